@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Structs and enums that cross between BPF C and Go. bpf2go turns them into
+ * Go types, so every name here is also the name in Go, metrics and docs.
+ * Multi-byte fields are in host byte order unless they are marked BE
+ * (network byte order). A change of a struct that lives in a pinned map is a
+ * change of layout: raise FL_LAYOUT, and the daemon migrates instead of
+ * adopting (docs/ARCHITECTURE.md, "Adopting what is pinned"). */
+#ifndef FAIRLEAD_H
+#define FAIRLEAD_H
+
+#include <linux/types.h>
+
+#define FL_LAYOUT 1
+
+/* ---- choices of a VIP ------------------------------------------------- */
+
+enum fl_scheme { FL_SCHEME_STATELESS = 0, FL_SCHEME_CHEETAH = 1 };
+
+/* rr and wrr differ only in the table that user space compiles. */
+enum fl_policy {
+	FL_POLICY_RR = 0,
+	FL_POLICY_WRR = 1,
+	FL_POLICY_P2C = 2,
+	FL_POLICY_LEAST_CONN = 3,
+	FL_POLICY_HASH = 4,
+};
+
+/* Zero marks a server line that names no server: a decoded slot that lands
+ * on it is invalid. */
+enum fl_forwarding { FL_FWD_NONE = 0, FL_FWD_IPIP = 1, FL_FWD_GUE = 2, FL_FWD_L2 = 3 };
+
+enum fl_vip_flags {
+	FL_VIP_ICMP_ECHO = 1 << 0,      /* answer echo requests to the address */
+	FL_VIP_FRAG_ADDRESSES = 1 << 1, /* fragments go by addresses, else dropped */
+	FL_VIP_AFFINITY = 1 << 2,       /* policy hash: by client address alone */
+	FL_VIP_ADDRESS_ENTRY = 1 << 3,  /* not a service: see FL_PROTO_* below */
+};
+
+/* Two kinds of entries stand in the VIP table beside the services, so that
+ * packets without ports find their VIP in the same look-up:
+ *   (address, port 0, ICMP or ICMPv6)            settings of the address;
+ *   (address, port 0, protocol | FL_PROTO_FRAG)  the VIP that takes the
+ *                                                fragments of the protocol. */
+#define FL_PROTO_FRAG 0x80
+
+/* ---- the VIP table ---------------------------------------------------- */
+
+/* Both halves have FL_VIP_LINES lines; an entry stands on one of the two
+ * lines that fl_vip_line1/2() name (cuckoo; user space picks the seed). */
+#define FL_VIP_BITS 12
+#define FL_VIP_LINES (1 << FL_VIP_BITS)
+
+struct fl_vip {
+	__u64 addr[2];      /* BE bytes as loaded; IPv4 as ::ffff:a.b.c.d */
+	__u16 port;         /* BE; 0: all ports */
+	__u8 proto;         /* IPPROTO_*, or with FL_PROTO_FRAG */
+	__u8 used;          /* 0: this line is empty */
+	__u32 id;           /* 1..: index into vip_cpu, stable for the VIP's life */
+	__u32 first_line;   /* its slot s is server line first_line + s */
+	__u32 slots;        /* slots 0..slots-1 exist (<= 2^(cookie bits - 1)) */
+	__u64 key[2][2];    /* SipHash keys of the even and the odd epoch */
+
+	__u64 hash_key[2];  /* key of everything that is not a cookie; the same in
+	                     * every VIP, never rotates */
+	__u32 new_table;    /* first entry of the policy's table in `tables` */
+	__u32 new_size;     /* its entries; 0: no server takes new connections */
+	__u32 hash_table;   /* first entry of the consistent-hash table */
+	__u32 hash_size;    /* its entries; 0: no server */
+	__u8 scheme;        /* enum fl_scheme */
+	__u8 policy;        /* enum fl_policy */
+	__u8 flags;         /* enum fl_vip_flags */
+	__u8 epochs;        /* bit e&1: cookies of that epoch are decoded */
+	__u8 shift;         /* s = 32 - cookie bits: 17..22 */
+	__u8 pad[3];
+	__u64 pad2[3];
+};
+_Static_assert(sizeof(struct fl_vip) == 128, "a VIP is two cache lines");
+
+/* An entry of `tables`: a slot and its weight (for p2c and least-conn). */
+#define FL_ENTRY_SLOT(e) ((e) & 0xffff)
+#define FL_ENTRY_WEIGHT(e) ((e) >> 16)
+
+/* ---- server lines ----------------------------------------------------- */
+
+/* One cache line per server slot and CPU: the outer header's template and
+ * the counters, so that a known connection touches nothing else. Written
+ * word by word by the syscall program line_write (never through a map
+ * update, which would lose counts); `mac_dst` and `mac_src` are each one
+ * word, so a packet sees an old or a new address, never half of each. */
+struct fl_line {
+	__u64 packets;
+	__u64 bytes;        /* of the packet as it came in, from layer 3 on */
+	__u64 mac_dst;      /* bytes 0-5 next hop's MAC; byte 6 forwarding
+	                     * (enum fl_forwarding), byte 7 FL_LINE_* flags */
+	__u64 mac_src;      /* bytes 0-5 our MAC; bytes 6-7 VLAN tag, host
+	                     * order, 0: untagged */
+	__u64 addr[2];      /* server's address, BE; IPv4 as ::ffff:a.b.c.d */
+	__u32 ifindex;      /* where it leaves */
+	__u16 mtu;          /* largest inner packet (layer 3) that fits */
+	__u16 pad;
+	__u64 opened;       /* new connections on this CPU */
+};
+_Static_assert(sizeof(struct fl_line) == 64, "a server line is one cache line");
+#define FL_LINE_IPV6 1       /* the outer header is IPv6 */
+#define FL_LINE_UNRESOLVED 2 /* next hop's MAC not known (yet) */
+
+/* Context of the syscall program line_write. `line` is written on every CPU;
+ * its counters are left alone unless reset is set. */
+struct fl_line_write {
+	__u32 index;
+	__u32 reset;
+	struct fl_line line;
+};
+
+/* ---- per VIP, per CPU ------------------------------------------------- */
+
+struct fl_vip_cpu {
+	__u32 next;         /* rr, wrr: next table entry on this CPU */
+	__u32 candidate;    /* least-conn: best table entry seen so far */
+	__u64 random;       /* p2c, least-conn: generator's state */
+	__u64 new_conns;
+	__u64 fallback;     /* packets that went by hash or flow table */
+	__u64 flow_hits;    /* of these, found in the flow table */
+	__u64 bad_cookies;  /* cookies that named no slot */
+	__u64 dropped;
+	__u64 pad;
+};
+
+/* ---- the fallback's bounded flow table --------------------------------- */
+
+/* A bucket is one cache line of eight entries, replaced oldest first.
+ * entry = fingerprint << 32 | seconds (16 bits, wraps) << 16 | slot + 1. */
+struct fl_bucket {
+	__u64 entry[8];
+};
+
+/* ---- settings that change while packets flow --------------------------- */
+
+struct fl_control {
+	__u32 active;       /* half of `vips` and `tables` in use: 0 or 1 */
+	__u32 clock_base;   /* shared ms = jiffies scaled to ms + clock_base */
+	__u64 vip_seed[2];  /* odd multiplier of each half's VIP table */
+	__u32 ask_rate;     /* copies of one kind asked a second and CPU, see fl_ask */
+	__u32 pad;
+};
+
+/* ---- what the daemon is asked to send to every server ------------------ */
+
+/* Record of the ring buffer `asks`: an RST or ICMP error that names no
+ * server; the daemon sends a copy to each server of the VIP. */
+#define FL_ASK_BYTES 256
+struct fl_ask {
+	__u32 vip_id;
+	__u16 length;       /* bytes of packet, from layer 3 on */
+	__u16 family;       /* 4 or 6 */
+	__u8 packet[FL_ASK_BYTES];
+};
+
+/* ---- why: a closed set -------------------------------------------------- */
+
+/* Each packet counts under exactly one reason, except known connections that
+ * were forwarded, which count in their server line only. The prefix is the
+ * verdict: PASS to the kernel, FORWARD to a server, REPLY by us, DROP. */
+#define FL_REASONS(X)                                                          \
+	X(PASS_NOT_IP)          /* neither IPv4 nor IPv6, or more than one tag */ \
+	X(PASS_NO_VIP)          /* addressed to no VIP */                         \
+	X(PASS_VIP_OTHER)       /* to a VIP's address, but nothing we serve */    \
+	X(FORWARD_NEW)          /* first packet, by the policy */                 \
+	X(FORWARD_NO_TIMESTAMP) /* TCP without timestamps: fallback */            \
+	X(FORWARD_UDP)          /* UDP: fallback */                               \
+	X(FORWARD_BAD_COOKIE)   /* cookie names no slot: fallback */              \
+	X(FORWARD_STATELESS)    /* scheme stateless */                            \
+	X(FORWARD_ICMP)         /* ICMP error, to the server that it concerns */  \
+	X(FORWARD_FRAGMENT)     /* fragment, by addresses */                      \
+	X(REPLY_ECHO)           /* ICMP echo answered */                          \
+	X(REPLY_TOO_BIG)        /* does not fit our tunnel: sender told */        \
+	X(ASK_RST)              /* RST without timestamp: all servers asked */    \
+	X(ASK_ICMP)             /* ICMP error without cookie: all servers asked */ \
+	X(DROP_MALFORMED_IP)    /* lengths, versions or header checksum fields */ \
+	X(DROP_MALFORMED_L4)    /* TCP, UDP or ICMP header */                     \
+	X(DROP_MALFORMED_OPTION) /* TCP options */                                \
+	X(DROP_FRAGMENT)        /* the VIP's policy */                            \
+	X(DROP_NO_SERVER)       /* no server takes it */                          \
+	X(DROP_UNRESOLVED)      /* next hop's MAC unknown */                      \
+	X(DROP_TOO_BIG)         /* does not fit, and the sender cannot be told */ \
+	X(DROP_ASK_LIMIT)       /* the bound on asking is used up */              \
+	X(DROP_ECHO)            /* ICMP echo, not answered by the VIP's setting */ \
+	X(DROP_HEADROOM)        /* no room to encapsulate */
+
+enum fl_reason {
+#define X(name) FL_##name,
+	FL_REASONS(X)
+#undef X
+	FL_REASON_COUNT,
+};
+
+struct fl_count {
+	__u64 packets;
+	__u64 bytes;
+};
+
+/* ---- the host's side ---------------------------------------------------- */
+
+/* A VIP as a server sees it; same table form as the balancer's. */
+struct fl_host_vip {
+	__u64 addr[2];
+	__u16 port;
+	__u8 proto;
+	__u8 used;
+	__u32 id;           /* index into host_vip_count */
+	__u64 key[2][2];    /* as in fl_vip */
+	__u16 slot;         /* this server's slot */
+	__u8 epochs;        /* as in fl_vip */
+	__u8 stamp_epoch;   /* 0 or 1: new connections are stamped under this one */
+	__u8 shift;
+	__u8 scheme;        /* only FL_SCHEME_CHEETAH stamps */
+	__u16 mss;          /* SYN-ACK's MSS is lowered to this; 0: never */
+	__u32 keepalive_ms; /* idle time after which the kernel probes; 0: unset */
+	__u32 pad;
+	__u64 stamp_since;  /* CLOCK_MONOTONIC ns at which stamp_epoch began */
+	__u64 pad2[6];
+};
+_Static_assert(sizeof(struct fl_host_vip) == 128, "a VIP is two cache lines");
+
+#define FL_HOST_REASONS(X)                                                      \
+	X(PASS_NOT_OURS)       /* no tunnel of ours, no VIP */                     \
+	X(IN_DECAPSULATED)     /* every packet that a tunnel brought */            \
+	X(IN_RESTORED)         /* TSecr restored */                                \
+	X(IN_FOREIGN_COOKIE)   /* TSecr holds no cookie of this slot: left alone */ \
+	X(IN_NO_SOCKET)        /* tcp_timestamps=1 and no socket to ask */         \
+	X(IN_OLD_EPOCH)        /* under the epoch before, epoch remembered */      \
+	X(OUT_STAMPED)         /* TSval stamped from the socket's constant */      \
+	X(OUT_STAMPED_LOOKUP)  /* stamped for a request or TIME_WAIT socket */     \
+	X(OUT_NO_TIMESTAMP)    /* the connection has none */                       \
+	X(OUT_UNKNOWN)         /* from a VIP, but no constant could be found */    \
+	X(OUT_MSS_CLAMPED)                                                         \
+	X(DROP_MALFORMED)      /* outer or inner header */
+
+enum fl_host_reason {
+#define X(name) FL_HOST_##name,
+	FL_HOST_REASONS(X)
+#undef X
+	FL_HOST_REASON_COUNT,
+};
+
+struct fl_host_count {
+	__u64 packets[2];  /* in, out */
+	__u64 bytes[2];
+	__s64 live[2];     /* established connections by parity of their epoch */
+};
+
+struct fl_host_control {
+	__u32 active;       /* half of the VIP table in use */
+	__u32 lookup;       /* 1: tcp_timestamps=1, ask the socket for its offset */
+	__u64 vip_seed[2];
+	__u32 clock_base;   /* D: shared ms = CLOCK_MONOTONIC ms + D. Fixed per boot */
+	__u32 pad;
+};
+
+/* What a socket is stamped with: TSval on the wire = the stack's + constant. */
+struct fl_socket {
+	__u32 constant;
+	__u8 epoch;         /* parity */
+	__u8 stamped;       /* 0: leave this socket alone */
+	__u16 pad;
+	__u32 vip_id;
+};
+
+#endif

@@ -1,0 +1,116 @@
+// Package config reads fairlead.yaml, the one file that describes a
+// deployment, and says what is wrong with it: where, and what would be right.
+// It decides nothing; controller turns a Config into an assignment.
+package config
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Config is fairlead.yaml. The same file serves every daemon; each finds
+// itself in it by name.
+type Config struct {
+	// Secret is 32 bytes in hex from which the first epoch's key is derived;
+	// SecretFile names a file that holds it. One of them is needed where a
+	// VIP's scheme is cheetah.
+	Secret     string `yaml:"secret"`
+	SecretFile string `yaml:"secret_file"`
+	// TLS authenticates daemons to each other where an api is https.
+	TLS       TLS        `yaml:"tls"`
+	Balancers []Balancer `yaml:"balancers"`
+	Servers   []Server   `yaml:"servers"`
+	VIPs      []VIP      `yaml:"vips"`
+	Limits    Limits     `yaml:"limits"`
+	// Metrics is the address of the Prometheus endpoint (default
+	// 127.0.0.1:7470; "" in a daemon's own entry switches it off).
+	Metrics string `yaml:"metrics"`
+}
+
+// TLS names PEM files. Both sides present certificates signed by CA.
+type TLS struct {
+	CA   string `yaml:"ca"`
+	Cert string `yaml:"cert"`
+	Key  string `yaml:"key"`
+}
+
+// Balancer is a machine that runs `fairlead lb`.
+type Balancer struct {
+	Name string `yaml:"name"`
+	// API is where the daemon listens: unix:/path (default
+	// unix:/run/fairlead/NAME.sock) or https://address:port.
+	API string `yaml:"api"`
+	// Interfaces the XDP program is attached to.
+	Interfaces []string `yaml:"interfaces"`
+	// Source is the tunnels' outer source, a prefix whose host bits carry
+	// the connection's hash, so that receivers' RSS spreads (ipip). A single
+	// address is a /32. Default: the first interface's address.
+	Source  netip.Prefix `yaml:"source"`
+	Source6 netip.Prefix `yaml:"source6"`
+	Metrics *string      `yaml:"metrics"`
+}
+
+// Server is a machine behind VIPs; with an agent it runs `fairlead host`.
+type Server struct {
+	Name    string     `yaml:"name"`
+	Address netip.Addr `yaml:"address"`
+	// API is where the agent listens, as for a balancer. "none": there is no
+	// agent, so no VIP of scheme cheetah may use the server.
+	API        string   `yaml:"api"`
+	Interfaces []string `yaml:"interfaces"`
+	Metrics    *string  `yaml:"metrics"`
+}
+
+// VIP is a served address, port and protocol with its four choices.
+type VIP struct {
+	Name     string     `yaml:"name"`
+	Address  netip.Addr `yaml:"address"`
+	Port     Port       `yaml:"port"`     // 1-65535 or "all"
+	Protocol string     `yaml:"protocol"` // tcp (default) or udp
+	Scheme   string     `yaml:"scheme"`   // cheetah (default for tcp), stateless
+	Policy   string     `yaml:"policy"`   // rr (default), wrr, p2c, least-conn, hash
+	// Affinity of policy hash: connection (default) or address: all
+	// connections of a client address go to one server.
+	Affinity   string `yaml:"affinity"`
+	Forwarding string `yaml:"forwarding"` // ipip (default), gue, l2
+	// CookieBits is the cookie's width, 10 to 15 (default 12: 2,048 slots,
+	// 17 minutes idle).
+	CookieBits int      `yaml:"cookie_bits"`
+	Fragments  string   `yaml:"fragments"` // drop (default) or addresses
+	ICMPEcho   *bool    `yaml:"icmp_echo"` // default true
+	MSSClamp   *bool    `yaml:"mss_clamp"` // default true
+	Servers    []Member `yaml:"servers"`
+	Health     *Health  `yaml:"health"`
+}
+
+// Port is a port number; 0 stands for all ports.
+type Port uint16
+
+// Member is a server in a VIP's pool. In YAML a plain name is a member with
+// weight 1.
+type Member struct {
+	Name   string `yaml:"name"`
+	Weight int    `yaml:"weight"` // 1 (default) to 1000
+	Drain  bool   `yaml:"drain"`  // no new connections
+}
+
+// Health is a VIP's check, sent through its forwarding to the VIP on each
+// server.
+type Health struct {
+	Type     string        `yaml:"type"` // tcp (default) or http
+	Port     uint16        `yaml:"port"` // default: the VIP's
+	Path     string        `yaml:"path"` // http: default /
+	Host     string        `yaml:"host"` // http: Host header, default the VIP's address
+	Interval time.Duration `yaml:"interval"`
+	Timeout  time.Duration `yaml:"timeout"`
+	Rise     int           `yaml:"rise"`
+	Fall     int           `yaml:"fall"`
+}
+
+// Limits sizes the maps; they are fixed while the program is loaded.
+type Limits struct {
+	ServerLines  int `yaml:"server_lines"`  // slots of all VIPs (default 16384)
+	TableEntries int `yaml:"table_entries"` // policies' and hash tables' entries (default 2097152)
+	Flows        int `yaml:"flows"`         // fallback's flow table (default 262144)
+	AskRate      int `yaml:"ask_rate"`      // packets a second that all servers are asked about (default 100)
+}

@@ -1,0 +1,98 @@
+// Package controller turns desired state (config.Config) into what balancers
+// and agents must share: one versioned assignment of slots, states, keys and
+// epochs. Everything here is a pure function; nothing touches the network.
+package controller
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/fairlead/fairlead/scheme/cheetah"
+)
+
+// Assignment is what all daemons share. A change makes a series of
+// assignments whose neighbours can be mixed among daemons without breaking a
+// connection: the next is handed out only after every daemon has the one
+// before. Its JSON form is what daemons keep on disk and what the API carries.
+type Assignment struct {
+	Version uint64 `json:"version"`
+	// Keys are the epochs that decode: one or two, the older first, with
+	// epochs that differ by one.
+	Keys []Key `json:"keys"`
+	// StampEpoch is the epoch under which hosts stamp new connections. It
+	// follows the newest key one version after that key was handed out.
+	StampEpoch uint32 `json:"stamp_epoch"`
+	// HashKey keys all hashing that is not a cookie. It never changes.
+	HashKey cheetah.Key `json:"hash_key"`
+	VIPs    []VIP       `json:"vips"`
+}
+
+// Key is the secret of one epoch (16 bytes or more).
+type Key struct {
+	Epoch  uint32 `json:"epoch"`
+	Secret []byte `json:"secret"`
+}
+
+// VIP is a VIP with everything that balancers and agents must agree on.
+type VIP struct {
+	// ID is 1 or more, stable for the VIP's life and not reused while a
+	// daemon may hold the one before.
+	ID       uint32     `json:"id"`
+	Name     string     `json:"name"`
+	Address  netip.Addr `json:"address"`
+	Port     uint16     `json:"port"`     // 0: all
+	Protocol string     `json:"protocol"` // tcp, udp
+	Scheme   string     `json:"scheme"`
+	Policy   string     `json:"policy"`
+	// Affinity is "address" or "connection".
+	Affinity   string  `json:"affinity"`
+	Forwarding string  `json:"forwarding"`
+	CookieBits int     `json:"cookie_bits"`
+	Fragments  string  `json:"fragments"`
+	ICMPEcho   bool    `json:"icmp_echo"`
+	MSSClamp   bool    `json:"mss_clamp"`
+	Health     *Health `json:"health,omitempty"`
+	// Slots in ascending number; numbers may have gaps.
+	Slots []Slot `json:"slots"`
+}
+
+// Health is a VIP's check with every default filled in.
+type Health struct {
+	Type     string        `json:"type"`
+	Port     uint16        `json:"port"`
+	Path     string        `json:"path"`
+	Host     string        `json:"host"`
+	Interval time.Duration `json:"interval"`
+	Timeout  time.Duration `json:"timeout"`
+	Rise     int           `json:"rise"`
+	Fall     int           `json:"fall"`
+}
+
+// State is where a server is in its life within one VIP.
+//
+//	joining ──all daemons know it──▶ active ⇄ draining ──remove──▶ resting ──rest over──▶ (free)
+//
+// Every state but "free" forwards packets of connections that name the slot;
+// only active takes new ones.
+type State string
+
+const (
+	Joining  State = "joining"
+	Active   State = "active"
+	Draining State = "draining"
+	// Resting: removed; the number is not reused, and packets that name it
+	// still go to the old server, until RestUntil.
+	Resting State = "resting"
+)
+
+// Slot is a server's number within one VIP.
+type Slot struct {
+	Number  uint16     `json:"number"`
+	Server  string     `json:"server"`
+	Address netip.Addr `json:"address"`
+	Weight  int        `json:"weight"`
+	State   State      `json:"state"`
+	// RestUntil is set in state resting: the removal plus the idle limit of
+	// the VIP's cookies.
+	RestUntil time.Time `json:"rest_until,omitzero"`
+}

@@ -1,0 +1,132 @@
+// Package cheetah is the Go model of Cheetah's stateless scheme (NSDI'20,
+// §3.1 and App. C): the cookie that names a server's slot within one VIP and
+// travels in the TCP timestamp. BPF's twin is bpf/include/cookie.h; the
+// differential tests hold the two together. No I/O, no clock.
+package cheetah
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"time"
+)
+
+// SkewMS is how far balancers' and hosts' clocks may differ, in
+// milliseconds, either way (FL_SKEW_MS).
+const SkewMS = 1000
+
+// MinBits and MaxBits bound a cookie's width. One bit is the epoch's parity,
+// the others name a slot.
+const (
+	MinBits = 10
+	MaxBits = 15
+)
+
+// Key is a SipHash key: two words, as BPF holds them.
+type Key [2]uint64
+
+// Layout is how a VIP's cookies lie in the timestamp.
+type Layout struct {
+	// Bits is the cookie's width, MinBits to MaxBits.
+	Bits int
+}
+
+// Shift is the number of timestamp bits below the cookie (s in the docs).
+func (l Layout) Shift() uint32 { return uint32(32 - l.Bits) }
+
+// Slots is how many slots a cookie can name.
+func (l Layout) Slots() int { return 1 << (l.Bits - 1) }
+
+// IdleLimit is the age up to which an echoed timestamp is decoded right with
+// clocks that differ by at most SkewMS.
+func (l Layout) IdleLimit() time.Duration {
+	return time.Duration((1<<l.Shift())-2*SkewMS) * time.Millisecond
+}
+
+// Validate says what is wrong with the layout, if anything.
+func (l Layout) Validate() error {
+	if l.Bits < MinBits || l.Bits > MaxBits {
+		return fmt.Errorf("cookie_bits %d: must be %d to %d", l.Bits, MinBits, MaxBits)
+	}
+	return nil
+}
+
+// VIPKey derives the key of one VIP from an epoch's secret, so that cookies
+// of one VIP say nothing about another's. port is in host byte order, 0 for
+// all ports; proto is the IP protocol number.
+func VIPKey(secret []byte, addr netip.Addr, port uint16, proto uint8) Key {
+	m := hmac.New(sha256.New, secret)
+	a := addr.As16()
+	m.Write([]byte("fairlead vip key"))
+	m.Write(a[:])
+	m.Write([]byte{byte(port >> 8), byte(port), proto})
+	s := m.Sum(nil)
+	return Key{binary.LittleEndian.Uint64(s), binary.LittleEndian.Uint64(s[8:])}
+}
+
+// Hash is the keyed hash of a connection as the balancer sees it: source is
+// the client. Only the destination's port enters; its address and protocol
+// are in the VIP's key.
+func Hash(k Key, src netip.AddrPort, dstPort uint16) uint64 {
+	sport, dport := uint64(bits.ReverseBytes16(src.Port())), uint64(bits.ReverseBytes16(dstPort))
+	if a := src.Addr().Unmap(); a.Is4() {
+		b := a.As4()
+		return sipWords(k, uint64(binary.LittleEndian.Uint32(b[:]))|sport<<32|dport<<48)
+	}
+	b := src.Addr().As16()
+	return sipWords(k, binary.LittleEndian.Uint64(b[:8]), binary.LittleEndian.Uint64(b[8:]), sport|dport<<16)
+}
+
+// Field is what a TSecr (or an ICMP-quoted TSval) carries at shared time
+// nowMS: the epoch's parity and the permuted slot.
+func (l Layout) Field(ts, nowMS uint32) uint32 {
+	return (ts - nowMS + (1<<l.Shift() - SkewMS)) >> l.Shift()
+}
+
+// Epoch is the parity of the epoch under which field was encoded.
+func (l Layout) Epoch(field uint32) uint32 { return field >> (l.Bits - 1) & 1 }
+
+// Slot undoes the permutation that hash keys.
+func (l Layout) Slot(hash uint64, field uint32) uint32 {
+	n := uint32(l.Bits - 1)
+	mask, half := uint32(1)<<n-1, (n+1)/2
+	x := field & mask
+	x = (x + uint32(hash>>48)) * (uint32(hash) | 1) & mask
+	x ^= x >> half
+	x = (x + uint32(hash>>32)) * (uint32(hash>>16) | 1) & mask
+	x ^= x >> half
+	x = (x + uint32(hash>>8)) * (uint32(hash>>40) | 1) & mask
+	x ^= x >> half
+	x = (x + uint32(hash)) * (uint32(hash>>27) | 1) & mask
+	return x ^ x>>half
+}
+
+// Encode is the field that names slot under the epoch of the given parity.
+func (l Layout) Encode(hash uint64, slot, epoch uint32) uint32 {
+	n := uint32(l.Bits - 1)
+	mask, half := uint32(1)<<n-1, (n+1)/2
+	x := slot & mask
+	x ^= x >> half
+	x = (x*oddInverse(uint32(hash>>27)|1) - uint32(hash)) & mask
+	x ^= x >> half
+	x = (x*oddInverse(uint32(hash>>40)|1) - uint32(hash>>8)) & mask
+	x ^= x >> half
+	x = (x*oddInverse(uint32(hash>>16)|1) - uint32(hash>>32)) & mask
+	x ^= x >> half
+	x = (x*oddInverse(uint32(hash)|1) - uint32(hash>>48)) & mask
+	return epoch&1<<n | x
+}
+
+// WireTS is the TSval that a host sends at shared time nowMS for field.
+func (l Layout) WireTS(field, nowMS uint32) uint32 { return nowMS + field<<l.Shift() }
+
+// oddInverse is a^-1 mod 2^24 at least, for odd a.
+func oddInverse(a uint32) uint32 {
+	x := a
+	x *= 2 - a*x
+	x *= 2 - a*x
+	return x * (2 - a*x)
+}
