@@ -3,3 +3,13 @@ module github.com/fairlead/fairlead
 go 1.26.0
 
 require pgregory.net/rapid v1.3.0
+
+require (
+	connectrpc.com/connect v1.21.1 // indirect
+	github.com/goccy/go-yaml v1.19.2 // indirect
+	github.com/inconshreveable/mousetrap v1.1.0 // indirect
+	github.com/rogpeppe/go-internal v1.16.0 // indirect
+	github.com/spf13/cobra v1.10.2 // indirect
+	github.com/spf13/pflag v1.0.9 // indirect
+	google.golang.org/protobuf v1.36.12 // indirect
+)

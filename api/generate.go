@@ -1,0 +1,5 @@
+// Package api is how daemons and the command line talk: the client of the
+// service that fairlead.proto defines, and the handing over of assignments.
+package api
+
+//go:generate sh -c "PATH=\"$(go env GOPATH)/bin:$PATH\" protoc --proto_path=. --go_out=.. --go_opt=module=github.com/fairlead/fairlead --connect-go_out=.. --connect-go_opt=module=github.com/fairlead/fairlead fairlead.proto"
