@@ -1,0 +1,107 @@
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Link types of pcap files that ReadPcap understands.
+const (
+	linkEthernet = 1
+	linkRaw      = 101 // starts with the IP header
+	maxRecord    = 256 << 10
+)
+
+// Captured is one record of a pcap file.
+type Captured struct {
+	Time  time.Time
+	Frame []byte
+	// Length is the packet's length on the wire; more than len(Frame) when
+	// the capture cut it.
+	Length int
+}
+
+// WritePcap writes frames as a classic pcap file (nanoseconds, Ethernet).
+func WritePcap(w io.Writer, frames []Captured) error {
+	le := binary.LittleEndian
+	b := le.AppendUint32(nil, 0xa1b23c4d)
+	b = le.AppendUint16(b, 2)
+	b = le.AppendUint16(b, 4)
+	b = append(b, make([]byte, 8)...) // zone, accuracy: always zero
+	b = le.AppendUint32(b, maxRecord)
+	b = le.AppendUint32(b, linkEthernet)
+	for _, f := range frames {
+		length := max(f.Length, len(f.Frame))
+		b = le.AppendUint32(b, uint32(f.Time.Unix()))
+		b = le.AppendUint32(b, uint32(f.Time.Nanosecond()))
+		b = le.AppendUint32(b, uint32(len(f.Frame)))
+		b = le.AppendUint32(b, uint32(length))
+		b = append(b, f.Frame...)
+		if _, err := w.Write(b); err != nil {
+			return fmt.Errorf("write pcap: %w", err)
+		}
+		b = b[:0]
+	}
+	if len(b) > 0 { // no frames: the header alone
+		if _, err := w.Write(b); err != nil {
+			return fmt.Errorf("write pcap: %w", err)
+		}
+	}
+	return nil
+}
+
+// ReadPcap reads a classic pcap file of either byte order, in micro- or
+// nanoseconds, of Ethernet frames or of raw IP packets (which get an Ethernet
+// header). pcapng is refused with the remedy.
+func ReadPcap(r io.Reader) ([]Captured, error) {
+	header := make([]byte, 24)
+	if _, err := io.ReadFull(r, header); err != nil {
+		return nil, fmt.Errorf("read pcap: the file is shorter than a pcap header (24 bytes): %w", err)
+	}
+	var order binary.ByteOrder = binary.LittleEndian
+	unit := time.Microsecond
+	switch binary.LittleEndian.Uint32(header) {
+	case 0xa1b2c3d4:
+	case 0xa1b23c4d:
+		unit = time.Nanosecond
+	case 0xd4c3b2a1:
+		order = binary.BigEndian
+	case 0x4d3cb2a1:
+		order, unit = binary.BigEndian, time.Nanosecond
+	case 0x0a0d0d0a:
+		return nil, errors.New("read pcap: this is pcapng; convert it: editcap -F pcap IN OUT")
+	default:
+		return nil, fmt.Errorf("read pcap: first bytes %x are no pcap file's", header[:4])
+	}
+	link := order.Uint32(header[20:]) & 0xffff
+	if link != linkEthernet && link != linkRaw {
+		return nil, fmt.Errorf("read pcap: link type %d; capture Ethernet (1) or raw IP (101)", link)
+	}
+	var out []Captured
+	record := make([]byte, 16)
+	for {
+		if _, err := io.ReadFull(r, record); err == io.EOF {
+			return out, nil
+		} else if err != nil {
+			return out, fmt.Errorf("read pcap: packet %d: cut in its header", len(out)+1)
+		}
+		n := order.Uint32(record[8:])
+		if n > maxRecord {
+			return out, fmt.Errorf("read pcap: packet %d: length %d is over %d", len(out)+1, n, maxRecord)
+		}
+		frame := make([]byte, n)
+		if _, err := io.ReadFull(r, frame); err != nil {
+			return out, fmt.Errorf("read pcap: packet %d: cut", len(out)+1)
+		}
+		length := int(order.Uint32(record[12:]))
+		if link == linkRaw {
+			frame = Link{}.Frame(frame)
+			length += EthernetLen
+		}
+		at := time.Unix(int64(order.Uint32(record)), int64(time.Duration(order.Uint32(record[4:]))*unit)).UTC()
+		out = append(out, Captured{Time: at, Frame: frame, Length: length})
+	}
+}
