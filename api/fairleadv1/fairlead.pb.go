@@ -1513,8 +1513,10 @@ type AddServerRequest struct {
 	// Empty: as another VIP or the daemon's configuration has it.
 	Address string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
 	// 0: 1.
-	Weight        uint32 `protobuf:"varint,4,opt,name=weight,proto3" json:"weight,omitempty"`
-	Force         bool   `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`
+	Weight uint32 `protobuf:"varint,4,opt,name=weight,proto3" json:"weight,omitempty"`
+	Force  bool   `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`
+	// Daemons known to be gone: the change goes on without them.
+	Without       []string `protobuf:"bytes,6,rep,name=without,proto3" json:"without,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1584,12 +1586,21 @@ func (x *AddServerRequest) GetForce() bool {
 	return false
 }
 
+func (x *AddServerRequest) GetWithout() []string {
+	if x != nil {
+		return x.Without
+	}
+	return nil
+}
+
 type DrainServerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty: all VIPs of the server.
-	Vip           string `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
-	Server        string `protobuf:"bytes,2,opt,name=server,proto3" json:"server,omitempty"`
-	Force         bool   `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
+	Vip    string `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
+	Server string `protobuf:"bytes,2,opt,name=server,proto3" json:"server,omitempty"`
+	Force  bool   `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
+	// Daemons known to be gone: the change goes on without them.
+	Without       []string `protobuf:"bytes,4,rep,name=without,proto3" json:"without,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1645,11 +1656,20 @@ func (x *DrainServerRequest) GetForce() bool {
 	return false
 }
 
+func (x *DrainServerRequest) GetWithout() []string {
+	if x != nil {
+		return x.Without
+	}
+	return nil
+}
+
 type UndrainServerRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Vip           string                 `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
-	Server        string                 `protobuf:"bytes,2,opt,name=server,proto3" json:"server,omitempty"`
-	Force         bool                   `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Vip    string                 `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
+	Server string                 `protobuf:"bytes,2,opt,name=server,proto3" json:"server,omitempty"`
+	Force  bool                   `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
+	// Daemons known to be gone: the change goes on without them.
+	Without       []string `protobuf:"bytes,4,rep,name=without,proto3" json:"without,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1705,13 +1725,22 @@ func (x *UndrainServerRequest) GetForce() bool {
 	return false
 }
 
+func (x *UndrainServerRequest) GetWithout() []string {
+	if x != nil {
+		return x.Without
+	}
+	return nil
+}
+
 type RemoveServerRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Vip    string                 `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
 	Server string                 `protobuf:"bytes,2,opt,name=server,proto3" json:"server,omitempty"`
 	// Remove although connections are live: they break when the slot has
 	// rested, at the latest.
-	Force         bool `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
+	Force bool `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
+	// Daemons known to be gone: the change goes on without them.
+	Without       []string `protobuf:"bytes,4,rep,name=without,proto3" json:"without,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1767,13 +1796,22 @@ func (x *RemoveServerRequest) GetForce() bool {
 	return false
 }
 
+func (x *RemoveServerRequest) GetWithout() []string {
+	if x != nil {
+		return x.Without
+	}
+	return nil
+}
+
 type SetWeightRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Vip    string                 `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
 	Server string                 `protobuf:"bytes,2,opt,name=server,proto3" json:"server,omitempty"`
 	// 1 to 1000.
-	Weight        uint32 `protobuf:"varint,3,opt,name=weight,proto3" json:"weight,omitempty"`
-	Force         bool   `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"`
+	Weight uint32 `protobuf:"varint,3,opt,name=weight,proto3" json:"weight,omitempty"`
+	Force  bool   `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"`
+	// Daemons known to be gone: the change goes on without them.
+	Without       []string `protobuf:"bytes,5,rep,name=without,proto3" json:"without,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1836,11 +1874,20 @@ func (x *SetWeightRequest) GetForce() bool {
 	return false
 }
 
+func (x *SetWeightRequest) GetWithout() []string {
+	if x != nil {
+		return x.Without
+	}
+	return nil
+}
+
 type RotateKeyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Rotate although connections of the epoch that is dropped are live: they
 	// go to the fallback.
-	Force         bool `protobuf:"varint,1,opt,name=force,proto3" json:"force,omitempty"`
+	Force bool `protobuf:"varint,1,opt,name=force,proto3" json:"force,omitempty"`
+	// Daemons known to be gone: the change goes on without them.
+	Without       []string `protobuf:"bytes,2,rep,name=without,proto3" json:"without,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1880,6 +1927,13 @@ func (x *RotateKeyRequest) GetForce() bool {
 		return x.Force
 	}
 	return false
+}
+
+func (x *RotateKeyRequest) GetWithout() []string {
+	if x != nil {
+		return x.Without
+	}
+	return nil
 }
 
 type ChangeResponse struct {
@@ -2433,32 +2487,38 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x10expected_version\x18\x02 \x01(\x04R\x0fexpectedVersion\x12\x19\n" +
 	"\bcatch_up\x18\x03 \x01(\bR\acatchUp\"1\n" +
 	"\x15SetAssignmentResponse\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x04R\aversion\"\x84\x01\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\"\x9e\x01\n" +
 	"\x10AddServerRequest\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x16\n" +
 	"\x06server\x18\x02 \x01(\tR\x06server\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x16\n" +
 	"\x06weight\x18\x04 \x01(\rR\x06weight\x12\x14\n" +
-	"\x05force\x18\x05 \x01(\bR\x05force\"T\n" +
+	"\x05force\x18\x05 \x01(\bR\x05force\x12\x18\n" +
+	"\awithout\x18\x06 \x03(\tR\awithout\"n\n" +
 	"\x12DrainServerRequest\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x16\n" +
 	"\x06server\x18\x02 \x01(\tR\x06server\x12\x14\n" +
-	"\x05force\x18\x03 \x01(\bR\x05force\"V\n" +
+	"\x05force\x18\x03 \x01(\bR\x05force\x12\x18\n" +
+	"\awithout\x18\x04 \x03(\tR\awithout\"p\n" +
 	"\x14UndrainServerRequest\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x16\n" +
 	"\x06server\x18\x02 \x01(\tR\x06server\x12\x14\n" +
-	"\x05force\x18\x03 \x01(\bR\x05force\"U\n" +
+	"\x05force\x18\x03 \x01(\bR\x05force\x12\x18\n" +
+	"\awithout\x18\x04 \x03(\tR\awithout\"o\n" +
 	"\x13RemoveServerRequest\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x16\n" +
 	"\x06server\x18\x02 \x01(\tR\x06server\x12\x14\n" +
-	"\x05force\x18\x03 \x01(\bR\x05force\"j\n" +
+	"\x05force\x18\x03 \x01(\bR\x05force\x12\x18\n" +
+	"\awithout\x18\x04 \x03(\tR\awithout\"\x84\x01\n" +
 	"\x10SetWeightRequest\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x16\n" +
 	"\x06server\x18\x02 \x01(\tR\x06server\x12\x16\n" +
 	"\x06weight\x18\x03 \x01(\rR\x06weight\x12\x14\n" +
-	"\x05force\x18\x04 \x01(\bR\x05force\"(\n" +
+	"\x05force\x18\x04 \x01(\bR\x05force\x12\x18\n" +
+	"\awithout\x18\x05 \x03(\tR\awithout\"B\n" +
 	"\x10RotateKeyRequest\x12\x14\n" +
-	"\x05force\x18\x01 \x01(\bR\x05force\"\x81\x01\n" +
+	"\x05force\x18\x01 \x01(\bR\x05force\x12\x18\n" +
+	"\awithout\x18\x02 \x03(\tR\awithout\"\x81\x01\n" +
 	"\x0eChangeResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x18\n" +
 	"\achanges\x18\x02 \x03(\tR\achanges\x12;\n" +
