@@ -1,0 +1,183 @@
+package health
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// Key names a target within one balancer.
+type Key struct {
+	VIP  uint32
+	Slot uint16
+}
+
+// Report is what is known about a target.
+type Report struct {
+	State  State
+	Since  time.Time // of the state; zero while unknown
+	Detail string    // the last failure's cause; empty after a good answer
+	Checks uint64
+	Failed uint64
+}
+
+// Checker runs the checks of a changing set of targets.
+type Checker struct {
+	prober   Prober
+	onChange func(Target, Report)
+
+	mu      sync.Mutex
+	workers map[Key]*worker
+	wg      sync.WaitGroup
+	closed  bool
+}
+
+type worker struct {
+	cancel context.CancelFunc
+	wake   chan struct{} // the target changed
+
+	// Guarded by Checker.mu.
+	target  Target
+	machine *Machine
+	report  Report
+}
+
+// NewChecker has no targets yet. onChange is called, one call at a time a
+// target and without locks held, after a target's state changed.
+func NewChecker(p Prober, onChange func(Target, Report)) *Checker {
+	return &Checker{prober: p, onChange: onChange, workers: map[Key]*worker{}}
+}
+
+// SetTargets makes targets the set that is checked. A target that was there
+// before keeps its state, unless its slot now names another server.
+func (c *Checker) SetTargets(targets []Target) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	keep := map[Key]bool{}
+	for _, t := range targets {
+		k := Key{t.VIP, t.Slot}
+		keep[k] = true
+		w := c.workers[k]
+		if w != nil && w.target.Server == t.Server && w.target.Address.Addr() == t.Address.Addr() {
+			if w.target != t {
+				w.target = t
+				w.machine.SetThresholds(t.Rise, t.Fall)
+				select {
+				case w.wake <- struct{}{}:
+				default: // one wake-up is pending already
+				}
+			}
+			continue
+		}
+		if w != nil {
+			w.cancel()
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		w = &worker{cancel: cancel, wake: make(chan struct{}, 1), target: t, machine: NewMachine(t.Rise, t.Fall)}
+		c.workers[k] = w
+		c.wg.Go(func() { c.run(ctx, w) })
+	}
+	for k, w := range c.workers {
+		if !keep[k] {
+			w.cancel()
+			delete(c.workers, k)
+		}
+	}
+}
+
+// Report is what is known about a target; ok is false if it is not checked.
+func (c *Checker) Report(vip uint32, slot uint16) (r Report, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := c.workers[Key{vip, slot}]
+	if w == nil {
+		return Report{}, false
+	}
+	return w.report, true
+}
+
+// Down says whether a target is known to be down. Unknown counts as up.
+func (c *Checker) Down(vip uint32, slot uint16) bool {
+	r, ok := c.Report(vip, slot)
+	return ok && r.State == Down
+}
+
+// Close ends all checks and waits for those that are under way.
+func (c *Checker) Close() {
+	c.mu.Lock()
+	c.closed = true
+	for k, w := range c.workers {
+		w.cancel()
+		delete(c.workers, k)
+	}
+	c.mu.Unlock()
+	c.wg.Wait()
+}
+
+// run checks one target until its context ends. The first check comes at a
+// random moment of the first interval and later ones an interval apart, a
+// tenth more or less, so that many targets (and many balancers) never ask
+// together.
+func (c *Checker) run(ctx context.Context, w *worker) {
+	c.mu.Lock()
+	interval := w.target.Interval
+	c.mu.Unlock()
+	timer := time.NewTimer(time.Duration(rand.Int64N(int64(max(interval, 1)))))
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.wake:
+			// Perhaps a shorter interval: ask soon, with the new settings.
+			c.mu.Lock()
+			interval = w.target.Interval
+			c.mu.Unlock()
+			timer.Reset(time.Duration(rand.Int64N(int64(max(interval, 1)))))
+			continue
+		case <-timer.C:
+		}
+		c.mu.Lock()
+		t := w.target
+		c.mu.Unlock()
+		started := time.Now()
+		probe, cancel := context.WithTimeout(ctx, t.Timeout)
+		err := c.prober.Probe(probe, t)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		c.answer(w, t, err)
+		timer.Reset(max(jitter(t.Interval)-time.Since(started), 0))
+	}
+}
+
+// answer counts one outcome and tells of a change.
+func (c *Checker) answer(w *worker, t Target, err error) {
+	c.mu.Lock()
+	changed := w.machine.Answer(err == nil)
+	w.report.Checks++
+	w.report.Detail = ""
+	if err != nil {
+		w.report.Failed++
+		w.report.Detail = err.Error()
+	}
+	if changed {
+		w.report.State = w.machine.State()
+		w.report.Since = time.Now()
+	}
+	report := w.report
+	c.mu.Unlock()
+	if changed && c.onChange != nil {
+		c.onChange(t, report)
+	}
+}
+
+// jitter is d, a tenth more or less.
+func jitter(d time.Duration) time.Duration {
+	return d - d/10 + time.Duration(rand.Int64N(int64(max(d/5, 1))))
+}

@@ -1,0 +1,146 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Prober asks a target once. A nil error is a good answer; an error says
+// what was wrong with it. The context carries the timeout.
+type Prober interface {
+	Probe(ctx context.Context, t Target) error
+}
+
+// MarkBase is the upper half of the marks of check sockets; the lower half is
+// the server line that the balancer's tc program sends them to.
+const MarkBase = 0xFA1E0000
+
+// Network probes through real sockets. Sockets carry MarkBase|Target.Line, so
+// that the packets take the way of the VIP's traffic to that server.
+type Network struct{}
+
+// Probe implements Prober for types tcp and http.
+func (Network) Probe(ctx context.Context, t Target) error {
+	dialer := net.Dialer{
+		Control: func(_, _ string, c syscall.RawConn) error {
+			var failed error
+			err := c.Control(func(fd uintptr) {
+				failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(MarkBase|t.Line))
+			})
+			if failed != nil {
+				return fmt.Errorf("mark the check's socket (needs CAP_NET_ADMIN): %w", failed)
+			}
+			return err
+		},
+		KeepAlive: -1,
+	}
+	// A Go dialer would use MPTCP only when asked to; checks stay plain TCP.
+	conn, err := dialer.DialContext(ctx, "tcp", t.Address.String())
+	if err != nil {
+		return plain(err)
+	}
+	defer conn.Close()
+	// Close by RST: with many servers behind one VIP, TIME_WAIT would use up
+	// the ports between this machine and the VIP.
+	if c, ok := conn.(*net.TCPConn); ok {
+		if err := c.SetLinger(0); err != nil {
+			return fmt.Errorf("set linger: %w", err)
+		}
+	}
+	if t.Type != "http" {
+		return nil
+	}
+	return probeHTTP(ctx, conn, t)
+}
+
+// probeHTTP sends one GET over conn. 200 to 399 is a good answer; redirects
+// are not followed, for they may lead to another server.
+func probeHTTP(ctx context.Context, conn net.Conn, t Target) error {
+	client := http.Client{
+		Transport: &http.Transport{
+			DisableKeepAlives: true,
+			DialContext:       func(context.Context, string, string) (net.Conn, error) { return conn, nil },
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	host := t.Host
+	if host == "" {
+		host = t.Address.Addr().String()
+		if t.Address.Addr().Is6() {
+			host = "[" + host + "]"
+		}
+	}
+	path := t.Path
+	if !strings.HasPrefix(path, "/") {
+		path = "/" + path
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+t.Address.String()+path, nil)
+	if err != nil {
+		return fmt.Errorf("path %q: %w", t.Path, err)
+	}
+	req.Host = host
+	req.Header.Set("User-Agent", "fairlead-health")
+	resp, err := client.Do(req)
+	if err != nil {
+		return plain(err)
+	}
+	defer resp.Body.Close()
+	// An answer that stops half-way is no answer; a huge one need not be read.
+	if _, err := io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)); err != nil {
+		return plain(err)
+	}
+	if resp.StatusCode < 200 || resp.StatusCode > 399 {
+		return fmt.Errorf("HTTP status %d", resp.StatusCode)
+	}
+	return nil
+}
+
+// plain is the cause alone, in words that stay the same from check to check
+// (ports differ each time), so that status shows one line a cause.
+func plain(err error) error {
+	var timeout interface{ Timeout() bool }
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return errors.New("connection refused")
+	case errors.Is(err, syscall.ECONNRESET):
+		return errors.New("connection reset")
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return errors.New("no answer in time")
+	}
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		err = op.Err
+	}
+	return err
+}
+
+// Target is one server of one VIP as it is checked.
+type Target struct {
+	VIP      uint32 // assignment's VIP id
+	Slot     uint16
+	Server   string
+	Line     uint32 // server line in the balancer's maps, under 65536
+	Address  netip.AddrPort
+	Type     string // tcp or http
+	Path     string
+	Host     string
+	Interval time.Duration
+	Timeout  time.Duration
+	Rise     int
+	Fall     int
+}

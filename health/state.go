@@ -1,0 +1,74 @@
+// Package health checks servers through the forwarding that carries their
+// traffic: a check connects to the VIP on one chosen server. What an answer
+// means is a pure state machine (this file); when to ask is checker.go; how
+// to ask is probe.go.
+//
+//	          rise answers in a row
+//	unknown ────────────────────────▶ up
+//	   │                             │ ▲
+//	   │ fall failures in a row      │ │ rise answers in a row
+//	   ▼                             ▼ │
+//	  down ◀──────────────────────── ──┘
+//	          fall failures in a row
+//
+// A target starts as unknown, which counts as up: a daemon that restarts
+// must not empty a pool whose servers are well.
+package health
+
+// State is what is known about one target.
+type State uint8
+
+const (
+	Unknown State = iota
+	Up
+	Down
+)
+
+// String is the word that status and metrics use.
+func (s State) String() string {
+	switch s {
+	case Up:
+		return "up"
+	case Down:
+		return "down"
+	}
+	return "unknown"
+}
+
+// Machine counts answers into a State. The zero Machine is not usable: see
+// NewMachine.
+type Machine struct {
+	rise, fall int
+	state      State
+	streak     int // answers of one kind in a row; failures are negative
+}
+
+// NewMachine is a machine in state Unknown. rise and fall under 1 count as 1.
+func NewMachine(rise, fall int) *Machine {
+	return &Machine{rise: max(rise, 1), fall: max(fall, 1)}
+}
+
+// State is the state after all answers so far.
+func (m *Machine) State() State { return m.state }
+
+// SetThresholds changes rise and fall and keeps what is known.
+func (m *Machine) SetThresholds(rise, fall int) { m.rise, m.fall = max(rise, 1), max(fall, 1) }
+
+// Answer takes the outcome of one check and reports whether the state changed.
+func (m *Machine) Answer(ok bool) bool {
+	// The streak is held within its thresholds: it never overflows, and a
+	// lowered threshold takes effect at the next answer.
+	if ok {
+		m.streak = min(max(m.streak, 0)+1, m.rise)
+	} else {
+		m.streak = max(min(m.streak, 0)-1, -m.fall)
+	}
+	before := m.state
+	switch {
+	case m.streak >= m.rise:
+		m.state = Up
+	case m.streak <= -m.fall:
+		m.state = Down
+	}
+	return m.state != before
+}
