@@ -511,8 +511,11 @@ type VIP struct {
 	IcmpEcho    bool   `protobuf:"varint,13,opt,name=icmp_echo,json=icmpEcho,proto3" json:"icmp_echo,omitempty"`
 	MssClamp    bool   `protobuf:"varint,14,opt,name=mss_clamp,json=mssClamp,proto3" json:"mss_clamp,omitempty"`
 	// A host agent lists its own slot alone.
-	Slots         []*Slot   `protobuf:"bytes,15,rep,name=slots,proto3" json:"slots,omitempty"`
-	Counters      *Counters `protobuf:"bytes,16,opt,name=counters,proto3" json:"counters,omitempty"`
+	Slots    []*Slot   `protobuf:"bytes,15,rep,name=slots,proto3" json:"slots,omitempty"`
+	Counters *Counters `protobuf:"bytes,16,opt,name=counters,proto3" json:"counters,omitempty"`
+	// Every active server is down by the checks, so that all of them are used
+	// as if none were: a broken check must not take a service away.
+	FailOpen      bool `protobuf:"varint,17,opt,name=fail_open,json=failOpen,proto3" json:"fail_open,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -659,6 +662,13 @@ func (x *VIP) GetCounters() *Counters {
 	return nil
 }
 
+func (x *VIP) GetFailOpen() bool {
+	if x != nil {
+		return x.FailOpen
+	}
+	return false
+}
+
 type Slot struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Number  uint32                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
@@ -681,9 +691,12 @@ type Slot struct {
 	NewConnections uint64 `protobuf:"varint,14,opt,name=new_connections,json=newConnections,proto3" json:"new_connections,omitempty"`
 	// Balancer: SYNs less FINs and RSTs as seen here, what least-conn compares.
 	// Host: established connections.
-	Connections   int64 `protobuf:"varint,15,opt,name=connections,proto3" json:"connections,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Connections int64 `protobuf:"varint,15,opt,name=connections,proto3" json:"connections,omitempty"`
+	// Health checks sent by this daemon, and of these the failed ones.
+	HealthChecks   uint64 `protobuf:"varint,16,opt,name=health_checks,json=healthChecks,proto3" json:"health_checks,omitempty"`
+	HealthFailures uint64 `protobuf:"varint,17,opt,name=health_failures,json=healthFailures,proto3" json:"health_failures,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Slot) Reset() {
@@ -817,6 +830,20 @@ func (x *Slot) GetNewConnections() uint64 {
 func (x *Slot) GetConnections() int64 {
 	if x != nil {
 		return x.Connections
+	}
+	return 0
+}
+
+func (x *Slot) GetHealthChecks() uint64 {
+	if x != nil {
+		return x.HealthChecks
+	}
+	return 0
+}
+
+func (x *Slot) GetHealthFailures() uint64 {
+	if x != nil {
+		return x.HealthFailures
 	}
 	return 0
 }
@@ -2100,9 +2127,12 @@ type GetTimeResponse struct {
 	// Milliseconds, wraps at 2^32.
 	SharedMs uint32 `protobuf:"varint,1,opt,name=shared_ms,json=sharedMs,proto3" json:"shared_ms,omitempty"`
 	// As Clock.source.
-	Source        string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
+	// Version of the assignment in force, so that peers see who is behind
+	// without asking for the whole.
+	AssignmentVersion uint64 `protobuf:"varint,3,opt,name=assignment_version,json=assignmentVersion,proto3" json:"assignment_version,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *GetTimeResponse) Reset() {
@@ -2147,6 +2177,13 @@ func (x *GetTimeResponse) GetSource() string {
 		return x.Source
 	}
 	return ""
+}
+
+func (x *GetTimeResponse) GetAssignmentVersion() uint64 {
+	if x != nil {
+		return x.AssignmentVersion
+	}
+	return 0
 }
 
 type GetLiveRequest struct {
@@ -2393,7 +2430,7 @@ const file_fairlead_proto_rawDesc = "" +
 	"\bxdp_mode\x18\x03 \x01(\tR\axdpMode\x12\x1f\n" +
 	"\vegress_mode\x18\x04 \x01(\tR\n" +
 	"egressMode\x12\x10\n" +
-	"\x03mtu\x18\x05 \x01(\rR\x03mtu\"\xd8\x03\n" +
+	"\x03mtu\x18\x05 \x01(\rR\x03mtu\"\xf5\x03\n" +
 	"\x03VIP\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -2414,7 +2451,8 @@ const file_fairlead_proto_rawDesc = "" +
 	"\ticmp_echo\x18\r \x01(\bR\bicmpEcho\x12\x1b\n" +
 	"\tmss_clamp\x18\x0e \x01(\bR\bmssClamp\x12'\n" +
 	"\x05slots\x18\x0f \x03(\v2\x11.fairlead.v1.SlotR\x05slots\x121\n" +
-	"\bcounters\x18\x10 \x01(\v2\x15.fairlead.v1.CountersR\bcounters\"\x8f\x04\n" +
+	"\bcounters\x18\x10 \x01(\v2\x15.fairlead.v1.CountersR\bcounters\x12\x1b\n" +
+	"\tfail_open\x18\x11 \x01(\bR\bfailOpen\"\xdd\x04\n" +
 	"\x04Slot\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12\x16\n" +
 	"\x06server\x18\x02 \x01(\tR\x06server\x12\x18\n" +
@@ -2431,7 +2469,9 @@ const file_fairlead_proto_rawDesc = "" +
 	"\apackets\x18\f \x01(\x04R\apackets\x12\x14\n" +
 	"\x05bytes\x18\r \x01(\x04R\x05bytes\x12'\n" +
 	"\x0fnew_connections\x18\x0e \x01(\x04R\x0enewConnections\x12 \n" +
-	"\vconnections\x18\x0f \x01(\x03R\vconnections\"\x85\x01\n" +
+	"\vconnections\x18\x0f \x01(\x03R\vconnections\x12#\n" +
+	"\rhealth_checks\x18\x10 \x01(\x04R\fhealthChecks\x12'\n" +
+	"\x0fhealth_failures\x18\x11 \x01(\x04R\x0ehealthFailures\"\x85\x01\n" +
 	"\aNextHop\x12\x1a\n" +
 	"\bresolved\x18\x01 \x01(\bR\bresolved\x12\x1c\n" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x1c\n" +
@@ -2529,10 +2569,11 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03api\x18\x02 \x01(\tR\x03api\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\"\x10\n" +
-	"\x0eGetTimeRequest\"F\n" +
+	"\x0eGetTimeRequest\"u\n" +
 	"\x0fGetTimeResponse\x12\x1b\n" +
 	"\tshared_ms\x18\x01 \x01(\rR\bsharedMs\x12\x16\n" +
-	"\x06source\x18\x02 \x01(\tR\x06source\"\x10\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x12-\n" +
+	"\x12assignment_version\x18\x03 \x01(\x04R\x11assignmentVersion\"\x10\n" +
 	"\x0eGetLiveRequest\";\n" +
 	"\x0fGetLiveResponse\x12(\n" +
 	"\x04vips\x18\x01 \x03(\v2\x14.fairlead.v1.LiveVIPR\x04vips\"\x89\x01\n" +
