@@ -25,6 +25,12 @@ type Config struct {
 	// Metrics is the address of the Prometheus endpoint (default
 	// 127.0.0.1:7470; "" in a daemon's own entry switches it off).
 	Metrics string `yaml:"metrics"`
+
+	// origin knows where in the file each field stood; nil for a Config made
+	// by hand.
+	origin *decoder
+	// secret is Secret or SecretFile's content, decoded.
+	secret []byte
 }
 
 // TLS names PEM files. Both sides present certificates signed by CA.
@@ -56,19 +62,24 @@ type Server struct {
 	Address netip.Addr `yaml:"address"`
 	// API is where the agent listens, as for a balancer. "none": there is no
 	// agent, so no VIP of scheme cheetah may use the server.
-	API        string   `yaml:"api"`
+	API string `yaml:"api"`
+	// Interfaces that tunnels arrive on and answers leave by. Default: the
+	// interface that holds Address.
 	Interfaces []string `yaml:"interfaces"`
 	Metrics    *string  `yaml:"metrics"`
 }
 
 // VIP is a served address, port and protocol with its four choices.
 type VIP struct {
+	// Name is what verbs call it (default address:port/protocol).
 	Name     string     `yaml:"name"`
 	Address  netip.Addr `yaml:"address"`
 	Port     Port       `yaml:"port"`     // 1-65535 or "all"
 	Protocol string     `yaml:"protocol"` // tcp (default) or udp
 	Scheme   string     `yaml:"scheme"`   // cheetah (default for tcp), stateless
-	Policy   string     `yaml:"policy"`   // rr (default), wrr, p2c, least-conn, hash
+	// Policy is rr (default), wrr, p2c, least-conn or hash; scheme stateless
+	// allows (and defaults to) hash alone.
+	Policy string `yaml:"policy"`
 	// Affinity of policy hash: connection (default) or address: all
 	// connections of a client address go to one server.
 	Affinity   string `yaml:"affinity"`
@@ -97,14 +108,14 @@ type Member struct {
 // Health is a VIP's check, sent through its forwarding to the VIP on each
 // server.
 type Health struct {
-	Type     string        `yaml:"type"` // tcp (default) or http
-	Port     uint16        `yaml:"port"` // default: the VIP's
-	Path     string        `yaml:"path"` // http: default /
-	Host     string        `yaml:"host"` // http: Host header, default the VIP's address
-	Interval time.Duration `yaml:"interval"`
-	Timeout  time.Duration `yaml:"timeout"`
-	Rise     int           `yaml:"rise"`
-	Fall     int           `yaml:"fall"`
+	Type     string        `yaml:"type"`     // tcp (default) or http
+	Port     uint16        `yaml:"port"`     // default: the VIP's
+	Path     string        `yaml:"path"`     // http: default /
+	Host     string        `yaml:"host"`     // http: Host header, default the VIP's address
+	Interval time.Duration `yaml:"interval"` // 100ms to 1h, default 2s
+	Timeout  time.Duration `yaml:"timeout"`  // at most interval, default 1s
+	Rise     int           `yaml:"rise"`     // good answers in a row to be up, default 2
+	Fall     int           `yaml:"fall"`     // bad ones in a row to be down, default 3
 }
 
 // Limits sizes the maps; they are fixed while the program is loaded.

@@ -1,0 +1,349 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// decoder fills structs from YAML's tree. The library's own decoder stops at
+// the first unknown key or wrong type and forgets where values stood; this
+// one goes on, so that `fairlead check` lists everything at once, and leaves
+// a position for each field to Validate.
+type decoder struct {
+	file     string
+	at       map[string]*token.Position // by path
+	anchors  map[string]ast.Node
+	bad      map[string]bool // paths that did not decode: their zero value is no omission
+	problems Problems
+}
+
+func decode(file string, data []byte, into *Config) (*decoder, error) {
+	d := &decoder{file: file, at: map[string]*token.Position{}, anchors: map[string]ast.Node{}, bad: map[string]bool{}}
+	tree, err := parser.ParseBytes(data, 0)
+	if err != nil {
+		p := Problem{File: file, Wrong: err.Error(), Remedy: "correct the YAML"}
+		if s := (*yaml.SyntaxError)(nil); errors.As(err, &s) && s.Token != nil {
+			p.Line, p.Col = s.Token.Position.Line, s.Token.Position.Column
+			p.Wrong = "not YAML: " + s.Message
+		}
+		return d, Problems{p}
+	}
+	var body ast.Node
+	for _, doc := range tree.Docs {
+		if doc.Body == nil || doc.Body.Type() == ast.CommentType {
+			continue
+		}
+		if body != nil {
+			d.add(doc.Body, "", "", "a second YAML document", "keep one document in one file")
+			return d, d.problems
+		}
+		body = doc.Body
+	}
+	if body == nil {
+		return d, Problems{{File: file, Wrong: "empty", Remedy: "name balancers, servers and vips; README.md has an example"}}
+	}
+	d.value(body, "", reflect.ValueOf(into).Elem())
+	return d, nil
+}
+
+func (d *decoder) add(n ast.Node, path, value, wrong, remedy string) {
+	p := Problem{File: d.file, Field: path, Value: value, Wrong: wrong, Remedy: remedy}
+	if pos := position(n); pos != nil {
+		p.Line, p.Col = pos.Line, pos.Column
+	}
+	d.problems = append(d.problems, p)
+	d.bad[path] = true
+}
+
+// position is where a reader would look: a mapping begins at its first key,
+// not at that key's colon.
+func position(n ast.Node) *token.Position {
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		if len(n.Values) > 0 && !n.IsFlowStyle {
+			return position(n.Values[0].Key)
+		}
+	case *ast.MappingValueNode:
+		return position(n.Key)
+	}
+	if t := n.GetToken(); t != nil {
+		return t.Position
+	}
+	return nil
+}
+
+// resolve follows anchors, aliases and tags to the node that holds the value.
+func (d *decoder) resolve(n ast.Node) ast.Node {
+	for {
+		switch m := n.(type) {
+		case *ast.AnchorNode:
+			d.anchors[m.Name.String()] = m.Value
+			n = m.Value
+		case *ast.AliasNode:
+			target, ok := d.anchors[m.Value.String()]
+			if !ok {
+				return nil
+			}
+			n = target
+		case *ast.TagNode:
+			n = m.Value
+		default:
+			return n
+		}
+	}
+}
+
+// value decodes n into v. path is the field's name in messages.
+func (d *decoder) value(n ast.Node, path string, v reflect.Value) {
+	if _, known := d.at[path]; !known {
+		d.at[path] = position(n)
+	}
+	if a, isAlias := n.(*ast.AliasNode); isAlias && d.anchors[a.Value.String()] == nil {
+		d.add(n, path, "*"+a.Value.String(), "no such anchor above", "define it with &"+a.Value.String())
+		return
+	}
+	n = d.resolve(n)
+	if n == nil || n.Type() == ast.NullType {
+		return // as if it were not there: the default
+	}
+	if v.Kind() == reflect.Pointer {
+		v.Set(reflect.New(v.Type().Elem()))
+		v = v.Elem()
+	}
+	switch {
+	case v.Type() == reflect.TypeFor[Member]() && scalar(n):
+		v.Set(reflect.ValueOf(Member{Name: text(n)}))
+	case isScalarType(v.Type()):
+		if !scalar(n) {
+			d.add(n, path, "", "must be one value, not a list or mapping", "write "+example(v.Type()))
+			return
+		}
+		if err := setScalar(v, n); err != nil {
+			d.add(n, path, text(n), err.Error(), "write "+example(v.Type()))
+		}
+	case v.Kind() == reflect.Slice:
+		d.list(n, path, v)
+	default:
+		d.mapping(n, path, v)
+	}
+}
+
+func (d *decoder) list(n ast.Node, path string, v reflect.Value) {
+	seq, ok := n.(*ast.SequenceNode)
+	if !ok {
+		value := ""
+		if scalar(n) {
+			value = text(n)
+		}
+		d.add(n, path, value, "must be a list", "put each item on a line of its own after a dash")
+		return
+	}
+	out := reflect.MakeSlice(v.Type(), len(seq.Values), len(seq.Values))
+	for i, item := range seq.Values {
+		itemPath := fmt.Sprintf("%s[%d]", path, i)
+		d.value(item, itemPath, out.Index(i))
+		if r := d.resolve(item); r == nil || r.Type() == ast.NullType {
+			d.add(item, itemPath, "", "an empty item", "fill it in or remove the dash")
+		}
+	}
+	v.Set(out)
+}
+
+func (d *decoder) mapping(n ast.Node, path string, v reflect.Value) {
+	var pairs []*ast.MappingValueNode
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		pairs = n.Values
+	case *ast.MappingValueNode:
+		pairs = []*ast.MappingValueNode{n}
+	default:
+		value := ""
+		if scalar(n) {
+			value = text(n)
+		}
+		d.add(n, path, value, "must be a mapping", "write key: value pairs: "+strings.Join(keys(v.Type()), ", "))
+		return
+	}
+	own := map[string]bool{}
+	for _, p := range pairs {
+		if p.Key.IsMergeKey() {
+			// <<: *anchor gives what the mapping itself does not.
+			defer func(value ast.Node) {
+				if m, ok := d.resolve(value).(*ast.MappingNode); ok {
+					rest := &ast.MappingNode{BaseNode: m.BaseNode, Start: m.Start}
+					for _, q := range m.Values {
+						if !own[text(q.Key)] {
+							rest.Values = append(rest.Values, q)
+						}
+					}
+					if len(rest.Values) > 0 {
+						d.mapping(rest, path, v)
+					}
+				} else {
+					d.add(value, path, "", "<< must name a mapping", "use <<: *anchor")
+				}
+			}(p.Value)
+			continue
+		}
+		key := text(p.Key)
+		own[key] = true
+		keyPath := key
+		if path != "" {
+			keyPath = path + "." + key
+		}
+		field, ok := fieldOf(v, key)
+		if !ok {
+			remedy := "known here: " + strings.Join(keys(v.Type()), ", ")
+			if near := nearest(key, keys(v.Type())); near != "" {
+				remedy = "write " + near + " (" + remedy + ")"
+			}
+			d.add(p.Key, keyPath, "", "unknown key", remedy)
+			continue
+		}
+		d.value(p.Value, keyPath, field)
+	}
+}
+
+func fieldOf(v reflect.Value, key string) (reflect.Value, bool) {
+	for i := range v.NumField() {
+		if v.Type().Field(i).Tag.Get("yaml") == key && key != "" {
+			return v.Field(i), true
+		}
+	}
+	return reflect.Value{}, false
+}
+
+// keys is what a mapping of type t may hold, in the order of the struct.
+func keys(t reflect.Type) (names []string) {
+	for i := range t.NumField() {
+		if k := t.Field(i).Tag.Get("yaml"); k != "" {
+			names = append(names, k)
+		}
+	}
+	return names
+}
+
+func scalar(n ast.Node) bool {
+	_, ok := n.(ast.ScalarNode)
+	return ok
+}
+
+// text is a scalar as it was written, so that 0123 in a name or a secret
+// stays what it is.
+func text(n ast.Node) string {
+	switch n := n.(type) {
+	case *ast.LiteralNode:
+		return n.Value.Value
+	case *ast.StringNode:
+		return n.Value
+	}
+	return n.GetToken().Value
+}
+
+func isScalarType(t reflect.Type) bool {
+	switch t {
+	case reflect.TypeFor[netip.Addr](), reflect.TypeFor[netip.Prefix]():
+		return true
+	}
+	return t.Kind() != reflect.Struct && t.Kind() != reflect.Slice
+}
+
+func setScalar(v reflect.Value, n ast.Node) error {
+	s := text(n)
+	switch p := v.Addr().Interface().(type) {
+	case *netip.Addr:
+		a, err := netip.ParseAddr(s)
+		if err != nil {
+			return errors.New("not an IP address")
+		}
+		*p = a
+		return nil
+	case *netip.Prefix:
+		if a, err := netip.ParseAddr(s); err == nil {
+			*p = netip.PrefixFrom(a, a.BitLen())
+			return nil
+		}
+		q, err := netip.ParsePrefix(s)
+		if err != nil {
+			return errors.New("not an address or a prefix")
+		}
+		*p = q
+		return nil
+	case *Port:
+		if s == "all" {
+			*p = 0
+			return nil
+		}
+		u, err := strconv.ParseUint(s, 10, 16)
+		if err != nil || u == 0 {
+			return errors.New("not a port")
+		}
+		*p = Port(u)
+		return nil
+	case *time.Duration:
+		t, err := time.ParseDuration(s)
+		if err != nil {
+			return errors.New("not a duration")
+		}
+		*p = t
+		return nil
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(s)
+	case reflect.Bool:
+		b, isBool := n.(*ast.BoolNode)
+		if !isBool {
+			return errors.New("neither true nor false")
+		}
+		v.SetBool(b.Value)
+	case reflect.Int:
+		i, err := strconv.Atoi(s)
+		if err != nil {
+			return errors.New("not a whole number")
+		}
+		v.SetInt(int64(i))
+	case reflect.Uint16:
+		u, err := strconv.ParseUint(s, 10, 16)
+		if err != nil {
+			return errors.New("not a number from 0 to 65535")
+		}
+		v.SetUint(u)
+	default:
+		panic("config: no decoding for " + v.Type().String())
+	}
+	return nil
+}
+
+// example is a legal value of type t, for messages.
+func example(t reflect.Type) string {
+	switch t {
+	case reflect.TypeFor[netip.Addr]():
+		return "an address such as 192.0.2.10 or 2001:db8::10"
+	case reflect.TypeFor[netip.Prefix]():
+		return "an address or a prefix such as 10.200.0.0/16"
+	case reflect.TypeFor[Port]():
+		return "1 to 65535, or all"
+	case reflect.TypeFor[time.Duration]():
+		return "a duration such as 2s or 500ms"
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Uint16:
+		return "1 to 65535"
+	case reflect.Int:
+		return "a whole number"
+	}
+	return "a text"
+}

@@ -1,0 +1,302 @@
+package config
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/scheme/cheetah"
+)
+
+// Choices of a VIP, as written in YAML.
+const (
+	TCP = "tcp"
+	UDP = "udp"
+
+	Cheetah   = "cheetah"
+	Stateless = "stateless"
+
+	RR        = "rr"
+	WRR       = "wrr"
+	P2C       = "p2c"
+	LeastConn = "least-conn"
+	Hash      = "hash"
+
+	Connection = "connection"
+	Address    = "address"
+
+	IPIP = "ipip"
+	GUE  = "gue"
+	L2   = "l2"
+
+	Drop      = "drop"
+	Addresses = "addresses"
+
+	// NoAgent as a server's api: nothing of ours runs there.
+	NoAgent = "none"
+)
+
+// Defaults of what a file leaves out.
+const (
+	DefaultMetrics      = "127.0.0.1:7470"
+	DefaultCookieBits   = 12
+	DefaultServerLines  = 16384
+	DefaultTableEntries = 2097152
+	DefaultFlows        = 262144
+	DefaultAskRate      = 100
+	DefaultInterval     = 2 * time.Second
+	DefaultTimeout      = time.Second
+	DefaultRise         = 2
+	DefaultFall         = 3
+)
+
+// DefaultAPI is where the daemon called name listens if the file does not say.
+func DefaultAPI(name string) string { return "unix:/run/fairlead/" + name + ".sock" }
+
+// Load reads the file at path, fills in defaults and secret_file, and
+// validates. Its error is Problems: everything wrong, one line each.
+func Load(path string) (*Config, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		remedy := "name the file with -f"
+		if os.IsPermission(err) {
+			remedy = "run as root"
+		}
+		return nil, Problems{{File: path, Wrong: "cannot be read: " + cause(err), Remedy: remedy}}
+	}
+	return Parse(path, data)
+}
+
+// Parse is Load of data; path names the file in errors and is the place from
+// which a relative secret_file is found.
+func Parse(path string, data []byte) (*Config, error) {
+	c := &Config{}
+	d, err := decode(path, data, c)
+	if err != nil {
+		return nil, err
+	}
+	c.origin = d
+	c.fill()
+	c.readSecret(filepath.Dir(path))
+	c.check()
+	if len(d.problems) > 0 {
+		d.sort()
+		return nil, d.problems
+	}
+	return c, nil
+}
+
+// Validate fills in defaults and checks a Config that was made by hand, or
+// was changed after Load.
+func (c *Config) Validate() error {
+	c.origin = &decoder{}
+	c.fill()
+	c.readSecret("")
+	c.check()
+	if p := c.origin.problems; len(p) > 0 {
+		return p
+	}
+	return nil
+}
+
+// SecretBytes is the deployment's secret, 32 bytes; nil if the file has none.
+func (c *Config) SecretBytes() []byte { return c.secret }
+
+// File is the path that the Config was loaded from, "" if from none.
+func (c *Config) File() string {
+	if c.origin == nil {
+		return ""
+	}
+	return c.origin.file
+}
+
+// Balancer is the balancer called name.
+func (c *Config) Balancer(name string) (*Balancer, bool) {
+	for i := range c.Balancers {
+		if c.Balancers[i].Name == name {
+			return &c.Balancers[i], true
+		}
+	}
+	return nil, false
+}
+
+// Server is the server called name.
+func (c *Config) Server(name string) (*Server, bool) {
+	for i := range c.Servers {
+		if c.Servers[i].Name == name {
+			return &c.Servers[i], true
+		}
+	}
+	return nil, false
+}
+
+// PortText is how a port is written: its number or "all".
+func (p Port) String() string {
+	if p == 0 {
+		return "all"
+	}
+	return strconv.Itoa(int(p))
+}
+
+// fill puts defaults where the file is silent.
+func (c *Config) fill() {
+	if _, written := c.origin.at["metrics"]; c.Metrics == "" && !written {
+		c.Metrics = DefaultMetrics
+	}
+	for i := range c.Balancers {
+		b := &c.Balancers[i]
+		b.API = or(b.API, DefaultAPI(b.Name))
+		if b.Metrics == nil {
+			b.Metrics = new(c.Metrics)
+		}
+	}
+	for i := range c.Servers {
+		s := &c.Servers[i]
+		s.API = or(s.API, DefaultAPI(s.Name))
+		if s.Metrics == nil {
+			s.Metrics = new(c.Metrics)
+		}
+	}
+	for i := range c.VIPs {
+		c.VIPs[i].fill(c.origin.at, fmt.Sprintf("vips[%d]", i))
+	}
+	l := &c.Limits
+	for _, f := range []struct {
+		v    *int
+		key  string
+		what int
+	}{
+		{&l.ServerLines, "server_lines", DefaultServerLines}, {&l.TableEntries, "table_entries", DefaultTableEntries},
+		{&l.Flows, "flows", DefaultFlows}, {&l.AskRate, "ask_rate", DefaultAskRate},
+	} {
+		if c.origin.at["limits."+f.key] == nil {
+			*f.v = or(*f.v, f.what)
+		}
+	}
+}
+
+func (v *VIP) fill(at positions, path string) {
+	v.Protocol = or(v.Protocol, TCP)
+	if v.Name == "" && v.Address.IsValid() {
+		host := v.Address.String()
+		if v.Address.Is6() {
+			host = "[" + host + "]"
+		}
+		v.Name = host + ":" + v.Port.String() + "/" + v.Protocol
+	}
+	if v.Scheme == "" {
+		v.Scheme = Cheetah
+		if v.Protocol == UDP {
+			v.Scheme = Stateless
+		}
+	}
+	if v.Policy == "" {
+		v.Policy = RR
+		if v.Scheme == Stateless {
+			v.Policy = Hash
+		}
+	}
+	v.Affinity = or(v.Affinity, Connection)
+	v.Forwarding = or(v.Forwarding, IPIP)
+	v.Fragments = or(v.Fragments, Drop)
+	if at[path+".cookie_bits"] == nil {
+		v.CookieBits = or(v.CookieBits, DefaultCookieBits)
+	}
+	if v.ICMPEcho == nil {
+		v.ICMPEcho = new(true)
+	}
+	if v.MSSClamp == nil {
+		v.MSSClamp = new(true)
+	}
+	for j := range v.Servers {
+		if m := &v.Servers[j]; at[fmt.Sprintf("%s.servers[%d].weight", path, j)] == nil {
+			m.Weight = or(m.Weight, 1)
+		}
+	}
+	if h := v.Health; h != nil {
+		h.Type = or(h.Type, "tcp")
+		h.Port = or(h.Port, uint16(v.Port))
+		if h.Type == "http" {
+			h.Path = or(h.Path, "/")
+			h.Host = or(h.Host, hostHeader(v.Address))
+		}
+		h.Interval = or(h.Interval, DefaultInterval)
+		h.Timeout = or(h.Timeout, min(DefaultTimeout, h.Interval))
+		h.Rise = or(h.Rise, DefaultRise)
+		h.Fall = or(h.Fall, DefaultFall)
+	}
+}
+
+func hostHeader(a netip.Addr) string {
+	switch {
+	case !a.IsValid():
+		return ""
+	case a.Is6():
+		return "[" + a.String() + "]"
+	}
+	return a.String()
+}
+
+// readSecret decodes Secret or the content of SecretFile, looked up from dir.
+func (c *Config) readSecret(dir string) {
+	const remedy = "make one with `fairlead secret`"
+	text, field := c.Secret, "secret"
+	switch {
+	case c.Secret != "" && c.SecretFile != "":
+		c.problem("secret_file", c.SecretFile, "both secret and secret_file are given", "keep one of them")
+		return
+	case c.SecretFile != "":
+		field = "secret_file"
+		path := c.SecretFile
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			c.problem(field, c.SecretFile, "cannot be read: "+cause(err), "make one with `fairlead secret > "+path+"`")
+			return
+		}
+		text = string(bytes.TrimSpace(data))
+	case c.Secret == "":
+		return
+	}
+	secret, err := hex.DecodeString(text)
+	switch {
+	case err != nil:
+		// The secret itself stays out of messages.
+		c.problem(field, "", "not hexadecimal", remedy)
+	case len(secret) != 32:
+		c.problem(field, "", fmt.Sprintf("%d bytes, must be 32", len(secret)), remedy)
+	case len(bytes.Trim(secret, string(secret[0]))) == 0:
+		c.problem(field, "", "one byte repeated is no secret", remedy)
+	default:
+		c.secret = secret
+	}
+}
+
+// IdleLimit is how long a connection of v may be silent and keep a cookie
+// that decodes.
+func (v *VIP) IdleLimit() time.Duration { return cheetah.Layout{Bits: v.CookieBits}.IdleLimit() }
+
+func or[T comparable](v, otherwise T) T {
+	var zero T
+	if v == zero {
+		return otherwise
+	}
+	return v
+}
+
+// cause is a file error without the path, which the message names already.
+func cause(err error) string {
+	_, after, found := strings.Cut(err.Error(), ": ")
+	if !found {
+		return err.Error()
+	}
+	return after
+}

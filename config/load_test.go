@@ -1,0 +1,182 @@
+package config
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	"pgregory.net/rapid"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write what came out as what is expected")
+
+// TestBad reads pairs of files from testdata/bad.txtar: NAME.yaml, and
+// NAME.want with every line that the file must be answered with.
+func TestBad(t *testing.T) {
+	const path = "testdata/bad.txtar"
+	a, err := txtar.ParseFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out txtar.Archive
+	out.Comment = a.Comment
+	for i, f := range a.Files {
+		name, isYAML := strings.CutSuffix(f.Name, ".yaml")
+		if !isYAML {
+			continue
+		}
+		want := ""
+		if i+1 < len(a.Files) && a.Files[i+1].Name == name+".want" {
+			want = string(a.Files[i+1].Data)
+		}
+		_, err := Parse(f.Name, f.Data)
+		got := "accepted\n"
+		if err != nil {
+			got = err.Error() + "\n"
+		}
+		out.Files = append(out.Files, f, txtar.File{Name: name + ".want", Data: []byte(got)})
+		if got != want && !*rewrite {
+			t.Errorf("%s\ngot:\n%swant:\n%s", f.Name, got, want)
+		}
+		if err == nil {
+			t.Errorf("%s: accepted", f.Name)
+		}
+	}
+	if *rewrite {
+		if err := os.WriteFile(path, txtar.Format(&out), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+const good = `
+secret: 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f
+tls: {ca: ca.pem, cert: cert.pem, key: key.pem}
+balancers:
+- &lb
+  name: lb1
+  interfaces: [eth0]
+  source: 10.200.0.0/16
+  source6: 2001:db8:f::1
+- <<: *lb
+  name: lb2
+  api: https://10.0.0.2:7443
+  metrics: ""
+servers:
+- {name: web1, address: 10.0.1.1}
+- {name: web2, address: "2001:db8::2"}
+- {name: dns1, address: 10.0.1.3, api: none}
+vips:
+- address: 192.0.2.10
+  port: 80
+  servers:
+  - web1
+  - {name: web2, drain: true}
+  health: {type: http}
+- {name: dns, address: 192.0.2.10, port: all, protocol: udp, servers: [dns1]}
+limits: {flows: 4096}
+`
+
+func TestGood(t *testing.T) {
+	c, err := Parse("fairlead.yaml", []byte(good))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.SecretBytes()) != 32 {
+		t.Errorf("secret has %d bytes", len(c.SecretBytes()))
+	}
+	web, dns := c.VIPs[0], c.VIPs[1]
+	if web.Name != "192.0.2.10:80/tcp" || web.Scheme != Cheetah || web.Policy != RR || web.CookieBits != 12 ||
+		web.Forwarding != IPIP || !*web.ICMPEcho || !*web.MSSClamp || web.Fragments != Drop {
+		t.Errorf("defaults of the first VIP: %+v", web)
+	}
+	if m := web.Servers; m[0] != (Member{Name: "web1", Weight: 1}) || m[1] != (Member{Name: "web2", Weight: 1, Drain: true}) {
+		t.Errorf("members %+v", m)
+	}
+	if h := *web.Health; h != (Health{Type: "http", Port: 80, Path: "/", Host: "192.0.2.10", Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3}) {
+		t.Errorf("health %+v", h)
+	}
+	if dns.Port != 0 || dns.Scheme != Stateless || dns.Policy != Hash {
+		t.Errorf("defaults of the second VIP: %+v", dns)
+	}
+	lb1, lb2 := c.Balancers[0], c.Balancers[1]
+	if lb1.API != "unix:/run/fairlead/lb1.sock" || *lb1.Metrics != DefaultMetrics || lb1.Source6.String() != "2001:db8:f::1/128" {
+		t.Errorf("lb1 %+v", lb1)
+	}
+	if *lb2.Metrics != "" || !slices.Equal(lb2.Interfaces, []string{"eth0"}) || lb2.Source != lb1.Source {
+		t.Errorf("lb2, which merges lb1: %+v", lb2)
+	}
+	if c.Limits != (Limits{DefaultServerLines, DefaultTableEntries, 4096, DefaultAskRate}) {
+		t.Errorf("limits %+v", c.Limits)
+	}
+	if err := c.Validate(); err != nil {
+		t.Errorf("valid once, not twice: %v", err)
+	}
+}
+
+func TestSecretFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "fairlead.yaml")
+	text := strings.Replace(good, "secret: ", "secret_file: s\n#", 1)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), ":2:14: secret_file: s: cannot be read") {
+		t.Errorf("secret_file that does not exist: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "s"), []byte(strings.Repeat("0123456789abcdef", 4)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.SecretBytes()[1] != 0x23 {
+		t.Errorf("secret %x", c.SecretBytes())
+	}
+}
+
+// TestManyServers: the pool's bound follows the cookie's width.
+func TestManyServers(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("secret: 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\nservers:\n")
+	members := make([]string, 513)
+	for i := range members {
+		members[i] = "s" + string(rune('a'+i/26/26)) + string(rune('a'+i/26%26)) + string(rune('a'+i%26))
+		b.WriteString("- {name: " + members[i] + ", address: \"2001:db8::" + strings.TrimLeft(strings.ToLower(hex4(i+1)), "0") + "\"}\n")
+	}
+	b.WriteString("vips:\n- {name: v, address: 192.0.2.1, port: 80, cookie_bits: 10, servers: [" + strings.Join(members, ", ") + "]}\n")
+	_, err := Parse("f", []byte(b.String()))
+	if err == nil || !strings.HasSuffix(err.Error(), "vips[0].servers: 513 servers, but a cookie of 10 bits names 512 slots; write cookie_bits: 11") ||
+		strings.Contains(err.Error(), "\n") {
+		t.Errorf("513 servers in 10 bits: %v", err)
+	}
+}
+
+func hex4(i int) string {
+	const d = "0123456789abcdef"
+	return string([]byte{d[i>>12&15], d[i>>8&15], d[i>>4&15], d[i&15]})
+}
+
+// TestAnyBytes: whatever the file holds, the answer is a Config or lines that
+// begin with the file's name, never a panic.
+func TestAnyBytes(t *testing.T) {
+	pieces := rapid.SampledFrom(append(strings.SplitAfter(good, "\n"), "- ", "  ", ": ", "[", "]", "{", "}", "*lb", "&x ", "<<: ", "!!str ", "|\n", "null", "-1", "\x00", "é", "\t", "servers: 1\n", "vips: [[]]\n", "---\n", "? a\n"))
+	rapid.Check(t, func(t *rapid.T) {
+		text := strings.Join(rapid.SliceOfN(pieces, 0, 40).Draw(t, "pieces"), "")
+		_, err := Parse("f", []byte(text))
+		if err == nil {
+			return
+		}
+		for _, line := range strings.Split(err.Error(), "\n") {
+			if !strings.HasPrefix(line, "f:") {
+				t.Fatalf("%q in answer to %q", line, text)
+			}
+		}
+	})
+}

@@ -1,0 +1,86 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Problem is one thing wrong with a file: where, what and the remedy.
+type Problem struct {
+	File      string
+	Line, Col int    // from 1; 0: the file as a whole
+	Field     string // path in the file, such as vips[0].servers[1].weight
+	Value     string // as written; empty where there is none
+	Wrong     string
+	Remedy    string
+}
+
+// String is the problem as one line: file:line:col: field: value: what is
+// wrong; remedy.
+func (p Problem) String() string {
+	var b strings.Builder
+	if p.File != "" {
+		b.WriteString(p.File)
+		if p.Line > 0 {
+			fmt.Fprintf(&b, ":%d:%d", p.Line, p.Col)
+		}
+		b.WriteString(": ")
+	}
+	if p.Field != "" {
+		b.WriteString(p.Field + ": ")
+	}
+	if p.Value != "" {
+		b.WriteString(p.Value + ": ")
+	}
+	b.WriteString(p.Wrong)
+	if p.Remedy != "" {
+		b.WriteString("; " + p.Remedy)
+	}
+	// One problem is one line whatever the file holds.
+	return strings.Join(strings.FieldsFunc(b.String(), func(r rune) bool { return r == '\n' || r == '\r' }), " ")
+}
+
+// Problems is everything wrong with a file, in the file's order. As an error
+// it is one line a problem.
+type Problems []Problem
+
+func (p Problems) Error() string {
+	lines := make([]string, len(p))
+	for i, q := range p {
+		lines[i] = q.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// nearest is the known word closest to word, if it is close enough to be
+// what was meant (at most a third of the letters differ), else "".
+func nearest(word string, known []string) string {
+	best, bestDistance := "", len(word)/3+1
+	for _, k := range known {
+		if d := distance(word, k); d <= bestDistance && (best == "" || d < bestDistance) {
+			best, bestDistance = k, d
+		}
+	}
+	return best
+}
+
+// distance is Levenshtein's.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j+1]+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}

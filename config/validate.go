@@ -1,0 +1,312 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml/token"
+
+	"github.com/fairlead/fairlead/scheme/cheetah"
+)
+
+// maxSlots bounds a VIP without cookies: what the widest cookie could name.
+const maxSlots = 1 << (cheetah.MaxBits - 1)
+
+// maxWeight fits the upper half of a table's entry with room for shares.
+const maxWeight = 1000
+
+type positions = map[string]*token.Position
+
+// problem records what is wrong with the field at path, unless the field did
+// not even decode. If the file does not hold the field, the nearest mapping
+// around it is pointed at.
+func (c *Config) problem(path, value, wrong, remedy string) {
+	if c.origin.bad[path] || c.origin.bad[""] {
+		return
+	}
+	p := Problem{File: c.origin.file, Field: path, Value: value, Wrong: wrong, Remedy: remedy}
+	for q := path; ; {
+		if pos := c.origin.at[q]; pos != nil {
+			p.Line, p.Col = pos.Line, pos.Column
+			break
+		}
+		i := strings.LastIndexAny(q, ".[")
+		if i < 0 {
+			break
+		}
+		q = q[:i]
+	}
+	c.origin.problems = append(c.origin.problems, p)
+}
+
+// sort puts problems in the file's order and drops what was said twice.
+func (d *decoder) sort() {
+	sort.SliceStable(d.problems, func(i, j int) bool {
+		a, b := d.problems[i], d.problems[j]
+		return a.Line < b.Line || a.Line == b.Line && a.Col < b.Col
+	})
+	d.problems = slices.Compact(d.problems)
+}
+
+// check looks at everything; each problem is recorded, none stops it.
+func (c *Config) check() {
+	c.checkTLS()
+	c.checkDaemons()
+	c.checkVIPs()
+	c.checkSecret()
+	for _, l := range []struct {
+		key       string
+		v, lo, hi int
+	}{
+		{"server_lines", c.Limits.ServerLines, 64, 1 << 20},
+		{"table_entries", c.Limits.TableEntries, 1 << 10, 1 << 26},
+		{"flows", c.Limits.Flows, 1 << 8, 1 << 26},
+		{"ask_rate", c.Limits.AskRate, 0, 1 << 20},
+	} {
+		if l.v < l.lo || l.v > l.hi {
+			c.problem("limits."+l.key, fmt.Sprint(l.v), "out of range", fmt.Sprintf("write %d to %d", l.lo, l.hi))
+		}
+	}
+	c.checkMetrics("metrics", c.Metrics)
+}
+
+func (c *Config) checkTLS() {
+	t := c.TLS
+	if t == (TLS{}) {
+		return
+	}
+	for _, f := range []struct{ key, v string }{{"ca", t.CA}, {"cert", t.Cert}, {"key", t.Key}} {
+		if f.v == "" {
+			c.problem("tls."+f.key, "", "missing", "daemons authenticate each other: name PEM files for ca, cert and key")
+		}
+	}
+}
+
+func (c *Config) checkSecret() {
+	if c.secret != nil || c.Secret != "" || c.SecretFile != "" {
+		return
+	}
+	for i, v := range c.VIPs {
+		if v.Scheme == Cheetah {
+			c.problem("secret", "", fmt.Sprintf("missing, and vips[%d] (%s) has scheme cheetah, whose cookies need it", i, v.Name),
+				"run `fairlead secret > secret` beside this file and write secret_file: secret")
+			return
+		}
+	}
+}
+
+// daemonName is also a file name (socket, pins, state) and a metric's label.
+var daemonName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+// vipName may hold what default names do: [2001:db8::1]:443/tcp.
+var vipName = regexp.MustCompile(`^[A-Za-z0-9\[][A-Za-z0-9._:/\[\]-]{0,79}$`)
+
+func (c *Config) checkDaemons() {
+	names, apis, addresses := map[string]string{}, map[string]string{}, map[netip.Addr]string{}
+	common := func(path, name, api string, interfaces []string, metrics *string) {
+		if name == "" {
+			c.problem(path+".name", "", "missing", "give each machine a name of its own")
+		} else {
+			if !daemonName.MatchString(name) {
+				c.problem(path+".name", name, "not a name", "use letters, digits, dots, dashes and underscores, 63 at most")
+			}
+			if other, dup := names[name]; dup {
+				c.problem(path+".name", name, "already the name of "+other, "give each machine a name of its own")
+				return
+			}
+			names[name] = path
+		}
+		if api != NoAgent && name != "" {
+			c.checkAPI(path+".api", api)
+			if other, dup := apis[api]; dup {
+				c.problem(path+".api", api, "already the api of "+other, "give each daemon its own")
+			} else {
+				apis[api] = path
+			}
+		}
+		for i, name := range interfaces {
+			p := fmt.Sprintf("%s.interfaces[%d]", path, i)
+			if name == "" || len(name) > 15 || strings.ContainsAny(name, "/ \t:") {
+				c.problem(p, name, "not an interface's name", "`ip link` lists them")
+			}
+			if slices.Contains(interfaces[:i], name) {
+				c.problem(p, name, "named twice", "remove one")
+			}
+		}
+		if metrics != nil && *metrics != c.Metrics {
+			c.checkMetrics(path+".metrics", *metrics)
+		}
+	}
+	for i, b := range c.Balancers {
+		path := fmt.Sprintf("balancers[%d]", i)
+		common(path, b.Name, b.API, b.Interfaces, b.Metrics)
+		if b.API == NoAgent {
+			c.problem(path+".api", NoAgent, "a balancer is a daemon and must be reachable", "leave api out, or write unix:/path or https://address:port")
+		}
+		if len(b.Interfaces) == 0 {
+			c.problem(path+".interfaces", "", "missing", "name the interfaces that VIPs' packets arrive on, such as [eth0]")
+		}
+		c.checkSource(path+".source", b.Source, false)
+		c.checkSource(path+".source6", b.Source6, true)
+	}
+	for i, s := range c.Servers {
+		path := fmt.Sprintf("servers[%d]", i)
+		common(path, s.Name, s.API, s.Interfaces, s.Metrics)
+		if !s.Address.IsValid() {
+			c.problem(path+".address", "", "missing", "write the server's own address, not the VIP's")
+			continue
+		}
+		c.checkUnicast(path+".address", s.Address)
+		if other, dup := addresses[s.Address]; dup {
+			c.problem(path+".address", s.Address.String(), "already the address of "+other, "one server is one entry")
+		} else {
+			addresses[s.Address] = path + " (" + s.Name + ")"
+		}
+	}
+}
+
+func (c *Config) checkAPI(path, api string) {
+	const remedy = "write unix:/path or https://address:port"
+	switch {
+	case strings.HasPrefix(api, "unix:"):
+		// 107: sun_path less its zero.
+		if p := api[len("unix:"):]; !strings.HasPrefix(p, "/") || len(p) > 107 {
+			c.problem(path, api, "not an absolute path of at most 107 bytes", remedy)
+		}
+	case strings.HasPrefix(api, "https://"):
+		host, port, err := net.SplitHostPort(strings.TrimSuffix(api[len("https://"):], "/"))
+		if err != nil || host == "" || !isPort(port) {
+			c.problem(path, api, "no address and port", "write https://192.0.2.1:7443")
+		} else if a, err := netip.ParseAddr(host); err == nil && (a.IsUnspecified() || a.IsMulticast()) {
+			c.problem(path, api, "peers cannot reach this address", "write the machine's own address")
+		}
+		if c.TLS == (TLS{}) {
+			c.problem(path, api, "https needs tls: who may change assignments is who has a certificate",
+				"name tls.ca, tls.cert and tls.key, or use a unix socket")
+		}
+	case strings.HasPrefix(api, "http://"):
+		c.problem(path, api, "the API carries keys and is never in the clear", remedy)
+	default:
+		c.problem(path, api, "not an API address", remedy)
+	}
+}
+
+func isPort(s string) bool {
+	n, err := net.LookupPort("tcp", s)
+	return err == nil && n > 0
+}
+
+func (c *Config) checkMetrics(path, address string) {
+	if address == "" {
+		return
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err == nil && host != "" {
+		_, err = netip.ParseAddr(host)
+	}
+	if err != nil || !isPort(port) {
+		c.problem(path, address, "no address and port", `write 127.0.0.1:7470, :7470 for every address, or "" for none`)
+	}
+}
+
+func (c *Config) checkSource(path string, p netip.Prefix, six bool) {
+	if !p.IsValid() {
+		return
+	}
+	family, example, other := "IPv4", "10.200.0.0/16", "source6"
+	if six {
+		family, example, other = "IPv6", "2001:db8:f::/64", "source"
+	}
+	switch {
+	case p.Addr().Is6() != six:
+		c.problem(path, p.String(), "not "+family, "write it as "+other+", or a prefix such as "+example)
+	case p != p.Masked():
+		c.problem(path, p.String(), "host bits are set: they carry the connection's hash", "write "+p.Masked().String())
+	case p.Bits() == 0 || p.Addr().IsUnspecified() || p.Addr().IsMulticast() || p.Addr().IsLoopback():
+		c.problem(path, p.String(), "tunnels cannot come from there", "write a prefix of the balancer's own, such as "+example)
+	}
+}
+
+// checkUnicast refuses what no machine out there can have as its address.
+func (c *Config) checkUnicast(path string, a netip.Addr) {
+	wrong, remedy := "", "write the address that others reach it by"
+	switch {
+	case a.Is4In6():
+		wrong, remedy = "IPv4 written as IPv6", "write "+a.Unmap().String()
+	case a.Zone() != "":
+		wrong, remedy = "has a zone", "write a global or unique local address"
+	case a.IsUnspecified():
+		wrong = "the unspecified address"
+	case a.IsLoopback():
+		wrong = "a loopback address: its packets never leave the machine"
+	case a.IsMulticast():
+		wrong = "a multicast address"
+	case a.Is6() && a.IsLinkLocalUnicast():
+		wrong = "a link-local address: it is not routed"
+	case a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		wrong = "the broadcast address"
+	default:
+		return
+	}
+	c.problem(path, a.String(), wrong, remedy)
+}
+
+func (c *Config) checkOneOf(path, value string, legal ...string) bool {
+	if slices.Contains(legal, value) {
+		return true
+	}
+	remedy := "write " + strings.Join(legal, ", ")
+	if near := nearest(value, legal); near != "" {
+		remedy = "write " + near + " (known: " + strings.Join(legal, ", ") + ")"
+	}
+	c.problem(path, value, "unknown", remedy)
+	return false
+}
+
+func (c *Config) checkHealth(path string, v *VIP) {
+	h := v.Health
+	if h == nil {
+		return
+	}
+	c.checkOneOf(path+".type", h.Type, "tcp", "http")
+	if h.Port == 0 {
+		c.problem(path+".port", "", "missing, and the VIP has all ports, so none to check", "write the port that answers")
+	} else if v.Protocol == UDP && c.origin.at[path+".port"] == nil && c.origin.file != "" {
+		c.problem(path+".port", "", "missing: checks speak TCP, and the VIP is UDP", "write a TCP port of the servers that answers when the service is well")
+	}
+	if h.Type == "tcp" {
+		if h.Path != "" {
+			c.problem(path+".path", h.Path, "a tcp check asks for no path", "write type: http, or remove it")
+		}
+		if h.Host != "" {
+			c.problem(path+".host", h.Host, "a tcp check names no host", "write type: http, or remove it")
+		}
+	} else if h.Type == "http" {
+		if !strings.HasPrefix(h.Path, "/") || strings.ContainsAny(h.Path, " \r\n\t") {
+			c.problem(path+".path", h.Path, "not a path", "begin it with /")
+		}
+		if strings.ContainsAny(h.Host, " \r\n\t/") {
+			c.problem(path+".host", h.Host, "not a host name", "write what the Host header shall hold")
+		}
+	}
+	if h.Interval < 100*time.Millisecond || h.Interval > time.Hour {
+		c.problem(path+".interval", h.Interval.String(), "out of range", "write 100ms to 1h")
+	}
+	if h.Timeout <= 0 || h.Timeout > h.Interval {
+		c.problem(path+".timeout", h.Timeout.String(), "out of range", "write more than 0 and at most the interval, "+h.Interval.String())
+	}
+	for _, f := range []struct {
+		key string
+		v   int
+	}{{"rise", h.Rise}, {"fall", h.Fall}} {
+		if f.v < 1 || f.v > 100 {
+			c.problem(path+"."+f.key, fmt.Sprint(f.v), "out of range", "write 1 to 100")
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/fairlead/fairlead/scheme/cheetah"
+)
+
+type vipKey struct {
+	address  netip.Addr
+	port     Port
+	protocol string
+}
+
+// checkVIPs looks at each VIP alone, then at those that share an address.
+func (c *Config) checkVIPs() {
+	if len(c.VIPs) == 0 {
+		c.problem("vips", "", "no VIP", "write at least one address, port and list of servers")
+	}
+	names, seen := map[string]int{}, map[vipKey]int{}
+	lines := 0
+	for i := range c.VIPs {
+		v := &c.VIPs[i]
+		path := fmt.Sprintf("vips[%d]", i)
+		if v.Name != "" {
+			if !vipName.MatchString(v.Name) {
+				c.problem(path+".name", v.Name, "not a name", "use letters, digits and . _ : / - [ ], 80 at most")
+			}
+			if j, dup := names[v.Name]; dup {
+				c.problem(path+".name", v.Name, fmt.Sprintf("already the name of vips[%d]", j), "give each VIP a name of its own")
+			} else {
+				names[v.Name] = i
+			}
+		}
+		c.checkVIPAddress(path, v)
+		if v.Address.IsValid() {
+			key := vipKey{v.Address, v.Port, v.Protocol}
+			if j, dup := seen[key]; dup {
+				c.problem(path+".address", v.Address.String(),
+					fmt.Sprintf("vips[%d] (%s) has the same address, port %s and protocol %s", j, c.VIPs[j].Name, v.Port, v.Protocol),
+					"make one VIP of the two")
+			} else {
+				seen[key] = i
+			}
+		}
+		c.checkChoices(path, v)
+		c.checkPool(path, v)
+		c.checkHealth(path+".health", v)
+		lines += len(v.Servers)
+	}
+	if lines > c.Limits.ServerLines && c.Limits.ServerLines >= 64 {
+		c.problem("limits.server_lines", fmt.Sprint(c.Limits.ServerLines),
+			fmt.Sprintf("the VIPs' pools have %d slots together", lines), fmt.Sprintf("write at least %d, better twice as many: removed servers' slots rest", lines))
+	}
+	c.checkNeighbours()
+}
+
+func (c *Config) checkVIPAddress(path string, v *VIP) {
+	if !v.Address.IsValid() {
+		c.problem(path+".address", "", "missing", "write the address that clients connect to")
+	} else {
+		c.checkUnicast(path+".address", v.Address)
+		for _, s := range c.Servers {
+			if s.Address == v.Address {
+				c.problem(path+".address", v.Address.String(), "also the address of server "+s.Name+", so its tunnels would be taken for the service",
+					"give the VIP an address of its own")
+			}
+		}
+		for _, b := range c.Balancers {
+			for _, p := range []netip.Prefix{b.Source, b.Source6} {
+				if p.IsValid() && p.Contains(v.Address) {
+					c.problem(path+".address", v.Address.String(), "lies in "+p.String()+", the tunnel source of balancer "+b.Name,
+						"keep the source prefix apart from VIPs")
+				}
+			}
+		}
+	}
+	if c.origin.file != "" && c.origin.at[path+".port"] == nil {
+		c.problem(path+".port", "", "missing", "write 1 to 65535, or all")
+	}
+}
+
+// checkChoices refuses values that do not exist and combinations that cannot
+// work, with the reason.
+func (c *Config) checkChoices(path string, v *VIP) {
+	protocol := c.checkOneOf(path+".protocol", v.Protocol, TCP, UDP)
+	scheme := c.checkOneOf(path+".scheme", v.Scheme, Cheetah, Stateless)
+	policy := c.checkOneOf(path+".policy", v.Policy, RR, WRR, P2C, LeastConn, Hash)
+	affinity := c.checkOneOf(path+".affinity", v.Affinity, Connection, Address)
+	c.checkOneOf(path+".forwarding", v.Forwarding, IPIP, GUE, L2)
+	c.checkOneOf(path+".fragments", v.Fragments, Drop, Addresses)
+
+	if protocol && scheme && v.Protocol == UDP && v.Scheme == Cheetah {
+		c.problem(path+".scheme", Cheetah, "UDP has no timestamps that could carry a cookie", "write scheme: stateless")
+	}
+	if scheme && policy && v.Scheme == Stateless && v.Policy != Hash {
+		c.problem(path+".policy", v.Policy, "scheme stateless remembers nothing, so only hash finds the same server again",
+			"write policy: hash, or scheme: cheetah")
+	}
+	if affinity && policy && v.Affinity == Address && v.Policy != Hash {
+		c.problem(path+".affinity", Address, "policy "+v.Policy+" does not look at addresses", "write policy: hash, or remove affinity")
+	}
+	switch {
+	case v.Scheme == Cheetah:
+		if err := (cheetah.Layout{Bits: v.CookieBits}).Validate(); err != nil {
+			c.problem(path+".cookie_bits", fmt.Sprint(v.CookieBits), "out of range",
+				fmt.Sprintf("write %d to %d: wider names more servers, narrower lets connections idle longer", cheetah.MinBits, cheetah.MaxBits))
+		}
+	case scheme && c.origin.at[path+".cookie_bits"] != nil:
+		c.problem(path+".cookie_bits", fmt.Sprint(v.CookieBits), "scheme "+v.Scheme+" has no cookie", "remove it, or write scheme: cheetah")
+	}
+}
+
+func (c *Config) checkPool(path string, v *VIP) {
+	if len(v.Servers) == 0 {
+		c.problem(path+".servers", "", "an empty pool: nobody would answer", "name at least one server")
+	}
+	known := make([]string, len(c.Servers))
+	for i, s := range c.Servers {
+		known[i] = s.Name
+	}
+	first := map[string]int{}
+	for j, m := range v.Servers {
+		p := fmt.Sprintf("%s.servers[%d]", path, j)
+		if m.Name == "" {
+			if !c.origin.bad[p] {
+				c.problem(p+".name", "", "missing", "name a server from servers")
+			}
+			continue
+		}
+		s, ok := c.Server(m.Name)
+		if !ok {
+			remedy := "add it to servers"
+			if near := nearest(m.Name, known); near != "" {
+				remedy = "write " + near + ", or add it to servers"
+			}
+			c.problem(p, m.Name, "no such server", remedy)
+		}
+		if k, dup := first[m.Name]; dup {
+			c.problem(p, m.Name, fmt.Sprintf("already servers[%d] of this VIP", k), "give it a weight instead of naming it twice")
+		} else {
+			first[m.Name] = j
+		}
+		if ok && s.API == NoAgent && v.Scheme == Cheetah {
+			c.problem(p, m.Name, "its api is none: without the agent nobody stamps cookies", "run `fairlead host` there and give it an api, or write scheme: stateless")
+		}
+		switch {
+		case m.Weight < 1 || m.Weight > maxWeight:
+			c.problem(p+".weight", fmt.Sprint(m.Weight), "out of range", fmt.Sprintf("write 1 to %d; drain: true gives it no new connections", maxWeight))
+		case m.Weight != 1 && v.Policy == RR:
+			c.problem(p+".weight", fmt.Sprint(m.Weight), "policy rr gives every server the same", "write policy: wrr")
+		}
+	}
+	limit, remedy := maxSlots, "split the pool over two VIPs"
+	if l := (cheetah.Layout{Bits: v.CookieBits}); v.Scheme == Cheetah && l.Validate() == nil {
+		limit = l.Slots()
+		for bits := v.CookieBits + 1; bits <= cheetah.MaxBits; bits++ {
+			if (cheetah.Layout{Bits: bits}).Slots() >= len(v.Servers) {
+				remedy = fmt.Sprintf("write cookie_bits: %d", bits)
+				break
+			}
+		}
+	}
+	if len(v.Servers) > limit {
+		c.problem(path+".servers", "", fmt.Sprintf("%d servers, but a cookie of %d bits names %d slots", len(v.Servers), v.CookieBits, limit), remedy)
+	}
+}
+
+// checkNeighbours: echo requests and fragments carry no port, so VIPs on one
+// address must agree about them.
+func (c *Config) checkNeighbours() {
+	echo := map[netip.Addr]int{}
+	fragments := map[vipKey]int{}
+	for i := range c.VIPs {
+		v := &c.VIPs[i]
+		if !v.Address.IsValid() {
+			continue
+		}
+		path := fmt.Sprintf("vips[%d]", i)
+		if j, ok := echo[v.Address]; !ok {
+			echo[v.Address] = i
+		} else if *c.VIPs[j].ICMPEcho != *v.ICMPEcho {
+			c.problem(path+".icmp_echo", fmt.Sprint(*v.ICMPEcho),
+				fmt.Sprintf("vips[%d] (%s) on the same address says %t, and an echo request names no port", j, c.VIPs[j].Name, *c.VIPs[j].ICMPEcho),
+				"write the same for both")
+		}
+		key := vipKey{address: v.Address, protocol: v.Protocol}
+		j, ok := fragments[key]
+		if !ok {
+			fragments[key] = i
+			continue
+		}
+		if v.Fragments == Addresses || c.VIPs[j].Fragments == Addresses {
+			c.problem(path+".fragments", v.Fragments,
+				fmt.Sprintf("vips[%d] (%s) has the same address and protocol, and a fragment names no port: which VIP it belongs to cannot be told", j, c.VIPs[j].Name),
+				"write fragments: drop for both, or give one an address of its own")
+		}
+	}
+}
