@@ -44,6 +44,8 @@ type Parsed struct {
 	// HeaderLen is the IPv4 header with options, or the IPv6 header with all
 	// extension headers that were walked.
 	HeaderLen int
+	// Extensions is the number of IPv6 extension headers that were walked.
+	Extensions int
 	// TotalLen is the packet's length from layer 3 on, by its own header; what
 	// follows in the frame is padding.
 	TotalLen       int
@@ -53,7 +55,8 @@ type Parsed struct {
 
 	L4       int
 	Protocol uint8 // behind IPv6 extension headers
-	// SrcPort, DstPort of TCP and UDP (0 in a later fragment).
+	// SrcPort, DstPort of TCP and UDP (0 in a later fragment), also where the
+	// rest of the header is cut.
 	SrcPort, DstPort uint16
 
 	// TCP.
@@ -159,6 +162,10 @@ func (p *Parsed) network(quoted bool) {
 		return
 	}
 	p.transport(quoted)
+	if p.MoreFragments {
+		// A first fragment may end anywhere in the header of layer 4.
+		p.Err = nil
+	}
 }
 
 func (p *Parsed) network4(quoted bool) {
@@ -211,7 +218,7 @@ func (p *Parsed) network6(quoted bool) {
 		return
 	}
 	end := min(p.TotalLen, len(b))
-	for {
+	for ; ; p.Extensions++ {
 		at := p.HeaderLen
 		switch p.Protocol {
 		case ProtoHopByHop, ProtoRouting, ProtoDestOptions:
@@ -235,6 +242,7 @@ func (p *Parsed) network6(quoted bool) {
 			p.ID = binary.BigEndian.Uint32(b[at+4:])
 			p.Protocol, p.HeaderLen = b[at], at+8
 			if p.FragmentOffset != 0 {
+				p.Extensions++
 				return // what follows is the middle of something
 			}
 		default:
@@ -250,6 +258,9 @@ func (p *Parsed) transport(quoted bool) {
 	if quoted {
 		need = min(need, 8)
 	}
+	if len(b) >= 4 && (p.Protocol == ProtoTCP || p.Protocol == ProtoUDP) {
+		p.SrcPort, p.DstPort = binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:])
+	}
 	if len(b) < need {
 		p.fail(LayerL4, "header of protocol %d cut at %d of %d bytes", p.Protocol, len(b), need)
 		return
@@ -257,7 +268,6 @@ func (p *Parsed) transport(quoted bool) {
 	p.Payload = b
 	switch p.Protocol {
 	case ProtoTCP, ProtoUDP:
-		p.SrcPort, p.DstPort = binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:])
 		if p.Protocol == ProtoTCP {
 			p.tcp(b, quoted)
 			return
