@@ -30,5 +30,5 @@ func addCommands(root *cobra.Command) {
 		newVersionCommand(),
 	)
 	add(groupChange)
-	add(groupTry)
+	add(groupTry, newLabCommand())
 }

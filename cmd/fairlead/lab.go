@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/lab"
+)
+
+func newLabCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "lab",
+		Short: "A whole deployment on this machine, in network namespaces",
+		Long: `A lab is a client, a router, balancers and servers in network namespaces of
+this machine, with Fairlead running in them: to look at, to try things in, and
+to see what breaks connections and what does not. It needs root.`,
+		Example: `  fairlead lab up --servers 4 --lbs 2
+  fairlead lab exec client -- curl http://10.77.7.1/
+  fairlead lab down
+  fairlead lab run churn`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args: cobra.NoArgs,
+	}
+	c.AddCommand(newLabUp(), newLabDown(), newLabStatus(), newLabExec(),
+		newLabKill(), newLabStart(), newLabServe(), newLabLoad())
+	return c
+}
+
+// labName adds --lab, the name of the lab that a command means.
+func labName(c *cobra.Command, name *string) {
+	c.Flags().StringVar(name, "lab", "lab", "name of the lab, where there are several")
+}
+
+func newLabUp() *cobra.Command {
+	var o lab.Options
+	c := &cobra.Command{
+		Use:   "up",
+		Short: "Start a lab and leave it running",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := lab.Up(cmd.Context(), o, false)
+			if err != nil {
+				return err
+			}
+			l.Describe(cmd.OutOrStdout())
+			return nil
+		},
+	}
+	labName(c, &o.Name)
+	c.Flags().IntVar(&o.Servers, "servers", 3, "number of servers")
+	c.Flags().IntVar(&o.LBs, "lbs", 2, "number of balancers")
+	c.Flags().StringVar(&o.Scheme, "scheme", "cheetah", "scheme of the web VIP: cheetah or stateless")
+	c.Flags().StringVar(&o.Policy, "policy", "", "policy of the web VIP: rr, wrr, p2c, least-conn or hash (default rr, for stateless hash)")
+	c.Flags().StringVar(&o.Forwarding, "forwarding", "ipip", "how packets get to the servers: ipip, gue or l2")
+	c.Flags().BoolVar(&o.IPv6, "ipv6", false, "address the servers by IPv6 and show the IPv6 VIP (both are there always)")
+	c.Flags().IntVar(&o.MTU, "mtu", 1600, "MTU between balancers and servers; 1500 leaves no room for tunnels")
+	c.Flags().BoolVar(&o.NoTimestamps, "no-timestamps", false, "client without TCP timestamps")
+	c.Flags().BoolVar(&o.Plain, "plain", false, "no balancers: the router sends everything to server1 (a control)")
+	return c
+}
+
+func newLabDown() *cobra.Command {
+	var all bool
+	c := &cobra.Command{
+		Use:   "down [LAB]",
+		Short: "Take a lab down, with everything that runs in it",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			names := []string{"lab"}
+			if len(args) > 0 {
+				names = args
+			}
+			if all {
+				names = lab.List()
+			}
+			var errs []error
+			for _, name := range names {
+				errs = append(errs, lab.Down(name))
+			}
+			return errors.Join(errs...)
+		},
+	}
+	c.Flags().BoolVar(&all, "all", false, "all labs of this machine")
+	return c
+}
+
+func newLabStatus() *cobra.Command {
+	var name, output string
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Show a lab's machines and what runs in them",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := lab.Load(name)
+			if err != nil {
+				return err
+			}
+			s := l.Status(cmd.Context())
+			return printAs(cmd.OutOrStdout(), output, s, func(w io.Writer) error { return s.Print(w) })
+		},
+	}
+	labName(c, &name)
+	outputFlag(c, &output)
+	return c
+}
+
+func newLabExec() *cobra.Command {
+	var name string
+	c := &cobra.Command{
+		Use:   "exec MACHINE -- COMMAND [ARGUMENT…]",
+		Short: "Run a command in a machine of the lab",
+		Long: `Runs a command with the network of client, router, lbN or serverN. Only the
+network differs: files, users and processes are this machine's. The exit
+status is the command's.`,
+		Example: `  fairlead lab exec client -- curl -s http://10.77.7.1/
+  fairlead lab exec server3 -- tcpdump -ni eth0`,
+		Args: cobra.MinimumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, err := lab.Load(name)
+			if err != nil {
+				return err
+			}
+			command := args[1:]
+			if command[0] == "--" {
+				command = command[1:]
+			}
+			if len(command) == 0 {
+				return usagef("what should run in %s? For example: fairlead lab exec %s -- ip address", args[0], args[0])
+			}
+			return l.Exec(args[0], command)
+		},
+	}
+	// What follows the machine's name is the command's own.
+	c.Flags().SetInterspersed(false)
+	labName(c, &name)
+	return c
+}
+
+// labDaemon is a command that does something to one machine's daemon.
+func labDaemon(use, short string, do func(context.Context, *lab.Lab, string) error) *cobra.Command {
+	var name string
+	c := &cobra.Command{
+		Use:   use + " lbN|serverN",
+		Short: short,
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, err := lab.Load(name)
+			if err != nil {
+				return err
+			}
+			if _, err := l.Machine(args[0]); err != nil {
+				return err
+			}
+			return do(cmd.Context(), l, args[0])
+		},
+	}
+	labName(c, &name)
+	return c
+}
+
+func newLabKill() *cobra.Command {
+	return labDaemon("kill", "Kill a machine's daemon (SIGKILL); its programs stay loaded",
+		func(_ context.Context, l *lab.Lab, machine string) error { return l.KillDaemon(machine) })
+}
+
+func newLabStart() *cobra.Command {
+	return labDaemon("start", "Start a machine's daemon again",
+		func(ctx context.Context, l *lab.Lab, machine string) error { return l.StartDaemon(ctx, machine) })
+}
+
+// newLabServe and newLabLoad are what the lab starts in its machines.
+func newLabServe() *cobra.Command {
+	var name string
+	var texts []string
+	c := &cobra.Command{
+		Use: "serve", Hidden: true, Args: cobra.NoArgs,
+		Short: "A lab's server: HTTP on port 80 and UDP echo on port 7",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var addresses []netip.Addr
+			for _, t := range texts {
+				a, err := netip.ParseAddr(t)
+				if err != nil {
+					return usagef("--address: %v", err)
+				}
+				addresses = append(addresses, a)
+			}
+			return lab.Serve(cmd.Context(), name, addresses, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
+		},
+	}
+	c.Flags().StringVar(&name, "name", "server", "who answers")
+	c.Flags().StringArrayVar(&texts, "address", nil, "address of a UDP echo (repeatable)")
+	return c
+}
+
+func newLabLoad() *cobra.Command {
+	return &cobra.Command{
+		Use: "load", Hidden: true, Args: cobra.NoArgs,
+		Short: "A lab's client: carries out the plan on its input, reports on its output",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return lab.RunLoad(cmd.Context(), cmd.InOrStdin(), os.Stdout)
+		},
+	}
+}

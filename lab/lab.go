@@ -1,0 +1,227 @@
+// Package lab builds a small network in network namespaces of one machine
+// and runs Fairlead in it with real clients and servers:
+//
+//	                       ┌─ lb1 ─┐
+//	client ──── router ────┤ lb2   ├── one Ethernet (the router's bridge)
+//	            ECMP over  │ …     │
+//	            balancers  ├─ server1 … serverN, answering who they are
+//	                       └───────┘
+//
+// The router spreads a VIP's packets over the balancers (ECMP); a balancer
+// forwards to a server; the server answers the client by the router directly.
+// Everything a lab makes carries its name: namespaces fl-NAME-…, a folder
+// under /run/fairlead/lab, daemons' names and so their pins. So taking it
+// down needs no memory, and works after a kill -9 of whoever made it.
+package lab
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Root is the folder that holds a folder for each lab.
+const Root = "/run/fairlead/lab"
+
+// killWait bounds the wait for killed processes to be gone.
+const killWait = 10 * time.Second
+
+// validName has no dash: names of two labs can never be prefixes of each
+// other's objects. Interfaces are named within namespaces, so the length is
+// bounded only by unix socket paths (108 bytes).
+var validName = regexp.MustCompile(`^[a-z][a-z0-9]{0,19}$`)
+
+// Limits of a lab's size: what one machine of two processors still runs.
+const (
+	MaxServers = 32
+	MaxLBs     = 8
+)
+
+// Options say what `lab up` builds. The zero value of a field that has a
+// default is replaced by it.
+type Options struct {
+	Name       string `json:"name"`       // default lab
+	Servers    int    `json:"servers"`    // 1 to MaxServers, default 3
+	LBs        int    `json:"lbs"`        // 1 to MaxLBs, default 2
+	Scheme     string `json:"scheme"`     // default cheetah
+	Policy     string `json:"policy"`     // default rr, hash for scheme stateless
+	Forwarding string `json:"forwarding"` // default ipip
+	// IPv6 gives the servers IPv6 addresses in the configuration (tunnels
+	// over IPv6) and makes the IPv6 VIP the one that is printed. Both
+	// families are always addressed and served.
+	IPv6 bool `json:"ipv6"`
+	// MTU of the balancers' and servers' Ethernet: 1500 (MSS clamping makes
+	// room for the tunnel) or more. Default 1600: room for the tunnel, so
+	// that full-size UDP works too.
+	MTU int `json:"mtu"`
+	// NoTimestamps switches TCP timestamps off at the client.
+	NoTimestamps bool `json:"no_timestamps"`
+	// ActiveServers and ActiveLBs are how many are in the pools and behind
+	// the router's ECMP at the start (default all); the rest is built and
+	// waits to be added.
+	ActiveServers int `json:"active_servers"`
+	ActiveLBs     int `json:"active_lbs"`
+	// VIPs replaces the standard set (vips.go).
+	VIPs []VIP `json:"vips"`
+	// Plain makes the router send the VIPs straight to server1, without
+	// balancers and agents: the control run that shows that what breaks is
+	// not the lab itself.
+	Plain bool `json:"plain"`
+}
+
+// Lab is a lab that exists, at least in part.
+type Lab struct {
+	Options
+	Kernel string `json:"kernel"`
+	// Owner is the process that takes the lab down when it ends (lab run);
+	// 0 where the lab is left running. OwnerStart tells it from another
+	// process with its number.
+	Owner      int    `json:"owner"`
+	OwnerStart string `json:"owner_start"`
+	// Program is the fairlead binary that the daemons run.
+	Program string `json:"program"`
+}
+
+func (o *Options) fill() error {
+	set := func(s *string, value string) {
+		if *s == "" {
+			*s = value
+		}
+	}
+	setInt := func(n *int, value int) {
+		if *n == 0 {
+			*n = value
+		}
+	}
+	set(&o.Name, "lab")
+	set(&o.Scheme, "cheetah")
+	set(&o.Policy, defaultPolicy(o.Scheme))
+	set(&o.Forwarding, "ipip")
+	setInt(&o.Servers, 3)
+	setInt(&o.LBs, 2)
+	setInt(&o.MTU, 1600)
+	setInt(&o.ActiveServers, o.Servers)
+	setInt(&o.ActiveLBs, o.LBs)
+	if o.VIPs == nil {
+		o.VIPs = standardVIPs(*o)
+	}
+	switch {
+	case !validName.MatchString(o.Name):
+		return fmt.Errorf("lab name %q: must be 1 to 20 lower-case letters and digits, starting with a letter", o.Name)
+	case o.Servers < 1 || o.Servers > MaxServers:
+		return fmt.Errorf("%d servers: must be 1 to %d", o.Servers, MaxServers)
+	case o.LBs < 1 || o.LBs > MaxLBs:
+		return fmt.Errorf("%d balancers: must be 1 to %d", o.LBs, MaxLBs)
+	case o.ActiveServers < 1 || o.ActiveServers > o.Servers || o.ActiveLBs < 1 || o.ActiveLBs > o.LBs:
+		return errors.New("active servers and balancers must be 1 to the number there are")
+	case o.MTU < 1500 || o.MTU > 3000:
+		return fmt.Errorf("MTU %d: must be 1500 to 3000", o.MTU)
+	}
+	return nil
+}
+
+// defaultPolicy is the policy where none is asked for: stateless knows only
+// the hash.
+func defaultPolicy(scheme string) string {
+	if scheme == "stateless" {
+		return "hash"
+	}
+	return "rr"
+}
+
+// Names of what a lab makes.
+
+func namespacePrefix(lab string) string        { return "fl-" + lab + "-" }
+func (l *Lab) namespace(machine string) string { return namespacePrefix(l.Name) + machine }
+
+// Dir is the lab's folder: configuration, logs, sockets, state.
+func (l *Lab) Dir() string { return filepath.Join(Root, l.Name) }
+
+func (l *Lab) path(name string) string { return filepath.Join(l.Dir(), name) }
+
+// ConfigPath is the fairlead.yaml of the lab.
+func (l *Lab) ConfigPath() string { return l.path("fairlead.yaml") }
+
+// daemonName is a balancer's or server's name in the configuration. It is
+// the machine's name with the lab's before it, because pins and sockets
+// carry it and labs must not meet there.
+func (l *Lab) daemonName(machine string) string { return l.Name + "-" + machine }
+
+// machineName undoes daemonName.
+func (l *Lab) machineName(daemon string) string { return strings.TrimPrefix(daemon, l.Name+"-") }
+
+// Machines lists the lab's namespaces by their short names.
+func (l *Lab) Machines() []string {
+	machines := []string{"client", "router"}
+	return append(append(machines, l.lbs()...), l.servers()...)
+}
+
+func (l *Lab) lbs() []string     { return numbered("lb", l.LBs) }
+func (l *Lab) servers() []string { return numbered("server", l.Servers) }
+
+func numbered(prefix string, n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprint(prefix, i+1)
+	}
+	return names
+}
+
+// Load reads a lab that was made before.
+func Load(name string) (*Lab, error) {
+	data, err := os.ReadFile(filepath.Join(Root, name, "lab.json"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("there is no lab %q; start one with: fairlead lab up", name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	l := new(Lab)
+	if err := json.Unmarshal(data, l); err != nil {
+		return nil, fmt.Errorf("%s: %w; take it down with: fairlead lab down %s", filepath.Join(Root, name, "lab.json"), err, name)
+	}
+	return l, nil
+}
+
+// List names the labs that exist on this machine, whole or in part.
+func List() []string {
+	entries, _ := os.ReadDir(Root)
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() && validName.MatchString(e.Name()) {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// save writes lab.json in one step.
+func (l *Lab) save() error {
+	data, err := json.MarshalIndent(l, "", "  ")
+	if err != nil {
+		return err
+	}
+	temporary := l.path(".lab.json")
+	if err := os.WriteFile(temporary, append(data, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(temporary, l.path("lab.json"))
+}
+
+// waitFor polls the condition until it holds or the time is over, and says
+// whether it holds.
+func waitFor(limit time.Duration, condition func() bool) bool {
+	for deadline := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) {
+		if condition() {
+			return true
+		}
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+}

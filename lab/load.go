@@ -1,0 +1,296 @@
+package lab
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+// LoadPlan is what the client does: the same connections at the same times
+// to every target. Its size bounds the load in count and time.
+type LoadPlan struct {
+	Seed    uint64   `json:"seed"`
+	Targets []Target `json:"targets"`
+	// Seconds from the first connection's start to the last one's planned
+	// end.
+	Seconds float64 `json:"seconds"`
+	// Connections of each kind to each target.
+	Short  int `json:"short"`
+	Stream int `json:"stream"`
+	Upload int `json:"upload"`
+	Idle   int `json:"idle"`
+}
+
+// Target is a VIP under load.
+type Target struct {
+	Name     string `json:"name"`
+	Endpoint string `json:"endpoint"`
+}
+
+// Tally counts a target's connections. Started = Alive + Completed + Broken +
+// LostWithServer.
+type Tally struct {
+	Started        int `json:"started"`
+	Alive          int `json:"alive"`
+	Completed      int `json:"completed"`
+	Broken         int `json:"broken"`
+	LostWithServer int `json:"lost_with_server"`
+}
+
+// Failure is one connection that did not complete.
+type Failure struct {
+	Target string  `json:"target"`
+	At     float64 `json:"at"`  // seconds since the load's start
+	Age    float64 `json:"age"` // of the connection, seconds
+	Kind   string  `json:"kind"`
+	Server string  `json:"server"` // who answered first; empty: nobody
+	Local  string  `json:"local"`
+	Error  string  `json:"error"`
+	Lost   bool    `json:"lost"` // its server had crashed
+}
+
+// LoadReport is what the client tells: every half second while it runs, and
+// once, with Done, at the end.
+type LoadReport struct {
+	Seconds  float64          `json:"seconds"`
+	Tallies  map[string]Tally `json:"tallies"`
+	Failures []Failure        `json:"failures,omitempty"` // since the report before
+	Done     bool             `json:"done"`
+}
+
+// LoadNotice is what the client is told while it runs.
+type LoadNotice struct {
+	// Crashed names a server that is gone for good: what its connections do
+	// from now on is not the balancers' fault.
+	Crashed string `json:"crashed"`
+}
+
+// Timeouts of the client. A busy machine must not trip them: they bound how
+// long a connection that is really gone holds up the end.
+const (
+	dialTimeout   = 20 * time.Second // SYNs at 0, 1, 3, 7 and 15 s
+	answerTimeout = 20 * time.Second
+	// crashGrace is how long connections of a crashed server may still
+	// deliver what was on its way.
+	crashGrace = 2 * time.Second
+	// Planned lengths, seconds.
+	minLong, maxLong = 8.0, 28.0
+)
+
+// load is a running load.
+type load struct {
+	plan  LoadPlan
+	start time.Time
+
+	mu       sync.Mutex
+	tallies  map[string]*Tally
+	failures []Failure
+	crashes  map[string]time.Time
+	open     map[*connection]struct{}
+}
+
+// RunLoad carries out the plan that it reads from in, takes notices from in and
+// writes reports to out. It ends with the last connection, or when in ends
+// (whoever wanted the load is gone).
+func RunLoad(ctx context.Context, in io.Reader, out io.Writer) error {
+	lines := json.NewDecoder(bufio.NewReader(in))
+	l := &load{tallies: map[string]*Tally{}, crashes: map[string]time.Time{}, open: map[*connection]struct{}{}}
+	if err := lines.Decode(&l.plan); err != nil {
+		return fmt.Errorf("read plan: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		defer cancel()
+		for {
+			var notice LoadNotice
+			if lines.Decode(&notice) != nil {
+				return
+			}
+			l.crashed(notice.Crashed)
+		}
+	}()
+	return l.run(ctx, json.NewEncoder(out))
+}
+
+func (l *load) run(ctx context.Context, out *json.Encoder) error {
+	var work sync.WaitGroup
+	l.start = time.Now()
+	for _, t := range l.plan.Targets {
+		l.tallies[t.Name] = new(Tally)
+		// One generator for all targets' schedules: equal for each.
+		for _, job := range l.plan.schedule() {
+			work.Go(func() {
+				if sleep(ctx, time.Until(l.start.Add(job.at))) != nil {
+					return
+				}
+				l.do(ctx, t, job)
+			})
+		}
+	}
+	finished := make(chan struct{})
+	go func() { work.Wait(); close(finished) }()
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if err := out.Encode(l.report(false)); err != nil {
+				return err
+			}
+		case <-finished:
+			if ctx.Err() != nil {
+				return fmt.Errorf("load stopped: %w", context.Cause(ctx))
+			}
+			return out.Encode(l.report(true))
+		}
+	}
+}
+
+// job is one planned connection.
+type job struct {
+	kind   string
+	at     time.Duration // its start
+	length time.Duration // long ones
+	pause  time.Duration // short ones: between two requests; 0: one request
+	size   int           // short ones: bytes of the answer
+}
+
+// schedule draws every connection's start and length. Long connections start
+// early enough to end within the plan.
+func (p LoadPlan) schedule() []job {
+	var jobs []job
+	for _, kind := range []struct {
+		name  string
+		count int
+	}{{"short", p.Short}, {"stream", p.Stream}, {"upload", p.Upload}, {"idle", p.Idle}} {
+		random := stream(p.Seed, "load/"+kind.name)
+		for range kind.count {
+			j := job{kind: kind.name}
+			end := p.Seconds
+			if kind.name == "short" {
+				if random.IntN(2) == 0 {
+					j.pause = seconds(0.02 + 0.5*random.Float64())
+				}
+				j.size = []int{0, 200, 4000, 60000}[random.IntN(4)]
+			} else {
+				long := min(minLong+(maxLong-minLong)*random.Float64(), p.Seconds*0.8)
+				j.length, end = seconds(long), p.Seconds-long
+			}
+			j.at = seconds(end * random.Float64())
+			jobs = append(jobs, j)
+		}
+	}
+	return jobs
+}
+
+func (l *load) crashed(server string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, known := l.crashes[server]; known || server == "" {
+		return
+	}
+	l.crashes[server] = time.Now()
+	for c := range l.open {
+		if c.server == server {
+			_ = c.SetDeadline(time.Now().Add(crashGrace))
+		}
+	}
+}
+
+func (l *load) report(done bool) LoadReport {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := LoadReport{Seconds: time.Since(l.start).Seconds(), Tallies: map[string]Tally{}, Failures: l.failures, Done: done}
+	for name, t := range l.tallies {
+		r.Tallies[name] = *t
+	}
+	l.failures = nil
+	return r
+}
+
+// ended counts a connection that is over, and decides whether one that
+// failed was broken or lost with its server.
+func (l *load) ended(t Target, j job, c *connection, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.open, c)
+	tally := l.tallies[t.Name]
+	tally.Alive--
+	if err == nil {
+		tally.Completed++
+		return
+	}
+	f := Failure{Target: t.Name, At: time.Since(l.start).Seconds(), Age: time.Since(c.began).Seconds(),
+		Kind: j.kind, Server: c.server, Error: err.Error(), Lost: l.lost(c, err)}
+	if c.Conn != nil {
+		f.Local = c.LocalAddr().String()
+	}
+	if f.Lost {
+		tally.LostWithServer++
+	} else {
+		tally.Broken++
+	}
+	l.failures = append(l.failures, f)
+}
+
+// lost tells whether the connection's server had crashed. A connection that
+// nobody has answered yet does not know its server: it counts as the crashed
+// one's if it was set up at most a second before the crash and then heard
+// nothing at all; a living server would have answered.
+func (l *load) lost(c *connection, err error) bool {
+	if c.server != "" {
+		_, crashed := l.crashes[c.server]
+		return crashed
+	}
+	if c.connected.IsZero() || !isTimeout(err) {
+		return false
+	}
+	for _, at := range l.crashes {
+		if before := at.Sub(c.connected); before > -100*time.Millisecond && before < time.Second {
+			return true
+		}
+	}
+	return false
+}
+
+// stream is the random generator of one purpose: drawing more for one never
+// changes another.
+func stream(seed uint64, purpose string) *rand.Rand {
+	h := fnv.New64a()
+	h.Write([]byte(purpose))
+	return rand.New(rand.NewPCG(seed, h.Sum64()))
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// sleep waits, or returns ctx's error if that ends first.
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// add sums tallies (several targets of one run).
+func (t Tally) add(o Tally) Tally {
+	return Tally{t.Started + o.Started, t.Alive + o.Alive, t.Completed + o.Completed, t.Broken + o.Broken, t.LostWithServer + o.LostWithServer}
+}
+
+func sortFailures(f []Failure) {
+	slices.SortFunc(f, func(a, b Failure) int { return int((a.At - b.At) * 1e6) })
+}

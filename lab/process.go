@@ -1,0 +1,189 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// readyWait bounds how long a daemon or server may take to answer. A machine
+// of two processors starts ten of them at a time, each loading programs.
+const readyWait = 60 * time.Second
+
+// spawn starts a process of the lab in a machine, in a session of its own so
+// that it outlives the terminal. Its output goes to NAME.log, its number to
+// NAME.pid in the lab's folder.
+func (l *Lab) spawn(machine, name string, args ...string) error {
+	log, err := os.OpenFile(l.path(name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Dir = l.Dir()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := startIn(l.namespace(machine), cmd); err != nil {
+		return fmt.Errorf("start %s in %s: %w", args[0], machine, err)
+	}
+	// Whoever made the lab may stay for long; its children must not become
+	// zombies then.
+	go cmd.Wait()
+	return os.WriteFile(l.path(name+".pid"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o644)
+}
+
+// pid is the number of a process that spawn started, 0 if it is gone. A
+// number that another process has by now is told by its namespace.
+func (l *Lab) pid(machine, name string) int {
+	data, err := os.ReadFile(l.path(name + ".pid"))
+	if err != nil {
+		return 0
+	}
+	pid, _ := strconv.Atoi(string(data))
+	for _, p := range processesIn(l.namespace(machine)) {
+		if p == pid && !isZombie(pid) {
+			return pid
+		}
+	}
+	return 0
+}
+
+func isZombie(pid int) bool {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return true
+	}
+	// The state follows the name, which is in brackets and may hold anything.
+	_, rest, _ := strings.Cut(string(data[strings.LastIndexByte(string(data), ')'):]), " ")
+	return strings.HasPrefix(rest, "Z") || strings.HasPrefix(rest, "X")
+}
+
+// StartDaemon starts `fairlead lb` or `fairlead host` in a machine and waits
+// until it answers.
+func (l *Lab) StartDaemon(ctx context.Context, machine string) error {
+	if err := l.launch(machine); err != nil {
+		return err
+	}
+	return l.awaitDaemon(ctx, machine)
+}
+
+func (l *Lab) launch(machine string) error {
+	verb := "host"
+	if strings.HasPrefix(machine, "lb") {
+		verb = "lb"
+	}
+	return l.spawn(machine, machine, l.Program, verb,
+		"-f", l.ConfigPath(), "--name", l.daemonName(machine), "--state-dir", l.path("state-"+machine))
+}
+
+func (l *Lab) awaitDaemon(ctx context.Context, machine string) error {
+	var last error
+	ready := waitFor(readyWait, func() bool {
+		if ctx.Err() != nil {
+			return true
+		}
+		_, last = l.daemonStatus(ctx, machine)
+		return last == nil || l.pid(machine, machine) == 0
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if !ready || last != nil {
+		return fmt.Errorf("daemon of %s does not answer: %w; the end of its log, %s:\n%s", machine, last, l.path(machine+".log"), l.logEnd(machine))
+	}
+	return nil
+}
+
+// logEnd is the last kilobyte of a process's log.
+func (l *Lab) logEnd(name string) string {
+	data, err := os.ReadFile(l.path(name + ".log"))
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(string(data[max(0, len(data)-1024):]))
+}
+
+// KillDaemon kills a machine's daemon as the kernel's memory killer would.
+func (l *Lab) KillDaemon(machine string) error { return l.kill(machine, machine) }
+
+func (l *Lab) kill(machine, name string) error {
+	pid := l.pid(machine, name)
+	if pid == 0 {
+		return fmt.Errorf("%s is not running", name)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		return err
+	}
+	if !waitFor(killWait, func() bool { return l.pid(machine, name) == 0 }) {
+		return fmt.Errorf("process %d (%s) survives SIGKILL", pid, name)
+	}
+	return nil
+}
+
+// startServers starts the services of every server, and iperf3 where it is
+// installed.
+func (l *Lab) startServers(ctx context.Context) error {
+	iperf, iperfErr := exec.LookPath("iperf3")
+	for n, m := range l.servers() {
+		args := []string{l.Program, "lab", "serve", "--name", m}
+		for _, a := range append(l.vipAddresses(), netip.MustParseAddr(serverAddress4(n+1)), netip.MustParseAddr(serverAddress6(n+1))) {
+			args = append(args, "--address", a.String())
+		}
+		if err := l.spawn(m, m+"-web", args...); err != nil {
+			return err
+		}
+		for _, v := range l.VIPs {
+			// One for each address: a UDP answer of iperf3 leaves from the
+			// VIP only if its socket is bound to it.
+			if v.Port != iperfPort || v.Protocol != "tcp" || iperfErr != nil {
+				continue
+			}
+			if err := l.spawn(m, m+"-"+v.Name, iperf, "-s", "-B", v.Address.String()); err != nil {
+				return err
+			}
+		}
+	}
+	for _, m := range l.servers() {
+		if err := l.awaitServer(ctx, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitServer waits until a server's web service accepts connections.
+func (l *Lab) awaitServer(ctx context.Context, machine string) error {
+	ready := waitFor(readyWait, func() bool {
+		if ctx.Err() != nil || l.pid(machine, machine+"-web") == 0 {
+			return true
+		}
+		return inNamespace(l.namespace(machine), func() error {
+			c, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", httpPort), time.Second)
+			if err == nil {
+				c.Close()
+			}
+			return err
+		}) == nil
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if !ready || l.pid(machine, machine+"-web") == 0 {
+		return fmt.Errorf("server of %s does not answer:\n%s", machine, l.logEnd(machine+"-web"))
+	}
+	return nil
+}
+
+// crash ends a machine as a loss of power does: first nothing of it reaches
+// the network any more, then its processes are gone.
+func (l *Lab) crash(machine string) error {
+	return errors.Join(l.setLink(machine, false), killIn(l.namespace(machine)))
+}

@@ -1,0 +1,149 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+)
+
+// Status is what `lab status -o json` prints.
+type Status struct {
+	Lab
+	Folder string `json:"folder"`
+	Config string `json:"config"`
+	// The first VIP, as curl takes it.
+	URL      string          `json:"url"`
+	Machines []MachineStatus `json:"machines"`
+}
+
+// MachineStatus is a machine of a lab.
+type MachineStatus struct {
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
+	Addresses string `json:"addresses"`
+	// Daemon is the fairlead daemon's name and Pid its process, 0 if it does
+	// not run.
+	Daemon string `json:"daemon,omitempty"`
+	Pid    int    `json:"pid,omitempty"`
+	// State is answers, silent or stopped.
+	State  string `json:"state,omitempty"`
+	Socket string `json:"socket,omitempty"`
+	Log    string `json:"log,omitempty"`
+	PinDir string `json:"pin_dir,omitempty"`
+}
+
+// URL is where the lab's web VIP answers.
+func (l *Lab) URL() string {
+	for _, v := range l.VIPs {
+		if v.Port == httpPort && v.Address.Is6() == l.IPv6 {
+			return "http://" + strings.TrimSuffix(v.Endpoint(), ":80") + "/"
+		}
+	}
+	return "http://" + l.VIPs[0].Endpoint() + "/"
+}
+
+// Status looks at every machine.
+func (l *Lab) Status(ctx context.Context) Status {
+	s := Status{Lab: *l, Folder: l.Dir(), Config: l.ConfigPath(), URL: l.URL()}
+	add := func(name, address4, address6 string) {
+		s.Machines = append(s.Machines, MachineStatus{Name: name, Namespace: l.namespace(name), Addresses: address4 + " " + address6})
+	}
+	add("client", clientAddress4, clientAddress6)
+	add("router", gatewayOfClient4+" "+gateway4, gatewayOfClient6+" "+gateway6)
+	for n := range l.LBs {
+		add(fmt.Sprint("lb", n+1), lbAddress4(n+1), lbAddress6(n+1))
+	}
+	for n := range l.Servers {
+		add(fmt.Sprint("server", n+1), serverAddress4(n+1), serverAddress6(n+1))
+	}
+	for i := range s.Machines[2:] {
+		if m := &s.Machines[2+i]; !l.Plain {
+			l.daemonState(ctx, m)
+		}
+	}
+	return s
+}
+
+func (l *Lab) daemonState(ctx context.Context, m *MachineStatus) {
+	m.Daemon, m.Socket, m.Log = l.daemonName(m.Name), l.socket(m.Name), l.path(m.Name+".log")
+	m.State = "stopped"
+	if m.Pid = l.pid(m.Name, m.Name); m.Pid == 0 {
+		return
+	}
+	m.State = "silent"
+	if status, err := l.daemonStatus(ctx, m.Name); err == nil {
+		m.State, m.PinDir = "answers", status.PinDir
+	}
+}
+
+// Print is the table of `lab status`.
+func (s Status) Print(w io.Writer) error {
+	fmt.Fprintf(w, "lab %s: %s, scheme %s, policy %s, forwarding %s\nconfiguration %s\n\n", s.Name, s.URL, s.Scheme, s.Policy, s.Forwarding, s.Config)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "MACHINE\tNAMESPACE\tADDRESSES\tDAEMON\tPID\tSTATE")
+	for _, m := range s.Machines {
+		pid := ""
+		if m.Pid != 0 {
+			pid = fmt.Sprint(m.Pid)
+		}
+		fmt.Fprintln(t, strings.Join([]string{m.Name, m.Namespace, m.Addresses, m.Daemon, pid, m.State}, "\t"))
+	}
+	return t.Flush()
+}
+
+// Describe tells what `lab up` has made and what to try.
+func (l *Lab) Describe(w io.Writer) {
+	server := fmt.Sprint("server", min(2, l.Servers))
+	host := strings.Trim(l.vipHost(), "[]")
+	flag, suffix := "", ""
+	if l.Name != "lab" {
+		flag, suffix = " --lab "+l.Name, " "+l.Name
+	}
+	fmt.Fprintf(w, `VIP %s  scheme %s, policy %s, forwarding %s, %d servers, %d balancers
+
+Try:
+  fairlead lab exec%[7]s client -- curl -s %[1]s
+  fairlead lab exec%[7]s client -- wrk -t2 -c50 -d5s %[1]s
+  fairlead lab exec%[7]s client -- curl -so /dev/null %[1]sbytes/100000000
+  fairlead lab exec%[7]s client -- iperf3 -c %[8]s
+  fairlead drain %[9]s -f %[10]s
+  fairlead status -f %[10]s
+  fairlead lab kill%[7]s lb1; fairlead lab start%[7]s lb1
+  fairlead lab status%[7]s
+  fairlead lab down%[11]s
+`, l.URL(), l.Scheme, l.Policy, l.Forwarding, l.Servers, l.LBs, flag, host, l.daemonName(server), l.ConfigPath(), suffix)
+}
+
+// vipHost is the host part of URL.
+func (l *Lab) vipHost() string {
+	host := strings.TrimSuffix(strings.TrimPrefix(l.URL(), "http://"), "/")
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		return h
+	}
+	return host
+}
+
+// Exec becomes the command, in the machine's network: it does not return but
+// for an error. The exit status, the terminal and signals are the command's.
+func (l *Lab) Exec(machine string, args []string) error {
+	namespace, err := l.Machine(machine)
+	if err != nil {
+		return err
+	}
+	program, err := exec.LookPath(args[0])
+	if err != nil {
+		return err
+	}
+	return inNamespace(namespace, func() error {
+		if err := syscall.Exec(program, args, os.Environ()); err != nil {
+			return fmt.Errorf("run %s: %w", program, err)
+		}
+		return nil
+	})
+}

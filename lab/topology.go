@@ -1,0 +1,342 @@
+package lab
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Addresses. Every lab has the same: they exist in its namespaces only.
+//
+//	client    10.77.0.2          fd77::2
+//	router    10.77.0.1  .1.1    fd77::1  fd77:1::1
+//	lbN       10.77.1.(10+N)     fd77:1::(10+N)
+//	serverN   10.77.1.(100+N)    fd77:1::(100+N)
+//	tunnels   10.77.(128+N).0/24 fd77:80:N::/64      outer sources of lbN
+//	VIPs      10.77.7.0/24       fd77:7::/64         on every server's lo
+const (
+	clientAddress4, clientAddress6 = "10.77.0.2", "fd77::2"
+	gatewayOfClient4               = "10.77.0.1"
+	gatewayOfClient6               = "fd77::1"
+	gateway4, gateway6             = "10.77.1.1", "fd77:1::1"
+	vipPrefix4, vipPrefix6         = "10.77.7.0/24", "fd77:7::/64"
+	clientMTU                      = 1500
+	bridgeName                     = "br0"
+	uplink                         = "eth0" // a machine's only device
+)
+
+func vipAddress4(n int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf("10.77.7.%d", n)) }
+func vipAddress6(n int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf("fd77:7::%d", n)) }
+
+func lbAddress4(n int) string     { return fmt.Sprintf("10.77.1.%d", 10+n) }
+func lbAddress6(n int) string     { return fmt.Sprintf("fd77:1::%d", 10+n) }
+func serverAddress4(n int) string { return fmt.Sprintf("10.77.1.%d", 100+n) }
+func serverAddress6(n int) string { return fmt.Sprintf("fd77:1::%d", 100+n) }
+func tunnelSource4(n int) string  { return fmt.Sprintf("10.77.%d.0/24", 128+n) }
+func tunnelSource6(n int) string  { return fmt.Sprintf("fd77:80:%d::/64", n) }
+
+// machineSysctls are set in every namespace before it has devices.
+var machineSysctls = [][2]string{
+	{"net.ipv6.conf.all.disable_ipv6", "0"},
+	{"net.ipv6.conf.default.disable_ipv6", "0"},
+	{"net.ipv6.conf.default.accept_dad", "0"}, // addresses work at once
+	{"net.ipv6.conf.default.accept_ra", "0"},
+	// A server's replies leave with the VIP's address, and tunnels arrive
+	// from sources that no route leads back to.
+	{"net.ipv4.conf.all.rp_filter", "0"},
+	{"net.ipv4.conf.default.rp_filter", "0"},
+}
+
+var routerSysctls = [][2]string{
+	{"net.ipv4.ip_forward", "1"},
+	{"net.ipv6.conf.all.forwarding", "1"},
+	// Policy 1 would follow the sender's socket hash behind veth; 3 with
+	// these fields (addresses, protocol, ports) hashes what is in the packet.
+	{"net.ipv4.fib_multipath_hash_policy", "3"},
+	{"net.ipv4.fib_multipath_hash_fields", "55"}, // 0x37
+	{"net.ipv6.fib_multipath_hash_policy", "3"},
+	{"net.ipv6.fib_multipath_hash_fields", "55"},
+}
+
+var serverSysctls = [][2]string{
+	// All namespaces of a kernel share the SYN cookies' secret: a server
+	// would accept connections that another answered.
+	{"net.ipv4.tcp_syncookies", "0"},
+	{"net.ipv4.tcp_max_syn_backlog", "8192"},
+	{"net.core.somaxconn", "8192"},
+	// The VIP stands on every server; only the balancers take frames for it.
+	{"net.ipv4.conf.all.arp_ignore", "1"},
+	{"net.ipv4.conf.all.arp_announce", "2"},
+}
+
+var clientSysctls = [][2]string{
+	{"net.ipv4.ip_local_port_range", "10000 65000"},
+	{"net.ipv4.tcp_syn_retries", "5"},
+}
+
+// build makes namespaces, devices, addresses and routes.
+func (l *Lab) build() error {
+	for _, m := range l.Machines() {
+		if err := createNamespace(l.namespace(m)); err != nil {
+			return err
+		}
+	}
+	if err := inNamespace(l.namespace("router"), l.buildRouter); err != nil {
+		return fmt.Errorf("build router: %w", err)
+	}
+	if err := l.attach("client", clientMTU); err != nil {
+		return err
+	}
+	for _, m := range append(l.lbs(), l.servers()...) {
+		if err := l.attach(m, l.MTU); err != nil {
+			return err
+		}
+	}
+	for n := range l.LBs {
+		if err := l.configure(fmt.Sprint("lb", n+1), lbAddress4(n+1), lbAddress6(n+1), gateway4, gateway6, nil); err != nil {
+			return err
+		}
+	}
+	for n := range l.Servers {
+		if err := l.configure(fmt.Sprint("server", n+1), serverAddress4(n+1), serverAddress6(n+1), gateway4, gateway6, l.buildServer); err != nil {
+			return err
+		}
+	}
+	return l.configure("client", clientAddress4, clientAddress6, gatewayOfClient4, gatewayOfClient6, l.buildClient)
+}
+
+// buildRouter makes the bridge; it runs in the router's namespace.
+func (l *Lab) buildRouter() error {
+	if err := setSysctls(machineSysctls, routerSysctls); err != nil {
+		return err
+	}
+	if err := loopbackUp(); err != nil {
+		return err
+	}
+	noSnooping := false
+	bridge := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs(), MulticastSnooping: &noSnooping}
+	bridge.Name, bridge.MTU = bridgeName, l.MTU
+	if err := netlink.LinkAdd(bridge); err != nil {
+		return fmt.Errorf("add bridge: %w", err)
+	}
+	if err := addAddress(bridge, gateway4+"/24", gateway6+"/64"); err != nil {
+		return err
+	}
+	return netlink.LinkSetUp(bridge)
+}
+
+// attach plugs a machine into the router: a veth whose router's end is named
+// after the machine.
+func (l *Lab) attach(machine string, mtu int) error {
+	ns, err := netns.GetFromName(l.namespace(machine))
+	if err != nil {
+		return fmt.Errorf("open namespace of %s: %w", machine, err)
+	}
+	defer ns.Close()
+	if err := inNamespace(l.namespace(machine), func() error { return setSysctls(machineSysctls) }); err != nil {
+		return err
+	}
+	err = inNamespace(l.namespace("router"), func() error {
+		veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: uplink, PeerNamespace: netlink.NsFd(int(ns))}
+		veth.Name, veth.MTU, veth.PeerMTU = machine, mtu, uint32(mtu)
+		if err := netlink.LinkAdd(veth); err != nil {
+			return fmt.Errorf("add veth: %w", err)
+		}
+		if err := setOffloads(machine); err != nil {
+			return err
+		}
+		port, err := netlink.LinkByName(machine)
+		if err != nil {
+			return err
+		}
+		if machine == "client" {
+			if err := addAddress(port, gatewayOfClient4+"/24", gatewayOfClient6+"/64"); err != nil {
+				return err
+			}
+		} else {
+			bridge, err := netlink.LinkByName(bridgeName)
+			if err != nil {
+				return err
+			}
+			if err := netlink.LinkSetMaster(port, bridge); err != nil {
+				return fmt.Errorf("add to bridge: %w", err)
+			}
+			if err := attachPass(port); err != nil {
+				return err
+			}
+		}
+		return netlink.LinkSetUp(port)
+	})
+	if err != nil {
+		return fmt.Errorf("attach %s to router: %w", machine, err)
+	}
+	return nil
+}
+
+// configure gives a machine its addresses and default routes; more, if not
+// nil, runs afterwards in its namespace.
+func (l *Lab) configure(machine, address4, address6, via4, via6 string, more func(netlink.Link) error) error {
+	err := inNamespace(l.namespace(machine), func() error {
+		if err := loopbackUp(); err != nil {
+			return err
+		}
+		device, err := netlink.LinkByName(uplink)
+		if err != nil {
+			return err
+		}
+		if err := setOffloads(uplink); err != nil {
+			return err
+		}
+		if err := addAddress(device, address4+"/24", address6+"/64"); err != nil {
+			return err
+		}
+		if err := netlink.LinkSetUp(device); err != nil {
+			return err
+		}
+		if err := chooseCongestionControl(); err != nil {
+			return err
+		}
+		for _, via := range []string{via4, via6} {
+			// The client's network has an MTU of 1500 whatever the
+			// servers' has.
+			route := &netlink.Route{LinkIndex: device.Attrs().Index, Gw: net.ParseIP(via), MTU: clientMTU}
+			if err := netlink.RouteAdd(route); err != nil {
+				return fmt.Errorf("default route via %s: %w", via, err)
+			}
+		}
+		if more != nil {
+			return more(device)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("configure %s: %w", machine, err)
+	}
+	return nil
+}
+
+// buildServer puts the VIPs on lo.
+func (l *Lab) buildServer(netlink.Link) error {
+	if err := setSysctls(serverSysctls); err != nil {
+		return err
+	}
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	for _, a := range l.vipAddresses() {
+		if err := addAddress(lo, netip.PrefixFrom(a, a.BitLen()).String()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Lab) buildClient(netlink.Link) error {
+	if err := setSysctls(clientSysctls); err != nil {
+		return err
+	}
+	if l.NoTimestamps {
+		return sysctl("net.ipv4.tcp_timestamps", "0")
+	}
+	return nil
+}
+
+// setRoutes makes the router spread the VIPs over the given balancers with
+// the given seed of its ECMP hash. In the plain lab all goes to server1.
+func (l *Lab) setRoutes(lbs []int, seed uint32) error {
+	return inNamespace(l.namespace("router"), func() error {
+		if err := sysctl("net.ipv4.fib_multipath_hash_seed", strconv.FormatUint(uint64(seed), 10)); err != nil {
+			return err
+		}
+		bridge, err := netlink.LinkByName(bridgeName)
+		if err != nil {
+			return err
+		}
+		hops4, hops6 := []string{serverAddress4(1)}, []string{serverAddress6(1)}
+		if !l.Plain {
+			hops4, hops6 = nil, nil
+			for _, n := range lbs {
+				hops4, hops6 = append(hops4, lbAddress4(n)), append(hops6, lbAddress6(n))
+			}
+		}
+		for prefix, hops := range map[string][]string{vipPrefix4: hops4, vipPrefix6: hops6} {
+			_, to, err := net.ParseCIDR(prefix)
+			if err != nil {
+				return err
+			}
+			route := &netlink.Route{Dst: to}
+			for _, h := range hops {
+				route.MultiPath = append(route.MultiPath, &netlink.NexthopInfo{LinkIndex: bridge.Attrs().Index, Gw: net.ParseIP(h)})
+			}
+			if err := netlink.RouteReplace(route); err != nil {
+				return fmt.Errorf("route %s over %v: %w", prefix, hops, err)
+			}
+		}
+		return nil
+	})
+}
+
+// setLink plugs a machine's cable in or pulls it out.
+func (l *Lab) setLink(machine string, up bool) error {
+	return inNamespace(l.namespace("router"), func() error {
+		port, err := netlink.LinkByName(machine)
+		if err != nil {
+			return err
+		}
+		if up {
+			return netlink.LinkSetUp(port)
+		}
+		return netlink.LinkSetDown(port)
+	})
+}
+
+func loopbackUp() error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetUp(lo)
+}
+
+func addAddress(to netlink.Link, addresses ...string) error {
+	for _, text := range addresses {
+		a, err := netlink.ParseAddr(text)
+		if err != nil {
+			return err
+		}
+		if a.IP.To4() == nil {
+			a.Flags = unix.IFA_F_NODAD
+		}
+		if err := netlink.AddrAdd(to, a); err != nil {
+			return fmt.Errorf("add address %s to %s: %w", text, to.Attrs().Name, err)
+		}
+	}
+	return nil
+}
+
+func setSysctls(lists ...[][2]string) error {
+	for _, list := range lists {
+		for _, s := range list {
+			if err := sysctl(s[0], s[1]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// chooseCongestionControl takes cubic, or reno where namespaces may not
+// choose it. The machine's default may be bbr, which paces by itself and
+// needs a queue discipline that small kernels lack.
+func chooseCongestionControl() error {
+	if sysctl("net.ipv4.tcp_congestion_control", "cubic") == nil {
+		return nil
+	}
+	return sysctl("net.ipv4.tcp_congestion_control", "reno")
+}

@@ -1,0 +1,180 @@
+package lab
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// bpffsRoot is where daemons pin; a daemon's own folder has its name.
+const bpffsRoot = "/sys/fs/bpf/fairlead"
+
+// Up builds a lab and starts everything in it. If owned, the lab belongs to
+// this process: another one that finds the process gone takes it down. On an
+// error everything made so far is removed.
+func Up(ctx context.Context, o Options, owned bool) (*Lab, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("a lab needs root for network namespaces and BPF; run it with sudo")
+	}
+	if err := o.fill(); err != nil {
+		return nil, err
+	}
+	RemoveStale()
+	l := &Lab{Options: o, Kernel: kernelRelease()}
+	var err error
+	if l.Program, err = os.Executable(); err != nil {
+		return nil, err
+	}
+	if owned {
+		l.Owner, l.OwnerStart = os.Getpid(), processStart(os.Getpid())
+	}
+	if err := os.MkdirAll(Root, 0o755); err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(l.Dir(), 0o700); errors.Is(err, os.ErrExist) {
+		return nil, fmt.Errorf("a lab %q is there already; take it down first: fairlead lab down %s", o.Name, o.Name)
+	} else if err != nil {
+		return nil, err
+	}
+	if err := l.up(ctx); err != nil {
+		return nil, errors.Join(err, Down(o.Name))
+	}
+	return l, nil
+}
+
+func (l *Lab) up(ctx context.Context) error {
+	// Before anything else is made, so that `lab down` knows of it.
+	if err := l.save(); err != nil {
+		return err
+	}
+	secret := make([]byte, 32)
+	_, _ = rand.Read(secret) // never fails
+	if err := os.WriteFile(l.ConfigPath(), []byte(l.config(hex.EncodeToString(secret))), 0o600); err != nil {
+		return err
+	}
+	if err := l.build(); err != nil {
+		return err
+	}
+	if err := l.startServers(ctx); err != nil {
+		return err
+	}
+	active := make([]int, l.ActiveLBs)
+	for i := range active {
+		active[i] = i + 1
+	}
+	if !l.Plain {
+		if err := l.startDaemons(ctx, append(l.lbs()[:l.ActiveLBs:l.ActiveLBs], l.servers()...)); err != nil {
+			return err
+		}
+	}
+	return l.setRoutes(active, 1)
+}
+
+// startDaemons starts all at once and waits for each.
+func (l *Lab) startDaemons(ctx context.Context, machines []string) error {
+	for _, m := range machines {
+		if err := l.launch(m); err != nil {
+			return err
+		}
+	}
+	for _, m := range machines {
+		if err := l.awaitDaemon(ctx, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Down takes a lab down: processes, pins, namespaces, folder, in this order.
+// It goes by names alone and never stops at a step that fails, so it also
+// removes what a killed `lab up` left half made.
+func Down(name string) error {
+	if !validName.MatchString(name) {
+		return fmt.Errorf("lab name %q: must be 1 to 20 lower-case letters and digits", name)
+	}
+	dir := filepath.Join(Root, name)
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) && len(namespacesOf(name)) == 0 {
+		return fmt.Errorf("there is no lab %q", name)
+	}
+	var errs []error
+	namespaces := namespacesOf(name)
+	for _, ns := range namespaces {
+		errs = append(errs, killIn(ns))
+	}
+	pins, _ := filepath.Glob(filepath.Join(bpffsRoot, name+"-*"))
+	for _, p := range pins {
+		if machine := strings.TrimPrefix(filepath.Base(p), name+"-"); isMachine(machine) {
+			errs = append(errs, os.RemoveAll(p)) // unpinning a link detaches it
+		}
+	}
+	for _, ns := range namespaces {
+		errs = append(errs, deleteNamespace(ns))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("take down lab %s: %w", name, err)
+	}
+	return os.RemoveAll(dir)
+}
+
+// isMachine tells a lab's balancer or server from another daemon whose name
+// begins like the lab's.
+func isMachine(name string) bool {
+	for _, prefix := range []string{"lb", "server"} {
+		if rest, ok := strings.CutPrefix(name, prefix); ok {
+			n, err := strconv.Atoi(rest)
+			return err == nil && n > 0
+		}
+	}
+	return false
+}
+
+// RemoveStale takes down the labs whose owner is gone (a `lab run` that was
+// killed). Errors are left to the next attempt.
+func RemoveStale() {
+	for _, name := range List() {
+		l, err := Load(name)
+		if err == nil && l.Owner != 0 && processStart(l.Owner) != l.OwnerStart {
+			_ = Down(name)
+		}
+	}
+}
+
+// processStart is the start time of a process in the kernel's own unit,
+// empty if there is none.
+func processStart(pid int) string {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	// Field 22; the fields after the name begin with number 3.
+	fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
+	if len(fields) < 20 {
+		return ""
+	}
+	return fields[19]
+}
+
+func kernelRelease() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return "unknown"
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}
+
+// Machine checks a machine's name and returns its namespace.
+func (l *Lab) Machine(name string) (string, error) {
+	if !slices.Contains(l.Machines(), name) {
+		return "", fmt.Errorf("lab %s has no machine %q; it has %s", l.Name, name, strings.Join(l.Machines(), ", "))
+	}
+	return l.namespace(name), nil
+}

@@ -1,0 +1,129 @@
+package lab
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// VIP is one VIP of a lab's fairlead.yaml, on all servers.
+type VIP struct {
+	Name     string     `json:"name"`
+	Address  netip.Addr `json:"address"`
+	Port     int        `json:"port"`
+	Protocol string     `json:"protocol"`
+	Scheme   string     `json:"scheme"`
+	Policy   string     `json:"policy"`
+	// Affinity "address" sends all connections of a client to one server.
+	Affinity string `json:"affinity"`
+	// Health is the check's type, tcp or http; empty: none.
+	Health string `json:"health"`
+}
+
+// Ports of a lab's services.
+const (
+	httpPort  = 80
+	echoPort  = 7
+	iperfPort = 5201
+)
+
+// Endpoint is address:port as clients write it.
+func (v VIP) Endpoint() string {
+	return netip.AddrPortFrom(v.Address, uint16(v.Port)).String()
+}
+
+// family is ipv4 or ipv6.
+func (v VIP) family() string {
+	if v.Address.Is4() {
+		return "ipv4"
+	}
+	return "ipv6"
+}
+
+// standardVIPs are those of `lab up`: a web service with the chosen scheme
+// and policy, a UDP echo, and iperf3, whose control and data connections must
+// meet one server; each in both families.
+func standardVIPs(o Options) []VIP {
+	var vips []VIP
+	for i, address := range []netip.Addr{vipAddress4(1), vipAddress6(1)} {
+		suffix := []string{"", "6"}[i]
+		vips = append(vips,
+			VIP{Name: "web" + suffix, Address: address, Port: httpPort, Protocol: "tcp", Scheme: o.Scheme, Policy: o.Policy, Health: "http"},
+			VIP{Name: "echo" + suffix, Address: address, Port: echoPort, Protocol: "udp", Scheme: "stateless", Policy: "hash"},
+			VIP{Name: "iperf" + suffix, Address: address, Port: iperfPort, Protocol: "tcp", Scheme: o.Scheme, Policy: "hash", Affinity: "address"},
+			VIP{Name: "iperf-udp" + suffix, Address: address, Port: iperfPort, Protocol: "udp", Scheme: "stateless", Policy: "hash", Affinity: "address"},
+		)
+	}
+	return vips
+}
+
+func (l *Lab) vipAddresses() []netip.Addr {
+	var addresses []netip.Addr
+	for _, v := range l.VIPs {
+		if !slices.Contains(addresses, v.Address) {
+			addresses = append(addresses, v.Address)
+		}
+	}
+	return addresses
+}
+
+// Config is the lab's fairlead.yaml. The text, not a marshalled structure, so
+// that it reads like one that a person would write.
+func (l *Lab) config(secret string) string {
+	var b strings.Builder
+	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	p("# Written by `fairlead lab`; the lab's machines are network namespaces.")
+	p("secret: %s", secret)
+	p("metrics: \"\"")
+	p("limits: {server_lines: 4096, table_entries: 1048576, flows: 65536}")
+	p("balancers:")
+	for n := range l.LBs {
+		name := fmt.Sprint("lb", n+1)
+		p("  - name: %s", l.daemonName(name))
+		p("    api: unix:%s", l.socket(name))
+		p("    interfaces: [%s]", uplink)
+		p("    source: %s", tunnelSource4(n+1))
+		p("    source6: %s", tunnelSource6(n+1))
+	}
+	p("servers:")
+	for n := range l.Servers {
+		name, address := fmt.Sprint("server", n+1), serverAddress4(n+1)
+		if l.IPv6 {
+			address = serverAddress6(n + 1)
+		}
+		p("  - name: %s", l.daemonName(name))
+		p("    address: %q", address)
+		p("    api: unix:%s", l.socket(name))
+		p("    interfaces: [%s]", uplink)
+	}
+	p("vips:")
+	for _, v := range l.VIPs {
+		p("  - name: %s", v.Name)
+		p("    address: %q", v.Address)
+		p("    port: %d", v.Port)
+		p("    protocol: %s", v.Protocol)
+		p("    scheme: %s", v.Scheme)
+		p("    policy: %s", v.Policy)
+		if v.Affinity != "" {
+			p("    affinity: %s", v.Affinity)
+		}
+		p("    forwarding: %s", l.Forwarding)
+		if v.Health != "" {
+			p("    health: {type: %s, interval: 500ms, timeout: 2s, rise: 1, fall: 2}", v.Health)
+		}
+		p("    servers: [%s]", strings.Join(l.pool(), ", "))
+	}
+	return b.String()
+}
+
+// pool names the servers that are in every pool at the start.
+func (l *Lab) pool() []string {
+	var names []string
+	for _, s := range l.servers()[:l.ActiveServers] {
+		names = append(names, l.daemonName(s))
+	}
+	return names
+}
+
+func (l *Lab) socket(machine string) string { return l.path(machine + ".sock") }
