@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* What names no server, but concerns one: the daemon sends a copy to each
+ * server of the VIP; all but one ignore it. Copies cost, so a token bucket a
+ * CPU and kind bounds them: control.ask_rate a second, as many in one go. */
+#ifndef FAIRLEAD_LB_ASK_H
+#define FAIRLEAD_LB_ASK_H
+
+#include "maps.h"
+#include "packet.h"
+
+/* False: used up. */
+static __always_inline bool fl_ask_allowed(__u32 kind, __u32 now)
+{
+	struct fl_bound *b = bpf_map_lookup_elem(&ask_bound, &kind);
+	__u32 rate = *(volatile __u32 *)&control.ask_rate;
+	__u64 tokens;
+
+	if (!b)
+		return false;
+	/* ms since the last times tokens a second = thousandths of tokens. */
+	tokens = b->tokens + (__u64)(now - b->last_ms) * rate;
+	b->last_ms = now;
+	if (tokens > (__u64)rate * 1000)
+		tokens = (__u64)rate * 1000;
+	if (tokens < 1000) {
+		b->tokens = tokens;
+		return false;
+	}
+	b->tokens = tokens - 1000;
+	return true;
+}
+
+/* Puts the packet (length bytes from l3 on) into the ring. Returns 0, or a
+ * reason. Longer packets than a record holds are not what this is for: an RST
+ * carries no data, and a quote of 8 bytes is short. */
+__noinline int fl_ask_servers(struct xdp_md *ctx, __u32 vip_id, __u32 l3, __u32 length_family,
+			      __u64 kind_now)
+{
+	__u32 length = length_family >> 8, kind = kind_now >> 32;
+	struct fl_ask *ask;
+
+	if (length < 1 || length > FL_ASK_BYTES || kind > 1)
+		return FL_DROP_ASK_LIMIT;
+	if (!fl_ask_allowed(kind, (__u32)kind_now))
+		return FL_DROP_ASK_LIMIT;
+	ask = bpf_ringbuf_reserve(&asks, sizeof(*ask), 0);
+	if (!ask)
+		return FL_DROP_ASK_LIMIT;
+	ask->vip_id = vip_id;
+	ask->length = length;
+	ask->family = length_family & 0xff;
+	if (bpf_xdp_load_bytes(ctx, l3, ask->packet, length)) {
+		bpf_ringbuf_discard(ask, 0);
+		return FL_DROP_ASK_LIMIT;
+	}
+	bpf_ringbuf_submit(ask, 0);
+	return 0;
+}
+
+#endif

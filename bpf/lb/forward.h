@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Stage 5: the way to the server (docs/wire-format.md draws the headers).
+ *
+ *   ipip  Ethernet [tag] | IPv4 or IPv6 (protocol 4 or 41) | packet as it came
+ *   gue   Ethernet [tag] | IPv4 or IPv6 | UDP to 6080 | GUE, 4 bytes | packet
+ *   l2    Ethernet [tag] | packet as it came
+ *
+ * DSCP is copied to the outer header; ECN is not (RFC 6040's compatibility
+ * mode): what decapsulates in XDP cannot be trusted to copy marks back, and a
+ * router that sees Not-ECT drops instead of marking in vain. */
+#ifndef FAIRLEAD_LB_FORWARD_H
+#define FAIRLEAD_LB_FORWARD_H
+
+#include "csum.h"
+#include "scheme_cheetah.h"
+
+#define FL_GUE_PORT 6080
+#define FL_GUE_BYTES (8 + 4) /* UDP and GUE */
+#define FL_OUTER_TTL 64
+
+/* UDP and GUE headers at h; length is the inner packet's. GUE version 0 (RFC
+ * draft-ietf-intarea-gue): no options, the inner protocol in byte 1. */
+static __always_inline void fl_gue(void *h, __u64 hash, __u32 length, __u8 inner, __u16 check)
+{
+	__u16 sport = 49152 + (hash >> 50); /* 14 bits: the ephemeral ports */
+
+	*(__u64 *)h = (__u64)bpf_htons(sport) | (__u64)bpf_htons(FL_GUE_PORT) << 16 |
+		      (__u64)bpf_htons(length + FL_GUE_BYTES) << 32 | (__u64)check << 48;
+	*(__u32 *)(h + 8) = (__u32)inner << 8;
+}
+
+static __always_inline void fl_outer4(void *h, const struct fl_packet *p,
+				      const struct fl_line *line, __u64 hash, __u32 length,
+				      __u8 proto)
+{
+	__u32 saddr = source4 | ((__u32)(hash >> 32) & source4_mask);
+	__u32 daddr = line->addr[1] >> 32;
+	/* Version, header length, DSCP, total length; identification 0 and
+	 * "do not fragment" (RFC 6864); TTL and protocol. */
+	__u32 first = 0x45 | (p->tos & 0xfc) << 8 | (__u32)bpf_htons(length) << 16;
+	__u32 second = bpf_htons(0x4000) << 16;
+	__u32 third = FL_OUTER_TTL | (__u32)proto << 8;
+	__u64 sum = (__u64)first + second + third + saddr + daddr;
+
+	*(__u64 *)h = first | (__u64)second << 32;
+	*(__u64 *)(h + 8) = third | (__u32)fl_csum_finish(sum) << 16 | (__u64)saddr << 32;
+	*(__u32 *)(h + 16) = daddr;
+}
+
+static __always_inline void fl_outer6(void *h, const struct fl_packet *p, const __u64 *saddr,
+				      const struct fl_line *line, __u64 hash, __u32 length,
+				      __u8 proto)
+{
+	/* Version, DSCP, flow label of 20 bits: routers hash by it (RFC 6438). */
+	__u32 first = bpf_htonl(6u << 28 | (__u32)(p->tos & 0xfc) << 20 | (__u32)(hash >> 44));
+
+	*(__u64 *)h = first | (__u64)bpf_htons(length) << 32 | (__u64)proto << 48 |
+		      (__u64)FL_OUTER_TTL << 56;
+	*(__u64 *)(h + 8) = saddr[0];
+	*(__u64 *)(h + 16) = saddr[1];
+	*(__u64 *)(h + 24) = line->addr[0];
+	*(__u64 *)(h + 32) = line->addr[1];
+}
+
+/* UDP checksum of GUE over IPv6 without reading the payload: the bytes from
+ * the inner TCP or UDP header on sum to the complement of their pseudo header,
+ * or the inner checksum is wrong and the packet lost anyway; an IPv4 header
+ * sums to 0xffff by its own checksum. In an inner IPv6 packet the addresses
+ * cancel out. Zero (none) where the sum is not known like this. inner points
+ * to the inner header, 40 bytes of which may be read. */
+static __always_inline __u16 fl_gue6_check(const struct fl_packet *p, const __u64 *saddr,
+					   const struct fl_line *line, __u64 hash,
+					   const void *inner)
+{
+	__u32 l4 = p->l4 - p->l3, udp = p->len + FL_GUE_BYTES, pseudo, i;
+	__u64 sum, part;
+	__u16 check;
+
+	if (!gue6_checksum || p->kind != FL_KIND_SEGMENT)
+		return 0;
+	if (p->proto == IPPROTO_UDP && !p->ecr) /* its own checksum is none */
+		return 0;
+	if (p->family == 6 && l4 != sizeof(struct ipv6hdr))
+		return 0;
+	pseudo = (__u32)bpf_htons(p->len - l4) + bpf_htons(p->proto);
+	if (p->family == 4) {
+		part = fl_csum_finish((__u64)pseudo + (p->saddr[1] >> 32) + (p->daddr[1] >> 32));
+	} else {
+		part = fl_csum_finish(pseudo);
+		part += *(__u32 *)inner;
+		part += *(__u32 *)(inner + 4);
+	}
+	sum = part;
+	for (i = 0; i < 2; i++) {
+		sum += (saddr[i] & 0xffffffff) + (saddr[i] >> 32);
+		sum += (line->addr[i] & 0xffffffff) + (line->addr[i] >> 32);
+	}
+	/* Pseudo header, then UDP and GUE; the length counts in both. */
+	sum += (__u64)bpf_htons(udp) * 2 + bpf_htons(IPPROTO_UDP);
+	sum += bpf_htons(49152 + (hash >> 50)) + bpf_htons(FL_GUE_PORT);
+	sum += (__u32)(p->family == 4 ? IPPROTO_IPIP : IPPROTO_IPV6) << 8;
+	check = fl_csum_finish(sum);
+	return check ? check : 0xffff;
+}
+
+/* Encapsulates and sends. Returns the XDP action, or XDP_ABORTED with the
+ * reason in *failed and the packet as it was. */
+static __always_inline int fl_forward(struct xdp_md *ctx, const struct fl_packet *p,
+				      const struct fl_way *w, __u32 *failed)
+{
+	const struct fl_line *line = w->line;
+	__u8 forwarding = FL_WORD_FORWARDING(w->mac_dst), flags = FL_WORD_FLAGS(w->mac_dst);
+	__u64 mac_src = *(volatile __u64 *)&line->mac_src;
+	__u16 tag = mac_src >> 48, type;
+	__u32 l2 = tag ? ETH_HLEN + 4 : ETH_HLEN, outer = 0, ifindex = line->ifindex;
+	__u8 inner = p->family == 4 ? IPPROTO_IPIP : IPPROTO_IPV6;
+	void *data, *end, *h;
+
+	if (flags & FL_LINE_UNRESOLVED) {
+		*failed = FL_DROP_UNRESOLVED;
+		return XDP_ABORTED;
+	}
+	if (p->len > line->mtu) {
+		*failed = FL_REPLY_TOO_BIG;
+		return XDP_ABORTED;
+	}
+	if (forwarding != FL_FWD_L2) {
+		outer = flags & FL_LINE_IPV6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+		if (forwarding == FL_FWD_GUE)
+			outer += FL_GUE_BYTES;
+	}
+	if (bpf_xdp_adjust_head(ctx, (int)(p->l3 - l2 - outer))) {
+		*failed = FL_DROP_HEADROOM;
+		return XDP_ABORTED;
+	}
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	*failed = FL_DROP_HEADROOM; /* never: the packet has only grown */
+
+	h = data + l2;
+	if (forwarding == FL_FWD_L2) {
+		type = p->family == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+		if (data + ETH_HLEN + 4 > end)
+			return XDP_ABORTED;
+	} else if (flags & FL_LINE_IPV6) {
+		__u64 saddr[2] = {
+			source6[0] | (w->hash & source6_mask[0]),
+			source6[1] | ((w->hash >> 32 | w->hash << 32) & source6_mask[1]),
+		};
+
+		type = bpf_htons(ETH_P_IPV6);
+		if (forwarding == FL_FWD_GUE) {
+			void *inner_ip = h + sizeof(struct ipv6hdr) + FL_GUE_BYTES;
+
+			if (inner_ip + sizeof(struct iphdr) > end)
+				return XDP_ABORTED;
+			fl_outer6(h, p, saddr, line, w->hash, p->len + FL_GUE_BYTES, IPPROTO_UDP);
+			fl_gue(h + sizeof(struct ipv6hdr), w->hash, p->len, inner,
+			       fl_gue6_check(p, saddr, line, w->hash, inner_ip));
+		} else {
+			if (h + sizeof(struct ipv6hdr) > end)
+				return XDP_ABORTED;
+			fl_outer6(h, p, saddr, line, w->hash, p->len, inner);
+		}
+	} else {
+		type = bpf_htons(ETH_P_IP);
+		if (forwarding == FL_FWD_GUE) {
+			if (h + sizeof(struct iphdr) + FL_GUE_BYTES > end)
+				return XDP_ABORTED;
+			fl_outer4(h, p, line, w->hash, p->len + sizeof(struct iphdr) + FL_GUE_BYTES,
+				  IPPROTO_UDP);
+			fl_gue(h + sizeof(struct iphdr), w->hash, p->len, inner, 0);
+		} else {
+			if (h + sizeof(struct iphdr) > end)
+				return XDP_ABORTED;
+			fl_outer4(h, p, line, w->hash, p->len + sizeof(struct iphdr), inner);
+		}
+	}
+	/* The MAC words' upper two bytes are overwritten by what follows. */
+	*(__u64 *)data = w->mac_dst;
+	mac_src &= 0xffffffffffffULL;
+	if (tag) {
+		*(__u64 *)(data + 6) = mac_src | (__u64)bpf_htons(ETH_P_8021Q) << 48;
+		*(__u32 *)(data + 14) = bpf_htons(tag) | (__u32)type << 16;
+	} else {
+		*(__u64 *)(data + 6) = mac_src | (__u64)type << 48;
+	}
+	if (ifindex == ctx->ingress_ifindex)
+		return XDP_TX;
+	return bpf_redirect(ifindex, 0);
+}
+
+#endif

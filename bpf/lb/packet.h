@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Stage 1: what kind of packet is it, and whose? Nothing is dropped here: a
+ * malformed packet is remembered as such and dropped once its address is
+ * known to be a VIP's, else it is the kernel's. */
+#ifndef FAIRLEAD_LB_PACKET_H
+#define FAIRLEAD_LB_PACKET_H
+
+#include <stdbool.h>
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "fairlead.h"
+#include "tcpopt.h"
+
+/* A stage returns a reason (enum fl_reason) when it has decided, or this. */
+#define FL_CONTINUE (-1)
+/* The verdict that has no counter of its own: a known connection. */
+#define FL_KNOWN FL_REASON_COUNT
+
+enum fl_kind {
+	FL_KIND_SEGMENT,  /* TCP or UDP with its own header */
+	FL_KIND_QUOTE,    /* ICMP error: tuple and timestamp are the quoted ones, reversed */
+	FL_KIND_FRAGMENT, /* no ports */
+	FL_KIND_OTHER,    /* ICMP, another protocol, or malformed: stage special */
+};
+
+enum fl_stamp {
+	FL_STAMP_NONE,    /* the header is whole and has no timestamp */
+	FL_STAMP_PRESENT,
+	FL_STAMP_CUT,     /* a quote too short to tell */
+};
+
+#define FL_TCP_FIN 0x01
+#define FL_TCP_SYN 0x02
+#define FL_TCP_RST 0x04
+#define FL_TCP_ACK 0x10
+
+struct fl_packet {
+	__u64 saddr[2];  /* the client, as in fl_vip.addr */
+	__u64 daddr[2];  /* the VIP */
+	__u32 l3;        /* offset of the IP header: 14, or 18 with a tag */
+	__u32 l4;        /* offset of what follows it */
+	__u32 len;       /* bytes from the IP header on, by its own account */
+	__u32 ecr;       /* what carries the cookie, if stamp says so */
+	__u32 malformed; /* a reason, if not 0 */
+	__u16 sport;     /* BE, the client's */
+	__u16 dport;     /* BE, the VIP's */
+	__u8 family;     /* 4 or 6 */
+	__u8 proto;
+	__u8 tos;        /* DSCP and ECN */
+	__u8 flags;      /* TCP's */
+	__u8 kind;       /* enum fl_kind */
+	__u8 stamp;      /* enum fl_stamp */
+	__u16 pad;
+};
+
+/* Packet offsets are far below this; masking with it tells the verifier. */
+#define FL_OFFSET_MASK 0x7ff
+
+#define FL_MAPPED 0xffff0000ULL /* ::ffff:0:0, the half before the IPv4 address */
+
+/* Follows IPv6 extension headers (RFC 8200 §4) from offset off on, where a
+ * header of type next stands. Returns offset | type << 16 of the first that
+ * is none, | FL_WALK_FRAGMENT if it is not the whole of it, or a negative
+ * number where a header is cut off or the chain is longer than eight. */
+#define FL_WALK_FRAGMENT (1 << 24)
+
+__noinline int fl_ipv6_walk(struct xdp_md *ctx, __u32 off, __u32 next)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+
+	for (int i = 0; i < 8; i++) {
+		__u8 *h;
+
+		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING &&
+		    next != IPPROTO_DSTOPTS && next != IPPROTO_FRAGMENT)
+			return (int)(off | (next & 0xff) << 16);
+		if (off > FL_OFFSET_MASK)
+			return -1;
+		h = data + (off & FL_OFFSET_MASK);
+		if ((void *)(h + 8) > end)
+			return -1;
+		if (next == IPPROTO_FRAGMENT) {
+			next = h[0];
+			off += 8;
+			/* Offset or "more": a fragment. Neither: an atomic one
+			 * (RFC 6946), which is a whole packet. */
+			if (((__u32)h[2] << 8 | h[3]) & 0xfff9)
+				return (int)(off | (next & 0xff) << 16 | FL_WALK_FRAGMENT);
+		} else {
+			next = h[0];
+			off += (h[1] + 1) * 8;
+		}
+	}
+	return -1;
+}
+
+/* The timestamp of the TCP header at offset l4 whose options take len bytes:
+ * TSval (which = 0) or TSecr (which = 4), | 1 << 32; or FL_TCPOPT_*. A
+ * function of its own so that the verifier walks the options once. */
+#define FL_STAMP_FOUND (1LL << 32)
+
+__noinline __s64 fl_timestamp(struct xdp_md *ctx, __u32 l4, __u32 len, __u32 which)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	const __u8 *opts, *at;
+	int off;
+
+	if (l4 > FL_OFFSET_MASK || len > FL_TCPOPT_MAX)
+		return FL_TCPOPT_MALFORMED;
+	opts = data + l4 + sizeof(struct tcphdr);
+	off = fl_tcpopt_timestamp(opts, len, end);
+	if (off < 0)
+		return off;
+	at = opts + (off & 0x3f) + (which & 4);
+	if ((void *)(at + 4) > end)
+		return FL_TCPOPT_MALFORMED;
+	return FL_STAMP_FOUND | *(__u32 *)at;
+}
+
+static __always_inline int fl_parse_ipv4(struct fl_packet *p, void *data, void *end)
+{
+	struct iphdr *ip = data + p->l3;
+	__u32 size;
+
+	if ((void *)(ip + 1) > end || ip->version != 4)
+		return FL_PASS_NOT_IP;
+	p->family = 4;
+	p->saddr[0] = 0;
+	p->saddr[1] = (__u64)ip->saddr << 32 | FL_MAPPED;
+	p->daddr[0] = 0;
+	p->daddr[1] = (__u64)ip->daddr << 32 | FL_MAPPED;
+	p->proto = ip->protocol;
+	p->tos = ip->tos;
+	p->len = bpf_ntohs(ip->tot_len);
+	size = ip->ihl * 4;
+	p->l4 = p->l3 + size;
+	/* Frames shorter than Ethernet's minimum are padded: the packet may be
+	 * shorter than the frame, never longer. */
+	if (size < sizeof(*ip) || p->len < size || p->len > (__u64)(end - (void *)ip))
+		p->malformed = FL_DROP_MALFORMED_IP;
+	else if (ip->frag_off & bpf_htons(0x3fff)) /* MF or an offset */
+		p->kind = FL_KIND_FRAGMENT;
+	return FL_CONTINUE;
+}
+
+static __always_inline int fl_parse_ipv6(struct xdp_md *ctx, struct fl_packet *p, void *data,
+					 void *end)
+{
+	struct ipv6hdr *ip = data + p->l3;
+
+	if ((void *)(ip + 1) > end || ip->version != 6)
+		return FL_PASS_NOT_IP;
+	p->family = 6;
+	p->saddr[0] = *(__u64 *)&ip->saddr.s6_addr[0];
+	p->saddr[1] = *(__u64 *)&ip->saddr.s6_addr[8];
+	p->daddr[0] = *(__u64 *)&ip->daddr.s6_addr[0];
+	p->daddr[1] = *(__u64 *)&ip->daddr.s6_addr[8];
+	p->proto = ip->nexthdr;
+	/* version 4 bits, traffic class 8, flow label 20 */
+	p->tos = bpf_ntohs(*(__u16 *)ip) >> 4;
+	p->len = bpf_ntohs(ip->payload_len) + sizeof(*ip);
+	p->l4 = p->l3 + sizeof(*ip);
+	if (p->len > (__u64)(end - (void *)ip)) {
+		p->malformed = FL_DROP_MALFORMED_IP;
+	} else if (p->proto != IPPROTO_TCP && p->proto != IPPROTO_UDP &&
+		   p->proto != IPPROTO_ICMPV6) {
+		int walk = fl_ipv6_walk(ctx, p->l4, p->proto);
+
+		if (walk < 0 || (__u32)(walk & 0xffff) - p->l3 > p->len) {
+			p->malformed = FL_DROP_MALFORMED_IP;
+		} else {
+			p->l4 = walk & 0xffff;
+			p->proto = walk >> 16;
+			if (walk & FL_WALK_FRAGMENT)
+				p->kind = FL_KIND_FRAGMENT;
+		}
+	}
+	return FL_CONTINUE;
+}
+
+/* Fills p up to the ports. */
+static __always_inline int fl_parse(struct xdp_md *ctx, struct fl_packet *p)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u16 proto;
+	int r;
+
+	/* A tagged header ends at 18, inside the 34 that the smallest packet
+	 * of interest has. */
+	if (data + ETH_HLEN + sizeof(struct iphdr) > end)
+		return FL_PASS_NOT_IP;
+	proto = *(__u16 *)(data + 12);
+	p->l3 = ETH_HLEN;
+	if (proto == bpf_htons(ETH_P_8021Q)) {
+		proto = *(__u16 *)(data + 16);
+		p->l3 = ETH_HLEN + 4;
+	}
+	if (proto == bpf_htons(ETH_P_IP))
+		r = fl_parse_ipv4(p, data, end);
+	else if (proto == bpf_htons(ETH_P_IPV6))
+		r = fl_parse_ipv6(ctx, p, data, end);
+	else
+		return FL_PASS_NOT_IP;
+	if (r != FL_CONTINUE)
+		return r;
+	if (p->malformed) {
+		p->kind = FL_KIND_OTHER;
+	} else if (p->kind == FL_KIND_SEGMENT) {
+		__u16 *ports = data + (p->l4 & FL_OFFSET_MASK);
+
+		if (p->proto != IPPROTO_TCP && p->proto != IPPROTO_UDP) {
+			p->kind = FL_KIND_OTHER;
+		} else if ((void *)(ports + 4) > end || p->l4 - p->l3 + 8 > p->len) {
+			p->kind = FL_KIND_OTHER;
+			p->malformed = FL_DROP_MALFORMED_L4;
+		} else {
+			p->sport = ports[0];
+			p->dport = ports[1];
+		}
+	}
+	return FL_CONTINUE;
+}
+
+/* Reads flags and timestamp of a TCP segment, or checks a UDP header. */
+static __always_inline int fl_parse_l4(struct xdp_md *ctx, struct fl_packet *p)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	void *l4 = data + (p->l4 & FL_OFFSET_MASK);
+	__u32 room = p->len - (p->l4 - p->l3), size;
+	__s64 found;
+
+	if (p->proto == IPPROTO_UDP) {
+		struct udphdr *udp = l4;
+
+		if ((void *)(udp + 1) > end || bpf_ntohs(udp->len) < sizeof(*udp) ||
+		    bpf_ntohs(udp->len) > room)
+			return FL_DROP_MALFORMED_L4;
+		return FL_CONTINUE;
+	}
+	if (l4 + sizeof(struct tcphdr) > end)
+		return FL_DROP_MALFORMED_L4;
+	size = *(__u8 *)(l4 + 12) >> 4 << 2;
+	p->flags = *(__u8 *)(l4 + 13);
+	if (size < sizeof(struct tcphdr) || size > room)
+		return FL_DROP_MALFORMED_L4;
+	/* The two layouts that nearly all stacks use: NOP NOP TS in segments,
+	 * MSS SACK-permitted TS in SYNs (Linux). */
+	if (size >= 32 && l4 + 32 <= end && *(__u32 *)(l4 + 20) == FL_TCPOPT_ALIGNED) {
+		p->ecr = *(__u32 *)(l4 + 28);
+		p->stamp = FL_STAMP_PRESENT;
+		goto found;
+	}
+	if (size >= 36 && l4 + 36 <= end && *(__u16 *)(l4 + 20) == 0x0402 &&
+	    *(__u32 *)(l4 + 24) == 0x0a080204) {
+		p->ecr = *(__u32 *)(l4 + 32);
+		p->stamp = FL_STAMP_PRESENT;
+		goto found;
+	}
+	if (size == sizeof(struct tcphdr)) {
+		p->stamp = FL_STAMP_NONE;
+		return FL_CONTINUE;
+	}
+	found = fl_timestamp(ctx, p->l4, size - sizeof(struct tcphdr), 4);
+	if (found == FL_TCPOPT_MALFORMED)
+		return FL_DROP_MALFORMED_OPTION;
+	if (found < 0) {
+		p->stamp = FL_STAMP_NONE;
+		return FL_CONTINUE;
+	}
+	p->ecr = (__u32)found;
+	p->stamp = FL_STAMP_PRESENT;
+found:
+	p->ecr = bpf_ntohl(p->ecr);
+	return FL_CONTINUE;
+}
+
+#endif

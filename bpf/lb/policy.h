@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Stage 4: which server takes a new connection? All policies choose an entry
+ * of the VIP's table, which user space compiles from the active slots:
+ *
+ *   rr, wrr     the next entry; each CPU walks the table for itself
+ *   p2c         two at random, the less loaded
+ *   least-conn  two at random and the best seen so far, the least loaded
+ *   hash        the connection's hash (or the address's) scaled to the table
+ *
+ * Load is (open connections + 1) / weight, compared by cross multiplication:
+ * counts are under 2^31 and weights under 2^16, so 64 bits suffice. */
+#ifndef FAIRLEAD_LB_POLICY_H
+#define FAIRLEAD_LB_POLICY_H
+
+#include "flows.h"
+
+static __always_inline __u32 fl_entry_at(const struct fl_vip *v, __u32 at)
+{
+	__u32 index = v->new_table + at, *entry = bpf_map_lookup_elem(&tables, &index);
+
+	return entry ? *entry : 0;
+}
+
+static __always_inline __u64 fl_load(const struct fl_vip *v, __u32 entry)
+{
+	__u32 index = v->first_line + FL_ENTRY_SLOT(entry);
+	__s32 *open = bpf_map_lookup_elem(&conns, &index), n = open ? *open : 0;
+
+	return n > 0 ? (__u64)n + 1 : 1;
+}
+
+/* Whether entry a is more loaded than entry b. */
+static __always_inline bool fl_busier(const struct fl_vip *v, __u32 a, __u32 b)
+{
+	return fl_load(v, a) * FL_ENTRY_WEIGHT(b) > fl_load(v, b) * FL_ENTRY_WEIGHT(a);
+}
+
+/* 64 random bits from a generator of our own: bpf_get_prandom_u32 costs
+ * 12 ns. Weyl sequence and two multiplies; balancing needs no more. */
+static __always_inline __u64 fl_random(struct fl_vip_cpu *cpu)
+{
+	__u64 x = cpu->random;
+
+	if (!x) /* each CPU starts elsewhere */
+		x = (__u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32();
+	x += 0x9e3779b97f4a7c15ULL;
+	cpu->random = x;
+	x = (x ^ x >> 32) * 0xd6e8feb86659fd93ULL;
+	return (x ^ x >> 32) * 0xd6e8feb86659fd93ULL;
+}
+
+/* False: no server takes new connections. */
+static __always_inline bool fl_policy_choose(const struct fl_vip *v, const struct fl_packet *p,
+					     struct fl_vip_cpu *cpu, struct fl_way *w)
+{
+	__u32 size = v->new_size, at, other, entry, probe;
+	__u64 random;
+
+	if (!size)
+		return false;
+	switch (v->policy) {
+	case FL_POLICY_P2C:
+		random = fl_random(cpu);
+		at = fl_scale(random >> 32, size);
+		other = fl_scale((__u32)random, size);
+		entry = fl_entry_at(v, at);
+		probe = fl_entry_at(v, other);
+		if (fl_busier(v, entry, probe))
+			entry = probe;
+		break;
+	case FL_POLICY_LEAST_CONN:
+		random = fl_random(cpu);
+		at = cpu->candidate;
+		if (at >= size) /* the table has become smaller */
+			at = 0;
+		entry = fl_entry_at(v, at);
+		other = fl_scale(random >> 32, size);
+		probe = fl_entry_at(v, other);
+		if (fl_busier(v, entry, probe)) {
+			at = other;
+			entry = probe;
+		}
+		other = fl_scale((__u32)random, size);
+		probe = fl_entry_at(v, other);
+		if (fl_busier(v, entry, probe)) {
+			at = other;
+			entry = probe;
+		}
+		cpu->candidate = at;
+		break;
+	case FL_POLICY_HASH:
+		w->hash = fl_flow_hash(v, p);
+		entry = fl_entry_at(v, fl_scale(w->hash >> 32, size));
+		goto chosen;
+	default: /* rr, wrr */
+		at = cpu->next;
+		if (at >= size)
+			at = 0;
+		cpu->next = at + 1;
+		entry = fl_entry_at(v, at);
+	}
+	/* Only spreads the outer source: no secret, no hash. */
+	w->hash = (p->saddr[1] ^ p->saddr[0] ^ ((__u64)p->sport << 16 | p->dport)) *
+		  0x9e3779b97f4a7c15ULL;
+chosen:
+	return fl_way_to(w, v, FL_ENTRY_SLOT(entry));
+}
+
+#endif

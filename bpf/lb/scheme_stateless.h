@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Stage 3, scheme stateless: every packet by the consistent hash, nothing
+ * remembered. The baseline that breaks connections when the pool changes. */
+#ifndef FAIRLEAD_LB_SCHEME_STATELESS_H
+#define FAIRLEAD_LB_SCHEME_STATELESS_H
+
+#include "flows.h"
+
+static __always_inline int fl_stateless(const struct fl_vip *v, const struct fl_packet *p,
+					struct fl_way *w)
+{
+	__u32 slot;
+
+	w->hash = fl_flow_hash(v, p);
+	if (!fl_row(v, w, &slot))
+		return FL_DROP_NO_SERVER;
+	return p->kind == FL_KIND_QUOTE ? FL_FORWARD_ICMP : FL_FORWARD_STATELESS;
+}
+
+#endif

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* The last stage: the one place that acts on what the others decided. */
+#ifndef FAIRLEAD_LB_VERDICT_H
+#define FAIRLEAD_LB_VERDICT_H
+
+#include "ask.h"
+#include "forward.h"
+#include "fragment.h"
+#include "icmp.h"
+#include "maps.h"
+#include "scheme.h"
+
+/* Counts a connection in or out. Only TCP's ends are seen, so only TCP's
+ * beginnings count as open. */
+static __always_inline void fl_count_connection(const struct fl_vip *v, const struct fl_packet *p,
+						const struct fl_way *w)
+{
+	__u32 index = w->index;
+	__s32 *open;
+
+	if (w->opens) {
+		struct fl_vip_cpu *cpu;
+		__u32 id = v->id;
+
+		w->line->opened++;
+		cpu = bpf_map_lookup_elem(&vip_cpu, &id);
+		if (cpu)
+			cpu->new_conns++;
+		if (p->proto != IPPROTO_TCP)
+			return;
+	}
+	open = bpf_map_lookup_elem(&conns, &index);
+	if (!open)
+		return;
+	if (w->opens)
+		__sync_fetch_and_add(open, 1);
+	else if (*open > 0) /* a FIN sent twice must not lead below zero */
+		__sync_fetch_and_add(open, -1);
+}
+
+static __always_inline int fl_act(struct xdp_md *ctx, const struct fl_vip *v,
+				  const struct fl_packet *p, struct fl_way *w, __u32 now, int reason)
+{
+	int action = XDP_DROP;
+	__u32 failed;
+
+	switch (reason) {
+	case FL_KNOWN:
+	case FL_FORWARD_NEW:
+	case FL_FORWARD_NO_TIMESTAMP:
+	case FL_FORWARD_UDP:
+	case FL_FORWARD_BAD_COOKIE:
+	case FL_FORWARD_STATELESS:
+	case FL_FORWARD_ICMP:
+	case FL_FORWARD_FRAGMENT:
+		if (!v || !w->line) /* never; the verifier cannot know */
+			return XDP_ABORTED;
+		action = fl_forward(ctx, p, w, &failed);
+		if (action != XDP_ABORTED) {
+			w->line->packets++;
+			w->line->bytes += p->len;
+			if (w->opens || w->closes)
+				fl_count_connection(v, p, w);
+			if (reason == FL_KNOWN)
+				return action;
+			break;
+		}
+		reason = failed;
+		action = XDP_DROP;
+		if (reason != FL_REPLY_TOO_BIG)
+			break;
+		/* Never an error about an error, nor about a fragment, whose
+		 * sender could not tell what it was about (RFC 1122 §3.2.2). */
+		if (p->kind == FL_KIND_SEGMENT)
+			action = fl_too_big(ctx, p->l3, p->family, w->line->mtu);
+		if (action != XDP_TX) {
+			action = XDP_DROP;
+			reason = FL_DROP_TOO_BIG;
+		}
+		break;
+	case FL_REPLY_ECHO:
+		action = fl_echo(ctx, p->l3, p->l4, p->family);
+		break;
+	case FL_ASK_RST:
+	case FL_ASK_ICMP: {
+		__u64 kind = reason == FL_ASK_ICMP;
+		int r = fl_ask_servers(ctx, v ? v->id : 0, p->l3, p->len << 8 | p->family,
+				       kind << 32 | now);
+
+		if (r)
+			reason = r;
+		break;
+	}
+	case FL_PASS_NOT_IP:
+	case FL_PASS_NO_VIP:
+	case FL_PASS_VIP_OTHER:
+		action = XDP_PASS;
+		break;
+	}
+	fl_count_reason(reason, p->len);
+	if (v && reason >= FL_DROP_MALFORMED_IP) {
+		__u32 id = v->id;
+		struct fl_vip_cpu *cpu = bpf_map_lookup_elem(&vip_cpu, &id);
+
+		if (cpu)
+			cpu->dropped++;
+	}
+	return action;
+}
+
+/* The whole way of a packet. */
+static __always_inline int fl_balance(struct xdp_md *ctx)
+{
+	struct fl_packet p = {};
+	struct fl_way w = {};
+	struct fl_snapshot s;
+	struct fl_vip *v = NULL;
+	int reason;
+
+	s.half = *(volatile __u32 *)&control.active & 1;
+	s.seed = control.vip_seed[s.half];
+	s.now = fl_now_ms(*(volatile __u32 *)&control.clock_base);
+
+	reason = fl_parse(ctx, &p);
+	if (reason == FL_CONTINUE && p.kind == FL_KIND_OTHER) {
+		/* A copy, so that p itself stays in registers. */
+		struct fl_packet q = p;
+
+		reason = fl_special(ctx, &q, s.half, s.seed);
+		p = q;
+	}
+	if (reason == FL_CONTINUE) {
+		v = fl_vip_find(&s, &p);
+		if (v)
+			reason = fl_scheme(ctx, v, &p, &w, s.now);
+		else
+			reason = fl_unserved(&s, &p);
+	}
+	return fl_act(ctx, v, &p, &w, s.now, reason);
+}
+
+#endif
