@@ -61,7 +61,7 @@ type Server struct {
 	Name    string     `yaml:"name"`
 	Address netip.Addr `yaml:"address"`
 	// API is where the agent listens, as for a balancer. "none": there is no
-	// agent, so no VIP of scheme cheetah may use the server.
+	// agent, so no TCP VIP of scheme cheetah may use the server.
 	API string `yaml:"api"`
 	// Interfaces that tunnels arrive on and answers leave by. Default: the
 	// interface that holds Address.
@@ -76,9 +76,9 @@ type VIP struct {
 	Address  netip.Addr `yaml:"address"`
 	Port     Port       `yaml:"port"`     // 1-65535 or "all"
 	Protocol string     `yaml:"protocol"` // tcp (default) or udp
-	Scheme   string     `yaml:"scheme"`   // cheetah (default for tcp), stateless
+	Scheme   string     `yaml:"scheme"`   // cheetah (default; on udp its fallback alone), stateless
 	// Policy is rr (default), wrr, p2c, least-conn or hash; scheme stateless
-	// allows (and defaults to) hash alone.
+	// and protocol udp allow (and default to) hash alone.
 	Policy string `yaml:"policy"`
 	// Affinity of policy hash: connection (default) or address: all
 	// connections of a client address go to one server.

@@ -190,15 +190,10 @@ func (v *VIP) fill(at positions, path string) {
 		}
 		v.Name = host + ":" + v.Port.String() + "/" + v.Protocol
 	}
-	if v.Scheme == "" {
-		v.Scheme = Cheetah
-		if v.Protocol == UDP {
-			v.Scheme = Stateless
-		}
-	}
+	v.Scheme = or(v.Scheme, Cheetah)
 	if v.Policy == "" {
 		v.Policy = RR
-		if v.Scheme == Stateless {
+		if v.Scheme == Stateless || v.Protocol == UDP {
 			v.Policy = Hash
 		}
 	}
@@ -279,6 +274,10 @@ func (c *Config) readSecret(dir string) {
 		c.secret = secret
 	}
 }
+
+// Cookies says whether v's connections carry cookies: scheme cheetah on TCP.
+// Its UDP goes by the fallback, a flow table before a consistent hash.
+func (v *VIP) Cookies() bool { return v.Scheme == Cheetah && v.Protocol == TCP }
 
 // IdleLimit is how long a connection of v may be silent and keep a cookie
 // that decodes.

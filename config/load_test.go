@@ -101,7 +101,7 @@ func TestGood(t *testing.T) {
 	if h := *web.Health; h != (Health{Type: "http", Port: 80, Path: "/", Host: "192.0.2.10", Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3}) {
 		t.Errorf("health %+v", h)
 	}
-	if dns.Port != 0 || dns.Scheme != Stateless || dns.Policy != Hash {
+	if dns.Port != 0 || dns.Scheme != Cheetah || dns.Policy != Hash {
 		t.Errorf("defaults of the second VIP: %+v", dns)
 	}
 	lb1, lb2 := c.Balancers[0], c.Balancers[1]

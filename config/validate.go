@@ -93,7 +93,7 @@ func (c *Config) checkSecret() {
 		return
 	}
 	for i, v := range c.VIPs {
-		if v.Scheme == Cheetah {
+		if v.Cookies() {
 			c.problem("secret", "", fmt.Sprintf("missing, and vips[%d] (%s) has scheme cheetah, whose cookies need it", i, v.Name),
 				"run `fairlead secret > secret` beside this file and write secret_file: secret")
 			return

@@ -91,10 +91,9 @@ func (c *Config) checkChoices(path string, v *VIP) {
 	c.checkOneOf(path+".forwarding", v.Forwarding, IPIP, GUE, L2)
 	c.checkOneOf(path+".fragments", v.Fragments, Drop, Addresses)
 
-	if protocol && scheme && v.Protocol == UDP && v.Scheme == Cheetah {
-		c.problem(path+".scheme", Cheetah, "UDP has no timestamps that could carry a cookie", "write scheme: stateless")
-	}
-	if scheme && policy && v.Scheme == Stateless && v.Policy != Hash {
+	if protocol && policy && v.Protocol == UDP && v.Policy != Hash {
+		c.problem(path+".policy", v.Policy, "UDP has no timestamps that could carry a cookie, so only hash finds the same server again", "write policy: hash")
+	} else if scheme && policy && v.Scheme == Stateless && v.Policy != Hash {
 		c.problem(path+".policy", v.Policy, "scheme stateless remembers nothing, so only hash finds the same server again",
 			"write policy: hash, or scheme: cheetah")
 	}
@@ -102,13 +101,16 @@ func (c *Config) checkChoices(path string, v *VIP) {
 		c.problem(path+".affinity", Address, "policy "+v.Policy+" does not look at addresses", "write policy: hash, or remove affinity")
 	}
 	switch {
-	case v.Scheme == Cheetah:
+	case v.Cookies():
 		if err := (cheetah.Layout{Bits: v.CookieBits}).Validate(); err != nil {
 			c.problem(path+".cookie_bits", fmt.Sprint(v.CookieBits), "out of range",
 				fmt.Sprintf("write %d to %d: wider names more servers, narrower lets connections idle longer", cheetah.MinBits, cheetah.MaxBits))
 		}
-	case scheme && c.origin.at[path+".cookie_bits"] != nil:
-		c.problem(path+".cookie_bits", fmt.Sprint(v.CookieBits), "scheme "+v.Scheme+" has no cookie", "remove it, or write scheme: cheetah")
+	case c.origin.at[path+".cookie_bits"] == nil:
+	case protocol && v.Protocol == UDP:
+		c.problem(path+".cookie_bits", fmt.Sprint(v.CookieBits), "UDP carries no cookie", "remove it")
+	case scheme && v.Scheme == Stateless:
+		c.problem(path+".cookie_bits", fmt.Sprint(v.CookieBits), "scheme stateless has no cookie", "remove it, or write scheme: cheetah")
 	}
 }
 
@@ -142,7 +144,7 @@ func (c *Config) checkPool(path string, v *VIP) {
 		} else {
 			first[m.Name] = j
 		}
-		if ok && s.API == NoAgent && v.Scheme == Cheetah {
+		if ok && s.API == NoAgent && v.Cookies() {
 			c.problem(p, m.Name, "its api is none: without the agent nobody stamps cookies", "run `fairlead host` there and give it an api, or write scheme: stateless")
 		}
 		switch {
@@ -153,7 +155,7 @@ func (c *Config) checkPool(path string, v *VIP) {
 		}
 	}
 	limit, remedy := maxSlots, "split the pool over two VIPs"
-	if l := (cheetah.Layout{Bits: v.CookieBits}); v.Scheme == Cheetah && l.Validate() == nil {
+	if l := (cheetah.Layout{Bits: v.CookieBits}); v.Cookies() && l.Validate() == nil {
 		limit = l.Slots()
 		for bits := v.CookieBits + 1; bits <= cheetah.MaxBits; bits++ {
 			if (cheetah.Layout{Bits: bits}).Slots() >= len(v.Servers) {

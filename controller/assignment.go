@@ -25,6 +25,9 @@ type Assignment struct {
 	// HashKey keys all hashing that is not a cookie. It never changes.
 	HashKey cheetah.Key `json:"hash_key"`
 	VIPs    []VIP       `json:"vips"`
+	// NextVIPID is the ID that the next new VIP gets. IDs go round, so that
+	// one is not reused while a daemon may hold the VIP that had it before.
+	NextVIPID uint32 `json:"next_vip_id"`
 }
 
 // Key is the secret of one epoch (16 bytes or more).
@@ -92,7 +95,11 @@ type Slot struct {
 	Address netip.Addr `json:"address"`
 	Weight  int        `json:"weight"`
 	State   State      `json:"state"`
+	// API is where the server's agent answers, "none" if there is no agent.
+	// It stands here so that the agent of a server that left the file can
+	// still be asked for its live connections and be given new keys.
+	API string `json:"api"`
 	// RestUntil is set in state resting: the removal plus the idle limit of
-	// the VIP's cookies.
+	// the VIP's cookies and a minute for the handing over.
 	RestUntil time.Time `json:"rest_until,omitzero"`
 }

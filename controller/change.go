@@ -1,0 +1,189 @@
+package controller
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/config"
+)
+
+// Kind is what a verb does.
+type Kind string
+
+const (
+	Add     Kind = "add"
+	Drain   Kind = "drain"
+	Undrain Kind = "undrain"
+	Remove  Kind = "remove"
+	Weight  Kind = "weight"
+	Rotate  Kind = "rotate"
+)
+
+// Op is one verb with its arguments.
+type Op struct {
+	Kind Kind
+	// VIP is a name; "" with drain, undrain, remove and weight: every VIP
+	// that has the server.
+	VIP    string
+	Server string
+	// Address and API of the server, for add; unset: as another VIP has them.
+	Address netip.Addr
+	API     string
+	Weight  int // add (0: 1) and weight: 1 to 1000
+	// Key is rotate's fresh secret: 32 random bytes.
+	Key []byte
+}
+
+// NotFound is a VIP or server that op names and nobody knows.
+type NotFound string
+
+func (n NotFound) Error() string { return string(n) }
+
+// Change is Plan for one verb: what cur is (or is on its way to), changed as
+// op says. It may also return steps for op's sake alone where an earlier
+// series stopped half way.
+func Change(cur *Assignment, op Op, live LiveCounts, now time.Time, force bool) (steps []*Assignment, changes []string, err error) {
+	if cur == nil {
+		return nil, nil, Refusal{"no assignment is in force; run `fairlead apply`"}
+	}
+	p := &planner{want: asIs(cur), live: live, now: now, force: force}
+	if op.Kind == Rotate {
+		if len(op.Key) < 16 {
+			return nil, nil, fmt.Errorf("rotate: a key of %d bytes; 32 random ones are needed", len(op.Key))
+		}
+		if cur.StampEpoch == cur.newest().Epoch { // else the one before is finished
+			p.newKey = &Key{Secret: op.Key}
+		}
+		return p.run(cur)
+	}
+	if err := p.edit(cur, op); err != nil {
+		return nil, nil, err
+	}
+	return p.run(cur)
+}
+
+// edit changes what is wanted as op says.
+func (p *planner) edit(cur *Assignment, op Op) error {
+	if op.Server == "" {
+		return NotFound(string(op.Kind) + ": no server named")
+	}
+	if op.VIP == "" && op.Kind == Add {
+		return NotFound("add: no vip named")
+	}
+	if (op.Kind == Weight || op.Weight != 0) && (op.Weight < 1 || op.Weight > 1000) {
+		return fmt.Errorf("weight %d: must be 1 to 1000; drain gives a server no new connections", op.Weight)
+	}
+	found := op.VIP == ""
+	done := false
+	for i := range p.want {
+		w := &p.want[i]
+		if op.VIP != "" && w.vip.Name != op.VIP {
+			continue
+		}
+		found = true
+		if op.Kind == Add {
+			return p.add(cur, w, op)
+		}
+		m := w.named(op.Server)
+		if m == nil {
+			continue
+		}
+		done = true
+		switch op.Kind {
+		case Drain, Undrain:
+			m.drain = op.Kind == Drain
+		case Weight:
+			if w.vip.Policy == config.RR && op.Weight != 1 {
+				return Refusal{fmt.Sprintf("vip %s: weight %d: policy rr gives every server the same; set policy: wrr in the file and apply", w.vip.Name, op.Weight)}
+			}
+			m.weight = op.Weight
+		case Remove:
+			if len(w.members) == 1 && !p.force {
+				return Refusal{fmt.Sprintf("vip %s: %s is its last server: nobody would answer; add another before, or --force", w.vip.Name, op.Server)}
+			}
+			w.members = slices.DeleteFunc(w.members, func(m member) bool { return m.server == op.Server })
+		default:
+			return fmt.Errorf("%q is no change", op.Kind)
+		}
+	}
+	switch {
+	case !found:
+		return NotFound(fmt.Sprintf("no vip %s; there %s", op.VIP, listNames(p.want)))
+	case !done && op.VIP == "":
+		return NotFound(fmt.Sprintf("no vip has a server %s; `fairlead status` lists them", op.Server))
+	case !done:
+		w := p.want[slices.IndexFunc(p.want, func(w wanted) bool { return w.vip.Name == op.VIP })]
+		names := make([]string, len(w.members))
+		for i, m := range w.members {
+			names[i] = m.server
+		}
+		return NotFound(fmt.Sprintf("vip %s has no server %s; it has %v", op.VIP, op.Server, names))
+	}
+	return nil
+}
+
+func listNames(all []wanted) string {
+	if len(all) == 0 {
+		return "is none"
+	}
+	s := "are"
+	for i, w := range all {
+		if i == 10 {
+			return s + " and others"
+		}
+		s += " " + w.vip.Name
+	}
+	return s
+}
+
+// add puts a server into w's pool.
+func (p *planner) add(cur *Assignment, w *wanted, op Op) error {
+	m := member{server: op.Server, address: op.Address, api: op.API, weight: max(op.Weight, 1)}
+	for i := range cur.VIPs {
+		for _, s := range cur.VIPs[i].Slots {
+			if s.Server != op.Server || m.address.IsValid() && m.address != s.Address {
+				continue
+			}
+			m.address = s.Address
+			if m.api == "" {
+				m.api = s.API
+			}
+		}
+	}
+	if !m.address.IsValid() {
+		return NotFound(fmt.Sprintf("server %s is in no vip yet: where is it? name its address", op.Server))
+	}
+	if m.api == "" {
+		m.api = config.DefaultAPI(op.Server)
+	}
+	if a := m.address; a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.Zone() != "" || a.Is4In6() || a == w.vip.Address {
+		return fmt.Errorf("%s: address %s: not one that a server behind a VIP can have; write the server's own", op.Server, a)
+	}
+	if m.api == config.NoAgent && w.vip.cookies() {
+		return Refusal{fmt.Sprintf("vip %s: %s: its api is none: without the agent nobody stamps cookies, which scheme cheetah needs; run `fairlead host` there and name its api", w.vip.Name, op.Server)}
+	}
+	if w.vip.Policy == config.RR && m.weight != 1 {
+		return Refusal{fmt.Sprintf("vip %s: weight %d: policy rr gives every server the same; set policy: wrr in the file and apply", w.vip.Name, m.weight)}
+	}
+	for _, other := range w.members {
+		switch {
+		case other.server == m.server && other.address == m.address && unfinished(cur, w, m):
+			return nil // an add that stopped half way goes on
+		case other.server == m.server && other.drain:
+			return Refusal{fmt.Sprintf("vip %s: %s is in it and drains; `fairlead undrain` gives it new connections", w.vip.Name, m.server)}
+		case other.server == m.server:
+			return Refusal{fmt.Sprintf("vip %s: %s is in it already, at %s", w.vip.Name, m.server, other.address)}
+		case other.address == m.address:
+			return Refusal{fmt.Sprintf("vip %s: %s is there already, as %s", w.vip.Name, m.address, other.server)}
+		}
+	}
+	w.members = append(w.members, m)
+	return nil
+}
+
+func unfinished(cur *Assignment, w *wanted, m member) bool {
+	v := cur.byIdentity(w.vip.identity())
+	return v != nil && holds(v.Slots, &m, Joining)
+}

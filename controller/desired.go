@@ -1,0 +1,79 @@
+package controller
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/fairlead/fairlead/config"
+)
+
+// wanted is one VIP as it shall become: its settings (ID and Slots unset)
+// and its pool.
+type wanted struct {
+	vip     VIP
+	members []member
+}
+
+// member is a server in a pool. A server is who it is by name and address
+// together: the same name at another address is another server to cookies.
+type member struct {
+	server  string
+	address netip.Addr
+	api     string
+	weight  int
+	drain   bool
+}
+
+// identity is what makes a VIP the same VIP under other settings.
+type identity struct {
+	address  netip.Addr
+	port     uint16
+	protocol string
+}
+
+func (v *VIP) identity() identity { return identity{v.Address, v.Port, v.Protocol} }
+
+// desired is the file's VIPs in its order.
+func desired(cfg *config.Config) ([]wanted, error) {
+	var all []wanted
+	for i := range cfg.VIPs {
+		c := &cfg.VIPs[i]
+		if c.ICMPEcho == nil || c.MSSClamp == nil {
+			return nil, fmt.Errorf("vip %s: defaults are not filled in; call Validate before", c.Name)
+		}
+		w := wanted{vip: VIP{
+			Name: c.Name, Address: c.Address, Port: uint16(c.Port), Protocol: c.Protocol,
+			Scheme: c.Scheme, Policy: c.Policy, Affinity: c.Affinity, Forwarding: c.Forwarding,
+			CookieBits: c.CookieBits, Fragments: c.Fragments, ICMPEcho: *c.ICMPEcho, MSSClamp: *c.MSSClamp,
+		}}
+		if h := c.Health; h != nil {
+			w.vip.Health = &Health{Type: h.Type, Port: h.Port, Path: h.Path, Host: h.Host,
+				Interval: h.Interval, Timeout: h.Timeout, Rise: h.Rise, Fall: h.Fall}
+		}
+		for _, m := range c.Servers {
+			s, ok := cfg.Server(m.Name)
+			if !ok {
+				return nil, fmt.Errorf("vip %s: no server %s; add it to servers", c.Name, m.Name)
+			}
+			w.members = append(w.members, member{s.Name, s.Address, s.API, m.Weight, m.Drain})
+		}
+		all = append(all, w)
+	}
+	return all, nil
+}
+
+// asIs is the state that cur is in or on its way to: what a verb starts from.
+func asIs(cur *Assignment) []wanted {
+	var all []wanted
+	for i := range cur.VIPs {
+		w := wanted{vip: cur.VIPs[i]}
+		w.vip.ID, w.vip.Slots = 0, nil
+		for _, s := range cur.VIPs[i].Slots {
+			if s.State != Resting {
+				w.members = append(w.members, member{s.Server, s.Address, s.API, s.Weight, s.State == Draining})
+			}
+		}
+		all = append(all, w)
+	}
+	return all
+}

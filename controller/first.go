@@ -1,0 +1,69 @@
+package controller
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/scheme/cheetah"
+)
+
+// MaxVIPID bounds VIPs' IDs: half of FL_VIP_LINES, which is also how many
+// entries the VIP table holds before cuckoo placement becomes unlikely.
+const MaxVIPID = 2048
+
+// First is version 1: a pure function of the file, so that a balancer and a
+// host that start from the same file agree before anything was handed over.
+// Servers get slots in the order of their pools. It fails only for a Config
+// that does not hold together (see config.Validate).
+func First(cfg *config.Config) (*Assignment, error) {
+	want, err := desired(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if len(want) > MaxVIPID {
+		return nil, fmt.Errorf("%d VIPs: at most %d; remove some from the file", len(want), MaxVIPID)
+	}
+	a := &Assignment{
+		Version: 1,
+		Keys:    []Key{{Epoch: 0, Secret: deriveKey(cfg.SecretBytes(), 0)}},
+		HashKey: deriveHashKey(cfg.SecretBytes()),
+	}
+	for i, w := range want {
+		v := w.vip
+		v.ID = uint32(i + 1)
+		for j, m := range w.members {
+			s := Slot{Number: uint16(j), Server: m.server, Address: m.address, API: m.api, Weight: m.weight, State: Active}
+			if m.drain {
+				s.State = Draining
+			}
+			v.Slots = append(v.Slots, s)
+		}
+		a.VIPs = append(a.VIPs, v)
+	}
+	a.NextVIPID = uint32(len(want))%MaxVIPID + 1
+	return a, a.Validate()
+}
+
+// deriveKey is the deployment secret's key for one epoch. A file without
+// secret (no VIP of scheme cheetah) gives a key that everybody knows;
+// publicKey finds it, and Plan replaces it before the first cookie.
+func deriveKey(secret []byte, epoch uint32) []byte {
+	return derive(secret, "fairlead epoch key", epoch)
+}
+
+func publicKey(k Key) bool { return hmac.Equal(k.Secret, deriveKey(nil, k.Epoch)) }
+
+func deriveHashKey(secret []byte) cheetah.Key {
+	b := derive(secret, "fairlead hash key", 0)
+	return cheetah.Key{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])}
+}
+
+func derive(secret []byte, purpose string, n uint32) []byte {
+	m := hmac.New(sha256.New, secret)
+	m.Write([]byte(purpose))
+	m.Write(binary.BigEndian.AppendUint32(nil, n))
+	return m.Sum(nil)
+}

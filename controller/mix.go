@@ -1,0 +1,256 @@
+package controller
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/scheme/cheetah"
+)
+
+// ErrConflict: the assignment in force is not the one that the caller saw.
+var ErrConflict = errors.New("the assignment changed meanwhile; run it again")
+
+// Encode is the assignment as JSON: indented, ending in a newline, the same
+// bytes for the same assignment. It holds keys.
+func (a *Assignment) Encode() []byte {
+	b, err := json.MarshalIndent(a, "", "  ")
+	if err != nil {
+		panic(err) // no field can fail
+	}
+	return append(b, '\n')
+}
+
+// Decode reads what Encode wrote and validates it.
+func Decode(data []byte) (*Assignment, error) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	a := &Assignment{}
+	if err := d.Decode(a); err != nil {
+		return nil, fmt.Errorf("assignment: %w", err)
+	}
+	if d.More() {
+		return nil, errors.New("assignment: more than one JSON object")
+	}
+	return a, a.Validate()
+}
+
+// Digest tells assignments of one version apart.
+func (a *Assignment) Digest() [32]byte { return sha256.Sum256(a.Encode()) }
+
+// Clone is a deep copy.
+func (a *Assignment) Clone() *Assignment {
+	b := *a
+	b.Keys = slices.Clone(a.Keys)
+	for i := range b.Keys {
+		b.Keys[i].Secret = slices.Clone(b.Keys[i].Secret)
+	}
+	b.VIPs = slices.Clone(a.VIPs)
+	for i := range b.VIPs {
+		v := &b.VIPs[i]
+		v.Slots = slices.Clone(v.Slots)
+		if v.Health != nil {
+			v.Health = new(*v.Health)
+		}
+	}
+	return &b
+}
+
+// VIP is the VIP called name.
+func (a *Assignment) VIP(name string) (*VIP, bool) {
+	for i := range a.VIPs {
+		if a.VIPs[i].Name == name {
+			return &a.VIPs[i], true
+		}
+	}
+	return nil, false
+}
+
+func (a *Assignment) byIdentity(id identity) *VIP {
+	for i := range a.VIPs {
+		if a.VIPs[i].identity() == id {
+			return &a.VIPs[i]
+		}
+	}
+	return nil
+}
+
+func (a *Assignment) newest() Key { return a.Keys[len(a.Keys)-1] }
+
+// Slot is slot number, if the VIP has it.
+func (v *VIP) Slot(number uint16) (*Slot, bool) {
+	i, ok := slices.BinarySearchFunc(v.Slots, number, func(s Slot, n uint16) int { return int(s.Number) - int(n) })
+	if !ok {
+		return nil, false
+	}
+	return &v.Slots[i], true
+}
+
+// slotLimit is how many slots v can number.
+func (v *VIP) slotLimit() int {
+	if v.cookies() {
+		return cheetah.Layout{Bits: v.CookieBits}.Slots()
+	}
+	return cheetah.Layout{Bits: cheetah.MaxBits}.Slots()
+}
+
+// Validate says what a daemon could not carry out. Assignments made here are
+// always valid; those from a disk or a network need not be.
+func (a *Assignment) Validate() error {
+	if a.Version == 0 {
+		return errors.New("assignment: version 0")
+	}
+	if n := len(a.Keys); n < 1 || n > 2 {
+		return fmt.Errorf("assignment %d: %d keys, must be 1 or 2", a.Version, n)
+	}
+	for _, k := range a.Keys {
+		if len(k.Secret) < 16 {
+			return fmt.Errorf("assignment %d: key of epoch %d has %d bytes, must have 16 or more", a.Version, k.Epoch, len(k.Secret))
+		}
+	}
+	if len(a.Keys) == 2 && a.Keys[0].Epoch+1 != a.Keys[1].Epoch {
+		return fmt.Errorf("assignment %d: epochs %d and %d are no neighbours", a.Version, a.Keys[0].Epoch, a.Keys[1].Epoch)
+	}
+	if !slices.ContainsFunc(a.Keys, func(k Key) bool { return k.Epoch == a.StampEpoch }) {
+		return fmt.Errorf("assignment %d: stamps epoch %d without its key", a.Version, a.StampEpoch)
+	}
+	ids, names, seen := map[uint32]bool{}, map[string]bool{}, map[identity]bool{}
+	for i := range a.VIPs {
+		v := &a.VIPs[i]
+		if ids[v.ID] || names[v.Name] || seen[v.identity()] || v.ID == 0 || v.ID > MaxVIPID {
+			return fmt.Errorf("assignment %d: vip %s: its id %d (1 to %d), name or address is taken or out of range", a.Version, v.Name, v.ID, MaxVIPID)
+		}
+		ids[v.ID], names[v.Name], seen[v.identity()] = true, true, true
+		if err := v.validate(); err != nil {
+			return fmt.Errorf("assignment %d: vip %s: %w", a.Version, v.Name, err)
+		}
+	}
+	return nil
+}
+
+func (v *VIP) validate() error {
+	for _, f := range []struct {
+		name, value string
+		legal       []string
+	}{
+		{"protocol", v.Protocol, []string{config.TCP, config.UDP}},
+		{"scheme", v.Scheme, []string{config.Cheetah, config.Stateless}},
+		{"policy", v.Policy, []string{config.RR, config.WRR, config.P2C, config.LeastConn, config.Hash}},
+		{"affinity", v.Affinity, []string{config.Connection, config.Address}},
+		{"forwarding", v.Forwarding, []string{config.IPIP, config.GUE, config.L2}},
+		{"fragments", v.Fragments, []string{config.Drop, config.Addresses}},
+	} {
+		if !slices.Contains(f.legal, f.value) {
+			return fmt.Errorf("%s %q is unknown to this version", f.name, f.value)
+		}
+	}
+	if !v.Address.IsValid() {
+		return errors.New("no address")
+	}
+	if err := (cheetah.Layout{Bits: v.CookieBits}).Validate(); err != nil {
+		return err
+	}
+	for i, s := range v.Slots {
+		switch {
+		case int(s.Number) >= v.slotLimit():
+			return fmt.Errorf("slot %d: at most %d", s.Number, v.slotLimit()-1)
+		case i > 0 && v.Slots[i-1].Number >= s.Number:
+			return fmt.Errorf("slot %d: not in ascending order", s.Number)
+		case !s.Address.IsValid() || s.Server == "":
+			return fmt.Errorf("slot %d: no server", s.Number)
+		case !slices.Contains([]State{Joining, Active, Draining, Resting}, s.State):
+			return fmt.Errorf("slot %d: state %q is unknown to this version", s.Number, s.State)
+		case s.Weight < 1 || s.Weight > 1000:
+			return fmt.Errorf("slot %d: weight %d: must be 1 to 1000", s.Number, s.Weight)
+		}
+	}
+	return nil
+}
+
+// Mixable says why a and b must not be in force at the same time, nil if they
+// may. They may if
+//   - a slot that either gives new connections is known to the other;
+//   - no slot number names two servers;
+//   - a VIP's cookies have one form (scheme, width) and an ID names one VIP;
+//   - the key that either stamps decodes in the other;
+//   - everything that is not a cookie hashes the same.
+func Mixable(a, b *Assignment) error {
+	if a.HashKey != b.HashKey {
+		return errors.New("their hash keys differ")
+	}
+	for _, pair := range [][2]*Assignment{{a, b}, {b, a}} {
+		x, y := pair[0], pair[1]
+		stamp := x.Keys[slices.IndexFunc(x.Keys, func(k Key) bool { return k.Epoch == x.StampEpoch })]
+		if !slices.ContainsFunc(y.Keys, func(k Key) bool { return k.Epoch == stamp.Epoch && bytes.Equal(k.Secret, stamp.Secret) }) {
+			return fmt.Errorf("version %d stamps epoch %d, whose key version %d does not have", x.Version, x.StampEpoch, y.Version)
+		}
+		for i := range x.VIPs {
+			if err := mixableVIP(x, y, &x.VIPs[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func mixableVIP(x, y *Assignment, v *VIP) error {
+	w := y.byIdentity(v.identity())
+	for i := range y.VIPs {
+		if y.VIPs[i].ID == v.ID && &y.VIPs[i] != w {
+			return fmt.Errorf("VIP id %d is %s in version %d and %s in version %d", v.ID, v.Name, x.Version, y.VIPs[i].Name, y.Version)
+		}
+	}
+	if w != nil && form(w) != form(v) {
+		return fmt.Errorf("vip %s: %s in version %d, %s in version %d", v.Name, form(v), x.Version, form(w), y.Version)
+	}
+	for _, s := range v.Slots {
+		var t *Slot
+		if w != nil {
+			t, _ = w.Slot(s.Number)
+		}
+		if t == nil {
+			if s.State == Active {
+				return fmt.Errorf("vip %s: slot %d (%s) takes new connections in version %d and is unknown in version %d",
+					v.Name, s.Number, s.Server, x.Version, y.Version)
+			}
+			continue
+		}
+		if t.Server != s.Server || t.Address != s.Address {
+			return fmt.Errorf("vip %s: slot %d is %s (%s) in version %d and %s (%s) in version %d",
+				v.Name, s.Number, s.Server, s.Address, x.Version, t.Server, t.Address, y.Version)
+		}
+	}
+	return nil
+}
+
+// Accept says whether a daemon that has cur in force (nil: none) may put next
+// in force; expected is the version that the caller saw (compare and set; 0
+// for none). Versions go forward only. Unless catchUp, next must be mixable
+// with cur, since other daemons may still have what cur is.
+func Accept(cur, next *Assignment, expected uint64, catchUp bool) error {
+	if err := next.Validate(); err != nil {
+		return err
+	}
+	if cur == nil {
+		if expected != 0 {
+			return fmt.Errorf("version %d was expected, none is in force: %w", expected, ErrConflict)
+		}
+		return nil
+	}
+	switch {
+	case cur.Version != expected:
+		return fmt.Errorf("version %d was expected, %d is in force: %w", expected, cur.Version, ErrConflict)
+	case next.Version <= cur.Version:
+		return fmt.Errorf("version %d is in force and %d would go back; versions go forward only", cur.Version, next.Version)
+	case catchUp:
+		return nil
+	}
+	if err := Mixable(cur, next); err != nil {
+		return fmt.Errorf("version %d cannot follow %d: %w; hand the versions between first", next.Version, cur.Version, err)
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package controller
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+)
+
+// settings takes over what may change in place: it concerns new connections,
+// or, like the forwarding, is understood by every daemon whatever its version.
+func (p *planner) settings(v, to *VIP, next *Assignment) (changed bool) {
+	name := v.Name
+	set := func(what string, from, to any) {
+		if reflect.DeepEqual(from, to) {
+			return
+		}
+		changed = true
+		p.say(next, "vip %s: %s %s, was %s", name, what, show(to), show(from))
+	}
+	set("name", v.Name, to.Name)
+	set("scheme", v.Scheme, to.Scheme)
+	set("policy", v.Policy, to.Policy)
+	set("affinity", v.Affinity, to.Affinity)
+	set("forwarding", v.Forwarding, to.Forwarding)
+	set("fragments", v.Fragments, to.Fragments)
+	set("icmp_echo", v.ICMPEcho, to.ICMPEcho)
+	set("mss_clamp", v.MSSClamp, to.MSSClamp)
+	set("health", v.Health, to.Health)
+	id, slots := v.ID, v.Slots
+	*v = *to
+	v.ID, v.Slots = id, slots
+	return changed
+}
+
+func show(v any) string {
+	h, isHealth := v.(*Health)
+	switch {
+	case !isHealth:
+		return fmt.Sprint(v)
+	case h == nil:
+		return "none"
+	}
+	return fmt.Sprintf("%s port %d%s every %s (timeout %s, rise %d, fall %d)", h.Type, h.Port, h.Path, h.Interval, h.Timeout, h.Rise, h.Fall)
+}
+
+// stepKeys moves a rotation on: first the new key is handed out (and the
+// oldest dropped), and when every daemon has it, hosts stamp under it. A
+// rotation that stopped half way goes on with whatever is planned next.
+func (p *planner) stepKeys(cur, next *Assignment) bool {
+	newest := cur.newest()
+	switch {
+	case cur.StampEpoch != newest.Epoch:
+		next.StampEpoch = newest.Epoch
+		p.say(next, "new connections are stamped under epoch %d", newest.Epoch)
+	case p.newKey != nil:
+		p.newKey.Epoch = newest.Epoch + 1
+		next.Keys = []Key{newest, *p.newKey}
+		p.newKey = nil
+		p.say(next, "key of epoch %d handed out beside %d's", newest.Epoch+1, newest.Epoch)
+		if len(cur.Keys) == 2 {
+			p.say(next, "epoch %d no longer decodes", cur.Keys[0].Epoch)
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+// needsSecret: the first VIP with cookies comes to an assignment that was
+// made without a secret, so a key that decodes is known to everybody.
+func (p *planner) needsSecret(cur *Assignment) bool {
+	return p.secret != nil && slices.ContainsFunc(cur.Keys, publicKey) &&
+		slices.ContainsFunc(p.want, func(w wanted) bool { return w.vip.cookies() })
+}
+
+// stepSecret replaces a key that everybody knows; nothing is stamped yet, so
+// the old one may be dropped as soon as no daemon stamps under it.
+func (p *planner) stepSecret(cur, next *Assignment) bool {
+	newest := cur.newest()
+	switch {
+	case cur.StampEpoch != newest.Epoch:
+		return false // stepKeys is at it
+	case publicKey(newest):
+		epoch := newest.Epoch + 1
+		next.Keys = []Key{newest, {Epoch: epoch, Secret: deriveKey(p.secret, epoch)}}
+		p.say(next, "key of epoch %d handed out: the first from the secret", epoch)
+	default:
+		next.Keys = []Key{newest}
+		p.say(next, "epoch %d, made without a secret, no longer decodes", cur.Keys[0].Epoch)
+	}
+	return true
+}
