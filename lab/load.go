@@ -81,7 +81,7 @@ const (
 	// deliver what was on its way.
 	crashGrace = 2 * time.Second
 	// Planned lengths, seconds.
-	minLong, maxLong = 8.0, 28.0
+	minLong, maxLong = 6.0, 20.0
 )
 
 // load is a running load.

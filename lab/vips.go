@@ -89,7 +89,7 @@ func (l *Lab) config(secret string) string {
 	p("servers:")
 	for n := range l.Servers {
 		name, address := fmt.Sprint("server", n+1), serverAddress4(n+1)
-		if l.IPv6 {
+		if l.IPv6 != (l.MixedFamilies && n%2 == 1) {
 			address = serverAddress6(n + 1)
 		}
 		p("  - name: %s", l.daemonName(name))
@@ -110,7 +110,7 @@ func (l *Lab) config(secret string) string {
 		}
 		p("    forwarding: %s", l.Forwarding)
 		if v.Health != "" {
-			p("    health: {type: %s, interval: 500ms, timeout: 2s, rise: 1, fall: 2}", v.Health)
+			p("    health: {type: %s, interval: 1s, timeout: 1s, rise: 1, fall: 2}", v.Health)
 		}
 		p("    servers: [%s]", strings.Join(l.pool(), ", "))
 	}

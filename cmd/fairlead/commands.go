@@ -30,5 +30,5 @@ func addCommands(root *cobra.Command) {
 		newVersionCommand(),
 	)
 	add(groupChange)
-	add(groupTry, newLabCommand())
+	add(groupTry, newDemoCommand(), newLabCommand())
 }

@@ -27,7 +27,7 @@ to see what breaks connections and what does not. It needs root.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		Args: cobra.NoArgs,
 	}
-	c.AddCommand(newLabUp(), newLabDown(), newLabStatus(), newLabExec(),
+	c.AddCommand(newLabUp(), newLabDown(), newLabStatus(), newLabExec(), newLabRun(),
 		newLabKill(), newLabStart(), newLabServe(), newLabLoad())
 	return c
 }

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/lab"
+)
+
+func newLabRun() *cobra.Command {
+	var o lab.RunOptions
+	var output string
+	c := &cobra.Command{
+		Use:   "run SCENARIO",
+		Short: "Run a scenario in a lab of its own and judge it",
+		Long: `Runs a scenario and takes its lab down. Scenarios:
+
+  churn    real connections while servers, balancers, routes and keys change
+  control  the same connections straight to one server, without balancers
+
+All schemes, policies and families run side by side, through the same changes
+at the same times. Exit status 1 if something that must be 0 is not: broken
+connections under cheetah, or a churn that breaks nothing under stateless and
+so proves nothing.`,
+		Example: `  fairlead lab run churn
+  fairlead lab run churn -o json --seed 7 --scheme cheetah --policy p2c --ipv6`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Scenario = args[0]
+			if !cmd.Flags().Changed("seed") {
+				o.Seed = rand.Uint64() >> 33 // short enough to type again
+			}
+			out := cmd.OutOrStdout()
+			if output == "table" && isTerminal(out) {
+				o.Watch = func(m lab.Moment) {
+					if m.Text != "" {
+						fmt.Fprintln(out, m.Line())
+					}
+				}
+			}
+			result, err := lab.Run(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			if err := printAs(out, output, result, func(w io.Writer) error { return result.PrintResult(w) }); err != nil {
+				return err
+			}
+			if len(result.Verdict) > 0 {
+				return fmt.Errorf("seed %d: %s", result.Seed, strings.Join(result.Verdict, "; "))
+			}
+			return nil
+		},
+	}
+	c.Flags().Uint64Var(&o.Seed, "seed", 0, "repeat the run with this seed (default: a new one, which is printed)")
+	c.Flags().StringSliceVar(&o.Schemes, "scheme", nil, "schemes, comma-separated (default cheetah,stateless)")
+	c.Flags().StringSliceVar(&o.Policies, "policy", nil, "policies of cheetah, comma-separated (default rr,p2c)")
+	c.Flags().StringVar(&o.Forwarding, "forwarding", "ipip", "ipip, gue or l2")
+	c.Flags().BoolVar(&o.IPv6, "ipv6", false, "IPv6 alone (default: both families side by side)")
+	c.Flags().BoolVar(&o.NoTimestamps, "no-timestamps", false, "client without TCP timestamps, so without cookies: cheetah's fallback")
+	outputFlag(c, &output)
+	return c
+}
+
+// isTerminal tells whether a person watches.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

@@ -1,0 +1,252 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+)
+
+// The churn scenario's size. Two balancers carry the traffic of six servers;
+// a third balancer and two more servers wait to join.
+const (
+	churnServers, churnActiveServers = 8, 6
+	churnLBs, churnActiveLBs         = 3, 2
+)
+
+// step is one change of the churn.
+type step struct {
+	name string
+	text string // what happens, for people
+	// after names a step that must come earlier, by at least gap slots.
+	after string
+	gap   int
+	// early: in the first third, because a later step waits for what it
+	// starts.
+	early bool
+	do    func(context.Context) error
+}
+
+// churn is a running churn: who lives, and in which state.
+type churn struct {
+	lab    *Lab
+	load   *loadClient
+	random *rand.Rand
+	// gone are the daemons that changes go on without.
+	gone map[string]bool
+	// ecmp are the balancers behind the router.
+	ecmp []int
+}
+
+// steps are the changes in one possible order; arrange makes the seed's.
+func (c *churn) steps() []step {
+	order := c.random.Perm(churnActiveServers)
+	role := func(i int) string { return fmt.Sprint("server", order[i]+1) }
+	drained, paused, crashed, weighted, restarted := role(0), role(1), role(2), role(3), role(4)
+	lost := 1 + c.random.IntN(churnActiveLBs)
+	kept := 3 - lost
+	keptName, lostName := fmt.Sprint("lb", kept), fmt.Sprint("lb", lost)
+	return []step{
+		{name: "drain", text: drained + " drained: keeps its connections, gets no new ones", early: true,
+			do: func(ctx context.Context) error { return c.drain(ctx, drained) }},
+		{name: "remove", text: drained + " removed, its last connection is over", after: "drain", gap: 7,
+			do: func(ctx context.Context) error { return c.remove(ctx, drained, false) }},
+		{name: "rotate", text: "key rotated", early: true, do: c.rotate},
+		{name: "rotate again", text: "key rotated again, the oldest key is gone", after: "rotate", gap: 7, do: c.rotate},
+		{name: "add", text: "server7 added", do: func(ctx context.Context) error { return c.add(ctx, "server7") }},
+		{name: "add another", text: "server8 added", do: func(ctx context.Context) error { return c.add(ctx, "server8") }},
+		{name: "pause", text: paused + " drained", do: func(ctx context.Context) error { return c.drain(ctx, paused) }},
+		{name: "resume", text: paused + " takes new connections again", after: "pause", gap: 2,
+			do: func(ctx context.Context) error { return c.undrain(ctx, paused) }},
+		{name: "weight", text: weighted + " has weight 3", do: func(ctx context.Context) error { return c.weight(ctx, weighted, 3) }},
+		{name: "crash", text: crashed + " crashes: power lost, its connections with it",
+			do: func(context.Context) error { return c.crash(crashed) }},
+		{name: "remove crashed", text: crashed + " removed by force", after: "crash", gap: 3,
+			do: func(ctx context.Context) error { return c.remove(ctx, crashed, true) }},
+		{name: "reshuffle", text: "router spreads connections over balancers anew",
+			do: func(context.Context) error { return c.reshuffle() }},
+		{name: "reshuffle again", text: "router spreads connections over balancers anew", after: "reshuffle", gap: 1,
+			do: func(context.Context) error { return c.reshuffle() }},
+		{name: "kill lb", text: keptName + "'s daemon killed (kill -9), its programs go on; then started again",
+			do: func(ctx context.Context) error { return c.restart(ctx, keptName) }},
+		{name: "kill host", text: restarted + "'s agent killed (kill -9), its programs go on; then started again",
+			do: func(ctx context.Context) error { return c.restart(ctx, restarted) }},
+		{name: "lose lb", text: lostName + " dies: power lost; the router takes it out",
+			do: func(ctx context.Context) error { return c.loseBalancer(ctx, lost) }},
+		{name: "join lb", text: "lb3 joins", do: func(ctx context.Context) error { return c.joinBalancer(ctx, 3) }},
+	}
+}
+
+// arrange puts the steps into a random order that keeps every "after" and
+// "early": shuffles until one fits, so that all such orders are equally
+// likely. The limits leave thousands of orders in a million; the bound is
+// never met.
+func arrange(steps []step, random *rand.Rand) ([]step, error) {
+	for range 1_000_000 {
+		random.Shuffle(len(steps), func(i, j int) { steps[i], steps[j] = steps[j], steps[i] })
+		if fits(steps) {
+			return steps, nil
+		}
+	}
+	return nil, errors.New("the steps' conditions allow no order")
+}
+
+func fits(steps []step) bool {
+	for i, s := range steps {
+		if s.early && i >= len(steps)/3 {
+			return false
+		}
+		if s.after == "" {
+			continue
+		}
+		before := slices.IndexFunc(steps, func(o step) bool { return o.name == s.after })
+		if before < 0 || i-before < s.gap {
+			return false
+		}
+	}
+	return true
+}
+
+// ask carries out a change by the API of the first daemon that lives,
+// balancers first. What is refused because connections are live is asked
+// again until it is accepted or ctx ends.
+func (c *churn) ask(ctx context.Context, f func(context.Context, fairleadv1connect.FairleadClient, []string) error) error {
+	machine := ""
+	for _, m := range append(c.lab.lbs(), c.lab.servers()...) {
+		if !c.gone[m] {
+			machine = m
+			break
+		}
+	}
+	var without []string
+	for m, gone := range c.gone {
+		if gone {
+			without = append(without, c.lab.daemonName(m))
+		}
+	}
+	for {
+		err := c.lab.change(ctx, machine, func(ctx context.Context, client fairleadv1connect.FairleadClient) error {
+			return f(ctx, client, without)
+		})
+		code := connect.CodeOf(err)
+		if err == nil || code != connect.CodeFailedPrecondition && code != connect.CodeAborted {
+			return err
+		}
+		if wait := sleep(ctx, time.Second); wait != nil {
+			return fmt.Errorf("%w; the last answer: %w", context.Cause(ctx), err)
+		}
+	}
+}
+
+func (c *churn) add(ctx context.Context, server string) error {
+	for _, v := range c.lab.VIPs {
+		err := c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) error {
+			_, err := client.AddServer(ctx, connect.NewRequest(&fairleadv1.AddServerRequest{
+				Vip: v.Name, Server: c.lab.daemonName(server), Without: without}))
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *churn) drain(ctx context.Context, server string) error {
+	return c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) error {
+		_, err := client.DrainServer(ctx, connect.NewRequest(&fairleadv1.DrainServerRequest{
+			Server: c.lab.daemonName(server), Without: without}))
+		return err
+	})
+}
+
+func (c *churn) undrain(ctx context.Context, server string) error {
+	return c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) error {
+		_, err := client.UndrainServer(ctx, connect.NewRequest(&fairleadv1.UndrainServerRequest{
+			Server: c.lab.daemonName(server), Without: without}))
+		return err
+	})
+}
+
+func (c *churn) remove(ctx context.Context, server string, force bool) error {
+	return c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) error {
+		_, err := client.RemoveServer(ctx, connect.NewRequest(&fairleadv1.RemoveServerRequest{
+			Server: c.lab.daemonName(server), Force: force, Without: without}))
+		return err
+	})
+}
+
+func (c *churn) weight(ctx context.Context, server string, weight uint32) error {
+	for _, v := range c.lab.VIPs {
+		err := c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) error {
+			_, err := client.SetWeight(ctx, connect.NewRequest(&fairleadv1.SetWeightRequest{
+				Vip: v.Name, Server: c.lab.daemonName(server), Weight: weight, Without: without}))
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *churn) rotate(ctx context.Context) error {
+	return c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) error {
+		_, err := client.RotateKey(ctx, connect.NewRequest(&fairleadv1.RotateKeyRequest{Without: without}))
+		return err
+	})
+}
+
+func (c *churn) reshuffle() error { return c.lab.setRoutes(c.ecmp, c.random.Uint32()) }
+
+// crash takes a server away as a loss of power does.
+func (c *churn) crash(server string) error {
+	c.gone[server] = true
+	return errors.Join(c.lab.crash(server), c.load.crashed(server))
+}
+
+// restart kills a daemon and starts it again two seconds later: packets must
+// not notice either.
+func (c *churn) restart(ctx context.Context, machine string) error {
+	if err := c.lab.KillDaemon(machine); err != nil {
+		return err
+	}
+	if err := sleep(ctx, 2*time.Second); err != nil {
+		return err
+	}
+	return c.lab.StartDaemon(ctx, machine)
+}
+
+// routerNotice is how long a router goes on sending to a balancer that has
+// died (BFD's usual three times 100 ms).
+const routerNotice = 300 * time.Millisecond
+
+func (c *churn) loseBalancer(ctx context.Context, n int) error {
+	name := fmt.Sprint("lb", n)
+	c.gone[name] = true
+	if err := c.lab.crash(name); err != nil {
+		return err
+	}
+	if err := sleep(ctx, routerNotice); err != nil {
+		return err
+	}
+	c.ecmp = slices.DeleteFunc(c.ecmp, func(o int) bool { return o == n })
+	return c.reshuffle()
+}
+
+func (c *churn) joinBalancer(ctx context.Context, n int) error {
+	name := fmt.Sprint("lb", n)
+	if err := c.lab.StartDaemon(ctx, name); err != nil {
+		return err
+	}
+	delete(c.gone, name)
+	c.ecmp = append(c.ecmp, n)
+	return c.reshuffle()
+}

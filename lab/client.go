@@ -1,0 +1,130 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"sync"
+	"time"
+)
+
+// loadSlack is how long a load may take beyond its plan: the last answers'
+// timeouts, and a busy machine.
+const loadSlack = 90 * time.Second
+
+// loadClient is the process in the client's namespace that carries out a
+// plan.
+type loadClient struct {
+	cmd    *exec.Cmd
+	input  io.WriteCloser
+	errors *tail
+
+	mu       sync.Mutex
+	latest   LoadReport
+	failures []Failure
+	err      error
+	done     chan struct{}
+}
+
+// startLoad starts the plan in the client's namespace.
+func (l *Lab) startLoad(ctx context.Context, plan LoadPlan) (*loadClient, error) {
+	c := &loadClient{errors: new(tail), done: make(chan struct{})}
+	ctx, cancel := context.WithTimeoutCause(ctx, seconds(plan.Seconds)+loadSlack,
+		fmt.Errorf("the load did not end %v after its plan", loadSlack))
+	c.cmd = exec.CommandContext(ctx, l.Program, "lab", "load")
+	c.cmd.Stderr = c.errors
+	var err error
+	if c.input, err = c.cmd.StdinPipe(); err != nil {
+		cancel()
+		return nil, err
+	}
+	output, err := c.cmd.StdoutPipe()
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	if err := startIn(l.namespace("client"), c.cmd); err != nil {
+		cancel()
+		return nil, fmt.Errorf("start load: %w", err)
+	}
+	go func() {
+		defer cancel()
+		defer close(c.done)
+		err := c.follow(json.NewDecoder(output))
+		c.input.Close()
+		if waitErr := c.cmd.Wait(); waitErr != nil {
+			err = fmt.Errorf("load: %w: %s", errors.Join(waitErr, context.Cause(ctx)), c.errors)
+		}
+		c.mu.Lock()
+		c.err = err
+		c.mu.Unlock()
+	}()
+	if err := json.NewEncoder(c.input).Encode(plan); err != nil {
+		return nil, fmt.Errorf("send plan to load: %w", err)
+	}
+	return c, nil
+}
+
+// follow keeps the latest report until the last.
+func (c *loadClient) follow(reports *json.Decoder) error {
+	for {
+		var r LoadReport
+		if err := reports.Decode(&r); err != nil {
+			return fmt.Errorf("load ended without a last report: %w", err)
+		}
+		c.mu.Lock()
+		c.failures = append(c.failures, r.Failures...)
+		c.latest = r
+		c.mu.Unlock()
+		if r.Done {
+			return nil
+		}
+	}
+}
+
+// report is the latest report.
+func (c *loadClient) report() LoadReport {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.latest
+}
+
+// crashed tells the load that a server is gone for good.
+func (c *loadClient) crashed(server string) error {
+	return json.NewEncoder(c.input).Encode(LoadNotice{Crashed: server})
+}
+
+// wait waits for the load's end and returns the last report with every
+// failure.
+func (c *loadClient) wait() (LoadReport, error) {
+	<-c.done
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last := c.latest
+	last.Failures = c.failures
+	sortFailures(last.Failures)
+	return last, c.err
+}
+
+// tail keeps the last kilobyte that is written to it.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, p...)
+	t.text = t.text[max(0, len(t.text)-1024):]
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.text)
+}

@@ -1,0 +1,37 @@
+package lab
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/config"
+)
+
+// TestConfigIsValid holds the lab's fairlead.yaml to the checks that every
+// other has to pass, in each form that the flags allow.
+func TestConfigIsValid(t *testing.T) {
+	for _, o := range []Options{
+		{},
+		{Servers: 5, LBs: 3, ActiveServers: 4, ActiveLBs: 2, IPv6: true, Forwarding: "gue", MixedFamilies: true},
+		{Scheme: "stateless", Forwarding: "l2"},
+		{Policy: "p2c"}, {Policy: "least-conn"}, {Policy: "wrr"}, {Policy: "hash"},
+	} {
+		if err := o.fill(); err != nil {
+			t.Fatal(err)
+		}
+		l := &Lab{Options: o}
+		path := filepath.Join(t.TempDir(), "fairlead.yaml")
+		if err := os.WriteFile(path, []byte(l.config(strings.Repeat("0a1b2c3d", 8))), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := config.Load(path)
+		if err != nil {
+			t.Fatalf("%+v: %v", o, err)
+		}
+		if len(c.Servers) != o.Servers || len(c.Balancers) != o.LBs || len(c.VIPs[0].Servers) != o.ActiveServers {
+			t.Errorf("%+v: %d servers, %d balancers, %d in the pool", o, len(c.Servers), len(c.Balancers), len(c.VIPs[0].Servers))
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// demoScale is a churn told as a story: one kind of change after the other.
+var demoScale = Scale{
+	Connections: 800,
+	Slot:        3500 * time.Millisecond,
+	Steps: []string{"drain", "add", "reshuffle", "rotate", "kill lb", "join lb", "lose lb",
+		"crash", "remove", "add another"},
+}
+
+// Demo runs a small churn and tells it to a newcomer. live rewrites the
+// current line as counts change, for a terminal.
+func Demo(ctx context.Context, w io.Writer, live bool, seed uint64) (*Result, error) {
+	fmt.Fprint(w, `Fairlead demo: a small data centre on this machine, made of network namespaces
+
+             ECMP       ┌ lb1  lb2   (lb3 waits)          balancers
+   client ── router ────┤
+                        └ server1 … server6   (7, 8 wait)  web servers
+
+A client opens hundreds of real TCP connections - short requests, streams,
+uploads, idle ones - to two addresses of the same servers, while the data
+centre changes under them:
+
+   cheetah     Fairlead's way: the server's number travels, encrypted, in the
+               connection's own TCP timestamps; balancers remember nothing
+   stateless   for comparison: a consistent hash chooses the server of every
+               packet anew
+
+A connection is broken if its client sees a reset, a timeout, another server
+or a wrong byte although its server lives.
+
+Building the lab ...
+`)
+	t := &teller{w: w, live: live}
+	result, err := Run(ctx, RunOptions{
+		Scenario: "churn", Seed: seed, Policies: []string{"rr"}, IPv4: true, Scale: demoScale, Watch: t.watch,
+	})
+	t.end()
+	if err != nil {
+		return nil, err
+	}
+	result.demoTable(w)
+	return result, nil
+}
+
+// teller prints the demo's time line: a row for each change, with the counts
+// as they are when the next one comes.
+type teller struct {
+	w       io.Writer
+	live    bool
+	started bool
+	row     Moment
+}
+
+const textWidth = 50
+
+func (t *teller) watch(m Moment) {
+	if !t.started {
+		t.started = true
+		fmt.Fprintf(t.w, "\n%6s  %-*s %18s %18s\n%6s  %-*s %9s %8s %9s %8s\n", "", textWidth, "", "cheetah", "stateless",
+			"time", textWidth, "what happens", "open", "broken", "open", "broken")
+		t.row = Moment{Text: "connections begin"}
+	}
+	if m.Text != "" {
+		t.end()
+		t.row = m
+	}
+	t.row.Tallies = m.Tallies
+	if t.live {
+		fmt.Fprint(t.w, "\r", t.line())
+	}
+}
+
+// end finishes the current row.
+func (t *teller) end() {
+	if !t.started || t.row.Tallies == nil {
+		return
+	}
+	if t.live {
+		fmt.Fprint(t.w, "\r")
+	}
+	fmt.Fprintln(t.w, t.line())
+	t.row.Tallies = nil
+}
+
+func (t *teller) line() string {
+	var b strings.Builder
+	text, rest := t.row.Text, ""
+	if cut := strings.LastIndexByte(text[:min(len(text), textWidth+1)], ' '); len(text) > textWidth && cut > 0 {
+		text, rest = text[:cut], text[cut+1:]
+	}
+	fmt.Fprintf(&b, "%4.0f s  %-*s", t.row.At, textWidth, text)
+	for _, tally := range t.row.Tallies {
+		fmt.Fprintf(&b, " %9d %8d", tally.Alive, tally.Broken)
+	}
+	if rest != "" && !t.live {
+		fmt.Fprintf(&b, "\n        %s", rest)
+	}
+	return b.String()
+}
+
+func (r *Result) demoTable(w io.Writer) {
+	fmt.Fprintf(w, "\nAfter %d changes (seed %d, kernel %s, %.0f s):\n\n%-34s", len(r.Timeline), r.Seed, r.Kernel, r.Seconds, "")
+	row := func(name string, value func(RunTally) any) {
+		fmt.Fprintf(w, "\n  %-32s", name)
+		for _, run := range r.Runs {
+			fmt.Fprintf(w, " %12v", value(run))
+		}
+	}
+	for _, run := range r.Runs {
+		fmt.Fprintf(w, " %12s", run.Scheme)
+	}
+	row("connections", func(t RunTally) any { return t.Connections })
+	row("completed, every byte right", func(t RunTally) any { return t.Completed })
+	row("lost with the crashed server", func(t RunTally) any { return t.LostWithServer })
+	row("BROKEN", func(t RunTally) any { return t.Broken })
+	fmt.Fprint(w, `
+
+No balancer can save the connections of a crashed server; they count apart.
+Next: fairlead lab up (a lab to play in), fairlead lab run churn (the whole
+scenario, both IP versions), README.md (two real machines).
+`)
+}

@@ -1,0 +1,361 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Scenarios are the names that Run knows, with what each does.
+var Scenarios = map[string]string{
+	"churn":   "real connections while servers, balancers, routes and keys change",
+	"control": "the same connections straight to one server: what breaks here is the lab's own fault",
+}
+
+// RunOptions narrow a scenario; the zero value runs all of it.
+type RunOptions struct {
+	Scenario string
+	Seed     uint64
+	Schemes  []string // default cheetah and stateless
+	// Policies of schemes that allow several (default rr and p2c);
+	// stateless always runs hash.
+	Policies     []string
+	Forwarding   string // default ipip
+	IPv6         bool   // IPv6 alone: VIPs and tunnels; default: IPv4 and IPv6 VIPs, mixed tunnels
+	IPv4         bool   // IPv4 VIPs alone
+	NoTimestamps bool
+	Scale        Scale // default FullScale
+	// Watch, if not nil, is told of every change while it runs.
+	Watch func(Moment)
+}
+
+// Scale is a churn's size.
+type Scale struct {
+	// Connections a run.
+	Connections int
+	// Slot is the time from one change to the next.
+	Slot time.Duration
+	// Steps, if not nil, names the changes that happen, in this order.
+	Steps []string
+}
+
+// FullScale is the scenario as it is judged.
+var FullScale = Scale{Connections: 2000, Slot: 3 * time.Second}
+
+// minChanges is how many changes a full churn must have made.
+const minChanges = 12
+
+// Moment is a point of a scenario's time line.
+type Moment struct {
+	// At is seconds since the load's start.
+	At float64 `json:"at"`
+	// Text says what changed; empty: nothing, only the tallies are news.
+	Text string `json:"text"`
+	// Tallies by run, in the order of Result.Runs.
+	Tallies []Tally `json:"tallies"`
+}
+
+// Result is what `lab run -o json` prints.
+type Result struct {
+	Scenario string     `json:"scenario"`
+	Seed     uint64     `json:"seed"`
+	Kernel   string     `json:"kernel"`
+	Seconds  float64    `json:"seconds"`
+	Runs     []RunTally `json:"runs"`
+	Timeline []Moment   `json:"timeline"`
+	// Failures are connections that did not complete, the first maxFailures
+	// of each run.
+	Failures []Failure `json:"failures"`
+	// Verdict is why the run failed, empty if it did not.
+	Verdict []string `json:"verdict"`
+}
+
+// maxFailures bounds Result.Failures for each run.
+const maxFailures = 20
+
+// RunTally is one scheme, policy, forwarding and family under the scenario.
+type RunTally struct {
+	Scheme         string `json:"scheme"`
+	Policy         string `json:"policy"`
+	Forwarding     string `json:"forwarding"`
+	Family         string `json:"family"`
+	Connections    int    `json:"connections"`
+	Completed      int    `json:"completed"`
+	Broken         int    `json:"broken"`
+	LostWithServer int    `json:"lost_with_server"`
+	Changes        int    `json:"changes"`
+}
+
+// Name is the run in one word.
+func (r RunTally) Name() string { return r.Scheme + "-" + r.Policy + "-" + r.Family }
+
+func (o *RunOptions) fill() error {
+	if _, known := Scenarios[o.Scenario]; !known {
+		return fmt.Errorf("there is no scenario %q; there are churn and control", o.Scenario)
+	}
+	if len(o.Schemes) == 0 {
+		o.Schemes = []string{"cheetah", "stateless"}
+	}
+	if len(o.Policies) == 0 {
+		o.Policies = []string{"rr", "p2c"}
+	}
+	if o.Forwarding == "" {
+		o.Forwarding = "ipip"
+	}
+	if o.Scale.Connections == 0 {
+		o.Scale = FullScale
+	}
+	for _, check := range []struct {
+		what           string
+		given, allowed []string
+	}{
+		{"scheme", o.Schemes, []string{"cheetah", "stateless"}},
+		{"policy", o.Policies, []string{"rr", "wrr", "p2c", "least-conn", "hash"}},
+		{"forwarding", []string{o.Forwarding}, []string{"ipip", "gue", "l2"}},
+	} {
+		for _, g := range check.given {
+			if !slices.Contains(check.allowed, g) {
+				return fmt.Errorf("%s %q: must be one of %s", check.what, g, strings.Join(check.allowed, ", "))
+			}
+		}
+	}
+	return nil
+}
+
+// runs lists the runs; they differ in the VIP and share everything else, so
+// that each meets exactly the same changes.
+func (o RunOptions) runs() []RunTally {
+	var runs []RunTally
+	for _, scheme := range o.Schemes {
+		policies := o.Policies
+		if scheme == "stateless" {
+			policies = []string{defaultPolicy(scheme)}
+		}
+		for _, policy := range policies {
+			for _, family := range []string{"ipv4", "ipv6"} {
+				if family == "ipv4" && o.IPv6 || family == "ipv6" && o.IPv4 {
+					continue
+				}
+				runs = append(runs, RunTally{Scheme: scheme, Policy: policy, Forwarding: o.Forwarding, Family: family})
+			}
+		}
+	}
+	return runs
+}
+
+// vips are the runs' VIPs, named after them.
+func vipsOf(runs []RunTally) []VIP {
+	var vips []VIP
+	for i, r := range runs {
+		v := VIP{Name: r.Name(), Address: vipAddress4(i + 1), Port: httpPort, Protocol: "tcp", Scheme: r.Scheme, Policy: r.Policy, Health: "tcp"}
+		if r.Family == "ipv6" {
+			v.Address = vipAddress6(i + 1)
+		}
+		vips = append(vips, v)
+	}
+	return vips
+}
+
+// Run carries out a scenario in a lab of its own and takes the lab down. The
+// result is whole also where it is a failure (Result.Verdict); an error means
+// that there is none.
+func Run(ctx context.Context, o RunOptions) (*Result, error) {
+	if err := o.fill(); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	runs := o.runs()
+	control := o.Scenario == "control"
+	l, err := Up(ctx, Options{
+		Name: fmt.Sprint("run", os.Getpid()), Servers: churnServers, ActiveServers: churnActiveServers,
+		LBs: churnLBs, ActiveLBs: churnActiveLBs, Forwarding: o.Forwarding, IPv6: o.IPv6,
+		MixedFamilies: !o.IPv6, NoTimestamps: o.NoTimestamps, VIPs: vipsOf(runs), Plain: control,
+	}, true)
+	if err != nil {
+		return nil, err
+	}
+	r := &runner{o: o, lab: l, result: &Result{Scenario: o.Scenario, Seed: o.Seed, Kernel: l.Kernel, Runs: runs}}
+	err = r.run(ctx, control)
+	if err != nil && os.Getenv("FAIRLEAD_LAB_KEEP") != "" {
+		return nil, fmt.Errorf("%w (lab %s is kept)", err, l.Name)
+	}
+	if err := errors.Join(err, Down(l.Name)); err != nil {
+		return nil, err
+	}
+	r.result.Seconds = time.Since(began).Seconds()
+	return r.result, nil
+}
+
+// runner is a running scenario.
+type runner struct {
+	o      RunOptions
+	lab    *Lab
+	load   *loadClient
+	result *Result
+}
+
+func (r *runner) run(ctx context.Context, control bool) error {
+	c := &churn{lab: r.lab, random: stream(r.o.Seed, "churn"), gone: map[string]bool{}}
+	var steps []step
+	if !control {
+		var err error
+		if steps, err = r.choose(c); err != nil {
+			return err
+		}
+	}
+	const lead = 3 * time.Second // before the first change, and after the last
+	plan := r.plan(2*lead + time.Duration(max(len(steps), 5))*r.o.Scale.Slot)
+	var err error
+	if r.load, err = r.lab.startLoad(ctx, plan); err != nil {
+		return err
+	}
+	c.load = r.load
+	start := time.Now()
+	changes := 0
+	for i, s := range steps {
+		if err := r.until(ctx, start.Add(lead+time.Duration(i)*r.o.Scale.Slot)); err != nil {
+			return err
+		}
+		if err := s.do(ctx); err != nil {
+			return fmt.Errorf("change %d (%s): %w", i+1, s.text, err)
+		}
+		changes++
+		r.note(s.text)
+	}
+	if err := r.until(ctx, time.Time{}); err != nil {
+		return err
+	}
+	last, err := r.load.wait()
+	if err != nil {
+		return err
+	}
+	r.finish(last, changes)
+	return nil
+}
+
+// choose arranges the steps that the scale wants.
+func (r *runner) choose(c *churn) ([]step, error) {
+	c.ecmp = []int{1, 2}
+	for n := churnActiveLBs + 1; n <= churnLBs; n++ {
+		c.gone[fmt.Sprint("lb", n)] = true // not there yet
+	}
+	steps := c.steps()
+	if wanted := r.o.Scale.Steps; wanted != nil {
+		var chosen []step
+		for _, name := range wanted {
+			i := slices.IndexFunc(steps, func(s step) bool { return s.name == name })
+			if i < 0 {
+				return nil, fmt.Errorf("churn has no step %q", name)
+			}
+			chosen = append(chosen, steps[i])
+		}
+		return chosen, nil
+	}
+	return arrange(steps, c.random)
+}
+
+// plan divides the connections: most short, a quarter long.
+func (r *runner) plan(length time.Duration) LoadPlan {
+	n := r.o.Scale.Connections
+	p := LoadPlan{Seed: r.o.Seed, Seconds: length.Seconds(), Stream: n / 10, Upload: n / 20, Idle: n / 10}
+	p.Short = n - p.Stream - p.Upload - p.Idle
+	for i, v := range r.lab.VIPs {
+		p.Targets = append(p.Targets, Target{Name: r.result.Runs[i].Name(), Endpoint: v.Endpoint()})
+	}
+	return p
+}
+
+// until waits for a time, zero for the load's end, and shows the tallies
+// every second.
+func (r *runner) until(ctx context.Context, at time.Time) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	var timer <-chan time.Time
+	if !at.IsZero() {
+		timer = time.After(time.Until(at))
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-r.load.done:
+			return nil
+		case <-timer:
+			return nil
+		case <-tick.C:
+			r.tell(r.moment(""))
+		}
+	}
+}
+
+func (r *runner) tell(m Moment) {
+	if r.o.Watch != nil {
+		r.o.Watch(m)
+	}
+}
+
+func (r *runner) note(text string) {
+	m := r.moment(text)
+	r.result.Timeline = append(r.result.Timeline, m)
+	r.tell(m)
+}
+
+func (r *runner) moment(text string) Moment {
+	report := r.load.report()
+	m := Moment{At: report.Seconds, Text: text}
+	for _, run := range r.result.Runs {
+		m.Tallies = append(m.Tallies, report.Tallies[run.Name()])
+	}
+	return m
+}
+
+// finish fills in the counts and judges them.
+func (r *runner) finish(last LoadReport, changes int) {
+	for i := range r.result.Runs {
+		run := &r.result.Runs[i]
+		t := last.Tallies[run.Name()]
+		run.Connections, run.Completed, run.Broken, run.LostWithServer = t.Started, t.Completed, t.Broken, t.LostWithServer
+		run.Changes = changes
+		kept := 0
+		for _, f := range last.Failures {
+			if f.Target == run.Name() && !f.Lost && kept < maxFailures {
+				r.result.Failures = append(r.result.Failures, f)
+				kept++
+			}
+		}
+	}
+	r.tell(r.moment(""))
+	r.result.Verdict = r.judge(changes)
+}
+
+// judge says what is not as it must be.
+func (r *runner) judge(changes int) []string {
+	var wrong []string
+	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	control := r.o.Scenario == "control"
+	full := !control && r.o.Scale.Steps == nil
+	for _, run := range r.result.Runs {
+		switch {
+		case run.Completed+run.Broken+run.LostWithServer != run.Connections:
+			say("%s: %d connections, but %d completed, broken or lost", run.Name(), run.Connections, run.Completed+run.Broken+run.LostWithServer)
+		case control && run.Completed != run.Connections:
+			say("%s: %d connections broken without any balancer", run.Name(), run.Connections-run.Completed)
+		case !control && run.Scheme == "cheetah" && run.Broken > 0 && !r.o.NoTimestamps:
+			// Without timestamps there is no cookie, and only the fallback.
+			say("%s: %d connections broken, must be 0", run.Name(), run.Broken)
+		case full && run.Scheme == "stateless" && run.Broken == 0:
+			say("%s: no connection broken, so the churn proves nothing about the others", run.Name())
+		}
+		if full && run.Connections < r.o.Scale.Connections {
+			say("%s: %d connections, must be at least %d", run.Name(), run.Connections, r.o.Scale.Connections)
+		}
+	}
+	if full && changes < minChanges {
+		say("%d changes, must be at least %d", changes, minChanges)
+	}
+	return wrong
+}
