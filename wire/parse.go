@@ -241,9 +241,11 @@ func (p *Parsed) network6(quoted bool) {
 			p.MoreFragments, p.FragmentOffset = off&1 != 0, int(off&^7)
 			p.ID = binary.BigEndian.Uint32(b[at+4:])
 			p.Protocol, p.HeaderLen = b[at], at+8
-			if p.FragmentOffset != 0 {
+			if p.Fragmented() {
+				// What follows is a piece of something; what all pieces
+				// share, and are reassembled by, is this header's type.
 				p.Extensions++
-				return // what follows is the middle of something
+				return
 			}
 		default:
 			return

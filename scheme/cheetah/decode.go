@@ -1,0 +1,38 @@
+package cheetah
+
+import "net/netip"
+
+// Decoded is what a timestamp's cookie says. Every timestamp says something;
+// whether it was meant is known only by the slot's existence.
+type Decoded struct {
+	Field uint32
+	// Epoch is the parity of the epoch; Live: cookies of it are decoded now.
+	Epoch uint32
+	Live  bool
+	// Hash is the connection's under that epoch's key, Slot what it unlocks.
+	Hash uint64
+	Slot uint32
+	// AgeMS is how long ago the timestamp was stamped, by the shared clock:
+	// negative when the stamping host's clock is ahead.
+	AgeMS int32
+}
+
+// Decode reads the cookie in ts (a TSecr, or a TSval that an ICMP error
+// quotes) of the connection from src to dstPort at shared time nowMS. keys
+// are those of the even and the odd epoch, epochs has bit e set where parity
+// e is live (fl_cheetah_known).
+func (l Layout) Decode(keys [2]Key, epochs uint8, src netip.AddrPort, dstPort uint16, ts, nowMS uint32) Decoded {
+	d := Decoded{Field: l.Field(ts, nowMS)}
+	d.Epoch = l.Epoch(d.Field)
+	d.Live = epochs>>d.Epoch&1 != 0
+	d.Hash = Hash(keys[d.Epoch], src, dstPort)
+	d.Slot = l.Slot(d.Hash, d.Field)
+	d.AgeMS = int32(nowMS - (ts - d.Field<<l.Shift()))
+	return d
+}
+
+// Stamp is the timestamp that a server puts on the wire at shared time nowMS
+// so that the client's echo names slot: what Decode undoes.
+func (l Layout) Stamp(key Key, epoch uint32, src netip.AddrPort, dstPort uint16, slot, nowMS uint32) uint32 {
+	return l.WireTS(l.Encode(Hash(key, src, dstPort), slot, epoch), nowMS)
+}

@@ -1,0 +1,49 @@
+package model
+
+import "github.com/fairlead/fairlead/scheme/stateless"
+
+// Flows is the fallback's bounded table of flows (bpf/lb/flows.h): buckets of
+// eight entries, the oldest of which gives way. Memory 64 bytes a bucket,
+// insertion and look-up constant time.
+type Flows struct {
+	Buckets [][8]uint64
+}
+
+// NewFlows has the given number of buckets, 1 at least.
+func NewFlows(buckets int) *Flows { return &Flows{make([][8]uint64, max(buckets, 1))} }
+
+// flowKey tells flows of different VIPs apart in the one table.
+func flowKey(vip *VIP, hash uint64) uint64 { return hash + uint64(vip.ID)*0x9e3779b97f4a7c15 }
+
+func (f *Flows) bucket(x uint64) *[8]uint64 {
+	return &f.Buckets[stateless.Scale(uint32(x), len(f.Buckets))]
+}
+
+// Find is the flow's slot, or -1; it renews the entry's time (units of 1.024
+// s, 16 bits).
+func (f *Flows) Find(x uint64, seconds uint16) int {
+	b := f.bucket(x)
+	for i, e := range b {
+		if e>>32 == x>>32 && e&0xffff != 0 {
+			b[i] = e&^(0xffff<<16) | uint64(seconds)<<16
+			return int(e&0xffff) - 1
+		}
+	}
+	return -1
+}
+
+// Insert remembers the flow's slot in place of the oldest entry.
+func (f *Flows) Insert(x uint64, slot int, seconds uint16) {
+	b := f.bucket(x)
+	oldest, age := 0, uint32(0)
+	for i, e := range b {
+		a := uint32(0x10000) // empty: older than any
+		if e&0xffff != 0 {
+			a = uint32(seconds - uint16(e>>16))
+		}
+		if a > age {
+			oldest, age = i, a
+		}
+	}
+	b[oldest] = x>>32<<32 | uint64(seconds)<<16 | uint64(slot+1)
+}

@@ -1,0 +1,165 @@
+// Package model is the balancer in plain Go: what bpf/lb does with a packet,
+// given the tables that both read. It is the specification that the XDP
+// program is held to by differential tests (dataplane), what `fairlead trace`
+// explains a packet with, and what simulations run. It does no I/O and reads
+// no clock: time comes with each packet, random numbers are part of the
+// state, as in the data plane.
+//
+//	wire.Parse ─▶ classify ─▶ VIP? ─▶ scheme (cheetah | stateless)
+//	                                   │ known        │ new: policy
+//	                                   ▼              ▼
+//	                        slot ─▶ line ─▶ encapsulate ─▶ Result
+package model
+
+import (
+	"net/netip"
+
+	"github.com/fairlead/fairlead/policy"
+	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/wire"
+)
+
+// Verdict is what becomes of the frame.
+type Verdict int
+
+const (
+	Pass Verdict = iota // to the kernel, untouched
+	Drop
+	Send // out again: Result.Output, through Result.Ifindex (0: where it came in)
+)
+
+func (v Verdict) String() string { return [...]string{"pass", "drop", "send"}[v] }
+
+// Scheme of a VIP, as fl_scheme.
+type Scheme uint8
+
+const (
+	Stateless Scheme = iota
+	Cheetah
+)
+
+func (s Scheme) String() string { return [...]string{"stateless", "cheetah"}[s&1] }
+
+// Forwarding to a server, as fl_forwarding; None is no server.
+type Forwarding uint8
+
+const (
+	None Forwarding = iota
+	IPIP
+	GUE
+	L2
+)
+
+func (f Forwarding) String() string { return [...]string{"none", "ipip", "gue", "l2"}[f&3] }
+
+// VIP is a service with its tables (fl_vip).
+type VIP struct {
+	ID    uint32
+	Addr  netip.Addr
+	Port  uint16 // 0: all
+	Proto uint8
+	// Slot s is line FirstLine + s, for s below Slots.
+	FirstLine, Slots uint32
+	Keys             [2]cheetah.Key // of the even and the odd epoch
+	Epochs           uint8          // bit e: parity e is decoded
+	HashKey          cheetah.Key
+	Layout           cheetah.Layout
+	Scheme           Scheme
+	Policy           string
+	NewTable         []uint32 // policy.Table
+	HashTable        []uint32 // slots by row
+	// Flags of fl_vip_flags.
+	ICMPEcho, FragmentsByAddress, Affinity bool
+}
+
+// Line is a server's line (fl_line).
+type Line struct {
+	Forwarding     Forwarding
+	Unresolved     bool
+	MACDst, MACSrc wire.MAC
+	VLAN           uint16
+	Addr           netip.Addr
+	Ifindex        uint32
+	MTU            int // largest inner packet
+}
+
+// Key finds a VIP: address, port (0: all) and protocol.
+type Key struct {
+	Addr  netip.Addr
+	Port  uint16
+	Proto uint8
+}
+
+// Address holds the settings of a VIP's address (its ICMP entry).
+type Address = VIP
+
+// Tables are what the daemon compiles an assignment to: the same in every
+// balancer, read only.
+type Tables struct {
+	// Services by address, port and protocol.
+	Services map[Key]*VIP
+	// Addresses by address alone: the entries with FL_VIP_ADDRESS_ENTRY.
+	Addresses map[netip.Addr]*Address
+	// Fragments by address and protocol: the VIP that takes them.
+	Fragments map[Key]*VIP
+	Lines     []Line
+	// Source4 and Source6 are the tunnels' outer sources: host bits carry
+	// the hash.
+	Source4, Source6 netip.Prefix
+	// GUEChecksum6 computes GUE's outer UDP checksum over IPv6.
+	GUEChecksum6 bool
+	// AskRate is how many copies to all servers a second and CPU allows, of
+	// each kind (RST, ICMP).
+	AskRate uint32
+}
+
+// State is what packets leave behind on one CPU.
+type State struct {
+	Flows *Flows
+	// Conns is the number of open connections by line.
+	Conns []int32
+	// CPU is the policies' state by VIP id.
+	CPU map[uint32]*policy.State
+	// Asks bounds copies to all servers: [0] RSTs, [1] ICMP.
+	Asks [2]Bound
+}
+
+// NewState is the state of a balancer that has seen nothing.
+func NewState(lines, flowBuckets int) *State {
+	return &State{Flows: NewFlows(flowBuckets), Conns: make([]int32, lines), CPU: map[uint32]*policy.State{}}
+}
+
+// cpu is a VIP's per-CPU state, made on first use.
+func (s *State) cpu(id uint32) *policy.State {
+	c := s.CPU[id]
+	if c == nil {
+		c = &policy.State{}
+		s.CPU[id] = c
+	}
+	return c
+}
+
+// Result is what the balancer does with one frame, and why.
+type Result struct {
+	Verdict Verdict
+	Reason  Reason
+	// VIP that the packet was for; nil: none.
+	VIP *VIP
+	// Line and Slot of the server, -1: none.
+	Line, Slot int
+	// Output is the frame that is sent, Ifindex where; Ask is the packet
+	// (from layer 3 on) that goes to all servers by the daemon.
+	Output  []byte
+	Ifindex uint32
+	Ask     []byte
+	// Opens and Closes: the packet counts as a connection's start or end.
+	Opens, Closes bool
+	// Cookie is set where a timestamp was decoded.
+	Cookie *cheetah.Decoded
+	// FlowHit: the flow table knew the way. Hash is what spreads the outer
+	// source.
+	FlowHit bool
+	Hash    uint64
+	// Parsed is the packet as it came in.
+	Parsed *wire.Parsed
+}

@@ -1,0 +1,122 @@
+package model
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/fairlead/fairlead/wire"
+)
+
+// kind of packet, as fl_kind.
+type kind int
+
+const (
+	segment  kind = iota // TCP or UDP with its own header
+	quote                // ICMP error: the fields are the quoted packet's, reversed
+	fragment             // no ports
+	other                // ICMP, another protocol, or malformed
+)
+
+// stamp is what is known of a packet's timestamp, as fl_stamp.
+type stamp int
+
+const (
+	stampNone stamp = iota // the header is whole and has none
+	stampPresent
+	stampCut // a quotation too short to tell
+)
+
+// packet is what the stages hand on, as fl_packet.
+type packet struct {
+	*wire.Parsed
+	kind      kind
+	client    netip.AddrPort
+	vip       netip.AddrPort
+	proto     uint8
+	stamp     stamp
+	ecr       uint32 // TSecr, or a quoted TSval
+	flags     uint8
+	malformed Reason // 0: not
+}
+
+// Bounds of the program that the strict parser does not have.
+const (
+	// maxExtensions: the walk over IPv6 extension headers ends before the
+	// eighth.
+	maxExtensions = 7
+	// maxOffset: nothing is read behind this offset in the frame.
+	maxOffset = 0x7ff
+	// minFrame: an Ethernet and a minimal IPv4 header.
+	minFrame = 34
+)
+
+// classify reads a frame as far as the ports; false: it is not IP.
+func classify(p *wire.Parsed) (*packet, bool) {
+	minimum := map[int]int{4: 20, 6: 40}[p.Version]
+	if len(p.Frame) < minFrame || p.EtherType == wire.EtherTypeVLAN || minimum == 0 ||
+		p.Tagged && binary.BigEndian.Uint16(p.Frame[12:]) != wire.EtherTypeVLAN ||
+		len(p.Frame) < p.L3+minimum || int(p.Frame[p.L3]>>4) != p.Version {
+		return nil, false
+	}
+	k := &packet{Parsed: p, proto: p.Protocol, flags: p.Flags,
+		client: p.Source(), vip: p.Destination()}
+	switch {
+	case p.Err != nil && p.Err.Layer == wire.LayerIP, p.Extensions > maxExtensions:
+		k.kind, k.malformed = other, DropMalformedIP
+	case p.Version == 6 && p.L3+p.HeaderLen > maxOffset:
+		k.kind, k.malformed = other, DropMalformedIP
+	case p.Fragmented():
+		k.kind = fragment
+	case p.Protocol != wire.ProtoTCP && p.Protocol != wire.ProtoUDP:
+		k.kind = other
+	case p.TotalLen-p.HeaderLen < 8:
+		k.kind, k.malformed = other, DropMalformedL4
+	}
+	return k, true
+}
+
+// layer4 checks a segment's header and finds its timestamp; false: the
+// segment is malformed, for the returned reason.
+func (k *packet) layer4() (Reason, bool) {
+	if e := k.Err; e != nil && e.Layer == wire.LayerL4 {
+		return DropMalformedL4, false
+	}
+	if k.proto == wire.ProtoUDP {
+		return 0, true
+	}
+	at, malformed := findTimestamp(k.Options)
+	switch {
+	case malformed:
+		return DropMalformedOption, false
+	case at >= 0:
+		k.stamp, k.ecr = stampPresent, binary.BigEndian.Uint32(k.Options[at+4:])
+	}
+	return 0, true
+}
+
+// findTimestamp is the offset of TSval within TCP options, -1 where there is
+// none. Unlike wire.FindTimestamp, which is strict, it does as the program
+// (and Linux) does: the first timestamp ends the search, so that nothing
+// behind it is judged, and kind 8 with a length other than 10 is skipped.
+func findTimestamp(options []byte) (at int, malformed bool) {
+	for i := 0; i < len(options); {
+		switch {
+		case options[i] == wire.OptionEnd:
+			return -1, false
+		case options[i] == wire.OptionNOP:
+			i++
+			continue
+		case i+1 >= len(options):
+			return -1, true
+		}
+		n := int(options[i+1])
+		if n < 2 || i+n > len(options) {
+			return -1, true
+		}
+		if options[i] == wire.OptionTimestamp && n == 10 {
+			return i + 2, false
+		}
+		i += n
+	}
+	return -1, false
+}
