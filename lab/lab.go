@@ -75,6 +75,9 @@ type Options struct {
 	// balancers and agents: the control run that shows that what breaks is
 	// not the lab itself.
 	Plain bool `json:"plain"`
+	// Program is the fairlead binary that runs in the machines (default:
+	// this one).
+	Program string `json:"program"`
 }
 
 // Lab is a lab that exists, at least in part.
@@ -86,8 +89,6 @@ type Lab struct {
 	// process with its number.
 	Owner      int    `json:"owner"`
 	OwnerStart string `json:"owner_start"`
-	// Program is the fairlead binary that the daemons run.
-	Program string `json:"program"`
 }
 
 func (o *Options) fill() error {

@@ -81,7 +81,7 @@ func (l *Lab) launch(machine string) error {
 		verb = "lb"
 	}
 	return l.spawn(machine, machine, l.Program, verb,
-		"-f", l.ConfigPath(), "--name", l.daemonName(machine), "--state-dir", l.path("state-"+machine))
+		"-f", l.ConfigPath(), "--name", l.daemonName(machine), "--state-dir", l.path("state"))
 }
 
 func (l *Lab) awaitDaemon(ctx context.Context, machine string) error {

@@ -28,7 +28,8 @@ type RunOptions struct {
 	IPv6         bool   // IPv6 alone: VIPs and tunnels; default: IPv4 and IPv6 VIPs, mixed tunnels
 	IPv4         bool   // IPv4 VIPs alone
 	NoTimestamps bool
-	Scale        Scale // default FullScale
+	Scale        Scale  // default FullScale
+	Program      string // the fairlead binary (default: this one)
 	// Watch, if not nil, is told of every change while it runs.
 	Watch func(Moment)
 }
@@ -173,7 +174,7 @@ func Run(ctx context.Context, o RunOptions) (*Result, error) {
 	l, err := Up(ctx, Options{
 		Name: fmt.Sprint("run", os.Getpid()), Servers: churnServers, ActiveServers: churnActiveServers,
 		LBs: churnLBs, ActiveLBs: churnActiveLBs, Forwarding: o.Forwarding, IPv6: o.IPv6,
-		MixedFamilies: !o.IPv6, NoTimestamps: o.NoTimestamps, VIPs: vipsOf(runs), Plain: control,
+		MixedFamilies: !o.IPv6, NoTimestamps: o.NoTimestamps, VIPs: vipsOf(runs), Plain: control, Program: o.Program,
 	}, true)
 	if err != nil {
 		return nil, err

@@ -30,9 +30,11 @@ func Up(ctx context.Context, o Options, owned bool) (*Lab, error) {
 	}
 	RemoveStale()
 	l := &Lab{Options: o, Kernel: kernelRelease()}
-	var err error
-	if l.Program, err = os.Executable(); err != nil {
-		return nil, err
+	if l.Program == "" {
+		var err error
+		if l.Program, err = os.Executable(); err != nil {
+			return nil, err
+		}
 	}
 	if owned {
 		l.Owner, l.OwnerStart = os.Getpid(), processStart(os.Getpid())

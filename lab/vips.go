@@ -50,9 +50,9 @@ func standardVIPs(o Options) []VIP {
 		suffix := []string{"", "6"}[i]
 		vips = append(vips,
 			VIP{Name: "web" + suffix, Address: address, Port: httpPort, Protocol: "tcp", Scheme: o.Scheme, Policy: o.Policy, Health: "http"},
-			VIP{Name: "echo" + suffix, Address: address, Port: echoPort, Protocol: "udp", Scheme: "stateless", Policy: "hash"},
+			VIP{Name: "echo" + suffix, Address: address, Port: echoPort, Protocol: "udp", Scheme: o.Scheme, Policy: "hash"},
 			VIP{Name: "iperf" + suffix, Address: address, Port: iperfPort, Protocol: "tcp", Scheme: o.Scheme, Policy: "hash", Affinity: "address"},
-			VIP{Name: "iperf-udp" + suffix, Address: address, Port: iperfPort, Protocol: "udp", Scheme: "stateless", Policy: "hash", Affinity: "address"},
+			VIP{Name: "iperf-udp" + suffix, Address: address, Port: iperfPort, Protocol: "udp", Scheme: o.Scheme, Policy: "hash", Affinity: "address"},
 		)
 	}
 	return vips

@@ -1,0 +1,132 @@
+package lab
+
+import (
+	"net"
+	"slices"
+	"testing"
+	"testing/quick"
+)
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func TestRunOptions(t *testing.T) {
+	for _, o := range []RunOptions{
+		{Scenario: "nothing"},
+		{Scenario: "churn", Schemes: []string{"maglev"}},
+		{Scenario: "churn", Policies: []string{"rr", "best"}},
+		{Scenario: "churn", Forwarding: "nat"},
+	} {
+		if err := o.fill(); err == nil {
+			t.Errorf("%+v is accepted", o)
+		}
+	}
+	names := func(o RunOptions) (names []string) {
+		if err := o.fill(); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range o.runs() {
+			names = append(names, r.Name())
+		}
+		return names
+	}
+	for _, c := range []struct {
+		o    RunOptions
+		want []string
+	}{
+		{RunOptions{Scenario: "churn"}, []string{
+			"cheetah-rr-ipv4", "cheetah-rr-ipv6", "cheetah-p2c-ipv4", "cheetah-p2c-ipv6", "stateless-hash-ipv4", "stateless-hash-ipv6"}},
+		{RunOptions{Scenario: "churn", Schemes: []string{"cheetah"}, Policies: []string{"p2c"}, IPv6: true}, []string{"cheetah-p2c-ipv6"}},
+		{RunOptions{Scenario: "control", Schemes: []string{"stateless"}, Policies: []string{"rr"}, IPv4: true}, []string{"stateless-hash-ipv4"}},
+	} {
+		if got := names(c.o); !slices.Equal(got, c.want) {
+			t.Errorf("%+v: %v, want %v", c.o, got, c.want)
+		}
+	}
+}
+
+// TestArrange: whatever the seed, every change happens once, in an order that
+// its conditions allow, and the same seed gives the same order.
+func TestArrange(t *testing.T) {
+	order := func(seed uint64) (names []string) {
+		c := &churn{random: stream(seed, "churn")}
+		steps, err := arrange(c.steps(), c.random)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !fits(steps) {
+			t.Errorf("seed %d: order does not fit", seed)
+		}
+		for _, s := range steps {
+			names = append(names, s.name)
+		}
+		return names
+	}
+	different := map[string]bool{}
+	check := func(seed uint64) bool {
+		names := order(seed)
+		different[names[0]+names[1]+names[2]] = true
+		unique := slices.Clone(names)
+		slices.Sort(unique)
+		return len(slices.Compact(unique)) == len(names) && len(names) >= minChanges && slices.Equal(names, order(seed))
+	}
+	if err := quick.Check(check, &quick.Config{MaxCount: 30}); err != nil {
+		t.Error(err)
+	}
+	if len(different) < 10 {
+		t.Errorf("30 seeds gave only %d beginnings", len(different))
+	}
+}
+
+// TestSchedule: long connections end within the plan, and another kind's
+// number changes no other kind.
+func TestSchedule(t *testing.T) {
+	p := LoadPlan{Seed: 5, Seconds: 30, Short: 50, Stream: 20, Upload: 10, Idle: 10}
+	jobs := p.schedule()
+	if len(jobs) != 90 {
+		t.Fatalf("%d jobs", len(jobs))
+	}
+	for _, j := range jobs {
+		if j.at < 0 || j.at+j.length > seconds(p.Seconds) {
+			t.Errorf("%+v leaves the plan", j)
+		}
+	}
+	q := p
+	q.Short = 5
+	if !slices.Equal(jobs[50:], q.schedule()[5:]) {
+		t.Error("fewer short connections change the long ones")
+	}
+}
+
+// TestJudge: what must be 0, and what must not.
+func TestJudge(t *testing.T) {
+	good := []RunTally{
+		{Scheme: "cheetah", Connections: 2000, Completed: 1990, LostWithServer: 10},
+		{Scheme: "stateless", Connections: 2000, Completed: 1890, LostWithServer: 10, Broken: 100},
+	}
+	judge := func(o RunOptions, changes int, runs ...RunTally) int {
+		o.Scenario, o.Scale = "churn", FullScale
+		return len((&runner{o: o, result: &Result{Runs: runs}}).judge(changes))
+	}
+	broken := RunTally{Scheme: "cheetah", Connections: 2000, Completed: 1999, Broken: 1}
+	harmless := RunTally{Scheme: "stateless", Connections: 2000, Completed: 2000}
+	for i, c := range []struct{ got, want int }{
+		{judge(RunOptions{}, 17, good...), 0},
+		{judge(RunOptions{}, 11, good...), 1},
+		{judge(RunOptions{}, 17, broken), 1},
+		{judge(RunOptions{NoTimestamps: true}, 17, broken), 0},
+		{judge(RunOptions{}, 17, harmless), 1},
+		{judge(RunOptions{}, 17, RunTally{Scheme: "cheetah", Connections: 1999, Completed: 1999}), 1},
+		{judge(RunOptions{}, 17, RunTally{Scheme: "cheetah", Connections: 2000, Completed: 1999}), 1},
+	} {
+		if c.got != c.want {
+			t.Errorf("case %d: %d complaints, want %d", i, c.got, c.want)
+		}
+	}
+}
