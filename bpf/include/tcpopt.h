@@ -6,8 +6,8 @@
  *   kind, length, …  length counts kind and itself: 2 or more, and it must
  *                    end within the options, else the packet is malformed
  *
- * The first option of kind 8 and length 10 is the timestamp; a second one is
- * ignored, and so is kind 8 with another length (as Linux does). */
+ * The first option of kind 8 is the timestamp, which has length 10 or the
+ * packet is malformed; what follows it is not looked at. */
 #ifndef FAIRLEAD_TCPOPT_H
 #define FAIRLEAD_TCPOPT_H
 
@@ -37,6 +37,10 @@ static __always_inline int fl_tcpopt_timestamp(const __u8 *opts, __u32 len, cons
 		const __u8 *p;
 		__u32 size;
 
+		/* For the verifier: i is at most 40 here. In assembly, so that the
+		 * compiler keeps it: with the same range on every way through the
+		 * loop, the ways join and 40 rounds cost 40 times one. */
+		asm volatile("%0 &= 63" : "+r"(i));
 		if (i >= len || i >= FL_TCPOPT_MAX)
 			return FL_TCPOPT_NONE;
 		p = opts + i;
@@ -55,8 +59,8 @@ static __always_inline int fl_tcpopt_timestamp(const __u8 *opts, __u32 len, cons
 		size = p[1];
 		if (size < 2 || i + size > len)
 			return FL_TCPOPT_MALFORMED;
-		if (p[0] == 8 && size == 10)
-			return (int)i + 2;
+		if (p[0] == 8)
+			return size == 10 ? (int)i + 2 : FL_TCPOPT_MALFORMED;
 		i += size;
 	}
 	return FL_TCPOPT_NONE;

@@ -1,0 +1,319 @@
+package dataplane
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"testing"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+	"github.com/cilium/ebpf/rlimit"
+
+	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/viptable"
+	"github.com/fairlead/fairlead/wire"
+)
+
+// Actions of XDP.
+const (
+	xdpAborted = iota
+	xdpDrop
+	xdpPass
+	xdpTX
+	xdpRedirect
+)
+
+const (
+	rigLines  = 1024
+	rigTables = 4096
+	rigNow    = 5_000_000 // shared ms: jiffies do not count in a rig
+)
+
+// rig is the balancer's program with tables filled by hand, packet in and
+// packet out by test runs: no interface, no daemon.
+type rig struct {
+	t       *testing.T
+	o       lbObjects
+	vips    [2][viptable.Lines]lbFlVip
+	keys    []viptable.Key
+	entries []lbFlVip
+	lines   uint32 // next free
+	tables  uint32
+}
+
+// rigVIP is what a test says about a VIP.
+type rigVIP struct {
+	addr    netip.Addr
+	port    uint16
+	proto   uint8
+	scheme  lbFlScheme
+	policy  lbFlPolicy
+	flags   uint8
+	bits    int
+	servers []lbFlLine
+	weights []uint32
+	noNew   map[int]bool // slots without an entry in the policy's table
+}
+
+var (
+	rigHash = cheetah.Key{0x0123456789abcdef, 0xfedcba9876543210}
+	rigKeys = [2]cheetah.Key{{1, 2}, {3, 4}}
+)
+
+func newRig(t *testing.T, set func(*ebpf.CollectionSpec)) *rig {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("this test loads BPF programs: run it as root")
+	}
+	if err := rlimit.RemoveMemlock(); err != nil {
+		t.Fatal(err)
+	}
+	spec, err := loadLb()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.Maps["lines"].MaxEntries = rigLines
+	spec.Maps["conns"].MaxEntries = rigLines
+	spec.Maps["tables"].MaxEntries = rigTables
+	spec.Maps["flows"].MaxEntries = 16
+	setVar := func(name string, v any) {
+		if err := spec.Variables[name].Set(v); err != nil {
+			t.Fatalf("set %s: %v", name, err)
+		}
+	}
+	setVar("flow_buckets", uint32(16))
+	setVar("jiffy_mult", uint64(0))
+	setVar("source4", be32(netip.MustParseAddr("10.254.0.0")))
+	setVar("source4_mask", be32(netip.MustParseAddr("0.0.255.255")))
+	setVar("source6", words(netip.MustParseAddr("fd00:254::")))
+	setVar("source6_mask", words(netip.MustParseAddr("::ffff:ffff")))
+	if set != nil {
+		set(spec)
+	}
+	r := &rig{t: t, lines: 1}
+	if err := spec.LoadAndAssign(&r.o, nil); err != nil {
+		t.Fatalf("load: %+v", err)
+	}
+	t.Cleanup(func() { r.o.Close() })
+	return r
+}
+
+func be32(a netip.Addr) uint32 { b := a.As4(); return binary.LittleEndian.Uint32(b[:]) }
+
+func words(a netip.Addr) [2]uint64 {
+	return viptable.Key{Addr: a}.Words()
+}
+
+// server is a line's image: forwarding to addr over next hop 02::n on the
+// loopback interface, where test runs arrive (so that the verdict is XDP_TX).
+func server(addr string, forwarding lbFlForwarding) lbFlLine {
+	a := netip.MustParseAddr(addr)
+	l := lbFlLine{Ifindex: 1, Mtu: 1500, Addr: words(a)}
+	mac := [8]byte{2, 0, 0, 0, 9, a.AsSlice()[len(a.AsSlice())-1], byte(forwarding), 0}
+	if a.Is6() {
+		mac[7] |= 1 // FL_LINE_IPV6
+	}
+	l.MacDst = binary.LittleEndian.Uint64(mac[:])
+	src := [8]byte{2, 0, 0, 0, 8, 1}
+	l.MacSrc = binary.LittleEndian.Uint64(src[:])
+	return l
+}
+
+func servers(n int, forwarding lbFlForwarding) (s []lbFlLine) {
+	for i := range n {
+		s = append(s, server(fmt.Sprintf("10.1.0.%d", i+1), forwarding))
+	}
+	return s
+}
+
+// add puts a VIP into the table that commit builds. It returns the VIP's id.
+func (r *rig) add(v rigVIP) uint32 {
+	r.t.Helper()
+	if v.bits == 0 {
+		v.bits = 12
+	}
+	id := uint32(len(r.entries) + 1)
+	e := lbFlVip{
+		Addr: words(v.addr), Proto: v.proto, Used: 1, Id: id,
+		FirstLine: r.lines, Slots: uint32(len(v.servers)),
+		Key:     [2][2]uint64{rigKeys[0], rigKeys[1]},
+		HashKey: rigHash, Scheme: uint8(v.scheme), Policy: uint8(v.policy),
+		Flags: v.flags, Epochs: 3, Shift: uint8(32 - v.bits),
+	}
+	k := viptable.Key{Addr: v.addr, Port: v.port, Proto: v.proto}
+	e.Port = k.PortBE()
+	for i, s := range v.servers {
+		r.writeLine(r.lines+uint32(i), s, true)
+	}
+	r.lines += uint32(len(v.servers))
+	e.NewTable, e.HashTable = r.tables, r.tables
+	for i := range v.servers {
+		if v.noNew[i] {
+			continue
+		}
+		w := uint32(1)
+		if v.weights != nil {
+			w = v.weights[i]
+		}
+		if err := r.o.Tables.Put(r.tables, uint32(i)|w<<16); err != nil {
+			r.t.Fatal(err)
+		}
+		r.tables++
+		e.NewSize++
+	}
+	e.HashSize = e.NewSize
+	r.keys, r.entries = append(r.keys, k), append(r.entries, e)
+	return id
+}
+
+// address adds the entry that every VIP's address has.
+func (r *rig) address(a netip.Addr, flags uint8) {
+	proto := uint8(wire.ProtoICMP)
+	if a.Is6() {
+		proto = wire.ProtoICMPv6
+	}
+	r.add(rigVIP{addr: a, proto: proto, flags: flags | 8})
+}
+
+func (r *rig) commit() {
+	r.t.Helper()
+	at, seed, err := viptable.Build(r.keys, rand.New(rand.NewPCG(1, 2)))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.vips[0] = [viptable.Lines]lbFlVip{}
+	for i, line := range at {
+		r.vips[0][line] = r.entries[i]
+	}
+	b := unsafe.Slice((*byte)(unsafe.Pointer(&r.vips)), unsafe.Sizeof(r.vips))
+	if err := r.o.Vips.Set(b); err != nil {
+		r.t.Fatal(err)
+	}
+	c := lbFlControl{ClockBase: rigNow, VipSeed: [2]uint64{seed, seed}, AskRate: 5}
+	if err := r.o.Control.Set(c); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) writeLine(index uint32, l lbFlLine, reset bool) {
+	r.t.Helper()
+	w := lbFlLineWrite{Index: index, Line: l}
+	if reset {
+		w.Reset = 1
+	}
+	if _, err := r.o.LineWrite.Run(&ebpf.RunOptions{Context: w}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// run sends one frame through the program.
+func (r *rig) run(frame []byte) (action uint32, out []byte) {
+	r.t.Helper()
+	o := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Repeat: 1}
+	action, err := r.o.Lb.Run(&o)
+	if err != nil {
+		r.t.Fatalf("run %d bytes: %v", len(frame), err)
+	}
+	return action, o.DataOut
+}
+
+// reasons are the counters of packets, by reason.
+func (r *rig) reasons() (n [lbFlReasonFL_REASON_COUNT]uint64) {
+	r.t.Helper()
+	for i := range n {
+		var c []lbFlCount
+		if err := r.o.Reasons.Lookup(uint32(i), &c); err != nil {
+			r.t.Fatal(err)
+		}
+		for _, x := range c {
+			n[i] += x.Packets
+		}
+	}
+	return n
+}
+
+// why runs a frame and says under which reason it was counted:
+// lbFlReasonFL_REASON_COUNT for a known connection.
+func (r *rig) why(frame []byte) (reason lbFlReason, action uint32, out []byte) {
+	r.t.Helper()
+	before := r.reasons()
+	action, out = r.run(frame)
+	reason = lbFlReasonFL_REASON_COUNT
+	for i, n := range r.reasons() {
+		switch n - before[i] {
+		case 0:
+		case 1:
+			if reason != lbFlReasonFL_REASON_COUNT {
+				r.t.Fatalf("counted twice: %d and %d", reason, i)
+			}
+			reason = lbFlReason(i)
+		default:
+			r.t.Fatalf("reason %d counted %d times", i, n-before[i])
+		}
+	}
+	return reason, action, out
+}
+
+func (r *rig) line(index uint32) (sum lbFlLine) {
+	r.t.Helper()
+	var l []lbFlLine
+	if err := r.o.Lines.Lookup(index, &l); err != nil {
+		r.t.Fatal(err)
+	}
+	sum = l[0]
+	for _, x := range l[1:] {
+		sum.Packets += x.Packets
+		sum.Bytes += x.Bytes
+		sum.Opened += x.Opened
+	}
+	return sum
+}
+
+func (r *rig) conns(index uint32) (n int32) {
+	r.t.Helper()
+	if err := r.o.Conns.Lookup(index, &n); err != nil {
+		r.t.Fatal(err)
+	}
+	return n
+}
+
+func (r *rig) asks() *ringbuf.Reader {
+	r.t.Helper()
+	rd, err := ringbuf.NewReader(r.o.Asks)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { rd.Close() })
+	return rd
+}
+
+// echo is the TSecr of a client whose server stands on slot.
+func echo(bits int, epoch, slot uint32, src netip.AddrPort, dport uint16, age uint32) uint32 {
+	l := cheetah.Layout{Bits: bits}
+	return l.WireTS(l.Encode(cheetah.Hash(rigKeys[epoch], src, dport), slot, epoch), rigNow-age)
+}
+
+// inner takes the tunnel off a frame that the program sent, and checks its
+// link addresses and its checksums.
+func inner(t *testing.T, out []byte, tag uint16) ([]byte, wire.Outer) {
+	t.Helper()
+	p := wire.Parse(out)
+	if p.Err != nil {
+		t.Fatalf("what came out does not parse: %v\n% x", p.Err, out)
+	}
+	if bad := p.ChecksumErrors(); len(bad) != 0 {
+		t.Fatalf("checksums of what came out: %v\n% x", bad, out)
+	}
+	if p.VLAN != tag {
+		t.Fatalf("tag %d, want %d", p.VLAN, tag)
+	}
+	in, o, err := wire.Decapsulate(p.Packet(), 0)
+	if err != nil {
+		t.Fatalf("no tunnel: %v\n% x", err, out)
+	}
+	return in, o
+}
