@@ -14,7 +14,7 @@ import (
 func TestConfigIsValid(t *testing.T) {
 	for _, o := range []Options{
 		{},
-		{Servers: 5, LBs: 3, ActiveServers: 4, ActiveLBs: 2, IPv6: true, Forwarding: "gue", MixedFamilies: true},
+		{Servers: 5, LBs: 3, ActiveServers: 4, ActiveLBs: 2, IPv6: true, Forwarding: "gue", Mixed: true},
 		{Scheme: "stateless", Forwarding: "l2"},
 		{Policy: "p2c"}, {Policy: "least-conn"}, {Policy: "wrr"}, {Policy: "hash"},
 	} {

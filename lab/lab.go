@@ -55,9 +55,9 @@ type Options struct {
 	// over IPv6) and makes the IPv6 VIP the one that is printed. Both
 	// families are always addressed and served.
 	IPv6 bool `json:"ipv6"`
-	// MixedFamilies gives every second server an address of the other
-	// family, so that each VIP's packets go through tunnels of both.
-	MixedFamilies bool `json:"mixed_families"`
+	// Mixed makes the servers differ: every second one has an IPv6
+	// address, so that each VIP's packets go through tunnels of both, and of every four two have tcp_timestamps=2 instead of 1.
+	Mixed bool `json:"mixed"`
 	// MTU of the balancers' and servers' Ethernet: 1500 (MSS clamping makes
 	// room for the tunnel) or more. Default 1600: room for the tunnel, so
 	// that full-size UDP works too.

@@ -174,7 +174,7 @@ func Run(ctx context.Context, o RunOptions) (*Result, error) {
 	l, err := Up(ctx, Options{
 		Name: fmt.Sprint("run", os.Getpid()), Servers: churnServers, ActiveServers: churnActiveServers,
 		LBs: churnLBs, ActiveLBs: churnActiveLBs, Forwarding: o.Forwarding, IPv6: o.IPv6,
-		MixedFamilies: !o.IPv6, NoTimestamps: o.NoTimestamps, VIPs: vipsOf(runs), Plain: control, Program: o.Program,
+		Mixed: true, NoTimestamps: o.NoTimestamps, VIPs: vipsOf(runs), Plain: control, Program: o.Program,
 	}, true)
 	if err != nil {
 		return nil, err

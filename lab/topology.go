@@ -103,7 +103,7 @@ func (l *Lab) build() error {
 		}
 	}
 	for n := range l.Servers {
-		if err := l.configure(fmt.Sprint("server", n+1), serverAddress4(n+1), serverAddress6(n+1), gateway4, gateway6, l.buildServer); err != nil {
+		if err := l.configure(fmt.Sprint("server", n+1), serverAddress4(n+1), serverAddress6(n+1), gateway4, gateway6, func(netlink.Link) error { return l.buildServer(n) }); err != nil {
 			return err
 		}
 	}
@@ -220,10 +220,16 @@ func (l *Lab) configure(machine, address4, address6, via4, via6 string, more fun
 	return nil
 }
 
-// buildServer puts the VIPs on lo.
-func (l *Lab) buildServer(netlink.Link) error {
+// buildServer puts the VIPs on lo of server n+1.
+func (l *Lab) buildServer(n int) error {
 	if err := setSysctls(serverSysctls); err != nil {
 		return err
+	}
+	if l.Mixed && n/2%2 == 1 {
+		// No random offset for each connection.
+		if err := sysctl("net.ipv4.tcp_timestamps", "2"); err != nil {
+			return err
+		}
 	}
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {

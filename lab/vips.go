@@ -89,7 +89,7 @@ func (l *Lab) config(secret string) string {
 	p("servers:")
 	for n := range l.Servers {
 		name, address := fmt.Sprint("server", n+1), serverAddress4(n+1)
-		if l.IPv6 != (l.MixedFamilies && n%2 == 1) {
+		if l.IPv6 != (l.Mixed && !l.IPv6 && n%2 == 1) {
 			address = serverAddress6(n + 1)
 		}
 		p("  - name: %s", l.daemonName(name))
