@@ -41,39 +41,42 @@ type NotFound string
 
 func (n NotFound) Error() string { return string(n) }
 
-// Change is Plan for one verb: what cur is (or is on its way to), changed as
-// op says. It may also return steps for op's sake alone where an earlier
-// series stopped half way.
-func Change(cur *Assignment, op Op, live LiveCounts, now time.Time, force bool) (steps []*Assignment, changes []string, err error) {
+// Invalid is an op that is wrong whatever is in force.
+type Invalid string
+
+func (i Invalid) Error() string { return string(i) }
+
+// Change is Plan for verbs: what cur is (or is on its way to), changed as ops
+// say, all in one series. A series that stopped half way is finished with it.
+func Change(cur *Assignment, live LiveCounts, now time.Time, force bool, ops ...Op) (steps []*Assignment, changes []string, err error) {
 	if cur == nil {
 		return nil, nil, Refusal{"no assignment is in force; run `fairlead apply`"}
 	}
 	p := &planner{want: asIs(cur), live: live, now: now, force: force}
-	if op.Kind == Rotate {
-		if len(op.Key) < 16 {
-			return nil, nil, fmt.Errorf("rotate: a key of %d bytes; 32 random ones are needed", len(op.Key))
+	for _, op := range ops {
+		if err := p.edit(cur, op); err != nil {
+			return nil, nil, err
 		}
-		if cur.StampEpoch == cur.newest().Epoch { // else the one before is finished
-			p.newKey = &Key{Secret: op.Key}
-		}
-		return p.run(cur)
-	}
-	if err := p.edit(cur, op); err != nil {
-		return nil, nil, err
 	}
 	return p.run(cur)
 }
 
 // edit changes what is wanted as op says.
 func (p *planner) edit(cur *Assignment, op Op) error {
-	if op.Server == "" {
-		return NotFound(string(op.Kind) + ": no server named")
-	}
-	if op.VIP == "" && op.Kind == Add {
-		return NotFound("add: no vip named")
-	}
-	if (op.Kind == Weight || op.Weight != 0) && (op.Weight < 1 || op.Weight > 1000) {
-		return fmt.Errorf("weight %d: must be 1 to 1000; drain gives a server no new connections", op.Weight)
+	switch {
+	case op.Kind == Rotate && len(op.Key) < 16:
+		return Invalid(fmt.Sprintf("rotate: a key of %d bytes; 32 random ones are needed", len(op.Key)))
+	case op.Kind == Rotate:
+		if cur.StampEpoch == cur.newest().Epoch { // else the one before is finished
+			p.newKey = &Key{Secret: op.Key}
+		}
+		return nil
+	case op.Server == "":
+		return Invalid(string(op.Kind) + ": no server named")
+	case op.VIP == "" && op.Kind == Add:
+		return Invalid("add: no vip named")
+	case (op.Kind == Weight || op.Weight != 0) && (op.Weight < 1 || op.Weight > 1000):
+		return Invalid(fmt.Sprintf("weight %d: must be 1 to 1000; drain gives a server no new connections", op.Weight))
 	}
 	found := op.VIP == ""
 	done := false
@@ -105,7 +108,7 @@ func (p *planner) edit(cur *Assignment, op Op) error {
 			}
 			w.members = slices.DeleteFunc(w.members, func(m member) bool { return m.server == op.Server })
 		default:
-			return fmt.Errorf("%q is no change", op.Kind)
+			return Invalid(fmt.Sprintf("%q is no change", op.Kind))
 		}
 	}
 	switch {
@@ -159,7 +162,7 @@ func (p *planner) add(cur *Assignment, w *wanted, op Op) error {
 		m.api = config.DefaultAPI(op.Server)
 	}
 	if a := m.address; a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.Zone() != "" || a.Is4In6() || a == w.vip.Address {
-		return fmt.Errorf("%s: address %s: not one that a server behind a VIP can have; write the server's own", op.Server, a)
+		return Invalid(fmt.Sprintf("%s: address %s: not one that a server behind a VIP can have; write the server's own", op.Server, a))
 	}
 	if m.api == config.NoAgent && w.vip.cookies() {
 		return Refusal{fmt.Sprintf("vip %s: %s: its api is none: without the agent nobody stamps cookies, which scheme cheetah needs; run `fairlead host` there and name its api", w.vip.Name, op.Server)}

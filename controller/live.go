@@ -79,6 +79,9 @@ func (p *planner) refuseRotation(cur *Assignment) {
 			}
 			asked[s.Server] = true
 			if why, silent := p.live.Silent[s.Server]; silent {
+				if s.State == Resting {
+					continue // removed, and then gone
+				}
 				p.refuse("vip %s: %s: its agent does not answer (%s), so its connections under epoch %d, which would be dropped, "+
 					"cannot be counted; start the agent, or --without %s if the machine is gone", v.Name, s.Server, why, old, s.Server)
 				continue

@@ -227,6 +227,44 @@ func mixableVIP(x, y *Assignment, v *VIP) error {
 	return nil
 }
 
+// HostMayLag says why the agent of server must not stay at version a while
+// others have b, nil if it may: it needs no more than its own slots and a
+// stamp that decodes.
+func HostMayLag(a, b *Assignment, server string) error {
+	if !slices.ContainsFunc(b.Keys, func(k Key) bool { return k.Epoch == a.StampEpoch }) {
+		return fmt.Errorf("it stamps epoch %d, which version %d does not decode", a.StampEpoch, b.Version)
+	}
+	for i := range a.VIPs {
+		v := &a.VIPs[i]
+		w := b.byIdentity(v.identity())
+		for _, s := range v.Slots {
+			if s.Server != server || s.State == Resting {
+				continue
+			}
+			if w == nil {
+				return fmt.Errorf("it serves vip %s, which version %d does not have", v.Name, b.Version)
+			}
+			if t, ok := w.Slot(s.Number); form(w) != form(v) || !ok || t.Server != server || t.Address != s.Address {
+				return fmt.Errorf("its slot %d of vip %s is another's, or gone, in version %d", s.Number, v.Name, b.Version)
+			}
+		}
+	}
+	for i := range b.VIPs {
+		w := &b.VIPs[i]
+		v := a.byIdentity(w.identity())
+		for _, s := range w.Slots {
+			known := false
+			if v != nil {
+				_, known = v.Slot(s.Number)
+			}
+			if s.Server == server && s.State == Active && !known {
+				return fmt.Errorf("it does not know its slot %d of vip %s, which takes new connections in version %d", s.Number, w.Name, b.Version)
+			}
+		}
+	}
+	return nil
+}
+
 // Accept says whether a daemon that has cur in force (nil: none) may put next
 // in force; expected is the version that the caller saw (compare and set; 0
 // for none). Versions go forward only. Unless catchUp, next must be mixable

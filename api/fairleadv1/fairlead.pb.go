@@ -1543,7 +1543,10 @@ type AddServerRequest struct {
 	Weight uint32 `protobuf:"varint,4,opt,name=weight,proto3" json:"weight,omitempty"`
 	Force  bool   `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`
 	// Daemons known to be gone: the change goes on without them.
-	Without       []string `protobuf:"bytes,6,rep,name=without,proto3" json:"without,omitempty"`
+	Without []string `protobuf:"bytes,6,rep,name=without,proto3" json:"without,omitempty"`
+	// Where its agent answers, or none. Empty: as the configuration or another
+	// VIP has it, else the default socket.
+	Api           string `protobuf:"bytes,7,opt,name=api,proto3" json:"api,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1618,6 +1621,13 @@ func (x *AddServerRequest) GetWithout() []string {
 		return x.Without
 	}
 	return nil
+}
+
+func (x *AddServerRequest) GetApi() string {
+	if x != nil {
+		return x.Api
+	}
+	return ""
 }
 
 type DrainServerRequest struct {
@@ -2527,14 +2537,15 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x10expected_version\x18\x02 \x01(\x04R\x0fexpectedVersion\x12\x19\n" +
 	"\bcatch_up\x18\x03 \x01(\bR\acatchUp\"1\n" +
 	"\x15SetAssignmentResponse\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x04R\aversion\"\x9e\x01\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\"\xb0\x01\n" +
 	"\x10AddServerRequest\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x16\n" +
 	"\x06server\x18\x02 \x01(\tR\x06server\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x16\n" +
 	"\x06weight\x18\x04 \x01(\rR\x06weight\x12\x14\n" +
 	"\x05force\x18\x05 \x01(\bR\x05force\x12\x18\n" +
-	"\awithout\x18\x06 \x03(\tR\awithout\"n\n" +
+	"\awithout\x18\x06 \x03(\tR\awithout\x12\x10\n" +
+	"\x03api\x18\a \x01(\tR\x03api\"n\n" +
 	"\x12DrainServerRequest\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x16\n" +
 	"\x06server\x18\x02 \x01(\tR\x06server\x12\x14\n" +

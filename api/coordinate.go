@@ -1,0 +1,229 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
+)
+
+// Coordinator changes what daemons share: it asks all of them, computes a
+// series of assignments, and hands it over. The command line has one for
+// apply, each daemon one for the verbs of its API. It keeps nothing: two may
+// work at the same time, and one of them is told to try again.
+type Coordinator struct {
+	// Config is the deployment as the file has it now.
+	Config func() *config.Config
+	// Self and SelfClient let a daemon reach itself without a socket.
+	Self       string
+	SelfClient fairleadv1connect.FairleadClient
+	Log        *slog.Logger // nil: silent
+}
+
+// Options of a change.
+type Options struct {
+	// Force makes it although live connections may break by it, or daemons
+	// that do not answer fall behind.
+	Force bool
+	// Without are daemons known to be gone: not asked, not waited for.
+	Without []string
+}
+
+// Change is what a change did, or (Plan) would do.
+type Change struct {
+	From, To uint64 // versions; the same if nothing was to do
+	Lines    []string
+	Notes    []string
+	Silent   []*Daemon // they did not answer and stay where they were
+	Steps    []*controller.Assignment
+	view     *View
+}
+
+// ErrNobody: no daemon answers, so there is nothing to change.
+var ErrNobody = errors.New("no daemon answers")
+
+// PlanFile computes what Apply would do and does nothing. With no daemon
+// running the change is the first assignment, and the error ErrNobody.
+func (c *Coordinator) PlanFile(ctx context.Context, o Options) (*Change, error) {
+	cfg := c.Config()
+	ch, err := c.plan(ctx, o, func(v *View) ([]*controller.Assignment, []string, error) {
+		return controller.Plan(cfg, v.Base, v.Live, time.Now(), o.Force)
+	})
+	if errors.Is(err, ErrNobody) {
+		first, lines, firstErr := controller.Plan(cfg, nil, controller.LiveCounts{}, time.Now(), o.Force)
+		if firstErr != nil {
+			return nil, firstErr
+		}
+		ch.Steps, ch.Lines = first, lines
+		ch.To = 1
+	}
+	return ch, err
+}
+
+// Apply brings all daemons to what the file wants.
+func (c *Coordinator) Apply(ctx context.Context, o Options) (*Change, error) {
+	ch, err := c.PlanFile(ctx, o)
+	if err != nil {
+		return ch, err
+	}
+	return ch, c.hand(ctx, ch)
+}
+
+// Do carries out verbs.
+func (c *Coordinator) Do(ctx context.Context, o Options, ops ...controller.Op) (*Change, error) {
+	for i := range ops {
+		if ops[i].Kind == controller.Rotate && ops[i].Key == nil {
+			ops[i].Key = make([]byte, 32)
+			rand.Read(ops[i].Key)
+		}
+	}
+	ch, err := c.plan(ctx, o, func(v *View) ([]*controller.Assignment, []string, error) {
+		return controller.Change(v.Base, v.Live, time.Now(), o.Force, ops...)
+	})
+	if err != nil {
+		return ch, err
+	}
+	if err := c.hand(ctx, ch); err != nil {
+		return ch, err
+	}
+	c.compareFile(ch)
+	return ch, nil
+}
+
+// compareFile notes that apply would undo what a verb did.
+func (c *Coordinator) compareFile(ch *Change) {
+	if len(ch.Steps) == 0 {
+		return
+	}
+	cfg := c.Config()
+	steps, _, err := controller.Plan(cfg, ch.Steps[len(ch.Steps)-1], controller.LiveCounts{}, time.Now(), true)
+	if err == nil && len(steps) > 0 {
+		file := cfg.File()
+		if file == "" {
+			file = "the file"
+		}
+		ch.Notes = append(ch.Notes, file+" says otherwise: the next `fairlead apply` undoes this unless the file is changed, too")
+	}
+}
+
+func (c *Coordinator) plan(ctx context.Context, o Options, steps func(*View) ([]*controller.Assignment, []string, error)) (*Change, error) {
+	v, err := c.Look(ctx, o.Without)
+	if err != nil {
+		return nil, err
+	}
+	ch := &Change{Notes: v.Notes, view: v}
+	for _, d := range v.Silent() {
+		if !d.Leaving {
+			ch.Silent = append(ch.Silent, d)
+		}
+	}
+	if v.Base == nil {
+		return ch, nobody(v)
+	}
+	ch.From, ch.To = v.Base.Version, v.Base.Version
+	if ch.Steps, ch.Lines, err = steps(v); err != nil {
+		return ch, err
+	}
+	if n := len(ch.Steps); n > 0 {
+		ch.To = ch.Steps[n-1].Version
+	}
+	if o.Force {
+		return ch, nil
+	}
+	return ch, mayLag(v, ch)
+}
+
+func nobody(v *View) error {
+	var why []string
+	for _, d := range v.Silent() {
+		why = append(why, d.Name+": "+Text(d.Err))
+	}
+	if len(why) == 0 {
+		why = []string{"the file names none"}
+	}
+	if len(why) > 4 {
+		why = append(why[:3], fmt.Sprintf("and %d more", len(why)-3))
+	}
+	return fmt.Errorf("%w (%s); start `fairlead lb` and `fairlead host`, which begin with the file's assignment by themselves", ErrNobody, strings.Join(why, "; "))
+}
+
+// mayLag refuses steps that cannot be mixed with what daemons that do not
+// answer may still go by: their programs run on without the daemon.
+func mayLag(v *View, ch *Change) error {
+	var refused controller.Refusal
+	for _, d := range ch.Silent {
+		for _, step := range ch.Steps {
+			err := controller.Mixable(v.Base, step)
+			if d.Host {
+				err = controller.HostMayLag(v.Base, step, d.Name)
+			}
+			if err != nil {
+				refused = append(refused, fmt.Sprintf("%s does not answer (%s), and its programs may run on with version %d: %s; start it, or --without %s if the machine is gone",
+					d.Name, Text(d.Err), v.Base.Version, err, d.Name))
+				break
+			}
+		}
+	}
+	if len(refused) > 0 {
+		return refused
+	}
+	return nil
+}
+
+// hand gives the base and all steps to everybody that answered.
+func (c *Coordinator) hand(ctx context.Context, ch *Change) error {
+	silent := map[*Daemon]error{}
+	for _, d := range ch.view.Silent() {
+		silent[d] = d.Err
+	}
+	steps := append([]*controller.Assignment{ch.view.Base}, ch.Steps...)
+	err := Hand(ctx, steps, ch.view.Daemons)
+	if c.Log != nil {
+		for _, line := range ch.Lines {
+			c.Log.Info("assignment changed", "change", line)
+		}
+	}
+	for _, d := range ch.view.Daemons {
+		if d.Err != nil && silent[d] == nil {
+			ch.Silent = append(ch.Silent, d)
+		}
+	}
+	return err
+}
+
+// Code gives err the code that the schema promises, for a service to answer.
+func Code(err error) error {
+	var (
+		refused  controller.Refusal
+		notFound controller.NotFound
+		invalid  controller.Invalid
+		stopped  *Stopped
+		coded    *connect.Error
+	)
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refused):
+		return connect.NewError(connect.CodeFailedPrecondition, err)
+	case errors.As(err, &notFound):
+		return connect.NewError(connect.CodeNotFound, err)
+	case errors.As(err, &invalid):
+		return connect.NewError(connect.CodeInvalidArgument, err)
+	case errors.As(err, &stopped), errors.Is(err, ErrNobody):
+		return connect.NewError(connect.CodeUnavailable, err)
+	case errors.Is(err, controller.ErrConflict):
+		return connect.NewError(connect.CodeAborted, err)
+	case errors.As(err, &coded):
+		return err
+	}
+	return connect.NewError(connect.CodeInternal, err)
+}

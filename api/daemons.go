@@ -1,0 +1,270 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
+)
+
+// Daemon is a balancer or an agent that shares the assignment, and what is
+// known of it. Calls fill in the lower half.
+type Daemon struct {
+	Name   string
+	API    string
+	Host   bool // an agent
+	Client fairleadv1connect.FairleadClient
+	// Leaving: a server that was removed; it need not answer.
+	Leaving bool
+
+	// Held is the assignment that the daemon had in force when last asked;
+	// nil: none, or no answer.
+	Held *controller.Assignment
+	// Err is why the daemon did not answer or did not do as told.
+	Err error
+}
+
+// askTimeout and setTimeout bound one call.
+const (
+	askTimeout = 3 * time.Second
+	setTimeout = 15 * time.Second
+)
+
+// View is what all daemons say at one time.
+type View struct {
+	// Daemons: agents before balancers, in the file's order; agents that
+	// only the assignment names are the last of their kind.
+	Daemons []*Daemon
+	// Base is what the next change starts from; nil if no daemon answers.
+	Base *controller.Assignment
+	Live controller.LiveCounts
+	// Notes are what people should know: who disagreed, who was left out.
+	Notes []string
+}
+
+// Silent are the daemons that did not answer.
+func (v *View) Silent() (silent []*Daemon) {
+	for _, d := range v.Daemons {
+		if d.Err != nil {
+			silent = append(silent, d)
+		}
+	}
+	return silent
+}
+
+// daemons is everybody that the file names, less those in without. Names in
+// without that nobody has are an error.
+func (c *Coordinator) daemons(cfg *config.Config, without []string) ([]*Daemon, error) {
+	var all []*Daemon
+	add := func(name, endpoint string, host bool) error {
+		if endpoint == config.NoAgent || slices.Contains(without, name) {
+			return nil
+		}
+		d := &Daemon{Name: name, API: endpoint, Host: host}
+		all = append(all, d)
+		return c.dial(d, cfg)
+	}
+	for _, s := range cfg.Servers {
+		if err := add(s.Name, s.API, true); err != nil {
+			return nil, err
+		}
+	}
+	for _, b := range cfg.Balancers {
+		if err := add(b.Name, b.API, false); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func (c *Coordinator) dial(d *Daemon, cfg *config.Config) (err error) {
+	if d.Name == c.Self && c.SelfClient != nil {
+		d.Client = c.SelfClient
+		return nil
+	}
+	if d.Client, err = Dial(d.API, cfg.TLS); err != nil {
+		return fmt.Errorf("%s: %w", d.Name, err)
+	}
+	return nil
+}
+
+// Look asks every daemon what it has in force and every agent what is live.
+func (c *Coordinator) Look(ctx context.Context, without []string) (*View, error) {
+	cfg := c.Config()
+	daemons, err := c.daemons(cfg, without)
+	if err != nil {
+		return nil, err
+	}
+	v := &View{Daemons: daemons, Live: controller.LiveCounts{
+		Connections: map[controller.LiveKey]map[uint32]uint64{}, Silent: map[string]string{},
+	}}
+	v.ask(ctx, daemons)
+	v.choose()
+	if v.Base == nil {
+		return v, nil
+	}
+	// Servers that left the file, or came by `fairlead add`, stand in the
+	// assignment alone. What they hold can be no newer than what others do.
+	var more []*Daemon
+	known := map[string]*Daemon{}
+	for _, d := range daemons {
+		known[d.Name] = d
+	}
+	for i := range v.Base.VIPs {
+		for _, s := range v.Base.VIPs[i].Slots {
+			d := known[s.Server]
+			if d == nil && s.API != config.NoAgent && s.API != "" && !slices.Contains(without, s.Server) {
+				d = &Daemon{Name: s.Server, API: s.API, Host: true, Leaving: true}
+				if d.Err = c.dial(d, cfg); d.Err != nil {
+					continue
+				}
+				known[s.Server] = d
+				more = append(more, d)
+			}
+			if d != nil && s.State != controller.Resting {
+				d.Leaving = false
+			}
+		}
+	}
+	v.ask(ctx, more)
+	hosts := slices.IndexFunc(v.Daemons, func(d *Daemon) bool { return !d.Host })
+	if hosts < 0 {
+		hosts = len(v.Daemons)
+	}
+	v.Daemons = slices.Insert(v.Daemons, hosts, more...)
+	for _, d := range v.Daemons {
+		if d.Err == nil && d.Held == nil {
+			v.Notes = append(v.Notes, fmt.Sprintf("%s has no assignment yet and gets version %d", d.Name, v.Base.Version))
+		} else if d.Err == nil && d.Held.Version+1 < v.Base.Version {
+			v.Notes = append(v.Notes, fmt.Sprintf("%s is behind, at version %d, and gets version %d", d.Name, d.Held.Version, v.Base.Version))
+		}
+	}
+	return v, nil
+}
+
+// ask fills in what each of daemons holds, and the live counts.
+func (v *View) ask(ctx context.Context, daemons []*Daemon) {
+	var mu sync.Mutex
+	each(daemons, func(d *Daemon) {
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		if d.Held, d.Err = held(ctx, d); d.Err != nil || !d.Host {
+			if d.Host {
+				mu.Lock()
+				defer mu.Unlock()
+				v.Live.Silent[d.Name] = Text(d.Err)
+			}
+			return
+		}
+		live, err := d.Client.GetLive(ctx, connect.NewRequest(&fairleadv1.GetLiveRequest{}))
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			v.Live.Silent[d.Name] = Text(err)
+			return
+		}
+		for _, l := range live.Msg.Vips {
+			key := controller.LiveKey{VIP: l.Id, Server: d.Name}
+			if v.Live.Connections[key] == nil {
+				v.Live.Connections[key] = map[uint32]uint64{}
+			}
+			for _, e := range l.Epochs {
+				v.Live.Connections[key][e.Epoch] += e.Connections
+			}
+		}
+	})
+}
+
+// held is what d has in force; nil for none.
+func held(ctx context.Context, d *Daemon) (*controller.Assignment, error) {
+	r, err := d.Client.GetAssignment(ctx, connect.NewRequest(&fairleadv1.GetAssignmentRequest{}))
+	if err != nil || len(r.Msg.Assignment) == 0 {
+		return nil, err
+	}
+	return controller.Decode(r.Msg.Assignment)
+}
+
+// choose takes the newest assignment as the base. Daemons that started from
+// different files, or two changes at once, may hold different ones of the
+// same version: then the one that most hold (in a tie, that the first holds)
+// becomes the version after, which goes to everybody.
+func (v *View) choose() {
+	type group struct {
+		a     *controller.Assignment
+		names []string
+	}
+	groups := map[[32]byte]*group{}
+	var order []*group
+	var version uint64
+	for _, d := range v.Daemons {
+		if d.Err != nil || d.Held == nil || d.Held.Version < version {
+			continue
+		}
+		if d.Held.Version > version {
+			version = d.Held.Version
+			clear(groups)
+			order = nil
+		}
+		g := groups[d.Held.Digest()]
+		if g == nil {
+			g = &group{a: d.Held}
+			groups[d.Held.Digest()] = g
+			order = append(order, g)
+		}
+		g.names = append(g.names, d.Name)
+	}
+	if len(order) == 0 {
+		return
+	}
+	best := slices.MaxFunc(order, func(a, b *group) int { return len(a.names) - len(b.names) })
+	v.Base = best.a
+	if len(order) == 1 {
+		return
+	}
+	v.Base = v.Base.Clone()
+	v.Base.Version++
+	for _, g := range order {
+		if g != best {
+			v.Notes = append(v.Notes, fmt.Sprintf("version %d differs at %s: all get that of %s, as version %d",
+				version, strings.Join(g.names, ", "), strings.Join(best.names, ", "), v.Base.Version))
+		}
+	}
+}
+
+// each calls f for all daemons at the same time, within a bound.
+func each(daemons []*Daemon, f func(*Daemon)) {
+	var wg sync.WaitGroup
+	room := make(chan struct{}, 32)
+	for _, d := range daemons {
+		room <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-room }()
+			f(d)
+		})
+	}
+	wg.Wait()
+}
+
+// Text is an error as people read it: without connect's code before it.
+func Text(err error) string {
+	if err == nil {
+		return ""
+	}
+	if c := (*connect.Error)(nil); errors.As(err, &c) {
+		if c.Code() == connect.CodeDeadlineExceeded {
+			return "no answer in time"
+		}
+		return c.Message()
+	}
+	return err.Error()
+}

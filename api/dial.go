@@ -1,0 +1,75 @@
+package api
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/config"
+)
+
+// maxMessage bounds an answer: an assignment of 16,384 slots takes some 4 MB.
+const maxMessage = 64 << 20
+
+// Dial makes a client of the daemon at endpoint: unix:/path, or
+// https://address:port with the certificates that t names. Nothing is sent
+// before the first call. It fails for an endpoint of no such form and for
+// certificates that cannot be read.
+func Dial(endpoint string, t config.TLS) (fairleadv1connect.FairleadClient, error) {
+	transport := &http.Transport{IdleConnTimeout: time.Minute, MaxIdleConnsPerHost: 4}
+	base := endpoint
+	switch {
+	case strings.HasPrefix(endpoint, "unix:"):
+		path := strings.TrimPrefix(endpoint, "unix:")
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+		}
+		base = "http://fairlead"
+	case strings.HasPrefix(endpoint, "https://"):
+		c, err := clientTLS(t)
+		if err != nil {
+			return nil, fmt.Errorf("api %s: %w", endpoint, err)
+		}
+		transport.TLSClientConfig = c
+		transport.ForceAttemptHTTP2 = true
+		base = strings.TrimSuffix(endpoint, "/")
+	default:
+		return nil, fmt.Errorf("api %s: write unix:/path or https://address:port", endpoint)
+	}
+	return fairleadv1connect.NewFairleadClient(&http.Client{Transport: transport}, base, connect.WithReadMaxBytes(maxMessage)), nil
+}
+
+func clientTLS(t config.TLS) (*tls.Config, error) {
+	if t == (config.TLS{}) {
+		return nil, fmt.Errorf("https needs certificates; name tls.ca, tls.cert and tls.key in the file")
+	}
+	pem, err := os.ReadFile(t.CA)
+	if err != nil {
+		return nil, fmt.Errorf("tls.ca: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("tls.ca: %s holds no certificate; it must be PEM", t.CA)
+	}
+	return &tls.Config{
+		RootCAs: roots,
+		// Read for each connection, so that a renewed certificate needs no restart.
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			c, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+			if err != nil {
+				return nil, fmt.Errorf("tls.cert and tls.key: %w", err)
+			}
+			return &c, nil
+		},
+		MinVersion: tls.VersionTLS13,
+	}, nil
+}

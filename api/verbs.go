@@ -1,0 +1,97 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/controller"
+)
+
+// The verbs as a daemon's service answers them: requests to operations,
+// changes to responses, errors with codes.
+
+// AddServer puts a server into one VIP's pool, or into those of all VIPs for
+// which the file names it.
+func (c *Coordinator) AddServer(ctx context.Context, r *fairleadv1.AddServerRequest) (*fairleadv1.ChangeResponse, error) {
+	op := controller.Op{Kind: controller.Add, VIP: r.Vip, Server: r.Server, Weight: int(r.Weight)}
+	if r.Address != "" {
+		a, err := netip.ParseAddr(r.Address)
+		if err != nil {
+			return nil, Code(controller.Invalid(fmt.Sprintf("%s: address %s: not an IP address", r.Server, r.Address)))
+		}
+		op.Address = a
+	}
+	cfg := c.Config()
+	if s, ok := cfg.Server(r.Server); ok && (!op.Address.IsValid() || op.Address == s.Address) {
+		op.Address, op.API = s.Address, s.API
+	}
+	op.API = first(r.Api, op.API)
+	ops := []controller.Op{op}
+	if r.Vip == "" {
+		ops = nil
+		for _, v := range cfg.VIPs {
+			for _, m := range v.Servers {
+				if m.Name == r.Server {
+					one := op
+					one.VIP = v.Name
+					if one.Weight == 0 {
+						one.Weight = m.Weight
+					}
+					ops = append(ops, one)
+				}
+			}
+		}
+		if len(ops) == 0 {
+			return nil, Code(controller.NotFound(fmt.Sprintf("no vip of the file has a server %q; name the vip", r.Server)))
+		}
+	}
+	return c.respond(ctx, Options{r.Force, r.Without}, ops...)
+}
+
+// DrainServer gives a server no new connections.
+func (c *Coordinator) DrainServer(ctx context.Context, r *fairleadv1.DrainServerRequest) (*fairleadv1.ChangeResponse, error) {
+	return c.respond(ctx, Options{r.Force, r.Without}, controller.Op{Kind: controller.Drain, VIP: r.Vip, Server: r.Server})
+}
+
+// UndrainServer gives a drained server new connections again.
+func (c *Coordinator) UndrainServer(ctx context.Context, r *fairleadv1.UndrainServerRequest) (*fairleadv1.ChangeResponse, error) {
+	return c.respond(ctx, Options{r.Force, r.Without}, controller.Op{Kind: controller.Undrain, VIP: r.Vip, Server: r.Server})
+}
+
+// RemoveServer takes a server out of a pool; its slot rests.
+func (c *Coordinator) RemoveServer(ctx context.Context, r *fairleadv1.RemoveServerRequest) (*fairleadv1.ChangeResponse, error) {
+	return c.respond(ctx, Options{r.Force, r.Without}, controller.Op{Kind: controller.Remove, VIP: r.Vip, Server: r.Server})
+}
+
+// SetWeight changes a server's share of new connections.
+func (c *Coordinator) SetWeight(ctx context.Context, r *fairleadv1.SetWeightRequest) (*fairleadv1.ChangeResponse, error) {
+	// Bounded before the conversion, so that no value wraps into the range.
+	return c.respond(ctx, Options{r.Force, r.Without},
+		controller.Op{Kind: controller.Weight, VIP: r.Vip, Server: r.Server, Weight: int(min(r.Weight, 1<<20))})
+}
+
+// RotateKey begins a new epoch with a random key.
+func (c *Coordinator) RotateKey(ctx context.Context, r *fairleadv1.RotateKeyRequest) (*fairleadv1.ChangeResponse, error) {
+	return c.respond(ctx, Options{r.Force, r.Without}, controller.Op{Kind: controller.Rotate})
+}
+
+func (c *Coordinator) respond(ctx context.Context, o Options, ops ...controller.Op) (*fairleadv1.ChangeResponse, error) {
+	ch, err := c.Do(ctx, o, ops...)
+	if err != nil {
+		return nil, Code(err)
+	}
+	r := &fairleadv1.ChangeResponse{Version: ch.To, Changes: append(ch.Lines, ch.Notes...)}
+	for _, d := range ch.Silent {
+		r.Unanswered = append(r.Unanswered, &fairleadv1.UnansweredPeer{Name: d.Name, Api: d.API, Error: Text(d.Err)})
+	}
+	return r, nil
+}
+
+func first(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
