@@ -1,0 +1,377 @@
+package dataplane
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/viptable"
+)
+
+// inForce is what the active half says, as far as the daemon must know it.
+type inForce struct {
+	ranges  map[uint32]lineRange // by VIP id
+	entries int                  // of the VIP table
+	tables  int                  // entries of `tables`
+}
+
+// writtenLine is what a server line was last told.
+type writtenLine struct {
+	server serverLine
+	image  lbFlLine // counters zero
+}
+
+// resolveLimit bounds how long Apply waits for the next hops of servers that
+// it has not seen before; a server that does not answer by then is brought in
+// unresolved, and its packets are dropped with a reason until it does.
+const resolveLimit = time.Second
+
+// Apply brings an assignment into force. down, which may be nil, names slots
+// that health checks found down: they get no new connection. For packets the
+// change is atomic: each sees all of the old tables or all of the new. A
+// process killed in the middle leaves the old ones in force. Steps:
+//
+//  1. plan, which can fail and changes nothing;
+//  2. write server lines that are new to the plan: no packet names them yet;
+//  3. fill the idle half of `tables` and `vips`;
+//  4. flip control.active, and wait until no packet reads the old half;
+//  5. clear server lines that nothing names any more, their counts carried.
+func (l *LB) Apply(a *controller.Assignment, down func(vipID uint32, slot uint16) bool) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	control, err := l.set.readControl()
+	if err != nil {
+		return err
+	}
+	idle := control.Active&1 ^ 1
+	p, err := makePlan(a, down, l.force.ranges, l.set.capacity(), idle, l.random)
+	if err != nil {
+		return fmt.Errorf("assignment %d: %w", a.Version, err)
+	}
+	l.watchServers(p)
+	if err := l.checkOnLink(p); err != nil {
+		return fmt.Errorf("assignment %d: %w", a.Version, err)
+	}
+	if err := l.writeNewLines(p); err != nil {
+		return fmt.Errorf("write server lines: %w", err)
+	}
+	if err := l.fill(p, idle); err != nil {
+		return fmt.Errorf("fill the idle tables: %w", err)
+	}
+	if err := l.set.writeControl(unsafe.Offsetof(lbFlControl{}.Active), idle); err != nil {
+		return err
+	}
+	if err := waitForReaders(); err != nil {
+		return err
+	}
+	if l.old != nil {
+		if err := l.swapIn(p); err != nil {
+			return err
+		}
+	}
+	before := l.force
+	l.force = inForce{map[uint32]lineRange{}, len(p.entries), len(p.tables)}
+	for _, v := range p.vips {
+		l.force.ranges[v.id] = v.lines
+	}
+	if err := l.retire(before, p); err != nil {
+		return fmt.Errorf("clear server lines: %w", err)
+	}
+	l.log.Info("assignment in force", "version", a.Version, "vips", len(p.vips), "half", idle)
+	return nil
+}
+
+// watchServers looks up the way to each server of the plan.
+func (l *LB) watchServers(p *plan) {
+	servers := map[netip.Addr]bool{}
+	for _, v := range p.vips {
+		for _, s := range v.slots {
+			if s.addr.IsValid() {
+				servers[s.addr] = true
+			}
+		}
+	}
+	l.hops.watch(servers, resolveLimit)
+}
+
+// checkOnLink refuses l2 to servers behind a router: that would send them to
+// the router's own stack.
+func (l *LB) checkOnLink(p *plan) error {
+	for _, v := range p.vips {
+		for slot, s := range v.slots {
+			if !s.addr.IsValid() || s.forwarding != lbFlForwardingFL_FWD_L2 {
+				continue
+			}
+			if h := l.hops.get(s.addr); h.Via.IsValid() && !h.OnLink() {
+				return fmt.Errorf("vip %s: slot %d: server %v is behind router %v; forwarding l2 needs it on the same link, use ipip or gue", v.name, slot, s.addr, h.Via)
+			}
+		}
+	}
+	return nil
+}
+
+// writeNewLines makes every line that the plan names say what the plan says.
+// Lines whose server goes stay as they are until retire.
+func (l *LB) writeNewLines(p *plan) error {
+	for _, v := range p.vips {
+		before, known := l.force.ranges[v.id]
+		if _, lived := l.oldForce.ranges[v.id]; !known && !lived {
+			if err := l.resetVIP(v.id); err != nil {
+				return err
+			}
+		}
+		for slot, s := range v.slots {
+			if err := l.writeNewLine(v, uint32(slot), s, before, known); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (l *LB) writeNewLine(v plannedVIP, slot uint32, s serverLine, before lineRange, known bool) error {
+	line := v.lines.first + slot
+	was, written := l.written[line]
+	switch {
+	case !known || before != v.lines:
+		// A line of a range that is not in force: whatever it says is old.
+		n := int32(0)
+		if known && slot < before.size {
+			var err error
+			if n, err = l.set.readConns(before.first + slot); err != nil {
+				return err
+			}
+		}
+		if err := l.set.writeConns(line, n); err != nil {
+			return err
+		}
+		return l.writeLine(line, s, true)
+	case !s.addr.IsValid():
+		return nil // free: now or in retire
+	case written && was.server.addr == s.addr:
+		return l.writeLine(line, s, false)
+	default:
+		// The slot has a new server (its rest is over).
+		if written && was.server.addr.IsValid() {
+			if err := l.carry(l.set, line, carriedKey{v.id, carriedGone}); err != nil {
+				return err
+			}
+			if err := l.carryMoved(v.id, slot); err != nil {
+				return err
+			}
+		}
+		if err := l.set.writeConns(line, 0); err != nil {
+			return err
+		}
+		return l.writeLine(line, s, true)
+	}
+}
+
+// fill writes the idle half.
+func (l *LB) fill(p *plan, half uint32) error {
+	if err := l.set.writeTables(half*l.set.capacity().tableEntries, p.tables); err != nil {
+		return err
+	}
+	all := make([]lbFlVip, viptable.Lines)
+	for i, e := range p.entries {
+		all[p.at[i]] = e
+	}
+	if err := l.set.writeAt(mapVIPs, int64(half)*vipHalf, all); err != nil {
+		return err
+	}
+	if err := l.set.writeControl(unsafe.Offsetof(lbFlControl{}.AskRate), uint32(l.o.Limits.AskRate)); err != nil {
+		return err
+	}
+	seed := unsafe.Offsetof(lbFlControl{}.VipSeed) + uintptr(half)*8
+	return l.set.writeControl(seed, p.seed)
+}
+
+// retire clears what was in force and is named no more. Counts of a line that
+// moved follow it; those of a server that is gone go to its VIP's sum.
+func (l *LB) retire(before inForce, p *plan) error {
+	planned := map[uint32]plannedVIP{}
+	for _, v := range p.vips {
+		planned[v.id] = v
+	}
+	for id, r := range before.ranges {
+		v, stays := planned[id]
+		for slot := range r.size {
+			line := r.first + slot
+			key := carriedKey{id, slot}
+			switch {
+			case !stays:
+				// Its counters went with the VIP.
+			case v.lines != r:
+				if err := l.carry(l.set, line, key); err != nil {
+					return err
+				}
+				if v.slots[slot].addr.IsValid() {
+					break
+				}
+				if err := l.carryMoved(id, slot); err != nil {
+					return err
+				}
+			case v.slots[slot].addr.IsValid():
+				continue // in use
+			case !l.written[line].server.addr.IsValid():
+				continue // was free before
+			default:
+				if err := l.carry(l.set, line, carriedKey{id, carriedGone}); err != nil {
+					return err
+				}
+				if err := l.carryMoved(id, slot); err != nil {
+					return err
+				}
+			}
+			if err := l.writeLine(line, serverLine{}, true); err != nil {
+				return err
+			}
+		}
+		if !stays {
+			if err := l.dropCarried(id); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// writeLine tells a line its server, on every CPU, unless it says so already.
+func (l *LB) writeLine(line uint32, s serverLine, reset bool) error {
+	image := l.image(s)
+	if !reset && l.written[line].image == image {
+		return nil
+	}
+	w := lbFlLineWrite{Index: line, Line: image}
+	if reset {
+		w.Reset = 1
+	}
+	ret, err := l.set.programs[progLineWrite].Run(&ebpf.RunOptions{Context: w})
+	if err != nil {
+		return fmt.Errorf("line %d: %w", line, err)
+	}
+	if ret != 0 {
+		return fmt.Errorf("line %d: program line_write returned %d", line, ret)
+	}
+	l.written[line] = writtenLine{s, image}
+	return nil
+}
+
+// image is what a line holds for a server: the template of its outer header
+// with the next hop that is known now.
+func (l *LB) image(s serverLine) lbFlLine {
+	if !s.addr.IsValid() {
+		return lbFlLine{}
+	}
+	h := l.hops.get(s.addr)
+	flags := uint64(0)
+	if s.addr.Is6() {
+		flags |= lineIPv6
+	}
+	if !h.usable() {
+		flags |= lineUnresolved
+	}
+	return lbFlLine{
+		MacDst:  macWord(h.MAC) | uint64(s.forwarding)<<48 | flags<<56,
+		MacSrc:  macWord(h.Source) | uint64(h.VLAN)<<48,
+		Addr:    viptable.Key{Addr: s.addr}.Words(),
+		Ifindex: uint32(h.Ifindex),
+		Mtu:     uint16(min(max(h.MTU-overhead(s), 0), 65535)),
+	}
+}
+
+// FL_LINE_* flags.
+const (
+	lineIPv6       = 1
+	lineUnresolved = 2
+)
+
+// overhead is how many bytes forwarding adds to a packet.
+func overhead(s serverLine) int {
+	if s.forwarding == lbFlForwardingFL_FWD_L2 {
+		return 0
+	}
+	n := 20
+	if s.addr.Is6() {
+		n = 40
+	}
+	if s.forwarding == lbFlForwardingFL_FWD_GUE {
+		n += 8 + 4
+	}
+	return n
+}
+
+// macWord is a MAC as the low six bytes of a word in memory order.
+func macWord(m [6]byte) uint64 {
+	var b [8]byte
+	copy(b[:], m[:])
+	return binary.LittleEndian.Uint64(b[:])
+}
+
+// syncLines rewrites the lines whose next hop is another than what they say.
+func (l *LB) syncLines() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.set == nil {
+		return
+	}
+	for line, w := range l.written {
+		if err := l.writeLine(line, w.server, false); err != nil {
+			l.log.Error("write the new next hop", "server", w.server.addr, "error", err)
+		}
+	}
+}
+
+// readForce reads what an adopted set's active half says.
+func readForce(o *objects) (inForce, error) {
+	f := inForce{ranges: map[uint32]lineRange{}}
+	c, err := o.readControl()
+	if err != nil {
+		return f, err
+	}
+	entries, err := o.readVIPs(c.Active & 1)
+	if err != nil {
+		return f, err
+	}
+	f.entries = len(entries)
+	base := (c.Active & 1) * o.capacity().tableEntries
+	for _, e := range entries {
+		f.ranges[e.Id] = lineRange{e.FirstLine, e.Slots}
+		f.tables = max(f.tables, int(e.HashTable+e.HashSize-base), int(e.NewTable+e.NewSize-base))
+	}
+	return f, nil
+}
+
+// readWritten reads what the lines in force say.
+func readWritten(o *objects, f inForce) (map[uint32]writtenLine, error) {
+	written := map[uint32]writtenLine{}
+	for _, r := range f.ranges {
+		for line := r.first; line < r.end(); line++ {
+			var cpus []lbFlLine
+			if err := o.maps[mapLines].Lookup(line, &cpus); err != nil {
+				return nil, fmt.Errorf("server line %d: %w", line, err)
+			}
+			image := cpus[0]
+			image.Packets, image.Bytes, image.Opened = 0, 0, 0
+			w := writtenLine{image: image}
+			if f := lbFlForwarding(image.MacDst >> 48 & 0xff); f != lbFlForwardingFL_FWD_NONE {
+				w.server = serverLine{addrOf(image.Addr), f}
+			}
+			written[line] = w
+		}
+	}
+	return written, nil
+}
+
+// addrOf is the address that two words of a map hold.
+func addrOf(words [2]uint64) netip.Addr {
+	var b [16]byte
+	binary.LittleEndian.PutUint64(b[:8], words[0])
+	binary.LittleEndian.PutUint64(b[8:], words[1])
+	return netip.AddrFrom16(b).Unmap()
+}

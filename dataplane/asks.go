@@ -1,0 +1,128 @@
+package dataplane
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+
+	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/wire"
+)
+
+// An RST or ICMP error that names no server is handed to the daemon, which
+// sends a copy through the forwarding to each server of its VIP; the one that
+// knows the connection acts on it, the others ignore it. The program bounds
+// how many are handed up (control.ask_rate), this side how many frames leave.
+
+// asker sends frames on any interface of its network namespace.
+type asker struct {
+	fd               int
+	source4, source6 netip.Addr
+}
+
+func newAsker() (*asker, error) {
+	// Protocol 0: the socket sends and receives nothing.
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open a packet socket: %w; run as root, or with CAP_NET_RAW", err)
+	}
+	return &asker{fd: fd}, nil
+}
+
+func (a *asker) close() { unix.Close(a.fd) }
+
+// ServeAsks sends what the program hands up until ctx ends.
+func (l *LB) ServeAsks(ctx context.Context) error {
+	for ctx.Err() == nil {
+		l.mu.Lock()
+		set := l.set
+		var r *ringbuf.Reader
+		err := errors.New("the balancer is closed")
+		if set != nil {
+			r, err = ringbuf.NewReader(set.maps[mapAsks])
+		}
+		l.mu.Unlock()
+		if err != nil {
+			return fmt.Errorf("read asks: %w", err)
+		}
+		stop := context.AfterFunc(ctx, func() { r.Close() })
+		err = l.readAsks(r)
+		stop()
+		r.Close()
+		if err != nil && ctx.Err() == nil {
+			return fmt.Errorf("read asks: %w", err)
+		}
+	}
+	return nil
+}
+
+func (l *LB) readAsks(r *ringbuf.Reader) error {
+	var rec ringbuf.Record
+	for {
+		if err := r.ReadInto(&rec); err != nil {
+			return err
+		}
+		var ask lbFlAsk
+		if _, err := binary.Decode(rec.RawSample, binary.NativeEndian, &ask); err != nil {
+			return err
+		}
+		if int(ask.Length) > len(ask.Packet) {
+			continue
+		}
+		l.ask(ask.VipId, ask.Packet[:ask.Length])
+	}
+}
+
+// ask sends a copy of a packet to each server of a VIP.
+func (l *LB) ask(vip uint32, packet []byte) {
+	l.mu.Lock()
+	var lines []lbFlLine
+	if r, ok := l.force.ranges[vip]; ok {
+		for line := r.first; line < r.end(); line++ {
+			if w := l.written[line]; w.server.addr.IsValid() && w.image.MacDst>>56&lineUnresolved == 0 {
+				lines = append(lines, w.image)
+			}
+		}
+	}
+	l.mu.Unlock()
+	for _, line := range lines {
+		if err := l.asker.send(line, packet); err != nil {
+			l.log.Debug("ask a server", "server", addrOf(line.Addr), "error", err)
+		}
+	}
+}
+
+// send forwards a packet (from its IP header on) as the program would.
+func (a *asker) send(line lbFlLine, packet []byte) error {
+	dst := addrOf(line.Addr)
+	o := wire.Outer{Src: a.source4, Dst: dst}
+	if dst.Is6() {
+		o.Src = a.source6
+	}
+	switch lbFlForwarding(line.MacDst >> 48 & 0xff) {
+	case lbFlForwardingFL_FWD_IPIP:
+		o.Tunnel = wire.IPIP
+		packet = o.Encapsulate(packet)
+	case lbFlForwardingFL_FWD_GUE:
+		h := fnv.New32a()
+		h.Write(packet)
+		o.Tunnel, o.SrcPort = wire.GUE, 49152|uint16(h.Sum32()&0x3fff)
+		packet = o.Encapsulate(packet)
+	}
+	link := wire.Link{VLAN: uint16(line.MacSrc >> 48)}
+	link.Dst, link.Src = macOf(line.MacDst), macOf(line.MacSrc)
+	frame := link.Frame(packet)
+	return unix.Sendto(a.fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: int(line.Ifindex), Halen: 6})
+}
+
+func macOf(word uint64) (m wire.MAC) {
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], word)
+	copy(m[:], b[:])
+	return m
+}

@@ -1,0 +1,347 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// The way to a server, kept right by the kernel's own routing and neighbour
+// tables:
+//
+//	route look-up for the server's address ─▶ link, gateway or the server itself
+//	link is a VLAN device                  ─▶ tag + its parent, where XDP sends
+//	neighbour table                        ─▶ MAC; asked for (NTF_USE) when unknown or stale
+//
+// Packets that XDP forwards bypass the kernel's neighbour table, so nothing
+// but the watcher confirms an entry: it pokes stale ones, and the kernel
+// probes them.
+
+// Hop is the way to one server.
+type Hop struct {
+	Server    netip.Addr
+	Via       netip.Addr // whose MAC it is: the gateway, or Server itself
+	MAC       [6]byte
+	Source    [6]byte // our MAC
+	Ifindex   int     // where it leaves: never a VLAN device
+	Interface string  // as routed: a VLAN device keeps its name here
+	VLAN      uint16  // 0: untagged
+	MTU       int     // of the path: largest packet, outer header included
+	// State is resolved, unresolved (no MAC known yet), failed (the neighbour
+	// stopped answering; its last MAC stays in use) or unreachable (no route).
+	State HopState
+	// Problem says in words why State is unreachable.
+	Problem string
+}
+
+// HopState is how well the way to a server is known.
+type HopState string
+
+// The states of a Hop.
+const (
+	HopResolved    HopState = "resolved"
+	HopUnresolved  HopState = "unresolved"
+	HopFailed      HopState = "failed"
+	HopUnreachable HopState = "unreachable"
+)
+
+// OnLink says that the server is a neighbour, with no router between.
+func (h Hop) OnLink() bool { return h.Via == h.Server }
+
+// usable says that packets can be sent this way.
+func (h Hop) usable() bool { return h.State == HopResolved || h.State == HopFailed }
+
+const (
+	// hopRefresh is how often stale neighbours are poked and everything is
+	// looked up again in case a notification was lost.
+	hopRefresh = 2 * time.Second
+	// hopSettle collects a burst of notifications into one look-up.
+	hopSettle = 5 * time.Millisecond
+)
+
+// hopWatcher knows the Hop of every watched server. It is bound to the
+// network namespace in which it was made.
+type hopWatcher struct {
+	log    *slog.Logger
+	handle *netlink.Handle
+	ns     netns.NsHandle
+
+	mu   sync.Mutex
+	hops map[netip.Addr]Hop
+}
+
+func newHopWatcher(log *slog.Logger) (*hopWatcher, error) {
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open netlink: %w", err)
+	}
+	ns, err := netns.Get()
+	if err != nil {
+		h.Close()
+		return nil, fmt.Errorf("open the network namespace: %w", err)
+	}
+	return &hopWatcher{log: log, handle: h, ns: ns, hops: map[netip.Addr]Hop{}}, nil
+}
+
+func (w *hopWatcher) close() {
+	w.handle.Close()
+	w.ns.Close()
+}
+
+// watch replaces the set of servers that are watched, and waits until those
+// that are new and have a route are resolved, or until the limit is over.
+func (w *hopWatcher) watch(servers map[netip.Addr]bool, limit time.Duration) {
+	w.mu.Lock()
+	for a := range w.hops {
+		if !servers[a] {
+			delete(w.hops, a)
+		}
+	}
+	var fresh []netip.Addr
+	for a := range servers {
+		if _, ok := w.hops[a]; !ok {
+			w.hops[a] = Hop{Server: a, State: HopUnresolved}
+			fresh = append(fresh, a)
+		}
+	}
+	w.mu.Unlock()
+	for end := time.Now().Add(limit); len(fresh) > 0; time.Sleep(5 * time.Millisecond) {
+		w.refresh()
+		fresh = slices.DeleteFunc(fresh, func(a netip.Addr) bool { return w.get(a).State != HopUnresolved })
+		if time.Now().After(end) {
+			return
+		}
+	}
+}
+
+// get returns the way to a watched server.
+func (w *hopWatcher) get(server netip.Addr) Hop {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if h, ok := w.hops[server]; ok {
+		return h
+	}
+	return Hop{Server: server, State: HopUnresolved}
+}
+
+// list returns all ways, in no order.
+func (w *hopWatcher) list() []Hop {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l := make([]Hop, 0, len(w.hops))
+	for _, h := range w.hops {
+		l = append(l, h)
+	}
+	return l
+}
+
+// run keeps the ways right until ctx ends. looked is called after every
+// look-up, whether it changed something or not.
+func (w *hopWatcher) run(ctx context.Context, looked func()) error {
+	neigh := make(chan netlink.NeighUpdate, 1024)
+	routes := make(chan netlink.RouteUpdate, 1024)
+	links := make(chan netlink.LinkUpdate, 64)
+	// A lost notification is no harm: the ticker looks everything up again.
+	lost := func(err error) { w.log.Debug("netlink notification lost", "error", err) }
+	if err := netlink.NeighSubscribeWithOptions(neigh, ctx.Done(), netlink.NeighSubscribeOptions{Namespace: &w.ns, ErrorCallback: lost}); err != nil {
+		return fmt.Errorf("watch the neighbour table: %w", err)
+	}
+	if err := netlink.RouteSubscribeWithOptions(routes, ctx.Done(), netlink.RouteSubscribeOptions{Namespace: &w.ns, ErrorCallback: lost}); err != nil {
+		return fmt.Errorf("watch routes: %w", err)
+	}
+	if err := netlink.LinkSubscribeWithOptions(links, ctx.Done(), netlink.LinkSubscribeOptions{Namespace: &w.ns, ErrorCallback: lost}); err != nil {
+		return fmt.Errorf("watch interfaces: %w", err)
+	}
+	tick := time.NewTicker(hopRefresh)
+	defer tick.Stop()
+	settled := time.NewTimer(0)
+	defer settled.Stop()
+	for {
+		// A channel that was closed by a lost socket reads as nil from here on.
+		select {
+		case <-ctx.Done():
+			return nil
+		case u, ok := <-neigh:
+			if !ok {
+				neigh = nil
+			} else if w.concerns(u.Neigh) {
+				settled.Reset(hopSettle)
+			}
+		case _, ok := <-routes:
+			if !ok {
+				routes = nil
+			}
+			settled.Reset(hopSettle)
+		case _, ok := <-links:
+			if !ok {
+				links = nil
+			}
+			settled.Reset(hopSettle)
+		case <-settled.C:
+			w.refresh()
+			looked()
+		case <-tick.C:
+			w.refresh()
+			looked()
+		}
+	}
+}
+
+// concerns says whether a neighbour is on some server's way.
+func (w *hopWatcher) concerns(n netlink.Neigh) bool {
+	a, ok := netip.AddrFromSlice(n.IP)
+	if !ok {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, h := range w.hops {
+		if h.Via == a.Unmap() {
+			return true
+		}
+	}
+	return false
+}
+
+// refresh looks every way up again.
+func (w *hopWatcher) refresh() {
+	look := lookup{w: w, links: map[int]netlink.Link{}, neighbours: map[int]map[netip.Addr]netlink.Neigh{}}
+	for _, old := range w.list() {
+		h := look.hop(old)
+		if h == old {
+			continue
+		}
+		w.mu.Lock()
+		if _, still := w.hops[h.Server]; still {
+			w.hops[h.Server] = h
+		}
+		w.mu.Unlock()
+		w.log.Info("way to server changed", "server", h.Server, "state", h.State, "via", h.Via,
+			"mac", net.HardwareAddr(h.MAC[:]).String(), "interface", h.Interface, "vlan", h.VLAN, "mtu", h.MTU, "problem", h.Problem)
+	}
+}
+
+// lookup is one round of look-ups; it reads each link and each link's
+// neighbours once.
+type lookup struct {
+	w          *hopWatcher
+	links      map[int]netlink.Link
+	neighbours map[int]map[netip.Addr]netlink.Neigh
+}
+
+// hop looks the way to old.Server up; what cannot be learnt stays as it was.
+func (l *lookup) hop(old Hop) Hop {
+	h := Hop{Server: old.Server, State: HopUnresolved}
+	unreachable := func(format string, args ...any) Hop {
+		return Hop{Server: old.Server, State: HopUnreachable, Problem: fmt.Sprintf(format, args...)}
+	}
+	routes, err := l.w.handle.RouteGet(net.IP(old.Server.AsSlice()))
+	if err != nil || len(routes) == 0 {
+		return unreachable("no route to %v (%v); add one", old.Server, err)
+	}
+	r := routes[0]
+	if r.Type == unix.RTN_LOCAL {
+		return unreachable("%v is this machine's own address; a balancer cannot be its own server", old.Server)
+	}
+	if r.Type != unix.RTN_UNICAST {
+		return unreachable("the route to %v forwards nothing (type %d)", old.Server, r.Type)
+	}
+	h.Via = via(r, old.Server)
+	dev, err := l.link(r.LinkIndex)
+	if err != nil {
+		return unreachable("route to %v: %v", old.Server, err)
+	}
+	h.Interface, h.MTU, h.Ifindex = dev.Attrs().Name, dev.Attrs().MTU, dev.Attrs().Index
+	if r.MTU > 0 {
+		h.MTU = min(h.MTU, r.MTU)
+	}
+	copy(h.Source[:], dev.Attrs().HardwareAddr)
+	if v, ok := dev.(*netlink.Vlan); ok {
+		// XDP sends on the parent and adds the tag itself.
+		h.VLAN, h.Ifindex = uint16(v.VlanId), dev.Attrs().ParentIndex
+		if dev, err = l.link(h.Ifindex); err != nil {
+			return unreachable("parent of VLAN device %s: %v", h.Interface, err)
+		}
+	}
+	if dev.Attrs().OperState == netlink.OperDown || dev.Attrs().Flags&net.FlagUp == 0 {
+		return unreachable("interface %s is down", h.Interface)
+	}
+	l.neighbour(&h, r.LinkIndex)
+	if h.State != HopResolved && old.usable() && h.Via == old.Via && h.Ifindex == old.Ifindex {
+		h.MAC, h.State = old.MAC, HopFailed
+	}
+	return h
+}
+
+// via is the address whose MAC the route wants.
+func via(r netlink.Route, server netip.Addr) netip.Addr {
+	gw := r.Gw
+	if v, ok := r.Via.(*netlink.Via); ok {
+		gw = v.Addr // an IPv6 router for an IPv4 destination
+	}
+	if a, ok := netip.AddrFromSlice(gw); ok && !a.IsUnspecified() {
+		return a.Unmap()
+	}
+	return server
+}
+
+// neighbour fills in the MAC, asking the kernel to resolve or to confirm it
+// where needed.
+func (l *lookup) neighbour(h *Hop, linkIndex int) {
+	n, known := l.neighbourTable(linkIndex)[h.Via]
+	const valid = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE | netlink.NUD_PERMANENT | netlink.NUD_NOARP
+	if known && n.State&valid != 0 && len(n.HardwareAddr) == 6 {
+		h.State = HopResolved
+		copy(h.MAC[:], n.HardwareAddr)
+	}
+	// STALE too: the kernel answers a use of a stale entry by a probe, and
+	// that is how a server's new MAC is noticed.
+	if !known || n.State&^(netlink.NUD_STALE|netlink.NUD_FAILED) == 0 {
+		err := l.w.handle.NeighSet(&netlink.Neigh{LinkIndex: linkIndex, IP: net.IP(h.Via.AsSlice()),
+			State: netlink.NUD_NONE, Flags: netlink.NTF_USE})
+		if err != nil && !errors.Is(err, unix.EEXIST) {
+			l.w.log.Debug("ask for neighbour", "neighbour", h.Via, "error", err)
+		}
+	}
+}
+
+func (l *lookup) link(index int) (netlink.Link, error) {
+	if d, ok := l.links[index]; ok {
+		return d, nil
+	}
+	d, err := l.w.handle.LinkByIndex(index)
+	if err == nil {
+		l.links[index] = d
+	}
+	return d, err
+}
+
+func (l *lookup) neighbourTable(index int) map[netip.Addr]netlink.Neigh {
+	if t, ok := l.neighbours[index]; ok {
+		return t
+	}
+	t := map[netip.Addr]netlink.Neigh{}
+	l.neighbours[index] = t
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		list, err := l.w.handle.NeighList(index, family)
+		if err != nil {
+			l.w.log.Debug("read neighbour table", "ifindex", index, "error", err)
+		}
+		for _, n := range list {
+			if a, ok := netip.AddrFromSlice(n.IP); ok {
+				t[a.Unmap()] = n
+			}
+		}
+	}
+	return t
+}

@@ -1,0 +1,223 @@
+package dataplane
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// Names of the maps in bpf/lb/maps.h, as pinned.
+const (
+	mapVIPs    = "vips"
+	mapControl = "control"
+	mapTables  = "tables"
+	mapLines   = "lines"
+	mapConns   = "conns"
+	mapVIPCPU  = "vip_cpu"
+	mapFlows   = "flows"
+	mapReasons = "reasons"
+	mapAsks    = "asks"
+)
+
+// Two maps are the daemon's own; no program reads them.
+const (
+	mapMeta    = "meta"    // one metaRecord
+	mapCarried = "carried" // carriedKey → carriedCount
+)
+
+// layoutVersion is FL_LAYOUT: the form of everything that is pinned. A test
+// holds it against the header.
+const layoutVersion = 1
+
+// vipLines is FL_VIP_LINES.
+const vipLines = 4096
+
+// metaRecord says what is pinned beside it.
+type metaRecord struct {
+	Layout   uint32
+	ClockD   uint32 // shared ms = CLOCK_MONOTONIC ms + ClockD
+	ClockSet uint32 // 1: ClockD is fixed
+	Pad      uint32
+}
+
+// carriedKey names a server line's counts that no line holds any more: the
+// line moved (slot), or its server is gone (slot carriedGone, the sum of all).
+type carriedKey struct{ VIP, Slot uint32 }
+
+const carriedGone = ^uint32(0)
+
+type carriedCount struct{ Packets, Bytes, Opened uint64 }
+
+func (c *carriedCount) add(o carriedCount) {
+	c.Packets += o.Packets
+	c.Bytes += o.Bytes
+	c.Opened += o.Opened
+}
+
+func addOwnMaps(spec *ebpf.CollectionSpec) {
+	spec.Maps[mapMeta] = &ebpf.MapSpec{Name: "fl_meta", Type: ebpf.Array, KeySize: 4,
+		ValueSize: uint32(unsafe.Sizeof(metaRecord{})), MaxEntries: 1}
+	// A slot a line at most, and one sum a VIP. Not sized by the limits, so
+	// that it outlives a change of them.
+	spec.Maps[mapCarried] = &ebpf.MapSpec{Name: "fl_carried", Type: ebpf.Hash, KeySize: 8,
+		ValueSize: uint32(unsafe.Sizeof(carriedCount{})), MaxEntries: maxServerLines + vipLines, Flags: unix.BPF_F_NO_PREALLOC}
+}
+
+// flowBuckets is the number of buckets of eight entries for so many flows.
+func flowBuckets(flows int) int { return max(1, flows/8) }
+
+func (o *objects) layout() (uint32, error) {
+	m, err := o.meta()
+	return m.Layout, err
+}
+
+func (o *objects) meta() (m metaRecord, err error) {
+	if o.maps[mapMeta] == nil {
+		return m, errors.New("no map meta")
+	}
+	err = o.maps[mapMeta].Lookup(uint32(0), &m)
+	return m, err
+}
+
+func (o *objects) putMeta(change func(*metaRecord)) error {
+	m, err := o.meta()
+	if err != nil {
+		return err
+	}
+	change(&m)
+	return o.maps[mapMeta].Put(uint32(0), m)
+}
+
+func (o *objects) writeLayout() error {
+	return o.putMeta(func(m *metaRecord) { m.Layout = layoutVersion })
+}
+
+// capacity is what the set's maps hold.
+func (o *objects) capacity() capacity {
+	return capacity{
+		lines:        o.maps[mapLines].MaxEntries(),
+		tableEntries: o.maps[mapTables].MaxEntries() / 2,
+		vipIDs:       o.maps[mapVIPCPU].MaxEntries(),
+	}
+}
+
+// readControl and the writes below go through the maps' memory, which the
+// programs share: no copy of a map is ever put back over what they count.
+func (o *objects) readControl() (c lbFlControl, err error) {
+	return c, o.readAt(mapControl, 0, &c)
+}
+
+func (o *objects) writeControl(field uintptr, value any) error {
+	return o.writeAt(mapControl, int64(field), value)
+}
+
+func (o *objects) readAt(name string, offset int64, value any) error {
+	mem, err := o.maps[name].Memory()
+	if err != nil {
+		return fmt.Errorf("map %s: %w", name, err)
+	}
+	b := make([]byte, binary.Size(value))
+	if _, err := mem.ReadAt(b, offset); err != nil {
+		return fmt.Errorf("map %s: %w", name, err)
+	}
+	_, err = binary.Decode(b, binary.NativeEndian, value)
+	return err
+}
+
+func (o *objects) writeAt(name string, offset int64, value any) error {
+	mem, err := o.maps[name].Memory()
+	if err != nil {
+		return fmt.Errorf("map %s: %w", name, err)
+	}
+	b, err := binary.Append(nil, binary.NativeEndian, value)
+	if err != nil {
+		return fmt.Errorf("map %s: %w", name, err)
+	}
+	if _, err := mem.WriteAt(b, offset); err != nil {
+		return fmt.Errorf("map %s: %w", name, err)
+	}
+	return nil
+}
+
+const vipHalf = int64(vipLines) * int64(unsafe.Sizeof(lbFlVip{}))
+
+// readVIPs returns the lines of one half that are in use.
+func (o *objects) readVIPs(half uint32) ([]lbFlVip, error) {
+	all := make([]lbFlVip, vipLines)
+	if err := o.readAt(mapVIPs, int64(half)*vipHalf, all); err != nil {
+		return nil, err
+	}
+	var used []lbFlVip
+	for _, v := range all {
+		if v.Used != 0 {
+			used = append(used, v)
+		}
+	}
+	return used, nil
+}
+
+// arrayStride is the distance of elements in an array map's memory: the
+// kernel rounds values up to 8 bytes.
+const arrayStride = 8
+
+// writeTables fills `tables` from entry first on.
+func (o *objects) writeTables(first uint32, entries []uint32) error {
+	b := make([]byte, len(entries)*arrayStride)
+	for i, e := range entries {
+		binary.NativeEndian.PutUint32(b[i*arrayStride:], e)
+	}
+	if len(b) == 0 {
+		return nil
+	}
+	mem, err := o.maps[mapTables].Memory()
+	if err == nil {
+		_, err = mem.WriteAt(b, int64(first)*arrayStride)
+	}
+	if err != nil {
+		return fmt.Errorf("map %s: %w", mapTables, err)
+	}
+	return nil
+}
+
+func (o *objects) readConns(line uint32) (n int32, err error) {
+	return n, o.readAt(mapConns, int64(line)*arrayStride, &n)
+}
+
+func (o *objects) writeConns(line uint32, n int32) error {
+	return o.writeAt(mapConns, int64(line)*arrayStride, n)
+}
+
+// waitForReaders returns when every packet that was in the program at the
+// time of the call has left it. XDP programs run inside RCU read sections,
+// and this membarrier is synchronize_rcu.
+func waitForReaders() error {
+	_, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, 1 /* MEMBARRIER_CMD_GLOBAL */, 0, 0)
+	if errno == 0 {
+		return nil
+	}
+	// nohz_full refuses it. Updating the inner map of a map of maps waits for
+	// the same readers.
+	return mapOfMapsBarrier()
+}
+
+func mapOfMapsBarrier() error {
+	inner := &ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}
+	outer, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: 1, InnerMap: inner})
+	if err != nil {
+		return fmt.Errorf("wait for packets in flight: %w", err)
+	}
+	defer outer.Close()
+	m, err := ebpf.NewMap(inner)
+	if err != nil {
+		return fmt.Errorf("wait for packets in flight: %w", err)
+	}
+	defer m.Close()
+	if err := outer.Put(uint32(0), m); err != nil {
+		return fmt.Errorf("wait for packets in flight: %w", err)
+	}
+	return nil
+}

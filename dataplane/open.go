@@ -1,0 +1,379 @@
+// Package dataplane runs the balancer's programs in the kernel: it loads,
+// pins, attaches and replaces them, fills their tables from an assignment,
+// keeps next hops right and reads the counters.
+//
+// The daemon is not in the packet's way. Everything that packets need is
+// pinned; Open adopts what it finds, whichever version of the program left
+// it there, and Close leaves it running. Life of one balancer's set of maps:
+//
+//	(nothing) ──Open──▶ in force ──Open, same layout──▶ in force, program replaced
+//	                       │
+//	                       └──Open, other layout or sizes──▶ in force + pending beside
+//	                                                            │ Apply fills it, swaps the links
+//	                                                            ▼
+//	                                                         in force, counters carried
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/fairlead/fairlead/config"
+)
+
+// Options say what to load and where to attach it.
+type Options struct {
+	Name       string // the daemon's own name
+	PinDir     string // default DefaultPinDir(Name)
+	Interfaces []string
+	// Source4 and Source6 are the tunnels' outer sources; the host bits of
+	// the prefix take the connection's hash. Default: the first interface's
+	// first address, no host bits.
+	Source4, Source6 netip.Prefix
+	Limits           config.Limits // zero fields: the defaults
+	// GUEChecksum6 computes the UDP checksum of GUE over IPv6 instead of
+	// sending zero (RFC 6935).
+	GUEChecksum6 bool
+}
+
+// Defaults of config.Limits, for callers that leave them out.
+const (
+	defaultServerLines  = 16384
+	defaultTableEntries = 2097152
+	defaultFlows        = 262144
+	defaultAskRate      = 100
+	// maxServerLines is what a health mark can name (16 bits).
+	maxServerLines = 65536
+)
+
+// LB is a balancer's data plane.
+type LB struct {
+	o       Options
+	log     *slog.Logger
+	ifaces  []net.Interface
+	lock    *os.File
+	hops    *hopWatcher
+	asker   *asker
+	random  *rand.Rand
+	jiffies jiffyScale
+
+	mu       sync.Mutex
+	set      *objects     // what the daemon fills: in force, or pending
+	old      *objects     // in force while set is pending, else nil
+	links    *attachments // nil while set is pending and nothing was swapped
+	oldForce inForce      // what old's active half says
+	force    inForce      // what set's active half says
+	written  map[uint32]writtenLine
+	clockD   uint32
+	clockSet bool
+	adopted  bool
+}
+
+// Open loads the balancer, or adopts what is pinned, and attaches it. On an
+// error nothing was changed. Until the first Apply a fresh balancer passes
+// every packet, and an adopted one goes on as before.
+func Open(o Options, log *slog.Logger) (lb *LB, err error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	if err := checkSystem(); err != nil {
+		return nil, err
+	}
+	ifaces, err := findInterfaces(o.Interfaces)
+	if err != nil {
+		return nil, err
+	}
+	if err := ensureBPFFS(o.PinDir); err != nil {
+		return nil, err
+	}
+	_, statErr := os.Stat(o.PinDir)
+	if err := os.MkdirAll(o.PinDir, 0o700); err != nil {
+		return nil, fmt.Errorf("pin folder: %w", err)
+	}
+	l := &LB{o: o, log: log, ifaces: ifaces, random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+		written: map[uint32]writtenLine{}}
+	defer func() {
+		if err != nil {
+			l.release()
+			if statErr != nil { // it was not there before us
+				_ = os.RemoveAll(o.PinDir)
+			}
+		}
+	}()
+	if l.lock, err = lockDir(o.PinDir); err != nil {
+		return nil, err
+	}
+	if l.hops, err = newHopWatcher(log); err != nil {
+		return nil, err
+	}
+	if l.asker, err = newAsker(); err != nil {
+		return nil, err
+	}
+	if err := finishSwap(o.PinDir, log); err != nil {
+		return nil, err
+	}
+	if err := l.load(); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// complete fills in defaults and refuses what cannot be.
+func (o *Options) complete() error {
+	if o.Name == "" && o.PinDir == "" {
+		return errors.New("the balancer has no name; give it one under balancers[].name")
+	}
+	if o.PinDir == "" {
+		if strings.ContainsAny(o.Name, "./") {
+			return fmt.Errorf("balancer name %q: bpffs allows neither dots nor slashes in a pin's name; use letters, digits and dashes", o.Name)
+		}
+		o.PinDir = DefaultPinDir(o.Name)
+	}
+	set := func(field *int, value int) {
+		if *field == 0 {
+			*field = value
+		}
+	}
+	set(&o.Limits.ServerLines, defaultServerLines)
+	set(&o.Limits.TableEntries, defaultTableEntries)
+	set(&o.Limits.Flows, defaultFlows)
+	set(&o.Limits.AskRate, defaultAskRate)
+	if n := o.Limits.ServerLines; n < minRange || n > maxServerLines {
+		return fmt.Errorf("limits.server_lines %d: must be %d to %d", n, minRange, maxServerLines)
+	}
+	if n := o.Limits.TableEntries; n < 2 || n > 1<<28 {
+		return fmt.Errorf("limits.table_entries %d: must be 2 to %d", n, 1<<28)
+	}
+	if n := o.Limits.Flows; n < 8 || n > 1<<30 {
+		return fmt.Errorf("limits.flows %d: must be 8 to %d", n, 1<<30)
+	}
+	return nil
+}
+
+// load loads this build's programs over the pinned maps where those fit, else
+// over maps of its own, and brings them into force where that can be done
+// without an assignment.
+func (l *LB) load() error {
+	pinned, err := loadPinned(l.o.PinDir, nil)
+	if err != nil {
+		return err
+	}
+	spec, err := l.spec()
+	if err != nil {
+		pinned.close()
+		return err
+	}
+	replacements, fits := adoptable(spec, pinned)
+	fresh := len(pinned.maps) == 0
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements})
+	if err != nil {
+		pinned.close()
+		var ve *ebpf.VerifierError
+		if errors.As(err, &ve) {
+			l.log.Debug("verifier", "log", fmt.Sprintf("%+v", ve))
+		}
+		return fmt.Errorf("load the balancer's programs: %w; Linux %s or later with CONFIG_BPF_SYSCALL and CONFIG_DEBUG_INFO_BTF is needed", err, MinKernel)
+	}
+	l.set = newObjects(coll)
+	if err := l.loadHealth(); err != nil {
+		pinned.close()
+		return err
+	}
+	if err := l.set.writeLayout(); err != nil {
+		pinned.close()
+		return err
+	}
+	if !fits && !fresh {
+		// Packets stay with the old set until Apply has filled the new one.
+		l.old = pinned
+		l.log.Info("what is pinned has another layout or other sizes: a new set is loaded beside it and takes over with the next assignment", "pin_dir", l.o.PinDir)
+		if _, err := pinned.layout(); err == nil {
+			// Unreadable under another layout; then there is nothing to carry.
+			l.oldForce, _ = readForce(pinned)
+		}
+		return l.adoptClock(pinned)
+	}
+	defer pinned.close()
+	if err := l.enforce(pinned, fresh); err != nil {
+		return err
+	}
+	if err := l.adoptClock(l.set); err != nil {
+		return err
+	}
+	if l.force, err = readForce(l.set); err != nil {
+		return fmt.Errorf("read the tables in force: %w", err)
+	}
+	if l.written, err = readWritten(l.set, l.force); err != nil {
+		return err
+	}
+	l.watchWritten()
+	l.adopted = !fresh
+	if !fresh {
+		l.log.Info("adopted what was pinned", "pin_dir", l.o.PinDir, "vips", len(l.force.ranges))
+	}
+	return nil
+}
+
+// enforce pins the set and attaches its programs, or puts them in the place
+// of the programs that are attached.
+func (l *LB) enforce(before *objects, fresh bool) error {
+	dir := l.o.PinDir
+	if fresh {
+		// Maps first: an attached program whose maps nobody can find could
+		// not be adopted.
+		if err := l.set.pin(dir); err != nil {
+			return err
+		}
+	}
+	links, err := attachAll(dir, l.ifaces, l.set.programs, before.programs, l.log)
+	if err != nil {
+		if fresh {
+			_ = os.RemoveAll(filepath.Join(dir, dirMaps))
+			_ = os.RemoveAll(filepath.Join(dir, dirPrograms))
+		}
+		return err
+	}
+	l.links = links
+	if err := l.set.pin(dir); err != nil {
+		return err
+	}
+	return links.dropOthers()
+}
+
+// spec is this build's programs and maps, sized and with their constants.
+func (l *LB) spec() (*ebpf.CollectionSpec, error) {
+	spec, err := loadLb()
+	if err != nil {
+		return nil, fmt.Errorf("read the balancer's programs: %w", err)
+	}
+	if l.jiffies, err = measureClock(spec); err != nil {
+		return nil, err
+	}
+	for name, size := range map[string]int{
+		mapLines:  l.o.Limits.ServerLines,
+		mapConns:  l.o.Limits.ServerLines,
+		mapTables: l.o.Limits.TableEntries &^ 1,
+		mapFlows:  flowBuckets(l.o.Limits.Flows),
+	} {
+		spec.Maps[name].MaxEntries = uint32(size)
+	}
+	addOwnMaps(spec)
+	c, err := l.constants()
+	if err != nil {
+		return nil, err
+	}
+	c["gue6_checksum"] = uint32(0)
+	if l.o.GUEChecksum6 {
+		c["gue6_checksum"] = uint32(1)
+	}
+	c["jiffy_mult"], c["jiffy_shift"] = l.jiffies.mult, l.jiffies.shift
+	c["flow_buckets"] = spec.Maps[mapFlows].MaxEntries
+	return spec, setConstants(spec, c)
+}
+
+func setConstants(spec *ebpf.CollectionSpec, values map[string]any) error {
+	for name, value := range values {
+		v, ok := spec.Variables[name]
+		if !ok {
+			return fmt.Errorf("the balancer's program has no constant %s", name)
+		}
+		if err := v.Set(value); err != nil {
+			return fmt.Errorf("constant %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// loadHealth adds the program that steers health checks, over the same lines.
+func (l *LB) loadHealth() error {
+	spec, err := loadHealth()
+	if err != nil {
+		return fmt.Errorf("read the health program: %w", err)
+	}
+	spec.Maps[mapLines].MaxEntries = l.set.maps[mapLines].MaxEntries()
+	c, err := l.constants()
+	if err != nil {
+		return err
+	}
+	if err := setConstants(spec, c); err != nil {
+		return err
+	}
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
+		MapReplacements: map[string]*ebpf.Map{mapLines: l.set.maps[mapLines]}})
+	if err != nil {
+		return fmt.Errorf("load the health program: %w", err)
+	}
+	l.set.programs[progHealth] = coll.Programs[progHealth]
+	for _, m := range coll.Maps {
+		m.Close()
+	}
+	return nil
+}
+
+// adoptable pairs the pinned maps with the spec's. fits says that every one
+// of them can go on in use. If not, those that do not depend on the sizes of
+// others are paired all the same: what packets left behind in them goes on.
+func adoptable(spec *ebpf.CollectionSpec, pinned *objects) (replace map[string]*ebpf.Map, fits bool) {
+	layout, err := pinned.layout()
+	if err != nil || layout != layoutVersion {
+		return nil, false
+	}
+	replace, fits = map[string]*ebpf.Map{}, true
+	for name, m := range spec.Maps {
+		p, found := pinned.maps[mapPin(name)]
+		if !found {
+			continue
+		}
+		if m.Compatible(p) == nil {
+			replace[name] = p
+		} else {
+			fits = false
+		}
+	}
+	if !fits {
+		// What the new set fills itself, or what names lines of the old one.
+		for _, name := range []string{".data." + mapVIPs, ".data." + mapControl, mapTables, mapLines, mapConns, mapMeta} {
+			delete(replace, name)
+		}
+	}
+	return replace, fits
+}
+
+// Close lets go of everything; it stays pinned and attached.
+func (l *LB) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.release()
+	return nil
+}
+
+func (l *LB) release() {
+	if l.links != nil {
+		l.links.close()
+	}
+	l.set.close()
+	l.old.close()
+	l.set, l.old, l.links = nil, nil, nil
+	if l.hops != nil {
+		l.hops.close()
+	}
+	if l.asker != nil {
+		l.asker.close()
+	}
+	if l.lock != nil {
+		l.lock.Close()
+	}
+}
+
+// PinDir is the folder of bpffs that holds this balancer.
+func (l *LB) PinDir() string { return filepath.Clean(l.o.PinDir) }

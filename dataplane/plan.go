@@ -1,0 +1,266 @@
+package dataplane
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"sort"
+
+	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/policy"
+	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/viptable"
+)
+
+// IP protocol numbers that stand in the VIP table.
+const (
+	protoICMP   = 1
+	protoTCP    = 6
+	protoUDP    = 17
+	protoICMPv6 = 58
+	protoFrag   = 0x80 // FL_PROTO_FRAG
+)
+
+// hashRowsPerSlot rows a slot gives an even spread even when every slot that
+// a cookie can name is taken. The number of rows must be the same at every
+// balancer and must not follow the number of servers (or a change of pool
+// would move everybody), so it hangs on the cookie's width alone.
+const hashRowsPerSlot = 8
+
+// maxHashRows bounds the table of one VIP (256 KiB).
+const maxHashRows = 1 << 16
+
+// serverLine is what a server line shall say, without the next hop.
+type serverLine struct {
+	addr       netip.Addr // invalid: the line names no server
+	forwarding lbFlForwarding
+}
+
+// lineRange is a VIP's stretch of server lines.
+type lineRange struct{ first, size uint32 }
+
+func (r lineRange) end() uint32 { return r.first + r.size }
+
+// plannedVIP is one VIP as Apply will bring it into force.
+type plannedVIP struct {
+	id    uint32
+	name  string
+	lines lineRange
+	slots []serverLine // by slot, len == lines.size
+}
+
+// plan is an assignment turned into what the idle half shall hold. Making
+// one changes nothing.
+type plan struct {
+	vips    []plannedVIP
+	entries []lbFlVip // where entry i stands: at[i]
+	at      []int
+	seed    uint64
+	tables  []uint32 // of the half, from its first entry
+}
+
+// capacity is what the loaded maps hold.
+type capacity struct {
+	lines        uint32 // server lines of all VIPs
+	tableEntries uint32 // entries of one half of `tables`
+	vipIDs       uint32 // ids 1..vipIDs-1 have counters
+}
+
+// makePlan turns an assignment into table contents. ranges are the server
+// lines in force; a VIP keeps its range as long as its slots fit.
+func makePlan(a *controller.Assignment, down func(vipID uint32, slot uint16) bool,
+	ranges map[uint32]lineRange, c capacity, half uint32, random *rand.Rand) (*plan, error) {
+	p := &plan{}
+	alloc := newAllocator(ranges, c.lines)
+	var keys []viptable.Key
+	for i := range a.VIPs {
+		v := &a.VIPs[i]
+		if v.ID == 0 || v.ID >= c.vipIDs {
+			return nil, fmt.Errorf("vip %s: id %d: the loaded program counts VIPs 1 to %d", v.Name, v.ID, c.vipIDs-1)
+		}
+		pv, err := planServers(v, alloc)
+		if err != nil {
+			return nil, err
+		}
+		e, err := p.service(a, v, pv.lines, down, half*c.tableEntries)
+		if err != nil {
+			return nil, err
+		}
+		p.vips = append(p.vips, pv)
+		p.entries = append(p.entries, e)
+		keys = append(keys, viptable.Key{Addr: v.Address, Port: v.Port, Proto: e.Proto})
+	}
+	if n := uint32(len(p.tables)); n > c.tableEntries {
+		return nil, fmt.Errorf("limits.table_entries %d: the policies' and hash tables need %d (twice %d, for the idle copy); raise it",
+			2*c.tableEntries, 2*n, n)
+	}
+	keys = p.addressEntries(a, keys)
+	var err error
+	if p.at, p.seed, err = viptable.Build(keys, random); err != nil {
+		return nil, fmt.Errorf("vips: %w; spread them over more balancers", err)
+	}
+	for i, k := range keys {
+		e := &p.entries[i]
+		e.Addr, e.Port, e.Proto, e.Used = k.Words(), k.PortBE(), k.Proto, 1
+	}
+	return p, nil
+}
+
+// planServers gives v its range and says what each of its lines names.
+func planServers(v *controller.VIP, alloc *allocator) (plannedVIP, error) {
+	forwarding, ok := map[string]lbFlForwarding{
+		"ipip": lbFlForwardingFL_FWD_IPIP, "gue": lbFlForwardingFL_FWD_GUE, "l2": lbFlForwardingFL_FWD_L2}[v.Forwarding]
+	if !ok {
+		return plannedVIP{}, fmt.Errorf("vip %s: forwarding %q: must be ipip, gue or l2", v.Name, v.Forwarding)
+	}
+	r, err := alloc.take(v)
+	if err != nil {
+		return plannedVIP{}, err
+	}
+	pv := plannedVIP{id: v.ID, name: v.Name, lines: r, slots: make([]serverLine, r.size)}
+	for _, s := range v.Slots {
+		pv.slots[s.Number] = serverLine{s.Address.Unmap(), forwarding}
+	}
+	return pv, nil
+}
+
+// service makes the entry of a VIP and appends its tables. base is the first
+// entry of the half.
+func (p *plan) service(a *controller.Assignment, v *controller.VIP, r lineRange,
+	down func(uint32, uint16) bool, base uint32) (lbFlVip, error) {
+	e := lbFlVip{Id: v.ID, FirstLine: r.first, Slots: r.size, HashKey: a.HashKey}
+	switch v.Protocol {
+	case "tcp":
+		e.Proto = protoTCP
+	case "udp":
+		e.Proto = protoUDP
+	default:
+		return e, fmt.Errorf("vip %s: protocol %q: must be tcp or udp", v.Name, v.Protocol)
+	}
+	policies := map[string]lbFlPolicy{"rr": lbFlPolicyFL_POLICY_RR, "wrr": lbFlPolicyFL_POLICY_WRR,
+		"p2c": lbFlPolicyFL_POLICY_P2C, "least-conn": lbFlPolicyFL_POLICY_LEAST_CONN, "hash": lbFlPolicyFL_POLICY_HASH}
+	pol, ok := policies[v.Policy]
+	if !ok {
+		return e, fmt.Errorf("vip %s: policy %q: must be rr, wrr, p2c, least-conn or hash", v.Name, v.Policy)
+	}
+	e.Policy = uint8(pol)
+	layout := layoutOf(v)
+	if err := layout.Validate(); err != nil {
+		return e, fmt.Errorf("vip %s: %w", v.Name, err)
+	}
+	e.Shift = uint8(layout.Shift())
+	switch v.Scheme {
+	case "cheetah":
+		e.Scheme = uint8(lbFlSchemeFL_SCHEME_CHEETAH)
+		for _, k := range a.Keys {
+			e.Key[k.Epoch&1] = cheetah.VIPKey(k.Secret, v.Address, v.Port, e.Proto)
+			e.Epochs |= 1 << (k.Epoch & 1)
+		}
+	case "stateless":
+		e.Scheme = uint8(lbFlSchemeFL_SCHEME_STATELESS)
+	default:
+		return e, fmt.Errorf("vip %s: scheme %q: must be cheetah or stateless", v.Name, v.Scheme)
+	}
+	if v.Affinity == "address" {
+		e.Flags |= uint8(lbFlVipFlagsFL_VIP_AFFINITY)
+	}
+	if v.Fragments == "addresses" {
+		e.Flags |= uint8(lbFlVipFlagsFL_VIP_FRAG_ADDRESSES)
+	}
+	if v.ICMPEcho {
+		e.Flags |= uint8(lbFlVipFlagsFL_VIP_ICMP_ECHO)
+	}
+	members := takers(v, down)
+	e.NewTable = base + uint32(len(p.tables))
+	p.tables = append(p.tables, policy.Table(v.Policy, policyMembers(members))...)
+	e.NewSize = base + uint32(len(p.tables)) - e.NewTable
+	e.HashTable = base + uint32(len(p.tables))
+	p.tables = append(p.tables, hashTable(members, layout)...)
+	e.HashSize = base + uint32(len(p.tables)) - e.HashTable
+	return e, nil
+}
+
+// layoutOf is the cookie's layout of a VIP. UDP has no cookies and so no
+// width in the configuration; its slots are bounded as by the default's.
+func layoutOf(v *controller.VIP) cheetah.Layout {
+	if v.CookieBits == 0 {
+		return cheetah.Layout{Bits: 12}
+	}
+	return cheetah.Layout{Bits: v.CookieBits}
+}
+
+// takers are the slots that take new connections.
+func takers(v *controller.VIP, down func(uint32, uint16) bool) []controller.Slot {
+	var up []controller.Slot
+	for _, s := range v.Slots {
+		if s.State == controller.Active && (down == nil || !down(v.ID, s.Number)) {
+			up = append(up, s)
+		}
+	}
+	return up
+}
+
+func policyMembers(slots []controller.Slot) []policy.Member {
+	m := make([]policy.Member, len(slots))
+	for i, s := range slots {
+		m[i] = policy.Member{Slot: s.Number, Weight: s.Weight, Name: s.Server}
+	}
+	return m
+}
+
+// hashTable is the consistent-hash table: an entry a row, slot and weight 1.
+func hashTable(slots []controller.Slot, l cheetah.Layout) []uint32 {
+	if len(slots) == 0 {
+		return nil
+	}
+	m := make([]chash.Member, len(slots))
+	for i, s := range slots {
+		m[i] = chash.Member{Name: s.Server, Weight: s.Weight}
+	}
+	rows := make([]uint32, min(l.Slots()*hashRowsPerSlot, maxHashRows))
+	for row, member := range chash.TableHRW(m, len(rows)) {
+		rows[row] = uint32(slots[member].Number) | 1<<16
+	}
+	return rows
+}
+
+// addressEntries appends what stands in the VIP table beside the services:
+// the settings of each address, and who takes its fragments of a protocol.
+// Where VIPs of one address differ, the one that accepts fragments takes
+// them, else the one with the smallest id; echo is answered if one of them
+// says so.
+func (p *plan) addressEntries(a *controller.Assignment, keys []viptable.Key) []viptable.Key {
+	order := make([]int, len(a.VIPs))
+	for i := range order {
+		order[i] = i
+	}
+	accepts := func(i int) bool { return a.VIPs[i].Fragments == "addresses" }
+	sort.Slice(order, func(x, y int) bool {
+		i, j := order[x], order[y]
+		if accepts(i) != accepts(j) {
+			return accepts(i)
+		}
+		return a.VIPs[i].ID < a.VIPs[j].ID
+	})
+	index := map[viptable.Key]int{}
+	add := func(k viptable.Key, e lbFlVip) {
+		if at, ok := index[k]; ok {
+			p.entries[at].Flags |= e.Flags & uint8(lbFlVipFlagsFL_VIP_ICMP_ECHO)
+			return
+		}
+		index[k] = len(keys)
+		e.Flags |= uint8(lbFlVipFlagsFL_VIP_ADDRESS_ENTRY)
+		p.entries, keys = append(p.entries, e), append(keys, k)
+	}
+	for _, i := range order {
+		e, addr := p.entries[i], a.VIPs[i].Address.Unmap()
+		icmp := uint8(protoICMP)
+		if addr.Is6() {
+			icmp = protoICMPv6
+		}
+		add(viptable.Key{Addr: addr, Proto: icmp}, e)
+		add(viptable.Key{Addr: addr, Proto: e.Proto | protoFrag}, e)
+	}
+	return keys
+}

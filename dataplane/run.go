@@ -1,0 +1,178 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+)
+
+// Run keeps what packets need right until ctx ends: the clock, the next hops,
+// and asks. Without it packets go on, with what was known last.
+func (l *LB) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	errs := make(chan error, 3)
+	for _, f := range []func(context.Context) error{
+		l.keepClock,
+		l.ServeAsks,
+		func(ctx context.Context) error { return l.hops.run(ctx, l.syncLines) },
+	} {
+		wg.Go(func() {
+			errs <- f(ctx)
+			cancel() // one fails: all end
+		})
+	}
+	wg.Wait()
+	return errors.Join(<-errs, <-errs, <-errs)
+}
+
+func (l *LB) keepClock(ctx context.Context) error {
+	t := time.NewTicker(clockRefresh)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+			l.mu.Lock()
+			err := l.refreshClock()
+			l.mu.Unlock()
+			if err != nil {
+				l.log.Error("refresh the clock", "error", err)
+			}
+		}
+	}
+}
+
+// watchWritten follows the servers of adopted lines, without waiting.
+func (l *LB) watchWritten() {
+	servers := map[netip.Addr]bool{}
+	for _, w := range l.written {
+		if w.server.addr.IsValid() {
+			servers[w.server.addr] = true
+		}
+	}
+	l.hops.watch(servers, 0)
+}
+
+// Status is how a balancer stands.
+type Status struct {
+	PinDir     string
+	Adopted    bool // Open found it pinned and running
+	Pending    bool // a new set of maps waits for the next assignment
+	HZ         int  // the kernel's, as measured
+	Interfaces []InterfaceStatus
+	Limits     []Limit
+	NextHops   []Hop // by server
+}
+
+// InterfaceStatus is one interface and how the programs sit on it.
+type InterfaceStatus struct {
+	Name   string
+	Index  int
+	Mode   string // of XDP: native, generic or off
+	Egress string // of health steering: tcx or off
+	MTU    int
+}
+
+// Limit is how full a map is.
+type Limit struct {
+	Name        string // vip_lines, server_lines, table_entries, flows
+	Used, Limit uint64
+}
+
+// Status reads how the balancer stands.
+func (l *LB) Status() Status {
+	l.mu.Lock()
+	s := Status{PinDir: l.PinDir(), Adopted: l.adopted, Pending: l.old != nil, HZ: l.jiffies.hz}
+	if l.set != nil {
+		s.Limits = l.limits()
+	}
+	l.mu.Unlock()
+	for _, i := range l.ifaces {
+		s.Interfaces = append(s.Interfaces, l.interfaceStatus(i.Index, i.Name))
+	}
+	s.NextHops = l.hops.list()
+	sort.Slice(s.NextHops, func(i, j int) bool { return s.NextHops[i].Server.Less(s.NextHops[j].Server) })
+	return s
+}
+
+func (l *LB) interfaceStatus(index int, name string) InterfaceStatus {
+	i := InterfaceStatus{Name: name, Index: index, Mode: "off", Egress: "off"}
+	dev, err := l.hops.handle.LinkByIndex(index)
+	if err != nil {
+		return i // it is gone
+	}
+	i.MTU = dev.Attrs().MTU
+	i.Mode = xdpMode(dev)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.links != nil && l.links.links[linkPin("tcx", name)] != nil {
+		i.Egress = "tcx"
+	}
+	return i
+}
+
+func xdpMode(dev netlink.Link) string {
+	x := dev.Attrs().Xdp
+	if x == nil || !x.Attached {
+		return "off"
+	}
+	switch x.AttachMode {
+	case nl.XDP_ATTACHED_DRV, nl.XDP_ATTACHED_HW:
+		return "native"
+	}
+	return "generic"
+}
+
+func (l *LB) limits() []Limit {
+	c := l.set.capacity()
+	lines := uint64(0)
+	for _, r := range l.force.ranges {
+		lines += uint64(r.size)
+	}
+	return []Limit{
+		{"vip_lines", uint64(l.force.entries), vipLines},
+		{"server_lines", lines, uint64(c.lines)},
+		{"table_entries", uint64(l.force.tables), uint64(c.tableEntries)},
+		{"flows", l.usedFlows(), uint64(l.set.maps[mapFlows].MaxEntries()) * 8},
+	}
+}
+
+// usedFlows is an estimate from the first buckets: flows spread evenly over
+// all of them, and reading all would take seconds.
+func (l *LB) usedFlows() uint64 {
+	const sample = 256
+	m := l.set.maps[mapFlows]
+	n := min(sample, m.MaxEntries())
+	used := uint64(0)
+	for i := range n {
+		var b lbFlBucket
+		if err := m.Lookup(i, &b); err != nil {
+			return 0
+		}
+		for _, e := range b.Entry {
+			if e != 0 {
+				used++
+			}
+		}
+	}
+	return used * uint64(m.MaxEntries()) / uint64(n)
+}
+
+// Line is the server line of a VIP's slot, which the marks of health checks
+// name (SO_MARK 0xFA1E0000 | line). ok is false where no server is there.
+func (l *LB) Line(vipID uint32, slot uint16) (line uint32, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r, found := l.force.ranges[vipID]
+	line = r.first + uint32(slot)
+	return line, found && uint32(slot) < r.size && l.written[line].server.addr.IsValid()
+}

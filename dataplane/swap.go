@@ -1,0 +1,223 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// Bringing a set of another layout or other sizes into force. Apply has
+// filled it; then:
+//
+//	pin it under PinDir/next ─▶ ( update the links ) ─▶ carry counters ─▶ exchange the folders ─▶ remove next
+//
+// The links' update is the critical section: before it packets use the old
+// set, after it the new one, and a process killed anywhere leaves a state
+// from which finishSwap can tell which, by the program that the links run.
+
+// swapIn does that for l.set. Plan p is what l.set holds.
+func (l *LB) swapIn(p *plan) error {
+	next := filepath.Join(l.o.PinDir, dirNext)
+	if err := l.set.pin(next); err != nil {
+		return err
+	}
+	links, err := attachAll(l.o.PinDir, l.ifaces, l.set.programs, l.old.programs, l.log)
+	if err != nil {
+		_ = os.RemoveAll(next)
+		return err
+	}
+	l.links = links
+	if err := waitForReaders(); err != nil {
+		return err
+	}
+	if err := l.carryOld(p); err != nil {
+		l.log.Warn("counters of the set before are lost", "error", err)
+	}
+	for _, d := range []string{dirMaps, dirPrograms} {
+		if err := exchange(filepath.Join(l.o.PinDir, d), filepath.Join(next, d)); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(next); err != nil {
+		return err
+	}
+	l.old.close()
+	l.old = nil
+	l.log.Info("the new set of maps took over", "pin_dir", l.o.PinDir)
+	return links.dropOthers()
+}
+
+// exchange swaps two folders in one step.
+func exchange(a, b string) error {
+	if err := unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE); err != nil {
+		return fmt.Errorf("exchange %s and %s: %w", a, b, err)
+	}
+	return nil
+}
+
+// carryOld takes the old set's counts over: those of slots that live on to
+// the slot, all others to their VIP's sum.
+func (l *LB) carryOld(p *plan) error {
+	layout, err := l.old.layout()
+	if err != nil || layout != layoutVersion {
+		return fmt.Errorf("layout %d cannot be read by layout %d", layout, layoutVersion)
+	}
+	f, err := readForce(l.old)
+	if err != nil {
+		return err
+	}
+	before, err := readCarried(l.old)
+	if err != nil {
+		return err
+	}
+	shared := sameMap(l.old.maps[mapCarried], l.set.maps[mapCarried])
+	for _, v := range p.vips {
+		r, ok := f.ranges[v.id]
+		if !ok {
+			continue
+		}
+		for slot := range r.size {
+			line := r.first + slot
+			n, addr, err := readLine(l.old, line)
+			if err != nil {
+				return err
+			}
+			key := carriedKey{v.id, carriedGone}
+			if slot < v.lines.size && addr.IsValid() && v.slots[slot].addr == addr {
+				key.Slot = slot
+			}
+			if !shared {
+				n.add(before[carriedKey{v.id, slot}])
+			}
+			if err := l.addCarried(key, n); err != nil {
+				return err
+			}
+		}
+		if !shared {
+			if err := l.addCarried(carriedKey{v.id, carriedGone}, before[carriedKey{v.id, carriedGone}]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func sameMap(a, b *ebpf.Map) bool {
+	x, errX := mapID(a)
+	y, errY := mapID(b)
+	return errX == nil && errY == nil && x == y
+}
+
+func mapID(m *ebpf.Map) (ebpf.MapID, error) {
+	if m == nil {
+		return 0, errors.New("no such map")
+	}
+	info, err := m.Info()
+	if err != nil {
+		return 0, err
+	}
+	id, ok := info.ID()
+	if !ok {
+		return 0, errors.New("this kernel gives maps no ids")
+	}
+	return id, nil
+}
+
+// finishSwap clears up after a process that was killed inside swapIn. What
+// the links run is what is in force; both folders are put right for it.
+func finishSwap(pinDir string, log *slog.Logger) error {
+	next := filepath.Join(pinDir, dirNext)
+	if _, err := os.Stat(next); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	running, err := runningProgram(pinDir)
+	if err != nil {
+		return err
+	}
+	candidate, err := loadPinned(next, nil)
+	if err != nil {
+		return err
+	}
+	defer candidate.close()
+	current, err := loadPinned(pinDir, nil)
+	if err != nil {
+		return err
+	}
+	defer current.close()
+	var inForce *ebpf.Program
+	for _, o := range []*objects{current, candidate} {
+		if p := o.programs[progLB]; p != nil && (programID(p) == running || inForce == nil) {
+			inForce = p
+		}
+	}
+	if inForce == nil {
+		return os.RemoveAll(next)
+	}
+	// The two exchanges are independent: one may be done and the other not.
+	if p := candidate.programs[progLB]; p != nil && programID(p) == programID(inForce) {
+		if err := exchange(filepath.Join(pinDir, dirPrograms), filepath.Join(next, dirPrograms)); err != nil {
+			return err
+		}
+	}
+	uses, err := usesMap(inForce, candidate.maps[mapLines])
+	if err != nil {
+		return err
+	}
+	if uses {
+		if err := exchange(filepath.Join(pinDir, dirMaps), filepath.Join(next, dirMaps)); err != nil {
+			return err
+		}
+	}
+	log.Info("finished the change of maps that a killed process had begun", "pin_dir", pinDir)
+	return os.RemoveAll(next)
+}
+
+// runningProgram is the id of the program that the XDP links run; 0: none.
+func runningProgram(pinDir string) (id ebpf.ProgramID, err error) {
+	err = eachPin(filepath.Join(pinDir, dirLinks), func(_, path string) error {
+		l, err := link.LoadPinnedLink(path, nil)
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		info, err := l.Info()
+		if err == nil && info.XDP() != nil {
+			id = info.Program
+		}
+		return err
+	})
+	return id, err
+}
+
+func programID(p *ebpf.Program) ebpf.ProgramID {
+	info, err := p.Info()
+	if err != nil {
+		return 0
+	}
+	id, _ := info.ID()
+	return id
+}
+
+func usesMap(p *ebpf.Program, m *ebpf.Map) (bool, error) {
+	if m == nil {
+		return false, nil
+	}
+	id, err := mapID(m)
+	if err != nil {
+		return false, err
+	}
+	info, err := p.Info()
+	if err != nil {
+		return false, err
+	}
+	ids, _ := info.MapIDs()
+	return slices.Contains(ids, id), nil
+}
