@@ -62,8 +62,7 @@ func (v *View) Silent() (silent []*Daemon) {
 	return silent
 }
 
-// daemons is everybody that the file names, less those in without. Names in
-// without that nobody has are an error.
+// daemons is everybody that the file names, less those in without.
 func (c *Coordinator) daemons(cfg *config.Config, without []string) ([]*Daemon, error) {
 	var all []*Daemon
 	add := func(name, endpoint string, host bool) error {
@@ -136,6 +135,11 @@ func (c *Coordinator) Look(ctx context.Context, without []string) (*View, error)
 			}
 		}
 	}
+	for _, name := range without {
+		if !named(cfg, v.Base, name) {
+			return nil, controller.Invalid(fmt.Sprintf("without %s: neither the file nor version %d names such a daemon", name, v.Base.Version))
+		}
+	}
 	v.ask(ctx, more)
 	hosts := slices.IndexFunc(v.Daemons, func(d *Daemon) bool { return !d.Host })
 	if hosts < 0 {
@@ -150,6 +154,15 @@ func (c *Coordinator) Look(ctx context.Context, without []string) (*View, error)
 		}
 	}
 	return v, nil
+}
+
+// named: a slip of the pen in without would leave a dead daemon waited for.
+func named(cfg *config.Config, a *controller.Assignment, name string) bool {
+	_, isBalancer := cfg.Balancer(name)
+	_, isServer := cfg.Server(name)
+	return isBalancer || isServer || slices.ContainsFunc(a.VIPs, func(v controller.VIP) bool {
+		return slices.ContainsFunc(v.Slots, func(s controller.Slot) bool { return s.Server == name })
+	})
 }
 
 // ask fills in what each of daemons holds, and the live counts.

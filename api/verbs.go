@@ -82,7 +82,7 @@ func (c *Coordinator) respond(ctx context.Context, o Options, ops ...controller.
 	if err != nil {
 		return nil, Code(err)
 	}
-	r := &fairleadv1.ChangeResponse{Version: ch.To, Changes: append(ch.Lines, ch.Notes...)}
+	r := &fairleadv1.ChangeResponse{Version: ch.To, FromVersion: ch.From, Changes: ch.Lines, Notes: ch.Notes}
 	for _, d := range ch.Silent {
 		r.Unanswered = append(r.Unanswered, &fairleadv1.UnansweredPeer{Name: d.Name, Api: d.API, Error: Text(d.Err)})
 	}

@@ -1980,7 +1980,13 @@ type ChangeResponse struct {
 	// What happened, one line each, for people.
 	Changes []string `protobuf:"bytes,2,rep,name=changes,proto3" json:"changes,omitempty"`
 	// Daemons that did not answer and stay where they were.
-	Unanswered    []*UnansweredPeer `protobuf:"bytes,3,rep,name=unanswered,proto3" json:"unanswered,omitempty"`
+	Unanswered []*UnansweredPeer `protobuf:"bytes,3,rep,name=unanswered,proto3" json:"unanswered,omitempty"`
+	// The version that the change started from; the same as version if nothing
+	// was to do.
+	FromVersion uint64 `protobuf:"varint,4,opt,name=from_version,json=fromVersion,proto3" json:"from_version,omitempty"`
+	// What people should know beside it: daemons that were behind, a file that
+	// says otherwise.
+	Notes         []string `protobuf:"bytes,5,rep,name=notes,proto3" json:"notes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2032,6 +2038,20 @@ func (x *ChangeResponse) GetChanges() []string {
 func (x *ChangeResponse) GetUnanswered() []*UnansweredPeer {
 	if x != nil {
 		return x.Unanswered
+	}
+	return nil
+}
+
+func (x *ChangeResponse) GetFromVersion() uint64 {
+	if x != nil {
+		return x.FromVersion
+	}
+	return 0
+}
+
+func (x *ChangeResponse) GetNotes() []string {
+	if x != nil {
+		return x.Notes
 	}
 	return nil
 }
@@ -2569,13 +2589,15 @@ const file_fairlead_proto_rawDesc = "" +
 	"\awithout\x18\x05 \x03(\tR\awithout\"B\n" +
 	"\x10RotateKeyRequest\x12\x14\n" +
 	"\x05force\x18\x01 \x01(\bR\x05force\x12\x18\n" +
-	"\awithout\x18\x02 \x03(\tR\awithout\"\x81\x01\n" +
+	"\awithout\x18\x02 \x03(\tR\awithout\"\xba\x01\n" +
 	"\x0eChangeResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x18\n" +
 	"\achanges\x18\x02 \x03(\tR\achanges\x12;\n" +
 	"\n" +
 	"unanswered\x18\x03 \x03(\v2\x1b.fairlead.v1.UnansweredPeerR\n" +
-	"unanswered\"L\n" +
+	"unanswered\x12!\n" +
+	"\ffrom_version\x18\x04 \x01(\x04R\vfromVersion\x12\x14\n" +
+	"\x05notes\x18\x05 \x03(\tR\x05notes\"L\n" +
 	"\x0eUnansweredPeer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03api\x18\x02 \x01(\tR\x03api\x12\x14\n" +

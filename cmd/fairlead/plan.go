@@ -1,0 +1,120 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/api"
+	"github.com/fairlead/fairlead/config"
+)
+
+// changeResult is what plan, apply and the verbs print as JSON.
+type changeResult struct {
+	// Daemons is false if none answered (plan alone).
+	Daemons bool `json:"daemons"`
+	// From and To are assignment versions; the same if nothing was to do.
+	From       uint64       `json:"from"`
+	To         uint64       `json:"to"`
+	Changes    []string     `json:"changes"`
+	Notes      []string     `json:"notes"`
+	Unanswered []unanswered `json:"unanswered"`
+}
+
+type unanswered struct {
+	Name  string `json:"name"`
+	API   string `json:"api"`
+	Error string `json:"error"`
+}
+
+func resultOf(ch *api.Change) changeResult {
+	r := changeResult{Daemons: true, From: ch.From, To: ch.To, Unanswered: []unanswered{},
+		Changes: append([]string{}, ch.Lines...), Notes: append([]string{}, ch.Notes...)}
+	for _, d := range ch.Silent {
+		r.Unanswered = append(r.Unanswered, unanswered{d.Name, d.API, api.Text(d.Err)})
+	}
+	return r
+}
+
+// print is the human form: changes on stdout, who was left out on stderr.
+func (r changeResult) print(cmd *cobra.Command, output, nothing string) error {
+	return printAs(cmd.OutOrStdout(), output, r, func(w io.Writer) error {
+		for _, u := range r.Unanswered {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s does not answer (%s) and stays as it is\n", u.Name, u.Error)
+		}
+		for _, note := range r.Notes {
+			fmt.Fprintln(cmd.ErrOrStderr(), "note:", note)
+		}
+		if len(r.Changes) == 0 {
+			_, err := fmt.Fprintf(w, "%s (version %d)\n", nothing, r.To)
+			return err
+		}
+		_, err := fmt.Fprintln(w, strings.Join(r.Changes, "\n"))
+		return err
+	})
+}
+
+// changeFlags adds what every change has.
+func changeFlags(cmd *cobra.Command, o *api.Options) {
+	cmd.Flags().BoolVar(&o.Force, "force", false, "go on although live connections may break, or daemons do not answer")
+	cmd.Flags().StringSliceVar(&o.Without, "without", nil, "daemons that are gone for good, comma-separated: not asked, not waited for")
+}
+
+func newPlanCommand() *cobra.Command {
+	var file, output string
+	var o api.Options
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "Show what apply would do",
+		Long: `Asks every daemon that the file names what it has in force and what is live,
+and shows the series of versions that 'fairlead apply' would hand out. Exit
+status 1 if apply would be refused, with the reasons.`,
+		Example: "  fairlead plan -f fairlead.yaml",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := coordinator(cmd, file)
+			if err != nil {
+				return err
+			}
+			ch, err := c.PlanFile(cmd.Context(), o)
+			alone := errors.Is(err, api.ErrNobody)
+			if err != nil && !alone {
+				return refused(cmd, err)
+			}
+			r := resultOf(ch)
+			if r.Daemons = !alone; alone {
+				fmt.Fprintln(cmd.ErrOrStderr(), "note:", err)
+				r.Unanswered = nil
+			}
+			return r.print(cmd, output, "nothing to do: the daemons have what "+file+" wants")
+		},
+	}
+	fileFlag(cmd, &file)
+	outputFlag(cmd, &output)
+	changeFlags(cmd, &o)
+	return cmd
+}
+
+// coordinator is who asks and tells all daemons of the file.
+func coordinator(cmd *cobra.Command, file string) (*api.Coordinator, error) {
+	cfg, err := loadFile(cmd, file)
+	if err != nil {
+		return nil, err
+	}
+	return &api.Coordinator{Config: func() *config.Config { return cfg }}, nil
+}
+
+// refused prints the lines of a refusal, each on its own.
+func refused(cmd *cobra.Command, err error) error {
+	lines := strings.Split(api.Text(err), "\n")
+	if len(lines) == 1 {
+		return errors.New(lines[0])
+	}
+	for _, line := range lines {
+		fmt.Fprintln(cmd.ErrOrStderr(), "fairlead:", line)
+	}
+	return errSilent
+}

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/api"
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/config"
+)
+
+// verb is a change that a daemon carries out and hands on: add, drain,
+// undrain, remove, weight, rotate.
+type verb struct {
+	file, endpoint, output string
+	options                api.Options
+}
+
+// verbTimeout bounds a whole change, from asking everybody to the last step.
+const verbTimeout = 2 * time.Minute
+
+func (v *verb) flags(cmd *cobra.Command) {
+	fileFlag(cmd, &v.file)
+	cmd.Flags().StringVar(&v.endpoint, "api", "", "daemon that does it, unix:/path or https://address:port (default: the file's first that answers)")
+	outputFlag(cmd, &v.output)
+	changeFlags(cmd, &v.options)
+}
+
+type client = fairleadv1connect.FairleadClient
+
+// run has the change made by the daemon of --api, or by the first of the
+// file's that answers, balancers before agents.
+func (v *verb) run(cmd *cobra.Command, do func(context.Context, client) (*connect.Response[fairleadv1.ChangeResponse], error)) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), verbTimeout)
+	defer cancel()
+	clients, err := v.clients(cmd)
+	if err != nil {
+		return err
+	}
+	var away []string
+	for _, c := range clients {
+		resp, err := do(ctx, c.client)
+		if code := connect.CodeOf(err); err != nil && code == connect.CodeUnavailable && !answered(err) {
+			away = append(away, c.name+": "+api.Text(err))
+			continue
+		}
+		if err != nil {
+			return refused(cmd, err)
+		}
+		r := changeResult{Daemons: true, To: resp.Msg.Version, Changes: append([]string{}, resp.Msg.Changes...),
+			From: resp.Msg.FromVersion, Notes: append([]string{}, resp.Msg.Notes...), Unanswered: []unanswered{}}
+		for _, u := range resp.Msg.Unanswered {
+			r.Unanswered = append(r.Unanswered, unanswered{u.Name, u.Api, u.Error})
+		}
+		return r.print(cmd, v.output, "nothing to do: it is so already")
+	}
+	if len(away) == 0 {
+		away = []string{v.file + " names none"}
+	}
+	return fmt.Errorf("no daemon answers (%s); start `fairlead lb`, or name one with --api", strings.Join(away, "; "))
+}
+
+// answered: the daemon itself said so, not the way to it.
+func answered(err error) bool {
+	var c *connect.Error
+	return errors.As(err, &c) && connect.IsWireError(err)
+}
+
+type namedClient struct {
+	client
+	name string
+}
+
+func (v *verb) clients(cmd *cobra.Command) (all []namedClient, err error) {
+	if strings.HasPrefix(v.endpoint, "unix:") {
+		// No certificates, so no file is needed.
+		c, err := api.Dial(v.endpoint, config.TLS{})
+		return []namedClient{{c, v.endpoint}}, err
+	}
+	cfg, err := loadFile(cmd, v.file)
+	if err != nil {
+		return nil, err
+	}
+	add := func(name, endpoint string) {
+		if endpoint == config.NoAgent || err != nil {
+			return
+		}
+		var c client
+		if c, err = api.Dial(endpoint, cfg.TLS); err == nil {
+			all = append(all, namedClient{c, name})
+		}
+	}
+	if v.endpoint != "" {
+		if add(v.endpoint, v.endpoint); err != nil {
+			return nil, usageError{fmt.Errorf("--api: %w", err)}
+		}
+		return all, nil
+	}
+	gone := map[string]bool{}
+	for _, name := range v.options.Without {
+		gone[name] = true
+	}
+	for _, b := range cfg.Balancers {
+		if !gone[b.Name] {
+			add(b.Name, b.API)
+		}
+	}
+	for _, s := range cfg.Servers {
+		if !gone[s.Name] {
+			add(s.Name, s.API)
+		}
+	}
+	return all, err
+}
+
+// vipServer splits the arguments [VIP] SERVER.
+func vipServer(args []string) (vip, server string) {
+	if len(args) == 2 {
+		return args[0], args[1]
+	}
+	return "", args[0]
+}
+
+// newVerb is a command of the form VERB [VIP] SERVER.
+func newVerb(name, short, long, example string, do func(context.Context, client, string, string, api.Options) (*connect.Response[fairleadv1.ChangeResponse], error)) *cobra.Command {
+	var v verb
+	cmd := &cobra.Command{
+		Use:     name + " [VIP] SERVER",
+		Short:   short,
+		Long:    long,
+		Example: example,
+		Args:    cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			vip, server := vipServer(args)
+			return v.run(cmd, func(ctx context.Context, c client) (*connect.Response[fairleadv1.ChangeResponse], error) {
+				return do(ctx, c, vip, server, v.options)
+			})
+		},
+	}
+	v.flags(cmd)
+	return cmd
+}
+
+func newDrainCommand() *cobra.Command {
+	return newVerb("drain", "Give a server no new connections",
+		`The server keeps its connections and gets no new ones, in one VIP or in all
+that it serves. Watch them end in 'fairlead status', then 'fairlead remove' it.`,
+		"  fairlead drain web s1\n  fairlead drain s1        # in every VIP",
+		func(ctx context.Context, c client, vip, server string, o api.Options) (*connect.Response[fairleadv1.ChangeResponse], error) {
+			return c.DrainServer(ctx, connect.NewRequest(&fairleadv1.DrainServerRequest{Vip: vip, Server: server, Force: o.Force, Without: o.Without}))
+		})
+}
+
+func newUndrainCommand() *cobra.Command {
+	return newVerb("undrain", "Give a drained server new connections again",
+		"Takes back 'fairlead drain', in one VIP or in all that the server serves.",
+		"  fairlead undrain web s1",
+		func(ctx context.Context, c client, vip, server string, o api.Options) (*connect.Response[fairleadv1.ChangeResponse], error) {
+			return c.UndrainServer(ctx, connect.NewRequest(&fairleadv1.UndrainServerRequest{Vip: vip, Server: server, Force: o.Force, Without: o.Without}))
+		})
+}
+
+func newRemoveCommand() *cobra.Command {
+	return newVerb("remove", "Take a server out of a VIP",
+		`Refused while the server has live connections, and while its agent does not
+answer so that nobody knows; --force removes it anyway. Its slot rests until no
+connection can name it any more: what still comes is forwarded to it.`,
+		"  fairlead remove web s1\n  fairlead remove s1 --without s1   # the machine is gone",
+		func(ctx context.Context, c client, vip, server string, o api.Options) (*connect.Response[fairleadv1.ChangeResponse], error) {
+			return c.RemoveServer(ctx, connect.NewRequest(&fairleadv1.RemoveServerRequest{Vip: vip, Server: server, Force: o.Force, Without: o.Without}))
+		})
+}
+
+func newAddCommand() *cobra.Command {
+	var v verb
+	var address, agent string
+	var weight int
+	cmd := &cobra.Command{
+		Use:   "add [VIP] SERVER",
+		Short: "Put a server into a VIP",
+		Long: `Puts a server into a VIP's pool, or into those of all VIPs for which the
+daemons' file names it. Every daemon knows its slot before the first new
+connection goes there.`,
+		Example: "  fairlead add web s4 --address 10.0.1.4\n  fairlead add s4          # as the file has it",
+		Args:    cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			vip, server := vipServer(args)
+			if address != "" {
+				if _, err := netip.ParseAddr(address); err != nil {
+					return usagef("--address %s: not an IP address", address)
+				}
+			}
+			if cmd.Flags().Changed("weight") && (weight < 1 || weight > 1000) {
+				return usagef("--weight %d: must be 1 to 1000", weight)
+			}
+			return v.run(cmd, func(ctx context.Context, c client) (*connect.Response[fairleadv1.ChangeResponse], error) {
+				return c.AddServer(ctx, connect.NewRequest(&fairleadv1.AddServerRequest{
+					Vip: vip, Server: server, Address: address, Api: agent, Weight: uint32(weight),
+					Force: v.options.Force, Without: v.options.Without,
+				}))
+			})
+		},
+	}
+	v.flags(cmd)
+	cmd.Flags().StringVar(&address, "address", "", "the server's own address (default: as the daemons' file or another VIP has it)")
+	cmd.Flags().StringVar(&agent, "agent", "", "where its agent answers: unix:/path, https://address:port or none (default: as the daemons' file has it)")
+	cmd.Flags().IntVar(&weight, "weight", 0, "share of new connections, 1 to 1000 (default: the file's, or 1)")
+	return cmd
+}
+
+func newWeightCommand() *cobra.Command {
+	var v verb
+	cmd := &cobra.Command{
+		Use:     "weight [VIP] SERVER WEIGHT",
+		Short:   "Change a server's share of new connections",
+		Long:    "Weights are 1 to 1000 and count against those of the VIP's other servers. Policy\nrr has none. Connections that exist stay where they are.",
+		Example: "  fairlead weight web s1 50",
+		Args:    cobra.RangeArgs(2, 3),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			last := len(args) - 1
+			vip, server := vipServer(args[:last])
+			weight, err := strconv.ParseUint(args[last], 10, 32)
+			if err != nil || weight < 1 || weight > 1000 {
+				return usagef("weight %s: must be 1 to 1000; 'fairlead drain' gives a server no new connections", args[last])
+			}
+			return v.run(cmd, func(ctx context.Context, c client) (*connect.Response[fairleadv1.ChangeResponse], error) {
+				return c.SetWeight(ctx, connect.NewRequest(&fairleadv1.SetWeightRequest{
+					Vip: vip, Server: server, Weight: uint32(weight), Force: v.options.Force, Without: v.options.Without,
+				}))
+			})
+		},
+	}
+	v.flags(cmd)
+	return cmd
+}
