@@ -25,10 +25,27 @@ func addCommands(root *cobra.Command) {
 			root.AddCommand(c)
 		}
 	}
-	add(groupRun)
+	add(groupRun,
+		newLBCommand(),
+		newHostCommand(),
+	)
 	add(groupShow,
+		newCheckCommand(),
+		newPlanCommand(),
+		newStatusCommand(),
+		newDoctorCommand(),
 		newVersionCommand(),
 	)
-	add(groupChange)
+	add(groupChange,
+		newSecretCommand(),
+		newApplyCommand(),
+		newAddCommand(),
+		newDrainCommand(),
+		newUndrainCommand(),
+		newRemoveCommand(),
+		newWeightCommand(),
+		newRotateCommand(),
+		newUnloadCommand(),
+	)
 	add(groupTry, newDemoCommand(), newLabCommand())
 }

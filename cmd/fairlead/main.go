@@ -59,8 +59,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if errors.Is(err, errSilent) {
 		return exitFailed
 	}
-	// One line on stderr, whatever the error is made of.
-	fmt.Fprintf(stderr, "fairlead: %s\n", strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' }), "; "))
+	// One line a problem; most errors are one.
+	for line := range strings.Lines(strings.TrimSpace(err.Error())) {
+		fmt.Fprintf(stderr, "fairlead: %s\n", strings.TrimSpace(line))
+	}
 	var usage usageError
 	if errors.As(err, &usage) {
 		fmt.Fprintf(stderr, "See '%s --help'.\n", cmd.CommandPath())

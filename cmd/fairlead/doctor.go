@@ -1,0 +1,75 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/doctor"
+)
+
+func newDoctorCommand() *cobra.Command {
+	var file, output, name string
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Look for what would keep this machine from working, and say the remedy",
+		Long: `Look at this machine: privileges, kernel features, bpffs, interfaces and their
+offloads, room for the tunnels' headers, sysctls, clocks, the way to every
+server. Each line is ok, warn or fail and says what to do. Nothing is changed.
+Exit status 1 if a line fails.
+
+Without a configuration only the machine itself is looked at.`,
+		Example: "  fairlead doctor -f fairlead.yaml --name lb1",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var options doctor.Options
+			cfg, err := config.Load(file)
+			_, missing := os.Stat(file)
+			switch {
+			case err == nil:
+				if options, err = doctor.Find(cfg, name); err != nil {
+					return err
+				}
+			case errors.Is(missing, os.ErrNotExist) && !cmd.Flags().Changed("file"):
+				// The machine alone.
+			default:
+				return err
+			}
+			checks := doctor.Run(cmd.Context(), options)
+			if cfg != nil && options.Balancer == nil && options.Server == nil {
+				checks = append(checks, doctor.Check{Name: "name", Status: doctor.Warn,
+					Detail: "this machine was not found in " + file + ", so neither a balancer nor a server was looked at",
+					Remedy: "say which it is with --name"})
+			}
+			value := struct {
+				Checks []doctor.Check `json:"checks"`
+				Failed bool           `json:"failed"`
+			}{checks, doctor.Failed(checks)}
+			err = printAs(cmd.OutOrStdout(), output, value, func(w io.Writer) error { return doctorTable(w, checks) })
+			if err == nil && value.Failed {
+				return errSilent
+			}
+			return err
+		},
+	}
+	fileFlag(cmd, &file)
+	outputFlag(cmd, &output)
+	cmd.Flags().StringVar(&name, "name", "", "which entry of the file this machine is (default: the only one, else the host name)")
+	return cmd
+}
+
+func doctorTable(w io.Writer, checks []doctor.Check) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, c := range checks {
+		fmt.Fprintf(t, "%s\t%s\t%s\n", c.Status, c.Name, c.Detail)
+		if c.Remedy != "" {
+			fmt.Fprintf(t, "\t\t→ %s\n", c.Remedy)
+		}
+	}
+	return t.Flush()
+}

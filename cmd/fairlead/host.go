@@ -1,0 +1,32 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/daemon"
+)
+
+func newHostCommand() *cobra.Command {
+	var f daemonFlags
+	cmd := &cobra.Command{
+		Use:   "host",
+		Short: "Run the agent on a server",
+		Long: `Run the agent on a server: take tunnelled packets out of their tunnels, and
+stamp Cheetah's cookie into the TCP timestamps of the server's answers, which
+go straight to the clients. Needs root.
+
+The server's programs (nginx and the like) need no change: they listen as
+always. Stopping or killing the agent stops no packet; 'fairlead unload' takes
+its programs out. SIGHUP reads the file again.`,
+		Example: "  fairlead host -f fairlead.yaml --name s1",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.complete(cmd); err != nil {
+				return err
+			}
+			return daemon.RunHost(cmd.Context(), f.options)
+		},
+	}
+	f.add(cmd)
+	return cmd
+}

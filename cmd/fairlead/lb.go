@@ -1,0 +1,65 @@
+package main
+
+import (
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/daemon"
+)
+
+// daemonFlags are what lb and host have in common.
+type daemonFlags struct {
+	options daemon.Options
+	log     string
+	level   slog.Level
+}
+
+func (f *daemonFlags) add(cmd *cobra.Command) {
+	fileFlag(cmd, &f.options.File)
+	flags := cmd.Flags()
+	flags.StringVar(&f.options.Name, "name", "", "which entry of the file this machine is (default: the only one, else the host name)")
+	flags.StringVar(&f.options.StateDir, "state-dir", daemon.DefaultStateDir, "where the assignment is kept, in a folder of the daemon's name")
+	flags.StringVar(&f.options.PinDir, "pin-dir", "", "folder of bpffs for programs and maps (default /sys/fs/bpf/fairlead/NAME)")
+	flags.StringVar(&f.log, "log", "text", "form of the log on stderr: text or json")
+	flags.TextVar(&f.level, "log-level", slog.LevelInfo, "least level that is logged: debug, info, warn or error")
+}
+
+// complete makes the logger.
+func (f *daemonFlags) complete(cmd *cobra.Command) error {
+	settings := &slog.HandlerOptions{Level: f.level}
+	switch f.log {
+	case "text":
+		f.options.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), settings))
+	case "json":
+		f.options.Log = slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), settings))
+	default:
+		return usagef("--log %q: must be text or json", f.log)
+	}
+	return nil
+}
+
+func newLBCommand() *cobra.Command {
+	var f daemonFlags
+	cmd := &cobra.Command{
+		Use:   "lb",
+		Short: "Run the load balancer's daemon on this machine",
+		Long: `Run the load balancer's daemon: load the XDP program on the interfaces that the
+file gives this balancer, or take over what an earlier daemon left running,
+and keep its tables right. Needs root.
+
+Packets do not pass through the daemon. Stopping or killing it stops no
+packet: programs and maps stay pinned and go on forwarding until
+'fairlead unload' takes them out. SIGHUP reads the file again.`,
+		Example: "  fairlead lb -f fairlead.yaml --name lb1",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.complete(cmd); err != nil {
+				return err
+			}
+			return daemon.RunLB(cmd.Context(), f.options)
+		},
+	}
+	f.add(cmd)
+	return cmd
+}

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/api"
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/config"
+)
+
+// runFolder is where daemons' sockets are unless the file says otherwise.
+const runFolder = "/run/fairlead"
+
+// answer is one daemon's status, or why there is none.
+type answer struct {
+	name, role, api string
+	status          *fairleadv1.GetStatusResponse
+	err             error
+}
+
+func newStatusCommand() *cobra.Command {
+	var file, output, name string
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show VIPs, servers, slots, states, health and counters of all daemons",
+		Long: `Ask every daemon that the file names for its status and show it together: VIPs
+with their servers, slots, states, health, next hops and counters; the
+assignment's version at every daemon; where programs and maps are pinned.
+
+Without -f and without /etc/fairlead/fairlead.yaml the daemons of this machine
+are asked (sockets in /run/fairlead).`,
+		Example: "  fairlead status -f fairlead.yaml\n  fairlead status -f fairlead.yaml --name lb1 -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output != "table" && output != "json" && output != "yaml" {
+				return usagef("--output %q: must be table, json or yaml", output)
+			}
+			answers, err := askAll(cmd.Context(), file, cmd.Flags().Changed("file"), name, timeout)
+			if err != nil {
+				return err
+			}
+			err = printAs(cmd.OutOrStdout(), output, statusValue(answers), func(w io.Writer) error {
+				return statusTable(w, answers)
+			})
+			if err != nil {
+				return err
+			}
+			for _, a := range answers {
+				if a.err == nil {
+					return nil
+				}
+			}
+			return fmt.Errorf("no daemon answered (%s: %w); start it with fairlead lb or fairlead host, or see its log", answers[0].name, answers[0].err)
+		},
+	}
+	fileFlag(cmd, &file)
+	outputFlag(cmd, &output)
+	cmd.Flags().StringVar(&name, "name", "", "ask this daemon alone")
+	cmd.Flags().DurationVar(&timeout, "timeout", 3*time.Second, "how long to wait for each daemon")
+	return cmd
+}
+
+// askAll asks the daemons of the file, in its order; where there is no file
+// and none was asked for, those of this machine.
+func askAll(ctx context.Context, file string, chosen bool, name string, timeout time.Duration) ([]answer, error) {
+	var answers []answer
+	var files config.TLS
+	cfg, err := config.Load(file)
+	_, missing := os.Stat(file)
+	switch {
+	case err == nil:
+		files = cfg.TLS
+		for _, b := range cfg.Balancers {
+			answers = append(answers, answer{name: b.Name, role: "lb", api: b.API})
+		}
+		for _, s := range cfg.Servers {
+			if s.API != config.NoAgent {
+				answers = append(answers, answer{name: s.Name, role: "host", api: s.API})
+			}
+		}
+	case !chosen && errors.Is(missing, os.ErrNotExist):
+		sockets, _ := filepath.Glob(filepath.Join(runFolder, "*.sock")) // the pattern is right
+		for _, s := range sockets {
+			answers = append(answers, answer{name: strings.TrimSuffix(filepath.Base(s), ".sock"), api: "unix:" + s})
+		}
+		if len(answers) == 0 {
+			return nil, fmt.Errorf("no %s and no daemon's socket in %s: name the configuration with -f", file, runFolder)
+		}
+	default:
+		return nil, err
+	}
+	if name != "" {
+		var only []answer
+		for _, a := range answers {
+			if a.name == name {
+				only = append(only, a)
+			}
+		}
+		if len(only) == 0 {
+			return nil, fmt.Errorf("--name %s: no such daemon in %s", name, file)
+		}
+		answers = only
+	}
+	var wg sync.WaitGroup
+	for i := range answers {
+		a := &answers[i]
+		wg.Go(func() {
+			client, err := api.Dial(a.api, files)
+			if err != nil {
+				a.err = err
+				return
+			}
+			ctx, cancel := context.WithTimeout(ctx, timeout)
+			defer cancel()
+			resp, err := client.GetStatus(ctx, connect.NewRequest(&fairleadv1.GetStatusRequest{}))
+			if err != nil {
+				a.err = err
+				return
+			}
+			a.status = resp.Msg
+		})
+	}
+	wg.Wait()
+	return answers, nil
+}
+
+// assignmentVersions is the newest version and whether all that answered
+// have it.
+func assignmentVersions(answers []answer) (newest uint64, same bool) {
+	same = true
+	first := true
+	for _, a := range answers {
+		if a.err != nil {
+			continue
+		}
+		v := a.status.AssignmentVersion
+		if !first && v != newest {
+			same = false
+		}
+		newest = max(newest, v)
+		first = false
+	}
+	return newest, same
+}
+
+// statusValue is the stable form for -o json and yaml: field names as in the
+// API's schema, numbers as numbers, enums in lower case without their prefix.
+func statusValue(answers []answer) any {
+	newest, same := assignmentVersions(answers)
+	out := map[string]any{
+		"assignment_version": newest,
+		"versions_differ":    !same,
+		// Of the first daemon that answers, for tools that look at one.
+		"pin_dir": "",
+	}
+	var daemons []any
+	for _, a := range answers {
+		if a.err != nil {
+			daemons = append(daemons, map[string]any{"name": a.name, "api": a.api, "role": a.role, "reachable": false, "error": a.err.Error()})
+			continue
+		}
+		m := plainMessage(a.status.ProtoReflect())
+		m["api"], m["reachable"] = a.api, true
+		m["role"] = roleWord(a.status.Role)
+		if out["pin_dir"] == "" {
+			out["pin_dir"] = a.status.PinDir
+		}
+		daemons = append(daemons, m)
+	}
+	out["daemons"] = daemons
+	return out
+}
+
+func roleWord(r fairleadv1.Role) string {
+	if r == fairleadv1.Role_ROLE_HOST {
+		return "host"
+	}
+	return "lb"
+}

@@ -1,0 +1,281 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/fairlead/fairlead/api/fairleadv1"
+)
+
+// statusTable prints the status for people: daemons, then each VIP with its
+// servers over all balancers, then drops and warnings.
+func statusTable(w io.Writer, answers []answer) error {
+	newest, same := assignmentVersions(answers)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if same {
+		fmt.Fprintf(t, "Assignment version %d at every daemon that answers.\n\n", newest)
+	} else {
+		fmt.Fprintf(t, "Assignment versions DIFFER (newest %d): fairlead apply brings all to one.\n\n", newest)
+	}
+	fmt.Fprintln(t, "DAEMON\tROLE\tASSIGNMENT\tKEYS\tINTERFACES\tCLOCK\tUP\tPROGRAM\tPINNED")
+	for _, a := range answers {
+		if a.err != nil {
+			fmt.Fprintf(t, "%s\t%s\tno answer: %s\n", a.name, a.role, short(a.err))
+			continue
+		}
+		s := a.status
+		mark := ""
+		if s.AssignmentVersion != newest {
+			mark = " (old)"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%d%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, roleWord(s.Role), s.AssignmentVersion, mark,
+			keys(s), interfaces(s), s.Clock.GetSource(), since(s.StartedUnixMs), s.Version, s.PinDir)
+	}
+	for _, v := range mergeVIPs(answers) {
+		v.print(t)
+	}
+	printReasons(t, answers)
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return printWarnings(w, answers)
+}
+
+// short is an error without connect's code before it.
+func short(err error) string {
+	if c, ok := err.(*connect.Error); ok {
+		return c.Message()
+	}
+	return err.Error()
+}
+
+func keys(s *fairleadv1.GetStatusResponse) string {
+	var words []string
+	for _, e := range s.Epochs {
+		word := fmt.Sprint(e)
+		if e == s.StampEpoch && len(s.Epochs) > 1 {
+			word += "*"
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, ",")
+}
+
+func interfaces(s *fairleadv1.GetStatusResponse) string {
+	var words []string
+	for _, i := range s.Interfaces {
+		words = append(words, strings.TrimRight(i.Name+" "+i.XdpMode, " "))
+	}
+	if s.Adopted {
+		return strings.Join(words, ", ") + " (adopted)"
+	}
+	return strings.Join(words, ", ")
+}
+
+func since(unixMS int64) string {
+	return time.Since(time.UnixMilli(unixMS)).Round(time.Second).String()
+}
+
+// vipView is one VIP over all daemons.
+type vipView struct {
+	vip     *fairleadv1.VIP // of the newest assignment
+	version uint64
+	slots   map[uint32]*slotView
+	total   fairleadv1.Counters
+	open    bool // fail-open somewhere
+}
+
+type slotView struct {
+	slot                *fairleadv1.Slot // of the newest assignment
+	health              map[string][]string
+	unresolved          []string
+	takes, balancers    int
+	packets, bytes, new uint64
+	conns, live         int64
+	agent               bool
+}
+
+func mergeVIPs(answers []answer) []*vipView {
+	var order []*vipView
+	byID := map[uint32]*vipView{}
+	for _, a := range answers {
+		if a.err != nil {
+			continue
+		}
+		for _, v := range a.status.Vips {
+			view := byID[v.Id]
+			if view == nil {
+				view = &vipView{slots: map[uint32]*slotView{}}
+				byID[v.Id] = view
+				order = append(order, view)
+			}
+			if view.vip == nil || a.status.AssignmentVersion > view.version {
+				view.vip, view.version = v, a.status.AssignmentVersion
+			}
+			view.add(a.status, v)
+		}
+	}
+	return order
+}
+
+func (view *vipView) add(s *fairleadv1.GetStatusResponse, v *fairleadv1.VIP) {
+	balancer := s.Role == fairleadv1.Role_ROLE_BALANCER
+	if balancer {
+		view.open = view.open || v.FailOpen
+		view.total.NewConnections += v.Counters.GetNewConnections()
+		view.total.Fallback += v.Counters.GetFallback()
+		view.total.BadCookies += v.Counters.GetBadCookies()
+		view.total.Dropped += v.Counters.GetDropped()
+	}
+	for _, slot := range v.Slots {
+		sv := view.slots[slot.Number]
+		if sv == nil {
+			sv = &slotView{health: map[string][]string{}}
+			view.slots[slot.Number] = sv
+		}
+		if sv.slot == nil || s.AssignmentVersion >= view.version {
+			sv.slot = slot
+		}
+		if !balancer {
+			sv.agent = true
+			sv.live += slot.Connections
+			continue
+		}
+		sv.balancers++
+		if slot.TakesNew {
+			sv.takes++
+		}
+		if slot.NextHop != nil && !slot.NextHop.Resolved {
+			sv.unresolved = append(sv.unresolved, s.Name)
+		}
+		if h := enumWord(slot.Health.Descriptor(), slot.Health.Number()); h != "" {
+			sv.health[h] = append(sv.health[h], s.Name)
+		}
+		sv.packets += slot.Packets
+		sv.bytes += slot.Bytes
+		sv.new += slot.NewConnections
+		sv.conns += slot.Connections
+	}
+}
+
+func (view *vipView) print(w io.Writer) {
+	v := view.vip
+	port := fmt.Sprint(v.Port)
+	if v.Port == 0 {
+		port = "all"
+	}
+	address := v.Address
+	if strings.Contains(address, ":") {
+		address = "[" + address + "]"
+	}
+	fmt.Fprintf(w, "\nVIP %s %s:%s/%s: %s, %s, %s\n", v.Name, address, port, v.Protocol, v.Scheme, v.Policy, v.Forwarding)
+	fmt.Fprintf(w, "new connections %d, fallback packets %d, bad cookies %d, dropped %d\n",
+		view.total.NewConnections, view.total.Fallback, view.total.BadCookies, view.total.Dropped)
+	if view.open {
+		fmt.Fprintln(w, "FAIL-OPEN: every active server is down by its checks, so all are used")
+	}
+	fmt.Fprintln(w, "SLOT\tSERVER\tADDRESS\tWEIGHT\tSTATE\tHEALTH\tTAKES NEW\tNEXT HOP\tESTABLISHED\tNEW\tPACKETS\tBYTES")
+	for _, n := range slices.Sorted(maps.Keys(view.slots)) {
+		s := view.slots[n]
+		live := "-"
+		if s.agent {
+			live = fmt.Sprint(s.live)
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\n", n, s.slot.Server, s.slot.Address, s.slot.Weight,
+			enumWord(s.slot.State.Descriptor(), s.slot.State.Number()), s.healthWord(), s.takesWord(), s.hopWord(), live, s.new, s.packets, s.bytes)
+	}
+}
+
+// healthWord names the balancers where they disagree.
+func (s *slotView) healthWord() string {
+	if len(s.health) == 0 {
+		return "-"
+	}
+	var words []string
+	for _, h := range slices.Sorted(maps.Keys(s.health)) {
+		if len(s.health) == 1 {
+			return h
+		}
+		words = append(words, h+" ("+strings.Join(s.health[h], ",")+")")
+	}
+	return strings.Join(words, " ")
+}
+
+func (s *slotView) takesWord() string {
+	switch {
+	case s.balancers == 0:
+		return "-"
+	case s.takes == 0:
+		return "no"
+	case s.takes == s.balancers:
+		return "yes"
+	}
+	return fmt.Sprintf("%d of %d", s.takes, s.balancers)
+}
+
+func (s *slotView) hopWord() string {
+	if s.balancers == 0 {
+		return "-"
+	}
+	if len(s.unresolved) > 0 {
+		return "UNRESOLVED (" + strings.Join(s.unresolved, ",") + ")"
+	}
+	return "ok"
+}
+
+// printReasons sums what was counted by reason over the balancers, without
+// zeros.
+func printReasons(w io.Writer, answers []answer) {
+	var names []string
+	packets, bytes := map[string]uint64{}, map[string]uint64{}
+	for _, a := range answers {
+		if a.err != nil || a.status.Role != fairleadv1.Role_ROLE_BALANCER {
+			continue
+		}
+		for _, r := range a.status.Reasons {
+			if r.Packets == 0 {
+				continue
+			}
+			if _, seen := packets[r.Name]; !seen {
+				names = append(names, r.Name)
+			}
+			packets[r.Name] += r.Packets
+			bytes[r.Name] += r.Bytes
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\nREASON (balancers)\tPACKETS\tBYTES")
+	for _, n := range names {
+		fmt.Fprintf(w, "%s\t%d\t%d\n", n, packets[n], bytes[n])
+	}
+}
+
+func printWarnings(w io.Writer, answers []answer) error {
+	first := true
+	for _, a := range answers {
+		if a.err != nil {
+			continue
+		}
+		for _, text := range a.status.Warnings {
+			if first {
+				if _, err := fmt.Fprintln(w, "\nWarnings:"); err != nil {
+					return err
+				}
+				first = false
+			}
+			if _, err := fmt.Fprintf(w, "  %s: %s\n", a.name, text); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

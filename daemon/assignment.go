@@ -1,0 +1,142 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/controller"
+)
+
+// errRefused: an assignment cannot follow the one in force.
+var errRefused = errors.New("assignment refused")
+
+// install puts a in force: on disk first, then into the maps, so that a
+// daemon killed in between starts with what it was told and not with less.
+// The caller holds mu. On error everything is as it was before.
+func (d *daemon) install(a *controller.Assignment) error {
+	data := a.Encode()
+	onDisk := d.encoded
+	if !bytes.Equal(data, onDisk) {
+		if err := d.state.save(data); err != nil {
+			return err
+		}
+	}
+	if err := d.plane.apply(a); err != nil {
+		if onDisk != nil {
+			err = errors.Join(err, d.state.save(onDisk))
+		}
+		return err
+	}
+	d.current, d.encoded = a, data
+	return nil
+}
+
+// inForce is the assignment and its JSON. Neither is ever changed in place.
+func (d *daemon) inForce() (*controller.Assignment, []byte) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.current, d.encoded
+}
+
+// setAssignment is the compare-and-set behind SetAssignment: expected is the
+// version that the caller believes in force. The same assignment again is
+// done already.
+func (d *daemon) setAssignment(data []byte, expected uint64, catchUp bool) (uint64, error) {
+	next, err := controller.Decode(data)
+	if err != nil {
+		return 0, connect.NewError(connect.CodeInvalidArgument, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.current.Version
+	if next.Version == now {
+		if bytes.Equal(next.Encode(), d.encoded) {
+			return now, nil
+		}
+		return 0, fmt.Errorf("%w: %s has another version %d in force; fairlead status shows who differs, fairlead apply brings all to one",
+			errRefused, d.me.name, now)
+	}
+	if err := controller.Accept(d.current, next, expected, catchUp); err != nil {
+		return 0, fmt.Errorf("%w by %s: %w", errRefused, d.me.name, err)
+	}
+	if err := d.install(next); err != nil {
+		return 0, err
+	}
+	d.log.Info("assignment in force", "version", next.Version, "from", "api", "vips", len(next.VIPs))
+	return next.Version, nil
+}
+
+// newestOfPeers fetches the newest assignment among the peers, if any has a
+// newer one than known; nil otherwise.
+func (d *daemon) newestOfPeers(ctx context.Context, known uint64) (newest *controller.Assignment, from string) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	var (
+		mu sync.Mutex
+		wg sync.WaitGroup
+	)
+	for _, p := range d.peers.list() {
+		wg.Go(func() {
+			t, err := p.client.GetTime(ctx, connect.NewRequest(&fairleadv1.GetTimeRequest{}))
+			if err != nil || t.Msg.AssignmentVersion <= known {
+				return
+			}
+			a, err := fetchAssignment(ctx, p)
+			if err != nil {
+				d.log.Warn("peer's assignment cannot be used", "peer", p.name, "error", err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if a != nil && a.Version > known && (newest == nil || a.Version > newest.Version) {
+				newest, from = a, p.name
+			}
+		})
+	}
+	wg.Wait()
+	return newest, from
+}
+
+func fetchAssignment(ctx context.Context, p *peer) (*controller.Assignment, error) {
+	resp, err := p.client.GetAssignment(ctx, connect.NewRequest(&fairleadv1.GetAssignmentRequest{}))
+	if err != nil {
+		return nil, err
+	}
+	if len(resp.Msg.Assignment) == 0 {
+		return nil, nil
+	}
+	return controller.Decode(resp.Msg.Assignment)
+}
+
+// catchUp takes over a newer assignment of a peer: this daemon was away or
+// cut off while the others went on.
+func (d *daemon) catchUp(ctx context.Context) {
+	a, _ := d.inForce()
+	newer, from := d.newestOfPeers(ctx, a.Version)
+	if newer == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if newer.Version <= d.current.Version {
+		return // handed over meanwhile
+	}
+	if err := d.install(newer); err != nil {
+		d.log.Error("could not catch up with a peer", "peer", from, "version", newer.Version, "error", err)
+		return
+	}
+	d.log.Info("assignment in force", "version", newer.Version, "from", from, "vips", len(newer.VIPs))
+}
+
+func digest(data []byte) []byte {
+	sum := sha256.Sum256(data)
+	return sum[:]
+}

@@ -1,0 +1,279 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/health"
+)
+
+// balancer is the plane of `fairlead lb`: the data plane, and the health of
+// its servers laid over the assignment.
+type balancer struct {
+	log    *slog.Logger
+	lb     *dataplane.LB
+	checks *health.Checker
+	wake   chan struct{}
+
+	mu       sync.Mutex
+	failOpen map[uint32]bool // by VIP id, as last applied
+	down     map[health.Key]bool
+}
+
+// openPlane opens the kernel side of whichever daemon this is.
+func openPlane(me self, cfg *config.Config, o Options, log *slog.Logger) (plane, error) {
+	if me.role == RoleHost {
+		return openHost(me, cfg, o, log)
+	}
+	lb, err := dataplane.Open(dataplane.Options{
+		Name: me.name, PinDir: o.PinDir, Interfaces: me.interfaces,
+		Source4: me.balancer.Source, Source6: me.balancer.Source6, Limits: cfg.Limits,
+	}, log)
+	if err != nil {
+		return nil, err
+	}
+	b := &balancer{log: log, lb: lb, wake: make(chan struct{}, 1)}
+	b.checks = health.NewChecker(health.Network{}, b.healthChanged)
+	return b, nil
+}
+
+func (b *balancer) healthChanged(t health.Target, r health.Report) {
+	b.log.Info("server's health", "vip", t.VIP, "server", t.Server, "state", r.State.String(), "detail", r.Detail)
+	select {
+	case b.wake <- struct{}{}:
+	default: // a change is waiting to be applied already
+	}
+}
+
+func (b *balancer) changed() <-chan struct{} { return b.wake }
+
+func (b *balancer) clockBase() (uint32, bool) { return b.lb.ClockBase() }
+
+func (b *balancer) fixClock(base uint32) error {
+	return b.lb.SetClock(func() uint32 { return monotonicMS() + base })
+}
+
+// apply takes servers that are down out of the tables; they keep their slots.
+func (b *balancer) apply(a *controller.Assignment) error {
+	down, failOpen := overlay(a, b.checks.Down)
+	err := b.lb.Apply(a, func(vip uint32, slot uint16) bool { return down[health.Key{VIP: vip, Slot: slot}] })
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	for id := range failOpen {
+		if !b.failOpen[id] {
+			b.log.Warn("every active server of a VIP is down by its checks: all of them are used", "vip", id)
+		}
+	}
+	b.down, b.failOpen = down, failOpen
+	b.mu.Unlock()
+	b.checks.SetTargets(b.targets(a))
+	return nil
+}
+
+// overlay is which slots are out of the tables for their health. Where every
+// active server of a VIP is down the checks are not believed: an answer that
+// may come is better than none.
+func overlay(a *controller.Assignment, isDown func(uint32, uint16) bool) (down map[health.Key]bool, failOpen map[uint32]bool) {
+	down, failOpen = map[health.Key]bool{}, map[uint32]bool{}
+	for _, v := range a.VIPs {
+		if v.Health == nil {
+			continue
+		}
+		var active int
+		var out []health.Key
+		for _, s := range v.Slots {
+			if s.State != controller.Active {
+				continue
+			}
+			active++
+			if isDown(v.ID, s.Number) {
+				out = append(out, health.Key{VIP: v.ID, Slot: s.Number})
+			}
+		}
+		if active > 0 && len(out) == active {
+			failOpen[v.ID] = true
+			continue
+		}
+		for _, k := range out {
+			down[k] = true
+		}
+	}
+	return down, failOpen
+}
+
+// targets is what is to be checked: every server that takes connections now
+// or may again.
+func (b *balancer) targets(a *controller.Assignment) (targets []health.Target) {
+	for _, v := range a.VIPs {
+		if v.Health == nil {
+			continue
+		}
+		for _, s := range v.Slots {
+			if s.State == controller.Resting {
+				continue
+			}
+			line, ok := b.lb.Line(v.ID, s.Number)
+			if !ok {
+				continue // applied a moment ago: every slot has its line
+			}
+			targets = append(targets, health.Target{
+				VIP: v.ID, Slot: s.Number, Server: s.Server, Line: line,
+				Address: netip.AddrPortFrom(v.Address, v.Health.Port),
+				Type:    v.Health.Type, Path: v.Health.Path, Host: v.Health.Host,
+				Interval: v.Health.Interval, Timeout: v.Health.Timeout,
+				Rise: v.Health.Rise, Fall: v.Health.Fall,
+			})
+		}
+	}
+	return targets
+}
+
+func (b *balancer) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return b.lb.Run(ctx) })
+	g.Go(func() error { <-ctx.Done(); b.checks.Close(); return nil })
+	return g.Wait()
+}
+
+func (b *balancer) live(*controller.Assignment) ([]*fairleadv1.LiveVIP, error) { return nil, nil }
+
+func (b *balancer) close() error {
+	b.checks.Close()
+	return b.lb.Close()
+}
+
+// describe fills in interfaces, counters, health and next hops.
+func (b *balancer) describe(a *controller.Assignment, s *fairleadv1.GetStatusResponse) error {
+	kernel := b.lb.Status()
+	s.PinDir, s.Adopted = kernel.PinDir, kernel.Adopted
+	s.Clock.Hz = uint32(kernel.HZ)
+	for _, i := range kernel.Interfaces {
+		s.Interfaces = append(s.Interfaces, &fairleadv1.Interface{
+			Name: i.Name, Index: uint32(i.Index), XdpMode: i.Mode, EgressMode: i.Egress, Mtu: uint32(i.MTU),
+		})
+		if i.Mode == "generic" {
+			s.Warnings = append(s.Warnings, fmt.Sprintf("interface %s runs XDP in generic mode, several times slower: use a driver with native XDP", i.Name))
+		}
+	}
+	for _, l := range kernel.Limits {
+		s.Limits = append(s.Limits, &fairleadv1.Limit{Name: l.Name, Used: l.Used, Limit: l.Limit})
+		if l.Limit > 0 && l.Used*10 > l.Limit*9 {
+			s.Warnings = append(s.Warnings, fmt.Sprintf("%s: %d of %d used: raise limits.%s in the configuration and restart", l.Name, l.Used, l.Limit, l.Name))
+		}
+	}
+	hops := map[netip.Addr]dataplane.Hop{}
+	for _, h := range kernel.NextHops {
+		hops[h.Server] = h
+	}
+	counters, err := b.lb.Counters()
+	if err != nil {
+		return fmt.Errorf("read counters: %w", err)
+	}
+	for _, r := range counters.Reasons {
+		s.Reasons = append(s.Reasons, &fairleadv1.Reason{Name: strings.ToLower(r.Name), Packets: r.Packets, Bytes: r.Bytes})
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, v := range s.Vips {
+		b.describeVIP(v, a, counters, hops)
+		if v.FailOpen {
+			s.Warnings = append(s.Warnings, fmt.Sprintf("VIP %s: every active server is down by its checks, so all are used: see health_detail, and the check's settings", v.Name))
+		}
+		for _, slot := range v.Slots {
+			if slot.State != fairleadv1.SlotState_SLOT_STATE_RESTING && slot.NextHop != nil && !slot.NextHop.Resolved {
+				s.Warnings = append(s.Warnings, fmt.Sprintf("VIP %s: next hop of server %s (%s) is not resolved: check its address and the route to it (ip neigh, ip route get)", v.Name, slot.Server, slot.Address))
+			}
+		}
+	}
+	return nil
+}
+
+// describeVIP fills in one VIP; the caller holds mu.
+func (b *balancer) describeVIP(v *fairleadv1.VIP, a *controller.Assignment, counters dataplane.Counters, hops map[netip.Addr]dataplane.Hop) {
+	checked := slices.ContainsFunc(a.VIPs, func(c controller.VIP) bool { return c.ID == v.Id && c.Health != nil })
+	v.FailOpen = b.failOpen[v.Id]
+	servers := map[uint32]dataplane.ServerCounters{}
+	if i := slices.IndexFunc(counters.VIPs, func(c dataplane.VIPCounters) bool { return c.ID == v.Id }); i >= 0 {
+		c := counters.VIPs[i]
+		v.Counters = &fairleadv1.Counters{
+			Packets: c.Packets, Bytes: c.Bytes, NewConnections: c.NewConnections, Fallback: c.Fallback,
+			FlowHits: c.FlowHits, BadCookies: c.BadCookies, Dropped: c.Dropped,
+		}
+		for _, sc := range c.Servers {
+			servers[uint32(sc.Slot)] = sc
+		}
+	}
+	for _, slot := range v.Slots {
+		key := health.Key{VIP: v.Id, Slot: uint16(slot.Number)}
+		slot.TakesNew = slot.State == fairleadv1.SlotState_SLOT_STATE_ACTIVE && !b.down[key]
+		if addr, err := netip.ParseAddr(slot.Address); err == nil {
+			if h, ok := hops[addr]; ok {
+				slot.NextHop = nextHop(h, v.Forwarding)
+			}
+		}
+		c := servers[slot.Number]
+		slot.Packets, slot.Bytes, slot.NewConnections, slot.Connections = c.Packets, c.Bytes, c.Opened, c.Open
+		if r, ok := b.checks.Report(v.Id, uint16(slot.Number)); ok && checked {
+			slot.Health = healthState(r.State)
+			slot.HealthDetail = r.Detail
+			slot.HealthSinceUnixMs = unixMS(r.Since)
+			slot.HealthChecks, slot.HealthFailures = r.Checks, r.Failed
+		}
+	}
+}
+
+// nextHop is a way to a server for status; its MTU is what is left for the
+// inner packet once forwarding's headers are on.
+func nextHop(h dataplane.Hop, forwarding string) *fairleadv1.NextHop {
+	out := &fairleadv1.NextHop{Resolved: h.State == dataplane.HopResolved, Interface: h.Interface}
+	if h.Via.IsValid() {
+		out.Neighbour = h.Via.String()
+	}
+	if h.MAC != [6]byte{} {
+		out.Mac = net.HardwareAddr(h.MAC[:]).String()
+	}
+	if room := h.MTU - Overhead(forwarding, h.Server); room > 0 {
+		out.Mtu = uint32(room)
+	}
+	return out
+}
+
+// Overhead is the bytes that a forwarding puts before the inner packet on the
+// way to server.
+func Overhead(forwarding string, server netip.Addr) int {
+	outer := 20
+	if server.Is6() && !server.Is4In6() {
+		outer = 40
+	}
+	switch forwarding {
+	case config.L2:
+		return 0
+	case config.GUE:
+		return outer + 8 + 4 // UDP and GUE headers
+	}
+	return outer
+}
+
+func healthState(s health.State) fairleadv1.Health {
+	switch s {
+	case health.Up:
+		return fairleadv1.Health_HEALTH_UP
+	case health.Down:
+		return fairleadv1.Health_HEALTH_DOWN
+	}
+	return fairleadv1.Health_HEALTH_UNKNOWN
+}

@@ -1,0 +1,292 @@
+// Package daemon is the life of fairlead's two daemons, `fairlead lb` and
+// `fairlead host`: written once, for both. What differs is behind plane: the
+// balancer's kernel side (balancer.go) or the host agent's (host.go).
+//
+// The life, from top to bottom of Run; setPhase is the one door:
+//
+//	         find itself in the file, lock the state folder
+//	starting ──────────────────────────────────────────────▶ opening
+//	         load the programs, or adopt what is pinned
+//	opening  ──────────────────────────────────────────────▶ applying
+//	         fix the clock; newest assignment of disk, peers
+//	         and file into the maps
+//	applying ──────────────────────────────────────────────▶ serving
+//	         signal, or a part fails
+//	serving  ──────────────────────────────────────────────▶ stopping
+//	         let go of everything; it stays pinned and goes on forwarding
+//	stopping ──────────────────────────────────────────────▶ (gone)
+//
+// SIGKILL may come at any arrow: what packets need is in pinned maps and
+// programs, what the next daemon needs is in the state folder, and both are
+// replaced in one step each.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/version"
+)
+
+// Options is what the command line decides.
+type Options struct {
+	File     string // the configuration
+	Name     string // which of its entries this is; "": found by itself
+	StateDir string // DefaultStateDir where empty
+	PinDir   string // /sys/fs/bpf/fairlead/NAME where empty
+	Log      *slog.Logger
+}
+
+// plane is a daemon's kernel side.
+type plane interface {
+	// clockBase is the clock's base pinned earlier in this boot.
+	clockBase() (base uint32, ok bool)
+	// fixClock fixes and pins the base: shared ms = CLOCK_MONOTONIC ms + base.
+	fixClock(base uint32) error
+	// apply puts an assignment in force, in one step for packets.
+	apply(a *controller.Assignment) error
+	// run does the plane's background work until ctx ends.
+	run(ctx context.Context) error
+	// describe fills in what the plane knows of a status.
+	describe(a *controller.Assignment, s *fairleadv1.GetStatusResponse) error
+	// live counts established connections; nil on a balancer.
+	live(a *controller.Assignment) ([]*fairleadv1.LiveVIP, error)
+	// changed tells that the assignment should be applied again because
+	// something local changed (health).
+	changed() <-chan struct{}
+	// close lets go of the kernel's objects, which stay pinned.
+	close() error
+}
+
+type phase string
+
+const (
+	phaseStarting phase = "starting"
+	phaseOpening  phase = "opening"
+	phaseApplying phase = "applying"
+	phaseServing  phase = "serving"
+	phaseStopping phase = "stopping"
+)
+
+// daemon is one running daemon.
+type daemon struct {
+	opts    Options
+	log     *slog.Logger
+	me      self
+	started time.Time
+	state   *stateDir
+	plane   plane
+	phase   atomic.Value // phase
+
+	clockSource clockSource
+	clockBase   uint32
+
+	// mu guards the assignment: whoever changes it holds mu over map, disk
+	// and these fields.
+	mu       sync.Mutex
+	current  *controller.Assignment
+	encoded  []byte // current.Encode()
+	settings atomic.Pointer[settings]
+
+	// verbs lets one change at a time through this daemon.
+	verbs sync.Mutex
+	peers peerTable
+}
+
+// settings is what a SIGHUP replaces.
+type settings struct {
+	cfg      *config.Config
+	me       self
+	warnings []string
+}
+
+// RunLB is `fairlead lb`. It returns when ctx ends (nil) or when the daemon
+// cannot go on.
+func RunLB(ctx context.Context, o Options) error { return run(ctx, RoleBalancer, o) }
+
+// RunHost is `fairlead host`.
+func RunHost(ctx context.Context, o Options) error { return run(ctx, RoleHost, o) }
+
+func run(ctx context.Context, role Role, o Options) (err error) {
+	if o.StateDir == "" {
+		o.StateDir = DefaultStateDir
+	}
+	d := &daemon{opts: o, log: o.Log, started: time.Now()}
+	d.setPhase(phaseStarting)
+	cfg, err := config.Load(o.File)
+	if err != nil {
+		return err
+	}
+	if d.me, err = findSelf(cfg, role, o.Name); err != nil {
+		return err
+	}
+	d.log = d.log.With("name", d.me.name)
+	if d.state, err = openState(o.StateDir, d.me.name); err != nil {
+		return err
+	}
+	defer d.state.close()
+	d.settings.Store(&settings{cfg: cfg, me: d.me})
+	if err := d.peers.set(cfg, d.me.name); err != nil {
+		return err
+	}
+
+	d.setPhase(phaseOpening)
+	if d.plane, err = openPlane(d.me, cfg, o, d.log); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.plane.close()) }()
+
+	d.setPhase(phaseApplying)
+	if err := d.fixClock(ctx); err != nil {
+		return err
+	}
+	if err := d.firstAssignment(ctx, cfg); err != nil {
+		return err
+	}
+	d.compareFile(cfg)
+	return d.serve(ctx)
+}
+
+func (d *daemon) setPhase(p phase) {
+	d.phase.Store(p)
+	d.log.Debug("phase", "is", string(p))
+}
+
+// fixClock keeps the clock of this boot, or asks the peers, or reads the
+// wall clock; in this order, because the constants of live connections depend
+// on it.
+func (d *daemon) fixClock(ctx context.Context) error {
+	base, ok := d.plane.clockBase()
+	source := clockPinned
+	if !ok {
+		base, source = chooseClock(ctx, d.peers.list())
+		if err := d.plane.fixClock(base); err != nil {
+			return err
+		}
+	}
+	d.clockBase, d.clockSource = base, source
+	d.log.Info("shared clock", "source", string(source), "base_ms", base)
+	return nil
+}
+
+// firstAssignment puts the newest of disk and peers in force; without any,
+// version 1, which everybody computes alike from the file.
+func (d *daemon) firstAssignment(ctx context.Context, cfg *config.Config) error {
+	a, err := d.state.load()
+	if err != nil {
+		return err
+	}
+	source := "disk"
+	var known uint64
+	if a != nil {
+		known = a.Version
+	}
+	if newer, from := d.newestOfPeers(ctx, known); newer != nil {
+		a, source = newer, from
+	}
+	if a == nil {
+		source = d.opts.File
+		if a, err = controller.First(cfg); err != nil {
+			return err
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.install(a); err != nil {
+		return fmt.Errorf("put assignment version %d (from %s) in force: %w", a.Version, source, err)
+	}
+	d.log.Info("assignment in force", "version", a.Version, "from", source, "vips", len(a.VIPs))
+	return nil
+}
+
+// serve answers the API and keeps the plane's background work going until
+// ctx ends or a part fails.
+func (d *daemon) serve(ctx context.Context) error {
+	api, err := listen(d.me.api, d.settings.Load().cfg.TLS)
+	if err != nil {
+		return err
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	mux := http.NewServeMux()
+	mux.Handle(d.handler())
+	g.Go(func() error { return serve(gctx, httpServer(mux, d.log), api) })
+	if d.me.metrics != "" {
+		l, err := listenMetrics(d.me.metrics)
+		if err != nil {
+			return errors.Join(err, api.Close())
+		}
+		g.Go(func() error { return serve(gctx, httpServer(d.metricsHandler(), d.log), l) })
+	}
+	g.Go(func() error { return d.plane.run(gctx) })
+	g.Go(func() error { return d.watchPeers(gctx) })
+	g.Go(func() error { return d.reapply(gctx) })
+	g.Go(func() error { return d.watchSignals(gctx) })
+
+	d.setPhase(phaseServing)
+	d.log.Info("serving", "api", d.me.api, "metrics", d.me.metrics, "version", version.String())
+	notifySystemd("READY=1")
+	<-gctx.Done()
+	d.setPhase(phaseStopping)
+	notifySystemd("STOPPING=1")
+	if err := g.Wait(); err != nil && ctx.Err() == nil {
+		return err
+	}
+	d.log.Info("stopped; what is pinned goes on forwarding (fairlead unload takes it out)")
+	return nil
+}
+
+// reapply puts the assignment in force again when the plane asks for it. A
+// burst of changes (a rack goes down) makes a few runs, not hundreds.
+func (d *daemon) reapply(ctx context.Context) error {
+	const gather = 50 * time.Millisecond
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-d.plane.changed():
+		}
+		timer := time.NewTimer(gather)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+		d.mu.Lock()
+		err := d.plane.apply(d.current)
+		d.mu.Unlock()
+		if err != nil {
+			// The maps still hold what was there before.
+			d.log.Error("could not apply a change of servers' health", "error", err)
+		}
+	}
+}
+
+// watchSignals reads the configuration again on SIGHUP.
+func (d *daemon) watchSignals(ctx context.Context) error {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-hup:
+			d.reload()
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/fairlead/fairlead/api"
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/config"
+)
+
+const (
+	peerInterval = 5 * time.Second
+	peerTimeout  = 2 * time.Second
+)
+
+// peer is another daemon of the configuration.
+type peer struct {
+	name   string
+	api    string
+	client fairleadv1connect.FairleadClient
+}
+
+// peerTable is the other daemons and what was last heard of them.
+type peerTable struct {
+	mu    sync.Mutex
+	peers []*peer
+	heard map[string]*fairleadv1.Peer
+	skew  map[string]int32 // ms, by peer
+}
+
+// set replaces the peers by those of cfg but for the daemon named me.
+func (t *peerTable) set(cfg *config.Config, me string) error {
+	var peers []*peer
+	add := func(name, endpoint string) error {
+		if name == me || endpoint == "none" {
+			return nil
+		}
+		client, err := api.Dial(endpoint, cfg.TLS)
+		if err != nil {
+			return fmt.Errorf("peer %s: %w", name, err)
+		}
+		peers = append(peers, &peer{name, endpoint, client})
+		return nil
+	}
+	for _, b := range cfg.Balancers {
+		if err := add(b.Name, b.API); err != nil {
+			return err
+		}
+	}
+	for _, s := range cfg.Servers {
+		if err := add(s.Name, s.API); err != nil {
+			return err
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.peers = peers
+	t.heard = map[string]*fairleadv1.Peer{}
+	t.skew = map[string]int32{}
+	return nil
+}
+
+func (t *peerTable) list() []*peer {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.peers
+}
+
+// report is what was last heard of each peer, in the configuration's order,
+// and the largest clock difference.
+func (t *peerTable) report() (peers []*fairleadv1.Peer, worst int32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, p := range t.peers {
+		if h := t.heard[p.name]; h != nil {
+			peers = append(peers, h)
+		}
+		if s := t.skew[p.name]; max(s, -s) > max(worst, -worst) {
+			worst = s
+		}
+	}
+	return peers, worst
+}
+
+// watchPeers asks every peer from time to time for its clock and version, and
+// catches up when one is ahead of this daemon.
+func (d *daemon) watchPeers(ctx context.Context) error {
+	// The first round comes at once, later ones spread, so that a whole
+	// deployment does not ask together.
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		if newest := d.askPeers(ctx); ctx.Err() == nil {
+			if a, _ := d.inForce(); newest > a.Version {
+				d.catchUp(ctx)
+			}
+		}
+		timer.Reset(peerInterval - peerInterval/10 + time.Duration(rand.Int64N(int64(peerInterval/5))))
+	}
+}
+
+// askPeers is one round; it returns the newest version heard of.
+func (d *daemon) askPeers(ctx context.Context) (newest uint64) {
+	ctx, cancel := context.WithTimeout(ctx, peerTimeout)
+	defer cancel()
+	var wg sync.WaitGroup
+	// A bound on what is under way, for deployments of hundreds.
+	slots := make(chan struct{}, 32)
+	peers := d.peers.list()
+	versions := make([]uint64, len(peers))
+	for i, p := range peers {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			sent := time.Now()
+			resp, err := p.client.GetTime(ctx, connect.NewRequest(&fairleadv1.GetTimeRequest{}))
+			heard := &fairleadv1.Peer{Name: p.name, Api: p.api}
+			d.peers.mu.Lock()
+			defer d.peers.mu.Unlock()
+			if err != nil {
+				heard.Error = connectText(err)
+				delete(d.peers.skew, p.name)
+			} else {
+				heard.Reachable = true
+				heard.AssignmentVersion = resp.Msg.AssignmentVersion
+				versions[i] = resp.Msg.AssignmentVersion
+				theirs := resp.Msg.SharedMs + uint32(time.Since(sent).Milliseconds()/2)
+				d.peers.skew[p.name] = int32(theirs - d.sharedNow())
+			}
+			d.peers.heard[p.name] = heard
+		})
+	}
+	wg.Wait()
+	for _, v := range versions {
+		newest = max(newest, v)
+	}
+	return newest
+}
+
+// sharedNow is the shared clock, milliseconds modulo 2^32.
+func (d *daemon) sharedNow() uint32 { return monotonicMS() + d.clockBase }
+
+// connectText is a connect error's message without its code's prefix.
+func connectText(err error) string {
+	var c *connect.Error
+	if asError(err, &c) {
+		return c.Message()
+	}
+	return err.Error()
+}

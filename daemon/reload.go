@@ -1,0 +1,94 @@
+package daemon
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"reflect"
+	"time"
+
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
+)
+
+// reload reads the configuration again (SIGHUP). Peers and their certificates
+// change at once; what is fixed while the programs are loaded is named; what
+// is shared is left to `fairlead apply`, which changes all daemons together.
+func (d *daemon) reload() {
+	cfg, err := config.Load(d.opts.File)
+	if err != nil {
+		d.log.Error("configuration not reloaded; what was read before stays", "error", err)
+		return
+	}
+	me, err := findSelf(cfg, d.me.role, d.me.name)
+	if err != nil {
+		d.log.Error("configuration not reloaded; what was read before stays", "error", err)
+		return
+	}
+	if err := d.peers.set(cfg, d.me.name); err != nil {
+		d.log.Error("configuration not reloaded; what was read before stays", "error", err)
+		return
+	}
+	d.compareFile(cfg)
+	d.log.Info("configuration reloaded", "file", d.opts.File, "entry", me.name)
+}
+
+// compareFile keeps cfg and warns of everything in it that is not in force.
+func (d *daemon) compareFile(cfg *config.Config) {
+	set := &settings{cfg: cfg, me: d.me}
+	warn := func(text string) {
+		set.warnings = append(set.warnings, text)
+		d.log.Warn(text)
+	}
+	if now, err := findSelf(cfg, d.me.role, d.me.name); err == nil {
+		for _, f := range []struct {
+			name    string
+			old, is any
+		}{
+			{"api", d.me.api, now.api},
+			{"interfaces", d.me.interfaces, now.interfaces},
+			{"metrics", d.me.metrics, now.metrics},
+			{"source", sources(d.me), sources(now)},
+			{"limits", d.settings.Load().cfg.Limits, cfg.Limits},
+		} {
+			if !reflect.DeepEqual(f.old, f.is) {
+				warn(fmt.Sprintf("%s changed in %s: restart this daemon to use it (nothing stops meanwhile)", f.name, d.opts.File))
+			}
+		}
+	}
+	a, _ := d.inForce()
+	// A plan that is refused (live connections) is a difference as well.
+	_, changes, err := controller.Plan(cfg, a, controller.LiveCounts{}, time.Now(), true)
+	switch {
+	case err != nil:
+		warn(fmt.Sprintf("%s and the assignment in force differ, and cannot be brought together: %v", d.opts.File, err))
+	case len(changes) > 0:
+		warn(fmt.Sprintf("%s differs from assignment version %d in force (%d changes): run fairlead plan to see, fairlead apply to change all daemons", d.opts.File, a.Version, len(changes)))
+	}
+	d.settings.Store(set)
+}
+
+func sources(s self) any {
+	if s.balancer == nil {
+		return nil
+	}
+	return [2]string{s.balancer.Source.String(), s.balancer.Source6.String()}
+}
+
+// notifySystemd tells the service manager, if there is one, a state of
+// sd_notify(3).
+func notifySystemd(state string) {
+	path := os.Getenv("NOTIFY_SOCKET")
+	if path == "" {
+		return
+	}
+	if path[0] == '@' {
+		path = "\x00" + path[1:]
+	}
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		return // the manager times the start out and says so
+	}
+	defer conn.Close()
+	_, _ = conn.Write([]byte(state))
+}

@@ -1,0 +1,137 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+
+	"connectrpc.com/connect"
+
+	"github.com/fairlead/fairlead/api"
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
+)
+
+// service is the daemon's API (fairlead.v1.Fairlead).
+type service struct{ d *daemon }
+
+// handler is the API's path and handler.
+func (d *daemon) handler() (string, http.Handler) {
+	guard := connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
+		return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+			if p := d.phase.Load(); p != phaseServing {
+				return nil, connect.NewError(connect.CodeUnavailable, errors.New("the daemon is "+string(p.(phase))))
+			}
+			resp, err := next(ctx, req)
+			if err != nil {
+				d.log.Warn("api call failed", "procedure", req.Spec().Procedure, "error", err)
+			}
+			return resp, err
+		}
+	})
+	return fairleadv1connect.NewFairleadHandler(service{d}, connect.WithInterceptors(guard))
+}
+
+func asError[T error](err error, target *T) bool { return errors.As(err, target) }
+
+// coded gives an error the code that the schema promises.
+func coded(err error) error {
+	var c *connect.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &c):
+		return err
+	case errors.Is(err, controller.ErrConflict):
+		return connect.NewError(connect.CodeAborted, err)
+	case errors.Is(err, errRefused):
+		return connect.NewError(connect.CodeFailedPrecondition, err)
+	case errors.Is(err, os.ErrPermission):
+		return connect.NewError(connect.CodePermissionDenied, err)
+	}
+	return connect.NewError(connect.CodeInternal, err)
+}
+
+func (s service) GetStatus(context.Context, *connect.Request[fairleadv1.GetStatusRequest]) (*connect.Response[fairleadv1.GetStatusResponse], error) {
+	status, err := s.d.status()
+	if err != nil {
+		return nil, coded(err)
+	}
+	return connect.NewResponse(status), nil
+}
+
+func (s service) GetAssignment(context.Context, *connect.Request[fairleadv1.GetAssignmentRequest]) (*connect.Response[fairleadv1.GetAssignmentResponse], error) {
+	a, data := s.d.inForce()
+	return connect.NewResponse(&fairleadv1.GetAssignmentResponse{
+		Assignment: data, Version: a.Version, Digest: digest(data),
+	}), nil
+}
+
+func (s service) SetAssignment(_ context.Context, req *connect.Request[fairleadv1.SetAssignmentRequest]) (*connect.Response[fairleadv1.SetAssignmentResponse], error) {
+	v, err := s.d.setAssignment(req.Msg.Assignment, req.Msg.ExpectedVersion, req.Msg.CatchUp)
+	if err != nil {
+		return nil, coded(err)
+	}
+	return connect.NewResponse(&fairleadv1.SetAssignmentResponse{Version: v}), nil
+}
+
+func (s service) GetTime(context.Context, *connect.Request[fairleadv1.GetTimeRequest]) (*connect.Response[fairleadv1.GetTimeResponse], error) {
+	a, _ := s.d.inForce()
+	return connect.NewResponse(&fairleadv1.GetTimeResponse{
+		SharedMs: s.d.sharedNow(), Source: string(s.d.clockSource), AssignmentVersion: a.Version,
+	}), nil
+}
+
+func (s service) GetLive(context.Context, *connect.Request[fairleadv1.GetLiveRequest]) (*connect.Response[fairleadv1.GetLiveResponse], error) {
+	a, _ := s.d.inForce()
+	live, err := s.d.plane.live(a)
+	if err != nil {
+		return nil, coded(err)
+	}
+	return connect.NewResponse(&fairleadv1.GetLiveResponse{Vips: live}), nil
+}
+
+// change runs one verb for all daemons: one at a time through this daemon.
+// The coordinator calls this daemon's own SetAssignment as it does its peers'.
+func change[R any](d *daemon, ctx context.Context, req *connect.Request[R], verb func(*api.Coordinator, context.Context, *R) (*fairleadv1.ChangeResponse, error)) (*connect.Response[fairleadv1.ChangeResponse], error) {
+	d.verbs.Lock()
+	defer d.verbs.Unlock()
+	c := &api.Coordinator{
+		Config:     func() *config.Config { return d.settings.Load().cfg },
+		Self:       d.me.name,
+		SelfClient: service{d}, // client and handler have the same methods
+		Log:        d.log,
+	}
+	resp, err := verb(c, ctx, req.Msg)
+	if err != nil {
+		return nil, coded(err)
+	}
+	return connect.NewResponse(resp), nil
+}
+
+func (s service) AddServer(ctx context.Context, req *connect.Request[fairleadv1.AddServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
+	return change(s.d, ctx, req, (*api.Coordinator).AddServer)
+}
+
+func (s service) DrainServer(ctx context.Context, req *connect.Request[fairleadv1.DrainServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
+	return change(s.d, ctx, req, (*api.Coordinator).DrainServer)
+}
+
+func (s service) UndrainServer(ctx context.Context, req *connect.Request[fairleadv1.UndrainServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
+	return change(s.d, ctx, req, (*api.Coordinator).UndrainServer)
+}
+
+func (s service) RemoveServer(ctx context.Context, req *connect.Request[fairleadv1.RemoveServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
+	return change(s.d, ctx, req, (*api.Coordinator).RemoveServer)
+}
+
+func (s service) SetWeight(ctx context.Context, req *connect.Request[fairleadv1.SetWeightRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
+	return change(s.d, ctx, req, (*api.Coordinator).SetWeight)
+}
+
+func (s service) RotateKey(ctx context.Context, req *connect.Request[fairleadv1.RotateKeyRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
+	return change(s.d, ctx, req, (*api.Coordinator).RotateKey)
+}

@@ -1,0 +1,129 @@
+package daemon
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/version"
+)
+
+// skewWarning is the clock difference from which status warns: half of what
+// cookies allow, so that there is time to act.
+const skewWarning = cheetah.SkewMS / 2
+
+// status is everything that the daemon knows, as GetStatus and the metrics
+// show it.
+func (d *daemon) status() (*fairleadv1.GetStatusResponse, error) {
+	a, _ := d.inForce()
+	set := d.settings.Load()
+	s := &fairleadv1.GetStatusResponse{
+		Name:              d.me.name,
+		Role:              fairleadv1.Role_ROLE_BALANCER,
+		Version:           version.String(),
+		Kernel:            kernelRelease(),
+		StartedUnixMs:     d.started.UnixMilli(),
+		AssignmentVersion: a.Version,
+		StampEpoch:        a.StampEpoch,
+		Clock: &fairleadv1.Clock{
+			BaseMs: d.clockBase, SharedMs: d.sharedNow(), Source: string(d.clockSource),
+		},
+		Warnings: slices.Clone(set.warnings),
+	}
+	if d.me.role == RoleHost {
+		s.Role = fairleadv1.Role_ROLE_HOST
+	}
+	for _, k := range a.Keys {
+		s.Epochs = append(s.Epochs, k.Epoch)
+	}
+	for i := range a.VIPs {
+		v := &a.VIPs[i]
+		if d.me.role == RoleHost && !hasServer(v, d.me.name) {
+			continue
+		}
+		s.Vips = append(s.Vips, describeVIP(v, d.me))
+	}
+	if err := d.plane.describe(a, s); err != nil {
+		return nil, err
+	}
+	s.Peers, s.Clock.PeerSkewMs = d.peers.report()
+	if skew := s.Clock.PeerSkewMs; skew > skewWarning || skew < -skewWarning {
+		s.Warnings = append(s.Warnings, fmt.Sprintf(
+			"shared clock differs from a peer's by %d ms, cookies allow %d: synchronise the machines' clocks (NTP) and restart the daemon that is off once its connections are gone",
+			skew, cheetah.SkewMS))
+	}
+	for _, p := range s.Peers {
+		if p.Reachable && p.AssignmentVersion+1 < a.Version {
+			s.Warnings = append(s.Warnings, fmt.Sprintf("%s has assignment version %d, this daemon %d: run fairlead apply", p.Name, p.AssignmentVersion, a.Version))
+		}
+	}
+	return s, nil
+}
+
+// describeVIP is what the assignment says of a VIP; a host sees its own slots.
+func describeVIP(v *controller.VIP, me self) *fairleadv1.VIP {
+	out := &fairleadv1.VIP{
+		Id: v.ID, Name: v.Name, Address: v.Address.String(), Port: uint32(v.Port), Protocol: v.Protocol,
+		Scheme: v.Scheme, Policy: v.Policy, Affinity: v.Affinity, Forwarding: v.Forwarding,
+		Fragments: v.Fragments, IcmpEcho: v.ICMPEcho, MssClamp: v.MSSClamp,
+		Counters: &fairleadv1.Counters{},
+	}
+	if v.Scheme == config.Cheetah {
+		out.CookieBits = uint32(v.CookieBits)
+		out.IdleLimitMs = uint64(cheetah.Layout{Bits: v.CookieBits}.IdleLimit().Milliseconds())
+	}
+	for _, slot := range v.Slots {
+		if me.role == RoleHost && slot.Server != me.name {
+			continue
+		}
+		s := &fairleadv1.Slot{
+			Number: uint32(slot.Number), Server: slot.Server, Address: slot.Address.String(),
+			Weight: uint32(slot.Weight), State: slotState(slot.State),
+		}
+		if !slot.RestUntil.IsZero() {
+			s.RestUntilUnixMs = slot.RestUntil.UnixMilli()
+		}
+		out.Slots = append(out.Slots, s)
+	}
+	return out
+}
+
+func hasServer(v *controller.VIP, name string) bool {
+	return slices.ContainsFunc(v.Slots, func(s controller.Slot) bool { return s.Server == name })
+}
+
+func slotState(s controller.State) fairleadv1.SlotState {
+	switch s {
+	case controller.Joining:
+		return fairleadv1.SlotState_SLOT_STATE_JOINING
+	case controller.Active:
+		return fairleadv1.SlotState_SLOT_STATE_ACTIVE
+	case controller.Draining:
+		return fairleadv1.SlotState_SLOT_STATE_DRAINING
+	case controller.Resting:
+		return fairleadv1.SlotState_SLOT_STATE_RESTING
+	}
+	return fairleadv1.SlotState_SLOT_STATE_UNSPECIFIED
+}
+
+func kernelRelease() string {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}
+
+// unixMS is t for the API; 0 for no time.
+func unixMS(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}

@@ -1,0 +1,108 @@
+// Package doctor looks at a machine and says what would keep Fairlead from
+// working on it, or from working well, and what to do about each. It changes
+// nothing; the one thing it sends is neighbour solicitations for next hops
+// and the API's GetTime to the other daemons.
+package doctor
+
+import (
+	"context"
+
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/daemon"
+)
+
+// Status is how a check came out.
+type Status string
+
+// A fail keeps Fairlead from working, a warn from working well or surely.
+const (
+	OK   Status = "ok"
+	Warn Status = "warn"
+	Fail Status = "fail"
+)
+
+// Check is one line of the report.
+type Check struct {
+	Name   string `json:"name"`
+	Status Status `json:"status"`
+	Detail string `json:"detail"`
+	// Remedy says what to do; empty where all is well.
+	Remedy string `json:"remedy,omitempty"`
+}
+
+// Options say what to look at.
+type Options struct {
+	// Config may be nil: then only the machine itself is looked at.
+	Config *config.Config
+	// Entries are this machine's own entries of Config, by role.
+	Balancer *config.Balancer
+	Server   *config.Server
+}
+
+// report collects checks.
+type report struct {
+	checks []Check
+}
+
+func (r *report) ok(name, detail string) {
+	r.checks = append(r.checks, Check{name, OK, detail, ""})
+}
+
+func (r *report) warn(name, detail, remedy string) {
+	r.checks = append(r.checks, Check{name, Warn, detail, remedy})
+}
+
+func (r *report) fail(name, detail, remedy string) {
+	r.checks = append(r.checks, Check{name, Fail, detail, remedy})
+}
+
+// Run looks at everything that concerns this machine, in the order in which
+// problems should be solved.
+func Run(ctx context.Context, o Options) []Check {
+	r := &report{}
+	r.privileges()
+	r.kernel(o.Server != nil)
+	r.bpffs()
+	if o.Server != nil {
+		r.cgroup()
+	}
+	r.jit()
+	r.synchronised()
+	if o.Config != nil {
+		r.daemonClocks(ctx, o)
+	}
+	if o.Balancer != nil {
+		r.balancer(ctx, o.Config, o.Balancer)
+	}
+	if o.Server != nil {
+		r.server(o.Config, o.Server)
+	}
+	return r.checks
+}
+
+// Find fills in this machine's entries: those called name, or without a name
+// the only balancer or server, or the ones called as the machine.
+func Find(cfg *config.Config, name string) (Options, error) {
+	o := Options{Config: cfg}
+	lb, errLB := daemon.FindBalancer(cfg, name)
+	host, errHost := daemon.FindServer(cfg, name)
+	o.Balancer, o.Server = lb, host
+	if name != "" && errLB != nil && errHost != nil {
+		return o, errLB
+	}
+	// A file with one balancer and one server does not say which we are.
+	if name == "" && lb != nil && host != nil && lb.Name != host.Name {
+		o.Balancer, o.Server = nil, nil
+	}
+	return o, nil
+}
+
+// Failed says whether any check failed.
+func Failed(checks []Check) bool {
+	for _, c := range checks {
+		if c.Status == Fail {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,236 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+	"unsafe"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/daemon"
+)
+
+// fullSize is the packet that clients on the Internet and in most data
+// centres send.
+const fullSize = 1500
+
+// neighbourTime is how long a neighbour has to answer.
+const neighbourTime = time.Second
+
+// balancer: interfaces, the way and the room to each server, and what the
+// kernel does with packets that the program passes on.
+func (r *report) balancer(ctx context.Context, cfg *config.Config, b *config.Balancer) {
+	for _, name := range b.Interfaces {
+		r.device(name)
+	}
+	for i := range cfg.Servers {
+		if forwardings := forwardingsTo(cfg, cfg.Servers[i].Name); len(forwardings) > 0 {
+			r.way(ctx, &cfg.Servers[i], forwardings)
+		}
+	}
+	r.passedOn(cfg)
+	for _, v := range cfg.VIPs {
+		if v.Health == nil || !v.Address.Is4() {
+			continue
+		}
+		for _, name := range b.Interfaces {
+			if reversePath(name) == 1 {
+				r.warn("rp_filter "+name, "strict: answers to health checks come from the VIP's address and are dropped unless the route to it leaves by "+name,
+					fmt.Sprintf("sysctl -w net.ipv4.conf.%s.rp_filter=2", name))
+			}
+		}
+		break
+	}
+}
+
+// device: does it exist, is it up, will XDP's frames arrive whole.
+func (r *report) device(name string) {
+	check := "interface " + name
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		r.fail(check, err.Error(), "name one that `ip link` shows under interfaces")
+		return
+	}
+	attrs := link.Attrs()
+	if attrs.Flags&net.FlagUp == 0 {
+		r.fail(check, "is down", "ip link set "+name+" up")
+		return
+	}
+	if link.Type() == "veth" {
+		// A veth hands checksums over unfinished; a frame that XDP sends on
+		// leaves with them so (seen: every such packet is lost).
+		if on, err := offload(name, ethtoolGetTXChecksum); err == nil && on {
+			r.fail(check, "a veth with tx checksum offload: what XDP sends on has wrong checksums", "ethtool -K "+name+" tx off (on the peer as well, if its senders are local)")
+			return
+		}
+		if on, err := offload(name, ethtoolGetGRO); err == nil && !on {
+			r.warn(check, "a veth without GRO does native XDP only while a program is on it", "ethtool -K "+name+" gro on")
+			return
+		}
+	}
+	r.ok(check, fmt.Sprintf("%s, mtu %d", link.Type(), attrs.MTU))
+}
+
+// way: route, neighbour and MTU towards one server.
+func (r *report) way(ctx context.Context, s *config.Server, forwardings map[string]bool) {
+	check := "way to " + s.Name
+	ip := net.IP(s.Address.AsSlice())
+	routes, err := netlink.RouteGet(ip)
+	if err != nil || len(routes) == 0 {
+		r.fail(check, fmt.Sprintf("no route to %s: %v", s.Address, err), "add one (ip route add), or correct the server's address")
+		return
+	}
+	route := routes[0]
+	link, err := netlink.LinkByIndex(route.LinkIndex)
+	if err != nil {
+		r.fail(check, err.Error(), "")
+		return
+	}
+	hop, onLink := ip, true
+	if route.Gw != nil {
+		hop, onLink = route.Gw, false
+	}
+	if link.Attrs().Flags&net.FlagLoopback != 0 {
+		r.fail(check, s.Address.String()+" is this machine's own address", "a balancer cannot be a server of its own VIPs: correct the server's address")
+		return
+	}
+	if forwardings[config.L2] && !onLink {
+		r.fail(check, fmt.Sprintf("%s is behind the gateway %s, but forwarding l2 needs it in the same network", s.Address, hop), "use forwarding ipip or gue")
+		return
+	}
+	mac, err := neighbour(ctx, route.LinkIndex, hop)
+	if err != nil {
+		r.fail(check, fmt.Sprintf("next hop %s on %s does not answer: %v", hop, link.Attrs().Name, err), "is the machine up, and in this network? See ip neigh show dev "+link.Attrs().Name)
+		return
+	}
+	mtu := link.Attrs().MTU
+	if route.MTU > 0 {
+		mtu = min(mtu, route.MTU)
+	}
+	for f := range forwardings {
+		if need := fullSize + daemon.Overhead(f, s.Address); mtu < need {
+			r.warn(check, fmt.Sprintf("mtu %d on %s leaves %d bytes for packets inside %s: larger ones are refused towards the client (path MTU discovery)",
+				mtu, link.Attrs().Name, mtu-daemon.Overhead(f, s.Address), f),
+				fmt.Sprintf("raise the mtu to %d on both ends (ip link set %s mtu %d), or leave mss_clamp on", need, link.Attrs().Name, need))
+			return
+		}
+	}
+	r.ok(check, fmt.Sprintf("via %s (%s) on %s, mtu %d", hop, mac, link.Attrs().Name, mtu))
+}
+
+// neighbour is the MAC of a next hop, asked for where it is not known.
+func neighbour(ctx context.Context, index int, hop net.IP) (net.HardwareAddr, error) {
+	family := netlink.FAMILY_V4
+	if hop.To4() == nil {
+		family = netlink.FAMILY_V6
+	}
+	ask := &netlink.Neigh{LinkIndex: index, IP: hop, State: netlink.NUD_NONE, Flags: netlink.NTF_USE}
+	const usable = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE | netlink.NUD_PERMANENT | netlink.NUD_NOARP
+	deadline, cancel := context.WithTimeout(ctx, neighbourTime)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for asked := false; ; {
+		list, err := netlink.NeighList(index, family)
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range list {
+			if n.IP.Equal(hop) && n.State&usable != 0 && len(n.HardwareAddr) > 0 {
+				return n.HardwareAddr, nil
+			}
+		}
+		if !asked {
+			if err := netlink.NeighSet(ask); err != nil {
+				return nil, fmt.Errorf("ask for it: %w", err)
+			}
+			asked = true
+		}
+		select {
+		case <-deadline.Done():
+			return nil, fmt.Errorf("no neighbour entry within %v", neighbourTime)
+		case <-tick.C:
+		}
+	}
+}
+
+// passedOn: packets to a VIP's address that are not for a VIP go to the
+// kernel; a machine that forwards sends them back to the router they came
+// from, round and round until their TTL is gone.
+func (r *report) passedOn(cfg *config.Config) {
+	forwards := map[bool]string{false: sysctl("net/ipv4/ip_forward"), true: sysctl("net/ipv6/conf/all/forwarding")}
+	for _, v := range cfg.VIPs {
+		six := v.Address.Is6()
+		if forwards[six] != "1" {
+			continue
+		}
+		routes, err := netlink.RouteGet(net.IP(v.Address.AsSlice()))
+		if err != nil || len(routes) == 0 || routes[0].Type != unix.RTN_UNICAST {
+			continue // refused, a blackhole, or local: nothing goes round
+		}
+		r.warn("forwarding", fmt.Sprintf("this machine forwards, and has a route to VIP %s: packets to %s for no VIP's port go back to the router until their TTL ends", v.Name, v.Address),
+			fmt.Sprintf("ip route add blackhole %s", netip.PrefixFrom(v.Address, v.Address.BitLen())))
+		return
+	}
+	r.ok("forwarding", "packets for no VIP do not go round")
+}
+
+// forwardingsTo is the forwardings of the VIPs that name the server.
+func forwardingsTo(cfg *config.Config, server string) map[string]bool {
+	set := map[string]bool{}
+	for _, v := range cfg.VIPs {
+		for _, m := range v.Servers {
+			if m.Name == server {
+				set[v.Forwarding] = true
+			}
+		}
+	}
+	return set
+}
+
+// reversePath is the reverse path filter in force on an interface: the
+// larger of all and its own.
+func reversePath(name string) int { return larger("rp_filter", name) }
+
+func larger(setting, name string) int {
+	number := func(s string) int {
+		if len(s) == 1 && s[0] >= '0' && s[0] <= '9' {
+			return int(s[0] - '0')
+		}
+		return 0
+	}
+	return max(number(sysctl("net/ipv4/conf/all/"+setting)), number(sysctl("net/ipv4/conf/"+name+"/"+setting)))
+}
+
+// ethtool's older commands that read one offload (linux/ethtool.h).
+const (
+	ethtoolGetTXChecksum = 0x16
+	ethtoolGetGRO        = 0x2b
+)
+
+// offload reads one offload of a device.
+func offload(device string, command uint32) (bool, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(fd)
+	argument := [2]uint32{command, 0} // struct ethtool_value
+	var request struct {              // struct ifreq, 40 bytes
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}
+	copy(request.name[:unix.IFNAMSIZ-1], device)
+	request.data = unsafe.Pointer(&argument)
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request)))
+	if errno != 0 {
+		return false, errno
+	}
+	return argument[1] != 0, nil
+}
