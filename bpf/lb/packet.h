@@ -48,7 +48,7 @@ struct fl_packet {
 	__u32 l3;        /* offset of the IP header: 14, or 18 with a tag */
 	__u32 l4;        /* offset of what follows it */
 	__u32 len;       /* bytes from the IP header on, by its own account */
-	__u32 ecr;       /* what carries the cookie, if stamp says so */
+	__u32 ecr;       /* what carries the cookie, if stamp says so; UDP: see there */
 	__u32 malformed; /* a reason, if not 0 */
 	__u16 sport;     /* BE, the client's */
 	__u16 dport;     /* BE, the VIP's */
@@ -64,12 +64,17 @@ struct fl_packet {
 /* Packet offsets are far below this; masking with it tells the verifier. */
 #define FL_OFFSET_MASK 0x7ff
 
+/* No header begins behind this: what follows one (a quoted packet's headers,
+ * TCP options) is then below the mask. */
+#define FL_L4_MAX 1024
+
 #define FL_MAPPED 0xffff0000ULL /* ::ffff:0:0, the half before the IPv4 address */
 
 /* Follows IPv6 extension headers (RFC 8200 §4) from offset off on, where a
  * header of type next stands. Returns offset | type << 16 of the first that
  * is none, | FL_WALK_FRAGMENT if it is not the whole of it, or a negative
- * number where a header is cut off or the chain is longer than eight. */
+ * number where a header is cut off, begins behind FL_L4_MAX, or is the eighth
+ * and not a fragment's. */
 #define FL_WALK_FRAGMENT (1 << 24)
 
 __noinline int fl_ipv6_walk(struct xdp_md *ctx, __u32 off, __u32 next)
@@ -79,11 +84,11 @@ __noinline int fl_ipv6_walk(struct xdp_md *ctx, __u32 off, __u32 next)
 	for (int i = 0; i < 8; i++) {
 		__u8 *h;
 
+		if (off > FL_L4_MAX)
+			return -1;
 		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING &&
 		    next != IPPROTO_DSTOPTS && next != IPPROTO_FRAGMENT)
 			return (int)(off | (next & 0xff) << 16);
-		if (off > FL_OFFSET_MASK)
-			return -1;
 		h = data + (off & FL_OFFSET_MASK);
 		if ((void *)(h + 8) > end)
 			return -1;
@@ -243,6 +248,9 @@ static __always_inline int fl_parse_l4(struct xdp_md *ctx, struct fl_packet *p)
 		if ((void *)(udp + 1) > end || bpf_ntohs(udp->len) < sizeof(*udp) ||
 		    bpf_ntohs(udp->len) > room)
 			return FL_DROP_MALFORMED_L4;
+		/* Datagrams have no echo: ecr says whether the checksum covers
+		 * the rest of the packet, for fl_gue6_check. */
+		p->ecr = udp->check && bpf_ntohs(udp->len) == room;
 		return FL_CONTINUE;
 	}
 	if (l4 + sizeof(struct tcphdr) > end)

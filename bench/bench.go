@@ -1,0 +1,219 @@
+// Package bench measures what a packet costs in the loaded programs, by
+// BPF_PROG_TEST_RUN, next to a floor program in the same run.
+//
+// One sample of a case is a run over many packets (bpf/bench: write the next
+// flow's packet, call the program's own inlined entry, undo). What the loop
+// costs without the entry is measured in the same round and subtracted. The
+// cases of a round follow each other closely, so that what disturbs the
+// machine disturbs all of them; medians over the rounds are what is reported,
+// with the least and the most beside them.
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// MinRounds is the least number of rounds that says anything.
+const MinRounds = 10
+
+// Options of a run.
+type Options struct {
+	// Rounds is how often every case is measured; at least MinRounds.
+	Rounds int
+	// Packets of one sample; 0: 1,048,576, each flow once.
+	Packets int
+	// Progress is called before each round (1..Rounds); may be nil.
+	Progress func(round int)
+}
+
+// Result is what `fairlead bench -o json` prints.
+type Result struct {
+	Kernel string `json:"kernel"`
+	CPU    string `json:"cpu"`
+	Rounds int    `json:"rounds"`
+	// HarnessNS is what was subtracted (median), by kind of packet.
+	HarnessNS map[string]float64 `json:"harness_ns"`
+	Cases     []Case             `json:"cases"`
+}
+
+// Case is one measured way of a packet. Times are nanoseconds a packet, the
+// harness subtracted: the median over the rounds, the least and the most.
+type Case struct {
+	Name  string  `json:"name"`
+	NS    float64 `json:"ns"`
+	Min   float64 `json:"ns_min"`
+	Max   float64 `json:"ns_max"`
+	Ratio float64 `json:"ratio"` // of NS to the case "floor"
+}
+
+// sample measures one case once: nanoseconds a packet.
+type sample func(packets int) (float64, error)
+
+// measured is a case as the rounds see it.
+type measured struct {
+	name    string
+	harness string // name of the harness that is subtracted
+	run     sample
+}
+
+// suite is a group of cases with what they need loaded.
+type suite struct {
+	cases     []measured
+	harnesses []measured
+	// refresh is called before each round.
+	refresh func() error
+	close   func()
+}
+
+// Run measures every case.
+func Run(ctx context.Context, o Options) (*Result, error) {
+	if o.Rounds < MinRounds {
+		return nil, fmt.Errorf("%d rounds: a median needs at least %d", o.Rounds, MinRounds)
+	}
+	if os.Geteuid() != 0 {
+		return nil, errors.New("loading programs needs privileges: run as root")
+	}
+	if o.Packets == 0 {
+		o.Packets = flowCount
+	}
+	// Per-CPU counters stay in one cache, and no migration counts as cost.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	unpin, err := pin()
+	if err != nil {
+		return nil, err
+	}
+	defer unpin()
+
+	suites, err := openSuites()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		for _, s := range suites {
+			s.close()
+		}
+	}()
+	times := map[string][]float64{}
+	// Round 0 warms caches, tables and the processor up, and is not counted.
+	for round := range o.Rounds + 1 {
+		if o.Progress != nil && round > 0 {
+			o.Progress(round)
+		}
+		for _, s := range suites {
+			if err := oneRound(ctx, s, o.Packets, times, round > 0); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return report(suites, times, o.Rounds)
+}
+
+func oneRound(ctx context.Context, s *suite, packets int, times map[string][]float64, count bool) error {
+	if err := s.refresh(); err != nil {
+		return err
+	}
+	harness := map[string]float64{}
+	for _, h := range s.harnesses {
+		ns, err := h.run(packets)
+		if err != nil {
+			return fmt.Errorf("measure %s: %w", h.name, err)
+		}
+		harness[h.name] = ns
+		if count {
+			times[h.name] = append(times[h.name], ns)
+		}
+	}
+	for _, c := range s.cases {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		ns, err := c.run(packets)
+		if err != nil {
+			return fmt.Errorf("measure %s: %w", c.name, err)
+		}
+		if count {
+			times[c.name] = append(times[c.name], ns-harness[c.harness])
+		}
+	}
+	return nil
+}
+
+func report(suites []*suite, times map[string][]float64, rounds int) (*Result, error) {
+	r := &Result{Rounds: rounds, HarnessNS: map[string]float64{}, Kernel: kernel(), CPU: cpu()}
+	floor := median(times["floor"])
+	if floor <= 0 {
+		return nil, fmt.Errorf("the floor measured %.1f ns: the machine is too noisy; try more rounds", floor)
+	}
+	for _, s := range suites {
+		for _, h := range s.harnesses {
+			r.HarnessNS[h.name] = median(times[h.name])
+		}
+		for _, c := range s.cases {
+			t := times[c.name]
+			m := median(t)
+			r.Cases = append(r.Cases, Case{Name: c.name, NS: m, Min: slices.Min(t), Max: slices.Max(t), Ratio: m / floor})
+		}
+	}
+	return r, nil
+}
+
+func median(t []float64) float64 {
+	if len(t) == 0 {
+		return 0
+	}
+	t = slices.Sorted(slices.Values(t))
+	if n := len(t); n%2 == 0 {
+		return (t[n/2-1] + t[n/2]) / 2
+	}
+	return t[len(t)/2]
+}
+
+// pin keeps the calling thread on the last CPU it may use (the first one takes
+// most interrupts).
+func pin() (undo func(), err error) {
+	var all, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		return nil, fmt.Errorf("read the CPU affinity: %w", err)
+	}
+	for cpu := range 1024 {
+		if all.IsSet(cpu) {
+			one.Zero()
+			one.Set(cpu)
+		}
+	}
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		return nil, fmt.Errorf("set the CPU affinity: %w", err)
+	}
+	return func() { _ = unix.SchedSetaffinity(0, &all) }, nil
+}
+
+func kernel() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return "unknown"
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}
+
+func cpu() string {
+	b, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(b)) {
+		if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == "model name" {
+			return strings.TrimSpace(v)
+		}
+	}
+	return runtime.GOARCH
+}
+
+// perPacket turns a run's time into one packet's.
+func perPacket(d time.Duration) float64 { return float64(d.Nanoseconds()) / packetsPerRun }
