@@ -47,5 +47,9 @@ func addCommands(root *cobra.Command) {
 		newRotateCommand(),
 		newUnloadCommand(),
 	)
-	add(groupTry, newDemoCommand(), newLabCommand())
+	add(groupTry,
+		newDemoCommand(),
+		newLabCommand(),
+		newBenchCommand(),
+	)
 }
