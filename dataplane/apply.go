@@ -26,6 +26,11 @@ type writtenLine struct {
 	image  lbFlLine // counters zero
 }
 
+// usable says that packets go out by this line.
+func (w writtenLine) usable() bool {
+	return w.server.addr.IsValid() && w.image.MacDst>>56&lineUnresolved == 0
+}
+
 // resolveLimit bounds how long Apply waits for the next hops of servers that
 // it has not seen before; a server that does not answer by then is brought in
 // unresolved, and its packets are dropped with a reason until it does.
@@ -44,6 +49,9 @@ const resolveLimit = time.Second
 func (l *LB) Apply(a *controller.Assignment, down func(vipID uint32, slot uint16) bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.set == nil {
+		return errClosed
+	}
 	control, err := l.set.readControl()
 	if err != nil {
 		return err
@@ -243,8 +251,13 @@ func (l *LB) retire(before inForce, p *plan) error {
 
 // writeLine tells a line its server, on every CPU, unless it says so already.
 func (l *LB) writeLine(line uint32, s serverLine, reset bool) error {
-	image := l.image(s)
-	if !reset && l.written[line].image == image {
+	was, image := l.written[line], l.image(s)
+	if !reset && was.image == image {
+		return nil
+	}
+	// A next hop that is being asked for does not take away the one that
+	// works: after a restart, or when a route moves to a new router.
+	if !reset && was.server == s && was.usable() && l.hops.get(s.addr).State == HopUnresolved {
 		return nil
 	}
 	w := lbFlLineWrite{Index: line, Line: image}

@@ -3,7 +3,6 @@ package dataplane
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"net/netip"
@@ -42,7 +41,7 @@ func (l *LB) ServeAsks(ctx context.Context) error {
 		l.mu.Lock()
 		set := l.set
 		var r *ringbuf.Reader
-		err := errors.New("the balancer is closed")
+		err := errClosed
 		if set != nil {
 			r, err = ringbuf.NewReader(set.maps[mapAsks])
 		}
@@ -84,7 +83,7 @@ func (l *LB) ask(vip uint32, packet []byte) {
 	var lines []lbFlLine
 	if r, ok := l.force.ranges[vip]; ok {
 		for line := r.first; line < r.end(); line++ {
-			if w := l.written[line]; w.server.addr.IsValid() && w.image.MacDst>>56&lineUnresolved == 0 {
+			if w := l.written[line]; w.usable() {
 				lines = append(lines, w.image)
 			}
 		}

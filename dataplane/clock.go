@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"fmt"
+	"math"
 	"time"
 	"unsafe"
 
@@ -22,7 +23,7 @@ const clockRefresh = time.Second
 
 // jiffyScale turns jiffies into milliseconds.
 type jiffyScale struct {
-	hz    int
+	hz    uint32
 	mult  uint64
 	shift uint32
 }
@@ -31,51 +32,35 @@ func (s jiffyScale) ms(jiffies uint64) uint32 { return uint32(jiffies * s.mult >
 
 // scaleOf is exact for the usual HZ. 300 does not divide 1000: with 20 bits
 // of fraction the error is 0.3 ppm, and 2^33 jiffies still fit.
-func scaleOf(hz int) jiffyScale {
+func scaleOf(hz uint32) jiffyScale {
 	if 1000%hz == 0 {
 		return jiffyScale{hz, uint64(1000 / hz), 0}
 	}
-	return jiffyScale{hz, uint64(1000<<20+hz/2) / uint64(hz), 20}
+	return jiffyScale{hz, (1000<<20 + uint64(hz)/2) / uint64(hz), 20}
 }
 
-// measureHZ takes two readings of both clocks. The answer is snapped to the
-// values that kernels are built with, so 50 ms tell 250 from 300.
+// measureHZ takes two readings of both clocks, each off by at most one jiffy:
+// over 100 ms that is 10 Hz, which tells the values that kernels are built
+// with from each other.
 func measureHZ(clock *ebpf.Program) (jiffyScale, error) {
 	a, err := readClock(clock)
 	if err != nil {
 		return jiffyScale{}, err
 	}
-	for {
-		time.Sleep(10 * time.Millisecond)
-		b, err := readClock(clock)
-		if err != nil {
-			return jiffyScale{}, err
-		}
-		ns := b.MonotonicNs - a.MonotonicNs
-		if ns < 50e6 {
-			continue
-		}
-		hz := float64(b.Jiffies-a.Jiffies) * 1e9 / float64(ns)
-		best := 0
-		for _, h := range []int{100, 250, 300, 1000} {
-			if best == 0 || abs(hz-float64(h)) < abs(hz-float64(best)) {
-				best = h
-			}
-		}
-		// A reading is off by up to one jiffy; near the middle of two
-		// candidates only a longer interval can tell.
-		if slack := 1e9 / float64(ns); abs(hz-float64(best)) <= 2*slack || ns > 1e9 {
-			if best == 250 || best == 300 {
-				if ns < 200e6 && abs(abs(hz-250)-abs(hz-300)) < 4*slack {
-					continue
-				}
-			}
-			return scaleOf(best), nil
+	time.Sleep(100 * time.Millisecond)
+	b, err := readClock(clock)
+	if err != nil {
+		return jiffyScale{}, err
+	}
+	hz := float64(b.Jiffies-a.Jiffies) * 1e9 / float64(b.MonotonicNs-a.MonotonicNs)
+	best := uint32(100)
+	for _, h := range []uint32{250, 300, 1000} {
+		if math.Abs(hz-float64(h)) < math.Abs(hz-float64(best)) {
+			best = h
 		}
 	}
+	return scaleOf(best), nil
 }
-
-func abs(x float64) float64 { return max(x, -x) }
 
 func readClock(p *ebpf.Program) (c lbFlClock, err error) {
 	_, err = p.Run(&ebpf.RunOptions{Context: c, ContextOut: &c})
@@ -122,6 +107,9 @@ func (l *LB) SharedNow() uint32 {
 func (l *LB) SetClock(sharedNow func() uint32) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.set == nil {
+		return errClosed
+	}
 	if !l.clockSet {
 		l.clockD, l.clockSet = sharedNow()-monotonicMS(), true
 		if err := l.set.putMeta(l.metaClock); err != nil {

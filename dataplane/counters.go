@@ -49,6 +49,9 @@ type ReasonCount struct {
 func (l *LB) Counters() (Counters, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.set == nil {
+		return Counters{}, errClosed
+	}
 	if l.old != nil {
 		f, err := readForce(l.old)
 		if err != nil {

@@ -27,6 +27,7 @@ import (
 	"sync"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/config"
 )
@@ -78,6 +79,8 @@ type LB struct {
 	clockSet bool
 	adopted  bool
 }
+
+var errClosed = errors.New("the balancer's data plane is closed")
 
 // Open loads the balancer, or adopts what is pinned, and attaches it. On an
 // error nothing was changed. Until the first Apply a fresh balancer passes
@@ -333,6 +336,11 @@ func adoptable(spec *ebpf.CollectionSpec, pinned *objects) (replace map[string]*
 		p, found := pinned.maps[mapPin(name)]
 		if !found {
 			continue
+		}
+		if strings.HasPrefix(name, ".data") {
+			// The loader makes global data mappable, after this comparison.
+			m = m.Copy()
+			m.Flags |= unix.BPF_F_MMAPABLE
 		}
 		if m.Compatible(p) == nil {
 			replace[name] = p

@@ -2,7 +2,15 @@ package dataplane
 
 import (
 	"net/netip"
+	"os"
+	"path/filepath"
 	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/wire"
 )
 
 func (c Counters) reason(name string) uint64 {
@@ -59,5 +67,219 @@ func TestOpenApplyForward(t *testing.T) {
 	t.Logf("%+v", s)
 	if s.Interfaces[0].Mode != "native" || s.HZ == 0 {
 		t.Errorf("status %+v", s)
+	}
+}
+
+// Packets go on while no process holds anything, and the next one adopts what
+// it finds, counters included.
+func TestAdopt(t *testing.T) {
+	w := newWired(t)
+	l := w.open(w.options())
+	if err := l.SetClock(func() uint32 { return 12345 }); err != nil {
+		t.Fatal(err)
+	}
+	d, _ := l.ClockBase()
+	w.apply(l, 11, 12)
+	w.forwarded(1000)
+	l.Close()
+
+	for port := range uint16(10) {
+		w.forwarded(2000 + port)
+	}
+	l = w.open(w.options())
+	if !l.Status().Adopted {
+		t.Error("not adopted")
+	}
+	if got, ok := l.ClockBase(); !ok || got != d {
+		t.Errorf("clock base %d %v, want %d", got, ok, d)
+	}
+	if n := w.counters(l).VIPs[0].NewConnections; n < 11 {
+		t.Errorf("%d new connections counted, want 11 or more", n)
+	}
+	// Nothing that was known is forgotten before an assignment comes.
+	l.syncLines()
+	w.forwarded(3000)
+	w.apply(l, 11, 12)
+	w.forwarded(3001)
+	if n := w.counters(l).VIPs[0].NewConnections; n < 13 {
+		t.Errorf("%d new connections counted, want 13 or more", n)
+	}
+}
+
+// stream sends SYNs without pause until stop is called, each from a port of
+// its own, and says how many were sent and how often each destination was
+// seen.
+func (w *wired) stream() (stop func() (sent int, to map[netip.Addr]int)) {
+	done, result := make(chan bool), make(chan int)
+	to := map[netip.Addr]int{}
+	go func() {
+		sent := 0
+		seen := func() bool {
+			return w.receive(20*time.Millisecond, func(f []byte) bool {
+				_, o, err := wire.Decapsulate(f[wire.EthernetLen:], 0)
+				if err != nil {
+					return false
+				}
+				to[o.Dst]++
+				return true
+			}) != nil
+		}
+		for {
+			select {
+			case <-done:
+				for seen() {
+				}
+				result <- sent
+				return
+			default:
+				if _, err := unix.Write(w.send, w.syn(uint16(sent))); err != nil {
+					continue // the device's queue is full
+				}
+				sent++
+				seen()
+			}
+		}
+	}()
+	return func() (int, map[netip.Addr]int) {
+		close(done)
+		return <-result, to
+	}
+}
+
+func total(to map[netip.Addr]int) (n int) {
+	for _, c := range to {
+		n += c
+	}
+	return n
+}
+
+// A new program takes the old one's place under load without losing a packet.
+func TestUpdateProgram(t *testing.T) {
+	w := newWired(t)
+	l := w.open(w.options())
+	w.apply(l, 11, 12)
+	w.forwarded(1000)
+	before := w.linkProgram()
+	stop := w.stream()
+	for i := range 5 {
+		l.Close()
+		o := w.options()
+		o.Source4 = netip.MustParsePrefix("10.99.0.0/24") // a constant of the program
+		o.GUEChecksum6 = i%2 == 0
+		l = w.open(o)
+	}
+	sent, to := stop()
+	if sent < 100 || total(to) != sent {
+		t.Errorf("%d of %d packets came back while the program was replaced", total(to), sent)
+	}
+	if after := w.linkProgram(); after == before {
+		t.Error("the link still runs the program of the first process")
+	}
+	_, f := w.forwarded(5000)
+	if src := wire.Parse(f).Src; !netip.MustParsePrefix("10.99.0.0/24").Contains(src) {
+		t.Errorf("outer source %v is not of the new program's prefix", src)
+	}
+}
+
+func (w *wired) linkProgram() ebpf.ProgramID {
+	w.t.Helper()
+	id, err := runningProgram(w.pinDir)
+	if err != nil || id == 0 {
+		w.t.Fatal("no program runs: ", err)
+	}
+	return id
+}
+
+// Other sizes need other maps: the old ones stay in force until the new ones
+// are filled, no packet is lost, counters go on.
+func TestChangeOfSizes(t *testing.T) {
+	w := newWired(t)
+	l := w.open(w.options())
+	if err := l.SetClock(func() uint32 { return 12345 }); err != nil {
+		t.Fatal(err)
+	}
+	d, _ := l.ClockBase()
+	w.apply(l, 11, 12)
+	for port := range uint16(10) {
+		w.forwarded(1000 + port)
+	}
+	l.Close()
+	stop := w.stream()
+	o := w.options()
+	o.Limits.ServerLines, o.Limits.TableEntries = 512, 1<<18
+	l = w.open(o)
+	if !l.Status().Pending {
+		t.Error("status does not say that a new set is pending")
+	}
+	before := w.counters(l).VIPs[0].NewConnections
+	w.apply(l, 11, 12, 13)
+	sent, to := stop()
+	if sent < 10 || total(to) != sent {
+		t.Errorf("%d of %d packets came back while the maps were replaced", total(to), sent)
+	}
+	c := w.counters(l)
+	if c.VIPs[0].NewConnections < before || c.VIPs[0].Packets < uint64(10+sent) {
+		t.Errorf("counters went back: %d new before, now %+v, %d sent", before, c.VIPs[0], sent)
+	}
+	if got, ok := l.ClockBase(); !ok || got != d {
+		t.Errorf("clock base %d %v, want %d", got, ok, d)
+	}
+	if s := l.Status(); s.Pending {
+		t.Error("still pending")
+	}
+	if m := l.set.maps[mapLines].MaxEntries(); m != 512 {
+		t.Errorf("%d lines", m)
+	}
+	l.Close()
+	l = w.open(o)
+	if s := l.Status(); s.Pending || !s.Adopted {
+		t.Errorf("after a restart: %+v", s)
+	}
+	if n := w.counters(l).VIPs[0].Packets; n < c.VIPs[0].Packets {
+		t.Errorf("%d packets after a restart, %d before", n, c.VIPs[0].Packets)
+	}
+}
+
+// A process that is killed anywhere inside the change of maps leaves packets
+// running, and the next process puts the pins right.
+func TestKilledInSwap(t *testing.T) {
+	for _, killed := range []string{"pinned", "linked", "maps exchanged", "programs exchanged"} {
+		t.Run(killed, func(t *testing.T) {
+			w := newWired(t)
+			l := w.open(w.options())
+			w.apply(l, 11)
+			w.forwarded(1000)
+			l.Close()
+			o := w.options()
+			o.Limits.ServerLines = 512
+			l = w.open(o)
+			swapStopsAfter = killed
+			defer func() { swapStopsAfter = "" }()
+			if err := l.Apply(assignment(2, 11, 12), nil); err == nil {
+				t.Fatal("the swap was not stopped")
+			}
+			swapStopsAfter = ""
+			l.Close()
+			w.forwarded(1001)
+			l = w.open(o)
+			if s := l.Status(); s.Pending != (killed == "pinned") {
+				t.Errorf("pending %v", s.Pending)
+			}
+			w.forwarded(1002)
+			w.apply(l, 11, 12, 13)
+			w.forwarded(1003)
+			if _, err := os.Stat(filepath.Join(w.pinDir, dirNext)); err == nil {
+				t.Error("next is still there")
+			}
+			s, err := OpenReadOnly(w.pinDir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			uses, err := usesMap(s.Program(progLB), s.Map(mapLines))
+			if err != nil || !uses || programID(s.Program(progLB)) != w.linkProgram() {
+				t.Errorf("what is pinned is not what runs: %v %v", uses, err)
+			}
+		})
 	}
 }

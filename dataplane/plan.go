@@ -178,6 +178,9 @@ func (p *plan) service(a *controller.Assignment, v *controller.VIP, r lineRange,
 	e.HashTable = base + uint32(len(p.tables))
 	p.tables = append(p.tables, hashTable(members, layout)...)
 	e.HashSize = base + uint32(len(p.tables)) - e.HashTable
+	if pol == lbFlPolicyFL_POLICY_HASH {
+		e.NewTable, e.NewSize = e.HashTable, e.HashSize
+	}
 	return e, nil
 }
 

@@ -65,9 +65,9 @@ func (l *LB) watchWritten() {
 // Status is how a balancer stands.
 type Status struct {
 	PinDir     string
-	Adopted    bool // Open found it pinned and running
-	Pending    bool // a new set of maps waits for the next assignment
-	HZ         int  // the kernel's, as measured
+	Adopted    bool   // Open found it pinned and running
+	Pending    bool   // a new set of maps waits for the next assignment
+	HZ         uint32 // the kernel's, as measured
 	Interfaces []InterfaceStatus
 	Limits     []Limit
 	NextHops   []Hop // by server

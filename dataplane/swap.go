@@ -23,10 +23,24 @@ import (
 // set, after it the new one, and a process killed anywhere leaves a state
 // from which finishSwap can tell which, by the program that the links run.
 
+// swapStopsAfter makes swapIn fail after a step, as if the process had been
+// killed there: tests only.
+var swapStopsAfter string
+
+func stopAfter(step string) error {
+	if swapStopsAfter == step {
+		return fmt.Errorf("stopped after %q", step)
+	}
+	return nil
+}
+
 // swapIn does that for l.set. Plan p is what l.set holds.
 func (l *LB) swapIn(p *plan) error {
 	next := filepath.Join(l.o.PinDir, dirNext)
 	if err := l.set.pin(next); err != nil {
+		return err
+	}
+	if err := stopAfter("pinned"); err != nil {
 		return err
 	}
 	links, err := attachAll(l.o.PinDir, l.ifaces, l.set.programs, l.old.programs, l.log)
@@ -35,6 +49,9 @@ func (l *LB) swapIn(p *plan) error {
 		return err
 	}
 	l.links = links
+	if err := stopAfter("linked"); err != nil {
+		return err
+	}
 	if err := waitForReaders(); err != nil {
 		return err
 	}
@@ -43,6 +60,9 @@ func (l *LB) swapIn(p *plan) error {
 	}
 	for _, d := range []string{dirMaps, dirPrograms} {
 		if err := exchange(filepath.Join(l.o.PinDir, d), filepath.Join(next, d)); err != nil {
+			return err
+		}
+		if err := stopAfter(d + " exchanged"); err != nil {
 			return err
 		}
 	}
