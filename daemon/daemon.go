@@ -177,6 +177,8 @@ func (d *daemon) fixClock(ctx context.Context) error {
 		if err := d.plane.fixClock(base); err != nil {
 			return err
 		}
+		// The plane may round it.
+		base, _ = d.plane.clockBase()
 	}
 	d.clockBase, d.clockSource = base, source
 	d.log.Info("shared clock", "source", string(source), "base_ms", base)

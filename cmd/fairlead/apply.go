@@ -23,6 +23,9 @@ it again: it goes on from there.`,
   fairlead apply -f fairlead.yaml --without lb2   # which is gone for good`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
 			c, err := coordinator(cmd, file)
 			if err != nil {
 				return err

@@ -14,6 +14,11 @@ func outputFlag(cmd *cobra.Command, output *string) {
 	cmd.Flags().StringVarP(output, "output", "o", "table", "how to print: table, json or yaml")
 }
 
+// checkOutput refuses an -o that printAs would refuse, before anything is done.
+func checkOutput(output string) error {
+	return printAs(io.Discard, output, nil, func(io.Writer) error { return nil })
+}
+
 // printAs prints value as -o asks; table prints the human form.
 func printAs(w io.Writer, output string, value any, table func(io.Writer) error) error {
 	switch output {

@@ -75,6 +75,9 @@ status 1 if apply would be refused, with the reasons.`,
 		Example: "  fairlead plan -f fairlead.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
 			c, err := coordinator(cmd, file)
 			if err != nil {
 				return err

@@ -40,6 +40,9 @@ type client = fairleadv1connect.FairleadClient
 // run has the change made by the daemon of --api, or by the first of the
 // file's that answers, balancers before agents.
 func (v *verb) run(cmd *cobra.Command, do func(context.Context, client) (*connect.Response[fairleadv1.ChangeResponse], error)) error {
+	if err := checkOutput(v.output); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), verbTimeout)
 	defer cancel()
 	clients, err := v.clients(cmd)
