@@ -5,9 +5,8 @@
  *   gue   Ethernet [tag] | IPv4 or IPv6 | UDP to 6080 | GUE, 4 bytes | packet
  *   l2    Ethernet [tag] | packet as it came
  *
- * DSCP is copied to the outer header; ECN is not (RFC 6040's compatibility
- * mode): what decapsulates in XDP cannot be trusted to copy marks back, and a
- * router that sees Not-ECT drops instead of marking in vain. */
+ * DSCP and ECN are copied to the outer header (RFC 6040, normal mode): the
+ * hosts pass congestion marks of the outer header on to the inner one. */
 #ifndef FAIRLEAD_LB_FORWARD_H
 #define FAIRLEAD_LB_FORWARD_H
 
@@ -35,9 +34,9 @@ static __always_inline void fl_outer4(void *h, const struct fl_packet *p,
 {
 	__u32 saddr = source4 | ((__u32)(hash >> 32) & source4_mask);
 	__u32 daddr = line->addr[1] >> 32;
-	/* Version, header length, DSCP, total length; identification 0 and
+	/* Version, header length, traffic class, total length; identification 0 and
 	 * "do not fragment" (RFC 6864); TTL and protocol. */
-	__u32 first = 0x45 | (p->tos & 0xfc) << 8 | (__u32)bpf_htons(length) << 16;
+	__u32 first = 0x45 | (__u32)p->tos << 8 | (__u32)bpf_htons(length) << 16;
 	__u32 second = bpf_htons(0x4000) << 16;
 	__u32 third = FL_OUTER_TTL | (__u32)proto << 8;
 	__u64 sum = (__u64)first + second + third + saddr + daddr;
@@ -51,8 +50,8 @@ static __always_inline void fl_outer6(void *h, const struct fl_packet *p, const 
 				      const struct fl_line *line, __u64 hash, __u32 length,
 				      __u8 proto)
 {
-	/* Version, DSCP, flow label of 20 bits: routers hash by it (RFC 6438). */
-	__u32 first = bpf_htonl(6u << 28 | (__u32)(p->tos & 0xfc) << 20 | (__u32)(hash >> 44));
+	/* Version, traffic class, flow label of 20 bits: routers hash by it (RFC 6438). */
+	__u32 first = bpf_htonl(6u << 28 | (__u32)p->tos << 20 | (__u32)(hash >> 44));
 
 	*(__u64 *)h = first | (__u64)bpf_htons(length) << 32 | (__u64)proto << 48 |
 		      (__u64)FL_OUTER_TTL << 56;
@@ -78,7 +77,7 @@ static __always_inline __u16 fl_gue6_check(const struct fl_packet *p, const __u6
 
 	if (!gue6_checksum || p->kind != FL_KIND_SEGMENT)
 		return 0;
-	if (p->proto == IPPROTO_UDP && !p->ecr) /* its own checksum is none */
+	if (p->proto == IPPROTO_UDP && !p->ecr) /* fl_parse_l4: not covered */
 		return 0;
 	if (p->family == 6 && l4 != sizeof(struct ipv6hdr))
 		return 0;

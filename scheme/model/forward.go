@@ -7,10 +7,7 @@ import (
 	"github.com/fairlead/fairlead/wire"
 )
 
-const (
-	outerTTL = 64
-	dscp     = 0xfc // ECN is not copied to the outer header (forward.h says why)
-)
+const outerTTL = 64
 
 // forward is the frame that goes to the line's server. Bytes behind the
 // packet's own length (Ethernet padding) stay where they are: behind it.
@@ -68,9 +65,10 @@ func (t *Tables) gueChecksum(k *packet, o wire.Outer, packet []byte) {
 	copy(packet[46:48], o.Encapsulate(inner)[46:48])
 }
 
-// outer is the outer header of a packet to a server.
+// outer is the outer header of a packet to a server. DSCP and ECN are copied
+// (RFC 6040, normal mode).
 func (t *Tables) outer(k *wire.Parsed, line *Line, hash uint64) wire.Outer {
-	o := wire.Outer{Tunnel: wire.IPIP, Dst: line.Addr, TTL: outerTTL, TOS: k.TOS & dscp}
+	o := wire.Outer{Tunnel: wire.IPIP, Dst: line.Addr, TTL: outerTTL, TOS: k.TOS}
 	if line.Addr.Is4() {
 		o.Src = hostBits(t.Source4, uint64(uint32(hash>>32)), 0)
 		o.IP.DontFragment = true

@@ -41,11 +41,11 @@ type packet struct {
 
 // Bounds of the program that the strict parser does not have.
 const (
-	// maxExtensions: the walk over IPv6 extension headers ends before the
-	// eighth.
+	// maxExtensions: the walk over IPv6 extension headers ends with the
+	// eighth, which must be a fragment's then.
 	maxExtensions = 7
-	// maxOffset: nothing is read behind this offset in the frame.
-	maxOffset = 0x7ff
+	// maxL4: no header begins behind this offset in the frame (FL_L4_MAX).
+	maxL4 = 1024
 	// minFrame: an Ethernet and a minimal IPv4 header.
 	minFrame = 34
 )
@@ -61,9 +61,7 @@ func classify(p *wire.Parsed) (*packet, bool) {
 	k := &packet{Parsed: p, proto: p.Protocol, flags: p.Flags,
 		client: p.Source(), vip: p.Destination()}
 	switch {
-	case p.Err != nil && p.Err.Layer == wire.LayerIP, p.Extensions > maxExtensions:
-		k.kind, k.malformed = other, DropMalformedIP
-	case p.Version == 6 && p.L3+p.HeaderLen > maxOffset:
+	case p.Err != nil && p.Err.Layer == wire.LayerIP, walksTooFar(p):
 		k.kind, k.malformed = other, DropMalformedIP
 	case p.Fragmented():
 		k.kind = fragment
@@ -73,6 +71,15 @@ func classify(p *wire.Parsed) (*packet, bool) {
 		k.kind, k.malformed = other, DropMalformedL4
 	}
 	return k, true
+}
+
+// walksTooFar: more extension headers than the program follows.
+func walksTooFar(p *wire.Parsed) bool {
+	headers, last := p.Extensions, p.L3+p.HeaderLen
+	if p.Fragmented() && p.Version == 6 {
+		headers, last = headers-1, last-8 // a fragment's header ends the walk
+	}
+	return p.Version == 6 && (headers > maxExtensions || headers > 0 && last > maxL4)
 }
 
 // layer4 checks a segment's header and finds its timestamp; false: the
@@ -96,8 +103,8 @@ func (k *packet) layer4() (Reason, bool) {
 
 // findTimestamp is the offset of TSval within TCP options, -1 where there is
 // none. Unlike wire.FindTimestamp, which is strict, it does as the program
-// (and Linux) does: the first timestamp ends the search, so that nothing
-// behind it is judged, and kind 8 with a length other than 10 is skipped.
+// does: the first timestamp ends the search, so that nothing behind it is
+// judged.
 func findTimestamp(options []byte) (at int, malformed bool) {
 	for i := 0; i < len(options); {
 		switch {
@@ -113,7 +120,10 @@ func findTimestamp(options []byte) (at int, malformed bool) {
 		if n < 2 || i+n > len(options) {
 			return -1, true
 		}
-		if options[i] == wire.OptionTimestamp && n == 10 {
+		if options[i] == wire.OptionTimestamp {
+			if n != 10 {
+				return -1, true
+			}
 			return i + 2, false
 		}
 		i += n

@@ -1,0 +1,263 @@
+package dataplane
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"net/netip"
+
+	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/policy"
+	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/scheme/model"
+	"github.com/fairlead/fairlead/wire"
+)
+
+// hostile makes balancers' tables and frames for them: mostly plausible ones,
+// then spoiled. Everything follows from the random source.
+type hostile struct {
+	*rand.Rand
+	tables *model.Tables
+	now    uint32
+}
+
+const hostileLines = 600
+
+func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
+
+func (h *hostile) address(six bool, net byte) netip.Addr {
+	if six {
+		return netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, net, 14: byte(h.IntN(2)), 15: byte(1 + h.IntN(250))})
+	}
+	return netip.AddrFrom4([4]byte{10, net, byte(h.IntN(2)), byte(1 + h.IntN(250))})
+}
+
+// newHostile makes tables with every scheme, policy, forwarding and family.
+func newHostile(r *rand.Rand) *hostile {
+	h := &hostile{Rand: r, now: r.Uint32()}
+	h.tables = &model.Tables{
+		Services: map[model.Key]*model.VIP{}, Addresses: map[netip.Addr]*model.Address{},
+		Fragments: map[model.Key]*model.VIP{}, Lines: make([]model.Line, hostileLines),
+		Source4: netip.MustParsePrefix("192.168.64.0/20"), Source6: netip.MustParsePrefix("fd00:7::/64"),
+		GUEChecksum6: r.IntN(2) == 0, AskRate: 1 << 20,
+	}
+	hashKey := cheetah.Key{r.Uint64(), r.Uint64()}
+	line := uint32(1)
+	for id := uint32(1); id <= 20; id++ {
+		six := id%2 == 0
+		v := &model.VIP{ID: id, Addr: h.address(six, 1), Port: pick[uint16](r, 80, 443, 0), Proto: pick[uint8](r, wire.ProtoTCP, wire.ProtoTCP, wire.ProtoUDP),
+			FirstLine: line, Slots: uint32(1 + r.IntN(24)), Keys: [2]cheetah.Key{{r.Uint64(), r.Uint64()}, {r.Uint64(), r.Uint64()}},
+			Epochs: uint8(1 + r.IntN(3)), HashKey: hashKey, Layout: cheetah.Layout{Bits: 10 + r.IntN(6)},
+			Scheme: pick(r, model.Cheetah, model.Cheetah, model.Stateless),
+			Policy: pick(r, policy.RR, policy.WRR, policy.P2C, policy.LeastConn, policy.Hash), Affinity: r.IntN(4) == 0}
+		key := model.Key{Addr: v.Addr, Port: v.Port, Proto: v.Proto}
+		if h.tables.Services[key] != nil {
+			continue
+		}
+		h.tables.Services[key] = v
+		h.pool(v)
+		line += v.Slots
+		address := h.tables.Addresses[v.Addr]
+		if address == nil {
+			address = &model.Address{ID: v.ID, Addr: v.Addr, Proto: map[bool]uint8{false: wire.ProtoICMP, true: wire.ProtoICMPv6}[six], ICMPEcho: r.IntN(2) == 0}
+			h.tables.Addresses[v.Addr] = address
+		}
+		if v.FragmentsByAddress = r.IntN(3) > 0; v.FragmentsByAddress || r.IntN(2) == 0 {
+			h.tables.Fragments[model.Key{Addr: v.Addr, Proto: v.Proto}] = v
+		}
+	}
+	return h
+}
+
+// pool gives a VIP its servers and tables.
+func (h *hostile) pool(v *model.VIP) {
+	var members []policy.Member
+	var hash []chash.Member
+	for s := range v.Slots {
+		l := &h.tables.Lines[v.FirstLine+s]
+		if h.IntN(8) == 0 {
+			continue // a gap between slots
+		}
+		*l = model.Line{Forwarding: pick(h.Rand, model.IPIP, model.IPIP, model.GUE, model.L2), Unresolved: h.IntN(12) == 0,
+			MACDst: wire.MAC{2, 1, byte(s), byte(h.Uint32()), 3, 4}, MACSrc: wire.MAC{2, 2, byte(h.Uint32()), 1, 1, 1},
+			VLAN: pick[uint16](h.Rand, 0, 0, 7, 4094), Addr: h.address(h.IntN(2) == 0, 2),
+			Ifindex: 1, MTU: pick(h.Rand, 1280, 1400, 1452, 1480, 9000)}
+		if h.IntN(5) == 0 {
+			continue // draining: no new connections
+		}
+		name := l.Addr.String() + string(rune('a'+s))
+		members = append(members, policy.Member{Slot: uint16(s), Weight: 1 + h.IntN(5), Name: name})
+		hash = append(hash, chash.Member{Name: name, Weight: 1 + h.IntN(5)})
+	}
+	v.NewTable = policy.Table(v.Policy, members)
+	for _, i := range chash.TableHRW(hash, 64) {
+		v.HashTable = append(v.HashTable, uint32(members[i].Slot))
+	}
+}
+
+// services in an order that the seed decides.
+func (h *hostile) service() *model.VIP {
+	for {
+		id := uint32(1 + h.IntN(20))
+		for _, v := range h.tables.Services {
+			if v.ID == id {
+				return v
+			}
+		}
+	}
+}
+
+// frame is a packet to one of the VIPs, or nearly; three in ten are spoiled.
+func (h *hostile) frame() []byte {
+	f := h.good()
+	switch h.IntN(10) {
+	case 0: // cut anywhere; a test run takes 14 bytes or more
+		f = f[:14+h.IntN(len(f)-13)]
+	case 1: // a header byte becomes anything
+		for range 1 + h.IntN(3) {
+			f[12+h.IntN(min(len(f), 130)-12)] = pick(h.Rand, 0, 1, 0xff, byte(h.Uint32()))
+		}
+	case 2: // padding, as a driver leaves it
+		f = append(f, make([]byte, h.IntN(60))...)
+	}
+	return f[:min(len(f), maxRun)]
+}
+
+func (h *hostile) good() []byte {
+	v := h.service()
+	six := v.Addr.Is6()
+	client := netip.AddrPortFrom(h.address(six, 3), uint16(1024+h.IntN(8)))
+	port := v.Port
+	if port == 0 || h.IntN(20) == 0 {
+		port = pick(h.Rand, 80, 443, uint16(h.Uint32()))
+	}
+	vip := netip.AddrPortFrom(v.Addr, port)
+	if h.IntN(20) == 0 {
+		vip = netip.AddrPortFrom(h.address(six, 1), port)
+	}
+	ip := h.ip(six)
+	link := wire.Link{VLAN: pick[uint16](h.Rand, 0, 0, 0, 5)}
+	payload := make([]byte, pick(h.Rand, 0, 0, 1, h.IntN(1500), h.IntN(3000)))
+	switch n := h.IntN(20); {
+	case n < 2:
+		m := wire.Echo(client.Addr(), vip.Addr(), 1, uint16(h.Uint32()), payload, h.IntN(8) == 0)
+		m.IP, m.Link = ip, link
+		return m.Frame()
+	case n < 6:
+		return h.icmpError(v, client, vip, ip, link)
+	case n < 8 && v.Proto == wire.ProtoTCP || v.Proto == wire.ProtoUDP:
+		return wire.UDP{Src: client, Dst: vip, Payload: payload, IP: ip, Link: link, BadChecksum: h.IntN(8) == 0}.Frame()
+	}
+	return wire.TCP{Src: client, Dst: vip, Flags: h.flags(), Options: h.options(h.cookie(v, client, vip.Port())), Payload: payload,
+		IP: ip, Link: link, BadChecksum: h.IntN(8) == 0, DataOffset: uint8(pick(h.Rand, 0, 0, 0, 0, 0, 0, 0, h.IntN(16)))}.Frame()
+}
+
+func (h *hostile) flags() uint8 {
+	return pick(h.Rand, wire.SYN, wire.ACK, wire.ACK, wire.ACK|wire.PSH, wire.ACK|wire.FIN, wire.RST, wire.RST|wire.ACK, wire.SYN|wire.ACK, uint8(h.Uint32()))
+}
+
+// ip gives odd IP headers now and then: options, extensions, fragments.
+func (h *hostile) ip(six bool) wire.IP {
+	ip := wire.IP{TTL: uint8(1 + h.IntN(255)), TOS: uint8(h.Uint32()), DontFragment: h.IntN(2) == 0, ID: h.Uint32(), FlowLabel: h.Uint32() & 0xfffff}
+	ip.BadChecksum = h.IntN(16) == 0
+	if h.IntN(10) == 0 {
+		ip.FragmentOffset = pick[uint16](h.Rand, 0, 0, 1, 185)
+		ip.MoreFragments = h.IntN(2) == 0
+		ip.Atomic = true
+	}
+	if h.IntN(6) > 0 {
+		return ip
+	}
+	ip.Options = wire.NOPs(h.IntN(41))
+	if six {
+		for range h.IntN(10) {
+			body := make([]byte, pick(h.Rand, 6, 6, 6, 14, 30, 300))
+			if h.IntN(20) == 0 {
+				body = make([]byte, 2046)
+			}
+			ip.Extensions = append(ip.Extensions, wire.Extension{Type: pick[uint8](h.Rand, wire.ProtoHopByHop, wire.ProtoRouting, wire.ProtoDestOptions), Body: body})
+		}
+	}
+	return ip
+}
+
+// cookie is a timestamp that names a slot of the VIP, or nearly.
+func (h *hostile) cookie(v *model.VIP, client netip.AddrPort, port uint16) uint32 {
+	epoch := h.Uint32N(2)
+	age := h.Uint32N(uint32(v.Layout.IdleLimit().Milliseconds()))
+	ts := v.Layout.Stamp(v.Keys[epoch], epoch, client, port, h.Uint32N(v.Slots+1), h.now-age)
+	switch h.IntN(6) {
+	case 0:
+		ts ^= 1 << h.IntN(32)
+	case 1:
+		ts = h.Uint32()
+	}
+	return ts
+}
+
+func (h *hostile) options(ecr uint32) []byte {
+	val := h.Uint32()
+	switch h.IntN(16) {
+	case 0:
+		return nil
+	case 1:
+		return wire.NOPs(h.IntN(41))
+	case 2: // last, at any offset
+		return append(wire.NOPs(h.IntN(31)), wire.BareTimestamp(val, ecr)...)
+	case 3: // doubled
+		return append(wire.Timestamp(val, ecr), wire.Timestamp(val, h.Uint32())...)
+	case 4: // behind the end of options
+		return append([]byte{wire.OptionEnd}, wire.BareTimestamp(val, ecr)...)
+	case 5: // a length of 0, 1, or any
+		return append([]byte{wire.OptionSACK, byte(pick(h.Rand, 0, 1, h.IntN(60)))}, wire.Timestamp(val, ecr)...)
+	case 6: // the same behind a timestamp
+		return append(wire.Timestamp(val, ecr), wire.OptionSACK, byte(h.IntN(60)))
+	case 7: // a timestamp of another length
+		b := append(wire.NOPs(h.IntN(4)), wire.BareTimestamp(val, ecr)...)
+		b[len(b)-9] = byte(h.IntN(16))
+		return append(b, wire.NOPs(h.IntN(8))...)
+	case 8:
+		return wire.SYNOptions(1460, val)
+	case 9: // Linux' SYN layout with an echo
+		return append(append(wire.MSS(1460), wire.SACKPermitted()...), wire.BareTimestamp(val, ecr)...)
+	case 10:
+		b := make([]byte, h.IntN(41))
+		for i := range b {
+			b[i] = byte(h.Uint32())
+		}
+		return b
+	case 11:
+		return append(wire.Timestamp(val, ecr), append(wire.NOPs(2), wire.SACK(1, 2)...)...)
+	}
+	return wire.Timestamp(val, ecr)
+}
+
+// icmpError quotes a packet that a server sent to the client.
+func (h *hostile) icmpError(v *model.VIP, client, vip netip.AddrPort, ip wire.IP, link wire.Link) []byte {
+	var quoted []byte
+	inner := wire.IP{TTL: 60}
+	if h.IntN(6) == 0 {
+		inner = h.ip(v.Addr.Is6())
+	}
+	if h.IntN(4) == 0 {
+		quoted = wire.UDP{Src: vip, Dst: client, Payload: make([]byte, 40), IP: inner}.Packet()
+	} else {
+		options := h.options(h.Uint32())
+		if h.IntN(3) > 0 {
+			options = wire.Timestamp(h.cookie(v, client, vip.Port()), h.Uint32())
+		}
+		quoted = wire.TCP{Src: vip, Dst: client, Flags: wire.ACK, Options: options, Payload: make([]byte, h.IntN(200)), IP: inner}.Packet()
+	}
+	if h.IntN(10) == 0 {
+		quoted[h.IntN(min(len(quoted), 60))] = byte(h.Uint32())
+	}
+	src := client.Addr()
+	if h.IntN(2) == 0 {
+		src = h.address(v.Addr.Is6(), 4)
+	}
+	e := wire.ICMPError{Src: src, Dst: vip.Addr(), Type: pick[uint8](h.Rand, 3, 3, 3, 11, 12, 4, 5, 13), Code: uint8(h.IntN(6)), MTU: 1280, Quoted: quoted, IP: ip, Link: link}
+	if v.Addr.Is6() {
+		e.Type = pick[uint8](h.Rand, 1, 2, 2, 3, 4, 100, 127, 128, 135)
+	}
+	e.QuoteBytes = pick(h.Rand, len(quoted), len(quoted), h.IntN(len(quoted)+1), binary.Size(uint64(0))+20)
+	return e.Frame()
+}
