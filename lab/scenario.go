@@ -29,6 +29,7 @@ type RunOptions struct {
 	IPv4         bool   // IPv4 VIPs alone
 	NoTimestamps bool
 	Scale        Scale  // default FullScale
+	Keep         bool   // leave the lab of a failed run, to look at
 	Program      string // the fairlead binary (default: this one)
 	// Watch, if not nil, is told of every change while it runs.
 	Watch func(Moment)
@@ -181,8 +182,14 @@ func Run(ctx context.Context, o RunOptions) (*Result, error) {
 	}
 	r := &runner{o: o, lab: l, result: &Result{Scenario: o.Scenario, Seed: o.Seed, Kernel: l.Kernel, Runs: runs}}
 	err = r.run(ctx, control)
-	if err != nil && os.Getenv("FAIRLEAD_LAB_KEEP") != "" {
-		return nil, fmt.Errorf("%w (lab %s is kept)", err, l.Name)
+	if o.Keep && (err != nil || len(r.result.Verdict) > 0) {
+		l.Owner, l.OwnerStart = 0, ""
+		if err := errors.Join(err, l.save()); err != nil {
+			return nil, fmt.Errorf("%w (lab %s is kept)", err, l.Name)
+		}
+		r.result.Verdict = append(r.result.Verdict, fmt.Sprintf("lab %s is kept", l.Name))
+		r.result.Seconds = time.Since(began).Seconds()
+		return r.result, nil
 	}
 	if err := errors.Join(err, Down(l.Name)); err != nil {
 		return nil, err

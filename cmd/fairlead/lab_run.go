@@ -62,6 +62,7 @@ so proves nothing.`,
 	c.Flags().StringVar(&o.Forwarding, "forwarding", "ipip", "ipip, gue or l2")
 	c.Flags().BoolVar(&o.IPv6, "ipv6", false, "IPv6 alone (default: both families side by side)")
 	c.Flags().BoolVar(&o.NoTimestamps, "no-timestamps", false, "client without TCP timestamps, so without cookies: cheetah's fallback")
+	c.Flags().BoolVar(&o.Keep, "keep", false, "leave the lab there if the run fails")
 	outputFlag(c, &output)
 	return c
 }
