@@ -201,7 +201,15 @@ struct fl_count {
 
 /* ---- the host's side ---------------------------------------------------- */
 
-/* A VIP as a server sees it; same table form as the balancer's. */
+/* A VIP as a server sees it; same table form as the balancer's. Times are
+ * CLOCK_MONOTONIC in milliseconds.
+ *
+ * What a handshake is stamped with is a function of the time at which its
+ * SYN-ACK was sent, and of nothing else: from slot_since on under slot,
+ * before it under old_slot (or not at all where there is none); from
+ * stamp_since on under stamp_epoch, before it under the other epoch. The
+ * client echoes that time, so whoever sees the third packet of the handshake
+ * knows how the second was stamped. */
 struct fl_host_vip {
 	__u64 addr[2];
 	__u16 port;
@@ -210,30 +218,38 @@ struct fl_host_vip {
 	__u32 id;           /* index into host_vip_count */
 	__u64 key[2][2];    /* as in fl_vip */
 	__u16 slot;         /* this server's slot */
+	__u16 old_slot;     /* one that it had before, still forwarded; or FL_NO_SLOT */
 	__u8 epochs;        /* as in fl_vip */
 	__u8 stamp_epoch;   /* 0 or 1: new connections are stamped under this one */
 	__u8 shift;
 	__u8 scheme;        /* only FL_SCHEME_CHEETAH stamps */
 	__u16 mss;          /* SYN-ACK's MSS is lowered to this; 0: never */
+	__u16 pad;
 	__u32 keepalive_ms; /* idle time after which the kernel probes; 0: unset */
-	__u32 pad;
-	__u64 stamp_since;  /* CLOCK_MONOTONIC ns at which stamp_epoch began */
-	__u64 pad2[6];
+	__u64 slot_since;
+	__u64 stamp_since;
+	__u64 tunnel[2];    /* outer destination of its tunnels, as addr */
+	__u64 pad2[3];
 };
 _Static_assert(sizeof(struct fl_host_vip) == 128, "a VIP is two cache lines");
+#define FL_NO_SLOT 0xffff
 
+/* Reasons that packets of the fast path would count are taken from
+ * host_vip_count instead (Go's Counters does the sums). */
 #define FL_HOST_REASONS(X)                                                      \
 	X(PASS_NOT_OURS)       /* no tunnel of ours, no VIP */                     \
-	X(IN_DECAPSULATED)     /* every packet that a tunnel brought */            \
-	X(IN_RESTORED)         /* TSecr restored */                                \
+	X(IN_DIRECT)           /* to a VIP, without a tunnel */                    \
+	X(IN_NO_TIMESTAMP)     /* TCP without the option: nothing to restore */    \
 	X(IN_FOREIGN_COOKIE)   /* TSecr holds no cookie of this slot: left alone */ \
-	X(IN_NO_SOCKET)        /* tcp_timestamps=1 and no socket to ask */         \
-	X(IN_OLD_EPOCH)        /* under the epoch before, epoch remembered */      \
-	X(OUT_STAMPED)         /* TSval stamped from the socket's constant */      \
+	X(IN_NO_SOCKET)        /* tcp_timestamps=1, no socket to ask: offset 0 */  \
+	X(IN_OLD_EPOCH)        /* TIME_WAIT under the other epoch, remembered */   \
 	X(OUT_STAMPED_LOOKUP)  /* stamped for a request or TIME_WAIT socket */     \
+	X(OUT_STAMPED_SYNCOOKIE) /* SYN-ACK of a SYN cookie */                     \
 	X(OUT_NO_TIMESTAMP)    /* the connection has none */                       \
+	X(OUT_MICROSECONDS)    /* tcp_usec_ts: left alone */                       \
 	X(OUT_UNKNOWN)         /* from a VIP, but no constant could be found */    \
 	X(OUT_MSS_CLAMPED)                                                         \
+	X(OUT_KEEPALIVE)       /* probe given a byte, so that it renews TSecr */   \
 	X(DROP_MALFORMED)      /* outer or inner header */
 
 enum fl_host_reason {
@@ -243,26 +259,45 @@ enum fl_host_reason {
 	FL_HOST_REASON_COUNT,
 };
 
+/* One cache line a VIP and CPU. */
 struct fl_host_count {
 	__u64 packets[2];  /* in, out */
-	__u64 bytes[2];
-	__s64 live[2];     /* established connections by parity of their epoch */
+	__u64 bytes[2];    /* from layer 3 on, without the tunnel */
+	__u64 restored;    /* packets whose TSecr was restored */
+	__s64 live[3];     /* established connections by parity of their epoch;
+	                    * [2]: those that carry no cookie */
 };
+_Static_assert(sizeof(struct fl_host_count) == 64, "a count is one cache line");
+#define FL_LIVE_NO_COOKIE 2
 
 struct fl_host_control {
 	__u32 active;       /* half of the VIP table in use */
-	__u32 lookup;       /* 1: tcp_timestamps=1, ask the socket for its offset */
+	__u32 lookup;       /* 1: tcp_timestamps=1, ask the socket for its offset.
+	                     * The programs raise it, nothing lowers it */
 	__u64 vip_seed[2];
-	__u32 clock_base;   /* D: shared ms = CLOCK_MONOTONIC ms + D. Fixed per boot */
-	__u32 pad;
+	__u32 clock_base;   /* D: shared ms = CLOCK_MONOTONIC ms + D. Fixed per
+	                     * boot; a multiple of 64, so that a SYN cookie's
+	                     * options, the low six bits of TSval, survive it */
+	__u32 jiffies_base; /* shared ms = jiffies scaled to ms + jiffies_base */
+	__u32 layout;       /* FL_LAYOUT; 0: control was never set up */
+	__u32 clock_set;    /* clock_base holds D */
 };
 
 /* What a socket is stamped with: TSval on the wire = the stack's + constant. */
 struct fl_socket {
 	__u32 constant;
-	__u8 epoch;         /* parity */
-	__u8 stamped;       /* 0: leave this socket alone */
-	__u16 pad;
+	__u8 live;          /* index into fl_host_count.live */
+	__u8 stamped;       /* 0: leave this socket's timestamps alone */
+	__u8 closed;        /* no longer counted as live */
+	__u8 pad;
+	__u32 vip_id;
+};
+
+/* Key of old_epochs: a connection as the host sees it arrive. */
+struct fl_tuple {
+	__u64 addr[2];      /* client, as in fl_host_vip */
+	__u16 sport;        /* BE */
+	__u16 dport;        /* BE */
 	__u32 vip_id;
 };
 

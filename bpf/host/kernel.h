@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* The few fields of the kernel's own structs that the programs read. The
+ * loader finds where they lie in the running kernel (CO-RE), so only names
+ * and types matter here. Needs CONFIG_DEBUG_INFO_BTF. */
+#ifndef FAIRLEAD_HOST_KERNEL_H
+#define FAIRLEAD_HOST_KERNEL_H
+
+#include <linux/types.h>
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct tcp_options_received {
+	__u16 tstamp_ok : 1; /* both sides have timestamps */
+};
+
+struct tcp_sock {
+	struct tcp_options_received rx_opt;
+	__u32 tsoffset; /* what tcp_timestamps=1 adds to every TSval */
+	__u32 snd_una;
+	__u8 tcp_usec_ts : 1; /* since 6.7: TSval counts microseconds */
+};
+
+struct tcp_request_sock {
+	__u64 snt_synack; /* first SYN-ACK, microseconds of CLOCK_MONOTONIC */
+	__u32 ts_off;
+	_Bool req_usec_ts; /* since 6.7 */
+};
+
+struct inet_timewait_sock {
+	unsigned int tw_usec_ts : 1; /* since 6.7 */
+};
+
+struct tcp_timewait_sock {
+	struct inet_timewait_sock tw_sk;
+	__u32 tw_ts_offset;
+};
+
+struct sk_buff {
+	__u8 ip_summed : 2;
+};
+
+#pragma clang attribute pop
+
+#define FL_CHECKSUM_PARTIAL 3
+
+/* States of a socket (include/net/tcp_states.h, fixed by /proc/net/tcp). */
+enum {
+	FL_TCP_SYN_RECV = 3,
+	FL_TCP_TIME_WAIT = 6,
+	FL_TCP_CLOSE = 7,
+	FL_TCP_LISTEN = 10,
+	FL_TCP_NEW_SYN_RECV = 12,
+};
+
+#endif

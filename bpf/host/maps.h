@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Maps, settings and counters of the host's programs. Map names are the
+ * names of their pins. */
+#ifndef FAIRLEAD_HOST_MAPS_H
+#define FAIRLEAD_HOST_MAPS_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "fairlead.h"
+
+/* Settings, fixed before load. */
+const volatile __u64 netns_cookie = 0; /* sockops: sockets of this namespace only; 0: all */
+const volatile __u32 jiffy_mult = 4;   /* ms = jiffies * mult >> shift */
+const volatile __u32 jiffy_shift = 0;
+const volatile __u16 gue_port = 6080;
+/* Not read: it makes the object describe the enum, for bpf2go. */
+const volatile enum fl_host_reason reason_type = 0;
+
+/* Ids of VIPs are below this (checked by Apply). */
+#define FL_HOST_VIP_IDS 65536
+
+/* Both halves of the VIP table: half h starts at h * FL_VIP_LINES. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2 * FL_VIP_LINES);
+	__type(key, __u32);
+	__type(value, struct fl_host_vip);
+} host_vips SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	/* Mapped by user space, which changes one word at a time: an update of
+	 * the whole could undo what a program has set (lookup). */
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct fl_host_control);
+} host_control SEC(".maps");
+
+/* Constants of established connections. Goes away with the socket. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct fl_socket);
+} host_sockets SEC(".maps");
+
+/* TIME_WAIT connections that a packet of the other epoch asked for. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct fl_tuple);
+	__type(value, __u8);
+} old_epochs SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, FL_HOST_REASON_COUNT);
+	__type(key, __u32);
+	__type(value, struct fl_count);
+} host_reasons SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, FL_HOST_VIP_IDS);
+	__type(key, __u32);
+	__type(value, struct fl_host_count);
+} host_vip_count SEC(".maps");
+
+/* Addresses that the agent put on the loopback (user space's own note, here
+ * because it must live exactly as long as the pins do). */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, FL_VIP_LINES);
+	__uint(key_size, 16);
+	__uint(value_size, 1);
+} host_added SEC(".maps");
+
+static __always_inline struct fl_host_control *fl_host_settings(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&host_control, &zero);
+}
+
+static __always_inline void fl_host_reason(__u32 reason, __u64 bytes)
+{
+	struct fl_count *c = bpf_map_lookup_elem(&host_reasons, &reason);
+
+	if (c) {
+		c->packets++;
+		c->bytes += bytes;
+	}
+}
+
+static __always_inline struct fl_host_count *fl_host_counted(__u32 vip_id, __u32 direction,
+							     __u64 bytes)
+{
+	struct fl_host_count *c = bpf_map_lookup_elem(&host_vip_count, &vip_id);
+
+	if (c) {
+		c->packets[direction & 1]++;
+		c->bytes[direction & 1] += bytes;
+	}
+	return c;
+}
+
+#endif

@@ -1,0 +1,225 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/viptable"
+)
+
+// Apply makes the programs follow an assignment: for packets all at once, for
+// connections that live on not at all. VIPs in which this server has no slot
+// are none of its business.
+//
+// A handshake is stamped by the time of its SYN-ACK (fl_host_vip), so a new
+// slot or epoch is announced for a moment that lies just ahead of the flip;
+// where filling the table took longer than that, it is done again.
+func (a *Agent) Apply(as *controller.Assignment) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, ok := a.ClockBase(); !ok {
+		return errors.New("host agent: the shared clock is not set yet (SetClock comes before Apply)")
+	}
+	margin := uint64(handOverMargin)
+	for range tableAttempts {
+		at := monotonicMS() + margin
+		next, err := a.plan(as, at)
+		if err != nil {
+			return err
+		}
+		if err := a.putVIPs(next); err != nil {
+			return err
+		}
+		a.waitForReaders()
+		flipped, err := next.write(a.set.HostVips, a.control)
+		if err != nil {
+			return fmt.Errorf("host agent: apply version %d: %w", as.Version, err)
+		}
+		a.lastFlip = time.Now()
+		if flipped < at {
+			a.table = next
+			a.epochs(as)
+			return a.dropVIPs(next)
+		}
+		margin *= 4
+	}
+	return fmt.Errorf("host agent: apply version %d: the machine is too busy to switch tables within %d ms; it is tried again with the next change",
+		as.Version, margin/4)
+}
+
+// waitForReaders lets packets that read the half that is to be written come
+// to their end: they have left it for good since the last flip.
+func (a *Agent) waitForReaders() {
+	const grace = 10 * time.Millisecond
+	if d := grace - time.Since(a.lastFlip); d > 0 {
+		time.Sleep(d)
+	}
+}
+
+// epochs notes which epoch each parity stands for.
+func (a *Agent) epochs(as *controller.Assignment) {
+	for _, k := range as.Keys {
+		a.epoch[k.Epoch&1] = k.Epoch
+	}
+}
+
+// plan is the table for an assignment. What is new in it begins at `at`
+// (CLOCK_MONOTONIC ms).
+func (a *Agent) plan(as *controller.Assignment, at uint64) (*table, error) {
+	t := &table{map[viptable.Key]hostFlHostVip{}}
+	for i := range as.VIPs {
+		vip := &as.VIPs[i]
+		slot, old := slots(vip, a.o.Server)
+		if slot == nil {
+			continue
+		}
+		v, key, err := a.entry(as, vip, slot)
+		if err != nil {
+			return nil, err
+		}
+		begin(&v, a.table.entries[key], old, at)
+		t.entries[key] = v
+		addShared(t, key, v)
+	}
+	return t, nil
+}
+
+// slots finds the server's slot in a VIP, and one that it had before: that
+// rests, and its connections live on.
+func slots(vip *controller.VIP, server string) (slot *controller.Slot, old uint16) {
+	old = noSlot
+	for i := range vip.Slots {
+		s := &vip.Slots[i]
+		switch {
+		case s.Server != server:
+		case slot == nil:
+			slot = s
+		case s.State == controller.Resting && slot.State != controller.Resting:
+			old = s.Number
+		default:
+			old = slot.Number
+			slot = s
+		}
+	}
+	return slot, old
+}
+
+// entry is the VIP's entry without what depends on time.
+func (a *Agent) entry(as *controller.Assignment, vip *controller.VIP, slot *controller.Slot) (hostFlHostVip, viptable.Key, error) {
+	key := viptable.Key{Addr: vip.Address.Unmap(), Port: vip.Port, Proto: protoTCP}
+	if vip.Protocol == config.UDP {
+		key.Proto = protoUDP
+	}
+	if vip.ID >= maxVIPID {
+		return hostFlHostVip{}, key, fmt.Errorf("vip %s: id %d: ids are below %d", vip.Name, vip.ID, maxVIPID)
+	}
+	v := hostFlHostVip{
+		Addr: key.Words(), Port: key.PortBE(), Proto: key.Proto, Used: 1, Id: vip.ID,
+		Slot: slot.Number, OldSlot: noSlot,
+		Tunnel: viptable.Key{Addr: slot.Address}.Words(),
+	}
+	if vip.MSSClamp && key.Proto == protoTCP {
+		v.Mss = a.mss(vip, slot)
+	}
+	if vip.Scheme != config.Cheetah || key.Proto != protoTCP {
+		return v, key, nil
+	}
+	layout := cheetah.Layout{Bits: vip.CookieBits}
+	if err := layout.Validate(); err != nil {
+		return v, key, fmt.Errorf("vip %s: %w", vip.Name, err)
+	}
+	for _, k := range as.Keys {
+		parity := k.Epoch & 1
+		v.Key[parity] = cheetah.VIPKey(k.Secret, key.Addr, vip.Port, key.Proto)
+		v.Epochs |= 1 << parity
+	}
+	v.Scheme = schemeCheetah
+	v.StampEpoch = uint8(as.StampEpoch & 1)
+	v.Shift = uint8(layout.Shift())
+	// Four probes would fit into the idle limit, so that a lost one or a
+	// busy peer costs nothing.
+	v.KeepaliveMs = uint32(layout.IdleLimit().Milliseconds() / 4)
+	return v, key, nil
+}
+
+// begin sets from when on v's slot and epoch hold, given the entry before it
+// (the zero value where there was none).
+func begin(v *hostFlHostVip, before hostFlHostVip, old uint16, at uint64) {
+	if v.Scheme != schemeCheetah {
+		return
+	}
+	v.OldSlot = old
+	v.SlotSince = at
+	if before.Used == 0 || before.Scheme != schemeCheetah {
+		return // handshakes from before carry no cookie
+	}
+	if before.Slot == v.Slot {
+		v.SlotSince = before.SlotSince
+	} else {
+		v.OldSlot = before.Slot
+	}
+	v.StampSince = before.StampSince
+	if before.StampEpoch != v.StampEpoch {
+		v.StampSince = at
+	}
+}
+
+// addShared adds the entries by which packets without ports find a VIP at the
+// service's address: ICMP errors, and fragments of the protocol. They are
+// decapsulated only; the first service at the address stands for all.
+func addShared(t *table, service viptable.Key, v hostFlHostVip) {
+	icmp := uint8(protoICMP)
+	if service.Addr.Is6() {
+		icmp = protoICMPv6
+	}
+	for _, proto := range []uint8{icmp, service.Proto | protoFrag} {
+		k := viptable.Key{Addr: service.Addr, Proto: proto}
+		if _, ok := t.entries[k]; ok {
+			continue
+		}
+		t.entries[k] = hostFlHostVip{
+			Addr: k.Words(), Proto: proto, Used: 1, Id: v.Id, Slot: v.Slot, OldSlot: noSlot, Tunnel: v.Tunnel,
+		}
+	}
+}
+
+// mss is the largest segment that a client may send so that it still reaches
+// this server with the tunnel's headers before it; 0 leaves the stack's.
+func (a *Agent) mss(vip *controller.VIP, slot *controller.Slot) uint16 {
+	tunnel := 0
+	switch vip.Forwarding {
+	case config.L2:
+		return 0
+	case config.GUE:
+		tunnel = 8 + 4
+	}
+	headers := 20 + 20
+	if vip.Address.Unmap().Is6() {
+		headers = 40 + 20
+	}
+	tunnel += 20
+	if slot.Address.Unmap().Is6() {
+		tunnel += 20
+	}
+	mtu := 0
+	for _, d := range a.devices {
+		if mtu == 0 || d.MTU < mtu {
+			mtu = d.MTU
+		}
+	}
+	return uint16(max(mtu-tunnel-headers, 536))
+}
+
+// VIPs are the addresses that this server serves.
+func (t *table) VIPs() map[netip.Addr]bool {
+	vips := map[netip.Addr]bool{}
+	for k := range t.entries {
+		vips[k.Addr] = true
+	}
+	return vips
+}

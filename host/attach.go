@@ -1,0 +1,180 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/bpffs"
+)
+
+// Interface is where the programs are attached.
+type Interface struct {
+	Name   string
+	Index  int
+	Mode   string // of XDP: native or generic
+	Egress string // tcx or clsact
+	MTU    int
+}
+
+// attach puts the programs to work: a pinned link is switched over to the new
+// program in one step, so that no packet meets none; what is not attached yet
+// is attached and pinned. host_sockops comes first, so that no connection is
+// stamped in its handshake and forgotten after it.
+func (a *Agent) attach() error {
+	progs := filepath.Join(a.o.PinDir, dirPrograms)
+	for name, p := range map[string]*ebpf.Program{
+		"host_in": a.set.HostIn, "host_out": a.set.HostOut, "host_sockops": a.set.HostSockops, "host_clock": a.set.HostClock,
+	} {
+		if err := bpffs.Replace(p, filepath.Join(progs, name)); err != nil {
+			return err
+		}
+	}
+	if err := a.attachSockops(); err != nil {
+		return err
+	}
+	for _, name := range a.o.Interfaces {
+		dev, err := net.InterfaceByName(name)
+		if err != nil {
+			return fmt.Errorf("interface %s: %w; name one that exists in the agent's network namespace", name, err)
+		}
+		i := Interface{Name: name, Index: dev.Index, MTU: dev.MTU}
+		if i.Egress, err = a.attachOut(dev); err != nil {
+			return err
+		}
+		if i.Mode, err = a.attachIn(dev); err != nil {
+			return err
+		}
+		a.devices = append(a.devices, i)
+	}
+	return nil
+}
+
+// update switches a pinned link over to p. ok is false where there is no such
+// link, or where it is attached to something that is gone.
+func update(path string, p *ebpf.Program, alive func(*link.Info) bool) (info *link.Info, ok bool, err error) {
+	l, err := link.LoadPinnedLink(path, nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("adopt %s: %w", path, err)
+	}
+	defer l.Close()
+	info, err = l.Info()
+	if err == nil && alive(info) {
+		if err = l.Update(p); err == nil {
+			return info, true, nil
+		}
+	}
+	// Its interface was deleted, perhaps made anew under the same name.
+	if err := os.Remove(path); err != nil {
+		return nil, false, err
+	}
+	return nil, false, nil
+}
+
+func pinLink(l link.Link, path string) error {
+	defer l.Close()
+	return bpffs.Replace(l, path)
+}
+
+func (a *Agent) linkPath(kind, iface string) string {
+	return filepath.Join(a.o.PinDir, dirLinks, bpffs.Name(kind+"-"+iface))
+}
+
+func (a *Agent) attachIn(dev *net.Interface) (mode string, err error) {
+	path := a.linkPath("xdp", dev.Name)
+	_, ok, err := update(path, a.set.HostIn, func(i *link.Info) bool {
+		return i.XDP() != nil && int(i.XDP().Ifindex) == dev.Index
+	})
+	if err != nil {
+		return "", err
+	}
+	if ok {
+		return xdpMode(dev.Index)
+	}
+	options := link.XDPOptions{Program: a.set.HostIn, Interface: dev.Index, Flags: link.XDPDriverMode}
+	l, err := link.AttachXDP(options)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, ebpf.ErrNotSupported) {
+		a.log.Warn("no native XDP: packets go the slower, generic way", "interface", dev.Name, "error", err)
+		options.Flags = link.XDPGenericMode
+		l, err = link.AttachXDP(options)
+	}
+	switch {
+	case errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST):
+		return "", fmt.Errorf("interface %s: another XDP program is attached (%w); detach it: ip link set dev %s xdp off", dev.Name, err, dev.Name)
+	case errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ERANGE):
+		return "", fmt.Errorf("interface %s: attach XDP: %w; its MTU of %d may be too large for XDP, or large receive offload is on (ethtool -K %s lro off)",
+			dev.Name, err, dev.MTU, dev.Name)
+	case err != nil:
+		return "", fmt.Errorf("interface %s: attach XDP: %w", dev.Name, err)
+	}
+	if err := pinLink(l, path); err != nil {
+		return "", err
+	}
+	return xdpMode(dev.Index)
+}
+
+// attachOut attaches host_out behind what other programs (and other agents)
+// do on the way out, so that it sees the packets as they leave.
+func (a *Agent) attachOut(dev *net.Interface) (kind string, err error) {
+	if a.o.Classic {
+		return "clsact", a.attachClassic(dev)
+	}
+	path := a.linkPath("tcx", dev.Name)
+	_, ok, err := update(path, a.set.HostOut, func(i *link.Info) bool {
+		return i.TCX() != nil && int(i.TCX().Ifindex) == dev.Index
+	})
+	if ok || err != nil {
+		return "tcx", err
+	}
+	l, err := link.AttachTCX(link.TCXOptions{
+		Interface: dev.Index, Program: a.set.HostOut, Attach: ebpf.AttachTCXEgress, Anchor: link.Tail(),
+	})
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		return "clsact", a.attachClassic(dev)
+	}
+	if err != nil {
+		return "", fmt.Errorf("interface %s: attach to egress: %w", dev.Name, err)
+	}
+	return "tcx", pinLink(l, path)
+}
+
+func (a *Agent) attachSockops() error {
+	path := filepath.Join(a.o.PinDir, dirLinks, "sockops")
+	_, ok, err := update(path, a.set.HostSockops, func(*link.Info) bool { return true })
+	if ok || err != nil {
+		return err
+	}
+	dir, done, err := cgroupRoot()
+	if err != nil {
+		return err
+	}
+	defer done()
+	l, err := link.AttachCgroup(link.CgroupOptions{Path: dir, Attach: ebpf.AttachCGroupSockOps, Program: a.set.HostSockops})
+	if err != nil {
+		return fmt.Errorf("attach to the root of cgroup v2 (%s): %w", dir, err)
+	}
+	return pinLink(l, path)
+}
+
+// detach removes the pinned links, and with them the attachments.
+func detach(pinDir string) error {
+	errs := []error{detachClassic()}
+	err := bpffs.Each(filepath.Join(pinDir, dirLinks), func(_, path string) error {
+		l, err := link.LoadPinnedLink(path, nil)
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		return l.Unpin()
+	})
+	return errors.Join(append(errs, err)...)
+}

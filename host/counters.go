@@ -1,0 +1,161 @@
+package host
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Counters are sums over all CPUs since the maps were made.
+type Counters struct {
+	VIPs    []VIPCounters // by ascending id
+	Reasons []ReasonCount // every one of the closed set, in the enum's order
+}
+
+// VIPCounters counts one VIP's packets; bytes are from layer 3 on, without
+// the tunnel.
+type VIPCounters struct {
+	ID                 uint32
+	PacketsIn, BytesIn uint64
+	PacketsOut         uint64 // TCP only
+	BytesOut           uint64
+	Restored           uint64 // packets whose TSecr was restored
+	Live               [2]uint64
+	LiveWithoutCookie  uint64
+	LiveParityEpoch    [2]uint32 // which epoch Live's parities stand for
+}
+
+// ReasonCount is how many packets met a reason, by its name in the metrics
+// (lower case, without the FL_HOST_ of the enum).
+type ReasonCount struct {
+	Name           string
+	Packets, Bytes uint64
+}
+
+// Live is a VIP's established connections.
+type Live struct {
+	// Epochs counts those that carry a cookie by the epoch of its key. They
+	// end if that epoch is dropped while servers change.
+	Epochs map[uint32]uint64
+	// NoCookie counts the others: no timestamps, or older than the agent.
+	NoCookie uint64
+}
+
+func (a *Agent) ids() []uint32 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var ids []uint32
+	for _, v := range a.table.entries {
+		ids = append(ids, v.Id)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+func (a *Agent) vip(id uint32) (VIPCounters, error) {
+	a.mu.Lock()
+	c := VIPCounters{ID: id, LiveParityEpoch: a.epoch}
+	a.mu.Unlock()
+	var cpus []hostFlHostCount
+	if err := a.set.HostVipCount.Lookup(id, &cpus); err != nil {
+		return c, fmt.Errorf("map host_vip_count: %w", err)
+	}
+	var live [3]int64
+	for _, n := range cpus {
+		c.PacketsIn += n.Packets[0]
+		c.BytesIn += n.Bytes[0]
+		c.PacketsOut += n.Packets[1]
+		c.BytesOut += n.Bytes[1]
+		c.Restored += n.Restored
+		for i := range live {
+			live[i] += n.Live[i]
+		}
+	}
+	// Sums can be below 0 for a moment: the CPUs are read one after another.
+	c.Live = [2]uint64{uint64(max(live[0], 0)), uint64(max(live[1], 0))}
+	c.LiveWithoutCookie = uint64(max(live[2], 0))
+	return c, nil
+}
+
+// Counters reads all counters.
+func (a *Agent) Counters() (Counters, error) {
+	var c Counters
+	for _, id := range a.ids() {
+		v, err := a.vip(id)
+		if err != nil {
+			return c, err
+		}
+		c.VIPs = append(c.VIPs, v)
+	}
+	for r := range reasonNames {
+		var cpus []hostFlCount
+		if err := a.set.HostReasons.Lookup(uint32(r), &cpus); err != nil {
+			return c, fmt.Errorf("map host_reasons: %w", err)
+		}
+		n := ReasonCount{Name: reasonNames[r]}
+		for _, p := range cpus {
+			n.Packets += p.Packets
+			n.Bytes += p.Bytes
+		}
+		c.Reasons = append(c.Reasons, n)
+	}
+	return c, nil
+}
+
+// Live counts the established connections of each VIP, by its id.
+func (a *Agent) Live() (map[uint32]Live, error) {
+	live := map[uint32]Live{}
+	for _, id := range a.ids() {
+		v, err := a.vip(id)
+		if err != nil {
+			return nil, err
+		}
+		l := Live{map[uint32]uint64{}, v.LiveWithoutCookie}
+		for parity, n := range v.Live {
+			if n > 0 {
+				l.Epochs[v.LiveParityEpoch[parity]] += n
+			}
+		}
+		live[id] = l
+	}
+	return live, nil
+}
+
+// reasonNames are the names of enum fl_host_reason.
+var reasonNames = [hostFlHostReasonFL_HOST_REASON_COUNT]string{
+	hostFlHostReasonFL_HOST_PASS_NOT_OURS:         "pass_not_ours",
+	hostFlHostReasonFL_HOST_IN_DIRECT:             "in_direct",
+	hostFlHostReasonFL_HOST_IN_NO_TIMESTAMP:       "in_no_timestamp",
+	hostFlHostReasonFL_HOST_IN_FOREIGN_COOKIE:     "in_foreign_cookie",
+	hostFlHostReasonFL_HOST_IN_NO_SOCKET:          "in_no_socket",
+	hostFlHostReasonFL_HOST_IN_OLD_EPOCH:          "in_old_epoch",
+	hostFlHostReasonFL_HOST_OUT_STAMPED_LOOKUP:    "out_stamped_lookup",
+	hostFlHostReasonFL_HOST_OUT_STAMPED_SYNCOOKIE: "out_stamped_syncookie",
+	hostFlHostReasonFL_HOST_OUT_NO_TIMESTAMP:      "out_no_timestamp",
+	hostFlHostReasonFL_HOST_OUT_MICROSECONDS:      "out_microseconds",
+	hostFlHostReasonFL_HOST_OUT_UNKNOWN:           "out_unknown",
+	hostFlHostReasonFL_HOST_OUT_MSS_CLAMPED:       "out_mss_clamped",
+	hostFlHostReasonFL_HOST_OUT_KEEPALIVE:         "out_keepalive",
+	hostFlHostReasonFL_HOST_DROP_MALFORMED:        "drop_malformed",
+}
+
+// Status is what `fairlead status` shows of an agent's kernel side.
+type Status struct {
+	PinDir     string
+	Adopted    bool // this process found the maps pinned
+	HZ         int
+	Lookup     bool // sockets are asked for their timestamp offset
+	Interfaces []Interface
+	VIPs       []string // addresses served, in order
+}
+
+// Status never fails: it reads nothing but what the agent knows.
+func (a *Agent) Status() Status {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := Status{PinDir: a.o.PinDir, Adopted: a.adopted, HZ: a.hz, Lookup: a.control.load(offLookup) != 0, Interfaces: a.devices}
+	for vip := range a.table.VIPs() {
+		s.VIPs = append(s.VIPs, vip.String())
+	}
+	slices.Sort(s.VIPs)
+	return s
+}

@@ -1,0 +1,243 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/bpffs"
+)
+
+// In a pin folder:
+//
+//	maps/NAME          the maps
+//	programs/NAME      the programs in force
+//	links/xdp-IFACE    attachment of host_in
+//	links/tcx-IFACE    attachment of host_out
+//	links/sockops      attachment of host_sockops
+const (
+	dirMaps     = "maps"
+	dirPrograms = "programs"
+	dirLinks    = "links"
+)
+
+// layout is FL_LAYOUT: the form of the pinned maps. A pinned folder of
+// another form is refused.
+const layout = 1
+
+// Agent is the kernel side of one server. Safe for use by several goroutines.
+type Agent struct {
+	o       Options
+	log     *slog.Logger
+	lock    *os.File
+	adopted bool
+	set     *hostObjects
+	control *control
+	sysctl  *os.File // net.ipv4.tcp_timestamps of the agent's own namespace
+	devices []Interface
+	hz      int
+
+	netlink *netlink.Handle
+
+	mu       sync.Mutex
+	table    *table    // what is applied
+	epoch    [2]uint32 // which epoch each parity stands for
+	lastFlip time.Time // of the table
+}
+
+// Open loads the programs, or adopts what is pinned and replaces its programs
+// by this build's, and attaches them. It must run in the network namespace
+// that the agent serves; later calls may run anywhere. Nothing is changed for
+// packets until the first Apply, or as long as an earlier one holds.
+func Open(o Options, log *slog.Logger) (a *Agent, err error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, fmt.Errorf("host agent: %w; run it as root", err)
+	}
+	if err := bpffs.Ensure(o.PinDir); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(o.PinDir, 0o700); err != nil {
+		return nil, err
+	}
+	a = &Agent{o: o, log: log.With("agent", o.Name)}
+	defer func() {
+		if err != nil {
+			a.release()
+			a = nil
+		}
+	}()
+	if a.lock, err = bpffs.Lock(o.PinDir); err != nil {
+		return a, err
+	}
+	if a.sysctl, err = os.Open("/proc/sys/net/ipv4/tcp_timestamps"); err != nil {
+		return a, fmt.Errorf("host agent: %w", err)
+	}
+	if a.netlink, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		return a, fmt.Errorf("host agent: netlink: %w", err)
+	}
+	if err := a.load(); err != nil {
+		return a, err
+	}
+	if a.control, err = openControl(a.set.HostControl); err != nil {
+		return a, err
+	}
+	if err := a.setUp(); err != nil {
+		return a, err
+	}
+	if err := a.attach(); err != nil {
+		return a, err
+	}
+	return a, nil
+}
+
+// load makes maps and programs. Pinned maps are taken over, whatever programs
+// use them today.
+func (a *Agent) load() error {
+	spec, err := loadHost()
+	if err != nil {
+		return fmt.Errorf("host agent: read the object: %w", err)
+	}
+	cookie, err := netnsCookie()
+	if err != nil {
+		return err
+	}
+	scale, err := jiffyScale()
+	if err != nil {
+		return err
+	}
+	a.hz = scale.hz
+	for name, value := range map[string]any{
+		"netns_cookie": cookie, "jiffy_mult": scale.mult, "jiffy_shift": scale.shift,
+	} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return fmt.Errorf("host agent: constant %s: %w", name, err)
+		}
+	}
+	pinned := map[string]*ebpf.Map{}
+	defer func() {
+		for _, m := range pinned {
+			m.Close()
+		}
+	}()
+	maps := filepath.Join(a.o.PinDir, dirMaps)
+	err = bpffs.Each(maps, func(name, path string) error {
+		m, err := ebpf.LoadPinnedMap(path, nil)
+		if err != nil {
+			return err
+		}
+		pinned[name] = m
+		if s := spec.Maps[name]; s == nil || s.Compatible(m) != nil {
+			return fmt.Errorf("pinned by another version of fairlead in a form that this one does not know; "+
+				"let the server's connections end, then: fairlead unload %s", a.o.PinDir)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("host agent: adopt: %w", err)
+	}
+	a.adopted = len(pinned) > 0
+	a.set = &hostObjects{}
+	err = spec.LoadAndAssign(a.set, &ebpf.CollectionOptions{MapReplacements: pinned})
+	var verifier *ebpf.VerifierError
+	switch {
+	case errors.As(err, &verifier):
+		return fmt.Errorf("host agent: the kernel refuses the programs (%w); fairlead doctor says what it lacks", err)
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("host agent: load: %w; run it as root or with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN", err)
+	case err != nil:
+		return fmt.Errorf("host agent: load: %w", err)
+	}
+	for name, m := range a.maps() {
+		if pinned[name] != nil {
+			continue
+		}
+		if err := bpffs.Replace(m, filepath.Join(maps, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *Agent) maps() map[string]*ebpf.Map {
+	return map[string]*ebpf.Map{
+		"host_vips": a.set.HostVips, "host_control": a.set.HostControl, "host_sockets": a.set.HostSockets,
+		"old_epochs": a.set.OldEpochs, "host_reasons": a.set.HostReasons, "host_vip_count": a.set.HostVipCount,
+		"host_added": a.set.HostAdded,
+	}
+}
+
+// setUp prepares a control that is new and brings an adopted one up to date.
+func (a *Agent) setUp() error {
+	switch got := a.control.load(offLayout); {
+	case got == 0:
+		a.control.store(offLayout, layout)
+	case got != layout:
+		return fmt.Errorf("host agent: %s has layout %d, this fairlead knows %d; let the server's connections end, then: fairlead unload %s",
+			a.o.PinDir, got, layout, a.o.PinDir)
+	}
+	if err := a.watchTimestamps(); err != nil {
+		return err
+	}
+	t, err := readTable(a.set.HostVips, a.control)
+	if err != nil {
+		return fmt.Errorf("host agent: adopt: %w", err)
+	}
+	a.table = t
+	return a.refreshClock()
+}
+
+// Close lets go of everything. It all stays pinned and attached, and packets
+// go on.
+func (a *Agent) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.release()
+	return nil
+}
+
+func (a *Agent) release() {
+	if a.set != nil {
+		a.set.Close()
+	}
+	if a.netlink != nil {
+		a.netlink.Close()
+	}
+	for _, f := range []*os.File{a.sysctl, a.lock} {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// Unload detaches an agent's programs, takes the VIPs that it added off the
+// loopback and removes everything pinned under pinDir. Connections through
+// balancers end with it. It must run in the agent's network namespace.
+// Nothing pinned is no error.
+func Unload(pinDir string) error {
+	if _, err := os.Stat(pinDir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if !bpffs.On(pinDir) {
+		return fmt.Errorf("%s is not on a bpffs; name the folder that fairlead status calls pin_dir", pinDir)
+	}
+	lock, err := bpffs.Lock(pinDir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	errs := []error{detach(pinDir), removeAdded(pinDir)}
+	return errors.Join(append(errs, os.RemoveAll(pinDir))...)
+}

@@ -1,0 +1,86 @@
+package host
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/fairlead/fairlead/viptable"
+)
+
+// noSlot is FL_NO_SLOT, the other constants are those of fairlead.h and of
+// the IP protocol numbers.
+const (
+	noSlot         = 0xffff
+	schemeCheetah  = 1
+	protoICMP      = 1
+	protoTCP       = 6
+	protoUDP       = 17
+	protoICMPv6    = 58
+	protoFrag      = 0x80
+	maxVIPID       = 65536 // FL_HOST_VIP_IDS
+	halfLines      = viptable.Lines
+	tableAttempts  = 8
+	handOverMargin = 20 // ms
+)
+
+// table is what one half of host_vips holds.
+type table struct {
+	entries map[viptable.Key]hostFlHostVip
+}
+
+// readTable reads the half in use.
+func readTable(m *ebpf.Map, c *control) (*table, error) {
+	t := &table{map[viptable.Key]hostFlHostVip{}}
+	first := (c.load(offActive) & 1) * halfLines
+	for i := range uint32(halfLines) {
+		var v hostFlHostVip
+		if err := m.Lookup(first+i, &v); err != nil {
+			return nil, fmt.Errorf("map host_vips: %w", err)
+		}
+		if v.Used != 0 {
+			t.entries[keyOf(&v)] = v
+		}
+	}
+	return t, nil
+}
+
+func keyOf(v *hostFlHostVip) viptable.Key {
+	var b [16]byte
+	for w := range 2 {
+		for i := range 8 {
+			b[8*w+i] = byte(v.Addr[w] >> (8 * i))
+		}
+	}
+	return viptable.Key{Addr: netip.AddrFrom16(b).Unmap(), Port: v.Port<<8 | v.Port>>8, Proto: v.Proto}
+}
+
+// write fills the idle half and flips, so that a packet sees the old table or
+// the new one. It returns when the flip was done, CLOCK_MONOTONIC ms.
+func (t *table) write(m *ebpf.Map, c *control) (flipped uint64, err error) {
+	keys := make([]viptable.Key, 0, len(t.entries))
+	for k := range t.entries {
+		keys = append(keys, k)
+	}
+	lines, seed, err := viptable.Build(keys, rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
+	if err != nil {
+		return 0, err
+	}
+	values := make([]hostFlHostVip, halfLines)
+	for i, k := range keys {
+		values[lines[i]] = t.entries[k]
+	}
+	half := 1 - c.load(offActive)&1
+	index := make([]uint32, halfLines)
+	for i := range index {
+		index[i] = half*halfLines + uint32(i)
+	}
+	if _, err := m.BatchUpdate(index, values, nil); err != nil {
+		return 0, fmt.Errorf("map host_vips: %w", err)
+	}
+	c.storeSeed(half, seed)
+	c.store(offActive, half)
+	return monotonicMS(), nil
+}
