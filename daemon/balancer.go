@@ -50,7 +50,14 @@ func openPlane(me self, cfg *config.Config, o Options, log *slog.Logger) (plane,
 }
 
 func (b *balancer) healthChanged(t health.Target, r health.Report) {
-	b.log.Info("server's health", "vip", t.VIP, "server", t.Server, "state", r.State.String(), "detail", r.Detail)
+	b.log.Info("server's health", "vip", t.VIPName, "server", t.Server, "state", r.State.String(), "detail", r.Detail)
+	b.mu.Lock()
+	// From unknown to up changes no table.
+	concerns := r.State == health.Down || b.down[health.Key{VIP: t.VIP, Slot: t.Slot}] || b.failOpen[t.VIP]
+	b.mu.Unlock()
+	if !concerns {
+		return
+	}
 	select {
 	case b.wake <- struct{}{}:
 	default: // a change is waiting to be applied already
@@ -131,7 +138,7 @@ func (b *balancer) targets(a *controller.Assignment) (targets []health.Target) {
 				continue // applied a moment ago: every slot has its line
 			}
 			targets = append(targets, health.Target{
-				VIP: v.ID, Slot: s.Number, Server: s.Server, Line: line,
+				VIP: v.ID, VIPName: v.Name, Slot: s.Number, Server: s.Server, Line: line,
 				Address: netip.AddrPortFrom(v.Address, v.Health.Port),
 				Type:    v.Health.Type, Path: v.Health.Path, Host: v.Health.Host,
 				Interval: v.Health.Interval, Timeout: v.Health.Timeout,

@@ -132,6 +132,7 @@ func plain(err error) error {
 // Target is one server of one VIP as it is checked.
 type Target struct {
 	VIP      uint32 // assignment's VIP id
+	VIPName  string
 	Slot     uint16
 	Server   string
 	Line     uint32 // server line in the balancer's maps, under 65536

@@ -19,9 +19,11 @@ import (
 func statusTable(w io.Writer, answers []answer) error {
 	newest, same := assignmentVersions(answers)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	if same {
+	switch {
+	case newest == 0: // nobody answered
+	case same:
 		fmt.Fprintf(t, "Assignment version %d at every daemon that answers.\n\n", newest)
-	} else {
+	default:
 		fmt.Fprintf(t, "Assignment versions DIFFER (newest %d): fairlead apply brings all to one.\n\n", newest)
 	}
 	fmt.Fprintln(t, "DAEMON\tROLE\tASSIGNMENT\tKEYS\tINTERFACES\tCLOCK\tUP\tPROGRAM\tPINNED")
