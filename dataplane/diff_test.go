@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/model"
 	"github.com/fairlead/fairlead/viptable"
+	"github.com/fairlead/fairlead/wire"
 )
 
 // The program and its Go model are held together here: the same tables, the
@@ -58,14 +59,18 @@ func oneCPU(t *testing.T) int {
 }
 
 func newPair(t *testing.T, seed uint64) *pair {
+	return newPairOf(t, seed, newHostile(rand.New(rand.NewPCG(seed, 0))))
+}
+
+func newPairOf(t *testing.T, seed uint64, h *hostile) *pair {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("this test runs BPF programs in the kernel: run it as root")
 	}
-	h := newHostile(rand.New(rand.NewPCG(seed, 0)))
-	p := &pair{t: t, seed: seed, h: h, state: model.NewState(hostileLines, diffFlowBuckets), cpu: oneCPU(t), count: map[int]uint64{}}
+	lines := len(h.tables.Lines)
+	p := &pair{t: t, seed: seed, h: h, state: model.NewState(lines, diffFlowBuckets), cpu: oneCPU(t), count: map[int]uint64{}}
 	var err error
-	p.twin, err = newTwin(twinSize{lines: hostileLines, tableEntries: 1 << 14, flowBuckets: diffFlowBuckets, vipIDs: 64},
+	p.twin, err = newTwin(twinSize{lines: uint32(lines), tableEntries: 1 << 14, flowBuckets: diffFlowBuckets, vipIDs: 64},
 		func(spec *ebpf.CollectionSpec) error { return tableConstants(spec, h.tables) })
 	if err != nil {
 		t.Fatal(err)
@@ -308,6 +313,37 @@ func TestEveryByteCutAndChanged(t *testing.T) {
 					changed[i] = b
 					p.step(changed)
 				}
+			}
+		}
+		p.sameState()
+	}
+}
+
+// Cookies of every value, at every width.
+func TestEveryCookie(t *testing.T) {
+	for seed := uint64(40); seed < 41; seed++ {
+		p := newPair(t, seed)
+		widths := map[int]bool{}
+		for range 200 {
+			v := p.h.service()
+			if v.Scheme != model.Cheetah || v.Proto != wire.ProtoTCP || widths[v.Layout.Bits] {
+				continue
+			}
+			widths[v.Layout.Bits] = true
+			src := netip.AddrPortFrom(p.h.address(v.Addr.Is6(), 3), 40000)
+			known := 0
+			for field := range uint32(1) << v.Layout.Bits {
+				r := p.step(wire.TCP{Src: src, Dst: netip.AddrPortFrom(v.Addr, max(v.Port, 1)), Flags: wire.ACK,
+					Options: wire.Timestamp(1, v.Layout.WireTS(field, p.h.now))}.Frame())
+				if r.Cookie == nil || r.Cookie.Field != field && r.Cookie.Field != (field-1)&(1<<v.Layout.Bits-1) {
+					t.Fatalf("seed %d: field %#x decoded to %+v", seed, field, r.Cookie)
+				}
+				if r.Reason == model.Known {
+					known++
+				}
+			}
+			if known > 2*int(v.Slots) {
+				t.Errorf("seed %d: %d of %d cookies name one of %d slots", seed, known, 1<<v.Layout.Bits, v.Slots)
 			}
 		}
 		p.sameState()

@@ -30,6 +30,9 @@ const (
 type Twin struct {
 	set  *objects
 	asks *ringbuf.Reader
+	// counted is what stood in `reasons` after the last packet: by reason,
+	// then by CPU.
+	counted []lbFlCount
 }
 
 // twinSize is what the maps hold; zero fields are 1.
@@ -152,28 +155,30 @@ func (t *Twin) Run(frame []byte) (TwinRun, error) {
 	return r, t.takeAsk(&r)
 }
 
-// takeReason reads and clears what was counted.
+// takeReason reads what was counted since the last time.
 func (t *Twin) takeReason(r *TwinRun) error {
 	m := t.set.maps[mapReasons]
-	r.Reason = model.Known
-	for i := range m.MaxEntries() {
-		var counts []lbFlCount
-		if err := m.Lookup(i, &counts); err != nil {
-			return fmt.Errorf("map %s: %w", mapReasons, err)
-		}
-		for _, c := range counts {
-			if c.Packets == 0 {
-				continue
-			}
-			if r.Reason != model.Known || c.Packets != 1 {
-				return fmt.Errorf("a packet was counted under %v and %v", r.Reason, model.Reason(i))
-			}
-			r.Reason, r.Bytes = model.Reason(i), c.Bytes
-			if err := m.Put(i, make([]lbFlCount, len(counts))); err != nil {
-				return fmt.Errorf("map %s: %w", mapReasons, err)
-			}
-		}
+	cpus := ebpf.MustPossibleCPU()
+	keys, now := make([]uint32, m.MaxEntries()), make([]lbFlCount, int(m.MaxEntries())*cpus)
+	var cursor ebpf.MapBatchCursor
+	if _, err := m.BatchLookup(&cursor, keys, now, nil); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("map %s: %w", mapReasons, err)
 	}
+	if t.counted == nil {
+		t.counted = make([]lbFlCount, len(now))
+	}
+	r.Reason = model.Known
+	for i, c := range now {
+		before := t.counted[i]
+		if c.Packets == before.Packets {
+			continue
+		}
+		if r.Reason != model.Known || c.Packets != before.Packets+1 {
+			return fmt.Errorf("a packet was counted more than once: under %v and %v", r.Reason, model.Reason(i/cpus))
+		}
+		r.Reason, r.Bytes = model.Reason(i/cpus), c.Bytes-before.Bytes
+	}
+	t.counted = now
 	return nil
 }
 
