@@ -89,26 +89,12 @@ func (p *planner) edit(cur *Assignment, op Op) error {
 		if op.Kind == Add {
 			return p.add(cur, w, op)
 		}
-		m := w.named(op.Server)
-		if m == nil {
+		if w.named(op.Server) == nil {
 			continue
 		}
 		done = true
-		switch op.Kind {
-		case Drain, Undrain:
-			m.drain = op.Kind == Drain
-		case Weight:
-			if w.vip.Policy == config.RR && op.Weight != 1 {
-				return Refusal{fmt.Sprintf("vip %s: weight %d: policy rr gives every server the same; set policy: wrr in the file and apply", w.vip.Name, op.Weight)}
-			}
-			m.weight = op.Weight
-		case Remove:
-			if len(w.members) == 1 && !p.force {
-				return Refusal{fmt.Sprintf("vip %s: %s is its last server: nobody would answer; add another before, or --force", w.vip.Name, op.Server)}
-			}
-			w.members = slices.DeleteFunc(w.members, func(m member) bool { return m.server == op.Server })
-		default:
-			return Invalid(fmt.Sprintf("%q is no change", op.Kind))
+		if err := p.editVIP(w, op); err != nil {
+			return err
 		}
 	}
 	switch {
@@ -123,6 +109,34 @@ func (p *planner) edit(cur *Assignment, op Op) error {
 			names[i] = m.server
 		}
 		return NotFound(fmt.Sprintf("vip %s has no server %s; it has %v", op.VIP, op.Server, names))
+	}
+	return nil
+}
+
+// editVIP changes op.Server, which w has, perhaps at two addresses.
+func (p *planner) editVIP(w *wanted, op Op) error {
+	others := slices.DeleteFunc(slices.Clone(w.members), func(m member) bool { return m.server == op.Server })
+	switch {
+	case op.Kind == Weight && w.vip.Policy == config.RR && op.Weight != 1:
+		return Refusal{fmt.Sprintf("vip %s: weight %d: policy rr gives every server the same; set policy: wrr in the file and apply", w.vip.Name, op.Weight)}
+	case op.Kind == Remove && len(others) == 0 && !p.force:
+		return Refusal{fmt.Sprintf("vip %s: %s is its last server: nobody would answer; add another before, or --force", w.vip.Name, op.Server)}
+	case op.Kind == Remove:
+		w.members = others
+	}
+	for i := range w.members {
+		m := &w.members[i]
+		if m.server != op.Server {
+			continue
+		}
+		switch op.Kind {
+		case Drain, Undrain:
+			m.drain = op.Kind == Drain
+		case Weight:
+			m.weight = op.Weight
+		default:
+			return Invalid(fmt.Sprintf("%q is no change", op.Kind))
+		}
 	}
 	return nil
 }

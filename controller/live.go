@@ -15,6 +15,9 @@ type LiveKey struct {
 	Server string
 }
 
+// NoCookie stands in for the epoch of connections that carry no cookie.
+const NoCookie = ^uint32(0)
+
 // LiveCounts is what the agents count: established connections by the epoch
 // that stamps them. A server that is in neither field has none (its agent
 // answered without it), or has no agent to ask.

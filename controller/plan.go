@@ -19,6 +19,10 @@ const handingOver = time.Minute
 // is to do; First if cur is nil. It refuses (Refusal) what would break live
 // connections, unless force. Every daemon must have cur before any gets the
 // first of the series.
+//
+// The series ends where connections must be counted anew before more can be
+// said: before a VIP goes whose servers took new ones until then. Plan again
+// from its end, until it is empty.
 func Plan(cfg *config.Config, cur *Assignment, live LiveCounts, now time.Time, force bool) (steps []*Assignment, changes []string, err error) {
 	if cur == nil {
 		first, err := First(cfg)
@@ -50,6 +54,8 @@ type planner struct {
 	force  bool
 	secret []byte
 	newKey *Key // of a rotation, until it stands in a version
+	// recount: the step before was the last that these counts allow.
+	recount bool
 
 	changes []string
 	refused Refusal
@@ -84,6 +90,9 @@ func (p *planner) run(cur *Assignment) (steps []*Assignment, changes []string, e
 		// rotation beside it, takes fewer.
 		if steps = append(steps, next); len(steps) > 12 {
 			return nil, nil, errors.New("a fault of the planner, nothing was changed: it comes to no end")
+		}
+		if p.recount {
+			return steps, p.changes, nil
 		}
 		cur = next
 	}
@@ -144,12 +153,16 @@ func (p *planner) wanted(id identity) *wanted {
 
 // member is the wanted member that slot s stands for.
 func (w *wanted) member(s *Slot) *member {
-	if m := w.named(s.Server); m != nil && m.address == s.Address {
-		return m
+	for i := range w.members {
+		if m := &w.members[i]; m.server == s.Server && m.address == s.Address {
+			return m
+		}
 	}
 	return nil
 }
 
+// named is the wanted member called server. There may be two, at its old and
+// its new address, where a move stopped half way and a verb came then.
 func (w *wanted) named(server string) *member {
 	for i := range w.members {
 		if w.members[i].server == server {
@@ -237,6 +250,7 @@ func (p *planner) quieten(v *VIP, next *Assignment) bool {
 		}
 	}
 	if busy {
+		p.recount = true
 		p.say(next, "vip %s: drain all servers before it goes", v.Name)
 	}
 	return busy
@@ -275,7 +289,8 @@ func (p *planner) stepVIP(v *VIP, w *wanted, next *Assignment) (changed bool, er
 			continue
 		}
 		s.State = Resting
-		s.RestUntil = p.now.UTC().Truncate(time.Second).Add(v.restFor())
+		// Rounded up, so that it is the same after a way through JSON.
+		s.RestUntil = p.now.UTC().Add(v.restFor() + time.Second - 1).Truncate(time.Second)
 		p.say(next, "vip %s: remove %s: slot %d rests until %s", v.Name, s.Server, s.Number, s.RestUntil.Format(time.RFC3339))
 	}
 	for i := range w.members {
@@ -290,7 +305,15 @@ func (p *planner) stepVIP(v *VIP, w *wanted, next *Assignment) (changed bool, er
 	}
 	if changed {
 		// Numbers that rested out become free, for the version after this.
-		v.Slots = slices.DeleteFunc(v.Slots, func(s Slot) bool { return s.State == Resting && p.restedOut(v, &s) })
+		kept := v.Slots[:0:0]
+		for i := range v.Slots {
+			if s := v.Slots[i]; s.State != Resting || !p.restedOut(v, &s) {
+				kept = append(kept, s)
+			} else {
+				p.say(next, "vip %s: slot %d, which was %s's, has rested and is free", v.Name, s.Number, s.Server)
+			}
+		}
+		v.Slots = kept
 	}
 	return changed, nil
 }
@@ -303,10 +326,11 @@ func (v *VIP) restFor() time.Duration {
 }
 
 // restedOut: no connection can name the slot any more. Live ones (removed by
-// force) hold it longer than its time.
+// force, or opened while it was) hold it longer than its time, and so does an
+// agent that does not answer.
 func (p *planner) restedOut(v *VIP, s *Slot) bool {
-	n, _ := p.live.of(v.ID, s.Server)
-	return !s.RestUntil.After(p.now) && n == 0
+	n, silent := p.live.of(v.ID, s.Server)
+	return !s.RestUntil.After(p.now) && n == 0 && (silent == "" || !v.cookies())
 }
 
 func holds(slots []Slot, m *member, states ...State) bool {
@@ -388,7 +412,7 @@ func (p *planner) exhausted(v *VIP, m *member) error {
 		remedy = fmt.Sprintf("the next rests out at %s (in %s): wait until then",
 			soonest.Format(time.RFC3339), soonest.Sub(p.now).Round(time.Second))
 	} else if held > 0 {
-		remedy = "wait until the live connections of a removed server end"
+		remedy = "wait until the live connections of a removed server end (--without it if the machine is gone)"
 	}
 	if v.cookies() && v.CookieBits < 15 {
 		remedy += fmt.Sprintf(", or make a new VIP with cookie_bits: %d", v.CookieBits+1)
