@@ -147,7 +147,9 @@ func (c *Coordinator) Look(ctx context.Context, without []string) (*View, error)
 	}
 	v.Daemons = slices.Insert(v.Daemons, hosts, more...)
 	for _, d := range v.Daemons {
-		if d.Err == nil && d.Held == nil {
+		if d.Err != nil && d.Leaving {
+			v.Notes = append(v.Notes, fmt.Sprintf("%s was removed and does not answer (%s), so its slot is kept; --without %s lets it go", d.Name, Text(d.Err), d.Name))
+		} else if d.Err == nil && d.Held == nil {
 			v.Notes = append(v.Notes, fmt.Sprintf("%s has no assignment yet and gets version %d", d.Name, v.Base.Version))
 		} else if d.Err == nil && d.Held.Version+1 < v.Base.Version {
 			v.Notes = append(v.Notes, fmt.Sprintf("%s is behind, at version %d, and gets version %d", d.Name, d.Held.Version, v.Base.Version))
@@ -194,6 +196,7 @@ func (v *View) ask(ctx context.Context, daemons []*Daemon) {
 			for _, e := range l.Epochs {
 				v.Live.Connections[key][e.Epoch] += e.Connections
 			}
+			v.Live.Connections[key][controller.NoCookie] += l.NoCookie
 		}
 	})
 }

@@ -1,13 +1,130 @@
 package daemon
 
 import (
-	"errors"
+	"context"
+	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 
+	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/host"
 )
 
-// openHost is replaced as soon as package host is there.
-func openHost(self, *config.Config, Options, *slog.Logger) (plane, error) {
-	return nil, errors.New("the host agent is not part of this build")
+// agent is the plane of `fairlead host`.
+type agent struct {
+	name  string
+	agent *host.Agent
+}
+
+func openHost(me self, _ *config.Config, o Options, log *slog.Logger) (plane, error) {
+	interfaces := me.interfaces
+	if len(interfaces) == 0 {
+		name, err := InterfaceOf(me.server.Address)
+		if err != nil {
+			return nil, fmt.Errorf("server %s: %w: name the interfaces under servers[].interfaces", me.name, err)
+		}
+		interfaces = []string{name}
+	}
+	a, err := host.Open(host.Options{Name: me.name, PinDir: o.PinDir, Interfaces: interfaces}, log)
+	if err != nil {
+		return nil, err
+	}
+	return &agent{me.name, a}, nil
+}
+
+func (h *agent) clockBase() (uint32, bool) { return h.agent.ClockBase() }
+
+func (h *agent) fixClock(base uint32) error {
+	return h.agent.SetClock(func() uint32 { return monotonicMS() + base })
+}
+
+func (h *agent) apply(a *controller.Assignment) error { return h.agent.Apply(a) }
+
+func (h *agent) run(ctx context.Context) error { return h.agent.Run(ctx) }
+
+// changed never tells anything: nothing local changes what a host applies.
+func (h *agent) changed() <-chan struct{} { return nil }
+
+func (h *agent) close() error { return h.agent.Close() }
+
+// live is the established connections of every VIP that this server is in.
+func (h *agent) live(a *controller.Assignment) ([]*fairleadv1.LiveVIP, error) {
+	live, err := h.agent.Live()
+	if err != nil {
+		return nil, fmt.Errorf("count live connections: %w", err)
+	}
+	var out []*fairleadv1.LiveVIP
+	for i := range a.VIPs {
+		v := &a.VIPs[i]
+		n, ok := live[v.ID]
+		if !ok {
+			continue
+		}
+		for _, s := range v.Slots {
+			if s.Server == h.name {
+				// A server has two slots while an old one rests: its
+				// connections are counted once, under the newest.
+				entry := &fairleadv1.LiveVIP{Id: v.ID, Name: v.Name, Slot: uint32(s.Number), Server: h.name,
+					Epochs: epochs(n), NoCookie: n.NoCookie}
+				if last := len(out) - 1; last >= 0 && out[last].Id == v.ID {
+					out[last] = entry
+				} else {
+					out = append(out, entry)
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+func epochs(n host.Live) (out []*fairleadv1.EpochLive) {
+	for _, e := range slices.Sorted(maps.Keys(n.Epochs)) {
+		out = append(out, &fairleadv1.EpochLive{Epoch: e, Connections: n.Epochs[e]})
+	}
+	return out
+}
+
+func (h *agent) describe(a *controller.Assignment, s *fairleadv1.GetStatusResponse) error {
+	kernel := h.agent.Status()
+	s.PinDir, s.Adopted = kernel.PinDir, kernel.Adopted
+	s.Clock.Hz = uint32(kernel.HZ)
+	for _, i := range kernel.Interfaces {
+		s.Interfaces = append(s.Interfaces, &fairleadv1.Interface{
+			Name: i.Name, Index: uint32(i.Index), XdpMode: i.Mode, EgressMode: i.Egress, Mtu: uint32(i.MTU),
+		})
+	}
+	counters, err := h.agent.Counters()
+	if err != nil {
+		return fmt.Errorf("read counters: %w", err)
+	}
+	for _, r := range counters.Reasons {
+		s.Reasons = append(s.Reasons, &fairleadv1.Reason{Name: r.Name, Packets: r.Packets, Bytes: r.Bytes})
+	}
+	live, err := h.agent.Live()
+	if err != nil {
+		return fmt.Errorf("count live connections: %w", err)
+	}
+	for _, v := range s.Vips {
+		n := live[v.Id]
+		total := n.NoCookie
+		for _, c := range n.Epochs {
+			total += c
+		}
+		v.Counters.Live = epochs(n)
+		for _, c := range counters.VIPs {
+			if c.ID == v.Id {
+				v.Counters.Packets, v.Counters.Bytes = c.PacketsIn, c.BytesIn
+				v.Counters.PacketsOut, v.Counters.BytesOut = c.PacketsOut, c.BytesOut
+			}
+		}
+		// The agent counts by VIP; of two slots the newest is the one in use.
+		if last := len(v.Slots) - 1; last >= 0 {
+			v.Slots[last].Packets, v.Slots[last].Bytes = v.Counters.Packets, v.Counters.Bytes
+			v.Slots[last].Connections = int64(total)
+		}
+	}
+	return nil
 }

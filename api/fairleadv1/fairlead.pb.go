@@ -2301,9 +2301,12 @@ type LiveVIP struct {
 	Id    uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	Name  string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// The agent's slot in the VIP and the server's name.
-	Slot          uint32       `protobuf:"varint,3,opt,name=slot,proto3" json:"slot,omitempty"`
-	Server        string       `protobuf:"bytes,4,opt,name=server,proto3" json:"server,omitempty"`
-	Epochs        []*EpochLive `protobuf:"bytes,5,rep,name=epochs,proto3" json:"epochs,omitempty"`
+	Slot   uint32       `protobuf:"varint,3,opt,name=slot,proto3" json:"slot,omitempty"`
+	Server string       `protobuf:"bytes,4,opt,name=server,proto3" json:"server,omitempty"`
+	Epochs []*EpochLive `protobuf:"bytes,5,rep,name=epochs,proto3" json:"epochs,omitempty"`
+	// Established connections without a cookie (no timestamps, or older than
+	// the agent): a removal breaks them, a rotation does not.
+	NoCookie      uint64 `protobuf:"varint,6,opt,name=no_cookie,json=noCookie,proto3" json:"no_cookie,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2371,6 +2374,13 @@ func (x *LiveVIP) GetEpochs() []*EpochLive {
 		return x.Epochs
 	}
 	return nil
+}
+
+func (x *LiveVIP) GetNoCookie() uint64 {
+	if x != nil {
+		return x.NoCookie
+	}
+	return 0
 }
 
 type EpochLive struct {
@@ -2609,13 +2619,14 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x12assignment_version\x18\x03 \x01(\x04R\x11assignmentVersion\"\x10\n" +
 	"\x0eGetLiveRequest\";\n" +
 	"\x0fGetLiveResponse\x12(\n" +
-	"\x04vips\x18\x01 \x03(\v2\x14.fairlead.v1.LiveVIPR\x04vips\"\x89\x01\n" +
+	"\x04vips\x18\x01 \x03(\v2\x14.fairlead.v1.LiveVIPR\x04vips\"\xa6\x01\n" +
 	"\aLiveVIP\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
 	"\x04slot\x18\x03 \x01(\rR\x04slot\x12\x16\n" +
 	"\x06server\x18\x04 \x01(\tR\x06server\x12.\n" +
-	"\x06epochs\x18\x05 \x03(\v2\x16.fairlead.v1.EpochLiveR\x06epochs\"C\n" +
+	"\x06epochs\x18\x05 \x03(\v2\x16.fairlead.v1.EpochLiveR\x06epochs\x12\x1b\n" +
+	"\tno_cookie\x18\x06 \x01(\x04R\bnoCookie\"C\n" +
 	"\tEpochLive\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\rR\x05epoch\x12 \n" +
 	"\vconnections\x18\x02 \x01(\x04R\vconnections*>\n" +

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/host"
 )
 
 func newUnloadCommand() *cobra.Command {
@@ -73,5 +74,8 @@ anything pinned is meant.`,
 
 // unload takes out whichever daemon pinned its programs in dir.
 func unload(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, "programs", "host_in")); err == nil {
+		return host.Unload(dir)
+	}
 	return dataplane.Unload(dir)
 }
