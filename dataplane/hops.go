@@ -76,8 +76,9 @@ type hopWatcher struct {
 	handle *netlink.Handle
 	ns     netns.NsHandle
 
-	mu   sync.Mutex
-	hops map[netip.Addr]Hop
+	mu     sync.Mutex
+	hops   map[netip.Addr]Hop
+	waited map[netip.Addr]bool // watch has waited for these
 }
 
 func newHopWatcher(log *slog.Logger) (*hopWatcher, error) {
@@ -90,7 +91,7 @@ func newHopWatcher(log *slog.Logger) (*hopWatcher, error) {
 		h.Close()
 		return nil, fmt.Errorf("open the network namespace: %w", err)
 	}
-	return &hopWatcher{log: log, handle: h, ns: ns, hops: map[netip.Addr]Hop{}}, nil
+	return &hopWatcher{log: log, handle: h, ns: ns, hops: map[netip.Addr]Hop{}, waited: map[netip.Addr]bool{}}, nil
 }
 
 func (w *hopWatcher) close() {
@@ -98,20 +99,24 @@ func (w *hopWatcher) close() {
 	w.ns.Close()
 }
 
-// watch replaces the set of servers that are watched, and waits until those
-// that are new and have a route are resolved, or until the limit is over.
+// watch replaces the set of servers that are watched. It waits until those
+// with a route are resolved, once for each server and at most limit.
 func (w *hopWatcher) watch(servers map[netip.Addr]bool, limit time.Duration) {
 	w.mu.Lock()
 	for a := range w.hops {
 		if !servers[a] {
 			delete(w.hops, a)
+			delete(w.waited, a)
 		}
 	}
 	var fresh []netip.Addr
 	for a := range servers {
 		if _, ok := w.hops[a]; !ok {
 			w.hops[a] = Hop{Server: a, State: HopUnresolved}
+		}
+		if !w.waited[a] {
 			fresh = append(fresh, a)
+			w.waited[a] = limit > 0
 		}
 	}
 	w.mu.Unlock()
