@@ -6,12 +6,10 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/model"
@@ -36,28 +34,6 @@ type pair struct {
 	count map[int]uint64 // packets by line
 }
 
-// oneCPU keeps the test on one processor, whose per-CPU state the model has.
-func oneCPU(t *testing.T) int {
-	runtime.LockOSThread()
-	var before, one unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
-		t.Fatal(err)
-	}
-	cpu := 0
-	for !before.IsSet(cpu) {
-		cpu++
-	}
-	one.Set(cpu)
-	if err := unix.SchedSetaffinity(0, &one); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = unix.SchedSetaffinity(0, &before)
-		runtime.UnlockOSThread()
-	})
-	return cpu
-}
-
 func newPair(t *testing.T, seed uint64) *pair {
 	return newPairOf(t, seed, newHostile(rand.New(rand.NewPCG(seed, 0))))
 }
@@ -68,8 +44,13 @@ func newPairOf(t *testing.T, seed uint64, h *hostile) *pair {
 		t.Fatal("this test runs BPF programs in the kernel: run it as root")
 	}
 	lines := len(h.tables.Lines)
-	p := &pair{t: t, seed: seed, h: h, state: model.NewState(lines, diffFlowBuckets), cpu: oneCPU(t), count: map[int]uint64{}}
-	var err error
+	p := &pair{t: t, seed: seed, h: h, state: model.NewState(lines, diffFlowBuckets), count: map[int]uint64{}}
+	cpu, release, err := OneCPU()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(release)
+	p.cpu = cpu
 	p.twin, err = newTwin(twinSize{lines: uint32(lines), tableEntries: 1 << 14, flowBuckets: diffFlowBuckets, vipIDs: 64},
 		func(spec *ebpf.CollectionSpec) error { return tableConstants(spec, h.tables) })
 	if err != nil {
@@ -269,11 +250,15 @@ func TestProgramAgreesWithModel(t *testing.T) {
 	packets := 0
 	for seed := uint64(1); seed <= 12; seed++ {
 		p := newPair(t, seed)
-		p.h.tables.AskRate = pick[uint32](p.h.Rand, 3, 1<<20)
-		if err := p.fill(); err != nil {
-			t.Fatal(err)
-		}
-		for range 2500 {
+		for n := range 2500 {
+			if n == 1250 {
+				// From here on with the tables and the state that are read
+				// back from the program's maps, as trace does.
+				var err error
+				if p.h.tables, p.state, err = p.twin.Model(p.cpu); err != nil {
+					t.Fatal(err)
+				}
+			}
 			seen[p.step(p.h.frame()).Reason]++
 			packets++
 			if p.h.IntN(4) == 0 { // half a second to three days pass

@@ -38,7 +38,7 @@ func newHostile(r *rand.Rand) *hostile {
 		Services: map[model.Key]*model.VIP{}, Addresses: map[netip.Addr]*model.Address{},
 		Fragments: map[model.Key]*model.VIP{}, Lines: make([]model.Line, hostileLines),
 		Source4: netip.MustParsePrefix("192.168.64.0/20"), Source6: netip.MustParsePrefix("fd00:7::/64"),
-		GUEChecksum6: r.IntN(2) == 0, AskRate: 1 << 20,
+		GUEChecksum6: r.IntN(2) == 0, AskRate: pick[uint32](r, 3, 1<<20),
 	}
 	hashKey := cheetah.Key{r.Uint64(), r.Uint64()}
 	line := uint32(1)

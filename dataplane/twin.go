@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -33,6 +34,10 @@ type Twin struct {
 	// counted is what stood in `reasons` after the last packet: by reason,
 	// then by CPU.
 	counted []lbFlCount
+
+	// Constants of the program.
+	source4, source6 netip.Prefix
+	gueChecksum6     bool
 }
 
 // twinSize is what the maps hold; zero fields are 1.
@@ -61,11 +66,15 @@ func newTwin(size twinSize, constants func(*ebpf.CollectionSpec) error) (*Twin, 
 	if err := setConstants(spec, map[string]any{"jiffy_mult": uint64(0), "flow_buckets": max(size.flowBuckets, 1)}); err != nil {
 		return nil, err
 	}
+	t := &Twin{}
+	if err := t.readConstants(spec); err != nil {
+		return nil, err
+	}
 	coll, err := ebpf.NewCollection(spec)
 	if err != nil {
 		return nil, fmt.Errorf("load a copy of the balancer's program: %w", err)
 	}
-	t := &Twin{set: newObjects(coll)}
+	t.set = newObjects(coll)
 	if t.asks, err = ringbuf.NewReader(t.set.maps[mapAsks]); err != nil {
 		t.Close()
 		return nil, fmt.Errorf("map %s: %w", mapAsks, err)

@@ -1,0 +1,351 @@
+package dataplane
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"runtime"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/policy"
+	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/scheme/model"
+)
+
+// TwinOf makes a twin of a loaded balancer: the program of this build with the
+// loaded one's constants and a snapshot of its maps. Nothing pinned changes.
+// The snapshot is not atomic: a packet that passes meanwhile may be in one
+// map and not yet in another.
+func TwinOf(s *State) (*Twin, error) {
+	constants, err := s.constants()
+	if err != nil {
+		return nil, err
+	}
+	size := twinSize{lines: s.Map(mapLines).MaxEntries(), tableEntries: s.Map(mapTables).MaxEntries(),
+		flowBuckets: s.Map(mapFlows).MaxEntries(), vipIDs: s.Map(mapVIPCPU).MaxEntries()}
+	t, err := newTwin(size, func(spec *ebpf.CollectionSpec) error {
+		own := spec.Maps[".rodata"]
+		if own == nil || int(own.ValueSize) != len(constants) {
+			return fmt.Errorf("%s: the loaded program's constants are %d bytes, this build's %d: trace with the build that loaded it",
+				s.pinDir, len(constants), own.ValueSize)
+		}
+		own.Contents = []ebpf.MapKV{{Key: uint32(0), Value: constants}}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := t.copyFrom(s); err != nil {
+		t.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// constants are the bytes of the loaded program's read-only data.
+func (s *State) constants() ([]byte, error) {
+	info, err := s.Program(progLB).Info()
+	if err != nil {
+		return nil, fmt.Errorf("program %s: %w", progLB, err)
+	}
+	ids, ok := info.MapIDs()
+	if !ok {
+		return nil, errors.New("this kernel does not tell a program's maps: Linux 4.15 or later is needed")
+	}
+	for _, id := range ids {
+		m, err := ebpf.NewMapFromID(id)
+		if err != nil {
+			return nil, fmt.Errorf("map %d of program %s: %w", id, progLB, err)
+		}
+		defer m.Close()
+		info, err := m.Info()
+		if err != nil {
+			return nil, err
+		}
+		if info.Name == ".rodata" {
+			return m.LookupBytes(uint32(0))
+		}
+	}
+	return nil, fmt.Errorf("%s: the loaded program has no constants: another program is pinned there", s.pinDir)
+}
+
+// Tags are the kernel's digests of the loaded program and of this build's:
+// equal when they are the same instructions.
+func (t *Twin) Tags(s *State) (loaded, own string, err error) {
+	a, err := s.Program(progLB).Info()
+	if err != nil {
+		return "", "", fmt.Errorf("program %s: %w", progLB, err)
+	}
+	b, err := t.set.programs[progLB].Info()
+	if err != nil {
+		return "", "", fmt.Errorf("copy of program %s: %w", progLB, err)
+	}
+	return a.Tag, b.Tag, nil
+}
+
+// copyFrom fills the private maps; counters start at zero.
+func (t *Twin) copyFrom(s *State) error {
+	for _, name := range []string{mapVIPs, mapControl, mapTables, mapConns} {
+		from, err := s.Map(name).Memory()
+		if err != nil {
+			return fmt.Errorf("map %s: %w", name, err)
+		}
+		to, err := t.set.maps[name].Memory()
+		if err != nil {
+			return fmt.Errorf("copy of map %s: %w", name, err)
+		}
+		b := make([]byte, min(from.Size(), to.Size()))
+		if _, err := from.ReadAt(b, 0); err != nil {
+			return fmt.Errorf("map %s: %w", name, err)
+		}
+		if _, err := to.WriteAt(b, 0); err != nil {
+			return fmt.Errorf("copy of map %s: %w", name, err)
+		}
+	}
+	if err := copyArray[lbFlBucket](t, s, mapFlows, nil); err != nil {
+		return err
+	}
+	if err := copyArray(t, s, mapLines, func(l *lbFlLine) bool {
+		l.Packets, l.Bytes, l.Opened = 0, 0, 0
+		return l.MacDst != 0
+	}); err != nil {
+		return err
+	}
+	if err := copyArray(t, s, mapVIPCPU, func(c *lbFlVipCpu) bool {
+		used := c.Next|c.Candidate != 0 || c.Random != 0
+		*c = lbFlVipCpu{Next: c.Next, Candidate: c.Candidate, Random: max(c.Random, 1)} // 0 would be seeded by chance
+		return used
+	}); err != nil {
+		return err
+	}
+	return copyArray[lbFlBound](t, s, lbMapAskBound, nil)
+}
+
+// copyArray copies an array map, per CPU or not. keep changes an element on
+// the way; an entry of which it keeps none is not written (it stays zero).
+func copyArray[V any](t *Twin, s *State, name string, keep func(*V) bool) error {
+	from, to := s.Map(name), t.set.maps[name]
+	if from == nil {
+		return fmt.Errorf("%s: map %s is not pinned: restart the daemon", s.pinDir, name)
+	}
+	perCPU := 1
+	if from.Type() == ebpf.PerCPUArray {
+		perCPU = ebpf.MustPossibleCPU()
+	}
+	n := int(from.MaxEntries())
+	keys, values := make([]uint32, n), make([]V, n*perCPU)
+	var cursor ebpf.MapBatchCursor
+	if got, err := from.BatchLookup(&cursor, keys, values, nil); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) || got != n {
+		return fmt.Errorf("map %s: %d of %d entries: %w", name, got, n, err)
+	}
+	var keptKeys []uint32
+	var kept []V
+	for i := range n {
+		entry, used := values[i*perCPU:(i+1)*perCPU], keep == nil
+		for j := range entry {
+			if keep != nil && keep(&entry[j]) {
+				used = true
+			}
+		}
+		if used {
+			keptKeys, kept = append(keptKeys, keys[i]), append(kept, entry...)
+		}
+	}
+	if len(keptKeys) == 0 {
+		return nil
+	}
+	if _, err := to.BatchUpdate(keptKeys, kept, nil); err != nil {
+		return fmt.Errorf("copy of map %s: %w", name, err)
+	}
+	return nil
+}
+
+// Model is the Go model over what the twin's maps hold now, with the per-CPU
+// state of cpu: what it says of the next packet must be what the twin does.
+func (t *Twin) Model(cpu int) (*model.Tables, *model.State, error) {
+	r := &modelReader{t: t, cpu: cpu}
+	tables, state := r.read()
+	return tables, state, r.err
+}
+
+type modelReader struct {
+	t       *Twin
+	cpu     int
+	entries []uint32 // all of `tables`
+	err     error
+}
+
+func (r *modelReader) fail(err error) {
+	if r.err == nil && err != nil {
+		r.err = fmt.Errorf("read the twin's tables: %w", err)
+	}
+}
+
+func (r *modelReader) read() (*model.Tables, *model.State) {
+	set := r.t.set
+	control, err := set.readControl()
+	r.fail(err)
+	raw := make([]byte, int(set.maps[mapTables].MaxEntries())*arrayStride)
+	r.fail(set.readAt(mapTables, 0, raw))
+	r.entries = make([]uint32, len(raw)/arrayStride)
+	for i := range r.entries {
+		r.entries[i] = binary.NativeEndian.Uint32(raw[i*arrayStride:])
+	}
+	tables := &model.Tables{Services: map[model.Key]*model.VIP{}, Addresses: map[netip.Addr]*model.Address{},
+		Fragments: map[model.Key]*model.VIP{}, AskRate: control.AskRate,
+		Source4: r.t.source4, Source6: r.t.source6, GUEChecksum6: r.t.gueChecksum6}
+	state := model.NewState(int(set.maps[mapLines].MaxEntries()), int(set.maps[mapFlows].MaxEntries()))
+	vips, err := set.readVIPs(control.Active & 1)
+	r.fail(err)
+	for _, e := range vips {
+		v := r.vip(e)
+		switch {
+		case e.Proto&protoFrag != 0:
+			tables.Fragments[model.Key{Addr: v.Addr, Proto: e.Proto &^ protoFrag}] = v
+		case lbFlVipFlags(e.Flags)&lbFlVipFlagsFL_VIP_ADDRESS_ENTRY != 0:
+			tables.Addresses[v.Addr] = v
+		default:
+			tables.Services[model.Key{Addr: v.Addr, Port: v.Port, Proto: v.Proto}] = v
+			state.CPU[e.Id] = r.policyState(e.Id)
+		}
+	}
+	r.lines(tables)
+	r.left(state)
+	return tables, state
+}
+
+var modelPolicies = [...]string{policy.RR, policy.WRR, policy.P2C, policy.LeastConn, policy.Hash}
+
+func (r *modelReader) vip(e lbFlVip) *model.VIP {
+	has := func(f lbFlVipFlags) bool { return lbFlVipFlags(e.Flags)&f != 0 }
+	v := &model.VIP{ID: e.Id, Addr: addrOf(e.Addr), Port: bits.ReverseBytes16(e.Port), Proto: e.Proto,
+		FirstLine: e.FirstLine, Slots: e.Slots, Epochs: e.Epochs, HashKey: cheetah.Key(e.HashKey),
+		Layout: cheetah.Layout{Bits: 32 - int(e.Shift)}, Scheme: model.Scheme(e.Scheme),
+		ICMPEcho:           has(lbFlVipFlagsFL_VIP_ICMP_ECHO),
+		FragmentsByAddress: has(lbFlVipFlagsFL_VIP_FRAG_ADDRESSES),
+		Affinity:           has(lbFlVipFlagsFL_VIP_AFFINITY)}
+	for i, k := range e.Key {
+		v.Keys[i] = cheetah.Key(k)
+	}
+	if int(e.Policy) < len(modelPolicies) {
+		v.Policy = modelPolicies[e.Policy]
+	}
+	v.NewTable, v.HashTable = r.stretch(e.NewTable, e.NewSize), r.stretch(e.HashTable, e.HashSize)
+	return v
+}
+
+// stretch is a table of a VIP.
+func (r *modelReader) stretch(first, size uint32) []uint32 {
+	if uint64(first)+uint64(size) > uint64(len(r.entries)) {
+		r.fail(fmt.Errorf("a table from %d on with %d entries lies outside of `tables`", first, size))
+		return nil
+	}
+	return r.entries[first : first+size]
+}
+
+func (r *modelReader) policyState(id uint32) *policy.State {
+	var all []lbFlVipCpu
+	if err := r.t.set.maps[mapVIPCPU].Lookup(id, &all); err != nil {
+		r.fail(err)
+		return &policy.State{}
+	}
+	c := all[r.cpu]
+	return &policy.State{Next: c.Next, Candidate: c.Candidate, Random: c.Random}
+}
+
+func (r *modelReader) lines(tables *model.Tables) {
+	all, err := r.t.readLines(r.cpu)
+	r.fail(err)
+	tables.Lines = make([]model.Line, len(all))
+	for i, l := range all {
+		if l.MacDst == 0 {
+			continue
+		}
+		tables.Lines[i] = model.Line{Forwarding: model.Forwarding(l.MacDst >> 48), Unresolved: l.MacDst>>56&lineUnresolved != 0,
+			MACDst: macOf(l.MacDst), MACSrc: macOf(l.MacSrc), VLAN: uint16(l.MacSrc >> 48), Addr: addrOf(l.Addr), Ifindex: l.Ifindex, MTU: int(l.Mtu)}
+	}
+}
+
+// readLines are the server lines of one CPU.
+func (t *Twin) readLines(cpu int) ([]lbFlLine, error) {
+	m, cpus := t.set.maps[mapLines], ebpf.MustPossibleCPU()
+	keys, values := make([]uint32, m.MaxEntries()), make([]lbFlLine, int(m.MaxEntries())*cpus)
+	var cursor ebpf.MapBatchCursor
+	if _, err := m.BatchLookup(&cursor, keys, values, nil); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil, fmt.Errorf("map %s: %w", mapLines, err)
+	}
+	lines := make([]lbFlLine, len(keys))
+	for i := range lines {
+		lines[i] = values[i*cpus+cpu]
+	}
+	return lines, nil
+}
+
+// left reads what packets left behind.
+func (r *modelReader) left(state *model.State) {
+	set := r.t.set
+	raw := make([]byte, len(state.Conns)*arrayStride)
+	r.fail(set.readAt(mapConns, 0, raw))
+	for i := range state.Conns {
+		state.Conns[i] = int32(binary.NativeEndian.Uint32(raw[i*arrayStride:]))
+	}
+	keys, buckets := make([]uint32, len(state.Flows.Buckets)), make([]lbFlBucket, len(state.Flows.Buckets))
+	var cursor ebpf.MapBatchCursor
+	if _, err := set.maps[mapFlows].BatchLookup(&cursor, keys, buckets, nil); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		r.fail(err)
+	}
+	for i, b := range buckets {
+		state.Flows.Buckets[i] = b.Entry
+	}
+	for kind := range state.Asks {
+		var all []lbFlBound
+		if err := set.maps[lbMapAskBound].Lookup(uint32(kind), &all); err != nil {
+			r.fail(err)
+			continue
+		}
+		state.Asks[kind] = model.Bound{Tokens: all[r.cpu].Tokens, LastMS: all[r.cpu].LastMs}
+	}
+}
+
+// readConstants keeps the constants that the model needs.
+func (t *Twin) readConstants(spec *ebpf.CollectionSpec) error {
+	var s4, m4, check uint32
+	var s6, m6 [2]uint64
+	for name, to := range map[string]any{"source4": &s4, "source4_mask": &m4, "source6": &s6, "source6_mask": &m6, "gue6_checksum": &check} {
+		if err := spec.Variables[name].Get(to); err != nil {
+			return fmt.Errorf("constant %s: %w", name, err)
+		}
+	}
+	a4 := netip.AddrFrom4([4]byte(binary.NativeEndian.AppendUint32(nil, s4)))
+	a6 := netip.AddrFrom16([16]byte(binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(nil, s6[0]), s6[1])))
+	t.source4 = netip.PrefixFrom(a4, 32-bits.OnesCount32(m4))
+	t.source6 = netip.PrefixFrom(a6, 128-bits.OnesCount64(m6[0])-bits.OnesCount64(m6[1]))
+	t.gueChecksum6 = check != 0
+	return nil
+}
+
+// OneCPU keeps the calling goroutine on the processor that it runs on, whose
+// per-CPU state its packets then meet, until release is called.
+func OneCPU() (cpu int, release func(), err error) {
+	runtime.LockOSThread()
+	var before, one unix.CPUSet
+	if err = unix.SchedGetaffinity(0, &before); err == nil {
+		for !before.IsSet(cpu) {
+			cpu++
+		}
+		one.Set(cpu)
+		err = unix.SchedSetaffinity(0, &one)
+	}
+	if err != nil {
+		runtime.UnlockOSThread()
+		return 0, nil, fmt.Errorf("stay on one processor: %w", err)
+	}
+	return cpu, func() {
+		_ = unix.SchedSetaffinity(0, &before)
+		runtime.UnlockOSThread()
+	}, nil
+}
