@@ -97,8 +97,9 @@ func Each(dir string, f func(name, path string) error) error {
 // Pinner is a map, program or link.
 type Pinner interface{ Pin(string) error }
 
-// pinNew ends the name of a pin that is being made.
-const pinNew = "+new"
+// PinNew ends the name of a pin that is being made; a process that is killed
+// while it replaces a pin leaves one.
+const PinNew = "+new"
 
 // Replace pins p at path. What was pinned there is replaced in one step: a
 // reader finds the old or the new, never nothing.
@@ -106,7 +107,7 @@ func Replace(p Pinner, path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	temporary := path + pinNew
+	temporary := path + PinNew
 	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

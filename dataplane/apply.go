@@ -33,8 +33,9 @@ func (w writtenLine) usable() bool {
 
 // resolveLimit bounds how long Apply waits for the next hops of servers that
 // it has not seen before; a server that does not answer by then is brought in
-// unresolved, and its packets are dropped with a reason until it does.
-const resolveLimit = time.Second
+// unresolved, and its packets are dropped with a reason until it does. The
+// kernel asks again after a second: the second answer is worth waiting for.
+const resolveLimit = 1200 * time.Millisecond
 
 // Apply brings an assignment into force. down, which may be nil, names slots
 // that health checks found down: they get no new connection. For packets the

@@ -14,6 +14,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/bpffs"
 )
 
 // Names of the programs in bpf/lb.
@@ -65,7 +67,7 @@ func (a *attachments) one(kind string, i net.Interface, program, before *ebpf.Pr
 	name := linkPin(kind, i.Name)
 	path := filepath.Join(a.pinDir, dirLinks, name)
 	// A process that was killed between pinning and renaming leaves this.
-	_ = os.Rename(path+pinNew, path)
+	_ = os.Rename(path+bpffs.PinNew, path)
 	l, err := link.LoadPinnedLink(path, nil)
 	switch {
 	case err == nil && linkIfindex(l) == i.Index:
@@ -91,7 +93,7 @@ func (a *attachments) one(kind string, i net.Interface, program, before *ebpf.Pr
 	if err != nil {
 		return fmt.Errorf("interface %s: %w", i.Name, err)
 	}
-	if err := pinAs(l, path); err != nil {
+	if err := bpffs.Replace(l, path); err != nil {
 		l.Close()
 		return err
 	}
@@ -152,8 +154,8 @@ func linkIfindex(l link.Link) int {
 
 // dropOthers detaches from interfaces that are no longer configured.
 func (a *attachments) dropOthers() error {
-	return eachPin(filepath.Join(a.pinDir, dirLinks), func(name, path string) error {
-		if a.links[name] != nil || strings.HasSuffix(name, pinNew) {
+	return bpffs.Each(filepath.Join(a.pinDir, dirLinks), func(name, path string) error {
+		if a.links[name] != nil || strings.HasSuffix(name, bpffs.PinNew) {
 			return nil
 		}
 		l, err := link.LoadPinnedLink(path, nil)

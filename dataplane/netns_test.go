@@ -20,6 +20,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/bpffs"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/scheme/cheetah"
@@ -107,8 +108,8 @@ func newNS(t testing.TB) netns.NsHandle {
 
 func newWired(t *testing.T) *wired {
 	w := &wired{t: t, lb: newNS(t), net: newNS(t)}
-	w.pinDir = filepath.Join(bpffsRoot, "fairlead", "fl-dp-"+strings.NewReplacer("/", "-", ".", "-").Replace(t.Name()))
-	check(ensureBPFFS(w.pinDir))
+	w.pinDir = filepath.Join(bpffs.Root, "fairlead", "fl-dp-"+strings.NewReplacer("/", "-", ".", "-").Replace(t.Name()))
+	check(bpffs.Ensure(w.pinDir))
 	check(Unload(w.pinDir)) // of a run that was killed
 	t.Cleanup(func() {
 		if err := Unload(w.pinDir); err != nil {

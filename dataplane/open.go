@@ -29,6 +29,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/bpffs"
 	"github.com/fairlead/fairlead/config"
 )
 
@@ -96,7 +97,7 @@ func Open(o Options, log *slog.Logger) (lb *LB, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := ensureBPFFS(o.PinDir); err != nil {
+	if err := bpffs.Ensure(o.PinDir); err != nil {
 		return nil, err
 	}
 	_, statErr := os.Stat(o.PinDir)
@@ -113,7 +114,7 @@ func Open(o Options, log *slog.Logger) (lb *LB, err error) {
 			}
 		}
 	}()
-	if l.lock, err = lockDir(o.PinDir); err != nil {
+	if l.lock, err = bpffs.Lock(o.PinDir); err != nil {
 		return nil, err
 	}
 	if l.hops, err = newHopWatcher(log); err != nil {

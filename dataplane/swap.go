@@ -12,6 +12,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/bpffs"
 )
 
 // Bringing a set of another layout or other sizes into force. Apply has
@@ -202,7 +204,7 @@ func finishSwap(pinDir string, log *slog.Logger) error {
 
 // runningProgram is the id of the program that the XDP links run; 0: none.
 func runningProgram(pinDir string) (id ebpf.ProgramID, err error) {
-	err = eachPin(filepath.Join(pinDir, dirLinks), func(_, path string) error {
+	err = bpffs.Each(filepath.Join(pinDir, dirLinks), func(_, path string) error {
 		l, err := link.LoadPinnedLink(path, nil)
 		if err != nil {
 			return err

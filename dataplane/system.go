@@ -47,6 +47,11 @@ func checkKernel() error {
 	if err != nil {
 		return fmt.Errorf("read the kernel's version: %w", err)
 	}
+	return kernelTooOld(code)
+}
+
+// kernelTooOld refuses versions (as LINUX_VERSION_CODE) before MinKernel.
+func kernelTooOld(code uint32) error {
 	if code < minKernelCode {
 		return fmt.Errorf("Linux %d.%d is too old: %s or later is needed (tcx)", code>>16, code>>8&0xff, MinKernel)
 	}

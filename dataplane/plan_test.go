@@ -1,0 +1,165 @@
+package dataplane
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/viptable"
+)
+
+// drawAssignment draws VIPs with slots in any state; ids are few, so that a
+// series of draws keeps, drops and brings back VIPs.
+func drawAssignment(t *rapid.T) *controller.Assignment {
+	a := assignment(1, 11)
+	a.VIPs = nil
+	for _, id := range rapid.SliceOfNDistinct(rapid.Uint32Range(1, 6), 0, 6, rapid.ID[uint32]).Draw(t, "ids") {
+		v := controller.VIP{ID: id, Name: "v", Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(id % 3)}), Port: uint16(id), Protocol: "tcp",
+			Scheme: "cheetah", Policy: rapid.SampledFrom([]string{"rr", "wrr", "p2c", "least-conn", "hash"}).Draw(t, "policy"),
+			Forwarding: "ipip", CookieBits: 10, Fragments: rapid.SampledFrom([]string{"drop", "addresses"}).Draw(t, "fragments"),
+			ICMPEcho: rapid.Bool().Draw(t, "echo")}
+		for _, n := range rapid.SliceOfNDistinct(rapid.Uint16Range(0, 70), 0, 12, rapid.ID[uint16]).Draw(t, "slots") {
+			v.Slots = append(v.Slots, controller.Slot{Number: n, Server: string(rune('a' + n)), Weight: 1,
+				Address: netip.AddrFrom4([4]byte{10, 0, byte(id), byte(n)}),
+				State:   rapid.SampledFrom([]controller.State{controller.Active, controller.Draining, controller.Joining, controller.Resting}).Draw(t, "state")})
+		}
+		a.VIPs = append(a.VIPs, v)
+	}
+	return a
+}
+
+// Over any series of assignments: a VIP keeps its range while its slots fit,
+// no two ranges in force or next overlap, every table stays within its half
+// and names only slots that take connections, and every entry is found by the
+// kernel's look-up.
+func TestPlans(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		random := rand.New(rand.NewPCG(1, rapid.Uint64().Draw(t, "seed")))
+		c := capacity{lines: 4096, tableEntries: 1 << 16, vipIDs: 4096}
+		held := map[uint32]lineRange{}
+		for step := range rapid.IntRange(1, 6).Draw(t, "steps") {
+			a := drawAssignment(t)
+			half := uint32(step % 2)
+			p, err := makePlan(a, nil, held, c, half, random)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkRanges(t, held, p)
+			checkTables(t, a, p, c, half)
+			checkEntries(t, a, p)
+			held = map[uint32]lineRange{}
+			for _, v := range p.vips {
+				held[v.id] = v.lines
+			}
+		}
+	})
+}
+
+func checkRanges(t *rapid.T, held map[uint32]lineRange, p *plan) {
+	type owned struct {
+		lineRange
+		id uint32
+	}
+	var all []owned
+	for id, r := range held {
+		all = append(all, owned{r, id})
+	}
+	for _, v := range p.vips {
+		if r, ok := held[v.id]; ok && r != v.lines && v.lines.size <= r.size {
+			t.Fatalf("VIP %d moved from %v to %v for nothing", v.id, r, v.lines)
+		}
+		all = append(all, owned{v.lines, v.id})
+	}
+	for i, x := range all {
+		for _, y := range all[:i] {
+			same := x.id == y.id && x.lineRange == y.lineRange
+			if !same && x.first < y.end() && y.first < x.end() {
+				t.Fatalf("ranges %v and %v overlap", x, y)
+			}
+		}
+	}
+}
+
+func checkTables(t *rapid.T, a *controller.Assignment, p *plan, c capacity, half uint32) {
+	base := half * c.tableEntries
+	for i, v := range a.VIPs {
+		active := map[uint32]bool{}
+		for _, s := range v.Slots {
+			if s.State == controller.Active {
+				active[uint32(s.Number)] = true
+			}
+		}
+		e := p.entries[i]
+		for _, part := range [][2]uint32{{e.NewTable, e.NewSize}, {e.HashTable, e.HashSize}} {
+			if (part[1] == 0) != (len(active) == 0) {
+				t.Fatalf("VIP %d: %d entries for %d active servers", v.ID, part[1], len(active))
+			}
+			for x := part[0]; x < part[0]+part[1]; x++ {
+				if slot := p.tables[x-base] & 0xffff; !active[slot] {
+					t.Fatalf("VIP %d: entry %d names slot %d, which takes no connections", v.ID, x, slot)
+				}
+			}
+		}
+	}
+}
+
+func checkEntries(t *rapid.T, a *controller.Assignment, p *plan) {
+	table := map[int]lbFlVip{}
+	for i, at := range p.at {
+		table[at] = p.entries[i]
+	}
+	find := func(k viptable.Key) (lbFlVip, bool) {
+		first, second := viptable.Candidates(k, p.seed)
+		for _, at := range []int{first, second} {
+			if e := table[at]; e.Used == 1 && e.Addr == k.Words() && e.Port == k.PortBE() && e.Proto == k.Proto {
+				return e, true
+			}
+		}
+		return lbFlVip{}, false
+	}
+	for _, v := range a.VIPs {
+		if e, ok := find(viptable.Key{Addr: v.Address, Port: v.Port, Proto: protoTCP}); !ok || e.Id != v.ID {
+			t.Fatalf("VIP %d is not found", v.ID)
+		}
+		echo, fragments := false, false
+		for _, o := range a.VIPs {
+			if o.Address == v.Address {
+				echo, fragments = echo || o.ICMPEcho, fragments || o.Fragments == "addresses"
+			}
+		}
+		e, ok := find(viptable.Key{Addr: v.Address, Proto: protoICMP})
+		if !ok || (lbFlVipFlags(e.Flags)&lbFlVipFlagsFL_VIP_ICMP_ECHO != 0) != echo {
+			t.Fatalf("address of VIP %d: entry %v, flags %#x, echo %v", v.ID, ok, e.Flags, echo)
+		}
+		e, ok = find(viptable.Key{Addr: v.Address, Proto: protoTCP | protoFrag})
+		if !ok || (lbFlVipFlags(e.Flags)&lbFlVipFlagsFL_VIP_FRAG_ADDRESSES != 0) != fragments {
+			t.Fatalf("fragments of VIP %d: entry %v, flags %#x, accepted %v", v.ID, ok, e.Flags, fragments)
+		}
+	}
+}
+
+// What Go says twice agrees with the header.
+func TestConstantsAgreeWithHeader(t *testing.T) {
+	b, err := os.ReadFile("../bpf/include/fairlead.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := string(b)
+	for _, want := range []string{"#define FL_LAYOUT 1\n", "#define FL_VIP_BITS 12\n", "#define FL_LINE_IPV6 1 ", "#define FL_LINE_UNRESOLVED 2 ", "#define FL_PROTO_FRAG 0x80\n"} {
+		if !strings.Contains(header, want) {
+			t.Errorf("the header does not say %q: change the constant in Go too", want)
+		}
+	}
+	list := header[strings.Index(header, "#define FL_REASONS(X)"):strings.Index(header, "enum fl_reason {")]
+	for i, m := range regexp.MustCompile(`X\((\w+)\)`).FindAllStringSubmatch(list, -1) {
+		if got := ReasonName(uint32(i)); got != strings.ToLower(m[1]) {
+			t.Errorf("reason %d is %s in Go, %s in the header", i, got, m[1])
+		}
+	}
+}
