@@ -44,6 +44,8 @@ func (a *Agent) Apply(as *controller.Assignment) error {
 		if flipped < at {
 			a.table = next
 			a.epochs(as)
+			// Whoever waited for Apply finds what it began in force.
+			time.Sleep(time.Duration(at-flipped) * time.Millisecond)
 			return a.dropVIPs(next)
 		}
 		margin *= 4

@@ -13,14 +13,6 @@
 #include "kernel.h"
 #include "packet.h"
 
-/* Since 6.2. Reading ip_summed directly saves two helper calls a packet; on
- * older kernels bpf_l4_csum_replace looks at it for us. */
-extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym __weak;
-
-#ifndef bpf_ksym_exists /* not yet in Debian 12's libbpf */
-#define bpf_ksym_exists(sym) (!!(sym))
-#endif
-
 /* Changes the word at `at` bytes into the TCP header from `was` to `is` (as
  * in the packet). Pointers into the packet are void afterwards. 0: done. */
 static __always_inline int fl_edit_word(struct __sk_buff *skb, void *data, struct tcphdr *tcp,
@@ -28,6 +20,8 @@ static __always_inline int fl_edit_word(struct __sk_buff *skb, void *data, struc
 {
 	__u32 *word = (void *)tcp + fl_option_offset(at);
 
+	/* Reading ip_summed directly saves two helper calls a packet; on older
+	 * kernels bpf_l4_csum_replace looks at it for us. */
 	if (bpf_ksym_exists(bpf_cast_to_kern_ctx)) {
 		struct sk_buff *kernel = bpf_cast_to_kern_ctx(skb);
 

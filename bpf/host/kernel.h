@@ -6,6 +6,7 @@
 #define FAIRLEAD_HOST_KERNEL_H
 
 #include <linux/types.h>
+#include <bpf/bpf_helpers.h>
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -42,6 +43,15 @@ struct sk_buff {
 #pragma clang attribute pop
 
 #define FL_CHECKSUM_PARTIAL 3
+
+/* Kernel functions for all programs, since 6.2. Weak: without them there is
+ * a slower way. */
+extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym __weak;
+extern void *bpf_rdonly_cast(void *object, __u32 btf_id) __ksym __weak;
+
+#ifndef bpf_ksym_exists /* not yet in Debian 12's libbpf */
+#define bpf_ksym_exists(sym) (!!(sym))
+#endif
 
 /* States of a socket (include/net/tcp_states.h, fixed by /proc/net/tcp). */
 enum {

@@ -23,7 +23,15 @@ struct fl_offset {
 	__u64 synack_us;    /* REQUEST: first SYN-ACK, CLOCK_MONOTONIC */
 };
 
-/* Reads what sk knows. sk may be of any state. */
+/* A socket of TCP's tables as the struct that its state says it is. The
+ * helpers for this (bpf_skc_to_tcp_*) refuse request and TIME_WAIT sockets of
+ * MPTCP listeners, which is what Go's net.Listen makes; and they are calls. */
+#define FL_AS(type, sk)                                                                 \
+	((struct type *)(bpf_ksym_exists(bpf_rdonly_cast)                               \
+				 ? bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct type)) \
+				 : (void *)bpf_skc_to_##type(sk)))
+
+/* Reads what sk knows. sk is of any state, and out of TCP's tables. */
 static __always_inline void fl_offset_of(struct bpf_sock *sk, struct fl_offset *o)
 {
 	o->owner = FL_OWNER_NONE;
@@ -33,7 +41,7 @@ static __always_inline void fl_offset_of(struct bpf_sock *sk, struct fl_offset *
 
 	switch (sk->state) {
 	case FL_TCP_NEW_SYN_RECV: {
-		struct tcp_request_sock *r = (void *)bpf_skc_to_tcp_request_sock(sk);
+		struct tcp_request_sock *r = FL_AS(tcp_request_sock, sk);
 
 		if (!r)
 			return;
@@ -45,7 +53,7 @@ static __always_inline void fl_offset_of(struct bpf_sock *sk, struct fl_offset *
 		return;
 	}
 	case FL_TCP_TIME_WAIT: {
-		struct tcp_timewait_sock *w = (void *)bpf_skc_to_tcp_timewait_sock(sk);
+		struct tcp_timewait_sock *w = FL_AS(tcp_timewait_sock, sk);
 
 		if (!w)
 			return;
@@ -59,7 +67,7 @@ static __always_inline void fl_offset_of(struct bpf_sock *sk, struct fl_offset *
 	case FL_TCP_CLOSE:
 		return;
 	default: {
-		struct tcp_sock *t = (void *)bpf_skc_to_tcp_sock(sk);
+		struct tcp_sock *t = FL_AS(tcp_sock, sk);
 
 		if (!t)
 			return;
