@@ -27,6 +27,9 @@ type Coordinator struct {
 	Self       string
 	SelfClient fairleadv1connect.FairleadClient
 	Log        *slog.Logger // nil: silent
+
+	// dialTo is Dial, or a test's.
+	dialTo func(endpoint string, t config.TLS) (fairleadv1connect.FairleadClient, error)
 }
 
 // Options of a change.
@@ -55,27 +58,61 @@ var ErrNobody = errors.New("no daemon answers")
 // running the change is the first assignment, and the error ErrNobody.
 func (c *Coordinator) PlanFile(ctx context.Context, o Options) (*Change, error) {
 	cfg := c.Config()
-	ch, err := c.plan(ctx, o, func(v *View) ([]*controller.Assignment, []string, error) {
-		return controller.Plan(cfg, v.Base, v.Live, time.Now(), o.Force)
-	})
-	if errors.Is(err, ErrNobody) {
+	ch, err := c.planFile(ctx, o)
+	switch {
+	case errors.Is(err, ErrNobody):
 		first, lines, firstErr := controller.Plan(cfg, nil, controller.LiveCounts{}, time.Now(), o.Force)
 		if firstErr != nil {
 			return nil, firstErr
 		}
-		ch.Steps, ch.Lines = first, lines
-		ch.To = 1
-	}
-	return ch, err
-}
-
-// Apply brings all daemons to what the file wants.
-func (c *Coordinator) Apply(ctx context.Context, o Options) (*Change, error) {
-	ch, err := c.PlanFile(ctx, o)
-	if err != nil {
+		ch.Steps, ch.Lines, ch.To = first, lines, 1
+		return ch, err
+	case err != nil:
 		return ch, err
 	}
-	return ch, c.hand(ctx, ch)
+	// What comes after connections were counted anew, as of now.
+	for n := len(ch.Steps); n > 0; {
+		steps, lines, err := controller.Plan(cfg, ch.Steps[len(ch.Steps)-1], ch.view.Live, time.Now(), o.Force)
+		if err != nil || len(steps) == 0 {
+			break
+		}
+		ch.Steps, ch.Lines, ch.To = append(ch.Steps, steps...), append(ch.Lines, lines...), steps[len(steps)-1].Version
+	}
+	return ch, nil
+}
+
+func (c *Coordinator) planFile(ctx context.Context, o Options) (*Change, error) {
+	return c.plan(ctx, o, func(v *View) ([]*controller.Assignment, []string, error) {
+		return controller.Plan(c.Config(), v.Base, v.Live, time.Now(), o.Force)
+	})
+}
+
+// Apply brings all daemons to what the file wants. Where a plan ends because
+// connections must be counted anew, it counts them and goes on.
+func (c *Coordinator) Apply(ctx context.Context, o Options) (*Change, error) {
+	var done *Change
+	for range 8 {
+		ch, err := c.planFile(ctx, o)
+		if err == nil {
+			err = c.hand(ctx, ch)
+		}
+		if done == nil {
+			done = ch
+		} else if err != nil {
+			return done, fmt.Errorf("version %d is in force, and the rest is not done: %w", done.To, err)
+		} else {
+			done.To, done.Silent = ch.To, ch.Silent
+			done.Lines, done.Steps = append(done.Lines, ch.Lines...), append(done.Steps, ch.Steps...)
+		}
+		if err != nil || len(ch.Steps) == 0 {
+			return done, err
+		}
+		steps, _, err := controller.Plan(c.Config(), ch.Steps[len(ch.Steps)-1], controller.LiveCounts{}, time.Now(), true)
+		if err == nil && len(steps) == 0 {
+			return done, nil
+		}
+	}
+	return done, errors.New("somebody else applies another file at the same time; agree on one and run it again")
 }
 
 // Do carries out verbs.
@@ -120,21 +157,35 @@ func (c *Coordinator) plan(ctx context.Context, o Options, steps func(*View) ([]
 	if err != nil {
 		return nil, err
 	}
-	ch := &Change{Notes: v.Notes, view: v}
+	ch := &Change{view: v}
+	if v.Base == nil {
+		ch.Silent = v.Silent()
+		return ch, nobody(v)
+	}
+	for {
+		if ch.Steps, ch.Lines, err = steps(v); err != nil {
+			return ch, err
+		}
+		// Agents of servers that come with these steps must know them first.
+		var more []*Daemon
+		for _, step := range ch.Steps {
+			if more = c.unknown(c.Config(), v, step, o.Without); len(more) > 0 {
+				break
+			}
+		}
+		if len(more) == 0 {
+			break
+		}
+		v.join(ctx, more)
+	}
+	ch.From, ch.To, ch.Notes = v.Base.Version, v.Base.Version, v.notes()
+	if n := len(ch.Steps); n > 0 {
+		ch.To = ch.Steps[n-1].Version
+	}
 	for _, d := range v.Silent() {
 		if !d.Leaving {
 			ch.Silent = append(ch.Silent, d)
 		}
-	}
-	if v.Base == nil {
-		return ch, nobody(v)
-	}
-	ch.From, ch.To = v.Base.Version, v.Base.Version
-	if ch.Steps, ch.Lines, err = steps(v); err != nil {
-		return ch, err
-	}
-	if n := len(ch.Steps); n > 0 {
-		ch.To = ch.Steps[n-1].Version
 	}
 	if o.Force {
 		return ch, nil

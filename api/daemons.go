@@ -48,8 +48,8 @@ type View struct {
 	// Base is what the next change starts from; nil if no daemon answers.
 	Base *controller.Assignment
 	Live controller.LiveCounts
-	// Notes are what people should know: who disagreed, who was left out.
-	Notes []string
+	// conflicts are who disagreed, and what comes of it.
+	conflicts []string
 }
 
 // Silent are the daemons that did not answer.
@@ -91,7 +91,11 @@ func (c *Coordinator) dial(d *Daemon, cfg *config.Config) (err error) {
 		d.Client = c.SelfClient
 		return nil
 	}
-	if d.Client, err = Dial(d.API, cfg.TLS); err != nil {
+	dial := c.dialTo
+	if dial == nil {
+		dial = Dial
+	}
+	if d.Client, err = dial(d.API, cfg.TLS); err != nil {
 		return fmt.Errorf("%s: %w", d.Name, err)
 	}
 	return nil
@@ -104,29 +108,43 @@ func (c *Coordinator) Look(ctx context.Context, without []string) (*View, error)
 	if err != nil {
 		return nil, err
 	}
-	v := &View{Daemons: daemons, Live: controller.LiveCounts{
+	v := &View{Live: controller.LiveCounts{
 		Connections: map[controller.LiveKey]map[uint32]uint64{}, Silent: map[string]string{},
 	}}
-	v.ask(ctx, daemons)
-	v.choose()
+	v.join(ctx, daemons)
+	// Servers that left the file, or came by `fairlead add`, stand in the
+	// assignment alone. One may have a newer version than all others: agents
+	// get it first.
+	for v.Base != nil {
+		more := c.unknown(cfg, v, v.Base, without)
+		if len(more) == 0 {
+			break
+		}
+		v.join(ctx, more)
+	}
 	if v.Base == nil {
 		return v, nil
 	}
-	// Servers that left the file, or came by `fairlead add`, stand in the
-	// assignment alone. What they hold can be no newer than what others do.
-	var more []*Daemon
+	for _, name := range without {
+		if !named(cfg, v.Base, name) {
+			return nil, controller.Invalid(fmt.Sprintf("without %s: neither the file nor version %d names such a daemon", name, v.Base.Version))
+		}
+	}
+	return v, nil
+}
+
+// unknown is the agents that a names and v does not have.
+func (c *Coordinator) unknown(cfg *config.Config, v *View, a *controller.Assignment, without []string) (more []*Daemon) {
 	known := map[string]*Daemon{}
-	for _, d := range daemons {
+	for _, d := range v.Daemons {
 		known[d.Name] = d
 	}
-	for i := range v.Base.VIPs {
-		for _, s := range v.Base.VIPs[i].Slots {
+	for i := range a.VIPs {
+		for _, s := range a.VIPs[i].Slots {
 			d := known[s.Server]
 			if d == nil && s.API != config.NoAgent && s.API != "" && !slices.Contains(without, s.Server) {
 				d = &Daemon{Name: s.Server, API: s.API, Host: true, Leaving: true}
-				if d.Err = c.dial(d, cfg); d.Err != nil {
-					continue
-				}
+				d.Err = c.dial(d, cfg)
 				known[s.Server] = d
 				more = append(more, d)
 			}
@@ -135,27 +153,42 @@ func (c *Coordinator) Look(ctx context.Context, without []string) (*View, error)
 			}
 		}
 	}
-	for _, name := range without {
-		if !named(cfg, v.Base, name) {
-			return nil, controller.Invalid(fmt.Sprintf("without %s: neither the file nor version %d names such a daemon", name, v.Base.Version))
-		}
-	}
+	return more
+}
+
+// join asks more daemons, puts them among the others and chooses the base
+// anew.
+func (v *View) join(ctx context.Context, more []*Daemon) {
 	v.ask(ctx, more)
-	hosts := slices.IndexFunc(v.Daemons, func(d *Daemon) bool { return !d.Host })
-	if hosts < 0 {
-		hosts = len(v.Daemons)
-	}
-	v.Daemons = slices.Insert(v.Daemons, hosts, more...)
+	v.Daemons = append(v.Daemons, more...)
+	slices.SortStableFunc(v.Daemons, func(a, b *Daemon) int {
+		switch {
+		case a.Host == b.Host:
+			return 0
+		case a.Host:
+			return -1
+		}
+		return 1
+	})
+	v.choose()
+}
+
+// notes are what people should know before a change: who was left out, who
+// is brought along.
+func (v *View) notes() []string {
+	notes := slices.Clone(v.conflicts)
 	for _, d := range v.Daemons {
-		if d.Err != nil && d.Leaving {
-			v.Notes = append(v.Notes, fmt.Sprintf("%s was removed and does not answer (%s), so its slot is kept; --without %s lets it go", d.Name, Text(d.Err), d.Name))
-		} else if d.Err == nil && d.Held == nil {
-			v.Notes = append(v.Notes, fmt.Sprintf("%s has no assignment yet and gets version %d", d.Name, v.Base.Version))
-		} else if d.Err == nil && d.Held.Version+1 < v.Base.Version {
-			v.Notes = append(v.Notes, fmt.Sprintf("%s is behind, at version %d, and gets version %d", d.Name, d.Held.Version, v.Base.Version))
+		switch {
+		case d.Err != nil && d.Leaving:
+			notes = append(notes, fmt.Sprintf("%s was removed and does not answer (%s), so its slot is kept; --without %s lets it go", d.Name, Text(d.Err), d.Name))
+		case d.Err != nil:
+		case d.Held == nil:
+			notes = append(notes, fmt.Sprintf("%s has no assignment yet and gets version %d", d.Name, v.Base.Version))
+		case d.Held.Version+1 < v.Base.Version:
+			notes = append(notes, fmt.Sprintf("%s is behind, at version %d, and gets version %d", d.Name, d.Held.Version, v.Base.Version))
 		}
 	}
-	return v, nil
+	return notes
 }
 
 // named: a slip of the pen in without would leave a dead daemon waited for.
@@ -171,6 +204,12 @@ func named(cfg *config.Config, a *controller.Assignment, name string) bool {
 func (v *View) ask(ctx context.Context, daemons []*Daemon) {
 	var mu sync.Mutex
 	each(daemons, func(d *Daemon) {
+		if d.Err != nil { // could not even be dialled
+			mu.Lock()
+			defer mu.Unlock()
+			v.Live.Silent[d.Name] = Text(d.Err)
+			return
+		}
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 		if d.Held, d.Err = held(ctx, d); d.Err != nil || !d.Host {
@@ -215,46 +254,89 @@ func held(ctx context.Context, d *Daemon) (*controller.Assignment, error) {
 // same version: then the one that most hold (in a tie, that the first holds)
 // becomes the version after, which goes to everybody.
 func (v *View) choose() {
-	type group struct {
-		a     *controller.Assignment
-		names []string
-	}
-	groups := map[[32]byte]*group{}
-	var order []*group
+	v.Base, v.conflicts = nil, nil
+	v.expelForeign()
 	var version uint64
 	for _, d := range v.Daemons {
-		if d.Err != nil || d.Held == nil || d.Held.Version < version {
-			continue
+		if d.Err == nil && d.Held != nil {
+			version = max(version, d.Held.Version)
 		}
-		if d.Held.Version > version {
-			version = d.Held.Version
-			clear(groups)
-			order = nil
-		}
-		g := groups[d.Held.Digest()]
-		if g == nil {
-			g = &group{a: d.Held}
-			groups[d.Held.Digest()] = g
-			order = append(order, g)
-		}
-		g.names = append(g.names, d.Name)
 	}
-	if len(order) == 0 {
+	groups := group(v.Daemons, func(d *Daemon) ([32]byte, bool) {
+		if d.Held.Version != version {
+			return [32]byte{}, false
+		}
+		return d.Held.Digest(), true
+	})
+	if len(groups) == 0 {
 		return
 	}
-	best := slices.MaxFunc(order, func(a, b *group) int { return len(a.names) - len(b.names) })
-	v.Base = best.a
-	if len(order) == 1 {
+	best := largest(groups)
+	v.Base = best[0].Held
+	if len(groups) == 1 {
 		return
 	}
 	v.Base = v.Base.Clone()
 	v.Base.Version++
-	for _, g := range order {
-		if g != best {
-			v.Notes = append(v.Notes, fmt.Sprintf("version %d differs at %s: all get that of %s, as version %d",
-				version, strings.Join(g.names, ", "), strings.Join(best.names, ", "), v.Base.Version))
+	for _, g := range groups {
+		if g[0] != best[0] {
+			v.conflicts = append(v.conflicts, fmt.Sprintf("version %d differs at %s: all get that of %s, as version %d",
+				version, names(g), names(best), v.Base.Version))
 		}
 	}
+}
+
+// expelForeign leaves out daemons that have another deployment's assignment,
+// known by its hash key: it must not be taken for a newer one of ours.
+func (v *View) expelForeign() {
+	groups := group(v.Daemons, func(d *Daemon) ([2]uint64, bool) { return d.Held.HashKey, true })
+	if len(groups) < 2 {
+		return
+	}
+	best := largest(groups)
+	for _, g := range groups {
+		for _, d := range g {
+			if g[0] != best[0] {
+				d.Err = fmt.Errorf("has an assignment of another deployment (or the file's secret was changed): stop it, remove its assignment.json and start it again")
+			}
+		}
+	}
+}
+
+// group is the daemons that hold something, by key, in the order of the first
+// of each.
+func group[K comparable](daemons []*Daemon, key func(*Daemon) (K, bool)) (groups [][]*Daemon) {
+	index := map[K]int{}
+	for _, d := range daemons {
+		if d.Err != nil || d.Held == nil {
+			continue
+		}
+		k, ok := key(d)
+		if !ok {
+			continue
+		}
+		i, seen := index[k]
+		if !seen {
+			i = len(groups)
+			index[k] = i
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], d)
+	}
+	return groups
+}
+
+// largest is the first of the groups that have most daemons.
+func largest(groups [][]*Daemon) []*Daemon {
+	return slices.MaxFunc(groups, func(a, b []*Daemon) int { return len(a) - len(b) })
+}
+
+func names(daemons []*Daemon) string {
+	all := make([]string, len(daemons))
+	for i, d := range daemons {
+		all[i] = d.Name
+	}
+	return strings.Join(all, ", ")
 }
 
 // each calls f for all daemons at the same time, within a bound.

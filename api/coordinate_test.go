@@ -1,0 +1,286 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"connectrpc.com/connect"
+	"pgregory.net/rapid"
+
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/controller"
+)
+
+const twoOfEach = `
+balancers: [{name: lb1, interfaces: [eth0]}, {name: lb2, interfaces: [eth0]}]
+servers: [{name: s1, address: 10.0.1.1}, {name: s2, address: 10.0.1.2}]
+vips: [{name: web, address: 192.0.2.1, port: 80, policy: wrr, servers: [s1, s2]}]
+`
+
+const three = `
+balancers: [{name: lb1, interfaces: [eth0]}, {name: lb2, interfaces: [eth0]}]
+servers: [{name: s1, address: 10.0.1.1}, {name: s2, address: 10.0.1.2}, {name: s3, address: 10.0.1.3}]
+vips: [{name: web, address: 192.0.2.1, port: 80, policy: wrr, servers: [s1, s2, s3]}]
+`
+
+func op(kind controller.Kind, server string) controller.Op {
+	o := controller.Op{Kind: kind, VIP: "web", Server: server}
+	if kind == controller.Add {
+		o.Address = netip.AddrFrom4([4]byte{10, 0, 1, 3})
+	}
+	return o
+}
+
+// TestOrder: everybody has a version before anybody has the next, and agents
+// have it before balancers.
+func TestOrder(t *testing.T) {
+	f := newFleet(t, twoOfEach)
+	f.load(t, three)
+	f.start(t, "s3", f.cfg.Servers[2].API)
+	f.get("s3").cur = f.get("s1").cur
+	ch, err := f.coordinator().Apply(context.Background(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ch.From != 1 || ch.To != 3 || f.versions() != "s1=3 s2=3 s3=3 lb1=3 lb2=3" || f.wrong != nil {
+		t.Errorf("%d to %d, %s, %v", ch.From, ch.To, f.versions(), f.wrong)
+	}
+	for i, name := range f.order {
+		want := "s"
+		if i%5 >= 3 {
+			want = "lb"
+		}
+		if !strings.HasPrefix(name, want) || !strings.HasSuffix(name, []string{" 2", " 3"}[i/5]) {
+			t.Errorf("order %q", f.order)
+			break
+		}
+	}
+	if ch, err := f.coordinator().Apply(context.Background(), Options{}); err != nil || len(ch.Steps) != 0 {
+		t.Errorf("applied, and again: %v %v", ch, err)
+	}
+}
+
+// TestStopsAndGoesOn: a daemon that fails half way stops the series; the same
+// change again finishes it.
+func TestStopsAndGoesOn(t *testing.T) {
+	f := newFleet(t, twoOfEach)
+	f.start(t, "s1x", "unix:/run/fairlead/s1x.sock")
+	f.get("lb2").fail = func(v uint64, done bool) error {
+		if v == 2 && !done {
+			return errors.New("disk full")
+		}
+		return nil
+	}
+	_, err := f.coordinator().Do(context.Background(), Options{}, op(controller.Add, "s1x"))
+	if err == nil || !strings.Contains(err.Error(), "stopped at version 2") || !strings.Contains(err.Error(), "lb2: disk full") ||
+		!strings.Contains(err.Error(), "version 1: lb2; version 2: s1, s2, s1x, lb1") {
+		t.Errorf("%v", err)
+	}
+	if connect.CodeOf(Code(err)) != connect.CodeUnavailable {
+		t.Errorf("code %v", connect.CodeOf(Code(err)))
+	}
+	f.get("lb2").fail = nil
+	ch, err := f.coordinator().Do(context.Background(), Options{}, op(controller.Add, "s1x"))
+	if err != nil || f.versions() != "s1=3 s2=3 lb1=3 lb2=3" || f.wrong != nil {
+		t.Errorf("%v %v %s %v", ch, err, f.versions(), f.wrong)
+	}
+}
+
+// TestSilent: what a daemon that does not answer allows depends on what its
+// programs may still do.
+func TestSilent(t *testing.T) {
+	ctx := context.Background()
+	f := newFleet(t, three)
+	f.get("lb2").away = errors.New("connection refused")
+	c := f.coordinator()
+	ch, err := c.Do(ctx, Options{}, op(controller.Drain, "s3"))
+	if err != nil || len(ch.Silent) != 1 || ch.Silent[0].Name != "lb2" || f.versions() != "s1=2 s2=2 s3=2 lb1=2 lb2=1" {
+		t.Fatalf("drain without lb2: %v %v %s", ch, err, f.versions())
+	}
+	_, err = c.Do(ctx, Options{}, controller.Op{Kind: controller.Rotate})
+	if err == nil || !strings.Contains(err.Error(), "lb2 does not answer (connection refused), and its programs may run on with version 2: version 4 stamps epoch 1") {
+		t.Errorf("rotation without lb2: %v", err)
+	}
+	if connect.CodeOf(Code(err)) != connect.CodeFailedPrecondition || f.versions() != "s1=2 s2=2 s3=2 lb1=2 lb2=1" {
+		t.Errorf("%v %s", connect.CodeOf(Code(err)), f.versions())
+	}
+	_, err = c.Do(ctx, Options{Without: []string{"lb3"}}, controller.Op{Kind: controller.Rotate})
+	if err == nil || !strings.Contains(err.Error(), "without lb3: neither") {
+		t.Errorf("without a daemon that nobody knows: %v", err)
+	}
+	if _, err = c.Do(ctx, Options{Without: []string{"lb2"}}, controller.Op{Kind: controller.Rotate}); err != nil || f.versions() != "s1=4 s2=4 s3=4 lb1=4 lb2=1" {
+		t.Errorf("rotation without lb2, which is gone: %v %s", err, f.versions())
+	}
+	// It comes back and catches up with the next change.
+	f.get("lb2").away = nil
+	ch, err = c.Do(ctx, Options{}, op(controller.Undrain, "s3"))
+	if err != nil || f.versions() != "s1=5 s2=5 s3=5 lb1=5 lb2=5" || len(ch.Notes) != 1 || !strings.Contains(ch.Notes[0], "lb2 is behind, at version 1") {
+		t.Errorf("%+v %v %s", ch, err, f.versions())
+	}
+	// An agent that is away: its connections cannot be counted.
+	f.get("s3").away = errors.New("no route to host")
+	_, err = c.Do(ctx, Options{}, op(controller.Remove, "s3"))
+	if err == nil || !strings.Contains(err.Error(), "s3: it would be removed, but its agent does not answer (no route to host)") {
+		t.Errorf("remove a server that does not answer: %v", err)
+	}
+	if _, err = c.Do(ctx, Options{Without: []string{"s3"}}, op(controller.Remove, "s3")); err != nil {
+		t.Errorf("remove a server that is gone: %v", err)
+	}
+	for _, d := range f.daemons {
+		d.away = errors.New("connection refused")
+	}
+	if _, err = c.Do(ctx, Options{}, op(controller.Drain, "s1")); !errors.Is(err, ErrNobody) {
+		t.Errorf("nobody there: %v", err)
+	}
+	if ch, err = c.PlanFile(ctx, Options{}); !errors.Is(err, ErrNobody) || len(ch.Lines) != 1 {
+		t.Errorf("nobody there: %v %v", ch, err)
+	}
+}
+
+// TestLive: agents' counts refuse what would break their connections, also of
+// servers that the file no longer names.
+func TestLive(t *testing.T) {
+	f := newFleet(t, three)
+	f.get("s3").live = []*fairleadv1.LiveVIP{{Id: 1, Name: "web", Slot: 2, Server: "s3", Epochs: []*fairleadv1.EpochLive{{Epoch: 0, Connections: 4}}}}
+	f.load(t, twoOfEach)
+	_, err := f.coordinator().Apply(context.Background(), Options{})
+	if err == nil || err.Error() != "vip web: s3: it would be removed, but 4 connections are live; drain it and wait until they end, or --force" {
+		t.Errorf("%v", err)
+	}
+	f.get("s3").live = nil
+	if _, err := f.coordinator().Apply(context.Background(), Options{}); err != nil || f.get("s3").cur.Version != 3 {
+		t.Errorf("%v, and the agent that leaves has version %d", err, f.get("s3").cur.Version)
+	}
+}
+
+// TestRecount: connections that came while a VIP was drained keep it.
+func TestRecount(t *testing.T) {
+	f := newFleet(t, strings.Replace(three, "vips: [", "vips: [{name: old, address: 192.0.2.9, port: 80, servers: [s1]}, ", 1))
+	f.load(t, three)
+	s1 := f.get("s1")
+	s1.fail = func(v uint64, done bool) error {
+		if done && v == 2 {
+			s1.live = []*fairleadv1.LiveVIP{{Id: 1, Epochs: []*fairleadv1.EpochLive{{Epoch: 0, Connections: 1}}}}
+		}
+		return nil
+	}
+	_, err := f.coordinator().Apply(context.Background(), Options{})
+	if err == nil || err.Error() != "version 2 is in force, and the rest is not done: vip old: s1: its VIP would be removed, but 1 connection is live; drain it and wait until they end, or --force" {
+		t.Errorf("%v", err)
+	}
+	s1.fail, s1.live = nil, nil
+	if ch, err := f.coordinator().Apply(context.Background(), Options{}); err != nil || ch.To != 3 {
+		t.Errorf("%+v %v", ch, err)
+	}
+}
+
+// TestDisagreement: daemons that began from different files are brought to
+// what most of them have.
+func TestDisagreement(t *testing.T) {
+	f := newFleet(t, twoOfEach)
+	f.load(t, three)
+	f.start(t, "s3", f.cfg.Servers[2].API) // from the newer file
+	f.forced = true
+	ch, err := f.coordinator().Apply(context.Background(), Options{})
+	if err != nil || ch.From != 2 || ch.To != 4 || f.versions() != "s1=4 s2=4 s3=4 lb1=4 lb2=4" ||
+		len(ch.Notes) != 1 || ch.Notes[0] != "version 1 differs at s3: all get that of s1, s2, lb1, lb2, as version 2" {
+		t.Errorf("%+v %v %s", ch, err, f.versions())
+	}
+}
+
+// TestForeign: a daemon with another deployment's state takes nobody over.
+func TestForeign(t *testing.T) {
+	f := newFleet(t, three)
+	foreign := f.get("s3").cur.Clone()
+	foreign.Version, foreign.HashKey[0] = 50, foreign.HashKey[0]+1
+	f.get("s3").cur = foreign
+	f.forced = true
+	ch, err := f.coordinator().Do(context.Background(), Options{}, op(controller.Drain, "s1"))
+	if err != nil || f.versions() != "s1=2 s2=2 s3=50 lb1=2 lb2=2" || len(ch.Silent) != 1 || !strings.Contains(ch.Silent[0].Err.Error(), "another deployment") {
+		t.Errorf("%+v %v %s", ch, err, f.versions())
+	}
+}
+
+// TestTwoAtOnce: of changes at the same time each is done or refused, and
+// everybody ends with the same.
+func TestTwoAtOnce(t *testing.T) {
+	f := newFleet(t, three)
+	var wg sync.WaitGroup
+	for _, name := range []string{"s1", "s2", "s3"} {
+		wg.Go(func() {
+			for {
+				_, err := f.coordinator().Do(context.Background(), Options{}, op(controller.Drain, name))
+				if err == nil {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	a := f.get("s1").cur
+	for _, d := range f.daemons {
+		if d.cur.Digest() != a.Digest() {
+			t.Errorf("%s differs: %s", d.name, f.versions())
+		}
+	}
+	v, _ := a.VIP("web")
+	if slices.ContainsFunc(v.Slots, func(s controller.Slot) bool { return s.State != controller.Draining }) || f.wrong != nil {
+		t.Errorf("%+v %v", v.Slots, f.wrong)
+	}
+}
+
+// TestAnyFailures: whatever fails, before or after a daemon took a version,
+// at no time do two daemons have versions that do not mix, no version goes
+// back, and once nothing fails the change is done.
+func TestAnyFailures(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		f := newFleet(t, three)
+		f.start(t, "s4", "unix:/run/fairlead/s4.sock").cur = f.get("s1").cur
+		broken := true
+		for _, name := range []string{"s1", "s2", "s3", "s4", "lb1", "lb2"} {
+			d, last, calls := f.get(name), uint64(0), 0
+			// Drawn before: the daemons are called from many goroutines.
+			fails := rapid.SliceOfN(rapid.IntRange(0, 5), 40, 40).Draw(rt, name)
+			d.fail = func(v uint64, done bool) error { // under the fleet's lock
+				if done && v <= last && f.wrong == nil {
+					f.wrong = fmt.Errorf("%s goes from %d to %d", d.name, last, v)
+				}
+				if done {
+					last = v
+				}
+				if calls++; broken && calls < len(fails) && fails[calls] == 0 {
+					return errors.New("failed")
+				}
+				return nil
+			}
+		}
+		c := f.coordinator()
+		ops := []controller.Op{{Kind: controller.Add, VIP: "web", Server: "s4", Address: netip.AddrFrom4([4]byte{10, 0, 1, 4})},
+			op(controller.Drain, "s1"), op(controller.Remove, "s2"), {Kind: controller.Rotate}}
+		for _, i := range rapid.SliceOfN(rapid.IntRange(0, len(ops)-1), 1, 8).Draw(rt, "ops") {
+			_, _ = c.Do(context.Background(), Options{}, ops[i])
+			if f.wrong != nil {
+				rt.Fatal(f.wrong)
+			}
+		}
+		broken = false
+		if _, err := c.Apply(context.Background(), Options{}); err != nil {
+			rt.Fatal(err)
+		}
+		steps, changes, err := controller.Plan(f.cfg, f.get("s1").cur, controller.LiveCounts{}, f.get("s1").cur.VIPs[0].Slots[0].RestUntil, false)
+		if err != nil || len(steps) > 0 || f.wrong != nil {
+			rt.Fatalf("%q %v %v", changes, err, f.wrong)
+		}
+		for _, d := range f.daemons {
+			if d.name != "s4" && d.cur.Digest() != f.get("s1").cur.Digest() {
+				rt.Fatalf("%s differs: %s", d.name, f.versions())
+			}
+		}
+	})
+}

@@ -1,0 +1,168 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
+)
+
+// fleet is daemons in memory. Whatever one of them puts in force is checked
+// against what all others have.
+type fleet struct {
+	mu      sync.Mutex
+	daemons map[string]*fake // by api
+	order   []string         // "NAME VERSION" as they took them
+	wrong   error            // the first time that two daemons' versions did not mix
+	forced  bool             // what is not mixable is meant so
+	cfg     *config.Config
+}
+
+// fake is one daemon.
+type fake struct {
+	fairleadv1connect.FairleadClient
+	fleet *fleet
+	name  string
+	cur   *controller.Assignment
+	live  []*fairleadv1.LiveVIP
+	// away is why it does not answer.
+	away error
+	// fail, if set, is asked before (done false) and after (done true) an
+	// assignment is taken; its error is the caller's answer.
+	fail func(version uint64, done bool) error
+}
+
+func newFleet(t testing.TB, yaml string) *fleet {
+	t.Helper()
+	f := &fleet{daemons: map[string]*fake{}}
+	f.load(t, yaml)
+	for _, s := range f.cfg.Servers {
+		f.start(t, s.Name, s.API)
+	}
+	for _, b := range f.cfg.Balancers {
+		f.start(t, b.Name, b.API)
+	}
+	return f
+}
+
+func (f *fleet) load(t testing.TB, yaml string) {
+	t.Helper()
+	cfg, err := config.Parse("fairlead.yaml", []byte("secret: 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n"+yaml))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.cfg = cfg
+}
+
+// start adds a daemon that begins from the file.
+func (f *fleet) start(t testing.TB, name, api string) *fake {
+	first, err := controller.First(f.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &fake{fleet: f, name: name, cur: first}
+	f.daemons[api] = d
+	return d
+}
+
+func (f *fleet) get(name string) *fake { return f.daemons[config.DefaultAPI(name)] }
+
+func (f *fleet) coordinator() *Coordinator {
+	return &Coordinator{
+		Config: func() *config.Config { return f.cfg },
+		dialTo: func(endpoint string, _ config.TLS) (fairleadv1connect.FairleadClient, error) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if d := f.daemons[endpoint]; d != nil {
+				return d, nil
+			}
+			return &fake{fleet: f, away: errors.New("no such socket")}, nil
+		},
+	}
+}
+
+// versions is what everybody has, "lb1=3 lb2=3 …".
+func (f *fleet) versions() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []string
+	for _, s := range f.cfg.Servers {
+		if d := f.get(s.Name); d != nil {
+			all = append(all, fmt.Sprintf("%s=%d", s.Name, d.cur.Version))
+		}
+	}
+	for _, b := range f.cfg.Balancers {
+		if d := f.get(b.Name); d != nil {
+			all = append(all, fmt.Sprintf("%s=%d", b.Name, d.cur.Version))
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+func unavailable(err error) error { return connect.NewError(connect.CodeUnavailable, err) }
+
+func (d *fake) GetAssignment(context.Context, *connect.Request[fairleadv1.GetAssignmentRequest]) (*connect.Response[fairleadv1.GetAssignmentResponse], error) {
+	d.fleet.mu.Lock()
+	defer d.fleet.mu.Unlock()
+	if d.away != nil {
+		return nil, unavailable(d.away)
+	}
+	return connect.NewResponse(&fairleadv1.GetAssignmentResponse{Assignment: d.cur.Encode(), Version: d.cur.Version}), nil
+}
+
+func (d *fake) GetLive(context.Context, *connect.Request[fairleadv1.GetLiveRequest]) (*connect.Response[fairleadv1.GetLiveResponse], error) {
+	d.fleet.mu.Lock()
+	defer d.fleet.mu.Unlock()
+	if d.away != nil {
+		return nil, unavailable(d.away)
+	}
+	return connect.NewResponse(&fairleadv1.GetLiveResponse{Vips: d.live}), nil
+}
+
+func (d *fake) SetAssignment(_ context.Context, r *connect.Request[fairleadv1.SetAssignmentRequest]) (*connect.Response[fairleadv1.SetAssignmentResponse], error) {
+	f := d.fleet
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if d.away != nil {
+		return nil, unavailable(d.away)
+	}
+	next, err := controller.Decode(r.Msg.Assignment)
+	if err != nil {
+		return nil, connect.NewError(connect.CodeInvalidArgument, err)
+	}
+	if d.fail != nil {
+		if err := d.fail(next.Version, false); err != nil {
+			return nil, unavailable(err)
+		}
+	}
+	if err := controller.Accept(d.cur, next, r.Msg.ExpectedVersion, r.Msg.CatchUp); err != nil {
+		return nil, connect.NewError(connect.CodeFailedPrecondition, err)
+	}
+	for _, o := range f.daemons {
+		// Agents that serve nothing yet are not part of it.
+		if s := []byte(`"server": "` + o.name + `"`); o.name[0] == 's' && !bytes.Contains(o.cur.Encode(), s) && !bytes.Contains(next.Encode(), s) {
+			continue
+		}
+		if err := controller.Mixable(o.cur, next); err != nil && f.wrong == nil && !f.forced {
+			f.wrong = fmt.Errorf("%s gets version %d while %s has %d: %w", d.name, next.Version, o.name, o.cur.Version, err)
+		}
+	}
+	d.cur = next
+	f.order = append(f.order, fmt.Sprintf("%s %d", d.name, next.Version))
+	if d.fail != nil {
+		if err := d.fail(next.Version, true); err != nil {
+			return nil, unavailable(err)
+		}
+	}
+	return connect.NewResponse(&fairleadv1.SetAssignmentResponse{Version: next.Version}), nil
+}
