@@ -258,7 +258,7 @@ func (r *modelReader) policyState(id uint32) *policy.State {
 }
 
 func (r *modelReader) lines(tables *model.Tables) {
-	all, err := r.t.readLines(r.cpu)
+	all, err := readArray[lbFlLine](r.t, mapLines, r.cpu)
 	r.fail(err)
 	tables.Lines = make([]model.Line, len(all))
 	for i, l := range all {
@@ -270,34 +270,38 @@ func (r *modelReader) lines(tables *model.Tables) {
 	}
 }
 
-// readLines are the server lines of one CPU.
-func (t *Twin) readLines(cpu int) ([]lbFlLine, error) {
-	m, cpus := t.set.maps[mapLines], ebpf.MustPossibleCPU()
-	keys, values := make([]uint32, m.MaxEntries()), make([]lbFlLine, int(m.MaxEntries())*cpus)
+// readArray is an array map's content; of a per-CPU one, that of cpu.
+func readArray[V any](t *Twin, name string, cpu int) ([]V, error) {
+	m, cpus := t.set.maps[name], 1
+	if m.Type() == ebpf.PerCPUArray {
+		cpus = ebpf.MustPossibleCPU()
+	} else {
+		cpu = 0
+	}
+	n := int(m.MaxEntries())
+	keys, values := make([]uint32, n), make([]V, n*cpus)
 	var cursor ebpf.MapBatchCursor
-	if _, err := m.BatchLookup(&cursor, keys, values, nil); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return nil, fmt.Errorf("map %s: %w", mapLines, err)
+	if got, err := m.BatchLookup(&cursor, keys, values, nil); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) || got != n {
+		return nil, fmt.Errorf("map %s: %d of %d entries: %w", name, got, n, err)
 	}
-	lines := make([]lbFlLine, len(keys))
-	for i := range lines {
-		lines[i] = values[i*cpus+cpu]
+	if cpus == 1 {
+		return values, nil
 	}
-	return lines, nil
+	one := make([]V, n)
+	for i := range one {
+		one[i] = values[i*cpus+cpu]
+	}
+	return one, nil
 }
 
 // left reads what packets left behind.
 func (r *modelReader) left(state *model.State) {
 	set := r.t.set
-	raw := make([]byte, len(state.Conns)*arrayStride)
-	r.fail(set.readAt(mapConns, 0, raw))
-	for i := range state.Conns {
-		state.Conns[i] = int32(binary.NativeEndian.Uint32(raw[i*arrayStride:]))
-	}
-	keys, buckets := make([]uint32, len(state.Flows.Buckets)), make([]lbFlBucket, len(state.Flows.Buckets))
-	var cursor ebpf.MapBatchCursor
-	if _, err := set.maps[mapFlows].BatchLookup(&cursor, keys, buckets, nil); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		r.fail(err)
-	}
+	conns, err := readArray[int32](r.t, mapConns, r.cpu)
+	r.fail(err)
+	copy(state.Conns, conns)
+	buckets, err := readArray[lbFlBucket](r.t, mapFlows, r.cpu)
+	r.fail(err)
 	for i, b := range buckets {
 		state.Flows.Buckets[i] = b.Entry
 	}
@@ -348,4 +352,78 @@ func OneCPU() (cpu int, release func(), err error) {
 		_ = unix.SchedSetaffinity(0, &before)
 		runtime.UnlockOSThread()
 	}, nil
+}
+
+// TwinLeft is what one packet left behind in the twin's maps: the differences
+// of counters from before to after.
+type TwinLeft struct {
+	// Line counted the packet, -1: none did.
+	Line           int
+	Packets, Bytes uint64
+	Opened         uint64
+	// Open is by how much the line's open connections changed.
+	Open int32
+	// Of the VIP with this id.
+	VIP                                               uint32
+	NewConns, Fallback, FlowHits, BadCookies, Dropped uint64
+	// Flows is the number of entries of the flow table that changed.
+	Flows int
+}
+
+// Observe runs a frame as Run does and tells what it left behind.
+func (t *Twin) Observe(frame []byte, cpu int) (TwinRun, TwinLeft, error) {
+	left := TwinLeft{Line: -1}
+	before, err := t.glance(cpu)
+	if err != nil {
+		return TwinRun{}, left, err
+	}
+	run, err := t.Run(frame)
+	if err != nil {
+		return run, left, err
+	}
+	after, err := t.glance(cpu)
+	if err != nil {
+		return run, left, err
+	}
+	for i, l := range after.lines {
+		if b := before.lines[i]; l.Packets != b.Packets {
+			left.Line, left.Packets, left.Bytes, left.Opened = i, l.Packets-b.Packets, l.Bytes-b.Bytes, l.Opened-b.Opened
+			left.Open = after.conns[i] - before.conns[i]
+		}
+	}
+	for id, c := range after.vips {
+		if b := before.vips[id]; c != b {
+			left.VIP = uint32(id)
+			left.NewConns, left.Fallback, left.FlowHits = c.NewConns-b.NewConns, c.Fallback-b.Fallback, c.FlowHits-b.FlowHits
+			left.BadCookies, left.Dropped = c.BadCookies-b.BadCookies, c.Dropped-b.Dropped
+		}
+	}
+	for i, b := range after.flows {
+		if b != before.flows[i] {
+			left.Flows++
+		}
+	}
+	return run, left, nil
+}
+
+// glance is everything that a packet may change.
+type glance struct {
+	lines []lbFlLine
+	conns []int32
+	vips  []lbFlVipCpu
+	flows []lbFlBucket
+}
+
+func (t *Twin) glance(cpu int) (g glance, err error) {
+	if g.lines, err = readArray[lbFlLine](t, mapLines, cpu); err != nil {
+		return g, err
+	}
+	if g.vips, err = readArray[lbFlVipCpu](t, mapVIPCPU, cpu); err != nil {
+		return g, err
+	}
+	if g.flows, err = readArray[lbFlBucket](t, mapFlows, cpu); err != nil {
+		return g, err
+	}
+	g.conns, err = readArray[int32](t, mapConns, cpu)
+	return g, err
 }

@@ -1,0 +1,273 @@
+package trace
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/scheme/model"
+	"github.com/fairlead/fairlead/scheme/stateless"
+	"github.com/fairlead/fairlead/wire"
+)
+
+const protoTCP = wire.ProtoTCP
+
+// Story is what happened to one packet. Its JSON form is stable.
+type Story struct {
+	Program Program `json:"program"`
+	// Number is the packet's in a capture, from 1; 0: described in words.
+	Number int `json:"number,omitempty"`
+	// SharedMS is the shared clock at which the packet came in.
+	SharedMS uint32 `json:"shared_ms"`
+	Packet   Packet `json:"packet"`
+	VIP      *VIP   `json:"vip"`
+	// Cookie is there where one was decoded, Policy or Fallback where they
+	// chose the server.
+	Cookie   *Cookie   `json:"cookie"`
+	Policy   *Policy   `json:"policy"`
+	Fallback *Fallback `json:"fallback"`
+	Server   *Server   `json:"server"`
+	Outer    *Outer    `json:"outer"`
+	Verdict  Verdict   `json:"verdict"`
+	Left     Left      `json:"left"`
+	// Output is the frame that is sent, in hex.
+	Output string `json:"output,omitempty"`
+	// Disagreement is set where program and model differ: a defect.
+	Disagreement string `json:"disagreement,omitempty"`
+}
+
+// Packet is the packet as it came in.
+type Packet struct {
+	Length    int      `json:"length"` // from layer 3 on
+	VLAN      uint16   `json:"vlan,omitempty"`
+	Protocol  string   `json:"protocol"`
+	Src       string   `json:"src,omitempty"`
+	Dst       string   `json:"dst,omitempty"`
+	Flags     []string `json:"flags,omitempty"`
+	TSVal     *uint32  `json:"ts_val,omitempty"`
+	TSEcr     *uint32  `json:"ts_ecr,omitempty"`
+	Fragment  bool     `json:"fragment,omitempty"`
+	ICMP      string   `json:"icmp,omitempty"`
+	Quotes    *Packet  `json:"quotes,omitempty"`
+	Malformed string   `json:"malformed,omitempty"`
+	// WrongChecksums does not change the way of a packet: whoever it is for
+	// drops it.
+	WrongChecksums []string `json:"wrong_checksums,omitempty"`
+}
+
+// VIP that the packet is for.
+type VIP struct {
+	ID       uint32 `json:"id"`
+	Name     string `json:"name,omitempty"`
+	Address  string `json:"address"`
+	Port     uint16 `json:"port"` // 0: all
+	Protocol string `json:"protocol"`
+	Scheme   string `json:"scheme"`
+	Policy   string `json:"policy"`
+}
+
+// Cookie is what the timestamp says.
+type Cookie struct {
+	Bits  int    `json:"bits"`
+	Field uint32 `json:"field"`
+	Epoch uint32 `json:"epoch_parity"`
+	// Live: cookies of that parity are decoded.
+	Live bool   `json:"live"`
+	Slot uint32 `json:"slot"`
+	// AgeMS: stamped so long ago, by the shared clock.
+	AgeMS int32 `json:"age_ms"`
+	// Valid: the slot names a server.
+	Valid bool `json:"valid"`
+}
+
+// Policy chose the server.
+type Policy struct {
+	Name    string `json:"name"`
+	Entries int    `json:"entries"` // servers (weighted) that take new connections
+}
+
+// Fallback found the server without a cookie.
+type Fallback struct {
+	// Flow: the flow table knew it. Row of Rows of the consistent-hash table.
+	Flow bool `json:"flow"`
+	Row  int  `json:"row"`
+	Rows int  `json:"rows"`
+}
+
+// Server that gets the packet.
+type Server struct {
+	Slot       int    `json:"slot"`
+	Name       string `json:"name,omitempty"`
+	State      string `json:"state,omitempty"`
+	Address    string `json:"address"`
+	Line       int    `json:"line"`
+	Forwarding string `json:"forwarding"`
+	Interface  string `json:"interface,omitempty"`
+	Ifindex    uint32 `json:"ifindex"`
+	NextHop    string `json:"next_hop_mac"`
+	VLAN       uint16 `json:"vlan,omitempty"`
+	MTU        int    `json:"mtu"` // largest inner packet
+}
+
+// Outer is the encapsulation of the frame that the program made.
+type Outer struct {
+	Src   string `json:"src"`
+	Dst   string `json:"dst"`
+	Port  uint16 `json:"source_port,omitempty"` // gue
+	Bytes int    `json:"bytes"`                 // added before the packet
+	Hex   string `json:"hex"`
+}
+
+// Verdict is the end.
+type Verdict struct {
+	Action  string `json:"action"`
+	Reason  string `json:"reason"`
+	Explain string `json:"explain"`
+}
+
+// Left is what the packet left behind in the copy, and would have left in
+// the balancer.
+type Left struct {
+	Reason          bool   `json:"reason_counted"` // false: a known connection counts in its line only
+	LinePackets     uint64 `json:"line_packets"`
+	LineBytes       uint64 `json:"line_bytes"`
+	OpenConnections int32  `json:"open_connections"`
+	NewConnections  uint64 `json:"new_connections"`
+	Fallback        uint64 `json:"fallback"`
+	FlowHits        uint64 `json:"flow_hits"`
+	BadCookies      uint64 `json:"bad_cookies"`
+	Dropped         uint64 `json:"dropped"`
+	FlowEntries     int    `json:"flow_entries"`
+	AskedAll        bool   `json:"asked_all_servers"`
+}
+
+func (t *Tracer) story(tables *model.Tables, m model.Result, run dataplane.TwinRun, left dataplane.TwinLeft, now uint32) *Story {
+	s := &Story{Program: t.program, SharedMS: now, Packet: packetOf(m.Parsed),
+		Verdict: Verdict{run.ActionName(), run.Reason.String(), run.Reason.Explain()},
+		Left: Left{run.Reason != model.Known, left.Packets, left.Bytes, left.Open, left.NewConns, left.Fallback, left.FlowHits,
+			left.BadCookies, left.Dropped, left.Flows, run.Ask != nil}}
+	if m.VIP != nil {
+		s.VIP = &VIP{m.VIP.ID, t.names[m.VIP.ID].Name, m.VIP.Addr.String(), m.VIP.Port, protocolName(m.VIP.Proto), m.VIP.Scheme.String(), m.VIP.Policy}
+	}
+	if c := m.Cookie; c != nil {
+		valid := c.Live && c.Slot < m.VIP.Slots && tables.Lines[m.VIP.FirstLine+c.Slot].Forwarding != model.None
+		s.Cookie = &Cookie{m.VIP.Layout.Bits, c.Field, c.Epoch, c.Live, c.Slot, c.AgeMS, valid}
+	}
+	switch run.Reason {
+	case model.ForwardNew:
+		s.Policy = &Policy{m.VIP.Policy, len(m.VIP.NewTable)}
+	case model.ForwardNoTimestamp, model.ForwardUDP, model.ForwardBadCookie, model.ForwardStateless, model.ForwardFragment, model.ForwardICMP:
+		if s.Cookie == nil || !s.Cookie.Valid {
+			s.Fallback = &Fallback{left.FlowHits > 0, stateless.Row(m.Hash, len(m.VIP.HashTable)), len(m.VIP.HashTable)}
+		}
+	}
+	// The server is the one whose line the program counted in; where it
+	// dropped the packet on the way, the one that the model says.
+	line := left.Line
+	if line < 0 {
+		line = m.Line
+	}
+	if line >= 0 && m.VIP != nil {
+		s.Server = t.server(tables, m.VIP, line)
+	}
+	if run.Verdict() == model.Send {
+		s.Output = hex.EncodeToString(run.Output)
+		if left.Line >= 0 {
+			s.Outer = outerOf(run.Output, tables.Lines[left.Line])
+		}
+	}
+	s.Disagreement = disagreement(m, run, left)
+	return s
+}
+
+func disagreement(m model.Result, run dataplane.TwinRun, left dataplane.TwinLeft) string {
+	switch {
+	case m.Reason != run.Reason || m.Verdict != run.Verdict():
+		return fmt.Sprintf("the program says %v (%s), the model %v (%v)", run.Reason, run.ActionName(), m.Reason, m.Verdict)
+	case m.Verdict == model.Send && string(m.Output) != string(run.Output):
+		return fmt.Sprintf("the program sends %x, the model %x", run.Output, m.Output)
+	case left.Line >= 0 && left.Line != m.Line:
+		return fmt.Sprintf("the program counts in line %d, the model in %d", left.Line, m.Line)
+	}
+	return ""
+}
+
+func (t *Tracer) server(tables *model.Tables, v *model.VIP, line int) *Server {
+	l := tables.Lines[line]
+	s := &Server{Slot: line - int(v.FirstLine), Address: l.Addr.String(), Line: line, Forwarding: l.Forwarding.String(),
+		Interface: interfaceName(l.Ifindex), Ifindex: l.Ifindex, NextHop: macString(l.MACDst), VLAN: l.VLAN, MTU: l.MTU}
+	for _, x := range t.names[v.ID].Slots {
+		if int(x.Number) == s.Slot {
+			s.Name, s.State = x.Server, string(x.State)
+		}
+	}
+	return s
+}
+
+func macString(m wire.MAC) string {
+	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
+}
+
+// outerOf reads the headers that the program put before the packet; nil for
+// l2, which puts none.
+func outerOf(frame []byte, l model.Line) *Outer {
+	if l.Forwarding == model.L2 {
+		return nil
+	}
+	p := wire.Parse(frame)
+	inner, o, err := wire.Decapsulate(p.Packet(), 0)
+	if err != nil {
+		return &Outer{Hex: "unreadable: " + err.Error()}
+	}
+	n := len(p.Packet()) - len(inner)
+	return &Outer{o.Src.String(), o.Dst.String(), o.SrcPort, n, hex.EncodeToString(p.Packet()[:n])}
+}
+
+func protocolName(p uint8) string {
+	if n, ok := map[uint8]string{wire.ProtoTCP: "tcp", wire.ProtoUDP: "udp", wire.ProtoICMP: "icmp", wire.ProtoICMPv6: "icmpv6"}[p]; ok {
+		return n
+	}
+	return fmt.Sprint("ip protocol ", p)
+}
+
+func packetOf(p *wire.Parsed) Packet {
+	k := Packet{Length: p.TotalLen, VLAN: p.VLAN, Fragment: p.Fragmented(), WrongChecksums: p.ChecksumErrors()}
+	if p.Err != nil {
+		k.Malformed = p.Err.Error()
+	}
+	if p.Version == 0 || !p.Src.IsValid() {
+		k.Protocol = fmt.Sprintf("ethertype %#04x", p.EtherType)
+		k.Length = max(len(p.Frame)-p.L3, 0)
+		return k
+	}
+	k.Protocol = protocolName(p.Protocol)
+	k.Src, k.Dst = p.Src.String(), p.Dst.String()
+	ports := p.FragmentOffset == 0 && (p.Protocol == wire.ProtoTCP || p.Protocol == wire.ProtoUDP)
+	if ports {
+		k.Src, k.Dst = p.Source().String(), p.Destination().String()
+	}
+	if ports && p.Protocol == wire.ProtoTCP {
+		k.Flags = flagList(p.Flags)
+		if p.Timestamp != nil {
+			k.TSVal, k.TSEcr = &p.Timestamp.Val, &p.Timestamp.Ecr
+		}
+	}
+	if p.Protocol == wire.ProtoICMP || p.Protocol == wire.ProtoICMPv6 {
+		k.ICMP = fmt.Sprintf("type %d code %d", p.ICMPType, p.ICMPCode)
+		if p.Quoted != nil {
+			q := packetOf(p.Quoted)
+			k.Quotes = &q
+		}
+	}
+	return k
+}
+
+func flagList(flags uint8) (list []string) {
+	for i, name := range strings.Fields("fin syn rst psh ack urg ece cwr") {
+		if flags>>i&1 != 0 {
+			list = append(list, name)
+		}
+	}
+	return list
+}
