@@ -34,6 +34,7 @@ func addCommands(root *cobra.Command) {
 		newPlanCommand(),
 		newStatusCommand(),
 		newDoctorCommand(),
+		newTraceCommand(),
 		newVersionCommand(),
 	)
 	add(groupChange,
