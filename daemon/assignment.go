@@ -35,7 +35,7 @@ func (d *daemon) install(a *controller.Assignment) error {
 		}
 		return err
 	}
-	d.current, d.encoded = a, data
+	d.current, d.encoded, d.installed = a, data, time.Now()
 	return nil
 }
 

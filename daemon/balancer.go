@@ -122,15 +122,16 @@ func overlay(a *controller.Assignment, isDown func(uint32, uint16) bool) (down m
 	return down, failOpen
 }
 
-// targets is what is to be checked: every server that takes connections now
-// or may again.
+// targets is what is to be checked: every server that takes connections or is
+// about to. A draining one is left alone, so that the connections that its
+// agent counts go to zero; undrained, it begins as unknown, which is up.
 func (b *balancer) targets(a *controller.Assignment) (targets []health.Target) {
 	for _, v := range a.VIPs {
 		if v.Health == nil {
 			continue
 		}
 		for _, s := range v.Slots {
-			if s.State == controller.Resting {
+			if s.State != controller.Active && s.State != controller.Joining {
 				continue
 			}
 			line, ok := b.lb.Line(v.ID, s.Number)

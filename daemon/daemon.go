@@ -97,10 +97,11 @@ type daemon struct {
 
 	// mu guards the assignment: whoever changes it holds mu over map, disk
 	// and these fields.
-	mu       sync.Mutex
-	current  *controller.Assignment
-	encoded  []byte // current.Encode()
-	settings atomic.Pointer[settings]
+	mu        sync.Mutex
+	current   *controller.Assignment
+	encoded   []byte    // current.Encode()
+	installed time.Time // when current came into force
+	settings  atomic.Pointer[settings]
 
 	// verbs lets one change at a time through this daemon.
 	verbs sync.Mutex

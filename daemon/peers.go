@@ -32,7 +32,8 @@ type peerTable struct {
 	mu    sync.Mutex
 	peers []*peer
 	heard map[string]*fairleadv1.Peer
-	skew  map[string]int32 // ms, by peer
+	when  map[string]time.Time // it was asked
+	skew  map[string]int32     // ms, by peer
 }
 
 // set replaces the peers by those of cfg but for the daemon named me.
@@ -63,8 +64,16 @@ func (t *peerTable) set(cfg *config.Config, me string) error {
 	defer t.mu.Unlock()
 	t.peers = peers
 	t.heard = map[string]*fairleadv1.Peer{}
+	t.when = map[string]time.Time{}
 	t.skew = map[string]int32{}
 	return nil
+}
+
+// heardSince says whether what is known of a peer was asked after a moment.
+func (t *peerTable) heardSince(name string, since time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.when[name].After(since)
 }
 
 func (t *peerTable) list() []*peer {
@@ -139,7 +148,7 @@ func (d *daemon) askPeers(ctx context.Context) (newest uint64) {
 				theirs := resp.Msg.SharedMs + uint32(time.Since(sent).Milliseconds()/2)
 				d.peers.skew[p.name] = int32(theirs - d.sharedNow())
 			}
-			d.peers.heard[p.name] = heard
+			d.peers.heard[p.name], d.peers.when[p.name] = heard, sent
 		})
 	}
 	wg.Wait()

@@ -21,7 +21,9 @@ const skewWarning = cheetah.SkewMS / 2
 // status is everything that the daemon knows, as GetStatus and the metrics
 // show it.
 func (d *daemon) status() (*fairleadv1.GetStatusResponse, error) {
-	a, _ := d.inForce()
+	d.mu.Lock()
+	a, installed := d.current, d.installed
+	d.mu.Unlock()
 	set := d.settings.Load()
 	s := &fairleadv1.GetStatusResponse{
 		Name:              d.me.name,
@@ -59,7 +61,8 @@ func (d *daemon) status() (*fairleadv1.GetStatusResponse, error) {
 			skew, cheetah.SkewMS))
 	}
 	for _, p := range s.Peers {
-		if p.Reachable && p.AssignmentVersion+1 < a.Version {
+		// A series of versions takes a moment to reach everybody.
+		if p.Reachable && p.AssignmentVersion+1 < a.Version && d.peers.heardSince(p.Name, installed.Add(time.Second)) {
 			s.Warnings = append(s.Warnings, fmt.Sprintf("%s has assignment version %d, this daemon %d: run fairlead apply", p.Name, p.AssignmentVersion, a.Version))
 		}
 	}
