@@ -58,7 +58,7 @@ func (l *LB) Apply(a *controller.Assignment, down func(vipID uint32, slot uint16
 		return err
 	}
 	idle := control.Active&1 ^ 1
-	p, err := makePlan(a, down, l.force.ranges, l.set.capacity(), idle, l.random)
+	p, err := makePlan(a, down, l.force.ranges, l.set.capacity(), idle, l.hashes, l.random)
 	if err != nil {
 		return fmt.Errorf("assignment %d: %w", a.Version, err)
 	}
@@ -150,7 +150,7 @@ func (l *LB) writeNewLine(v plannedVIP, slot uint32, s serverLine, before lineRa
 	case !known || before != v.lines:
 		// A line of a range that is not in force: whatever it says is old.
 		n := int32(0)
-		if known && slot < before.size {
+		if known && slot < before.size && l.written[before.first+slot].server.addr == s.addr {
 			var err error
 			if n, err = l.set.readConns(before.first + slot); err != nil {
 				return err
@@ -211,23 +211,16 @@ func (l *LB) retire(before inForce, p *plan) error {
 		v, stays := planned[id]
 		for slot := range r.size {
 			line := r.first + slot
-			key := carriedKey{id, slot}
 			switch {
 			case !stays:
 				// Its counters went with the VIP.
-			case v.lines != r:
-				if err := l.carry(l.set, line, key); err != nil {
-					return err
-				}
-				if v.slots[slot].addr.IsValid() {
-					break
-				}
-				if err := l.carryMoved(id, slot); err != nil {
-					return err
-				}
-			case v.slots[slot].addr.IsValid():
+			case v.lines == r && v.server(slot).addr.IsValid():
 				continue // in use
-			case !l.written[line].server.addr.IsValid():
+			case v.lines != r && v.server(slot).addr == l.written[line].server.addr:
+				if err := l.carry(l.set, line, carriedKey{id, slot}); err != nil {
+					return err
+				}
+			case v.lines == r && !l.written[line].server.addr.IsValid():
 				continue // was free before
 			default:
 				if err := l.carry(l.set, line, carriedKey{id, carriedGone}); err != nil {

@@ -59,7 +59,7 @@ func TestKilledBeforeFlip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := makePlan(assignment(2, 0, 12), nil, l.force.ranges, l.set.capacity(), c.Active^1, l.random)
+	p, err := makePlan(assignment(2, 0, 12), nil, l.force.ranges, l.set.capacity(), c.Active^1, l.hashes, l.random)
 	if err != nil {
 		t.Fatal(err)
 	}

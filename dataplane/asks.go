@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/netip"
+	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
@@ -18,10 +19,28 @@ import (
 // knows the connection acts on it, the others ignore it. The program bounds
 // how many are handed up (control.ask_rate), this side how many frames leave.
 
+// askFrames is how many frames a second asking may cost; as many may go in
+// one burst. Beyond, what is asked is forgotten, as a lost packet would be.
+const askFrames = 20000
+
 // asker sends frames on any interface of its network namespace.
 type asker struct {
 	fd               int
 	source4, source6 netip.Addr
+	// A bucket of frames; ServeAsks alone uses it.
+	frames float64
+	filled time.Time
+}
+
+// take says whether n frames may be sent now.
+func (a *asker) take(n int, now time.Time) bool {
+	a.frames = min(askFrames, a.frames+askFrames*now.Sub(a.filled).Seconds())
+	a.filled = now
+	if a.frames < float64(n) {
+		return false
+	}
+	a.frames -= float64(n)
+	return true
 }
 
 func newAsker() (*asker, error) {
@@ -30,7 +49,7 @@ func newAsker() (*asker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a packet socket: %w; run as root, or with CAP_NET_RAW", err)
 	}
-	return &asker{fd: fd}, nil
+	return &asker{fd: fd, filled: time.Now()}, nil
 }
 
 func (a *asker) close() { unix.Close(a.fd) }
@@ -89,6 +108,9 @@ func (l *LB) ask(vip uint32, packet []byte) {
 		}
 	}
 	l.mu.Unlock()
+	if !l.asker.take(len(lines), time.Now()) {
+		return
+	}
 	for _, line := range lines {
 		if err := l.asker.send(line, packet); err != nil {
 			l.log.Debug("ask a server", "server", addrOf(line.Addr), "error", err)

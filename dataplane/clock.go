@@ -141,7 +141,7 @@ func (l *LB) refreshClock() error {
 		return nil
 	}
 	for _, o := range []*objects{l.set, l.old} {
-		if o == nil || o.maps[mapControl] == nil {
+		if o == nil || o == l.old && !l.oldReadable {
 			continue
 		}
 		c, err := readClock(l.set.programs[progClock])

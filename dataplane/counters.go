@@ -52,7 +52,7 @@ func (l *LB) Counters() (Counters, error) {
 	if l.set == nil {
 		return Counters{}, errClosed
 	}
-	if l.old != nil {
+	if l.old != nil && l.oldReadable {
 		f, err := readForce(l.old)
 		if err != nil {
 			return Counters{}, err

@@ -36,7 +36,8 @@ const layoutVersion = 1
 // vipLines is FL_VIP_LINES.
 const vipLines = 4096
 
-// metaRecord says what is pinned beside it.
+// metaRecord says what is pinned beside it. Its form stays the same in every
+// layout: it is how a layout is told, and the clock must outlive them all.
 type metaRecord struct {
 	Layout   uint32
 	ClockD   uint32 // shared ms = CLOCK_MONOTONIC ms + ClockD
@@ -115,10 +116,23 @@ func (o *objects) writeControl(field uintptr, value any) error {
 	return o.writeAt(mapControl, int64(field), value)
 }
 
-func (o *objects) readAt(name string, offset int64, value any) error {
-	mem, err := o.maps[name].Memory()
+// memory is a map's memory.
+func (o *objects) memory(name string) (*ebpf.Memory, error) {
+	m := o.maps[name]
+	if m == nil {
+		return nil, fmt.Errorf("no map %s is pinned", name)
+	}
+	mem, err := m.Memory()
 	if err != nil {
-		return fmt.Errorf("map %s: %w", name, err)
+		return nil, fmt.Errorf("map %s: %w", name, err)
+	}
+	return mem, nil
+}
+
+func (o *objects) readAt(name string, offset int64, value any) error {
+	mem, err := o.memory(name)
+	if err != nil {
+		return err
 	}
 	b := make([]byte, binary.Size(value))
 	if _, err := mem.ReadAt(b, offset); err != nil {
@@ -129,9 +143,9 @@ func (o *objects) readAt(name string, offset int64, value any) error {
 }
 
 func (o *objects) writeAt(name string, offset int64, value any) error {
-	mem, err := o.maps[name].Memory()
+	mem, err := o.memory(name)
 	if err != nil {
-		return fmt.Errorf("map %s: %w", name, err)
+		return err
 	}
 	b, err := binary.Append(nil, binary.NativeEndian, value)
 	if err != nil {
@@ -173,11 +187,11 @@ func (o *objects) writeTables(first uint32, entries []uint32) error {
 	if len(b) == 0 {
 		return nil
 	}
-	mem, err := o.maps[mapTables].Memory()
-	if err == nil {
-		_, err = mem.WriteAt(b, int64(first)*arrayStride)
-	}
+	mem, err := o.memory(mapTables)
 	if err != nil {
+		return err
+	}
+	if _, err := mem.WriteAt(b, int64(first)*arrayStride); err != nil {
 		return fmt.Errorf("map %s: %w", mapTables, err)
 	}
 	return nil

@@ -74,11 +74,14 @@ type LB struct {
 	old      *objects     // in force while set is pending, else nil
 	links    *attachments // nil while set is pending and nothing was swapped
 	oldForce inForce      // what old's active half says
-	force    inForce      // what set's active half says
-	written  map[uint32]writtenLine
-	clockD   uint32
-	clockSet bool
-	adopted  bool
+	// oldReadable: old has this build's layout, so its counters can be read.
+	oldReadable bool
+	force       inForce // what set's active half says
+	written     map[uint32]writtenLine
+	hashes      hashTables
+	clockD      uint32
+	clockSet    bool
+	adopted     bool
 }
 
 var errClosed = errors.New("the balancer's data plane is closed")
@@ -105,7 +108,7 @@ func Open(o Options, log *slog.Logger) (lb *LB, err error) {
 		return nil, fmt.Errorf("pin folder: %w", err)
 	}
 	l := &LB{o: o, log: log, ifaces: ifaces, random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
-		written: map[uint32]writtenLine{}}
+		written: map[uint32]writtenLine{}, hashes: hashTables{}}
 	defer func() {
 		if err != nil {
 			l.release()
@@ -201,9 +204,11 @@ func (l *LB) load() error {
 		// Packets stay with the old set until Apply has filled the new one.
 		l.old = pinned
 		l.log.Info("what is pinned has another layout or other sizes: a new set is loaded beside it and takes over with the next assignment", "pin_dir", l.o.PinDir)
-		if _, err := pinned.layout(); err == nil {
-			// Unreadable under another layout; then there is nothing to carry.
-			l.oldForce, _ = readForce(pinned)
+		layout, err := pinned.layout()
+		if l.oldReadable = err == nil && layout == layoutVersion; l.oldReadable {
+			if l.oldForce, err = readForce(pinned); err != nil {
+				return fmt.Errorf("read the tables in force: %w", err)
+			}
 		}
 		return l.adoptClock(pinned)
 	}
@@ -249,6 +254,9 @@ func (l *LB) enforce(before *objects, fresh bool) error {
 	}
 	l.links = links
 	if err := l.set.pin(dir); err != nil {
+		return err
+	}
+	if err := l.set.unpinOthers(dir); err != nil {
 		return err
 	}
 	return links.dropOthers()

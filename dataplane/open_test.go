@@ -4,12 +4,15 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/bpffs"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -282,4 +285,84 @@ func TestKilledInSwap(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What another layout left pinned keeps packets going until the first
+// assignment; its clock lives on, its counters cannot be read.
+func TestOtherLayout(t *testing.T) {
+	w := newWired(t)
+	l := w.open(w.options())
+	if err := l.SetClock(func() uint32 { return 12345 }); err != nil {
+		t.Fatal(err)
+	}
+	d, _ := l.ClockBase()
+	w.apply(l, 11)
+	w.forwarded(1000)
+	if err := l.set.putMeta(func(m *metaRecord) { m.Layout = layoutVersion + 1 }); err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	if _, err := OpenReadOnly(w.pinDir); err == nil || !strings.Contains(err.Error(), "layout 2") {
+		t.Errorf("reading another layout: %v", err)
+	}
+	l = w.open(w.options())
+	w.run(l)
+	if !l.Status().Pending {
+		t.Error("not pending")
+	}
+	if n := len(w.counters(l).VIPs); n != 0 {
+		t.Errorf("counters of %d VIPs of another layout", n)
+	}
+	w.forwarded(1001)
+	w.apply(l, 12)
+	if to, _ := w.forwarded(1002); to != netip.MustParseAddr("10.77.0.12") {
+		t.Errorf("a packet went to %v", to)
+	}
+	if got, ok := l.ClockBase(); !ok || got != d {
+		t.Errorf("clock base %d %v, want %d", got, ok, d)
+	}
+}
+
+// A driver without native XDP gets generic XDP, and status says so.
+func TestGenericMode(t *testing.T) {
+	w := newWired(t)
+	inNS(t, w.lb, func() {
+		check(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}))
+		up("br0")
+	})
+	o := w.options()
+	o.Interfaces = []string{"lb0", "br0"}
+	l := w.open(o)
+	if s := l.Status().Interfaces; s[0].Mode != "native" || s[1].Mode != "generic" {
+		t.Errorf("interfaces %+v", s)
+	}
+}
+
+// What a process that was killed while pinning left behind is cleared up.
+func TestHalfPinned(t *testing.T) {
+	w := newWired(t)
+	l := w.open(w.options())
+	w.apply(l, 11)
+	m, err := l.set.maps[mapReasons].Clone()
+	if err != nil {
+		t.Fatal(err)
+	}
+	half := filepath.Join(w.pinDir, dirMaps, mapReasons+bpffs.PinNew)
+	if err := m.Pin(half); err != nil {
+		t.Fatal(err)
+	}
+	m.Close()
+	xdp := filepath.Join(w.pinDir, dirLinks, linkPin("xdp", "lb0"))
+	l.Close()
+	if err := os.Rename(xdp, xdp+bpffs.PinNew); err != nil {
+		t.Fatal(err)
+	}
+	l = w.open(w.options())
+	if _, err := os.Stat(half); err == nil {
+		t.Error("the half-made pin is still there")
+	}
+	if _, err := os.Stat(xdp); err != nil || !l.Status().Adopted {
+		t.Errorf("the link was not adopted: %v", err)
+	}
+	w.forwarded(1000)
 }

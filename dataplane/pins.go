@@ -142,6 +142,26 @@ func (o *objects) pin(dir string) error {
 	return nil
 }
 
+// unpinOthers removes pins that are not the set's: maps and programs that
+// this build has no more, and what a killed process left half done.
+func (o *objects) unpinOthers(dir string) error {
+	err := bpffs.Each(filepath.Join(dir, dirMaps), func(name, path string) error {
+		if o.maps[name] != nil {
+			return nil
+		}
+		return os.Remove(path)
+	})
+	if err != nil {
+		return err
+	}
+	return bpffs.Each(filepath.Join(dir, dirPrograms), func(name, path string) error {
+		if o.programs[name] != nil {
+			return nil
+		}
+		return os.Remove(path)
+	})
+}
+
 // Unload detaches a balancer's programs and removes everything pinned under
 // pinDir: packets go to the kernel untouched from then on. Nothing pinned is
 // no error.

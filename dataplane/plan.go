@@ -60,6 +60,35 @@ type plan struct {
 	tables  []uint32 // of the half, from its first entry
 }
 
+// server is what the plan says of a slot; nothing beyond the range.
+func (v plannedVIP) server(slot uint32) serverLine {
+	if slot < uint32(len(v.slots)) {
+		return v.slots[slot]
+	}
+	return serverLine{}
+}
+
+// hashTables keeps the consistent-hash tables of the VIPs between plans: with
+// 1,000 servers one takes most of a second, and most changes, such as a
+// health check's, touch one VIP.
+type hashTables map[uint32]struct {
+	members string
+	rows    []uint32
+}
+
+func (h hashTables) table(vip uint32, slots []controller.Slot, l cheetah.Layout) []uint32 {
+	members := fmt.Sprint(l.Bits)
+	for _, s := range slots {
+		members += fmt.Sprintf(" %q %d %d", s.Server, s.Number, s.Weight)
+	}
+	e, ok := h[vip]
+	if !ok || e.members != members {
+		e.members, e.rows = members, hashTable(slots, l)
+		h[vip] = e
+	}
+	return e.rows
+}
+
 // capacity is what the loaded maps hold.
 type capacity struct {
 	lines        uint32 // server lines of all VIPs
@@ -70,7 +99,7 @@ type capacity struct {
 // makePlan turns an assignment into table contents. ranges are the server
 // lines in force; a VIP keeps its range as long as its slots fit.
 func makePlan(a *controller.Assignment, down func(vipID uint32, slot uint16) bool,
-	ranges map[uint32]lineRange, c capacity, half uint32, random *rand.Rand) (*plan, error) {
+	ranges map[uint32]lineRange, c capacity, half uint32, hashes hashTables, random *rand.Rand) (*plan, error) {
 	p := &plan{}
 	alloc := newAllocator(ranges, c.lines)
 	var keys []viptable.Key
@@ -83,7 +112,7 @@ func makePlan(a *controller.Assignment, down func(vipID uint32, slot uint16) boo
 		if err != nil {
 			return nil, err
 		}
-		e, err := p.service(a, v, pv.lines, down, half*c.tableEntries)
+		e, err := p.service(a, v, pv.lines, takers(v, down), half*c.tableEntries, hashes)
 		if err != nil {
 			return nil, err
 		}
@@ -125,10 +154,10 @@ func planServers(v *controller.VIP, alloc *allocator) (plannedVIP, error) {
 	return pv, nil
 }
 
-// service makes the entry of a VIP and appends its tables. base is the first
-// entry of the half.
+// service makes the entry of a VIP and appends its tables. members take new
+// connections; base is the first entry of the half.
 func (p *plan) service(a *controller.Assignment, v *controller.VIP, r lineRange,
-	down func(uint32, uint16) bool, base uint32) (lbFlVip, error) {
+	members []controller.Slot, base uint32, hashes hashTables) (lbFlVip, error) {
 	e := lbFlVip{Id: v.ID, FirstLine: r.first, Slots: r.size, HashKey: a.HashKey}
 	switch v.Protocol {
 	case "tcp":
@@ -171,12 +200,11 @@ func (p *plan) service(a *controller.Assignment, v *controller.VIP, r lineRange,
 	if v.ICMPEcho {
 		e.Flags |= uint8(lbFlVipFlagsFL_VIP_ICMP_ECHO)
 	}
-	members := takers(v, down)
 	e.NewTable = base + uint32(len(p.tables))
 	p.tables = append(p.tables, policy.Table(v.Policy, policyMembers(members))...)
 	e.NewSize = base + uint32(len(p.tables)) - e.NewTable
 	e.HashTable = base + uint32(len(p.tables))
-	p.tables = append(p.tables, hashTable(members, layout)...)
+	p.tables = append(p.tables, hashes.table(v.ID, members, layout)...)
 	e.HashSize = base + uint32(len(p.tables)) - e.HashTable
 	if pol == lbFlPolicyFL_POLICY_HASH {
 		e.NewTable, e.NewSize = e.HashTable, e.HashSize

@@ -42,11 +42,11 @@ func TestPlans(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		random := rand.New(rand.NewPCG(1, rapid.Uint64().Draw(t, "seed")))
 		c := capacity{lines: 4096, tableEntries: 1 << 16, vipIDs: 4096}
-		held := map[uint32]lineRange{}
+		held, hashes := map[uint32]lineRange{}, hashTables{}
 		for step := range rapid.IntRange(1, 6).Draw(t, "steps") {
 			a := drawAssignment(t)
 			half := uint32(step % 2)
-			p, err := makePlan(a, nil, held, c, half, random)
+			p, err := makePlan(a, nil, held, c, half, hashes, random)
 			if err != nil {
 				t.Fatal(err)
 			}

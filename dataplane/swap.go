@@ -88,9 +88,8 @@ func exchange(a, b string) error {
 // carryOld takes the old set's counts over: those of slots that live on to
 // the slot, all others to their VIP's sum.
 func (l *LB) carryOld(p *plan) error {
-	layout, err := l.old.layout()
-	if err != nil || layout != layoutVersion {
-		return fmt.Errorf("layout %d cannot be read by layout %d", layout, layoutVersion)
+	if !l.oldReadable {
+		return errors.New("they are of another layout")
 	}
 	f, err := readForce(l.old)
 	if err != nil {
@@ -113,7 +112,7 @@ func (l *LB) carryOld(p *plan) error {
 				return err
 			}
 			key := carriedKey{v.id, carriedGone}
-			if slot < v.lines.size && addr.IsValid() && v.slots[slot].addr == addr {
+			if addr.IsValid() && v.server(slot).addr == addr {
 				key.Slot = slot
 			}
 			if !shared {
