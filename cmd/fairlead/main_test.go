@@ -16,7 +16,23 @@ func TestMain(m *testing.M) {
 
 // The scripts in testdata/script run the program as a user does.
 func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{Dir: "testdata/script", RequireExplicitExec: false})
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			// usage ARGUMENTS…: the program refuses them with exit status 2.
+			"usage": func(ts *testscript.TestScript, _ bool, args []string) {
+				for i := range args {
+					if strings.HasSuffix(args[i], ".yaml") {
+						args[i] = ts.MkAbs(args[i])
+					}
+				}
+				var stdout, stderr bytes.Buffer
+				if status := run(context.Background(), args, strings.NewReader(""), &stdout, &stderr); status != exitUsage {
+					ts.Fatalf("%q: exit status %d, want %d: %s", args, status, exitUsage, &stderr)
+				}
+			},
+		},
+	})
 }
 
 // Every command, with no command left out, explains itself and refuses what

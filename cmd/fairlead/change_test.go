@@ -1,0 +1,204 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/fairlead/fairlead/api"
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
+)
+
+// miniDaemon answers the API on its socket and keeps its assignment in
+// memory: a daemon without a kernel.
+type miniDaemon struct {
+	fairleadv1connect.UnimplementedFairleadHandler
+	api.Coordinator
+	mu   sync.Mutex
+	cur  *controller.Assignment
+	live []*fairleadv1.LiveVIP
+}
+
+func (d *miniDaemon) GetAssignment(context.Context, *connect.Request[fairleadv1.GetAssignmentRequest]) (*connect.Response[fairleadv1.GetAssignmentResponse], error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return connect.NewResponse(&fairleadv1.GetAssignmentResponse{Assignment: d.cur.Encode(), Version: d.cur.Version}), nil
+}
+
+func (d *miniDaemon) SetAssignment(_ context.Context, r *connect.Request[fairleadv1.SetAssignmentRequest]) (*connect.Response[fairleadv1.SetAssignmentResponse], error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	next, err := controller.Decode(r.Msg.Assignment)
+	if err == nil {
+		err = controller.Accept(d.cur, next, r.Msg.ExpectedVersion, r.Msg.CatchUp)
+	}
+	if err != nil {
+		return nil, connect.NewError(connect.CodeFailedPrecondition, err)
+	}
+	d.cur = next
+	return connect.NewResponse(&fairleadv1.SetAssignmentResponse{Version: next.Version}), nil
+}
+
+func (d *miniDaemon) GetLive(context.Context, *connect.Request[fairleadv1.GetLiveRequest]) (*connect.Response[fairleadv1.GetLiveResponse], error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return connect.NewResponse(&fairleadv1.GetLiveResponse{Vips: d.live}), nil
+}
+
+// respond makes a verb's response of what the coordinator gives.
+func respond(r *fairleadv1.ChangeResponse, err error) (*connect.Response[fairleadv1.ChangeResponse], error) {
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(r), nil
+}
+
+func (d *miniDaemon) AddServer(ctx context.Context, r *connect.Request[fairleadv1.AddServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
+	return respond(d.Coordinator.AddServer(ctx, r.Msg))
+}
+
+func (d *miniDaemon) DrainServer(ctx context.Context, r *connect.Request[fairleadv1.DrainServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
+	return respond(d.Coordinator.DrainServer(ctx, r.Msg))
+}
+
+func (d *miniDaemon) UndrainServer(ctx context.Context, r *connect.Request[fairleadv1.UndrainServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
+	return respond(d.Coordinator.UndrainServer(ctx, r.Msg))
+}
+
+func (d *miniDaemon) RemoveServer(ctx context.Context, r *connect.Request[fairleadv1.RemoveServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
+	return respond(d.Coordinator.RemoveServer(ctx, r.Msg))
+}
+
+func (d *miniDaemon) SetWeight(ctx context.Context, r *connect.Request[fairleadv1.SetWeightRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
+	return respond(d.Coordinator.SetWeight(ctx, r.Msg))
+}
+
+func (d *miniDaemon) RotateKey(ctx context.Context, r *connect.Request[fairleadv1.RotateKeyRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
+	return respond(d.Coordinator.RotateKey(ctx, r.Msg))
+}
+
+// deployment is a file and the daemons that it names, lb1, lb2 and s1 to s3,
+// on sockets in a folder of the test. Servers in the pool: s1, s2.
+type deployment struct {
+	t       *testing.T
+	file    string
+	daemons map[string]*miniDaemon
+}
+
+func deploy(t *testing.T) *deployment {
+	// t.TempDir() may be longer than a socket's path may be.
+	dir, err := os.MkdirTemp("", "fl-cli-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	d := &deployment{t: t, file: filepath.Join(dir, "fairlead.yaml"), daemons: map[string]*miniDaemon{}}
+	d.write("[s1, s2]")
+	cfg, err := config.Load(d.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := controller.First(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"lb1", "lb2", "s1", "s2", "s3"} {
+		m := &miniDaemon{cur: first}
+		m.Config = func() *config.Config { return cfg }
+		d.daemons[name] = m
+		listener, err := net.Listen("unix", filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		mux := http.NewServeMux()
+		mux.Handle(fairleadv1connect.NewFairleadHandler(m))
+		server := &http.Server{Handler: mux}
+		go server.Serve(listener)
+		t.Cleanup(func() { server.Close() })
+	}
+	return d
+}
+
+func (d *deployment) write(pool string) {
+	dir := filepath.Dir(d.file)
+	text := "secret: 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\nbalancers:\n"
+	for i := range 2 {
+		text += fmt.Sprintf("- {name: lb%d, interfaces: [eth0], api: 'unix:%s/lb%d'}\n", i+1, dir, i+1)
+	}
+	text += "servers:\n"
+	for i := range 3 {
+		text += fmt.Sprintf("- {name: s%d, address: 10.0.1.%d, api: 'unix:%s/s%d'}\n", i+1, i+1, dir, i+1)
+	}
+	text += "vips: [{name: web, address: 192.0.2.1, port: 80, policy: wrr, servers: " + pool + "}]\n"
+	if err := os.WriteFile(d.file, []byte(text), 0o600); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// run runs the program, wants its status and all of parts in what it prints.
+func (d *deployment) run(status int, command string, parts ...string) (stdout string) {
+	d.t.Helper()
+	var out, errs bytes.Buffer
+	got := run(context.Background(), append(strings.Fields(command), "-f", d.file), strings.NewReader(""), &out, &errs)
+	if got != status {
+		d.t.Errorf("%s: exit status %d, want %d\n%s%s", command, got, status, &out, &errs)
+	}
+	for _, p := range parts {
+		if !strings.Contains(out.String()+errs.String(), p) {
+			d.t.Errorf("%s: prints no %q:\n%s%s", command, p, &out, &errs)
+		}
+	}
+	return out.String()
+}
+
+// TestChanges goes through every command that changes, over real sockets.
+func TestChanges(t *testing.T) {
+	d := deploy(t)
+	d.run(0, "plan", "nothing to do", "(version 1)")
+	d.run(0, "add web s3 --weight 4", "version 2: vip web: add s3 in slot 2 (10.0.1.3, weight 4)", "version 3: vip web: s3 (slot 2) takes new connections",
+		"the next `fairlead apply` undoes this")
+	d.run(1, "add web s3", "s3 is in it already")
+	d.run(0, "weight web s3 5", "version 4: vip web: s3: weight 5, was 4")
+	d.run(0, "drain s3", "version 5: vip web: drain s3")
+	d.run(0, "drain s3", "nothing to do: it is so already (version 5)")
+	d.run(0, "undrain web s3", "takes new connections again")
+	d.run(0, "rotate", "key of epoch 1", "stamped under epoch 1")
+	d.run(1, "drain nosuch s1", "fairlead: no vip nosuch; there are web\n")
+
+	d.daemons["s3"].live = []*fairleadv1.LiveVIP{{Id: 1, Epochs: []*fairleadv1.EpochLive{{Epoch: 0, Connections: 2}}}}
+	d.run(1, "remove web s3", "fairlead: vip web: s3: it would be removed, but 2 connections are live; drain it and wait until they end, or --force\n")
+	d.run(1, "rotate", "2 connections are still live under epoch 0")
+	d.run(1, "apply", "s3: it would be removed, but 2 connections are live")
+	d.run(0, "remove web s3 --force", "slot 2 rests until")
+
+	// The file again: everything back, as JSON.
+	d.write("[s1, {name: s2, drain: true}, s3]")
+	var r changeResult
+	if err := json.Unmarshal([]byte(d.run(0, "apply -o json")), &r); err != nil {
+		t.Fatal(err)
+	}
+	if !r.Daemons || r.From != 10 || r.To != 12 || len(r.Changes) != 3 || r.Unanswered == nil || r.Notes == nil {
+		t.Errorf("%+v", r)
+	}
+	for name, m := range d.daemons {
+		if m.cur.Version != 12 {
+			t.Errorf("%s has version %d", name, m.cur.Version)
+		}
+	}
+	d.run(0, "plan -o yaml", "from: 12", "to: 12")
+	d.run(0, "undrain s2 --api unix:"+filepath.Dir(d.file)+"/s1", "s2 (slot 1) takes new connections again")
+	d.run(1, "undrain s2 --without lb9", "without lb9: neither the file nor version 13 names such a daemon")
+}
