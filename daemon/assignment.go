@@ -75,8 +75,13 @@ func (d *daemon) setAssignment(data []byte, expected uint64, catchUp bool) (uint
 }
 
 // newestOfPeers fetches the newest assignment among the peers, if any has a
-// newer one than known; nil otherwise.
-func (d *daemon) newestOfPeers(ctx context.Context, known uint64) (newest *controller.Assignment, from string) {
+// newer one than own (nil: none); nil otherwise. One of another deployment (a
+// machine that was moved here with its old state) is not taken.
+func (d *daemon) newestOfPeers(ctx context.Context, own *controller.Assignment) (newest *controller.Assignment, from string) {
+	var known uint64
+	if own != nil {
+		known = own.Version
+	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	var (
@@ -92,6 +97,10 @@ func (d *daemon) newestOfPeers(ctx context.Context, known uint64) (newest *contr
 			a, err := fetchAssignment(ctx, p)
 			if err != nil {
 				d.log.Warn("peer's assignment cannot be used", "peer", p.name, "error", err)
+				return
+			}
+			if a != nil && own != nil && a.HashKey != own.HashKey {
+				d.log.Warn("peer has an assignment of another deployment: remove its state folder, or correct the file", "peer", p.name, "version", a.Version)
 				return
 			}
 			mu.Lock()
@@ -120,7 +129,7 @@ func fetchAssignment(ctx context.Context, p *peer) (*controller.Assignment, erro
 // cut off while the others went on.
 func (d *daemon) catchUp(ctx context.Context) {
 	a, _ := d.inForce()
-	newer, from := d.newestOfPeers(ctx, a.Version)
+	newer, from := d.newestOfPeers(ctx, a)
 	if newer == nil {
 		return
 	}

@@ -194,11 +194,7 @@ func (d *daemon) firstAssignment(ctx context.Context, cfg *config.Config) error 
 		return err
 	}
 	source := "disk"
-	var known uint64
-	if a != nil {
-		known = a.Version
-	}
-	if newer, from := d.newestOfPeers(ctx, known); newer != nil {
+	if newer, from := d.newestOfPeers(ctx, a); newer != nil {
 		a, source = newer, from
 	}
 	if a == nil {

@@ -238,7 +238,7 @@ func TestLife(t *testing.T) {
 
 	// A daemon that was away catches up by itself.
 	r.must(r.KillDaemon("lb2"))
-	changed := r.curl("lb1", "SetWeight", `{"vip": "web", "server": "`+r.Name+`-server1", "weight": 3}`, http.StatusOK)
+	changed := r.curl("lb1", "DrainServer", `{"vip": "web", "server": "`+r.Name+`-server2"}`, http.StatusOK)
 	if !strings.Contains(fmt.Sprint(changed["unanswered"]), r.Name+"-lb2") {
 		t.Errorf("a change while lb2 was dead does not name it: %v", changed)
 	}
