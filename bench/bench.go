@@ -31,6 +31,8 @@ type Options struct {
 	Rounds int
 	// Packets of one sample; 0: 1,048,576, each flow once.
 	Packets int
+	// Only names the cases to measure beside the floor; empty: all.
+	Only []string
 	// Progress is called before each round (1..Rounds); may be nil.
 	Progress func(round int)
 }
@@ -103,6 +105,9 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 			s.close()
 		}
 	}()
+	if err := choose(suites, o.Only); err != nil {
+		return nil, err
+	}
 	times := map[string][]float64{}
 	// Round 0 warms caches, tables and the processor up, and is not counted.
 	for round := range o.Rounds + 1 {
@@ -116,6 +121,29 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		}
 	}
 	return report(suites, times, o.Rounds)
+}
+
+// choose leaves only the named cases and the floor.
+func choose(suites []*suite, only []string) error {
+	if len(only) == 0 {
+		return nil
+	}
+	found := map[string]bool{"floor": true}
+	for _, s := range suites {
+		s.cases = slices.DeleteFunc(s.cases, func(c measured) bool {
+			if slices.Contains(only, c.name) {
+				found[c.name] = true
+				return false
+			}
+			return c.name != "floor"
+		})
+	}
+	for _, name := range only {
+		if !found[name] {
+			return fmt.Errorf("no case is named %q; `fairlead bench` without --cases prints all", name)
+		}
+	}
+	return nil
 }
 
 func oneRound(ctx context.Context, s *suite, packets int, times map[string][]float64, count bool) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 )
 
@@ -12,7 +13,7 @@ func TestBenchPrints(t *testing.T) {
 	if os.Getenv("FAIRLEAD_BENCH") == "" {
 		return
 	}
-	r, err := Run(context.Background(), Options{Rounds: 10})
+	r, err := Run(context.Background(), Options{Rounds: 20, Only: strings.Fields(os.Getenv("FAIRLEAD_CASES"))})
 	if err != nil {
 		t.Fatal(err)
 	}

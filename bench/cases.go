@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 
 	"github.com/cilium/ebpf"
@@ -117,7 +118,13 @@ func (c lbCase) frame() (frame []byte, family, saddr, ports, ecr uint32) {
 	return t.Frame(), family, saddr, l4, ecr
 }
 
-// measure runs a case's packets once.
+// parts is into how many runs a sample is cut. The fastest one counts: what
+// the machine does beside makes a run slower, never faster, and a short run
+// has a chance to be left alone. Together they take every flow once, so that
+// none finds its flows in the cache.
+const parts = 8
+
+// measure takes one sample of a case.
 func (b *balancer) measure(p *ebpf.Program, c lbCase, action uint32, packets int) (float64, error) {
 	frame, family, saddr, ports, ecr := c.frame()
 	state := lbBenchCase{First: c.first, Mask: c.flows - 1, Length: uint32(len(frame)), Family: family,
@@ -128,19 +135,23 @@ func (b *balancer) measure(p *ebpf.Program, c lbCase, action uint32, packets int
 	if err := b.o.BenchNext.Set(uint32(0)); err != nil {
 		return 0, err
 	}
-	runs := max(packets/packetsPerRun, 1)
-	_, d, err := p.Benchmark(frame, runs, nil)
-	if err != nil {
-		return 0, err
+	runs := max(packets/packetsPerRun/parts, 1)
+	best := math.Inf(1)
+	for range parts {
+		_, d, err := p.Benchmark(frame, runs, nil)
+		if err != nil {
+			return 0, err
+		}
+		best = min(best, perPacket(d))
 	}
 	if err := b.o.BenchCase.Get(&state); err != nil {
 		return 0, err
 	}
-	if n := state.Verdicts[action]; n < uint32(runs*packetsPerRun) {
+	if n := state.Verdicts[action]; n < uint32(parts*runs*packetsPerRun) {
 		return 0, fmt.Errorf("only %d of %d packets had verdict %d (%v): this measures something else",
-			n, runs*packetsPerRun, action, state.Verdicts)
+			n, parts*runs*packetsPerRun, action, state.Verdicts)
 	}
-	return perPacket(d), nil
+	return best, nil
 }
 
 func (b *balancer) reasons() (n [lbFlReasonFL_REASON_COUNT]uint64, err error) {

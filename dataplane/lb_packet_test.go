@@ -97,3 +97,23 @@ func TestRoundRobin(t *testing.T) {
 		}
 	}
 }
+
+// TestComplexity holds the program well below the verifier's limit of a
+// million instructions, so that older kernels, which prune less, and later
+// issues, which add stages, have room.
+func TestComplexity(t *testing.T) {
+	const bound = 300_000
+	r := newRig(t, nil)
+	info, err := r.o.Lb.Info()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, ok := info.VerifiedInstructions()
+	if !ok {
+		t.Fatal("the kernel does not tell verified instructions (5.16 or newer does)")
+	}
+	t.Logf("%d instructions verified", n)
+	if n > bound {
+		t.Errorf("%d instructions verified, more than %d", n, bound)
+	}
+}

@@ -46,6 +46,12 @@ static __always_inline void fl_outer4(void *h, const struct fl_packet *p,
 	*(__u32 *)(h + 16) = daddr;
 }
 
+static __always_inline void fl_source6(__u64 *saddr, __u64 hash)
+{
+	saddr[0] = source6[0] | (hash & source6_mask[0]);
+	saddr[1] = source6[1] | ((hash >> 32 | hash << 32) & source6_mask[1]);
+}
+
 static __always_inline void fl_outer6(void *h, const struct fl_packet *p, const __u64 *saddr,
 				      const struct fl_line *line, __u64 hash, __u32 length,
 				      __u8 proto)
@@ -102,6 +108,48 @@ static __always_inline __u16 fl_gue6_check(const struct fl_packet *p, const __u6
 	return check ? check : 0xffff;
 }
 
+/* Sends to where the line says. */
+static __always_inline int fl_send(struct xdp_md *ctx, __u32 ifindex)
+{
+	return ifindex == ctx->ingress_ifindex ? XDP_TX : bpf_redirect(ifindex, 0);
+}
+
+/* The common case of fl_forward, with fewer questions: ipip in the packet's
+ * own family, untagged, a next hop that is known, and a packet that fits.
+ * XDP_ABORTED: not that case, the packet is as it was. */
+static __always_inline int fl_forward_plain(struct xdp_md *ctx, const struct fl_packet *p,
+					    const struct fl_way *w)
+{
+	const struct fl_line *line = w->line;
+	__u64 mac_src = *(volatile __u64 *)&line->mac_src;
+	__u8 flags = p->family == 4 ? 0 : FL_LINE_IPV6;
+	__u32 outer = p->family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+	void *data, *end, *h;
+
+	if (w->mac_dst >> 48 != (FL_FWD_IPIP | (__u64)flags << 8) || mac_src >> 48 ||
+	    p->len > line->mtu)
+		return XDP_ABORTED;
+	if (bpf_xdp_adjust_head(ctx, (int)(p->l3 - ETH_HLEN - outer)))
+		return XDP_ABORTED;
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	h = data + ETH_HLEN;
+	if (h + outer > end) /* never: the packet has only grown */
+		return XDP_DROP;
+	*(__u64 *)data = w->mac_dst;
+	if (p->family == 4) {
+		*(__u64 *)(data + 6) = mac_src | (__u64)bpf_htons(ETH_P_IP) << 48;
+		fl_outer4(h, p, line, w->hash, p->len + sizeof(struct iphdr), IPPROTO_IPIP);
+	} else {
+		__u64 saddr[2];
+
+		fl_source6(saddr, w->hash);
+		*(__u64 *)(data + 6) = mac_src | (__u64)bpf_htons(ETH_P_IPV6) << 48;
+		fl_outer6(h, p, saddr, line, w->hash, p->len, IPPROTO_IPV6);
+	}
+	return fl_send(ctx, line->ifindex);
+}
+
 /* Encapsulates and sends. Returns the XDP action, or XDP_ABORTED with the
  * reason in *failed and the packet as it was. */
 static __always_inline int fl_forward(struct xdp_md *ctx, const struct fl_packet *p,
@@ -142,11 +190,9 @@ static __always_inline int fl_forward(struct xdp_md *ctx, const struct fl_packet
 		if (data + ETH_HLEN + 4 > end)
 			return XDP_ABORTED;
 	} else if (flags & FL_LINE_IPV6) {
-		__u64 saddr[2] = {
-			source6[0] | (w->hash & source6_mask[0]),
-			source6[1] | ((w->hash >> 32 | w->hash << 32) & source6_mask[1]),
-		};
+		__u64 saddr[2];
 
+		fl_source6(saddr, w->hash);
 		type = bpf_htons(ETH_P_IPV6);
 		if (forwarding == FL_FWD_GUE) {
 			void *inner_ip = h + sizeof(struct ipv6hdr) + FL_GUE_BYTES;
@@ -184,9 +230,7 @@ static __always_inline int fl_forward(struct xdp_md *ctx, const struct fl_packet
 	} else {
 		*(__u64 *)(data + 6) = mac_src | (__u64)type << 48;
 	}
-	if (ifindex == ctx->ingress_ifindex)
-		return XDP_TX;
-	return bpf_redirect(ifindex, 0);
+	return fl_send(ctx, ifindex);
 }
 
 #endif

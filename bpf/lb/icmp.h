@@ -126,22 +126,16 @@ static __always_inline int fl_icmp_quote(struct xdp_md *ctx, struct fl_packet *p
 }
 
 /* Everything that is neither a segment, nor a datagram, nor a fragment.
- * Decides, or turns p into the connection that it concerns. A function of its
- * own: rare, and the verifier need not follow it from each way that leads
- * here. half and seed are the packet's snapshot of the VIP table. */
-__noinline int fl_special(struct xdp_md *ctx, struct fl_packet *p, __u32 half, __u64 seed)
+ * Decides, or turns p into the connection that it concerns. */
+static __always_inline int fl_special(struct xdp_md *ctx, struct fl_packet *p,
+				      const struct fl_snapshot *s)
 {
-	void *data, *end;
-	struct fl_snapshot s = { .half = half & 1, .seed = seed };
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct fl_vip *address;
 	struct fl_icmp *icmp;
 	__u8 type;
 
-	if (!p) /* a global function's argument may be null to the verifier */
-		return FL_DROP_MALFORMED_IP;
-	data = (void *)(long)ctx->data;
-	end = (void *)(long)ctx->data_end;
-	address = fl_vip_address(&s, p);
+	address = fl_vip_address(s, p);
 	if (!address)
 		return FL_PASS_NO_VIP;
 	if (p->malformed)

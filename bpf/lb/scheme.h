@@ -23,6 +23,12 @@ static __always_inline int fl_fallback(const struct fl_vip *v, const struct fl_p
 	int known;
 
 	w->hash = fl_flow_hash(v, p);
+	/* A connection with timestamps was opened by the policy, not from here:
+	 * the flow table cannot know it. */
+	if (p->stamp == FL_STAMP_PRESENT) {
+		cpu->fallback++;
+		return fl_row(v, w, &slot) ? why : FL_DROP_NO_SERVER;
+	}
 	x = fl_flow_key(v, w->hash);
 	b = fl_flow_bucket(x);
 	if (!b)

@@ -39,11 +39,22 @@ static __always_inline void fl_count_connection(const struct fl_vip *v, const st
 }
 
 static __always_inline int fl_act(struct xdp_md *ctx, const struct fl_vip *v,
-				  const struct fl_packet *p, struct fl_way *w, __u32 now, int reason)
+				  const struct fl_packet *p, struct fl_way *w, __u32 now, int reason,
+				  bool plain)
 {
 	int action = XDP_DROP;
 	__u32 failed;
 
+	/* A known connection's packet in the middle of it: nearly all. */
+	if (plain && reason == FL_KNOWN && !w->closes) {
+		action = fl_forward_plain(ctx, p, w);
+		if (action != XDP_ABORTED) {
+			w->line->packets++;
+			w->line->bytes += p->len;
+			return action;
+		}
+		action = XDP_DROP;
+	}
 	switch (reason) {
 	case FL_KNOWN:
 	case FL_FORWARD_NEW:
@@ -55,7 +66,9 @@ static __always_inline int fl_act(struct xdp_md *ctx, const struct fl_vip *v,
 	case FL_FORWARD_FRAGMENT:
 		if (!v || !w->line) /* never; the verifier cannot know */
 			return XDP_ABORTED;
-		action = fl_forward(ctx, p, w, &failed);
+		action = plain && reason != FL_KNOWN ? fl_forward_plain(ctx, p, w) : XDP_ABORTED;
+		if (action == XDP_ABORTED)
+			action = fl_forward(ctx, p, w, &failed);
 		if (action != XDP_ABORTED) {
 			w->line->packets++;
 			w->line->bytes += p->len;
@@ -79,7 +92,8 @@ static __always_inline int fl_act(struct xdp_md *ctx, const struct fl_vip *v,
 		}
 		break;
 	case FL_REPLY_ECHO:
-		action = fl_echo(ctx, p->l3, p->l4, p->family);
+		if (p->kind == FL_KIND_OTHER) /* always */
+			action = fl_echo(ctx, p->l3, p->l4, p->family);
 		break;
 	case FL_ASK_RST:
 	case FL_ASK_ICMP: {
@@ -108,35 +122,81 @@ static __always_inline int fl_act(struct xdp_md *ctx, const struct fl_vip *v,
 	return action;
 }
 
-/* The whole way of a packet. */
-static __always_inline int fl_balance(struct xdp_md *ctx)
+/* From the tuple on: VIP, scheme, policy, forwarding. Inlined where p's family,
+ * protocol and kind are constants, the compiler leaves out what they exclude. */
+static __always_inline int fl_pipeline(struct xdp_md *ctx, struct fl_packet *p,
+				       const struct fl_snapshot *s, bool plain)
 {
-	struct fl_packet p = {};
 	struct fl_way w = {};
-	struct fl_snapshot s;
-	struct fl_vip *v = NULL;
+	struct fl_vip *v = fl_vip_find(s, p);
+	int reason = v ? fl_scheme(ctx, v, p, &w, s->now) : fl_unserved(s, p);
+
+	return fl_act(ctx, v, p, &w, s->now, reason, plain);
+}
+
+static __always_inline void fl_snapshot(struct fl_snapshot *s)
+{
+	s->half = *(volatile __u32 *)&control.active & 1;
+	s->seed = control.vip_seed[s->half];
+	s->now = fl_now_ms(*(volatile __u32 *)&control.clock_base);
+}
+
+/* Every packet that is not plain TCP: UDP, ICMP, fragments, headers with
+ * options or extensions, malformed ones. Fills p up to the tuple, or decides.
+ * A function of its own: verified once, and its many cases keep no register
+ * of the plain way busy. */
+__noinline int fl_prepare(struct xdp_md *ctx, struct fl_packet *p, __u32 half, __u64 seed)
+{
+	struct fl_snapshot s = { .half = half & 1, .seed = seed };
 	int reason;
 
-	s.half = *(volatile __u32 *)&control.active & 1;
-	s.seed = control.vip_seed[s.half];
-	s.now = fl_now_ms(*(volatile __u32 *)&control.clock_base);
+	if (!p) /* a global function's argument may be null to the verifier */
+		return FL_PASS_NOT_IP;
+	reason = fl_parse(ctx, p);
+	if (reason == FL_CONTINUE && p->kind == FL_KIND_OTHER)
+		reason = fl_special(ctx, p, &s);
+	return reason;
+}
 
-	reason = fl_parse(ctx, &p);
-	if (reason == FL_CONTINUE && p.kind == FL_KIND_OTHER) {
-		/* A copy, so that p itself stays in registers. */
-		struct fl_packet q = p;
+static __always_inline int fl_general(struct xdp_md *ctx, const struct fl_snapshot *s)
+{
+	struct fl_packet p = {};
+	struct fl_way none = {};
+	int reason;
 
-		reason = fl_special(ctx, &q, s.half, s.seed);
-		p = q;
+	reason = fl_prepare(ctx, &p, s->half, s->seed);
+	if (reason != FL_CONTINUE)
+		return fl_act(ctx, NULL, &p, &none, s->now, reason, false);
+	return fl_pipeline(ctx, &p, s, false);
+}
+
+/* The whole way of a packet. Plain TCP, which is nearly all, is recognized by
+ * a few comparisons and goes through its own copy of the pipeline. */
+static __always_inline int fl_balance(struct xdp_md *ctx)
+{
+	void *data, *end, *l3;
+	struct fl_packet p = {};
+	struct fl_snapshot s;
+	__u16 type;
+
+	fl_snapshot(&s);
+	data = (void *)(long)ctx->data, end = (void *)(long)ctx->data_end;
+	if (data + ETH_HLEN + sizeof(struct iphdr) + sizeof(struct tcphdr) > end)
+		return fl_general(ctx, &s);
+	type = *(__u16 *)(data + 12);
+	p.l3 = ETH_HLEN;
+	if (type == bpf_htons(ETH_P_8021Q)) {
+		type = *(__u16 *)(data + 16);
+		p.l3 = ETH_HLEN + 4;
 	}
-	if (reason == FL_CONTINUE) {
-		v = fl_vip_find(&s, &p);
-		if (v)
-			reason = fl_scheme(ctx, v, &p, &w, s.now);
-		else
-			reason = fl_unserved(&s, &p);
+	l3 = data + p.l3;
+	if (type == bpf_htons(ETH_P_IP) && fl_plain_ipv4(&p, l3, end)) {
+		return fl_pipeline(ctx, &p, &s, true);
 	}
-	return fl_act(ctx, v, &p, &w, s.now, reason);
+	if (type == bpf_htons(ETH_P_IPV6) && fl_plain_ipv6(&p, l3, end)) {
+		return fl_pipeline(ctx, &p, &s, true);
+	}
+	return fl_general(ctx, &s);
 }
 
 #endif

@@ -47,6 +47,7 @@ million flows in turn; the others run a million.`,
 	}
 	outputFlag(c, &output)
 	c.Flags().IntVar(&o.Rounds, "rounds", o.Rounds, "how often every case is measured (at least 10)")
+	c.Flags().StringSliceVar(&o.Only, "cases", nil, "cases to measure beside the floor (default all)")
 	return c
 }
 
