@@ -44,8 +44,9 @@ func (a *Agent) Apply(as *controller.Assignment) error {
 		if flipped < at {
 			a.table = next
 			a.epochs(as)
-			// Whoever waited for Apply finds what it began in force.
-			time.Sleep(time.Duration(at-flipped) * time.Millisecond)
+			// Whoever waited for Apply finds what it began in force, for
+			// SYN cookies too, whose time is in steps of 64 ms.
+			time.Sleep(time.Duration(at-flipped+64) * time.Millisecond)
 			return a.dropVIPs(next)
 		}
 		margin *= 4
