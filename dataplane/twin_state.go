@@ -30,10 +30,15 @@ func TwinOf(s *State) (*Twin, error) {
 	t, err := newTwin(size, func(spec *ebpf.CollectionSpec) error {
 		own := spec.Maps[".rodata"]
 		if own == nil || int(own.ValueSize) != len(constants) {
-			return fmt.Errorf("%s: the loaded program's constants are %d bytes, this build's %d: trace with the build that loaded it",
-				s.pinDir, len(constants), own.ValueSize)
+			return fmt.Errorf("%s: the loaded program's constants are not this build's: trace with the build that loaded it", s.pinDir)
 		}
-		own.Contents = []ebpf.MapKV{{Key: uint32(0), Value: constants}}
+		for name, v := range spec.Variables {
+			if v.SectionName == ".rodata" {
+				if err := v.Set(constants[v.Offset : v.Offset+v.Size()]); err != nil {
+					return fmt.Errorf("constant %s: %w", name, err)
+				}
+			}
+		}
 		return nil
 	})
 	if err != nil {
@@ -89,21 +94,28 @@ func (t *Twin) Tags(s *State) (loaded, own string, err error) {
 
 // copyFrom fills the private maps; counters start at zero.
 func (t *Twin) copyFrom(s *State) error {
-	for _, name := range []string{mapVIPs, mapControl, mapTables, mapConns} {
-		from, err := s.Map(name).Memory()
+	// A map that is open for reading only cannot be mapped into memory (the
+	// kernel wants a shared, writable mapping): it is read by system calls.
+	for _, name := range []string{mapVIPs, mapControl} {
+		b, err := s.Map(name).LookupBytes(uint32(0))
 		if err != nil {
 			return fmt.Errorf("map %s: %w", name, err)
 		}
-		to, err := t.set.maps[name].Memory()
+		if err := t.set.writeAt(name, 0, b); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{mapTables, mapConns} {
+		entries, err := batchLookup[uint32](s.Map(name), name, 1)
 		if err != nil {
-			return fmt.Errorf("copy of map %s: %w", name, err)
+			return err
 		}
-		b := make([]byte, min(from.Size(), to.Size()))
-		if _, err := from.ReadAt(b, 0); err != nil {
-			return fmt.Errorf("map %s: %w", name, err)
+		b := make([]byte, len(entries)*arrayStride)
+		for i, e := range entries {
+			binary.NativeEndian.PutUint32(b[i*arrayStride:], e)
 		}
-		if _, err := to.WriteAt(b, 0); err != nil {
-			return fmt.Errorf("copy of map %s: %w", name, err)
+		if err := t.set.writeAt(name, 0, b); err != nil {
+			return err
 		}
 	}
 	if err := copyArray[lbFlBucket](t, s, mapFlows, nil); err != nil {
@@ -136,23 +148,21 @@ func copyArray[V any](t *Twin, s *State, name string, keep func(*V) bool) error 
 	if from.Type() == ebpf.PerCPUArray {
 		perCPU = ebpf.MustPossibleCPU()
 	}
-	n := int(from.MaxEntries())
-	keys, values := make([]uint32, n), make([]V, n*perCPU)
-	var cursor ebpf.MapBatchCursor
-	if got, err := from.BatchLookup(&cursor, keys, values, nil); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) || got != n {
-		return fmt.Errorf("map %s: %d of %d entries: %w", name, got, n, err)
+	values, err := batchLookup[V](from, name, perCPU)
+	if err != nil {
+		return err
 	}
 	var keptKeys []uint32
 	var kept []V
-	for i := range n {
-		entry, used := values[i*perCPU:(i+1)*perCPU], keep == nil
+	for i := range from.MaxEntries() {
+		entry, used := values[int(i)*perCPU:int(i+1)*perCPU], keep == nil
 		for j := range entry {
 			if keep != nil && keep(&entry[j]) {
 				used = true
 			}
 		}
 		if used {
-			keptKeys, kept = append(keptKeys, keys[i]), append(kept, entry...)
+			keptKeys, kept = append(keptKeys, i), append(kept, entry...)
 		}
 	}
 	if len(keptKeys) == 0 {
@@ -205,7 +215,7 @@ func (r *modelReader) read() (*model.Tables, *model.State) {
 		v := r.vip(e)
 		switch {
 		case e.Proto&protoFrag != 0:
-			tables.Fragments[model.Key{Addr: v.Addr, Proto: e.Proto &^ protoFrag}] = v
+			tables.Fragments[model.Key{Addr: v.Addr, Proto: v.Proto}] = v
 		case lbFlVipFlags(e.Flags)&lbFlVipFlagsFL_VIP_ADDRESS_ENTRY != 0:
 			tables.Addresses[v.Addr] = v
 		default:
@@ -222,7 +232,7 @@ var modelPolicies = [...]string{policy.RR, policy.WRR, policy.P2C, policy.LeastC
 
 func (r *modelReader) vip(e lbFlVip) *model.VIP {
 	has := func(f lbFlVipFlags) bool { return lbFlVipFlags(e.Flags)&f != 0 }
-	v := &model.VIP{ID: e.Id, Addr: addrOf(e.Addr), Port: bits.ReverseBytes16(e.Port), Proto: e.Proto,
+	v := &model.VIP{ID: e.Id, Addr: addrOf(e.Addr), Port: bits.ReverseBytes16(e.Port), Proto: e.Proto &^ protoFrag,
 		FirstLine: e.FirstLine, Slots: e.Slots, Epochs: e.Epochs, HashKey: cheetah.Key(e.HashKey),
 		Layout: cheetah.Layout{Bits: 32 - int(e.Shift)}, Scheme: model.Scheme(e.Scheme),
 		ICMPEcho:           has(lbFlVipFlagsFL_VIP_ICMP_ECHO),
@@ -278,20 +288,33 @@ func readArray[V any](t *Twin, name string, cpu int) ([]V, error) {
 	} else {
 		cpu = 0
 	}
-	n := int(m.MaxEntries())
-	keys, values := make([]uint32, n), make([]V, n*cpus)
-	var cursor ebpf.MapBatchCursor
-	if got, err := m.BatchLookup(&cursor, keys, values, nil); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) || got != n {
-		return nil, fmt.Errorf("map %s: %d of %d entries: %w", name, got, n, err)
+	values, err := batchLookup[V](m, name, cpus)
+	if err != nil {
+		return nil, err
 	}
 	if cpus == 1 {
 		return values, nil
 	}
-	one := make([]V, n)
+	one := make([]V, len(values)/cpus)
 	for i := range one {
 		one[i] = values[i*cpus+cpu]
 	}
 	return one, nil
+}
+
+// batchLookup reads a whole array map, cpus values an entry.
+func batchLookup[V any](m *ebpf.Map, name string, cpus int) ([]V, error) {
+	n := int(m.MaxEntries())
+	keys, values := make([]uint32, n), make([]V, n*cpus)
+	var cursor ebpf.MapBatchCursor
+	got, err := m.BatchLookup(&cursor, keys, values, nil)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil, fmt.Errorf("map %s: %w", name, err)
+	}
+	if got != n {
+		return nil, fmt.Errorf("map %s: %d of %d entries could be read", name, got, n)
+	}
+	return values, nil
 }
 
 // left reads what packets left behind.

@@ -121,6 +121,9 @@ type Outer struct {
 
 // Verdict is the end.
 type Verdict struct {
+	// Action of the test run, which comes in on the loopback interface: where
+	// the balancer says XDP_TX (out where it came in), a test run says
+	// XDP_REDIRECT.
 	Action  string `json:"action"`
 	Reason  string `json:"reason"`
 	Explain string `json:"explain"`
@@ -196,7 +199,7 @@ func disagreement(m model.Result, run dataplane.TwinRun, left dataplane.TwinLeft
 func (t *Tracer) server(tables *model.Tables, v *model.VIP, line int) *Server {
 	l := tables.Lines[line]
 	s := &Server{Slot: line - int(v.FirstLine), Address: l.Addr.String(), Line: line, Forwarding: l.Forwarding.String(),
-		Interface: interfaceName(l.Ifindex), Ifindex: l.Ifindex, NextHop: macString(l.MACDst), VLAN: l.VLAN, MTU: l.MTU}
+		Interface: interfaceName(l.Ifindex, l.MACSrc), Ifindex: l.Ifindex, NextHop: macString(l.MACDst), VLAN: l.VLAN, MTU: l.MTU}
 	for _, x := range t.names[v.ID].Slots {
 		if int(x.Number) == s.Slot {
 			s.Name, s.State = x.Server, string(x.State)

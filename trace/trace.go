@@ -12,6 +12,7 @@
 package trace
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -223,8 +224,10 @@ func (t *Tracer) known(v *model.VIP) string {
 	return "; it has" + list
 }
 
-func interfaceName(index uint32) string {
-	if i, err := net.InterfaceByIndex(int(index)); err == nil {
+// interfaceName is the interface's name, if it is this namespace's: the
+// balancer may run in another, where the index means something else.
+func interfaceName(index uint32, mac wire.MAC) string {
+	if i, err := net.InterfaceByIndex(int(index)); err == nil && bytes.Equal(i.HardwareAddr, mac[:]) {
 		return i.Name
 	}
 	return ""

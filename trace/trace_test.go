@@ -1,0 +1,238 @@
+package trace
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/wire"
+)
+
+// The balancer stands on veth t0 of a namespace of its own; the servers'
+// MAC addresses are permanent neighbours, so nobody need answer.
+
+var testAssignment = &controller.Assignment{Version: 1, Keys: []controller.Key{{Epoch: 0, Secret: []byte("0123456789abcdef")}},
+	HashKey: cheetah.Key{1, 2}, VIPs: []controller.VIP{
+		testVIP(1, "web", "192.0.2.10", "tcp", "ipip", "10.78.0.11", "10.78.0.12", "10.78.0.13"),
+		testVIP(2, "web6", "2001:db8::10", "tcp", "gue", "10.78.0.11", "10.78.0.12"),
+		testVIP(3, "dns", "192.0.2.10", "udp", "l2", "10.78.0.13"),
+	}}
+
+func testVIP(id uint32, name, addr, proto, forwarding string, servers ...string) controller.VIP {
+	v := controller.VIP{ID: id, Name: name, Address: netip.MustParseAddr(addr), Port: map[string]uint16{"tcp": 80, "udp": 53}[proto], Protocol: proto,
+		Scheme: map[string]string{"tcp": "cheetah", "udp": "stateless"}[proto], Policy: "rr", Affinity: "connection", Forwarding: forwarding,
+		CookieBits: 12, Fragments: "drop", ICMPEcho: true}
+	for i, s := range servers {
+		v.Slots = append(v.Slots, controller.Slot{Number: uint16(i), Server: fmt.Sprint(name, "-", i+1), Address: netip.MustParseAddr(s), Weight: 1, State: controller.Active})
+	}
+	return v
+}
+
+// loaded loads a balancer and returns where it is pinned.
+func loaded(t *testing.T) (pinDir string, lb *dataplane.LB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("this test loads programs into the kernel: run it as root")
+	}
+	pinDir = filepath.Join(filepath.Dir(dataplane.DefaultPinDir("x")), "fl-trace-"+strings.ToLower(t.Name()))
+	_ = dataplane.Unload(pinDir) // of a run that was killed
+	t.Cleanup(func() {
+		if lb != nil {
+			lb.Close()
+		}
+		if err := dataplane.Unload(pinDir); err != nil {
+			t.Error(err)
+		}
+	})
+	failed := make(chan error)
+	go func() {
+		runtime.LockOSThread() // not unlocked: the thread goes with the goroutine
+		failed <- func() (err error) {
+			if _, err = netns.New(); err != nil {
+				return err
+			}
+			if err = linkUp(); err != nil {
+				return err
+			}
+			lb, err = dataplane.Open(dataplane.Options{Name: "test", PinDir: pinDir, Interfaces: []string{"t0"},
+				Source4: netip.MustParsePrefix("10.88.0.0/16"), Source6: netip.MustParsePrefix("fd88::/64"),
+				Limits: config.Limits{ServerLines: 256, TableEntries: 1 << 17, Flows: 1024, AskRate: 100}}, slog.New(slog.DiscardHandler))
+			return err
+		}()
+	}()
+	if err := <-failed; err != nil {
+		t.Fatal(err)
+	}
+	if err := lb.SetClock(func() uint32 { return 4_000_000_000 }); err != nil {
+		t.Fatal(err)
+	}
+	if err := lb.Apply(testAssignment, nil); err != nil {
+		t.Fatal(err)
+	}
+	return pinDir, lb
+}
+
+func linkUp() error {
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "t0"}, PeerName: "t1"}); err != nil {
+		return err
+	}
+	for _, name := range []string{"t0", "t1"} {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetUp(l); err != nil {
+			return err
+		}
+		if name == "t1" {
+			continue
+		}
+		addr, _ := netlink.ParseAddr("10.78.0.2/24")
+		if err := netlink.AddrAdd(l, addr); err != nil {
+			return err
+		}
+		for i := byte(11); i <= 13; i++ {
+			if err := netlink.NeighAdd(&netlink.Neigh{LinkIndex: l.Attrs().Index, State: netlink.NUD_PERMANENT,
+				IP: net.IPv4(10, 78, 0, i), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 1, i}}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (t *Tracer) must(test *testing.T, text string) *Story {
+	test.Helper()
+	spec, err := ParseSpec(text)
+	if err != nil {
+		test.Fatal(err)
+	}
+	story, err := t.Spec(spec)
+	if err != nil {
+		test.Fatalf("%s: %v", text, err)
+	}
+	if o := story.Outer; o != nil && !netip.MustParsePrefix("10.88.0.0/16").Contains(netip.MustParseAddr(o.Src)) {
+		test.Errorf("%s: outer source %s", text, o.Src)
+	}
+	var b strings.Builder
+	if err := story.Text(&b); err != nil {
+		test.Fatal(err)
+	}
+	test.Logf("%s\n%s", text, b.String())
+	if story.Disagreement != "" || !story.Program.Same {
+		test.Errorf("%s: %+v", text, story)
+	}
+	return story
+}
+
+// Every kind of story, and nothing of the loaded balancer changes.
+func TestStories(t *testing.T) {
+	pinDir, lb := loaded(t)
+	tracer, err := Open(pinDir, testAssignment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tracer.Close()
+	before, err := lb.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		packet, reason, server, outer string
+	}{
+		{"tcp 203.0.113.7:4711 > 192.0.2.10:80 syn", "FORWARD_NEW", "any", "10.78.0.1"},
+		{"tcp 203.0.113.7:4711 > 192.0.2.10:80 [ack] cookie-of=web-2 age=60", "KNOWN", "web-2", "10.78.0.12"},
+		{"tcp 203.0.113.7:4711 > 192.0.2.10:80 fin|ack cookie-of=10.78.0.13", "KNOWN", "web-3", "10.78.0.13"},
+		{"tcp 203.0.113.7:4711 > 192.0.2.10:80 cookie-of=9", "FORWARD_BAD_COOKIE", "any", "10.78.0.1"},
+		{"tcp [2001:db8:7::1]:4711 > [2001:db8::10]:80 cookie-of=web6-1", "KNOWN", "web6-1", "10.78.0.11"},
+		{"tcp 203.0.113.7:4711 > 192.0.2.10:80 rst no-ts", "ASK_RST", "", ""},
+		{"tcp 203.0.113.7:4712 > 192.0.2.10:80 syn no-ts", "FORWARD_NO_TIMESTAMP", "any", "10.78.0.1"},
+		{"udp 203.0.113.7:4711 > 192.0.2.10:53", "FORWARD_STATELESS", "dns-1", ""},
+		{"udp 203.0.113.7:4711 > 192.0.2.10:54", "PASS_VIP_OTHER", "", ""},
+		{"tcp 203.0.113.7:4711 > 192.0.2.99:80 syn", "PASS_NO_VIP", "", ""},
+		{"tcp 203.0.113.7:4711 > 192.0.2.10:80 frag=80", "DROP_FRAGMENT", "", ""},
+		{"tcp 203.0.113.7:4711 > 192.0.2.10:80 options=05000000", "DROP_MALFORMED_OPTION", "", ""},
+		{"tcp 203.0.113.7:4711 > 192.0.2.10:80 cookie-of=web-1 len=1448", "REPLY_TOO_BIG", "web-1", ""},
+		{"icmp 203.0.113.7 > 192.0.2.10 echo", "REPLY_ECHO", "", ""},
+		{"icmp 198.51.100.1 > 192.0.2.10 too-big mtu=1400 quoting tcp 192.0.2.10:80 > 203.0.113.7:4711 cookie-of=web-2", "FORWARD_ICMP", "web-2", "10.78.0.12"},
+		{"icmp 198.51.100.1 > 192.0.2.10 unreachable quote=28 quoting tcp 192.0.2.10:80 > 203.0.113.7:4711 cookie-of=web-2", "ASK_ICMP", "", ""},
+	} {
+		s := tracer.must(t, c.packet)
+		if s.Verdict.Reason != c.reason {
+			t.Errorf("%s: %s, want %s", c.packet, s.Verdict.Reason, c.reason)
+		}
+		if (s.Server != nil) != (c.server != "") || s.Server != nil && c.server != "any" && s.Server.Name != c.server {
+			t.Errorf("%s: server %+v, want %s", c.packet, s.Server, c.server)
+		}
+		if (s.Outer != nil) != (c.outer != "") || s.Outer != nil && !strings.HasPrefix(s.Outer.Dst, c.outer) {
+			t.Errorf("%s: outer %+v, want %s", c.packet, s.Outer, c.outer)
+		}
+	}
+	after, err := lb.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(before, after) {
+		t.Errorf("tracing changed the balancer's counters:\nbefore %+v\nafter  %+v", before, after)
+	}
+}
+
+// Packets of one capture meet what those before left behind, and cookies are
+// as old as they were when they were captured.
+func TestCapture(t *testing.T) {
+	pinDir, _ := loaded(t)
+	tracer, err := Open(pinDir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tracer.Close()
+	hour := time.Now().Add(-time.Hour)
+	src, dst := netip.MustParseAddrPort("203.0.113.7:4711"), netip.MustParseAddrPort("192.0.2.10:80")
+	key := cheetah.VIPKey(testAssignment.Keys[0].Secret, dst.Addr(), 80, protoTCP)
+	stamped := tracer.now - uint32(time.Hour.Milliseconds()) - 5000
+	ecr := cheetah.Layout{Bits: 12}.Stamp(key, 0, src, 80, 1, stamped)
+	var file bytes.Buffer
+	if err := wire.WritePcap(&file, []wire.Captured{
+		{Time: hour, Frame: wire.TCP{Src: src, Dst: dst, Flags: wire.ACK, Options: wire.Timestamp(1, ecr)}.Frame()},
+		{Time: hour, Frame: wire.TCP{Src: src, Dst: dst, Flags: wire.SYN}.Frame()},
+		{Time: hour.Add(time.Second), Frame: wire.TCP{Src: src, Dst: dst, Flags: wire.ACK}.Frame()},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	stories, err := tracer.Capture(&file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := stories[0]; s.Verdict.Reason != "KNOWN" || s.Server.Slot != 1 || s.Cookie.AgeMS < 4000 || s.Cookie.AgeMS > 6000 {
+		t.Errorf("cookie of a capture: %+v %+v", s.Verdict, s.Cookie)
+	}
+	if s := stories[1]; s.Left.FlowEntries != 1 || s.Left.NewConnections != 1 || s.Left.OpenConnections != 1 {
+		t.Errorf("SYN without timestamp left %+v", s.Left)
+	}
+	if s := stories[2]; s.Number != 3 || !s.Fallback.Flow || s.Server.Slot != stories[1].Server.Slot {
+		t.Errorf("the next packet of the flow: %+v", s)
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	_, err := Open(filepath.Join(filepath.Dir(dataplane.DefaultPinDir("x")), "fl-trace-none"), nil)
+	if err == nil || !strings.Contains(err.Error(), "fairlead lb") {
+		t.Errorf("error %v names no remedy", err)
+	}
+}
