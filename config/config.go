@@ -53,7 +53,11 @@ type Balancer struct {
 	// address is a /32. Default: the first interface's address.
 	Source  netip.Prefix `yaml:"source"`
 	Source6 netip.Prefix `yaml:"source6"`
-	Metrics *string      `yaml:"metrics"`
+	// GUEChecksum computes the UDP checksum of GUE over IPv6 (from the inner
+	// checksum, without reading the payload) instead of sending zero, for
+	// networks that drop what RFC 6935 allows.
+	GUEChecksum bool    `yaml:"gue_checksum"`
+	Metrics     *string `yaml:"metrics"`
 }
 
 // Server is a machine behind VIPs; with an agent it runs `fairlead host`.

@@ -64,7 +64,7 @@ func (c *Config) check() {
 		key       string
 		v, lo, hi int
 	}{
-		{"server_lines", c.Limits.ServerLines, 64, 1 << 20},
+		{"server_lines", c.Limits.ServerLines, 64, 1 << 16},
 		{"table_entries", c.Limits.TableEntries, 1 << 10, 1 << 26},
 		{"flows", c.Limits.Flows, 1 << 8, 1 << 26},
 		{"ask_rate", c.Limits.AskRate, 0, 1 << 20},

@@ -42,7 +42,7 @@ type Options struct {
 	// the prefix take the connection's hash. Default: the first interface's
 	// first address, no host bits.
 	Source4, Source6 netip.Prefix
-	Limits           config.Limits // zero fields: the defaults
+	Limits           config.Limits // zero fields: the defaults; AskRate 0 never asks, unless all are zero
 	// GUEChecksum6 computes the UDP checksum of GUE over IPv6 instead of
 	// sending zero (RFC 6935).
 	GUEChecksum6 bool
@@ -146,6 +146,9 @@ func (o *Options) complete() error {
 		}
 		o.PinDir = DefaultPinDir(o.Name)
 	}
+	if o.Limits == (config.Limits{}) {
+		o.Limits.AskRate = defaultAskRate // elsewhere 0 says: never ask
+	}
 	set := func(field *int, value int) {
 		if *field == 0 {
 			*field = value
@@ -154,7 +157,6 @@ func (o *Options) complete() error {
 	set(&o.Limits.ServerLines, defaultServerLines)
 	set(&o.Limits.TableEntries, defaultTableEntries)
 	set(&o.Limits.Flows, defaultFlows)
-	set(&o.Limits.AskRate, defaultAskRate)
 	if n := o.Limits.ServerLines; n < minRange || n > maxServerLines {
 		return fmt.Errorf("limits.server_lines %d: must be %d to %d", n, minRange, maxServerLines)
 	}
