@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -136,14 +137,21 @@ func (c *Coordinator) Do(ctx context.Context, o Options, ops ...controller.Op) (
 	return ch, nil
 }
 
-// compareFile notes that apply would undo what a verb did.
+// compareFile notes that apply would undo what a verb did: more differs from
+// the file than before.
 func (c *Coordinator) compareFile(ch *Change) {
 	if len(ch.Steps) == 0 {
 		return
 	}
 	cfg := c.Config()
-	steps, _, err := controller.Plan(cfg, ch.Steps[len(ch.Steps)-1], controller.LiveCounts{}, time.Now(), true)
-	if err == nil && len(steps) > 0 {
+	differs := func(a *controller.Assignment) int {
+		_, lines, err := controller.Plan(cfg, a, controller.LiveCounts{}, time.Now(), true)
+		if err != nil {
+			return 0
+		}
+		return len(lines)
+	}
+	if differs(ch.Steps[len(ch.Steps)-1]) > differs(ch.view.Base) {
 		file := cfg.File()
 		if file == "" {
 			file = "the file"
@@ -217,6 +225,10 @@ func mayLag(v *View, ch *Change) error {
 			if d.Host {
 				err = controller.HostMayLag(v.Base, step, d.Name)
 			}
+			if err != nil && d.Host && !serves(v.Base, d.Name) {
+				refused = append(refused, fmt.Sprintf("%s does not answer (%s), so its connections would get no cookies; start `fairlead host` there first", d.Name, Text(d.Err)))
+				break
+			}
 			if err != nil {
 				refused = append(refused, fmt.Sprintf("%s does not answer (%s), and its programs may run on with version %d: %s; start it, or --without %s if the machine is gone",
 					d.Name, Text(d.Err), v.Base.Version, err, d.Name))
@@ -228,6 +240,13 @@ func mayLag(v *View, ch *Change) error {
 		return refused
 	}
 	return nil
+}
+
+// serves: server has a slot in a.
+func serves(a *controller.Assignment, server string) bool {
+	return slices.ContainsFunc(a.VIPs, func(v controller.VIP) bool {
+		return slices.ContainsFunc(v.Slots, func(s controller.Slot) bool { return s.Server == server })
+	})
 }
 
 // hand gives the base and all steps to everybody that answered.

@@ -143,6 +143,15 @@ func TestSilent(t *testing.T) {
 	}
 }
 
+// TestNewServerSilent: a server is not added before its agent runs.
+func TestNewServerSilent(t *testing.T) {
+	f := newFleet(t, twoOfEach)
+	_, err := f.coordinator().Do(context.Background(), Options{}, op(controller.Add, "s7"))
+	if err == nil || err.Error() != "s7 does not answer (no such socket), so its connections would get no cookies; start `fairlead host` there first" {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestLive: agents' counts refuse what would break their connections, also of
 // servers that the file no longer names.
 func TestLive(t *testing.T) {

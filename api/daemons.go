@@ -195,9 +195,7 @@ func (v *View) notes() []string {
 func named(cfg *config.Config, a *controller.Assignment, name string) bool {
 	_, isBalancer := cfg.Balancer(name)
 	_, isServer := cfg.Server(name)
-	return isBalancer || isServer || slices.ContainsFunc(a.VIPs, func(v controller.VIP) bool {
-		return slices.ContainsFunc(v.Slots, func(s controller.Slot) bool { return s.Server == name })
-	})
+	return isBalancer || isServer || serves(a, name)
 }
 
 // ask fills in what each of daemons holds, and the live counts.
