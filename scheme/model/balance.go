@@ -109,11 +109,12 @@ func (t *Tables) scheme(s *State, r *Result, k *packet, nowMS uint32) {
 
 // to takes the slot's line into the result; false: it names no server.
 func (t *Tables) to(r *Result, slot int) bool {
-	if slot >= int(r.VIP.Slots) {
+	line := int(r.VIP.FirstLine) + slot
+	if slot >= int(r.VIP.Slots) || line >= len(t.Lines) || t.Lines[line].Forwarding == None {
 		return false
 	}
-	r.Slot, r.Line = slot, int(r.VIP.FirstLine)+slot
-	return r.Line < len(t.Lines) && t.Lines[r.Line].Forwarding != None
+	r.Slot, r.Line = slot, line
+	return true
 }
 
 // known is fl_cheetah_known: the echoed timestamp names the slot.
@@ -190,12 +191,19 @@ func spread(k *packet) uint64 {
 func (t *Tables) fallback(s *State, r *Result, k *packet, nowMS uint32, first bool, why Reason) {
 	v := r.VIP
 	r.Hash = v.flowHash(k)
+	if k.stamp == stampPresent {
+		// A connection with timestamps was opened by the policy, not from
+		// here: the flow table cannot know it.
+		if r.Reason = why; !t.row(r) {
+			r.Reason = DropNoServer
+		}
+		return
+	}
 	x, seconds := flowKey(v, r.Hash), uint16(nowMS>>10)
 	if slot := s.Flows.Find(x, seconds); slot >= 0 && t.to(r, slot) {
 		r.Reason, r.FlowHit = why, true
 		return
 	}
-	r.Slot, r.Line = -1, -1
 	switch {
 	case k.kind == segment && k.proto == wire.ProtoTCP && k.stamp == stampNone && k.flags&wire.RST != 0:
 		r.Reason = AskRST

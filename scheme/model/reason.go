@@ -56,7 +56,7 @@ func (r Reason) Explain() string {
 		"it opens a connection: the policy chooses the server",
 		"it is TCP without timestamps, so it can carry no cookie: flow table, then consistent hash",
 		"it is UDP, which carries no cookie: flow table, then consistent hash",
-		"its cookie names no server of this VIP: flow table, then consistent hash",
+		"its cookie names no server of this VIP: consistent hash",
 		"the VIP's scheme is stateless: consistent hash",
 		"it is an ICMP error about a server's packet, and goes to that server",
 		"it is a fragment, and the VIP sends fragments by addresses",
