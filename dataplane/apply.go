@@ -63,7 +63,7 @@ func (l *LB) Apply(a *controller.Assignment, down func(vipID uint32, slot uint16
 		return fmt.Errorf("assignment %d: %w", a.Version, err)
 	}
 	l.watchServers(p)
-	if err := l.checkOnLink(p); err != nil {
+	if err := l.checkServers(p); err != nil {
 		return fmt.Errorf("assignment %d: %w", a.Version, err)
 	}
 	if err := l.writeNewLines(p); err != nil {
@@ -108,12 +108,18 @@ func (l *LB) watchServers(p *plan) {
 	l.hops.watch(servers, resolveLimit)
 }
 
-// checkOnLink refuses l2 to servers behind a router: that would send them to
-// the router's own stack.
-func (l *LB) checkOnLink(p *plan) error {
+// checkServers refuses l2 to servers behind a router, which would send them
+// to the router's own stack, and tunnels without an outer source.
+func (l *LB) checkServers(p *plan) error {
 	for _, v := range p.vips {
 		for slot, s := range v.slots {
-			if !s.addr.IsValid() || s.forwarding != lbFlForwardingFL_FWD_L2 {
+			if !s.addr.IsValid() {
+				continue
+			}
+			if s.forwarding != lbFlForwardingFL_FWD_L2 {
+				if l.asker.source(s.addr).IsUnspecified() {
+					return fmt.Errorf("vip %s: slot %d: tunnels to server %v have no source: the balancer's interfaces have no address of that family; give them one, or set source (IPv4) or source6 (IPv6) of this balancer", v.name, slot, s.addr)
+				}
 				continue
 			}
 			if h := l.hops.get(s.addr); h.Via.IsValid() && !h.OnLink() {

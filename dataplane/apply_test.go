@@ -183,6 +183,45 @@ func TestNextHopFollowed(t *testing.T) {
 	})
 }
 
+// A neighbour that stops answering keeps its last MAC: forgetting it would
+// break what may still work.
+func TestFailedKeepsMAC(t *testing.T) {
+	w := newWired(t)
+	l := w.open(w.options())
+	w.apply(l, 11)
+	w.run(l)
+	w.forwarded(1000)
+	inNS(t, w.net, func() {
+		check(netlink.AddrDel(must(netlink.LinkByName("net0")), must(netlink.ParseAddr("10.77.0.11/24"))))
+	})
+	inNS(t, w.lb, func() {
+		dev := must(netlink.LinkByName("lb0"))
+		check(netlink.NeighSet(&netlink.Neigh{LinkIndex: dev.Attrs().Index, IP: net.IPv4(10, 77, 0, 11), State: netlink.NUD_FAILED}))
+	})
+	eventually(t, "the hop has failed", func() bool { return l.Status().NextHops[0].State == HopFailed })
+	w.forwarded(2000)
+}
+
+// Tunnels to a family of which the balancer has no address are refused.
+func TestNoSource(t *testing.T) {
+	w := newWired(t)
+	o := w.options()
+	o.Source4, o.Source6 = netip.Prefix{}, netip.Prefix{}
+	inNS(t, w.lb, func() {
+		check(netlink.AddrDel(must(netlink.LinkByName("lb0")), must(netlink.ParseAddr("fd77::2/64"))))
+	})
+	l := w.open(o)
+	w.apply(l, 11)
+	if _, f := w.forwarded(1000); wire.Parse(f).Src != netip.MustParseAddr("10.77.0.2") {
+		t.Errorf("outer source %v", wire.Parse(f).Src)
+	}
+	a := assignment(2, 11)
+	a.VIPs[0].Slots[0].Address = netip.MustParseAddr("fd77::11")
+	if err := l.Apply(a, nil); err == nil || !strings.Contains(err.Error(), "set source (IPv4) or source6 (IPv6)") {
+		t.Errorf("error %v", err)
+	}
+}
+
 // A server that cannot be resolved is dropped for with a reason; when it
 // comes up, packets flow without a change of the assignment.
 func TestUnresolvedThenResolved(t *testing.T) {

@@ -118,13 +118,18 @@ func (l *LB) ask(vip uint32, packet []byte) {
 	}
 }
 
+// source is the outer source of tunnels to a server.
+func (a *asker) source(server netip.Addr) netip.Addr {
+	if server.Is6() {
+		return a.source6
+	}
+	return a.source4
+}
+
 // send forwards a packet (from its IP header on) as the program would.
 func (a *asker) send(line lbFlLine, packet []byte) error {
 	dst := addrOf(line.Addr)
-	o := wire.Outer{Src: a.source4, Dst: dst}
-	if dst.Is6() {
-		o.Src = a.source6
-	}
+	o := wire.Outer{Src: a.source(dst), Dst: dst}
 	switch lbFlForwarding(line.MacDst >> 48 & 0xff) {
 	case lbFlForwardingFL_FWD_IPIP:
 		o.Tunnel = wire.IPIP

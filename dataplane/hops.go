@@ -231,7 +231,11 @@ func (w *hopWatcher) refresh() {
 			w.hops[h.Server] = h
 		}
 		w.mu.Unlock()
-		w.log.Info("way to server changed", "server", h.Server, "state", h.State, "via", h.Via,
+		level := slog.LevelInfo
+		if h.State == HopUnresolved && old.State == HopUnresolved {
+			level = slog.LevelDebug // only just asked for
+		}
+		w.log.Log(context.Background(), level, "way to server changed", "server", h.Server, "state", h.State, "via", h.Via,
 			"mac", net.HardwareAddr(h.MAC[:]).String(), "interface", h.Interface, "vlan", h.VLAN, "mtu", h.MTU, "problem", h.Problem)
 	}
 }
@@ -269,6 +273,9 @@ func (l *lookup) hop(old Hop) Hop {
 	h.Interface, h.MTU, h.Ifindex = dev.Attrs().Name, dev.Attrs().MTU, dev.Attrs().Index
 	if r.MTU > 0 {
 		h.MTU = min(h.MTU, r.MTU)
+	}
+	if len(dev.Attrs().HardwareAddr) != len(h.Source) {
+		return unreachable("the route to %v leads over %s, which is no Ethernet", old.Server, h.Interface)
 	}
 	copy(h.Source[:], dev.Attrs().HardwareAddr)
 	if v, ok := dev.(*netlink.Vlan); ok {

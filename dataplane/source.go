@@ -41,8 +41,8 @@ func hostMask(p netip.Prefix) []byte {
 }
 
 // source is the configured prefix, or the first interface's first address of
-// the family; the unspecified address where there is none, which only
-// matters if servers of that family exist (they would drop it).
+// the family; the unspecified address where there is none, with which Apply
+// refuses servers of that family.
 func (l *LB) source(configured netip.Prefix, six bool) (netip.Prefix, error) {
 	if configured.IsValid() {
 		if configured.Addr().Is6() != six {
