@@ -119,8 +119,10 @@ func (c *Config) checkPool(path string, v *VIP) {
 		c.problem(path+".servers", "", "an empty pool: nobody would answer", "name at least one server")
 	}
 	known := make([]string, len(c.Servers))
-	for i, s := range c.Servers {
-		known[i] = s.Name
+	byName := make(map[string]*Server, len(c.Servers))
+	for i := range c.Servers {
+		known[i] = c.Servers[i].Name
+		byName[known[i]] = &c.Servers[i]
 	}
 	first := map[string]int{}
 	for j, m := range v.Servers {
@@ -131,7 +133,7 @@ func (c *Config) checkPool(path string, v *VIP) {
 			}
 			continue
 		}
-		s, ok := c.Server(m.Name)
+		s, ok := byName[m.Name]
 		if !ok {
 			remedy := "add it to servers"
 			if near := nearest(m.Name, known); near != "" {

@@ -89,7 +89,7 @@ func (p *planner) edit(cur *Assignment, op Op) error {
 		if op.Kind == Add {
 			return p.add(cur, w, op)
 		}
-		if w.named(op.Server) == nil {
+		if !slices.ContainsFunc(w.members, func(m member) bool { return m.server == op.Server }) {
 			continue
 		}
 		done = true

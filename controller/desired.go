@@ -12,6 +12,8 @@ import (
 type wanted struct {
 	vip     VIP
 	members []member
+	// byName indexes members, once they are settled (planner.run).
+	byName map[string][]int
 }
 
 // member is a server in a pool. A server is who it is by name and address
@@ -36,6 +38,10 @@ func (v *VIP) identity() identity { return identity{v.Address, v.Port, v.Protoco
 // desired is the file's VIPs in its order.
 func desired(cfg *config.Config) ([]wanted, error) {
 	var all []wanted
+	servers := map[string]*config.Server{}
+	for i := range cfg.Servers {
+		servers[cfg.Servers[i].Name] = &cfg.Servers[i]
+	}
 	for i := range cfg.VIPs {
 		c := &cfg.VIPs[i]
 		if c.ICMPEcho == nil || c.MSSClamp == nil {
@@ -51,8 +57,8 @@ func desired(cfg *config.Config) ([]wanted, error) {
 				Interval: h.Interval, Timeout: h.Timeout, Rise: h.Rise, Fall: h.Fall}
 		}
 		for _, m := range c.Servers {
-			s, ok := cfg.Server(m.Name)
-			if !ok {
+			s := servers[m.Name]
+			if s == nil {
 				return nil, fmt.Errorf("vip %s: no server %s; add it to servers", c.Name, m.Name)
 			}
 			w.members = append(w.members, member{s.Name, s.Address, s.API, m.Weight, m.Drain})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -69,6 +70,13 @@ func (p *planner) refuse(format string, args ...any) {
 }
 
 func (p *planner) run(cur *Assignment) (steps []*Assignment, changes []string, err error) {
+	for i := range p.want {
+		w := &p.want[i]
+		w.byName = make(map[string][]int, len(w.members))
+		for j, m := range w.members {
+			w.byName[m.server] = append(w.byName[m.server], j)
+		}
+	}
 	p.check(cur)
 	if len(p.refused) > 0 {
 		return nil, nil, p.refused
@@ -153,8 +161,8 @@ func (p *planner) wanted(id identity) *wanted {
 
 // member is the wanted member that slot s stands for.
 func (w *wanted) member(s *Slot) *member {
-	for i := range w.members {
-		if m := &w.members[i]; m.server == s.Server && m.address == s.Address {
+	for _, i := range w.byName[s.Server] {
+		if m := &w.members[i]; m.address == s.Address {
 			return m
 		}
 	}
@@ -164,10 +172,8 @@ func (w *wanted) member(s *Slot) *member {
 // named is the wanted member called server. There may be two, at its old and
 // its new address, where a move stopped half way and a verb came then.
 func (w *wanted) named(server string) *member {
-	for i := range w.members {
-		if w.members[i].server == server {
-			return &w.members[i]
-		}
+	if at := w.byName[server]; len(at) > 0 {
+		return &w.members[at[0]]
 	}
 	return nil
 }
@@ -293,9 +299,15 @@ func (p *planner) stepVIP(v *VIP, w *wanted, next *Assignment) (changed bool, er
 		s.RestUntil = p.now.UTC().Add(v.restFor() + time.Second - 1).Truncate(time.Second)
 		p.say(next, "vip %s: remove %s: slot %d rests until %s", v.Name, s.Server, s.Number, s.RestUntil.Format(time.RFC3339))
 	}
+	in := map[place]bool{}
+	for _, s := range v.Slots {
+		if s.State != Resting {
+			in[place{s.Server, s.Address}] = true
+		}
+	}
 	for i := range w.members {
 		m := &w.members[i]
-		if holds(v.Slots, m, Joining, Active, Draining) {
+		if in[place{m.server, m.address}] {
 			continue
 		}
 		changed = true
@@ -316,6 +328,12 @@ func (p *planner) stepVIP(v *VIP, w *wanted, next *Assignment) (changed bool, er
 		v.Slots = kept
 	}
 	return changed, nil
+}
+
+// place is who a slot stands for.
+type place struct {
+	server  string
+	address netip.Addr
 }
 
 // restFor is how long the slot of a removed server is not reused: until no
