@@ -1,0 +1,222 @@
+package dataplane
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/fairlead/fairlead/wire"
+)
+
+// known is a frame of a connection on slot 0 of the client's VIP.
+func known(c netip.AddrPort, vlan uint16, payload []byte) []byte {
+	s := segment(c, wire.ACK, wire.Timestamp(7, echo(12, 0, 0, c, 80, 10)))
+	s.VLAN, s.Payload = vlan, payload
+	return s.Frame()
+}
+
+// TestForwardings sends both families through every forwarding to servers of
+// both families, with and without a tag on either side.
+func TestForwardings(t *testing.T) {
+	addrs := map[string]string{"4": "10.1.0.1", "6": "fd00::1"}
+	for _, sum := range []uint32{0, 1} {
+		for name, f := range map[string]lbFlForwarding{"ipip": lbFlForwardingFL_FWD_IPIP, "gue": lbFlForwardingFL_FWD_GUE} {
+			for family, addr := range addrs {
+				for _, tagOut := range []uint16{0, 77} {
+					t.Run(fmt.Sprintf("%s to v%s tag %d sum %d", name, family, tagOut, sum), func(t *testing.T) {
+						r := newRig(t, func(s *ebpf.CollectionSpec) {
+							if err := s.Variables["gue6_checksum"].Set(sum); err != nil {
+								t.Fatal(err)
+							}
+						})
+						l := server(addr, f)
+						l.MacSrc |= uint64(tagOut) << 48
+						for _, a := range []netip.Addr{vip4, vip6} {
+							r.add(rigVIP{addr: a, port: 80, proto: wire.ProtoTCP,
+								scheme: lbFlSchemeFL_SCHEME_CHEETAH, servers: []lbFlLine{l}})
+						}
+						r.commit()
+						for _, c := range []netip.AddrPort{client4, client6} {
+							for _, tagIn := range []uint16{0, 42} {
+								for _, payload := range [][]byte{nil, []byte("odd"), bytes.Repeat([]byte("x"), 1000)} {
+									frame := known(c, tagIn, payload)
+									reason, action, out := r.why(frame)
+									if reason != lbFlReasonFL_REASON_COUNT || action != xdpTX {
+										t.Fatalf("reason %d action %d", reason, action)
+									}
+									in, o := inner(t, out, tagOut)
+									if o.Dst != netip.MustParseAddr(addr) || string(o.Tunnel) != name {
+										t.Fatalf("tunnel %+v", o)
+									}
+									if name == "gue" && (o.Checksum != (sum == 1 && family == "6") || o.SrcPort < 49152) {
+										t.Fatalf("gue %+v", o)
+									}
+									at := 14
+									if tagIn != 0 {
+										at = 18
+									}
+									if !bytes.Equal(in, frame[at:]) {
+										t.Fatal("the inner packet changed")
+									}
+									if !bytes.Equal(out[:12], []byte{2, 0, 0, 0, 9, 1, 2, 0, 0, 0, 8, 1}) {
+										t.Fatalf("link addresses % x", out[:12])
+									}
+								}
+							}
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// TestL2 changes nothing but the Ethernet header.
+func TestL2(t *testing.T) {
+	for _, tagOut := range []uint16{0, 77} {
+		r := newRig(t, nil)
+		l := server("10.1.0.1", lbFlForwardingFL_FWD_L2)
+		l.MacSrc |= uint64(tagOut) << 48
+		for _, a := range []netip.Addr{vip4, vip6} {
+			r.add(rigVIP{addr: a, port: 80, proto: wire.ProtoTCP, scheme: lbFlSchemeFL_SCHEME_CHEETAH, servers: []lbFlLine{l}})
+		}
+		r.commit()
+		for _, c := range []netip.AddrPort{client4, client6} {
+			for _, tagIn := range []uint16{0, 42} {
+				frame := known(c, tagIn, []byte("payload"))
+				_, action, out := r.why(frame)
+				p, want := wire.Parse(out), wire.Parse(frame)
+				if action != xdpTX || p.VLAN != tagOut || !bytes.Equal(p.Packet(), want.Packet()) {
+					t.Fatalf("tags %d to %d: action %d, out % x", tagIn, tagOut, action, out)
+				}
+			}
+		}
+	}
+}
+
+// TestOuterSourceSpreads: receivers' RSS sees many sources or ports, and each
+// connection keeps its own.
+func TestOuterSourceSpreads(t *testing.T) {
+	for _, f := range []lbFlForwarding{lbFlForwardingFL_FWD_IPIP, lbFlForwardingFL_FWD_GUE} {
+		r := newRig(t, nil)
+		r.add(rigVIP{addr: vip4, port: 80, proto: wire.ProtoTCP, scheme: lbFlSchemeFL_SCHEME_CHEETAH, servers: servers(1, f)})
+		r.commit()
+		seen := map[string]bool{}
+		for i := range 200 {
+			c := netip.AddrPortFrom(client4.Addr(), uint16(3000+i))
+			_, _, out := r.why(known(c, 0, nil))
+			_, o := inner(t, out, 0)
+			key := fmt.Sprint(o.Src, o.SrcPort)
+			seen[key] = true
+			_, _, out = r.why(known(c, 0, []byte("more")))
+			if _, o = inner(t, out, 0); fmt.Sprint(o.Src, o.SrcPort) != key {
+				t.Fatal("a connection changed its outer source")
+			}
+		}
+		if len(seen) < 190 {
+			t.Errorf("200 connections had %d outer sources", len(seen))
+		}
+	}
+}
+
+// TestTrafficClass: DSCP and ECN are copied to the outer header.
+func TestTrafficClass(t *testing.T) {
+	r := standard(t, lbFlPolicyFL_POLICY_RR)
+	for _, c := range []netip.AddrPort{client4, client6} {
+		s := segment(c, wire.ACK, wire.Timestamp(7, echo(12, 0, 0, c, 80, 10)))
+		s.IP.TOS = 0xbb // EF with CE
+		_, _, out := r.why(s.Frame())
+		if _, o := inner(t, out, 0); o.TOS != 0xbb {
+			t.Errorf("%v: outer TOS %#x, want 0xbb", c, o.TOS)
+		}
+	}
+}
+
+func TestUnresolvedDrops(t *testing.T) {
+	r := newRig(t, nil)
+	l := server("10.1.0.1", lbFlForwardingFL_FWD_IPIP)
+	l.MacDst |= 2 << 56 // FL_LINE_UNRESOLVED
+	r.add(rigVIP{addr: vip4, port: 80, proto: wire.ProtoTCP, scheme: lbFlSchemeFL_SCHEME_CHEETAH, servers: []lbFlLine{l}})
+	r.commit()
+	if reason, action, _ := r.why(known(client4, 0, nil)); reason != lbFlReasonFL_DROP_UNRESOLVED || action != xdpDrop {
+		t.Errorf("reason %d action %d", reason, action)
+	}
+}
+
+// TestTooBig: what does not fit the tunnel is answered from the VIP, in both
+// families, tagged or not, and the quote begins with the packet itself.
+func TestTooBig(t *testing.T) {
+	r := standard(t, lbFlPolicyFL_POLICY_RR)
+	for _, c := range []netip.AddrPort{client4, client6} {
+		for _, tag := range []uint16{0, 42} {
+			frame := known(c, tag, bytes.Repeat([]byte("y"), 1480))
+			reason, action, out := r.why(frame)
+			if reason != lbFlReasonFL_REPLY_TOO_BIG || action != xdpTX {
+				t.Fatalf("%v tag %d: reason %d action %d", c, tag, reason, action)
+			}
+			p := wire.Parse(out)
+			if p.Err != nil || len(p.ChecksumErrors()) != 0 {
+				t.Fatalf("the answer is wrong: %v %v", p.Err, p.ChecksumErrors())
+			}
+			want := segment(c, 0, nil)
+			wantType, limit := uint8(wire.ICMPUnreachable), 576
+			if c.Addr().Is6() {
+				wantType, limit = wire.ICMPv6TooBig, 1280
+			}
+			if p.Src != want.Dst.Addr() || p.Dst != c.Addr() || p.ICMPType != wantType || p.VLAN != tag {
+				t.Errorf("answer from %v to %v, type %d, tag %d", p.Src, p.Dst, p.ICMPType, p.VLAN)
+			}
+			if p.ICMPRest&0xffff != 1500 || p.TotalLen > limit {
+				t.Errorf("MTU %d, %d bytes long", p.ICMPRest&0xffff, p.TotalLen)
+			}
+			in := wire.Parse(frame).Packet()
+			quote := out[p.L4+8:]
+			if !bytes.HasPrefix(in, quote) {
+				t.Error("the quote is not the packet's beginning")
+			}
+			if !bytes.Equal(out[:6], frame[6:12]) || !bytes.Equal(out[6:12], frame[:6]) {
+				t.Error("the answer does not go back where the packet came from")
+			}
+		}
+	}
+	if n := r.line(1).Packets; n != 0 {
+		t.Errorf("%d packets counted as forwarded", n)
+	}
+}
+
+// TestMTUEdge: a packet of exactly the line's MTU goes, one byte more does not.
+func TestMTUEdge(t *testing.T) {
+	r := standard(t, lbFlPolicyFL_POLICY_RR)
+	for extra, want := range []lbFlReason{lbFlReasonFL_REASON_COUNT, lbFlReasonFL_REPLY_TOO_BIG} {
+		frame := known(client4, 0, make([]byte, 1500-20-32+extra))
+		if reason, _, _ := r.why(frame); reason != want {
+			t.Errorf("%d bytes: reason %d, want %d", len(frame)-14, reason, want)
+		}
+	}
+}
+
+// TestLineWriteKeepsCounters: a new address or MAC does not lose counts, a
+// reset does, and a server that goes is gone.
+func TestLineWriteKeepsCounters(t *testing.T) {
+	r := standard(t, lbFlPolicyFL_POLICY_RR)
+	r.why(known(client4, 0, nil))
+	l := server("10.1.0.99", lbFlForwardingFL_FWD_IPIP)
+	r.writeLine(1, l, false)
+	_, _, out := r.why(known(client4, 0, nil))
+	if _, o := inner(t, out, 0); o.Dst != netip.MustParseAddr("10.1.0.99") {
+		t.Errorf("went to %v", o.Dst)
+	}
+	if n := r.line(1).Packets; n != 2 {
+		t.Errorf("%d packets counted, want 2", n)
+	}
+	r.writeLine(1, lbFlLine{}, true)
+	if reason, _, _ := r.why(known(client4, 0, nil)); reason != lbFlReasonFL_FORWARD_BAD_COOKIE {
+		t.Errorf("a slot without a server: reason %d", reason)
+	}
+	if n := r.line(1).Packets; n != 0 {
+		t.Errorf("%d packets after a reset", n)
+	}
+}

@@ -1,0 +1,301 @@
+package dataplane
+
+import (
+	"bytes"
+	"net/netip"
+	"testing"
+
+	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/wire"
+)
+
+// expect runs a frame and returns where its tunnel goes.
+func (r *rig) expect(what string, frame []byte, want lbFlReason) netip.Addr {
+	r.t.Helper()
+	reason, action, out := r.why(frame)
+	if reason != want || action != xdpTX {
+		r.t.Fatalf("%s: reason %d action %d, want reason %d", what, reason, action, want)
+	}
+	_, o := inner(r.t, out, 0)
+	return o.Dst
+}
+
+// drops runs a frame that must be dropped.
+func (r *rig) drops(what string, frame []byte, want lbFlReason) {
+	r.t.Helper()
+	reason, action, _ := r.why(frame)
+	if reason != want || action != xdpDrop {
+		r.t.Errorf("%s: reason %d action %d, want reason %d and a drop", what, reason, action, want)
+	}
+}
+
+// removeFromTables takes a VIP's last server out of the policy's and the hash
+// table, as a drain does; its line stays.
+func (r *rig) removeFromTables(entry int) {
+	r.entries[entry].NewSize--
+	r.entries[entry].HashSize--
+	r.commit()
+}
+
+// TestWithoutTimestamps: hash within the VIP; what the SYN left in the flow
+// table holds when the pool shrinks, and the connection's end is counted.
+func TestWithoutTimestamps(t *testing.T) {
+	for _, c := range []netip.AddrPort{client4, client6} {
+		r := standard(t, lbFlPolicyFL_POLICY_RR)
+		entry := 0
+		if c.Addr().Is6() {
+			entry = 1
+		}
+		const no = lbFlReasonFL_FORWARD_NO_TIMESTAMP
+		conns := map[uint16]netip.Addr{}
+		moved := 0
+		for port := uint16(1000); port < 1040; port++ {
+			c := netip.AddrPortFrom(c.Addr(), port)
+			conns[port] = r.expect("SYN", segment(c, wire.SYN, wire.MSS(1460)).Frame(), no)
+			if got := r.expect("ACK", segment(c, wire.ACK, nil).Frame(), no); got != conns[port] {
+				t.Fatalf("SYN to %v, ACK to %v", conns[port], got)
+			}
+		}
+		r.removeFromTables(entry)
+		for port, was := range conns {
+			c := netip.AddrPortFrom(c.Addr(), port)
+			if got := r.expect("ACK", segment(c, wire.ACK, nil).Frame(), no); got != was {
+				t.Errorf("port %d moved from %v to %v", port, was, got)
+			}
+			// Never seen: not in the table, and not entered by an ACK.
+			o := netip.AddrPortFrom(c.Addr(), port+5000)
+			if r.expect("stray", segment(o, wire.ACK, nil).Frame(), no) == netip.MustParseAddr("10.1.0.5") {
+				moved++
+			}
+			r.expect("FIN", segment(c, wire.FIN|wire.ACK, nil).Frame(), no)
+		}
+		if moved != 0 {
+			t.Errorf("%d strays went to the server that drains", moved)
+		}
+		for i := range uint32(5) {
+			if n := r.conns(uint32(1+5*entry) + i); n != 0 {
+				t.Errorf("line %d: %d connections open after all ended", i, n)
+			}
+		}
+	}
+}
+
+// TestBadCookie: a slot that nobody has goes by the hash, always to the same
+// server, and is counted.
+func TestBadCookie(t *testing.T) {
+	r := standard(t, lbFlPolicyFL_POLICY_RR)
+	for _, c := range []netip.AddrPort{client4, client6} {
+		var first netip.Addr
+		for slot := uint32(5); slot < 2048; slot += 77 {
+			f := segment(c, wire.ACK, wire.Timestamp(1, echo(12, slot&1, slot, c, 80, 0))).Frame()
+			to := r.expect("bad cookie", f, lbFlReasonFL_FORWARD_BAD_COOKIE)
+			if first.IsValid() && to != first {
+				t.Fatalf("slot %d went to %v, others to %v", slot, to, first)
+			}
+			first = to
+		}
+	}
+	if n := r.line(1).Opened; n != 0 {
+		t.Errorf("bad cookies opened %d connections", n)
+	}
+}
+
+// TestEveryCookieValue: whatever stands in TSecr, the packet goes to a server
+// of its own VIP.
+func TestEveryCookieValue(t *testing.T) {
+	r := newRig(t, nil)
+	other := server("10.2.0.1", lbFlForwardingFL_FWD_IPIP)
+	r.add(rigVIP{addr: vip4, port: 80, proto: wire.ProtoTCP, scheme: lbFlSchemeFL_SCHEME_CHEETAH,
+		bits: 15, servers: servers(3, lbFlForwardingFL_FWD_IPIP)})
+	r.add(rigVIP{addr: vip4, port: 81, proto: wire.ProtoTCP, scheme: lbFlSchemeFL_SCHEME_CHEETAH,
+		bits: 15, servers: []lbFlLine{other}})
+	r.commit()
+	l := cheetah.Layout{Bits: 15}
+	for field := range uint32(1 << 15) {
+		f := segment(client4, wire.ACK, wire.Timestamp(1, l.WireTS(field, rigNow))).Frame()
+		action, out := r.run(f)
+		if action != xdpTX {
+			t.Fatalf("field %d: action %d", field, action)
+		}
+		if d := [4]byte(out[30:34]); d[0] != 10 || d[1] != 1 || d[3] < 1 || d[3] > 3 {
+			t.Fatalf("field %d went to %v", field, d)
+		}
+	}
+}
+
+// TestEpochs: only epochs that are live decode.
+func TestEpochs(t *testing.T) {
+	r := standard(t, lbFlPolicyFL_POLICY_RR)
+	r.entries[0].Epochs = 2
+	r.commit()
+	f := func(epoch uint32) []byte {
+		return segment(client4, wire.ACK, wire.Timestamp(1, echo(12, epoch, 2, client4, 80, 0))).Frame()
+	}
+	r.expect("live epoch", f(1), lbFlReasonFL_REASON_COUNT)
+	r.expect("dead epoch", f(0), lbFlReasonFL_FORWARD_BAD_COOKIE)
+}
+
+func TestUDP(t *testing.T) {
+	r := newRig(t, nil)
+	r.add(rigVIP{addr: vip4, port: 53, proto: wire.ProtoUDP, scheme: lbFlSchemeFL_SCHEME_CHEETAH, servers: servers(5, lbFlForwardingFL_FWD_IPIP)})
+	r.add(rigVIP{addr: vip6, proto: wire.ProtoUDP, scheme: lbFlSchemeFL_SCHEME_STATELESS, servers: servers(5, lbFlForwardingFL_FWD_GUE)})
+	r.address(vip4, 0)
+	r.commit()
+	flow := map[uint16]netip.Addr{}
+	frame := func(port uint16) []byte {
+		return wire.UDP{Src: netip.AddrPortFrom(client4.Addr(), port), Dst: netip.AddrPortFrom(vip4, 53), Payload: []byte("?")}.Frame()
+	}
+	for port := uint16(100); port < 140; port++ {
+		flow[port] = r.expect("datagram", frame(port), lbFlReasonFL_FORWARD_UDP)
+	}
+	r.removeFromTables(0)
+	for port, was := range flow {
+		if to := r.expect("datagram", frame(port), lbFlReasonFL_FORWARD_UDP); to != was {
+			t.Errorf("flow %d moved from %v to %v", port, was, to)
+		}
+	}
+	// All ports of the other VIP, without memory.
+	for _, port := range []uint16{1, 53, 65535} {
+		u := wire.UDP{Src: client6, Dst: netip.AddrPortFrom(vip6, port), Payload: []byte("?")}
+		r.expect("stateless datagram", u.Frame(), lbFlReasonFL_FORWARD_STATELESS)
+	}
+	short := frame(100)
+	short[14+20+5] = 200 // UDP length past the packet's end
+	r.drops("long UDP length", short, lbFlReasonFL_DROP_MALFORMED_L4)
+}
+
+// TestStateless remembers nothing: after the pool shrinks, connections move.
+func TestStateless(t *testing.T) {
+	r := newRig(t, nil)
+	r.add(rigVIP{addr: vip4, port: 80, proto: wire.ProtoTCP, scheme: lbFlSchemeFL_SCHEME_STATELESS,
+		policy: lbFlPolicyFL_POLICY_HASH, servers: servers(5, lbFlForwardingFL_FWD_IPIP)})
+	r.commit()
+	before := map[uint16]netip.Addr{}
+	frame := func(port uint16, flags uint8) []byte {
+		return segment(netip.AddrPortFrom(client4.Addr(), port), flags, wire.Timestamp(1, 1)).Frame()
+	}
+	for port := uint16(100); port < 200; port++ {
+		before[port] = r.expect("SYN", frame(port, wire.SYN), lbFlReasonFL_FORWARD_STATELESS)
+		if to := r.expect("ACK", frame(port, wire.ACK), lbFlReasonFL_FORWARD_STATELESS); to != before[port] {
+			t.Fatalf("SYN to %v, ACK to %v", before[port], to)
+		}
+	}
+	r.removeFromTables(0)
+	moved := 0
+	for port, was := range before {
+		if r.expect("ACK", frame(port, wire.ACK), lbFlReasonFL_FORWARD_STATELESS) != was {
+			moved++
+		}
+	}
+	if moved == 0 {
+		t.Error("nothing moved: this is no baseline")
+	}
+}
+
+// TestLoadPolicies: p2c and least-conn even the load out, and weights count.
+func TestLoadPolicies(t *testing.T) {
+	for _, policy := range []lbFlPolicy{lbFlPolicyFL_POLICY_P2C, lbFlPolicyFL_POLICY_LEAST_CONN} {
+		r := newRig(t, nil)
+		r.add(rigVIP{addr: vip4, port: 80, proto: wire.ProtoTCP, scheme: lbFlSchemeFL_SCHEME_CHEETAH, policy: policy,
+			servers: servers(4, lbFlForwardingFL_FWD_IPIP), weights: []uint32{1, 1, 1, 3}, noNew: map[int]bool{2: true}})
+		r.commit()
+		for i := range 500 {
+			c := netip.AddrPortFrom(client4.Addr(), uint16(1000+i))
+			r.expect("SYN", segment(c, wire.SYN, wire.SYNOptions(1460, 1)).Frame(), lbFlReasonFL_FORWARD_NEW)
+		}
+		a, b, drained, heavy := r.conns(1), r.conns(2), r.conns(3), r.conns(4)
+		if drained != 0 {
+			t.Errorf("policy %d: %d new connections on a draining server", policy, drained)
+		}
+		if a < 85 || a > 115 || b < 85 || b > 115 || heavy < 270 || heavy > 330 {
+			t.Errorf("policy %d: 500 connections spread %d, %d, %d for weights 1, 1, 3", policy, a, b, heavy)
+		}
+	}
+}
+
+// TestHashPolicy: the same connection, or with affinity the same client, always
+// comes to the same server.
+func TestHashPolicy(t *testing.T) {
+	for _, flags := range []uint8{0, uint8(lbFlVipFlagsFL_VIP_AFFINITY)} {
+		r := newRig(t, nil)
+		r.add(rigVIP{addr: vip4, port: 80, proto: wire.ProtoTCP, scheme: lbFlSchemeFL_SCHEME_CHEETAH,
+			policy: lbFlPolicyFL_POLICY_HASH, flags: flags, servers: servers(5, lbFlForwardingFL_FWD_IPIP)})
+		r.commit()
+		seen := map[netip.Addr]bool{}
+		for port := uint16(100); port < 200; port++ {
+			c := netip.AddrPortFrom(client4.Addr(), port)
+			f := segment(c, wire.SYN, wire.SYNOptions(1460, 1)).Frame()
+			to := r.expect("SYN", f, lbFlReasonFL_FORWARD_NEW)
+			if again := r.expect("SYN again", f, lbFlReasonFL_FORWARD_NEW); again != to {
+				t.Fatalf("a repeated SYN went from %v to %v", to, again)
+			}
+			seen[to] = true
+		}
+		if want := 5 - 4*int(flags>>2); len(seen) != want {
+			t.Errorf("flags %d: %d servers, want %d", flags, len(seen), want)
+		}
+	}
+}
+
+// TestCountsEnds: FIN and RST with a known server are counted, once below
+// zero never.
+func TestCountsEnds(t *testing.T) {
+	r := standard(t, lbFlPolicyFL_POLICY_RR)
+	ts := wire.Timestamp(7, echo(12, 1, 3, client4, 80, 10))
+	if err := r.o.Conns.Put(uint32(4), int32(2)); err != nil {
+		t.Fatal(err)
+	}
+	for i, flags := range []uint8{wire.FIN | wire.ACK, wire.RST, wire.RST | wire.ACK, wire.FIN | wire.ACK} {
+		r.expect("end", segment(client4, flags, ts).Frame(), lbFlReasonFL_REASON_COUNT)
+		if got, want := r.conns(4), max(1-int32(i), 0); got != want {
+			t.Errorf("after %d ends %d open, want %d", i+1, got, want)
+		}
+	}
+}
+
+// TestAskRST: an RST without timestamp is handed to the daemon, whole, within
+// the bound; of a connection without timestamps it follows the flow table.
+func TestAskRST(t *testing.T) {
+	r := standard(t, lbFlPolicyFL_POLICY_RR)
+	rd := r.asks()
+	asked, limited := 0, 0
+	for i := range 30 {
+		c := netip.AddrPortFrom(client4.Addr(), uint16(5000+i))
+		frame := segment(c, wire.RST, nil).Frame()
+		switch reason, action, _ := r.why(frame); {
+		case reason == lbFlReasonFL_ASK_RST && action == xdpDrop:
+			rec, err := rd.Read()
+			if err != nil {
+				t.Fatal(err)
+			}
+			raw := rec.RawSample
+			if !bytes.Equal(raw[8:8+40], frame[14:54]) || raw[0] != 1 || raw[4] != 40 || raw[6] != 4 {
+				t.Fatalf("record % x", raw[:48])
+			}
+			asked++
+		case reason == lbFlReasonFL_DROP_ASK_LIMIT && action == xdpDrop:
+			limited++
+		default:
+			t.Fatalf("reason %d action %d", reason, action)
+		}
+	}
+	// Five a second and CPU; the clock stands still.
+	if asked < 5 || asked > 5*16 || limited == 0 {
+		t.Errorf("%d asked, %d over the limit", asked, limited)
+	}
+	c := netip.MustParseAddrPort("198.51.100.9:6000")
+	was := r.expect("SYN", segment(c, wire.SYN, wire.MSS(1460)).Frame(), lbFlReasonFL_FORWARD_NO_TIMESTAMP)
+	if to := r.expect("RST", segment(c, wire.RST, nil).Frame(), lbFlReasonFL_FORWARD_NO_TIMESTAMP); to != was {
+		t.Errorf("RST of a connection without timestamps went to %v, not %v", to, was)
+	}
+}
+
+// TestNoServer: an empty pool drops what needs a server.
+func TestNoServer(t *testing.T) {
+	r := newRig(t, nil)
+	r.add(rigVIP{addr: vip4, port: 80, proto: wire.ProtoTCP, scheme: lbFlSchemeFL_SCHEME_CHEETAH})
+	r.commit()
+	r.drops("SYN", segment(client4, wire.SYN, wire.SYNOptions(1460, 1)).Frame(), lbFlReasonFL_DROP_NO_SERVER)
+	r.drops("SYN without timestamp", segment(client4, wire.SYN, nil).Frame(), lbFlReasonFL_DROP_NO_SERVER)
+	r.drops("cookie", known(client4, 0, nil), lbFlReasonFL_DROP_NO_SERVER)
+}
