@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 )
 
@@ -12,6 +13,8 @@ import (
 const (
 	linkEthernet = 1
 	linkRaw      = 101 // starts with the IP header
+	linkSLL      = 113 // tcpdump -i any: 16 bytes, EtherType in the last two
+	linkSLL2     = 276 // the same of later versions: 20 bytes, EtherType first
 	maxRecord    = 256 << 10
 )
 
@@ -54,8 +57,9 @@ func WritePcap(w io.Writer, frames []Captured) error {
 }
 
 // ReadPcap reads a classic pcap file of either byte order, in micro- or
-// nanoseconds, of Ethernet frames or of raw IP packets (which get an Ethernet
-// header). pcapng is refused with the remedy.
+// nanoseconds, of Ethernet frames, of raw IP packets or of Linux's "any"
+// interface (both of which get an Ethernet header). pcapng is refused with the
+// remedy.
 func ReadPcap(r io.Reader) ([]Captured, error) {
 	header := make([]byte, 24)
 	if _, err := io.ReadFull(r, header); err != nil {
@@ -77,8 +81,8 @@ func ReadPcap(r io.Reader) ([]Captured, error) {
 		return nil, fmt.Errorf("read pcap: first bytes %x are no pcap file's", header[:4])
 	}
 	link := order.Uint32(header[20:]) & 0xffff
-	if link != linkEthernet && link != linkRaw {
-		return nil, fmt.Errorf("read pcap: link type %d; capture Ethernet (1) or raw IP (101)", link)
+	if !slices.Contains([]uint32{linkEthernet, linkRaw, linkSLL, linkSLL2}, link) {
+		return nil, fmt.Errorf("read pcap: link type %d: Ethernet (1), raw IP (101) and Linux's any (113, 276) are understood; capture on one interface", link)
 	}
 	var out []Captured
 	record := make([]byte, 16)
@@ -97,11 +101,27 @@ func ReadPcap(r io.Reader) ([]Captured, error) {
 			return out, fmt.Errorf("read pcap: packet %d: cut", len(out)+1)
 		}
 		length := int(order.Uint32(record[12:]))
-		if link == linkRaw {
-			frame = Link{}.Frame(frame)
-			length += EthernetLen
-		}
+		before := len(frame)
+		frame = ethernetOf(link, frame)
+		length += len(frame) - before
 		at := time.Unix(int64(order.Uint32(record)), int64(time.Duration(order.Uint32(record[4:]))*unit)).UTC()
 		out = append(out, Captured{Time: at, Frame: frame, Length: length})
 	}
+}
+
+// ethernetOf gives a record of another link type an Ethernet header.
+func ethernetOf(link uint32, b []byte) []byte {
+	kind, header := 0, 0 // of the record
+	switch link {
+	case linkRaw:
+		return Link{}.Frame(b)
+	case linkSLL:
+		kind, header = 14, 16
+	case linkSLL2:
+		kind, header = 0, 20
+	}
+	if header == 0 || len(b) < header {
+		return b
+	}
+	return Link{EtherType: binary.BigEndian.Uint16(b[kind:])}.Frame(b[header:])
 }

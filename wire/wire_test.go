@@ -172,6 +172,45 @@ func TestPcap(t *testing.T) {
 	}
 }
 
+// Other link types of a capture become Ethernet.
+func TestPcapLinkTypes(t *testing.T) {
+	packet := TCP{Src: c4, Dst: v4, Flags: SYN}.Packet()
+	for link, header := range map[byte]int{linkRaw: 0, linkSLL: 16, linkSLL2 & 0xff: 20} {
+		record := append(make([]byte, header), packet...)
+		if header == 16 {
+			record[14], record[15] = 8, 0
+		} else if header == 20 {
+			record[0], record[1] = 8, 0
+		}
+		var b bytes.Buffer
+		if err := WritePcap(&b, []Captured{{Frame: record}}); err != nil {
+			t.Fatal(err)
+		}
+		file := b.Bytes()
+		file[20] = link
+		if header == 20 {
+			file[21] = linkSLL2 >> 8
+		}
+		got, err := ReadPcap(bytes.NewReader(file))
+		if err != nil || len(got) != 1 || !bytes.Equal(got[0].Frame, Link{}.Frame(packet)) || got[0].Length != len(packet)+EthernetLen {
+			t.Errorf("link type %d: %v %+v", link, err, got)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(TCP{Src: c4, Dst: v4, Flags: ACK, Options: Timestamp(1, 2)}.Frame())
+	f.Add(UDP{Src: c6, Dst: v6, IP: IP{Atomic: true}}.Frame())
+	f.Add(ICMPError{Src: c4.Addr(), Dst: v4.Addr(), Type: ICMPUnreachable, Quoted: TCP{Src: v4, Dst: c4}.Packet()}.Frame())
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		p := Parse(frame)
+		p.ChecksumErrors()
+		if p.Err == nil && p.Version != 0 {
+			_, _, _ = Decapsulate(p.Packet(), 0)
+		}
+	})
+}
+
 func TestParseNamesWhatIsWrong(t *testing.T) {
 	tcp := TCP{Src: c4, Dst: v4, Flags: ACK, Options: Timestamp(1, 2)}
 	bad := tcp
