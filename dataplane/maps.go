@@ -130,16 +130,42 @@ func (o *objects) memory(name string) (*ebpf.Memory, error) {
 }
 
 func (o *objects) readAt(name string, offset int64, value any) error {
-	mem, err := o.memory(name)
+	b := make([]byte, binary.Size(value))
+	if o.readOnly {
+		if err := o.copyAt(name, offset, b); err != nil {
+			return fmt.Errorf("map %s: %w", name, err)
+		}
+	} else {
+		mem, err := o.memory(name)
+		if err != nil {
+			return err
+		}
+		if _, err := mem.ReadAt(b, offset); err != nil {
+			return fmt.Errorf("map %s: %w", name, err)
+		}
+	}
+	_, err := binary.Decode(b, binary.NativeEndian, value)
+	return err
+}
+
+// copyAt reads where there is no memory to map: the kernel maps none for a
+// file descriptor that only reads. One element at most.
+func (o *objects) copyAt(name string, offset int64, to []byte) error {
+	m := o.maps[name]
+	if m == nil {
+		return errors.New("it is not pinned")
+	}
+	stride := (int64(m.ValueSize()) + arrayStride - 1) &^ (arrayStride - 1)
+	element, err := m.LookupBytes(uint32(offset / stride))
 	if err != nil {
 		return err
 	}
-	b := make([]byte, binary.Size(value))
-	if _, err := mem.ReadAt(b, offset); err != nil {
-		return fmt.Errorf("map %s: %w", name, err)
+	offset %= stride
+	if offset+int64(len(to)) > int64(len(element)) {
+		return fmt.Errorf("%d bytes at %d of an element of %d", len(to), offset, len(element))
 	}
-	_, err = binary.Decode(b, binary.NativeEndian, value)
-	return err
+	copy(to, element[offset:])
+	return nil
 }
 
 func (o *objects) writeAt(name string, offset int64, value any) error {

@@ -366,3 +366,41 @@ func TestHalfPinned(t *testing.T) {
 	}
 	w.forwarded(1000)
 }
+
+// What only shows reads the same as the daemon, beside it and without it.
+func TestReadOnly(t *testing.T) {
+	w := newWired(t)
+	l := w.open(w.options())
+	a := assignment(1, 11, 12)
+	a.VIPs[0].Slots[1].Address = netip.MustParseAddr("fd77::12")
+	if err := l.Apply(a, nil); err != nil {
+		t.Fatal(err)
+	}
+	w.forwarded(1000)
+	for _, running := range []bool{true, false} {
+		s, err := OpenReadOnly(w.pinDir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		vips, err := s.VIPs()
+		if err != nil || len(vips) != 1 {
+			t.Fatalf("%+v, %v", vips, err)
+		}
+		v := vips[0]
+		if v.ID != 1 || v.Address != netip.MustParseAddr(wiredVIP) || v.Port != 80 || v.Protocol != protoTCP || v.Epochs != 1 || v.Shift != 20 || v.NewSize != 2 {
+			t.Errorf("VIP %+v", v)
+		}
+		if len(v.Servers) != 2 || v.Servers[0] != (LoadedServer{0, netip.MustParseAddr("10.77.0.11"), "ipip", true, 1480}) ||
+			v.Servers[1].Slot != 1 || v.Servers[1].Address != netip.MustParseAddr("fd77::12") || v.Servers[1].MTU != 1460 {
+			t.Errorf("servers %+v", v.Servers)
+		}
+		c, err := s.Counters()
+		if err != nil || c.VIPs[0].NewConnections == 0 || c.VIPs[0].Servers[0].Open+c.VIPs[0].Servers[1].Open == 0 {
+			t.Errorf("counters %+v, %v", c.VIPs, err)
+		}
+		s.Close()
+		if running {
+			l.Close()
+		}
+	}
+}

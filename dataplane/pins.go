@@ -52,12 +52,13 @@ func DefaultPinDir(name string) string { return bpffs.Dir(name) }
 type objects struct {
 	maps     map[string]*ebpf.Map
 	programs map[string]*ebpf.Program
+	readOnly bool // opened without the right to write
 }
 
 // newObjects takes a collection over. Maps that nobody pins are closed: their
 // program holds them.
 func newObjects(c *ebpf.Collection) *objects {
-	o := &objects{map[string]*ebpf.Map{}, c.Programs}
+	o := &objects{maps: map[string]*ebpf.Map{}, programs: c.Programs}
 	for name, m := range c.Maps {
 		if n := mapPin(name); n != "" {
 			o.maps[n] = m
@@ -83,7 +84,7 @@ func (o *objects) close() {
 // loadPinned opens what is pinned under dir/maps and dir/programs. A folder
 // that does not exist gives empty sets.
 func loadPinned(dir string, opts *ebpf.LoadPinOptions) (*objects, error) {
-	o := &objects{map[string]*ebpf.Map{}, map[string]*ebpf.Program{}}
+	o := &objects{map[string]*ebpf.Map{}, map[string]*ebpf.Program{}, opts != nil && opts.ReadOnly}
 	err := bpffs.Each(filepath.Join(dir, dirMaps), func(name, path string) error {
 		m, err := ebpf.LoadPinnedMap(path, opts)
 		o.maps[name] = m
