@@ -98,6 +98,15 @@ func (f *fleet) take(steps []*Assignment, forced bool) {
 		steps = steps[:rapid.IntRange(1, n).Draw(f.t, "steps")]
 	}
 	for _, next := range steps {
+		for _, v := range next.VIPs {
+			for _, s := range v.Slots {
+				if w := f.cur.byIdentity(v.identity()); w != nil && s.State == Resting {
+					if was, ok := w.Slot(s.Number); ok && was.State == Active {
+						f.t.Fatalf("version %d: %s rests while version %d gives it new connections", next.Version, s.Server, f.cur.Version)
+					}
+				}
+			}
+		}
 		if next.Version != f.cur.Version+1 {
 			f.t.Fatalf("version %d follows %d", next.Version, f.cur.Version)
 		}

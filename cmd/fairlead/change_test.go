@@ -3,10 +3,15 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -201,4 +206,53 @@ func TestChanges(t *testing.T) {
 	d.run(0, "plan -o yaml", "from: 12", "to: 12")
 	d.run(0, "undrain s2 --api unix:"+filepath.Dir(d.file)+"/s1", "s2 (slot 1) takes new connections again")
 	d.run(1, "undrain s2 --without lb9", "without lb9: neither the file nor version 13 names such a daemon")
+}
+
+// TestCertsWork: a daemon and a client with what certs makes trust each
+// other, and nobody else's client is let in.
+func TestCertsWork(t *testing.T) {
+	folder := t.TempDir()
+	tlsOf := func(folder, name string) config.TLS {
+		a, err := openAuthority(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.issue(name, "https://127.0.0.1:1"); err != nil {
+			t.Fatal(err)
+		}
+		at := func(f string) string { return filepath.Join(folder, name, f) }
+		return config.TLS{CA: at("ca.pem"), Cert: at("cert.pem"), Key: at("key.pem")}
+	}
+	server := tlsOf(folder, "lb1")
+	pair, err := tls.LoadX509KeyPair(server.Cert, server.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := os.ReadFile(server.CA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	mux := http.NewServeMux()
+	mux.Handle(fairleadv1connect.NewFairleadHandler(fairleadv1connect.UnimplementedFairleadHandler{}))
+	s := httptest.NewUnstartedServer(mux)
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: roots, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13}
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.StartTLS()
+	defer s.Close()
+	ask := func(c config.TLS) error {
+		client, err := api.Dial(s.URL, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = client.GetTime(t.Context(), connect.NewRequest(&fairleadv1.GetTimeRequest{}))
+		return err
+	}
+	if err := ask(tlsOf(folder, "s1")); connect.CodeOf(err) != connect.CodeUnimplemented {
+		t.Errorf("a daemon of the deployment: %v", err)
+	}
+	if err := ask(tlsOf(t.TempDir(), "s1")); err == nil || connect.CodeOf(err) == connect.CodeUnimplemented {
+		t.Errorf("a stranger: %v", err)
+	}
 }

@@ -39,6 +39,7 @@ func addCommands(root *cobra.Command) {
 	)
 	add(groupChange,
 		newSecretCommand(),
+		newCertsCommand(),
 		newApplyCommand(),
 		newAddCommand(),
 		newDrainCommand(),
