@@ -53,7 +53,7 @@ func (c *churn) steps() []step {
 	lost := 1 + c.random.IntN(churnActiveLBs)
 	kept := 3 - lost
 	keptName, lostName := fmt.Sprint("lb", kept), fmt.Sprint("lb", lost)
-	return []step{
+	steps := []step{
 		{name: "drain", text: drained + " drained: keeps its connections, gets no new ones", early: true,
 			do: func(ctx context.Context) error { return c.drain(ctx, drained) }},
 		{name: "remove", text: drained + " removed, its last connection is over", after: "drain", gap: 7,
@@ -82,6 +82,10 @@ func (c *churn) steps() []step {
 			do: func(ctx context.Context) error { return c.loseBalancer(ctx, lost) }},
 		{name: "join lb", text: "lb3 joins", do: func(ctx context.Context) error { return c.joinBalancer(ctx, 3) }},
 	}
+	if !slices.ContainsFunc(c.lab.VIPs, func(v VIP) bool { return v.Policy != "rr" }) {
+		steps = slices.DeleteFunc(steps, func(s step) bool { return s.name == "weight" })
+	}
+	return steps
 }
 
 // arrange puts the steps into a random order that keeps every "after" and
@@ -139,8 +143,8 @@ func (c *churn) ask(ctx context.Context, f func(context.Context, fairleadv1conne
 		if err == nil || code != connect.CodeFailedPrecondition && code != connect.CodeAborted {
 			return err
 		}
-		if wait := sleep(ctx, time.Second); wait != nil {
-			return fmt.Errorf("%w; the last answer: %w", context.Cause(ctx), err)
+		if sleep(ctx, time.Second) != nil {
+			return fmt.Errorf("refused for too long: %w", err)
 		}
 	}
 }
@@ -175,16 +179,28 @@ func (c *churn) undrain(ctx context.Context, server string) error {
 	})
 }
 
+// remove takes a server out of every VIP, which waits for its connections
+// to end unless forced. Under stateless it is always forced: connections
+// that the hash took away leave orphans on their server, open for ever.
 func (c *churn) remove(ctx context.Context, server string, force bool) error {
-	return c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) error {
-		_, err := client.RemoveServer(ctx, connect.NewRequest(&fairleadv1.RemoveServerRequest{
-			Server: c.lab.daemonName(server), Force: force, Without: without}))
-		return err
-	})
+	for _, v := range c.lab.VIPs {
+		err := c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) error {
+			_, err := client.RemoveServer(ctx, connect.NewRequest(&fairleadv1.RemoveServerRequest{
+				Vip: v.Name, Server: c.lab.daemonName(server), Force: force || v.Scheme == "stateless", Without: without}))
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *churn) weight(ctx context.Context, server string, weight uint32) error {
 	for _, v := range c.lab.VIPs {
+		if v.Policy == "rr" {
+			continue // knows no weights, and refuses them
+		}
 		err := c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) error {
 			_, err := client.SetWeight(ctx, connect.NewRequest(&fairleadv1.SetWeightRequest{
 				Vip: v.Name, Server: c.lab.daemonName(server), Weight: weight, Without: without}))

@@ -71,9 +71,9 @@ type Result struct {
 	Timeline []Moment   `json:"timeline"`
 	// Failures are connections that did not complete, the first maxFailures
 	// of each run.
-	Failures []Failure `json:"failures"`
+	Failures []Failure `json:"failures,omitempty"`
 	// Verdict is why the run failed, empty if it did not.
-	Verdict []string `json:"verdict"`
+	Verdict []string `json:"verdict,omitempty"`
 }
 
 // maxFailures bounds Result.Failures for each run.
@@ -228,7 +228,7 @@ func (r *runner) run(ctx context.Context, control bool) error {
 		if err := r.until(ctx, start.Add(lead+time.Duration(i)*r.o.Scale.Slot)); err != nil {
 			return err
 		}
-		if err := s.do(ctx); err != nil {
+		if err := within(ctx, s.do); err != nil {
 			return fmt.Errorf("change %d (%s): %w", i+1, s.text, err)
 		}
 		changes++
@@ -243,6 +243,15 @@ func (r *runner) run(ctx context.Context, control bool) error {
 	}
 	r.finish(last, changes)
 	return nil
+}
+
+// stepWait bounds a change: a removal waits for the longest connection.
+const stepWait = 40 * time.Second
+
+func within(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, stepWait)
+	defer cancel()
+	return do(ctx)
 }
 
 // choose arranges the steps that the scale wants.

@@ -55,7 +55,7 @@ func TestRunOptions(t *testing.T) {
 // its conditions allow, and the same seed gives the same order.
 func TestArrange(t *testing.T) {
 	order := func(seed uint64) (names []string) {
-		c := &churn{random: stream(seed, "churn")}
+		c := &churn{lab: new(Lab), random: stream(seed, "churn")}
 		steps, err := arrange(c.steps(), c.random)
 		if err != nil {
 			t.Fatal(err)

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/api/fairleadv1"
 )
 
 // bpffsRoot is where daemons pin; a daemon's own folder has its name.
@@ -73,12 +75,56 @@ func (l *Lab) up(ctx context.Context) error {
 	for i := range active {
 		active[i] = i + 1
 	}
-	if !l.Plain {
-		if err := l.startDaemons(ctx, append(l.lbs()[:l.ActiveLBs:l.ActiveLBs], l.servers()...)); err != nil {
+	if l.Plain {
+		return l.setRoutes(active, 1)
+	}
+	// Agents first: a balancer's first checks then find its servers ready.
+	lbs := l.lbs()[:l.ActiveLBs]
+	for _, machines := range [][]string{l.servers(), lbs} {
+		if err := l.startDaemons(ctx, machines); err != nil {
 			return err
 		}
 	}
-	return l.setRoutes(active, 1)
+	if err := l.setRoutes(active, 1); err != nil {
+		return err
+	}
+	return l.awaitHealth(ctx, lbs)
+}
+
+// awaitHealth waits until every balancer gives every active server new
+// connections.
+func (l *Lab) awaitHealth(ctx context.Context, lbs []string) error {
+	for _, m := range lbs {
+		missing := ""
+		healthy := waitFor(readyWait, func() bool {
+			status, err := l.daemonStatus(ctx, m)
+			if err != nil {
+				missing = err.Error()
+				return ctx.Err() != nil
+			}
+			missing = without(status)
+			return missing == ""
+		})
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !healthy {
+			return fmt.Errorf("%s gives no new connections to %s", m, missing)
+		}
+	}
+	return nil
+}
+
+// without names the first active server that gets no new connections.
+func without(s *fairleadv1.GetStatusResponse) string {
+	for _, v := range s.Vips {
+		for _, slot := range v.Slots {
+			if slot.State == fairleadv1.SlotState_SLOT_STATE_ACTIVE && (!slot.TakesNew || slot.Health == fairleadv1.Health_HEALTH_DOWN) {
+				return fmt.Sprintf("%s of VIP %s (%s)", slot.Server, v.Name, slot.HealthDetail)
+			}
+		}
+	}
+	return ""
 }
 
 // startDaemons starts all at once and waits for each.
