@@ -29,7 +29,12 @@ func openSuites() ([]*suite, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []*suite{b}, nil
+	h, err := openServer()
+	if err != nil {
+		b.close()
+		return nil, err
+	}
+	return []*suite{b, h}, nil
 }
 
 func (b *balancer) suite() *suite {

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* In: the way of a packet from the NIC to the stack.
+ *
+ *   parse the outer header ─▶ parse the inner one ─▶ VIP of ours?
+ *   ─▶ restore TSecr ─▶ take the tunnel off ─▶ pass */
+#ifndef FAIRLEAD_HOST_IN_H
+#define FAIRLEAD_HOST_IN_H
+
+#include "maps.h"
+#include "vip.h"
+#include "packet.h"
+#include "decap.h"
+#include "restore.h"
+
+/* Passed until it is known to be ours; dropped with a reason after. */
+static __always_inline int fl_host_in(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct fl_host_control *c = fl_host_settings();
+	__u32 bytes = end - data, room;
+	struct fl_host_count *count;
+	struct fl_host_vip *v;
+	struct fl_outer outer;
+	struct fl_cursor cur;
+	struct fl_packet p;
+	int malformed, restored = 0;
+
+	if (!c || !fl_outer_parse(&outer, data, end)) {
+		fl_host_reason(FL_HOST_PASS_NOT_OURS, bytes);
+		return XDP_PASS;
+	}
+	cur.pos = outer.inner;
+	cur.end = end;
+	room = end - outer.inner;
+	malformed = outer.inner_proto == FL_BE16(ETH_P_IP) ? fl_parse_ip4(&cur, &p, room)
+							   : fl_parse_ip6(&cur, &p, room);
+	v = malformed ? 0 : fl_host_vip_find(c, p.dst, p.dport, p.proto);
+	if (!v || (outer.cut && (v->tunnel[0] != outer.dst[0] || v->tunnel[1] != outer.dst[1]))) {
+		fl_host_reason(FL_HOST_PASS_NOT_OURS, bytes);
+		return XDP_PASS;
+	}
+
+	count = fl_host_counted(v->id, 0, p.l3_len);
+	if (p.proto == IPPROTO_TCP && v->scheme == FL_SCHEME_CHEETAH) {
+		restored = fl_restore(ctx, c, v, &p, end);
+		if (restored < 0) {
+			fl_host_reason(FL_HOST_DROP_MALFORMED, bytes);
+			return XDP_DROP;
+		}
+		if (restored && count)
+			count->restored++;
+	}
+	if (!outer.cut) {
+		fl_host_reason(FL_HOST_IN_DIRECT, p.l3_len);
+		return XDP_PASS;
+	}
+	if (outer.congested)
+		fl_pass_congestion(&outer, end);
+	if (fl_decapsulate(ctx, &outer)) {
+		fl_host_reason(FL_HOST_DROP_MALFORMED, bytes);
+		return XDP_DROP;
+	}
+	return XDP_PASS;
+}
+
+#endif
