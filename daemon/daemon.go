@@ -49,6 +49,9 @@ type Options struct {
 	StateDir string // DefaultStateDir where empty
 	PinDir   string // /sys/fs/bpf/fairlead/NAME where empty
 	Log      *slog.Logger
+
+	// open is the edge to the kernel: openPlane, but in tests.
+	open func(self, *config.Config, Options, *slog.Logger) (plane, error)
 }
 
 // plane is a daemon's kernel side.
@@ -112,7 +115,11 @@ type daemon struct {
 type settings struct {
 	cfg      *config.Config
 	me       self
-	warnings []string
+	warnings []string // of what needs a restart
+
+	mu       sync.Mutex
+	compared uint64 // version of the assignment that differs is about
+	differs  string
 }
 
 // RunLB is `fairlead lb`. It returns when ctx ends (nil) or when the daemon
@@ -125,6 +132,9 @@ func RunHost(ctx context.Context, o Options) error { return run(ctx, RoleHost, o
 func run(ctx context.Context, role Role, o Options) (err error) {
 	if o.StateDir == "" {
 		o.StateDir = DefaultStateDir
+	}
+	if o.open == nil {
+		o.open = openPlane
 	}
 	d := &daemon{opts: o, log: o.Log, started: time.Now()}
 	d.setPhase(phaseStarting)
@@ -146,7 +156,7 @@ func run(ctx context.Context, role Role, o Options) (err error) {
 	}
 
 	d.setPhase(phaseOpening)
-	if d.plane, err = openPlane(d.me, cfg, o, d.log); err != nil {
+	if d.plane, err = o.open(d.me, cfg, o, d.log); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.plane.close()) }()

@@ -1,8 +1,10 @@
 package daemon
 
 import (
+	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -148,4 +150,29 @@ func TestOverlay(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestListenUnix(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run", "lb1.sock")
+	for range 2 { // the second finds what the first left, as after a SIGKILL
+		l, err := listen("unix:"+path, config.TLS{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.(*net.UnixListener).SetUnlinkOnClose(false)
+		info, err := os.Stat(path)
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Fatalf("mode %v, %v: only root may change things", info.Mode(), err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "precious")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listen("unix:"+file, config.TLS{}); err == nil || !strings.Contains(err.Error(), "no socket") {
+		t.Fatalf("a file in the socket's place: %v", err)
+	}
 }

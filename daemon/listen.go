@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/fairlead/fairlead/config"
@@ -39,46 +40,26 @@ func listen(api string, files config.TLS) (net.Listener, error) {
 	return l, nil
 }
 
-// listenUnix binds beside the path and renames, so that the socket never
-// exists with wrong permissions and a dead daemon's socket is replaced in one
-// step. The caller holds the daemon's lock: whoever left it there is gone.
+// listenUnix replaces what a dead daemon left at the path: the caller holds
+// the daemon's lock, so nobody else listens there. The umask gives the socket
+// its mode from the first moment.
 func listenUnix(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("make folder of the API's socket: %w", err)
 	}
-	temp := path + ".new"
-	if err := os.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("remove %s: %w", temp, err)
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() != os.ModeSocket {
+		return nil, fmt.Errorf("listen on unix:%s: there is something that is no socket: remove it, or name another path under api", path)
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: temp, Net: "unix"})
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("remove the API's old socket: %w", err)
+	}
+	before := syscall.Umask(0o177)
+	l, err := net.Listen("unix", path)
+	syscall.Umask(before)
 	if err != nil {
 		return nil, fmt.Errorf("listen on unix:%s: %w", path, err)
 	}
-	l.SetUnlinkOnClose(false)
-	err = os.Chmod(temp, 0o600)
-	if err == nil {
-		err = os.Rename(temp, path)
-	}
-	if err != nil {
-		l.Close()
-		return nil, fmt.Errorf("listen on unix:%s: %w", path, err)
-	}
-	return unlinking{l, path}, nil
-}
-
-// unlinking removes the socket's file on Close: net would remove the name
-// that it was bound to.
-type unlinking struct {
-	net.Listener
-	path string
-}
-
-func (u unlinking) Close() error {
-	err := os.Remove(u.path)
-	if errors.Is(err, os.ErrNotExist) {
-		err = nil
-	}
-	return errors.Join(err, u.Listener.Close())
+	return l, nil
 }
 
 // serverTLS reads the files at every handshake, so that renewed certificates

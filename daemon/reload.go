@@ -56,16 +56,31 @@ func (d *daemon) compareFile(cfg *config.Config) {
 			}
 		}
 	}
+	d.settings.Store(set)
 	a, _ := d.inForce()
-	// A plan that is refused (live connections) is a difference as well.
-	_, changes, err := controller.Plan(cfg, a, controller.LiveCounts{}, time.Now(), true)
+	if text := set.difference(a, d.opts.File); text != "" {
+		d.log.Warn(text)
+	}
+}
+
+// difference says whether the file wants something else than the assignment
+// in force; empty where it does not. It is worked out once a version.
+func (s *settings) difference(a *controller.Assignment, file string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.compared == a.Version {
+		return s.differs
+	}
+	// Forced: a change that is refused as things stand is a difference too.
+	_, changes, err := controller.Plan(s.cfg, a, controller.LiveCounts{}, time.Now(), true)
+	s.compared, s.differs = a.Version, ""
 	switch {
 	case err != nil:
-		warn(fmt.Sprintf("%s and the assignment in force differ, and cannot be brought together: %v", d.opts.File, err))
+		s.differs = fmt.Sprintf("%s and the assignment in force differ, and cannot be brought together: %v", file, err)
 	case len(changes) > 0:
-		warn(fmt.Sprintf("%s differs from assignment version %d in force (%d changes): run fairlead plan to see, fairlead apply to change all daemons", d.opts.File, a.Version, len(changes)))
+		s.differs = fmt.Sprintf("%s differs from assignment version %d in force: run fairlead plan to see how, fairlead apply to bring all daemons to the file", file, a.Version)
 	}
-	d.settings.Store(set)
+	return s.differs
 }
 
 func sources(s self) any {

@@ -38,6 +38,9 @@ func (d *daemon) status() (*fairleadv1.GetStatusResponse, error) {
 		},
 		Warnings: slices.Clone(set.warnings),
 	}
+	if text := set.difference(a, d.opts.File); text != "" {
+		s.Warnings = append(s.Warnings, text)
+	}
 	if d.me.role == RoleHost {
 		s.Role = fairleadv1.Role_ROLE_HOST
 	}

@@ -91,7 +91,7 @@ func (l *LB) Apply(a *controller.Assignment, down func(vipID uint32, slot uint16
 	if err := l.retire(before, p); err != nil {
 		return fmt.Errorf("clear server lines: %w", err)
 	}
-	l.log.Info("assignment in force", "version", a.Version, "vips", len(p.vips), "half", idle)
+	l.log.Debug("assignment in force", "version", a.Version, "vips", len(p.vips), "half", idle)
 	return nil
 }
 
