@@ -21,10 +21,10 @@ const Root = "/sys/fs/bpf"
 const magic = 0xcafe4a11
 
 // Dir is the folder of the daemon of the given name.
-func Dir(name string) string { return filepath.Join(Root, "fairlead", name) }
+func Dir(name string) string { return filepath.Join(Root, "fairlead", Name(name)) }
 
-// Name is s as a pin's name: bpffs allows no dots, VLAN devices often have
-// them, and a colon is what no interface's name may hold.
+// Name is s as a pin's name: bpffs allows no dots, daemons and VLAN devices
+// often have them, and a colon is what none of their names may hold.
 func Name(s string) string { return strings.ReplaceAll(s, ".", ":") }
 
 // Ensure makes sure that dir is on a bpffs, mounting one at Root if dir is

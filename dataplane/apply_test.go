@@ -222,6 +222,30 @@ func TestNoSource(t *testing.T) {
 	}
 }
 
+// A server on another interface than the packets come in by, to which the
+// balancer is not even attached.
+func TestOtherInterface(t *testing.T) {
+	w := newWired(t)
+	inNS(t, w.lb, func() {
+		check(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "lb1"}, PeerName: "net1", PeerNamespace: netlink.NsFd(w.net)}))
+		up("lb1", "10.78.0.2/24")
+	})
+	inNS(t, w.net, func() {
+		up("net1", "10.78.0.11/24")
+		w.capture("net1")
+	})
+	l := w.open(w.options())
+	a := assignment(1, 11)
+	a.VIPs[0].Slots[0].Address = netip.MustParseAddr("10.78.0.11")
+	if err := l.Apply(a, nil); err != nil {
+		t.Fatal(err)
+	}
+	w.run(l)
+	if to, _ := w.forwarded(1000); to != a.VIPs[0].Slots[0].Address {
+		t.Errorf("to %v", to)
+	}
+}
+
 // A server that cannot be resolved is dropped for with a reason; when it
 // comes up, packets flow without a change of the assignment.
 func TestUnresolvedThenResolved(t *testing.T) {

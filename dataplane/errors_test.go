@@ -26,7 +26,7 @@ func TestOpenRefuses(t *testing.T) {
 		"is not on a bpffs":                func(o *Options) { o.PinDir = t.TempDir() },
 		"limits.server_lines 70000: must":  func(o *Options) { o.Limits.ServerLines = 70000 },
 		"limits.flows 3: must":             func(o *Options) { o.Limits.Flows = 3 },
-		`balancer name "a.b"`:              func(o *Options) { o.PinDir, o.Name = "", "a.b" },
+		`balancer name "a/b"`:              func(o *Options) { o.PinDir, o.Name = "", "a/b" },
 		"wrong address family":             func(o *Options) { o.Source6 = netip.MustParsePrefix("10.0.0.0/8") },
 	} {
 		o := w.options()

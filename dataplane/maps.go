@@ -68,6 +68,29 @@ func addOwnMaps(spec *ebpf.CollectionSpec) {
 		ValueSize: uint32(unsafe.Sizeof(carriedCount{})), MaxEntries: maxServerLines + vipLines, Flags: unix.BPF_F_NO_PREALLOC}
 }
 
+// checkSizes holds this package's idea of the maps against the program's, so
+// that a program of another build is refused instead of misread.
+func checkSizes(spec *ebpf.CollectionSpec) error {
+	for _, c := range []struct {
+		what      string
+		got, want uint32
+	}{
+		{"bytes of vips", spec.Maps[".data."+mapVIPs].ValueSize, uint32(2 * vipHalf)},
+		{"bytes of control", spec.Maps[".data."+mapControl].ValueSize, uint32(unsafe.Sizeof(lbFlControl{}))},
+		{"bytes of a server line", spec.Maps[mapLines].ValueSize, uint32(unsafe.Sizeof(lbFlLine{}))},
+		{"bytes of a VIP's counters", spec.Maps[mapVIPCPU].ValueSize, uint32(unsafe.Sizeof(lbFlVipCpu{}))},
+		{"bytes of an entry of tables", spec.Maps[mapTables].ValueSize, 4},
+		{"bytes of an entry of conns", spec.Maps[mapConns].ValueSize, 4},
+		{"bytes of a bucket of flows", spec.Maps[mapFlows].ValueSize, uint32(unsafe.Sizeof(lbFlBucket{}))},
+		{"reasons", spec.Maps[mapReasons].MaxEntries, uint32(len(reasonNames))},
+	} {
+		if c.got != c.want {
+			return fmt.Errorf("the balancer's program has %d %s, this build expects %d; run go generate ./dataplane and build again", c.got, c.what, c.want)
+		}
+	}
+	return nil
+}
+
 // flowBuckets is the number of buckets of eight entries for so many flows.
 func flowBuckets(flows int) int { return max(1, flows/8) }
 

@@ -43,6 +43,9 @@ type wired struct {
 	lbMAC   wire.MAC
 	netMAC  wire.MAC
 	send    int // packet socket on net0
+	// receiver is the packet socket that receive reads: net0's, or that of
+	// the device given to capture last.
+	receiver int
 }
 
 const (
@@ -129,16 +132,24 @@ func newWired(t *testing.T) *wired {
 			addrs = append(addrs, fmt.Sprintf("10.77.0.%d/24", i), fmt.Sprintf("fd77::%d/64", i))
 		}
 		w.netMAC = up("net0", addrs...)
-		pass := must(ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "MIT",
-			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}}))
-		l := must(link.AttachXDP(link.XDPOptions{Program: pass, Interface: must(net.InterfaceByName("net0")).Index, Flags: link.XDPDriverMode}))
-		t.Cleanup(func() { l.Close(); pass.Close() })
-		w.send = must(unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(htons(unix.ETH_P_ALL))))
-		check(unix.Bind(w.send, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: must(net.InterfaceByName("net0")).Index}))
-		check(unix.SetsockoptTimeval(w.send, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 20000}))
-		t.Cleanup(func() { unix.Close(w.send) })
+		w.send = w.capture("net0")
 	})
 	return w
+}
+
+// capture makes a device take frames from XDP_TX and XDP_REDIRECT on the other
+// side, and receive from it. To be called in the device's namespace.
+func (w *wired) capture(dev string) (socket int) {
+	index := must(net.InterfaceByName(dev)).Index
+	pass := must(ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "MIT",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}}))
+	l := must(link.AttachXDP(link.XDPOptions{Program: pass, Interface: index, Flags: link.XDPDriverMode}))
+	socket = must(unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(htons(unix.ETH_P_ALL))))
+	check(unix.Bind(socket, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: index}))
+	check(unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 20000}))
+	w.t.Cleanup(func() { l.Close(); pass.Close(); unix.Close(socket) })
+	w.receiver = socket
+	return socket
 }
 
 func htons(v uint16) uint16 { return v<<8 | v>>8 }
@@ -249,7 +260,7 @@ func (w *wired) transmit(frame []byte) {
 func (w *wired) receive(limit time.Duration, want func(frame []byte) bool) []byte {
 	b := make([]byte, 65536)
 	for end := time.Now().Add(limit); time.Now().Before(end); {
-		n, from, err := unix.Recvfrom(w.send, b, 0)
+		n, from, err := unix.Recvfrom(w.receiver, b, 0)
 		if err != nil {
 			continue // the time limit of one read
 		}

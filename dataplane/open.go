@@ -141,8 +141,8 @@ func (o *Options) complete() error {
 		return errors.New("the balancer has no name; give it one under balancers[].name")
 	}
 	if o.PinDir == "" {
-		if strings.ContainsAny(o.Name, "./") {
-			return fmt.Errorf("balancer name %q: bpffs allows neither dots nor slashes in a pin's name; use letters, digits and dashes", o.Name)
+		if strings.ContainsAny(o.Name, "/:") {
+			return fmt.Errorf("balancer name %q: it names a folder of pins; use letters, digits, dots and dashes", o.Name)
 		}
 		o.PinDir = DefaultPinDir(o.Name)
 	}
@@ -282,6 +282,9 @@ func (l *LB) spec() (*ebpf.CollectionSpec, error) {
 		spec.Maps[name].MaxEntries = uint32(size)
 	}
 	addOwnMaps(spec)
+	if err := checkSizes(spec); err != nil {
+		return nil, err
+	}
 	c, err := l.constants()
 	if err != nil {
 		return nil, err
