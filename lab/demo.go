@@ -60,12 +60,13 @@ type teller struct {
 	row     Moment
 }
 
-const textWidth = 50
+// textWidth fits every step's text, and the row into 80 columns.
+const textWidth = 43
 
 func (t *teller) watch(m Moment) {
 	if !t.started {
 		t.started = true
-		fmt.Fprintf(t.w, "\n%6s  %-*s %18s %18s\n%6s  %-*s %9s %8s %9s %8s\n", "", textWidth, "", "cheetah", "stateless",
+		fmt.Fprintf(t.w, "\n%6s  %-*s %13s %13s\n%6s  %-*s %6s %6s %6s %6s\n", "", textWidth, "", "cheetah", "stateless",
 			"time", textWidth, "what happens", "open", "broken", "open", "broken")
 		t.row = Moment{Text: "connections begin"}
 	}
@@ -93,16 +94,9 @@ func (t *teller) end() {
 
 func (t *teller) line() string {
 	var b strings.Builder
-	text, rest := t.row.Text, ""
-	if cut := strings.LastIndexByte(text[:min(len(text), textWidth+1)], ' '); len(text) > textWidth && cut > 0 {
-		text, rest = text[:cut], text[cut+1:]
-	}
-	fmt.Fprintf(&b, "%4.0f s  %-*s", t.row.At, textWidth, text)
+	fmt.Fprintf(&b, "%4.0f s  %-*s", t.row.At, textWidth, t.row.Text)
 	for _, tally := range t.row.Tallies {
-		fmt.Fprintf(&b, " %9d %8d", tally.Alive, tally.Broken)
-	}
-	if rest != "" && !t.live {
-		fmt.Fprintf(&b, "\n        %s", rest)
+		fmt.Fprintf(&b, " %6d %6d", tally.Alive, tally.Broken)
 	}
 	return b.String()
 }
