@@ -29,7 +29,7 @@ func openSuites() ([]*suite, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := openServer()
+	h, err := openAgent()
 	if err != nil {
 		b.close()
 		return nil, err

@@ -15,191 +15,162 @@ import (
 	"github.com/fairlead/fairlead/wire"
 )
 
-// The server's side. One established connection over the loopback stands for
-// all: with tcp_timestamps=1 the program asks its socket, as it would. Its
-// packet never reaches it; test runs go nowhere.
-
-const (
-	hostVIP      = 1 // id
-	hostSlot     = 5
-	hostIn       = 54 // where the inner TCP header starts: Ethernet, two IPv4 headers
-	hostHarness  = "host-in"
-	hostOutEmpty = "host-out"
-)
-
-type server struct {
+// agent is the host's programs around one real connection over loopback,
+// whose socket they ask when tcp_timestamps is 1. Nothing is sent on it.
+type agent struct {
 	o       hostObjects
-	seed    uint64
-	in, out []byte // frames
-	state   hostHostCase
-	sockets []net.Conn
+	control hostFlHostControl
+	client  netip.AddrPort
+	vip     netip.AddrPort
+	close   []func() error
 }
 
-// openServer loads the host programs and makes the connection.
-func openServer() (s *suite, err error) {
-	spec, err := loadHost()
-	if err != nil {
-		return nil, fmt.Errorf("read the host programs: %w", err)
-	}
-	h := &server{}
+const hostConstant = 0x12345678 // any; what the socket's TSvals are moved by
+
+func openAgent() (s *suite, err error) {
+	a := &agent{}
 	defer func() {
 		if err != nil {
-			h.close()
+			a.shut()
 		}
 	}()
+	if err := a.connect(); err != nil {
+		return nil, fmt.Errorf("make a connection over loopback: %w", err)
+	}
+	spec, err := loadHost()
+	if err != nil {
+		return nil, fmt.Errorf("read the host's program: %w", err)
+	}
 	if err := spec.Variables["jiffy_mult"].Set(uint32(1)); err != nil {
 		return nil, err
 	}
-	if err := spec.LoadAndAssign(&h.o, nil); err != nil {
-		return nil, fmt.Errorf("load the host programs: %w", err)
+	if err := spec.LoadAndAssign(&a.o, nil); err != nil {
+		return nil, fmt.Errorf("load the host's program: %w", err)
 	}
-	client, vip, err := h.connect()
-	if err != nil {
-		return nil, fmt.Errorf("a connection over the loopback: %w", err)
-	}
-	if err := h.fill(client, vip); err != nil {
+	a.close = append(a.close, a.o.Close)
+	if err := a.fill(); err != nil {
 		return nil, fmt.Errorf("fill the host's tables: %w", err)
 	}
-	s = &suite{refresh: func() error { return h.clock(0) }, close: h.close}
-	s.harnesses = []measured{
-		{name: hostHarness, run: func(n int) (float64, error) { return h.measure(h.o.BenchInNone, h.in, n) }},
-		{name: hostOutEmpty, run: func(n int) (float64, error) { return h.measure(h.o.BenchOutNone, h.out, n) }},
-	}
-	for _, timestamps := range []int{2, 1} {
-		suffix, lookup := "", uint32(0)
-		if timestamps == 1 {
-			suffix, lookup = "-timestamps1", 1
-		}
-		s.cases = append(s.cases,
-			measured{name: "host-in" + suffix, harness: hostHarness, run: func(n int) (float64, error) {
-				return h.checked(h.o.BenchIn, h.in, n, lookup, restored)
-			}},
-			measured{name: "host-out" + suffix, harness: hostOutEmpty, run: func(n int) (float64, error) {
-				return h.checked(h.o.BenchOut, h.out, n, lookup, sent)
-			}})
+	s = &suite{
+		refresh: func() error { return nil },
+		close:   a.shut,
+		harnesses: []measured{
+			{name: "host-in-none", run: a.in(a.o.BenchInNone, 0)},
+			{name: "host-out-none", run: a.out(a.o.BenchOutNone, 0)},
+		},
+		cases: []measured{
+			{name: "host-in", harness: "host-in-none", run: a.in(a.o.BenchIn, 0)},
+			{name: "host-out", harness: "host-out-none", run: a.out(a.o.BenchOut, 0)},
+			{name: "host-in-ts1", harness: "host-in-none", run: a.in(a.o.BenchIn, 1)},
+			{name: "host-out-ts1", harness: "host-out-none", run: a.out(a.o.BenchOut, 1)},
+		},
 	}
 	return s, nil
 }
 
-func (h *server) close() {
-	for _, c := range h.sockets {
-		c.Close()
+func (a *agent) shut() {
+	for _, c := range a.close {
+		_ = c()
 	}
-	h.o.Close()
 }
 
-func (h *server) connect() (client, vip netip.AddrPort, err error) {
+func (a *agent) connect() error {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
-		return client, vip, err
+		return err
 	}
 	defer l.Close()
 	c, err := net.Dial("tcp4", l.Addr().String())
 	if err != nil {
-		return client, vip, err
+		return err
 	}
-	h.sockets = append(h.sockets, c)
-	a, err := l.Accept()
+	a.close = append(a.close, c.Close)
+	server, err := l.Accept()
 	if err != nil {
-		return client, vip, err
+		return err
 	}
-	h.sockets = append(h.sockets, a)
-	return c.LocalAddr().(*net.TCPAddr).AddrPort(), l.Addr().(*net.TCPAddr).AddrPort(), nil
+	a.close = append(a.close, server.Close)
+	a.client = c.LocalAddr().(*net.TCPAddr).AddrPort()
+	a.vip = server.LocalAddr().(*net.TCPAddr).AddrPort()
+	return nil
 }
 
-func (h *server) fill(client, vip netip.AddrPort) error {
-	tunnel := netip.MustParseAddr("10.1.0.5")
-	k := viptable.Key{Addr: vip.Addr(), Port: vip.Port(), Proto: wire.ProtoTCP}
-	e := hostFlHostVip{Addr: k.Words(), Port: k.PortBE(), Proto: k.Proto, Used: 1, Id: hostVIP,
-		Key: [2][2]uint64{benchKeys[0], benchKeys[1]}, Slot: hostSlot, OldSlot: 0xffff,
-		Epochs: 1, Shift: 32 - cookieBits, Scheme: 1, Tunnel: words(tunnel)}
+var tunnelEnd = netip.MustParseAddr("10.1.0.1")
+
+func (a *agent) fill() error {
+	k := viptable.Key{Addr: a.vip.Addr(), Port: a.vip.Port(), Proto: wire.ProtoTCP}
 	at, seed, err := viptable.Build([]viptable.Key{k}, rand.New(rand.NewPCG(1, 1)))
 	if err != nil {
 		return err
 	}
-	h.seed = seed
-	if err := h.o.HostVips.Put(uint32(at[0]), e); err != nil {
+	v := hostFlHostVip{Addr: k.Words(), Port: k.PortBE(), Proto: k.Proto, Used: 1, Id: 1,
+		Key: [2][2]uint64{benchKeys[0], benchKeys[1]}, Slot: 0, OldSlot: 0xffff, Epochs: 1,
+		Shift: 32 - cookieBits, Scheme: 1, Tunnel: words(tunnelEnd)}
+	if err := a.o.HostVips.Put(uint32(at[0]), v); err != nil {
 		return err
 	}
+	var c hostBenchJiffies
+	if _, err := a.o.BenchClock.Run(&ebpf.RunOptions{Context: c, ContextOut: &c}); err != nil {
+		return err
+	}
+	a.control = hostFlHostControl{VipSeed: [2]uint64{seed, seed}, JiffiesBase: sharedNow - uint32(c.Jiffies)}
+	return a.o.BenchSocket.Set(hostFlSocket{Constant: hostConstant, Stamped: 1, VipId: 1})
+}
 
+// in measures packets of the client as a balancer's tunnel brings them. The
+// shared clock goes on by a tick a millisecond at most, so the cookie stays
+// young enough for a quarter of an hour.
+func (a *agent) in(p *ebpf.Program, lookup uint32) sample {
 	layout := cheetah.Layout{Bits: cookieBits}
-	field := layout.Encode(cheetah.Hash(benchKeys[0], client, vip.Port()), hostSlot, 0)
-	ts := wire.Timestamp(1, layout.WireTS(field, sharedNow-1000))
-	segment := wire.TCP{Src: client, Dst: vip, Flags: wire.ACK, Options: ts, Payload: make([]byte, 64)}
-	h.in = segment.Frame()
-	outer := wire.Outer{Tunnel: wire.IPIP, Src: netip.MustParseAddr("10.254.1.2"), Dst: tunnel}
-	h.in = append(h.in[:14:14], outer.Encapsulate(h.in[14:])...)
-	segment.Src, segment.Dst = vip, client
-	h.out = segment.Frame()
-	for i := range h.state.Head {
-		h.state.Head[i] = binary.LittleEndian.Uint64(h.in[8*i:])
-	}
-	h.state.Length = uint32(len(h.in))
-	h.state.Check = uint32(binary.LittleEndian.Uint16(h.in[hostIn+16:]))
-	h.state.Ecr = binary.LittleEndian.Uint32(h.in[hostIn+28:])
-	h.state.Constant = field << layout.Shift()
-	return nil
+	ecr := layout.WireTS(layout.Encode(cheetah.Hash(benchKeys[0], a.client, a.vip.Port()), 0, 0), sharedNow-10)
+	inner := wire.TCP{Src: a.client, Dst: a.vip, Flags: wire.ACK, Options: wire.Timestamp(1, ecr)}.Packet()
+	outer := wire.Outer{Tunnel: wire.IPIP, Src: netip.MustParseAddr("10.254.0.1"), Dst: tunnelEnd}
+	frame := wire.Link{}.Frame(outer.Encapsulate(inner))
+	const l4 = 14 + 20 + 20
+	return a.sample(p, frame, l4+28, l4+16, lookup, p != a.o.BenchInNone)
 }
 
-// clock sets the shared clock back to when the flow was stamped.
-func (h *server) clock(lookup uint32) error {
-	var c hostHostClock
-	out := c
-	if _, err := h.o.BenchClock.Run(&ebpf.RunOptions{Context: c, ContextOut: &out}); err != nil {
-		return fmt.Errorf("read the kernel's clock: %w", err)
-	}
-	return h.o.HostControl.Put(uint32(0), hostFlHostControl{Lookup: lookup, VipSeed: [2]uint64{h.seed, h.seed},
-		JiffiesBase: sharedNow - uint32(out.Jiffies)})
+// out measures the server's segments of an established connection.
+func (a *agent) out(p *ebpf.Program, lookup uint32) sample {
+	frame := wire.TCP{Src: a.vip, Dst: a.client, Flags: wire.ACK | wire.PSH, Options: wire.Timestamp(1000, 1),
+		Payload: make([]byte, 100)}.Frame()
+	const l4 = 14 + 20
+	return a.sample(p, frame, l4+24, l4+16, lookup, p != a.o.BenchOutNone)
 }
 
-func restored(c hostFlHostCount) uint64 { return c.Restored }
-func sent(c hostFlHostCount) uint64     { return c.Packets[1] }
-
-// checked measures, and fails where packets did not do what the case is
-// about, as count counts it.
-func (h *server) checked(p *ebpf.Program, frame []byte, packets int, lookup uint32, count func(hostFlHostCount) uint64) (float64, error) {
-	if err := h.clock(lookup); err != nil {
-		return 0, err
+func (a *agent) sample(p *ebpf.Program, frame []byte, word, check int, lookup uint32, changes bool) sample {
+	state := hostHostBench{Length: uint32(len(frame)), AtWord: uint32(word), AtCheck: uint32(check)}
+	for i := range state.Head {
+		state.Head[i] = binary.LittleEndian.Uint64(frame[8*i:])
 	}
-	total := func() (n uint64, err error) {
-		var cpus []hostFlHostCount
-		err = h.o.HostVipCount.Lookup(uint32(hostVIP), &cpus)
-		for _, c := range cpus {
-			n += count(c)
-		}
-		return n, err
-	}
-	before, err := total()
-	if err != nil {
-		return 0, err
-	}
-	ns, err := h.measure(p, frame, packets)
-	if err != nil {
-		return 0, err
-	}
-	after, err := total()
-	if want := uint64(hostRuns(packets) * parts * packetsPerRun); err == nil && after-before < want {
-		err = fmt.Errorf("only %d of %d packets went the whole way: this measures something else", after-before, want)
-	}
-	return ns, err
-}
-
-func hostRuns(packets int) int { return max(packets/packetsPerRun/parts, 1) }
-
-// measure takes one sample, like the balancer's.
-func (h *server) measure(p *ebpf.Program, frame []byte, packets int) (float64, error) {
-	best := math.Inf(1)
-	for range parts {
-		// Each test run has a socket of its own.
-		h.state.Create = 1
-		if err := h.o.HostCase.Set(h.state); err != nil {
+	state.HeadRest = binary.LittleEndian.Uint16(frame[32:])
+	state.Word = binary.LittleEndian.Uint32(frame[word:])
+	state.Check = binary.LittleEndian.Uint16(frame[check:])
+	return func(packets int) (float64, error) {
+		control := a.control
+		control.Lookup = lookup
+		if err := a.o.HostControl.Put(uint32(0), control); err != nil {
 			return 0, err
 		}
-		_, d, err := p.Benchmark(frame, hostRuns(packets), nil)
-		if err != nil {
+		if err := a.o.HostBench.Set(state); err != nil {
 			return 0, err
 		}
-		best = min(best, perPacket(d))
+		runs := max(packets/packetsPerRun/parts, 1)
+		best := math.Inf(1)
+		for range parts {
+			_, d, err := p.Benchmark(frame, runs, nil)
+			if err != nil {
+				return 0, err
+			}
+			best = min(best, perPacket(d))
+		}
+		after := state
+		if err := a.o.HostBench.Get(&after); err != nil {
+			return 0, err
+		}
+		if all := uint32(parts * runs * packetsPerRun); changes && after.Changed < all {
+			return 0, fmt.Errorf("only %d of %d packets were changed: this measures something else", after.Changed, all)
+		}
+		return best, nil
 	}
-	return best, nil
 }

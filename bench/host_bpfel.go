@@ -13,6 +13,11 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type hostBenchJiffies struct {
+	_       structs.HostLayout
+	Jiffies uint64
+}
+
 type hostFlCount struct {
 	_       structs.HostLayout
 	Packets uint64
@@ -99,21 +104,16 @@ type hostFlTuple struct {
 	VipId uint32
 }
 
-type hostHostCase struct {
+type hostHostBench struct {
 	_        structs.HostLayout
-	Head     [8]uint64
+	Head     [4]uint64
+	HeadRest uint16
+	Check    uint16
+	Word     uint32
+	AtWord   uint32
+	AtCheck  uint32
 	Length   uint32
-	Ecr      uint32
-	Check    uint32
-	Constant uint32
-	Create   uint32
-	Actions  [8]uint32
-	_        [4]byte
-}
-
-type hostHostClock struct {
-	_       structs.HostLayout
-	Jiffies uint64
+	Changed  uint32
 }
 
 // Names of all BPF objects in the ELF.
@@ -132,8 +132,9 @@ const (
 	hostProgBenchInNone  = "bench_in_none"
 	hostProgBenchOut     = "bench_out"
 	hostProgBenchOutNone = "bench_out_none"
+	hostVarBenchSocket   = "bench_socket"
 	hostVarGuePort       = "gue_port"
-	hostVarHostCase      = "host_case"
+	hostVarHostBench     = "host_bench"
 	hostVarJiffyMult     = "jiffy_mult"
 	hostVarJiffyShift    = "jiffy_shift"
 	hostVarNetnsCookie   = "netns_cookie"
@@ -206,8 +207,9 @@ type hostMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type hostVariableSpecs struct {
+	BenchSocket *ebpf.VariableSpec `ebpf:"bench_socket"`
 	GuePort     *ebpf.VariableSpec `ebpf:"gue_port"`
-	HostCase    *ebpf.VariableSpec `ebpf:"host_case"`
+	HostBench   *ebpf.VariableSpec `ebpf:"host_bench"`
 	JiffyMult   *ebpf.VariableSpec `ebpf:"jiffy_mult"`
 	JiffyShift  *ebpf.VariableSpec `ebpf:"jiffy_shift"`
 	NetnsCookie *ebpf.VariableSpec `ebpf:"netns_cookie"`
@@ -259,8 +261,9 @@ func (m *hostMaps) Close() error {
 //
 // It can be passed to loadHostObjects or ebpf.CollectionSpec.LoadAndAssign.
 type hostVariables struct {
+	BenchSocket *ebpf.Variable `ebpf:"bench_socket"`
 	GuePort     *ebpf.Variable `ebpf:"gue_port"`
-	HostCase    *ebpf.Variable `ebpf:"host_case"`
+	HostBench   *ebpf.Variable `ebpf:"host_bench"`
 	JiffyMult   *ebpf.Variable `ebpf:"jiffy_mult"`
 	JiffyShift  *ebpf.Variable `ebpf:"jiffy_shift"`
 	NetnsCookie *ebpf.Variable `ebpf:"netns_cookie"`

@@ -111,4 +111,15 @@ struct bench_skb {
 BENCH_TC(bench_out_none, )
 BENCH_TC(bench_out, fl_stamp(skb))
 
+struct bench_jiffies {
+	__u64 jiffies;
+};
+
+SEC("syscall")
+int bench_clock(struct bench_jiffies *c)
+{
+	c->jiffies = bpf_jiffies64();
+	return 0;
+}
+
 char _license[] SEC("license") = "Dual BSD/GPL";
