@@ -73,7 +73,12 @@ func (r *report) device(name string) {
 			return
 		}
 	}
-	r.ok(check, fmt.Sprintf("%s, mtu %d", link.Type(), attrs.MTU))
+	detail := fmt.Sprintf("%s, mtu %d", link.Type(), attrs.MTU)
+	if link.Type() == "veth" {
+		// The peer is in another namespace as a rule, where we cannot look.
+		detail += "; its peer needs an XDP program too (one that passes is enough), else what XDP sends on waits there"
+	}
+	r.ok(check, detail)
 }
 
 // way: route, neighbour and MTU towards one server.

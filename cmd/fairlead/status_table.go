@@ -43,7 +43,8 @@ func statusTable(w io.Writer, answers []answer) error {
 	for _, v := range mergeVIPs(answers) {
 		v.print(t)
 	}
-	printReasons(t, answers)
+	printReasons(t, answers, fairleadv1.Role_ROLE_BALANCER, "balancers")
+	printReasons(t, answers, fairleadv1.Role_ROLE_HOST, "hosts")
 	if err := t.Flush(); err != nil {
 		return err
 	}
@@ -232,13 +233,13 @@ func (s *slotView) hopWord() string {
 	return "ok"
 }
 
-// printReasons sums what was counted by reason over the balancers, without
-// zeros.
-func printReasons(w io.Writer, answers []answer) {
+// printReasons sums what was counted by reason over the daemons of one role,
+// without zeros.
+func printReasons(w io.Writer, answers []answer, role fairleadv1.Role, title string) {
 	var names []string
 	packets, bytes := map[string]uint64{}, map[string]uint64{}
 	for _, a := range answers {
-		if a.err != nil || a.status.Role != fairleadv1.Role_ROLE_BALANCER {
+		if a.err != nil || a.status.Role != role {
 			continue
 		}
 		for _, r := range a.status.Reasons {
@@ -255,7 +256,7 @@ func printReasons(w io.Writer, answers []answer) {
 	if len(names) == 0 {
 		return
 	}
-	fmt.Fprintln(w, "\nREASON (balancers)\tPACKETS\tBYTES")
+	fmt.Fprintf(w, "\nREASON (%s)\tPACKETS\tBYTES\n", title)
 	for _, n := range names {
 		fmt.Fprintf(w, "%s\t%d\t%d\n", n, packets[n], bytes[n])
 	}
