@@ -51,6 +51,13 @@ static __always_inline int fl_parse_ports(const struct fl_cursor *c, struct fl_p
 	return FL_PARSE_OK;
 }
 
+/* Protocols of 128 and more are nobody's here, and must not be taken for
+ * fragments of another. */
+static __always_inline __u8 fl_protocol(__u8 proto)
+{
+	return proto & FL_PROTO_FRAG ? 0 : proto;
+}
+
 /* room: bytes of the packet from the IP header on, which can be more than lie
  * between pos and end (later buffers of a large frame). */
 static __always_inline int fl_parse_ip4(struct fl_cursor *c, struct fl_packet *p, __u32 room)
@@ -67,7 +74,7 @@ static __always_inline int fl_parse_ip4(struct fl_cursor *c, struct fl_packet *p
 	p->src[0] = p->dst[0] = 0;
 	p->src[1] = fl_mapped4(ip->saddr);
 	p->dst[1] = fl_mapped4(ip->daddr);
-	p->proto = ip->protocol;
+	p->proto = fl_protocol(ip->protocol);
 	p->l3_len = total;
 	p->l4_len = total - header;
 	p->l4 = c->pos + header;
@@ -90,14 +97,14 @@ static __always_inline int fl_parse_ip6(struct fl_cursor *c, struct fl_packet *p
 	if ((void *)(ip + 1) > c->end || ip->version != 6)
 		return FL_PARSE_MALFORMED;
 	total = sizeof(*ip) + bpf_ntohs(ip->payload_len);
-	p->proto = ip->nexthdr;
-	if (p->proto == 0) {
+	p->proto = fl_protocol(ip->nexthdr);
+	if (ip->nexthdr == 0) {
 		__u8 *hop = (void *)(ip + 1);
 
 		if ((void *)(hop + 8) > c->end)
 			return FL_PARSE_MALFORMED;
 		if (!hop[1]) {
-			p->proto = hop[0];
+			p->proto = fl_protocol(hop[0]);
 			header += 8;
 			if (!ip->payload_len) /* jumbogram: its length is in the option */
 				total = 0xffff;
@@ -117,7 +124,7 @@ static __always_inline int fl_parse_ip6(struct fl_cursor *c, struct fl_packet *p
 
 		if ((void *)(frag + 8) > c->end)
 			return FL_PARSE_MALFORMED;
-		p->proto = frag[0] | FL_PROTO_FRAG;
+		p->proto = fl_protocol(frag[0]) | FL_PROTO_FRAG;
 		p->sport = p->dport = 0;
 		return FL_PARSE_OK;
 	}
