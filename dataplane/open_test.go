@@ -288,7 +288,7 @@ func TestKilledInSwap(t *testing.T) {
 }
 
 // What another layout left pinned keeps packets going until the first
-// assignment; its clock lives on, its counters cannot be read.
+// assignment; its clock lives on, and its counters are found by name.
 func TestOtherLayout(t *testing.T) {
 	w := newWired(t)
 	l := w.open(w.options())
@@ -314,7 +314,11 @@ func TestOtherLayout(t *testing.T) {
 		t.Errorf("counters of %d VIPs of another layout", n)
 	}
 	w.forwarded(1001)
-	w.apply(l, 12)
+	w.apply(l, 11, 12)
+	if v := w.counters(l).VIPs[0]; v.Packets < 2 || v.NewConnections < 2 || v.Servers[0].Packets < 2 {
+		t.Errorf("counters after the change of layout %+v", v)
+	}
+	w.apply(l, 0, 12)
 	if to, _ := w.forwarded(1002); to != netip.MustParseAddr("10.77.0.12") {
 		t.Errorf("a packet went to %v", to)
 	}

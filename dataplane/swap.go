@@ -45,6 +45,11 @@ func (l *LB) swapIn(p *plan) error {
 	if err := stopAfter("pinned"); err != nil {
 		return err
 	}
+	if !l.oldReadable {
+		if err := l.carryForeign(p); err != nil {
+			l.log.Warn("the layout before does not tell its counters: they begin at zero", "error", err)
+		}
+	}
 	links, err := attachAll(l.o.PinDir, l.ifaces, l.set.programs, l.old.programs, l.log)
 	if err != nil {
 		_ = os.RemoveAll(next)
@@ -57,8 +62,10 @@ func (l *LB) swapIn(p *plan) error {
 	if err := waitForReaders(); err != nil {
 		return err
 	}
-	if err := l.carryOld(p); err != nil {
-		l.log.Warn("counters of the set before are lost", "error", err)
+	if l.oldReadable {
+		if err := l.carryOld(p); err != nil {
+			l.log.Warn("counters of the set before are lost", "error", err)
+		}
 	}
 	for _, d := range []string{dirMaps, dirPrograms} {
 		if err := exchange(filepath.Join(l.o.PinDir, d), filepath.Join(next, d)); err != nil {
@@ -85,12 +92,10 @@ func exchange(a, b string) error {
 	return nil
 }
 
-// carryOld takes the old set's counts over: those of slots that live on to
+// carryOld takes over what an old set of this layout counted in server lines;
+// its other counters are shared. Counts of slots that live on go to
 // the slot, all others to their VIP's sum.
 func (l *LB) carryOld(p *plan) error {
-	if !l.oldReadable {
-		return errors.New("they are of another layout")
-	}
 	f, err := readForce(l.old)
 	if err != nil {
 		return err
