@@ -28,6 +28,10 @@ type Coordinator struct {
 	Self       string
 	SelfClient fairleadv1connect.FairleadClient
 	Log        *slog.Logger // nil: silent
+	// Fits, if set, says whether balancers have room for an assignment
+	// (dataplane.Fits), so that a series is refused before its first step
+	// and not by a daemon in its middle.
+	Fits func(*controller.Assignment) error
 
 	// dialTo is Dial, or a test's.
 	dialTo func(endpoint string, t config.TLS) (fairleadv1connect.FairleadClient, error)
@@ -189,6 +193,11 @@ func (c *Coordinator) plan(ctx context.Context, o Options, steps func(*View) ([]
 	ch.From, ch.To, ch.Notes = v.Base.Version, v.Base.Version, v.notes()
 	if n := len(ch.Steps); n > 0 {
 		ch.To = ch.Steps[n-1].Version
+		if c.Fits != nil {
+			if err := c.Fits(ch.Steps[n-1]); err != nil {
+				return ch, controller.Refusal{fmt.Sprintf("version %d %v", ch.To, err)}
+			}
+		}
 	}
 	for _, d := range v.Silent() {
 		if !d.Leaving {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/dataplane"
 )
 
 // checkResult is what check prints as JSON.
@@ -43,7 +44,7 @@ Exit status 0 if all is right, 1 if not.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := config.Load(file)
 			if err == nil {
-				_, err = controller.First(cfg)
+				err = firstFits(cfg)
 			}
 			r := checkResult{File: file, OK: err == nil, Problems: []checkProblem{}}
 			if err == nil {
@@ -73,6 +74,15 @@ Exit status 0 if all is right, 1 if not.`,
 	fileFlag(cmd, &file)
 	outputFlag(cmd, &output)
 	return cmd
+}
+
+// firstFits computes what daemons that start from the file put in force.
+func firstFits(cfg *config.Config) error {
+	first, err := controller.First(cfg)
+	if err != nil {
+		return err
+	}
+	return dataplane.Fits(first, cfg.Limits)
 }
 
 // loadFile is config.Load for commands: every problem on a line of its own,

@@ -10,6 +10,8 @@ import (
 
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/dataplane"
 )
 
 // changeResult is what plan, apply and the verbs print as JSON.
@@ -107,7 +109,10 @@ func coordinator(cmd *cobra.Command, file string) (*api.Coordinator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &api.Coordinator{Config: func() *config.Config { return cfg }}, nil
+	return &api.Coordinator{
+		Config: func() *config.Config { return cfg },
+		Fits:   func(a *controller.Assignment) error { return dataplane.Fits(a, cfg.Limits) },
+	}, nil
 }
 
 // refused prints the lines of a refusal, each on its own.
