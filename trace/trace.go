@@ -60,7 +60,7 @@ func Open(pinDir string, names *controller.Assignment) (t *Tracer, err error) {
 		return nil, err
 	}
 	defer state.Close()
-	t = &Tracer{names: map[uint32]controller.VIP{}, opened: time.Now(), program: Program{PinDir: pinDir}}
+	t = &Tracer{names: map[uint32]controller.VIP{}, program: Program{PinDir: pinDir}}
 	base, ok := state.ClockBase()
 	if !ok {
 		return nil, fmt.Errorf("%s: the balancer has no shared clock yet: start its daemon (fairlead lb) and wait for its first assignment", pinDir)
@@ -68,6 +68,7 @@ func Open(pinDir string, names *controller.Assignment) (t *Tracer, err error) {
 	if t.now, err = sharedNow(base); err != nil {
 		return nil, err
 	}
+	t.opened = time.Now()
 	if t.twin, err = dataplane.TwinOf(state); err != nil {
 		return nil, err
 	}
