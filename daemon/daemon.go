@@ -4,7 +4,8 @@
 //
 // The life, from top to bottom of Run; setPhase is the one door:
 //
-//	         find itself in the file, lock the state folder
+//	         find itself in the file, lock the state folder,
+//	         open API and metrics (callers are told to wait)
 //	starting ──────────────────────────────────────────────▶ opening
 //	         load the programs, or adopt what is pinned
 //	opening  ──────────────────────────────────────────────▶ applying
@@ -90,6 +91,7 @@ type daemon struct {
 	opts    Options
 	log     *slog.Logger
 	me      self
+	limits  config.Limits // with which the maps were sized
 	started time.Time
 	state   *stateDir
 	plane   plane
@@ -114,7 +116,6 @@ type daemon struct {
 // settings is what a SIGHUP replaces.
 type settings struct {
 	cfg      *config.Config
-	me       self
 	warnings []string // of what needs a restart
 
 	mu       sync.Mutex
@@ -145,22 +146,66 @@ func run(ctx context.Context, role Role, o Options) (err error) {
 	if d.me, err = findSelf(cfg, role, o.Name); err != nil {
 		return err
 	}
+	d.limits = cfg.Limits
 	d.log = d.log.With("name", d.me.name)
 	if d.state, err = openState(o.StateDir, d.me.name); err != nil {
 		return err
 	}
 	defer d.state.close()
-	d.settings.Store(&settings{cfg: cfg, me: d.me})
+	d.settings.Store(&settings{cfg: cfg})
 	if err := d.peers.set(cfg, d.me.name); err != nil {
 		return err
 	}
 
-	d.setPhase(phaseOpening)
-	if d.plane, err = o.open(d.me, cfg, o, d.log); err != nil {
+	asked := ctx // it ends when somebody asks the daemon to stop
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	g, gctx := errgroup.WithContext(ctx)
+	// Sockets and certificates before the kernel: what fails, fails before
+	// anything was changed. Until the daemon serves, callers are told so.
+	err = d.answer(gctx, g)
+	if err == nil {
+		err = d.begin(gctx, cfg)
+	}
+	if err == nil {
+		err = d.serve(gctx, g)
+	}
+	if asked.Err() != nil && errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	stop()
+	failed := g.Wait()
+	if d.plane != nil {
+		failed = errors.Join(failed, d.plane.close())
+	}
+	return errors.Join(err, failed)
+}
+
+// answer opens the API and the metrics endpoint.
+func (d *daemon) answer(ctx context.Context, g *errgroup.Group) error {
+	api, err := listen(d.me.api, d.settings.Load().cfg.TLS)
+	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.plane.close()) }()
+	mux := http.NewServeMux()
+	mux.Handle(d.handler())
+	g.Go(func() error { return serve(ctx, httpServer(mux, d.log), api) })
+	if d.me.metrics != "" {
+		l, err := listenMetrics(d.me.metrics)
+		if err != nil {
+			return err
+		}
+		g.Go(func() error { return serve(ctx, httpServer(d.metricsHandler(), d.log), l) })
+	}
+	return nil
+}
 
+// begin brings the programs, the clock and the assignment into force.
+func (d *daemon) begin(ctx context.Context, cfg *config.Config) (err error) {
+	d.setPhase(phaseOpening)
+	if d.plane, err = d.opts.open(d.me, cfg, d.opts, d.log); err != nil {
+		return err
+	}
 	d.setPhase(phaseApplying)
 	if err := d.fixClock(ctx); err != nil {
 		return err
@@ -169,7 +214,7 @@ func run(ctx context.Context, role Role, o Options) (err error) {
 		return err
 	}
 	d.compareFile(cfg)
-	return d.serve(ctx)
+	return nil
 }
 
 func (d *daemon) setPhase(p phase) {
@@ -185,6 +230,9 @@ func (d *daemon) fixClock(ctx context.Context) error {
 	source := clockPinned
 	if !ok {
 		base, source = chooseClock(ctx, d.peers.list())
+		if ctx.Err() != nil {
+			return ctx.Err() // peers were not really asked: fix nothing
+		}
 		if err := d.plane.fixClock(base); err != nil {
 			return err
 		}
@@ -222,39 +270,19 @@ func (d *daemon) firstAssignment(ctx context.Context, cfg *config.Config) error 
 	return nil
 }
 
-// serve answers the API and keeps the plane's background work going until
-// ctx ends or a part fails.
-func (d *daemon) serve(ctx context.Context) error {
-	api, err := listen(d.me.api, d.settings.Load().cfg.TLS)
-	if err != nil {
-		return err
-	}
-	g, gctx := errgroup.WithContext(ctx)
-	mux := http.NewServeMux()
-	mux.Handle(d.handler())
-	g.Go(func() error { return serve(gctx, httpServer(mux, d.log), api) })
-	if d.me.metrics != "" {
-		l, err := listenMetrics(d.me.metrics)
-		if err != nil {
-			return errors.Join(err, api.Close())
-		}
-		g.Go(func() error { return serve(gctx, httpServer(d.metricsHandler(), d.log), l) })
-	}
-	g.Go(func() error { return d.plane.run(gctx) })
-	g.Go(func() error { return d.watchPeers(gctx) })
-	g.Go(func() error { return d.reapply(gctx) })
-	g.Go(func() error { return d.watchSignals(gctx) })
-
+// serve keeps the background work going until ctx ends or a part fails.
+func (d *daemon) serve(ctx context.Context, g *errgroup.Group) error {
+	g.Go(func() error { return d.plane.run(ctx) })
+	g.Go(func() error { return d.watchPeers(ctx) })
+	g.Go(func() error { return d.reapply(ctx) })
+	g.Go(func() error { return d.watchSignals(ctx) })
 	d.setPhase(phaseServing)
 	d.log.Info("serving", "api", d.me.api, "metrics", d.me.metrics, "version", version.String())
 	notifySystemd("READY=1")
-	<-gctx.Done()
+	<-ctx.Done()
 	d.setPhase(phaseStopping)
 	notifySystemd("STOPPING=1")
-	if err := g.Wait(); err != nil && ctx.Err() == nil {
-		return err
-	}
-	d.log.Info("stopped; what is pinned goes on forwarding (fairlead unload takes it out)")
+	d.log.Info("stopping; what is pinned goes on forwarding (fairlead unload takes it out)")
 	return nil
 }
 

@@ -33,7 +33,14 @@ func (d *daemon) metricsHandler() http.Handler {
 		&statusCollector{d},
 	)
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}))
+	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError})
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		if p := d.phase.Load(); p != phaseServing {
+			http.Error(w, fmt.Sprint("the daemon is ", p), http.StatusServiceUnavailable)
+			return
+		}
+		metrics.ServeHTTP(w, r)
+	})
 	return mux
 }
 

@@ -35,7 +35,7 @@ func (d *daemon) reload() {
 
 // compareFile keeps cfg and warns of everything in it that is not in force.
 func (d *daemon) compareFile(cfg *config.Config) {
-	set := &settings{cfg: cfg, me: d.me}
+	set := &settings{cfg: cfg}
 	warn := func(text string) {
 		set.warnings = append(set.warnings, text)
 		d.log.Warn(text)
@@ -49,7 +49,7 @@ func (d *daemon) compareFile(cfg *config.Config) {
 			{"interfaces", d.me.interfaces, now.interfaces},
 			{"metrics", d.me.metrics, now.metrics},
 			{"source", sources(d.me), sources(now)},
-			{"limits", d.settings.Load().cfg.Limits, cfg.Limits},
+			{"limits", d.limits, cfg.Limits},
 		} {
 			if !reflect.DeepEqual(f.old, f.is) {
 				warn(fmt.Sprintf("%s changed in %s: restart this daemon to use it (nothing stops meanwhile)", f.name, d.opts.File))

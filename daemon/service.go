@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/dataplane"
 )
 
 // service is the daemon's API (fairlead.v1.Fairlead).
@@ -104,6 +105,9 @@ func change[R any](d *daemon, ctx context.Context, req *connect.Request[R], verb
 		Self:       d.me.name,
 		SelfClient: service{d}, // client and handler have the same methods
 		Log:        d.log,
+		Fits: func(a *controller.Assignment) error {
+			return dataplane.Fits(a, d.settings.Load().cfg.Limits)
+		},
 	}
 	resp, err := verb(c, ctx, req.Msg)
 	if err != nil {
