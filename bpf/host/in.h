@@ -29,6 +29,8 @@ static __always_inline int fl_host_in(struct xdp_md *ctx)
 		fl_host_reason(FL_HOST_PASS_NOT_OURS, bytes);
 		return XDP_PASS;
 	}
+	/* At most 18 bytes of Ethernet, 60 of IPv4, 12 of UDP and GUE. */
+	outer.inner = fl_join(data, outer.inner, 127);
 	cur.pos = outer.inner;
 	cur.end = end;
 	room = end - outer.inner;
@@ -40,6 +42,7 @@ static __always_inline int fl_host_in(struct xdp_md *ctx)
 		return XDP_PASS;
 	}
 
+	p.l4 = fl_join(data, p.l4, 255);
 	count = fl_host_counted(v->id, 0, p.l3_len);
 	if (p.proto == IPPROTO_TCP && v->scheme == FL_SCHEME_CHEETAH) {
 		restored = fl_restore(ctx, c, v, &p, end);
