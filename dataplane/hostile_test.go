@@ -80,7 +80,7 @@ func (h *hostile) pool(v *model.VIP) {
 		*l = model.Line{Forwarding: pick(h.Rand, model.IPIP, model.IPIP, model.GUE, model.L2), Unresolved: h.IntN(12) == 0,
 			MACDst: wire.MAC{2, 1, byte(s), byte(h.Uint32()), 3, 4}, MACSrc: wire.MAC{2, 2, byte(h.Uint32()), 1, 1, 1},
 			VLAN: pick[uint16](h.Rand, 0, 0, 7, 4094), Addr: h.address(h.IntN(2) == 0, 2),
-			Ifindex: 1, MTU: pick(h.Rand, 1280, 1400, 1452, 1480, 9000)}
+			Ifindex: pick[uint32](h.Rand, 1, 1, 9), MTU: pick(h.Rand, 1280, 1400, 1452, 1480, 9000)}
 		if h.IntN(5) == 0 {
 			continue // draining: no new connections
 		}

@@ -159,7 +159,7 @@ func (t *Tracer) story(tables *model.Tables, m model.Result, run dataplane.TwinR
 	}
 	switch run.Reason {
 	case model.ForwardNew:
-		s.Policy = &Policy{m.VIP.Policy, len(m.VIP.NewTable)}
+		s.Policy = &Policy{m.VIP.Policy, len(m.VIP.NewTable)} // of hash: the consistent-hash table
 	case model.ForwardNoTimestamp, model.ForwardUDP, model.ForwardBadCookie, model.ForwardStateless, model.ForwardFragment, model.ForwardICMP:
 		if s.Cookie == nil || !s.Cookie.Valid {
 			s.Fallback = &Fallback{left.FlowHits > 0, stateless.Row(m.Hash, len(m.VIP.HashTable)), len(m.VIP.HashTable)}

@@ -23,7 +23,11 @@ func (s *Story) Text(w io.Writer) error {
 		line("cookie", "%s", c.text())
 	}
 	if p := s.Policy; p != nil {
-		line("policy", "%s over %d entries", p.Name, p.Entries)
+		own := ""
+		if p.Name != "hash" { // counters and random numbers are each processor's own
+			own = ", as one of the processors would choose next"
+		}
+		line("policy", "%s over %d entries%s", p.Name, p.Entries, own)
 	}
 	if f := s.Fallback; f != nil {
 		if f.Flow {
