@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -118,9 +119,13 @@ func fits(steps []step) bool {
 	return true
 }
 
+// passing are the refusals that pass by themselves: connections are live,
+// another change came between, a busy daemon did not answer in time. A change
+// that stopped half way goes on when it is asked for again.
+var passing = []connect.Code{connect.CodeFailedPrecondition, connect.CodeAborted, connect.CodeUnavailable, connect.CodeDeadlineExceeded}
+
 // ask carries out a change by the API of the first daemon that lives,
-// balancers first. What is refused because connections are live is asked
-// again until it is accepted or ctx ends.
+// balancers first, again and again until it is accepted or ctx ends.
 func (c *churn) ask(ctx context.Context, f func(context.Context, fairleadv1connect.FairleadClient, []string) error) error {
 	machine := ""
 	for _, m := range append(c.lab.lbs(), c.lab.servers()...) {
@@ -135,14 +140,18 @@ func (c *churn) ask(ctx context.Context, f func(context.Context, fairleadv1conne
 			without = append(without, c.lab.daemonName(m))
 		}
 	}
-	for {
+	for stopped := false; ; {
 		err := c.lab.change(ctx, machine, func(ctx context.Context, client fairleadv1connect.FairleadClient) error {
 			return f(ctx, client, without)
 		})
 		code := connect.CodeOf(err)
-		if err == nil || code != connect.CodeFailedPrecondition && code != connect.CodeAborted {
+		if stopped && (code == connect.CodeNotFound || code == connect.CodeFailedPrecondition && strings.Contains(err.Error(), "already")) {
+			return nil // the attempt that stopped had done it
+		}
+		if err == nil || !slices.Contains(passing, code) {
 			return err
 		}
+		stopped = stopped || code == connect.CodeUnavailable || code == connect.CodeDeadlineExceeded
 		if sleep(ctx, time.Second) != nil {
 			return fmt.Errorf("refused for too long: %w", err)
 		}
@@ -180,13 +189,13 @@ func (c *churn) undrain(ctx context.Context, server string) error {
 }
 
 // remove takes a server out of every VIP, which waits for its connections
-// to end unless forced. Under stateless it is always forced: connections
-// that the hash took away leave orphans on their server, open for ever.
+// to end unless forced. Without cookies it is always forced: connections that
+// the hash took away leave orphans on their server, open for ever.
 func (c *churn) remove(ctx context.Context, server string, force bool) error {
 	for _, v := range c.lab.VIPs {
 		err := c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) error {
 			_, err := client.RemoveServer(ctx, connect.NewRequest(&fairleadv1.RemoveServerRequest{
-				Vip: v.Name, Server: c.lab.daemonName(server), Force: force || v.Scheme == "stateless", Without: without}))
+				Vip: v.Name, Server: c.lab.daemonName(server), Force: force || v.Scheme == "stateless" || c.lab.NoTimestamps, Without: without}))
 			return err
 		})
 		if err != nil {

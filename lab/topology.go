@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"crypto/rand"
 	"fmt"
 	"net"
 	"net/netip"
@@ -69,6 +70,9 @@ var serverSysctls = [][2]string{
 	{"net.ipv4.tcp_syncookies", "0"},
 	{"net.ipv4.tcp_max_syn_backlog", "8192"},
 	{"net.core.somaxconn", "8192"},
+	// A closed connection whose client is gone for good (a balancer that
+	// checked and lost its power) lives on for seconds, not minutes.
+	{"net.ipv4.tcp_orphan_retries", "3"},
 	// The VIP stands on every server; only the balancers take frames for it.
 	{"net.ipv4.conf.all.arp_ignore", "1"},
 	{"net.ipv4.conf.all.arp_announce", "2"},
@@ -144,6 +148,7 @@ func (l *Lab) attach(machine string, mtu int) error {
 	err = inNamespace(l.namespace("router"), func() error {
 		veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: uplink, PeerNamespace: netlink.NsFd(int(ns))}
 		veth.Name, veth.MTU, veth.PeerMTU = machine, mtu, uint32(mtu)
+		veth.PeerHardwareAddr = hardwareAddress()
 		if err := netlink.LinkAdd(veth); err != nil {
 			return fmt.Errorf("add veth: %w", err)
 		}
@@ -166,6 +171,9 @@ func (l *Lab) attach(machine string, mtu int) error {
 			if err := netlink.LinkSetMaster(port, bridge); err != nil {
 				return fmt.Errorf("add to bridge: %w", err)
 			}
+			if err := onlyOwnFrames(port, veth); err != nil {
+				return err
+			}
 			if err := attachPass(port); err != nil {
 				return err
 			}
@@ -176,6 +184,32 @@ func (l *Lab) attach(machine string, mtu int) error {
 		return fmt.Errorf("attach %s to router: %w", machine, err)
 	}
 	return nil
+}
+
+// onlyOwnFrames does what a network card's filter does and veth does not: a
+// machine gets frames for its own address and for groups, never those that
+// the bridge floods because it does not know where their address is. XDP sees
+// everything that a card lets through.
+func onlyOwnFrames(port netlink.Link, veth *netlink.Veth) error {
+	if err := netlink.LinkSetFlood(port, false); err != nil {
+		return fmt.Errorf("switch off flooding: %w", err)
+	}
+	entry := &netlink.Neigh{
+		LinkIndex: port.Attrs().Index, Family: unix.AF_BRIDGE, State: netlink.NUD_NOARP | netlink.NUD_PERMANENT,
+		Flags: netlink.NTF_MASTER, HardwareAddr: veth.PeerHardwareAddr,
+	}
+	if err := netlink.NeighSet(entry); err != nil {
+		return fmt.Errorf("add to the bridge's addresses: %w", err)
+	}
+	return nil
+}
+
+// hardwareAddress is a random address of the local kind.
+func hardwareAddress() net.HardwareAddr {
+	a := make(net.HardwareAddr, 6)
+	_, _ = rand.Read(a) // never fails
+	a[0] = a[0]&^1 | 2
+	return a
 }
 
 // configure gives a machine its addresses and default routes; more, if not
