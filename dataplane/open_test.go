@@ -130,7 +130,8 @@ func (w *wired) stream() (stop func() (sent int, to map[netip.Addr]int)) {
 		for {
 			select {
 			case <-done:
-				for seen() {
+				for end := time.Now().Add(3 * time.Second); total(to) < sent && time.Now().Before(end); {
+					seen()
 				}
 				result <- sent
 				return
