@@ -191,6 +191,9 @@ func (c *Coordinator) plan(ctx context.Context, o Options, steps func(*View) ([]
 		v.join(ctx, more)
 	}
 	ch.From, ch.To, ch.Notes = v.Base.Version, v.Base.Version, v.notes()
+	if controller.SecretDiffers(c.Config(), v.Base) {
+		ch.Notes = append(ch.Notes, "the file's secret is not the one that the deployment began with, so daemons that come new will not agree with the others: put the old one back (keys are changed by `fairlead rotate`)")
+	}
 	if n := len(ch.Steps); n > 0 {
 		ch.To = ch.Steps[n-1].Version
 		if c.Fits != nil {

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 )
 
@@ -61,8 +62,16 @@ func TestOrder(t *testing.T) {
 			break
 		}
 	}
-	if ch, err := f.coordinator().Apply(context.Background(), Options{}); err != nil || len(ch.Steps) != 0 {
+	if ch, err := f.coordinator().Apply(context.Background(), Options{}); err != nil || len(ch.Steps) != 0 || len(ch.Notes) != 0 {
 		t.Errorf("applied, and again: %v %v", ch, err)
+	}
+	cfg, err := config.Parse("f", []byte("secret: "+strings.Repeat("0123", 16)+"\n"+three))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.cfg = cfg
+	if ch, err := f.coordinator().PlanFile(context.Background(), Options{}); err != nil || len(ch.Notes) != 1 || !strings.Contains(ch.Notes[0], "put the old one back") {
+		t.Errorf("with another secret: %v %v", ch, err)
 	}
 }
 

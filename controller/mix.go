@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/fairlead/fairlead/config"
@@ -148,8 +149,8 @@ func (v *VIP) validate() error {
 			return fmt.Errorf("%s %q is unknown to this version", f.name, f.value)
 		}
 	}
-	if !v.Address.IsValid() {
-		return errors.New("no address")
+	if !plain(v.Address) {
+		return fmt.Errorf("address %s is none that a VIP can have", v.Address)
 	}
 	if err := (cheetah.Layout{Bits: v.CookieBits}).Validate(); err != nil {
 		return err
@@ -160,8 +161,8 @@ func (v *VIP) validate() error {
 			return fmt.Errorf("slot %d: at most %d", s.Number, v.slotLimit()-1)
 		case i > 0 && v.Slots[i-1].Number >= s.Number:
 			return fmt.Errorf("slot %d: not in ascending order", s.Number)
-		case !s.Address.IsValid() || s.Server == "":
-			return fmt.Errorf("slot %d: no server", s.Number)
+		case !plain(s.Address) || s.Server == "":
+			return fmt.Errorf("slot %d: server %q at address %s: none that there can be", s.Number, s.Server, s.Address)
 		case !slices.Contains([]State{Joining, Active, Draining, Resting}, s.State):
 			return fmt.Errorf("slot %d: state %q is unknown to this version", s.Number, s.State)
 		case s.Weight < 1 || s.Weight > 1000:
@@ -170,6 +171,9 @@ func (v *VIP) validate() error {
 	}
 	return nil
 }
+
+// plain: an address that has one spelling and goes into a map as it is.
+func plain(a netip.Addr) bool { return a.IsValid() && !a.Is4In6() && a.Zone() == "" }
 
 // Mixable says why a and b must not be in force at the same time, nil if they
 // may. They may if

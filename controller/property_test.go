@@ -354,3 +354,41 @@ func TestAccept(t *testing.T) {
 		t.Error("an unknown field was decoded")
 	}
 }
+
+// TestAnyAssignment: what comes from a disk or a network may be anything; it
+// is refused or usable, and nothing panics.
+func TestAnyAssignment(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := drawConfig(t)
+		good, err := First(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data := good.Encode()
+		for range rapid.IntRange(1, 4).Draw(t, "edits") {
+			at := rapid.IntRange(0, len(data)-1).Draw(t, "at")
+			switch rapid.IntRange(0, 3).Draw(t, "edit") {
+			case 0:
+				data[at] = rapid.SampledFrom([]byte("0123456789-.:\"{}[],naet\\ \x00")).Draw(t, "byte")
+			case 1:
+				data = slices.Insert(data, at, rapid.SampledFrom([]byte("0123456789-.e\"")).Draw(t, "byte"))
+			case 2:
+				data = slices.Delete(data, at, min(at+rapid.IntRange(1, 30).Draw(t, "n"), len(data)))
+			case 3: // a line again, or gone
+				lines := bytes.SplitAfter(data, []byte("\n"))
+				i := rapid.IntRange(0, len(lines)-1).Draw(t, "line")
+				data = bytes.Join(slices.Replace(slices.Clone(lines), i, i+1, slices.Repeat(lines[i:i+1], rapid.SampledFrom([]int{0, 2}).Draw(t, "times"))...), nil)
+			}
+			if len(data) == 0 {
+				return
+			}
+		}
+		a, err := Decode(data)
+		if err != nil {
+			return
+		}
+		_ = Accept(good, a, good.Version, false)
+		_, _, _ = Plan(cfg, a, LiveCounts{}, time.Now(), false)
+		_, _, _ = Change(a, LiveCounts{}, time.Now(), true, Op{Kind: Rotate, Key: make([]byte, 32)})
+	})
+}
