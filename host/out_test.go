@@ -139,3 +139,34 @@ func TestNoTimestamps(t *testing.T) {
 		}
 	})
 }
+
+// A listener for both families sees IPv4 as mapped addresses; a VIP of all
+// ports has no port to look up.
+func TestDualStackListenerAllPorts(t *testing.T) {
+	as := assignment(config.L2, hosttest.Server4, hosttest.Server4, 12)
+	for i := range as.VIPs {
+		as.VIPs[i].Port = 0
+	}
+	r := newRig(t, "1", as)
+	r.port = 0
+	var l net.Listener
+	err := r.Server.Do(func() (err error) {
+		l, err = net.Listen("tcp", ":80")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go serve(l)
+	r.during(func() {
+		for _, vip := range []netip.Addr{hosttest.VIP4, hosttest.VIP6} {
+			r.echo(r.dial(vip), 100000)
+		}
+		for _, id := range []uint32{1, 2} {
+			if l := r.live(id); l.Epochs[0] != 1 {
+				t.Errorf("vip %d: live %+v, want 1", id, l)
+			}
+		}
+	})
+}

@@ -32,6 +32,7 @@ type rig struct {
 	pin   string
 	now   func() uint32 // the shared clock, off by what the test wants
 	as    *controller.Assignment
+	port  uint16 // of the VIPs: 80, or 0 for all
 	watch watch
 }
 
@@ -79,7 +80,7 @@ func newRig(t *testing.T, timestamps string, as *controller.Assignment) *rig {
 	}
 	base, err := hosttest.New()
 	must(err)
-	r := &rig{Rig: base, t: t, as: as}
+	r := &rig{Rig: base, t: t, as: as, port: 80}
 	r.pin = filepath.Join(bpffs.Root, "fairlead-test", fmt.Sprintf("%s-%d", bpffs.Name(filepath.Base(t.Name())), os.Getpid()))
 	must(bpffs.Ensure(bpffs.Root))
 	t.Cleanup(func() {
@@ -155,7 +156,7 @@ func (r *rig) see(p *wire.Parsed, leaves bool) {
 	field := layout.Field(val, r.agent.SharedNow())
 	found := false
 	for epoch := range uint32(4) {
-		key := cheetah.VIPKey(secret(epoch), p.Src, 80, wire.ProtoTCP)
+		key := cheetah.VIPKey(secret(epoch), p.Src, r.port, wire.ProtoTCP)
 		if layout.Epoch(field) == epoch&1 && layout.Slot(cheetah.Hash(key, client, 80), field) == 5 {
 			if p.Is(wire.SYN) || !found {
 				w.epochs[client] = epoch
@@ -233,18 +234,21 @@ func (r *rig) listen(vip netip.Addr) {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				io.Copy(c, c)
-			}()
+	go serve(l)
+}
+
+// serve sends back what comes.
+func serve(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
 		}
-	}()
+		go func() {
+			defer c.Close()
+			io.Copy(c, c)
+		}()
+	}
 }
 
 func (r *rig) dial(vip netip.Addr) net.Conn {

@@ -12,12 +12,19 @@
 #include "decap.h"
 #include "restore.h"
 
+/* Whether the packet at l3 goes on for length bytes in later buffers, as large
+ * frames do and those of NICs that split headers off. */
+static __always_inline _Bool fl_continues(struct xdp_md *ctx, void *data, void *l3, __u32 length)
+{
+	return bpf_xdp_get_buff_len(ctx) >= (__u64)(l3 - data) + length;
+}
+
 /* Passed until it is known to be ours; dropped with a reason after. */
 static __always_inline int fl_host_in(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct fl_host_control *c = fl_host_settings();
-	__u32 bytes = end - data, room;
+	__u32 bytes = end - data;
 	struct fl_host_count *count;
 	struct fl_host_vip *v;
 	struct fl_outer outer;
@@ -33,9 +40,10 @@ static __always_inline int fl_host_in(struct xdp_md *ctx)
 	outer.inner = fl_join(data, outer.inner, 127);
 	cur.pos = outer.inner;
 	cur.end = end;
-	room = end - outer.inner;
-	malformed = outer.inner_proto == FL_BE16(ETH_P_IP) ? fl_parse_ip4(&cur, &p, room)
-							   : fl_parse_ip6(&cur, &p, room);
+	malformed = outer.inner_proto == FL_BE16(ETH_P_IP) ? fl_parse_ip4(&cur, &p)
+							   : fl_parse_ip6(&cur, &p);
+	if (!malformed && p.l3_len > (__u32)(end - outer.inner))
+		malformed = !fl_continues(ctx, data, outer.inner, p.l3_len);
 	v = malformed ? 0 : fl_host_vip_find(c, p.dst, p.dport, p.proto);
 	if (!v || (outer.cut && (v->tunnel[0] != outer.dst[0] || v->tunnel[1] != outer.dst[1]))) {
 		fl_host_reason(FL_HOST_PASS_NOT_OURS, bytes);

@@ -70,9 +70,9 @@ static __always_inline __u8 fl_protocol(__u8 proto)
 	return proto & FL_PROTO_FRAG ? 0 : proto;
 }
 
-/* room: bytes of the packet from the IP header on, which can be more than lie
- * between pos and end (later buffers of a large frame). */
-static __always_inline int fl_parse_ip4(struct fl_cursor *c, struct fl_packet *p, __u32 room)
+/* Whether the packet is as long as its IP header says (l3_len) is for the
+ * caller to see: it can be longer than lies between pos and end. */
+static __always_inline int fl_parse_ip4(struct fl_cursor *c, struct fl_packet *p)
 {
 	struct iphdr *ip = c->pos;
 	__u32 header, total;
@@ -81,7 +81,7 @@ static __always_inline int fl_parse_ip4(struct fl_cursor *c, struct fl_packet *p
 		return FL_PARSE_MALFORMED;
 	header = ip->ihl * 4;
 	total = bpf_ntohs(ip->tot_len);
-	if (header < sizeof(*ip) || total < header || total > room || c->pos + header > c->end)
+	if (header < sizeof(*ip) || total < header || c->pos + header > c->end)
 		return FL_PARSE_MALFORMED;
 	p->src[0] = p->dst[0] = 0;
 	p->src[1] = fl_mapped4(ip->saddr);
@@ -98,10 +98,10 @@ static __always_inline int fl_parse_ip4(struct fl_cursor *c, struct fl_packet *p
 	return fl_parse_ports(c, p);
 }
 
-/* Extension headers: none but the hop-by-hop header of eight bytes (Linux's
- * BIG TCP puts one before its super-packets) and the fragment header. What
- * comes behind others counts as a protocol of its own, which no VIP serves. */
-static __always_inline int fl_parse_ip6(struct fl_cursor *c, struct fl_packet *p, __u32 room)
+/* Extension headers: none but the hop-by-hop header of eight bytes and the
+ * fragment header. What comes behind others counts as a protocol of its own,
+ * which no VIP serves. */
+static __always_inline int fl_parse_ip6(struct fl_cursor *c, struct fl_packet *p)
 {
 	struct ipv6hdr *ip = c->pos;
 	__u32 header = sizeof(*ip), total;
@@ -118,11 +118,7 @@ static __always_inline int fl_parse_ip6(struct fl_cursor *c, struct fl_packet *p
 		if (!hop[1]) {
 			p->proto = fl_protocol(hop[0]);
 			header += 8;
-			if (!ip->payload_len) /* jumbogram: its length is in the option */
-				total = 0xffff;
 		}
-	} else if (total > room) {
-		return FL_PARSE_MALFORMED;
 	}
 	if (total < header)
 		return FL_PARSE_MALFORMED;

@@ -21,16 +21,16 @@ static __always_inline int fl_out_parse(struct __sk_buff *skb, struct fl_cursor 
 					struct fl_packet *p)
 {
 	void *data = (void *)(long)skb->data;
+	int malformed = FL_PARSE_MALFORMED;
 
 	c->end = (void *)(long)skb->data_end;
 	c->pos = data + ETH_HLEN;
-	/* A super-packet's length field can be smaller than the packet (it is
-	 * 16 bits); the room is never. */
+
 	if (skb->protocol == FL_BE16(ETH_P_IP))
-		return fl_parse_ip4(c, p, skb->len - ETH_HLEN);
-	if (skb->protocol == FL_BE16(ETH_P_IPV6))
-		return fl_parse_ip6(c, p, skb->len - ETH_HLEN);
-	return FL_PARSE_MALFORMED;
+		malformed = fl_parse_ip4(c, p);
+	else if (skb->protocol == FL_BE16(ETH_P_IPV6))
+		malformed = fl_parse_ip6(c, p);
+	return malformed || p->l3_len > skb->len - ETH_HLEN ? FL_PARSE_MALFORMED : FL_PARSE_OK;
 }
 
 /* A packet of a socket whose constant is known. Here every nanosecond counts:
@@ -60,7 +60,7 @@ static __always_inline void fl_stamp_socket(struct __sk_buff *skb, struct bpf_so
 			return;
 		l4 = ETH_HLEN + sizeof(*ip);
 		if (ip->nexthdr != IPPROTO_TCP) {
-			/* BIG TCP, see fl_parse_ip6. */
+			/* BIG TCP's hop-by-hop header, only while here. */
 			if (ip->nexthdr || (void *)(hop + 8) > end || hop[0] != IPPROTO_TCP || hop[1])
 				return;
 			l4 += 8;
