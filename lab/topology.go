@@ -194,8 +194,10 @@ func onlyOwnFrames(port netlink.Link, veth *netlink.Veth) error {
 	if err := netlink.LinkSetFlood(port, false); err != nil {
 		return fmt.Errorf("switch off flooding: %w", err)
 	}
+	// NOARP is what `bridge fdb` calls static; PERMANENT would be the
+	// bridge's own address.
 	entry := &netlink.Neigh{
-		LinkIndex: port.Attrs().Index, Family: unix.AF_BRIDGE, State: netlink.NUD_NOARP | netlink.NUD_PERMANENT,
+		LinkIndex: port.Attrs().Index, Family: unix.AF_BRIDGE, State: netlink.NUD_NOARP,
 		Flags: netlink.NTF_MASTER, HardwareAddr: veth.PeerHardwareAddr,
 	}
 	if err := netlink.NeighSet(entry); err != nil {

@@ -119,7 +119,8 @@ func (l *Lab) awaitHealth(ctx context.Context, lbs []string) error {
 func without(s *fairleadv1.GetStatusResponse) string {
 	for _, v := range s.Vips {
 		for _, slot := range v.Slots {
-			if slot.State == fairleadv1.SlotState_SLOT_STATE_ACTIVE && (!slot.TakesNew || slot.Health == fairleadv1.Health_HEALTH_DOWN) {
+			checked := slot.Health == fairleadv1.Health_HEALTH_UP || slot.Health == fairleadv1.Health_HEALTH_UNSPECIFIED
+			if slot.State == fairleadv1.SlotState_SLOT_STATE_ACTIVE && (!slot.TakesNew || !checked || !slot.NextHop.GetResolved()) {
 				return fmt.Sprintf("%s of VIP %s (%s)", slot.Server, v.Name, slot.HealthDetail)
 			}
 		}
