@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/host/hosttest"
@@ -167,6 +168,59 @@ func TestDualStackListenerAllPorts(t *testing.T) {
 			if l := r.live(id); l.Epochs[0] != 1 {
 				t.Errorf("vip %d: live %+v, want 1", id, l)
 			}
+		}
+	})
+}
+
+// A listener without MPTCP, and connections opened with data in the SYN (TCP
+// Fast Open), whose SYN-ACK belongs to a full socket.
+func TestPlainListenerAndFastOpen(t *testing.T) {
+	eachSysctl(t, 12, func(t *testing.T, r *rig) {
+		if err := r.Server.Sysctl("net.ipv4.tcp_fastopen", "1538"); err != nil { // all listeners, no cookie needed
+			t.Fatal(err)
+		}
+		if err := r.Client.Sysctl("net.ipv4.tcp_fastopen", "5"); err != nil {
+			t.Fatal(err)
+		}
+		var l net.Listener
+		err := r.Server.Do(func() (err error) {
+			var c net.ListenConfig
+			c.SetMultipathTCP(false)
+			l, err = c.Listen(t.Context(), "tcp6", netip.AddrPortFrom(hosttest.VIP6, 80).String())
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		go serve(l)
+		r.during(func() {
+			r.echo(r.dial(hosttest.VIP6), 100000)
+			for range 5 {
+				fd := -1
+				err := r.Client.Do(func() (err error) {
+					fd, err = unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+					return err
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := unix.Sendto(fd, []byte("hello"), unix.MSG_FASTOPEN, &unix.SockaddrInet6{Port: 80, Addr: hosttest.VIP6.As16()}); err != nil {
+					t.Fatal(err)
+				}
+				b := make([]byte, 5)
+				if n, err := unix.Read(fd, b); err != nil || string(b[:n]) != "hello" {
+					t.Errorf("read %q, %v", b[:n], err)
+				}
+				unix.Close(fd)
+			}
+		})
+		c, err := r.Server.Counters()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c["TcpExt.TCPFastOpenPassive"] != 5 {
+			t.Errorf("%d connections by Fast Open, want 5", c["TcpExt.TCPFastOpenPassive"])
 		}
 	})
 }
