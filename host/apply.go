@@ -112,6 +112,10 @@ func slots(vip *controller.VIP, server string) (slot *controller.Slot, old uint1
 	return slot, old
 }
 
+// maxKeepalive is after how much silence a connection is probed at the latest:
+// soon enough for the state that firewalls and NAT keep of it.
+const maxKeepalive = 2 * time.Minute
+
 // entry is the VIP's entry without what depends on time.
 func (a *Agent) entry(as *controller.Assignment, vip *controller.VIP, slot *controller.Slot) (hostFlHostVip, viptable.Key, error) {
 	key := viptable.Key{Addr: vip.Address.Unmap(), Port: vip.Port, Proto: protoTCP}
@@ -144,9 +148,8 @@ func (a *Agent) entry(as *controller.Assignment, vip *controller.VIP, slot *cont
 	v.Scheme = schemeCheetah
 	v.StampEpoch = uint8(as.StampEpoch & 1)
 	v.Shift = uint8(layout.Shift())
-	// Four probes would fit into the idle limit, so that a lost one or a
-	// busy peer costs nothing.
-	v.KeepaliveMs = uint32(layout.IdleLimit().Milliseconds() / 4)
+	// A quarter of the idle limit leaves room for probes that get lost.
+	v.KeepaliveMs = uint32(min(layout.IdleLimit()/4, maxKeepalive).Milliseconds())
 	return v, key, nil
 }
 

@@ -68,9 +68,9 @@ static __always_inline __u64 fl_synack_ms(struct bpf_sock_ops *ops, __u64 now, _
 	return age <= FL_HANDSHAKE_MS ? now - age : now;
 }
 
-/* Probes start at a quarter of the cookie's idle limit and give the
- * connection up at three quarters: 8 probes a sixteenth apart. A shorter
- * setting by the application stays shorter, since it comes later. */
+/* Probes start after idle_ms, at most a quarter of the cookie's idle limit,
+ * and give the connection up after three times as long: 8 probes, a quarter
+ * of it apart. What the application sets comes later and stays. */
 static __always_inline void fl_set_keepalive(struct bpf_sock_ops *ops, __u32 idle_ms)
 {
 	int on = 1, idle = idle_ms / 1000, interval = idle_ms / 4000, count = 8;
