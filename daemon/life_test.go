@@ -251,6 +251,7 @@ func TestLife(t *testing.T) {
 	r.second()
 	r.reload()
 	r.flows("at the end", talkers)
+	r.unload(talkers)
 	if len(talkers) != 16 {
 		t.Errorf("%d connections", len(talkers))
 	}
@@ -335,6 +336,43 @@ func (r *rig) reload() {
 		return strings.Contains(strings.Join(r.status("lb1").Warnings, "\n"), "run fairlead plan to see")
 	})
 	r.must(os.WriteFile(r.ConfigPath(), file, 0o600))
+}
+
+// unload: a stopped daemon leaves its programs at work until they are taken
+// out; a running one's are not taken out.
+func (r *rig) unload(talkers []*talker) {
+	r.t.Helper()
+	name := r.Name + "-lb2"
+	pins := r.status("lb2").PinDir
+	if out, err := exec.Command(r.program, "unload", name).CombinedOutput(); err == nil || !strings.Contains(string(out), "in use") {
+		r.t.Errorf("unload beside the running daemon: %v: %s", err, out)
+	}
+	pid, err := os.ReadFile(filepath.Join(r.Dir(), "state", name, "lock"))
+	r.must(err)
+	if out, err := exec.Command("kill", "-TERM", strings.TrimSpace(string(pid))).CombinedOutput(); err != nil {
+		r.t.Fatalf("kill -TERM: %v: %s", err, out)
+	}
+	r.eventually("the daemon is gone and its socket with it", func() bool {
+		_, err := os.Stat(r.socket("lb2"))
+		return os.IsNotExist(err) && exec.Command("kill", "-0", strings.TrimSpace(string(pid))).Run() != nil
+	})
+	r.flows("lb2 stopped", talkers)
+	r.must(r.StartDaemon(r.t.Context(), "lb2"))
+	r.flows("lb2 started again", talkers)
+	r.must(r.KillDaemon("server2"))
+	if _, err := os.Stat(filepath.Join(pins, "programs", "lb")); err != nil {
+		r.t.Errorf("pins: %v", err)
+	}
+	r.must(r.StartDaemon(r.t.Context(), "server2"))
+	r.must(r.KillDaemon("lb2"))
+	// The router goes on to lb2, whose kernel now passes what it gets: so
+	// this comes last.
+	if out, err := exec.Command(r.program, "unload", name).CombinedOutput(); err != nil {
+		r.t.Errorf("unload: %v: %s", err, out)
+	}
+	if _, err := os.Stat(pins); !os.IsNotExist(err) {
+		r.t.Errorf("%s after unload: %v", pins, err)
+	}
 }
 
 // TestKilledWhileApplying kills a balancer's daemon at any moment of a stream

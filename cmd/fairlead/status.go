@@ -155,6 +155,18 @@ func assignmentVersions(answers []answer) (newest uint64, same bool) {
 	return newest, same
 }
 
+// programVersions says whether daemons of different versions of fairlead
+// answered.
+func programVersions(answers []answer) (differ bool) {
+	seen := map[string]bool{}
+	for _, a := range answers {
+		if a.err == nil {
+			seen[a.status.Version] = true
+		}
+	}
+	return len(seen) > 1
+}
+
 // statusValue is the stable form for -o json and yaml: field names as in the
 // API's schema, numbers as numbers, enums in lower case without their prefix.
 func statusValue(answers []answer) any {
@@ -162,6 +174,7 @@ func statusValue(answers []answer) any {
 	out := map[string]any{
 		"assignment_version": newest,
 		"versions_differ":    !same,
+		"programs_differ":    programVersions(answers),
 		// Of the first daemon that answers, for tools that look at one.
 		"pin_dir": "",
 	}

@@ -26,6 +26,9 @@ func statusTable(w io.Writer, answers []answer) error {
 	default:
 		fmt.Fprintf(t, "Assignment versions DIFFER (newest %d): fairlead apply brings all to one.\n\n", newest)
 	}
+	if programVersions(answers) {
+		fmt.Fprint(t, "Programs DIFFER (column PROGRAM): right while an upgrade is under way, else finish it.\n\n")
+	}
 	fmt.Fprintln(t, "DAEMON\tROLE\tASSIGNMENT\tKEYS\tINTERFACES\tCLOCK\tUP\tPROGRAM\tPINNED")
 	for _, a := range answers {
 		if a.err != nil {
