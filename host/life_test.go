@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -479,6 +481,40 @@ func TestClassicEgress(t *testing.T) {
 	}
 	r.listen(hosttest.VIP4)
 	r.during(func() { r.echo(r.dial(hosttest.VIP4), 100000) })
+}
+
+// An agent that cannot start leaves nothing behind, and says what to do.
+func TestFailedOpenLeavesNothing(t *testing.T) {
+	r := newRig(t, "2", assignment(config.L2, hosttest.Server4, hosttest.Server4, 12))
+	pin := r.pin + "-failed"
+	err := r.Server.Do(func() error {
+		_, err := Open(Options{Name: "s", PinDir: pin, Interfaces: []string{"nosuch"}}, r.agent.log)
+		return err
+	})
+	if err == nil || !strings.Contains(err.Error(), "nosuch") {
+		t.Errorf("error: %v", err)
+	}
+	if _, err := os.Stat(pin); !os.IsNotExist(err) {
+		t.Errorf("%s is left: %v", pin, err)
+	}
+	// The folder of a living agent is refused, and left as it is.
+	err = r.Server.Do(func() error {
+		_, err := Open(Options{Name: "s", PinDir: r.pin, Interfaces: []string{hosttest.ServerInterface}}, r.agent.log)
+		return err
+	})
+	if err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("error: %v", err)
+	}
+	r.listen(hosttest.VIP4)
+	r.during(func() { r.echo(r.dial(hosttest.VIP4), 1000) })
+	// An interface that has other plans.
+	err = r.Server.Do(func() error {
+		_, err := Open(Options{Name: "s", PinDir: pin, Interfaces: []string{hosttest.ServerInterface}}, r.agent.log)
+		return err
+	})
+	if err == nil || !strings.Contains(err.Error(), "xdp off") {
+		t.Errorf("error: %v", err)
+	}
 }
 
 // VIPs come to the loopback and go from it with the assignment; one that was

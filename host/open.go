@@ -41,6 +41,7 @@ type Agent struct {
 	log     *slog.Logger
 	lock    *os.File
 	adopted bool
+	fresh   bool // this Open pinned everything that is pinned
 	set     *hostObjects
 	control *control
 	sysctl  *os.File // net.ipv4.tcp_timestamps of the agent's own namespace
@@ -75,6 +76,9 @@ func Open(o Options, log *slog.Logger) (a *Agent, err error) {
 	a = &Agent{o: o, log: log.With("agent", o.Name)}
 	defer func() {
 		if err != nil {
+			if a.fresh { // what we began is ours to undo
+				err = errors.Join(err, detach(o.PinDir), os.RemoveAll(o.PinDir))
+			}
 			a.release()
 			a = nil
 		}
@@ -149,6 +153,7 @@ func (a *Agent) load() error {
 		return fmt.Errorf("host agent: adopt: %w", err)
 	}
 	a.adopted = len(pinned) > 0
+	a.fresh = !a.adopted
 	a.set = &hostObjects{}
 	err = spec.LoadAndAssign(a.set, &ebpf.CollectionOptions{MapReplacements: pinned})
 	var verifier *ebpf.VerifierError
