@@ -51,7 +51,7 @@ func listenUnix(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("listen on unix:%s: there is something that is no socket: remove it, or name another path under api", path)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("remove the API's old socket: %w", err)
+		return nil, fmt.Errorf("remove the API's old socket: %w; run as root", err)
 	}
 	before := syscall.Umask(0o177)
 	l, err := net.Listen("unix", path)

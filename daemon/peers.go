@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,9 +23,10 @@ const (
 
 // peer is another daemon of the configuration.
 type peer struct {
-	name   string
-	api    string
-	client fairleadv1connect.FairleadClient
+	name     string
+	api      string
+	balancer bool
+	client   fairleadv1connect.FairleadClient
 }
 
 // peerTable is the other daemons and what was last heard of them.
@@ -39,7 +41,7 @@ type peerTable struct {
 // set replaces the peers by those of cfg but for the daemon named me.
 func (t *peerTable) set(cfg *config.Config, me string) error {
 	var peers []*peer
-	add := func(name, endpoint string) error {
+	add := func(name, endpoint string, balancer bool) error {
 		if name == me || endpoint == "none" {
 			return nil
 		}
@@ -47,16 +49,16 @@ func (t *peerTable) set(cfg *config.Config, me string) error {
 		if err != nil {
 			return fmt.Errorf("peer %s: %w", name, err)
 		}
-		peers = append(peers, &peer{name, endpoint, client})
+		peers = append(peers, &peer{name, endpoint, balancer, client})
 		return nil
 	}
 	for _, b := range cfg.Balancers {
-		if err := add(b.Name, b.API); err != nil {
+		if err := add(b.Name, b.API, true); err != nil {
 			return err
 		}
 	}
 	for _, s := range cfg.Servers {
-		if err := add(s.Name, s.API); err != nil {
+		if err := add(s.Name, s.API, false); err != nil {
 			return err
 		}
 	}
@@ -120,14 +122,19 @@ func (d *daemon) watchPeers(ctx context.Context) error {
 	}
 }
 
-// askPeers is one round; it returns the newest version heard of.
+// askPeers is one round; it returns the newest version heard of. Hosts ask
+// balancers alone: hundreds of hosts that all asked each other would be busy
+// with it, and what one of them has a balancer has too.
 func (d *daemon) askPeers(ctx context.Context) (newest uint64) {
 	ctx, cancel := context.WithTimeout(ctx, peerTimeout)
 	defer cancel()
 	var wg sync.WaitGroup
 	// A bound on what is under way, for deployments of hundreds.
 	slots := make(chan struct{}, 32)
-	peers := d.peers.list()
+	peers := slices.Clone(d.peers.list())
+	if d.me.role == RoleHost {
+		peers = slices.DeleteFunc(peers, func(p *peer) bool { return !p.balancer })
+	}
 	versions := make([]uint64, len(peers))
 	for i, p := range peers {
 		slots <- struct{}{}

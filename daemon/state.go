@@ -29,11 +29,11 @@ type stateDir struct {
 func openState(base, name string) (*stateDir, error) {
 	path := filepath.Join(base, name)
 	if err := os.MkdirAll(path, 0o700); err != nil {
-		return nil, fmt.Errorf("make state folder: %w; choose another with --state-dir", err)
+		return nil, fmt.Errorf("make state folder: %w; run as root, or choose another with --state-dir", err)
 	}
 	lock, err := os.OpenFile(filepath.Join(path, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("open lock: %w", err)
+		return nil, fmt.Errorf("open lock: %w; run as root", err)
 	}
 	if err := flock(lock); err != nil {
 		held, _ := os.ReadFile(lock.Name())

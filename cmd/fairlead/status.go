@@ -62,6 +62,9 @@ are asked (sockets in /run/fairlead).`,
 					return nil
 				}
 			}
+			if errors.Is(answers[0].err, os.ErrPermission) {
+				return fmt.Errorf("%s: %s; only root may ask: sudo fairlead status", answers[0].name, short(answers[0].err))
+			}
 			return fmt.Errorf("no daemon answered (%s: %w); start it with fairlead lb or fairlead host, or see its log", answers[0].name, answers[0].err)
 		},
 	}
