@@ -246,7 +246,7 @@ func (r *runner) run(ctx context.Context, control bool) error {
 }
 
 // stepWait bounds a change: a removal waits for the longest connection.
-const stepWait = 40 * time.Second
+const stepWait = 60 * time.Second
 
 func within(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, stepWait)

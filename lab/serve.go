@@ -47,8 +47,9 @@ func Serve(ctx context.Context, name string, addresses []netip.Addr, log *slog.L
 	if err != nil {
 		return fmt.Errorf("listen for HTTP: %w", err)
 	}
-	// A connection that asks nothing is given up, as servers do.
-	server := &http.Server{Handler: handler(name), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Hour, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	// A connection that asks nothing is given up, as servers do, but later
+	// than the load's own timeouts.
+	server := &http.Server{Handler: handler(name), ReadHeaderTimeout: 30 * time.Second, IdleTimeout: time.Hour, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	go func() { <-ctx.Done(); server.Close() }()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err

@@ -132,6 +132,9 @@ func (l *Lab) vipHost() string {
 // Exec becomes the command, in the machine's network: it does not return but
 // for an error. The exit status, the terminal and signals are the command's.
 func (l *Lab) Exec(machine string, args []string) error {
+	if err := needRoot(); err != nil {
+		return err
+	}
 	namespace, err := l.Machine(machine)
 	if err != nil {
 		return err

@@ -24,8 +24,8 @@ const bpffsRoot = "/sys/fs/bpf/fairlead"
 // this process: another one that finds the process gone takes it down. On an
 // error everything made so far is removed.
 func Up(ctx context.Context, o Options, owned bool) (*Lab, error) {
-	if os.Geteuid() != 0 {
-		return nil, errors.New("a lab needs root for network namespaces and BPF; run it with sudo")
+	if err := needRoot(); err != nil {
+		return nil, err
 	}
 	if err := o.fill(); err != nil {
 		return nil, err
@@ -53,6 +53,13 @@ func Up(ctx context.Context, o Options, owned bool) (*Lab, error) {
 		return nil, errors.Join(err, Down(o.Name))
 	}
 	return l, nil
+}
+
+func needRoot() error {
+	if os.Geteuid() != 0 {
+		return errors.New("a lab needs root for network namespaces and BPF; run it with sudo")
+	}
+	return nil
 }
 
 func (l *Lab) up(ctx context.Context) error {
@@ -149,6 +156,9 @@ func (l *Lab) startDaemons(ctx context.Context, machines []string) error {
 func Down(name string) error {
 	if !validName.MatchString(name) {
 		return fmt.Errorf("lab name %q: must be 1 to 20 lower-case letters and digits", name)
+	}
+	if err := needRoot(); err != nil {
+		return err
 	}
 	dir := filepath.Join(Root, name)
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) && len(namespacesOf(name)) == 0 {
