@@ -104,7 +104,7 @@ func (r *report) way(ctx context.Context, s *config.Server, forwardings map[stri
 		r.fail(check, s.Address.String()+" is this machine's own address", "a balancer cannot be a server of its own VIPs: correct the server's address")
 		return
 	}
-	if forwardings[config.L2] && !onLink {
+	if _, l2 := forwardings[config.L2]; l2 && !onLink {
 		r.fail(check, fmt.Sprintf("%s is behind the gateway %s, but forwarding l2 needs it in the same network", s.Address, hop), "use forwarding ipip or gue")
 		return
 	}
@@ -117,7 +117,10 @@ func (r *report) way(ctx context.Context, s *config.Server, forwardings map[stri
 	if route.MTU > 0 {
 		mtu = min(mtu, route.MTU)
 	}
-	for f := range forwardings {
+	for f, clamped := range forwardings {
+		if clamped {
+			continue // TCP's segments are made to fit
+		}
 		if need := fullSize + daemon.Overhead(f, s.Address); mtu < need {
 			r.warn(check, fmt.Sprintf("mtu %d on %s leaves %d bytes for packets inside %s: larger ones are refused towards the client (path MTU discovery)",
 				mtu, link.Attrs().Name, mtu-daemon.Overhead(f, s.Address), f),
@@ -185,14 +188,16 @@ func (r *report) passedOn(cfg *config.Config) {
 	r.ok("forwarding", "packets for no VIP do not go round")
 }
 
-// forwardingsTo is the forwardings of the VIPs that name the server.
+// forwardingsTo is the forwardings of the VIPs that name the server, each with
+// whether all of its packets are TCP whose MSS is clamped, so that no
+// full-size packet goes that way.
 func forwardingsTo(cfg *config.Config, server string) map[string]bool {
 	set := map[string]bool{}
 	for _, v := range cfg.VIPs {
-		for _, m := range v.Servers {
-			if m.Name == server {
-				set[v.Forwarding] = true
-			}
+		if member(v, server) {
+			clamped, seen := set[v.Forwarding]
+			mine := v.Protocol == config.TCP && v.MSSClamp != nil && *v.MSSClamp
+			set[v.Forwarding] = mine && (clamped || !seen)
 		}
 	}
 	return set

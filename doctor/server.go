@@ -110,7 +110,10 @@ func (r *report) answerRoom(cfg *config.Config, s *config.Server) {
 	if err != nil {
 		return
 	}
-	for f := range forwardingsTo(cfg, s.Name) {
+	for f, clamped := range forwardingsTo(cfg, s.Name) {
+		if clamped {
+			continue
+		}
 		need := fullSize + daemon.Overhead(f, s.Address)
 		if mtu := link.Attrs().MTU; mtu < need {
 			r.warn("mtu "+name, fmt.Sprintf("%d: full-size packets inside %s need %d", mtu, f, need),
