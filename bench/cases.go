@@ -2,7 +2,6 @@ package bench
 
 import (
 	"fmt"
-	"math"
 	"net/netip"
 
 	"github.com/cilium/ebpf"
@@ -65,20 +64,20 @@ func (b *balancer) suite() *suite {
 		h := harnessName(c)
 		if !seen[h] {
 			seen[h] = true
-			s.harnesses = append(s.harnesses, measured{name: h, run: func(n int) (float64, error) {
-				return b.measure(b.o.BenchNone, c, xdpPass, n)
+			s.harnesses = append(s.harnesses, measured{name: h, run: func(part, n int) (float64, error) {
+				return b.measure(b.o.BenchNone, c, xdpPass, part, n)
 			}})
 		}
 		program := b.o.BenchLb
 		if c.floor {
 			program = b.o.BenchFloor
 		}
-		s.cases = append(s.cases, measured{name: c.name, harness: h, run: func(n int) (float64, error) {
+		s.cases = append(s.cases, measured{name: c.name, harness: h, run: func(part, n int) (float64, error) {
 			before, err := b.reasons()
 			if err != nil {
 				return 0, err
 			}
-			ns, err := b.measure(program, c, c.action, n)
+			ns, err := b.measure(program, c, c.action, part, n)
 			if err != nil {
 				return 0, err
 			}
@@ -123,40 +122,30 @@ func (c lbCase) frame() (frame []byte, family, saddr, ports, ecr uint32) {
 	return t.Frame(), family, saddr, l4, ecr
 }
 
-// parts is into how many runs a sample is cut. The fastest one counts: what
-// the machine does beside makes a run slower, never faster, and a short run
-// has a chance to be left alone. Together they take every flow once, so that
-// none finds its flows in the cache.
-const parts = 8
-
-// measure takes one sample of a case.
-func (b *balancer) measure(p *ebpf.Program, c lbCase, action uint32, packets int) (float64, error) {
+// measure takes one part of a case.
+func (b *balancer) measure(p *ebpf.Program, c lbCase, action uint32, part, packets int) (float64, error) {
 	frame, family, saddr, ports, ecr := c.frame()
 	state := lbBenchCase{First: c.first, Mask: c.flows - 1, Length: uint32(len(frame)), Family: family,
 		AtSaddr: saddr, AtPorts: ports, AtEcr: ecr}
 	if err := b.o.BenchCase.Set(state); err != nil {
 		return 0, err
 	}
-	if err := b.o.BenchNext.Set(uint32(0)); err != nil {
+	if err := b.o.BenchNext.Set(uint32(part * packets)); err != nil {
 		return 0, err
 	}
-	runs := max(packets/packetsPerRun/parts, 1)
-	best := math.Inf(1)
-	for range parts {
-		_, d, err := p.Benchmark(frame, runs, nil)
-		if err != nil {
-			return 0, err
-		}
-		best = min(best, perPacket(d))
+	runs := packets / packetsPerRun
+	_, d, err := p.Benchmark(frame, runs, nil)
+	if err != nil {
+		return 0, err
 	}
 	if err := b.o.BenchCase.Get(&state); err != nil {
 		return 0, err
 	}
-	if n := state.Verdicts[action]; n < uint32(parts*runs*packetsPerRun) {
+	if n := state.Verdicts[action]; n < uint32(runs*packetsPerRun) {
 		return 0, fmt.Errorf("only %d of %d packets had verdict %d (%v): this measures something else",
-			n, parts*runs*packetsPerRun, action, state.Verdicts)
+			n, runs*packetsPerRun, action, state.Verdicts)
 	}
-	return best, nil
+	return perPacket(d), nil
 }
 
 func (b *balancer) reasons() (n [lbFlReasonFL_REASON_COUNT]uint64, err error) {

@@ -3,7 +3,6 @@ package bench
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -146,7 +145,7 @@ func (a *agent) sample(p *ebpf.Program, frame []byte, word, check int, lookup ui
 	state.HeadRest = binary.LittleEndian.Uint16(frame[32:])
 	state.Word = binary.LittleEndian.Uint32(frame[word:])
 	state.Check = binary.LittleEndian.Uint16(frame[check:])
-	return func(packets int) (float64, error) {
+	return func(_, packets int) (float64, error) {
 		control := a.control
 		control.Lookup = lookup
 		if err := a.o.HostControl.Put(uint32(0), control); err != nil {
@@ -155,22 +154,18 @@ func (a *agent) sample(p *ebpf.Program, frame []byte, word, check int, lookup ui
 		if err := a.o.HostBench.Set(state); err != nil {
 			return 0, err
 		}
-		runs := max(packets/packetsPerRun/parts, 1)
-		best := math.Inf(1)
-		for range parts {
-			_, d, err := p.Benchmark(frame, runs, nil)
-			if err != nil {
-				return 0, err
-			}
-			best = min(best, perPacket(d))
+		runs := packets / packetsPerRun
+		_, d, err := p.Benchmark(frame, runs, nil)
+		if err != nil {
+			return 0, err
 		}
 		after := state
 		if err := a.o.HostBench.Get(&after); err != nil {
 			return 0, err
 		}
-		if all := uint32(parts * runs * packetsPerRun); changes && after.Changed < all {
+		if all := uint32(runs * packetsPerRun); changes && after.Changed < all {
 			return 0, fmt.Errorf("only %d of %d packets were changed: this measures something else", after.Changed, all)
 		}
-		return best, nil
+		return perPacket(d), nil
 	}
 }

@@ -111,43 +111,60 @@ static __always_inline __u16 fl_gue6_check(const struct fl_packet *p, const __u6
 /* Sends to where the line says. */
 static __always_inline int fl_send(struct xdp_md *ctx, __u32 ifindex)
 {
-	return ifindex == ctx->ingress_ifindex ? XDP_TX : bpf_redirect(ifindex, 0);
+	return likely(ifindex == ctx->ingress_ifindex) ? XDP_TX : bpf_redirect(ifindex, 0);
 }
 
-/* The common case of fl_forward, with fewer questions: ipip in the packet's
- * own family, untagged, a next hop that is known, and a packet that fits.
- * XDP_ABORTED: not that case, the packet is as it was. */
-static __always_inline int fl_forward_plain(struct xdp_md *ctx, const struct fl_packet *p,
-					    const struct fl_way *w)
+/* The common cases of fl_forward, with fewer questions: ipip or gue (as the
+ * constant forwarding says) in the packet's own family, untagged, a next hop
+ * that is known, and a packet that fits. XDP_ABORTED: not that case, the
+ * packet is as it was. */
+static __always_inline int fl_forward_common(struct xdp_md *ctx, const struct fl_packet *p,
+					     const struct fl_way *w, __u8 forwarding)
 {
 	const struct fl_line *line = w->line;
 	__u64 mac_src = *(volatile __u64 *)&line->mac_src;
 	__u8 flags = p->family == 4 ? 0 : FL_LINE_IPV6;
-	__u32 outer = p->family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+	__u32 ip = p->family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+	__u32 outer = ip + (forwarding == FL_FWD_GUE ? FL_GUE_BYTES : 0), length = p->len + outer;
+	__u8 inner = p->family == 4 ? IPPROTO_IPIP : IPPROTO_IPV6;
+	__u8 proto = forwarding == FL_FWD_GUE ? IPPROTO_UDP : inner;
 	void *data, *end, *h;
 
-	if (w->mac_dst >> 48 != (FL_FWD_IPIP | (__u64)flags << 8) || mac_src >> 48 ||
-	    p->len > line->mtu)
+	if (unlikely(w->mac_dst >> 48 != (forwarding | (__u64)flags << 8) || mac_src >> 48 ||
+		     p->len > line->mtu))
 		return XDP_ABORTED;
-	if (bpf_xdp_adjust_head(ctx, (int)(p->l3 - ETH_HLEN - outer)))
+	if (unlikely(bpf_xdp_adjust_head(ctx, (int)(p->l3 - ETH_HLEN - outer))))
 		return XDP_ABORTED;
 	data = (void *)(long)ctx->data;
 	end = (void *)(long)ctx->data_end;
 	h = data + ETH_HLEN;
-	if (h + outer > end) /* never: the packet has only grown */
+	if (unlikely(h + outer > end)) /* never: the packet has only grown */
 		return XDP_DROP;
 	*(__u64 *)data = w->mac_dst;
 	if (p->family == 4) {
 		*(__u64 *)(data + 6) = mac_src | (__u64)bpf_htons(ETH_P_IP) << 48;
-		fl_outer4(h, p, line, w->hash, p->len + sizeof(struct iphdr), IPPROTO_IPIP);
+		fl_outer4(h, p, line, w->hash, length, proto);
 	} else {
 		__u64 saddr[2];
 
 		fl_source6(saddr, w->hash);
 		*(__u64 *)(data + 6) = mac_src | (__u64)bpf_htons(ETH_P_IPV6) << 48;
-		fl_outer6(h, p, saddr, line, w->hash, p->len, IPPROTO_IPV6);
+		fl_outer6(h, p, saddr, line, w->hash, length - ip, proto);
 	}
+	if (forwarding == FL_FWD_GUE)
+		fl_gue(h + ip, w->hash, p->len, inner, 0);
 	return fl_send(ctx, line->ifindex);
+}
+
+static __always_inline int fl_forward_plain(struct xdp_md *ctx, const struct fl_packet *p,
+					    const struct fl_way *w)
+{
+	if (likely(FL_WORD_FORWARDING(w->mac_dst) == FL_FWD_IPIP))
+		return fl_forward_common(ctx, p, w, FL_FWD_IPIP);
+	/* A checksum of GUE over IPv6 is left to fl_forward. */
+	if (FL_WORD_FORWARDING(w->mac_dst) == FL_FWD_GUE && (p->family == 4 || !gue6_checksum))
+		return fl_forward_common(ctx, p, w, FL_FWD_GUE);
+	return XDP_ABORTED;
 }
 
 /* Encapsulates and sends. Returns the XDP action, or XDP_ABORTED with the

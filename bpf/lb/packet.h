@@ -19,6 +19,11 @@
 #include "fairlead.h"
 #include "tcpopt.h"
 
+/* Hints that keep the plain way of a packet in one piece of code: each jump
+ * out of line and back costs it. */
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
 /* A stage returns a reason (enum fl_reason) when it has decided, or this. */
 #define FL_CONTINUE (-1)
 /* The verdict that has no counter of its own: a known connection. */
@@ -307,15 +312,15 @@ static __always_inline int fl_parse_l4(struct xdp_md *ctx, struct fl_packet *p)
 		p->ecr = udp->check && bpf_ntohs(udp->len) == room;
 		return FL_CONTINUE;
 	}
-	if (l4 + sizeof(struct tcphdr) > end)
+	if (unlikely(l4 + sizeof(struct tcphdr) > end))
 		return FL_DROP_MALFORMED_L4;
 	size = *(__u8 *)(l4 + 12) >> 4 << 2;
 	p->flags = *(__u8 *)(l4 + 13);
-	if (size < sizeof(struct tcphdr) || size > room)
+	if (unlikely(size < sizeof(struct tcphdr) || size > room))
 		return FL_DROP_MALFORMED_L4;
 	/* The two layouts that nearly all stacks use: NOP NOP TS in segments,
 	 * MSS SACK-permitted TS in SYNs (Linux). */
-	if (size >= 32 && l4 + 32 <= end && *(__u32 *)(l4 + 20) == FL_TCPOPT_ALIGNED) {
+	if (likely(size >= 32 && l4 + 32 <= end && *(__u32 *)(l4 + 20) == FL_TCPOPT_ALIGNED)) {
 		p->ecr = *(__u32 *)(l4 + 28);
 		p->stamp = FL_STAMP_PRESENT;
 		goto found;

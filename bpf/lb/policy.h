@@ -29,10 +29,36 @@ static __always_inline __u64 fl_load(const struct fl_vip *v, __u32 entry)
 	return n > 0 ? (__u64)n + 1 : 1;
 }
 
-/* Whether entry a is more loaded than entry b. */
-static __always_inline bool fl_busier(const struct fl_vip *v, __u32 a, __u32 b)
+/* A table entry that a policy considers. */
+struct fl_choice {
+	__u32 at;    /* in the VIP's table */
+	__u32 entry;
+	__u64 load;
+};
+
+static __always_inline struct fl_choice fl_consider(const struct fl_vip *v, __u32 at)
 {
-	return fl_load(v, a) * FL_ENTRY_WEIGHT(b) > fl_load(v, b) * FL_ENTRY_WEIGHT(a);
+	struct fl_choice c = { .at = at, .entry = fl_entry_at(v, at) };
+
+	c.load = fl_load(v, c.entry);
+	return c;
+}
+
+/* The less loaded of a and b; a if they are equal. Without a branch: which one
+ * it is cannot be predicted, and a wrong guess costs as much as a look-up. */
+static __always_inline struct fl_choice fl_less(struct fl_choice a, struct fl_choice b)
+{
+	__u64 loaded_a = a.load * FL_ENTRY_WEIGHT(b.entry);
+	__u64 loaded_b = b.load * FL_ENTRY_WEIGHT(a.entry);
+	/* All ones where a is more loaded; both are under 2^48. */
+	__u64 swap = (__u64)((__s64)(loaded_b - loaded_a) >> 63);
+
+	/* The compiler would make a branch of it again. */
+	asm volatile("" : "+r"(swap));
+	a.at ^= (a.at ^ b.at) & (__u32)swap;
+	a.entry ^= (a.entry ^ b.entry) & (__u32)swap;
+	a.load ^= (a.load ^ b.load) & swap;
+	return a;
 }
 
 /* 64 random bits from a generator of our own: bpf_get_prandom_u32 costs
@@ -53,7 +79,8 @@ static __always_inline __u64 fl_random(struct fl_vip_cpu *cpu)
 static __always_inline bool fl_policy_choose(const struct fl_vip *v, const struct fl_packet *p,
 					     struct fl_vip_cpu *cpu, struct fl_way *w)
 {
-	__u32 size = v->new_size, at, other, entry, probe;
+	__u32 size = v->new_size, at, entry;
+	struct fl_choice best;
 	__u64 random;
 
 	if (!size)
@@ -61,32 +88,19 @@ static __always_inline bool fl_policy_choose(const struct fl_vip *v, const struc
 	switch (v->policy) {
 	case FL_POLICY_P2C:
 		random = fl_random(cpu);
-		at = fl_scale(random >> 32, size);
-		other = fl_scale((__u32)random, size);
-		entry = fl_entry_at(v, at);
-		probe = fl_entry_at(v, other);
-		if (fl_busier(v, entry, probe))
-			entry = probe;
+		best = fl_less(fl_consider(v, fl_scale(random >> 32, size)),
+			       fl_consider(v, fl_scale((__u32)random, size)));
+		entry = best.entry;
 		break;
 	case FL_POLICY_LEAST_CONN:
 		random = fl_random(cpu);
 		at = cpu->candidate;
 		if (at >= size) /* the table has become smaller */
 			at = 0;
-		entry = fl_entry_at(v, at);
-		other = fl_scale(random >> 32, size);
-		probe = fl_entry_at(v, other);
-		if (fl_busier(v, entry, probe)) {
-			at = other;
-			entry = probe;
-		}
-		other = fl_scale((__u32)random, size);
-		probe = fl_entry_at(v, other);
-		if (fl_busier(v, entry, probe)) {
-			at = other;
-			entry = probe;
-		}
-		cpu->candidate = at;
+		best = fl_less(fl_consider(v, at), fl_consider(v, fl_scale(random >> 32, size)));
+		best = fl_less(best, fl_consider(v, fl_scale((__u32)random, size)));
+		cpu->candidate = best.at;
+		entry = best.entry;
 		break;
 	case FL_POLICY_HASH:
 		w->hash = fl_flow_hash(v, p);

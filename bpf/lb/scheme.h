@@ -75,18 +75,19 @@ static __always_inline int fl_scheme(struct xdp_md *ctx, const struct fl_vip *v,
 	} else if (p->kind == FL_KIND_FRAGMENT && !(v->flags & FL_VIP_FRAG_ADDRESSES)) {
 		return FL_DROP_FRAGMENT;
 	}
-	if (v->scheme == FL_SCHEME_STATELESS && p->kind != FL_KIND_FRAGMENT) {
+	if (unlikely(v->scheme == FL_SCHEME_STATELESS) && p->kind != FL_KIND_FRAGMENT) {
 		w->opens = syn;
 		return fl_stateless(v, p, w);
 	}
-	if (p->stamp == FL_STAMP_PRESENT && !syn) {
-		if (fl_cheetah_known(v, p, w, now))
+	if (likely(p->stamp == FL_STAMP_PRESENT && !syn)) {
+		if (likely(fl_cheetah_known(v, p, w, now)))
 			return p->kind == FL_KIND_QUOTE ? FL_FORWARD_ICMP : FL_KNOWN;
 	}
 
 	cpu = bpf_map_lookup_elem(&vip_cpu, &id);
 	if (!cpu) /* user space gives no such id */
 		return FL_DROP_NO_SERVER;
+	w->cpu = cpu;
 	if (p->stamp == FL_STAMP_PRESENT) {
 		if (syn) {
 			w->opens = true;

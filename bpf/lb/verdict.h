@@ -19,11 +19,12 @@ static __always_inline void fl_count_connection(const struct fl_vip *v, const st
 	__s32 *open;
 
 	if (w->opens) {
-		struct fl_vip_cpu *cpu;
+		struct fl_vip_cpu *cpu = w->cpu;
 		__u32 id = v->id;
 
 		w->line->opened++;
-		cpu = bpf_map_lookup_elem(&vip_cpu, &id);
+		if (!cpu)
+			cpu = bpf_map_lookup_elem(&vip_cpu, &id);
 		if (cpu)
 			cpu->new_conns++;
 		if (p->proto != IPPROTO_TCP)
@@ -46,9 +47,9 @@ static __always_inline int fl_act(struct xdp_md *ctx, const struct fl_vip *v,
 	__u32 failed;
 
 	/* A known connection's packet in the middle of it: nearly all. */
-	if (plain && reason == FL_KNOWN && !w->closes) {
+	if (plain && likely(reason == FL_KNOWN && !w->closes)) {
 		action = fl_forward_plain(ctx, p, w);
-		if (action != XDP_ABORTED) {
+		if (likely(action != XDP_ABORTED)) {
 			w->line->packets++;
 			w->line->bytes += p->len;
 			return action;
@@ -129,7 +130,7 @@ static __always_inline int fl_pipeline(struct xdp_md *ctx, struct fl_packet *p,
 {
 	struct fl_way w = {};
 	struct fl_vip *v = fl_vip_find(s, p);
-	int reason = v ? fl_scheme(ctx, v, p, &w, s->now) : fl_unserved(s, p);
+	int reason = likely(v) ? fl_scheme(ctx, v, p, &w, s->now) : fl_unserved(s, p);
 
 	return fl_act(ctx, v, p, &w, s->now, reason, plain);
 }
@@ -181,19 +182,19 @@ static __always_inline int fl_balance(struct xdp_md *ctx)
 
 	fl_snapshot(&s);
 	data = (void *)(long)ctx->data, end = (void *)(long)ctx->data_end;
-	if (data + ETH_HLEN + sizeof(struct iphdr) + sizeof(struct tcphdr) > end)
+	if (unlikely(data + ETH_HLEN + sizeof(struct iphdr) + sizeof(struct tcphdr) > end))
 		return fl_general(ctx, &s);
 	type = *(__u16 *)(data + 12);
 	p.l3 = ETH_HLEN;
-	if (type == bpf_htons(ETH_P_8021Q)) {
+	if (unlikely(type == bpf_htons(ETH_P_8021Q))) {
 		type = *(__u16 *)(data + 16);
 		p.l3 = ETH_HLEN + 4;
 	}
 	l3 = data + p.l3;
-	if (type == bpf_htons(ETH_P_IP) && fl_plain_ipv4(&p, l3, end)) {
+	if (likely(type == bpf_htons(ETH_P_IP) && fl_plain_ipv4(&p, l3, end))) {
 		return fl_pipeline(ctx, &p, &s, true);
 	}
-	if (type == bpf_htons(ETH_P_IPV6) && fl_plain_ipv6(&p, l3, end)) {
+	if (likely(type == bpf_htons(ETH_P_IPV6) && fl_plain_ipv6(&p, l3, end))) {
 		return fl_pipeline(ctx, &p, &s, true);
 	}
 	return fl_general(ctx, &s);

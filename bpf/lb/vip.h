@@ -30,7 +30,7 @@ static __always_inline struct fl_vip *fl_vip_at(const struct fl_snapshot *s, con
 	__u64 product = fl_vip_product(addr[0], addr[1], port, proto, s->seed);
 	struct fl_vip *v = &vips[s->half][FL_VIP_LINE1(product)];
 
-	if (fl_vip_is(v, addr[0], addr[1], port, proto))
+	if (likely(fl_vip_is(v, addr[0], addr[1], port, proto)))
 		return v;
 	v = &vips[s->half][FL_VIP_LINE2(product)];
 	if (fl_vip_is(v, addr[0], addr[1], port, proto))
@@ -53,7 +53,7 @@ static __always_inline struct fl_vip *fl_vip_find(const struct fl_snapshot *s,
 	if (p->kind == FL_KIND_FRAGMENT)
 		return fl_vip_at(s, p->daddr, 0, p->proto | FL_PROTO_FRAG);
 	v = fl_vip_at(s, p->daddr, p->dport, p->proto);
-	return v ? v : fl_vip_at(s, p->daddr, 0, p->proto);
+	return likely(v) ? v : fl_vip_at(s, p->daddr, 0, p->proto);
 }
 
 #endif
