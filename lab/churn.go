@@ -234,7 +234,12 @@ func (c *churn) reshuffle() error { return c.lab.setRoutes(c.ecmp, c.random.Uint
 // crash takes a server away as a loss of power does.
 func (c *churn) crash(server string) error {
 	c.gone[server] = true
-	return errors.Join(c.lab.crash(server), c.load.crashed(server))
+	n := LoadNotice{Crashed: server, From: time.Now()}
+	if err := c.lab.setLink(server, false); err != nil {
+		return err
+	}
+	n.To = time.Now()
+	return errors.Join(c.load.crashed(n), killIn(c.lab.namespace(server)))
 }
 
 // restart kills a daemon and starts it again two seconds later: packets must

@@ -93,8 +93,8 @@ func (c *loadClient) report() LoadReport {
 }
 
 // crashed tells the load that a server is gone for good.
-func (c *loadClient) crashed(server string) error {
-	return json.NewEncoder(c.input).Encode(LoadNotice{Crashed: server})
+func (c *loadClient) crashed(n LoadNotice) error {
+	return json.NewEncoder(c.input).Encode(n)
 }
 
 // wait waits for the load's end and returns the last report with every

@@ -11,17 +11,18 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // connection is one TCP connection of the load. Every kind first asks who
 // answers, and then holds the server to it until the end.
 type connection struct {
 	net.Conn
-	read      *bufio.Reader
-	server    string
-	began     time.Time
-	connected time.Time
-	l         *load
+	read   *bufio.Reader
+	server string
+	began  time.Time
+	l      *load
 }
 
 // do runs one planned connection from its start to its count.
@@ -49,7 +50,7 @@ func (c *connection) dial(ctx context.Context, endpoint string) error {
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
-	c.Conn, c.read, c.connected = conn, bufio.NewReader(conn), time.Now()
+	c.Conn, c.read = conn, bufio.NewReader(conn)
 	c.l.mu.Lock()
 	c.l.open[c] = struct{}{}
 	c.l.mu.Unlock()
@@ -221,4 +222,22 @@ func (c *connection) upload(ctx context.Context, length time.Duration) error {
 func isTimeout(err error) bool {
 	var e net.Error
 	return errors.As(err, &e) && e.Timeout()
+}
+
+// lastHeard is when the kernel last got a packet of the other side, to a
+// tick. The process's own clock would be late on a busy machine.
+func (c *connection) lastHeard() (time.Time, bool) {
+	tcp, ok := c.Conn.(*net.TCPConn)
+	if !ok {
+		return time.Time{}, false
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return time.Time{}, false
+	}
+	var info *unix.TCPInfo
+	if raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.SOL_TCP, unix.TCP_INFO) }) != nil || err != nil {
+		return time.Time{}, false
+	}
+	return time.Now().Add(-time.Duration(info.Last_ack_recv) * time.Millisecond), true
 }

@@ -70,6 +70,9 @@ type LoadNotice struct {
 	// Crashed names a server that is gone for good: what its connections do
 	// from now on is not the balancers' fault.
 	Crashed string `json:"crashed"`
+	// From and To enclose the moment at which its link went down.
+	From time.Time `json:"from"`
+	To   time.Time `json:"to"`
 }
 
 // Timeouts of the client. A busy machine must not trip them: they bound how
@@ -92,7 +95,7 @@ type load struct {
 	mu       sync.Mutex
 	tallies  map[string]*Tally
 	failures []Failure
-	crashes  map[string]time.Time
+	crashes  map[string]LoadNotice
 	open     map[*connection]struct{}
 }
 
@@ -101,7 +104,7 @@ type load struct {
 // (whoever wanted the load is gone).
 func RunLoad(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines := json.NewDecoder(bufio.NewReader(in))
-	l := &load{tallies: map[string]*Tally{}, crashes: map[string]time.Time{}, open: map[*connection]struct{}{}}
+	l := &load{tallies: map[string]*Tally{}, crashes: map[string]LoadNotice{}, open: map[*connection]struct{}{}}
 	if err := lines.Decode(&l.plan); err != nil {
 		return fmt.Errorf("read plan: %w", err)
 	}
@@ -114,7 +117,7 @@ func RunLoad(ctx context.Context, in io.Reader, out io.Writer) error {
 			if lines.Decode(&notice) != nil {
 				return
 			}
-			l.crashed(notice.Crashed)
+			l.crashed(notice)
 		}
 	}()
 	return l.run(ctx, json.NewEncoder(out))
@@ -191,15 +194,15 @@ func (p LoadPlan) schedule() []job {
 	return jobs
 }
 
-func (l *load) crashed(server string) {
+func (l *load) crashed(n LoadNotice) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, known := l.crashes[server]; known || server == "" {
+	if _, known := l.crashes[n.Crashed]; known || n.Crashed == "" {
 		return
 	}
-	l.crashes[server] = time.Now()
+	l.crashes[n.Crashed] = n
 	for c := range l.open {
-		if c.server == server {
+		if c.server == n.Crashed {
 			_ = c.SetDeadline(time.Now().Add(crashGrace))
 		}
 	}
@@ -243,18 +246,22 @@ func (l *load) ended(t Target, j job, c *connection, err error) {
 
 // lost tells whether the connection's server had crashed. A connection that
 // nobody has answered yet does not know its server: it counts as the crashed
-// one's if it was set up at most a second before the crash and then heard
-// nothing at all; a living server would have answered.
+// one's if the kernel heard its server last (the SYN-ACK) at most a second
+// before the crash; a living server would have gone on talking.
 func (l *load) lost(c *connection, err error) bool {
 	if c.server != "" {
 		_, crashed := l.crashes[c.server]
 		return crashed
 	}
-	if c.connected.IsZero() || !isTimeout(err) {
+	if c.Conn == nil || !isTimeout(err) {
 		return false
 	}
-	for _, at := range l.crashes {
-		if before := at.Sub(c.connected); before > -100*time.Millisecond && before < time.Second {
+	heard, ok := c.lastHeard()
+	if !ok {
+		return false
+	}
+	for _, crash := range l.crashes {
+		if heard.After(crash.From.Add(-time.Second)) && heard.Before(crash.To.Add(100*time.Millisecond)) {
 			return true
 		}
 	}

@@ -1,10 +1,14 @@
 package lab
 
 import (
+	"fmt"
 	"net"
+	"os"
 	"slices"
+	"syscall"
 	"testing"
 	"testing/quick"
+	"time"
 )
 
 func listen(t *testing.T) net.Listener {
@@ -127,6 +131,41 @@ func TestJudge(t *testing.T) {
 	} {
 		if c.got != c.want {
 			t.Errorf("case %d: %d complaints, want %d", i, c.got, c.want)
+		}
+	}
+}
+
+// TestLost: a connection without an answer belongs to a crashed server only
+// if it was last heard of just before the crash.
+func TestLost(t *testing.T) {
+	listener := listen(t)
+	t.Cleanup(func() { listener.Close() })
+	conn, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	now := time.Now()
+	crash := func(at time.Duration) LoadNotice {
+		return LoadNotice{Crashed: "s1", From: now.Add(at), To: now.Add(at)}
+	}
+	timeout := fmt.Errorf("await answer: %w", os.ErrDeadlineExceeded)
+	for i, c := range []struct {
+		server string
+		err    error
+		crash  LoadNotice
+		want   bool
+	}{
+		{"", timeout, crash(500 * time.Millisecond), true},
+		{"", timeout, crash(5 * time.Second), false},
+		{"", timeout, crash(-5 * time.Second), false},
+		{"", syscall.ECONNRESET, crash(500 * time.Millisecond), false},
+		{"s1", syscall.ECONNRESET, crash(-5 * time.Second), true},
+		{"s2", timeout, crash(500 * time.Millisecond), false},
+	} {
+		l := &load{crashes: map[string]LoadNotice{"s1": c.crash}}
+		if got := l.lost(&connection{Conn: conn, server: c.server}, c.err); got != c.want {
+			t.Errorf("case %d: %v, want %v", i, got, c.want)
 		}
 	}
 }

@@ -97,27 +97,36 @@ func (s Status) Print(w io.Writer) error {
 	return t.Flush()
 }
 
-// Describe tells what `lab up` has made and what to try.
-func (l *Lab) Describe(w io.Writer) {
-	server := fmt.Sprint("server", min(2, l.Servers))
-	host := strings.Trim(l.vipHost(), "[]")
+// Describe tells what `lab up` has made and what to try; program is how the
+// user calls fairlead.
+func (l *Lab) Describe(w io.Writer, program string) {
 	flag, suffix := "", ""
 	if l.Name != "lab" {
 		flag, suffix = " --lab "+l.Name, " "+l.Name
 	}
-	fmt.Fprintf(w, `VIP %s  scheme %s, policy %s, forwarding %s, %d servers, %d balancers
-
-Try:
-  fairlead lab exec%[7]s client -- curl -s %[1]s
-  fairlead lab exec%[7]s client -- wrk -t2 -c50 -d5s %[1]s
-  fairlead lab exec%[7]s client -- curl -so /dev/null %[1]sbytes/100000000
-  fairlead lab exec%[7]s client -- iperf3 -c %[8]s
-  fairlead drain %[9]s -f %[10]s
-  fairlead status -f %[10]s
-  fairlead lab kill%[7]s lb1; fairlead lab start%[7]s lb1
-  fairlead lab status%[7]s
-  fairlead lab down%[11]s
-`, l.URL(), l.Scheme, l.Policy, l.Forwarding, l.Servers, l.LBs, flag, host, l.daemonName(server), l.ConfigPath(), suffix)
+	web := ""
+	for _, v := range l.VIPs {
+		if v.Port == httpPort {
+			web += " http://" + strings.TrimSuffix(v.Endpoint(), ":80") + "/"
+		}
+	}
+	fmt.Fprintf(w, "VIP%s\n%d servers, %d balancers; scheme %s, policy %s, forwarding %s\n\nTry:\n",
+		web, l.Servers, l.LBs, l.Scheme, l.Policy, l.Forwarding)
+	client := fmt.Sprintf("lab exec%s client -- ", flag)
+	file := " -f " + l.ConfigPath()
+	for _, line := range []string{
+		client + "curl -s " + l.URL(),
+		client + "wrk -t2 -c50 -d5s " + l.URL(),
+		client + "curl -so /dev/null " + l.URL() + "bytes/100000000",
+		client + "iperf3 -c " + strings.Trim(l.vipHost(), "[]"),
+		"status" + file,
+		"drain " + l.daemonName(fmt.Sprint("server", min(2, l.Servers))) + file,
+		"lab kill" + flag + " lb1   (and: lab start" + flag + " lb1)",
+		"lab status" + flag,
+		"lab down" + suffix,
+	} {
+		fmt.Fprintf(w, "  %s %s\n", program, line)
+	}
 }
 
 // vipHost is the host part of URL.

@@ -48,7 +48,7 @@ func newLabUp() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			l.Describe(cmd.OutOrStdout())
+			l.Describe(cmd.OutOrStdout(), os.Args[0])
 			return nil
 		},
 	}
