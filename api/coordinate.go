@@ -300,9 +300,9 @@ func Code(err error) error {
 		return connect.NewError(connect.CodeNotFound, err)
 	case errors.As(err, &invalid):
 		return connect.NewError(connect.CodeInvalidArgument, err)
-	case errors.As(err, &stopped), errors.Is(err, ErrNobody):
+	case errors.Is(err, ErrNobody):
 		return connect.NewError(connect.CodeUnavailable, err)
-	case errors.Is(err, controller.ErrConflict):
+	case errors.As(err, &stopped), errors.Is(err, controller.ErrConflict):
 		return connect.NewError(connect.CodeAborted, err)
 	case errors.As(err, &coded):
 		return err

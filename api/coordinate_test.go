@@ -91,7 +91,7 @@ func TestStopsAndGoesOn(t *testing.T) {
 		!strings.Contains(err.Error(), "version 1: lb2; version 2: s1, s2, s1x, lb1") {
 		t.Errorf("%v", err)
 	}
-	if connect.CodeOf(Code(err)) != connect.CodeUnavailable {
+	if connect.CodeOf(Code(err)) != connect.CodeAborted {
 		t.Errorf("code %v", connect.CodeOf(Code(err)))
 	}
 	f.get("lb2").fail = nil

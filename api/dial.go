@@ -20,18 +20,23 @@ import (
 // maxMessage bounds an answer: an assignment of 16,384 slots takes some 4 MB.
 const maxMessage = 64 << 20
 
+// dialTimeout bounds how long a machine that is gone holds up a caller.
+const dialTimeout = 3 * time.Second
+
 // Dial makes a client of the daemon at endpoint: unix:/path, or
 // https://address:port with the certificates that t names. Nothing is sent
 // before the first call. It fails for an endpoint of no such form and for
 // certificates that cannot be read.
 func Dial(endpoint string, t config.TLS) (fairleadv1connect.FairleadClient, error) {
-	transport := &http.Transport{IdleConnTimeout: time.Minute, MaxIdleConnsPerHost: 4}
+	dialer := net.Dialer{Timeout: dialTimeout}
+	transport := &http.Transport{IdleConnTimeout: time.Minute, MaxIdleConnsPerHost: 4,
+		DialContext: dialer.DialContext, TLSHandshakeTimeout: dialTimeout}
 	base := endpoint
 	switch {
 	case strings.HasPrefix(endpoint, "unix:"):
 		path := strings.TrimPrefix(endpoint, "unix:")
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+			return dialer.DialContext(ctx, "unix", path)
 		}
 		base = "http://fairlead"
 	case strings.HasPrefix(endpoint, "https://"):

@@ -16,6 +16,11 @@ import (
 // ErrConflict: the assignment in force is not the one that the caller saw.
 var ErrConflict = errors.New("the assignment changed meanwhile; run it again")
 
+// ErrInForce: the assignment is in force for packets, but something that
+// follows it failed (what it replaces is not cleared away). It must not be
+// taken back; putting it in force again finishes the rest.
+var ErrInForce = errors.New("in force, but not finished")
+
 // Encode is the assignment as JSON: indented, ending in a newline, the same
 // bytes for the same assignment. It holds keys.
 func (a *Assignment) Encode() []byte {

@@ -23,27 +23,33 @@ var errRefused = errors.New("assignment refused")
 // The caller holds mu. On error everything is as it was before.
 func (d *daemon) install(a *controller.Assignment) error {
 	data := a.Encode()
-	onDisk := d.encoded
-	if !bytes.Equal(data, onDisk) {
+	before := d.force.Load()
+	if before == nil || !bytes.Equal(data, before.encoded) {
 		if err := d.state.save(data); err != nil {
 			return err
 		}
 	}
-	if err := d.plane.apply(a); err != nil {
-		if onDisk != nil {
-			err = errors.Join(err, d.state.save(onDisk))
+	err := d.plane.apply(a)
+	switch {
+	case errors.Is(err, controller.ErrInForce):
+		// Packets follow it: there is no way back, only forward.
+		d.log.Error("the assignment is in force, but what follows failed; trying again", "version", a.Version, "error", err)
+		d.again()
+	case err != nil:
+		if before != nil {
+			err = errors.Join(err, d.state.save(before.encoded))
 		}
 		return err
 	}
-	d.current, d.encoded, d.installed = a, data, time.Now()
+	d.force.Store(&inForce{a, data, time.Now()})
 	return nil
 }
 
-// inForce is the assignment and its JSON. Neither is ever changed in place.
-func (d *daemon) inForce() (*controller.Assignment, []byte) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.current, d.encoded
+// inForce is the assignment in force. Nothing in it is ever changed in place.
+type inForce struct {
+	*controller.Assignment
+	encoded []byte // Assignment.Encode()
+	since   time.Time
 }
 
 // setAssignment is the compare-and-set behind SetAssignment: expected is the
@@ -56,15 +62,16 @@ func (d *daemon) setAssignment(data []byte, expected uint64, catchUp bool) (uint
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now := d.current.Version
+	force := d.force.Load()
+	now := force.Version
 	if next.Version == now {
-		if bytes.Equal(next.Encode(), d.encoded) {
+		if bytes.Equal(next.Encode(), force.encoded) {
 			return now, nil
 		}
 		return 0, fmt.Errorf("%w: %s has another version %d in force; fairlead status shows who differs, fairlead apply brings all to one",
 			errRefused, d.me.name, now)
 	}
-	if err := controller.Accept(d.current, next, expected, catchUp); err != nil {
+	if err := controller.Accept(force.Assignment, next, expected, catchUp); err != nil {
 		return 0, fmt.Errorf("%w by %s: %w", errRefused, d.me.name, err)
 	}
 	if err := d.install(next); err != nil {
@@ -77,7 +84,8 @@ func (d *daemon) setAssignment(data []byte, expected uint64, catchUp bool) (uint
 // newestOfPeers fetches the newest assignment among the peers, if any has a
 // newer one than own (nil: none); nil otherwise. One of another deployment (a
 // machine that was moved here with its old state) is not taken.
-func (d *daemon) newestOfPeers(ctx context.Context, own *controller.Assignment) (newest *controller.Assignment, from string) {
+// heard says whether any peer answered.
+func (d *daemon) newestOfPeers(ctx context.Context, own *controller.Assignment) (newest *controller.Assignment, from string, heard bool) {
 	var known uint64
 	if own != nil {
 		known = own.Version
@@ -91,7 +99,13 @@ func (d *daemon) newestOfPeers(ctx context.Context, own *controller.Assignment) 
 	for _, p := range d.peers.list() {
 		wg.Go(func() {
 			t, err := p.client.GetTime(ctx, connect.NewRequest(&fairleadv1.GetTimeRequest{}))
-			if err != nil || t.Msg.AssignmentVersion <= known {
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			heard = true
+			mu.Unlock()
+			if t.Msg.AssignmentVersion <= known {
 				return
 			}
 			a, err := fetchAssignment(ctx, p)
@@ -111,7 +125,7 @@ func (d *daemon) newestOfPeers(ctx context.Context, own *controller.Assignment) 
 		})
 	}
 	wg.Wait()
-	return newest, from
+	return newest, from, heard
 }
 
 func fetchAssignment(ctx context.Context, p *peer) (*controller.Assignment, error) {
@@ -128,14 +142,13 @@ func fetchAssignment(ctx context.Context, p *peer) (*controller.Assignment, erro
 // catchUp takes over a newer assignment of a peer: this daemon was away or
 // cut off while the others went on.
 func (d *daemon) catchUp(ctx context.Context) {
-	a, _ := d.inForce()
-	newer, from := d.newestOfPeers(ctx, a)
+	newer, from, _ := d.newestOfPeers(ctx, d.force.Load().Assignment)
 	if newer == nil {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if newer.Version <= d.current.Version {
+	if newer.Version <= d.force.Load().Version {
 		return // handed over meanwhile
 	}
 	if err := d.install(newer); err != nil {

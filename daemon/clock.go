@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -12,8 +13,12 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1"
 )
 
-// clockAnswerTime bounds how long a starting daemon waits for its peers' time.
-const clockAnswerTime = time.Second
+const (
+	// clockAnswerTime bounds how long a peer is waited for, and
+	// clockStartTime how long peers that are starting are.
+	clockAnswerTime = time.Second
+	clockStartTime  = 5 * time.Second
+)
 
 // monotonicMS is CLOCK_MONOTONIC in milliseconds, modulo 2^32.
 func monotonicMS() uint32 {
@@ -35,32 +40,87 @@ const (
 	clockWall   clockSource = "wall"   // nobody answered
 )
 
-// peerOffsets asks every peer for the shared time and returns what each
-// answer differs from this machine's monotonic clock, corrected by half the
-// way's time. Peers that do not answer in time are left out.
-func peerOffsets(ctx context.Context, peers []*peer) map[string]uint32 {
+// sharedClock is a daemon's clock once it is fixed: shared ms =
+// CLOCK_MONOTONIC ms + base.
+type sharedClock struct {
+	base   uint32
+	source clockSource
+}
+
+func (c *sharedClock) now() uint32 { return monotonicMS() + c.base }
+
+const (
+	// goodRoundTrip makes a sample good enough at once; the error is at most
+	// half of it.
+	goodRoundTrip = 5 * time.Millisecond
+	// worstRoundTrip is the longest of a sample that is used at all: an error
+	// of half of it leaves half of what cookies allow.
+	worstRoundTrip = 500 * time.Millisecond
+	samples        = 4
+)
+
+// errSlow: a peer answers, too slowly to tell its time.
+var errSlow = fmt.Errorf("answers take longer than %v", worstRoundTrip)
+
+// sampleClock asks a peer for the shared time, a few times if the answers are
+// slow, and returns what the best one differs from this machine's monotonic
+// clock. version is the peer's assignment.
+func sampleClock(ctx context.Context, p *peer) (offset uint32, version uint64, err error) {
+	best := worstRoundTrip
+	err = errSlow
+	for range samples {
+		sent := time.Now()
+		resp, asked := p.client.GetTime(ctx, connect.NewRequest(&fairleadv1.GetTimeRequest{}))
+		if asked != nil {
+			return 0, 0, asked
+		}
+		version = resp.Msg.AssignmentVersion
+		if trip := time.Since(sent); trip < best {
+			best, err = trip, nil
+			offset = resp.Msg.SharedMs + uint32(trip.Milliseconds()/2) - monotonicMS()
+		}
+		if best <= goodRoundTrip {
+			break
+		}
+	}
+	return offset, version, err
+}
+
+// Why a daemon's GetTime has no answer yet, by the code of the error:
+// unavailable, it may find a pinned clock yet; failed precondition, it has
+// none and asks its peers.
+const (
+	codeOpening = connect.CodeUnavailable
+	codeAsking  = connect.CodeFailedPrecondition
+)
+
+// peerOffsets asks every peer once. wait says that a peer is about to know the
+// time and has to be waited for; of two that both ask, the one whose name
+// comes first does not wait for the other.
+func peerOffsets(ctx context.Context, me string, peers []*peer) (offsets map[string]uint32, wait bool) {
 	ctx, cancel := context.WithTimeout(ctx, clockAnswerTime)
 	defer cancel()
 	var (
-		mu      sync.Mutex
-		wg      sync.WaitGroup
-		offsets = map[string]uint32{}
+		mu sync.Mutex
+		wg sync.WaitGroup
 	)
+	offsets = map[string]uint32{}
 	for _, p := range peers {
 		wg.Go(func() {
-			sent := time.Now()
-			resp, err := p.client.GetTime(ctx, connect.NewRequest(&fairleadv1.GetTimeRequest{}))
-			if err != nil {
-				return
-			}
-			offset := resp.Msg.SharedMs + uint32(time.Since(sent).Milliseconds()/2) - monotonicMS()
+			offset, _, err := sampleClock(ctx, p)
 			mu.Lock()
-			offsets[p.name] = offset
-			mu.Unlock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				offsets[p.name] = offset
+			case !connect.IsWireError(err): // not the daemon's own words
+			case connect.CodeOf(err) == codeOpening, connect.CodeOf(err) == codeAsking && p.name < me:
+				wait = true
+			}
 		})
 	}
 	wg.Wait()
-	return offsets
+	return offsets, wait
 }
 
 // medianOffset is the middle of offsets on the circle of 2^32: they are
@@ -82,10 +142,17 @@ func medianOffset(offsets map[string]uint32) (median uint32, ok bool) {
 }
 
 // chooseClock decides the shared clock of a daemon that has none pinned:
-// what to add to CLOCK_MONOTONIC ms, and where that came from.
-func chooseClock(ctx context.Context, peers []*peer) (base uint32, source clockSource) {
-	if m, ok := medianOffset(peerOffsets(ctx, peers)); ok {
-		return m, clockPeers
+// the median of the peers', waiting a little for those that are starting too,
+// else the wall clock.
+func chooseClock(ctx context.Context, me string, peers []*peer) sharedClock {
+	for deadline := time.Now().Add(clockStartTime); ; {
+		offsets, wait := peerOffsets(ctx, me, peers)
+		if m, ok := medianOffset(offsets); ok {
+			return sharedClock{m, clockPeers}
+		}
+		if !wait || ctx.Err() != nil || time.Now().After(deadline) {
+			return sharedClock{wallMS() - monotonicMS(), clockWall}
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
-	return wallMS() - monotonicMS(), clockWall
 }

@@ -91,22 +91,22 @@ type daemon struct {
 	opts    Options
 	log     *slog.Logger
 	me      self
-	limits  config.Limits // with which the maps were sized
+	first   *config.Config // as the daemon was started with
 	started time.Time
 	state   *stateDir
 	plane   plane
 	phase   atomic.Value // phase
 
-	clockSource clockSource
-	clockBase   uint32
+	clock  atomic.Pointer[sharedClock] // nil until it is fixed
+	asking atomic.Bool                 // there is none pinned: peers are asked
+	alone  atomic.Bool                 // started from the file, no peer answered since
 
-	// mu guards the assignment: whoever changes it holds mu over map, disk
-	// and these fields.
-	mu        sync.Mutex
-	current   *controller.Assignment
-	encoded   []byte    // current.Encode()
-	installed time.Time // when current came into force
-	settings  atomic.Pointer[settings]
+	// mu is held by whoever changes the assignment, over map, disk and force;
+	// readers of force never wait (a clock that waited would be wrong).
+	mu       sync.Mutex
+	force    atomic.Pointer[inForce]
+	retry    chan struct{} // apply what is in force again
+	settings atomic.Pointer[settings]
 
 	// verbs lets one change at a time through this daemon.
 	verbs sync.Mutex
@@ -137,8 +137,12 @@ func run(ctx context.Context, role Role, o Options) (err error) {
 	if o.open == nil {
 		o.open = openPlane
 	}
-	d := &daemon{opts: o, log: o.Log, started: time.Now()}
+	d := &daemon{opts: o, log: o.Log, started: time.Now(), retry: make(chan struct{}, 1)}
 	d.setPhase(phaseStarting)
+	// From here on a SIGHUP is not the end of the process.
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
 	cfg, err := config.Load(o.File)
 	if err != nil {
 		return err
@@ -146,7 +150,7 @@ func run(ctx context.Context, role Role, o Options) (err error) {
 	if d.me, err = findSelf(cfg, role, o.Name); err != nil {
 		return err
 	}
-	d.limits = cfg.Limits
+	d.first = cfg
 	d.log = d.log.With("name", d.me.name)
 	if d.state, err = openState(o.StateDir, d.me.name); err != nil {
 		return err
@@ -168,7 +172,7 @@ func run(ctx context.Context, role Role, o Options) (err error) {
 		err = d.begin(gctx, cfg)
 	}
 	if err == nil {
-		err = d.serve(gctx, g)
+		err = d.serve(gctx, g, hup)
 	}
 	if asked.Err() != nil && errors.Is(err, context.Canceled) {
 		err = nil
@@ -226,21 +230,22 @@ func (d *daemon) setPhase(p phase) {
 // wall clock; in this order, because the constants of live connections depend
 // on it.
 func (d *daemon) fixClock(ctx context.Context) error {
-	base, ok := d.plane.clockBase()
-	source := clockPinned
-	if !ok {
-		base, source = chooseClock(ctx, d.peers.list())
+	clock := sharedClock{source: clockPinned}
+	var ok bool
+	if clock.base, ok = d.plane.clockBase(); !ok {
+		d.asking.Store(true)
+		clock = chooseClock(ctx, d.me.name, d.peers.list())
 		if ctx.Err() != nil {
 			return ctx.Err() // peers were not really asked: fix nothing
 		}
-		if err := d.plane.fixClock(base); err != nil {
+		if err := d.plane.fixClock(clock.base); err != nil {
 			return err
 		}
 		// The plane may round it.
-		base, _ = d.plane.clockBase()
+		clock.base, _ = d.plane.clockBase()
 	}
-	d.clockBase, d.clockSource = base, source
-	d.log.Info("shared clock", "source", string(source), "base_ms", base)
+	d.clock.Store(&clock)
+	d.log.Info("shared clock", "source", string(clock.source), "base_ms", clock.base)
 	return nil
 }
 
@@ -252,11 +257,13 @@ func (d *daemon) firstAssignment(ctx context.Context, cfg *config.Config) error 
 		return err
 	}
 	source := "disk"
-	if newer, from := d.newestOfPeers(ctx, a); newer != nil {
+	newer, from, heard := d.newestOfPeers(ctx, a)
+	if newer != nil {
 		a, source = newer, from
 	}
 	if a == nil {
 		source = d.opts.File
+		d.alone.Store(!heard && len(d.peers.list()) > 0)
 		if a, err = controller.First(cfg); err != nil {
 			return err
 		}
@@ -271,11 +278,11 @@ func (d *daemon) firstAssignment(ctx context.Context, cfg *config.Config) error 
 }
 
 // serve keeps the background work going until ctx ends or a part fails.
-func (d *daemon) serve(ctx context.Context, g *errgroup.Group) error {
+func (d *daemon) serve(ctx context.Context, g *errgroup.Group, hup <-chan os.Signal) error {
 	g.Go(func() error { return d.plane.run(ctx) })
 	g.Go(func() error { return d.watchPeers(ctx) })
 	g.Go(func() error { return d.reapply(ctx) })
-	g.Go(func() error { return d.watchSignals(ctx) })
+	g.Go(func() error { return d.watchSignals(ctx, hup) })
 	d.setPhase(phaseServing)
 	d.log.Info("serving", "api", d.me.api, "metrics", d.me.metrics, "version", version.String())
 	notifySystemd("READY=1")
@@ -284,6 +291,17 @@ func (d *daemon) serve(ctx context.Context, g *errgroup.Group) error {
 	notifySystemd("STOPPING=1")
 	d.log.Info("stopping; what is pinned goes on forwarding (fairlead unload takes it out)")
 	return nil
+}
+
+// retryInterval is how long a failed application rests before the next try.
+const retryInterval = time.Second
+
+// again has the assignment applied once more, soon.
+func (d *daemon) again() {
+	select {
+	case d.retry <- struct{}{}:
+	default: // it is going to be
+	}
 }
 
 // reapply puts the assignment in force again when the plane asks for it. A
@@ -295,6 +313,7 @@ func (d *daemon) reapply(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-d.plane.changed():
+		case <-d.retry:
 		}
 		timer := time.NewTimer(gather)
 		select {
@@ -304,20 +323,25 @@ func (d *daemon) reapply(ctx context.Context) error {
 		case <-timer.C:
 		}
 		d.mu.Lock()
-		err := d.plane.apply(d.current)
+		err := d.plane.apply(d.force.Load().Assignment)
 		d.mu.Unlock()
 		if err != nil {
-			// The maps still hold what was there before.
-			d.log.Error("could not apply a change of servers' health", "error", err)
+			// Packets go on by what is in the maps.
+			d.log.Error("could not apply the assignment again; trying once more", "error", err)
+			timer.Reset(retryInterval)
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				return nil
+			case <-timer.C:
+				d.again()
+			}
 		}
 	}
 }
 
 // watchSignals reads the configuration again on SIGHUP.
-func (d *daemon) watchSignals(ctx context.Context) error {
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
+func (d *daemon) watchSignals(ctx context.Context, hup <-chan os.Signal) error {
 	for {
 		select {
 		case <-ctx.Done():

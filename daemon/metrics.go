@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"strconv"
@@ -131,9 +132,9 @@ func (c *statusCollector) Collect(ch chan<- prometheus.Metric) {
 	emit(mStampEpoch, float64(s.StampEpoch))
 	emit(mEpochs, float64(len(s.Epochs)))
 	emit(mWarnings, float64(len(s.Warnings)))
-	emit(mSkew, float64(s.Clock.PeerSkewMs)/1000)
+	emit(mSkew, math.Abs(float64(s.Clock.PeerSkewMs))/1000)
 	for _, v := range s.Vips {
-		emitVIP(emit, v, lb)
+		emitVIP(emit, v, s.Epochs, lb)
 		for _, slot := range v.Slots {
 			emitSlot(emit, v, slot, lb)
 		}
@@ -156,7 +157,7 @@ func (c *statusCollector) Collect(ch chan<- prometheus.Metric) {
 
 type emitter func(m metric, value float64, labels ...string)
 
-func emitVIP(emit emitter, v *fairleadv1.VIP, lb bool) {
+func emitVIP(emit emitter, v *fairleadv1.VIP, epochs []uint32, lb bool) {
 	n := v.Counters
 	emit(mVIPPackets, float64(n.Packets), v.Name)
 	emit(mVIPBytes, float64(n.Bytes), v.Name)
@@ -171,8 +172,16 @@ func emitVIP(emit emitter, v *fairleadv1.VIP, lb bool) {
 	}
 	emit(mVIPOut, float64(n.PacketsOut), v.Name)
 	emit(mVIPOutBytes, float64(n.BytesOut), v.Name)
+	// Every epoch that decodes, so that one that empties is seen to be 0.
+	live := map[uint32]uint64{}
+	for _, e := range epochs {
+		live[e] = 0
+	}
 	for _, l := range n.Live {
-		emit(mVIPLive, float64(l.Connections), v.Name, strconv.FormatUint(uint64(l.Epoch), 10))
+		live[l.Epoch] = l.Connections
+	}
+	for e, connections := range live {
+		emit(mVIPLive, float64(connections), v.Name, strconv.FormatUint(uint64(e), 10))
 	}
 }
 

@@ -396,3 +396,47 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 }
+
+// Daemons that start together agree on one clock: one of them reads the wall
+// clock, the others wait for it.
+func TestColdStart(t *testing.T) {
+	d := newDeployment(t)
+	all := map[string]Role{"s1": RoleHost, "s2": RoleHost, "lb1": RoleBalancer, "lb2": RoleBalancer}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	var delay time.Duration
+	for name, role := range all {
+		p := &fakePlane{wake: make(chan struct{}, 1)}
+		delay += 60 * time.Millisecond
+		opening := delay // loading programs takes one longer than another
+		wg.Go(func() {
+			err := run(ctx, role, Options{
+				File: d.cfg.File(), Name: name, StateDir: filepath.Join(d.dir, "state"), Log: slog.New(slog.DiscardHandler),
+				open: func(self, *config.Config, Options, *slog.Logger) (plane, error) {
+					time.Sleep(opening)
+					return p, nil
+				},
+			})
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	defer wg.Wait()
+	defer cancel()
+	sources := map[string]int{}
+	for name := range all {
+		d.eventually(name+" serves", func() bool { _, err := d.try(name); return err == nil })
+		s := d.status(name)
+		sources[s.Clock.Source]++
+		if len(s.Warnings) > 0 && strings.Contains(strings.Join(s.Warnings, "\n"), "no peer answered") {
+			// Only the one that was first may have been alone, and not for long.
+			d.eventually(name+" hears a peer", func() bool {
+				return !strings.Contains(strings.Join(d.status(name).Warnings, "\n"), "no peer answered")
+			})
+		}
+	}
+	if sources["wall"] != 1 || sources["peers"] != len(all)-1 {
+		t.Errorf("clocks come from %v, want one from the wall clock", sources)
+	}
+}

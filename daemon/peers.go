@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -114,7 +115,7 @@ func (d *daemon) watchPeers(ctx context.Context) error {
 		case <-timer.C:
 		}
 		if newest := d.askPeers(ctx); ctx.Err() == nil {
-			if a, _ := d.inForce(); newest > a.Version {
+			if newest > d.force.Load().Version {
 				d.catchUp(ctx)
 			}
 		}
@@ -141,19 +142,21 @@ func (d *daemon) askPeers(ctx context.Context) (newest uint64) {
 		wg.Go(func() {
 			defer func() { <-slots }()
 			sent := time.Now()
-			resp, err := p.client.GetTime(ctx, connect.NewRequest(&fairleadv1.GetTimeRequest{}))
+			offset, version, err := sampleClock(ctx, p)
 			heard := &fairleadv1.Peer{Name: p.name, Api: p.api}
 			d.peers.mu.Lock()
 			defer d.peers.mu.Unlock()
-			if err != nil {
+			if err != nil && !errors.Is(err, errSlow) {
 				heard.Error = connectText(err)
 				delete(d.peers.skew, p.name)
 			} else {
 				heard.Reachable = true
-				heard.AssignmentVersion = resp.Msg.AssignmentVersion
-				versions[i] = resp.Msg.AssignmentVersion
-				theirs := resp.Msg.SharedMs + uint32(time.Since(sent).Milliseconds()/2)
-				d.peers.skew[p.name] = int32(theirs - d.sharedNow())
+				heard.AssignmentVersion = version
+				versions[i] = version
+				if err == nil {
+					d.peers.skew[p.name] = int32(offset - d.clock.Load().base)
+				}
+				d.alone.Store(false)
 			}
 			d.peers.heard[p.name], d.peers.when[p.name] = heard, sent
 		})
@@ -164,9 +167,6 @@ func (d *daemon) askPeers(ctx context.Context) (newest uint64) {
 	}
 	return newest
 }
-
-// sharedNow is the shared clock, milliseconds modulo 2^32.
-func (d *daemon) sharedNow() uint32 { return monotonicMS() + d.clockBase }
 
 // connectText is a connect error's message without its code's prefix.
 func connectText(err error) string {

@@ -49,7 +49,9 @@ func (d *daemon) compareFile(cfg *config.Config) {
 			{"interfaces", d.me.interfaces, now.interfaces},
 			{"metrics", d.me.metrics, now.metrics},
 			{"source", sources(d.me), sources(now)},
-			{"limits", d.limits, cfg.Limits},
+			{"gue_checksum", checksum(d.me), checksum(now)},
+			{"limits", d.first.Limits, cfg.Limits},
+			{"tls", d.first.TLS, cfg.TLS},
 		} {
 			if !reflect.DeepEqual(f.old, f.is) {
 				warn(fmt.Sprintf("%s changed in %s: restart this daemon to use it (nothing stops meanwhile)", f.name, d.opts.File))
@@ -57,7 +59,7 @@ func (d *daemon) compareFile(cfg *config.Config) {
 		}
 	}
 	d.settings.Store(set)
-	a, _ := d.inForce()
+	a := d.force.Load().Assignment
 	if text := set.difference(a, d.opts.File); text != "" {
 		d.log.Warn(text)
 	}
@@ -81,6 +83,13 @@ func (s *settings) difference(a *controller.Assignment, file string) string {
 		s.differs = fmt.Sprintf("%s differs from assignment version %d in force: run fairlead plan to see how, fairlead apply to bring all daemons to the file", file, a.Version)
 	}
 	return s.differs
+}
+
+func checksum(s self) any {
+	if s.balancer == nil {
+		return nil
+	}
+	return s.balancer.GUEChecksum
 }
 
 func sources(s self) any {

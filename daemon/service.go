@@ -23,11 +23,12 @@ type service struct{ d *daemon }
 func (d *daemon) handler() (string, http.Handler) {
 	guard := connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
 		return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
-			if p := d.phase.Load(); p != phaseServing {
+			timeOnly := req.Spec().Procedure == fairleadv1connect.FairleadGetTimeProcedure
+			if p := d.phase.Load(); p != phaseServing && !timeOnly {
 				return nil, connect.NewError(connect.CodeUnavailable, errors.New("the daemon is "+string(p.(phase))))
 			}
 			resp, err := next(ctx, req)
-			if err != nil {
+			if err != nil && !timeOnly {
 				d.log.Warn("api call failed", "procedure", req.Spec().Procedure, "error", err)
 			}
 			return resp, err
@@ -65,9 +66,9 @@ func (s service) GetStatus(context.Context, *connect.Request[fairleadv1.GetStatu
 }
 
 func (s service) GetAssignment(context.Context, *connect.Request[fairleadv1.GetAssignmentRequest]) (*connect.Response[fairleadv1.GetAssignmentResponse], error) {
-	a, data := s.d.inForce()
+	force := s.d.force.Load()
 	return connect.NewResponse(&fairleadv1.GetAssignmentResponse{
-		Assignment: data, Version: a.Version, Digest: digest(data),
+		Assignment: force.encoded, Version: force.Version, Digest: digest(force.encoded),
 	}), nil
 }
 
@@ -79,16 +80,25 @@ func (s service) SetAssignment(_ context.Context, req *connect.Request[fairleadv
 	return connect.NewResponse(&fairleadv1.SetAssignmentResponse{Version: v}), nil
 }
 
+// GetTime answers as soon as the clock is fixed, long before the daemon
+// serves: peers that start at the same time wait for it.
 func (s service) GetTime(context.Context, *connect.Request[fairleadv1.GetTimeRequest]) (*connect.Response[fairleadv1.GetTimeResponse], error) {
-	a, _ := s.d.inForce()
-	return connect.NewResponse(&fairleadv1.GetTimeResponse{
-		SharedMs: s.d.sharedNow(), Source: string(s.d.clockSource), AssignmentVersion: a.Version,
-	}), nil
+	clock := s.d.clock.Load()
+	if clock == nil {
+		if s.d.asking.Load() {
+			return nil, connect.NewError(codeAsking, errors.New("the daemon is asking its peers for the time"))
+		}
+		return nil, connect.NewError(codeOpening, errors.New("the daemon is starting"))
+	}
+	resp := &fairleadv1.GetTimeResponse{SharedMs: clock.now(), Source: string(clock.source)}
+	if force := s.d.force.Load(); force != nil {
+		resp.AssignmentVersion = force.Version
+	}
+	return connect.NewResponse(resp), nil
 }
 
 func (s service) GetLive(context.Context, *connect.Request[fairleadv1.GetLiveRequest]) (*connect.Response[fairleadv1.GetLiveResponse], error) {
-	a, _ := s.d.inForce()
-	live, err := s.d.plane.live(a)
+	live, err := s.d.plane.live(s.d.force.Load().Assignment)
 	if err != nil {
 		return nil, coded(err)
 	}

@@ -21,9 +21,8 @@ const skewWarning = cheetah.SkewMS / 2
 // status is everything that the daemon knows, as GetStatus and the metrics
 // show it.
 func (d *daemon) status() (*fairleadv1.GetStatusResponse, error) {
-	d.mu.Lock()
-	a, installed := d.current, d.installed
-	d.mu.Unlock()
+	force := d.force.Load()
+	a, clock := force.Assignment, d.clock.Load()
 	set := d.settings.Load()
 	s := &fairleadv1.GetStatusResponse{
 		Name:              d.me.name,
@@ -33,10 +32,8 @@ func (d *daemon) status() (*fairleadv1.GetStatusResponse, error) {
 		StartedUnixMs:     d.started.UnixMilli(),
 		AssignmentVersion: a.Version,
 		StampEpoch:        a.StampEpoch,
-		Clock: &fairleadv1.Clock{
-			BaseMs: d.clockBase, SharedMs: d.sharedNow(), Source: string(d.clockSource),
-		},
-		Warnings: slices.Clone(set.warnings),
+		Clock:             &fairleadv1.Clock{BaseMs: clock.base, SharedMs: clock.now(), Source: string(clock.source)},
+		Warnings:          slices.Clone(set.warnings),
 	}
 	if text := set.difference(a, d.opts.File); text != "" {
 		s.Warnings = append(s.Warnings, text)
@@ -63,9 +60,13 @@ func (d *daemon) status() (*fairleadv1.GetStatusResponse, error) {
 			"shared clock differs from a peer's by %d ms, cookies allow %d: synchronise the machines' clocks (NTP) and restart the daemon that is off once its connections are gone",
 			skew, cheetah.SkewMS))
 	}
+	if d.alone.Load() {
+		s.Warnings = append(s.Warnings, "this daemon started from the file alone, for no peer answered: it may lack what was changed since, and its clock may differ; "+
+			"it catches up by itself once it reaches one (see peers)")
+	}
 	for _, p := range s.Peers {
 		// A series of versions takes a moment to reach everybody.
-		if p.Reachable && p.AssignmentVersion+1 < a.Version && d.peers.heardSince(p.Name, installed.Add(time.Second)) {
+		if p.Reachable && p.AssignmentVersion+1 < a.Version && d.peers.heardSince(p.Name, force.since.Add(time.Second)) {
 			s.Warnings = append(s.Warnings, fmt.Sprintf("%s has assignment version %d, this daemon %d: run fairlead apply", p.Name, p.AssignmentVersion, a.Version))
 		}
 	}

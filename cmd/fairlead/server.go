@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -52,7 +51,8 @@ func (v *verb) run(cmd *cobra.Command, do func(context.Context, client) (*connec
 	var away []string
 	for _, c := range clients {
 		resp, err := do(ctx, c.client)
-		if code := connect.CodeOf(err); err != nil && code == connect.CodeUnavailable && !answered(err) {
+		// Unavailable: out of reach, or starting or stopping; nothing was begun.
+		if err != nil && connect.CodeOf(err) == connect.CodeUnavailable {
 			away = append(away, c.name+": "+api.Text(err))
 			continue
 		}
@@ -70,12 +70,6 @@ func (v *verb) run(cmd *cobra.Command, do func(context.Context, client) (*connec
 		away = []string{v.file + " names none"}
 	}
 	return fmt.Errorf("no daemon answers (%s); start `fairlead lb`, or name one with --api", strings.Join(away, "; "))
-}
-
-// answered: the daemon itself said so, not the way to it.
-func answered(err error) bool {
-	var c *connect.Error
-	return errors.As(err, &c) && connect.IsWireError(err)
 }
 
 type namedClient struct {
