@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -103,6 +104,72 @@ func testStandardClients(t *testing.T, o Options) {
 	if tally := last.Tallies["web"]; tally.Completed != 60 {
 		t.Errorf("%+v: %+v", tally, last.Failures)
 	}
+}
+
+// TestPathMTU: full-size uploads fit no tunnel, so the balancer answers
+// "packet too big" to the client; then the client's link shrinks, and the
+// router's "packet too big" to the VIP has to find the server whose packet it
+// quotes.
+func TestPathMTU(t *testing.T) {
+	o := Options{Name: fmt.Sprint("mtu", os.Getpid()), Program: testProgram(t), MTU: 1500, Servers: 2}
+	for i, a := range []netip.Addr{vipAddress4(1), vipAddress6(1)} {
+		o.VIPs = append(o.VIPs, VIP{Name: fmt.Sprint("web", i), Address: a, Port: httpPort, Protocol: "tcp", Scheme: "cheetah", Policy: "rr", NoClamp: true})
+	}
+	l, err := Up(t.Context(), o, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := Down(l.Name); err != nil {
+			t.Error(err)
+		}
+	})
+	upload := filepath.Join(t.TempDir(), "upload")
+	if err := os.WriteFile(upload, bytes.Repeat([]byte("fairlead"), 500_000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	curl := func(want string, args ...string) {
+		t.Helper()
+		out, err := runIn(t.Context(), l, "client", append([]string{"curl", "-sS", "-m", "60"}, args...)...)
+		if err != nil || !strings.Contains(out, want) {
+			t.Errorf("curl %v: %v\n%.500s", args, err, out)
+		}
+	}
+	for _, v := range l.VIPs {
+		curl("received 4000000 bytes", "-T", upload, "http://"+v.Endpoint()+"/upload")
+	}
+	if n := reason(t, l, "reply_too_big"); n == 0 {
+		t.Error("no balancer said that a packet is too big: the uploads had room")
+	}
+	if out, err := runIn(t.Context(), l, "router", "ip", "link", "set", "client", "mtu", "1300"); err != nil {
+		t.Fatal(err, out)
+	}
+	for _, v := range l.VIPs {
+		// Several, so that both servers have to learn.
+		for range 4 {
+			curl("3000000", "-o", "/dev/null", "-w", "%{size_download}", "http://"+v.Endpoint()+"/bytes/3000000")
+		}
+	}
+	if n := reason(t, l, "forward_icmp"); n == 0 {
+		t.Error("no ICMP error went to a server")
+	}
+}
+
+// reason sums a reason's packets over the balancers.
+func reason(t *testing.T, l *Lab, name string) (packets uint64) {
+	t.Helper()
+	for _, m := range l.lbs() {
+		status, err := l.daemonStatus(t.Context(), m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range status.Reasons {
+			if r.Name == name {
+				packets += r.Packets
+			}
+		}
+	}
+	return packets
 }
 
 // runIn runs a command in a machine, for at most three minutes.

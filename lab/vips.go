@@ -19,6 +19,9 @@ type VIP struct {
 	Affinity string `json:"affinity"`
 	// Health is the check's type, tcp or http; empty: none.
 	Health string `json:"health"`
+	// NoClamp leaves the MSS alone: tunnels then need room, or their
+	// packets are answered with "packet too big".
+	NoClamp bool `json:"no_clamp"`
 }
 
 // Ports of a lab's services.
@@ -109,6 +112,9 @@ func (l *Lab) config(secret string) string {
 			p("    affinity: %s", v.Affinity)
 		}
 		p("    forwarding: %s", l.Forwarding)
+		if v.NoClamp {
+			p("    mss_clamp: false")
+		}
 		if v.Health != "" {
 			p("    health: {type: %s, interval: 1s, timeout: 1s, rise: 1, fall: 2}", v.Health)
 		}
