@@ -25,7 +25,9 @@ type balancer struct {
 	log    *slog.Logger
 	lb     *dataplane.LB
 	checks *health.Checker
-	wake   chan struct{}
+	// interfaces are those on which checks are steered.
+	interfaces []string
+	wake       chan struct{}
 
 	mu       sync.Mutex
 	failOpen map[uint32]bool // by VIP id, as last applied
@@ -45,7 +47,7 @@ func openPlane(me self, cfg *config.Config, o Options, log *slog.Logger) (plane,
 	if err != nil {
 		return nil, err
 	}
-	b := &balancer{log: log, lb: lb, wake: make(chan struct{}, 1)}
+	b := &balancer{log: log, lb: lb, interfaces: me.interfaces, wake: make(chan struct{}, 1)}
 	b.checks = health.NewChecker(health.Network{}, b.healthChanged)
 	return b, nil
 }
@@ -199,6 +201,12 @@ func (b *balancer) describe(a *controller.Assignment, s *fairleadv1.GetStatusRes
 	defer b.mu.Unlock()
 	for _, v := range s.Vips {
 		b.describeVIP(v, a, counters, hops)
+		if addr, err := netip.ParseAddr(v.Address); err == nil && b.checked(a, v.Id) {
+			if name, ok := ChecksLeaveBy(addr, b.interfaces); !ok {
+				s.Warnings = append(s.Warnings, fmt.Sprintf("VIP %s: its health checks leave by %s, where they are not steered to their servers: route %s by %s",
+					v.Name, name, v.Address, strings.Join(b.interfaces, " or ")))
+			}
+		}
 		if v.FailOpen {
 			s.Warnings = append(s.Warnings, fmt.Sprintf("VIP %s: every active server is down by its checks, so all are used: see health_detail, and the check's settings", v.Name))
 		}
@@ -211,9 +219,14 @@ func (b *balancer) describe(a *controller.Assignment, s *fairleadv1.GetStatusRes
 	return nil
 }
 
+// checked says whether a VIP has a health check.
+func (b *balancer) checked(a *controller.Assignment, id uint32) bool {
+	return slices.ContainsFunc(a.VIPs, func(c controller.VIP) bool { return c.ID == id && c.Health != nil })
+}
+
 // describeVIP fills in one VIP; the caller holds mu.
 func (b *balancer) describeVIP(v *fairleadv1.VIP, a *controller.Assignment, counters dataplane.Counters, hops map[netip.Addr]dataplane.Hop) {
-	checked := slices.ContainsFunc(a.VIPs, func(c controller.VIP) bool { return c.ID == v.Id && c.Health != nil })
+	checked := b.checked(a, v.Id)
 	v.FailOpen = b.failOpen[v.Id]
 	servers := map[uint32]dataplane.ServerCounters{}
 	if i := slices.IndexFunc(counters.VIPs, func(c dataplane.VIPCounters) bool { return c.ID == v.Id }); i >= 0 {

@@ -375,14 +375,20 @@ func (r *rig) unload(talkers []*talker) {
 	}
 }
 
-// TestKilledWhileApplying kills a balancer's daemon at any moment of a stream
-// of changes: what is on disk is always whole, the next daemon starts, and
-// ends up where the others are.
+// TestKilledWhileApplying kills a balancer's daemon inside an application:
+// after the assignment is on disk and before it is in force. What is on disk
+// is whole, the next daemon starts from it, and ends up where the others are.
 func TestKilledWhileApplying(t *testing.T) {
 	r := newRig(t)
 	talkers := r.talk(8)
 	verb := []string{"DrainServer", "UndrainServer"}
-	for round := range 6 {
+	path := filepath.Join(r.Dir(), "state", r.Name+"-lb1", "assignment.json")
+	for round, inside := 0, 0; inside < 3; round++ {
+		if round == 12 {
+			t.Fatalf("only %d of %d kills fell inside an application", inside, round)
+		}
+		before, err := os.Stat(path)
+		r.must(err)
 		changing := make(chan error, 1)
 		go func() {
 			out, err := exec.Command("curl", "-sS", "--unix-socket", r.socket("server2"), "-H", "Content-Type: application/json",
@@ -393,15 +399,30 @@ func TestKilledWhileApplying(t *testing.T) {
 			}
 			changing <- err
 		}()
-		time.Sleep(time.Duration(round*7) * time.Millisecond) // a different moment each round
+		// The new file stands there: the maps come next.
+		deadline := time.Now().Add(patience)
+		for {
+			if now, err := os.Stat(path); err == nil && !os.SameFile(now, before) {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("the change does not reach lb1's disk")
+			}
+		}
 		r.must(r.KillDaemon("lb1"))
 		r.must(<-changing)
-		path := filepath.Join(r.Dir(), "state", r.Name+"-lb1", "assignment.json")
 		data, err := os.ReadFile(path)
 		r.must(err)
-		if _, err := controller.Decode(data); err != nil {
+		left, err := controller.Decode(data)
+		if err != nil {
 			t.Fatalf("round %d: what the killed daemon left: %v", round, err)
 		}
+		log, err := os.ReadFile(filepath.Join(r.Dir(), "lb1.log"))
+		r.must(err)
+		if !strings.Contains(string(log), fmt.Sprintf("msg=\"assignment in force\" name=%s-lb1 version=%d ", r.Name, left.Version)) {
+			inside++
+		}
+		r.flows(fmt.Sprintf("round %d, killed", round), talkers)
 		r.must(r.StartDaemon(t.Context(), "lb1"))
 		r.eventually("lb1 has the others' version", func() bool {
 			return r.status("lb1").AssignmentVersion == r.status("lb2").AssignmentVersion

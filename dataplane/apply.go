@@ -45,13 +45,22 @@ const resolveLimit = 1200 * time.Millisecond
 //  1. plan, which can fail and changes nothing;
 //  2. write server lines that are new to the plan: no packet names them yet;
 //  3. fill the idle half of `tables` and `vips`;
-//  4. flip control.active, and wait until no packet reads the old half;
-//  5. clear server lines that nothing names any more, their counts carried.
+//  4. flip control.active; a set that is pending takes the links over;
+//  5. wait until no packet reads the old half, and clear server lines that
+//     nothing names any more, their counts carried.
+//
+// On an error packets go by the assignment before, unless the error is
+// controller.ErrInForce: then they go by a, step 5 is not done, and the next
+// Apply does it first.
 func (l *LB) Apply(a *controller.Assignment, down func(vipID uint32, slot uint16) bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.set == nil {
 		return errClosed
+	}
+	// The idle half and freed lines may be written only when nobody reads them.
+	if err := l.finish(); err != nil {
+		return err
 	}
 	control, err := l.set.readControl()
 	if err != nil {
@@ -75,23 +84,49 @@ func (l *LB) Apply(a *controller.Assignment, down func(vipID uint32, slot uint16
 	if err := l.set.writeControl(unsafe.Offsetof(lbFlControl{}.Active), idle); err != nil {
 		return err
 	}
-	if err := waitForReaders(); err != nil {
-		return err
-	}
-	if l.old != nil {
-		if err := l.swapIn(p); err != nil {
-			return err
-		}
-	}
 	before := l.force
 	l.force = inForce{map[uint32]lineRange{}, len(p.entries), len(p.tables)}
 	for _, v := range p.vips {
 		l.force.ranges[v.id] = v.lines
 	}
-	if err := l.retire(before, p); err != nil {
-		return fmt.Errorf("clear server lines: %w", err)
+	swaps := l.old != nil
+	if swaps && l.links == nil {
+		if err := l.swapLinks(p); err != nil {
+			return err // packets go by the set before
+		}
+	}
+	l.unfinished = func() error {
+		if err := waitForReaders(); err != nil {
+			return err
+		}
+		if swaps {
+			if err := l.settleSwap(p); err != nil {
+				return err
+			}
+			swaps = false
+		}
+		if err := l.retire(before, p); err != nil {
+			return fmt.Errorf("clear server lines: %w", err)
+		}
+		return nil
+	}
+	if err := l.finish(); err != nil {
+		return fmt.Errorf("assignment %d is %w: %w", a.Version, controller.ErrInForce, err)
 	}
 	l.log.Debug("assignment in force", "version", a.Version, "vips", len(p.vips), "half", idle)
+	return nil
+}
+
+// finish clears away what the assignment in force has replaced.
+func (l *LB) finish() error {
+	if l.unfinished == nil {
+		return nil
+	}
+	if err := l.unfinished(); err != nil {
+		l.log.Error("clear away what the assignment in force replaced; the next one tries again", "error", err)
+		return err
+	}
+	l.unfinished = nil
 	return nil
 }
 

@@ -74,9 +74,12 @@ type LB struct {
 	old      *objects     // in force while set is pending, else nil
 	links    *attachments // nil while set is pending and nothing was swapped
 	oldForce inForce      // what old's active half says
-	// oldReadable: old has this build's layout, so its counters can be read.
-	oldReadable bool
-	force       inForce // what set's active half says
+	// oldReadable: old has this build's layout, and its counters, which can
+	// be read, are not carried yet.
+	oldReadable    bool
+	foreignCarried bool // of another layout: they are
+	force       inForce      // what set's active half says
+	unfinished  func() error // clears away what force replaced; nil: done
 	written     map[uint32]writtenLine
 	hashes      hashTables
 	clockD      uint32

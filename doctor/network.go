@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -34,6 +35,7 @@ func (r *report) balancer(ctx context.Context, cfg *config.Config, b *config.Bal
 		}
 	}
 	r.passedOn(cfg)
+	r.checksLeave(cfg, b)
 	for _, v := range cfg.VIPs {
 		if v.Health == nil || !v.Address.Is4() {
 			continue
@@ -186,6 +188,26 @@ func (r *report) passedOn(cfg *config.Config) {
 		return
 	}
 	r.ok("forwarding", "packets for no VIP do not go round")
+}
+
+// checksLeave: health checks go to the VIP's address and are steered to the
+// server where they leave, on the balancer's interfaces.
+func (r *report) checksLeave(cfg *config.Config, b *config.Balancer) {
+	checked := false
+	for _, v := range cfg.VIPs {
+		if v.Health == nil {
+			continue
+		}
+		checked = true
+		if name, ok := daemon.ChecksLeaveBy(v.Address, b.Interfaces); !ok {
+			r.fail("health checks of "+v.Name, fmt.Sprintf("the route to %s leads to %s, where checks are not steered to their servers", v.Address, name),
+				fmt.Sprintf("ip route add %s via the router on %s; and no VIP's address on the balancer itself", netip.PrefixFrom(v.Address, v.Address.BitLen()), strings.Join(b.Interfaces, " or ")))
+			return
+		}
+	}
+	if checked {
+		r.ok("health checks", "leave by the balancer's interfaces")
+	}
 }
 
 // forwardingsTo is the forwardings of the VIPs that name the server, each with
