@@ -432,7 +432,7 @@ func TestInDamaged(t *testing.T) {
 	const seed = 7
 	r := rand.New(rand.NewPCG(seed, 0))
 	list := p.fixtures()
-	for i := range 200_000 {
+	for i := range 60_000 {
 		f := list[r.IntN(len(list))]
 		frame := bytes.Clone(f.frame)
 		for range 1 + r.IntN(3) {

@@ -36,6 +36,40 @@ static __always_inline void fl_remember_epoch(const struct fl_host_vip *v,
 		fl_host_reason(FL_HOST_IN_OLD_EPOCH, p->l3_len);
 }
 
+/* What TSecr, `was` in the packet, is for the stack: in *is, also as in the
+ * packet. 0: it is to be left alone. */
+static __always_inline _Bool fl_restored(struct xdp_md *ctx, const struct fl_host_control *c,
+					 const struct fl_host_vip *v, const struct fl_packet *p,
+					 __u32 was, __u32 *is)
+{
+	__u32 echo = bpf_ntohl(was), field, epoch, slot;
+	struct fl_offset o = {};
+
+	field = fl_cookie_field(echo, fl_shared_now(c), v->shift);
+	epoch = fl_cookie_epoch(field, v->shift);
+	slot = fl_cookie_slot(fl_host_hash(v, epoch, p->src, p->sport, p->dport), field, v->shift);
+	if (!(v->epochs >> epoch & 1) || (slot != v->slot && slot != v->old_slot)) {
+		fl_host_reason(FL_HOST_IN_FOREIGN_COOKIE, p->l3_len);
+		return 0;
+	}
+	if (c->lookup || epoch != (v->stamp_epoch & 1)) {
+		struct bpf_sock *sk = fl_lookup(ctx, p->src, p->sport, p->dst, p->dport);
+
+		if (sk) {
+			fl_offset_of(sk, &o);
+			bpf_sk_release(sk);
+		}
+		if (o.microseconds)
+			return 0;
+		if (o.owner == FL_OWNER_NONE)
+			fl_host_reason(FL_HOST_IN_NO_SOCKET, p->l3_len);
+		if (o.owner == FL_OWNER_TIME_WAIT && epoch != (v->stamp_epoch & 1))
+			fl_remember_epoch(v, p, epoch);
+	}
+	*is = bpf_htonl(echo - (field << v->shift) - c->clock_base + o.ts);
+	return 1;
+}
+
 /* Returns 1 where TSecr was restored, 0 where the packet needs nothing, -1
  * where it is malformed. */
 static __always_inline int fl_restore(struct xdp_md *ctx, const struct fl_host_control *c,
@@ -43,8 +77,7 @@ static __always_inline int fl_restore(struct xdp_md *ctx, const struct fl_host_c
 				      const void *end)
 {
 	struct tcphdr *tcp = p->l4;
-	struct fl_offset o = {};
-	__u32 echo, field, epoch, slot, raw, was;
+	__u32 was, is;
 	__u8 *ts;
 	int at;
 
@@ -62,38 +95,14 @@ static __always_inline int fl_restore(struct xdp_md *ctx, const struct fl_host_c
 	ts = (__u8 *)tcp + fl_option_offset(at);
 	if ((void *)(ts + 8) > end)
 		return -1;
-
 	was = *(__u32 *)(ts + 4);
-	echo = bpf_ntohl(was);
-	field = fl_cookie_field(echo, fl_shared_now(c), v->shift);
-	epoch = fl_cookie_epoch(field, v->shift);
-	slot = fl_cookie_slot(fl_host_hash(v, epoch, p->src, p->sport, p->dport), field, v->shift);
-	if (!(v->epochs >> epoch & 1) || (slot != v->slot && slot != v->old_slot)) {
-		fl_host_reason(FL_HOST_IN_FOREIGN_COOKIE, p->l3_len);
+	if (!fl_restored(ctx, c, v, p, was, &is))
 		return 0;
-	}
-
-	if (c->lookup || epoch != (v->stamp_epoch & 1)) {
-		struct bpf_sock *sk = fl_lookup(ctx, p->src, p->sport, p->dst, p->dport);
-
-		if (sk) {
-			fl_offset_of(sk, &o);
-			bpf_sk_release(sk);
-		}
-		if (o.microseconds)
-			return 0;
-		if (o.owner == FL_OWNER_NONE)
-			fl_host_reason(FL_HOST_IN_NO_SOCKET, p->l3_len);
-		if (o.owner == FL_OWNER_TIME_WAIT && epoch != (v->stamp_epoch & 1))
-			fl_remember_epoch(v, p, epoch);
-	}
-
-	raw = bpf_htonl(echo - (field << v->shift) - c->clock_base + o.ts);
-	*(__u32 *)(ts + 4) = raw;
+	*(__u32 *)(ts + 4) = is;
 	if (at & 1)
-		tcp->check = fl_csum_replace32(tcp->check, fl_csum_odd(was), fl_csum_odd(raw));
+		tcp->check = fl_csum_replace32(tcp->check, fl_csum_odd(was), fl_csum_odd(is));
 	else
-		tcp->check = fl_csum_replace32(tcp->check, was, raw);
+		tcp->check = fl_csum_replace32(tcp->check, was, is);
 	return 1;
 }
 
