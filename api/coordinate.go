@@ -196,9 +196,14 @@ func (c *Coordinator) plan(ctx context.Context, o Options, steps func(*View) ([]
 	}
 	if n := len(ch.Steps); n > 0 {
 		ch.To = ch.Steps[n-1].Version
-		if c.Fits != nil {
-			if err := c.Fits(ch.Steps[n-1]); err != nil {
-				return ch, controller.Refusal{fmt.Sprintf("version %d %v", ch.To, err)}
+		for _, step := range ch.Steps {
+			if c.Fits == nil {
+				break
+			}
+			// A step in the middle can need more than the last: servers that
+			// go have their slots still when others have come.
+			if err := c.Fits(step); err != nil {
+				return ch, controller.Refusal{fmt.Sprintf("version %d %v", step.Version, err)}
 			}
 		}
 	}

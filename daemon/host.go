@@ -63,21 +63,29 @@ func (h *agent) live(a *controller.Assignment) ([]*fairleadv1.LiveVIP, error) {
 		if !ok {
 			continue
 		}
-		for _, s := range v.Slots {
-			if s.Server == h.name {
-				// A server has two slots while an old one rests: its
-				// connections are counted once, under the newest.
-				entry := &fairleadv1.LiveVIP{Id: v.ID, Name: v.Name, Slot: uint32(s.Number), Server: h.name,
-					Epochs: epochs(n), NoCookie: n.NoCookie}
-				if last := len(out) - 1; last >= 0 && out[last].Id == v.ID {
-					out[last] = entry
-				} else {
-					out = append(out, entry)
-				}
-			}
+		if i := slotInUse(v.Slots, func(s controller.Slot) (bool, bool) { return s.Server == h.name, s.State == controller.Resting }); i >= 0 {
+			out = append(out, &fairleadv1.LiveVIP{Id: v.ID, Name: v.Name, Slot: uint32(v.Slots[i].Number), Server: h.name,
+				Epochs: epochs(n), NoCookie: n.NoCookie})
 		}
 	}
 	return out, nil
+}
+
+// slotInUse is the index of the server's slot that its counts are shown
+// under, -1 for none. A server has two while an old one rests: the agent
+// counts by VIP, and its connections are shown once, under the one in use.
+func slotInUse[S any](slots []S, look func(S) (mine, resting bool)) int {
+	found := -1
+	for i, s := range slots {
+		mine, resting := look(s)
+		if !mine {
+			continue
+		}
+		if found < 0 || !resting {
+			found = i
+		}
+	}
+	return found
 }
 
 func epochs(n host.Live) (out []*fairleadv1.EpochLive) {
@@ -120,10 +128,12 @@ func (h *agent) describe(a *controller.Assignment, s *fairleadv1.GetStatusRespon
 				v.Counters.PacketsOut, v.Counters.BytesOut = c.PacketsOut, c.BytesOut
 			}
 		}
-		// The agent counts by VIP; of two slots the newest is the one in use.
-		if last := len(v.Slots) - 1; last >= 0 {
-			v.Slots[last].Packets, v.Slots[last].Bytes = v.Counters.Packets, v.Counters.Bytes
-			v.Slots[last].Connections = int64(total)
+		i := slotInUse(v.Slots, func(s *fairleadv1.Slot) (bool, bool) {
+			return true, s.State == fairleadv1.SlotState_SLOT_STATE_RESTING
+		})
+		if i >= 0 {
+			v.Slots[i].Packets, v.Slots[i].Bytes = v.Counters.Packets, v.Counters.Bytes
+			v.Slots[i].Connections = int64(total)
 		}
 	}
 	return nil
