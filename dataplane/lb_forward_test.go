@@ -14,7 +14,7 @@ import (
 // known is a frame of a connection on slot 0 of the client's VIP.
 func known(c netip.AddrPort, vlan uint16, payload []byte) []byte {
 	s := segment(c, wire.ACK, wire.Timestamp(7, echo(12, 0, 0, c, 80, 10)))
-	s.VLAN, s.Payload = vlan, payload
+	s.VLAN, s.Payload, s.IP.DontFragment = vlan, payload, c.Addr().Is4()
 	return s.Frame()
 }
 
@@ -61,7 +61,7 @@ func TestForwardings(t *testing.T) {
 									if !bytes.Equal(in, frame[at:]) {
 										t.Fatal("the inner packet changed")
 									}
-									if !bytes.Equal(out[:12], []byte{2, 0, 0, 0, 9, 1, 2, 0, 0, 0, 8, 1}) {
+									if !bytes.Equal(out[:12], []byte{2, 0, 0, 0, 9, 1, 2, 0, 0, 0, 0, 2}) {
 										t.Fatalf("link addresses % x", out[:12])
 									}
 								}
@@ -94,6 +94,24 @@ func TestL2(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestL2Flooded: a frame for somebody else that a bridge brought here is
+// passed, not sent round again.
+func TestL2Flooded(t *testing.T) {
+	r := newRig(t, nil)
+	l := server("10.1.0.1", lbFlForwardingFL_FWD_L2)
+	r.add(rigVIP{addr: vip4, port: 80, proto: wire.ProtoTCP, scheme: lbFlSchemeFL_SCHEME_CHEETAH, servers: []lbFlLine{l}})
+	r.commit()
+	frame := known(client4, 0, nil)
+	frame[5] = 77
+	reason, action, out := r.why(frame)
+	if reason != lbFlReasonFL_PASS_VIP_OTHER || action != xdpPass || !bytes.Equal(out, frame) {
+		t.Errorf("reason %d action %d", reason, action)
+	}
+	if n := r.line(1).Packets; n != 0 {
+		t.Errorf("%d packets counted as forwarded", n)
 	}
 }
 
@@ -185,6 +203,20 @@ func TestTooBig(t *testing.T) {
 	if n := r.line(1).Packets; n != 0 {
 		t.Errorf("%d packets counted as forwarded", n)
 	}
+}
+
+// TestTooBigUnanswered: a sender that lets routers fragment is not told,
+// and an error never answers an error.
+func TestTooBigUnanswered(t *testing.T) {
+	r := standard(t, lbFlPolicyFL_POLICY_RR)
+	s := segment(client4, wire.ACK, wire.Timestamp(7, echo(12, 0, 0, client4, 80, 10)))
+	s.Payload = make([]byte, 1480)
+	r.drops("without DF", s.Frame(), lbFlReasonFL_DROP_TOO_BIG)
+	q := reply(client4, wire.Timestamp(echo(12, 0, 0, client4, 80, 3), 99))
+	q.Payload = make([]byte, 1440)
+	e := quoting(client4, q.Packet(), 1492)
+	e.IP.DontFragment = true
+	r.drops("an error", e.Frame(), lbFlReasonFL_DROP_TOO_BIG)
 }
 
 // TestMTUEdge: a packet of exactly the line's MTU goes, one byte more does not.

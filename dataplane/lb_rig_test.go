@@ -30,6 +30,7 @@ const (
 const (
 	rigLines  = 1024
 	rigTables = 4096
+	rigFlows  = 1024      // buckets
 	rigNow    = 5_000_000 // shared ms: jiffies do not count in a rig
 )
 
@@ -39,6 +40,7 @@ type rig struct {
 	t       *testing.T
 	o       lbObjects
 	vips    [2][viptable.Lines]lbFlVip
+	seed    uint64
 	keys    []viptable.Key
 	entries []lbFlVip
 	lines   uint32 // next free
@@ -79,13 +81,13 @@ func newRig(t *testing.T, set func(*ebpf.CollectionSpec)) *rig {
 	spec.Maps["lines"].MaxEntries = rigLines
 	spec.Maps["conns"].MaxEntries = rigLines
 	spec.Maps["tables"].MaxEntries = rigTables
-	spec.Maps["flows"].MaxEntries = 16
+	spec.Maps["flows"].MaxEntries = rigFlows
 	setVar := func(name string, v any) {
 		if err := spec.Variables[name].Set(v); err != nil {
 			t.Fatalf("set %s: %v", name, err)
 		}
 	}
-	setVar("flow_buckets", uint32(16))
+	setVar("flow_buckets", uint32(rigFlows))
 	setVar("jiffy_mult", uint64(0))
 	setVar("source4", be32(netip.MustParseAddr("10.254.0.0")))
 	setVar("source4_mask", be32(netip.MustParseAddr("0.0.255.255")))
@@ -118,7 +120,7 @@ func server(addr string, forwarding lbFlForwarding) lbFlLine {
 		mac[7] |= 1 // FL_LINE_IPV6
 	}
 	l.MacDst = binary.LittleEndian.Uint64(mac[:])
-	src := [8]byte{2, 0, 0, 0, 8, 1}
+	src := [8]byte{2, 0, 0, 0, 0, 2} // what frames are addressed to
 	l.MacSrc = binary.LittleEndian.Uint64(src[:])
 	return l
 }
@@ -193,7 +195,14 @@ func (r *rig) commit() {
 	if err := r.o.Vips.Set(b); err != nil {
 		r.t.Fatal(err)
 	}
-	c := lbFlControl{ClockBase: rigNow, VipSeed: [2]uint64{seed, seed}, AskRate: 5}
+	r.seed = seed
+	r.setClock(rigNow)
+}
+
+// setClock sets the shared clock, which stands still.
+func (r *rig) setClock(ms uint32) {
+	r.t.Helper()
+	c := lbFlControl{ClockBase: ms, VipSeed: [2]uint64{r.seed, r.seed}, AskRate: 5}
 	if err := r.o.Control.Set(c); err != nil {
 		r.t.Fatal(err)
 	}

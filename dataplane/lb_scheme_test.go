@@ -80,6 +80,54 @@ func TestWithoutTimestamps(t *testing.T) {
 	}
 }
 
+// TestFlowsAge: a flow is forgotten when it was quiet for long, and a SYN
+// never takes up an old one.
+func TestFlowsAge(t *testing.T) {
+	r := newRig(t, nil)
+	r.add(rigVIP{addr: vip4, port: 80, proto: wire.ProtoTCP, scheme: lbFlSchemeFL_SCHEME_CHEETAH, servers: servers(5, lbFlForwardingFL_FWD_IPIP)})
+	r.add(rigVIP{addr: vip4, port: 53, proto: wire.ProtoUDP, scheme: lbFlSchemeFL_SCHEME_CHEETAH, servers: servers(5, lbFlForwardingFL_FWD_IPIP)})
+	r.commit()
+	gone := netip.MustParseAddr("10.1.0.5")
+	datagram := func(port uint16) []byte {
+		return wire.UDP{Src: netip.AddrPortFrom(client4.Addr(), port), Dst: netip.AddrPortFrom(vip4, 53)}.Frame()
+	}
+	tcp := func(port uint16, flags uint8) []byte {
+		return segment(netip.AddrPortFrom(client4.Addr(), port), flags, nil).Frame()
+	}
+	var ports []uint16 // whose flows are on the server that drains
+	for port := uint16(1); len(ports) < 5; port++ {
+		to := r.expect("datagram", datagram(port), lbFlReasonFL_FORWARD_UDP)
+		if r.expect("SYN", tcp(port, wire.SYN), lbFlReasonFL_FORWARD_NO_TIMESTAMP) == gone && to == gone {
+			ports = append(ports, port)
+		}
+	}
+	r.removeFromTables(0)
+	r.removeFromTables(1)
+	for _, c := range []struct {
+		after    uint32 // ms
+		udp, tcp bool   // whether the flow is still known
+	}{{0, true, true}, {119_000, true, true}, {240_000, false, true}, {8_000_000, false, false}} {
+		port := ports[0]
+		ports = ports[1:]
+		r.setClock(rigNow + c.after)
+		if to := r.expect("datagram", datagram(port), lbFlReasonFL_FORWARD_UDP); (to == gone) != c.udp {
+			t.Errorf("UDP after %d ms: went to %v", c.after, to)
+		}
+		if to := r.expect("ACK", tcp(port, wire.ACK), lbFlReasonFL_FORWARD_NO_TIMESTAMP); (to == gone) != c.tcp {
+			t.Errorf("TCP after %d ms: went to %v", c.after, to)
+		}
+		if to := r.expect("SYN", tcp(port, wire.SYN), lbFlReasonFL_FORWARD_NO_TIMESTAMP); to == gone {
+			t.Errorf("a SYN after %d ms went to the server that drains", c.after)
+		}
+		if to := r.expect("ACK", tcp(port, wire.ACK), lbFlReasonFL_FORWARD_NO_TIMESTAMP); to == gone {
+			t.Errorf("the connection of that SYN went to the server that drains")
+		}
+		// A clock set back by a second makes nothing old.
+		r.setClock(rigNow + c.after - 1500)
+		r.expect("ACK", tcp(port, wire.ACK), lbFlReasonFL_FORWARD_NO_TIMESTAMP)
+	}
+}
+
 // TestBadCookie: a slot that nobody has goes by the hash, always to the same
 // server, and is counted.
 func TestBadCookie(t *testing.T) {

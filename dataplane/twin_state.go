@@ -207,7 +207,9 @@ func (r *modelReader) read() (*model.Tables, *model.State) {
 	}
 	tables := &model.Tables{Services: map[model.Key]*model.VIP{}, Addresses: map[netip.Addr]*model.Address{},
 		Fragments: map[model.Key]*model.VIP{}, AskRate: control.AskRate,
-		Source4: r.t.source4, Source6: r.t.source6, GUEChecksum6: r.t.gueChecksum6}
+		Source4: r.t.source4, Source6: r.t.source6, GUEChecksum6: r.t.gueChecksum6,
+		Ingress: 1, // the loopback: a test run's frames come in there
+	}
 	state := model.NewState(int(set.maps[mapLines].MaxEntries()), int(set.maps[mapFlows].MaxEntries()))
 	vips, err := set.readVIPs(control.Active & 1)
 	r.fail(err)

@@ -28,6 +28,8 @@ static __always_inline __u64 fl_flow_key(const struct fl_vip *v, __u64 hash)
 	return hash + v->id * 0x9e3779b97f4a7c15ULL;
 }
 
+/* Searching a bucket branches much: a function of its own for the sake of the
+ * verifier, which so walks it once. */
 static __always_inline struct fl_bucket *fl_flow_bucket(__u64 x)
 {
 	__u32 index = fl_scale((__u32)x, flow_buckets);
@@ -35,14 +37,39 @@ static __always_inline struct fl_bucket *fl_flow_bucket(__u64 x)
 	return bpf_map_lookup_elem(&flows, &index);
 }
 
-/* The flow's slot, or -1. Renews its time. */
-static __always_inline int fl_flow_find(struct fl_bucket *b, __u64 x, __u16 seconds)
+/* How long a flow is known after its last packet, in units of 1,024 ms. UDP:
+ * two minutes (RFC 4787 §4.3); TCP: two hours and four minutes (RFC 5382 §5). */
+#define FL_FLOW_IDLE_UDP 118
+#define FL_FLOW_IDLE_TCP 7266
+
+static __always_inline __u16 fl_flow_idle(const struct fl_packet *p)
 {
+	return p->proto == IPPROTO_TCP ? FL_FLOW_IDLE_TCP : FL_FLOW_IDLE_UDP;
+}
+
+/* Age of an entry, plus FL_FLOW_SLACK: the clock may be set back by as much,
+ * and what was used "later" is not old. */
+#define FL_FLOW_SLACK 64
+
+static __always_inline __u16 fl_flow_age(__u64 entry, __u16 seconds)
+{
+	return seconds - (__u16)(entry >> 16) + FL_FLOW_SLACK;
+}
+
+/* The flow's slot, or -1 where it is not known (any more). Renews its time. */
+__noinline int fl_flow_find(__u64 x, __u16 seconds, __u16 idle)
+{
+	struct fl_bucket *b = fl_flow_bucket(x);
+
+	if (!b)
+		return -1;
 	for (int i = 0; i < 8; i++) {
 		__u64 e = *(volatile __u64 *)&b->entry[i];
 
 		if (e >> 32 != x >> 32 || !(e & 0xffff))
 			continue;
+		if (fl_flow_age(e, seconds) > idle + FL_FLOW_SLACK)
+			return -1;
 		if ((__u16)(e >> 16) != seconds)
 			b->entry[i] = (e & 0xffffffff0000ffffULL) | (__u64)seconds << 16;
 		return (int)(e & 0xffff) - 1;
@@ -50,18 +77,23 @@ static __always_inline int fl_flow_find(struct fl_bucket *b, __u64 x, __u16 seco
 	return -1;
 }
 
-/* Remembers the flow, in place of the oldest of its bucket. Two CPUs may race
+/* Remembers the flow, in place of itself or of the oldest of its bucket. Two CPUs may race
  * for one entry: one of the flows is then not remembered, which is what a
  * full bucket does too. */
-static __always_inline void fl_flow_insert(struct fl_bucket *b, __u64 x, __u32 slot,
-					   __u16 seconds)
+__noinline int fl_flow_insert(__u64 x, __u32 slot, __u16 seconds)
 {
+	struct fl_bucket *b = fl_flow_bucket(x);
 	__u32 oldest = 0, age = 0;
 
+	if (!b)
+		return -1;
 	for (__u32 i = 0; i < 8; i++) {
 		__u64 e = *(volatile __u64 *)&b->entry[i];
-		/* An empty entry is older than any. */
-		__u32 a = e & 0xffff ? (__u16)(seconds - (__u16)(e >> 16)) : 0x10000;
+		/* An empty entry is older than any; the flow's own goes first. */
+		__u32 a = e & 0xffff ? fl_flow_age(e, seconds) : 0x10000;
+
+		if (e & 0xffff && e >> 32 == x >> 32)
+			a = 0x20000;
 
 		if (a > age) {
 			age = a;
@@ -69,6 +101,7 @@ static __always_inline void fl_flow_insert(struct fl_bucket *b, __u64 x, __u32 s
 		}
 	}
 	b->entry[oldest & 7] = x >> 32 << 32 | (__u64)seconds << 16 | (slot + 1);
+	return 0;
 }
 
 /* Server of the consistent-hash table. */
@@ -83,21 +116,6 @@ static __always_inline bool fl_row(const struct fl_vip *v, struct fl_way *w, __u
 		return false;
 	*slot = FL_ENTRY_SLOT(*entry);
 	return fl_way_to(w, v, *slot);
-}
-
-/* Whether the flow table knows the way. */
-static __always_inline bool fl_flow_known(const struct fl_vip *v, const struct fl_packet *p,
-					  struct fl_way *w, __u32 now)
-{
-	struct fl_bucket *b;
-	int slot;
-
-	w->hash = fl_flow_hash(v, p);
-	b = fl_flow_bucket(fl_flow_key(v, w->hash));
-	if (!b)
-		return false;
-	slot = fl_flow_find(b, fl_flow_key(v, w->hash), now >> 10);
-	return slot >= 0 && fl_way_to(w, v, slot);
 }
 
 #endif

@@ -167,8 +167,55 @@ static __always_inline int fl_forward_plain(struct xdp_md *ctx, const struct fl_
 	return XDP_ABORTED;
 }
 
+/* Writes the Ethernet header, tagged where mac_src says so. The MAC words'
+ * upper two bytes are overwritten by what follows. At data, 18 bytes may be
+ * written: behind them stands an IP header. */
+static __always_inline void fl_ethernet(void *data, __u64 mac_dst, __u64 mac_src, __u16 type)
+{
+	__u16 tag = mac_src >> 48;
+
+	*(__u64 *)data = mac_dst;
+	mac_src &= 0xffffffffffffULL;
+	if (tag) {
+		*(__u64 *)(data + 6) = mac_src | (__u64)bpf_htons(ETH_P_8021Q) << 48;
+		*(__u32 *)(data + 14) = bpf_htons(tag) | (__u32)type << 16;
+	} else {
+		*(__u64 *)(data + 6) = mac_src | (__u64)type << 48;
+	}
+}
+
+/* Forwarding l2: a new Ethernet header, nothing else. Returns the XDP action
+ * or the negative of a reason. l3_family: offset of the IP header << 8 | 4 or
+ * 6. A function of its own, for the sake of the verifier.
+ *
+ * What it forwards is still addressed to the VIP. Where a bridge floods that,
+ * or a client's packet, to a balancer that it is not for, forwarding it would
+ * send it round for ever. On one and the same interface mac_src is the address
+ * that it must have come to. */
+__noinline int fl_forward_l2(struct xdp_md *ctx, __u64 mac_dst, __u64 mac_src, __u32 l3_family,
+			     __u32 ifindex)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u32 l2 = mac_src >> 48 ? ETH_HLEN + 4 : ETH_HLEN;
+
+	if (data + 8 > end)
+		return -FL_DROP_HEADROOM;
+	if (ifindex == ctx->ingress_ifindex && (*(__u64 *)data ^ mac_src) << 16)
+		return -FL_PASS_VIP_OTHER;
+	if (bpf_xdp_adjust_head(ctx, (int)((l3_family >> 8) - l2)))
+		return -FL_DROP_HEADROOM;
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	if (data + ETH_HLEN + 4 > end)
+		return -FL_DROP_HEADROOM;
+	fl_ethernet(data, mac_dst, mac_src,
+		    (l3_family & 0xff) == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6));
+	return fl_send(ctx, ifindex);
+}
+
 /* Encapsulates and sends. Returns the XDP action, or XDP_ABORTED with the
- * reason in *failed and the packet as it was. */
+ * reason in *failed and the packet as it was (FL_REPLY_TOO_BIG and
+ * FL_PASS_VIP_OTHER: to be done by the caller). */
 static __always_inline int fl_forward(struct xdp_md *ctx, const struct fl_packet *p,
 				      const struct fl_way *w, __u32 *failed)
 {
@@ -188,11 +235,15 @@ static __always_inline int fl_forward(struct xdp_md *ctx, const struct fl_packet
 		*failed = FL_REPLY_TOO_BIG;
 		return XDP_ABORTED;
 	}
-	if (forwarding != FL_FWD_L2) {
-		outer = flags & FL_LINE_IPV6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
-		if (forwarding == FL_FWD_GUE)
-			outer += FL_GUE_BYTES;
+	if (forwarding == FL_FWD_L2) {
+		int action = fl_forward_l2(ctx, w->mac_dst, mac_src, p->l3 << 8 | p->family, ifindex);
+
+		*failed = action < 0 ? -action : FL_PASS_VIP_OTHER;
+		return action < 0 ? XDP_ABORTED : action;
 	}
+	outer = flags & FL_LINE_IPV6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+	if (forwarding == FL_FWD_GUE)
+		outer += FL_GUE_BYTES;
 	if (bpf_xdp_adjust_head(ctx, (int)(p->l3 - l2 - outer))) {
 		*failed = FL_DROP_HEADROOM;
 		return XDP_ABORTED;
@@ -202,11 +253,7 @@ static __always_inline int fl_forward(struct xdp_md *ctx, const struct fl_packet
 	*failed = FL_DROP_HEADROOM; /* never: the packet has only grown */
 
 	h = data + l2;
-	if (forwarding == FL_FWD_L2) {
-		type = p->family == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
-		if (data + ETH_HLEN + 4 > end)
-			return XDP_ABORTED;
-	} else if (flags & FL_LINE_IPV6) {
+	if (flags & FL_LINE_IPV6) {
 		__u64 saddr[2];
 
 		fl_source6(saddr, w->hash);
@@ -238,15 +285,7 @@ static __always_inline int fl_forward(struct xdp_md *ctx, const struct fl_packet
 			fl_outer4(h, p, line, w->hash, p->len + sizeof(struct iphdr), inner);
 		}
 	}
-	/* The MAC words' upper two bytes are overwritten by what follows. */
-	*(__u64 *)data = w->mac_dst;
-	mac_src &= 0xffffffffffffULL;
-	if (tag) {
-		*(__u64 *)(data + 6) = mac_src | (__u64)bpf_htons(ETH_P_8021Q) << 48;
-		*(__u32 *)(data + 14) = bpf_htons(tag) | (__u32)type << 16;
-	} else {
-		*(__u64 *)(data + 6) = mac_src | (__u64)type << 48;
-	}
+	fl_ethernet(data, w->mac_dst, mac_src, type);
 	return fl_send(ctx, ifindex);
 }
 

@@ -221,8 +221,9 @@ __noinline int fl_echo(struct xdp_md *ctx, __u32 l3, __u32 l4, __u32 family)
 #define FL_QUOTE6 (1240 - 8)
 
 /* Tells the sender that the packet at l3 does not fit mtu bytes: ICMP
- * "fragmentation needed" (RFC 1191) or ICMPv6 "packet too big", from the VIP,
- * sent back where it came from. Returns XDP_TX, or XDP_ABORTED with the
+ * "fragmentation needed" (RFC 1191; only where the packet asks not to be
+ * fragmented) or ICMPv6 "packet too big", from the VIP, sent back where it
+ * came from. Returns XDP_TX, or XDP_ABORTED with the
  * packet unusable where that cannot be. */
 __noinline int fl_too_big(struct xdp_md *ctx, __u32 l3, __u32 family, __u32 mtu)
 {
@@ -234,6 +235,14 @@ __noinline int fl_too_big(struct xdp_md *ctx, __u32 l3, __u32 family, __u32 mtu)
 
 	if (l3 != ETH_HLEN && l3 != ETH_HLEN + 4)
 		return XDP_ABORTED;
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	if (family == 4) {
+		struct iphdr *ip = data + l3;
+
+		if ((void *)(ip + 1) > end || !(ip->frag_off & bpf_htons(0x4000)))
+			return XDP_ABORTED;
+	}
 	/* A sender cannot go below the minimum that its family guarantees. */
 	if (cut < 0 || mtu < (family == 4 ? 576 : 1280))
 		return XDP_ABORTED;

@@ -17,9 +17,9 @@ static __always_inline int fl_fallback(const struct fl_vip *v, const struct fl_p
 				       struct fl_vip_cpu *cpu, struct fl_way *w, __u32 now,
 				       bool first, int why)
 {
-	struct fl_bucket *b;
 	__u64 x;
 	__u32 slot;
+	bool opening;
 	int known;
 
 	w->hash = fl_flow_hash(v, p);
@@ -30,10 +30,10 @@ static __always_inline int fl_fallback(const struct fl_vip *v, const struct fl_p
 		return fl_row(v, w, &slot) ? why : FL_DROP_NO_SERVER;
 	}
 	x = fl_flow_key(v, w->hash);
-	b = fl_flow_bucket(x);
-	if (!b)
-		return FL_DROP_NO_SERVER;
-	known = fl_flow_find(b, x, now >> 10);
+	/* A SYN opens anew, also where its ports were used before: the flow's
+	 * server of then may be one that drains. */
+	opening = p->kind == FL_KIND_SEGMENT && p->proto == IPPROTO_TCP && first;
+	known = opening ? -1 : fl_flow_find(x, now >> 10, fl_flow_idle(p));
 	if (known >= 0 && fl_way_to(w, v, known)) {
 		cpu->fallback++;
 		cpu->flow_hits++;
@@ -50,7 +50,7 @@ static __always_inline int fl_fallback(const struct fl_vip *v, const struct fl_p
 	if (!fl_row(v, w, &slot))
 		return FL_DROP_NO_SERVER;
 	if (first) {
-		fl_flow_insert(b, x, slot, now >> 10);
+		fl_flow_insert(x, slot, now >> 10);
 		w->opens = true;
 	}
 	return why;

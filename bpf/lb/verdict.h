@@ -80,7 +80,7 @@ static __always_inline int fl_act(struct xdp_md *ctx, const struct fl_vip *v,
 			break;
 		}
 		reason = failed;
-		action = XDP_DROP;
+		action = reason == FL_PASS_VIP_OTHER ? XDP_PASS : XDP_DROP;
 		if (reason != FL_REPLY_TOO_BIG)
 			break;
 		/* Never an error about an error, nor about a fragment, whose

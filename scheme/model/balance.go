@@ -200,9 +200,16 @@ func (t *Tables) fallback(s *State, r *Result, k *packet, nowMS uint32, first bo
 		return
 	}
 	x, seconds := flowKey(v, r.Hash), uint16(nowMS>>10)
-	if slot := s.Flows.Find(x, seconds); slot >= 0 && t.to(r, slot) {
-		r.Reason, r.FlowHit = why, true
-		return
+	idle := uint16(flowIdleUDP)
+	if k.proto == wire.ProtoTCP {
+		idle = flowIdleTCP
+	}
+	// A SYN opens anew, also where its ports were used before.
+	if opening := k.kind == segment && k.proto == wire.ProtoTCP && first; !opening {
+		if slot := s.Flows.Find(x, seconds, idle); slot >= 0 && t.to(r, slot) {
+			r.Reason, r.FlowHit = why, true
+			return
+		}
 	}
 	switch {
 	case k.kind == segment && k.proto == wire.ProtoTCP && k.stamp == stampNone && k.flags&wire.RST != 0:
@@ -243,6 +250,9 @@ func (t *Tables) act(s *State, r *Result, k *packet, nowMS uint32) {
 					r.Verdict, r.Reason, r.Output = Send, ReplyTooBig, out
 				}
 			}
+		case line.Forwarding == L2 && line.Ifindex == t.Ingress && wire.MAC(k.Frame) != line.MACSrc:
+			// Flooded here, not sent here: see fl_forward.
+			r.Verdict, r.Reason = Pass, PassVIPOther
 		default:
 			r.Verdict, r.Ifindex = Send, line.Ifindex
 			r.Output = t.forward(k, line, r.Hash)

@@ -19,12 +19,27 @@ func (f *Flows) bucket(x uint64) *[8]uint64 {
 	return &f.Buckets[stateless.Scale(uint32(x), len(f.Buckets))]
 }
 
-// Find is the flow's slot, or -1; it renews the entry's time (units of 1.024
-// s, 16 bits).
-func (f *Flows) Find(x uint64, seconds uint16) int {
+// How long a flow is known after its last packet, in units of 1.024 s: two
+// minutes for UDP (RFC 4787 §4.3), two hours and four minutes for TCP (RFC
+// 5382 §5). The clock may be set back by flowSlack.
+const (
+	flowIdleUDP = 118
+	flowIdleTCP = 7266
+	flowSlack   = 64
+)
+
+// flowAge is an entry's age plus flowSlack.
+func flowAge(e uint64, seconds uint16) uint16 { return seconds - uint16(e>>16) + flowSlack }
+
+// Find is the flow's slot, or -1 where it is not known or was not used for
+// longer than idle; it renews the entry's time (units of 1.024 s, 16 bits).
+func (f *Flows) Find(x uint64, seconds, idle uint16) int {
 	b := f.bucket(x)
 	for i, e := range b {
 		if e>>32 == x>>32 && e&0xffff != 0 {
+			if flowAge(e, seconds) > idle+flowSlack {
+				return -1
+			}
 			b[i] = e&^(0xffff<<16) | uint64(seconds)<<16
 			return int(e&0xffff) - 1
 		}
@@ -32,14 +47,17 @@ func (f *Flows) Find(x uint64, seconds uint16) int {
 	return -1
 }
 
-// Insert remembers the flow's slot in place of the oldest entry.
+// Insert remembers the flow's slot in place of its own or the oldest entry.
 func (f *Flows) Insert(x uint64, slot int, seconds uint16) {
 	b := f.bucket(x)
 	oldest, age := 0, uint32(0)
 	for i, e := range b {
 		a := uint32(0x10000) // empty: older than any
 		if e&0xffff != 0 {
-			a = uint32(seconds - uint16(e>>16))
+			a = uint32(flowAge(e, seconds))
+			if e>>32 == x>>32 { // its own
+				a = 0x20000
+			}
 		}
 		if a > age {
 			oldest, age = i, a

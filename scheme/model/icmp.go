@@ -173,7 +173,7 @@ func tooBig(k *packet, mtu int) []byte {
 		quoted, least = quote6, 1280
 		e.Type, e.Code = wire.ICMPv6TooBig, 0
 	}
-	if len(k.Frame)-k.L3 < quoted || mtu < least {
+	if k.Version == 4 && !k.DontFragment || len(k.Frame)-k.L3 < quoted || mtu < least {
 		return nil
 	}
 	e.Quoted, e.QuoteBytes = k.Frame[k.L3:k.L3+quoted], quoted

@@ -111,6 +111,8 @@ type Tables struct {
 	// AskRate is how many copies to all servers a second and CPU allows, of
 	// each kind (RST, ICMP).
 	AskRate uint32
+	// Ingress is the interface that frames come in by; 0: unknown.
+	Ingress uint32
 }
 
 // State is what packets leave behind on one CPU.
