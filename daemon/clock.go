@@ -138,7 +138,11 @@ func medianOffset(offsets map[string]uint32) (median uint32, ok bool) {
 		distances = append(distances, int32(o-base))
 	}
 	slices.Sort(distances)
-	return base + uint32(distances[(len(distances)-1)/2]), true
+	n := len(distances)
+	// Of an even number the mean of the middle two: always the lower one would
+	// let the deployment's clock creep with every machine that joins.
+	low, high := int64(distances[(n-1)/2]), int64(distances[n/2])
+	return base + uint32((low+high)/2), true
 }
 
 // chooseClock decides the shared clock of a daemon that has none pinned:
