@@ -63,7 +63,8 @@ func (a *Agent) SharedNow() uint32 {
 
 // SetClock fixes the shared clock by what sharedNow reads, and pins it. Once
 // fixed it stays, for as long as the pins live: then SetClock does nothing,
-// and asks nothing. The clock set can be up to 63 ms behind sharedNow: D is a
+// and asks nothing. The clock set can be up to 32 ms off sharedNow (rounded to
+// the nearest, else every agent that joins would draw the clock back): D is a
 // multiple of 64, since the low six bits of a SYN cookie's timestamp mean
 // something (bpf/host/stamp.h).
 func (a *Agent) SetClock(sharedNow func() uint32) error {
@@ -73,7 +74,7 @@ func (a *Agent) SetClock(sharedNow func() uint32) error {
 		return nil
 	}
 	now := sharedNow()
-	a.control.store(offClock, (now-uint32(monotonicMS()))&^63)
+	a.control.store(offClock, (now-uint32(monotonicMS())+32)&^63)
 	a.control.store(offClocked, 1)
 	return a.refreshClock()
 }
