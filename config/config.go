@@ -121,11 +121,3 @@ type Health struct {
 	Rise     int           `yaml:"rise"`     // good answers in a row to be up, default 2
 	Fall     int           `yaml:"fall"`     // bad ones in a row to be down, default 3
 }
-
-// Limits sizes the maps; they are fixed while the program is loaded.
-type Limits struct {
-	ServerLines  int `yaml:"server_lines"`  // slots of all VIPs (default 16384)
-	TableEntries int `yaml:"table_entries"` // policies' and hash tables' entries (default 2097152)
-	Flows        int `yaml:"flows"`         // fallback's flow table (default 262144)
-	AskRate      int `yaml:"ask_rate"`      // packets a second that all servers are asked about (default 100)
-}

@@ -44,16 +44,12 @@ const (
 
 // Defaults of what a file leaves out.
 const (
-	DefaultMetrics      = "127.0.0.1:7470"
-	DefaultCookieBits   = 12
-	DefaultServerLines  = 16384
-	DefaultTableEntries = 2097152
-	DefaultFlows        = 262144
-	DefaultAskRate      = 100
-	DefaultInterval     = 2 * time.Second
-	DefaultTimeout      = time.Second
-	DefaultRise         = 2
-	DefaultFall         = 3
+	DefaultMetrics    = "127.0.0.1:7470"
+	DefaultCookieBits = 12
+	DefaultInterval   = 2 * time.Second
+	DefaultTimeout    = time.Second
+	DefaultRise       = 2
+	DefaultFall       = 3
 )
 
 // DefaultAPI is where the daemon called name listens if the file does not say.
@@ -166,17 +162,9 @@ func (c *Config) fill() {
 	for i := range c.VIPs {
 		c.VIPs[i].fill(c.origin.at, fmt.Sprintf("vips[%d]", i))
 	}
-	l := &c.Limits
-	for _, f := range []struct {
-		v    *int
-		key  string
-		what int
-	}{
-		{&l.ServerLines, "server_lines", DefaultServerLines}, {&l.TableEntries, "table_entries", DefaultTableEntries},
-		{&l.Flows, "flows", DefaultFlows}, {&l.AskRate, "ask_rate", DefaultAskRate},
-	} {
-		if c.origin.at["limits."+f.key] == nil {
-			*f.v = or(*f.v, f.what)
+	for _, l := range c.Limits.all() {
+		if c.origin.at["limits."+l.key] == nil {
+			*l.value = or(*l.value, l.usual)
 		}
 	}
 }

@@ -60,17 +60,9 @@ func (c *Config) check() {
 	c.checkDaemons()
 	c.checkVIPs()
 	c.checkSecret()
-	for _, l := range []struct {
-		key       string
-		v, lo, hi int
-	}{
-		{"server_lines", c.Limits.ServerLines, 64, 1 << 16},
-		{"table_entries", c.Limits.TableEntries, 1 << 10, 1 << 26},
-		{"flows", c.Limits.Flows, 1 << 8, 1 << 26},
-		{"ask_rate", c.Limits.AskRate, 0, 1 << 20},
-	} {
-		if l.v < l.lo || l.v > l.hi {
-			c.problem("limits."+l.key, fmt.Sprint(l.v), "out of range", fmt.Sprintf("write %d to %d", l.lo, l.hi))
+	for _, l := range c.Limits.all() {
+		if what, remedy := l.problem(); what != "" {
+			c.problem("limits."+l.key, fmt.Sprint(*l.value), what, remedy)
 		}
 	}
 	c.checkMetrics("metrics", c.Metrics)

@@ -49,7 +49,7 @@ func (c *Config) checkVIPs() {
 		c.checkHealth(path+".health", v)
 		lines += len(v.Servers)
 	}
-	if lines > c.Limits.ServerLines && c.Limits.ServerLines >= 64 {
+	if lines > c.Limits.ServerLines && c.Limits.Validate() == nil {
 		c.problem("limits.server_lines", fmt.Sprint(c.Limits.ServerLines),
 			fmt.Sprintf("the VIPs' pools have %d slots together", lines), fmt.Sprintf("write at least %d, better twice as many: removed servers' slots rest", lines))
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/fairlead/fairlead/scheme/cheetah"
 )
 
-// MaxVIPID bounds VIPs' IDs: half of FL_VIP_LINES, which is also how many
-// entries the VIP table holds before cuckoo placement becomes unlikely.
+// MaxVIPID bounds VIPs' IDs, so that counters of an ID are found by index. The
+// VIP table (viptable.MaxKeys) holds fewer VIPs than there are IDs.
 const MaxVIPID = 2048
 
 // First is version 1: a pure function of the file, so that a balancer and a

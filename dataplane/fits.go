@@ -11,7 +11,9 @@ import (
 
 // Fits says whether a balancer with these limits could put a in force, with
 // the limit that is too small. It touches no kernel; `fairlead check` asks it
-// before any daemon is told.
+// before any daemon is told, and a change asks it for every step. A balancer
+// may still refuse at limits.server_lines what fits here: there a VIP that
+// outgrows its lines holds the old ones until the new ones are in force.
 func Fits(a *controller.Assignment, l config.Limits) error {
 	c := capacity{lines: uint32(l.ServerLines), tableEntries: uint32(l.TableEntries / 2), vipIDs: viptable.Lines}
 	if _, err := makePlan(a, nil, nil, c, 0, hashTables{}, rand.New(rand.NewPCG(1, a.Version))); err != nil {

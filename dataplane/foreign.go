@@ -155,8 +155,25 @@ func (l *LB) carryForeignLine(v plannedVIP, slot, index uint32, f fields) error 
 	key := carriedKey{v.id, carriedGone}
 	if s := v.server(slot); s.addr.IsValid() && s.addr == addrOf(f.address(cpus[0], "addr")) {
 		key.Slot = slot
+		if err := l.carryForeignConns(index, v.lines.first+slot); err != nil {
+			return err
+		}
 	}
 	return l.addCarried(key, n)
+}
+
+// carryForeignConns takes over a line's open connections, if the other layout
+// counts them in a word a line, too.
+func (l *LB) carryForeignConns(from, to uint32) error {
+	m := l.old.maps[mapConns]
+	if m == nil || m.Type() != ebpf.Array || m.ValueSize() != 4 {
+		return nil
+	}
+	var n int32
+	if err := m.Lookup(from, &n); err != nil {
+		return err
+	}
+	return l.set.writeConns(to, n)
 }
 
 func (l *LB) carryForeignVIP(id uint32, f fields) error {

@@ -151,55 +151,111 @@ func (w *hopWatcher) list() []Hop {
 }
 
 // run keeps the ways right until ctx ends. looked is called after every
-// look-up, whether it changed something or not.
+// look-up, whether it changed something or not. It fails only if it cannot
+// subscribe when it begins; a subscription that breaks later is made anew.
 func (w *hopWatcher) run(ctx context.Context, looked func()) error {
-	neigh := make(chan netlink.NeighUpdate, 1024)
-	routes := make(chan netlink.RouteUpdate, 1024)
-	links := make(chan netlink.LinkUpdate, 64)
-	// A lost notification is no harm: the ticker looks everything up again.
-	lost := func(err error) { w.log.Debug("netlink notification lost", "error", err) }
-	if err := netlink.NeighSubscribeWithOptions(neigh, ctx.Done(), netlink.NeighSubscribeOptions{Namespace: &w.ns, ErrorCallback: lost}); err != nil {
-		return fmt.Errorf("watch the neighbour table: %w", err)
+	n, err := w.subscribe()
+	if err != nil {
+		return err
 	}
-	if err := netlink.RouteSubscribeWithOptions(routes, ctx.Done(), netlink.RouteSubscribeOptions{Namespace: &w.ns, ErrorCallback: lost}); err != nil {
-		return fmt.Errorf("watch routes: %w", err)
-	}
-	if err := netlink.LinkSubscribeWithOptions(links, ctx.Done(), netlink.LinkSubscribeOptions{Namespace: &w.ns, ErrorCallback: lost}); err != nil {
-		return fmt.Errorf("watch interfaces: %w", err)
-	}
+	defer func() { n.close() }()
 	tick := time.NewTicker(hopRefresh)
 	defer tick.Stop()
 	settled := time.NewTimer(0)
 	defer settled.Stop()
 	for {
-		// A channel that was closed by a lost socket reads as nil from here on.
+		ok := true
 		select {
 		case <-ctx.Done():
 			return nil
-		case u, ok := <-neigh:
-			if !ok {
-				neigh = nil
-			} else if w.concerns(u.Neigh) {
+		case u, open := <-n.neighbours:
+			if ok = open; ok && w.concerns(u.Neigh) {
 				settled.Reset(hopSettle)
 			}
-		case _, ok := <-routes:
-			if !ok {
-				routes = nil
-			}
+		case _, ok = <-n.routes:
 			settled.Reset(hopSettle)
-		case _, ok := <-links:
-			if !ok {
-				links = nil
-			}
+		case _, ok = <-n.links:
 			settled.Reset(hopSettle)
 		case <-settled.C:
 			w.refresh()
 			looked()
 		case <-tick.C:
+			ok = n.done != nil
 			w.refresh()
 			looked()
 		}
+		if ok {
+			continue
+		}
+		n.close()
+		if n, err = w.subscribe(); err != nil {
+			w.log.Warn("changes of routes and neighbours are seen late", "interval", hopRefresh, "error", err)
+		}
+		settled.Reset(hopSettle)
 	}
+}
+
+// notices are the kernel's notifications; a zero notices never has any.
+type notices struct {
+	neighbours chan netlink.NeighUpdate
+	routes     chan netlink.RouteUpdate
+	links      chan netlink.LinkUpdate
+	done       chan struct{}
+}
+
+// close ends the subscription. What is under way to the channels is read, or
+// its sender would wait for ever.
+func (n notices) close() {
+	if n.done == nil {
+		return
+	}
+	close(n.done)
+	go drain(n.neighbours)
+	go drain(n.routes)
+	go drain(n.links)
+}
+
+func drain[T any](c chan T) {
+	if c == nil {
+		return
+	}
+	for range c {
+	}
+}
+
+func (w *hopWatcher) subscribe() (n notices, err error) {
+	n.done = make(chan struct{})
+	defer func() {
+		if err != nil {
+			n.close()
+			n = notices{}
+		}
+	}()
+	// A channel is closed after most errors, such as ENOBUFS when changes come
+	// faster than they are read.
+	lost := func(err error) {
+		select {
+		case <-n.done: // our doing
+		default:
+			w.log.Warn("notifications of routes and neighbours were lost: looking everything up", "error", err)
+		}
+	}
+	neighbours := make(chan netlink.NeighUpdate, 1024)
+	if err := netlink.NeighSubscribeWithOptions(neighbours, n.done, netlink.NeighSubscribeOptions{Namespace: &w.ns, ErrorCallback: lost}); err != nil {
+		return n, fmt.Errorf("watch the neighbour table: %w", err)
+	}
+	n.neighbours = neighbours
+	routes := make(chan netlink.RouteUpdate, 1024)
+	if err := netlink.RouteSubscribeWithOptions(routes, n.done, netlink.RouteSubscribeOptions{Namespace: &w.ns, ErrorCallback: lost}); err != nil {
+		return n, fmt.Errorf("watch routes: %w", err)
+	}
+	n.routes = routes
+	links := make(chan netlink.LinkUpdate, 64)
+	if err := netlink.LinkSubscribeWithOptions(links, n.done, netlink.LinkSubscribeOptions{Namespace: &w.ns, ErrorCallback: lost}); err != nil {
+		return n, fmt.Errorf("watch interfaces: %w", err)
+	}
+	n.links = links
+	return n, nil
 }
 
 // concerns says whether a neighbour is on some server's way.

@@ -42,21 +42,14 @@ type Options struct {
 	// the prefix take the connection's hash. Default: the first interface's
 	// first address, no host bits.
 	Source4, Source6 netip.Prefix
-	Limits           config.Limits // zero fields: the defaults; AskRate 0 never asks, unless all are zero
+	Limits           config.Limits // of a loaded configuration, or config.DefaultLimits
 	// GUEChecksum6 computes the UDP checksum of GUE over IPv6 instead of
 	// sending zero (RFC 6935).
 	GUEChecksum6 bool
 }
 
-// Defaults of config.Limits, for callers that leave them out.
-const (
-	defaultServerLines  = 16384
-	defaultTableEntries = 2097152
-	defaultFlows        = 262144
-	defaultAskRate      = 100
-	// maxServerLines is what a health mark can name (16 bits).
-	maxServerLines = 65536
-)
+// maxServerLines is what a health mark can name (16 bits), and config's bound.
+const maxServerLines = 65536
 
 // LB is a balancer's data plane.
 type LB struct {
@@ -77,14 +70,15 @@ type LB struct {
 	// oldReadable: old has this build's layout, and its counters, which can
 	// be read, are not carried yet.
 	oldReadable    bool
-	foreignCarried bool // of another layout: they are
-	force       inForce      // what set's active half says
-	unfinished  func() error // clears away what force replaced; nil: done
-	written     map[uint32]writtenLine
-	hashes      hashTables
-	clockD      uint32
-	clockSet    bool
-	adopted     bool
+	foreignCarried bool         // of another layout: they are
+	exchanged      int          // folders of pins, by settleSwap
+	force          inForce      // what set's active half says
+	unfinished     func() error // clears away what force replaced; nil: done
+	written        map[uint32]writtenLine
+	hashes         hashTables
+	clockD         uint32
+	clockSet       bool
+	adopted        bool
 }
 
 var errClosed = errors.New("the balancer's data plane is closed")
@@ -149,27 +143,7 @@ func (o *Options) complete() error {
 		}
 		o.PinDir = DefaultPinDir(o.Name)
 	}
-	if o.Limits == (config.Limits{}) {
-		o.Limits.AskRate = defaultAskRate // elsewhere 0 says: never ask
-	}
-	set := func(field *int, value int) {
-		if *field == 0 {
-			*field = value
-		}
-	}
-	set(&o.Limits.ServerLines, defaultServerLines)
-	set(&o.Limits.TableEntries, defaultTableEntries)
-	set(&o.Limits.Flows, defaultFlows)
-	if n := o.Limits.ServerLines; n < minRange || n > maxServerLines {
-		return fmt.Errorf("limits.server_lines %d: must be %d to %d", n, minRange, maxServerLines)
-	}
-	if n := o.Limits.TableEntries; n < 2 || n > 1<<28 {
-		return fmt.Errorf("limits.table_entries %d: must be 2 to %d", n, 1<<28)
-	}
-	if n := o.Limits.Flows; n < 8 || n > 1<<30 {
-		return fmt.Errorf("limits.flows %d: must be 8 to %d", n, 1<<30)
-	}
-	return nil
+	return o.Limits.Validate()
 }
 
 // load loads this build's programs over the pinned maps where those fit, else
@@ -185,8 +159,15 @@ func (l *LB) load() error {
 		pinned.close()
 		return err
 	}
+	fresh, err := l.nothingRuns(pinned)
+	if err != nil {
+		pinned.close()
+		return err
+	}
 	replacements, fits := adoptable(spec, pinned)
-	fresh := len(pinned.maps) == 0
+	if fresh {
+		replacements, fits = nil, true
+	}
 	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements})
 	if err != nil {
 		pinned.close()
@@ -205,7 +186,7 @@ func (l *LB) load() error {
 		pinned.close()
 		return err
 	}
-	if !fits && !fresh {
+	if !fits {
 		// Packets stay with the old set until Apply has filled the new one.
 		l.old = pinned
 		l.log.Info("what is pinned has another layout or other sizes: a new set is loaded beside it and takes over with the next assignment", "pin_dir", l.o.PinDir)
@@ -238,13 +219,27 @@ func (l *LB) load() error {
 	return nil
 }
 
+// nothingRuns says that what is pinned never came into force: the process that
+// pinned it was killed before it had finished, for meta is pinned last and
+// links come after it.
+func (l *LB) nothingRuns(pinned *objects) (bool, error) {
+	if pinned.maps[mapMeta] != nil && pinned.programs[progLB] != nil {
+		return false, nil
+	}
+	running, err := runningProgram(l.o.PinDir)
+	return running == 0, err
+}
+
 // enforce pins the set and attaches its programs, or puts them in the place
 // of the programs that are attached.
 func (l *LB) enforce(before *objects, fresh bool) error {
 	dir := l.o.PinDir
 	if fresh {
-		// Maps first: an attached program whose maps nobody can find could
-		// not be adopted.
+		// Pins before links: an attached program whose maps nobody can find
+		// could not be adopted.
+		if err := removePins(dir); err != nil {
+			return err
+		}
 		if err := l.set.pin(dir); err != nil {
 			return err
 		}
@@ -252,8 +247,7 @@ func (l *LB) enforce(before *objects, fresh bool) error {
 	links, err := attachAll(dir, l.ifaces, l.set.programs, before.programs, l.log)
 	if err != nil {
 		if fresh {
-			_ = os.RemoveAll(filepath.Join(dir, dirMaps))
-			_ = os.RemoveAll(filepath.Join(dir, dirPrograms))
+			_ = removePins(dir)
 		}
 		return err
 	}

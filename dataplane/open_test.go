@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/bpffs"
+	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -285,6 +287,109 @@ func TestKilledInSwap(t *testing.T) {
 				t.Errorf("what is pinned is not what runs: %v %v", uses, err)
 			}
 		})
+	}
+}
+
+// A process that is killed while it pins for the first time leaves something
+// that the next one makes whole, whatever is missing.
+func TestKilledInFirstPinning(t *testing.T) {
+	w := newWired(t)
+	maps, programs, links := filepath.Join(w.pinDir, dirMaps), filepath.Join(w.pinDir, dirPrograms), filepath.Join(w.pinDir, dirLinks)
+	remove := func(paths ...string) {
+		for _, path := range paths {
+			if err := os.RemoveAll(path); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, c := range []struct {
+		killed string
+		remove []string
+	}{
+		{"some maps", []string{links, programs, filepath.Join(maps, mapMeta), filepath.Join(maps, mapLines)}},
+		{"maps, no programs, and meta of an older build", []string{links, programs}},
+		{"programs, no meta", []string{links, filepath.Join(maps, mapMeta)}},
+		{"no links", []string{links}},
+		{"one link", []string{filepath.Join(links, linkPin("tcx", "lb0"))}},
+	} {
+		t.Log(c.killed)
+		l := w.open(w.options())
+		l.Close()
+		remove(c.remove...)
+		o := w.options()
+		l = w.open(o)
+		if l.Status().Pending {
+			t.Errorf("%s: pending", c.killed)
+		}
+		w.apply(l, 11)
+		w.forwarded(1000)
+		l.Close()
+		remove(w.pinDir) // the last pin of a link detaches it
+	}
+}
+
+// Other sizes come into force also where somebody has removed the programs'
+// pins.
+func TestExchangeWithNothing(t *testing.T) {
+	w := newWired(t)
+	l := w.open(w.options())
+	w.apply(l, 11)
+	l.Close()
+	if err := os.RemoveAll(filepath.Join(w.pinDir, dirPrograms)); err != nil {
+		t.Fatal(err)
+	}
+	o := w.options()
+	o.Limits.ServerLines = 512
+	l = w.open(o)
+	w.apply(l, 11)
+	w.forwarded(1000)
+	if s, err := OpenReadOnly(w.pinDir); err != nil {
+		t.Error(err)
+	} else {
+		s.Close()
+	}
+}
+
+// A change of maps that fails after packets follow the new set is finished by
+// the next Apply, and counts nothing twice.
+func TestSwapFinishedLater(t *testing.T) {
+	w := newWired(t)
+	l := w.open(w.options())
+	w.apply(l, 11)
+	for port := range uint16(5) {
+		w.forwarded(1000 + port)
+	}
+	l.Close()
+	o := w.options()
+	o.Limits.ServerLines = 512
+	l = w.open(o)
+	before := w.counters(l).VIPs[0]
+	defer func() { swapStopsAfter = "" }()
+	for _, step := range []string{"linked", "maps exchanged", "programs exchanged"} {
+		swapStopsAfter = step
+		err := l.Apply(assignment(2, 11, 12), nil)
+		if step == "linked" && !errors.Is(err, controller.ErrInForce) {
+			t.Fatalf("stopped after %q: %v is not ErrInForce", step, err)
+		}
+		if err == nil {
+			t.Fatalf("not stopped after %q", step)
+		}
+		if l.Status().Pending {
+			t.Errorf("pending after %q", step)
+		}
+	}
+	swapStopsAfter = ""
+	w.apply(l, 11, 12)
+	after := w.counters(l).VIPs[0]
+	if b, a := before.Servers[0], after.Servers[0]; a.Packets != b.Packets || a.Opened != b.Opened || a.Open != b.Open || b.Open == 0 {
+		t.Errorf("server %+v before, %+v after", b, a)
+	}
+	if _, err := os.Stat(filepath.Join(w.pinDir, dirNext)); err == nil {
+		t.Error("next is still there")
+	}
+	l.Close()
+	if l = w.open(o); l.Status().Pending || !l.Status().Adopted {
+		t.Errorf("after a restart: %+v", l.Status())
 	}
 }
 

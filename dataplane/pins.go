@@ -114,33 +114,42 @@ func loadPinned(dir string, opts *ebpf.LoadPinOptions) (*objects, error) {
 	return o, nil
 }
 
-// pin pins every map and program of the set below dir.
+// pin pins every map and program of the set below dir, meta last: where that
+// stands, everything does.
 func (o *objects) pin(dir string) error {
 	for name, m := range o.maps {
-		// Clones are pinned, so that a later pin of the same map elsewhere
-		// is a second pin and not a move of the first.
-		c, err := m.Clone()
-		if err != nil {
-			return err
+		if name == mapMeta {
+			continue
 		}
-		err = bpffs.Replace(c, filepath.Join(dir, dirMaps, name))
-		c.Close()
-		if err != nil {
+		if err := pinClone(m, filepath.Join(dir, dirMaps, name)); err != nil {
 			return err
 		}
 	}
 	for name, p := range o.programs {
-		c, err := p.Clone()
-		if err != nil {
-			return err
-		}
-		err = bpffs.Replace(c, filepath.Join(dir, dirPrograms, name))
-		c.Close()
-		if err != nil {
+		if err := pinClone(p, filepath.Join(dir, dirPrograms, name)); err != nil {
 			return err
 		}
 	}
-	return nil
+	return pinClone(o.maps[mapMeta], filepath.Join(dir, dirMaps, mapMeta))
+}
+
+// pinClone pins a clone, so that a later pin of the same object elsewhere is a
+// second pin and not a move of the first.
+func pinClone[T interface {
+	bpffs.Pinner
+	Close() error
+}](object interface{ Clone() (T, error) }, path string) error {
+	c, err := object.Clone()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return bpffs.Replace(c, path)
+}
+
+// removePins removes what pin made below dir.
+func removePins(dir string) error {
+	return errors.Join(os.RemoveAll(filepath.Join(dir, dirMaps)), os.RemoveAll(filepath.Join(dir, dirPrograms)))
 }
 
 // unpinOthers removes pins that are not the set's: maps and programs that

@@ -7,6 +7,7 @@ import (
 	"sort"
 
 	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/cheetah"
@@ -127,7 +128,7 @@ func makePlan(a *controller.Assignment, down func(vipID uint32, slot uint16) boo
 	keys = p.addressEntries(a, keys)
 	var err error
 	if p.at, p.seed, err = viptable.Build(keys, random); err != nil {
-		return nil, fmt.Errorf("vips: %w; spread them over more balancers", err)
+		return nil, fmt.Errorf("%d vips need %d entries in the VIP table (one each; one for each address's ICMP, and one for its fragments of each protocol): %w; give VIPs common addresses, with ports of their own, or make a second deployment", len(a.VIPs), len(keys), err)
 	}
 	for i, k := range keys {
 		e := &p.entries[i]
@@ -212,13 +213,23 @@ func (p *plan) service(a *controller.Assignment, v *controller.VIP, r lineRange,
 	return e, nil
 }
 
-// layoutOf is the cookie's layout of a VIP. UDP has no cookies and so no
-// width in the configuration; its slots are bounded as by the default's.
+// layoutOf is the cookie's layout of a VIP. UDP and scheme stateless have no
+// cookies and so no width in the configuration: their hash tables have the
+// default's rows, and their slots are bounded by maxSlots alone.
 func layoutOf(v *controller.VIP) cheetah.Layout {
 	if v.CookieBits == 0 {
-		return cheetah.Layout{Bits: 12}
+		return cheetah.Layout{Bits: config.DefaultCookieBits}
 	}
 	return cheetah.Layout{Bits: v.CookieBits}
+}
+
+// maxSlots is how many slots a VIP can have: what its cookies name, and
+// without cookies what the widest cookie would name.
+func maxSlots(v *controller.VIP) int {
+	if v.CookieBits == 0 {
+		return cheetah.Layout{Bits: cheetah.MaxBits}.Slots()
+	}
+	return layoutOf(v).Slots()
 }
 
 // takers are the slots that take new connections.

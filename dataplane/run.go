@@ -91,7 +91,7 @@ type Limit struct {
 // Status reads how the balancer stands.
 func (l *LB) Status() Status {
 	l.mu.Lock()
-	s := Status{PinDir: l.PinDir(), Adopted: l.adopted, Pending: l.old != nil, HZ: l.jiffies.hz}
+	s := Status{PinDir: l.PinDir(), Adopted: l.adopted, Pending: l.old != nil && l.links == nil, HZ: l.jiffies.hz}
 	if l.set != nil {
 		s.Limits = l.limits()
 	}

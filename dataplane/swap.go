@@ -36,8 +36,9 @@ func stopAfter(step string) error {
 	return nil
 }
 
-// swapIn does that for l.set. Plan p is what l.set holds.
-func (l *LB) swapIn(p *plan) error {
+// swapLinks brings l.set into force for packets. On an error they stay with
+// the set before. Plan p is what l.set holds.
+func (l *LB) swapLinks(p *plan) error {
 	next := filepath.Join(l.o.PinDir, dirNext)
 	if err := l.set.pin(next); err != nil {
 		return err
@@ -45,10 +46,8 @@ func (l *LB) swapIn(p *plan) error {
 	if err := stopAfter("pinned"); err != nil {
 		return err
 	}
-	if !l.oldReadable {
-		if err := l.carryForeign(p); err != nil {
-			l.log.Warn("the layout before does not tell its counters: they begin at zero", "error", err)
-		}
+	if err := l.carryBefore(p); err != nil {
+		l.log.Warn("the set before does not tell its counters: some begin at zero", "error", err)
 	}
 	links, err := attachAll(l.o.PinDir, l.ifaces, l.set.programs, l.old.programs, l.log)
 	if err != nil {
@@ -56,21 +55,33 @@ func (l *LB) swapIn(p *plan) error {
 		return err
 	}
 	l.links = links
-	if err := stopAfter("linked"); err != nil {
-		return err
+	return nil
+}
+
+// settleSwap makes l.set what is pinned. After an error it can be called
+// again: every step is done already or changes nothing twice.
+func (l *LB) settleSwap(p *plan) error {
+	if l.old == nil {
+		return l.links.dropOthers()
 	}
-	if err := waitForReaders(); err != nil {
+	next := filepath.Join(l.o.PinDir, dirNext)
+	if err := stopAfter("linked"); err != nil {
 		return err
 	}
 	if l.oldReadable {
 		if err := l.carryOld(p); err != nil {
 			l.log.Warn("counters of the set before are lost", "error", err)
 		}
+		l.oldReadable = false // not to be counted twice
 	}
-	for _, d := range []string{dirMaps, dirPrograms} {
+	for i, d := range []string{dirMaps, dirPrograms} {
+		if i < l.exchanged {
+			continue
+		}
 		if err := exchange(filepath.Join(l.o.PinDir, d), filepath.Join(next, d)); err != nil {
 			return err
 		}
+		l.exchanged++
 		if err := stopAfter(d + " exchanged"); err != nil {
 			return err
 		}
@@ -81,19 +92,64 @@ func (l *LB) swapIn(p *plan) error {
 	l.old.close()
 	l.old = nil
 	l.log.Info("the new set of maps took over", "pin_dir", l.o.PinDir)
-	return links.dropOthers()
+	return l.links.dropOthers()
 }
 
-// exchange swaps two folders in one step.
+// exchange swaps two folders in one step. What stands at b takes a's place
+// also if nothing is at a, as after somebody removed pins by hand.
 func exchange(a, b string) error {
-	if err := unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE); err != nil {
+	err := unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
+	if errors.Is(err, unix.ENOENT) {
+		if _, statErr := os.Stat(a); errors.Is(statErr, fs.ErrNotExist) {
+			err = os.Rename(b, a)
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("exchange %s and %s: %w", a, b, err)
 	}
 	return nil
 }
 
+// carryBefore takes over, before the links are updated, what would be wrong
+// to add up later: open connections, which the programs count up and down
+// from then on, and all that another layout has. What the old set counts from
+// here until the links are updated is lost.
+func (l *LB) carryBefore(p *plan) error {
+	if !l.oldReadable {
+		if l.foreignCarried {
+			return nil // by a try before
+		}
+		l.foreignCarried = true
+		return l.carryForeign(p)
+	}
+	for _, v := range p.vips {
+		r, ok := l.oldForce.ranges[v.id]
+		if !ok {
+			continue
+		}
+		for slot := range min(r.size, v.lines.size) {
+			_, addr, err := readLine(l.old, r.first+slot)
+			if err != nil {
+				return err
+			}
+			if !addr.IsValid() || v.server(slot).addr != addr {
+				continue
+			}
+			n, err := l.old.readConns(r.first + slot)
+			if err != nil {
+				return err
+			}
+			if err := l.set.writeConns(v.lines.first+slot, n); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // carryOld takes over what an old set of this layout counted in server lines;
-// its other counters are shared. Counts of slots that live on go to
+// its other counters, and its flow table if that keeps its size, are shared.
+// Counts of slots that live on go to
 // the slot, all others to their VIP's sum.
 func (l *LB) carryOld(p *plan) error {
 	f, err := readForce(l.old)
@@ -157,7 +213,7 @@ func mapID(m *ebpf.Map) (ebpf.MapID, error) {
 	return id, nil
 }
 
-// finishSwap clears up after a process that was killed inside swapIn. What
+// finishSwap clears up after a process that was killed inside a swap. What
 // the links run is what is in force; both folders are put right for it.
 func finishSwap(pinDir string, log *slog.Logger) error {
 	next := filepath.Join(pinDir, dirNext)

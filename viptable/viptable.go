@@ -22,7 +22,10 @@ const (
 
 // MaxKeys is how many keys a table is trusted to take. A cuckoo table with two
 // one-entry lines a key fills to one half before placements start to fail;
-// a tenth below that, one of a few seeds always does it.
+// a fifth below that, one of a few seeds always does it. A VIP is one key,
+// and an address two or three: one for its ICMP, one for its fragments of TCP,
+// one for those of UDP. So 546 VIPs with an address each fit, or 1,636 ports
+// of one address.
 const MaxKeys = Lines * 2 / 5
 
 // Key is what a packet is looked up by.
