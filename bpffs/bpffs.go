@@ -116,3 +116,14 @@ func Replace(p Pinner, path string) error {
 	}
 	return os.Rename(temporary, path)
 }
+
+// Sweep removes the pins in a folder that were being made when their process
+// was killed. The folder need not exist.
+func Sweep(dir string) error {
+	return Each(dir, func(name, path string) error {
+		if strings.HasSuffix(name, PinNew) {
+			return os.Remove(path)
+		}
+		return nil
+	})
+}

@@ -39,9 +39,6 @@ func vipAddress(a netip.Addr) *netlink.Addr {
 // putVIPs adds the VIPs that are not there yet. Called before the table is
 // switched: a packet that is decapsulated finds its address.
 func (a *Agent) putVIPs(t *table) error {
-	if a.o.KeepVIPs {
-		return nil
-	}
 	lo, err := a.netlink.LinkByName(loopback)
 	if err != nil {
 		return fmt.Errorf("host agent: loopback: %w", err)
@@ -68,9 +65,6 @@ func (a *Agent) putVIPs(t *table) error {
 
 // dropVIPs removes those that we added and that serve no more.
 func (a *Agent) dropVIPs(t *table) error {
-	if a.o.KeepVIPs {
-		return nil
-	}
 	keep := t.VIPs()
 	return removeVIPs(a.netlink, a.set.HostAdded, func(vip netip.Addr) bool { return keep[vip] })
 }

@@ -18,7 +18,8 @@ import (
 //
 // A handshake is stamped by the time of its SYN-ACK (fl_host_vip), so a new
 // slot or epoch is announced for a moment that lies just ahead of the flip;
-// where filling the table took longer than that, it is done again.
+// where filling the table took longer than that, it is done again (within 2 s
+// in all). An error that is controller.ErrInForce came after the flip.
 func (a *Agent) Apply(as *controller.Assignment) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -47,7 +48,10 @@ func (a *Agent) Apply(as *controller.Assignment) error {
 			// Whoever waited for Apply finds what it began in force, for
 			// SYN cookies too, whose time is in steps of 64 ms.
 			time.Sleep(time.Duration(at-flipped+64) * time.Millisecond)
-			return a.dropVIPs(next)
+			if err := a.dropVIPs(next); err != nil {
+				return fmt.Errorf("host agent: version %d is %w: %w", as.Version, controller.ErrInForce, err)
+			}
+			return nil
 		}
 		margin *= 4
 	}
@@ -77,13 +81,18 @@ func (a *Agent) plan(as *controller.Assignment, at uint64) (*table, error) {
 	t := &table{map[viptable.Key]hostFlHostVip{}}
 	for i := range as.VIPs {
 		vip := &as.VIPs[i]
-		slot, old := slots(vip, a.o.Server)
+		slot, other := slots(vip, a.o.Server)
 		if slot == nil {
 			continue
 		}
 		v, key, err := a.entry(as, vip, slot)
 		if err != nil {
 			return nil, err
+		}
+		old := uint16(noSlot)
+		if other != nil {
+			old = other.Number
+			v.OldTunnel = viptable.Key{Addr: other.Address}.Words()
 		}
 		begin(&v, a.table.entries[key], old, at)
 		t.entries[key] = v
@@ -92,24 +101,25 @@ func (a *Agent) plan(as *controller.Assignment, at uint64) (*table, error) {
 	return t, nil
 }
 
-// slots finds the server's slot in a VIP, and one that it had before: that
-// rests, and its connections live on.
-func slots(vip *controller.VIP, server string) (slot *controller.Slot, old uint16) {
-	old = noSlot
+// rank says which of a server's slots in a VIP stands for it: the one with
+// which balancers send it new connections, if any.
+var rank = map[controller.State]int{controller.Active: 4, controller.Draining: 3, controller.Joining: 2, controller.Resting: 1}
+
+// slots finds the server's slot in a VIP, and the best of others that it has
+// there: one that it had before, or will have after its address moved. Their
+// connections live on, or come, as well.
+func slots(vip *controller.VIP, server string) (slot, other *controller.Slot) {
 	for i := range vip.Slots {
 		s := &vip.Slots[i]
 		switch {
 		case s.Server != server:
-		case slot == nil:
-			slot = s
-		case s.State == controller.Resting && slot.State != controller.Resting:
-			old = s.Number
-		default:
-			old = slot.Number
-			slot = s
+		case slot == nil || rank[s.State] >= rank[slot.State]:
+			slot, other = s, slot
+		case other == nil || rank[s.State] >= rank[other.State]:
+			other = s
 		}
 	}
-	return slot, old
+	return slot, other
 }
 
 // maxKeepalive is after how much silence a connection is probed at the latest:
@@ -189,7 +199,8 @@ func addShared(t *table, service viptable.Key, v hostFlHostVip) {
 			continue
 		}
 		t.entries[k] = hostFlHostVip{
-			Addr: k.Words(), Proto: proto, Used: 1, Id: v.Id, Slot: v.Slot, OldSlot: noSlot, Tunnel: v.Tunnel,
+			Addr: k.Words(), Proto: proto, Used: 1, Id: v.Id, Slot: v.Slot, OldSlot: noSlot,
+			Tunnel: v.Tunnel, OldTunnel: v.OldTunnel,
 		}
 	}
 }

@@ -23,6 +23,12 @@ type Interface struct {
 	MTU    int
 }
 
+// How the egress program can be attached.
+const (
+	egressTCX    = "tcx"
+	egressClsact = "clsact"
+)
+
 // attach puts the programs to work: a pinned link is switched over to the new
 // program in one step, so that no packet meets none; what is not attached yet
 // is attached and pinned. host_sockops comes first, so that no connection is
@@ -53,7 +59,40 @@ func (a *Agent) attach() error {
 		}
 		a.devices = append(a.devices, i)
 	}
-	return nil
+	return a.detachOthers()
+}
+
+// detachOthers takes the programs off interfaces that the agent no longer
+// serves.
+func (a *Agent) detachOthers() error {
+	keep := map[string]bool{"sockops": true}
+	classic := map[int]bool{}
+	for _, d := range a.devices {
+		keep[bpffs.Name("xdp-"+d.Name)] = true
+		if d.Egress == egressTCX {
+			keep[bpffs.Name("tcx-"+d.Name)] = true
+		} else {
+			classic[d.Index] = true
+		}
+	}
+	err := bpffs.Each(filepath.Join(a.o.PinDir, dirLinks), func(name, path string) error {
+		if keep[name] {
+			return nil
+		}
+		a.log.Info("taken off an interface that is not named any more", "link", name)
+		return unpin(path)
+	})
+	return errors.Join(err, detachClassic(func(index int) bool { return classic[index] }))
+}
+
+// unpin removes a pinned link, and with it the attachment.
+func unpin(path string) error {
+	l, err := link.LoadPinnedLink(path, nil)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	return l.Unpin()
 }
 
 // update switches a pinned link over to p. ok is false where there is no such
@@ -125,26 +164,26 @@ func (a *Agent) attachIn(dev *net.Interface) (mode string, err error) {
 // attachOut attaches host_out behind what other programs (and other agents)
 // do on the way out, so that it sees the packets as they leave.
 func (a *Agent) attachOut(dev *net.Interface) (kind string, err error) {
-	if a.o.Classic {
-		return "clsact", a.attachClassic(dev)
+	if a.o.classic {
+		return egressClsact, a.attachClassic(dev)
 	}
 	path := a.linkPath("tcx", dev.Name)
 	_, ok, err := update(path, a.set.HostOut, func(i *link.Info) bool {
 		return i.TCX() != nil && int(i.TCX().Ifindex) == dev.Index
 	})
 	if ok || err != nil {
-		return "tcx", err
+		return egressTCX, err
 	}
 	l, err := link.AttachTCX(link.TCXOptions{
 		Interface: dev.Index, Program: a.set.HostOut, Attach: ebpf.AttachTCXEgress, Anchor: link.Tail(),
 	})
 	if errors.Is(err, ebpf.ErrNotSupported) {
-		return "clsact", a.attachClassic(dev)
+		return egressClsact, a.attachClassic(dev)
 	}
 	if err != nil {
 		return "", fmt.Errorf("interface %s: attach to egress: %w", dev.Name, err)
 	}
-	return "tcx", pinLink(l, path)
+	return egressTCX, pinLink(l, path)
 }
 
 func (a *Agent) attachSockops() error {
@@ -167,14 +206,7 @@ func (a *Agent) attachSockops() error {
 
 // detach removes the pinned links, and with them the attachments.
 func detach(pinDir string) error {
-	errs := []error{detachClassic()}
-	err := bpffs.Each(filepath.Join(pinDir, dirLinks), func(_, path string) error {
-		l, err := link.LoadPinnedLink(path, nil)
-		if err != nil {
-			return err
-		}
-		defer l.Close()
-		return l.Unpin()
-	})
+	errs := []error{detachClassic(func(int) bool { return false })}
+	err := bpffs.Each(filepath.Join(pinDir, dirLinks), func(_, path string) error { return unpin(path) })
 	return errors.Join(append(errs, err)...)
 }

@@ -44,14 +44,18 @@ func (a *Agent) attachClassic(dev *net.Interface) error {
 	return nil
 }
 
-// detachClassic removes our filter wherever it is in this namespace.
-func detachClassic() error {
+// detachClassic removes our filter wherever it is in this namespace, except
+// on the interfaces (by index) that keep names.
+func detachClassic(keep func(index int) bool) error {
 	links, err := netlink.LinkList()
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, l := range links {
+		if keep(l.Attrs().Index) {
+			continue
+		}
 		filters, err := netlink.FilterList(l, netlink.HANDLE_MIN_EGRESS)
 		if err != nil {
 			continue // no clsact there

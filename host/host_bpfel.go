@@ -84,7 +84,8 @@ type hostFlHostVip struct {
 	SlotSince   uint64
 	StampSince  uint64
 	Tunnel      [2]uint64
-	Pad2        [3]uint64
+	OldTunnel   [2]uint64
+	Pad2        uint64
 }
 
 type hostFlSocket struct {

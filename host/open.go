@@ -86,6 +86,11 @@ func Open(o Options, log *slog.Logger) (a *Agent, err error) {
 	if a.lock, err = bpffs.Lock(o.PinDir); err != nil {
 		return a, err
 	}
+	for _, dir := range []string{dirMaps, dirPrograms, dirLinks} {
+		if err := bpffs.Sweep(filepath.Join(o.PinDir, dir)); err != nil {
+			return a, fmt.Errorf("host agent: %w", err)
+		}
+	}
 	if a.sysctl, err = os.Open("/proc/sys/net/ipv4/tcp_timestamps"); err != nil {
 		return a, fmt.Errorf("host agent: %w", err)
 	}

@@ -27,13 +27,10 @@ type Options struct {
 	PinDir string
 	// Interfaces on which packets for the VIPs arrive and leave.
 	Interfaces []string
-	// KeepVIPs leaves the loopback alone. Otherwise each VIP's address is
-	// added to it, and removed when the VIP goes.
-	KeepVIPs bool
-	// Classic attaches the egress program as a classifier of the clsact
+	// classic attaches the egress program as a classifier of the clsact
 	// queueing discipline, as on kernels before 6.6, even where tcx is there.
 	// Such an attachment is not pinned: it stays by itself.
-	Classic bool
+	classic bool
 }
 
 func (o *Options) validate() error {

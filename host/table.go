@@ -22,8 +22,8 @@ const (
 	protoFrag      = 0x80
 	maxVIPID       = 65536 // FL_HOST_VIP_IDS
 	halfLines      = viptable.Lines
-	tableAttempts  = 8
-	handOverMargin = 20 // ms
+	tableAttempts  = 4  // with margins of 20, 80, 320 and 1280 ms
+	handOverMargin = 20 // ms, the first
 )
 
 // table is what one half of host_vips holds.

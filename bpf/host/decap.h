@@ -6,8 +6,8 @@
  *   Ethernet [802.1Q]                             IPv4|IPv6 ...   l2
  *
  * A tunnel is ours when its outer destination is the address that the
- * assignment gives this server in the inner destination's VIP. Everything
- * else is passed untouched. */
+ * assignment gives this server in the inner destination's VIP, or gave it
+ * before while that still rests. Everything else is passed untouched. */
 #ifndef FAIRLEAD_HOST_DECAP_H
 #define FAIRLEAD_HOST_DECAP_H
 

@@ -20,6 +20,12 @@ static __always_inline _Bool fl_continues(struct xdp_md *ctx, void *data, void *
 	return bpf_xdp_get_buff_len(ctx) >= (__u64)(l3 - data) + length;
 }
 
+static __always_inline _Bool fl_our_tunnel(const struct fl_host_vip *v, const __u64 *dst)
+{
+	return (v->tunnel[0] == dst[0] && v->tunnel[1] == dst[1]) ||
+	       (v->old_tunnel[0] == dst[0] && v->old_tunnel[1] == dst[1]);
+}
+
 /* Global functions: the verifier walks each once, and not once for each way on
  * which the one before it gave up. */
 __noinline int fl_in_gue(struct xdp_md *ctx)
@@ -55,7 +61,7 @@ __noinline int fl_in_any(struct xdp_md *ctx)
 	if (!malformed && p.l3_len > (__u32)(end - outer.inner))
 		malformed = !fl_continues(ctx, data, outer.inner, p.l3_len);
 	v = malformed ? 0 : fl_host_vip_find(c, p.dst, p.dport, p.proto);
-	if (!v || (outer.cut && (v->tunnel[0] != outer.dst[0] || v->tunnel[1] != outer.dst[1]))) {
+	if (!v || (outer.cut && !fl_our_tunnel(v, outer.dst))) {
 		fl_host_reason(FL_HOST_PASS_NOT_OURS, bytes);
 		return XDP_PASS;
 	}

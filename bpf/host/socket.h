@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* What the kernel's sockets know of a connection's timestamps: the offset
- * that tcp_timestamps=1 adds to each TSval (FACTS: every state keeps it in a
- * field of its own). */
+ * that tcp_timestamps=1 adds to each TSval. Every state keeps it in a field of
+ * its own. */
 #ifndef FAIRLEAD_HOST_SOCKET_H
 #define FAIRLEAD_HOST_SOCKET_H
 

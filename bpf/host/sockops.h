@@ -11,6 +11,7 @@
 #define FL_TCP_KEEPIDLE 4
 #define FL_TCP_KEEPINTVL 5
 #define FL_TCP_KEEPCNT 6
+#define FL_KEEPCNT_MAX 127 /* MAX_TCP_KEEPCNT */
 
 /* A SYN-ACK can be echoed for as long as it is retried; five minutes is above
  * what any sane tcp_synack_retries gives. */
@@ -68,17 +69,43 @@ static __always_inline __u64 fl_synack_ms(struct bpf_sock_ops *ops, __u64 now, _
 	return age <= FL_HANDSHAKE_MS ? now - age : now;
 }
 
-/* Probes start after idle_ms, at most a quarter of the cookie's idle limit,
- * and give the connection up after three times as long: 8 probes, a quarter
- * of it apart. What the application sets comes later and stays. */
-static __always_inline void fl_set_keepalive(struct bpf_sock_ops *ops, __u32 idle_ms)
+static __always_inline int fl_keepalive_option(struct bpf_sock_ops *ops, int level, int name)
 {
-	int on = 1, idle = idle_ms / 1000, interval = idle_ms / 4000, count = 8;
+	int value = 0;
+
+	bpf_getsockopt(ops, level, name, &value, sizeof(value));
+	return value;
+}
+
+/* Probes start after idle_ms of silence, at most a quarter of the cookie's
+ * idle limit, and go on half of that apart. They are there to renew the
+ * cookie, not to find dead peers: the connection is given up no sooner than
+ * the cookie runs out, or than the application wanted. An application that
+ * probes sooner by itself (set on its listener, or after this) is left alone. */
+static __always_inline void fl_set_keepalive(struct bpf_sock_ops *ops, __u32 idle_ms,
+					     __u32 limit_ms)
+{
+	int on = fl_keepalive_option(ops, FL_SOL_SOCKET, FL_SO_KEEPALIVE);
+	__u32 idle = idle_ms / 1000, interval, count, last = limit_ms / 1000, own;
 
 	if (!idle)
 		idle = 1;
-	if (!interval)
-		interval = 1;
+	if (on) {
+		own = fl_keepalive_option(ops, IPPROTO_TCP, FL_TCP_KEEPIDLE);
+		if (own <= idle)
+			return;
+		own += (__u32)fl_keepalive_option(ops, IPPROTO_TCP, FL_TCP_KEEPINTVL) *
+		       (__u32)fl_keepalive_option(ops, IPPROTO_TCP, FL_TCP_KEEPCNT);
+		if (own > last)
+			last = own;
+	}
+	/* At most FL_KEEPCNT_MAX probes: further apart where it takes more. */
+	last = last > idle ? last - idle : 0;
+	interval = idle / 2;
+	if (interval <= last / FL_KEEPCNT_MAX)
+		interval = last / FL_KEEPCNT_MAX + 1;
+	count = last / interval + 1;
+	on = 1;
 	bpf_setsockopt(ops, FL_SOL_SOCKET, FL_SO_KEEPALIVE, &on, sizeof(on));
 	bpf_setsockopt(ops, IPPROTO_TCP, FL_TCP_KEEPIDLE, &idle, sizeof(idle));
 	bpf_setsockopt(ops, IPPROTO_TCP, FL_TCP_KEEPINTVL, &interval, sizeof(interval));
@@ -138,7 +165,7 @@ static __always_inline void fl_established(struct bpf_sock_ops *ops)
 			}
 		}
 		if (made.stamped && v->keepalive_ms)
-			fl_set_keepalive(ops, v->keepalive_ms);
+			fl_set_keepalive(ops, v->keepalive_ms, (1u << v->shift) - 2 * FL_SKEW_MS);
 	}
 	if (!bpf_sk_storage_get(&host_sockets, sk, &made, BPF_SK_STORAGE_GET_F_CREATE))
 		return;

@@ -225,11 +225,12 @@ struct fl_host_vip {
 	__u8 scheme;        /* only FL_SCHEME_CHEETAH stamps */
 	__u16 mss;          /* SYN-ACK's MSS is lowered to this; 0: never */
 	__u16 pad;
-	__u32 keepalive_ms; /* idle time after which the kernel probes; 0: unset */
+	__u32 keepalive_ms; /* silence after which the kernel probes; 0: unset */
 	__u64 slot_since;
 	__u64 stamp_since;
 	__u64 tunnel[2];    /* outer destination of its tunnels, as addr */
-	__u64 pad2[3];
+	__u64 old_tunnel[2]; /* the address before, still forwarded to; or 0 */
+	__u64 pad2;
 };
 _Static_assert(sizeof(struct fl_host_vip) == 128, "a VIP is two cache lines");
 #define FL_NO_SLOT 0xffff
