@@ -99,6 +99,7 @@ func (h *agent) describe(a *controller.Assignment, s *fairleadv1.GetStatusRespon
 	kernel := h.agent.Status()
 	s.PinDir, s.Adopted = kernel.PinDir, kernel.Adopted
 	s.Clock.Hz = uint32(kernel.HZ)
+	s.Warnings = append(s.Warnings, kernel.Warnings...)
 	for _, i := range kernel.Interfaces {
 		s.Interfaces = append(s.Interfaces, &fairleadv1.Interface{
 			Name: i.Name, Index: uint32(i.Index), XdpMode: i.Mode, EgressMode: i.Egress, Mtu: uint32(i.MTU),

@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/wire"
 )
 
+// A killed or replaced agent changes nothing for connections.
 func TestRestartAdopts(t *testing.T) {
 	eachSysctl(t, 12, func(t *testing.T, r *rig) {
 		r.during(func() {
@@ -46,6 +47,7 @@ func TestRestartAdopts(t *testing.T) {
 	})
 }
 
+// The classic attachment, for kernels without tcx.
 func TestClassicEgress(t *testing.T) {
 	r := newRig(t, "1", assignment(config.L2, hosttest.Server4, hosttest.Server4, 12))
 	err := r.Server.Do(func() error { return Unload(r.pin) })
@@ -73,6 +75,7 @@ func TestClassicEgress(t *testing.T) {
 	r.during(func() { r.echo(r.dial(hosttest.VIP4), 100000) })
 }
 
+// An agent that cannot start leaves nothing behind, and says what to do.
 func TestFailedOpenLeavesNothing(t *testing.T) {
 	r := newRig(t, "2", assignment(config.L2, hosttest.Server4, hosttest.Server4, 12))
 	pin := r.pin + "-failed"
@@ -106,6 +109,8 @@ func TestFailedOpenLeavesNothing(t *testing.T) {
 	}
 }
 
+// What a process left that was killed while it pinned, and interfaces that are
+// no longer named, are cleared away at the next start.
 func TestLeftovers(t *testing.T) {
 	r := newRig(t, "2", assignment(config.L2, hosttest.Server4, hosttest.Server4, 12))
 	err := r.Server.Do(func() error {
@@ -143,6 +148,11 @@ func TestLeftovers(t *testing.T) {
 		}
 	}
 	r.agent.Close()
+	// Attached, and pinned under the name that is not yet the right one.
+	xdp := filepath.Join(r.pin, dirLinks, "xdp-"+hosttest.ServerInterface)
+	if err := os.Rename(xdp, xdp+bpffs.PinNew); err != nil {
+		t.Fatal(err)
+	}
 	r.open()
 	left, err := filepath.Glob(r.pin + "/*/*")
 	if err != nil {
@@ -157,6 +167,8 @@ func TestLeftovers(t *testing.T) {
 	r.during(func() { r.echo(r.dial(hosttest.VIP4), 1000) })
 }
 
+// A server whose address moves has two slots for a while: tunnels to both
+// addresses are its own, and connections of both live.
 func TestTwoAddresses(t *testing.T) {
 	r := newRig(t, "1", assignment(config.IPIP, hosttest.Server4, hosttest.Server4, 12))
 	r.listen(hosttest.VIP4)
@@ -189,6 +201,38 @@ func TestTwoAddresses(t *testing.T) {
 	})
 }
 
+// What is new is said to begin when it did, also where the flip came late.
+func TestLateFlip(t *testing.T) {
+	r := newRig(t, "2", assignment(config.L2, hosttest.Server4, hosttest.Server4, 12))
+	r.listen(hosttest.VIP4)
+	next := rotated(r.as, 1, 0, 1)
+	a := r.agent
+	a.mu.Lock()
+	at := monotonicMS() - 1000
+	planned, err := a.fill(next, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flipped := a.flip()
+	err = a.finish(next, planned, at, flipped)
+	a.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	used, err := readTable(a.set.HostVips, a.control)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, v := range used.entries {
+		if v.Scheme == schemeCheetah && v.StampSince != flipped {
+			t.Errorf("%v: stamps under the new epoch since %d, want %d", key, v.StampSince, flipped)
+		}
+	}
+	r.as = next
+	r.during(func() { r.echo(r.dial(hosttest.VIP4), 1000) })
+}
+
+// One that takes new connections stands for the server, whatever its number.
 func TestSlots(t *testing.T) {
 	vip := controller.VIP{Slots: []controller.Slot{
 		{Number: 1, Server: "a", State: controller.Resting}, {Number: 2, Server: "b", State: controller.Active},
@@ -209,6 +253,8 @@ func TestSlots(t *testing.T) {
 	}
 }
 
+// VIPs come to the loopback and go from it with the assignment; one that was
+// there before stays.
 func TestVIPsOnLoopback(t *testing.T) {
 	r := newRig(t, "2", assignment(config.L2, hosttest.Server4, hosttest.Server4, 12))
 	has := func(vip netip.Addr) (yes bool) {

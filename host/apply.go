@@ -14,49 +14,81 @@ import (
 
 // Apply makes the programs follow an assignment: for packets all at once, for
 // connections that live on not at all. VIPs in which this server has no slot
-// are none of its business.
+// are none of its business. It takes two seconds at most, where the machine
+// is busy. An error that is controller.ErrInForce came after the flip.
 //
 // A handshake is stamped by the time of its SYN-ACK (fl_host_vip), so a new
-// slot or epoch is announced for a moment that lies just ahead of the flip;
-// where filling the table took longer than that, it is done again (within 2 s
-// in all). An error that is controller.ErrInForce came after the flip.
+// slot or epoch is announced for a moment that lies just ahead of the flip.
+// Where filling the table took longer than that, it is filled again for a
+// later moment; where the flip itself came late, once more for the moment
+// when it came.
 func (a *Agent) Apply(as *controller.Assignment) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if _, ok := a.ClockBase(); !ok {
 		return errors.New("host agent: the shared clock is not set yet (SetClock comes before Apply)")
 	}
-	margin := uint64(handOverMargin)
-	for range tableAttempts {
-		at := monotonicMS() + margin
-		next, err := a.plan(as, at)
-		if err != nil {
-			return err
-		}
-		if err := a.putVIPs(next); err != nil {
-			return err
-		}
-		a.waitForReaders()
-		flipped, err := next.write(a.set.HostVips, a.control)
-		if err != nil {
+	var next *table
+	var at uint64
+	for margin := firstMargin; ; margin *= 4 {
+		var err error
+		at = monotonicMS() + uint64(margin)
+		if next, err = a.fill(as, at); err != nil {
 			return fmt.Errorf("host agent: apply version %d: %w", as.Version, err)
 		}
-		a.lastFlip = time.Now()
-		if flipped < at {
-			a.table = next
-			a.epochs(as)
-			// Whoever waited for Apply finds what it began in force, for
-			// SYN cookies too, whose time is in steps of 64 ms.
-			time.Sleep(time.Duration(at-flipped+64) * time.Millisecond)
-			if err := a.dropVIPs(next); err != nil {
-				return fmt.Errorf("host agent: version %d is %w: %w", as.Version, controller.ErrInForce, err)
-			}
-			return nil
+		if monotonicMS() < at || margin >= lastMargin {
+			break
 		}
-		margin *= 4
 	}
-	return fmt.Errorf("host agent: apply version %d: the machine is too busy to switch tables within %d ms; it is tried again with the next change",
-		as.Version, margin/4)
+	flipped := a.flip()
+	err := a.finish(as, next, at, flipped)
+	if err != nil {
+		return fmt.Errorf("host agent: version %d is %w: %w", as.Version, controller.ErrInForce, err)
+	}
+	return nil
+}
+
+// fill writes the table for an assignment to the half that is not in use. The
+// VIPs' addresses come first: a packet that is decapsulated finds its own.
+func (a *Agent) fill(as *controller.Assignment, at uint64) (*table, error) {
+	next, err := a.plan(as, at)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.putVIPs(next); err != nil {
+		return nil, err
+	}
+	a.waitForReaders()
+	return next, next.write(a.set.HostVips, a.control)
+}
+
+// flip makes packets go by the half that is filled. It returns when that was
+// done, CLOCK_MONOTONIC ms.
+func (a *Agent) flip() uint64 {
+	a.control.store(offActive, 1-a.control.load(offActive)&1)
+	a.lastFlip = time.Now()
+	return monotonicMS()
+}
+
+// finish is what follows the flip at `flipped` to next, planned for `at`.
+func (a *Agent) finish(as *controller.Assignment, next *table, at, flipped uint64) error {
+	var late error
+	if flipped >= at {
+		var exact *table
+		if exact, late = a.fill(as, flipped); late == nil {
+			a.flip()
+			next, at = exact, flipped
+		}
+	}
+	a.table = next
+	a.epochs(as)
+	if late != nil {
+		return late
+	}
+	// Whoever waited for Apply finds what it began in force, for SYN cookies
+	// too, whose time is in steps of 64 ms.
+	time.Sleep(time.Duration(at-flipped+64) * time.Millisecond)
+	return a.dropVIPs(next)
 }
 
 // waitForReaders lets packets that read the half that is to be written come

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -140,11 +141,11 @@ func (a *Agent) attachIn(dev *net.Interface) (mode string, err error) {
 		return xdpMode(dev.Index)
 	}
 	options := link.XDPOptions{Program: a.set.HostIn, Interface: dev.Index, Flags: link.XDPDriverMode}
-	l, err := link.AttachXDP(options)
+	l, err := attachXDP(options)
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, ebpf.ErrNotSupported) {
 		a.log.Warn("no native XDP: packets go the slower, generic way", "interface", dev.Name, "error", err)
 		options.Flags = link.XDPGenericMode
-		l, err = link.AttachXDP(options)
+		l, err = attachXDP(options)
 	}
 	switch {
 	case errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST):
@@ -159,6 +160,17 @@ func (a *Agent) attachIn(dev *net.Interface) (mode string, err error) {
 		return "", err
 	}
 	return xdpMode(dev.Index)
+}
+
+// attachXDP waits for a program that was just detached to be gone: the kernel
+// finishes that after the fact, also for an agent that was killed.
+func attachXDP(o link.XDPOptions) (link.Link, error) {
+	for end := time.Now().Add(time.Second); ; time.Sleep(10 * time.Millisecond) {
+		l, err := link.AttachXDP(o)
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(end) {
+			return l, err
+		}
+	}
 }
 
 // attachOut attaches host_out behind what other programs (and other agents)

@@ -98,6 +98,9 @@ func (a *Agent) refreshClock() error {
 	return nil
 }
 
+const warnNoTimestamps = "net.ipv4.tcp_timestamps is 0: new connections carry no cookie and break when balancers or servers change; " +
+	"run: sysctl -w net.ipv4.tcp_timestamps=2 (or 1), also for the next boot"
+
 // watchTimestamps asks sockets for their offset unless tcp_timestamps is 2.
 // The programs themselves notice the first connection that has one; this is
 // for what they cannot see, and for the log. It is never taken back: sockets
@@ -108,8 +111,13 @@ func (a *Agent) watchTimestamps() error {
 	if n == 0 {
 		return fmt.Errorf("net.ipv4.tcp_timestamps: %w", err)
 	}
-	if b[0] == '0' {
-		a.log.Warn("net.ipv4.tcp_timestamps is 0: no connection carries a cookie, all go by the fallback; set it to 1")
+	if off := b[0] == '0'; off != a.noTimestamps {
+		a.noTimestamps = off
+		if off {
+			a.log.Error(warnNoTimestamps)
+		} else {
+			a.log.Info("net.ipv4.tcp_timestamps is on again: new connections carry a cookie")
+		}
 	}
 	if b[0] != '2' && a.control.load(offLookup) == 0 {
 		a.control.store(offLookup, 1)

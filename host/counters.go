@@ -146,6 +146,7 @@ type Status struct {
 	Lookup     bool // sockets are asked for their timestamp offset
 	Interfaces []Interface
 	VIPs       []string // addresses served, in order
+	Warnings   []string // what the machine should not be like, and the remedy
 }
 
 // Status never fails: it reads nothing but what the agent knows.
@@ -157,5 +158,8 @@ func (a *Agent) Status() Status {
 		s.VIPs = append(s.VIPs, vip.String())
 	}
 	slices.Sort(s.VIPs)
+	if a.noTimestamps {
+		s.Warnings = append(s.Warnings, warnNoTimestamps)
+	}
 	return s
 }

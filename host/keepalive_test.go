@@ -15,6 +15,8 @@ import (
 	"github.com/fairlead/fairlead/host/hosttest"
 )
 
+// A connection that is silent is renewed: the agent's keepalives are set, and
+// their answers echo a new timestamp.
 func TestKeepaliveRenewsTheCookie(t *testing.T) {
 	eachSysctl(t, 15, func(t *testing.T, r *rig) {
 		r.during(func() {
@@ -86,6 +88,9 @@ func TestKeepaliveRenewsTheCookie(t *testing.T) {
 	})
 }
 
+// What an application asks for on its listener holds: shorter probes as they
+// are, longer ones made short enough for the cookie, without giving the
+// connection up sooner than it wanted.
 func TestKeepaliveOfTheApplication(t *testing.T) {
 	r := newRig(t, "1", assignment(config.L2, hosttest.Server4, hosttest.Server4, 15))
 	names := []int{unix.TCP_KEEPIDLE, unix.TCP_KEEPINTVL, unix.TCP_KEEPCNT}

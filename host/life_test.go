@@ -57,10 +57,7 @@ func (r *rig) reason(name string) uint64 {
 	return 0
 }
 
-// A killed or replaced agent changes nothing for connections.
-
 // rotated is an assignment that decodes keys and stamps epoch stamp.
-
 func rotated(as *controller.Assignment, stamp uint32, keys ...uint32) *controller.Assignment {
 	next := *as
 	next.Version++
@@ -72,8 +69,7 @@ func rotated(as *controller.Assignment, stamp uint32, keys ...uint32) *controlle
 	return &next
 }
 
-// §: a key rotates while connections live, are opened and are half open.
-
+// A key rotates while connections live, are opened and are half open.
 func TestRotation(t *testing.T) {
 	eachSysctl(t, 12, func(t *testing.T, r *rig) {
 		r.during(func() {
@@ -151,20 +147,8 @@ func TestRotation(t *testing.T) {
 	})
 }
 
-// A connection that is silent is renewed: the agent's keepalives are set, and
-
-// their answers echo a new timestamp.
-
-// What an application asks for on its listener holds: shorter probes as they
-
-// are, longer ones made short enough for the cookie, without giving the
-
-// connection up sooner than it wanted.
-
 // A TIME_WAIT socket answers a repeated FIN, also after a rotation, under the
-
 // epoch that its client knows.
-
 func TestTimeWaitAnswers(t *testing.T) {
 	eachSysctl(t, 12, func(t *testing.T, r *rig) {
 		r.during(func() {
@@ -258,9 +242,7 @@ func TestTimeWaitAnswers(t *testing.T) {
 }
 
 // With SYN cookies nothing knows the connection between SYN-ACK and its
-
 // answer; options and stamping survive it all the same.
-
 func TestSYNCookies(t *testing.T) {
 	eachSysctl(t, 12, func(t *testing.T, r *rig) {
 		if err := r.Server.Sysctl("net.ipv4.tcp_syncookies", "2"); err != nil { // always
@@ -301,9 +283,7 @@ func TestSYNCookies(t *testing.T) {
 }
 
 // The look-ups begin with the first connection that needs one, before any
-
 // watch on the sysctl could see that it changed.
-
 func TestSysctlChanges(t *testing.T) {
 	r := newRig(t, "2", assignment(config.L2, hosttest.Server4, hosttest.Server4, 12))
 	r.listen(hosttest.VIP4)
@@ -323,12 +303,23 @@ func TestSysctlChanges(t *testing.T) {
 		}
 		r.echo(old, 1000)
 	})
+	warnings := func(sysctl string) int {
+		t.Helper()
+		if err := r.Server.Sysctl("net.ipv4.tcp_timestamps", sysctl); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.agent.watchTimestamps(); err != nil {
+			t.Fatal(err)
+		}
+		return len(r.agent.Status().Warnings)
+	}
+	if off, on := warnings("0"), warnings("1"); off != 1 || on != 0 {
+		t.Errorf("%d warnings with timestamps off, %d with them on; want 1 and 0", off, on)
+	}
 }
 
 // A SYN-ACK that is repeated is stamped like the first. The client's answer
-
 // is held back by a filter until the server has repeated itself.
-
 func TestSYNACKRetransmit(t *testing.T) {
 	eachSysctl(t, 12, func(t *testing.T, r *rig) {
 		seen := map[uint32]int{}
@@ -372,19 +363,3 @@ func TestSYNACKRetransmit(t *testing.T) {
 		}
 	})
 }
-
-// The classic attachment, for kernels without tcx.
-
-// An agent that cannot start leaves nothing behind, and says what to do.
-
-// A process that was killed while it pinned, and interfaces that are no longer
-
-// named, are cleared away at the next start.
-
-// A server whose address moves has two slots for a while: tunnels to both
-
-// addresses are its own, and connections of both live.
-
-// VIPs come to the loopback and go from it with the assignment; one that was
-
-// there before stays.

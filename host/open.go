@@ -54,6 +54,8 @@ type Agent struct {
 	table    *table    // what is applied
 	epoch    [2]uint32 // which epoch each parity stands for
 	lastFlip time.Time // of the table
+
+	noTimestamps bool // the sysctl is 0
 }
 
 // Open loads the programs, or adopts what is pinned and replaces its programs

@@ -85,9 +85,10 @@ func (p *packets) fill() {
 		t.entries[k] = u
 		addShared(t, k, u)
 	}
-	if _, err := t.write(p.o.HostVips, p.c); err != nil {
+	if err := t.write(p.o.HostVips, p.c); err != nil {
 		p.t.Fatal(err)
 	}
+	p.c.store(offActive, 1-p.c.load(offActive)&1)
 	p.c.store(offJiffies, packetNow)
 	p.c.store(offClock, packetD)
 }

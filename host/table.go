@@ -13,17 +13,17 @@ import (
 // noSlot is FL_NO_SLOT, the other constants are those of fairlead.h and of
 // the IP protocol numbers.
 const (
-	noSlot         = 0xffff
-	schemeCheetah  = 1
-	protoICMP      = 1
-	protoTCP       = 6
-	protoUDP       = 17
-	protoICMPv6    = 58
-	protoFrag      = 0x80
-	maxVIPID       = 65536 // FL_HOST_VIP_IDS
-	halfLines      = viptable.Lines
-	tableAttempts  = 4  // with margins of 20, 80, 320 and 1280 ms
-	handOverMargin = 20 // ms, the first
+	noSlot        = 0xffff
+	schemeCheetah = 1
+	protoICMP     = 1
+	protoTCP      = 6
+	protoUDP      = 17
+	protoICMPv6   = 58
+	protoFrag     = 0x80
+	maxVIPID      = 65536 // FL_HOST_VIP_IDS
+	halfLines     = viptable.Lines
+	firstMargin   = 20   // ms from planning a table to the flip; four times as
+	lastMargin    = 1280 // long at each attempt that takes longer
 )
 
 // table is what one half of host_vips holds.
@@ -57,16 +57,16 @@ func keyOf(v *hostFlHostVip) viptable.Key {
 	return viptable.Key{Addr: netip.AddrFrom16(b).Unmap(), Port: v.Port<<8 | v.Port>>8, Proto: v.Proto}
 }
 
-// write fills the idle half and flips, so that a packet sees the old table or
-// the new one. It returns when the flip was done, CLOCK_MONOTONIC ms.
-func (t *table) write(m *ebpf.Map, c *control) (flipped uint64, err error) {
+// write fills the idle half: once it is in use, packets see the new table, and
+// the old one until then.
+func (t *table) write(m *ebpf.Map, c *control) error {
 	keys := make([]viptable.Key, 0, len(t.entries))
 	for k := range t.entries {
 		keys = append(keys, k)
 	}
 	lines, seed, err := viptable.Build(keys, rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
 	if err != nil {
-		return 0, err
+		return err
 	}
 	values := make([]hostFlHostVip, halfLines)
 	for i, k := range keys {
@@ -78,9 +78,8 @@ func (t *table) write(m *ebpf.Map, c *control) (flipped uint64, err error) {
 		index[i] = half*halfLines + uint32(i)
 	}
 	if _, err := m.BatchUpdate(index, values, nil); err != nil {
-		return 0, fmt.Errorf("map host_vips: %w", err)
+		return fmt.Errorf("map host_vips: %w", err)
 	}
 	c.storeSeed(half, seed)
-	c.store(offActive, half)
-	return monotonicMS(), nil
+	return nil
 }
