@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -76,25 +77,10 @@ func diffTwin(tables *model.Tables) (*Twin, error) {
 		}
 		diffTwins[tables.GUEChecksum6] = t
 	}
-	err := t.set.writeAt(mapVIPs, 0, make([]byte, 2*vipHalf))
-	if err == nil {
-		err = t.set.writeAt(mapConns, 0, make([]byte, diffLines*arrayStride))
-	}
-	clear := func(name string, entries int, zero any) {
-		keys := make([]uint32, entries)
-		for i := range keys {
-			keys[i] = uint32(i)
-		}
-		if err == nil {
-			_, err = t.set.maps[name].BatchUpdate(keys, zero, nil)
-		}
-	}
-	cpus := ebpf.MustPossibleCPU()
-	clear(mapFlows, diffFlowBuckets, make([]lbFlBucket, diffFlowBuckets))
-	clear(mapVIPCPU, diffVIPs, make([]lbFlVipCpu, diffVIPs*cpus))
-	clear(mapLines, diffLines, make([]lbFlLine, diffLines*cpus))
-	clear(lbMapAskBound, 2, make([]lbFlBound, 2*cpus))
-	return t, err
+	m := t.set.maps
+	return t, errors.Join(t.set.writeAt(mapVIPs, 0, make([]byte, 2*vipHalf)), clearArray[int32](m[mapConns]),
+		clearArray[lbFlBucket](m[mapFlows]), clearArray[lbFlVipCpu](m[mapVIPCPU]),
+		clearArray[lbFlLine](m[mapLines]), clearArray[lbFlBound](m[lbMapAskBound]))
 }
 
 func tableConstants(spec *ebpf.CollectionSpec, t *model.Tables) error {

@@ -15,6 +15,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+
+	"github.com/fairlead/fairlead/config"
 )
 
 // What cannot be opened says where and what to do, and leaves nothing behind.
@@ -141,7 +143,7 @@ func TestInterfaceReplaced(t *testing.T) {
 // as nobody.
 func TestUnprivileged(t *testing.T) {
 	if os.Getenv("FAIRLEAD_TEST_UNPRIVILEGED") != "" {
-		_, err := Open(Options{Name: "fl-dp-nobody", Interfaces: []string{"lo"}}, testLog(t))
+		_, err := Open(Options{Name: "fl-dp-nobody", Interfaces: []string{"lo"}, Limits: config.DefaultLimits()}, testLog(t))
 		fmt.Printf("ERROR %v\n", err)
 		return
 	}

@@ -6,8 +6,6 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -27,11 +25,7 @@ func TestForwardings(t *testing.T) {
 			for family, addr := range addrs {
 				for _, tagOut := range []uint16{0, 77} {
 					t.Run(fmt.Sprintf("%s to v%s tag %d sum %d", name, family, tagOut, sum), func(t *testing.T) {
-						r := newRig(t, func(s *ebpf.CollectionSpec) {
-							if err := s.Variables["gue6_checksum"].Set(sum); err != nil {
-								t.Fatal(err)
-							}
-						})
+						r := newRigOf(t, sum == 1)
 						l := server(addr, f)
 						l.MacSrc |= uint64(tagOut) << 48
 						for _, a := range []netip.Addr{vip4, vip6} {
@@ -77,7 +71,7 @@ func TestForwardings(t *testing.T) {
 // TestL2 changes nothing but the Ethernet header.
 func TestL2(t *testing.T) {
 	for _, tagOut := range []uint16{0, 77} {
-		r := newRig(t, nil)
+		r := newRig(t)
 		l := server("10.1.0.1", lbFlForwardingFL_FWD_L2)
 		l.MacSrc |= uint64(tagOut) << 48
 		for _, a := range []netip.Addr{vip4, vip6} {
@@ -100,7 +94,7 @@ func TestL2(t *testing.T) {
 // TestL2Flooded: a frame for somebody else that a bridge brought here is
 // passed, not sent round again.
 func TestL2Flooded(t *testing.T) {
-	r := newRig(t, nil)
+	r := newRig(t)
 	l := server("10.1.0.1", lbFlForwardingFL_FWD_L2)
 	r.add(rigVIP{addr: vip4, port: 80, proto: wire.ProtoTCP, scheme: lbFlSchemeFL_SCHEME_CHEETAH, servers: []lbFlLine{l}})
 	r.commit()
@@ -119,7 +113,7 @@ func TestL2Flooded(t *testing.T) {
 // connection keeps its own.
 func TestOuterSourceSpreads(t *testing.T) {
 	for _, f := range []lbFlForwarding{lbFlForwardingFL_FWD_IPIP, lbFlForwardingFL_FWD_GUE} {
-		r := newRig(t, nil)
+		r := newRig(t)
 		r.add(rigVIP{addr: vip4, port: 80, proto: wire.ProtoTCP, scheme: lbFlSchemeFL_SCHEME_CHEETAH, servers: servers(1, f)})
 		r.commit()
 		seen := map[string]bool{}
@@ -154,7 +148,7 @@ func TestTrafficClass(t *testing.T) {
 }
 
 func TestUnresolvedDrops(t *testing.T) {
-	r := newRig(t, nil)
+	r := newRig(t)
 	l := server("10.1.0.1", lbFlForwardingFL_FWD_IPIP)
 	l.MacDst |= 2 << 56 // FL_LINE_UNRESOLVED
 	r.add(rigVIP{addr: vip4, port: 80, proto: wire.ProtoTCP, scheme: lbFlSchemeFL_SCHEME_CHEETAH, servers: []lbFlLine{l}})

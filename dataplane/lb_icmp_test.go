@@ -86,7 +86,7 @@ func TestICMPWithoutCookie(t *testing.T) {
 }
 
 func TestICMPOfUDP(t *testing.T) {
-	r := newRig(t, nil)
+	r := newRig(t)
 	for _, a := range []netip.Addr{vip4, vip6} {
 		r.add(rigVIP{addr: a, port: 80, proto: wire.ProtoUDP, scheme: lbFlSchemeFL_SCHEME_CHEETAH, servers: servers(5, lbFlForwardingFL_FWD_IPIP)})
 		r.address(a, 0)
@@ -128,7 +128,7 @@ func TestICMPRefused(t *testing.T) {
 
 func TestEcho(t *testing.T) {
 	for _, on := range []bool{true, false} {
-		r := newRig(t, nil)
+		r := newRig(t)
 		var flags uint8
 		if on {
 			flags = uint8(lbFlVipFlagsFL_VIP_ICMP_ECHO)
@@ -166,7 +166,7 @@ func TestEcho(t *testing.T) {
 // TestFragments: by the VIP's setting dropped, or all of a client's to one
 // server, where its whole packets go too.
 func TestFragments(t *testing.T) {
-	r := newRig(t, nil)
+	r := newRig(t)
 	r.address(vip4, 0)
 	r.address(vip6, 0)
 	frag := uint8(lbFlVipFlagsFL_VIP_FRAG_ADDRESSES)

@@ -28,7 +28,7 @@ func segment(src netip.AddrPort, flags uint8, options []byte) wire.TCP {
 // ipip, and their address entries. The first IPv4 server is line 1, the first
 // of IPv6 line 6.
 func standard(t *testing.T, policy lbFlPolicy) *rig {
-	r := newRig(t, nil)
+	r := newRig(t)
 	for _, a := range []netip.Addr{vip4, vip6} {
 		r.add(rigVIP{addr: a, port: 80, proto: wire.ProtoTCP, scheme: lbFlSchemeFL_SCHEME_CHEETAH,
 			policy: policy, servers: servers(5, lbFlForwardingFL_FWD_IPIP)})
@@ -103,7 +103,7 @@ func TestRoundRobin(t *testing.T) {
 // issues, which add stages, have room.
 func TestComplexity(t *testing.T) {
 	const bound = 300_000
-	r := newRig(t, nil)
+	r := newRig(t)
 	info, err := r.o.Lb.Info()
 	if err != nil {
 		t.Fatal(err)

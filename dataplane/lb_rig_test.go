@@ -2,11 +2,13 @@ package dataplane
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"os"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -66,8 +68,33 @@ var (
 	rigKeys = [2]cheetah.Key{{1, 2}, {3, 4}}
 )
 
-func newRig(t *testing.T, set func(*ebpf.CollectionSpec)) *rig {
+// rigObjects are kept and emptied from test to test: verifying the program
+// takes most of a test's time. One for each value of the constant that varies.
+var rigObjects = map[bool]*lbObjects{}
+
+func newRig(t *testing.T) *rig { return newRigOf(t, false) }
+
+// newRigOf is newRig with the setting gue_checksum. The rig before ends.
+func newRigOf(t *testing.T, gueChecksum6 bool) *rig {
 	t.Helper()
+	if rigObjects[gueChecksum6] == nil {
+		rigObjects[gueChecksum6] = loadRig(t, gueChecksum6)
+	}
+	r := &rig{t: t, lines: 1, o: *rigObjects[gueChecksum6]}
+	if err := errors.Join(clearArray[lbFlLine](r.o.Lines), clearArray[int32](r.o.Conns), clearArray[uint32](r.o.Tables),
+		clearArray[lbFlBucket](r.o.Flows), clearArray[lbFlVipCpu](r.o.VipCpu), clearArray[lbFlBound](r.o.AskBound)); err != nil {
+		t.Fatal(err)
+	}
+	asks := r.asks()
+	asks.SetDeadline(time.Now())
+	for {
+		if _, err := asks.Read(); err != nil {
+			return r
+		}
+	}
+}
+
+func loadRig(t *testing.T, gueChecksum6 bool) *lbObjects {
 	if os.Geteuid() != 0 {
 		t.Fatal("this test loads BPF programs: run it as root")
 	}
@@ -82,26 +109,35 @@ func newRig(t *testing.T, set func(*ebpf.CollectionSpec)) *rig {
 	spec.Maps["conns"].MaxEntries = rigLines
 	spec.Maps["tables"].MaxEntries = rigTables
 	spec.Maps["flows"].MaxEntries = rigFlows
-	setVar := func(name string, v any) {
-		if err := spec.Variables[name].Set(v); err != nil {
-			t.Fatalf("set %s: %v", name, err)
-		}
+	c := map[string]any{"flow_buckets": uint32(rigFlows), "jiffy_mult": uint64(0),
+		"source4": be32(netip.MustParseAddr("10.254.0.0")), "source4_mask": be32(netip.MustParseAddr("0.0.255.255")),
+		"source6": words(netip.MustParseAddr("fd00:254::")), "source6_mask": words(netip.MustParseAddr("::ffff:ffff"))}
+	if gueChecksum6 {
+		c["gue6_checksum"] = uint32(1)
 	}
-	setVar("flow_buckets", uint32(rigFlows))
-	setVar("jiffy_mult", uint64(0))
-	setVar("source4", be32(netip.MustParseAddr("10.254.0.0")))
-	setVar("source4_mask", be32(netip.MustParseAddr("0.0.255.255")))
-	setVar("source6", words(netip.MustParseAddr("fd00:254::")))
-	setVar("source6_mask", words(netip.MustParseAddr("::ffff:ffff")))
-	if set != nil {
-		set(spec)
+	if err := setConstants(spec, c); err != nil {
+		t.Fatal(err)
 	}
-	r := &rig{t: t, lines: 1}
-	if err := spec.LoadAndAssign(&r.o, nil); err != nil {
+	o := new(lbObjects)
+	if err := spec.LoadAndAssign(o, nil); err != nil {
 		t.Fatalf("load: %+v", err)
 	}
-	t.Cleanup(func() { r.o.Close() })
-	return r
+	return o
+}
+
+// clearArray makes every element of an array map zero, of a per-CPU one on
+// every CPU.
+func clearArray[V any](m *ebpf.Map) error {
+	keys := make([]uint32, m.MaxEntries())
+	for i := range keys {
+		keys[i] = uint32(i)
+	}
+	n := len(keys)
+	if m.Type() == ebpf.PerCPUArray {
+		n *= ebpf.MustPossibleCPU()
+	}
+	_, err := m.BatchUpdate(keys, make([]V, n), nil)
+	return err
 }
 
 func be32(a netip.Addr) uint32 { b := a.As4(); return binary.LittleEndian.Uint32(b[:]) }

@@ -309,15 +309,13 @@ func TestKilledInFirstPinning(t *testing.T) {
 		{"some maps", []string{links, programs, filepath.Join(maps, mapMeta), filepath.Join(maps, mapLines)}},
 		{"maps, no programs, and meta of an older build", []string{links, programs}},
 		{"programs, no meta", []string{links, filepath.Join(maps, mapMeta)}},
-		{"no links", []string{links}},
 		{"one link", []string{filepath.Join(links, linkPin("tcx", "lb0"))}},
 	} {
 		t.Log(c.killed)
 		l := w.open(w.options())
 		l.Close()
 		remove(c.remove...)
-		o := w.options()
-		l = w.open(o)
+		l = w.open(w.options())
 		if l.Status().Pending {
 			t.Errorf("%s: pending", c.killed)
 		}

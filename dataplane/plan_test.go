@@ -163,3 +163,53 @@ func TestConstantsAgreeWithHeader(t *testing.T) {
 		}
 	}
 }
+
+// A pool without cookies takes more slots than the default cookie names, and
+// the message of a full VIP table says what fills it.
+func TestBounds(t *testing.T) {
+	c := capacity{lines: 1 << 15, tableEntries: 1 << 20, vipIDs: viptable.Lines}
+	plan := func(a *controller.Assignment) error {
+		_, err := makePlan(a, nil, nil, c, 0, hashTables{}, rand.New(rand.NewPCG(1, 2)))
+		return err
+	}
+	a := assignment(1, 11)
+	v := &a.VIPs[0]
+	v.Slots[0].Number = 2048
+	if err := plan(a); err == nil {
+		t.Error("slot 2048 fits a cookie of 12 bits")
+	}
+	v.Protocol, v.CookieBits = "udp", 0
+	v.Slots[0].Number = 16383
+	if err := plan(a); err != nil {
+		t.Error(err)
+	}
+	v.Slots[0].Number = 16384
+	if err := plan(a); err == nil || !strings.Contains(err.Error(), "slots are 0 to 16383") {
+		t.Errorf("slot 16384: %v", err)
+	}
+
+	// The numbers of docs/configuration.md.
+	many := func(n int, own bool) *controller.Assignment {
+		a := assignment(1)
+		for i := range n {
+			w := a.VIPs[0]
+			w.ID, w.Port = uint32(i+1), 80
+			if own {
+				w.Address = netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)})
+			} else {
+				w.Port = uint16(i + 1)
+			}
+			a.VIPs = append(a.VIPs, w)
+		}
+		a.VIPs = a.VIPs[1:]
+		return a
+	}
+	for n, own := range map[int]bool{546: true, 1636: false} {
+		if err := plan(many(n, own)); err != nil {
+			t.Error(err)
+		}
+		if err := plan(many(n+1, own)); err == nil || !strings.Contains(err.Error(), "entries in the VIP table") {
+			t.Errorf("%d VIPs: %v", n+1, err)
+		}
+	}
+}

@@ -22,7 +22,9 @@ const (
 
 // MaxKeys is how many keys a table is trusted to take. A cuckoo table with two
 // one-entry lines a key fills to one half before placements start to fail;
-// a fifth below that, one of a few seeds always does it. A VIP is one key,
+// a fifth below that, one of a few seeds does it, unless ports rise with the
+// addresses: the product keeps such a pattern, and above 1,200 keys many seeds
+// fail. A VIP is one key,
 // and an address two or three: one for its ICMP, one for its fragments of TCP,
 // one for those of UDP. So 546 VIPs with an address each fit, or 1,636 ports
 // of one address.
@@ -59,8 +61,8 @@ func Candidates(k Key, seed uint64) (first, second int) {
 }
 
 const (
-	maxSeeds = 256 // seeds tried before the table counts as full
-	maxKicks = 256 // moves of placed keys per new key; longest seen below MaxKeys is about 60
+	maxSeeds = 2048 // seeds tried before the table counts as full
+	maxKicks = 256  // moves of placed keys per new key; longest seen below MaxKeys is about 60
 )
 
 // Build places keys on lines and returns the line of each and the odd seed
