@@ -1,0 +1,76 @@
+package bench
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestEveryCase runs each case once over a few packets. A case checks by
+// itself that its packets went the way it is named after.
+func TestEveryCase(t *testing.T) {
+	suites, err := openSuites()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, s := range suites {
+		t.Cleanup(s.close)
+		if err := s.refresh(); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range slices.Concat(s.harnesses, s.cases) {
+			names = append(names, c.name)
+			for part := range 2 {
+				if ns, err := c.run(part, 64*packetsPerRun); err != nil || ns <= 0 {
+					t.Errorf("%s: %.1f ns, %v", c.name, ns, err)
+				}
+			}
+		}
+	}
+	// Names that scripts rely on.
+	for _, want := range strings.Fields(`floor floor-novip novip cheetah-known-1 cheetah-known-1m
+		cheetah-known-v6 cheetah-known-gue cheetah-new-rr cheetah-new-wrr cheetah-new-p2c
+		cheetah-new-least-conn cheetah-new-hash cheetah-bad-cookie stateless-known-1m
+		host-in host-out host-in-ts1 host-out-ts1`) {
+		if !slices.Contains(names, want) {
+			t.Errorf("no case %q", want)
+		}
+	}
+}
+
+func TestRunReports(t *testing.T) {
+	r, err := Run(context.Background(), Options{Rounds: MinRounds, Packets: parts * packetsPerRun * 64, Only: []string{"novip"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Cases) != 2 || r.Cases[0].Name != "floor" || r.Cases[1].Name != "novip" {
+		t.Fatalf("cases %+v", r.Cases)
+	}
+	if c := r.Cases[0]; c.Ratio != 1 || c.Min > c.NS || c.NS > c.Max {
+		t.Errorf("the floor is %+v", c)
+	}
+	if r.Kernel == "" || r.CPU == "" || r.Rounds != MinRounds || len(r.HarnessNS) == 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	for _, o := range []Options{{Rounds: 9}, {Rounds: MinRounds, Only: []string{"cheetah-knwon-1"}}} {
+		if _, err := Run(context.Background(), o); err == nil {
+			t.Errorf("%+v was not refused", o)
+		}
+	}
+}
+
+func TestMedian(t *testing.T) {
+	for _, c := range []struct {
+		of   []float64
+		want float64
+	}{{nil, 0}, {[]float64{3}, 3}, {[]float64{9, 1}, 5}, {[]float64{5, 1, 100}, 5}} {
+		if got := median(c.of); got != c.want {
+			t.Errorf("median of %v is %v, want %v", c.of, got, c.want)
+		}
+	}
+}
