@@ -16,8 +16,9 @@ import (
 //
 //	shared ms = jiffies * mult >> shift + clock_base
 //
-// Jiffies and CLOCK_MONOTONIC advance together; only NTP's slewing of the
-// latter drives them apart, by at most 0.5 ms a second.
+// Both advance together (the tick counts CLOCK_MONOTONIC, NTP's slewing
+// included), so a base outlives the daemon; while it runs, it corrects what
+// rounding of the scale adds up to.
 
 const clockRefresh = time.Second
 
