@@ -17,7 +17,7 @@
 
 static __always_inline __u64 fl_flow_hash(const struct fl_vip *v, const struct fl_packet *p)
 {
-	bool ports = !(v->flags & (FL_VIP_AFFINITY | FL_VIP_FRAG_ADDRESSES)) &&
+	bool ports = likely(!(v->flags & (FL_VIP_AFFINITY | FL_VIP_FRAG_ADDRESSES))) &&
 		     p->kind != FL_KIND_FRAGMENT;
 
 	return fl_hash_key(v->hash_key, p, ports ? p->sport : 0, ports ? p->dport : 0);
@@ -109,10 +109,10 @@ static __always_inline bool fl_row(const struct fl_vip *v, struct fl_way *w, __u
 {
 	__u32 row = v->hash_table + fl_scale(w->hash >> 32, v->hash_size), *entry;
 
-	if (!v->hash_size)
+	if (unlikely(!v->hash_size))
 		return false;
 	entry = bpf_map_lookup_elem(&tables, &row);
-	if (!entry)
+	if (unlikely(!entry))
 		return false;
 	*slot = FL_ENTRY_SLOT(*entry);
 	return fl_way_to(w, v, *slot);

@@ -117,7 +117,7 @@ static __always_inline void fl_count_reason(__u32 reason, __u32 bytes)
 {
 	struct fl_count *c = bpf_map_lookup_elem(&reasons, &reason);
 
-	if (c) {
+	if (__builtin_expect(!!c, 1)) {
 		c->packets++;
 		c->bytes += bytes;
 	}

@@ -27,7 +27,7 @@ static __always_inline int fl_fallback(const struct fl_vip *v, const struct fl_p
 	 * the flow table cannot know it. */
 	if (p->stamp == FL_STAMP_PRESENT) {
 		cpu->fallback++;
-		return fl_row(v, w, &slot) ? why : FL_DROP_NO_SERVER;
+		return likely(fl_row(v, w, &slot)) ? why : FL_DROP_NO_SERVER;
 	}
 	x = fl_flow_key(v, w->hash);
 	/* A SYN opens anew, also where its ports were used before: the flow's
@@ -85,13 +85,13 @@ static __always_inline int fl_scheme(struct xdp_md *ctx, const struct fl_vip *v,
 	}
 
 	cpu = bpf_map_lookup_elem(&vip_cpu, &id);
-	if (!cpu) /* user space gives no such id */
+	if (unlikely(!cpu)) /* user space gives no such id */
 		return FL_DROP_NO_SERVER;
 	w->cpu = cpu;
 	if (p->stamp == FL_STAMP_PRESENT) {
 		if (syn) {
 			w->opens = true;
-			return fl_policy_choose(v, p, cpu, w) ? FL_FORWARD_NEW : FL_DROP_NO_SERVER;
+			return likely(fl_policy_choose(v, p, cpu, w)) ? FL_FORWARD_NEW : FL_DROP_NO_SERVER;
 		}
 		cpu->bad_cookies++;
 		why = FL_FORWARD_BAD_COOKIE;

@@ -65,12 +65,12 @@ static __always_inline int fl_act(struct xdp_md *ctx, const struct fl_vip *v,
 	case FL_FORWARD_STATELESS:
 	case FL_FORWARD_ICMP:
 	case FL_FORWARD_FRAGMENT:
-		if (!v || !w->line) /* never; the verifier cannot know */
+		if (unlikely(!v || !w->line)) /* never; the verifier cannot know */
 			return XDP_ABORTED;
 		action = plain && reason != FL_KNOWN ? fl_forward_plain(ctx, p, w) : XDP_ABORTED;
 		if (action == XDP_ABORTED)
 			action = fl_forward(ctx, p, w, &failed);
-		if (action != XDP_ABORTED) {
+		if (likely(action != XDP_ABORTED)) {
 			w->line->packets++;
 			w->line->bytes += p->len;
 			if (w->opens || w->closes)
@@ -113,7 +113,7 @@ static __always_inline int fl_act(struct xdp_md *ctx, const struct fl_vip *v,
 		break;
 	}
 	fl_count_reason(reason, p->len);
-	if (v && reason >= FL_DROP_MALFORMED_IP) {
+	if (unlikely(v && reason >= FL_DROP_MALFORMED_IP)) {
 		__u32 id = v->id;
 		struct fl_vip_cpu *cpu = bpf_map_lookup_elem(&vip_cpu, &id);
 
