@@ -242,8 +242,11 @@ func (c *Config) readSecret(dir string) {
 		}
 		data, err := os.ReadFile(path)
 		if err != nil {
-			c.problem(field, c.SecretFile, "cannot be read: "+cause(err), "make one with `fairlead secret > "+path+"`")
+			c.problem(field, c.SecretFile, "cannot be read: "+cause(err), "make one with `fairlead secret "+path+"`")
 			return
+		}
+		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o004 != 0 {
+			c.problem(field, c.SecretFile, fmt.Sprintf("every user of this machine can read it (mode %04o)", info.Mode().Perm()), "chmod 600 "+path)
 		}
 		text = string(bytes.TrimSpace(data))
 	case c.Secret == "":

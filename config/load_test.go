@@ -139,6 +139,12 @@ func TestSecretFile(t *testing.T) {
 	if c.SecretBytes()[1] != 0x23 {
 		t.Errorf("secret %x", c.SecretBytes())
 	}
+	if err := os.Chmod(filepath.Join(dir, "s"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(path); err == nil || !strings.HasSuffix(err.Error(), "every user of this machine can read it (mode 0644); chmod 600 "+filepath.Join(dir, "s")) {
+		t.Errorf("secret_file that all can read: %v", err)
+	}
 }
 
 // TestManyServers: the pool's bound follows the cookie's width.

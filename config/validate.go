@@ -87,7 +87,7 @@ func (c *Config) checkSecret() {
 	for i, v := range c.VIPs {
 		if v.Cookies() {
 			c.problem("secret", "", fmt.Sprintf("missing, and vips[%d] (%s) has scheme cheetah, whose cookies need it", i, v.Name),
-				"run `fairlead secret > secret` beside this file and write secret_file: secret")
+				"run `fairlead secret secret` beside this file and write secret_file: secret")
 			return
 		}
 	}
@@ -268,7 +268,10 @@ func (c *Config) checkHealth(path string, v *VIP) {
 	}
 	c.checkOneOf(path+".type", h.Type, "tcp", "http")
 	if h.Port == 0 {
-		c.problem(path+".port", "", "missing, and the VIP has all ports, so none to check", "write the port that answers")
+		// Else what is wrong with the VIP's port has been said.
+		if c.portKnown(strings.TrimSuffix(path, ".health")) {
+			c.problem(path+".port", "", "missing, and the VIP has all ports, so none to check", "write the port that answers")
+		}
 	} else if v.Protocol == UDP && c.origin.at[path+".port"] == nil && c.origin.file != "" {
 		c.problem(path+".port", "", "missing: checks speak TCP, and the VIP is UDP", "write a TCP port of the servers that answers when the service is well")
 	}

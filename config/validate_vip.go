@@ -34,7 +34,7 @@ func (c *Config) checkVIPs() {
 			}
 		}
 		c.checkVIPAddress(path, v)
-		if v.Address.IsValid() {
+		if v.Address.IsValid() && c.portKnown(path) {
 			key := vipKey{v.Address, v.Port, v.Protocol}
 			if j, dup := seen[key]; dup {
 				c.problem(path+".address", v.Address.String(),
@@ -54,6 +54,17 @@ func (c *Config) checkVIPs() {
 			fmt.Sprintf("the VIPs' pools have %d slots together", lines), fmt.Sprintf("write at least %d, better twice as many: removed servers' slots rest", lines))
 	}
 	c.checkNeighbours()
+}
+
+// portGiven says whether the VIP at path has a port: its zero means all, so
+// only the file tells. A Config made by hand has one.
+func (c *Config) portGiven(path string) bool {
+	return c.origin.file == "" || c.origin.at[path+".port"] != nil
+}
+
+// portKnown says whether that port could be read, too.
+func (c *Config) portKnown(path string) bool {
+	return c.portGiven(path) && !c.origin.bad[path+".port"]
 }
 
 func (c *Config) checkVIPAddress(path string, v *VIP) {
@@ -76,7 +87,7 @@ func (c *Config) checkVIPAddress(path string, v *VIP) {
 			}
 		}
 	}
-	if c.origin.file != "" && c.origin.at[path+".port"] == nil {
+	if !c.portGiven(path) {
 		c.problem(path+".port", "", "missing", "write 1 to 65535, or all")
 	}
 }
