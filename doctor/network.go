@@ -71,14 +71,16 @@ func (r *report) device(name string) {
 			return
 		}
 		if on, err := offload(name, ethtoolGetGRO); err == nil && !on {
-			r.warn(check, "a veth without GRO does native XDP only while a program is on it", "ethtool -K "+name+" gro on")
-			return
+			r.warn(check, "a veth without GRO does native XDP only while a program is on it", "ethtool -K "+name+" gro on, and the same for its peer: both ends need it")
 		}
 	}
 	detail := fmt.Sprintf("%s, mtu %d", link.Type(), attrs.MTU)
 	if link.Type() == "veth" {
-		// The peer is in another namespace as a rule, where we cannot look.
-		detail += "; its peer needs an XDP program too (one that passes is enough), else what XDP sends on waits there"
+		// The peer is in another namespace as a rule, where we cannot look, so
+		// this stays a warning where all is well.
+		r.warn(check, detail+": its peer needs an XDP program too, else what XDP sends on waits there (doctor cannot look at the peer)",
+			"on the peer, put one that passes everything: ip link set PEER xdp object pass.o section xdp")
+		return
 	}
 	r.ok(check, detail)
 }
