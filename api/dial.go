@@ -53,17 +53,20 @@ func Dial(endpoint string, t config.TLS) (fairleadv1connect.FairleadClient, erro
 	return fairleadv1connect.NewFairleadClient(&http.Client{Transport: transport}, base, connect.WithReadMaxBytes(maxMessage)), nil
 }
 
+// certsRemedy ends errors about the files that tls names.
+const certsRemedy = "make them with `fairlead certs FOLDER`, or run this where the daemons' files are"
+
 func clientTLS(t config.TLS) (*tls.Config, error) {
 	if t == (config.TLS{}) {
 		return nil, fmt.Errorf("https needs certificates; name tls.ca, tls.cert and tls.key in the file")
 	}
 	pem, err := os.ReadFile(t.CA)
 	if err != nil {
-		return nil, fmt.Errorf("tls.ca: %w", err)
+		return nil, fmt.Errorf("tls.ca: %w; %s", err, certsRemedy)
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("tls.ca: %s holds no certificate; it must be PEM", t.CA)
+		return nil, fmt.Errorf("tls.ca: %s holds no certificate, and must be PEM; %s", t.CA, certsRemedy)
 	}
 	return &tls.Config{
 		RootCAs: roots,
@@ -71,7 +74,7 @@ func clientTLS(t config.TLS) (*tls.Config, error) {
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			c, err := tls.LoadX509KeyPair(t.Cert, t.Key)
 			if err != nil {
-				return nil, fmt.Errorf("tls.cert and tls.key: %w", err)
+				return nil, fmt.Errorf("tls.cert and tls.key: %w; %s", err, certsRemedy)
 			}
 			return &c, nil
 		},

@@ -62,21 +62,24 @@ func listenUnix(path string) (net.Listener, error) {
 	return l, nil
 }
 
+// certsRemedy ends errors about the files that tls names.
+const certsRemedy = "make them with `fairlead certs FOLDER` and put this machine's there"
+
 // serverTLS reads the files at every handshake, so that renewed certificates
 // need no restart.
 func serverTLS(files config.TLS) (*tls.Config, error) {
 	load := func() (*tls.Config, error) {
 		cert, err := tls.LoadX509KeyPair(files.Cert, files.Key)
 		if err != nil {
-			return nil, fmt.Errorf("tls: read cert %q and key %q: %w", files.Cert, files.Key, err)
+			return nil, fmt.Errorf("tls: read cert %q and key %q: %w; %s", files.Cert, files.Key, err, certsRemedy)
 		}
 		pem, err := os.ReadFile(files.CA)
 		if err != nil {
-			return nil, fmt.Errorf("tls: read ca: %w", err)
+			return nil, fmt.Errorf("tls: read ca: %w; %s", err, certsRemedy)
 		}
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("tls: ca %q holds no certificate", files.CA)
+			return nil, fmt.Errorf("tls: ca %q holds no certificate in PEM; %s", files.CA, certsRemedy)
 		}
 		return &tls.Config{
 			Certificates: []tls.Certificate{cert},

@@ -44,6 +44,9 @@ Exit status 0 if all is right, 1 if not.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := config.Load(file)
 			if err == nil {
+				err = cfg.CheckFiles()
+			}
+			if err == nil {
 				err = firstFits(cfg)
 			}
 			r := checkResult{File: file, OK: err == nil, Problems: []checkProblem{}}

@@ -1,0 +1,44 @@
+package config
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"os"
+)
+
+// CheckFiles reads the files that tls names and returns Problems if one is
+// missing, unreadable, or not what it should be. It is apart from Load, since
+// only daemons and their clients need these files: `fairlead certs` reads a
+// Config in order to make them. Relative paths are those of the working
+// directory, as for the daemons. Call it for a Config from Load.
+func (c *Config) CheckFiles() error {
+	t := c.TLS
+	if t == (TLS{}) {
+		return nil
+	}
+	before := len(c.origin.problems)
+	const remedy = "make them with `fairlead certs FOLDER` and put this machine's there, or run this where the daemons run"
+	read := func(key, path string) []byte {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			c.problem("tls."+key, path, "cannot be read: "+cause(err), remedy)
+			return nil
+		}
+		return data
+	}
+	ca, cert, key := read("ca", t.CA), read("cert", t.Cert), read("key", t.Key)
+	if ca != nil && !x509.NewCertPool().AppendCertsFromPEM(ca) {
+		c.problem("tls.ca", t.CA, "holds no certificate in PEM", remedy)
+	}
+	if cert != nil && key != nil {
+		if _, err := tls.X509KeyPair(cert, key); err != nil {
+			c.problem("tls.cert", t.Cert, "is no certificate of the key "+t.Key+": "+err.Error(), remedy)
+		}
+	}
+	found := append(Problems(nil), c.origin.problems[before:]...)
+	c.origin.problems = c.origin.problems[:before]
+	if len(found) > 0 {
+		return found
+	}
+	return nil
+}
