@@ -114,7 +114,7 @@ what to do), 2 wrong usage.`,
 }
 
 // markUsage makes every complaint about the number of arguments a usage
-// error, whatever the subcommand's own Args returns.
+// error, whatever the subcommand's own Args returns, and says what to write.
 func markUsage(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		check := c.Args
@@ -123,7 +123,11 @@ func markUsage(cmd *cobra.Command) {
 		}
 		c.Args = func(cmd *cobra.Command, args []string) error {
 			if err := check(cmd, args); err != nil {
-				return usageError{err}
+				line := cmd.Use
+				if cmd.HasParent() {
+					line = cmd.Parent().CommandPath() + " " + line
+				}
+				return usageError{fmt.Errorf("%w; write `%s`", err, line)}
 			}
 			return nil
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/host"
 )
@@ -21,7 +22,9 @@ func newUnloadCommand() *cobra.Command {
 		Short: "Take a daemon's programs out of the kernel",
 		Long: `Detach the programs of the named daemons of this machine and remove their pins.
 From then on packets go to the kernel untouched: connections through them
-break. Stop the daemon first. Without a name, the only daemon that has
+break. Stop the daemon first. VIPs' addresses that an agent put on the loopback
+go too, those that stood there before it stay; the daemon's state folder stays, and a daemon started again goes on
+from it. Without a name, the only daemon that has
 anything pinned is meant.`,
 		Example: "  fairlead unload lb1",
 		RunE: func(cmd *cobra.Command, names []string) error {
@@ -29,7 +32,12 @@ anything pinned is meant.`,
 				if all || len(names) > 0 {
 					return usagef("--pin-dir names the folder: give neither names nor --all with it")
 				}
-				return unload(pinDir)
+				left, err := unload(pinDir)
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s unloaded%s; the daemon's state folder stays, and a daemon started again goes on from it\n", pinDir, left)
+				return err
 			}
 			root := filepath.Dir(dataplane.DefaultPinDir("x"))
 			pinned, err := os.ReadDir(root)
@@ -59,10 +67,12 @@ anything pinned is meant.`,
 				if _, err := os.Stat(dir); err != nil {
 					return fmt.Errorf("nothing is loaded for %q (loaded: %s)", n, strings.Join(found, ", "))
 				}
-				if err := unload(dir); err != nil {
+				left, err := unload(dir)
+				if err != nil {
 					return fmt.Errorf("unload %s: %w", n, err)
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s unloaded\n", n)
+				fmt.Fprintf(cmd.OutOrStdout(), "%s unloaded%s; its state stays in %s (or its own --state-dir), and a daemon started again goes on from it\n",
+					n, left, filepath.Join(daemon.DefaultStateDir, n))
 			}
 			return nil
 		},
@@ -72,10 +82,12 @@ anything pinned is meant.`,
 	return cmd
 }
 
-// unload takes out whichever daemon pinned its programs in dir.
-func unload(dir string) error {
+// unload takes out whichever daemon pinned its programs in dir; of an agent
+// the VIPs' addresses that it put on the loopback, too, and then left says
+// what of them stays.
+func unload(dir string) (left string, err error) {
 	if _, err := os.Stat(filepath.Join(dir, "programs", "host_in")); err == nil {
-		return host.Unload(dir)
+		return "; its VIPs are off the loopback, except where an address stood there before it", host.Unload(dir)
 	}
-	return dataplane.Unload(dir)
+	return "", dataplane.Unload(dir)
 }
