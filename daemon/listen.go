@@ -40,18 +40,16 @@ func listen(api string, files config.TLS) (net.Listener, error) {
 	return l, nil
 }
 
-// listenUnix replaces what a dead daemon left at the path: the caller holds
-// the daemon's lock, so nobody else listens there. The umask gives the socket
-// its mode from the first moment.
+// listenUnix replaces what a dead daemon left at the path, and leaves alone
+// a socket at which somebody listens: the daemon's lock does not keep that
+// away, as it belongs to a state folder and the path to the configuration.
+// The umask gives the socket its mode from the first moment.
 func listenUnix(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("make folder of the API's socket: %w", err)
 	}
-	if info, err := os.Lstat(path); err == nil && info.Mode().Type() != os.ModeSocket {
-		return nil, fmt.Errorf("listen on unix:%s: there is something that is no socket: remove it, or name another path under api", path)
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("remove the API's old socket: %w; run as root", err)
+	if err := removeDeadSocket(path); err != nil {
+		return nil, fmt.Errorf("listen on unix:%s: %w", path, err)
 	}
 	before := syscall.Umask(0o177)
 	l, err := net.Listen("unix", path)
@@ -60,6 +58,47 @@ func listenUnix(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("listen on unix:%s: %w", path, err)
 	}
 	return l, nil
+}
+
+// removeDeadSocket makes way at path. It removes only a socket that refuses
+// connections; whatever else is there is an error.
+func removeDeadSocket(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.Mode().Type() != os.ModeSocket:
+		return errors.New("there is something that is no socket: remove it, or name another path under api")
+	}
+	if err := awaitSilence(path); err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove the API's old socket: %w; run as root", err)
+	}
+	return nil
+}
+
+// awaitSilence returns nil once a call to the socket is refused or the socket
+// is gone. It waits a moment, as the kernel may close a killed daemon's socket
+// after it dropped that daemon's lock.
+func awaitSilence(path string) error {
+	for deadline := time.Now().Add(lockTime); ; time.Sleep(10 * time.Millisecond) {
+		conn, err := net.DialTimeout("unix", path, lockTime)
+		if err == nil {
+			conn.Close()
+		}
+		switch {
+		case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, os.ErrNotExist):
+			return nil
+		case err != nil && !os.IsTimeout(err): // a full queue is a timeout too
+			return fmt.Errorf("ask whether another daemon listens there: %w; remove the socket if not, or name another path under api", err)
+		case time.Now().After(deadline):
+			return fmt.Errorf("another daemon listens on %s; stop it, or give this one another api", path)
+		}
+	}
 }
 
 // certsRemedy ends errors about the files that tls names.
