@@ -33,7 +33,8 @@ type Options struct {
 	Packets int
 	// Only names the cases to measure beside the floor; empty: all.
 	Only []string
-	// Progress is called before each round (1..Rounds); may be nil.
+	// Progress is called before each round: 0, which warms up and is not
+	// counted, to Rounds. May be nil.
 	Progress func(round int)
 }
 
@@ -83,7 +84,11 @@ type suite struct {
 	close   func()
 }
 
-// Run measures every case.
+// ErrInterrupted is Run's error when its context ended first.
+var ErrInterrupted = errors.New("interrupted")
+
+// Run measures every case. With ErrInterrupted comes the result of the rounds
+// that were whole, nil if there is none.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	if o.Rounds < MinRounds {
 		return nil, fmt.Errorf("%d rounds: a median needs at least %d", o.Rounds, MinRounds)
@@ -118,16 +123,35 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	times := map[string][]float64{}
 	// Round 0 warms caches, tables and the processor up, and is not counted.
 	for round := range o.Rounds + 1 {
-		if o.Progress != nil && round > 0 {
+		if o.Progress != nil {
 			o.Progress(round)
 		}
 		for _, s := range suites {
 			if err := oneRound(ctx, s, o.Packets, times, round > 0); err != nil {
-				return nil, err
+				return interrupted(ctx, suites, times, round-1, err)
 			}
 		}
 	}
 	return report(suites, times, o.Rounds)
+}
+
+// interrupted is Run's answer where err stopped it after some whole rounds:
+// if the context ended it, what these say, with ErrInterrupted.
+func interrupted(ctx context.Context, suites []*suite, times map[string][]float64, whole int, err error) (*Result, error) {
+	if ctx.Err() == nil {
+		return nil, err
+	}
+	if whole < 1 {
+		return nil, fmt.Errorf("%w before the first round was whole: nothing is measured", ErrInterrupted)
+	}
+	for name := range times { // one suite may have begun the next round
+		times[name] = times[name][:min(whole, len(times[name]))]
+	}
+	r, err := report(suites, times, whole)
+	if err != nil {
+		return nil, err
+	}
+	return r, fmt.Errorf("%w after %d whole rounds", ErrInterrupted, whole)
 }
 
 // choose leaves only the named cases and the floor.
@@ -143,6 +167,10 @@ func choose(suites []*suite, only []string) error {
 				return false
 			}
 			return c.name != "floor"
+		})
+		// What nothing is subtracted from need not be measured.
+		s.harnesses = slices.DeleteFunc(s.harnesses, func(h measured) bool {
+			return !slices.ContainsFunc(s.cases, func(c measured) bool { return c.harness == h.name })
 		})
 	}
 	for _, name := range only {

@@ -50,6 +50,11 @@ func openAgent() (s *suite, err error) {
 	if err := a.fill(); err != nil {
 		return nil, fmt.Errorf("fill the host's tables: %w", err)
 	}
+	release, err := hold(a.o.BenchInNone, a.o.BenchIn)
+	if err != nil {
+		return nil, err
+	}
+	a.close = append(a.close, func() error { release(); return nil })
 	s = &suite{
 		refresh: func() error { return nil },
 		close:   a.shut,

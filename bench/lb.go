@@ -102,9 +102,14 @@ func openBalancer() (*suite, error) {
 			return nil, fmt.Errorf("fill the tables: %w", err)
 		}
 	}
+	release, err := hold(b.o.BenchNone, b.o.BenchFloor, b.o.BenchLb)
+	if err != nil {
+		b.o.Close()
+		return nil, err
+	}
 	s := b.suite()
 	s.refresh = b.refresh
-	s.close = func() { b.o.Close() }
+	s.close = func() { release(); b.o.Close() }
 	return s, nil
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -24,25 +25,32 @@ counter, IPIP. Test runs only: no interface is touched and no traffic sent.
 
 What the measuring loop costs is measured in the same rounds and subtracted.
 The ratio is to the case "floor". Names end in -1 for one flow and -1m for a
-million flows in turn; the others run a million.`,
+million flows in turn; the others run a million. Ctrl-C ends it with what the
+rounds so far say.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Rounds < bench.MinRounds {
 				return usagef("--rounds %d: a median needs at least %d", o.Rounds, bench.MinRounds)
 			}
 			if terminal(os.Stderr) {
+				fmt.Fprint(os.Stderr, "loading programs and flows")
 				o.Progress = func(round int) {
-					fmt.Fprintf(os.Stderr, "\rround %d of %d", round, o.Rounds)
-					if round == o.Rounds {
-						fmt.Fprint(os.Stderr, "\r\033[K")
+					if round == 0 {
+						fmt.Fprint(os.Stderr, "\r\033[Kwarming up")
+						return
 					}
+					fmt.Fprintf(os.Stderr, "\r\033[Kround %d of %d", round, o.Rounds)
 				}
 			}
 			r, err := bench.Run(cmd.Context(), o)
-			if err != nil {
+			if o.Progress != nil {
+				fmt.Fprint(os.Stderr, "\r\033[K")
+			}
+			if r == nil {
 				return err
 			}
-			return printAs(cmd.OutOrStdout(), output, r, func(w io.Writer) error { return benchTable(w, r) })
+			// An interrupted run has a result, too: of its whole rounds.
+			return errors.Join(printAs(cmd.OutOrStdout(), output, r, func(w io.Writer) error { return benchTable(w, r) }), err)
 		},
 	}
 	outputFlag(c, &output)
