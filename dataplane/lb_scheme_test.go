@@ -262,6 +262,48 @@ func TestLoadPolicies(t *testing.T) {
 	}
 }
 
+// TestAffinityKeepsLive: with affinity by address, a client's new connection
+// goes by today's table and leaves its live ones where they are. (One entry
+// for all connections of a client moved them.)
+func TestAffinityKeepsLive(t *testing.T) {
+	r := standard(t, lbFlPolicyFL_POLICY_HASH)
+	r.entries[0].Flags |= uint8(lbFlVipFlagsFL_VIP_AFFINITY)
+	r.commit()
+	const no = lbFlReasonFL_FORWARD_NO_TIMESTAMP
+	moved := 0
+	for host := byte(1); host < 60; host++ {
+		a := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, 100, host}), 1000)
+		b := netip.AddrPortFrom(a.Addr(), 1001)
+		was := r.expect("SYN", segment(a, wire.SYN, nil).Frame(), no)
+		last := r.entries[0]
+		r.removeFromTables(0)
+		if r.expect("the next connection's SYN", segment(b, wire.SYN, nil).Frame(), no) != was {
+			moved++
+		}
+		if got := r.expect("the live one", segment(a, wire.ACK, nil).Frame(), no); got != was {
+			t.Fatalf("client %v: live connection moved from %v to %v", a, was, got)
+		}
+		r.entries[0] = last
+		r.commit()
+	}
+	if moved == 0 {
+		t.Error("the change moved no client's next connection: nothing was tested")
+	}
+}
+
+// TestUDPToItself: a datagram from the VIP to itself is dropped, or a server
+// that echoes would answer itself for ever.
+func TestUDPToItself(t *testing.T) {
+	r := newRig(t)
+	r.add(rigVIP{addr: vip4, port: 53, proto: wire.ProtoUDP, scheme: lbFlSchemeFL_SCHEME_CHEETAH, servers: servers(5, lbFlForwardingFL_FWD_IPIP)})
+	r.add(rigVIP{addr: vip6, proto: wire.ProtoUDP, scheme: lbFlSchemeFL_SCHEME_STATELESS, servers: servers(5, lbFlForwardingFL_FWD_GUE)})
+	r.commit()
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		a := netip.AddrPortFrom(vip, 53)
+		r.drops("from "+vip.String()+" to itself", wire.UDP{Src: a, Dst: a, Payload: []byte("x")}.Frame(), lbFlReasonFL_DROP_MALFORMED_IP)
+	}
+}
+
 // TestHashPolicy: the same connection, or with affinity the same client, always
 // comes to the same server.
 func TestHashPolicy(t *testing.T) {

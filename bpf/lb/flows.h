@@ -4,12 +4,14 @@
  *
  *   h      = hash of the client's address and ports, keyed by hash_key
  *   x      = h + id of the VIP * golden ratio   (one table for all VIPs)
+ *              + a TCP connection's ports * another odd number
  *   bucket = low 32 bits of x, scaled;  fingerprint = high 32 bits of x
  *   row    = high 32 bits of h, scaled to the consistent-hash table
  *
  * A VIP with affinity by address, or that takes fragments by addresses,
  * leaves the ports out of h, so that whole packets and fragments of a client
- * meet on one server. */
+ * meet on one server. A TCP connection has an entry of its own even then: the
+ * next connection of its client may belong on another server. */
 #ifndef FAIRLEAD_LB_FLOWS_H
 #define FAIRLEAD_LB_FLOWS_H
 
@@ -23,9 +25,14 @@ static __always_inline __u64 fl_flow_hash(const struct fl_vip *v, const struct f
 	return fl_hash_key(v->hash_key, p, ports ? p->sport : 0, ports ? p->dport : 0);
 }
 
-static __always_inline __u64 fl_flow_key(const struct fl_vip *v, __u64 hash)
+static __always_inline __u64 fl_flow_key(const struct fl_vip *v, const struct fl_packet *p,
+					 __u64 hash)
 {
-	return hash + v->id * 0x9e3779b97f4a7c15ULL;
+	__u64 x = hash + v->id * 0x9e3779b97f4a7c15ULL;
+
+	if (p->proto == IPPROTO_TCP && p->kind != FL_KIND_FRAGMENT)
+		x += ((__u64)p->sport << 16 | p->dport) * 0xd6e8feb86659fd93ULL;
+	return x;
 }
 
 /* Searching a bucket branches much: a function of its own for the sake of the

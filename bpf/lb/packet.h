@@ -307,6 +307,10 @@ static __always_inline int fl_parse_l4(struct xdp_md *ctx, struct fl_packet *p)
 		if ((void *)(udp + 1) > end || bpf_ntohs(udp->len) < sizeof(*udp) ||
 		    bpf_ntohs(udp->len) > room)
 			return FL_DROP_MALFORMED_L4;
+		/* From the VIP to itself: a server that echoes would answer
+		 * itself for ever. (TCP ends such a thing by itself.) */
+		if (p->saddr[1] == p->daddr[1] && p->saddr[0] == p->daddr[0])
+			return FL_DROP_MALFORMED_IP;
 		/* Datagrams have no echo: ecr says whether the checksum covers
 		 * the rest of the packet, for fl_gue6_check. */
 		p->ecr = udp->check && bpf_ntohs(udp->len) == room;

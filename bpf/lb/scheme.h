@@ -29,7 +29,7 @@ static __always_inline int fl_fallback(const struct fl_vip *v, const struct fl_p
 		cpu->fallback++;
 		return likely(fl_row(v, w, &slot)) ? why : FL_DROP_NO_SERVER;
 	}
-	x = fl_flow_key(v, w->hash);
+	x = fl_flow_key(v, p, w->hash);
 	/* A SYN opens anew, also where its ports were used before: the flow's
 	 * server of then may be one that drains. */
 	opening = p->kind == FL_KIND_SEGMENT && p->proto == IPPROTO_TCP && first;

@@ -199,7 +199,7 @@ func (t *Tables) fallback(s *State, r *Result, k *packet, nowMS uint32, first bo
 		}
 		return
 	}
-	x, seconds := flowKey(v, r.Hash), uint16(nowMS>>10)
+	x, seconds := flowKey(v, k, r.Hash), uint16(nowMS>>10)
 	idle := uint16(flowIdleUDP)
 	if k.proto == wire.ProtoTCP {
 		idle = flowIdleTCP

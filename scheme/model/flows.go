@@ -1,6 +1,11 @@
 package model
 
-import "github.com/fairlead/fairlead/scheme/stateless"
+import (
+	"math/bits"
+
+	"github.com/fairlead/fairlead/scheme/stateless"
+	"github.com/fairlead/fairlead/wire"
+)
 
 // Flows is the fallback's bounded table of flows (bpf/lb/flows.h): buckets of
 // eight entries, the oldest of which gives way. Memory 64 bytes a bucket,
@@ -12,8 +17,16 @@ type Flows struct {
 // NewFlows has the given number of buckets, 1 at least.
 func NewFlows(buckets int) *Flows { return &Flows{make([][8]uint64, max(buckets, 1))} }
 
-// flowKey tells flows of different VIPs apart in the one table.
-func flowKey(vip *VIP, hash uint64) uint64 { return hash + uint64(vip.ID)*0x9e3779b97f4a7c15 }
+// flowKey tells flows of different VIPs apart in the one table, and TCP
+// connections by their ports even where the hash leaves ports out.
+func flowKey(vip *VIP, k *packet, hash uint64) uint64 {
+	x := hash + uint64(vip.ID)*0x9e3779b97f4a7c15
+	if k.proto == wire.ProtoTCP && k.kind != fragment {
+		ports := uint64(bits.ReverseBytes16(k.client.Port()))<<16 | uint64(bits.ReverseBytes16(k.vip.Port()))
+		x += ports * 0xd6e8feb86659fd93
+	}
+	return x
+}
 
 func (f *Flows) bucket(x uint64) *[8]uint64 {
 	return &f.Buckets[stateless.Scale(uint32(x), len(f.Buckets))]

@@ -89,6 +89,9 @@ func (k *packet) layer4() (Reason, bool) {
 		return DropMalformedL4, false
 	}
 	if k.proto == wire.ProtoUDP {
+		if k.client.Addr() == k.vip.Addr() { // a server that echoes would answer itself for ever
+			return DropMalformedIP, false
+		}
 		return 0, true
 	}
 	at, malformed := findTimestamp(k.Options)
