@@ -239,7 +239,7 @@ func (c *churn) crash(server string) error {
 		return err
 	}
 	n.To = time.Now()
-	return errors.Join(c.load.crashed(n), killIn(c.lab.namespace(server)))
+	return errors.Join(c.load.tell(n), killIn(c.lab.namespace(server)))
 }
 
 // restart kills a daemon and starts it again two seconds later: packets must

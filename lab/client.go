@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -92,9 +94,27 @@ func (c *loadClient) report() LoadReport {
 	return c.latest
 }
 
-// crashed tells the load that a server is gone for good.
-func (c *loadClient) crashed(n LoadNotice) error {
-	return json.NewEncoder(c.input).Encode(n)
+// tell sends the load a notice. To one that has ended there is nothing to
+// tell: then the error is why it ended, nil if it was at its end.
+func (c *loadClient) tell(n LoadNotice) error {
+	err := json.NewEncoder(c.input).Encode(n)
+	if errors.Is(err, os.ErrClosed) || errors.Is(err, syscall.EPIPE) {
+		_, err = c.wait()
+	}
+	if err != nil {
+		return fmt.Errorf("tell the load: %w", err)
+	}
+	return nil
+}
+
+// ended says whether the load is over.
+func (c *loadClient) ended() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // wait waits for the load's end and returns the last report with every

@@ -36,6 +36,9 @@ const killWait = 10 * time.Second
 // bounded only by unix socket paths (108 bytes).
 var validName = regexp.MustCompile(`^[a-z][a-z0-9]{0,19}$`)
 
+// NameRule is validName for people.
+const NameRule = "1 to 20 lower-case letters and digits, starting with a letter"
+
 // Limits of a lab's size: what one machine of two processors still runs.
 const (
 	MaxServers = 32
@@ -116,7 +119,7 @@ func (o *Options) fill() error {
 	}
 	switch {
 	case !validName.MatchString(o.Name):
-		return fmt.Errorf("lab name %q: must be 1 to 20 lower-case letters and digits, starting with a letter", o.Name)
+		return fmt.Errorf("lab name %q: must be %s", o.Name, NameRule)
 	case o.Servers < 1 || o.Servers > MaxServers:
 		return fmt.Errorf("%d servers: must be 1 to %d", o.Servers, MaxServers)
 	case o.LBs < 1 || o.LBs > MaxLBs:
@@ -180,7 +183,17 @@ func numbered(prefix string, n int) []string {
 func Load(name string) (*Lab, error) {
 	data, err := os.ReadFile(filepath.Join(Root, name, "lab.json"))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("there is no lab %q; start one with: fairlead lab up", name)
+		if !validName.MatchString(name) {
+			return nil, fmt.Errorf("lab name %q: must be %s", name, NameRule)
+		}
+		text := fmt.Sprintf("there is no lab %s; start one with: fairlead lab up", name)
+		if name != "lab" {
+			text += " --lab " + name
+		}
+		if running := List(); len(running) > 0 {
+			text += "; there are: " + strings.Join(running, ", ")
+		}
+		return nil, errors.New(text)
 	}
 	if err != nil {
 		return nil, err

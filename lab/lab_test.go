@@ -79,6 +79,17 @@ func TestUpDown(t *testing.T) {
 	if !slices.Contains(List(), o.Name) {
 		t.Errorf("%v does not list the lab", List())
 	}
+	// A daemon that runs keeps its number when it is started again.
+	if err := l.spawn("server1", "server1", "sleep", "1000"); err != nil {
+		t.Fatal(err)
+	}
+	first := l.pid("server1", "server1")
+	if err := l.StartDaemon(t.Context(), "server1"); err == nil || !strings.Contains(err.Error(), "runs already") {
+		t.Errorf("second daemon of a machine: %v", err)
+	}
+	if pid := l.pid("server1", "server1"); pid == 0 || pid != first {
+		t.Errorf("the daemon's number was %d and is now %d", first, pid)
+	}
 	if err := Down(o.Name); err != nil {
 		t.Fatal(err)
 	}

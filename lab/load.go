@@ -26,6 +26,10 @@ type LoadPlan struct {
 	Stream int `json:"stream"`
 	Upload int `json:"upload"`
 	Idle   int `json:"idle"`
+	// Hold makes the load go on with short connections after its plan, until
+	// it is told that this is Over: what changes meanwhile may take longer
+	// than it was planned.
+	Hold bool `json:"hold"`
 }
 
 // Target is a VIP under load.
@@ -69,10 +73,13 @@ type LoadReport struct {
 type LoadNotice struct {
 	// Crashed names a server that is gone for good: what its connections do
 	// from now on is not the balancers' fault.
+	// Empty: nothing crashed.
 	Crashed string `json:"crashed"`
 	// From and To enclose the moment at which its link went down.
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
+	// Over ends what LoadPlan.Hold asked for.
+	Over bool `json:"over"`
 }
 
 // Timeouts of the client. A busy machine must not trip them: they bound how
@@ -97,14 +104,20 @@ type load struct {
 	failures []Failure
 	crashes  map[string]LoadNotice
 	open     map[*connection]struct{}
+
+	over    chan struct{} // closed by the notice Over
+	endHold sync.Once
 }
+
+// holdPause is the time between two connections to a target after the plan.
+const holdPause = 100 * time.Millisecond
 
 // RunLoad carries out the plan that it reads from in, takes notices from in and
 // writes reports to out. It ends with the last connection, or when in ends
 // (whoever wanted the load is gone).
 func RunLoad(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines := json.NewDecoder(bufio.NewReader(in))
-	l := &load{tallies: map[string]*Tally{}, crashes: map[string]LoadNotice{}, open: map[*connection]struct{}{}}
+	l := &load{tallies: map[string]*Tally{}, crashes: map[string]LoadNotice{}, open: map[*connection]struct{}{}, over: make(chan struct{})}
 	if err := lines.Decode(&l.plan); err != nil {
 		return fmt.Errorf("read plan: %w", err)
 	}
@@ -116,6 +129,9 @@ func RunLoad(ctx context.Context, in io.Reader, out io.Writer) error {
 			var notice LoadNotice
 			if lines.Decode(&notice) != nil {
 				return
+			}
+			if notice.Over {
+				l.endHold.Do(func() { close(l.over) })
 			}
 			l.crashed(notice)
 		}
@@ -137,6 +153,9 @@ func (l *load) run(ctx context.Context, out *json.Encoder) error {
 				l.do(ctx, t, job)
 			})
 		}
+		if l.plan.Hold {
+			work.Go(func() { l.hold(ctx, t) })
+		}
 	}
 	finished := make(chan struct{})
 	go func() { work.Wait(); close(finished) }()
@@ -154,6 +173,23 @@ func (l *load) run(ctx context.Context, out *json.Encoder) error {
 			}
 			return out.Encode(l.report(true))
 		}
+	}
+}
+
+// hold makes one short connection after another, from the plan's end until
+// the load is told that it is over.
+func (l *load) hold(ctx context.Context, t Target) {
+	next := time.After(time.Until(l.start.Add(seconds(l.plan.Seconds))))
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.over:
+			return
+		case <-next:
+		}
+		l.do(ctx, t, job{kind: "short", size: 200})
+		next = time.After(holdPause)
 	}
 }
 

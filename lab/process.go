@@ -67,8 +67,12 @@ func isZombie(pid int) bool {
 }
 
 // StartDaemon starts `fairlead lb` or `fairlead host` in a machine and waits
-// until it answers.
+// until it answers. One that runs is an error: a second would fail, but leave
+// its own number in the place of the first one's.
 func (l *Lab) StartDaemon(ctx context.Context, machine string) error {
+	if pid := l.pid(machine, machine); pid != 0 {
+		return fmt.Errorf("the daemon of %s runs already (process %d): stop it with `fairlead lab kill --lab %s %s` first", machine, pid, l.Name, machine)
+	}
 	if err := l.launch(machine); err != nil {
 		return err
 	}

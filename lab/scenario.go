@@ -228,11 +228,18 @@ func (r *runner) run(ctx context.Context, control bool) error {
 		if err := r.until(ctx, start.Add(lead+time.Duration(i)*r.o.Scale.Slot)); err != nil {
 			return err
 		}
+		if r.load.ended() { // it would have held on until told: it failed
+			_, err := r.load.wait()
+			return fmt.Errorf("before change %d (%s): %w", i+1, s.text, err)
+		}
 		if err := within(ctx, s.do); err != nil {
 			return fmt.Errorf("change %d (%s): %w", i+1, s.text, err)
 		}
 		changes++
 		r.note(s.text)
+	}
+	if err := r.load.tell(LoadNotice{Over: true}); err != nil {
+		return err
 	}
 	if err := r.until(ctx, time.Time{}); err != nil {
 		return err
@@ -278,7 +285,7 @@ func (r *runner) choose(c *churn) ([]step, error) {
 // plan divides the connections: most short, a quarter long.
 func (r *runner) plan(length time.Duration) LoadPlan {
 	n := r.o.Scale.Connections
-	p := LoadPlan{Seed: r.o.Seed, Seconds: length.Seconds(), Stream: n / 10, Upload: n / 20, Idle: n / 10}
+	p := LoadPlan{Hold: true, Seed: r.o.Seed, Seconds: length.Seconds(), Stream: n / 10, Upload: n / 20, Idle: n / 10}
 	p.Short = n - p.Stream - p.Upload - p.Idle
 	for i, v := range r.lab.VIPs {
 		p.Targets = append(p.Targets, Target{Name: r.result.Runs[i].Name(), Endpoint: v.Endpoint()})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
@@ -114,19 +115,61 @@ func (l *Lab) Describe(w io.Writer, program string) {
 		web, l.Servers, l.LBs, l.Scheme, l.Policy, l.Forwarding)
 	client := fmt.Sprintf("lab exec%s client -- ", flag)
 	file := " -f " + l.ConfigPath()
-	for _, line := range []string{
-		client + "curl -s " + l.URL(),
-		client + "wrk -t2 -c50 -d5s " + l.URL(),
-		client + "curl -so /dev/null " + l.URL() + "bytes/100000000",
+	lines := []string{
+		client + "curl -s " + shellQuoted(l.URL()),
+		client + "wrk -t2 -c50 -d5s " + shellQuoted(l.URL()),
+		client + "curl -so /dev/null " + shellQuoted(l.URL()+"bytes/100000000"),
 		client + "iperf3 -c " + strings.Trim(l.vipHost(), "[]"),
 		"status" + file,
 		"drain " + l.daemonName(fmt.Sprint("server", min(2, l.Servers))) + file,
+		l.traceCommand(),
 		"lab kill" + flag + " lb1   (and: lab start" + flag + " lb1)",
 		"lab status" + flag,
 		"lab down" + suffix,
-	} {
+	}
+	for _, line := range lines {
+		if line == "" || l.Plain && needsDaemon(line) {
+			continue
+		}
 		fmt.Fprintf(w, "  %s %s\n", program, line)
 	}
+}
+
+// needsDaemon tells the suggestions that mean nothing without balancers and
+// agents.
+func needsDaemon(line string) bool {
+	for _, verb := range []string{"status -f", "drain ", "trace ", "lab kill "} {
+		if strings.HasPrefix(line, verb) {
+			return true
+		}
+	}
+	return false
+}
+
+// traceCommand traces a first packet of the client to the web VIP through
+// lb1. Empty if there is no such VIP.
+func (l *Lab) traceCommand() string {
+	for _, v := range l.VIPs {
+		if v.Port != httpPort || v.Protocol != "tcp" || v.Address.Is6() != l.IPv6 {
+			continue
+		}
+		source := clientAddress4
+		if l.IPv6 {
+			source = clientAddress6
+		}
+		return fmt.Sprintf("trace --name %s --state-dir %s 'tcp %s > %s syn'", l.daemonName("lb1"), l.path("state"),
+			net.JoinHostPort(source, "4711"), netip.AddrPortFrom(v.Address, uint16(v.Port)))
+	}
+	return ""
+}
+
+// shellQuoted keeps a shell from taking an IPv6 address's brackets for a
+// pattern of file names.
+func shellQuoted(url string) string {
+	if strings.ContainsAny(url, "[]") {
+		return "'" + url + "'"
+	}
+	return url
 }
 
 // vipHost is the host part of URL.

@@ -155,7 +155,7 @@ func (l *Lab) startDaemons(ctx context.Context, machines []string) error {
 // removes what a killed `lab up` left half made.
 func Down(name string) error {
 	if !validName.MatchString(name) {
-		return fmt.Errorf("lab name %q: must be 1 to 20 lower-case letters and digits", name)
+		return fmt.Errorf("lab name %q: must be %s", name, NameRule)
 	}
 	if err := needRoot(); err != nil {
 		return err

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/netip"
@@ -34,7 +35,7 @@ to see what breaks connections and what does not. It needs root.`,
 
 // labName adds --lab, the name of the lab that a command means.
 func labName(c *cobra.Command, name *string) {
-	c.Flags().StringVar(name, "lab", "lab", "name of the lab, where there are several")
+	c.Flags().StringVar(name, "lab", "lab", "name of the lab, where there are several: "+lab.NameRule)
 }
 
 func newLabUp() *cobra.Command {
@@ -44,6 +45,13 @@ func newLabUp() *cobra.Command {
 		Short: "Start a lab and leave it running",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			// To lab.Options zero means the default; asked for, it is wrong.
+			if o.Servers < 1 || o.Servers > lab.MaxServers {
+				return usagef("--servers %d: must be 1 to %d", o.Servers, lab.MaxServers)
+			}
+			if o.LBs < 1 || o.LBs > lab.MaxLBs {
+				return usagef("--lbs %d: must be 1 to %d (without balancers: --plain)", o.LBs, lab.MaxLBs)
+			}
 			l, err := lab.Up(cmd.Context(), o, false)
 			if err != nil {
 				return err
@@ -53,8 +61,8 @@ func newLabUp() *cobra.Command {
 		},
 	}
 	labName(c, &o.Name)
-	c.Flags().IntVar(&o.Servers, "servers", 3, "number of servers")
-	c.Flags().IntVar(&o.LBs, "lbs", 2, "number of balancers")
+	c.Flags().IntVar(&o.Servers, "servers", 3, fmt.Sprintf("number of servers, 1 to %d", lab.MaxServers))
+	c.Flags().IntVar(&o.LBs, "lbs", 2, fmt.Sprintf("number of balancers, 1 to %d", lab.MaxLBs))
 	c.Flags().StringVar(&o.Scheme, "scheme", "cheetah", "scheme of the web VIP: cheetah or stateless")
 	c.Flags().StringVar(&o.Policy, "policy", "", "policy of the web VIP: rr, wrr, p2c, least-conn or hash (default rr, for stateless hash)")
 	c.Flags().StringVar(&o.Forwarding, "forwarding", "ipip", "how packets get to the servers: ipip, gue or l2")
@@ -143,7 +151,7 @@ status is the command's.`,
 }
 
 // labDaemon is a command that does something to one machine's daemon.
-func labDaemon(use, short string, do func(context.Context, *lab.Lab, string) error) *cobra.Command {
+func labDaemon(use, short, done string, do func(context.Context, *lab.Lab, string) error) *cobra.Command {
 	var name string
 	c := &cobra.Command{
 		Use:   use + " lbN|serverN",
@@ -157,7 +165,11 @@ func labDaemon(use, short string, do func(context.Context, *lab.Lab, string) err
 			if _, err := l.Machine(args[0]); err != nil {
 				return err
 			}
-			return do(cmd.Context(), l, args[0])
+			if err := do(cmd.Context(), l, args[0]); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "lab %s: daemon of %s %s\n", l.Name, args[0], done)
+			return nil
 		},
 	}
 	labName(c, &name)
@@ -165,12 +177,12 @@ func labDaemon(use, short string, do func(context.Context, *lab.Lab, string) err
 }
 
 func newLabKill() *cobra.Command {
-	return labDaemon("kill", "Kill a machine's daemon (SIGKILL); its programs stay loaded",
+	return labDaemon("kill", "Kill a machine's daemon (SIGKILL); its programs stay loaded", "is killed; its programs go on",
 		func(_ context.Context, l *lab.Lab, machine string) error { return l.KillDaemon(machine) })
 }
 
 func newLabStart() *cobra.Command {
-	return labDaemon("start", "Start a machine's daemon again",
+	return labDaemon("start", "Start a machine's daemon again", "runs and answers",
 		func(ctx context.Context, l *lab.Lab, machine string) error { return l.StartDaemon(ctx, machine) })
 }
 
