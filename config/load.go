@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -58,13 +59,15 @@ func DefaultAPI(name string) string { return "unix:/run/fairlead/" + name + ".so
 // Load reads the file at path, fills in defaults and secret_file, and
 // validates. Its error is Problems: everything wrong, one line each.
 func Load(path string) (*Config, error) {
-	data, err := os.ReadFile(path)
+	data, _, err := readFile(path, maxFile)
 	if err != nil {
-		remedy := "name the file with -f"
-		if os.IsPermission(err) {
-			remedy = "run as root"
+		p := Problem{File: path, Wrong: "cannot be read: " + cause(err), Remedy: "name the file with -f"}
+		if u, ok := errors.AsType[*unfit](err); ok {
+			p.Wrong, p.Remedy = u.wrong, u.remedy
+		} else if os.IsPermission(err) {
+			p.Remedy = "run as root"
 		}
-		return nil, Problems{{File: path, Wrong: "cannot be read: " + cause(err), Remedy: remedy}}
+		return nil, Problems{p}
 	}
 	return Parse(path, data)
 }
@@ -240,13 +243,17 @@ func (c *Config) readSecret(dir string) {
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(dir, path)
 		}
-		data, err := os.ReadFile(path)
+		data, mode, err := readFile(path, maxSecret)
+		if u, ok := errors.AsType[*unfit](err); ok {
+			c.problem(field, c.SecretFile, u.wrong, u.remedy)
+			return
+		}
 		if err != nil {
 			c.problem(field, c.SecretFile, "cannot be read: "+cause(err), "make one with `fairlead secret "+path+"`")
 			return
 		}
-		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o004 != 0 {
-			c.problem(field, c.SecretFile, fmt.Sprintf("every user of this machine can read it (mode %04o)", info.Mode().Perm()), "chmod 600 "+path)
+		if mode.Perm()&0o004 != 0 {
+			c.problem(field, c.SecretFile, fmt.Sprintf("every user of this machine can read it (mode %04o)", mode.Perm()), "chmod 600 "+path)
 		}
 		text = string(bytes.TrimSpace(data))
 	case c.Secret == "":
