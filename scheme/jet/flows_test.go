@@ -1,0 +1,353 @@
+package jet
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"pgregory.net/rapid"
+)
+
+// A bucket is one cache line, and matching is exact for every pair of tags.
+func TestBucketIsACacheLine(t *testing.T) {
+	if n := unsafe.Sizeof(Bucket{}); n != 64 {
+		t.Fatalf("a bucket has %d bytes, want 64", n)
+	}
+}
+
+func TestMatchIsExact(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var b Bucket
+		x := rapid.Uint64().Draw(t, "x")
+		want := [8]bool{}
+		for i := range Ways {
+			tag := uint64(0)
+			switch rapid.IntRange(0, 3).Draw(t, "kind") {
+			case 0:
+				tag = tagOf(rapid.Uint64().Draw(t, "other"))
+			case 1:
+				tag = tagOf(x ^ 1) // the neighbour by which borrows betray a cheap comparison
+			case 2:
+				tag = tagOf(x)
+			}
+			b.Tags |= tag << (8 * i)
+			want[i] = tag == tagOf(x)
+		}
+		for i, w := range want {
+			if got := b.match(x)>>(8*i)&0xff == 0x80; got != w {
+				t.Fatalf("tags %x, tag %x: byte %d: %v, want %v", b.Tags, tagOf(x), i, got, w)
+			}
+		}
+	})
+}
+
+// keyIn is a random x of the given bucket (of n).
+func keyIn(r *rand.Rand, f *Flows, bucket int) uint64 {
+	for {
+		if x := r.Uint64(); f.Index(x) == bucket {
+			return x
+		}
+	}
+}
+
+// naive is the table as the contract describes it, without words of tags.
+type naive struct {
+	buckets [][]naiveEntry // Ways each
+}
+
+type naiveEntry struct {
+	used  bool
+	id    uint64 // tag and fingerprint
+	slot  int
+	unit  uint16
+	state State
+}
+
+func (e naiveEntry) old(now uint16) bool {
+	return int(now-e.unit+slack) > int(idle[e.state])+slack
+}
+
+func id(x uint64) uint64 { return x>>32<<8 | x&0x7f }
+
+func newNaive(n int) *naive {
+	t := &naive{}
+	for range n {
+		t.buckets = append(t.buckets, make([]naiveEntry, Ways))
+	}
+	return t
+}
+
+func (t *naive) bucket(x uint64) []naiveEntry {
+	return t.buckets[uint64(uint32(x))*uint64(len(t.buckets))>>32]
+}
+
+func (t *naive) find(x uint64, now uint16) *naiveEntry {
+	for i := range t.bucket(x) {
+		if e := &t.bucket(x)[i]; e.used && e.id == id(x) {
+			if e.old(now) {
+				return nil
+			}
+			return e
+		}
+	}
+	return nil
+}
+
+func (t *naive) insert(x uint64, slot int, now uint16, s State, lru bool) Inserted {
+	b, what := t.bucket(x), Made
+	first := func(which func(naiveEntry) bool) int {
+		for i, e := range b {
+			if which(e) {
+				return i
+			}
+		}
+		return -1
+	}
+	oldest := func(which func(naiveEntry) bool) int {
+		at := -1
+		for i, e := range b {
+			if which(e) && (at < 0 || now-e.unit+slack > now-b[at].unit+slack) {
+				at = i
+			}
+		}
+		return at
+	}
+	at := first(func(e naiveEntry) bool { return e.used && e.id == id(x) })
+	if at < 0 {
+		at = first(func(e naiveEntry) bool { return !e.used })
+	}
+	if at < 0 && lru {
+		if at = oldest(func(naiveEntry) bool { return true }); !b[at].old(now) {
+			what = Replaced
+		}
+	}
+	if at < 0 {
+		at = first(func(e naiveEntry) bool { return e.old(now) })
+	}
+	if at < 0 {
+		at = oldest(func(e naiveEntry) bool { return e.state == Closing })
+	}
+	if at < 0 {
+		at, what = oldest(func(e naiveEntry) bool { return e.state == New }), Replaced
+	}
+	if at < 0 {
+		return Full
+	}
+	b[at] = naiveEntry{true, id(x), slot, now, s}
+	return what
+}
+
+func same(f *Flows, n *naive) error {
+	for i, b := range f.Buckets {
+		if b.Tags>>56 != 0 {
+			return fmt.Errorf("bucket %d: the last tag is used: %x", i, b.Tags)
+		}
+		for j, e := range b.Entry {
+			tag, want := b.Tags>>(8*j)&0xff, n.buckets[i][j]
+			if (tag != 0) != want.used {
+				return fmt.Errorf("bucket %d entry %d: used %v, want %v", i, j, tag != 0, want.used)
+			}
+			got := naiveEntry{true, uint64(e)>>32<<8 | tag&0x7f, e.Slot(), e.Time(), e.State()}
+			if tag != 0 && got != want {
+				return fmt.Errorf("bucket %d entry %d: %+v, want %+v", i, j, got, want)
+			}
+		}
+	}
+	return nil
+}
+
+// The table does what the plain description says, step by step, full or not.
+func TestTableIsThePlainOne(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		lru := rapid.Bool().Draw(t, "lru")
+		f, n := NewFlows(3), newNaive(3)
+		keys := make([]uint64, 40)
+		for i := range keys {
+			keys[i] = r.Uint64()
+			if i > 0 && r.IntN(4) == 0 { // the same tag, or the same fingerprint
+				keys[i] = pick(r, keys[i-1]^1<<(32+r.IntN(32)), keys[i-1]^1<<r.IntN(7), keys[i-1]^1<<(7+r.IntN(10)))
+			}
+		}
+		now := uint16(r.Uint32())
+		for range 400 {
+			now += uint16(pick(r, 0, 0, 1, 5, 30, 100, 1000, 8000, 1<<16-3))
+			x, slot, state := keys[r.IntN(len(keys))], r.IntN(MaxSlot+1), State(r.IntN(4))
+			switch r.IntN(3) {
+			case 0:
+				got := Made
+				if lru {
+					got = f.InsertLRU(x, slot, now, state)
+				} else {
+					got = f.Insert(x, slot, now, state)
+				}
+				if want := n.insert(x, slot, now, state, lru); got != want {
+					t.Fatalf("insertion of %x: %v, want %v", x, got, want)
+				}
+			case 1:
+				e, want := f.Find(x, now), n.find(x, now)
+				if (e != nil) != (want != nil) || e != nil && (e.Slot() != want.slot || e.State() != want.state) {
+					t.Fatalf("%x: %v, want %v", x, e, want)
+				}
+				if e != nil {
+					event := Event(r.IntN(4))
+					touched(t, e, want, now, r.IntN(2) == 0, event, Line(r.IntN(8)))
+				}
+			case 2:
+				first := r.IntN(3)
+				live, confirmed, expired := f.Sweep(first, 2, now)
+				l, c, x := 0, 0, 0
+				for i := first; i < min(first+2, 3); i++ {
+					for j := range n.buckets[i] {
+						switch e := &n.buckets[i][j]; {
+						case !e.used:
+						case e.old(now):
+							*e, x = naiveEntry{}, x+1
+						default:
+							if l++; e.state == Confirmed || e.state == Datagram {
+								c++
+							}
+						}
+					}
+				}
+				if live != l || confirmed != c || expired != x {
+					t.Fatalf("swept %d %d %d, want %d %d %d", live, confirmed, expired, l, c, x)
+				}
+			}
+			if err := same(f, n); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
+
+// touched applies the rules of Touch in words and compares.
+func touched(t *rapid.T, e *Entry, want *naiveEntry, now uint16, tcp bool, event Event, line Line) {
+	before := *want
+	age := int16(now - before.unit)
+	outcome, share := Touch(e, now, tcp, event, line)
+	stale := line&NoServer != 0 || !tcp && line&Down != 0 || event == Open && (before.state == Closing || line&Closed != 0)
+	if (outcome == Stale) != stale {
+		t.Fatalf("%+v touched by %v at %d, line %b: %v", before, event, now, line, outcome)
+	}
+	if stale || event == Peek || event == Data && before.state == Closing && age < revive {
+		if share {
+			t.Fatalf("%+v touched by %v: told though nothing changed", before, event)
+		}
+		return
+	}
+	want.unit = now
+	switch {
+	case event == Close:
+		want.state = Closing
+	case event == Data && before.state == Closing:
+		want.state = Confirmed
+	case event == Data && before.state == New:
+		if want.state = Datagram; tcp {
+			want.state = Confirmed
+		}
+	}
+	tell := want.state != before.state
+	switch want.state {
+	case Confirmed:
+		tell = tell || now/1024 != before.unit/1024
+	case Datagram:
+		tell = tell || now/32 != before.unit/32
+	}
+	if tell != share {
+		t.Fatalf("%+v touched by %v at %d: told %v, want %v", before, event, now, share, tell)
+	}
+}
+
+// A flood of first packets never takes a confirmed entry: whatever is
+// confirmed before it is there after it.
+func TestFloodTakesNothingConfirmed(t *testing.T) {
+	const seed = 7
+	r := rand.New(rand.NewPCG(seed, 0))
+	f := NewFlows(256)
+	var live []uint64
+	for range 600 {
+		x := r.Uint64()
+		if f.Insert(x, int(x>>40)&MaxSlot, 100, New) == Made && f.Lookup(x, 100) >= 0 {
+			live = append(live, x)
+		}
+	}
+	counts := [3]int{}
+	for range 1 << 17 {
+		counts[f.Insert(r.Uint64(), 1, 101, New)]++
+	}
+	for _, x := range live {
+		if got := f.Lookup(x, 130); got != int(x>>40)&MaxSlot {
+			t.Fatalf("seed %d: a confirmed flow goes to %d, want %d", seed, got, int(x>>40)&MaxSlot)
+		}
+	}
+	if counts[Replaced] == 0 {
+		t.Errorf("seed %d: the flood filled nothing: %v", seed, counts)
+	}
+	// Full of confirmed entries the table refuses, and counts that.
+	for i := range f.Buckets {
+		for j := range Ways {
+			f.Insert(keyIn(r, f, i), j, 131, Confirmed)
+		}
+	}
+	if got := f.Insert(r.Uint64(), 1, 131, New); got != Full {
+		t.Errorf("seed %d: a table full of confirmed entries: %v, want %v", seed, got, Full)
+	}
+}
+
+// Nothing on a packet's way allocates.
+func TestNoAllocations(t *testing.T) {
+	f, x := NewFlows(16), uint64(0)
+	if n := testing.AllocsPerRun(1000, func() {
+		x += 0x9e3779b97f4a7c15
+		if f.Find(x, 1) == nil {
+			f.Insert(x, 1, 1, New)
+		}
+		f.InsertLRU(x+1, 1, 1, New)
+		if e := f.Find(x, 1); e != nil {
+			Touch(e, 2, true, Data, 0)
+		}
+		f.Lookup(x, 1)
+	}); n != 0 {
+		t.Errorf("%v allocations a packet", n)
+	}
+}
+
+// filled is a table of so many flows, three a bucket in the mean, and 2^16
+// keys to look up: of the table, or not.
+func filled(flows int, known bool) (*Flows, []uint64) {
+	r := rand.New(rand.NewPCG(1, 2))
+	f := NewFlows((flows + 2) / 3)
+	all := make([]uint64, flows)
+	for i := range all {
+		all[i] = r.Uint64()
+		f.Insert(all[i], i&MaxSlot, 1, Confirmed)
+	}
+	keys := make([]uint64, 1<<16)
+	for i := range keys {
+		if keys[i] = r.Uint64(); known {
+			keys[i] = all[r.IntN(len(all))]
+		}
+	}
+	return f, keys
+}
+
+func BenchmarkLookup(b *testing.B) {
+	for _, c := range []struct {
+		name  string
+		flows int
+		known bool
+	}{{"miss/3k", 3000, false}, {"hit/3k", 3000, true}, {"miss/1.6M", 1.6e6, false}, {"hit/1.6M", 1.6e6, true}} {
+		b.Run(c.name, func(b *testing.B) {
+			f, keys := filled(c.flows, c.known)
+			sum := 0
+			for i := 0; b.Loop(); i++ {
+				sum += f.Lookup(keys[i&0xffff], 1)
+			}
+			_ = sum
+		})
+	}
+}

@@ -1,0 +1,166 @@
+package jet
+
+// Event is what a packet means to its flow's entry.
+type Event uint8
+
+const (
+	// Open is a packet that opens a connection: a SYN, a QUIC Initial.
+	Open Event = iota
+	// Data is any other.
+	Data
+	// Close is a FIN or an RST.
+	Close
+	// Peek is an ICMP error about the flow, which changes nothing.
+	Peek
+)
+
+// Line says of an entry's server what decides whether the entry is followed.
+type Line uint8
+
+const (
+	// Closed takes no new connections (FL_LINE_CLOSED).
+	Closed Line = 1 << iota
+	// Down is down by its health checks (FL_LINE_DOWN).
+	Down
+	// NoServer: the slot names none.
+	NoServer
+)
+
+// Outcome of touching an entry.
+type Outcome uint8
+
+const (
+	// Hit: the packet goes where the entry says.
+	Hit Outcome = iota
+	// Stale: the entry is one of an earlier connection or of a server that is
+	// no more. The packet is placed anew, and where it may make an entry, it
+	// makes one in any case, tracked or not: otherwise what follows it would
+	// find the old one.
+	Stale
+)
+
+// Windows within which a renewal is not told to other balancers again, as
+// powers of two of units: 32 for UDP, 1,024 for TCP.
+const (
+	windowUDP = 5
+	windowTCP = 10
+)
+
+// Touch does to an entry that Find found what the packet's event does, at
+// time unit. line is what is known of the server of its slot. share says that
+// other balancers are told the entry as it is now, where the VIP shares.
+func Touch(e *Entry, unit uint16, tcp bool, event Event, line Line) (o Outcome, share bool) {
+	old := *e
+	was := old.State()
+	switch {
+	case line&NoServer != 0, !tcp && line&Down != 0,
+		event == Open && (was == Closing || line&Closed != 0):
+		return Stale, false
+	case event == Peek:
+		return Hit, false
+	}
+	now := was
+	switch {
+	case event == Close:
+		now = Closing
+	case event == Open:
+	case was == New && tcp:
+		now = Confirmed
+	case was == New:
+		now = Datagram
+	case was == Closing:
+		if old.age(unit) < revive+slack {
+			return Hit, false // its age counts from the FIN
+		}
+		now = Confirmed
+	}
+	if now == was && old.Time() == unit {
+		return Hit, false
+	}
+	*e = old&^0xffffc000 | Entry(unit)<<16 | Entry(now)<<14
+	switch {
+	case now == New:
+	case now != was:
+		share = true
+	case now == Confirmed:
+		share = (old.Time()^unit)>>windowTCP != 0
+	case now == Datagram:
+		share = (old.Time()^unit)>>windowUDP != 0
+	}
+	return Hit, share
+}
+
+// Inserted is what became of an insertion.
+type Inserted uint8
+
+const (
+	// Made: in place of its own, an empty, an expired or a closing entry.
+	Made Inserted = iota
+	// Replaced: a live one gave way (flow_replaced).
+	Replaced
+	// Full: refused, all of the bucket's are live and confirmed (flow_full).
+	Full
+)
+
+// Insert remembers that x goes to slot, in this state, used at time unit. It
+// takes its own entry; else an empty one; else an expired one; else the
+// oldest that is closing; else the oldest that nothing has confirmed. A
+// confirmed one never gives way.
+func (f *Flows) Insert(x uint64, slot int, unit uint16, s State) Inserted {
+	b := f.bucket(x)
+	if i, ok := b.free(x); ok {
+		b.put(i, x, slot, unit, s)
+		return Made
+	}
+	// All seven are used. The rank of an entry is what it has to go for, then
+	// its age; the first of equals goes.
+	at, best := -1, uint32(0)
+	for i, e := range b.Entry {
+		rank := uint32(0)
+		switch {
+		case e.Expired(unit):
+			b.put(i, x, slot, unit, s)
+			return Made
+		case e.State() == Closing:
+			rank = 0x20000
+		case e.State() == New:
+			rank = 0x10000
+		default:
+			continue
+		}
+		if rank |= uint32(e.age(unit)); rank > best {
+			at, best = i, rank
+		}
+	}
+	switch {
+	case at < 0:
+		return Full
+	case best < 0x20000:
+		b.put(at, x, slot, unit, s)
+		return Replaced
+	}
+	b.put(at, x, slot, unit, s)
+	return Made
+}
+
+// InsertLRU is Insert as full connection tracking does it: where neither its
+// own nor an empty entry is there, the one used longest ago gives way.
+func (f *Flows) InsertLRU(x uint64, slot int, unit uint16, s State) Inserted {
+	b := f.bucket(x)
+	if i, ok := b.free(x); ok {
+		b.put(i, x, slot, unit, s)
+		return Made
+	}
+	at, best := 0, b.Entry[0].age(unit)
+	for i, e := range b.Entry[1:] {
+		if a := e.age(unit); a > best {
+			at, best = i+1, a
+		}
+	}
+	expired := b.Entry[at].Expired(unit)
+	b.put(at, x, slot, unit, s)
+	if expired {
+		return Made
+	}
+	return Replaced
+}
