@@ -111,7 +111,7 @@ type Flows struct {
 
 // NewFlows has the given number of buckets of seven entries, 1 at least. Of
 // flows that fall on buckets by chance, 0.07 % find theirs full at two flows a
-// bucket in the mean, 0.6 % at three, 6 % at five.
+// bucket in the mean, 0.6 % at three, 5 % at five.
 func NewFlows(buckets int) *Flows { return &Flows{make([]Bucket, max(buckets, 1))} }
 
 func (f *Flows) bucket(x uint64) *Bucket {
