@@ -80,10 +80,27 @@ type VIP struct {
 	Address  netip.Addr `yaml:"address"`
 	Port     Port       `yaml:"port"`     // 1-65535 or "all"
 	Protocol string     `yaml:"protocol"` // tcp (default) or udp
-	Scheme   string     `yaml:"scheme"`   // cheetah (default; on udp its fallback alone), stateless
-	// Policy is rr (default), wrr, p2c, least-conn or hash; scheme stateless
-	// and protocol udp allow (and default to) hash alone.
+	Scheme   string     `yaml:"scheme"`   // cheetah (default; on udp the same as jet), jet, full-ct, stateless
+	// Policy is rr (default), wrr, p2c, least-conn or hash; schemes without
+	// cookies and protocol udp allow (and default to) hash alone.
 	Policy string `yaml:"policy"`
+	// Hash is the consistent hash (chash.Kind): of policy hash, and of what
+	// carries no cookie. Default table-hrw.
+	Hash string `yaml:"hash"`
+	// Capacity, of hash anchor and dx: how many servers the VIP can ever
+	// number, fixed for its life. Default: servers and a quarter more, at
+	// least 16 more. Else 0.
+	Capacity int `yaml:"capacity"`
+	// Horizon, of hash anchor: how many servers may be added at once without
+	// a warm-up. Default: a tenth of the servers, at least 1. Else 0.
+	Horizon *int `yaml:"horizon"`
+	// WarmUp is how long connections opened before a change that was not in
+	// the horizon are held where they are, 100ms to 24h. Default: how long
+	// the flow table keeps an idle entry, 2h4m for TCP and 2m for UDP.
+	WarmUp time.Duration `yaml:"warm_up"`
+	// Share tells tracked connections to the other balancers. Default true,
+	// false for scheme full-ct, which tracks all.
+	Share *bool `yaml:"share"`
 	// Affinity of policy hash: connection (default) or address: all
 	// connections of a client address go to one server.
 	Affinity   string `yaml:"affinity"`
@@ -107,6 +124,9 @@ type Member struct {
 	Name   string `yaml:"name"`
 	Weight int    `yaml:"weight"` // 1 (default) to 1000
 	Drain  bool   `yaml:"drain"`  // no new connections
+	// Standby: no connections yet; those that it would get are tracked, so
+	// that none moves when it is put to work.
+	Standby bool `yaml:"standby"`
 }
 
 // Health is a VIP's check, sent through its forwarding to the VIP on each

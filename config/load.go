@@ -21,7 +21,18 @@ const (
 	UDP = "udp"
 
 	Cheetah   = "cheetah"
+	JET       = "jet"
+	FullCT    = "full-ct"
 	Stateless = "stateless"
+
+	// Consistent hashes: chash.Kinds.
+	TableHRW = "table-hrw"
+	Anchor   = "anchor"
+	Ring     = "ring"
+	HRW      = "hrw"
+	Maglev   = "maglev"
+	Bucket   = "bucket"
+	Dx       = "dx"
 
 	RR        = "rr"
 	WRR       = "wrr"

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 )
 
@@ -55,8 +56,38 @@ type VIP struct {
 	ICMPEcho   bool    `json:"icmp_echo"`
 	MSSClamp   bool    `json:"mss_clamp"`
 	Health     *Health `json:"health,omitempty"`
+
+	// Hash is the consistent hash (chash.Kind); "" in assignments made before
+	// there was a choice: table-hrw.
+	Hash string `json:"hash,omitempty"`
+	// HashRows is how many rows its table has, fixed when the VIP is made,
+	// since another number moves every connection. 0: hash anchor, which has
+	// no rows, or an assignment made before they stood here (see
+	// dataplane).
+	HashRows int `json:"hash_rows,omitempty"`
+	// Capacity bounds slots' numbers (anchor, dx; else 0), fixed likewise.
+	Capacity int `json:"capacity,omitempty"`
+	// Horizon is how many numbers above the highest slot are in the horizon
+	// (anchor; else 0).
+	Horizon int `json:"horizon,omitempty"`
+	// HorizonSteps is since when (anchor; else empty), Top and Since
+	// ascending; the last one's Top is HorizonTop.
+	HorizonSteps []HorizonStep `json:"horizon_steps,omitempty"`
+	// WarmUp is how long connections are held where they were before a
+	// server came that was not in the horizon. 0: not at all.
+	WarmUp time.Duration `json:"warm_up,omitempty"`
+	// Share: tracked connections are told to the other balancers.
+	Share bool `json:"share,omitempty"`
+
 	// Slots in ascending number; numbers may have gaps.
 	Slots []Slot `json:"slots"`
+}
+
+// HorizonStep: all numbers below Top are in the horizon, or in use, since
+// Since (zero: since the VIP was made).
+type HorizonStep struct {
+	Top   uint16    `json:"top"`
+	Since time.Time `json:"since,omitzero"`
 }
 
 // Health is a VIP's check with every default filled in.
@@ -77,10 +108,14 @@ type Health struct {
 //
 // Every state but "free" forwards packets of connections that name the slot;
 // only active takes new ones.
+//
+//	standby ⇄ active
 type State string
 
 const (
-	Joining  State = "joining"
+	Joining State = "joining"
+	// Standby: in the horizon until it is made active.
+	Standby  State = "standby"
 	Active   State = "active"
 	Draining State = "draining"
 	// Resting: removed; the number is not reused, and packets that name it
@@ -102,4 +137,51 @@ type Slot struct {
 	// RestUntil is set in state resting: the removal plus the idle limit of
 	// the VIP's cookies and a minute for the handing over.
 	RestUntil time.Time `json:"rest_until,omitzero"`
+	// Since is when the slot entered the pool or the horizon, zero if it was
+	// there when the VIP was made. Until Since + WarmUp there may be
+	// connections from before that must be held where they are.
+	Since time.Time `json:"since,omitzero"`
+	// OldWeight is the weight under which connections older than the last
+	// changes of Weight were placed, WeightSince when the last of these
+	// changes was; they count until WeightSince + WarmUp. 0 and zero: none.
+	OldWeight   int       `json:"old_weight,omitempty"`
+	WeightSince time.Time `json:"weight_since,omitzero"`
+	// DrainSince is when a draining or resting slot got its last new
+	// connection; zero if it never had any.
+	DrainSince time.Time `json:"drain_since,omitzero"`
+}
+
+// HorizonTop is the first number that is not in the horizon of a VIP with
+// hash anchor: Horizon numbers above the highest slot's, as far as Capacity
+// goes. 0 for other hashes.
+func (v *VIP) HorizonTop() int {
+	if v.Capacity == 0 || v.Hash != config.Anchor {
+		return 0
+	}
+	top := v.Horizon
+	if n := len(v.Slots); n > 0 {
+		top += int(v.Slots[n-1].Number) + 1
+	}
+	return min(top, v.Capacity)
+}
+
+// Warming: there may be connections from before s came, which must be held
+// where they were. They end at WarmUntil, zero if there were none.
+func (v *VIP) Warming(s *Slot, now time.Time) bool { return now.Before(v.WarmUntil(s)) }
+
+// WarmUntil: see Warming.
+func (v *VIP) WarmUntil(s *Slot) time.Time {
+	if s.Since.IsZero() {
+		return time.Time{}
+	}
+	return s.Since.Add(v.WarmUp)
+}
+
+// HeldWeight is the weight under which connections that s held at now were
+// placed, and until when it differs from Weight (zero: it does not).
+func (v *VIP) HeldWeight(s *Slot, now time.Time) (weight int, until time.Time) {
+	if until = s.WeightSince.Add(v.WarmUp); s.OldWeight > 0 && now.Before(until) {
+		return s.OldWeight, until
+	}
+	return s.Weight, time.Time{}
 }

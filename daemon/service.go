@@ -149,3 +149,13 @@ func (s service) SetWeight(ctx context.Context, req *connect.Request[fairleadv1.
 func (s service) RotateKey(ctx context.Context, req *connect.Request[fairleadv1.RotateKeyRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
 	return change(s.d, ctx, req, (*api.Coordinator).RotateKey)
 }
+
+// ShareFlows is unimplemented yet.
+func (s service) ShareFlows(context.Context, *connect.Request[fairleadv1.ShareFlowsRequest]) (*connect.Response[fairleadv1.ShareFlowsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("flows are not shared yet"))
+}
+
+// GetFlows is unimplemented yet.
+func (s service) GetFlows(context.Context, *connect.Request[fairleadv1.GetFlowsRequest]) (*connect.Response[fairleadv1.GetFlowsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("flows are not shared yet"))
+}

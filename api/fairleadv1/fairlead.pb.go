@@ -97,6 +97,9 @@ const (
 	SlotState_SLOT_STATE_DRAINING SlotState = 3
 	// Removed; still forwarded, number not reused until rest_until.
 	SlotState_SLOT_STATE_RESTING SlotState = 4
+	// Will take new connections later: those that it would get are tracked
+	// now, so that none moves then.
+	SlotState_SLOT_STATE_STANDBY SlotState = 5
 )
 
 // Enum value maps for SlotState.
@@ -107,6 +110,7 @@ var (
 		2: "SLOT_STATE_ACTIVE",
 		3: "SLOT_STATE_DRAINING",
 		4: "SLOT_STATE_RESTING",
+		5: "SLOT_STATE_STANDBY",
 	}
 	SlotState_value = map[string]int32{
 		"SLOT_STATE_UNSPECIFIED": 0,
@@ -114,6 +118,7 @@ var (
 		"SLOT_STATE_ACTIVE":      2,
 		"SLOT_STATE_DRAINING":    3,
 		"SLOT_STATE_RESTING":     4,
+		"SLOT_STATE_STANDBY":     5,
 	}
 )
 
@@ -260,8 +265,10 @@ type GetStatusResponse struct {
 	Limits  []*Limit  `protobuf:"bytes,15,rep,name=limits,proto3" json:"limits,omitempty"`
 	// What an operator should know now, one line each with a remedy; empty
 	// when all is well.
-	Warnings      []string `protobuf:"bytes,16,rep,name=warnings,proto3" json:"warnings,omitempty"`
-	Peers         []*Peer  `protobuf:"bytes,17,rep,name=peers,proto3" json:"peers,omitempty"`
+	Warnings []string `protobuf:"bytes,16,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Peers    []*Peer  `protobuf:"bytes,17,rep,name=peers,proto3" json:"peers,omitempty"`
+	// What this balancer and its peers tell each other of tracked connections.
+	Sharing       *Sharing `protobuf:"bytes,18,opt,name=sharing,proto3" json:"sharing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -415,6 +422,13 @@ func (x *GetStatusResponse) GetPeers() []*Peer {
 	return nil
 }
 
+func (x *GetStatusResponse) GetSharing() *Sharing {
+	if x != nil {
+		return x.Sharing
+	}
+	return nil
+}
+
 type Interface struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -516,7 +530,21 @@ type VIP struct {
 	Counters *Counters `protobuf:"bytes,16,opt,name=counters,proto3" json:"counters,omitempty"`
 	// Every active server is down by the checks, so that all of them are used
 	// as if none were: a broken check must not take a service away.
-	FailOpen      bool `protobuf:"varint,17,opt,name=fail_open,json=failOpen,proto3" json:"fail_open,omitempty"`
+	FailOpen bool `protobuf:"varint,17,opt,name=fail_open,json=failOpen,proto3" json:"fail_open,omitempty"`
+	// The consistent hash: table-hrw, anchor, ring, hrw, maglev, bucket, dx.
+	Hash string `protobuf:"bytes,18,opt,name=hash,proto3" json:"hash,omitempty"`
+	// Rows of its table; 0 for anchor, which has none.
+	HashRows uint32 `protobuf:"varint,19,opt,name=hash_rows,json=hashRows,proto3" json:"hash_rows,omitempty"`
+	// Numbers that servers can have, fixed for the VIP's life (anchor, dx;
+	// else 0).
+	Capacity uint32 `protobuf:"varint,20,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	// Spare numbers in the horizon: servers that may be added at once without
+	// a warm-up (anchor; else 0).
+	Horizon uint32 `protobuf:"varint,21,opt,name=horizon,proto3" json:"horizon,omitempty"`
+	// How long a server that was not in the horizon gets new connections alone.
+	WarmUpMs uint64 `protobuf:"varint,22,opt,name=warm_up_ms,json=warmUpMs,proto3" json:"warm_up_ms,omitempty"`
+	// Tracked connections are told to the other balancers.
+	Share         bool `protobuf:"varint,23,opt,name=share,proto3" json:"share,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -670,6 +698,48 @@ func (x *VIP) GetFailOpen() bool {
 	return false
 }
 
+func (x *VIP) GetHash() string {
+	if x != nil {
+		return x.Hash
+	}
+	return ""
+}
+
+func (x *VIP) GetHashRows() uint32 {
+	if x != nil {
+		return x.HashRows
+	}
+	return 0
+}
+
+func (x *VIP) GetCapacity() uint32 {
+	if x != nil {
+		return x.Capacity
+	}
+	return 0
+}
+
+func (x *VIP) GetHorizon() uint32 {
+	if x != nil {
+		return x.Horizon
+	}
+	return 0
+}
+
+func (x *VIP) GetWarmUpMs() uint64 {
+	if x != nil {
+		return x.WarmUpMs
+	}
+	return 0
+}
+
+func (x *VIP) GetShare() bool {
+	if x != nil {
+		return x.Share
+	}
+	return false
+}
+
 type Slot struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Number  uint32                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
@@ -696,8 +766,14 @@ type Slot struct {
 	// Health checks sent by this daemon, and of these the failed ones.
 	HealthChecks   uint64 `protobuf:"varint,16,opt,name=health_checks,json=healthChecks,proto3" json:"health_checks,omitempty"`
 	HealthFailures uint64 `protobuf:"varint,17,opt,name=health_failures,json=healthFailures,proto3" json:"health_failures,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// When it entered the pool or the horizon, milliseconds since 1970; 0: with
+	// the VIP itself.
+	SinceUnixMs int64 `protobuf:"varint,18,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
+	// Connections from before it came are still held where they were: for the
+	// VIP's warm-up from since on.
+	Warming       bool `protobuf:"varint,19,opt,name=warming,proto3" json:"warming,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Slot) Reset() {
@@ -849,6 +925,20 @@ func (x *Slot) GetHealthFailures() uint64 {
 	return 0
 }
 
+func (x *Slot) GetSinceUnixMs() int64 {
+	if x != nil {
+		return x.SinceUnixMs
+	}
+	return 0
+}
+
+func (x *Slot) GetWarming() bool {
+	if x != nil {
+		return x.Warming
+	}
+	return false
+}
+
 type NextHop struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Resolved  bool                   `protobuf:"varint,1,opt,name=resolved,proto3" json:"resolved,omitempty"`
@@ -940,9 +1030,16 @@ type Counters struct {
 	Dropped    uint64 `protobuf:"varint,7,opt,name=dropped,proto3" json:"dropped,omitempty"`
 	// Host: packets and bytes to clients, and established connections by the
 	// epoch that stamps them.
-	PacketsOut    uint64       `protobuf:"varint,8,opt,name=packets_out,json=packetsOut,proto3" json:"packets_out,omitempty"`
-	BytesOut      uint64       `protobuf:"varint,9,opt,name=bytes_out,json=bytesOut,proto3" json:"bytes_out,omitempty"`
-	Live          []*EpochLive `protobuf:"bytes,10,rep,name=live,proto3" json:"live,omitempty"`
+	PacketsOut uint64       `protobuf:"varint,8,opt,name=packets_out,json=packetsOut,proto3" json:"packets_out,omitempty"`
+	BytesOut   uint64       `protobuf:"varint,9,opt,name=bytes_out,json=bytesOut,proto3" json:"bytes_out,omitempty"`
+	Live       []*EpochLive `protobuf:"bytes,10,rep,name=live,proto3" json:"live,omitempty"`
+	// Entries made in the flow table, connections that found no room there
+	// (each bucket held live ones alone), entries that gave way to newer ones,
+	// and records for the peers lost because the daemon did not keep up.
+	Tracked       uint64 `protobuf:"varint,11,opt,name=tracked,proto3" json:"tracked,omitempty"`
+	FlowFull      uint64 `protobuf:"varint,12,opt,name=flow_full,json=flowFull,proto3" json:"flow_full,omitempty"`
+	FlowReplaced  uint64 `protobuf:"varint,13,opt,name=flow_replaced,json=flowReplaced,proto3" json:"flow_replaced,omitempty"`
+	ShareLost     uint64 `protobuf:"varint,14,opt,name=share_lost,json=shareLost,proto3" json:"share_lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1045,6 +1142,34 @@ func (x *Counters) GetLive() []*EpochLive {
 		return x.Live
 	}
 	return nil
+}
+
+func (x *Counters) GetTracked() uint64 {
+	if x != nil {
+		return x.Tracked
+	}
+	return 0
+}
+
+func (x *Counters) GetFlowFull() uint64 {
+	if x != nil {
+		return x.FlowFull
+	}
+	return 0
+}
+
+func (x *Counters) GetFlowReplaced() uint64 {
+	if x != nil {
+		return x.FlowReplaced
+	}
+	return 0
+}
+
+func (x *Counters) GetShareLost() uint64 {
+	if x != nil {
+		return x.ShareLost
+	}
+	return 0
 }
 
 type Reason struct {
@@ -1190,7 +1315,8 @@ func (x *Clock) GetHz() uint32 {
 
 type Limit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// vip_lines, server_lines, table_entries, flows.
+	// vip_lines, server_lines, table_entries, flows (used: entries not idle
+	// for too long).
 	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Used          uint64 `protobuf:"varint,2,opt,name=used,proto3" json:"used,omitempty"`
 	Limit         uint64 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
@@ -1325,6 +1451,155 @@ func (x *Peer) GetError() string {
 	return ""
 }
 
+// Sharing is records since the daemon started.
+type Sharing struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Taken by peers, counted once for each.
+	Sent          uint64         `protobuf:"varint,1,opt,name=sent,proto3" json:"sent,omitempty"`
+	Received      uint64         `protobuf:"varint,2,opt,name=received,proto3" json:"received,omitempty"`
+	Peers         []*SharingPeer `protobuf:"bytes,3,rep,name=peers,proto3" json:"peers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Sharing) Reset() {
+	*x = Sharing{}
+	mi := &file_fairlead_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Sharing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Sharing) ProtoMessage() {}
+
+func (x *Sharing) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Sharing.ProtoReflect.Descriptor instead.
+func (*Sharing) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Sharing) GetSent() uint64 {
+	if x != nil {
+		return x.Sent
+	}
+	return 0
+}
+
+func (x *Sharing) GetReceived() uint64 {
+	if x != nil {
+		return x.Received
+	}
+	return 0
+}
+
+func (x *Sharing) GetPeers() []*SharingPeer {
+	if x != nil {
+		return x.Peers
+	}
+	return nil
+}
+
+type SharingPeer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Sent  uint64                 `protobuf:"varint,2,opt,name=sent,proto3" json:"sent,omitempty"`
+	// Not sent, because the peer did not take them fast enough, or at all.
+	Dropped uint64 `protobuf:"varint,3,opt,name=dropped,proto3" json:"dropped,omitempty"`
+	Queued  uint64 `protobuf:"varint,4,opt,name=queued,proto3" json:"queued,omitempty"`
+	// Fetched from it when this daemon started.
+	Pulled uint64 `protobuf:"varint,5,opt,name=pulled,proto3" json:"pulled,omitempty"`
+	// Why the last call failed; empty if it did not.
+	Error         string `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SharingPeer) Reset() {
+	*x = SharingPeer{}
+	mi := &file_fairlead_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SharingPeer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SharingPeer) ProtoMessage() {}
+
+func (x *SharingPeer) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SharingPeer.ProtoReflect.Descriptor instead.
+func (*SharingPeer) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *SharingPeer) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SharingPeer) GetSent() uint64 {
+	if x != nil {
+		return x.Sent
+	}
+	return 0
+}
+
+func (x *SharingPeer) GetDropped() uint64 {
+	if x != nil {
+		return x.Dropped
+	}
+	return 0
+}
+
+func (x *SharingPeer) GetQueued() uint64 {
+	if x != nil {
+		return x.Queued
+	}
+	return 0
+}
+
+func (x *SharingPeer) GetPulled() uint64 {
+	if x != nil {
+		return x.Pulled
+	}
+	return 0
+}
+
+func (x *SharingPeer) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 type GetAssignmentRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1333,7 +1608,7 @@ type GetAssignmentRequest struct {
 
 func (x *GetAssignmentRequest) Reset() {
 	*x = GetAssignmentRequest{}
-	mi := &file_fairlead_proto_msgTypes[11]
+	mi := &file_fairlead_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1345,7 +1620,7 @@ func (x *GetAssignmentRequest) String() string {
 func (*GetAssignmentRequest) ProtoMessage() {}
 
 func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[11]
+	mi := &file_fairlead_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1358,7 +1633,7 @@ func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentRequest.ProtoReflect.Descriptor instead.
 func (*GetAssignmentRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{11}
+	return file_fairlead_proto_rawDescGZIP(), []int{13}
 }
 
 type GetAssignmentResponse struct {
@@ -1376,7 +1651,7 @@ type GetAssignmentResponse struct {
 
 func (x *GetAssignmentResponse) Reset() {
 	*x = GetAssignmentResponse{}
-	mi := &file_fairlead_proto_msgTypes[12]
+	mi := &file_fairlead_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1388,7 +1663,7 @@ func (x *GetAssignmentResponse) String() string {
 func (*GetAssignmentResponse) ProtoMessage() {}
 
 func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[12]
+	mi := &file_fairlead_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1401,7 +1676,7 @@ func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentResponse.ProtoReflect.Descriptor instead.
 func (*GetAssignmentResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{12}
+	return file_fairlead_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetAssignmentResponse) GetAssignment() []byte {
@@ -1440,7 +1715,7 @@ type SetAssignmentRequest struct {
 
 func (x *SetAssignmentRequest) Reset() {
 	*x = SetAssignmentRequest{}
-	mi := &file_fairlead_proto_msgTypes[13]
+	mi := &file_fairlead_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1452,7 +1727,7 @@ func (x *SetAssignmentRequest) String() string {
 func (*SetAssignmentRequest) ProtoMessage() {}
 
 func (x *SetAssignmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[13]
+	mi := &file_fairlead_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1465,7 +1740,7 @@ func (x *SetAssignmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAssignmentRequest.ProtoReflect.Descriptor instead.
 func (*SetAssignmentRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{13}
+	return file_fairlead_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SetAssignmentRequest) GetAssignment() []byte {
@@ -1498,7 +1773,7 @@ type SetAssignmentResponse struct {
 
 func (x *SetAssignmentResponse) Reset() {
 	*x = SetAssignmentResponse{}
-	mi := &file_fairlead_proto_msgTypes[14]
+	mi := &file_fairlead_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1510,7 +1785,7 @@ func (x *SetAssignmentResponse) String() string {
 func (*SetAssignmentResponse) ProtoMessage() {}
 
 func (x *SetAssignmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[14]
+	mi := &file_fairlead_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1523,7 +1798,7 @@ func (x *SetAssignmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAssignmentResponse.ProtoReflect.Descriptor instead.
 func (*SetAssignmentResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{14}
+	return file_fairlead_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SetAssignmentResponse) GetVersion() uint64 {
@@ -1554,7 +1829,7 @@ type AddServerRequest struct {
 
 func (x *AddServerRequest) Reset() {
 	*x = AddServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[15]
+	mi := &file_fairlead_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1566,7 +1841,7 @@ func (x *AddServerRequest) String() string {
 func (*AddServerRequest) ProtoMessage() {}
 
 func (x *AddServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[15]
+	mi := &file_fairlead_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1579,7 +1854,7 @@ func (x *AddServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddServerRequest.ProtoReflect.Descriptor instead.
 func (*AddServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{15}
+	return file_fairlead_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AddServerRequest) GetVip() string {
@@ -1645,7 +1920,7 @@ type DrainServerRequest struct {
 
 func (x *DrainServerRequest) Reset() {
 	*x = DrainServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[16]
+	mi := &file_fairlead_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1657,7 +1932,7 @@ func (x *DrainServerRequest) String() string {
 func (*DrainServerRequest) ProtoMessage() {}
 
 func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[16]
+	mi := &file_fairlead_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1670,7 +1945,7 @@ func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainServerRequest.ProtoReflect.Descriptor instead.
 func (*DrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{16}
+	return file_fairlead_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DrainServerRequest) GetVip() string {
@@ -1714,7 +1989,7 @@ type UndrainServerRequest struct {
 
 func (x *UndrainServerRequest) Reset() {
 	*x = UndrainServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[17]
+	mi := &file_fairlead_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1726,7 +2001,7 @@ func (x *UndrainServerRequest) String() string {
 func (*UndrainServerRequest) ProtoMessage() {}
 
 func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[17]
+	mi := &file_fairlead_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1739,7 +2014,7 @@ func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainServerRequest.ProtoReflect.Descriptor instead.
 func (*UndrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{17}
+	return file_fairlead_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *UndrainServerRequest) GetVip() string {
@@ -1785,7 +2060,7 @@ type RemoveServerRequest struct {
 
 func (x *RemoveServerRequest) Reset() {
 	*x = RemoveServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[18]
+	mi := &file_fairlead_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1797,7 +2072,7 @@ func (x *RemoveServerRequest) String() string {
 func (*RemoveServerRequest) ProtoMessage() {}
 
 func (x *RemoveServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[18]
+	mi := &file_fairlead_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1810,7 +2085,7 @@ func (x *RemoveServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveServerRequest.ProtoReflect.Descriptor instead.
 func (*RemoveServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{18}
+	return file_fairlead_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RemoveServerRequest) GetVip() string {
@@ -1856,7 +2131,7 @@ type SetWeightRequest struct {
 
 func (x *SetWeightRequest) Reset() {
 	*x = SetWeightRequest{}
-	mi := &file_fairlead_proto_msgTypes[19]
+	mi := &file_fairlead_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1868,7 +2143,7 @@ func (x *SetWeightRequest) String() string {
 func (*SetWeightRequest) ProtoMessage() {}
 
 func (x *SetWeightRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[19]
+	mi := &file_fairlead_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1881,7 +2156,7 @@ func (x *SetWeightRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetWeightRequest.ProtoReflect.Descriptor instead.
 func (*SetWeightRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{19}
+	return file_fairlead_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SetWeightRequest) GetVip() string {
@@ -1932,7 +2207,7 @@ type RotateKeyRequest struct {
 
 func (x *RotateKeyRequest) Reset() {
 	*x = RotateKeyRequest{}
-	mi := &file_fairlead_proto_msgTypes[20]
+	mi := &file_fairlead_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1944,7 +2219,7 @@ func (x *RotateKeyRequest) String() string {
 func (*RotateKeyRequest) ProtoMessage() {}
 
 func (x *RotateKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[20]
+	mi := &file_fairlead_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1957,7 +2232,7 @@ func (x *RotateKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeyRequest.ProtoReflect.Descriptor instead.
 func (*RotateKeyRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{20}
+	return file_fairlead_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RotateKeyRequest) GetForce() bool {
@@ -1994,7 +2269,7 @@ type ChangeResponse struct {
 
 func (x *ChangeResponse) Reset() {
 	*x = ChangeResponse{}
-	mi := &file_fairlead_proto_msgTypes[21]
+	mi := &file_fairlead_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2006,7 +2281,7 @@ func (x *ChangeResponse) String() string {
 func (*ChangeResponse) ProtoMessage() {}
 
 func (x *ChangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[21]
+	mi := &file_fairlead_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2019,7 +2294,7 @@ func (x *ChangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeResponse.ProtoReflect.Descriptor instead.
 func (*ChangeResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{21}
+	return file_fairlead_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ChangeResponse) GetVersion() uint64 {
@@ -2068,7 +2343,7 @@ type UnansweredPeer struct {
 
 func (x *UnansweredPeer) Reset() {
 	*x = UnansweredPeer{}
-	mi := &file_fairlead_proto_msgTypes[22]
+	mi := &file_fairlead_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2080,7 +2355,7 @@ func (x *UnansweredPeer) String() string {
 func (*UnansweredPeer) ProtoMessage() {}
 
 func (x *UnansweredPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[22]
+	mi := &file_fairlead_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2093,7 +2368,7 @@ func (x *UnansweredPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnansweredPeer.ProtoReflect.Descriptor instead.
 func (*UnansweredPeer) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{22}
+	return file_fairlead_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *UnansweredPeer) GetName() string {
@@ -2125,7 +2400,7 @@ type GetTimeRequest struct {
 
 func (x *GetTimeRequest) Reset() {
 	*x = GetTimeRequest{}
-	mi := &file_fairlead_proto_msgTypes[23]
+	mi := &file_fairlead_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2137,7 +2412,7 @@ func (x *GetTimeRequest) String() string {
 func (*GetTimeRequest) ProtoMessage() {}
 
 func (x *GetTimeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[23]
+	mi := &file_fairlead_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2150,7 +2425,7 @@ func (x *GetTimeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTimeRequest.ProtoReflect.Descriptor instead.
 func (*GetTimeRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{23}
+	return file_fairlead_proto_rawDescGZIP(), []int{25}
 }
 
 type GetTimeResponse struct {
@@ -2168,7 +2443,7 @@ type GetTimeResponse struct {
 
 func (x *GetTimeResponse) Reset() {
 	*x = GetTimeResponse{}
-	mi := &file_fairlead_proto_msgTypes[24]
+	mi := &file_fairlead_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2180,7 +2455,7 @@ func (x *GetTimeResponse) String() string {
 func (*GetTimeResponse) ProtoMessage() {}
 
 func (x *GetTimeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[24]
+	mi := &file_fairlead_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2193,7 +2468,7 @@ func (x *GetTimeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTimeResponse.ProtoReflect.Descriptor instead.
 func (*GetTimeResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{24}
+	return file_fairlead_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetTimeResponse) GetSharedMs() uint32 {
@@ -2225,7 +2500,7 @@ type GetLiveRequest struct {
 
 func (x *GetLiveRequest) Reset() {
 	*x = GetLiveRequest{}
-	mi := &file_fairlead_proto_msgTypes[25]
+	mi := &file_fairlead_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2237,7 +2512,7 @@ func (x *GetLiveRequest) String() string {
 func (*GetLiveRequest) ProtoMessage() {}
 
 func (x *GetLiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[25]
+	mi := &file_fairlead_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2250,7 +2525,7 @@ func (x *GetLiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLiveRequest.ProtoReflect.Descriptor instead.
 func (*GetLiveRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{25}
+	return file_fairlead_proto_rawDescGZIP(), []int{27}
 }
 
 type GetLiveResponse struct {
@@ -2262,7 +2537,7 @@ type GetLiveResponse struct {
 
 func (x *GetLiveResponse) Reset() {
 	*x = GetLiveResponse{}
-	mi := &file_fairlead_proto_msgTypes[26]
+	mi := &file_fairlead_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2274,7 +2549,7 @@ func (x *GetLiveResponse) String() string {
 func (*GetLiveResponse) ProtoMessage() {}
 
 func (x *GetLiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[26]
+	mi := &file_fairlead_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2287,7 +2562,7 @@ func (x *GetLiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLiveResponse.ProtoReflect.Descriptor instead.
 func (*GetLiveResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{26}
+	return file_fairlead_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetLiveResponse) GetVips() []*LiveVIP {
@@ -2314,7 +2589,7 @@ type LiveVIP struct {
 
 func (x *LiveVIP) Reset() {
 	*x = LiveVIP{}
-	mi := &file_fairlead_proto_msgTypes[27]
+	mi := &file_fairlead_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2326,7 +2601,7 @@ func (x *LiveVIP) String() string {
 func (*LiveVIP) ProtoMessage() {}
 
 func (x *LiveVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[27]
+	mi := &file_fairlead_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2339,7 +2614,7 @@ func (x *LiveVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveVIP.ProtoReflect.Descriptor instead.
 func (*LiveVIP) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{27}
+	return file_fairlead_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *LiveVIP) GetId() uint32 {
@@ -2395,7 +2670,7 @@ type EpochLive struct {
 
 func (x *EpochLive) Reset() {
 	*x = EpochLive{}
-	mi := &file_fairlead_proto_msgTypes[28]
+	mi := &file_fairlead_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2407,7 +2682,7 @@ func (x *EpochLive) String() string {
 func (*EpochLive) ProtoMessage() {}
 
 func (x *EpochLive) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[28]
+	mi := &file_fairlead_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2420,7 +2695,7 @@ func (x *EpochLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EpochLive.ProtoReflect.Descriptor instead.
 func (*EpochLive) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{28}
+	return file_fairlead_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *EpochLive) GetEpoch() uint32 {
@@ -2437,12 +2712,229 @@ func (x *EpochLive) GetConnections() uint64 {
 	return 0
 }
 
+// Records of the flow table: of record i key[i] is the connection's flow key
+// and meta[i] is slot (bits 0 to 13) and state (bits 14 and 15: 0 new,
+// 1 confirmed, 2 closing, 3 a datagram's).
+type ShareFlowsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 1000.
+	Key []uint64 `protobuf:"fixed64,1,rep,packed,name=key,proto3" json:"key,omitempty"`
+	// As many as keys.
+	Meta          []uint32 `protobuf:"fixed32,2,rep,packed,name=meta,proto3" json:"meta,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShareFlowsRequest) Reset() {
+	*x = ShareFlowsRequest{}
+	mi := &file_fairlead_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShareFlowsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShareFlowsRequest) ProtoMessage() {}
+
+func (x *ShareFlowsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShareFlowsRequest.ProtoReflect.Descriptor instead.
+func (*ShareFlowsRequest) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *ShareFlowsRequest) GetKey() []uint64 {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *ShareFlowsRequest) GetMeta() []uint32 {
+	if x != nil {
+		return x.Meta
+	}
+	return nil
+}
+
+type ShareFlowsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Records that stand in the table now; the others found no room.
+	Taken         uint32 `protobuf:"varint,1,opt,name=taken,proto3" json:"taken,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShareFlowsResponse) Reset() {
+	*x = ShareFlowsResponse{}
+	mi := &file_fairlead_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShareFlowsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShareFlowsResponse) ProtoMessage() {}
+
+func (x *ShareFlowsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShareFlowsResponse.ProtoReflect.Descriptor instead.
+func (*ShareFlowsResponse) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ShareFlowsResponse) GetTaken() uint32 {
+	if x != nil {
+		return x.Taken
+	}
+	return 0
+}
+
+type GetFlowsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 0, then next_bucket of the page before.
+	FirstBucket   uint32 `protobuf:"varint,1,opt,name=first_bucket,json=firstBucket,proto3" json:"first_bucket,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetFlowsRequest) Reset() {
+	*x = GetFlowsRequest{}
+	mi := &file_fairlead_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetFlowsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetFlowsRequest) ProtoMessage() {}
+
+func (x *GetFlowsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetFlowsRequest.ProtoReflect.Descriptor instead.
+func (*GetFlowsRequest) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *GetFlowsRequest) GetFirstBucket() uint32 {
+	if x != nil {
+		return x.FirstBucket
+	}
+	return 0
+}
+
+type GetFlowsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   []uint64               `protobuf:"fixed64,1,rep,packed,name=key,proto3" json:"key,omitempty"`
+	Meta  []uint32               `protobuf:"fixed32,2,rep,packed,name=meta,proto3" json:"meta,omitempty"`
+	// Where the next page begins; 0: this was the last.
+	NextBucket uint32 `protobuf:"varint,3,opt,name=next_bucket,json=nextBucket,proto3" json:"next_bucket,omitempty"`
+	// Buckets of the table. Keys are whole only for a table of the same size.
+	Buckets       uint32 `protobuf:"varint,4,opt,name=buckets,proto3" json:"buckets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetFlowsResponse) Reset() {
+	*x = GetFlowsResponse{}
+	mi := &file_fairlead_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetFlowsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetFlowsResponse) ProtoMessage() {}
+
+func (x *GetFlowsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetFlowsResponse.ProtoReflect.Descriptor instead.
+func (*GetFlowsResponse) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *GetFlowsResponse) GetKey() []uint64 {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *GetFlowsResponse) GetMeta() []uint32 {
+	if x != nil {
+		return x.Meta
+	}
+	return nil
+}
+
+func (x *GetFlowsResponse) GetNextBucket() uint32 {
+	if x != nil {
+		return x.NextBucket
+	}
+	return 0
+}
+
+func (x *GetFlowsResponse) GetBuckets() uint32 {
+	if x != nil {
+		return x.Buckets
+	}
+	return 0
+}
+
 var File_fairlead_proto protoreflect.FileDescriptor
 
 const file_fairlead_proto_rawDesc = "" +
 	"\n" +
 	"\x0efairlead.proto\x12\vfairlead.v1\"\x12\n" +
-	"\x10GetStatusRequest\"\xeb\x04\n" +
+	"\x10GetStatusRequest\"\x9b\x05\n" +
 	"\x11GetStatusResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x11.fairlead.v1.RoleR\x04role\x12\x18\n" +
@@ -2464,14 +2956,15 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x05clock\x18\x0e \x01(\v2\x12.fairlead.v1.ClockR\x05clock\x12*\n" +
 	"\x06limits\x18\x0f \x03(\v2\x12.fairlead.v1.LimitR\x06limits\x12\x1a\n" +
 	"\bwarnings\x18\x10 \x03(\tR\bwarnings\x12'\n" +
-	"\x05peers\x18\x11 \x03(\v2\x11.fairlead.v1.PeerR\x05peers\"\x83\x01\n" +
+	"\x05peers\x18\x11 \x03(\v2\x11.fairlead.v1.PeerR\x05peers\x12.\n" +
+	"\asharing\x18\x12 \x01(\v2\x14.fairlead.v1.SharingR\asharing\"\x83\x01\n" +
 	"\tInterface\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12\x19\n" +
 	"\bxdp_mode\x18\x03 \x01(\tR\axdpMode\x12\x1f\n" +
 	"\vegress_mode\x18\x04 \x01(\tR\n" +
 	"egressMode\x12\x10\n" +
-	"\x03mtu\x18\x05 \x01(\rR\x03mtu\"\xf5\x03\n" +
+	"\x03mtu\x18\x05 \x01(\rR\x03mtu\"\x90\x05\n" +
 	"\x03VIP\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -2493,7 +2986,14 @@ const file_fairlead_proto_rawDesc = "" +
 	"\tmss_clamp\x18\x0e \x01(\bR\bmssClamp\x12'\n" +
 	"\x05slots\x18\x0f \x03(\v2\x11.fairlead.v1.SlotR\x05slots\x121\n" +
 	"\bcounters\x18\x10 \x01(\v2\x15.fairlead.v1.CountersR\bcounters\x12\x1b\n" +
-	"\tfail_open\x18\x11 \x01(\bR\bfailOpen\"\xdd\x04\n" +
+	"\tfail_open\x18\x11 \x01(\bR\bfailOpen\x12\x12\n" +
+	"\x04hash\x18\x12 \x01(\tR\x04hash\x12\x1b\n" +
+	"\thash_rows\x18\x13 \x01(\rR\bhashRows\x12\x1a\n" +
+	"\bcapacity\x18\x14 \x01(\rR\bcapacity\x12\x18\n" +
+	"\ahorizon\x18\x15 \x01(\rR\ahorizon\x12\x1c\n" +
+	"\n" +
+	"warm_up_ms\x18\x16 \x01(\x04R\bwarmUpMs\x12\x14\n" +
+	"\x05share\x18\x17 \x01(\bR\x05share\"\x9b\x05\n" +
 	"\x04Slot\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12\x16\n" +
 	"\x06server\x18\x02 \x01(\tR\x06server\x12\x18\n" +
@@ -2512,13 +3012,15 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x0fnew_connections\x18\x0e \x01(\x04R\x0enewConnections\x12 \n" +
 	"\vconnections\x18\x0f \x01(\x03R\vconnections\x12#\n" +
 	"\rhealth_checks\x18\x10 \x01(\x04R\fhealthChecks\x12'\n" +
-	"\x0fhealth_failures\x18\x11 \x01(\x04R\x0ehealthFailures\"\x85\x01\n" +
+	"\x0fhealth_failures\x18\x11 \x01(\x04R\x0ehealthFailures\x12\"\n" +
+	"\rsince_unix_ms\x18\x12 \x01(\x03R\vsinceUnixMs\x12\x18\n" +
+	"\awarming\x18\x13 \x01(\bR\awarming\"\x85\x01\n" +
 	"\aNextHop\x12\x1a\n" +
 	"\bresolved\x18\x01 \x01(\bR\bresolved\x12\x1c\n" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x1c\n" +
 	"\tneighbour\x18\x03 \x01(\tR\tneighbour\x12\x10\n" +
 	"\x03mac\x18\x04 \x01(\tR\x03mac\x12\x10\n" +
-	"\x03mtu\x18\x05 \x01(\rR\x03mtu\"\xc1\x02\n" +
+	"\x03mtu\x18\x05 \x01(\rR\x03mtu\"\xbc\x03\n" +
 	"\bCounters\x12\x18\n" +
 	"\apackets\x18\x01 \x01(\x04R\apackets\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12'\n" +
@@ -2532,7 +3034,12 @@ const file_fairlead_proto_rawDesc = "" +
 	"packetsOut\x12\x1b\n" +
 	"\tbytes_out\x18\t \x01(\x04R\bbytesOut\x12*\n" +
 	"\x04live\x18\n" +
-	" \x03(\v2\x16.fairlead.v1.EpochLiveR\x04live\"L\n" +
+	" \x03(\v2\x16.fairlead.v1.EpochLiveR\x04live\x12\x18\n" +
+	"\atracked\x18\v \x01(\x04R\atracked\x12\x1b\n" +
+	"\tflow_full\x18\f \x01(\x04R\bflowFull\x12#\n" +
+	"\rflow_replaced\x18\r \x01(\x04R\fflowReplaced\x12\x1d\n" +
+	"\n" +
+	"share_lost\x18\x0e \x01(\x04R\tshareLost\"L\n" +
 	"\x06Reason\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\apackets\x18\x02 \x01(\x04R\apackets\x12\x14\n" +
@@ -2553,7 +3060,18 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x03api\x18\x02 \x01(\tR\x03api\x12\x1c\n" +
 	"\treachable\x18\x03 \x01(\bR\treachable\x12-\n" +
 	"\x12assignment_version\x18\x04 \x01(\x04R\x11assignmentVersion\x12\x14\n" +
-	"\x05error\x18\x05 \x01(\tR\x05error\"\x16\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\"i\n" +
+	"\aSharing\x12\x12\n" +
+	"\x04sent\x18\x01 \x01(\x04R\x04sent\x12\x1a\n" +
+	"\breceived\x18\x02 \x01(\x04R\breceived\x12.\n" +
+	"\x05peers\x18\x03 \x03(\v2\x18.fairlead.v1.SharingPeerR\x05peers\"\x95\x01\n" +
+	"\vSharingPeer\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04sent\x18\x02 \x01(\x04R\x04sent\x12\x18\n" +
+	"\adropped\x18\x03 \x01(\x04R\adropped\x12\x16\n" +
+	"\x06queued\x18\x04 \x01(\x04R\x06queued\x12\x16\n" +
+	"\x06pulled\x18\x05 \x01(\x04R\x06pulled\x12\x14\n" +
+	"\x05error\x18\x06 \x01(\tR\x05error\"\x16\n" +
 	"\x14GetAssignmentRequest\"i\n" +
 	"\x15GetAssignmentResponse\x12\x1e\n" +
 	"\n" +
@@ -2630,22 +3148,36 @@ const file_fairlead_proto_rawDesc = "" +
 	"\tno_cookie\x18\x06 \x01(\x04R\bnoCookie\"C\n" +
 	"\tEpochLive\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\rR\x05epoch\x12 \n" +
-	"\vconnections\x18\x02 \x01(\x04R\vconnections*>\n" +
+	"\vconnections\x18\x02 \x01(\x04R\vconnections\"9\n" +
+	"\x11ShareFlowsRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x03(\x06R\x03key\x12\x12\n" +
+	"\x04meta\x18\x02 \x03(\aR\x04meta\"*\n" +
+	"\x12ShareFlowsResponse\x12\x14\n" +
+	"\x05taken\x18\x01 \x01(\rR\x05taken\"4\n" +
+	"\x0fGetFlowsRequest\x12!\n" +
+	"\ffirst_bucket\x18\x01 \x01(\rR\vfirstBucket\"s\n" +
+	"\x10GetFlowsResponse\x12\x10\n" +
+	"\x03key\x18\x01 \x03(\x06R\x03key\x12\x12\n" +
+	"\x04meta\x18\x02 \x03(\aR\x04meta\x12\x1f\n" +
+	"\vnext_bucket\x18\x03 \x01(\rR\n" +
+	"nextBucket\x12\x18\n" +
+	"\abuckets\x18\x04 \x01(\rR\abuckets*>\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rROLE_BALANCER\x10\x01\x12\r\n" +
-	"\tROLE_HOST\x10\x02*\x87\x01\n" +
+	"\tROLE_HOST\x10\x02*\x9f\x01\n" +
 	"\tSlotState\x12\x1a\n" +
 	"\x16SLOT_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12SLOT_STATE_JOINING\x10\x01\x12\x15\n" +
 	"\x11SLOT_STATE_ACTIVE\x10\x02\x12\x17\n" +
 	"\x13SLOT_STATE_DRAINING\x10\x03\x12\x16\n" +
-	"\x12SLOT_STATE_RESTING\x10\x04*T\n" +
+	"\x12SLOT_STATE_RESTING\x10\x04\x12\x16\n" +
+	"\x12SLOT_STATE_STANDBY\x10\x05*T\n" +
 	"\x06Health\x12\x16\n" +
 	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eHEALTH_UNKNOWN\x10\x01\x12\r\n" +
 	"\tHEALTH_UP\x10\x02\x12\x0f\n" +
-	"\vHEALTH_DOWN\x10\x032\xee\x06\n" +
+	"\vHEALTH_DOWN\x10\x032\x8b\b\n" +
 	"\bFairlead\x12O\n" +
 	"\tGetStatus\x12\x1d.fairlead.v1.GetStatusRequest\x1a\x1e.fairlead.v1.GetStatusResponse\"\x03\x90\x02\x01\x12[\n" +
 	"\rGetAssignment\x12!.fairlead.v1.GetAssignmentRequest\x1a\".fairlead.v1.GetAssignmentResponse\"\x03\x90\x02\x01\x12V\n" +
@@ -2657,7 +3189,10 @@ const file_fairlead_proto_rawDesc = "" +
 	"\tSetWeight\x12\x1d.fairlead.v1.SetWeightRequest\x1a\x1b.fairlead.v1.ChangeResponse\x12G\n" +
 	"\tRotateKey\x12\x1d.fairlead.v1.RotateKeyRequest\x1a\x1b.fairlead.v1.ChangeResponse\x12I\n" +
 	"\aGetTime\x12\x1b.fairlead.v1.GetTimeRequest\x1a\x1c.fairlead.v1.GetTimeResponse\"\x03\x90\x02\x01\x12I\n" +
-	"\aGetLive\x12\x1b.fairlead.v1.GetLiveRequest\x1a\x1c.fairlead.v1.GetLiveResponse\"\x03\x90\x02\x01B8Z6github.com/fairlead/fairlead/api/fairleadv1;fairleadv1b\x06proto3"
+	"\aGetLive\x12\x1b.fairlead.v1.GetLiveRequest\x1a\x1c.fairlead.v1.GetLiveResponse\"\x03\x90\x02\x01\x12M\n" +
+	"\n" +
+	"ShareFlows\x12\x1e.fairlead.v1.ShareFlowsRequest\x1a\x1f.fairlead.v1.ShareFlowsResponse\x12L\n" +
+	"\bGetFlows\x12\x1c.fairlead.v1.GetFlowsRequest\x1a\x1d.fairlead.v1.GetFlowsResponse\"\x03\x90\x02\x01B8Z6github.com/fairlead/fairlead/api/fairleadv1;fairleadv1b\x06proto3"
 
 var (
 	file_fairlead_proto_rawDescOnce sync.Once
@@ -2672,7 +3207,7 @@ func file_fairlead_proto_rawDescGZIP() []byte {
 }
 
 var file_fairlead_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_fairlead_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_fairlead_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_fairlead_proto_goTypes = []any{
 	(Role)(0),                     // 0: fairlead.v1.Role
 	(SlotState)(0),                // 1: fairlead.v1.SlotState
@@ -2688,24 +3223,30 @@ var file_fairlead_proto_goTypes = []any{
 	(*Clock)(nil),                 // 11: fairlead.v1.Clock
 	(*Limit)(nil),                 // 12: fairlead.v1.Limit
 	(*Peer)(nil),                  // 13: fairlead.v1.Peer
-	(*GetAssignmentRequest)(nil),  // 14: fairlead.v1.GetAssignmentRequest
-	(*GetAssignmentResponse)(nil), // 15: fairlead.v1.GetAssignmentResponse
-	(*SetAssignmentRequest)(nil),  // 16: fairlead.v1.SetAssignmentRequest
-	(*SetAssignmentResponse)(nil), // 17: fairlead.v1.SetAssignmentResponse
-	(*AddServerRequest)(nil),      // 18: fairlead.v1.AddServerRequest
-	(*DrainServerRequest)(nil),    // 19: fairlead.v1.DrainServerRequest
-	(*UndrainServerRequest)(nil),  // 20: fairlead.v1.UndrainServerRequest
-	(*RemoveServerRequest)(nil),   // 21: fairlead.v1.RemoveServerRequest
-	(*SetWeightRequest)(nil),      // 22: fairlead.v1.SetWeightRequest
-	(*RotateKeyRequest)(nil),      // 23: fairlead.v1.RotateKeyRequest
-	(*ChangeResponse)(nil),        // 24: fairlead.v1.ChangeResponse
-	(*UnansweredPeer)(nil),        // 25: fairlead.v1.UnansweredPeer
-	(*GetTimeRequest)(nil),        // 26: fairlead.v1.GetTimeRequest
-	(*GetTimeResponse)(nil),       // 27: fairlead.v1.GetTimeResponse
-	(*GetLiveRequest)(nil),        // 28: fairlead.v1.GetLiveRequest
-	(*GetLiveResponse)(nil),       // 29: fairlead.v1.GetLiveResponse
-	(*LiveVIP)(nil),               // 30: fairlead.v1.LiveVIP
-	(*EpochLive)(nil),             // 31: fairlead.v1.EpochLive
+	(*Sharing)(nil),               // 14: fairlead.v1.Sharing
+	(*SharingPeer)(nil),           // 15: fairlead.v1.SharingPeer
+	(*GetAssignmentRequest)(nil),  // 16: fairlead.v1.GetAssignmentRequest
+	(*GetAssignmentResponse)(nil), // 17: fairlead.v1.GetAssignmentResponse
+	(*SetAssignmentRequest)(nil),  // 18: fairlead.v1.SetAssignmentRequest
+	(*SetAssignmentResponse)(nil), // 19: fairlead.v1.SetAssignmentResponse
+	(*AddServerRequest)(nil),      // 20: fairlead.v1.AddServerRequest
+	(*DrainServerRequest)(nil),    // 21: fairlead.v1.DrainServerRequest
+	(*UndrainServerRequest)(nil),  // 22: fairlead.v1.UndrainServerRequest
+	(*RemoveServerRequest)(nil),   // 23: fairlead.v1.RemoveServerRequest
+	(*SetWeightRequest)(nil),      // 24: fairlead.v1.SetWeightRequest
+	(*RotateKeyRequest)(nil),      // 25: fairlead.v1.RotateKeyRequest
+	(*ChangeResponse)(nil),        // 26: fairlead.v1.ChangeResponse
+	(*UnansweredPeer)(nil),        // 27: fairlead.v1.UnansweredPeer
+	(*GetTimeRequest)(nil),        // 28: fairlead.v1.GetTimeRequest
+	(*GetTimeResponse)(nil),       // 29: fairlead.v1.GetTimeResponse
+	(*GetLiveRequest)(nil),        // 30: fairlead.v1.GetLiveRequest
+	(*GetLiveResponse)(nil),       // 31: fairlead.v1.GetLiveResponse
+	(*LiveVIP)(nil),               // 32: fairlead.v1.LiveVIP
+	(*EpochLive)(nil),             // 33: fairlead.v1.EpochLive
+	(*ShareFlowsRequest)(nil),     // 34: fairlead.v1.ShareFlowsRequest
+	(*ShareFlowsResponse)(nil),    // 35: fairlead.v1.ShareFlowsResponse
+	(*GetFlowsRequest)(nil),       // 36: fairlead.v1.GetFlowsRequest
+	(*GetFlowsResponse)(nil),      // 37: fairlead.v1.GetFlowsResponse
 }
 var file_fairlead_proto_depIdxs = []int32{
 	0,  // 0: fairlead.v1.GetStatusResponse.role:type_name -> fairlead.v1.Role
@@ -2715,42 +3256,48 @@ var file_fairlead_proto_depIdxs = []int32{
 	11, // 4: fairlead.v1.GetStatusResponse.clock:type_name -> fairlead.v1.Clock
 	12, // 5: fairlead.v1.GetStatusResponse.limits:type_name -> fairlead.v1.Limit
 	13, // 6: fairlead.v1.GetStatusResponse.peers:type_name -> fairlead.v1.Peer
-	7,  // 7: fairlead.v1.VIP.slots:type_name -> fairlead.v1.Slot
-	9,  // 8: fairlead.v1.VIP.counters:type_name -> fairlead.v1.Counters
-	1,  // 9: fairlead.v1.Slot.state:type_name -> fairlead.v1.SlotState
-	2,  // 10: fairlead.v1.Slot.health:type_name -> fairlead.v1.Health
-	8,  // 11: fairlead.v1.Slot.next_hop:type_name -> fairlead.v1.NextHop
-	31, // 12: fairlead.v1.Counters.live:type_name -> fairlead.v1.EpochLive
-	25, // 13: fairlead.v1.ChangeResponse.unanswered:type_name -> fairlead.v1.UnansweredPeer
-	30, // 14: fairlead.v1.GetLiveResponse.vips:type_name -> fairlead.v1.LiveVIP
-	31, // 15: fairlead.v1.LiveVIP.epochs:type_name -> fairlead.v1.EpochLive
-	3,  // 16: fairlead.v1.Fairlead.GetStatus:input_type -> fairlead.v1.GetStatusRequest
-	14, // 17: fairlead.v1.Fairlead.GetAssignment:input_type -> fairlead.v1.GetAssignmentRequest
-	16, // 18: fairlead.v1.Fairlead.SetAssignment:input_type -> fairlead.v1.SetAssignmentRequest
-	18, // 19: fairlead.v1.Fairlead.AddServer:input_type -> fairlead.v1.AddServerRequest
-	19, // 20: fairlead.v1.Fairlead.DrainServer:input_type -> fairlead.v1.DrainServerRequest
-	20, // 21: fairlead.v1.Fairlead.UndrainServer:input_type -> fairlead.v1.UndrainServerRequest
-	21, // 22: fairlead.v1.Fairlead.RemoveServer:input_type -> fairlead.v1.RemoveServerRequest
-	22, // 23: fairlead.v1.Fairlead.SetWeight:input_type -> fairlead.v1.SetWeightRequest
-	23, // 24: fairlead.v1.Fairlead.RotateKey:input_type -> fairlead.v1.RotateKeyRequest
-	26, // 25: fairlead.v1.Fairlead.GetTime:input_type -> fairlead.v1.GetTimeRequest
-	28, // 26: fairlead.v1.Fairlead.GetLive:input_type -> fairlead.v1.GetLiveRequest
-	4,  // 27: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
-	15, // 28: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
-	17, // 29: fairlead.v1.Fairlead.SetAssignment:output_type -> fairlead.v1.SetAssignmentResponse
-	24, // 30: fairlead.v1.Fairlead.AddServer:output_type -> fairlead.v1.ChangeResponse
-	24, // 31: fairlead.v1.Fairlead.DrainServer:output_type -> fairlead.v1.ChangeResponse
-	24, // 32: fairlead.v1.Fairlead.UndrainServer:output_type -> fairlead.v1.ChangeResponse
-	24, // 33: fairlead.v1.Fairlead.RemoveServer:output_type -> fairlead.v1.ChangeResponse
-	24, // 34: fairlead.v1.Fairlead.SetWeight:output_type -> fairlead.v1.ChangeResponse
-	24, // 35: fairlead.v1.Fairlead.RotateKey:output_type -> fairlead.v1.ChangeResponse
-	27, // 36: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
-	29, // 37: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
-	27, // [27:38] is the sub-list for method output_type
-	16, // [16:27] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	14, // 7: fairlead.v1.GetStatusResponse.sharing:type_name -> fairlead.v1.Sharing
+	7,  // 8: fairlead.v1.VIP.slots:type_name -> fairlead.v1.Slot
+	9,  // 9: fairlead.v1.VIP.counters:type_name -> fairlead.v1.Counters
+	1,  // 10: fairlead.v1.Slot.state:type_name -> fairlead.v1.SlotState
+	2,  // 11: fairlead.v1.Slot.health:type_name -> fairlead.v1.Health
+	8,  // 12: fairlead.v1.Slot.next_hop:type_name -> fairlead.v1.NextHop
+	33, // 13: fairlead.v1.Counters.live:type_name -> fairlead.v1.EpochLive
+	15, // 14: fairlead.v1.Sharing.peers:type_name -> fairlead.v1.SharingPeer
+	27, // 15: fairlead.v1.ChangeResponse.unanswered:type_name -> fairlead.v1.UnansweredPeer
+	32, // 16: fairlead.v1.GetLiveResponse.vips:type_name -> fairlead.v1.LiveVIP
+	33, // 17: fairlead.v1.LiveVIP.epochs:type_name -> fairlead.v1.EpochLive
+	3,  // 18: fairlead.v1.Fairlead.GetStatus:input_type -> fairlead.v1.GetStatusRequest
+	16, // 19: fairlead.v1.Fairlead.GetAssignment:input_type -> fairlead.v1.GetAssignmentRequest
+	18, // 20: fairlead.v1.Fairlead.SetAssignment:input_type -> fairlead.v1.SetAssignmentRequest
+	20, // 21: fairlead.v1.Fairlead.AddServer:input_type -> fairlead.v1.AddServerRequest
+	21, // 22: fairlead.v1.Fairlead.DrainServer:input_type -> fairlead.v1.DrainServerRequest
+	22, // 23: fairlead.v1.Fairlead.UndrainServer:input_type -> fairlead.v1.UndrainServerRequest
+	23, // 24: fairlead.v1.Fairlead.RemoveServer:input_type -> fairlead.v1.RemoveServerRequest
+	24, // 25: fairlead.v1.Fairlead.SetWeight:input_type -> fairlead.v1.SetWeightRequest
+	25, // 26: fairlead.v1.Fairlead.RotateKey:input_type -> fairlead.v1.RotateKeyRequest
+	28, // 27: fairlead.v1.Fairlead.GetTime:input_type -> fairlead.v1.GetTimeRequest
+	30, // 28: fairlead.v1.Fairlead.GetLive:input_type -> fairlead.v1.GetLiveRequest
+	34, // 29: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
+	36, // 30: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
+	4,  // 31: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
+	17, // 32: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
+	19, // 33: fairlead.v1.Fairlead.SetAssignment:output_type -> fairlead.v1.SetAssignmentResponse
+	26, // 34: fairlead.v1.Fairlead.AddServer:output_type -> fairlead.v1.ChangeResponse
+	26, // 35: fairlead.v1.Fairlead.DrainServer:output_type -> fairlead.v1.ChangeResponse
+	26, // 36: fairlead.v1.Fairlead.UndrainServer:output_type -> fairlead.v1.ChangeResponse
+	26, // 37: fairlead.v1.Fairlead.RemoveServer:output_type -> fairlead.v1.ChangeResponse
+	26, // 38: fairlead.v1.Fairlead.SetWeight:output_type -> fairlead.v1.ChangeResponse
+	26, // 39: fairlead.v1.Fairlead.RotateKey:output_type -> fairlead.v1.ChangeResponse
+	29, // 40: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
+	31, // 41: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
+	35, // 42: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
+	37, // 43: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
+	31, // [31:44] is the sub-list for method output_type
+	18, // [18:31] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_fairlead_proto_init() }
@@ -2764,7 +3311,7 @@ func file_fairlead_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fairlead_proto_rawDesc), len(file_fairlead_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   29,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

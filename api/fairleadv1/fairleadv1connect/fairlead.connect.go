@@ -69,6 +69,10 @@ const (
 	FairleadGetTimeProcedure = "/fairlead.v1.Fairlead/GetTime"
 	// FairleadGetLiveProcedure is the fully-qualified name of the Fairlead's GetLive RPC.
 	FairleadGetLiveProcedure = "/fairlead.v1.Fairlead/GetLive"
+	// FairleadShareFlowsProcedure is the fully-qualified name of the Fairlead's ShareFlows RPC.
+	FairleadShareFlowsProcedure = "/fairlead.v1.Fairlead/ShareFlows"
+	// FairleadGetFlowsProcedure is the fully-qualified name of the Fairlead's GetFlows RPC.
+	FairleadGetFlowsProcedure = "/fairlead.v1.Fairlead/GetFlows"
 )
 
 // FairleadClient is a client for the fairlead.v1.Fairlead service.
@@ -94,6 +98,12 @@ type FairleadClient interface {
 	// GetLive is the established connections by VIP, slot and epoch as this
 	// agent counts them. A balancer answers with an empty list.
 	GetLive(context.Context, *connect.Request[fairleadv1.GetLiveRequest]) (*connect.Response[fairleadv1.GetLiveResponse], error)
+	// ShareFlows gives this balancer connections that the caller tracks, so
+	// that they keep their server when the network moves them here. An agent
+	// answers UNIMPLEMENTED.
+	ShareFlows(context.Context, *connect.Request[fairleadv1.ShareFlowsRequest]) (*connect.Response[fairleadv1.ShareFlowsResponse], error)
+	// GetFlows is what this balancer tracks, page by page, for one that starts.
+	GetFlows(context.Context, *connect.Request[fairleadv1.GetFlowsRequest]) (*connect.Response[fairleadv1.GetFlowsResponse], error)
 }
 
 // NewFairleadClient constructs a client for the fairlead.v1.Fairlead service. By default, it uses
@@ -177,6 +187,19 @@ func NewFairleadClient(httpClient connect.HTTPClient, baseURL string, opts ...co
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		shareFlows: connect.NewClient[fairleadv1.ShareFlowsRequest, fairleadv1.ShareFlowsResponse](
+			httpClient,
+			baseURL+FairleadShareFlowsProcedure,
+			connect.WithSchema(fairleadMethods.ByName("ShareFlows")),
+			connect.WithClientOptions(opts...),
+		),
+		getFlows: connect.NewClient[fairleadv1.GetFlowsRequest, fairleadv1.GetFlowsResponse](
+			httpClient,
+			baseURL+FairleadGetFlowsProcedure,
+			connect.WithSchema(fairleadMethods.ByName("GetFlows")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -193,6 +216,8 @@ type fairleadClient struct {
 	rotateKey     *connect.Client[fairleadv1.RotateKeyRequest, fairleadv1.ChangeResponse]
 	getTime       *connect.Client[fairleadv1.GetTimeRequest, fairleadv1.GetTimeResponse]
 	getLive       *connect.Client[fairleadv1.GetLiveRequest, fairleadv1.GetLiveResponse]
+	shareFlows    *connect.Client[fairleadv1.ShareFlowsRequest, fairleadv1.ShareFlowsResponse]
+	getFlows      *connect.Client[fairleadv1.GetFlowsRequest, fairleadv1.GetFlowsResponse]
 }
 
 // GetStatus calls fairlead.v1.Fairlead.GetStatus.
@@ -250,6 +275,16 @@ func (c *fairleadClient) GetLive(ctx context.Context, req *connect.Request[fairl
 	return c.getLive.CallUnary(ctx, req)
 }
 
+// ShareFlows calls fairlead.v1.Fairlead.ShareFlows.
+func (c *fairleadClient) ShareFlows(ctx context.Context, req *connect.Request[fairleadv1.ShareFlowsRequest]) (*connect.Response[fairleadv1.ShareFlowsResponse], error) {
+	return c.shareFlows.CallUnary(ctx, req)
+}
+
+// GetFlows calls fairlead.v1.Fairlead.GetFlows.
+func (c *fairleadClient) GetFlows(ctx context.Context, req *connect.Request[fairleadv1.GetFlowsRequest]) (*connect.Response[fairleadv1.GetFlowsResponse], error) {
+	return c.getFlows.CallUnary(ctx, req)
+}
+
 // FairleadHandler is an implementation of the fairlead.v1.Fairlead service.
 type FairleadHandler interface {
 	// GetStatus is everything that `fairlead status` shows.
@@ -273,6 +308,12 @@ type FairleadHandler interface {
 	// GetLive is the established connections by VIP, slot and epoch as this
 	// agent counts them. A balancer answers with an empty list.
 	GetLive(context.Context, *connect.Request[fairleadv1.GetLiveRequest]) (*connect.Response[fairleadv1.GetLiveResponse], error)
+	// ShareFlows gives this balancer connections that the caller tracks, so
+	// that they keep their server when the network moves them here. An agent
+	// answers UNIMPLEMENTED.
+	ShareFlows(context.Context, *connect.Request[fairleadv1.ShareFlowsRequest]) (*connect.Response[fairleadv1.ShareFlowsResponse], error)
+	// GetFlows is what this balancer tracks, page by page, for one that starts.
+	GetFlows(context.Context, *connect.Request[fairleadv1.GetFlowsRequest]) (*connect.Response[fairleadv1.GetFlowsResponse], error)
 }
 
 // NewFairleadHandler builds an HTTP handler from the service implementation. It returns the path on
@@ -352,6 +393,19 @@ func NewFairleadHandler(svc FairleadHandler, opts ...connect.HandlerOption) (str
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	fairleadShareFlowsHandler := connect.NewUnaryHandler(
+		FairleadShareFlowsProcedure,
+		svc.ShareFlows,
+		connect.WithSchema(fairleadMethods.ByName("ShareFlows")),
+		connect.WithHandlerOptions(opts...),
+	)
+	fairleadGetFlowsHandler := connect.NewUnaryHandler(
+		FairleadGetFlowsProcedure,
+		svc.GetFlows,
+		connect.WithSchema(fairleadMethods.ByName("GetFlows")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/fairlead.v1.Fairlead/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case FairleadGetStatusProcedure:
@@ -376,6 +430,10 @@ func NewFairleadHandler(svc FairleadHandler, opts ...connect.HandlerOption) (str
 			fairleadGetTimeHandler.ServeHTTP(w, r)
 		case FairleadGetLiveProcedure:
 			fairleadGetLiveHandler.ServeHTTP(w, r)
+		case FairleadShareFlowsProcedure:
+			fairleadShareFlowsHandler.ServeHTTP(w, r)
+		case FairleadGetFlowsProcedure:
+			fairleadGetFlowsHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -427,4 +485,12 @@ func (UnimplementedFairleadHandler) GetTime(context.Context, *connect.Request[fa
 
 func (UnimplementedFairleadHandler) GetLive(context.Context, *connect.Request[fairleadv1.GetLiveRequest]) (*connect.Response[fairleadv1.GetLiveResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fairlead.v1.Fairlead.GetLive is not implemented"))
+}
+
+func (UnimplementedFairleadHandler) ShareFlows(context.Context, *connect.Request[fairleadv1.ShareFlowsRequest]) (*connect.Response[fairleadv1.ShareFlowsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fairlead.v1.Fairlead.ShareFlows is not implemented"))
+}
+
+func (UnimplementedFairleadHandler) GetFlows(context.Context, *connect.Request[fairleadv1.GetFlowsRequest]) (*connect.Response[fairleadv1.GetFlowsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fairlead.v1.Fairlead.GetFlows is not implemented"))
 }
