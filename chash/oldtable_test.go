@@ -12,7 +12,7 @@ import (
 func pool(n int, weight func(i int) int) []Member {
 	m := make([]Member, n)
 	for i := range m {
-		m[i] = Member{fmt.Sprintf("server-%d", i), weight(i)}
+		m[i] = Member{Name: fmt.Sprintf("server-%d", i), Weight: weight(i)}
 	}
 	return m
 }
@@ -139,7 +139,7 @@ func TestTableIsStable(t *testing.T) {
 }
 
 func TestEdges(t *testing.T) {
-	if TableHRW(nil, 1024) != nil || TableHRW([]Member{{"a", 0}}, 1024) != nil {
+	if TableHRW(nil, 1024) != nil || TableHRW([]Member{{Name: "a"}}, 1024) != nil {
 		t.Error("no members: want no table")
 	}
 	for n, want := range map[int]int{0: 1024, 3: 1024, 4: 2048, 218: 65536, 4096: 65536} {

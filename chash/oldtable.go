@@ -1,46 +1,11 @@
-// Package chash is the family of consistent hashes. Each is a pure function
-// of members' names and weights: every balancer that holds the same members
-// computes the same table, whatever their order and the machine (integers
-// only: floating point may differ between processors).
 package chash
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"math/bits"
 	"runtime"
 	"sort"
 	"sync"
 )
-
-// Member is a server as a consistent hash sees it.
-type Member struct {
-	Name string // what its rows depend on; names differ
-	// Weight is its share, 1 to 65535; 0 or less: no row.
-	Weight int
-}
-
-// Row counts that Rows recommends.
-const (
-	MinRows       = 1024
-	MaxRows       = 65536
-	rowsPerMember = 300
-)
-
-// Rows is the recommended number of rows: a power of two, at least 300 for
-// each member (a member's share then varies by 1/√300 = 6 %, one standard
-// deviation), between 1,024 and 65,536. Beyond 218 members the bound holds:
-// 4,096 members have 16 rows each and shares vary by 25 %, which is what
-// 256 KiB of table buys. Rows must not follow every change of the pool: a
-// different number of rows remaps nearly all connections, so callers size
-// for the pool's limit or keep the number while it serves.
-func Rows(members int) int {
-	rows := MinRows
-	for rows < MaxRows && rows < members*rowsPerMember {
-		rows *= 2
-	}
-	return rows
-}
 
 // TableHRW is table-HRW (JET, §4.2; weighted by Schindelhauer and Schomaker's
 // logarithmic method): every row belongs to the member that wins a weighted
@@ -81,11 +46,6 @@ func TableHRW(members []Member, rows int) []int {
 	return table
 }
 
-func nameHash(name string) uint64 {
-	sum := sha256.Sum256([]byte(name))
-	return binary.LittleEndian.Uint64(sum[:])
-}
-
 type racer struct {
 	hash   uint64
 	weight uint64
@@ -122,35 +82,4 @@ func race(racers []racer, row uint64) int {
 		bound = min((l>>16+1)*0xB1722>>20/m.weight+1, 1<<33)
 	}
 	return best
-}
-
-// negLog2 is -log2(u / 2^64) in units of 2^-48, at most 64·2^48. Squaring the
-// mantissa shifts the next bit of its logarithm above the point.
-func negLog2(u uint64) uint64 {
-	u |= 1 // 0 has no logarithm
-	whole := bits.LeadingZeros64(u)
-	m := u << whole // mantissa in [2^63, 2^64): 1.xxx
-	var frac uint64
-	for range 48 {
-		frac <<= 1
-		hi, lo := bits.Mul64(m, m)
-		if hi >= 1<<63 { // square is 2 or more: in [2,4) the point moves
-			frac |= 1
-			m = hi
-		} else {
-			m = hi<<1 | lo>>63
-		}
-	}
-	// log2(u/2^64) = -whole - 1 + log2(1.xxx)
-	return uint64(whole+1)<<48 - frac
-}
-
-// mix is the finalizer of MurmurHash3: each bit of x moves about half of the
-// result's.
-func mix(x uint64) uint64 {
-	x ^= x >> 33
-	x *= 0xff51afd7ed558ccd
-	x ^= x >> 33
-	x *= 0xc4ceb9fe1a85ec53
-	return x ^ x>>33
 }
