@@ -122,6 +122,9 @@ type Options struct {
 	Rows int
 	// Replicas is the number of ring's points a server of weight 1 has.
 	Replicas int
+	// AnchorFull keeps the paper's arrays W and L: 8 bytes more a bucket for
+	// removals in constant time.
+	AnchorFull bool
 	// Horizon is the number of spare buckets of anchor and dx that count as
 	// horizon though no server is named for them yet.
 	Horizon int
