@@ -42,7 +42,8 @@ type lbFlBound struct {
 
 type lbFlBucket struct {
 	_     structs.HostLayout
-	Entry [8]uint64
+	Tag   [8]uint8
+	Entry [7]uint64
 }
 
 type lbFlClock struct {
@@ -80,6 +81,17 @@ type lbFlExported struct {
 	Policy     uint32
 	Forwarding uint32
 	Flags      uint32
+	HashForm   uint32
+	FlowState  uint32
+	_          [4]byte
+	Shared     struct {
+		_     structs.HostLayout
+		X     uint64
+		Slot  uint16
+		State uint8
+		Tcp   uint8
+		VipId uint32
+	}
 }
 
 type lbFlForwarding uint32
@@ -89,6 +101,13 @@ const (
 	lbFlForwardingFL_FWD_IPIP lbFlForwarding = 1
 	lbFlForwardingFL_FWD_GUE  lbFlForwarding = 2
 	lbFlForwardingFL_FWD_L2   lbFlForwarding = 3
+)
+
+type lbFlHashForm uint32
+
+const (
+	lbFlHashFormFL_HASH_TABLE  lbFlHashForm = 0
+	lbFlHashFormFL_HASH_ANCHOR lbFlHashForm = 1
 )
 
 type lbFlLine struct {
@@ -156,43 +175,52 @@ type lbFlScheme uint32
 const (
 	lbFlSchemeFL_SCHEME_STATELESS lbFlScheme = 0
 	lbFlSchemeFL_SCHEME_CHEETAH   lbFlScheme = 1
+	lbFlSchemeFL_SCHEME_JET       lbFlScheme = 2
+	lbFlSchemeFL_SCHEME_FULL_CT   lbFlScheme = 3
 )
 
 type lbFlVip struct {
-	_         structs.HostLayout
-	Addr      [2]uint64
-	Port      uint16
-	Proto     uint8
-	Used      uint8
-	Id        uint32
-	FirstLine uint32
-	Slots     uint32
-	Key       [2][2]uint64
-	HashKey   [2]uint64
-	NewTable  uint32
-	NewSize   uint32
-	HashTable uint32
-	HashSize  uint32
-	Scheme    uint8
-	Policy    uint8
-	Flags     uint8
-	Epochs    uint8
-	Shift     uint8
-	Pad       [3]uint8
-	Pad2      [3]uint64
+	_           structs.HostLayout
+	Addr        [2]uint64
+	Port        uint16
+	Proto       uint8
+	Used        uint8
+	Id          uint32
+	FirstLine   uint32
+	Slots       uint32
+	Key         [2][2]uint64
+	HashKey     [2]uint64
+	NewTable    uint32
+	NewSize     uint32
+	HashTable   uint32
+	HashSize    uint32
+	Scheme      uint8
+	Policy      uint8
+	Flags       uint8
+	Epochs      uint8
+	Shift       uint8
+	HashForm    uint8
+	Pad         [2]uint8
+	AnchorHeld  uint32
+	AnchorTrack uint32
+	Pad2        [2]uint64
 }
 
 type lbFlVipCpu struct {
-	_          structs.HostLayout
-	Next       uint32
-	Candidate  uint32
-	Random     uint64
-	NewConns   uint64
-	Fallback   uint64
-	FlowHits   uint64
-	BadCookies uint64
-	Dropped    uint64
-	Pad        uint64
+	_            structs.HostLayout
+	Next         uint32
+	Candidate    uint32
+	Random       uint64
+	NewConns     uint64
+	Fallback     uint64
+	FlowHits     uint64
+	BadCookies   uint64
+	Dropped      uint64
+	Tracked      uint64
+	FlowFull     uint64
+	FlowReplaced uint64
+	ShareLost    uint64
+	Pad          [5]uint64
 }
 
 type lbFloorKey struct {
@@ -224,12 +252,15 @@ const (
 	lbMapFlows        = "flows"
 	lbMapLines        = "lines"
 	lbMapReasons      = "reasons"
+	lbMapShared       = "shared"
 	lbMapTables       = "tables"
 	lbMapVipCpu       = "vip_cpu"
 	lbProgBenchFloor  = "bench_floor"
 	lbProgBenchLb     = "bench_lb"
 	lbProgBenchNone   = "bench_none"
 	lbProgClock       = "clock"
+	lbProgFlowSweep   = "flow_sweep"
+	lbProgFlowWrite   = "flow_write"
 	lbProgLineWrite   = "line_write"
 	lbVarBenchCase    = "bench_case"
 	lbVarBenchNext    = "bench_next"
@@ -292,6 +323,8 @@ type lbProgramSpecs struct {
 	BenchLb    *ebpf.ProgramSpec `ebpf:"bench_lb"`
 	BenchNone  *ebpf.ProgramSpec `ebpf:"bench_none"`
 	Clock      *ebpf.ProgramSpec `ebpf:"clock"`
+	FlowSweep  *ebpf.ProgramSpec `ebpf:"flow_sweep"`
+	FlowWrite  *ebpf.ProgramSpec `ebpf:"flow_write"`
 	LineWrite  *ebpf.ProgramSpec `ebpf:"line_write"`
 }
 
@@ -310,6 +343,7 @@ type lbMapSpecs struct {
 	Flows        *ebpf.MapSpec `ebpf:"flows"`
 	Lines        *ebpf.MapSpec `ebpf:"lines"`
 	Reasons      *ebpf.MapSpec `ebpf:"reasons"`
+	Shared       *ebpf.MapSpec `ebpf:"shared"`
 	Tables       *ebpf.MapSpec `ebpf:"tables"`
 	VipCpu       *ebpf.MapSpec `ebpf:"vip_cpu"`
 }
@@ -364,6 +398,7 @@ type lbMaps struct {
 	Flows        *ebpf.Map `ebpf:"flows"`
 	Lines        *ebpf.Map `ebpf:"lines"`
 	Reasons      *ebpf.Map `ebpf:"reasons"`
+	Shared       *ebpf.Map `ebpf:"shared"`
 	Tables       *ebpf.Map `ebpf:"tables"`
 	VipCpu       *ebpf.Map `ebpf:"vip_cpu"`
 }
@@ -381,6 +416,7 @@ func (m *lbMaps) Close() error {
 		m.Flows,
 		m.Lines,
 		m.Reasons,
+		m.Shared,
 		m.Tables,
 		m.VipCpu,
 	)
@@ -413,6 +449,8 @@ type lbPrograms struct {
 	BenchLb    *ebpf.Program `ebpf:"bench_lb"`
 	BenchNone  *ebpf.Program `ebpf:"bench_none"`
 	Clock      *ebpf.Program `ebpf:"clock"`
+	FlowSweep  *ebpf.Program `ebpf:"flow_sweep"`
+	FlowWrite  *ebpf.Program `ebpf:"flow_write"`
 	LineWrite  *ebpf.Program `ebpf:"line_write"`
 }
 
@@ -422,6 +460,8 @@ func (p *lbPrograms) Close() error {
 		p.BenchLb,
 		p.BenchNone,
 		p.Clock,
+		p.FlowSweep,
+		p.FlowWrite,
 		p.LineWrite,
 	)
 }

@@ -29,7 +29,8 @@ type lbFlBound struct {
 
 type lbFlBucket struct {
 	_     structs.HostLayout
-	Entry [8]uint64
+	Tag   [8]uint8
+	Entry [7]uint64
 }
 
 type lbFlClock struct {
@@ -67,6 +68,43 @@ type lbFlExported struct {
 	Policy     uint32
 	Forwarding uint32
 	Flags      uint32
+	HashForm   uint32
+	FlowState  uint32
+	_          [4]byte
+	Shared     struct {
+		_     structs.HostLayout
+		X     uint64
+		Slot  uint16
+		State uint8
+		Tcp   uint8
+		VipId uint32
+	}
+}
+
+type lbFlFlowState uint32
+
+const (
+	lbFlFlowStateFL_FLOW_NEW       lbFlFlowState = 0
+	lbFlFlowStateFL_FLOW_CONFIRMED lbFlFlowState = 1
+	lbFlFlowStateFL_FLOW_CLOSING   lbFlFlowState = 2
+	lbFlFlowStateFL_FLOW_DATAGRAM  lbFlFlowState = 3
+)
+
+type lbFlFlowSweep struct {
+	_         structs.HostLayout
+	First     uint32
+	Count     uint32
+	Used      uint32
+	Confirmed uint32
+	Expired   uint32
+	Pad       uint32
+}
+
+type lbFlFlowWrite struct {
+	_      structs.HostLayout
+	Count  uint32
+	Taken  uint32
+	Record [64]lbFlShared
 }
 
 type lbFlForwarding uint32
@@ -76,6 +114,13 @@ const (
 	lbFlForwardingFL_FWD_IPIP lbFlForwarding = 1
 	lbFlForwardingFL_FWD_GUE  lbFlForwarding = 2
 	lbFlForwardingFL_FWD_L2   lbFlForwarding = 3
+)
+
+type lbFlHashForm uint32
+
+const (
+	lbFlHashFormFL_HASH_TABLE  lbFlHashForm = 0
+	lbFlHashFormFL_HASH_ANCHOR lbFlHashForm = 1
 )
 
 type lbFlLine struct {
@@ -143,43 +188,61 @@ type lbFlScheme uint32
 const (
 	lbFlSchemeFL_SCHEME_STATELESS lbFlScheme = 0
 	lbFlSchemeFL_SCHEME_CHEETAH   lbFlScheme = 1
+	lbFlSchemeFL_SCHEME_JET       lbFlScheme = 2
+	lbFlSchemeFL_SCHEME_FULL_CT   lbFlScheme = 3
 )
 
+type lbFlShared struct {
+	_     structs.HostLayout
+	X     uint64
+	Slot  uint16
+	State uint8
+	Tcp   uint8
+	VipId uint32
+}
+
 type lbFlVip struct {
-	_         structs.HostLayout
-	Addr      [2]uint64
-	Port      uint16
-	Proto     uint8
-	Used      uint8
-	Id        uint32
-	FirstLine uint32
-	Slots     uint32
-	Key       [2][2]uint64
-	HashKey   [2]uint64
-	NewTable  uint32
-	NewSize   uint32
-	HashTable uint32
-	HashSize  uint32
-	Scheme    uint8
-	Policy    uint8
-	Flags     uint8
-	Epochs    uint8
-	Shift     uint8
-	Pad       [3]uint8
-	Pad2      [3]uint64
+	_           structs.HostLayout
+	Addr        [2]uint64
+	Port        uint16
+	Proto       uint8
+	Used        uint8
+	Id          uint32
+	FirstLine   uint32
+	Slots       uint32
+	Key         [2][2]uint64
+	HashKey     [2]uint64
+	NewTable    uint32
+	NewSize     uint32
+	HashTable   uint32
+	HashSize    uint32
+	Scheme      uint8
+	Policy      uint8
+	Flags       uint8
+	Epochs      uint8
+	Shift       uint8
+	HashForm    uint8
+	Pad         [2]uint8
+	AnchorHeld  uint32
+	AnchorTrack uint32
+	Pad2        [2]uint64
 }
 
 type lbFlVipCpu struct {
-	_          structs.HostLayout
-	Next       uint32
-	Candidate  uint32
-	Random     uint64
-	NewConns   uint64
-	Fallback   uint64
-	FlowHits   uint64
-	BadCookies uint64
-	Dropped    uint64
-	Pad        uint64
+	_            structs.HostLayout
+	Next         uint32
+	Candidate    uint32
+	Random       uint64
+	NewConns     uint64
+	Fallback     uint64
+	FlowHits     uint64
+	BadCookies   uint64
+	Dropped      uint64
+	Tracked      uint64
+	FlowFull     uint64
+	FlowReplaced uint64
+	ShareLost    uint64
+	Pad          [5]uint64
 }
 
 type lbFlVipFlags uint32
@@ -189,6 +252,7 @@ const (
 	lbFlVipFlagsFL_VIP_FRAG_ADDRESSES lbFlVipFlags = 2
 	lbFlVipFlagsFL_VIP_AFFINITY       lbFlVipFlags = 4
 	lbFlVipFlagsFL_VIP_ADDRESS_ENTRY  lbFlVipFlags = 8
+	lbFlVipFlagsFL_VIP_SHARE          lbFlVipFlags = 16
 )
 
 // Names of all BPF objects in the ELF.
@@ -201,9 +265,12 @@ const (
 	lbMapFlows        = "flows"
 	lbMapLines        = "lines"
 	lbMapReasons      = "reasons"
+	lbMapShared       = "shared"
 	lbMapTables       = "tables"
 	lbMapVipCpu       = "vip_cpu"
 	lbProgClock       = "clock"
+	lbProgFlowSweep   = "flow_sweep"
+	lbProgFlowWrite   = "flow_write"
 	lbProgLb          = "lb"
 	lbProgLineWrite   = "line_write"
 	lbVarControl      = "control"
@@ -262,6 +329,8 @@ type lbSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type lbProgramSpecs struct {
 	Clock     *ebpf.ProgramSpec `ebpf:"clock"`
+	FlowSweep *ebpf.ProgramSpec `ebpf:"flow_sweep"`
+	FlowWrite *ebpf.ProgramSpec `ebpf:"flow_write"`
 	Lb        *ebpf.ProgramSpec `ebpf:"lb"`
 	LineWrite *ebpf.ProgramSpec `ebpf:"line_write"`
 }
@@ -276,6 +345,7 @@ type lbMapSpecs struct {
 	Flows    *ebpf.MapSpec `ebpf:"flows"`
 	Lines    *ebpf.MapSpec `ebpf:"lines"`
 	Reasons  *ebpf.MapSpec `ebpf:"reasons"`
+	Shared   *ebpf.MapSpec `ebpf:"shared"`
 	Tables   *ebpf.MapSpec `ebpf:"tables"`
 	VipCpu   *ebpf.MapSpec `ebpf:"vip_cpu"`
 }
@@ -323,6 +393,7 @@ type lbMaps struct {
 	Flows    *ebpf.Map `ebpf:"flows"`
 	Lines    *ebpf.Map `ebpf:"lines"`
 	Reasons  *ebpf.Map `ebpf:"reasons"`
+	Shared   *ebpf.Map `ebpf:"shared"`
 	Tables   *ebpf.Map `ebpf:"tables"`
 	VipCpu   *ebpf.Map `ebpf:"vip_cpu"`
 }
@@ -335,6 +406,7 @@ func (m *lbMaps) Close() error {
 		m.Flows,
 		m.Lines,
 		m.Reasons,
+		m.Shared,
 		m.Tables,
 		m.VipCpu,
 	)
@@ -362,6 +434,8 @@ type lbVariables struct {
 // It can be passed to loadLbObjects or ebpf.CollectionSpec.LoadAndAssign.
 type lbPrograms struct {
 	Clock     *ebpf.Program `ebpf:"clock"`
+	FlowSweep *ebpf.Program `ebpf:"flow_sweep"`
+	FlowWrite *ebpf.Program `ebpf:"flow_write"`
 	Lb        *ebpf.Program `ebpf:"lb"`
 	LineWrite *ebpf.Program `ebpf:"line_write"`
 }
@@ -369,6 +443,8 @@ type lbPrograms struct {
 func (p *lbPrograms) Close() error {
 	return _LbClose(
 		p.Clock,
+		p.FlowSweep,
+		p.FlowWrite,
 		p.Lb,
 		p.LineWrite,
 	)

@@ -21,6 +21,7 @@ const (
 	mapFlows   = "flows"
 	mapReasons = "reasons"
 	mapAsks    = "asks"
+	mapShared  = "shared"
 )
 
 // Two maps are the daemon's own; no program reads them.
@@ -31,7 +32,7 @@ const (
 
 // layoutVersion is FL_LAYOUT: the form of everything that is pinned. A test
 // holds it against the header.
-const layoutVersion = 1
+const layoutVersion = 2
 
 // vipLines is FL_VIP_LINES.
 const vipLines = 4096
@@ -91,8 +92,8 @@ func checkSizes(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-// flowBuckets is the number of buckets of eight entries for so many flows.
-func flowBuckets(flows int) int { return max(1, flows/8) }
+// flowBuckets is the number of buckets for so many flows.
+func flowBuckets(flows int) int { return max(1, (flows+flowWays-1)/flowWays) }
 
 func (o *objects) layout() (uint32, error) {
 	m, err := o.meta()

@@ -151,7 +151,7 @@ func TestConstantsAgreeWithHeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	header := string(b)
-	for _, want := range []string{"#define FL_LAYOUT 1\n", "#define FL_VIP_BITS 12\n", "#define FL_LINE_IPV6 1 ", "#define FL_LINE_UNRESOLVED 2 ", "#define FL_PROTO_FRAG 0x80\n"} {
+	for _, want := range []string{"#define FL_LAYOUT 2\n", "#define FL_VIP_BITS 12\n", "#define FL_LINE_IPV6 1 ", "#define FL_LINE_UNRESOLVED 2 ", "#define FL_PROTO_FRAG 0x80\n"} {
 		if !strings.Contains(header, want) {
 			t.Errorf("the header does not say %q: change the constant in Go too", want)
 		}

@@ -328,7 +328,7 @@ func (r *modelReader) left(state *model.State) {
 	buckets, err := readArray[lbFlBucket](r.t, mapFlows, r.cpu)
 	r.fail(err)
 	for i, b := range buckets {
-		state.Flows.Buckets[i] = b.Entry
+		copy(state.Flows.Buckets[i][:], b.Entry[:])
 	}
 	for kind := range state.Asks {
 		var all []lbFlBound

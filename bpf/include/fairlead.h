@@ -3,18 +3,29 @@
  * Go types, so every name here is also the name in Go, metrics and docs.
  * Multi-byte fields are in host byte order unless they are marked BE
  * (network byte order). A change of a struct that lives in a pinned map is a
- * change of layout: raise FL_LAYOUT, and the daemon migrates instead of
- * adopting (docs/ARCHITECTURE.md, "Adopting what is pinned"). */
+ * change of layout: raise FL_LAYOUT (balancer) or FL_HOST_LAYOUT, and the
+ * daemon migrates instead of adopting (docs/ARCHITECTURE.md, "Adopting what is pinned"). */
 #ifndef FAIRLEAD_H
 #define FAIRLEAD_H
 
 #include <linux/types.h>
 
-#define FL_LAYOUT 1
+#define FL_LAYOUT 2
+/* The host's maps have a form, and a layout, of their own: an agent whose
+ * sockets live cannot migrate, so it must not have to for the balancer's sake. */
+#define FL_HOST_LAYOUT 1
 
 /* ---- choices of a VIP ------------------------------------------------- */
 
-enum fl_scheme { FL_SCHEME_STATELESS = 0, FL_SCHEME_CHEETAH = 1 };
+enum fl_scheme {
+	FL_SCHEME_STATELESS = 0,
+	FL_SCHEME_CHEETAH = 1,
+	FL_SCHEME_JET = 2,
+	FL_SCHEME_FULL_CT = 3,
+};
+
+/* Form of a VIP's consistent hash in `tables`: see FL_ROW_* and FL_ANCHOR_*. */
+enum fl_hash_form { FL_HASH_TABLE = 0, FL_HASH_ANCHOR = 1 };
 
 /* rr and wrr differ only in the table that user space compiles. */
 enum fl_policy {
@@ -34,6 +45,7 @@ enum fl_vip_flags {
 	FL_VIP_FRAG_ADDRESSES = 1 << 1, /* fragments go by addresses, else dropped */
 	FL_VIP_AFFINITY = 1 << 2,       /* policy hash: by client address alone */
 	FL_VIP_ADDRESS_ENTRY = 1 << 3,  /* not a service: see FL_PROTO_* below */
+	FL_VIP_SHARE = 1 << 4,          /* tracked flows are told to other balancers */
 };
 
 /* Two kinds of entries stand in the VIP table beside the services, so that
@@ -63,22 +75,42 @@ struct fl_vip {
 	__u64 hash_key[2];  /* key of everything that is not a cookie; the same in
 	                     * every VIP, never rotates */
 	__u32 new_table;    /* first entry of the policy's table in `tables` */
-	__u32 new_size;     /* its entries; 0: no server takes new connections */
-	__u32 hash_table;   /* first entry of the consistent-hash table */
-	__u32 hash_size;    /* its entries; 0: no server */
+	__u32 new_size;     /* its entries; 0: no server takes new connections,
+	                     * whatever the scheme */
+	__u32 hash_table;   /* first entry of the consistent hash */
+	__u32 hash_size;    /* its rows, or anchor's capacity; 0: no server */
 	__u8 scheme;        /* enum fl_scheme */
 	__u8 policy;        /* enum fl_policy */
 	__u8 flags;         /* enum fl_vip_flags */
 	__u8 epochs;        /* bit e&1: cookies of that epoch are decoded */
 	__u8 shift;         /* s = 32 - cookie bits: 17..22 */
-	__u8 pad[3];
-	__u64 pad2[3];
+	__u8 hash_form;     /* enum fl_hash_form */
+	__u8 pad[2];
+	__u32 anchor_held;  /* a bucket whose A is in 1..anchor_held-1 drains, */
+	__u32 anchor_track; /* in 1..anchor_track-1: drains or is in the horizon */
+	__u64 pad2[2];
 };
 _Static_assert(sizeof(struct fl_vip) == 128, "a VIP is two cache lines");
 
 /* An entry of `tables`: a slot and its weight (for p2c and least-conn). */
 #define FL_ENTRY_SLOT(e) ((e) & 0xffff)
 #define FL_ENTRY_WEIGHT(e) ((e) >> 16)
+
+/* A row of a consistent-hash table: where new connections go, which server
+ * holds earlier ones that were never tracked, and whether a connection must
+ * be tracked because a change that may come would move it (chash.Compile). */
+#define FL_ROW_SLOT(r) ((r) & 0x7fff)
+#define FL_ROW_HELD(r) ((r) >> 15 & 0x7fff)
+#define FL_ROW_TRACK(r) ((r) >> 31)
+#define FL_ROW_NONE 0x7fff
+
+/* A bucket of AnchorHash, whose number is its server's slot: A is how many
+ * buckets worked when it was removed, 0: it works; K the bucket that took its
+ * place in the list of those (chash.NewAnchorTable). */
+#define FL_ANCHOR_A(e) ((e) & 0xffff)
+#define FL_ANCHOR_K(e) ((e) >> 16)
+/* Entries that one walk looks at, at most. */
+#define FL_ANCHOR_STEPS 128
 
 /* ---- server lines ----------------------------------------------------- */
 
@@ -103,6 +135,9 @@ struct fl_line {
 _Static_assert(sizeof(struct fl_line) == 64, "a server line is one cache line");
 #define FL_LINE_IPV6 1       /* the outer header is IPv6 */
 #define FL_LINE_UNRESOLVED 2 /* next hop's MAC not known (yet) */
+#define FL_LINE_CLOSED 4     /* takes no new connections: draining, resting,
+                              * joining, standby or down */
+#define FL_LINE_DOWN 8       /* down by its health checks */
 
 /* Context of the syscall program line_write. `line` is written on every CPU;
  * its counters are left alone unless reset is set. */
@@ -119,19 +154,70 @@ struct fl_vip_cpu {
 	__u32 candidate;    /* least-conn: best table entry seen so far */
 	__u64 random;       /* p2c, least-conn: generator's state */
 	__u64 new_conns;
-	__u64 fallback;     /* packets that went by hash or flow table */
-	__u64 flow_hits;    /* of these, found in the flow table */
+	__u64 fallback;     /* scheme cheetah: packets without a valid cookie */
+	__u64 flow_hits;    /* packets that went by the flow table */
 	__u64 bad_cookies;  /* cookies that named no slot */
 	__u64 dropped;
-	__u64 pad;
+	__u64 tracked;      /* entries made in the flow table */
+	__u64 flow_full;    /* not made: all of the bucket's are live, confirmed */
+	__u64 flow_replaced; /* made in place of a live one of another flow */
+	__u64 share_lost;   /* not told to other balancers: ring full */
+	__u64 pad[5];
+};
+_Static_assert(sizeof(struct fl_vip_cpu) == 128, "a VIP's counters are two cache lines");
+
+/* ---- the flow table ----------------------------------------------------- */
+
+enum fl_flow_state {
+	FL_FLOW_NEW = 0,       /* made by one packet, which may have been forged */
+	FL_FLOW_CONFIRMED = 1, /* a TCP connection that went on */
+	FL_FLOW_CLOSING = 2,   /* a FIN or an RST was seen */
+	FL_FLOW_DATAGRAM = 3,  /* a flow of UDP that went on */
 };
 
-/* ---- the fallback's bounded flow table --------------------------------- */
-
-/* A bucket is one cache line of eight entries, replaced oldest first.
- * entry = fingerprint << 32 | seconds (16 bits, wraps) << 16 | slot + 1. */
+/* A bucket is one cache line: a tag for each entry, 0 where it is empty, so
+ * that a flow that is not there costs one load; tag[7] is always 0.
+ * tag   = 0x80 | lowest 7 bits of the flow's key
+ * entry = fingerprint << 32 | time << 16 | state << 14 | slot
+ * where the fingerprint is the key's high half, time counts 1.024 s and wraps. */
+#define FL_FLOW_WAYS 7
 struct fl_bucket {
-	__u64 entry[8];
+	__u8 tag[8];
+	__u64 entry[FL_FLOW_WAYS];
+};
+_Static_assert(sizeof(struct fl_bucket) == 64, "a bucket is one cache line");
+#define FL_FLOW_SLOT(e) ((e) & 0x3fff)
+#define FL_FLOW_STATE(e) ((e) >> 14 & 3)
+#define FL_FLOW_TIME(e) ((__u16)((e) >> 16))
+
+/* A flow as balancers tell it each other; the record of the ring `shared`. */
+struct fl_shared {
+	__u64 x;            /* its key in the table: the same in all balancers */
+	__u16 slot;
+	__u8 state;         /* enum fl_flow_state */
+	__u8 tcp;
+	__u32 vip_id;       /* of this balancer; 0: not known */
+};
+
+/* Context of the syscall program flow_write: flows that other balancers told.
+ * Each enters the table under the rules of a packet's, by this clock, and is
+ * told nobody. */
+#define FL_FLOW_WRITES 64
+struct fl_flow_write {
+	__u32 count;        /* of record, at most FL_FLOW_WRITES */
+	__u32 taken;        /* out: of these, in the table now */
+	struct fl_shared record[FL_FLOW_WRITES];
+};
+
+/* Context of the syscall program flow_sweep: clears expired entries of count
+ * buckets from first on, as far as the table goes, and counts. */
+struct fl_flow_sweep {
+	__u32 first;
+	__u32 count;
+	__u32 used;         /* out: live entries, */
+	__u32 confirmed;    /* of these, confirmed connections and datagrams' flows */
+	__u32 expired;      /* out: cleared */
+	__u32 pad;
 };
 
 /* ---- settings that change while packets flow --------------------------- */
@@ -165,7 +251,7 @@ struct fl_ask {
 	X(PASS_NOT_IP)          /* neither IPv4 nor IPv6, or more than one tag */ \
 	X(PASS_NO_VIP)          /* addressed to no VIP */                         \
 	X(PASS_VIP_OTHER)       /* to a VIP's address, but nothing we serve */    \
-	X(FORWARD_NEW)          /* first packet, by the policy */                 \
+	X(FORWARD_NEW)          /* first packet, by the policy or the hash */     \
 	X(FORWARD_NO_TIMESTAMP) /* TCP without timestamps: fallback */            \
 	X(FORWARD_UDP)          /* UDP: fallback */                               \
 	X(FORWARD_BAD_COOKIE)   /* cookie names no slot: fallback */              \
@@ -280,7 +366,7 @@ struct fl_host_control {
 	                     * boot; a multiple of 64, so that a SYN cookie's
 	                     * options, the low six bits of TSval, survive it */
 	__u32 jiffies_base; /* shared ms = jiffies scaled to ms + jiffies_base */
-	__u32 layout;       /* FL_LAYOUT; 0: control was never set up */
+	__u32 layout;       /* FL_HOST_LAYOUT; 0: control was never set up */
 	__u32 clock_set;    /* clock_base holds D */
 };
 

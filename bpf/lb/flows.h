@@ -1,21 +1,62 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Fallback for what carries no cookie: the flow table, then the consistent
- * hash within the VIP.
+/* The flow table: what must be remembered of connections, in buckets of one
+ * cache line. Go's twin is scheme/jet.
  *
  *   h      = hash of the client's address and ports, keyed by hash_key
  *   x      = h + id of the VIP * golden ratio   (one table for all VIPs)
  *              + a TCP connection's ports * another odd number
- *   bucket = low 32 bits of x, scaled;  fingerprint = high 32 bits of x
- *   row    = high 32 bits of h, scaled to the consistent-hash table
+ *   bucket = low 32 bits of x, scaled;  tag = the lowest 7
+ *   fingerprint = high 32 bits of x
  *
  * A VIP with affinity by address, or that takes fragments by addresses,
  * leaves the ports out of h, so that whole packets and fragments of a client
  * meet on one server. A TCP connection has an entry of its own even then: the
- * next connection of its client may belong on another server. */
+ * next connection of its client may belong on another server.
+ *
+ *                  data                FIN, RST
+ *   packet ─▶ NEW ─────▶ CONFIRMED ───────────▶ CLOSING
+ *              │            ▲    data, 4 units later │
+ *              │ datagram   └────────────────────────┘
+ *              └─────────▶ DATAGRAM
+ *
+ * An entry that is idle for longer than its state allows is as good as gone. */
 #ifndef FAIRLEAD_LB_FLOWS_H
 #define FAIRLEAD_LB_FLOWS_H
 
-#include "scheme_cheetah.h"
+#include "share.h"
+#include "way.h"
+
+/* What a packet means to its flow's entry. */
+enum fl_event {
+	FL_EVENT_OPEN,  /* opens a connection: SYN, QUIC Initial */
+	FL_EVENT_DATA,  /* any other */
+	FL_EVENT_CLOSE, /* FIN, RST */
+	FL_EVENT_PEEK,  /* an ICMP error about it: changes nothing */
+};
+
+/* Not slots: the flow has no entry, or one that is not to be followed. */
+#define FL_FLOW_MISS (-1)
+#define FL_FLOW_STALE (-2)
+
+/* How long an entry is known after its last packet, in units of 1.024 s, by
+ * state, 16 bits each: a handshake's minute; TCP's two hours and four minutes
+ * (RFC 5382 §5); two minutes behind a FIN or RST, and for UDP (RFC 4787 §4.3). */
+#define FL_FLOW_IDLES (64ULL << 16 * FL_FLOW_NEW | 7266ULL << 16 * FL_FLOW_CONFIRMED | \
+		       118ULL << 16 * FL_FLOW_CLOSING | 118ULL << 16 * FL_FLOW_DATAGRAM)
+
+/* The clock may be set back by as many units; what was used "later" is not
+ * old. Ages below have it added. */
+#define FL_FLOW_SLACK 64
+/* Data so many units after a FIN or RST says that it ended nothing (it was
+ * forged, or of an earlier connection): what was still on its way has arrived. */
+#define FL_FLOW_REVIVE 4
+/* Renewals within a window of 2^n units are not told again. */
+#define FL_FLOW_WINDOW_TCP 10
+#define FL_FLOW_WINDOW_UDP 5
+
+#define FL_TAGS_ONES 0x0101010101010101ULL
+#define FL_TAGS_LOW 0x7f7f7f7f7f7f7f7fULL  /* all bits of each byte but the highest */
+#define FL_TAGS_USED 0x0080808080808080ULL /* highest bits of the seven tags */
 
 static __always_inline __u64 fl_flow_hash(const struct fl_vip *v, const struct fl_packet *p)
 {
@@ -35,8 +76,6 @@ static __always_inline __u64 fl_flow_key(const struct fl_vip *v, const struct fl
 	return x;
 }
 
-/* Searching a bucket branches much: a function of its own for the sake of the
- * verifier, which so walks it once. */
 static __always_inline struct fl_bucket *fl_flow_bucket(__u64 x)
 {
 	__u32 index = fl_scale((__u32)x, flow_buckets);
@@ -44,85 +83,223 @@ static __always_inline struct fl_bucket *fl_flow_bucket(__u64 x)
 	return bpf_map_lookup_elem(&flows, &index);
 }
 
-/* How long a flow is known after its last packet, in units of 1,024 ms. UDP:
- * two minutes (RFC 4787 §4.3); TCP: two hours and four minutes (RFC 5382 §5). */
-#define FL_FLOW_IDLE_UDP 118
-#define FL_FLOW_IDLE_TCP 7266
-
-static __always_inline __u16 fl_flow_idle(const struct fl_packet *p)
+static __always_inline __u64 fl_flow_tag(__u64 x)
 {
-	return p->proto == IPPROTO_TCP ? FL_FLOW_IDLE_TCP : FL_FLOW_IDLE_UDP;
+	return 0x80 | (x & 0x7f);
 }
 
-/* Age of an entry, plus FL_FLOW_SLACK: the clock may be set back by as much,
- * and what was used "later" is not old. */
-#define FL_FLOW_SLACK 64
-
-static __always_inline __u16 fl_flow_age(__u64 entry, __u16 seconds)
+static __always_inline __u64 fl_flow_tags(struct fl_bucket *b)
 {
-	return seconds - (__u16)(entry >> 16) + FL_FLOW_SLACK;
+	return *(volatile __u64 *)b->tag;
 }
 
-/* The flow's slot, or -1 where it is not known (any more). Renews its time. */
-__noinline int fl_flow_find(__u64 x, __u16 seconds, __u16 idle)
+/* The highest bit of each byte of tags that is x's tag. */
+static __always_inline __u64 fl_flow_match(__u64 tags, __u64 x)
 {
-	struct fl_bucket *b = fl_flow_bucket(x);
+	__u64 other = tags ^ fl_flow_tag(x) * FL_TAGS_ONES;
 
-	if (!b)
-		return -1;
-	for (int i = 0; i < 8; i++) {
-		__u64 e = *(volatile __u64 *)&b->entry[i];
+	return ~(((other & FL_TAGS_LOW) + FL_TAGS_LOW) | other | FL_TAGS_LOW);
+}
 
-		if (e >> 32 != x >> 32 || !(e & 0xffff))
-			continue;
-		if (fl_flow_age(e, seconds) > idle + FL_FLOW_SLACK)
-			return -1;
-		if ((__u16)(e >> 16) != seconds)
-			b->entry[i] = (e & 0xffffffff0000ffffULL) | (__u64)seconds << 16;
-		return (int)(e & 0xffff) - 1;
+/* Number of the byte whose highest bit is the lowest bit of m. There is no
+ * instruction that counts zeros: the product moves the number to the top. */
+static __always_inline __u32 fl_flow_at(__u64 m)
+{
+	return ((m & -m) >> 7) * 0x0001020304050607ULL >> 56;
+}
+
+/* Entry at of a bucket, which is behind its tags. The mask is for the
+ * verifier; an at of 7, which there is not, would be the tags. */
+static __always_inline __u64 *fl_flow_entry(struct fl_bucket *b, __u32 at)
+{
+	return (__u64 *)b + ((at + 1) & 7);
+}
+
+static __always_inline __u16 fl_flow_age(__u64 entry, __u16 unit)
+{
+	return unit - FL_FLOW_TIME(entry) + FL_FLOW_SLACK;
+}
+
+static __always_inline bool fl_flow_expired(__u64 entry, __u16 unit)
+{
+	return fl_flow_age(entry, unit) >
+	       (__u16)(FL_FLOW_IDLES >> 16 * FL_FLOW_STATE(entry)) + FL_FLOW_SLACK;
+}
+
+/* The flow's own entry in a bucket with these tags, or a negative number. */
+static __always_inline int fl_flow_own(struct fl_bucket *b, __u64 tags, __u64 x)
+{
+	__u64 m = fl_flow_match(tags, x);
+
+	for (int i = 0; i < FL_FLOW_WAYS && m; i++, m &= m - 1) {
+		__u32 at = fl_flow_at(m);
+
+		if (*(volatile __u64 *)fl_flow_entry(b, at) >> 32 == x >> 32)
+			return at;
 	}
 	return -1;
 }
 
-/* Remembers the flow, in place of itself or of the oldest of its bucket. Two CPUs may race
- * for one entry: one of the flows is then not remembered, which is what a
- * full bucket does too. */
-__noinline int fl_flow_insert(__u64 x, __u32 slot, __u16 seconds)
+/* Flags of the line that a slot of a VIP names, or -1: no server. */
+static __always_inline int fl_flow_line(const struct fl_vip *v, __u32 slot)
 {
-	struct fl_bucket *b = fl_flow_bucket(x);
-	__u32 oldest = 0, age = 0;
+	struct fl_line *line;
+	__u64 word;
 
-	if (!b)
+	if (slot >= v->slots)
 		return -1;
-	for (__u32 i = 0; i < 8; i++) {
-		__u64 e = *(volatile __u64 *)&b->entry[i];
-		/* An empty entry is older than any; the flow's own goes first. */
-		__u32 a = e & 0xffff ? fl_flow_age(e, seconds) : 0x10000;
-
-		if (e & 0xffff && e >> 32 == x >> 32)
-			a = 0x20000;
-
-		if (a > age) {
-			age = a;
-			oldest = i;
-		}
-	}
-	b->entry[oldest & 7] = x >> 32 << 32 | (__u64)seconds << 16 | (slot + 1);
-	return 0;
+	line = fl_line_at(v->first_line + slot);
+	if (!line)
+		return -1;
+	word = *(volatile __u64 *)&line->mac_dst;
+	return FL_WORD_FORWARDING(word) == FL_FWD_NONE ? -1 : FL_WORD_FLAGS(word);
 }
 
-/* Server of the consistent-hash table. */
-static __always_inline bool fl_row(const struct fl_vip *v, struct fl_way *w, __u32 *slot)
+/* State of an entry after a packet's event. */
+static __always_inline __u32 fl_flow_next(__u64 entry, __u16 unit, __u32 event, __u32 tcp)
 {
-	__u32 row = v->hash_table + fl_scale(w->hash >> 32, v->hash_size), *entry;
+	__u32 state = FL_FLOW_STATE(entry);
 
-	if (unlikely(!v->hash_size))
-		return false;
-	entry = bpf_map_lookup_elem(&tables, &row);
-	if (unlikely(!entry))
-		return false;
-	*slot = FL_ENTRY_SLOT(*entry);
-	return fl_way_to(w, v, *slot);
+	if (event == FL_EVENT_CLOSE)
+		return FL_FLOW_CLOSING;
+	if (event == FL_EVENT_OPEN)
+		return state;
+	if (state == FL_FLOW_NEW)
+		return tcp ? FL_FLOW_CONFIRMED : FL_FLOW_DATAGRAM;
+	return state == FL_FLOW_CLOSING ? FL_FLOW_CONFIRMED : state;
+}
+
+/* The flow's slot, or FL_FLOW_MISS or _STALE; the entry's state and time go
+ * on by what the packet means. unit is the time now. Of those that race for
+ * an entry one wins, and the others' packets meant nearly the same. */
+__noinline int fl_flow_follow(const struct fl_vip *v, __u64 x, __u32 unit, __u32 event, __u32 tcp)
+{
+	struct fl_bucket *b = fl_flow_bucket(x);
+	__u32 state, next, window;
+	__u64 e, now, *entry;
+	int at, flags;
+
+	if (!v || !b)
+		return FL_FLOW_MISS;
+	at = fl_flow_own(b, fl_flow_tags(b), x);
+	if (at < 0)
+		return FL_FLOW_MISS;
+	entry = fl_flow_entry(b, at);
+	e = *(volatile __u64 *)entry;
+	if (e >> 32 != x >> 32 || fl_flow_expired(e, unit))
+		return FL_FLOW_MISS;
+	flags = fl_flow_line(v, FL_FLOW_SLOT(e));
+	if (flags < 0 || (!tcp && flags & FL_LINE_DOWN))
+		return FL_FLOW_STALE;
+	state = FL_FLOW_STATE(e);
+	/* A used port opens anew: not on a server that takes no new connections. */
+	if (event == FL_EVENT_OPEN && (state == FL_FLOW_CLOSING || flags & FL_LINE_CLOSED))
+		return FL_FLOW_STALE;
+	if (event == FL_EVENT_PEEK)
+		goto hit;
+	/* The age of one that closes counts from the FIN: no renewal. */
+	if (event == FL_EVENT_DATA && state == FL_FLOW_CLOSING &&
+	    fl_flow_age(e, unit) < FL_FLOW_REVIVE + FL_FLOW_SLACK)
+		goto hit;
+	next = fl_flow_next(e, unit, event, tcp);
+	now = (e & 0xffffffff00003fffULL) | (__u64)(__u16)unit << 16 | next << 14;
+	if (now == e || __sync_val_compare_and_swap(entry, e, now) != e)
+		goto hit;
+	if (next == FL_FLOW_NEW || !(v->flags & FL_VIP_SHARE))
+		goto hit;
+	window = next == FL_FLOW_DATAGRAM ? FL_FLOW_WINDOW_UDP : FL_FLOW_WINDOW_TCP;
+	if (next != state || (next != FL_FLOW_CLOSING && (__u16)(FL_FLOW_TIME(e) ^ unit) >> window))
+		fl_share(x, v->id, FL_FLOW_SLOT(e), next, tcp);
+hit:
+	return FL_FLOW_SLOT(e);
+}
+
+/* fl_flow_follow where the flow may have an entry. Most have none, which one
+ * load of the tags tells; the rest is a function, which the verifier walks
+ * once. */
+static __always_inline int fl_flow_touch(const struct fl_vip *v, __u64 x, __u32 unit, __u32 event,
+					 __u32 tcp)
+{
+	struct fl_bucket *b = fl_flow_bucket(x);
+
+	if (unlikely(!b) || likely(!fl_flow_match(fl_flow_tags(b), x)))
+		return FL_FLOW_MISS;
+	return fl_flow_follow(v, x, unit, event, tcp);
+}
+
+/* What an entry has to go for, the higher the sooner; 0: it stays. */
+#define FL_RANK_NEW 0x10000
+#define FL_RANK_CLOSING 0x20000
+#define FL_RANK_EXPIRED 0x30000
+
+static __always_inline __u32 fl_flow_rank(__u64 entry, __u16 unit, bool lru)
+{
+	__u32 age = fl_flow_age(entry, unit), state = FL_FLOW_STATE(entry);
+
+	if (lru)
+		return age + 1;
+	if (fl_flow_expired(entry, unit))
+		return FL_RANK_EXPIRED;
+	if (state == FL_FLOW_CLOSING)
+		return FL_RANK_CLOSING | age;
+	return state == FL_FLOW_NEW ? FL_RANK_NEW | age : 0;
+}
+
+/* Remembers a flow. low is the low half of its entry: time, state, slot. It
+ * takes its own entry; else an empty one; else an expired one; else the oldest
+ * that is closing; else the oldest that nothing has confirmed: what somebody
+ * makes up cannot push out what is real. With lru, which is how others track
+ * connections, the one used longest ago gives way. Counts for the VIP of this
+ * id, if not 0. Returns 0, or 1 where the flow is not remembered.
+ *
+ * The tag is claimed first, by a compare-and-swap of all tags: of two that
+ * race for one entry the loser makes none. Its flow's next packet will. */
+__noinline int fl_flow_insert(__u64 x, __u32 low, __u32 vip_id, __u32 lru)
+{
+	struct fl_bucket *b = fl_flow_bucket(x);
+	struct fl_vip_cpu *cpu = NULL;
+	bool replaced = false;
+	__u16 unit = low >> 16;
+	__u64 tags, claimed;
+	int at;
+
+	if (!b)
+		return 1;
+	if (vip_id)
+		cpu = bpf_map_lookup_elem(&vip_cpu, &vip_id);
+	tags = fl_flow_tags(b);
+	at = fl_flow_own(b, tags, x);
+	if (at < 0 && (~tags & FL_TAGS_USED))
+		at = fl_flow_at(~tags & FL_TAGS_USED);
+	if (at < 0) {
+		__u32 best = 0;
+
+		for (int i = 0; i < FL_FLOW_WAYS; i++) {
+			__u64 e = *(volatile __u64 *)&b->entry[i];
+			__u32 rank = fl_flow_rank(e, unit, lru);
+
+			if (rank > best) {
+				best = rank;
+				at = i;
+				replaced = lru ? !fl_flow_expired(e, unit) : rank < FL_RANK_CLOSING;
+			}
+		}
+	}
+	if (at < 0) {
+		if (cpu)
+			cpu->flow_full++;
+		return 1;
+	}
+	at &= 7;
+	claimed = (tags & ~(0xffULL << 8 * at)) | fl_flow_tag(x) << 8 * at;
+	if (claimed != tags && __sync_val_compare_and_swap((__u64 *)b->tag, tags, claimed) != tags)
+		return 1;
+	*(volatile __u64 *)fl_flow_entry(b, at) = x >> 32 << 32 | low;
+	if (cpu) {
+		cpu->tracked++;
+		cpu->flow_replaced += replaced;
+	}
+	return 0;
 }
 
 #endif

@@ -11,7 +11,7 @@
 #define FAIRLEAD_LB_FORWARD_H
 
 #include "csum.h"
-#include "scheme_cheetah.h"
+#include "way.h"
 
 #define FL_GUE_PORT 6080
 #define FL_GUE_BYTES (8 + 4) /* UDP and GUE */

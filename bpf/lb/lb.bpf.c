@@ -4,6 +4,8 @@
  *   lb          XDP: parse ─▶ VIP ─▶ scheme ─▶ policy ─▶ forward, by verdict.h
  *   line_write  writes one server line on every CPU, counters kept
  *   clock       two clocks read at one moment
+ *   flow_write  takes flows that other balancers told
+ *   flow_sweep  clears what is over in the flow table, and counts
  */
 #include "verdict.h"
 

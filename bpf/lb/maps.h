@@ -72,6 +72,12 @@ struct {
 	__type(value, struct fl_bucket);
 } flows SEC(".maps");
 
+/* Flows to tell the other balancers. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} shared SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, FL_REASON_COUNT);

@@ -63,7 +63,8 @@ struct fl_packet {
 	__u8 flags;      /* TCP's */
 	__u8 kind;       /* enum fl_kind */
 	__u8 stamp;      /* enum fl_stamp */
-	__u16 pad;
+	bool initial;    /* UDP: opens a connection, see fl_quic_initial */
+	__u8 pad;
 };
 
 /* Packet offsets are far below this; masking with it tells the verifier. */
@@ -293,6 +294,21 @@ static __always_inline int fl_parse(struct xdp_md *ctx, struct fl_packet *p)
 	return FL_CONTINUE;
 }
 
+/* Whether a datagram, payload bytes of which begin at b, is a client's first
+ * of a QUIC connection: a long header with the fixed bit and the type Initial
+ * of version 1 (RFC 9000 §17.2.2) or 2 (RFC 9369 §3), in a datagram no smaller
+ * than a client sends it (RFC 9000 §14.1). */
+static __always_inline bool fl_quic_initial(const __u8 *b, __u32 payload, const void *end)
+{
+	__u32 version, form;
+
+	if (payload < 1200 || (const void *)(b + 5) > end)
+		return false;
+	form = b[0] & 0xf0;
+	version = (__u32)b[1] << 24 | b[2] << 16 | b[3] << 8 | b[4];
+	return (form == 0xc0 && version == 1) || (form == 0xd0 && version == 0x6b3343cf);
+}
+
 /* Reads flags and timestamp of a TCP segment, or checks a UDP header. */
 static __always_inline int fl_parse_l4(struct xdp_md *ctx, struct fl_packet *p)
 {
@@ -314,6 +330,8 @@ static __always_inline int fl_parse_l4(struct xdp_md *ctx, struct fl_packet *p)
 		/* Datagrams have no echo: ecr says whether the checksum covers
 		 * the rest of the packet, for fl_gue6_check. */
 		p->ecr = udp->check && bpf_ntohs(udp->len) == room;
+		p->initial = fl_quic_initial(l4 + sizeof(*udp),
+					     bpf_ntohs(udp->len) - sizeof(*udp), end);
 		return FL_CONTINUE;
 	}
 	if (unlikely(l4 + sizeof(struct tcphdr) > end))

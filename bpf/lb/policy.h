@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Stage 4: which server takes a new connection? All policies choose an entry
- * of the VIP's table, which user space compiles from the active slots:
+/* Stage 4: which server takes a new connection? Policies choose an entry
+ * of the VIP's table, which user space compiles from the active slots, or ask
+ * the consistent hash:
  *
  *   rr, wrr     the next entry; each CPU walks the table for itself
  *   p2c         two at random, the less loaded
  *   least-conn  two at random and the best seen so far, the least loaded
- *   hash        the connection's hash (or the address's) scaled to the table
+ *   hash        where the consistent hash says, as for what has no cookie
  *
  * Load is (open connections + 1) / weight, compared by cross multiplication:
  * counts are under 2^31 and weights under 2^16, so 64 bits suffice. */
@@ -13,6 +14,7 @@
 #define FAIRLEAD_LB_POLICY_H
 
 #include "flows.h"
+#include "place.h"
 
 static __always_inline __u32 fl_entry_at(const struct fl_vip *v, __u32 at)
 {
@@ -104,8 +106,7 @@ static __always_inline bool fl_policy_choose(const struct fl_vip *v, const struc
 		break;
 	case FL_POLICY_HASH:
 		w->hash = fl_flow_hash(v, p);
-		entry = fl_entry_at(v, fl_scale(w->hash >> 32, size));
-		goto chosen;
+		return fl_way_to(w, v, FL_ROW_SLOT(fl_place(v, w->hash)));
 	default: /* rr, wrr */
 		at = cpu->next;
 		if (at >= size)
@@ -116,7 +117,6 @@ static __always_inline bool fl_policy_choose(const struct fl_vip *v, const struc
 	/* Only spreads the outer source: no secret, no hash. */
 	w->hash = (p->saddr[1] ^ p->saddr[0] ^ ((__u64)p->sport << 16 | p->dport)) *
 		  0x9e3779b97f4a7c15ULL;
-chosen:
 	return fl_way_to(w, v, FL_ENTRY_SLOT(entry));
 }
 

@@ -4,65 +4,18 @@
 #ifndef FAIRLEAD_LB_SCHEME_H
 #define FAIRLEAD_LB_SCHEME_H
 
-#include "flows.h"
 #include "policy.h"
 #include "scheme_cheetah.h"
+#include "scheme_jet.h"
 #include "scheme_stateless.h"
-
-/* What has no (valid) cookie: the flow table, then the hash. why is the
- * reason under which it is forwarded; first says that the packet may open a
- * flow. A packet that opens none never enters the table: what an attacker
- * makes up must not push out what is real. */
-static __always_inline int fl_fallback(const struct fl_vip *v, const struct fl_packet *p,
-				       struct fl_vip_cpu *cpu, struct fl_way *w, __u32 now,
-				       bool first, int why)
-{
-	__u64 x;
-	__u32 slot;
-	bool opening;
-	int known;
-
-	w->hash = fl_flow_hash(v, p);
-	/* A connection with timestamps was opened by the policy, not from here:
-	 * the flow table cannot know it. */
-	if (p->stamp == FL_STAMP_PRESENT) {
-		cpu->fallback++;
-		return likely(fl_row(v, w, &slot)) ? why : FL_DROP_NO_SERVER;
-	}
-	x = fl_flow_key(v, p, w->hash);
-	/* A SYN opens anew, also where its ports were used before: the flow's
-	 * server of then may be one that drains. */
-	opening = p->kind == FL_KIND_SEGMENT && p->proto == IPPROTO_TCP && first;
-	known = opening ? -1 : fl_flow_find(x, now >> 10, fl_flow_idle(p));
-	if (known >= 0 && fl_way_to(w, v, known)) {
-		cpu->fallback++;
-		cpu->flow_hits++;
-		return why;
-	}
-	/* Linux answers for sockets it does not know by RSTs that carry no
-	 * timestamp: of a connection whose cookie only the servers know. */
-	if (p->kind == FL_KIND_SEGMENT && p->proto == IPPROTO_TCP &&
-	    p->stamp == FL_STAMP_NONE && p->flags & FL_TCP_RST)
-		return FL_ASK_RST;
-	if (p->stamp == FL_STAMP_CUT)
-		return FL_ASK_ICMP;
-	cpu->fallback++;
-	if (!fl_row(v, w, &slot))
-		return FL_DROP_NO_SERVER;
-	if (first) {
-		fl_flow_insert(x, slot, now >> 10);
-		w->opens = true;
-	}
-	return why;
-}
 
 static __always_inline int fl_scheme(struct xdp_md *ctx, const struct fl_vip *v,
 				     struct fl_packet *p, struct fl_way *w, __u32 now)
 {
 	struct fl_vip_cpu *cpu;
 	__u32 id = v->id;
-	bool segment = false, syn = false, first;
-	int why = FL_FORWARD_UDP;
+	bool segment = false, syn = false, opening;
+	int why;
 
 	if (p->kind == FL_KIND_SEGMENT) {
 		int r = fl_parse_l4(ctx, p);
@@ -75,9 +28,13 @@ static __always_inline int fl_scheme(struct xdp_md *ctx, const struct fl_vip *v,
 	} else if (p->kind == FL_KIND_FRAGMENT && !(v->flags & FL_VIP_FRAG_ADDRESSES)) {
 		return FL_DROP_FRAGMENT;
 	}
-	if (unlikely(v->scheme == FL_SCHEME_STATELESS) && p->kind != FL_KIND_FRAGMENT) {
-		w->opens = syn;
-		return fl_stateless(v, p, w);
+	opening = syn || p->initial;
+	if (unlikely(v->scheme != FL_SCHEME_CHEETAH)) {
+		w->opens = opening;
+		if (v->scheme == FL_SCHEME_STATELESS)
+			return fl_stateless(v, p, w, opening);
+		why = opening ? FL_FORWARD_NEW : FL_KNOWN;
+		goto tracked;
 	}
 	if (likely(p->stamp == FL_STAMP_PRESENT && !syn)) {
 		if (likely(fl_cheetah_known(v, p, w, now)))
@@ -93,19 +50,23 @@ static __always_inline int fl_scheme(struct xdp_md *ctx, const struct fl_vip *v,
 			w->opens = true;
 			return likely(fl_policy_choose(v, p, cpu, w)) ? FL_FORWARD_NEW : FL_DROP_NO_SERVER;
 		}
+		/* The policy opened it: the flow table cannot know it, the hash
+		 * can only guess. */
 		cpu->bad_cookies++;
-		why = FL_FORWARD_BAD_COOKIE;
-	} else if (segment) {
-		why = FL_FORWARD_NO_TIMESTAMP;
+		cpu->fallback++;
+		w->hash = fl_flow_hash(v, p);
+		if (unlikely(!fl_way_to(w, v, FL_ROW_HELD(fl_place(v, w->hash)))))
+			return FL_DROP_NO_SERVER;
+		return p->kind == FL_KIND_QUOTE ? FL_FORWARD_ICMP : FL_FORWARD_BAD_COOKIE;
 	}
-	first = syn;
+	w->opens = opening;
+	why = segment ? FL_FORWARD_NO_TIMESTAMP : FL_FORWARD_UDP;
+tracked:
 	if (p->kind == FL_KIND_FRAGMENT)
 		why = FL_FORWARD_FRAGMENT;
 	else if (p->kind == FL_KIND_QUOTE)
 		why = FL_FORWARD_ICMP;
-	else if (!segment)
-		first = true; /* any datagram may be a flow's first */
-	return fl_fallback(v, p, cpu, w, now, first, why);
+	return fl_jet(v, p, w, now, opening, why);
 }
 
 #endif

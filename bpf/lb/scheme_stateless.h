@@ -5,15 +5,18 @@
 #define FAIRLEAD_LB_SCHEME_STATELESS_H
 
 #include "flows.h"
+#include "place.h"
 
 static __always_inline int fl_stateless(const struct fl_vip *v, const struct fl_packet *p,
-					struct fl_way *w)
+					struct fl_way *w, bool opening)
 {
-	__u32 slot;
-
 	w->hash = fl_flow_hash(v, p);
-	if (!fl_row(v, w, &slot))
+	if (unlikely(opening && !v->new_size))
 		return FL_DROP_NO_SERVER;
+	if (unlikely(!fl_way_to(w, v, FL_ROW_SLOT(fl_place(v, w->hash)))))
+		return FL_DROP_NO_SERVER;
+	if (p->kind == FL_KIND_FRAGMENT)
+		return FL_FORWARD_FRAGMENT;
 	return p->kind == FL_KIND_QUOTE ? FL_FORWARD_ICMP : FL_FORWARD_STATELESS;
 }
 

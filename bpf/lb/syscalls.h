@@ -3,6 +3,7 @@
 #ifndef FAIRLEAD_LB_SYSCALLS_H
 #define FAIRLEAD_LB_SYSCALLS_H
 
+#include "flows.h"
 #include "maps.h"
 
 struct fl_line_writer {
@@ -63,6 +64,84 @@ int clock(struct fl_clock *c)
 	return 0;
 }
 
+/* Why the loop is unrolled: a context may be read at fixed offsets only. */
+SEC("syscall")
+int flow_write(struct fl_flow_write *w)
+{
+	__u32 unit = fl_now_ms(*(volatile __u32 *)&control.clock_base) >> 10 & 0xffff, taken = 0;
+
+#pragma clang loop unroll(full)
+	for (__u32 i = 0; i < FL_FLOW_WRITES; i++) {
+		struct fl_shared *r = &w->record[i];
+
+		if (i >= w->count)
+			break;
+		if (!fl_flow_insert(r->x, unit << 16 | (r->state & 3) << 14 | (r->slot & 0x3fff), 0, 0))
+			taken++;
+	}
+	w->taken = taken;
+	return 0;
+}
+
+struct fl_sweeper {
+	__u32 first;
+	__u32 used;
+	__u32 confirmed;
+	__u32 expired;
+	__u16 unit;
+};
+
+/* Clears the entry of a flow that is over. Its tag goes first: who finds no
+ * tag does not follow the entry. If another flow took it in between, under the
+ * same tag, the entry has changed, and the tag is put back. */
+static __always_inline bool fl_flow_clear(struct fl_bucket *b, __u64 tags, __u32 at, __u64 e)
+{
+	__u64 mask = 0xffULL << 8 * at, *all = (__u64 *)b->tag;
+
+	if (__sync_val_compare_and_swap(all, tags, tags & ~mask) != tags)
+		return false;
+	if (__sync_val_compare_and_swap(&b->entry[at], e, 0) == e)
+		return true;
+	__sync_fetch_and_or(all, tags & mask);
+	return false;
+}
+
+static long fl_sweep_bucket(__u64 i, struct fl_sweeper *s)
+{
+	__u32 index = s->first + i;
+	struct fl_bucket *b = bpf_map_lookup_elem(&flows, &index);
+
+	if (!b)
+		return 1;
+	for (__u32 at = 0; at < FL_FLOW_WAYS; at++) {
+		__u64 tags = fl_flow_tags(b), e = *(volatile __u64 *)&b->entry[at];
+		__u32 state = FL_FLOW_STATE(e);
+
+		if (!(tags >> 8 * at & 0xff))
+			continue;
+		if (fl_flow_expired(e, s->unit)) {
+			s->expired += fl_flow_clear(b, tags, at, e);
+			continue;
+		}
+		s->used++;
+		s->confirmed += state == FL_FLOW_CONFIRMED || state == FL_FLOW_DATAGRAM;
+	}
+	return 0;
+}
+
+SEC("syscall")
+int flow_sweep(struct fl_flow_sweep *w)
+{
+	struct fl_sweeper s = { .first = w->first };
+
+	s.unit = fl_now_ms(*(volatile __u32 *)&control.clock_base) >> 10;
+	bpf_loop(w->count, fl_sweep_bucket, &s, 0);
+	w->used = s.used;
+	w->confirmed = s.confirmed;
+	w->expired = s.expired;
+	return 0;
+}
+
 /* Types that user space needs (bpf2go -type) and that no map or context has:
  * a variable puts them into the object's type information. */
 const volatile struct fl_exported {
@@ -72,6 +151,9 @@ const volatile struct fl_exported {
 	enum fl_policy policy;
 	enum fl_forwarding forwarding;
 	enum fl_vip_flags flags;
+	enum fl_hash_form hash_form;
+	enum fl_flow_state flow_state;
+	struct fl_shared shared;
 } exported;
 
 #endif
