@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 )
 
@@ -25,14 +26,15 @@ const (
 	FullCT    = "full-ct"
 	Stateless = "stateless"
 
-	// Consistent hashes: chash.Kinds.
-	TableHRW = "table-hrw"
-	Anchor   = "anchor"
-	Ring     = "ring"
-	HRW      = "hrw"
-	Maglev   = "maglev"
-	Bucket   = "bucket"
-	Dx       = "dx"
+	// Consistent hashes (chash.Kinds); the last two are for schemes that do
+	// not foresee what a change moves.
+	TableHRW = string(chash.KindTableHRW)
+	Anchor   = string(chash.KindAnchor)
+	Ring     = string(chash.KindRing)
+	HRW      = string(chash.KindHRW)
+	Dx       = string(chash.KindDx)
+	Maglev   = string(chash.KindMaglev)
+	Bucket   = string(chash.KindBucket)
 
 	RR        = "rr"
 	WRR       = "wrr"
@@ -62,6 +64,11 @@ const (
 	DefaultTimeout    = time.Second
 	DefaultRise       = 2
 	DefaultFall       = 3
+
+	// The flow table's idle times (bpf/lb), after which nobody remembers a
+	// connection that said nothing.
+	DefaultWarmUp    = 2*time.Hour + 4*time.Minute
+	DefaultWarmUpUDP = 2 * time.Minute
 )
 
 // DefaultAPI is where the daemon called name listens if the file does not say.
@@ -195,10 +202,11 @@ func (v *VIP) fill(at positions, path string) {
 	v.Scheme = or(v.Scheme, Cheetah)
 	if v.Policy == "" {
 		v.Policy = RR
-		if v.Scheme == Stateless || v.Protocol == UDP {
+		if v.Scheme != Cheetah || v.Protocol == UDP {
 			v.Policy = Hash
 		}
 	}
+	v.fillHash(at, path)
 	v.Affinity = or(v.Affinity, Connection)
 	v.Forwarding = or(v.Forwarding, IPIP)
 	v.Fragments = or(v.Fragments, Drop)
@@ -285,7 +293,7 @@ func (c *Config) readSecret(dir string) {
 }
 
 // Cookies says whether v's connections carry cookies: scheme cheetah on TCP.
-// Its UDP goes by the fallback, a flow table before a consistent hash.
+// What carries none goes as in scheme jet.
 func (v *VIP) Cookies() bool { return v.Scheme == Cheetah && v.Protocol == TCP }
 
 // IdleLimit is how long a connection of v may be silent and keep a cookie

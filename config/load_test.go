@@ -79,6 +79,14 @@ vips:
   - {name: web2, drain: true}
   health: {type: http}
 - {name: dns, address: 192.0.2.10, port: all, protocol: udp, servers: [dns1]}
+- name: bare
+  address: 192.0.2.11
+  port: 443
+  scheme: jet
+  hash: anchor
+  warm_up: 10m
+  servers: [dns1, {name: web1, standby: true}]
+- {name: all, address: 192.0.2.12, port: 443, scheme: full-ct, hash: maglev, servers: [dns1]}
 limits: {flows: 4096}
 `
 
@@ -103,6 +111,16 @@ func TestGood(t *testing.T) {
 	}
 	if dns.Port != 0 || dns.Scheme != Cheetah || dns.Policy != Hash {
 		t.Errorf("defaults of the second VIP: %+v", dns)
+	}
+	if web.Hash != TableHRW || *web.Horizon != 0 || web.Capacity != 0 || web.WarmUp != DefaultWarmUp || !*web.Share || dns.WarmUp != DefaultWarmUpUDP {
+		t.Errorf("hashes' defaults: %+v, %+v", web, dns)
+	}
+	if v := c.VIPs[2]; v.Policy != Hash || v.Hash != Anchor || *v.Horizon != 1 || v.Capacity != 0 || v.WarmUp != 10*time.Minute || !*v.Share ||
+		v.Servers[1] != (Member{Name: "web1", Weight: 1, Standby: true}) {
+		t.Errorf("the third VIP: %+v", v)
+	}
+	if v := c.VIPs[3]; v.Policy != Hash || *v.Share || *v.Horizon != 0 {
+		t.Errorf("defaults of the fourth VIP: %+v", v)
 	}
 	lb1, lb2 := c.Balancers[0], c.Balancers[1]
 	if lb1.API != "unix:/run/fairlead/lb1.sock" || *lb1.Metrics != DefaultMetrics || lb1.Source6.String() != "2001:db8:f::1/128" {
@@ -144,6 +162,21 @@ func TestSecretFile(t *testing.T) {
 	}
 	if _, err := Load(path); err == nil || !strings.HasSuffix(err.Error(), "every user of this machine can read it (mode 0644); chmod 600 "+filepath.Join(dir, "s")) {
 		t.Errorf("secret_file that all can read: %v", err)
+	}
+}
+
+// TestDefaultCapacity: room for the horizon, a quarter more and at least 16,
+// but no more than there are numbers.
+func TestDefaultCapacity(t *testing.T) {
+	for _, c := range []struct{ servers, horizon, limit, want int }{
+		{1, 1, 16384, 17}, {100, 10, 16384, 125}, {100, 50, 16384, 150}, {16000, 1600, 16384, 16384}, {510, 2, 512, 512},
+	} {
+		if got := DefaultCapacity(c.servers, c.horizon, c.limit); got != c.want {
+			t.Errorf("%d servers, horizon %d, at most %d: %d, want %d", c.servers, c.horizon, c.limit, got, c.want)
+		}
+	}
+	if n := [...]int{DefaultHorizon(0), DefaultHorizon(9), DefaultHorizon(500)}; n != [...]int{1, 1, 50} {
+		t.Errorf("default horizons %v", n)
 	}
 }
 

@@ -11,12 +11,7 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml/token"
-
-	"github.com/fairlead/fairlead/scheme/cheetah"
 )
-
-// maxSlots bounds a VIP without cookies: what the widest cookie could name.
-const maxSlots = 1 << (cheetah.MaxBits - 1)
 
 // maxWeight fits the upper half of a table's entry with room for shares.
 const maxWeight = 1000

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/fairlead/fairlead/scheme/cheetah"
 )
@@ -96,7 +97,7 @@ func (c *Config) checkVIPAddress(path string, v *VIP) {
 // work, with the reason.
 func (c *Config) checkChoices(path string, v *VIP) {
 	protocol := c.checkOneOf(path+".protocol", v.Protocol, TCP, UDP)
-	scheme := c.checkOneOf(path+".scheme", v.Scheme, Cheetah, Stateless)
+	scheme := c.checkOneOf(path+".scheme", v.Scheme, Cheetah, JET, FullCT, Stateless)
 	policy := c.checkOneOf(path+".policy", v.Policy, RR, WRR, P2C, LeastConn, Hash)
 	affinity := c.checkOneOf(path+".affinity", v.Affinity, Connection, Address)
 	c.checkOneOf(path+".forwarding", v.Forwarding, IPIP, GUE, L2)
@@ -104,9 +105,12 @@ func (c *Config) checkChoices(path string, v *VIP) {
 
 	if protocol && policy && v.Protocol == UDP && v.Policy != Hash {
 		c.problem(path+".policy", v.Policy, "UDP has no timestamps that could carry a cookie, so only hash finds the same server again", "write policy: hash")
-	} else if scheme && policy && v.Scheme == Stateless && v.Policy != Hash {
-		c.problem(path+".policy", v.Policy, "scheme stateless remembers nothing, so only hash finds the same server again",
-			"write policy: hash, or scheme: cheetah")
+	} else if scheme && policy && v.Scheme != Cheetah && v.Policy != Hash {
+		wrong := "scheme " + v.Scheme + " finds what it did not remember by its hash alone"
+		if v.Scheme == Stateless {
+			wrong = "scheme stateless remembers nothing, so only hash finds the same server again"
+		}
+		c.problem(path+".policy", v.Policy, wrong, "write policy: hash, or scheme: cheetah")
 	}
 	if affinity && policy && v.Affinity == Address && v.Policy != Hash {
 		c.problem(path+".affinity", Address, "policy "+v.Policy+" does not look at addresses", "write policy: hash, or remove affinity")
@@ -120,9 +124,10 @@ func (c *Config) checkChoices(path string, v *VIP) {
 	case c.origin.at[path+".cookie_bits"] == nil:
 	case protocol && v.Protocol == UDP:
 		c.problem(path+".cookie_bits", fmt.Sprint(v.CookieBits), "UDP carries no cookie", "remove it")
-	case scheme && v.Scheme == Stateless:
-		c.problem(path+".cookie_bits", fmt.Sprint(v.CookieBits), "scheme stateless has no cookie", "remove it, or write scheme: cheetah")
+	case scheme && v.Scheme != Cheetah:
+		c.problem(path+".cookie_bits", fmt.Sprint(v.CookieBits), "scheme "+v.Scheme+" has no cookie", "remove it, or write scheme: cheetah")
 	}
+	c.checkHash(path, v)
 }
 
 func (c *Config) checkPool(path string, v *VIP) {
@@ -158,7 +163,10 @@ func (c *Config) checkPool(path string, v *VIP) {
 			first[m.Name] = j
 		}
 		if ok && s.API == NoAgent && v.Cookies() {
-			c.problem(p, m.Name, "its api is none: without the agent nobody stamps cookies", "run `fairlead host` there and give it an api, or write scheme: stateless")
+			c.problem(p, m.Name, "its api is none: without the agent nobody stamps cookies", "run `fairlead host` there and give it an api, or write scheme: jet, which needs no agent")
+		}
+		if m.Standby && m.Drain {
+			c.problem(p+".standby", "true", "the server also has drain: true, and one that never worked has nothing to drain", "remove one of the two")
 		}
 		switch {
 		case m.Weight < 1 || m.Weight > maxWeight:
@@ -167,19 +175,31 @@ func (c *Config) checkPool(path string, v *VIP) {
 			c.problem(p+".weight", fmt.Sprint(m.Weight), "policy rr gives every server the same", "write policy: wrr")
 		}
 	}
-	limit, remedy := maxSlots, "split the pool over two VIPs"
-	if l := (cheetah.Layout{Bits: v.CookieBits}); v.Cookies() && l.Validate() == nil {
-		limit = l.Slots()
-		for bits := v.CookieBits + 1; bits <= cheetah.MaxBits; bits++ {
-			if (cheetah.Layout{Bits: bits}).Slots() >= len(v.Servers) {
-				remedy = fmt.Sprintf("write cookie_bits: %d", bits)
-				break
+	if n := len(v.Servers); n > 0 && !slices.ContainsFunc(v.Servers, func(m Member) bool { return !m.Standby }) {
+		c.problem(path+".servers[0].standby", "true", "so has every server of the VIP: nobody would answer", "remove it from at least one")
+	}
+	c.checkNumbers(path, v)
+}
+
+// checkNumbers: every server has a number of its own, of which the cookie, or
+// the hash's capacity, allows so many.
+func (c *Config) checkNumbers(path string, v *VIP) {
+	n := len(v.Servers)
+	if limit := v.MaxNumbers(); n > limit {
+		wrong, remedy := fmt.Sprintf("%d servers: a VIP numbers at most %d", n, limit), "split the pool over two VIPs"
+		if v.Cookies() {
+			wrong = fmt.Sprintf("%d servers, but a cookie of %d bits names %d slots", n, v.CookieBits, limit)
+			for bits := v.CookieBits + 1; bits <= cheetah.MaxBits; bits++ {
+				if (cheetah.Layout{Bits: bits}).Slots() >= n {
+					remedy = fmt.Sprintf("write cookie_bits: %d", bits)
+					break
+				}
 			}
 		}
+		c.problem(path+".servers", "", wrong, remedy)
+		return
 	}
-	if len(v.Servers) > limit {
-		c.problem(path+".servers", "", fmt.Sprintf("%d servers, but a cookie of %d bits names %d slots", len(v.Servers), v.CookieBits, limit), remedy)
-	}
+	c.checkCapacity(path, v)
 }
 
 // checkNeighbours: echo requests and fragments carry no port, so VIPs on one

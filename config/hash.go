@@ -1,0 +1,144 @@
+package config
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/scheme/cheetah"
+)
+
+// Bounds of warm_up.
+const (
+	minWarmUp = 100 * time.Millisecond
+	maxWarmUp = 24 * time.Hour
+)
+
+// Buckets tells whether the hash places connections on servers' numbers, all
+// alike and as many as the capacity, so that both are fixed for life.
+func Buckets(hash string) bool { return hash == Anchor || hash == Dx }
+
+// MaxNumbers is how many numbers v could have for its servers: what its
+// cookie can name, or what the data plane can.
+func (v *VIP) MaxNumbers() int {
+	if l := (cheetah.Layout{Bits: v.CookieBits}); v.Cookies() && l.Validate() == nil {
+		return l.Slots()
+	}
+	return chash.MaxSlots
+}
+
+// DefaultHorizon is how many servers a VIP of n servers may get at once
+// without a warm-up, if the file does not say (hash anchor): a tenth, at
+// least 1.
+func DefaultHorizon(n int) int { return max(1, n/10) }
+
+// DefaultCapacity is the capacity of a VIP that is made with n servers and a
+// horizon, if the file does not say (hash anchor and dx): room for a quarter
+// more and at least 16, since the number of a removed server rests before it
+// is free again. At most limit.
+func DefaultCapacity(n, horizon, limit int) int {
+	return min(max(n+max(16, n/4), n+horizon), limit)
+}
+
+// foresees tells whether the scheme tracks what the horizon would move: jet,
+// and cheetah for what carries no cookie.
+func (v *VIP) foresees() bool { return v.Scheme == Cheetah || v.Scheme == JET }
+
+// fillHash fills in what is about the consistent hash, except for the
+// capacity: an existing VIP keeps the one it has.
+func (v *VIP) fillHash(at positions, path string) {
+	v.Hash = or(v.Hash, TableHRW)
+	if v.Horizon == nil {
+		v.Horizon = new(0)
+		if v.Hash == Anchor && v.foresees() {
+			*v.Horizon = DefaultHorizon(len(v.Servers))
+		}
+	}
+	if at[path+".warm_up"] == nil && v.WarmUp == 0 {
+		v.WarmUp = DefaultWarmUp
+		if v.Protocol == UDP {
+			v.WarmUp = DefaultWarmUpUDP
+		}
+	}
+	if v.Share == nil {
+		v.Share = new(v.foresees())
+	}
+}
+
+// checkHash refuses hashes that the scheme cannot work with, and settings
+// that the scheme or the hash has no use for.
+func (c *Config) checkHash(path string, v *VIP) {
+	written := func(key string) bool { return c.origin.at[path+"."+key] != nil }
+
+	hashKnown := c.checkOneOf(path+".hash", v.Hash, TableHRW, Anchor, Ring, HRW, Dx, Maglev, Bucket)
+	if hashKnown && v.foresees() && !chash.Kind(v.Hash).Minimal() {
+		who := "scheme jet"
+		if v.Scheme == Cheetah {
+			who = "what carries no cookie goes as in scheme jet, which"
+		}
+		c.problem(path+".hash", v.Hash, who+" tracks what a change will move, and with "+v.Hash+" a change also moves connections between servers that stay",
+			"write hash: table-hrw or anchor, or scheme: full-ct")
+	}
+	if hashKnown && !chash.Kind(v.Hash).Weighted() {
+		for j := range v.Servers {
+			if a, b := v.Servers[0].Weight, v.Servers[j].Weight; a != b {
+				c.problem(fmt.Sprintf("%s.servers[%d].weight", path, j), fmt.Sprint(b),
+					fmt.Sprintf("servers[0] has %d, and hash %s gives every server the same", a, v.Hash), "write the same weight for all, or hash: table-hrw")
+				break
+			}
+		}
+	}
+	unused := func(key, value string) {
+		switch v.Scheme {
+		case FullCT:
+			c.problem(path+"."+key, value, "scheme full-ct tracks every connection, whatever is to come", "remove it, or write scheme: jet")
+		case Stateless:
+			c.problem(path+"."+key, value, "scheme stateless tracks no connection", "remove it, or write scheme: jet")
+		}
+	}
+	if h := *v.Horizon; h != 0 || written("horizon") {
+		switch {
+		case h < 0:
+			c.problem(path+".horizon", fmt.Sprint(h), "out of range", "write how many servers may be added at once, or 0")
+		case hashKnown && v.Hash != Anchor && h > 0:
+			c.problem(path+".horizon", fmt.Sprint(h), "hash "+v.Hash+" needs the names of the servers that may come",
+				"list them with standby: true, or write hash: anchor")
+		case written("horizon") && h > 0:
+			unused("horizon", fmt.Sprint(h))
+		}
+	}
+	if v.WarmUp < minWarmUp || v.WarmUp > maxWarmUp {
+		c.problem(path+".warm_up", v.WarmUp.String(), "out of range", fmt.Sprintf("write %s to 24h: longer than connections are silent", minWarmUp))
+	} else if written("warm_up") {
+		unused("warm_up", v.WarmUp.String())
+	}
+	if *v.Share && v.Scheme == Stateless {
+		unused("share", "true")
+	}
+}
+
+// checkCapacity: the servers, and those that may be added at once, need
+// numbers.
+func (c *Config) checkCapacity(path string, v *VIP) {
+	n, horizon, limit := len(v.Servers), max(*v.Horizon, 0), v.MaxNumbers()
+	written := c.origin.at[path+".capacity"] != nil || v.Capacity != 0
+	switch {
+	case !written && !Buckets(v.Hash):
+	case !Buckets(v.Hash):
+		c.problem(path+".capacity", fmt.Sprint(v.Capacity), "hash "+v.Hash+" has no capacity: its rows take any number of servers", "remove it, or write hash: anchor")
+	case written && (v.Capacity < 1 || v.Capacity > limit):
+		why := "write 1 to %d"
+		if limit < chash.MaxSlots {
+			why = "write 1 to %d, what the cookie can name, or cookie_bits: " + fmt.Sprint(min(v.CookieBits+1, cheetah.MaxBits))
+		}
+		c.problem(path+".capacity", fmt.Sprint(v.Capacity), "out of range", fmt.Sprintf(why, limit))
+	case written && v.Capacity < n:
+		c.problem(path+".capacity", fmt.Sprint(v.Capacity), fmt.Sprintf("the VIP has %d servers", n),
+			fmt.Sprintf("write %d: it is fixed for the VIP's life, and numbers of removed servers rest before they are free again", DefaultCapacity(n, horizon, limit)))
+	case written && v.Capacity < n+horizon && c.origin.at[path+".horizon"] != nil:
+		c.problem(path+".capacity", fmt.Sprint(v.Capacity), fmt.Sprintf("%d servers and a horizon of %d need more", n, horizon),
+			fmt.Sprintf("write %d, or horizon: %d", DefaultCapacity(n, horizon, limit), v.Capacity-n))
+	case n+horizon > limit && c.origin.at[path+".horizon"] != nil:
+		c.problem(path+".horizon", fmt.Sprint(horizon), fmt.Sprintf("the VIP's servers take %d of the %d numbers that there can be", n, limit), fmt.Sprintf("write horizon: %d", limit-n))
+	}
+}
