@@ -38,9 +38,16 @@ func (w writtenLine) usable() bool {
 const resolveLimit = 1200 * time.Millisecond
 
 // Apply brings an assignment into force. down, which may be nil, names slots
-// that health checks found down: they get no new connection. For packets the
-// change is atomic: each sees all of the old tables or all of the new. A
-// process killed in the middle leaves the old ones in force. Steps:
+// that health checks found down: they get no new connection, unless every
+// server of the VIP is down. For packets the change is atomic: each sees all of
+// the old tables or all of the new. A process killed in the middle leaves the
+// old ones in force.
+//
+// due is when the same assignment makes other tables, as a server has warmed
+// up or the flows of a draining one have ended: apply it again then. Zero:
+// never. It is told after an error too, if the assignment could be planned.
+//
+// Steps:
 //
 //  1. plan, which can fail and changes nothing;
 //  2. write server lines that are new to the plan: no packet names them yet;
@@ -52,25 +59,30 @@ const resolveLimit = 1200 * time.Millisecond
 // On an error packets go by the assignment before, unless the error is
 // controller.ErrInForce: then they go by a, step 5 is not done, and the next
 // Apply does it first.
-func (l *LB) Apply(a *controller.Assignment, down func(vipID uint32, slot uint16) bool) error {
+func (l *LB) Apply(a *controller.Assignment, down func(vipID uint32, slot uint16) bool) (due time.Time, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.set == nil {
-		return errClosed
+		return due, errClosed
 	}
 	// The idle half and freed lines may be written only when nobody reads them.
 	if err := l.finish(); err != nil {
-		return err
+		return due, err
 	}
 	control, err := l.set.readControl()
 	if err != nil {
-		return err
+		return due, err
 	}
 	idle := control.Active&1 ^ 1
-	p, err := makePlan(a, down, l.force.ranges, l.set.capacity(), idle, l.hashes, l.random)
+	p, err := makePlan(a, down, l.now(), l.force.ranges, l.set.capacity(), idle, l.hashes, l.random)
 	if err != nil {
-		return fmt.Errorf("assignment %d: %w", a.Version, err)
+		return due, fmt.Errorf("assignment %d: %w", a.Version, err)
 	}
+	return p.due, l.enact(a, p, idle)
+}
+
+// enact is Apply from step 2 on.
+func (l *LB) enact(a *controller.Assignment, p *plan, idle uint32) error {
 	l.watchServers(p)
 	if err := l.checkServers(p); err != nil {
 		return fmt.Errorf("assignment %d: %w", a.Version, err)
@@ -292,8 +304,12 @@ func (l *LB) writeLine(line uint32, s serverLine, reset bool) error {
 	}
 	// A next hop that is being asked for does not take away the one that
 	// works: after a restart, or when a route moves to a new router.
-	if !reset && was.server == s && was.usable() && l.hops.get(s.addr).State == HopUnresolved {
-		return nil
+	if !reset && was.server.sameWay(s) && was.usable() && l.hops.get(s.addr).State == HopUnresolved {
+		if was.server == s {
+			return nil
+		}
+		image = was.image
+		image.MacDst = image.MacDst&^(uint64(lineClosed|lineDown)<<56) | uint64(s.flags)<<56
 	}
 	w := lbFlLineWrite{Index: line, Line: image}
 	if reset {
@@ -310,6 +326,11 @@ func (l *LB) writeLine(line uint32, s serverLine, reset bool) error {
 	return nil
 }
 
+// sameWay says that packets go to t as to s.
+func (s serverLine) sameWay(t serverLine) bool {
+	return s.addr == t.addr && s.forwarding == t.forwarding
+}
+
 // image is what a line holds for a server: the template of its outer header
 // with the next hop that is known now.
 func (l *LB) image(s serverLine) lbFlLine {
@@ -317,7 +338,7 @@ func (l *LB) image(s serverLine) lbFlLine {
 		return lbFlLine{}
 	}
 	h := l.hops.get(s.addr)
-	flags := uint64(0)
+	flags := uint64(s.flags)
 	if s.addr.Is6() {
 		flags |= lineIPv6
 	}
@@ -337,6 +358,8 @@ func (l *LB) image(s serverLine) lbFlLine {
 const (
 	lineIPv6       = 1
 	lineUnresolved = 2
+	lineClosed     = 4
+	lineDown       = 8
 )
 
 // overhead is how many bytes forwarding adds to a packet.
@@ -408,7 +431,7 @@ func readWritten(o *objects, f inForce) (map[uint32]writtenLine, error) {
 			image.Packets, image.Bytes, image.Opened = 0, 0, 0
 			w := writtenLine{image: image}
 			if f := lbFlForwarding(image.MacDst >> 48 & 0xff); f != lbFlForwardingFL_FWD_NONE {
-				w.server = serverLine{addrOf(image.Addr), f}
+				w.server = serverLine{addrOf(image.Addr), f, uint8(image.MacDst>>56) & (lineClosed | lineDown)}
 			}
 			written[line] = w
 		}

@@ -33,7 +33,7 @@ func TestSwapUnderLoad(t *testing.T) {
 			other.ID, other.Name, other.Port = 2, "other", 443
 			a.VIPs = append([]controller.VIP{other}, a.VIPs...)
 		}
-		if err := l.Apply(a, nil); err != nil {
+		if _, err := l.Apply(a, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -59,7 +59,7 @@ func TestKilledBeforeFlip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := makePlan(assignment(2, 0, 12), nil, l.force.ranges, l.set.capacity(), c.Active^1, l.hashes, l.random)
+	p, err := makePlan(assignment(2, 0, 12), nil, l.now(), l.force.ranges, l.set.capacity(), c.Active^1, l.hashes, l.random)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestCountersOutliveLines(t *testing.T) {
 	grown := assignment(2, 11, 12)
 	grown.VIPs[0].Slots = append(grown.VIPs[0].Slots, controller.Slot{Number: 20, Server: "s13",
 		Address: netip.MustParseAddr("10.77.0.13"), Weight: 1, State: controller.Joining})
-	if err := l.Apply(grown, nil); err != nil {
+	if _, err := l.Apply(grown, nil); err != nil {
 		t.Fatal(err)
 	}
 	if now, ok := l.Line(1, 0); !ok || now == line {
@@ -135,7 +135,7 @@ func TestCountersOutliveLines(t *testing.T) {
 		t.Errorf("after the number changed hands: %+v", v)
 	}
 	// The VIP's end ends its counters.
-	if err := l.Apply(&controller.Assignment{Version: 9}, nil); err != nil {
+	if _, err := l.Apply(&controller.Assignment{Version: 9}, nil); err != nil {
 		t.Fatal(err)
 	}
 	w.apply(l, 11)
@@ -151,7 +151,7 @@ func TestDownTakesNothing(t *testing.T) {
 	a := assignment(1, 11, 12, 13, 14)
 	a.VIPs[0].Slots[1].State = controller.Draining
 	a.VIPs[0].Slots[2].State = controller.Joining
-	if err := l.Apply(a, func(vip uint32, slot uint16) bool { return vip == 1 && slot == 3 }); err != nil {
+	if _, err := l.Apply(a, func(vip uint32, slot uint16) bool { return vip == 1 && slot == 3 }); err != nil {
 		t.Fatal(err)
 	}
 	for port := range uint16(12) {
@@ -217,7 +217,7 @@ func TestNoSource(t *testing.T) {
 	}
 	a := assignment(2, 11)
 	a.VIPs[0].Slots[0].Address = netip.MustParseAddr("fd77::11")
-	if err := l.Apply(a, nil); err == nil || !strings.Contains(err.Error(), "set source (IPv4) or source6 (IPv6)") {
+	if _, err := l.Apply(a, nil); err == nil || !strings.Contains(err.Error(), "set source (IPv4) or source6 (IPv6)") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -237,7 +237,7 @@ func TestOtherInterface(t *testing.T) {
 	l := w.open(w.options())
 	a := assignment(1, 11)
 	a.VIPs[0].Slots[0].Address = netip.MustParseAddr("10.78.0.11")
-	if err := l.Apply(a, nil); err != nil {
+	if _, err := l.Apply(a, nil); err != nil {
 		t.Fatal(err)
 	}
 	w.run(l)
@@ -277,7 +277,7 @@ func TestRouteFollowed(t *testing.T) {
 	})
 	a := assignment(1, 11)
 	a.VIPs[0].Slots[0].Address = netip.MustParseAddr("10.79.0.5")
-	if err := l.Apply(a, nil); err != nil {
+	if _, err := l.Apply(a, nil); err != nil {
 		t.Fatal(err)
 	}
 	w.run(l)
@@ -347,7 +347,7 @@ func TestL2NeedsTheLink(t *testing.T) {
 	a := assignment(2, 11)
 	a.VIPs[0].Forwarding = "l2"
 	a.VIPs[0].Slots[0].Address = netip.MustParseAddr("10.79.0.5")
-	err := l.Apply(a, nil)
+	_, err := l.Apply(a, nil)
 	if err == nil || !strings.Contains(err.Error(), "behind router 10.77.0.1") {
 		t.Errorf("error %v", err)
 	}
@@ -373,7 +373,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		a := assignment(2, 12)
 		spoil(a)
-		if err := l.Apply(a, nil); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := l.Apply(a, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)
 		}
 	}

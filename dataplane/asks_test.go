@@ -27,7 +27,7 @@ func TestAsk(t *testing.T) {
 			a.VIPs[0].Forwarding = forwarding
 			a.VIPs[0].Slots[2].Address = netip.MustParseAddr("fd77::13")
 			a.VIPs[0].Slots[2].State = controller.Resting // it may be the one
-			if err := l.Apply(a, nil); err != nil {
+			if _, err := l.Apply(a, nil); err != nil {
 				t.Fatal(err)
 			}
 			w.run(l)
@@ -82,7 +82,7 @@ func TestHealthSteering(t *testing.T) {
 			a := assignment(1, 11)
 			a.VIPs[0].Forwarding = c.forwarding
 			a.VIPs[0].Slots[0].Address = netip.MustParseAddr(c.server)
-			if err := l.Apply(a, nil); err != nil {
+			if _, err := l.Apply(a, nil); err != nil {
 				t.Fatal(err)
 			}
 			w.run(l)

@@ -24,6 +24,8 @@ const (
 	progLineWrite = "line_write"
 	progClock     = "clock"
 	progHealth    = "health"
+	progFlowWrite = "flow_write"
+	progFlowSweep = "flow_sweep"
 )
 
 // Interface is where the balancer is attached.

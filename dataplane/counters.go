@@ -22,10 +22,14 @@ type VIPCounters struct {
 	ID             uint32
 	Packets, Bytes uint64 // forwarded, of servers that are gone too
 	NewConnections uint64
-	Fallback       uint64 // packets that went by hash or flow table
-	FlowHits       uint64 // of these, found in the flow table
+	Fallback       uint64 // scheme cheetah: packets without a valid cookie
+	FlowHits       uint64 // packets that went by the flow table
 	BadCookies     uint64 // cookies that named no slot
 	Dropped        uint64
+	Tracked        uint64           // entries made in the flow table
+	FlowFull       uint64           // entries refused: the bucket's were all live and confirmed
+	FlowReplaced   uint64           // entries made in place of a live one of another flow
+	ShareLost      uint64           // entries not told to other balancers: the ring was full
 	Servers        []ServerCounters // by slot
 }
 
@@ -103,6 +107,10 @@ func readVIPCounters(o *objects, id uint32, r lineRange, carried map[carriedKey]
 		v.FlowHits += x.FlowHits
 		v.BadCookies += x.BadCookies
 		v.Dropped += x.Dropped
+		v.Tracked += x.Tracked
+		v.FlowFull += x.FlowFull
+		v.FlowReplaced += x.FlowReplaced
+		v.ShareLost += x.ShareLost
 	}
 	gone := carried[carriedKey{id, carriedGone}]
 	v.Packets, v.Bytes = gone.Packets, gone.Bytes

@@ -191,6 +191,10 @@ func (l *LB) carryForeignVIP(id uint32, f fields) error {
 		now[i].FlowHits += f.number(b, "flow_hits")
 		now[i].BadCookies += f.number(b, "bad_cookies")
 		now[i].Dropped += f.number(b, "dropped")
+		now[i].Tracked += f.number(b, "tracked")
+		now[i].FlowFull += f.number(b, "flow_full")
+		now[i].FlowReplaced += f.number(b, "flow_replaced")
+		now[i].ShareLost += f.number(b, "share_lost")
 	}
 	return l.set.maps[mapVIPCPU].Put(id, now)
 }

@@ -25,6 +25,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -76,6 +77,9 @@ type LB struct {
 	unfinished     func() error // clears away what force replaced; nil: done
 	written        map[uint32]writtenLine
 	hashes         hashTables
+	flowStats      FlowStats        // of the last sweep
+	swept          time.Time        // when that was
+	now            func() time.Time // tests set it
 	clockD         uint32
 	clockSet       bool
 	adopted        bool
@@ -105,7 +109,7 @@ func Open(o Options, log *slog.Logger) (lb *LB, err error) {
 		return nil, fmt.Errorf("pin folder: %w", err)
 	}
 	l := &LB{o: o, log: log, ifaces: ifaces, random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
-		written: map[uint32]writtenLine{}, hashes: hashTables{}}
+		written: map[uint32]writtenLine{}, hashes: hashTables{}, now: time.Now}
 	defer func() {
 		if err != nil {
 			l.release()

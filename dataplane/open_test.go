@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -39,7 +40,7 @@ func (w *wired) counters(l *LB) Counters {
 func (w *wired) apply(l *LB, servers ...int) {
 	w.t.Helper()
 	w.t.Logf("apply %v", servers)
-	if err := l.Apply(assignment(1, servers...), nil); err != nil {
+	if _, err := l.Apply(assignment(1, servers...), nil); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -261,7 +262,7 @@ func TestKilledInSwap(t *testing.T) {
 			l = w.open(o)
 			swapStopsAfter = killed
 			defer func() { swapStopsAfter = "" }()
-			if err := l.Apply(assignment(2, 11, 12), nil); err == nil {
+			if _, err := l.Apply(assignment(2, 11, 12), nil); err == nil {
 				t.Fatal("the swap was not stopped")
 			}
 			swapStopsAfter = ""
@@ -365,7 +366,7 @@ func TestSwapFinishedLater(t *testing.T) {
 	defer func() { swapStopsAfter = "" }()
 	for _, step := range []string{"linked", "maps exchanged", "programs exchanged"} {
 		swapStopsAfter = step
-		err := l.Apply(assignment(2, 11, 12), nil)
+		_, err := l.Apply(assignment(2, 11, 12), nil)
 		if step == "linked" && !errors.Is(err, controller.ErrInForce) {
 			t.Fatalf("stopped after %q: %v is not ErrInForce", step, err)
 		}
@@ -406,7 +407,7 @@ func TestOtherLayout(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	if _, err := OpenReadOnly(w.pinDir); err == nil || !strings.Contains(err.Error(), "layout 2") {
+	if _, err := OpenReadOnly(w.pinDir); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("layout %d", layoutVersion+1)) {
 		t.Errorf("reading another layout: %v", err)
 	}
 	l = w.open(w.options())
@@ -481,7 +482,7 @@ func TestReadOnly(t *testing.T) {
 	l := w.open(w.options())
 	a := assignment(1, 11, 12)
 	a.VIPs[0].Slots[1].Address = netip.MustParseAddr("fd77::12")
-	if err := l.Apply(a, nil); err != nil {
+	if _, err := l.Apply(a, nil); err != nil {
 		t.Fatal(err)
 	}
 	w.forwarded(1000)
@@ -498,7 +499,7 @@ func TestReadOnly(t *testing.T) {
 		if v.ID != 1 || v.Address != netip.MustParseAddr(wiredVIP) || v.Port != 80 || v.Protocol != protoTCP || v.Epochs != 1 || v.Shift != 20 || v.NewSize != 2 {
 			t.Errorf("VIP %+v", v)
 		}
-		if len(v.Servers) != 2 || v.Servers[0] != (LoadedServer{0, netip.MustParseAddr("10.77.0.11"), "ipip", true, 1480}) ||
+		if len(v.Servers) != 2 || v.Servers[0] != (LoadedServer{0, netip.MustParseAddr("10.77.0.11"), "ipip", true, 1480, false, false}) ||
 			v.Servers[1].Slot != 1 || v.Servers[1].Address != netip.MustParseAddr("fd77::12") || v.Servers[1].MTU != 1460 {
 			t.Errorf("servers %+v", v.Servers)
 		}

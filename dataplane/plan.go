@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"sort"
+	"time"
 
-	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/policy"
@@ -23,19 +23,11 @@ const (
 	protoFrag   = 0x80 // FL_PROTO_FRAG
 )
 
-// hashRowsPerSlot rows a slot gives an even spread even when every slot that
-// a cookie can name is taken. The number of rows must be the same at every
-// balancer and must not follow the number of servers (or a change of pool
-// would move everybody), so it hangs on the cookie's width alone.
-const hashRowsPerSlot = 8
-
-// maxHashRows bounds the table of one VIP (256 KiB).
-const maxHashRows = 1 << 16
-
 // serverLine is what a server line shall say, without the next hop.
 type serverLine struct {
 	addr       netip.Addr // invalid: the line names no server
 	forwarding lbFlForwarding
+	flags      uint8 // lineClosed, lineDown
 }
 
 // lineRange is a VIP's stretch of server lines.
@@ -58,7 +50,8 @@ type plan struct {
 	entries []lbFlVip // where entry i stands: at[i]
 	at      []int
 	seed    uint64
-	tables  []uint32 // of the half, from its first entry
+	tables  []uint32  // of the half, from its first entry
+	due     time.Time // when time alone makes another plan; zero: never
 }
 
 // server is what the plan says of a slot; nothing beyond the range.
@@ -69,27 +62,6 @@ func (v plannedVIP) server(slot uint32) serverLine {
 	return serverLine{}
 }
 
-// hashTables keeps the consistent-hash tables of the VIPs between plans: with
-// 1,000 servers one takes most of a second, and most changes, such as a
-// health check's, touch one VIP.
-type hashTables map[uint32]struct {
-	members string
-	rows    []uint32
-}
-
-func (h hashTables) table(vip uint32, slots []controller.Slot, l cheetah.Layout) []uint32 {
-	members := fmt.Sprint(l.Bits)
-	for _, s := range slots {
-		members += fmt.Sprintf(" %q %d %d", s.Server, s.Number, s.Weight)
-	}
-	e, ok := h[vip]
-	if !ok || e.members != members {
-		e.members, e.rows = members, hashTable(slots, l)
-		h[vip] = e
-	}
-	return e.rows
-}
-
 // capacity is what the loaded maps hold.
 type capacity struct {
 	lines        uint32 // server lines of all VIPs
@@ -97,9 +69,9 @@ type capacity struct {
 	vipIDs       uint32 // ids 1..vipIDs-1 have counters
 }
 
-// makePlan turns an assignment into table contents. ranges are the server
-// lines in force; a VIP keeps its range as long as its slots fit.
-func makePlan(a *controller.Assignment, down func(vipID uint32, slot uint16) bool,
+// makePlan turns an assignment into table contents at a time. ranges are the
+// server lines in force; a VIP keeps its range as long as its slots fit.
+func makePlan(a *controller.Assignment, down func(vipID uint32, slot uint16) bool, now time.Time,
 	ranges map[uint32]lineRange, c capacity, half uint32, hashes hashTables, random *rand.Rand) (*plan, error) {
 	p := &plan{}
 	alloc := newAllocator(ranges, c.lines)
@@ -109,11 +81,15 @@ func makePlan(a *controller.Assignment, down func(vipID uint32, slot uint16) boo
 		if v.ID == 0 || v.ID >= c.vipIDs {
 			return nil, fmt.Errorf("vip %s: id %d: the loaded program counts VIPs 1 to %d", v.Name, v.ID, c.vipIDs-1)
 		}
-		pv, err := planServers(v, alloc)
+		r := setsOf(v, down, now)
+		if p.due.IsZero() || !r.due.IsZero() && r.due.Before(p.due) {
+			p.due = r.due
+		}
+		pv, err := planServers(v, &r, alloc)
 		if err != nil {
 			return nil, err
 		}
-		e, err := p.service(a, v, pv.lines, takers(v, down), half*c.tableEntries, hashes)
+		e, err := p.service(a, v, pv.lines, &r, half*c.tableEntries, hashes)
 		if err != nil {
 			return nil, err
 		}
@@ -121,6 +97,7 @@ func makePlan(a *controller.Assignment, down func(vipID uint32, slot uint16) boo
 		p.entries = append(p.entries, e)
 		keys = append(keys, viptable.Key{Addr: v.Address, Port: v.Port, Proto: e.Proto})
 	}
+	hashes.forgetOthers(a)
 	if n := uint32(len(p.tables)); n > c.tableEntries {
 		return nil, fmt.Errorf("limits.table_entries %d: the policies' and hash tables need %d (twice %d, for the idle copy); raise it",
 			2*c.tableEntries, 2*n, n)
@@ -138,7 +115,7 @@ func makePlan(a *controller.Assignment, down func(vipID uint32, slot uint16) boo
 }
 
 // planServers gives v its range and says what each of its lines names.
-func planServers(v *controller.VIP, alloc *allocator) (plannedVIP, error) {
+func planServers(v *controller.VIP, sets *sets, alloc *allocator) (plannedVIP, error) {
 	forwarding, ok := map[string]lbFlForwarding{
 		"ipip": lbFlForwardingFL_FWD_IPIP, "gue": lbFlForwardingFL_FWD_GUE, "l2": lbFlForwardingFL_FWD_L2}[v.Forwarding]
 	if !ok {
@@ -150,15 +127,15 @@ func planServers(v *controller.VIP, alloc *allocator) (plannedVIP, error) {
 	}
 	pv := plannedVIP{id: v.ID, name: v.Name, lines: r, slots: make([]serverLine, r.size)}
 	for _, s := range v.Slots {
-		pv.slots[s.Number] = serverLine{s.Address.Unmap(), forwarding}
+		pv.slots[s.Number] = serverLine{s.Address.Unmap(), forwarding, sets.lines[s.Number]}
 	}
 	return pv, nil
 }
 
-// service makes the entry of a VIP and appends its tables. members take new
-// connections; base is the first entry of the half.
+// service makes the entry of a VIP and appends its tables; base is the first
+// entry of the half.
 func (p *plan) service(a *controller.Assignment, v *controller.VIP, r lineRange,
-	members []controller.Slot, base uint32, hashes hashTables) (lbFlVip, error) {
+	sets *sets, base uint32, hashes hashTables) (lbFlVip, error) {
 	e := lbFlVip{Id: v.ID, FirstLine: r.first, Slots: r.size, HashKey: a.HashKey}
 	switch v.Protocol {
 	case "tcp":
@@ -187,10 +164,17 @@ func (p *plan) service(a *controller.Assignment, v *controller.VIP, r lineRange,
 			e.Key[k.Epoch&1] = cheetah.VIPKey(k.Secret, v.Address, v.Port, e.Proto)
 			e.Epochs |= 1 << (k.Epoch & 1)
 		}
+	case "jet":
+		e.Scheme = uint8(lbFlSchemeFL_SCHEME_JET)
+	case "full-ct":
+		e.Scheme = uint8(lbFlSchemeFL_SCHEME_FULL_CT)
 	case "stateless":
 		e.Scheme = uint8(lbFlSchemeFL_SCHEME_STATELESS)
 	default:
-		return e, fmt.Errorf("vip %s: scheme %q: must be cheetah or stateless", v.Name, v.Scheme)
+		return e, fmt.Errorf("vip %s: scheme %q: must be cheetah, jet, full-ct or stateless", v.Name, v.Scheme)
+	}
+	if v.Scheme != "cheetah" && pol != lbFlPolicyFL_POLICY_HASH {
+		return e, fmt.Errorf("vip %s: policy %q: scheme %s places connections by their hash alone: must be hash", v.Name, v.Policy, v.Scheme)
 	}
 	if v.Affinity == "address" {
 		e.Flags |= uint8(lbFlVipFlagsFL_VIP_AFFINITY)
@@ -201,14 +185,24 @@ func (p *plan) service(a *controller.Assignment, v *controller.VIP, r lineRange,
 	if v.ICMPEcho {
 		e.Flags |= uint8(lbFlVipFlagsFL_VIP_ICMP_ECHO)
 	}
+	if v.Share {
+		e.Flags |= uint8(lbFlVipFlagsFL_VIP_SHARE)
+	}
 	e.NewTable = base + uint32(len(p.tables))
-	p.tables = append(p.tables, policy.Table(v.Policy, policyMembers(members))...)
+	p.tables = append(p.tables, policy.Table(v.Policy, policyMembers(sets.takers))...)
 	e.NewSize = base + uint32(len(p.tables)) - e.NewTable
-	e.HashTable = base + uint32(len(p.tables))
-	p.tables = append(p.tables, hashes.table(v.ID, members, layout)...)
-	e.HashSize = base + uint32(len(p.tables)) - e.HashTable
+	hash, err := hashes.compile(v, sets)
+	if err != nil {
+		return e, err
+	}
+	e.HashTable, e.HashSize = base+uint32(len(p.tables)), uint32(len(hash.entries))
+	e.HashForm, e.AnchorHeld, e.AnchorTrack = uint8(hash.form), hash.held, hash.track
+	p.tables = append(p.tables, hash.entries...)
 	if pol == lbFlPolicyFL_POLICY_HASH {
 		e.NewTable, e.NewSize = e.HashTable, e.HashSize
+		if !sets.working {
+			e.NewSize = 0 // those that drain keep what they have
+		}
 	}
 	return e, nil
 }
@@ -232,39 +226,12 @@ func maxSlots(v *controller.VIP) int {
 	return layoutOf(v).Slots()
 }
 
-// takers are the slots that take new connections.
-func takers(v *controller.VIP, down func(uint32, uint16) bool) []controller.Slot {
-	var up []controller.Slot
-	for _, s := range v.Slots {
-		if s.State == controller.Active && (down == nil || !down(v.ID, s.Number)) {
-			up = append(up, s)
-		}
-	}
-	return up
-}
-
 func policyMembers(slots []controller.Slot) []policy.Member {
 	m := make([]policy.Member, len(slots))
 	for i, s := range slots {
 		m[i] = policy.Member{Slot: s.Number, Weight: s.Weight, Name: s.Server}
 	}
 	return m
-}
-
-// hashTable is the consistent-hash table: an entry a row, slot and weight 1.
-func hashTable(slots []controller.Slot, l cheetah.Layout) []uint32 {
-	if len(slots) == 0 {
-		return nil
-	}
-	m := make([]chash.Member, len(slots))
-	for i, s := range slots {
-		m[i] = chash.Member{Name: s.Server, Weight: s.Weight}
-	}
-	rows := make([]uint32, min(l.Slots()*hashRowsPerSlot, maxHashRows))
-	for row, member := range chash.TableHRW(m, len(rows)) {
-		rows[row] = uint32(slots[member].Number) | 1<<16
-	}
-	return rows
 }
 
 // addressEntries appends what stands in the VIP table beside the services:

@@ -1,10 +1,13 @@
 package dataplane
 
 import (
+	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,7 +30,7 @@ func drawAssignment(t *rapid.T) *controller.Assignment {
 		for _, n := range rapid.SliceOfNDistinct(rapid.Uint16Range(0, 70), 0, 12, rapid.ID[uint16]).Draw(t, "slots") {
 			v.Slots = append(v.Slots, controller.Slot{Number: n, Server: string(rune('a' + n)), Weight: 1,
 				Address: netip.AddrFrom4([4]byte{10, 0, byte(id), byte(n)}),
-				State:   rapid.SampledFrom([]controller.State{controller.Active, controller.Draining, controller.Joining, controller.Resting}).Draw(t, "state")})
+				State:   rapid.SampledFrom([]controller.State{controller.Active, controller.Draining, controller.Joining, controller.Standby, controller.Resting}).Draw(t, "state")})
 		}
 		a.VIPs = append(a.VIPs, v)
 	}
@@ -46,7 +49,7 @@ func TestPlans(t *testing.T) {
 		for step := range rapid.IntRange(1, 6).Draw(t, "steps") {
 			a := drawAssignment(t)
 			half := uint32(step % 2)
-			p, err := makePlan(a, nil, held, c, half, hashes, random)
+			p, err := makePlan(a, nil, setsNow, held, c, half, hashes, random)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -89,25 +92,36 @@ func checkRanges(t *rapid.T, held map[uint32]lineRange, p *plan) {
 func checkTables(t *rapid.T, a *controller.Assignment, p *plan, c capacity, half uint32) {
 	base := half * c.tableEntries
 	for i, v := range a.VIPs {
-		active := map[uint32]bool{}
+		takes, keeps := map[uint32]bool{}, map[uint32]bool{lbNoSlot: true}
 		for _, s := range v.Slots {
-			if s.State == controller.Active {
-				active[uint32(s.Number)] = true
-			}
+			n := uint32(s.Number)
+			takes[n] = s.State == controller.Active
+			keeps[n] = s.State != controller.Joining && s.State != controller.Standby
 		}
+		active := slices.Contains(slices.Collect(maps.Values(takes)), true)
+		takes[lbNoSlot] = !active
 		e := p.entries[i]
-		for _, part := range [][2]uint32{{e.NewTable, e.NewSize}, {e.HashTable, e.HashSize}} {
-			if (part[1] == 0) != (len(active) == 0) {
-				t.Fatalf("VIP %d: %d entries for %d active servers", v.ID, part[1], len(active))
-			}
-			for x := part[0]; x < part[0]+part[1]; x++ {
-				if slot := p.tables[x-base] & 0xffff; !active[slot] {
+		if (e.NewSize == 0) == active {
+			t.Fatalf("VIP %d: %d entries for new connections, active servers: %v", v.ID, e.NewSize, active)
+		}
+		if e.Policy != uint8(lbFlPolicyFL_POLICY_HASH) {
+			for x := e.NewTable; x < e.NewTable+e.NewSize; x++ {
+				if slot := p.tables[x-base] & 0xffff; !takes[slot] {
 					t.Fatalf("VIP %d: entry %d names slot %d, which takes no connections", v.ID, x, slot)
 				}
 			}
 		}
+		for x := e.HashTable; x < e.HashTable+e.HashSize; x++ {
+			row := p.tables[x-base]
+			if slot, held := row&lbNoSlot, row>>15&lbNoSlot; !takes[slot] || !keeps[held] {
+				t.Fatalf("VIP %d: row %d: new connections to slot %d, earlier ones held by %d", v.ID, x-e.HashTable, slot, held)
+			}
+		}
 	}
 }
+
+// lbNoSlot is FL_ROW_NONE.
+const lbNoSlot = 0x7fff
 
 func checkEntries(t *rapid.T, a *controller.Assignment, p *plan) {
 	table := map[int]lbFlVip{}
@@ -151,9 +165,22 @@ func TestConstantsAgreeWithHeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	header := string(b)
-	for _, want := range []string{"#define FL_LAYOUT 2\n", "#define FL_VIP_BITS 12\n", "#define FL_LINE_IPV6 1 ", "#define FL_LINE_UNRESOLVED 2 ", "#define FL_PROTO_FRAG 0x80\n"} {
+	for _, want := range []string{"#define FL_LAYOUT 2\n", "#define FL_VIP_BITS 12\n", "#define FL_LINE_IPV6 1 ", "#define FL_LINE_UNRESOLVED 2 ",
+		"#define FL_LINE_CLOSED 4 ", "#define FL_LINE_DOWN 8 ", "#define FL_ROW_NONE 0x7fff\n", "#define FL_FLOW_WAYS 7\n", "#define FL_FLOW_WRITES 64\n", "#define FL_PROTO_FRAG 0x80\n"} {
 		if !strings.Contains(header, want) {
 			t.Errorf("the header does not say %q: change the constant in Go too", want)
+		}
+	}
+	b, err = os.ReadFile("../bpf/lb/flows.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("#define FL_FLOW_SLACK %d\n", flowSlack); !strings.Contains(string(b), want) {
+		t.Errorf("flows.h does not say %q: change the constant in Go too", want)
+	}
+	for state, name := range []string{"NEW", "CONFIRMED", "CLOSING", "DATAGRAM"} {
+		if want := fmt.Sprintf("%dULL << 16 * FL_FLOW_%s", flowIdle[state], name); !strings.Contains(string(b), want) {
+			t.Errorf("flows.h does not say %q: change the constant in Go too", want)
 		}
 	}
 	list := header[strings.Index(header, "#define FL_REASONS(X)"):strings.Index(header, "enum fl_reason {")]
@@ -169,7 +196,7 @@ func TestConstantsAgreeWithHeader(t *testing.T) {
 func TestBounds(t *testing.T) {
 	c := capacity{lines: 1 << 15, tableEntries: 1 << 20, vipIDs: viptable.Lines}
 	plan := func(a *controller.Assignment) error {
-		_, err := makePlan(a, nil, nil, c, 0, hashTables{}, rand.New(rand.NewPCG(1, 2)))
+		_, err := makePlan(a, nil, setsNow, nil, c, 0, hashTables{}, rand.New(rand.NewPCG(1, 2)))
 		return err
 	}
 	a := assignment(1, 11)

@@ -90,10 +90,11 @@ type Limit struct {
 
 // Status reads how the balancer stands.
 func (l *LB) Status() Status {
+	flows := l.usedFlows()
 	l.mu.Lock()
 	s := Status{PinDir: l.PinDir(), Adopted: l.adopted, Pending: l.old != nil && l.links == nil, HZ: l.jiffies.hz}
 	if l.set != nil {
-		s.Limits = l.limits()
+		s.Limits = l.limits(flows.Used)
 	}
 	l.mu.Unlock()
 	for _, i := range l.ifaces {
@@ -132,7 +133,7 @@ func xdpMode(dev netlink.Link) string {
 	return "generic"
 }
 
-func (l *LB) limits() []Limit {
+func (l *LB) limits(flows uint64) []Limit {
 	c := l.set.capacity()
 	lines := uint64(0)
 	for _, r := range l.force.ranges {
@@ -142,29 +143,8 @@ func (l *LB) limits() []Limit {
 		{"vip_lines", uint64(l.force.entries), vipLines},
 		{"server_lines", lines, uint64(c.lines)},
 		{"table_entries", uint64(l.force.tables), uint64(c.tableEntries)},
-		{"flows", l.usedFlows(), uint64(l.set.maps[mapFlows].MaxEntries()) * 8},
+		{"flows", flows, uint64(l.set.maps[mapFlows].MaxEntries()) * flowWays},
 	}
-}
-
-// usedFlows is an estimate from the first buckets: flows spread evenly over
-// all of them, and reading all would take seconds.
-func (l *LB) usedFlows() uint64 {
-	const sample = 256
-	m := l.set.maps[mapFlows]
-	n := min(sample, m.MaxEntries())
-	used := uint64(0)
-	for i := range n {
-		var b lbFlBucket
-		if err := m.Lookup(i, &b); err != nil {
-			return 0
-		}
-		for _, e := range b.Entry {
-			if e != 0 {
-				used++
-			}
-		}
-	}
-	return used * uint64(m.MaxEntries()) / uint64(n)
 }
 
 // Line is the server line of a VIP's slot, which the marks of health checks

@@ -85,7 +85,8 @@ type LoadedVIP struct {
 	FirstLine uint32
 	Slots     uint32
 	NewSize   uint32 // entries of the policy's table
-	HashSize  uint32 // rows of the consistent-hash table
+	HashForm  uint8  // enum fl_hash_form
+	HashSize  uint32 // rows of the consistent-hash table; Anchor: its capacity
 	Servers   []LoadedServer
 }
 
@@ -96,6 +97,8 @@ type LoadedServer struct {
 	Forwarding string // ipip, gue, l2
 	Resolved   bool   // the next hop's MAC is known
 	MTU        uint16 // largest packet that fits, from layer 3 on
+	Closed     bool   // takes no new connections from the hash
+	Down       bool   // by its health checks
 }
 
 // VIPs reads the services in force, by id.
@@ -115,7 +118,7 @@ func (s *State) VIPs() ([]LoadedVIP, error) {
 		}
 		v := LoadedVIP{ID: e.Id, Address: addrOf(e.Addr), Port: bits.ReverseBytes16(e.Port), Protocol: e.Proto,
 			Scheme: e.Scheme, Policy: e.Policy, Flags: e.Flags, Epochs: e.Epochs, Shift: e.Shift,
-			FirstLine: e.FirstLine, Slots: e.Slots, NewSize: e.NewSize, HashSize: e.HashSize}
+			FirstLine: e.FirstLine, Slots: e.Slots, NewSize: e.NewSize, HashForm: e.HashForm, HashSize: e.HashSize}
 		if v.Servers, err = s.servers(e); err != nil {
 			return nil, err
 		}
@@ -139,7 +142,8 @@ func (s *State) servers(e lbFlVip) ([]LoadedServer, error) {
 			continue
 		}
 		list = append(list, LoadedServer{Slot: uint16(slot), Address: addrOf(line.Addr), Forwarding: forwarding,
-			Resolved: line.MacDst>>56&lineUnresolved == 0, MTU: line.Mtu})
+			Resolved: line.MacDst>>56&lineUnresolved == 0, MTU: line.Mtu,
+			Closed: line.MacDst>>56&lineClosed != 0, Down: line.MacDst>>56&lineDown != 0})
 	}
 	return list, nil
 }
