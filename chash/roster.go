@@ -113,14 +113,3 @@ func (r *roster) drop(n Node) {
 	r.servers[n] = rosterServer{}
 	r.free = append(r.free, n)
 }
-
-// handle takes the least free handle.
-func (r *roster) handle() Node {
-	if i := len(r.free) - 1; i >= 0 {
-		n := r.free[i]
-		r.free = r.free[:i]
-		return n
-	}
-	r.nodes = append(r.nodes, known{})
-	return Node(len(r.nodes) - 1)
-}
