@@ -29,8 +29,10 @@ type Anchor struct {
 
 // anchorBucket holds A and K side by side: what asks for one asks for both.
 type anchorBucket struct {
-	left        uint32 // A: buckets left when this one was removed; 0: it works
-	replacement uint32 // K: the bucket that took its place
+	left uint32 // A: buckets left when this one was removed; 0: it works
+	// replacement is K: the bucket that took its place. While the bucket
+	// works nobody asks for it: anchorHash keeps the server's handle there.
+	replacement uint32
 }
 
 // NewAnchor makes capacity buckets, 1 to 2^31-1, of which the first working
@@ -85,15 +87,23 @@ func (a *Anchor) Lookup(key uint64) int {
 
 // lookup is Lookup, where none works the last bucket removed.
 func (a *Anchor) lookup(key uint64) uint32 {
+	b := uint32(scale(key>>32, uint64(len(a.buckets))))
+	if n := a.buckets[b].left; n != 0 {
+		return a.walk(key, b, n)
+	}
+	return b
+}
+
+// walk goes on from bucket b, which was removed when n were left.
+func (a *Anchor) walk(key uint64, b, n uint32) uint32 {
 	buckets := a.buckets
-	b := uint32(scale(key>>32, uint64(len(buckets))))
-	e := buckets[b]
-	for e.left != 0 {
-		n := e.left
+	for n != 0 {
 		b = uint32(scale(anchorMix(key, b), uint64(n)))
-		for e = buckets[b]; e.left >= n; e = buckets[b] {
+		e := buckets[b]
+		for ; e.left >= n; e = buckets[b] {
 			b = e.replacement
 		}
+		n = e.left
 	}
 	return b
 }
@@ -113,17 +123,18 @@ func (a *Anchor) Track(key uint64, horizon int) (bucket int, track bool) {
 func (a *Anchor) track(key uint64, below uint32) (bucket uint32, track bool) {
 	buckets := a.buckets
 	b := uint32(scale(key>>32, uint64(len(buckets))))
-	e := buckets[b]
-	n := uint32(math.MaxUint32)
-	for e.left != 0 {
-		n = e.left
+	// left falls along the walk: the last one above 0 is the least.
+	least := below
+	for n := buckets[b].left; n != 0; {
+		least = n
 		b = uint32(scale(anchorMix(key, b), uint64(n)))
-		for e = buckets[b]; e.left >= n; e = buckets[b] {
+		e := buckets[b]
+		for ; e.left >= n; e = buckets[b] {
 			b = e.replacement
 		}
+		n = e.left
 	}
-	// left falls along the walk: the last one is the least.
-	return b, n < below
+	return b, least < below
 }
 
 // Remove takes a bucket out of work. ErrUnknown if it does not work.
@@ -180,7 +191,6 @@ func (a *Anchor) add() uint32 {
 type anchorHash struct {
 	roster
 	Anchor
-	node   []Node  // by bucket; NoNode: not working
 	bucket []int32 // by Node, of those that work
 	spare  int     // part of the horizon that no server is named for
 }
@@ -196,9 +206,9 @@ func newAnchor(o Options, servers []Server) (Hash, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &anchorHash{roster: newRoster(KindAnchor), Anchor: *a, node: make([]Node, capacity), spare: o.Horizon}
-	for b := range h.node {
-		h.node[b] = NoNode
+	h := &anchorHash{roster: newRoster(KindAnchor), Anchor: *a, spare: o.Horizon}
+	if len(servers) == 0 {
+		h.buckets[0].replacement = noReplacement
 	}
 	for b, s := range servers {
 		h.settle(h.put(s.Name, inWorking, s.Weight), uint32(b))
@@ -227,14 +237,24 @@ func (h *anchorHash) settle(n Node, b uint32) {
 	for int(n) >= len(h.bucket) {
 		h.bucket = append(h.bucket, -1)
 	}
-	h.node[b], h.bucket[n] = n, int32(b)
+	h.buckets[b].replacement, h.bucket[n] = uint32(n), int32(b)
 }
 
 func (h *anchorHash) Len() (working, horizon int) {
 	return h.count[inWorking], h.count[inHorizon] + h.spare
 }
 
-func (h *anchorHash) Lookup(key uint64) Node { return h.node[h.lookup(key)] }
+// noReplacement stands in the bucket that ends all walks while none works.
+const noReplacement = math.MaxUint32 // uint32(NoNode)
+
+func (h *anchorHash) Lookup(key uint64) Node {
+	b := uint32(scale(key>>32, uint64(len(h.buckets))))
+	e := h.buckets[b]
+	if e.left != 0 {
+		e = h.buckets[h.walk(key, b, e.left)]
+	}
+	return Node(int32(e.replacement))
+}
 
 func (h *anchorHash) Track(key uint64) (Node, bool) {
 	horizon := h.count[inHorizon] + h.spare
@@ -242,7 +262,7 @@ func (h *anchorHash) Track(key uint64) (Node, bool) {
 		return NoNode, horizon > 0
 	}
 	b, track := h.track(key, h.working+uint32(horizon))
-	return h.node[b], track
+	return Node(h.buckets[b].replacement), track
 }
 
 // Add takes the bucket that was removed last. A server that was not parked
@@ -288,7 +308,10 @@ func (h *anchorHash) Remove(name string) error {
 func (h *anchorHash) unsettle(n Node) {
 	b := uint32(h.bucket[n])
 	h.remove(b)
-	h.node[b], h.bucket[n] = NoNode, -1
+	h.bucket[n] = -1
+	if h.working == 0 {
+		h.buckets[b].replacement = noReplacement
+	}
 }
 
 func (h *anchorHash) Park(name string, weight int) error {

@@ -38,7 +38,7 @@ func TableHRW(members []Member, rows int) []int {
 	for w := range workers {
 		wait.Go(func() {
 			for r := rows * w / workers; r < rows*(w+1)/workers; r++ {
-				table[r] = race(racers, mix(uint64(r)+1))
+				table[r] = raceRow(racers, mix(uint64(r)+1))
 			}
 		})
 	}
@@ -53,14 +53,14 @@ type racer struct {
 	name   string
 }
 
-// race finds the winner of one row: the least -log2(u) / weight, where u in
+// raceRow finds the winner of one row: the least -log2(u) / weight, where u in
 // (0,1) is the member's hash for the row (an exponential race, in which each
 // wins with probability weight / sum of weights).
 //
 // The logarithm is costly, and hardly ever needed: -ln(u) >= 1-u, so a member
 // whose (1-u) / weight is above the best so far cannot win. bound is that
 // best, as a fraction of 2^32 for weight 1, rounded up.
-func race(racers []racer, row uint64) int {
+func raceRow(racers []racer, row uint64) int {
 	best, bestLog, bestWeight := -1, uint64(0), uint64(1)
 	bound := uint64(1) << 33 // everything passes
 	for i := range racers {
