@@ -59,11 +59,23 @@ func WritePcap(w io.Writer, frames []Captured) error {
 // ReadPcap reads a classic pcap file of either byte order, in micro- or
 // nanoseconds, of Ethernet frames, of raw IP packets or of Linux's "any"
 // interface (both of which get an Ethernet header). pcapng is refused with the
-// remedy.
+// remedy. With an error comes what was read before it.
 func ReadPcap(r io.Reader) ([]Captured, error) {
+	var out []Captured
+	err := EachPcap(r, func(c Captured) error {
+		c.Frame = slices.Clone(c.Frame)
+		out = append(out, c)
+		return nil
+	})
+	return out, err
+}
+
+// EachPcap is ReadPcap for files of any size: it calls f for each record in
+// turn, whose frame is valid until f returns, and ends with f's first error.
+func EachPcap(r io.Reader, f func(Captured) error) error {
 	header := make([]byte, 24)
 	if _, err := io.ReadFull(r, header); err != nil {
-		return nil, fmt.Errorf("read pcap: the file is shorter than a pcap header (24 bytes): %w", err)
+		return fmt.Errorf("read pcap: the file is shorter than a pcap header (24 bytes): %w", err)
 	}
 	var order binary.ByteOrder = binary.LittleEndian
 	unit := time.Microsecond
@@ -76,36 +88,41 @@ func ReadPcap(r io.Reader) ([]Captured, error) {
 	case 0x4d3cb2a1:
 		order, unit = binary.BigEndian, time.Nanosecond
 	case 0x0a0d0d0a:
-		return nil, errors.New("read pcap: this is pcapng; convert it: editcap -F pcap IN OUT")
+		return errors.New("read pcap: this is pcapng; convert it: editcap -F pcap IN OUT")
 	default:
-		return nil, fmt.Errorf("read pcap: first bytes %x are no pcap file's", header[:4])
+		return fmt.Errorf("read pcap: first bytes %x are no pcap file's", header[:4])
 	}
 	link := order.Uint32(header[20:]) & 0xffff
 	if !slices.Contains([]uint32{linkEthernet, linkRaw, linkSLL, linkSLL2}, link) {
-		return nil, fmt.Errorf("read pcap: link type %d: Ethernet (1), raw IP (101) and Linux's any (113, 276) are understood; capture on one interface", link)
+		return fmt.Errorf("read pcap: link type %d: Ethernet (1), raw IP (101) and Linux's any (113, 276) are understood; capture on one interface", link)
 	}
-	var out []Captured
 	record := make([]byte, 16)
-	for {
-		if _, err := io.ReadFull(r, record); err == io.EOF {
-			return out, nil
+	var buffer []byte
+	at := int64(len(header)) // byte of the file
+	for packet := 1; ; packet++ {
+		if n, err := io.ReadFull(r, record); err == io.EOF {
+			return nil
 		} else if err != nil {
-			return out, fmt.Errorf("read pcap: packet %d: cut in its header", len(out)+1)
+			return fmt.Errorf("read pcap: packet %d: cut in its header (at byte %d of the file)", packet, at+int64(n))
 		}
-		n := order.Uint32(record[8:])
-		if n > maxRecord {
-			return out, fmt.Errorf("read pcap: packet %d: length %d is over %d", len(out)+1, n, maxRecord)
+		at += int64(len(record))
+		size := order.Uint32(record[8:])
+		if size > maxRecord {
+			return fmt.Errorf("read pcap: packet %d: length %d is over %d (before byte %d of the file)", packet, size, maxRecord, at)
 		}
-		frame := make([]byte, n)
-		if _, err := io.ReadFull(r, frame); err != nil {
-			return out, fmt.Errorf("read pcap: packet %d: cut", len(out)+1)
+		buffer = slices.Grow(buffer[:0], int(size))[:size]
+		n, err := io.ReadFull(r, buffer)
+		at += int64(n)
+		if err != nil {
+			return fmt.Errorf("read pcap: packet %d: cut (at byte %d of the file: %d of its %d bytes are there)", packet, at, n, size)
 		}
 		length := int(order.Uint32(record[12:]))
-		before := len(frame)
-		frame = ethernetOf(link, frame)
-		length += len(frame) - before
-		at := time.Unix(int64(order.Uint32(record)), int64(time.Duration(order.Uint32(record[4:]))*unit)).UTC()
-		out = append(out, Captured{Time: at, Frame: frame, Length: length})
+		frame := ethernetOf(link, buffer)
+		length += len(frame) - len(buffer)
+		seconds := time.Unix(int64(order.Uint32(record)), int64(time.Duration(order.Uint32(record[4:]))*unit)).UTC()
+		if err := f(Captured{Time: seconds, Frame: frame, Length: length}); err != nil {
+			return err
+		}
 	}
 }
 
