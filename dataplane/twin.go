@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
 
+	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/scheme/model"
 )
 
@@ -29,8 +30,8 @@ const (
 // its per-CPU state is that of the CPU it runs on, so callers that run more
 // than one packet lock themselves to a CPU.
 type Twin struct {
-	set  *objects
-	asks *ringbuf.Reader
+	set          *objects
+	asks, shared *ringbuf.Reader
 	// counted is what stood in `reasons` after the last packet: by reason,
 	// then by CPU.
 	counted []lbFlCount
@@ -51,7 +52,7 @@ func newTwin(size twinSize, constants func(*ebpf.CollectionSpec) error) (*Twin, 
 		return nil, fmt.Errorf("read the balancer's programs: %w", err)
 	}
 	for name := range spec.Programs {
-		if name != progLB {
+		if name != progLB && name != progFlowWrite && name != progFlowSweep {
 			delete(spec.Programs, name)
 		}
 	}
@@ -75,17 +76,21 @@ func newTwin(size twinSize, constants func(*ebpf.CollectionSpec) error) (*Twin, 
 		return nil, fmt.Errorf("load a copy of the balancer's program: %w", err)
 	}
 	t.set = newObjects(coll)
-	if t.asks, err = ringbuf.NewReader(t.set.maps[mapAsks]); err != nil {
-		t.Close()
-		return nil, fmt.Errorf("map %s: %w", mapAsks, err)
+	for name, r := range map[string]**ringbuf.Reader{mapAsks: &t.asks, mapShared: &t.shared} {
+		if *r, err = ringbuf.NewReader(t.set.maps[name]); err != nil {
+			t.Close()
+			return nil, fmt.Errorf("map %s: %w", name, err)
+		}
 	}
 	return t, nil
 }
 
 // Close frees the copy.
 func (t *Twin) Close() {
-	if t.asks != nil {
-		t.asks.Close()
+	for _, r := range []*ringbuf.Reader{t.asks, t.shared} {
+		if r != nil {
+			r.Close()
+		}
 	}
 	t.set.close()
 }
@@ -111,6 +116,8 @@ type TwinRun struct {
 	// Ask is the packet that went to the ring for all servers.
 	Ask    []byte
 	AskVIP uint32
+	// Share is the flow that the other balancers are told; nil: none.
+	Share *model.Shared
 	// Took is the kernel's own measure of the run.
 	Took time.Duration
 }
@@ -161,7 +168,10 @@ func (t *Twin) Run(frame []byte) (TwinRun, error) {
 	if err := t.takeReason(&r); err != nil {
 		return r, err
 	}
-	return r, t.takeAsk(&r)
+	if err := t.takeAsk(&r); err != nil {
+		return r, err
+	}
+	return r, t.takeShare(&r)
 }
 
 // takeReason reads what was counted since the last time.
@@ -208,6 +218,25 @@ func (t *Twin) takeAsk(r *TwinRun) error {
 		return errors.New("an asked packet is longer than its record")
 	}
 	r.Ask, r.AskVIP = ask.Packet[:ask.Length], ask.VipId
+	return nil
+}
+
+func (t *Twin) takeShare(r *TwinRun) error {
+	if t.shared.AvailableBytes() == 0 {
+		return nil
+	}
+	record, err := t.shared.Read()
+	if err != nil {
+		return fmt.Errorf("map %s: %w", mapShared, err)
+	}
+	var s lbFlShared
+	if _, err := binary.Decode(record.RawSample, binary.NativeEndian, &s); err != nil {
+		return fmt.Errorf("map %s: %w", mapShared, err)
+	}
+	if t.shared.AvailableBytes() != 0 {
+		return errors.New("one packet told the other balancers of two flows")
+	}
+	r.Share = &model.Shared{X: s.X, Slot: int(s.Slot), State: jet.State(s.State), TCP: s.Tcp != 0, VIP: s.VipId}
 	return nil
 }
 

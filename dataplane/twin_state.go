@@ -11,8 +11,10 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/scheme/model"
 )
 
@@ -239,15 +241,27 @@ func (r *modelReader) vip(e lbFlVip) *model.VIP {
 		Layout: cheetah.Layout{Bits: 32 - int(e.Shift)}, Scheme: model.Scheme(e.Scheme),
 		ICMPEcho:           has(lbFlVipFlagsFL_VIP_ICMP_ECHO),
 		FragmentsByAddress: has(lbFlVipFlagsFL_VIP_FRAG_ADDRESSES),
-		Affinity:           has(lbFlVipFlagsFL_VIP_AFFINITY)}
+		Affinity:           has(lbFlVipFlagsFL_VIP_AFFINITY),
+		Share:              has(lbFlVipFlagsFL_VIP_SHARE)}
 	for i, k := range e.Key {
 		v.Keys[i] = cheetah.Key(k)
 	}
 	if int(e.Policy) < len(modelPolicies) {
 		v.Policy = modelPolicies[e.Policy]
 	}
-	v.NewTable, v.HashTable = r.stretch(e.NewTable, e.NewSize), r.stretch(e.HashTable, e.HashSize)
+	v.NewTable, v.NoNew = r.stretch(e.NewTable, e.NewSize), e.NewSize == 0
+	if e.HashSize > 0 {
+		v.Hash = placerOf(e, r.stretch(e.HashTable, e.HashSize))
+	}
 	return v
+}
+
+// placerOf is a VIP's consistent hash over its entries of `tables`.
+func placerOf(e lbFlVip, entries []uint32) model.Placer {
+	if lbFlHashForm(e.HashForm) == lbFlHashFormFL_HASH_ANCHOR {
+		return &chash.AnchorTable{Entries: entries, Held: e.AnchorHeld, Track: e.AnchorTrack}
+	}
+	return &chash.Table{Entries: entries}
 }
 
 // stretch is a table of a VIP.
@@ -278,6 +292,7 @@ func (r *modelReader) lines(tables *model.Tables) {
 			continue
 		}
 		tables.Lines[i] = model.Line{Forwarding: model.Forwarding(l.MacDst >> 48), Unresolved: l.MacDst>>56&lineUnresolved != 0,
+			Closed: l.MacDst>>56&lineClosed != 0, Down: l.MacDst>>56&lineDown != 0,
 			MACDst: macOf(l.MacDst), MACSrc: macOf(l.MacSrc), VLAN: uint16(l.MacSrc >> 48), Addr: addrOf(l.Addr), Ifindex: l.Ifindex, MTU: int(l.Mtu)}
 	}
 }
@@ -328,7 +343,7 @@ func (r *modelReader) left(state *model.State) {
 	buckets, err := readArray[lbFlBucket](r.t, mapFlows, r.cpu)
 	r.fail(err)
 	for i, b := range buckets {
-		copy(state.Flows.Buckets[i][:], b.Entry[:])
+		state.Flows.Buckets[i] = bucketOf(b)
 	}
 	for kind := range state.Asks {
 		var all []lbFlBound
@@ -338,6 +353,15 @@ func (r *modelReader) left(state *model.State) {
 		}
 		state.Asks[kind] = model.Bound{Tokens: all[r.cpu].Tokens, LastMS: all[r.cpu].LastMs}
 	}
+}
+
+// bucketOf is a bucket of the flow table as the model holds it.
+func bucketOf(b lbFlBucket) jet.Bucket {
+	to := jet.Bucket{Tags: binary.LittleEndian.Uint64(b.Tag[:])}
+	for i, e := range b.Entry {
+		to.Entry[i] = jet.Entry(e)
+	}
+	return to
 }
 
 // readConstants keeps the constants that the model needs.
@@ -391,7 +415,9 @@ type TwinLeft struct {
 	// Of the VIP with this id.
 	VIP                                               uint32
 	NewConns, Fallback, FlowHits, BadCookies, Dropped uint64
-	// Flows is the number of entries of the flow table that changed.
+	Tracked, FlowFull, FlowReplaced                   uint64
+	// Flows is the number of entries of the flow table that were made,
+	// renewed or otherwise changed.
 	Flows int
 }
 
@@ -421,11 +447,14 @@ func (t *Twin) Observe(frame []byte, cpu int) (TwinRun, TwinLeft, error) {
 			left.VIP = uint32(id)
 			left.NewConns, left.Fallback, left.FlowHits = c.NewConns-b.NewConns, c.Fallback-b.Fallback, c.FlowHits-b.FlowHits
 			left.BadCookies, left.Dropped = c.BadCookies-b.BadCookies, c.Dropped-b.Dropped
+			left.Tracked, left.FlowFull, left.FlowReplaced = c.Tracked-b.Tracked, c.FlowFull-b.FlowFull, c.FlowReplaced-b.FlowReplaced
 		}
 	}
 	for i, b := range after.flows {
-		if b != before.flows[i] {
-			left.Flows++
+		for j, e := range b.Entry {
+			if was := before.flows[i]; e != was.Entry[j] || b.Tag[j] != was.Tag[j] {
+				left.Flows++
+			}
 		}
 	}
 	return run, left, nil

@@ -17,17 +17,16 @@ type State struct {
 
 // Choose picks the table's entry for a new connection, exactly as
 // fl_policy_choose does. open is the number of open connections of a slot at
-// this balancer; hash is what policy hash goes by (its table is the
-// consistent-hash table). false: the table is empty.
+// this balancer. false: the table is empty (policy hash has none: the VIP's
+// consistent hash chooses).
 //
 //	rr, wrr     the next entry; each CPU walks the table for itself
 //	p2c         two at random, the less loaded
 //	least-conn  the best seen so far and two at random, the least loaded
-//	hash        hash scaled to the table
 //
 // Load is (open + 1) / weight: with open / weight alone, idle servers of all
 // weights would be equal. Constant time, whatever the number of servers.
-func Choose(policy string, table []uint32, s *State, open func(slot uint16) int32, hash uint64) (entry uint32, ok bool) {
+func Choose(policy string, table []uint32, s *State, open func(slot uint16) int32) (entry uint32, ok bool) {
 	size := len(table)
 	if size == 0 {
 		return 0, false
@@ -54,8 +53,6 @@ func Choose(policy string, table []uint32, s *State, open func(slot uint16) int3
 			}
 		}
 		entry = table[s.Candidate]
-	case Hash:
-		entry = table[stateless.Row(hash, size)]
 	default:
 		if s.Next >= uint32(size) {
 			s.Next = 0

@@ -12,7 +12,7 @@ func balance(policy string, members []Member, n int) map[uint16]int32 {
 	s := &State{Random: 1}
 	open := map[uint16]int32{}
 	for range n {
-		e, ok := Choose(policy, table, s, func(slot uint16) int32 { return open[slot] }, 0)
+		e, ok := Choose(policy, table, s, func(slot uint16) int32 { return open[slot] })
 		if !ok {
 			panic("empty table")
 		}
@@ -46,13 +46,13 @@ func TestSmallerTable(t *testing.T) {
 	s := &State{Next: 7, Candidate: 7, Random: 1}
 	none := func(uint16) int32 { return 0 }
 	table := Table(RR, pool(1, 1))
-	if e, _ := Choose(RR, table, s, none, 0); e != table[0] || s.Next != 1 {
+	if e, _ := Choose(RR, table, s, none); e != table[0] || s.Next != 1 {
 		t.Errorf("entry %#x, next %d", e, s.Next)
 	}
-	if _, ok := Choose(LeastConn, Table(LeastConn, pool(1)), s, none, 0); !ok || s.Candidate != 0 {
+	if _, ok := Choose(LeastConn, Table(LeastConn, pool(1)), s, none); !ok || s.Candidate != 0 {
 		t.Errorf("candidate %d", s.Candidate)
 	}
-	if _, ok := Choose(P2C, nil, s, none, 0); ok {
+	if _, ok := Choose(P2C, nil, s, none); ok {
 		t.Error("an empty table gives a server")
 	}
 }

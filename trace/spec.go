@@ -20,6 +20,7 @@ const Grammar = `PACKET is one line:
       [no-ts]               no timestamp option
       [options=HEX]         exactly these option bytes
   udp SRC:PORT > DST:PORT
+      [initial[=2]]         starts a QUIC connection (version 1 or 2)
   icmp SRC > DST echo
   icmp SRC > DST unreachable|too-big|time-exceeded [mtu=N] [quote=BYTES] quoting PACKET
 
@@ -39,6 +40,7 @@ type Spec struct {
 	CookieOf string
 	AgeMS    uint32
 	Options  []byte // replaces all options when not nil
+	Initial  uint32 // QUIC version of the Initial that a datagram carries; 0: none
 	ICMP     string // echo, unreachable, too-big, time-exceeded
 	MTU      uint32
 	Quote    int
@@ -47,6 +49,10 @@ type Spec struct {
 	IP       wire.IP
 	VLAN     uint16
 }
+
+// quicMinimum is the least payload of a client's first datagram (RFC 9000
+// §14.1).
+const quicMinimum = 1200
 
 // Stamp gives the wire timestamp by which a client's packet names a server:
 // what the server stamped age milliseconds ago. It is asked with the
@@ -171,6 +177,15 @@ func (s *Spec) setting(key, value string, has bool) (err error) {
 		if s.Options == nil {
 			s.Options = []byte{}
 		}
+	case "initial":
+		switch value {
+		case "", "1":
+			s.Initial = wire.QUIC1
+		case "2":
+			s.Initial = wire.QUIC2
+		default:
+			err = fmt.Errorf("initial=%s: version 1 or 2 of QUIC is wanted", value)
+		}
 	case "echo", "unreachable", "too-big", "time-exceeded":
 		s.ICMP = key
 	case "mtu":
@@ -206,6 +221,10 @@ func (s *Spec) check() error {
 		return fmt.Errorf(`%s needs "quoting PACKET", the packet that the server sent`, s.ICMP)
 	case s.Quoted != nil && s.Quoted.Src.Addr().Is4() != s.Src.Addr().Is4():
 		return fmt.Errorf("the quoted packet is of the other family")
+	case s.Initial != 0 && s.Protocol != "udp":
+		return fmt.Errorf("%s: only udp carries QUIC's initial", s.Protocol)
+	case s.Initial != 0 && s.Len > 0 && s.Len < quicMinimum:
+		return fmt.Errorf("len=%d: a datagram with QUIC's initial has %d bytes or more", s.Len, quicMinimum)
 	case s.Protocol != "tcp" && (s.CookieOf != "" || s.TS != nil || s.NoTS || s.Options != nil):
 		return fmt.Errorf("%s has no TCP options", s.Protocol)
 	case s.CookieOf != "" && (s.NoTS || s.Options != nil):
@@ -228,6 +247,9 @@ func (s *Spec) packet(now uint32, stamp Stamp, quoted bool) ([]byte, error) {
 	payload := make([]byte, s.Len)
 	switch s.Protocol {
 	case "udp":
+		if s.Initial != 0 {
+			payload = wire.QUICInitial(s.Initial, 0, max(s.Len, quicMinimum))
+		}
 		return wire.UDP{Src: s.Src, Dst: s.Dst, Payload: payload, IP: s.IP}.Packet(), nil
 	case "icmp":
 		return s.icmp(now, stamp, payload)

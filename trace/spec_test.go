@@ -28,6 +28,8 @@ func TestSpecBuildsThePacket(t *testing.T) {
 		"tcp 203.0.113.7:4711 > 192.0.2.10:80 rst no-ts":                    func(p *wire.Parsed) bool { return p.Flags == wire.RST && p.Timestamp == nil },
 		"tcp 203.0.113.7:4711 > 192.0.2.10:80 options=01010809000000010000": func(p *wire.Parsed) bool { return p.Err.Layer == wire.LayerOption },
 		"udp 203.0.113.7:4711 > 192.0.2.10:53 frag=80 more":                 func(p *wire.Parsed) bool { return p.FragmentOffset == 80 && p.MoreFragments },
+		"udp 203.0.113.7:4711 > 192.0.2.10:443 initial":                     func(p *wire.Parsed) bool { return len(p.Payload) == 1200 && p.Payload[0] == 0xc0 },
+		"udp 203.0.113.7:4711 > 192.0.2.10:443 initial=2 len=1300":          func(p *wire.Parsed) bool { return len(p.Payload) == 1300 && p.Payload[0] == 0xd0 },
 		"icmp 203.0.113.7 > 192.0.2.10 echo":                                func(p *wire.Parsed) bool { return p.ICMPType == wire.ICMPEchoRequest },
 		"icmp 10.0.0.1 > 192.0.2.10 too-big mtu=1400 quoting tcp 192.0.2.10:80 > 203.0.113.7:4711 cookie-of=web1": func(p *wire.Parsed) bool {
 			return p.Quoted.Timestamp.Val == 77 && p.ICMPRest == 1400 && p.ICMPCode == wire.ICMPFragNeeded
@@ -57,6 +59,9 @@ func TestSpecErrors(t *testing.T) {
 		"tcp 1.2.3.4:1 > [::1]:2":                      "two families",
 		"tcp 1.2.3.4:1 > 1.2.3.4:2 sin":                `"sin"`,
 		"tcp 1.2.3.4:1 > 1.2.3.4:2 ts=x":               "number",
+		"udp 1.2.3.4:1 > 1.2.3.4:2 initial=3":          "version 1 or 2",
+		"udp 1.2.3.4:1 > 1.2.3.4:2 initial len=9":      "1200 bytes",
+		"tcp 1.2.3.4:1 > 1.2.3.4:2 initial":            "only udp",
 		"udp 1.2.3.4:1 > 1.2.3.4:2 no-ts":              "no TCP options",
 		"udp 1.2.3.4:1 > 1.2.3.4:2 syn":                `"syn"`,
 		"icmp 1.2.3.4 > 1.2.3.4":                       "needs echo",

@@ -7,7 +7,6 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/scheme/model"
-	"github.com/fairlead/fairlead/scheme/stateless"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -27,10 +26,14 @@ type Story struct {
 	Cookie   *Cookie   `json:"cookie"`
 	Policy   *Policy   `json:"policy"`
 	Fallback *Fallback `json:"fallback"`
-	Server   *Server   `json:"server"`
-	Outer    *Outer    `json:"outer"`
-	Verdict  Verdict   `json:"verdict"`
-	Left     Left      `json:"left"`
+	// Hash is there where the consistent hash was asked, Flow where the flow
+	// table was.
+	Hash    *Hash   `json:"hash"`
+	Flow    *Flow   `json:"flow"`
+	Server  *Server `json:"server"`
+	Outer   *Outer  `json:"outer"`
+	Verdict Verdict `json:"verdict"`
+	Left    Left    `json:"left"`
 	// Output is the frame that is sent, in hex.
 	Output string `json:"output,omitempty"`
 	// Disagreement is set where program and model differ: a defect.
@@ -87,9 +90,9 @@ type Policy struct {
 	Entries int    `json:"entries"` // servers (weighted) that take new connections
 }
 
-// Fallback found the server without a cookie.
+// Fallback found the server without a cookie; Hash and Flow say more.
 type Fallback struct {
-	// Flow: the flow table knew it. Row of Rows of the consistent-hash table.
+	// Flow: the flow table knew it. Else Row of Rows of the consistent hash.
 	Flow bool `json:"flow"`
 	Row  int  `json:"row"`
 	Rows int  `json:"rows"`
@@ -138,6 +141,9 @@ type Left struct {
 	OpenConnections int32  `json:"open_connections"`
 	NewConnections  uint64 `json:"new_connections"`
 	Fallback        uint64 `json:"fallback"`
+	Tracked         uint64 `json:"tracked"`
+	FlowFull        uint64 `json:"flow_full"`
+	FlowReplaced    uint64 `json:"flow_replaced"`
 	FlowHits        uint64 `json:"flow_hits"`
 	BadCookies      uint64 `json:"bad_cookies"`
 	Dropped         uint64 `json:"dropped"`
@@ -148,8 +154,10 @@ type Left struct {
 func (t *Tracer) story(tables *model.Tables, m model.Result, run dataplane.TwinRun, left dataplane.TwinLeft, now uint32) *Story {
 	s := &Story{Program: t.program, SharedMS: now, Packet: packetOf(m.Parsed),
 		Verdict: Verdict{run.ActionName(), run.Reason.String(), run.Reason.Explain()},
-		Left: Left{run.Reason != model.Known, left.Packets, left.Bytes, left.Open, left.NewConns, left.Fallback, left.FlowHits,
-			left.BadCookies, left.Dropped, left.Flows, run.Ask != nil}}
+		Left: Left{Reason: run.Reason != model.Known, LinePackets: left.Packets, LineBytes: left.Bytes, OpenConnections: left.Open,
+			NewConnections: left.NewConns, Fallback: left.Fallback, FlowHits: left.FlowHits, BadCookies: left.BadCookies,
+			Dropped: left.Dropped, FlowEntries: left.Flows, AskedAll: run.Ask != nil,
+			Tracked: left.Tracked, FlowFull: left.FlowFull, FlowReplaced: left.FlowReplaced}}
 	if m.VIP != nil {
 		s.VIP = &VIP{m.VIP.ID, t.names[m.VIP.ID].Name, m.VIP.Addr.String(), m.VIP.Port, protocolName(m.VIP.Proto), m.VIP.Scheme.String(), m.VIP.Policy}
 	}
@@ -157,14 +165,12 @@ func (t *Tracer) story(tables *model.Tables, m model.Result, run dataplane.TwinR
 		valid := c.Live && c.Slot < m.VIP.Slots && tables.Lines[m.VIP.FirstLine+c.Slot].Forwarding != model.None
 		s.Cookie = &Cookie{m.VIP.Layout.Bits, c.Field, c.Epoch, c.Live, c.Slot, c.AgeMS, valid}
 	}
-	switch run.Reason {
-	case model.ForwardNew:
-		s.Policy = &Policy{m.VIP.Policy, len(m.VIP.NewTable)} // of hash: the consistent-hash table
-	case model.ForwardNoTimestamp, model.ForwardUDP, model.ForwardBadCookie, model.ForwardStateless, model.ForwardFragment, model.ForwardICMP:
-		if s.Cookie == nil || !s.Cookie.Valid {
-			s.Fallback = &Fallback{left.FlowHits > 0, stateless.Row(m.Hash, len(m.VIP.HashTable)), len(m.VIP.HashTable)}
-		}
+	// Only a policy's table: the consistent hash speaks for itself.
+	if run.Reason == model.ForwardNew && m.VIP.Scheme == model.Cheetah {
+		s.Policy = &Policy{m.VIP.Policy, len(m.VIP.NewTable)}
 	}
+	s.Hash, s.Flow = hashOf(m), flowOf(m, left, run.Share != nil, now)
+	s.Fallback = fallbackOf(m, run.Reason, s.Hash, s.Flow)
 	// The server is the one whose line the program counted in; where it
 	// dropped the packet on the way, the one that the model says.
 	line := left.Line
@@ -190,6 +196,9 @@ func disagreement(m model.Result, run dataplane.TwinRun, left dataplane.TwinLeft
 		return fmt.Sprintf("the program says %v (%s), the model %v (%v)", run.Reason, run.ActionName(), m.Reason, m.Verdict)
 	case m.Verdict == model.Send && string(m.Output) != string(run.Output):
 		return fmt.Sprintf("the program sends %x, the model %x", run.Output, m.Output)
+	case m.Tracked != (left.Tracked > 0) || m.FlowHit != (left.FlowHits > 0) || (m.Share != nil) != (run.Share != nil):
+		return fmt.Sprintf("flow table: the program tracked %d, hit %d, told others %v; the model %v, %v, %v",
+			left.Tracked, left.FlowHits, run.Share != nil, m.Tracked, m.FlowHit, m.Share != nil)
 	case left.Line >= 0 && left.Line != m.Line:
 		return fmt.Sprintf("the program counts in line %d, the model in %d", left.Line, m.Line)
 	}

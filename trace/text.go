@@ -29,12 +29,11 @@ func (s *Story) Text(w io.Writer) error {
 		}
 		line("policy", "%s over %d entries%s", p.Name, p.Entries, own)
 	}
-	if f := s.Fallback; f != nil {
-		if f.Flow {
-			line("fallback", "the flow table knows the flow")
-		} else {
-			line("fallback", "row %d of %d of the consistent-hash table", f.Row, f.Rows)
-		}
+	if f := s.Flow; f != nil {
+		line("flow", "%s", f.text())
+	}
+	if h := s.Hash; h != nil {
+		line("hash", "%s", h.text())
 	}
 	if v := s.Server; v != nil {
 		line("server", "%s", v.text())
@@ -170,6 +169,9 @@ func (l *Left) text(reason string) string {
 	add(int64(l.FlowHits), "flow hit", "flow hits")
 	add(int64(l.BadCookies), "bad cookie", "bad cookies")
 	add(int64(l.Dropped), "drop of the VIP", "drops of the VIP")
+	add(int64(l.Tracked), "tracked", "tracked")
+	add(int64(l.FlowFull), "flow not tracked: bucket full", "flows not tracked: bucket full")
+	add(int64(l.FlowReplaced), "entry of another flow replaced", "entries of other flows replaced")
 	add(int64(l.FlowEntries), "entry of the flow table written", "entries of the flow table written")
 	if l.AskedAll {
 		parts = append(parts, "a copy for every server")

@@ -82,7 +82,7 @@ func loaded(t *testing.T) (pinDir string, lb *dataplane.LB) {
 	if err := lb.SetClock(func() uint32 { return 4_000_000_000 }); err != nil {
 		t.Fatal(err)
 	}
-	if err := lb.Apply(testAssignment, nil); err != nil {
+	if _, err := lb.Apply(testAssignment, nil); err != nil {
 		t.Fatal(err)
 	}
 	return pinDir, lb

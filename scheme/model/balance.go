@@ -4,7 +4,6 @@ import (
 	"math/bits"
 
 	"github.com/fairlead/fairlead/policy"
-	"github.com/fairlead/fairlead/scheme/stateless"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -75,42 +74,70 @@ func (t *Tables) scheme(s *State, r *Result, k *packet, nowMS uint32) {
 		return
 	}
 	syn := tcp && k.flags&(wire.SYN|wire.ACK|wire.RST) == wire.SYN
-	r.Closes = tcp && k.flags&(wire.FIN|wire.RST) != 0
-	if v.Scheme == Stateless && k.kind != fragment {
-		r.Opens = syn
+	opening := syn || k.kind == segment && k.initial()
+	r.Opens, r.Closes = opening, tcp && k.flags&(wire.FIN|wire.RST) != 0
+	switch {
+	case v.Scheme == Cheetah:
+		t.cheetah(s, r, k, nowMS, opening, syn)
+	case v.Scheme == Stateless:
 		t.stateless(r, k)
-		return
+	default:
+		why := Known
+		if opening {
+			why = ForwardNew
+		}
+		t.track(s, r, k, nowMS, opening, k.unlessSpecial(why))
 	}
-	if k.stamp == stampPresent && !syn && t.known(r, k, nowMS) {
-		r.Reason = Known
-		if k.kind == quote {
-			r.Reason = ForwardICMP
+}
+
+// unlessSpecial: quotes and fragments are forwarded under reasons of their
+// own.
+func (k *packet) unlessSpecial(why Reason) Reason {
+	switch k.kind {
+	case quote:
+		return ForwardICMP
+	case fragment:
+		return ForwardFragment
+	}
+	return why
+}
+
+// cheetah goes by the cookie; what carries none goes like JET.
+func (t *Tables) cheetah(s *State, r *Result, k *packet, nowMS uint32, opening, syn bool) {
+	v := r.VIP
+	if k.stamp != stampPresent {
+		why := ForwardUDP
+		if k.proto == wire.ProtoTCP {
+			why = ForwardNoTimestamp
+		}
+		t.track(s, r, k, nowMS, opening, k.unlessSpecial(why))
+		if r.Reason != AskRST && r.Reason != AskICMP {
+			s.Counters(v.ID).Fallback++
 		}
 		return
 	}
-	why, first := ForwardUDP, syn
-	switch {
-	case k.stamp == stampPresent && syn:
+	if syn {
 		t.choose(s, r, k)
 		return
-	case k.kind == fragment:
-		why = ForwardFragment
-	case k.kind == quote:
-		why = ForwardICMP
-	case k.stamp == stampPresent:
-		why = ForwardBadCookie
-	case tcp:
-		why = ForwardNoTimestamp
-	default:
-		first = true // any datagram may be a flow's first
 	}
-	t.fallback(s, r, k, nowMS, first, why)
+	if t.known(r, k, nowMS) {
+		r.Reason = k.unlessSpecial(Known)
+		return
+	}
+	// The flow table cannot know it: a connection with timestamps is opened
+	// by the policy.
+	s.Counters(v.ID).BadCookies++
+	s.Counters(v.ID).Fallback++
+	r.Hash = v.flowHash(k)
+	if r.Reason = k.unlessSpecial(ForwardBadCookie); !t.to(r, r.place(false).to()) {
+		r.Reason = DropNoServer
+	}
 }
 
 // to takes the slot's line into the result; false: it names no server.
 func (t *Tables) to(r *Result, slot int) bool {
 	line := int(r.VIP.FirstLine) + slot
-	if slot >= int(r.VIP.Slots) || line >= len(t.Lines) || t.Lines[line].Forwarding == None {
+	if slot < 0 || slot >= int(r.VIP.Slots) || line >= len(t.Lines) || t.Lines[line].Forwarding == None {
 		return false
 	}
 	r.Slot, r.Line = slot, line
@@ -129,28 +156,9 @@ func (t *Tables) known(r *Result, k *packet, nowMS uint32) bool {
 	return t.to(r, int(d.Slot))
 }
 
-// flowHash leaves the ports out where whole packets and fragments of a
-// client, or all its connections, shall meet on one server.
-func (v *VIP) flowHash(k *packet) uint64 {
-	ports := !v.Affinity && !v.FragmentsByAddress && k.kind != fragment
-	return stateless.Hash(v.HashKey, k.client, k.vip.Port(), ports)
-}
-
-// row is the server of the consistent-hash table.
-func (t *Tables) row(r *Result) bool {
-	if len(r.VIP.HashTable) == 0 {
-		return false
-	}
-	return t.to(r, int(policy.EntrySlot(r.VIP.HashTable[stateless.Row(r.Hash, len(r.VIP.HashTable))])))
-}
-
 func (t *Tables) stateless(r *Result, k *packet) {
 	r.Hash = r.VIP.flowHash(k)
-	r.Reason = ForwardStateless
-	if k.kind == quote {
-		r.Reason = ForwardICMP
-	}
-	if !t.row(r) {
+	if r.Reason = k.unlessSpecial(ForwardStateless); r.Opens && r.VIP.NoNew || !t.to(r, r.place(true).to()) {
 		r.Reason = DropNoServer
 	}
 }
@@ -158,17 +166,20 @@ func (t *Tables) stateless(r *Result, k *packet) {
 // choose is the policy's choice for a SYN with a timestamp.
 func (t *Tables) choose(s *State, r *Result, k *packet) {
 	v := r.VIP
-	r.Opens = true
-	table := v.NewTable
+	r.Reason = ForwardNew
+	if v.NoNew {
+		r.Reason = DropNoServer
+		return
+	}
 	if v.Policy == policy.Hash {
-		r.Hash, table = v.flowHash(k), v.HashTable
+		if r.Hash = v.flowHash(k); !t.to(r, r.place(true).to()) {
+			r.Reason = DropNoServer
+		}
+		return
 	}
 	open := func(slot uint16) int32 { return s.Conns[v.FirstLine+uint32(slot)] }
-	entry, ok := policy.Choose(v.Policy, table, s.cpu(v.ID), open, r.Hash)
-	if ok && v.Policy != policy.Hash {
-		r.Hash = spread(k)
-	}
-	r.Reason = ForwardNew
+	entry, ok := policy.Choose(v.Policy, v.NewTable, s.cpu(v.ID), open)
+	r.Hash = spread(k)
 	if !ok || !t.to(r, int(policy.EntrySlot(entry))) {
 		r.Reason = DropNoServer
 	}
@@ -184,49 +195,6 @@ func spread(k *packet) uint64 {
 	}
 	ports := uint64(bits.ReverseBytes16(k.client.Port()))<<16 | uint64(bits.ReverseBytes16(k.vip.Port()))
 	return (words[1] ^ words[0] ^ ports) * 0x9e3779b97f4a7c15
-}
-
-// fallback is for what has no (valid) cookie: the flow table, then the hash.
-// A packet that opens no flow never enters the table.
-func (t *Tables) fallback(s *State, r *Result, k *packet, nowMS uint32, first bool, why Reason) {
-	v := r.VIP
-	r.Hash = v.flowHash(k)
-	if k.stamp == stampPresent {
-		// A connection with timestamps was opened by the policy, not from
-		// here: the flow table cannot know it.
-		if r.Reason = why; !t.row(r) {
-			r.Reason = DropNoServer
-		}
-		return
-	}
-	x, seconds := flowKey(v, k, r.Hash), uint16(nowMS>>10)
-	idle := uint16(flowIdleUDP)
-	if k.proto == wire.ProtoTCP {
-		idle = flowIdleTCP
-	}
-	// A SYN opens anew, also where its ports were used before.
-	if opening := k.kind == segment && k.proto == wire.ProtoTCP && first; !opening {
-		if slot := s.Flows.Find(x, seconds, idle); slot >= 0 && t.to(r, slot) {
-			r.Reason, r.FlowHit = why, true
-			return
-		}
-	}
-	switch {
-	case k.kind == segment && k.proto == wire.ProtoTCP && k.stamp == stampNone && k.flags&wire.RST != 0:
-		r.Reason = AskRST
-		return
-	case k.stamp == stampCut:
-		r.Reason = AskICMP
-		return
-	case !t.row(r):
-		r.Reason = DropNoServer
-		return
-	}
-	if first {
-		s.Flows.Insert(x, r.Slot, seconds)
-		r.Opens = true
-	}
-	r.Reason = why
 }
 
 // act carries the decision out (fl_act).
@@ -261,6 +229,9 @@ func (t *Tables) act(s *State, r *Result, k *packet, nowMS uint32) {
 	default:
 		r.Verdict = Drop
 	}
+	if r.VIP != nil && r.Reason >= DropMalformedIP && r.Reason != Known {
+		s.Counters(r.VIP.ID).Dropped++
+	}
 	if r.Verdict != Send || r.Ifindex == 0 {
 		// Only what is forwarded opens or closes a connection.
 		r.Opens, r.Closes = false, false
@@ -269,6 +240,9 @@ func (t *Tables) act(s *State, r *Result, k *packet, nowMS uint32) {
 
 // count counts a connection in or out (fl_count_connection).
 func (s *State) count(r *Result, k *packet) {
+	if r.Opens {
+		s.Counters(r.VIP.ID).NewConns++
+	}
 	open := &s.Conns[r.Line]
 	switch {
 	case r.Opens && k.proto == wire.ProtoTCP:

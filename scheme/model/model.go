@@ -5,9 +5,9 @@
 // no clock: time comes with each packet, random numbers are part of the
 // state, as in the data plane.
 //
-//	wire.Parse ─▶ classify ─▶ VIP? ─▶ scheme (cheetah | stateless)
-//	                                   │ known        │ new: policy
-//	                                   ▼              ▼
+//	wire.Parse ─▶ classify ─▶ VIP? ─▶ scheme (cheetah | jet | full-ct | stateless)
+//	                                   │ cookie, flow table   │ policy, hash
+//	                                   ▼                      ▼
 //	                        slot ─▶ line ─▶ encapsulate ─▶ Result
 package model
 
@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -34,11 +35,21 @@ func (v Verdict) String() string { return [...]string{"pass", "drop", "send"}[v]
 type Scheme uint8
 
 const (
+	// Stateless goes by the consistent hash and remembers nothing.
 	Stateless Scheme = iota
+	// Cheetah goes by the cookie that a client echoes, and like JET where
+	// there is none.
 	Cheetah
+	// JET goes by the consistent hash, and remembers the connections that a
+	// change which may come would move.
+	JET
+	// FullCT remembers every connection.
+	FullCT
 )
 
-func (s Scheme) String() string { return [...]string{"stateless", "cheetah"}[s&1] }
+func (s Scheme) String() string {
+	return [...]string{"stateless", "cheetah", "jet", "full-ct"}[s&3]
+}
 
 // Forwarding to a server, as fl_forwarding; None is no server.
 type Forwarding uint8
@@ -67,15 +78,19 @@ type VIP struct {
 	Scheme           Scheme
 	Policy           string
 	NewTable         []uint32 // policy.Table
-	HashTable        []uint32 // slots by row
+	// NoNew: no server takes new connections, whatever the tables say.
+	NoNew bool
+	Hash  Placer // nil: no server
 	// Flags of fl_vip_flags.
-	ICMPEcho, FragmentsByAddress, Affinity bool
+	ICMPEcho, FragmentsByAddress, Affinity, Share bool
 }
 
 // Line is a server's line (fl_line).
 type Line struct {
 	Forwarding     Forwarding
 	Unresolved     bool
+	Closed         bool // takes no new connections
+	Down           bool // by its health checks
 	MACDst, MACSrc wire.MAC
 	VLAN           uint16
 	Addr           netip.Addr
@@ -117,18 +132,31 @@ type Tables struct {
 
 // State is what packets leave behind on one CPU.
 type State struct {
-	Flows *Flows
+	Flows *jet.Flows
 	// Conns is the number of open connections by line.
 	Conns []int32
 	// CPU is the policies' state by VIP id.
 	CPU map[uint32]*policy.State
 	// Asks bounds copies to all servers: [0] RSTs, [1] ICMP.
 	Asks [2]Bound
+
+	counters map[uint32]*Counters
 }
 
 // NewState is the state of a balancer that has seen nothing.
 func NewState(lines, flowBuckets int) *State {
-	return &State{Flows: NewFlows(flowBuckets), Conns: make([]int32, lines), CPU: map[uint32]*policy.State{}}
+	return &State{Flows: jet.NewFlows(flowBuckets), Conns: make([]int32, lines), CPU: map[uint32]*policy.State{},
+		counters: map[uint32]*Counters{}}
+}
+
+// Counters of the VIP with this id.
+func (s *State) Counters(id uint32) *Counters {
+	c := s.counters[id]
+	if c == nil {
+		c = &Counters{}
+		s.counters[id] = c
+	}
+	return c
 }
 
 // cpu is a VIP's per-CPU state, made on first use.
@@ -158,10 +186,15 @@ type Result struct {
 	Opens, Closes bool
 	// Cookie is set where a timestamp was decoded.
 	Cookie *cheetah.Decoded
-	// FlowHit: the flow table knew the way. Hash is what spreads the outer
-	// source.
-	FlowHit bool
-	Hash    uint64
+	// Place is set where the consistent hash was asked, Flow where the flow
+	// table was. FlowHit: it knew the way. Tracked: the packet made an entry.
+	// Share is what other balancers are told; nil: nothing.
+	Place            *Place
+	Flow             *Flow
+	FlowHit, Tracked bool
+	Share            *Shared
+	// Hash is what spreads the outer source.
+	Hash uint64
 	// Parsed is the packet as it came in.
 	Parsed *wire.Parsed
 }

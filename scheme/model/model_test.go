@@ -22,30 +22,67 @@ var (
 	testKeys = [2]cheetah.Key{{1, 2}, {3, 4}}
 )
 
+// standing of a server in a pool.
+type standing int
+
+const (
+	active standing = iota
+	draining
+	standby
+	warming // active, but was not in the horizon before
+	absent
+)
+
 // pool is a VIP of the given policy over n servers, of which those in
-// draining take nothing new.
-func pool(scheme Scheme, pol string, n int, draining ...int) *Tables {
+// drained take nothing new.
+func pool(scheme Scheme, pol string, n int, drained ...int) *Tables {
+	servers := make([]standing, n)
+	for _, s := range drained {
+		servers[s] = draining
+	}
+	return poolOf(scheme, pol, chash.KindTableHRW, servers)
+}
+
+func poolOf(scheme Scheme, pol string, hash chash.Kind, servers []standing) *Tables {
+	n := len(servers)
 	v := &VIP{ID: 1, Addr: testVIP4.Addr(), Port: 80, Proto: wire.ProtoTCP, Slots: uint32(n), Keys: testKeys, Epochs: 1,
-		HashKey: cheetah.Key{5, 6}, Layout: cheetah.Layout{Bits: 12}, Scheme: scheme, Policy: pol, ICMPEcho: true}
-	t := &Tables{Services: map[Key]*VIP{{v.Addr, 80, v.Proto}: v}, Addresses: map[netip.Addr]*Address{v.Addr: v},
+		HashKey: cheetah.Key{5, 6}, Layout: cheetah.Layout{Bits: 12}, Scheme: scheme, Policy: pol, ICMPEcho: true, Share: true, NoNew: true}
+	udp := *v
+	udp.ID, udp.Proto = 2, wire.ProtoUDP
+	t := &Tables{Services: map[Key]*VIP{{v.Addr, 80, v.Proto}: v, {v.Addr, 80, udp.Proto}: &udp}, Addresses: map[netip.Addr]*Address{v.Addr: v},
 		Lines: make([]Line, n), Source4: netip.MustParsePrefix("10.88.0.0/16"), Source6: netip.MustParsePrefix("fd88::/64"), AskRate: 10}
 	var members []policy.Member
-	var hash []chash.Member
-	var slots []uint32
-	for s := range n {
-		t.Lines[s] = Line{Forwarding: IPIP, Addr: netip.AddrFrom4([4]byte{10, 0, byte(s >> 8), byte(s)}), Ifindex: 2, MTU: 1480}
-		if len(draining) > 0 && s == draining[0] {
-			draining = draining[1:]
-			continue
+	var rows []chash.Member
+	var buckets []chash.BucketState
+	for s, is := range servers {
+		t.Lines[s] = Line{Forwarding: IPIP, Addr: netip.AddrFrom4([4]byte{10, 0, byte(s >> 8), byte(s)}), Ifindex: 2, MTU: 1480,
+			Closed: is != active && is != warming}
+		if is == absent {
+			t.Lines[s] = Line{}
 		}
 		name := fmt.Sprint("s", s)
-		members = append(members, policy.Member{Slot: uint16(s), Weight: 1, Name: name})
-		hash, slots = append(hash, chash.Member{Name: name, Weight: 1}), append(slots, uint32(s))
+		if is == active || is == warming {
+			members = append(members, policy.Member{Slot: uint16(s), Weight: 1, Name: name})
+			v.NoNew, udp.NoNew = false, false
+		}
+		m := map[standing][3]int{active: {1, 1, 1}, draining: {0, 1, 1}, standby: {0, 0, 1}, warming: {1, 0, 1}}[is]
+		if is != absent {
+			rows = append(rows, chash.Member{Name: name, Number: s, New: m[0], Held: m[1], Horizon: m[2]})
+		}
+		buckets = append(buckets, map[standing]chash.BucketState{active: chash.Working, draining: chash.Draining, standby: chash.Horizon,
+			warming: chash.Horizon, absent: chash.Unused}[is])
 	}
 	v.NewTable = policy.Table(pol, members)
-	for _, i := range chash.TableHRW(hash, 1024) {
-		v.HashTable = append(v.HashTable, slots[i])
+	var err error
+	if hash == chash.KindAnchor {
+		v.Hash, err = chash.NewAnchorTable(64, buckets)
+	} else {
+		v.Hash, err = chash.Compile(chash.Spec{Kind: hash, Rows: 1024, Capacity: 64}, rows)
 	}
+	if err != nil {
+		panic(err)
+	}
+	udp.Hash = v.Hash
 	return t
 }
 
@@ -147,29 +184,6 @@ func TestRotationBreaksNothing(t *testing.T) {
 	v.Epochs = 2
 	if got := tables.Process(s, conn{client: client(r), sent: 1000}.ack(tables), 2000); got.Reason != ForwardBadCookie {
 		t.Errorf("a cookie of the epoch before last: %v", got.Reason)
-	}
-}
-
-// What carries no cookie stays with its server while the pool changes, as
-// long as the flow table knows it; a packet that opens nothing never enters
-// the table.
-func TestFlowsStay(t *testing.T) {
-	before, after, s := pool(Cheetah, policy.RR, 10), pool(Cheetah, policy.RR, 10, 4), NewState(10, 1024)
-	r := rand.New(rand.NewPCG(3, 0))
-	moved, unknown := 0, 0
-	for range 300 {
-		c := client(r)
-		first := before.Process(s, wire.TCP{Src: c, Dst: testVIP4, Flags: wire.SYN}.Frame(), 1000)
-		later := after.Process(s, wire.TCP{Src: c, Dst: testVIP4, Flags: wire.ACK}.Frame(), 60000)
-		if later.Slot != first.Slot || !later.FlowHit {
-			moved++
-		}
-		if stray := after.Process(s, wire.TCP{Src: client(r), Dst: testVIP4, Flags: wire.ACK}.Frame(), 60000); stray.FlowHit {
-			unknown++
-		}
-	}
-	if moved > 0 || unknown > 0 {
-		t.Errorf("%d flows moved, %d strays were known", moved, unknown)
 	}
 }
 

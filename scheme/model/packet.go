@@ -104,6 +104,33 @@ func (k *packet) layer4() (Reason, bool) {
 	return 0, true
 }
 
+// Least payload of a UDP datagram that opens a connection of QUIC (RFC 9000
+// §14.1).
+const minInitial = 1200
+
+// initial: a datagram that starts with an Initial packet of QUIC, version 1
+// or 2 (RFC 9000 §17.2.2, RFC 9369 §3.2). Nothing behind the version is
+// looked at. layer4 must have found the UDP header good.
+func (k *packet) initial() bool {
+	if k.proto != wire.ProtoUDP {
+		return false
+	}
+	udp := k.Frame[k.L4:]
+	payload := udp[8:binary.BigEndian.Uint16(udp[4:])]
+	if len(payload) < minInitial {
+		return false
+	}
+	kind := byte(0xc0) // long header, fixed bit, type 0
+	switch binary.BigEndian.Uint32(payload[1:]) {
+	case wire.QUIC1:
+	case wire.QUIC2:
+		kind = 0xd0 // type 1
+	default:
+		return false
+	}
+	return payload[0]&0xf0 == kind
+}
+
 // findTimestamp is the offset of TSval within TCP options, -1 where there is
 // none. Unlike wire.FindTimestamp, which is strict, it does as the program
 // does: the first timestamp ends the search, so that nothing behind it is

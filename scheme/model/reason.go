@@ -29,8 +29,9 @@ const (
 	DropAskLimit
 	DropEcho
 	DropHeadroom
-	// Known is a connection's later packet, decoded by its cookie: it counts
-	// in its server's line only (FL_KNOWN, FL_REASON_COUNT).
+	// Known is a connection's later packet, by its cookie or, under jet and
+	// full-ct, by the flow table or the hash: it counts in its server's line
+	// only (FL_KNOWN, FL_REASON_COUNT).
 	Known
 )
 
@@ -53,7 +54,7 @@ func (r Reason) Explain() string {
 		"it is neither IPv4 nor IPv6, or has more than one VLAN tag: the kernel gets it",
 		"it is addressed to no VIP: the kernel gets it",
 		"it is addressed to a VIP's address, but to nothing that is served there: the kernel gets it",
-		"it opens a connection: the policy chooses the server",
+		"it opens a connection: the policy or the consistent hash chooses the server",
 		"it is TCP without timestamps, so it can carry no cookie: flow table, then consistent hash",
 		"it is UDP, which carries no cookie: flow table, then consistent hash",
 		"its cookie names no server of this VIP: consistent hash",
@@ -74,6 +75,6 @@ func (r Reason) Explain() string {
 		"it would be copied to every server, but the bound on that is used up (limits.ask_rate)",
 		"it is an ICMP echo request, and the VIP's icmp_echo is off",
 		"the driver left no room to encapsulate it",
-		"its cookie names its server",
+		"it belongs to a known connection: its cookie, the flow table or the consistent hash names its server",
 	}[r]
 }
