@@ -175,7 +175,8 @@ static __always_inline __u32 fl_flow_next(__u64 entry, __u16 unit, __u32 event, 
 __noinline int fl_flow_follow(const struct fl_vip *v, __u64 x, __u32 unit, __u32 event, __u32 tcp)
 {
 	struct fl_bucket *b = fl_flow_bucket(x);
-	__u32 state, next, window;
+	struct fl_vip_cpu *cpu;
+	__u32 state, next, window, id;
 	__u64 e, now, *entry;
 	int at, flags;
 
@@ -211,6 +212,10 @@ __noinline int fl_flow_follow(const struct fl_vip *v, __u64 x, __u32 unit, __u32
 	if (next != state || (next != FL_FLOW_CLOSING && (__u16)(FL_FLOW_TIME(e) ^ unit) >> window))
 		fl_share(x, v->id, FL_FLOW_SLOT(e), next, tcp);
 hit:
+	id = v->id;
+	cpu = bpf_map_lookup_elem(&vip_cpu, &id);
+	if (cpu)
+		cpu->flow_hits++;
 	return FL_FLOW_SLOT(e);
 }
 
@@ -232,7 +237,9 @@ static __always_inline int fl_flow_touch(const struct fl_vip *v, __u64 x, __u32 
 #define FL_RANK_CLOSING 0x20000
 #define FL_RANK_EXPIRED 0x30000
 
-static __always_inline __u32 fl_flow_rank(__u64 entry, __u16 unit, bool lru)
+/* A function for the verifier's sake: it would try all ranks of all entries
+ * in all orders. */
+__noinline __u32 fl_flow_rank(__u64 entry, __u32 unit, __u32 lru)
 {
 	__u32 age = fl_flow_age(entry, unit), state = FL_FLOW_STATE(entry);
 
@@ -275,15 +282,17 @@ __noinline int fl_flow_insert(__u64 x, __u32 low, __u32 vip_id, __u32 lru)
 		__u32 best = 0;
 
 		for (int i = 0; i < FL_FLOW_WAYS; i++) {
-			__u64 e = *(volatile __u64 *)&b->entry[i];
-			__u32 rank = fl_flow_rank(e, unit, lru);
+			__u32 rank = fl_flow_rank(*(volatile __u64 *)&b->entry[i], unit, lru);
 
 			if (rank > best) {
 				best = rank;
 				at = i;
-				replaced = lru ? !fl_flow_expired(e, unit) : rank < FL_RANK_CLOSING;
 			}
 		}
+		if (lru)
+			replaced = !fl_flow_expired(*(volatile __u64 *)fl_flow_entry(b, at), unit);
+		else
+			replaced = best < FL_RANK_CLOSING;
 	}
 	if (at < 0) {
 		if (cpu)

@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Stage 4: which server takes a new connection? Policies choose an entry
- * of the VIP's table, which user space compiles from the active slots, or ask
- * the consistent hash:
+/* Stage 4: which server takes a new connection? All policies but hash,
+ * which is the consistent hash (scheme_jet.h), choose an entry of the VIP's
+ * table, which user space compiles from the active slots:
  *
  *   rr, wrr     the next entry; each CPU walks the table for itself
  *   p2c         two at random, the less loaded
  *   least-conn  two at random and the best seen so far, the least loaded
- *   hash        where the consistent hash says, as for what has no cookie
  *
  * Load is (open connections + 1) / weight, compared by cross multiplication:
  * counts are under 2^31 and weights under 2^16, so 64 bits suffice. */
 #ifndef FAIRLEAD_LB_POLICY_H
 #define FAIRLEAD_LB_POLICY_H
 
-#include "flows.h"
-#include "place.h"
+#include "way.h"
 
 static __always_inline __u32 fl_entry_at(const struct fl_vip *v, __u32 at)
 {
@@ -77,7 +75,7 @@ static __always_inline __u64 fl_random(struct fl_vip_cpu *cpu)
 	return (x ^ x >> 32) * 0xd6e8feb86659fd93ULL;
 }
 
-/* False: no server takes new connections. */
+/* For policies other than hash. False: no server takes new connections. */
 static __always_inline bool fl_policy_choose(const struct fl_vip *v, const struct fl_packet *p,
 					     struct fl_vip_cpu *cpu, struct fl_way *w)
 {
@@ -104,9 +102,6 @@ static __always_inline bool fl_policy_choose(const struct fl_vip *v, const struc
 		cpu->candidate = best.at;
 		entry = best.entry;
 		break;
-	case FL_POLICY_HASH:
-		w->hash = fl_flow_hash(v, p);
-		return fl_way_to(w, v, FL_ROW_SLOT(fl_place(v, w->hash)));
 	default: /* rr, wrr */
 		at = cpu->next;
 		if (at >= size)
