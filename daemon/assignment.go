@@ -29,7 +29,7 @@ func (d *daemon) install(a *controller.Assignment) error {
 			return err
 		}
 	}
-	err := d.plane.apply(a)
+	due, err := d.plane.apply(a)
 	switch {
 	case errors.Is(err, controller.ErrInForce):
 		// Packets follow it: there is no way back, only forward.
@@ -42,6 +42,7 @@ func (d *daemon) install(a *controller.Assignment) error {
 		return err
 	}
 	d.force.Store(&inForce{a, data, time.Now()})
+	d.due.set(due)
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -32,6 +33,8 @@ type balancer struct {
 	mu       sync.Mutex
 	failOpen map[uint32]bool // by VIP id, as last applied
 	down     map[health.Key]bool
+
+	table flowWatch
 }
 
 // openPlane opens the kernel side of whichever daemon this is.
@@ -76,11 +79,11 @@ func (b *balancer) fixClock(base uint32) error {
 }
 
 // apply takes servers that are down out of the tables; they keep their slots.
-func (b *balancer) apply(a *controller.Assignment) error {
+func (b *balancer) apply(a *controller.Assignment) (due time.Time, err error) {
 	down, failOpen := overlay(a, b.checks.Down)
-	err := b.lb.Apply(a, func(vip uint32, slot uint16) bool { return down[health.Key{VIP: vip, Slot: slot}] })
+	due, err = b.lb.Apply(a, func(vip uint32, slot uint16) bool { return down[health.Key{VIP: vip, Slot: slot}] })
 	if err != nil {
-		return err
+		return due, err
 	}
 	b.mu.Lock()
 	for id := range failOpen {
@@ -91,7 +94,7 @@ func (b *balancer) apply(a *controller.Assignment) error {
 	b.down, b.failOpen = down, failOpen
 	b.mu.Unlock()
 	b.checks.SetTargets(b.targets(a))
-	return nil
+	return due, nil
 }
 
 // overlay is which slots are out of the tables for their health. Where every
@@ -125,8 +128,8 @@ func overlay(a *controller.Assignment, isDown func(uint32, uint16) bool) (down m
 	return down, failOpen
 }
 
-// targets is what is to be checked: every server that takes connections or is
-// about to. A draining one is left alone, so that the connections that its
+// targets is what is to be checked: every server that takes connections or may
+// soon. A draining one is left alone, so that the connections that its
 // agent counts go to zero; undrained, it begins as unknown, which is up.
 func (b *balancer) targets(a *controller.Assignment) (targets []health.Target) {
 	for _, v := range a.VIPs {
@@ -134,7 +137,7 @@ func (b *balancer) targets(a *controller.Assignment) (targets []health.Target) {
 			continue
 		}
 		for _, s := range v.Slots {
-			if s.State != controller.Active && s.State != controller.Joining {
+			if s.State != controller.Active && s.State != controller.Joining && s.State != controller.Standby {
 				continue
 			}
 			line, ok := b.lb.Line(v.ID, s.Number)
@@ -156,11 +159,14 @@ func (b *balancer) targets(a *controller.Assignment) (targets []health.Target) {
 func (b *balancer) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return b.lb.Run(ctx) })
+	g.Go(func() error { return b.watchFlows(ctx) })
 	g.Go(func() error { <-ctx.Done(); b.checks.Close(); return nil })
 	return g.Wait()
 }
 
 func (b *balancer) live(*controller.Assignment) ([]*fairleadv1.LiveVIP, error) { return nil, nil }
+
+func (b *balancer) flows() flowTable { return b.lb }
 
 func (b *balancer) close() error {
 	b.checks.Close()
@@ -197,6 +203,7 @@ func (b *balancer) describe(a *controller.Assignment, s *fairleadv1.GetStatusRes
 	for _, r := range counters.Reasons {
 		s.Reasons = append(s.Reasons, &fairleadv1.Reason{Name: strings.ToLower(r.Name), Packets: r.Packets, Bytes: r.Bytes})
 	}
+	b.table.describe(s)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, v := range s.Vips {
@@ -234,6 +241,7 @@ func (b *balancer) describeVIP(v *fairleadv1.VIP, a *controller.Assignment, coun
 		v.Counters = &fairleadv1.Counters{
 			Packets: c.Packets, Bytes: c.Bytes, NewConnections: c.NewConnections, Fallback: c.Fallback,
 			FlowHits: c.FlowHits, BadCookies: c.BadCookies, Dropped: c.Dropped,
+			Tracked: c.Tracked, FlowFull: c.FlowFull, FlowReplaced: c.FlowReplaced, ShareLost: c.ShareLost,
 		}
 		for _, sc := range c.Servers {
 			servers[uint32(sc.Slot)] = sc

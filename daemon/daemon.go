@@ -61,8 +61,10 @@ type plane interface {
 	clockBase() (base uint32, ok bool)
 	// fixClock fixes and pins the base: shared ms = CLOCK_MONOTONIC ms + base.
 	fixClock(base uint32) error
-	// apply puts an assignment in force, in one step for packets.
-	apply(a *controller.Assignment) error
+	// apply puts an assignment in force, in one step for packets. due is when
+	// it has to be applied again although nothing changed, because a warm-up
+	// ends (zero: never).
+	apply(a *controller.Assignment) (due time.Time, err error)
 	// run does the plane's background work until ctx ends.
 	run(ctx context.Context) error
 	// describe fills in what the plane knows of a status.
@@ -72,6 +74,8 @@ type plane interface {
 	// changed tells that the assignment should be applied again because
 	// something local changed (health).
 	changed() <-chan struct{}
+	// flows is the flow table that balancers share; nil on a host.
+	flows() flowTable
 	// close lets go of the kernel's objects, which stay pinned.
 	close() error
 }
@@ -106,11 +110,13 @@ type daemon struct {
 	mu       sync.Mutex
 	force    atomic.Pointer[inForce]
 	retry    chan struct{} // apply what is in force again
+	due      *schedule     // when that is due by itself
 	settings atomic.Pointer[settings]
 
 	// verbs lets one change at a time through this daemon.
 	verbs sync.Mutex
 	peers peerTable
+	share *sharer // nil on a host, and until the plane is open
 }
 
 // settings is what a SIGHUP replaces.
@@ -137,7 +143,7 @@ func run(ctx context.Context, role Role, o Options) (err error) {
 	if o.open == nil {
 		o.open = openPlane
 	}
-	d := &daemon{opts: o, log: o.Log, started: time.Now(), retry: make(chan struct{}, 1)}
+	d := newDaemon(o)
 	d.setPhase(phaseStarting)
 	// From here on a SIGHUP is not the end of the process.
 	hup := make(chan os.Signal, 1)
@@ -185,6 +191,10 @@ func run(ctx context.Context, role Role, o Options) (err error) {
 	return errors.Join(err, failed)
 }
 
+func newDaemon(o Options) *daemon {
+	return &daemon{opts: o, log: o.Log, started: time.Now(), retry: make(chan struct{}, 1), due: newSchedule()}
+}
+
 // answer opens the API and the metrics endpoint.
 func (d *daemon) answer(ctx context.Context, g *errgroup.Group) error {
 	api, err := listen(d.me.api, d.settings.Load().cfg.TLS)
@@ -209,6 +219,10 @@ func (d *daemon) begin(ctx context.Context, cfg *config.Config) (err error) {
 	d.setPhase(phaseOpening)
 	if d.plane, err = d.opts.open(d.me, cfg, d.opts, d.log); err != nil {
 		return err
+	}
+	if table := d.plane.flows(); table != nil {
+		d.share = newSharer(d.log, table, func() bool { return shares(d.force.Load().Assignment) })
+		d.share.follow(d.peers.list())
 	}
 	d.setPhase(phaseApplying)
 	if err := d.fixClock(ctx); err != nil {
@@ -282,6 +296,9 @@ func (d *daemon) serve(ctx context.Context, g *errgroup.Group, hup <-chan os.Sig
 	g.Go(func() error { return d.plane.run(ctx) })
 	g.Go(func() error { return d.watchPeers(ctx) })
 	g.Go(func() error { return d.reapply(ctx) })
+	if d.share != nil {
+		g.Go(func() error { return d.share.run(ctx) })
+	}
 	g.Go(func() error { return d.watchSignals(ctx, hup) })
 	d.setPhase(phaseServing)
 	d.log.Info("serving", "api", d.me.api, "metrics", d.me.metrics, "version", version.String())
@@ -304,17 +321,28 @@ func (d *daemon) again() {
 	}
 }
 
-// reapply puts the assignment in force again when the plane asks for it. A
-// burst of changes (a rack goes down) makes a few runs, not hundreds.
+// reapply puts the assignment in force again when the plane asks for it, or
+// when that is due. A burst of changes (a rack goes down) makes a few runs, not
+// hundreds.
 func (d *daemon) reapply(ctx context.Context) error {
 	const gather = 50 * time.Millisecond
 	for {
+		fires, stop := d.due.wait()
 		select {
 		case <-ctx.Done():
+			stop()
 			return nil
+		case <-d.due.moved:
+			stop()
+			continue
+		case <-fires:
+			if !d.due.over() {
+				continue
+			}
 		case <-d.plane.changed():
 		case <-d.retry:
 		}
+		stop()
 		timer := time.NewTimer(gather)
 		select {
 		case <-ctx.Done():
@@ -323,7 +351,10 @@ func (d *daemon) reapply(ctx context.Context) error {
 		case <-timer.C:
 		}
 		d.mu.Lock()
-		err := d.plane.apply(d.force.Load().Assignment)
+		due, err := d.plane.apply(d.force.Load().Assignment)
+		if err == nil {
+			d.due.set(due)
+		}
 		d.mu.Unlock()
 		if err != nil {
 			// Packets go on by what is in the maps.

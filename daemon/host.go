@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/config"
@@ -41,12 +42,17 @@ func (h *agent) fixClock(base uint32) error {
 	return h.agent.SetClock(func() uint32 { return monotonicMS() + base })
 }
 
-func (h *agent) apply(a *controller.Assignment) error { return h.agent.Apply(a) }
+func (h *agent) apply(a *controller.Assignment) (time.Time, error) {
+	return time.Time{}, h.agent.Apply(a)
+}
 
 func (h *agent) run(ctx context.Context) error { return h.agent.Run(ctx) }
 
 // changed never tells anything: nothing local changes what a host applies.
 func (h *agent) changed() <-chan struct{} { return nil }
+
+// flows: a host tracks no connections.
+func (h *agent) flows() flowTable { return nil }
 
 func (h *agent) close() error { return h.agent.Close() }
 

@@ -76,14 +76,19 @@ var (
 	mVIPPackets  = counter("vip_packets_total", "Packets for the VIP: at a balancer forwarded to servers, at a host received.", "vip")
 	mVIPBytes    = counter("vip_bytes_total", "Bytes of these packets, from layer 3 on, without the tunnel.", "vip")
 	mVIPNew      = counter("vip_new_connections_total", "New connections given to a server by the policy.", "vip")
-	mVIPFallback = counter("vip_fallback_packets_total", "Packets without a usable cookie, placed by hash or flow table.", "vip")
-	mVIPFlowHits = counter("vip_flow_table_hits_total", "Fallback packets found in the flow table.", "vip")
+	mVIPFallback = counter("vip_fallback_packets_total", "Packets without a usable cookie, placed by hash or flow table (scheme cheetah).", "vip")
+	mVIPFlowHits = counter("vip_flow_table_hits_total", "Packets that went by the flow table.", "vip")
 	mVIPBad      = counter("vip_bad_cookies_total", "Cookies that named no slot.", "vip")
 	mVIPDropped  = counter("vip_dropped_packets_total", "Packets for the VIP that were dropped.", "vip")
 	mVIPOut      = counter("vip_transmit_packets_total", "Packets from the VIP to clients (host only).", "vip")
 	mVIPOutBytes = counter("vip_transmit_bytes_total", "Bytes of these packets, from layer 3 on (host only).", "vip")
 	mVIPLive     = gauge("vip_connections", "Established connections by the key epoch that stamped them (host only).", "vip", "epoch")
 	mVIPFailOpen = gauge("vip_fail_open", "1 while every active server is down by its checks, so that all are used (balancer only).", "vip")
+
+	mVIPTracked  = counter("vip_flow_tracked_total", "Entries made in the flow table (balancer only, as all about it).", "vip")
+	mVIPFull     = counter("vip_flow_full_total", "Entries refused, for every one in the bucket was a live connection's: raise limits.flows.", "vip")
+	mVIPReplaced = counter("vip_flow_replaced_total", "Entries that took the place of another flow's live one: unconfirmed, or in scheme full-ct any.", "vip")
+	mVIPLost     = counter("vip_share_lost_total", "Records for other balancers that the daemon did not read in time.", "vip")
 
 	mServerPackets = counter("server_packets_total", "Packets forwarded to the server (at a host: received).", "vip", "server", "slot")
 	mServerBytes   = counter("server_bytes_total", "Bytes of these packets, from layer 3 on, without the tunnel.", "vip", "server", "slot")
@@ -100,6 +105,12 @@ var (
 	mReasonBytes   = counter("packet_bytes_total", "Bytes of these packets.", "reason")
 	mLimitUsed     = gauge("map_entries", "Entries in use of what the configuration's limits bound.", "map")
 	mLimit         = gauge("map_entries_limit", "Entries that there are.", "map")
+	mFlows         = gauge("flows", "Live entries of the flow table, counted every 30 s: confirmed ones keep their place, unconfirmed ones (new or closing) give way.", "state")
+	mShareReceived = counter("share_received_total", "Tracked entries that peers told this balancer, or that it read from their tables.")
+	mShareSent     = counter("share_sent_total", "Tracked entries that the peer was told.", "peer")
+	mShareDropped  = counter("share_dropped_total", "Tracked entries that the peer was not told, because it did not take them.", "peer")
+	mSharePulled   = counter("share_pulled_total", "Entries read from the peer's table, after a start or an outage.", "peer")
+	mShareQueued   = gauge("share_queued", "Tracked entries that wait for the peer.", "peer")
 	mPeerReachable = gauge("peer_reachable", "1 if the peer's API answered last time.", "peer")
 	mPeerVersion   = gauge("peer_assignment_version", "Assignment version of the peer when it last answered.", "peer")
 )
@@ -109,8 +120,10 @@ func (c *statusCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, m := range []metric{
 		mBuild, mVersion, mStampEpoch, mEpochs, mWarnings, mSkew,
 		mVIPPackets, mVIPBytes, mVIPNew, mVIPFallback, mVIPFlowHits, mVIPBad, mVIPDropped, mVIPOut, mVIPOutBytes, mVIPLive, mVIPFailOpen,
+		mVIPTracked, mVIPFull, mVIPReplaced, mVIPLost,
 		mServerPackets, mServerBytes, mServerNew, mServerConns, mServerState, mServerWeight, mServerTakes, mServerUp, mServerChecks, mServerHop,
-		mReasonPackets, mReasonBytes, mLimitUsed, mLimit, mPeerReachable, mPeerVersion,
+		mReasonPackets, mReasonBytes, mLimitUsed, mLimit, mFlows,
+		mShareReceived, mShareSent, mShareDropped, mSharePulled, mShareQueued, mPeerReachable, mPeerVersion,
 	} {
 		ch <- m.desc
 	}
@@ -147,6 +160,13 @@ func (c *statusCollector) Collect(ch chan<- prometheus.Metric) {
 		emit(mLimitUsed, float64(l.Used), l.Name)
 		emit(mLimit, float64(l.Limit), l.Name)
 	}
+	if s.Flows != nil {
+		emit(mFlows, float64(s.Flows.Confirmed), "confirmed")
+		emit(mFlows, float64(s.Flows.Unconfirmed), "unconfirmed")
+	}
+	if s.Sharing != nil {
+		emitSharing(emit, s.Sharing)
+	}
 	for _, p := range s.Peers {
 		emit(mPeerReachable, truth(p.Reachable), p.Name)
 		if p.Reachable {
@@ -168,6 +188,10 @@ func emitVIP(emit emitter, v *fairleadv1.VIP, epochs []uint32, lb bool) {
 		emit(mVIPBad, float64(n.BadCookies), v.Name)
 		emit(mVIPDropped, float64(n.Dropped), v.Name)
 		emit(mVIPFailOpen, truth(v.FailOpen), v.Name)
+		emit(mVIPTracked, float64(n.Tracked), v.Name)
+		emit(mVIPFull, float64(n.FlowFull), v.Name)
+		emit(mVIPReplaced, float64(n.FlowReplaced), v.Name)
+		emit(mVIPLost, float64(n.ShareLost), v.Name)
 		return
 	}
 	emit(mVIPOut, float64(n.PacketsOut), v.Name)
@@ -210,6 +234,16 @@ func emitSlot(emit emitter, v *fairleadv1.VIP, s *fairleadv1.Slot, lb bool) {
 		emit(mServerUp, truth(s.Health != fairleadv1.Health_HEALTH_DOWN), labels...)
 		emit(mServerChecks, float64(s.HealthChecks-s.HealthFailures), append(labels[:3:3], "ok")...)
 		emit(mServerChecks, float64(s.HealthFailures), append(labels[:3:3], "failed")...)
+	}
+}
+
+func emitSharing(emit emitter, s *fairleadv1.Sharing) {
+	emit(mShareReceived, float64(s.Received))
+	for _, p := range s.Peers {
+		emit(mShareSent, float64(p.Sent), p.Name)
+		emit(mShareDropped, float64(p.Dropped), p.Name)
+		emit(mSharePulled, float64(p.Pulled), p.Name)
+		emit(mShareQueued, float64(p.Queued), p.Name)
 	}
 }
 

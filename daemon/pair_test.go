@@ -39,6 +39,8 @@ type fakePlane struct {
 	refuse  error
 	wake    chan struct{}
 	applies int
+	due     time.Time // what apply returns, once
+	table   *fakeFlows
 }
 
 func (p *fakePlane) clockBase() (uint32, bool) {
@@ -57,15 +59,23 @@ func (p *fakePlane) fixClock(base uint32) error {
 	return nil
 }
 
-func (p *fakePlane) apply(a *controller.Assignment) error {
+func (p *fakePlane) apply(a *controller.Assignment) (due time.Time, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.refuse != nil {
-		return p.refuse
+		return due, p.refuse
 	}
 	p.applied = a
 	p.applies++
-	return nil
+	due, p.due = p.due, time.Time{}
+	return due, nil
+}
+
+func (p *fakePlane) flows() flowTable {
+	if p.table == nil {
+		return nil
+	}
+	return p.table
 }
 
 func (p *fakePlane) count() int {

@@ -126,8 +126,8 @@ func (d *daemon) watchPeers(ctx context.Context) error {
 // askPeers is one round; it returns the newest version heard of. Hosts ask
 // balancers alone: hundreds of hosts that all asked each other would be busy
 // with it, and what one of them has a balancer has too.
-func (d *daemon) askPeers(ctx context.Context) (newest uint64) {
-	ctx, cancel := context.WithTimeout(ctx, peerTimeout)
+func (d *daemon) askPeers(life context.Context) (newest uint64) {
+	ctx, cancel := context.WithTimeout(life, peerTimeout)
 	defer cancel()
 	var wg sync.WaitGroup
 	// A bound on what is under way, for deployments of hundreds.
@@ -143,10 +143,17 @@ func (d *daemon) askPeers(ctx context.Context) (newest uint64) {
 			defer func() { <-slots }()
 			sent := time.Now()
 			offset, version, err := sampleClock(ctx, p)
+			silent := err
+			if errors.Is(err, errSlow) {
+				silent = nil // it is there, only its time is of no use
+			}
+			if d.share != nil && life.Err() == nil {
+				d.share.heard(p.name, silent)
+			}
 			heard := &fairleadv1.Peer{Name: p.name, Api: p.api}
 			d.peers.mu.Lock()
 			defer d.peers.mu.Unlock()
-			if err != nil && !errors.Is(err, errSlow) {
+			if silent != nil {
 				heard.Error = connectText(err)
 				delete(d.peers.skew, p.name)
 			} else {

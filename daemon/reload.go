@@ -29,6 +29,9 @@ func (d *daemon) reload() {
 		d.log.Error("configuration not reloaded; what was read before stays", "error", err)
 		return
 	}
+	if d.share != nil {
+		d.share.follow(d.peers.list())
+	}
 	d.compareFile(cfg)
 	d.log.Info("configuration reloaded", "file", d.opts.File, "entry", me.name)
 }

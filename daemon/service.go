@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 
@@ -150,12 +151,47 @@ func (s service) RotateKey(ctx context.Context, req *connect.Request[fairleadv1.
 	return change(s.d, ctx, req, (*api.Coordinator).RotateKey)
 }
 
-// ShareFlows is unimplemented yet.
-func (s service) ShareFlows(context.Context, *connect.Request[fairleadv1.ShareFlowsRequest]) (*connect.Response[fairleadv1.ShareFlowsResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("flows are not shared yet"))
+// ShareFlows writes connections that a peer balancer tracks into this one's
+// flow table. They are not told further.
+func (s service) ShareFlows(_ context.Context, req *connect.Request[fairleadv1.ShareFlowsRequest]) (*connect.Response[fairleadv1.ShareFlowsResponse], error) {
+	if s.d.share == nil {
+		return nil, s.d.tracksNothing()
+	}
+	if n := len(req.Msg.Key); n > shareBatch {
+		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%d records: at most %d in one call", n, shareBatch))
+	}
+	records, err := flowRecords(req.Msg.Key, req.Msg.Meta)
+	if err != nil {
+		return nil, err
+	}
+	taken, err := s.d.share.receive(records)
+	if err != nil {
+		return nil, coded(fmt.Errorf("write flow entries: %w", err))
+	}
+	return connect.NewResponse(&fairleadv1.ShareFlowsResponse{Taken: uint32(taken)}), nil
 }
 
-// GetFlows is unimplemented yet.
-func (s service) GetFlows(context.Context, *connect.Request[fairleadv1.GetFlowsRequest]) (*connect.Response[fairleadv1.GetFlowsResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("flows are not shared yet"))
+// GetFlows is one page of this balancer's flow table.
+func (s service) GetFlows(_ context.Context, req *connect.Request[fairleadv1.GetFlowsRequest]) (*connect.Response[fairleadv1.GetFlowsResponse], error) {
+	if s.d.share == nil {
+		return nil, s.d.tracksNothing()
+	}
+	records, next, buckets, err := s.d.share.table.Flows(req.Msg.FirstBucket)
+	if err != nil {
+		return nil, coded(fmt.Errorf("read flow entries: %w", err))
+	}
+	if first := req.Msg.FirstBucket; first >= buckets {
+		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("first_bucket %d: the table has %d buckets, 0 to %d", first, buckets, buckets-1))
+	}
+	resp := &fairleadv1.GetFlowsResponse{NextBucket: next, Buckets: buckets,
+		Key: make([]uint64, len(records)), Meta: make([]uint32, len(records))}
+	for i, r := range records {
+		resp.Key[i], resp.Meta[i] = r.Key, flowMeta(r)
+	}
+	return connect.NewResponse(resp), nil
+}
+
+// tracksNothing answers calls about flows at a host.
+func (d *daemon) tracksNothing() error {
+	return connect.NewError(connect.CodeUnimplemented, fmt.Errorf("%s is a host's agent, which tracks no connections: ask a balancer", d.me.name))
 }

@@ -54,6 +54,9 @@ func (d *daemon) status() (*fairleadv1.GetStatusResponse, error) {
 	if err := d.plane.describe(a, s); err != nil {
 		return nil, err
 	}
+	if d.share != nil {
+		d.share.describe(s)
+	}
 	s.Peers, s.Clock.PeerSkewMs = d.peers.report()
 	if skew := s.Clock.PeerSkewMs; skew > skewWarning || skew < -skewWarning {
 		s.Warnings = append(s.Warnings, fmt.Sprintf(
@@ -79,12 +82,15 @@ func describeVIP(v *controller.VIP, me self) *fairleadv1.VIP {
 		Id: v.ID, Name: v.Name, Address: v.Address.String(), Port: uint32(v.Port), Protocol: v.Protocol,
 		Scheme: v.Scheme, Policy: v.Policy, Affinity: v.Affinity, Forwarding: v.Forwarding,
 		Fragments: v.Fragments, IcmpEcho: v.ICMPEcho, MssClamp: v.MSSClamp,
+		Hash: v.Hash, HashRows: uint32(v.HashRows), Capacity: uint32(v.Capacity), Horizon: uint32(v.Horizon),
+		WarmUpMs: uint64(v.WarmUp.Milliseconds()), Share: v.Share,
 		Counters: &fairleadv1.Counters{},
 	}
 	if v.Scheme == config.Cheetah {
 		out.CookieBits = uint32(v.CookieBits)
 		out.IdleLimitMs = uint64(cheetah.Layout{Bits: v.CookieBits}.IdleLimit().Milliseconds())
 	}
+	now := time.Now()
 	for _, slot := range v.Slots {
 		if me.role == RoleHost && slot.Server != me.name {
 			continue
@@ -92,6 +98,7 @@ func describeVIP(v *controller.VIP, me self) *fairleadv1.VIP {
 		s := &fairleadv1.Slot{
 			Number: uint32(slot.Number), Server: slot.Server, Address: slot.Address.String(),
 			Weight: uint32(slot.Weight), State: slotState(slot.State),
+			SinceUnixMs: unixMS(slot.Since), Warming: v.Warming(&slot, now),
 		}
 		if !slot.RestUntil.IsZero() {
 			s.RestUntilUnixMs = slot.RestUntil.UnixMilli()
@@ -109,6 +116,8 @@ func slotState(s controller.State) fairleadv1.SlotState {
 	switch s {
 	case controller.Joining:
 		return fairleadv1.SlotState_SLOT_STATE_JOINING
+	case controller.Standby:
+		return fairleadv1.SlotState_SLOT_STATE_STANDBY
 	case controller.Active:
 		return fairleadv1.SlotState_SLOT_STATE_ACTIVE
 	case controller.Draining:

@@ -268,7 +268,9 @@ type GetStatusResponse struct {
 	Warnings []string `protobuf:"bytes,16,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	Peers    []*Peer  `protobuf:"bytes,17,rep,name=peers,proto3" json:"peers,omitempty"`
 	// What this balancer and its peers tell each other of tracked connections.
-	Sharing       *Sharing `protobuf:"bytes,18,opt,name=sharing,proto3" json:"sharing,omitempty"`
+	Sharing *Sharing `protobuf:"bytes,18,opt,name=sharing,proto3" json:"sharing,omitempty"`
+	// The flow table as it was last counted (balancer; a moment after start).
+	Flows         *Flows `protobuf:"bytes,19,opt,name=flows,proto3" json:"flows,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -429,6 +431,68 @@ func (x *GetStatusResponse) GetSharing() *Sharing {
 	return nil
 }
 
+func (x *GetStatusResponse) GetFlows() *Flows {
+	if x != nil {
+		return x.Flows
+	}
+	return nil
+}
+
+// Flows is live entries of the flow table; limits says how many fit.
+type Flows struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of connections that went on. Nothing takes their places.
+	Confirmed uint64 `protobuf:"varint,1,opt,name=confirmed,proto3" json:"confirmed,omitempty"`
+	// Of which one packet was seen, or that are closing: they give way.
+	Unconfirmed   uint64 `protobuf:"varint,2,opt,name=unconfirmed,proto3" json:"unconfirmed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Flows) Reset() {
+	*x = Flows{}
+	mi := &file_fairlead_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Flows) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Flows) ProtoMessage() {}
+
+func (x *Flows) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Flows.ProtoReflect.Descriptor instead.
+func (*Flows) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Flows) GetConfirmed() uint64 {
+	if x != nil {
+		return x.Confirmed
+	}
+	return 0
+}
+
+func (x *Flows) GetUnconfirmed() uint64 {
+	if x != nil {
+		return x.Unconfirmed
+	}
+	return 0
+}
+
 type Interface struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -443,7 +507,7 @@ type Interface struct {
 
 func (x *Interface) Reset() {
 	*x = Interface{}
-	mi := &file_fairlead_proto_msgTypes[2]
+	mi := &file_fairlead_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -455,7 +519,7 @@ func (x *Interface) String() string {
 func (*Interface) ProtoMessage() {}
 
 func (x *Interface) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[2]
+	mi := &file_fairlead_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -468,7 +532,7 @@ func (x *Interface) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Interface.ProtoReflect.Descriptor instead.
 func (*Interface) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{2}
+	return file_fairlead_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Interface) GetName() string {
@@ -551,7 +615,7 @@ type VIP struct {
 
 func (x *VIP) Reset() {
 	*x = VIP{}
-	mi := &file_fairlead_proto_msgTypes[3]
+	mi := &file_fairlead_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -563,7 +627,7 @@ func (x *VIP) String() string {
 func (*VIP) ProtoMessage() {}
 
 func (x *VIP) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[3]
+	mi := &file_fairlead_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -576,7 +640,7 @@ func (x *VIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIP.ProtoReflect.Descriptor instead.
 func (*VIP) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{3}
+	return file_fairlead_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *VIP) GetId() uint32 {
@@ -778,7 +842,7 @@ type Slot struct {
 
 func (x *Slot) Reset() {
 	*x = Slot{}
-	mi := &file_fairlead_proto_msgTypes[4]
+	mi := &file_fairlead_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -790,7 +854,7 @@ func (x *Slot) String() string {
 func (*Slot) ProtoMessage() {}
 
 func (x *Slot) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[4]
+	mi := &file_fairlead_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -803,7 +867,7 @@ func (x *Slot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Slot.ProtoReflect.Descriptor instead.
 func (*Slot) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{4}
+	return file_fairlead_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Slot) GetNumber() uint32 {
@@ -954,7 +1018,7 @@ type NextHop struct {
 
 func (x *NextHop) Reset() {
 	*x = NextHop{}
-	mi := &file_fairlead_proto_msgTypes[5]
+	mi := &file_fairlead_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -966,7 +1030,7 @@ func (x *NextHop) String() string {
 func (*NextHop) ProtoMessage() {}
 
 func (x *NextHop) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[5]
+	mi := &file_fairlead_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -979,7 +1043,7 @@ func (x *NextHop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NextHop.ProtoReflect.Descriptor instead.
 func (*NextHop) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{5}
+	return file_fairlead_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *NextHop) GetResolved() bool {
@@ -1046,7 +1110,7 @@ type Counters struct {
 
 func (x *Counters) Reset() {
 	*x = Counters{}
-	mi := &file_fairlead_proto_msgTypes[6]
+	mi := &file_fairlead_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1058,7 +1122,7 @@ func (x *Counters) String() string {
 func (*Counters) ProtoMessage() {}
 
 func (x *Counters) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[6]
+	mi := &file_fairlead_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1071,7 +1135,7 @@ func (x *Counters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counters.ProtoReflect.Descriptor instead.
 func (*Counters) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{6}
+	return file_fairlead_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Counters) GetPackets() uint64 {
@@ -1184,7 +1248,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_fairlead_proto_msgTypes[7]
+	mi := &file_fairlead_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1196,7 +1260,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[7]
+	mi := &file_fairlead_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1209,7 +1273,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{7}
+	return file_fairlead_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Reason) GetName() string {
@@ -1250,7 +1314,7 @@ type Clock struct {
 
 func (x *Clock) Reset() {
 	*x = Clock{}
-	mi := &file_fairlead_proto_msgTypes[8]
+	mi := &file_fairlead_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1262,7 +1326,7 @@ func (x *Clock) String() string {
 func (*Clock) ProtoMessage() {}
 
 func (x *Clock) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[8]
+	mi := &file_fairlead_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1275,7 +1339,7 @@ func (x *Clock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Clock.ProtoReflect.Descriptor instead.
 func (*Clock) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{8}
+	return file_fairlead_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Clock) GetBaseMs() uint32 {
@@ -1326,7 +1390,7 @@ type Limit struct {
 
 func (x *Limit) Reset() {
 	*x = Limit{}
-	mi := &file_fairlead_proto_msgTypes[9]
+	mi := &file_fairlead_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1338,7 +1402,7 @@ func (x *Limit) String() string {
 func (*Limit) ProtoMessage() {}
 
 func (x *Limit) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[9]
+	mi := &file_fairlead_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1351,7 +1415,7 @@ func (x *Limit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limit.ProtoReflect.Descriptor instead.
 func (*Limit) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{9}
+	return file_fairlead_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Limit) GetName() string {
@@ -1388,7 +1452,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_fairlead_proto_msgTypes[10]
+	mi := &file_fairlead_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1400,7 +1464,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[10]
+	mi := &file_fairlead_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1413,7 +1477,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{10}
+	return file_fairlead_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Peer) GetName() string {
@@ -1464,7 +1528,7 @@ type Sharing struct {
 
 func (x *Sharing) Reset() {
 	*x = Sharing{}
-	mi := &file_fairlead_proto_msgTypes[11]
+	mi := &file_fairlead_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1476,7 +1540,7 @@ func (x *Sharing) String() string {
 func (*Sharing) ProtoMessage() {}
 
 func (x *Sharing) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[11]
+	mi := &file_fairlead_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1489,7 +1553,7 @@ func (x *Sharing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sharing.ProtoReflect.Descriptor instead.
 func (*Sharing) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{11}
+	return file_fairlead_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Sharing) GetSent() uint64 {
@@ -1520,9 +1584,9 @@ type SharingPeer struct {
 	// Not sent, because the peer did not take them fast enough, or at all.
 	Dropped uint64 `protobuf:"varint,3,opt,name=dropped,proto3" json:"dropped,omitempty"`
 	Queued  uint64 `protobuf:"varint,4,opt,name=queued,proto3" json:"queued,omitempty"`
-	// Fetched from it when this daemon started.
+	// Entries read from its table, when this daemon started or it came back.
 	Pulled uint64 `protobuf:"varint,5,opt,name=pulled,proto3" json:"pulled,omitempty"`
-	// Why the last call failed; empty if it did not.
+	// Why it cannot be told or read now; empty if it can.
 	Error         string `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1530,7 +1594,7 @@ type SharingPeer struct {
 
 func (x *SharingPeer) Reset() {
 	*x = SharingPeer{}
-	mi := &file_fairlead_proto_msgTypes[12]
+	mi := &file_fairlead_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1542,7 +1606,7 @@ func (x *SharingPeer) String() string {
 func (*SharingPeer) ProtoMessage() {}
 
 func (x *SharingPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[12]
+	mi := &file_fairlead_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1555,7 +1619,7 @@ func (x *SharingPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SharingPeer.ProtoReflect.Descriptor instead.
 func (*SharingPeer) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{12}
+	return file_fairlead_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SharingPeer) GetName() string {
@@ -1608,7 +1672,7 @@ type GetAssignmentRequest struct {
 
 func (x *GetAssignmentRequest) Reset() {
 	*x = GetAssignmentRequest{}
-	mi := &file_fairlead_proto_msgTypes[13]
+	mi := &file_fairlead_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1620,7 +1684,7 @@ func (x *GetAssignmentRequest) String() string {
 func (*GetAssignmentRequest) ProtoMessage() {}
 
 func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[13]
+	mi := &file_fairlead_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1633,7 +1697,7 @@ func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentRequest.ProtoReflect.Descriptor instead.
 func (*GetAssignmentRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{13}
+	return file_fairlead_proto_rawDescGZIP(), []int{14}
 }
 
 type GetAssignmentResponse struct {
@@ -1651,7 +1715,7 @@ type GetAssignmentResponse struct {
 
 func (x *GetAssignmentResponse) Reset() {
 	*x = GetAssignmentResponse{}
-	mi := &file_fairlead_proto_msgTypes[14]
+	mi := &file_fairlead_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1663,7 +1727,7 @@ func (x *GetAssignmentResponse) String() string {
 func (*GetAssignmentResponse) ProtoMessage() {}
 
 func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[14]
+	mi := &file_fairlead_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1676,7 +1740,7 @@ func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentResponse.ProtoReflect.Descriptor instead.
 func (*GetAssignmentResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{14}
+	return file_fairlead_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetAssignmentResponse) GetAssignment() []byte {
@@ -1715,7 +1779,7 @@ type SetAssignmentRequest struct {
 
 func (x *SetAssignmentRequest) Reset() {
 	*x = SetAssignmentRequest{}
-	mi := &file_fairlead_proto_msgTypes[15]
+	mi := &file_fairlead_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1727,7 +1791,7 @@ func (x *SetAssignmentRequest) String() string {
 func (*SetAssignmentRequest) ProtoMessage() {}
 
 func (x *SetAssignmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[15]
+	mi := &file_fairlead_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1740,7 +1804,7 @@ func (x *SetAssignmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAssignmentRequest.ProtoReflect.Descriptor instead.
 func (*SetAssignmentRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{15}
+	return file_fairlead_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SetAssignmentRequest) GetAssignment() []byte {
@@ -1773,7 +1837,7 @@ type SetAssignmentResponse struct {
 
 func (x *SetAssignmentResponse) Reset() {
 	*x = SetAssignmentResponse{}
-	mi := &file_fairlead_proto_msgTypes[16]
+	mi := &file_fairlead_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1785,7 +1849,7 @@ func (x *SetAssignmentResponse) String() string {
 func (*SetAssignmentResponse) ProtoMessage() {}
 
 func (x *SetAssignmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[16]
+	mi := &file_fairlead_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1798,7 +1862,7 @@ func (x *SetAssignmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAssignmentResponse.ProtoReflect.Descriptor instead.
 func (*SetAssignmentResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{16}
+	return file_fairlead_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SetAssignmentResponse) GetVersion() uint64 {
@@ -1829,7 +1893,7 @@ type AddServerRequest struct {
 
 func (x *AddServerRequest) Reset() {
 	*x = AddServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[17]
+	mi := &file_fairlead_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1841,7 +1905,7 @@ func (x *AddServerRequest) String() string {
 func (*AddServerRequest) ProtoMessage() {}
 
 func (x *AddServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[17]
+	mi := &file_fairlead_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1854,7 +1918,7 @@ func (x *AddServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddServerRequest.ProtoReflect.Descriptor instead.
 func (*AddServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{17}
+	return file_fairlead_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AddServerRequest) GetVip() string {
@@ -1920,7 +1984,7 @@ type DrainServerRequest struct {
 
 func (x *DrainServerRequest) Reset() {
 	*x = DrainServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[18]
+	mi := &file_fairlead_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1932,7 +1996,7 @@ func (x *DrainServerRequest) String() string {
 func (*DrainServerRequest) ProtoMessage() {}
 
 func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[18]
+	mi := &file_fairlead_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1945,7 +2009,7 @@ func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainServerRequest.ProtoReflect.Descriptor instead.
 func (*DrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{18}
+	return file_fairlead_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DrainServerRequest) GetVip() string {
@@ -1989,7 +2053,7 @@ type UndrainServerRequest struct {
 
 func (x *UndrainServerRequest) Reset() {
 	*x = UndrainServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[19]
+	mi := &file_fairlead_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2001,7 +2065,7 @@ func (x *UndrainServerRequest) String() string {
 func (*UndrainServerRequest) ProtoMessage() {}
 
 func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[19]
+	mi := &file_fairlead_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2014,7 +2078,7 @@ func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainServerRequest.ProtoReflect.Descriptor instead.
 func (*UndrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{19}
+	return file_fairlead_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *UndrainServerRequest) GetVip() string {
@@ -2060,7 +2124,7 @@ type RemoveServerRequest struct {
 
 func (x *RemoveServerRequest) Reset() {
 	*x = RemoveServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[20]
+	mi := &file_fairlead_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2072,7 +2136,7 @@ func (x *RemoveServerRequest) String() string {
 func (*RemoveServerRequest) ProtoMessage() {}
 
 func (x *RemoveServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[20]
+	mi := &file_fairlead_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2085,7 +2149,7 @@ func (x *RemoveServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveServerRequest.ProtoReflect.Descriptor instead.
 func (*RemoveServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{20}
+	return file_fairlead_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RemoveServerRequest) GetVip() string {
@@ -2131,7 +2195,7 @@ type SetWeightRequest struct {
 
 func (x *SetWeightRequest) Reset() {
 	*x = SetWeightRequest{}
-	mi := &file_fairlead_proto_msgTypes[21]
+	mi := &file_fairlead_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2143,7 +2207,7 @@ func (x *SetWeightRequest) String() string {
 func (*SetWeightRequest) ProtoMessage() {}
 
 func (x *SetWeightRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[21]
+	mi := &file_fairlead_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2156,7 +2220,7 @@ func (x *SetWeightRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetWeightRequest.ProtoReflect.Descriptor instead.
 func (*SetWeightRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{21}
+	return file_fairlead_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SetWeightRequest) GetVip() string {
@@ -2207,7 +2271,7 @@ type RotateKeyRequest struct {
 
 func (x *RotateKeyRequest) Reset() {
 	*x = RotateKeyRequest{}
-	mi := &file_fairlead_proto_msgTypes[22]
+	mi := &file_fairlead_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2219,7 +2283,7 @@ func (x *RotateKeyRequest) String() string {
 func (*RotateKeyRequest) ProtoMessage() {}
 
 func (x *RotateKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[22]
+	mi := &file_fairlead_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2232,7 +2296,7 @@ func (x *RotateKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeyRequest.ProtoReflect.Descriptor instead.
 func (*RotateKeyRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{22}
+	return file_fairlead_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RotateKeyRequest) GetForce() bool {
@@ -2269,7 +2333,7 @@ type ChangeResponse struct {
 
 func (x *ChangeResponse) Reset() {
 	*x = ChangeResponse{}
-	mi := &file_fairlead_proto_msgTypes[23]
+	mi := &file_fairlead_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2281,7 +2345,7 @@ func (x *ChangeResponse) String() string {
 func (*ChangeResponse) ProtoMessage() {}
 
 func (x *ChangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[23]
+	mi := &file_fairlead_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2294,7 +2358,7 @@ func (x *ChangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeResponse.ProtoReflect.Descriptor instead.
 func (*ChangeResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{23}
+	return file_fairlead_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ChangeResponse) GetVersion() uint64 {
@@ -2343,7 +2407,7 @@ type UnansweredPeer struct {
 
 func (x *UnansweredPeer) Reset() {
 	*x = UnansweredPeer{}
-	mi := &file_fairlead_proto_msgTypes[24]
+	mi := &file_fairlead_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2355,7 +2419,7 @@ func (x *UnansweredPeer) String() string {
 func (*UnansweredPeer) ProtoMessage() {}
 
 func (x *UnansweredPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[24]
+	mi := &file_fairlead_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2368,7 +2432,7 @@ func (x *UnansweredPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnansweredPeer.ProtoReflect.Descriptor instead.
 func (*UnansweredPeer) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{24}
+	return file_fairlead_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *UnansweredPeer) GetName() string {
@@ -2400,7 +2464,7 @@ type GetTimeRequest struct {
 
 func (x *GetTimeRequest) Reset() {
 	*x = GetTimeRequest{}
-	mi := &file_fairlead_proto_msgTypes[25]
+	mi := &file_fairlead_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2412,7 +2476,7 @@ func (x *GetTimeRequest) String() string {
 func (*GetTimeRequest) ProtoMessage() {}
 
 func (x *GetTimeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[25]
+	mi := &file_fairlead_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2425,7 +2489,7 @@ func (x *GetTimeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTimeRequest.ProtoReflect.Descriptor instead.
 func (*GetTimeRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{25}
+	return file_fairlead_proto_rawDescGZIP(), []int{26}
 }
 
 type GetTimeResponse struct {
@@ -2443,7 +2507,7 @@ type GetTimeResponse struct {
 
 func (x *GetTimeResponse) Reset() {
 	*x = GetTimeResponse{}
-	mi := &file_fairlead_proto_msgTypes[26]
+	mi := &file_fairlead_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2455,7 +2519,7 @@ func (x *GetTimeResponse) String() string {
 func (*GetTimeResponse) ProtoMessage() {}
 
 func (x *GetTimeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[26]
+	mi := &file_fairlead_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2468,7 +2532,7 @@ func (x *GetTimeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTimeResponse.ProtoReflect.Descriptor instead.
 func (*GetTimeResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{26}
+	return file_fairlead_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetTimeResponse) GetSharedMs() uint32 {
@@ -2500,7 +2564,7 @@ type GetLiveRequest struct {
 
 func (x *GetLiveRequest) Reset() {
 	*x = GetLiveRequest{}
-	mi := &file_fairlead_proto_msgTypes[27]
+	mi := &file_fairlead_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2512,7 +2576,7 @@ func (x *GetLiveRequest) String() string {
 func (*GetLiveRequest) ProtoMessage() {}
 
 func (x *GetLiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[27]
+	mi := &file_fairlead_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2525,7 +2589,7 @@ func (x *GetLiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLiveRequest.ProtoReflect.Descriptor instead.
 func (*GetLiveRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{27}
+	return file_fairlead_proto_rawDescGZIP(), []int{28}
 }
 
 type GetLiveResponse struct {
@@ -2537,7 +2601,7 @@ type GetLiveResponse struct {
 
 func (x *GetLiveResponse) Reset() {
 	*x = GetLiveResponse{}
-	mi := &file_fairlead_proto_msgTypes[28]
+	mi := &file_fairlead_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2549,7 +2613,7 @@ func (x *GetLiveResponse) String() string {
 func (*GetLiveResponse) ProtoMessage() {}
 
 func (x *GetLiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[28]
+	mi := &file_fairlead_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2562,7 +2626,7 @@ func (x *GetLiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLiveResponse.ProtoReflect.Descriptor instead.
 func (*GetLiveResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{28}
+	return file_fairlead_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetLiveResponse) GetVips() []*LiveVIP {
@@ -2589,7 +2653,7 @@ type LiveVIP struct {
 
 func (x *LiveVIP) Reset() {
 	*x = LiveVIP{}
-	mi := &file_fairlead_proto_msgTypes[29]
+	mi := &file_fairlead_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2601,7 +2665,7 @@ func (x *LiveVIP) String() string {
 func (*LiveVIP) ProtoMessage() {}
 
 func (x *LiveVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[29]
+	mi := &file_fairlead_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2614,7 +2678,7 @@ func (x *LiveVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveVIP.ProtoReflect.Descriptor instead.
 func (*LiveVIP) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{29}
+	return file_fairlead_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *LiveVIP) GetId() uint32 {
@@ -2670,7 +2734,7 @@ type EpochLive struct {
 
 func (x *EpochLive) Reset() {
 	*x = EpochLive{}
-	mi := &file_fairlead_proto_msgTypes[30]
+	mi := &file_fairlead_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2682,7 +2746,7 @@ func (x *EpochLive) String() string {
 func (*EpochLive) ProtoMessage() {}
 
 func (x *EpochLive) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[30]
+	mi := &file_fairlead_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2695,7 +2759,7 @@ func (x *EpochLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EpochLive.ProtoReflect.Descriptor instead.
 func (*EpochLive) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{30}
+	return file_fairlead_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *EpochLive) GetEpoch() uint32 {
@@ -2727,7 +2791,7 @@ type ShareFlowsRequest struct {
 
 func (x *ShareFlowsRequest) Reset() {
 	*x = ShareFlowsRequest{}
-	mi := &file_fairlead_proto_msgTypes[31]
+	mi := &file_fairlead_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2739,7 +2803,7 @@ func (x *ShareFlowsRequest) String() string {
 func (*ShareFlowsRequest) ProtoMessage() {}
 
 func (x *ShareFlowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[31]
+	mi := &file_fairlead_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2752,7 +2816,7 @@ func (x *ShareFlowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareFlowsRequest.ProtoReflect.Descriptor instead.
 func (*ShareFlowsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{31}
+	return file_fairlead_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ShareFlowsRequest) GetKey() []uint64 {
@@ -2779,7 +2843,7 @@ type ShareFlowsResponse struct {
 
 func (x *ShareFlowsResponse) Reset() {
 	*x = ShareFlowsResponse{}
-	mi := &file_fairlead_proto_msgTypes[32]
+	mi := &file_fairlead_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2791,7 +2855,7 @@ func (x *ShareFlowsResponse) String() string {
 func (*ShareFlowsResponse) ProtoMessage() {}
 
 func (x *ShareFlowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[32]
+	mi := &file_fairlead_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2804,7 +2868,7 @@ func (x *ShareFlowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareFlowsResponse.ProtoReflect.Descriptor instead.
 func (*ShareFlowsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{32}
+	return file_fairlead_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ShareFlowsResponse) GetTaken() uint32 {
@@ -2824,7 +2888,7 @@ type GetFlowsRequest struct {
 
 func (x *GetFlowsRequest) Reset() {
 	*x = GetFlowsRequest{}
-	mi := &file_fairlead_proto_msgTypes[33]
+	mi := &file_fairlead_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2836,7 +2900,7 @@ func (x *GetFlowsRequest) String() string {
 func (*GetFlowsRequest) ProtoMessage() {}
 
 func (x *GetFlowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[33]
+	mi := &file_fairlead_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2849,7 +2913,7 @@ func (x *GetFlowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFlowsRequest.ProtoReflect.Descriptor instead.
 func (*GetFlowsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{33}
+	return file_fairlead_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetFlowsRequest) GetFirstBucket() uint32 {
@@ -2873,7 +2937,7 @@ type GetFlowsResponse struct {
 
 func (x *GetFlowsResponse) Reset() {
 	*x = GetFlowsResponse{}
-	mi := &file_fairlead_proto_msgTypes[34]
+	mi := &file_fairlead_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2885,7 +2949,7 @@ func (x *GetFlowsResponse) String() string {
 func (*GetFlowsResponse) ProtoMessage() {}
 
 func (x *GetFlowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[34]
+	mi := &file_fairlead_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2898,7 +2962,7 @@ func (x *GetFlowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFlowsResponse.ProtoReflect.Descriptor instead.
 func (*GetFlowsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{34}
+	return file_fairlead_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetFlowsResponse) GetKey() []uint64 {
@@ -2934,7 +2998,7 @@ var File_fairlead_proto protoreflect.FileDescriptor
 const file_fairlead_proto_rawDesc = "" +
 	"\n" +
 	"\x0efairlead.proto\x12\vfairlead.v1\"\x12\n" +
-	"\x10GetStatusRequest\"\x9b\x05\n" +
+	"\x10GetStatusRequest\"\xc5\x05\n" +
 	"\x11GetStatusResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x11.fairlead.v1.RoleR\x04role\x12\x18\n" +
@@ -2957,7 +3021,11 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x06limits\x18\x0f \x03(\v2\x12.fairlead.v1.LimitR\x06limits\x12\x1a\n" +
 	"\bwarnings\x18\x10 \x03(\tR\bwarnings\x12'\n" +
 	"\x05peers\x18\x11 \x03(\v2\x11.fairlead.v1.PeerR\x05peers\x12.\n" +
-	"\asharing\x18\x12 \x01(\v2\x14.fairlead.v1.SharingR\asharing\"\x83\x01\n" +
+	"\asharing\x18\x12 \x01(\v2\x14.fairlead.v1.SharingR\asharing\x12(\n" +
+	"\x05flows\x18\x13 \x01(\v2\x12.fairlead.v1.FlowsR\x05flows\"G\n" +
+	"\x05Flows\x12\x1c\n" +
+	"\tconfirmed\x18\x01 \x01(\x04R\tconfirmed\x12 \n" +
+	"\vunconfirmed\x18\x02 \x01(\x04R\vunconfirmed\"\x83\x01\n" +
 	"\tInterface\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12\x19\n" +
@@ -3207,97 +3275,99 @@ func file_fairlead_proto_rawDescGZIP() []byte {
 }
 
 var file_fairlead_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_fairlead_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_fairlead_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_fairlead_proto_goTypes = []any{
 	(Role)(0),                     // 0: fairlead.v1.Role
 	(SlotState)(0),                // 1: fairlead.v1.SlotState
 	(Health)(0),                   // 2: fairlead.v1.Health
 	(*GetStatusRequest)(nil),      // 3: fairlead.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),     // 4: fairlead.v1.GetStatusResponse
-	(*Interface)(nil),             // 5: fairlead.v1.Interface
-	(*VIP)(nil),                   // 6: fairlead.v1.VIP
-	(*Slot)(nil),                  // 7: fairlead.v1.Slot
-	(*NextHop)(nil),               // 8: fairlead.v1.NextHop
-	(*Counters)(nil),              // 9: fairlead.v1.Counters
-	(*Reason)(nil),                // 10: fairlead.v1.Reason
-	(*Clock)(nil),                 // 11: fairlead.v1.Clock
-	(*Limit)(nil),                 // 12: fairlead.v1.Limit
-	(*Peer)(nil),                  // 13: fairlead.v1.Peer
-	(*Sharing)(nil),               // 14: fairlead.v1.Sharing
-	(*SharingPeer)(nil),           // 15: fairlead.v1.SharingPeer
-	(*GetAssignmentRequest)(nil),  // 16: fairlead.v1.GetAssignmentRequest
-	(*GetAssignmentResponse)(nil), // 17: fairlead.v1.GetAssignmentResponse
-	(*SetAssignmentRequest)(nil),  // 18: fairlead.v1.SetAssignmentRequest
-	(*SetAssignmentResponse)(nil), // 19: fairlead.v1.SetAssignmentResponse
-	(*AddServerRequest)(nil),      // 20: fairlead.v1.AddServerRequest
-	(*DrainServerRequest)(nil),    // 21: fairlead.v1.DrainServerRequest
-	(*UndrainServerRequest)(nil),  // 22: fairlead.v1.UndrainServerRequest
-	(*RemoveServerRequest)(nil),   // 23: fairlead.v1.RemoveServerRequest
-	(*SetWeightRequest)(nil),      // 24: fairlead.v1.SetWeightRequest
-	(*RotateKeyRequest)(nil),      // 25: fairlead.v1.RotateKeyRequest
-	(*ChangeResponse)(nil),        // 26: fairlead.v1.ChangeResponse
-	(*UnansweredPeer)(nil),        // 27: fairlead.v1.UnansweredPeer
-	(*GetTimeRequest)(nil),        // 28: fairlead.v1.GetTimeRequest
-	(*GetTimeResponse)(nil),       // 29: fairlead.v1.GetTimeResponse
-	(*GetLiveRequest)(nil),        // 30: fairlead.v1.GetLiveRequest
-	(*GetLiveResponse)(nil),       // 31: fairlead.v1.GetLiveResponse
-	(*LiveVIP)(nil),               // 32: fairlead.v1.LiveVIP
-	(*EpochLive)(nil),             // 33: fairlead.v1.EpochLive
-	(*ShareFlowsRequest)(nil),     // 34: fairlead.v1.ShareFlowsRequest
-	(*ShareFlowsResponse)(nil),    // 35: fairlead.v1.ShareFlowsResponse
-	(*GetFlowsRequest)(nil),       // 36: fairlead.v1.GetFlowsRequest
-	(*GetFlowsResponse)(nil),      // 37: fairlead.v1.GetFlowsResponse
+	(*Flows)(nil),                 // 5: fairlead.v1.Flows
+	(*Interface)(nil),             // 6: fairlead.v1.Interface
+	(*VIP)(nil),                   // 7: fairlead.v1.VIP
+	(*Slot)(nil),                  // 8: fairlead.v1.Slot
+	(*NextHop)(nil),               // 9: fairlead.v1.NextHop
+	(*Counters)(nil),              // 10: fairlead.v1.Counters
+	(*Reason)(nil),                // 11: fairlead.v1.Reason
+	(*Clock)(nil),                 // 12: fairlead.v1.Clock
+	(*Limit)(nil),                 // 13: fairlead.v1.Limit
+	(*Peer)(nil),                  // 14: fairlead.v1.Peer
+	(*Sharing)(nil),               // 15: fairlead.v1.Sharing
+	(*SharingPeer)(nil),           // 16: fairlead.v1.SharingPeer
+	(*GetAssignmentRequest)(nil),  // 17: fairlead.v1.GetAssignmentRequest
+	(*GetAssignmentResponse)(nil), // 18: fairlead.v1.GetAssignmentResponse
+	(*SetAssignmentRequest)(nil),  // 19: fairlead.v1.SetAssignmentRequest
+	(*SetAssignmentResponse)(nil), // 20: fairlead.v1.SetAssignmentResponse
+	(*AddServerRequest)(nil),      // 21: fairlead.v1.AddServerRequest
+	(*DrainServerRequest)(nil),    // 22: fairlead.v1.DrainServerRequest
+	(*UndrainServerRequest)(nil),  // 23: fairlead.v1.UndrainServerRequest
+	(*RemoveServerRequest)(nil),   // 24: fairlead.v1.RemoveServerRequest
+	(*SetWeightRequest)(nil),      // 25: fairlead.v1.SetWeightRequest
+	(*RotateKeyRequest)(nil),      // 26: fairlead.v1.RotateKeyRequest
+	(*ChangeResponse)(nil),        // 27: fairlead.v1.ChangeResponse
+	(*UnansweredPeer)(nil),        // 28: fairlead.v1.UnansweredPeer
+	(*GetTimeRequest)(nil),        // 29: fairlead.v1.GetTimeRequest
+	(*GetTimeResponse)(nil),       // 30: fairlead.v1.GetTimeResponse
+	(*GetLiveRequest)(nil),        // 31: fairlead.v1.GetLiveRequest
+	(*GetLiveResponse)(nil),       // 32: fairlead.v1.GetLiveResponse
+	(*LiveVIP)(nil),               // 33: fairlead.v1.LiveVIP
+	(*EpochLive)(nil),             // 34: fairlead.v1.EpochLive
+	(*ShareFlowsRequest)(nil),     // 35: fairlead.v1.ShareFlowsRequest
+	(*ShareFlowsResponse)(nil),    // 36: fairlead.v1.ShareFlowsResponse
+	(*GetFlowsRequest)(nil),       // 37: fairlead.v1.GetFlowsRequest
+	(*GetFlowsResponse)(nil),      // 38: fairlead.v1.GetFlowsResponse
 }
 var file_fairlead_proto_depIdxs = []int32{
 	0,  // 0: fairlead.v1.GetStatusResponse.role:type_name -> fairlead.v1.Role
-	5,  // 1: fairlead.v1.GetStatusResponse.interfaces:type_name -> fairlead.v1.Interface
-	6,  // 2: fairlead.v1.GetStatusResponse.vips:type_name -> fairlead.v1.VIP
-	10, // 3: fairlead.v1.GetStatusResponse.reasons:type_name -> fairlead.v1.Reason
-	11, // 4: fairlead.v1.GetStatusResponse.clock:type_name -> fairlead.v1.Clock
-	12, // 5: fairlead.v1.GetStatusResponse.limits:type_name -> fairlead.v1.Limit
-	13, // 6: fairlead.v1.GetStatusResponse.peers:type_name -> fairlead.v1.Peer
-	14, // 7: fairlead.v1.GetStatusResponse.sharing:type_name -> fairlead.v1.Sharing
-	7,  // 8: fairlead.v1.VIP.slots:type_name -> fairlead.v1.Slot
-	9,  // 9: fairlead.v1.VIP.counters:type_name -> fairlead.v1.Counters
-	1,  // 10: fairlead.v1.Slot.state:type_name -> fairlead.v1.SlotState
-	2,  // 11: fairlead.v1.Slot.health:type_name -> fairlead.v1.Health
-	8,  // 12: fairlead.v1.Slot.next_hop:type_name -> fairlead.v1.NextHop
-	33, // 13: fairlead.v1.Counters.live:type_name -> fairlead.v1.EpochLive
-	15, // 14: fairlead.v1.Sharing.peers:type_name -> fairlead.v1.SharingPeer
-	27, // 15: fairlead.v1.ChangeResponse.unanswered:type_name -> fairlead.v1.UnansweredPeer
-	32, // 16: fairlead.v1.GetLiveResponse.vips:type_name -> fairlead.v1.LiveVIP
-	33, // 17: fairlead.v1.LiveVIP.epochs:type_name -> fairlead.v1.EpochLive
-	3,  // 18: fairlead.v1.Fairlead.GetStatus:input_type -> fairlead.v1.GetStatusRequest
-	16, // 19: fairlead.v1.Fairlead.GetAssignment:input_type -> fairlead.v1.GetAssignmentRequest
-	18, // 20: fairlead.v1.Fairlead.SetAssignment:input_type -> fairlead.v1.SetAssignmentRequest
-	20, // 21: fairlead.v1.Fairlead.AddServer:input_type -> fairlead.v1.AddServerRequest
-	21, // 22: fairlead.v1.Fairlead.DrainServer:input_type -> fairlead.v1.DrainServerRequest
-	22, // 23: fairlead.v1.Fairlead.UndrainServer:input_type -> fairlead.v1.UndrainServerRequest
-	23, // 24: fairlead.v1.Fairlead.RemoveServer:input_type -> fairlead.v1.RemoveServerRequest
-	24, // 25: fairlead.v1.Fairlead.SetWeight:input_type -> fairlead.v1.SetWeightRequest
-	25, // 26: fairlead.v1.Fairlead.RotateKey:input_type -> fairlead.v1.RotateKeyRequest
-	28, // 27: fairlead.v1.Fairlead.GetTime:input_type -> fairlead.v1.GetTimeRequest
-	30, // 28: fairlead.v1.Fairlead.GetLive:input_type -> fairlead.v1.GetLiveRequest
-	34, // 29: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
-	36, // 30: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
-	4,  // 31: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
-	17, // 32: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
-	19, // 33: fairlead.v1.Fairlead.SetAssignment:output_type -> fairlead.v1.SetAssignmentResponse
-	26, // 34: fairlead.v1.Fairlead.AddServer:output_type -> fairlead.v1.ChangeResponse
-	26, // 35: fairlead.v1.Fairlead.DrainServer:output_type -> fairlead.v1.ChangeResponse
-	26, // 36: fairlead.v1.Fairlead.UndrainServer:output_type -> fairlead.v1.ChangeResponse
-	26, // 37: fairlead.v1.Fairlead.RemoveServer:output_type -> fairlead.v1.ChangeResponse
-	26, // 38: fairlead.v1.Fairlead.SetWeight:output_type -> fairlead.v1.ChangeResponse
-	26, // 39: fairlead.v1.Fairlead.RotateKey:output_type -> fairlead.v1.ChangeResponse
-	29, // 40: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
-	31, // 41: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
-	35, // 42: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
-	37, // 43: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
-	31, // [31:44] is the sub-list for method output_type
-	18, // [18:31] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	6,  // 1: fairlead.v1.GetStatusResponse.interfaces:type_name -> fairlead.v1.Interface
+	7,  // 2: fairlead.v1.GetStatusResponse.vips:type_name -> fairlead.v1.VIP
+	11, // 3: fairlead.v1.GetStatusResponse.reasons:type_name -> fairlead.v1.Reason
+	12, // 4: fairlead.v1.GetStatusResponse.clock:type_name -> fairlead.v1.Clock
+	13, // 5: fairlead.v1.GetStatusResponse.limits:type_name -> fairlead.v1.Limit
+	14, // 6: fairlead.v1.GetStatusResponse.peers:type_name -> fairlead.v1.Peer
+	15, // 7: fairlead.v1.GetStatusResponse.sharing:type_name -> fairlead.v1.Sharing
+	5,  // 8: fairlead.v1.GetStatusResponse.flows:type_name -> fairlead.v1.Flows
+	8,  // 9: fairlead.v1.VIP.slots:type_name -> fairlead.v1.Slot
+	10, // 10: fairlead.v1.VIP.counters:type_name -> fairlead.v1.Counters
+	1,  // 11: fairlead.v1.Slot.state:type_name -> fairlead.v1.SlotState
+	2,  // 12: fairlead.v1.Slot.health:type_name -> fairlead.v1.Health
+	9,  // 13: fairlead.v1.Slot.next_hop:type_name -> fairlead.v1.NextHop
+	34, // 14: fairlead.v1.Counters.live:type_name -> fairlead.v1.EpochLive
+	16, // 15: fairlead.v1.Sharing.peers:type_name -> fairlead.v1.SharingPeer
+	28, // 16: fairlead.v1.ChangeResponse.unanswered:type_name -> fairlead.v1.UnansweredPeer
+	33, // 17: fairlead.v1.GetLiveResponse.vips:type_name -> fairlead.v1.LiveVIP
+	34, // 18: fairlead.v1.LiveVIP.epochs:type_name -> fairlead.v1.EpochLive
+	3,  // 19: fairlead.v1.Fairlead.GetStatus:input_type -> fairlead.v1.GetStatusRequest
+	17, // 20: fairlead.v1.Fairlead.GetAssignment:input_type -> fairlead.v1.GetAssignmentRequest
+	19, // 21: fairlead.v1.Fairlead.SetAssignment:input_type -> fairlead.v1.SetAssignmentRequest
+	21, // 22: fairlead.v1.Fairlead.AddServer:input_type -> fairlead.v1.AddServerRequest
+	22, // 23: fairlead.v1.Fairlead.DrainServer:input_type -> fairlead.v1.DrainServerRequest
+	23, // 24: fairlead.v1.Fairlead.UndrainServer:input_type -> fairlead.v1.UndrainServerRequest
+	24, // 25: fairlead.v1.Fairlead.RemoveServer:input_type -> fairlead.v1.RemoveServerRequest
+	25, // 26: fairlead.v1.Fairlead.SetWeight:input_type -> fairlead.v1.SetWeightRequest
+	26, // 27: fairlead.v1.Fairlead.RotateKey:input_type -> fairlead.v1.RotateKeyRequest
+	29, // 28: fairlead.v1.Fairlead.GetTime:input_type -> fairlead.v1.GetTimeRequest
+	31, // 29: fairlead.v1.Fairlead.GetLive:input_type -> fairlead.v1.GetLiveRequest
+	35, // 30: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
+	37, // 31: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
+	4,  // 32: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
+	18, // 33: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
+	20, // 34: fairlead.v1.Fairlead.SetAssignment:output_type -> fairlead.v1.SetAssignmentResponse
+	27, // 35: fairlead.v1.Fairlead.AddServer:output_type -> fairlead.v1.ChangeResponse
+	27, // 36: fairlead.v1.Fairlead.DrainServer:output_type -> fairlead.v1.ChangeResponse
+	27, // 37: fairlead.v1.Fairlead.UndrainServer:output_type -> fairlead.v1.ChangeResponse
+	27, // 38: fairlead.v1.Fairlead.RemoveServer:output_type -> fairlead.v1.ChangeResponse
+	27, // 39: fairlead.v1.Fairlead.SetWeight:output_type -> fairlead.v1.ChangeResponse
+	27, // 40: fairlead.v1.Fairlead.RotateKey:output_type -> fairlead.v1.ChangeResponse
+	30, // 41: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
+	32, // 42: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
+	36, // 43: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
+	38, // 44: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
+	32, // [32:45] is the sub-list for method output_type
+	19, // [19:32] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_fairlead_proto_init() }
@@ -3311,7 +3381,7 @@ func file_fairlead_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fairlead_proto_rawDesc), len(file_fairlead_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

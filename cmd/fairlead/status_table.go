@@ -15,7 +15,7 @@ import (
 )
 
 // statusTable prints the status for people: daemons, then each VIP with its
-// servers over all balancers, then drops and warnings.
+// servers over all balancers, then flow tables, reasons and warnings.
 func statusTable(w io.Writer, answers []answer) error {
 	newest, same := assignmentVersions(answers)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -46,6 +46,7 @@ func statusTable(w io.Writer, answers []answer) error {
 	for _, v := range mergeVIPs(answers) {
 		v.print(t)
 	}
+	printFlows(t, answers)
 	printReasons(t, answers, fairleadv1.Role_ROLE_BALANCER, "balancers")
 	printReasons(t, answers, fairleadv1.Role_ROLE_HOST, "hosts")
 	if err := t.Flush(); err != nil {
@@ -139,6 +140,11 @@ func (view *vipView) add(s *fairleadv1.GetStatusResponse, v *fairleadv1.VIP) {
 		view.total.Fallback += v.Counters.GetFallback()
 		view.total.BadCookies += v.Counters.GetBadCookies()
 		view.total.Dropped += v.Counters.GetDropped()
+		view.total.Tracked += v.Counters.GetTracked()
+		view.total.FlowHits += v.Counters.GetFlowHits()
+		view.total.FlowReplaced += v.Counters.GetFlowReplaced()
+		view.total.FlowFull += v.Counters.GetFlowFull()
+		view.total.ShareLost += v.Counters.GetShareLost()
 	}
 	for _, slot := range v.Slots {
 		sv := view.slots[slot.Number]
@@ -184,6 +190,11 @@ func (view *vipView) print(w io.Writer) {
 	fmt.Fprintf(w, "\nVIP %s %s:%s/%s: %s, %s, %s\n", v.Name, address, port, v.Protocol, v.Scheme, v.Policy, v.Forwarding)
 	fmt.Fprintf(w, "new connections %d, fallback packets %d, bad cookies %d, dropped %d\n",
 		view.total.NewConnections, view.total.Fallback, view.total.BadCookies, view.total.Dropped)
+	for _, line := range []string{hashLine(v), flowLine(v, &view.total)} {
+		if line != "" {
+			fmt.Fprintln(w, line)
+		}
+	}
 	if view.open {
 		fmt.Fprintln(w, "FAIL-OPEN: every active server is down by its checks, so all are used")
 	}
@@ -195,8 +206,16 @@ func (view *vipView) print(w io.Writer) {
 			live = fmt.Sprint(s.live)
 		}
 		fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\n", n, s.slot.Server, s.slot.Address, s.slot.Weight,
-			enumWord(s.slot.State.Descriptor(), s.slot.State.Number()), s.healthWord(), s.takesWord(), s.hopWord(), live, s.new, s.packets, s.bytes)
+			s.stateWord(), s.healthWord(), s.takesWord(), s.hopWord(), live, s.new, s.packets, s.bytes)
 	}
+}
+
+func (s *slotView) stateWord() string {
+	word := enumWord(s.slot.State.Descriptor(), s.slot.State.Number())
+	if s.slot.Warming {
+		word += " (warming)"
+	}
+	return word
 }
 
 // healthWord names the balancers where they disagree.

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/config"
+)
+
+// hashLine says by which hash a VIP places what it does not remember, and
+// what it prepares for; empty for a daemon that knows of none.
+func hashLine(v *fairleadv1.VIP) string {
+	if v.Hash == "" {
+		return ""
+	}
+	line := "hash " + v.Hash
+	if v.HashRows > 0 {
+		line += fmt.Sprintf(" of %d rows", v.HashRows)
+	}
+	if v.Capacity > 0 {
+		line += fmt.Sprintf(", capacity %d", v.Capacity)
+	}
+	if v.Horizon > 0 {
+		line += fmt.Sprintf(", horizon %d", v.Horizon)
+	}
+	if v.Scheme == config.JET || v.Scheme == config.Cheetah {
+		line += fmt.Sprintf(", warm-up %v", time.Duration(v.WarmUpMs)*time.Millisecond)
+	}
+	if v.Share {
+		line += ", entries shared"
+	}
+	return line
+}
+
+// flowLine sums what the balancers tracked of a VIP; empty for a scheme that
+// tracks nothing.
+func flowLine(v *fairleadv1.VIP, total *fairleadv1.Counters) string {
+	if v.Scheme == config.Stateless {
+		return ""
+	}
+	line := fmt.Sprintf("tracked %d, packets by entry %d, entries replaced %d, refused %d", total.Tracked, total.FlowHits, total.FlowReplaced, total.FlowFull)
+	if total.ShareLost > 0 {
+		line += fmt.Sprintf(", not told peers %d", total.ShareLost)
+	}
+	return line
+}
+
+// printFlows shows each balancer's flow table, and what it and its peers tell
+// each other.
+func printFlows(w io.Writer, answers []answer) {
+	title := false
+	for _, a := range answers {
+		if a.err != nil || a.status.Flows == nil {
+			continue
+		}
+		if !title {
+			fmt.Fprintln(w, "\nFLOW TABLE\tCONFIRMED\tUNCONFIRMED\tLIMIT")
+			title = true
+		}
+		limit := uint64(0)
+		for _, l := range a.status.Limits {
+			if l.Name == "flows" {
+				limit = l.Limit
+			}
+		}
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\n", a.status.Name, a.status.Flows.Confirmed, a.status.Flows.Unconfirmed, limit)
+	}
+	title = false
+	for _, a := range answers {
+		if a.err != nil {
+			continue
+		}
+		for _, p := range a.status.Sharing.GetPeers() {
+			if !title {
+				fmt.Fprintln(w, "\nSHARES ENTRIES\tWITH\tTOLD\tDROPPED\tWAITING\tREAD\tPROBLEM")
+				title = true
+			}
+			problem := p.Error
+			if problem == "" {
+				problem = "-"
+			}
+			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%s\n", a.status.Name, p.Name, p.Sent, p.Dropped, p.Queued, p.Pulled, problem)
+		}
+	}
+}

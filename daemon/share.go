@@ -1,0 +1,423 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/dataplane"
+)
+
+// Balancers tell each other which connections they track, so that one that
+// ECMP moves to another balancer is found there too. They are few: that is
+// the point of JET. What flows where:
+//
+//	a packet confirms, ends or renews an entry of a VIP that shares
+//	   │ record in the ring buffer `shared`
+//	   ▼
+//	sharer.tell ─▶ one bounded queue a peer balancer ─▶ sharer.feed: ShareFlows
+//	                                                        │
+//	          the peer's sharer.receive ─▶ its flow table ◀─┘
+//
+// What was said while a peer could not be reached is made good by pulling:
+// once a peer answers that was away, or when this daemon has just started, it
+// reads the peer's table page by page (GetFlows). Entries that arrive are
+// written by the data plane's own code and never told further, so nothing
+// goes in circles.
+
+// flowTable is the flow table of a balancer's data plane (*dataplane.LB).
+type flowTable interface {
+	// Shared hands over what the data plane says about the entries of VIPs
+	// that share, until ctx ends. take must not keep the slice.
+	Shared(ctx context.Context, take func([]dataplane.FlowRecord)) error
+	// FlowWrite inserts records of a peer; taken is how many found room.
+	FlowWrite(records []dataplane.FlowRecord) (taken int, err error)
+	// Flows is one page of the table, from bucket first on; next is where the
+	// following one begins, 0 after the last. buckets is the table's size.
+	Flows(first uint32) (records []dataplane.FlowRecord, next, buckets uint32, err error)
+}
+
+const (
+	shareTimeout    = 5 * time.Second
+	shareFirstPause = 100 * time.Millisecond
+	shareLastPause  = 5 * time.Second
+)
+
+// sharer is a balancer's end of the exchange.
+type sharer struct {
+	log   *slog.Logger
+	table flowTable
+	// wanted says whether a VIP in force shares: only then is anybody pulled
+	// from, or missed.
+	wanted   func() bool
+	received atomic.Uint64 // records written for peers, or pulled from them
+	writing  sync.Mutex    // one peer's records at a time
+
+	mu   sync.Mutex
+	to   []*sharePeer // in the configuration's order
+	ctx  context.Context
+	work *errgroup.Group // nil: not running, or stopping
+}
+
+// sharePeer is what one peer balancer is told and asked.
+type sharePeer struct {
+	*peer
+	queue *shareQueue
+	stop  context.CancelFunc // nil: not running
+	pull  chan struct{}      // it answers, and has entries that are not here
+
+	mu           sync.Mutex
+	sent, pulled uint64
+	owed         bool   // its table was not read since it, or this daemon, was away
+	down         string // why it cannot be told; empty: it can
+	unread       string // why its table could not be read; empty: it could
+}
+
+func newSharer(log *slog.Logger, table flowTable, wanted func() bool) *sharer {
+	return &sharer{log: log, table: table, wanted: wanted}
+}
+
+// run works until ctx ends or the data plane's records cannot be read.
+func (s *sharer) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	s.mu.Lock()
+	s.ctx, s.work = ctx, g
+	for _, p := range s.to {
+		s.start(p)
+	}
+	s.mu.Unlock()
+	g.Go(func() error { return s.table.Shared(ctx, s.tell) })
+	g.Go(func() error {
+		<-ctx.Done()
+		// Under the lock, so that nothing starts once the group is waited out.
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.work = nil
+		return nil
+	})
+	if err := g.Wait(); err != nil {
+		return fmt.Errorf("share tracked entries: %w", err)
+	}
+	return nil
+}
+
+// follow makes peers the balancers that are told. What waits for one that
+// stays keeps waiting.
+func (s *sharer) follow(peers []*peer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := map[string]*sharePeer{}
+	for _, p := range s.to {
+		before[p.name] = p
+		if p.stop != nil {
+			p.stop()
+		}
+	}
+	s.to = nil
+	for _, p := range peers {
+		if !p.balancer {
+			continue
+		}
+		next := &sharePeer{peer: p, queue: newShareQueue(shareQueueLimit), pull: make(chan struct{}, 1), owed: true}
+		if was := before[p.name]; was != nil {
+			next.queue = was.queue
+			was.mu.Lock()
+			next.sent, next.pulled, next.owed, next.down, next.unread = was.sent, was.pulled, was.owed, was.down, was.unread
+			was.mu.Unlock()
+		}
+		s.to = append(s.to, next)
+		s.start(next)
+	}
+}
+
+// start sets a peer's work going if the sharer runs. The caller holds mu.
+func (s *sharer) start(p *sharePeer) {
+	if s.work == nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	p.stop = cancel
+	s.work.Go(func() error { s.feed(ctx, p); return nil })
+	s.work.Go(func() error { s.fetch(ctx, p); return nil })
+}
+
+// tell queues records for every peer.
+func (s *sharer) tell(records []dataplane.FlowRecord) {
+	s.mu.Lock()
+	to := s.to
+	s.mu.Unlock()
+	for _, p := range to {
+		p.queue.put(records)
+	}
+}
+
+// feed sends a peer what is queued for it. A call that fails is repeated,
+// less and less often, and meanwhile the queue fills.
+func (s *sharer) feed(ctx context.Context, p *sharePeer) {
+	batch := make([]dataplane.FlowRecord, 0, shareBatch)
+	pause := shareFirstPause
+	for {
+		if batch = p.queue.take(ctx, batch); len(batch) == 0 {
+			return
+		}
+		for {
+			err := p.share(ctx, batch)
+			if ctx.Err() != nil {
+				if err != nil {
+					p.queue.putBack(batch) // for whoever follows, after a reload
+				}
+				return
+			}
+			if err == nil {
+				pause = shareFirstPause
+				s.answers(p)
+				break
+			}
+			s.silent(p, err)
+			if !sleep(ctx, pause) {
+				p.queue.putBack(batch)
+				return
+			}
+			pause = min(2*pause, shareLastPause)
+			if connect.CodeOf(err) == connect.CodeInvalidArgument {
+				// Saying it again would not make it right.
+				p.queue.drop(len(batch))
+				break
+			}
+		}
+	}
+}
+
+// share is one call.
+func (p *sharePeer) share(ctx context.Context, batch []dataplane.FlowRecord) error {
+	ctx, cancel := context.WithTimeout(ctx, shareTimeout)
+	defer cancel()
+	req := &fairleadv1.ShareFlowsRequest{Key: make([]uint64, len(batch)), Meta: make([]uint32, len(batch))}
+	for i, r := range batch {
+		req.Key[i], req.Meta[i] = r.Key, flowMeta(r)
+	}
+	if _, err := p.client.ShareFlows(ctx, connect.NewRequest(req)); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.sent += uint64(len(batch))
+	p.mu.Unlock()
+	return nil
+}
+
+// heard is what a round of asking peers found out about one of them.
+func (s *sharer) heard(name string, err error) {
+	s.mu.Lock()
+	i := slices.IndexFunc(s.to, func(p *sharePeer) bool { return p.name == name })
+	var p *sharePeer
+	if i >= 0 {
+		p = s.to[i]
+	}
+	s.mu.Unlock()
+	switch {
+	case p == nil: // a host
+	case err != nil:
+		s.silent(p, err)
+	default:
+		p.mu.Lock()
+		owed := p.owed
+		p.mu.Unlock()
+		if owed && s.wanted() {
+			p.wantPull()
+		}
+	}
+}
+
+func (p *sharePeer) wantPull() {
+	select {
+	case p.pull <- struct{}{}:
+	default: // it is going to be
+	}
+}
+
+// silent notes that a peer does not take or give entries; the first time of
+// an outage is said.
+func (s *sharer) silent(p *sharePeer, err error) {
+	if !s.wanted() {
+		return
+	}
+	p.mu.Lock()
+	first := p.down == ""
+	p.down, p.owed = connectText(err), true
+	p.mu.Unlock()
+	if first {
+		s.log.Warn("tracked entries are not shared with a peer; it is tried again", "peer", p.name, "error", err)
+	}
+}
+
+// answers notes that a peer takes entries. If it was away, it has some that
+// are not here.
+func (s *sharer) answers(p *sharePeer) {
+	p.mu.Lock()
+	was := p.down
+	p.down = ""
+	p.mu.Unlock()
+	if was != "" {
+		waiting, dropped := p.queue.count()
+		s.log.Info("tracked entries are shared with the peer again", "peer", p.name, "queued", waiting, "dropped", dropped)
+		p.wantPull()
+	}
+}
+
+// fetch pulls a peer's table whenever that is owed.
+func (s *sharer) fetch(ctx context.Context, p *sharePeer) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.pull:
+		}
+		// What happens from here on is owed anew.
+		p.mu.Lock()
+		owed := p.owed
+		p.owed = false
+		p.mu.Unlock()
+		if !owed {
+			continue
+		}
+		n, err := s.readTable(ctx, p)
+		if ctx.Err() != nil {
+			return
+		}
+		p.mu.Lock()
+		first := err != nil && p.unread == "" && p.down == ""
+		p.unread = ""
+		if err != nil {
+			// The next round of asking peers tries again.
+			p.owed, p.unread = true, connectText(err)
+		}
+		p.mu.Unlock()
+		switch {
+		case err == nil:
+			s.log.Info("took over a peer's tracked entries", "peer", p.name, "entries", n)
+		case first && connect.CodeOf(err) != connect.CodeUnavailable: // else it is starting, or away
+			s.log.Warn("a peer's tracked entries could not be read; it is tried again", "peer", p.name, "error", err)
+		}
+	}
+}
+
+// readTable writes a peer's whole table into this balancer's; n is how many
+// entries found room.
+func (s *sharer) readTable(ctx context.Context, p *sharePeer) (n int, err error) {
+	_, _, own, err := s.table.Flows(0)
+	if err != nil {
+		return 0, fmt.Errorf("read the own flow table: %w", err)
+	}
+	for first := uint32(0); ; {
+		call, cancel := context.WithTimeout(ctx, shareTimeout)
+		resp, err := p.client.GetFlows(call, connect.NewRequest(&fairleadv1.GetFlowsRequest{FirstBucket: first}))
+		cancel()
+		if err != nil {
+			return n, err
+		}
+		// A page's keys are rebuilt from where its entries lie.
+		if resp.Msg.Buckets != own {
+			return n, fmt.Errorf("its flow table has %d buckets, this one %d: give both balancers the same limits.flows and restart them", resp.Msg.Buckets, own)
+		}
+		records, err := flowRecords(resp.Msg.Key, resp.Msg.Meta)
+		if err != nil {
+			return n, err
+		}
+		taken, err := s.receive(records)
+		n += taken
+		if err != nil {
+			return n, err
+		}
+		p.mu.Lock()
+		p.pulled += uint64(taken)
+		p.mu.Unlock()
+		if resp.Msg.NextBucket == 0 {
+			return n, nil
+		}
+		if resp.Msg.NextBucket <= first {
+			return n, fmt.Errorf("its page after bucket %d begins at %d", first, resp.Msg.NextBucket)
+		}
+		first = resp.Msg.NextBucket
+	}
+}
+
+// receive writes records of a peer into the flow table; taken is how many
+// found room.
+func (s *sharer) receive(records []dataplane.FlowRecord) (taken int, err error) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	taken, err = s.table.FlowWrite(records)
+	s.received.Add(uint64(taken))
+	return taken, err
+}
+
+// describe fills in what `fairlead status` shows of it.
+func (s *sharer) describe(out *fairleadv1.GetStatusResponse) {
+	s.mu.Lock()
+	to := s.to
+	s.mu.Unlock()
+	out.Sharing = &fairleadv1.Sharing{Received: s.received.Load()}
+	wanted := s.wanted()
+	for _, p := range to {
+		waiting, dropped := p.queue.count()
+		p.mu.Lock()
+		peer := &fairleadv1.SharingPeer{Name: p.name, Sent: p.sent, Dropped: dropped, Queued: uint64(waiting), Pulled: p.pulled, Error: p.down}
+		if p.down == "" && p.unread != "" {
+			peer.Error = "its entries could not be read: " + p.unread
+		}
+		p.mu.Unlock()
+		out.Sharing.Peers = append(out.Sharing.Peers, peer)
+		out.Sharing.Sent += peer.Sent
+		if wanted && peer.Error != "" {
+			out.Warnings = append(out.Warnings, fmt.Sprintf("tracked entries are not shared with %s (%s): connections that ECMP moves between the two may break while servers change; "+
+				"bring it back, or correct what it says", p.name, peer.Error))
+		}
+	}
+}
+
+// shares says whether a VIP of a tells peers what it tracks.
+func shares(a *controller.Assignment) bool {
+	return slices.ContainsFunc(a.VIPs, func(v controller.VIP) bool { return v.Share })
+}
+
+// flowMeta is a record but for its key, as ShareFlows and GetFlows carry it:
+// 14 bits of slot, 2 of state.
+func flowMeta(r dataplane.FlowRecord) uint32 {
+	return uint32(r.Slot)&0x3fff | uint32(r.State)&3<<14
+}
+
+// flowRecords is the reverse for a whole message.
+func flowRecords(keys []uint64, meta []uint32) ([]dataplane.FlowRecord, error) {
+	if len(keys) != len(meta) {
+		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%d keys and %d meta: there must be one of each for every entry", len(keys), len(meta)))
+	}
+	records := make([]dataplane.FlowRecord, len(keys))
+	for i, m := range meta {
+		if m >= 1<<16 {
+			return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("meta[%d] is %#x: must be slot | state << 14, below 0x10000", i, m))
+		}
+		records[i] = dataplane.FlowRecord{Key: keys[i], Slot: uint16(m & 0x3fff), State: uint8(m >> 14)}
+	}
+	return records, nil
+}
+
+// sleep waits; false: ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

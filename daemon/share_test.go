@@ -1,0 +1,351 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/fairlead/fairlead/api"
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/dataplane"
+)
+
+// fakeFlows is a flow table in memory. Its pages have the records of one
+// bucket, which is the key modulo the number of buckets.
+type fakeFlows struct {
+	ring chan []dataplane.FlowRecord // what its data plane says
+
+	mu      sync.Mutex
+	buckets uint32
+	entries map[uint64]dataplane.FlowRecord
+}
+
+func newFakeFlows() *fakeFlows {
+	return &fakeFlows{ring: make(chan []dataplane.FlowRecord), buckets: 16, entries: map[uint64]dataplane.FlowRecord{}}
+}
+
+func (f *fakeFlows) Shared(ctx context.Context, take func([]dataplane.FlowRecord)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case r := <-f.ring:
+			take(r)
+		}
+	}
+}
+
+func (f *fakeFlows) FlowWrite(records []dataplane.FlowRecord) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range records {
+		f.entries[r.Key] = r
+	}
+	return len(records), nil
+}
+
+func (f *fakeFlows) Flows(first uint32) (records []dataplane.FlowRecord, next, buckets uint32, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for k, r := range f.entries {
+		if k%uint64(f.buckets) == uint64(first) {
+			records = append(records, r)
+		}
+	}
+	return records, (first + 1) % f.buckets, f.buckets, nil
+}
+
+// track is what a packet does: an entry of its own, and a record of it.
+func (f *fakeFlows) track(records ...dataplane.FlowRecord) {
+	f.mu.Lock()
+	for _, r := range records {
+		f.entries[r.Key] = r
+	}
+	f.mu.Unlock()
+	f.ring <- records
+}
+
+func (f *fakeFlows) has(records ...dataplane.FlowRecord) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range records {
+		if e, ok := f.entries[r.Key]; !ok || e.Slot != r.Slot || e.State != r.State {
+			return false
+		}
+	}
+	return true
+}
+
+// randomFlows are records of n connections.
+func randomFlows(t *testing.T, n int) []dataplane.FlowRecord {
+	t.Helper()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	out := make([]dataplane.FlowRecord, n)
+	for i := range out {
+		out[i] = dataplane.FlowRecord{Key: r.Uint64(), Slot: uint16(r.IntN(1 << 14)), State: uint8(r.IntN(4))}
+	}
+	return out
+}
+
+// withFlows gives a deployment's balancers flow tables, before they start.
+func (d *deployment) withFlows() (one, two *fakeFlows) {
+	one, two = newFakeFlows(), newFakeFlows()
+	for name, table := range map[string]*fakeFlows{"lb1": one, "lb2": two} {
+		d.planes[name] = &fakePlane{wake: make(chan struct{}, 1), table: table}
+	}
+	return one, two
+}
+
+func sharing(s *fairleadv1.GetStatusResponse, peer string) *fairleadv1.SharingPeer {
+	i := slices.IndexFunc(s.Sharing.GetPeers(), func(p *fairleadv1.SharingPeer) bool { return p.Name == peer })
+	if i < 0 {
+		return &fairleadv1.SharingPeer{}
+	}
+	return s.Sharing.Peers[i]
+}
+
+// Two balancers tell each other what they track, over real sockets; one that
+// was away gets what it missed, and is warned of meanwhile.
+func TestShareBetweenBalancers(t *testing.T) {
+	d := newDeployment(t)
+	one, two := d.withFlows()
+	d.start(RoleBalancer, "lb1")
+	d.start(RoleBalancer, "lb2")
+
+	flows := randomFlows(t, 3500) // four calls
+	one.track(flows[:3000]...)
+	d.eventually("lb2 has what lb1 tracks", func() bool { return two.has(flows[:3000]...) })
+	two.track(flows[3000:]...)
+	d.eventually("lb1 has what lb2 tracks", func() bool { return one.has(flows...) })
+	// What came from a peer is not told again.
+	for name, sent := range map[string]uint64{"lb1": 3000, "lb2": 500} {
+		other := map[string]string{"lb1": "lb2", "lb2": "lb1"}[name]
+		if s := d.status(name); s.Sharing.Sent != sent || sharing(s, other).Sent != sent || sharing(s, other).Dropped != 0 {
+			t.Errorf("%s: %v, want %d sent", name, s.Sharing, sent)
+		}
+	}
+
+	// lb2 is away; what happens meanwhile reaches it when it is back.
+	d.stops["lb2"]()
+	missed := randomFlows(t, 10)
+	one.track(missed...)
+	warned := func() bool {
+		return strings.Contains(strings.Join(d.status("lb1").Warnings, "\n"), "tracked entries are not shared with lb2")
+	}
+	d.eventually("lb1 warns", warned)
+	if two.has(missed[0]) {
+		t.Error("lb2 has an entry while it is down")
+	}
+	// Its data plane went on without it.
+	alone := randomFlows(t, 10)
+	for _, r := range alone {
+		two.FlowWrite([]dataplane.FlowRecord{r})
+	}
+	d.start(RoleBalancer, "lb2")
+	d.eventually("lb2 has what it missed", func() bool { return two.has(missed...) })
+	d.eventually("lb1 has what lb2 tracked alone", func() bool { return one.has(alone...) })
+	d.eventually("lb1 warns no more", func() bool { return !warned() })
+	if s := d.status("lb1"); sharing(s, "lb2").Pulled == 0 || sharing(s, "lb2").Error != "" {
+		t.Errorf("lb1 after the outage: %v", s.Sharing)
+	}
+}
+
+// A new balancer takes over what its peers track before any of them says
+// something.
+func TestShareAtStart(t *testing.T) {
+	d := newDeployment(t)
+	one, two := d.withFlows()
+	flows := randomFlows(t, 200)
+	one.FlowWrite(flows)
+	d.start(RoleBalancer, "lb1")
+	d.start(RoleBalancer, "lb2")
+	d.eventually("lb2 has lb1's entries", func() bool { return two.has(flows...) })
+	d.eventually("lb2 says so", func() bool { return sharing(d.status("lb2"), "lb1").Pulled == 200 })
+}
+
+// Tables of different size cannot be read page by page: it is said, with the
+// remedy, and records go on.
+func TestShareOtherSize(t *testing.T) {
+	d := newDeployment(t)
+	one, two := d.withFlows()
+	two.buckets = 32
+	flows := randomFlows(t, 100)
+	one.FlowWrite(flows[:50])
+	d.start(RoleBalancer, "lb1")
+	d.start(RoleBalancer, "lb2")
+	d.eventually("lb2 says what is wrong", func() bool {
+		return strings.Contains(strings.Join(d.status("lb2").Warnings, "\n"), "16 buckets, this one 32: give both balancers the same limits.flows")
+	})
+	one.track(flows[50:]...)
+	d.eventually("lb2 has the records", func() bool { return two.has(flows[50:]...) })
+	if two.has(flows[0]) {
+		t.Error("a page of another size was written")
+	}
+}
+
+// A host tracks nothing, and nobody may send what is no record.
+func TestShareRefused(t *testing.T) {
+	d := newDeployment(t)
+	one, _ := d.withFlows()
+	d.start(RoleBalancer, "lb1")
+	d.start(RoleHost, "s1")
+	share := func(name string, keys []uint64, meta []uint32) error {
+		c, err := api.Dial(d.endpoint(name), d.cfg.TLS)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.ShareFlows(t.Context(), connect.NewRequest(&fairleadv1.ShareFlowsRequest{Key: keys, Meta: meta}))
+		return err
+	}
+	for _, c := range []struct {
+		what string
+		at   string
+		keys []uint64
+		meta []uint32
+		want connect.Code
+		text string
+	}{
+		{"to a host", "s1", []uint64{1}, []uint32{1}, connect.CodeUnimplemented, "s1 is a host's agent"},
+		{"a key without meta", "lb1", []uint64{1, 2}, []uint32{1}, connect.CodeInvalidArgument, "2 keys and 1 meta"},
+		{"meta of more than 16 bits", "lb1", []uint64{1}, []uint32{1 << 16}, connect.CodeInvalidArgument, "meta[0] is 0x10000"},
+		{"too many", "lb1", make([]uint64, 1001), make([]uint32, 1001), connect.CodeInvalidArgument, "1001 records: at most 1000"},
+	} {
+		err := share(c.at, c.keys, c.meta)
+		if connect.CodeOf(err) != c.want || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s: %v, want %v with %q", c.what, err, c.want, c.text)
+		}
+	}
+	if len(one.entries) != 0 {
+		t.Errorf("%d entries written", len(one.entries))
+	}
+	c, err := api.Dial(d.endpoint("lb1"), d.cfg.TLS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.GetFlows(t.Context(), connect.NewRequest(&fairleadv1.GetFlowsRequest{FirstBucket: 16}))
+	if connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("a page behind the table: %v", err)
+	}
+}
+
+// A flood of records stays within its bound: the oldest make way, counted,
+// and the rest arrives in order.
+func TestShareQueueBounded(t *testing.T) {
+	const limit = 1000
+	q := newShareQueue(limit)
+	flood := randomFlows(t, 10*limit+7)
+	for part := range slices.Chunk(flood, 333) {
+		q.put(part)
+	}
+	if n, dropped := q.count(); n != limit || dropped != uint64(len(flood)-limit) {
+		t.Fatalf("%d queued, %d dropped of %d", n, dropped, len(flood))
+	}
+	batch := q.take(t.Context(), make([]dataplane.FlowRecord, 0, 300))
+	if want := flood[len(flood)-limit:][:300]; !slices.Equal(batch, want) {
+		t.Error("the oldest that are left do not come first")
+	}
+	q.putBack(batch)
+	var got []dataplane.FlowRecord
+	for n, _ := q.count(); n > 0; n, _ = q.count() {
+		got = append(got, q.take(t.Context(), make([]dataplane.FlowRecord, 0, 300))...)
+	}
+	if !slices.Equal(got, flood[len(flood)-limit:]) {
+		t.Error("what was left did not come out in order")
+	}
+	if len(q.ring) > limit {
+		t.Errorf("the ring grew to %d", len(q.ring))
+	}
+}
+
+// A few records wait for others, but not for long.
+func TestShareQueueGathers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newShareQueue(100)
+		start := time.Now()
+		go func() {
+			q.put([]dataplane.FlowRecord{{Key: 1}})
+			time.Sleep(shareDelay / 2)
+			q.put([]dataplane.FlowRecord{{Key: 2}})
+		}()
+		if batch := q.take(t.Context(), make([]dataplane.FlowRecord, 0, 10)); len(batch) != 2 || time.Since(start) != shareDelay {
+			t.Errorf("%d records after %v", len(batch), time.Since(start))
+		}
+		q.put(make([]dataplane.FlowRecord, 10))
+		start = time.Now()
+		if batch := q.take(t.Context(), make([]dataplane.FlowRecord, 0, 10)); len(batch) != 10 || time.Since(start) != 0 {
+			t.Errorf("a full batch: %d records after %v", len(batch), time.Since(start))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Hour, cancel)
+		if batch := q.take(ctx, make([]dataplane.FlowRecord, 0, 10)); len(batch) != 0 {
+			t.Errorf("%d records out of an empty queue", len(batch))
+		}
+	})
+}
+
+// When a warm-up ends the assignment is applied again, without any change.
+func TestDueAppliesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &fakePlane{wake: make(chan struct{}, 1)}
+		d := newDaemon(Options{Log: slog.New(slog.DiscardHandler)})
+		d.plane = p
+		d.force.Store(&inForce{Assignment: &controller.Assignment{Version: 1}})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- d.reapply(ctx) }()
+		start := time.Now()
+		later := start.Add(10 * time.Hour)
+		p.due = later // the first run says when the next is due
+		d.due.set(start.Add(2 * time.Hour))
+		time.Sleep(2*time.Hour - time.Second)
+		if n := p.count(); n != 0 {
+			t.Errorf("applied %d times before it was due", n)
+		}
+		time.Sleep(2 * time.Second)
+		if n := p.count(); n != 1 {
+			t.Errorf("applied %d times when it was due, want 1", n)
+		}
+		time.Sleep(time.Until(later) - time.Second)
+		if n := p.count(); n != 1 {
+			t.Errorf("applied %d times before it was due again", n)
+		}
+		time.Sleep(2 * time.Second)
+		if n := p.count(); n != 2 {
+			t.Errorf("applied %d times when it was due again, want 2", n)
+		}
+		time.Sleep(24 * time.Hour)
+		if n := p.count(); n != 2 {
+			t.Errorf("applied %d times with nothing due", n)
+		}
+		// A moment that is past already: once, after a rest; and what fails
+		// is tried again.
+		p.mu.Lock()
+		p.refuse = errors.New("not now")
+		p.mu.Unlock()
+		d.due.set(time.Now().Add(-time.Hour))
+		time.Sleep(5 * time.Second)
+		p.mu.Lock()
+		p.refuse = nil
+		p.mu.Unlock()
+		time.Sleep(5 * time.Second)
+		if n := p.count(); n != 3 {
+			t.Errorf("applied %d times after a failure, want 3", n)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
