@@ -62,8 +62,8 @@ type AnchorTable struct {
 //
 // Errors: ErrCapacity.
 func NewAnchorTable(capacity int, state []BucketState) (*AnchorTable, error) {
-	if capacity < 1 || capacity > MaxSlots {
-		return nil, fmt.Errorf("%w: %d buckets, want 1 to %d", ErrCapacity, capacity, MaxSlots)
+	if err := checkBuckets(capacity); err != nil {
+		return nil, err
 	}
 	top := len(state) // the highest number in use + 1
 	for top > 0 && state[top-1] == Unused {

@@ -106,7 +106,8 @@ type Hash interface {
 	SetWeight(name string, weight int) error
 	// Name returns the server behind a handle, "" if it stands for none.
 	Name(n Node) string
-	// Len returns the number of servers that work, and in the horizon.
+	// Len returns the number of servers that work, and in the horizon, spare
+	// buckets (Options.Horizon) included.
 	Len() (working, horizon int)
 }
 

@@ -5,14 +5,14 @@ import "fmt"
 // compileAnchor walks an AnchorTable once a row. Weights only say in which
 // sets a member is.
 func compileAnchor(s Spec, members []Member) (*Table, error) {
-	if s.Capacity < 1 || s.Capacity > MaxSlots {
-		return nil, fmt.Errorf("%w: %d buckets, want 1 to %d", ErrCapacity, s.Capacity, MaxSlots)
+	if err := checkBuckets(s.Capacity); err != nil {
+		return nil, err
 	}
 	now, before := make([]BucketState, s.Capacity), make([]BucketState, s.Capacity)
 	anyNew, anyHeld, warming := false, false, false
 	for _, m := range members {
 		if m.Number >= s.Capacity {
-			return nil, beyond(m, s.Capacity)
+			return nil, beyond(m.Name, m.Number, s.Capacity)
 		}
 		switch {
 		case m.New > 0:
@@ -58,9 +58,16 @@ func compileAnchor(s Spec, members []Member) (*Table, error) {
 	return out, nil
 }
 
-func beyond(m Member, capacity int) error {
-	return fmt.Errorf("%w: server %q has number %d beyond %d buckets; make the VIP anew with a greater capacity, or remove servers",
-		ErrCapacity, m.Name, m.Number, capacity)
+func checkBuckets(capacity int) error {
+	if capacity < 1 || capacity > MaxSlots {
+		return fmt.Errorf("%w: %d buckets, want 1 to %d", ErrCapacity, capacity, MaxSlots)
+	}
+	return nil
+}
+
+func beyond(name string, number, capacity int) error {
+	return fmt.Errorf("%w: server %q has number %d, which %d buckets do not reach; make the VIP anew with a greater capacity, or remove servers",
+		ErrCapacity, name, number, capacity)
 }
 
 func noneFor(slot int) int {

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"sort"
 )
 
 // runner is a server in table-HRW's race.
@@ -45,124 +46,159 @@ type race struct {
 	rowBits int
 	times   []uint64 // of raceTimes
 	in      []int32  // indices of runners
-	time    []uint64 // by row: when it was passed; MaxUint64: not yet
-	owner   []int32  // by row: who passed it first; -1: nobody
+	// best is by row the first pass, as time with the runner's index in the
+	// low runnerBits: passes at different times differ above those, for
+	// positions are 2^36 apart or more and weights below 2^16.
+	best []uint64
 }
+
+const (
+	runnerBits = 20
+	maxRunners = 1<<runnerBits - 1
+	nobody     = math.MaxUint64 // in best
+)
 
 func newRace(rowBits int) race {
 	return race{
 		rowBits: rowBits,
 		times:   raceTimes(rowBits),
-		time:    slices.Repeat([]uint64{math.MaxUint64}, 1<<rowBits),
-		owner:   slices.Repeat([]int32{-1}, 1<<rowBits),
+		best:    slices.Repeat([]uint64{nobody}, 1<<rowBits),
 	}
 }
 
 func (r *race) clone() race {
 	c := *r
-	c.in, c.time, c.owner = slices.Clone(r.in), slices.Clone(r.time), slices.Clone(r.owner)
+	c.in, c.best = slices.Clone(r.in), slices.Clone(r.best)
 	return c
 }
 
-// passes tells whether i, passing a row at that time, wins it.
-func (r *race) passes(runners []runner, row uint32, time uint64, i int32) bool {
-	if time != r.time[row] {
-		return time < r.time[row]
+// owner is the runner of a pass, -1 for nobody.
+func owner(best uint64) int32 {
+	if best == nobody {
+		return -1
 	}
-	o := r.owner[row]
-	if o < 0 {
-		return true
-	}
-	a, b := &runners[i], &runners[o]
-	if ta, tb := a.tie(row), b.tie(row); ta != tb {
-		return ta < tb
-	}
-	return before(a.hash, a.name, b.hash, b.name)
+	return int32(best & maxRunners)
 }
 
-// limit is a time by which all but about one row in 2 × runners has been
-// passed: in time c/total weight a row is missed with probability e^-c.
+// owners are the rows' winners, -1 for nobody.
+func (r *race) owners() []int32 {
+	o := make([]int32, len(r.best))
+	for row, b := range r.best {
+		o[row] = owner(b)
+	}
+	return o
+}
+
+// sooner tells whether pass a of a row comes before another one, nobody
+// included.
+func sooner(runners []runner, row uint32, a, b uint64) bool {
+	if (a^b)>>runnerBits != 0 || b == nobody {
+		return a < b
+	}
+	return winsTie(runners, row, a, b)
+}
+
+func winsTie(runners []runner, row uint32, a, b uint64) bool {
+	x, y := &runners[a&maxRunners], &runners[b&maxRunners]
+	if tx, ty := x.tie(row), y.tie(row); tx != ty {
+		return tx < ty
+	}
+	return before(x.hash, x.name, y.hash, y.name)
+}
+
+// limit is a time by which all but about one row in as many as there are
+// runners has been passed: in time c/total weight a row is missed with
+// probability e^-c.
 func (r *race) limit(runners []runner) uint64 {
 	total := uint64(1)
 	for _, i := range r.in {
 		total += runners[i].weight
 	}
-	c := uint64(bits.Len(uint(len(r.in)))+1) * 45426 // ln 2 in units of 2^-16
+	c := uint64(bits.Len(uint(len(r.in)))) * 45426 // ln 2 in units of 2^-16
 	return c << (58 - 16) / total
 }
 
 // run races for rows that nobody has passed yet.
 func (r *race) run(runners []runner, rows []uint32) {
 	limit := r.limit(runners)
-	r.sprint(runners, r.in, limit)
-	r.finish(runners, rows, limit)
+	for _, i := range r.in {
+		r.sprint(runners, i, limit)
+	}
+	r.finish(runners, rows)
 }
 
-// sprint lets some runners run until a time.
-func (r *race) sprint(runners []runner, who []int32, limit uint64) {
-	for _, i := range who {
-		r.sprintOne(runners, i, limit, nil)
+// sprint lets one run until a time. The lesser of two passes is chosen
+// without a branch, which would be guessed wrong half of the time.
+func (r *race) sprint(runners []runner, i int32, limit uint64) {
+	me := runners[i]
+	n := sort.Search(len(r.times), func(k int) bool { return me.pass(r.times[k]) > limit })
+	for k, t := range r.times[:n] {
+		t = me.pass(t)&^maxRunners | uint64(i)
+		row := me.row(uint32(k))
+		b := r.best[row]
+		if (t^b)>>runnerBits == 0 {
+			if winsTie(runners, row, t, b) {
+				r.best[row] = t
+			}
+			continue
+		}
+		r.best[row] = min(b, t)
 	}
 }
 
-// sprintOne lets one run, and lists the rows that it wins, if asked to.
-func (r *race) sprintOne(runners []runner, i int32, limit uint64, won []uint32) []uint32 {
-	me := runners[i]
-	list := won != nil
-	for k, t := range r.times {
-		t = me.pass(t)
-		if t > limit {
-			break
-		}
-		row := me.row(uint32(k))
-		if t > r.time[row] || t == r.time[row] && !r.passes(runners, row, t, i) {
+// finish decides those of the rows that nobody has passed, by asking all.
+func (r *race) finish(runners []runner, rows []uint32) {
+	for _, row := range rows {
+		if r.best[row] != nobody {
 			continue
 		}
-		r.time[row], r.owner[row] = t, i
-		if list {
-			won = append(won, row)
+		best := uint64(nobody)
+		for _, i := range r.in {
+			me := &runners[i]
+			t := me.pass(r.times[me.position(row)])&^maxRunners | uint64(i)
+			if sooner(runners, row, t, best) {
+				best = t
+			}
+		}
+		r.best[row] = best
+	}
+}
+
+// enter lets more run, and appends the rows that they win to won, some
+// perhaps more than once.
+func (r *race) enter(runners []runner, who []int32, won []uint32) []uint32 {
+	r.in = append(r.in, who...)
+	last := slices.Max(r.best) | maxRunners // nobody wins anything later
+	for _, i := range who {
+		me := runners[i]
+		for k, t := range r.times {
+			t = me.pass(t)&^maxRunners | uint64(i)
+			if t > last {
+				break
+			}
+			if row := me.row(uint32(k)); sooner(runners, row, t, r.best[row]) {
+				r.best[row] = t
+				won = append(won, row)
+			}
 		}
 	}
 	return won
 }
 
-// finish decides those of the rows that nobody passed until the limit by
-// asking everybody.
-func (r *race) finish(runners []runner, rows []uint32, limit uint64) {
-	for _, row := range rows {
-		if r.time[row] <= limit {
-			continue
-		}
-		r.time[row], r.owner[row] = math.MaxUint64, -1
-		for _, i := range r.in {
-			me := &runners[i]
-			if t := me.pass(r.times[me.position(row)]); t <= r.time[row] && r.passes(runners, row, t, i) {
-				r.time[row], r.owner[row] = t, i
-			}
-		}
-	}
-}
-
-// enter lets one more run, and appends the rows that it wins to won.
-func (r *race) enter(runners []runner, i int32, won []uint32) []uint32 {
-	r.in = append(r.in, i)
-	return r.sprintOne(runners, i, slices.Max(r.time), won)
-}
-
 // leave takes one out, races for its rows again, and appends them to lost.
 func (r *race) leave(runners []runner, i int32, lost []uint32) []uint32 {
 	r.in = slices.DeleteFunc(r.in, func(j int32) bool { return j == i })
-	for row, o := range r.owner {
-		if o == i {
+	for row, b := range r.best {
+		if owner(b) == i {
 			lost = append(lost, uint32(row))
-			r.time[row], r.owner[row] = math.MaxUint64, -1
+			r.best[row] = nobody
 		}
 	}
 	// Running costs about rows × ln(runners), asking everybody runners a row.
-	if len(lost)*len(r.in) > 8*len(r.owner) {
+	if len(lost)*len(r.in) > 8*len(r.best) {
 		r.run(runners, lost)
 	} else {
-		r.finish(runners, lost, 0)
+		r.finish(runners, lost)
 	}
 	return lost
 }
