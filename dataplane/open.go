@@ -73,6 +73,7 @@ type LB struct {
 	oldReadable    bool
 	foreignCarried bool         // of another layout: they are
 	exchanged      int          // folders of pins, by settleSwap
+	flowsCarried   uint16       // flowUnit at which old's flows were carried
 	force          inForce      // what set's active half says
 	unfinished     func() error // clears away what force replaced; nil: done
 	written        map[uint32]writtenLine

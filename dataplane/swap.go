@@ -47,7 +47,7 @@ func (l *LB) swapLinks(p *plan) error {
 		return err
 	}
 	if err := l.carryBefore(p); err != nil {
-		l.log.Warn("the set before does not tell its counters: some begin at zero", "error", err)
+		l.log.Warn("the set before does not tell its counters or flows: some counters begin at zero, some tracked connections are not known", "error", err)
 	}
 	links, err := attachAll(l.o.PinDir, l.ifaces, l.set.programs, l.old.programs, l.log)
 	if err != nil {
@@ -69,6 +69,10 @@ func (l *LB) settleSwap(p *plan) error {
 		return err
 	}
 	if l.oldReadable {
+		// Those that came or went on while carryBefore read the table.
+		if err := l.carryFlows(&l.flowsCarried); err != nil {
+			l.log.Warn("connections that the set before tracked last are not known in the new one", "error", err)
+		}
 		if err := l.carryOld(p); err != nil {
 			l.log.Warn("counters of the set before are lost", "error", err)
 		}
@@ -112,7 +116,8 @@ func exchange(a, b string) error {
 
 // carryBefore takes over, before the links are updated, what would be wrong
 // to add up later: open connections, which the programs count up and down
-// from then on, and all that another layout has. What the old set counts from
+// from then on, and all that another layout has. And what must not be missing
+// for a moment: the flow table, if its size changes. What the old set counts from
 // here until the links are updated is lost.
 func (l *LB) carryBefore(p *plan) error {
 	if !l.oldReadable {
@@ -144,7 +149,11 @@ func (l *LB) carryBefore(p *plan) error {
 			}
 		}
 	}
-	return nil
+	var err error
+	if l.flowsCarried, err = l.unit(l.old); err != nil {
+		return err
+	}
+	return l.carryFlows(nil)
 }
 
 // carryOld takes over what an old set of this layout counted in server lines;
