@@ -336,7 +336,7 @@ func (d *daemon) reapply(ctx context.Context) error {
 			stop()
 			continue
 		case <-fires:
-			if !d.due.over() {
+			if !d.due.come() {
 				continue
 			}
 		case <-d.plane.changed():

@@ -45,10 +45,15 @@ func (s *schedule) left() (d time.Duration, ok bool) {
 	return time.Until(s.at), !s.at.IsZero()
 }
 
-// over says that the moment has come.
-func (s *schedule) over() bool {
-	d, ok := s.left()
-	return ok && d <= 0
+// come says that the moment has come, once: who applies sets the next one.
+func (s *schedule) come() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.at.IsZero() || time.Until(s.at) > 0 {
+		return false
+	}
+	s.at = time.Time{}
+	return true
 }
 
 // wait fires when the moment may have come, never where there is none; stop

@@ -162,6 +162,32 @@ func TestShareBetweenBalancers(t *testing.T) {
 	}
 }
 
+// A flood while a peer is away takes a bounded queue; what does not fit is
+// counted, and the newest are told when it is back.
+func TestShareFlood(t *testing.T) {
+	d := newDeployment(t)
+	one, two := d.withFlows()
+	d.start(RoleBalancer, "lb1")
+	flood := randomFlows(t, 2*shareQueueLimit)
+	for part := range slices.Chunk(flood, 5000) {
+		one.ring <- part // not in lb1's table: only the queue can tell it
+	}
+	d.eventually("lb1 counts what it drops", func() bool {
+		p := sharing(d.status("lb1"), "lb2")
+		// One batch is in hand.
+		return p.Dropped+p.Queued <= uint64(len(flood)) && p.Dropped+p.Queued+shareBatch >= uint64(len(flood)) && p.Queued <= shareQueueLimit
+	})
+	d.start(RoleBalancer, "lb2")
+	d.eventually("the newest arrive", func() bool { return two.has(flood[len(flood)-shareQueueLimit:]...) })
+	d.eventually("every record is accounted for", func() bool {
+		p := sharing(d.status("lb1"), "lb2")
+		return p.Sent+p.Dropped == uint64(len(flood)) && p.Queued == 0
+	})
+	if two.has(flood[shareBatch]) {
+		t.Error("a record arrived that was dropped")
+	}
+}
+
 // A new balancer takes over what its peers track before any of them says
 // something.
 func TestShareAtStart(t *testing.T) {
