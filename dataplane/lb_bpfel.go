@@ -86,7 +86,7 @@ type lbFlFlowState uint32
 const (
 	lbFlFlowStateFL_FLOW_NEW       lbFlFlowState = 0
 	lbFlFlowStateFL_FLOW_CONFIRMED lbFlFlowState = 1
-	lbFlFlowStateFL_FLOW_CLOSING   lbFlFlowState = 2
+	lbFlFlowStateFL_FLOW_FADING    lbFlFlowState = 2
 	lbFlFlowStateFL_FLOW_DATAGRAM  lbFlFlowState = 3
 )
 

@@ -169,10 +169,11 @@ _Static_assert(sizeof(struct fl_vip_cpu) == 128, "a VIP's counters are two cache
 /* ---- the flow table ----------------------------------------------------- */
 
 enum fl_flow_state {
-	FL_FLOW_NEW = 0,       /* made by one packet, which may have been forged */
-	FL_FLOW_CONFIRMED = 1, /* a TCP connection that went on */
-	FL_FLOW_CLOSING = 2,   /* a FIN or an RST was seen */
-	FL_FLOW_DATAGRAM = 3,  /* a flow of UDP that went on */
+	FL_FLOW_NEW = 0,       /* TCP: one packet was seen, which may be forged */
+	FL_FLOW_CONFIRMED = 1, /* TCP: it went on */
+	FL_FLOW_FADING = 2,    /* TCP: a FIN or an RST was seen; UDP: one datagram.
+	                        * Soon forgotten, and the first to give way */
+	FL_FLOW_DATAGRAM = 3,  /* UDP: it went on */
 };
 
 /* A bucket is one cache line: a tag for each entry, 0 where it is empty, so

@@ -13,11 +13,12 @@
  * meet on one server. A TCP connection has an entry of its own even then: the
  * next connection of its client may belong on another server.
  *
- *                  data                FIN, RST
- *   packet ─▶ NEW ─────▶ CONFIRMED ───────────▶ CLOSING
- *              │            ▲    data, 4 units later │
- *              │ datagram   └────────────────────────┘
- *              └─────────▶ DATAGRAM
+ *                 data               FIN, RST
+ *   TCP ─▶ NEW ─────▶ CONFIRMED ──────────▶ FADING
+ *                         ▲   data, 4 units later │
+ *                         └───────────────────────┘
+ *             data
+ *   UDP ─▶ FADING ──▶ DATAGRAM
  *
  * An entry that is idle for longer than its state allows is as good as gone. */
 #ifndef FAIRLEAD_LB_FLOWS_H
@@ -39,10 +40,11 @@ enum fl_event {
 #define FL_FLOW_STALE (-2)
 
 /* How long an entry is known after its last packet, in units of 1.024 s, by
- * state, 16 bits each: a handshake's minute; TCP's two hours and four minutes
- * (RFC 5382 §5); two minutes behind a FIN or RST, and for UDP (RFC 4787 §4.3). */
-#define FL_FLOW_IDLES (64ULL << 16 * FL_FLOW_NEW | 7266ULL << 16 * FL_FLOW_CONFIRMED | \
-		       118ULL << 16 * FL_FLOW_CLOSING | 118ULL << 16 * FL_FLOW_DATAGRAM)
+ * state, 16 bits each: TCP's two hours and four minutes (RFC 5382 §5), even for
+ * one packet, as a connection may speak that rarely; two minutes behind a FIN
+ * or RST, and for UDP (RFC 4787 §4.3). */
+#define FL_FLOW_IDLES (7266ULL << 16 * FL_FLOW_NEW | 7266ULL << 16 * FL_FLOW_CONFIRMED | \
+		       118ULL << 16 * FL_FLOW_FADING | 118ULL << 16 * FL_FLOW_DATAGRAM)
 
 /* The clock may be set back by as many units; what was used "later" is not
  * old. Ages below have it added. */
@@ -155,18 +157,20 @@ static __always_inline int fl_flow_line(const struct fl_vip *v, __u32 slot)
 	return FL_WORD_FORWARDING(word) == FL_FWD_NONE ? -1 : FL_WORD_FLAGS(word);
 }
 
-/* State of an entry after a packet's event. */
-static __always_inline __u32 fl_flow_next(__u64 entry, __u16 unit, __u32 event, __u32 tcp)
+/* The state in which a packet enters the table. */
+static __always_inline __u32 fl_flow_first(bool tcp)
 {
-	__u32 state = FL_FLOW_STATE(entry);
+	return tcp ? FL_FLOW_NEW : FL_FLOW_FADING;
+}
 
+/* State of an entry after a packet's event, which is not FL_EVENT_PEEK. */
+static __always_inline __u32 fl_flow_next(__u32 state, __u32 event, __u32 tcp)
+{
 	if (event == FL_EVENT_CLOSE)
-		return FL_FLOW_CLOSING;
-	if (event == FL_EVENT_OPEN)
+		return FL_FLOW_FADING;
+	if (event == FL_EVENT_OPEN || state == FL_FLOW_CONFIRMED || state == FL_FLOW_DATAGRAM)
 		return state;
-	if (state == FL_FLOW_NEW)
-		return tcp ? FL_FLOW_CONFIRMED : FL_FLOW_DATAGRAM;
-	return state == FL_FLOW_CLOSING ? FL_FLOW_CONFIRMED : state;
+	return tcp ? FL_FLOW_CONFIRMED : FL_FLOW_DATAGRAM;
 }
 
 /* The flow's slot, or FL_FLOW_MISS or _STALE; the entry's state and time go
@@ -194,22 +198,24 @@ __noinline int fl_flow_follow(const struct fl_vip *v, __u64 x, __u32 unit, __u32
 		return FL_FLOW_STALE;
 	state = FL_FLOW_STATE(e);
 	/* A used port opens anew: not on a server that takes no new connections. */
-	if (event == FL_EVENT_OPEN && (state == FL_FLOW_CLOSING || flags & FL_LINE_CLOSED))
+	if (event == FL_EVENT_OPEN &&
+	    ((tcp && state == FL_FLOW_FADING) || flags & FL_LINE_CLOSED))
 		return FL_FLOW_STALE;
 	if (event == FL_EVENT_PEEK)
 		goto hit;
 	/* The age of one that closes counts from the FIN: no renewal. */
-	if (event == FL_EVENT_DATA && state == FL_FLOW_CLOSING &&
+	if (tcp && event == FL_EVENT_DATA && state == FL_FLOW_FADING &&
 	    fl_flow_age(e, unit) < FL_FLOW_REVIVE + FL_FLOW_SLACK)
 		goto hit;
-	next = fl_flow_next(e, unit, event, tcp);
+	next = fl_flow_next(state, event, tcp);
 	now = (e & 0xffffffff00003fffULL) | (__u64)(__u16)unit << 16 | next << 14;
 	if (now == e || __sync_val_compare_and_swap(entry, e, now) != e)
 		goto hit;
-	if (next == FL_FLOW_NEW || !(v->flags & FL_VIP_SHARE))
+	if (!(v->flags & FL_VIP_SHARE))
 		goto hit;
 	window = next == FL_FLOW_DATAGRAM ? FL_FLOW_WINDOW_UDP : FL_FLOW_WINDOW_TCP;
-	if (next != state || (next != FL_FLOW_CLOSING && (__u16)(FL_FLOW_TIME(e) ^ unit) >> window))
+	if (next != state || ((next == FL_FLOW_CONFIRMED || next == FL_FLOW_DATAGRAM) &&
+			      (__u16)(FL_FLOW_TIME(e) ^ unit) >> window))
 		fl_share(x, v->id, FL_FLOW_SLOT(e), next, tcp);
 hit:
 	id = v->id;
@@ -234,7 +240,7 @@ static __always_inline int fl_flow_touch(const struct fl_vip *v, __u64 x, __u32 
 
 /* What an entry has to go for, the higher the sooner; 0: it stays. */
 #define FL_RANK_NEW 0x10000
-#define FL_RANK_CLOSING 0x20000
+#define FL_RANK_FADING 0x20000
 #define FL_RANK_EXPIRED 0x30000
 
 /* A function for the verifier's sake: it would try all ranks of all entries
@@ -247,14 +253,14 @@ __noinline __u32 fl_flow_rank(__u64 entry, __u32 unit, __u32 lru)
 		return age + 1;
 	if (fl_flow_expired(entry, unit))
 		return FL_RANK_EXPIRED;
-	if (state == FL_FLOW_CLOSING)
-		return FL_RANK_CLOSING | age;
+	if (state == FL_FLOW_FADING)
+		return FL_RANK_FADING | age;
 	return state == FL_FLOW_NEW ? FL_RANK_NEW | age : 0;
 }
 
 /* Remembers a flow. low is the low half of its entry: time, state, slot. It
  * takes its own entry; else an empty one; else an expired one; else the oldest
- * that is closing; else the oldest that nothing has confirmed: what somebody
+ * that fades; else the oldest that nothing has confirmed: what somebody
  * makes up cannot push out what is real. With lru, which is how others track
  * connections, the one used longest ago gives way. Counts for the VIP of this
  * id, if not 0. Returns 0, or 1 where the flow is not remembered.
@@ -292,7 +298,7 @@ __noinline int fl_flow_insert(__u64 x, __u32 low, __u32 vip_id, __u32 lru)
 		if (lru)
 			replaced = !fl_flow_expired(*(volatile __u64 *)fl_flow_entry(b, at), unit);
 		else
-			replaced = best < FL_RANK_CLOSING;
+			replaced = best < FL_RANK_FADING;
 	}
 	if (at < 0) {
 		if (cpu)

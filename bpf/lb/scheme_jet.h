@@ -91,7 +91,7 @@ static __always_inline __u32 fl_cheetah_asks(__u32 seen, bool segment)
  * ways that lead to it and from it. */
 __noinline __u32 fl_by_hash(const struct fl_vip *v, __u64 hash, __u64 x, __u32 seen)
 {
-	bool segment = FL_SEEN_KIND(seen) == FL_KIND_SEGMENT && seen & FL_SEEN_TCP;
+	bool tcp = seen & FL_SEEN_TCP, segment = tcp && FL_SEEN_KIND(seen) == FL_KIND_SEGMENT;
 	bool opening = seen & FL_SEEN_INITIAL ||
 		       (segment && (FL_SEEN_FLAGS(seen) & (FL_TCP_SYN | FL_TCP_ACK | FL_TCP_RST)) ==
 					   FL_TCP_SYN);
@@ -120,7 +120,7 @@ __noinline __u32 fl_by_hash(const struct fl_vip *v, __u64 hash, __u64 x, __u32 s
 	if (unlikely(FL_SEEN_KIND(seen) != FL_KIND_SEGMENT))
 		why = FL_SEEN_KIND(seen) == FL_KIND_QUOTE ? FL_FORWARD_ICMP : FL_FORWARD_FRAGMENT;
 	if (entries)
-		found = fl_flow_touch(v, x, unit, event, seen & FL_SEEN_TCP);
+		found = fl_flow_touch(v, x, unit, event, tcp);
 	if (unlikely(v->scheme == FL_SCHEME_CHEETAH)) {
 		__u32 asks = entries && found < 0 ? fl_cheetah_asks(seen, segment) : FL_KNOWN;
 
@@ -143,9 +143,9 @@ __noinline __u32 fl_by_hash(const struct fl_vip *v, __u64 hash, __u64 x, __u32 s
 	 * remember; a TCP fragment has no ports to find it by. */
 	if (entries && unlikely(FL_ROW_TRACK(row) || full || found == FL_FLOW_STALE) &&
 	    event <= FL_EVENT_DATA &&
-	    !(seen & FL_SEEN_TCP && FL_SEEN_KIND(seen) == FL_KIND_FRAGMENT) &&
+	    !(tcp && FL_SEEN_KIND(seen) == FL_KIND_FRAGMENT) &&
 	    fl_flow_line(v, slot) >= 0)
-		fl_flow_insert(x, unit << 16 | FL_FLOW_NEW << 14 | slot, v->id, full);
+		fl_flow_insert(x, unit << 16 | fl_flow_first(tcp) << 14 | slot, v->id, full);
 goes:
 	return why << 16 | (opening ? FL_GOES_OPENS : 0) | slot;
 }
