@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 )
 
@@ -105,16 +104,16 @@ type Health struct {
 // State is where a server is in its life within one VIP.
 //
 //	joining ──all daemons know it──▶ active ⇄ draining ──remove──▶ resting ──rest over──▶ (free)
+//	standby ──undrain──▶ active    draining ──its connections over──▶ standby
 //
 // Every state but "free" forwards packets of connections that name the slot;
 // only active takes new ones.
-//
-//	standby ⇄ active
 type State string
 
 const (
 	Joining State = "joining"
-	// Standby: in the horizon until it is made active.
+	// Standby: in the horizon until it is made active. It never worked, or
+	// its connections are over, so it is removed without a drain.
 	Standby  State = "standby"
 	Active   State = "active"
 	Draining State = "draining"
@@ -135,7 +134,9 @@ type Slot struct {
 	// still be asked for its live connections and be given new keys.
 	API string `json:"api"`
 	// RestUntil is set in state resting: the removal plus the idle limit of
-	// the VIP's cookies and a minute for the handing over.
+	// the VIP's cookies, or of the flow table, and a minute for the handing
+	// over. A standby that has worked has it, too: until then its number
+	// rests if it is removed.
 	RestUntil time.Time `json:"rest_until,omitzero"`
 	// Since is when the slot entered the pool or the horizon, zero if it was
 	// there when the VIP was made. Until Since + WarmUp there may be
@@ -149,20 +150,6 @@ type Slot struct {
 	// DrainSince is when a draining or resting slot got its last new
 	// connection; zero if it never had any.
 	DrainSince time.Time `json:"drain_since,omitzero"`
-}
-
-// HorizonTop is the first number that is not in the horizon of a VIP with
-// hash anchor: Horizon numbers above the highest slot's, as far as Capacity
-// goes. 0 for other hashes.
-func (v *VIP) HorizonTop() int {
-	if v.Capacity == 0 || v.Hash != config.Anchor {
-		return 0
-	}
-	top := v.Horizon
-	if n := len(v.Slots); n > 0 {
-		top += int(v.Slots[n-1].Number) + 1
-	}
-	return min(top, v.Capacity)
 }
 
 // Warming: there may be connections from before s came, which must be held

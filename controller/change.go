@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/config"
 )
 
@@ -32,6 +33,8 @@ type Op struct {
 	Address netip.Addr
 	API     string
 	Weight  int // add (0: 1) and weight: 1 to 1000
+	// Standby: add puts it into the horizon; undrain sets it to work.
+	Standby bool
 	// Key is rotate's fresh secret: 32 random bytes.
 	Key []byte
 }
@@ -130,8 +133,13 @@ func (p *planner) editVIP(w *wanted, op Op) error {
 			continue
 		}
 		switch op.Kind {
-		case Drain, Undrain:
-			m.drain = op.Kind == Drain
+		case Drain:
+			if m.standby && op.VIP != "" {
+				return Refusal{fmt.Sprintf("vip %s: %s is a standby and gets no connections; `fairlead remove` takes it out", w.vip.Name, op.Server)}
+			}
+			m.drain = !m.standby
+		case Undrain:
+			m.drain, m.standby = false, false
 		case Weight:
 			m.weight = op.Weight
 		default:
@@ -157,7 +165,10 @@ func listNames(all []wanted) string {
 
 // add puts a server into w's pool.
 func (p *planner) add(cur *Assignment, w *wanted, op Op) error {
-	m := member{server: op.Server, address: op.Address, api: op.API, weight: max(op.Weight, 1)}
+	m := member{server: op.Server, address: op.Address, api: op.API, weight: max(op.Weight, 1), standby: op.Standby}
+	if op.Weight == 0 && len(w.members) > 0 && !chash.Kind(w.vip.Hash).Weighted() {
+		m.weight = w.members[0].weight
+	}
 	for i := range cur.VIPs {
 		for _, s := range cur.VIPs[i].Slots {
 			if s.Server != op.Server || m.address.IsValid() && m.address != s.Address {
@@ -190,6 +201,8 @@ func (p *planner) add(cur *Assignment, w *wanted, op Op) error {
 			return nil // an add that stopped half way goes on
 		case other.server == m.server && other.drain:
 			return Refusal{fmt.Sprintf("vip %s: %s is in it and drains; `fairlead undrain` gives it new connections", w.vip.Name, m.server)}
+		case other.server == m.server && other.standby:
+			return Refusal{fmt.Sprintf("vip %s: %s is in it as a standby; `fairlead undrain` sets it to work", w.vip.Name, m.server)}
 		case other.server == m.server:
 			return Refusal{fmt.Sprintf("vip %s: %s is in it already, at %s", w.vip.Name, m.server, other.address)}
 		case other.address == m.address:

@@ -7,8 +7,8 @@ import (
 	"github.com/fairlead/fairlead/config"
 )
 
-// wanted is one VIP as it shall become: its settings (ID and Slots unset)
-// and its pool.
+// wanted is one VIP as it shall become: its settings and its pool. ID, Slots,
+// HashRows and HorizonSteps are unset; Capacity 0 is the one it has.
 type wanted struct {
 	vip     VIP
 	members []member
@@ -24,6 +24,7 @@ type member struct {
 	api     string
 	weight  int
 	drain   bool
+	standby bool // not with drain
 }
 
 // identity is what makes a VIP the same VIP under other settings.
@@ -44,13 +45,14 @@ func desired(cfg *config.Config) ([]wanted, error) {
 	}
 	for i := range cfg.VIPs {
 		c := &cfg.VIPs[i]
-		if c.ICMPEcho == nil || c.MSSClamp == nil {
+		if c.ICMPEcho == nil || c.MSSClamp == nil || c.Horizon == nil || c.Share == nil {
 			return nil, fmt.Errorf("vip %s: defaults are not filled in; call Validate before", c.Name)
 		}
 		w := wanted{vip: VIP{
 			Name: c.Name, Address: c.Address, Port: uint16(c.Port), Protocol: c.Protocol,
 			Scheme: c.Scheme, Policy: c.Policy, Affinity: c.Affinity, Forwarding: c.Forwarding,
 			CookieBits: c.CookieBits, Fragments: c.Fragments, ICMPEcho: *c.ICMPEcho, MSSClamp: *c.MSSClamp,
+			Hash: c.Hash, Capacity: c.Capacity, Horizon: *c.Horizon, WarmUp: c.WarmUp, Share: *c.Share,
 		}}
 		if h := c.Health; h != nil {
 			w.vip.Health = &Health{Type: h.Type, Port: h.Port, Path: h.Path, Host: h.Host,
@@ -61,7 +63,7 @@ func desired(cfg *config.Config) ([]wanted, error) {
 			if s == nil {
 				return nil, fmt.Errorf("vip %s: no server %s; add it to servers", c.Name, m.Name)
 			}
-			w.members = append(w.members, member{s.Name, s.Address, s.API, m.Weight, m.Drain})
+			w.members = append(w.members, member{s.Name, s.Address, s.API, m.Weight, m.Drain, m.Standby})
 		}
 		all = append(all, w)
 	}
@@ -73,10 +75,11 @@ func asIs(cur *Assignment) []wanted {
 	var all []wanted
 	for i := range cur.VIPs {
 		w := wanted{vip: cur.VIPs[i]}
-		w.vip.ID, w.vip.Slots = 0, nil
+		w.vip.ID, w.vip.Slots, w.vip.HorizonSteps = 0, nil, nil
+		w.vip.complete()
 		for _, s := range cur.VIPs[i].Slots {
 			if s.State != Resting {
-				w.members = append(w.members, member{s.Server, s.Address, s.API, s.Weight, s.State == Draining})
+				w.members = append(w.members, member{s.Server, s.Address, s.API, s.Weight, s.State == Draining, s.State == Standby})
 			}
 		}
 		all = append(all, w)

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"time"
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/scheme/cheetah"
@@ -34,13 +35,15 @@ func First(cfg *config.Config) (*Assignment, error) {
 	for i, w := range want {
 		v := w.vip
 		v.ID = uint32(i + 1)
+		v.size(len(w.members))
 		for j, m := range w.members {
-			s := Slot{Number: uint16(j), Server: m.server, Address: m.address, API: m.api, Weight: m.weight, State: Active}
-			if m.drain {
-				s.State = Draining
+			s := m.slot(uint16(j))
+			if s.State == Joining {
+				s.State = Active
 			}
 			v.Slots = append(v.Slots, s)
 		}
+		v.stepHorizon(time.Time{})
 		a.VIPs = append(a.VIPs, v)
 	}
 	a.NextVIPID = uint32(len(want))%MaxVIPID + 1

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fairlead/fairlead/config"
 )
@@ -45,12 +46,57 @@ type Refusal []string
 
 func (r Refusal) Error() string { return strings.Join(r, "\n") }
 
-// refuseRemoval: connections would lose their server, or nobody knows.
+// refuseRemoval: connections would lose their server, or nobody knows. What
+// UDP still sends goes on to a removed server until its slot has rested, and
+// scheme stateless promises nothing.
 func (p *planner) refuseRemoval(v *VIP, s *Slot, what string) {
-	if p.force {
+	n, silent := p.live.of(v.ID, s.Server)
+	p.refuseLosing(v, s, what, n, silent, v.tracks() && v.Protocol == config.TCP)
+}
+
+// refuseMove: connections would meet another server. Those with a cookie stay
+// whatever the hash says. A server that takes new ones may have more by the
+// time that the change is in force.
+func (p *planner) refuseMove(v *VIP, s *Slot, what string) {
+	n, silent := p.live.of(v.ID, s.Server)
+	if v.cookies() {
+		n = p.live.Connections[LiveKey{v.ID, s.Server}][NoCookie]
+	}
+	if s.State == Active && !p.force {
+		now := count(n, "connection is", "connections are") + " live now"
+		if why := uncounted(v, s, silent); why != "" {
+			now = "nobody counts them: " + why
+		} else if v.cookies() {
+			now += " without a cookie"
+		}
+		p.refuse("vip %s: %s: %s, and it takes new connections (%s); drain it and apply when they are over, or --force", v.Name, s.Server, what, now)
 		return
 	}
-	n, silent := p.live.of(v.ID, s.Server)
+	if s.State == Draining && !p.force && n == 0 && p.now.Before(s.DrainSince.Add(min(handshake, v.WarmUp))) {
+		p.refuse("vip %s: %s: %s, but it drains only since %s, so that handshakes may be under way; wait %s, or --force",
+			v.Name, s.Server, what, s.DrainSince.Format(time.RFC3339), min(handshake, v.WarmUp))
+		return
+	}
+	p.refuseLosing(v, s, what, n, silent, true)
+}
+
+// handshake is how long a client may take from its SYN to the connection that
+// an agent counts: six SYNs' worth of trying.
+const handshake = time.Minute
+
+// refuseLosing refuses what takes n connections from s. Where no agent counts
+// them and that matters, they are over when s has drained for the warm-up,
+// after which nobody remembers a silent one. What balancers see of openings
+// and ends is no count: packets get lost, and anybody can send them.
+func (p *planner) refuseLosing(v *VIP, s *Slot, what string, n uint64, silent string, matters bool) {
+	if p.force || !s.worked() {
+		return
+	}
+	why := uncounted(v, s, silent)
+	until := s.DrainSince.Add(v.WarmUp)
+	if s.State == Standby {
+		until = p.now // it became one when they were over
+	}
 	switch {
 	case silent != "" && v.cookies():
 		p.refuse("vip %s: %s: %s, but its agent does not answer (%s), so its connections cannot be counted; "+
@@ -58,7 +104,33 @@ func (p *planner) refuseRemoval(v *VIP, s *Slot, what string) {
 	case n > 0:
 		p.refuse("vip %s: %s: %s, but %s live; drain it and wait until they end, or --force",
 			v.Name, s.Server, what, count(n, "connection is", "connections are"))
+	case why == "" || !matters:
+	case s.State == Active:
+		p.refuse("vip %s: %s: %s, but nobody counts its connections (%s); drain it and wait for warm_up, %s, or --force",
+			v.Name, s.Server, what, why, v.WarmUp)
+	case p.now.Before(until):
+		p.refuse("vip %s: %s: %s, but nobody counts its connections (%s), and it drains only since %s; wait until %s, or --force",
+			v.Name, s.Server, what, why, s.DrainSince.Format(time.RFC3339), until.Format(time.RFC3339))
 	}
+}
+
+// uncounted says why nobody counts the connections of s in v, "" if its agent
+// does.
+func uncounted(v *VIP, s *Slot, silent string) string {
+	switch {
+	case v.Protocol == config.UDP:
+		return "UDP shows no end"
+	case s.API == config.NoAgent:
+		return "its api is none"
+	case silent != "":
+		return "its agent does not answer: " + silent
+	}
+	return ""
+}
+
+// worked: s may have connections.
+func (s *Slot) worked() bool {
+	return s.State != Joining && (s.State != Standby || !s.RestUntil.IsZero())
 }
 
 // refuseRotation: connections stamped under the epoch that a rotation drops

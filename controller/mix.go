@@ -59,6 +59,7 @@ func (a *Assignment) Clone() *Assignment {
 	for i := range b.VIPs {
 		v := &b.VIPs[i]
 		v.Slots = slices.Clone(v.Slots)
+		v.HorizonSteps = slices.Clone(v.HorizonSteps)
 		if v.Health != nil {
 			v.Health = new(*v.Health)
 		}
@@ -98,10 +99,10 @@ func (v *VIP) Slot(number uint16) (*Slot, bool) {
 
 // slotLimit is how many slots v can number.
 func (v *VIP) slotLimit() int {
-	if v.cookies() {
-		return cheetah.Layout{Bits: v.CookieBits}.Slots()
+	if v.Capacity > 0 {
+		return min(v.Capacity, v.maxNumbers())
 	}
-	return cheetah.Layout{Bits: cheetah.MaxBits}.Slots()
+	return v.maxNumbers()
 }
 
 // Validate says what a daemon could not carry out. Assignments made here are
@@ -144,7 +145,8 @@ func (v *VIP) validate() error {
 		legal       []string
 	}{
 		{"protocol", v.Protocol, []string{config.TCP, config.UDP}},
-		{"scheme", v.Scheme, []string{config.Cheetah, config.Stateless}},
+		{"scheme", v.Scheme, []string{config.Cheetah, config.JET, config.FullCT, config.Stateless}},
+		{"hash", v.Hash, []string{"", config.TableHRW, config.Anchor, config.Ring, config.HRW, config.Dx, config.Maglev, config.Bucket}},
 		{"policy", v.Policy, []string{config.RR, config.WRR, config.P2C, config.LeastConn, config.Hash}},
 		{"affinity", v.Affinity, []string{config.Connection, config.Address}},
 		{"forwarding", v.Forwarding, []string{config.IPIP, config.GUE, config.L2}},
@@ -168,13 +170,15 @@ func (v *VIP) validate() error {
 			return fmt.Errorf("slot %d: not in ascending order", s.Number)
 		case !plain(s.Address) || s.Server == "":
 			return fmt.Errorf("slot %d: server %q at address %s: none that there can be", s.Number, s.Server, s.Address)
-		case !slices.Contains([]State{Joining, Active, Draining, Resting}, s.State):
+		case !slices.Contains([]State{Joining, Standby, Active, Draining, Resting}, s.State):
 			return fmt.Errorf("slot %d: state %q is unknown to this version", s.Number, s.State)
 		case s.Weight < 1 || s.Weight > 1000:
 			return fmt.Errorf("slot %d: weight %d: must be 1 to 1000", s.Number, s.Weight)
+		case s.OldWeight < 0 || s.OldWeight > 1000:
+			return fmt.Errorf("slot %d: old weight %d: must be 1 to 1000, or 0 for none", s.Number, s.OldWeight)
 		}
 	}
-	return nil
+	return v.validateHash()
 }
 
 // plain: an address that has one spelling and goes into a map as it is.
@@ -186,7 +190,11 @@ func plain(a netip.Addr) bool { return a.IsValid() && !a.Is4In6() && a.Zone() ==
 //   - no slot number names two servers;
 //   - a VIP's cookies have one form (scheme, width) and an ID names one VIP;
 //   - the key that either stamps decodes in the other;
-//   - everything that is not a cookie hashes the same.
+//   - everything that is not a cookie is hashed with the same key.
+//
+// Where connections without a cookie go may differ: a balancer follows its
+// own version, and a planner (Plan, Change) takes care that those which it
+// has already stay.
 func Mixable(a, b *Assignment) error {
 	if a.HashKey != b.HashKey {
 		return errors.New("their hash keys differ")
@@ -213,7 +221,7 @@ func mixableVIP(x, y *Assignment, v *VIP) error {
 			return fmt.Errorf("VIP id %d is %s in version %d and %s in version %d", v.ID, v.Name, x.Version, y.VIPs[i].Name, y.Version)
 		}
 	}
-	if w != nil && form(w) != form(v) {
+	if w != nil && cookieForm(w) != cookieForm(v) {
 		return fmt.Errorf("vip %s: %s in version %d, %s in version %d", v.Name, form(v), x.Version, form(w), y.Version)
 	}
 	for _, s := range v.Slots {
@@ -253,7 +261,7 @@ func HostMayLag(a, b *Assignment, server string) error {
 			if w == nil {
 				return fmt.Errorf("it serves vip %s, which version %d does not have", v.Name, b.Version)
 			}
-			if t, ok := w.Slot(s.Number); form(w) != form(v) || !ok || t.Server != server || t.Address != s.Address {
+			if t, ok := w.Slot(s.Number); cookieForm(w) != cookieForm(v) || !ok || t.Server != server || t.Address != s.Address {
 				return fmt.Errorf("its slot %d of vip %s is another's, or gone, in version %d", s.Number, v.Name, b.Version)
 			}
 		}

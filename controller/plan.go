@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -45,6 +44,7 @@ func Plan(cfg *config.Config, cur *Assignment, live LiveCounts, now time.Time, f
 // slot depends on its state in the version before alone:
 //
 //	(free) ─▶ joining ─▶ active ⇄ draining ─▶ resting ─▶ (free)
+//	(free) ⇄ standby ─▶ active, resting ─▶ active, draining ─▶ standby
 //
 // so that it takes new connections only when every daemon knows it, and rests
 // only when no daemon gives it any.
@@ -111,21 +111,30 @@ func (p *planner) check(cur *Assignment) {
 	if p.newKey != nil {
 		p.refuseRotation(cur)
 	}
+	for i := range p.want {
+		p.checkWanted(&p.want[i])
+	}
 	for i := range cur.VIPs {
 		v := &cur.VIPs[i]
 		w := p.wanted(v.identity())
-		why := ""
+		why, moves := "", ""
 		switch {
 		case w == nil:
 			why = "its VIP would be removed"
 		case remade(v, &w.vip):
 			why = fmt.Sprintf("its VIP would change from %s to %s, which no cookie survives", form(v), form(&w.vip))
+		default:
+			moves = p.moves(v, w)
 		}
 		for j := range v.Slots {
 			s := &v.Slots[j]
 			switch {
 			case why != "":
 				p.refuseRemoval(v, s, why)
+			case moves != "":
+				p.refuseMove(v, s, moves)
+			case w.member(s) != nil && w.member(s).standby && s.State != Standby:
+				p.refuseMove(v, s, "it would become a standby")
 			case s.State == Resting || w.member(s) != nil:
 			case w.named(s.Server) != nil:
 				p.refuseRemoval(v, s, fmt.Sprintf("it would move from %s to %s", s.Address, w.named(s.Server).address))
@@ -136,19 +145,30 @@ func (p *planner) check(cur *Assignment) {
 	}
 }
 
-// form is what live cookies depend on. UDP has none.
+// form is how v finds its connections, in words.
 func form(v *VIP) string {
 	switch {
 	case v.cookies():
-		return fmt.Sprintf("%s with %d bits", v.Scheme, v.CookieBits)
-	case v.Protocol == config.UDP:
+		return cookieForm(v)
+	case v.Protocol == config.UDP && v.Scheme == config.Cheetah:
 		return "udp"
+	case v.Protocol == config.UDP:
+		return "udp " + v.Scheme
 	}
 	return v.Scheme
 }
 
-// remade: a VIP whose cookies change form is taken away and made anew.
-func remade(v, to *VIP) bool { return form(v) != form(to) }
+// cookieForm is what live cookies depend on, "" if there are none.
+func cookieForm(v *VIP) string {
+	if !v.cookies() {
+		return ""
+	}
+	return fmt.Sprintf("%s with %d bits", v.Scheme, v.CookieBits)
+}
+
+// remade: a VIP whose cookies change form, or that had or gets none, is taken
+// away and made anew.
+func remade(v, to *VIP) bool { return cookieForm(v) != cookieForm(to) }
 
 func (p *planner) wanted(id identity) *wanted {
 	for i := range p.want {
@@ -227,10 +247,12 @@ func (p *planner) step(cur, next *Assignment) (changed bool, err error) {
 		if v.ID, err = next.takeID(cur); err != nil {
 			return false, err
 		}
-		p.say(next, "vip %s: new: %s, %s, %s, %s", v.Name, form(&v), v.Policy, v.Forwarding, count(uint64(len(w.members)), "server", "servers"))
+		v.size(len(w.members))
+		p.say(next, "vip %s: new: %s%s, %s, %s, %s", v.Name, form(&v), v.hashWords(), v.Policy, v.Forwarding, count(uint64(len(w.members)), "server", "servers"))
 		for j, m := range w.members {
 			v.Slots = append(v.Slots, m.slot(uint16(j)))
 		}
+		v.stepHorizon(time.Time{})
 		next.VIPs = append(next.VIPs, v)
 	}
 	return changed, nil
@@ -252,7 +274,8 @@ func (p *planner) quieten(v *VIP, next *Assignment) bool {
 	busy := false
 	for i := range v.Slots {
 		if s := &v.Slots[i]; s.State == Active || s.State == Joining {
-			s.State, busy = Draining, true
+			p.drain(s)
+			busy = true
 		}
 	}
 	if busy {
@@ -260,183 +283,6 @@ func (p *planner) quieten(v *VIP, next *Assignment) bool {
 		p.say(next, "vip %s: drain all servers before it goes", v.Name)
 	}
 	return busy
-}
-
-// slot is m's first state in a VIP.
-func (m *member) slot(number uint16) Slot {
-	s := Slot{Number: number, Server: m.server, Address: m.address, API: m.api, Weight: m.weight, State: Joining}
-	if m.drain {
-		s.State = Draining
-	}
-	return s
-}
-
-// stepVIP brings v one step nearer to w. What removing and adding do to each
-// other is settled by going through the slots as they were.
-func (p *planner) stepVIP(v *VIP, w *wanted, next *Assignment) (changed bool, err error) {
-	was := slices.Clone(v.Slots)
-	changed = p.settings(v, &w.vip, next)
-	for i := range v.Slots {
-		s := &v.Slots[i]
-		if s.State == Resting {
-			continue
-		}
-		if m := w.member(s); m != nil {
-			changed = p.keep(v, s, m, next) || changed
-			continue
-		}
-		changed = true
-		if m := w.named(s.Server); m != nil && !holds(was, m, Active, Draining) {
-			continue // it moves: the old slot serves until the new one does
-		}
-		if s.State != Draining {
-			s.State = Draining
-			p.say(next, "vip %s: drain %s (slot %d)", v.Name, s.Server, s.Number)
-			continue
-		}
-		s.State = Resting
-		// Rounded up, so that it is the same after a way through JSON.
-		s.RestUntil = p.now.UTC().Add(v.restFor() + time.Second - 1).Truncate(time.Second)
-		p.say(next, "vip %s: remove %s: slot %d rests until %s", v.Name, s.Server, s.Number, s.RestUntil.Format(time.RFC3339))
-	}
-	in := map[place]bool{}
-	for _, s := range v.Slots {
-		if s.State != Resting {
-			in[place{s.Server, s.Address}] = true
-		}
-	}
-	for i := range w.members {
-		m := &w.members[i]
-		if in[place{m.server, m.address}] {
-			continue
-		}
-		changed = true
-		if err := p.join(v, m, next); err != nil {
-			return false, err
-		}
-	}
-	if changed {
-		// Numbers that rested out become free, for the version after this.
-		kept := v.Slots[:0:0]
-		for i := range v.Slots {
-			if s := v.Slots[i]; s.State != Resting || !p.restedOut(v, &s) {
-				kept = append(kept, s)
-			} else {
-				p.say(next, "vip %s: slot %d, which was %s's, has rested and is free", v.Name, s.Number, s.Server)
-			}
-		}
-		v.Slots = kept
-	}
-	return changed, nil
-}
-
-// place is who a slot stands for.
-type place struct {
-	server  string
-	address netip.Addr
-}
-
-// restFor is how long the slot of a removed server is not reused: until no
-// connection that may still speak carries a cookie that decodes to it.
-func (v *VIP) restFor() time.Duration {
-	c := config.VIP{CookieBits: v.CookieBits}
-	return c.IdleLimit() + handingOver
-}
-
-// restedOut: no connection can name the slot any more. Live ones (removed by
-// force, or opened while it was) hold it longer than its time, and so does an
-// agent that does not answer.
-func (p *planner) restedOut(v *VIP, s *Slot) bool {
-	n, silent := p.live.of(v.ID, s.Server)
-	return !s.RestUntil.After(p.now) && n == 0 && (silent == "" || !v.cookies())
-}
-
-func holds(slots []Slot, m *member, states ...State) bool {
-	return slices.ContainsFunc(slots, func(s Slot) bool {
-		return s.Server == m.server && s.Address == m.address && slices.Contains(states, s.State)
-	})
-}
-
-// keep brings the slot of a wanted member to its weight and state.
-func (p *planner) keep(v *VIP, s *Slot, m *member, next *Assignment) (changed bool) {
-	if s.Weight != m.weight {
-		p.say(next, "vip %s: %s: weight %d, was %d", v.Name, s.Server, m.weight, s.Weight)
-		s.Weight, changed = m.weight, true
-	}
-	if s.API != m.api {
-		p.say(next, "vip %s: %s: api %s, was %s", v.Name, s.Server, m.api, s.API)
-		s.API, changed = m.api, true
-	}
-	switch {
-	case m.drain && s.State != Draining:
-		s.State, changed = Draining, true
-		p.say(next, "vip %s: drain %s (slot %d)", v.Name, s.Server, s.Number)
-	case !m.drain && s.State == Joining:
-		s.State, changed = Active, true
-		p.say(next, "vip %s: %s (slot %d) takes new connections", v.Name, s.Server, s.Number)
-	case !m.drain && s.State == Draining:
-		s.State, changed = Active, true
-		p.say(next, "vip %s: %s (slot %d) takes new connections again", v.Name, s.Server, s.Number)
-	}
-	return changed
-}
-
-// join gives m a slot in v: its own that rests, or the lowest free number. v
-// still has every slot of the version before, so none of those is free.
-func (p *planner) join(v *VIP, m *member, next *Assignment) error {
-	for i := range v.Slots {
-		s := &v.Slots[i]
-		if s.State == Resting && s.Server == m.server && s.Address == m.address {
-			*s = m.slot(s.Number)
-			p.say(next, "vip %s: add %s back in slot %d, which rested (%s, weight %d)", v.Name, m.server, s.Number, m.address, m.weight)
-			return nil
-		}
-	}
-	number, limit := 0, v.slotLimit()
-	for _, s := range v.Slots {
-		if int(s.Number) != number {
-			break
-		}
-		number++
-	}
-	if number >= limit {
-		return p.exhausted(v, m)
-	}
-	v.Slots = slices.Insert(v.Slots, number, m.slot(uint16(number)))
-	p.say(next, "vip %s: add %s in slot %d (%s, weight %d)", v.Name, m.server, number, m.address, m.weight)
-	return nil
-}
-
-// exhausted is no error if a slot is free in the version after this one.
-func (p *planner) exhausted(v *VIP, m *member) error {
-	var soonest time.Time
-	resting, held := 0, 0
-	for i := range v.Slots {
-		s := &v.Slots[i]
-		switch {
-		case s.State != Resting:
-			continue
-		case p.restedOut(v, s):
-			return nil
-		case !s.RestUntil.After(p.now):
-			held++
-		case soonest.IsZero() || s.RestUntil.Before(soonest):
-			soonest = s.RestUntil
-		}
-		resting++
-	}
-	remedy := "give it a VIP of its own"
-	if resting > held {
-		remedy = fmt.Sprintf("the next rests out at %s (in %s): wait until then",
-			soonest.Format(time.RFC3339), soonest.Sub(p.now).Round(time.Second))
-	} else if held > 0 {
-		remedy = "wait until the live connections of a removed server end (--without it if the machine is gone)"
-	}
-	if v.cookies() && v.CookieBits < 15 {
-		remedy += fmt.Sprintf(", or make a new VIP with cookie_bits: %d", v.CookieBits+1)
-	}
-	return Refusal{fmt.Sprintf("vip %s: no slot for %s: all %d of a cookie of %d bits are taken, %d in use and %d resting; %s",
-		v.Name, m.server, v.slotLimit(), v.CookieBits, len(v.Slots)-resting, resting, remedy)}
 }
 
 // takeID is an ID that neither cur nor next has.

@@ -24,7 +24,7 @@ var rewrite = flag.Bool("rewrite", false, "write what came out as what is expect
 //	config                the file, as input
 //	first [quiet]         version 1 from the file
 //	plan, apply [force]   what apply would do; do it
-//	add VIP SERVER [address=A] [weight=N] [api=E], drain|undrain|remove [VIP] SERVER,
+//	add VIP SERVER [address=A] [weight=N] [api=E] [standby], drain|undrain|remove [VIP] SERVER,
 //	weight [VIP] SERVER N, rotate; each with [force]
 //	live VIP SERVER EPOCH=N…   what the agent counts;  live: none
 //	silent SERVER WHY          its agent does not answer; silent: none
@@ -159,6 +159,8 @@ func (w *world) do(args []string, input string) string {
 	for _, a := range args {
 		key, value, isOption := strings.Cut(a, "=")
 		switch {
+		case a == "standby":
+			op.Standby = true
 		case !isOption:
 			names = append(names, a)
 		case key == "address":
@@ -234,10 +236,31 @@ func show1(a *Assignment) string {
 	for _, v := range a.VIPs {
 		port := config.Port(v.Port)
 		fmt.Fprintf(&b, "vip %d %s %s:%s/%s %s %d bits %s %s\n", v.ID, v.Name, v.Address, port, v.Protocol, v.Scheme, v.CookieBits, v.Policy, v.Forwarding)
+		clock := func(what string, at time.Time) {
+			if !at.IsZero() && (v.tracks() || v.Hash != config.TableHRW) {
+				fmt.Fprintf(&b, " %s %s", what, at.Format(time.TimeOnly))
+			}
+		}
+		if v.tracks() || v.Hash != config.TableHRW {
+			fmt.Fprintf(&b, "  %s rows %d capacity %d horizon %d warm_up %s share %t", v.Hash, v.HashRows, v.Capacity, v.Horizon, v.WarmUp, v.Share)
+			for _, s := range v.HorizonSteps {
+				fmt.Fprintf(&b, ", below %d", s.Top)
+				clock("since", s.Since)
+			}
+			fmt.Fprintln(&b)
+		}
 		for _, s := range v.Slots {
 			fmt.Fprintf(&b, "  %d %s %s weight %d %s", s.Number, s.Server, s.Address, s.Weight, s.State)
 			if s.State == Resting {
 				fmt.Fprintf(&b, " until %s", s.RestUntil.Format(time.TimeOnly))
+			}
+			if s.State == Standby {
+				clock("rest until", s.RestUntil)
+			}
+			clock("since", s.Since)
+			clock("drained", s.DrainSince)
+			if s.OldWeight != 0 {
+				clock(fmt.Sprintf("weight %d until", s.OldWeight), s.WeightSince)
 			}
 			fmt.Fprintln(&b)
 		}

@@ -8,8 +8,10 @@ import (
 
 // settings takes over what may change in place: it concerns new connections,
 // or, like the forwarding, is understood by every daemon whatever its version.
-func (p *planner) settings(v, to *VIP, next *Assignment) (changed bool) {
-	name := v.Name
+func (p *planner) settings(v *VIP, w *wanted, next *Assignment) (changed bool) {
+	to, old, name := &w.vip, *v, v.Name
+	old.complete()
+	rows, capacity := v.resized(w)
 	set := func(what string, from, to any) {
 		if reflect.DeepEqual(from, to) {
 			return
@@ -26,9 +28,21 @@ func (p *planner) settings(v, to *VIP, next *Assignment) (changed bool) {
 	set("icmp_echo", v.ICMPEcho, to.ICMPEcho)
 	set("mss_clamp", v.MSSClamp, to.MSSClamp)
 	set("health", v.Health, to.Health)
-	id, slots := v.ID, v.Slots
+	set("hash", old.Hash, to.Hash)
+	set("capacity", old.Capacity, capacity)
+	set("horizon", old.Horizon, to.Horizon)
+	set("warm_up", old.WarmUp, to.WarmUp)
+	set("share", old.Share, to.Share)
+	if to.WarmUp != old.WarmUp {
+		v.seal(p.now)
+	}
+	if to.Hash != old.Hash || capacity != old.Capacity {
+		v.replace()
+	}
+	id, slots, steps := v.ID, v.Slots, v.HorizonSteps
 	*v = *to
-	v.ID, v.Slots = id, slots
+	v.ID, v.Slots, v.HorizonSteps = id, slots, steps
+	v.HashRows, v.Capacity = rows, capacity
 	return changed
 }
 

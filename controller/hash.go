@@ -1,0 +1,276 @@
+package controller
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/config"
+)
+
+// complete fills in what assignments did not hold before there were hashes to
+// choose from. HashRows 0 stays what it is.
+func (v *VIP) complete() {
+	if v.Hash == "" {
+		v.Hash = config.TableHRW
+	}
+	if v.WarmUp == 0 {
+		v.WarmUp = config.DefaultWarmUp
+		if v.Protocol == config.UDP {
+			v.WarmUp = config.DefaultWarmUpUDP
+		}
+	}
+}
+
+// tracks: connections may be found by a flow table alone.
+func (v *VIP) tracks() bool { return v.Scheme == config.JET || v.Scheme == config.FullCT }
+
+// size fixes what a VIP with so many servers keeps for its life: twice the
+// servers have rows for an even spread. Capacity, if set, is kept.
+func (v *VIP) size(servers int) {
+	v.HashRows = 0
+	if v.Hash != config.Anchor {
+		v.HashRows = chash.Rows(2 * servers)
+	}
+	switch {
+	case !config.Buckets(v.Hash):
+		v.Capacity = 0
+	case v.Capacity == 0:
+		v.Capacity = config.DefaultCapacity(servers, v.Horizon, v.maxNumbers())
+	}
+}
+
+func (v *VIP) maxNumbers() int {
+	c := config.VIP{Scheme: v.Scheme, Protocol: v.Protocol, CookieBits: v.CookieBits}
+	return c.MaxNumbers()
+}
+
+// resized is what v's sizes become under the settings of w: what they are,
+// unless hash or capacity change.
+func (v *VIP) resized(w *wanted) (rows, capacity int) {
+	old := *v
+	old.complete()
+	if to := &w.vip; to.Hash != old.Hash || config.Buckets(to.Hash) && to.Capacity != 0 && to.Capacity != old.Capacity {
+		numbers := len(w.members)
+		if n := len(v.Slots); n > 0 {
+			numbers = max(numbers, int(v.Slots[n-1].Number)+1)
+		}
+		sized := *to
+		sized.size(numbers)
+		return sized.HashRows, sized.Capacity
+	}
+	return old.HashRows, old.Capacity
+}
+
+// HorizonTop is the first number that is not in the horizon of a VIP with
+// hash anchor: Horizon numbers above the highest slot's, as far as Capacity
+// goes. 0 for other hashes.
+func (v *VIP) HorizonTop() int {
+	if v.Capacity == 0 || v.Hash != config.Anchor {
+		return 0
+	}
+	top := v.Horizon
+	if n := len(v.Slots); n > 0 {
+		top += int(v.Slots[n-1].Number) + 1
+	}
+	return min(top, v.Capacity)
+}
+
+// stepHorizon keeps HorizonSteps true to the slots and the horizon that v has
+// from now on. Steps whose numbers are all warm become one.
+func (v *VIP) stepHorizon(now time.Time) {
+	top := v.HorizonTop()
+	if top == 0 {
+		v.HorizonSteps = nil
+		return
+	}
+	var steps []HorizonStep
+	for _, s := range v.HorizonSteps {
+		steps = append(steps, HorizonStep{uint16(min(int(s.Top), top)), s.Since})
+		if int(s.Top) >= top {
+			break
+		}
+	}
+	if n := len(steps); n == 0 || int(steps[n-1].Top) < top {
+		steps = append(steps, HorizonStep{uint16(top), now})
+	}
+	for len(steps) > 1 && !now.Before(steps[1].Since.Add(v.WarmUp)) {
+		steps = steps[1:]
+	}
+	v.HorizonSteps = steps
+}
+
+// inHorizonSince is the Since of a slot that comes to v at now: with hash
+// anchor its number may have been in the horizon before.
+func (v *VIP) inHorizonSince(number uint16, now time.Time) time.Time {
+	for _, s := range v.HorizonSteps {
+		if number < s.Top {
+			return s.Since
+		}
+	}
+	return now
+}
+
+// warmUpWords is what people should know of a server that comes unforeseen.
+// With cookies it concerns few.
+func (v *VIP) warmUpWords(s *Slot, now time.Time) string {
+	if v.cookies() || v.Scheme == config.FullCT || v.Scheme == config.Stateless || !v.Warming(s, now) {
+		return ""
+	}
+	if s.State == Standby {
+		return fmt.Sprintf(", best set to work after %s", v.WarmUntil(s).Format(time.RFC3339))
+	}
+	return fmt.Sprintf(", which was not in the horizon: connections opened before are held until %s", v.WarmUntil(s).Format(time.RFC3339))
+}
+
+func (v *VIP) hashWords() string {
+	switch v.Hash {
+	case config.TableHRW:
+		return ""
+	case config.Anchor:
+		return fmt.Sprintf(" by anchor with capacity %d and horizon %d", v.Capacity, v.Horizon)
+	case config.Dx:
+		return fmt.Sprintf(" by dx with capacity %d", v.Capacity)
+	}
+	return " by " + v.Hash
+}
+
+// reweigh gives s another weight and remembers under which one the
+// connections were placed that it may hold: of changes within a warm-up the
+// first, for none of them was tracked for the second. A server that holds
+// none yet must not be thought to have been in the horizon with more than its
+// least weight.
+func (v *VIP) reweigh(s *Slot, weight int, now time.Time) {
+	held, _ := v.HeldWeight(s, now)
+	if s.State == Standby || s.State == Joining {
+		held = min(held, weight)
+	}
+	s.Weight, s.OldWeight, s.WeightSince = weight, held, now
+	if held == weight {
+		s.OldWeight, s.WeightSince = 0, time.Time{}
+	}
+}
+
+// seal forgets the times of warm-ups that are over, so that a longer warm-up
+// does not begin them again.
+func (v *VIP) seal(now time.Time) {
+	for i := range v.Slots {
+		s := &v.Slots[i]
+		if !v.Warming(s, now) {
+			s.Since = time.Time{}
+		}
+		if held, _ := v.HeldWeight(s, now); held == s.Weight {
+			s.OldWeight, s.WeightSince = 0, time.Time{}
+		}
+	}
+}
+
+// replace begins v's hash anew under new sizes: what was moved is moved, and
+// there is nothing from before to hold.
+func (v *VIP) replace() {
+	v.HorizonSteps = nil
+	for i := range v.Slots {
+		s := &v.Slots[i]
+		s.Since, s.OldWeight, s.WeightSince = time.Time{}, 0, time.Time{}
+	}
+}
+
+// moves says why the settings of w would move connections of v that no cookie
+// places, "" if they would not. Scheme stateless holds none anyway.
+func (p *planner) moves(v *VIP, w *wanted) string {
+	old, to := *v, &w.vip
+	old.complete()
+	_, capacity := v.resized(w)
+	from, scheme := old.Scheme, to.Scheme
+	if v.Protocol == config.UDP && from == config.Cheetah {
+		from = config.JET
+	}
+	if v.Protocol == config.UDP && scheme == config.Cheetah {
+		scheme = config.JET
+	}
+	switch {
+	case from == config.Stateless && (scheme == config.Stateless || p.calm(v)):
+		return ""
+	case to.Hash != old.Hash:
+		return fmt.Sprintf("its VIP would change from hash %s to %s, which moves connections", old.Hash, to.Hash)
+	case capacity != old.Capacity:
+		return fmt.Sprintf("its VIP would change from capacity %d to %d, which moves connections", old.Capacity, capacity)
+	case byAddress(&old) != byAddress(to):
+		return fmt.Sprintf("its VIP would change from affinity %s and fragments %s to %s and %s, which moves connections",
+			old.Affinity, old.Fragments, to.Affinity, to.Fragments)
+	case from == scheme:
+		return ""
+	case scheme == config.Stateless:
+		return fmt.Sprintf("its VIP would change from scheme %s to %s, which forgets where connections are held", old.Scheme, to.Scheme)
+	case !p.calm(v):
+		return fmt.Sprintf("its VIP would change from scheme %s to %s while servers drain, rest, are new or have new weights, which moves connections", old.Scheme, to.Scheme)
+	}
+	return ""
+}
+
+// byAddress: what carries no cookie is placed by its client's address.
+func byAddress(v *VIP) bool { return v.Affinity == config.Address || v.Fragments == config.Addresses }
+
+// calm: every connection that was placed by the hash is where the hash puts
+// it now, so that it does not matter which scheme finds it.
+func (p *planner) calm(v *VIP) bool {
+	return !slices.ContainsFunc(v.Slots, func(s Slot) bool {
+		held, _ := v.HeldWeight(&s, p.now)
+		return s.State == Draining || s.State == Resting || v.Warming(&s, p.now) || held != s.Weight
+	})
+}
+
+// checkWanted refuses pools that verbs make and the file could not have.
+func (p *planner) checkWanted(w *wanted) {
+	v := &w.vip
+	standby, unequal := 0, false
+	for _, m := range w.members {
+		if m.standby {
+			standby++
+		}
+		if first := w.members[0]; m.weight != first.weight && !unequal && !chash.Kind(v.Hash).Weighted() {
+			unequal = true
+			p.refuse("vip %s: %s: weight %d, and %s has %d: hash %s gives every server the same; write the same for all in the file, or hash: table-hrw, and apply",
+				v.Name, m.server, m.weight, first.server, first.weight, v.Hash)
+		}
+	}
+	if standby > 0 && standby == len(w.members) && !p.force {
+		p.refuse("vip %s: every server would be a standby: nobody would answer; `fairlead undrain` one before, or --force", v.Name)
+	}
+}
+
+// validateHash: see Validate.
+func (v *VIP) validateHash() error {
+	hash := v.Hash
+	if hash == "" {
+		hash = config.TableHRW
+	}
+	switch {
+	case v.HashRows < 0 || v.HashRows > chash.MaxRows || v.HashRows&(v.HashRows-1) != 0 || v.HashRows == 1:
+		return fmt.Errorf("hash_rows %d: must be a power of two, 2 to %d, or 0", v.HashRows, chash.MaxRows)
+	case config.Buckets(hash) && (v.Capacity < 1 || v.Capacity > chash.MaxSlots):
+		return fmt.Errorf("capacity %d: must be 1 to %d with hash %s", v.Capacity, chash.MaxSlots, hash)
+	case !config.Buckets(hash) && v.Capacity != 0:
+		return fmt.Errorf("capacity %d: hash %s has none", v.Capacity, hash)
+	case v.Horizon < 0 || v.Horizon > chash.MaxSlots || v.Horizon > 0 && hash != config.Anchor:
+		return fmt.Errorf("horizon %d: must be 0 to %d with hash anchor, else 0", v.Horizon, chash.MaxSlots)
+	case v.WarmUp < 0 || v.WarmUp > config.MaxWarmUp:
+		return fmt.Errorf("warm_up %s: must be 0 to %s", v.WarmUp, config.MaxWarmUp)
+	case v.Scheme != config.Cheetah && v.Policy != config.Hash:
+		return fmt.Errorf("policy %s: scheme %s knows hash alone", v.Policy, v.Scheme)
+	case v.Scheme == config.JET && !chash.Kind(hash).Minimal():
+		return fmt.Errorf("hash %s moves more than scheme jet foresees", hash)
+	}
+	top := 0
+	for i, s := range v.HorizonSteps {
+		if int(s.Top) <= top || i > 0 && s.Since.Before(v.HorizonSteps[i-1].Since) {
+			return fmt.Errorf("horizon step %d (below %d since %s) is not after the one before", i, s.Top, s.Since.Format(time.RFC3339))
+		}
+		top = int(s.Top)
+	}
+	if top != v.HorizonTop() {
+		return fmt.Errorf("horizon steps end at %d, must end at %d", top, v.HorizonTop())
+	}
+	return nil
+}

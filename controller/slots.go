@@ -1,0 +1,300 @@
+package controller
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/scheme/cheetah"
+)
+
+// slot is m's first state in a VIP.
+func (m *member) slot(number uint16) Slot {
+	s := Slot{Number: number, Server: m.server, Address: m.address, API: m.api, Weight: m.weight, State: Joining}
+	switch {
+	case m.drain:
+		s.State = Draining
+	case m.standby:
+		s.State = Standby
+	}
+	return s
+}
+
+// stepVIP brings v one step nearer to w. What removing and adding do to each
+// other is settled by going through the slots as they were.
+func (p *planner) stepVIP(v *VIP, w *wanted, next *Assignment) (changed bool, err error) {
+	was := slices.Clone(v.Slots)
+	changed = p.settings(v, w, next)
+	for i := range v.Slots {
+		s := &v.Slots[i]
+		if s.State == Resting {
+			continue
+		}
+		if m := w.member(s); m != nil {
+			changed = p.keep(v, s, m, next) || changed
+			continue
+		}
+		changed = true
+		if m := w.named(s.Server); m != nil && !holds(was, m, Active, Draining, Standby) {
+			continue // it moves: the old slot serves until the new one does
+		}
+		switch s.State {
+		case Standby:
+			if s.RestUntil.IsZero() { // it never worked, and need not rest
+				p.say(next, "vip %s: remove standby %s (slot %d)", v.Name, s.Server, s.Number)
+			} else {
+				p.say(next, "vip %s: remove standby %s: slot %d rests until %s", v.Name, s.Server, s.Number, s.RestUntil.Format(time.RFC3339))
+			}
+			s.State = Resting
+			continue
+		case Active, Joining:
+			p.drain(s)
+			p.say(next, "vip %s: drain %s (slot %d)", v.Name, s.Server, s.Number)
+			continue
+		}
+		s.State = Resting
+		s.RestUntil = p.restUntil(v)
+		p.say(next, "vip %s: remove %s: slot %d rests until %s", v.Name, s.Server, s.Number, s.RestUntil.Format(time.RFC3339))
+	}
+	in := map[place]bool{}
+	for _, s := range v.Slots {
+		if s.State != Resting {
+			in[place{s.Server, s.Address}] = true
+		}
+	}
+	for i := range w.members {
+		m := &w.members[i]
+		if in[place{m.server, m.address}] {
+			continue
+		}
+		changed = true
+		if err := p.join(v, m, next); err != nil {
+			return false, err
+		}
+	}
+	if changed {
+		// Numbers that rested out become free, for the version after this.
+		kept := v.Slots[:0:0]
+		for i := range v.Slots {
+			if s := v.Slots[i]; s.State != Resting || !p.restedOut(v, &s) {
+				kept = append(kept, s)
+			} else if !s.RestUntil.IsZero() {
+				p.say(next, "vip %s: slot %d, which was %s's, has rested and is free", v.Name, s.Number, s.Server)
+			}
+		}
+		v.Slots = kept
+		v.stepHorizon(p.stamp())
+	}
+	return changed, nil
+}
+
+// drain gives s no new connections any more.
+func (p *planner) drain(s *Slot) {
+	if s.State == Active {
+		s.DrainSince = p.stamp()
+	}
+	s.State = Draining
+}
+
+// stamp is now as it stands in an assignment: rounded up, so that it is the
+// same after a way through JSON.
+func (p *planner) stamp() time.Time {
+	return p.now.UTC().Add(time.Millisecond - 1).Truncate(time.Millisecond)
+}
+
+// restUntil is when a slot of v that is removed now has rested.
+func (p *planner) restUntil(v *VIP) time.Time {
+	return p.now.UTC().Add(v.restFor() + time.Second - 1).Truncate(time.Second)
+}
+
+// place is who a slot stands for.
+type place struct {
+	server  string
+	address netip.Addr
+}
+
+// restFor is how long the slot of a removed server is not reused: until no
+// connection that may still speak carries a cookie that decodes to it, or has
+// an entry in a flow table that names it.
+func (v *VIP) restFor() time.Duration {
+	switch {
+	case !v.tracks():
+	case v.Protocol == config.UDP:
+		return config.DefaultWarmUpUDP + handingOver
+	default:
+		return config.DefaultWarmUp + handingOver
+	}
+	c := config.VIP{CookieBits: v.CookieBits}
+	return c.IdleLimit() + handingOver
+}
+
+// restedOut: no connection can name the slot any more. Live ones (removed by
+// force, or opened while it was) hold it longer than its time, and so does an
+// agent that does not answer. A standby that never worked rests no time.
+func (p *planner) restedOut(v *VIP, s *Slot) bool {
+	if s.RestUntil.IsZero() {
+		return true
+	}
+	n, silent := p.live.of(v.ID, s.Server)
+	return !s.RestUntil.After(p.now) && n == 0 && (silent == "" || !v.cookies())
+}
+
+func holds(slots []Slot, m *member, states ...State) bool {
+	return slices.ContainsFunc(slots, func(s Slot) bool {
+		return s.Server == m.server && s.Address == m.address && slices.Contains(states, s.State)
+	})
+}
+
+// keep brings the slot of a wanted member to its weight and state.
+func (p *planner) keep(v *VIP, s *Slot, m *member, next *Assignment) (changed bool) {
+	if s.Weight != m.weight {
+		p.say(next, "vip %s: %s: weight %d, was %d", v.Name, s.Server, m.weight, s.Weight)
+		v.reweigh(s, m.weight, p.stamp())
+		changed = true
+	}
+	if s.API != m.api {
+		p.say(next, "vip %s: %s: api %s, was %s", v.Name, s.Server, m.api, s.API)
+		s.API, changed = m.api, true
+	}
+	goal := Active
+	switch {
+	case m.drain:
+		goal = Draining
+	case m.standby:
+		goal = Standby
+	}
+	if s.State == goal {
+		return changed
+	}
+	was := s.State
+	s.State = goal
+	switch {
+	case goal == Draining:
+		s.State = was
+		p.drain(s)
+		s.RestUntil = time.Time{}
+		p.say(next, "vip %s: drain %s (slot %d)", v.Name, s.Server, s.Number)
+	case goal == Standby && was == Active:
+		// By force alone (see refuseMove), and even then new connections
+		// end before those that are held are given up.
+		s.State = was
+		p.drain(s)
+		p.say(next, "vip %s: drain %s (slot %d), which becomes a standby", v.Name, s.Server, s.Number)
+	case goal == Standby:
+		s.DrainSince = time.Time{}
+		if was == Draining {
+			s.RestUntil = p.restUntil(v) // if it is removed before
+		}
+		p.say(next, "vip %s: %s (slot %d) is a standby", v.Name, s.Server, s.Number)
+	case was == Joining:
+		p.say(next, "vip %s: %s (slot %d) takes new connections", v.Name, s.Server, s.Number)
+	case was == Standby:
+		s.RestUntil = time.Time{}
+		p.say(next, "vip %s: %s (slot %d), a standby, takes new connections", v.Name, s.Server, s.Number)
+	default:
+		s.DrainSince = time.Time{}
+		p.say(next, "vip %s: %s (slot %d) takes new connections again", v.Name, s.Server, s.Number)
+	}
+	return true
+}
+
+// join gives m a slot in v: its own that rests, or the lowest free number. v
+// still has every slot of the version before, so none of those is free.
+func (p *planner) join(v *VIP, m *member, next *Assignment) error {
+	for i := range v.Slots {
+		s := &v.Slots[i]
+		if s.State == Resting && s.Server == m.server && s.Address == m.address {
+			p.comeBack(v, s, m, next)
+			return nil
+		}
+	}
+	number, limit := 0, v.slotLimit()
+	for _, s := range v.Slots {
+		if int(s.Number) != number {
+			break
+		}
+		number++
+	}
+	if number >= limit {
+		return p.exhausted(v, m)
+	}
+	s := m.slot(uint16(number))
+	s.Since = v.inHorizonSince(s.Number, p.stamp())
+	v.Slots = slices.Insert(v.Slots, number, s)
+	what := "add"
+	if m.standby {
+		what = "add standby"
+	}
+	p.say(next, "vip %s: %s %s in slot %d (%s, weight %d)%s", v.Name, what, m.server, number, m.address, m.weight, v.warmUpWords(&s, p.now))
+	return nil
+}
+
+// comeBack: every daemon knows a slot that rests, and balancers hold what its
+// server still has, so it works again at once.
+func (p *planner) comeBack(v *VIP, s *Slot, m *member, next *Assignment) {
+	if s.Weight != m.weight {
+		v.reweigh(s, m.weight, p.stamp())
+	}
+	s.API = m.api
+	what := "and takes new connections again"
+	switch s.State = Active; {
+	case m.drain:
+		s.State, what = Draining, "and drains"
+	case m.standby:
+		// Its rest goes on beside, for the case that it is removed again.
+		s.State, what = Standby, "as a standby"
+	}
+	if s.State != Standby {
+		s.RestUntil = time.Time{}
+	}
+	if s.State != Draining {
+		s.DrainSince = time.Time{}
+	}
+	p.say(next, "vip %s: %s is back in slot %d, which rested (%s, weight %d), %s", v.Name, m.server, s.Number, m.address, m.weight, what)
+}
+
+// exhausted is no error if a slot is free in the version after this one.
+func (p *planner) exhausted(v *VIP, m *member) error {
+	var soonest time.Time
+	resting, held := 0, 0
+	for i := range v.Slots {
+		s := &v.Slots[i]
+		switch {
+		case s.State != Resting:
+			continue
+		case p.restedOut(v, s):
+			return nil
+		case !s.RestUntil.After(p.now):
+			held++
+		case soonest.IsZero() || s.RestUntil.Before(soonest):
+			soonest = s.RestUntil
+		}
+		resting++
+	}
+	remedy := "give it a VIP of its own"
+	if resting > held {
+		remedy = fmt.Sprintf("the next rests out at %s (in %s): wait until then",
+			soonest.Format(time.RFC3339), soonest.Sub(p.now).Round(time.Second))
+	} else if held > 0 {
+		remedy = "wait until the live connections of a removed server end (--without it if the machine is gone)"
+	}
+	limit := v.slotLimit()
+	all := fmt.Sprintf("all %d that a VIP can number", limit)
+	switch byCookie := v.cookies() && limit == (cheetah.Layout{Bits: v.CookieBits}).Slots(); {
+	case byCookie:
+		all = fmt.Sprintf("all %d of a cookie of %d bits", limit, v.CookieBits)
+		if v.CookieBits < cheetah.MaxBits {
+			remedy += fmt.Sprintf(", or make a new VIP with cookie_bits: %d", v.CookieBits+1)
+		}
+	case v.Capacity > 0:
+		all = fmt.Sprintf("all %d of hash %s with capacity %d", limit, v.Hash, v.Capacity)
+		if limit < chash.MaxSlots {
+			remedy += fmt.Sprintf(", or make a new VIP with capacity: %d (another capacity moves connections)", min(2*limit, chash.MaxSlots))
+		}
+	}
+	return Refusal{fmt.Sprintf("vip %s: no slot for %s: %s are taken, %d in use and %d resting; %s",
+		v.Name, m.server, all, len(v.Slots)-resting, resting, remedy)}
+}
