@@ -11,7 +11,7 @@ import (
 // keys lead there.
 
 // Idle limits of entries by state, in units of 1.024 s (bpf/lb/flows.h).
-var flowIdle = [4]uint16{FlowNew: 64, FlowConfirmed: 7266, FlowClosing: 118, FlowDatagram: 118}
+var flowIdle = [4]uint16{FlowNew: 7266, FlowConfirmed: 7266, FlowFading: 118, FlowDatagram: 118}
 
 // flowSlack is FL_FLOW_SLACK: what was used as much "later" than now is not old.
 const flowSlack = 64
@@ -88,8 +88,8 @@ const (
 )
 
 // Flows reads the flows that other balancers shall know from bucket first on,
-// a page at a time: next is where to go on, 0: that was all. Flows of which
-// one packet was seen, which may have been forged, are left out. buckets is
+// a page at a time: next is where to go on, 0: that was all. Connections of
+// which one packet was seen, which may have been forged, are left out. buckets is
 // the size of the table, which a balancer that writes them must share.
 func (l *LB) Flows(first uint32) (records []FlowRecord, next, buckets uint32, err error) {
 	l.mu.Lock()

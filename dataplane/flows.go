@@ -25,10 +25,10 @@ type FlowRecord struct {
 
 // States of a flow (enum fl_flow_state).
 const (
-	FlowNew       = uint8(lbFlFlowStateFL_FLOW_NEW)       // made by one packet
-	FlowConfirmed = uint8(lbFlFlowStateFL_FLOW_CONFIRMED) // a TCP connection that went on
-	FlowClosing   = uint8(lbFlFlowStateFL_FLOW_CLOSING)   // a FIN or RST was seen
-	FlowDatagram  = uint8(lbFlFlowStateFL_FLOW_DATAGRAM)  // a flow of UDP that went on
+	FlowNew       = uint8(lbFlFlowStateFL_FLOW_NEW)       // TCP: one packet so far
+	FlowConfirmed = uint8(lbFlFlowStateFL_FLOW_CONFIRMED) // TCP: it went on
+	FlowFading    = uint8(lbFlFlowStateFL_FLOW_FADING)    // TCP: a FIN or RST was seen; UDP: one datagram so far
+	FlowDatagram  = uint8(lbFlFlowStateFL_FLOW_DATAGRAM)  // UDP: it went on
 )
 
 // FlowStats is what a sweep found in the flow table.
@@ -84,11 +84,7 @@ func (o *objects) writeFlows(records []FlowRecord) (taken int, err error) {
 		if int(r.Slot) >= maxFlowSlots || r.State > FlowDatagram {
 			continue
 		}
-		s := lbFlShared{X: r.Key, Slot: r.Slot, State: r.State}
-		if r.State != FlowDatagram {
-			s.Tcp = 1
-		}
-		w.Record[w.Count] = s
+		w.Record[w.Count] = lbFlShared{X: r.Key, Slot: r.Slot, State: r.State}
 		if w.Count++; w.Count == flowWrites {
 			if err := flush(); err != nil {
 				return taken, err

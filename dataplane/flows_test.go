@@ -284,7 +284,7 @@ func TestFlowKeys(t *testing.T) {
 		found := false
 		for _, r := range appendMoved(nil, e, tag, bucket(key, buckets), buckets, is) {
 			found = found || bucket(r.Key, is) == bucket(key, is)
-			if r.Key&0x7f != key&0x7f || r.Key>>32 != key>>32 || r.Slot != 77 || r.State != FlowClosing {
+			if r.Key&0x7f != key&0x7f || r.Key>>32 != key>>32 || r.Slot != 77 || r.State != FlowFading {
 				t.Fatalf("%+v", r)
 			}
 		}
@@ -296,7 +296,7 @@ func TestFlowKeys(t *testing.T) {
 
 // An entry is live for as long as its state lets it, whatever the clock does.
 func TestFlowLive(t *testing.T) {
-	for state, idle := range map[uint8]uint16{FlowNew: 64, FlowConfirmed: 7266, FlowClosing: 118, FlowDatagram: 118} {
+	for state, idle := range map[uint8]uint16{FlowNew: 7266, FlowConfirmed: 7266, FlowFading: 118, FlowDatagram: 118} {
 		for _, at := range []uint16{0, 100, 65530} {
 			e := flowEntry(uint64(at)<<16 | uint64(state)<<14)
 			for age, want := range map[uint16]bool{0: true, idle: true, idle + 1: false, 65536 - 64: true, 65536 - 65: false} {

@@ -178,7 +178,7 @@ func TestConstantsAgreeWithHeader(t *testing.T) {
 	if want := fmt.Sprintf("#define FL_FLOW_SLACK %d\n", flowSlack); !strings.Contains(string(b), want) {
 		t.Errorf("flows.h does not say %q: change the constant in Go too", want)
 	}
-	for state, name := range []string{"NEW", "CONFIRMED", "CLOSING", "DATAGRAM"} {
+	for state, name := range []string{"NEW", "CONFIRMED", "FADING", "DATAGRAM"} {
 		if want := fmt.Sprintf("%dULL << 16 * FL_FLOW_%s", flowIdle[state], name); !strings.Contains(string(b), want) {
 			t.Errorf("flows.h does not say %q: change the constant in Go too", want)
 		}
