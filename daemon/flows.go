@@ -97,6 +97,10 @@ func (w *flowWatch) describe(s *fairleadv1.GetStatusResponse) {
 	defer w.mu.Unlock()
 	if w.swept {
 		s.Flows = &fairleadv1.Flows{Confirmed: w.stats.Confirmed, Unconfirmed: w.stats.Used - w.stats.Confirmed}
+		if w.stats.Confirmed*2 > w.stats.Limit {
+			s.Warnings = append(s.Warnings, fmt.Sprintf("flows: live connections hold %d of %d places, so that buckets begin to be full: "+
+				"raise limits.flows in the configuration (docs/jet.md says how far) and restart", w.stats.Confirmed, w.stats.Limit))
+		}
 	}
 	now := time.Now()
 	for _, v := range s.Vips {

@@ -105,7 +105,7 @@ var (
 	mReasonBytes   = counter("packet_bytes_total", "Bytes of these packets.", "reason")
 	mLimitUsed     = gauge("map_entries", "Entries in use of what the configuration's limits bound.", "map")
 	mLimit         = gauge("map_entries_limit", "Entries that there are.", "map")
-	mFlows         = gauge("flows", "Live entries of the flow table, counted every 30 s: confirmed ones keep their place, unconfirmed ones (new or closing) give way.", "state")
+	mFlows         = gauge("flows", "Live entries of the flow table, counted every 30 s: confirmed ones keep their place, unconfirmed ones (new or fading) give way.", "state")
 	mShareReceived = counter("share_received_total", "Tracked entries that peers told this balancer, or that it read from their tables.")
 	mShareSent     = counter("share_sent_total", "Tracked entries that the peer was told.", "peer")
 	mShareDropped  = counter("share_dropped_total", "Tracked entries that the peer was not told, because it did not take them.", "peer")

@@ -443,7 +443,7 @@ type Flows struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Of connections that went on. Nothing takes their places.
 	Confirmed uint64 `protobuf:"varint,1,opt,name=confirmed,proto3" json:"confirmed,omitempty"`
-	// Of which one packet was seen, or that are closing: they give way.
+	// Of which one packet was seen, or that are over: they give way.
 	Unconfirmed   uint64 `protobuf:"varint,2,opt,name=unconfirmed,proto3" json:"unconfirmed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2778,7 +2778,7 @@ func (x *EpochLive) GetConnections() uint64 {
 
 // Records of the flow table: of record i key[i] is the connection's flow key
 // and meta[i] is slot (bits 0 to 13) and state (bits 14 and 15: 0 new,
-// 1 confirmed, 2 closing, 3 a datagram's).
+// 1 confirmed, 2 fading, 3 a datagram's).
 type ShareFlowsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most 1000.
