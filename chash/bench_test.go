@@ -36,7 +36,7 @@ func BenchmarkLookup(b *testing.B) {
 		{KindAnchor, 2000, 1000}, {KindAnchor, 1_000_000, 100_000},
 		{KindDx, 500, 500}, {KindDx, 600, 500}, {KindDx, 1000, 900}, {KindDx, 110_000, 100_000},
 		{KindDx, 2000, 1000}, {KindDx, 1_000_000, 100_000},
-		{KindTableHRW, 500, 500},
+		{KindTableHRW, 500, 500}, {KindRing, 500, 500}, {KindHRW, 500, 500}, {KindMaglev, 500, 500}, {KindBucket, 500, 500},
 	} {
 		b.Run(fmt.Sprintf("%s-%d/%d", c.kind, c.capacity, c.working), func(b *testing.B) {
 			h, err := New(c.kind, Options{Capacity: c.capacity}, servers(c.working)...)
@@ -58,51 +58,18 @@ func BenchmarkLookup(b *testing.B) {
 
 var benchSink Node
 
-func members(n int) []Member {
-	m := make([]Member, n)
-	for i := range m {
-		m[i] = Member{Name: fmt.Sprintf("server-%d", i), Number: i, New: 1, Held: 1, Horizon: 1}
-	}
-	return m
-}
-
-// BenchmarkCompile builds a table for the data plane, one server draining.
-func BenchmarkCompile(b *testing.B) {
-	for _, k := range Kinds() {
-		for _, n := range []int{1000, 10_000} {
-			b.Run(fmt.Sprintf("%s-%d", k, n), func(b *testing.B) {
-				m := members(n)
-				m[n/2].New = 0
-				s := Spec{Kind: k, Rows: 65536, Capacity: n + n/4}
-				for b.Loop() {
-					if _, err := Compile(s, m); err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
-		}
-	}
-}
-
-// BenchmarkChange parks and adds one server of 1,000: two changes.
-func BenchmarkChange(b *testing.B) {
-	for _, k := range Kinds() {
-		for _, rows := range []int{65536, 262144} {
-			b.Run(fmt.Sprintf("%s-%d", k, rows), func(b *testing.B) {
-				h, err := New(k, Options{Rows: rows}, servers(1000)...)
-				if err != nil {
+// BenchmarkCompileDraining builds a table of table-hrw whose three sets
+// differ by one server.
+func BenchmarkCompileDraining(b *testing.B) {
+	for _, n := range []int{1000, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			m := active(n)
+			m[n/2].New = 0
+			for b.Loop() {
+				if _, err := Compile(Spec{Kind: KindTableHRW, Rows: MaxRows}, m); err != nil {
 					b.Fatal(err)
 				}
-				name := "server-500"
-				for b.Loop() {
-					if err := h.Park(name, 1); err != nil {
-						b.Fatal(err)
-					}
-					if err := h.Add(name, 1); err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
-		}
+			}
+		})
 	}
 }

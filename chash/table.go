@@ -44,8 +44,6 @@ type Member struct {
 	New     int    // weight for new connections
 	Held    int    // weight under which connections that nobody tracked were placed
 	Horizon int    // weight it may have soon
-
-	Weight int // of TableHRW, which Compile replaces
 }
 
 // Spec says what table to compile.
