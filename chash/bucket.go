@@ -1,9 +1,6 @@
 package chash
 
-import (
-	"cmp"
-	"slices"
-)
+import "slices"
 
 var _ = register(KindBucket, implementation{
 	new:     func(o Options, servers []Server) (Hash, error) { return newBucket(o, servers) },
@@ -38,13 +35,15 @@ type bucket struct {
 }
 
 func newBucket(o Options, servers []Server) (*bucket, error) {
-	b := &bucket{verbs: newVerbs(KindBucket, servers)}
-	b.keeper = b
-	rows := cmp.Or(o.Rows, MaxRows)
+	rows, err := flatRows(o.Rows, MaxRows)
+	if err != nil {
+		return nil, err
+	}
 	if err := checkFlat(KindBucket, len(servers), rows); err != nil {
 		return nil, err
 	}
-	b.held = newHoldings(rows)
+	b := &bucket{verbs: newVerbs(KindBucket, servers), held: newHoldings(rows)}
+	b.keeper = b
 	// One after the other, so that it does not matter whether servers were
 	// there from the start or added later in the order of names.
 	weights := make([]int, 0, len(servers))

@@ -43,6 +43,17 @@ func (f flat) Track(key uint64) (Node, bool) {
 	return n, e&flatTrack != 0
 }
 
+// flatRows is the number of rows a Hash is to have, or the default.
+func flatRows(rows, standard int) (int, error) {
+	switch {
+	case rows == 0:
+		return standard, nil
+	case rows < 2 || rows > MaxTableRows:
+		return 0, fmt.Errorf("%w: %d, want 2 to %d", ErrRows, rows, MaxTableRows)
+	}
+	return rows, nil
+}
+
 // checkFlat refuses more servers than a table has rows or handles for.
 func checkFlat(k Kind, servers, rows int) error {
 	if most := min(rows, flatNone); servers > most {

@@ -47,11 +47,38 @@ type seed struct{ add, mul uint64 }
 
 func seedOf(nameHash uint64) seed { return seed{nameHash, mix(nameHash) | 1} }
 
-// draw is the server's hash for a key, 63 bits: the halves of a 128-bit
-// product folded. The less the better.
+// draw is the complement of the server's hash for a key, so the less the
+// better: the halves of a 128-bit product folded. (Either half alone is nearly
+// linear in the key: two servers whose multipliers are in a simple ratio
+// would then win and lose together.)
 func (s seed) draw(key uint64) uint64 {
 	hi, lo := bits.Mul64(key^s.add, s.mul)
-	return (hi ^ lo) >> 1
+	return hi ^ lo
+}
+
+// least returns the first of the least draws below a limit, and its place: -1
+// if all are at the limit or above.
+func least(seeds []seed, key, limit uint64) (at int, draw uint64) {
+	at = -1
+	i := 0
+	// Four at a time: one branch for all, and it is seldom taken.
+	for ; i+4 <= len(seeds); i += 4 {
+		s := seeds[i:][:4:4]
+		if d := min(s[0].draw(key), s[1].draw(key), s[2].draw(key), s[3].draw(key)); d < limit {
+			limit, at = d, i
+		}
+	}
+	for ; i < len(seeds); i++ {
+		if d := seeds[i].draw(key); d < limit {
+			limit, at = d, i
+		}
+	}
+	if at >= 0 {
+		for seeds[at].draw(key) != limit {
+			at++
+		}
+	}
+	return at, limit
 }
 
 // lead is who is ahead in a race.
@@ -60,7 +87,7 @@ type lead struct {
 	log    uint64 // -log2 of its hash in units of 2^-48
 	weight uint64
 	// bound limits what can still win: a draw d of a racer of weight w cannot
-	// if d >> 31 > w·bound, since -ln(1-x) >= x.
+	// if d >> 32 > w·bound, since -ln(1-x) >= x.
 	bound uint64
 }
 
@@ -71,20 +98,18 @@ var nobodyLeads = lead{who: NoNode, weight: 1, bound: 1 << 33}
 func (cs classes) race(key uint64, l lead, before func(a, b Node) bool) lead {
 	for i := range cs {
 		c := &cs[i]
-		limit := uint64(math.MaxInt64) + 1
+		limit := uint64(math.MaxUint64)
 		if w := c.weight*l.bound + 1; w < 1<<32 {
-			limit = w << 31
+			limit = w << 32
 		}
-		best := -1
-		for j := range c.seeds {
-			if d := c.seeds[j].draw(key); d < limit {
-				limit, best = d, j
-			}
-		}
+		best, draw := least(c.seeds, key, limit)
 		if best < 0 {
-			continue
+			if l.who != NoNode {
+				continue
+			}
+			best, draw = 0, limit // all drew the worst there is
 		}
-		log := negLog2(^(limit << 1))
+		log := negLog2(^draw)
 		// log / weight < l.log / l.weight, without dividing.
 		h, lo := bits.Mul64(log, l.weight)
 		lh, ll := bits.Mul64(l.log, c.weight)
