@@ -18,6 +18,15 @@ type hostile struct {
 	*rand.Rand
 	tables *model.Tables
 	now    uint32
+	// pace is how far the clock may jump: 2^pace ms at most.
+	pace   int
+	recent []hostileFlow
+}
+
+// hostileFlow is a flow that was seen before, so that more of it may come.
+type hostileFlow struct {
+	v           *model.VIP
+	client, vip netip.AddrPort
 }
 
 const hostileLines = 600
@@ -33,7 +42,7 @@ func (h *hostile) address(six bool, net byte) netip.Addr {
 
 // newHostile makes tables with every scheme, policy, forwarding and family.
 func newHostile(r *rand.Rand) *hostile {
-	h := &hostile{Rand: r, now: r.Uint32()}
+	h := &hostile{Rand: r, now: r.Uint32(), pace: pick(r, 13, 17, 28)}
 	h.tables = &model.Tables{
 		Services: map[model.Key]*model.VIP{}, Addresses: map[netip.Addr]*model.Address{},
 		Fragments: map[model.Key]*model.VIP{}, Lines: make([]model.Line, hostileLines),
@@ -47,13 +56,14 @@ func newHostile(r *rand.Rand) *hostile {
 		v := &model.VIP{ID: id, Addr: h.address(six, 1), Port: pick[uint16](r, 80, 443, 0), Proto: pick[uint8](r, wire.ProtoTCP, wire.ProtoTCP, wire.ProtoUDP),
 			FirstLine: line, Slots: uint32(1 + r.IntN(24)), Keys: [2]cheetah.Key{{r.Uint64(), r.Uint64()}, {r.Uint64(), r.Uint64()}},
 			Epochs: uint8(1 + r.IntN(3)), HashKey: hashKey, Layout: cheetah.Layout{Bits: 10 + r.IntN(6)},
-			Scheme: pick(r, model.Cheetah, model.Cheetah, model.Stateless),
-			Policy: pick(r, policy.RR, policy.WRR, policy.P2C, policy.LeastConn, policy.Hash), Affinity: r.IntN(4) == 0}
+			Scheme: pick(r, model.Cheetah, model.JET, model.JET, model.FullCT, model.Stateless),
+			Policy: pick(r, policy.RR, policy.WRR, policy.P2C, policy.LeastConn, policy.Hash), Affinity: r.IntN(4) == 0, Share: r.IntN(2) == 0}
 		key := model.Key{Addr: v.Addr, Port: v.Port, Proto: v.Proto}
 		if h.tables.Services[key] != nil {
 			continue
 		}
 		h.tables.Services[key] = v
+		h.lines(v)
 		h.pool(v)
 		line += v.Slots
 		address := h.tables.Addresses[v.Addr]
@@ -68,29 +78,134 @@ func newHostile(r *rand.Rand) *hostile {
 	return h
 }
 
-// pool gives a VIP its servers and tables.
+// lines gives a VIP its servers.
+func (h *hostile) lines(v *model.VIP) {
+	for s := range v.Slots {
+		if h.IntN(8) > 0 { // else a gap between slots
+			h.tables.Lines[v.FirstLine+s] = h.line(s)
+		}
+	}
+}
+
+func (h *hostile) line(s uint32) model.Line {
+	return model.Line{Forwarding: pick(h.Rand, model.IPIP, model.IPIP, model.GUE, model.L2), Unresolved: h.IntN(12) == 0,
+		MACDst: wire.MAC{2, 1, byte(s), byte(h.Uint32()), 3, 4}, MACSrc: pick(h.Rand, wire.MAC{2, 0, 0, 0, 0, 2}, wire.MAC{2, 2, byte(h.Uint32()), 1, 1, 1}),
+		VLAN: pick[uint16](h.Rand, 0, 0, 7, 4094), Addr: h.address(h.IntN(2) == 0, 2),
+		Ifindex: pick[uint32](h.Rand, 1, 1, 9), MTU: pick(h.Rand, 1280, 1400, 1452, 1480, 9000)}
+}
+
+// pool says what the servers of a VIP do now, and gives it its tables. Mostly
+// as the daemon does; sometimes the lines' flags contradict the tables, or the
+// tables are nonsense.
 func (h *hostile) pool(v *model.VIP) {
-	var members []policy.Member
-	var hash []chash.Member
+	var takers []policy.Member
+	var rows []chash.Member
+	kind := pick(h.Rand, chash.Kinds()...)
+	if h.IntN(3) == 0 {
+		kind = chash.KindAnchor
+	}
+	buckets := make([]chash.BucketState, v.Slots)
 	for s := range v.Slots {
 		l := &h.tables.Lines[v.FirstLine+s]
-		if h.IntN(8) == 0 {
-			continue // a gap between slots
+		if l.Forwarding == model.None {
+			continue
 		}
-		*l = model.Line{Forwarding: pick(h.Rand, model.IPIP, model.IPIP, model.GUE, model.L2), Unresolved: h.IntN(12) == 0,
-			MACDst: wire.MAC{2, 1, byte(s), byte(h.Uint32()), 3, 4}, MACSrc: pick(h.Rand, wire.MAC{2, 0, 0, 0, 0, 2}, wire.MAC{2, 2, byte(h.Uint32()), 1, 1, 1}),
-			VLAN: pick[uint16](h.Rand, 0, 0, 7, 4094), Addr: h.address(h.IntN(2) == 0, 2),
-			Ifindex: pick[uint32](h.Rand, 1, 1, 9), MTU: pick(h.Rand, 1280, 1400, 1452, 1480, 9000)}
-		if h.IntN(5) == 0 {
-			continue // draining: no new connections
+		weight := 1
+		if kind.Weighted() {
+			weight += h.IntN(5)
 		}
-		name := l.Addr.String() + string(rune('a'+s))
-		members = append(members, policy.Member{Slot: uint16(s), Weight: 1 + h.IntN(5), Name: name})
-		hash = append(hash, chash.Member{Name: name, Weight: 1 + h.IntN(5)})
+		m := chash.Member{Name: l.Addr.String() + string(rune('a'+s)), Number: int(s), Horizon: weight}
+		l.Closed, l.Down, buckets[s] = true, false, chash.Horizon
+		switch h.IntN(8) {
+		case 0: // standby; or down, under UDP
+			l.Down = h.IntN(2) == 0
+		case 1, 2: // draining; or down, under TCP
+			m.Held, buckets[s] = weight, chash.Draining
+			l.Down = h.IntN(2) == 0
+		case 3: // warming up
+			m.New, l.Closed = weight, false
+		default:
+			m.New, m.Held, l.Closed, buckets[s] = weight, weight, false, chash.Working
+		}
+		if h.IntN(20) == 0 {
+			l.Closed, l.Down = h.IntN(2) == 0, h.IntN(2) == 0
+		}
+		rows = append(rows, m)
+		if m.New > 0 {
+			takers = append(takers, policy.Member{Slot: uint16(s), Weight: weight, Name: m.Name})
+		}
 	}
-	v.NewTable = policy.Table(v.Policy, members)
-	for _, i := range chash.TableHRW(hash, 64) {
-		v.HashTable = append(v.HashTable, uint32(members[i].Slot))
+	v.NewTable = policy.Table(v.Policy, takers)
+	v.Hash = h.hash(kind, rows, buckets)
+	v.NoNew = len(v.NewTable) == 0
+	if v.Policy == policy.Hash {
+		v.NoNew = v.Hash == nil || len(takers) == 0
+	}
+	v.NoNew = v.NoNew || h.IntN(12) == 0
+}
+
+// hash is a consistent hash of any form; nil: none.
+func (h *hostile) hash(kind chash.Kind, rows []chash.Member, buckets []chash.BucketState) model.Placer {
+	capacity := len(buckets) + h.IntN(40)
+	switch {
+	case h.IntN(20) == 0:
+		return nil
+	case h.IntN(20) == 0: // rows of nonsense: slots that there are not, no server
+		t := &chash.Table{Entries: make([]uint32, 1+h.IntN(100))}
+		for i := range t.Entries {
+			slot := func() int { return pick(h.Rand, h.IntN(len(buckets)+2), chash.None, h.IntN(chash.MaxSlots)) }
+			t.Entries[i] = chash.Entry(slot(), slot(), h.IntN(2) == 0)
+		}
+		return t
+	case h.IntN(20) == 0: // walks that do not end, or end anywhere
+		t := &chash.AnchorTable{Entries: make([]uint32, 2+h.IntN(100)), Held: h.Uint32N(50), Track: h.Uint32N(100)}
+		for i := range t.Entries {
+			if h.IntN(8) > 0 {
+				t.Entries[i] = (1 + h.Uint32N(uint32(len(t.Entries)-1))) | h.Uint32N(uint32(len(t.Entries)))<<16
+			}
+		}
+		return t
+	case kind == chash.KindAnchor:
+		t, err := chash.NewAnchorTable(capacity, buckets)
+		if err != nil {
+			panic(err)
+		}
+		if len(t.Entries) == 0 {
+			return nil
+		}
+		return t
+	}
+	t, err := chash.Compile(chash.Spec{Kind: kind, Rows: 64, Capacity: capacity}, rows)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+// change makes the pools of some VIPs anew.
+func (h *hostile) change() {
+	for id := uint32(1); id <= 20; id++ { // in an order that the seed decides
+		for _, v := range h.tables.Services {
+			if v.ID != id || h.IntN(2) == 0 {
+				continue
+			}
+			for s := range v.Slots { // servers go and come
+				if l := &h.tables.Lines[v.FirstLine+s]; h.IntN(4) > 0 {
+				} else if l.Forwarding == model.None {
+					*l = h.line(s)
+				} else {
+					*l = model.Line{}
+				}
+			}
+			h.pool(v)
+		}
+	}
+	for key, f := range h.tables.Fragments { // the same VIPs, or copies
+		for _, v := range h.tables.Services {
+			if v.ID == f.ID {
+				h.tables.Fragments[key] = v
+			}
+		}
 	}
 }
 
@@ -134,6 +249,12 @@ func (h *hostile) good() []byte {
 	if h.IntN(20) == 0 {
 		vip = netip.AddrPortFrom(h.address(six, 1), port)
 	}
+	if n := len(h.recent); n > 0 && h.IntN(3) > 0 {
+		f := h.recent[h.IntN(n)]
+		v, client, vip, six = f.v, f.client, f.vip, f.v.Addr.Is6()
+	} else if h.recent = append(h.recent, hostileFlow{v, client, vip}); n > 40 {
+		h.recent = h.recent[h.IntN(n):]
+	}
 	ip := h.ip(six)
 	link := wire.Link{VLAN: pick[uint16](h.Rand, 0, 0, 0, 5)}
 	payload := make([]byte, pick(h.Rand, 0, 0, 1, h.IntN(1500), h.IntN(3000)))
@@ -145,14 +266,22 @@ func (h *hostile) good() []byte {
 	case n < 6:
 		return h.icmpError(v, client, vip, ip, link)
 	case n < 8 && v.Proto == wire.ProtoTCP || v.Proto == wire.ProtoUDP:
+		if h.IntN(4) == 0 { // opens a connection of QUIC, or nearly
+			payload = wire.QUICInitial(pick[uint32](h.Rand, wire.QUIC1, wire.QUIC2, 0, 0xff00001d), h.Uint64(), pick(h.Rand, 1200, 1200, 1199, 1350))
+			payload[0] = pick(h.Rand, payload[0], payload[0], byte(h.Uint32()))
+		}
 		return wire.UDP{Src: client, Dst: vip, Payload: payload, IP: ip, Link: link, BadChecksum: h.IntN(8) == 0}.Frame()
 	}
-	return wire.TCP{Src: client, Dst: vip, Flags: h.flags(), Options: h.options(h.cookie(v, client, vip.Port())), Payload: payload,
+	var options []byte // as the clients that jet and the fallback are for
+	if h.IntN(4) > 0 {
+		options = h.options(h.cookie(v, client, vip.Port()))
+	}
+	return wire.TCP{Src: client, Dst: vip, Flags: h.flags(), Options: options, Payload: payload,
 		IP: ip, Link: link, BadChecksum: h.IntN(8) == 0, DataOffset: uint8(pick(h.Rand, 0, 0, 0, 0, 0, 0, 0, h.IntN(16)))}.Frame()
 }
 
 func (h *hostile) flags() uint8 {
-	return pick(h.Rand, wire.SYN, wire.ACK, wire.ACK, wire.ACK|wire.PSH, wire.ACK|wire.FIN, wire.RST, wire.RST|wire.ACK, wire.SYN|wire.ACK, uint8(h.Uint32()))
+	return pick(h.Rand, wire.SYN, wire.SYN, wire.ACK, wire.ACK, wire.ACK|wire.PSH, wire.SYN|wire.FIN, wire.ACK|wire.FIN, wire.RST, wire.RST|wire.ACK, wire.SYN|wire.ACK, uint8(h.Uint32()))
 }
 
 // ip gives odd IP headers now and then: options, extensions, fragments.

@@ -55,7 +55,7 @@ type Flow struct {
 // Entry of the flow table.
 type Entry struct {
 	Slot  int    `json:"slot"`
-	State string `json:"state"` // new, confirmed, closing or datagram
+	State string `json:"state"` // new, confirmed, fading or datagram
 	// AgeMS since its last packet and LimitMS after which it is forgotten,
 	// both in steps of 1,024.
 	AgeMS   int64 `json:"age_ms"`
@@ -143,7 +143,7 @@ func staleness(f *model.Flow) string {
 		return "its slot names no server any more"
 	case !f.TCP && f.Line&jet.Down != 0:
 		return "its server is down"
-	case f.Entry.State() == jet.Closing:
+	case f.TCP && f.Entry.State() == jet.Fading:
 		return "a connection before this one ended there"
 	}
 	return "its server takes no new connections"

@@ -21,25 +21,36 @@ import "math/bits"
 type State uint8
 
 const (
-	// New was made by one packet alone, which anybody may have forged.
+	// New is a TCP connection of which one packet was seen, which anybody
+	// may have forged.
 	New State = iota
 	// Confirmed is a TCP connection that went on.
 	Confirmed
-	// Closing has seen a FIN or an RST.
-	Closing
-	// Datagram is a confirmed flow of UDP.
+	// Fading is forgotten soon: a TCP connection behind a FIN or RST, or a
+	// flow of UDP of which one datagram was seen.
+	Fading
+	// Datagram is a flow of UDP that went on.
 	Datagram
 )
 
-func (s State) String() string { return [...]string{"new", "confirmed", "closing", "datagram"}[s&3] }
+func (s State) String() string { return [...]string{"new", "confirmed", "fading", "datagram"}[s&3] }
+
+// First is the state in which a packet enters the table.
+func First(tcp bool) State {
+	if tcp {
+		return New
+	}
+	return Fading
+}
 
 // Unit is the length of the table's unit of time in milliseconds.
 const Unit = 1024
 
 // idle is how long an entry is known after its last packet, in units, by
-// state: a handshake's minute; TCP's two hours and four minutes (RFC 5382 §5);
-// two minutes behind a FIN or RST, and for UDP (RFC 4787 §4.3).
-var idle = [4]uint16{New: 64, Confirmed: 7266, Closing: 118, Datagram: 118}
+// state: TCP's two hours and four minutes (RFC 5382 §5), even for one packet,
+// as a connection may speak that rarely; two minutes behind a FIN or RST, and
+// for UDP (RFC 4787 §4.3).
+var idle = [4]uint16{New: 7266, Confirmed: 7266, Fading: 118, Datagram: 118}
 
 // Idle is how long an entry in this state is known after its last packet, in
 // units of 1.024 s.

@@ -126,7 +126,7 @@ func (t *naive) insert(x uint64, slot int, now uint16, s State, lru bool) Insert
 		at = first(func(e naiveEntry) bool { return e.old(now) })
 	}
 	if at < 0 {
-		at = oldest(func(e naiveEntry) bool { return e.state == Closing })
+		at = oldest(func(e naiveEntry) bool { return e.state == Fading })
 	}
 	if at < 0 {
 		at, what = oldest(func(e naiveEntry) bool { return e.state == New }), Replaced
@@ -232,11 +232,11 @@ func touched(t *rapid.T, e *Entry, want *naiveEntry, now uint16, tcp bool, event
 	before := *want
 	age := int16(now - before.unit)
 	outcome, share := Touch(e, now, tcp, event, line)
-	stale := line&NoServer != 0 || !tcp && line&Down != 0 || event == Open && (before.state == Closing || line&Closed != 0)
+	stale := line&NoServer != 0 || !tcp && line&Down != 0 || event == Open && (tcp && before.state == Fading || line&Closed != 0)
 	if (outcome == Stale) != stale {
 		t.Fatalf("%+v touched by %v at %d, line %b: %v", before, event, now, line, outcome)
 	}
-	if stale || event == Peek || event == Data && before.state == Closing && age < revive {
+	if stale || event == Peek || event == Data && tcp && before.state == Fading && age < revive {
 		if share {
 			t.Fatalf("%+v touched by %v: told though nothing changed", before, event)
 		}
@@ -245,10 +245,8 @@ func touched(t *rapid.T, e *Entry, want *naiveEntry, now uint16, tcp bool, event
 	want.unit = now
 	switch {
 	case event == Close:
-		want.state = Closing
-	case event == Data && before.state == Closing:
-		want.state = Confirmed
-	case event == Data && before.state == New:
+		want.state = Fading
+	case event == Data && (before.state == New || before.state == Fading):
 		if want.state = Datagram; tcp {
 			want.state = Confirmed
 		}

@@ -54,7 +54,7 @@ func Touch(e *Entry, unit uint16, tcp bool, event Event, line Line) (o Outcome, 
 	was := old.State()
 	switch {
 	case line&NoServer != 0, !tcp && line&Down != 0,
-		event == Open && (was == Closing || line&Closed != 0):
+		event == Open && (tcp && was == Fading || line&Closed != 0):
 		return Stale, false
 	case event == Peek:
 		return Hit, false
@@ -62,16 +62,13 @@ func Touch(e *Entry, unit uint16, tcp bool, event Event, line Line) (o Outcome, 
 	now := was
 	switch {
 	case event == Close:
-		now = Closing
-	case event == Open:
-	case was == New && tcp:
-		now = Confirmed
-	case was == New:
+		now = Fading
+	case event == Open, was == Confirmed, was == Datagram:
+	case !tcp:
 		now = Datagram
-	case was == Closing:
-		if old.age(unit) < revive+slack {
-			return Hit, false // its age counts from the FIN
-		}
+	case was == Fading && old.age(unit) < revive+slack:
+		return Hit, false // its age counts from the FIN
+	default:
 		now = Confirmed
 	}
 	if now == was && old.Time() == unit {
@@ -79,7 +76,6 @@ func Touch(e *Entry, unit uint16, tcp bool, event Event, line Line) (o Outcome, 
 	}
 	*e = old&^0xffffc000 | Entry(unit)<<16 | Entry(now)<<14
 	switch {
-	case now == New:
 	case now != was:
 		share = true
 	case now == Confirmed:
@@ -94,7 +90,7 @@ func Touch(e *Entry, unit uint16, tcp bool, event Event, line Line) (o Outcome, 
 type Inserted uint8
 
 const (
-	// Made: in place of its own, an empty, an expired or a closing entry.
+	// Made: in place of its own, an empty, an expired or a fading entry.
 	Made Inserted = iota
 	// Replaced: a live one gave way (flow_replaced).
 	Replaced
@@ -104,7 +100,7 @@ const (
 
 // Insert remembers that x goes to slot, in this state, used at time unit. It
 // takes its own entry; else an empty one; else an expired one; else the
-// oldest that is closing; else the oldest that nothing has confirmed. A
+// oldest that fades; else the oldest that nothing has confirmed. A
 // confirmed one never gives way.
 func (f *Flows) Insert(x uint64, slot int, unit uint16, s State) Inserted {
 	b := f.bucket(x)
@@ -121,7 +117,7 @@ func (f *Flows) Insert(x uint64, slot int, unit uint16, s State) Inserted {
 		case e.Expired(unit):
 			b.put(i, x, slot, unit, s)
 			return Made
-		case e.State() == Closing:
+		case e.State() == Fading:
 			rank = 0x20000
 		case e.State() == New:
 			rank = 0x10000

@@ -214,7 +214,7 @@ func TestForgedEndsEndNothing(t *testing.T) {
 	servers[f.slot] = draining
 	after := poolOf(FullCT, policy.Hash, chash.KindTableHRW, servers)
 	forged := after.Process(s, wire.TCP{Src: f.client, Dst: testVIP4, Flags: wire.RST}.Frame(), now)
-	if forged.Slot != f.slot || forged.Flow.Now.State() != jet.Closing {
+	if forged.Slot != f.slot || forged.Flow.Now.State() != jet.Fading {
 		t.Fatalf("the RST: slot %d, %+v", forged.Slot, forged.Flow)
 	}
 	for i := range uint32(8) {
@@ -243,7 +243,7 @@ func TestStaleEntriesAreOverwritten(t *testing.T) {
 		f := &flow{client: client(r), proto: wire.ProtoTCP}
 		place := tables.Process(s, f.open(), 1000)
 		other := (place.Slot + 1) % 6
-		s.Flows.Insert(place.Flow.X, other, 0, jet.Closing)
+		s.Flows.Insert(place.Flow.X, other, 0, jet.Fading)
 		again := tables.Process(s, f.open(), 1000)
 		next := tables.Process(s, f.data(0), 1000)
 		if again.Slot != place.Slot || next.Slot != place.Slot || !again.Tracked {

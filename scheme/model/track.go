@@ -171,9 +171,9 @@ func (t *Tables) track(s *State, r *Result, k *packet, nowMS uint32, opening boo
 		return
 	}
 	if v.Scheme == FullCT {
-		f.Inserted = s.Flows.InsertLRU(f.X, r.Slot, unit, jet.New)
+		f.Inserted = s.Flows.InsertLRU(f.X, r.Slot, unit, jet.First(f.TCP))
 	} else {
-		f.Inserted = s.Flows.Insert(f.X, r.Slot, unit, jet.New)
+		f.Inserted = s.Flows.Insert(f.X, r.Slot, unit, jet.First(f.TCP))
 	}
 	switch f.Inserted {
 	case jet.Full:
