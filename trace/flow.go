@@ -112,8 +112,10 @@ func why(m model.Result) string {
 	switch {
 	case m.FlowHit:
 		return "the entry names the server"
+	case m.Place == nil && m.Reason == model.DropNoServer:
+		return stale + "no server takes new connections"
 	case m.Place == nil:
-		return stale + "nothing is placed" // asked of all servers, or refused
+		return stale + "only the servers can know whose it is"
 	case m.Line < 0:
 		return stale + "no server takes it, so there is nothing to remember"
 	case f.Event == jet.Close:

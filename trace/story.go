@@ -153,7 +153,7 @@ type Left struct {
 
 func (t *Tracer) story(tables *model.Tables, m model.Result, run dataplane.TwinRun, left dataplane.TwinLeft, now uint32) *Story {
 	s := &Story{Program: t.program, SharedMS: now, Packet: packetOf(m.Parsed),
-		Verdict: Verdict{run.ActionName(), run.Reason.String(), run.Reason.Explain()},
+		Verdict: Verdict{run.ActionName(), run.Reason.String(), explain(run.Reason, m)},
 		Left: Left{Reason: run.Reason != model.Known, LinePackets: left.Packets, LineBytes: left.Bytes, OpenConnections: left.Open,
 			NewConnections: left.NewConns, Fallback: left.Fallback, FlowHits: left.FlowHits, BadCookies: left.BadCookies,
 			Dropped: left.Dropped, FlowEntries: left.Flows, AskedAll: run.Ask != nil,
@@ -188,6 +188,20 @@ func (t *Tracer) story(tables *model.Tables, m model.Result, run dataplane.TwinR
 	}
 	s.Disagreement = disagreement(m, run, left)
 	return s
+}
+
+// explain says the reason in words; what is known, by what it is known.
+func explain(reason model.Reason, m model.Result) string {
+	switch {
+	case reason != model.Known:
+	case m.FlowHit:
+		return "the flow table names its server"
+	case m.Flow != nil:
+		return "the consistent hash names its server"
+	case m.Cookie != nil:
+		return "its cookie names its server"
+	}
+	return reason.Explain()
 }
 
 func disagreement(m model.Result, run dataplane.TwinRun, left dataplane.TwinLeft) string {

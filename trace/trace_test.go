@@ -32,11 +32,30 @@ var testAssignment = &controller.Assignment{Version: 1, Keys: []controller.Key{{
 		testVIP(1, "web", "192.0.2.10", "tcp", "ipip", "10.78.0.11", "10.78.0.12", "10.78.0.13"),
 		testVIP(2, "web6", "2001:db8::10", "tcp", "gue", "10.78.0.11", "10.78.0.12"),
 		testVIP(3, "dns", "192.0.2.10", "udp", "l2", "10.78.0.13"),
+		trackingVIP(4, "jet", "192.0.2.11", "table-hrw", "10.78.0.11", "10.78.0.12", "10.78.0.13"),
+		trackingVIP(5, "anchor", "192.0.2.12", "anchor", "10.78.0.11", "10.78.0.12", "10.78.0.13"),
+		trackingVIP(6, "full", "192.0.2.13", "maglev", "10.78.0.11", "10.78.0.12"),
 	}}
+
+// trackingVIP is one of schemes jet or full-ct; under jet the second server
+// drains and the last is on standby.
+func trackingVIP(id uint32, name, addr, hash string, servers ...string) controller.VIP {
+	v := testVIP(id, name, addr, "tcp", "ipip", servers...)
+	v.Scheme, v.Policy, v.Hash, v.Share = "jet", "hash", hash, true
+	if name == "full" {
+		v.Scheme, v.Share = "full-ct", false
+		return v
+	}
+	if hash == "anchor" {
+		v.Capacity = 16
+	}
+	v.Slots[1].State, v.Slots[2].State = controller.Draining, controller.Standby
+	return v
+}
 
 func testVIP(id uint32, name, addr, proto, forwarding string, servers ...string) controller.VIP {
 	v := controller.VIP{ID: id, Name: name, Address: netip.MustParseAddr(addr), Port: map[string]uint16{"tcp": 80, "udp": 53}[proto], Protocol: proto,
-		Scheme: map[string]string{"tcp": "cheetah", "udp": "stateless"}[proto], Policy: "rr", Affinity: "connection", Forwarding: forwarding,
+		Scheme: map[string]string{"tcp": "cheetah", "udp": "stateless"}[proto], Policy: map[string]string{"tcp": "rr", "udp": "hash"}[proto], Affinity: "connection", Forwarding: forwarding,
 		CookieBits: 12, Fragments: "drop", ICMPEcho: true}
 	for i, s := range servers {
 		v.Slots = append(v.Slots, controller.Slot{Number: uint16(i), Server: fmt.Sprint(name, "-", i+1), Address: netip.MustParseAddr(s), Weight: 1, State: controller.Active})
@@ -72,7 +91,7 @@ func loaded(t *testing.T) (pinDir string, lb *dataplane.LB) {
 			}
 			lb, err = dataplane.Open(dataplane.Options{Name: "test", PinDir: pinDir, Interfaces: []string{"t0"},
 				Source4: netip.MustParsePrefix("10.88.0.0/16"), Source6: netip.MustParsePrefix("fd88::/64"),
-				Limits: config.Limits{ServerLines: 256, TableEntries: 1 << 17, Flows: 1024, AskRate: 100}}, slog.New(slog.DiscardHandler))
+				Limits: config.Limits{ServerLines: 256, TableEntries: 1 << 18, Flows: 1024, AskRate: 100}}, slog.New(slog.DiscardHandler))
 			return err
 		}()
 	}()
@@ -119,6 +138,23 @@ func linkUp() error {
 		}
 	}
 	return nil
+}
+
+// quiet is must without the text.
+func (t *Tracer) quiet(test *testing.T, text string) *Story {
+	test.Helper()
+	spec, err := ParseSpec(text)
+	if err != nil {
+		test.Fatal(err)
+	}
+	story, err := t.Spec(spec)
+	if err != nil {
+		test.Fatalf("%s: %v", text, err)
+	}
+	if story.Disagreement != "" {
+		test.Fatalf("%s: %s", text, story.Disagreement)
+	}
+	return story
 }
 
 func (t *Tracer) must(test *testing.T, text string) *Story {
@@ -198,6 +234,74 @@ func TestStories(t *testing.T) {
 	}
 }
 
+// What the flow table and the hash have to do with a packet is told, in the
+// words of Why.
+func TestTrackingStories(t *testing.T) {
+	pinDir, _ := loaded(t)
+	tracer, err := Open(pinDir, testAssignment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tracer.Close()
+	for _, vip := range []string{"192.0.2.11:80", "192.0.2.12:80"} {
+		whys := map[string]bool{"the entry names the server": false, "no change that may come moves it: it need not be remembered": false,
+			"it must be remembered: new connections go to slot 0, earlier ones are held by slot 1":              false,
+			"it must be remembered: a server of the horizon would take it":                                      false,
+			"the end of a connection makes no entry":                                                            false,
+			"the entry is not followed, as a connection before this one ended there; a new one takes its place": false}
+		left := len(whys)
+		for port := 1024; port < 1124 && left > 0; port++ {
+			flow := fmt.Sprintf("tcp 203.0.113.7:%d > %s no-ts", port, vip)
+			// Of a connection from before the drain, which nobody tracked.
+			old := tracer.quiet(t, flow+" psh")
+			if old.Flow.Before != nil || old.Hash.By != "held" || old.Server.Slot != old.Hash.Held || old.Flow.Made != old.Hash.Track {
+				t.Fatalf("%s: %+v %+v", flow, old.Flow, old.Hash)
+			}
+			if old.Hash.Held != old.Hash.Slot && !strings.Contains(old.Flow.Why, "are held by slot 1") {
+				t.Fatalf("%s: %s", flow, old.Flow.Why)
+			}
+			fin := tracer.quiet(t, flow+" fin")
+			if fin.Flow.Made || fin.Flow.Followed != old.Flow.Made || fin.Server.Slot != old.Server.Slot {
+				t.Fatalf("%s: %+v", flow, fin.Flow)
+			}
+			// The ports are used again.
+			syn := tracer.quiet(t, flow+" syn")
+			if syn.Verdict.Reason != "FORWARD_NEW" || syn.Server.Slot != 0 || syn.Hash.By != "slot" || syn.Flow.Made != syn.Hash.Track {
+				t.Fatalf("%s: %+v %+v", flow, syn.Flow, syn.Hash)
+			}
+			ack := tracer.quiet(t, flow+" ack")
+			if ack.Verdict.Reason != "KNOWN" || ack.Flow.Followed != syn.Hash.Track || ack.Flow.Shared != syn.Hash.Track || ack.Server.Slot != 0 {
+				if syn.Hash.Track || syn.Hash.Held == 0 {
+					t.Fatalf("%s: %+v %+v", flow, ack.Flow, ack.Server)
+				}
+			}
+			if h := syn.Hash; h.Form == "anchor" && (h.Rows != 16 || h.Path[len(h.Path)-1] != h.Slot || h.Path[0] != h.Row) || h.Form == "table" && h.Row >= h.Rows {
+				t.Fatalf("%s: %+v", flow, h)
+			}
+			for _, s := range []*Story{old, fin, syn, ack} {
+				if told, known := whys[s.Flow.Why]; known && !told {
+					whys[s.Flow.Why] = true
+					left--
+				}
+			}
+		}
+		if left > 0 {
+			t.Errorf("%s: not all was told: %v", vip, whys)
+		}
+	}
+	for _, packet := range []string{"tcp 203.0.113.7:4711 > 192.0.2.13:80 syn", "tcp 203.0.113.7:4711 > 192.0.2.13:80 psh"} {
+		s := tracer.must(t, packet)
+		if made := strings.HasSuffix(packet, "syn"); s.Flow.Made != made || s.Flow.Followed == made || s.Flow.Shared {
+			t.Errorf("%s: %+v", packet, s.Flow)
+		}
+	}
+	if s := tracer.must(t, "icmp 198.51.100.1 > 192.0.2.13 unreachable quoting tcp 192.0.2.13:80 > 203.0.113.7:4711"); s.Flow.Event != "peek" || !s.Flow.Followed {
+		t.Errorf("an ICMP error about a tracked connection: %+v", s.Flow)
+	}
+	tracer.must(t, "tcp 203.0.113.7:1024 > 192.0.2.12:80 no-ts syn")
+	tracer.must(t, "tcp 203.0.113.7:1025 > 192.0.2.11:80 no-ts psh")
+}
+
 // Packets of one capture meet what those before left behind, and cookies are
 // as old as they were when they were captured.
 func TestCapture(t *testing.T) {
@@ -209,14 +313,15 @@ func TestCapture(t *testing.T) {
 	defer tracer.Close()
 	hour := tracer.opened.Add(-time.Hour)
 	src, dst := netip.MustParseAddrPort("203.0.113.7:4711"), netip.MustParseAddrPort("192.0.2.10:80")
+	tracked := netip.MustParseAddrPort("192.0.2.13:80") // by full-ct
 	key := cheetah.VIPKey(testAssignment.Keys[0].Secret, dst.Addr(), 80, protoTCP)
 	stamped := tracer.now - uint32(time.Hour.Milliseconds()) - 5000
 	ecr := cheetah.Layout{Bits: 12}.Stamp(key, 0, src, 80, 1, stamped)
 	var file bytes.Buffer
 	if err := wire.WritePcap(&file, []wire.Captured{
 		{Time: hour, Frame: wire.TCP{Src: src, Dst: dst, Flags: wire.ACK, Options: wire.Timestamp(1, ecr)}.Frame()},
-		{Time: hour, Frame: wire.TCP{Src: src, Dst: dst, Flags: wire.SYN}.Frame()},
-		{Time: hour.Add(time.Second), Frame: wire.TCP{Src: src, Dst: dst, Flags: wire.ACK}.Frame()},
+		{Time: hour, Frame: wire.TCP{Src: src, Dst: tracked, Flags: wire.SYN}.Frame()},
+		{Time: hour.Add(10 * time.Second), Frame: wire.TCP{Src: src, Dst: tracked, Flags: wire.ACK}.Frame()},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -227,11 +332,12 @@ func TestCapture(t *testing.T) {
 	if s := stories[0]; s.Verdict.Reason != "KNOWN" || s.Server.Slot != 1 || s.Cookie.AgeMS < 4000 || s.Cookie.AgeMS > 6000 {
 		t.Errorf("cookie of a capture: %+v %+v", s.Verdict, s.Cookie)
 	}
-	if s := stories[1]; s.Left.FlowEntries != 1 || s.Left.NewConnections != 1 || s.Left.OpenConnections != 1 {
-		t.Errorf("SYN without timestamp left %+v", s.Left)
+	if s := stories[1]; s.Left.FlowEntries != 1 || s.Left.Tracked != 1 || s.Left.NewConnections != 1 || s.Left.OpenConnections != 1 {
+		t.Errorf("a SYN under full-ct left %+v", s.Left)
 	}
-	if s := stories[2]; s.Number != 3 || !s.Fallback.Flow || s.Server.Slot != stories[1].Server.Slot {
-		t.Errorf("the next packet of the flow: %+v", s)
+	if s := stories[2]; s.Number != 3 || !s.Flow.Followed || s.Flow.Before.AgeMS < 9000 || s.Flow.Before.AgeMS > 11000 ||
+		s.Server.Slot != stories[1].Server.Slot {
+		t.Errorf("the next packet of the flow: %+v", s.Flow)
 	}
 }
 
