@@ -115,7 +115,9 @@ func rowKey(row int) uint64 { return mix(uint64(row) + 0x9e3779b97f4a7c15) }
 // weights New, held the one by Held (slot, if that set is empty), and track
 // is set iff slot differs from held or either from the owner by the greatest
 // of a member's three weights. Where New is empty slot is None, and track is
-// set iff held differs from that owner.
+// set iff held differs from that owner. While weights change, track is also
+// set where only a part of the changes would move the row (ring, hrw,
+// table-hrw).
 //
 // Errors: ErrUnknown (kind), ErrDuplicate (name or number), ErrWeight,
 // ErrCapacity (number or capacity out of range), ErrRows.
@@ -132,10 +134,19 @@ func Compile(s Spec, members []Member) (*Table, error) {
 	}
 	members = slices.Clone(members)
 	slices.SortFunc(members, func(a, b Member) int { return a.Number - b.Number })
+	var t *Table
 	if impl.compile != nil {
-		return impl.compile(s, members)
+		t, err = impl.compile(s, members)
+	} else {
+		t, err = compileSets(s, members, impl.owners)
 	}
-	return compileSets(s, members, impl.owners)
+	if err == nil && s.Kind.Minimal() && s.Kind.Weighted() {
+		err = trackReweighed(s, members, t)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
 }
 
 func checkMembers(s Spec, members []Member) error {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 )
 
 // tableHRW is table-HRW (Mendelson et al., "Load balancing with JET", CoNEXT
@@ -143,6 +144,8 @@ func compileTableHRW(s Spec, members []Member) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Who is in no set does not run.
+	members = slices.DeleteFunc(slices.Clone(members), func(m Member) bool { return max(m.New, m.Held, m.Horizon) == 0 })
 	runners := make([]runner, len(members))
 	var weight [3][]int
 	var total [3]uint64 // of a set's weights
