@@ -53,5 +53,6 @@ func addCommands(root *cobra.Command) {
 		newDemoCommand(),
 		newLabCommand(),
 		newBenchCommand(),
+		newSimCommand(),
 	)
 }

@@ -1,0 +1,165 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/fairlead/fairlead/chash"
+)
+
+// pool is the servers of the event simulation and the hash over them. The
+// horizon holds the servers that failed and are expected back, the latest
+// first where they are too many, and is filled up to its size with standby
+// servers that nobody is about to add.
+type pool struct {
+	horizon int
+	names   []string
+	working []int32
+	failed  []int32 // in the horizon, by the time of their failure
+	standby []int32 // spare servers, in the order in which they fill up
+	filled  int     // so many of standby are in the horizon
+
+	all chash.Hash // over the working ones, with the whole horizon
+	// near has the same working ones and only failed in its horizon; nil
+	// without JET.
+	near  chash.Hash
+	owner []int32 // by Node of all: server
+}
+
+func newPool(o JetEventsOptions, seed uint64) (*pool, error) {
+	p := &pool{}
+	horizon := 0
+	if o.Scheme == SchemeJET {
+		horizon = o.Horizon
+	}
+	p.horizon = horizon
+	var servers []chash.Server
+	for i := range int32(o.Servers + horizon) {
+		p.names = append(p.names, fmt.Sprintf("server %d of seed %d", i, seed))
+		if int(i) < o.Servers {
+			p.working = append(p.working, i)
+			servers = append(servers, chash.Server{Name: p.names[i], Weight: 1})
+		} else {
+			p.standby = append(p.standby, i)
+		}
+	}
+	total := len(p.names)
+	options := chash.Options{Capacity: total, Rows: tableRows(o.Hash, total)}
+	var err error
+	if p.all, err = chash.New(o.Hash, options, servers...); err != nil {
+		return nil, err
+	}
+	if o.Scheme == SchemeJET {
+		if p.near, err = chash.New(o.Hash, options, servers...); err != nil {
+			return nil, err
+		}
+	}
+	return p, p.fill()
+}
+
+// server is the one that the hash has for a key.
+func (p *pool) server(key uint64) int32 { return p.owner[p.all.Lookup(key)] }
+
+// rank of an entry that holds a connection at a server.
+func (p *pool) rank(key uint64, server int32) rank {
+	n, track := p.all.Track(key)
+	switch {
+	case p.owner[n] != server:
+		return rankMoved
+	case !track:
+		return rankPlaced
+	}
+	if _, track := p.near.Track(key); track {
+		return rankReturning
+	}
+	return rankStandby
+}
+
+// fail takes a working server out, which is expected back.
+func (p *pool) fail(server int32) error {
+	p.working = slices.DeleteFunc(p.working, func(s int32) bool { return s == server })
+	if p.near == nil || p.horizon == 0 {
+		if err := p.both(func(h chash.Hash) error { return h.Remove(p.names[server]) }); err != nil {
+			return err
+		}
+		return p.fill()
+	}
+	return p.expect(server)
+}
+
+// expect puts a server into the horizon. Where more failed than it has room
+// for, the one that failed first leaves it.
+func (p *pool) expect(server int32) error {
+	if err := p.both(func(h chash.Hash) error { return h.Park(p.names[server], 1) }); err != nil {
+		return err
+	}
+	p.failed = append(p.failed, server)
+	if len(p.failed) > p.horizon {
+		oldest := p.failed[0]
+		p.failed = p.failed[1:]
+		if err := p.both(func(h chash.Hash) error { return h.Remove(p.names[oldest]) }); err != nil {
+			return err
+		}
+	}
+	return p.fill()
+}
+
+// foreseen tells whether a failed server's return is no surprise.
+func (p *pool) foreseen(server int32) bool {
+	return p.near == nil || p.horizon == 0 || slices.Contains(p.failed, server)
+}
+
+// add has a server work again.
+func (p *pool) add(server int32) error {
+	p.failed = slices.DeleteFunc(p.failed, func(s int32) bool { return s == server })
+	p.working = append(p.working, server)
+	slices.Sort(p.working) // their order is no history
+	if err := p.both(func(h chash.Hash) error { return h.Add(p.names[server], 1) }); err != nil {
+		return err
+	}
+	return p.fill()
+}
+
+// fill has as many standby servers in the horizon as it has room for, and
+// notes whose nodes are whose.
+func (p *pool) fill() error {
+	want := 0
+	if p.near != nil {
+		want = min(max(0, p.horizon-len(p.failed)), len(p.standby))
+	}
+	for ; p.filled > want; p.filled-- {
+		if err := p.all.Remove(p.names[p.standby[p.filled-1]]); err != nil {
+			return err
+		}
+	}
+	for ; p.filled < want; p.filled++ {
+		if err := p.all.Park(p.names[p.standby[p.filled]], 1); err != nil {
+			return err
+		}
+	}
+	byName := make(map[string]int32, len(p.working))
+	for _, s := range p.working {
+		byName[p.names[s]] = s
+	}
+	p.owner = p.owner[:0]
+	for n, known := chash.Node(0), 0; known < len(p.working); n++ {
+		s, ok := byName[p.all.Name(n)]
+		if !ok {
+			s = none
+		} else {
+			known++
+		}
+		p.owner = append(p.owner, s)
+	}
+	return nil
+}
+
+func (p *pool) both(change func(chash.Hash) error) error {
+	if err := change(p.all); err != nil {
+		return err
+	}
+	if p.near == nil {
+		return nil
+	}
+	return change(p.near)
+}

@@ -1,0 +1,115 @@
+package sim
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+)
+
+// Print writes the table of the slides, with others' figures below ours.
+func (r *JetTraceResult) Print(out io.Writer) error {
+	fmt.Fprintf(out, "%s\n", r.Machine)
+	fmt.Fprintf(out, "trace: %s · %s packets, %s flows", r.Trace, grouped(float64(r.Packets), 0), grouped(float64(r.Flows), 0))
+	if r.Skipped > 0 {
+		fmt.Fprintf(out, " (%d of the capture's packets are no TCP or UDP, or malformed)", r.Skipped)
+	}
+	fmt.Fprintf(out, "\n%s · best of %d passes each · one thread, its processor time · mean ± deviation over seeds\n", seedsText(r.Seeds), r.Passes)
+	if r.Native {
+		fmt.Fprintln(out, "hashes are looked up as objects, not as the program's tables")
+	}
+	for i, c := range r.Cases {
+		if i == 0 || r.Cases[i-1].Servers != c.Servers {
+			fmt.Fprintln(out)
+			if err := r.printServers(out, c.Servers, c.Horizon); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *JetTraceResult) printServers(out io.Writer, servers, horizon int) error {
+	fmt.Fprintf(out, "n = %d, horizon %d\n", servers, horizon)
+	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "hash\tscheme\toversubscription\ttracked\tshare\tMpps\tspread\tto full CT\ttables KiB\tflow table KiB\t")
+	for _, c := range r.Cases {
+		if c.Servers != servers {
+			continue
+		}
+		if c.NotApplicable != "" {
+			fmt.Fprintf(w, "%s\t%s\tnot applicable\t\t\t\t\t\t\t\t\n", c.Hash, c.Scheme)
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.2f %%\t%s\t%.1f–%.1f\t%s\t%d\t%d\t\n", c.Hash, c.Scheme, c.Oversubscription.text(3), c.Tracked.text(0),
+			100*c.Share.Mean, c.Mpps.text(1), c.Passes.Min, c.Passes.Max, r.ratioText(c), (c.TableBytes+512)/1024, (c.FlowTableBytes+512)/1024)
+	}
+	if servers == reportedServers {
+		for _, n := range r.Noted {
+			over, tracked := "", ""
+			if n.Oversubscription > 0 {
+				over = grouped(n.Oversubscription, 3)
+			}
+			if n.Tracked > 0 {
+				tracked = grouped(n.Tracked, 0)
+			}
+			fmt.Fprintf(w, "%s\t%s, %s\t%s\t%s\t\t%s\t\t\t\t\t\n", n.Hash, n.Scheme, n.By, over, tracked, grouped(n.Mpps, 1))
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, c := range r.Cases {
+		if c.Servers != servers {
+			continue
+		}
+		if c.NotApplicable != "" {
+			fmt.Fprintf(out, "%s under %s: %s\n", c.Hash, c.Scheme, c.NotApplicable)
+		} else if c.Replaced.Mean+c.Refused.Mean > c.Tracked.Mean/20 {
+			fmt.Fprintf(out, "%s under %s: %s entries of a pass gave way and %s were refused: lower --load\n",
+				c.Hash, c.Scheme, grouped(c.Replaced.Mean, 0), grouped(c.Refused.Mean, 0))
+		}
+	}
+	return nil
+}
+
+func (r *JetTraceResult) ratioText(c TraceCase) string {
+	for _, x := range r.Ratios {
+		if x.Servers == c.Servers && x.Hash == c.Hash && x.Of == c.Scheme {
+			return x.Ratio.text(2)
+		}
+	}
+	return ""
+}
+
+// seedsText is "seed 3", "seeds 1 to 7".
+func seedsText(seeds []uint64) string {
+	if len(seeds) == 1 {
+		return fmt.Sprintf("seed %d", seeds[0])
+	}
+	return fmt.Sprintf("seeds %d to %d", seeds[0], seeds[len(seeds)-1])
+}
+
+// Print writes a line a run.
+func (r *JetEventsResult) Print(out io.Writer) error {
+	fmt.Fprintf(out, "%s\n", r.Machine)
+	fmt.Fprintf(out, "%s over %s · %d servers", r.Scheme, r.Hash, r.Servers)
+	if r.Scheme == SchemeJET {
+		fmt.Fprintf(out, ", horizon %d", r.Horizon)
+	}
+	fmt.Fprintf(out, " · %s connections at a time, %d s · %g kills a minute\n", grouped(float64(r.Active), 0), r.Seconds, r.Kills)
+	if r.Scheme != SchemeStateless {
+		fmt.Fprintf(out, "tracking table: %s entries (%g of the active connections), what gives way by %s\n", grouped(float64(r.Entries), 0), r.Ratio, r.Evict)
+	}
+	fmt.Fprintln(out)
+	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "seed\tconnections\tbroken\tkilled\tkills\tadditions\tactive\ttracked\tonly by entry\tevicted\trefused\t")
+	for _, x := range r.Runs {
+		evicted := x.EvictedPlaced + x.EvictedStandby + x.EvictedReturning + x.EvictedMoved + x.EvictedLRU
+		fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%d\t%.0f\t%.0f\t%.0f\t%d\t%d\t\n", x.Seed, x.Connections, x.Broken, x.Killed, x.Kills, x.Additions, x.Active, x.Used, x.Needed, evicted, x.Refused)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "\nbroken: %d of %s connections (%.4f %%)\n", r.Broken, grouped(float64(r.Connections), 0), 100*r.BrokenShare)
+	return err
+}

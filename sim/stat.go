@@ -1,0 +1,60 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Stat sums samples up: mean, sample deviation (n-1; 0 for one sample), least
+// and most.
+type Stat struct {
+	Mean      float64 `json:"mean"`
+	Deviation float64 `json:"deviation"`
+	Min       float64 `json:"min"`
+	Max       float64 `json:"max"`
+	Samples   int     `json:"samples"`
+}
+
+func newStat(samples []float64) Stat {
+	n := float64(len(samples))
+	if n == 0 {
+		return Stat{}
+	}
+	s := Stat{Min: slices.Min(samples), Max: slices.Max(samples), Samples: len(samples)}
+	for _, x := range samples {
+		s.Mean += x / n
+	}
+	if n > 1 {
+		for _, x := range samples {
+			s.Deviation += (x - s.Mean) * (x - s.Mean) / (n - 1)
+		}
+		s.Deviation = math.Sqrt(s.Deviation)
+	}
+	return s
+}
+
+// text is mean ± deviation with a number of decimals.
+func (s Stat) text(decimals int) string {
+	if s.Samples == 1 {
+		return grouped(s.Mean, decimals)
+	}
+	return grouped(s.Mean, decimals) + " ±" + grouped(s.Deviation, decimals)
+}
+
+// grouped writes thousands apart: 1,602,007.
+func grouped(x float64, decimals int) string {
+	s := fmt.Sprintf("%.*f", decimals, x)
+	end := len(s)
+	if decimals > 0 {
+		end -= decimals + 1
+	}
+	start := 0
+	if x < 0 {
+		start = 1
+	}
+	for i := end - 3; i > start; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
