@@ -43,7 +43,7 @@ type rig struct {
 
 const patience = 20 * time.Second
 
-func newRig(t *testing.T) *rig {
+func newRig(t *testing.T, change ...func(*lab.Options)) *rig {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("network namespaces need root: run the tests with sudo")
@@ -53,7 +53,11 @@ func newRig(t *testing.T) *rig {
 		t.Fatalf("build fairlead: %v\n%s", err, out)
 	}
 	name := fmt.Sprint("daemon", os.Getpid())
-	l, err := lab.Up(t.Context(), lab.Options{Name: name, Servers: 2, LBs: 2, Program: program}, true)
+	options := lab.Options{Name: name, Servers: 2, LBs: 2, Program: program}
+	for _, f := range change {
+		f(&options)
+	}
+	l, err := lab.Up(t.Context(), options, true)
 	if err != nil {
 		t.Fatal(err)
 	}

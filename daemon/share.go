@@ -79,6 +79,7 @@ type sharePeer struct {
 	sent, pulled uint64
 	owed         bool   // its table was not read since it, or this daemon, was away
 	down         string // why it cannot be told; empty: it can
+	reading      bool
 	unread       string // why its table could not be read; empty: it could
 }
 
@@ -131,7 +132,7 @@ func (s *sharer) follow(peers []*peer) {
 		if was := before[p.name]; was != nil {
 			next.queue = was.queue
 			was.mu.Lock()
-			next.sent, next.pulled, next.owed, next.down, next.unread = was.sent, was.pulled, was.owed, was.down, was.unread
+			next.sent, next.pulled, next.owed, next.down, next.unread = was.sent, was.pulled, was.owed || was.reading, was.down, was.unread
 			was.mu.Unlock()
 		}
 		s.to = append(s.to, next)
@@ -225,6 +226,10 @@ func (s *sharer) heard(name string, err error) {
 	s.mu.Unlock()
 	switch {
 	case p == nil: // a host
+	case err != nil && connect.IsWireError(err): // its own words: it is starting
+		p.mu.Lock()
+		p.owed = true
+		p.mu.Unlock()
 	case err != nil:
 		s.silent(p, err)
 	default:
@@ -284,7 +289,7 @@ func (s *sharer) fetch(ctx context.Context, p *sharePeer) {
 		// What happens from here on is owed anew.
 		p.mu.Lock()
 		owed := p.owed
-		p.owed = false
+		p.owed, p.reading = false, owed
 		p.mu.Unlock()
 		if !owed {
 			continue
@@ -295,7 +300,7 @@ func (s *sharer) fetch(ctx context.Context, p *sharePeer) {
 		}
 		p.mu.Lock()
 		first := err != nil && p.unread == "" && p.down == ""
-		p.unread = ""
+		p.reading, p.unread = false, ""
 		if err != nil {
 			// The next round of asking peers tries again.
 			p.owed, p.unread = true, connectText(err)
@@ -370,7 +375,7 @@ func (s *sharer) describe(out *fairleadv1.GetStatusResponse) {
 	for _, p := range to {
 		waiting, dropped := p.queue.count()
 		p.mu.Lock()
-		peer := &fairleadv1.SharingPeer{Name: p.name, Sent: p.sent, Dropped: dropped, Queued: uint64(waiting), Pulled: p.pulled, Error: p.down}
+		peer := &fairleadv1.SharingPeer{Name: p.name, Sent: p.sent, Dropped: dropped, Queued: uint64(waiting), Pulled: p.pulled, Error: p.down, Pending: wanted && (p.owed || p.reading)}
 		if p.down == "" && p.unread != "" {
 			peer.Error = "its entries could not be read: " + p.unread
 		}

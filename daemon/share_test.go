@@ -198,7 +198,10 @@ func TestShareAtStart(t *testing.T) {
 	d.start(RoleBalancer, "lb1")
 	d.start(RoleBalancer, "lb2")
 	d.eventually("lb2 has lb1's entries", func() bool { return two.has(flows...) })
-	d.eventually("lb2 says so", func() bool { return sharing(d.status("lb2"), "lb1").Pulled == 200 })
+	d.eventually("lb2 says so", func() bool {
+		p := sharing(d.status("lb2"), "lb1")
+		return p.Pulled == 200 && !p.Pending
+	})
 }
 
 // Tables of different size cannot be read page by page: it is said, with the

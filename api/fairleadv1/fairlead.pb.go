@@ -1587,7 +1587,10 @@ type SharingPeer struct {
 	// Entries read from its table, when this daemon started or it came back.
 	Pulled uint64 `protobuf:"varint,5,opt,name=pulled,proto3" json:"pulled,omitempty"`
 	// Why it cannot be told or read now; empty if it can.
-	Error         string `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
+	Error string `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
+	// Its table is still to be read, wholly or in part: what it tracks may be
+	// missing here.
+	Pending       bool `protobuf:"varint,7,opt,name=pending,proto3" json:"pending,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1662,6 +1665,13 @@ func (x *SharingPeer) GetError() string {
 		return x.Error
 	}
 	return ""
+}
+
+func (x *SharingPeer) GetPending() bool {
+	if x != nil {
+		return x.Pending
+	}
+	return false
 }
 
 type GetAssignmentRequest struct {
@@ -3132,14 +3142,15 @@ const file_fairlead_proto_rawDesc = "" +
 	"\aSharing\x12\x12\n" +
 	"\x04sent\x18\x01 \x01(\x04R\x04sent\x12\x1a\n" +
 	"\breceived\x18\x02 \x01(\x04R\breceived\x12.\n" +
-	"\x05peers\x18\x03 \x03(\v2\x18.fairlead.v1.SharingPeerR\x05peers\"\x95\x01\n" +
+	"\x05peers\x18\x03 \x03(\v2\x18.fairlead.v1.SharingPeerR\x05peers\"\xaf\x01\n" +
 	"\vSharingPeer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04sent\x18\x02 \x01(\x04R\x04sent\x12\x18\n" +
 	"\adropped\x18\x03 \x01(\x04R\adropped\x12\x16\n" +
 	"\x06queued\x18\x04 \x01(\x04R\x06queued\x12\x16\n" +
 	"\x06pulled\x18\x05 \x01(\x04R\x06pulled\x12\x14\n" +
-	"\x05error\x18\x06 \x01(\tR\x05error\"\x16\n" +
+	"\x05error\x18\x06 \x01(\tR\x05error\x12\x18\n" +
+	"\apending\x18\a \x01(\bR\apending\"\x16\n" +
 	"\x14GetAssignmentRequest\"i\n" +
 	"\x15GetAssignmentResponse\x12\x1e\n" +
 	"\n" +

@@ -81,7 +81,11 @@ func printFlows(w io.Writer, answers []answer) {
 			if problem == "" {
 				problem = "-"
 			}
-			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%s\n", a.status.Name, p.Name, p.Sent, p.Dropped, p.Queued, p.Pulled, problem)
+			read := fmt.Sprint(p.Pulled)
+			if p.Pending {
+				read += " (not all)"
+			}
+			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\t%s\n", a.status.Name, p.Name, p.Sent, p.Dropped, p.Queued, read, problem)
 		}
 	}
 }

@@ -16,7 +16,7 @@ func TestStatusTableFlows(t *testing.T) {
 			Name: name, Role: fairleadv1.Role_ROLE_BALANCER, AssignmentVersion: 3,
 			Limits:  []*fairleadv1.Limit{{Name: "flows", Limit: 700}},
 			Flows:   &fairleadv1.Flows{Confirmed: 5, Unconfirmed: 2},
-			Sharing: &fairleadv1.Sharing{Peers: []*fairleadv1.SharingPeer{{Name: peer, Sent: 4, Dropped: 1, Queued: 2, Pulled: 3, Error: problem}}},
+			Sharing: &fairleadv1.Sharing{Peers: []*fairleadv1.SharingPeer{{Name: peer, Sent: 4, Dropped: 1, Queued: 2, Pulled: 3, Error: problem, Pending: problem != ""}}},
 			Vips: []*fairleadv1.VIP{{
 				Id: 1, Name: "web", Address: "192.0.2.10", Port: 80, Protocol: "tcp", Scheme: "jet", Policy: "hash", Forwarding: "ipip",
 				Hash: "anchor", Capacity: 20, Horizon: 2, WarmUpMs: 7_440_000, Share: true,
@@ -42,7 +42,7 @@ func TestStatusTableFlows(t *testing.T) {
 		"standby",
 		"active (warming)",
 		"FLOW TABLE CONFIRMED UNCONFIRMED LIMIT lb1 5 2 700 lb2 5 2 700",
-		"SHARES ENTRIES WITH TOLD DROPPED WAITING READ PROBLEM lb1 lb2 4 1 2 3 - lb2 lb1 4 1 2 3 no route to host",
+		"SHARES ENTRIES WITH TOLD DROPPED WAITING READ PROBLEM lb1 lb2 4 1 2 3 - lb2 lb1 4 1 2 3 (not all) no route to host",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the table lacks %q:\n%s", want, &out)
