@@ -1,8 +1,10 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -16,15 +18,34 @@ type lbCase struct {
 	floor  bool
 	to     netip.Addr
 	syn    bool
-	first  uint32
+	set    flowSet
+	first  uint32 // of the set's flows
 	flows  uint32
 	action uint32
 	reason lbFlReason // FL_REASON_COUNT: a known connection
+	// full: the flow table has room for every flow.
+	full bool
+	// table names the VIP of which the flow table holds what keepFlows kept.
+	table string
+	// Shares of the packets that must find an entry, and make one.
+	hits, made share
 }
+
+// share is a range of shares of the packets; the zero value: none.
+type share struct{ least, most float64 }
+
+var (
+	all  = share{1, 1}
+	most = share{0.97, 1} // a few of the flows find their bucket full
+	few  = share{0, 0.03}
+	// tenth: of those that the horizon's tenth would take, each a share of
+	// 50/550 in expectation.
+	tenth = share{0.08, 0.1}
+)
 
 // openSuites loads everything that has cases.
 func openSuites() ([]*suite, error) {
-	b, err := openBalancer()
+	b, err := openBalancers()
 	if err != nil {
 		return nil, err
 	}
@@ -36,28 +57,89 @@ func openSuites() ([]*suite, error) {
 	return []*suite{b, h}, nil
 }
 
-func (b *balancer) suite() *suite {
-	const known = lbFlReasonFL_REASON_COUNT
-	rr, v6 := vips["rr"].addr, vips["v6"].addr
+// openBalancers loads the balancer with a flow table of the default size, and
+// once more with one that has room for every flow.
+func openBalancers() (s *suite, err error) {
+	var closers []func()
+	closeAll := func() {
+		for _, c := range slices.Backward(closers) {
+			c()
+		}
+	}
+	defer func() {
+		if err != nil {
+			closeAll()
+		}
+	}()
+	open := func(limit int, sets ...flowSet) (*balancer, error) {
+		b, err := openBalancer(limit, sets...)
+		if err != nil {
+			return nil, err
+		}
+		closers = append(closers, func() { b.o.Close() })
+		release, err := hold(b.o.BenchNone, b.o.BenchFloor, b.o.BenchLb)
+		if err != nil {
+			return nil, err
+		}
+		closers = append(closers, release)
+		return b, nil
+	}
+	b, err := open(flowLimit, known, bad, known6, untracked, tracked)
+	if err != nil {
+		return nil, err
+	}
+	full, err := open(fullFlowLimit, known, bad)
+	if err != nil {
+		return nil, err
+	}
+	for _, keep := range []func() error{
+		func() error { return b.keepFlows("jet", tracked) },
+		func() error { return b.keepFlows("anchor", tracked) },
+		func() error { return full.keepFlows("full-ct", known) },
+	} {
+		if err := keep(); err != nil {
+			return nil, err
+		}
+	}
+	s = b.suite(full)
+	s.refresh = func() error { return errors.Join(b.refresh(), full.refresh()) }
+	s.close = closeAll
+	return s, nil
+}
+
+func (b *balancer) suite(full *balancer) *suite {
+	const passes, news = lbFlReasonFL_REASON_COUNT, lbFlReasonFL_FORWARD_NEW
+	rr, jet, ct := vips["rr"].addr, vips["jet"].addr, vips["full-ct"].addr
 	list := []lbCase{
-		{name: "floor", floor: true, to: rr, flows: 1, action: xdpTX, reason: known},
-		{name: "floor-1m", floor: true, to: rr, flows: flowCount, action: xdpTX, reason: known},
-		{name: "floor-novip", floor: true, to: noVIP, flows: 1, action: xdpPass, reason: known},
+		{name: "floor", floor: true, to: rr, flows: 1, action: xdpTX, reason: passes},
+		{name: "floor-1m", floor: true, to: rr, flows: flowCount, action: xdpTX, reason: passes},
+		{name: "floor-novip", floor: true, to: noVIP, flows: 1, action: xdpPass, reason: passes},
 		{name: "novip", to: noVIP, flows: 1, action: xdpPass, reason: lbFlReasonFL_PASS_NO_VIP},
-		{name: "cheetah-known-1", to: rr, flows: 1, action: xdpTX, reason: known},
-		{name: "cheetah-known-1m", to: rr, flows: flowCount, action: xdpTX, reason: known},
-		{name: "cheetah-known-v6", to: v6, first: known6Flows, flows: flowCount, action: xdpTX, reason: known},
-		{name: "cheetah-known-gue", to: vips["gue"].addr, flows: flowCount, action: xdpTX, reason: known},
+		{name: "cheetah-known-1", to: rr, flows: 1, action: xdpTX, reason: passes},
+		{name: "cheetah-known-1m", to: rr, flows: flowCount, action: xdpTX, reason: passes},
+		{name: "cheetah-known-v6", to: vips["v6"].addr, set: known6, flows: flowCount, action: xdpTX, reason: passes},
+		{name: "cheetah-known-gue", to: vips["gue"].addr, flows: flowCount, action: xdpTX, reason: passes},
 	}
 	for _, policy := range []string{"rr", "wrr", "p2c", "least-conn", "hash"} {
 		list = append(list, lbCase{name: "cheetah-new-" + policy, to: vips[policy].addr, syn: true,
-			flows: flowCount, action: xdpTX, reason: lbFlReasonFL_FORWARD_NEW})
+			flows: flowCount, action: xdpTX, reason: news})
 	}
 	list = append(list,
-		lbCase{name: "cheetah-bad-cookie", to: rr, first: badFlows, flows: flowCount,
+		lbCase{name: "cheetah-bad-cookie", to: rr, set: bad, flows: flowCount,
 			action: xdpTX, reason: lbFlReasonFL_FORWARD_BAD_COOKIE},
 		lbCase{name: "stateless-known-1m", to: vips["stateless"].addr, flows: flowCount,
-			action: xdpTX, reason: lbFlReasonFL_FORWARD_STATELESS})
+			action: xdpTX, reason: lbFlReasonFL_FORWARD_STATELESS},
+		lbCase{name: "jet-known-1m", to: jet, set: untracked, flows: flowCount, table: "jet", action: xdpTX, reason: passes},
+		lbCase{name: "jet-anchor-known-1m", to: vips["anchor"].addr, set: untracked, flows: flowCount, table: "anchor",
+			action: xdpTX, reason: passes},
+		lbCase{name: "jet-tracked", to: jet, set: tracked, first: trackedCount - hotCount, flows: hotCount, table: "jet",
+			action: xdpTX, reason: passes, hits: most, made: few},
+		lbCase{name: "jet-new", to: jet, syn: true, flows: flowCount, table: "jet", action: xdpTX, reason: news, made: tenth},
+		lbCase{name: "full-ct-known-1", full: true, to: ct, flows: 1, table: "full-ct", action: xdpTX, reason: passes, hits: all},
+		lbCase{name: "full-ct-known-1m", full: true, to: ct, flows: flowCount, table: "full-ct", action: xdpTX, reason: passes,
+			hits: most, made: few},
+		lbCase{name: "full-ct-new", full: true, to: ct, syn: true, set: bad, flows: flowCount, table: "full-ct", action: xdpTX,
+			reason: news, made: all})
 	s := &suite{}
 	seen := map[string]bool{}
 	for _, c := range list {
@@ -68,23 +150,42 @@ func (b *balancer) suite() *suite {
 				return b.measure(b.o.BenchNone, c, xdpPass, part, n)
 			}})
 		}
-		program := b.o.BenchLb
-		if c.floor {
-			program = b.o.BenchFloor
+		b := b
+		if c.full {
+			b = full
 		}
 		s.cases = append(s.cases, measured{name: c.name, harness: h, run: func(part, n int) (float64, error) {
-			before, err := b.reasons()
-			if err != nil {
-				return 0, err
-			}
-			ns, err := b.measure(program, c, c.action, part, n)
-			if err != nil {
-				return 0, err
-			}
-			return ns, b.checkReasons(before, c)
+			return b.checked(c, part, n)
 		}})
 	}
 	return s
+}
+
+// checked measures a part of a case and holds what was counted against what
+// the case says of itself.
+func (b *balancer) checked(c lbCase, part, packets int) (float64, error) {
+	if c.table != "" {
+		if err := b.putFlows(c.table); err != nil {
+			return 0, err
+		}
+	}
+	before, err := b.count()
+	if err != nil {
+		return 0, err
+	}
+	program := b.o.BenchLb
+	if c.floor {
+		program = b.o.BenchFloor
+	}
+	ns, err := b.measure(program, c, c.action, part, packets)
+	if err != nil {
+		return 0, err
+	}
+	after, err := b.count()
+	if err != nil {
+		return 0, err
+	}
+	return ns, after.since(before).check(c, packets)
 }
 
 // harnessName tells apart the harnesses whose cost differs: by family, size
@@ -97,8 +198,11 @@ func harnessName(c lbCase) string {
 	if c.syn {
 		kind = "syn"
 	}
-	if c.flows > 1 {
+	switch {
+	case c.flows == flowCount:
 		flows = "1m"
+	case c.flows > 1:
+		flows = fmt.Sprint(c.flows)
 	}
 	return fmt.Sprintf("v%d-%s-%s", family, kind, flows)
 }
@@ -125,7 +229,7 @@ func (c lbCase) frame() (frame []byte, family, saddr, ports, ecr uint32) {
 // measure takes one part of a case.
 func (b *balancer) measure(p *ebpf.Program, c lbCase, action uint32, part, packets int) (float64, error) {
 	frame, family, saddr, ports, ecr := c.frame()
-	state := lbBenchCase{First: c.first, Mask: c.flows - 1, Length: uint32(len(frame)), Family: family,
+	state := lbBenchCase{First: uint32(c.set)*flowCount + c.first, Mask: c.flows - 1, Length: uint32(len(frame)), Family: family,
 		AtSaddr: saddr, AtPorts: ports, AtEcr: ecr}
 	if err := b.o.BenchCase.Set(state); err != nil {
 		return 0, err
@@ -146,33 +250,4 @@ func (b *balancer) measure(p *ebpf.Program, c lbCase, action uint32, part, packe
 			n, runs*packetsPerRun, action, state.Verdicts)
 	}
 	return perPacket(d), nil
-}
-
-func (b *balancer) reasons() (n [lbFlReasonFL_REASON_COUNT]uint64, err error) {
-	for i := range n {
-		var c []lbFlCount
-		if err := b.o.Reasons.Lookup(uint32(i), &c); err != nil {
-			return n, err
-		}
-		for _, x := range c {
-			n[i] += x.Packets
-		}
-	}
-	return n, nil
-}
-
-// checkReasons says whether packets were counted under another reason than
-// the case's.
-func (b *balancer) checkReasons(before [lbFlReasonFL_REASON_COUNT]uint64, c lbCase) error {
-	after, err := b.reasons()
-	if err != nil {
-		return err
-	}
-	for i := range after {
-		if lbFlReason(i) != c.reason && after[i] != before[i] {
-			return fmt.Errorf("%d packets were counted under reason %d, not %d: this measures something else",
-				after[i]-before[i], i, c.reason)
-		}
-	}
-	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/viptable"
@@ -17,23 +18,22 @@ import (
 
 const (
 	packetsPerRun = 16      // BENCH_PACKETS
-	flowCount     = 1 << 20 // of each set of flows
-	serverCount   = 100
+	flowCount     = 1 << 20 // of each set of flows but tracked
+	serverCount   = 100     // of a cheetah or stateless VIP
 	cookieBits    = 12
-	flowBuckets   = 32768 // the default limit, 262,144 flows
+	flowWays      = 7 // FL_FLOW_WAYS
 	floorRows     = 65537
+
+	// flowLimit is the flow table's default size (limits.flows),
+	// fullFlowLimit what remembering each flow takes: a quarter full, so that
+	// few share a bucket with more flows than it holds.
+	flowLimit     = 262_144
+	fullFlowLimit = 4 * flowCount
 
 	sharedNow = 5_000_000 // shared ms at which the flows were stamped
 
 	xdpPass = 2
 	xdpTX   = 3
-)
-
-// Sets of flows in bench_flows: where each starts.
-const (
-	knownFlows  = 0 // cookies of the IPv4 VIPs
-	badFlows    = flowCount
-	known6Flows = 2 * flowCount
 )
 
 var (
@@ -48,6 +48,12 @@ type balancer struct {
 	random *rand.Rand
 	vips   [2][viptable.Lines]lbFlVip
 	seed   uint64
+	hashes hashes
+	ids    map[string]uint32 // of vips, by name
+	// flows is the flow table's memory; full and the others what it held when
+	// a VIP of that name had seen its flows.
+	flows  *ebpf.Memory
+	tables map[string][]byte
 }
 
 // vip is what a case needs to be different.
@@ -56,20 +62,26 @@ type vip struct {
 	scheme     lbFlScheme
 	policy     lbFlPolicy
 	forwarding lbFlForwarding
+	hash       string // in hashes
 }
 
 var vips = map[string]vip{
-	"rr":         {netip.MustParseAddr("192.0.2.1"), lbFlSchemeFL_SCHEME_CHEETAH, lbFlPolicyFL_POLICY_RR, lbFlForwardingFL_FWD_IPIP},
-	"wrr":        {netip.MustParseAddr("192.0.2.2"), lbFlSchemeFL_SCHEME_CHEETAH, lbFlPolicyFL_POLICY_WRR, lbFlForwardingFL_FWD_IPIP},
-	"p2c":        {netip.MustParseAddr("192.0.2.3"), lbFlSchemeFL_SCHEME_CHEETAH, lbFlPolicyFL_POLICY_P2C, lbFlForwardingFL_FWD_IPIP},
-	"least-conn": {netip.MustParseAddr("192.0.2.4"), lbFlSchemeFL_SCHEME_CHEETAH, lbFlPolicyFL_POLICY_LEAST_CONN, lbFlForwardingFL_FWD_IPIP},
-	"hash":       {netip.MustParseAddr("192.0.2.5"), lbFlSchemeFL_SCHEME_CHEETAH, lbFlPolicyFL_POLICY_HASH, lbFlForwardingFL_FWD_IPIP},
-	"stateless":  {netip.MustParseAddr("192.0.2.6"), lbFlSchemeFL_SCHEME_STATELESS, lbFlPolicyFL_POLICY_HASH, lbFlForwardingFL_FWD_IPIP},
-	"gue":        {netip.MustParseAddr("192.0.2.7"), lbFlSchemeFL_SCHEME_CHEETAH, lbFlPolicyFL_POLICY_RR, lbFlForwardingFL_FWD_GUE},
-	"v6":         {netip.MustParseAddr("2001:db8::1"), lbFlSchemeFL_SCHEME_CHEETAH, lbFlPolicyFL_POLICY_RR, lbFlForwardingFL_FWD_IPIP},
+	"rr":         {netip.MustParseAddr("192.0.2.1"), lbFlSchemeFL_SCHEME_CHEETAH, lbFlPolicyFL_POLICY_RR, lbFlForwardingFL_FWD_IPIP, "small"},
+	"wrr":        {netip.MustParseAddr("192.0.2.2"), lbFlSchemeFL_SCHEME_CHEETAH, lbFlPolicyFL_POLICY_WRR, lbFlForwardingFL_FWD_IPIP, "small"},
+	"p2c":        {netip.MustParseAddr("192.0.2.3"), lbFlSchemeFL_SCHEME_CHEETAH, lbFlPolicyFL_POLICY_P2C, lbFlForwardingFL_FWD_IPIP, "small"},
+	"least-conn": {netip.MustParseAddr("192.0.2.4"), lbFlSchemeFL_SCHEME_CHEETAH, lbFlPolicyFL_POLICY_LEAST_CONN, lbFlForwardingFL_FWD_IPIP, "small"},
+	"hash":       {netip.MustParseAddr("192.0.2.5"), lbFlSchemeFL_SCHEME_CHEETAH, lbFlPolicyFL_POLICY_HASH, lbFlForwardingFL_FWD_IPIP, "small"},
+	"stateless":  {netip.MustParseAddr("192.0.2.6"), lbFlSchemeFL_SCHEME_STATELESS, lbFlPolicyFL_POLICY_HASH, lbFlForwardingFL_FWD_IPIP, "small"},
+	"gue":        {netip.MustParseAddr("192.0.2.7"), lbFlSchemeFL_SCHEME_CHEETAH, lbFlPolicyFL_POLICY_RR, lbFlForwardingFL_FWD_GUE, "small"},
+	"v6":         {netip.MustParseAddr("2001:db8::1"), lbFlSchemeFL_SCHEME_CHEETAH, lbFlPolicyFL_POLICY_RR, lbFlForwardingFL_FWD_IPIP, "small"},
+	"jet":        {netip.MustParseAddr("192.0.2.8"), lbFlSchemeFL_SCHEME_JET, lbFlPolicyFL_POLICY_HASH, lbFlForwardingFL_FWD_IPIP, "table"},
+	"anchor":     {netip.MustParseAddr("192.0.2.9"), lbFlSchemeFL_SCHEME_JET, lbFlPolicyFL_POLICY_HASH, lbFlForwardingFL_FWD_IPIP, "anchor"},
+	"full-ct":    {netip.MustParseAddr("192.0.2.10"), lbFlSchemeFL_SCHEME_FULL_CT, lbFlPolicyFL_POLICY_HASH, lbFlForwardingFL_FWD_IPIP, "table"},
 }
 
-func openBalancer() (*suite, error) {
+// openBalancer loads the program with a flow table of limit entries and fills
+// it, bench_flows with the given sets.
+func openBalancer(limit int, sets ...flowSet) (*balancer, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("raise the limit of locked memory: %w", err)
 	}
@@ -77,14 +89,23 @@ func openBalancer() (*suite, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the program: %w", err)
 	}
-	lines := uint32(len(vips) * serverCount)
-	for name, n := range map[string]uint32{"lines": lines, "conns": lines,
-		"tables": 1 << 20, "flows": flowBuckets, "bench_flows": 3 * flowCount} {
+	h, err := makeHashes()
+	if err != nil {
+		return nil, fmt.Errorf("make the consistent hashes: %w", err)
+	}
+	lines, buckets := uint32(0), uint32((limit+flowWays-1)/flowWays)
+	for _, v := range vips {
+		lines += h[v.hash].slots
+	}
+	for name, n := range map[string]uint32{"lines": lines, "conns": lines, "tables": 1 << 20,
+		"flows": buckets, "bench_flows": uint32(len(sets) * flowCount)} {
 		spec.Maps[name].MaxEntries = n
 	}
+	// So that a table that was kept is put back in a millisecond.
+	spec.Maps["flows"].Flags |= unix.BPF_F_MMAPABLE
 	source6 := words(netip.MustParseAddr("fd00:254::"))
 	for name, v := range map[string]any{
-		"flow_buckets": uint32(flowBuckets), "jiffy_mult": uint64(1),
+		"flow_buckets": buckets, "jiffy_mult": uint64(1),
 		"source4": be32("10.254.0.0"), "source4_mask": be32("0.0.255.255"),
 		"source6": source6, "source6_mask": words(netip.MustParseAddr("::ffff:ffff")),
 	} {
@@ -92,25 +113,22 @@ func openBalancer() (*suite, error) {
 			return nil, fmt.Errorf("set %s: %w", name, err)
 		}
 	}
-	b := &balancer{random: rand.New(rand.NewPCG(1, 1))}
+	b := &balancer{random: rand.New(rand.NewPCG(1, 1)), hashes: h, ids: map[string]uint32{}, tables: map[string][]byte{}}
 	if err := spec.LoadAndAssign(&b.o, nil); err != nil {
 		return nil, fmt.Errorf("load the program: %w", err)
 	}
-	for _, fill := range []func() error{b.fillVIPs, b.fillFlows, b.fillFloor, b.refresh} {
+	fillFlows := func() error { return b.fillFlows(sets) }
+	for _, fill := range []func() error{b.fillVIPs, fillFlows, b.fillFloor, b.refresh} {
 		if err := fill(); err != nil {
 			b.o.Close()
 			return nil, fmt.Errorf("fill the tables: %w", err)
 		}
 	}
-	release, err := hold(b.o.BenchNone, b.o.BenchFloor, b.o.BenchLb)
-	if err != nil {
+	if b.flows, err = b.o.Flows.Memory(); err != nil {
 		b.o.Close()
-		return nil, err
+		return nil, fmt.Errorf("map the flow table: %w", err)
 	}
-	s := b.suite()
-	s.refresh = b.refresh
-	s.close = func() { release(); b.o.Close() }
-	return s, nil
+	return b, nil
 }
 
 func be32(s string) uint32 {
@@ -136,12 +154,22 @@ func (b *balancer) refresh() error {
 func (b *balancer) fillVIPs() error {
 	var keys []viptable.Key
 	var entries []lbFlVip
-	line, row, id := uint32(0), uint32(0), uint32(1)
-	for _, v := range vips {
+	line, id := uint32(0), uint32(1)
+	tables, row, err := b.fillTables()
+	if err != nil {
+		return err
+	}
+	for name, v := range vips {
+		h := b.hashes[v.hash]
 		e := lbFlVip{Addr: words(v.addr), Proto: wire.ProtoTCP, Used: 1, Id: id, FirstLine: line,
-			Slots: serverCount, Key: [2][2]uint64{benchKeys[0], benchKeys[1]}, HashKey: hashKey,
-			NewTable: row, NewSize: serverCount, HashTable: row, HashSize: serverCount,
+			Slots: h.slots, Key: [2][2]uint64{benchKeys[0], benchKeys[1]}, HashKey: hashKey,
+			NewTable: row, NewSize: serverCount, HashTable: tables[v.hash], HashSize: uint32(len(h.entries)),
+			HashForm: uint8(h.form), AnchorHeld: h.held, AnchorTrack: h.track,
 			Scheme: uint8(v.scheme), Policy: uint8(v.policy), Epochs: 3, Shift: 32 - cookieBits}
+		if v.scheme == lbFlSchemeFL_SCHEME_JET {
+			e.Flags = uint8(lbFlVipFlagsFL_VIP_SHARE) // as by default
+		}
+		b.ids[name] = id
 		k := viptable.Key{Addr: v.addr, Port: 80, Proto: wire.ProtoTCP}
 		e.Port = k.PortBE()
 		keys, entries = append(keys, k), append(entries, e)
@@ -152,16 +180,13 @@ func (b *balancer) fillVIPs() error {
 		keys = append(keys, icmp)
 		entries = append(entries, lbFlVip{Addr: words(v.addr), Proto: icmp.Proto, Used: 1, Id: id + 1, Flags: 9})
 		id += 2
-		for i := range uint32(serverCount) {
-			if err := b.o.Tables.Put(row+i, i|1<<16); err != nil {
-				return err
-			}
+		for i := range h.slots {
 			w := lbFlLineWrite{Index: line + i, Reset: 1, Line: serverLine(i, v)}
 			if _, err := b.o.LineWrite.Run(&ebpf.RunOptions{Context: w}); err != nil {
 				return err
 			}
 		}
-		line, row = line+serverCount, row+serverCount
+		line += h.slots
 	}
 	at, seed, err := viptable.Build(keys, b.random)
 	if err != nil {
@@ -174,60 +199,43 @@ func (b *balancer) fillVIPs() error {
 	return b.o.Vips.Set(unsafe.Slice((*byte)(unsafe.Pointer(&b.vips)), unsafe.Sizeof(b.vips)))
 }
 
+// fillTables writes the consistent hashes, and behind them the table from
+// which policies choose. It returns where each begins.
+func (b *balancer) fillTables() (hash map[string]uint32, policy uint32, err error) {
+	hash = map[string]uint32{}
+	var all []uint64 // an array map's elements are padded to eight bytes
+	for name, h := range b.hashes {
+		hash[name] = uint32(len(all))
+		for _, e := range h.entries {
+			all = append(all, uint64(e))
+		}
+	}
+	policy = uint32(len(all))
+	for i := range uint64(serverCount) {
+		all = append(all, i|1<<16)
+	}
+	m, err := b.o.Tables.Memory()
+	if err != nil {
+		return nil, 0, err
+	}
+	_, err = m.WriteAt(unsafe.Slice((*byte)(unsafe.Pointer(&all[0])), len(all)*8), 0)
+	return hash, policy, err
+}
+
 // serverLine is the header template of server i: an IPv4 tunnel for an IPv4
 // VIP, IPv6 for IPv6, leaving where test runs arrive (loopback).
 func serverLine(i uint32, v vip) lbFlLine {
 	l := lbFlLine{Ifindex: 1, Mtu: 1500}
-	mac := [8]byte{2, 0, 0, 1, 0, byte(i), byte(v.forwarding)}
+	mac := [8]byte{2, 0, 0, 1, byte(i >> 8), byte(i), byte(v.forwarding)}
 	if v.addr.Is6() {
 		mac[7] = 1 // FL_LINE_IPV6
-		l.Addr = words(netip.AddrFrom16([16]byte{0: 0xfd, 15: byte(i + 1)}))
+		l.Addr = words(netip.AddrFrom16([16]byte{0: 0xfd, 14: byte(i >> 8), 15: byte(i)}))
 	} else {
-		l.Addr = words(netip.AddrFrom4([4]byte{10, 1, 0, byte(i + 1)}))
+		l.Addr = words(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}))
 	}
 	l.MacDst = binary.LittleEndian.Uint64(mac[:])
 	l.MacSrc = binary.LittleEndian.Uint64([]byte{2, 0, 0, 2, 0, 0, 0, 0})
 	return l
-}
-
-// source is flow i's client. The low four bytes of its address and the port
-// are what the harness writes.
-func source(family int, r uint32, i int) netip.AddrPort {
-	port := uint16(1024 + i%60000)
-	if family == 4 {
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{byte(r>>16)%223 + 1, byte(r >> 8), byte(r), byte(i)}), port)
-	}
-	return netip.AddrPortFrom(netip.AddrFrom16([16]byte{0: 0x20, 1: 0x01, 12: byte(r >> 16), 13: byte(r >> 8), 14: byte(r), 15: byte(i)}), port)
-}
-
-func (b *balancer) fillFlows() error {
-	layout := cheetah.Layout{Bits: cookieBits}
-	all := make([]lbBenchFlow, 3*flowCount)
-	for set, family := range []int{4, 4, 6} {
-		for i := range flowCount {
-			src := source(family, b.random.Uint32(), i)
-			epoch := b.random.Uint32N(2)
-			slot := b.random.Uint32N(serverCount)
-			if set*flowCount == badFlows { // a slot that no server has
-				slot = serverCount + b.random.Uint32N(uint32(layout.Slots())-serverCount)
-			}
-			field := layout.Encode(cheetah.Hash(benchKeys[epoch], src, 80), slot, epoch)
-			ecr := layout.WireTS(field, sharedNow-b.random.Uint32N(60_000))
-			a := src.Addr().AsSlice()
-			f := &all[set*flowCount+i]
-			f.Saddr = binary.LittleEndian.Uint32(a[len(a)-4:])
-			f.Sport = viptable.Key{Port: src.Port()}.PortBE()
-			f.Dport = viptable.Key{Port: 80}.PortBE()
-			f.Ecr = binary.BigEndian.Uint32(binary.LittleEndian.AppendUint32(nil, ecr))
-		}
-	}
-	// The map is mapped: a copy takes milliseconds, updates take seconds.
-	m, err := b.o.BenchFlows.Memory()
-	if err != nil {
-		return err
-	}
-	_, err = m.WriteAt(unsafe.Slice((*byte)(unsafe.Pointer(&all[0])), len(all)*int(unsafe.Sizeof(all[0]))), 0)
-	return err
 }
 
 func (b *balancer) fillFloor() error {

@@ -223,6 +223,16 @@ type lbFlVipCpu struct {
 	Pad          [5]uint64
 }
 
+type lbFlVipFlags uint32
+
+const (
+	lbFlVipFlagsFL_VIP_ICMP_ECHO      lbFlVipFlags = 1
+	lbFlVipFlagsFL_VIP_FRAG_ADDRESSES lbFlVipFlags = 2
+	lbFlVipFlagsFL_VIP_AFFINITY       lbFlVipFlags = 4
+	lbFlVipFlagsFL_VIP_ADDRESS_ENTRY  lbFlVipFlags = 8
+	lbFlVipFlagsFL_VIP_SHARE          lbFlVipFlags = 16
+)
+
 type lbFloorKey struct {
 	_     structs.HostLayout
 	Addr  uint32
