@@ -14,7 +14,7 @@ import (
 func TestAnchorForms(t *testing.T) {
 	keys := randomKeys(1, 300)
 	rapid.Check(t, func(t *rapid.T) {
-		capacity := rapid.IntRange(1, 60).Draw(t, "capacity")
+		capacity := rapid.IntRange(1, 20).Draw(t, "capacity")
 		n := rapid.IntRange(0, capacity).Draw(t, "working")
 		full, err := NewAnchor(capacity, n, true)
 		if err != nil {
@@ -24,8 +24,8 @@ func TestAnchorForms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range rapid.IntRange(0, 60).Draw(t, "steps") {
-			if rapid.Bool().Draw(t, "add") {
+		for range rapid.SampledFrom([]int{0, 5, 60}).Draw(t, "steps") {
+			if rapid.IntRange(0, 2).Draw(t, "add") == 0 {
 				a, errA := full.Add()
 				b, errB := small.Add()
 				if a != b || errors.Is(errA, ErrCapacity) != (n == capacity) || (errA == nil) != (errB == nil) {
