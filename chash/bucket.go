@@ -17,7 +17,8 @@ var _ = register(KindBucket, implementation{
 //	cost        a look-up reads one row; a change looks at every server, and
 //	            makes the table with the horizon added, rows and all: about
 //	            0.2 ms for 65,536. Compile folds over the numbers in use:
-//	            numbers²/2 steps of 1.5 ns and rows × ln(numbers) moves
+//	            numbers²/2 steps of 2 ns and rows × ln(numbers) moves: 4 ms for
+//	            1,000 servers, 125 ms for 10,000
 //	memory      2 bytes a row to look up, 8 a row and 16 a server to change
 //	balance     the best of all: every share is right but for rounding
 //	disruption  the least number of buckets moves, only from those that have

@@ -16,7 +16,8 @@ const defaultMaglevRows = 65537
 // taken. A server of less weight has fewer turns.
 //
 //	cost        a look-up reads one row; a change builds the table anew, which
-//	            tries about rows × ln(rows) rows: 2 to 4 ms for 65,537
+//	            tries about rows × ln(rows) rows: 2 ms for 65,537 and 1,000
+//	            servers (8 ms for 10,000), twice that if the horizon is not empty
 //	memory      2 bytes a row, whatever the number of servers
 //	balance     the best of all: rows differ by one between equal weights
 //	disruption  not the least: adding or removing a server also moves keys

@@ -22,7 +22,8 @@ var _ = register(KindHRW, implementation{
 //
 //	cost        a look-up hashes every server: about 0.8 ns each; a change
 //	            moves one entry of a list. The table is rows × servers races
-//	            on all processors
+//	            on all processors, 60 ms for 1,000 servers and 65,536 rows on
+//	            two: table-hrw has the same balance for a twentieth
 //	memory      16 bytes a server
 //	balance     the best there is: that of the keys themselves
 //	disruption  add: the newcomer's share moves to it; remove: only the keys
