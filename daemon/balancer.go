@@ -252,7 +252,9 @@ func (b *balancer) describeVIP(v *fairleadv1.VIP, a *controller.Assignment, coun
 	}
 	for _, slot := range v.Slots {
 		key := health.Key{VIP: v.Id, Slot: uint16(slot.Number)}
-		slot.TakesNew = slot.State == fairleadv1.SlotState_SLOT_STATE_ACTIVE && !b.down[key]
+		// A policy but hash does not wait for warm-ups.
+		slot.TakesNew = slot.State == fairleadv1.SlotState_SLOT_STATE_ACTIVE && !b.down[key] &&
+			(v.Policy != config.Hash || b.lb.Open(v.Id, uint16(slot.Number)))
 		if addr, err := netip.ParseAddr(slot.Address); err == nil {
 			if h, ok := hops[addr]; ok {
 				slot.NextHop = nextHop(h, v.Forwarding)

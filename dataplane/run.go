@@ -147,6 +147,19 @@ func (l *LB) limits(flows uint64) []Limit {
 	}
 }
 
+// Open says that the consistent hash gives a VIP's slot new connections now:
+// its server is active and up, and does not wait for a warm-up's end.
+func (l *LB) Open(vipID uint32, slot uint16) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r, found := l.force.ranges[vipID]
+	if !found || uint32(slot) >= r.size {
+		return false
+	}
+	w := l.written[r.first+uint32(slot)]
+	return w.server.addr.IsValid() && w.image.MacDst>>56&lineClosed == 0
+}
+
 // Line is the server line of a VIP's slot, which the marks of health checks
 // name (SO_MARK 0xFA1E0000 | line). ok is false where no server is there.
 func (l *LB) Line(vipID uint32, slot uint16) (line uint32, ok bool) {
