@@ -83,7 +83,7 @@ func (c *churn) steps() []step {
 			do: func(ctx context.Context) error { return c.loseBalancer(ctx, lost) }},
 		{name: "join lb", text: "lb3 joins", do: func(ctx context.Context) error { return c.joinBalancer(ctx, 3) }},
 	}
-	if !slices.ContainsFunc(c.lab.VIPs, func(v VIP) bool { return v.Policy != "rr" }) {
+	if !slices.ContainsFunc(c.lab.VIPs, VIP.weighted) {
 		steps = slices.DeleteFunc(steps, func(s step) bool { return s.name == "weight" })
 	}
 	return steps
@@ -161,6 +161,11 @@ func (c *churn) ask(ctx context.Context, f func(context.Context, fairleadv1conne
 func (c *churn) add(ctx context.Context, server string) error {
 	for _, v := range c.lab.VIPs {
 		err := c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) error {
+			if v.Standby { // from the horizon
+				_, err := client.UndrainServer(ctx, connect.NewRequest(&fairleadv1.UndrainServerRequest{
+					Vip: v.Name, Server: c.lab.daemonName(server), Without: without}))
+				return err
+			}
 			_, err := client.AddServer(ctx, connect.NewRequest(&fairleadv1.AddServerRequest{
 				Vip: v.Name, Server: c.lab.daemonName(server), Without: without}))
 			return err
@@ -207,8 +212,8 @@ func (c *churn) remove(ctx context.Context, server string, force bool) error {
 
 func (c *churn) weight(ctx context.Context, server string, weight uint32) error {
 	for _, v := range c.lab.VIPs {
-		if v.Policy == "rr" {
-			continue // knows no weights, and refuses them
+		if !v.weighted() {
+			continue
 		}
 		err := c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) error {
 			_, err := client.SetWeight(ctx, connect.NewRequest(&fairleadv1.SetWeightRequest{

@@ -132,10 +132,10 @@ func (o *Options) fill() error {
 	return nil
 }
 
-// defaultPolicy is the policy where none is asked for: stateless knows only
-// the hash.
+// defaultPolicy is the policy where none is asked for: all schemes but cheetah
+// know only the hash.
 func defaultPolicy(scheme string) string {
-	if scheme == "stateless" {
+	if scheme != "cheetah" {
 		return "hash"
 	}
 	return "rr"

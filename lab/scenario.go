@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fairlead/fairlead/chash"
 )
 
 // Scenarios are the names that Run knows, with what each does.
@@ -21,9 +24,11 @@ type RunOptions struct {
 	Scenario string
 	Seed     uint64
 	Schemes  []string // default cheetah and stateless
-	// Policies of schemes that allow several (default rr and p2c);
-	// stateless always runs hash.
-	Policies     []string
+	// Policies of cheetah (default rr and p2c); the other schemes always run
+	// hash.
+	Policies []string
+	// Hashes of the other schemes (default table-hrw and, for jet, anchor).
+	Hashes       []string
 	Forwarding   string // default ipip
 	IPv6         bool   // IPv6 alone: VIPs and tunnels; default: IPv4 and IPv6 VIPs, mixed tunnels
 	IPv4         bool   // IPv4 VIPs alone
@@ -83,6 +88,7 @@ const maxFailures = 20
 type RunTally struct {
 	Scheme         string `json:"scheme"`
 	Policy         string `json:"policy"`
+	Hash           string `json:"hash,omitempty"` // where the policy is hash
 	Forwarding     string `json:"forwarding"`
 	Family         string `json:"family"`
 	Connections    int    `json:"connections"`
@@ -93,7 +99,9 @@ type RunTally struct {
 }
 
 // Name is the run in one word.
-func (r RunTally) Name() string { return r.Scheme + "-" + r.Policy + "-" + r.Family }
+func (r RunTally) Name() string {
+	return r.Scheme + "-" + cmp.Or(r.Hash, r.Policy) + "-" + r.Family
+}
 
 func (o *RunOptions) fill() error {
 	if _, known := Scenarios[o.Scenario]; !known {
@@ -115,7 +123,8 @@ func (o *RunOptions) fill() error {
 		what           string
 		given, allowed []string
 	}{
-		{"scheme", o.Schemes, []string{"cheetah", "stateless"}},
+		{"scheme", o.Schemes, []string{"cheetah", "jet", "full-ct", "stateless"}},
+		{"hash", o.Hashes, kinds()},
 		{"policy", o.Policies, []string{"rr", "wrr", "p2c", "least-conn", "hash"}},
 		{"forwarding", []string{o.Forwarding}, []string{"ipip", "gue", "l2"}},
 	} {
@@ -133,27 +142,52 @@ func (o *RunOptions) fill() error {
 func (o RunOptions) runs() []RunTally {
 	var runs []RunTally
 	for _, scheme := range o.Schemes {
-		policies := o.Policies
-		if scheme == "stateless" {
-			policies = []string{defaultPolicy(scheme)}
-		}
-		for _, policy := range policies {
+		for _, way := range o.ways(scheme) {
 			for _, family := range []string{"ipv4", "ipv6"} {
 				if family == "ipv4" && o.IPv6 || family == "ipv6" && o.IPv4 {
 					continue
 				}
-				runs = append(runs, RunTally{Scheme: scheme, Policy: policy, Forwarding: o.Forwarding, Family: family})
+				way.Forwarding, way.Family = o.Forwarding, family
+				runs = append(runs, way)
 			}
 		}
 	}
 	return runs
 }
 
+// ways are the policies of scheme cheetah and the hashes of the others.
+func (o RunOptions) ways(scheme string) (ways []RunTally) {
+	if scheme == "cheetah" {
+		for _, policy := range o.Policies {
+			ways = append(ways, RunTally{Scheme: scheme, Policy: policy})
+		}
+		return ways
+	}
+	hashes := o.Hashes
+	if len(hashes) == 0 {
+		hashes = []string{"table-hrw"}
+		if scheme == "jet" {
+			hashes = append(hashes, "anchor")
+		}
+	}
+	for _, hash := range hashes {
+		ways = append(ways, RunTally{Scheme: scheme, Policy: defaultPolicy(scheme), Hash: hash})
+	}
+	return ways
+}
+
+func kinds() (names []string) {
+	for _, k := range chash.Kinds() {
+		names = append(names, string(k))
+	}
+	return names
+}
+
 // vips are the runs' VIPs, named after them.
 func vipsOf(runs []RunTally) []VIP {
 	var vips []VIP
 	for i, r := range runs {
-		v := VIP{Name: r.Name(), Address: vipAddress4(i + 1), Port: httpPort, Protocol: "tcp", Scheme: r.Scheme, Policy: r.Policy, Health: "tcp"}
+		v := VIP{Name: r.Name(), Address: vipAddress4(i + 1), Port: httpPort, Protocol: "tcp", Scheme: r.Scheme, Policy: r.Policy, Hash: r.Hash, Standby: r.Scheme == "jet", Health: "http"}
 		if r.Family == "ipv6" {
 			v.Address = vipAddress6(i + 1)
 		}

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/fairlead/fairlead/chash"
 )
 
 // VIP is one VIP of a lab's fairlead.yaml, on all servers.
@@ -15,6 +17,11 @@ type VIP struct {
 	Protocol string     `json:"protocol"`
 	Scheme   string     `json:"scheme"`
 	Policy   string     `json:"policy"`
+	// Hash is the consistent hash; empty: the default.
+	Hash string `json:"hash,omitempty"`
+	// Standby puts the servers that are not in the pools at the start into
+	// this VIP's horizon.
+	Standby bool `json:"standby,omitempty"`
 	// Affinity "address" sends all connections of a client to one server.
 	Affinity string `json:"affinity"`
 	// Health is the check's type, tcp or http; empty: none.
@@ -42,6 +49,11 @@ func (v VIP) family() string {
 		return "ipv4"
 	}
 	return "ipv6"
+}
+
+// weighted tells whether the VIP knows weights; one that does not refuses them.
+func (v VIP) weighted() bool {
+	return v.Policy != "rr" && (v.Hash == "" || chash.Kind(v.Hash).Weighted())
 }
 
 // standardVIPs are those of `lab up`: a web service with the chosen scheme
@@ -108,6 +120,9 @@ func (l *Lab) config(secret string) string {
 		p("    protocol: %s", v.Protocol)
 		p("    scheme: %s", v.Scheme)
 		p("    policy: %s", v.Policy)
+		if v.Hash != "" {
+			p("    hash: %s", v.Hash)
+		}
 		if v.Affinity != "" {
 			p("    affinity: %s", v.Affinity)
 		}
@@ -118,16 +133,21 @@ func (l *Lab) config(secret string) string {
 		if v.Health != "" {
 			p("    health: {type: %s, interval: 1s, timeout: 1s, rise: 1, fall: 2}", v.Health)
 		}
-		p("    servers: [%s]", strings.Join(l.pool(), ", "))
+		p("    servers: [%s]", strings.Join(l.pool(v), ", "))
 	}
 	return b.String()
 }
 
-// pool names the servers that are in every pool at the start.
-func (l *Lab) pool() []string {
+// pool names the servers that are in a VIP's pool at the start.
+func (l *Lab) pool(v VIP) []string {
 	var names []string
-	for _, s := range l.servers()[:l.ActiveServers] {
-		names = append(names, l.daemonName(s))
+	for i, s := range l.servers() {
+		switch name := l.daemonName(s); {
+		case i < l.ActiveServers:
+			names = append(names, name)
+		case v.Standby:
+			names = append(names, fmt.Sprintf("{name: %s, standby: true}", name))
+		}
 	}
 	return names
 }
