@@ -55,9 +55,12 @@ func setsOf(v *controller.VIP, down func(vipID uint32, slot uint16) bool, now ti
 	if active && !up {
 		clear(c.down)
 	}
+	none := true
 	for i := range v.Slots {
 		s := &v.Slots[i]
-		c.settled = c.settled || c.takes(s) && !c.warming(s)
+		if end := v.WarmUntil(s); c.takes(s) && (none || end.Before(c.first)) {
+			c.first, none = end, false
+		}
 	}
 	r := sets{lines: map[uint16]uint8{}}
 	if c.kind == chash.KindAnchor {
@@ -102,10 +105,11 @@ type casting struct {
 	kind chash.Kind
 	now  time.Time
 	down map[uint16]bool
-	// settled: a server that is not warming up takes new connections. Anchor's
-	// newcomers do not wait while none does.
-	settled bool
-	due     time.Time
+	// first is when the first of those that take new connections is warm: a
+	// time that is past, or while all are newcomers that of the earliest.
+	// Anchor does not wait for it; the later ones have less to lose.
+	first time.Time
+	due   time.Time
 }
 
 // until says whether the time end is still to come, and notes that something
@@ -170,7 +174,7 @@ func (c *casting) member(s *controller.Slot) chash.Member {
 // bucket is s for Anchor.
 func (c *casting) bucket(s *controller.Slot) chash.BucketState {
 	switch {
-	case c.takes(s) && (!c.settled || !c.warming(s)):
+	case c.takes(s) && (!c.warming(s) || c.v.WarmUntil(s).Equal(c.first)):
 		return chash.Working
 	case c.keeps(s) && !c.warming(s):
 		return chash.Draining

@@ -194,8 +194,13 @@ func TestSetsNewcomerAlone(t *testing.T) {
 	if got := setsOf(v, first, setsNow); got.buckets[0] != chash.Draining || got.buckets[1] != chash.Working || !got.working {
 		t.Errorf("%+v", got)
 	}
-	// Two newcomers in an empty pool both work.
+	// Of newcomers alone the first works: it will not go back to the horizon.
 	v.Slots[0].Since = ago(20)
+	if got := setsOf(v, nil, setsNow); got.buckets[0] != chash.Horizon || got.buckets[1] != chash.Working || !got.working {
+		t.Errorf("%+v", got)
+	}
+	// Those that came together work together.
+	v.Slots[0].Since = ago(30)
 	if got := setsOf(v, nil, setsNow); got.buckets[0] != chash.Working || got.buckets[1] != chash.Working {
 		t.Errorf("%+v", got)
 	}
