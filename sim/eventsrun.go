@@ -235,7 +235,7 @@ func (e *eventsRun) change(h happening) error {
 	case back, warm:
 		if h.what == back && !e.pool.foreseen(h.id) {
 			e.sum.Unforeseen++
-			if err := e.pool.expect(h.id); err != nil {
+			if err := e.pool.warm(h.id); err != nil {
 				return err
 			}
 			e.queue.Put(e.now+Time(e.o.WarmUp)*Second, happening{warm, h.id})

@@ -113,7 +113,7 @@ type JetTraceResult struct {
 	Native  bool          `json:"native"`
 	Cases   []TraceCase   `json:"cases"`
 	Ratios  []SpeedRatio  `json:"ratios"`
-	Noted   []ReportedRow `json:"reported"` // others' figures, for n = 500
+	Noted   []ReportedRow `json:"reported"` // others' figures
 }
 
 // TraceCase is a row of the table: a hash and a scheme over so many servers.

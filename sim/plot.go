@@ -25,6 +25,7 @@ var schemeColours = map[string]color.Color{
 const (
 	panelWidth  = 20 * vg.Centimeter
 	panelHeight = 11 * vg.Centimeter
+	margin      = 3 * vg.Millimeter
 )
 
 // Plot writes the rates as SVG: a panel for each number of servers, a bar for
@@ -46,7 +47,7 @@ func (r *JetTraceResult) Plot(w io.Writer) error {
 			return fmt.Errorf("plot %d servers: %w", servers, err)
 		}
 		above := panelHeight * vg.Length(i)
-		p.Draw(draw.Crop(whole, 0, 0, height-above-panelHeight, -above))
+		p.Draw(draw.Crop(whole, margin, -margin, height-above-panelHeight+margin, -above-margin))
 	}
 	if _, err := canvas.WriteTo(w); err != nil {
 		return fmt.Errorf("write plot: %w", err)
@@ -76,7 +77,7 @@ func (r *JetTraceResult) panel(servers int) (*plot.Plot, error) {
 	p.Title.Text = fmt.Sprintf("%d servers, %s packets of %s flows", servers, grouped(float64(r.Packets), 0), grouped(float64(r.Flows), 0))
 	p.Y.Label.Text = "million packets a second, one thread"
 	p.Legend.Top, p.Legend.Left = true, true
-	p.Legend.YOffs = -2 * vg.Millimeter
+	p.Legend.Padding = vg.Millimeter
 	var b bars
 	var names []string
 	for _, c := range r.Cases {

@@ -8,14 +8,16 @@ import (
 )
 
 // pool is the servers of the event simulation and the hash over them. The
-// horizon holds the servers that failed and are expected back, the latest
-// first where they are too many, and is filled up to its size with standby
-// servers that nobody is about to add.
+// horizon holds the servers that are about to come back and warm up, beyond
+// its size if need be, then those that failed and are expected back, the
+// latest where they are too many, and is filled up with standby servers that
+// nobody is about to add.
 type pool struct {
 	horizon int
 	names   []string
 	working []int32
 	failed  []int32 // in the horizon, by the time of their failure
+	warming []int32 // in the horizon
 	standby []int32 // spare servers, in the order in which they fill up
 	filled  int     // so many of standby are in the horizon
 
@@ -77,44 +79,56 @@ func (p *pool) rank(key uint64, server int32) rank {
 
 // fail takes a working server out, which is expected back.
 func (p *pool) fail(server int32) error {
-	p.working = slices.DeleteFunc(p.working, func(s int32) bool { return s == server })
-	if p.near == nil || p.horizon == 0 {
-		if err := p.both(func(h chash.Hash) error { return h.Remove(p.names[server]) }); err != nil {
-			return err
-		}
-		return p.fill()
-	}
-	return p.expect(server)
-}
-
-// expect puts a server into the horizon. Where more failed than it has room
-// for, the one that failed first leaves it.
-func (p *pool) expect(server int32) error {
-	if err := p.both(func(h chash.Hash) error { return h.Park(p.names[server], 1) }); err != nil {
-		return err
+	p.working = without(p.working, server)
+	if !p.tracks() {
+		return p.settle(p.both(func(h chash.Hash) error { return h.Remove(p.names[server]) }))
 	}
 	p.failed = append(p.failed, server)
-	if len(p.failed) > p.horizon {
-		oldest := p.failed[0]
-		p.failed = p.failed[1:]
-		if err := p.both(func(h chash.Hash) error { return h.Remove(p.names[oldest]) }); err != nil {
-			return err
-		}
-	}
-	return p.fill()
+	return p.park(server)
 }
 
-// foreseen tells whether a failed server's return is no surprise.
+// tracks tells whether there is a horizon.
+func (p *pool) tracks() bool { return p.near != nil && p.horizon > 0 }
+
+// warm puts a server into the horizon that had fallen out of it.
+func (p *pool) warm(server int32) error {
+	p.warming = append(p.warming, server)
+	return p.park(server)
+}
+
+// park puts a server into the horizon. Where there is no room, the one that
+// failed first leaves it.
+func (p *pool) park(server int32) error {
+	err := p.both(func(h chash.Hash) error { return h.Park(p.names[server], 1) })
+	for err == nil && len(p.failed) > 0 && len(p.failed)+len(p.warming) > p.horizon {
+		oldest := p.failed[0]
+		p.failed = p.failed[1:]
+		err = p.both(func(h chash.Hash) error { return h.Remove(p.names[oldest]) })
+	}
+	return p.settle(err)
+}
+
+// foreseen tells whether a server's return is no surprise to the horizon.
 func (p *pool) foreseen(server int32) bool {
-	return p.near == nil || p.horizon == 0 || slices.Contains(p.failed, server)
+	return !p.tracks() || slices.Contains(p.failed, server) || slices.Contains(p.warming, server)
 }
 
 // add has a server work again.
 func (p *pool) add(server int32) error {
-	p.failed = slices.DeleteFunc(p.failed, func(s int32) bool { return s == server })
+	p.failed, p.warming = without(p.failed, server), without(p.warming, server)
 	p.working = append(p.working, server)
 	slices.Sort(p.working) // their order is no history
-	if err := p.both(func(h chash.Hash) error { return h.Add(p.names[server], 1) }); err != nil {
+	return p.settle(p.both(func(h chash.Hash) error { return h.Add(p.names[server], 1) }))
+}
+
+func without(servers []int32, server int32) []int32 {
+	return slices.DeleteFunc(servers, func(s int32) bool { return s == server })
+}
+
+// settle ends a change that went well: the horizon is filled, and it is noted
+// whose nodes are whose.
+func (p *pool) settle(err error) error {
+	if err != nil {
 		return err
 	}
 	return p.fill()
@@ -125,7 +139,7 @@ func (p *pool) add(server int32) error {
 func (p *pool) fill() error {
 	want := 0
 	if p.near != nil {
-		want = min(max(0, p.horizon-len(p.failed)), len(p.standby))
+		want = min(max(0, p.horizon-len(p.failed)-len(p.warming)), len(p.standby))
 	}
 	for ; p.filled > want; p.filled-- {
 		if err := p.all.Remove(p.names[p.standby[p.filled-1]]); err != nil {
