@@ -13,9 +13,9 @@ import (
 // changes to responses, errors with codes.
 
 // AddServer puts a server into one VIP's pool, or into those of all VIPs for
-// which the file names it.
+// which the file names it, there as a standby where the file says so.
 func (c *Coordinator) AddServer(ctx context.Context, r *fairleadv1.AddServerRequest) (*fairleadv1.ChangeResponse, error) {
-	op := controller.Op{Kind: controller.Add, VIP: r.Vip, Server: r.Server, Weight: int(r.Weight)}
+	op := controller.Op{Kind: controller.Add, VIP: r.Vip, Server: r.Server, Weight: int(r.Weight), Standby: r.Standby}
 	if r.Address != "" {
 		a, err := netip.ParseAddr(r.Address)
 		if err != nil {
@@ -36,6 +36,7 @@ func (c *Coordinator) AddServer(ctx context.Context, r *fairleadv1.AddServerRequ
 				if m.Name == r.Server {
 					one := op
 					one.VIP = v.Name
+					one.Standby = one.Standby || m.Standby
 					if one.Weight == 0 {
 						one.Weight = m.Weight
 					}
@@ -55,7 +56,7 @@ func (c *Coordinator) DrainServer(ctx context.Context, r *fairleadv1.DrainServer
 	return c.respond(ctx, Options{r.Force, r.Without}, controller.Op{Kind: controller.Drain, VIP: r.Vip, Server: r.Server})
 }
 
-// UndrainServer gives a drained server new connections again.
+// UndrainServer gives a drained server, or a standby, new connections.
 func (c *Coordinator) UndrainServer(ctx context.Context, r *fairleadv1.UndrainServerRequest) (*fairleadv1.ChangeResponse, error) {
 	return c.respond(ctx, Options{r.Force, r.Without}, controller.Op{Kind: controller.Undrain, VIP: r.Vip, Server: r.Server})
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/fairlead/fairlead/scheme/cheetah"
 )
 
-// Bounds of warm_up.
+// Bounds of warm_up. Nothing is remembered for longer.
 const (
-	minWarmUp = 100 * time.Millisecond
-	maxWarmUp = 24 * time.Hour
+	MinWarmUp = 100 * time.Millisecond
+	MaxWarmUp = 24 * time.Hour
 )
 
 // Buckets tells whether the hash places connections on servers' numbers, all
@@ -107,8 +107,8 @@ func (c *Config) checkHash(path string, v *VIP) {
 			unused("horizon", fmt.Sprint(h))
 		}
 	}
-	if v.WarmUp < minWarmUp || v.WarmUp > maxWarmUp {
-		c.problem(path+".warm_up", v.WarmUp.String(), "out of range", fmt.Sprintf("write %s to 24h: longer than connections are silent", minWarmUp))
+	if v.WarmUp < MinWarmUp || v.WarmUp > MaxWarmUp {
+		c.problem(path+".warm_up", v.WarmUp.String(), "out of range", fmt.Sprintf("write %s to 24h: longer than connections are silent", MinWarmUp))
 	} else if written("warm_up") {
 		unused("warm_up", v.WarmUp.String())
 	}

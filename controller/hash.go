@@ -136,19 +136,90 @@ func (v *VIP) hashWords() string {
 	return " by " + v.Hash
 }
 
-// reweigh gives s another weight and remembers under which one the
-// connections were placed that it may hold: of changes within a warm-up the
-// first, for none of them was tracked for the second. A server that holds
-// none yet must not be thought to have been in the horizon with more than its
-// least weight.
+// holds: connections that nobody tracked may be at s now. (Health is the
+// balancers' own matter: they hold, over TCP, what a server had that is down.)
+func (v *VIP) holds(s *Slot, now time.Time) bool {
+	switch {
+	case v.Warming(s, now):
+		return false
+	case s.State == Active:
+		return true
+	case s.State == Draining, s.State == Resting:
+		return v.Protocol == config.TCP || now.Before(s.DrainSince.Add(v.WarmUp))
+	}
+	return false
+}
+
+// settle ends the warm-up of servers that work while none is left that could
+// hold earlier connections: those that there are, they hold themselves.
+func (v *VIP) settle(now time.Time) {
+	first := now
+	for i := range v.Slots {
+		s := &v.Slots[i]
+		if v.holds(s, now) {
+			return
+		}
+		if s.State == Active && s.Since.Before(first) {
+			first = s.Since
+		}
+	}
+	for i := range v.Slots {
+		if s := &v.Slots[i]; s.State == Active && !s.Since.After(first) {
+			s.Since = time.Time{}
+		}
+	}
+}
+
+// reweigh gives s another weight. The connections that it holds were placed
+// under the one before (of changes within a warm-up, the first: for none of
+// them were they tracked), and s keeps that until they are over or tracked. A
+// server that holds none and gets more is new to the horizon by it.
+//
+// Whatever else is under way begins again, so that it comes to pass at the
+// same time: a connection that stays with s by its new weight alone would not
+// survive a newcomer's being held against its old one.
 func (v *VIP) reweigh(s *Slot, weight int, now time.Time) {
+	if !chash.Kind(v.Hash).Weighted() {
+		s.Weight = weight
+		return
+	}
+	if !v.holds(s, now) {
+		if before, _ := v.HeldWeight(s, now); weight > min(before, s.Weight) {
+			s.Since = now
+		}
+		s.Weight, s.OldWeight, s.WeightSince = weight, 0, time.Time{}
+		return
+	}
 	held, _ := v.HeldWeight(s, now)
-	if s.State == Standby || s.State == Joining {
-		held = min(held, weight)
+	for i := range v.Slots {
+		t := &v.Slots[i]
+		if v.Warming(t, now) {
+			t.Since = now
+		}
+		if _, until := v.HeldWeight(t, now); !until.IsZero() {
+			t.WeightSince = now
+		}
 	}
 	s.Weight, s.OldWeight, s.WeightSince = weight, held, now
 	if held == weight {
 		s.OldWeight, s.WeightSince = 0, time.Time{}
+	}
+}
+
+// unsure: connections may be where a weight put them that is no more, so that
+// what the horizon foresaw was weighed against another.
+func (v *VIP) unsure(now time.Time) bool {
+	return slices.ContainsFunc(v.Slots, func(s Slot) bool {
+		_, until := v.HeldWeight(&s, now)
+		return !until.IsZero()
+	})
+}
+
+// begin is to be called before s, if it holds no connection yet, may hold
+// some: it was foreseen, unless weights changed lately.
+func (v *VIP) begin(s *Slot, now time.Time) {
+	if !v.holds(s, now) && v.unsure(now) {
+		s.Since = now
 	}
 }
 
@@ -177,7 +248,7 @@ func (v *VIP) replace() {
 }
 
 // moves says why the settings of w would move connections of v that no cookie
-// places, "" if they would not. Scheme stateless holds none anyway.
+// places, "" if they would not.
 func (p *planner) moves(v *VIP, w *wanted) string {
 	old, to := *v, &w.vip
 	old.complete()
@@ -190,8 +261,6 @@ func (p *planner) moves(v *VIP, w *wanted) string {
 		scheme = config.JET
 	}
 	switch {
-	case from == config.Stateless && (scheme == config.Stateless || p.calm(v)):
-		return ""
 	case to.Hash != old.Hash:
 		return fmt.Sprintf("its VIP would change from hash %s to %s, which moves connections", old.Hash, to.Hash)
 	case capacity != old.Capacity:
@@ -207,6 +276,39 @@ func (p *planner) moves(v *VIP, w *wanted) string {
 		return fmt.Sprintf("its VIP would change from scheme %s to %s while servers drain, rest, are new or have new weights, which moves connections", old.Scheme, to.Scheme)
 	}
 	return ""
+}
+
+// refuseNewcomers: Anchor has one placement for new connections and for those
+// that are held, so a newcomer that was not in the horizon waits there for its
+// warm-up. Were all others to be drained before, either new connections would
+// find no server, or held ones another than theirs.
+func (p *planner) refuseNewcomers(v *VIP, w *wanted) {
+	to := &w.vip
+	if p.force || v.Hash != config.Anchor || to.Hash != config.Anchor || to.Scheme != config.JET && (to.Scheme != config.Cheetah || v.cookies()) ||
+		!slices.ContainsFunc(v.Slots, func(s Slot) bool { return v.holds(&s, p.now) }) {
+		return
+	}
+	var soonest time.Time
+	for i := range w.members {
+		m := &w.members[i]
+		if m.drain || m.standby {
+			continue
+		}
+		s := Slot{Since: v.inHorizonSince(v.lowestFree(), p.stamp())}
+		if j := slices.IndexFunc(v.Slots, func(s Slot) bool { return s.Server == m.server && s.Address == m.address }); j >= 0 {
+			s = v.Slots[j]
+		}
+		if !v.Warming(&s, p.now) {
+			return
+		}
+		if until := v.WarmUntil(&s); soonest.IsZero() || until.Before(soonest) {
+			soonest = until
+		}
+	}
+	if !soonest.IsZero() {
+		p.refuse("vip %s: no server would take new connections that was in the horizon before, and with hash anchor connections that others hold would move; "+
+			"let one of the others take new ones until %s, or --force", v.Name, soonest.Format(time.RFC3339))
+	}
 }
 
 // byAddress: what carries no cookie is placed by its client's address.

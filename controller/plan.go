@@ -122,9 +122,10 @@ func (p *planner) check(cur *Assignment) {
 		case w == nil:
 			why = "its VIP would be removed"
 		case remade(v, &w.vip):
-			why = fmt.Sprintf("its VIP would change from %s to %s, which no cookie survives", form(v), form(&w.vip))
+			why = fmt.Sprintf("its VIP would change from %s to %s, which no connection survives", form(v), form(&w.vip))
 		default:
 			moves = p.moves(v, w)
+			p.refuseNewcomers(v, w)
 		}
 		for j := range v.Slots {
 			s := &v.Slots[j]

@@ -28,8 +28,13 @@ func (p *planner) settings(v *VIP, w *wanted, next *Assignment) (changed bool) {
 	set("icmp_echo", v.ICMPEcho, to.ICMPEcho)
 	set("mss_clamp", v.MSSClamp, to.MSSClamp)
 	set("health", v.Health, to.Health)
-	set("hash", old.Hash, to.Hash)
-	set("capacity", old.Capacity, capacity)
+	if to.Hash == old.Hash {
+		set("capacity", old.Capacity, capacity)
+	} else if hash := to.Hash; capacity > 0 {
+		set("hash", old.Hash, fmt.Sprintf("%s with capacity %d", hash, capacity))
+	} else {
+		set("hash", old.Hash, hash)
+	}
 	set("horizon", old.Horizon, to.Horizon)
 	set("warm_up", old.WarmUp, to.WarmUp)
 	set("share", old.Share, to.Share)

@@ -27,6 +27,7 @@ func (m *member) slot(number uint16) Slot {
 // other is settled by going through the slots as they were.
 func (p *planner) stepVIP(v *VIP, w *wanted, next *Assignment) (changed bool, err error) {
 	was := slices.Clone(v.Slots)
+	v.settle(p.now)
 	changed = p.settings(v, w, next)
 	for i := range v.Slots {
 		s := &v.Slots[i]
@@ -43,7 +44,8 @@ func (p *planner) stepVIP(v *VIP, w *wanted, next *Assignment) (changed bool, er
 		}
 		switch s.State {
 		case Standby:
-			if s.RestUntil.IsZero() { // it never worked, and need not rest
+			if p.restedOut(v, s) {
+				s.RestUntil = time.Time{}
 				p.say(next, "vip %s: remove standby %s (slot %d)", v.Name, s.Server, s.Number)
 			} else {
 				p.say(next, "vip %s: remove standby %s: slot %d rests until %s", v.Name, s.Server, s.Number, s.RestUntil.Format(time.RFC3339))
@@ -170,6 +172,9 @@ func (p *planner) keep(v *VIP, s *Slot, m *member, next *Assignment) (changed bo
 		return changed
 	}
 	was := s.State
+	if goal != Standby {
+		v.begin(s, p.stamp())
+	}
 	s.State = goal
 	switch {
 	case goal == Draining:
@@ -211,25 +216,31 @@ func (p *planner) join(v *VIP, m *member, next *Assignment) error {
 			return nil
 		}
 	}
-	number, limit := 0, v.slotLimit()
-	for _, s := range v.Slots {
-		if int(s.Number) != number {
-			break
-		}
-		number++
-	}
-	if number >= limit {
+	number := v.lowestFree()
+	if int(number) >= v.slotLimit() {
 		return p.exhausted(v, m)
 	}
-	s := m.slot(uint16(number))
-	s.Since = v.inHorizonSince(s.Number, p.stamp())
-	v.Slots = slices.Insert(v.Slots, number, s)
+	s := m.slot(number)
+	if slices.ContainsFunc(v.Slots, func(t Slot) bool { return t.State == Active || v.holds(&t, p.now) }) {
+		s.Since = v.inHorizonSince(s.Number, p.stamp())
+	}
+	v.Slots = slices.Insert(v.Slots, int(number), s)
 	what := "add"
 	if m.standby {
 		what = "add standby"
 	}
 	p.say(next, "vip %s: %s %s in slot %d (%s, weight %d)%s", v.Name, what, m.server, number, m.address, m.weight, v.warmUpWords(&s, p.now))
 	return nil
+}
+
+func (v *VIP) lowestFree() (number uint16) {
+	for _, s := range v.Slots {
+		if s.Number != number {
+			break
+		}
+		number++
+	}
+	return number
 }
 
 // comeBack: every daemon knows a slot that rests, and balancers hold what its
@@ -239,6 +250,9 @@ func (p *planner) comeBack(v *VIP, s *Slot, m *member, next *Assignment) {
 		v.reweigh(s, m.weight, p.stamp())
 	}
 	s.API = m.api
+	if !m.standby {
+		v.begin(s, p.stamp())
+	}
 	what := "and takes new connections again"
 	switch s.State = Active; {
 	case m.drain:

@@ -135,7 +135,7 @@ func (a *Agent) plan(as *controller.Assignment, at uint64) (*table, error) {
 
 // rank says which of a server's slots in a VIP stands for it: the one with
 // which balancers send it new connections, if any.
-var rank = map[controller.State]int{controller.Active: 4, controller.Draining: 3, controller.Joining: 2, controller.Resting: 1}
+var rank = map[controller.State]int{controller.Active: 4, controller.Draining: 3, controller.Standby: 2, controller.Joining: 2, controller.Resting: 1}
 
 // slots finds the server's slot in a VIP, and the best of others that it has
 // there: one that it had before, or will have after its address moved. Their

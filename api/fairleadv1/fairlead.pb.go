@@ -1896,7 +1896,9 @@ type AddServerRequest struct {
 	Without []string `protobuf:"bytes,6,rep,name=without,proto3" json:"without,omitempty"`
 	// Where its agent answers, or none. Empty: as the configuration or another
 	// VIP has it, else the default socket.
-	Api           string `protobuf:"bytes,7,opt,name=api,proto3" json:"api,omitempty"`
+	Api string `protobuf:"bytes,7,opt,name=api,proto3" json:"api,omitempty"`
+	// Into the horizon: it gets no connections until it is undrained.
+	Standby       bool `protobuf:"varint,8,opt,name=standby,proto3" json:"standby,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1978,6 +1980,13 @@ func (x *AddServerRequest) GetApi() string {
 		return x.Api
 	}
 	return ""
+}
+
+func (x *AddServerRequest) GetStandby() bool {
+	if x != nil {
+		return x.Standby
+	}
+	return false
 }
 
 type DrainServerRequest struct {
@@ -3165,7 +3174,7 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x10expected_version\x18\x02 \x01(\x04R\x0fexpectedVersion\x12\x19\n" +
 	"\bcatch_up\x18\x03 \x01(\bR\acatchUp\"1\n" +
 	"\x15SetAssignmentResponse\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x04R\aversion\"\xb0\x01\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\"\xca\x01\n" +
 	"\x10AddServerRequest\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x16\n" +
 	"\x06server\x18\x02 \x01(\tR\x06server\x12\x18\n" +
@@ -3173,7 +3182,8 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x06weight\x18\x04 \x01(\rR\x06weight\x12\x14\n" +
 	"\x05force\x18\x05 \x01(\bR\x05force\x12\x18\n" +
 	"\awithout\x18\x06 \x03(\tR\awithout\x12\x10\n" +
-	"\x03api\x18\a \x01(\tR\x03api\"n\n" +
+	"\x03api\x18\a \x01(\tR\x03api\x12\x18\n" +
+	"\astandby\x18\b \x01(\bR\astandby\"n\n" +
 	"\x12DrainServerRequest\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x16\n" +
 	"\x06server\x18\x02 \x01(\tR\x06server\x12\x14\n" +

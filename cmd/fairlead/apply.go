@@ -16,7 +16,7 @@ func newApplyCommand() *cobra.Command {
 from there to the file as a series of versions whose neighbours mix, and hands
 each version to every daemon before the next. No connection breaks by it: what
 would break one (removing a server that has connections, changing a VIP's
-scheme or cookie width) is refused unless --force. If it stops half way, run
+scheme, cookie width, hash or capacity) is refused unless --force. If it stops half way, run
 it again: it goes on from there.`,
 		Example: `  fairlead plan -f fairlead.yaml
   fairlead apply -f fairlead.yaml

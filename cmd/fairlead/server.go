@@ -158,8 +158,10 @@ that it serves. Watch them end in 'fairlead status', then 'fairlead remove' it.`
 }
 
 func newUndrainCommand() *cobra.Command {
-	return newVerb("undrain", "Give a drained server new connections again",
-		"Takes back 'fairlead drain', in one VIP or in all that the server serves.",
+	return newVerb("undrain", "Give a drained server, or a standby, new connections",
+		`Takes back 'fairlead drain', or sets a standby to work, in one VIP or in all
+that the server serves. A standby moves no connection by it, and needs no
+warm-up: what it takes over was tracked.`,
 		"  fairlead undrain web s1",
 		func(ctx context.Context, c client, vip, server string, o api.Options) (*connect.Response[fairleadv1.ChangeResponse], error) {
 			return c.UndrainServer(ctx, connect.NewRequest(&fairleadv1.UndrainServerRequest{Vip: vip, Server: server, Force: o.Force, Without: o.Without}))
@@ -169,8 +171,10 @@ func newUndrainCommand() *cobra.Command {
 func newRemoveCommand() *cobra.Command {
 	return newVerb("remove", "Take a server out of a VIP",
 		`Refused while the server has live connections, and while its agent does not
-answer so that nobody knows; --force removes it anyway. Its slot rests until no
-connection can name it any more: what still comes is forwarded to it.`,
+answer so that nobody knows; --force removes it anyway. Where no agent counts
+them (schemes jet and full-ct need none), drain it first, for the VIP's
+warm_up. Its slot rests until no connection can name it any more: what still
+comes is forwarded to it. A standby goes at once.`,
 		"  fairlead remove web s1\n  fairlead remove s1 --without s1   # the machine is gone",
 		func(ctx context.Context, c client, vip, server string, o api.Options) (*connect.Response[fairleadv1.ChangeResponse], error) {
 			return c.RemoveServer(ctx, connect.NewRequest(&fairleadv1.RemoveServerRequest{Vip: vip, Server: server, Force: o.Force, Without: o.Without}))
@@ -181,13 +185,19 @@ func newAddCommand() *cobra.Command {
 	var v verb
 	var address, agent string
 	var weight int
+	var standby bool
 	cmd := &cobra.Command{
 		Use:   "add [VIP] SERVER",
 		Short: "Put a server into a VIP",
 		Long: `Puts a server into a VIP's pool, or into those of all VIPs for which the
 daemons' file names it. Every daemon knows its slot before the first new
-connection goes there.`,
-		Example: "  fairlead add web s4 --address 10.0.1.4\n  fairlead add s4          # as the file has it",
+connection goes there.
+
+With --standby it gets no connections yet, but those that it would get are
+tracked from now on, so that none moves when 'fairlead undrain' sets it to
+work. Without, connections that it takes over without having been foreseen are
+held where they are for the VIP's warm_up.`,
+		Example: "  fairlead add web s4 --address 10.0.1.4\n  fairlead add web s5 --address 10.0.1.5 --standby\n  fairlead add s4          # as the file has it",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			vip, server := vipServer(args)
@@ -201,7 +211,7 @@ connection goes there.`,
 			}
 			return v.run(cmd, func(ctx context.Context, c client) (*connect.Response[fairleadv1.ChangeResponse], error) {
 				return c.AddServer(ctx, connect.NewRequest(&fairleadv1.AddServerRequest{
-					Vip: vip, Server: server, Address: address, Api: agent, Weight: uint32(weight),
+					Vip: vip, Server: server, Address: address, Api: agent, Weight: uint32(weight), Standby: standby,
 					Force: v.options.Force, Without: v.options.Without,
 				}))
 			})
@@ -210,6 +220,7 @@ connection goes there.`,
 	v.flags(cmd)
 	cmd.Flags().StringVar(&address, "address", "", "the server's own address (default: as the daemons' file or another VIP has it)")
 	cmd.Flags().StringVar(&agent, "agent", "", "where its agent answers: unix:/path, https://address:port or none (default: as the daemons' file has it)")
+	cmd.Flags().BoolVar(&standby, "standby", false, "no connections yet: track what it would get, for 'fairlead undrain' later")
 	cmd.Flags().IntVar(&weight, "weight", 0, "share of new connections, 1 to 1000 (default: the file's, or 1)")
 	return cmd
 }
@@ -219,7 +230,7 @@ func newWeightCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "weight [VIP] SERVER WEIGHT",
 		Short:   "Change a server's share of new connections",
-		Long:    "Weights are 1 to 1000 and count against those of the VIP's other servers. Policy\nrr has none. Connections that exist stay where they are.",
+		Long:    "Weights are 1 to 1000 and count against those of the VIP's other servers. Policy\nrr has none, hash anchor and dx have the same for all. Connections that exist\nstay where they are.",
 		Example: "  fairlead weight web s1 50",
 		Args:    cobra.RangeArgs(2, 3),
 		RunE: func(cmd *cobra.Command, args []string) error {

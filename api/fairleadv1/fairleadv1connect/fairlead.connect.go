@@ -89,6 +89,7 @@ type FairleadClient interface {
 	// assignment among its peers and hands them to all of them.
 	AddServer(context.Context, *connect.Request[fairleadv1.AddServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error)
 	DrainServer(context.Context, *connect.Request[fairleadv1.DrainServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error)
+	// UndrainServer also sets a standby to work.
 	UndrainServer(context.Context, *connect.Request[fairleadv1.UndrainServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error)
 	RemoveServer(context.Context, *connect.Request[fairleadv1.RemoveServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error)
 	SetWeight(context.Context, *connect.Request[fairleadv1.SetWeightRequest]) (*connect.Response[fairleadv1.ChangeResponse], error)
@@ -299,6 +300,7 @@ type FairleadHandler interface {
 	// assignment among its peers and hands them to all of them.
 	AddServer(context.Context, *connect.Request[fairleadv1.AddServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error)
 	DrainServer(context.Context, *connect.Request[fairleadv1.DrainServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error)
+	// UndrainServer also sets a standby to work.
 	UndrainServer(context.Context, *connect.Request[fairleadv1.UndrainServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error)
 	RemoveServer(context.Context, *connect.Request[fairleadv1.RemoveServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error)
 	SetWeight(context.Context, *connect.Request[fairleadv1.SetWeightRequest]) (*connect.Response[fairleadv1.ChangeResponse], error)
