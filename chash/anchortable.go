@@ -16,8 +16,8 @@ const (
 )
 
 // AnchorSteps bounds the entries that a walk reads; one that would need more
-// finds no server. The data plane must bound its loop. At a capacity of four
-// times the servers no key in 10^9 comes near; docs/hashes.md has the figures.
+// finds no server: the data plane must bound its loop. The most that two
+// million keys need is 30, where one bucket of MaxSlots works.
 const AnchorSteps = 128
 
 // AnchorTable is AnchorHash (Mendelson, Vargaftik, Barabash, Lorenz,
