@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -60,21 +61,31 @@ func On(dir string) bool {
 	}
 }
 
+// lockTime is how long a process that was just killed may take to be gone: a
+// thread of it ends once the BPF program that it runs has returned.
+const lockTime = time.Second
+
 // Lock makes sure that one process at a time changes what is pinned in dir.
-// The lock goes with the returned file or the process, however it ends.
+// It waits a moment for one that is dying. The lock goes with the returned
+// file or the process, however it ends.
 func Lock(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
+	for deadline := time.Now().Add(lockTime); ; time.Sleep(10 * time.Millisecond) {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == nil:
+			return f, nil
+		case !errors.Is(err, unix.EWOULDBLOCK):
+			f.Close()
+			return nil, fmt.Errorf("lock %s: %w", dir, err)
+		case time.Now().After(deadline):
+			f.Close()
 			return nil, fmt.Errorf("%s is in use by another fairlead process; stop that first", dir)
 		}
-		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
-	return f, nil
 }
 
 // Each calls f for every entry of a folder; none when there is no folder.
