@@ -1,6 +1,6 @@
-// Package jet is the Go model of JET's connection tracking ("LB Scalability:
-// Achieving the Right Balance Between Being Stateful and Stateless", Mendelson,
-// Vargaftik, Barabash, Lorenz, Keslassy, Orda: "just enough tracking"): the
+// Package jet is the Go model of JET's connection tracking ("Load Balancing
+// with JET: Just Enough Tracking for Connection Consistency", Mendelson,
+// Vargaftik, Lorenz, Barabash, Keslassy, Orda, CoNEXT 2021): the
 // flow table that remembers the few connections which a coming change of the
 // pool would move. It is the same table, bit for bit, as the one that bpf/lb
 // keeps in its map `flows` (bpf/lb/flows.h), and full connection tracking uses
