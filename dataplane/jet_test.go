@@ -73,10 +73,10 @@ func TestStandbyBecomesActive(t *testing.T) {
 			}
 			r.activate(6)
 			r.goOn("after the other became active", c, later)
-			r.slot(7).State = controller.Standby
-			r.apply()
+			r.drain(7)
+			r.goOn("after one drains", c, later)
 			r.activate(7)
-			r.goOn("after one went back and came again", c)
+			r.goOn("after it came again", c, later)
 		})
 	}
 }
@@ -283,9 +283,9 @@ func TestAnchorSpare(t *testing.T) {
 	r.drain(3)
 	r.goOn("after one more, and a drain", c)
 	r.activate(3)
-	r.slot(0).State = controller.Standby
-	r.apply()
+	r.drain(0)
 	r.activate(0)
+	r.goOn("after another drain", c)
 	later := r.opens(300)
 	if later.to(8) == 0 || later.to(9) == 0 {
 		t.Errorf("new connections on the newcomers: %d, %d", later.to(8), later.to(9))

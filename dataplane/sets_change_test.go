@@ -1,0 +1,191 @@
+package dataplane
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/controller"
+)
+
+// changing is a TCP VIP through any series of changes, and connections that
+// follow its hash as the data plane does, with a flow table that never fills.
+type changing struct {
+	*rapid.T
+	v     *controller.VIP
+	now   time.Time
+	down  map[uint16]bool
+	spare map[uint16]time.Time // since when a number is in Anchor's horizon
+	place func(h uint64) (slot, held int, track bool)
+	conns []*conn
+}
+
+type conn struct {
+	hash    uint64
+	slot    int // where it was opened
+	tracked bool
+	seen    time.Time
+}
+
+func newChanging(t *rapid.T, kind string) *changing {
+	c := &changing{T: t, now: setsNow, down: map[uint16]bool{}, spare: map[uint16]time.Time{}}
+	c.v = &controller.VIP{ID: 7, Name: "v", Protocol: "tcp", Scheme: "jet", Policy: "hash", Hash: kind, HashRows: 512, WarmUp: setsWarmUp}
+	if !chash.Kind(kind).Weighted() {
+		c.v.Capacity = 24
+	}
+	if kind == "anchor" {
+		c.v.HashRows, c.v.Horizon = 0, rapid.IntRange(0, 3).Draw(t, "horizon")
+	}
+	for range rapid.IntRange(2, 6).Draw(t, "servers") {
+		c.add(controller.Active, time.Time{})
+	}
+	c.plan(time.Time{})
+	return c
+}
+
+// add puts a server into the lowest free slot.
+func (c *changing) add(state controller.State, since time.Time) {
+	n := uint16(0)
+	for int(n) < len(c.v.Slots) && c.v.Slots[n].Number == n {
+		n++
+	}
+	if n >= 20 {
+		return
+	}
+	if t, ok := c.spare[n]; ok {
+		since = t
+	}
+	c.v.Slots = slices.Insert(c.v.Slots, int(n), controller.Slot{Number: n, Server: fmt.Sprint("s", n),
+		Address: netip.AddrFrom4([4]byte{10, 0, 0, byte(n)}), Weight: 1, State: state, Since: since})
+}
+
+// plan brings the slots as they are into force.
+func (c *changing) plan(since time.Time) {
+	s := setsOf(c.v, func(_ uint32, slot uint16) bool { return c.down[slot] }, c.now)
+	h, err := compileHash(chash.Spec{Kind: chash.Kind(c.v.Hash), Rows: c.v.HashRows, Capacity: c.v.Capacity}, &s)
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.place = (&chash.Table{Entries: h.entries}).Place
+	if c.v.Hash == "anchor" {
+		c.place = (&chash.AnchorTable{Entries: h.entries, Held: h.held, Track: h.track}).Place
+	}
+	for n := range uint16(24) {
+		if int(n) >= c.v.HorizonTop() {
+			delete(c.spare, n)
+		} else if _, ok := c.spare[n]; !ok {
+			c.spare[n] = since
+		}
+	}
+}
+
+// settled counts the slots that take connections and are not warming up.
+func (c *changing) settled() (n int) {
+	for i := range c.v.Slots {
+		if s := &c.v.Slots[i]; s.State == controller.Active && !c.down[s.Number] && !c.v.Warming(s, c.now) {
+			n++
+		}
+	}
+	return n
+}
+
+// change is one thing that an operator, a health check or the controller does.
+func (c *changing) change() {
+	s := &c.v.Slots[rapid.IntRange(0, len(c.v.Slots)-1).Draw(c.T, "slot")]
+	works := s.State == controller.Active && !c.down[s.Number] && !c.v.Warming(s, c.now)
+	// A newcomer that had to work alone, before it was warm, loses what it
+	// got meanwhile: the controller's affair.
+	last := works && c.settled() == 1
+	switch op := rapid.SampledFrom([]string{"drain", "undrain", "standby", "activate", "add", "down", "up", "weight", "remove", "free"}).Draw(c.T, "op"); op {
+	case "drain":
+		if s.State == controller.Active && !last {
+			s.State, s.DrainSince = controller.Draining, c.now
+		}
+	case "undrain":
+		if s.State == controller.Draining {
+			s.State = controller.Active
+		}
+	case "standby":
+		c.add(controller.Standby, c.now)
+	case "activate":
+		if s.State == controller.Standby {
+			s.State = controller.Active
+		}
+	case "add":
+		c.add(controller.Active, c.now)
+	case "down":
+		c.down[s.Number] = !last
+	case "up":
+		delete(c.down, s.Number)
+	case "weight":
+		if chash.Kind(c.v.Hash).Weighted() {
+			if _, until := c.v.HeldWeight(s, c.now); until.IsZero() {
+				s.OldWeight = s.Weight
+			}
+			s.Weight, s.WeightSince = rapid.IntRange(1, 5).Draw(c.T, "weight"), c.now
+		}
+	case "remove":
+		if s.State == controller.Draining {
+			s.State = controller.Resting
+			c.conns = slices.DeleteFunc(c.conns, func(o *conn) bool { return o.slot == int(s.Number) })
+		}
+	case "free":
+		if n := s.Number; s.State == controller.Resting {
+			c.v.Slots = slices.DeleteFunc(c.v.Slots, func(s controller.Slot) bool { return s.Number == n })
+			delete(c.down, n)
+		}
+	}
+}
+
+// talk opens connections and lets most of the others send a packet.
+func (c *changing) talk() {
+	c.conns = slices.DeleteFunc(c.conns, func(o *conn) bool { return c.now.Sub(o.seen) >= setsWarmUp })
+	for _, o := range c.conns {
+		if rapid.IntRange(0, 3).Draw(c.T, "silent") == 0 {
+			continue
+		}
+		o.seen = c.now
+		if o.tracked {
+			continue
+		}
+		_, held, track := c.place(o.hash)
+		if held != o.slot {
+			c.Fatalf("connection %#x was on %d and goes to %d, tracked: %v; slots %+v, down %v", o.hash, o.slot, held, track, c.v.Slots, c.down)
+		}
+		o.tracked = track
+	}
+	for range 20 {
+		h := rapid.Uint64().Draw(c.T, "hash") * 0x9e3779b97f4a7c15
+		if slot, _, track := c.place(h); slot >= 0 {
+			c.conns = append(c.conns, &conn{h, slot, track, c.now})
+		}
+	}
+}
+
+// Whatever is done to a VIP, a connection that is not tracked stays where it
+// was opened for as long as its server is there.
+func TestChangesBreakNothing(t *testing.T) {
+	for _, kind := range trackingHashes {
+		t.Run(kind, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				c := newChanging(t, kind)
+				for range rapid.IntRange(1, 12).Draw(t, "steps") {
+					c.talk()
+					for range rapid.IntRange(1, 3).Draw(t, "changes") {
+						c.change()
+					}
+					c.plan(c.now)
+					c.talk()
+					c.now = c.now.Add(time.Duration(rapid.IntRange(0, 40).Draw(t, "seconds")) * time.Second)
+					c.plan(c.now)
+				}
+				c.talk()
+			})
+		})
+	}
+}
