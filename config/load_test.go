@@ -2,6 +2,7 @@ package config
 
 import (
 	"flag"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 	"pgregory.net/rapid"
+
+	"github.com/fairlead/fairlead/chash"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write what came out as what is expected")
@@ -218,4 +221,20 @@ func TestAnyBytes(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestHashes: the file's words are those of package chash, and every scheme
+// has hashes that it takes.
+func TestHashes(t *testing.T) {
+	for _, scheme := range []string{Cheetah, JET, FullCT, Stateless} {
+		for _, kind := range chash.Kinds() {
+			c := &Config{Secret: strings.Repeat("0123456789abcdef", 4),
+				Servers: []Server{{Name: "s", Address: netip.MustParseAddr("10.0.0.1")}},
+				VIPs:    []VIP{{Address: netip.MustParseAddr("192.0.2.1"), Port: 80, Scheme: scheme, Hash: string(kind), Servers: []Member{{Name: "s"}}}}}
+			err := c.Validate()
+			if want := kind.Minimal() || scheme == FullCT || scheme == Stateless; (err == nil) != want {
+				t.Errorf("scheme %s with hash %s: %v", scheme, kind, err)
+			}
+		}
+	}
 }

@@ -171,7 +171,8 @@ func (f *fleet) reuse(next *Assignment) {
 		for _, s := range v.Slots {
 			key := [2]uint32{v.ID, uint32(s.Number)}
 			if was, ok := f.owner[key]; ok && (was.Server != s.Server || was.Address != s.Address) {
-				if was.State != Resting || was.RestUntil.After(f.now) {
+				// A standby that never worked goes without a rest.
+				if was.State != Resting && was.State != Standby || was.RestUntil.After(f.now) {
 					f.t.Fatalf("version %d at %s: slot %d of %s goes from %s (%s until %s) to %s", next.Version, f.now, s.Number, v.Name, was.Server, was.State, was.RestUntil, s.Server)
 				}
 			}
@@ -209,16 +210,25 @@ func drawConfig(t *rapid.T) *config.Config {
 			v.CookieBits = 10
 		case 1:
 			v.Scheme, v.Policy = config.Stateless, config.Hash
+		case 2:
+			v.Scheme, v.Policy = rapid.SampledFrom([]string{config.JET, config.FullCT}).Draw(t, "scheme"), config.Hash
+			v.Hash = rapid.SampledFrom([]string{"", config.Ring, config.Anchor}).Draw(t, "hash")
+		case 3:
+			v.Hash = rapid.SampledFrom([]string{config.HRW, config.Dx}).Draw(t, "hash")
 		}
 		for _, s := range c.Servers {
 			switch rapid.IntRange(0, 4).Draw(t, "member") {
 			case 0:
 				v.Servers = append(v.Servers, config.Member{Name: s.Name, Drain: true})
 			case 1, 2, 3:
-				v.Servers = append(v.Servers, config.Member{Name: s.Name, Weight: rapid.IntRange(1, 3).Draw(t, "weight")})
+				m := config.Member{Name: s.Name, Standby: rapid.IntRange(0, 4).Draw(t, "standby") == 0}
+				if v.Hash != config.Anchor && v.Hash != config.Dx {
+					m.Weight = rapid.IntRange(1, 3).Draw(t, "weight")
+				}
+				v.Servers = append(v.Servers, m)
 			}
 		}
-		if len(v.Servers) == 0 {
+		if !slices.ContainsFunc(v.Servers, func(m config.Member) bool { return !m.Standby }) {
 			v.Servers = []config.Member{{Name: "s5"}}
 		}
 		c.VIPs = append(c.VIPs, v)
@@ -252,7 +262,8 @@ func TestNothingBreaks(t *testing.T) {
 		}
 		named := func(kind Kind) func(*rapid.T) {
 			return func(t *rapid.T) {
-				do(t, Op{Kind: kind, VIP: vip.Draw(t, "vip"), Server: server.Draw(t, "server"), Weight: 1})
+				do(t, Op{Kind: kind, VIP: vip.Draw(t, "vip"), Server: server.Draw(t, "server"), Weight: 1,
+					Standby: kind == Add && rapid.IntRange(0, 2).Draw(t, "standby") == 0})
 			}
 		}
 		t.Repeat(map[string]func(*rapid.T){

@@ -88,6 +88,7 @@ func (p *planner) stepVIP(v *VIP, w *wanted, next *Assignment) (changed bool, er
 			}
 		}
 		v.Slots = kept
+		v.settle(p.now)
 		v.stepHorizon(p.stamp())
 	}
 	return changed, nil
