@@ -60,9 +60,9 @@ func TestICMPErrors(t *testing.T) {
 }
 
 // TestICMPWithoutCookie: what is cut before the cookie is asked about, what
-// never had one goes as the connection does.
+// never had one goes as the connection does, if that is tracked.
 func TestICMPWithoutCookie(t *testing.T) {
-	r := standard(t, lbFlPolicyFL_POLICY_RR)
+	r := standardOf(t, lbFlPolicyFL_POLICY_RR, true)
 	for _, c := range []netip.AddrPort{client4, client6} {
 		q := reply(c, wire.Timestamp(echo(12, 0, 3, c, 80, 3), 99)).Packet()
 		for _, n := range []int{8, 12, 20, 24, 27} {
@@ -171,13 +171,12 @@ func TestFragments(t *testing.T) {
 	r.address(vip6, 0)
 	frag := uint8(lbFlVipFlagsFL_VIP_FRAG_ADDRESSES)
 	for _, a := range []netip.Addr{vip4, vip6} {
-		first, firstTable := r.lines, r.tables
 		r.add(rigVIP{addr: a, port: 80, proto: wire.ProtoUDP, scheme: lbFlSchemeFL_SCHEME_CHEETAH, flags: frag,
 			servers: servers(5, lbFlForwardingFL_FWD_IPIP)})
 		r.add(rigVIP{addr: a, proto: wire.ProtoUDP | 0x80, scheme: lbFlSchemeFL_SCHEME_CHEETAH, flags: frag})
 		e := &r.entries[len(r.entries)-1]
 		*e = r.entries[len(r.entries)-2]
-		e.Port, e.Proto, e.FirstLine, e.HashTable = 0, wire.ProtoUDP|0x80, first, firstTable
+		e.Port, e.Proto = 0, wire.ProtoUDP|0x80
 		r.add(rigVIP{addr: a, proto: wire.ProtoTCP | 0x80, scheme: lbFlSchemeFL_SCHEME_CHEETAH})
 	}
 	r.commit()

@@ -27,11 +27,14 @@ func segment(src netip.AddrPort, flags uint8, options []byte) wire.TCP {
 // standard is VIPs of both families on TCP port 80 with five servers each by
 // ipip, and their address entries. The first IPv4 server is line 1, the first
 // of IPv6 line 6.
-func standard(t *testing.T, policy lbFlPolicy) *rig {
+func standard(t *testing.T, policy lbFlPolicy) *rig { return standardOf(t, policy, false) }
+
+// standardOf is standard; tracked as rigVIP.tracked.
+func standardOf(t *testing.T, policy lbFlPolicy, tracked bool) *rig {
 	r := newRig(t)
 	for _, a := range []netip.Addr{vip4, vip6} {
 		r.add(rigVIP{addr: a, port: 80, proto: wire.ProtoTCP, scheme: lbFlSchemeFL_SCHEME_CHEETAH,
-			policy: policy, servers: servers(5, lbFlForwardingFL_FWD_IPIP)})
+			policy: policy, servers: servers(5, lbFlForwardingFL_FWD_IPIP), tracked: tracked})
 	}
 	r.address(vip4, uint8(lbFlVipFlagsFL_VIP_ICMP_ECHO))
 	r.address(vip6, uint8(lbFlVipFlagsFL_VIP_ICMP_ECHO))

@@ -15,6 +15,8 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/cilium/ebpf/rlimit"
 
+	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/viptable"
 	"github.com/fairlead/fairlead/wire"
@@ -60,7 +62,9 @@ type rigVIP struct {
 	bits    int
 	servers []lbFlLine
 	weights []uint32
-	noNew   map[int]bool // slots without an entry in the policy's table
+	noNew   map[int]bool // slots without an entry in the policy's table and the hash
+	// tracked: every connection is, as if a server on standby might take it.
+	tracked bool
 }
 
 var (
@@ -188,7 +192,8 @@ func (r *rig) add(v rigVIP) uint32 {
 		r.writeLine(r.lines+uint32(i), s, true)
 	}
 	r.lines += uint32(len(v.servers))
-	e.NewTable, e.HashTable = r.tables, r.tables
+	e.NewTable = r.tables
+	var rows []uint32
 	for i := range v.servers {
 		if v.noNew[i] {
 			continue
@@ -197,15 +202,70 @@ func (r *rig) add(v rigVIP) uint32 {
 		if v.weights != nil {
 			w = v.weights[i]
 		}
-		if err := r.o.Tables.Put(r.tables, uint32(i)|w<<16); err != nil {
-			r.t.Fatal(err)
-		}
-		r.tables++
+		r.putTable(policy.Entry(uint16(i), int(w)))
 		e.NewSize++
+		rows = append(rows, chash.Entry(i, i, v.tracked))
 	}
-	e.HashSize = e.NewSize
+	e.HashTable, e.HashSize = r.tables, uint32(len(rows))
+	for _, row := range rows {
+		r.putTable(row)
+	}
 	r.keys, r.entries = append(r.keys, k), append(r.entries, e)
 	return id
+}
+
+// putTable appends to `tables`.
+func (r *rig) putTable(entry uint32) {
+	r.t.Helper()
+	if err := r.o.Tables.Put(r.tables, entry); err != nil {
+		r.t.Fatal(err)
+	}
+	r.tables++
+}
+
+// drain takes a VIP's last server out of the policy's table and the hash: its
+// line says so, and its rows send new connections to the first server. It
+// holds what was not tracked, unless it is to be known by the flow table only.
+// The returned function undoes it.
+func (r *rig) drain(entry int, holds bool) (undo func()) {
+	r.t.Helper()
+	was := r.entries[entry]
+	last := int(was.Slots) - 1
+	line := was.FirstLine + uint32(last)
+	open := r.line(line)
+	open.Packets, open.Bytes, open.Opened = 0, 0, 0
+	closed := open
+	closed.MacDst |= lineClosed << 56
+	rows := map[uint32]uint32{}
+	for i := was.HashTable; i < was.HashTable+was.HashSize; i++ {
+		var row uint32
+		if err := r.o.Tables.Lookup(i, &row); err != nil {
+			r.t.Fatal(err)
+		}
+		if rows[i] = row; chash.EntrySlot(row) != last {
+			continue
+		}
+		held := 0
+		if holds {
+			held = last
+		}
+		if err := r.o.Tables.Put(i, chash.Entry(0, held, true)); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	r.writeLine(line, closed, false)
+	r.entries[entry].NewSize--
+	r.commit()
+	return func() {
+		for i, row := range rows {
+			if err := r.o.Tables.Put(i, row); err != nil {
+				r.t.Fatal(err)
+			}
+		}
+		r.writeLine(line, open, false)
+		r.entries[entry] = was
+		r.commit()
+	}
 }
 
 // address adds the entry that every VIP's address has.

@@ -29,26 +29,25 @@ func (r *rig) drops(what string, frame []byte, want lbFlReason) {
 	}
 }
 
-// removeFromTables takes a VIP's last server out of the policy's and the hash
-// table, as a drain does; its line stays.
-func (r *rig) removeFromTables(entry int) {
-	r.entries[entry].NewSize--
-	r.entries[entry].HashSize--
-	r.commit()
+// TestWithoutTimestamps: hash within the VIP. When a server drains its
+// connections stay, whether they are in the flow table or not, new ones go
+// elsewhere, and their ends are counted.
+func TestWithoutTimestamps(t *testing.T) {
+	for _, tracked := range []bool{false, true} {
+		testWithoutTimestamps(t, tracked)
+	}
 }
 
-// TestWithoutTimestamps: hash within the VIP; what the SYN left in the flow
-// table holds when the pool shrinks, and the connection's end is counted.
-func TestWithoutTimestamps(t *testing.T) {
+func testWithoutTimestamps(t *testing.T, tracked bool) {
 	for _, c := range []netip.AddrPort{client4, client6} {
-		r := standard(t, lbFlPolicyFL_POLICY_RR)
+		r := standardOf(t, lbFlPolicyFL_POLICY_RR, tracked)
 		entry := 0
 		if c.Addr().Is6() {
 			entry = 1
 		}
 		const no = lbFlReasonFL_FORWARD_NO_TIMESTAMP
 		conns := map[uint16]netip.Addr{}
-		moved := 0
+		drained := 0
 		for port := uint16(1000); port < 1040; port++ {
 			c := netip.AddrPortFrom(c.Addr(), port)
 			conns[port] = r.expect("SYN", segment(c, wire.SYN, wire.MSS(1460)).Frame(), no)
@@ -56,21 +55,24 @@ func TestWithoutTimestamps(t *testing.T) {
 				t.Fatalf("SYN to %v, ACK to %v", conns[port], got)
 			}
 		}
-		r.removeFromTables(entry)
+		r.drain(entry, !tracked) // where all are tracked, the table alone knows
 		for port, was := range conns {
 			c := netip.AddrPortFrom(c.Addr(), port)
 			if got := r.expect("ACK", segment(c, wire.ACK, nil).Frame(), no); got != was {
 				t.Errorf("port %d moved from %v to %v", port, was, got)
 			}
-			// Never seen: not in the table, and not entered by an ACK.
 			o := netip.AddrPortFrom(c.Addr(), port+5000)
-			if r.expect("stray", segment(o, wire.ACK, nil).Frame(), no) == netip.MustParseAddr("10.1.0.5") {
-				moved++
+			to := r.expect("new SYN", segment(o, wire.SYN, nil).Frame(), no)
+			if to == netip.MustParseAddr("10.1.0.5") {
+				drained++
+			}
+			if got := r.expect("its FIN", segment(o, wire.FIN|wire.ACK, nil).Frame(), no); got != to {
+				t.Errorf("port %d: a new connection moved from %v to %v", port+5000, to, got)
 			}
 			r.expect("FIN", segment(c, wire.FIN|wire.ACK, nil).Frame(), no)
 		}
-		if moved != 0 {
-			t.Errorf("%d strays went to the server that drains", moved)
+		if drained != 0 {
+			t.Errorf("%d new connections went to the server that drains", drained)
 		}
 		for i := range uint32(5) {
 			if n := r.conns(uint32(1+5*entry) + i); n != 0 {
@@ -84,8 +86,8 @@ func TestWithoutTimestamps(t *testing.T) {
 // never takes up an old one.
 func TestFlowsAge(t *testing.T) {
 	r := newRig(t)
-	r.add(rigVIP{addr: vip4, port: 80, proto: wire.ProtoTCP, scheme: lbFlSchemeFL_SCHEME_CHEETAH, servers: servers(5, lbFlForwardingFL_FWD_IPIP)})
-	r.add(rigVIP{addr: vip4, port: 53, proto: wire.ProtoUDP, scheme: lbFlSchemeFL_SCHEME_CHEETAH, servers: servers(5, lbFlForwardingFL_FWD_IPIP)})
+	r.add(rigVIP{addr: vip4, port: 80, proto: wire.ProtoTCP, scheme: lbFlSchemeFL_SCHEME_CHEETAH, servers: servers(5, lbFlForwardingFL_FWD_IPIP), tracked: true})
+	r.add(rigVIP{addr: vip4, port: 53, proto: wire.ProtoUDP, scheme: lbFlSchemeFL_SCHEME_CHEETAH, servers: servers(5, lbFlForwardingFL_FWD_IPIP), tracked: true})
 	r.commit()
 	gone := netip.MustParseAddr("10.1.0.5")
 	datagram := func(port uint16) []byte {
@@ -101,8 +103,8 @@ func TestFlowsAge(t *testing.T) {
 			ports = append(ports, port)
 		}
 	}
-	r.removeFromTables(0)
-	r.removeFromTables(1)
+	r.drain(0, false)
+	r.drain(1, false)
 	for _, c := range []struct {
 		after    uint32 // ms
 		udp, tcp bool   // whether the flow is still known
@@ -196,7 +198,7 @@ func TestUDP(t *testing.T) {
 	for port := uint16(100); port < 140; port++ {
 		flow[port] = r.expect("datagram", frame(port), lbFlReasonFL_FORWARD_UDP)
 	}
-	r.removeFromTables(0)
+	r.drain(0, true)
 	for port, was := range flow {
 		if to := r.expect("datagram", frame(port), lbFlReasonFL_FORWARD_UDP); to != was {
 			t.Errorf("flow %d moved from %v to %v", port, was, to)
@@ -228,7 +230,7 @@ func TestStateless(t *testing.T) {
 			t.Fatalf("SYN to %v, ACK to %v", before[port], to)
 		}
 	}
-	r.removeFromTables(0)
+	r.drain(0, true)
 	moved := 0
 	for port, was := range before {
 		if r.expect("ACK", frame(port, wire.ACK), lbFlReasonFL_FORWARD_STATELESS) != was {
@@ -275,16 +277,14 @@ func TestAffinityKeepsLive(t *testing.T) {
 		a := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, 100, host}), 1000)
 		b := netip.AddrPortFrom(a.Addr(), 1001)
 		was := r.expect("SYN", segment(a, wire.SYN, nil).Frame(), no)
-		last := r.entries[0]
-		r.removeFromTables(0)
+		undo := r.drain(0, true)
 		if r.expect("the next connection's SYN", segment(b, wire.SYN, nil).Frame(), no) != was {
 			moved++
 		}
 		if got := r.expect("the live one", segment(a, wire.ACK, nil).Frame(), no); got != was {
 			t.Fatalf("client %v: live connection moved from %v to %v", a, was, got)
 		}
-		r.entries[0] = last
-		r.commit()
+		undo()
 	}
 	if moved == 0 {
 		t.Error("the change moved no client's next connection: nothing was tested")
@@ -347,7 +347,7 @@ func TestCountsEnds(t *testing.T) {
 // TestAskRST: an RST without timestamp is handed to the daemon, whole, within
 // the bound; of a connection without timestamps it follows the flow table.
 func TestAskRST(t *testing.T) {
-	r := standard(t, lbFlPolicyFL_POLICY_RR)
+	r := standardOf(t, lbFlPolicyFL_POLICY_RR, true)
 	rd := r.asks()
 	asked, limited := 0, 0
 	for i := range 30 {
