@@ -104,6 +104,7 @@ type daemon struct {
 	clock  atomic.Pointer[sharedClock] // nil until it is fixed
 	asking atomic.Bool                 // there is none pinned: peers are asked
 	alone  atomic.Bool                 // started from the file, no peer answered since
+	ready  atomic.Bool                 // a router may use this balancer (status.go)
 
 	// mu is held by whoever changes the assignment, over map, disk and force;
 	// readers of force never wait (a clock that waited would be wrong).
@@ -221,7 +222,7 @@ func (d *daemon) begin(ctx context.Context, cfg *config.Config) (err error) {
 		return err
 	}
 	if table := d.plane.flows(); table != nil {
-		d.share = newSharer(d.log, table, func() bool { return shares(d.force.Load().Assignment) })
+		d.share = newSharer(d.log, d.me.name, table, func() bool { return shares(d.force.Load().Assignment) })
 		d.share.follow(d.peers.list())
 	}
 	d.setPhase(phaseApplying)
@@ -300,6 +301,9 @@ func (d *daemon) serve(ctx context.Context, g *errgroup.Group, hup <-chan os.Sig
 		g.Go(func() error { return d.share.run(ctx) })
 	}
 	g.Go(func() error { return d.watchSignals(ctx, hup) })
+	if d.me.role == RoleBalancer {
+		g.Go(func() error { return d.becomeReady(ctx) })
+	}
 	d.setPhase(phaseServing)
 	d.log.Info("serving", "api", d.me.api, "metrics", d.me.metrics, "version", version.String())
 	notifySystemd("READY=1")

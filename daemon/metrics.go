@@ -42,7 +42,26 @@ func (d *daemon) metricsHandler() http.Handler {
 		}
 		metrics.ServeHTTP(w, r)
 	})
+	mux.HandleFunc("GET /ready", d.serveReady)
 	return mux
+}
+
+// serveReady answers whoever decides if a router may use this machine (a BGP
+// speaker's check): 200, or 503 with the reasons, a line each.
+func (d *daemon) serveReady(w http.ResponseWriter, _ *http.Request) {
+	if p := d.phase.Load(); p != phaseServing {
+		http.Error(w, fmt.Sprint("the daemon is ", p), http.StatusServiceUnavailable)
+		return
+	}
+	s, err := d.status()
+	switch {
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	case len(s.NotReady) > 0:
+		http.Error(w, strings.Join(s.NotReady, "\n"), http.StatusServiceUnavailable)
+	default:
+		fmt.Fprintln(w, "ready")
+	}
 }
 
 // statusCollector turns one GetStatus into metrics, so that both always say

@@ -405,6 +405,15 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("/metrics lacks %s", want)
 		}
 	}
+	// lb2 is not there, and not waited for.
+	d.eventually("/ready says yes", func() bool {
+		resp, err := http.Get("http://" + *b.Metrics + "/ready")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
 }
 
 // Daemons that start together agree on one clock: one of them reads the wall

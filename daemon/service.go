@@ -176,6 +176,7 @@ func (s service) GetFlows(_ context.Context, req *connect.Request[fairleadv1.Get
 	if s.d.share == nil {
 		return nil, s.d.tracksNothing()
 	}
+	s.d.share.isBack(req.Msg.From)
 	records, next, buckets, err := s.d.share.table.Flows(req.Msg.FirstBucket)
 	if err != nil {
 		return nil, coded(fmt.Errorf("read flow entries: %w", err))

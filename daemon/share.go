@@ -55,6 +55,7 @@ const (
 // sharer is a balancer's end of the exchange.
 type sharer struct {
 	log   *slog.Logger
+	me    string // this balancer's name
 	table flowTable
 	// wanted says whether a VIP in force shares: only then is anybody pulled
 	// from, or missed.
@@ -74,17 +75,19 @@ type sharePeer struct {
 	queue *shareQueue
 	stop  context.CancelFunc // nil: not running
 	pull  chan struct{}      // it answers, and has entries that are not here
+	back  chan struct{}      // it is there again: no use in waiting longer
 
 	mu           sync.Mutex
 	sent, pulled uint64
-	owed         bool   // its table was not read since it, or this daemon, was away
-	down         string // why it cannot be told; empty: it can
+	owed         bool               // its table was not read since it, or this daemon, was away
+	down         string             // why it cannot be told; empty: it can
+	hangUp       context.CancelFunc // of the call under way; nil: there is none
 	reading      bool
 	unread       string // why its table could not be read; empty: it could
 }
 
-func newSharer(log *slog.Logger, table flowTable, wanted func() bool) *sharer {
-	return &sharer{log: log, table: table, wanted: wanted}
+func newSharer(log *slog.Logger, me string, table flowTable, wanted func() bool) *sharer {
+	return &sharer{log: log, me: me, table: table, wanted: wanted}
 }
 
 // run works until ctx ends or the data plane's records cannot be read.
@@ -128,7 +131,7 @@ func (s *sharer) follow(peers []*peer) {
 		if !p.balancer {
 			continue
 		}
-		next := &sharePeer{peer: p, queue: newShareQueue(shareQueueLimit), pull: make(chan struct{}, 1), owed: true}
+		next := &sharePeer{peer: p, queue: newShareQueue(shareQueueLimit), pull: make(chan struct{}, 1), back: make(chan struct{}, 1), owed: true}
 		if was := before[p.name]; was != nil {
 			next.queue = was.queue
 			was.mu.Lock()
@@ -184,11 +187,15 @@ func (s *sharer) feed(ctx context.Context, p *sharePeer) {
 				break
 			}
 			s.silent(p, err)
-			if !sleep(ctx, pause) {
+			select {
+			case <-ctx.Done():
 				p.queue.putBack(batch)
 				return
+			case <-time.After(pause):
+				pause = min(2*pause, shareLastPause)
+			case <-p.back:
+				pause = shareFirstPause
 			}
-			pause = min(2*pause, shareLastPause)
 			if connect.CodeOf(err) == connect.CodeInvalidArgument {
 				// Saying it again would not make it right.
 				p.queue.drop(len(batch))
@@ -202,6 +209,14 @@ func (s *sharer) feed(ctx context.Context, p *sharePeer) {
 func (p *sharePeer) share(ctx context.Context, batch []dataplane.FlowRecord) error {
 	ctx, cancel := context.WithTimeout(ctx, shareTimeout)
 	defer cancel()
+	p.mu.Lock()
+	p.hangUp = cancel
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		p.hangUp = nil
+		p.mu.Unlock()
+	}()
 	req := &fairleadv1.ShareFlowsRequest{Key: make([]uint64, len(batch)), Meta: make([]uint32, len(batch))}
 	for i, r := range batch {
 		req.Key[i], req.Meta[i] = r.Key, flowMeta(r)
@@ -215,15 +230,48 @@ func (p *sharePeer) share(ctx context.Context, batch []dataplane.FlowRecord) err
 	return nil
 }
 
+// named is a peer balancer; nil: there is none of that name.
+func (s *sharer) named(name string) *sharePeer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.IndexFunc(s.to, func(p *sharePeer) bool { return p.name == name }); i >= 0 {
+		return s.to[i]
+	}
+	return nil
+}
+
+// isBack notes that a peer is there, so that what waits for it is sent at
+// once: a router may be about to use it, or may have to if this balancer dies.
+func (s *sharer) isBack(name string) {
+	p := s.named(name)
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.down == "" {
+		return
+	}
+	select {
+	case p.back <- struct{}{}:
+	default: // it is known
+	}
+	if p.owed && s.wanted() {
+		p.wantPull()
+	}
+	if p.hangUp != nil { // the call may hang at what the peer was before
+		p.hangUp()
+	} else if waiting, _ := p.queue.count(); waiting == 0 {
+		p.down = "" // there is nothing to try it with
+	}
+}
+
 // heard is what a round of asking peers found out about one of them.
 func (s *sharer) heard(name string, err error) {
-	s.mu.Lock()
-	i := slices.IndexFunc(s.to, func(p *sharePeer) bool { return p.name == name })
-	var p *sharePeer
-	if i >= 0 {
-		p = s.to[i]
+	p := s.named(name)
+	if err == nil {
+		s.isBack(name)
 	}
-	s.mu.Unlock()
 	switch {
 	case p == nil: // a host
 	case err != nil && connect.IsWireError(err): // its own words: it is starting
@@ -324,7 +372,7 @@ func (s *sharer) readTable(ctx context.Context, p *sharePeer) (n int, err error)
 	}
 	for first := uint32(0); ; {
 		call, cancel := context.WithTimeout(ctx, shareTimeout)
-		resp, err := p.client.GetFlows(call, connect.NewRequest(&fairleadv1.GetFlowsRequest{FirstBucket: first}))
+		resp, err := p.client.GetFlows(call, connect.NewRequest(&fairleadv1.GetFlowsRequest{FirstBucket: first, From: s.me}))
 		cancel()
 		if err != nil {
 			return n, err
@@ -381,6 +429,9 @@ func (s *sharer) describe(out *fairleadv1.GetStatusResponse) {
 		}
 		p.mu.Unlock()
 		out.Sharing.Peers = append(out.Sharing.Peers, peer)
+		if peer.Pending && peer.Error == "" {
+			out.NotReady = append(out.NotReady, "the tracked entries of "+p.name+" are being read")
+		}
 		out.Sharing.Sent += peer.Sent
 		if wanted && peer.Error != "" {
 			out.Warnings = append(out.Warnings, fmt.Sprintf("tracked entries are not shared with %s (%s): connections that ECMP moves between the two may break while servers change; "+

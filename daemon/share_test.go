@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/dataplane"
 )
@@ -201,6 +202,45 @@ func TestShareAtStart(t *testing.T) {
 	d.eventually("lb2 says so", func() bool {
 		p := sharing(d.status("lb2"), "lb1")
 		return p.Pulled == 200 && !p.Pending
+	})
+	// The one without a living peer waits for nobody.
+	d.eventually("both are ready", func() bool { return len(d.status("lb1").NotReady)+len(d.status("lb2").NotReady) == 0 })
+}
+
+// refusing is a peer of which every call fails while err is set.
+type refusing struct {
+	fairleadv1connect.FairleadClient
+	err error
+}
+
+func (r *refusing) ShareFlows(context.Context, *connect.Request[fairleadv1.ShareFlowsRequest]) (*connect.Response[fairleadv1.ShareFlowsResponse], error) {
+	return connect.NewResponse(new(fairleadv1.ShareFlowsResponse)), r.err
+}
+
+func (r *refusing) GetFlows(context.Context, *connect.Request[fairleadv1.GetFlowsRequest]) (*connect.Response[fairleadv1.GetFlowsResponse], error) {
+	return connect.NewResponse(&fairleadv1.GetFlowsResponse{Buckets: 16}), r.err
+}
+
+// A peer that reads the table is told at once what waits for it, however long
+// the pause of the one that tells has become.
+func TestShareBackAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &peer{name: "lb2", balancer: true, client: &refusing{err: errors.New("connection refused")}}
+		s := newSharer(slog.New(slog.DiscardHandler), "lb1", newFakeFlows(), func() bool { return true })
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		s.follow([]*peer{p})
+		go s.run(ctx)
+		synctest.Wait()
+		s.tell(randomFlows(t, 1))
+		time.Sleep(time.Minute) // the pause is at its longest
+		p.client.(*refusing).err = nil
+		began := time.Now()
+		s.isBack("lb2")
+		synctest.Wait()
+		if to := s.named("lb2"); to.down != "" || to.sent != 1 || time.Since(began) != 0 {
+			t.Errorf("%d sent, %q, after %v", to.sent, to.down, time.Since(began))
+		}
 	})
 }
 

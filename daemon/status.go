@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -73,7 +74,55 @@ func (d *daemon) status() (*fairleadv1.GetStatusResponse, error) {
 			s.Warnings = append(s.Warnings, fmt.Sprintf("%s has assignment version %d, this daemon %d: run fairlead apply", p.Name, p.AssignmentVersion, a.Version))
 		}
 	}
+	// What happens later does not make a balancer at work unready: all would
+	// be so at once when a server is added.
+	if d.me.role == RoleHost || d.ready.Load() {
+		s.NotReady = nil
+	} else if s.NotReady = append(s.NotReady, d.notReady(s)...); len(s.NotReady) == 0 && !d.ready.Swap(true) {
+		d.log.Info("ready: routers may use this balancer")
+	}
 	return s, nil
+}
+
+// becomeReady looks until the daemon is ready, so that it is also where
+// nobody asks.
+func (d *daemon) becomeReady(ctx context.Context) error {
+	for !d.ready.Load() && sleep(ctx, 500*time.Millisecond) {
+		if _, err := d.status(); err != nil {
+			d.log.Debug("look whether all is ready", "error", err)
+		}
+	}
+	return nil
+}
+
+// hopTime is how long after its start a balancer may still be resolving next
+// hops. One that is not resolved after it is no reason to keep a balancer from
+// work.
+const hopTime = 10 * time.Second
+
+// notReady says what a balancer that has just started does not know yet of
+// servers and assignment: with traffic it would send some connections
+// elsewhere than its peers do. All of it passes by itself, but a newer
+// assignment that does not fit.
+func (d *daemon) notReady(s *fairleadv1.GetStatusResponse) (why []string) {
+	for _, p := range s.Peers {
+		if p.Reachable && p.AssignmentVersion > s.AssignmentVersion {
+			why = append(why, fmt.Sprintf("%s has assignment version %d, this balancer %d", p.Name, p.AssignmentVersion, s.AssignmentVersion))
+		}
+	}
+	starting := time.Since(d.started) < hopTime
+	for _, v := range s.Vips {
+		for _, slot := range v.Slots {
+			switch {
+			case slot.State != fairleadv1.SlotState_SLOT_STATE_ACTIVE:
+			case slot.Health == fairleadv1.Health_HEALTH_UNKNOWN:
+				why = append(why, fmt.Sprintf("VIP %s: server %s has not been checked yet", v.Name, slot.Server))
+			case starting && slot.Health != fairleadv1.Health_HEALTH_DOWN && !slot.NextHop.GetResolved():
+				why = append(why, fmt.Sprintf("VIP %s: next hop of server %s is not resolved yet", v.Name, slot.Server))
+			}
+		}
+	}
+	return why
 }
 
 // describeVIP is what the assignment says of a VIP; a host sees its own slots.

@@ -76,7 +76,31 @@ func (l *Lab) StartDaemon(ctx context.Context, machine string) error {
 	if err := l.launch(machine); err != nil {
 		return err
 	}
-	return l.awaitDaemon(ctx, machine)
+	if err := l.awaitDaemon(ctx, machine); err != nil || !strings.HasPrefix(machine, "lb") {
+		return err
+	}
+	return l.awaitReady(ctx, machine)
+}
+
+// awaitReady waits until a balancer says that a router may use it.
+func (l *Lab) awaitReady(ctx context.Context, machine string) error {
+	var missing string
+	ready := waitFor(readyWait, func() bool {
+		status, err := l.daemonStatus(ctx, machine)
+		if err != nil {
+			missing = err.Error()
+			return ctx.Err() != nil
+		}
+		missing = strings.Join(status.NotReady, "; ")
+		return missing == ""
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if !ready {
+		return fmt.Errorf("%s is not ready after %v: %s", machine, readyWait, missing)
+	}
+	return nil
 }
 
 func (l *Lab) launch(machine string) error {

@@ -270,7 +270,11 @@ type GetStatusResponse struct {
 	// What this balancer and its peers tell each other of tracked connections.
 	Sharing *Sharing `protobuf:"bytes,18,opt,name=sharing,proto3" json:"sharing,omitempty"`
 	// The flow table as it was last counted (balancer; a moment after start).
-	Flows         *Flows `protobuf:"bytes,19,opt,name=flows,proto3" json:"flows,omitempty"`
+	Flows *Flows `protobuf:"bytes,19,opt,name=flows,proto3" json:"flows,omitempty"`
+	// Why a router should send nothing here yet, a line each; empty: it may.
+	// Peers that do not answer are not waited for. Once empty it stays so until
+	// the daemon starts again.
+	NotReady      []string `protobuf:"bytes,20,rep,name=not_ready,json=notReady,proto3" json:"not_ready,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -434,6 +438,13 @@ func (x *GetStatusResponse) GetSharing() *Sharing {
 func (x *GetStatusResponse) GetFlows() *Flows {
 	if x != nil {
 		return x.Flows
+	}
+	return nil
+}
+
+func (x *GetStatusResponse) GetNotReady() []string {
+	if x != nil {
+		return x.NotReady
 	}
 	return nil
 }
@@ -2900,7 +2911,10 @@ func (x *ShareFlowsResponse) GetTaken() uint32 {
 type GetFlowsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 0, then next_bucket of the page before.
-	FirstBucket   uint32 `protobuf:"varint,1,opt,name=first_bucket,json=firstBucket,proto3" json:"first_bucket,omitempty"`
+	FirstBucket uint32 `protobuf:"varint,1,opt,name=first_bucket,json=firstBucket,proto3" json:"first_bucket,omitempty"`
+	// Name of the balancer that asks: it is there, so what is queued for it is
+	// sent at once. Empty: somebody else.
+	From          string `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2940,6 +2954,13 @@ func (x *GetFlowsRequest) GetFirstBucket() uint32 {
 		return x.FirstBucket
 	}
 	return 0
+}
+
+func (x *GetFlowsRequest) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
 }
 
 type GetFlowsResponse struct {
@@ -3017,7 +3038,7 @@ var File_fairlead_proto protoreflect.FileDescriptor
 const file_fairlead_proto_rawDesc = "" +
 	"\n" +
 	"\x0efairlead.proto\x12\vfairlead.v1\"\x12\n" +
-	"\x10GetStatusRequest\"\xc5\x05\n" +
+	"\x10GetStatusRequest\"\xe2\x05\n" +
 	"\x11GetStatusResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x11.fairlead.v1.RoleR\x04role\x12\x18\n" +
@@ -3041,7 +3062,8 @@ const file_fairlead_proto_rawDesc = "" +
 	"\bwarnings\x18\x10 \x03(\tR\bwarnings\x12'\n" +
 	"\x05peers\x18\x11 \x03(\v2\x11.fairlead.v1.PeerR\x05peers\x12.\n" +
 	"\asharing\x18\x12 \x01(\v2\x14.fairlead.v1.SharingR\asharing\x12(\n" +
-	"\x05flows\x18\x13 \x01(\v2\x12.fairlead.v1.FlowsR\x05flows\"G\n" +
+	"\x05flows\x18\x13 \x01(\v2\x12.fairlead.v1.FlowsR\x05flows\x12\x1b\n" +
+	"\tnot_ready\x18\x14 \x03(\tR\bnotReady\"G\n" +
 	"\x05Flows\x12\x1c\n" +
 	"\tconfirmed\x18\x01 \x01(\x04R\tconfirmed\x12 \n" +
 	"\vunconfirmed\x18\x02 \x01(\x04R\vunconfirmed\"\x83\x01\n" +
@@ -3242,9 +3264,10 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x03(\x06R\x03key\x12\x12\n" +
 	"\x04meta\x18\x02 \x03(\aR\x04meta\"*\n" +
 	"\x12ShareFlowsResponse\x12\x14\n" +
-	"\x05taken\x18\x01 \x01(\rR\x05taken\"4\n" +
+	"\x05taken\x18\x01 \x01(\rR\x05taken\"H\n" +
 	"\x0fGetFlowsRequest\x12!\n" +
-	"\ffirst_bucket\x18\x01 \x01(\rR\vfirstBucket\"s\n" +
+	"\ffirst_bucket\x18\x01 \x01(\rR\vfirstBucket\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\tR\x04from\"s\n" +
 	"\x10GetFlowsResponse\x12\x10\n" +
 	"\x03key\x18\x01 \x03(\x06R\x03key\x12\x12\n" +
 	"\x04meta\x18\x02 \x03(\aR\x04meta\x12\x1f\n" +

@@ -52,6 +52,13 @@ func statusTable(w io.Writer, answers []answer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	for _, a := range answers {
+		if a.err == nil && len(a.status.NotReady) > 0 {
+			if _, err := fmt.Fprintf(w, "\n%s is not ready: a router should not use it yet\n  %s\n", a.name, strings.Join(a.status.NotReady, "\n  ")); err != nil {
+				return err
+			}
+		}
+	}
 	return printWarnings(w, answers)
 }
 
