@@ -195,17 +195,24 @@ func TestChanges(t *testing.T) {
 	if err := json.Unmarshal([]byte(d.run(0, "apply -o json")), &r); err != nil {
 		t.Fatal(err)
 	}
-	if !r.Daemons || r.From != 10 || r.To != 12 || len(r.Changes) != 3 || r.Unanswered == nil || r.Notes == nil {
+	if !r.Daemons || r.From != 10 || r.To != 11 || len(r.Changes) != 2 || r.Unanswered == nil || r.Notes == nil {
 		t.Errorf("%+v", r)
 	}
 	for name, m := range d.daemons {
-		if m.cur.Version != 12 {
+		if m.cur.Version != 11 {
 			t.Errorf("%s has version %d", name, m.cur.Version)
 		}
 	}
-	d.run(0, "plan -o yaml", "from: 12", "to: 12")
+	d.run(0, "plan -o yaml", "from: 11", "to: 11")
 	d.run(0, "undrain s2 --api unix:"+filepath.Dir(d.file)+"/s1", "s2 (slot 1) takes new connections again")
-	d.run(1, "undrain s2 --without lb9", "without lb9: neither the file nor version 13 names such a daemon")
+	d.run(1, "undrain s2 --without lb9", "without lb9: neither the file nor version 12 names such a daemon")
+
+	d.daemons["s3"].live = nil
+	d.run(0, "remove web s3", "slot 2 rests until")
+	d.run(0, "add web s3 --standby", "version 15: vip web: s3 is back in slot 2, which rested (10.0.1.3, weight 1), as a standby")
+	d.run(1, "add web s3", "fairlead: vip web: s3 is in it as a standby; `fairlead undrain` sets it to work\n")
+	d.run(1, "drain web s3", "s3 is a standby and gets no connections")
+	d.run(0, "undrain web s3", "version 16: vip web: s3 (slot 2), a standby, takes new connections")
 }
 
 // TestCertsWork: a daemon and a client with what certs makes trust each
