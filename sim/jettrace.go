@@ -144,14 +144,15 @@ type TraceCase struct {
 	Replaced *Stat `json:"replaced,omitempty"`
 	Refused  *Stat `json:"refused,omitempty"`
 	// Mpps is the rate in millions of packets a second of processor time, one
-	// thread: for each seed the best of its passes, as what the machine does
-	// beside makes a pass slower, never faster; Passes is over all of them.
+	// thread: for each seed every twentieth of the trace by its best pass, as
+	// what the machine does beside makes one slower, never faster. Passes is
+	// over all whole passes.
 	Mpps   *Stat `json:"mpps,omitempty"`
 	Passes *Stat `json:"mpps_of_passes,omitempty"`
 }
 
 // SpeedRatio is a scheme's rate divided by another's with the same hash and
-// seed, each the best of its passes; statistics are over seeds.
+// seed; statistics are over seeds.
 type SpeedRatio struct {
 	Servers int        `json:"servers"`
 	Hash    chash.Kind `json:"hash"`
@@ -199,7 +200,7 @@ func JetTrace(ctx context.Context, o JetTraceOptions) (*JetTraceResult, error) {
 		runtime.GC() // the next trace takes the memory of this one
 	}
 	for _, c := range cases {
-		c.sum()
+		c.sum(r.Packets)
 		r.Cases = append(r.Cases, c.TraceCase)
 	}
 	r.Ratios = ratios(cases)
@@ -220,7 +221,7 @@ func (o *JetTraceOptions) trace(seed uint64) (*Trace, error) {
 type traceCase struct {
 	TraceCase
 	over, tracked, share, replaced, refused []float64
-	rates                                   [][]float64 // by seed, by pass
+	passes                                  [][]pass // by seed
 }
 
 func (o *JetTraceOptions) cases() []*traceCase {
@@ -295,7 +296,7 @@ func (t *traceRun) seed(ctx context.Context, trace *Trace, n int, seed uint64) e
 		}
 		c.describe(f)
 		c.count(f, n)
-		c.rates = append(c.rates, nil)
+		c.passes = append(c.passes, nil)
 		all = append(all, running{c, f})
 	}
 	for pass := range t.o.Passes {
@@ -305,8 +306,8 @@ func (t *traceRun) seed(ctx context.Context, trace *Trace, n int, seed uint64) e
 			if err != nil {
 				return err
 			}
-			last := len(r.c.rates) - 1
-			r.c.rates[last] = append(r.c.rates[last], float64(len(trace.Packets))/took.Seconds()/1e6)
+			last := len(r.c.passes) - 1
+			r.c.passes[last] = append(r.c.passes[last], took)
 		}
 	}
 	for _, r := range all {
@@ -348,19 +349,23 @@ func (c *traceCase) count(f *forwarder, servers int) {
 	c.share = append(c.share, float64(tracked)/flows)
 }
 
-// sum makes the statistics of the samples.
-func (c *traceCase) sum() {
+// sum makes the statistics of the samples over so many packets.
+func (c *traceCase) sum(packets int) {
 	if c.NotApplicable != "" {
 		return
 	}
 	stat := func(samples []float64) *Stat { s := newStat(samples); return &s }
 	c.Oversubscription, c.Tracked, c.Share = stat(c.over), stat(c.tracked), stat(c.share)
 	c.Replaced, c.Refused = stat(c.replaced), stat(c.refused)
-	var best []float64
-	for _, passes := range c.rates {
-		best = append(best, slices.Max(passes))
+	mpps := func(p pass) float64 { return float64(packets) / p.sum().Seconds() / 1e6 }
+	var seeds, all []float64
+	for _, passes := range c.passes {
+		seeds = append(seeds, mpps(best(passes)))
+		for _, p := range passes {
+			all = append(all, mpps(p))
+		}
 	}
-	c.Mpps, c.Passes = stat(best), stat(slices.Concat(c.rates...))
+	c.Mpps, c.Passes = stat(seeds), stat(all)
 }
 
 func ratios(cases []*traceCase) []SpeedRatio {
@@ -375,8 +380,9 @@ func ratios(cases []*traceCase) []SpeedRatio {
 				continue
 			}
 			var samples []float64
-			for s := range c.rates {
-				samples = append(samples, slices.Max(other.rates[s])/slices.Max(c.rates[s]))
+			for s := range c.passes {
+				mine, others := best(c.passes[s]), best(other.passes[s])
+				samples = append(samples, mine.sum().Seconds()/others.sum().Seconds())
 			}
 			out = append(out, SpeedRatio{c.Servers, c.Hash, other.Scheme, c.Scheme, newStat(samples)})
 		}

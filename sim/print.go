@@ -13,7 +13,7 @@ func (r *JetTraceResult) Print(out io.Writer) error {
 	if r.Skipped > 0 {
 		fmt.Fprintf(out, " (%d of the capture's packets are no TCP or UDP, or malformed)", r.Skipped)
 	}
-	fmt.Fprintf(out, "\n%s · best of %d passes each · one thread, its processor time · mean ± deviation over seeds\n", seedsText(r.Seeds), r.Passes)
+	fmt.Fprintf(out, "\n%s · %d passes each, the best of every part · one thread, its processor time · mean ± deviation over seeds\n", seedsText(r.Seeds), r.Passes)
 	if r.Native {
 		fmt.Fprintln(out, "hashes are looked up as objects, not as the program's tables")
 	}

@@ -43,8 +43,9 @@ packets in 1.6 M flows, or over a capture.
 
 Oversubscription is the most connections of a server divided by the mean.
 Rates are of one thread and of its processor time; the tuple's hash counts.
-Cases take turns pass by pass, and the best pass of a seed counts, as what else
-the machine does only makes it slower; the spread of all passes is beside it.
+Cases take turns pass by pass, and of a seed's passes the best counts for each
+twentieth of the trace, as what else the machine does only makes it slower; the
+spread of whole passes is beside it.
 
 All cases with all seeds take about ten minutes and 1.5 GB of memory.`,
 		Example: `  fairlead sim jet-trace
