@@ -10,15 +10,16 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 )
 
 // The churn scenario's size. Two balancers carry the traffic of six servers;
-// a third balancer and two more servers wait to join.
+// a third balancer and four more servers wait to join.
 const (
-	churnServers, churnActiveServers = 8, 6
+	churnServers, churnActiveServers = 10, 6
 	churnLBs, churnActiveLBs         = 3, 2
 )
 
@@ -50,7 +51,8 @@ type churn struct {
 func (c *churn) steps() []step {
 	order := c.random.Perm(churnActiveServers)
 	role := func(i int) string { return fmt.Sprint("server", order[i]+1) }
-	drained, paused, crashed, weighted, restarted := role(0), role(1), role(2), role(3), role(4)
+	drained, paused, crashed, weighted, restarted, failed := role(0), role(1), role(2), role(3), role(4), role(5)
+	pair := []string{weighted, restarted}
 	lost := 1 + c.random.IntN(churnActiveLBs)
 	kept := 3 - lost
 	keptName, lostName := fmt.Sprint("lb", kept), fmt.Sprint("lb", lost)
@@ -63,6 +65,17 @@ func (c *churn) steps() []step {
 		{name: "rotate again", text: "key rotated again, the first key is gone", after: "rotate", gap: 7, do: c.rotate},
 		{name: "add", text: "server7 added", do: func(ctx context.Context) error { return c.add(ctx, "server7") }},
 		{name: "add another", text: "server8 added", do: func(ctx context.Context) error { return c.add(ctx, "server8") }},
+		{name: "add two", text: "server9 and server10 added together",
+			do: func(ctx context.Context) error { return c.add(ctx, "server9", "server10") }},
+		{name: "fail", text: failed + " fails its health checks; its connections live on",
+			do: func(ctx context.Context) error { return c.fail(ctx, true, failed) }},
+		{name: "recover", text: failed + " is well again", after: "fail", gap: 2,
+			do: func(ctx context.Context) error { return c.fail(ctx, false, failed) }},
+		// With the others that are out, no server of the first six may be left.
+		{name: "fail two", text: strings.Join(pair, " and ") + " fail their health checks", after: "add", gap: 1,
+			do: func(ctx context.Context) error { return c.fail(ctx, true, pair...) }},
+		{name: "recover two", text: strings.Join(pair, " and ") + " are well again", after: "fail two", gap: 2,
+			do: func(ctx context.Context) error { return c.fail(ctx, false, pair...) }},
 		{name: "pause", text: paused + " drains", do: func(ctx context.Context) error { return c.drain(ctx, paused) }},
 		{name: "resume", text: paused + " takes new connections again", after: "pause", gap: 2,
 			do: func(ctx context.Context) error { return c.undrain(ctx, paused) }},
@@ -158,20 +171,53 @@ func (c *churn) ask(ctx context.Context, f func(context.Context, fairleadv1conne
 	}
 }
 
-func (c *churn) add(ctx context.Context, server string) error {
+// add puts servers to work in every VIP: those of one VIP together, then the
+// next VIP's.
+func (c *churn) add(ctx context.Context, servers ...string) error {
 	for _, v := range c.lab.VIPs {
-		err := c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) error {
-			if v.Standby { // from the horizon
-				_, err := client.UndrainServer(ctx, connect.NewRequest(&fairleadv1.UndrainServerRequest{
-					Vip: v.Name, Server: c.lab.daemonName(server), Without: without}))
-				return err
+		work, ctx := errgroup.WithContext(ctx)
+		for _, server := range servers {
+			work.Go(func() error {
+				return c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) error {
+					if v.Standby { // from the horizon
+						_, err := client.UndrainServer(ctx, connect.NewRequest(&fairleadv1.UndrainServerRequest{
+							Vip: v.Name, Server: c.lab.daemonName(server), Without: without}))
+						return err
+					}
+					_, err := client.AddServer(ctx, connect.NewRequest(&fairleadv1.AddServerRequest{
+						Vip: v.Name, Server: c.lab.daemonName(server), Without: without}))
+					return err
+				})
+			})
+		}
+		if err := work.Wait(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fail makes servers refuse their health checks, or answer them again, and
+// waits until every balancer has noticed. Their connections are not touched.
+func (c *churn) fail(ctx context.Context, fails bool, servers ...string) error {
+	for _, s := range servers {
+		if err := c.lab.tellHealth(ctx, s, fails); err != nil {
+			return err
+		}
+	}
+	want := fairleadv1.Health_HEALTH_UP
+	if fails {
+		want = fairleadv1.Health_HEALTH_DOWN
+	}
+	for _, lb := range c.lab.lbs() {
+		for !c.gone[lb] {
+			status, err := c.lab.daemonStatus(ctx, lb)
+			if err == nil && c.lab.allHave(status, servers, want) {
+				break
 			}
-			_, err := client.AddServer(ctx, connect.NewRequest(&fairleadv1.AddServerRequest{
-				Vip: v.Name, Server: c.lab.daemonName(server), Without: without}))
-			return err
-		})
-		if err != nil {
-			return err
+			if sleep(ctx, 50*time.Millisecond) != nil {
+				return fmt.Errorf("%s has not noticed the health of %s: %w", lb, strings.Join(servers, ", "), errors.Join(err, context.Cause(ctx)))
+			}
 		}
 	}
 	return nil
@@ -194,13 +240,14 @@ func (c *churn) undrain(ctx context.Context, server string) error {
 }
 
 // remove takes a server out of every VIP, which waits for its connections
-// to end unless forced. Without cookies it is always forced: connections that
-// the hash took away leave orphans on their server, open for ever.
+// to end unless forced. Where the scheme breaks connections it is always
+// forced: those that the hash took away leave orphans on their server, open
+// for ever.
 func (c *churn) remove(ctx context.Context, server string, force bool) error {
 	for _, v := range c.lab.VIPs {
 		err := c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) error {
 			_, err := client.RemoveServer(ctx, connect.NewRequest(&fairleadv1.RemoveServerRequest{
-				Vip: v.Name, Server: c.lab.daemonName(server), Force: force || v.Scheme == "stateless" || c.lab.NoTimestamps, Without: without}))
+				Vip: v.Name, Server: c.lab.daemonName(server), Force: force || v.breaks(), Without: without}))
 			return err
 		})
 		if err != nil {

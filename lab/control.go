@@ -1,10 +1,12 @@
 package lab
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -48,4 +50,47 @@ func (l *Lab) change(ctx context.Context, asked string, f func(context.Context, 
 		return fmt.Errorf("ask %s: %w", asked, err)
 	}
 	return nil
+}
+
+// tellHealth makes a machine's server fail its health checks, or answer them.
+func (l *Lab) tellHealth(ctx context.Context, machine string, fails bool) error {
+	return inNamespace(l.namespace(machine), func() error {
+		// One that stays on this thread: a transport would dial on another.
+		conn, err := (&net.Dialer{Timeout: readyWait}).DialContext(ctx, "tcp4", fmt.Sprintf("127.0.0.1:%d", httpPort))
+		if err != nil {
+			return fmt.Errorf("tell the server of %s: %w", machine, err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(answerTimeout))
+		r, err := http.NewRequestWithContext(ctx, http.MethodPut, fmt.Sprintf("http://lab%s?fail=%v", healthPath, fails), nil)
+		if err != nil {
+			return err
+		}
+		if err := r.Write(conn); err != nil {
+			return fmt.Errorf("tell the server of %s: %w", machine, err)
+		}
+		answer, err := http.ReadResponse(bufio.NewReader(conn), r)
+		if err != nil {
+			return fmt.Errorf("tell the server of %s: %w", machine, err)
+		}
+		answer.Body.Close()
+		if answer.StatusCode != http.StatusOK {
+			return fmt.Errorf("tell the server of %s: %s", machine, answer.Status)
+		}
+		return nil
+	})
+}
+
+// allHave tells whether a balancer sees the same health of the machines in
+// every VIP that checks and has them.
+func (l *Lab) allHave(s *fairleadv1.GetStatusResponse, machines []string, want fairleadv1.Health) bool {
+	for _, v := range s.Vips {
+		for _, slot := range v.Slots {
+			if slices.Contains(machines, l.machineName(slot.Server)) && slot.State == fairleadv1.SlotState_SLOT_STATE_ACTIVE &&
+				slot.Health != want && slot.Health != fairleadv1.Health_HEALTH_UNSPECIFIED {
+				return false
+			}
+		}
+	}
+	return true
 }

@@ -23,7 +23,7 @@ func Demo(ctx context.Context, w io.Writer, live bool, seed uint64) (*Result, er
 
              ECMP       ┌ lb1  lb2   (lb3 waits)          balancers
    client ── router ────┤
-                        └ server1 … server6   (7, 8 wait)  web servers
+                        └ server1 … server6   (7 to 10 wait)  web servers
 
 A client opens hundreds of real TCP connections - short requests, streams,
 uploads, idle ones - to two addresses of the same servers, while the data

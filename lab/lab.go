@@ -48,12 +48,20 @@ const (
 // Options say what `lab up` builds. The zero value of a field that has a
 // default is replaced by it.
 type Options struct {
-	Name       string `json:"name"`       // default lab
-	Servers    int    `json:"servers"`    // 1 to MaxServers, default 3
-	LBs        int    `json:"lbs"`        // 1 to MaxLBs, default 2
-	Scheme     string `json:"scheme"`     // default cheetah
-	Policy     string `json:"policy"`     // default rr, hash for scheme stateless
-	Forwarding string `json:"forwarding"` // default ipip
+	Name    string `json:"name"`    // default lab
+	Servers int    `json:"servers"` // 1 to MaxServers, default 3
+	LBs     int    `json:"lbs"`     // 1 to MaxLBs, default 2
+	Scheme  string `json:"scheme"`  // default cheetah
+	Policy  string `json:"policy"`  // default rr, hash for scheme stateless
+	// Hash is the consistent hash of all VIPs; empty: the configuration's
+	// default.
+	Hash string `json:"hash,omitempty"`
+	// Standby is how many further servers, numbered after the others, wait in
+	// every VIP's horizon: fairlead undrain puts them to work.
+	Standby    int           `json:"standby,omitempty"`
+	WarmUp     time.Duration `json:"warm_up,omitempty"` // of the standard VIPs; 0: the configuration's default
+	Flows      int           `json:"flows"`             // entries of a balancer's flow table, default 65536
+	Forwarding string        `json:"forwarding"`        // default ipip
 	// IPv6 gives the servers IPv6 addresses in the configuration (tunnels
 	// over IPv6) and makes the IPv6 VIP the one that is printed. Both
 	// families are always addressed and served.
@@ -112,6 +120,13 @@ func (o *Options) fill() error {
 	setInt(&o.Servers, 3)
 	setInt(&o.LBs, 2)
 	setInt(&o.MTU, 1600)
+	setInt(&o.Flows, 65536)
+	if o.Standby < 0 || o.Standby > MaxServers-o.Servers {
+		return fmt.Errorf("%d standby servers: must be 0 to %d (%d servers in all)", o.Standby, MaxServers-o.Servers, MaxServers)
+	}
+	if o.Standby > 0 {
+		o.ActiveServers, o.Servers = o.Servers, o.Servers+o.Standby
+	}
 	setInt(&o.ActiveServers, o.Servers)
 	setInt(&o.ActiveLBs, o.LBs)
 	if o.VIPs == nil {

@@ -45,9 +45,9 @@ func TestRunOptions(t *testing.T) {
 		want []string
 	}{
 		{RunOptions{Scenario: "churn"}, []string{
-			"cheetah-rr-ipv4", "cheetah-rr-ipv6", "cheetah-p2c-ipv4", "cheetah-p2c-ipv6", "stateless-hash-ipv4", "stateless-hash-ipv6"}},
+			"cheetah-rr-ipv4", "cheetah-rr-ipv6", "cheetah-p2c-ipv4", "cheetah-p2c-ipv6", "stateless-table-hrw-ipv4", "stateless-table-hrw-ipv6"}},
 		{RunOptions{Scenario: "churn", Schemes: []string{"cheetah"}, Policies: []string{"p2c"}, IPv6: true}, []string{"cheetah-p2c-ipv6"}},
-		{RunOptions{Scenario: "control", Schemes: []string{"stateless"}, Policies: []string{"rr"}, IPv4: true}, []string{"stateless-hash-ipv4"}},
+		{RunOptions{Scenario: "control", Schemes: []string{"stateless"}, Policies: []string{"rr"}, IPv4: true}, []string{"stateless-table-hrw-ipv4"}},
 	} {
 		if got := names(c.o); !slices.Equal(got, c.want) {
 			t.Errorf("%+v: %v, want %v", c.o, got, c.want)
@@ -124,7 +124,9 @@ func TestJudge(t *testing.T) {
 		{judge(RunOptions{}, 17, good...), 0},
 		{judge(RunOptions{}, 11, good...), 1},
 		{judge(RunOptions{}, 17, broken), 1},
-		{judge(RunOptions{NoTimestamps: true}, 17, broken), 0},
+		{judge(RunOptions{NoTimestamps: true}, 17, broken), 1},
+		{judge(RunOptions{}, 17, RunTally{Scheme: "jet", Connections: 2000, Completed: 1999, Broken: 1}), 1},
+		{judge(RunOptions{}, 17, RunTally{Scheme: "full-ct", Connections: 2000, Completed: 1999, Broken: 1}), 0},
 		{judge(RunOptions{}, 17, harmless), 1},
 		{judge(RunOptions{}, 17, RunTally{Scheme: "cheetah", Connections: 1999, Completed: 1999}), 1},
 		{judge(RunOptions{}, 17, RunTally{Scheme: "cheetah", Connections: 2000, Completed: 1999}), 1},

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"sync/atomic"
 	"time"
 )
 
@@ -31,6 +32,8 @@ const (
 //	GET  /bytes/N                         N bytes
 //	GET  /stream?seconds=S&interval=250ms a line every interval (StreamLine)
 //	POST /…                               reads everything: name, count, CRC-32
+//	GET  /health                          the name; 503 while it was told to fail
+//	PUT  /health?fail=true                to fail (false: to be well), from the machine itself
 //	UDP  7                                the name, a space, the packet
 //
 // UDP sockets are bound to single addresses, because an answer must leave
@@ -60,6 +63,27 @@ func Serve(ctx context.Context, name string, addresses []netip.Addr, log *slog.L
 func handler(name string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, name) })
+	var failing atomic.Bool
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
+		if failing.Load() {
+			http.Error(w, name+" was told to fail", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, name)
+	})
+	mux.HandleFunc("PUT /health", func(w http.ResponseWriter, r *http.Request) {
+		from, err := netip.ParseAddrPort(r.RemoteAddr)
+		fail, wrong := strconv.ParseBool(r.FormValue("fail"))
+		switch {
+		case err != nil || !from.Addr().IsLoopback():
+			http.Error(w, "only from the machine itself", http.StatusForbidden)
+		case wrong != nil:
+			http.Error(w, fmt.Sprintf("fail=%s: must be true or false", r.FormValue("fail")), http.StatusBadRequest)
+		default:
+			failing.Store(fail)
+			fmt.Fprintln(w, name)
+		}
+	})
 	mux.HandleFunc("GET /bytes/{n}", serveBytes)
 	mux.HandleFunc("GET /stream", func(w http.ResponseWriter, r *http.Request) { serveStream(w, r, name) })
 	receive := func(w http.ResponseWriter, r *http.Request) {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fairlead/fairlead/chash"
 )
@@ -19,6 +20,9 @@ type VIP struct {
 	Policy   string     `json:"policy"`
 	// Hash is the consistent hash; empty: the default.
 	Hash string `json:"hash,omitempty"`
+	// WarmUp is how long connections of before a change that was not in the
+	// horizon are held; 0: the default, hours.
+	WarmUp time.Duration `json:"warm_up,omitempty"`
 	// Standby puts the servers that are not in the pools at the start into
 	// this VIP's horizon.
 	Standby bool `json:"standby,omitempty"`
@@ -38,6 +42,9 @@ const (
 	iperfPort = 5201
 )
 
+// healthPath is what checks ask a lab's server, and what makes it fail them.
+const healthPath = "/health"
+
 // Endpoint is address:port as clients write it.
 func (v VIP) Endpoint() string {
 	return netip.AddrPortFrom(v.Address, uint16(v.Port)).String()
@@ -50,6 +57,9 @@ func (v VIP) family() string {
 	}
 	return "ipv6"
 }
+
+// breaks tells whether the scheme breaks connections when servers change.
+func (v VIP) breaks() bool { return v.Scheme == "stateless" || v.Scheme == "full-ct" }
 
 // weighted tells whether the VIP knows weights; one that does not refuses them.
 func (v VIP) weighted() bool {
@@ -69,6 +79,10 @@ func standardVIPs(o Options) []VIP {
 			VIP{Name: "iperf" + suffix, Address: address, Port: iperfPort, Protocol: "tcp", Scheme: o.Scheme, Policy: "hash", Affinity: "address"},
 			VIP{Name: "iperf-udp" + suffix, Address: address, Port: iperfPort, Protocol: "udp", Scheme: o.Scheme, Policy: "hash", Affinity: "address"},
 		)
+	}
+	for i := range vips {
+		// The hash also places what cheetah has no cookie for.
+		vips[i].Hash, vips[i].WarmUp, vips[i].Standby = o.Hash, o.WarmUp, o.Standby > 0
 	}
 	return vips
 }
@@ -91,7 +105,7 @@ func (l *Lab) config(secret string) string {
 	p("# Written by `fairlead lab`; the lab's machines are network namespaces.")
 	p("secret: %s", secret)
 	p("metrics: \"\"")
-	p("limits: {server_lines: 4096, table_entries: 1048576, flows: 65536}")
+	p("limits: {server_lines: 4096, table_entries: 1048576, flows: %d}", l.Flows)
 	p("balancers:")
 	for n := range l.LBs {
 		name := fmt.Sprint("lb", n+1)
@@ -123,6 +137,9 @@ func (l *Lab) config(secret string) string {
 		if v.Hash != "" {
 			p("    hash: %s", v.Hash)
 		}
+		if v.WarmUp != 0 {
+			p("    warm_up: %v", v.WarmUp)
+		}
 		if v.Affinity != "" {
 			p("    affinity: %s", v.Affinity)
 		}
@@ -131,7 +148,11 @@ func (l *Lab) config(secret string) string {
 			p("    mss_clamp: false")
 		}
 		if v.Health != "" {
-			p("    health: {type: %s, interval: 1s, timeout: 1s, rise: 1, fall: 2}", v.Health)
+			path := ""
+			if v.Health == "http" {
+				path = ", path: " + healthPath
+			}
+			p("    health: {type: %s%s, interval: 1s, timeout: 1s, rise: 1, fall: 2}", v.Health, path)
 		}
 		p("    servers: [%s]", strings.Join(l.pool(v), ", "))
 	}
