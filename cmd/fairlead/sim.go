@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -79,7 +80,7 @@ All cases with all seeds take about ten minutes and 1.5 GB of memory.`,
 			r, err := sim.JetTrace(cmd.Context(), o)
 			done()
 			if err != nil {
-				return err
+				return interrupted(err)
 			}
 			return errors.Join(printAs(cmd.OutOrStdout(), output, r, r.Print), writePlot(plot, r.Plot))
 		},
@@ -142,7 +143,7 @@ its own rank. "lru" takes the one used longest ago.`,
 			r, err := sim.JetEvents(cmd.Context(), o)
 			done()
 			if err != nil {
-				return err
+				return interrupted(err)
 			}
 			return printAs(cmd.OutOrStdout(), output, r, r.Print)
 		},
@@ -162,6 +163,14 @@ its own rank. "lru" takes the one used longest ago.`,
 	f.Uint64Var(&o.Seed, "seed", o.Seed, "first seed")
 	outputFlag(c, &output)
 	return c
+}
+
+// interrupted says what a Ctrl-C meant.
+func interrupted(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return errors.New("interrupted: no run was whole; fewer --seeds take less time")
+	}
+	return err
 }
 
 func kindNames(kinds []chash.Kind) []string {
