@@ -105,7 +105,7 @@ func TestRoundRobin(t *testing.T) {
 // million instructions, so that older kernels, which prune less, and later
 // issues, which add stages, have room.
 func TestComplexity(t *testing.T) {
-	const bound = 300_000
+	const bound = 200_000
 	r := newRig(t)
 	info, err := r.o.Lb.Info()
 	if err != nil {

@@ -266,7 +266,9 @@ __noinline __u32 fl_flow_rank(__u64 entry, __u32 unit, __u32 lru)
  * id, if not 0. Returns 0, or 1 where the flow is not remembered.
  *
  * The tag is claimed first, by a compare-and-swap of all tags: of two that
- * race for one entry the loser makes none. Its flow's next packet will. */
+ * race for one entry the loser makes none. Its flow's next packet will. The
+ * sweep may take the tag away while the expired entry still stands: once the
+ * new one is there, the tag is looked at again. */
 __noinline int fl_flow_insert(__u64 x, __u32 low, __u32 vip_id, __u32 lru)
 {
 	struct fl_bucket *b = fl_flow_bucket(x);
@@ -309,7 +311,9 @@ __noinline int fl_flow_insert(__u64 x, __u32 low, __u32 vip_id, __u32 lru)
 	claimed = (tags & ~(0xffULL << 8 * at)) | fl_flow_tag(x) << 8 * at;
 	if (claimed != tags && __sync_val_compare_and_swap((__u64 *)b->tag, tags, claimed) != tags)
 		return 1;
-	*(volatile __u64 *)fl_flow_entry(b, at) = x >> 32 << 32 | low;
+	__sync_lock_test_and_set(fl_flow_entry(b, at), x >> 32 << 32 | low);
+	if (unlikely(!(fl_flow_tags(b) >> 8 * at & 0xff)))
+		__sync_fetch_and_or((__u64 *)b->tag, fl_flow_tag(x) << 8 * at);
 	if (cpu) {
 		cpu->tracked++;
 		cpu->flow_replaced += replaced;
