@@ -31,7 +31,7 @@ const (
 	dirLinks    = "links"
 )
 
-// layout is FL_LAYOUT: the form of the pinned maps. A pinned folder of
+// layout is FL_HOST_LAYOUT: the form of the pinned maps. A pinned folder of
 // another form is refused.
 const layout = 1
 
