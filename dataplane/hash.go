@@ -28,6 +28,7 @@ type hashTables map[uint32]struct {
 	spec    chash.Spec
 	members []chash.Member
 	buckets []chash.BucketState
+	all     bool
 	hash    compiledHash
 }
 
@@ -35,14 +36,14 @@ type hashTables map[uint32]struct {
 func (h hashTables) compile(v *controller.VIP, r *sets) (compiledHash, error) {
 	spec := chash.Spec{Kind: kindOf(v), Rows: hashRows(v), Capacity: v.Capacity}
 	have, ok := h[v.ID]
-	if ok && have.spec == spec && slices.Equal(have.members, r.members) && slices.Equal(have.buckets, r.buckets) {
+	if ok && have.spec == spec && slices.Equal(have.members, r.members) && slices.Equal(have.buckets, r.buckets) && have.all == r.all {
 		return have.hash, nil
 	}
 	hash, err := compileHash(spec, r)
 	if err != nil {
 		return hash, fmt.Errorf("vip %s: hash %s: %w", v.Name, spec.Kind, err)
 	}
-	have.spec, have.members, have.buckets, have.hash = spec, r.members, r.buckets, hash
+	have.spec, have.members, have.buckets, have.all, have.hash = spec, r.members, r.buckets, r.all, hash
 	h[v.ID] = have
 	return hash, nil
 }
@@ -70,6 +71,9 @@ func compileHash(spec chash.Spec, r *sets) (compiledHash, error) {
 		if err != nil {
 			return compiledHash{}, err
 		}
+		if r.all {
+			t.Track = uint32(spec.Capacity) // above the A of every removed bucket
+		}
 		return compiledHash{t.Entries, lbFlHashFormFL_HASH_ANCHOR, t.Held, t.Track}, nil
 	}
 	if !slices.ContainsFunc(r.members, func(m chash.Member) bool { return m.New > 0 || m.Held > 0 }) {
@@ -78,6 +82,11 @@ func compileHash(spec chash.Spec, r *sets) (compiledHash, error) {
 	t, err := chash.Compile(spec, r.members)
 	if err != nil {
 		return compiledHash{}, err
+	}
+	if r.all {
+		for i, e := range t.Entries {
+			t.Entries[i] = chash.Entry(chash.EntrySlot(e), chash.EntryHeld(e), true)
+		}
 	}
 	return compiledHash{entries: t.Entries, form: lbFlHashFormFL_HASH_TABLE}, nil
 }

@@ -21,6 +21,10 @@ import (
 // (table forms); or the newcomer waits in the horizon until that is done
 // (Anchor, which has one placement for all sets). A weight that grew is a
 // newcomer's share of the rows, and treated alike.
+//
+// Where newcomers alone work, what they take now is not what they will have
+// when an earlier server is back, which nothing but its health may bring about
+// (no history says that it ever was away). So all of it is tracked.
 
 // sets is a VIP's slots by their parts. Making one changes nothing.
 type sets struct {
@@ -35,6 +39,11 @@ type sets struct {
 	lines map[uint16]uint8
 	// working says that the hash has a server for new connections.
 	working bool
+	// all connections are to be tracked, since another set of servers may hold
+	// those that are not, from one moment to the next. (By Anchor, those whose
+	// walk ends at its first bucket are not: they have no removed bucket to
+	// tell by.)
+	all bool
 	// due is when a part changes by time alone; zero: never.
 	due time.Time
 }
@@ -44,15 +53,15 @@ type sets struct {
 // to take new connections, all active ones take them whatever it says.
 func setsOf(v *controller.VIP, down func(vipID uint32, slot uint16) bool, now time.Time) sets {
 	c := casting{v: v, now: now, kind: kindOf(v), down: map[uint16]bool{}}
-	active, up := false, false
+	up := false
 	for i := range v.Slots {
 		s := &v.Slots[i]
 		c.down[s.Number] = down != nil && down(v.ID, s.Number)
 		if s.State == controller.Active {
-			active, up = true, up || !c.down[s.Number]
+			c.active, up = true, up || !c.down[s.Number]
 		}
 	}
-	if active && !up {
+	if c.active && !up {
 		clear(c.down)
 	}
 	none := true
@@ -63,6 +72,7 @@ func setsOf(v *controller.VIP, down func(vipID uint32, slot uint16) bool, now ti
 		}
 	}
 	r := sets{lines: map[uint16]uint8{}}
+	r.all = !none && now.Before(c.first) || !c.active && v.Protocol == "udp"
 	if c.kind == chash.KindAnchor {
 		r.buckets = make([]chash.BucketState, v.HorizonTop())
 		for n := range r.buckets {
@@ -105,6 +115,8 @@ type casting struct {
 	kind chash.Kind
 	now  time.Time
 	down map[uint16]bool
+	// active says that a slot is Active.
+	active bool
 	// first is when the first of those that take new connections is warm: a
 	// time that is past, or while all are newcomers that of the earliest.
 	// Anchor does not wait for it; the later ones have less to lose.
@@ -134,7 +146,8 @@ func (c *casting) takes(s *controller.Slot) bool {
 // keeps says that s keeps the connections that were not tracked. Those of
 // UDP leave a server that is down at once, for nothing tells the client to
 // begin anew, and a draining one after the time in which each that lives has
-// sent a packet and so was tracked.
+// sent a packet and so was tracked; but not to go nowhere, while no slot is
+// Active.
 func (c *casting) keeps(s *controller.Slot) bool {
 	switch s.State {
 	case controller.Active, controller.Draining, controller.Resting:
@@ -147,7 +160,7 @@ func (c *casting) keeps(s *controller.Slot) bool {
 	if c.down[s.Number] {
 		return false
 	}
-	return s.State == controller.Active || !s.DrainSince.IsZero() && c.until(s.DrainSince.Add(c.v.WarmUp))
+	return s.State == controller.Active || !s.DrainSince.IsZero() && (!c.active || c.until(s.DrainSince.Add(c.v.WarmUp)))
 }
 
 // member is s for a hash that has a table.
