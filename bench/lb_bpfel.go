@@ -231,6 +231,7 @@ const (
 	lbFlVipFlagsFL_VIP_AFFINITY       lbFlVipFlags = 4
 	lbFlVipFlagsFL_VIP_ADDRESS_ENTRY  lbFlVipFlags = 8
 	lbFlVipFlagsFL_VIP_SHARE          lbFlVipFlags = 16
+	lbFlVipFlagsFL_VIP_TRACK_ALL      lbFlVipFlags = 32
 )
 
 type lbFloorKey struct {

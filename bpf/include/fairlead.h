@@ -46,6 +46,9 @@ enum fl_vip_flags {
 	FL_VIP_AFFINITY = 1 << 2,       /* policy hash: by client address alone */
 	FL_VIP_ADDRESS_ENTRY = 1 << 3,  /* not a service: see FL_PROTO_* below */
 	FL_VIP_SHARE = 1 << 4,          /* tracked flows are told to other balancers */
+	FL_VIP_TRACK_ALL = 1 << 5,      /* track each connection, whatever the hash says
+	                                 * of it: its rows may go back to what they
+	                                 * were, which no bit of theirs foresees */
 };
 
 /* Two kinds of entries stand in the VIP table beside the services, so that
