@@ -1,35 +1,18 @@
 package dataplane
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/fairlead/fairlead/scheme/jet"
 )
 
 // Reading the flow table from outside: what stands in a bucket, and which
 // keys lead there.
 
-// Idle limits of entries by state, in units of 1.024 s (bpf/lb/flows.h).
-var flowIdle = [4]uint16{FlowNew: 7266, FlowConfirmed: 7266, FlowFading: 118, FlowDatagram: 118}
-
-// flowSlack is FL_FLOW_SLACK: what was used as much "later" than now is not old.
-const flowSlack = 64
-
 // flowUnit is a time of the shared clock as entries hold it.
-func flowUnit(ms uint32) uint16 { return uint16(ms >> 10) }
-
-// flowEntry is an entry of the table.
-type flowEntry uint64
-
-func (e flowEntry) slot() uint16 { return uint16(e & 0x3fff) }
-func (e flowEntry) state() uint8 { return uint8(e >> 14 & 3) }
-func (e flowEntry) time() uint16 { return uint16(e >> 16) }
-
-// live says that the entry has not expired.
-func (e flowEntry) live(unit uint16) bool {
-	return unit-e.time()+flowSlack <= flowIdle[e.state()]+flowSlack
-}
+func flowUnit(ms uint32) uint16 { return uint16(ms / jet.Unit) }
 
 // bucketRange is the low halves of keys that lead to a bucket: from first to
 // below end.
@@ -41,7 +24,7 @@ func bucketRange(bucket, buckets uint32) (first, end uint64) {
 // flowKey is a key between first and end with an entry's fingerprint and tag.
 // A table has fewer than 2^25 buckets, so every bucket has one; a part of a
 // bucket's range may have none.
-func flowKey(e flowEntry, tag uint8, first, end uint64) (key uint64, ok bool) {
+func flowKey(e jet.Entry, tag uint8, first, end uint64) (key uint64, ok bool) {
 	low := first&^0x7f | uint64(tag&0x7f)
 	if low < first {
 		low += 0x80
@@ -50,18 +33,18 @@ func flowKey(e flowEntry, tag uint8, first, end uint64) (key uint64, ok bool) {
 }
 
 // eachFlow calls f for the entries of buckets from first to below end.
-func eachFlow(flows *ebpf.Map, first, end uint32, f func(bucket uint32, tag uint8, e flowEntry)) error {
-	b := make([]byte, flows.ValueSize())
+func eachFlow(flows *ebpf.Map, first, end uint32, f func(bucket uint32, tag uint8, e jet.Entry)) error {
+	var b jet.Bucket
 	for bucket := first; bucket < end; bucket++ {
-		if err := flows.Lookup(bucket, b); err != nil {
+		if err := flows.Lookup(bucket, &b); err != nil {
 			return fmt.Errorf("bucket %d of the flow table: %w", bucket, err)
 		}
-		if binary.NativeEndian.Uint64(b) == 0 {
-			continue // all tags are 0
+		if b.Tags == 0 {
+			continue
 		}
-		for i := range flowWays {
-			if b[i] != 0 {
-				f(bucket, b[i], flowEntry(binary.NativeEndian.Uint64(b[8+8*i:])))
+		for i, e := range b.Entry {
+			if tag := uint8(b.Tags >> (8 * i)); tag != 0 {
+				f(bucket, tag, e)
 			}
 		}
 	}
@@ -109,13 +92,13 @@ func (l *LB) Flows(first uint32) (records []FlowRecord, next, buckets uint32, er
 	}
 	end := min(first+pageBuckets, buckets)
 	for next = first; next < end && len(records)+flowWays <= pageFlows; next++ {
-		err := eachFlow(flows, next, next+1, func(bucket uint32, tag uint8, e flowEntry) {
-			if e.state() == FlowNew || !e.live(unit) {
+		err := eachFlow(flows, next, next+1, func(bucket uint32, tag uint8, e jet.Entry) {
+			if e.State() == jet.New || e.Expired(unit) {
 				return
 			}
 			lo, hi := bucketRange(bucket, buckets)
 			if key, ok := flowKey(e, tag, lo, hi); ok {
-				records = append(records, FlowRecord{Key: key, Slot: e.slot(), State: e.state()})
+				records = append(records, flowRecord(key, e))
 			}
 		})
 		if err != nil {
@@ -145,8 +128,8 @@ func (l *LB) carryFlows(touched *uint16) error {
 	var records []FlowRecord
 	for first := uint32(0); first < was; first += pageBuckets {
 		records = records[:0]
-		err := eachFlow(from, first, min(first+pageBuckets, was), func(bucket uint32, tag uint8, e flowEntry) {
-			if e.live(unit) && (touched == nil || int16(e.time()-*touched) >= 0) {
+		err := eachFlow(from, first, min(first+pageBuckets, was), func(bucket uint32, tag uint8, e jet.Entry) {
+			if !e.Expired(unit) && (touched == nil || int16(e.Time()-*touched) >= 0) {
 				records = appendMoved(records, e, tag, bucket, was, is)
 			}
 		})
@@ -160,9 +143,14 @@ func (l *LB) carryFlows(touched *uint16) error {
 	return nil
 }
 
+// flowRecord is an entry of the flow of a key.
+func flowRecord(key uint64, e jet.Entry) FlowRecord {
+	return FlowRecord{Key: key, Slot: uint16(e.Slot()), State: uint8(e.State())}
+}
+
 // appendMoved appends an entry of a bucket of was, once for each bucket of is
 // in which its flow may look for it.
-func appendMoved(records []FlowRecord, e flowEntry, tag uint8, bucket, was, is uint32) []FlowRecord {
+func appendMoved(records []FlowRecord, e jet.Entry, tag uint8, bucket, was, is uint32) []FlowRecord {
 	first, end := bucketRange(bucket, was)
 	for b := uint32(first * uint64(is) >> 32); b < is; b++ {
 		lo, hi := bucketRange(b, is)
@@ -170,7 +158,7 @@ func appendMoved(records []FlowRecord, e flowEntry, tag uint8, bucket, was, is u
 			break
 		}
 		if key, ok := flowKey(e, tag, max(lo, first), min(hi, end)); ok {
-			records = append(records, FlowRecord{Key: key, Slot: e.slot(), State: e.state()})
+			records = append(records, flowRecord(key, e))
 		}
 	}
 	return records

@@ -10,6 +10,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/fairlead/fairlead/scheme/jet"
 )
 
 // FlowRecord is a tracked flow as balancers tell it each other.
@@ -41,7 +43,7 @@ type FlowStats struct {
 
 const (
 	// flowWays is FL_FLOW_WAYS.
-	flowWays = 7
+	flowWays = jet.Ways
 	// flowWrites is FL_FLOW_WRITES.
 	flowWrites = 64
 	// sweepBuckets is how many buckets one call sweeps: about a millisecond.
@@ -95,7 +97,7 @@ func (o *objects) writeFlows(records []FlowRecord) (taken int, err error) {
 }
 
 // maxFlowSlots is how many slots an entry can name.
-const maxFlowSlots = 1 << 14
+const maxFlowSlots = jet.MaxSlot + 1
 
 func (o *objects) runFlowWrite(w lbFlFlowWrite) (taken int, err error) {
 	if err := o.call(progFlowWrite, w, &w); err != nil {

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -94,7 +95,7 @@ func TestFlowSweep(t *testing.T) {
 	if s := r.sweep(); s.Used != 0 || s.Expired != once {
 		t.Errorf("after two hours %+v", s)
 	}
-	err := eachFlow(r.l.set.maps[mapFlows], 0, r.l.set.maps[mapFlows].MaxEntries(), func(bucket uint32, _ uint8, e flowEntry) {
+	err := eachFlow(r.l.set.maps[mapFlows], 0, r.l.set.maps[mapFlows].MaxEntries(), func(bucket uint32, _ uint8, e jet.Entry) {
 		t.Errorf("bucket %d has %#x", bucket, e)
 	})
 	if err != nil {
@@ -270,7 +271,7 @@ func TestFlowKeys(t *testing.T) {
 		buckets := rapid.OneOf(rapid.Uint32Range(1, 100), rapid.Uint32Range(1, (1<<26+6)/7)).Draw(t, "buckets")
 		key := rapid.Uint64().Draw(t, "key")
 		bucket := func(key uint64, buckets uint32) uint32 { return uint32(key & 0xffffffff * uint64(buckets) >> 32) }
-		e, tag := flowEntry(key>>32<<32|0x5555<<16|2<<14|77), uint8(0x80|key&0x7f)
+		e, tag := jet.Entry(key>>32<<32|0x5555<<16|2<<14|77), uint8(0x80|key&0x7f)
 		lo, hi := bucketRange(bucket(key, buckets), buckets)
 		if low := key & 0xffffffff; low < lo || low >= hi {
 			t.Fatalf("key %#x is not of [%#x, %#x)", key, lo, hi)
@@ -292,18 +293,4 @@ func TestFlowKeys(t *testing.T) {
 			t.Fatalf("of %d buckets to %d: the flow is not found", buckets, is)
 		}
 	})
-}
-
-// An entry is live for as long as its state lets it, whatever the clock does.
-func TestFlowLive(t *testing.T) {
-	for state, idle := range map[uint8]uint16{FlowNew: 7266, FlowConfirmed: 7266, FlowFading: 118, FlowDatagram: 118} {
-		for _, at := range []uint16{0, 100, 65530} {
-			e := flowEntry(uint64(at)<<16 | uint64(state)<<14)
-			for age, want := range map[uint16]bool{0: true, idle: true, idle + 1: false, 65536 - 64: true, 65536 - 65: false} {
-				if e.live(at+age) != want {
-					t.Errorf("state %d at %d: live after %d: %v", state, at, age, !want)
-				}
-			}
-		}
-	}
 }

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/viptable"
 )
 
@@ -171,16 +172,16 @@ func TestConstantsAgreeWithHeader(t *testing.T) {
 			t.Errorf("the header does not say %q: change the constant in Go too", want)
 		}
 	}
-	b, err = os.ReadFile("../bpf/lb/flows.h")
-	if err != nil {
+	if b, err = os.ReadFile("../bpf/lb/flows.h"); err != nil {
 		t.Fatal(err)
 	}
-	if want := fmt.Sprintf("#define FL_FLOW_SLACK %d\n", flowSlack); !strings.Contains(string(b), want) {
-		t.Errorf("flows.h does not say %q: change the constant in Go too", want)
+	const slack = 64 // units: used as much "later" than now is not old
+	if !strings.Contains(string(b), fmt.Sprintf("#define FL_FLOW_SLACK %d\n", slack)) || jet.Entry(slack<<16).Expired(0) || !jet.Entry((slack+1)<<16).Expired(0) {
+		t.Errorf("flows.h and scheme/jet do not both have a slack of %d", slack)
 	}
 	for state, name := range []string{"NEW", "CONFIRMED", "FADING", "DATAGRAM"} {
-		if want := fmt.Sprintf("%dULL << 16 * FL_FLOW_%s", flowIdle[state], name); !strings.Contains(string(b), want) {
-			t.Errorf("flows.h does not say %q: change the constant in Go too", want)
+		if want := fmt.Sprintf("%dULL << 16 * FL_FLOW_%s", jet.State(state).Idle(), name); !strings.Contains(string(b), want) {
+			t.Errorf("flows.h does not say %q: change the constant in scheme/jet too", want)
 		}
 	}
 	list := header[strings.Index(header, "#define FL_REASONS(X)"):strings.Index(header, "enum fl_reason {")]

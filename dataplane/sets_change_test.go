@@ -93,6 +93,9 @@ func (c *changing) end(which func(o *conn) bool) { c.conns = slices.DeleteFunc(c
 
 // change is one thing that an operator, a health check or the controller does.
 func (c *changing) change() {
+	if len(c.v.Slots) == 0 {
+		c.add(controller.Active, c.now)
+	}
 	s := &c.v.Slots[rapid.IntRange(0, len(c.v.Slots)-1).Draw(c.T, "slot")]
 	switch op := rapid.SampledFrom([]string{"drain", "undrain", "standby", "activate", "add", "down", "up", "weight", "remove", "free"}).Draw(c.T, "op"); op {
 	case "drain":
