@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/scheme/model"
 )
 
 // changing is a VIP through any series of changes, and connections that
@@ -22,7 +23,7 @@ type changing struct {
 	down  map[uint16]bool
 	spare map[uint16]time.Time // since when a number is in Anchor's horizon
 	sets  sets
-	place func(h uint64) (slot, held int, track bool)
+	place model.Placer
 	conns []*conn
 }
 
@@ -76,9 +77,9 @@ func (c *changing) plan(since time.Time) {
 	if err != nil {
 		c.Fatal(err)
 	}
-	c.place = (&chash.Table{Entries: h.entries}).Place
+	c.place = &chash.Table{Entries: h.entries}
 	if c.v.Hash == "anchor" {
-		c.place = (&chash.AnchorTable{Entries: h.entries, Held: h.held, Track: h.track}).Place
+		c.place = &chash.AnchorTable{Entries: h.entries, Held: h.held, Track: h.track}
 	}
 	for n := range uint16(24) {
 		if int(n) >= c.v.HorizonTop() {
@@ -151,11 +152,18 @@ func (c *changing) lost(h uint64, slot int, track bool) bool {
 	return true
 }
 
-// displaced says that slot, by Anchor, works before it is warm, as nobody else
-// does, and gets what earlier servers hold that is not tracked.
-func (c *changing) displaced(slot int) bool {
-	s, ok := c.v.Slot(uint16(slot))
-	return ok && c.v.Hash == "anchor" && c.sets.all && c.v.Warming(s, c.now)
+// displaced says that a number is in the way of h by Anchor which came when
+// the connection was there already, while such a one works, as nobody else
+// does. (If none works, they are at the far end of the horizon and it meets
+// them all or none.)
+func (c *changing) displaced(h uint64) bool {
+	t, ok := c.place.(*chash.AnchorTable)
+	return ok && c.sets.all && c.sets.working && slices.ContainsFunc(t.Path(h), func(n int) bool {
+		if s, ok := c.v.Slot(uint16(n)); ok {
+			return c.v.Warming(s, c.now)
+		}
+		return c.now.Before(c.spare[uint16(n)].Add(setsWarmUp))
+	})
 }
 
 // talk opens connections and lets most of the others send a packet.
@@ -169,9 +177,9 @@ func (c *changing) talk() {
 		if o.tracked {
 			return false
 		}
-		_, held, track := c.place(o.hash)
+		_, held, track := c.place.Place(o.hash)
 		if held != o.slot {
-			if c.displaced(held) {
+			if c.displaced(o.hash) {
 				return true
 			}
 			c.Fatalf("connection %#x was on %d and goes to %d, tracked: %v; slots %+v, down %v", o.hash, o.slot, held, track, c.v.Slots, c.down)
@@ -181,7 +189,7 @@ func (c *changing) talk() {
 	})
 	for range 20 {
 		h := rapid.Uint64().Draw(c.T, "hash") * 0x9e3779b97f4a7c15
-		slot, held, track := c.place(h)
+		slot, held, track := c.place.Place(h)
 		switch {
 		case c.v.Protocol == "udp" && h&1 != 0: // not QUIC: nothing says that it is new
 			slot = held

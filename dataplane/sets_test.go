@@ -179,30 +179,71 @@ func TestSetsAllDown(t *testing.T) {
 		if len(got.takers) != 2 || !got.working || got.lines[0] != 0 || got.lines[1] != 0 || got.lines[2] != lineClosed {
 			t.Errorf("%s: %+v", hash, got)
 		}
-		v.Slots[0].State, v.Slots[1].State = controller.Draining, controller.Resting
+		if got.all {
+			t.Errorf("%s: all is tracked", hash)
+		}
+		// Drained for long, they keep their flows, as there is nobody else;
+		// what is tracked stays with them when there is somebody again. Slot 1
+		// never had any.
+		v.Slots[0].State, v.Slots[0].DrainSince, v.Slots[1].State = controller.Draining, ago(500), controller.Resting
 		got = setsOf(v, nil, setsNow)
-		if len(got.takers) != 0 || got.working {
+		var held bool
+		if hash != "anchor" {
+			held = got.members[0].Held == 3 && got.members[1].Held == 0 && got.members[2].Held == 1
+		} else {
+			held = fmt.Sprint(got.buckets[:3]) == fmt.Sprint([]chash.BucketState{chash.Draining, chash.Horizon, chash.Draining})
+		}
+		if len(got.takers) != 0 || got.working || !got.all || !held || !got.due.IsZero() {
 			t.Errorf("%s: none active: %+v", hash, got)
+		}
+		if v.Protocol = "tcp"; setsOf(v, nil, setsNow).all {
+			t.Errorf("%s: over TCP all is tracked", hash)
 		}
 	}
 }
 
-// Anchor brings a newcomer in before it is warm if nobody else works.
+// Anchor brings a newcomer in before it is warm if nobody else works. Then all
+// is tracked, by tables too.
 func TestSetsNewcomerAlone(t *testing.T) {
-	v := setsVIP("tcp", "anchor", setsSlot(controller.Active, since(ago(30))))
-	first := func(_ uint32, slot uint16) bool { return slot == 0 }
-	if got := setsOf(v, first, setsNow); got.buckets[0] != chash.Draining || got.buckets[1] != chash.Working || !got.working {
-		t.Errorf("%+v", got)
-	}
-	// Of newcomers alone the first works: it will not go back to the horizon.
-	v.Slots[0].Since = ago(20)
-	if got := setsOf(v, nil, setsNow); got.buckets[0] != chash.Horizon || got.buckets[1] != chash.Working || !got.working {
-		t.Errorf("%+v", got)
-	}
-	// Those that came together work together.
-	v.Slots[0].Since = ago(30)
-	if got := setsOf(v, nil, setsNow); got.buckets[0] != chash.Working || got.buckets[1] != chash.Working {
-		t.Errorf("%+v", got)
+	w, d, h := chash.Working, chash.Draining, chash.Horizon
+	for _, c := range []struct {
+		name     string
+		protocol string
+		down     int // slot, -1: none
+		since    time.Time
+		want     []chash.BucketState
+		held     []int
+		all      bool
+	}{
+		{"not alone", "tcp", -1, time.Time{}, []chash.BucketState{w, h}, []int{3, 0}, false},
+		{"alone", "tcp", 0, time.Time{}, []chash.BucketState{d, w}, []int{3, 0}, true},
+		{"alone", "udp", 0, time.Time{}, []chash.BucketState{h, w}, []int{0, 0}, true},
+		// Of newcomers alone the first works: it will not go back to the horizon.
+		{"the first", "tcp", -1, ago(20), []chash.BucketState{h, w}, []int{0, 0}, true},
+		// Those that came together work together.
+		{"two", "tcp", -1, ago(30), []chash.BucketState{w, w}, []int{0, 0}, true},
+	} {
+		v := setsVIP(c.protocol, "anchor", setsSlot(controller.Active, since(ago(30))))
+		v.Slots[0].Since = c.since
+		down := func(_ uint32, slot uint16) bool { return int(slot) == c.down }
+		got := setsOf(v, down, setsNow)
+		if fmt.Sprint(got.buckets[:2]) != fmt.Sprint(c.want) || !got.working || got.all != c.all {
+			t.Errorf("%s, %s: %+v", c.name, c.protocol, got)
+		}
+		v.Hash = "table-hrw"
+		got = setsOf(v, down, setsNow)
+		if got.members[0].Held != c.held[0] || got.members[1].Held != c.held[1] || !got.working || got.all != c.all {
+			t.Errorf("%s, %s: %+v", c.name, c.protocol, got)
+		}
+		hash, err := compileHash(chash.Spec{Kind: chash.KindTableHRW, Rows: 1024}, &got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for row, e := range hash.entries {
+			if c.all && !chash.EntryTrack(e) {
+				t.Fatalf("%s, %s: row %d, %#x, is not tracked", c.name, c.protocol, row, e)
+			}
+		}
 	}
 }
 
