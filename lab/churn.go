@@ -39,7 +39,7 @@ type step struct {
 // churn is a running churn: who lives, and in which state.
 type churn struct {
 	lab    *Lab
-	load   *loadClient
+	load   loads
 	random *rand.Rand
 	// gone are the daemons that changes go on without.
 	gone map[string]bool

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -147,4 +149,58 @@ func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return string(t.text)
+}
+
+// loads are clients that run side by side, as one.
+type loads []*loadClient
+
+// report adds up the latest reports; the time is the first one's.
+func (l loads) report() LoadReport {
+	whole := LoadReport{Tallies: map[string]Tally{}}
+	for i, c := range l {
+		r := c.report()
+		if i == 0 {
+			whole.Seconds = r.Seconds
+		}
+		maps.Copy(whole.Tallies, r.Tallies)
+	}
+	return whole
+}
+
+func (l loads) tell(n LoadNotice) error {
+	var errs []error
+	for _, c := range l {
+		errs = append(errs, c.tell(n))
+	}
+	return errors.Join(errs...)
+}
+
+// ended says whether one of them is over.
+func (l loads) ended() bool { return slices.ContainsFunc(l, (*loadClient).ended) }
+
+// finished is closed when the last one is over.
+func (l loads) finished() <-chan struct{} {
+	for _, c := range l {
+		if !c.ended() {
+			return c.done
+		}
+	}
+	closed := make(chan struct{})
+	close(closed)
+	return closed
+}
+
+// wait waits for the end of all.
+func (l loads) wait() (LoadReport, error) {
+	whole := LoadReport{Tallies: map[string]Tally{}, Done: true}
+	var errs []error
+	for _, c := range l {
+		r, err := c.wait()
+		errs = append(errs, err)
+		maps.Copy(whole.Tallies, r.Tallies)
+		whole.Failures = append(whole.Failures, r.Failures...)
+		whole.Seconds = max(whole.Seconds, r.Seconds)
+	}
+	sortFailures(whole.Failures)
+	return whole, errors.Join(errs...)
 }

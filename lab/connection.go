@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"strings"
@@ -21,13 +22,14 @@ type connection struct {
 	net.Conn
 	read   *bufio.Reader
 	server string
+	target string
 	began  time.Time
 	l      *load
 }
 
 // do runs one planned connection from its start to its count.
 func (l *load) do(ctx context.Context, t Target, j job) {
-	c := &connection{l: l, began: time.Now()}
+	c := &connection{l: l, target: t.Name, began: time.Now()}
 	l.mu.Lock()
 	l.tallies[t.Name].Started++
 	l.tallies[t.Name].Alive++
@@ -61,6 +63,9 @@ func (c *connection) carryOut(ctx context.Context, j job) error {
 	if err := c.ask(); err != nil {
 		return err
 	}
+	c.l.mu.Lock()
+	c.l.tallies[c.target].Answered++
+	c.l.mu.Unlock()
 	switch j.kind {
 	case "short":
 		if j.pause == 0 {
@@ -79,8 +84,37 @@ func (c *connection) carryOut(ctx context.Context, j job) error {
 			return err
 		}
 		return c.ask()
+	case "steady":
+		return c.stay(ctx, j.seed)
 	}
 	return fmt.Errorf("connection of unknown kind %q", j.kind)
+}
+
+// Pauses of steady connections.
+const minPause, maxPause = 4 * time.Second, 16 * time.Second
+
+// stay asks now and then, and once more when the load is over.
+func (c *connection) stay(ctx context.Context, seed uint64) error {
+	random := rand.New(rand.NewPCG(seed, 0))
+	for {
+		pause := time.NewTimer(minPause + time.Duration(random.Int64N(int64(maxPause-minPause))))
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return ctx.Err()
+		case <-c.l.over:
+			pause.Stop()
+			// Not all at the same moment.
+			if err := sleep(ctx, time.Duration(random.Int64N(int64(2*time.Second)))); err != nil {
+				return err
+			}
+			return c.ask()
+		case <-pause.C:
+		}
+		if err := c.ask(); err != nil {
+			return err
+		}
+	}
 }
 
 // expect moves the deadline: the next bytes must come within d, unless the

@@ -69,7 +69,7 @@ func TestUpDown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := (Tally{Started: 130, Completed: 130}); last.Tallies["web"] != want {
+		if want := (Tally{Started: 130, Answered: 130, Completed: 130}); last.Tallies["web"] != want {
 			t.Errorf("%s: %+v, want %+v; %+v", endpoint, last.Tallies["web"], want, last.Failures)
 		}
 	}

@@ -26,6 +26,11 @@ type LoadPlan struct {
 	Stream int `json:"stream"`
 	Upload int `json:"upload"`
 	Idle   int `json:"idle"`
+	// Steady ones open within Settle seconds from the start, then are mostly
+	// silent and ask now and then who answers, until they are told that it
+	// is Over and have asked once more.
+	Steady int     `json:"steady"`
+	Settle float64 `json:"settle"`
 	// Hold makes the load go on with short connections after its plan, until
 	// it is told that this is Over: what changes meanwhile may take longer
 	// than it was planned.
@@ -42,6 +47,7 @@ type Target struct {
 // LostWithServer.
 type Tally struct {
 	Started        int `json:"started"`
+	Answered       int `json:"answered"` // by a server, at least once
 	Alive          int `json:"alive"`
 	Completed      int `json:"completed"`
 	Broken         int `json:"broken"`
@@ -200,6 +206,7 @@ type job struct {
 	length time.Duration // long ones
 	pause  time.Duration // short ones: between two requests; 0: one request
 	size   int           // short ones: bytes of the answer
+	seed   uint64        // steady ones: of their pauses
 }
 
 // schedule draws every connection's start and length. Long connections start
@@ -226,6 +233,10 @@ func (p LoadPlan) schedule() []job {
 			j.at = seconds(end * random.Float64())
 			jobs = append(jobs, j)
 		}
+	}
+	random := stream(p.Seed, "load/steady")
+	for range p.Steady {
+		jobs = append(jobs, job{kind: "steady", at: seconds(p.Settle * random.Float64()), seed: random.Uint64()})
 	}
 	return jobs
 }
@@ -331,7 +342,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // add sums tallies (several targets of one run).
 func (t Tally) add(o Tally) Tally {
-	return Tally{t.Started + o.Started, t.Alive + o.Alive, t.Completed + o.Completed, t.Broken + o.Broken, t.LostWithServer + o.LostWithServer}
+	return Tally{t.Started + o.Started, t.Answered + o.Answered, t.Alive + o.Alive, t.Completed + o.Completed, t.Broken + o.Broken, t.LostWithServer + o.LostWithServer}
 }
 
 func sortFailures(f []Failure) {

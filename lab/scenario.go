@@ -15,15 +15,16 @@ import (
 
 // Scenarios are the names that Run knows, with what each does.
 var Scenarios = map[string]string{
-	"churn":   "real connections while servers, balancers, routes and keys change",
-	"control": "the same connections straight to one server: what breaks here is the lab's own fault",
+	"churn":    "real connections while servers, balancers, routes and keys change",
+	"synflood": "connections that live and are mostly silent under a flood of SYNs and ACKs, while servers and balancers change",
+	"control":  "the same connections straight to one server: what breaks here is the lab's own fault",
 }
 
 // RunOptions narrow a scenario; the zero value runs all of it.
 type RunOptions struct {
 	Scenario string
 	Seed     uint64
-	Schemes  []string // default cheetah and stateless
+	Schemes  []string // default cheetah and stateless; synflood: jet, cheetah, full-ct
 	// Policies of cheetah (default rr and p2c); the other schemes always run
 	// hash.
 	Policies []string
@@ -33,7 +34,8 @@ type RunOptions struct {
 	IPv6         bool   // IPv6 alone: VIPs and tunnels; default: IPv4 and IPv6 VIPs, mixed tunnels
 	IPv4         bool   // IPv4 VIPs alone
 	NoTimestamps bool
-	Scale        Scale  // default FullScale
+	Rate         int    // synflood: packets a second, default DefaultFloodRate
+	Scale        Scale  // default FullScale, or FloodScale
 	Keep         bool   // leave the lab of a failed run, to look at
 	Program      string // the fairlead binary (default: this one)
 	// Watch, if not nil, is told of every change while it runs.
@@ -74,6 +76,10 @@ type Result struct {
 	Seconds  float64    `json:"seconds"`
 	Runs     []RunTally `json:"runs"`
 	Timeline []Moment   `json:"timeline"`
+	// Synflood: of each lab that ran, one after the other, what was sent and
+	// what stood in the balancers' tables at the flood's end.
+	Floods []FloodReport `json:"floods,omitempty"`
+	Tables []TableUse    `json:"tables,omitempty"`
 	// Failures are connections that did not complete, the first maxFailures
 	// of each run.
 	Failures []Failure `json:"failures,omitempty"`
@@ -96,11 +102,22 @@ type RunTally struct {
 	Broken         int    `json:"broken"`
 	LostWithServer int    `json:"lost_with_server"`
 	Changes        int    `json:"changes"`
+	// NoTimestamps: its clients carry no cookie.
+	NoTimestamps bool `json:"no_timestamps"`
+	// Synflood: entries that the balancers made, that gave way to others
+	// unconfirmed (full-ct: alive), and that found no place.
+	Tracked      uint64 `json:"tracked"`
+	FlowReplaced uint64 `json:"flow_replaced"`
+	FlowFull     uint64 `json:"flow_full"`
 }
 
 // Name is the run in one word.
 func (r RunTally) Name() string {
-	return r.Scheme + "-" + cmp.Or(r.Hash, r.Policy) + "-" + r.Family
+	name := r.Scheme + "-" + cmp.Or(r.Hash, r.Policy) + "-" + r.Family
+	if r.NoTimestamps {
+		name += "-no-timestamps"
+	}
+	return name
 }
 
 // mustHold tells whether the scheme promises to break nothing; cheetah also
@@ -109,19 +126,29 @@ func (r RunTally) mustHold() bool { return r.Scheme == "cheetah" || r.Scheme == 
 
 func (o *RunOptions) fill() error {
 	if _, known := Scenarios[o.Scenario]; !known {
-		return fmt.Errorf("there is no scenario %q; there are churn and control", o.Scenario)
+		return fmt.Errorf("there is no scenario %q; there are churn, synflood and control", o.Scenario)
+	}
+	schemes, policies, scale := []string{"cheetah", "stateless"}, []string{"rr", "p2c"}, FullScale
+	if o.Scenario == "synflood" {
+		schemes, policies, scale = []string{"jet", "cheetah", "full-ct"}, []string{"rr"}, FloodScale
 	}
 	if len(o.Schemes) == 0 {
-		o.Schemes = []string{"cheetah", "stateless"}
+		o.Schemes = schemes
 	}
 	if len(o.Policies) == 0 {
-		o.Policies = []string{"rr", "p2c"}
+		o.Policies = policies
+	}
+	if o.Rate == 0 {
+		o.Rate = DefaultFloodRate
+	}
+	if o.Rate < 1 || o.Rate > MaxFloodRate {
+		return fmt.Errorf("rate %d: must be 1 to %d packets a second", o.Rate, MaxFloodRate)
 	}
 	if o.Forwarding == "" {
 		o.Forwarding = "ipip"
 	}
 	if o.Scale.Connections == 0 {
-		o.Scale = FullScale
+		o.Scale = scale
 	}
 	for _, check := range []struct {
 		what           string
@@ -151,7 +178,7 @@ func (o RunOptions) runs() []RunTally {
 				if family == "ipv4" && o.IPv6 || family == "ipv6" && o.IPv4 {
 					continue
 				}
-				way.Forwarding, way.Family = o.Forwarding, family
+				way.Forwarding, way.Family, way.NoTimestamps = o.Forwarding, family, o.NoTimestamps
 				runs = append(runs, way)
 			}
 		}
@@ -208,40 +235,82 @@ func Run(ctx context.Context, o RunOptions) (*Result, error) {
 		return nil, err
 	}
 	began := time.Now()
-	runs := o.runs()
-	control := o.Scenario == "control"
-	l, err := Up(ctx, Options{
+	groups := [][]RunTally{o.runs()}
+	if o.Scenario == "synflood" {
+		groups = o.floodGroups()
+	}
+	whole := &Result{Scenario: o.Scenario, Seed: o.Seed}
+	for _, runs := range groups {
+		part, err := o.runLab(ctx, runs, whole.Runs)
+		if err != nil {
+			return nil, err
+		}
+		whole.join(part)
+	}
+	whole.Seconds = time.Since(began).Seconds()
+	return whole, nil
+}
+
+// runLab is one lab's life.
+func (o RunOptions) runLab(ctx context.Context, runs, before []RunTally) (*Result, error) {
+	options := Options{
 		Name: fmt.Sprint("run", os.Getpid()), Servers: churnServers, ActiveServers: churnActiveServers,
 		LBs: churnLBs, ActiveLBs: churnActiveLBs, Forwarding: o.Forwarding, IPv6: o.IPv6,
-		Mixed: true, NoTimestamps: o.NoTimestamps, VIPs: vipsOf(runs), Plain: control, Program: o.Program,
-	}, true)
+		Mixed: true, NoTimestamps: o.NoTimestamps, VIPs: vipsOf(runs), Plain: o.Scenario == "control", Program: o.Program,
+	}
+	if o.Scenario == "synflood" {
+		for _, run := range runs {
+			if run.Scheme != "cheetah" || run.NoTimestamps {
+				options.Flows += floodTable * o.Scale.Connections
+			}
+		}
+	}
+	l, err := Up(ctx, options, true)
 	if err != nil {
 		return nil, err
 	}
-	r := &runner{o: o, lab: l, result: &Result{Scenario: o.Scenario, Seed: o.Seed, Kernel: l.Kernel, Runs: runs}}
-	err = r.run(ctx, control)
+	r := &runner{o: o, lab: l, before: make([]Tally, len(before)), result: &Result{Kernel: l.Kernel, Runs: runs}}
+	if o.Scenario == "synflood" {
+		err = r.flood(ctx)
+	} else {
+		err = r.run(ctx, options.Plain)
+	}
 	if o.Keep && (err != nil || len(r.result.Verdict) > 0) {
 		l.Owner, l.OwnerStart = 0, ""
 		if err := errors.Join(err, l.save()); err != nil {
 			return nil, fmt.Errorf("%w (lab %s is kept)", err, l.Name)
 		}
 		r.result.Verdict = append(r.result.Verdict, fmt.Sprintf("lab %s is kept", l.Name))
-		r.result.Seconds = time.Since(began).Seconds()
 		return r.result, nil
 	}
 	if err := errors.Join(err, Down(l.Name)); err != nil {
 		return nil, err
 	}
-	r.result.Seconds = time.Since(began).Seconds()
 	return r.result, nil
+}
+
+// join adds what another lab found.
+func (r *Result) join(o *Result) {
+	r.Kernel = o.Kernel
+	for i := range r.Timeline { // tallies in the order of all runs
+		r.Timeline[i].Tallies = append(r.Timeline[i].Tallies, make([]Tally, len(o.Runs))...)
+	}
+	r.Runs = append(r.Runs, o.Runs...)
+	r.Timeline = append(r.Timeline, o.Timeline...)
+	r.Failures = append(r.Failures, o.Failures...)
+	r.Floods, r.Tables = append(r.Floods, o.Floods...), append(r.Tables, o.Tables...)
+	r.Verdict = append(r.Verdict, o.Verdict...)
 }
 
 // runner is a running scenario.
 type runner struct {
 	o      RunOptions
 	lab    *Lab
-	load   *loadClient
+	load   loads
 	result *Result
+	// before stand for the runs of labs that came before this one.
+	before  []Tally
+	changes int
 }
 
 func (r *runner) run(ctx context.Context, control bool) error {
@@ -249,16 +318,21 @@ func (r *runner) run(ctx context.Context, control bool) error {
 	var steps []step
 	if !control {
 		var err error
-		if steps, err = r.choose(c); err != nil {
+		steps, err = c.choose(r.o.Scale.Steps)
+		if err == nil && r.o.Scale.Steps == nil {
+			steps, err = arrange(steps, c.random)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	const lead = 3 * time.Second // before the first change, and after the last
 	plan := r.plan(2*lead + time.Duration(max(len(steps), 5))*r.o.Scale.Slot)
-	var err error
-	if r.load, err = r.lab.startLoad(ctx, plan); err != nil {
+	l, err := r.lab.startLoad(ctx, plan)
+	if err != nil {
 		return err
 	}
+	r.load = loads{l}
 	c.load = r.load
 	start := time.Now()
 	changes := 0
@@ -299,25 +373,27 @@ func within(ctx context.Context, do func(context.Context) error) error {
 	return do(ctx)
 }
 
-// choose arranges the steps that the scale wants.
-func (r *runner) choose(c *churn) ([]step, error) {
+// choose takes the wanted steps in their order; nil: all.
+func (c *churn) choose(wanted []string) ([]step, error) {
 	c.ecmp = []int{1, 2}
 	for n := churnActiveLBs + 1; n <= churnLBs; n++ {
 		c.gone[fmt.Sprint("lb", n)] = true // not there yet
 	}
 	steps := c.steps()
-	if wanted := r.o.Scale.Steps; wanted != nil {
-		var chosen []step
-		for _, name := range wanted {
-			i := slices.IndexFunc(steps, func(s step) bool { return s.name == name })
-			if i < 0 {
-				return nil, fmt.Errorf("churn has no step %q", name)
-			}
+	if wanted == nil {
+		return steps, nil
+	}
+	var chosen []step
+	for _, name := range wanted {
+		i := slices.IndexFunc(steps, func(s step) bool { return s.name == name })
+		if i < 0 && name != "weight" { // no VIP may know weights
+			return nil, fmt.Errorf("churn has no step %q", name)
+		}
+		if i >= 0 {
 			chosen = append(chosen, steps[i])
 		}
-		return chosen, nil
 	}
-	return arrange(steps, c.random)
+	return chosen, nil
 }
 
 // plan divides the connections: most short, a quarter long.
@@ -344,7 +420,7 @@ func (r *runner) until(ctx context.Context, at time.Time) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-r.load.done:
+		case <-r.load.finished():
 			return nil
 		case <-timer:
 			return nil
@@ -368,7 +444,7 @@ func (r *runner) note(text string) {
 
 func (r *runner) moment(text string) Moment {
 	report := r.load.report()
-	m := Moment{At: report.Seconds, Text: text}
+	m := Moment{At: report.Seconds, Text: text, Tallies: slices.Clone(r.before)}
 	for _, run := range r.result.Runs {
 		m.Tallies = append(m.Tallies, report.Tallies[run.Name()])
 	}
@@ -399,7 +475,10 @@ func (r *runner) judge(changes int) []string {
 	var wrong []string
 	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	control := r.o.Scenario == "control"
-	full := !control && r.o.Scale.Steps == nil
+	full := r.o.Scenario == "churn" && r.o.Scale.Steps == nil
+	if r.o.Scenario == "synflood" {
+		r.judgeFlood(say)
+	}
 	for _, run := range r.result.Runs {
 		switch {
 		case run.Completed+run.Broken+run.LostWithServer != run.Connections:

@@ -68,8 +68,11 @@ var serverSysctls = [][2]string{
 	// All namespaces of a kernel share the SYN cookies' secret: a server
 	// would accept connections that another answered.
 	{"net.ipv4.tcp_syncookies", "0"},
-	{"net.ipv4.tcp_max_syn_backlog", "8192"},
-	{"net.core.somaxconn", "8192"},
+	// A flood of SYNs must not keep clients and health checks out: room for
+	// it, and one repetition of the answer (3 s) instead of five (a minute).
+	{"net.ipv4.tcp_max_syn_backlog", "262144"},
+	{"net.core.somaxconn", "65535"},
+	{"net.ipv4.tcp_synack_retries", "1"},
 	// A closed connection whose client is gone for good (a balancer that
 	// checked and lost its power) lives on for seconds, not minutes.
 	{"net.ipv4.tcp_orphan_retries", "3"},
@@ -131,7 +134,10 @@ func (l *Lab) buildRouter() error {
 	if err := addAddress(bridge, gateway4+"/24", gateway6+"/64"); err != nil {
 		return err
 	}
-	return netlink.LinkSetUp(bridge)
+	if err := netlink.LinkSetUp(bridge); err != nil {
+		return err
+	}
+	return discardFloods()
 }
 
 // attach plugs a machine into the router: a veth whose router's end is named

@@ -29,7 +29,7 @@ to see what breaks connections and what does not. It needs root.`,
 		Args: cobra.NoArgs,
 	}
 	c.AddCommand(newLabUp(), newLabDown(), newLabStatus(), newLabExec(), newLabRun(),
-		newLabKill(), newLabStart(), newLabServe(), newLabLoad())
+		newLabKill(), newLabStart(), newLabServe(), newLabLoad(), newLabFlood())
 	return c
 }
 
@@ -219,6 +219,16 @@ func newLabLoad() *cobra.Command {
 		Short: "A lab's client: carries out the plan on its input, reports on its output",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return lab.RunLoad(cmd.Context(), cmd.InOrStdin(), os.Stdout)
+		},
+	}
+}
+
+func newLabFlood() *cobra.Command {
+	return &cobra.Command{
+		Use: "flood", Hidden: true, Args: cobra.NoArgs,
+		Short: "A lab's attacker: floods as the plan on its input says, reports on its output",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return lab.RunFlood(cmd.Context(), cmd.InOrStdin(), os.Stdout)
 		},
 	}
 }
