@@ -26,7 +26,8 @@ var diffSeeds = flag.Uint64("diff.seeds", 24, "random pools and tables in TestPr
 func TestProgramAgreesWithModel(t *testing.T) {
 	seen := map[model.Reason]int{}
 	var sum model.Counters
-	packets, hits, told := 0, map[string]int{}, 0
+	packets, hits, told, kept := 0, map[string]int{}, 0, 0
+	refused, all := 0, 0 // openings that went by held; entries made because the VIP tracks all
 	for seed := uint64(1); seed <= *diffSeeds; seed++ {
 		p := newPair(t, seed)
 		for n := range 2500 {
@@ -49,6 +50,12 @@ func TestProgramAgreesWithModel(t *testing.T) {
 			if r.Share != nil {
 				told++
 			}
+			if f := r.Flow; f != nil && f.Enters && f.Event == jet.Open && f.Inserted == jet.Full && r.Slot != r.Place.Slot {
+				refused++
+			}
+			if r.Tracked && r.VIP.TrackAll && r.VIP.Scheme != model.FullCT && !r.Place.Track {
+				all++
+			}
 			if p.h.IntN(4) == 0 {
 				p.tick()
 			}
@@ -64,9 +71,11 @@ func TestProgramAgreesWithModel(t *testing.T) {
 		}
 		p.sameState()
 		sum = added(sum, p.state)
+		kept += p.kept
 	}
 	t.Logf("%d packets, seeds 1-%d: %v", packets, *diffSeeds, seen)
-	t.Logf("counted %+v; told %d; entries found, by scheme and event: %v", sum, told, hits)
+	t.Logf("counted %+v; told %d, kept %d; refused openings held elsewhere %d; tracked as all are %d; entries found, by scheme and event: %v",
+		sum, told, kept, refused, all, hits)
 	for r := model.PassNotIP; r <= model.Known; r++ {
 		// A test run has room enough for every header.
 		if seen[r] == 0 && r != model.DropHeadroom {
@@ -75,6 +84,9 @@ func TestProgramAgreesWithModel(t *testing.T) {
 	}
 	if sum.FlowFull == 0 || sum.FlowReplaced == 0 || told == 0 {
 		t.Errorf("no full bucket, none replaced or none told: the generator is too tame")
+	}
+	if refused == 0 || all == 0 || kept == 0 {
+		t.Errorf("no refused opening, no VIP that tracks all or no own entry that stayed: the generator is too tame")
 	}
 	for event := jet.Open; event <= jet.Peek; event++ {
 		for _, what := range []string{"cheetah %d Hit", "jet %d Hit", "full-ct %d Hit", "%d Stale"} {

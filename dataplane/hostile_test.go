@@ -57,7 +57,7 @@ func newHostile(r *rand.Rand) *hostile {
 			FirstLine: line, Slots: uint32(1 + r.IntN(24)), Keys: [2]cheetah.Key{{r.Uint64(), r.Uint64()}, {r.Uint64(), r.Uint64()}},
 			Epochs: uint8(1 + r.IntN(3)), HashKey: hashKey, Layout: cheetah.Layout{Bits: 10 + r.IntN(6)},
 			Scheme: pick(r, model.Cheetah, model.JET, model.JET, model.FullCT, model.Stateless),
-			Policy: pick(r, policy.RR, policy.WRR, policy.P2C, policy.LeastConn, policy.Hash), Affinity: r.IntN(4) == 0, Share: r.IntN(2) == 0}
+			Policy: pick(r, policy.RR, policy.WRR, policy.P2C, policy.LeastConn, policy.Hash), Affinity: r.IntN(4) == 0, Share: r.IntN(2) == 0, TrackAll: r.IntN(6) == 0}
 		key := model.Key{Addr: v.Addr, Port: v.Port, Proto: v.Proto}
 		if h.tables.Services[key] != nil {
 			continue

@@ -32,6 +32,7 @@ type pair struct {
 	state *model.State
 	cpu   int
 	count map[int]uint64 // packets by line
+	kept  int            // of what other balancers told: own entries that stayed
 	// counters are what VIPs had counted when the model was last read from
 	// the program's maps.
 	counters map[uint32]lbFlVipCpu
@@ -213,6 +214,9 @@ func vipEntry(v *model.VIP, put func([]uint32) (uint32, uint32, error)) (e lbFlV
 	if v.Share {
 		e.Flags |= uint8(lbFlVipFlagsFL_VIP_SHARE)
 	}
+	if v.TrackAll {
+		e.Flags |= uint8(lbFlVipFlagsFL_VIP_TRACK_ALL)
+	}
 	if e.NewTable, e.NewSize, err = put(v.NewTable); err != nil {
 		return e, err
 	}
@@ -382,9 +386,15 @@ func (p *pair) told() {
 	w := lbFlFlowWrite{Count: p.h.Uint32N(flowWrites + 1)}
 	for i := range w.Record[:w.Count] {
 		r := lbFlShared{X: p.h.Uint64(), Slot: uint16(p.h.IntN(30)), State: uint8(p.h.IntN(4)), Tcp: uint8(p.h.IntN(2)), VipId: p.h.Uint32N(20)}
+		if p.h.IntN(2) == 0 {
+			r.X = p.aKey()
+		}
 		w.Record[i] = r
-		if p.state.Flows.Insert(r.X, int(r.Slot), unit, jet.State(r.State)) != jet.Full {
+		switch p.state.Flows.Told(r.X, int(r.Slot), unit, jet.State(r.State)) {
+		case jet.Made, jet.Replaced:
 			taken++
+		case jet.Kept:
+			p.kept++
 		}
 	}
 	got, err := p.twin.set.runFlowWrite(w)
@@ -394,6 +404,17 @@ func (p *pair) told() {
 	if err = errors.Join(err, p.compareFlows()); err != nil {
 		p.t.Fatalf("seed %d: %d flows told: %v", p.seed, w.Count, err)
 	}
+}
+
+// aKey is a key of what stands somewhere in the flow table, if anything does.
+func (p *pair) aKey() uint64 {
+	at, way := p.h.IntN(diffFlowBuckets), p.h.IntN(jet.Ways)
+	b := p.state.Flows.Buckets[at]
+	x := uint64(b.Entry[way])>>32<<32 | uint64(at)<<32/diffFlowBuckets | b.Tags>>(8*way)&0x7f
+	if p.state.Flows.Index(x) != at {
+		p.t.Fatalf("seed %d: key %x is not of bucket %d", p.seed, x, at)
+	}
+	return x
 }
 
 func (p *pair) swept() {

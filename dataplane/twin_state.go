@@ -242,7 +242,8 @@ func (r *modelReader) vip(e lbFlVip) *model.VIP {
 		ICMPEcho:           has(lbFlVipFlagsFL_VIP_ICMP_ECHO),
 		FragmentsByAddress: has(lbFlVipFlagsFL_VIP_FRAG_ADDRESSES),
 		Affinity:           has(lbFlVipFlagsFL_VIP_AFFINITY),
-		Share:              has(lbFlVipFlagsFL_VIP_SHARE)}
+		Share:              has(lbFlVipFlagsFL_VIP_SHARE),
+		TrackAll:           has(lbFlVipFlagsFL_VIP_TRACK_ALL)}
 	for i, k := range e.Key {
 		v.Keys[i] = cheetah.Key(k)
 	}

@@ -126,12 +126,17 @@ func why(m model.Result) string {
 		return stale + "a fragment of TCP has no ports by which its connection could be known"
 	case !f.Enters:
 		return "no change that may come moves it: it need not be remembered"
+	case f.Inserted == jet.Full && f.Event == jet.Open && !m.Place.New:
+		return "it must be remembered, but all seven entries of its bucket are live and confirmed (limits.flows): " +
+			"it goes where its next packet will, to the server that holds earlier ones"
 	case f.Inserted == jet.Full:
-		return stale + "it must be remembered, but all seven entries of its bucket are live and confirmed (limits.flows)"
+		return "it must be remembered, but all seven entries of its bucket are live and confirmed (limits.flows)"
 	case stale != "":
 		return stale + "a new one takes its place"
 	case m.VIP.Scheme == model.FullCT:
 		return "full-ct remembers every connection"
+	case m.VIP.TrackAll && !m.Place.Track:
+		return "it must be remembered: every connection of this VIP must, until its tables are those of before again"
 	case m.Place.Slot != m.Place.Held:
 		return fmt.Sprintf("it must be remembered: new connections go to slot %d, earlier ones are held by slot %d", m.Place.Slot, m.Place.Held)
 	}

@@ -162,7 +162,8 @@ struct fl_vip_cpu {
 	__u64 bad_cookies;  /* cookies that named no slot */
 	__u64 dropped;
 	__u64 tracked;      /* entries made in the flow table */
-	__u64 flow_full;    /* not made: all of the bucket's are live, confirmed */
+	__u64 flow_full;    /* not made: all of the bucket's are live and confirmed,
+	                     * or other CPUs were faster thrice */
 	__u64 flow_replaced; /* made in place of a live one of another flow */
 	__u64 share_lost;   /* not told to other balancers: ring full */
 	__u64 pad[5];
@@ -171,11 +172,24 @@ _Static_assert(sizeof(struct fl_vip_cpu) == 128, "a VIP's counters are two cache
 
 /* ---- the flow table ----------------------------------------------------- */
 
+/* FADING says what an entry is worth, not what happened to its flow: little.
+ * It is forgotten after two minutes and is the first to give way. Two kinds of
+ * flows are worth as little, and no rule of age or rank need tell them apart: a
+ * connection of TCP behind a FIN or an RST, which is over unless somebody
+ * forged that; and a flow of UDP of which one datagram was seen, which is all
+ * there is of most. Where they differ, the packet says which protocol it is:
+ *   - an opening packet does not follow the entry of a TCP connection that is
+ *     over, and does follow UDP's;
+ *   - further data makes UDP's DATAGRAM at once, TCP's CONFIRMED again only
+ *     when what was on its way at the FIN has arrived.
+ * A state of its own for each would need a third bit, and NEW, which lives
+ * for hours because TCP may be silent that long, is no place for a datagram.
+ *
+ * "Unconfirmed", in metrics and elsewhere, is NEW or FADING: what gives way. */
 enum fl_flow_state {
 	FL_FLOW_NEW = 0,       /* TCP: one packet was seen, which may be forged */
 	FL_FLOW_CONFIRMED = 1, /* TCP: it went on */
-	FL_FLOW_FADING = 2,    /* TCP: a FIN or an RST was seen; UDP: one datagram.
-	                        * Soon forgotten, and the first to give way */
+	FL_FLOW_FADING = 2,    /* TCP: a FIN or an RST was seen; UDP: one datagram */
 	FL_FLOW_DATAGRAM = 3,  /* UDP: it went on */
 };
 
@@ -205,7 +219,8 @@ struct fl_shared {
 
 /* Context of the syscall program flow_write: flows that other balancers told.
  * Each enters the table under the rules of a packet's, by this clock, and is
- * told nobody. */
+ * told nobody; a live CONFIRMED or DATAGRAM entry that names another server
+ * stays, as this balancer's own packets went by it. */
 #define FL_FLOW_WRITES 64
 struct fl_flow_write {
 	__u32 count;        /* of record, at most FL_FLOW_WRITES */

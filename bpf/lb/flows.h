@@ -157,7 +157,8 @@ static __always_inline int fl_flow_line(const struct fl_vip *v, __u32 slot)
 	return FL_WORD_FORWARDING(word) == FL_FWD_NONE ? -1 : FL_WORD_FLAGS(word);
 }
 
-/* The state in which a packet enters the table. */
+/* The state in which a packet enters the table: enum fl_flow_state says why
+ * a datagram's is FADING. */
 static __always_inline __u32 fl_flow_first(bool tcp)
 {
 	return tcp ? FL_FLOW_NEW : FL_FLOW_FADING;
@@ -258,30 +259,42 @@ __noinline __u32 fl_flow_rank(__u64 entry, __u32 unit, __u32 lru)
 	return state == FL_FLOW_NEW ? FL_RANK_NEW | age : 0;
 }
 
-/* Remembers a flow. low is the low half of its entry: time, state, slot. It
- * takes its own entry; else an empty one; else an expired one; else the oldest
- * that fades; else the oldest that nothing has confirmed: what somebody
- * makes up cannot push out what is real. With lru, which is how others track
- * connections, the one used longest ago gives way. Counts for the VIP of this
- * id, if not 0. Returns 0, or 1 where the flow is not remembered.
- *
- * The tag is claimed first, by a compare-and-swap of all tags: of two that
- * race for one entry the loser makes none. Its flow's next packet will. The
+/* What became of one attempt to remember a flow. */
+#define FL_INSERT_MADE 0
+#define FL_INSERT_REPLACED 1 /* in place of a live one of another flow */
+#define FL_INSERT_FULL 2
+#define FL_INSERT_LOST 3 /* another CPU changed the bucket's tags meanwhile */
+/* Attempts: what other CPUs change in a bucket, they change in nanoseconds. */
+#define FL_INSERT_TRIES 3
+
+/* Gives entry at of the bucket this tag, if it has none. */
+static __always_inline void fl_flow_retag(struct fl_bucket *b, __u32 at, __u64 tag)
+{
+	for (int i = 0; i < FL_INSERT_TRIES; i++) {
+		__u64 tags = fl_flow_tags(b);
+
+		if (tags >> 8 * at & 0xff ||
+		    __sync_val_compare_and_swap((__u64 *)b->tag, tags, tags | tag << 8 * at) == tags)
+			return;
+	}
+}
+
+/* One attempt of fl_flow_insert. The tag is claimed first, by a
+ * compare-and-swap of all tags: of two that race for one place one loses. The
  * sweep may take the tag away while the expired entry still stands: once the
- * new one is there, the tag is looked at again. */
-__noinline int fl_flow_insert(__u64 x, __u32 low, __u32 vip_id, __u32 lru)
+ * new one is there, the tag is looked at again. Of two CPUs that enter one
+ * flow at the same moment both may get a place: the first of these is the
+ * flow's, the other is found by nobody and expires. */
+__noinline __u32 fl_flow_try(__u64 x, __u32 low, __u32 lru)
 {
 	struct fl_bucket *b = fl_flow_bucket(x);
-	struct fl_vip_cpu *cpu = NULL;
-	bool replaced = false;
+	__u32 outcome = FL_INSERT_MADE;
 	__u16 unit = low >> 16;
 	__u64 tags, claimed;
 	int at;
 
 	if (!b)
-		return 1;
-	if (vip_id)
-		cpu = bpf_map_lookup_elem(&vip_cpu, &vip_id);
+		return FL_INSERT_FULL;
 	tags = fl_flow_tags(b);
 	at = fl_flow_own(b, tags, x);
 	if (at < 0 && (~tags & FL_TAGS_USED))
@@ -297,28 +310,67 @@ __noinline int fl_flow_insert(__u64 x, __u32 low, __u32 vip_id, __u32 lru)
 				at = i;
 			}
 		}
-		if (lru)
-			replaced = !fl_flow_expired(*(volatile __u64 *)fl_flow_entry(b, at), unit);
-		else
-			replaced = best < FL_RANK_FADING;
-	}
-	if (at < 0) {
-		if (cpu)
-			cpu->flow_full++;
-		return 1;
+		if (at < 0)
+			return FL_INSERT_FULL;
+		if (!fl_flow_expired(*(volatile __u64 *)fl_flow_entry(b, at), unit))
+			outcome = FL_INSERT_REPLACED;
 	}
 	at &= 7;
 	claimed = (tags & ~(0xffULL << 8 * at)) | fl_flow_tag(x) << 8 * at;
 	if (claimed != tags && __sync_val_compare_and_swap((__u64 *)b->tag, tags, claimed) != tags)
-		return 1;
+		return FL_INSERT_LOST;
 	__sync_lock_test_and_set(fl_flow_entry(b, at), x >> 32 << 32 | low);
 	if (unlikely(!(fl_flow_tags(b) >> 8 * at & 0xff)))
-		__sync_fetch_and_or((__u64 *)b->tag, fl_flow_tag(x) << 8 * at);
+		fl_flow_retag(b, at, fl_flow_tag(x));
+	return outcome;
+}
+
+/* Remembers a flow. low is the low half of its entry: time, state, slot. It
+ * takes its own entry; else an empty one; else an expired one; else the oldest
+ * that fades; else the oldest that nothing has confirmed: what somebody
+ * makes up cannot push out what is real. With lru, which is how others track
+ * connections, the one used longest ago gives way. Counts for the VIP of this
+ * id, if not 0. Returns 0, or 1 where the flow is not remembered. */
+__noinline int fl_flow_insert(__u64 x, __u32 low, __u32 vip_id, __u32 lru)
+{
+	__u32 outcome = FL_INSERT_LOST;
+	struct fl_vip_cpu *cpu;
+
+	for (int i = 0; i < FL_INSERT_TRIES && outcome == FL_INSERT_LOST; i++)
+		outcome = fl_flow_try(x, low, lru);
+	cpu = vip_id ? bpf_map_lookup_elem(&vip_cpu, &vip_id) : NULL;
+	if (outcome >= FL_INSERT_FULL) {
+		if (cpu)
+			cpu->flow_full++;
+		return 1;
+	}
 	if (cpu) {
 		cpu->tracked++;
-		cpu->flow_replaced += replaced;
+		cpu->flow_replaced += outcome == FL_INSERT_REPLACED;
 	}
 	return 0;
+}
+
+/* Remembers a flow that another balancer told. What packets here confirmed for
+ * another server stays: it is newer than what was on its way, or the two
+ * balancers see two halves of one connection, and each keeps its own. */
+__noinline int fl_flow_told(__u64 x, __u32 low)
+{
+	struct fl_bucket *b = fl_flow_bucket(x);
+	int at;
+
+	if (!b)
+		return 1;
+	at = fl_flow_own(b, fl_flow_tags(b), x);
+	if (at >= 0) {
+		__u64 e = *(volatile __u64 *)fl_flow_entry(b, at);
+		__u32 state = FL_FLOW_STATE(e);
+
+		if (FL_FLOW_SLOT(e) != FL_FLOW_SLOT(low) && !fl_flow_expired(e, low >> 16) &&
+		    (state == FL_FLOW_CONFIRMED || state == FL_FLOW_DATAGRAM))
+			return 1;
+	}
+	return fl_flow_insert(x, low, 0, 0);
 }
 
 #endif

@@ -9,6 +9,10 @@
  *       │no                                       ├─▶ would a change that may
  *       └──▶ the server that holds earlier ones ──┘   come move it? make an entry
  *
+ * An opening packet whose entry is refused goes to the server that holds, too:
+ * that is where its connection's next packet is going to be sent. With
+ * FL_VIP_TRACK_ALL every packet that may make an entry makes one.
+ *
  * full-ct asks the hash for new ones always, and remembers each; stateless
  * asks for new ones always, and remembers none. What carries no cookie in
  * scheme cheetah goes as in jet; what carries a bad one was opened by the
@@ -96,7 +100,7 @@ __noinline __u32 fl_by_hash(const struct fl_vip *v, __u64 hash, __u64 x, __u32 s
 		       (segment && (FL_SEEN_FLAGS(seen) & (FL_TCP_SYN | FL_TCP_ACK | FL_TCP_RST)) ==
 					   FL_TCP_SYN);
 	__u32 event = fl_event_of(seen, segment, opening), unit = seen & 0xffff;
-	__u32 reason = opening ? FL_FORWARD_NEW : FL_KNOWN, why, row, slot;
+	__u32 reason = opening ? FL_FORWARD_NEW : FL_KNOWN, why, row, slot, held;
 	bool entries = true, full = false, fresh = opening;
 	int found = FL_FLOW_MISS;
 
@@ -141,11 +145,19 @@ __noinline __u32 fl_by_hash(const struct fl_vip *v, __u64 hash, __u64 x, __u32 s
 	/* A stale entry must go even where the flow need not be tracked, or the
 	 * next packet would follow it. The end of a connection is nothing to
 	 * remember; a TCP fragment has no ports to find it by. */
-	if (entries && unlikely(FL_ROW_TRACK(row) || full || found == FL_FLOW_STALE) &&
+	if (entries &&
+	    unlikely(FL_ROW_TRACK(row) || full || v->flags & FL_VIP_TRACK_ALL ||
+		     found == FL_FLOW_STALE) &&
 	    event <= FL_EVENT_DATA &&
 	    !(tcp && FL_SEEN_KIND(seen) == FL_KIND_FRAGMENT) &&
-	    fl_flow_line(v, slot) >= 0)
-		fl_flow_insert(x, unit << 16 | fl_flow_first(tcp) << 14 | slot, v->id, full);
+	    fl_flow_line(v, slot) >= 0 &&
+	    fl_flow_insert(x, unit << 16 | fl_flow_first(tcp) << 14 | slot, v->id, full) &&
+	    opening && !full) {
+		/* Nothing will know where it went. */
+		held = FL_ROW_HELD(row);
+		if (fl_flow_line(v, held) >= 0)
+			slot = held;
+	}
 goes:
 	return why << 16 | (opening ? FL_GOES_OPENS : 0) | slot;
 }
@@ -160,7 +172,8 @@ static __always_inline bool fl_jet_untracked(const struct fl_vip *v, const struc
 	__u32 row;
 
 	if (v->scheme != FL_SCHEME_JET || p->kind != FL_KIND_SEGMENT || p->initial ||
-	    p->flags & (FL_TCP_SYN | FL_TCP_FIN | FL_TCP_RST))
+	    p->flags & (FL_TCP_SYN | FL_TCP_FIN | FL_TCP_RST) ||
+	    unlikely(v->flags & FL_VIP_TRACK_ALL))
 		return false;
 	b = fl_flow_bucket(x);
 	if (unlikely(!b) || unlikely(fl_flow_match(fl_flow_tags(b), x)))

@@ -76,7 +76,7 @@ int flow_write(struct fl_flow_write *w)
 
 		if (i >= w->count)
 			break;
-		if (!fl_flow_insert(r->x, unit << 16 | (r->state & 3) << 14 | (r->slot & 0x3fff), 0, 0))
+		if (!fl_flow_told(r->x, unit << 16 | (r->state & 3) << 14 | (r->slot & 0x3fff)))
 			taken++;
 	}
 	w->taken = taken;
@@ -92,8 +92,9 @@ struct fl_sweeper {
 };
 
 /* Clears the entry of a flow that is over. Its tag goes first: who finds no
- * tag does not follow the entry. If another flow took it in between, under the
- * same tag, the entry has changed, and the tag is put back. */
+ * tag does not follow the entry. If another flow took it in between, the entry
+ * has changed; where that one found its tag there already, it is put back. If
+ * another CPU changes a tag of the bucket meanwhile, the next sweep clears. */
 static __always_inline bool fl_flow_clear(struct fl_bucket *b, __u64 tags, __u32 at, __u64 e)
 {
 	__u64 mask = 0xffULL << 8 * at, *all = (__u64 *)b->tag;
@@ -102,7 +103,7 @@ static __always_inline bool fl_flow_clear(struct fl_bucket *b, __u64 tags, __u32
 		return false;
 	if (__sync_val_compare_and_swap(&b->entry[at], e, 0) == e)
 		return true;
-	__sync_fetch_and_or(all, tags & mask);
+	fl_flow_retag(b, at, tags >> 8 * at & 0xff);
 	return false;
 }
 

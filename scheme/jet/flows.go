@@ -26,8 +26,9 @@ const (
 	New State = iota
 	// Confirmed is a TCP connection that went on.
 	Confirmed
-	// Fading is forgotten soon: a TCP connection behind a FIN or RST, or a
-	// flow of UDP of which one datagram was seen.
+	// Fading is forgotten soon and gives way first: a TCP connection behind a
+	// FIN or RST, or a flow of UDP of which one datagram was seen. Why these
+	// two are one state: bpf/include/fairlead.h, fl_flow_state.
 	Fading
 	// Datagram is a flow of UDP that went on.
 	Datagram

@@ -126,10 +126,10 @@ func (t *naive) insert(x uint64, slot int, now uint16, s State, lru bool) Insert
 		at = first(func(e naiveEntry) bool { return e.old(now) })
 	}
 	if at < 0 {
-		at = oldest(func(e naiveEntry) bool { return e.state == Fading })
+		at, what = oldest(func(e naiveEntry) bool { return e.state == Fading }), Replaced
 	}
 	if at < 0 {
-		at, what = oldest(func(e naiveEntry) bool { return e.state == New }), Replaced
+		at = oldest(func(e naiveEntry) bool { return e.state == New })
 	}
 	if at < 0 {
 		return Full
@@ -296,6 +296,50 @@ func TestFloodTakesNothingConfirmed(t *testing.T) {
 	}
 	if got := f.Insert(r.Uint64(), 1, 131, New); got != Full {
 		t.Errorf("seed %d: a table full of confirmed entries: %v, want %v", seed, got, Full)
+	}
+}
+
+// A flood of datagrams, of which each makes a fading entry, shows in what is
+// counted as one of SYNs does.
+func TestFadingVictimsCount(t *testing.T) {
+	for _, tcp := range []bool{false, true} {
+		f := NewFlows(1)
+		for i := range uint64(Ways) {
+			f.Insert(i<<32|i, 1, 10, First(tcp))
+		}
+		if got := f.Insert(99<<32|99, 2, 11, First(tcp)); got != Replaced {
+			t.Errorf("tcp %v: an eighth flow among seven live ones that may give way: %v, want %v", tcp, got, Replaced)
+		}
+	}
+}
+
+// What another balancer tells does not take from this one's packets the
+// server that they go to; whatever is less than confirmed here, it does.
+func TestTold(t *testing.T) {
+	const x = 5<<32 | 5
+	for own := New; own <= Datagram; own++ {
+		for told := New; told <= Datagram; told++ {
+			for _, c := range []struct {
+				slot int
+				now  uint16
+				kept bool
+			}{
+				{1, 11, own == Confirmed || own == Datagram},
+				{2, 11, false},     // of the same server
+				{1, 10_000, false}, // expired
+			} {
+				f := NewFlows(1)
+				f.Insert(x, 2, 10, own)
+				got, e := f.Told(x, c.slot, c.now, told), f.Find(x, c.now)
+				want := entry(x, c.slot, c.now, told)
+				if c.kept {
+					want = entry(x, 2, 10, own)
+				}
+				if (got == Kept) != c.kept || e == nil || *e != want {
+					t.Errorf("%v of slot 2, told %v of slot %d at %d: %v, %x, want %x", own, told, c.slot, c.now, got, e, want)
+				}
+			}
+		}
 	}
 }
 

@@ -90,12 +90,15 @@ func Touch(e *Entry, unit uint16, tcp bool, event Event, line Line) (o Outcome, 
 type Inserted uint8
 
 const (
-	// Made: in place of its own, an empty, an expired or a fading entry.
+	// Made: in place of its own, an empty or an expired entry.
 	Made Inserted = iota
-	// Replaced: a live one gave way (flow_replaced).
+	// Replaced: a live one of another flow gave way (flow_replaced).
 	Replaced
 	// Full: refused, all of the bucket's are live and confirmed (flow_full).
 	Full
+	// Kept: refused what another balancer told, for the sake of the flow's own
+	// entry (Told).
+	Kept
 )
 
 // Insert remembers that x goes to slot, in this state, used at time unit. It
@@ -128,15 +131,22 @@ func (f *Flows) Insert(x uint64, slot int, unit uint16, s State) Inserted {
 			at, best = i, rank
 		}
 	}
-	switch {
-	case at < 0:
+	if at < 0 {
 		return Full
-	case best < 0x20000:
-		b.put(at, x, slot, unit, s)
-		return Replaced
 	}
 	b.put(at, x, slot, unit, s)
-	return Made
+	return Replaced
+}
+
+// Told is Insert of a flow that another balancer told. A live entry of the
+// flow that is Confirmed or Datagram and names another server stays: it is
+// newer than what was on its way, or the two balancers see two halves of one
+// connection, and each keeps its own.
+func (f *Flows) Told(x uint64, slot int, unit uint16, s State) Inserted {
+	if e := f.Find(x, unit); e != nil && e.Slot() != slot&MaxSlot && (e.State() == Confirmed || e.State() == Datagram) {
+		return Kept
+	}
+	return f.Insert(x, slot, unit, s)
 }
 
 // InsertLRU is Insert as full connection tracking does it: where neither its

@@ -286,6 +286,108 @@ func TestAllDraining(t *testing.T) {
 	}
 }
 
+// A connection that cannot be remembered, because its bucket is full, is
+// opened on the server on which its next packet will look for it.
+func TestRefusedOpeningsAreHeld(t *testing.T) {
+	for _, hash := range []chash.Kind{chash.KindTableHRW, chash.KindAnchor} {
+		for _, scheme := range []Scheme{JET, Cheetah} {
+			servers := []standing{active, active, draining, draining, standby}
+			tables, r, elsewhere := poolOf(scheme, policy.Hash, hash, servers), rand.New(rand.NewPCG(4, 0)), 0
+			for i := range 400 {
+				f := &flow{client: client(r), proto: pick(r, uint8(wire.ProtoTCP), wire.ProtoUDP)}
+				s := NewState(5, 1)
+				for k := range uint64(jet.Ways) {
+					s.Flows.Insert(k<<32|k, 0, 0, jet.Confirmed)
+				}
+				first := tables.Process(s, f.open(), 1000)
+				next := tables.Process(s, f.data(0), 1000)
+				if first.Verdict != Send || next.Slot != first.Slot || first.Tracked || next.Tracked {
+					t.Fatalf("%v by %s, %d: opened on slot %d, goes on on slot %d: %+v", scheme, hash, i, first.Slot, next.Slot, first.Place)
+				}
+				if want := first.Place.Held; first.Slot != want || (first.Flow.Inserted == jet.Full) != first.Flow.Enters {
+					t.Fatalf("%v by %s, %d: opened on slot %d, want %d: %+v", scheme, hash, i, first.Slot, want, first.Flow)
+				}
+				if first.Slot != first.Place.Slot {
+					elsewhere++
+				}
+			}
+			if elsewhere < 50 {
+				t.Errorf("%v by %s: %d of 400 connections were refused where it matters; half the servers that hold drain", scheme, hash, elsewhere)
+			}
+			// No server takes new connections: refused or not, none is opened.
+			for i := range servers {
+				servers[i] = draining
+			}
+			s := NewState(5, 1)
+			for k := range uint64(jet.Ways) {
+				s.Flows.Insert(k<<32|k, 0, 0, jet.Confirmed)
+			}
+			f := &flow{client: client(r), proto: wire.ProtoTCP}
+			if got := poolOf(scheme, policy.Hash, hash, servers).Process(s, f.open(), 1000); got.Reason != DropNoServer {
+				t.Errorf("%v by %s: an opening where all drain: %v to slot %d", scheme, hash, got.Reason, got.Slot)
+			}
+		}
+	}
+}
+
+// Where nothing holds, or what holds names no server, a refused opening goes
+// where new ones go; under full-ct every packet does.
+func TestRefusedAndNotHeld(t *testing.T) {
+	for _, held := range []int{chash.None, 4, 1} {
+		for _, scheme := range []Scheme{JET, FullCT} {
+			tables := pool(scheme, policy.Hash, 2)
+			v := tables.Services[Key{testVIP4.Addr(), 80, wire.ProtoTCP}]
+			v.Hash = &chash.Table{Entries: []uint32{chash.Entry(0, held, true)}}
+			s := NewState(2, 1)
+			for k := range uint64(jet.Ways) {
+				s.Flows.Insert(k<<32|k, 0, 0, jet.Confirmed)
+			}
+			want := 0
+			if held == 1 && scheme == JET {
+				want = 1
+			}
+			got := tables.Process(s, wire.TCP{Src: netip.MustParseAddrPort("203.0.113.7:4711"), Dst: testVIP4, Flags: wire.SYN}.Frame(), 1000)
+			if got.Slot != want || got.Reason != ForwardNew || !got.Opens {
+				t.Errorf("%v, held by %d: %v to slot %d, want %d", scheme, held, got.Reason, got.Slot, want)
+			}
+		}
+	}
+}
+
+// A VIP that tracks all makes an entry for each connection that goes on or
+// opens, whatever its hash says, and follows it when the hash says otherwise.
+func TestTrackAll(t *testing.T) {
+	for _, scheme := range []Scheme{JET, Cheetah} {
+		before := poolOf(scheme, policy.Hash, chash.KindAnchor, []standing{absent, active, active, active})
+		after := poolOf(scheme, policy.Hash, chash.KindAnchor, []standing{active, active, active, active})
+		for _, v := range before.Services {
+			v.TrackAll = true
+		}
+		s, r, moves := NewState(4, 1024), rand.New(rand.NewPCG(6, 0)), 0
+		for i := range 400 {
+			f := &flow{client: client(r), proto: pick(r, uint8(wire.ProtoTCP), wire.ProtoUDP)}
+			if got := before.Process(s, f.data(wire.FIN), 1000); got.Tracked && f.proto == wire.ProtoTCP {
+				t.Fatalf("%v: a FIN made an entry", scheme)
+			}
+			first := pick(r, f.open(), f.data(0))
+			got := before.Process(s, first, 1000)
+			if !got.Tracked && f.proto == wire.ProtoTCP || got.Flow.Now == 0 {
+				t.Fatalf("%v, %d: not tracked: %+v %+v", scheme, i, got.Flow, got.Place)
+			}
+			next := after.Process(s, f.data(0), 2000)
+			if next.Slot != got.Slot {
+				t.Fatalf("%v, %d: moved from slot %d to %d: %+v", scheme, i, got.Slot, next.Slot, next.Flow)
+			}
+			if slot, _, _ := after.Services[Key{testVIP4.Addr(), 80, f.proto}].Hash.Place(next.Hash); slot != got.Slot {
+				moves++
+			}
+		}
+		if moves == 0 {
+			t.Errorf("%v: the change moves nothing, which proves nothing", scheme)
+		}
+	}
+}
+
 // Only a whole Initial of a known version opens a flow of UDP.
 func TestInitials(t *testing.T) {
 	c := netip.MustParseAddrPort("203.0.113.7:4711")

@@ -80,7 +80,10 @@ type VIP struct {
 	NewTable         []uint32 // policy.Table
 	// NoNew: no server takes new connections, whatever the tables say.
 	NoNew bool
-	Hash  Placer // nil: no server
+	// TrackAll: whatever the hash says, each connection is tracked, where the
+	// scheme tracks any.
+	TrackAll bool
+	Hash     Placer // nil: no server
 	// Flags of fl_vip_flags.
 	ICMPEcho, FragmentsByAddress, Affinity, Share bool
 }

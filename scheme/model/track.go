@@ -20,7 +20,8 @@ type Placer interface {
 type Place struct {
 	Slot, Held int // -1: no server
 	Track      bool
-	// New: the packet goes by Slot, else by Held.
+	// New: the packet goes by Slot, else by Held. An opening packet whose
+	// entry was refused goes by Held: there its connection's next one goes.
 	New bool
 }
 
@@ -122,9 +123,10 @@ func (t *Tables) line(v *VIP, slot int) jet.Line {
 	return l
 }
 
-// track is fl_track: the flow table, then the hash, which says whether the
-// flow must be remembered. Schemes jet and full-ct, and cheetah for what
-// carries no timestamp. why is the reason under which it is forwarded.
+// track is fl_by_hash where entries are made: the flow table, then the hash,
+// which says whether the flow must be remembered. Schemes jet and full-ct, and
+// cheetah for what carries no timestamp. why is the reason under which it is
+// forwarded.
 func (t *Tables) track(s *State, r *Result, k *packet, nowMS uint32, opening bool, why Reason) {
 	v, counters := r.VIP, s.Counters(r.VIP.ID)
 	r.Hash = v.flowHash(k)
@@ -147,7 +149,7 @@ func (t *Tables) track(s *State, r *Result, k *packet, nowMS uint32, opening boo
 	}
 	if v.Scheme == Cheetah {
 		switch {
-		case k.kind == segment && f.TCP && k.flags&wire.RST != 0:
+		case k.kind == segment && f.TCP && k.stamp == stampNone && k.flags&wire.RST != 0:
 			// Of a socket whose cookie only the servers know.
 			r.Reason = AskRST
 			return
@@ -165,7 +167,7 @@ func (t *Tables) track(s *State, r *Result, k *packet, nowMS uint32, opening boo
 		r.Reason = DropNoServer
 		return
 	}
-	f.Enters = (p.Track || v.Scheme == FullCT || f.Found) && (f.Event == jet.Open || f.Event == jet.Data) &&
+	f.Enters = (p.Track || v.Scheme == FullCT || v.TrackAll || f.Found) && (f.Event == jet.Open || f.Event == jet.Data) &&
 		!(f.TCP && k.kind == fragment)
 	if !f.Enters {
 		return
@@ -178,6 +180,9 @@ func (t *Tables) track(s *State, r *Result, k *packet, nowMS uint32, opening boo
 	switch f.Inserted {
 	case jet.Full:
 		counters.FlowFull++
+		if opening && t.to(r, p.Held) {
+			p.New = false
+		}
 		return
 	case jet.Replaced:
 		counters.FlowReplaced++
