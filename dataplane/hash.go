@@ -12,9 +12,6 @@ import (
 // rows, as those of a build before do.
 const hashRowsPerSlot = 8
 
-// maxHashRows bounds the table of one VIP (256 KiB).
-const maxHashRows = 1 << 16
-
 // compiledHash is a VIP's consistent hash as `tables` holds it.
 type compiledHash struct {
 	entries     []uint32
@@ -28,7 +25,6 @@ type hashTables map[uint32]struct {
 	spec    chash.Spec
 	members []chash.Member
 	buckets []chash.BucketState
-	all     bool
 	hash    compiledHash
 }
 
@@ -36,14 +32,14 @@ type hashTables map[uint32]struct {
 func (h hashTables) compile(v *controller.VIP, r *sets) (compiledHash, error) {
 	spec := chash.Spec{Kind: kindOf(v), Rows: hashRows(v), Capacity: v.Capacity}
 	have, ok := h[v.ID]
-	if ok && have.spec == spec && slices.Equal(have.members, r.members) && slices.Equal(have.buckets, r.buckets) && have.all == r.all {
+	if ok && have.spec == spec && slices.Equal(have.members, r.members) && slices.Equal(have.buckets, r.buckets) {
 		return have.hash, nil
 	}
 	hash, err := compileHash(spec, r)
 	if err != nil {
 		return hash, fmt.Errorf("vip %s: hash %s: %w", v.Name, spec.Kind, err)
 	}
-	have.spec, have.members, have.buckets, have.all, have.hash = spec, r.members, r.buckets, r.all, hash
+	have.spec, have.members, have.buckets, have.hash = spec, r.members, r.buckets, hash
 	h[v.ID] = have
 	return hash, nil
 }
@@ -71,9 +67,6 @@ func compileHash(spec chash.Spec, r *sets) (compiledHash, error) {
 		if err != nil {
 			return compiledHash{}, err
 		}
-		if r.all {
-			t.Track = uint32(spec.Capacity) // above the A of every removed bucket
-		}
 		return compiledHash{t.Entries, lbFlHashFormFL_HASH_ANCHOR, t.Held, t.Track}, nil
 	}
 	if !slices.ContainsFunc(r.members, func(m chash.Member) bool { return m.New > 0 || m.Held > 0 }) {
@@ -82,11 +75,6 @@ func compileHash(spec chash.Spec, r *sets) (compiledHash, error) {
 	t, err := chash.Compile(spec, r.members)
 	if err != nil {
 		return compiledHash{}, err
-	}
-	if r.all {
-		for i, e := range t.Entries {
-			t.Entries[i] = chash.Entry(chash.EntrySlot(e), chash.EntryHeld(e), true)
-		}
 	}
 	return compiledHash{entries: t.Entries, form: lbFlHashFormFL_HASH_TABLE}, nil
 }
@@ -98,5 +86,5 @@ func hashRows(v *controller.VIP) int {
 	if v.HashRows > 0 {
 		return v.HashRows
 	}
-	return min(layoutOf(v).Slots()*hashRowsPerSlot, maxHashRows)
+	return min(layoutOf(v).Slots()*hashRowsPerSlot, chash.MaxRows)
 }

@@ -188,6 +188,9 @@ func (p *plan) service(a *controller.Assignment, v *controller.VIP, r lineRange,
 	if v.Share {
 		e.Flags |= uint8(lbFlVipFlagsFL_VIP_SHARE)
 	}
+	if sets.all {
+		e.Flags |= uint8(lbFlVipFlagsFL_VIP_TRACK_ALL)
+	}
 	e.NewTable = base + uint32(len(p.tables))
 	p.tables = append(p.tables, policy.Table(v.Policy, policyMembers(sets.takers))...)
 	e.NewSize = base + uint32(len(p.tables)) - e.NewTable

@@ -40,9 +40,7 @@ type sets struct {
 	// working says that the hash has a server for new connections.
 	working bool
 	// all connections are to be tracked, since another set of servers may hold
-	// those that are not, from one moment to the next. (By Anchor, those whose
-	// walk ends at its first bucket are not: they have no removed bucket to
-	// tell by.)
+	// those that are not, from one moment to the next.
 	all bool
 	// due is when a part changes by time alone; zero: never.
 	due time.Time
@@ -119,7 +117,10 @@ type casting struct {
 	active bool
 	// first is when the first of those that take new connections is warm: a
 	// time that is past, or while all are newcomers that of the earliest.
-	// Anchor does not wait for it; the later ones have less to lose.
+	// Anchor does not wait for it, or nobody would answer. That gives the
+	// newcomer what it would have been given had it been in the horizon for
+	// longer, and so also connections from before it came that have been
+	// silent since, of servers that are down or drain (docs/jet.md).
 	first time.Time
 	due   time.Time
 }
@@ -171,10 +172,11 @@ func (c *casting) member(s *controller.Slot) chash.Member {
 	weight, before := s.Weight, s.Weight
 	if !c.kind.Weighted() {
 		weight, before = 1, 1
-	} else if w, end := c.v.HeldWeight(s, c.now); w != s.Weight && c.keeps(s) && c.until(end) {
+	} else if w, end := c.v.HeldWeight(s, c.now); w != s.Weight && c.until(end) {
 		before = w
 	}
-	m.Horizon = weight
+	// Also one that keeps none now may do so again, by the weight before.
+	m.Horizon = max(weight, before)
 	if c.takes(s) {
 		m.New = weight
 	}
