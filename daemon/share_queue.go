@@ -10,10 +10,11 @@ import (
 
 const (
 	// shareBatch is how many records one call carries at most, and shareDelay
-	// how long the first of them waits for the others: a connection's second
-	// packet is a round trip away, and ECMP changes its mind far less often.
+	// the time from one batch to the next. A record that comes when none has
+	// gone for that long goes at once: until it is there, a balancer's death
+	// takes with it where the connection was.
 	shareBatch = 1000
-	shareDelay = 20 * time.Millisecond
+	shareDelay = 5 * time.Millisecond
 	// shareQueueLimit bounds the records that wait for one peer: 1 MB of them,
 	// more than half a second of a million new connections a second with a
 	// horizon of 10 %.
@@ -30,7 +31,8 @@ type shareQueue struct {
 	mu      sync.Mutex
 	ring    []dataplane.FlowRecord // grows up to limit
 	head, n int
-	dropped uint64 // since the queue was made
+	taken   time.Time // when the last batch was
+	dropped uint64    // since the queue was made
 }
 
 func newShareQueue(limit int) *shareQueue {
@@ -68,19 +70,22 @@ func (q *shareQueue) grow() {
 }
 
 // take waits for records and moves the oldest into batch: as many as there is
-// room for, or what came within shareDelay of the first. It returns none when
-// ctx ends.
+// room for, or what came until shareDelay after the batch before. It returns
+// none when ctx ends.
 func (q *shareQueue) take(ctx context.Context, batch []dataplane.FlowRecord) []dataplane.FlowRecord {
 	if !q.await(ctx, 1, nil) {
 		return nil
 	}
-	timer := time.NewTimer(shareDelay)
+	q.mu.Lock()
+	timer := time.NewTimer(shareDelay - time.Since(q.taken))
+	q.mu.Unlock()
 	defer timer.Stop()
 	if !q.await(ctx, cap(batch), timer.C) {
 		return nil
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.taken = time.Now()
 	for batch = batch[:0]; len(batch) < cap(batch) && q.n > 0; q.n-- {
 		batch = append(batch, q.ring[q.head])
 		q.head = (q.head + 1) % len(q.ring)

@@ -343,6 +343,10 @@ func TestShareQueueGathers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newShareQueue(100)
 		start := time.Now()
+		q.put([]dataplane.FlowRecord{{Key: 0}})
+		if batch := q.take(t.Context(), make([]dataplane.FlowRecord, 0, 10)); len(batch) != 1 || time.Since(start) != 0 {
+			t.Errorf("after silence: %d records after %v", len(batch), time.Since(start))
+		}
 		go func() {
 			q.put([]dataplane.FlowRecord{{Key: 1}})
 			time.Sleep(shareDelay / 2)
