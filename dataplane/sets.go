@@ -62,15 +62,18 @@ func setsOf(v *controller.VIP, down func(vipID uint32, slot uint16) bool, now ti
 	if c.active && !up {
 		clear(c.down)
 	}
-	none := true
+	none, weighs := true, false
 	for i := range v.Slots {
 		s := &v.Slots[i]
-		if end := v.WarmUntil(s); c.takes(s) && (none || end.Before(c.first)) {
+		_, end := v.HeldWeight(s, now)
+		weighs = weighs || !end.IsZero()
+		if end = v.WarmUntil(s); c.takes(s) && (none || end.Before(c.first)) {
 			c.first, none = end, false
 		}
 	}
 	r := sets{lines: map[uint16]uint8{}}
-	r.all = !none && now.Before(c.first) || !c.active && v.Protocol == "udp"
+	// With an Active slot those that another keeps are tracked anyway.
+	r.all = !none && now.Before(c.first) || !c.active && (v.Protocol == "udp" || weighs)
 	if c.kind == chash.KindAnchor {
 		r.buckets = make([]chash.BucketState, v.HorizonTop())
 		for n := range r.buckets {

@@ -62,8 +62,12 @@ func (c *changing) add(state controller.State, since time.Time) {
 	if t, ok := c.spare[n]; ok {
 		since = t
 	}
+	weight := 1
+	if chash.Kind(c.v.Hash).Weighted() {
+		weight = rapid.IntRange(1, 5).Draw(c.T, "weight")
+	}
 	c.v.Slots = slices.Insert(c.v.Slots, int(n), controller.Slot{Number: n, Server: fmt.Sprint("s", n),
-		Address: netip.AddrFrom4([4]byte{10, 0, 0, byte(n)}), Weight: 1, State: state, Since: since})
+		Address: netip.AddrFrom4([4]byte{10, 0, 0, byte(n)}), Weight: weight, State: state, Since: since})
 }
 
 // plan brings the slots as they are into force.
