@@ -132,7 +132,25 @@ func (o *Options) fill() error {
 	if o.VIPs == nil {
 		o.VIPs = standardVIPs(*o)
 	}
+	for _, check := range []choice{
+		{"scheme", []string{o.Scheme}, schemeNames}, {"policy", []string{o.Policy}, policyNames},
+		{"forwarding", []string{o.Forwarding}, forwardingNames},
+	} {
+		if err := check.check(); err != nil {
+			return err
+		}
+	}
+	if o.Hash != "" {
+		if err := (choice{"hash", []string{o.Hash}, kinds()}).check(); err != nil {
+			return err
+		}
+		if err := suits(o.Scheme, o.Hash); err != nil {
+			return err
+		}
+	}
 	switch {
+	case o.Scheme != "cheetah" && o.Policy != "hash":
+		return fmt.Errorf("--policy %s: scheme %s places by its hash; leave --policy out, or take --scheme cheetah", o.Policy, o.Scheme)
 	case !validName.MatchString(o.Name):
 		return fmt.Errorf("lab name %q: must be %s", o.Name, NameRule)
 	case o.Servers < 1 || o.Servers > MaxServers:

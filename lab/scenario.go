@@ -7,10 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"time"
-
-	"github.com/fairlead/fairlead/chash"
 )
 
 // Scenarios are the names that Run knows, with what each does.
@@ -150,18 +147,18 @@ func (o *RunOptions) fill() error {
 	if o.Scale.Connections == 0 {
 		o.Scale = scale
 	}
-	for _, check := range []struct {
-		what           string
-		given, allowed []string
-	}{
-		{"scheme", o.Schemes, []string{"cheetah", "jet", "full-ct", "stateless"}},
-		{"hash", o.Hashes, kinds()},
-		{"policy", o.Policies, []string{"rr", "wrr", "p2c", "least-conn", "hash"}},
-		{"forwarding", []string{o.Forwarding}, []string{"ipip", "gue", "l2"}},
+	for _, check := range []choice{
+		{"scheme", o.Schemes, schemeNames}, {"hash", o.Hashes, kinds()},
+		{"policy", o.Policies, policyNames}, {"forwarding", []string{o.Forwarding}, forwardingNames},
 	} {
-		for _, g := range check.given {
-			if !slices.Contains(check.allowed, g) {
-				return fmt.Errorf("%s %q: must be one of %s", check.what, g, strings.Join(check.allowed, ", "))
+		if err := check.check(); err != nil {
+			return err
+		}
+	}
+	for _, scheme := range o.Schemes {
+		for _, hash := range o.Hashes {
+			if err := suits(scheme, hash); err != nil && scheme != "cheetah" {
+				return err
 			}
 		}
 	}
@@ -205,13 +202,6 @@ func (o RunOptions) ways(scheme string) (ways []RunTally) {
 		ways = append(ways, RunTally{Scheme: scheme, Policy: defaultPolicy(scheme), Hash: hash})
 	}
 	return ways
-}
-
-func kinds() (names []string) {
-	for _, k := range chash.Kinds() {
-		names = append(names, string(k))
-	}
-	return names
 }
 
 // vips are the runs' VIPs, named after them.

@@ -26,6 +26,8 @@ func TestRunOptions(t *testing.T) {
 		{Scenario: "churn", Schemes: []string{"maglev"}},
 		{Scenario: "churn", Policies: []string{"rr", "best"}},
 		{Scenario: "churn", Forwarding: "nat"},
+		{Scenario: "churn", Schemes: []string{"jet"}, Hashes: []string{"ring", "maglev"}},
+		{Scenario: "synflood", Rate: MaxFloodRate + 1},
 	} {
 		if err := o.fill(); err == nil {
 			t.Errorf("%+v is accepted", o)
@@ -47,6 +49,8 @@ func TestRunOptions(t *testing.T) {
 		{RunOptions{Scenario: "churn"}, []string{
 			"cheetah-rr-ipv4", "cheetah-rr-ipv6", "cheetah-p2c-ipv4", "cheetah-p2c-ipv6", "stateless-table-hrw-ipv4", "stateless-table-hrw-ipv6"}},
 		{RunOptions{Scenario: "churn", Schemes: []string{"cheetah"}, Policies: []string{"p2c"}, IPv6: true}, []string{"cheetah-p2c-ipv6"}},
+		{RunOptions{Scenario: "churn", Schemes: []string{"jet", "cheetah"}, Policies: []string{"rr"}, IPv4: true, NoTimestamps: true}, []string{
+			"jet-table-hrw-ipv4-no-timestamps", "jet-anchor-ipv4-no-timestamps", "cheetah-rr-ipv4-no-timestamps"}},
 		{RunOptions{Scenario: "control", Schemes: []string{"stateless"}, Policies: []string{"rr"}, IPv4: true}, []string{"stateless-table-hrw-ipv4"}},
 	} {
 		if got := names(c.o); !slices.Equal(got, c.want) {

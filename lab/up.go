@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/config"
 )
 
 // bpffsRoot is where daemons pin; a daemon's own folder has its name.
@@ -71,6 +72,9 @@ func (l *Lab) up(ctx context.Context) error {
 	_, _ = rand.Read(secret) // never fails
 	if err := os.WriteFile(l.ConfigPath(), []byte(l.config(hex.EncodeToString(secret))), 0o600); err != nil {
 		return err
+	}
+	if _, err := config.Load(l.ConfigPath()); err != nil {
+		return fmt.Errorf("this lab's configuration is refused: %w", err)
 	}
 	if err := l.build(); err != nil {
 		return err

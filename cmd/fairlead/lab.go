@@ -53,6 +53,9 @@ func newLabUp() *cobra.Command {
 				return usagef("--lbs %d: must be 1 to %d (without balancers: --plain)", o.LBs, lab.MaxLBs)
 			}
 			l, err := lab.Up(cmd.Context(), o, false)
+			if errors.Is(err, context.Canceled) && cmd.Context().Err() != nil {
+				return errors.New("interrupted; what was built of the lab is removed")
+			}
 			if err != nil {
 				return err
 			}

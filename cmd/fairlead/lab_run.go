@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -36,6 +38,9 @@ the flood fills no table: then the run proves nothing.`,
   fairlead lab run churn -o json --seed 7 --scheme cheetah --policy p2c --ipv6`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
 			o.Scenario = args[0]
 			if !cmd.Flags().Changed("seed") {
 				o.Seed = rand.Uint64() >> 33 // short enough to type again
@@ -49,6 +54,9 @@ the flood fills no table: then the run proves nothing.`,
 				}
 			}
 			result, err := lab.Run(cmd.Context(), o)
+			if errors.Is(err, context.Canceled) && cmd.Context().Err() != nil {
+				return fmt.Errorf("interrupted (seed %d); the lab is taken down", o.Seed)
+			}
 			if err != nil {
 				return err
 			}

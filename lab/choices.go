@@ -1,0 +1,54 @@
+package lab
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/chash"
+)
+
+// What a lab's VIPs can be.
+var (
+	schemeNames     = []string{"cheetah", "jet", "full-ct", "stateless"}
+	policyNames     = []string{"rr", "wrr", "p2c", "least-conn", "hash"}
+	forwardingNames = []string{"ipip", "gue", "l2"}
+)
+
+// kinds are the names of the hashes.
+func kinds() (names []string) {
+	for _, k := range chash.Kinds() {
+		names = append(names, string(k))
+	}
+	return names
+}
+
+// choice is what was given for a flag, and what may be.
+type choice struct {
+	flag           string
+	given, allowed []string
+}
+
+func (c choice) check() error {
+	for _, g := range c.given {
+		if !slices.Contains(c.allowed, g) {
+			return fmt.Errorf("--%s %q: must be one of %s", c.flag, g, strings.Join(c.allowed, ", "))
+		}
+	}
+	return nil
+}
+
+// suits refuses a hash that a scheme cannot keep connections with, before a
+// lab is built for it.
+func suits(scheme, hash string) error {
+	if k := chash.Kind(hash); scheme == "jet" && !k.Minimal() {
+		var others []string
+		for _, k := range chash.Kinds() {
+			if k.Minimal() {
+				others = append(others, string(k))
+			}
+		}
+		return fmt.Errorf("--hash %s: its changes move more connections than jet can foresee; take one of %s, or --scheme full-ct", hash, strings.Join(others, ", "))
+	}
+	return nil
+}
