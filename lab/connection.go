@@ -90,14 +90,11 @@ func (c *connection) carryOut(ctx context.Context, j job) error {
 	return fmt.Errorf("connection of unknown kind %q", j.kind)
 }
 
-// Pauses of steady connections.
-const minPause, maxPause = 4 * time.Second, 16 * time.Second
-
 // stay asks now and then, and once more when the load is over.
 func (c *connection) stay(ctx context.Context, seed uint64) error {
 	random := rand.New(rand.NewPCG(seed, 0))
 	for {
-		pause := time.NewTimer(minPause + time.Duration(random.Int64N(int64(maxPause-minPause))))
+		pause := time.NewTimer(seconds(c.l.plan.Pause * (0.25 + 0.75*random.Float64())))
 		select {
 		case <-ctx.Done():
 			pause.Stop()
@@ -105,7 +102,7 @@ func (c *connection) stay(ctx context.Context, seed uint64) error {
 		case <-c.l.over:
 			pause.Stop()
 			// Not all at the same moment.
-			if err := sleep(ctx, time.Duration(random.Int64N(int64(2*time.Second)))); err != nil {
+			if err := sleep(ctx, seconds(2*random.Float64())); err != nil {
 				return err
 			}
 			return c.ask()

@@ -195,9 +195,9 @@ func TestChurn(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	result, err := Run(ctx, RunOptions{
-		Scenario: "churn", Seed: 11, Policies: []string{"rr"}, Program: testProgram(t),
+		Scenario: "churn", Seed: 11, Schemes: []string{"cheetah", "jet", "stateless"}, Policies: []string{"rr"}, Hashes: []string{"table-hrw"}, Program: testProgram(t),
 		Scale: Scale{Connections: 300, Slot: 1500 * time.Millisecond,
-			Steps: []string{"drain", "add", "reshuffle", "rotate", "kill lb", "kill host", "weight", "crash", "join lb", "lose lb"}},
+			Steps: []string{"drain", "add", "reshuffle", "fail", "rotate", "kill lb", "kill host", "recover", "weight", "crash", "add two", "join lb", "lose lb"}},
 	})
 	if err != nil {
 		t.Fatal(err)

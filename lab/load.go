@@ -31,6 +31,8 @@ type LoadPlan struct {
 	// is Over and have asked once more.
 	Steady int     `json:"steady"`
 	Settle float64 `json:"settle"`
+	// Pause is their longest silence, seconds; the shortest is a quarter.
+	Pause float64 `json:"pause"`
 	// Hold makes the load go on with short connections after its plan, until
 	// it is told that this is Over: what changes meanwhile may take longer
 	// than it was planned.

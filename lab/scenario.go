@@ -45,6 +45,8 @@ type Scale struct {
 	Connections int
 	// Slot is the time from one change to the next.
 	Slot time.Duration
+	// Pause is synflood's longest silence of a connection.
+	Pause time.Duration
 	// Steps, if not nil, names the changes that happen, in this order.
 	Steps []string
 }

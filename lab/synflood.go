@@ -18,7 +18,7 @@ import (
 
 // FloodScale is scenario synflood as it is judged: connections that live at
 // each VIP, and the time from one change to the next.
-var FloodScale = Scale{Connections: 1000, Slot: 3 * time.Second}
+var FloodScale = Scale{Connections: 1000, Slot: 3 * time.Second, Pause: 16 * time.Second}
 
 // Bounds of the scenario.
 const (
@@ -29,10 +29,10 @@ const (
 	// tracked. Half of them are, so one bucket in millions has more than it
 	// has places for (docs/jet.md, "How large"), and the flood fills the rest.
 	floodTable = 6
-	// settleTime is in which the connections open, floodWait in which the
-	// flood has to fill the tables.
-	settleTime = 5 * time.Second
-	floodWait  = 60 * time.Second
+	// settleRate is at how many a second each VIP's connections open.
+	settleRate = 200
+	// floodWait is in which the flood has to fill the tables.
+	floodWait = 60 * time.Second
 )
 
 // floodSteps are the changes under the flood; the seed orders them.
@@ -105,9 +105,8 @@ func (r *runner) flood(ctx context.Context) error {
 		r.changes++
 		r.note(s.text)
 	}
-	// A connection is silent for maxPause at most: each has met the last
-	// change under the flood.
-	if err := r.until(ctx, time.Now().Add(maxPause)); err != nil {
+	// Each connection shall speak after the last change, under the flood.
+	if err := r.until(ctx, time.Now().Add(scale.Pause)); err != nil {
 		return err
 	}
 	if err := r.readTables(ctx, c); err != nil {
@@ -137,7 +136,7 @@ func (r *runner) flood(ctx context.Context) error {
 // those without, and waits until a server has answered each.
 func (r *runner) settle(ctx context.Context) error {
 	for _, stamped := range []bool{true, false} {
-		plan := LoadPlan{Seed: r.o.Seed, Steady: r.o.Scale.Connections, Settle: settleTime.Seconds(),
+		plan := LoadPlan{Seed: r.o.Seed, Steady: r.o.Scale.Connections, Settle: float64(r.o.Scale.Connections) / settleRate, Pause: r.o.Scale.Pause.Seconds(),
 			Seconds: (time.Duration(2*len(floodSteps))*r.o.Scale.Slot + floodWait + 2*stepWait).Seconds()}
 		for i, v := range r.lab.VIPs {
 			if run := r.result.Runs[i]; run.NoTimestamps != stamped {
@@ -155,14 +154,15 @@ func (r *runner) settle(ctx context.Context) error {
 			return err
 		}
 		r.load = append(r.load, l)
-		deadline := time.Now().Add(settleTime + readyWait)
+		limit := seconds(plan.Settle) + readyWait
+		deadline := time.Now().Add(limit)
 		for !settled(l.report(), plan) {
 			if l.ended() {
 				_, err := l.wait()
 				return fmt.Errorf("while connections opened: %w", err)
 			}
 			if time.Now().After(deadline) {
-				return fmt.Errorf("not all connections were answered within %v: %+v", settleTime+readyWait, l.report().Tallies)
+				return fmt.Errorf("not all connections were answered within %v: %+v", limit, l.report().Tallies)
 			}
 			if err := sleep(ctx, 50*time.Millisecond); err != nil {
 				return err
