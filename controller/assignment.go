@@ -129,6 +129,10 @@ type Slot struct {
 	Address netip.Addr `json:"address"`
 	Weight  int        `json:"weight"`
 	State   State      `json:"state"`
+	// Version is the assignment that the slot came with; 0: the first, or one
+	// made before this stood here. A daemon that has a version before this
+	// one does not know it.
+	Version uint64 `json:"version,omitempty"`
 	// API is where the server's agent answers, "none" if there is no agent.
 	// It stands here so that the agent of a server that left the file can
 	// still be asked for its live connections and be given new keys.

@@ -54,7 +54,9 @@ func placerOf(t *rapid.T, v *VIP, down map[uint16]bool, now time.Time) (p placer
 		s := &v.Slots[i]
 		held, _ := v.HeldWeight(s, now)
 		if !chash.Kind(v.Hash).Weighted() {
-			s, held = &Slot{s.Number, s.Server, s.Address, 1, s.State, s.API, s.RestUntil, s.Since, 0, time.Time{}, s.DrainSince}, 1
+			alike := *s
+			alike.Weight, alike.OldWeight, alike.WeightSince = 1, 0, time.Time{}
+			s, held = &alike, 1
 		}
 		m := chash.Member{Name: s.Server + " " + s.Address.String(), Number: int(s.Number), Horizon: max(s.Weight, held)}
 		switch s.State {
@@ -144,12 +146,19 @@ type holder struct {
 	now   time.Time
 	down  map[uint16]bool // by slot of the one VIP
 	flows []*flow
+	// applied is when the balancer's daemon last put the version in force;
+	// zero: it does so whenever time asks for it.
+	applied time.Time
 }
 
 // packets of some connections arrive, and some connections are opened.
 func (h *holder) packets() {
 	v := &h.cur.VIPs[0]
-	p, works := placerOf(h.t, v, h.down, h.now)
+	applied := h.applied
+	if applied.IsZero() {
+		applied = h.now
+	}
+	p, works := placerOf(h.t, v, h.down, applied)
 	kept := h.flows[:0:0]
 	for _, f := range h.flows {
 		s, ok := v.Slot(f.slot)
@@ -229,7 +238,7 @@ func addr(a, b, c, d byte) netip.Addr { return netip.AddrFrom4([4]byte{a, b, c, 
 func drawHolderConfig(t *rapid.T, protocol, hash string) *config.Config {
 	c := &config.Config{}
 	v := config.VIP{Name: "v", Address: addr(192, 0, 2, 1), Port: 443, Protocol: protocol, Scheme: config.JET, Hash: hash,
-		WarmUp: time.Duration(rapid.SampledFrom([]int{60, 120, 300}).Draw(t, "warm_up")) * time.Second}
+		WarmUp: time.Duration(rapid.SampledFrom([]int{30, 60, 120}).Draw(t, "warm_up")) * time.Second}
 	if config.Buckets(hash) {
 		v.Capacity = 12
 	}

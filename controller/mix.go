@@ -57,14 +57,19 @@ func (a *Assignment) Clone() *Assignment {
 	}
 	b.VIPs = slices.Clone(a.VIPs)
 	for i := range b.VIPs {
-		v := &b.VIPs[i]
-		v.Slots = slices.Clone(v.Slots)
-		v.HorizonSteps = slices.Clone(v.HorizonSteps)
-		if v.Health != nil {
-			v.Health = new(*v.Health)
-		}
+		b.VIPs[i] = b.VIPs[i].clone()
 	}
 	return &b
+}
+
+func (v *VIP) clone() VIP {
+	w := *v
+	w.Slots = slices.Clone(v.Slots)
+	w.HorizonSteps = slices.Clone(v.HorizonSteps)
+	if v.Health != nil {
+		w.Health = new(*v.Health)
+	}
+	return w
 }
 
 // VIP is the VIP called name.
@@ -277,6 +282,40 @@ func HostMayLag(a, b *Assignment, server string) error {
 			if s.Server == server && s.State == Active && !known {
 				return fmt.Errorf("it does not know its slot %d of vip %s, which takes new connections in version %d", s.Number, w.Name, b.Version)
 			}
+		}
+	}
+	return nil
+}
+
+// MissedMayLag says why a daemon, whose last known version is last (0: nobody
+// knows), must not stay where it is while others go from a to b, beyond what
+// Mixable and HostMayLag say of a: it may not even have a. Its server is that
+// of an agent, "" for a balancer, which needs to know all.
+func MissedMayLag(a, b *Assignment, last uint64, server string) error {
+	if last >= a.Version {
+		return nil
+	}
+	has := fmt.Sprintf("it had version %d when it was last heard of", last)
+	if last == 0 {
+		has = "nobody knows which version it has"
+	}
+	if a.StampEpoch != b.StampEpoch && len(a.Keys) > 1 {
+		return fmt.Errorf("%s, so perhaps not the key of epoch %d, which version %d stamps", has, b.StampEpoch, b.Version)
+	}
+	for i := range b.VIPs {
+		w := &b.VIPs[i]
+		v := a.byIdentity(w.identity())
+		for _, s := range w.Slots {
+			if s.State != Active || s.Version <= last || server != "" && s.Server != server {
+				continue
+			}
+			if v != nil {
+				if t, ok := v.Slot(s.Number); ok && t.State == Active {
+					continue // decided before
+				}
+			}
+			return fmt.Errorf("%s, and slot %d of vip %s (%s), which takes new connections in version %d, came with version %d",
+				has, s.Number, w.Name, s.Server, b.Version, s.Version)
 		}
 	}
 	return nil

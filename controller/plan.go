@@ -251,7 +251,9 @@ func (p *planner) step(cur, next *Assignment) (changed bool, err error) {
 		v.size(len(w.members))
 		p.say(next, "vip %s: new: %s%s, %s, %s, %s", v.Name, form(&v), v.hashWords(), v.Policy, v.Forwarding, count(uint64(len(w.members)), "server", "servers"))
 		for j, m := range w.members {
-			v.Slots = append(v.Slots, m.slot(uint16(j)))
+			s := m.slot(uint16(j))
+			s.Version = next.Version
+			v.Slots = append(v.Slots, s)
 		}
 		v.stepHorizon(time.Time{})
 		next.VIPs = append(next.VIPs, v)

@@ -67,6 +67,16 @@ func (p *planner) stepVIP(v *VIP, w *wanted, next *Assignment) (changed bool, er
 			in[place{s.Server, s.Address}] = true
 		}
 	}
+	// Who comes back first, and in the order of slots: what becomes of
+	// others' warm-ups does not depend on the order in the file.
+	for i := range v.Slots {
+		s := &v.Slots[i]
+		if m := w.member(s); m != nil && s.State == Resting && !in[place{s.Server, s.Address}] {
+			changed = true
+			in[place{s.Server, s.Address}] = true
+			p.comeBack(v, s, m, next)
+		}
+	}
 	for i := range w.members {
 		m := &w.members[i]
 		if in[place{m.server, m.address}] {
@@ -104,8 +114,10 @@ func (p *planner) drain(s *Slot) {
 
 // stamp is now as it stands in an assignment: rounded up, so that it is the
 // same after a way through JSON.
-func (p *planner) stamp() time.Time {
-	return p.now.UTC().Add(time.Millisecond - 1).Truncate(time.Millisecond)
+func (p *planner) stamp() time.Time { return stampOf(p.now) }
+
+func stampOf(now time.Time) time.Time {
+	return now.UTC().Add(time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
 // restUntil is when a slot of v that is removed now has rested.
@@ -173,7 +185,7 @@ func (p *planner) keep(v *VIP, s *Slot, m *member, next *Assignment) (changed bo
 		return changed
 	}
 	was := s.State
-	if goal != Standby {
+	if goal != Standby && was != Active {
 		v.begin(s, p.stamp())
 	}
 	s.State = goal
@@ -207,21 +219,15 @@ func (p *planner) keep(v *VIP, s *Slot, m *member, next *Assignment) (changed bo
 	return true
 }
 
-// join gives m a slot in v: its own that rests, or the lowest free number. v
-// still has every slot of the version before, so none of those is free.
+// join gives m a slot in v, the lowest free number. v still has every slot of
+// the version before, so none of those is free.
 func (p *planner) join(v *VIP, m *member, next *Assignment) error {
-	for i := range v.Slots {
-		s := &v.Slots[i]
-		if s.State == Resting && s.Server == m.server && s.Address == m.address {
-			p.comeBack(v, s, m, next)
-			return nil
-		}
-	}
 	number := v.lowestFree()
 	if int(number) >= v.slotLimit() {
 		return p.exhausted(v, m)
 	}
 	s := m.slot(number)
+	s.Version = next.Version
 	if slices.ContainsFunc(v.Slots, func(t Slot) bool { return t.State == Active || v.holds(&t, p.now) }) {
 		s.Since = v.inHorizonSince(s.Number, p.stamp())
 	}
