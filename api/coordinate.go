@@ -212,9 +212,10 @@ func (c *Coordinator) plan(ctx context.Context, o Options, steps func(*View) ([]
 			ch.Silent = append(ch.Silent, d)
 		}
 	}
-	if o.Force {
+	if o.Force || len(ch.Silent) == 0 || len(ch.Steps) == 0 {
 		return ch, nil
 	}
+	v.askLast(ctx, ch.Silent)
 	return ch, mayLag(v, ch)
 }
 
@@ -249,6 +250,15 @@ func mayLag(v *View, ch *Change) error {
 			if err != nil {
 				refused = append(refused, fmt.Sprintf("%s does not answer (%s), and its programs may run on with version %d: %s; start it, or --without %s if the machine is gone",
 					d.Name, Text(d.Err), v.Base.Version, err, d.Name))
+				break
+			}
+			server := ""
+			if d.Host {
+				server = d.Name
+			}
+			if err := controller.MissedMayLag(v.Base, step, d.Last, server); err != nil {
+				refused = append(refused, fmt.Sprintf("%s does not answer (%s), and its programs run on: %s; start it, or --without %s if the machine is gone",
+					d.Name, Text(d.Err), err, d.Name))
 				break
 			}
 		}

@@ -152,6 +152,90 @@ func TestSilent(t *testing.T) {
 	}
 }
 
+// TestSilentStandby: a standby is set to work while a daemon is away if that
+// daemon had the standby, as far as anybody knows.
+func TestSilentStandby(t *testing.T) {
+	ctx := context.Background()
+	setUp := func(t *testing.T, standby bool) (*fleet, *Coordinator) {
+		f := newFleet(t, twoOfEach)
+		f.start(t, "s3", config.DefaultAPI("s3"))
+		c := f.coordinator()
+		add := op(controller.Add, "s3")
+		add.Standby = true
+		if standby { // while everybody is there
+			if _, err := c.Do(ctx, Options{}, add); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.get("lb2").away = errors.New("connection refused")
+		if !standby {
+			if _, err := c.Do(ctx, Options{}, add); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// The newest version is not lb2's in any case.
+		if _, err := c.Do(ctx, Options{}, op(controller.Drain, "s1")); err != nil {
+			t.Fatal(err)
+		}
+		return f, c
+	}
+	t.Run("it has it", func(t *testing.T) {
+		f, c := setUp(t, true)
+		if _, err := c.Do(ctx, Options{}, op(controller.Undrain, "s3")); err != nil || f.wrong != nil {
+			t.Errorf("%v, %v", err, f.wrong)
+		}
+	})
+	t.Run("it does not", func(t *testing.T) {
+		f, c := setUp(t, false)
+		before := f.versions()
+		_, err := c.Do(ctx, Options{}, op(controller.Undrain, "s3"))
+		want := "lb2 does not answer (connection refused), and its programs run on: it had version 1 when it was last heard of, and slot 2 of vip web (s3), " +
+			"which takes new connections in version 4, came with version 2; start it, or --without lb2 if the machine is gone"
+		if err == nil || err.Error() != want || f.versions() != before {
+			t.Errorf("%v, %s", err, f.versions())
+		}
+		if connect.CodeOf(Code(err)) != connect.CodeFailedPrecondition {
+			t.Errorf("code %v", connect.CodeOf(Code(err)))
+		}
+		f.get("lb2").away = nil
+		if _, err := c.Do(ctx, Options{}, op(controller.Undrain, "s3")); err != nil || f.wrong != nil {
+			t.Errorf("once it is back: %v, %v", err, f.wrong)
+		}
+	})
+	t.Run("nobody knows", func(t *testing.T) {
+		f, c := setUp(t, true)
+		for _, d := range f.daemons {
+			d.fresh = true
+		}
+		_, err := c.Do(ctx, Options{}, op(controller.Undrain, "s3"))
+		if err == nil || !strings.Contains(err.Error(), "nobody knows which version it has, and slot 2 of vip web (s3)") {
+			t.Errorf("%v", err)
+		}
+		if _, err = c.Do(ctx, Options{}, op(controller.Undrain, "s1")); err != nil {
+			t.Errorf("what it knew from the first: %v", err)
+		}
+		if _, err = c.Do(ctx, Options{Without: []string{"lb2"}}, op(controller.Undrain, "s3")); err != nil {
+			t.Errorf("without it: %v", err)
+		}
+	})
+	t.Run("an agent", func(t *testing.T) {
+		f, c := setUp(t, false)
+		f.get("lb2").away = nil
+		if _, err := c.Do(ctx, Options{}, op(controller.Undrain, "s1")); err != nil {
+			t.Fatal(err)
+		}
+		s3 := f.get("s3")
+		// It was restored from a backup, and is away again.
+		old := f.get("s1").cur.Clone()
+		old.Version, old.VIPs[0].Slots = 1, old.VIPs[0].Slots[:2]
+		s3.cur, s3.away = old, errors.New("no route to host")
+		_, err := c.Do(ctx, Options{}, op(controller.Undrain, "s3"))
+		if err == nil || !strings.Contains(err.Error(), "s3 does not answer (no route to host), and its programs run on: it had version 1") {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
 // TestNewServerSilent: a server is not added before its agent runs.
 func TestNewServerSilent(t *testing.T) {
 	f := newFleet(t, twoOfEach)

@@ -30,6 +30,9 @@ type Daemon struct {
 	// Held is the assignment that the daemon had in force when last asked;
 	// nil: none, or no answer.
 	Held *controller.Assignment
+	// Last is the version that a daemon that does not answer had when its
+	// peers last heard of it; 0: none of them remembers.
+	Last uint64
 	// Err is why the daemon did not answer or did not do as told.
 	Err error
 }
@@ -234,6 +237,32 @@ func (v *View) ask(ctx context.Context, daemons []*Daemon) {
 				v.Live.Connections[key][e.Epoch] += e.Connections
 			}
 			v.Live.Connections[key][controller.NoCookie] += l.NoCookie
+		}
+	})
+}
+
+// askLast fills in what those that answer remember of silent.
+func (v *View) askLast(ctx context.Context, silent []*Daemon) {
+	var asked []*Daemon
+	for _, d := range v.Daemons {
+		if d.Err == nil {
+			asked = append(asked, d)
+		}
+	}
+	var mu sync.Mutex
+	each(asked, func(d *Daemon) {
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		r, err := d.Client.GetStatus(ctx, connect.NewRequest(&fairleadv1.GetStatusRequest{}))
+		if err != nil {
+			return // one that knows less; the others, or nobody, know more
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, p := range r.Msg.Peers {
+			if i := slices.IndexFunc(silent, func(d *Daemon) bool { return d.Name == p.Name }); i >= 0 {
+				silent[i].Last = max(silent[i].Last, p.AssignmentVersion)
+			}
 		}
 	})
 }

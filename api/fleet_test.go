@@ -37,6 +37,9 @@ type fake struct {
 	live  []*fairleadv1.LiveVIP
 	// away is why it does not answer.
 	away error
+	// fresh: it was started when others were away already, and never heard
+	// of them.
+	fresh bool
 	// fail, if set, is asked before (done false) and after (done true) an
 	// assignment is taken; its error is the caller's answer.
 	fail func(version uint64, done bool) error
@@ -118,6 +121,24 @@ func (d *fake) GetAssignment(context.Context, *connect.Request[fairleadv1.GetAss
 		return nil, unavailable(d.away)
 	}
 	return connect.NewResponse(&fairleadv1.GetAssignmentResponse{Assignment: d.cur.Encode(), Version: d.cur.Version}), nil
+}
+
+// GetStatus is what peers remember of peers.
+func (d *fake) GetStatus(context.Context, *connect.Request[fairleadv1.GetStatusRequest]) (*connect.Response[fairleadv1.GetStatusResponse], error) {
+	d.fleet.mu.Lock()
+	defer d.fleet.mu.Unlock()
+	if d.away != nil {
+		return nil, unavailable(d.away)
+	}
+	r := &fairleadv1.GetStatusResponse{}
+	for _, o := range d.fleet.daemons {
+		p := &fairleadv1.Peer{Name: o.name, Reachable: o.away == nil, AssignmentVersion: o.cur.Version}
+		if o.away != nil && d.fresh {
+			p.AssignmentVersion = 0
+		}
+		r.Peers = append(r.Peers, p)
+	}
+	return connect.NewResponse(r), nil
 }
 
 func (d *fake) GetLive(context.Context, *connect.Request[fairleadv1.GetLiveRequest]) (*connect.Response[fairleadv1.GetLiveResponse], error) {

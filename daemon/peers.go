@@ -66,7 +66,14 @@ func (t *peerTable) set(cfg *config.Config, me string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.peers = peers
+	before := t.heard
 	t.heard = map[string]*fairleadv1.Peer{}
+	for _, p := range peers {
+		// What it had matters while it does not answer.
+		if h := before[p.name]; h != nil {
+			t.heard[p.name] = h
+		}
+	}
 	t.when = map[string]time.Time{}
 	t.skew = map[string]int32{}
 	return nil
@@ -155,6 +162,9 @@ func (d *daemon) askPeers(life context.Context) (newest uint64) {
 			defer d.peers.mu.Unlock()
 			if silent != nil {
 				heard.Error = connectText(err)
+				if before := d.peers.heard[p.name]; before != nil {
+					heard.AssignmentVersion = before.AssignmentVersion
+				}
 				delete(d.peers.skew, p.name)
 			} else {
 				heard.Reachable = true

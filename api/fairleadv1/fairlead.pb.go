@@ -1451,12 +1451,13 @@ func (x *Limit) GetLimit() uint64 {
 }
 
 type Peer struct {
-	state             protoimpl.MessageState `protogen:"open.v1"`
-	Name              string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Api               string                 `protobuf:"bytes,2,opt,name=api,proto3" json:"api,omitempty"`
-	Reachable         bool                   `protobuf:"varint,3,opt,name=reachable,proto3" json:"reachable,omitempty"`
-	AssignmentVersion uint64                 `protobuf:"varint,4,opt,name=assignment_version,json=assignmentVersion,proto3" json:"assignment_version,omitempty"`
-	Error             string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Name      string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Api       string                 `protobuf:"bytes,2,opt,name=api,proto3" json:"api,omitempty"`
+	Reachable bool                   `protobuf:"varint,3,opt,name=reachable,proto3" json:"reachable,omitempty"`
+	// When it last answered; 0: never since this daemon started.
+	AssignmentVersion uint64 `protobuf:"varint,4,opt,name=assignment_version,json=assignmentVersion,proto3" json:"assignment_version,omitempty"`
+	Error             string `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
