@@ -81,6 +81,38 @@ func TestStandbyBecomesActive(t *testing.T) {
 	}
 }
 
+// A newcomer that works alone, as all others are down, keeps what it was given
+// when they are back, though nothing says that they ever were away.
+func TestNewcomerAlone(t *testing.T) {
+	for _, protocol := range []string{"tcp", "udp"} {
+		for _, hash := range trackingHashes {
+			t.Run(protocol+" "+hash, func(t *testing.T) {
+				r := trackingOf(t, protocol, hash, 2, 8192)
+				before := r.opens(200)
+				r.add(2, controller.Active).Since = r.time
+				r.apply()
+				r.goOn("while it warms up", before)
+				r.down[0], r.down[1] = true, true
+				r.apply()
+				during := r.opens(300)
+				if got := during.to(2); got != 300 {
+					t.Fatalf("%d of 300 new connections on the newcomer", got)
+				}
+				r.goOn("while it is alone", during)
+				if protocol == "tcp" {
+					r.goOn("while their servers are taken for down", before)
+				}
+				clear(r.down)
+				r.apply()
+				r.goOn("after the others are back", during)
+				if protocol == "tcp" {
+					r.goOn("after their servers are back", before)
+				}
+			})
+		}
+	}
+}
+
 // A server that was not in the horizon: connections from before are held
 // where they are, and tracked as they go on.
 func TestWarmUp(t *testing.T) {

@@ -10,9 +10,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
+	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/viptable"
@@ -182,6 +184,12 @@ func TestConstantsAgreeWithHeader(t *testing.T) {
 	for state, name := range []string{"NEW", "CONFIRMED", "FADING", "DATAGRAM"} {
 		if want := fmt.Sprintf("%dULL << 16 * FL_FLOW_%s", jet.State(state).Idle(), name); !strings.Contains(string(b), want) {
 			t.Errorf("flows.h does not say %q: change the constant in scheme/jet too", want)
+		}
+	}
+	// What a warm-up outlasts is forgotten by the flow table, not before.
+	for state, warmUp := range map[jet.State]time.Duration{jet.Confirmed: config.DefaultWarmUp, jet.Datagram: config.DefaultWarmUpUDP} {
+		if idle := time.Duration(state.Idle()) * jet.Unit * time.Millisecond; warmUp > idle || idle-warmUp > 2*time.Second {
+			t.Errorf("the default warm-up of %v and the %v for which %s entries are known differ", warmUp, idle, state)
 		}
 	}
 	list := header[strings.Index(header, "#define FL_REASONS(X)"):strings.Index(header, "enum fl_reason {")]
