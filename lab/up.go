@@ -25,10 +25,10 @@ const bpffsRoot = "/sys/fs/bpf/fairlead"
 // this process: another one that finds the process gone takes it down. On an
 // error everything made so far is removed.
 func Up(ctx context.Context, o Options, owned bool) (*Lab, error) {
-	if err := needRoot(); err != nil {
+	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	if err := o.fill(); err != nil {
+	if err := needRoot(); err != nil {
 		return nil, err
 	}
 	RemoveStale()
