@@ -155,12 +155,39 @@ func (c *Coordinator) compareFile(ch *Change) {
 		}
 		return len(lines)
 	}
-	if differs(ch.Steps[len(ch.Steps)-1]) > differs(ch.view.Base) {
-		file := cfg.File()
-		if file == "" {
-			file = "the file"
+	last := ch.Steps[len(ch.Steps)-1]
+	if differs(last) <= differs(ch.view.Base) {
+		return
+	}
+	file := cfg.File()
+	if file == "" {
+		file = "the file"
+	}
+	note := file + " says otherwise: the next `fairlead apply` undoes this unless the file is changed, too"
+	// A standby that works, say, is not made one again at once.
+	if _, _, err := controller.Plan(cfg, last, ch.view.Live, time.Now(), false); err != nil {
+		why, _, _ := strings.Cut(err.Error(), "\n")
+		note = file + " says otherwise, and as things stand `fairlead apply` is refused until it is changed, too: " + why
+	}
+	ch.Notes = append(ch.Notes, note)
+}
+
+// withoutServers notes the VIPs that ch leaves without a server for new
+// connections.
+func (ch *Change) withoutServers() {
+	takes := func(v *controller.VIP) bool {
+		return slices.ContainsFunc(v.Slots, func(s controller.Slot) bool { return s.State == controller.Active })
+	}
+	last := ch.Steps[len(ch.Steps)-1]
+	for i := range last.VIPs {
+		v := &last.VIPs[i]
+		if before, ok := ch.view.Base.VIP(v.Name); !takes(v) && (!ok || takes(before)) {
+			remedy := "add one"
+			if slices.ContainsFunc(v.Slots, func(s controller.Slot) bool { return s.State == controller.Draining || s.State == controller.Standby }) {
+				remedy = "undrain one"
+			}
+			ch.Notes = append(ch.Notes, fmt.Sprintf("VIP %s: no server takes new connections now; %s", v.Name, remedy))
 		}
-		ch.Notes = append(ch.Notes, file+" says otherwise: the next `fairlead apply` undoes this unless the file is changed, too")
 	}
 }
 
@@ -196,6 +223,7 @@ func (c *Coordinator) plan(ctx context.Context, o Options, steps func(*View) ([]
 	}
 	if n := len(ch.Steps); n > 0 {
 		ch.To = ch.Steps[n-1].Version
+		ch.withoutServers()
 		for _, step := range ch.Steps {
 			if c.Fits == nil {
 				break

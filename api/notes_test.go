@@ -1,0 +1,46 @@
+package api
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/controller"
+)
+
+// TestNotes: a verb says that the file wants something else, what apply would
+// make of it, and that nobody is left to take new connections.
+func TestNotes(t *testing.T) {
+	f := newFleet(t, `
+balancers: [{name: lb1, interfaces: [eth0]}]
+servers: [{name: s1, address: 10.0.1.1}, {name: s2, address: 10.0.1.2}, {name: s3, address: 10.0.1.3}]
+vips: [{name: web, address: 192.0.2.1, port: 80, policy: hash, scheme: jet, servers: [s1, s2, {name: s3, standby: true}]}]
+`)
+	const nobody = "VIP web: no server takes new connections now; "
+	for _, step := range []struct {
+		kind   controller.Kind
+		server string
+		notes  []string
+	}{
+		{controller.Drain, "s1", []string{"the next `fairlead apply` undoes this"}},
+		{controller.Drain, "s2", []string{nobody + "undrain one", "the next `fairlead apply` undoes this"}},
+		{controller.Drain, "s2", nil}, // nothing to do
+		{controller.Undrain, "s1", nil},
+		{controller.Undrain, "s2", nil},
+		{controller.Undrain, "s3", []string{"as things stand `fairlead apply` is refused until it is changed, too: vip web: s3: it would become a standby"}},
+	} {
+		ch, err := f.coordinator().Do(context.Background(), Options{}, op(step.kind, step.server))
+		if err != nil {
+			t.Fatalf("%s %s: %v", step.kind, step.server, err)
+		}
+		if len(ch.Notes) != len(step.notes) {
+			t.Errorf("%s %s: notes %q, want %q", step.kind, step.server, ch.Notes, step.notes)
+			continue
+		}
+		for i, want := range step.notes {
+			if !strings.Contains(ch.Notes[i], want) {
+				t.Errorf("%s %s: notes %q, want %q", step.kind, step.server, ch.Notes, step.notes)
+			}
+		}
+	}
+}
