@@ -29,7 +29,7 @@ type FlowRecord struct {
 const (
 	FlowNew       = uint8(lbFlFlowStateFL_FLOW_NEW)       // TCP: one packet so far
 	FlowConfirmed = uint8(lbFlFlowStateFL_FLOW_CONFIRMED) // TCP: it went on
-	FlowFading    = uint8(lbFlFlowStateFL_FLOW_FADING)    // TCP: a FIN or RST was seen; UDP: one datagram so far
+	FlowFading    = uint8(lbFlFlowStateFL_FLOW_FADING)    // TCP: a FIN or RST was seen; UDP: one datagram so far (why one state: fl_flow_state in bpf/include/fairlead.h)
 	FlowDatagram  = uint8(lbFlFlowStateFL_FLOW_DATAGRAM)  // UDP: it went on
 )
 
@@ -60,8 +60,9 @@ func (l *LB) running() *objects {
 
 // FlowWrite brings flows that other balancers told into the table, where each
 // stands under the same rules as a flow of our own, as if its packet had come
-// now. taken is how many are in the table; the rest found their bucket full
-// or are none that there can be. FlowWrite tells no other balancer.
+// now; a live confirmed entry that names another server stays. taken is how
+// many were entered; the rest met such an entry, found their bucket full or are
+// none that there can be. FlowWrite tells no other balancer.
 func (l *LB) FlowWrite(records []FlowRecord) (taken int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -21,6 +21,8 @@ import (
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/scheme/jet"
+	"github.com/fairlead/fairlead/scheme/model"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -345,5 +347,30 @@ func TestOpenRefuses(t *testing.T) {
 	_, err := Open(filepath.Join(filepath.Dir(dataplane.DefaultPinDir("x")), "fl-trace-none"), nil)
 	if err == nil || !strings.Contains(err.Error(), "fairlead lb") {
 		t.Errorf("error %v names no remedy", err)
+	}
+}
+
+// A connection that is refused an entry is told where it goes and why; so is
+// one that is tracked as all of its VIP are.
+func TestWhy(t *testing.T) {
+	vip := &model.VIP{Scheme: model.JET, TrackAll: true}
+	const full = "all seven entries of its bucket are live and confirmed"
+	for _, c := range []struct {
+		event    jet.Event
+		place    model.Place
+		inserted jet.Inserted
+		says     string
+		not      string
+	}{
+		{jet.Open, model.Place{Slot: 0, Held: 1, Track: true}, jet.Full, full + " (limits.flows): it goes where its next packet will", ""},
+		{jet.Open, model.Place{Slot: 0, Held: -1, Track: true, New: true}, jet.Full, full, "its next packet"},
+		{jet.Data, model.Place{Slot: 0, Held: 1, Track: true}, jet.Full, full, "its next packet"},
+		{jet.Data, model.Place{Slot: 1, Held: 1}, jet.Made, "every connection of this VIP must", ""},
+		{jet.Data, model.Place{Slot: 0, Held: 1, Track: true}, jet.Made, "held by slot 1", ""},
+	} {
+		got := why(model.Result{VIP: vip, Place: &c.place, Flow: &model.Flow{TCP: true, Event: c.event, Enters: true, Inserted: c.inserted}})
+		if !strings.Contains(got, c.says) || c.not != "" && strings.Contains(got, c.not) {
+			t.Errorf("%v, %+v, %v: %q, want %q", c.event, c.place, c.inserted, got, c.says)
+		}
 	}
 }

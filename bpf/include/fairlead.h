@@ -220,11 +220,11 @@ struct fl_shared {
 /* Context of the syscall program flow_write: flows that other balancers told.
  * Each enters the table under the rules of a packet's, by this clock, and is
  * told nobody; a live CONFIRMED or DATAGRAM entry that names another server
- * stays, as this balancer's own packets went by it. */
+ * stays, as this balancer's packets may go by it. */
 #define FL_FLOW_WRITES 64
 struct fl_flow_write {
 	__u32 count;        /* of record, at most FL_FLOW_WRITES */
-	__u32 taken;        /* out: of these, in the table now */
+	__u32 taken;        /* out: of these, entered */
 	struct fl_shared record[FL_FLOW_WRITES];
 };
 

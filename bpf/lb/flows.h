@@ -351,9 +351,9 @@ __noinline int fl_flow_insert(__u64 x, __u32 low, __u32 vip_id, __u32 lru)
 	return 0;
 }
 
-/* Remembers a flow that another balancer told. What packets here confirmed for
- * another server stays: it is newer than what was on its way, or the two
- * balancers see two halves of one connection, and each keeps its own. */
+/* Remembers a flow that another balancer told. A live entry that is confirmed
+ * for another server stays: it may be newer than what was on its way, and
+ * packets here go by it. */
 __noinline int fl_flow_told(__u64 x, __u32 low)
 {
 	struct fl_bucket *b = fl_flow_bucket(x);

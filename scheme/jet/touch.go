@@ -139,9 +139,8 @@ func (f *Flows) Insert(x uint64, slot int, unit uint16, s State) Inserted {
 }
 
 // Told is Insert of a flow that another balancer told. A live entry of the
-// flow that is Confirmed or Datagram and names another server stays: it is
-// newer than what was on its way, or the two balancers see two halves of one
-// connection, and each keeps its own.
+// flow that is Confirmed or Datagram and names another server stays: it may be
+// newer than what was on its way, and packets here go by it.
 func (f *Flows) Told(x uint64, slot int, unit uint16, s State) Inserted {
 	if e := f.Find(x, unit); e != nil && e.Slot() != slot&MaxSlot && (e.State() == Confirmed || e.State() == Datagram) {
 		return Kept
