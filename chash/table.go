@@ -19,9 +19,13 @@ const (
 // 256 KiB of table buys. Rows must not follow every change of the pool: a
 // different number of rows remaps nearly all connections, so callers size
 // for the pool's limit or keep the number while it serves.
-func Rows(members int) int {
+func Rows(members int) int { return RowsUpTo(members, MaxRows) }
+
+// RowsUpTo is Rows with another bound, for comparing hashes where the data
+// plane's memory is no matter.
+func RowsUpTo(members, bound int) int {
 	rows := MinRows
-	for rows < MaxRows && rows < members*rowsPerMember {
+	for rows < bound && rows < members*rowsPerMember {
 		rows *= 2
 	}
 	return rows

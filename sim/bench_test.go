@@ -9,7 +9,7 @@ import (
 	"github.com/fairlead/fairlead/scheme/jet"
 )
 
-// BenchmarkTrace is one pass over the trace of EXPERIMENTS.md §3 with 500
+// BenchmarkTrace is one pass over the default trace with 500
 // servers: full-ct over the program's flow table, over a plain open-addressing
 // table of the same entries, and JET. Compare within one run, with -count: the
 // machine's caches are shared.

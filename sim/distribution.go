@@ -36,8 +36,8 @@ func exponential(r *rand.Rand, mean float64) Time {
 
 const millisecond = Second / 1000
 
-// hadoop is how long connections live (EXPERIMENTS.md §3; Hadoop, as
-// Cheetah's and JET's simulations have it): mean 21.334 s.
+// hadoop is how long connections live in JET's event simulation (Mendelson et
+// al., CoNEXT 2021; published with the authors' code): mean 21.334 s.
 var hadoop = step{
 	{.29336, 1 * millisecond},
 	{.37823, 2 * millisecond},
@@ -55,8 +55,8 @@ var hadoop = step{
 	{1, 602560 * millisecond},
 }
 
-// downtime is how long a server stays away (EXPERIMENTS.md §3): mean 1,786 s,
-// nine in ten under 180 s.
+// downtime is how long a server stays away there: mean 1,786 s, nine in ten
+// under 180 s.
 var downtime = step{
 	{.00683, 60 * Second},
 	{.04328, 120800 * millisecond},

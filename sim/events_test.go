@@ -33,7 +33,7 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// EXPERIMENTS.md §3: the means of the published distributions.
+// The means of the distributions that JET's authors publish with their code.
 func TestDistributions(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -204,6 +204,22 @@ func TestJetEventsUnforeseen(t *testing.T) {
 		}
 		if r.Runs[0].Unforeseen == 0 || r.Broken > 0 {
 			t.Errorf("%s: %d unforeseen, %d broken", k, r.Runs[0].Unforeseen, r.Broken)
+		}
+	}
+}
+
+// The program's own flow table breaks nothing where it has the size that
+// docs/jet.md says, and refuses entries where it has a sixth of it.
+func TestJetEventsProgramsTable(t *testing.T) {
+	for ratio, fits := range map[float64]bool{0.7: true, 0.1: false} {
+		o := DefaultJetEvents()
+		o.Evict, o.Ratio = EvictState, ratio
+		r, err := JetEvents(context.Background(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x := r.Runs[0]; (r.Broken == 0) != fits || !fits && x.Refused == 0 {
+			t.Errorf("ratio %g: %d broken, %d refused", ratio, r.Broken, x.Refused)
 		}
 	}
 }

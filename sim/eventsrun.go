@@ -3,6 +3,8 @@ package sim
 import (
 	"context"
 	"math/rand/v2"
+
+	"github.com/fairlead/fairlead/scheme/jet"
 )
 
 // eventsRun is the event simulation under one seed:
@@ -20,7 +22,9 @@ type eventsRun struct {
 	seed uint64
 	pool *pool
 	ct   *tracking
-	sum  EventsRun
+	// flows is the program's flow table, in place of ct, for EvictState.
+	flows *jet.Flows
+	sum   EventsRun
 
 	queue Queue[happening]
 	now   Time
@@ -63,7 +67,7 @@ func newEventsRun(o JetEventsOptions, seed uint64, entries int) (*eventsRun, err
 	if err != nil {
 		return nil, err
 	}
-	return &eventsRun{
+	e := &eventsRun{
 		o: o, seed: seed, pool: p, ct: newTracking(entries), end: Time(o.Seconds) * Second,
 		sum:       EventsRun{Seed: seed},
 		arrivals:  stream(seed, "arrivals"),
@@ -71,7 +75,11 @@ func newEventsRun(o JetEventsOptions, seed uint64, entries int) (*eventsRun, err
 		kills:     stream(seed, "kills"),
 		downtimes: stream(seed, "downtimes"),
 		which:     stream(seed, "which server"),
-	}, nil
+	}
+	if o.Evict == EvictState && entries > 0 {
+		e.flows = jet.NewFlows((entries + jet.Ways - 1) / jet.Ways)
+	}
+	return e, nil
 }
 
 func (e *eventsRun) run(ctx context.Context) error {
@@ -140,12 +148,16 @@ func (e *eventsRun) finish(handle int32) {
 	e.drop(i)
 }
 
-// drop takes a connection out of the live ones, and its entry with it: by its
-// FIN, or because its server is gone.
+// drop takes a connection out of the live ones, and its entry with it, by its
+// FIN: clients of a server that is gone give up, too. In the program's table
+// the entry fades.
 func (e *eventsRun) drop(i int32) {
 	c := e.live[i]
 	if c.entry != none {
 		e.ct.remove(c.entry)
+	}
+	if entry := e.find(&c); entry != nil {
+		jet.Touch(entry, e.unit(), true, jet.Close, 0)
 	}
 	last := int32(len(e.live) - 1)
 	e.live[i] = e.live[last]
@@ -154,11 +166,26 @@ func (e *eventsRun) drop(i int32) {
 	e.at[c.handle] = none
 }
 
+// unit is the time as the program's flow table counts it.
+func (e *eventsRun) unit() uint16 { return uint16(e.now / (jet.Unit * millisecond)) }
+
+// find is the connection's entry in the program's flow table.
+func (e *eventsRun) find(c *connection) *jet.Entry {
+	if e.flows == nil {
+		return nil
+	}
+	return e.flows.Find(c.key, e.unit())
+}
+
 // packet looks a connection up as the scheme does; false: it breaks.
 func (e *eventsRun) packet(c *connection) bool {
 	if c.entry != none {
 		e.ct.touch(c.entry)
 		return true
+	}
+	if entry := e.find(c); entry != nil {
+		jet.Touch(entry, e.unit(), true, jet.Data, 0)
+		return entry.Slot() == int(c.server)
 	}
 	if e.pool.server(c.key) != c.server {
 		return false
@@ -179,6 +206,10 @@ func (e *eventsRun) track(c *connection) {
 			return
 		}
 	}
+	if e.flows != nil {
+		e.insert(c)
+		return
+	}
 	lru := e.o.Evict == EvictLRU
 	if lru {
 		r = rankPlaced
@@ -192,6 +223,20 @@ func (e *eventsRun) track(c *connection) {
 		e.evict(v)
 	}
 	c.entry = e.ct.insert(c.handle, r)
+}
+
+// insert makes an entry in the program's flow table.
+func (e *eventsRun) insert(c *connection) {
+	insert := e.flows.Insert
+	if e.o.Scheme == SchemeFullCT {
+		insert = e.flows.InsertLRU
+	}
+	switch insert(c.key, int(c.server), e.unit(), jet.First(true)) {
+	case jet.Replaced:
+		e.sum.EvictedState++
+	case jet.Full:
+		e.sum.Refused++
+	}
 }
 
 func (e *eventsRun) evict(v int32) {
@@ -263,9 +308,14 @@ func (e *eventsRun) check() {
 		}
 	}
 	e.activeSum += float64(len(e.live))
-	e.usedSum += float64(e.ct.used)
+	used := e.ct.used
+	if e.flows != nil {
+		used, _, _ = e.flows.Sweep(0, len(e.flows.Buckets), e.unit())
+	}
+	e.usedSum += float64(used)
 	for i := range e.live {
-		if c := &e.live[i]; c.entry != none && e.pool.server(c.key) != c.server {
+		c := &e.live[i]
+		if (c.entry != none || e.find(c) != nil) && e.pool.server(c.key) != c.server {
 			e.neededSum++
 		}
 	}

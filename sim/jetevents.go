@@ -12,8 +12,8 @@ import (
 // SchemeStateless remembers nothing.
 const SchemeStateless = "stateless"
 
-// JetEventsOptions of JET's event simulation (slides "PCC Violations";
-// EXPERIMENTS.md §3); DefaultJetEvents has what they have.
+// JetEventsOptions of JET's event simulation (slides "PCC Violations");
+// DefaultJetEvents has what they have.
 type JetEventsOptions struct {
 	Scheme  string // jet, full-ct, stateless
 	Hash    chash.Kind
@@ -27,7 +27,8 @@ type JetEventsOptions struct {
 	Kills float64
 	// Ratio of the tracking table's entries to Active.
 	Ratio float64
-	// Evict says which entry gives way: rank or lru; empty: rank for jet.
+	// Evict says which entry gives way: rank, state or lru; empty: rank for
+	// jet, lru for full-ct.
 	Evict string
 	// WarmUp is for how many seconds a server that comes back after it fell
 	// out of the horizon is in it before it works. JET only.
@@ -79,10 +80,10 @@ func (o *JetEventsOptions) Check() error {
 		return fmt.Errorf("kills %g: must be 0 to 6000 a minute", o.Kills)
 	case !(o.Ratio >= 0 && o.Ratio <= 1000):
 		return fmt.Errorf("ratio %g: must be 0 to 1000", o.Ratio)
-	case evict != EvictLRU && evict != EvictRank:
-		return fmt.Errorf("evict %q: must be %s or %s", evict, EvictRank, EvictLRU)
+	case !slices.Contains([]string{EvictRank, EvictLRU, EvictState}, evict):
+		return fmt.Errorf("evict %q: must be %s, %s or %s", evict, EvictRank, EvictState, EvictLRU)
 	case evict == EvictRank && o.Scheme != SchemeJET:
-		return fmt.Errorf("evict %q: ranks come from the horizon, which only jet has; take %s", evict, EvictLRU)
+		return fmt.Errorf("evict %q: ranks come from the horizon, which only jet has; take %s or %s", evict, EvictLRU, EvictState)
 	case o.WarmUp < 0 || o.WarmUp > 1_000_000:
 		return fmt.Errorf("warm-up %d: must be 0 to 1,000,000 seconds", o.WarmUp)
 	case o.Seeds < 1 || o.Seeds > 10_000:
@@ -132,13 +133,14 @@ type EventsRun struct {
 	Needed float64 `json:"mean_needed"`
 	// Checks is how many times all live connections were looked up.
 	Checks int `json:"checks"`
-	// Evicted entries by what the hash said of them, and insertions that
-	// found none that could go.
+	// Evicted entries by what the hash said of them or by the rule by which
+	// they went, and insertions that found none that could go.
 	EvictedPlaced    int `json:"evicted_placed"`
 	EvictedStandby   int `json:"evicted_standby"`
 	EvictedReturning int `json:"evicted_returning"`
 	EvictedMoved     int `json:"evicted_moved"`
 	EvictedLRU       int `json:"evicted_lru"`
+	EvictedState     int `json:"evicted_state"`
 	Refused          int `json:"refused"`
 }
 

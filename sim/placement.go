@@ -14,17 +14,9 @@ type placement struct {
 	object chash.Hash         // --native: no table
 }
 
-// rowsPerServer is what EXPERIMENTS.md §3 gives table-HRW: rows are the power
-// of two above 300 for each server, the horizon's included.
-const rowsPerServer = 300
-
-func rowsFor(servers int) int {
-	rows := chash.MinRows
-	for rows < rowsPerServer*servers {
-		rows *= 2
-	}
-	return rows
-}
+// rowsFor is the number of rows of JET's evaluation: as many for each server,
+// the horizon's included, as the program recommends, but without its bound.
+func rowsFor(servers int) int { return chash.RowsUpTo(servers, chash.MaxTableRows) }
 
 // newPlacement builds a hash over working servers and a horizon. Their names
 // depend on the seed, so that every seed has other tables. Slots 0 to

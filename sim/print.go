@@ -104,7 +104,7 @@ func (r *JetEventsResult) Print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "seed\tconnections\tbroken\tkilled\tkills\tadditions\tactive\ttracked\tonly by entry\tevicted\trefused\t")
 	for _, x := range r.Runs {
-		evicted := x.EvictedPlaced + x.EvictedStandby + x.EvictedReturning + x.EvictedMoved + x.EvictedLRU
+		evicted := x.EvictedPlaced + x.EvictedStandby + x.EvictedReturning + x.EvictedMoved + x.EvictedLRU + x.EvictedState
 		fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%d\t%.0f\t%.0f\t%.0f\t%d\t%d\t\n", x.Seed, x.Connections, x.Broken, x.Killed, x.Kills, x.Additions, x.Active, x.Used, x.Needed, evicted, x.Refused)
 	}
 	if err := w.Flush(); err != nil {

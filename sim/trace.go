@@ -51,8 +51,8 @@ type TraceOptions struct {
 	Seed uint64 // below 2^32
 }
 
-// DefaultTrace is the one that EXPERIMENTS.md §3 defines, with the counts of
-// the trace of JET's slides.
+// DefaultTrace has the flows and packets, in number, of the trace of JET's
+// slides, which is not public.
 func DefaultTrace() TraceOptions {
 	return TraceOptions{Flows: 1_600_000, Packets: 34_100_000, Zipf: 1, Seed: 1}
 }

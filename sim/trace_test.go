@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/wire"
 )
 
-// EXPERIMENTS.md §3, "Trace": key(f), in numbers of its own words.
+// docs/simulation.md, "Trace": the flows' keys.
 func TestTraceIsAsDefined(t *testing.T) {
 	const flows, packets, seed = 1000, 5000, 7
 	tr, err := NewTrace(TraceOptions{Flows: flows, Packets: packets, Zipf: 1, Seed: seed})

@@ -24,6 +24,10 @@ const (
 	// EvictRank: the entry of the lowest rank goes, of these the one used
 	// longest ago, and only for one of a higher rank.
 	EvictRank = "rank"
+	// EvictState is the program's own flow table: what has expired, fades or
+	// is new goes, within the bucket; a confirmed connection never does. Under
+	// full-ct it is the one of the bucket that was used longest ago.
+	EvictState = "state"
 )
 
 // tracking is the bounded table of tracked connections: for each rank a list

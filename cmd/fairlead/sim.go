@@ -120,7 +120,9 @@ Which entry gives way when the table is full (--evict): "rank" asks the hash.
 Entries that it says nothing new with go first, then those that only a standby
 server would take, then those that a failed server would take when it is back;
 entries that alone hold a connection never go, and none goes for an entry of
-its own rank. "lru" takes the one used longest ago.`,
+its own rank. "state" is the program's own flow table, which knows no ranks:
+what fades or is new goes, a confirmed connection never. "lru" takes the one
+used longest ago.`,
 		Example: `  fairlead sim jet-events
   fairlead sim jet-events --scheme full-ct --seeds 7 -o json
   fairlead sim jet-events --kills 40 --ratio 0.25 --active 100000`,
@@ -157,7 +159,7 @@ its own rank. "lru" takes the one used longest ago.`,
 	f.IntVar(&o.Active, "active", o.Active, "connections that live at a time in the mean")
 	f.Float64Var(&o.Kills, "kills", o.Kills, "servers that fail a minute, in the mean")
 	f.Float64Var(&o.Ratio, "ratio", o.Ratio, "entries of the tracking table for each active connection")
-	f.StringVar(&o.Evict, "evict", "", "what gives way when the table is full: rank (default of jet) or lru (default of full-ct)")
+	f.StringVar(&o.Evict, "evict", "", "what gives way when the table is full: rank (default of jet), state or lru (default of full-ct)")
 	f.IntVar(&o.WarmUp, "warm-up", o.WarmUp, "seconds that a server is in the horizon before it works, if it had fallen out")
 	f.IntVar(&o.Seeds, "seeds", o.Seeds, "how many seeds, from --seed on")
 	f.Uint64Var(&o.Seed, "seed", o.Seed, "first seed")
