@@ -10,7 +10,7 @@ import (
 
 // PrintResult is the table of `lab run`.
 func (r *Result) PrintResult(w io.Writer) error {
-	fmt.Fprintf(w, "scenario %s, seed %d, kernel %s, %.0f s, %d changes\n\n", r.Scenario, r.Seed, r.Kernel, r.Seconds, len(r.Timeline))
+	fmt.Fprintf(w, "scenario %s, seed %d, kernel %s, %.0f s, %d changes\n\n", r.Scenario, r.Seed, r.Kernel, r.Seconds, r.Runs[0].Changes)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	flood := len(r.Floods) > 0
 	title := "scheme\tpolicy, hash\tforwarding\tfamily\ttimestamps\tconnections\tcompleted\tlost with server\tbroken\t"
