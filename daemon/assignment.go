@@ -29,7 +29,11 @@ func (d *daemon) install(a *controller.Assignment) error {
 			return err
 		}
 	}
-	due, err := d.plane.apply(a)
+	own := a
+	if d.me.role == RoleBalancer {
+		own = controller.Follow(d.had, a, time.Now())
+	}
+	due, err := d.plane.apply(own)
 	switch {
 	case errors.Is(err, controller.ErrInForce):
 		// Packets follow it: there is no way back, only forward.
@@ -41,14 +45,48 @@ func (d *daemon) install(a *controller.Assignment) error {
 		}
 		return err
 	}
-	d.force.Store(&inForce{a, data, time.Now()})
+	d.force.Store(&inForce{a, own, data, time.Now()})
 	d.due.set(due)
+	d.keepOwn(own)
 	return nil
+}
+
+// keepOwn remembers what packets go by from now on. On disk it comes after the
+// maps: a daemon killed in between begins what is new once more, which holds
+// connections longer and breaks none.
+func (d *daemon) keepOwn(own *controller.Assignment) {
+	d.had = own
+	if d.me.role != RoleBalancer {
+		return
+	}
+	if err := d.state.saveOwn(own.Encode()); err != nil {
+		d.log.Warn("since when servers are new, drain or have their weights here is not on disk: a restart of this daemon takes these times from the assignment before", "error", err)
+	}
+}
+
+// hadBefore is what packets went by until this daemon started, as far as the
+// disk tells; nil if there were none, because the programs were loaded anew: the
+// connections that come are the other balancers', and so are the times.
+func (d *daemon) hadBefore(onDisk *controller.Assignment) *controller.Assignment {
+	if d.clock.Load().source != clockPinned {
+		return nil
+	}
+	own, err := d.state.loadOwn()
+	if err != nil {
+		d.log.Warn("since when servers are new, drain or have their weights here is unknown; the times of the assignment on disk are used", "error", err)
+	}
+	if own == nil {
+		return onDisk
+	}
+	return own
 }
 
 // inForce is the assignment in force. Nothing in it is ever changed in place.
 type inForce struct {
 	*controller.Assignment
+	// own is it with this balancer's own times (controller.Follow), as the
+	// plane has it. An agent's is the same.
+	own     *controller.Assignment
 	encoded []byte // Assignment.Encode()
 	since   time.Time
 }

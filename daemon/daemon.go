@@ -110,6 +110,7 @@ type daemon struct {
 	// readers of force never wait (a clock that waited would be wrong).
 	mu       sync.Mutex
 	force    atomic.Pointer[inForce]
+	had      *controller.Assignment // what packets go by; nil: nothing yet
 	retry    chan struct{} // apply what is in force again
 	due      *schedule     // when that is due by itself
 	settings atomic.Pointer[settings]
@@ -271,6 +272,7 @@ func (d *daemon) firstAssignment(ctx context.Context, cfg *config.Config) error 
 	if err != nil {
 		return err
 	}
+	had := d.hadBefore(a)
 	source := "disk"
 	newer, from, heard := d.newestOfPeers(ctx, a)
 	if newer != nil {
@@ -285,6 +287,7 @@ func (d *daemon) firstAssignment(ctx context.Context, cfg *config.Config) error 
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.had = had
 	if err := d.install(a); err != nil {
 		return fmt.Errorf("put assignment version %d (from %s) in force: %w", a.Version, source, err)
 	}
@@ -355,7 +358,7 @@ func (d *daemon) reapply(ctx context.Context) error {
 		case <-timer.C:
 		}
 		d.mu.Lock()
-		due, err := d.plane.apply(d.force.Load().Assignment)
+		due, err := d.plane.apply(d.force.Load().own)
 		if err == nil {
 			d.due.set(due)
 		}

@@ -374,7 +374,8 @@ func TestDueAppliesAgain(t *testing.T) {
 		p := &fakePlane{wake: make(chan struct{}, 1)}
 		d := newDaemon(Options{Log: slog.New(slog.DiscardHandler)})
 		d.plane = p
-		d.force.Store(&inForce{Assignment: &controller.Assignment{Version: 1}})
+		a := &controller.Assignment{Version: 1}
+		d.force.Store(&inForce{Assignment: a, own: a})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- d.reapply(ctx) }()

@@ -17,8 +17,9 @@ import (
 // DefaultStateDir holds a folder a daemon.
 const DefaultStateDir = "/var/lib/fairlead"
 
-// stateDir is a daemon's folder on disk: the assignment in force and the lock
-// that keeps a second daemon of the same name out.
+// stateDir is a daemon's folder on disk: the assignment in force, on a balancer
+// the same with its own times (controller.Follow), and the lock that keeps a
+// second daemon of the same name out.
 type stateDir struct {
 	path string
 	lock *os.File
@@ -68,11 +69,22 @@ func flock(f *os.File) error {
 	}
 }
 
-func (s *stateDir) assignmentFile() string { return filepath.Join(s.path, "assignment.json") }
+const (
+	assignmentName = "assignment.json"
+	ownName        = "own.json"
+)
+
+func (s *stateDir) assignmentFile() string { return filepath.Join(s.path, assignmentName) }
 
 // load is the assignment on disk, nil where there is none.
-func (s *stateDir) load() (*controller.Assignment, error) {
-	data, err := os.ReadFile(s.assignmentFile())
+func (s *stateDir) load() (*controller.Assignment, error) { return s.read(assignmentName) }
+
+// loadOwn is it as this balancer carried it out; it may be of another version.
+func (s *stateDir) loadOwn() (*controller.Assignment, error) { return s.read(ownName) }
+
+func (s *stateDir) read(name string) (*controller.Assignment, error) {
+	path := filepath.Join(s.path, name)
+	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -82,14 +94,18 @@ func (s *stateDir) load() (*controller.Assignment, error) {
 	a, err := controller.Decode(data)
 	if err != nil {
 		return nil, fmt.Errorf("read assignment %s: %w; move the file away and start again to begin from the configuration or a peer",
-			s.assignmentFile(), err)
+			path, err)
 	}
 	return a, nil
 }
 
 // save replaces the assignment on disk; after a crash at any moment the file
 // is the old or the new one, whole. It holds keys: mode 0600.
-func (s *stateDir) save(data []byte) error {
+func (s *stateDir) save(data []byte) error { return s.write(assignmentName, data) }
+
+func (s *stateDir) saveOwn(data []byte) error { return s.write(ownName, data) }
+
+func (s *stateDir) write(name string, data []byte) error {
 	temp, err := os.CreateTemp(s.path, ".assignment-*") // mode 0600
 	if err != nil {
 		return fmt.Errorf("save assignment: %w", err)
@@ -103,7 +119,7 @@ func (s *stateDir) save(data []byte) error {
 		err = closed
 	}
 	if err == nil {
-		err = os.Rename(temp.Name(), s.assignmentFile())
+		err = os.Rename(temp.Name(), filepath.Join(s.path, name))
 	}
 	if err == nil {
 		err = syncDir(s.path)

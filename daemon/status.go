@@ -50,7 +50,7 @@ func (d *daemon) status() (*fairleadv1.GetStatusResponse, error) {
 		if d.me.role == RoleHost && !hasServer(v, d.me.name) {
 			continue
 		}
-		s.Vips = append(s.Vips, describeVIP(v, d.me))
+		s.Vips = append(s.Vips, describeVIP(v, &force.own.VIPs[i], d.me))
 	}
 	if err := d.plane.describe(a, s); err != nil {
 		return nil, err
@@ -125,8 +125,9 @@ func (d *daemon) notReady(s *fairleadv1.GetStatusResponse) (why []string) {
 	return why
 }
 
-// describeVIP is what the assignment says of a VIP; a host sees its own slots.
-func describeVIP(v *controller.VIP, me self) *fairleadv1.VIP {
+// describeVIP is what the assignment says of a VIP, and own of its times here;
+// a host sees its own slots.
+func describeVIP(v, own *controller.VIP, me self) *fairleadv1.VIP {
 	out := &fairleadv1.VIP{
 		Id: v.ID, Name: v.Name, Address: v.Address.String(), Port: uint32(v.Port), Protocol: v.Protocol,
 		Scheme: v.Scheme, Policy: v.Policy, Affinity: v.Affinity, Forwarding: v.Forwarding,
@@ -147,7 +148,9 @@ func describeVIP(v *controller.VIP, me self) *fairleadv1.VIP {
 		s := &fairleadv1.Slot{
 			Number: uint32(slot.Number), Server: slot.Server, Address: slot.Address.String(),
 			Weight: uint32(slot.Weight), State: slotState(slot.State),
-			SinceUnixMs: unixMS(slot.Since), Warming: v.Warming(&slot, now),
+		}
+		if t, ok := own.Slot(slot.Number); ok {
+			s.SinceUnixMs, s.Warming = unixMS(t.Since), own.Warming(t, now)
 		}
 		if !slot.RestUntil.IsZero() {
 			s.RestUntilUnixMs = slot.RestUntil.UnixMilli()

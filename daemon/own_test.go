@@ -1,0 +1,116 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/controller"
+)
+
+// A balancer whose daemon was away while a server began to drain, drains it
+// from when it heard of that: until then its maps gave it connections and
+// tracked none. A restart keeps the time; with programs loaded anew there are
+// no such connections, and the assignment's time counts.
+func TestOwnTimes(t *testing.T) {
+	d := newDeployment(t)
+	for _, name := range []string{"s1", "s2"} {
+		d.start(RoleHost, name)
+	}
+	for _, name := range []string{"lb1", "lb2"} {
+		d.start(RoleBalancer, name)
+	}
+	applied := func() controller.Slot {
+		p := d.planes["lb1"]
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		s, _ := p.applied.VIPs[0].Slot(0)
+		return *s
+	}
+	d.stops["lb1"]()
+	drain := &fairleadv1.DrainServerRequest{Vip: "web", Server: "s1"}
+	if _, err := d.client("lb2").DrainServer(t.Context(), connect.NewRequest(drain)); err != nil {
+		t.Fatal(err)
+	}
+	held, err := d.client("lb2").GetAssignment(t.Context(), connect.NewRequest(&fairleadv1.GetAssignmentRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := controller.Decode(held.Msg.Assignment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared, _ := a.VIPs[0].Slot(0)
+	d.eventually("a millisecond, as times in assignments are of", func() bool { return time.Since(shared.DrainSince) > 2*time.Millisecond })
+	back := time.Now()
+	d.start(RoleBalancer, "lb1")
+	own := applied()
+	if own.State != controller.Draining || own.DrainSince.Before(back) {
+		t.Errorf("lb1 drains s1, %s, since %s; it is back since %s and others drain since %s", own.State, own.DrainSince, back, shared.DrainSince)
+	}
+	onDisk, err := os.ReadFile(filepath.Join(d.dir, "state", "lb1", assignmentName))
+	if err != nil || string(onDisk) != string(held.Msg.Assignment) {
+		t.Errorf("the assignment on disk is not the one that all share: %v", err)
+	}
+
+	d.stops["lb1"]()
+	d.start(RoleBalancer, "lb1")
+	if again := applied(); !again.DrainSince.Equal(own.DrainSince) {
+		t.Errorf("after a restart it drains since %s, before since %s", again.DrainSince, own.DrainSince)
+	}
+
+	// What it kept cannot be read: the assignment's own time is next best.
+	d.stops["lb1"]()
+	if err := os.WriteFile(filepath.Join(d.dir, "state", "lb1", ownName), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.start(RoleBalancer, "lb1")
+	if got := applied(); !got.DrainSince.Equal(shared.DrainSince) {
+		t.Errorf("without its own times it drains since %s, the assignment says %s", got.DrainSince, shared.DrainSince)
+	}
+
+	// The machine was rebooted.
+	d.stops["lb1"]()
+	d.planes["lb1"].base = nil
+	d.start(RoleBalancer, "lb1")
+	if got := applied(); !got.DrainSince.Equal(shared.DrainSince) {
+		t.Errorf("with empty maps it drains since %s, the assignment says %s", got.DrainSince, shared.DrainSince)
+	}
+}
+
+// What a peer had when it last answered is remembered while it is away, also
+// over a reload: a change is judged by it.
+func TestPeerVersionStays(t *testing.T) {
+	d := newDeployment(t)
+	d.start(RoleBalancer, "lb1")
+	d.start(RoleBalancer, "lb2")
+	peer := func() *fairleadv1.Peer {
+		for _, p := range d.status("lb1").Peers {
+			if p.Name == "lb2" {
+				return p
+			}
+		}
+		return &fairleadv1.Peer{}
+	}
+	d.eventually("lb1 hears of lb2", func() bool { return peer().Reachable })
+	d.stops["lb2"]()
+	d.eventually("lb1 misses lb2", func() bool { return !peer().Reachable })
+	if p := peer(); p.AssignmentVersion != 1 {
+		t.Errorf("lb2 is remembered with version %d", p.AssignmentVersion)
+	}
+	var table peerTable
+	if err := table.set(d.cfg, "lb1"); err != nil {
+		t.Fatal(err)
+	}
+	table.heard["lb2"] = &fairleadv1.Peer{Name: "lb2", AssignmentVersion: 7}
+	if err := table.set(d.cfg, "lb1"); err != nil {
+		t.Fatal(err)
+	}
+	if peers, _ := table.report(); len(peers) != 1 || peers[0].AssignmentVersion != 7 {
+		t.Errorf("after a reload: %v", peers)
+	}
+}
