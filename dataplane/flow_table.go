@@ -149,8 +149,11 @@ func flowRecord(key uint64, e jet.Entry) FlowRecord {
 }
 
 // appendMoved appends an entry of a bucket of was, once for each bucket of is
-// in which its flow may look for it.
+// in which its flow may look for it. Of several, one is the flow's and the
+// others are nobody's: none counts as confirmed before a packet finds it, so
+// that they give way.
 func appendMoved(records []FlowRecord, e jet.Entry, tag uint8, bucket, was, is uint32) []FlowRecord {
+	have := len(records)
 	first, end := bucketRange(bucket, was)
 	for b := uint32(first * uint64(is) >> 32); b < is; b++ {
 		lo, hi := bucketRange(b, is)
@@ -159,6 +162,16 @@ func appendMoved(records []FlowRecord, e jet.Entry, tag uint8, bucket, was, is u
 		}
 		if key, ok := flowKey(e, tag, max(lo, first), min(hi, end)); ok {
 			records = append(records, flowRecord(key, e))
+		}
+	}
+	if copies := records[have:]; len(copies) > 1 {
+		for i := range copies {
+			switch jet.State(copies[i].State) {
+			case jet.Confirmed:
+				copies[i].State = uint8(jet.New)
+			case jet.Datagram:
+				copies[i].State = uint8(jet.Fading)
+			}
 		}
 	}
 	return records

@@ -230,6 +230,10 @@ func resizeFlows(t *testing.T, flows int) {
 	if s.Limit != uint64(flowBuckets(flows)*flowWays) || s.Confirmed < before.Confirmed {
 		t.Errorf("%+v before, %+v after", before, s)
 	}
+	// What goOn's packets found is confirmed; the copies beside it are not.
+	if most := before.Confirmed + uint64(len(late)); s.Confirmed > most {
+		t.Errorf("%d confirmed after, at most %d are anybody's", s.Confirmed, most)
+	}
 }
 
 // A killed daemon's successor finds the flows.
