@@ -111,8 +111,8 @@ type daemon struct {
 	mu       sync.Mutex
 	force    atomic.Pointer[inForce]
 	had      *controller.Assignment // what packets go by; nil: nothing yet
-	retry    chan struct{} // apply what is in force again
-	due      *schedule     // when that is due by itself
+	retry    chan struct{}          // apply what is in force again
+	due      *schedule              // when that is due by itself
 	settings atomic.Pointer[settings]
 
 	// verbs lets one change at a time through this daemon.
