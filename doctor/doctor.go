@@ -69,6 +69,7 @@ func Run(ctx context.Context, o Options) []Check {
 	r.jit()
 	r.synchronised()
 	if o.Config != nil {
+		r.own(o)
 		r.daemonClocks(ctx, o)
 	}
 	if o.Balancer != nil {
