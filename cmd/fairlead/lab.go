@@ -81,12 +81,20 @@ func newLabUp() *cobra.Command {
 
 func newLabDown() *cobra.Command {
 	var all bool
+	var name string
 	c := &cobra.Command{
 		Use:   "down [LAB]",
 		Short: "Take a lab down, with everything that runs in it",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			names := []string{"lab"}
+			named := cmd.Flags().Changed("lab")
+			if len(args) > 0 && named && args[0] != name {
+				return usagef("which lab, %s or --lab %s?", args[0], name)
+			}
+			if all && (named || len(args) > 0) {
+				return usagef("--all takes down every lab: name none with it")
+			}
+			names := []string{name}
 			if len(args) > 0 {
 				names = args
 			}
@@ -100,6 +108,7 @@ func newLabDown() *cobra.Command {
 			return errors.Join(errs...)
 		},
 	}
+	labName(c, &name)
 	c.Flags().BoolVar(&all, "all", false, "all labs of this machine")
 	return c
 }
