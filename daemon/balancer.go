@@ -217,6 +217,9 @@ func (b *balancer) describe(a *controller.Assignment, s *fairleadv1.GetStatusRes
 					v.Name, name, v.Address, strings.Join(b.interfaces, " or ")))
 			}
 		}
+		if text := unserved(v); text != "" {
+			s.Warnings = append(s.Warnings, text)
+		}
 		if v.FailOpen {
 			s.Warnings = append(s.Warnings, fmt.Sprintf("VIP %s: every active server is down by its checks, so all are used: see health_detail, and the check's settings", v.Name))
 		}
@@ -227,6 +230,24 @@ func (b *balancer) describe(a *controller.Assignment, s *fairleadv1.GetStatusRes
 		}
 	}
 	return nil
+}
+
+// unserved warns of a VIP whose servers all take no new connections, so that
+// these go nowhere; empty for any other.
+func unserved(v *fairleadv1.VIP) string {
+	idle := false // somebody could
+	for _, slot := range v.Slots {
+		switch slot.State {
+		case fairleadv1.SlotState_SLOT_STATE_ACTIVE:
+			return ""
+		case fairleadv1.SlotState_SLOT_STATE_DRAINING, fairleadv1.SlotState_SLOT_STATE_STANDBY:
+			idle = true
+		}
+	}
+	if idle {
+		return fmt.Sprintf("VIP %s: no server takes new connections: undrain one", v.Name)
+	}
+	return fmt.Sprintf("VIP %s: no server takes new connections: add one", v.Name)
 }
 
 // checked says whether a VIP has a health check.
