@@ -234,6 +234,7 @@ func TestShareBackAtOnce(t *testing.T) {
 		synctest.Wait()
 		s.tell(randomFlows(t, 1))
 		time.Sleep(time.Minute) // the pause is at its longest
+		synctest.Wait()
 		p.client.(*refusing).err = nil
 		began := time.Now()
 		s.isBack("lb2")
