@@ -221,7 +221,7 @@ func newAnchor(o Options, servers []Server) (Hash, error) {
 func bucketsFor(k Kind, o Options, servers int) (int, error) {
 	capacity := o.Capacity
 	if capacity == 0 {
-		capacity = servers + o.Horizon + max(16, servers/4)
+		capacity = DefaultCapacity(servers, o.Horizon)
 	}
 	if servers > capacity {
 		return 0, fmt.Errorf("%w: %d servers for %s's %d buckets; make the capacity greater", ErrCapacity, servers, k, capacity)

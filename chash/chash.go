@@ -44,6 +44,22 @@ func Kinds() []Kind {
 // among buckets that are all alike.
 func (k Kind) Weighted() bool { return k != KindAnchor && k != KindDx }
 
+// Buckets tells whether the kind places keys on servers' numbers, all alike
+// and as many as the capacity, so that both are fixed for life.
+func (k Kind) Buckets() bool { return !k.Weighted() }
+
+// SpareNumbers tells whether the horizon may have numbers that no server is
+// named for yet, in a VIP's table.
+func (k Kind) SpareNumbers() bool { return k == KindAnchor }
+
+// DefaultCapacity is the number of buckets (anchor, dx) for so many servers
+// and a horizon of spare ones where nobody says another: room for a quarter
+// more and at least 16, since the number of a removed server rests before it
+// is free again, and for the horizon.
+func DefaultCapacity(servers, horizon int) int {
+	return servers + max(16, servers/4, horizon)
+}
+
 // Minimal tells whether a change moves only keys that leave or join the
 // changed server, whatever the order of changes. JET needs that to say in
 // advance which keys a change will move. Maglev moves some others too, and
@@ -116,7 +132,7 @@ type Hash interface {
 type Options struct {
 	// Capacity is the number of buckets of anchor and dx: the most servers
 	// that can ever be in it together, horizon included, fixed for life.
-	// Default: servers + horizon + max(16, a quarter of the servers).
+	// Default: DefaultCapacity.
 	Capacity int
 	// Rows is the number of rows of table-hrw (a power of two), maglev (a
 	// prime) and bucket. Default: by Rows, or the kind's own.

@@ -288,6 +288,35 @@ func TestNewErrors(t *testing.T) {
 	}
 }
 
+// Room for the horizon, a quarter more and at least 16.
+func TestDefaultCapacity(t *testing.T) {
+	for _, c := range []struct{ servers, horizon, want int }{{1, 1, 17}, {100, 10, 125}, {100, 50, 150}, {0, 0, 16}} {
+		if got := DefaultCapacity(c.servers, c.horizon); got != c.want {
+			t.Errorf("%d servers, horizon %d: %d, want %d", c.servers, c.horizon, got, c.want)
+		}
+	}
+	for _, k := range Kinds() {
+		if k.Buckets() != (k == KindAnchor || k == KindDx) || k.SpareNumbers() && !k.Buckets() {
+			t.Errorf("%s: buckets %t, spare numbers %t", k, k.Buckets(), k.SpareNumbers())
+		}
+		if !k.Buckets() {
+			continue
+		}
+		h, err := New(k, Options{Horizon: 50}, servers(100)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 50 {
+			if err := h.Add(fmt.Sprintf("new%d", i), 1); err != nil {
+				t.Fatalf("%s: new server %d of 50 in the horizon: %v", k, i, err)
+			}
+		}
+		if err := h.Add("one more", 1); !errors.Is(err, ErrCapacity) {
+			t.Errorf("%s: a 151st server: %v", k, err)
+		}
+	}
+}
+
 // Capacity and horizon of the kinds that have buckets.
 func TestCapacity(t *testing.T) {
 	for _, k := range []Kind{KindAnchor, KindDx} {

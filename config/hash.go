@@ -8,15 +8,18 @@ import (
 	"github.com/fairlead/fairlead/scheme/cheetah"
 )
 
-// Bounds of warm_up. Nothing is remembered for longer.
-const (
-	MinWarmUp = 100 * time.Millisecond
-	MaxWarmUp = 24 * time.Hour
-)
+// MinWarmUp is the shortest warm_up.
+const MinWarmUp = 100 * time.Millisecond
 
-// Buckets tells whether the hash places connections on servers' numbers, all
-// alike and as many as the capacity, so that both are fixed for life.
-func Buckets(hash string) bool { return hash == Anchor || hash == Dx }
+// MaxWarmUp is the longest warm_up of a VIP with the given protocol, and the
+// default: as long as the flow table remembers a connection that is silent.
+// After a longer one, connections would have moved that are silent for less.
+func MaxWarmUp(protocol string) time.Duration {
+	if protocol == UDP {
+		return DefaultWarmUpUDP
+	}
+	return DefaultWarmUp
+}
 
 // MaxNumbers is how many numbers v could have for its servers: what its
 // cookie can name, or what the data plane can.
@@ -32,14 +35,6 @@ func (v *VIP) MaxNumbers() int {
 // least 1.
 func DefaultHorizon(n int) int { return max(1, n/10) }
 
-// DefaultCapacity is the capacity of a VIP that is made with n servers and a
-// horizon, if the file does not say (hash anchor and dx): room for a quarter
-// more and at least 16, since the number of a removed server rests before it
-// is free again. At most limit.
-func DefaultCapacity(n, horizon, limit int) int {
-	return min(max(n+max(16, n/4), n+horizon), limit)
-}
-
 // foresees tells whether the scheme tracks what the horizon would move: jet,
 // and cheetah for what carries no cookie.
 func (v *VIP) foresees() bool { return v.Scheme == Cheetah || v.Scheme == JET }
@@ -50,15 +45,12 @@ func (v *VIP) fillHash(at positions, path string) {
 	v.Hash = or(v.Hash, TableHRW)
 	if v.Horizon == nil {
 		v.Horizon = new(0)
-		if v.Hash == Anchor && v.foresees() {
+		if chash.Kind(v.Hash).SpareNumbers() && v.foresees() {
 			*v.Horizon = DefaultHorizon(len(v.Servers))
 		}
 	}
 	if at[path+".warm_up"] == nil && v.WarmUp == 0 {
-		v.WarmUp = DefaultWarmUp
-		if v.Protocol == UDP {
-			v.WarmUp = DefaultWarmUpUDP
-		}
+		v.WarmUp = MaxWarmUp(v.Protocol)
 	}
 	if v.Share == nil {
 		v.Share = new(v.foresees())
@@ -100,15 +92,18 @@ func (c *Config) checkHash(path string, v *VIP) {
 		switch {
 		case h < 0:
 			c.problem(path+".horizon", fmt.Sprint(h), "out of range", "write how many servers may be added at once, or 0")
-		case hashKnown && v.Hash != Anchor && h > 0:
+		case hashKnown && !chash.Kind(v.Hash).SpareNumbers() && h > 0:
 			c.problem(path+".horizon", fmt.Sprint(h), "hash "+v.Hash+" needs the names of the servers that may come",
 				"list them with standby: true, or write hash: anchor")
 		case written("horizon") && h > 0:
 			unused("horizon", fmt.Sprint(h))
 		}
 	}
-	if v.WarmUp < MinWarmUp || v.WarmUp > MaxWarmUp {
-		c.problem(path+".warm_up", v.WarmUp.String(), "out of range", fmt.Sprintf("write %s to 24h: longer than connections are silent", MinWarmUp))
+	if longest := MaxWarmUp(v.Protocol); v.WarmUp < MinWarmUp {
+		c.problem(path+".warm_up", v.WarmUp.String(), "out of range", fmt.Sprintf("write %s to %s: longer than connections are silent", MinWarmUp, longest))
+	} else if v.WarmUp > longest {
+		c.problem(path+".warm_up", v.WarmUp.String(), fmt.Sprintf("the flow table forgets a connection of %s that is silent for %s, so nothing is held for longer", v.Protocol, longest),
+			fmt.Sprintf("write %s to %s, or remove it: the default is %s", MinWarmUp, longest, longest))
 	} else if written("warm_up") {
 		unused("warm_up", v.WarmUp.String())
 	}
@@ -121,10 +116,12 @@ func (c *Config) checkHash(path string, v *VIP) {
 // numbers.
 func (c *Config) checkCapacity(path string, v *VIP) {
 	n, horizon, limit := len(v.Servers), max(*v.Horizon, 0), v.MaxNumbers()
+	buckets := chash.Kind(v.Hash).Buckets()
+	enough := min(chash.DefaultCapacity(n, horizon), limit)
 	written := c.origin.at[path+".capacity"] != nil || v.Capacity != 0
 	switch {
-	case !written && !Buckets(v.Hash):
-	case !Buckets(v.Hash):
+	case !written && !buckets:
+	case !buckets:
 		c.problem(path+".capacity", fmt.Sprint(v.Capacity), "hash "+v.Hash+" has no capacity: its rows take any number of servers", "remove it, or write hash: anchor")
 	case written && (v.Capacity < 1 || v.Capacity > limit):
 		why := "write 1 to %d"
@@ -134,10 +131,10 @@ func (c *Config) checkCapacity(path string, v *VIP) {
 		c.problem(path+".capacity", fmt.Sprint(v.Capacity), "out of range", fmt.Sprintf(why, limit))
 	case written && v.Capacity < n:
 		c.problem(path+".capacity", fmt.Sprint(v.Capacity), fmt.Sprintf("the VIP has %d servers", n),
-			fmt.Sprintf("write %d: it is fixed for the VIP's life, and numbers of removed servers rest before they are free again", DefaultCapacity(n, horizon, limit)))
+			fmt.Sprintf("write %d: it is fixed for the VIP's life, and numbers of removed servers rest before they are free again", enough))
 	case written && v.Capacity < n+horizon && c.origin.at[path+".horizon"] != nil:
 		c.problem(path+".capacity", fmt.Sprint(v.Capacity), fmt.Sprintf("%d servers and a horizon of %d need more", n, horizon),
-			fmt.Sprintf("write %d, or horizon: %d", DefaultCapacity(n, horizon, limit), v.Capacity-n))
+			fmt.Sprintf("write %d, or horizon: %d", enough, v.Capacity-n))
 	case n+horizon > limit && c.origin.at[path+".horizon"] != nil:
 		c.problem(path+".horizon", fmt.Sprint(horizon), fmt.Sprintf("the VIP's servers take %d of the %d numbers that there can be", n, limit), fmt.Sprintf("write horizon: %d", limit-n))
 	}

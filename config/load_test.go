@@ -168,16 +168,24 @@ func TestSecretFile(t *testing.T) {
 	}
 }
 
-// TestDefaultCapacity: room for the horizon, a quarter more and at least 16,
-// but no more than there are numbers.
-func TestDefaultCapacity(t *testing.T) {
-	for _, c := range []struct{ servers, horizon, limit, want int }{
-		{1, 1, 16384, 17}, {100, 10, 16384, 125}, {100, 50, 16384, 150}, {16000, 1600, 16384, 16384}, {510, 2, 512, 512},
-	} {
-		if got := DefaultCapacity(c.servers, c.horizon, c.limit); got != c.want {
-			t.Errorf("%d servers, horizon %d, at most %d: %d, want %d", c.servers, c.horizon, c.limit, got, c.want)
+// TestLongestWarmUp: what the flow table has forgotten is not held.
+func TestLongestWarmUp(t *testing.T) {
+	for protocol, longest := range map[string]string{TCP: "2h4m", UDP: "2m"} {
+		parse := func(more string) error {
+			_, err := Parse("f", []byte("servers: [{name: s, address: 10.0.0.1}]\nvips: [{name: v, address: 192.0.2.1, port: 53, scheme: jet, protocol: "+protocol+", warm_up: "+longest+more+", servers: [s]}]"))
+			return err
+		}
+		if err := parse(""); err != nil {
+			t.Errorf("%s, %s: %v", protocol, longest, err)
+		}
+		if err := parse("1s"); err == nil || !strings.Contains(err.Error(), "a connection of "+protocol+" that is silent for "+longest+"0s") ||
+			!strings.Contains(err.Error(), "or remove it: the default is "+longest) {
+			t.Errorf("%s, %s and a second: %v", protocol, longest, err)
 		}
 	}
+}
+
+func TestDefaultHorizon(t *testing.T) {
 	if n := [...]int{DefaultHorizon(0), DefaultHorizon(9), DefaultHorizon(500)}; n != [...]int{1, 1, 50} {
 		t.Errorf("default horizons %v", n)
 	}

@@ -16,10 +16,7 @@ func (v *VIP) complete() {
 		v.Hash = config.TableHRW
 	}
 	if v.WarmUp == 0 {
-		v.WarmUp = config.DefaultWarmUp
-		if v.Protocol == config.UDP {
-			v.WarmUp = config.DefaultWarmUpUDP
-		}
+		v.WarmUp = config.MaxWarmUp(v.Protocol)
 	}
 }
 
@@ -34,10 +31,10 @@ func (v *VIP) size(servers int) {
 		v.HashRows = chash.Rows(2 * servers)
 	}
 	switch {
-	case !config.Buckets(v.Hash):
+	case !chash.Kind(v.Hash).Buckets():
 		v.Capacity = 0
 	case v.Capacity == 0:
-		v.Capacity = config.DefaultCapacity(servers, v.Horizon, v.maxNumbers())
+		v.Capacity = min(chash.DefaultCapacity(servers, v.Horizon), v.maxNumbers())
 	}
 }
 
@@ -51,7 +48,7 @@ func (v *VIP) maxNumbers() int {
 func (v *VIP) resized(w *wanted) (rows, capacity int) {
 	old := *v
 	old.complete()
-	if to := &w.vip; to.Hash != old.Hash || config.Buckets(to.Hash) && to.Capacity != 0 && to.Capacity != old.Capacity {
+	if to := &w.vip; to.Hash != old.Hash || chash.Kind(to.Hash).Buckets() && to.Capacity != 0 && to.Capacity != old.Capacity {
 		numbers := len(w.members)
 		if n := len(v.Slots); n > 0 {
 			numbers = max(numbers, int(v.Slots[n-1].Number)+1)
@@ -67,7 +64,7 @@ func (v *VIP) resized(w *wanted) (rows, capacity int) {
 // hash anchor: Horizon numbers above the highest slot's, as far as Capacity
 // goes. 0 for other hashes.
 func (v *VIP) HorizonTop() int {
-	if v.Capacity == 0 || v.Hash != config.Anchor {
+	if v.Capacity == 0 || !chash.Kind(v.Hash).SpareNumbers() {
 		return 0
 	}
 	top := v.Horizon
@@ -348,20 +345,21 @@ func (v *VIP) validateHash() error {
 	if hash == "" {
 		hash = config.TableHRW
 	}
+	kind := chash.Kind(hash)
 	switch {
 	case v.HashRows < 0 || v.HashRows > chash.MaxRows || v.HashRows&(v.HashRows-1) != 0 || v.HashRows == 1:
 		return fmt.Errorf("hash_rows %d: must be a power of two, 2 to %d, or 0", v.HashRows, chash.MaxRows)
-	case config.Buckets(hash) && (v.Capacity < 1 || v.Capacity > chash.MaxSlots):
+	case kind.Buckets() && (v.Capacity < 1 || v.Capacity > chash.MaxSlots):
 		return fmt.Errorf("capacity %d: must be 1 to %d with hash %s", v.Capacity, chash.MaxSlots, hash)
-	case !config.Buckets(hash) && v.Capacity != 0:
+	case !kind.Buckets() && v.Capacity != 0:
 		return fmt.Errorf("capacity %d: hash %s has none", v.Capacity, hash)
-	case v.Horizon < 0 || v.Horizon > chash.MaxSlots || v.Horizon > 0 && hash != config.Anchor:
+	case v.Horizon < 0 || v.Horizon > chash.MaxSlots || v.Horizon > 0 && !kind.SpareNumbers():
 		return fmt.Errorf("horizon %d: must be 0 to %d with hash anchor, else 0", v.Horizon, chash.MaxSlots)
-	case v.WarmUp < 0 || v.WarmUp > config.MaxWarmUp:
-		return fmt.Errorf("warm_up %s: must be 0 to %s", v.WarmUp, config.MaxWarmUp)
+	case v.WarmUp < 0 || v.WarmUp > config.MaxWarmUp(v.Protocol):
+		return fmt.Errorf("warm_up %s: must be 0 to %s over %s", v.WarmUp, config.MaxWarmUp(v.Protocol), v.Protocol)
 	case v.Scheme != config.Cheetah && v.Policy != config.Hash:
 		return fmt.Errorf("policy %s: scheme %s knows hash alone", v.Policy, v.Scheme)
-	case v.Scheme == config.JET && !chash.Kind(hash).Minimal():
+	case v.Scheme == config.JET && !kind.Minimal():
 		return fmt.Errorf("hash %s moves more than scheme jet foresees", hash)
 	}
 	top := 0

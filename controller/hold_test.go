@@ -239,7 +239,7 @@ func drawHolderConfig(t *rapid.T, protocol, hash string) *config.Config {
 	c := &config.Config{}
 	v := config.VIP{Name: "v", Address: addr(192, 0, 2, 1), Port: 443, Protocol: protocol, Scheme: config.JET, Hash: hash,
 		WarmUp: time.Duration(rapid.SampledFrom([]int{30, 60, 120}).Draw(t, "warm_up")) * time.Second}
-	if config.Buckets(hash) {
+	if chash.Kind(hash).Buckets() {
 		v.Capacity = 12
 	}
 	if hash == config.Anchor {

@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/config"
 )
 
@@ -222,7 +223,7 @@ func drawConfig(t *rapid.T) *config.Config {
 				v.Servers = append(v.Servers, config.Member{Name: s.Name, Drain: true})
 			case 1, 2, 3:
 				m := config.Member{Name: s.Name, Standby: rapid.IntRange(0, 4).Draw(t, "standby") == 0}
-				if v.Hash != config.Anchor && v.Hash != config.Dx {
+				if chash.Kind(v.Hash).Weighted() {
 					m.Weight = rapid.IntRange(1, 3).Draw(t, "weight")
 				}
 				v.Servers = append(v.Servers, m)

@@ -135,12 +135,8 @@ type place struct {
 // connection that may still speak carries a cookie that decodes to it, or has
 // an entry in a flow table that names it.
 func (v *VIP) restFor() time.Duration {
-	switch {
-	case !v.tracks():
-	case v.Protocol == config.UDP:
-		return config.DefaultWarmUpUDP + handingOver
-	default:
-		return config.DefaultWarmUp + handingOver
+	if v.tracks() {
+		return config.MaxWarmUp(v.Protocol) + handingOver
 	}
 	c := config.VIP{CookieBits: v.CookieBits}
 	return c.IdleLimit() + handingOver
