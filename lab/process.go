@@ -12,11 +12,16 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // readyWait bounds how long a daemon or server may take to answer. A machine
 // of two processors starts ten of them at a time, each loading programs.
 const readyWait = 60 * time.Second
+
+// balancerNice is the priority of balancers' daemons; 0 is everybody's.
+const balancerNice = -15
 
 // spawn starts a process of the lab in a machine, in a session of its own so
 // that it outlives the terminal. Its output goes to NAME.log, its number to
@@ -31,7 +36,17 @@ func (l *Lab) spawn(machine, name string, args ...string) error {
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Dir = l.Dir()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := startIn(l.namespace(machine), cmd); err != nil {
+	err = inNamespace(l.namespace(machine), func() error {
+		if strings.HasPrefix(machine, "lb") {
+			// A balancer has a machine of its own; here it shares few CPUs
+			// with all clients and servers. What its daemon tells its peers
+			// must not wait for these. The thread ends with this function;
+			// the process inherits.
+			_ = unix.Setpriority(unix.PRIO_PROCESS, 0, balancerNice)
+		}
+		return cmd.Start()
+	})
+	if err != nil {
 		return fmt.Errorf("start %s in %s: %w", args[0], machine, err)
 	}
 	// Whoever made the lab may stay for long; its children must not become
