@@ -93,6 +93,9 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if o.Rounds < MinRounds {
 		return nil, fmt.Errorf("%d rounds: a median needs at least %d", o.Rounds, MinRounds)
 	}
+	if err := Known(o.Only); err != nil {
+		return nil, err
+	}
 	if os.Geteuid() != 0 {
 		return nil, errors.New("loading programs needs privileges: run as root")
 	}
@@ -117,9 +120,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 			s.close()
 		}
 	}()
-	if err := choose(suites, o.Only); err != nil {
-		return nil, err
-	}
+	choose(suites, o.Only)
 	times := map[string][]float64{}
 	// Round 0 warms caches, tables and the processor up, and is not counted.
 	for round := range o.Rounds + 1 {
@@ -154,31 +155,39 @@ func interrupted(ctx context.Context, suites []*suite, times map[string][]float6
 	return r, fmt.Errorf("%w after %d whole rounds", ErrInterrupted, whole)
 }
 
-// choose leaves only the named cases and the floor.
-func choose(suites []*suite, only []string) error {
-	if len(only) == 0 {
-		return nil
+// Names are the cases that there are, in the order of a result.
+func Names() (all []string) {
+	for _, c := range slices.Concat((&balancer{}).suite(&balancer{}).cases, (&agent{}).cases()) {
+		all = append(all, c.name)
 	}
-	found := map[string]bool{"floor": true}
+	return all
+}
+
+// Known says which of names is no case, and what there is.
+func Known(names []string) error {
+	all := Names()
+	for _, name := range names {
+		if !slices.Contains(all, name) {
+			return fmt.Errorf("no case is named %q; there are %s", name, strings.Join(all, ", "))
+		}
+	}
+	return nil
+}
+
+// choose leaves only the named cases and the floor.
+func choose(suites []*suite, only []string) {
+	if len(only) == 0 {
+		return
+	}
 	for _, s := range suites {
 		s.cases = slices.DeleteFunc(s.cases, func(c measured) bool {
-			if slices.Contains(only, c.name) {
-				found[c.name] = true
-				return false
-			}
-			return c.name != "floor"
+			return c.name != "floor" && !slices.Contains(only, c.name)
 		})
 		// What nothing is subtracted from need not be measured.
 		s.harnesses = slices.DeleteFunc(s.harnesses, func(h measured) bool {
 			return !slices.ContainsFunc(s.cases, func(c measured) bool { return c.harness == h.name })
 		})
 	}
-	for _, name := range only {
-		if !found[name] {
-			return fmt.Errorf("no case is named %q; `fairlead bench` without --cases prints all", name)
-		}
-	}
-	return nil
 }
 
 func oneRound(ctx context.Context, s *suite, packets int, times map[string][]float64, count bool) error {

@@ -61,6 +61,8 @@ func TestRefused(t *testing.T) {
 	for _, o := range []Options{{Rounds: 9}, {Rounds: MinRounds, Only: []string{"cheetah-knwon-1"}}} {
 		if _, err := Run(context.Background(), o); err == nil {
 			t.Errorf("%+v was not refused", o)
+		} else if len(o.Only) > 0 && !strings.Contains(err.Error(), "there are floor, floor-1m, ") {
+			t.Errorf("does not say which cases there are: %v", err)
 		}
 	}
 }

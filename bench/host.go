@@ -62,14 +62,18 @@ func openAgent() (s *suite, err error) {
 			{name: "host-in-none", run: a.in(a.o.BenchInNone, 0)},
 			{name: "host-out-none", run: a.out(a.o.BenchOutNone, 0)},
 		},
-		cases: []measured{
-			{name: "host-in", harness: "host-in-none", run: a.in(a.o.BenchIn, 0)},
-			{name: "host-out", harness: "host-out-none", run: a.out(a.o.BenchOut, 0)},
-			{name: "host-in-ts1", harness: "host-in-none", run: a.in(a.o.BenchIn, 1)},
-			{name: "host-out-ts1", harness: "host-out-none", run: a.out(a.o.BenchOut, 1)},
-		},
+		cases: a.cases(),
 	}
 	return s, nil
+}
+
+func (a *agent) cases() []measured {
+	return []measured{
+		{name: "host-in", harness: "host-in-none", run: a.in(a.o.BenchIn, 0)},
+		{name: "host-out", harness: "host-out-none", run: a.out(a.o.BenchOut, 0)},
+		{name: "host-in-ts1", harness: "host-in-none", run: a.in(a.o.BenchIn, 1)},
+		{name: "host-out-ts1", harness: "host-out-none", run: a.out(a.o.BenchOut, 1)},
+	}
 }
 
 func (a *agent) shut() {

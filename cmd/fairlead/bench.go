@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -14,6 +15,7 @@ import (
 
 func newBenchCommand() *cobra.Command {
 	var output string
+	var list bool
 	o := bench.Options{Rounds: 15}
 	c := &cobra.Command{
 		Use:   "bench",
@@ -25,19 +27,39 @@ counter, IPIP. Test runs only: no interface is touched and no traffic sent.
 
 What the measuring loop costs is measured in the same rounds and subtracted.
 The ratio is to the case "floor". Names end in -1 for one flow and -1m for a
-million flows in turn; the others run a million, but jet-tracked 1,024. Ctrl-C
-ends it with what the rounds so far say.
+million flows in turn; the others run a million, but jet-tracked 1,024.
+
+It takes about 2 minutes on a machine of two cores that does nothing else, and
+prints its table at the end. Ctrl-C or SIGTERM ends it with what the rounds so
+far say. Fewer cases (--cases) take less; --list names them.
 
 The jet cases have 500 servers and 50 in the horizon, on 65,536 rows or on 600
 buckets of anchor, and a flow table of the default size, half full; jet-known
 runs connections that nobody tracks, jet-tracked such as have an entry, jet-new
 all, of which the eleventh that the horizon would take gets one. full-ct has a
 table with room for four million flows.`,
-		Args: cobra.NoArgs,
+		Example: "  fairlead bench\n  fairlead bench --list\n  fairlead bench --cases novip,cheetah-known-1m -o json",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if list {
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), strings.Join(bench.Names(), "\n"))
+				return err
+			}
+			if err := bench.Known(o.Only); err != nil {
+				return usageError{err}
+			}
 			if o.Rounds < bench.MinRounds {
 				return usagef("--rounds %d: a median needs at least %d", o.Rounds, bench.MinRounds)
 			}
+			// A round of all cases takes 8 s.
+			about := fmt.Sprintf("about %.0f minutes on two cores", max(2, float64(o.Rounds)*8/60))
+			if len(o.Only) > 0 {
+				about += " for all cases, less for some"
+			}
+			if !terminal(os.Stderr) {
+				about += "; nothing is printed until the end"
+			}
+			fmt.Fprintln(cmd.ErrOrStderr(), "fairlead bench:", about)
 			if terminal(os.Stderr) {
 				fmt.Fprint(os.Stderr, "loading programs and flows")
 				o.Progress = func(round int) {
@@ -61,7 +83,8 @@ table with room for four million flows.`,
 	}
 	outputFlag(c, &output)
 	c.Flags().IntVar(&o.Rounds, "rounds", o.Rounds, "how often every case is measured (at least 10)")
-	c.Flags().StringSliceVar(&o.Only, "cases", nil, "cases to measure beside the floor (default all)")
+	c.Flags().StringSliceVar(&o.Only, "cases", nil, "cases to measure beside the floor (default all; --list names them)")
+	c.Flags().BoolVar(&list, "list", false, "print the names of the cases and measure nothing")
 	return c
 }
 

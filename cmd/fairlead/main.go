@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -38,9 +39,10 @@ func usagef(format string, args ...any) error {
 var errSilent = errors.New("failed")
 
 func main() {
-	// The first signal asks to stop; a second one ends the process at once.
+	// The first signal asks to stop; another ends the process at once, but not
+	// one of the same moment: timeout(1) signals the process and then its group.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	go func() { <-ctx.Done(); stop() }()
+	go func() { <-ctx.Done(); time.Sleep(time.Second); stop() }()
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
