@@ -69,23 +69,6 @@ type sharer struct {
 	work *errgroup.Group // nil: not running, or stopping
 }
 
-// sharePeer is what one peer balancer is told and asked.
-type sharePeer struct {
-	*peer
-	queue *shareQueue
-	stop  context.CancelFunc // nil: not running
-	pull  chan struct{}      // it answers, and has entries that are not here
-	back  chan struct{}      // it is there again: no use in waiting longer
-
-	mu           sync.Mutex
-	sent, pulled uint64
-	owed         bool               // its table was not read since it, or this daemon, was away
-	down         string             // why it cannot be told; empty: it can
-	hangUp       context.CancelFunc // of the call under way; nil: there is none
-	reading      bool
-	unread       string // why its table could not be read; empty: it could
-}
-
 func newSharer(log *slog.Logger, me string, table flowTable, wanted func() bool) *sharer {
 	return &sharer{log: log, me: me, table: table, wanted: wanted}
 }
@@ -114,32 +97,34 @@ func (s *sharer) run(ctx context.Context) error {
 	return nil
 }
 
-// follow makes peers the balancers that are told. What waits for one that
-// stays keeps waiting.
+// follow makes peers the balancers that are told. One that stays is told and
+// asked by its new client from the next call on.
 func (s *sharer) follow(peers []*peer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := map[string]*sharePeer{}
 	for _, p := range s.to {
 		before[p.name] = p
-		if p.stop != nil {
-			p.stop()
-		}
 	}
 	s.to = nil
 	for _, p := range peers {
 		if !p.balancer {
 			continue
 		}
-		next := &sharePeer{peer: p, queue: newShareQueue(shareQueueLimit), pull: make(chan struct{}, 1), back: make(chan struct{}, 1), owed: true}
 		if was := before[p.name]; was != nil {
-			next.queue = was.queue
-			was.mu.Lock()
-			next.sent, next.pulled, next.owed, next.down, next.unread = was.sent, was.pulled, was.owed || was.reading, was.down, was.unread
-			was.mu.Unlock()
+			delete(before, p.name)
+			was.reach(p.client)
+			s.to = append(s.to, was)
+			continue
 		}
+		next := &sharePeer{name: p.name, client: p.client, queue: newShareQueue(shareQueueLimit), pull: make(chan struct{}, 1), back: make(chan struct{}, 1)}
 		s.to = append(s.to, next)
 		s.start(next)
+	}
+	for _, gone := range before {
+		if gone.stop != nil {
+			gone.stop()
+		}
 	}
 }
 
@@ -176,9 +161,6 @@ func (s *sharer) feed(ctx context.Context, p *sharePeer) {
 		for {
 			err := p.share(ctx, batch)
 			if ctx.Err() != nil {
-				if err != nil {
-					p.queue.putBack(batch) // for whoever follows, after a reload
-				}
 				return
 			}
 			if err == nil {
@@ -189,7 +171,6 @@ func (s *sharer) feed(ctx context.Context, p *sharePeer) {
 			s.silent(p, err)
 			select {
 			case <-ctx.Done():
-				p.queue.putBack(batch)
 				return
 			case <-time.After(pause):
 				pause = min(2*pause, shareLastPause)
@@ -203,31 +184,6 @@ func (s *sharer) feed(ctx context.Context, p *sharePeer) {
 			}
 		}
 	}
-}
-
-// share is one call.
-func (p *sharePeer) share(ctx context.Context, batch []dataplane.FlowRecord) error {
-	ctx, cancel := context.WithTimeout(ctx, shareTimeout)
-	defer cancel()
-	p.mu.Lock()
-	p.hangUp = cancel
-	p.mu.Unlock()
-	defer func() {
-		p.mu.Lock()
-		p.hangUp = nil
-		p.mu.Unlock()
-	}()
-	req := &fairleadv1.ShareFlowsRequest{Key: make([]uint64, len(batch)), Meta: make([]uint32, len(batch))}
-	for i, r := range batch {
-		req.Key[i], req.Meta[i] = r.Key, flowMeta(r)
-	}
-	if _, err := p.client.ShareFlows(ctx, connect.NewRequest(req)); err != nil {
-		return err
-	}
-	p.mu.Lock()
-	p.sent += uint64(len(batch))
-	p.mu.Unlock()
-	return nil
 }
 
 // named is a peer balancer; nil: there is none of that name.
@@ -252,11 +208,8 @@ func (s *sharer) isBack(name string) {
 	if p.down == "" {
 		return
 	}
-	select {
-	case p.back <- struct{}{}:
-	default: // it is known
-	}
-	if p.owed && s.wanted() {
+	p.retry()
+	if p.table == tableOwed && s.wanted() {
 		p.wantPull()
 	}
 	if p.hangUp != nil { // the call may hang at what the peer was before
@@ -276,24 +229,17 @@ func (s *sharer) heard(name string, err error) {
 	case p == nil: // a host
 	case err != nil && connect.IsWireError(err): // its own words: it is starting
 		p.mu.Lock()
-		p.owed = true
+		p.table = tableOwed
 		p.mu.Unlock()
 	case err != nil:
 		s.silent(p, err)
 	default:
 		p.mu.Lock()
-		owed := p.owed
+		owed := p.table == tableOwed
 		p.mu.Unlock()
 		if owed && s.wanted() {
 			p.wantPull()
 		}
-	}
-}
-
-func (p *sharePeer) wantPull() {
-	select {
-	case p.pull <- struct{}{}:
-	default: // it is going to be
 	}
 }
 
@@ -305,7 +251,7 @@ func (s *sharer) silent(p *sharePeer, err error) {
 	}
 	p.mu.Lock()
 	first := p.down == ""
-	p.down, p.owed = connectText(err), true
+	p.down, p.table = connectText(err), tableOwed
 	p.mu.Unlock()
 	if first {
 		s.log.Warn("tracked entries are not shared with a peer; it is tried again", "peer", p.name, "error", err)
@@ -336,8 +282,10 @@ func (s *sharer) fetch(ctx context.Context, p *sharePeer) {
 		}
 		// What happens from here on is owed anew.
 		p.mu.Lock()
-		owed := p.owed
-		p.owed, p.reading = false, owed
+		owed := p.table == tableOwed
+		if owed {
+			p.table = tableReading
+		}
 		p.mu.Unlock()
 		if !owed {
 			continue
@@ -348,10 +296,13 @@ func (s *sharer) fetch(ctx context.Context, p *sharePeer) {
 		}
 		p.mu.Lock()
 		first := err != nil && p.unread == "" && p.down == ""
-		p.reading, p.unread = false, ""
-		if err != nil {
+		p.unread = ""
+		switch {
+		case err != nil:
 			// The next round of asking peers tries again.
-			p.owed, p.unread = true, connectText(err)
+			p.table, p.unread = tableOwed, connectText(err)
+		case p.table == tableReading: // else it was away meanwhile
+			p.table = tableHere
 		}
 		p.mu.Unlock()
 		switch {
@@ -372,7 +323,7 @@ func (s *sharer) readTable(ctx context.Context, p *sharePeer) (n int, err error)
 	}
 	for first := uint32(0); ; {
 		call, cancel := context.WithTimeout(ctx, shareTimeout)
-		resp, err := p.client.GetFlows(call, connect.NewRequest(&fairleadv1.GetFlowsRequest{FirstBucket: first, From: s.me}))
+		resp, err := p.dialled().GetFlows(call, connect.NewRequest(&fairleadv1.GetFlowsRequest{FirstBucket: first, From: s.me}))
 		cancel()
 		if err != nil {
 			return n, err
@@ -423,7 +374,7 @@ func (s *sharer) describe(out *fairleadv1.GetStatusResponse) {
 	for _, p := range to {
 		waiting, dropped := p.queue.count()
 		p.mu.Lock()
-		peer := &fairleadv1.SharingPeer{Name: p.name, Sent: p.sent, Dropped: dropped, Queued: uint64(waiting), Pulled: p.pulled, Error: p.down, Pending: wanted && (p.owed || p.reading)}
+		peer := &fairleadv1.SharingPeer{Name: p.name, Sent: p.sent, Dropped: dropped, Queued: uint64(waiting), Pulled: p.pulled, Error: p.down, Pending: wanted && p.table != tableHere}
 		if p.down == "" && p.unread != "" {
 			peer.Error = "its entries could not be read: " + p.unread
 		}

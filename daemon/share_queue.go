@@ -93,25 +93,6 @@ func (q *shareQueue) take(ctx context.Context, batch []dataplane.FlowRecord) []d
 	return batch
 }
 
-// putBack returns a batch that was taken and not told to the front, as much of
-// it as there is room for.
-func (q *shareQueue) putBack(batch []dataplane.FlowRecord) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for i := len(batch) - 1; i >= 0; i-- {
-		if q.n == len(q.ring) && q.n < q.limit {
-			q.grow()
-		}
-		if q.n == len(q.ring) {
-			q.dropped += uint64(i + 1)
-			return
-		}
-		q.head = (q.head + len(q.ring) - 1) % len(q.ring)
-		q.ring[q.head] = batch[i]
-		q.n++
-	}
-}
-
 // await waits until n records are there or enough fires; false: ctx ended.
 func (q *shareQueue) await(ctx context.Context, n int, enough <-chan time.Time) bool {
 	for {

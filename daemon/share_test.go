@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -245,6 +246,82 @@ func TestShareBackAtOnce(t *testing.T) {
 	})
 }
 
+// reloading is a peer of which calls hang until it is let go, and that keeps
+// what it was told.
+type reloading struct {
+	fairleadv1connect.FairleadClient
+	free  chan struct{}
+	calls atomic.Int32 // under way
+	most  *atomic.Int32
+
+	mu   sync.Mutex
+	told []uint64
+}
+
+func (r *reloading) ShareFlows(ctx context.Context, q *connect.Request[fairleadv1.ShareFlowsRequest]) (*connect.Response[fairleadv1.ShareFlowsResponse], error) {
+	r.most.Store(max(r.most.Load(), r.calls.Add(1)))
+	defer r.calls.Add(-1)
+	select {
+	case <-r.free:
+	case <-ctx.Done():
+		time.Sleep(shareDelay) // hanging up takes a while
+		return nil, ctx.Err()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.told = append(r.told, q.Msg.Key...)
+	return connect.NewResponse(new(fairleadv1.ShareFlowsResponse)), nil
+}
+
+// A reload while a peer is being told changes nothing of it: of two records
+// about a connection the later one arrives last, none is lost and none told
+// twice.
+func TestShareReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var most atomic.Int32
+		free := make(chan struct{})
+		client := &reloading{free: free, most: &most}
+		s := newSharer(slog.New(slog.DiscardHandler), "lb1", newFakeFlows(), func() bool { return true })
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		follow := func() { s.follow([]*peer{{name: "lb2", balancer: true, client: client}}) }
+		follow()
+		go s.run(ctx)
+		synctest.Wait()
+		flows := randomFlows(t, 2*shareBatch)
+		s.tell(flows[:10])
+		time.Sleep(2 * shareDelay)
+		synctest.Wait() // the call hangs
+		was := s.named("lb2")
+		follow()
+		s.tell(flows[10:])
+		time.Sleep(2 * shareDelay)
+		follow()
+		synctest.Wait()
+		if most.Load() != 1 || s.named("lb2") != was {
+			t.Errorf("%d calls at the same time, the peer itself the same: %t", most.Load(), s.named("lb2") == was)
+		}
+		close(free)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		for i, r := range flows {
+			if i >= len(client.told) || client.told[i] != r.Key {
+				t.Fatalf("record %d of %d was not told in its turn", i, len(client.told))
+			}
+		}
+		if was.sent != uint64(len(flows)) || was.down != "" || len(client.told) != len(flows) {
+			t.Errorf("%d told, %d counted, of %d; %q", len(client.told), was.sent, len(flows), was.down)
+		}
+		// Who leaves the file is told no more.
+		s.follow(nil)
+		s.tell(flows[:1])
+		time.Sleep(time.Second)
+		if synctest.Wait(); len(client.told) != len(flows) {
+			t.Error("a peer that left was told")
+		}
+	})
+}
+
 // Tables of different size cannot be read page by page: it is said, with the
 // remedy, and records go on.
 func TestShareOtherSize(t *testing.T) {
@@ -326,8 +403,7 @@ func TestShareQueueBounded(t *testing.T) {
 	if want := flood[len(flood)-limit:][:300]; !slices.Equal(batch, want) {
 		t.Error("the oldest that are left do not come first")
 	}
-	q.putBack(batch)
-	var got []dataplane.FlowRecord
+	got := slices.Clone(batch)
 	for n, _ := q.count(); n > 0; n, _ = q.count() {
 		got = append(got, q.take(t.Context(), make([]dataplane.FlowRecord, 0, 300))...)
 	}
