@@ -16,7 +16,9 @@ import (
 
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
 )
 
 // runFolder is where daemons' sockets are unless the file says otherwise.
@@ -25,6 +27,7 @@ const runFolder = "/run/fairlead"
 // answer is one daemon's status, or why there is none.
 type answer struct {
 	name, role, api string
+	client          fairleadv1connect.FairleadClient
 	status          *fairleadv1.GetStatusResponse
 	err             error
 }
@@ -52,7 +55,7 @@ are asked (sockets in /run/fairlead).`,
 				return err
 			}
 			err = printAs(cmd.OutOrStdout(), output, statusValue(answers), func(w io.Writer) error {
-				return statusTable(w, answers)
+				return statusTable(w, answers, inForce(cmd.Context(), answers, timeout))
 			})
 			if err != nil {
 				return err
@@ -125,6 +128,7 @@ func askAll(ctx context.Context, file string, chosen bool, name string, timeout 
 				a.err = err
 				return
 			}
+			a.client = client
 			ctx, cancel := context.WithTimeout(ctx, timeout)
 			defer cancel()
 			resp, err := client.GetStatus(ctx, connect.NewRequest(&fairleadv1.GetStatusRequest{}))
@@ -137,6 +141,38 @@ func askAll(ctx context.Context, file string, chosen bool, name string, timeout 
 	}
 	wg.Wait()
 	return answers, nil
+}
+
+// inForce asks an agent for the newest assignment where balancers were asked
+// and none answers, so that servers without an agent are not left out.
+func inForce(ctx context.Context, answers []answer, timeout time.Duration) *controller.Assignment {
+	silent := false
+	var newest *answer
+	for i := range answers {
+		a := &answers[i]
+		switch {
+		case a.err != nil:
+			silent = silent || a.role == "lb"
+		case a.status.Role == fairleadv1.Role_ROLE_BALANCER:
+			return nil // it tells all
+		case newest == nil || a.status.AssignmentVersion > newest.status.AssignmentVersion:
+			newest = a
+		}
+	}
+	if !silent || newest == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	resp, err := newest.client.GetAssignment(ctx, connect.NewRequest(&fairleadv1.GetAssignmentRequest{}))
+	if err != nil {
+		return nil // it went away meanwhile: the table shows what is known
+	}
+	a, err := controller.Decode(resp.Msg.Assignment)
+	if err != nil {
+		return nil
+	}
+	return a
 }
 
 // assignmentVersions is the newest version and whether all that answered
@@ -196,6 +232,7 @@ func statusValue(answers []answer) any {
 		daemons = append(daemons, m)
 	}
 	out["daemons"] = daemons
+	out["warnings"] = warnings(answers)
 	return out
 }
 

@@ -56,7 +56,8 @@ func printFlows(w io.Writer, answers []answer) {
 			continue
 		}
 		if !title {
-			fmt.Fprintln(w, "\nFLOW TABLE\tCONFIRMED\tUNCONFIRMED\tLIMIT")
+			fmt.Fprintln(w, "\nFlow tables: entries as counted every 30 s; the limit is the file's limits.flows, rounded up to whole buckets of 7")
+			fmt.Fprintln(w, "FLOW TABLE\tCONFIRMED\tUNCONFIRMED\tLIMIT")
 			title = true
 		}
 		limit := uint64(0)

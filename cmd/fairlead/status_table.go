@@ -12,19 +12,21 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/controller"
 )
 
 // statusTable prints the status for people: daemons, then each VIP with its
 // servers over all balancers, then flow tables, reasons and warnings.
-func statusTable(w io.Writer, answers []answer) error {
+// force is what is in force where no balancer answers to say so, else nil.
+func statusTable(w io.Writer, answers []answer, force *controller.Assignment) error {
 	newest, same := assignmentVersions(answers)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	switch {
 	case newest == 0: // nobody answered
 	case same:
-		fmt.Fprintf(t, "Assignment version %d at every daemon that answers.\n\n", newest)
+		fmt.Fprintf(t, "Assignment version %d at every daemon that answers%s.\n\n", newest, silentNote(answers))
 	default:
-		fmt.Fprintf(t, "Assignment versions DIFFER (newest %d): fairlead apply brings all to one.\n\n", newest)
+		fmt.Fprintf(t, "Assignment versions DIFFER (newest %d)%s: fairlead apply brings all to one.\n\n", newest, silentNote(answers))
 	}
 	if programVersions(answers) {
 		fmt.Fprint(t, "Programs DIFFER (column PROGRAM): right while an upgrade is under way, else finish it.\n\n")
@@ -43,7 +45,7 @@ func statusTable(w io.Writer, answers []answer) error {
 		fmt.Fprintf(t, "%s\t%s\t%d%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, roleWord(s.Role), s.AssignmentVersion, mark,
 			keys(s), interfaces(s), s.Clock.GetSource(), since(s.StartedUnixMs), s.Version, s.PinDir)
 	}
-	for _, v := range mergeVIPs(answers) {
+	for _, v := range mergeVIPs(answers, force) {
 		v.print(t)
 	}
 	printFlows(t, answers)
@@ -104,6 +106,8 @@ type vipView struct {
 	slots   map[uint32]*slotView
 	total   fairleadv1.Counters
 	open    bool // fail-open somewhere
+	// balancers that answered: without one nothing was counted.
+	balancers int
 }
 
 type slotView struct {
@@ -116,7 +120,25 @@ type slotView struct {
 	agent               bool
 }
 
-func mergeVIPs(answers []answer) []*vipView {
+// silentNote counts those that do not answer; empty if all do.
+func silentNote(answers []answer) string {
+	var names []string
+	for _, a := range answers {
+		if a.err != nil {
+			names = append(names, a.name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	verb := "do"
+	if len(names) == 1 {
+		verb = "does"
+	}
+	return fmt.Sprintf(" (%d of %d %s not: %s)", len(names), len(answers), verb, strings.Join(names, ", "))
+}
+
+func mergeVIPs(answers []answer, force *controller.Assignment) []*vipView {
 	var order []*vipView
 	byID := map[uint32]*vipView{}
 	for _, a := range answers {
@@ -136,12 +158,44 @@ func mergeVIPs(answers []answer) []*vipView {
 			view.add(a.status, v)
 		}
 	}
+	if force == nil {
+		return order
+	}
+	// Agents know of their own slots alone.
+	for i := range force.VIPs {
+		v := statusOf(&force.VIPs[i])
+		view := byID[v.Id]
+		if view == nil {
+			view = &vipView{vip: v, version: force.Version, slots: map[uint32]*slotView{}}
+			byID[v.Id] = view
+			order = append(order, view)
+		}
+		for _, slot := range v.Slots {
+			if view.slots[slot.Number] == nil {
+				view.slots[slot.Number] = &slotView{slot: slot}
+			}
+		}
+	}
 	return order
+}
+
+// statusOf is what the assignment alone says of a VIP.
+func statusOf(v *controller.VIP) *fairleadv1.VIP {
+	out := &fairleadv1.VIP{Id: v.ID, Name: v.Name, Address: v.Address.String(), Port: uint32(v.Port), Protocol: v.Protocol,
+		Scheme: v.Scheme, Policy: v.Policy, Forwarding: v.Forwarding, Hash: v.Hash, HashRows: uint32(v.HashRows),
+		Capacity: uint32(v.Capacity), Horizon: uint32(v.Horizon), WarmUpMs: uint64(v.WarmUp.Milliseconds()), Share: v.Share}
+	for _, s := range v.Slots {
+		state := fairleadv1.SlotState_value["SLOT_STATE_"+strings.ToUpper(string(s.State))]
+		out.Slots = append(out.Slots, &fairleadv1.Slot{Number: uint32(s.Number), Server: s.Server, Address: s.Address.String(),
+			Weight: uint32(s.Weight), State: fairleadv1.SlotState(state)})
+	}
+	return out
 }
 
 func (view *vipView) add(s *fairleadv1.GetStatusResponse, v *fairleadv1.VIP) {
 	balancer := s.Role == fairleadv1.Role_ROLE_BALANCER
 	if balancer {
+		view.balancers++
 		view.open = view.open || v.FailOpen
 		view.total.NewConnections += v.Counters.GetNewConnections()
 		view.total.Fallback += v.Counters.GetFallback()
@@ -195,9 +249,13 @@ func (view *vipView) print(w io.Writer) {
 		address = "[" + address + "]"
 	}
 	fmt.Fprintf(w, "\nVIP %s %s:%s/%s: %s, %s, %s\n", v.Name, address, port, v.Protocol, v.Scheme, v.Policy, v.Forwarding)
-	fmt.Fprintf(w, "new connections %d, fallback packets %d, bad cookies %d, dropped %d\n",
-		view.total.NewConnections, view.total.Fallback, view.total.BadCookies, view.total.Dropped)
-	for _, line := range []string{hashLine(v), flowLine(v, &view.total)} {
+	counted, flows := "no balancer answers: no counters", ""
+	if view.balancers > 0 {
+		counted = fmt.Sprintf("new connections %d, fallback packets %d, bad cookies %d, dropped %d",
+			view.total.NewConnections, view.total.Fallback, view.total.BadCookies, view.total.Dropped)
+		flows = flowLine(v, &view.total)
+	}
+	for _, line := range []string{counted, hashLine(v), flows} {
 		if line != "" {
 			fmt.Fprintln(w, line)
 		}
@@ -212,8 +270,12 @@ func (view *vipView) print(w io.Writer) {
 		if s.agent {
 			live = fmt.Sprint(s.live)
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\n", n, s.slot.Server, s.slot.Address, s.slot.Weight,
-			s.stateWord(), s.healthWord(), s.takesWord(), s.hopWord(), live, s.new, s.packets, s.bytes)
+		counters := "-\t-\t-"
+		if s.balancers > 0 {
+			counters = fmt.Sprintf("%d\t%d\t%d", s.new, s.packets, s.bytes)
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", n, s.slot.Server, s.slot.Address, s.slot.Weight,
+			s.stateWord(), s.healthWord(), s.takesWord(), s.hopWord(), live, counters)
 	}
 }
 
@@ -291,23 +353,58 @@ func printReasons(w io.Writer, answers []answer, role fairleadv1.Role, title str
 	}
 }
 
-func printWarnings(w io.Writer, answers []answer) error {
-	first := true
+// warning is one text and the daemons that give it; none for what status
+// itself says.
+type warning struct {
+	Text    string   `json:"text"`
+	Daemons []string `json:"daemons"`
+}
+
+// warnings are those of all daemons, each text once, and before them what is
+// missing because a daemon does not answer.
+func warnings(answers []answer) []warning {
+	all := []warning{}
+	answered := slices.ContainsFunc(answers, func(a answer) bool { return a.err == nil })
+	for _, a := range answers {
+		if a.err == nil || !answered {
+			continue
+		}
+		lacks := "its counters are missing above, so that sums are partial"
+		if a.role == "host" {
+			lacks = "its established connections are missing above"
+		}
+		all = append(all, warning{fmt.Sprintf("%s does not answer (%s): %s", a.name, short(a.err), lacks), []string{}})
+	}
+	at := map[string]int{}
 	for _, a := range answers {
 		if a.err != nil {
 			continue
 		}
 		for _, text := range a.status.Warnings {
-			if first {
-				if _, err := fmt.Fprintln(w, "\nWarnings:"); err != nil {
-					return err
-				}
-				first = false
+			i, seen := at[text]
+			if !seen {
+				i = len(all)
+				at[text] = i
+				all = append(all, warning{Text: text})
 			}
-			if _, err := fmt.Fprintf(w, "  %s: %s\n", a.name, text); err != nil {
-				return err
-			}
+			all[i].Daemons = append(all[i].Daemons, a.name)
 		}
 	}
-	return nil
+	return all
+}
+
+func printWarnings(w io.Writer, answers []answer) error {
+	all := warnings(answers)
+	if len(all) == 0 {
+		return nil
+	}
+	lines := []string{"\nWarnings:"}
+	for _, one := range all {
+		if len(one.Daemons) > 0 {
+			one.Text = strings.Join(one.Daemons, ", ") + ": " + one.Text
+		}
+		lines = append(lines, "  "+one.Text)
+	}
+	_, err := fmt.Fprintln(w, strings.Join(lines, "\n"))
+	return err
 }

@@ -2,10 +2,12 @@ package main
 
 import (
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/controller"
 )
 
 // The table sums what two balancers tracked, and says what the hash prepares
@@ -14,9 +16,10 @@ func TestStatusTableFlows(t *testing.T) {
 	lb := func(name, peer, problem string, tracked uint64) answer {
 		return answer{name: name, role: "lb", status: &fairleadv1.GetStatusResponse{
 			Name: name, Role: fairleadv1.Role_ROLE_BALANCER, AssignmentVersion: 3,
-			Limits:  []*fairleadv1.Limit{{Name: "flows", Limit: 700}},
-			Flows:   &fairleadv1.Flows{Confirmed: 5, Unconfirmed: 2},
-			Sharing: &fairleadv1.Sharing{Peers: []*fairleadv1.SharingPeer{{Name: peer, Sent: 4, Dropped: 1, Queued: 2, Pulled: 3, Error: problem, Pending: problem != ""}}},
+			Warnings: []string{"the file differs"},
+			Limits:   []*fairleadv1.Limit{{Name: "flows", Limit: 700}},
+			Flows:    &fairleadv1.Flows{Confirmed: 5, Unconfirmed: 2},
+			Sharing:  &fairleadv1.Sharing{Peers: []*fairleadv1.SharingPeer{{Name: peer, Sent: 4, Dropped: 1, Queued: 2, Pulled: 3, Error: problem, Pending: problem != ""}}},
 			Vips: []*fairleadv1.VIP{{
 				Id: 1, Name: "web", Address: "192.0.2.10", Port: 80, Protocol: "tcp", Scheme: "jet", Policy: "hash", Forwarding: "ipip",
 				Hash: "anchor", Capacity: 20, Horizon: 2, WarmUpMs: 7_440_000, Share: true,
@@ -30,7 +33,7 @@ func TestStatusTableFlows(t *testing.T) {
 		}}
 	}
 	var out strings.Builder
-	if err := statusTable(&out, []answer{lb("lb1", "lb2", "", 10), lb("lb2", "lb1", "no route to host", 20), {name: "lb3", role: "lb", err: errors.New("down")}}); err != nil {
+	if err := statusTable(&out, []answer{lb("lb1", "lb2", "", 10), lb("lb2", "lb1", "no route to host", 20), {name: "lb3", role: "lb", err: errors.New("down")}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	// Columns are aligned by spaces: compared word by word.
@@ -39,6 +42,9 @@ func TestStatusTableFlows(t *testing.T) {
 		"web 192.0.2.10:80/tcp: jet, hash, ipip",
 		"hash anchor, capacity 20, horizon 2, warm-up 2h4m0s, entries shared",
 		"tracked 30, packets by entry 18, entries replaced 4, refused 2, not told peers 6",
+		"Assignment version 3 at every daemon that answers (1 of 3 does not: lb3).",
+		"Warnings: lb3 does not answer (down): its counters are missing above, so that sums are partial lb1, lb2: the file differs",
+		"counted every 30 s; the limit is the file's limits.flows, rounded up to whole buckets of 7",
 		"standby",
 		"active (warming)",
 		"FLOW TABLE CONFIRMED UNCONFIRMED LIMIT lb1 5 2 700 lb2 5 2 700",
@@ -51,5 +57,41 @@ func TestStatusTableFlows(t *testing.T) {
 	// A VIP that tracks nothing has no line about it.
 	if line := flowLine(&fairleadv1.VIP{Scheme: "stateless"}, &fairleadv1.Counters{}); line != "" {
 		t.Errorf("stateless: %q", line)
+	}
+}
+
+// Where no balancer answers, what is in force fills in what agents do not
+// know, and nothing is shown as counted.
+func TestStatusTableNoBalancer(t *testing.T) {
+	answers := []answer{
+		{name: "lb1", role: "lb", err: errors.New("connection refused")},
+		{name: "s1", role: "host", status: &fairleadv1.GetStatusResponse{
+			Name: "s1", Role: fairleadv1.Role_ROLE_HOST, AssignmentVersion: 4,
+			Vips: []*fairleadv1.VIP{{Id: 1, Name: "web", Address: "192.0.2.10", Port: 80, Protocol: "tcp", Scheme: "jet", Policy: "hash", Forwarding: "ipip",
+				Slots: []*fairleadv1.Slot{{Number: 0, Server: "s1", Address: "10.0.0.21", Weight: 1, State: fairleadv1.SlotState_SLOT_STATE_ACTIVE, Connections: 6}}}},
+		}},
+	}
+	force := &controller.Assignment{Version: 4, VIPs: []controller.VIP{
+		{ID: 1, Name: "web", Slots: []controller.Slot{
+			{Number: 0, Server: "s1", State: controller.Active},
+			{Number: 1, Server: "s2", Address: netip.MustParseAddr("10.0.0.22"), Weight: 3, State: controller.Draining}}},
+		{ID: 2, Name: "dns", Address: netip.MustParseAddr("192.0.2.11"), Port: 53, Protocol: "udp", Scheme: "stateless", Policy: "hash", Forwarding: "l2",
+			Slots: []controller.Slot{{Number: 0, Server: "s2", Address: netip.MustParseAddr("10.0.0.22"), Weight: 1, State: controller.Active}}},
+	}}
+	var out strings.Builder
+	if err := statusTable(&out, answers, force); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(out.String()), " ")
+	for _, want := range []string{
+		"version 4 at every daemon that answers (1 of 2 does not: lb1).",
+		"VIP web 192.0.2.10:80/tcp: jet, hash, ipip no balancer answers: no counters",
+		"0 s1 10.0.0.21 1 active - - - 6 - - - 1 s2 10.0.0.22 3 draining - - - - - - -",
+		"VIP dns 192.0.2.11:53/udp: stateless, hash, l2 no balancer answers: no counters",
+		"lb1 does not answer (connection refused): its counters are missing above",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the table lacks %q:\n%s", want, &out)
+		}
 	}
 }
