@@ -17,8 +17,9 @@ import (
 	"github.com/fairlead/fairlead/config"
 )
 
-// maxMessage bounds an answer: an assignment of 16,384 slots takes some 4 MB.
-const maxMessage = 64 << 20
+// MaxMessage bounds a request and an answer, in bytes: an assignment of 16,384
+// slots takes some 4 MB.
+const MaxMessage = 64 << 20
 
 // dialTimeout bounds how long a machine that is gone holds up a caller.
 const dialTimeout = 3 * time.Second
@@ -50,7 +51,7 @@ func Dial(endpoint string, t config.TLS) (fairleadv1connect.FairleadClient, erro
 	default:
 		return nil, fmt.Errorf("api %s: write unix:/path or https://address:port", endpoint)
 	}
-	return fairleadv1connect.NewFairleadClient(&http.Client{Transport: transport}, base, connect.WithReadMaxBytes(maxMessage)), nil
+	return fairleadv1connect.NewFairleadClient(&http.Client{Transport: transport}, base, connect.WithReadMaxBytes(MaxMessage)), nil
 }
 
 // certsRemedy ends errors about the files that tls names.

@@ -90,8 +90,8 @@ func (c *Config) checkHash(path string, v *VIP) {
 	}
 	if h := *v.Horizon; h != 0 || written("horizon") {
 		switch {
-		case h < 0:
-			c.problem(path+".horizon", fmt.Sprint(h), "out of range", "write how many servers may be added at once, or 0")
+		case h < 0 || h > chash.MaxSlots:
+			c.problem(path+".horizon", fmt.Sprint(h), "out of range", fmt.Sprintf("write how many servers may be added at once, 0 to %d", chash.MaxSlots))
 		case hashKnown && !chash.Kind(v.Hash).SpareNumbers() && h > 0:
 			c.problem(path+".horizon", fmt.Sprint(h), "hash "+v.Hash+" needs the names of the servers that may come",
 				"list them with standby: true, or write hash: anchor")
@@ -115,7 +115,10 @@ func (c *Config) checkHash(path string, v *VIP) {
 // checkCapacity: the servers, and those that may be added at once, need
 // numbers.
 func (c *Config) checkCapacity(path string, v *VIP) {
-	n, horizon, limit := len(v.Servers), max(*v.Horizon, 0), v.MaxNumbers()
+	n, horizon, limit := len(v.Servers), *v.Horizon, v.MaxNumbers()
+	if horizon < 0 || horizon > chash.MaxSlots {
+		horizon = 0 // said by checkHash
+	}
 	buckets := chash.Kind(v.Hash).Buckets()
 	enough := min(chash.DefaultCapacity(n, horizon), limit)
 	written := c.origin.at[path+".capacity"] != nil || v.Capacity != 0
@@ -124,17 +127,20 @@ func (c *Config) checkCapacity(path string, v *VIP) {
 	case !buckets:
 		c.problem(path+".capacity", fmt.Sprint(v.Capacity), "hash "+v.Hash+" has no capacity: its rows take any number of servers", "remove it, or write hash: anchor")
 	case written && (v.Capacity < 1 || v.Capacity > limit):
-		why := "write 1 to %d"
+		why := "write %d to %d"
 		if limit < chash.MaxSlots {
-			why = "write 1 to %d, what the cookie can name, or cookie_bits: " + fmt.Sprint(min(v.CookieBits+1, cheetah.MaxBits))
+			why = "write %d to %d, what the cookie can name, or cookie_bits: " + fmt.Sprint(min(v.CookieBits+1, cheetah.MaxBits))
 		}
-		c.problem(path+".capacity", fmt.Sprint(v.Capacity), "out of range", fmt.Sprintf(why, limit))
+		c.problem(path+".capacity", fmt.Sprint(v.Capacity), "out of range", fmt.Sprintf(why, min(n+horizon, limit), limit))
 	case written && v.Capacity < n:
 		c.problem(path+".capacity", fmt.Sprint(v.Capacity), fmt.Sprintf("the VIP has %d servers", n),
 			fmt.Sprintf("write %d: it is fixed for the VIP's life, and numbers of removed servers rest before they are free again", enough))
 	case written && v.Capacity < n+horizon && c.origin.at[path+".horizon"] != nil:
-		c.problem(path+".capacity", fmt.Sprint(v.Capacity), fmt.Sprintf("%d servers and a horizon of %d need more", n, horizon),
-			fmt.Sprintf("write %d, or horizon: %d", enough, v.Capacity-n))
+		remedy := fmt.Sprintf("write horizon: %d", v.Capacity-n)
+		if enough >= n+horizon {
+			remedy = fmt.Sprintf("write %d, or horizon: %d", enough, v.Capacity-n)
+		}
+		c.problem(path+".capacity", fmt.Sprint(v.Capacity), fmt.Sprintf("%d servers and a horizon of %d need more", n, horizon), remedy)
 	case n+horizon > limit && c.origin.at[path+".horizon"] != nil:
 		c.problem(path+".horizon", fmt.Sprint(horizon), fmt.Sprintf("the VIP's servers take %d of the %d numbers that there can be", n, limit), fmt.Sprintf("write horizon: %d", limit-n))
 	}

@@ -35,7 +35,7 @@ func (d *daemon) handler() (string, http.Handler) {
 			return resp, err
 		}
 	})
-	return fairleadv1connect.NewFairleadHandler(service{d}, connect.WithInterceptors(guard))
+	return fairleadv1connect.NewFairleadHandler(service{d}, connect.WithInterceptors(guard), connect.WithReadMaxBytes(api.MaxMessage))
 }
 
 func asError[T error](err error, target *T) bool { return errors.As(err, target) }
