@@ -44,6 +44,9 @@ type Options struct {
 	Force bool
 	// Without are daemons known to be gone: not asked, not waited for.
 	Without []string
+	// later: a part of a series, in which a name of Without that was known
+	// may be gone.
+	later bool
 }
 
 // Change is what a change did, or (Plan) would do.
@@ -102,7 +105,7 @@ func (c *Coordinator) Apply(ctx context.Context, o Options) (*Change, error) {
 			err = c.hand(ctx, ch)
 		}
 		if done == nil {
-			done = ch
+			done, o.later = ch, true
 		} else if err != nil {
 			return done, fmt.Errorf("version %d is in force, and the rest is not done: %w", done.To, err)
 		} else {
@@ -200,6 +203,9 @@ func (c *Coordinator) plan(ctx context.Context, o Options, steps func(*View) ([]
 	if v.Base == nil {
 		ch.Silent = v.Silent()
 		return ch, nobody(v)
+	}
+	if err := v.checkWithout(c.Config(), o); err != nil {
+		return nil, err
 	}
 	for {
 		if ch.Steps, ch.Lines, err = steps(v); err != nil {

@@ -125,15 +125,20 @@ func (c *Coordinator) Look(ctx context.Context, without []string) (*View, error)
 		}
 		v.join(ctx, more)
 	}
-	if v.Base == nil {
-		return v, nil
-	}
-	for _, name := range without {
-		if !named(cfg, v.Base, name) {
-			return nil, controller.Invalid(fmt.Sprintf("without %s: neither the file nor version %d names such a daemon", name, v.Base.Version))
+	return v, nil
+}
+
+// checkWithout refuses names in o.Without that nobody knows: by a slip of the
+// pen a dead daemon would be waited for.
+func (v *View) checkWithout(cfg *config.Config, o Options) error {
+	for _, name := range o.Without {
+		_, isBalancer := cfg.Balancer(name)
+		_, isServer := cfg.Server(name)
+		if !o.later && !isBalancer && !isServer && !serves(v.Base, name) {
+			return controller.Invalid(fmt.Sprintf("without %s: neither the file nor version %d names such a daemon; if it has left, leave it out", name, v.Base.Version))
 		}
 	}
-	return v, nil
+	return nil
 }
 
 // unknown is the agents that a names and v does not have.
@@ -192,13 +197,6 @@ func (v *View) notes() []string {
 		}
 	}
 	return notes
-}
-
-// named: a slip of the pen in without would leave a dead daemon waited for.
-func named(cfg *config.Config, a *controller.Assignment, name string) bool {
-	_, isBalancer := cfg.Balancer(name)
-	_, isServer := cfg.Server(name)
-	return isBalancer || isServer || serves(a, name)
 }
 
 // ask fills in what each of daemons holds, and the live counts.

@@ -48,34 +48,34 @@ func (c *Coordinator) AddServer(ctx context.Context, r *fairleadv1.AddServerRequ
 			return nil, Code(controller.NotFound(fmt.Sprintf("no vip of the file has a server %q; name the vip", r.Server)))
 		}
 	}
-	return c.respond(ctx, Options{r.Force, r.Without}, ops...)
+	return c.respond(ctx, Options{Force: r.Force, Without: r.Without}, ops...)
 }
 
 // DrainServer gives a server no new connections.
 func (c *Coordinator) DrainServer(ctx context.Context, r *fairleadv1.DrainServerRequest) (*fairleadv1.ChangeResponse, error) {
-	return c.respond(ctx, Options{r.Force, r.Without}, controller.Op{Kind: controller.Drain, VIP: r.Vip, Server: r.Server})
+	return c.respond(ctx, Options{Force: r.Force, Without: r.Without}, controller.Op{Kind: controller.Drain, VIP: r.Vip, Server: r.Server})
 }
 
 // UndrainServer gives a drained server, or a standby, new connections.
 func (c *Coordinator) UndrainServer(ctx context.Context, r *fairleadv1.UndrainServerRequest) (*fairleadv1.ChangeResponse, error) {
-	return c.respond(ctx, Options{r.Force, r.Without}, controller.Op{Kind: controller.Undrain, VIP: r.Vip, Server: r.Server})
+	return c.respond(ctx, Options{Force: r.Force, Without: r.Without}, controller.Op{Kind: controller.Undrain, VIP: r.Vip, Server: r.Server})
 }
 
 // RemoveServer takes a server out of a pool; its slot rests.
 func (c *Coordinator) RemoveServer(ctx context.Context, r *fairleadv1.RemoveServerRequest) (*fairleadv1.ChangeResponse, error) {
-	return c.respond(ctx, Options{r.Force, r.Without}, controller.Op{Kind: controller.Remove, VIP: r.Vip, Server: r.Server})
+	return c.respond(ctx, Options{Force: r.Force, Without: r.Without}, controller.Op{Kind: controller.Remove, VIP: r.Vip, Server: r.Server})
 }
 
 // SetWeight changes a server's share of new connections.
 func (c *Coordinator) SetWeight(ctx context.Context, r *fairleadv1.SetWeightRequest) (*fairleadv1.ChangeResponse, error) {
 	// Bounded before the conversion, so that no value wraps into the range.
-	return c.respond(ctx, Options{r.Force, r.Without},
+	return c.respond(ctx, Options{Force: r.Force, Without: r.Without},
 		controller.Op{Kind: controller.Weight, VIP: r.Vip, Server: r.Server, Weight: int(min(r.Weight, 1<<20))})
 }
 
 // RotateKey begins a new epoch with a random key.
 func (c *Coordinator) RotateKey(ctx context.Context, r *fairleadv1.RotateKeyRequest) (*fairleadv1.ChangeResponse, error) {
-	return c.respond(ctx, Options{r.Force, r.Without}, controller.Op{Kind: controller.Rotate})
+	return c.respond(ctx, Options{Force: r.Force, Without: r.Without}, controller.Op{Kind: controller.Rotate})
 }
 
 func (c *Coordinator) respond(ctx context.Context, o Options, ops ...controller.Op) (*fairleadv1.ChangeResponse, error) {
