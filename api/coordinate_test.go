@@ -273,7 +273,7 @@ func TestRecount(t *testing.T) {
 		return nil
 	}
 	_, err := f.coordinator().Apply(context.Background(), Options{})
-	if err == nil || err.Error() != "version 2 is in force, and the rest is not done: vip old: s1: its VIP would be removed, but 1 connection is live; drain it and wait until they end, or --force" {
+	if err == nil || err.Error() != "version 2 is in force, and the rest is not done: vip old: s1: its VIP would be removed, but 1 connection is live; wait until they end, or --force" {
 		t.Errorf("%v", err)
 	}
 	s1.fail, s1.live = nil, nil

@@ -121,6 +121,22 @@ func (v *VIP) warmUpWords(s *Slot, now time.Time) string {
 	return fmt.Sprintf(", which was not in the horizon: connections opened before are held until %s", v.WarmUntil(s).Format(time.RFC3339))
 }
 
+// onceWarm says when a server that is made active takes new connections, ""
+// for at once: with hash anchor it waits in the horizon for its warm-up, but
+// not if none of the others came earlier.
+func (v *VIP) onceWarm(s *Slot, now time.Time) string {
+	if v.Hash != config.Anchor || v.cookies() && v.Policy != config.Hash || !v.Warming(s, now) ||
+		!slices.ContainsFunc(v.Slots, func(t Slot) bool { return t.State == Active && v.WarmUntil(&t).Before(v.WarmUntil(s)) }) {
+		return ""
+	}
+	return fmt.Sprintf(" from %s on, when its warm-up is over", clock(v.WarmUntil(s)))
+}
+
+// clock is a time for people, never before at.
+func clock(at time.Time) string {
+	return at.UTC().Add(time.Second - 1).Truncate(time.Second).Format(time.RFC3339)
+}
+
 func (v *VIP) hashWords() string {
 	switch v.Hash {
 	case config.TableHRW:
@@ -273,6 +289,30 @@ func (p *planner) moves(v *VIP, w *wanted) string {
 		return fmt.Sprintf("its VIP would change from scheme %s to %s while servers drain, rest, are new or have new weights, which moves connections", old.Scheme, to.Scheme)
 	}
 	return ""
+}
+
+// adviseMove says what else there is than to drain every server of v for what
+// moves connections.
+func (p *planner) adviseMove(v *VIP) {
+	var n uint64
+	for i := range v.Slots {
+		s := &v.Slots[i]
+		c, silent := p.live.of(v.ID, s.Server)
+		if uncounted(v, s, silent) != "" {
+			n = 0
+			break
+		}
+		if v.cookies() {
+			c = p.live.Connections[LiveKey{v.ID, s.Server}][NoCookie]
+		}
+		n += c
+	}
+	what := "connections"
+	if n > 0 {
+		what = "up to " + count(n, "connection", "connections")
+	}
+	p.refuse("vip %s: while all its servers drain for that, nobody answers; better make a VIP of its own with the new settings, lead clients there and remove this one, "+
+		"or --force: %s that no balancer tracks then meet another server and break", v.Name, what)
 }
 
 // refuseNewcomers: Anchor has one placement for new connections and for those

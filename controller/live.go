@@ -57,24 +57,31 @@ func (p *planner) refuseRemoval(v *VIP, s *Slot, what string) {
 // refuseMove: connections would meet another server. Those with a cookie stay
 // whatever the hash says. A server that takes new ones may have more by the
 // time that the change is in force.
-func (p *planner) refuseMove(v *VIP, s *Slot, what string) {
+func (p *planner) refuseMove(v *VIP, s *Slot, what, remedy string) {
 	n, silent := p.live.of(v.ID, s.Server)
 	if v.cookies() {
 		n = p.live.Connections[LiveKey{v.ID, s.Server}][NoCookie]
 	}
+	wait := min(handshake, v.WarmUp)
 	if s.State == Active && !p.force {
 		now := count(n, "connection is", "connections are") + " live now"
+		over := fmt.Sprintf("when they are over and it has drained for %s", wait)
 		if why := uncounted(v, s, silent); why != "" {
 			now = "nobody counts them: " + why
+			over = fmt.Sprintf("when it has drained for warm_up, %s", v.WarmUp)
 		} else if v.cookies() {
 			now += " without a cookie"
 		}
-		p.refuse("vip %s: %s: %s, and it takes new connections (%s); drain it and apply when they are over, or --force", v.Name, s.Server, what, now)
+		p.refuse("vip %s: %s: %s, and it takes new connections (%s); %s %s, or --force", v.Name, s.Server, what, now, remedy, over)
 		return
 	}
-	if s.State == Draining && !p.force && n == 0 && p.now.Before(s.DrainSince.Add(min(handshake, v.WarmUp))) {
-		p.refuse("vip %s: %s: %s, but it drains only since %s, so that handshakes may be under way; wait %s, or --force",
-			v.Name, s.Server, what, s.DrainSince.Format(time.RFC3339), min(handshake, v.WarmUp))
+	if until := s.DrainSince.Add(wait); s.State == Draining && !p.force && uncounted(v, s, silent) == "" && p.now.Before(until) {
+		live, end := "", ""
+		if n > 0 {
+			live, end = count(n, "connection is", "connections are")+" live, and ", ", and until they end"
+		}
+		p.refuse("vip %s: %s: %s, but %sit drains only since %s, so that handshakes may be under way; wait until %s%s, or --force",
+			v.Name, s.Server, what, live, s.DrainSince.Format(time.RFC3339), clock(until), end)
 		return
 	}
 	p.refuseLosing(v, s, what, n, silent, true)
@@ -101,6 +108,9 @@ func (p *planner) refuseLosing(v *VIP, s *Slot, what string, n uint64, silent st
 	case silent != "" && v.cookies():
 		p.refuse("vip %s: %s: %s, but its agent does not answer (%s), so its connections cannot be counted; "+
 			"start the agent, or --without %s if the machine is gone", v.Name, s.Server, what, silent, s.Server)
+	case n > 0 && s.State == Draining:
+		p.refuse("vip %s: %s: %s, but %s live; wait until they end, or --force",
+			v.Name, s.Server, what, count(n, "connection is", "connections are"))
 	case n > 0:
 		p.refuse("vip %s: %s: %s, but %s live; drain it and wait until they end, or --force",
 			v.Name, s.Server, what, count(n, "connection is", "connections are"))
@@ -110,7 +120,7 @@ func (p *planner) refuseLosing(v *VIP, s *Slot, what string, n uint64, silent st
 			v.Name, s.Server, what, why, v.WarmUp)
 	case p.now.Before(until):
 		p.refuse("vip %s: %s: %s, but nobody counts its connections (%s), and it drains only since %s; wait until %s, or --force",
-			v.Name, s.Server, what, why, s.DrainSince.Format(time.RFC3339), until.Format(time.RFC3339))
+			v.Name, s.Server, what, why, s.DrainSince.Format(time.RFC3339), clock(until))
 	}
 }
 

@@ -133,15 +133,18 @@ func (p *planner) check(cur *Assignment) {
 			case why != "":
 				p.refuseRemoval(v, s, why)
 			case moves != "":
-				p.refuseMove(v, s, moves)
+				p.refuseMove(v, s, moves, "drain all, and apply")
 			case w.member(s) != nil && w.member(s).standby && s.State != Standby:
-				p.refuseMove(v, s, "it would become a standby")
+				p.refuseMove(v, s, "it would become a standby", "drain it, and apply")
 			case s.State == Resting || w.member(s) != nil:
 			case w.named(s.Server) != nil:
 				p.refuseRemoval(v, s, fmt.Sprintf("it would move from %s to %s", s.Address, w.named(s.Server).address))
 			default:
 				p.refuseRemoval(v, s, "it would be removed")
 			}
+		}
+		if takes := func(s Slot) bool { return s.State == Active }; moves != "" && !p.force && slices.ContainsFunc(v.Slots, takes) {
+			p.adviseMove(v)
 		}
 	}
 }

@@ -48,7 +48,7 @@ func (p *planner) stepVIP(v *VIP, w *wanted, next *Assignment) (changed bool, er
 				s.RestUntil = time.Time{}
 				p.say(next, "vip %s: remove standby %s (slot %d)", v.Name, s.Server, s.Number)
 			} else {
-				p.say(next, "vip %s: remove standby %s: slot %d rests until %s", v.Name, s.Server, s.Number, s.RestUntil.Format(time.RFC3339))
+				p.say(next, "vip %s: remove standby %s: %s", v.Name, s.Server, p.restWords(v, s))
 			}
 			s.State = Resting
 			continue
@@ -59,7 +59,7 @@ func (p *planner) stepVIP(v *VIP, w *wanted, next *Assignment) (changed bool, er
 		}
 		s.State = Resting
 		s.RestUntil = p.restUntil(v)
-		p.say(next, "vip %s: remove %s: slot %d rests until %s", v.Name, s.Server, s.Number, s.RestUntil.Format(time.RFC3339))
+		p.say(next, "vip %s: remove %s: %s", v.Name, s.Server, p.restWords(v, s))
 	}
 	in := map[place]bool{}
 	for _, s := range v.Slots {
@@ -123,6 +123,25 @@ func stampOf(now time.Time) time.Time {
 // restUntil is when a slot of v that is removed now has rested.
 func (p *planner) restUntil(v *VIP) time.Time {
 	return p.now.UTC().Add(v.restFor() + time.Second - 1).Truncate(time.Second)
+}
+
+// restWords says what the rest of a removed slot is for, and what becomes of
+// its server meanwhile.
+func (p *planner) restWords(v *VIP, s *Slot) string {
+	who := "balancers may remember it"
+	switch {
+	case v.tracks():
+		who = "flow tables remember it"
+	case v.cookies():
+		who = "cookies name it"
+	}
+	off := "once its connections have ended"
+	n, silent := p.live.of(v.ID, s.Server)
+	if n == 0 && uncounted(v, s, silent) == "" && !p.now.Before(s.DrainSince.Add(handshake)) {
+		off = "now"
+	}
+	return fmt.Sprintf("slot %d rests until %s (until then %s, and nobody else gets the number); the server may be switched off %s",
+		s.Number, s.RestUntil.Format(time.RFC3339), who, off)
 }
 
 // place is who a slot stands for.
@@ -204,13 +223,13 @@ func (p *planner) keep(v *VIP, s *Slot, m *member, next *Assignment) (changed bo
 		}
 		p.say(next, "vip %s: %s (slot %d) is a standby", v.Name, s.Server, s.Number)
 	case was == Joining:
-		p.say(next, "vip %s: %s (slot %d) takes new connections", v.Name, s.Server, s.Number)
+		p.say(next, "vip %s: %s (slot %d) takes new connections%s", v.Name, s.Server, s.Number, v.onceWarm(s, p.now))
 	case was == Standby:
 		s.RestUntil = time.Time{}
-		p.say(next, "vip %s: %s (slot %d), a standby, takes new connections", v.Name, s.Server, s.Number)
+		p.say(next, "vip %s: %s (slot %d), a standby, takes new connections%s", v.Name, s.Server, s.Number, v.onceWarm(s, p.now))
 	default:
 		s.DrainSince = time.Time{}
-		p.say(next, "vip %s: %s (slot %d) takes new connections again", v.Name, s.Server, s.Number)
+		p.say(next, "vip %s: %s (slot %d) takes new connections again%s", v.Name, s.Server, s.Number, v.onceWarm(s, p.now))
 	}
 	return true
 }
@@ -269,6 +288,9 @@ func (p *planner) comeBack(v *VIP, s *Slot, m *member, next *Assignment) {
 	}
 	if s.State != Draining {
 		s.DrainSince = time.Time{}
+	}
+	if s.State == Active {
+		what += v.onceWarm(s, p.now)
 	}
 	p.say(next, "vip %s: %s is back in slot %d, which rested (%s, weight %d), %s", v.Name, m.server, s.Number, m.address, m.weight, what)
 }
