@@ -35,6 +35,7 @@ func (r *rig) counters(id uint32) (sum lbFlVipCpu) {
 		sum.FlowFull += c.FlowFull
 		sum.FlowReplaced += c.FlowReplaced
 		sum.FlowHits += c.FlowHits
+		sum.NewConns += c.NewConns
 	}
 	return sum
 }
@@ -81,6 +82,95 @@ func TestRefusedOpening(t *testing.T) {
 		}
 		undo()
 	}
+}
+
+// TestForgedOpenings: what somebody makes up who knows a connection's
+// addresses and ports moves none that an entry knows: a SYN, also while the
+// server drains; an RST and a SYN, where it does not; an RST, for as long as a
+// connection may be silent. Nor does what nobody sends, a SYN and FIN.
+func TestForgedOpenings(t *testing.T) {
+	const rst, syn, both = wire.RST, wire.SYN, wire.SYN | wire.FIN
+	for name, x := range map[string]struct {
+		drains bool
+		forged []uint8
+		quiet  uint32 // ms until the connection's next packet
+		stays  bool
+		down   bool
+	}{
+		"SYN, draining":                 {true, []uint8{syn}, 0, true, false},
+		"SYN, down":                     {true, []uint8{syn}, 0, false, true},
+		"SYN and FIN, draining":         {true, []uint8{both}, 10_000, true, false},
+		"RST, SYN":                      {false, []uint8{rst, syn}, 0, true, false},
+		"RST, SYN and FIN, draining":    {true, []uint8{rst, both}, 10_000, true, false},
+		"RST, SYN, draining":            {true, []uint8{rst, syn}, 0, false, false},
+		"RST and 130 s, draining":       {true, []uint8{rst}, 130_000, true, false},
+		"RST and two hours, draining":   {true, []uint8{rst}, 7_300_000, true, false},
+		"RST and three hours, draining": {true, []uint8{rst}, 10_800_000, false, false},
+	} {
+		r := jetRig(t, 0, true)
+		last, seen := netip.MustParseAddr("10.1.0.5"), 0
+		var ports []uint16
+		for port := uint16(1000); port < 1100; port++ {
+			if r.expect("SYN", jetOpening(port, false), lbFlReasonFL_FORWARD_NEW) == last {
+				r.expect("ACK", jetData(port, false), lbFlReasonFL_REASON_COUNT)
+				ports = append(ports, port)
+			}
+		}
+		open := r.line(5)
+		open.Packets, open.Bytes, open.Opened = 0, 0, 0
+		r.drain(0, false)
+		switch {
+		case !x.drains: // as if a server of the horizon had taken over
+			r.writeLine(5, open, false)
+		case x.down:
+			open.MacDst |= (lineClosed | lineDown) << 56
+			r.writeLine(5, open, false)
+		}
+		for _, port := range ports {
+			r.setClock(rigNow)
+			for _, flags := range x.forged {
+				to := r.expect("forged", segment(netip.AddrPortFrom(client4.Addr(), port), flags, nil).Frame(), reasonOf(flags))
+				if x.stays && to != last {
+					t.Errorf("%s: port %d: flags %#x went to %v", name, port, flags, to)
+				}
+			}
+			r.setClock(rigNow + x.quiet)
+			if to := r.expect("ACK", jetData(port, false), lbFlReasonFL_REASON_COUNT); (to == last) != x.stays {
+				t.Errorf("%s: port %d went on on %v, stays: want %v", name, port, to, x.stays)
+			}
+			seen++
+		}
+		if seen == 0 {
+			t.Errorf("%s: no connection to move", name)
+		}
+	}
+}
+
+// TestSYNAndFIN: with a timestamp it opens nothing either, whatever chooses
+// servers.
+func TestSYNAndFIN(t *testing.T) {
+	for _, p := range []lbFlPolicy{lbFlPolicyFL_POLICY_RR, lbFlPolicyFL_POLICY_HASH} {
+		r := standardOf(t, p, true)
+		for port := uint16(1000); port < 1020; port++ {
+			c := netip.AddrPortFrom(client4.Addr(), port)
+			for _, options := range [][]byte{wire.SYNOptions(1460, 1), wire.MSS(1460)} {
+				if reason, _, _ := r.why(segment(c, wire.SYN|wire.FIN, options).Frame()); reason == lbFlReasonFL_FORWARD_NEW {
+					t.Errorf("policy %d: a SYN and FIN opens a connection", p)
+				}
+			}
+		}
+		if c := r.counters(1); c.Tracked != 0 || c.NewConns != 0 {
+			t.Errorf("policy %d: %d tracked, %d new connections; want none", p, c.Tracked, c.NewConns)
+		}
+	}
+}
+
+// reasonOf is why a segment that nobody knows by a cookie is forwarded.
+func reasonOf(flags uint8) lbFlReason {
+	if flags == wire.SYN {
+		return lbFlReasonFL_FORWARD_NEW
+	}
+	return lbFlReasonFL_REASON_COUNT
 }
 
 // TestTracksAll: with the flag each connection is tracked, though its row says

@@ -82,8 +82,9 @@ func testWithoutTimestamps(t *testing.T, tracked bool) {
 	}
 }
 
-// TestFlowsAge: a flow is forgotten when it was quiet for long, and a SYN
-// never takes up an old one.
+// TestFlowsAge: a flow is forgotten when it was quiet for long. A SYN takes
+// up an old one that was confirmed, as the SYN may be forged and the connection
+// alive, and where that has ended not on the server that drains.
 func TestFlowsAge(t *testing.T) {
 	r := newRig(t)
 	r.add(rigVIP{addr: vip4, port: 80, proto: wire.ProtoTCP, scheme: lbFlSchemeFL_SCHEME_CHEETAH, servers: servers(5, lbFlForwardingFL_FWD_IPIP), tracked: true})
@@ -97,7 +98,7 @@ func TestFlowsAge(t *testing.T) {
 		return segment(netip.AddrPortFrom(client4.Addr(), port), flags, nil).Frame()
 	}
 	var ports []uint16 // whose flows are on the server that drains
-	for port := uint16(1); len(ports) < 5; port++ {
+	for port := uint16(1); len(ports) < 4; port++ {
 		to := r.expect("datagram", datagram(port), lbFlReasonFL_FORWARD_UDP)
 		if r.expect("SYN", tcp(port, wire.SYN), lbFlReasonFL_FORWARD_NO_TIMESTAMP) == gone && to == gone {
 			ports = append(ports, port)
@@ -118,8 +119,12 @@ func TestFlowsAge(t *testing.T) {
 		if to := r.expect("ACK", tcp(port, wire.ACK), lbFlReasonFL_FORWARD_NO_TIMESTAMP); (to == gone) != c.tcp {
 			t.Errorf("TCP after %d ms: went to %v", c.after, to)
 		}
+		if to := r.expect("SYN", tcp(port, wire.SYN), lbFlReasonFL_FORWARD_NO_TIMESTAMP); (to == gone) != c.tcp {
+			t.Errorf("a SYN after %d ms went to %v", c.after, to)
+		}
+		r.expect("FIN", tcp(port, wire.FIN|wire.ACK), lbFlReasonFL_FORWARD_NO_TIMESTAMP)
 		if to := r.expect("SYN", tcp(port, wire.SYN), lbFlReasonFL_FORWARD_NO_TIMESTAMP); to == gone {
-			t.Errorf("a SYN after %d ms went to the server that drains", c.after)
+			t.Errorf("a SYN behind a FIN after %d ms went to the server that drains", c.after)
 		}
 		if to := r.expect("ACK", tcp(port, wire.ACK), lbFlReasonFL_FORWARD_NO_TIMESTAMP); to == gone {
 			t.Errorf("the connection of that SYN went to the server that drains")

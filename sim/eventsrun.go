@@ -174,7 +174,7 @@ func (e *eventsRun) find(c *connection) *jet.Entry {
 	if e.flows == nil {
 		return nil
 	}
-	return e.flows.Find(c.key, e.unit())
+	return e.flows.Find(c.key, e.unit(), true)
 }
 
 // packet looks a connection up as the scheme does; false: it breaks.

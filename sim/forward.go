@@ -225,7 +225,7 @@ func (t *plainTable) lookup(x uint64, unit uint16) int {
 			continue
 		case e.State() == jet.Confirmed && e.Time() == unit:
 			return e.Slot()
-		case e.Expired(unit):
+		case e.Gone(unit, true):
 			return -1
 		}
 		jet.Touch(e, unit, true, jet.Data, 0)

@@ -62,9 +62,9 @@ type Entry struct {
 	LimitMS int64 `json:"limit_ms"`
 }
 
-func entryOf(e jet.Entry, now uint32) *Entry {
+func entryOf(e jet.Entry, tcp bool, now uint32) *Entry {
 	age := int64(int16(uint16(now>>10)-e.Time())) * jet.Unit
-	return &Entry{e.Slot(), e.State().String(), age, int64(e.State().Idle()) * jet.Unit}
+	return &Entry{e.Slot(), e.State().String(), age, int64(e.State().Known(tcp)) * jet.Unit}
 }
 
 func hashOf(m model.Result) *Hash {
@@ -94,10 +94,10 @@ func flowOf(m model.Result, left dataplane.TwinLeft, shared bool, now uint32) *F
 	s := &Flow{Key: fmt.Sprintf("%016x", f.X), Event: [...]string{"open", "data", "close", "peek"}[f.Event], Followed: m.FlowHit,
 		Made: left.Tracked > 0, Replaced: left.FlowReplaced > 0, Refused: left.FlowFull > 0, Shared: shared, Why: why(m)}
 	if f.Found {
-		s.Before = entryOf(f.Entry, now)
+		s.Before = entryOf(f.Entry, f.TCP, now)
 	}
 	if f.Found || m.Tracked {
-		s.After = entryOf(f.Now, now)
+		s.After = entryOf(f.Now, f.TCP, now)
 	}
 	return s
 }
@@ -110,6 +110,8 @@ func why(m model.Result) string {
 		stale = "the entry is not followed, as " + staleness(f) + "; "
 	}
 	switch {
+	case m.FlowHit && f.Event == jet.Open && f.TCP && f.Entry.State() == jet.Fading:
+		return "a connection before this one ended at the entry's server, which takes new ones: it opens there"
 	case m.FlowHit:
 		return "the entry names the server"
 	case m.Place == nil && m.Reason == model.DropNoServer:
@@ -148,10 +150,8 @@ func staleness(f *model.Flow) string {
 	switch {
 	case f.Line&jet.NoServer != 0:
 		return "its slot names no server any more"
-	case !f.TCP && f.Line&jet.Down != 0:
+	case f.Line&jet.Down != 0:
 		return "its server is down"
-	case f.TCP && f.Entry.State() == jet.Fading:
-		return "a connection before this one ended there"
 	}
 	return "its server takes no new connections"
 }

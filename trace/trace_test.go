@@ -247,10 +247,11 @@ func TestTrackingStories(t *testing.T) {
 	defer tracer.Close()
 	for _, vip := range []string{"192.0.2.11:80", "192.0.2.12:80"} {
 		whys := map[string]bool{"the entry names the server": false, "no change that may come moves it: it need not be remembered": false,
-			"it must be remembered: new connections go to slot 0, earlier ones are held by slot 1":              false,
-			"it must be remembered: a server of the horizon would take it":                                      false,
-			"the end of a connection makes no entry":                                                            false,
-			"the entry is not followed, as a connection before this one ended there; a new one takes its place": false}
+			"it must be remembered: new connections go to slot 0, earlier ones are held by slot 1":           false,
+			"it must be remembered: a server of the horizon would take it":                                   false,
+			"the end of a connection makes no entry":                                                         false,
+			"a connection before this one ended at the entry's server, which takes new ones: it opens there": false,
+			"the entry is not followed, as its server takes no new connections; a new one takes its place":   false}
 		left := len(whys)
 		for port := 1024; port < 1124 && left > 0; port++ {
 			flow := fmt.Sprintf("tcp 203.0.113.7:%d > %s no-ts", port, vip)
@@ -266,18 +267,22 @@ func TestTrackingStories(t *testing.T) {
 			if fin.Flow.Made || fin.Flow.Followed != old.Flow.Made || fin.Server.Slot != old.Server.Slot {
 				t.Fatalf("%s: %+v", flow, fin.Flow)
 			}
-			// The ports are used again.
-			syn := tracer.quiet(t, flow+" syn")
-			if syn.Verdict.Reason != "FORWARD_NEW" || syn.Server.Slot != 0 || syn.Hash.By != "slot" || syn.Flow.Made != syn.Hash.Track {
+			// The ports are used again: with the server of before, unless
+			// that one drains.
+			syn, stays := tracer.quiet(t, flow+" syn"), old.Flow.Made && old.Server.Slot == 0
+			if syn.Verdict.Reason != "FORWARD_NEW" || syn.Server.Slot != 0 || syn.Flow.Followed != stays || syn.Flow.Shared {
+				t.Fatalf("%s: %+v %+v", flow, syn.Flow, syn.Hash)
+			}
+			if stays && syn.Flow.After.State != "new" || !stays && (syn.Hash.By != "slot" || syn.Flow.Made != syn.Hash.Track) {
 				t.Fatalf("%s: %+v %+v", flow, syn.Flow, syn.Hash)
 			}
 			ack := tracer.quiet(t, flow+" ack")
-			if ack.Verdict.Reason != "KNOWN" || ack.Flow.Followed != syn.Hash.Track || ack.Flow.Shared != syn.Hash.Track || ack.Server.Slot != 0 {
-				if syn.Hash.Track || syn.Hash.Held == 0 {
+			if ack.Verdict.Reason != "KNOWN" || ack.Flow.Followed != old.Hash.Track || ack.Flow.Shared != old.Hash.Track || ack.Server.Slot != 0 {
+				if old.Hash.Track || old.Hash.Held == 0 {
 					t.Fatalf("%s: %+v %+v", flow, ack.Flow, ack.Server)
 				}
 			}
-			if h := syn.Hash; h.Form == "anchor" && (h.Rows != 16 || h.Path[len(h.Path)-1] != h.Slot || h.Path[0] != h.Row) || h.Form == "table" && h.Row >= h.Rows {
+			if h := old.Hash; h.Form == "anchor" && (h.Rows != 16 || h.Path[len(h.Path)-1] != h.Slot || h.Path[0] != h.Row) || h.Form == "table" && h.Row >= h.Rows {
 				t.Fatalf("%s: %+v", flow, h)
 			}
 			for _, s := range []*Story{old, fin, syn, ack} {

@@ -173,13 +173,16 @@ _Static_assert(sizeof(struct fl_vip_cpu) == 128, "a VIP's counters are two cache
 /* ---- the flow table ----------------------------------------------------- */
 
 /* FADING says what an entry is worth, not what happened to its flow: little.
- * It is forgotten after two minutes and is the first to give way. Two kinds of
- * flows are worth as little, and no rule of age or rank need tell them apart: a
+ * It is the first to give way, and after two minutes does not count any more.
+ * Two kinds of flows are worth as little, and no rule of age or rank need tell them apart: a
  * connection of TCP behind a FIN or an RST, which is over unless somebody
  * forged that; and a flow of UDP of which one datagram was seen, which is all
  * there is of most. Where they differ, the packet says which protocol it is:
- *   - an opening packet does not follow the entry of a TCP connection that is
- *     over, and does follow UDP's;
+ *   - an opening packet makes TCP's NEW, at the same server if that takes new
+ *     connections, and leaves UDP's as it is: a forged FIN or RST and a forged
+ *     SYN together move nothing;
+ *   - while nobody needs its place, TCP's is known for as long as a live one
+ *     (a closed half may be silent for hours), UDP's for the two minutes;
  *   - further data makes UDP's DATAGRAM at once, TCP's CONFIRMED again only
  *     when what was on its way at the FIN has arrived.
  * A state of its own for each would need a third bit, and NEW, which lives
@@ -228,12 +231,12 @@ struct fl_flow_write {
 	struct fl_shared record[FL_FLOW_WRITES];
 };
 
-/* Context of the syscall program flow_sweep: clears expired entries of count
+/* Context of the syscall program flow_sweep: clears forgotten entries of count
  * buckets from first on, as far as the table goes, and counts. */
 struct fl_flow_sweep {
 	__u32 first;
 	__u32 count;
-	__u32 used;         /* out: live entries, */
+	__u32 used;         /* out: live entries (FADING: for two minutes), */
 	__u32 confirmed;    /* of these, confirmed connections and datagrams' flows */
 	__u32 expired;      /* out: cleared */
 	__u32 pad;

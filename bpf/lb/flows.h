@@ -15,8 +15,9 @@
  *
  *                 data               FIN, RST
  *   TCP ─▶ NEW ─────▶ CONFIRMED ──────────▶ FADING
- *                         ▲   data, 4 units later │
- *                         └───────────────────────┘
+ *           ▲             ▲   data, 4 units later │ │
+ *           │             └───────────────────────┘ │
+ *           └───────────── SYN ─────────────────────┘
  *             data
  *   UDP ─▶ FADING ──▶ DATAGRAM
  *
@@ -29,7 +30,7 @@
 
 /* What a packet means to its flow's entry. */
 enum fl_event {
-	FL_EVENT_OPEN,  /* opens a connection: SYN, QUIC Initial */
+	FL_EVENT_OPEN,  /* opens a connection: SYN alone, QUIC Initial */
 	FL_EVENT_DATA,  /* any other */
 	FL_EVENT_CLOSE, /* FIN, RST */
 	FL_EVENT_PEEK,  /* an ICMP error about it: changes nothing */
@@ -39,12 +40,16 @@ enum fl_event {
 #define FL_FLOW_MISS (-1)
 #define FL_FLOW_STALE (-2)
 
-/* How long an entry is known after its last packet, in units of 1.024 s, by
- * state, 16 bits each: TCP's two hours and four minutes (RFC 5382 §5), even for
- * one packet, as a connection may speak that rarely; two minutes behind a FIN
- * or RST, and for UDP (RFC 4787 §4.3). */
+/* How long an entry is worth something after its last packet, in units of
+ * 1.024 s, by state, 16 bits each: TCP's two hours and four minutes (RFC 5382
+ * §5), even for one packet, as a connection may speak that rarely; two minutes
+ * behind a FIN or RST, and for UDP (RFC 4787 §4.3). */
 #define FL_FLOW_IDLES (7266ULL << 16 * FL_FLOW_NEW | 7266ULL << 16 * FL_FLOW_CONFIRMED | \
 		       118ULL << 16 * FL_FLOW_FADING | 118ULL << 16 * FL_FLOW_DATAGRAM)
+
+/* A FIN or RST may be forged, and a closed half may be silent for long: while
+ * nobody needs its place, TCP's FADING entry is known as long as a live one. */
+#define FL_FLOW_FORGOTTEN 7266
 
 /* The clock may be set back by as many units; what was used "later" is not
  * old. Ages below have it added. */
@@ -122,10 +127,20 @@ static __always_inline __u16 fl_flow_age(__u64 entry, __u16 unit)
 	return unit - FL_FLOW_TIME(entry) + FL_FLOW_SLACK;
 }
 
+/* Worth nothing any more: not counted as live. */
 static __always_inline bool fl_flow_expired(__u64 entry, __u16 unit)
 {
 	return fl_flow_age(entry, unit) >
 	       (__u16)(FL_FLOW_IDLES >> 16 * FL_FLOW_STATE(entry)) + FL_FLOW_SLACK;
+}
+
+/* Not known to its flow's packets any more. An entry does not say whether it
+ * is TCP's: who looks at one without a packet takes it for that. */
+static __always_inline bool fl_flow_gone(__u64 entry, __u16 unit, bool tcp)
+{
+	return fl_flow_expired(entry, unit) &&
+	       !(tcp && FL_FLOW_STATE(entry) == FL_FLOW_FADING &&
+		 fl_flow_age(entry, unit) <= FL_FLOW_FORGOTTEN + FL_FLOW_SLACK);
 }
 
 /* The flow's own entry in a bucket with these tags, or a negative number. */
@@ -164,12 +179,19 @@ static __always_inline __u32 fl_flow_first(bool tcp)
 	return tcp ? FL_FLOW_NEW : FL_FLOW_FADING;
 }
 
+static __always_inline bool fl_flow_confirmed(__u32 state)
+{
+	return state == FL_FLOW_CONFIRMED || state == FL_FLOW_DATAGRAM;
+}
+
 /* State of an entry after a packet's event, which is not FL_EVENT_PEEK. */
 static __always_inline __u32 fl_flow_next(__u32 state, __u32 event, __u32 tcp)
 {
 	if (event == FL_EVENT_CLOSE)
 		return FL_FLOW_FADING;
-	if (event == FL_EVENT_OPEN || state == FL_FLOW_CONFIRMED || state == FL_FLOW_DATAGRAM)
+	if (event == FL_EVENT_OPEN && tcp && state == FL_FLOW_FADING)
+		return FL_FLOW_NEW;
+	if (event == FL_EVENT_OPEN || fl_flow_confirmed(state))
 		return state;
 	return tcp ? FL_FLOW_CONFIRMED : FL_FLOW_DATAGRAM;
 }
@@ -192,15 +214,17 @@ __noinline int fl_flow_follow(const struct fl_vip *v, __u64 x, __u32 unit, __u32
 		return FL_FLOW_MISS;
 	entry = fl_flow_entry(b, at);
 	e = *(volatile __u64 *)entry;
-	if (e >> 32 != x >> 32 || fl_flow_expired(e, unit))
+	if (e >> 32 != x >> 32 || fl_flow_gone(e, unit, tcp))
 		return FL_FLOW_MISS;
 	flags = fl_flow_line(v, FL_FLOW_SLOT(e));
 	if (flags < 0 || (!tcp && flags & FL_LINE_DOWN))
 		return FL_FLOW_STALE;
 	state = FL_FLOW_STATE(e);
-	/* A used port opens anew: not on a server that takes no new connections. */
+	/* A used port opens anew: not on a server that takes no new connections.
+	 * But what opens may be forged, and takes no confirmed flow, which may be
+	 * alive, from a server that is up. */
 	if (event == FL_EVENT_OPEN &&
-	    ((tcp && state == FL_FLOW_FADING) || flags & FL_LINE_CLOSED))
+	    flags & (fl_flow_confirmed(state) ? FL_LINE_DOWN : FL_LINE_DOWN | FL_LINE_CLOSED))
 		return FL_FLOW_STALE;
 	if (event == FL_EVENT_PEEK)
 		goto hit;
@@ -215,8 +239,9 @@ __noinline int fl_flow_follow(const struct fl_vip *v, __u64 x, __u32 unit, __u32
 	if (!(v->flags & FL_VIP_SHARE))
 		goto hit;
 	window = next == FL_FLOW_DATAGRAM ? FL_FLOW_WINDOW_UDP : FL_FLOW_WINDOW_TCP;
-	if (next != state || ((next == FL_FLOW_CONFIRMED || next == FL_FLOW_DATAGRAM) &&
-			      (__u16)(FL_FLOW_TIME(e) ^ unit) >> window))
+	/* NEW is never told: one packet made it. */
+	if ((next != state && next != FL_FLOW_NEW) ||
+	    (fl_flow_confirmed(next) && (__u16)(FL_FLOW_TIME(e) ^ unit) >> window))
 		fl_share(x, v->id, FL_FLOW_SLOT(e), next, tcp);
 hit:
 	id = v->id;
@@ -242,7 +267,7 @@ static __always_inline int fl_flow_touch(const struct fl_vip *v, __u64 x, __u32 
 /* What an entry has to go for, the higher the sooner; 0: it stays. */
 #define FL_RANK_NEW 0x10000
 #define FL_RANK_FADING 0x20000
-#define FL_RANK_EXPIRED 0x30000
+#define FL_RANK_GONE 0x30000
 
 /* A function for the verifier's sake: it would try all ranks of all entries
  * in all orders. */
@@ -252,8 +277,8 @@ __noinline __u32 fl_flow_rank(__u64 entry, __u32 unit, __u32 lru)
 
 	if (lru)
 		return age + 1;
-	if (fl_flow_expired(entry, unit))
-		return FL_RANK_EXPIRED;
+	if (fl_flow_gone(entry, unit, true))
+		return FL_RANK_GONE;
 	if (state == FL_FLOW_FADING)
 		return FL_RANK_FADING | age;
 	return state == FL_FLOW_NEW ? FL_RANK_NEW | age : 0;
@@ -326,7 +351,7 @@ __noinline __u32 fl_flow_try(__u64 x, __u32 low, __u32 lru)
 }
 
 /* Remembers a flow. low is the low half of its entry: time, state, slot. It
- * takes its own entry; else an empty one; else an expired one; else the oldest
+ * takes its own entry; else an empty one; else one that is gone; else the oldest
  * that fades; else the oldest that nothing has confirmed: what somebody
  * makes up cannot push out what is real. With lru, which is how others track
  * connections, the one used longest ago gives way. Counts for the VIP of this
@@ -367,7 +392,7 @@ __noinline int fl_flow_told(__u64 x, __u32 low)
 		__u32 state = FL_FLOW_STATE(e);
 
 		if (FL_FLOW_SLOT(e) != FL_FLOW_SLOT(low) && !fl_flow_expired(e, low >> 16) &&
-		    (state == FL_FLOW_CONFIRMED || state == FL_FLOW_DATAGRAM))
+		    fl_flow_confirmed(state))
 			return 1;
 	}
 	return fl_flow_insert(x, low, 0, 0);

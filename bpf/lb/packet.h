@@ -47,6 +47,13 @@ enum fl_stamp {
 #define FL_TCP_RST 0x04
 #define FL_TCP_ACK 0x10
 
+/* A SYN alone opens a connection; what has another of these flags with it is
+ * of one that there is, or forged. */
+static __always_inline bool fl_tcp_opens(__u8 flags)
+{
+	return (flags & (FL_TCP_SYN | FL_TCP_ACK | FL_TCP_RST | FL_TCP_FIN)) == FL_TCP_SYN;
+}
+
 struct fl_packet {
 	__u64 saddr[2];  /* the client, as in fl_vip.addr */
 	__u64 daddr[2];  /* the VIP */

@@ -20,8 +20,7 @@ static __always_inline int fl_scheme(struct xdp_md *ctx, const struct fl_vip *v,
 
 		if (r != FL_CONTINUE)
 			return r;
-		syn = p->proto == IPPROTO_TCP &&
-		      (p->flags & (FL_TCP_SYN | FL_TCP_ACK | FL_TCP_RST)) == FL_TCP_SYN;
+		syn = p->proto == IPPROTO_TCP && fl_tcp_opens(p->flags);
 		w->closes = p->proto == IPPROTO_TCP && p->flags & (FL_TCP_FIN | FL_TCP_RST);
 	} else if (p->kind == FL_KIND_FRAGMENT && !(v->flags & FL_VIP_FRAG_ADDRESSES)) {
 		return FL_DROP_FRAGMENT;

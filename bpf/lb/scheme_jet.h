@@ -97,8 +97,7 @@ __noinline __u32 fl_by_hash(const struct fl_vip *v, __u64 hash, __u64 x, __u32 s
 {
 	bool tcp = seen & FL_SEEN_TCP, segment = tcp && FL_SEEN_KIND(seen) == FL_KIND_SEGMENT;
 	bool opening = seen & FL_SEEN_INITIAL ||
-		       (segment && (FL_SEEN_FLAGS(seen) & (FL_TCP_SYN | FL_TCP_ACK | FL_TCP_RST)) ==
-					   FL_TCP_SYN);
+		       (segment && fl_tcp_opens(FL_SEEN_FLAGS(seen)));
 	__u32 event = fl_event_of(seen, segment, opening), unit = seen & 0xffff;
 	__u32 reason = opening ? FL_FORWARD_NEW : FL_KNOWN, why, row, slot, held;
 	bool entries = true, full = false, fresh = opening;

@@ -116,16 +116,15 @@ static long fl_sweep_bucket(__u64 i, struct fl_sweeper *s)
 		return 1;
 	for (__u32 at = 0; at < FL_FLOW_WAYS; at++) {
 		__u64 tags = fl_flow_tags(b), e = *(volatile __u64 *)&b->entry[at];
-		__u32 state = FL_FLOW_STATE(e);
 
 		if (!(tags >> 8 * at & 0xff))
 			continue;
-		if (fl_flow_expired(e, s->unit)) {
+		if (fl_flow_gone(e, s->unit, true)) {
 			s->expired += fl_flow_clear(b, tags, at, e);
 			continue;
 		}
-		s->used++;
-		s->confirmed += state == FL_FLOW_CONFIRMED || state == FL_FLOW_DATAGRAM;
+		s->used += !fl_flow_expired(e, s->unit);
+		s->confirmed += fl_flow_confirmed(FL_FLOW_STATE(e)) && !fl_flow_expired(e, s->unit);
 	}
 	return 0;
 }

@@ -26,7 +26,7 @@ const (
 	New State = iota
 	// Confirmed is a TCP connection that went on.
 	Confirmed
-	// Fading is forgotten soon and gives way first: a TCP connection behind a
+	// Fading is worth little and gives way first: a TCP connection behind a
 	// FIN or RST, or a flow of UDP of which one datagram was seen. Why these
 	// two are one state: bpf/include/fairlead.h, fl_flow_state.
 	Fading
@@ -35,6 +35,8 @@ const (
 )
 
 func (s State) String() string { return [...]string{"new", "confirmed", "fading", "datagram"}[s&3] }
+
+func (s State) confirmed() bool { return s == Confirmed || s == Datagram }
 
 // First is the state in which a packet enters the table.
 func First(tcp bool) State {
@@ -47,15 +49,29 @@ func First(tcp bool) State {
 // Unit is the length of the table's unit of time in milliseconds.
 const Unit = 1024
 
-// idle is how long an entry is known after its last packet, in units, by
-// state: TCP's two hours and four minutes (RFC 5382 §5), even for one packet,
+// idle is how long an entry is worth something after its last packet, in
+// units, by state: TCP's two hours and four minutes (RFC 5382 §5), even for one packet,
 // as a connection may speak that rarely; two minutes behind a FIN or RST, and
 // for UDP (RFC 4787 §4.3).
 var idle = [4]uint16{New: 7266, Confirmed: 7266, Fading: 118, Datagram: 118}
 
-// Idle is how long an entry in this state is known after its last packet, in
-// units of 1.024 s.
+// forgotten is for how long TCP's Fading entry is known: a FIN or RST may be
+// forged, and a closed half may be silent for long.
+const forgotten = 7266
+
+// Idle is how long an entry in this state is worth something after its last
+// packet, in units of 1.024 s.
 func (s State) Idle() uint16 { return idle[s&3] }
+
+// Known is how long the flow's packets find an entry in this state after its
+// last packet, in units of 1.024 s: Idle, but for TCP's that fades, which is
+// as long known as a live one, while nobody needs its place.
+func (s State) Known(tcp bool) uint16 {
+	if tcp && s == Fading {
+		return forgotten
+	}
+	return s.Idle()
+}
 
 // slack: the clock may be set back by as many units; what was used "later"
 // is not old.
@@ -88,8 +104,14 @@ func (e Entry) Time() uint16 { return uint16(e >> 16) }
 // age is the entry's age in units plus slack.
 func (e Entry) age(unit uint16) uint16 { return unit - e.Time() + slack }
 
-// Expired says that the entry was not used for longer than its state allows.
+// Expired says that the entry is worth nothing any more: it was not used for
+// longer than Idle. It does not count as live.
 func (e Entry) Expired(unit uint16) bool { return e.age(unit) > idle[e.State()]+slack }
+
+// Gone says that the flow's packets do not find the entry any more: it was not
+// used for longer than Known. An entry does not say whether it is TCP's: who
+// looks at one without a packet takes it for that.
+func (e Entry) Gone(unit uint16, tcp bool) bool { return e.age(unit) > e.State().Known(tcp)+slack }
 
 // Ways is the number of entries in a bucket.
 const Ways = 7
@@ -133,7 +155,7 @@ func (f *Flows) bucket(x uint64) *Bucket {
 // Index is the bucket of x.
 func (f *Flows) Index(x uint64) int { return int(uint64(uint32(x)) * uint64(len(f.Buckets)) >> 32) }
 
-// find is the entry of x, expired or not; nil: none.
+// find is the entry of x, gone or not; nil: none.
 func (b *Bucket) find(x uint64) *Entry {
 	for m := b.match(x); m != 0; m &= m - 1 {
 		if e := &b.Entry[bits.TrailingZeros64(m)>>3]; uint64(*e)>>32 == x>>32 {
@@ -143,11 +165,11 @@ func (b *Bucket) find(x uint64) *Entry {
 	return nil
 }
 
-// Find is the entry of x, nil where there is none or an expired one. It
+// Find is the entry of x, nil where there is none or one that is gone. It
 // changes nothing: Touch does. unit is the time now in units.
-func (f *Flows) Find(x uint64, unit uint16) *Entry {
+func (f *Flows) Find(x uint64, unit uint16, tcp bool) *Entry {
 	e := f.bucket(x).find(x)
-	if e == nil || e.Expired(unit) {
+	if e == nil || e.Gone(unit, tcp) {
 		return nil
 	}
 	return e
@@ -165,7 +187,7 @@ func (f *Flows) Lookup(x uint64, unit uint16) int {
 		if e.State() == Confirmed && e.Time() == unit {
 			return e.Slot()
 		}
-		if e.Expired(unit) {
+		if e.Gone(unit, true) {
 			return -1
 		}
 		Touch(e, unit, true, Data, 0)
@@ -193,25 +215,27 @@ func (b *Bucket) put(i int, x uint64, slot int, unit uint16, s State) {
 	b.Entry[i] = entry(x, slot, unit, s)
 }
 
-// Sweep clears expired entries of count buckets from first on, as far as the
-// table goes, and counts: live entries, those of them that are confirmed
-// (Confirmed and Datagram), and what was cleared.
-func (f *Flows) Sweep(first, count int, unit uint16) (live, confirmed, expired int) {
+// Sweep clears the entries that are gone of count buckets from first on, as
+// far as the table goes, and counts: live entries (not Expired), those of them
+// that are confirmed (Confirmed and Datagram), and what was cleared.
+func (f *Flows) Sweep(first, count int, unit uint16) (live, confirmed, cleared int) {
 	for i := first; i < min(first+count, len(f.Buckets)); i++ {
 		b := &f.Buckets[i]
 		for m := b.Tags & used; m != 0; m &= m - 1 {
 			at := bits.TrailingZeros64(m)
 			switch e := b.Entry[at>>3]; {
-			case e.Expired(unit):
+			case e.Gone(unit, true):
 				b.Tags &^= 0xff << (at - 7)
 				b.Entry[at>>3] = 0
-				expired++
+				cleared++
 				continue
-			case e.State() == Confirmed || e.State() == Datagram:
+			case e.Expired(unit):
+				continue
+			case e.State().confirmed():
 				confirmed++
 			}
 			live++
 		}
 	}
-	return live, confirmed, expired
+	return live, confirmed, cleared
 }

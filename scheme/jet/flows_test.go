@@ -68,6 +68,14 @@ func (e naiveEntry) old(now uint16) bool {
 	return int(now-e.unit+slack) > int(idle[e.state])+slack
 }
 
+// gone: TCP's that fades is known for as long as one that lives.
+func (e naiveEntry) gone(now uint16, tcp bool) bool {
+	if tcp && e.state == Fading {
+		e.state = Confirmed
+	}
+	return e.old(now)
+}
+
 func id(x uint64) uint64 { return x>>32<<8 | x&0x7f }
 
 func newNaive(n int) *naive {
@@ -82,10 +90,10 @@ func (t *naive) bucket(x uint64) []naiveEntry {
 	return t.buckets[uint64(uint32(x))*uint64(len(t.buckets))>>32]
 }
 
-func (t *naive) find(x uint64, now uint16) *naiveEntry {
+func (t *naive) find(x uint64, now uint16, tcp bool) *naiveEntry {
 	for i := range t.bucket(x) {
 		if e := &t.bucket(x)[i]; e.used && e.id == id(x) {
-			if e.old(now) {
+			if e.gone(now, tcp) {
 				return nil
 			}
 			return e
@@ -123,12 +131,15 @@ func (t *naive) insert(x uint64, slot int, now uint16, s State, lru bool) Insert
 		}
 	}
 	if at < 0 {
-		at = first(func(e naiveEntry) bool { return e.old(now) })
+		at = first(func(e naiveEntry) bool { return e.gone(now, true) })
 	}
 	if at < 0 {
-		at, what = oldest(func(e naiveEntry) bool { return e.state == Fading }), Replaced
+		if at = oldest(func(e naiveEntry) bool { return e.state == Fading }); at >= 0 && !b[at].old(now) {
+			what = Replaced
+		}
 	}
 	if at < 0 {
+		what = Replaced
 		at = oldest(func(e naiveEntry) bool { return e.state == New })
 	}
 	if at < 0 {
@@ -189,13 +200,14 @@ func TestTableIsThePlainOne(t *testing.T) {
 					t.Fatalf("insertion of %x: %v, want %v", x, got, want)
 				}
 			case 0, 1:
-				e, want := f.Find(x, now), n.find(x, now)
+				tcp := r.IntN(2) == 0
+				e, want := f.Find(x, now, tcp), n.find(x, now, tcp)
 				if (e != nil) != (want != nil) || e != nil && (e.Slot() != want.slot || e.State() != want.state) {
 					t.Fatalf("%x: %v, want %v", x, e, want)
 				}
 				if e != nil {
 					event := Event(r.IntN(4))
-					touched(t, e, want, now, r.IntN(2) == 0, event, Line(r.IntN(8)))
+					touched(t, e, want, now, tcp, event, Line(r.IntN(8)))
 				}
 			case 2:
 				first := r.IntN(3)
@@ -205,8 +217,9 @@ func TestTableIsThePlainOne(t *testing.T) {
 					for j := range n.buckets[i] {
 						switch e := &n.buckets[i][j]; {
 						case !e.used:
-						case e.old(now):
+						case e.gone(now, true):
 							*e, x = naiveEntry{}, x+1
+						case e.old(now):
 						default:
 							if l++; e.state == Confirmed || e.state == Datagram {
 								c++
@@ -232,7 +245,8 @@ func touched(t *rapid.T, e *Entry, want *naiveEntry, now uint16, tcp bool, event
 	before := *want
 	age := int16(now - before.unit)
 	outcome, share := Touch(e, now, tcp, event, line)
-	stale := line&NoServer != 0 || !tcp && line&Down != 0 || event == Open && (tcp && before.state == Fading || line&Closed != 0)
+	stale := line&NoServer != 0 || !tcp && line&Down != 0 || event == Open &&
+		(line&Down != 0 || line&Closed != 0 && before.state != Confirmed && before.state != Datagram)
 	if (outcome == Stale) != stale {
 		t.Fatalf("%+v touched by %v at %d, line %b: %v", before, event, now, line, outcome)
 	}
@@ -246,12 +260,14 @@ func touched(t *rapid.T, e *Entry, want *naiveEntry, now uint16, tcp bool, event
 	switch {
 	case event == Close:
 		want.state = Fading
+	case event == Open && tcp && before.state == Fading:
+		want.state = New
 	case event == Data && (before.state == New || before.state == Fading):
 		if want.state = Datagram; tcp {
 			want.state = Confirmed
 		}
 	}
-	tell := want.state != before.state
+	tell := want.state != before.state && want.state != New
 	switch want.state {
 	case Confirmed:
 		tell = tell || now/1024 != before.unit/1024
@@ -330,7 +346,7 @@ func TestTold(t *testing.T) {
 			} {
 				f := NewFlows(1)
 				f.Insert(x, 2, 10, own)
-				got, e := f.Told(x, c.slot, c.now, told), f.Find(x, c.now)
+				got, e := f.Told(x, c.slot, c.now, told), f.Find(x, c.now, true)
 				want := entry(x, c.slot, c.now, told)
 				if c.kept {
 					want = entry(x, 2, 10, own)
@@ -343,16 +359,49 @@ func TestTold(t *testing.T) {
 	}
 }
 
+// An RST that somebody forged takes nothing from a connection that is silent
+// then, but the right not to give way: it is the first to go where a place is
+// wanted, though what is gone goes before it, and after two minutes nobody counts it.
+func TestFadingConnectionsAreKnown(t *testing.T) {
+	const x, idleFor = 99<<32 | 99, 119 // units: two minutes
+	f := NewFlows(1)
+	f.Insert(x, 3, 10, Confirmed)
+	Touch(f.Find(x, 10, true), 10, true, Close, 0)
+	for _, c := range []struct {
+		at       uint16
+		tcp, udp bool
+		live     int
+	}{{10 + 118, true, true, 1}, {10 + 119, true, false, 0}, {10 + 7266, true, false, 0}, {10 + 7267, false, false, 0}} {
+		f := &Flows{append([]Bucket(nil), f.Buckets...)}
+		if got := f.Find(x, c.at, true) != nil; got != c.tcp {
+			t.Errorf("at %d: TCP's known %v, want %v", c.at, got, c.tcp)
+		}
+		if got := f.Find(x, c.at, false) != nil; got != c.udp {
+			t.Errorf("at %d: UDP's known %v, want %v", c.at, got, c.udp)
+		}
+		live, _, cleared := f.Sweep(0, 1, c.at)
+		if live != c.live || (cleared == 0) != c.tcp {
+			t.Errorf("at %d: %d live, %d cleared; want %d, cleared %v", c.at, live, cleared, c.live, !c.tcp)
+		}
+	}
+	for i := range uint64(Ways - 1) {
+		f.Insert(i<<32|i, 1, 10+idleFor, New)
+	}
+	if got := f.Insert(50<<32|50, 2, 10+idleFor, New); got != Made || f.Find(x, 10+idleFor, true) != nil || f.Find(0, 10+idleFor, true) == nil {
+		t.Errorf("a new entry in a full bucket: %v; it takes the one that fades, which counts nobody", got)
+	}
+}
+
 // Nothing on a packet's way allocates.
 func TestNoAllocations(t *testing.T) {
 	f, x := NewFlows(16), uint64(0)
 	if n := testing.AllocsPerRun(1000, func() {
 		x += 0x9e3779b97f4a7c15
-		if f.Find(x, 1) == nil {
+		if f.Find(x, 1, true) == nil {
 			f.Insert(x, 1, 1, New)
 		}
 		f.InsertLRU(x+1, 1, 1, New)
-		if e := f.Find(x, 1); e != nil {
+		if e := f.Find(x, 1, true); e != nil {
 			Touch(e, 2, true, Data, 0)
 		}
 		f.Lookup(x, 1)

@@ -4,7 +4,7 @@ package jet
 type Event uint8
 
 const (
-	// Open is a packet that opens a connection: a SYN, a QUIC Initial.
+	// Open is a packet that opens a connection: a SYN alone, a QUIC Initial.
 	Open Event = iota
 	// Data is any other.
 	Data
@@ -32,8 +32,8 @@ type Outcome uint8
 const (
 	// Hit: the packet goes where the entry says.
 	Hit Outcome = iota
-	// Stale: the entry is one of an earlier connection or of a server that is
-	// no more. The packet is placed anew, and where it may make an entry, it
+	// Stale: the entry's server is no more, or takes no new connections and
+	// the packet opens one. The packet is placed anew, and where it may make an entry, it
 	// makes one in any case, tracked or not: otherwise what follows it would
 	// find the old one.
 	Stale
@@ -52,9 +52,14 @@ const (
 func Touch(e *Entry, unit uint16, tcp bool, event Event, line Line) (o Outcome, share bool) {
 	old := *e
 	was := old.State()
+	// What opens may be forged: it takes no confirmed flow, which may be
+	// alive, from a server that is up.
+	refuses := Down
+	if !was.confirmed() {
+		refuses |= Closed
+	}
 	switch {
-	case line&NoServer != 0, !tcp && line&Down != 0,
-		event == Open && (tcp && was == Fading || line&Closed != 0):
+	case line&NoServer != 0, !tcp && line&Down != 0, event == Open && line&refuses != 0:
 		return Stale, false
 	case event == Peek:
 		return Hit, false
@@ -63,7 +68,9 @@ func Touch(e *Entry, unit uint16, tcp bool, event Event, line Line) (o Outcome, 
 	switch {
 	case event == Close:
 		now = Fading
-	case event == Open, was == Confirmed, was == Datagram:
+	case event == Open && tcp && was == Fading:
+		now = New // a used port: with the server of the connection before
+	case event == Open, was.confirmed():
 	case !tcp:
 		now = Datagram
 	case was == Fading && old.age(unit) < revive+slack:
@@ -77,7 +84,7 @@ func Touch(e *Entry, unit uint16, tcp bool, event Event, line Line) (o Outcome, 
 	*e = old&^0xffffc000 | Entry(unit)<<16 | Entry(now)<<14
 	switch {
 	case now != was:
-		share = true
+		share = now != New // one packet made it
 	case now == Confirmed:
 		share = (old.Time()^unit)>>windowTCP != 0
 	case now == Datagram:
@@ -92,7 +99,8 @@ type Inserted uint8
 const (
 	// Made: in place of its own, an empty or an expired entry.
 	Made Inserted = iota
-	// Replaced: a live one of another flow gave way (flow_replaced).
+	// Replaced: a live one of another flow gave way (flow_replaced), not one
+	// that is Expired.
 	Replaced
 	// Full: refused, all of the bucket's are live and confirmed (flow_full).
 	Full
@@ -102,7 +110,7 @@ const (
 )
 
 // Insert remembers that x goes to slot, in this state, used at time unit. It
-// takes its own entry; else an empty one; else an expired one; else the
+// takes its own entry; else an empty one; else one that is gone; else the
 // oldest that fades; else the oldest that nothing has confirmed. A
 // confirmed one never gives way.
 func (f *Flows) Insert(x uint64, slot int, unit uint16, s State) Inserted {
@@ -117,7 +125,7 @@ func (f *Flows) Insert(x uint64, slot int, unit uint16, s State) Inserted {
 	for i, e := range b.Entry {
 		rank := uint32(0)
 		switch {
-		case e.Expired(unit):
+		case e.Gone(unit, true):
 			b.put(i, x, slot, unit, s)
 			return Made
 		case e.State() == Fading:
@@ -134,7 +142,11 @@ func (f *Flows) Insert(x uint64, slot int, unit uint16, s State) Inserted {
 	if at < 0 {
 		return Full
 	}
+	expired := b.Entry[at].Expired(unit)
 	b.put(at, x, slot, unit, s)
+	if expired {
+		return Made
+	}
 	return Replaced
 }
 
@@ -142,7 +154,7 @@ func (f *Flows) Insert(x uint64, slot int, unit uint16, s State) Inserted {
 // flow that is Confirmed or Datagram and names another server stays: it may be
 // newer than what was on its way, and packets here go by it.
 func (f *Flows) Told(x uint64, slot int, unit uint16, s State) Inserted {
-	if e := f.Find(x, unit); e != nil && e.Slot() != slot&MaxSlot && (e.State() == Confirmed || e.State() == Datagram) {
+	if e := f.bucket(x).find(x); e != nil && !e.Expired(unit) && e.Slot() != slot&MaxSlot && e.State().confirmed() {
 		return Kept
 	}
 	return f.Insert(x, slot, unit, s)

@@ -73,7 +73,7 @@ func (t *Tables) scheme(s *State, r *Result, k *packet, nowMS uint32) {
 		r.Reason = DropFragment
 		return
 	}
-	syn := tcp && k.flags&(wire.SYN|wire.ACK|wire.RST) == wire.SYN
+	syn := tcp && k.flags&(wire.SYN|wire.ACK|wire.RST|wire.FIN) == wire.SYN
 	opening := syn || k.kind == segment && k.initial()
 	r.Opens, r.Closes = opening, tcp && k.flags&(wire.FIN|wire.RST) != 0
 	switch {

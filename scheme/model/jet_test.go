@@ -202,8 +202,8 @@ func TestWhatMakesAnEntry(t *testing.T) {
 	}
 }
 
-// A forged FIN or RST ends nothing; a real one lets the next SYN of the same
-// ports go to another server.
+// A forged FIN or RST ends nothing; behind a real one the next SYN of the same
+// ports goes to another server, if that one drains.
 func TestForgedEndsEndNothing(t *testing.T) {
 	before := poolOf(FullCT, policy.Hash, chash.KindTableHRW, make([]standing, 8))
 	servers := make([]standing, 8)
@@ -236,14 +236,13 @@ func TestForgedEndsEndNothing(t *testing.T) {
 func TestStaleEntriesAreOverwritten(t *testing.T) {
 	const seed = 5
 	r := rand.New(rand.NewPCG(seed, 0))
-	tables := poolOf(JET, policy.Hash, chash.KindTableHRW, make([]standing, 6)) // no horizon: nothing is tracked
+	tables := poolOf(JET, policy.Hash, chash.KindTableHRW, []standing{0, 0, 0, 0, 0, 0, absent}) // no horizon: nothing is tracked
 	v := tables.Services[Key{testVIP4.Addr(), 80, wire.ProtoTCP}]
 	for i := range 200 {
-		s := NewState(6, 8)
+		s := NewState(7, 8)
 		f := &flow{client: client(r), proto: wire.ProtoTCP}
 		place := tables.Process(s, f.open(), 1000)
-		other := (place.Slot + 1) % 6
-		s.Flows.Insert(place.Flow.X, other, 0, jet.Fading)
+		s.Flows.Insert(place.Flow.X, 6, 0, pick(r, jet.New, jet.Confirmed, jet.Fading)) // a server that was removed
 		again := tables.Process(s, f.open(), 1000)
 		next := tables.Process(s, f.data(0), 1000)
 		if again.Slot != place.Slot || next.Slot != place.Slot || !again.Tracked {
@@ -252,6 +251,35 @@ func TestStaleEntriesAreOverwritten(t *testing.T) {
 	}
 	if n := s0(tables, v); n != 0 {
 		t.Errorf("%d entries without a horizon", n)
+	}
+}
+
+// A port used again stays with its server while that takes new connections:
+// otherwise a forged RST and SYN would move a connection.
+func TestUsedPortsStay(t *testing.T) {
+	servers := []standing{active, active, active, standby}
+	r, s := rand.New(rand.NewPCG(6, 0)), NewState(4, 1024)
+	before, after := poolOf(JET, policy.Hash, chash.KindTableHRW, servers), poolOf(JET, policy.Hash, chash.KindTableHRW, make([]standing, 4))
+	known := 0
+	for range 200 {
+		f := &flow{client: client(r), proto: wire.ProtoTCP}
+		was := before.Process(s, f.open(), 1000)
+		before.Process(s, f.data(0), 1000)
+		rst := after.Process(s, wire.TCP{Src: f.client, Dst: testVIP4, Flags: wire.RST}.Frame(), 1000)
+		syn := after.Process(s, f.open(), 2000)
+		if !was.Tracked {
+			continue
+		}
+		known++
+		if rst.Slot != was.Slot || syn.Slot != was.Slot || syn.Flow.Now.State() != jet.New || syn.Share != nil {
+			t.Fatalf("opened on slot %d; RST to %d, SYN to %d, told %v: %+v", was.Slot, rst.Slot, syn.Slot, syn.Share, syn.Flow)
+		}
+		if got := after.Process(s, f.data(0), 3000); got.Slot != was.Slot || got.Flow.Now.State() != jet.Confirmed {
+			t.Fatalf("opened on slot %d, goes on on %d: %+v", was.Slot, got.Slot, got.Flow)
+		}
+	}
+	if known == 0 {
+		t.Error("the standby server would take none of 200 connections")
 	}
 }
 

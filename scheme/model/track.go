@@ -133,7 +133,7 @@ func (t *Tables) track(s *State, r *Result, k *packet, nowMS uint32, opening boo
 	unit := uint16(nowMS >> 10)
 	f := &Flow{X: flowKey(v, k, r.Hash), TCP: k.proto == wire.ProtoTCP, Event: k.event(opening)}
 	r.Flow = f
-	if e := s.Flows.Find(f.X, unit); e != nil {
+	if e := s.Flows.Find(f.X, unit, f.TCP); e != nil {
 		var share bool
 		f.Found, f.Entry, f.Line = true, *e, t.line(v, e.Slot())
 		f.Outcome, share = jet.Touch(e, unit, f.TCP, f.Event, f.Line)
@@ -188,5 +188,5 @@ func (t *Tables) track(s *State, r *Result, k *packet, nowMS uint32, opening boo
 		counters.FlowReplaced++
 	}
 	counters.Tracked++
-	r.Tracked, f.Now = true, *s.Flows.Find(f.X, unit)
+	r.Tracked, f.Now = true, *s.Flows.Find(f.X, unit, f.TCP)
 }
