@@ -208,6 +208,7 @@ func (c *Coordinator) plan(ctx context.Context, o Options, steps func(*View) ([]
 		return nil, err
 	}
 	for {
+		ch.From, ch.To = v.Base.Version, v.Base.Version
 		if ch.Steps, ch.Lines, err = steps(v); err != nil {
 			return ch, err
 		}
@@ -224,6 +225,7 @@ func (c *Coordinator) plan(ctx context.Context, o Options, steps func(*View) ([]
 		v.join(ctx, more)
 	}
 	ch.From, ch.To, ch.Notes = v.Base.Version, v.Base.Version, v.notes()
+	var refused controller.Refusal
 	if controller.SecretDiffers(c.Config(), v.Base) {
 		ch.Notes = append(ch.Notes, "the file's secret is not the one that the deployment began with, so daemons that come new will not agree with the others: put the old one back (keys are changed by `fairlead rotate`)")
 	}
@@ -237,20 +239,28 @@ func (c *Coordinator) plan(ctx context.Context, o Options, steps func(*View) ([]
 			// A step in the middle can need more than the last: servers that
 			// go have their slots still when others have come.
 			if err := c.Fits(step); err != nil {
-				return ch, controller.Refusal{fmt.Sprintf("version %d %v", step.Version, err)}
+				refused = append(refused, fmt.Sprintf("version %d %v", step.Version, err))
+				break
 			}
 		}
 	}
 	for _, d := range v.Silent() {
 		if !d.Leaving {
 			ch.Silent = append(ch.Silent, d)
+			if d.Host && !serves(v.Base, d.Name) {
+				ch.Notes = append(ch.Notes, fmt.Sprintf("%s is new and its agent does not answer: start `fairlead host` there before it takes new connections, "+
+					"or, if it shall have none (not with scheme cheetah on TCP), write api: none, or `fairlead add VIP %s --standby --agent none`", d.Name, d.Name))
+			}
 		}
 	}
-	if o.Force || len(ch.Silent) == 0 || len(ch.Steps) == 0 {
-		return ch, nil
+	if !o.Force && len(ch.Silent) > 0 && len(ch.Steps) > 0 {
+		v.askLast(ctx, ch.Silent)
+		refused = append(refused, mayLag(v, ch)...)
 	}
-	v.askLast(ctx, ch.Silent)
-	return ch, mayLag(v, ch)
+	if len(refused) > 0 {
+		return ch, refused
+	}
+	return ch, nil
 }
 
 func nobody(v *View) error {
@@ -269,8 +279,7 @@ func nobody(v *View) error {
 
 // mayLag refuses steps that cannot be mixed with what daemons that do not
 // answer may still go by: their programs run on without the daemon.
-func mayLag(v *View, ch *Change) error {
-	var refused controller.Refusal
+func mayLag(v *View, ch *Change) (refused controller.Refusal) {
 	for _, d := range ch.Silent {
 		for _, step := range ch.Steps {
 			err := controller.Mixable(v.Base, step)
@@ -297,10 +306,7 @@ func mayLag(v *View, ch *Change) error {
 			}
 		}
 	}
-	if len(refused) > 0 {
-		return refused
-	}
-	return nil
+	return refused
 }
 
 // serves: server has a slot in a.

@@ -2,8 +2,12 @@ package api
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
 )
 
 // TestWithoutOneThatLeaves: --without names a machine that leaves with the
@@ -27,5 +31,29 @@ func TestWithoutOneThatLeaves(t *testing.T) {
 	}
 	if _, err = c.Apply(ctx, Options{Without: []string{"s3"}}); err == nil || !strings.Contains(err.Error(), "without s3: neither") || !strings.Contains(err.Error(), "if it has left, leave it out") {
 		t.Errorf("of one that nobody knows any more: %v", err)
+	}
+}
+
+// TestStandbyWithoutAgent: a standby whose agent was never there says what to
+// do, and its agent can be taken back.
+func TestStandbyWithoutAgent(t *testing.T) {
+	ctx := context.Background()
+	f := newFleet(t, strings.Replace(twoOfEach, "policy: wrr", "scheme: jet", 1))
+	c := f.coordinator()
+	add := op(controller.Add, "s4")
+	add.Standby = true
+	ch, err := c.Do(ctx, Options{}, add)
+	if err != nil || !slices.ContainsFunc(ch.Notes, func(n string) bool { return strings.HasPrefix(n, "s4 is new and its agent does not answer: start") }) {
+		t.Fatalf("%+v %v", ch, err)
+	}
+	if _, err = c.Do(ctx, Options{}, op(controller.Undrain, "s4")); err == nil || !strings.Contains(err.Error(), "s4 does not answer") {
+		t.Errorf("set to work: %v", err)
+	}
+	add.API = config.NoAgent
+	if ch, err = c.Do(ctx, Options{}, add); err != nil || len(ch.Lines) != 1 || !strings.Contains(ch.Lines[0], "api none, was") {
+		t.Fatalf("%+v %v", ch, err)
+	}
+	if ch, err = c.Do(ctx, Options{}, op(controller.Undrain, "s4")); err != nil || len(ch.Silent) != 0 || f.wrong != nil {
+		t.Errorf("set to work without an agent: %+v %v %v", ch, err, f.wrong)
 	}
 }

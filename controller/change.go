@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -57,7 +58,10 @@ func Change(cur *Assignment, live LiveCounts, now time.Time, force bool, ops ...
 	}
 	p := &planner{want: asIs(cur), live: live, now: now, force: force}
 	for _, op := range ops {
-		if err := p.edit(cur, op); err != nil {
+		err := p.edit(cur, op)
+		if refused := (Refusal)(nil); errors.As(err, &refused) {
+			p.refused = append(p.refused, refused...)
+		} else if err != nil {
 			return nil, nil, err
 		}
 	}
@@ -195,14 +199,18 @@ func (p *planner) add(cur *Assignment, w *wanted, op Op) error {
 	if w.vip.Policy == config.RR && m.weight != 1 {
 		return Refusal{fmt.Sprintf("vip %s: weight %d: policy rr gives every server the same; set policy: wrr in the file and apply", w.vip.Name, m.weight)}
 	}
-	for _, other := range w.members {
+	for i, other := range w.members {
 		switch {
+		case other.server == m.server && other.address == m.address && other.standby && op.Standby && op.API != "" && op.API != other.api:
+			// Nothing runs by it yet: it may have come with the wrong one.
+			w.members[i].api = op.API
+			return nil
 		case other.server == m.server && other.address == m.address && unfinished(cur, w, m):
 			return nil // an add that stopped half way goes on
 		case other.server == m.server && other.drain:
 			return Refusal{fmt.Sprintf("vip %s: %s is in it and drains; `fairlead undrain` gives it new connections", w.vip.Name, m.server)}
 		case other.server == m.server && other.standby:
-			return Refusal{fmt.Sprintf("vip %s: %s is in it as a standby; `fairlead undrain` sets it to work", w.vip.Name, m.server)}
+			return Refusal{fmt.Sprintf("vip %s: %s is in it as a standby; `fairlead undrain` sets it to work, `fairlead add --standby --agent` changes where its agent is", w.vip.Name, m.server)}
 		case other.server == m.server:
 			return Refusal{fmt.Sprintf("vip %s: %s is in it already, at %s", w.vip.Name, m.server, other.address)}
 		case other.address == m.address:

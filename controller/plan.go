@@ -88,6 +88,9 @@ func (p *planner) run(cur *Assignment) (steps []*Assignment, changes []string, e
 		if err != nil {
 			return nil, nil, err
 		}
+		if len(p.refused) > 0 {
+			return nil, nil, p.refused
+		}
 		if !changed {
 			return steps, p.changes, nil
 		}
@@ -230,11 +233,7 @@ func (p *planner) step(cur, next *Assignment) (changed bool, err error) {
 				changed = true
 				break // renamed once the VIP that has a wanted name is gone
 			}
-			c, err := p.stepVIP(&v, w, next)
-			if err != nil {
-				return false, err
-			}
-			changed = changed || c
+			changed = p.stepVIP(&v, w, next) || changed
 		}
 		next.VIPs = append(next.VIPs, v)
 	}

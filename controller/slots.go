@@ -25,7 +25,7 @@ func (m *member) slot(number uint16) Slot {
 
 // stepVIP brings v one step nearer to w. What removing and adding do to each
 // other is settled by going through the slots as they were.
-func (p *planner) stepVIP(v *VIP, w *wanted, next *Assignment) (changed bool, err error) {
+func (p *planner) stepVIP(v *VIP, w *wanted, next *Assignment) (changed bool) {
 	was := slices.Clone(v.Slots)
 	v.settle(p.now)
 	changed = p.settings(v, w, next)
@@ -83,9 +83,7 @@ func (p *planner) stepVIP(v *VIP, w *wanted, next *Assignment) (changed bool, er
 			continue
 		}
 		changed = true
-		if err := p.join(v, m, next); err != nil {
-			return false, err
-		}
+		p.join(v, m, next)
 	}
 	if changed {
 		// Numbers that rested out become free, for the version after this.
@@ -101,7 +99,7 @@ func (p *planner) stepVIP(v *VIP, w *wanted, next *Assignment) (changed bool, er
 		v.settle(p.now)
 		v.stepHorizon(p.stamp())
 	}
-	return changed, nil
+	return changed
 }
 
 // drain gives s no new connections any more.
@@ -236,10 +234,11 @@ func (p *planner) keep(v *VIP, s *Slot, m *member, next *Assignment) (changed bo
 
 // join gives m a slot in v, the lowest free number. v still has every slot of
 // the version before, so none of those is free.
-func (p *planner) join(v *VIP, m *member, next *Assignment) error {
+func (p *planner) join(v *VIP, m *member, next *Assignment) {
 	number := v.lowestFree()
 	if int(number) >= v.slotLimit() {
-		return p.exhausted(v, m)
+		p.refuseExhausted(v, m)
+		return
 	}
 	s := m.slot(number)
 	s.Version = next.Version
@@ -252,7 +251,6 @@ func (p *planner) join(v *VIP, m *member, next *Assignment) error {
 		what = "add standby"
 	}
 	p.say(next, "vip %s: %s %s in slot %d (%s, weight %d)%s", v.Name, what, m.server, number, m.address, m.weight, v.warmUpWords(&s, p.now))
-	return nil
 }
 
 func (v *VIP) lowestFree() (number uint16) {
@@ -295,8 +293,8 @@ func (p *planner) comeBack(v *VIP, s *Slot, m *member, next *Assignment) {
 	p.say(next, "vip %s: %s is back in slot %d, which rested (%s, weight %d), %s", v.Name, m.server, s.Number, m.address, m.weight, what)
 }
 
-// exhausted is no error if a slot is free in the version after this one.
-func (p *planner) exhausted(v *VIP, m *member) error {
+// refuseExhausted: no number is free, not even in the version after this one.
+func (p *planner) refuseExhausted(v *VIP, m *member) {
 	var soonest time.Time
 	resting, held := 0, 0
 	for i := range v.Slots {
@@ -305,7 +303,7 @@ func (p *planner) exhausted(v *VIP, m *member) error {
 		case s.State != Resting:
 			continue
 		case p.restedOut(v, s):
-			return nil
+			return
 		case !s.RestUntil.After(p.now):
 			held++
 		case soonest.IsZero() || s.RestUntil.Before(soonest):
@@ -334,6 +332,6 @@ func (p *planner) exhausted(v *VIP, m *member) error {
 			remedy += fmt.Sprintf(", or make a new VIP with capacity: %d (another capacity moves connections)", min(2*limit, chash.MaxSlots))
 		}
 	}
-	return Refusal{fmt.Sprintf("vip %s: no slot for %s: %s are taken, %d in use and %d resting; %s",
-		v.Name, m.server, all, len(v.Slots)-resting, resting, remedy)}
+	p.refuse("vip %s: no slot for %s: %s are taken, %d in use and %d resting; %s",
+		v.Name, m.server, all, len(v.Slots)-resting, resting, remedy)
 }

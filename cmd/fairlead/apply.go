@@ -32,7 +32,7 @@ it again: it goes on from there.`,
 			}
 			ch, err := c.Apply(cmd.Context(), o)
 			if err != nil {
-				return refused(cmd, err)
+				return refusedAs(cmd, output, ch, err)
 			}
 			return resultOf(ch).print(cmd, output, "nothing to do: the daemons have what "+file+" wants")
 		},

@@ -187,6 +187,16 @@ func TestChanges(t *testing.T) {
 	d.run(1, "remove web s3", "fairlead: vip web: s3: it would be removed, but 2 connections are live; drain it and wait until they end, or --force\n")
 	d.run(1, "rotate", "2 connections are still live under epoch 0")
 	d.run(1, "apply", "s3: it would be removed, but 2 connections are live")
+	var no changeResult
+	if err := json.Unmarshal([]byte(d.run(1, "plan -o json", "fairlead: vip web: s3: it would be removed")), &no); err != nil {
+		t.Fatal(err)
+	}
+	if !no.Daemons || no.From != no.To || no.From == 0 || len(no.Refused) != 1 || no.Changes == nil || no.Notes == nil {
+		t.Errorf("refused: %+v", no)
+	}
+	if out := d.run(1, "apply -o yaml"); !strings.Contains(out, "refused:\n- ") {
+		t.Errorf("apply, refused: %s", out)
+	}
 	d.run(0, "remove web s3 --force", "slot 2 rests until")
 
 	// The file again: everything back, as JSON.
@@ -210,7 +220,7 @@ func TestChanges(t *testing.T) {
 	d.daemons["s3"].live = nil
 	d.run(0, "remove web s3", "slot 2 rests until")
 	d.run(0, "add web s3 --standby", "version 15: vip web: s3 is back in slot 2, which rested (10.0.1.3, weight 1), as a standby")
-	d.run(1, "add web s3", "fairlead: vip web: s3 is in it as a standby; `fairlead undrain` sets it to work\n")
+	d.run(1, "add web s3", "fairlead: vip web: s3 is in it as a standby; `fairlead undrain` sets it to work, `fairlead add --standby --agent` changes where its agent is\n")
 	d.run(1, "drain web s3", "s3 is a standby and gets no connections")
 	d.run(0, "undrain web s3", "version 16: vip web: s3 (slot 2), a standby, takes new connections")
 }

@@ -24,6 +24,9 @@ type changeResult struct {
 	Changes    []string     `json:"changes"`
 	Notes      []string     `json:"notes"`
 	Unanswered []unanswered `json:"unanswered"`
+	// Refused is why plan or apply goes no further (exit status 1), a line
+	// each; empty if it does.
+	Refused []string `json:"refused"`
 }
 
 type unanswered struct {
@@ -33,7 +36,7 @@ type unanswered struct {
 }
 
 func resultOf(ch *api.Change) changeResult {
-	r := changeResult{Daemons: true, From: ch.From, To: ch.To, Unanswered: []unanswered{},
+	r := changeResult{Daemons: true, From: ch.From, To: ch.To, Unanswered: []unanswered{}, Refused: []string{},
 		Changes: append([]string{}, ch.Lines...), Notes: append([]string{}, ch.Notes...)}
 	for _, d := range ch.Silent {
 		r.Unanswered = append(r.Unanswered, unanswered{d.Name, d.API, api.Text(d.Err)})
@@ -45,7 +48,7 @@ func resultOf(ch *api.Change) changeResult {
 func (r changeResult) print(cmd *cobra.Command, output, nothing string) error {
 	return printAs(cmd.OutOrStdout(), output, r, func(w io.Writer) error {
 		for _, u := range r.Unanswered {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s does not answer (%s) and stays as it is\n", u.Name, u.Error)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s does not answer (%s): it gets this when it is back, and if its programs run, they go by what they have until then\n", u.Name, u.Error)
 		}
 		for _, note := range r.Notes {
 			fmt.Fprintln(cmd.ErrOrStderr(), "note:", note)
@@ -87,7 +90,7 @@ status 1 if apply would be refused, with the reasons.`,
 			ch, err := c.PlanFile(cmd.Context(), o)
 			alone := errors.Is(err, api.ErrNobody)
 			if err != nil && !alone {
-				return refused(cmd, err)
+				return refusedAs(cmd, output, ch, err)
 			}
 			r := resultOf(ch)
 			if r.Daemons = !alone; alone {
@@ -113,6 +116,22 @@ func coordinator(cmd *cobra.Command, file string) (*api.Coordinator, error) {
 		Config: func() *config.Config { return cfg },
 		Fits:   func(a *controller.Assignment) error { return dataplane.Fits(a, cfg.Limits) },
 	}, nil
+}
+
+// refusedAs is refused, and what was found as JSON or YAML if that is asked
+// for.
+func refusedAs(cmd *cobra.Command, output string, ch *api.Change, err error) error {
+	if ch == nil || output == "table" {
+		return refused(cmd, err)
+	}
+	r := resultOf(ch)
+	r.Daemons = !errors.Is(err, api.ErrNobody)
+	r.Refused = strings.Split(api.Text(err), "\n")
+	nothing := func(io.Writer) error { return nil }
+	if err := printAs(cmd.OutOrStdout(), output, r, nothing); err != nil {
+		return err
+	}
+	return refused(cmd, err)
 }
 
 // refused prints the lines of a refusal, each on its own.
