@@ -107,42 +107,43 @@ func TestForgedOpenings(t *testing.T) {
 		"RST and two hours, draining":   {true, []uint8{rst}, 7_300_000, true, false},
 		"RST and three hours, draining": {true, []uint8{rst}, 10_800_000, false, false},
 	} {
-		r := jetRig(t, 0, true)
-		last, seen := netip.MustParseAddr("10.1.0.5"), 0
-		var ports []uint16
-		for port := uint16(1000); port < 1100; port++ {
-			if r.expect("SYN", jetOpening(port, false), lbFlReasonFL_FORWARD_NEW) == last {
-				r.expect("ACK", jetData(port, false), lbFlReasonFL_REASON_COUNT)
-				ports = append(ports, port)
-			}
-		}
-		open := r.line(5)
-		open.Packets, open.Bytes, open.Opened = 0, 0, 0
-		r.drain(0, false)
-		switch {
-		case !x.drains: // as if a server of the horizon had taken over
-			r.writeLine(5, open, false)
-		case x.down:
-			open.MacDst |= (lineClosed | lineDown) << 56
-			r.writeLine(5, open, false)
-		}
-		for _, port := range ports {
-			r.setClock(rigNow)
-			for _, flags := range x.forged {
-				to := r.expect("forged", segment(netip.AddrPortFrom(client4.Addr(), port), flags, nil).Frame(), reasonOf(flags))
-				if x.stays && to != last {
-					t.Errorf("%s: port %d: flags %#x went to %v", name, port, flags, to)
+		t.Run(name, func(t *testing.T) {
+			r := jetRig(t, 0, true)
+			last := netip.MustParseAddr("10.1.0.5")
+			var ports []uint16
+			for port := uint16(1000); port < 1100; port++ {
+				if r.expect("SYN", jetOpening(port, false), lbFlReasonFL_FORWARD_NEW) == last {
+					r.expect("ACK", jetData(port, false), lbFlReasonFL_REASON_COUNT)
+					ports = append(ports, port)
 				}
 			}
-			r.setClock(rigNow + x.quiet)
-			if to := r.expect("ACK", jetData(port, false), lbFlReasonFL_REASON_COUNT); (to == last) != x.stays {
-				t.Errorf("%s: port %d went on on %v, stays: want %v", name, port, to, x.stays)
+			open := r.line(5)
+			open.Packets, open.Bytes, open.Opened = 0, 0, 0
+			r.drain(0, false)
+			switch {
+			case !x.drains: // as if a server of the horizon had taken over
+				r.writeLine(5, open, false)
+			case x.down:
+				open.MacDst |= (lineClosed | lineDown) << 56
+				r.writeLine(5, open, false)
 			}
-			seen++
-		}
-		if seen == 0 {
-			t.Errorf("%s: no connection to move", name)
-		}
+			for _, port := range ports {
+				r.setClock(rigNow)
+				for _, flags := range x.forged {
+					to := r.expect("forged", segment(netip.AddrPortFrom(client4.Addr(), port), flags, nil).Frame(), reasonOf(flags))
+					if x.stays && to != last {
+						t.Errorf("port %d: flags %#x went to %v", port, flags, to)
+					}
+				}
+				r.setClock(rigNow + x.quiet)
+				if to := r.expect("ACK", jetData(port, false), lbFlReasonFL_REASON_COUNT); (to == last) != x.stays {
+					t.Errorf("port %d went on on %v, stays: want %v", port, to, x.stays)
+				}
+			}
+			if len(ports) == 0 {
+				t.Error("no connection to move")
+			}
+		})
 	}
 }
 
