@@ -2,8 +2,8 @@
 // where a consistent hash of its tuple points, and nothing is remembered. A
 // connection breaks when its row changes hands, which is what the other
 // schemes are measured against. It is also what the others fall back to for
-// packets that carry no cookie. BPF's twin is bpf/lb/scheme_stateless.h with
-// bpf/lb/flows.h. No I/O, no clock.
+// packets that carry no cookie. BPF's twin is bpf/lb/scheme_jet.h with
+// bpf/lb/place.h. No I/O, no clock.
 package stateless
 
 import (
