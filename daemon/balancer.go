@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/health"
+	"github.com/fairlead/fairlead/nexthop"
 )
 
 // balancer is the plane of `fairlead lb`: the data plane, and the health of
@@ -195,7 +196,7 @@ func (b *balancer) describe(a *controller.Assignment, s *fairleadv1.GetStatusRes
 			s.Warnings = append(s.Warnings, fmt.Sprintf("%s: %d of %d used: raise limits.%s in the configuration and restart", l.Name, l.Used, l.Limit, l.Name))
 		}
 	}
-	hops := map[netip.Addr]dataplane.Hop{}
+	hops := map[netip.Addr]nexthop.Hop{}
 	for _, h := range kernel.NextHops {
 		hops[h.Server] = h
 	}
@@ -256,7 +257,7 @@ func (b *balancer) checked(a *controller.Assignment, id uint32) bool {
 }
 
 // describeVIP fills in one VIP; the caller holds mu.
-func (b *balancer) describeVIP(v *fairleadv1.VIP, a *controller.Assignment, counters dataplane.Counters, hops map[netip.Addr]dataplane.Hop) {
+func (b *balancer) describeVIP(v *fairleadv1.VIP, a *controller.Assignment, counters dataplane.Counters, hops map[netip.Addr]nexthop.Hop) {
 	checked := b.checked(a, v.Id)
 	v.FailOpen = b.failOpen[v.Id]
 	servers := map[uint32]dataplane.ServerCounters{}
@@ -294,8 +295,8 @@ func (b *balancer) describeVIP(v *fairleadv1.VIP, a *controller.Assignment, coun
 
 // nextHop is a way to a server for status; its MTU is what is left for the
 // inner packet once forwarding's headers are on.
-func nextHop(h dataplane.Hop, forwarding string) *fairleadv1.NextHop {
-	out := &fairleadv1.NextHop{Resolved: h.State == dataplane.HopResolved, Interface: h.Interface}
+func nextHop(h nexthop.Hop, forwarding string) *fairleadv1.NextHop {
+	out := &fairleadv1.NextHop{Resolved: h.State == nexthop.Resolved, Interface: h.Interface}
 	if h.Via.IsValid() {
 		out.Neighbour = h.Via.String()
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/nexthop"
 	"github.com/fairlead/fairlead/viptable"
 )
 
@@ -152,7 +153,7 @@ func (l *LB) watchServers(p *plan) {
 			}
 		}
 	}
-	l.hops.watch(servers, resolveLimit)
+	l.hops.Watch(servers, resolveLimit)
 }
 
 // checkServers refuses l2 to servers behind a router, which would send them
@@ -169,7 +170,7 @@ func (l *LB) checkServers(p *plan) error {
 				}
 				continue
 			}
-			if h := l.hops.get(s.addr); h.Via.IsValid() && !h.OnLink() {
+			if h := l.hops.Get(s.addr); h.Via.IsValid() && !h.OnLink() {
 				return fmt.Errorf("vip %s: slot %d: server %v is behind router %v; forwarding l2 needs it on the same link, use ipip or gue", v.name, slot, s.addr, h.Via)
 			}
 		}
@@ -304,7 +305,7 @@ func (l *LB) writeLine(line uint32, s serverLine, reset bool) error {
 	}
 	// A next hop that is being asked for does not take away the one that
 	// works: after a restart, or when a route moves to a new router.
-	if !reset && was.server.sameWay(s) && was.usable() && l.hops.get(s.addr).State == HopUnresolved {
+	if !reset && was.server.sameWay(s) && was.usable() && l.hops.Get(s.addr).State == nexthop.Unresolved {
 		if was.server == s {
 			return nil
 		}
@@ -337,12 +338,12 @@ func (l *LB) image(s serverLine) lbFlLine {
 	if !s.addr.IsValid() {
 		return lbFlLine{}
 	}
-	h := l.hops.get(s.addr)
+	h := l.hops.Get(s.addr)
 	flags := uint64(s.flags)
 	if s.addr.Is6() {
 		flags |= lineIPv6
 	}
-	if !h.usable() {
+	if !h.Usable() {
 		flags |= lineUnresolved
 	}
 	return lbFlLine{

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/nexthop"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -198,7 +199,7 @@ func TestFailedKeepsMAC(t *testing.T) {
 		dev := must(netlink.LinkByName("lb0"))
 		check(netlink.NeighSet(&netlink.Neigh{LinkIndex: dev.Attrs().Index, IP: net.IPv4(10, 77, 0, 11), State: netlink.NUD_FAILED}))
 	})
-	eventually(t, "the hop has failed", func() bool { return l.Status().NextHops[0].State == HopFailed })
+	eventually(t, "the hop has failed", func() bool { return l.Status().NextHops[0].State == nexthop.Failed })
 	w.forwarded(2000)
 }
 
@@ -253,7 +254,7 @@ func TestUnresolvedThenResolved(t *testing.T) {
 	l := w.open(w.options())
 	w.apply(l, 30)
 	w.run(l)
-	if h := l.Status().NextHops; len(h) != 1 || h[0].State == HopResolved {
+	if h := l.Status().NextHops; len(h) != 1 || h[0].State == nexthop.Resolved {
 		t.Fatalf("next hops %+v", h)
 	}
 	eventually(t, "packets are dropped as unresolved", func() bool {
@@ -296,12 +297,12 @@ func TestRouteFollowed(t *testing.T) {
 	})
 	eventually(t, "the server itself is the next hop", func() bool {
 		h := l.Status().NextHops[0]
-		return h.State == HopResolved && h.OnLink()
+		return h.State == nexthop.Resolved && h.OnLink()
 	})
 	w.forwarded(2000)
 	// Its link goes down: nothing is sent into the void without a reason.
 	inNS(t, w.lb, func() { check(netlink.LinkSetDown(must(netlink.LinkByName("lb0")))) })
-	eventually(t, "the way is gone", func() bool { return l.Status().NextHops[0].State == HopUnreachable })
+	eventually(t, "the way is gone", func() bool { return l.Status().NextHops[0].State == nexthop.Unreachable })
 	inNS(t, w.lb, func() {
 		dev := must(netlink.LinkByName("lb0"))
 		check(netlink.LinkSetUp(dev))
@@ -309,29 +310,6 @@ func TestRouteFollowed(t *testing.T) {
 		check(netlink.RouteAdd(&netlink.Route{LinkIndex: dev.Attrs().Index, Dst: near, Scope: unix.RT_SCOPE_LINK}))
 	})
 	w.forwarded(3000)
-}
-
-// Behind a VLAN device, packets leave by its parent with the tag. (The kernel
-// of the machines that run these tests may have no VLAN devices: the device
-// is made up, route and neighbour are real.)
-func TestVLANHop(t *testing.T) {
-	w := newWired(t)
-	l := w.open(w.options())
-	server := netip.MustParseAddr("10.77.0.11")
-	l.hops.watch(map[netip.Addr]bool{server: true}, resolveLimit)
-	real := l.hops.get(server)
-	up := netlink.LinkAttrs{Index: 77, Name: "eth7", Flags: net.FlagUp, OperState: netlink.OperUp, MTU: 9000}
-	look := lookup{w: l.hops, neighbours: map[int]map[netip.Addr]netlink.Neigh{}, links: map[int]netlink.Link{
-		real.Ifindex: &netlink.Vlan{VlanId: 100, LinkAttrs: netlink.LinkAttrs{Index: real.Ifindex, Name: "eth7.100",
-			ParentIndex: 77, MTU: 1400, HardwareAddr: net.HardwareAddr(real.Source[:])}},
-		77: &netlink.Device{LinkAttrs: up},
-	}}
-	h := look.hop(Hop{Server: server})
-	want := real
-	want.Ifindex, want.VLAN, want.MTU, want.Interface = 77, 100, 1400, "eth7.100"
-	if h != want {
-		t.Errorf("hop %+v, want %+v", h, want)
-	}
 }
 
 // l2 to a server behind a router is refused, and nothing changes.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/nexthop"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -33,7 +34,7 @@ func TestAsk(t *testing.T) {
 			w.run(l)
 			eventually(t, "the servers are resolved", func() bool {
 				for _, h := range l.Status().NextHops {
-					if h.State != HopResolved {
+					if h.State != nexthop.Resolved {
 						return false
 					}
 				}
@@ -86,7 +87,7 @@ func TestHealthSteering(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.run(l)
-			eventually(t, "the server is resolved", func() bool { return l.Status().NextHops[0].State == HopResolved })
+			eventually(t, "the server is resolved", func() bool { return l.Status().NextHops[0].State == nexthop.Resolved })
 			w.routeVIP()
 			line, ok := l.Line(1, 0)
 			if !ok {

@@ -32,6 +32,7 @@ import (
 
 	"github.com/fairlead/fairlead/bpffs"
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/nexthop"
 )
 
 // Options say what to load and where to attach it.
@@ -58,7 +59,7 @@ type LB struct {
 	log     *slog.Logger
 	ifaces  []net.Interface
 	lock    *os.File
-	hops    *hopWatcher
+	hops    *nexthop.Watcher
 	asker   *asker
 	random  *rand.Rand
 	jiffies jiffyScale
@@ -122,7 +123,7 @@ func Open(o Options, log *slog.Logger) (lb *LB, err error) {
 	if l.lock, err = bpffs.Lock(o.PinDir); err != nil {
 		return nil, err
 	}
-	if l.hops, err = newHopWatcher(log); err != nil {
+	if l.hops, err = nexthop.New(log); err != nil {
 		return nil, err
 	}
 	if l.asker, err = newAsker(); err != nil {
@@ -389,7 +390,7 @@ func (l *LB) release() {
 	l.old.close()
 	l.set, l.old, l.links = nil, nil, nil
 	if l.hops != nil {
-		l.hops.close()
+		l.hops.Close()
 	}
 	if l.asker != nil {
 		l.asker.close()

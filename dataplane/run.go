@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
+
+	"github.com/fairlead/fairlead/nexthop"
 )
 
 // Run keeps what packets need right until ctx ends: the clock, the next hops,
@@ -22,7 +24,7 @@ func (l *LB) Run(ctx context.Context) error {
 	for _, f := range []func(context.Context) error{
 		l.keepClock,
 		l.ServeAsks,
-		func(ctx context.Context) error { return l.hops.run(ctx, l.syncLines) },
+		func(ctx context.Context) error { return l.hops.Run(ctx, l.syncLines) },
 	} {
 		wg.Go(func() {
 			errs <- f(ctx)
@@ -59,7 +61,7 @@ func (l *LB) watchWritten() {
 			servers[w.server.addr] = true
 		}
 	}
-	l.hops.watch(servers, 0)
+	l.hops.Watch(servers, 0)
 }
 
 // Status is how a balancer stands.
@@ -70,7 +72,7 @@ type Status struct {
 	HZ         uint32 // the kernel's, as measured
 	Interfaces []InterfaceStatus
 	Limits     []Limit
-	NextHops   []Hop // by server
+	NextHops   []nexthop.Hop // by server
 }
 
 // InterfaceStatus is one interface and how the programs sit on it.
@@ -100,14 +102,14 @@ func (l *LB) Status() Status {
 	for _, i := range l.ifaces {
 		s.Interfaces = append(s.Interfaces, l.interfaceStatus(i.Index, i.Name))
 	}
-	s.NextHops = l.hops.list()
+	s.NextHops = l.hops.List()
 	sort.Slice(s.NextHops, func(i, j int) bool { return s.NextHops[i].Server.Less(s.NextHops[j].Server) })
 	return s
 }
 
 func (l *LB) interfaceStatus(index int, name string) InterfaceStatus {
 	i := InterfaceStatus{Name: name, Index: index, Mode: "off", Egress: "off"}
-	dev, err := l.hops.handle.LinkByIndex(index)
+	dev, err := l.hops.Link(index)
 	if err != nil {
 		return i // it is gone
 	}

@@ -1,4 +1,7 @@
-package dataplane
+// Package nexthop knows the way to other machines at layer 2, and keeps it
+// right by the kernel's own routing and neighbour tables. Balancers use it for
+// the servers they forward to, servers for those that they pass packets on to.
+package nexthop
 
 import (
 	"context"
@@ -39,39 +42,39 @@ type Hop struct {
 	MTU       int     // of the path: largest packet, outer header included
 	// State is resolved, unresolved (no MAC known yet), failed (the neighbour
 	// stopped answering; its last MAC stays in use) or unreachable (no route).
-	State HopState
+	State State
 	// Problem says in words why State is unreachable.
 	Problem string
 }
 
-// HopState is how well the way to a server is known.
-type HopState string
+// State is how well the way to a server is known.
+type State string
 
 // The states of a Hop.
 const (
-	HopResolved    HopState = "resolved"
-	HopUnresolved  HopState = "unresolved"
-	HopFailed      HopState = "failed"
-	HopUnreachable HopState = "unreachable"
+	Resolved    State = "resolved"
+	Unresolved  State = "unresolved"
+	Failed      State = "failed"
+	Unreachable State = "unreachable"
 )
 
 // OnLink says that the server is a neighbour, with no router between.
 func (h Hop) OnLink() bool { return h.Via == h.Server }
 
-// usable says that packets can be sent this way.
-func (h Hop) usable() bool { return h.State == HopResolved || h.State == HopFailed }
+// Usable says that packets can be sent this way: a MAC is known.
+func (h Hop) Usable() bool { return h.State == Resolved || h.State == Failed }
 
 const (
-	// hopRefresh is how often stale neighbours are poked and everything is
+	// refreshEvery is how often stale neighbours are poked and everything is
 	// looked up again in case a notification was lost.
-	hopRefresh = 2 * time.Second
-	// hopSettle collects a burst of notifications into one look-up.
-	hopSettle = 5 * time.Millisecond
+	refreshEvery = 2 * time.Second
+	// settle collects a burst of notifications into one look-up.
+	settle = 5 * time.Millisecond
 )
 
-// hopWatcher knows the Hop of every watched server. It is bound to the
+// Watcher knows the Hop of every watched server. It is bound to the
 // network namespace in which it was made.
-type hopWatcher struct {
+type Watcher struct {
 	log    *slog.Logger
 	handle *netlink.Handle
 	ns     netns.NsHandle
@@ -81,7 +84,9 @@ type hopWatcher struct {
 	waited map[netip.Addr]bool // watch has waited for these
 }
 
-func newHopWatcher(log *slog.Logger) (*hopWatcher, error) {
+// New begins with no server watched. It belongs to the calling thread's network
+// namespace.
+func New(log *slog.Logger) (*Watcher, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open netlink: %w", err)
@@ -91,17 +96,21 @@ func newHopWatcher(log *slog.Logger) (*hopWatcher, error) {
 		h.Close()
 		return nil, fmt.Errorf("open the network namespace: %w", err)
 	}
-	return &hopWatcher{log: log, handle: h, ns: ns, hops: map[netip.Addr]Hop{}, waited: map[netip.Addr]bool{}}, nil
+	return &Watcher{log: log, handle: h, ns: ns, hops: map[netip.Addr]Hop{}, waited: map[netip.Addr]bool{}}, nil
 }
 
-func (w *hopWatcher) close() {
+// Close lets go of netlink and the namespace; Run must have ended.
+func (w *Watcher) Close() {
 	w.handle.Close()
 	w.ns.Close()
 }
 
-// watch replaces the set of servers that are watched. It waits until those
+// Link is a network interface of the watcher's namespace, by its index.
+func (w *Watcher) Link(index int) (netlink.Link, error) { return w.handle.LinkByIndex(index) }
+
+// Watch replaces the set of servers that are watched. It waits until those
 // with a route are resolved, once for each server and at most limit.
-func (w *hopWatcher) watch(servers map[netip.Addr]bool, limit time.Duration) {
+func (w *Watcher) Watch(servers map[netip.Addr]bool, limit time.Duration) {
 	w.mu.Lock()
 	for a := range w.hops {
 		if !servers[a] {
@@ -112,7 +121,7 @@ func (w *hopWatcher) watch(servers map[netip.Addr]bool, limit time.Duration) {
 	var fresh []netip.Addr
 	for a := range servers {
 		if _, ok := w.hops[a]; !ok {
-			w.hops[a] = Hop{Server: a, State: HopUnresolved}
+			w.hops[a] = Hop{Server: a, State: Unresolved}
 		}
 		if !w.waited[a] {
 			fresh = append(fresh, a)
@@ -122,25 +131,25 @@ func (w *hopWatcher) watch(servers map[netip.Addr]bool, limit time.Duration) {
 	w.mu.Unlock()
 	for end := time.Now().Add(limit); len(fresh) > 0; time.Sleep(5 * time.Millisecond) {
 		w.refresh()
-		fresh = slices.DeleteFunc(fresh, func(a netip.Addr) bool { return w.get(a).State != HopUnresolved })
+		fresh = slices.DeleteFunc(fresh, func(a netip.Addr) bool { return w.Get(a).State != Unresolved })
 		if time.Now().After(end) {
 			return
 		}
 	}
 }
 
-// get returns the way to a watched server.
-func (w *hopWatcher) get(server netip.Addr) Hop {
+// Get returns the way to a watched server.
+func (w *Watcher) Get(server netip.Addr) Hop {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if h, ok := w.hops[server]; ok {
 		return h
 	}
-	return Hop{Server: server, State: HopUnresolved}
+	return Hop{Server: server, State: Unresolved}
 }
 
-// list returns all ways, in no order.
-func (w *hopWatcher) list() []Hop {
+// List returns all ways, in no order.
+func (w *Watcher) List() []Hop {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	l := make([]Hop, 0, len(w.hops))
@@ -150,16 +159,16 @@ func (w *hopWatcher) list() []Hop {
 	return l
 }
 
-// run keeps the ways right until ctx ends. looked is called after every
+// Run keeps the ways right until ctx ends. looked is called after every
 // look-up, whether it changed something or not. It fails only if it cannot
 // subscribe when it begins; a subscription that breaks later is made anew.
-func (w *hopWatcher) run(ctx context.Context, looked func()) error {
+func (w *Watcher) Run(ctx context.Context, looked func()) error {
 	n, err := w.subscribe()
 	if err != nil {
 		return err
 	}
 	defer func() { n.close() }()
-	tick := time.NewTicker(hopRefresh)
+	tick := time.NewTicker(refreshEvery)
 	defer tick.Stop()
 	settled := time.NewTimer(0)
 	defer settled.Stop()
@@ -170,12 +179,12 @@ func (w *hopWatcher) run(ctx context.Context, looked func()) error {
 			return nil
 		case u, open := <-n.neighbours:
 			if ok = open; ok && w.concerns(u.Neigh) {
-				settled.Reset(hopSettle)
+				settled.Reset(settle)
 			}
 		case _, ok = <-n.routes:
-			settled.Reset(hopSettle)
+			settled.Reset(settle)
 		case _, ok = <-n.links:
-			settled.Reset(hopSettle)
+			settled.Reset(settle)
 		case <-settled.C:
 			w.refresh()
 			looked()
@@ -189,9 +198,9 @@ func (w *hopWatcher) run(ctx context.Context, looked func()) error {
 		}
 		n.close()
 		if n, err = w.subscribe(); err != nil {
-			w.log.Warn("changes of routes and neighbours are seen late", "interval", hopRefresh, "error", err)
+			w.log.Warn("changes of routes and neighbours are seen late", "interval", refreshEvery, "error", err)
 		}
-		settled.Reset(hopSettle)
+		settled.Reset(settle)
 	}
 }
 
@@ -223,7 +232,7 @@ func drain[T any](c chan T) {
 	}
 }
 
-func (w *hopWatcher) subscribe() (n notices, err error) {
+func (w *Watcher) subscribe() (n notices, err error) {
 	n.done = make(chan struct{})
 	defer func() {
 		if err != nil {
@@ -259,7 +268,7 @@ func (w *hopWatcher) subscribe() (n notices, err error) {
 }
 
 // concerns says whether a neighbour is on some server's way.
-func (w *hopWatcher) concerns(n netlink.Neigh) bool {
+func (w *Watcher) concerns(n netlink.Neigh) bool {
 	a, ok := netip.AddrFromSlice(n.IP)
 	if !ok {
 		return false
@@ -275,9 +284,9 @@ func (w *hopWatcher) concerns(n netlink.Neigh) bool {
 }
 
 // refresh looks every way up again.
-func (w *hopWatcher) refresh() {
+func (w *Watcher) refresh() {
 	look := lookup{w: w, links: map[int]netlink.Link{}, neighbours: map[int]map[netip.Addr]netlink.Neigh{}}
-	for _, old := range w.list() {
+	for _, old := range w.List() {
 		h := look.hop(old)
 		if h == old {
 			continue
@@ -288,7 +297,7 @@ func (w *hopWatcher) refresh() {
 		}
 		w.mu.Unlock()
 		level := slog.LevelInfo
-		if h.State == HopUnresolved && old.State == HopUnresolved {
+		if h.State == Unresolved && old.State == Unresolved {
 			level = slog.LevelDebug // only just asked for
 		}
 		w.log.Log(context.Background(), level, "way to server changed", "server", h.Server, "state", h.State, "via", h.Via,
@@ -299,16 +308,16 @@ func (w *hopWatcher) refresh() {
 // lookup is one round of look-ups; it reads each link and each link's
 // neighbours once.
 type lookup struct {
-	w          *hopWatcher
+	w          *Watcher
 	links      map[int]netlink.Link
 	neighbours map[int]map[netip.Addr]netlink.Neigh
 }
 
 // hop looks the way to old.Server up; what cannot be learnt stays as it was.
 func (l *lookup) hop(old Hop) Hop {
-	h := Hop{Server: old.Server, State: HopUnresolved}
+	h := Hop{Server: old.Server, State: Unresolved}
 	unreachable := func(format string, args ...any) Hop {
-		return Hop{Server: old.Server, State: HopUnreachable, Problem: fmt.Sprintf(format, args...)}
+		return Hop{Server: old.Server, State: Unreachable, Problem: fmt.Sprintf(format, args...)}
 	}
 	routes, err := l.w.handle.RouteGet(net.IP(old.Server.AsSlice()))
 	if err != nil || len(routes) == 0 {
@@ -316,7 +325,7 @@ func (l *lookup) hop(old Hop) Hop {
 	}
 	r := routes[0]
 	if r.Type == unix.RTN_LOCAL {
-		return unreachable("%v is this machine's own address; a balancer cannot be its own server", old.Server)
+		return unreachable("%v is this machine's own address; packets can only be sent to another's", old.Server)
 	}
 	if r.Type != unix.RTN_UNICAST {
 		return unreachable("the route to %v forwards nothing (type %d)", old.Server, r.Type)
@@ -345,8 +354,8 @@ func (l *lookup) hop(old Hop) Hop {
 		return unreachable("interface %s is down", h.Interface)
 	}
 	l.neighbour(&h, r.LinkIndex)
-	if h.State != HopResolved && old.usable() && h.Via == old.Via && h.Ifindex == old.Ifindex {
-		h.MAC, h.State = old.MAC, HopFailed
+	if h.State != Resolved && old.Usable() && h.Via == old.Via && h.Ifindex == old.Ifindex {
+		h.MAC, h.State = old.MAC, Failed
 	}
 	return h
 }
@@ -369,7 +378,7 @@ func (l *lookup) neighbour(h *Hop, linkIndex int) {
 	n, known := l.neighbourTable(linkIndex)[h.Via]
 	const valid = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE | netlink.NUD_PERMANENT | netlink.NUD_NOARP
 	if known && n.State&valid != 0 && len(n.HardwareAddr) == 6 {
-		h.State = HopResolved
+		h.State = Resolved
 		copy(h.MAC[:], n.HardwareAddr)
 	}
 	// STALE too: the kernel answers a use of a stale entry by a probe, and
