@@ -20,6 +20,7 @@ type Config struct {
 	TLS       TLS        `yaml:"tls"`
 	Balancers []Balancer `yaml:"balancers"`
 	Servers   []Server   `yaml:"servers"`
+	Switches  []Switch   `yaml:"switches"`
 	VIPs      []VIP      `yaml:"vips"`
 	Limits    Limits     `yaml:"limits"`
 	// Metrics is the address of the Prometheus endpoint (default
@@ -73,6 +74,30 @@ type Server struct {
 	Metrics    *string  `yaml:"metrics"`
 }
 
+// Switch is a machine that runs `fairlead switch`, for VIPs of scheme faild.
+type Switch struct {
+	Name    string  `yaml:"name"`
+	API     string  `yaml:"api"` // as for a balancer
+	Metrics *string `yaml:"metrics"`
+	// Bridge is the device that the servers' segment is on (default br0).
+	Bridge string `yaml:"bridge"`
+	// Ports is the bridge's port for each server. Default: where the bridge
+	// has learned the server's own MAC address.
+	Ports map[string]string `yaml:"ports"`
+	// AnnounceTable is the routing table that holds the VIPs' routes a second
+	// time, for a routing daemon to announce; a drain takes them out there and
+	// nowhere else. Default 177.
+	AnnounceTable int `yaml:"announce_table"`
+	// LockPercent and LockWindow: when more than this many of the servers in a
+	// hundred go down within the window, the switch locks itself (default 50
+	// and 10s; 100: never).
+	LockPercent int           `yaml:"lock_percent"`
+	LockWindow  time.Duration `yaml:"lock_window"`
+	// Flaps is how often a minute a server may come up again before it is held
+	// down longer each time, 1 to 60 (default 3).
+	Flaps int `yaml:"flaps"`
+}
+
 // VIP is a served address, port and protocol with its four choices.
 type VIP struct {
 	// Name is what verbs call it (default address:port/protocol).
@@ -80,7 +105,7 @@ type VIP struct {
 	Address  netip.Addr `yaml:"address"`
 	Port     Port       `yaml:"port"`     // 1-65535 or "all"
 	Protocol string     `yaml:"protocol"` // tcp (default) or udp
-	Scheme   string     `yaml:"scheme"`   // cheetah (default; on udp the same as jet), jet, full-ct, stateless
+	Scheme   string     `yaml:"scheme"`   // cheetah (default; on udp the same as jet), jet, full-ct, stateless, beamer, faild
 	// Policy is rr (default), wrr, p2c, least-conn or hash; schemes without
 	// cookies and protocol udp allow (and default to) hash alone.
 	Policy string `yaml:"policy"`
@@ -101,6 +126,15 @@ type VIP struct {
 	// Share tells tracked connections to the other balancers. Default true,
 	// false for scheme full-ct, which tracks all.
 	Share *bool `yaml:"share"`
+	// Buckets of schemes beamer and faild, fixed for the VIP's life: 1 to
+	// 8,388,608 (default 4096), faild to 65,536 (default 1024). Else 0.
+	Buckets int `yaml:"buckets"`
+	// ChainTime of schemes beamer and faild is how long after a bucket's move
+	// its previous servers are asked, 1s to 24h, default 4m. Else 0.
+	ChainTime time.Duration `yaml:"chain_time"`
+	// MPTCP of scheme beamer takes joins of Multipath TCP to the server of the
+	// first subflow. One VIP an address, on TCP.
+	MPTCP bool `yaml:"mptcp"`
 	// Affinity of policy hash: connection (default) or address: all
 	// connections of a client address go to one server.
 	Affinity   string `yaml:"affinity"`

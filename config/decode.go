@@ -133,6 +133,8 @@ func (d *decoder) value(n ast.Node, path string, v reflect.Value) {
 		}
 	case v.Kind() == reflect.Slice:
 		d.list(n, path, v)
+	case v.Kind() == reflect.Map:
+		d.names(n, path, v)
 	default:
 		d.mapping(n, path, v)
 	}
@@ -160,13 +162,8 @@ func (d *decoder) list(n ast.Node, path string, v reflect.Value) {
 }
 
 func (d *decoder) mapping(n ast.Node, path string, v reflect.Value) {
-	var pairs []*ast.MappingValueNode
-	switch n := n.(type) {
-	case *ast.MappingNode:
-		pairs = n.Values
-	case *ast.MappingValueNode:
-		pairs = []*ast.MappingValueNode{n}
-	default:
+	pairs, ok := d.pairs(n)
+	if !ok {
 		value := ""
 		if scalar(n) {
 			value = text(n)
@@ -214,6 +211,43 @@ func (d *decoder) mapping(n ast.Node, path string, v reflect.Value) {
 	}
 }
 
+// names decodes a mapping whose keys are names that the file chose, each with
+// one text.
+func (d *decoder) names(n ast.Node, path string, v reflect.Value) {
+	pairs, ok := d.pairs(n)
+	if !ok {
+		value := ""
+		if scalar(n) {
+			value = text(n)
+		}
+		d.add(n, path, value, "must be a mapping", "write name: text pairs")
+		return
+	}
+	v.Set(reflect.MakeMapWithSize(v.Type(), len(pairs)))
+	for _, p := range pairs {
+		key := text(p.Key)
+		keyPath := path + "." + key
+		if v.MapIndex(reflect.ValueOf(key)).IsValid() {
+			d.add(p.Key, keyPath, "", "named twice", "remove one")
+			continue
+		}
+		item := reflect.New(v.Type().Elem()).Elem()
+		d.value(p.Value, keyPath, item)
+		v.SetMapIndex(reflect.ValueOf(key), item)
+	}
+}
+
+// pairs is what a mapping holds; false if n is none.
+func (d *decoder) pairs(n ast.Node) ([]*ast.MappingValueNode, bool) {
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		return n.Values, true
+	case *ast.MappingValueNode:
+		return []*ast.MappingValueNode{n}, true
+	}
+	return nil, false
+}
+
 func fieldOf(v reflect.Value, key string) (reflect.Value, bool) {
 	for i := range v.NumField() {
 		if v.Type().Field(i).Tag.Get("yaml") == key && key != "" {
@@ -255,7 +289,7 @@ func isScalarType(t reflect.Type) bool {
 	case reflect.TypeFor[netip.Addr](), reflect.TypeFor[netip.Prefix]():
 		return true
 	}
-	return t.Kind() != reflect.Struct && t.Kind() != reflect.Slice
+	return t.Kind() != reflect.Struct && t.Kind() != reflect.Slice && t.Kind() != reflect.Map
 }
 
 func setScalar(v reflect.Value, n ast.Node) error {

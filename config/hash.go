@@ -27,6 +27,14 @@ func (v *VIP) MaxNumbers() int {
 	if l := (cheetah.Layout{Bits: v.CookieBits}); v.Cookies() && l.Validate() == nil {
 		return l.Slots()
 	}
+	switch {
+	case v.Scheme == Faild:
+		return maxFaildServers
+	case v.Scheme == Beamer && v.MPTCP:
+		return maxMPTCPServers
+	case v.Scheme == Beamer:
+		return maxBucketServers
+	}
 	return chash.MaxSlots
 }
 
@@ -42,6 +50,16 @@ func (v *VIP) foresees() bool { return v.Scheme == Cheetah || v.Scheme == JET }
 // fillHash fills in what is about the consistent hash, except for the
 // capacity: an existing VIP keeps the one it has.
 func (v *VIP) fillHash(at positions, path string) {
+	if v.Chains() {
+		// Buckets stand in for a consistent hash: nothing is tracked or held.
+		if v.Horizon == nil {
+			v.Horizon = new(0)
+		}
+		if v.Share == nil {
+			v.Share = new(false)
+		}
+		return
+	}
 	v.Hash = or(v.Hash, TableHRW)
 	if v.Horizon == nil {
 		v.Horizon = new(0)

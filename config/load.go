@@ -25,6 +25,8 @@ const (
 	JET       = "jet"
 	FullCT    = "full-ct"
 	Stateless = "stateless"
+	Beamer    = "beamer"
+	Faild     = "faild"
 
 	// Consistent hashes (chash.Kinds); the last two are for schemes that do
 	// not foresee what a change moves.
@@ -59,6 +61,7 @@ const (
 // Defaults of what a file leaves out.
 const (
 	DefaultMetrics    = "127.0.0.1:7470"
+	DefaultBridge     = "br0"
 	DefaultCookieBits = 12
 	DefaultInterval   = 2 * time.Second
 	DefaultTimeout    = time.Second
@@ -180,6 +183,9 @@ func (c *Config) fill() {
 			s.Metrics = new(c.Metrics)
 		}
 	}
+	for i := range c.Switches {
+		c.Switches[i].fill(c, fmt.Sprintf("switches[%d]", i))
+	}
 	for i := range c.VIPs {
 		c.VIPs[i].fill(c.origin.at, fmt.Sprintf("vips[%d]", i))
 	}
@@ -207,6 +213,7 @@ func (v *VIP) fill(at positions, path string) {
 		}
 	}
 	v.fillHash(at, path)
+	v.fillChain(at, path)
 	v.Affinity = or(v.Affinity, Connection)
 	v.Forwarding = or(v.Forwarding, IPIP)
 	v.Fragments = or(v.Fragments, Drop)

@@ -97,7 +97,7 @@ func (c *Config) checkVIPAddress(path string, v *VIP) {
 // work, with the reason.
 func (c *Config) checkChoices(path string, v *VIP) {
 	protocol := c.checkOneOf(path+".protocol", v.Protocol, TCP, UDP)
-	scheme := c.checkOneOf(path+".scheme", v.Scheme, Cheetah, JET, FullCT, Stateless)
+	scheme := c.checkOneOf(path+".scheme", v.Scheme, Cheetah, JET, FullCT, Stateless, Beamer, Faild)
 	policy := c.checkOneOf(path+".policy", v.Policy, RR, WRR, P2C, LeastConn, Hash)
 	affinity := c.checkOneOf(path+".affinity", v.Affinity, Connection, Address)
 	c.checkOneOf(path+".forwarding", v.Forwarding, IPIP, GUE, L2)
@@ -107,8 +107,11 @@ func (c *Config) checkChoices(path string, v *VIP) {
 		c.problem(path+".policy", v.Policy, "UDP has no timestamps that could carry a cookie, so only hash finds the same server again", "write policy: hash")
 	} else if scheme && policy && v.Scheme != Cheetah && v.Policy != Hash {
 		wrong := "scheme " + v.Scheme + " finds what it did not remember by its hash alone"
-		if v.Scheme == Stateless {
+		switch {
+		case v.Scheme == Stateless:
 			wrong = "scheme stateless remembers nothing, so only hash finds the same server again"
+		case v.Chains():
+			wrong = "scheme " + v.Scheme + " goes by its buckets, which a hash finds"
 		}
 		c.problem(path+".policy", v.Policy, wrong, "write policy: hash, or scheme: cheetah")
 	}
@@ -127,7 +130,12 @@ func (c *Config) checkChoices(path string, v *VIP) {
 	case scheme && v.Scheme != Cheetah:
 		c.problem(path+".cookie_bits", fmt.Sprint(v.CookieBits), "scheme "+v.Scheme+" has no cookie", "remove it, or write scheme: cheetah")
 	}
-	c.checkHash(path, v)
+	if v.Chains() {
+		c.checkChain(path, v)
+	} else {
+		c.checkHash(path, v)
+		c.checkNoChain(path, v, scheme)
+	}
 }
 
 func (c *Config) checkPool(path string, v *VIP) {
@@ -199,7 +207,9 @@ func (c *Config) checkNumbers(path string, v *VIP) {
 		c.problem(path+".servers", "", wrong, remedy)
 		return
 	}
-	c.checkCapacity(path, v)
+	if !v.Chains() { // else checkChain says that there is none
+		c.checkCapacity(path, v)
+	}
 }
 
 // checkNeighbours: echo requests and fragments carry no port, so VIPs on one

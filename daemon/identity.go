@@ -13,13 +13,19 @@ import (
 	"github.com/fairlead/fairlead/config"
 )
 
-// Role is which of the two daemons this is.
+// Role is which of the daemons this is.
 type Role string
 
 const (
 	RoleBalancer Role = "lb"
 	RoleHost     Role = "host"
+	RoleSwitch   Role = "switch"
 )
+
+// what is the role in a sentence.
+func (r Role) what() string {
+	return map[Role]string{RoleBalancer: "a balancer", RoleHost: "a host's agent", RoleSwitch: "a switch"}[r]
+}
 
 // self is a daemon's own entry in the configuration.
 type self struct {

@@ -192,7 +192,12 @@ func (s service) GetFlows(_ context.Context, req *connect.Request[fairleadv1.Get
 	return connect.NewResponse(resp), nil
 }
 
-// tracksNothing answers calls about flows at a host.
+// tracksNothing answers calls about flows at a host or a switch.
 func (d *daemon) tracksNothing() error {
-	return connect.NewError(connect.CodeUnimplemented, fmt.Errorf("%s is a host's agent, which tracks no connections: ask a balancer", d.me.name))
+	return connect.NewError(connect.CodeUnimplemented, fmt.Errorf("%s is %s, which tracks no connections: ask a balancer", d.me.name, d.me.role.what()))
+}
+
+// notA answers calls that are for another kind of daemon.
+func (d *daemon) notA(other string) error {
+	return connect.NewError(connect.CodeUnimplemented, fmt.Errorf("%s is %s: ask %s", d.me.name, d.me.role.what(), other))
 }

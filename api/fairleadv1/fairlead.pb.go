@@ -1,6 +1,6 @@
-// The product's API: what every daemon (balancer or host agent) answers on
-// its unix socket or https address. Connect, gRPC and JSON clients speak it
-// from this one schema:
+// The product's API: what every daemon (balancer, host agent or switch)
+// answers on its unix socket or https address. Connect, gRPC and JSON clients
+// speak it from this one schema:
 //   curl --unix-socket /run/fairlead/lb1.sock -H 'Content-Type: application/json' \
 //     -d '{}' http://fairlead/fairlead.v1.Fairlead/GetStatus
 //
@@ -41,6 +41,7 @@ const (
 	Role_ROLE_UNSPECIFIED Role = 0
 	Role_ROLE_BALANCER    Role = 1
 	Role_ROLE_HOST        Role = 2
+	Role_ROLE_SWITCH      Role = 3
 )
 
 // Enum value maps for Role.
@@ -49,11 +50,13 @@ var (
 		0: "ROLE_UNSPECIFIED",
 		1: "ROLE_BALANCER",
 		2: "ROLE_HOST",
+		3: "ROLE_SWITCH",
 	}
 	Role_value = map[string]int32{
 		"ROLE_UNSPECIFIED": 0,
 		"ROLE_BALANCER":    1,
 		"ROLE_HOST":        2,
+		"ROLE_SWITCH":      3,
 	}
 )
 
@@ -82,6 +85,61 @@ func (x Role) Number() protoreflect.EnumNumber {
 // Deprecated: Use Role.Descriptor instead.
 func (Role) EnumDescriptor() ([]byte, []int) {
 	return file_fairlead_proto_rawDescGZIP(), []int{0}
+}
+
+// Serving is what an agent says of its server in one VIP.
+type Serving int32
+
+const (
+	Serving_SERVING_UNSPECIFIED Serving = 0
+	Serving_SERVING_UP          Serving = 1
+	// Nobody listens, or its check fails.
+	Serving_SERVING_DOWN Serving = 2
+	// Its operator took it out, by its own hand.
+	Serving_SERVING_DISABLED Serving = 3
+)
+
+// Enum value maps for Serving.
+var (
+	Serving_name = map[int32]string{
+		0: "SERVING_UNSPECIFIED",
+		1: "SERVING_UP",
+		2: "SERVING_DOWN",
+		3: "SERVING_DISABLED",
+	}
+	Serving_value = map[string]int32{
+		"SERVING_UNSPECIFIED": 0,
+		"SERVING_UP":          1,
+		"SERVING_DOWN":        2,
+		"SERVING_DISABLED":    3,
+	}
+)
+
+func (x Serving) Enum() *Serving {
+	p := new(Serving)
+	*p = x
+	return p
+}
+
+func (x Serving) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Serving) Descriptor() protoreflect.EnumDescriptor {
+	return file_fairlead_proto_enumTypes[1].Descriptor()
+}
+
+func (Serving) Type() protoreflect.EnumType {
+	return &file_fairlead_proto_enumTypes[1]
+}
+
+func (x Serving) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Serving.Descriptor instead.
+func (Serving) EnumDescriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{1}
 }
 
 // SlotState is where a server is in its life within one VIP
@@ -133,11 +191,11 @@ func (x SlotState) String() string {
 }
 
 func (SlotState) Descriptor() protoreflect.EnumDescriptor {
-	return file_fairlead_proto_enumTypes[1].Descriptor()
+	return file_fairlead_proto_enumTypes[2].Descriptor()
 }
 
 func (SlotState) Type() protoreflect.EnumType {
-	return &file_fairlead_proto_enumTypes[1]
+	return &file_fairlead_proto_enumTypes[2]
 }
 
 func (x SlotState) Number() protoreflect.EnumNumber {
@@ -146,7 +204,7 @@ func (x SlotState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SlotState.Descriptor instead.
 func (SlotState) EnumDescriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{1}
+	return file_fairlead_proto_rawDescGZIP(), []int{2}
 }
 
 type Health int32
@@ -187,11 +245,11 @@ func (x Health) String() string {
 }
 
 func (Health) Descriptor() protoreflect.EnumDescriptor {
-	return file_fairlead_proto_enumTypes[2].Descriptor()
+	return file_fairlead_proto_enumTypes[3].Descriptor()
 }
 
 func (Health) Type() protoreflect.EnumType {
-	return &file_fairlead_proto_enumTypes[2]
+	return &file_fairlead_proto_enumTypes[3]
 }
 
 func (x Health) Number() protoreflect.EnumNumber {
@@ -200,7 +258,7 @@ func (x Health) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Health.Descriptor instead.
 func (Health) EnumDescriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{2}
+	return file_fairlead_proto_rawDescGZIP(), []int{3}
 }
 
 type GetStatusRequest struct {
@@ -274,7 +332,9 @@ type GetStatusResponse struct {
 	// Why a router should send nothing here yet, a line each; empty: it may.
 	// Peers that do not answer are not waited for. Once empty it stays so until
 	// the daemon starts again.
-	NotReady      []string `protobuf:"bytes,20,rep,name=not_ready,json=notReady,proto3" json:"not_ready,omitempty"`
+	NotReady []string `protobuf:"bytes,20,rep,name=not_ready,json=notReady,proto3" json:"not_ready,omitempty"`
+	// Of a switch only.
+	Switch        *Switch `protobuf:"bytes,21,opt,name=switch,proto3" json:"switch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -449,6 +509,421 @@ func (x *GetStatusResponse) GetNotReady() []string {
 	return nil
 }
 
+func (x *GetStatusResponse) GetSwitch() *Switch {
+	if x != nil {
+		return x.Switch
+	}
+	return nil
+}
+
+// Switch is what `fairlead switch` has in the kernel.
+type Switch struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Bridge string                 `protobuf:"bytes,1,opt,name=bridge,proto3" json:"bridge,omitempty"`
+	// Its routes are not announced: routers shall send it nothing.
+	Drained bool `protobuf:"varint,2,opt,name=drained,proto3" json:"drained,omitempty"`
+	// Most hosts went down at once: nothing is changed until it is unlocked.
+	Locked            bool   `protobuf:"varint,3,opt,name=locked,proto3" json:"locked,omitempty"`
+	LockReason        string `protobuf:"bytes,4,opt,name=lock_reason,json=lockReason,proto3" json:"lock_reason,omitempty"`
+	LockedSinceUnixMs int64  `protobuf:"varint,5,opt,name=locked_since_unix_ms,json=lockedSinceUnixMs,proto3" json:"locked_since_unix_ms,omitempty"`
+	// It forwards by plain ECMP over the hosts that were there, because it is
+	// locked and what it had cannot be kept.
+	Plain bool `protobuf:"varint,6,opt,name=plain,proto3" json:"plain,omitempty"`
+	// One a family in use.
+	Groups []*SwitchGroup `protobuf:"bytes,7,rep,name=groups,proto3" json:"groups,omitempty"`
+	// Every server of the faild VIPs' pool, by number.
+	Hosts []*SwitchHost `protobuf:"bytes,8,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	// Changes of nexthops, neighbours, routes or bridge entries by somebody
+	// else that were put right since the daemon started.
+	Corrections uint64 `protobuf:"varint,9,opt,name=corrections,proto3" json:"corrections,omitempty"`
+	// Nexthops that were pointed to another host, or whose chain changed, since
+	// the daemon started, and how long the last such change took.
+	Repointed    uint64 `protobuf:"varint,10,opt,name=repointed,proto3" json:"repointed,omitempty"`
+	LastChangeUs uint64 `protobuf:"varint,11,opt,name=last_change_us,json=lastChangeUs,proto3" json:"last_change_us,omitempty"`
+	// Why the kernel is not as it should be; empty: it is.
+	Error string `protobuf:"bytes,12,opt,name=error,proto3" json:"error,omitempty"`
+	// Of the table in force.
+	Generation uint32 `protobuf:"varint,13,opt,name=generation,proto3" json:"generation,omitempty"`
+	// Virtual nexthops with a previous host, and when the last of their chains
+	// ends by time, milliseconds since 1970; 0: none.
+	Chained         uint32 `protobuf:"varint,14,opt,name=chained,proto3" json:"chained,omitempty"`
+	ChainsEndUnixMs int64  `protobuf:"varint,15,opt,name=chains_end_unix_ms,json=chainsEndUnixMs,proto3" json:"chains_end_unix_ms,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *Switch) Reset() {
+	*x = Switch{}
+	mi := &file_fairlead_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Switch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Switch) ProtoMessage() {}
+
+func (x *Switch) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Switch.ProtoReflect.Descriptor instead.
+func (*Switch) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Switch) GetBridge() string {
+	if x != nil {
+		return x.Bridge
+	}
+	return ""
+}
+
+func (x *Switch) GetDrained() bool {
+	if x != nil {
+		return x.Drained
+	}
+	return false
+}
+
+func (x *Switch) GetLocked() bool {
+	if x != nil {
+		return x.Locked
+	}
+	return false
+}
+
+func (x *Switch) GetLockReason() string {
+	if x != nil {
+		return x.LockReason
+	}
+	return ""
+}
+
+func (x *Switch) GetLockedSinceUnixMs() int64 {
+	if x != nil {
+		return x.LockedSinceUnixMs
+	}
+	return 0
+}
+
+func (x *Switch) GetPlain() bool {
+	if x != nil {
+		return x.Plain
+	}
+	return false
+}
+
+func (x *Switch) GetGroups() []*SwitchGroup {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *Switch) GetHosts() []*SwitchHost {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
+func (x *Switch) GetCorrections() uint64 {
+	if x != nil {
+		return x.Corrections
+	}
+	return 0
+}
+
+func (x *Switch) GetRepointed() uint64 {
+	if x != nil {
+		return x.Repointed
+	}
+	return 0
+}
+
+func (x *Switch) GetLastChangeUs() uint64 {
+	if x != nil {
+		return x.LastChangeUs
+	}
+	return 0
+}
+
+func (x *Switch) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *Switch) GetGeneration() uint32 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *Switch) GetChained() uint32 {
+	if x != nil {
+		return x.Chained
+	}
+	return 0
+}
+
+func (x *Switch) GetChainsEndUnixMs() int64 {
+	if x != nil {
+		return x.ChainsEndUnixMs
+	}
+	return 0
+}
+
+type SwitchGroup struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// ipv4 or ipv6.
+	Family string `protobuf:"bytes,1,opt,name=family,proto3" json:"family,omitempty"`
+	// The ECMP group's nexthop id, and how many virtual nexthops it has.
+	Id            uint32 `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`
+	Nexthops      uint32 `protobuf:"varint,3,opt,name=nexthops,proto3" json:"nexthops,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SwitchGroup) Reset() {
+	*x = SwitchGroup{}
+	mi := &file_fairlead_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SwitchGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SwitchGroup) ProtoMessage() {}
+
+func (x *SwitchGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SwitchGroup.ProtoReflect.Descriptor instead.
+func (*SwitchGroup) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *SwitchGroup) GetFamily() string {
+	if x != nil {
+		return x.Family
+	}
+	return ""
+}
+
+func (x *SwitchGroup) GetId() uint32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *SwitchGroup) GetNexthops() uint32 {
+	if x != nil {
+		return x.Nexthops
+	}
+	return 0
+}
+
+type SwitchHost struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Server string                 `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"`
+	Number uint32                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	// As the switch takes it: damped.
+	State Serving `protobuf:"varint,3,opt,name=state,proto3,enum=fairlead.v1.Serving" json:"state,omitempty"`
+	// Why it is not up.
+	Detail      string `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"`
+	SinceUnixMs int64  `protobuf:"varint,5,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
+	// It went up and down too often and is held down until then.
+	HeldDownUntilUnixMs int64 `protobuf:"varint,6,opt,name=held_down_until_unix_ms,json=heldDownUntilUnixMs,proto3" json:"held_down_until_unix_ms,omitempty"`
+	// Virtual nexthops that it has now.
+	Nexthops uint32 `protobuf:"varint,7,opt,name=nexthops,proto3" json:"nexthops,omitempty"`
+	// Nexthops for which it is still asked as a previous host, by the host that
+	// has them now and passes the packets on.
+	PreviousOf []*SwitchForwarding `protobuf:"bytes,8,rep,name=previous_of,json=previousOf,proto3" json:"previous_of,omitempty"`
+	// The bridge port that its frames leave by; empty: none known.
+	Port          string `protobuf:"bytes,9,opt,name=port,proto3" json:"port,omitempty"`
+	Connections   uint64 `protobuf:"varint,10,opt,name=connections,proto3" json:"connections,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SwitchHost) Reset() {
+	*x = SwitchHost{}
+	mi := &file_fairlead_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SwitchHost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SwitchHost) ProtoMessage() {}
+
+func (x *SwitchHost) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SwitchHost.ProtoReflect.Descriptor instead.
+func (*SwitchHost) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *SwitchHost) GetServer() string {
+	if x != nil {
+		return x.Server
+	}
+	return ""
+}
+
+func (x *SwitchHost) GetNumber() uint32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *SwitchHost) GetState() Serving {
+	if x != nil {
+		return x.State
+	}
+	return Serving_SERVING_UNSPECIFIED
+}
+
+func (x *SwitchHost) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *SwitchHost) GetSinceUnixMs() int64 {
+	if x != nil {
+		return x.SinceUnixMs
+	}
+	return 0
+}
+
+func (x *SwitchHost) GetHeldDownUntilUnixMs() int64 {
+	if x != nil {
+		return x.HeldDownUntilUnixMs
+	}
+	return 0
+}
+
+func (x *SwitchHost) GetNexthops() uint32 {
+	if x != nil {
+		return x.Nexthops
+	}
+	return 0
+}
+
+func (x *SwitchHost) GetPreviousOf() []*SwitchForwarding {
+	if x != nil {
+		return x.PreviousOf
+	}
+	return nil
+}
+
+func (x *SwitchHost) GetPort() string {
+	if x != nil {
+		return x.Port
+	}
+	return ""
+}
+
+func (x *SwitchHost) GetConnections() uint64 {
+	if x != nil {
+		return x.Connections
+	}
+	return 0
+}
+
+type SwitchForwarding struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Server        string                 `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"`
+	Nexthops      uint32                 `protobuf:"varint,2,opt,name=nexthops,proto3" json:"nexthops,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SwitchForwarding) Reset() {
+	*x = SwitchForwarding{}
+	mi := &file_fairlead_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SwitchForwarding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SwitchForwarding) ProtoMessage() {}
+
+func (x *SwitchForwarding) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SwitchForwarding.ProtoReflect.Descriptor instead.
+func (*SwitchForwarding) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *SwitchForwarding) GetServer() string {
+	if x != nil {
+		return x.Server
+	}
+	return ""
+}
+
+func (x *SwitchForwarding) GetNexthops() uint32 {
+	if x != nil {
+		return x.Nexthops
+	}
+	return 0
+}
+
 // Flows is live entries of the flow table; limits says how many fit.
 type Flows struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -462,7 +937,7 @@ type Flows struct {
 
 func (x *Flows) Reset() {
 	*x = Flows{}
-	mi := &file_fairlead_proto_msgTypes[2]
+	mi := &file_fairlead_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -474,7 +949,7 @@ func (x *Flows) String() string {
 func (*Flows) ProtoMessage() {}
 
 func (x *Flows) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[2]
+	mi := &file_fairlead_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -487,7 +962,7 @@ func (x *Flows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Flows.ProtoReflect.Descriptor instead.
 func (*Flows) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{2}
+	return file_fairlead_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Flows) GetConfirmed() uint64 {
@@ -518,7 +993,7 @@ type Interface struct {
 
 func (x *Interface) Reset() {
 	*x = Interface{}
-	mi := &file_fairlead_proto_msgTypes[3]
+	mi := &file_fairlead_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -530,7 +1005,7 @@ func (x *Interface) String() string {
 func (*Interface) ProtoMessage() {}
 
 func (x *Interface) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[3]
+	mi := &file_fairlead_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -543,7 +1018,7 @@ func (x *Interface) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Interface.ProtoReflect.Descriptor instead.
 func (*Interface) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{3}
+	return file_fairlead_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Interface) GetName() string {
@@ -619,14 +1094,20 @@ type VIP struct {
 	// How long a server that was not in the horizon gets new connections alone.
 	WarmUpMs uint64 `protobuf:"varint,22,opt,name=warm_up_ms,json=warmUpMs,proto3" json:"warm_up_ms,omitempty"`
 	// Tracked connections are told to the other balancers.
-	Share         bool `protobuf:"varint,23,opt,name=share,proto3" json:"share,omitempty"`
+	Share bool `protobuf:"varint,23,opt,name=share,proto3" json:"share,omitempty"`
+	// Schemes beamer and faild only.
+	Buckets *Buckets `protobuf:"bytes,24,opt,name=buckets,proto3" json:"buckets,omitempty"`
+	// Joins of Multipath TCP are taken to the first subflow's server.
+	Mptcp bool `protobuf:"varint,25,opt,name=mptcp,proto3" json:"mptcp,omitempty"`
+	// A host agent's own server (schemes beamer and faild).
+	Serving       Serving `protobuf:"varint,26,opt,name=serving,proto3,enum=fairlead.v1.Serving" json:"serving,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *VIP) Reset() {
 	*x = VIP{}
-	mi := &file_fairlead_proto_msgTypes[4]
+	mi := &file_fairlead_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -638,7 +1119,7 @@ func (x *VIP) String() string {
 func (*VIP) ProtoMessage() {}
 
 func (x *VIP) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[4]
+	mi := &file_fairlead_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -651,7 +1132,7 @@ func (x *VIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIP.ProtoReflect.Descriptor instead.
 func (*VIP) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{4}
+	return file_fairlead_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *VIP) GetId() uint32 {
@@ -815,6 +1296,147 @@ func (x *VIP) GetShare() bool {
 	return false
 }
 
+func (x *VIP) GetBuckets() *Buckets {
+	if x != nil {
+		return x.Buckets
+	}
+	return nil
+}
+
+func (x *VIP) GetMptcp() bool {
+	if x != nil {
+		return x.Mptcp
+	}
+	return false
+}
+
+func (x *VIP) GetServing() Serving {
+	if x != nil {
+		return x.Serving
+	}
+	return Serving_SERVING_UNSPECIFIED
+}
+
+// Buckets is a VIP's bucket table as this daemon has it in force.
+type Buckets struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Count uint32                 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
+	// Of the table; a serial number.
+	Generation uint32 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	// The newest generation that packets of this VIP carried; 0: none
+	// (host agents).
+	GenerationSeen uint32 `protobuf:"varint,3,opt,name=generation_seen,json=generationSeen,proto3" json:"generation_seen,omitempty"`
+	// How long after a bucket's last move its previous servers are asked.
+	ChainTimeMs uint64 `protobuf:"varint,4,opt,name=chain_time_ms,json=chainTimeMs,proto3" json:"chain_time_ms,omitempty"`
+	// Buckets with a previous server (balancers and switches).
+	Chained uint32 `protobuf:"varint,5,opt,name=chained,proto3" json:"chained,omitempty"`
+	// When the last chain ends, if no previous server says that it owns nothing
+	// before and none says that it still does; milliseconds since 1970; 0: none.
+	ChainsEndUnixMs int64 `protobuf:"varint,6,opt,name=chains_end_unix_ms,json=chainsEndUnixMs,proto3" json:"chains_end_unix_ms,omitempty"`
+	// Chains kept past their time, because a previous server still owns
+	// connections; of chained.
+	Renewed uint32 `protobuf:"varint,7,opt,name=renewed,proto3" json:"renewed,omitempty"`
+	// Buckets whose server is down, so that another one stands in for it.
+	Deputies uint32 `protobuf:"varint,8,opt,name=deputies,proto3" json:"deputies,omitempty"`
+	// Buckets of which this server owns connections (host agents).
+	Owned         uint32 `protobuf:"varint,9,opt,name=owned,proto3" json:"owned,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Buckets) Reset() {
+	*x = Buckets{}
+	mi := &file_fairlead_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Buckets) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Buckets) ProtoMessage() {}
+
+func (x *Buckets) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Buckets.ProtoReflect.Descriptor instead.
+func (*Buckets) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Buckets) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *Buckets) GetGeneration() uint32 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *Buckets) GetGenerationSeen() uint32 {
+	if x != nil {
+		return x.GenerationSeen
+	}
+	return 0
+}
+
+func (x *Buckets) GetChainTimeMs() uint64 {
+	if x != nil {
+		return x.ChainTimeMs
+	}
+	return 0
+}
+
+func (x *Buckets) GetChained() uint32 {
+	if x != nil {
+		return x.Chained
+	}
+	return 0
+}
+
+func (x *Buckets) GetChainsEndUnixMs() int64 {
+	if x != nil {
+		return x.ChainsEndUnixMs
+	}
+	return 0
+}
+
+func (x *Buckets) GetRenewed() uint32 {
+	if x != nil {
+		return x.Renewed
+	}
+	return 0
+}
+
+func (x *Buckets) GetDeputies() uint32 {
+	if x != nil {
+		return x.Deputies
+	}
+	return 0
+}
+
+func (x *Buckets) GetOwned() uint32 {
+	if x != nil {
+		return x.Owned
+	}
+	return 0
+}
+
 type Slot struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Number  uint32                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
@@ -846,14 +1468,18 @@ type Slot struct {
 	SinceUnixMs int64 `protobuf:"varint,18,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
 	// Connections from before it came are still held where they were: for the
 	// VIP's warm-up from since on.
-	Warming       bool `protobuf:"varint,19,opt,name=warming,proto3" json:"warming,omitempty"`
+	Warming bool `protobuf:"varint,19,opt,name=warming,proto3" json:"warming,omitempty"`
+	// Schemes beamer and faild: buckets that it has, and those for which it is
+	// still asked as a previous server.
+	Buckets       uint32 `protobuf:"varint,20,opt,name=buckets,proto3" json:"buckets,omitempty"`
+	PreviousOf    uint32 `protobuf:"varint,21,opt,name=previous_of,json=previousOf,proto3" json:"previous_of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Slot) Reset() {
 	*x = Slot{}
-	mi := &file_fairlead_proto_msgTypes[5]
+	mi := &file_fairlead_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -865,7 +1491,7 @@ func (x *Slot) String() string {
 func (*Slot) ProtoMessage() {}
 
 func (x *Slot) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[5]
+	mi := &file_fairlead_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -878,7 +1504,7 @@ func (x *Slot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Slot.ProtoReflect.Descriptor instead.
 func (*Slot) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{5}
+	return file_fairlead_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Slot) GetNumber() uint32 {
@@ -1014,6 +1640,20 @@ func (x *Slot) GetWarming() bool {
 	return false
 }
 
+func (x *Slot) GetBuckets() uint32 {
+	if x != nil {
+		return x.Buckets
+	}
+	return 0
+}
+
+func (x *Slot) GetPreviousOf() uint32 {
+	if x != nil {
+		return x.PreviousOf
+	}
+	return 0
+}
+
 type NextHop struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Resolved  bool                   `protobuf:"varint,1,opt,name=resolved,proto3" json:"resolved,omitempty"`
@@ -1029,7 +1669,7 @@ type NextHop struct {
 
 func (x *NextHop) Reset() {
 	*x = NextHop{}
-	mi := &file_fairlead_proto_msgTypes[6]
+	mi := &file_fairlead_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1041,7 +1681,7 @@ func (x *NextHop) String() string {
 func (*NextHop) ProtoMessage() {}
 
 func (x *NextHop) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[6]
+	mi := &file_fairlead_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1054,7 +1694,7 @@ func (x *NextHop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NextHop.ProtoReflect.Descriptor instead.
 func (*NextHop) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{6}
+	return file_fairlead_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *NextHop) GetResolved() bool {
@@ -1121,7 +1761,7 @@ type Counters struct {
 
 func (x *Counters) Reset() {
 	*x = Counters{}
-	mi := &file_fairlead_proto_msgTypes[7]
+	mi := &file_fairlead_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1133,7 +1773,7 @@ func (x *Counters) String() string {
 func (*Counters) ProtoMessage() {}
 
 func (x *Counters) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[7]
+	mi := &file_fairlead_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1146,7 +1786,7 @@ func (x *Counters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counters.ProtoReflect.Descriptor instead.
 func (*Counters) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{7}
+	return file_fairlead_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Counters) GetPackets() uint64 {
@@ -1259,7 +1899,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_fairlead_proto_msgTypes[8]
+	mi := &file_fairlead_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1271,7 +1911,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[8]
+	mi := &file_fairlead_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1284,7 +1924,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{8}
+	return file_fairlead_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Reason) GetName() string {
@@ -1325,7 +1965,7 @@ type Clock struct {
 
 func (x *Clock) Reset() {
 	*x = Clock{}
-	mi := &file_fairlead_proto_msgTypes[9]
+	mi := &file_fairlead_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1337,7 +1977,7 @@ func (x *Clock) String() string {
 func (*Clock) ProtoMessage() {}
 
 func (x *Clock) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[9]
+	mi := &file_fairlead_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1350,7 +1990,7 @@ func (x *Clock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Clock.ProtoReflect.Descriptor instead.
 func (*Clock) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{9}
+	return file_fairlead_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Clock) GetBaseMs() uint32 {
@@ -1401,7 +2041,7 @@ type Limit struct {
 
 func (x *Limit) Reset() {
 	*x = Limit{}
-	mi := &file_fairlead_proto_msgTypes[10]
+	mi := &file_fairlead_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1413,7 +2053,7 @@ func (x *Limit) String() string {
 func (*Limit) ProtoMessage() {}
 
 func (x *Limit) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[10]
+	mi := &file_fairlead_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1426,7 +2066,7 @@ func (x *Limit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limit.ProtoReflect.Descriptor instead.
 func (*Limit) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{10}
+	return file_fairlead_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Limit) GetName() string {
@@ -1464,7 +2104,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_fairlead_proto_msgTypes[11]
+	mi := &file_fairlead_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1476,7 +2116,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[11]
+	mi := &file_fairlead_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1489,7 +2129,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{11}
+	return file_fairlead_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Peer) GetName() string {
@@ -1540,7 +2180,7 @@ type Sharing struct {
 
 func (x *Sharing) Reset() {
 	*x = Sharing{}
-	mi := &file_fairlead_proto_msgTypes[12]
+	mi := &file_fairlead_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1552,7 +2192,7 @@ func (x *Sharing) String() string {
 func (*Sharing) ProtoMessage() {}
 
 func (x *Sharing) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[12]
+	mi := &file_fairlead_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1565,7 +2205,7 @@ func (x *Sharing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sharing.ProtoReflect.Descriptor instead.
 func (*Sharing) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{12}
+	return file_fairlead_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Sharing) GetSent() uint64 {
@@ -1609,7 +2249,7 @@ type SharingPeer struct {
 
 func (x *SharingPeer) Reset() {
 	*x = SharingPeer{}
-	mi := &file_fairlead_proto_msgTypes[13]
+	mi := &file_fairlead_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1621,7 +2261,7 @@ func (x *SharingPeer) String() string {
 func (*SharingPeer) ProtoMessage() {}
 
 func (x *SharingPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[13]
+	mi := &file_fairlead_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1634,7 +2274,7 @@ func (x *SharingPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SharingPeer.ProtoReflect.Descriptor instead.
 func (*SharingPeer) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{13}
+	return file_fairlead_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SharingPeer) GetName() string {
@@ -1694,7 +2334,7 @@ type GetAssignmentRequest struct {
 
 func (x *GetAssignmentRequest) Reset() {
 	*x = GetAssignmentRequest{}
-	mi := &file_fairlead_proto_msgTypes[14]
+	mi := &file_fairlead_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1706,7 +2346,7 @@ func (x *GetAssignmentRequest) String() string {
 func (*GetAssignmentRequest) ProtoMessage() {}
 
 func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[14]
+	mi := &file_fairlead_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1719,7 +2359,7 @@ func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentRequest.ProtoReflect.Descriptor instead.
 func (*GetAssignmentRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{14}
+	return file_fairlead_proto_rawDescGZIP(), []int{19}
 }
 
 type GetAssignmentResponse struct {
@@ -1737,7 +2377,7 @@ type GetAssignmentResponse struct {
 
 func (x *GetAssignmentResponse) Reset() {
 	*x = GetAssignmentResponse{}
-	mi := &file_fairlead_proto_msgTypes[15]
+	mi := &file_fairlead_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1749,7 +2389,7 @@ func (x *GetAssignmentResponse) String() string {
 func (*GetAssignmentResponse) ProtoMessage() {}
 
 func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[15]
+	mi := &file_fairlead_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1762,7 +2402,7 @@ func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentResponse.ProtoReflect.Descriptor instead.
 func (*GetAssignmentResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{15}
+	return file_fairlead_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetAssignmentResponse) GetAssignment() []byte {
@@ -1801,7 +2441,7 @@ type SetAssignmentRequest struct {
 
 func (x *SetAssignmentRequest) Reset() {
 	*x = SetAssignmentRequest{}
-	mi := &file_fairlead_proto_msgTypes[16]
+	mi := &file_fairlead_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1813,7 +2453,7 @@ func (x *SetAssignmentRequest) String() string {
 func (*SetAssignmentRequest) ProtoMessage() {}
 
 func (x *SetAssignmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[16]
+	mi := &file_fairlead_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1826,7 +2466,7 @@ func (x *SetAssignmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAssignmentRequest.ProtoReflect.Descriptor instead.
 func (*SetAssignmentRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{16}
+	return file_fairlead_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SetAssignmentRequest) GetAssignment() []byte {
@@ -1859,7 +2499,7 @@ type SetAssignmentResponse struct {
 
 func (x *SetAssignmentResponse) Reset() {
 	*x = SetAssignmentResponse{}
-	mi := &file_fairlead_proto_msgTypes[17]
+	mi := &file_fairlead_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1871,7 +2511,7 @@ func (x *SetAssignmentResponse) String() string {
 func (*SetAssignmentResponse) ProtoMessage() {}
 
 func (x *SetAssignmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[17]
+	mi := &file_fairlead_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1884,7 +2524,7 @@ func (x *SetAssignmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAssignmentResponse.ProtoReflect.Descriptor instead.
 func (*SetAssignmentResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{17}
+	return file_fairlead_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SetAssignmentResponse) GetVersion() uint64 {
@@ -1917,7 +2557,7 @@ type AddServerRequest struct {
 
 func (x *AddServerRequest) Reset() {
 	*x = AddServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[18]
+	mi := &file_fairlead_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1929,7 +2569,7 @@ func (x *AddServerRequest) String() string {
 func (*AddServerRequest) ProtoMessage() {}
 
 func (x *AddServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[18]
+	mi := &file_fairlead_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1942,7 +2582,7 @@ func (x *AddServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddServerRequest.ProtoReflect.Descriptor instead.
 func (*AddServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{18}
+	return file_fairlead_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AddServerRequest) GetVip() string {
@@ -2015,7 +2655,7 @@ type DrainServerRequest struct {
 
 func (x *DrainServerRequest) Reset() {
 	*x = DrainServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[19]
+	mi := &file_fairlead_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2027,7 +2667,7 @@ func (x *DrainServerRequest) String() string {
 func (*DrainServerRequest) ProtoMessage() {}
 
 func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[19]
+	mi := &file_fairlead_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2040,7 +2680,7 @@ func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainServerRequest.ProtoReflect.Descriptor instead.
 func (*DrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{19}
+	return file_fairlead_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DrainServerRequest) GetVip() string {
@@ -2084,7 +2724,7 @@ type UndrainServerRequest struct {
 
 func (x *UndrainServerRequest) Reset() {
 	*x = UndrainServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[20]
+	mi := &file_fairlead_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2096,7 +2736,7 @@ func (x *UndrainServerRequest) String() string {
 func (*UndrainServerRequest) ProtoMessage() {}
 
 func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[20]
+	mi := &file_fairlead_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2109,7 +2749,7 @@ func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainServerRequest.ProtoReflect.Descriptor instead.
 func (*UndrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{20}
+	return file_fairlead_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *UndrainServerRequest) GetVip() string {
@@ -2155,7 +2795,7 @@ type RemoveServerRequest struct {
 
 func (x *RemoveServerRequest) Reset() {
 	*x = RemoveServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[21]
+	mi := &file_fairlead_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2167,7 +2807,7 @@ func (x *RemoveServerRequest) String() string {
 func (*RemoveServerRequest) ProtoMessage() {}
 
 func (x *RemoveServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[21]
+	mi := &file_fairlead_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2180,7 +2820,7 @@ func (x *RemoveServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveServerRequest.ProtoReflect.Descriptor instead.
 func (*RemoveServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{21}
+	return file_fairlead_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RemoveServerRequest) GetVip() string {
@@ -2226,7 +2866,7 @@ type SetWeightRequest struct {
 
 func (x *SetWeightRequest) Reset() {
 	*x = SetWeightRequest{}
-	mi := &file_fairlead_proto_msgTypes[22]
+	mi := &file_fairlead_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2238,7 +2878,7 @@ func (x *SetWeightRequest) String() string {
 func (*SetWeightRequest) ProtoMessage() {}
 
 func (x *SetWeightRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[22]
+	mi := &file_fairlead_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2251,7 +2891,7 @@ func (x *SetWeightRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetWeightRequest.ProtoReflect.Descriptor instead.
 func (*SetWeightRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{22}
+	return file_fairlead_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SetWeightRequest) GetVip() string {
@@ -2302,7 +2942,7 @@ type RotateKeyRequest struct {
 
 func (x *RotateKeyRequest) Reset() {
 	*x = RotateKeyRequest{}
-	mi := &file_fairlead_proto_msgTypes[23]
+	mi := &file_fairlead_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2314,7 +2954,7 @@ func (x *RotateKeyRequest) String() string {
 func (*RotateKeyRequest) ProtoMessage() {}
 
 func (x *RotateKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[23]
+	mi := &file_fairlead_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2327,7 +2967,7 @@ func (x *RotateKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeyRequest.ProtoReflect.Descriptor instead.
 func (*RotateKeyRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{23}
+	return file_fairlead_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RotateKeyRequest) GetForce() bool {
@@ -2364,7 +3004,7 @@ type ChangeResponse struct {
 
 func (x *ChangeResponse) Reset() {
 	*x = ChangeResponse{}
-	mi := &file_fairlead_proto_msgTypes[24]
+	mi := &file_fairlead_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2376,7 +3016,7 @@ func (x *ChangeResponse) String() string {
 func (*ChangeResponse) ProtoMessage() {}
 
 func (x *ChangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[24]
+	mi := &file_fairlead_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2389,7 +3029,7 @@ func (x *ChangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeResponse.ProtoReflect.Descriptor instead.
 func (*ChangeResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{24}
+	return file_fairlead_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ChangeResponse) GetVersion() uint64 {
@@ -2438,7 +3078,7 @@ type UnansweredPeer struct {
 
 func (x *UnansweredPeer) Reset() {
 	*x = UnansweredPeer{}
-	mi := &file_fairlead_proto_msgTypes[25]
+	mi := &file_fairlead_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2450,7 +3090,7 @@ func (x *UnansweredPeer) String() string {
 func (*UnansweredPeer) ProtoMessage() {}
 
 func (x *UnansweredPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[25]
+	mi := &file_fairlead_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2463,7 +3103,7 @@ func (x *UnansweredPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnansweredPeer.ProtoReflect.Descriptor instead.
 func (*UnansweredPeer) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{25}
+	return file_fairlead_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *UnansweredPeer) GetName() string {
@@ -2495,7 +3135,7 @@ type GetTimeRequest struct {
 
 func (x *GetTimeRequest) Reset() {
 	*x = GetTimeRequest{}
-	mi := &file_fairlead_proto_msgTypes[26]
+	mi := &file_fairlead_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2507,7 +3147,7 @@ func (x *GetTimeRequest) String() string {
 func (*GetTimeRequest) ProtoMessage() {}
 
 func (x *GetTimeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[26]
+	mi := &file_fairlead_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2520,7 +3160,7 @@ func (x *GetTimeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTimeRequest.ProtoReflect.Descriptor instead.
 func (*GetTimeRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{26}
+	return file_fairlead_proto_rawDescGZIP(), []int{31}
 }
 
 type GetTimeResponse struct {
@@ -2538,7 +3178,7 @@ type GetTimeResponse struct {
 
 func (x *GetTimeResponse) Reset() {
 	*x = GetTimeResponse{}
-	mi := &file_fairlead_proto_msgTypes[27]
+	mi := &file_fairlead_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2550,7 +3190,7 @@ func (x *GetTimeResponse) String() string {
 func (*GetTimeResponse) ProtoMessage() {}
 
 func (x *GetTimeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[27]
+	mi := &file_fairlead_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2563,7 +3203,7 @@ func (x *GetTimeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTimeResponse.ProtoReflect.Descriptor instead.
 func (*GetTimeResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{27}
+	return file_fairlead_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetTimeResponse) GetSharedMs() uint32 {
@@ -2595,7 +3235,7 @@ type GetLiveRequest struct {
 
 func (x *GetLiveRequest) Reset() {
 	*x = GetLiveRequest{}
-	mi := &file_fairlead_proto_msgTypes[28]
+	mi := &file_fairlead_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2607,7 +3247,7 @@ func (x *GetLiveRequest) String() string {
 func (*GetLiveRequest) ProtoMessage() {}
 
 func (x *GetLiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[28]
+	mi := &file_fairlead_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2620,7 +3260,7 @@ func (x *GetLiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLiveRequest.ProtoReflect.Descriptor instead.
 func (*GetLiveRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{28}
+	return file_fairlead_proto_rawDescGZIP(), []int{33}
 }
 
 type GetLiveResponse struct {
@@ -2632,7 +3272,7 @@ type GetLiveResponse struct {
 
 func (x *GetLiveResponse) Reset() {
 	*x = GetLiveResponse{}
-	mi := &file_fairlead_proto_msgTypes[29]
+	mi := &file_fairlead_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2644,7 +3284,7 @@ func (x *GetLiveResponse) String() string {
 func (*GetLiveResponse) ProtoMessage() {}
 
 func (x *GetLiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[29]
+	mi := &file_fairlead_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2657,7 +3297,7 @@ func (x *GetLiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLiveResponse.ProtoReflect.Descriptor instead.
 func (*GetLiveResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{29}
+	return file_fairlead_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetLiveResponse) GetVips() []*LiveVIP {
@@ -2684,7 +3324,7 @@ type LiveVIP struct {
 
 func (x *LiveVIP) Reset() {
 	*x = LiveVIP{}
-	mi := &file_fairlead_proto_msgTypes[30]
+	mi := &file_fairlead_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2696,7 +3336,7 @@ func (x *LiveVIP) String() string {
 func (*LiveVIP) ProtoMessage() {}
 
 func (x *LiveVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[30]
+	mi := &file_fairlead_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2709,7 +3349,7 @@ func (x *LiveVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveVIP.ProtoReflect.Descriptor instead.
 func (*LiveVIP) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{30}
+	return file_fairlead_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *LiveVIP) GetId() uint32 {
@@ -2765,7 +3405,7 @@ type EpochLive struct {
 
 func (x *EpochLive) Reset() {
 	*x = EpochLive{}
-	mi := &file_fairlead_proto_msgTypes[31]
+	mi := &file_fairlead_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2777,7 +3417,7 @@ func (x *EpochLive) String() string {
 func (*EpochLive) ProtoMessage() {}
 
 func (x *EpochLive) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[31]
+	mi := &file_fairlead_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2790,7 +3430,7 @@ func (x *EpochLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EpochLive.ProtoReflect.Descriptor instead.
 func (*EpochLive) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{31}
+	return file_fairlead_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *EpochLive) GetEpoch() uint32 {
@@ -2805,6 +3445,402 @@ func (x *EpochLive) GetConnections() uint64 {
 		return x.Connections
 	}
 	return 0
+}
+
+type GetServingRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Fill in ServingVIP.owned, too.
+	Owned         bool `protobuf:"varint,1,opt,name=owned,proto3" json:"owned,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetServingRequest) Reset() {
+	*x = GetServingRequest{}
+	mi := &file_fairlead_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetServingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetServingRequest) ProtoMessage() {}
+
+func (x *GetServingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetServingRequest.ProtoReflect.Descriptor instead.
+func (*GetServingRequest) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *GetServingRequest) GetOwned() bool {
+	if x != nil {
+		return x.Owned
+	}
+	return false
+}
+
+type GetServingResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// VIPs of schemes beamer and faild that this server is in.
+	Vips          []*ServingVIP `protobuf:"bytes,1,rep,name=vips,proto3" json:"vips,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetServingResponse) Reset() {
+	*x = GetServingResponse{}
+	mi := &file_fairlead_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetServingResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetServingResponse) ProtoMessage() {}
+
+func (x *GetServingResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetServingResponse.ProtoReflect.Descriptor instead.
+func (*GetServingResponse) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *GetServingResponse) GetVips() []*ServingVIP {
+	if x != nil {
+		return x.Vips
+	}
+	return nil
+}
+
+type ServingVIP struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	VipId uint32                 `protobuf:"varint,1,opt,name=vip_id,json=vipId,proto3" json:"vip_id,omitempty"`
+	Name  string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// The server's number in the VIP.
+	Slot  uint32  `protobuf:"varint,3,opt,name=slot,proto3" json:"slot,omitempty"`
+	State Serving `protobuf:"varint,4,opt,name=state,proto3,enum=fairlead.v1.Serving" json:"state,omitempty"`
+	// Why state is not up.
+	Detail string `protobuf:"bytes,5,opt,name=detail,proto3" json:"detail,omitempty"`
+	// Connections that it owns.
+	Connections uint64 `protobuf:"varint,6,opt,name=connections,proto3" json:"connections,omitempty"`
+	// Buckets of the VIP's table, and a bit for each, bucket 0 the lowest of the
+	// first byte: 1, the server owns a connection of it. Empty: not asked for,
+	// or not counted yet.
+	Buckets uint32 `protobuf:"varint,7,opt,name=buckets,proto3" json:"buckets,omitempty"`
+	Owned   []byte `protobuf:"bytes,8,opt,name=owned,proto3" json:"owned,omitempty"`
+	// How long before this answer the count began, milliseconds. An age and no
+	// moment, so that clocks need not agree.
+	AgeMs uint32 `protobuf:"varint,9,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
+	// The count's moment by the agent's wall clock, milliseconds since 1970, for
+	// people.
+	AtUnixMs int64 `protobuf:"varint,10,opt,name=at_unix_ms,json=atUnixMs,proto3" json:"at_unix_ms,omitempty"`
+	// Of the assignment's table by which buckets were told apart.
+	Generation    uint32 `protobuf:"varint,11,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServingVIP) Reset() {
+	*x = ServingVIP{}
+	mi := &file_fairlead_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServingVIP) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServingVIP) ProtoMessage() {}
+
+func (x *ServingVIP) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServingVIP.ProtoReflect.Descriptor instead.
+func (*ServingVIP) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *ServingVIP) GetVipId() uint32 {
+	if x != nil {
+		return x.VipId
+	}
+	return 0
+}
+
+func (x *ServingVIP) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ServingVIP) GetSlot() uint32 {
+	if x != nil {
+		return x.Slot
+	}
+	return 0
+}
+
+func (x *ServingVIP) GetState() Serving {
+	if x != nil {
+		return x.State
+	}
+	return Serving_SERVING_UNSPECIFIED
+}
+
+func (x *ServingVIP) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *ServingVIP) GetConnections() uint64 {
+	if x != nil {
+		return x.Connections
+	}
+	return 0
+}
+
+func (x *ServingVIP) GetBuckets() uint32 {
+	if x != nil {
+		return x.Buckets
+	}
+	return 0
+}
+
+func (x *ServingVIP) GetOwned() []byte {
+	if x != nil {
+		return x.Owned
+	}
+	return nil
+}
+
+func (x *ServingVIP) GetAgeMs() uint32 {
+	if x != nil {
+		return x.AgeMs
+	}
+	return 0
+}
+
+func (x *ServingVIP) GetAtUnixMs() int64 {
+	if x != nil {
+		return x.AtUnixMs
+	}
+	return 0
+}
+
+func (x *ServingVIP) GetGeneration() uint32 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+type DrainSwitchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Announce the routes again instead.
+	Undrain       bool `protobuf:"varint,1,opt,name=undrain,proto3" json:"undrain,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainSwitchRequest) Reset() {
+	*x = DrainSwitchRequest{}
+	mi := &file_fairlead_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainSwitchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainSwitchRequest) ProtoMessage() {}
+
+func (x *DrainSwitchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainSwitchRequest.ProtoReflect.Descriptor instead.
+func (*DrainSwitchRequest) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *DrainSwitchRequest) GetUndrain() bool {
+	if x != nil {
+		return x.Undrain
+	}
+	return false
+}
+
+type DrainSwitchResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What happened, one line each, for people; none: it was so already.
+	Changes       []string `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainSwitchResponse) Reset() {
+	*x = DrainSwitchResponse{}
+	mi := &file_fairlead_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainSwitchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainSwitchResponse) ProtoMessage() {}
+
+func (x *DrainSwitchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainSwitchResponse.ProtoReflect.Descriptor instead.
+func (*DrainSwitchResponse) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *DrainSwitchResponse) GetChanges() []string {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+type UnlockSwitchRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnlockSwitchRequest) Reset() {
+	*x = UnlockSwitchRequest{}
+	mi := &file_fairlead_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnlockSwitchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnlockSwitchRequest) ProtoMessage() {}
+
+func (x *UnlockSwitchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnlockSwitchRequest.ProtoReflect.Descriptor instead.
+func (*UnlockSwitchRequest) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{42}
+}
+
+type UnlockSwitchResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in DrainSwitchResponse.
+	Changes       []string `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnlockSwitchResponse) Reset() {
+	*x = UnlockSwitchResponse{}
+	mi := &file_fairlead_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnlockSwitchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnlockSwitchResponse) ProtoMessage() {}
+
+func (x *UnlockSwitchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnlockSwitchResponse.ProtoReflect.Descriptor instead.
+func (*UnlockSwitchResponse) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *UnlockSwitchResponse) GetChanges() []string {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
 }
 
 // Records of the flow table: of record i key[i] is the connection's flow key
@@ -2822,7 +3858,7 @@ type ShareFlowsRequest struct {
 
 func (x *ShareFlowsRequest) Reset() {
 	*x = ShareFlowsRequest{}
-	mi := &file_fairlead_proto_msgTypes[32]
+	mi := &file_fairlead_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2834,7 +3870,7 @@ func (x *ShareFlowsRequest) String() string {
 func (*ShareFlowsRequest) ProtoMessage() {}
 
 func (x *ShareFlowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[32]
+	mi := &file_fairlead_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2847,7 +3883,7 @@ func (x *ShareFlowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareFlowsRequest.ProtoReflect.Descriptor instead.
 func (*ShareFlowsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{32}
+	return file_fairlead_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ShareFlowsRequest) GetKey() []uint64 {
@@ -2874,7 +3910,7 @@ type ShareFlowsResponse struct {
 
 func (x *ShareFlowsResponse) Reset() {
 	*x = ShareFlowsResponse{}
-	mi := &file_fairlead_proto_msgTypes[33]
+	mi := &file_fairlead_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2886,7 +3922,7 @@ func (x *ShareFlowsResponse) String() string {
 func (*ShareFlowsResponse) ProtoMessage() {}
 
 func (x *ShareFlowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[33]
+	mi := &file_fairlead_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2899,7 +3935,7 @@ func (x *ShareFlowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareFlowsResponse.ProtoReflect.Descriptor instead.
 func (*ShareFlowsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{33}
+	return file_fairlead_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ShareFlowsResponse) GetTaken() uint32 {
@@ -2922,7 +3958,7 @@ type GetFlowsRequest struct {
 
 func (x *GetFlowsRequest) Reset() {
 	*x = GetFlowsRequest{}
-	mi := &file_fairlead_proto_msgTypes[34]
+	mi := &file_fairlead_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2934,7 +3970,7 @@ func (x *GetFlowsRequest) String() string {
 func (*GetFlowsRequest) ProtoMessage() {}
 
 func (x *GetFlowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[34]
+	mi := &file_fairlead_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2947,7 +3983,7 @@ func (x *GetFlowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFlowsRequest.ProtoReflect.Descriptor instead.
 func (*GetFlowsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{34}
+	return file_fairlead_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *GetFlowsRequest) GetFirstBucket() uint32 {
@@ -2978,7 +4014,7 @@ type GetFlowsResponse struct {
 
 func (x *GetFlowsResponse) Reset() {
 	*x = GetFlowsResponse{}
-	mi := &file_fairlead_proto_msgTypes[35]
+	mi := &file_fairlead_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2990,7 +4026,7 @@ func (x *GetFlowsResponse) String() string {
 func (*GetFlowsResponse) ProtoMessage() {}
 
 func (x *GetFlowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[35]
+	mi := &file_fairlead_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3003,7 +4039,7 @@ func (x *GetFlowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFlowsResponse.ProtoReflect.Descriptor instead.
 func (*GetFlowsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{35}
+	return file_fairlead_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GetFlowsResponse) GetKey() []uint64 {
@@ -3039,7 +4075,7 @@ var File_fairlead_proto protoreflect.FileDescriptor
 const file_fairlead_proto_rawDesc = "" +
 	"\n" +
 	"\x0efairlead.proto\x12\vfairlead.v1\"\x12\n" +
-	"\x10GetStatusRequest\"\xe2\x05\n" +
+	"\x10GetStatusRequest\"\x8f\x06\n" +
 	"\x11GetStatusResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x11.fairlead.v1.RoleR\x04role\x12\x18\n" +
@@ -3064,7 +4100,49 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x05peers\x18\x11 \x03(\v2\x11.fairlead.v1.PeerR\x05peers\x12.\n" +
 	"\asharing\x18\x12 \x01(\v2\x14.fairlead.v1.SharingR\asharing\x12(\n" +
 	"\x05flows\x18\x13 \x01(\v2\x12.fairlead.v1.FlowsR\x05flows\x12\x1b\n" +
-	"\tnot_ready\x18\x14 \x03(\tR\bnotReady\"G\n" +
+	"\tnot_ready\x18\x14 \x03(\tR\bnotReady\x12+\n" +
+	"\x06switch\x18\x15 \x01(\v2\x13.fairlead.v1.SwitchR\x06switch\"\xfe\x03\n" +
+	"\x06Switch\x12\x16\n" +
+	"\x06bridge\x18\x01 \x01(\tR\x06bridge\x12\x18\n" +
+	"\adrained\x18\x02 \x01(\bR\adrained\x12\x16\n" +
+	"\x06locked\x18\x03 \x01(\bR\x06locked\x12\x1f\n" +
+	"\vlock_reason\x18\x04 \x01(\tR\n" +
+	"lockReason\x12/\n" +
+	"\x14locked_since_unix_ms\x18\x05 \x01(\x03R\x11lockedSinceUnixMs\x12\x14\n" +
+	"\x05plain\x18\x06 \x01(\bR\x05plain\x120\n" +
+	"\x06groups\x18\a \x03(\v2\x18.fairlead.v1.SwitchGroupR\x06groups\x12-\n" +
+	"\x05hosts\x18\b \x03(\v2\x17.fairlead.v1.SwitchHostR\x05hosts\x12 \n" +
+	"\vcorrections\x18\t \x01(\x04R\vcorrections\x12\x1c\n" +
+	"\trepointed\x18\n" +
+	" \x01(\x04R\trepointed\x12$\n" +
+	"\x0elast_change_us\x18\v \x01(\x04R\flastChangeUs\x12\x14\n" +
+	"\x05error\x18\f \x01(\tR\x05error\x12\x1e\n" +
+	"\n" +
+	"generation\x18\r \x01(\rR\n" +
+	"generation\x12\x18\n" +
+	"\achained\x18\x0e \x01(\rR\achained\x12+\n" +
+	"\x12chains_end_unix_ms\x18\x0f \x01(\x03R\x0fchainsEndUnixMs\"Q\n" +
+	"\vSwitchGroup\x12\x16\n" +
+	"\x06family\x18\x01 \x01(\tR\x06family\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\rR\x02id\x12\x1a\n" +
+	"\bnexthops\x18\x03 \x01(\rR\bnexthops\"\xec\x02\n" +
+	"\n" +
+	"SwitchHost\x12\x16\n" +
+	"\x06server\x18\x01 \x01(\tR\x06server\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\rR\x06number\x12*\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x14.fairlead.v1.ServingR\x05state\x12\x16\n" +
+	"\x06detail\x18\x04 \x01(\tR\x06detail\x12\"\n" +
+	"\rsince_unix_ms\x18\x05 \x01(\x03R\vsinceUnixMs\x124\n" +
+	"\x17held_down_until_unix_ms\x18\x06 \x01(\x03R\x13heldDownUntilUnixMs\x12\x1a\n" +
+	"\bnexthops\x18\a \x01(\rR\bnexthops\x12>\n" +
+	"\vprevious_of\x18\b \x03(\v2\x1d.fairlead.v1.SwitchForwardingR\n" +
+	"previousOf\x12\x12\n" +
+	"\x04port\x18\t \x01(\tR\x04port\x12 \n" +
+	"\vconnections\x18\n" +
+	" \x01(\x04R\vconnections\"F\n" +
+	"\x10SwitchForwarding\x12\x16\n" +
+	"\x06server\x18\x01 \x01(\tR\x06server\x12\x1a\n" +
+	"\bnexthops\x18\x02 \x01(\rR\bnexthops\"G\n" +
 	"\x05Flows\x12\x1c\n" +
 	"\tconfirmed\x18\x01 \x01(\x04R\tconfirmed\x12 \n" +
 	"\vunconfirmed\x18\x02 \x01(\x04R\vunconfirmed\"\x83\x01\n" +
@@ -3074,7 +4152,7 @@ const file_fairlead_proto_rawDesc = "" +
 	"\bxdp_mode\x18\x03 \x01(\tR\axdpMode\x12\x1f\n" +
 	"\vegress_mode\x18\x04 \x01(\tR\n" +
 	"egressMode\x12\x10\n" +
-	"\x03mtu\x18\x05 \x01(\rR\x03mtu\"\x90\x05\n" +
+	"\x03mtu\x18\x05 \x01(\rR\x03mtu\"\x86\x06\n" +
 	"\x03VIP\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -3103,7 +4181,22 @@ const file_fairlead_proto_rawDesc = "" +
 	"\ahorizon\x18\x15 \x01(\rR\ahorizon\x12\x1c\n" +
 	"\n" +
 	"warm_up_ms\x18\x16 \x01(\x04R\bwarmUpMs\x12\x14\n" +
-	"\x05share\x18\x17 \x01(\bR\x05share\"\x9b\x05\n" +
+	"\x05share\x18\x17 \x01(\bR\x05share\x12.\n" +
+	"\abuckets\x18\x18 \x01(\v2\x14.fairlead.v1.BucketsR\abuckets\x12\x14\n" +
+	"\x05mptcp\x18\x19 \x01(\bR\x05mptcp\x12.\n" +
+	"\aserving\x18\x1a \x01(\x0e2\x14.fairlead.v1.ServingR\aserving\"\x9f\x02\n" +
+	"\aBuckets\x12\x14\n" +
+	"\x05count\x18\x01 \x01(\rR\x05count\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\rR\n" +
+	"generation\x12'\n" +
+	"\x0fgeneration_seen\x18\x03 \x01(\rR\x0egenerationSeen\x12\"\n" +
+	"\rchain_time_ms\x18\x04 \x01(\x04R\vchainTimeMs\x12\x18\n" +
+	"\achained\x18\x05 \x01(\rR\achained\x12+\n" +
+	"\x12chains_end_unix_ms\x18\x06 \x01(\x03R\x0fchainsEndUnixMs\x12\x18\n" +
+	"\arenewed\x18\a \x01(\rR\arenewed\x12\x1a\n" +
+	"\bdeputies\x18\b \x01(\rR\bdeputies\x12\x14\n" +
+	"\x05owned\x18\t \x01(\rR\x05owned\"\xd6\x05\n" +
 	"\x04Slot\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12\x16\n" +
 	"\x06server\x18\x02 \x01(\tR\x06server\x12\x18\n" +
@@ -3124,7 +4217,10 @@ const file_fairlead_proto_rawDesc = "" +
 	"\rhealth_checks\x18\x10 \x01(\x04R\fhealthChecks\x12'\n" +
 	"\x0fhealth_failures\x18\x11 \x01(\x04R\x0ehealthFailures\x12\"\n" +
 	"\rsince_unix_ms\x18\x12 \x01(\x03R\vsinceUnixMs\x12\x18\n" +
-	"\awarming\x18\x13 \x01(\bR\awarming\"\x85\x01\n" +
+	"\awarming\x18\x13 \x01(\bR\awarming\x12\x18\n" +
+	"\abuckets\x18\x14 \x01(\rR\abuckets\x12\x1f\n" +
+	"\vprevious_of\x18\x15 \x01(\rR\n" +
+	"previousOf\"\x85\x01\n" +
 	"\aNextHop\x12\x1a\n" +
 	"\bresolved\x18\x01 \x01(\bR\bresolved\x12\x1c\n" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x1c\n" +
@@ -3260,7 +4356,35 @@ const file_fairlead_proto_rawDesc = "" +
 	"\tno_cookie\x18\x06 \x01(\x04R\bnoCookie\"C\n" +
 	"\tEpochLive\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\rR\x05epoch\x12 \n" +
-	"\vconnections\x18\x02 \x01(\x04R\vconnections\"9\n" +
+	"\vconnections\x18\x02 \x01(\x04R\vconnections\")\n" +
+	"\x11GetServingRequest\x12\x14\n" +
+	"\x05owned\x18\x01 \x01(\bR\x05owned\"A\n" +
+	"\x12GetServingResponse\x12+\n" +
+	"\x04vips\x18\x01 \x03(\v2\x17.fairlead.v1.ServingVIPR\x04vips\"\xb6\x02\n" +
+	"\n" +
+	"ServingVIP\x12\x15\n" +
+	"\x06vip_id\x18\x01 \x01(\rR\x05vipId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
+	"\x04slot\x18\x03 \x01(\rR\x04slot\x12*\n" +
+	"\x05state\x18\x04 \x01(\x0e2\x14.fairlead.v1.ServingR\x05state\x12\x16\n" +
+	"\x06detail\x18\x05 \x01(\tR\x06detail\x12 \n" +
+	"\vconnections\x18\x06 \x01(\x04R\vconnections\x12\x18\n" +
+	"\abuckets\x18\a \x01(\rR\abuckets\x12\x14\n" +
+	"\x05owned\x18\b \x01(\fR\x05owned\x12\x15\n" +
+	"\x06age_ms\x18\t \x01(\rR\x05ageMs\x12\x1c\n" +
+	"\n" +
+	"at_unix_ms\x18\n" +
+	" \x01(\x03R\batUnixMs\x12\x1e\n" +
+	"\n" +
+	"generation\x18\v \x01(\rR\n" +
+	"generation\".\n" +
+	"\x12DrainSwitchRequest\x12\x18\n" +
+	"\aundrain\x18\x01 \x01(\bR\aundrain\"/\n" +
+	"\x13DrainSwitchResponse\x12\x18\n" +
+	"\achanges\x18\x01 \x03(\tR\achanges\"\x15\n" +
+	"\x13UnlockSwitchRequest\"0\n" +
+	"\x14UnlockSwitchResponse\x12\x18\n" +
+	"\achanges\x18\x01 \x03(\tR\achanges\"9\n" +
 	"\x11ShareFlowsRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x03(\x06R\x03key\x12\x12\n" +
 	"\x04meta\x18\x02 \x03(\aR\x04meta\"*\n" +
@@ -3274,11 +4398,18 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x04meta\x18\x02 \x03(\aR\x04meta\x12\x1f\n" +
 	"\vnext_bucket\x18\x03 \x01(\rR\n" +
 	"nextBucket\x12\x18\n" +
-	"\abuckets\x18\x04 \x01(\rR\abuckets*>\n" +
+	"\abuckets\x18\x04 \x01(\rR\abuckets*O\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rROLE_BALANCER\x10\x01\x12\r\n" +
-	"\tROLE_HOST\x10\x02*\x9f\x01\n" +
+	"\tROLE_HOST\x10\x02\x12\x0f\n" +
+	"\vROLE_SWITCH\x10\x03*Z\n" +
+	"\aServing\x12\x17\n" +
+	"\x13SERVING_UNSPECIFIED\x10\x00\x12\x0e\n" +
+	"\n" +
+	"SERVING_UP\x10\x01\x12\x10\n" +
+	"\fSERVING_DOWN\x10\x02\x12\x14\n" +
+	"\x10SERVING_DISABLED\x10\x03*\x9f\x01\n" +
 	"\tSlotState\x12\x1a\n" +
 	"\x16SLOT_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12SLOT_STATE_JOINING\x10\x01\x12\x15\n" +
@@ -3290,7 +4421,8 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eHEALTH_UNKNOWN\x10\x01\x12\r\n" +
 	"\tHEALTH_UP\x10\x02\x12\x0f\n" +
-	"\vHEALTH_DOWN\x10\x032\x8b\b\n" +
+	"\vHEALTH_DOWN\x10\x032\x86\n" +
+	"\n" +
 	"\bFairlead\x12O\n" +
 	"\tGetStatus\x12\x1d.fairlead.v1.GetStatusRequest\x1a\x1e.fairlead.v1.GetStatusResponse\"\x03\x90\x02\x01\x12[\n" +
 	"\rGetAssignment\x12!.fairlead.v1.GetAssignmentRequest\x1a\".fairlead.v1.GetAssignmentResponse\"\x03\x90\x02\x01\x12V\n" +
@@ -3302,7 +4434,11 @@ const file_fairlead_proto_rawDesc = "" +
 	"\tSetWeight\x12\x1d.fairlead.v1.SetWeightRequest\x1a\x1b.fairlead.v1.ChangeResponse\x12G\n" +
 	"\tRotateKey\x12\x1d.fairlead.v1.RotateKeyRequest\x1a\x1b.fairlead.v1.ChangeResponse\x12I\n" +
 	"\aGetTime\x12\x1b.fairlead.v1.GetTimeRequest\x1a\x1c.fairlead.v1.GetTimeResponse\"\x03\x90\x02\x01\x12I\n" +
-	"\aGetLive\x12\x1b.fairlead.v1.GetLiveRequest\x1a\x1c.fairlead.v1.GetLiveResponse\"\x03\x90\x02\x01\x12M\n" +
+	"\aGetLive\x12\x1b.fairlead.v1.GetLiveRequest\x1a\x1c.fairlead.v1.GetLiveResponse\"\x03\x90\x02\x01\x12R\n" +
+	"\n" +
+	"GetServing\x12\x1e.fairlead.v1.GetServingRequest\x1a\x1f.fairlead.v1.GetServingResponse\"\x03\x90\x02\x01\x12P\n" +
+	"\vDrainSwitch\x12\x1f.fairlead.v1.DrainSwitchRequest\x1a .fairlead.v1.DrainSwitchResponse\x12S\n" +
+	"\fUnlockSwitch\x12 .fairlead.v1.UnlockSwitchRequest\x1a!.fairlead.v1.UnlockSwitchResponse\x12M\n" +
 	"\n" +
 	"ShareFlows\x12\x1e.fairlead.v1.ShareFlowsRequest\x1a\x1f.fairlead.v1.ShareFlowsResponse\x12L\n" +
 	"\bGetFlows\x12\x1c.fairlead.v1.GetFlowsRequest\x1a\x1d.fairlead.v1.GetFlowsResponse\"\x03\x90\x02\x01B8Z6github.com/fairlead/fairlead/api/fairleadv1;fairleadv1b\x06proto3"
@@ -3319,100 +4455,128 @@ func file_fairlead_proto_rawDescGZIP() []byte {
 	return file_fairlead_proto_rawDescData
 }
 
-var file_fairlead_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_fairlead_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_fairlead_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_fairlead_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_fairlead_proto_goTypes = []any{
 	(Role)(0),                     // 0: fairlead.v1.Role
-	(SlotState)(0),                // 1: fairlead.v1.SlotState
-	(Health)(0),                   // 2: fairlead.v1.Health
-	(*GetStatusRequest)(nil),      // 3: fairlead.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),     // 4: fairlead.v1.GetStatusResponse
-	(*Flows)(nil),                 // 5: fairlead.v1.Flows
-	(*Interface)(nil),             // 6: fairlead.v1.Interface
-	(*VIP)(nil),                   // 7: fairlead.v1.VIP
-	(*Slot)(nil),                  // 8: fairlead.v1.Slot
-	(*NextHop)(nil),               // 9: fairlead.v1.NextHop
-	(*Counters)(nil),              // 10: fairlead.v1.Counters
-	(*Reason)(nil),                // 11: fairlead.v1.Reason
-	(*Clock)(nil),                 // 12: fairlead.v1.Clock
-	(*Limit)(nil),                 // 13: fairlead.v1.Limit
-	(*Peer)(nil),                  // 14: fairlead.v1.Peer
-	(*Sharing)(nil),               // 15: fairlead.v1.Sharing
-	(*SharingPeer)(nil),           // 16: fairlead.v1.SharingPeer
-	(*GetAssignmentRequest)(nil),  // 17: fairlead.v1.GetAssignmentRequest
-	(*GetAssignmentResponse)(nil), // 18: fairlead.v1.GetAssignmentResponse
-	(*SetAssignmentRequest)(nil),  // 19: fairlead.v1.SetAssignmentRequest
-	(*SetAssignmentResponse)(nil), // 20: fairlead.v1.SetAssignmentResponse
-	(*AddServerRequest)(nil),      // 21: fairlead.v1.AddServerRequest
-	(*DrainServerRequest)(nil),    // 22: fairlead.v1.DrainServerRequest
-	(*UndrainServerRequest)(nil),  // 23: fairlead.v1.UndrainServerRequest
-	(*RemoveServerRequest)(nil),   // 24: fairlead.v1.RemoveServerRequest
-	(*SetWeightRequest)(nil),      // 25: fairlead.v1.SetWeightRequest
-	(*RotateKeyRequest)(nil),      // 26: fairlead.v1.RotateKeyRequest
-	(*ChangeResponse)(nil),        // 27: fairlead.v1.ChangeResponse
-	(*UnansweredPeer)(nil),        // 28: fairlead.v1.UnansweredPeer
-	(*GetTimeRequest)(nil),        // 29: fairlead.v1.GetTimeRequest
-	(*GetTimeResponse)(nil),       // 30: fairlead.v1.GetTimeResponse
-	(*GetLiveRequest)(nil),        // 31: fairlead.v1.GetLiveRequest
-	(*GetLiveResponse)(nil),       // 32: fairlead.v1.GetLiveResponse
-	(*LiveVIP)(nil),               // 33: fairlead.v1.LiveVIP
-	(*EpochLive)(nil),             // 34: fairlead.v1.EpochLive
-	(*ShareFlowsRequest)(nil),     // 35: fairlead.v1.ShareFlowsRequest
-	(*ShareFlowsResponse)(nil),    // 36: fairlead.v1.ShareFlowsResponse
-	(*GetFlowsRequest)(nil),       // 37: fairlead.v1.GetFlowsRequest
-	(*GetFlowsResponse)(nil),      // 38: fairlead.v1.GetFlowsResponse
+	(Serving)(0),                  // 1: fairlead.v1.Serving
+	(SlotState)(0),                // 2: fairlead.v1.SlotState
+	(Health)(0),                   // 3: fairlead.v1.Health
+	(*GetStatusRequest)(nil),      // 4: fairlead.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),     // 5: fairlead.v1.GetStatusResponse
+	(*Switch)(nil),                // 6: fairlead.v1.Switch
+	(*SwitchGroup)(nil),           // 7: fairlead.v1.SwitchGroup
+	(*SwitchHost)(nil),            // 8: fairlead.v1.SwitchHost
+	(*SwitchForwarding)(nil),      // 9: fairlead.v1.SwitchForwarding
+	(*Flows)(nil),                 // 10: fairlead.v1.Flows
+	(*Interface)(nil),             // 11: fairlead.v1.Interface
+	(*VIP)(nil),                   // 12: fairlead.v1.VIP
+	(*Buckets)(nil),               // 13: fairlead.v1.Buckets
+	(*Slot)(nil),                  // 14: fairlead.v1.Slot
+	(*NextHop)(nil),               // 15: fairlead.v1.NextHop
+	(*Counters)(nil),              // 16: fairlead.v1.Counters
+	(*Reason)(nil),                // 17: fairlead.v1.Reason
+	(*Clock)(nil),                 // 18: fairlead.v1.Clock
+	(*Limit)(nil),                 // 19: fairlead.v1.Limit
+	(*Peer)(nil),                  // 20: fairlead.v1.Peer
+	(*Sharing)(nil),               // 21: fairlead.v1.Sharing
+	(*SharingPeer)(nil),           // 22: fairlead.v1.SharingPeer
+	(*GetAssignmentRequest)(nil),  // 23: fairlead.v1.GetAssignmentRequest
+	(*GetAssignmentResponse)(nil), // 24: fairlead.v1.GetAssignmentResponse
+	(*SetAssignmentRequest)(nil),  // 25: fairlead.v1.SetAssignmentRequest
+	(*SetAssignmentResponse)(nil), // 26: fairlead.v1.SetAssignmentResponse
+	(*AddServerRequest)(nil),      // 27: fairlead.v1.AddServerRequest
+	(*DrainServerRequest)(nil),    // 28: fairlead.v1.DrainServerRequest
+	(*UndrainServerRequest)(nil),  // 29: fairlead.v1.UndrainServerRequest
+	(*RemoveServerRequest)(nil),   // 30: fairlead.v1.RemoveServerRequest
+	(*SetWeightRequest)(nil),      // 31: fairlead.v1.SetWeightRequest
+	(*RotateKeyRequest)(nil),      // 32: fairlead.v1.RotateKeyRequest
+	(*ChangeResponse)(nil),        // 33: fairlead.v1.ChangeResponse
+	(*UnansweredPeer)(nil),        // 34: fairlead.v1.UnansweredPeer
+	(*GetTimeRequest)(nil),        // 35: fairlead.v1.GetTimeRequest
+	(*GetTimeResponse)(nil),       // 36: fairlead.v1.GetTimeResponse
+	(*GetLiveRequest)(nil),        // 37: fairlead.v1.GetLiveRequest
+	(*GetLiveResponse)(nil),       // 38: fairlead.v1.GetLiveResponse
+	(*LiveVIP)(nil),               // 39: fairlead.v1.LiveVIP
+	(*EpochLive)(nil),             // 40: fairlead.v1.EpochLive
+	(*GetServingRequest)(nil),     // 41: fairlead.v1.GetServingRequest
+	(*GetServingResponse)(nil),    // 42: fairlead.v1.GetServingResponse
+	(*ServingVIP)(nil),            // 43: fairlead.v1.ServingVIP
+	(*DrainSwitchRequest)(nil),    // 44: fairlead.v1.DrainSwitchRequest
+	(*DrainSwitchResponse)(nil),   // 45: fairlead.v1.DrainSwitchResponse
+	(*UnlockSwitchRequest)(nil),   // 46: fairlead.v1.UnlockSwitchRequest
+	(*UnlockSwitchResponse)(nil),  // 47: fairlead.v1.UnlockSwitchResponse
+	(*ShareFlowsRequest)(nil),     // 48: fairlead.v1.ShareFlowsRequest
+	(*ShareFlowsResponse)(nil),    // 49: fairlead.v1.ShareFlowsResponse
+	(*GetFlowsRequest)(nil),       // 50: fairlead.v1.GetFlowsRequest
+	(*GetFlowsResponse)(nil),      // 51: fairlead.v1.GetFlowsResponse
 }
 var file_fairlead_proto_depIdxs = []int32{
 	0,  // 0: fairlead.v1.GetStatusResponse.role:type_name -> fairlead.v1.Role
-	6,  // 1: fairlead.v1.GetStatusResponse.interfaces:type_name -> fairlead.v1.Interface
-	7,  // 2: fairlead.v1.GetStatusResponse.vips:type_name -> fairlead.v1.VIP
-	11, // 3: fairlead.v1.GetStatusResponse.reasons:type_name -> fairlead.v1.Reason
-	12, // 4: fairlead.v1.GetStatusResponse.clock:type_name -> fairlead.v1.Clock
-	13, // 5: fairlead.v1.GetStatusResponse.limits:type_name -> fairlead.v1.Limit
-	14, // 6: fairlead.v1.GetStatusResponse.peers:type_name -> fairlead.v1.Peer
-	15, // 7: fairlead.v1.GetStatusResponse.sharing:type_name -> fairlead.v1.Sharing
-	5,  // 8: fairlead.v1.GetStatusResponse.flows:type_name -> fairlead.v1.Flows
-	8,  // 9: fairlead.v1.VIP.slots:type_name -> fairlead.v1.Slot
-	10, // 10: fairlead.v1.VIP.counters:type_name -> fairlead.v1.Counters
-	1,  // 11: fairlead.v1.Slot.state:type_name -> fairlead.v1.SlotState
-	2,  // 12: fairlead.v1.Slot.health:type_name -> fairlead.v1.Health
-	9,  // 13: fairlead.v1.Slot.next_hop:type_name -> fairlead.v1.NextHop
-	34, // 14: fairlead.v1.Counters.live:type_name -> fairlead.v1.EpochLive
-	16, // 15: fairlead.v1.Sharing.peers:type_name -> fairlead.v1.SharingPeer
-	28, // 16: fairlead.v1.ChangeResponse.unanswered:type_name -> fairlead.v1.UnansweredPeer
-	33, // 17: fairlead.v1.GetLiveResponse.vips:type_name -> fairlead.v1.LiveVIP
-	34, // 18: fairlead.v1.LiveVIP.epochs:type_name -> fairlead.v1.EpochLive
-	3,  // 19: fairlead.v1.Fairlead.GetStatus:input_type -> fairlead.v1.GetStatusRequest
-	17, // 20: fairlead.v1.Fairlead.GetAssignment:input_type -> fairlead.v1.GetAssignmentRequest
-	19, // 21: fairlead.v1.Fairlead.SetAssignment:input_type -> fairlead.v1.SetAssignmentRequest
-	21, // 22: fairlead.v1.Fairlead.AddServer:input_type -> fairlead.v1.AddServerRequest
-	22, // 23: fairlead.v1.Fairlead.DrainServer:input_type -> fairlead.v1.DrainServerRequest
-	23, // 24: fairlead.v1.Fairlead.UndrainServer:input_type -> fairlead.v1.UndrainServerRequest
-	24, // 25: fairlead.v1.Fairlead.RemoveServer:input_type -> fairlead.v1.RemoveServerRequest
-	25, // 26: fairlead.v1.Fairlead.SetWeight:input_type -> fairlead.v1.SetWeightRequest
-	26, // 27: fairlead.v1.Fairlead.RotateKey:input_type -> fairlead.v1.RotateKeyRequest
-	29, // 28: fairlead.v1.Fairlead.GetTime:input_type -> fairlead.v1.GetTimeRequest
-	31, // 29: fairlead.v1.Fairlead.GetLive:input_type -> fairlead.v1.GetLiveRequest
-	35, // 30: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
-	37, // 31: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
-	4,  // 32: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
-	18, // 33: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
-	20, // 34: fairlead.v1.Fairlead.SetAssignment:output_type -> fairlead.v1.SetAssignmentResponse
-	27, // 35: fairlead.v1.Fairlead.AddServer:output_type -> fairlead.v1.ChangeResponse
-	27, // 36: fairlead.v1.Fairlead.DrainServer:output_type -> fairlead.v1.ChangeResponse
-	27, // 37: fairlead.v1.Fairlead.UndrainServer:output_type -> fairlead.v1.ChangeResponse
-	27, // 38: fairlead.v1.Fairlead.RemoveServer:output_type -> fairlead.v1.ChangeResponse
-	27, // 39: fairlead.v1.Fairlead.SetWeight:output_type -> fairlead.v1.ChangeResponse
-	27, // 40: fairlead.v1.Fairlead.RotateKey:output_type -> fairlead.v1.ChangeResponse
-	30, // 41: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
-	32, // 42: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
-	36, // 43: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
-	38, // 44: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
-	32, // [32:45] is the sub-list for method output_type
-	19, // [19:32] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	11, // 1: fairlead.v1.GetStatusResponse.interfaces:type_name -> fairlead.v1.Interface
+	12, // 2: fairlead.v1.GetStatusResponse.vips:type_name -> fairlead.v1.VIP
+	17, // 3: fairlead.v1.GetStatusResponse.reasons:type_name -> fairlead.v1.Reason
+	18, // 4: fairlead.v1.GetStatusResponse.clock:type_name -> fairlead.v1.Clock
+	19, // 5: fairlead.v1.GetStatusResponse.limits:type_name -> fairlead.v1.Limit
+	20, // 6: fairlead.v1.GetStatusResponse.peers:type_name -> fairlead.v1.Peer
+	21, // 7: fairlead.v1.GetStatusResponse.sharing:type_name -> fairlead.v1.Sharing
+	10, // 8: fairlead.v1.GetStatusResponse.flows:type_name -> fairlead.v1.Flows
+	6,  // 9: fairlead.v1.GetStatusResponse.switch:type_name -> fairlead.v1.Switch
+	7,  // 10: fairlead.v1.Switch.groups:type_name -> fairlead.v1.SwitchGroup
+	8,  // 11: fairlead.v1.Switch.hosts:type_name -> fairlead.v1.SwitchHost
+	1,  // 12: fairlead.v1.SwitchHost.state:type_name -> fairlead.v1.Serving
+	9,  // 13: fairlead.v1.SwitchHost.previous_of:type_name -> fairlead.v1.SwitchForwarding
+	14, // 14: fairlead.v1.VIP.slots:type_name -> fairlead.v1.Slot
+	16, // 15: fairlead.v1.VIP.counters:type_name -> fairlead.v1.Counters
+	13, // 16: fairlead.v1.VIP.buckets:type_name -> fairlead.v1.Buckets
+	1,  // 17: fairlead.v1.VIP.serving:type_name -> fairlead.v1.Serving
+	2,  // 18: fairlead.v1.Slot.state:type_name -> fairlead.v1.SlotState
+	3,  // 19: fairlead.v1.Slot.health:type_name -> fairlead.v1.Health
+	15, // 20: fairlead.v1.Slot.next_hop:type_name -> fairlead.v1.NextHop
+	40, // 21: fairlead.v1.Counters.live:type_name -> fairlead.v1.EpochLive
+	22, // 22: fairlead.v1.Sharing.peers:type_name -> fairlead.v1.SharingPeer
+	34, // 23: fairlead.v1.ChangeResponse.unanswered:type_name -> fairlead.v1.UnansweredPeer
+	39, // 24: fairlead.v1.GetLiveResponse.vips:type_name -> fairlead.v1.LiveVIP
+	40, // 25: fairlead.v1.LiveVIP.epochs:type_name -> fairlead.v1.EpochLive
+	43, // 26: fairlead.v1.GetServingResponse.vips:type_name -> fairlead.v1.ServingVIP
+	1,  // 27: fairlead.v1.ServingVIP.state:type_name -> fairlead.v1.Serving
+	4,  // 28: fairlead.v1.Fairlead.GetStatus:input_type -> fairlead.v1.GetStatusRequest
+	23, // 29: fairlead.v1.Fairlead.GetAssignment:input_type -> fairlead.v1.GetAssignmentRequest
+	25, // 30: fairlead.v1.Fairlead.SetAssignment:input_type -> fairlead.v1.SetAssignmentRequest
+	27, // 31: fairlead.v1.Fairlead.AddServer:input_type -> fairlead.v1.AddServerRequest
+	28, // 32: fairlead.v1.Fairlead.DrainServer:input_type -> fairlead.v1.DrainServerRequest
+	29, // 33: fairlead.v1.Fairlead.UndrainServer:input_type -> fairlead.v1.UndrainServerRequest
+	30, // 34: fairlead.v1.Fairlead.RemoveServer:input_type -> fairlead.v1.RemoveServerRequest
+	31, // 35: fairlead.v1.Fairlead.SetWeight:input_type -> fairlead.v1.SetWeightRequest
+	32, // 36: fairlead.v1.Fairlead.RotateKey:input_type -> fairlead.v1.RotateKeyRequest
+	35, // 37: fairlead.v1.Fairlead.GetTime:input_type -> fairlead.v1.GetTimeRequest
+	37, // 38: fairlead.v1.Fairlead.GetLive:input_type -> fairlead.v1.GetLiveRequest
+	41, // 39: fairlead.v1.Fairlead.GetServing:input_type -> fairlead.v1.GetServingRequest
+	44, // 40: fairlead.v1.Fairlead.DrainSwitch:input_type -> fairlead.v1.DrainSwitchRequest
+	46, // 41: fairlead.v1.Fairlead.UnlockSwitch:input_type -> fairlead.v1.UnlockSwitchRequest
+	48, // 42: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
+	50, // 43: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
+	5,  // 44: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
+	24, // 45: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
+	26, // 46: fairlead.v1.Fairlead.SetAssignment:output_type -> fairlead.v1.SetAssignmentResponse
+	33, // 47: fairlead.v1.Fairlead.AddServer:output_type -> fairlead.v1.ChangeResponse
+	33, // 48: fairlead.v1.Fairlead.DrainServer:output_type -> fairlead.v1.ChangeResponse
+	33, // 49: fairlead.v1.Fairlead.UndrainServer:output_type -> fairlead.v1.ChangeResponse
+	33, // 50: fairlead.v1.Fairlead.RemoveServer:output_type -> fairlead.v1.ChangeResponse
+	33, // 51: fairlead.v1.Fairlead.SetWeight:output_type -> fairlead.v1.ChangeResponse
+	33, // 52: fairlead.v1.Fairlead.RotateKey:output_type -> fairlead.v1.ChangeResponse
+	36, // 53: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
+	38, // 54: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
+	42, // 55: fairlead.v1.Fairlead.GetServing:output_type -> fairlead.v1.GetServingResponse
+	45, // 56: fairlead.v1.Fairlead.DrainSwitch:output_type -> fairlead.v1.DrainSwitchResponse
+	47, // 57: fairlead.v1.Fairlead.UnlockSwitch:output_type -> fairlead.v1.UnlockSwitchResponse
+	49, // 58: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
+	51, // 59: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
+	44, // [44:60] is the sub-list for method output_type
+	28, // [28:44] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_fairlead_proto_init() }
@@ -3425,8 +4589,8 @@ func file_fairlead_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fairlead_proto_rawDesc), len(file_fairlead_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   36,
+			NumEnums:      4,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,6 +1,6 @@
-// The product's API: what every daemon (balancer or host agent) answers on
-// its unix socket or https address. Connect, gRPC and JSON clients speak it
-// from this one schema:
+// The product's API: what every daemon (balancer, host agent or switch)
+// answers on its unix socket or https address. Connect, gRPC and JSON clients
+// speak it from this one schema:
 //   curl --unix-socket /run/fairlead/lb1.sock -H 'Content-Type: application/json' \
 //     -d '{}' http://fairlead/fairlead.v1.Fairlead/GetStatus
 //
@@ -69,6 +69,12 @@ const (
 	FairleadGetTimeProcedure = "/fairlead.v1.Fairlead/GetTime"
 	// FairleadGetLiveProcedure is the fully-qualified name of the Fairlead's GetLive RPC.
 	FairleadGetLiveProcedure = "/fairlead.v1.Fairlead/GetLive"
+	// FairleadGetServingProcedure is the fully-qualified name of the Fairlead's GetServing RPC.
+	FairleadGetServingProcedure = "/fairlead.v1.Fairlead/GetServing"
+	// FairleadDrainSwitchProcedure is the fully-qualified name of the Fairlead's DrainSwitch RPC.
+	FairleadDrainSwitchProcedure = "/fairlead.v1.Fairlead/DrainSwitch"
+	// FairleadUnlockSwitchProcedure is the fully-qualified name of the Fairlead's UnlockSwitch RPC.
+	FairleadUnlockSwitchProcedure = "/fairlead.v1.Fairlead/UnlockSwitch"
 	// FairleadShareFlowsProcedure is the fully-qualified name of the Fairlead's ShareFlows RPC.
 	FairleadShareFlowsProcedure = "/fairlead.v1.Fairlead/ShareFlows"
 	// FairleadGetFlowsProcedure is the fully-qualified name of the Fairlead's GetFlows RPC.
@@ -99,6 +105,17 @@ type FairleadClient interface {
 	// GetLive is the established connections by VIP, slot and epoch as this
 	// agent counts them. A balancer answers with an empty list.
 	GetLive(context.Context, *connect.Request[fairleadv1.GetLiveRequest]) (*connect.Response[fairleadv1.GetLiveResponse], error)
+	// GetServing is whether this agent's server serves its VIPs, and which
+	// buckets it owns connections of: what balancers and switches end chains
+	// by. A balancer or a switch answers UNIMPLEMENTED.
+	GetServing(context.Context, *connect.Request[fairleadv1.GetServingRequest]) (*connect.Response[fairleadv1.GetServingResponse], error)
+	// DrainSwitch withdraws this switch's announced routes, or announces them
+	// again; what still comes is forwarded as before. It outlasts a restart.
+	// Balancers and agents answer UNIMPLEMENTED, here and to UnlockSwitch.
+	DrainSwitch(context.Context, *connect.Request[fairleadv1.DrainSwitchRequest]) (*connect.Response[fairleadv1.DrainSwitchResponse], error)
+	// UnlockSwitch has a switch that locked itself (most of its hosts went down
+	// at once) follow its hosts' health again.
+	UnlockSwitch(context.Context, *connect.Request[fairleadv1.UnlockSwitchRequest]) (*connect.Response[fairleadv1.UnlockSwitchResponse], error)
 	// ShareFlows gives this balancer connections that the caller tracks, so
 	// that they keep their server when the network moves them here. An agent
 	// answers UNIMPLEMENTED.
@@ -188,6 +205,25 @@ func NewFairleadClient(httpClient connect.HTTPClient, baseURL string, opts ...co
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		getServing: connect.NewClient[fairleadv1.GetServingRequest, fairleadv1.GetServingResponse](
+			httpClient,
+			baseURL+FairleadGetServingProcedure,
+			connect.WithSchema(fairleadMethods.ByName("GetServing")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		drainSwitch: connect.NewClient[fairleadv1.DrainSwitchRequest, fairleadv1.DrainSwitchResponse](
+			httpClient,
+			baseURL+FairleadDrainSwitchProcedure,
+			connect.WithSchema(fairleadMethods.ByName("DrainSwitch")),
+			connect.WithClientOptions(opts...),
+		),
+		unlockSwitch: connect.NewClient[fairleadv1.UnlockSwitchRequest, fairleadv1.UnlockSwitchResponse](
+			httpClient,
+			baseURL+FairleadUnlockSwitchProcedure,
+			connect.WithSchema(fairleadMethods.ByName("UnlockSwitch")),
+			connect.WithClientOptions(opts...),
+		),
 		shareFlows: connect.NewClient[fairleadv1.ShareFlowsRequest, fairleadv1.ShareFlowsResponse](
 			httpClient,
 			baseURL+FairleadShareFlowsProcedure,
@@ -217,6 +253,9 @@ type fairleadClient struct {
 	rotateKey     *connect.Client[fairleadv1.RotateKeyRequest, fairleadv1.ChangeResponse]
 	getTime       *connect.Client[fairleadv1.GetTimeRequest, fairleadv1.GetTimeResponse]
 	getLive       *connect.Client[fairleadv1.GetLiveRequest, fairleadv1.GetLiveResponse]
+	getServing    *connect.Client[fairleadv1.GetServingRequest, fairleadv1.GetServingResponse]
+	drainSwitch   *connect.Client[fairleadv1.DrainSwitchRequest, fairleadv1.DrainSwitchResponse]
+	unlockSwitch  *connect.Client[fairleadv1.UnlockSwitchRequest, fairleadv1.UnlockSwitchResponse]
 	shareFlows    *connect.Client[fairleadv1.ShareFlowsRequest, fairleadv1.ShareFlowsResponse]
 	getFlows      *connect.Client[fairleadv1.GetFlowsRequest, fairleadv1.GetFlowsResponse]
 }
@@ -276,6 +315,21 @@ func (c *fairleadClient) GetLive(ctx context.Context, req *connect.Request[fairl
 	return c.getLive.CallUnary(ctx, req)
 }
 
+// GetServing calls fairlead.v1.Fairlead.GetServing.
+func (c *fairleadClient) GetServing(ctx context.Context, req *connect.Request[fairleadv1.GetServingRequest]) (*connect.Response[fairleadv1.GetServingResponse], error) {
+	return c.getServing.CallUnary(ctx, req)
+}
+
+// DrainSwitch calls fairlead.v1.Fairlead.DrainSwitch.
+func (c *fairleadClient) DrainSwitch(ctx context.Context, req *connect.Request[fairleadv1.DrainSwitchRequest]) (*connect.Response[fairleadv1.DrainSwitchResponse], error) {
+	return c.drainSwitch.CallUnary(ctx, req)
+}
+
+// UnlockSwitch calls fairlead.v1.Fairlead.UnlockSwitch.
+func (c *fairleadClient) UnlockSwitch(ctx context.Context, req *connect.Request[fairleadv1.UnlockSwitchRequest]) (*connect.Response[fairleadv1.UnlockSwitchResponse], error) {
+	return c.unlockSwitch.CallUnary(ctx, req)
+}
+
 // ShareFlows calls fairlead.v1.Fairlead.ShareFlows.
 func (c *fairleadClient) ShareFlows(ctx context.Context, req *connect.Request[fairleadv1.ShareFlowsRequest]) (*connect.Response[fairleadv1.ShareFlowsResponse], error) {
 	return c.shareFlows.CallUnary(ctx, req)
@@ -310,6 +364,17 @@ type FairleadHandler interface {
 	// GetLive is the established connections by VIP, slot and epoch as this
 	// agent counts them. A balancer answers with an empty list.
 	GetLive(context.Context, *connect.Request[fairleadv1.GetLiveRequest]) (*connect.Response[fairleadv1.GetLiveResponse], error)
+	// GetServing is whether this agent's server serves its VIPs, and which
+	// buckets it owns connections of: what balancers and switches end chains
+	// by. A balancer or a switch answers UNIMPLEMENTED.
+	GetServing(context.Context, *connect.Request[fairleadv1.GetServingRequest]) (*connect.Response[fairleadv1.GetServingResponse], error)
+	// DrainSwitch withdraws this switch's announced routes, or announces them
+	// again; what still comes is forwarded as before. It outlasts a restart.
+	// Balancers and agents answer UNIMPLEMENTED, here and to UnlockSwitch.
+	DrainSwitch(context.Context, *connect.Request[fairleadv1.DrainSwitchRequest]) (*connect.Response[fairleadv1.DrainSwitchResponse], error)
+	// UnlockSwitch has a switch that locked itself (most of its hosts went down
+	// at once) follow its hosts' health again.
+	UnlockSwitch(context.Context, *connect.Request[fairleadv1.UnlockSwitchRequest]) (*connect.Response[fairleadv1.UnlockSwitchResponse], error)
 	// ShareFlows gives this balancer connections that the caller tracks, so
 	// that they keep their server when the network moves them here. An agent
 	// answers UNIMPLEMENTED.
@@ -395,6 +460,25 @@ func NewFairleadHandler(svc FairleadHandler, opts ...connect.HandlerOption) (str
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	fairleadGetServingHandler := connect.NewUnaryHandler(
+		FairleadGetServingProcedure,
+		svc.GetServing,
+		connect.WithSchema(fairleadMethods.ByName("GetServing")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	fairleadDrainSwitchHandler := connect.NewUnaryHandler(
+		FairleadDrainSwitchProcedure,
+		svc.DrainSwitch,
+		connect.WithSchema(fairleadMethods.ByName("DrainSwitch")),
+		connect.WithHandlerOptions(opts...),
+	)
+	fairleadUnlockSwitchHandler := connect.NewUnaryHandler(
+		FairleadUnlockSwitchProcedure,
+		svc.UnlockSwitch,
+		connect.WithSchema(fairleadMethods.ByName("UnlockSwitch")),
+		connect.WithHandlerOptions(opts...),
+	)
 	fairleadShareFlowsHandler := connect.NewUnaryHandler(
 		FairleadShareFlowsProcedure,
 		svc.ShareFlows,
@@ -432,6 +516,12 @@ func NewFairleadHandler(svc FairleadHandler, opts ...connect.HandlerOption) (str
 			fairleadGetTimeHandler.ServeHTTP(w, r)
 		case FairleadGetLiveProcedure:
 			fairleadGetLiveHandler.ServeHTTP(w, r)
+		case FairleadGetServingProcedure:
+			fairleadGetServingHandler.ServeHTTP(w, r)
+		case FairleadDrainSwitchProcedure:
+			fairleadDrainSwitchHandler.ServeHTTP(w, r)
+		case FairleadUnlockSwitchProcedure:
+			fairleadUnlockSwitchHandler.ServeHTTP(w, r)
 		case FairleadShareFlowsProcedure:
 			fairleadShareFlowsHandler.ServeHTTP(w, r)
 		case FairleadGetFlowsProcedure:
@@ -487,6 +577,18 @@ func (UnimplementedFairleadHandler) GetTime(context.Context, *connect.Request[fa
 
 func (UnimplementedFairleadHandler) GetLive(context.Context, *connect.Request[fairleadv1.GetLiveRequest]) (*connect.Response[fairleadv1.GetLiveResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fairlead.v1.Fairlead.GetLive is not implemented"))
+}
+
+func (UnimplementedFairleadHandler) GetServing(context.Context, *connect.Request[fairleadv1.GetServingRequest]) (*connect.Response[fairleadv1.GetServingResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fairlead.v1.Fairlead.GetServing is not implemented"))
+}
+
+func (UnimplementedFairleadHandler) DrainSwitch(context.Context, *connect.Request[fairleadv1.DrainSwitchRequest]) (*connect.Response[fairleadv1.DrainSwitchResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fairlead.v1.Fairlead.DrainSwitch is not implemented"))
+}
+
+func (UnimplementedFairleadHandler) UnlockSwitch(context.Context, *connect.Request[fairleadv1.UnlockSwitchRequest]) (*connect.Response[fairleadv1.UnlockSwitchResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fairlead.v1.Fairlead.UnlockSwitch is not implemented"))
 }
 
 func (UnimplementedFairleadHandler) ShareFlows(context.Context, *connect.Request[fairleadv1.ShareFlowsRequest]) (*connect.Response[fairleadv1.ShareFlowsResponse], error) {
