@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 )
 
@@ -28,6 +29,10 @@ type Assignment struct {
 	// NextVIPID is the ID that the next new VIP gets. IDs go round, so that
 	// one is not reused while a daemon may hold the VIP that had it before.
 	NextVIPID uint32 `json:"next_vip_id"`
+	// Sources are the balancers' tunnel sources, ascending: servers of VIPs of
+	// schemes beamer and faild take tunnels from there and from each other
+	// alone. Empty: there is no such VIP.
+	Sources []netip.Prefix `json:"sources,omitempty"`
 }
 
 // Key is the secret of one epoch (16 bytes or more).
@@ -77,6 +82,16 @@ type VIP struct {
 	WarmUp time.Duration `json:"warm_up,omitempty"`
 	// Share: tracked connections are told to the other balancers.
 	Share bool `json:"share,omitempty"`
+
+	// Buckets is the bucket table (schemes beamer and faild; else nil). Its
+	// length is fixed when the VIP is made. Every number in it is a slot's.
+	Buckets *buckets.Table `json:"buckets,omitempty"`
+	// ChainTime is how long after a move packets are passed on to a bucket's
+	// previous servers (beamer, faild; else 0).
+	ChainTime time.Duration `json:"chain_time,omitempty"`
+	// MPTCP: joins of Multipath TCP go to the server of the first subflow
+	// (beamer).
+	MPTCP bool `json:"mptcp,omitempty"`
 
 	// Slots in ascending number; numbers may have gaps.
 	Slots []Slot `json:"slots"`
