@@ -2,6 +2,10 @@ package config
 
 import (
 	"fmt"
+	"maps"
+	"math"
+	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -26,7 +30,8 @@ const (
 	// maxFaildServers: a MAC address has 10 bits for each of four servers, and
 	// zero is nobody.
 	maxFaildServers = 1<<10 - 1
-	// maxMPTCPServers: ports from 32,768 up stand for servers.
+	// Ports from firstJoinPort up stand for servers, one each.
+	firstJoinPort   = 1 << 15
 	maxMPTCPServers = 1 << 15
 
 	DefaultAnnounceTable = 177
@@ -137,8 +142,8 @@ func (c *Config) checkMPTCP(path string, v *VIP) {
 		c.problem(path+".mptcp", "true", "scheme "+v.Scheme+" takes no joins to the first subflow's server", "remove it, or write scheme: beamer")
 	case v.Protocol != TCP:
 		c.problem(path+".mptcp", "true", "the VIP's protocol is "+v.Protocol, "remove it, or write protocol: tcp")
-	case v.Port == 0 || v.Port >= 1<<15:
-		c.problem(path+".mptcp", "true", fmt.Sprintf("joins arrive at the address's ports 32768 to 65535, which port %s is one of", v.Port), "write a port below 32768")
+	case (v.Port == 0 || v.Port >= firstJoinPort) && c.portKnown(path):
+		c.problem(path+".mptcp", "true", fmt.Sprintf("joins arrive at ports %d to 65535 of the address, and the VIP's own is %s", firstJoinPort, v.Port), fmt.Sprintf("write a port below %d", firstJoinPort))
 	}
 }
 
@@ -159,4 +164,178 @@ func (c *Config) checkNoChain(path string, v *VIP, schemeKnown bool) {
 		}
 	}
 	c.checkMPTCP(path, v)
+}
+
+// checkJoins: Multipath TCP's joins arrive at ports of the VIP's address that
+// stand for servers, so nothing else may be there.
+func (c *Config) checkJoins() {
+	joins := map[netip.Addr]int{}
+	for i := range c.VIPs {
+		v := &c.VIPs[i]
+		if !v.MPTCP || v.Scheme != Beamer || v.Protocol != TCP {
+			continue
+		}
+		if j, ok := joins[v.Address]; ok {
+			c.problem(fmt.Sprintf("vips[%d].mptcp", i), "true",
+				fmt.Sprintf("vips[%d] (%s) has the same address and mptcp: true, and a join's port names a server, no VIP", j, c.VIPs[j].Name),
+				"remove it from one of the two, or give one an address of its own")
+			continue
+		}
+		joins[v.Address] = i
+	}
+	for i := range c.VIPs {
+		v := &c.VIPs[i]
+		j, ok := joins[v.Address]
+		if !ok || j == i || v.Protocol != TCP || v.Port != 0 && v.Port < firstJoinPort {
+			continue
+		}
+		path := fmt.Sprintf("vips[%d]", i)
+		if c.portKnown(path) {
+			c.problem(path+".port", v.Port.String(), fmt.Sprintf("vips[%d] (%s) on the same address has mptcp: true, whose joins take ports %d to 65535", j, c.VIPs[j].Name, firstJoinPort),
+				fmt.Sprintf("write a port below %d, or give one of the two an address of its own", firstJoinPort))
+		}
+	}
+}
+
+// checkSources: servers take tunnels of scheme beamer from balancers' sources
+// alone, so that these must be known, and pass packets on from their own
+// address, which takes one family.
+func (c *Config) checkSources() {
+	address := map[string]netip.Addr{}
+	for _, s := range c.Servers {
+		address[s.Name] = s.Address
+	}
+	need := map[bool]int{} // by whether it is IPv6: the VIP whose servers need it
+	for i := range c.VIPs {
+		v := &c.VIPs[i]
+		if v.Scheme != Beamer {
+			continue
+		}
+		first := -1
+		for j, m := range v.Servers {
+			a := address[m.Name]
+			switch {
+			case !a.IsValid():
+			case first < 0:
+				first = j
+				if _, ok := need[a.Is6()]; !ok {
+					need[a.Is6()] = i
+				}
+			case a.Is6() != address[v.Servers[first].Name].Is6():
+				c.problem(fmt.Sprintf("vips[%d].servers[%d]", i, j), m.Name,
+					fmt.Sprintf("its address is %s, that of servers[%d] (%s) is %s, and with scheme beamer servers pass packets on to each other from their own addresses",
+						family(a), first, v.Servers[first].Name, family(address[v.Servers[first].Name])),
+					"give the pool addresses of one family")
+			}
+		}
+	}
+	for i, b := range c.Balancers {
+		for _, f := range []struct {
+			six    bool
+			key    string
+			source netip.Prefix
+		}{{false, "source", b.Source}, {true, "source6", b.Source6}} {
+			if vip, ok := need[f.six]; ok && !f.source.IsValid() {
+				path, example := fmt.Sprintf("balancers[%d].%s", i, f.key), "10.200.0.0/16"
+				if f.six {
+					example = "2001:db8:f::/64"
+				}
+				c.problem(path, "", fmt.Sprintf("missing, and vips[%d] (%s) has scheme beamer: its servers accept tunnels from balancers' sources alone", vip, c.VIPs[vip].Name),
+					"write the prefix, such as "+example+", or the address that this balancer's tunnels come from")
+			}
+		}
+	}
+}
+
+func family(a netip.Addr) string {
+	if a.Is6() {
+		return "IPv6"
+	}
+	return "IPv4"
+}
+
+// checkFaild: all VIPs of scheme faild go by the same nexthops, so that they
+// are the same servers in every respect.
+func (c *Config) checkFaild() {
+	first := -1
+	routed := map[netip.Addr]int{}
+	for i := range c.VIPs {
+		if v := &c.VIPs[i]; v.Scheme == Faild && v.Address.IsValid() {
+			routed[v.Address] = i
+		}
+	}
+	for i := range c.VIPs {
+		if j, ok := routed[c.VIPs[i].Address]; ok && c.VIPs[i].Scheme != Faild && !c.origin.bad[fmt.Sprintf("vips[%d].scheme", i)] {
+			c.problem(fmt.Sprintf("vips[%d].scheme", i), c.VIPs[i].Scheme,
+				fmt.Sprintf("vips[%d] (%s) on the same address has scheme faild, and a switch routes addresses, not ports", j, c.VIPs[j].Name),
+				"write scheme: faild for both, or give one an address of its own")
+		}
+	}
+	for i := range c.VIPs {
+		v := &c.VIPs[i]
+		if v.Scheme != Faild {
+			continue
+		}
+		path := fmt.Sprintf("vips[%d]", i)
+		if len(c.Switches) == 0 && !c.origin.bad["switches"] {
+			c.problem(path+".scheme", Faild, "the file names no switch, and nobody else forwards for it", "write switches: [{name: sw1}], and run `fairlead switch` there")
+		}
+		if first < 0 {
+			first = i
+			continue
+		}
+		one := &c.VIPs[first]
+		differs := func(key, value, other string) {
+			if value != other {
+				c.problem(path+"."+key, value, fmt.Sprintf("vips[%d] (%s) has %s, and all VIPs of scheme faild share the switch's nexthops", first, one.Name, other), "write the same for both")
+			}
+		}
+		differs("buckets", fmt.Sprint(v.Buckets), fmt.Sprint(one.Buckets))
+		differs("chain_time", v.ChainTime.String(), one.ChainTime.String())
+		if !slices.Equal(v.Servers, one.Servers) {
+			c.problem(path+".servers", "", fmt.Sprintf("vips[%d] (%s) has another pool, and all VIPs of scheme faild share the switch's nexthops", first, one.Name),
+				"write the same servers with the same settings in the same order, or scheme: beamer")
+		}
+	}
+}
+
+// checkSwitches looks at each switch's own settings.
+func (c *Config) checkSwitches() {
+	servers := map[string]bool{}
+	var known []string
+	for _, s := range c.Servers {
+		servers[s.Name] = true
+		known = append(known, s.Name)
+	}
+	for i, s := range c.Switches {
+		path := fmt.Sprintf("switches[%d]", i)
+		c.checkInterface(path+".bridge", s.Bridge)
+		for _, name := range slices.Sorted(maps.Keys(s.Ports)) {
+			p := path + ".ports." + name
+			if !servers[name] {
+				remedy := "add it to servers"
+				if near := nearest(name, known); near != "" {
+					remedy = "write " + near + ", or add it to servers"
+				}
+				c.problem(p, "", "no such server", remedy)
+			}
+			c.checkInterface(p, s.Ports[name])
+			if s.Ports[name] == s.Bridge {
+				c.problem(p, s.Bridge, "the bridge itself, no port of it", "`bridge link` lists its ports")
+			}
+		}
+		// The kernel's own tables: default, main, local.
+		if t := s.AnnounceTable; t < 1 || t > math.MaxUint32 || t >= 253 && t <= 255 {
+			c.problem(path+".announce_table", fmt.Sprint(t), "no routing table of its own", "write 1 to 252 or 256 to 4294967295, which nothing else uses")
+		}
+		if s.LockPercent < 1 || s.LockPercent > 100 {
+			c.problem(path+".lock_percent", fmt.Sprint(s.LockPercent), "out of range", "write 1 to 99, or 100 for a switch that never locks itself")
+		}
+		if s.LockWindow < time.Second || s.LockWindow > time.Hour {
+			c.problem(path+".lock_window", s.LockWindow.String(), "out of range", "write 1s to 1h")
+		}
+		if s.Flaps < 1 || s.Flaps > 60 {
+			c.problem(path+".flaps", fmt.Sprint(s.Flaps), "out of range", "write 1 to 60 a minute")
+		}
+	}
 }

@@ -224,13 +224,9 @@ func (d *decoder) names(n ast.Node, path string, v reflect.Value) {
 		return
 	}
 	v.Set(reflect.MakeMapWithSize(v.Type(), len(pairs)))
-	for _, p := range pairs {
+	for _, p := range pairs { // the parser refuses a key that is there twice
 		key := text(p.Key)
 		keyPath := path + "." + key
-		if v.MapIndex(reflect.ValueOf(key)).IsValid() {
-			d.add(p.Key, keyPath, "", "named twice", "remove one")
-			continue
-		}
 		item := reflect.New(v.Type().Elem()).Elem()
 		d.value(p.Value, keyPath, item)
 		v.SetMapIndex(reflect.ValueOf(key), item)

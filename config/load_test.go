@@ -140,6 +140,47 @@ func TestGood(t *testing.T) {
 	}
 }
 
+// TestGoodChains: a file with the schemes that pass packets on.
+func TestGoodChains(t *testing.T) {
+	c, err := Parse("fairlead.yaml", []byte(`
+secret: 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f
+balancers: [{name: lb1, interfaces: [eth0], source: 10.200.0.0/16}]
+servers: [{name: web1, address: 10.0.1.1}, {name: web2, address: 10.0.1.2}, {name: six, address: "2001:db8::1"}]
+switches:
+- {name: sw1}
+- {name: sw2, bridge: lan, ports: {web1: eth1, six: eth1}, announce_table: 200, lock_percent: 100, lock_window: 1m, flaps: 1, metrics: ""}
+vips:
+- {name: a, address: 192.0.2.1, port: 80, scheme: beamer, mptcp: true, servers: [web1, {name: web2, weight: 3}]}
+- {name: b, address: 192.0.2.1, port: 53, protocol: udp, scheme: beamer, buckets: 8388608, chain_time: 1s, forwarding: gue, servers: [web1, web2]}
+- {name: c, address: 192.0.2.2, port: 80, scheme: faild, servers: [web1, {name: six, drain: true}]}
+- {name: d, address: "2001:db8:1::2", port: all, scheme: faild, servers: [web1, {name: six, drain: true}]}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b, f := c.VIPs[0], c.VIPs[1], c.VIPs[2]
+	if a.Buckets != DefaultBuckets || a.ChainTime != 4*time.Minute || !a.MPTCP || a.Policy != Hash || a.Hash != "" || a.WarmUp != 0 || *a.Share || *a.Horizon != 0 || !a.Chains() {
+		t.Errorf("defaults of scheme beamer: %+v", a)
+	}
+	if b.Buckets != MaxBuckets || b.ChainTime != time.Second || b.MPTCP {
+		t.Errorf("the second VIP: %+v", b)
+	}
+	if f.Buckets != DefaultFaildBuckets || f.ChainTime != 4*time.Minute || f.MaxNumbers() != 1023 {
+		t.Errorf("defaults of scheme faild: %+v", f)
+	}
+	if s := c.Switches[0]; s.API != "unix:/run/fairlead/sw1.sock" || *s.Metrics != DefaultMetrics || s.Bridge != "br0" || len(s.Ports) != 0 ||
+		s.AnnounceTable != 177 || s.LockPercent != 50 || s.LockWindow != 10*time.Second || s.Flaps != 3 {
+		t.Errorf("defaults of a switch: %+v", s)
+	}
+	if s := c.Switches[1]; s.Bridge != "lan" || s.Ports["web1"] != "eth1" || s.Ports["six"] != "eth1" || s.AnnounceTable != 200 || s.LockPercent != 100 ||
+		s.LockWindow != time.Minute || s.Flaps != 1 || *s.Metrics != "" {
+		t.Errorf("the second switch: %+v", s)
+	}
+	if err := c.Validate(); err != nil {
+		t.Errorf("valid once, not twice: %v", err)
+	}
+}
+
 func TestSecretFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "fairlead.yaml")

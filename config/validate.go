@@ -53,7 +53,10 @@ func (d *decoder) sort() {
 func (c *Config) check() {
 	c.checkTLS()
 	c.checkDaemons()
+	c.checkSwitches()
 	c.checkVIPs()
+	c.checkFaild()
+	c.checkSources()
 	c.checkSecret()
 	for _, l := range c.Limits.all() {
 		if what, remedy := l.problem(); what != "" {
@@ -80,11 +83,18 @@ func (c *Config) checkSecret() {
 		return
 	}
 	for i, v := range c.VIPs {
-		if v.Cookies() {
-			c.problem("secret", "", fmt.Sprintf("missing, and vips[%d] (%s) has scheme cheetah, whose cookies need it", i, v.Name),
-				"run `fairlead secret secret` beside this file and write secret_file: secret")
-			return
+		what := ""
+		switch {
+		case v.Cookies():
+			what = "scheme cheetah, whose cookies need it"
+		case v.MPTCP && v.Scheme == Beamer:
+			what = "mptcp: true, whose ports would name its servers to everybody"
+		default:
+			continue
 		}
+		c.problem("secret", "", fmt.Sprintf("missing, and vips[%d] (%s) has %s", i, v.Name, what),
+			"run `fairlead secret secret` beside this file and write secret_file: secret")
+		return
 	}
 }
 
@@ -97,6 +107,9 @@ var vipName = regexp.MustCompile(`^[A-Za-z0-9\[][A-Za-z0-9._:/\[\]-]{0,79}$`)
 func (c *Config) checkDaemons() {
 	names, apis, addresses := map[string]string{}, map[string]string{}, map[netip.Addr]string{}
 	common := func(path, name, api string, interfaces []string, metrics *string) {
+		if api == NoAgent && !strings.HasPrefix(path, "servers") {
+			c.problem(path+".api", NoAgent, "this is a daemon and must be reachable", "leave api out, or write unix:/path or https://address:port")
+		}
 		if name == "" {
 			c.problem(path+".name", "", "missing", "give each machine a name of its own")
 		} else {
@@ -119,9 +132,7 @@ func (c *Config) checkDaemons() {
 		}
 		for i, name := range interfaces {
 			p := fmt.Sprintf("%s.interfaces[%d]", path, i)
-			if name == "" || len(name) > 15 || strings.ContainsAny(name, "/ \t:") {
-				c.problem(p, name, "not an interface's name", "`ip link` lists them")
-			}
+			c.checkInterface(p, name)
 			if slices.Contains(interfaces[:i], name) {
 				c.problem(p, name, "named twice", "remove one")
 			}
@@ -133,14 +144,14 @@ func (c *Config) checkDaemons() {
 	for i, b := range c.Balancers {
 		path := fmt.Sprintf("balancers[%d]", i)
 		common(path, b.Name, b.API, b.Interfaces, b.Metrics)
-		if b.API == NoAgent {
-			c.problem(path+".api", NoAgent, "a balancer is a daemon and must be reachable", "leave api out, or write unix:/path or https://address:port")
-		}
 		if len(b.Interfaces) == 0 {
 			c.problem(path+".interfaces", "", "missing", "name the interfaces that VIPs' packets arrive on, such as [eth0]")
 		}
 		c.checkSource(path+".source", b.Source, false)
 		c.checkSource(path+".source6", b.Source6, true)
+	}
+	for i, s := range c.Switches {
+		common(fmt.Sprintf("switches[%d]", i), s.Name, s.API, nil, s.Metrics)
 	}
 	for i, s := range c.Servers {
 		path := fmt.Sprintf("servers[%d]", i)
@@ -155,6 +166,12 @@ func (c *Config) checkDaemons() {
 		} else {
 			addresses[s.Address] = path + " (" + s.Name + ")"
 		}
+	}
+}
+
+func (c *Config) checkInterface(path, name string) {
+	if name == "" || len(name) > 15 || strings.ContainsAny(name, "/ \t:") {
+		c.problem(path, name, "not an interface's name", "`ip link` lists them")
 	}
 }
 

@@ -48,7 +48,9 @@ func (c *Config) checkVIPs() {
 		c.checkChoices(path, v)
 		c.checkPool(path, v)
 		c.checkHealth(path+".health", v)
-		lines += len(v.Servers)
+		if v.Scheme != Faild { // which no balancer forwards
+			lines += len(v.Servers)
+		}
 	}
 	if lines > c.Limits.ServerLines && c.Limits.Validate() == nil {
 		c.problem("limits.server_lines", fmt.Sprint(c.Limits.ServerLines),
@@ -170,6 +172,9 @@ func (c *Config) checkPool(path string, v *VIP) {
 		} else {
 			first[m.Name] = j
 		}
+		if ok && s.API == NoAgent && v.Chains() {
+			c.problem(p, m.Name, "its api is none: with scheme "+v.Scheme+" servers pass packets on to each other, which the agent does", "run `fairlead host` there and give it an api, or write scheme: jet, which needs no agent")
+		}
 		if ok && s.API == NoAgent && v.Cookies() {
 			c.problem(p, m.Name, "its api is none: without the agent nobody stamps cookies", "run `fairlead host` there and give it an api, or write scheme: jet, which needs no agent")
 		}
@@ -215,6 +220,7 @@ func (c *Config) checkNumbers(path string, v *VIP) {
 // checkNeighbours: echo requests and fragments carry no port, so VIPs on one
 // address must agree about them.
 func (c *Config) checkNeighbours() {
+	c.checkJoins()
 	echo := map[netip.Addr]int{}
 	fragments := map[vipKey]int{}
 	for i := range c.VIPs {
