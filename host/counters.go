@@ -136,6 +136,22 @@ var reasonNames = [hostFlHostReasonFL_HOST_REASON_COUNT]string{
 	hostFlHostReasonFL_HOST_OUT_MSS_CLAMPED:       "out_mss_clamped",
 	hostFlHostReasonFL_HOST_OUT_KEEPALIVE:         "out_keepalive",
 	hostFlHostReasonFL_HOST_DROP_MALFORMED:        "drop_malformed",
+	hostFlHostReasonFL_HOST_IN_OPENING:            "in_opening",
+	hostFlHostReasonFL_HOST_IN_OWNED:              "in_owned",
+	hostFlHostReasonFL_HOST_IN_SYNCOOKIE:          "in_syncookie",
+	hostFlHostReasonFL_HOST_IN_UNOWNED:            "in_unowned",
+	hostFlHostReasonFL_HOST_IN_RETURNED:           "in_returned",
+	hostFlHostReasonFL_HOST_FORWARD_PREVIOUS:      "forward_previous",
+	hostFlHostReasonFL_HOST_UNKNOWN_PREVIOUS:      "unknown_previous",
+	hostFlHostReasonFL_HOST_UNRESOLVED_PREVIOUS:   "unresolved_previous",
+	hostFlHostReasonFL_HOST_CLOCK_AHEAD:           "clock_ahead",
+	hostFlHostReasonFL_HOST_GENERATION_JUMP:       "generation_jump",
+	hostFlHostReasonFL_HOST_ASK_ICMP:              "ask_icmp",
+	hostFlHostReasonFL_HOST_DROP_FOREIGN_SOURCE:   "drop_foreign_source",
+	hostFlHostReasonFL_HOST_DROP_STALE:            "drop_stale",
+	hostFlHostReasonFL_HOST_DROP_LOOP:             "drop_loop",
+	hostFlHostReasonFL_HOST_DROP_NOT_MINE:         "drop_not_mine",
+	hostFlHostReasonFL_HOST_DROP_ASK_LIMIT:        "drop_ask_limit",
 }
 
 // Status is what `fairlead status` shows of an agent's kernel side.

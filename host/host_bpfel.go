@@ -19,6 +19,15 @@ type hostFlCount struct {
 	Bytes   uint64
 }
 
+type hostFlHostAsk struct {
+	_       structs.HostLayout
+	VipId   uint32
+	Ifindex uint32
+	Length  uint16
+	Family  uint16
+	Packet  [256]uint8
+}
+
 type hostFlHostClock struct {
 	_           structs.HostLayout
 	Jiffies     uint64
@@ -44,6 +53,28 @@ type hostFlHostCount struct {
 	Live     [3]int64
 }
 
+type hostFlHostOwn struct {
+	_      structs.HostLayout
+	Newest uint32
+	Pad    uint32
+}
+
+type hostFlHostPeer struct {
+	_       structs.HostLayout
+	Addr    [2]uint64
+	MacDst  uint64
+	MacSrc  uint64
+	Ifindex uint32
+	Flags   uint32
+}
+
+type hostFlHostPeerKey struct {
+	_     structs.HostLayout
+	VipId uint32
+	Slot  uint16
+	Pad   uint16
+}
+
 type hostFlHostReason uint32
 
 const (
@@ -61,8 +92,30 @@ const (
 	hostFlHostReasonFL_HOST_OUT_MSS_CLAMPED       hostFlHostReason = 11
 	hostFlHostReasonFL_HOST_OUT_KEEPALIVE         hostFlHostReason = 12
 	hostFlHostReasonFL_HOST_DROP_MALFORMED        hostFlHostReason = 13
-	hostFlHostReasonFL_HOST_REASON_COUNT          hostFlHostReason = 14
+	hostFlHostReasonFL_HOST_IN_OPENING            hostFlHostReason = 14
+	hostFlHostReasonFL_HOST_IN_OWNED              hostFlHostReason = 15
+	hostFlHostReasonFL_HOST_IN_SYNCOOKIE          hostFlHostReason = 16
+	hostFlHostReasonFL_HOST_IN_UNOWNED            hostFlHostReason = 17
+	hostFlHostReasonFL_HOST_IN_RETURNED           hostFlHostReason = 18
+	hostFlHostReasonFL_HOST_FORWARD_PREVIOUS      hostFlHostReason = 19
+	hostFlHostReasonFL_HOST_UNKNOWN_PREVIOUS      hostFlHostReason = 20
+	hostFlHostReasonFL_HOST_UNRESOLVED_PREVIOUS   hostFlHostReason = 21
+	hostFlHostReasonFL_HOST_CLOCK_AHEAD           hostFlHostReason = 22
+	hostFlHostReasonFL_HOST_GENERATION_JUMP       hostFlHostReason = 23
+	hostFlHostReasonFL_HOST_ASK_ICMP              hostFlHostReason = 24
+	hostFlHostReasonFL_HOST_DROP_FOREIGN_SOURCE   hostFlHostReason = 25
+	hostFlHostReasonFL_HOST_DROP_STALE            hostFlHostReason = 26
+	hostFlHostReasonFL_HOST_DROP_LOOP             hostFlHostReason = 27
+	hostFlHostReasonFL_HOST_DROP_NOT_MINE         hostFlHostReason = 28
+	hostFlHostReasonFL_HOST_DROP_ASK_LIMIT        hostFlHostReason = 29
+	hostFlHostReasonFL_HOST_REASON_COUNT          hostFlHostReason = 30
 )
+
+type hostFlHostSource struct {
+	_    structs.HostLayout
+	Addr [2]uint64
+	Mask [2]uint64
+}
 
 type hostFlHostVip struct {
 	_           structs.HostLayout
@@ -79,14 +132,32 @@ type hostFlHostVip struct {
 	Shift       uint8
 	Scheme      uint8
 	Mss         uint16
-	Pad         uint16
+	Flags       uint16
 	KeepaliveMs uint32
 	SlotSince   uint64
 	StampSince  uint64
 	Tunnel      [2]uint64
 	OldTunnel   [2]uint64
-	Pad2        uint64
+	Generation  uint32
+	ChainMs     uint32
 }
+
+type hostFlHostVipFlags uint32
+
+const (
+	hostFlHostVipFlagsFL_HOST_VIP_UNSETTLED hostFlHostVipFlags = 1
+)
+
+type hostFlScheme uint32
+
+const (
+	hostFlSchemeFL_SCHEME_STATELESS hostFlScheme = 0
+	hostFlSchemeFL_SCHEME_CHEETAH   hostFlScheme = 1
+	hostFlSchemeFL_SCHEME_JET       hostFlScheme = 2
+	hostFlSchemeFL_SCHEME_FULL_CT   hostFlScheme = 3
+	hostFlSchemeFL_SCHEME_BEAMER    hostFlScheme = 4
+	hostFlSchemeFL_SCHEME_FAILD     hostFlScheme = 5
+)
 
 type hostFlSocket struct {
 	_        structs.HostLayout
@@ -111,21 +182,33 @@ type hostFlTuple struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	hostMapHostAdded    = "host_added"
+	hostMapHostAsks     = "host_asks"
 	hostMapHostControl  = "host_control"
+	hostMapHostFlows    = "host_flows"
+	hostMapHostNics     = "host_nics"
+	hostMapHostOwn      = "host_own"
+	hostMapHostPeers    = "host_peers"
 	hostMapHostReasons  = "host_reasons"
+	hostMapHostSenders  = "host_senders"
 	hostMapHostSockets  = "host_sockets"
+	hostMapHostSources  = "host_sources"
 	hostMapHostVipCount = "host_vip_count"
 	hostMapHostVips     = "host_vips"
 	hostMapOldEpochs    = "old_epochs"
+	hostProgHostAccept  = "host_accept"
 	hostProgHostClock   = "host_clock"
 	hostProgHostIn      = "host_in"
 	hostProgHostOut     = "host_out"
 	hostProgHostSockops = "host_sockops"
+	hostVarAskRate      = "ask_rate"
+	hostVarAskType      = "ask_type"
 	hostVarGuePort      = "gue_port"
 	hostVarJiffyMult    = "jiffy_mult"
 	hostVarJiffyShift   = "jiffy_shift"
 	hostVarNetnsCookie  = "netns_cookie"
 	hostVarReasonType   = "reason_type"
+	hostVarSchemeType   = "scheme_type"
+	hostVarVipFlagsType = "vip_flags_type"
 )
 
 // loadHost returns the embedded CollectionSpec for host.
@@ -170,6 +253,7 @@ type hostSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type hostProgramSpecs struct {
+	HostAccept  *ebpf.ProgramSpec `ebpf:"host_accept"`
 	HostClock   *ebpf.ProgramSpec `ebpf:"host_clock"`
 	HostIn      *ebpf.ProgramSpec `ebpf:"host_in"`
 	HostOut     *ebpf.ProgramSpec `ebpf:"host_out"`
@@ -181,9 +265,16 @@ type hostProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type hostMapSpecs struct {
 	HostAdded    *ebpf.MapSpec `ebpf:"host_added"`
+	HostAsks     *ebpf.MapSpec `ebpf:"host_asks"`
 	HostControl  *ebpf.MapSpec `ebpf:"host_control"`
+	HostFlows    *ebpf.MapSpec `ebpf:"host_flows"`
+	HostNics     *ebpf.MapSpec `ebpf:"host_nics"`
+	HostOwn      *ebpf.MapSpec `ebpf:"host_own"`
+	HostPeers    *ebpf.MapSpec `ebpf:"host_peers"`
 	HostReasons  *ebpf.MapSpec `ebpf:"host_reasons"`
+	HostSenders  *ebpf.MapSpec `ebpf:"host_senders"`
 	HostSockets  *ebpf.MapSpec `ebpf:"host_sockets"`
+	HostSources  *ebpf.MapSpec `ebpf:"host_sources"`
 	HostVipCount *ebpf.MapSpec `ebpf:"host_vip_count"`
 	HostVips     *ebpf.MapSpec `ebpf:"host_vips"`
 	OldEpochs    *ebpf.MapSpec `ebpf:"old_epochs"`
@@ -193,11 +284,15 @@ type hostMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type hostVariableSpecs struct {
-	GuePort     *ebpf.VariableSpec `ebpf:"gue_port"`
-	JiffyMult   *ebpf.VariableSpec `ebpf:"jiffy_mult"`
-	JiffyShift  *ebpf.VariableSpec `ebpf:"jiffy_shift"`
-	NetnsCookie *ebpf.VariableSpec `ebpf:"netns_cookie"`
-	ReasonType  *ebpf.VariableSpec `ebpf:"reason_type"`
+	AskRate      *ebpf.VariableSpec `ebpf:"ask_rate"`
+	AskType      *ebpf.VariableSpec `ebpf:"ask_type"`
+	GuePort      *ebpf.VariableSpec `ebpf:"gue_port"`
+	JiffyMult    *ebpf.VariableSpec `ebpf:"jiffy_mult"`
+	JiffyShift   *ebpf.VariableSpec `ebpf:"jiffy_shift"`
+	NetnsCookie  *ebpf.VariableSpec `ebpf:"netns_cookie"`
+	ReasonType   *ebpf.VariableSpec `ebpf:"reason_type"`
+	SchemeType   *ebpf.VariableSpec `ebpf:"scheme_type"`
+	VipFlagsType *ebpf.VariableSpec `ebpf:"vip_flags_type"`
 }
 
 // hostObjects contains all objects after they have been loaded into the kernel.
@@ -221,9 +316,16 @@ func (o *hostObjects) Close() error {
 // It can be passed to loadHostObjects or ebpf.CollectionSpec.LoadAndAssign.
 type hostMaps struct {
 	HostAdded    *ebpf.Map `ebpf:"host_added"`
+	HostAsks     *ebpf.Map `ebpf:"host_asks"`
 	HostControl  *ebpf.Map `ebpf:"host_control"`
+	HostFlows    *ebpf.Map `ebpf:"host_flows"`
+	HostNics     *ebpf.Map `ebpf:"host_nics"`
+	HostOwn      *ebpf.Map `ebpf:"host_own"`
+	HostPeers    *ebpf.Map `ebpf:"host_peers"`
 	HostReasons  *ebpf.Map `ebpf:"host_reasons"`
+	HostSenders  *ebpf.Map `ebpf:"host_senders"`
 	HostSockets  *ebpf.Map `ebpf:"host_sockets"`
+	HostSources  *ebpf.Map `ebpf:"host_sources"`
 	HostVipCount *ebpf.Map `ebpf:"host_vip_count"`
 	HostVips     *ebpf.Map `ebpf:"host_vips"`
 	OldEpochs    *ebpf.Map `ebpf:"old_epochs"`
@@ -232,9 +334,16 @@ type hostMaps struct {
 func (m *hostMaps) Close() error {
 	return _HostClose(
 		m.HostAdded,
+		m.HostAsks,
 		m.HostControl,
+		m.HostFlows,
+		m.HostNics,
+		m.HostOwn,
+		m.HostPeers,
 		m.HostReasons,
+		m.HostSenders,
 		m.HostSockets,
+		m.HostSources,
 		m.HostVipCount,
 		m.HostVips,
 		m.OldEpochs,
@@ -245,17 +354,22 @@ func (m *hostMaps) Close() error {
 //
 // It can be passed to loadHostObjects or ebpf.CollectionSpec.LoadAndAssign.
 type hostVariables struct {
-	GuePort     *ebpf.Variable `ebpf:"gue_port"`
-	JiffyMult   *ebpf.Variable `ebpf:"jiffy_mult"`
-	JiffyShift  *ebpf.Variable `ebpf:"jiffy_shift"`
-	NetnsCookie *ebpf.Variable `ebpf:"netns_cookie"`
-	ReasonType  *ebpf.Variable `ebpf:"reason_type"`
+	AskRate      *ebpf.Variable `ebpf:"ask_rate"`
+	AskType      *ebpf.Variable `ebpf:"ask_type"`
+	GuePort      *ebpf.Variable `ebpf:"gue_port"`
+	JiffyMult    *ebpf.Variable `ebpf:"jiffy_mult"`
+	JiffyShift   *ebpf.Variable `ebpf:"jiffy_shift"`
+	NetnsCookie  *ebpf.Variable `ebpf:"netns_cookie"`
+	ReasonType   *ebpf.Variable `ebpf:"reason_type"`
+	SchemeType   *ebpf.Variable `ebpf:"scheme_type"`
+	VipFlagsType *ebpf.Variable `ebpf:"vip_flags_type"`
 }
 
 // hostPrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to loadHostObjects or ebpf.CollectionSpec.LoadAndAssign.
 type hostPrograms struct {
+	HostAccept  *ebpf.Program `ebpf:"host_accept"`
 	HostClock   *ebpf.Program `ebpf:"host_clock"`
 	HostIn      *ebpf.Program `ebpf:"host_in"`
 	HostOut     *ebpf.Program `ebpf:"host_out"`
@@ -264,6 +378,7 @@ type hostPrograms struct {
 
 func (p *hostPrograms) Close() error {
 	return _HostClose(
+		p.HostAccept,
 		p.HostClock,
 		p.HostIn,
 		p.HostOut,

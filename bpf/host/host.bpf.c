@@ -13,6 +13,7 @@
 #include "in.h"
 #include "stamp.h"
 #include "sockops.h"
+#include "faild.h"
 
 SEC("xdp.frags") /* large MTUs too: everything read is in the first buffer */
 int host_in(struct xdp_md *ctx)
@@ -25,6 +26,13 @@ int host_out(struct __sk_buff *skb)
 {
 	fl_stamp(skb);
 	return TC_ACT_UNSPEC; /* on to the next program: we only change packets */
+}
+
+SEC("tc")
+int host_accept(struct __sk_buff *skb)
+{
+	fl_accept(skb);
+	return TC_ACT_UNSPEC;
 }
 
 SEC("sockops")

@@ -13,8 +13,14 @@ const volatile __u64 netns_cookie = 0; /* sockops: sockets of this namespace onl
 const volatile __u32 jiffy_mult = 4;   /* ms = jiffies * mult >> shift */
 const volatile __u32 jiffy_shift = 0;
 const volatile __u16 gue_port = 6080;
-/* Not read: it makes the object describe the enum, for bpf2go. */
+/* Copies of ICMP errors that others are asked about (faild), a second and CPU;
+ * of one sender at most an eighth of that. */
+const volatile __u32 ask_rate = 1000;
+/* Not read: they make the object describe these enums and structs, for bpf2go. */
 const volatile enum fl_host_reason reason_type = 0;
+const volatile enum fl_scheme scheme_type = 0;
+const volatile enum fl_host_vip_flags vip_flags_type = 0;
+const volatile struct fl_host_ask *const volatile ask_type = 0;
 
 /* Ids of VIPs are below this (checked by Apply). */
 #define FL_HOST_VIP_IDS 65536
@@ -75,6 +81,61 @@ struct {
 	__uint(key_size, 16);
 	__uint(value_size, 1);
 } host_added SEC(".maps");
+
+/* ---- who owns a connection (schemes beamer and faild) ------------------- */
+
+/* Servers of this server's VIPs, but itself. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 262144);
+	__type(key, struct fl_host_peer_key);
+	__type(value, struct fl_host_peer);
+} host_peers SEC(".maps");
+
+/* Addresses of these servers: what they pass on is accepted. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 262144);
+	__uint(key_size, 16);
+	__uint(value_size, 1);
+} host_senders SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, FL_HOST_SOURCES);
+	__type(key, __u32);
+	__type(value, struct fl_host_source);
+} host_sources SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, FL_HOST_VIP_IDS);
+	__type(key, __u32);
+	__type(value, struct fl_host_own);
+} host_own SEC(".maps");
+
+/* Flows of UDP whose datagrams were taken here: shared ms of the last one. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct fl_tuple);
+	__type(value, __u32);
+} host_flows SEC(".maps");
+
+/* MAC of the interfaces (by index) that faild's packets leave by: bytes 0-5. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 256);
+	__type(key, __u32);
+	__type(value, __u64);
+} host_nics SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 18);
+} host_asks SEC(".maps");
 
 static __always_inline struct fl_host_control *fl_host_settings(void)
 {

@@ -22,10 +22,13 @@ enum fl_scheme {
 	FL_SCHEME_CHEETAH = 1,
 	FL_SCHEME_JET = 2,
 	FL_SCHEME_FULL_CT = 3,
+	FL_SCHEME_BEAMER = 4,
+	FL_SCHEME_FAILD = 5, /* hosts only: a switch stands where balancers do */
 };
 
-/* Form of a VIP's consistent hash in `tables`: see FL_ROW_* and FL_ANCHOR_*. */
-enum fl_hash_form { FL_HASH_TABLE = 0, FL_HASH_ANCHOR = 1 };
+/* Form of a VIP's hash in `tables`: see FL_ROW_*, FL_ANCHOR_* and FL_BUCKET_*.
+ * Schemes beamer and faild go by buckets, all others by a consistent hash. */
+enum fl_hash_form { FL_HASH_TABLE = 0, FL_HASH_ANCHOR = 1, FL_HASH_BUCKETS = 2 };
 
 /* rr and wrr differ only in the table that user space compiles. */
 enum fl_policy {
@@ -49,6 +52,8 @@ enum fl_vip_flags {
 	FL_VIP_TRACK_ALL = 1 << 5,      /* track each connection, whatever the hash says
 	                                 * of it: its rows may go back to what they
 	                                 * were, which no bit of theirs foresees */
+	FL_VIP_JOIN = 1 << 6,           /* of an address's own entry, which then is like
+	                                 * the MPTCP VIP's: joins are served, FL_JOIN_* */
 };
 
 /* Two kinds of entries stand in the VIP table beside the services, so that
@@ -81,7 +86,7 @@ struct fl_vip {
 	__u32 new_size;     /* its entries; 0: no server takes new connections,
 	                     * whatever the scheme */
 	__u32 hash_table;   /* first entry of the consistent hash */
-	__u32 hash_size;    /* its rows, or anchor's capacity; 0: no server */
+	__u32 hash_size;    /* its rows, anchor's capacity or buckets; 0: no server */
 	__u8 scheme;        /* enum fl_scheme */
 	__u8 policy;        /* enum fl_policy */
 	__u8 flags;         /* enum fl_vip_flags */
@@ -91,7 +96,10 @@ struct fl_vip {
 	__u8 pad[2];
 	__u32 anchor_held;  /* a bucket whose A is in 1..anchor_held-1 drains, */
 	__u32 anchor_track; /* in 1..anchor_track-1: drains or is in the horizon */
-	__u64 pad2[2];
+	__u32 generation;   /* scheme beamer: of the bucket table, a serial number */
+	__u32 pad2;
+	__u64 join_hash;    /* FL_VIP_JOIN: fl_hash6 under hash_key of the VIP's address
+	                     * words and its port (sport 0, dport BE) */
 };
 _Static_assert(sizeof(struct fl_vip) == 128, "a VIP is two cache lines");
 
@@ -114,6 +122,30 @@ _Static_assert(sizeof(struct fl_vip) == 128, "a VIP is two cache lines");
 #define FL_ANCHOR_K(e) ((e) >> 16)
 /* Entries that one walk looks at, at most. */
 #define FL_ANCHOR_STEPS 128
+
+/* A row of a bucket table (schemes beamer and faild): the server that has the
+ * bucket, a slot or FL_BUCKET_NONE; or, while earlier servers may own
+ * connections of it (FL_BUCKET_MOVED), where four entries of `tables` say more:
+ * their offset from hash_table, a multiple of 4 behind the rows. These hold
+ *   0  current | previous[0] << 16   slots, FL_BUCKET_NONE where there is none,
+ *   1  previous[1] | previous[2] << 16  newest first: the chain
+ *   2  time of the last move, or until when the chain was last known to be
+ *      needed; shared ms
+ *   3  0 */
+#define FL_BUCKET_NONE 0xffff
+#define FL_BUCKET_SLOT(row) ((row) & 0xffff)
+#define FL_BUCKET_MOVED(row) ((row) >> 31)
+#define FL_BUCKET_AT(row) ((row) & 0x7fffffff)
+#define FL_BUCKET_WORDS 4
+
+/* Servers that a chain names at most: with the current one, so many more than
+ * this may own connections of one bucket. */
+#define FL_CHAIN 3
+
+/* Ports of MPTCP joins: FL_JOIN_PORT + fl_cookie_encode(join_hash, slot, 0,
+ * FL_JOIN_SHIFT), which has 15 bits, names the server of the first subflow. */
+#define FL_JOIN_PORT 32768
+#define FL_JOIN_SHIFT 16
 
 /* ---- server lines ----------------------------------------------------- */
 
@@ -330,18 +362,84 @@ struct fl_host_vip {
 	__u8 epochs;        /* as in fl_vip */
 	__u8 stamp_epoch;   /* 0 or 1: new connections are stamped under this one */
 	__u8 shift;
-	__u8 scheme;        /* only FL_SCHEME_CHEETAH stamps */
+	__u8 scheme;        /* FL_SCHEME_CHEETAH stamps, BEAMER and FAILD ask who
+	                     * owns a connection (bpf/host/own.h) */
 	__u16 mss;          /* SYN-ACK's MSS is lowered to this; 0: never */
-	__u16 pad;
+	__u16 flags;        /* enum fl_host_vip_flags */
 	__u32 keepalive_ms; /* silence after which the kernel probes; 0: unset */
 	__u64 slot_since;
 	__u64 stamp_since;
 	__u64 tunnel[2];    /* outer destination of its tunnels, as addr */
 	__u64 old_tunnel[2]; /* the address before, still forwarded to; or 0 */
-	__u64 pad2;
+	__u32 generation;   /* beamer: of the bucket table that the agent knows, a
+	                     * serial number (RFC 1982, 32 bits) */
+	__u32 chain_ms;     /* beamer: how long after a move packets are passed on;
+	                     * beamer, faild: and a silent flow of UDP is known */
 };
 _Static_assert(sizeof(struct fl_host_vip) == 128, "a VIP is two cache lines");
 #define FL_NO_SLOT 0xffff
+
+enum fl_host_vip_flags {
+	/* Balancers may disagree whether this server is up: always ask who owns a
+	 * connection, and drop what nobody here owns instead of resetting it. */
+	FL_HOST_VIP_UNSETTLED = 1 << 0,
+};
+
+/* A server of a VIP that this one may pass packets on to, by its slot. The
+ * agent writes all of it at once, and leaves itself out. */
+struct fl_host_peer_key {
+	__u32 vip_id;
+	__u16 slot;
+	__u16 pad;          /* 0 */
+};
+
+struct fl_host_peer {
+	__u64 addr[2];      /* as in fl_host_vip */
+	__u64 mac_dst;      /* bytes 0-5 next hop's MAC; 6-7: 0 */
+	__u64 mac_src;      /* bytes 0-5 our MAC; bytes 6-7 VLAN tag, host
+	                     * order, 0: untagged */
+	__u32 ifindex;      /* where it leaves */
+	__u32 flags;        /* FL_PEER_* */
+};
+#define FL_PEER_IPV6 1       /* addr is no IPv4 address */
+#define FL_PEER_UNRESOLVED 2 /* next hop's MAC not known (yet) */
+
+/* Outer sources that are balancers: addr & mask equals addr. The first entry
+ * whose mask is 0 ends the list; IPv4 prefixes are longer by 96 bits. */
+#define FL_HOST_SOURCES 64
+struct fl_host_source {
+	__u64 addr[2];
+	__u64 mask[2];
+};
+
+/* What packets taught of a VIP, beside what the agent knows. The agent clears
+ * it whenever it writes another generation into the VIP. */
+struct fl_host_own {
+	__u32 newest;       /* generation seen in a balancer's packet. Counts only
+	                     * where it is ahead of the agent's, by FL_GENERATION_JUMP
+	                     * at most */
+	__u32 pad;
+};
+#define FL_GENERATION_JUMP (1 << 20)
+
+/* First octet of the MAC addresses that scheme faild sends to; 10 bits each of
+ * slot + 1 (0: none) follow: current server, then the previous ones. */
+#define FL_FAILD_MAC 0x9a      /* by the switch, or passed on by a server */
+#define FL_FAILD_MAC_COPY 0x9e /* copy of an ICMP error: deliver or ignore */
+#define FL_FAILD_MAC_BACK 0x96 /* a datagram whose chain ends at the server that
+                                * had it first, and passed it on */
+
+/* Record of the ring buffer `host_asks`: an ICMP error of scheme faild that
+ * quotes no connection of this server. The agent sends a copy to every other
+ * server of the VIP, once (FL_FAILD_MAC_COPY). */
+#define FL_HOST_ASK_BYTES 256
+struct fl_host_ask {
+	__u32 vip_id;
+	__u32 ifindex;      /* by which it came */
+	__u16 length;       /* bytes of packet, from layer 3 on */
+	__u16 family;       /* 4 or 6 */
+	__u8 packet[FL_HOST_ASK_BYTES];
+};
 
 /* Reasons that packets of the fast path would count are taken from
  * host_vip_count instead (Go's Counters does the sums). */
@@ -359,7 +457,23 @@ _Static_assert(sizeof(struct fl_host_vip) == 128, "a VIP is two cache lines");
 	X(OUT_UNKNOWN)         /* from a VIP, but no constant could be found */    \
 	X(OUT_MSS_CLAMPED)                                                         \
 	X(OUT_KEEPALIVE)       /* probe given a byte, so that it renews TSecr */   \
-	X(DROP_MALFORMED)      /* outer or inner header */
+	X(DROP_MALFORMED)      /* outer or inner header */                         \
+	X(IN_OPENING)          /* beamer, faild: SYN or QUIC Initial, taken */     \
+	X(IN_OWNED)            /* asked: a socket or the table of flows has it */  \
+	X(IN_SYNCOOKIE)        /* asked: ends the handshake of a SYN cookie */     \
+	X(IN_UNOWNED)          /* asked: nobody's; the stack answers it */         \
+	X(IN_RETURNED)         /* datagram that went round: nobody's, taken */     \
+	X(FORWARD_PREVIOUS)    /* to the bucket's previous server */               \
+	X(UNKNOWN_PREVIOUS)    /* left out of a chain: no such server */           \
+	X(UNRESOLVED_PREVIOUS) /* left out of a chain: next hop's MAC unknown */   \
+	X(CLOCK_AHEAD)         /* chain's time over 2 s in the future */           \
+	X(GENERATION_JUMP)     /* too far ahead: not learned */                    \
+	X(ASK_ICMP)            /* ICMP error, nobody's here: others are asked */   \
+	X(DROP_FOREIGN_SOURCE) /* tunnel from no balancer and no server */         \
+	X(DROP_STALE)          /* nobody's, by an older table than others' */      \
+	X(DROP_LOOP)           /* would be passed on to where it was */            \
+	X(DROP_NOT_MINE)       /* faild: flooded, or a copy, for another server */ \
+	X(DROP_ASK_LIMIT)      /* the bound on asking others is used up */
 
 enum fl_host_reason {
 #define X(name) FL_HOST_##name,
