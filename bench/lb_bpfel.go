@@ -106,8 +106,9 @@ const (
 type lbFlHashForm uint32
 
 const (
-	lbFlHashFormFL_HASH_TABLE  lbFlHashForm = 0
-	lbFlHashFormFL_HASH_ANCHOR lbFlHashForm = 1
+	lbFlHashFormFL_HASH_TABLE   lbFlHashForm = 0
+	lbFlHashFormFL_HASH_ANCHOR  lbFlHashForm = 1
+	lbFlHashFormFL_HASH_BUCKETS lbFlHashForm = 2
 )
 
 type lbFlLine struct {
@@ -177,6 +178,8 @@ const (
 	lbFlSchemeFL_SCHEME_CHEETAH   lbFlScheme = 1
 	lbFlSchemeFL_SCHEME_JET       lbFlScheme = 2
 	lbFlSchemeFL_SCHEME_FULL_CT   lbFlScheme = 3
+	lbFlSchemeFL_SCHEME_BEAMER    lbFlScheme = 4
+	lbFlSchemeFL_SCHEME_FAILD     lbFlScheme = 5
 )
 
 type lbFlVip struct {
@@ -203,7 +206,9 @@ type lbFlVip struct {
 	Pad         [2]uint8
 	AnchorHeld  uint32
 	AnchorTrack uint32
-	Pad2        [2]uint64
+	Generation  uint32
+	Pad2        uint32
+	JoinHash    uint64
 }
 
 type lbFlVipCpu struct {
@@ -232,6 +237,7 @@ const (
 	lbFlVipFlagsFL_VIP_ADDRESS_ENTRY  lbFlVipFlags = 8
 	lbFlVipFlagsFL_VIP_SHARE          lbFlVipFlags = 16
 	lbFlVipFlagsFL_VIP_TRACK_ALL      lbFlVipFlags = 32
+	lbFlVipFlagsFL_VIP_JOIN           lbFlVipFlags = 64
 )
 
 type lbFloorKey struct {

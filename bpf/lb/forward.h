@@ -5,6 +5,9 @@
  *   gue   Ethernet [tag] | IPv4 or IPv6 | UDP to 6080 | GUE, 4 bytes | packet
  *   l2    Ethernet [tag] | packet as it came
  *
+ * With FL_FWD_HOPS (scheme beamer) the hops of bpf/include/hops.h go along: as
+ * an IPv4 option or IPv6 destination option in ipip, as private data in gue.
+ *
  * DSCP and ECN are copied to the outer header (RFC 6040, normal mode): the
  * hosts pass congestion marks of the outer header on to the inner one. */
 #ifndef FAIRLEAD_LB_FORWARD_H
@@ -17,33 +20,69 @@
 #define FL_GUE_BYTES (8 + 4) /* UDP and GUE */
 #define FL_OUTER_TTL 64
 
-/* UDP and GUE headers at h; length is the inner packet's. GUE version 0 (RFC
- * draft-ietf-intarea-gue): no options, the inner protocol in byte 1. */
-static __always_inline void fl_gue(void *h, __u64 hash, __u32 length, __u8 inner, __u16 check)
+/* What hops add to the outer headers. */
+static __always_inline __u32 fl_hops_bytes(__u8 forwarding, bool six)
 {
-	__u16 sport = 49152 + (hash >> 50); /* 14 bits: the ephemeral ports */
-
-	*(__u64 *)h = (__u64)bpf_htons(sport) | (__u64)bpf_htons(FL_GUE_PORT) << 16 |
-		      (__u64)bpf_htons(length + FL_GUE_BYTES) << 32 | (__u64)check << 48;
-	*(__u32 *)(h + 8) = (__u32)inner << 8;
+	if (!(forwarding & FL_FWD_HOPS))
+		return 0;
+	return six && forwarding == (FL_FWD_IPIP | FL_FWD_HOPS) ? FL_HOPS6_BYTES : FL_HOPS_BYTES;
 }
 
-static __always_inline void fl_outer4(void *h, const struct fl_packet *p,
-				      const struct fl_line *line, __u64 hash, __u32 length,
-				      __u8 proto)
+static __always_inline void fl_write_hops(void *h, const struct fl_way *w)
 {
-	__u32 saddr = source4 | ((__u32)(hash >> 32) & source4_mask);
-	__u32 daddr = line->addr[1] >> 32;
+	*(__u64 *)h = w->hops.chain;
+	*(__u64 *)(h + 8) = w->hops.when;
+}
+
+/* The destination options header with the hops. */
+static __always_inline void fl_write_hops6(void *h, const struct fl_way *w, __u8 inner)
+{
+	*(__u64 *)h = FL_HOPS6_HEAD | inner;
+	*(__u64 *)(h + 8) = w->hops.chain ^ FL_HOPS_TYPE ^ FL_HOPS_TYPE6;
+	*(__u64 *)(h + 16) = w->hops.when;
+}
+
+static __always_inline __u64 fl_hops_sum(const struct fl_way *w)
+{
+	return (w->hops.chain & 0xffffffff) + (w->hops.chain >> 32) +
+	       (w->hops.when & 0xffffffff) + (w->hops.when >> 32);
+}
+
+/* UDP and GUE headers at h; length is the inner packet's. GUE version 0 (RFC
+ * draft-ietf-intarea-gue): no options, the inner protocol in byte 1; hops are
+ * private data, four words. */
+static __always_inline void fl_gue(void *h, const struct fl_way *w, __u32 length, __u8 inner,
+				   __u16 check, bool hops)
+{
+	__u16 sport = 49152 + (w->hash >> 50); /* 14 bits: the ephemeral ports */
+
+	length += FL_GUE_BYTES + (hops ? FL_HOPS_BYTES : 0);
+	*(__u64 *)h = (__u64)bpf_htons(sport) | (__u64)bpf_htons(FL_GUE_PORT) << 16 |
+		      (__u64)bpf_htons(length) << 32 | (__u64)check << 48;
+	*(__u32 *)(h + 8) = (__u32)inner << 8 | (hops ? FL_HOPS_BYTES / 4 : 0);
+	if (hops)
+		fl_write_hops(h + FL_GUE_BYTES, w);
+}
+
+/* hops: as the header's option. */
+static __always_inline void fl_outer4(void *h, const struct fl_packet *p, const struct fl_way *w,
+				      __u32 length, __u8 proto, bool hops)
+{
+	__u32 saddr = source4 | ((__u32)(w->hash >> 32) & source4_mask);
+	__u32 daddr = w->line->addr[1] >> 32;
 	/* Version, header length, traffic class, total length; identification 0 and
 	 * "do not fragment" (RFC 6864); TTL and protocol. */
-	__u32 first = 0x45 | (__u32)p->tos << 8 | (__u32)bpf_htons(length) << 16;
+	__u32 first = (hops ? 0x49 : 0x45) | (__u32)p->tos << 8 |
+		      (__u32)bpf_htons(length) << 16;
 	__u32 second = bpf_htons(0x4000) << 16;
 	__u32 third = FL_OUTER_TTL | (__u32)proto << 8;
-	__u64 sum = (__u64)first + second + third + saddr + daddr;
+	__u64 sum = (__u64)first + second + third + saddr + daddr + (hops ? fl_hops_sum(w) : 0);
 
 	*(__u64 *)h = first | (__u64)second << 32;
 	*(__u64 *)(h + 8) = third | (__u32)fl_csum_finish(sum) << 16 | (__u64)saddr << 32;
 	*(__u32 *)(h + 16) = daddr;
+	if (hops)
+		fl_write_hops(h + sizeof(struct iphdr), w);
 }
 
 static __always_inline void fl_source6(__u64 *saddr, __u64 hash)
@@ -74,10 +113,11 @@ static __always_inline void fl_outer6(void *h, const struct fl_packet *p, const 
  * cancel out. Zero (none) where the sum is not known like this. inner points
  * to the inner header, 40 bytes of which may be read. */
 static __always_inline __u16 fl_gue6_check(const struct fl_packet *p, const __u64 *saddr,
-					   const struct fl_line *line, __u64 hash,
-					   const void *inner)
+					   const struct fl_way *w, const void *inner, bool hops)
 {
-	__u32 l4 = p->l4 - p->l3, udp = p->len + FL_GUE_BYTES, pseudo, i;
+	__u32 l4 = p->l4 - p->l3, pseudo, i;
+	__u32 udp = p->len + FL_GUE_BYTES + (hops ? FL_HOPS_BYTES : 0);
+	const struct fl_line *line = w->line;
 	__u64 sum, part;
 	__u16 check;
 
@@ -102,8 +142,10 @@ static __always_inline __u16 fl_gue6_check(const struct fl_packet *p, const __u6
 	}
 	/* Pseudo header, then UDP and GUE; the length counts in both. */
 	sum += (__u64)bpf_htons(udp) * 2 + bpf_htons(IPPROTO_UDP);
-	sum += bpf_htons(49152 + (hash >> 50)) + bpf_htons(FL_GUE_PORT);
+	sum += bpf_htons(49152 + (w->hash >> 50)) + bpf_htons(FL_GUE_PORT);
 	sum += (__u32)(p->family == 4 ? IPPROTO_IPIP : IPPROTO_IPV6) << 8;
+	if (hops)
+		sum += fl_hops_sum(w) + FL_HOPS_BYTES / 4; /* and GUE's header length */
 	check = fl_csum_finish(sum);
 	return check ? check : 0xffff;
 }
@@ -125,9 +167,11 @@ static __always_inline int fl_forward_common(struct xdp_md *ctx, const struct fl
 	__u64 mac_src = *(volatile __u64 *)&line->mac_src;
 	__u8 flags = p->family == 4 ? 0 : FL_LINE_IPV6;
 	__u32 ip = p->family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
-	__u32 outer = ip + (forwarding == FL_FWD_GUE ? FL_GUE_BYTES : 0), length = p->len + outer;
+	bool gue = (forwarding & ~FL_FWD_HOPS) == FL_FWD_GUE, hops = forwarding & FL_FWD_HOPS;
+	__u32 outer = ip + (gue ? FL_GUE_BYTES : 0) + fl_hops_bytes(forwarding, p->family == 6);
+	__u32 length = p->len + outer;
 	__u8 inner = p->family == 4 ? IPPROTO_IPIP : IPPROTO_IPV6;
-	__u8 proto = forwarding == FL_FWD_GUE ? IPPROTO_UDP : inner;
+	__u8 proto = gue ? IPPROTO_UDP : inner;
 	void *data, *end, *h;
 
 	if (unlikely(w->mac_dst >> 48 != (forwarding | (__u64)flags << 8) || mac_src >> 48 ||
@@ -143,16 +187,20 @@ static __always_inline int fl_forward_common(struct xdp_md *ctx, const struct fl
 	*(__u64 *)data = w->mac_dst;
 	if (p->family == 4) {
 		*(__u64 *)(data + 6) = mac_src | (__u64)bpf_htons(ETH_P_IP) << 48;
-		fl_outer4(h, p, line, w->hash, length, proto);
+		fl_outer4(h, p, w, length, proto, hops && !gue);
 	} else {
 		__u64 saddr[2];
 
 		fl_source6(saddr, w->hash);
 		*(__u64 *)(data + 6) = mac_src | (__u64)bpf_htons(ETH_P_IPV6) << 48;
+		if (hops && !gue) {
+			proto = IPPROTO_DSTOPTS;
+			fl_write_hops6(h + ip, w, inner);
+		}
 		fl_outer6(h, p, saddr, line, w->hash, length - ip, proto);
 	}
-	if (forwarding == FL_FWD_GUE)
-		fl_gue(h + ip, w->hash, p->len, inner, 0);
+	if (gue)
+		fl_gue(h + ip, w, p->len, inner, 0, hops);
 	return fl_send(ctx, line->ifindex);
 }
 
@@ -164,6 +212,11 @@ static __always_inline int fl_forward_plain(struct xdp_md *ctx, const struct fl_
 	/* A checksum of GUE over IPv6 is left to fl_forward. */
 	if (FL_WORD_FORWARDING(w->mac_dst) == FL_FWD_GUE && (p->family == 4 || !gue6_checksum))
 		return fl_forward_common(ctx, p, w, FL_FWD_GUE);
+	if (FL_WORD_FORWARDING(w->mac_dst) == (FL_FWD_IPIP | FL_FWD_HOPS))
+		return fl_forward_common(ctx, p, w, FL_FWD_IPIP | FL_FWD_HOPS);
+	if (FL_WORD_FORWARDING(w->mac_dst) == (FL_FWD_GUE | FL_FWD_HOPS) &&
+	    (p->family == 4 || !gue6_checksum))
+		return fl_forward_common(ctx, p, w, FL_FWD_GUE | FL_FWD_HOPS);
 	return XDP_ABORTED;
 }
 
@@ -213,6 +266,71 @@ __noinline int fl_forward_l2(struct xdp_md *ctx, __u64 mac_dst, __u64 mac_src, _
 	return fl_send(ctx, ifindex);
 }
 
+/* The tunnel of fl_forward; hops is a constant, of which each value has code of
+ * its own: the verifier follows no length that depends on it. */
+static __always_inline int fl_encapsulate(struct xdp_md *ctx, const struct fl_packet *p,
+					  const struct fl_way *w, __u64 mac_src, bool hops)
+{
+	const struct fl_line *line = w->line;
+	bool six = FL_WORD_FLAGS(w->mac_dst) & FL_LINE_IPV6;
+	bool gue = FL_WORD_FORWARDING(w->mac_dst) == (FL_FWD_GUE | (hops ? FL_FWD_HOPS : 0));
+	const __u32 option = hops ? FL_HOPS_BYTES : 0, options6 = hops ? FL_HOPS6_BYTES : 0;
+	__u32 l2 = mac_src >> 48 ? ETH_HLEN + 4 : ETH_HLEN, outer, ifindex = line->ifindex;
+	__u8 inner = p->family == 4 ? IPPROTO_IPIP : IPPROTO_IPV6;
+	void *data, *end, *h;
+	__u16 type;
+
+	outer = six ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+	if (gue)
+		outer += FL_GUE_BYTES + option;
+	else
+		outer += six ? options6 : option;
+	if (bpf_xdp_adjust_head(ctx, (int)(p->l3 - l2 - outer)))
+		return XDP_ABORTED;
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	h = data + l2;
+	/* A packet that does not reach to end there is not: it has only grown. */
+	if (six) {
+		__u64 saddr[2];
+
+		fl_source6(saddr, w->hash);
+		type = bpf_htons(ETH_P_IPV6);
+		if (gue) {
+			void *inner_ip = h + sizeof(struct ipv6hdr) + FL_GUE_BYTES + option;
+
+			if (inner_ip + sizeof(struct iphdr) > end)
+				return XDP_ABORTED;
+			fl_outer6(h, p, saddr, line, w->hash, p->len + FL_GUE_BYTES + option,
+				  IPPROTO_UDP);
+			fl_gue(h + sizeof(struct ipv6hdr), w, p->len, inner,
+			       fl_gue6_check(p, saddr, w, inner_ip, hops), hops);
+		} else {
+			if (h + sizeof(struct ipv6hdr) + options6 > end)
+				return XDP_ABORTED;
+			fl_outer6(h, p, saddr, line, w->hash, p->len + options6,
+				  hops ? IPPROTO_DSTOPTS : inner);
+			if (hops)
+				fl_write_hops6(h + sizeof(struct ipv6hdr), w, inner);
+		}
+	} else {
+		type = bpf_htons(ETH_P_IP);
+		if (gue) {
+			if (h + sizeof(struct iphdr) + FL_GUE_BYTES + option > end)
+				return XDP_ABORTED;
+			fl_outer4(h, p, w, p->len + sizeof(struct iphdr) + FL_GUE_BYTES + option,
+				  IPPROTO_UDP, false);
+			fl_gue(h + sizeof(struct iphdr), w, p->len, inner, 0, hops);
+		} else {
+			if (h + sizeof(struct iphdr) + option > end)
+				return XDP_ABORTED;
+			fl_outer4(h, p, w, p->len + sizeof(struct iphdr) + option, inner, hops);
+		}
+	}
+	fl_ethernet(data, w->mac_dst, mac_src, type);
+	return fl_send(ctx, ifindex);
+}
+
 /* Encapsulates and sends. Returns the XDP action, or XDP_ABORTED with the
  * reason in *failed and the packet as it was (FL_REPLY_TOO_BIG and
  * FL_PASS_VIP_OTHER: to be done by the caller). */
@@ -220,14 +338,10 @@ static __always_inline int fl_forward(struct xdp_md *ctx, const struct fl_packet
 				      const struct fl_way *w, __u32 *failed)
 {
 	const struct fl_line *line = w->line;
-	__u8 forwarding = FL_WORD_FORWARDING(w->mac_dst), flags = FL_WORD_FLAGS(w->mac_dst);
+	__u8 forwarding = FL_WORD_FORWARDING(w->mac_dst);
 	__u64 mac_src = *(volatile __u64 *)&line->mac_src;
-	__u16 tag = mac_src >> 48, type;
-	__u32 l2 = tag ? ETH_HLEN + 4 : ETH_HLEN, outer = 0, ifindex = line->ifindex;
-	__u8 inner = p->family == 4 ? IPPROTO_IPIP : IPPROTO_IPV6;
-	void *data, *end, *h;
 
-	if (flags & FL_LINE_UNRESOLVED) {
+	if (FL_WORD_FLAGS(w->mac_dst) & FL_LINE_UNRESOLVED) {
 		*failed = FL_DROP_UNRESOLVED;
 		return XDP_ABORTED;
 	}
@@ -235,58 +349,17 @@ static __always_inline int fl_forward(struct xdp_md *ctx, const struct fl_packet
 		*failed = FL_REPLY_TOO_BIG;
 		return XDP_ABORTED;
 	}
-	if (forwarding == FL_FWD_L2) {
-		int action = fl_forward_l2(ctx, w->mac_dst, mac_src, p->l3 << 8 | p->family, ifindex);
+	if ((forwarding & ~FL_FWD_HOPS) == FL_FWD_L2) {
+		int action = fl_forward_l2(ctx, w->mac_dst, mac_src, p->l3 << 8 | p->family,
+					   line->ifindex);
 
 		*failed = action < 0 ? -action : FL_PASS_VIP_OTHER;
 		return action < 0 ? XDP_ABORTED : action;
 	}
-	outer = flags & FL_LINE_IPV6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
-	if (forwarding == FL_FWD_GUE)
-		outer += FL_GUE_BYTES;
-	if (bpf_xdp_adjust_head(ctx, (int)(p->l3 - l2 - outer))) {
-		*failed = FL_DROP_HEADROOM;
-		return XDP_ABORTED;
-	}
-	data = (void *)(long)ctx->data;
-	end = (void *)(long)ctx->data_end;
-	*failed = FL_DROP_HEADROOM; /* never: the packet has only grown */
-
-	h = data + l2;
-	if (flags & FL_LINE_IPV6) {
-		__u64 saddr[2];
-
-		fl_source6(saddr, w->hash);
-		type = bpf_htons(ETH_P_IPV6);
-		if (forwarding == FL_FWD_GUE) {
-			void *inner_ip = h + sizeof(struct ipv6hdr) + FL_GUE_BYTES;
-
-			if (inner_ip + sizeof(struct iphdr) > end)
-				return XDP_ABORTED;
-			fl_outer6(h, p, saddr, line, w->hash, p->len + FL_GUE_BYTES, IPPROTO_UDP);
-			fl_gue(h + sizeof(struct ipv6hdr), w->hash, p->len, inner,
-			       fl_gue6_check(p, saddr, line, w->hash, inner_ip));
-		} else {
-			if (h + sizeof(struct ipv6hdr) > end)
-				return XDP_ABORTED;
-			fl_outer6(h, p, saddr, line, w->hash, p->len, inner);
-		}
-	} else {
-		type = bpf_htons(ETH_P_IP);
-		if (forwarding == FL_FWD_GUE) {
-			if (h + sizeof(struct iphdr) + FL_GUE_BYTES > end)
-				return XDP_ABORTED;
-			fl_outer4(h, p, line, w->hash, p->len + sizeof(struct iphdr) + FL_GUE_BYTES,
-				  IPPROTO_UDP);
-			fl_gue(h + sizeof(struct iphdr), w->hash, p->len, inner, 0);
-		} else {
-			if (h + sizeof(struct iphdr) > end)
-				return XDP_ABORTED;
-			fl_outer4(h, p, line, w->hash, p->len + sizeof(struct iphdr), inner);
-		}
-	}
-	fl_ethernet(data, w->mac_dst, mac_src, type);
-	return fl_send(ctx, ifindex);
+	*failed = FL_DROP_HEADROOM;
+	if (forwarding & FL_FWD_HOPS)
+		return fl_encapsulate(ctx, p, w, mac_src, true);
+	return fl_encapsulate(ctx, p, w, mac_src, false);
 }
 
 #endif

@@ -9,12 +9,23 @@
 #include "vip.h"
 
 /* No service takes the packet: is it at least to a VIP's address? A fragment
- * to one is dropped, as nobody could put it together. */
-static __always_inline int fl_unserved(const struct fl_snapshot *s, const struct fl_packet *p)
+ * to one is dropped, as nobody could put it together. What may be of an MPTCP
+ * join goes on, with the address's entry in *joins. */
+static __always_inline int fl_unserved(const struct fl_snapshot *s, const struct fl_packet *p,
+				       struct fl_vip **joins)
 {
-	if (!fl_vip_address(s, p))
+	struct fl_vip *address = fl_vip_address(s, p);
+
+	if (!address)
 		return FL_PASS_NO_VIP;
-	return p->kind == FL_KIND_FRAGMENT ? FL_DROP_FRAGMENT : FL_PASS_VIP_OTHER;
+	if (p->kind == FL_KIND_FRAGMENT)
+		return FL_DROP_FRAGMENT;
+	if (address->flags & FL_VIP_JOIN && p->proto == IPPROTO_TCP &&
+	    bpf_ntohs(p->dport) >= FL_JOIN_PORT) {
+		*joins = address;
+		return FL_CONTINUE;
+	}
+	return FL_PASS_VIP_OTHER;
 }
 
 #endif

@@ -67,6 +67,18 @@ static __always_inline int fl_quote_stamp(struct xdp_md *ctx, struct fl_packet *
 	return FL_CONTINUE;
 }
 
+/* A quoted later fragment has no ports: only scheme beamer takes it, which
+ * asks the servers or goes by addresses (fl_scheme). */
+static __always_inline int fl_quote_fragment(struct fl_packet *p, __u32 proto)
+{
+	if (proto != IPPROTO_TCP && proto != IPPROTO_UDP)
+		return FL_DROP_FRAGMENT;
+	p->proto = proto;
+	p->kind = FL_KIND_FRAGMENT;
+	p->stamp = FL_STAMP_CUT;
+	return FL_CONTINUE;
+}
+
 /* Turns p into the connection that the error at offset l4 quotes. */
 static __always_inline int fl_icmp_quote(struct xdp_md *ctx, struct fl_packet *p)
 {
@@ -81,11 +93,11 @@ static __always_inline int fl_icmp_quote(struct xdp_md *ctx, struct fl_packet *p
 			return FL_DROP_MALFORMED_L4;
 		if (ip->saddr != (__u32)(p->daddr[1] >> 32))
 			return FL_DROP_MALFORMED_L4; /* quotes no packet of this VIP */
-		if (ip->frag_off & bpf_htons(0x1fff))
-			return FL_DROP_FRAGMENT; /* of a later fragment: no ports */
 		p->saddr[1] = (__u64)ip->daddr << 32 | FL_MAPPED;
 		proto = ip->protocol;
 		l4 = at + ip->ihl * 4;
+		if (ip->frag_off & bpf_htons(0x1fff))
+			return fl_quote_fragment(p, proto);
 	} else {
 		struct ipv6hdr *ip = data + (at & FL_OFFSET_MASK);
 
@@ -103,9 +115,9 @@ static __always_inline int fl_icmp_quote(struct xdp_md *ctx, struct fl_packet *p
 
 			if ((void *)(f + 8) > end)
 				return FL_DROP_MALFORMED_L4;
-			if (((__u32)f[2] << 8 | f[3]) & 0xfff8)
-				return FL_DROP_FRAGMENT;
 			proto = f[0];
+			if (((__u32)f[2] << 8 | f[3]) & 0xfff8)
+				return fl_quote_fragment(p, proto);
 			l4 += 8;
 		}
 	}

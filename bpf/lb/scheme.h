@@ -5,6 +5,7 @@
 #define FAIRLEAD_LB_SCHEME_H
 
 #include "policy.h"
+#include "scheme_beamer.h"
 #include "scheme_cheetah.h"
 #include "scheme_jet.h"
 
@@ -22,8 +23,11 @@ static __always_inline int fl_scheme(struct xdp_md *ctx, const struct fl_vip *v,
 			return r;
 		syn = p->proto == IPPROTO_TCP && fl_tcp_opens(p->flags);
 		w->closes = p->proto == IPPROTO_TCP && p->flags & (FL_TCP_FIN | FL_TCP_RST);
-	} else if (p->kind == FL_KIND_FRAGMENT && !(v->flags & FL_VIP_FRAG_ADDRESSES)) {
-		return FL_DROP_FRAGMENT;
+	} else if (p->kind == FL_KIND_FRAGMENT) {
+		if (p->stamp == FL_STAMP_CUT && v->scheme != FL_SCHEME_BEAMER)
+			return FL_DROP_FRAGMENT;
+		if (!(v->flags & FL_VIP_FRAG_ADDRESSES))
+			return p->stamp == FL_STAMP_CUT ? FL_ASK_ICMP : FL_DROP_FRAGMENT;
 	}
 	if (likely(p->stamp == FL_STAMP_PRESENT && v->scheme == FL_SCHEME_CHEETAH)) {
 		if (likely(!syn)) {
@@ -38,6 +42,8 @@ static __always_inline int fl_scheme(struct xdp_md *ctx, const struct fl_vip *v,
 			return likely(fl_policy_choose(v, p, cpu, w)) ? FL_FORWARD_NEW : FL_DROP_NO_SERVER;
 		}
 	}
+	if (v->scheme == FL_SCHEME_BEAMER)
+		return fl_beamer(v, p, w);
 	return fl_jet(v, p, w, now);
 }
 

@@ -130,8 +130,15 @@ static __always_inline int fl_pipeline(struct xdp_md *ctx, struct fl_packet *p,
 {
 	struct fl_way w = {};
 	struct fl_vip *v = fl_vip_find(s, p);
-	int reason = likely(v) ? fl_scheme(ctx, v, p, &w, s->now) : fl_unserved(s, p);
+	int reason;
 
+	if (likely(v)) {
+		reason = fl_scheme(ctx, v, p, &w, s->now);
+	} else {
+		reason = fl_unserved(s, p, &v);
+		if (reason == FL_CONTINUE)
+			reason = fl_join(ctx, v, p, &w);
+	}
 	return fl_act(ctx, v, p, &w, s->now, reason, plain);
 }
 

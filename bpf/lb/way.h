@@ -4,15 +4,21 @@
 #define FAIRLEAD_LB_WAY_H
 
 #include "cookie.h"
+#include "hops.h"
 #include "maps.h"
 #include "packet.h"
+
+/* Beside a forwarding (enum fl_forwarding) in fl_way.mac_dst, never in a line's:
+ * hops go along. */
+#define FL_FWD_HOPS 0x80
 
 /* What the stages find out about where the packet goes. */
 struct fl_way {
 	struct fl_line *line;
 	struct fl_vip_cpu *cpu; /* of the VIP, where a stage needed it */
-	__u64 mac_dst; /* line->mac_dst, read once */
+	__u64 mac_dst; /* line->mac_dst, read once; perhaps | FL_FWD_HOPS << 48 */
 	__u64 hash;    /* spreads the outer source */
+	struct fl_hops hops; /* with FL_FWD_HOPS */
 	__u32 index;   /* of the line */
 	bool opens;    /* counts as a new connection */
 	bool closes;

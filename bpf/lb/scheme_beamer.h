@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Stage 3, scheme beamer (NSDI'18, §4.2 and §4.3): a packet's hash names a
+ * bucket, the bucket its current server, and the packet takes along who had
+ * the bucket before (bpf/include/hops.h), so that servers pass on what is not
+ * theirs. Nothing is remembered, and opening packets are packets as all others:
+ *
+ *   hash ─▶ bucket ─▶ row ─▶ settled:  current server, empty chain
+ *                       └──▶ moved:    current server, chain, time
+ *
+ * Where the paper names one previous server, a chain here names up to FL_CHAIN.
+ * Go's twin is scheme/beamer. */
+#ifndef FAIRLEAD_LB_SCHEME_BEAMER_H
+#define FAIRLEAD_LB_SCHEME_BEAMER_H
+
+#include "flows.h"
+
+static __always_inline __u32 *fl_table_at(__u32 index)
+{
+	return bpf_map_lookup_elem(&tables, &index);
+}
+
+/* The way of a bucket that has moved: four entries, one cache line at most. */
+static __always_inline bool fl_beamer_moved(const struct fl_vip *v, struct fl_way *w, __u32 at)
+{
+	__u32 first = v->hash_table + at;
+	__u32 *a = fl_table_at(first), *b = fl_table_at(first + 1), *time = fl_table_at(first + 2);
+
+	if (!a || !b || !time) /* user space writes no such row */
+		return false;
+	w->hops.chain = fl_hops_chain(*a >> 16, *b, *b >> 16);
+	w->hops.when = fl_hops_when(*time, v->generation);
+	return fl_way_to(w, v, FL_BUCKET_SLOT(*a));
+}
+
+/* The way by w->hash. False: no server has the bucket. */
+static __always_inline bool fl_beamer_way(const struct fl_vip *v, struct fl_way *w)
+{
+	__u32 *row = fl_table_at(v->hash_table + fl_scale(w->hash >> 32, v->hash_size));
+
+	if (unlikely(!row || !v->hash_size))
+		return false;
+	if (unlikely(FL_BUCKET_MOVED(*row)))
+		return fl_beamer_moved(v, w, FL_BUCKET_AT(*row));
+	w->hops.chain = FL_HOPS_EMPTY;
+	w->hops.when = fl_hops_when(0, v->generation);
+	return fl_way_to(w, v, FL_BUCKET_SLOT(*row));
+}
+
+static __always_inline int fl_beamer(const struct fl_vip *v, const struct fl_packet *p,
+				     struct fl_way *w)
+{
+	w->hash = fl_flow_hash(v, p);
+	if (unlikely(!fl_beamer_way(v, w)))
+		return FL_DROP_NO_SERVER;
+	w->mac_dst |= (__u64)FL_FWD_HOPS << 48;
+	if (unlikely(p->kind != FL_KIND_SEGMENT))
+		return p->kind == FL_KIND_QUOTE ? FL_FORWARD_ICMP : FL_FORWARD_FRAGMENT;
+	w->opens = p->initial || (p->proto == IPPROTO_TCP && fl_tcp_opens(p->flags));
+	return w->opens ? FL_FORWARD_NEW : FL_KNOWN;
+}
+
+/* A packet of an MPTCP join (RFC 8684, §3.2): its port names the server of the
+ * first subflow, whatever its own hash says. The paper has the server's number
+ * itself in the port, which shows clients who serves whom; here it is permuted
+ * under the deployment's key. v: the address's entry. */
+static __always_inline int fl_join(struct xdp_md *ctx, const struct fl_vip *v,
+				   struct fl_packet *p, struct fl_way *w)
+{
+	__u32 field = bpf_ntohs(p->dport) - FL_JOIN_PORT;
+
+	if (p->kind == FL_KIND_SEGMENT) {
+		int r = fl_parse_l4(ctx, p);
+
+		if (r != FL_CONTINUE)
+			return r;
+		w->closes = p->flags & (FL_TCP_FIN | FL_TCP_RST);
+	}
+	w->hash = fl_hash_key(v->hash_key, p, p->sport, p->dport);
+	w->hops.chain = FL_HOPS_EMPTY;
+	w->hops.when = fl_hops_when(0, v->generation);
+	if (!fl_way_to(w, v, fl_cookie_slot(v->join_hash, field, FL_JOIN_SHIFT)))
+		return FL_PASS_VIP_OTHER; /* a port that no server has */
+	w->mac_dst |= (__u64)FL_FWD_HOPS << 48;
+	if (p->kind == FL_KIND_QUOTE)
+		return FL_FORWARD_ICMP;
+	w->opens = fl_tcp_opens(p->flags);
+	return w->opens ? FL_FORWARD_NEW : FL_KNOWN;
+}
+
+#endif
