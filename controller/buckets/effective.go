@@ -1,5 +1,11 @@
 package buckets
 
+import (
+	"math"
+	"slices"
+	"sort"
+)
+
 // View is what one daemon knows besides the table.
 type View struct {
 	// Now is the time in seconds since 1970.
@@ -9,9 +15,12 @@ type View struct {
 	// Servers are all that the daemon has a way to, by ascending number.
 	// Those with weight 0 (joining, draining, resting) are no deputies.
 	Servers []Server
-	// Down are the servers that take no new connections for their health;
-	// nil: none.
+	// Down are the servers that do not answer, nil: none. They stand last in
+	// chains.
 	Down func(number uint16) bool
+	// Disabled are those that take no new connections, but have theirs; nil:
+	// none. Others take their buckets as those of servers that are down.
+	Disabled func(number uint16) bool
 	// Owns is what agents reported; nil: nothing is known.
 	Owns Owns
 	// Fewest: a down server's bucket goes to the server that has the fewest
@@ -39,11 +48,33 @@ type Effective struct {
 	Current    []uint16
 	Since      []uint32
 	Previous   [][Chain]uint16
+	// Forgotten counts previous servers that found no place in a chain though
+	// connections may be there.
+	Forgotten uint64
 
 	history
 }
 
-type history struct{ table *Table }
+// history is what the last Update went by.
+type history struct {
+	table   *Table // nil: none yet
+	servers []Server
+	known   []bool // by number: among servers
+	down    []bool // by number: unreachable
+	out     []bool // by number: down or disabled
+	// open are the buckets that another Update may change without another
+	// table and another health, ascending. All with a chain are among them.
+	open []chained
+}
+
+// chained is a bucket, and when its last move was, which the time that its
+// packets carry may have left behind.
+type chained struct{ bucket, moved uint32 }
+
+// grace is how many seconds a daemon that starts without rows of its own keeps
+// previous servers of which the table says nothing newer, so that their agents
+// can report what they own.
+const grace = 10
 
 // Restore is an Effective of rows that were in force before, so that their
 // deputies and chains are kept (a daemon that starts anew). The slices become
@@ -60,7 +91,268 @@ func (e *Effective) Len() int { return len(e.Current) }
 
 // Update brings e to table t as seen by v. e may be new: Update(new(Effective)).
 // due is when (seconds since 1970) time alone changes something, so that
-// Update must be called again at that time; 0: never. changed: some row did.
+// Update must be called again at that time; 0: never. changed: some row, or
+// the generation, did.
+//
+// Where the table's server is up, it has the bucket; else a deputy has it, if
+// there is any, and the server that is down stays in the chain. Whoever has a
+// bucket here and loses it, by the table or by health, becomes its previous
+// server as of now: this daemon gave it connections until now. What the table
+// says of previous servers is added, since other daemons did, too.
 func (e *Effective) Update(t *Table, v View) (due uint32, changed bool) {
-	panic("being written (A)")
+	u := update{Effective: e, t: t, v: v, o: Options{Now: v.Now, ChainTime: v.ChainTime, Owns: v.Owns}, due: math.MaxUint64}
+	if len(e.Current) != t.Len() {
+		u.fresh, changed = true, true
+		n := t.Len()
+		e.Current, e.Since, e.Previous = slices.Clone(t.Current), make([]uint32, n), make([][Chain]uint16, n)
+		for b := range e.Previous {
+			e.Previous[b] = NoPrevious
+		}
+		e.table = nil
+	}
+	changed = changed || e.Generation != t.Generation
+	all := u.look()
+	e.Generation, e.table = t.Generation, t
+	open := e.open
+	e.open = make([]chained, 0, len(open))
+	if !all {
+		for _, c := range open {
+			changed = u.row(int(c.bucket), c.moved) || changed
+		}
+		return u.dueAt(), changed
+	}
+	for b, want := range t.Current {
+		if want == e.Current[b] && e.Previous[b][0] == None && t.Previous[b][0] == None && !e.out[want] {
+			continue
+		}
+		moved := e.Since[b]
+		for len(open) > 0 && open[0].bucket <= uint32(b) {
+			if open[0].bucket == uint32(b) {
+				moved = open[0].moved
+			}
+			open = open[1:]
+		}
+		changed = u.row(b, moved) || changed
+	}
+	return u.dueAt(), changed
+}
+
+// update is one Update's state.
+type update struct {
+	*Effective
+	t     *Table
+	v     View
+	o     Options
+	fresh bool // e has no rows from before
+	due   uint64
+
+	weights []int // summed up, by index of takers
+	takers  []uint16
+	loads   *[MaxServers + 1]int // of Fewest, once needed
+}
+
+// look takes v's servers and health over. It tells whether every row must be
+// looked at.
+func (u *update) look() (all bool) {
+	e := u.Effective
+	all = e.table != u.t
+	down, out := make([]bool, MaxServers+1), make([]bool, MaxServers+1)
+	for _, s := range u.v.Servers {
+		down[s.Number] = u.v.Down != nil && u.v.Down(s.Number)
+		out[s.Number] = down[s.Number] || u.v.Disabled != nil && u.v.Disabled(s.Number)
+	}
+	if all = all || !slices.Equal(e.down, down) || !slices.Equal(e.out, out); all {
+		e.down, e.out = down, out
+	}
+	if all = all || !slices.Equal(e.servers, u.v.Servers); all {
+		e.servers = slices.Clone(u.v.Servers)
+		e.known = make([]bool, MaxServers+1)
+		for _, s := range e.servers {
+			e.known[s.Number] = true
+		}
+	}
+	return all
+}
+
+// row brings bucket b, whose last move was at movedAt, to what it must be.
+func (u *update) row(b int, movedAt uint32) (changed bool) {
+	e, t := u.Effective, u.t
+	was := e.At(b)
+	now := Row{Current: t.Current[b], Previous: NoPrevious}
+	if e.out[now.Current] {
+		now.Current = u.deputy(b, was.Current)
+	}
+	moved := was.Current != now.Current
+	movedAt = max(movedAt, t.Since[b])
+	switch kept := min(u.v.ChainTime, grace); {
+	case moved:
+		movedAt = u.v.Now
+	case u.fresh && t.Previous[b][0] != None && u.v.Now+kept > movedAt+u.v.ChainTime:
+		movedAt = u.v.Now + kept - u.v.ChainTime
+	}
+	now.Since = max(was.Since, movedAt)
+
+	// Newest first: where the table knows better in which order servers had
+	// the bucket, by the table.
+	var c candidates
+	if moved && slices.Contains(t.Previous[b][:], was.Current) {
+		c.add(t.Previous[b][:]...)
+	} else if moved {
+		c.add(was.Current)
+	}
+	c.add(was.Previous[:]...)
+	c.add(t.Current[b])
+	c.add(t.Previous[b][:]...)
+	u.chain(b, &now, c, movedAt, moved)
+
+	if now.Previous[0] != None || t.Previous[b][0] != None && uint64(movedAt)+uint64(u.v.ChainTime) > uint64(u.v.Now) {
+		e.open = append(e.open, chained{uint32(b), movedAt})
+	}
+	if now == was {
+		return false
+	}
+	if u.loads != nil {
+		u.loads[was.Current]--
+		u.loads[now.Current]++
+	}
+	e.Current[b], e.Previous[b], e.Since[b] = now.Current, now.Previous, now.Since
+	return true
+}
+
+// candidates are servers that may stand in a chain, once each.
+type candidates struct {
+	all [3*Chain + 2]uint16
+	n   int
+}
+
+func (c *candidates) add(servers ...uint16) {
+	for _, s := range servers {
+		if s != None && !slices.Contains(c.all[:c.n], s) {
+			c.all[c.n] = s
+			c.n++
+		}
+	}
+}
+
+// chain fills in r.Previous from c, servers of bucket b that moved last at
+// movedAt, and what time does to it.
+func (u *update) chain(b int, r *Row, c candidates, movedAt uint32, moved bool) {
+	e := u.Effective
+	var kept [len(c.all)]uint16
+	n, owned := 0, uint64(0)
+	for _, down := range []bool{false, true} {
+		for _, s := range c.all[:c.n] {
+			if s == r.Current || !e.known[s] || e.down[s] != down {
+				continue
+			}
+			until := u.o.until(s, b, movedAt)
+			if until <= uint64(u.v.Now) {
+				continue
+			}
+			u.due = min(u.due, until)
+			if from := until - uint64(u.v.ChainTime); from > uint64(movedAt) {
+				owned = max(owned, from)
+			}
+			kept[n] = s
+			n++
+		}
+	}
+	if moved && n > Chain {
+		e.Forgotten += uint64(n - Chain)
+	}
+	for i := range r.Previous {
+		if i < n {
+			r.Previous[i] = kept[i]
+		}
+	}
+	// Who owns something is passed packets for as long as it does: they carry
+	// a time that is renewed when half of the chain time has gone by, not
+	// with each report.
+	if half := uint64(r.Since) + uint64(u.v.ChainTime+1)/2; owned > uint64(r.Since) && uint64(u.v.Now) >= half {
+		r.Since = uint32(owned)
+	} else if owned > uint64(r.Since) {
+		u.due = min(u.due, half)
+	}
+}
+
+// deputy is who has bucket b, which was was's, while the table's server takes
+// none: that server itself if no other is up.
+func (u *update) deputy(b int, was uint16) uint16 {
+	e, want := u.Effective, u.t.Current[b]
+	if u.takers == nil {
+		u.takers = []uint16{}
+		sum := 0
+		for _, s := range e.servers {
+			if s.Weight > 0 {
+				sum += s.Weight
+				u.takers, u.weights = append(u.takers, s.Number), append(u.weights, sum)
+			}
+		}
+	}
+	if len(u.takers) == 0 {
+		return want
+	}
+	if u.v.Fewest {
+		return u.fewest(b, was)
+	}
+	// Drawn anew until one is up; then, where nearly all are down, the next.
+	const draws = 32
+	for k := range draws {
+		n := int(mix(uint64(b)<<8|uint64(k)) % uint64(u.weights[len(u.weights)-1]))
+		i := sort.SearchInts(u.weights, n+1)
+		if k < draws-1 && e.out[u.takers[i]] {
+			continue
+		}
+		for j := range u.takers {
+			if s := u.takers[(i+j)%len(u.takers)]; !e.out[s] {
+				return s
+			}
+		}
+	}
+	return want
+}
+
+// fewest: see View.Fewest.
+func (u *update) fewest(b int, was uint16) uint16 {
+	e, best, at := u.Effective, u.t.Current[b], -1
+	if _, ok := slices.BinarySearch(u.takers, was); ok && was != best && !e.out[was] {
+		return was
+	}
+	if u.loads == nil {
+		u.loads = new([MaxServers + 1]int)
+		for _, s := range e.Current {
+			u.loads[s]++
+		}
+	}
+	for i, s := range u.takers {
+		if e.out[s] {
+			continue
+		}
+		if at < 0 || u.loads[s]*u.weight(at) < u.loads[best]*u.weight(i) {
+			best, at = s, i
+		}
+	}
+	return best
+}
+
+func (u *update) weight(i int) int {
+	if i == 0 {
+		return u.weights[0]
+	}
+	return u.weights[i] - u.weights[i-1]
+}
+
+func (u *update) dueAt() uint32 {
+	if u.due == math.MaxUint64 {
+		return 0
+	}
+	return uint32(min(u.due, math.MaxUint32))
+}
+
+// mix spreads x over 64 bits (the finalizer of SplitMix64).
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
 }

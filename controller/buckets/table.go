@@ -119,10 +119,7 @@ func (t *Table) Clone() *Table {
 // Loads is how many buckets each server has, by number, up to the highest one
 // that has any.
 func (t *Table) Loads() []int {
-	var loads [MaxServers + 1]int
-	for _, s := range t.Current {
-		loads[s]++
-	}
+	loads := t.loads()
 	n := MaxServers
 	for n > 0 && loads[n-1] == 0 {
 		n--
