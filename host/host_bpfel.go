@@ -186,6 +186,7 @@ const (
 	hostMapHostControl  = "host_control"
 	hostMapHostFlows    = "host_flows"
 	hostMapHostNics     = "host_nics"
+	hostMapHostNotes    = "host_notes"
 	hostMapHostOwn      = "host_own"
 	hostMapHostPeers    = "host_peers"
 	hostMapHostReasons  = "host_reasons"
@@ -269,6 +270,7 @@ type hostMapSpecs struct {
 	HostControl  *ebpf.MapSpec `ebpf:"host_control"`
 	HostFlows    *ebpf.MapSpec `ebpf:"host_flows"`
 	HostNics     *ebpf.MapSpec `ebpf:"host_nics"`
+	HostNotes    *ebpf.MapSpec `ebpf:"host_notes"`
 	HostOwn      *ebpf.MapSpec `ebpf:"host_own"`
 	HostPeers    *ebpf.MapSpec `ebpf:"host_peers"`
 	HostReasons  *ebpf.MapSpec `ebpf:"host_reasons"`
@@ -320,6 +322,7 @@ type hostMaps struct {
 	HostControl  *ebpf.Map `ebpf:"host_control"`
 	HostFlows    *ebpf.Map `ebpf:"host_flows"`
 	HostNics     *ebpf.Map `ebpf:"host_nics"`
+	HostNotes    *ebpf.Map `ebpf:"host_notes"`
 	HostOwn      *ebpf.Map `ebpf:"host_own"`
 	HostPeers    *ebpf.Map `ebpf:"host_peers"`
 	HostReasons  *ebpf.Map `ebpf:"host_reasons"`
@@ -338,6 +341,7 @@ func (m *hostMaps) Close() error {
 		m.HostControl,
 		m.HostFlows,
 		m.HostNics,
+		m.HostNotes,
 		m.HostOwn,
 		m.HostPeers,
 		m.HostReasons,

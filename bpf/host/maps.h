@@ -82,6 +82,15 @@ struct {
 	__uint(value_size, 1);
 } host_added SEC(".maps");
 
+/* What else the agent changed in its network namespace, by what it was before
+ * (host/notes.go; user space's own, as host_added is). */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, FL_VIP_LINES);
+	__uint(key_size, 24);
+	__uint(value_size, 8);
+} host_notes SEC(".maps");
+
 /* ---- who owns a connection (schemes beamer and faild) ------------------- */
 
 /* Servers of this server's VIPs, but itself. */
