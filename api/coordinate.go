@@ -247,7 +247,7 @@ func (c *Coordinator) plan(ctx context.Context, o Options, steps func(*View) ([]
 	for _, d := range v.Silent() {
 		if !d.Leaving {
 			ch.Silent = append(ch.Silent, d)
-			if d.Host && !serves(v.Base, d.Name) {
+			if d.Kind == Host && !serves(v.Base, d.Name) {
 				ch.Notes = append(ch.Notes, fmt.Sprintf("%s is new and its agent does not answer: start `fairlead host` there before it takes new connections, "+
 					"or, if it shall have none (not with scheme cheetah on TCP), write api: none, or `fairlead add VIP %s --standby --agent none`", d.Name, d.Name))
 			}
@@ -281,12 +281,14 @@ func nobody(v *View) error {
 // answer may still go by: their programs run on without the daemon.
 func mayLag(v *View, ch *Change) (refused controller.Refusal) {
 	for _, d := range ch.Silent {
+		base := d.concern(v.Base)
 		for _, step := range ch.Steps {
-			err := controller.Mixable(v.Base, step)
-			if d.Host {
-				err = controller.HostMayLag(v.Base, step, d.Name)
+			step = d.concern(step)
+			err := controller.Mixable(base, step)
+			if d.Kind == Host {
+				err = controller.HostMayLag(base, step, d.Name)
 			}
-			if err != nil && d.Host && !serves(v.Base, d.Name) {
+			if err != nil && d.Kind == Host && !serves(v.Base, d.Name) {
 				refused = append(refused, fmt.Sprintf("%s does not answer (%s), so its connections would get no cookies; start `fairlead host` there first", d.Name, Text(d.Err)))
 				break
 			}
@@ -296,10 +298,10 @@ func mayLag(v *View, ch *Change) (refused controller.Refusal) {
 				break
 			}
 			server := ""
-			if d.Host {
+			if d.Kind == Host {
 				server = d.Name
 			}
-			if err := controller.MissedMayLag(v.Base, step, d.Last, server); err != nil {
+			if err := controller.MissedMayLag(base, step, d.Last, server); err != nil {
 				refused = append(refused, fmt.Sprintf("%s does not answer (%s), and its programs run on: %s; start it, or --without %s if the machine is gone",
 					d.Name, Text(d.Err), err, d.Name))
 				break
@@ -307,6 +309,19 @@ func mayLag(v *View, ch *Change) (refused controller.Refusal) {
 		}
 	}
 	return refused
+}
+
+// concern is the part of a that d's packets go by: a switch has the VIPs of
+// scheme faild, balancers the others, an agent all.
+func (d *Daemon) concern(a *controller.Assignment) *controller.Assignment {
+	if d.Kind == Host {
+		return a
+	}
+	part := *a
+	part.VIPs = slices.DeleteFunc(slices.Clone(a.VIPs), func(v controller.VIP) bool {
+		return (v.Scheme == config.Faild) != (d.Kind == Switch)
+	})
+	return &part
 }
 
 // serves: server has a slot in a.

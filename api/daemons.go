@@ -17,12 +17,24 @@ import (
 	"github.com/fairlead/fairlead/controller"
 )
 
-// Daemon is a balancer or an agent that shares the assignment, and what is
-// known of it. Calls fill in the lower half.
+// Kind is what a daemon is, in the order in which daemons get a version: a
+// server must know whom to pass packets on to before a balancer or a switch
+// sends it some of another server's.
+type Kind int
+
+const (
+	Host Kind = iota // an agent
+	Balancer
+	Switch
+	kinds
+)
+
+// Daemon is a balancer, an agent or a switch that shares the assignment, and
+// what is known of it. Calls fill in the lower half.
 type Daemon struct {
 	Name   string
 	API    string
-	Host   bool // an agent
+	Kind   Kind
 	Client fairleadv1connect.FairleadClient
 	// Leaving: a server that was removed; it need not answer.
 	Leaving bool
@@ -45,8 +57,8 @@ const (
 
 // View is what all daemons say at one time.
 type View struct {
-	// Daemons: agents before balancers, in the file's order; agents that
-	// only the assignment names are the last of their kind.
+	// Daemons: agents before balancers before switches, in the file's order;
+	// agents that only the assignment names are the last of their kind.
 	Daemons []*Daemon
 	// Base is what the next change starts from; nil if no daemon answers.
 	Base *controller.Assignment
@@ -68,21 +80,26 @@ func (v *View) Silent() (silent []*Daemon) {
 // daemons is everybody that the file names, less those in without.
 func (c *Coordinator) daemons(cfg *config.Config, without []string) ([]*Daemon, error) {
 	var all []*Daemon
-	add := func(name, endpoint string, host bool) error {
+	add := func(name, endpoint string, kind Kind) error {
 		if endpoint == config.NoAgent || slices.Contains(without, name) {
 			return nil
 		}
-		d := &Daemon{Name: name, API: endpoint, Host: host}
+		d := &Daemon{Name: name, API: endpoint, Kind: kind}
 		all = append(all, d)
 		return c.dial(d, cfg)
 	}
 	for _, s := range cfg.Servers {
-		if err := add(s.Name, s.API, true); err != nil {
+		if err := add(s.Name, s.API, Host); err != nil {
 			return nil, err
 		}
 	}
 	for _, b := range cfg.Balancers {
-		if err := add(b.Name, b.API, false); err != nil {
+		if err := add(b.Name, b.API, Balancer); err != nil {
+			return nil, err
+		}
+	}
+	for _, s := range cfg.Switches {
+		if err := add(s.Name, s.API, Switch); err != nil {
 			return nil, err
 		}
 	}
@@ -112,7 +129,8 @@ func (c *Coordinator) Look(ctx context.Context, without []string) (*View, error)
 		return nil, err
 	}
 	v := &View{Live: controller.LiveCounts{
-		Connections: map[controller.LiveKey]map[uint32]uint64{}, Silent: map[string]string{},
+		Connections: map[controller.LiveKey]map[uint32]uint64{}, Owned: map[controller.LiveKey]controller.Owned{},
+		Silent: map[string]string{},
 	}}
 	v.join(ctx, daemons)
 	// Servers that left the file, or came by `fairlead add`, stand in the
@@ -134,7 +152,8 @@ func (v *View) checkWithout(cfg *config.Config, o Options) error {
 	for _, name := range o.Without {
 		_, isBalancer := cfg.Balancer(name)
 		_, isServer := cfg.Server(name)
-		if !o.later && !isBalancer && !isServer && !serves(v.Base, name) {
+		_, isSwitch := cfg.Switch(name)
+		if !o.later && !isBalancer && !isServer && !isSwitch && !serves(v.Base, name) {
 			return controller.Invalid(fmt.Sprintf("without %s: neither the file nor version %d names such a daemon; if it has left, leave it out", name, v.Base.Version))
 		}
 	}
@@ -151,7 +170,7 @@ func (c *Coordinator) unknown(cfg *config.Config, v *View, a *controller.Assignm
 		for _, s := range a.VIPs[i].Slots {
 			d := known[s.Server]
 			if d == nil && s.API != config.NoAgent && s.API != "" && !slices.Contains(without, s.Server) {
-				d = &Daemon{Name: s.Server, API: s.API, Host: true, Leaving: true}
+				d = &Daemon{Name: s.Server, API: s.API, Kind: Host, Leaving: true}
 				d.Err = c.dial(d, cfg)
 				known[s.Server] = d
 				more = append(more, d)
@@ -169,15 +188,7 @@ func (c *Coordinator) unknown(cfg *config.Config, v *View, a *controller.Assignm
 func (v *View) join(ctx context.Context, more []*Daemon) {
 	v.ask(ctx, more)
 	v.Daemons = append(v.Daemons, more...)
-	slices.SortStableFunc(v.Daemons, func(a, b *Daemon) int {
-		switch {
-		case a.Host == b.Host:
-			return 0
-		case a.Host:
-			return -1
-		}
-		return 1
-	})
+	slices.SortStableFunc(v.Daemons, func(a, b *Daemon) int { return int(a.Kind - b.Kind) })
 	v.choose()
 }
 
@@ -211,8 +222,8 @@ func (v *View) ask(ctx context.Context, daemons []*Daemon) {
 		}
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
-		if d.Held, d.Err = held(ctx, d); d.Err != nil || !d.Host {
-			if d.Host {
+		if d.Held, d.Err = held(ctx, d); d.Err != nil || d.Kind != Host {
+			if d.Kind == Host {
 				mu.Lock()
 				defer mu.Unlock()
 				v.Live.Silent[d.Name] = Text(d.Err)
@@ -220,11 +231,18 @@ func (v *View) ask(ctx context.Context, daemons []*Daemon) {
 			return
 		}
 		live, err := d.Client.GetLive(ctx, connect.NewRequest(&fairleadv1.GetLiveRequest{}))
+		var serving map[uint32]controller.Owned
+		if err == nil && hasBuckets(d.Held) {
+			serving, err = Owned(ctx, d.Client)
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil {
 			v.Live.Silent[d.Name] = Text(err)
 			return
+		}
+		for id, owned := range serving {
+			v.Live.Owned[controller.LiveKey{VIP: id, Server: d.Name}] = owned
 		}
 		for _, l := range live.Msg.Vips {
 			key := controller.LiveKey{VIP: l.Id, Server: d.Name}
@@ -237,6 +255,33 @@ func (v *View) ask(ctx context.Context, daemons []*Daemon) {
 			v.Live.Connections[key][controller.NoCookie] += l.NoCookie
 		}
 	})
+}
+
+func hasBuckets(a *controller.Assignment) bool {
+	return a != nil && slices.ContainsFunc(a.VIPs, func(v controller.VIP) bool { return v.Bucketed() })
+}
+
+// Owned asks an agent which buckets its server owns connections of, by VIP id.
+// An answer that cannot be right (a bitmap of another length than its buckets)
+// is an error.
+func Owned(ctx context.Context, agent fairleadv1connect.FairleadClient) (map[uint32]controller.Owned, error) {
+	asked := time.Now()
+	r, err := agent.GetServing(ctx, connect.NewRequest(&fairleadv1.GetServingRequest{Owned: true}))
+	if err != nil {
+		return nil, err
+	}
+	owned := map[uint32]controller.Owned{}
+	for _, v := range r.Msg.Vips {
+		if len(v.Owned) != (int(v.Buckets)+7)/8 {
+			return nil, fmt.Errorf("says which of %d buckets it owns in %d bytes", v.Buckets, len(v.Owned))
+		}
+		owned[v.VipId] = controller.Owned{
+			Connections: v.Connections, Buckets: int(v.Buckets), Bitmap: v.Owned, Generation: v.Generation,
+			// The answer took some time, so that the count is younger than this.
+			At: asked.Add(-time.Duration(v.AgeMs) * time.Millisecond),
+		}
+	}
+	return owned, nil
 }
 
 // askLast fills in what those that answer remember of silent.

@@ -55,6 +55,9 @@ func newFleet(t testing.TB, yaml string) *fleet {
 	for _, b := range f.cfg.Balancers {
 		f.start(t, b.Name, b.API)
 	}
+	for _, s := range f.cfg.Switches {
+		f.start(t, s.Name, s.API)
+	}
 	return f
 }
 

@@ -13,7 +13,8 @@ import (
 )
 
 // Hand gives every daemon every step: none gets a step before all have the
-// one before, agents get it before balancers, and no version goes back. The
+// one before, agents get it before balancers and these before switches, and no
+// version goes back. The
 // first of steps is the base, which those that lack it catch up to. Daemons
 // whose Err is set are passed over.
 //
@@ -28,10 +29,10 @@ func Hand(ctx context.Context, steps []*controller.Assignment, daemons []*Daemon
 		}
 	}
 	for i, step := range steps {
-		for _, hosts := range []bool{true, false} {
+		for kind := range kinds {
 			var now []*Daemon
 			for _, d := range taking {
-				if d.Host == hosts {
+				if d.Kind == kind {
 					now = append(now, d)
 				}
 			}

@@ -16,8 +16,9 @@ const (
 	DefaultBuckets      = 4096
 	DefaultFaildBuckets = 1024
 	MaxBuckets          = 1 << 23
-	// MaxFaildBuckets is how many nexthops a group of Linux can have.
-	MaxFaildBuckets = 1 << 16
+	// MaxFaildBuckets is how many nexthops a group of Linux can have: 8 bytes
+	// each in one netlink attribute, whose length has 16 bits.
+	MaxFaildBuckets = (1<<16 - 1 - 4) / 8
 	// DefaultChainTime is as long as a client may go on sending to a server
 	// that has answered nothing (Beamer, "daisy chaining").
 	DefaultChainTime = 4 * time.Minute

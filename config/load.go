@@ -156,6 +156,16 @@ func (c *Config) Server(name string) (*Server, bool) {
 	return nil, false
 }
 
+// Switch is the switch called name.
+func (c *Config) Switch(name string) (*Switch, bool) {
+	for i := range c.Switches {
+		if c.Switches[i].Name == name {
+			return &c.Switches[i], true
+		}
+	}
+	return nil, false
+}
+
 // PortText is how a port is written: its number or "all".
 func (p Port) String() string {
 	if p == 0 {

@@ -24,8 +24,25 @@ const NoCookie = ^uint32(0)
 // answered without it), or has no agent to ask.
 type LiveCounts struct {
 	Connections map[LiveKey]map[uint32]uint64
+	// Owned is what agents said of VIPs of schemes beamer and faild.
+	Owned map[LiveKey]Owned
 	// Silent are the servers whose agents gave no answer, and why.
 	Silent map[string]string
+}
+
+// Owned is what one agent said of the connections that its server owns.
+type Owned struct {
+	// Connections are all of the VIP.
+	Connections uint64
+	// Buckets of the table by which they were told apart, and a bit for each,
+	// bucket 0 the lowest of the first byte: set, a connection of it lives
+	// there. 0: the agent cannot tell them apart (scheme faild).
+	Buckets int
+	Bitmap  []byte
+	// At is when the count began or before, by the clock of who asked.
+	At time.Time
+	// Generation of the table by which buckets were told apart.
+	Generation uint32
 }
 
 // of is the live connections of one server in one VIP over all epochs, and

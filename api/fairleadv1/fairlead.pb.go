@@ -533,9 +533,8 @@ type Switch struct {
 	Groups []*SwitchGroup `protobuf:"bytes,7,rep,name=groups,proto3" json:"groups,omitempty"`
 	// Every server of the faild VIPs' pool, by number.
 	Hosts []*SwitchHost `protobuf:"bytes,8,rep,name=hosts,proto3" json:"hosts,omitempty"`
-	// Changes of nexthops, neighbours, routes or bridge entries by somebody
-	// else that were put right since the daemon started.
-	Corrections uint64 `protobuf:"varint,9,opt,name=corrections,proto3" json:"corrections,omitempty"`
+	// Changes by somebody else that were put right since the daemon started.
+	Corrections []*SwitchCorrections `protobuf:"bytes,9,rep,name=corrections,proto3" json:"corrections,omitempty"`
 	// Nexthops that were pointed to another host, or whose chain changed, since
 	// the daemon started, and how long the last such change took.
 	Repointed    uint64 `protobuf:"varint,10,opt,name=repointed,proto3" json:"repointed,omitempty"`
@@ -544,12 +543,15 @@ type Switch struct {
 	Error string `protobuf:"bytes,12,opt,name=error,proto3" json:"error,omitempty"`
 	// Of the table in force.
 	Generation uint32 `protobuf:"varint,13,opt,name=generation,proto3" json:"generation,omitempty"`
-	// Virtual nexthops with a previous host, and when the last of their chains
-	// ends by time, milliseconds since 1970; 0: none.
+	// Virtual nexthops with a previous host, and when time alone ends the next of
+	// their chains, milliseconds since 1970; 0: none.
 	Chained         uint32 `protobuf:"varint,14,opt,name=chained,proto3" json:"chained,omitempty"`
 	ChainsEndUnixMs int64  `protobuf:"varint,15,opt,name=chains_end_unix_ms,json=chainsEndUnixMs,proto3" json:"chains_end_unix_ms,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Changes that the kernel refused midway: tried again, and taken back.
+	Retries       uint64 `protobuf:"varint,16,opt,name=retries,proto3" json:"retries,omitempty"`
+	Rollbacks     uint64 `protobuf:"varint,17,opt,name=rollbacks,proto3" json:"rollbacks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Switch) Reset() {
@@ -638,11 +640,11 @@ func (x *Switch) GetHosts() []*SwitchHost {
 	return nil
 }
 
-func (x *Switch) GetCorrections() uint64 {
+func (x *Switch) GetCorrections() []*SwitchCorrections {
 	if x != nil {
 		return x.Corrections
 	}
-	return 0
+	return nil
 }
 
 func (x *Switch) GetRepointed() uint64 {
@@ -687,6 +689,73 @@ func (x *Switch) GetChainsEndUnixMs() int64 {
 	return 0
 }
 
+func (x *Switch) GetRetries() uint64 {
+	if x != nil {
+		return x.Retries
+	}
+	return 0
+}
+
+func (x *Switch) GetRollbacks() uint64 {
+	if x != nil {
+		return x.Rollbacks
+	}
+	return 0
+}
+
+type SwitchCorrections struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// nexthop, group, neighbour, bridge, route, announced or sysctl.
+	Kind          string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Count         uint64 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SwitchCorrections) Reset() {
+	*x = SwitchCorrections{}
+	mi := &file_fairlead_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SwitchCorrections) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SwitchCorrections) ProtoMessage() {}
+
+func (x *SwitchCorrections) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SwitchCorrections.ProtoReflect.Descriptor instead.
+func (*SwitchCorrections) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *SwitchCorrections) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *SwitchCorrections) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
 type SwitchGroup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// ipv4 or ipv6.
@@ -700,7 +769,7 @@ type SwitchGroup struct {
 
 func (x *SwitchGroup) Reset() {
 	*x = SwitchGroup{}
-	mi := &file_fairlead_proto_msgTypes[3]
+	mi := &file_fairlead_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -712,7 +781,7 @@ func (x *SwitchGroup) String() string {
 func (*SwitchGroup) ProtoMessage() {}
 
 func (x *SwitchGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[3]
+	mi := &file_fairlead_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -725,7 +794,7 @@ func (x *SwitchGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchGroup.ProtoReflect.Descriptor instead.
 func (*SwitchGroup) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{3}
+	return file_fairlead_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SwitchGroup) GetFamily() string {
@@ -774,7 +843,7 @@ type SwitchHost struct {
 
 func (x *SwitchHost) Reset() {
 	*x = SwitchHost{}
-	mi := &file_fairlead_proto_msgTypes[4]
+	mi := &file_fairlead_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -786,7 +855,7 @@ func (x *SwitchHost) String() string {
 func (*SwitchHost) ProtoMessage() {}
 
 func (x *SwitchHost) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[4]
+	mi := &file_fairlead_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -799,7 +868,7 @@ func (x *SwitchHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchHost.ProtoReflect.Descriptor instead.
 func (*SwitchHost) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{4}
+	return file_fairlead_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SwitchHost) GetServer() string {
@@ -882,7 +951,7 @@ type SwitchForwarding struct {
 
 func (x *SwitchForwarding) Reset() {
 	*x = SwitchForwarding{}
-	mi := &file_fairlead_proto_msgTypes[5]
+	mi := &file_fairlead_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -894,7 +963,7 @@ func (x *SwitchForwarding) String() string {
 func (*SwitchForwarding) ProtoMessage() {}
 
 func (x *SwitchForwarding) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[5]
+	mi := &file_fairlead_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -907,7 +976,7 @@ func (x *SwitchForwarding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchForwarding.ProtoReflect.Descriptor instead.
 func (*SwitchForwarding) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{5}
+	return file_fairlead_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *SwitchForwarding) GetServer() string {
@@ -937,7 +1006,7 @@ type Flows struct {
 
 func (x *Flows) Reset() {
 	*x = Flows{}
-	mi := &file_fairlead_proto_msgTypes[6]
+	mi := &file_fairlead_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -949,7 +1018,7 @@ func (x *Flows) String() string {
 func (*Flows) ProtoMessage() {}
 
 func (x *Flows) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[6]
+	mi := &file_fairlead_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -962,7 +1031,7 @@ func (x *Flows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Flows.ProtoReflect.Descriptor instead.
 func (*Flows) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{6}
+	return file_fairlead_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Flows) GetConfirmed() uint64 {
@@ -993,7 +1062,7 @@ type Interface struct {
 
 func (x *Interface) Reset() {
 	*x = Interface{}
-	mi := &file_fairlead_proto_msgTypes[7]
+	mi := &file_fairlead_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1005,7 +1074,7 @@ func (x *Interface) String() string {
 func (*Interface) ProtoMessage() {}
 
 func (x *Interface) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[7]
+	mi := &file_fairlead_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1018,7 +1087,7 @@ func (x *Interface) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Interface.ProtoReflect.Descriptor instead.
 func (*Interface) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{7}
+	return file_fairlead_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Interface) GetName() string {
@@ -1107,7 +1176,7 @@ type VIP struct {
 
 func (x *VIP) Reset() {
 	*x = VIP{}
-	mi := &file_fairlead_proto_msgTypes[8]
+	mi := &file_fairlead_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1119,7 +1188,7 @@ func (x *VIP) String() string {
 func (*VIP) ProtoMessage() {}
 
 func (x *VIP) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[8]
+	mi := &file_fairlead_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1132,7 +1201,7 @@ func (x *VIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIP.ProtoReflect.Descriptor instead.
 func (*VIP) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{8}
+	return file_fairlead_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *VIP) GetId() uint32 {
@@ -1330,8 +1399,8 @@ type Buckets struct {
 	ChainTimeMs uint64 `protobuf:"varint,4,opt,name=chain_time_ms,json=chainTimeMs,proto3" json:"chain_time_ms,omitempty"`
 	// Buckets with a previous server (balancers and switches).
 	Chained uint32 `protobuf:"varint,5,opt,name=chained,proto3" json:"chained,omitempty"`
-	// When the last chain ends, if no previous server says that it owns nothing
-	// before and none says that it still does; milliseconds since 1970; 0: none.
+	// When time alone ends the next chain (previous servers may end it before, or
+	// have it renewed), milliseconds since 1970; 0: none.
 	ChainsEndUnixMs int64 `protobuf:"varint,6,opt,name=chains_end_unix_ms,json=chainsEndUnixMs,proto3" json:"chains_end_unix_ms,omitempty"`
 	// Chains kept past their time, because a previous server still owns
 	// connections; of chained.
@@ -1346,7 +1415,7 @@ type Buckets struct {
 
 func (x *Buckets) Reset() {
 	*x = Buckets{}
-	mi := &file_fairlead_proto_msgTypes[9]
+	mi := &file_fairlead_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1358,7 +1427,7 @@ func (x *Buckets) String() string {
 func (*Buckets) ProtoMessage() {}
 
 func (x *Buckets) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[9]
+	mi := &file_fairlead_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1371,7 +1440,7 @@ func (x *Buckets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Buckets.ProtoReflect.Descriptor instead.
 func (*Buckets) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{9}
+	return file_fairlead_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Buckets) GetCount() uint32 {
@@ -1479,7 +1548,7 @@ type Slot struct {
 
 func (x *Slot) Reset() {
 	*x = Slot{}
-	mi := &file_fairlead_proto_msgTypes[10]
+	mi := &file_fairlead_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1491,7 +1560,7 @@ func (x *Slot) String() string {
 func (*Slot) ProtoMessage() {}
 
 func (x *Slot) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[10]
+	mi := &file_fairlead_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1504,7 +1573,7 @@ func (x *Slot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Slot.ProtoReflect.Descriptor instead.
 func (*Slot) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{10}
+	return file_fairlead_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Slot) GetNumber() uint32 {
@@ -1669,7 +1738,7 @@ type NextHop struct {
 
 func (x *NextHop) Reset() {
 	*x = NextHop{}
-	mi := &file_fairlead_proto_msgTypes[11]
+	mi := &file_fairlead_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1681,7 +1750,7 @@ func (x *NextHop) String() string {
 func (*NextHop) ProtoMessage() {}
 
 func (x *NextHop) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[11]
+	mi := &file_fairlead_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1694,7 +1763,7 @@ func (x *NextHop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NextHop.ProtoReflect.Descriptor instead.
 func (*NextHop) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{11}
+	return file_fairlead_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *NextHop) GetResolved() bool {
@@ -1761,7 +1830,7 @@ type Counters struct {
 
 func (x *Counters) Reset() {
 	*x = Counters{}
-	mi := &file_fairlead_proto_msgTypes[12]
+	mi := &file_fairlead_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1773,7 +1842,7 @@ func (x *Counters) String() string {
 func (*Counters) ProtoMessage() {}
 
 func (x *Counters) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[12]
+	mi := &file_fairlead_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1786,7 +1855,7 @@ func (x *Counters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counters.ProtoReflect.Descriptor instead.
 func (*Counters) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{12}
+	return file_fairlead_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Counters) GetPackets() uint64 {
@@ -1899,7 +1968,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_fairlead_proto_msgTypes[13]
+	mi := &file_fairlead_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1911,7 +1980,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[13]
+	mi := &file_fairlead_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1924,7 +1993,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{13}
+	return file_fairlead_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Reason) GetName() string {
@@ -1965,7 +2034,7 @@ type Clock struct {
 
 func (x *Clock) Reset() {
 	*x = Clock{}
-	mi := &file_fairlead_proto_msgTypes[14]
+	mi := &file_fairlead_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1977,7 +2046,7 @@ func (x *Clock) String() string {
 func (*Clock) ProtoMessage() {}
 
 func (x *Clock) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[14]
+	mi := &file_fairlead_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1990,7 +2059,7 @@ func (x *Clock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Clock.ProtoReflect.Descriptor instead.
 func (*Clock) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{14}
+	return file_fairlead_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Clock) GetBaseMs() uint32 {
@@ -2041,7 +2110,7 @@ type Limit struct {
 
 func (x *Limit) Reset() {
 	*x = Limit{}
-	mi := &file_fairlead_proto_msgTypes[15]
+	mi := &file_fairlead_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2053,7 +2122,7 @@ func (x *Limit) String() string {
 func (*Limit) ProtoMessage() {}
 
 func (x *Limit) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[15]
+	mi := &file_fairlead_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2066,7 +2135,7 @@ func (x *Limit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limit.ProtoReflect.Descriptor instead.
 func (*Limit) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{15}
+	return file_fairlead_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Limit) GetName() string {
@@ -2104,7 +2173,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_fairlead_proto_msgTypes[16]
+	mi := &file_fairlead_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2116,7 +2185,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[16]
+	mi := &file_fairlead_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2129,7 +2198,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{16}
+	return file_fairlead_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Peer) GetName() string {
@@ -2180,7 +2249,7 @@ type Sharing struct {
 
 func (x *Sharing) Reset() {
 	*x = Sharing{}
-	mi := &file_fairlead_proto_msgTypes[17]
+	mi := &file_fairlead_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2192,7 +2261,7 @@ func (x *Sharing) String() string {
 func (*Sharing) ProtoMessage() {}
 
 func (x *Sharing) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[17]
+	mi := &file_fairlead_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2205,7 +2274,7 @@ func (x *Sharing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sharing.ProtoReflect.Descriptor instead.
 func (*Sharing) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{17}
+	return file_fairlead_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Sharing) GetSent() uint64 {
@@ -2249,7 +2318,7 @@ type SharingPeer struct {
 
 func (x *SharingPeer) Reset() {
 	*x = SharingPeer{}
-	mi := &file_fairlead_proto_msgTypes[18]
+	mi := &file_fairlead_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2261,7 +2330,7 @@ func (x *SharingPeer) String() string {
 func (*SharingPeer) ProtoMessage() {}
 
 func (x *SharingPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[18]
+	mi := &file_fairlead_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2274,7 +2343,7 @@ func (x *SharingPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SharingPeer.ProtoReflect.Descriptor instead.
 func (*SharingPeer) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{18}
+	return file_fairlead_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SharingPeer) GetName() string {
@@ -2334,7 +2403,7 @@ type GetAssignmentRequest struct {
 
 func (x *GetAssignmentRequest) Reset() {
 	*x = GetAssignmentRequest{}
-	mi := &file_fairlead_proto_msgTypes[19]
+	mi := &file_fairlead_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2346,7 +2415,7 @@ func (x *GetAssignmentRequest) String() string {
 func (*GetAssignmentRequest) ProtoMessage() {}
 
 func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[19]
+	mi := &file_fairlead_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2359,7 +2428,7 @@ func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentRequest.ProtoReflect.Descriptor instead.
 func (*GetAssignmentRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{19}
+	return file_fairlead_proto_rawDescGZIP(), []int{20}
 }
 
 type GetAssignmentResponse struct {
@@ -2377,7 +2446,7 @@ type GetAssignmentResponse struct {
 
 func (x *GetAssignmentResponse) Reset() {
 	*x = GetAssignmentResponse{}
-	mi := &file_fairlead_proto_msgTypes[20]
+	mi := &file_fairlead_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2389,7 +2458,7 @@ func (x *GetAssignmentResponse) String() string {
 func (*GetAssignmentResponse) ProtoMessage() {}
 
 func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[20]
+	mi := &file_fairlead_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2402,7 +2471,7 @@ func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentResponse.ProtoReflect.Descriptor instead.
 func (*GetAssignmentResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{20}
+	return file_fairlead_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetAssignmentResponse) GetAssignment() []byte {
@@ -2441,7 +2510,7 @@ type SetAssignmentRequest struct {
 
 func (x *SetAssignmentRequest) Reset() {
 	*x = SetAssignmentRequest{}
-	mi := &file_fairlead_proto_msgTypes[21]
+	mi := &file_fairlead_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2453,7 +2522,7 @@ func (x *SetAssignmentRequest) String() string {
 func (*SetAssignmentRequest) ProtoMessage() {}
 
 func (x *SetAssignmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[21]
+	mi := &file_fairlead_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2466,7 +2535,7 @@ func (x *SetAssignmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAssignmentRequest.ProtoReflect.Descriptor instead.
 func (*SetAssignmentRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{21}
+	return file_fairlead_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SetAssignmentRequest) GetAssignment() []byte {
@@ -2499,7 +2568,7 @@ type SetAssignmentResponse struct {
 
 func (x *SetAssignmentResponse) Reset() {
 	*x = SetAssignmentResponse{}
-	mi := &file_fairlead_proto_msgTypes[22]
+	mi := &file_fairlead_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2511,7 +2580,7 @@ func (x *SetAssignmentResponse) String() string {
 func (*SetAssignmentResponse) ProtoMessage() {}
 
 func (x *SetAssignmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[22]
+	mi := &file_fairlead_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2524,7 +2593,7 @@ func (x *SetAssignmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAssignmentResponse.ProtoReflect.Descriptor instead.
 func (*SetAssignmentResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{22}
+	return file_fairlead_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SetAssignmentResponse) GetVersion() uint64 {
@@ -2557,7 +2626,7 @@ type AddServerRequest struct {
 
 func (x *AddServerRequest) Reset() {
 	*x = AddServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[23]
+	mi := &file_fairlead_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2569,7 +2638,7 @@ func (x *AddServerRequest) String() string {
 func (*AddServerRequest) ProtoMessage() {}
 
 func (x *AddServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[23]
+	mi := &file_fairlead_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2582,7 +2651,7 @@ func (x *AddServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddServerRequest.ProtoReflect.Descriptor instead.
 func (*AddServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{23}
+	return file_fairlead_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AddServerRequest) GetVip() string {
@@ -2655,7 +2724,7 @@ type DrainServerRequest struct {
 
 func (x *DrainServerRequest) Reset() {
 	*x = DrainServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[24]
+	mi := &file_fairlead_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2667,7 +2736,7 @@ func (x *DrainServerRequest) String() string {
 func (*DrainServerRequest) ProtoMessage() {}
 
 func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[24]
+	mi := &file_fairlead_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2680,7 +2749,7 @@ func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainServerRequest.ProtoReflect.Descriptor instead.
 func (*DrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{24}
+	return file_fairlead_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DrainServerRequest) GetVip() string {
@@ -2724,7 +2793,7 @@ type UndrainServerRequest struct {
 
 func (x *UndrainServerRequest) Reset() {
 	*x = UndrainServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[25]
+	mi := &file_fairlead_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2736,7 +2805,7 @@ func (x *UndrainServerRequest) String() string {
 func (*UndrainServerRequest) ProtoMessage() {}
 
 func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[25]
+	mi := &file_fairlead_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2749,7 +2818,7 @@ func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainServerRequest.ProtoReflect.Descriptor instead.
 func (*UndrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{25}
+	return file_fairlead_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *UndrainServerRequest) GetVip() string {
@@ -2795,7 +2864,7 @@ type RemoveServerRequest struct {
 
 func (x *RemoveServerRequest) Reset() {
 	*x = RemoveServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[26]
+	mi := &file_fairlead_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2807,7 +2876,7 @@ func (x *RemoveServerRequest) String() string {
 func (*RemoveServerRequest) ProtoMessage() {}
 
 func (x *RemoveServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[26]
+	mi := &file_fairlead_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2820,7 +2889,7 @@ func (x *RemoveServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveServerRequest.ProtoReflect.Descriptor instead.
 func (*RemoveServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{26}
+	return file_fairlead_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RemoveServerRequest) GetVip() string {
@@ -2866,7 +2935,7 @@ type SetWeightRequest struct {
 
 func (x *SetWeightRequest) Reset() {
 	*x = SetWeightRequest{}
-	mi := &file_fairlead_proto_msgTypes[27]
+	mi := &file_fairlead_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2878,7 +2947,7 @@ func (x *SetWeightRequest) String() string {
 func (*SetWeightRequest) ProtoMessage() {}
 
 func (x *SetWeightRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[27]
+	mi := &file_fairlead_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2891,7 +2960,7 @@ func (x *SetWeightRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetWeightRequest.ProtoReflect.Descriptor instead.
 func (*SetWeightRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{27}
+	return file_fairlead_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SetWeightRequest) GetVip() string {
@@ -2942,7 +3011,7 @@ type RotateKeyRequest struct {
 
 func (x *RotateKeyRequest) Reset() {
 	*x = RotateKeyRequest{}
-	mi := &file_fairlead_proto_msgTypes[28]
+	mi := &file_fairlead_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2954,7 +3023,7 @@ func (x *RotateKeyRequest) String() string {
 func (*RotateKeyRequest) ProtoMessage() {}
 
 func (x *RotateKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[28]
+	mi := &file_fairlead_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2967,7 +3036,7 @@ func (x *RotateKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeyRequest.ProtoReflect.Descriptor instead.
 func (*RotateKeyRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{28}
+	return file_fairlead_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RotateKeyRequest) GetForce() bool {
@@ -3004,7 +3073,7 @@ type ChangeResponse struct {
 
 func (x *ChangeResponse) Reset() {
 	*x = ChangeResponse{}
-	mi := &file_fairlead_proto_msgTypes[29]
+	mi := &file_fairlead_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3016,7 +3085,7 @@ func (x *ChangeResponse) String() string {
 func (*ChangeResponse) ProtoMessage() {}
 
 func (x *ChangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[29]
+	mi := &file_fairlead_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3029,7 +3098,7 @@ func (x *ChangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeResponse.ProtoReflect.Descriptor instead.
 func (*ChangeResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{29}
+	return file_fairlead_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ChangeResponse) GetVersion() uint64 {
@@ -3078,7 +3147,7 @@ type UnansweredPeer struct {
 
 func (x *UnansweredPeer) Reset() {
 	*x = UnansweredPeer{}
-	mi := &file_fairlead_proto_msgTypes[30]
+	mi := &file_fairlead_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3090,7 +3159,7 @@ func (x *UnansweredPeer) String() string {
 func (*UnansweredPeer) ProtoMessage() {}
 
 func (x *UnansweredPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[30]
+	mi := &file_fairlead_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3103,7 +3172,7 @@ func (x *UnansweredPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnansweredPeer.ProtoReflect.Descriptor instead.
 func (*UnansweredPeer) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{30}
+	return file_fairlead_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *UnansweredPeer) GetName() string {
@@ -3135,7 +3204,7 @@ type GetTimeRequest struct {
 
 func (x *GetTimeRequest) Reset() {
 	*x = GetTimeRequest{}
-	mi := &file_fairlead_proto_msgTypes[31]
+	mi := &file_fairlead_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3147,7 +3216,7 @@ func (x *GetTimeRequest) String() string {
 func (*GetTimeRequest) ProtoMessage() {}
 
 func (x *GetTimeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[31]
+	mi := &file_fairlead_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3160,7 +3229,7 @@ func (x *GetTimeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTimeRequest.ProtoReflect.Descriptor instead.
 func (*GetTimeRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{31}
+	return file_fairlead_proto_rawDescGZIP(), []int{32}
 }
 
 type GetTimeResponse struct {
@@ -3178,7 +3247,7 @@ type GetTimeResponse struct {
 
 func (x *GetTimeResponse) Reset() {
 	*x = GetTimeResponse{}
-	mi := &file_fairlead_proto_msgTypes[32]
+	mi := &file_fairlead_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3190,7 +3259,7 @@ func (x *GetTimeResponse) String() string {
 func (*GetTimeResponse) ProtoMessage() {}
 
 func (x *GetTimeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[32]
+	mi := &file_fairlead_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3203,7 +3272,7 @@ func (x *GetTimeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTimeResponse.ProtoReflect.Descriptor instead.
 func (*GetTimeResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{32}
+	return file_fairlead_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GetTimeResponse) GetSharedMs() uint32 {
@@ -3235,7 +3304,7 @@ type GetLiveRequest struct {
 
 func (x *GetLiveRequest) Reset() {
 	*x = GetLiveRequest{}
-	mi := &file_fairlead_proto_msgTypes[33]
+	mi := &file_fairlead_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3247,7 +3316,7 @@ func (x *GetLiveRequest) String() string {
 func (*GetLiveRequest) ProtoMessage() {}
 
 func (x *GetLiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[33]
+	mi := &file_fairlead_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3260,7 +3329,7 @@ func (x *GetLiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLiveRequest.ProtoReflect.Descriptor instead.
 func (*GetLiveRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{33}
+	return file_fairlead_proto_rawDescGZIP(), []int{34}
 }
 
 type GetLiveResponse struct {
@@ -3272,7 +3341,7 @@ type GetLiveResponse struct {
 
 func (x *GetLiveResponse) Reset() {
 	*x = GetLiveResponse{}
-	mi := &file_fairlead_proto_msgTypes[34]
+	mi := &file_fairlead_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3284,7 +3353,7 @@ func (x *GetLiveResponse) String() string {
 func (*GetLiveResponse) ProtoMessage() {}
 
 func (x *GetLiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[34]
+	mi := &file_fairlead_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3297,7 +3366,7 @@ func (x *GetLiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLiveResponse.ProtoReflect.Descriptor instead.
 func (*GetLiveResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{34}
+	return file_fairlead_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetLiveResponse) GetVips() []*LiveVIP {
@@ -3324,7 +3393,7 @@ type LiveVIP struct {
 
 func (x *LiveVIP) Reset() {
 	*x = LiveVIP{}
-	mi := &file_fairlead_proto_msgTypes[35]
+	mi := &file_fairlead_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3336,7 +3405,7 @@ func (x *LiveVIP) String() string {
 func (*LiveVIP) ProtoMessage() {}
 
 func (x *LiveVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[35]
+	mi := &file_fairlead_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3349,7 +3418,7 @@ func (x *LiveVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveVIP.ProtoReflect.Descriptor instead.
 func (*LiveVIP) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{35}
+	return file_fairlead_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *LiveVIP) GetId() uint32 {
@@ -3405,7 +3474,7 @@ type EpochLive struct {
 
 func (x *EpochLive) Reset() {
 	*x = EpochLive{}
-	mi := &file_fairlead_proto_msgTypes[36]
+	mi := &file_fairlead_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3417,7 +3486,7 @@ func (x *EpochLive) String() string {
 func (*EpochLive) ProtoMessage() {}
 
 func (x *EpochLive) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[36]
+	mi := &file_fairlead_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3430,7 +3499,7 @@ func (x *EpochLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EpochLive.ProtoReflect.Descriptor instead.
 func (*EpochLive) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{36}
+	return file_fairlead_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *EpochLive) GetEpoch() uint32 {
@@ -3457,7 +3526,7 @@ type GetServingRequest struct {
 
 func (x *GetServingRequest) Reset() {
 	*x = GetServingRequest{}
-	mi := &file_fairlead_proto_msgTypes[37]
+	mi := &file_fairlead_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3469,7 +3538,7 @@ func (x *GetServingRequest) String() string {
 func (*GetServingRequest) ProtoMessage() {}
 
 func (x *GetServingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[37]
+	mi := &file_fairlead_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3482,7 +3551,7 @@ func (x *GetServingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServingRequest.ProtoReflect.Descriptor instead.
 func (*GetServingRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{37}
+	return file_fairlead_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GetServingRequest) GetOwned() bool {
@@ -3502,7 +3571,7 @@ type GetServingResponse struct {
 
 func (x *GetServingResponse) Reset() {
 	*x = GetServingResponse{}
-	mi := &file_fairlead_proto_msgTypes[38]
+	mi := &file_fairlead_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3514,7 +3583,7 @@ func (x *GetServingResponse) String() string {
 func (*GetServingResponse) ProtoMessage() {}
 
 func (x *GetServingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[38]
+	mi := &file_fairlead_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3527,7 +3596,7 @@ func (x *GetServingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServingResponse.ProtoReflect.Descriptor instead.
 func (*GetServingResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{38}
+	return file_fairlead_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GetServingResponse) GetVips() []*ServingVIP {
@@ -3567,7 +3636,7 @@ type ServingVIP struct {
 
 func (x *ServingVIP) Reset() {
 	*x = ServingVIP{}
-	mi := &file_fairlead_proto_msgTypes[39]
+	mi := &file_fairlead_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3579,7 +3648,7 @@ func (x *ServingVIP) String() string {
 func (*ServingVIP) ProtoMessage() {}
 
 func (x *ServingVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[39]
+	mi := &file_fairlead_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3592,7 +3661,7 @@ func (x *ServingVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServingVIP.ProtoReflect.Descriptor instead.
 func (*ServingVIP) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{39}
+	return file_fairlead_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ServingVIP) GetVipId() uint32 {
@@ -3682,7 +3751,7 @@ type DrainSwitchRequest struct {
 
 func (x *DrainSwitchRequest) Reset() {
 	*x = DrainSwitchRequest{}
-	mi := &file_fairlead_proto_msgTypes[40]
+	mi := &file_fairlead_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3694,7 +3763,7 @@ func (x *DrainSwitchRequest) String() string {
 func (*DrainSwitchRequest) ProtoMessage() {}
 
 func (x *DrainSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[40]
+	mi := &file_fairlead_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3707,7 +3776,7 @@ func (x *DrainSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainSwitchRequest.ProtoReflect.Descriptor instead.
 func (*DrainSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{40}
+	return file_fairlead_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DrainSwitchRequest) GetUndrain() bool {
@@ -3727,7 +3796,7 @@ type DrainSwitchResponse struct {
 
 func (x *DrainSwitchResponse) Reset() {
 	*x = DrainSwitchResponse{}
-	mi := &file_fairlead_proto_msgTypes[41]
+	mi := &file_fairlead_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3739,7 +3808,7 @@ func (x *DrainSwitchResponse) String() string {
 func (*DrainSwitchResponse) ProtoMessage() {}
 
 func (x *DrainSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[41]
+	mi := &file_fairlead_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3752,7 +3821,7 @@ func (x *DrainSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainSwitchResponse.ProtoReflect.Descriptor instead.
 func (*DrainSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{41}
+	return file_fairlead_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DrainSwitchResponse) GetChanges() []string {
@@ -3770,7 +3839,7 @@ type UnlockSwitchRequest struct {
 
 func (x *UnlockSwitchRequest) Reset() {
 	*x = UnlockSwitchRequest{}
-	mi := &file_fairlead_proto_msgTypes[42]
+	mi := &file_fairlead_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3782,7 +3851,7 @@ func (x *UnlockSwitchRequest) String() string {
 func (*UnlockSwitchRequest) ProtoMessage() {}
 
 func (x *UnlockSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[42]
+	mi := &file_fairlead_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3795,7 +3864,7 @@ func (x *UnlockSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlockSwitchRequest.ProtoReflect.Descriptor instead.
 func (*UnlockSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{42}
+	return file_fairlead_proto_rawDescGZIP(), []int{43}
 }
 
 type UnlockSwitchResponse struct {
@@ -3808,7 +3877,7 @@ type UnlockSwitchResponse struct {
 
 func (x *UnlockSwitchResponse) Reset() {
 	*x = UnlockSwitchResponse{}
-	mi := &file_fairlead_proto_msgTypes[43]
+	mi := &file_fairlead_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3820,7 +3889,7 @@ func (x *UnlockSwitchResponse) String() string {
 func (*UnlockSwitchResponse) ProtoMessage() {}
 
 func (x *UnlockSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[43]
+	mi := &file_fairlead_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3833,7 +3902,7 @@ func (x *UnlockSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlockSwitchResponse.ProtoReflect.Descriptor instead.
 func (*UnlockSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{43}
+	return file_fairlead_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *UnlockSwitchResponse) GetChanges() []string {
@@ -3858,7 +3927,7 @@ type ShareFlowsRequest struct {
 
 func (x *ShareFlowsRequest) Reset() {
 	*x = ShareFlowsRequest{}
-	mi := &file_fairlead_proto_msgTypes[44]
+	mi := &file_fairlead_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3870,7 +3939,7 @@ func (x *ShareFlowsRequest) String() string {
 func (*ShareFlowsRequest) ProtoMessage() {}
 
 func (x *ShareFlowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[44]
+	mi := &file_fairlead_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3883,7 +3952,7 @@ func (x *ShareFlowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareFlowsRequest.ProtoReflect.Descriptor instead.
 func (*ShareFlowsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{44}
+	return file_fairlead_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ShareFlowsRequest) GetKey() []uint64 {
@@ -3910,7 +3979,7 @@ type ShareFlowsResponse struct {
 
 func (x *ShareFlowsResponse) Reset() {
 	*x = ShareFlowsResponse{}
-	mi := &file_fairlead_proto_msgTypes[45]
+	mi := &file_fairlead_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3922,7 +3991,7 @@ func (x *ShareFlowsResponse) String() string {
 func (*ShareFlowsResponse) ProtoMessage() {}
 
 func (x *ShareFlowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[45]
+	mi := &file_fairlead_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3935,7 +4004,7 @@ func (x *ShareFlowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareFlowsResponse.ProtoReflect.Descriptor instead.
 func (*ShareFlowsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{45}
+	return file_fairlead_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ShareFlowsResponse) GetTaken() uint32 {
@@ -3958,7 +4027,7 @@ type GetFlowsRequest struct {
 
 func (x *GetFlowsRequest) Reset() {
 	*x = GetFlowsRequest{}
-	mi := &file_fairlead_proto_msgTypes[46]
+	mi := &file_fairlead_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3970,7 +4039,7 @@ func (x *GetFlowsRequest) String() string {
 func (*GetFlowsRequest) ProtoMessage() {}
 
 func (x *GetFlowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[46]
+	mi := &file_fairlead_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3983,7 +4052,7 @@ func (x *GetFlowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFlowsRequest.ProtoReflect.Descriptor instead.
 func (*GetFlowsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{46}
+	return file_fairlead_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GetFlowsRequest) GetFirstBucket() uint32 {
@@ -4014,7 +4083,7 @@ type GetFlowsResponse struct {
 
 func (x *GetFlowsResponse) Reset() {
 	*x = GetFlowsResponse{}
-	mi := &file_fairlead_proto_msgTypes[47]
+	mi := &file_fairlead_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4026,7 +4095,7 @@ func (x *GetFlowsResponse) String() string {
 func (*GetFlowsResponse) ProtoMessage() {}
 
 func (x *GetFlowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[47]
+	mi := &file_fairlead_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4039,7 +4108,7 @@ func (x *GetFlowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFlowsResponse.ProtoReflect.Descriptor instead.
 func (*GetFlowsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{47}
+	return file_fairlead_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *GetFlowsResponse) GetKey() []uint64 {
@@ -4101,7 +4170,7 @@ const file_fairlead_proto_rawDesc = "" +
 	"\asharing\x18\x12 \x01(\v2\x14.fairlead.v1.SharingR\asharing\x12(\n" +
 	"\x05flows\x18\x13 \x01(\v2\x12.fairlead.v1.FlowsR\x05flows\x12\x1b\n" +
 	"\tnot_ready\x18\x14 \x03(\tR\bnotReady\x12+\n" +
-	"\x06switch\x18\x15 \x01(\v2\x13.fairlead.v1.SwitchR\x06switch\"\xfe\x03\n" +
+	"\x06switch\x18\x15 \x01(\v2\x13.fairlead.v1.SwitchR\x06switch\"\xd6\x04\n" +
 	"\x06Switch\x12\x16\n" +
 	"\x06bridge\x18\x01 \x01(\tR\x06bridge\x12\x18\n" +
 	"\adrained\x18\x02 \x01(\bR\adrained\x12\x16\n" +
@@ -4111,8 +4180,8 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x14locked_since_unix_ms\x18\x05 \x01(\x03R\x11lockedSinceUnixMs\x12\x14\n" +
 	"\x05plain\x18\x06 \x01(\bR\x05plain\x120\n" +
 	"\x06groups\x18\a \x03(\v2\x18.fairlead.v1.SwitchGroupR\x06groups\x12-\n" +
-	"\x05hosts\x18\b \x03(\v2\x17.fairlead.v1.SwitchHostR\x05hosts\x12 \n" +
-	"\vcorrections\x18\t \x01(\x04R\vcorrections\x12\x1c\n" +
+	"\x05hosts\x18\b \x03(\v2\x17.fairlead.v1.SwitchHostR\x05hosts\x12@\n" +
+	"\vcorrections\x18\t \x03(\v2\x1e.fairlead.v1.SwitchCorrectionsR\vcorrections\x12\x1c\n" +
 	"\trepointed\x18\n" +
 	" \x01(\x04R\trepointed\x12$\n" +
 	"\x0elast_change_us\x18\v \x01(\x04R\flastChangeUs\x12\x14\n" +
@@ -4121,7 +4190,12 @@ const file_fairlead_proto_rawDesc = "" +
 	"generation\x18\r \x01(\rR\n" +
 	"generation\x12\x18\n" +
 	"\achained\x18\x0e \x01(\rR\achained\x12+\n" +
-	"\x12chains_end_unix_ms\x18\x0f \x01(\x03R\x0fchainsEndUnixMs\"Q\n" +
+	"\x12chains_end_unix_ms\x18\x0f \x01(\x03R\x0fchainsEndUnixMs\x12\x18\n" +
+	"\aretries\x18\x10 \x01(\x04R\aretries\x12\x1c\n" +
+	"\trollbacks\x18\x11 \x01(\x04R\trollbacks\"=\n" +
+	"\x11SwitchCorrections\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x04R\x05count\"Q\n" +
 	"\vSwitchGroup\x12\x16\n" +
 	"\x06family\x18\x01 \x01(\tR\x06family\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\rR\x02id\x12\x1a\n" +
@@ -4456,7 +4530,7 @@ func file_fairlead_proto_rawDescGZIP() []byte {
 }
 
 var file_fairlead_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_fairlead_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_fairlead_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_fairlead_proto_goTypes = []any{
 	(Role)(0),                     // 0: fairlead.v1.Role
 	(Serving)(0),                  // 1: fairlead.v1.Serving
@@ -4465,118 +4539,120 @@ var file_fairlead_proto_goTypes = []any{
 	(*GetStatusRequest)(nil),      // 4: fairlead.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),     // 5: fairlead.v1.GetStatusResponse
 	(*Switch)(nil),                // 6: fairlead.v1.Switch
-	(*SwitchGroup)(nil),           // 7: fairlead.v1.SwitchGroup
-	(*SwitchHost)(nil),            // 8: fairlead.v1.SwitchHost
-	(*SwitchForwarding)(nil),      // 9: fairlead.v1.SwitchForwarding
-	(*Flows)(nil),                 // 10: fairlead.v1.Flows
-	(*Interface)(nil),             // 11: fairlead.v1.Interface
-	(*VIP)(nil),                   // 12: fairlead.v1.VIP
-	(*Buckets)(nil),               // 13: fairlead.v1.Buckets
-	(*Slot)(nil),                  // 14: fairlead.v1.Slot
-	(*NextHop)(nil),               // 15: fairlead.v1.NextHop
-	(*Counters)(nil),              // 16: fairlead.v1.Counters
-	(*Reason)(nil),                // 17: fairlead.v1.Reason
-	(*Clock)(nil),                 // 18: fairlead.v1.Clock
-	(*Limit)(nil),                 // 19: fairlead.v1.Limit
-	(*Peer)(nil),                  // 20: fairlead.v1.Peer
-	(*Sharing)(nil),               // 21: fairlead.v1.Sharing
-	(*SharingPeer)(nil),           // 22: fairlead.v1.SharingPeer
-	(*GetAssignmentRequest)(nil),  // 23: fairlead.v1.GetAssignmentRequest
-	(*GetAssignmentResponse)(nil), // 24: fairlead.v1.GetAssignmentResponse
-	(*SetAssignmentRequest)(nil),  // 25: fairlead.v1.SetAssignmentRequest
-	(*SetAssignmentResponse)(nil), // 26: fairlead.v1.SetAssignmentResponse
-	(*AddServerRequest)(nil),      // 27: fairlead.v1.AddServerRequest
-	(*DrainServerRequest)(nil),    // 28: fairlead.v1.DrainServerRequest
-	(*UndrainServerRequest)(nil),  // 29: fairlead.v1.UndrainServerRequest
-	(*RemoveServerRequest)(nil),   // 30: fairlead.v1.RemoveServerRequest
-	(*SetWeightRequest)(nil),      // 31: fairlead.v1.SetWeightRequest
-	(*RotateKeyRequest)(nil),      // 32: fairlead.v1.RotateKeyRequest
-	(*ChangeResponse)(nil),        // 33: fairlead.v1.ChangeResponse
-	(*UnansweredPeer)(nil),        // 34: fairlead.v1.UnansweredPeer
-	(*GetTimeRequest)(nil),        // 35: fairlead.v1.GetTimeRequest
-	(*GetTimeResponse)(nil),       // 36: fairlead.v1.GetTimeResponse
-	(*GetLiveRequest)(nil),        // 37: fairlead.v1.GetLiveRequest
-	(*GetLiveResponse)(nil),       // 38: fairlead.v1.GetLiveResponse
-	(*LiveVIP)(nil),               // 39: fairlead.v1.LiveVIP
-	(*EpochLive)(nil),             // 40: fairlead.v1.EpochLive
-	(*GetServingRequest)(nil),     // 41: fairlead.v1.GetServingRequest
-	(*GetServingResponse)(nil),    // 42: fairlead.v1.GetServingResponse
-	(*ServingVIP)(nil),            // 43: fairlead.v1.ServingVIP
-	(*DrainSwitchRequest)(nil),    // 44: fairlead.v1.DrainSwitchRequest
-	(*DrainSwitchResponse)(nil),   // 45: fairlead.v1.DrainSwitchResponse
-	(*UnlockSwitchRequest)(nil),   // 46: fairlead.v1.UnlockSwitchRequest
-	(*UnlockSwitchResponse)(nil),  // 47: fairlead.v1.UnlockSwitchResponse
-	(*ShareFlowsRequest)(nil),     // 48: fairlead.v1.ShareFlowsRequest
-	(*ShareFlowsResponse)(nil),    // 49: fairlead.v1.ShareFlowsResponse
-	(*GetFlowsRequest)(nil),       // 50: fairlead.v1.GetFlowsRequest
-	(*GetFlowsResponse)(nil),      // 51: fairlead.v1.GetFlowsResponse
+	(*SwitchCorrections)(nil),     // 7: fairlead.v1.SwitchCorrections
+	(*SwitchGroup)(nil),           // 8: fairlead.v1.SwitchGroup
+	(*SwitchHost)(nil),            // 9: fairlead.v1.SwitchHost
+	(*SwitchForwarding)(nil),      // 10: fairlead.v1.SwitchForwarding
+	(*Flows)(nil),                 // 11: fairlead.v1.Flows
+	(*Interface)(nil),             // 12: fairlead.v1.Interface
+	(*VIP)(nil),                   // 13: fairlead.v1.VIP
+	(*Buckets)(nil),               // 14: fairlead.v1.Buckets
+	(*Slot)(nil),                  // 15: fairlead.v1.Slot
+	(*NextHop)(nil),               // 16: fairlead.v1.NextHop
+	(*Counters)(nil),              // 17: fairlead.v1.Counters
+	(*Reason)(nil),                // 18: fairlead.v1.Reason
+	(*Clock)(nil),                 // 19: fairlead.v1.Clock
+	(*Limit)(nil),                 // 20: fairlead.v1.Limit
+	(*Peer)(nil),                  // 21: fairlead.v1.Peer
+	(*Sharing)(nil),               // 22: fairlead.v1.Sharing
+	(*SharingPeer)(nil),           // 23: fairlead.v1.SharingPeer
+	(*GetAssignmentRequest)(nil),  // 24: fairlead.v1.GetAssignmentRequest
+	(*GetAssignmentResponse)(nil), // 25: fairlead.v1.GetAssignmentResponse
+	(*SetAssignmentRequest)(nil),  // 26: fairlead.v1.SetAssignmentRequest
+	(*SetAssignmentResponse)(nil), // 27: fairlead.v1.SetAssignmentResponse
+	(*AddServerRequest)(nil),      // 28: fairlead.v1.AddServerRequest
+	(*DrainServerRequest)(nil),    // 29: fairlead.v1.DrainServerRequest
+	(*UndrainServerRequest)(nil),  // 30: fairlead.v1.UndrainServerRequest
+	(*RemoveServerRequest)(nil),   // 31: fairlead.v1.RemoveServerRequest
+	(*SetWeightRequest)(nil),      // 32: fairlead.v1.SetWeightRequest
+	(*RotateKeyRequest)(nil),      // 33: fairlead.v1.RotateKeyRequest
+	(*ChangeResponse)(nil),        // 34: fairlead.v1.ChangeResponse
+	(*UnansweredPeer)(nil),        // 35: fairlead.v1.UnansweredPeer
+	(*GetTimeRequest)(nil),        // 36: fairlead.v1.GetTimeRequest
+	(*GetTimeResponse)(nil),       // 37: fairlead.v1.GetTimeResponse
+	(*GetLiveRequest)(nil),        // 38: fairlead.v1.GetLiveRequest
+	(*GetLiveResponse)(nil),       // 39: fairlead.v1.GetLiveResponse
+	(*LiveVIP)(nil),               // 40: fairlead.v1.LiveVIP
+	(*EpochLive)(nil),             // 41: fairlead.v1.EpochLive
+	(*GetServingRequest)(nil),     // 42: fairlead.v1.GetServingRequest
+	(*GetServingResponse)(nil),    // 43: fairlead.v1.GetServingResponse
+	(*ServingVIP)(nil),            // 44: fairlead.v1.ServingVIP
+	(*DrainSwitchRequest)(nil),    // 45: fairlead.v1.DrainSwitchRequest
+	(*DrainSwitchResponse)(nil),   // 46: fairlead.v1.DrainSwitchResponse
+	(*UnlockSwitchRequest)(nil),   // 47: fairlead.v1.UnlockSwitchRequest
+	(*UnlockSwitchResponse)(nil),  // 48: fairlead.v1.UnlockSwitchResponse
+	(*ShareFlowsRequest)(nil),     // 49: fairlead.v1.ShareFlowsRequest
+	(*ShareFlowsResponse)(nil),    // 50: fairlead.v1.ShareFlowsResponse
+	(*GetFlowsRequest)(nil),       // 51: fairlead.v1.GetFlowsRequest
+	(*GetFlowsResponse)(nil),      // 52: fairlead.v1.GetFlowsResponse
 }
 var file_fairlead_proto_depIdxs = []int32{
 	0,  // 0: fairlead.v1.GetStatusResponse.role:type_name -> fairlead.v1.Role
-	11, // 1: fairlead.v1.GetStatusResponse.interfaces:type_name -> fairlead.v1.Interface
-	12, // 2: fairlead.v1.GetStatusResponse.vips:type_name -> fairlead.v1.VIP
-	17, // 3: fairlead.v1.GetStatusResponse.reasons:type_name -> fairlead.v1.Reason
-	18, // 4: fairlead.v1.GetStatusResponse.clock:type_name -> fairlead.v1.Clock
-	19, // 5: fairlead.v1.GetStatusResponse.limits:type_name -> fairlead.v1.Limit
-	20, // 6: fairlead.v1.GetStatusResponse.peers:type_name -> fairlead.v1.Peer
-	21, // 7: fairlead.v1.GetStatusResponse.sharing:type_name -> fairlead.v1.Sharing
-	10, // 8: fairlead.v1.GetStatusResponse.flows:type_name -> fairlead.v1.Flows
+	12, // 1: fairlead.v1.GetStatusResponse.interfaces:type_name -> fairlead.v1.Interface
+	13, // 2: fairlead.v1.GetStatusResponse.vips:type_name -> fairlead.v1.VIP
+	18, // 3: fairlead.v1.GetStatusResponse.reasons:type_name -> fairlead.v1.Reason
+	19, // 4: fairlead.v1.GetStatusResponse.clock:type_name -> fairlead.v1.Clock
+	20, // 5: fairlead.v1.GetStatusResponse.limits:type_name -> fairlead.v1.Limit
+	21, // 6: fairlead.v1.GetStatusResponse.peers:type_name -> fairlead.v1.Peer
+	22, // 7: fairlead.v1.GetStatusResponse.sharing:type_name -> fairlead.v1.Sharing
+	11, // 8: fairlead.v1.GetStatusResponse.flows:type_name -> fairlead.v1.Flows
 	6,  // 9: fairlead.v1.GetStatusResponse.switch:type_name -> fairlead.v1.Switch
-	7,  // 10: fairlead.v1.Switch.groups:type_name -> fairlead.v1.SwitchGroup
-	8,  // 11: fairlead.v1.Switch.hosts:type_name -> fairlead.v1.SwitchHost
-	1,  // 12: fairlead.v1.SwitchHost.state:type_name -> fairlead.v1.Serving
-	9,  // 13: fairlead.v1.SwitchHost.previous_of:type_name -> fairlead.v1.SwitchForwarding
-	14, // 14: fairlead.v1.VIP.slots:type_name -> fairlead.v1.Slot
-	16, // 15: fairlead.v1.VIP.counters:type_name -> fairlead.v1.Counters
-	13, // 16: fairlead.v1.VIP.buckets:type_name -> fairlead.v1.Buckets
-	1,  // 17: fairlead.v1.VIP.serving:type_name -> fairlead.v1.Serving
-	2,  // 18: fairlead.v1.Slot.state:type_name -> fairlead.v1.SlotState
-	3,  // 19: fairlead.v1.Slot.health:type_name -> fairlead.v1.Health
-	15, // 20: fairlead.v1.Slot.next_hop:type_name -> fairlead.v1.NextHop
-	40, // 21: fairlead.v1.Counters.live:type_name -> fairlead.v1.EpochLive
-	22, // 22: fairlead.v1.Sharing.peers:type_name -> fairlead.v1.SharingPeer
-	34, // 23: fairlead.v1.ChangeResponse.unanswered:type_name -> fairlead.v1.UnansweredPeer
-	39, // 24: fairlead.v1.GetLiveResponse.vips:type_name -> fairlead.v1.LiveVIP
-	40, // 25: fairlead.v1.LiveVIP.epochs:type_name -> fairlead.v1.EpochLive
-	43, // 26: fairlead.v1.GetServingResponse.vips:type_name -> fairlead.v1.ServingVIP
-	1,  // 27: fairlead.v1.ServingVIP.state:type_name -> fairlead.v1.Serving
-	4,  // 28: fairlead.v1.Fairlead.GetStatus:input_type -> fairlead.v1.GetStatusRequest
-	23, // 29: fairlead.v1.Fairlead.GetAssignment:input_type -> fairlead.v1.GetAssignmentRequest
-	25, // 30: fairlead.v1.Fairlead.SetAssignment:input_type -> fairlead.v1.SetAssignmentRequest
-	27, // 31: fairlead.v1.Fairlead.AddServer:input_type -> fairlead.v1.AddServerRequest
-	28, // 32: fairlead.v1.Fairlead.DrainServer:input_type -> fairlead.v1.DrainServerRequest
-	29, // 33: fairlead.v1.Fairlead.UndrainServer:input_type -> fairlead.v1.UndrainServerRequest
-	30, // 34: fairlead.v1.Fairlead.RemoveServer:input_type -> fairlead.v1.RemoveServerRequest
-	31, // 35: fairlead.v1.Fairlead.SetWeight:input_type -> fairlead.v1.SetWeightRequest
-	32, // 36: fairlead.v1.Fairlead.RotateKey:input_type -> fairlead.v1.RotateKeyRequest
-	35, // 37: fairlead.v1.Fairlead.GetTime:input_type -> fairlead.v1.GetTimeRequest
-	37, // 38: fairlead.v1.Fairlead.GetLive:input_type -> fairlead.v1.GetLiveRequest
-	41, // 39: fairlead.v1.Fairlead.GetServing:input_type -> fairlead.v1.GetServingRequest
-	44, // 40: fairlead.v1.Fairlead.DrainSwitch:input_type -> fairlead.v1.DrainSwitchRequest
-	46, // 41: fairlead.v1.Fairlead.UnlockSwitch:input_type -> fairlead.v1.UnlockSwitchRequest
-	48, // 42: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
-	50, // 43: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
-	5,  // 44: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
-	24, // 45: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
-	26, // 46: fairlead.v1.Fairlead.SetAssignment:output_type -> fairlead.v1.SetAssignmentResponse
-	33, // 47: fairlead.v1.Fairlead.AddServer:output_type -> fairlead.v1.ChangeResponse
-	33, // 48: fairlead.v1.Fairlead.DrainServer:output_type -> fairlead.v1.ChangeResponse
-	33, // 49: fairlead.v1.Fairlead.UndrainServer:output_type -> fairlead.v1.ChangeResponse
-	33, // 50: fairlead.v1.Fairlead.RemoveServer:output_type -> fairlead.v1.ChangeResponse
-	33, // 51: fairlead.v1.Fairlead.SetWeight:output_type -> fairlead.v1.ChangeResponse
-	33, // 52: fairlead.v1.Fairlead.RotateKey:output_type -> fairlead.v1.ChangeResponse
-	36, // 53: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
-	38, // 54: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
-	42, // 55: fairlead.v1.Fairlead.GetServing:output_type -> fairlead.v1.GetServingResponse
-	45, // 56: fairlead.v1.Fairlead.DrainSwitch:output_type -> fairlead.v1.DrainSwitchResponse
-	47, // 57: fairlead.v1.Fairlead.UnlockSwitch:output_type -> fairlead.v1.UnlockSwitchResponse
-	49, // 58: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
-	51, // 59: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
-	44, // [44:60] is the sub-list for method output_type
-	28, // [28:44] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	8,  // 10: fairlead.v1.Switch.groups:type_name -> fairlead.v1.SwitchGroup
+	9,  // 11: fairlead.v1.Switch.hosts:type_name -> fairlead.v1.SwitchHost
+	7,  // 12: fairlead.v1.Switch.corrections:type_name -> fairlead.v1.SwitchCorrections
+	1,  // 13: fairlead.v1.SwitchHost.state:type_name -> fairlead.v1.Serving
+	10, // 14: fairlead.v1.SwitchHost.previous_of:type_name -> fairlead.v1.SwitchForwarding
+	15, // 15: fairlead.v1.VIP.slots:type_name -> fairlead.v1.Slot
+	17, // 16: fairlead.v1.VIP.counters:type_name -> fairlead.v1.Counters
+	14, // 17: fairlead.v1.VIP.buckets:type_name -> fairlead.v1.Buckets
+	1,  // 18: fairlead.v1.VIP.serving:type_name -> fairlead.v1.Serving
+	2,  // 19: fairlead.v1.Slot.state:type_name -> fairlead.v1.SlotState
+	3,  // 20: fairlead.v1.Slot.health:type_name -> fairlead.v1.Health
+	16, // 21: fairlead.v1.Slot.next_hop:type_name -> fairlead.v1.NextHop
+	41, // 22: fairlead.v1.Counters.live:type_name -> fairlead.v1.EpochLive
+	23, // 23: fairlead.v1.Sharing.peers:type_name -> fairlead.v1.SharingPeer
+	35, // 24: fairlead.v1.ChangeResponse.unanswered:type_name -> fairlead.v1.UnansweredPeer
+	40, // 25: fairlead.v1.GetLiveResponse.vips:type_name -> fairlead.v1.LiveVIP
+	41, // 26: fairlead.v1.LiveVIP.epochs:type_name -> fairlead.v1.EpochLive
+	44, // 27: fairlead.v1.GetServingResponse.vips:type_name -> fairlead.v1.ServingVIP
+	1,  // 28: fairlead.v1.ServingVIP.state:type_name -> fairlead.v1.Serving
+	4,  // 29: fairlead.v1.Fairlead.GetStatus:input_type -> fairlead.v1.GetStatusRequest
+	24, // 30: fairlead.v1.Fairlead.GetAssignment:input_type -> fairlead.v1.GetAssignmentRequest
+	26, // 31: fairlead.v1.Fairlead.SetAssignment:input_type -> fairlead.v1.SetAssignmentRequest
+	28, // 32: fairlead.v1.Fairlead.AddServer:input_type -> fairlead.v1.AddServerRequest
+	29, // 33: fairlead.v1.Fairlead.DrainServer:input_type -> fairlead.v1.DrainServerRequest
+	30, // 34: fairlead.v1.Fairlead.UndrainServer:input_type -> fairlead.v1.UndrainServerRequest
+	31, // 35: fairlead.v1.Fairlead.RemoveServer:input_type -> fairlead.v1.RemoveServerRequest
+	32, // 36: fairlead.v1.Fairlead.SetWeight:input_type -> fairlead.v1.SetWeightRequest
+	33, // 37: fairlead.v1.Fairlead.RotateKey:input_type -> fairlead.v1.RotateKeyRequest
+	36, // 38: fairlead.v1.Fairlead.GetTime:input_type -> fairlead.v1.GetTimeRequest
+	38, // 39: fairlead.v1.Fairlead.GetLive:input_type -> fairlead.v1.GetLiveRequest
+	42, // 40: fairlead.v1.Fairlead.GetServing:input_type -> fairlead.v1.GetServingRequest
+	45, // 41: fairlead.v1.Fairlead.DrainSwitch:input_type -> fairlead.v1.DrainSwitchRequest
+	47, // 42: fairlead.v1.Fairlead.UnlockSwitch:input_type -> fairlead.v1.UnlockSwitchRequest
+	49, // 43: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
+	51, // 44: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
+	5,  // 45: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
+	25, // 46: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
+	27, // 47: fairlead.v1.Fairlead.SetAssignment:output_type -> fairlead.v1.SetAssignmentResponse
+	34, // 48: fairlead.v1.Fairlead.AddServer:output_type -> fairlead.v1.ChangeResponse
+	34, // 49: fairlead.v1.Fairlead.DrainServer:output_type -> fairlead.v1.ChangeResponse
+	34, // 50: fairlead.v1.Fairlead.UndrainServer:output_type -> fairlead.v1.ChangeResponse
+	34, // 51: fairlead.v1.Fairlead.RemoveServer:output_type -> fairlead.v1.ChangeResponse
+	34, // 52: fairlead.v1.Fairlead.SetWeight:output_type -> fairlead.v1.ChangeResponse
+	34, // 53: fairlead.v1.Fairlead.RotateKey:output_type -> fairlead.v1.ChangeResponse
+	37, // 54: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
+	39, // 55: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
+	43, // 56: fairlead.v1.Fairlead.GetServing:output_type -> fairlead.v1.GetServingResponse
+	46, // 57: fairlead.v1.Fairlead.DrainSwitch:output_type -> fairlead.v1.DrainSwitchResponse
+	48, // 58: fairlead.v1.Fairlead.UnlockSwitch:output_type -> fairlead.v1.UnlockSwitchResponse
+	50, // 59: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
+	52, // 60: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
+	45, // [45:61] is the sub-list for method output_type
+	29, // [29:45] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_fairlead_proto_init() }
@@ -4590,7 +4666,7 @@ func file_fairlead_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fairlead_proto_rawDesc), len(file_fairlead_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   48,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
