@@ -56,7 +56,7 @@ func (al *allocator) take(v *controller.VIP) (lineRange, error) {
 	}
 	// A range never shrinks: its upper slots may still be named by cookies
 	// of connections that the balancer cannot see.
-	if r, ok := al.held[v.ID]; ok && r.size >= size && r.size <= limit {
+	if r, ok := al.held[v.ID]; ok && r.size >= size && r.size <= max(limit, size) {
 		return r, nil
 	}
 	var first uint32

@@ -17,6 +17,7 @@ import (
 // inForce is what the active half says, as far as the daemon must know it.
 type inForce struct {
 	ranges  map[uint32]lineRange // by VIP id
+	hops    map[uint32]bool      // VIPs of scheme beamer, by id
 	entries int                  // of the VIP table
 	tables  int                  // entries of `tables`
 }
@@ -75,11 +76,14 @@ func (l *LB) Apply(a *controller.Assignment, down func(vipID uint32, slot uint16
 		return due, err
 	}
 	idle := control.Active&1 ^ 1
-	p, err := makePlan(a, down, l.now(), l.force.ranges, l.set.capacity(), idle, l.hashes, l.random)
+	p, err := makePlan(a, down, l.moment(), l.force.ranges, l.set.capacity(), idle, l.hashes, l.buckets, l.random)
 	if err != nil {
+		l.undoBuckets()
 		return due, fmt.Errorf("assignment %d: %w", a.Version, err)
 	}
-	return p.due, l.enact(a, p, idle)
+	err = l.enact(a, p, idle)
+	l.undoBuckets()
+	return p.due, err
 }
 
 // enact is Apply from step 2 on.
@@ -98,9 +102,10 @@ func (l *LB) enact(a *controller.Assignment, p *plan, idle uint32) error {
 		return err
 	}
 	before := l.force
-	l.force = inForce{map[uint32]lineRange{}, len(p.entries), len(p.tables)}
+	l.force = inForce{map[uint32]lineRange{}, map[uint32]bool{}, len(p.entries), int(p.size)}
 	for _, v := range p.vips {
 		l.force.ranges[v.id] = v.lines
+		l.force.hops[v.id] = v.hops
 	}
 	swaps := l.old != nil
 	if swaps && l.links == nil {
@@ -108,6 +113,7 @@ func (l *LB) enact(a *controller.Assignment, p *plan, idle uint32) error {
 			return err // packets go by the set before
 		}
 	}
+	l.buckets.enforced(p)
 	l.unfinished = func() error {
 		if err := waitForReaders(); err != nil {
 			return err
@@ -240,6 +246,13 @@ func (l *LB) fill(p *plan, half uint32) error {
 	if err := l.set.writeTables(half*l.set.capacity().tableEntries, p.tables); err != nil {
 		return err
 	}
+	for _, s := range p.stretches {
+		memory, err := l.set.mapEntries()
+		if err != nil {
+			return err
+		}
+		writeRows(memory.from(s.first), s.rows)
+	}
 	all := make([]lbFlVip, viptable.Lines)
 	for i, e := range p.entries {
 		all[p.at[i]] = e
@@ -329,7 +342,7 @@ func (l *LB) writeLine(line uint32, s serverLine, reset bool) error {
 
 // sameWay says that packets go to t as to s.
 func (s serverLine) sameWay(t serverLine) bool {
-	return s.addr == t.addr && s.forwarding == t.forwarding
+	return s.addr == t.addr && s.forwarding == t.forwarding && s.hops == t.hops
 }
 
 // image is what a line holds for a server: the template of its outer header
@@ -363,6 +376,12 @@ const (
 	lineDown       = 8
 )
 
+// FL_HOPS_BYTES and FL_HOPS6_BYTES.
+const (
+	hopsBytes  = 16
+	hopsBytes6 = 24
+)
+
 // overhead is how many bytes forwarding adds to a packet.
 func overhead(s serverLine) int {
 	if s.forwarding == lbFlForwardingFL_FWD_L2 {
@@ -374,6 +393,13 @@ func overhead(s serverLine) int {
 	}
 	if s.forwarding == lbFlForwardingFL_FWD_GUE {
 		n += 8 + 4
+	}
+	switch {
+	case !s.hops:
+	case s.forwarding == lbFlForwardingFL_FWD_IPIP && s.addr.Is6():
+		n += hopsBytes6
+	default:
+		n += hopsBytes
 	}
 	return n
 }
@@ -401,7 +427,7 @@ func (l *LB) syncLines() {
 
 // readForce reads what an adopted set's active half says.
 func readForce(o *objects) (inForce, error) {
-	f := inForce{ranges: map[uint32]lineRange{}}
+	f := inForce{ranges: map[uint32]lineRange{}, hops: map[uint32]bool{}}
 	c, err := o.readControl()
 	if err != nil {
 		return f, err
@@ -414,7 +440,11 @@ func readForce(o *objects) (inForce, error) {
 	base := (c.Active & 1) * o.capacity().tableEntries
 	for _, e := range entries {
 		f.ranges[e.Id] = lineRange{e.FirstLine, e.Slots}
-		f.tables = max(f.tables, int(e.HashTable+e.HashSize-base), int(e.NewTable+e.NewSize-base))
+		size := e.HashSize
+		if f.hops[e.Id] = e.Scheme == uint8(lbFlSchemeFL_SCHEME_BEAMER); f.hops[e.Id] {
+			size = uint32(bucketEntries(int(size)))
+		}
+		f.tables = max(f.tables, int(e.HashTable+size-base), int(e.NewTable+e.NewSize-base))
 	}
 	return f, nil
 }
@@ -422,7 +452,7 @@ func readForce(o *objects) (inForce, error) {
 // readWritten reads what the lines in force say.
 func readWritten(o *objects, f inForce) (map[uint32]writtenLine, error) {
 	written := map[uint32]writtenLine{}
-	for _, r := range f.ranges {
+	for id, r := range f.ranges {
 		for line := r.first; line < r.end(); line++ {
 			var cpus []lbFlLine
 			if err := o.maps[mapLines].Lookup(line, &cpus); err != nil {
@@ -431,8 +461,8 @@ func readWritten(o *objects, f inForce) (map[uint32]writtenLine, error) {
 			image := cpus[0]
 			image.Packets, image.Bytes, image.Opened = 0, 0, 0
 			w := writtenLine{image: image}
-			if f := lbFlForwarding(image.MacDst >> 48 & 0xff); f != lbFlForwardingFL_FWD_NONE {
-				w.server = serverLine{addrOf(image.Addr), f, uint8(image.MacDst>>56) & (lineClosed | lineDown)}
+			if forwarding := lbFlForwarding(image.MacDst >> 48 & 0xff); forwarding != lbFlForwardingFL_FWD_NONE {
+				w.server = serverLine{addrOf(image.Addr), forwarding, uint8(image.MacDst>>56) & (lineClosed | lineDown), f.hops[id]}
 			}
 			written[line] = w
 		}

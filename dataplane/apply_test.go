@@ -60,7 +60,7 @@ func TestKilledBeforeFlip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := makePlan(assignment(2, 0, 12), nil, l.now(), l.force.ranges, l.set.capacity(), c.Active^1, l.hashes, l.random)
+	p, err := makePlan(assignment(2, 0, 12), nil, l.moment(), l.force.ranges, l.set.capacity(), c.Active^1, l.hashes, l.buckets, l.random)
 	if err != nil {
 		t.Fatal(err)
 	}

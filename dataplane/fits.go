@@ -3,7 +3,6 @@ package dataplane
 import (
 	"fmt"
 	"math/rand/v2"
-	"time"
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
@@ -18,7 +17,7 @@ import (
 // size of tables does not hang on the time.
 func Fits(a *controller.Assignment, l config.Limits) error {
 	c := capacity{lines: uint32(l.ServerLines), tableEntries: uint32(l.TableEntries / 2), vipIDs: viptable.Lines}
-	if _, err := makePlan(a, nil, time.Time{}, nil, c, 0, hashTables{}, rand.New(rand.NewPCG(1, a.Version))); err != nil {
+	if _, err := makePlan(a, nil, moment{}, nil, c, 0, hashTables{}, nil, rand.New(rand.NewPCG(1, a.Version))); err != nil {
 		return fmt.Errorf("does not fit: %w", err)
 	}
 	return nil

@@ -230,19 +230,16 @@ const arrayStride = 8
 
 // writeTables fills `tables` from entry first on.
 func (o *objects) writeTables(first uint32, entries []uint32) error {
-	b := make([]byte, len(entries)*arrayStride)
-	for i, e := range entries {
-		binary.NativeEndian.PutUint32(b[i*arrayStride:], e)
-	}
-	if len(b) == 0 {
-		return nil
-	}
-	mem, err := o.memory(mapTables)
+	memory, err := o.mapEntries()
 	if err != nil {
 		return err
 	}
-	if _, err := mem.WriteAt(b, int64(first)*arrayStride); err != nil {
-		return fmt.Errorf("map %s: %w", mapTables, err)
+	if int(first)+len(entries) > memory.len() {
+		return fmt.Errorf("map %s: entries %d to %d of %d", mapTables, first, int(first)+len(entries)-1, memory.len())
+	}
+	to := memory.from(first)
+	for i, e := range entries {
+		*to.at(i) = e
 	}
 	return nil
 }

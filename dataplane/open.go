@@ -79,6 +79,7 @@ type LB struct {
 	unfinished     func() error // clears away what force replaced; nil: done
 	written        map[uint32]writtenLine
 	hashes         hashTables
+	buckets        *bucketTables
 	flowStats      FlowStats        // of the last sweep
 	swept          time.Time        // when that was
 	now            func() time.Time // tests set it
@@ -111,7 +112,7 @@ func Open(o Options, log *slog.Logger) (lb *LB, err error) {
 		return nil, fmt.Errorf("pin folder: %w", err)
 	}
 	l := &LB{o: o, log: log, ifaces: ifaces, random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
-		written: map[uint32]writtenLine{}, hashes: hashTables{}, now: time.Now}
+		written: map[uint32]writtenLine{}, hashes: hashTables{}, buckets: newBucketTables(), now: time.Now}
 	defer func() {
 		if err != nil {
 			l.release()
@@ -202,7 +203,13 @@ func (l *LB) load() error {
 				return fmt.Errorf("read the tables in force: %w", err)
 			}
 		}
-		return l.adoptClock(pinned)
+		if err := l.adoptClock(pinned); err != nil {
+			return err
+		}
+		if l.oldReadable {
+			return l.readBuckets()
+		}
+		return nil
 	}
 	defer pinned.close()
 	if err := l.enforce(pinned, fresh); err != nil {
@@ -216,6 +223,9 @@ func (l *LB) load() error {
 	}
 	if l.written, err = readWritten(l.set, l.force); err != nil {
 		return err
+	}
+	if err := l.readBuckets(); err != nil {
+		return fmt.Errorf("read the bucket tables in force: %w", err)
 	}
 	l.watchWritten()
 	l.adopted = !fresh

@@ -52,7 +52,9 @@ func DefaultPinDir(name string) string { return bpffs.Dir(name) }
 type objects struct {
 	maps     map[string]*ebpf.Map
 	programs map[string]*ebpf.Program
-	readOnly bool // opened without the right to write
+	readOnly bool        // opened without the right to write
+	entries  entryMemory // of `tables`, once mapEntries mapped it
+	mapped   []byte      // all of that mapping
 }
 
 // newObjects takes a collection over. Maps that nobody pins are closed: their
@@ -73,6 +75,7 @@ func (o *objects) close() {
 	if o == nil {
 		return
 	}
+	o.unmapEntries()
 	for _, m := range o.maps {
 		m.Close()
 	}
@@ -84,7 +87,7 @@ func (o *objects) close() {
 // loadPinned opens what is pinned under dir/maps and dir/programs. A folder
 // that does not exist gives empty sets.
 func loadPinned(dir string, opts *ebpf.LoadPinOptions) (*objects, error) {
-	o := &objects{map[string]*ebpf.Map{}, map[string]*ebpf.Program{}, opts != nil && opts.ReadOnly}
+	o := &objects{maps: map[string]*ebpf.Map{}, programs: map[string]*ebpf.Program{}, readOnly: opts != nil && opts.ReadOnly}
 	err := bpffs.Each(filepath.Join(dir, dirMaps), func(name, path string) error {
 		m, err := ebpf.LoadPinnedMap(path, opts)
 		o.maps[name] = m

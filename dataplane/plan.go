@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/viptable"
@@ -28,6 +29,7 @@ type serverLine struct {
 	addr       netip.Addr // invalid: the line names no server
 	forwarding lbFlForwarding
 	flags      uint8 // lineClosed, lineDown
+	hops       bool  // packets carry hops (scheme beamer)
 }
 
 // lineRange is a VIP's stretch of server lines.
@@ -40,6 +42,7 @@ type plannedVIP struct {
 	id    uint32
 	name  string
 	lines lineRange
+	hops  bool         // of scheme beamer
 	slots []serverLine // by slot, len == lines.size
 }
 
@@ -50,8 +53,11 @@ type plan struct {
 	entries []lbFlVip // where entry i stands: at[i]
 	at      []int
 	seed    uint64
-	tables  []uint32  // of the half, from its first entry
-	due     time.Time // when time alone makes another plan; zero: never
+	tables  []uint32 // of the half, from its first entry
+	// stretches are the bucket tables, behind tables.
+	stretches []stretch
+	size      uint32    // entries of the half in use, stretches' included
+	due       time.Time // when time alone makes another plan; zero: never
 }
 
 // server is what the plan says of a slot; nothing beyond the range.
@@ -71,8 +77,11 @@ type capacity struct {
 
 // makePlan turns an assignment into table contents at a time. ranges are the
 // server lines in force; a VIP keeps its range as long as its slots fit.
-func makePlan(a *controller.Assignment, down func(vipID uint32, slot uint16) bool, now time.Time,
-	ranges map[uint32]lineRange, c capacity, half uint32, hashes hashTables, random *rand.Rand) (*plan, error) {
+// Without tables (nil) it says what VIPs of scheme beamer need, and leaves
+// their rows out.
+func makePlan(a *controller.Assignment, down func(vipID uint32, slot uint16) bool, when moment,
+	ranges map[uint32]lineRange, c capacity, half uint32, hashes hashTables, tables *bucketTables, random *rand.Rand) (*plan, error) {
+	a = ofBalancers(a)
 	p := &plan{}
 	alloc := newAllocator(ranges, c.lines)
 	var keys []viptable.Key
@@ -81,10 +90,8 @@ func makePlan(a *controller.Assignment, down func(vipID uint32, slot uint16) boo
 		if v.ID == 0 || v.ID >= c.vipIDs {
 			return nil, fmt.Errorf("vip %s: id %d: the loaded program counts VIPs 1 to %d", v.Name, v.ID, c.vipIDs-1)
 		}
-		r := setsOf(v, down, now)
-		if p.due.IsZero() || !r.due.IsZero() && r.due.Before(p.due) {
-			p.due = r.due
-		}
+		r := setsOf(v, down, when.now)
+		p.sooner(r.due)
 		pv, err := planServers(v, &r, alloc)
 		if err != nil {
 			return nil, err
@@ -93,14 +100,19 @@ func makePlan(a *controller.Assignment, down func(vipID uint32, slot uint16) boo
 		if err != nil {
 			return nil, err
 		}
+		if v.Scheme == beamer {
+			if err := p.bucketed(v, &e, down, when, tables); err != nil {
+				return nil, err
+			}
+		}
 		p.vips = append(p.vips, pv)
 		p.entries = append(p.entries, e)
 		keys = append(keys, viptable.Key{Addr: v.Address, Port: v.Port, Proto: e.Proto})
 	}
 	hashes.forgetOthers(a)
-	if n := uint32(len(p.tables)); n > c.tableEntries {
-		return nil, fmt.Errorf("limits.table_entries %d: the policies' and hash tables need %d (twice %d, for the idle copy); raise it",
-			2*c.tableEntries, 2*n, n)
+	tables.forgetOthers(a)
+	if err := p.place(half*c.tableEntries, c); err != nil {
+		return nil, err
 	}
 	keys = p.addressEntries(a, keys)
 	var err error
@@ -114,6 +126,13 @@ func makePlan(a *controller.Assignment, down func(vipID uint32, slot uint16) boo
 	return p, nil
 }
 
+// sooner notes that time alone makes another plan at t; zero: never.
+func (p *plan) sooner(t time.Time) {
+	if p.due.IsZero() || !t.IsZero() && t.Before(p.due) {
+		p.due = t
+	}
+}
+
 // planServers gives v its range and says what each of its lines names.
 func planServers(v *controller.VIP, sets *sets, alloc *allocator) (plannedVIP, error) {
 	forwarding, ok := map[string]lbFlForwarding{
@@ -125,9 +144,9 @@ func planServers(v *controller.VIP, sets *sets, alloc *allocator) (plannedVIP, e
 	if err != nil {
 		return plannedVIP{}, err
 	}
-	pv := plannedVIP{id: v.ID, name: v.Name, lines: r, slots: make([]serverLine, r.size)}
+	pv := plannedVIP{id: v.ID, name: v.Name, lines: r, hops: v.Scheme == beamer, slots: make([]serverLine, r.size)}
 	for _, s := range v.Slots {
-		pv.slots[s.Number] = serverLine{s.Address.Unmap(), forwarding, sets.lines[s.Number]}
+		pv.slots[s.Number] = serverLine{s.Address.Unmap(), forwarding, sets.lines[s.Number], v.Scheme == beamer}
 	}
 	return pv, nil
 }
@@ -170,8 +189,10 @@ func (p *plan) service(a *controller.Assignment, v *controller.VIP, r lineRange,
 		e.Scheme = uint8(lbFlSchemeFL_SCHEME_FULL_CT)
 	case "stateless":
 		e.Scheme = uint8(lbFlSchemeFL_SCHEME_STATELESS)
+	case beamer:
+		e.Scheme = uint8(lbFlSchemeFL_SCHEME_BEAMER)
 	default:
-		return e, fmt.Errorf("vip %s: scheme %q: must be cheetah, jet, full-ct or stateless", v.Name, v.Scheme)
+		return e, fmt.Errorf("vip %s: scheme %q: must be cheetah, jet, full-ct, stateless or beamer", v.Name, v.Scheme)
 	}
 	if v.Scheme != "cheetah" && pol != lbFlPolicyFL_POLICY_HASH {
 		return e, fmt.Errorf("vip %s: policy %q: scheme %s places connections by their hash alone: must be hash", v.Name, v.Policy, v.Scheme)
@@ -190,6 +211,9 @@ func (p *plan) service(a *controller.Assignment, v *controller.VIP, r lineRange,
 	}
 	if sets.all {
 		e.Flags |= uint8(lbFlVipFlagsFL_VIP_TRACK_ALL)
+	}
+	if v.Scheme == beamer {
+		return e, nil // its table comes behind all others: bucketed, place
 	}
 	e.NewTable = base + uint32(len(p.tables))
 	p.tables = append(p.tables, policy.Table(v.Policy, policyMembers(sets.takers))...)
@@ -223,6 +247,9 @@ func layoutOf(v *controller.VIP) cheetah.Layout {
 // maxSlots is how many slots a VIP can have: what its cookies name, and
 // without cookies what the widest cookie would name.
 func maxSlots(v *controller.VIP) int {
+	if v.Scheme == beamer {
+		return buckets.MaxServers
+	}
 	if v.CookieBits == 0 {
 		return cheetah.Layout{Bits: cheetah.MaxBits}.Slots()
 	}
@@ -273,6 +300,17 @@ func (p *plan) addressEntries(a *controller.Assignment, keys []viptable.Key) []v
 		}
 		add(viptable.Key{Addr: addr, Proto: icmp}, e)
 		add(viptable.Key{Addr: addr, Proto: e.Proto | protoFrag}, e)
+	}
+	for _, i := range order {
+		v := &a.VIPs[i]
+		if !v.MPTCP || v.Scheme != beamer {
+			continue
+		}
+		icmp := uint8(protoICMP)
+		if v.Address.Unmap().Is6() {
+			icmp = protoICMPv6
+		}
+		joinEntry(&p.entries[index[viptable.Key{Addr: v.Address.Unmap(), Proto: icmp}]], v, p.entries[i])
 	}
 	return keys
 }

@@ -52,7 +52,7 @@ func TestPlans(t *testing.T) {
 		for step := range rapid.IntRange(1, 6).Draw(t, "steps") {
 			a := drawAssignment(t)
 			half := uint32(step % 2)
-			p, err := makePlan(a, nil, setsNow, held, c, half, hashes, random)
+			p, err := makePlan(a, nil, moment{now: setsNow}, held, c, half, hashes, nil, random)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -205,7 +205,7 @@ func TestConstantsAgreeWithHeader(t *testing.T) {
 func TestBounds(t *testing.T) {
 	c := capacity{lines: 1 << 15, tableEntries: 1 << 20, vipIDs: viptable.Lines}
 	plan := func(a *controller.Assignment) error {
-		_, err := makePlan(a, nil, setsNow, nil, c, 0, hashTables{}, rand.New(rand.NewPCG(1, 2)))
+		_, err := makePlan(a, nil, moment{now: setsNow}, nil, c, 0, hashTables{}, nil, rand.New(rand.NewPCG(1, 2)))
 		return err
 	}
 	a := assignment(1, 11)

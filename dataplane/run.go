@@ -72,7 +72,8 @@ type Status struct {
 	HZ         uint32 // the kernel's, as measured
 	Interfaces []InterfaceStatus
 	Limits     []Limit
-	NextHops   []nexthop.Hop // by server
+	NextHops   []nexthop.Hop  // by server
+	Buckets    []BucketStatus // by VIP, those of scheme beamer in force
 }
 
 // InterfaceStatus is one interface and how the programs sit on it.
@@ -97,6 +98,7 @@ func (l *LB) Status() Status {
 	s := Status{PinDir: l.PinDir(), Adopted: l.adopted, Pending: l.old != nil && l.links == nil, HZ: l.jiffies.hz}
 	if l.set != nil {
 		s.Limits = l.limits(flows.Used)
+		s.Buckets = l.bucketStatus()
 	}
 	l.mu.Unlock()
 	for _, i := range l.ifaces {

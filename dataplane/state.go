@@ -86,8 +86,10 @@ type LoadedVIP struct {
 	Slots     uint32
 	NewSize   uint32 // entries of the policy's table
 	HashForm  uint8  // enum fl_hash_form
-	HashSize  uint32 // rows of the consistent-hash table; Anchor: its capacity
-	Servers   []LoadedServer
+	HashSize  uint32 // rows of the consistent-hash table; Anchor: its capacity; beamer: buckets
+	// Generation is the bucket table's, of scheme beamer.
+	Generation uint32
+	Servers    []LoadedServer
 }
 
 // LoadedServer is a slot that names a server.
@@ -118,7 +120,7 @@ func (s *State) VIPs() ([]LoadedVIP, error) {
 		}
 		v := LoadedVIP{ID: e.Id, Address: addrOf(e.Addr), Port: bits.ReverseBytes16(e.Port), Protocol: e.Proto,
 			Scheme: e.Scheme, Policy: e.Policy, Flags: e.Flags, Epochs: e.Epochs, Shift: e.Shift,
-			FirstLine: e.FirstLine, Slots: e.Slots, NewSize: e.NewSize, HashForm: e.HashForm, HashSize: e.HashSize}
+			FirstLine: e.FirstLine, Slots: e.Slots, NewSize: e.NewSize, HashForm: e.HashForm, HashSize: e.HashSize, Generation: e.Generation}
 		if v.Servers, err = s.servers(e); err != nil {
 			return nil, err
 		}

@@ -1,0 +1,263 @@
+package dataplane
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/controller/buckets"
+)
+
+// Scheme beamer: what packets go by is the assignment's bucket table with this
+// daemon's health and the agents' reports laid over (buckets.Effective). It is
+// kept from Apply to Apply, since whom a bucket was given to meanwhile, a
+// deputy say, is written nowhere else; but for the rows in force, from which a
+// daemon that starts anew reads it.
+//
+//	assignment's table ─┐
+//	health (down) ──────┼─▶ Effective ─▶ rows of the idle half ─▶ flip
+//	reports (SetOwned) ─┘       ▲                                   │
+//	                            └─── rows in force: a restart, ◀────┘
+//	                                 an Apply that failed
+
+// bucketTables are those of all VIPs, by id. A nil one is for plans that are
+// only to say what they need.
+type bucketTables struct {
+	tables  map[uint32]*buckets.Effective
+	inForce map[uint32]uint32               // generation by which packets go
+	reports map[uint32]map[uint16]ownReport // by VIP and slot
+	moved   map[uint32]BucketStatus         // as planned last
+	kept    map[uint32]uint64               // chains forgotten by tables that were read again since
+	ahead   bool                            // a table may be ahead of the rows in force
+}
+
+// ownReport is what one server's agent said that it owns.
+type ownReport struct {
+	buckets []byte // a bit a bucket, lowest first; those behind the end are 0
+	at      uint32 // s since 1970 on the shared clock
+}
+
+func newBucketTables() *bucketTables {
+	return &bucketTables{tables: map[uint32]*buckets.Effective{}, inForce: map[uint32]uint32{},
+		reports: map[uint32]map[uint16]ownReport{}, moved: map[uint32]BucketStatus{}, kept: map[uint32]uint64{}}
+}
+
+// BucketStatus is how the bucket table of a VIP stands.
+type BucketStatus struct {
+	VIP        uint32 // id
+	Buckets    int
+	Generation uint32 // of the table in force
+	// Chains is how many buckets name previous servers, to which packets are
+	// passed on.
+	Chains int
+	// NextEnd is when time alone changes a chain next; zero: never.
+	NextEnd time.Time
+	// Previous are the slots that chains name, ascending: whose agents are to
+	// be asked what they own (SetOwned).
+	Previous []uint16
+	// Forgotten counts previous servers that found no place in a chain though
+	// connections may be there, since this process began.
+	Forgotten uint64
+
+	due uint32 // NextEnd in s since 1970 on the shared clock, 0: never
+}
+
+// SetOwned tells of which buckets of a VIP the server in a slot has a
+// connection: a bit a bucket, lowest first; those behind the end have none.
+// at is when the server looked. The next Apply goes by it: chains end early
+// where nobody owns anything any more, and last longer where somebody does. A
+// report that is older than the one before is ignored.
+func (l *LB) SetOwned(vipID uint32, slot uint16, owned []byte, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	of := l.buckets.reports[vipID]
+	if of == nil {
+		of = map[uint16]ownReport{}
+		l.buckets.reports[vipID] = of
+	}
+	r := ownReport{slices.Clone(owned), uint32(l.sharedMS(at) / 1000)}
+	if int32(r.at-of[slot].at) >= 0 || of[slot].at == 0 {
+		of[slot] = r
+	}
+}
+
+// sharedMS is the moment t of the wall clock in ms since 1970 on the shared
+// clock, which is not stepped when the wall clock is: the times that hops carry
+// are of that one.
+func (l *LB) sharedMS(t time.Time) uint64 {
+	wall := uint64(max(t.UnixMilli(), 0))
+	if !l.clockSet {
+		return wall
+	}
+	now := uint32(time.Now().UnixMilli())
+	return wall + uint64(int64(int32(monotonicMS()+l.clockD-now)))
+}
+
+// wallTime undoes sharedMS for whole seconds; zero for 0.
+func (l *LB) wallTime(s uint32) time.Time {
+	if s == 0 {
+		return time.Time{}
+	}
+	now := time.Now()
+	ahead := int64(l.sharedMS(now)) - now.UnixMilli()
+	// A little later, so that the second has begun by a clock read again.
+	return time.UnixMilli(int64(s)*1000 - ahead + 5)
+}
+
+// update brings the table of v up to date. due is when time alone changes it,
+// s since 1970 on the shared clock, 0: never.
+func (b *bucketTables) update(v *controller.VIP, down func(vipID uint32, slot uint16) bool, now uint32) (e *buckets.Effective, due uint32, err error) {
+	t := v.Buckets
+	if have, ok := b.inForce[v.ID]; ok && buckets.Newer(have, t.Generation) {
+		return nil, 0, fmt.Errorf("vip %s: buckets: generation %d is older than %d, by which packets go; hand out the newest assignment again (fairlead apply), or, if the older one is right, drain and unload this balancer first", v.Name, t.Generation, have)
+	}
+	if e = b.tables[v.ID]; e == nil || e.Len() != t.Len() {
+		e = new(buckets.Effective)
+		b.tables[v.ID] = e
+	}
+	view := buckets.View{Now: now, ChainTime: seconds(v.ChainTime), Servers: v.BucketServers()}
+	if down != nil {
+		view.Down = func(slot uint16) bool { return down(v.ID, slot) }
+	}
+	if of := b.reports[v.ID]; len(of) > 0 {
+		view.Owns = func(slot uint16, bucket int) (bool, uint32) {
+			r := of[slot]
+			return bucket/8 < len(r.buckets) && r.buckets[bucket/8]>>(bucket%8)&1 != 0, r.at
+		}
+	}
+	b.ahead = true
+	due, changed := e.Update(t, view)
+	status := b.moved[v.ID]
+	if changed || status.Buckets != e.Len() {
+		status = statusOf(e)
+	}
+	status.VIP, status.Generation, status.Forgotten, status.due = v.ID, e.Generation, b.kept[v.ID]+e.Forgotten, due
+	b.moved[v.ID] = status
+	return e, due, nil
+}
+
+func seconds(d time.Duration) uint32 {
+	return uint32(min((d+time.Second-1)/time.Second, math.MaxUint32))
+}
+
+// statusOf counts the chains of e.
+func statusOf(e *buckets.Effective) BucketStatus {
+	s := BucketStatus{Buckets: e.Len()}
+	named := make([]bool, buckets.MaxServers+1)
+	for _, p := range e.Previous {
+		if p[0] == buckets.None {
+			continue
+		}
+		s.Chains++
+		for _, slot := range p {
+			named[slot] = true
+		}
+	}
+	for slot := range uint16(buckets.None) {
+		if named[slot] {
+			s.Previous = append(s.Previous, slot)
+		}
+	}
+	return s
+}
+
+// enforced notes that packets go by p's tables.
+func (b *bucketTables) enforced(p *plan) {
+	clear(b.inForce)
+	for _, s := range p.stretches {
+		b.inForce[s.vip] = s.rows.Generation
+	}
+	b.ahead = false
+}
+
+// forgetOthers drops what is kept of VIPs that a does not have, or that have
+// no bucket table any more.
+func (b *bucketTables) forgetOthers(a *controller.Assignment) {
+	if b == nil {
+		return
+	}
+	has := map[uint32]bool{}
+	for i := range a.VIPs {
+		has[a.VIPs[i].ID] = a.VIPs[i].Bucketed()
+	}
+	for id := range b.tables {
+		if !has[id] {
+			b.ahead = true
+			delete(b.tables, id)
+			delete(b.moved, id)
+			delete(b.kept, id)
+		}
+	}
+	for id := range b.reports {
+		if !has[id] {
+			delete(b.reports, id)
+		}
+	}
+}
+
+// readBuckets takes the tables from the rows by which packets go.
+func (l *LB) readBuckets() error {
+	o := l.running()
+	control, err := o.readControl()
+	if err != nil {
+		return err
+	}
+	entries, err := o.readVIPs(control.Active & 1)
+	if err != nil {
+		return err
+	}
+	b := l.buckets
+	for id, e := range b.tables {
+		b.kept[id] += e.Forgotten
+	}
+	clear(b.tables)
+	clear(b.inForce)
+	clear(b.moved)
+	for _, e := range entries {
+		if lbFlScheme(e.Scheme) != lbFlSchemeFL_SCHEME_BEAMER || lbFlVipFlags(e.Flags)&lbFlVipFlagsFL_VIP_ADDRESS_ENTRY != 0 {
+			continue
+		}
+		memory, err := o.mapEntries()
+		if err != nil {
+			return err
+		}
+		if int(e.HashTable) > memory.len() {
+			return fmt.Errorf("VIP %d: its bucket table lies outside of map %s", e.Id, mapTables)
+		}
+		rows, err := readRows(memory.from(e.HashTable), int(e.HashSize), e.Generation, l.sharedMS(l.now()))
+		if err != nil {
+			return fmt.Errorf("VIP %d: %w", e.Id, err)
+		}
+		b.tables[e.Id], b.inForce[e.Id] = rows, e.Generation
+		status := statusOf(rows)
+		status.VIP, status.Generation, status.Forgotten = e.Id, e.Generation, b.kept[e.Id]
+		b.moved[e.Id] = status
+	}
+	b.ahead = false
+	return nil
+}
+
+// undoBuckets lets the tables be again what packets go by, after an Apply that
+// failed.
+func (l *LB) undoBuckets() {
+	if !l.buckets.ahead {
+		return
+	}
+	if err := l.readBuckets(); err != nil {
+		l.log.Error("read the bucket tables in force", "error", err)
+	}
+}
+
+// bucketStatus is that of all VIPs, by id.
+func (l *LB) bucketStatus() (list []BucketStatus) {
+	for id, s := range l.buckets.moved {
+		if _, ok := l.buckets.inForce[id]; ok {
+			s.Previous, s.NextEnd = slices.Clone(s.Previous), l.wallTime(s.due)
+			list = append(list, s)
+		}
+	}
+	slices.SortFunc(list, func(a, b BucketStatus) int { return int(a.VIP) - int(b.VIP) })
+	return list
+}
