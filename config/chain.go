@@ -13,8 +13,9 @@ import (
 // servers.
 
 const (
-	DefaultBuckets      = 4096
-	DefaultFaildBuckets = 1024
+	DefaultBuckets = 4096
+	// DefaultFaildBuckets: as many nexthops as `ip nexthop` can still list.
+	DefaultFaildBuckets = 256
 	MaxBuckets          = 1 << 23
 	// MaxFaildBuckets is how many nexthops a group of Linux can have: 8 bytes
 	// each in one netlink attribute, whose length has 16 bits.

@@ -127,7 +127,7 @@ type VIP struct {
 	// false for scheme full-ct, which tracks all.
 	Share *bool `yaml:"share"`
 	// Buckets of schemes beamer and faild, fixed for the VIP's life: 1 to
-	// 8,388,608 (default 4096), faild to 8,191 (default 1024). Else 0.
+	// 8,388,608 (default 4096), faild to 8,191 (default 256). Else 0.
 	Buckets int `yaml:"buckets"`
 	// ChainTime of schemes beamer and faild is how long after a bucket's move
 	// its previous servers are asked, 1s to 24h, default 4m. Else 0.
