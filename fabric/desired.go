@@ -8,4 +8,6 @@ import (
 // VIPs of scheme faild, which share one pool and one table (that of the VIP
 // with the lowest id). It refuses pools whose servers' numbers differ, and
 // what the kernel's groups cannot hold. ok is false where a has no such VIP.
-func DesiredOf(a *controller.Assignment) (d Desired, ok bool, err error) { return Desired{}, false, errWritten }
+func DesiredOf(a *controller.Assignment) (d Desired, ok bool, err error) {
+	return Desired{}, false, errWritten
+}
