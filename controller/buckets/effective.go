@@ -23,9 +23,10 @@ type View struct {
 	Disabled func(number uint16) bool
 	// Owns is what agents reported; nil: nothing is known.
 	Owns Owns
-	// Fewest: a down server's bucket goes to the server that has the fewest
-	// for its weight, and stays there while that one is up. Else to one that
-	// bucket and servers alone determine, the same at every daemon.
+	// Fewest: deputies are chosen among those that have fewer buckets than
+	// their share, so that no server gets more. Else they are drawn by weight,
+	// whatever they have. Either way table, servers and health alone
+	// determine them, the same at every daemon.
 	Fewest bool
 }
 
@@ -111,11 +112,11 @@ func (e *Effective) Update(t *Table, v View) (due uint32, changed bool) {
 		e.table = nil
 	}
 	changed = changed || e.Generation != t.Generation
-	all := u.look()
+	u.look()
 	e.Generation, e.table = t.Generation, t
 	open := e.open
 	e.open = make([]chained, 0, len(open))
-	if !all {
+	if !u.all {
 		for _, c := range open {
 			changed = u.row(int(c.bucket), c.moved) || changed
 		}
@@ -144,18 +145,20 @@ type update struct {
 	v     View
 	o     Options
 	fresh bool // e has no rows from before
+	all   bool // table, servers or health are others than before
 	due   uint64
 
-	weights []int // summed up, by index of takers
+	// Of deputies, once one is needed: who takes buckets, their weights summed
+	// up, and with Fewest how many each may still get.
 	takers  []uint16
-	loads   *[MaxServers + 1]int // of Fewest, once needed
+	weights []int
+	room    *[MaxServers + 1]int
 }
 
-// look takes v's servers and health over. It tells whether every row must be
-// looked at.
-func (u *update) look() (all bool) {
+// look takes v's servers and health over.
+func (u *update) look() {
 	e := u.Effective
-	all = e.table != u.t
+	all := e.table != u.t
 	down, out := make([]bool, MaxServers+1), make([]bool, MaxServers+1)
 	for _, s := range u.v.Servers {
 		down[s.Number] = u.v.Down != nil && u.v.Down(s.Number)
@@ -171,7 +174,7 @@ func (u *update) look() (all bool) {
 			e.known[s.Number] = true
 		}
 	}
-	return all
+	u.all = all
 }
 
 // row brings bucket b, whose last move was at movedAt, to what it must be.
@@ -179,8 +182,10 @@ func (u *update) row(b int, movedAt uint32) (changed bool) {
 	e, t := u.Effective, u.t
 	was := e.At(b)
 	now := Row{Current: t.Current[b], Previous: NoPrevious}
-	if e.out[now.Current] {
-		now.Current = u.deputy(b, was.Current)
+	if !u.all {
+		now.Current = was.Current
+	} else if e.out[now.Current] {
+		now.Current = u.deputy(b)
 	}
 	moved := was.Current != now.Current
 	movedAt = max(movedAt, t.Since[b])
@@ -210,10 +215,6 @@ func (u *update) row(b int, movedAt uint32) (changed bool) {
 	}
 	if now == was {
 		return false
-	}
-	if u.loads != nil {
-		u.loads[was.Current]--
-		u.loads[now.Current]++
 	}
 	e.Current[b], e.Previous[b], e.Since[b] = now.Current, now.Previous, now.Since
 	return true
@@ -275,71 +276,60 @@ func (u *update) chain(b int, r *Row, c candidates, movedAt uint32, moved bool) 
 	}
 }
 
-// deputy is who has bucket b, which was was's, while the table's server takes
-// none: that server itself if no other is up.
-func (u *update) deputy(b int, was uint16) uint16 {
-	e, want := u.Effective, u.t.Current[b]
+// deputy is who has bucket b while the table's server takes none: that server
+// itself if no other does. With Fewest it is to be asked for all such buckets
+// in ascending order.
+func (u *update) deputy(b int) uint16 {
 	if u.takers == nil {
-		u.takers = []uint16{}
-		sum := 0
-		for _, s := range e.servers {
-			if s.Weight > 0 {
-				sum += s.Weight
-				u.takers, u.weights = append(u.takers, s.Number), append(u.weights, sum)
-			}
-		}
+		u.muster()
 	}
 	if len(u.takers) == 0 {
-		return want
+		return u.t.Current[b]
 	}
-	if u.v.Fewest {
-		return u.fewest(b, was)
-	}
-	// Drawn anew until one is up; then, where nearly all are down, the next.
+	// Drawn anew until one will do; then, where few will, the next that does.
 	const draws = 32
 	for k := range draws {
 		n := int(mix(uint64(b)<<8|uint64(k)) % uint64(u.weights[len(u.weights)-1]))
 		i := sort.SearchInts(u.weights, n+1)
-		if k < draws-1 && e.out[u.takers[i]] {
+		if k < draws-1 && !u.does(u.takers[i]) {
 			continue
 		}
 		for j := range u.takers {
-			if s := u.takers[(i+j)%len(u.takers)]; !e.out[s] {
+			if s := u.takers[(i+j)%len(u.takers)]; u.does(s) {
+				if u.room != nil {
+					u.room[s]--
+				}
 				return s
 			}
 		}
 	}
-	return want
+	return u.t.Current[b]
 }
 
-// fewest: see View.Fewest.
-func (u *update) fewest(b int, was uint16) uint16 {
-	e, best, at := u.Effective, u.t.Current[b], -1
-	if _, ok := slices.BinarySearch(u.takers, was); ok && was != best && !e.out[was] {
-		return was
-	}
-	if u.loads == nil {
-		u.loads = new([MaxServers + 1]int)
-		for _, s := range e.Current {
-			u.loads[s]++
-		}
-	}
-	for i, s := range u.takers {
-		if e.out[s] {
-			continue
-		}
-		if at < 0 || u.loads[s]*u.weight(at) < u.loads[best]*u.weight(i) {
-			best, at = s, i
-		}
-	}
-	return best
-}
+// does: s may be a deputy.
+func (u *update) does(s uint16) bool { return !u.out[s] && (u.room == nil || u.room[s] > 0) }
 
-func (u *update) weight(i int) int {
-	if i == 0 {
-		return u.weights[0]
+// muster finds who may be a deputy.
+func (u *update) muster() {
+	u.takers = []uint16{}
+	sum, up := 0, 0
+	for _, s := range u.servers {
+		if s.Weight > 0 {
+			sum += s.Weight
+			u.takers, u.weights = append(u.takers, s.Number), append(u.weights, sum)
+			if !u.out[s.Number] {
+				up += s.Weight
+			}
+		}
 	}
-	return u.weights[i] - u.weights[i-1]
+	if !u.v.Fewest || up == 0 {
+		return
+	}
+	u.room = u.t.loads()
+	n := u.t.Len()
+	for _, s := range u.servers {
+		u.room[s.Number] = (n*s.Weight+up-1)/up - u.room[s.Number]
+	}
 }
 
 func (u *update) dueAt() uint32 {
