@@ -28,6 +28,14 @@ func (a *Agent) Apply(as *controller.Assignment) error {
 	if _, ok := a.ClockBase(); !ok {
 		return errors.New("host agent: the shared clock is not set yet (SetClock comes before Apply)")
 	}
+	own, err := a.planOwn(as)
+	if err == nil {
+		err = a.prepare(own)
+	}
+	if err != nil {
+		return fmt.Errorf("host agent: apply version %d: %w", as.Version, err)
+	}
+	before := a.table
 	var next *table
 	var at uint64
 	for margin := firstMargin; ; margin *= 4 {
@@ -41,8 +49,8 @@ func (a *Agent) Apply(as *controller.Assignment) error {
 		}
 	}
 	flipped := a.flip()
-	err := a.finish(as, next, at, flipped)
-	if err != nil {
+	err = a.finish(as, next, at, flipped)
+	if err = errors.Join(err, a.settle(own, before)); err != nil {
 		return fmt.Errorf("host agent: version %d is %w: %w", as.Version, controller.ErrInForce, err)
 	}
 	return nil
@@ -111,6 +119,11 @@ func (a *Agent) epochs(as *controller.Assignment) {
 // (CLOCK_MONOTONIC ms).
 func (a *Agent) plan(as *controller.Assignment, at uint64) (*table, error) {
 	t := &table{map[viptable.Key]hostFlHostVip{}}
+	chains, now := chainVIPs(as, a.o.Server), time.Now()
+	byID := map[uint32]*chainVIP{}
+	for _, c := range chains {
+		byID[c.id] = c
+	}
 	for i := range as.VIPs {
 		vip := &as.VIPs[i]
 		slot, other := slots(vip, a.o.Server)
@@ -121,16 +134,43 @@ func (a *Agent) plan(as *controller.Assignment, at uint64) (*table, error) {
 		if err != nil {
 			return nil, err
 		}
+		if c := byID[vip.ID]; c != nil {
+			c.fill(&v, vip)
+			v.Flags = a.flags(c, now)
+		}
 		old := uint16(noSlot)
 		if other != nil {
 			old = other.Number
 			v.OldTunnel = viptable.Key{Addr: other.Address}.Words()
+			if v.Scheme == schemeBeamer || v.Scheme == schemeFaild {
+				v.OldSlot = old
+			}
 		}
 		begin(&v, a.table.entries[key], old, at)
 		t.entries[key] = v
 		addShared(t, key, v)
 	}
+	for _, c := range chains {
+		if err := a.addJoins(t, c); err != nil {
+			return nil, err
+		}
+	}
 	return t, nil
+}
+
+// addJoins adds the entries by which MPTCP's joins to this server find a VIP.
+func (a *Agent) addJoins(t *table, c *chainVIP) error {
+	v := t.entries[viptable.Key{Addr: c.service.Addr(), Port: c.service.Port(), Proto: c.proto}]
+	for _, port := range c.joins {
+		k := viptable.Key{Addr: c.service.Addr(), Port: port, Proto: c.proto}
+		if _, ok := t.entries[k]; ok {
+			return fmt.Errorf("vip %s: port %d, where MPTCP's joins to this server come, is another VIP's; ports of VIPs at an address with mptcp are below %d",
+				c.name, port, joinPortFirst)
+		}
+		v.Port = k.PortBE()
+		t.entries[k] = v
+	}
+	return nil
 }
 
 // rank says which of a server's slots in a VIP stands for it: the one with
@@ -234,18 +274,39 @@ func addShared(t *table, service viptable.Key, v hostFlHostVip) {
 			Addr: k.Words(), Proto: proto, Used: 1, Id: v.Id, Slot: v.Slot, OldSlot: noSlot,
 			Tunnel: v.Tunnel, OldTunnel: v.OldTunnel,
 		}
+		if v.Scheme == schemeBeamer || v.Scheme == schemeFaild {
+			e := t.entries[k]
+			e.Scheme, e.OldSlot, e.Flags, e.Generation, e.ChainMs = v.Scheme, v.OldSlot, v.Flags, v.Generation, v.ChainMs
+			t.entries[k] = e
+		}
 	}
 }
+
+// What scheme beamer's hops add to a tunnel: FL_HOPS_BYTES, and as a header of
+// IPv6's options FL_HOPS6_BYTES.
+const (
+	hopsBytes  = 16
+	hopsBytes6 = 24
+)
 
 // mss is the largest segment that a client may send so that it still reaches
 // this server with the tunnel's headers before it; 0 leaves the stack's.
 func (a *Agent) mss(vip *controller.VIP, slot *controller.Slot) uint16 {
+	if vip.Scheme == config.Faild {
+		return 0 // a switch puts nothing before its packets
+	}
 	tunnel := 0
 	switch vip.Forwarding {
 	case config.L2:
 		return 0
 	case config.GUE:
 		tunnel = 8 + 4
+	}
+	if vip.Scheme == config.Beamer {
+		tunnel += hopsBytes
+		if vip.Forwarding == config.IPIP && slot.Address.Unmap().Is6() {
+			tunnel += hopsBytes6 - hopsBytes
+		}
 	}
 	headers := 20 + 20
 	if vip.Address.Unmap().Is6() {

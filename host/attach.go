@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/bpffs"
@@ -21,10 +22,13 @@ type Interface struct {
 	Index  int
 	Mode   string // of XDP: native or generic
 	Egress string // tcx or clsact
-	MTU    int
+	// Ingress is how host_accept is attached; empty while no VIP of scheme faild
+	// is served.
+	Ingress string
+	MTU     int
 }
 
-// How the egress program can be attached.
+// How programs of tc can be attached.
 const (
 	egressTCX    = "tcx"
 	egressClsact = "clsact"
@@ -38,6 +42,7 @@ func (a *Agent) attach() error {
 	progs := filepath.Join(a.o.PinDir, dirPrograms)
 	for name, p := range map[string]*ebpf.Program{
 		"host_in": a.set.HostIn, "host_out": a.set.HostOut, "host_sockops": a.set.HostSockops, "host_clock": a.set.HostClock,
+		"host_accept": a.set.HostAccept,
 	} {
 		if err := bpffs.Replace(p, filepath.Join(progs, name)); err != nil {
 			return err
@@ -67,9 +72,12 @@ func (a *Agent) attach() error {
 // serves.
 func (a *Agent) detachOthers() error {
 	keep := map[string]bool{"sockops": true}
-	classic := map[int]bool{}
+	classic, ours := map[int]bool{}, map[int]bool{}
 	for _, d := range a.devices {
+		ours[d.Index] = true
 		keep[bpffs.Name("xdp-"+d.Name)] = true
+		// Whether it is still needed, the assignment will say.
+		keep[bpffs.Name(linkAccept+"-"+d.Name)] = true
 		if d.Egress == egressTCX {
 			keep[bpffs.Name("tcx-"+d.Name)] = true
 		} else {
@@ -83,7 +91,7 @@ func (a *Agent) detachOthers() error {
 		a.log.Info("taken off an interface that is not named any more", "link", name)
 		return unpin(path)
 	})
-	return errors.Join(err, detachClassic(func(index int) bool { return classic[index] }))
+	return errors.Join(err, detachClassic(a.netlink, classicOut, classic), detachClassic(a.netlink, classicAccept, ours))
 }
 
 // unpin removes a pinned link, and with it the attachment.
@@ -177,7 +185,7 @@ func attachXDP(o link.XDPOptions) (link.Link, error) {
 // do on the way out, so that it sees the packets as they leave.
 func (a *Agent) attachOut(dev *net.Interface) (kind string, err error) {
 	if a.o.classic {
-		return egressClsact, a.attachClassic(dev)
+		return egressClsact, attachClassic(a.netlink, classicOut, dev.Index, dev.Name, a.set.HostOut)
 	}
 	path := a.linkPath("tcx", dev.Name)
 	_, ok, err := update(path, a.set.HostOut, func(i *link.Info) bool {
@@ -190,7 +198,7 @@ func (a *Agent) attachOut(dev *net.Interface) (kind string, err error) {
 		Interface: dev.Index, Program: a.set.HostOut, Attach: ebpf.AttachTCXEgress, Anchor: link.Tail(),
 	})
 	if errors.Is(err, ebpf.ErrNotSupported) {
-		return egressClsact, a.attachClassic(dev)
+		return egressClsact, attachClassic(a.netlink, classicOut, dev.Index, dev.Name, a.set.HostOut)
 	}
 	if err != nil {
 		return "", fmt.Errorf("interface %s: attach to egress: %w", dev.Name, err)
@@ -218,7 +226,12 @@ func (a *Agent) attachSockops() error {
 
 // detach removes the pinned links, and with them the attachments.
 func detach(pinDir string) error {
-	errs := []error{detachClassic(func(int) bool { return false })}
-	err := bpffs.Each(filepath.Join(pinDir, dirLinks), func(_, path string) error { return unpin(path) })
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	errs := []error{detachClassic(h, classicOut, nil), detachClassic(h, classicAccept, nil)}
+	err = bpffs.Each(filepath.Join(pinDir, dirLinks), func(_, path string) error { return unpin(path) })
 	return errors.Join(append(errs, err)...)
 }

@@ -3,66 +3,76 @@ package host
 import (
 	"errors"
 	"fmt"
-	"net"
 
+	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// On kernels without tcx the egress program is a classifier of the clsact
-// queueing discipline. Such a filter is not a link: it has no pin, and is
-// found again by its name.
-const (
-	classicName     = "fairlead_host_out"
-	classicPriority = 0xfa1e
+// On kernels without tcx a program is a classifier of the clsact queueing
+// discipline. Such a filter is not a link: it has no pin, and is found again
+// by its name.
+
+// classicPriority sorts our filters among others.
+const classicPriority = 0xfa1e
+
+// classic is one of our programs as a filter.
+type classic struct {
+	name   string
+	parent uint32
+}
+
+var (
+	classicOut    = classic{"fairlead_host_out", netlink.HANDLE_MIN_EGRESS}
+	classicAccept = classic{"fairlead_host_accept", netlink.HANDLE_MIN_INGRESS}
 )
 
-func classicFilter(index int) *netlink.BpfFilter {
+func (c classic) filter(index int) *netlink.BpfFilter {
 	return &netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{
-			LinkIndex: index, Parent: netlink.HANDLE_MIN_EGRESS, Handle: 1,
+			LinkIndex: index, Parent: c.parent, Handle: 1,
 			Protocol: unix.ETH_P_ALL, Priority: classicPriority,
 		},
-		Name: classicName, DirectAction: true,
+		Name: c.name, DirectAction: true,
 	}
 }
 
 // attachClassic adds the filter, or replaces it in one step.
-func (a *Agent) attachClassic(dev *net.Interface) error {
+func attachClassic(h *netlink.Handle, c classic, index int, device string, p *ebpf.Program) error {
 	qdisc := &netlink.GenericQdisc{
-		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: dev.Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT},
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT},
 		QdiscType:  "clsact",
 	}
-	if err := netlink.QdiscAdd(qdisc); err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("interface %s: add clsact: %w", dev.Name, err)
+	if err := h.QdiscAdd(qdisc); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("interface %s: add clsact: %w", device, err)
 	}
-	f := classicFilter(dev.Index)
-	f.Fd = a.set.HostOut.FD()
-	if err := netlink.FilterReplace(f); err != nil {
-		return fmt.Errorf("interface %s: attach to egress: %w", dev.Name, err)
+	f := c.filter(index)
+	f.Fd = p.FD()
+	if err := h.FilterReplace(f); err != nil {
+		return fmt.Errorf("interface %s: attach %s: %w", device, c.name, err)
 	}
 	return nil
 }
 
-// detachClassic removes our filter wherever it is in this namespace, except
-// on the interfaces (by index) that keep names.
-func detachClassic(keep func(index int) bool) error {
-	links, err := netlink.LinkList()
+// detachClassic removes a filter of ours wherever it is in this namespace,
+// except on the interfaces (by index) in keep.
+func detachClassic(h *netlink.Handle, c classic, keep map[int]bool) error {
+	links, err := h.LinkList()
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, l := range links {
-		if keep(l.Attrs().Index) {
+		if keep[l.Attrs().Index] {
 			continue
 		}
-		filters, err := netlink.FilterList(l, netlink.HANDLE_MIN_EGRESS)
+		filters, err := h.FilterList(l, c.parent)
 		if err != nil {
 			continue // no clsact there
 		}
 		for _, f := range filters {
-			if b, ok := f.(*netlink.BpfFilter); ok && b.Name == classicName {
-				errs = append(errs, netlink.FilterDel(b))
+			if b, ok := f.(*netlink.BpfFilter); ok && b.Name == c.name {
+				errs = append(errs, h.FilterDel(b))
 			}
 		}
 	}

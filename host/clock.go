@@ -2,9 +2,11 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -125,24 +127,35 @@ func (a *Agent) watchTimestamps() error {
 	return nil
 }
 
-// Run keeps the clock and the sysctl watched until ctx ends.
+// Run does the agent's background work until ctx ends: it keeps the clock, the
+// sysctl, the ways to other servers and this server's own state watched, and
+// answers what the programs ask for.
 func (a *Agent) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.hops.Run(ctx, a.refreshPeers) })
+	g.Go(func() error { return a.serveAsks(ctx) })
+	g.Go(func() error { a.watch(ctx); return nil })
+	return g.Wait()
+}
+
+func (a *Agent) watch(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		a.mu.Lock()
-		err := a.refreshClock()
-		if err == nil {
-			err = a.watchTimestamps()
-		}
-		a.mu.Unlock()
+	report := func(err error) {
 		if err != nil {
 			a.log.Error("host agent", "error", err)
 		}
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.state.changed:
+		case <-tick.C:
+			a.mu.Lock()
+			report(errors.Join(a.refreshClock(), a.watchTimestamps(), a.keep()))
+			a.mu.Unlock()
+		}
+		report(a.resettle())
 	}
 }

@@ -1,8 +1,12 @@
 package host
 
 import (
+	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
+
+	"github.com/fairlead/fairlead/config"
 )
 
 // Counters are sums over all CPUs since the maps were made.
@@ -163,9 +167,29 @@ type Status struct {
 	Interfaces []Interface
 	VIPs       []string // addresses served, in order
 	Warnings   []string // what the machine should not be like, and the remedy
+	// Peers are the other servers of this server's VIPs of schemes beamer and
+	// faild, by VIP and slot.
+	Peers []Peer
+	// Sources is how many prefixes tunnels are taken from.
+	Sources int
+	// Joins are where MPTCP's joins come in; what is wrong with them is among
+	// Warnings.
+	Joins []netip.AddrPort
+	// Copies of ICMP errors sent to other servers since this process started.
+	Copies uint64
+	// Generations are those of VIPs of scheme beamer, by id.
+	Generations map[uint32]Generations
 }
 
-// Status never fails: it reads nothing but what the agent knows.
+// Generations of a VIP's bucket table (serial numbers).
+type Generations struct {
+	Assigned uint32 // by the assignment in force
+	// Seen is the newest that packets carried, Assigned where none was newer.
+	Seen uint32
+}
+
+// Status never fails: but for the generations seen, which are left out where
+// they cannot be read, it shows what the agent knows.
 func (a *Agent) Status() Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -177,5 +201,38 @@ func (a *Agent) Status() Status {
 	if a.noTimestamps {
 		s.Warnings = append(s.Warnings, warnNoTimestamps)
 	}
+	a.describeOwn(&s)
 	return s
+}
+
+// describeOwn fills in what is about schemes beamer and faild.
+func (a *Agent) describeOwn(s *Status) {
+	s.Peers, s.Sources, s.Copies = a.listPeers(), len(a.sources), a.copies.Load()
+	slices.SortFunc(s.Peers, func(p, q Peer) int { return cmp.Or(cmp.Compare(p.VIP, q.VIP), cmp.Compare(p.Slot, q.Slot)) })
+	for at := range a.joins.want {
+		s.Joins = append(s.Joins, at)
+	}
+	slices.SortFunc(s.Joins, netip.AddrPort.Compare)
+	if a.joins.why != "" {
+		s.Warnings = append(s.Warnings, a.joins.why)
+	}
+	tunnels := false
+	for _, v := range a.chains {
+		if v.scheme != config.Beamer {
+			continue
+		}
+		tunnels = true
+		g := Generations{v.generation, v.generation}
+		var own hostFlHostOwn
+		if a.set.HostOwn.Lookup(v.id, &own) == nil && own.Newest != 0 && int32(own.Newest-g.Seen) > 0 {
+			g.Seen = own.Newest
+		}
+		if s.Generations == nil {
+			s.Generations = map[uint32]Generations{}
+		}
+		s.Generations[v.id] = g
+	}
+	if tunnels && len(a.sources) == 0 {
+		s.Warnings = append(s.Warnings, "no balancer's tunnel source is known, so tunnels of scheme beamer are dropped (drop_foreign_source): give the balancers source or source6")
+	}
 }

@@ -8,14 +8,17 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/bpffs"
+	"github.com/fairlead/fairlead/nexthop"
 )
 
 // In a pin folder:
@@ -24,6 +27,7 @@ import (
 //	programs/NAME      the programs in force
 //	links/xdp-IFACE    attachment of host_in
 //	links/tcx-IFACE    attachment of host_out
+//	links/accept-IFACE attachment of host_accept
 //	links/sockops      attachment of host_sockops
 const (
 	dirMaps     = "maps"
@@ -49,9 +53,23 @@ type Agent struct {
 	hz      int
 
 	netlink *netlink.Handle
+	ns      netns.NsHandle
+
+	// For VIPs of schemes beamer and faild.
+	hops        *nexthop.Watcher
+	diag        *diag
+	state       *states
+	notes       notes
+	broadcaster *broadcaster
+	copies      atomic.Uint64 // of ICMP errors, sent
+	peers       peerTable
+	counts      counts
 
 	mu       sync.Mutex
-	table    *table    // what is applied
+	table    *table             // what is applied
+	chains   []*chainVIP        // of it
+	sources  []hostFlHostSource // written
+	joins    joins
 	epoch    [2]uint32 // which epoch each parity stands for
 	lastFlip time.Time // of the table
 
@@ -99,9 +117,13 @@ func Open(o Options, log *slog.Logger) (a *Agent, err error) {
 	if a.netlink, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return a, fmt.Errorf("host agent: netlink: %w", err)
 	}
+	if err := a.openOwn(); err != nil {
+		return a, err
+	}
 	if err := a.load(); err != nil {
 		return a, err
 	}
+	a.notes = notes{a.set.HostNotes}
 	if a.control, err = openControl(a.set.HostControl); err != nil {
 		return a, err
 	}
@@ -138,9 +160,13 @@ func (a *Agent) load() error {
 		}
 	}
 	pinned := map[string]*ebpf.Map{}
+	var reasons *ebpf.Map // in a form with fewer of them
 	defer func() {
 		for _, m := range pinned {
 			m.Close()
+		}
+		if reasons != nil {
+			reasons.Close()
 		}
 	}()
 	maps := filepath.Join(a.o.PinDir, dirMaps)
@@ -148,6 +174,10 @@ func (a *Agent) load() error {
 		m, err := ebpf.LoadPinnedMap(path, nil)
 		if err != nil {
 			return err
+		}
+		if s := spec.Maps[name]; name == mapReasons && s != nil && fewerReasons(s, m) {
+			reasons = m
+			return nil
 		}
 		pinned[name] = m
 		if s := spec.Maps[name]; s == nil || s.Compatible(m) != nil {
@@ -159,7 +189,7 @@ func (a *Agent) load() error {
 	if err != nil {
 		return fmt.Errorf("host agent: adopt: %w", err)
 	}
-	a.adopted = len(pinned) > 0
+	a.adopted = len(pinned) > 0 || reasons != nil
 	a.fresh = !a.adopted
 	a.set = &hostObjects{}
 	err = spec.LoadAndAssign(a.set, &ebpf.CollectionOptions{MapReplacements: pinned})
@@ -171,6 +201,11 @@ func (a *Agent) load() error {
 		return fmt.Errorf("host agent: load: %w; run it as root or with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN", err)
 	case err != nil:
 		return fmt.Errorf("host agent: load: %w", err)
+	}
+	if reasons != nil {
+		if err := carryReasons(reasons, a.set.HostReasons); err != nil {
+			return err
+		}
 	}
 	for name, m := range a.maps() {
 		if pinned[name] != nil {
@@ -187,7 +222,9 @@ func (a *Agent) maps() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
 		"host_vips": a.set.HostVips, "host_control": a.set.HostControl, "host_sockets": a.set.HostSockets,
 		"old_epochs": a.set.OldEpochs, "host_reasons": a.set.HostReasons, "host_vip_count": a.set.HostVipCount,
-		"host_added": a.set.HostAdded,
+		"host_added": a.set.HostAdded, "host_notes": a.set.HostNotes, "host_peers": a.set.HostPeers,
+		"host_senders": a.set.HostSenders, "host_sources": a.set.HostSources, "host_own": a.set.HostOwn,
+		"host_flows": a.set.HostFlows, "host_nics": a.set.HostNics, "host_asks": a.set.HostAsks,
 	}
 }
 
@@ -208,6 +245,12 @@ func (a *Agent) setUp() error {
 		return fmt.Errorf("host agent: adopt: %w", err)
 	}
 	a.table = t
+	if err := a.adoptPeers(); err != nil {
+		return fmt.Errorf("host agent: adopt: %w", err)
+	}
+	if err := a.adoptSources(); err != nil {
+		return fmt.Errorf("host agent: adopt: %w", err)
+	}
 	return a.refreshClock()
 }
 
@@ -221,6 +264,7 @@ func (a *Agent) Close() error {
 }
 
 func (a *Agent) release() {
+	a.closeOwn()
 	if a.set != nil {
 		a.set.Close()
 	}
@@ -235,7 +279,8 @@ func (a *Agent) release() {
 }
 
 // Unload detaches an agent's programs, takes the VIPs that it added off the
-// loopback and removes everything pinned under pinDir. Connections through
+// loopback, undoes what else it changed (host_notes) and removes everything
+// pinned under pinDir. Connections through
 // balancers end with it. It must run in the agent's network namespace.
 // Nothing pinned is no error.
 func Unload(pinDir string) error {
@@ -250,6 +295,6 @@ func Unload(pinDir string) error {
 		return err
 	}
 	defer lock.Close()
-	errs := []error{detach(pinDir), removeAdded(pinDir)}
+	errs := []error{detach(pinDir), removeAdded(pinDir), undoNotes(pinDir)}
 	return errors.Join(append(errs, os.RemoveAll(pinDir))...)
 }

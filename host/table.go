@@ -2,6 +2,8 @@ package host
 
 import (
 	"fmt"
+	"maps"
+	"math/bits"
 	"math/rand/v2"
 	"net/netip"
 
@@ -15,6 +17,9 @@ import (
 const (
 	noSlot        = 0xffff
 	schemeCheetah = 1
+	schemeBeamer  = 4
+	schemeFaild   = 5
+	vipUnsettled  = 1 // FL_HOST_VIP_UNSETTLED
 	protoICMP     = 1
 	protoTCP      = 6
 	protoUDP      = 17
@@ -47,15 +52,25 @@ func readTable(m *ebpf.Map, c *control) (*table, error) {
 	return t, nil
 }
 
+func (t *table) clone() *table { return &table{maps.Clone(t.entries)} }
+
 func keyOf(v *hostFlHostVip) viptable.Key {
+	return viptable.Key{Addr: addrOf(v.Addr), Port: swap16(v.Port), Proto: v.Proto}
+}
+
+// addrOf undoes viptable.Key.Words.
+func addrOf(words [2]uint64) netip.Addr {
 	var b [16]byte
 	for w := range 2 {
 		for i := range 8 {
-			b[8*w+i] = byte(v.Addr[w] >> (8 * i))
+			b[8*w+i] = byte(words[w] >> (8 * i))
 		}
 	}
-	return viptable.Key{Addr: netip.AddrFrom16(b).Unmap(), Port: v.Port<<8 | v.Port>>8, Proto: v.Proto}
+	return netip.AddrFrom16(b).Unmap()
 }
+
+// swap16 is a port of a packet in this machine's order, and back.
+func swap16(port uint16) uint16 { return bits.ReverseBytes16(port) }
 
 // write fills the idle half: once it is in use, packets see the new table, and
 // the old one until then.
