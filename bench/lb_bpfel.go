@@ -259,6 +259,7 @@ type lbFloorServer struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	lbMapAskBound     = "ask_bound"
+	lbMapAskSources   = "ask_sources"
 	lbMapAsks         = "asks"
 	lbMapBenchFlows   = "bench_flows"
 	lbMapConns        = "conns"
@@ -350,6 +351,7 @@ type lbProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type lbMapSpecs struct {
 	AskBound     *ebpf.MapSpec `ebpf:"ask_bound"`
+	AskSources   *ebpf.MapSpec `ebpf:"ask_sources"`
 	Asks         *ebpf.MapSpec `ebpf:"asks"`
 	BenchFlows   *ebpf.MapSpec `ebpf:"bench_flows"`
 	Conns        *ebpf.MapSpec `ebpf:"conns"`
@@ -405,6 +407,7 @@ func (o *lbObjects) Close() error {
 // It can be passed to loadLbObjects or ebpf.CollectionSpec.LoadAndAssign.
 type lbMaps struct {
 	AskBound     *ebpf.Map `ebpf:"ask_bound"`
+	AskSources   *ebpf.Map `ebpf:"ask_sources"`
 	Asks         *ebpf.Map `ebpf:"asks"`
 	BenchFlows   *ebpf.Map `ebpf:"bench_flows"`
 	Conns        *ebpf.Map `ebpf:"conns"`
@@ -423,6 +426,7 @@ type lbMaps struct {
 func (m *lbMaps) Close() error {
 	return _LbClose(
 		m.AskBound,
+		m.AskSources,
 		m.Asks,
 		m.BenchFlows,
 		m.Conns,

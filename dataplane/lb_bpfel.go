@@ -267,6 +267,7 @@ const (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	lbMapAskBound     = "ask_bound"
+	lbMapAskSources   = "ask_sources"
 	lbMapAsks         = "asks"
 	lbMapConns        = "conns"
 	lbMapFlows        = "flows"
@@ -346,15 +347,16 @@ type lbProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type lbMapSpecs struct {
-	AskBound *ebpf.MapSpec `ebpf:"ask_bound"`
-	Asks     *ebpf.MapSpec `ebpf:"asks"`
-	Conns    *ebpf.MapSpec `ebpf:"conns"`
-	Flows    *ebpf.MapSpec `ebpf:"flows"`
-	Lines    *ebpf.MapSpec `ebpf:"lines"`
-	Reasons  *ebpf.MapSpec `ebpf:"reasons"`
-	Shared   *ebpf.MapSpec `ebpf:"shared"`
-	Tables   *ebpf.MapSpec `ebpf:"tables"`
-	VipCpu   *ebpf.MapSpec `ebpf:"vip_cpu"`
+	AskBound   *ebpf.MapSpec `ebpf:"ask_bound"`
+	AskSources *ebpf.MapSpec `ebpf:"ask_sources"`
+	Asks       *ebpf.MapSpec `ebpf:"asks"`
+	Conns      *ebpf.MapSpec `ebpf:"conns"`
+	Flows      *ebpf.MapSpec `ebpf:"flows"`
+	Lines      *ebpf.MapSpec `ebpf:"lines"`
+	Reasons    *ebpf.MapSpec `ebpf:"reasons"`
+	Shared     *ebpf.MapSpec `ebpf:"shared"`
+	Tables     *ebpf.MapSpec `ebpf:"tables"`
+	VipCpu     *ebpf.MapSpec `ebpf:"vip_cpu"`
 }
 
 // lbVariableSpecs contains global variables before they are loaded into the kernel.
@@ -394,20 +396,22 @@ func (o *lbObjects) Close() error {
 //
 // It can be passed to loadLbObjects or ebpf.CollectionSpec.LoadAndAssign.
 type lbMaps struct {
-	AskBound *ebpf.Map `ebpf:"ask_bound"`
-	Asks     *ebpf.Map `ebpf:"asks"`
-	Conns    *ebpf.Map `ebpf:"conns"`
-	Flows    *ebpf.Map `ebpf:"flows"`
-	Lines    *ebpf.Map `ebpf:"lines"`
-	Reasons  *ebpf.Map `ebpf:"reasons"`
-	Shared   *ebpf.Map `ebpf:"shared"`
-	Tables   *ebpf.Map `ebpf:"tables"`
-	VipCpu   *ebpf.Map `ebpf:"vip_cpu"`
+	AskBound   *ebpf.Map `ebpf:"ask_bound"`
+	AskSources *ebpf.Map `ebpf:"ask_sources"`
+	Asks       *ebpf.Map `ebpf:"asks"`
+	Conns      *ebpf.Map `ebpf:"conns"`
+	Flows      *ebpf.Map `ebpf:"flows"`
+	Lines      *ebpf.Map `ebpf:"lines"`
+	Reasons    *ebpf.Map `ebpf:"reasons"`
+	Shared     *ebpf.Map `ebpf:"shared"`
+	Tables     *ebpf.Map `ebpf:"tables"`
+	VipCpu     *ebpf.Map `ebpf:"vip_cpu"`
 }
 
 func (m *lbMaps) Close() error {
 	return _LbClose(
 		m.AskBound,
+		m.AskSources,
 		m.Asks,
 		m.Conns,
 		m.Flows,

@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* What names no server, but concerns one: the daemon sends a copy to each
  * server of the VIP; all but one ignore it. Copies cost, so a token bucket a
- * CPU and kind bounds them: control.ask_rate a second, as many in one go. */
+ * CPU and kind bounds them: control.ask_rate a second, as many in one go. Of
+ * ICMP errors, whose sender needs no connection, one source may use half. */
 #ifndef FAIRLEAD_LB_ASK_H
 #define FAIRLEAD_LB_ASK_H
 
 #include "maps.h"
 #include "packet.h"
+#include "vip_table.h"
 
-/* False: used up. */
-static __always_inline bool fl_ask_allowed(__u32 kind, __u32 now)
+/* Indices of ask_bound. */
+#define FL_ASK_KIND_RST 0
+#define FL_ASK_KIND_ICMP 1
+
+/* Takes a token of rate a second. False: used up. */
+static __always_inline bool fl_take_token(struct fl_bound *b, __u32 rate, __u32 now)
 {
-	struct fl_bound *b = bpf_map_lookup_elem(&ask_bound, &kind);
-	__u32 rate = *(volatile __u32 *)&control.ask_rate;
 	__u64 tokens;
 
-	if (!b)
-		return false;
 	/* ms since the last times tokens a second = thousandths of tokens. */
 	tokens = b->tokens + (__u64)(now - b->last_ms) * rate;
 	b->last_ms = now;
@@ -30,6 +32,33 @@ static __always_inline bool fl_ask_allowed(__u32 kind, __u32 now)
 	return true;
 }
 
+/* The bound of the packet's source. The seed of the VIP table, which nobody
+ * outside knows, keeps a stranger from choosing whose bound it shares. */
+static __always_inline struct fl_bound *fl_ask_source(struct xdp_md *ctx, __u32 l3, bool six)
+{
+	__u64 from[2] = {};
+	__u32 index;
+
+	if (six ? bpf_xdp_load_bytes(ctx, l3 + 8, from, 16) : bpf_xdp_load_bytes(ctx, l3 + 12, from, 4))
+		return NULL;
+	index = fl_vip_product(from[1], from[0], 0, 0, control.vip_seed[0]) >> (64 - FL_ASK_SOURCE_BITS);
+	return bpf_map_lookup_elem(&ask_sources, &index);
+}
+
+static __always_inline bool fl_ask_allowed(struct xdp_md *ctx, __u32 kind, __u32 l3, bool six,
+					   __u32 now)
+{
+	__u32 rate = *(volatile __u32 *)&control.ask_rate;
+	struct fl_bound *b = bpf_map_lookup_elem(&ask_bound, &kind), *source;
+
+	if (kind == FL_ASK_KIND_ICMP) {
+		source = fl_ask_source(ctx, l3, six);
+		if (!source || !fl_take_token(source, (rate + 1) / 2, now))
+			return false;
+	}
+	return b && fl_take_token(b, rate, now);
+}
+
 /* Puts the packet (length bytes from l3 on) into the ring. Returns 0, or a
  * reason. Longer packets than a record holds are not what this is for: an RST
  * carries no data, and a quote of 8 bytes is short. */
@@ -39,9 +68,9 @@ __noinline int fl_ask_servers(struct xdp_md *ctx, __u32 vip_id, __u32 l3, __u32 
 	__u32 length = length_family >> 8, kind = kind_now >> 32;
 	struct fl_ask *ask;
 
-	if (length < 1 || length > FL_ASK_BYTES || kind > 1)
+	if (length < 1 || length > FL_ASK_BYTES || kind > FL_ASK_KIND_ICMP)
 		return FL_DROP_ASK_LIMIT;
-	if (!fl_ask_allowed(kind, (__u32)kind_now))
+	if (!fl_ask_allowed(ctx, kind, l3, (length_family & 0xff) == 6, (__u32)kind_now))
 		return FL_DROP_ASK_LIMIT;
 	ask = bpf_ringbuf_reserve(&asks, sizeof(*ask), 0);
 	if (!ask)

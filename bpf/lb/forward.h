@@ -65,8 +65,8 @@ static __always_inline void fl_gue(void *h, const struct fl_way *w, __u32 length
 }
 
 /* hops: as the header's option. */
-static __always_inline void fl_outer4(void *h, const struct fl_packet *p, const struct fl_way *w,
-				      __u32 length, __u8 proto, bool hops)
+static __always_inline void fl_outer4(void *h, const struct fl_packet *p,
+				      const struct fl_way *w, __u32 length, __u8 proto, bool hops)
 {
 	__u32 saddr = source4 | ((__u32)(w->hash >> 32) & source4_mask);
 	__u32 daddr = w->line->addr[1] >> 32;
@@ -106,12 +106,23 @@ static __always_inline void fl_outer6(void *h, const struct fl_packet *p, const 
 	*(__u64 *)(h + 32) = line->addr[1];
 }
 
+/* Whether GUE over IPv6 gets a UDP checksum: it is wanted, and fl_gue6_check
+ * can tell it. */
+static __always_inline bool fl_gue6_summed(const struct fl_packet *p)
+{
+	if (!gue6_checksum || p->kind != FL_KIND_SEGMENT)
+		return false;
+	if (p->proto == IPPROTO_UDP && !p->ecr) /* fl_parse_l4: not covered */
+		return false;
+	return p->family == 4 || p->l4 - p->l3 == sizeof(struct ipv6hdr);
+}
+
 /* UDP checksum of GUE over IPv6 without reading the payload: the bytes from
  * the inner TCP or UDP header on sum to the complement of their pseudo header,
  * or the inner checksum is wrong and the packet lost anyway; an IPv4 header
  * sums to 0xffff by its own checksum. In an inner IPv6 packet the addresses
- * cancel out. Zero (none) where the sum is not known like this. inner points
- * to the inner header, 40 bytes of which may be read. */
+ * cancel out. Only for what fl_gue6_summed says yes to. inner points
+ * to the inner header, 20 bytes of which may be read. */
 static __always_inline __u16 fl_gue6_check(const struct fl_packet *p, const __u64 *saddr,
 					   const struct fl_way *w, const void *inner, bool hops)
 {
@@ -121,15 +132,9 @@ static __always_inline __u16 fl_gue6_check(const struct fl_packet *p, const __u6
 	__u64 sum, part;
 	__u16 check;
 
-	if (!gue6_checksum || p->kind != FL_KIND_SEGMENT)
-		return 0;
-	if (p->proto == IPPROTO_UDP && !p->ecr) /* fl_parse_l4: not covered */
-		return 0;
-	if (p->family == 6 && l4 != sizeof(struct ipv6hdr))
-		return 0;
 	pseudo = (__u32)bpf_htons(p->len - l4) + bpf_htons(p->proto);
 	if (p->family == 4) {
-		part = fl_csum_finish((__u64)pseudo + (p->saddr[1] >> 32) + (p->daddr[1] >> 32));
+		part = fl_csum_finish((__u64)pseudo + *(__u32 *)(inner + 12) + *(__u32 *)(inner + 16));
 	} else {
 		part = fl_csum_finish(pseudo);
 		part += *(__u32 *)inner;
@@ -269,7 +274,8 @@ __noinline int fl_forward_l2(struct xdp_md *ctx, __u64 mac_dst, __u64 mac_src, _
 /* The tunnel of fl_forward; hops is a constant, of which each value has code of
  * its own: the verifier follows no length that depends on it. */
 static __always_inline int fl_encapsulate(struct xdp_md *ctx, const struct fl_packet *p,
-					  const struct fl_way *w, __u64 mac_src, bool hops)
+					  const struct fl_way *w, __u64 mac_src, bool hops,
+					  bool summed)
 {
 	const struct fl_line *line = w->line;
 	bool six = FL_WORD_FLAGS(w->mac_dst) & FL_LINE_IPV6;
@@ -304,7 +310,7 @@ static __always_inline int fl_encapsulate(struct xdp_md *ctx, const struct fl_pa
 			fl_outer6(h, p, saddr, line, w->hash, p->len + FL_GUE_BYTES + option,
 				  IPPROTO_UDP);
 			fl_gue(h + sizeof(struct ipv6hdr), w, p->len, inner,
-			       fl_gue6_check(p, saddr, w, inner_ip, hops), hops);
+			       summed ? fl_gue6_check(p, saddr, w, inner_ip, hops) : 0, hops);
 		} else {
 			if (h + sizeof(struct ipv6hdr) + options6 > end)
 				return XDP_ABORTED;
@@ -329,6 +335,42 @@ static __always_inline int fl_encapsulate(struct xdp_md *ctx, const struct fl_pa
 	}
 	fl_ethernet(data, w->mac_dst, mac_src, type);
 	return fl_send(ctx, ifindex);
+}
+
+/* What fl_encapsulate_hops needs of a packet beside its hash and hops, in one
+ * word (an argument costs no stack): line's index << 32 | length << 16 | traffic
+ * class << 8 | IPv4 header's length in words << 4 | */
+#define FL_PACKED_TAGGED 1
+#define FL_PACKED_IPV6 2
+#define FL_PACKED_UDP 4
+#define FL_PACKED_SUMMED 8 /* see fl_gue6_summed */
+
+static __always_inline __u64 fl_packed(const struct fl_packet *p, __u32 index)
+{
+	return (__u64)index << 32 | (__u64)(p->len & 0xffff) << 16 | (__u64)p->tos << 8 |
+	       ((p->l4 - p->l3) << 2 & 0xf0) | (p->l3 == ETH_HLEN ? 0 : FL_PACKED_TAGGED) |
+	       (p->family == 4 ? 0 : FL_PACKED_IPV6) |
+	       (p->proto == IPPROTO_UDP ? FL_PACKED_UDP : 0) |
+	       (fl_gue6_summed(p) ? FL_PACKED_SUMMED : 0);
+}
+
+/* fl_encapsulate with hops: a function of its own, for the sake of the verifier. */
+__noinline int fl_encapsulate_hops(struct xdp_md *ctx, __u64 hash, __u64 chain, __u64 when,
+				   __u64 packed)
+{
+	bool six = packed & FL_PACKED_IPV6;
+	struct fl_packet p = { .family = six ? 6 : 4, .tos = packed >> 8, .len = packed >> 16 & 0xffff };
+	struct fl_way w = { .index = packed >> 32, .hash = hash, .hops = { chain, when } };
+
+	p.l3 = packed & FL_PACKED_TAGGED ? ETH_HLEN + 4 : ETH_HLEN;
+	p.l4 = p.l3 + (six ? sizeof(struct ipv6hdr) : (packed & 0xf0) >> 2);
+	p.proto = packed & FL_PACKED_UDP ? IPPROTO_UDP : IPPROTO_TCP;
+	w.line = fl_line_at(w.index);
+	if (!w.line)
+		return XDP_ABORTED;
+	w.mac_dst = *(volatile __u64 *)&w.line->mac_dst | (__u64)FL_FWD_HOPS << 48;
+	return fl_encapsulate(ctx, &p, &w, *(volatile __u64 *)&w.line->mac_src, true,
+			      packed & FL_PACKED_SUMMED);
 }
 
 /* Encapsulates and sends. Returns the XDP action, or XDP_ABORTED with the
@@ -358,8 +400,9 @@ static __always_inline int fl_forward(struct xdp_md *ctx, const struct fl_packet
 	}
 	*failed = FL_DROP_HEADROOM;
 	if (forwarding & FL_FWD_HOPS)
-		return fl_encapsulate(ctx, p, w, mac_src, true);
-	return fl_encapsulate(ctx, p, w, mac_src, false);
+		return fl_encapsulate_hops(ctx, w->hash, w->hops.chain, w->hops.when,
+					   fl_packed(p, w->index));
+	return fl_encapsulate(ctx, p, w, mac_src, false, fl_gue6_summed(p));
 }
 
 #endif

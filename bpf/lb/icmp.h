@@ -67,8 +67,7 @@ static __always_inline int fl_quote_stamp(struct xdp_md *ctx, struct fl_packet *
 	return FL_CONTINUE;
 }
 
-/* A quoted later fragment has no ports: only scheme beamer takes it, which
- * asks the servers or goes by addresses (fl_scheme). */
+/* A quoted later fragment has no ports. */
 static __always_inline int fl_quote_fragment(struct fl_packet *p, __u32 proto)
 {
 	if (proto != IPPROTO_TCP && proto != IPPROTO_UDP)
@@ -146,6 +145,7 @@ static __always_inline int fl_special(struct xdp_md *ctx, struct fl_packet *p,
 	struct fl_vip *address;
 	struct fl_icmp *icmp;
 	__u8 type;
+	int r;
 
 	address = fl_vip_address(s, p);
 	if (!address)
@@ -162,7 +162,16 @@ static __always_inline int fl_special(struct xdp_md *ctx, struct fl_packet *p,
 		return address->flags & FL_VIP_ICMP_ECHO ? FL_REPLY_ECHO : FL_DROP_ECHO;
 	if (!fl_icmp_is_error(p->family, type))
 		return FL_PASS_VIP_OTHER; /* neighbour discovery, say */
-	return fl_icmp_quote(ctx, p);
+	r = fl_icmp_quote(ctx, p);
+	/* Only scheme beamer takes what has no ports: by addresses as its VIP's
+	 * fragments, else all servers are asked. */
+	if (r == FL_CONTINUE && p->kind == FL_KIND_FRAGMENT) {
+		struct fl_vip *v = fl_vip_find(s, p);
+
+		if (!v || v->scheme != FL_SCHEME_BEAMER)
+			return FL_DROP_FRAGMENT;
+	}
+	return r;
 }
 
 /* Swaps the MAC addresses of the frame at data, of which 12 bytes may be

@@ -103,6 +103,15 @@ struct {
 	__type(value, struct fl_bound);
 } ask_bound SEC(".maps");
 
+/* The same by source of ICMP errors: sources whose hashes meet share one. */
+#define FL_ASK_SOURCE_BITS 10
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1 << FL_ASK_SOURCE_BITS);
+	__type(key, __u32);
+	__type(value, struct fl_bound);
+} ask_sources SEC(".maps");
+
 /* ---- small things that every stage uses --------------------------------- */
 
 static __always_inline __u32 fl_now_ms(__u32 clock_base)

@@ -23,11 +23,8 @@ static __always_inline int fl_scheme(struct xdp_md *ctx, const struct fl_vip *v,
 			return r;
 		syn = p->proto == IPPROTO_TCP && fl_tcp_opens(p->flags);
 		w->closes = p->proto == IPPROTO_TCP && p->flags & (FL_TCP_FIN | FL_TCP_RST);
-	} else if (p->kind == FL_KIND_FRAGMENT) {
-		if (p->stamp == FL_STAMP_CUT && v->scheme != FL_SCHEME_BEAMER)
-			return FL_DROP_FRAGMENT;
-		if (!(v->flags & FL_VIP_FRAG_ADDRESSES))
-			return p->stamp == FL_STAMP_CUT ? FL_ASK_ICMP : FL_DROP_FRAGMENT;
+	} else if (p->kind == FL_KIND_FRAGMENT && !(v->flags & FL_VIP_FRAG_ADDRESSES)) {
+		return p->stamp == FL_STAMP_CUT ? FL_ASK_ICMP : FL_DROP_FRAGMENT;
 	}
 	if (likely(p->stamp == FL_STAMP_PRESENT && v->scheme == FL_SCHEME_CHEETAH)) {
 		if (likely(!syn)) {

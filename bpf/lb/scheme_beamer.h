@@ -32,17 +32,33 @@ static __always_inline bool fl_beamer_moved(const struct fl_vip *v, struct fl_wa
 	return fl_way_to(w, v, FL_BUCKET_SLOT(*a));
 }
 
-/* The way by w->hash. False: no server has the bucket. */
-static __always_inline bool fl_beamer_way(const struct fl_vip *v, struct fl_way *w)
+/* The way of an MPTCP join (RFC 8684, §3.2): its port names the server of the
+ * first subflow, whatever its own hash says. The paper has the server's number
+ * itself in the port, which shows clients who serves whom; here it is permuted
+ * under the deployment's key. v: the address's entry. */
+static __always_inline bool fl_beamer_join(const struct fl_vip *v, const struct fl_packet *p,
+					   struct fl_way *w)
 {
-	__u32 *row = fl_table_at(v->hash_table + fl_scale(w->hash >> 32, v->hash_size));
+	__u32 field = bpf_ntohs(p->dport) - FL_JOIN_PORT;
 
+	return fl_way_to(w, v, fl_cookie_slot(v->join_hash, field, FL_JOIN_SHIFT));
+}
+
+/* The way by w->hash. False: no server has the bucket. */
+static __always_inline bool fl_beamer_way(const struct fl_vip *v, const struct fl_packet *p,
+					  struct fl_way *w)
+{
+	__u32 *row;
+
+	w->hops.chain = FL_HOPS_EMPTY;
+	w->hops.when = fl_hops_when(0, v->generation);
+	if (unlikely(v->flags & FL_VIP_JOIN))
+		return fl_beamer_join(v, p, w);
+	row = fl_table_at(v->hash_table + fl_scale(w->hash >> 32, v->hash_size));
 	if (unlikely(!row || !v->hash_size))
 		return false;
 	if (unlikely(FL_BUCKET_MOVED(*row)))
 		return fl_beamer_moved(v, w, FL_BUCKET_AT(*row));
-	w->hops.chain = FL_HOPS_EMPTY;
-	w->hops.when = fl_hops_when(0, v->generation);
 	return fl_way_to(w, v, FL_BUCKET_SLOT(*row));
 }
 
@@ -50,40 +66,12 @@ static __always_inline int fl_beamer(const struct fl_vip *v, const struct fl_pac
 				     struct fl_way *w)
 {
 	w->hash = fl_flow_hash(v, p);
-	if (unlikely(!fl_beamer_way(v, w)))
+	if (unlikely(!fl_beamer_way(v, p, w)))
 		return FL_DROP_NO_SERVER;
 	w->mac_dst |= (__u64)FL_FWD_HOPS << 48;
 	if (unlikely(p->kind != FL_KIND_SEGMENT))
 		return p->kind == FL_KIND_QUOTE ? FL_FORWARD_ICMP : FL_FORWARD_FRAGMENT;
 	w->opens = p->initial || (p->proto == IPPROTO_TCP && fl_tcp_opens(p->flags));
-	return w->opens ? FL_FORWARD_NEW : FL_KNOWN;
-}
-
-/* A packet of an MPTCP join (RFC 8684, §3.2): its port names the server of the
- * first subflow, whatever its own hash says. The paper has the server's number
- * itself in the port, which shows clients who serves whom; here it is permuted
- * under the deployment's key. v: the address's entry. */
-static __always_inline int fl_join(struct xdp_md *ctx, const struct fl_vip *v,
-				   struct fl_packet *p, struct fl_way *w)
-{
-	__u32 field = bpf_ntohs(p->dport) - FL_JOIN_PORT;
-
-	if (p->kind == FL_KIND_SEGMENT) {
-		int r = fl_parse_l4(ctx, p);
-
-		if (r != FL_CONTINUE)
-			return r;
-		w->closes = p->flags & (FL_TCP_FIN | FL_TCP_RST);
-	}
-	w->hash = fl_hash_key(v->hash_key, p, p->sport, p->dport);
-	w->hops.chain = FL_HOPS_EMPTY;
-	w->hops.when = fl_hops_when(0, v->generation);
-	if (!fl_way_to(w, v, fl_cookie_slot(v->join_hash, field, FL_JOIN_SHIFT)))
-		return FL_PASS_VIP_OTHER; /* a port that no server has */
-	w->mac_dst |= (__u64)FL_FWD_HOPS << 48;
-	if (p->kind == FL_KIND_QUOTE)
-		return FL_FORWARD_ICMP;
-	w->opens = fl_tcp_opens(p->flags);
 	return w->opens ? FL_FORWARD_NEW : FL_KNOWN;
 }
 

@@ -98,7 +98,7 @@ static __always_inline int fl_act(struct xdp_md *ctx, const struct fl_vip *v,
 		break;
 	case FL_ASK_RST:
 	case FL_ASK_ICMP: {
-		__u64 kind = reason == FL_ASK_ICMP;
+		__u64 kind = reason == FL_ASK_ICMP ? FL_ASK_KIND_ICMP : FL_ASK_KIND_RST;
 		int r = fl_ask_servers(ctx, v ? v->id : 0, p->l3, p->len << 8 | p->family,
 				       kind << 32 | now);
 
@@ -130,15 +130,10 @@ static __always_inline int fl_pipeline(struct xdp_md *ctx, struct fl_packet *p,
 {
 	struct fl_way w = {};
 	struct fl_vip *v = fl_vip_find(s, p);
-	int reason;
+	int reason = likely(v) ? FL_CONTINUE : fl_unserved(s, p, &v);
 
-	if (likely(v)) {
+	if (likely(reason == FL_CONTINUE))
 		reason = fl_scheme(ctx, v, p, &w, s->now);
-	} else {
-		reason = fl_unserved(s, p, &v);
-		if (reason == FL_CONTINUE)
-			reason = fl_join(ctx, v, p, &w);
-	}
 	return fl_act(ctx, v, p, &w, s->now, reason, plain);
 }
 
