@@ -13,6 +13,13 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type hostFlAskBound struct {
+	_      structs.HostLayout
+	LastMs uint32
+	Pad    uint32
+	Tokens uint64
+}
+
 type hostFlCount struct {
 	_       structs.HostLayout
 	Packets uint64
@@ -148,6 +155,48 @@ const (
 	hostFlHostVipFlagsFL_HOST_VIP_UNSETTLED hostFlHostVipFlags = 1
 )
 
+type hostFlQuestion struct {
+	_      structs.HostLayout
+	Client [2]uint64
+	Vip    [2]uint64
+	Source [2]uint64
+	Tunnel [2]uint64
+	Hops   struct {
+		_     structs.HostLayout
+		Chain uint64
+		When  uint64
+	}
+	Next       hostFlHostPeer
+	VipId      uint32
+	ChainMs    uint32
+	Seq        uint32
+	Ack        uint32
+	Bytes      uint32
+	Sport      uint16
+	Dport      uint16
+	Slot       uint16
+	L2         uint16
+	Carried    uint16
+	L3         uint16
+	L4         uint16
+	L4Len      uint16
+	Proto      uint8
+	Flags      uint8
+	Carrier    uint8
+	From       uint8
+	Quote      uint8
+	Opening    uint8
+	Stale      uint8
+	Outer6     uint8
+	Mac        uint8
+	Settled    uint8
+	NextSlot   uint16
+	Cut        uint16
+	InnerProto uint16
+	Congested  uint8
+	Pad        [3]uint8
+}
+
 type hostFlScheme uint32
 
 const (
@@ -181,35 +230,38 @@ type hostFlTuple struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	hostMapHostAdded    = "host_added"
-	hostMapHostAsks     = "host_asks"
-	hostMapHostControl  = "host_control"
-	hostMapHostFlows    = "host_flows"
-	hostMapHostNics     = "host_nics"
-	hostMapHostNotes    = "host_notes"
-	hostMapHostOwn      = "host_own"
-	hostMapHostPeers    = "host_peers"
-	hostMapHostReasons  = "host_reasons"
-	hostMapHostSenders  = "host_senders"
-	hostMapHostSockets  = "host_sockets"
-	hostMapHostSources  = "host_sources"
-	hostMapHostVipCount = "host_vip_count"
-	hostMapHostVips     = "host_vips"
-	hostMapOldEpochs    = "old_epochs"
-	hostProgHostAccept  = "host_accept"
-	hostProgHostClock   = "host_clock"
-	hostProgHostIn      = "host_in"
-	hostProgHostOut     = "host_out"
-	hostProgHostSockops = "host_sockops"
-	hostVarAskRate      = "ask_rate"
-	hostVarAskType      = "ask_type"
-	hostVarGuePort      = "gue_port"
-	hostVarJiffyMult    = "jiffy_mult"
-	hostVarJiffyShift   = "jiffy_shift"
-	hostVarNetnsCookie  = "netns_cookie"
-	hostVarReasonType   = "reason_type"
-	hostVarSchemeType   = "scheme_type"
-	hostVarVipFlagsType = "vip_flags_type"
+	hostMapHostAdded      = "host_added"
+	hostMapHostAskBound   = "host_ask_bound"
+	hostMapHostAskSources = "host_ask_sources"
+	hostMapHostAsks       = "host_asks"
+	hostMapHostControl    = "host_control"
+	hostMapHostFlows      = "host_flows"
+	hostMapHostNics       = "host_nics"
+	hostMapHostNotes      = "host_notes"
+	hostMapHostOwn        = "host_own"
+	hostMapHostPeers      = "host_peers"
+	hostMapHostQuestion   = "host_question"
+	hostMapHostReasons    = "host_reasons"
+	hostMapHostSenders    = "host_senders"
+	hostMapHostSockets    = "host_sockets"
+	hostMapHostSources    = "host_sources"
+	hostMapHostVipCount   = "host_vip_count"
+	hostMapHostVips       = "host_vips"
+	hostMapOldEpochs      = "old_epochs"
+	hostProgHostAccept    = "host_accept"
+	hostProgHostClock     = "host_clock"
+	hostProgHostIn        = "host_in"
+	hostProgHostOut       = "host_out"
+	hostProgHostSockops   = "host_sockops"
+	hostVarAskRate        = "ask_rate"
+	hostVarAskType        = "ask_type"
+	hostVarGuePort        = "gue_port"
+	hostVarJiffyMult      = "jiffy_mult"
+	hostVarJiffyShift     = "jiffy_shift"
+	hostVarNetnsCookie    = "netns_cookie"
+	hostVarReasonType     = "reason_type"
+	hostVarSchemeType     = "scheme_type"
+	hostVarVipFlagsType   = "vip_flags_type"
 )
 
 // loadHost returns the embedded CollectionSpec for host.
@@ -265,21 +317,24 @@ type hostProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type hostMapSpecs struct {
-	HostAdded    *ebpf.MapSpec `ebpf:"host_added"`
-	HostAsks     *ebpf.MapSpec `ebpf:"host_asks"`
-	HostControl  *ebpf.MapSpec `ebpf:"host_control"`
-	HostFlows    *ebpf.MapSpec `ebpf:"host_flows"`
-	HostNics     *ebpf.MapSpec `ebpf:"host_nics"`
-	HostNotes    *ebpf.MapSpec `ebpf:"host_notes"`
-	HostOwn      *ebpf.MapSpec `ebpf:"host_own"`
-	HostPeers    *ebpf.MapSpec `ebpf:"host_peers"`
-	HostReasons  *ebpf.MapSpec `ebpf:"host_reasons"`
-	HostSenders  *ebpf.MapSpec `ebpf:"host_senders"`
-	HostSockets  *ebpf.MapSpec `ebpf:"host_sockets"`
-	HostSources  *ebpf.MapSpec `ebpf:"host_sources"`
-	HostVipCount *ebpf.MapSpec `ebpf:"host_vip_count"`
-	HostVips     *ebpf.MapSpec `ebpf:"host_vips"`
-	OldEpochs    *ebpf.MapSpec `ebpf:"old_epochs"`
+	HostAdded      *ebpf.MapSpec `ebpf:"host_added"`
+	HostAskBound   *ebpf.MapSpec `ebpf:"host_ask_bound"`
+	HostAskSources *ebpf.MapSpec `ebpf:"host_ask_sources"`
+	HostAsks       *ebpf.MapSpec `ebpf:"host_asks"`
+	HostControl    *ebpf.MapSpec `ebpf:"host_control"`
+	HostFlows      *ebpf.MapSpec `ebpf:"host_flows"`
+	HostNics       *ebpf.MapSpec `ebpf:"host_nics"`
+	HostNotes      *ebpf.MapSpec `ebpf:"host_notes"`
+	HostOwn        *ebpf.MapSpec `ebpf:"host_own"`
+	HostPeers      *ebpf.MapSpec `ebpf:"host_peers"`
+	HostQuestion   *ebpf.MapSpec `ebpf:"host_question"`
+	HostReasons    *ebpf.MapSpec `ebpf:"host_reasons"`
+	HostSenders    *ebpf.MapSpec `ebpf:"host_senders"`
+	HostSockets    *ebpf.MapSpec `ebpf:"host_sockets"`
+	HostSources    *ebpf.MapSpec `ebpf:"host_sources"`
+	HostVipCount   *ebpf.MapSpec `ebpf:"host_vip_count"`
+	HostVips       *ebpf.MapSpec `ebpf:"host_vips"`
+	OldEpochs      *ebpf.MapSpec `ebpf:"old_epochs"`
 }
 
 // hostVariableSpecs contains global variables before they are loaded into the kernel.
@@ -317,26 +372,31 @@ func (o *hostObjects) Close() error {
 //
 // It can be passed to loadHostObjects or ebpf.CollectionSpec.LoadAndAssign.
 type hostMaps struct {
-	HostAdded    *ebpf.Map `ebpf:"host_added"`
-	HostAsks     *ebpf.Map `ebpf:"host_asks"`
-	HostControl  *ebpf.Map `ebpf:"host_control"`
-	HostFlows    *ebpf.Map `ebpf:"host_flows"`
-	HostNics     *ebpf.Map `ebpf:"host_nics"`
-	HostNotes    *ebpf.Map `ebpf:"host_notes"`
-	HostOwn      *ebpf.Map `ebpf:"host_own"`
-	HostPeers    *ebpf.Map `ebpf:"host_peers"`
-	HostReasons  *ebpf.Map `ebpf:"host_reasons"`
-	HostSenders  *ebpf.Map `ebpf:"host_senders"`
-	HostSockets  *ebpf.Map `ebpf:"host_sockets"`
-	HostSources  *ebpf.Map `ebpf:"host_sources"`
-	HostVipCount *ebpf.Map `ebpf:"host_vip_count"`
-	HostVips     *ebpf.Map `ebpf:"host_vips"`
-	OldEpochs    *ebpf.Map `ebpf:"old_epochs"`
+	HostAdded      *ebpf.Map `ebpf:"host_added"`
+	HostAskBound   *ebpf.Map `ebpf:"host_ask_bound"`
+	HostAskSources *ebpf.Map `ebpf:"host_ask_sources"`
+	HostAsks       *ebpf.Map `ebpf:"host_asks"`
+	HostControl    *ebpf.Map `ebpf:"host_control"`
+	HostFlows      *ebpf.Map `ebpf:"host_flows"`
+	HostNics       *ebpf.Map `ebpf:"host_nics"`
+	HostNotes      *ebpf.Map `ebpf:"host_notes"`
+	HostOwn        *ebpf.Map `ebpf:"host_own"`
+	HostPeers      *ebpf.Map `ebpf:"host_peers"`
+	HostQuestion   *ebpf.Map `ebpf:"host_question"`
+	HostReasons    *ebpf.Map `ebpf:"host_reasons"`
+	HostSenders    *ebpf.Map `ebpf:"host_senders"`
+	HostSockets    *ebpf.Map `ebpf:"host_sockets"`
+	HostSources    *ebpf.Map `ebpf:"host_sources"`
+	HostVipCount   *ebpf.Map `ebpf:"host_vip_count"`
+	HostVips       *ebpf.Map `ebpf:"host_vips"`
+	OldEpochs      *ebpf.Map `ebpf:"old_epochs"`
 }
 
 func (m *hostMaps) Close() error {
 	return _HostClose(
 		m.HostAdded,
+		m.HostAskBound,
+		m.HostAskSources,
 		m.HostAsks,
 		m.HostControl,
 		m.HostFlows,
@@ -344,6 +404,7 @@ func (m *hostMaps) Close() error {
 		m.HostNotes,
 		m.HostOwn,
 		m.HostPeers,
+		m.HostQuestion,
 		m.HostReasons,
 		m.HostSenders,
 		m.HostSockets,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* In: finds the packet within a tunnel and takes the tunnel off.
  *
- *   Ethernet [802.1Q] IPv4|IPv6 (4|41)            IPv4|IPv6 ...   ipip
- *   Ethernet [802.1Q] IPv4|IPv6 UDP:6080 GUE      IPv4|IPv6 ...   gue
- *   Ethernet [802.1Q]                             IPv4|IPv6 ...   l2
+ *   Ethernet [802.1Q] IPv4|IPv6 [hops] (4|41)        IPv4|IPv6 ...   ipip
+ *   Ethernet [802.1Q] IPv4|IPv6 UDP:6080 GUE [hops]  IPv4|IPv6 ...   gue
+ *   Ethernet [802.1Q]                                IPv4|IPv6 ...   l2
  *
  * A tunnel is ours when its outer destination is the address that the
  * assignment gives this server in the inner destination's VIP, or gave it
@@ -13,113 +13,150 @@
 
 #include "csum.h"
 #include "packet.h"
+#include "question.h"
 
 struct fl_outer {
-	__u64 dst[2];      /* outer destination, as in fl_host_vip */
-	void *inner;       /* the inner IP header; the packet's own without a tunnel */
+	__u64 src[2];      /* outer source and destination, as in fl_host_vip */
+	__u64 dst[2];
+	__u16 hops;        /* their offset, unless carrier is FL_CARRIER_NONE */
+	__u16 inner;       /* offset of the inner IP header; without a tunnel, of the
+	                    * packet's own */
 	__u16 cut;         /* bytes between the Ethernet header and inner */
 	__u16 inner_proto; /* ETH_P_IP or ETH_P_IPV6, BE */
 	__u16 l2_len;      /* 14, or 18 with a tag */
 	__u8 congested;    /* the outer header says: congestion experienced */
+	__u8 carrier;      /* enum fl_carrier */
+	__u8 ipv6;         /* the outer header is */
 };
 
-/* After the outer IP header at pos: is there a packet of ours to come? Sets
- * inner and inner_proto; 0: no tunnel. */
-static __always_inline _Bool fl_tunnel(struct fl_outer *o, void *pos, void *end, __u8 next)
+/* After the outer IP header at offset pos: is there a packet of ours to come?
+ * Sets inner, inner_proto and cut; 0: no tunnel. */
+static __always_inline _Bool fl_tunnel(struct fl_outer *o, void *data, void *end, __u32 pos,
+				       __u8 next)
 {
-	struct udphdr *udp = pos;
-	__u8 *gue;
-
 	if (next == IPPROTO_UDP) {
-		gue = (__u8 *)(udp + 1);
-		if ((void *)(gue + 4) > end || udp->dest != bpf_htons(gue_port))
+		struct udphdr *udp = fl_at(data, pos, 127);
+		__u8 *gue = (__u8 *)(udp + 1);
+		__u16 *hops = (void *)(gue + 4);
+
+		if ((void *)hops > end || udp->dest != bpf_htons(gue_port))
 			return 0;
-		/* Version 0, no control message, no optional fields, no flags:
-		 * what our balancers send (docs/wire-format.md). */
-		if (gue[0] || *(__u16 *)(gue + 2))
+		/* Version 0, no control message, no optional fields, no flags,
+		 * hops or nothing: what our balancers send (docs/wire-format.md). */
+		if (*(__u16 *)(gue + 2))
 			return 0;
 		next = gue[1];
-		pos = gue + 4;
+		pos += sizeof(*udp) + 4;
+		if (gue[0]) {
+			if (gue[0] != FL_HOPS_BYTES / 4 || (void *)hops + FL_HOPS_BYTES > end ||
+			    *hops != FL_HOPS_TYPE)
+				return 0;
+			o->hops = pos;
+			o->carrier = FL_CARRIER_GUE;
+			pos += FL_HOPS_BYTES;
+		}
 	}
-	o->inner = pos;
 	if (next == IPPROTO_IPIP)
 		o->inner_proto = FL_BE16(ETH_P_IP);
 	else if (next == IPPROTO_IPV6)
 		o->inner_proto = FL_BE16(ETH_P_IPV6);
 	else
 		return 0;
+	o->inner = pos;
+	o->cut = pos - o->l2_len;
 	return 1;
 }
 
-/* Reads up to the inner IP header. 0: not IP, nothing of ours. */
-static __always_inline _Bool fl_outer_parse(struct fl_outer *o, void *data, void *end)
+static __always_inline _Bool fl_outer_ip4(struct fl_outer *o, void *data, void *end)
 {
-	struct ethhdr *eth = data;
-	void *l3 = eth + 1;
-	__u16 type;
+	struct iphdr *ip = fl_at(data, o->l2_len, 31);
+	__u16 *options = (void *)(ip + 1);
+	__u32 header;
 
-	if (l3 > end)
+	if ((void *)options > end || ip->version != 4)
+		return 0;
+	header = ip->ihl * 4;
+	if (header < sizeof(*ip) || ip->frag_off & FL_BE16(0x3fff))
+		return 1;
+	o->src[0] = o->dst[0] = 0;
+	o->src[1] = fl_mapped4(ip->saddr);
+	o->dst[1] = fl_mapped4(ip->daddr);
+	o->congested = (ip->tos & 3) == 3;
+	if (header == sizeof(*ip) + FL_HOPS_BYTES && ip->protocol != IPPROTO_UDP &&
+	    (void *)options + FL_HOPS_BYTES <= end && *options == FL_HOPS_TYPE) {
+		o->hops = o->l2_len + sizeof(*ip);
+		o->carrier = FL_CARRIER_OPTION4;
+	}
+	if (!fl_tunnel(o, data, end, o->l2_len + header, ip->protocol))
+		o->carrier = FL_CARRIER_NONE;
+	return 1;
+}
+
+static __always_inline _Bool fl_outer_ip6(struct fl_outer *o, void *data, void *end)
+{
+	struct ipv6hdr *ip = fl_at(data, o->l2_len, 31);
+	__u32 pos = o->l2_len + sizeof(*ip);
+	__u8 next, *options = (void *)(ip + 1);
+
+	if ((void *)options > end || ip->version != 6)
+		return 0;
+	__builtin_memcpy(o->src, &ip->saddr, 16);
+	__builtin_memcpy(o->dst, &ip->daddr, 16);
+	o->ipv6 = 1;
+	/* The class is the eight bits after the version. */
+	o->congested = (ip->flow_lbl[0] >> 4 & 3) == 3;
+	next = ip->nexthdr;
+	if (next == IPPROTO_DSTOPTS && (void *)options + FL_HOPS6_BYTES <= end &&
+	    (*(__u64 *)options & ~0xffULL) == FL_HOPS6_HEAD &&
+	    *(__u16 *)(options + 8) == FL_HOPS_TYPE6 && options[0] != IPPROTO_UDP) {
+		next = options[0];
+		o->hops = pos + 8;
+		o->carrier = FL_CARRIER_OPTION6;
+		pos += FL_HOPS6_BYTES;
+	}
+	if (!fl_tunnel(o, data, end, pos, next))
+		o->carrier = FL_CARRIER_NONE;
+	return 1;
+}
+
+/* Reads up to the inner IP header. 0: not IP, nothing of ours. Global, as all
+ * that has many ways through it: the verifier walks it once, and knows
+ * nothing of what it found, which joins the ways. */
+__noinline int fl_outer_parse(struct xdp_md *ctx, struct fl_outer *o)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct ethhdr *eth = data;
+	__u16 type, *tag = (void *)(eth + 1);
+
+	if (!o || (void *)tag > end)
 		return 0;
 	type = eth->h_proto;
 	o->l2_len = sizeof(*eth);
 	if (type == FL_BE16(ETH_P_8021Q)) {
-		__u16 *tag = l3;
-
-		l3 += 4;
-		if (l3 > end)
+		if ((void *)(tag + 2) > end)
 			return 0;
 		type = tag[1];
 		o->l2_len += 4;
 	}
-	o->inner = l3;
+	o->inner = o->hops = o->l2_len;
 	o->inner_proto = type;
 	o->cut = 0;
 	o->congested = 0;
-	if (type == FL_BE16(ETH_P_IP)) {
-		struct iphdr *ip = l3;
-		__u32 header;
-
-		if ((void *)(ip + 1) > end || ip->version != 4)
-			return 0;
-		header = ip->ihl * 4;
-		if (header < sizeof(*ip) || ip->frag_off & FL_BE16(0x3fff))
-			return 1;
-		o->dst[0] = 0;
-		o->dst[1] = fl_mapped4(ip->daddr);
-		if (fl_tunnel(o, l3 + header, end, ip->protocol)) {
-			o->cut = o->inner - l3;
-			o->congested = (ip->tos & 3) == 3;
-		} else {
-			o->inner = l3;
-			o->inner_proto = type;
-		}
-		return 1;
-	}
-	if (type == FL_BE16(ETH_P_IPV6)) {
-		struct ipv6hdr *ip = l3;
-
-		if ((void *)(ip + 1) > end || ip->version != 6)
-			return 0;
-		__builtin_memcpy(o->dst, &ip->daddr, 16);
-		if (fl_tunnel(o, ip + 1, end, ip->nexthdr)) {
-			o->cut = o->inner - l3;
-			/* The class is the eight bits after the version. */
-			o->congested = (ip->flow_lbl[0] >> 4 & 3) == 3;
-		} else {
-			o->inner = l3;
-			o->inner_proto = type;
-		}
-		return 1;
-	}
+	o->carrier = FL_CARRIER_NONE;
+	o->ipv6 = 0;
+	if (type == FL_BE16(ETH_P_IP))
+		return fl_outer_ip4(o, data, end);
+	if (type == FL_BE16(ETH_P_IPV6))
+		return fl_outer_ip6(o, data, end);
 	return 0;
 }
 
 /* RFC 6040: a tunnel's congestion mark passes to the inner header where its
  * connection can carry one. */
-static __always_inline void fl_pass_congestion(const struct fl_outer *o, void *end)
+static __always_inline void fl_pass_congestion(const struct fl_outer *o, void *data, void *end)
 {
 	if (o->inner_proto == FL_BE16(ETH_P_IP)) {
-		struct iphdr *ip = o->inner;
+		struct iphdr *ip = fl_at(data, o->inner, 127);
 		__u16 was, is;
 
 		if ((void *)(ip + 1) > end || !(ip->tos & 3) || (ip->tos & 3) == 3)
@@ -129,7 +166,7 @@ static __always_inline void fl_pass_congestion(const struct fl_outer *o, void *e
 		is = *(__u16 *)ip;
 		ip->check = fl_csum_replace16(ip->check, was, is);
 	} else {
-		struct ipv6hdr *ip = o->inner;
+		struct ipv6hdr *ip = fl_at(data, o->inner, 127);
 
 		if ((void *)(ip + 1) > end || !(ip->flow_lbl[0] >> 4 & 3))
 			return;

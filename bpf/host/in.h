@@ -2,7 +2,8 @@
 /* In: the way of a packet from the NIC to the stack.
  *
  *   parse the outer header ─▶ parse the inner one ─▶ VIP of ours?
- *   ─▶ restore TSecr ─▶ take the tunnel off ─▶ pass */
+ *   ─▶ cheetah: restore TSecr; beamer, faild: ours? (own.h) ─▶ take the tunnel
+ *   off ─▶ pass */
 #ifndef FAIRLEAD_HOST_IN_H
 #define FAIRLEAD_HOST_IN_H
 
@@ -10,6 +11,8 @@
 #include "vip.h"
 #include "packet.h"
 #include "decap.h"
+#include "hops_in.h"
+#include "own.h"
 #include "plain.h"
 #include "restore.h"
 
@@ -35,7 +38,67 @@ __noinline int fl_in_gue(struct xdp_md *ctx)
 	return c ? fl_in_plain(ctx, c, sizeof(struct iphdr) + sizeof(struct udphdr) + 4) : XDP_PASS;
 }
 
-/* Passed until it is known to be ours; dropped with a reason after. */
+/* The packet as a question: who owns it? */
+static __always_inline void fl_in_question(struct fl_question *q, const struct fl_outer *o,
+					   const struct fl_packet *p, void *data)
+{
+	q->client[0] = p->src[0];
+	q->client[1] = p->src[1];
+	q->vip[0] = p->dst[0];
+	q->vip[1] = p->dst[1];
+	q->sport = p->sport;
+	q->dport = p->dport;
+	q->proto = p->proto;
+	q->bytes = p->l3_len;
+	q->l2 = o->l2_len;
+	q->l3 = o->inner;
+	q->l4 = p->l4 - data;
+	q->l4_len = p->l4_len;
+	q->carried = o->hops;
+	q->carrier = o->carrier;
+	q->outer6 = o->ipv6;
+	q->quote = 0;
+	q->opening = 0;
+	q->cut = o->cut;
+	q->inner_proto = o->inner_proto;
+	q->congested = o->congested;
+	q->source[0] = o->cut ? o->src[0] : p->src[0];
+	q->source[1] = o->cut ? o->src[1] : p->src[1];
+}
+
+/* What fl_in_any left as a question. */
+__noinline int fl_in_asked(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct fl_question *q = fl_question();
+	struct fl_outer outer;
+	int verdict;
+
+	if (!q)
+		return XDP_DROP; /* cannot be */
+	verdict = fl_asked(ctx, q);
+	if (verdict != FL_TAKE)
+		return fl_answered(ctx, q, verdict);
+	fl_host_counted(q->vip_id, 0, q->bytes);
+	if (!q->cut) {
+		fl_host_reason(FL_HOST_IN_DIRECT, q->bytes);
+		return XDP_PASS;
+	}
+	outer.inner = q->l3;
+	outer.inner_proto = q->inner_proto;
+	outer.l2_len = q->l2;
+	outer.cut = q->cut;
+	if (q->congested)
+		fl_pass_congestion(&outer, data, end);
+	if (fl_decapsulate(ctx, &outer)) {
+		fl_host_reason(FL_HOST_DROP_MALFORMED, q->bytes);
+		return XDP_DROP;
+	}
+	return XDP_PASS;
+}
+
+/* Passed until it is known to be ours; dropped with a reason after. FL_ASK:
+ * fl_in_asked is to go on (a stage of its own, for the stack's sake). */
 __noinline int fl_in_any(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -47,19 +110,19 @@ __noinline int fl_in_any(struct xdp_md *ctx)
 	struct fl_cursor cur;
 	struct fl_packet p;
 	int malformed, restored = 0;
+	void *inner;
 
-	if (!c || !fl_outer_parse(&outer, data, end)) {
+	if (!c || !fl_outer_parse(ctx, &outer)) {
 		fl_host_reason(FL_HOST_PASS_NOT_OURS, bytes);
 		return XDP_PASS;
 	}
-	/* At most 18 bytes of Ethernet, 60 of IPv4, 12 of UDP and GUE. */
-	outer.inner = fl_join(data, outer.inner, 127);
-	cur.pos = outer.inner;
+	inner = fl_at(data, outer.inner, 127);
+	cur.pos = inner;
 	cur.end = end;
 	malformed = outer.inner_proto == FL_BE16(ETH_P_IP) ? fl_parse_ip4(&cur, &p)
 							   : fl_parse_ip6(&cur, &p);
-	if (!malformed && p.l3_len > (__u32)(end - outer.inner))
-		malformed = !fl_continues(ctx, data, outer.inner, p.l3_len);
+	if (!malformed && p.l3_len > (__u32)(end - inner))
+		malformed = !fl_continues(ctx, data, inner, p.l3_len);
 	v = malformed ? 0 : fl_host_vip_find(c, p.dst, p.dport, p.proto);
 	if (!v || (outer.cut && !fl_our_tunnel(v, outer.dst))) {
 		fl_host_reason(FL_HOST_PASS_NOT_OURS, bytes);
@@ -67,6 +130,16 @@ __noinline int fl_in_any(struct xdp_md *ctx)
 	}
 
 	p.l4 = fl_join(data, p.l4, 255);
+	/* An ICMP error's VIP is that of what it quotes. */
+	if (fl_asks(v) || (outer.carrier != FL_CARRIER_NONE && fl_is_icmp(p.proto))) {
+		struct fl_question *q = fl_question();
+
+		if (!q)
+			return XDP_DROP; /* cannot be */
+		fl_in_question(q, &outer, &p, data);
+		q->vip_id = v->id;
+		return FL_ASK;
+	}
 	count = fl_host_counted(v->id, 0, p.l3_len);
 	if (p.proto == IPPROTO_TCP && v->scheme == FL_SCHEME_CHEETAH) {
 		restored = fl_restore(ctx, c, v, &p, end);
@@ -82,7 +155,7 @@ __noinline int fl_in_any(struct xdp_md *ctx)
 		return XDP_PASS;
 	}
 	if (outer.congested)
-		fl_pass_congestion(&outer, end);
+		fl_pass_congestion(&outer, data, end);
 	if (fl_decapsulate(ctx, &outer)) {
 		fl_host_reason(FL_HOST_DROP_MALFORMED, bytes);
 		return XDP_DROP;
@@ -103,7 +176,16 @@ static __always_inline int fl_host_in(struct xdp_md *ctx)
 	verdict = fl_in_gue(ctx);
 	if (verdict != FL_NOT_PLAIN)
 		return verdict;
-	return fl_in_any(ctx);
+	verdict = fl_in_hops_ipip(ctx);
+	if (verdict != FL_NOT_PLAIN)
+		return verdict;
+	verdict = fl_in_hops_gue(ctx);
+	if (verdict != FL_NOT_PLAIN)
+		return verdict;
+	verdict = fl_in_any(ctx);
+	if (verdict != FL_ASK)
+		return verdict;
+	return fl_in_asked(ctx);
 }
 
 #endif

@@ -23,16 +23,24 @@ struct tcp_sock {
 
 struct tcp_request_sock {
 	__u64 snt_synack; /* first SYN-ACK, microseconds of CLOCK_MONOTONIC */
+	__u32 snt_isn;    /* its sequence number */
 	__u32 ts_off;
 	_Bool req_usec_ts; /* since 6.7 */
 };
 
+struct sock_common {
+	__u32 skc_tw_rcv_nxt; /* TIME_WAIT: the byte behind the client's last */
+};
+
 struct inet_timewait_sock {
+	struct sock_common __tw_common;
+	volatile unsigned char tw_substate; /* TIME_WAIT, or FIN_WAIT2 */
 	unsigned int tw_usec_ts : 1; /* since 6.7 */
 };
 
 struct tcp_timewait_sock {
 	struct inet_timewait_sock tw_sk;
+	__u32 tw_rcv_wnd;
 	__u32 tw_ts_offset;
 };
 
@@ -55,7 +63,9 @@ extern void *bpf_rdonly_cast(void *object, __u32 btf_id) __ksym __weak;
 
 /* States of a socket (include/net/tcp_states.h, fixed by /proc/net/tcp). */
 enum {
+	FL_TCP_ESTABLISHED = 1,
 	FL_TCP_SYN_RECV = 3,
+	FL_TCP_FIN_WAIT2 = 5,
 	FL_TCP_TIME_WAIT = 6,
 	FL_TCP_CLOSE = 7,
 	FL_TCP_LISTEN = 10,

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Schemes beamer and faild: is this packet for this server, or for the one that
+ * had its bucket before? One decision for both, in this order:
+ *
+ *   from whom? ─▶ bucket settled? ─▶ SYN? ─▶ socket, SYN cookie, flow? ─▶
+ *   previous server (while the chain lasts) ─▶ stale table? ─▶ the stack
+ *
+ * Nothing is kept a connection but for flows of UDP (flow.h): the kernel's own
+ * sockets say what is owned, the packet says whom to ask next. */
+#ifndef FAIRLEAD_HOST_OWN_H
+#define FAIRLEAD_HOST_OWN_H
+
+#include "faild.h"
+#include "flow.h"
+#include "owner.h"
+#include "previous.h"
+#include "quote.h"
+#include "restore.h"
+
+static __always_inline _Bool fl_asks(const struct fl_host_vip *v)
+{
+	return v->scheme == FL_SCHEME_BEAMER || v->scheme == FL_SCHEME_FAILD;
+}
+
+/* Whether a balancer's table of this generation is older than others' that
+ * this server knows of. It learns from what balancers send, and not from
+ * numbers that nobody can have reached. Generations are serial numbers: the
+ * later of two is less than 2^31 ahead. */
+static __always_inline _Bool fl_generation_stale(const struct fl_host_vip *v, __u32 generation,
+						 _Bool learn)
+{
+	__u32 id = v->id, newest = v->generation, seen, ahead;
+	struct fl_host_own *own = bpf_map_lookup_elem(&host_own, &id);
+
+	if (!own)
+		return 0;
+	seen = *(volatile __u32 *)&own->newest;
+	if (seen - newest <= FL_GENERATION_JUMP)
+		newest = seen;
+	ahead = generation - newest;
+	if (!ahead)
+		return 0;
+	if ((__s32)ahead < 0)
+		return 1;
+	if (!learn)
+		return 0;
+	if (ahead <= FL_GENERATION_JUMP)
+		*(volatile __u32 *)&own->newest = generation;
+	else
+		fl_host_reason(FL_HOST_GENERATION_JUMP, 0);
+	return 0;
+}
+
+/* Who sent a tunnel, by its outer source: enum fl_from. Prefixes of balancers
+ * are few, servers many. */
+__noinline int fl_from(__u64 first, __u64 second)
+{
+	__u64 source[2] = { first, second };
+
+	for (__u32 i = 0; i < FL_HOST_SOURCES; i++) {
+		__u32 index = i;
+		struct fl_host_source *s = bpf_map_lookup_elem(&host_sources, &index);
+
+		if (!s || !(s->mask[0] | s->mask[1]))
+			break;
+		if ((second & s->mask[1]) == s->addr[1] && (first & s->mask[0]) == s->addr[0])
+			return FL_FROM_BALANCER;
+	}
+	return bpf_map_lookup_elem(&host_senders, source) ? FL_FROM_SERVER : FL_FROM_NOBODY;
+}
+
+/* Nobody owns the connection here, and no previous server is left to ask. What
+ * the stack would reset may live where a newer table says, so a packet by an
+ * older one is dropped, and the client sends it again. */
+static __always_inline int fl_unowned(const struct fl_question *q)
+{
+	if (q->quote)
+		return FL_TAKE; /* the stack looks for the connection, and finds none */
+	if (q->stale) {
+		fl_host_reason(FL_HOST_DROP_STALE, q->bytes);
+		return XDP_DROP;
+	}
+	if (q->proto == IPPROTO_UDP && q->from == FL_FROM_SERVER)
+		fl_host_reason(FL_HOST_IN_RETURNED, q->bytes);
+	else
+		fl_host_reason(FL_HOST_IN_UNOWNED, q->bytes);
+	return FL_TAKE;
+}
+
+static __always_inline int fl_own_tcp(struct xdp_md *ctx, const struct fl_question *q)
+{
+	if (!q->quote && (q->flags & (FL_TCP_SYN | FL_TCP_ACK)) == FL_TCP_SYN)
+		return FL_HOST_IN_OPENING;
+	return fl_owns_tcp(ctx, q);
+}
+
+static __always_inline int fl_own_udp(struct xdp_md *ctx, const struct fl_question *q, __u32 now)
+{
+	if (q->opening)
+		return FL_HOST_IN_OPENING;
+	return fl_flow_known(q, now) || fl_udp_connected(ctx, q) ? FL_HOST_IN_OWNED : 0;
+}
+
+/* The question itself, for a bucket that is not settled or a table that is
+ * stale: FL_TAKE, FL_PASS_ON (q->next and q->hops say to whom) or XDP_DROP. */
+__noinline int fl_own(struct xdp_md *ctx, struct fl_question *q)
+{
+	struct fl_host_control *c = fl_host_settings();
+	__u32 reason, now;
+	int verdict;
+
+	if (!q || !c)
+		return FL_TAKE;
+	now = fl_shared_now(c);
+	reason = q->proto == IPPROTO_UDP ? fl_own_udp(ctx, q, now) : fl_own_tcp(ctx, q);
+	if (reason) {
+		fl_host_reason(reason, q->bytes);
+		return FL_TAKE;
+	}
+	if (q->quote && q->carrier == FL_CARRIER_MAC) {
+		if (q->mac != FL_FAILD_MAC_COPY)
+			return fl_ask_others(ctx, q, now);
+		fl_host_reason(FL_HOST_DROP_NOT_MINE, q->bytes);
+		return XDP_DROP;
+	}
+	verdict = fl_previous(q, now);
+	return verdict == FL_TAKE ? fl_unowned(q) : verdict;
+}
+
+/* ---- of any packet ------------------------------------------------------ */
+
+/* The CPU's one: too large for the stack of all functions together. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct fl_question);
+} host_question SEC(".maps");
+
+static __always_inline struct fl_question *fl_question(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&host_question, &zero);
+}
+
+/* What the hops and the segment or datagram say. 0: malformed. */
+static __always_inline _Bool fl_asked_read(struct xdp_md *ctx, struct fl_question *q)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	void *l4 = fl_at(data, q->l4, 255);
+	__u64 *hops = fl_at(data, q->carried, 127);
+	struct tcphdr *tcp = l4;
+
+	if (q->carrier != FL_CARRIER_NONE && q->carrier != FL_CARRIER_MAC) {
+		if ((void *)(hops + 2) > end)
+			return 0;
+		q->hops.chain = hops[0];
+		q->hops.when = hops[1];
+	}
+	if (q->quote)
+		return 1;
+	if (q->proto == IPPROTO_UDP) {
+		if (l4 + sizeof(struct udphdr) > end)
+			return 0;
+		q->opening = fl_opens_quic(l4 + sizeof(struct udphdr),
+					   q->l4_len - sizeof(struct udphdr), end);
+		return 1;
+	}
+	if ((void *)(tcp + 1) > end || q->l4_len < sizeof(*tcp))
+		return 0;
+	q->flags = ((__u8 *)tcp)[13];
+	q->seq = bpf_ntohl(tcp->seq);
+	q->ack = bpf_ntohl(tcp->ack_seq);
+	return 1;
+}
+
+/* The VIP of the connection in question: of an ICMP error, that of what it
+ * quotes. */
+static __always_inline struct fl_host_vip *fl_asked_vip(struct xdp_md *ctx,
+							const struct fl_host_control *c,
+							struct fl_question *q)
+{
+	struct fl_host_vip *v;
+	_Bool ipv6 = q->proto == IPPROTO_ICMPV6;
+
+	if ((ipv6 || q->proto == IPPROTO_ICMP) && fl_quoted(ctx, q, ipv6)) {
+		v = fl_host_vip_find(c, q->vip, q->dport, q->proto);
+		if (v && fl_asks(v))
+			return v;
+		q->quote = 0;
+		q->dport = 0;
+		q->proto = ipv6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP;
+	}
+	return fl_host_vip_find(c, q->vip, q->dport, q->proto);
+}
+
+/* Step 0: from whom? A verdict, or FL_TAKE to go on. */
+static __always_inline int fl_asked_source(struct xdp_md *ctx, const struct fl_host_vip *v,
+					   struct fl_question *q)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+
+	q->from = FL_FROM_BALANCER;
+	if (q->cut) {
+		q->from = fl_from(q->source[0], q->source[1]);
+		if (q->from != FL_FROM_NOBODY)
+			return FL_TAKE;
+		fl_host_reason(FL_HOST_DROP_FOREIGN_SOURCE, q->bytes);
+		return XDP_DROP;
+	}
+	if (v->scheme != FL_SCHEME_FAILD || data + ETH_HLEN > end || !fl_faild_kind(*(__u8 *)data))
+		return FL_TAKE;
+	if (fl_faild_read(q, data))
+		return FL_TAKE;
+	fl_host_reason(FL_HOST_DROP_NOT_MINE, q->bytes);
+	return XDP_DROP;
+}
+
+/* Fills what the VIP says, and whether the bucket is settled. */
+static __always_inline void fl_asked_of(const struct fl_host_vip *v, struct fl_question *q)
+{
+	q->vip_id = v->id;
+	q->slot = v->slot;
+	q->chain_ms = v->chain_ms;
+	q->tunnel[0] = v->tunnel[0];
+	q->tunnel[1] = v->tunnel[1];
+	q->stale = v->flags & FL_HOST_VIP_UNSETTLED;
+	if (q->carrier != FL_CARRIER_MAC &&
+	    fl_generation_stale(v, fl_hops_generation(&q->hops), q->from == FL_FROM_BALANCER))
+		q->stale = 1;
+	q->settled = !q->stale && (q->hops.chain | 0xffff) == (FL_HOPS_EMPTY | 0xffff);
+}
+
+/* The whole decision for a packet of any form: q has the offsets, addresses,
+ * ports and protocol of the inner packet and, with a tunnel, its source and
+ * hops. FL_TAKE, FL_PASS_ON or a verdict. Changes nothing in the packet. */
+__noinline int fl_asked(struct xdp_md *ctx, struct fl_question *q)
+{
+	struct fl_host_control *c = fl_host_settings();
+	struct fl_host_vip *v;
+	int verdict;
+
+	if (!q || !c)
+		return FL_TAKE;
+	v = fl_asked_vip(ctx, c, q);
+	if (!v || !fl_asks(v))
+		return FL_TAKE;
+	q->slot = v->slot;
+	verdict = fl_asked_source(ctx, v, q);
+	if (verdict != FL_TAKE)
+		return verdict;
+	if (q->proto != IPPROTO_TCP && q->proto != IPPROTO_UDP)
+		return FL_TAKE; /* fragments go by addresses; other ICMP is for the address */
+	if (!fl_asked_read(ctx, q)) {
+		fl_host_reason(FL_HOST_DROP_MALFORMED, q->bytes);
+		return XDP_DROP;
+	}
+	if (q->carrier == FL_CARRIER_NONE) { /* a health check or a copy */
+		q->vip_id = v->id;
+		q->chain_ms = v->chain_ms;
+	} else {
+		fl_asked_of(v, q);
+		if (!q->settled || (q->quote && q->carrier == FL_CARRIER_MAC) ||
+		    (q->proto == IPPROTO_UDP && q->from == FL_FROM_SERVER))
+			verdict = fl_own(ctx, q);
+	}
+	if (verdict == FL_TAKE && q->proto == IPPROTO_UDP && !q->quote)
+		fl_flow_taken(q, fl_shared_now(c));
+	return verdict;
+}
+
+/* What XDP is to do where fl_asked said anything but FL_TAKE. */
+static __always_inline int fl_answered(struct xdp_md *ctx, const struct fl_question *q, int answer)
+{
+	if (answer != FL_PASS_ON)
+		return answer;
+	return q->carrier == FL_CARRIER_MAC ? fl_pass_on_faild(ctx, q) : fl_pass_on(ctx, q);
+}
+
+#endif
