@@ -61,9 +61,9 @@ type hostFlHostCount struct {
 }
 
 type hostFlHostOwn struct {
-	_      structs.HostLayout
-	Newest uint32
-	Pad    uint32
+	_       structs.HostLayout
+	Newest  uint32
+	StaleMs uint32
 }
 
 type hostFlHostPeer struct {

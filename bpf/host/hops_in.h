@@ -63,7 +63,8 @@ static __always_inline int fl_in_hops(struct xdp_md *ctx, const __u32 cut)
 		fl_host_reason(FL_HOST_DROP_FOREIGN_SOURCE, length);
 		return XDP_DROP;
 	}
-	stale = fl_generation_stale(v, bpf_ntohl((__u32)(hops[1] >> 32)), from == FL_FROM_BALANCER) ||
+	stale = fl_generation_stale(c, v, bpf_ntohl((__u32)(hops[1] >> 32)),
+				    from == FL_FROM_BALANCER) ||
 		v->flags & FL_HOST_VIP_UNSETTLED;
 	if (stale || hops[0] != FL_HOPS_EMPTY) {
 		q = fl_question();

@@ -26,7 +26,8 @@ static __always_inline _Bool fl_asks(const struct fl_host_vip *v)
  * this server knows of. It learns from what balancers send, and not from
  * numbers that nobody can have reached. Generations are serial numbers: the
  * later of two is less than 2^31 ahead. */
-static __always_inline _Bool fl_generation_stale(const struct fl_host_vip *v, __u32 generation,
+static __always_inline _Bool fl_generation_stale(const struct fl_host_control *c,
+						 const struct fl_host_vip *v, __u32 generation,
 						 _Bool learn)
 {
 	__u32 id = v->id, newest = v->generation, seen, ahead;
@@ -40,8 +41,11 @@ static __always_inline _Bool fl_generation_stale(const struct fl_host_vip *v, __
 	ahead = generation - newest;
 	if (!ahead)
 		return 0;
-	if ((__s32)ahead < 0)
+	if ((__s32)ahead < 0) {
+		if (learn)
+			*(volatile __u32 *)&own->stale_ms = fl_shared_now(c) | 1;
 		return 1;
+	}
 	if (!learn)
 		return 0;
 	if (ahead <= FL_GENERATION_JUMP)
@@ -218,7 +222,8 @@ static __always_inline int fl_asked_source(struct xdp_md *ctx, const struct fl_h
 }
 
 /* Fills what the VIP says, and whether the bucket is settled. */
-static __always_inline void fl_asked_of(const struct fl_host_vip *v, struct fl_question *q)
+static __always_inline void fl_asked_of(const struct fl_host_control *c,
+					const struct fl_host_vip *v, struct fl_question *q)
 {
 	q->vip_id = v->id;
 	q->slot = v->slot;
@@ -227,7 +232,7 @@ static __always_inline void fl_asked_of(const struct fl_host_vip *v, struct fl_q
 	q->tunnel[1] = v->tunnel[1];
 	q->stale = v->flags & FL_HOST_VIP_UNSETTLED;
 	if (q->carrier != FL_CARRIER_MAC &&
-	    fl_generation_stale(v, fl_hops_generation(&q->hops), q->from == FL_FROM_BALANCER))
+	    fl_generation_stale(c, v, fl_hops_generation(&q->hops), q->from == FL_FROM_BALANCER))
 		q->stale = 1;
 	q->settled = !q->stale && (q->hops.chain | 0xffff) == (FL_HOPS_EMPTY | 0xffff);
 }
@@ -260,7 +265,7 @@ __noinline int fl_asked(struct xdp_md *ctx, struct fl_question *q)
 		q->vip_id = v->id;
 		q->chain_ms = v->chain_ms;
 	} else {
-		fl_asked_of(v, q);
+		fl_asked_of(c, v, q);
 		if (!q->settled || (q->quote && q->carrier == FL_CARRIER_MAC) ||
 		    (q->proto == IPPROTO_UDP && q->from == FL_FROM_SERVER))
 			verdict = fl_own(ctx, q);

@@ -418,7 +418,8 @@ struct fl_host_own {
 	__u32 newest;       /* generation seen in a balancer's packet. Counts only
 	                     * where it is ahead of the agent's, by FL_GENERATION_JUMP
 	                     * at most */
-	__u32 pad;
+	__u32 stale_ms;     /* shared ms of the last packet from a balancer whose
+	                     * generation was older; 0: none */
 };
 #define FL_GENERATION_JUMP (1 << 20)
 
