@@ -28,6 +28,8 @@ type Outer struct {
 	// Checksum asks for GUE's outer UDP checksum; otherwise it is zero,
 	// which IPv4 allows, and RFC 6935 in IPv6.
 	Checksum bool
+	// Hops of scheme beamer; nil: none.
+	Hops *Hops
 	// IP gives further header fields.
 	IP IP
 }
@@ -41,14 +43,22 @@ func (o Outer) Encapsulate(inner []byte) []byte {
 	ip := o.IP
 	ip.TTL, ip.TOS = o.TTL, o.TOS
 	if o.Tunnel != GUE {
+		if o.Hops != nil {
+			o.Hops.carry(&ip, o.Src.Is4())
+		}
 		return ip.with(o.Src, o.Dst, proto, inner).Packet()
 	}
 	if o.DstPort == 0 {
 		o.DstPort = GUEPort
 	}
-	// Variant 0, no control bit, header length 0: then the inner protocol
-	// and no flags.
-	payload := append([]byte{0, proto, 0, 0}, inner...)
+	// Variant 0, no control bit, length of private data in words: then the
+	// inner protocol and no flags.
+	payload := []byte{0, proto, 0, 0}
+	if o.Hops != nil {
+		payload[0] = HopsBytes / 4
+		payload = o.Hops.Append(payload)
+	}
+	payload = append(payload, inner...)
 	return UDP{Src: netip.AddrPortFrom(o.Src, o.SrcPort), Dst: netip.AddrPortFrom(o.Dst, o.DstPort),
 		Payload: payload, NoChecksum: !o.Checksum, IP: ip}.Packet()
 }
@@ -72,6 +82,7 @@ func Decapsulate(packet []byte, guePort uint16) (inner []byte, o Outer, err erro
 		return nil, o, fmt.Errorf("tunnel: the outer packet is a fragment")
 	case proto == ProtoIPIP || proto == ProtoIPv6:
 		o.Tunnel = IPIP
+		o.Hops = ipipHops(packet, p)
 		inner = packet[p.L4:end]
 	case proto == ProtoUDP && p.Err == nil && p.DstPort == guePort:
 		o.Tunnel, o.SrcPort, o.DstPort = GUE, p.SrcPort, p.DstPort
@@ -87,6 +98,11 @@ func Decapsulate(packet []byte, guePort uint16) (inner []byte, o Outer, err erro
 		skip := 4 + int(gue[0]&0x1f)*4
 		if len(gue) < skip {
 			return nil, o, fmt.Errorf("tunnel: GUE header of %d bytes is cut at %d", skip, len(gue))
+		}
+		if skip == 4+HopsBytes && gue[2] == 0 && gue[3] == 0 {
+			if h, err := ParseHops(gue[4:]); err == nil {
+				o.Hops = &h
+			}
 		}
 		proto, inner = gue[1], gue[skip:]
 	default:
