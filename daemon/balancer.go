@@ -35,13 +35,28 @@ type balancer struct {
 	failOpen map[uint32]bool // by VIP id, as last applied
 	down     map[health.Key]bool
 
-	table flowWatch
+	table  flowWatch
+	owners *ownerWatch
+}
+
+// bucketLB is the data plane as ownerWatch sees it.
+type bucketLB struct{ *dataplane.LB }
+
+func (l bucketLB) chained() map[uint32][]uint16 {
+	named := map[uint32][]uint16{}
+	for _, b := range l.Status().Buckets {
+		named[b.VIP] = b.Previous
+	}
+	return named
 }
 
 // openPlane opens the kernel side of whichever daemon this is.
 func openPlane(me self, cfg *config.Config, o Options, log *slog.Logger) (plane, error) {
-	if me.role == RoleHost {
+	switch me.role {
+	case RoleHost:
 		return openHost(me, cfg, o, log)
+	case RoleSwitch:
+		return openSwitch(me, cfg, o, log)
 	}
 	lb, err := dataplane.Open(dataplane.Options{
 		Name: me.name, PinDir: o.PinDir, Interfaces: me.interfaces,
@@ -53,6 +68,7 @@ func openPlane(me self, cfg *config.Config, o Options, log *slog.Logger) (plane,
 	}
 	b := &balancer{log: log, lb: lb, interfaces: me.interfaces, wake: make(chan struct{}, 1)}
 	b.checks = health.NewChecker(health.Network{}, b.healthChanged)
+	b.owners = newOwnerWatch(log, cfg.TLS, bucketLB{lb}, b.again)
 	return b, nil
 }
 
@@ -62,9 +78,13 @@ func (b *balancer) healthChanged(t health.Target, r health.Report) {
 	// From unknown to up changes no table.
 	concerns := r.State == health.Down || b.down[health.Key{VIP: t.VIP, Slot: t.Slot}] || b.failOpen[t.VIP]
 	b.mu.Unlock()
-	if !concerns {
-		return
+	if concerns {
+		b.again()
 	}
+}
+
+// again has the assignment applied once more, soon.
+func (b *balancer) again() {
 	select {
 	case b.wake <- struct{}{}:
 	default: // a change is waiting to be applied already
@@ -81,6 +101,7 @@ func (b *balancer) fixClock(base uint32) error {
 
 // apply takes servers that are down out of the tables; they keep their slots.
 func (b *balancer) apply(a *controller.Assignment) (due time.Time, err error) {
+	began := time.Now()
 	down, failOpen := overlay(a, b.checks.Down)
 	due, err = b.lb.Apply(a, func(vip uint32, slot uint16) bool { return down[health.Key{VIP: vip, Slot: slot}] })
 	if err != nil {
@@ -95,6 +116,7 @@ func (b *balancer) apply(a *controller.Assignment) (due time.Time, err error) {
 	b.down, b.failOpen = down, failOpen
 	b.mu.Unlock()
 	b.checks.SetTargets(b.targets(a))
+	b.owners.follow(a, time.Since(began))
 	return due, nil
 }
 
@@ -104,7 +126,7 @@ func (b *balancer) apply(a *controller.Assignment) (due time.Time, err error) {
 func overlay(a *controller.Assignment, isDown func(uint32, uint16) bool) (down map[health.Key]bool, failOpen map[uint32]bool) {
 	down, failOpen = map[health.Key]bool{}, map[uint32]bool{}
 	for _, v := range a.VIPs {
-		if v.Health == nil {
+		if v.Health == nil || v.Scheme == config.Faild {
 			continue
 		}
 		var active int
@@ -134,7 +156,7 @@ func overlay(a *controller.Assignment, isDown func(uint32, uint16) bool) (down m
 // agent counts go to zero; undrained, it begins as unknown, which is up.
 func (b *balancer) targets(a *controller.Assignment) (targets []health.Target) {
 	for _, v := range a.VIPs {
-		if v.Health == nil {
+		if v.Health == nil || v.Scheme == config.Faild {
 			continue
 		}
 		for _, s := range v.Slots {
@@ -161,6 +183,7 @@ func (b *balancer) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return b.lb.Run(ctx) })
 	g.Go(func() error { return b.watchFlows(ctx) })
+	g.Go(func() error { return b.owners.run(ctx) })
 	g.Go(func() error { <-ctx.Done(); b.checks.Close(); return nil })
 	return g.Wait()
 }
@@ -208,10 +231,16 @@ func (b *balancer) describe(a *controller.Assignment, s *fairleadv1.GetStatusRes
 		s.Reasons = append(s.Reasons, &fairleadv1.Reason{Name: strings.ToLower(r.Name), Packets: r.Packets, Bytes: r.Bytes})
 	}
 	b.table.describe(s)
+	chains := map[uint32]dataplane.BucketStatus{}
+	for _, c := range kernel.Buckets {
+		chains[c.VIP] = c
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	s.NotReady = append(s.NotReady, b.notReady(a)...)
 	for _, v := range s.Vips {
 		b.describeVIP(v, a, counters, hops)
+		describeBuckets(v, chains[v.Id])
 		if addr, err := netip.ParseAddr(v.Address); err == nil && b.checked(a, v.Id) {
 			if name, ok := ChecksLeaveBy(addr, b.interfaces); !ok {
 				s.Warnings = append(s.Warnings, fmt.Sprintf("VIP %s: its health checks leave by %s, where they are not steered to their servers: route %s by %s",
@@ -231,6 +260,39 @@ func (b *balancer) describe(a *controller.Assignment, s *fairleadv1.GetStatusRes
 		}
 	}
 	return nil
+}
+
+// notReady says what a balancer that has just started does not know yet of
+// VIPs of scheme beamer; the caller holds mu. One that begins before would
+// send packets to servers that its peers hold for down, or end chains that
+// they keep.
+func (b *balancer) notReady(a *controller.Assignment) (why []string) {
+	now, _ := overlay(a, b.checks.Down)
+	beamer := false
+	for i := range a.VIPs {
+		v := &a.VIPs[i]
+		if v.Scheme != config.Beamer {
+			continue
+		}
+		beamer = true
+		for _, s := range v.Slots {
+			if key := (health.Key{VIP: v.ID, Slot: s.Number}); now[key] != b.down[key] {
+				why = append(why, fmt.Sprintf("VIP %s: what the checks say of server %s is not in the tables yet", v.Name, s.Server))
+			}
+		}
+	}
+	if beamer && !b.owners.asked() {
+		why = append(why, "previous servers of scheme beamer have not been asked yet what they own")
+	}
+	return why
+}
+
+// describeBuckets fills in how v's bucket table stands.
+func describeBuckets(v *fairleadv1.VIP, c dataplane.BucketStatus) {
+	if v.Buckets == nil || c.VIP != v.Id {
+		return
+	}
+	v.Buckets.Generation, v.Buckets.Chained, v.Buckets.ChainsEndUnixMs = c.Generation, uint32(c.Chains), unixMS(c.NextEnd)
 }
 
 // unserved warns of a VIP whose servers all take no new connections, so that

@@ -1,13 +1,14 @@
-// Package daemon is the life of fairlead's two daemons, `fairlead lb` and
-// `fairlead host`: written once, for both. What differs is behind plane: the
-// balancer's kernel side (balancer.go) or the host agent's (host.go).
+// Package daemon is the life of fairlead's three daemons, `fairlead lb`,
+// `fairlead host` and `fairlead switch`: written once, for all. What differs is
+// behind plane: the balancer's kernel side (balancer.go), the host agent's
+// (host.go) or the switch's (switch.go).
 //
 // The life, from top to bottom of Run; setPhase is the one door:
 //
 //	         find itself in the file, lock the state folder,
 //	         open API and metrics (callers are told to wait)
 //	starting ──────────────────────────────────────────────▶ opening
-//	         load the programs, or adopt what is pinned
+//	         load the programs, or adopt what is pinned or installed
 //	opening  ──────────────────────────────────────────────▶ applying
 //	         fix the clock; newest assignment of disk, peers
 //	         and file into the maps
@@ -69,12 +70,12 @@ type plane interface {
 	run(ctx context.Context) error
 	// describe fills in what the plane knows of a status.
 	describe(a *controller.Assignment, s *fairleadv1.GetStatusResponse) error
-	// live counts established connections; nil on a balancer.
+	// live counts established connections; nil but on a host.
 	live(a *controller.Assignment) ([]*fairleadv1.LiveVIP, error)
 	// changed tells that the assignment should be applied again because
 	// something local changed (health).
 	changed() <-chan struct{}
-	// flows is the flow table that balancers share; nil on a host.
+	// flows is the flow table that balancers share; nil elsewhere.
 	flows() flowTable
 	// close lets go of the kernel's objects, which stay pinned.
 	close() error
@@ -137,6 +138,9 @@ func RunLB(ctx context.Context, o Options) error { return run(ctx, RoleBalancer,
 
 // RunHost is `fairlead host`.
 func RunHost(ctx context.Context, o Options) error { return run(ctx, RoleHost, o) }
+
+// RunSwitch is `fairlead switch`.
+func RunSwitch(ctx context.Context, o Options) error { return run(ctx, RoleSwitch, o) }
 
 func run(ctx context.Context, role Role, o Options) (err error) {
 	if o.StateDir == "" {
@@ -246,11 +250,16 @@ func (d *daemon) setPhase(p phase) {
 // wall clock; in this order, because the constants of live connections depend
 // on it.
 func (d *daemon) fixClock(ctx context.Context) error {
+	if d.me.role == RoleSwitch {
+		// Nothing there counts in it, and no peer asks for it.
+		d.clock.Store(&sharedClock{wallMS() - monotonicMS(), clockWall})
+		return nil
+	}
 	clock := sharedClock{source: clockPinned}
 	var ok bool
 	if clock.base, ok = d.plane.clockBase(); !ok {
 		d.asking.Store(true)
-		clock = chooseClock(ctx, d.me.name, d.peers.list())
+		clock = chooseClock(ctx, d.me.name, d.peers.withClock())
 		if ctx.Err() != nil {
 			return ctx.Err() // peers were not really asked: fix nothing
 		}
@@ -313,7 +322,7 @@ func (d *daemon) serve(ctx context.Context, g *errgroup.Group, hup <-chan os.Sig
 	<-ctx.Done()
 	d.setPhase(phaseStopping)
 	notifySystemd("STOPPING=1")
-	d.log.Info("stopping; what is pinned goes on forwarding (fairlead unload takes it out)")
+	d.log.Info("stopping; what is in the kernel goes on forwarding (fairlead unload takes it out)")
 	return nil
 }
 

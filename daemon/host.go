@@ -77,6 +77,23 @@ func (h *agent) live(a *controller.Assignment) ([]*fairleadv1.LiveVIP, error) {
 	return out, nil
 }
 
+// serving is what the agent says of its VIPs of schemes beamer and faild.
+func (h *agent) serving(owned bool) ([]*fairleadv1.ServingVIP, error) {
+	all, err := h.agent.Serving(owned)
+	if err != nil {
+		return nil, fmt.Errorf("count connections that this server owns: %w", err)
+	}
+	var out []*fairleadv1.ServingVIP
+	for _, s := range all {
+		out = append(out, &fairleadv1.ServingVIP{
+			VipId: s.VIP, Name: s.Name, Slot: uint32(s.Slot), State: servingWord(string(s.State)), Detail: s.Detail,
+			Connections: s.Connections, Buckets: uint32(s.Buckets), Owned: s.Owned, Generation: s.Generation,
+			AgeMs: uint32(time.Since(s.At).Milliseconds()) + 1, AtUnixMs: s.At.UnixMilli(),
+		})
+	}
+	return out, nil
+}
+
 // slotInUse is the index of the server's slot that its counts are shown
 // under, -1 for none. A server has two while an old one rests: the agent
 // counts by VIP, and its connections are shown once, under the one in use.

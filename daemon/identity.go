@@ -36,6 +36,7 @@ type self struct {
 	metrics    string
 	balancer   *config.Balancer
 	server     *config.Server
+	sw         *config.Switch
 }
 
 // findSelf is the entry named name; without a name the only entry of the
@@ -54,7 +55,7 @@ func findSelf(cfg *config.Config, role Role, name string) (self, error) {
 		for i := range cfg.Balancers {
 			b := &cfg.Balancers[i]
 			names = append(names, b.Name)
-			find[b.Name] = self{role, b.Name, b.API, b.Interfaces, metrics(b.Metrics), b, nil}
+			find[b.Name] = self{role: role, name: b.Name, api: b.API, interfaces: b.Interfaces, metrics: metrics(b.Metrics), balancer: b}
 		}
 	case RoleHost:
 		for i := range cfg.Servers {
@@ -66,12 +67,21 @@ func findSelf(cfg *config.Config, role Role, name string) (self, error) {
 				continue
 			}
 			names = append(names, s.Name)
-			find[s.Name] = self{role, s.Name, s.API, s.Interfaces, metrics(s.Metrics), nil, s}
+			find[s.Name] = self{role: role, name: s.Name, api: s.API, interfaces: s.Interfaces, metrics: metrics(s.Metrics), server: s}
+		}
+	case RoleSwitch:
+		for i := range cfg.Switches {
+			s := &cfg.Switches[i]
+			names = append(names, s.Name)
+			find[s.Name] = self{role: role, name: s.Name, api: s.API, metrics: metrics(s.Metrics), sw: s}
 		}
 	}
-	section := map[Role]string{RoleBalancer: "balancers", RoleHost: "servers"}[role]
+	section := map[Role]string{RoleBalancer: "balancers", RoleHost: "servers", RoleSwitch: "switches"}[role]
 	if len(names) == 0 {
-		return self{}, fmt.Errorf("the configuration has no %s (with an agent): add this machine to it", section)
+		if role == RoleHost {
+			section += " with an agent"
+		}
+		return self{}, fmt.Errorf("the configuration has no %s: add this machine to it", section)
 	}
 	if name == "" && len(names) == 1 {
 		name = names[0]
@@ -107,6 +117,12 @@ func FindBalancer(cfg *config.Config, name string) (*config.Balancer, error) {
 func FindServer(cfg *config.Config, name string) (*config.Server, error) {
 	me, err := findSelf(cfg, RoleHost, name)
 	return me.server, err
+}
+
+// FindSwitch is the switch's entry of this machine, as findSelf finds it.
+func FindSwitch(cfg *config.Config, name string) (*config.Switch, error) {
+	me, err := findSelf(cfg, RoleSwitch, name)
+	return me.sw, err
 }
 
 // ChecksLeaveBy says by which interface health checks of a VIP leave, and

@@ -5,6 +5,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -85,7 +86,7 @@ func gauge(name, help string, labels ...string) metric {
 // The families. Label values are names of the configuration or of a closed
 // set: never an address of a client.
 var (
-	mBuild      = gauge("build_info", "This daemon: its role (lb or host), version and kernel. Always 1.", "role", "version", "kernel")
+	mBuild      = gauge("build_info", "This daemon: its role (lb, host or switch), version and kernel. Always 1.", "role", "version", "kernel")
 	mVersion    = gauge("assignment_version", "Version of the assignment in force.")
 	mStampEpoch = gauge("stamp_epoch", "Key epoch under which hosts stamp new connections.")
 	mEpochs     = gauge("decode_epochs", "Number of key epochs that decode: 2 while a key rotates.")
@@ -112,7 +113,7 @@ var (
 	mServerPackets = counter("server_packets_total", "Packets forwarded to the server (at a host: received).", "vip", "server", "slot")
 	mServerBytes   = counter("server_bytes_total", "Bytes of these packets, from layer 3 on, without the tunnel.", "vip", "server", "slot")
 	mServerNew     = counter("server_new_connections_total", "New connections given to the server.", "vip", "server", "slot")
-	mServerConns   = gauge("server_connections", "Open connections: SYNs less FINs and RSTs at a balancer, established sockets at a host.", "vip", "server", "slot")
+	mServerConns   = gauge("server_connections", "Open connections: SYNs less FINs and RSTs at a balancer, established sockets at a host, at a switch what the agent says (of all VIPs together).", "vip", "server", "slot")
 	mServerState   = gauge("server_state", "1 for the state that the slot is in.", "vip", "server", "slot", "state")
 	mServerWeight  = gauge("server_weight", "Weight of the server in the VIP.", "vip", "server", "slot")
 	mServerTakes   = gauge("server_takes_new", "1 if the balancer gives the server new connections now.", "vip", "server", "slot")
@@ -146,6 +147,9 @@ func (c *statusCollector) Describe(ch chan<- *prometheus.Desc) {
 	} {
 		ch <- m.desc
 	}
+	for _, m := range slices.Concat(bucketMetrics, switchMetrics) {
+		ch <- m.desc
+	}
 }
 
 // Collect implements prometheus.Collector.
@@ -158,7 +162,6 @@ func (c *statusCollector) Collect(ch chan<- prometheus.Metric) {
 	emit := func(m metric, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(m.desc, m.kind, value, labels...)
 	}
-	lb := s.Role == fairleadv1.Role_ROLE_BALANCER
 	emit(mBuild, 1, string(c.d.me.role), s.Version, s.Kernel)
 	emit(mVersion, float64(s.AssignmentVersion))
 	emit(mStampEpoch, float64(s.StampEpoch))
@@ -166,9 +169,10 @@ func (c *statusCollector) Collect(ch chan<- prometheus.Metric) {
 	emit(mWarnings, float64(len(s.Warnings)))
 	emit(mSkew, math.Abs(float64(s.Clock.PeerSkewMs))/1000)
 	for _, v := range s.Vips {
-		emitVIP(emit, v, s.Epochs, lb)
+		emitVIP(emit, v, s.Epochs, s.Role)
+		emitBuckets(emit, v, s.Role)
 		for _, slot := range v.Slots {
-			emitSlot(emit, v, slot, lb)
+			emitSlot(emit, v, slot, s.Role)
 		}
 	}
 	for _, r := range s.Reasons {
@@ -183,6 +187,9 @@ func (c *statusCollector) Collect(ch chan<- prometheus.Metric) {
 		emit(mFlows, float64(s.Flows.Confirmed), "confirmed")
 		emit(mFlows, float64(s.Flows.Unconfirmed), "unconfirmed")
 	}
+	if s.Switch != nil {
+		emitSwitch(emit, s.Switch)
+	}
 	if s.Sharing != nil {
 		emitSharing(emit, s.Sharing)
 	}
@@ -196,11 +203,14 @@ func (c *statusCollector) Collect(ch chan<- prometheus.Metric) {
 
 type emitter func(m metric, value float64, labels ...string)
 
-func emitVIP(emit emitter, v *fairleadv1.VIP, epochs []uint32, lb bool) {
+func emitVIP(emit emitter, v *fairleadv1.VIP, epochs []uint32, role fairleadv1.Role) {
+	if role == fairleadv1.Role_ROLE_SWITCH {
+		return // the kernel's own way counts nothing by VIP
+	}
 	n := v.Counters
 	emit(mVIPPackets, float64(n.Packets), v.Name)
 	emit(mVIPBytes, float64(n.Bytes), v.Name)
-	if lb {
+	if role == fairleadv1.Role_ROLE_BALANCER {
 		emit(mVIPNew, float64(n.NewConnections), v.Name)
 		emit(mVIPFallback, float64(n.Fallback), v.Name)
 		emit(mVIPFlowHits, float64(n.FlowHits), v.Name)
@@ -228,10 +238,12 @@ func emitVIP(emit emitter, v *fairleadv1.VIP, epochs []uint32, lb bool) {
 	}
 }
 
-func emitSlot(emit emitter, v *fairleadv1.VIP, s *fairleadv1.Slot, lb bool) {
+func emitSlot(emit emitter, v *fairleadv1.VIP, s *fairleadv1.Slot, role fairleadv1.Role) {
 	labels := []string{v.Name, s.Server, strconv.FormatUint(uint64(s.Number), 10)}
-	emit(mServerPackets, float64(s.Packets), labels...)
-	emit(mServerBytes, float64(s.Bytes), labels...)
+	if role != fairleadv1.Role_ROLE_SWITCH {
+		emit(mServerPackets, float64(s.Packets), labels...)
+		emit(mServerBytes, float64(s.Bytes), labels...)
+	}
 	emit(mServerConns, float64(s.Connections), labels...)
 	emit(mServerWeight, float64(s.Weight), labels...)
 	for number, name := range fairleadv1.SlotState_name {
@@ -241,7 +253,11 @@ func emitSlot(emit emitter, v *fairleadv1.VIP, s *fairleadv1.Slot, lb bool) {
 		word := strings.ToLower(strings.TrimPrefix(name, "SLOT_STATE_"))
 		emit(mServerState, truth(s.State == fairleadv1.SlotState(number)), append(labels[:3:3], word)...)
 	}
-	if !lb {
+	if v.Buckets != nil && role != fairleadv1.Role_ROLE_HOST {
+		emit(mServerBuckets, float64(s.Buckets), labels...)
+		emit(mServerPrevious, float64(s.PreviousOf), labels...)
+	}
+	if role != fairleadv1.Role_ROLE_BALANCER {
 		return
 	}
 	emit(mServerNew, float64(s.NewConnections), labels...)

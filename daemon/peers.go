@@ -24,10 +24,10 @@ const (
 
 // peer is another daemon of the configuration.
 type peer struct {
-	name     string
-	api      string
-	balancer bool
-	client   fairleadv1connect.FairleadClient
+	name   string
+	api    string
+	role   Role
+	client fairleadv1connect.FairleadClient
 }
 
 // peerTable is the other daemons and what was last heard of them.
@@ -42,7 +42,7 @@ type peerTable struct {
 // set replaces the peers by those of cfg but for the daemon named me.
 func (t *peerTable) set(cfg *config.Config, me string) error {
 	var peers []*peer
-	add := func(name, endpoint string, balancer bool) error {
+	add := func(role Role, name, endpoint string) error {
 		if name == me || endpoint == "none" {
 			return nil
 		}
@@ -50,16 +50,21 @@ func (t *peerTable) set(cfg *config.Config, me string) error {
 		if err != nil {
 			return fmt.Errorf("peer %s: %w", name, err)
 		}
-		peers = append(peers, &peer{name, endpoint, balancer, client})
+		peers = append(peers, &peer{name, endpoint, role, client})
 		return nil
 	}
 	for _, b := range cfg.Balancers {
-		if err := add(b.Name, b.API, true); err != nil {
+		if err := add(RoleBalancer, b.Name, b.API); err != nil {
 			return err
 		}
 	}
 	for _, s := range cfg.Servers {
-		if err := add(s.Name, s.API, false); err != nil {
+		if err := add(RoleHost, s.Name, s.API); err != nil {
+			return err
+		}
+	}
+	for _, s := range cfg.Switches {
+		if err := add(RoleSwitch, s.Name, s.API); err != nil {
 			return err
 		}
 	}
@@ -90,6 +95,16 @@ func (t *peerTable) list() []*peer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.peers
+}
+
+// withClock is the peers that have a shared clock: all but switches.
+func (t *peerTable) withClock() (peers []*peer) {
+	for _, p := range t.list() {
+		if p.role != RoleSwitch {
+			peers = append(peers, p)
+		}
+	}
+	return peers
 }
 
 // report is what was last heard of each peer, in the configuration's order,
@@ -130,9 +145,9 @@ func (d *daemon) watchPeers(ctx context.Context) error {
 	}
 }
 
-// askPeers is one round; it returns the newest version heard of. Hosts ask
-// balancers alone: hundreds of hosts that all asked each other would be busy
-// with it, and what one of them has a balancer has too.
+// askPeers is one round; it returns the newest version heard of. Hosts ask no
+// hosts: hundreds of them that all asked each other would be busy with it, and
+// what one of them has a balancer or a switch has too.
 func (d *daemon) askPeers(life context.Context) (newest uint64) {
 	ctx, cancel := context.WithTimeout(life, peerTimeout)
 	defer cancel()
@@ -141,7 +156,7 @@ func (d *daemon) askPeers(life context.Context) (newest uint64) {
 	slots := make(chan struct{}, 32)
 	peers := slices.Clone(d.peers.list())
 	if d.me.role == RoleHost {
-		peers = slices.DeleteFunc(peers, func(p *peer) bool { return !p.balancer })
+		peers = slices.DeleteFunc(peers, func(p *peer) bool { return p.role == RoleHost })
 	}
 	versions := make([]uint64, len(peers))
 	for i, p := range peers {
@@ -170,7 +185,7 @@ func (d *daemon) askPeers(life context.Context) (newest uint64) {
 				heard.Reachable = true
 				heard.AssignmentVersion = version
 				versions[i] = version
-				if err == nil {
+				if err == nil && d.me.role != RoleSwitch && p.role != RoleSwitch {
 					d.peers.skew[p.name] = int32(offset - d.clock.Load().base)
 				}
 				d.alone.Store(false)

@@ -108,7 +108,7 @@ func (s *sharer) follow(peers []*peer) {
 	}
 	s.to = nil
 	for _, p := range peers {
-		if !p.balancer {
+		if p.role != RoleBalancer {
 			continue
 		}
 		if was := before[p.name]; was != nil {

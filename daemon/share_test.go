@@ -226,7 +226,7 @@ func (r *refusing) GetFlows(context.Context, *connect.Request[fairleadv1.GetFlow
 // the pause of the one that tells has become.
 func TestShareBackAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &peer{name: "lb2", balancer: true, client: &refusing{err: errors.New("connection refused")}}
+		p := &peer{name: "lb2", role: RoleBalancer, client: &refusing{err: errors.New("connection refused")}}
 		s := newSharer(slog.New(slog.DiscardHandler), "lb1", newFakeFlows(), func() bool { return true })
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -284,7 +284,7 @@ func TestShareReload(t *testing.T) {
 		s := newSharer(slog.New(slog.DiscardHandler), "lb1", newFakeFlows(), func() bool { return true })
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		follow := func() { s.follow([]*peer{{name: "lb2", balancer: true, client: client}}) }
+		follow := func() { s.follow([]*peer{{name: "lb2", role: RoleBalancer, client: client}}) }
 		follow()
 		go s.run(ctx)
 		synctest.Wait()

@@ -39,15 +39,18 @@ func (d *daemon) status() (*fairleadv1.GetStatusResponse, error) {
 	if text := set.difference(a, d.opts.File); text != "" {
 		s.Warnings = append(s.Warnings, text)
 	}
-	if d.me.role == RoleHost {
+	switch d.me.role {
+	case RoleHost:
 		s.Role = fairleadv1.Role_ROLE_HOST
+	case RoleSwitch:
+		s.Role = fairleadv1.Role_ROLE_SWITCH
 	}
 	for _, k := range a.Keys {
 		s.Epochs = append(s.Epochs, k.Epoch)
 	}
 	for i := range a.VIPs {
 		v := &a.VIPs[i]
-		if d.me.role == RoleHost && !hasServer(v, d.me.name) {
+		if !d.me.concerns(v) {
 			continue
 		}
 		s.Vips = append(s.Vips, describeVIP(v, &force.own.VIPs[i], d.me))
@@ -76,7 +79,9 @@ func (d *daemon) status() (*fairleadv1.GetStatusResponse, error) {
 	}
 	// What happens later does not make a balancer at work unready: all would
 	// be so at once when a server is added.
-	if d.me.role == RoleHost || d.ready.Load() {
+	if d.me.role == RoleSwitch {
+		// Of the plane's making, at any time: a drained switch is to get nothing.
+	} else if d.me.role == RoleHost || d.ready.Load() {
 		s.NotReady = nil
 	} else if s.NotReady = append(s.NotReady, d.notReady(s)...); len(s.NotReady) == 0 && !d.ready.Swap(true) {
 		d.log.Info("ready: routers may use this balancer")
@@ -136,6 +141,10 @@ func describeVIP(v, own *controller.VIP, me self) *fairleadv1.VIP {
 		WarmUpMs: uint64(v.WarmUp.Milliseconds()), Share: v.Share,
 		Counters: &fairleadv1.Counters{},
 	}
+	if v.Bucketed() {
+		out.Mptcp = v.MPTCP
+		out.Buckets = &fairleadv1.Buckets{Count: uint32(v.Buckets.Len()), Generation: v.Buckets.Generation, ChainTimeMs: uint64(v.ChainTime.Milliseconds())}
+	}
 	if v.Scheme == config.Cheetah {
 		out.CookieBits = uint32(v.CookieBits)
 		out.IdleLimitMs = uint64(cheetah.Layout{Bits: v.CookieBits}.IdleLimit().Milliseconds())
@@ -158,6 +167,17 @@ func describeVIP(v, own *controller.VIP, me self) *fairleadv1.VIP {
 		out.Slots = append(out.Slots, s)
 	}
 	return out
+}
+
+// concerns says whether v is any of this daemon's business.
+func (me self) concerns(v *controller.VIP) bool {
+	switch me.role {
+	case RoleHost:
+		return hasServer(v, me.name)
+	case RoleSwitch:
+		return v.Scheme == config.Faild
+	}
+	return v.Scheme != config.Faild
 }
 
 func hasServer(v *controller.VIP, name string) bool {

@@ -28,6 +28,7 @@ func addCommands(root *cobra.Command) {
 	add(groupRun,
 		newLBCommand(),
 		newHostCommand(),
+		newSwitchCommand(),
 	)
 	add(groupShow,
 		newCheckCommand(),
@@ -44,6 +45,7 @@ func addCommands(root *cobra.Command) {
 		newAddCommand(),
 		newDrainCommand(),
 		newUndrainCommand(),
+		newUnlockCommand(),
 		newRemoveCommand(),
 		newWeightCommand(),
 		newRotateCommand(),

@@ -18,7 +18,7 @@ func newLabCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "lab",
 		Short: "A whole deployment on this machine, in network namespaces",
-		Long: `A lab is a client, a router, balancers and servers in network namespaces of
+		Long: `A lab is a client, a router, balancers (or switches) and servers in network namespaces of
 this machine, with Fairlead running in them: to look at, to try things in, and
 to see what breaks connections and what does not. It needs root.`,
 		Example: `  fairlead lab up --servers 4 --lbs 2
@@ -29,7 +29,7 @@ to see what breaks connections and what does not. It needs root.`,
 		Args: cobra.NoArgs,
 	}
 	c.AddCommand(newLabUp(), newLabDown(), newLabStatus(), newLabExec(), newLabRun(),
-		newLabKill(), newLabStart(), newLabServe(), newLabLoad(), newLabFlood())
+		newLabKill(), newLabStart(), newLabServe(), newLabLoad(), newLabFlood(), newLabDetour())
 	return c
 }
 
@@ -65,8 +65,8 @@ func newLabUp() *cobra.Command {
 	}
 	labName(c, &o.Name)
 	c.Flags().IntVar(&o.Servers, "servers", 3, fmt.Sprintf("number of servers, 1 to %d", lab.MaxServers))
-	c.Flags().IntVar(&o.LBs, "lbs", 2, fmt.Sprintf("number of balancers, 1 to %d", lab.MaxLBs))
-	c.Flags().StringVar(&o.Scheme, "scheme", "cheetah", "scheme of the VIPs: cheetah, jet, full-ct or stateless")
+	c.Flags().IntVar(&o.LBs, "lbs", 2, fmt.Sprintf("number of balancers (scheme faild: switches), 1 to %d", lab.MaxLBs))
+	c.Flags().StringVar(&o.Scheme, "scheme", "cheetah", "scheme of the VIPs: cheetah, jet, beamer, faild (switches instead of balancers), full-ct or stateless")
 	c.Flags().StringVar(&o.Policy, "policy", "", "policy of the web VIP: rr, wrr, p2c, least-conn or hash (default rr; hash for every scheme but cheetah)")
 	c.Flags().StringVar(&o.Hash, "hash", "", "consistent hash: table-hrw (default), anchor, ring, hrw, maglev, bucket or dx")
 	c.Flags().IntVar(&o.Standby, "standby", 0, "further servers that wait in the horizon (fairlead undrain puts them to work)")
@@ -138,7 +138,7 @@ func newLabExec() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "exec MACHINE -- COMMAND [ARGUMENT…]",
 		Short: "Run a command in a machine of the lab",
-		Long: `Runs a command with the network of client, router, lbN or serverN. Only the
+		Long: `Runs a command with the network of client, router, lbN, switchN or serverN. Only the
 network differs: files, users and processes are this machine's. The exit
 status is the command's.`,
 		Example: `  fairlead lab exec client -- curl -s http://10.77.7.1/
@@ -169,7 +169,7 @@ status is the command's.`,
 func labDaemon(use, short, done string, do func(context.Context, *lab.Lab, string) error) *cobra.Command {
 	var name string
 	c := &cobra.Command{
-		Use:   use + " lbN|serverN",
+		Use:   use + " lbN|switchN|serverN",
 		Short: short,
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -241,6 +241,16 @@ func newLabFlood() *cobra.Command {
 		Short: "A lab's attacker: floods as the plan on its input says, reports on its output",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return lab.RunFlood(cmd.Context(), cmd.InOrStdin(), os.Stdout)
+		},
+	}
+}
+
+func newLabDetour() *cobra.Command {
+	return &cobra.Command{
+		Use: "detour", Hidden: true, Args: cobra.NoArgs,
+		Short: "A lab's measuring client: answers the requests on its input",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return lab.RunDetour(cmd.InOrStdin(), os.Stdout)
 		},
 	}
 }

@@ -22,19 +22,30 @@ func newLabRun() *cobra.Command {
 		Short: "Run a scenario in a lab of its own and judge it",
 		Long: `Runs a scenario and takes its lab down. Scenarios:
 
-  churn     real connections while servers, balancers, routes and keys change
-  synflood  connections that are mostly silent under a flood of SYNs and ACKs
-            with random sources, while servers and balancers change
-  control   churn's connections straight to one server, without balancers
+  churn         real connections while servers, balancers, routes and keys
+                change
+  synflood      connections that are mostly silent under a flood of SYNs and
+                ACKs with random sources, while servers and balancers change;
+                with --drained (beamer's default) while servers drain
+  chain         every bucket goes from server to server three times while
+                connections live on each of them; the detour's latency
+  stale-mux     a balancer's daemon is killed or cut off while the others go on
+  drain-switch  hosts of scheme faild drain, crash and pass on, a switch
+                drains; beside a plain and a resilient ECMP group
+  control       churn's connections straight to one server, without balancers
 
 Schemes, policies and families run side by side, through the same changes at
-the same times (synflood: full-ct after the others, in a lab of its own). Exit
-status 1 if something that must be 0 is not: broken connections under cheetah
-or jet; or if nothing breaks under stateless (churn) or full-ct (synflood), or
+the same times (faild, and full-ct under a flood: in a lab of their own). Exit
+status 1 if something that must be 0 is not: broken connections, or RSTs at
+clients whose server lives, under cheetah, jet, beamer or faild; or if nothing
+breaks under what they are compared with, nothing lived through a change, or
 the flood fills no table: then the run proves nothing.`,
 		Example: `  fairlead lab run churn
   fairlead lab run churn --scheme jet --hash table-hrw,anchor
+  fairlead lab run churn --scheme beamer --forwarding gue
+  fairlead lab run churn --scheme faild --seed 7
   fairlead lab run synflood --rate 30000
+  fairlead lab run synflood --scheme beamer --drained 0,1,2,4
   fairlead lab run churn -o json --seed 7 --scheme cheetah --policy p2c --ipv6`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -70,11 +81,12 @@ the flood fills no table: then the run proves nothing.`,
 		},
 	}
 	c.Flags().Uint64Var(&o.Seed, "seed", 0, "repeat the run with this seed (default: a new one, which is printed)")
-	c.Flags().StringSliceVar(&o.Schemes, "scheme", nil, "schemes, comma-separated (default cheetah,stateless; synflood: jet,cheetah,full-ct)")
+	c.Flags().StringSliceVar(&o.Schemes, "scheme", nil, "schemes, comma-separated (default cheetah,stateless; synflood: jet,cheetah,full-ct; chain: beamer,faild; stale-mux: beamer; drain-switch: faild)")
 	c.Flags().StringSliceVar(&o.Hashes, "hash", nil, "hashes of the other schemes, comma-separated (default table-hrw; for jet table-hrw,anchor)")
 	c.Flags().StringSliceVar(&o.Policies, "policy", nil, "policies of cheetah, comma-separated (default rr,p2c; synflood: rr)")
 	c.Flags().IntVar(&o.Rate, "rate", 0, fmt.Sprintf("synflood: packets a second, at most %d (default %d)", lab.MaxFloodRate, lab.DefaultFloodRate))
-	c.Flags().StringVar(&o.Forwarding, "forwarding", "ipip", "ipip, gue or l2")
+	c.Flags().IntSliceVar(&o.Drained, "drained", nil, "synflood: drain that many of 8 servers instead of the other changes, each in a lab of its own, comma-separated (default with --scheme beamer: 0,1,2,4)")
+	c.Flags().StringVar(&o.Forwarding, "forwarding", "", "ipip, gue or l2 (default ipip; beamer: ipip and gue side by side)")
 	c.Flags().BoolVar(&o.IPv6, "ipv6", false, "IPv6 alone (default: both families side by side)")
 	c.Flags().BoolVar(&o.NoTimestamps, "no-timestamps", false, "client without TCP timestamps, so without cookies: cheetah's fallback")
 	c.Flags().BoolVar(&o.Keep, "keep", false, "leave the lab there if the run fails")

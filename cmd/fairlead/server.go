@@ -18,7 +18,8 @@ import (
 )
 
 // verb is a change that a daemon carries out and hands on: add, drain,
-// undrain, remove, weight, rotate.
+// undrain, remove, weight, rotate; or that a switch does alone: drain,
+// undrain, unlock.
 type verb struct {
 	file, endpoint, output string
 	options                api.Options
@@ -116,6 +117,11 @@ func (v *verb) clients(cmd *cobra.Command) (all []namedClient, err error) {
 			add(s.Name, s.API)
 		}
 	}
+	for _, s := range cfg.Switches {
+		if !gone[s.Name] {
+			add(s.Name, s.API)
+		}
+	}
 	return all, err
 }
 
@@ -137,6 +143,9 @@ func newVerb(name, short, long, example string, do func(context.Context, client,
 		Example: example,
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if s, t, ok := v.findSwitch(args); ok && (name == "drain" || name == "undrain") {
+				return v.drainSwitch(cmd, s, t, name == "undrain")
+			}
 			vip, server := vipServer(args)
 			return v.run(cmd, func(ctx context.Context, c client) (*connect.Response[fairleadv1.ChangeResponse], error) {
 				return do(ctx, c, vip, server, v.options)
@@ -148,21 +157,25 @@ func newVerb(name, short, long, example string, do func(context.Context, client,
 }
 
 func newDrainCommand() *cobra.Command {
-	return newVerb("drain", "Give a server no new connections",
+	return newVerb("drain", "Give a server no new connections, or have a switch get no packets",
 		`The server keeps its connections and gets no new ones, in one VIP or in all
-that it serves. Watch them end in 'fairlead status', then 'fairlead remove' it.`,
-		"  fairlead drain web s1\n  fairlead drain s1        # in every VIP",
+that it serves. Watch them end in 'fairlead status', then 'fairlead remove' it.
+
+A switch withdraws its announced routes, so that routers send their packets to
+the other switches; what still comes is forwarded as before. It stays so over
+restarts, until 'fairlead undrain'. No other daemon is asked.`,
+		"  fairlead drain web s1\n  fairlead drain s1        # in every VIP\n  fairlead drain sw1       # a switch of the file",
 		func(ctx context.Context, c client, vip, server string, o api.Options) (*connect.Response[fairleadv1.ChangeResponse], error) {
 			return c.DrainServer(ctx, connect.NewRequest(&fairleadv1.DrainServerRequest{Vip: vip, Server: server, Force: o.Force, Without: o.Without}))
 		})
 }
 
 func newUndrainCommand() *cobra.Command {
-	return newVerb("undrain", "Give a drained server, or a standby, new connections",
+	return newVerb("undrain", "Give a drained server or a standby new connections, or a switch packets",
 		`Takes back 'fairlead drain', or sets a standby to work, in one VIP or in all
 that the server serves. A standby moves no connection by it, and needs no
-warm-up: what it takes over was tracked.`,
-		"  fairlead undrain web s1",
+warm-up: what it takes over was tracked. A switch announces its routes again.`,
+		"  fairlead undrain web s1\n  fairlead undrain sw1",
 		func(ctx context.Context, c client, vip, server string, o api.Options) (*connect.Response[fairleadv1.ChangeResponse], error) {
 			return c.UndrainServer(ctx, connect.NewRequest(&fairleadv1.UndrainServerRequest{Vip: vip, Server: server, Force: o.Force, Without: o.Without}))
 		})

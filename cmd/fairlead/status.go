@@ -68,7 +68,7 @@ are asked (sockets in /run/fairlead).`,
 			if errors.Is(answers[0].err, os.ErrPermission) {
 				return fmt.Errorf("%s: %s; only root may ask: sudo fairlead status", answers[0].name, short(answers[0].err))
 			}
-			return fmt.Errorf("no daemon answered (%s: %w); start it with fairlead lb or fairlead host, or see its log", answers[0].name, answers[0].err)
+			return fmt.Errorf("no daemon answered (%s: %w); start it with fairlead lb, host or switch, or see its log", answers[0].name, answers[0].err)
 		},
 	}
 	fileFlag(cmd, &file)
@@ -95,6 +95,9 @@ func askAll(ctx context.Context, file string, chosen bool, name string, timeout 
 			if s.API != config.NoAgent {
 				answers = append(answers, answer{name: s.Name, role: "host", api: s.API})
 			}
+		}
+		for _, s := range cfg.Switches {
+			answers = append(answers, answer{name: s.Name, role: "switch", api: s.API})
 		}
 	case !chosen && errors.Is(missing, os.ErrNotExist):
 		sockets, _ := filepath.Glob(filepath.Join(runFolder, "*.sock")) // the pattern is right
@@ -236,9 +239,13 @@ func statusValue(answers []answer) any {
 	return out
 }
 
+// roleWord is the subcommand that runs such a daemon.
 func roleWord(r fairleadv1.Role) string {
-	if r == fairleadv1.Role_ROLE_HOST {
+	switch r {
+	case fairleadv1.Role_ROLE_HOST:
 		return "host"
+	case fairleadv1.Role_ROLE_SWITCH:
+		return "switch"
 	}
 	return "lb"
 }

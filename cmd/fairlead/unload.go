@@ -11,12 +11,13 @@ import (
 
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/fabric"
 	"github.com/fairlead/fairlead/host"
 )
 
 func newUnloadCommand() *cobra.Command {
 	var all bool
-	var pinDir string
+	var pinDir, bridge string
 	cmd := &cobra.Command{
 		Use:   "unload [NAME...]",
 		Short: "Take a daemon's programs out of the kernel",
@@ -25,9 +26,18 @@ From then on packets go to the kernel untouched: connections through them
 break. Stop the daemon first. VIPs' addresses that an agent put on the loopback
 go too, those that stood there before it stay; the daemon's state folder stays, and a daemon started again goes on
 from it. Without a name, the only daemon that has
-anything pinned is meant.`,
-		Example: "  fairlead unload lb1",
+anything pinned is meant.
+
+A switch has no programs: with --switch its routes, nexthops, neighbours and
+bridge entries go. The sysctls that say how the kernel hashes stay.`,
+		Example: "  fairlead unload lb1\n  fairlead unload --switch br0",
 		RunE: func(cmd *cobra.Command, names []string) error {
+			if bridge != "" {
+				if all || pinDir != "" || len(names) > 0 {
+					return usagef("--switch names a bridge: give neither names, --all nor --pin-dir with it")
+				}
+				return unloadSwitch(cmd, bridge)
+			}
 			if pinDir != "" {
 				if all || len(names) > 0 {
 					return usagef("--pin-dir names the folder: give neither names nor --all with it")
@@ -77,9 +87,23 @@ anything pinned is meant.`,
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "all daemons of this machine")
+	cmd.Flags().BoolVar(&all, "all", false, "all daemons of this machine that have programs")
+	cmd.Flags().StringVar(&bridge, "switch", "", "the bridge of this machine's switch, such as br0")
 	cmd.Flags().StringVar(&pinDir, "pin-dir", "", "folder of bpffs where the daemon was started with its own --pin-dir")
 	return cmd
+}
+
+func unloadSwitch(cmd *cobra.Command, bridge string) error {
+	sw, err := fabric.Open(fabric.Options{Bridge: bridge})
+	if err != nil {
+		return err
+	}
+	defer sw.Close()
+	if err := sw.Remove(); err != nil {
+		return fmt.Errorf("unload the switch of %s: %w", bridge, err)
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s's switch unloaded; the sysctls stay, its state stays in %s, and a daemon started again goes on from it\n", bridge, daemon.DefaultStateDir)
+	return err
 }
 
 // unload takes out whichever daemon pinned its programs in dir; of an agent

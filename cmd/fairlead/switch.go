@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/api"
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/daemon"
+)
+
+func newSwitchCommand() *cobra.Command {
+	var f daemonFlags
+	cmd := &cobra.Command{
+		Use:   "switch",
+		Short: "Run the daemon of a switch, for VIPs of scheme faild",
+		Long: `Make this machine a switch for the file's VIPs of scheme faild: their routes
+lead to one group of virtual nexthops, whose MAC addresses name the server
+that has them and those that had them before. No balancer is needed; every
+server runs 'fairlead host'. All of it is done by netlink: packets take the
+kernel's own way, or that of the hardware below it. Needs root.
+
+The bridge that the servers are on must be there; 'fairlead doctor' looks for
+what else is missing. The VIPs' routes stand a second time in a routing table
+of their own (177 unless the file says otherwise), for a routing daemon to
+announce; 'fairlead drain SWITCH' takes them out there.
+
+Stopping or killing the daemon stops no packet: what it put into the kernel
+stays, and the next daemon changes nothing of it that is right. 'fairlead
+unload --switch BRIDGE' takes it out. SIGHUP reads the file again.`,
+		Example: "  fairlead switch -f fairlead.yaml --name sw1",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.complete(cmd); err != nil {
+				return err
+			}
+			return daemon.RunSwitch(cmd.Context(), f.options)
+		},
+	}
+	f.addCommon(cmd)
+	return cmd
+}
+
+// switchResult is what drain, undrain and unlock of a switch print as JSON.
+type switchResult struct {
+	Switch  string   `json:"switch"`
+	Changes []string `json:"changes"`
+}
+
+// onSwitch has the switch called name do something and prints what it did.
+func (v *verb) onSwitch(cmd *cobra.Command, s *config.Switch, t config.TLS, do func(context.Context, client) ([]string, error)) error {
+	if err := checkOutput(v.output); err != nil {
+		return err
+	}
+	endpoint := s.API
+	if v.endpoint != "" {
+		endpoint = v.endpoint
+	}
+	c, err := api.Dial(endpoint, t)
+	if err != nil {
+		return usageError{err}
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), verbTimeout)
+	defer cancel()
+	changes, err := do(ctx, c)
+	switch connect.CodeOf(err) {
+	case connect.CodeUnavailable:
+		return fmt.Errorf("%s does not answer (%s); start `fairlead switch` there", s.Name, api.Text(err))
+	default:
+		if err != nil {
+			return refused(cmd, err)
+		}
+	}
+	r := switchResult{Switch: s.Name, Changes: append([]string{}, changes...)}
+	return printAs(cmd.OutOrStdout(), v.output, r, func(w io.Writer) error {
+		if len(r.Changes) == 0 {
+			_, err := fmt.Fprintln(w, "nothing to do: it is so already")
+			return err
+		}
+		_, err := fmt.Fprintln(w, strings.Join(r.Changes, "\n"))
+		return err
+	})
+}
+
+// findSwitch is the switch that args name alone; ok is false if they name
+// something else, or the file cannot be read: who asks daemons says why.
+func (v *verb) findSwitch(args []string) (s *config.Switch, t config.TLS, ok bool) {
+	if len(args) != 1 {
+		return nil, t, false
+	}
+	cfg, err := config.Load(v.file)
+	if err != nil {
+		return nil, t, false
+	}
+	s, ok = cfg.Switch(args[0])
+	return s, cfg.TLS, ok
+}
+
+// drainSwitch withdraws a switch's announced routes, or announces them again.
+func (v *verb) drainSwitch(cmd *cobra.Command, s *config.Switch, t config.TLS, undrain bool) error {
+	if v.options.Force || len(v.options.Without) > 0 {
+		return usagef("--force, --without: %s is a switch, and nobody else is asked when one is drained; leave them out", s.Name)
+	}
+	return v.onSwitch(cmd, s, t, func(ctx context.Context, c client) ([]string, error) {
+		r, err := c.DrainSwitch(ctx, connect.NewRequest(&fairleadv1.DrainSwitchRequest{Undrain: undrain}))
+		if err != nil {
+			return nil, err
+		}
+		return r.Msg.Changes, nil
+	})
+}
+
+func newUnlockCommand() *cobra.Command {
+	var v verb
+	cmd := &cobra.Command{
+		Use:   "unlock SWITCH",
+		Short: "Have a switch that locked itself follow its servers' health again",
+		Long: `A switch locks itself when most of its servers go down within a short time:
+that is rather a fault of the checks, or of the switch, than of them all. It
+then follows nobody's health, and says so in 'fairlead status', its log and
+its metrics. When the servers have been seen to, this has it go on.`,
+		Example: "  fairlead unlock sw1",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, err := loadFile(cmd, v.file)
+			if err != nil {
+				return err
+			}
+			s, ok := cfg.Switch(args[0])
+			if !ok {
+				var names []string
+				for _, s := range cfg.Switches {
+					names = append(names, s.Name)
+				}
+				if len(names) == 0 {
+					return errors.New(v.file + " names no switch")
+				}
+				return fmt.Errorf("%s: not among the switches of %s (%s)", args[0], v.file, strings.Join(names, ", "))
+			}
+			return v.onSwitch(cmd, s, cfg.TLS, func(ctx context.Context, c client) ([]string, error) {
+				r, err := c.UnlockSwitch(ctx, connect.NewRequest(&fairleadv1.UnlockSwitchRequest{}))
+				if err != nil {
+					return nil, err
+				}
+				return r.Msg.Changes, nil
+			})
+		},
+	}
+	fileFlag(cmd, &v.file)
+	outputFlag(cmd, &v.output)
+	return cmd
+}

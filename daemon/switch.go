@@ -1,0 +1,387 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fairlead/fairlead/api"
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/fabric"
+)
+
+// fabricSwitch is what the plane needs of fabric.Switch.
+type fabricSwitch interface {
+	Apply(fabric.Desired) error
+	Health(map[string]fabric.Report) error
+	Run(context.Context) error
+	Drain(drained bool) ([]string, error)
+	Unlock() ([]string, error)
+	Ready() []string
+	Status() fabric.Status
+	Close() error
+}
+
+// switchPlane is the plane of `fairlead switch`: the kernel's routes,
+// nexthops and neighbours, and the agents that are asked how their servers are
+// (Faild, NSDI'18, section 5).
+type switchPlane struct {
+	log   *slog.Logger
+	sw    fabricSwitch
+	tls   config.TLS
+	state string // the daemon's folder
+
+	mu     sync.Mutex
+	agents map[string]*polled // of the assignment in force, by server
+	asked  chan struct{}      // other agents are to be asked: at once
+}
+
+// polled is an agent that is asked.
+type polled struct {
+	endpoint string
+	vips     map[uint32]bool // of scheme faild that the server is in, by id
+	client   fairleadv1connect.FairleadClient
+	err      error // there is no way to ask it
+}
+
+const (
+	// pollInterval is how often each agent is asked, and pollTimeout how long
+	// for; fabric takes a server for down after two polls without an answer.
+	pollInterval = 500 * time.Millisecond
+	pollTimeout  = time.Second
+	// pollsAtOnce bounds what is under way.
+	pollsAtOnce = 64
+
+	drainedName = "drained"
+)
+
+func openSwitch(me self, cfg *config.Config, o Options, log *slog.Logger) (plane, error) {
+	state := filepath.Join(o.StateDir, me.name)
+	_, err := os.Stat(filepath.Join(state, drainedName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("look whether the switch is drained: %w", err)
+	}
+	sw, err := fabric.Open(fabric.Options{
+		Bridge: me.sw.Bridge, Ports: me.sw.Ports, AnnounceTable: me.sw.AnnounceTable, Drained: err == nil,
+		Health: fabric.HealthOptions{Flaps: me.sw.Flaps, LockShare: float64(me.sw.LockPercent) / 100, LockWindow: me.sw.LockWindow},
+		Log:    log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return newSwitchPlane(sw, cfg.TLS, state, log), nil
+}
+
+func newSwitchPlane(sw fabricSwitch, tls config.TLS, state string, log *slog.Logger) *switchPlane {
+	return &switchPlane{log: log, sw: sw, tls: tls, state: state, asked: make(chan struct{}, 1)}
+}
+
+// clockBase: a switch has no shared clock, see daemon.fixClock.
+func (p *switchPlane) clockBase() (uint32, bool)                                  { return 0, false }
+func (p *switchPlane) fixClock(uint32) error                                      { return nil }
+func (p *switchPlane) live(*controller.Assignment) ([]*fairleadv1.LiveVIP, error) { return nil, nil }
+func (p *switchPlane) flows() flowTable                                           { return nil }
+func (p *switchPlane) close() error                                               { return p.sw.Close() }
+
+// changed never tells anything: the switch follows health and time by itself.
+func (p *switchPlane) changed() <-chan struct{} { return nil }
+
+// apply puts the VIPs of scheme faild in force; with none left, nothing of
+// them stays in the kernel.
+func (p *switchPlane) apply(a *controller.Assignment) (time.Time, error) {
+	want, ok, err := fabric.DesiredOf(a)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if !ok {
+		want = fabric.Desired{Version: a.Version}
+	}
+	if err := p.sw.Apply(want); err != nil {
+		return time.Time{}, err
+	}
+	p.follow(a)
+	return time.Time{}, nil
+}
+
+// follow makes the agents of a's servers those that are asked.
+func (p *switchPlane) follow(a *controller.Assignment) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := p.agents
+	p.agents = map[string]*polled{}
+	for i := range a.VIPs {
+		v := &a.VIPs[i]
+		if v.Scheme != config.Faild {
+			continue
+		}
+		for _, s := range v.Slots {
+			agent := p.agents[s.Server]
+			if agent == nil {
+				agent = &polled{endpoint: s.API, vips: map[uint32]bool{}}
+				if was := before[s.Server]; was != nil && was.endpoint == s.API {
+					agent.client, agent.err = was.client, was.err
+				} else {
+					agent.client, agent.err = api.Dial(s.API, p.tls)
+				}
+				p.agents[s.Server] = agent
+			}
+			agent.vips[v.ID] = true
+		}
+	}
+	select {
+	case p.asked <- struct{}{}:
+	default: // they are going to be
+	}
+}
+
+func (p *switchPlane) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return p.sw.Run(ctx) })
+	g.Go(func() error { p.watchAgents(ctx); return nil })
+	return g.Wait()
+}
+
+// watchAgents asks all agents from time to time and hands on what they say.
+func (p *switchPlane) watchAgents(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	failed := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-p.asked:
+		}
+		timer.Reset(pollInterval)
+		reports := p.poll(ctx)
+		if ctx.Err() != nil {
+			return // they were not really asked
+		}
+		text := ""
+		if err := p.sw.Health(reports); err != nil {
+			text = err.Error()
+		}
+		if text != failed && text != "" {
+			p.log.Error("what agents say could not be put in force; trying again", "error", text)
+		}
+		failed = text
+	}
+}
+
+// poll asks every agent once.
+func (p *switchPlane) poll(ctx context.Context) map[string]fabric.Report {
+	p.mu.Lock()
+	agents := maps.Clone(p.agents)
+	p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
+	defer cancel()
+	var (
+		mu sync.Mutex
+		wg sync.WaitGroup
+	)
+	reports := map[string]fabric.Report{}
+	room := make(chan struct{}, pollsAtOnce)
+	for name, agent := range agents {
+		room <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-room }()
+			r := agent.ask(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			reports[name] = r
+		})
+	}
+	wg.Wait()
+	return reports
+}
+
+// ask is one agent's answer over all VIPs of scheme faild, which share the
+// switch's nexthops: the server is as well as its worst VIP is.
+func (a *polled) ask(ctx context.Context) fabric.Report {
+	if a.err != nil {
+		return fabric.Report{Detail: api.Text(a.err)}
+	}
+	asked := time.Now()
+	resp, err := a.client.GetServing(ctx, connect.NewRequest(&fairleadv1.GetServingRequest{}))
+	if err != nil {
+		return fabric.Report{Detail: api.Text(err)}
+	}
+	r := fabric.Report{Answered: true, State: fabric.Up}
+	known := 0
+	for _, v := range resp.Msg.Vips {
+		if !a.vips[v.VipId] {
+			continue
+		}
+		known++
+		r.Connections += v.Connections
+		// The answer took some time, so that the count is younger than this.
+		if at := asked.Add(-time.Duration(v.AgeMs) * time.Millisecond); r.At.IsZero() || at.Before(r.At) {
+			r.At = at
+		}
+		state := servingState(v.State)
+		if state == fabric.Up || r.State == fabric.Down || r.State == state {
+			continue
+		}
+		r.State, r.Detail = state, "VIP "+v.Name+": "+v.Detail
+	}
+	if known < len(a.vips) {
+		// What it does not know of may have connections there all the same.
+		r.State, r.Detail, r.At = fabric.Down, fmt.Sprintf("its agent knows %d of %d VIPs", known, len(a.vips)), time.Time{}
+	}
+	return r
+}
+
+// servingState: what an agent does not say, or says in a word of a newer
+// program, is not known to be well.
+func servingState(s fairleadv1.Serving) fabric.State {
+	switch s {
+	case fairleadv1.Serving_SERVING_UP:
+		return fabric.Up
+	case fairleadv1.Serving_SERVING_DISABLED:
+		return fabric.Disabled
+	}
+	return fabric.Down
+}
+
+// drain withdraws the announced routes or announces them again. On disk first,
+// so that a switch that is killed in between does what it was told when it
+// starts again.
+func (p *switchPlane) drain(drained bool) (changes []string, err error) {
+	was, err := p.remember(drained)
+	if err != nil {
+		return nil, err
+	}
+	if changes, err = p.sw.Drain(drained); err != nil {
+		_, back := p.remember(was)
+		return nil, errors.Join(err, back)
+	}
+	return changes, nil
+}
+
+// remember keeps on disk whether the switch is drained.
+func (p *switchPlane) remember(drained bool) (was bool, err error) {
+	path := filepath.Join(p.state, drainedName)
+	_, err = os.Stat(path)
+	was = err == nil
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+	case was == drained:
+		return was, nil
+	case drained:
+		err = os.WriteFile(path, nil, 0o600)
+	default:
+		err = os.Remove(path)
+	}
+	if err == nil {
+		err = syncDir(p.state)
+	}
+	if err != nil {
+		return was, fmt.Errorf("keep on disk whether the switch is drained: %w", err)
+	}
+	return was, nil
+}
+
+func (p *switchPlane) unlock() ([]string, error) { return p.sw.Unlock() }
+
+// describe fills in what the switch has in the kernel.
+func (p *switchPlane) describe(a *controller.Assignment, s *fairleadv1.GetStatusResponse) error {
+	kernel := p.sw.Status()
+	s.NotReady = p.sw.Ready()
+	out := &fairleadv1.Switch{
+		Bridge: kernel.Bridge, Drained: kernel.Drained, Locked: kernel.Locked, LockReason: kernel.LockReason,
+		LockedSinceUnixMs: unixMS(kernel.LockedSince), Plain: kernel.Plain, Repointed: kernel.Repointed,
+		LastChangeUs: uint64(kernel.LastChange.Microseconds()), Error: kernel.Error, Generation: kernel.Generation,
+		Chained: uint32(kernel.Chained), ChainsEndUnixMs: unixMS(kernel.ChainsEnd), Retries: kernel.Retries, Rollbacks: kernel.Rollbacks,
+	}
+	s.Switch = out
+	for _, g := range kernel.Groups {
+		out.Groups = append(out.Groups, &fairleadv1.SwitchGroup{Family: g.Family, Id: g.ID, Nexthops: uint32(g.Nexthops)})
+	}
+	for _, kind := range fabric.Kinds {
+		out.Corrections = append(out.Corrections, &fairleadv1.SwitchCorrections{Kind: kind, Count: kernel.Corrections[kind]})
+	}
+	hosts := map[uint32]fabric.Host{}
+	for _, h := range kernel.Hosts {
+		hosts[uint32(h.Number)] = h
+		out.Hosts = append(out.Hosts, switchHost(h))
+	}
+	for _, v := range s.Vips {
+		v.Buckets.Generation, v.Buckets.Chained, v.Buckets.ChainsEndUnixMs = out.Generation, out.Chained, out.ChainsEndUnixMs
+		for _, slot := range v.Slots {
+			h, ok := hosts[slot.Number]
+			if !ok {
+				continue
+			}
+			slot.Health, slot.HealthDetail, slot.HealthSinceUnixMs = hostHealth(h.State), h.Detail, unixMS(h.Since)
+			slot.Buckets, slot.Connections = uint32(h.Nexthops), int64(h.Connections)
+			slot.TakesNew = h.Nexthops > 0
+			for _, n := range h.PreviousOf {
+				slot.PreviousOf += uint32(n)
+			}
+		}
+	}
+	if kernel.Error != "" {
+		s.Warnings = append(s.Warnings, "the kernel is not as it should be: "+kernel.Error)
+	}
+	if kernel.Locked {
+		how := "keeps its nexthops as they were"
+		if kernel.Plain {
+			how = "spreads packets over all servers by plain ECMP"
+		}
+		s.Warnings = append(s.Warnings, fmt.Sprintf("LOCKED: %s; the switch %s and follows nobody's health: see to the servers, then fairlead unlock %s", kernel.LockReason, how, s.Name))
+	}
+	if kernel.Drained {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("drained: its routes are not announced; fairlead undrain %s announces them again", s.Name))
+	}
+	for _, h := range kernel.Hosts {
+		if !h.HeldDownUntil.IsZero() {
+			s.Warnings = append(s.Warnings, fmt.Sprintf("server %s went up and down too often and is held down until %s: see its agent's log", h.Server, h.HeldDownUntil.Format(time.RFC3339)))
+		}
+		if h.Port == "" && h.Nexthops > 0 {
+			s.Warnings = append(s.Warnings, fmt.Sprintf("server %s: no port of bridge %s is known to lead to it: name it under switches[].ports", h.Server, kernel.Bridge))
+		}
+	}
+	return nil
+}
+
+func switchHost(h fabric.Host) *fairleadv1.SwitchHost {
+	out := &fairleadv1.SwitchHost{
+		Server: h.Server, Number: uint32(h.Number), State: servingWord(string(h.State)), Detail: h.Detail, SinceUnixMs: unixMS(h.Since),
+		HeldDownUntilUnixMs: unixMS(h.HeldDownUntil), Nexthops: uint32(h.Nexthops), Port: h.Port, Connections: h.Connections,
+	}
+	for _, server := range slices.Sorted(maps.Keys(h.PreviousOf)) {
+		out.PreviousOf = append(out.PreviousOf, &fairleadv1.SwitchForwarding{Server: server, Nexthops: uint32(h.PreviousOf[server])})
+	}
+	return out
+}
+
+// servingWord is up, down or disabled for the API; anything else is not known.
+func servingWord(state string) fairleadv1.Serving {
+	return fairleadv1.Serving(fairleadv1.Serving_value["SERVING_"+strings.ToUpper(state)])
+}
+
+func hostHealth(s fabric.State) fairleadv1.Health {
+	switch s {
+	case fabric.Up:
+		return fairleadv1.Health_HEALTH_UP
+	case fabric.Unknown:
+		return fairleadv1.Health_HEALTH_UNKNOWN
+	}
+	return fairleadv1.Health_HEALTH_DOWN
+}
