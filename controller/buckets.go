@@ -1,8 +1,20 @@
 package controller
 
-import "github.com/fairlead/fairlead/controller/buckets"
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
 
-// Bucketed: v's packets go by a bucket table (schemes beamer and faild).
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller/buckets"
+)
+
+// Chains says whether v's packets may be passed on from server to server:
+// schemes beamer and faild, which go by bucket tables.
+func (v *VIP) Chains() bool { return v.Scheme == config.Beamer || v.Scheme == config.Faild }
+
+// Bucketed: v has its bucket table.
 func (v *VIP) Bucketed() bool { return v.Buckets != nil }
 
 // BucketServers are v's slots as its bucket table sees them, by ascending
@@ -16,4 +28,199 @@ func (v *VIP) BucketServers() []buckets.Server {
 		}
 	}
 	return servers
+}
+
+// Owns is what agents said of v's buckets, for changes of its table.
+func (l LiveCounts) Owns(v *VIP) buckets.Owns {
+	reports := make(map[uint16]Owned, len(v.Slots))
+	for _, s := range v.Slots {
+		// Of two slots of one server (it moved), the newer one's: nobody
+		// answers at the old address.
+		if o, ok := l.Owned[LiveKey{v.ID, s.Server}]; ok && s.State != Resting {
+			reports[s.Number] = o
+		}
+	}
+	if len(reports) == 0 {
+		return nil
+	}
+	return func(number uint16, bucket int) (owned bool, at uint32) {
+		o, ok := reports[number]
+		switch {
+		case !ok || o.At.Unix() <= 0:
+			return false, 0
+		case o.Buckets == 0:
+			owned = o.Connections > 0
+		case bucket >= o.Buckets || bucket/8 >= len(o.Bitmap):
+			return false, 0 // told apart by another table
+		default:
+			owned = o.Bitmap[bucket/8]>>(bucket%8)&1 != 0
+		}
+		return owned, uint32(o.At.Unix())
+	}
+}
+
+// options are what a change of v's table goes by.
+func (p *planner) options(v *VIP) buckets.Options {
+	return buckets.Options{Now: uint32(p.now.Unix()), ChainTime: chainSeconds(v.ChainTime), Owns: p.live.Owns(v)}
+}
+
+// chainSeconds is a chain time in whole seconds, never shorter.
+func chainSeconds(d time.Duration) uint32 { return uint32((d + time.Second - 1) / time.Second) }
+
+// ChainSeconds is v's chain time in whole seconds, as package buckets counts.
+func (v *VIP) ChainSeconds() uint32 { return chainSeconds(v.ChainTime) }
+
+// moveBuckets brings v's table to its slots as they are now, in one
+// generation.
+func (p *planner) moveBuckets(v *VIP, next *Assignment) {
+	servers, o := v.BucketServers(), p.options(v)
+	t := v.Buckets
+	if !slices.ContainsFunc(t.Current, func(s uint16) bool { return s != buckets.None }) {
+		// Nobody had any: one range a server is the simplest.
+		if slices.ContainsFunc(servers, func(s buckets.Server) bool { return s.Weight > 0 }) {
+			v.Buckets = buckets.New(t.Len(), servers)
+			v.Buckets.Generation = t.Generation + 1
+		}
+		return
+	}
+	moves := t.Assign(servers, o)
+	known := func(number uint16) bool {
+		_, ok := v.Slot(number)
+		return ok
+	}
+	if len(moves) == 0 && t.Without(known) == t {
+		return
+	}
+	after, forgotten := t.Apply(moves, o)
+	v.Buckets = after.Without(known)
+	if len(moves) == 0 {
+		return
+	}
+	words := ""
+	if forgotten > 0 {
+		words = fmt.Sprintf("; %d of them had %d servers before whose connections may live, and the oldest is forgotten", forgotten, buckets.Chain)
+	}
+	p.say(next, "vip %s: %d of %d buckets move (generation %d)%s", v.Name, len(moves), t.Len(), v.Buckets.Generation, words)
+}
+
+// refuseOwner refuses to remove s, of scheme beamer or faild, while it has
+// buckets or packets are passed on to it. It tells whether it did. What a
+// server that is gone owned (its agent is not asked) is lost anyway.
+func (p *planner) refuseOwner(v *VIP, s *Slot) bool {
+	report, asked := p.live.Owned[LiveKey{v.ID, s.Server}]
+	if p.force || !s.worked() || !asked {
+		return false
+	}
+	switch {
+	case s.State == Active:
+		p.refuse("vip %s: %s: it would be removed, but it takes new connections (%s live now); drain it, and remove it when its agent says that it owns none, or --force",
+			v.Name, s.Server, count(report.Connections, "connection is", "connections are"))
+	case report.Connections > 0:
+		p.refuse("vip %s: %s: it would be removed, but %s live; wait until they end, or --force",
+			v.Name, s.Server, count(report.Connections, "connection is", "connections are"))
+	case v.Buckets.Counts(s.Number, p.options(v)):
+		p.refuse("vip %s: %s: it would be removed, but packets are passed on to it, since buckets were its own until lately and its agent was not asked since; wait until %s, or --force",
+			v.Name, s.Server, clock(p.now.Add(buckets.ReportAfter*time.Second)))
+	default:
+		return false
+	}
+	return true
+}
+
+// tableFollows says why w's table must not come after v's.
+func (v *VIP) tableFollows(w *VIP) error {
+	if !v.Bucketed() || !w.Bucketed() {
+		return nil
+	}
+	if err := v.Buckets.Follows(w.Buckets); err != nil {
+		return fmt.Errorf("vip %s: %w", v.Name, err)
+	}
+	return nil
+}
+
+// validateChains: see Validate.
+func (v *VIP) validateChains() error {
+	switch {
+	case !v.Chains() && (v.Bucketed() || v.ChainTime != 0 || v.MPTCP):
+		return fmt.Errorf("buckets, chain_time or mptcp: scheme %s has none of them", v.Scheme)
+	case !v.Chains():
+		return nil
+	case !v.Bucketed():
+		return fmt.Errorf("buckets: missing; scheme %s goes by them", v.Scheme)
+	case v.ChainTime < config.MinChainTime || v.ChainTime > config.MaxChainTime:
+		return fmt.Errorf("chain_time %s: must be %s to %s", v.ChainTime, config.MinChainTime, config.MaxChainTime)
+	case v.MPTCP && (v.Scheme != config.Beamer || v.Protocol != config.TCP):
+		return fmt.Errorf("mptcp: scheme %s on %s takes no joins", v.Scheme, v.Protocol)
+	case v.Scheme == config.Beamer && v.Forwarding == config.L2:
+		return fmt.Errorf("forwarding %s: has no header that carries a chain", v.Forwarding)
+	case v.Scheme == config.Faild && v.Buckets.Len() > config.MaxFaildBuckets:
+		return fmt.Errorf("buckets: %d: must be at most %d with scheme faild", v.Buckets.Len(), config.MaxFaildBuckets)
+	}
+	if err := v.Buckets.Validate(); err != nil {
+		return err
+	}
+	return v.Buckets.ValidateServers(v.BucketServers())
+}
+
+// checkChains refuses pools that verbs make and the file could not have.
+func (p *planner) checkChains(w *wanted) {
+	if w.vip.Scheme != config.Beamer {
+		return
+	}
+	for _, m := range w.members {
+		if first := w.members[0]; m.address.Is6() != first.address.Is6() {
+			p.refuse("vip %s: %s: its address is %s, that of %s is %s, and with scheme beamer servers pass packets on to each other from their own addresses; give the pool addresses of one family",
+				w.vip.Name, m.server, m.address, first.server, first.address)
+			return
+		}
+	}
+}
+
+// sources are the tunnel sources of cfg's balancers, ascending, each once;
+// none without a VIP whose servers look at them.
+func sources(cfg *config.Config) (all []netip.Prefix) {
+	if !slices.ContainsFunc(cfg.VIPs, func(v config.VIP) bool { return v.Chains() }) {
+		return nil
+	}
+	for _, b := range cfg.Balancers {
+		for _, p := range []netip.Prefix{b.Source, b.Source6} {
+			if p.IsValid() {
+				all = append(all, p.Masked())
+			}
+		}
+	}
+	slices.SortFunc(all, netip.Prefix.Compare)
+	return slices.Compact(all)
+}
+
+// stepSources takes the file's sources over: those that come first, and those
+// that leave in a version after that, when balancers have the file, too.
+func (p *planner) stepSources(next *Assignment) bool {
+	if !p.fromFile || slices.Equal(next.Sources, p.sources) {
+		return false
+	}
+	both := append(slices.Clone(next.Sources), p.sources...)
+	slices.SortFunc(both, netip.Prefix.Compare)
+	both = slices.Compact(both)
+	if len(p.sources) > 0 && !slices.Equal(both, next.Sources) {
+		next.Sources = both
+	} else {
+		next.Sources = p.sources
+	}
+	p.say(next, "servers take tunnels from %s", listPrefixes(next.Sources))
+	return true
+}
+
+func listPrefixes(all []netip.Prefix) string {
+	if len(all) == 0 {
+		return "anybody: there is no VIP whose packets are passed on"
+	}
+	s := fmt.Sprint(all[0])
+	for i, p := range all[1:] {
+		if i == 9 {
+			return fmt.Sprintf("%s and %d more", s, len(all)-10)
+		}
+		s += ", " + p.String()
+	}
+	return s
 }

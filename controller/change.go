@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/config"
 )
 
@@ -87,14 +86,14 @@ func (p *planner) edit(cur *Assignment, op Op) error {
 	}
 	found := op.VIP == ""
 	done := false
-	for i := range p.want {
-		w := &p.want[i]
-		if op.VIP != "" && w.vip.Name != op.VIP {
-			continue
-		}
+	for _, w := range p.named(op.VIP) {
 		found = true
 		if op.Kind == Add {
-			return p.add(cur, w, op)
+			done = true
+			if err := p.add(cur, w, op); err != nil {
+				return err
+			}
+			continue
 		}
 		if !slices.ContainsFunc(w.members, func(m member) bool { return m.server == op.Server }) {
 			continue
@@ -153,6 +152,18 @@ func (p *planner) editVIP(w *wanted, op Op) error {
 	return nil
 }
 
+// named are the wanted VIPs that a verb on the VIP called name ("": any) is
+// about: VIPs of scheme faild share the switch's nexthops, and so their pool.
+func (p *planner) named(name string) (all []*wanted) {
+	faild := slices.ContainsFunc(p.want, func(w wanted) bool { return w.vip.Name == name && w.vip.Scheme == config.Faild })
+	for i := range p.want {
+		if w := &p.want[i]; name == "" || w.vip.Name == name || faild && w.vip.Scheme == config.Faild {
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
 func listNames(all []wanted) string {
 	if len(all) == 0 {
 		return "is none"
@@ -170,7 +181,7 @@ func listNames(all []wanted) string {
 // add puts a server into w's pool.
 func (p *planner) add(cur *Assignment, w *wanted, op Op) error {
 	m := member{server: op.Server, address: op.Address, api: op.API, weight: max(op.Weight, 1), standby: op.Standby}
-	if op.Weight == 0 && len(w.members) > 0 && !chash.Kind(w.vip.Hash).Weighted() {
+	if op.Weight == 0 && len(w.members) > 0 && !w.vip.weighted() {
 		m.weight = w.members[0].weight
 	}
 	for i := range cur.VIPs {
@@ -192,6 +203,9 @@ func (p *planner) add(cur *Assignment, w *wanted, op Op) error {
 	}
 	if a := m.address; a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.Zone() != "" || a.Is4In6() || a == w.vip.Address {
 		return Invalid(fmt.Sprintf("%s: address %s: not one that a server behind a VIP can have; write the server's own", op.Server, a))
+	}
+	if m.api == config.NoAgent && w.vip.Chains() {
+		return Refusal{fmt.Sprintf("vip %s: %s: its api is none: without the agent nobody knows whose a packet is, which scheme %s needs; run `fairlead host` there and name its api", w.vip.Name, op.Server, w.vip.Scheme)}
 	}
 	if m.api == config.NoAgent && w.vip.cookies() {
 		return Refusal{fmt.Sprintf("vip %s: %s: its api is none: without the agent nobody stamps cookies, which scheme cheetah needs; run `fairlead host` there and name its api", w.vip.Name, op.Server)}

@@ -8,9 +8,10 @@ import (
 )
 
 // wanted is one VIP as it shall become: its settings and its pool. ID, Slots,
-// HashRows and HorizonSteps are unset; Capacity 0 is the one it has.
+// HashRows, HorizonSteps and Buckets are unset; Capacity 0 is the one it has.
 type wanted struct {
 	vip     VIP
+	buckets int // how many (schemes beamer and faild; else 0)
 	members []member
 	// byName indexes members, once they are settled (planner.run).
 	byName map[string][]int
@@ -53,7 +54,8 @@ func desired(cfg *config.Config) ([]wanted, error) {
 			Scheme: c.Scheme, Policy: c.Policy, Affinity: c.Affinity, Forwarding: c.Forwarding,
 			CookieBits: c.CookieBits, Fragments: c.Fragments, ICMPEcho: *c.ICMPEcho, MSSClamp: *c.MSSClamp,
 			Hash: c.Hash, Capacity: c.Capacity, Horizon: *c.Horizon, WarmUp: c.WarmUp, Share: *c.Share,
-		}}
+			ChainTime: c.ChainTime, MPTCP: c.MPTCP,
+		}, buckets: c.Buckets}
 		if h := c.Health; h != nil {
 			w.vip.Health = &Health{Type: h.Type, Port: h.Port, Path: h.Path, Host: h.Host,
 				Interval: h.Interval, Timeout: h.Timeout, Rise: h.Rise, Fall: h.Fall}
@@ -75,7 +77,10 @@ func asIs(cur *Assignment) []wanted {
 	var all []wanted
 	for i := range cur.VIPs {
 		w := wanted{vip: cur.VIPs[i]}
-		w.vip.ID, w.vip.Slots, w.vip.HorizonSteps = 0, nil, nil
+		w.vip.ID, w.vip.Slots, w.vip.HorizonSteps, w.vip.Buckets = 0, nil, nil, nil
+		if t := cur.VIPs[i].Buckets; t != nil {
+			w.buckets = t.Len()
+		}
 		w.vip.complete()
 		for _, s := range cur.VIPs[i].Slots {
 			if s.State != Resting {

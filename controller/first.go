@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 )
 
@@ -44,8 +45,12 @@ func First(cfg *config.Config) (*Assignment, error) {
 			v.Slots = append(v.Slots, s)
 		}
 		v.stepHorizon(time.Time{})
+		if v.Chains() {
+			v.Buckets = buckets.New(w.buckets, v.BucketServers())
+		}
 		a.VIPs = append(a.VIPs, v)
 	}
+	a.Sources = sources(cfg)
 	a.NextVIPID = uint32(len(want))%MaxVIPID + 1
 	return a, a.Validate()
 }

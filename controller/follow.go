@@ -17,6 +17,8 @@ import (
 // are made here as a planner makes them, as of now: what this balancer did
 // not foresee, it warms up for now, whatever others did meanwhile.
 //
+// VIPs of schemes beamer and faild have no such times: nothing is tracked.
+//
 // A balancer that gets each version when it is made gets the assignment's
 // own times, but for the moment that the way took.
 func Follow(had, next *Assignment, now time.Time) *Assignment {
@@ -28,7 +30,7 @@ func Follow(had, next *Assignment, now time.Time) *Assignment {
 	for i := range own.VIPs {
 		v := &own.VIPs[i]
 		// A VIP that is new here has no connections from before.
-		if o := had.byIdentity(v.identity()); o != nil && o.ID == v.ID && !remade(o, v) {
+		if o := had.byIdentity(v.identity()); o != nil && o.ID == v.ID && !remade(o, v) && !v.Chains() {
 			v.follow(o.clone(), now, stamp)
 		}
 	}

@@ -12,6 +12,9 @@ import (
 // complete fills in what assignments did not hold before there were hashes to
 // choose from. HashRows 0 stays what it is.
 func (v *VIP) complete() {
+	if v.Chains() {
+		return
+	}
 	if v.Hash == "" {
 		v.Hash = config.TableHRW
 	}
@@ -20,6 +23,9 @@ func (v *VIP) complete() {
 	}
 }
 
+// weighted: its servers may have different weights.
+func (v *VIP) weighted() bool { return v.Chains() || chash.Kind(v.Hash).Weighted() }
+
 // tracks: connections may be found by a flow table alone.
 func (v *VIP) tracks() bool { return v.Scheme == config.JET || v.Scheme == config.FullCT }
 
@@ -27,6 +33,9 @@ func (v *VIP) tracks() bool { return v.Scheme == config.JET || v.Scheme == confi
 // servers have rows for an even spread. Capacity, if set, is kept.
 func (v *VIP) size(servers int) {
 	v.HashRows = 0
+	if v.Chains() {
+		return
+	}
 	if v.Hash != config.Anchor {
 		v.HashRows = chash.Rows(2 * servers)
 	}
@@ -39,7 +48,7 @@ func (v *VIP) size(servers int) {
 }
 
 func (v *VIP) maxNumbers() int {
-	c := config.VIP{Scheme: v.Scheme, Protocol: v.Protocol, CookieBits: v.CookieBits}
+	c := config.VIP{Scheme: v.Scheme, Protocol: v.Protocol, CookieBits: v.CookieBits, MPTCP: v.MPTCP}
 	return c.MaxNumbers()
 }
 
@@ -139,7 +148,7 @@ func clock(at time.Time) string {
 
 func (v *VIP) hashWords() string {
 	switch v.Hash {
-	case config.TableHRW:
+	case "", config.TableHRW:
 		return ""
 	case config.Anchor:
 		return fmt.Sprintf(" by anchor with capacity %d and horizon %d", v.Capacity, v.Horizon)
@@ -192,7 +201,7 @@ func (v *VIP) settle(now time.Time) {
 // same time: a connection that stays with s by its new weight alone would not
 // survive a newcomer's being held against its old one.
 func (v *VIP) reweigh(s *Slot, weight int, now time.Time) {
-	if !chash.Kind(v.Hash).Weighted() {
+	if v.Chains() || !v.weighted() {
 		s.Weight = weight
 		return
 	}
@@ -368,12 +377,13 @@ func (p *planner) checkWanted(w *wanted) {
 		if m.standby {
 			standby++
 		}
-		if first := w.members[0]; m.weight != first.weight && !unequal && !chash.Kind(v.Hash).Weighted() {
+		if first := w.members[0]; m.weight != first.weight && !unequal && !v.weighted() {
 			unequal = true
 			p.refuse("vip %s: %s: weight %d, and %s has %d: hash %s gives every server the same; write the same for all in the file, or hash: table-hrw, and apply",
 				v.Name, m.server, m.weight, first.server, first.weight, v.Hash)
 		}
 	}
+	p.checkChains(w)
 	if standby > 0 && standby == len(w.members) && !p.force {
 		p.refuse("vip %s: every server would be a standby: nobody would answer; `fairlead undrain` one before, or --force", v.Name)
 	}
@@ -399,6 +409,11 @@ func (v *VIP) validateHash() error {
 		return fmt.Errorf("warm_up %s: must be 0 to %s over %s", v.WarmUp, config.MaxWarmUp(v.Protocol), v.Protocol)
 	case v.Scheme != config.Cheetah && v.Policy != config.Hash:
 		return fmt.Errorf("policy %s: scheme %s knows hash alone", v.Policy, v.Scheme)
+	case v.Chains():
+		if v.Hash != "" || v.HashRows != 0 || v.WarmUp != 0 || v.Share || len(v.HorizonSteps) > 0 {
+			return fmt.Errorf("hash %q, hash_rows %d, warm_up %s, share %t: scheme %s goes by buckets and has none of them", v.Hash, v.HashRows, v.WarmUp, v.Share, v.Scheme)
+		}
+		return nil
 	case v.Scheme == config.JET && !kind.Minimal():
 		return fmt.Errorf("hash %s moves more than scheme jet foresees", hash)
 	}

@@ -54,7 +54,7 @@ func (l LiveCounts) of(vip uint32, server string) (n uint64, why string) {
 	for _, c := range l.Connections[LiveKey{vip, server}] {
 		n += c
 	}
-	return n, ""
+	return max(n, l.Owned[LiveKey{vip, server}].Connections), ""
 }
 
 // Refusal is why a change is not made as things stand: one line each, which
@@ -122,7 +122,7 @@ func (p *planner) refuseLosing(v *VIP, s *Slot, what string, n uint64, silent st
 		until = p.now // it became one when they were over
 	}
 	switch {
-	case silent != "" && v.cookies():
+	case silent != "" && (v.cookies() || v.Chains()):
 		p.refuse("vip %s: %s: %s, but its agent does not answer (%s), so its connections cannot be counted; "+
 			"start the agent, or --without %s if the machine is gone", v.Name, s.Server, what, silent, s.Server)
 	case n > 0 && s.State == Draining:
@@ -145,7 +145,7 @@ func (p *planner) refuseLosing(v *VIP, s *Slot, what string, n uint64, silent st
 // does.
 func uncounted(v *VIP, s *Slot, silent string) string {
 	switch {
-	case v.Protocol == config.UDP:
+	case v.Protocol == config.UDP && !v.Chains():
 		return "UDP shows no end"
 	case s.API == config.NoAgent:
 		return "its api is none"

@@ -150,7 +150,7 @@ func (v *VIP) validate() error {
 		legal       []string
 	}{
 		{"protocol", v.Protocol, []string{config.TCP, config.UDP}},
-		{"scheme", v.Scheme, []string{config.Cheetah, config.JET, config.FullCT, config.Stateless}},
+		{"scheme", v.Scheme, []string{config.Cheetah, config.JET, config.FullCT, config.Stateless, config.Beamer, config.Faild}},
 		{"hash", v.Hash, []string{"", config.TableHRW, config.Anchor, config.Ring, config.HRW, config.Dx, config.Maglev, config.Bucket}},
 		{"policy", v.Policy, []string{config.RR, config.WRR, config.P2C, config.LeastConn, config.Hash}},
 		{"affinity", v.Affinity, []string{config.Connection, config.Address}},
@@ -183,6 +183,9 @@ func (v *VIP) validate() error {
 			return fmt.Errorf("slot %d: old weight %d: must be 1 to 1000, or 0 for none", s.Number, s.OldWeight)
 		}
 	}
+	if err := v.validateChains(); err != nil {
+		return err
+	}
 	return v.validateHash()
 }
 
@@ -195,7 +198,9 @@ func plain(a netip.Addr) bool { return a.IsValid() && !a.Is4In6() && a.Zone() ==
 //   - no slot number names two servers;
 //   - a VIP's cookies have one form (scheme, width) and an ID names one VIP;
 //   - the key that either stamps decodes in the other;
-//   - everything that is not a cookie is hashed with the same key.
+//   - everything that is not a cookie is hashed with the same key;
+//   - a VIP's bucket tables have one length, and a newer version's table is no
+//     older.
 //
 // Where connections without a cookie go may differ: a balancer follows its
 // own version, and a planner (Plan, Change) takes care that those which it
@@ -226,8 +231,13 @@ func mixableVIP(x, y *Assignment, v *VIP) error {
 			return fmt.Errorf("VIP id %d is %s in version %d and %s in version %d", v.ID, v.Name, x.Version, y.VIPs[i].Name, y.Version)
 		}
 	}
-	if w != nil && cookieForm(w) != cookieForm(v) {
+	if w != nil && (cookieForm(w) != cookieForm(v) || chainForm(w) != chainForm(v)) {
 		return fmt.Errorf("vip %s: %s in version %d, %s in version %d", v.Name, form(v), x.Version, form(w), y.Version)
+	}
+	if w != nil && w.ID == v.ID && x.Version <= y.Version {
+		if err := v.tableFollows(w); err != nil {
+			return err
+		}
 	}
 	for _, s := range v.Slots {
 		var t *Slot
@@ -266,7 +276,7 @@ func HostMayLag(a, b *Assignment, server string) error {
 			if w == nil {
 				return fmt.Errorf("it serves vip %s, which version %d does not have", v.Name, b.Version)
 			}
-			if t, ok := w.Slot(s.Number); cookieForm(w) != cookieForm(v) || !ok || t.Server != server || t.Address != s.Address {
+			if t, ok := w.Slot(s.Number); cookieForm(w) != cookieForm(v) || chainForm(w) != chainForm(v) || !ok || t.Server != server || t.Address != s.Address {
 				return fmt.Errorf("its slot %d of vip %s is another's, or gone, in version %d", s.Number, v.Name, b.Version)
 			}
 		}
@@ -340,7 +350,16 @@ func Accept(cur, next *Assignment, expected uint64, catchUp bool) error {
 		return fmt.Errorf("version %d was expected, %d is in force: %w", expected, cur.Version, ErrConflict)
 	case next.Version <= cur.Version:
 		return fmt.Errorf("version %d is in force and %d would go back; versions go forward only", cur.Version, next.Version)
-	case catchUp:
+	}
+	for i := range next.VIPs {
+		w := &next.VIPs[i]
+		if v := cur.byIdentity(w.identity()); v != nil && v.ID == w.ID {
+			if err := v.tableFollows(w); err != nil {
+				return fmt.Errorf("version %d cannot follow %d: %w", next.Version, cur.Version, err)
+			}
+		}
+	}
+	if catchUp {
 		return nil
 	}
 	if err := Mixable(cur, next); err != nil {

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller/buckets"
 )
 
 // handingOver is how long the last daemon may take to get a version after it
@@ -35,7 +37,7 @@ func Plan(cfg *config.Config, cur *Assignment, live LiveCounts, now time.Time, f
 	if err != nil {
 		return nil, nil, err
 	}
-	p := &planner{want: want, live: live, now: now, force: force, secret: cfg.SecretBytes()}
+	p := &planner{want: want, live: live, now: now, force: force, secret: cfg.SecretBytes(), sources: sources(cfg), fromFile: true}
 	return p.run(cur)
 }
 
@@ -55,6 +57,11 @@ type planner struct {
 	force  bool
 	secret []byte
 	newKey *Key // of a rotation, until it stands in a version
+	// sources are the file's balancers' (see Assignment.Sources); a verb has
+	// no file and leaves those that there are.
+	sources  []netip.Prefix
+	fromFile bool
+	cur      *Assignment // what the step that is being made follows
 	// recount: the step before was the last that these counts allow.
 	recount bool
 
@@ -126,6 +133,10 @@ func (p *planner) check(cur *Assignment) {
 			why = "its VIP would be removed"
 		case remade(v, &w.vip):
 			why = fmt.Sprintf("its VIP would change from %s to %s, which no connection survives", form(v), form(&w.vip))
+		case v.Bucketed() && v.Buckets.Len() != w.buckets:
+			p.refuse("vip %s: buckets: %d, was %d: it is fixed for the VIP's life, since another number moves every connection; write %d, or make a VIP of its own with %d",
+				v.Name, w.buckets, v.Buckets.Len(), v.Buckets.Len(), w.buckets)
+			continue
 		default:
 			moves = p.moves(v, w)
 			p.refuseNewcomers(v, w)
@@ -140,6 +151,7 @@ func (p *planner) check(cur *Assignment) {
 			case w.member(s) != nil && w.member(s).standby && s.State != Standby:
 				p.refuseMove(v, s, "it would become a standby", "drain it, and apply")
 			case s.State == Resting || w.member(s) != nil:
+			case v.Chains() && p.refuseOwner(v, s):
 			case w.named(s.Server) != nil:
 				p.refuseRemoval(v, s, fmt.Sprintf("it would move from %s to %s", s.Address, w.named(s.Server).address))
 			default:
@@ -174,8 +186,18 @@ func cookieForm(v *VIP) string {
 }
 
 // remade: a VIP whose cookies change form, or that had or gets none, is taken
-// away and made anew.
-func remade(v, to *VIP) bool { return cookieForm(v) != cookieForm(to) }
+// away and made anew; so is one whose packets begin or cease to be passed on,
+// or are by others.
+func remade(v, to *VIP) bool { return cookieForm(v) != cookieForm(to) || chainForm(v) != chainForm(to) }
+
+// chainForm is the scheme by which packets are passed on from server to
+// server, "" if they are not.
+func chainForm(v *VIP) string {
+	if v.Chains() {
+		return v.Scheme
+	}
+	return ""
+}
 
 func (p *planner) wanted(id identity) *wanted {
 	for i := range p.want {
@@ -211,7 +233,9 @@ func (p *planner) say(next *Assignment, format string, args ...any) {
 
 // step turns next, a copy of cur, into the version after cur.
 func (p *planner) step(cur, next *Assignment) (changed bool, err error) {
+	p.cur = cur
 	changed = p.stepKeys(cur, next)
+	changed = p.stepSources(next) || changed
 	blocked := p.needsSecret(cur)
 	if blocked {
 		changed = p.stepSecret(cur, next) || changed
@@ -258,8 +282,13 @@ func (p *planner) step(cur, next *Assignment) (changed bool, err error) {
 			v.Slots = append(v.Slots, s)
 		}
 		v.stepHorizon(time.Time{})
+		if v.Chains() {
+			v.Buckets = buckets.New(w.buckets, v.BucketServers())
+			p.likeOthers(&v, next)
+		}
 		next.VIPs = append(next.VIPs, v)
 	}
+	p.shareTable(next)
 	return changed, nil
 }
 

@@ -38,15 +38,17 @@ func (p *planner) settings(v *VIP, w *wanted, next *Assignment) (changed bool) {
 	set("horizon", old.Horizon, to.Horizon)
 	set("warm_up", old.WarmUp, to.WarmUp)
 	set("share", old.Share, to.Share)
+	set("chain_time", old.ChainTime, to.ChainTime)
+	set("mptcp", old.MPTCP, to.MPTCP)
 	if to.WarmUp != old.WarmUp {
 		v.seal(p.now)
 	}
 	if to.Hash != old.Hash || capacity != old.Capacity {
 		v.replace()
 	}
-	id, slots, steps := v.ID, v.Slots, v.HorizonSteps
+	id, slots, steps, table := v.ID, v.Slots, v.HorizonSteps, v.Buckets
 	*v = *to
-	v.ID, v.Slots, v.HorizonSteps = id, slots, steps
+	v.ID, v.Slots, v.HorizonSteps, v.Buckets = id, slots, steps, table
 	v.HashRows, v.Capacity = rows, capacity
 	return changed
 }

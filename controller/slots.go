@@ -98,6 +98,9 @@ func (p *planner) stepVIP(v *VIP, w *wanted, next *Assignment) (changed bool) {
 		v.Slots = kept
 		v.settle(p.now)
 		v.stepHorizon(p.stamp())
+		if v.Chains() {
+			p.moveBuckets(v, next)
+		}
 	}
 	return changed
 }
@@ -128,6 +131,8 @@ func (p *planner) restUntil(v *VIP) time.Time {
 func (p *planner) restWords(v *VIP, s *Slot) string {
 	who := "balancers may remember it"
 	switch {
+	case v.Chains():
+		who = "its packets are passed on to it"
 	case v.tracks():
 		who = "flow tables remember it"
 	case v.cookies():
@@ -152,6 +157,9 @@ type place struct {
 // connection that may still speak carries a cookie that decodes to it, or has
 // an entry in a flow table that names it.
 func (v *VIP) restFor() time.Duration {
+	if v.Chains() {
+		return v.ChainTime + handingOver
+	}
 	if v.tracks() {
 		return config.MaxWarmUp(v.Protocol) + handingOver
 	}
@@ -163,11 +171,18 @@ func (v *VIP) restFor() time.Duration {
 // force, or opened while it was) hold it longer than its time, and so does an
 // agent that does not answer. A standby that never worked rests no time.
 func (p *planner) restedOut(v *VIP, s *Slot) bool {
+	if v.Scheme == config.Faild {
+		return p.restedOutEverywhere(s)
+	}
+	return p.restedOutIn(v, s)
+}
+
+func (p *planner) restedOutIn(v *VIP, s *Slot) bool {
 	if s.RestUntil.IsZero() {
 		return true
 	}
 	n, silent := p.live.of(v.ID, s.Server)
-	return !s.RestUntil.After(p.now) && n == 0 && (silent == "" || !v.cookies())
+	return !s.RestUntil.After(p.now) && n == 0 && (silent == "" || !v.cookies() && !v.Chains())
 }
 
 func holds(slots []Slot, m *member, states ...State) bool {

@@ -315,4 +315,3 @@ func TestLeast(t *testing.T) {
 		}
 	})
 }
-
