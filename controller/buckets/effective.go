@@ -115,15 +115,22 @@ func (e *Effective) Update(t *Table, v View) (due uint32, changed bool) {
 	u.look()
 	e.Generation, e.table = t.Generation, t
 	open := e.open
-	e.open = make([]chained, 0, len(open))
 	if !u.all {
+		e.open = make([]chained, 0, len(open))
 		for _, c := range open {
 			changed = u.row(int(c.bucket), c.moved) || changed
 		}
 		return u.dueAt(), changed
 	}
-	for b, want := range t.Current {
-		if want == e.Current[b] && e.Previous[b][0] == None && t.Previous[b][0] == None && !e.out[want] {
+	visits := 0
+	for b := range t.Current {
+		if !u.settled(b) {
+			visits++
+		}
+	}
+	e.open = make([]chained, 0, visits)
+	for b := range t.Current {
+		if u.settled(b) {
 			continue
 		}
 		moved := e.Since[b]
@@ -136,6 +143,13 @@ func (e *Effective) Update(t *Table, v View) (due uint32, changed bool) {
 		changed = u.row(b, moved) || changed
 	}
 	return u.dueAt(), changed
+}
+
+// settled: bucket b is where the table has it and nobody had it before, so
+// that there is nothing to do.
+func (u *update) settled(b int) bool {
+	want := u.t.Current[b]
+	return want == u.Current[b] && u.Previous[b][0] == None && u.t.Previous[b][0] == None && !u.out[want]
 }
 
 // update is one Update's state.
