@@ -76,11 +76,13 @@ func (l *LB) Apply(a *controller.Assignment, down func(vipID uint32, slot uint16
 		return due, err
 	}
 	idle := control.Active&1 ^ 1
+	start := time.Now()
 	p, err := makePlan(a, down, l.moment(), l.force.ranges, l.set.capacity(), idle, l.hashes, l.buckets, l.random)
 	if err != nil {
 		l.undoBuckets()
 		return due, fmt.Errorf("assignment %d: %w", a.Version, err)
 	}
+	p.took = time.Since(start)
 	err = l.enact(a, p, idle)
 	l.undoBuckets()
 	return p.due, err
@@ -95,12 +97,14 @@ func (l *LB) enact(a *controller.Assignment, p *plan, idle uint32) error {
 	if err := l.writeNewLines(p); err != nil {
 		return fmt.Errorf("write server lines: %w", err)
 	}
+	start := time.Now()
 	if err := l.fill(p, idle); err != nil {
 		return fmt.Errorf("fill the idle tables: %w", err)
 	}
 	if err := l.set.writeControl(unsafe.Offsetof(lbFlControl{}.Active), idle); err != nil {
 		return err
 	}
+	l.takenIn = p.took + time.Since(start)
 	before := l.force
 	l.force = inForce{map[uint32]lineRange{}, map[uint32]bool{}, len(p.entries), int(p.size)}
 	for _, v := range p.vips {

@@ -58,13 +58,18 @@ func weights(n int) (s []buckets.Server) {
 func portOf(t testing.TB, key cheetah.Key, b, n int) uint16 {
 	t.Helper()
 	for port := uint16(1024); port != 0; port++ {
-		h := stateless.Hash(key, netip.AddrPortFrom(netip.MustParseAddr(wiredClient), port), 80, true)
-		if int(h>>32*uint64(n)>>32) == b {
+		if clientBucket(key, port, n) == b {
 			return port
 		}
 	}
 	t.Fatalf("no port is of bucket %d of %d", b, n)
 	return 0
+}
+
+// clientBucket is the bucket of n of a client's port.
+func clientBucket(key cheetah.Key, port uint16, n int) int {
+	h := stateless.Hash(key, netip.AddrPortFrom(netip.MustParseAddr(wiredClient), port), 80, true)
+	return int(h >> 32 * uint64(n) >> 32)
 }
 
 // mux runs a segment from a port through the program that is attached.

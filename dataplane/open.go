@@ -80,6 +80,7 @@ type LB struct {
 	written        map[uint32]writtenLine
 	hashes         hashTables
 	buckets        *bucketTables
+	takenIn        time.Duration    // see Status.TakenIn
 	flowStats      FlowStats        // of the last sweep
 	swept          time.Time        // when that was
 	now            func() time.Time // tests set it

@@ -58,6 +58,7 @@ type plan struct {
 	stretches []stretch
 	size      uint32    // entries of the half in use, stretches' included
 	due       time.Time // when time alone makes another plan; zero: never
+	took      time.Duration
 }
 
 // server is what the plan says of a slot; nothing beyond the range.

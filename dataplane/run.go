@@ -74,6 +74,9 @@ type Status struct {
 	Limits     []Limit
 	NextHops   []nexthop.Hop  // by server
 	Buckets    []BucketStatus // by VIP, those of scheme beamer in force
+	// TakenIn is how long the last assignment's tables took: to be computed,
+	// to fill the idle half and to come into force. Packets go on meanwhile.
+	TakenIn time.Duration
 }
 
 // InterfaceStatus is one interface and how the programs sit on it.
@@ -98,7 +101,7 @@ func (l *LB) Status() Status {
 	s := Status{PinDir: l.PinDir(), Adopted: l.adopted, Pending: l.old != nil && l.links == nil, HZ: l.jiffies.hz}
 	if l.set != nil {
 		s.Limits = l.limits(flows.Used)
-		s.Buckets = l.bucketStatus()
+		s.Buckets, s.TakenIn = l.bucketStatus(), l.takenIn
 	}
 	l.mu.Unlock()
 	for _, i := range l.ifaces {
