@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -102,17 +101,11 @@ func muxOutput(action uint32, out []byte) (m muxed, err error) {
 	if action != xdpTX && action != xdpRedirect {
 		return m, fmt.Errorf("the program's verdict is %d: the packet was not forwarded", action)
 	}
-	ip := out[wire.EthernetLen:]
-	if len(ip) < 36 || ip[0] != 0x49 || ip[20] != 0x9e || ip[21] != 16 {
-		return m, fmt.Errorf("no hops in % x", out)
+	_, o, err := wire.Decapsulate(out[wire.EthernetLen:], 0)
+	if err != nil || o.Hops == nil {
+		return m, fmt.Errorf("no hops in % x: %v", out, err)
 	}
-	m.to = netip.AddrFrom4([4]byte(ip[16:20]))
-	hops := ip[20:36]
-	for i := range m.previous {
-		m.previous[i] = binary.BigEndian.Uint16(hops[2+2*i:])
-	}
-	m.time, m.generation = binary.BigEndian.Uint32(hops[8:]), binary.BigEndian.Uint32(hops[12:])
-	return m, nil
+	return muxed{o.Dst, o.Hops.Previous, o.Hops.Time, o.Hops.Generation}, nil
 }
 
 // at makes a balancer's clock stand at s seconds after the tests' begin.

@@ -57,6 +57,12 @@ type BucketStatus struct {
 	// Previous are the slots that chains name, ascending: whose agents are to
 	// be asked what they own (SetOwned).
 	Previous []uint16
+	// Loads is how many buckets each slot has, PreviousOf in how many chains it
+	// stands; slots without any are left out.
+	Loads, PreviousOf map[uint16]int
+	// Deputies is how many buckets another server has than the assignment
+	// says, for its health. 0 until the first Apply.
+	Deputies int
 	// Forgotten counts previous servers that found no place in a chain though
 	// connections may be there, since this process began.
 	Forgotten uint64
@@ -133,6 +139,12 @@ func (b *bucketTables) update(v *controller.VIP, down func(vipID uint32, slot ui
 	if changed || status.Buckets != e.Len() {
 		status = statusOf(e)
 	}
+	status.Deputies = 0
+	for bucket, slot := range t.Current {
+		if e.Current[bucket] != slot {
+			status.Deputies++
+		}
+	}
 	status.VIP, status.Generation, status.Forgotten, status.due = v.ID, e.Generation, b.kept[v.ID]+e.Forgotten, due
 	b.moved[v.ID] = status
 	return e, due, nil
@@ -144,19 +156,24 @@ func seconds(d time.Duration) uint32 {
 
 // statusOf counts the chains of e.
 func statusOf(e *buckets.Effective) BucketStatus {
-	s := BucketStatus{Buckets: e.Len()}
-	named := make([]bool, buckets.MaxServers+1)
-	for _, p := range e.Previous {
+	s := BucketStatus{Buckets: e.Len(), Loads: map[uint16]int{}, PreviousOf: map[uint16]int{}}
+	var loads, named [buckets.MaxServers + 1]int
+	for b, p := range e.Previous {
+		loads[e.Current[b]]++
 		if p[0] == buckets.None {
 			continue
 		}
 		s.Chains++
 		for _, slot := range p {
-			named[slot] = true
+			named[slot]++
 		}
 	}
 	for slot := range uint16(buckets.None) {
-		if named[slot] {
+		if loads[slot] > 0 {
+			s.Loads[slot] = loads[slot]
+		}
+		if named[slot] > 0 {
+			s.PreviousOf[slot] = named[slot]
 			s.Previous = append(s.Previous, slot)
 		}
 	}
@@ -250,11 +267,11 @@ func (l *LB) undoBuckets() {
 	}
 }
 
-// bucketStatus is that of all VIPs, by id.
+// bucketStatus is that of all VIPs, by id. What it points to does not change.
 func (l *LB) bucketStatus() (list []BucketStatus) {
 	for id, s := range l.buckets.moved {
 		if _, ok := l.buckets.inForce[id]; ok {
-			s.Previous, s.NextEnd = slices.Clone(s.Previous), l.wallTime(s.due)
+			s.NextEnd = l.wallTime(s.due)
 			list = append(list, s)
 		}
 	}
