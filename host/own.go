@@ -83,7 +83,7 @@ func (a *Agent) planOwn(as *controller.Assignment) (p ownPlan, err error) {
 // and nothing taken away that the old one may need.
 func (a *Agent) prepare(p ownPlan) error {
 	a.state.watch(p.chains, a.o.Server)
-	if err := a.putSources(p.sources); err != nil {
+	if err := a.writeSources(withSources(a.sources, p.sources)); err != nil {
 		return err
 	}
 	if err := a.putPeers(p.peers); err != nil {
@@ -98,7 +98,7 @@ func (a *Agent) prepare(p ownPlan) error {
 // settle comes after it: what the old table alone needed goes.
 func (a *Agent) settle(p ownPlan, before *table) error {
 	a.chains = p.chains
-	errs := []error{a.forgetGenerations(before), a.dropSources(p.sources), a.dropPeers(p.peers)}
+	errs := []error{a.forgetGenerations(before), a.writeSources(withoutSources(a.sources, p.sources)), a.dropPeers(p.peers)}
 	if !p.faild {
 		errs = append(errs, a.refuse())
 	}

@@ -6,8 +6,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/fairlead/fairlead/viptable"
 )
 
@@ -97,61 +95,60 @@ func (a *Agent) adoptSources() error {
 	return nil
 }
 
-// putSources adds what is new to the list, dropSources takes out what is gone:
-// what is in both is found all the time. Where both do not fit at once, the new
-// list replaces the old.
-func (a *Agent) putSources(want []hostFlHostSource) error {
-	both := slices.Clone(a.sources)
+// withSources is the list old with what is new in want behind it. Where both
+// do not fit at once, want replaces it.
+func withSources(old, want []hostFlHostSource) []hostFlHostSource {
+	both := slices.Clone(old)
 	for _, s := range want {
 		if !slices.Contains(both, s) {
 			both = append(both, s)
 		}
 	}
 	if len(both) > maxSources {
-		both = want
+		return want
 	}
-	return a.writeSources(both)
+	return both
 }
 
-func (a *Agent) dropSources(want []hostFlHostSource) error {
-	return a.writeSources(slices.DeleteFunc(slices.Clone(a.sources), func(s hostFlHostSource) bool { return !slices.Contains(want, s) }))
+// withoutSources is the list old without what is not in want.
+func withoutSources(old, want []hostFlHostSource) []hostFlHostSource {
+	return slices.DeleteFunc(slices.Clone(old), func(s hostFlHostSource) bool { return !slices.Contains(want, s) })
 }
 
-// writeSources makes the list's first entries those of next. The end is
-// marked before what stands in front of it, and an entry that stays moves
-// towards the front only, and is there twice meanwhile.
-func (a *Agent) writeSources(next []hostFlHostSource) error {
-	put := func(i int, s hostFlHostSource) error {
-		if err := a.set.HostSources.Update(uint32(i), s, ebpf.UpdateAny); err != nil {
+// sourceWrite sets one entry of the list.
+type sourceWrite struct {
+	index uint32
+	value hostFlHostSource
+}
+
+// sourceWrites are the writes, one after another, that make the list `from`
+// the list `to`. The end is marked before what stands in front of it, and
+// where `to` is withSources' or withoutSources' an entry that stays is found
+// after every write: it moves towards the front only, and is there twice
+// meanwhile.
+func sourceWrites(from, to []hostFlHostSource) (writes []sourceWrite) {
+	end := sourceWrite{index: uint32(len(to))}
+	if len(to) > len(from) && len(to) < maxSources {
+		writes = append(writes, end)
+	}
+	for i, s := range to {
+		if i >= len(from) || from[i] != s {
+			writes = append(writes, sourceWrite{uint32(i), s})
+		}
+	}
+	if len(to) < len(from) {
+		writes = append(writes, end)
+	}
+	return writes
+}
+
+// writeSources replaces the list.
+func (a *Agent) writeSources(to []hostFlHostSource) error {
+	for _, w := range sourceWrites(a.sources, to) {
+		if err := a.set.HostSources.Put(w.index, w.value); err != nil {
 			return fmt.Errorf("map host_sources: %w", err)
 		}
-		return nil
 	}
-	grows := len(next) > len(a.sources)
-	end := func() error {
-		if len(next) == maxSources {
-			return nil
-		}
-		return put(len(next), hostFlHostSource{})
-	}
-	if grows {
-		if err := end(); err != nil {
-			return err
-		}
-	}
-	for i, s := range next {
-		if i < len(a.sources) && a.sources[i] == s {
-			continue
-		}
-		if err := put(i, s); err != nil {
-			return err
-		}
-	}
-	if !grows && len(next) < len(a.sources) {
-		if err := end(); err != nil {
-			return err
-		}
-	}
-	a.sources = slices.Clone(next)
+	a.sources = to
 	return nil
 }

@@ -47,6 +47,15 @@ func New() (*Rig, error) {
 	if r.Server, err = NewNamespace(); err != nil {
 		return nil, err
 	}
+	// No duplicate address detection: neighbours are asked for from link-local
+	// addresses, which would be tentative for seconds.
+	for _, n := range []*Namespace{r.Client, r.Server} {
+		for _, conf := range []string{"all", "default"} {
+			if err := n.Sysctl("net.ipv6.conf."+conf+".accept_dad", "0"); err != nil {
+				return nil, err
+			}
+		}
+	}
 	err = r.Client.Do(func() error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.MTU = ClientInterface, 1600
