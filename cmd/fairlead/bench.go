@@ -37,7 +37,9 @@ The jet cases have 500 servers and 50 in the horizon, on 65,536 rows or on 600
 buckets of anchor, and a flow table of the default size, half full; jet-known
 runs connections that nobody tracks, jet-tracked such as have an entry, jet-new
 all, of which the eleventh that the horizon would take gets one. full-ct has a
-table with room for four million flows.`,
+table with room for four million flows.
+
+What it costs to change a bucket table is measured by "fairlead bench buckets".`,
 		Example: "  fairlead bench\n  fairlead bench --list\n  fairlead bench --cases novip,cheetah-known-1m -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -81,6 +83,7 @@ table with room for four million flows.`,
 			return errors.Join(printAs(cmd.OutOrStdout(), output, r, func(w io.Writer) error { return benchTable(w, r) }), err)
 		},
 	}
+	c.AddCommand(newBenchBucketsCommand())
 	outputFlag(c, &output)
 	c.Flags().IntVar(&o.Rounds, "rounds", o.Rounds, "how often every case is measured (at least 10)")
 	c.Flags().StringSliceVar(&o.Only, "cases", nil, "cases to measure beside the floor (default all; --list names them)")

@@ -87,6 +87,17 @@ func Restore(generation uint32, current []uint16, since []uint32, previous [][Ch
 // At is bucket b's row.
 func (e *Effective) At(b int) Row { return Row{e.Current[b], e.Previous[b], e.Since[b]} }
 
+// Renewed is how many buckets have a chain whose end was put off since a
+// previous server owned a connection then.
+func (e *Effective) Renewed() (n int) {
+	for _, c := range e.open {
+		if e.Previous[c.bucket][0] != None && e.Since[c.bucket] > c.moved {
+			n++
+		}
+	}
+	return n
+}
+
 // Len is how many buckets e has.
 func (e *Effective) Len() int { return len(e.Current) }
 
