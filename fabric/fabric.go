@@ -99,6 +99,8 @@ type Desired struct {
 	Version uint64
 	// VIPs are the served addresses.
 	VIPs []netip.Addr
+	// Datagrams: a VIP among them is of protocol udp.
+	Datagrams bool
 	// Table is the bucket table of all of them.
 	Table *buckets.Table
 	// ChainTime is how long after a move packets are passed on to a bucket's

@@ -1,12 +1,14 @@
 package fabric
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -24,15 +26,19 @@ type kernel interface {
 	// sysctl reads a setting by its path below /proc/sys.
 	sysctl(path string) (string, error)
 	setSysctl(path, value string) error
+	// watch tells of changes that others make until ctx ends.
+	watch(ctx context.Context, concerns func(netlink.Message) bool) (<-chan struct{}, error)
 	io.Closer
 }
 
-// own is the kernel of the namespace in which it was opened, on whatever
+// rtnetlink is the kernel of the namespace in which it was opened, on whatever
 // thread it is used later.
-type own struct {
+type rtnetlink struct {
 	conn      *netlink.Conn
 	namespace *os.File
 	sysctls   map[string]*os.File
+	// port is conn's netlink port, which notifications of its changes carry.
+	port atomic.Uint32
 }
 
 const (
@@ -96,12 +102,12 @@ func (s Setting) equal(is string) bool {
 	return err1 == nil && err2 == nil && want == got
 }
 
-func openKernel() (*own, error) {
+func openKernel() (*rtnetlink, error) {
 	namespace, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		return nil, fmt.Errorf("open the network namespace: %w", err)
 	}
-	k := &own{namespace: namespace, sysctls: map[string]*os.File{}}
+	k := &rtnetlink{namespace: namespace, sysctls: map[string]*os.File{}}
 	if k.conn, err = dial(0); err != nil {
 		k.Close()
 		return nil, err
@@ -142,7 +148,7 @@ func dial(namespace int) (*netlink.Conn, error) {
 	return conn, nil
 }
 
-func (k *own) Close() error {
+func (k *rtnetlink) Close() error {
 	for _, f := range k.sysctls {
 		f.Close()
 	}
@@ -153,7 +159,7 @@ func (k *own) Close() error {
 	return k.conn.Close()
 }
 
-func (k *own) sysctl(path string) (string, error) {
+func (k *rtnetlink) sysctl(path string) (string, error) {
 	f := k.sysctls[path]
 	if f == nil {
 		return "", fmt.Errorf("this kernel has no sysctl %s (Linux 6.11 or newer with the family is needed)", strings.ReplaceAll(path, "/", "."))
@@ -166,7 +172,7 @@ func (k *own) sysctl(path string) (string, error) {
 	return strings.TrimSpace(string(b[:n])), nil
 }
 
-func (k *own) setSysctl(path, value string) error {
+func (k *rtnetlink) setSysctl(path, value string) error {
 	f := k.sysctls[path]
 	if f == nil {
 		_, err := k.sysctl(path)
@@ -178,7 +184,7 @@ func (k *own) setSysctl(path, value string) error {
 	return nil
 }
 
-func (k *own) execute(messages []netlink.Message) error {
+func (k *rtnetlink) execute(messages []netlink.Message) error {
 	var first error
 	for len(messages) > 0 {
 		n, size := 0, 0
@@ -196,13 +202,14 @@ func (k *own) execute(messages []netlink.Message) error {
 
 // batch sends messages and, behind them, one that does nothing but be
 // acknowledged: all refusals have come when that does.
-func (k *own) batch(messages []netlink.Message) error {
+func (k *rtnetlink) batch(messages []netlink.Message) error {
 	batch := append(messages[:len(messages):len(messages)],
 		netlink.Message{Header: netlink.Header{Type: netlink.Noop, Flags: netlink.Request | netlink.Acknowledge}})
 	sent, err := k.conn.SendMessages(batch)
 	if err != nil {
 		return err
 	}
+	k.port.Store(sent[0].Header.PID)
 	end := sent[len(sent)-1].Header.Sequence
 	var first error
 	for {
@@ -228,7 +235,7 @@ func (k *own) batch(messages []netlink.Message) error {
 }
 
 // reopen has a new socket, on which no reply to earlier requests can come.
-func (k *own) reopen() error {
+func (k *rtnetlink) reopen() error {
 	conn, err := dial(int(k.namespace.Fd()))
 	if err != nil {
 		return err
@@ -238,7 +245,7 @@ func (k *own) reopen() error {
 	return nil
 }
 
-func (k *own) ask(m netlink.Message) ([]netlink.Message, error) {
+func (k *rtnetlink) ask(m netlink.Message) ([]netlink.Message, error) {
 	for try := 0; ; try++ {
 		replies, err := k.conn.Execute(m)
 		if err != nil {

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"net/netip"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -29,6 +31,9 @@ const (
 	firstHop6  = FirstID + 0x4000
 	behindLast = FirstID + 0x6000
 )
+
+// mainTable is where the routes stand that packets go by.
+const mainTable = unix.RT_TABLE_MAIN
 
 // mine: the id is in the range that is ours.
 func mine(id uint32) bool { return id >= FirstID && id < behindLast }

@@ -71,12 +71,14 @@ func (o *objects) put(k key, v value) {
 	o[k.kind][k] = v
 }
 
-// without is o without the kinds named; what stays is shared.
-func (o objects) without(gone ...kind) objects {
-	for _, k := range gone {
-		o[k] = nil
+// empty: nothing was ever put in.
+func (o objects) empty() bool {
+	for _, m := range o {
+		if m != nil {
+			return false
+		}
 	}
-	return o
+	return true
 }
 
 // Attributes and flags that golang.org/x/sys/unix lacks (linux/nexthop.h,
@@ -206,7 +208,9 @@ func routeMessage(k key, v value, remove bool) netlink.Message {
 	a := netlink.NewAttributeEncoder()
 	a.Bytes(unix.RTA_DST, k.addr.AsSlice())
 	a.Uint32(unix.RTA_TABLE, k.table)
-	a.Uint32(unix.RTA_PRIORITY, routeMetric)
+	if m := metric(k.addr); m != 0 {
+		a.Uint32(unix.RTA_PRIORITY, m)
+	}
 	if !remove {
 		if v.group != 0 {
 			a.Uint32(rtaNHID, v.group)
@@ -225,10 +229,15 @@ func routeMessage(k key, v value, remove bool) netlink.Message {
 	return m
 }
 
-// routeMetric is the metric of our routes: a route of another's to the same
-// address has another one (0 or 1024 by default) and is neither replaced nor
-// taken away.
-const routeMetric = 7
+// metric is the metric of our routes: the best there is, so that no other
+// route to the address goes before ours without standing in its place, which
+// is noticed. IPv6 reads 0 as 1024.
+func metric(a netip.Addr) uint32 {
+	if a.Is4() {
+		return 0
+	}
+	return 1
+}
 
 func encoded(a *netlink.AttributeEncoder) []byte {
 	b, err := a.Encode()

@@ -362,7 +362,7 @@ func parseRoute(m netlink.Message) (r route, err error) {
 // ours: a route to one address in that table that is marked as ours, or has
 // the metric of ours and leads to a VIP, so that it stands in our place.
 func (r *route) ours(table uint32, vips []netip.Addr) bool {
-	if r.cloned || r.table != table || !r.destination.IsValid() || r.bits != r.destination.BitLen() || r.metric != routeMetric {
+	if r.cloned || r.table != table || !r.destination.IsValid() || r.bits != r.destination.BitLen() || r.metric != metric(r.destination) {
 		return false
 	}
 	if r.protocol == Protocol {

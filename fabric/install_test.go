@@ -1,0 +1,119 @@
+package fabric
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// dumpAll is everything that anybody could see of the switch, without
+// counters and ages.
+func (n *network) dumpAll() string {
+	out := n.run(n.sw, `ip nexthop; ip neigh show dev br0 nud permanent
+bridge fdb show br br0 | grep -E '^(9a|9e|96):' | grep static | sort
+ip route show table main; ip -6 route show table main; ip route show table 177 2>/dev/null || true; ip -6 route show table 177 2>/dev/null || true
+cat /proc/sys/net/ipv4/fib_multipath_hash_* /proc/sys/net/ipv6/fib_multipath_hash_*`)
+	return out
+}
+
+func lines(text string, containing ...string) (n int) {
+next:
+	for l := range strings.Lines(text) {
+		for _, c := range containing {
+			if !strings.Contains(l, c) {
+				continue next
+			}
+		}
+		n++
+	}
+	return n
+}
+
+func TestInstallShowAndRemove(t *testing.T) {
+	n := newNetwork(t, 3)
+	before := n.dumpAll()
+	c := &clock{time.Unix(1_800_000_000, 0)}
+	s := n.open(Options{Ports: n.ports(), Now: c.Now})
+	d := desired(64, 3)
+	must(t, s.Apply(d))
+	// Nothing is announced before the servers' health is known.
+	if text := n.run(n.sw, "ip route show table 177 2>/dev/null || true"); text != "" {
+		t.Fatalf("announced: %s", text)
+	}
+	must(t, s.Health(all(3, nil)))
+	text := n.dumpAll()
+	for what, want := range map[string]int{
+		"dev br0 proto 250 scope link": 65, "dev br0 proto 250 metric 1": 1, "nhid 4196204544": 1, "nhid 4196204545": 1, "group": 2,
+		"PERMANENT": 128,
+	} {
+		if got := lines(text, what); got != want {
+			t.Errorf("%q stands %d times, not %d", what, got, want)
+		}
+	}
+	// Settled MACs and copies of three servers.
+	if got := lines(text, "static"); got != 6 {
+		t.Errorf("%d bridge entries", got)
+	}
+	if why := s.Ready(); len(why) != 0 {
+		t.Errorf("not ready: %q", why)
+	}
+	must(t, s.Apply(d))
+	if after := n.dumpAll(); after != text {
+		t.Errorf("a second Apply changed something:\n%s", after)
+	}
+	must(t, s.Remove())
+	after := n.dumpAll()
+	cut := func(s string) string { s, _, _ = strings.Cut(s, "0x0037\n"); return s }
+	if i, j := strings.Index(before, "\n0x"), strings.Index(after, "\n0x"); i < 0 || j < 0 || before[:i] != after[:j] {
+		t.Errorf("something is left:\n%s\nbefore:\n%s", cut(after), before)
+	}
+}
+
+func TestDrainAServerRepoints(t *testing.T) {
+	n := newNetwork(t, 4)
+	c := &clock{time.Unix(1_800_000_000, 0)}
+	s := n.open(Options{Ports: n.ports(), Now: c.Now})
+	d := desired(64, 4)
+	must(t, s.Apply(d))
+	must(t, s.Health(all(4, nil)))
+	for i := range 3 {
+		c.add(time.Second)
+		d = d.weigh(i, 0, c.now)
+		must(t, s.Apply(d))
+	}
+	st := s.Status()
+	if st.Hosts[3].Nexthops != 64 || st.Chained != 48 {
+		t.Fatalf("%+v", st)
+	}
+	// Ten bits of 4, which is server 3, in IPv4 and IPv6.
+	const want = "lladdr 9a:01:0"
+	text := n.run(n.sw, "ip neigh show dev br0 nud permanent")
+	if lines(text, want) != 128 {
+		t.Fatalf("not all nexthops lead to server 3:\n%s", text)
+	}
+	// A drained server that still forwards is itself drained: chains of more
+	// than one stand.
+	deep := 0
+	for b := range s.rows.Len() {
+		if s.rows.Previous[b][1] != 0xffff {
+			deep++
+		}
+	}
+	if deep == 0 {
+		t.Fatal("no bucket has two previous servers")
+	}
+	// Chains end by time.
+	c.add(240 * time.Second)
+	must(t, s.Reconcile())
+	if st := s.Status(); st.Chained != 0 {
+		t.Fatalf("%d nexthops have a chain after the chain time", st.Chained)
+	}
+	c.add(lingerTime)
+	must(t, s.Reconcile())
+	if text := n.run(n.sw, "bridge fdb show br br0 | grep -E '^9a' | grep static"); lines(text, "9a:") != 1 {
+		t.Fatalf("bridge entries out of use are left:\n%s", text)
+	}
+	if st := s.Status(); st.Corrections["bridge"] != 0 || st.Retries != 0 {
+		t.Fatalf("%+v", st)
+	}
+}
