@@ -63,6 +63,9 @@ type BucketStatus struct {
 	// Deputies is how many buckets another server has than the assignment
 	// says, for its health. 0 until the first Apply.
 	Deputies int
+	// Renewed is how many chains last longer than their time, since previous
+	// servers own connections.
+	Renewed int
 	// Forgotten counts previous servers that found no place in a chain though
 	// connections may be there, since this process began.
 	Forgotten uint64
@@ -139,7 +142,7 @@ func (b *bucketTables) update(v *controller.VIP, down func(vipID uint32, slot ui
 	if changed || status.Buckets != e.Len() {
 		status = statusOf(e)
 	}
-	status.Deputies = 0
+	status.Deputies, status.Renewed = 0, e.Renewed()
 	for bucket, slot := range t.Current {
 		if e.Current[bucket] != slot {
 			status.Deputies++
