@@ -293,6 +293,11 @@ func describeBuckets(v *fairleadv1.VIP, c dataplane.BucketStatus) {
 		return
 	}
 	v.Buckets.Generation, v.Buckets.Chained, v.Buckets.ChainsEndUnixMs = c.Generation, uint32(c.Chains), unixMS(c.NextEnd)
+	v.Buckets.Forgotten, v.Buckets.Deputies = c.Forgotten, uint32(c.Deputies)
+	for _, s := range v.Slots {
+		n := uint16(s.Number)
+		s.Buckets, s.PreviousOf = uint32(c.Loads[n]), uint32(c.PreviousOf[n])
+	}
 }
 
 // unserved warns of a VIP whose servers all take no new connections, so that

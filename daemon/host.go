@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -139,6 +140,10 @@ func (h *agent) describe(a *controller.Assignment, s *fairleadv1.GetStatusRespon
 	if err != nil {
 		return fmt.Errorf("count live connections: %w", err)
 	}
+	serving, err := h.agent.Serving(true)
+	if err != nil {
+		return fmt.Errorf("count connections that this server owns: %w", err)
+	}
 	for _, v := range s.Vips {
 		n := live[v.Id]
 		total := n.NoCookie
@@ -159,6 +164,38 @@ func (h *agent) describe(a *controller.Assignment, s *fairleadv1.GetStatusRespon
 			v.Slots[i].Packets, v.Slots[i].Bytes = v.Counters.Packets, v.Counters.Bytes
 			v.Slots[i].Connections = int64(total)
 		}
+		h.describeChains(v, i, kernel, serving)
 	}
 	return nil
+}
+
+// describeChains fills in what is about schemes beamer and faild; i is the slot
+// that counts are shown under, -1 for none.
+func (h *agent) describeChains(v *fairleadv1.VIP, i int, kernel host.Status, serving []host.Serving) {
+	b := v.Buckets
+	at := slices.IndexFunc(serving, func(s host.Serving) bool { return s.VIP == v.Id })
+	if b == nil || at < 0 {
+		return
+	}
+	s := serving[at]
+	v.Serving = servingWord(string(s.State))
+	b.GenerationSeen = kernel.Generations[v.Id].Seen
+	for _, octet := range s.Owned {
+		b.Owned += uint32(bits.OnesCount8(octet))
+	}
+	for _, p := range kernel.Peers {
+		if p.VIP != v.Id || !p.Looked {
+			continue
+		}
+		b.Peers++
+		if !p.Hop.Usable() {
+			b.PeersUnresolved++
+		}
+	}
+	if i >= 0 {
+		v.Slots[i].Connections = int64(s.Connections)
+		if s.State != host.ServingUp {
+			v.Slots[i].HealthDetail = s.Detail
+		}
+	}
 }

@@ -15,13 +15,15 @@ var (
 	mVIPChained    = gauge("vip_chained_buckets", "Buckets whose packets name a previous server (balancer and switch).", "vip")
 	mVIPRenewed    = gauge("vip_renewed_buckets", "Of these, those past their chain_time that a previous server still owns connections of.", "vip")
 	mVIPDeputies   = gauge("vip_deputised_buckets", "Buckets whose server is down or disabled, so that another stands in.", "vip")
+	mVIPForgotten  = counter("vip_forgotten_previous_total", "Previous servers that found no place in a chain though connections may have been there (balancer only).", "vip")
+	mVIPPeersAway  = gauge("vip_peers_unresolved", "Other servers of the VIP to which packets cannot be passed on at present (host only).", "vip")
 	mVIPOwned      = gauge("vip_owned_buckets", "Buckets of which the server owns connections (host only).", "vip")
 	mVIPServing    = gauge("vip_serving", "1 for what the agent says of its server: up, down or disabled (host only).", "vip", "state")
 
 	mServerBuckets  = gauge("server_buckets", "Buckets that the server has.", "vip", "server", "slot")
 	mServerPrevious = gauge("server_previous_buckets", "Buckets for which it is still asked as a previous server.", "vip", "server", "slot")
 
-	bucketMetrics = []metric{mVIPBuckets, mVIPGeneration, mVIPSeen, mVIPChained, mVIPRenewed, mVIPDeputies, mVIPOwned, mVIPServing, mServerBuckets, mServerPrevious}
+	bucketMetrics = []metric{mVIPBuckets, mVIPGeneration, mVIPSeen, mVIPChained, mVIPRenewed, mVIPDeputies, mVIPForgotten, mVIPPeersAway, mVIPOwned, mVIPServing, mServerBuckets, mServerPrevious}
 )
 
 // Metrics of a switch.
@@ -56,9 +58,13 @@ func emitBuckets(emit emitter, v *fairleadv1.VIP, role fairleadv1.Role) {
 		emit(mVIPChained, float64(b.Chained), v.Name)
 		emit(mVIPRenewed, float64(b.Renewed), v.Name)
 		emit(mVIPDeputies, float64(b.Deputies), v.Name)
+		if role == fairleadv1.Role_ROLE_BALANCER {
+			emit(mVIPForgotten, float64(b.Forgotten), v.Name)
+		}
 		return
 	}
 	emit(mVIPSeen, float64(b.GenerationSeen), v.Name)
+	emit(mVIPPeersAway, float64(b.PeersUnresolved), v.Name)
 	emit(mVIPOwned, float64(b.Owned), v.Name)
 	emitServing(emit, mVIPServing, v.Serving, v.Name)
 }

@@ -1408,9 +1408,17 @@ type Buckets struct {
 	// Buckets whose server is down, so that another one stands in for it.
 	Deputies uint32 `protobuf:"varint,8,opt,name=deputies,proto3" json:"deputies,omitempty"`
 	// Buckets of which this server owns connections (host agents).
-	Owned         uint32 `protobuf:"varint,9,opt,name=owned,proto3" json:"owned,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Owned uint32 `protobuf:"varint,9,opt,name=owned,proto3" json:"owned,omitempty"`
+	// Previous servers that found no place in a chain though connections may have
+	// been there, since the daemon started: moved too often within chain_time
+	// (balancers).
+	Forgotten uint64 `protobuf:"varint,10,opt,name=forgotten,proto3" json:"forgotten,omitempty"`
+	// Other servers that packets may be passed on to, and those of them to which
+	// there is no way at present (host agents, scheme beamer).
+	Peers           uint32 `protobuf:"varint,11,opt,name=peers,proto3" json:"peers,omitempty"`
+	PeersUnresolved uint32 `protobuf:"varint,12,opt,name=peers_unresolved,json=peersUnresolved,proto3" json:"peers_unresolved,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Buckets) Reset() {
@@ -1502,6 +1510,27 @@ func (x *Buckets) GetDeputies() uint32 {
 func (x *Buckets) GetOwned() uint32 {
 	if x != nil {
 		return x.Owned
+	}
+	return 0
+}
+
+func (x *Buckets) GetForgotten() uint64 {
+	if x != nil {
+		return x.Forgotten
+	}
+	return 0
+}
+
+func (x *Buckets) GetPeers() uint32 {
+	if x != nil {
+		return x.Peers
+	}
+	return 0
+}
+
+func (x *Buckets) GetPeersUnresolved() uint32 {
+	if x != nil {
+		return x.PeersUnresolved
 	}
 	return 0
 }
@@ -4258,7 +4287,7 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x05share\x18\x17 \x01(\bR\x05share\x12.\n" +
 	"\abuckets\x18\x18 \x01(\v2\x14.fairlead.v1.BucketsR\abuckets\x12\x14\n" +
 	"\x05mptcp\x18\x19 \x01(\bR\x05mptcp\x12.\n" +
-	"\aserving\x18\x1a \x01(\x0e2\x14.fairlead.v1.ServingR\aserving\"\x9f\x02\n" +
+	"\aserving\x18\x1a \x01(\x0e2\x14.fairlead.v1.ServingR\aserving\"\xfe\x02\n" +
 	"\aBuckets\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\rR\x05count\x12\x1e\n" +
 	"\n" +
@@ -4270,7 +4299,11 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x12chains_end_unix_ms\x18\x06 \x01(\x03R\x0fchainsEndUnixMs\x12\x18\n" +
 	"\arenewed\x18\a \x01(\rR\arenewed\x12\x1a\n" +
 	"\bdeputies\x18\b \x01(\rR\bdeputies\x12\x14\n" +
-	"\x05owned\x18\t \x01(\rR\x05owned\"\xd6\x05\n" +
+	"\x05owned\x18\t \x01(\rR\x05owned\x12\x1c\n" +
+	"\tforgotten\x18\n" +
+	" \x01(\x04R\tforgotten\x12\x14\n" +
+	"\x05peers\x18\v \x01(\rR\x05peers\x12)\n" +
+	"\x10peers_unresolved\x18\f \x01(\rR\x0fpeersUnresolved\"\xd6\x05\n" +
 	"\x04Slot\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12\x16\n" +
 	"\x06server\x18\x02 \x01(\tR\x06server\x12\x18\n" +

@@ -12,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 )
 
@@ -48,6 +49,7 @@ func statusTable(w io.Writer, answers []answer, force *controller.Assignment) er
 	for _, v := range mergeVIPs(answers, force) {
 		v.print(t)
 	}
+	printSwitches(t, answers)
 	printFlows(t, answers)
 	printReasons(t, answers, fairleadv1.Role_ROLE_BALANCER, "balancers")
 	printReasons(t, answers, fairleadv1.Role_ROLE_HOST, "hosts")
@@ -106,6 +108,7 @@ type vipView struct {
 	slots   map[uint32]*slotView
 	total   fairleadv1.Counters
 	open    bool // fail-open somewhere
+	chains  []chainView
 	// balancers that answered: without one nothing was counted.
 	balancers int
 }
@@ -115,9 +118,11 @@ type slotView struct {
 	health              map[string][]string
 	unresolved          []string
 	takes, balancers    int
+	forwarders          int // balancers and switches
 	packets, bytes, new uint64
 	conns, live         int64
 	agent               bool
+	buckets, previous   uint32 // where most are
 }
 
 // silentNote counts those that do not answer; empty if all do.
@@ -183,7 +188,10 @@ func mergeVIPs(answers []answer, force *controller.Assignment) []*vipView {
 func statusOf(v *controller.VIP) *fairleadv1.VIP {
 	out := &fairleadv1.VIP{Id: v.ID, Name: v.Name, Address: v.Address.String(), Port: uint32(v.Port), Protocol: v.Protocol,
 		Scheme: v.Scheme, Policy: v.Policy, Forwarding: v.Forwarding, Hash: v.Hash, HashRows: uint32(v.HashRows),
-		Capacity: uint32(v.Capacity), Horizon: uint32(v.Horizon), WarmUpMs: uint64(v.WarmUp.Milliseconds()), Share: v.Share}
+		Capacity: uint32(v.Capacity), Horizon: uint32(v.Horizon), WarmUpMs: uint64(v.WarmUp.Milliseconds()), Share: v.Share, Mptcp: v.MPTCP}
+	if v.Bucketed() {
+		out.Buckets = &fairleadv1.Buckets{Count: uint32(v.Buckets.Len()), Generation: v.Buckets.Generation, ChainTimeMs: uint64(v.ChainTime.Milliseconds())}
+	}
 	for _, s := range v.Slots {
 		state := fairleadv1.SlotState_value["SLOT_STATE_"+strings.ToUpper(string(s.State))]
 		out.Slots = append(out.Slots, &fairleadv1.Slot{Number: uint32(s.Number), Server: s.Server, Address: s.Address.String(),
@@ -207,6 +215,9 @@ func (view *vipView) add(s *fairleadv1.GetStatusResponse, v *fairleadv1.VIP) {
 		view.total.FlowFull += v.Counters.GetFlowFull()
 		view.total.ShareLost += v.Counters.GetShareLost()
 	}
+	if v.Buckets != nil {
+		view.chains = append(view.chains, chainView{s.Name, s.Role, v})
+	}
 	for _, slot := range v.Slots {
 		sv := view.slots[slot.Number]
 		if sv == nil {
@@ -216,20 +227,25 @@ func (view *vipView) add(s *fairleadv1.GetStatusResponse, v *fairleadv1.VIP) {
 		if sv.slot == nil || s.AssignmentVersion >= view.version {
 			sv.slot = slot
 		}
-		if !balancer {
+		sv.buckets, sv.previous = max(sv.buckets, slot.Buckets), max(sv.previous, slot.PreviousOf)
+		if s.Role == fairleadv1.Role_ROLE_HOST {
 			sv.agent = true
 			sv.live += slot.Connections
 			continue
 		}
-		sv.balancers++
+		if h := enumWord(slot.Health.Descriptor(), slot.Health.Number()); h != "" {
+			sv.health[h] = append(sv.health[h], s.Name)
+		}
+		sv.forwarders++
 		if slot.TakesNew {
 			sv.takes++
 		}
+		if !balancer {
+			continue
+		}
+		sv.balancers++
 		if slot.NextHop != nil && !slot.NextHop.Resolved {
 			sv.unresolved = append(sv.unresolved, s.Name)
-		}
-		if h := enumWord(slot.Health.Descriptor(), slot.Health.Number()); h != "" {
-			sv.health[h] = append(sv.health[h], s.Name)
 		}
 		sv.packets += slot.Packets
 		sv.bytes += slot.Bytes
@@ -248,14 +264,27 @@ func (view *vipView) print(w io.Writer) {
 	if strings.Contains(address, ":") {
 		address = "[" + address + "]"
 	}
-	fmt.Fprintf(w, "\nVIP %s %s:%s/%s: %s, %s, %s\n", v.Name, address, port, v.Protocol, v.Scheme, v.Policy, v.Forwarding)
+	choices := v.Scheme + ", " + v.Policy
+	if v.Scheme != config.Faild { // which no balancer forwards
+		choices += ", " + v.Forwarding
+	}
+	fmt.Fprintf(w, "\nVIP %s %s:%s/%s: %s\n", v.Name, address, port, v.Protocol, choices)
 	counted, flows := "no balancer answers: no counters", ""
-	if view.balancers > 0 {
+	switch {
+	case v.Scheme == config.Faild:
+		counted = "no switch answers: nothing is known of its nexthops"
+		if slices.ContainsFunc(view.chains, func(c chainView) bool { return c.role == fairleadv1.Role_ROLE_SWITCH }) {
+			counted = ""
+		}
+	case view.balancers == 0:
+	case v.Buckets != nil:
+		counted = fmt.Sprintf("new connections %d, dropped %d", view.total.NewConnections, view.total.Dropped)
+	default:
 		counted = fmt.Sprintf("new connections %d, fallback packets %d, bad cookies %d, dropped %d",
 			view.total.NewConnections, view.total.Fallback, view.total.BadCookies, view.total.Dropped)
 		flows = flowLine(v, &view.total)
 	}
-	for _, line := range []string{counted, hashLine(v), flows} {
+	for _, line := range append([]string{counted, hashLine(v), flows}, view.bucketLines(time.Now())...) {
 		if line != "" {
 			fmt.Fprintln(w, line)
 		}
@@ -263,7 +292,11 @@ func (view *vipView) print(w io.Writer) {
 	if view.open {
 		fmt.Fprintln(w, "FAIL-OPEN: every active server is down by its checks, so all are used")
 	}
-	fmt.Fprintln(w, "SLOT\tSERVER\tADDRESS\tWEIGHT\tSTATE\tHEALTH\tTAKES NEW\tNEXT HOP\tESTABLISHED\tNEW\tPACKETS\tBYTES")
+	columns := ""
+	if v.Buckets != nil {
+		columns = "BUCKETS\tPREVIOUS OF\tOWNS\t"
+	}
+	fmt.Fprintln(w, "SLOT\tSERVER\tADDRESS\tWEIGHT\tSTATE\tHEALTH\tTAKES NEW\tNEXT HOP\tESTABLISHED\t"+columns+"NEW\tPACKETS\tBYTES")
 	for _, n := range slices.Sorted(maps.Keys(view.slots)) {
 		s := view.slots[n]
 		live := "-"
@@ -273,6 +306,9 @@ func (view *vipView) print(w io.Writer) {
 		counters := "-\t-\t-"
 		if s.balancers > 0 {
 			counters = fmt.Sprintf("%d\t%d\t%d", s.new, s.packets, s.bytes)
+		}
+		if v.Buckets != nil {
+			live += "\t" + view.slotChains(s)
 		}
 		fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", n, s.slot.Server, s.slot.Address, s.slot.Weight,
 			s.stateWord(), s.healthWord(), s.takesWord(), s.hopWord(), live, counters)
@@ -304,14 +340,14 @@ func (s *slotView) healthWord() string {
 
 func (s *slotView) takesWord() string {
 	switch {
-	case s.balancers == 0:
+	case s.forwarders == 0:
 		return "-"
 	case s.takes == 0:
 		return "no"
-	case s.takes == s.balancers:
+	case s.takes == s.forwarders:
 		return "yes"
 	}
-	return fmt.Sprintf("%d of %d", s.takes, s.balancers)
+	return fmt.Sprintf("%d of %d", s.takes, s.forwarders)
 }
 
 func (s *slotView) hopWord() string {
@@ -370,8 +406,11 @@ func warnings(answers []answer) []warning {
 			continue
 		}
 		lacks := "its counters are missing above, so that sums are partial"
-		if a.role == "host" {
+		switch a.role {
+		case "host":
 			lacks = "its established connections are missing above"
+		case "switch":
+			lacks = "its nexthops are missing above"
 		}
 		all = append(all, warning{fmt.Sprintf("%s does not answer (%s): %s", a.name, short(a.err), lacks), []string{}})
 	}
