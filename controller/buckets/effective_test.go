@@ -1,0 +1,340 @@
+package buckets
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// world is a table under random changes, daemons that see it each with its own
+// history, and connections that they opened.
+type world struct {
+	t       *rapid.T
+	now     uint32
+	table   *Table
+	servers []Server
+	down    map[uint16]bool
+	off     map[uint16]bool // disabled
+	muxes   []*Effective
+	conns   []*conn
+	fewest  bool
+}
+
+// conn is one that server owns. moves counts how often its bucket changed
+// hands, at any daemon.
+type conn struct {
+	bucket int
+	server uint16
+	moves  int
+}
+
+const chainTime = 240
+
+// owns is what agents report: the servers that are up, as of now.
+func (w *world) owns(number uint16, bucket int) (bool, uint32) {
+	if w.down[number] {
+		return false, 0
+	}
+	return slices.ContainsFunc(w.conns, func(c *conn) bool { return c.server == number && c.bucket == bucket }), w.now
+}
+
+func (w *world) view(owns Owns) View {
+	return View{Now: w.now, ChainTime: chainTime, Servers: w.servers, Owns: owns, Fewest: w.fewest,
+		Down:     func(n uint16) bool { return w.down[n] },
+		Disabled: func(n uint16) bool { return w.off[n] },
+	}
+}
+
+// check holds e against what must be true of every row.
+func check(t *rapid.T, e *Effective, u *Table, v View) {
+	taken := map[uint16]int{}
+	for _, s := range v.Servers {
+		taken[s.Number] = s.Weight
+	}
+	out := func(n uint16) bool { return v.Down(n) || v.Disabled(n) }
+	anyUp := slices.ContainsFunc(v.Servers, func(s Server) bool { return s.Weight > 0 && !out(s.Number) })
+	for b := range u.Current {
+		r := e.At(b)
+		if err := validRow(b, r.Current, max(r.Since, 1), r.Previous); err != nil {
+			t.Fatal(err)
+		}
+		switch want := u.Current[b]; {
+		case !out(want) && r.Current != want:
+			t.Fatalf("bucket %d is at %d, the table's server %d is up", b, r.Current, want)
+		case out(want) && anyUp && (out(r.Current) || taken[r.Current] == 0):
+			t.Fatalf("bucket %d is at %d, which is out or takes none; the table's %d is out", b, r.Current, want)
+		}
+		up := false
+		for _, s := range slices.Backward(r.Previous[:chainLen(r.Previous)]) {
+			if _, ok := taken[s]; !ok {
+				t.Fatalf("bucket %d: unknown server %d in its chain %v", b, s, r.Previous)
+			}
+			if up && v.Down(s) {
+				t.Fatalf("bucket %d: server %d is down and stands before one that is not: %v", b, s, r.Previous)
+			}
+			up = up || !v.Down(s)
+		}
+	}
+}
+
+// TestNobodyIsForgotten: whatever tables, health, reports and time do, a
+// connection's packets find their server through every daemon that has a table
+// of its time, as long as that server lives and its bucket changed hands at
+// most Chain times.
+func TestNobodyIsForgotten(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &world{t: t, now: 10_000, down: map[uint16]bool{}, off: map[uint16]bool{}, fewest: rapid.Bool().Draw(t, "fewest")}
+		w.servers = []Server{{0, 1}, {1, 1}, {2, 2}, {3, 1}, {4, 0}, {5, 0}}
+		w.table = New(12, w.servers)
+		for range 2 {
+			e := new(Effective)
+			e.Update(w.table, w.view(nil))
+			w.muxes = append(w.muxes, e)
+		}
+		// Reports are on hand at every daemon, or at none.
+		var owns Owns
+		if rapid.Bool().Draw(t, "reports") {
+			owns = w.owns
+		}
+		update := func() {
+			for i, e := range w.muxes {
+				before := slices.Clone(e.Current)
+				due, _ := e.Update(w.table, w.view(owns))
+				check(t, e, w.table, w.view(owns))
+				if due != 0 && due <= w.now {
+					t.Fatalf("due at %d, now %d", due, w.now)
+				}
+				if again, changed := e.Update(w.table, w.view(owns)); changed || again != due {
+					t.Fatalf("the same update changes rows, or is due at %d, not %d", again, due)
+				}
+				if i > 0 {
+					continue
+				}
+				for _, c := range w.conns {
+					if before[c.bucket] != e.Current[c.bucket] {
+						c.moves++
+					}
+				}
+			}
+			if !slices.Equal(w.muxes[0].Current, w.muxes[1].Current) {
+				t.Fatalf("two daemons that see the same differ: %v, %v", w.muxes[0].Current, w.muxes[1].Current)
+			}
+			w.conns = slices.DeleteFunc(w.conns, func(c *conn) bool {
+				if w.down[c.server] {
+					return true // dies with its server
+				}
+				for _, e := range w.muxes {
+					r := e.At(c.bucket)
+					if r.Current == c.server || slices.Contains(r.Previous[:], c.server) {
+						continue
+					}
+					if c.moves <= Chain {
+						t.Fatalf("at %d: a connection of server %d in bucket %d, which moved %d times, is lost: %+v", w.now, c.server, c.bucket, c.moves, r)
+					}
+					return true
+				}
+				return false
+			})
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"": func(*rapid.T) {},
+			"open": func(t *rapid.T) {
+				b := rapid.IntRange(0, w.table.Len()-1).Draw(t, "bucket")
+				e := w.muxes[rapid.IntRange(0, 1).Draw(t, "mux")]
+				if s := e.Current[b]; !w.down[s] {
+					w.conns = append(w.conns, &conn{b, s, 0})
+				}
+			},
+			"close": func(t *rapid.T) {
+				if n := len(w.conns); n > 0 {
+					i := rapid.IntRange(0, n-1).Draw(t, "which")
+					w.conns = slices.Delete(w.conns, i, i+1)
+				}
+			},
+			"health": func(t *rapid.T) {
+				m := w.down
+				if rapid.Bool().Draw(t, "disabled") {
+					m = w.off
+				}
+				n := uint16(rapid.IntRange(0, 5).Draw(t, "server"))
+				m[n] = !m[n]
+				update()
+			},
+			"weights": func(t *rapid.T) {
+				w.servers = slices.Clone(w.servers)
+				w.servers[rapid.IntRange(0, 5).Draw(t, "server")].Weight = rapid.IntRange(0, 2).Draw(t, "weight")
+				o := Options{Now: w.now, ChainTime: chainTime, Owns: owns}
+				if moves := w.table.Assign(w.servers, o); len(moves) > 0 {
+					w.table, _ = w.table.Apply(moves, o)
+				}
+				update()
+			},
+			"time": func(t *rapid.T) {
+				// Without reports chains end by time, and with them whoever
+				// still has connections then.
+				most := uint32(10)
+				if owns != nil {
+					most = chainTime / 3
+				}
+				w.now += rapid.Uint32Range(1, most).Draw(t, "seconds")
+				if owns == nil && w.now > 10_000+chainTime-10 {
+					t.Skip("chains would end")
+				}
+				update()
+			},
+		})
+	})
+}
+
+// TestIncremental: an Effective that was brought along step by step has the
+// same rows as one that looks at all of them each time.
+func TestIncremental(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &world{t: t, now: 10_000, down: map[uint16]bool{}, off: map[uint16]bool{}}
+		w.servers = []Server{{0, 1}, {1, 1}, {2, 2}, {7, 1}, {9, 0}}
+		w.table = New(16, w.servers)
+		one, all := new(Effective), new(Effective)
+		reports := map[[2]int]uint32{}
+		owns := func(n uint16, b int) (bool, uint32) {
+			at := reports[[2]int{int(n), b}]
+			return at&1 == 0, at
+		}
+		for range rapid.IntRange(1, 20).Draw(t, "updates") {
+			w.now += rapid.Uint32Range(0, 90).Draw(t, "seconds")
+			switch rapid.IntRange(0, 3).Draw(t, "change") {
+			case 0:
+				w.servers = slices.Clone(w.servers)
+				w.servers[rapid.IntRange(0, 4).Draw(t, "server")].Weight = rapid.IntRange(0, 2).Draw(t, "weight")
+				o := Options{Now: w.now, ChainTime: chainTime}
+				w.table, _ = w.table.Apply(w.table.Assign(w.servers, o), o)
+			case 1:
+				n := rapid.SampledFrom([]uint16{0, 1, 2, 7, 9}).Draw(t, "server")
+				w.down[n] = !w.down[n]
+			case 2:
+				key := [2]int{rapid.SampledFrom([]int{0, 1, 2, 7, 9}).Draw(t, "server"), rapid.IntRange(0, 15).Draw(t, "bucket")}
+				reports[key] = w.now - rapid.Uint32Range(0, 5).Draw(t, "age")
+			}
+			_, changed := one.Update(w.table, w.view(owns))
+			was := slices.Clone(all.Previous)
+			wasCurrent := slices.Clone(all.Current)
+			all.table = nil // as if the table were another
+			all.Update(w.table, w.view(owns))
+			if !slices.Equal(one.Current, all.Current) || !slices.Equal(one.Previous, all.Previous) || !slices.Equal(one.Since, all.Since) {
+				t.Fatalf("at %d:\n%v %v %v\n%v %v %v", w.now, one.Current, one.Previous, one.Since, all.Current, all.Previous, all.Since)
+			}
+			if !changed && (!slices.Equal(was, one.Previous) || !slices.Equal(wasCurrent, one.Current)) {
+				t.Fatal("rows changed unsaid")
+			}
+		}
+	})
+}
+
+func up(uint16) bool { return false }
+
+func TestChainEnds(t *testing.T) {
+	servers := []Server{{0, 0}, {1, 1}}
+	u := New(1, []Server{{0, 1}})
+	e := new(Effective)
+	e.Update(u, View{Now: 90, ChainTime: 100, Servers: servers})
+	next, _ := u.Apply([]Move{{0, 1}}, Options{Now: 100, ChainTime: 100})
+	owned, at := false, uint32(0)
+	view := func(now uint32) View {
+		return View{Now: now, ChainTime: 100, Servers: servers, Down: up, Owns: func(uint16, int) (bool, uint32) { return owned, at }}
+	}
+	row := func(what string, v View, want Row, wantDue uint32, wantChanged bool) {
+		t.Helper()
+		due, changed := e.Update(next, v)
+		if got := e.At(0); got != want || due != wantDue || changed != wantChanged {
+			t.Fatalf("%s: %+v, due %d, changed %t; want %+v, due %d, changed %t", what, got, due, changed, want, wantDue, wantChanged)
+		}
+	}
+	chain := [Chain]uint16{0, None, None}
+	row("moved", view(102), Row{1, chain, 102}, 202, true) // the daemon's own time: it gave 0 new ones until then
+	at = 104
+	row("a report from too soon", view(104), Row{1, chain, 102}, 202, false)
+	owned, at = true, 150
+	row("owned", view(150), Row{1, chain, 102}, 152, false)
+	row("renewed", view(152), Row{1, chain, 150}, 250, true)
+	if e.Renewed() != 1 {
+		t.Fatal("nothing renewed")
+	}
+	at = 201
+	row("owned still", view(201), Row{1, chain, 201}, 301, true)
+	row("nothing new", view(300), Row{1, chain, 201}, 301, false)
+	owned, at = false, 300
+	row("owns nothing", view(300), Row{1, NoPrevious, 201}, 0, true)
+	row("settled", view(400), Row{1, NoPrevious, 201}, 0, false)
+
+	// By time alone.
+	e = new(Effective)
+	e.Update(u, View{Now: 90, ChainTime: 100, Servers: servers})
+	v := View{Now: 100, ChainTime: 100, Servers: servers}
+	row("moved", v, Row{1, chain, 100}, 200, true)
+	v.Now = 199
+	row("not yet", v, Row{1, chain, 100}, 200, false)
+	v.Now = 200
+	row("over", v, Row{1, NoPrevious, 100}, 0, true)
+
+	// A daemon without a past goes by the table, and asks a while.
+	e = new(Effective)
+	v.Now = 150
+	row("late", v, Row{1, chain, 100}, 200, true)
+	e = new(Effective)
+	v.Now = 1000
+	row("too late", v, Row{1, chain, 910}, 1010, true)
+
+	// One that is started anew keeps what was in force.
+	e = Restore(next.Generation, []uint16{1}, []uint32{140}, [][Chain]uint16{{7, 0, None}})
+	v.Now, v.Servers = 180, []Server{{0, 0}, {1, 1}, {7, 0}}
+	row("restored", v, Row{1, [Chain]uint16{7, 0, None}, 140}, 240, false)
+}
+
+func TestDeputies(t *testing.T) {
+	servers := []Server{{0, 1}, {1, 1}, {2, 2}, {3, 1}}
+	u := New(1000, servers)
+	for _, fewest := range []bool{false, true} {
+		e := new(Effective)
+		v := View{Now: 100, ChainTime: 100, Servers: servers, Fewest: fewest}
+		e.Update(u, v)
+		v.Down = func(n uint16) bool { return n == 2 }
+		if _, changed := e.Update(u, v); !changed {
+			t.Fatal("nothing changed")
+		}
+		loads := map[uint16]int{}
+		for b := range u.Current {
+			if r := e.At(b); u.Current[b] != 2 && r.Current != u.Current[b] || u.Current[b] == 2 && r.Previous[0] != 2 {
+				t.Fatalf("bucket %d: %+v", b, r)
+			}
+			loads[e.Current[b]]++
+		}
+		for _, n := range []uint16{0, 1, 3} {
+			if most := 334; fewest && loads[n] > most || loads[n] < 280 {
+				t.Errorf("fewest %t: server %d has %d", fewest, n, loads[n])
+			}
+		}
+		// Another that fails moves its own buckets, and of the first one's
+		// those that it stood in for; with Fewest some more.
+		before := slices.Clone(e.Current)
+		v.Now, v.Down = 110, func(n uint16) bool { return n == 2 || n == 1 }
+		e.Update(u, v)
+		for b, s := range before {
+			if s != 1 && e.Current[b] != s && !fewest {
+				t.Fatalf("bucket %d moves from %d to %d though neither it nor its deputy failed", b, s, e.Current[b])
+			}
+		}
+		// Up again: the deputies come next in the chain, the dead last.
+		v.Now, v.Down = 120, func(n uint16) bool { return n == 1 }
+		e.Update(u, v)
+		for b, s := range before {
+			if r := e.At(b); u.Current[b] == 2 && (r.Current != 2 || s != 1 && !slices.Contains(r.Previous[:], s)) {
+				t.Fatalf("bucket %d: %+v, its deputy was %d", b, r, s)
+			}
+		}
+		v.Now, v.Down = 130, func(uint16) bool { return true }
+		e.Update(u, v)
+		if !slices.Equal(e.Current, u.Current) {
+			t.Fatal("all are down, and buckets move")
+		}
+	}
+}
