@@ -18,6 +18,13 @@ type hostBenchJiffies struct {
 	Jiffies uint64
 }
 
+type hostFlAskBound struct {
+	_      structs.HostLayout
+	LastMs uint32
+	Pad    uint32
+	Tokens uint64
+}
+
 type hostFlCount struct {
 	_       structs.HostLayout
 	Packets uint64
@@ -43,6 +50,28 @@ type hostFlHostCount struct {
 	Live     [3]int64
 }
 
+type hostFlHostOwn struct {
+	_       structs.HostLayout
+	Newest  uint32
+	StaleMs uint32
+}
+
+type hostFlHostPeer struct {
+	_       structs.HostLayout
+	Addr    [2]uint64
+	MacDst  uint64
+	MacSrc  uint64
+	Ifindex uint32
+	Flags   uint32
+}
+
+type hostFlHostPeerKey struct {
+	_     structs.HostLayout
+	VipId uint32
+	Slot  uint16
+	Pad   uint16
+}
+
 type hostFlHostReason uint32
 
 const (
@@ -60,8 +89,30 @@ const (
 	hostFlHostReasonFL_HOST_OUT_MSS_CLAMPED       hostFlHostReason = 11
 	hostFlHostReasonFL_HOST_OUT_KEEPALIVE         hostFlHostReason = 12
 	hostFlHostReasonFL_HOST_DROP_MALFORMED        hostFlHostReason = 13
-	hostFlHostReasonFL_HOST_REASON_COUNT          hostFlHostReason = 14
+	hostFlHostReasonFL_HOST_IN_OPENING            hostFlHostReason = 14
+	hostFlHostReasonFL_HOST_IN_OWNED              hostFlHostReason = 15
+	hostFlHostReasonFL_HOST_IN_SYNCOOKIE          hostFlHostReason = 16
+	hostFlHostReasonFL_HOST_IN_UNOWNED            hostFlHostReason = 17
+	hostFlHostReasonFL_HOST_IN_RETURNED           hostFlHostReason = 18
+	hostFlHostReasonFL_HOST_FORWARD_PREVIOUS      hostFlHostReason = 19
+	hostFlHostReasonFL_HOST_UNKNOWN_PREVIOUS      hostFlHostReason = 20
+	hostFlHostReasonFL_HOST_UNRESOLVED_PREVIOUS   hostFlHostReason = 21
+	hostFlHostReasonFL_HOST_CLOCK_AHEAD           hostFlHostReason = 22
+	hostFlHostReasonFL_HOST_GENERATION_JUMP       hostFlHostReason = 23
+	hostFlHostReasonFL_HOST_ASK_ICMP              hostFlHostReason = 24
+	hostFlHostReasonFL_HOST_DROP_FOREIGN_SOURCE   hostFlHostReason = 25
+	hostFlHostReasonFL_HOST_DROP_STALE            hostFlHostReason = 26
+	hostFlHostReasonFL_HOST_DROP_LOOP             hostFlHostReason = 27
+	hostFlHostReasonFL_HOST_DROP_NOT_MINE         hostFlHostReason = 28
+	hostFlHostReasonFL_HOST_DROP_ASK_LIMIT        hostFlHostReason = 29
+	hostFlHostReasonFL_HOST_REASON_COUNT          hostFlHostReason = 30
 )
+
+type hostFlHostSource struct {
+	_    structs.HostLayout
+	Addr [2]uint64
+	Mask [2]uint64
+}
 
 type hostFlHostVip struct {
 	_           structs.HostLayout
@@ -78,14 +129,74 @@ type hostFlHostVip struct {
 	Shift       uint8
 	Scheme      uint8
 	Mss         uint16
-	Pad         uint16
+	Flags       uint16
 	KeepaliveMs uint32
 	SlotSince   uint64
 	StampSince  uint64
 	Tunnel      [2]uint64
 	OldTunnel   [2]uint64
-	Pad2        uint64
+	Generation  uint32
+	ChainMs     uint32
 }
+
+type hostFlHostVipFlags uint32
+
+const (
+	hostFlHostVipFlagsFL_HOST_VIP_UNSETTLED hostFlHostVipFlags = 1
+)
+
+type hostFlQuestion struct {
+	_      structs.HostLayout
+	Client [2]uint64
+	Vip    [2]uint64
+	Source [2]uint64
+	Tunnel [2]uint64
+	Hops   struct {
+		_     structs.HostLayout
+		Chain uint64
+		When  uint64
+	}
+	Next       hostFlHostPeer
+	VipId      uint32
+	ChainMs    uint32
+	Seq        uint32
+	Ack        uint32
+	Bytes      uint32
+	Sport      uint16
+	Dport      uint16
+	Slot       uint16
+	L2         uint16
+	Carried    uint16
+	L3         uint16
+	L4         uint16
+	L4Len      uint16
+	Proto      uint8
+	Flags      uint8
+	Carrier    uint8
+	From       uint8
+	Quote      uint8
+	Opening    uint8
+	Stale      uint8
+	Outer6     uint8
+	Mac        uint8
+	Settled    uint8
+	NextSlot   uint16
+	Cut        uint16
+	InnerProto uint16
+	Congested  uint8
+	Pad        [3]uint8
+}
+
+type hostFlScheme uint32
+
+const (
+	hostFlSchemeFL_SCHEME_STATELESS hostFlScheme = 0
+	hostFlSchemeFL_SCHEME_CHEETAH   hostFlScheme = 1
+	hostFlSchemeFL_SCHEME_JET       hostFlScheme = 2
+	hostFlSchemeFL_SCHEME_FULL_CT   hostFlScheme = 3
+	hostFlSchemeFL_SCHEME_BEAMER    hostFlScheme = 4
+	hostFlSchemeFL_SCHEME_FAILD     hostFlScheme = 5
+)
 
 type hostFlSocket struct {
 	_        structs.HostLayout
@@ -115,31 +226,52 @@ type hostHostBench struct {
 	AtCheck  uint32
 	Length   uint32
 	Changed  uint32
+	Hops     [2]uint64
+	Verdict  uint32
+	After    uint32
 }
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	hostMapHostAdded     = "host_added"
-	hostMapHostControl   = "host_control"
-	hostMapHostReasons   = "host_reasons"
-	hostMapHostSockets   = "host_sockets"
-	hostMapHostVipCount  = "host_vip_count"
-	hostMapHostVips      = "host_vips"
-	hostMapOldEpochs     = "old_epochs"
-	hostProgBenchClock   = "bench_clock"
-	hostProgBenchIn      = "bench_in"
-	hostProgBenchInNone  = "bench_in_none"
-	hostProgBenchOut     = "bench_out"
-	hostProgBenchOutNone = "bench_out_none"
-	hostVarBenchSocket   = "bench_socket"
-	hostVarGuePort       = "gue_port"
-	hostVarHostBench     = "host_bench"
-	hostVarJiffyMult     = "jiffy_mult"
-	hostVarJiffyShift    = "jiffy_shift"
-	hostVarNetnsCookie   = "netns_cookie"
-	hostVarReasonType    = "reason_type"
+	hostMapHostAdded      = "host_added"
+	hostMapHostAskBound   = "host_ask_bound"
+	hostMapHostAskSources = "host_ask_sources"
+	hostMapHostAsks       = "host_asks"
+	hostMapHostControl    = "host_control"
+	hostMapHostFlows      = "host_flows"
+	hostMapHostNics       = "host_nics"
+	hostMapHostNotes      = "host_notes"
+	hostMapHostOwn        = "host_own"
+	hostMapHostPeers      = "host_peers"
+	hostMapHostQuestion   = "host_question"
+	hostMapHostReasons    = "host_reasons"
+	hostMapHostSenders    = "host_senders"
+	hostMapHostSockets    = "host_sockets"
+	hostMapHostSources    = "host_sources"
+	hostMapHostStrangers  = "host_strangers"
+	hostMapHostVipCount   = "host_vip_count"
+	hostMapHostVips       = "host_vips"
+	hostMapOldEpochs      = "old_epochs"
+	hostProgBenchClock    = "bench_clock"
+	hostProgBenchIn       = "bench_in"
+	hostProgBenchInNone   = "bench_in_none"
+	hostProgBenchOut      = "bench_out"
+	hostProgBenchOutNone  = "bench_out_none"
+	hostProgBenchOwn      = "bench_own"
+	hostProgBenchOwnNone  = "bench_own_none"
+	hostVarAskRate        = "ask_rate"
+	hostVarAskType        = "ask_type"
+	hostVarBenchSocket    = "bench_socket"
+	hostVarGuePort        = "gue_port"
+	hostVarHostBench      = "host_bench"
+	hostVarJiffyMult      = "jiffy_mult"
+	hostVarJiffyShift     = "jiffy_shift"
+	hostVarNetnsCookie    = "netns_cookie"
+	hostVarReasonType     = "reason_type"
+	hostVarSchemeType     = "scheme_type"
+	hostVarVipFlagsType   = "vip_flags_type"
 )
 
 // loadHost returns the embedded CollectionSpec for host.
@@ -189,32 +321,50 @@ type hostProgramSpecs struct {
 	BenchInNone  *ebpf.ProgramSpec `ebpf:"bench_in_none"`
 	BenchOut     *ebpf.ProgramSpec `ebpf:"bench_out"`
 	BenchOutNone *ebpf.ProgramSpec `ebpf:"bench_out_none"`
+	BenchOwn     *ebpf.ProgramSpec `ebpf:"bench_own"`
+	BenchOwnNone *ebpf.ProgramSpec `ebpf:"bench_own_none"`
 }
 
 // hostMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type hostMapSpecs struct {
-	HostAdded    *ebpf.MapSpec `ebpf:"host_added"`
-	HostControl  *ebpf.MapSpec `ebpf:"host_control"`
-	HostReasons  *ebpf.MapSpec `ebpf:"host_reasons"`
-	HostSockets  *ebpf.MapSpec `ebpf:"host_sockets"`
-	HostVipCount *ebpf.MapSpec `ebpf:"host_vip_count"`
-	HostVips     *ebpf.MapSpec `ebpf:"host_vips"`
-	OldEpochs    *ebpf.MapSpec `ebpf:"old_epochs"`
+	HostAdded      *ebpf.MapSpec `ebpf:"host_added"`
+	HostAskBound   *ebpf.MapSpec `ebpf:"host_ask_bound"`
+	HostAskSources *ebpf.MapSpec `ebpf:"host_ask_sources"`
+	HostAsks       *ebpf.MapSpec `ebpf:"host_asks"`
+	HostControl    *ebpf.MapSpec `ebpf:"host_control"`
+	HostFlows      *ebpf.MapSpec `ebpf:"host_flows"`
+	HostNics       *ebpf.MapSpec `ebpf:"host_nics"`
+	HostNotes      *ebpf.MapSpec `ebpf:"host_notes"`
+	HostOwn        *ebpf.MapSpec `ebpf:"host_own"`
+	HostPeers      *ebpf.MapSpec `ebpf:"host_peers"`
+	HostQuestion   *ebpf.MapSpec `ebpf:"host_question"`
+	HostReasons    *ebpf.MapSpec `ebpf:"host_reasons"`
+	HostSenders    *ebpf.MapSpec `ebpf:"host_senders"`
+	HostSockets    *ebpf.MapSpec `ebpf:"host_sockets"`
+	HostSources    *ebpf.MapSpec `ebpf:"host_sources"`
+	HostStrangers  *ebpf.MapSpec `ebpf:"host_strangers"`
+	HostVipCount   *ebpf.MapSpec `ebpf:"host_vip_count"`
+	HostVips       *ebpf.MapSpec `ebpf:"host_vips"`
+	OldEpochs      *ebpf.MapSpec `ebpf:"old_epochs"`
 }
 
 // hostVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type hostVariableSpecs struct {
-	BenchSocket *ebpf.VariableSpec `ebpf:"bench_socket"`
-	GuePort     *ebpf.VariableSpec `ebpf:"gue_port"`
-	HostBench   *ebpf.VariableSpec `ebpf:"host_bench"`
-	JiffyMult   *ebpf.VariableSpec `ebpf:"jiffy_mult"`
-	JiffyShift  *ebpf.VariableSpec `ebpf:"jiffy_shift"`
-	NetnsCookie *ebpf.VariableSpec `ebpf:"netns_cookie"`
-	ReasonType  *ebpf.VariableSpec `ebpf:"reason_type"`
+	AskRate      *ebpf.VariableSpec `ebpf:"ask_rate"`
+	AskType      *ebpf.VariableSpec `ebpf:"ask_type"`
+	BenchSocket  *ebpf.VariableSpec `ebpf:"bench_socket"`
+	GuePort      *ebpf.VariableSpec `ebpf:"gue_port"`
+	HostBench    *ebpf.VariableSpec `ebpf:"host_bench"`
+	JiffyMult    *ebpf.VariableSpec `ebpf:"jiffy_mult"`
+	JiffyShift   *ebpf.VariableSpec `ebpf:"jiffy_shift"`
+	NetnsCookie  *ebpf.VariableSpec `ebpf:"netns_cookie"`
+	ReasonType   *ebpf.VariableSpec `ebpf:"reason_type"`
+	SchemeType   *ebpf.VariableSpec `ebpf:"scheme_type"`
+	VipFlagsType *ebpf.VariableSpec `ebpf:"vip_flags_type"`
 }
 
 // hostObjects contains all objects after they have been loaded into the kernel.
@@ -237,21 +387,45 @@ func (o *hostObjects) Close() error {
 //
 // It can be passed to loadHostObjects or ebpf.CollectionSpec.LoadAndAssign.
 type hostMaps struct {
-	HostAdded    *ebpf.Map `ebpf:"host_added"`
-	HostControl  *ebpf.Map `ebpf:"host_control"`
-	HostReasons  *ebpf.Map `ebpf:"host_reasons"`
-	HostSockets  *ebpf.Map `ebpf:"host_sockets"`
-	HostVipCount *ebpf.Map `ebpf:"host_vip_count"`
-	HostVips     *ebpf.Map `ebpf:"host_vips"`
-	OldEpochs    *ebpf.Map `ebpf:"old_epochs"`
+	HostAdded      *ebpf.Map `ebpf:"host_added"`
+	HostAskBound   *ebpf.Map `ebpf:"host_ask_bound"`
+	HostAskSources *ebpf.Map `ebpf:"host_ask_sources"`
+	HostAsks       *ebpf.Map `ebpf:"host_asks"`
+	HostControl    *ebpf.Map `ebpf:"host_control"`
+	HostFlows      *ebpf.Map `ebpf:"host_flows"`
+	HostNics       *ebpf.Map `ebpf:"host_nics"`
+	HostNotes      *ebpf.Map `ebpf:"host_notes"`
+	HostOwn        *ebpf.Map `ebpf:"host_own"`
+	HostPeers      *ebpf.Map `ebpf:"host_peers"`
+	HostQuestion   *ebpf.Map `ebpf:"host_question"`
+	HostReasons    *ebpf.Map `ebpf:"host_reasons"`
+	HostSenders    *ebpf.Map `ebpf:"host_senders"`
+	HostSockets    *ebpf.Map `ebpf:"host_sockets"`
+	HostSources    *ebpf.Map `ebpf:"host_sources"`
+	HostStrangers  *ebpf.Map `ebpf:"host_strangers"`
+	HostVipCount   *ebpf.Map `ebpf:"host_vip_count"`
+	HostVips       *ebpf.Map `ebpf:"host_vips"`
+	OldEpochs      *ebpf.Map `ebpf:"old_epochs"`
 }
 
 func (m *hostMaps) Close() error {
 	return _HostClose(
 		m.HostAdded,
+		m.HostAskBound,
+		m.HostAskSources,
+		m.HostAsks,
 		m.HostControl,
+		m.HostFlows,
+		m.HostNics,
+		m.HostNotes,
+		m.HostOwn,
+		m.HostPeers,
+		m.HostQuestion,
 		m.HostReasons,
+		m.HostSenders,
 		m.HostSockets,
+		m.HostSources,
+		m.HostStrangers,
 		m.HostVipCount,
 		m.HostVips,
 		m.OldEpochs,
@@ -262,13 +436,17 @@ func (m *hostMaps) Close() error {
 //
 // It can be passed to loadHostObjects or ebpf.CollectionSpec.LoadAndAssign.
 type hostVariables struct {
-	BenchSocket *ebpf.Variable `ebpf:"bench_socket"`
-	GuePort     *ebpf.Variable `ebpf:"gue_port"`
-	HostBench   *ebpf.Variable `ebpf:"host_bench"`
-	JiffyMult   *ebpf.Variable `ebpf:"jiffy_mult"`
-	JiffyShift  *ebpf.Variable `ebpf:"jiffy_shift"`
-	NetnsCookie *ebpf.Variable `ebpf:"netns_cookie"`
-	ReasonType  *ebpf.Variable `ebpf:"reason_type"`
+	AskRate      *ebpf.Variable `ebpf:"ask_rate"`
+	AskType      *ebpf.Variable `ebpf:"ask_type"`
+	BenchSocket  *ebpf.Variable `ebpf:"bench_socket"`
+	GuePort      *ebpf.Variable `ebpf:"gue_port"`
+	HostBench    *ebpf.Variable `ebpf:"host_bench"`
+	JiffyMult    *ebpf.Variable `ebpf:"jiffy_mult"`
+	JiffyShift   *ebpf.Variable `ebpf:"jiffy_shift"`
+	NetnsCookie  *ebpf.Variable `ebpf:"netns_cookie"`
+	ReasonType   *ebpf.Variable `ebpf:"reason_type"`
+	SchemeType   *ebpf.Variable `ebpf:"scheme_type"`
+	VipFlagsType *ebpf.Variable `ebpf:"vip_flags_type"`
 }
 
 // hostPrograms contains all programs after they have been loaded into the kernel.
@@ -280,6 +458,8 @@ type hostPrograms struct {
 	BenchInNone  *ebpf.Program `ebpf:"bench_in_none"`
 	BenchOut     *ebpf.Program `ebpf:"bench_out"`
 	BenchOutNone *ebpf.Program `ebpf:"bench_out_none"`
+	BenchOwn     *ebpf.Program `ebpf:"bench_own"`
+	BenchOwnNone *ebpf.Program `ebpf:"bench_own_none"`
 }
 
 func (p *hostPrograms) Close() error {
@@ -289,6 +469,8 @@ func (p *hostPrograms) Close() error {
 		p.BenchInNone,
 		p.BenchOut,
 		p.BenchOutNone,
+		p.BenchOwn,
+		p.BenchOwnNone,
 	)
 }
 

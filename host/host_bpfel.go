@@ -245,6 +245,7 @@ const (
 	hostMapHostSenders    = "host_senders"
 	hostMapHostSockets    = "host_sockets"
 	hostMapHostSources    = "host_sources"
+	hostMapHostStrangers  = "host_strangers"
 	hostMapHostVipCount   = "host_vip_count"
 	hostMapHostVips       = "host_vips"
 	hostMapOldEpochs      = "old_epochs"
@@ -332,6 +333,7 @@ type hostMapSpecs struct {
 	HostSenders    *ebpf.MapSpec `ebpf:"host_senders"`
 	HostSockets    *ebpf.MapSpec `ebpf:"host_sockets"`
 	HostSources    *ebpf.MapSpec `ebpf:"host_sources"`
+	HostStrangers  *ebpf.MapSpec `ebpf:"host_strangers"`
 	HostVipCount   *ebpf.MapSpec `ebpf:"host_vip_count"`
 	HostVips       *ebpf.MapSpec `ebpf:"host_vips"`
 	OldEpochs      *ebpf.MapSpec `ebpf:"old_epochs"`
@@ -387,6 +389,7 @@ type hostMaps struct {
 	HostSenders    *ebpf.Map `ebpf:"host_senders"`
 	HostSockets    *ebpf.Map `ebpf:"host_sockets"`
 	HostSources    *ebpf.Map `ebpf:"host_sources"`
+	HostStrangers  *ebpf.Map `ebpf:"host_strangers"`
 	HostVipCount   *ebpf.Map `ebpf:"host_vip_count"`
 	HostVips       *ebpf.Map `ebpf:"host_vips"`
 	OldEpochs      *ebpf.Map `ebpf:"old_epochs"`
@@ -409,6 +412,7 @@ func (m *hostMaps) Close() error {
 		m.HostSenders,
 		m.HostSockets,
 		m.HostSources,
+		m.HostStrangers,
 		m.HostVipCount,
 		m.HostVips,
 		m.OldEpochs,

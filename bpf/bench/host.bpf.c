@@ -11,6 +11,7 @@
 
 #define BENCH_PACKETS 16
 #define BENCH_HEAD 34 /* Ethernet and outer IPv4 */
+#define BENCH_HOPS 50 /* the same with hops in its option */
 
 /* What the entry overwrites, to be written back. */
 struct host_bench {
@@ -21,7 +22,11 @@ struct host_bench {
 	__u32 at_word;     /* their offsets in the frame */
 	__u32 at_check;
 	__u32 length;      /* of the frame */
-	__u32 changed;     /* frames whose word the entry changed: all but _none's */
+	__u32 changed;     /* frames whose word the entry changed, or that had the
+	                    * verdict and length below: all but _none's */
+	__u64 hops[2];     /* bytes BENCH_HEAD to BENCH_HOPS */
+	__u32 verdict;
+	__u32 after;       /* length of the frame then */
 };
 
 struct host_bench host_bench SEC(".data.bench");
@@ -78,6 +83,43 @@ struct bench_xdp {
 
 BENCH_XDP(bench_in_none, , 0)
 BENCH_XDP(bench_in, fl_host_in(ctx), sizeof(struct iphdr))
+
+/* Tunnels with hops: taken or passed on. Nothing in the packet itself changes. */
+static __always_inline void bench_write_hops(void *data, void *end)
+{
+	bench_write(data, end, 1);
+	if (data + BENCH_HOPS > end)
+		return;
+	*(__u64 *)(data + BENCH_HEAD) = host_bench.hops[0];
+	*(__u64 *)(data + BENCH_HEAD + 8) = host_bench.hops[1];
+}
+
+#define BENCH_OWN(name, call)                                                           \
+	static long name##_step(__u64 i, struct bench_xdp *l)                           \
+	{                                                                               \
+		struct xdp_md *ctx = l->ctx;                                            \
+		__u32 verdict;                                                          \
+		long length;                                                            \
+											\
+		bench_write_hops((void *)(long)ctx->data, (void *)(long)ctx->data_end); \
+		verdict = call;                                                         \
+		length = (long)ctx->data_end - (long)ctx->data;                         \
+		asm volatile("" : "+r"(length));                                        \
+		if (verdict == host_bench.verdict && (__u32)length == host_bench.after) \
+			host_bench.changed++;                                           \
+		bpf_xdp_adjust_head(ctx, (int)(length - host_bench.length));            \
+		return 0;                                                               \
+	}                                                                               \
+	SEC("xdp") int name(struct xdp_md *ctx)                                         \
+	{                                                                               \
+		struct bench_xdp l = { .ctx = ctx };                                    \
+											\
+		bpf_loop(BENCH_PACKETS, name##_step, &l, 0);                            \
+		return XDP_PASS;                                                        \
+	}
+
+BENCH_OWN(bench_own_none, 0)
+BENCH_OWN(bench_own, fl_host_in(ctx))
 
 struct bench_skb {
 	struct __sk_buff *skb;

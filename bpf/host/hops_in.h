@@ -8,6 +8,8 @@
 #include "own.h"
 #include "plain.h"
 
+#define FL_HOPS_IHL 0x49 /* octet 0 of an IPv4 header with sixteen of options */
+
 struct fl_segment {
 	struct iphdr ip;
 	struct tcphdr tcp;
@@ -38,7 +40,7 @@ static __always_inline int fl_in_hops(struct xdp_md *ctx, const __u32 cut)
 	    (outer->tos & 3) == 3)
 		return FL_NOT_PLAIN;
 	if (cut == sizeof(*outer) + FL_HOPS_BYTES) {
-		if (*(__u8 *)outer != 0x49 || outer->protocol != IPPROTO_IPIP)
+		if (*(__u8 *)outer != FL_HOPS_IHL || outer->protocol != IPPROTO_IPIP)
 			return FL_NOT_PLAIN;
 	} else if (*(__u8 *)outer != 0x45 || outer->protocol != IPPROTO_UDP ||
 		   udp->dest != bpf_htons(gue_port) ||
@@ -58,7 +60,7 @@ static __always_inline int fl_in_hops(struct xdp_md *ctx, const __u32 cut)
 	    v->tunnel[1] != fl_mapped4(outer->daddr))
 		return FL_NOT_PLAIN;
 	source[1] = fl_mapped4(outer->saddr);
-	from = fl_from(0, source[1]);
+	from = fl_from_first(source) ? FL_FROM_BALANCER : fl_from(0, source[1]);
 	if (from == FL_FROM_NOBODY) {
 		fl_host_reason(FL_HOST_DROP_FOREIGN_SOURCE, length);
 		return XDP_DROP;

@@ -165,6 +165,7 @@ __noinline int fl_in_any(struct xdp_md *ctx)
 
 static __always_inline int fl_host_in(struct xdp_md *ctx)
 {
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct fl_host_control *c = fl_host_settings();
 	int verdict;
 
@@ -173,13 +174,13 @@ static __always_inline int fl_host_in(struct xdp_md *ctx)
 	verdict = fl_in_plain(ctx, c, sizeof(struct iphdr));
 	if (verdict != FL_NOT_PLAIN)
 		return verdict;
-	verdict = fl_in_gue(ctx);
-	if (verdict != FL_NOT_PLAIN)
-		return verdict;
-	verdict = fl_in_hops_ipip(ctx);
-	if (verdict != FL_NOT_PLAIN)
-		return verdict;
-	verdict = fl_in_hops_gue(ctx);
+	if (data + ETH_HLEN + 1 <= end && *(__u8 *)(data + ETH_HLEN) == FL_HOPS_IHL) {
+		verdict = fl_in_hops_ipip(ctx);
+	} else {
+		verdict = fl_in_gue(ctx);
+		if (verdict == FL_NOT_PLAIN)
+			verdict = fl_in_hops_gue(ctx);
+	}
 	if (verdict != FL_NOT_PLAIN)
 		return verdict;
 	verdict = fl_in_any(ctx);

@@ -16,6 +16,7 @@
 #include "previous.h"
 #include "quote.h"
 #include "restore.h"
+#include "stranger.h"
 
 static __always_inline _Bool fl_asks(const struct fl_host_vip *v)
 {
@@ -73,6 +74,16 @@ __noinline int fl_from(__u64 first, __u64 second)
 	return bpf_map_lookup_elem(&host_senders, source) ? FL_FROM_SERVER : FL_FROM_NOBODY;
 }
 
+/* The first prefix alone: most have one. */
+static __always_inline _Bool fl_from_first(const __u64 *source)
+{
+	__u32 zero = 0;
+	struct fl_host_source *s = bpf_map_lookup_elem(&host_sources, &zero);
+
+	return s && s->mask[0] | s->mask[1] && (source[1] & s->mask[1]) == s->addr[1] &&
+	       (source[0] & s->mask[0]) == s->addr[0];
+}
+
 /* Nobody owns the connection here, and no previous server is left to ask. What
  * the stack would reset may live where a newer table says, so a packet by an
  * older one is dropped, and the client sends it again. */
@@ -91,13 +102,6 @@ static __always_inline int fl_unowned(const struct fl_question *q)
 	return FL_TAKE;
 }
 
-static __always_inline int fl_own_tcp(struct xdp_md *ctx, const struct fl_question *q)
-{
-	if (!q->quote && (q->flags & (FL_TCP_SYN | FL_TCP_ACK)) == FL_TCP_SYN)
-		return FL_HOST_IN_OPENING;
-	return fl_owns_tcp(ctx, q);
-}
-
 static __always_inline int fl_own_udp(struct xdp_md *ctx, const struct fl_question *q, __u32 now)
 {
 	if (q->opening)
@@ -105,22 +109,11 @@ static __always_inline int fl_own_udp(struct xdp_md *ctx, const struct fl_questi
 	return fl_flow_known(q, now) || fl_udp_connected(ctx, q) ? FL_HOST_IN_OWNED : 0;
 }
 
-/* The question itself, for a bucket that is not settled or a table that is
- * stale: FL_TAKE, FL_PASS_ON (q->next and q->hops say to whom) or XDP_DROP. */
-__noinline int fl_own(struct xdp_md *ctx, struct fl_question *q)
+/* Nobody's here: on to the previous server, or what becomes of it. */
+static __always_inline int fl_not_owned(struct xdp_md *ctx, struct fl_question *q, __u32 now)
 {
-	struct fl_host_control *c = fl_host_settings();
-	__u32 reason, now;
 	int verdict;
 
-	if (!q || !c)
-		return FL_TAKE;
-	now = fl_shared_now(c);
-	reason = q->proto == IPPROTO_UDP ? fl_own_udp(ctx, q, now) : fl_own_tcp(ctx, q);
-	if (reason) {
-		fl_host_reason(reason, q->bytes);
-		return FL_TAKE;
-	}
 	if (q->quote && q->carrier == FL_CARRIER_MAC) {
 		if (q->mac != FL_FAILD_MAC_COPY)
 			return fl_ask_others(ctx, q, now);
@@ -129,6 +122,53 @@ __noinline int fl_own(struct xdp_md *ctx, struct fl_question *q)
 	}
 	verdict = fl_previous(q, now);
 	return verdict == FL_TAKE ? fl_unowned(q) : verdict;
+}
+
+static __always_inline int fl_own_tcp(struct xdp_md *ctx, struct fl_question *q, __u32 now)
+{
+	_Bool opens = (q->flags & (FL_TCP_SYN | FL_TCP_ACK)) == FL_TCP_SYN;
+	struct fl_stranger s;
+	__u32 reason;
+	int verdict;
+
+	fl_stranger_find(q, &s);
+	if (opens) {
+		if (s.entry)
+			*s.entry = 0;
+		reason = FL_HOST_IN_OPENING;
+	} else if (q->flags & FL_TCP_ACK && fl_stranger_known(&s, now)) {
+		return fl_not_owned(ctx, q, now);
+	} else {
+		reason = fl_owns_tcp(ctx, q);
+	}
+	if (reason) {
+		fl_host_reason(reason, q->bytes);
+		return FL_TAKE;
+	}
+	verdict = fl_not_owned(ctx, q, now);
+	if (verdict == FL_PASS_ON && s.entry)
+		*s.entry = s.is | FL_STRANGER_TIME(now);
+	return verdict;
+}
+
+/* The question itself, for a bucket that is not settled or a table that is
+ * stale: FL_TAKE, FL_PASS_ON (q says to whom) or a verdict. */
+__noinline int fl_own(struct xdp_md *ctx, struct fl_question *q)
+{
+	struct fl_host_control *c = fl_host_settings();
+	__u32 reason, now;
+
+	if (!q || !c)
+		return FL_TAKE;
+	now = fl_shared_now(c);
+	if (q->proto == IPPROTO_TCP && !q->quote)
+		return fl_own_tcp(ctx, q, now);
+	reason = q->proto == IPPROTO_TCP ? fl_owns_tcp(ctx, q) : fl_own_udp(ctx, q, now);
+	if (reason) {
+		fl_host_reason(reason, q->bytes);
+		return FL_TAKE;
+	}
+	return fl_not_owned(ctx, q, now);
 }
 
 /* ---- of any packet ------------------------------------------------------ */
