@@ -34,12 +34,20 @@ func servesFaild(as *controller.Assignment, server string) bool {
 
 // accept has frames for slots' MACs accepted.
 func (a *Agent) accept() error {
-	for i := range a.devices {
-		d := &a.devices[i]
-		var err error
-		if d.Ingress, err = a.attachAccept(d); err != nil {
-			return err
+	// Interfaces are attached to by their number, which means something in the
+	// agent's network namespace alone.
+	err := inNamespace(a.ns, func() error {
+		for i := range a.devices {
+			d := &a.devices[i]
+			var err error
+			if d.Ingress, err = a.attachAccept(d); err != nil {
+				return err
+			}
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	return a.openCards()
 }

@@ -115,7 +115,13 @@ func (a *Agent) forgetGenerations(before *table) error {
 		if v.Scheme != schemeBeamer || had && old.Generation == v.Generation {
 			continue
 		}
-		if err := a.set.HostOwn.Put(v.Id, hostFlHostOwn{}); err != nil {
+		var own hostFlHostOwn
+		err := a.set.HostOwn.Lookup(v.Id, &own)
+		if err == nil {
+			// When a stale table was last met is told all the same.
+			err = a.set.HostOwn.Put(v.Id, hostFlHostOwn{StaleMs: own.StaleMs})
+		}
+		if err != nil {
 			return fmt.Errorf("map host_own: %w", err)
 		}
 	}
