@@ -114,6 +114,24 @@ type deployment struct {
 
 func newDeployment(t *testing.T) *deployment {
 	t.Helper()
+	return newDeploymentOf(t, `
+secret: 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f
+tls: {ca: %[1]s/ca.pem, cert: %[1]s/cert.pem, key: %[1]s/key.pem}
+balancers:
+  - {name: lb1, interfaces: [eth0], api: "https://127.0.0.1:%[2]d", metrics: "127.0.0.1:%[3]d"}
+  - {name: lb2, interfaces: [eth0], api: "https://127.0.0.1:%[4]d", metrics: ""}
+servers:
+  - {name: s1, address: 10.0.0.21, interfaces: [eth0], api: "https://127.0.0.1:%[5]d", metrics: ""}
+  - {name: s2, address: 10.0.0.22, interfaces: [eth0], api: "https://127.0.0.1:%[6]d", metrics: ""}
+vips:
+  - {name: web, address: 192.0.2.10, port: 80, servers: [s1, s2], health: {type: tcp}}
+`)
+}
+
+// newDeploymentOf has the file of format, whose first argument is its folder
+// and the next five free ports.
+func newDeploymentOf(t *testing.T, format string) *deployment {
+	t.Helper()
 	d := &deployment{t: t, dir: t.TempDir(), planes: map[string]*fakePlane{}, stops: map[string]func(){}}
 	d.certificates()
 	var ports [6]int
@@ -125,18 +143,7 @@ func newDeployment(t *testing.T) *deployment {
 		ports[i] = l.Addr().(*net.TCPAddr).Port
 		defer l.Close()
 	}
-	file := fmt.Sprintf(`
-secret: 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f
-tls: {ca: %[1]s/ca.pem, cert: %[1]s/cert.pem, key: %[1]s/key.pem}
-balancers:
-  - {name: lb1, interfaces: [eth0], api: "https://127.0.0.1:%[2]d", metrics: "127.0.0.1:%[3]d"}
-  - {name: lb2, interfaces: [eth0], api: "https://127.0.0.1:%[4]d", metrics: ""}
-servers:
-  - {name: s1, address: 10.0.0.21, interfaces: [eth0], api: "https://127.0.0.1:%[5]d", metrics: ""}
-  - {name: s2, address: 10.0.0.22, interfaces: [eth0], api: "https://127.0.0.1:%[6]d", metrics: ""}
-vips:
-  - {name: web, address: 192.0.2.10, port: 80, servers: [s1, s2], health: {type: tcp}}
-`, d.dir, ports[0], ports[1], ports[2], ports[3], ports[4])
+	file := fmt.Sprintf(format, d.dir, ports[0], ports[1], ports[2], ports[3], ports[4])
 	path := filepath.Join(d.dir, "fairlead.yaml")
 	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
 		t.Fatal(err)
@@ -193,12 +200,18 @@ func (d *deployment) start(role Role, name string) {
 		p = &fakePlane{wake: make(chan struct{}, 1)}
 		d.planes[name] = p
 	}
+	d.startWith(role, name, func(self, *config.Config, Options, *slog.Logger) (plane, error) { return p, nil })
+}
+
+// startWith is start with what the daemon opens.
+func (d *deployment) startWith(role Role, name string, open func(self, *config.Config, Options, *slog.Logger) (plane, error)) {
+	d.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
 		done <- run(ctx, role, Options{
 			File: d.cfg.File(), Name: name, StateDir: filepath.Join(d.dir, "state"), Log: slog.New(slog.DiscardHandler),
-			open: func(self, *config.Config, Options, *slog.Logger) (plane, error) { return p, nil },
+			open: open,
 		})
 	}()
 	stopped := false
@@ -226,6 +239,9 @@ func (d *deployment) start(role Role, name string) {
 func (d *deployment) endpoint(name string) string {
 	if b, ok := d.cfg.Balancer(name); ok {
 		return b.API
+	}
+	if s, ok := d.cfg.Switch(name); ok {
+		return s.API
 	}
 	s, _ := d.cfg.Server(name)
 	return s.API

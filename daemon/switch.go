@@ -72,19 +72,28 @@ const (
 
 func openSwitch(me self, cfg *config.Config, o Options, log *slog.Logger) (plane, error) {
 	state := filepath.Join(o.StateDir, me.name)
-	_, err := os.Stat(filepath.Join(state, drainedName))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("look whether the switch is drained: %w", err)
+	options, err := switchOptions(me.sw, state)
+	if err != nil {
+		return nil, err
 	}
-	sw, err := fabric.Open(fabric.Options{
-		Bridge: me.sw.Bridge, Ports: me.sw.Ports, AnnounceTable: me.sw.AnnounceTable, Drained: err == nil,
-		Health: fabric.HealthOptions{Flaps: me.sw.Flaps, LockShare: float64(me.sw.LockPercent) / 100, LockWindow: me.sw.LockWindow},
-		Log:    log,
-	})
+	options.Log = log
+	sw, err := fabric.Open(options)
 	if err != nil {
 		return nil, err
 	}
 	return newSwitchPlane(sw, cfg.TLS, state, log), nil
+}
+
+// switchOptions is what the file and the daemon's folder say of a switch.
+func switchOptions(s *config.Switch, state string) (fabric.Options, error) {
+	_, err := os.Stat(filepath.Join(state, drainedName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fabric.Options{}, fmt.Errorf("look whether the switch is drained: %w", err)
+	}
+	return fabric.Options{
+		Bridge: s.Bridge, Ports: s.Ports, AnnounceTable: s.AnnounceTable, Drained: err == nil,
+		Health: fabric.HealthOptions{Flaps: s.Flaps, LockShare: float64(s.LockPercent) / 100, LockWindow: s.LockWindow},
+	}, nil
 }
 
 func newSwitchPlane(sw fabricSwitch, tls config.TLS, state string, log *slog.Logger) *switchPlane {

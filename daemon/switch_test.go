@@ -1,0 +1,339 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/fairlead/fairlead/api"
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/fabric"
+)
+
+// fakeFabric is a switch's kernel in memory, which outlives the daemon.
+type fakeFabric struct {
+	mu      sync.Mutex
+	desired fabric.Desired
+	reports map[string]fabric.Report
+	status  fabric.Status
+	refuse  error
+}
+
+func (f *fakeFabric) Apply(d fabric.Desired) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.desired = d
+	return f.refuse
+}
+
+func (f *fakeFabric) Health(reports map[string]fabric.Report) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reports = reports
+	return nil
+}
+
+func (f *fakeFabric) Drain(drained bool) ([]string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.refuse != nil {
+		return nil, f.refuse
+	}
+	if f.status.Drained == drained {
+		return nil, nil
+	}
+	f.status.Drained = drained
+	return []string{map[bool]string{true: "withdrawn", false: "announced"}[drained]}, nil
+}
+
+func (f *fakeFabric) Unlock() ([]string, error) { return []string{"unlocked"}, nil }
+
+func (f *fakeFabric) Ready() []string {
+	if f.Status().Drained {
+		return []string{"drained"}
+	}
+	return nil
+}
+
+func (f *fakeFabric) Status() fabric.Status {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.status
+}
+
+func (f *fakeFabric) report(server string) fabric.Report {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.reports[server]
+}
+
+func (f *fakeFabric) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+func (f *fakeFabric) Close() error                  { return nil }
+
+// fakeAgent is an agent's plane that says what a test gives it.
+type fakeAgent struct {
+	fakePlane
+	vips []*fairleadv1.ServingVIP
+}
+
+func (p *fakeAgent) serving(bool) ([]*fairleadv1.ServingVIP, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.vips, nil
+}
+
+func (p *fakeAgent) say(vips ...*fairleadv1.ServingVIP) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.vips = vips
+}
+
+const faildFile = `
+secret: 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f
+tls: {ca: %[1]s/ca.pem, cert: %[1]s/cert.pem, key: %[1]s/key.pem}
+balancers: [{name: lb1, interfaces: [eth0], api: "https://127.0.0.1:%[6]d", metrics: ""}]
+switches: [{name: sw1, api: "https://127.0.0.1:%[2]d", metrics: "127.0.0.1:%[3]d"}]
+servers:
+  - {name: s1, address: 10.0.0.21, interfaces: [eth0], api: "https://127.0.0.1:%[4]d", metrics: ""}
+  - {name: s2, address: 10.0.0.22, interfaces: [eth0], api: "https://127.0.0.1:%[5]d", metrics: ""}
+vips:
+  - {name: web, address: 192.0.2.10, port: 80, scheme: faild, servers: [s1, s2]}
+  - {name: tls, address: 192.0.2.10, port: 443, scheme: faild, servers: [s1, s2]}
+  - {name: jet, address: 192.0.2.11, port: 80, scheme: jet, servers: [s1, s2]}
+`
+
+func startSwitch(d *deployment, f *fakeFabric) {
+	d.startWith(RoleSwitch, "sw1", func(me self, cfg *config.Config, o Options, log *slog.Logger) (plane, error) {
+		return newSwitchPlane(f, cfg.TLS, filepath.Join(o.StateDir, me.name), log), nil
+	})
+}
+
+func get(t *testing.T, url string) (status int, body string) {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+// A switch's daemon from its start over what agents say to a drain that
+// outlasts it; no balancer runs, and the agents go by it all the same.
+func TestSwitchDaemon(t *testing.T) {
+	d := newDeploymentOf(t, faildFile)
+	f := &fakeFabric{}
+	agents := map[string]*fakeAgent{}
+	for _, name := range []string{"s1", "s2"} {
+		agents[name] = &fakeAgent{fakePlane: fakePlane{wake: make(chan struct{}, 1)}}
+		d.startWith(RoleHost, name, func(self, *config.Config, Options, *slog.Logger) (plane, error) { return agents[name], nil })
+	}
+	const up, down, disabled = fairleadv1.Serving_SERVING_UP, fairleadv1.Serving_SERVING_DOWN, fairleadv1.Serving_SERVING_DISABLED
+	agents["s1"].say(&fairleadv1.ServingVIP{VipId: 1, Name: "web", State: up, Connections: 3, AgeMs: 40},
+		&fairleadv1.ServingVIP{VipId: 2, Name: "tls", State: disabled, Detail: "by hand", Connections: 4, AgeMs: 3_600_000})
+	agents["s2"].say(&fairleadv1.ServingVIP{VipId: 1, Name: "web", State: up})
+	startSwitch(d, f)
+
+	f.mu.Lock()
+	want := f.desired
+	f.mu.Unlock()
+	if want.Version != 1 || len(want.Servers) != 2 || want.Table == nil || len(want.VIPs) != 1 {
+		t.Fatalf("the switch is to have %+v", want)
+	}
+	d.eventually("agents are asked", func() bool { return f.report("s1").Answered })
+	r := f.report("s1")
+	if old := time.Since(r.At); r.State != fabric.Disabled || r.Detail != "VIP tls: by hand" || r.Connections != 7 || old < time.Hour || old > time.Hour+time.Minute {
+		t.Errorf("of s1: %+v", r)
+	}
+	// It does not know of one VIP: what it counts is not all.
+	if r := f.report("s2"); !r.Answered || r.State != fabric.Down || !r.At.IsZero() || r.Detail != "its agent knows 1 of 2 VIPs" {
+		t.Errorf("of s2: %+v", r)
+	}
+	agents["s2"].say(&fairleadv1.ServingVIP{VipId: 2, Name: "tls", State: disabled}, &fairleadv1.ServingVIP{VipId: 1, Name: "web", State: down, Detail: "refused"},
+		&fairleadv1.ServingVIP{VipId: 99, Name: "other", State: down, Connections: 100})
+	d.eventually("down weighs more than disabled", func() bool {
+		r := f.report("s2")
+		return r.State == fabric.Down && r.Detail == "VIP web: refused" && r.Connections == 0
+	})
+
+	// A change by way of an agent reaches the switch, and it alone has them all.
+	drain := &fairleadv1.DrainServerRequest{Server: "s1", Without: []string{"lb1"}}
+	if _, err := d.client("s2").DrainServer(t.Context(), connect.NewRequest(drain)); err != nil {
+		t.Fatal(err)
+	}
+	s := d.status("sw1")
+	if s.AssignmentVersion != 2 || s.Role != fairleadv1.Role_ROLE_SWITCH || len(s.Vips) != 2 || len(s.Peers) != 3 || s.Clock.PeerSkewMs != 0 {
+		t.Errorf("status of the switch: version %d, role %v, %d VIPs, peers %v", s.AssignmentVersion, s.Role, len(s.Vips), s.Peers)
+	}
+	d.stops["s2"]()
+	d.eventually("an agent that does not answer", func() bool { return !f.report("s2").Answered && f.report("s2").Detail != "" })
+
+	// Drained: at once, on disk, and a router is told.
+	c, err := api.Dial(d.endpoint("sw1"), d.cfg.TLS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sw, _ := d.cfg.Switch("sw1")
+	ready := "http://" + *sw.Metrics + "/ready"
+	if code, body := get(t, ready); code != http.StatusOK {
+		t.Errorf("/ready: %d %s", code, body)
+	}
+	drained := func(undrain bool, want ...string) {
+		t.Helper()
+		r, err := c.DrainSwitch(t.Context(), connect.NewRequest(&fairleadv1.DrainSwitchRequest{Undrain: undrain}))
+		if err != nil || !slices.Equal(r.Msg.Changes, want) {
+			t.Errorf("undrain %t: %v, %v", undrain, r, err)
+		}
+	}
+	drained(false, "withdrawn")
+	drained(false)
+	if code, body := get(t, ready); code != http.StatusServiceUnavailable || !strings.Contains(body, "drained") {
+		t.Errorf("/ready of a drained switch: %d %s", code, body)
+	}
+	d.stops["sw1"]()
+	open := func() fabric.Options {
+		t.Helper()
+		options, err := switchOptions(sw, filepath.Join(d.dir, "state", "sw1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return options
+	}
+	if o := open(); !o.Drained || o.Bridge != "br0" || o.AnnounceTable != 177 || o.Health.LockShare != 0.5 || o.Health.Flaps != 3 {
+		t.Errorf("a switch that starts again: %+v", o)
+	}
+	startSwitch(d, f)
+	// The kernel refuses: nothing is changed on disk either.
+	f.mu.Lock()
+	f.refuse = errors.New("no buffer space")
+	f.mu.Unlock()
+	if _, err := c.DrainSwitch(t.Context(), connect.NewRequest(&fairleadv1.DrainSwitchRequest{Undrain: true})); err == nil || !open().Drained {
+		t.Errorf("a drain that failed: %v", err)
+	}
+	f.mu.Lock()
+	f.refuse = nil
+	f.mu.Unlock()
+	drained(true, "announced")
+	if open().Drained {
+		t.Error("undrained, but not on disk")
+	}
+
+	// Whoever is none says who is asked in vain.
+	h, err := api.Dial(d.endpoint("s1"), d.cfg.TLS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.DrainSwitch(t.Context(), connect.NewRequest(&fairleadv1.DrainSwitchRequest{})); connect.CodeOf(err) != connect.CodeUnimplemented || !strings.Contains(err.Error(), "s1 is a host's agent: ask a switch") {
+		t.Errorf("DrainSwitch of an agent: %v", err)
+	}
+	for what, err := range map[string]error{"GetServing": second(c.GetServing(t.Context(), connect.NewRequest(&fairleadv1.GetServingRequest{}))),
+		"GetFlows": second(c.GetFlows(t.Context(), connect.NewRequest(&fairleadv1.GetFlowsRequest{})))} {
+		if connect.CodeOf(err) != connect.CodeUnimplemented || !strings.Contains(err.Error(), "sw1 is a switch") {
+			t.Errorf("%s of a switch: %v", what, err)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// What the kernel has is in status and metrics, with the warnings that an
+// operator needs.
+func TestSwitchStatus(t *testing.T) {
+	d := newDeploymentOf(t, faildFile)
+	at := time.Now().Add(-time.Minute).Truncate(time.Millisecond)
+	f := &fakeFabric{status: fabric.Status{
+		Bridge: "br0", Generation: 7, Locked: true, LockReason: "2 of 2 servers went down within 10s", LockedSince: at, Plain: true,
+		Groups: []fabric.Group{{Family: "ipv4", ID: fabric.FirstID, Nexthops: 256}},
+		Hosts: []fabric.Host{
+			{Server: "s1", Number: 0, State: fabric.Up, Since: at, Nexthops: 200, Port: "eth1", Connections: 12},
+			{Server: "s2", Number: 1, State: fabric.Down, Detail: "refused", HeldDownUntil: at.Add(time.Hour), Nexthops: 56, PreviousOf: map[string]int{"s1": 72}},
+		},
+		Corrections: map[string]uint64{"neighbour": 3}, Repointed: 72, LastChange: 1500 * time.Microsecond, Retries: 2, Rollbacks: 1,
+		Error: "no route", Chained: 72, ChainsEnd: at.Add(4 * time.Minute),
+	}}
+	startSwitch(d, f)
+	s := d.status("sw1")
+	sw := s.Switch
+	if sw.Bridge != "br0" || !sw.Locked || !sw.Plain || sw.LockedSinceUnixMs != at.UnixMilli() || len(sw.Groups) != 1 || sw.Generation != 7 ||
+		sw.Repointed != 72 || sw.LastChangeUs != 1500 || sw.Chained != 72 || sw.ChainsEndUnixMs != at.Add(4*time.Minute).UnixMilli() {
+		t.Errorf("switch %+v", sw)
+	}
+	if h := sw.Hosts[1]; h.State != fairleadv1.Serving_SERVING_DOWN || len(h.PreviousOf) != 1 || h.PreviousOf[0].Server != "s1" || h.PreviousOf[0].Nexthops != 72 {
+		t.Errorf("s2 %+v", h)
+	}
+	if v := s.Vips[0]; v.Buckets.Count != 256 || v.Buckets.Generation != 7 || v.Buckets.Chained != 72 || v.Slots[0].Buckets != 200 || !v.Slots[0].TakesNew ||
+		v.Slots[1].PreviousOf != 72 || v.Slots[1].Health != fairleadv1.Health_HEALTH_DOWN || v.Slots[1].HealthDetail != "refused" {
+		t.Errorf("VIP %+v", v)
+	}
+	for _, want := range []string{
+		"the kernel is not as it should be: no route",
+		"LOCKED: 2 of 2 servers went down within 10s; the switch spreads packets over all servers by plain ECMP and follows nobody's health: see to the servers, then fairlead unlock sw1",
+		"server s2 went up and down too often and is held down until " + at.Add(time.Hour).Format(time.RFC3339),
+		"server s2: no port of bridge br0 is known to lead to it: name it under switches[].ports",
+	} {
+		if !slices.ContainsFunc(s.Warnings, func(w string) bool { return strings.HasPrefix(w, want) }) {
+			t.Errorf("no warning %q in %q", want, s.Warnings)
+		}
+	}
+	entry, _ := d.cfg.Switch("sw1")
+	_, text := get(t, "http://"+*entry.Metrics+"/metrics")
+	problems, err := promlint.New(strings.NewReader(text)).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		if strings.HasPrefix(p.Metric, "fairlead_") {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+	}
+	for _, want := range []string{
+		`fairlead_switch_locked 1`, `fairlead_switch_plain 1`, `fairlead_switch_drained 0`, `fairlead_switch_kernel_wrong 1`,
+		`fairlead_switch_nexthops{server="s1"} 200`, `fairlead_switch_previous_nexthops{current="s1",server="s2"} 72`,
+		`fairlead_switch_host_state{server="s2",state="down"} 1`, `fairlead_switch_host_held_down{server="s2"} 1`,
+		`fairlead_switch_corrections_total{kind="neighbour"} 3`, `fairlead_switch_corrections_total{kind="route"} 0`,
+		`fairlead_switch_repointed_total 72`, `fairlead_switch_last_change_seconds 0.0015`, `fairlead_switch_retries_total 2`,
+		`fairlead_vip_buckets{vip="web"} 256`, `fairlead_vip_chained_buckets{vip="tls"} 72`, `fairlead_server_buckets{server="s1",slot="0",vip="web"} 200`,
+		`fairlead_server_previous_buckets{server="s2",slot="1",vip="web"} 72`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("/metrics lacks %s", want)
+		}
+	}
+}
+
+// Agents stay asked over a change that does not concern them, and one that
+// cannot be reached at all is said so.
+func TestSwitchFollows(t *testing.T) {
+	p := newSwitchPlane(&fakeFabric{}, config.TLS{}, t.TempDir(), slog.New(slog.DiscardHandler))
+	v := controller.VIP{ID: 5, Scheme: config.Faild, Slots: []controller.Slot{{Number: 0, Server: "s1", API: "unix:/nowhere/s1.sock"}, {Number: 1, Server: "s2", API: "ftp://s2"}}}
+	p.follow(&controller.Assignment{VIPs: []controller.VIP{v}})
+	client := p.agents["s1"].client
+	v.Slots = append(v.Slots, controller.Slot{Number: 2, Server: "s3", API: "unix:/nowhere/s3.sock"})
+	p.follow(&controller.Assignment{VIPs: []controller.VIP{v, {ID: 6, Scheme: config.Beamer, Slots: []controller.Slot{{Server: "s4"}}}}})
+	if len(p.agents) != 3 || p.agents["s1"].client != client {
+		t.Errorf("agents %v", p.agents)
+	}
+	reports := p.poll(t.Context())
+	for _, name := range []string{"s1", "s2", "s3"} {
+		if r := reports[name]; r.Answered || r.Detail == "" {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
