@@ -177,6 +177,18 @@ func TestBeamerReports(t *testing.T) {
 			t.Fatalf("after %d s its packets carry a time by which no server passes them on: %v", s, m)
 		}
 	}
+	// A daemon that starts anew reads how long it lasts from the rows in force,
+	// while nobody has reported anything to it.
+	before := w.mux(l, portOf(t, a.HashKey, kept, n))
+	l.Close()
+	l = w.open(w.options())
+	apply(1010)
+	if got := w.mux(l, portOf(t, a.HashKey, kept, n)); got != before {
+		t.Errorf("after a restart %v, before %v", got, before)
+	}
+	if s := l.Status().Buckets[0]; s.Chains != 1 || s.Previous[0] != 0 || s.PreviousOf[0] != 1 || s.Loads[1] != n/2+2 {
+		t.Errorf("status %+v", s)
+	}
 	report(1050)
 	apply(1051)
 	if chainOf(kept) != chain() {
