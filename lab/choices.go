@@ -10,7 +10,7 @@ import (
 
 // What a lab's VIPs can be.
 var (
-	schemeNames     = []string{"cheetah", "jet", "full-ct", "stateless"}
+	schemeNames     = []string{"cheetah", "jet", "beamer", "faild", "full-ct", "stateless"}
 	policyNames     = []string{"rr", "wrr", "p2c", "least-conn", "hash"}
 	forwardingNames = []string{"ipip", "gue", "l2"}
 )
@@ -41,6 +41,9 @@ func (c choice) check() error {
 // suits refuses a hash that a scheme cannot keep connections with, before a
 // lab is built for it.
 func suits(scheme, hash string) error {
+	if chained(scheme) {
+		return fmt.Errorf("--hash %s: scheme %s goes by its buckets; leave --hash out", hash, scheme)
+	}
 	if k := chash.Kind(hash); scheme == "jet" && !k.Minimal() {
 		var others []string
 		for _, k := range chash.Kinds() {
@@ -49,6 +52,19 @@ func suits(scheme, hash string) error {
 			}
 		}
 		return fmt.Errorf("--hash %s: its changes move more connections than jet can foresee; take one of %s, or --scheme full-ct", hash, strings.Join(others, ", "))
+	}
+	return nil
+}
+
+// chained tells the schemes whose servers pass packets on to each other.
+func chained(scheme string) bool { return scheme == "beamer" || scheme == "faild" }
+
+// uniform refuses VIPs that need two kinds of front machines.
+func uniform(vips []VIP) error {
+	for _, v := range vips {
+		if (v.Scheme == "faild") != (vips[0].Scheme == "faild") && !v.bare() && !vips[0].bare() {
+			return fmt.Errorf("VIPs %s and %s: scheme faild has switches where the others have balancers; run them in two labs", vips[0].Name, v.Name)
+		}
 	}
 	return nil
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 )
 
-// The churn scenario's size. Two balancers carry the traffic of six servers;
-// a third balancer and four more servers wait to join.
+// The churn scenario's size. Two balancers (scheme faild: switches) carry the
+// traffic of six servers; a third one and four more servers wait to join.
 const (
 	churnServers, churnActiveServers = 10, 6
 	churnLBs, churnActiveLBs         = 3, 2
@@ -43,7 +43,9 @@ type churn struct {
 	random *rand.Rand
 	// gone are the daemons that changes go on without.
 	gone map[string]bool
-	// ecmp are the balancers behind the router.
+	// member are the servers that are in the pools.
+	member map[string]bool
+	// ecmp are the fronts behind the router.
 	ecmp []int
 }
 
@@ -55,7 +57,8 @@ func (c *churn) steps() []step {
 	pair := []string{weighted, restarted}
 	lost := 1 + c.random.IntN(churnActiveLBs)
 	kept := 3 - lost
-	keptName, lostName := fmt.Sprint("lb", kept), fmt.Sprint("lb", lost)
+	kind := c.lab.frontKind()
+	keptName, lostName, joining := c.lab.front(kept), c.lab.front(lost), c.lab.front(churnLBs)
 	steps := []step{
 		{name: "drain", text: drained + " drains: no new connections", early: true,
 			do: func(ctx context.Context) error { return c.drain(ctx, drained) }},
@@ -84,17 +87,20 @@ func (c *churn) steps() []step {
 			do: func(context.Context) error { return c.crash(crashed) }},
 		{name: "remove crashed", text: crashed + " is taken out by force", after: "crash", gap: 3,
 			do: func(ctx context.Context) error { return c.remove(ctx, crashed, true) }},
-		{name: "reshuffle", text: "router reshuffles flows over the balancers",
+		{name: "reshuffle", text: c.reshuffleText(),
 			do: func(context.Context) error { return c.reshuffle() }},
-		{name: "reshuffle again", text: "router reshuffles flows over the balancers", after: "reshuffle", gap: 1,
+		{name: "reshuffle again", text: c.reshuffleText(), after: "reshuffle", gap: 1,
 			do: func(context.Context) error { return c.reshuffle() }},
-		{name: "kill lb", text: keptName + "'s daemon killed and started again",
+		{name: "kill " + kind, text: keptName + "'s daemon killed and started again",
 			do: func(ctx context.Context) error { return c.restart(ctx, keptName) }},
 		{name: "kill host", text: restarted + "'s agent killed and started again",
 			do: func(ctx context.Context) error { return c.restart(ctx, restarted) }},
-		{name: "lose lb", text: lostName + " loses power; the router drops it",
-			do: func(ctx context.Context) error { return c.loseBalancer(ctx, lost) }},
-		{name: "join lb", text: "lb3 joins", do: func(ctx context.Context) error { return c.joinBalancer(ctx, 3) }},
+		{name: "lose " + kind, text: lostName + " loses power; the router drops it",
+			do: func(ctx context.Context) error { return c.loseFront(ctx, lost) }},
+		{name: "join " + kind, text: joining + " joins", do: func(ctx context.Context) error { return c.joinFront(ctx, churnLBs) }},
+	}
+	if c.lab.faild() {
+		steps = append(steps, c.switchSteps(kept)...)
 	}
 	if !slices.ContainsFunc(c.lab.VIPs, VIP.weighted) {
 		steps = slices.DeleteFunc(steps, func(s step) bool { return s.name == "weight" })
@@ -141,7 +147,7 @@ var passing = []connect.Code{connect.CodeFailedPrecondition, connect.CodeAborted
 // balancers first, again and again until it is accepted or ctx ends.
 func (c *churn) ask(ctx context.Context, f func(context.Context, fairleadv1connect.FairleadClient, []string) error) error {
 	machine := ""
-	for _, m := range append(c.lab.lbs(), c.lab.servers()...) {
+	for _, m := range append(c.lab.fronts(), c.lab.servers()...) {
 		if !c.gone[m] {
 			machine = m
 			break
@@ -174,7 +180,7 @@ func (c *churn) ask(ctx context.Context, f func(context.Context, fairleadv1conne
 // add puts servers to work in every VIP: those of one VIP together, then the
 // next VIP's.
 func (c *churn) add(ctx context.Context, servers ...string) error {
-	for _, v := range c.lab.VIPs {
+	for _, v := range c.lab.pools() {
 		work, ctx := errgroup.WithContext(ctx)
 		for _, server := range servers {
 			work.Go(func() error {
@@ -194,11 +200,14 @@ func (c *churn) add(ctx context.Context, servers ...string) error {
 			return err
 		}
 	}
+	for _, s := range servers {
+		c.member[s] = true
+	}
 	return nil
 }
 
 // fail makes servers refuse their health checks, or answer them again, and
-// waits until every balancer has noticed. Their connections are not touched.
+// waits until every balancer or switch has noticed. Their connections are not touched.
 func (c *churn) fail(ctx context.Context, fails bool, servers ...string) error {
 	for _, s := range servers {
 		if err := c.lab.tellHealth(ctx, s, fails); err != nil {
@@ -209,14 +218,14 @@ func (c *churn) fail(ctx context.Context, fails bool, servers ...string) error {
 	if fails {
 		want = fairleadv1.Health_HEALTH_DOWN
 	}
-	for _, lb := range c.lab.lbs() {
-		for !c.gone[lb] {
-			status, err := c.lab.daemonStatus(ctx, lb)
+	for _, front := range c.lab.fronts() {
+		for !c.gone[front] {
+			status, err := c.lab.daemonStatus(ctx, front)
 			if err == nil && c.lab.allHave(status, servers, want) {
 				break
 			}
 			if sleep(ctx, 50*time.Millisecond) != nil {
-				return fmt.Errorf("%s has not noticed the health of %s: %w", lb, strings.Join(servers, ", "), errors.Join(err, context.Cause(ctx)))
+				return fmt.Errorf("%s has not noticed the health of %s: %w", front, strings.Join(servers, ", "), errors.Join(err, context.Cause(ctx)))
 			}
 		}
 	}
@@ -244,7 +253,7 @@ func (c *churn) undrain(ctx context.Context, server string) error {
 // forced: those that the hash took away leave orphans on their server, open
 // for ever.
 func (c *churn) remove(ctx context.Context, server string, force bool) error {
-	for _, v := range c.lab.VIPs {
+	for _, v := range c.lab.pools() {
 		err := c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) error {
 			_, err := client.RemoveServer(ctx, connect.NewRequest(&fairleadv1.RemoveServerRequest{
 				Vip: v.Name, Server: c.lab.daemonName(server), Force: force || v.breaks(), Without: without}))
@@ -258,7 +267,7 @@ func (c *churn) remove(ctx context.Context, server string, force bool) error {
 }
 
 func (c *churn) weight(ctx context.Context, server string, weight uint32) error {
-	for _, v := range c.lab.VIPs {
+	for _, v := range c.lab.pools() {
 		if !v.weighted() {
 			continue
 		}
@@ -279,6 +288,13 @@ func (c *churn) rotate(ctx context.Context) error {
 		_, err := client.RotateKey(ctx, connect.NewRequest(&fairleadv1.RotateKeyRequest{Without: without}))
 		return err
 	})
+}
+
+func (c *churn) reshuffleText() string {
+	if c.lab.faild() {
+		return "router reshuffles flows over the switches"
+	}
+	return "router reshuffles flows over the balancers"
 }
 
 func (c *churn) reshuffle() error { return c.lab.setRoutes(c.ecmp, c.random.Uint32()) }
@@ -310,8 +326,8 @@ func (c *churn) restart(ctx context.Context, machine string) error {
 // died (BFD's usual three times 100 ms).
 const routerNotice = 300 * time.Millisecond
 
-func (c *churn) loseBalancer(ctx context.Context, n int) error {
-	name := fmt.Sprint("lb", n)
+func (c *churn) loseFront(ctx context.Context, n int) error {
+	name := c.lab.front(n)
 	c.gone[name] = true
 	if err := c.lab.crash(name); err != nil {
 		return err
@@ -323,8 +339,8 @@ func (c *churn) loseBalancer(ctx context.Context, n int) error {
 	return c.reshuffle()
 }
 
-func (c *churn) joinBalancer(ctx context.Context, n int) error {
-	name := fmt.Sprint("lb", n)
+func (c *churn) joinFront(ctx context.Context, n int) error {
+	name := c.lab.front(n)
 	if err := c.lab.StartDaemon(ctx, name); err != nil {
 		return err
 	}

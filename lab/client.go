@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -154,6 +153,13 @@ func (t *tail) String() string {
 // loads are clients that run side by side, as one.
 type loads []*loadClient
 
+// takeIn adds another load's tallies; both may have connections to a target.
+func (r *LoadReport) takeIn(o LoadReport) {
+	for name, t := range o.Tallies {
+		r.Tallies[name] = r.Tallies[name].add(t)
+	}
+}
+
 // report adds up the latest reports; the time is the first one's.
 func (l loads) report() LoadReport {
 	whole := LoadReport{Tallies: map[string]Tally{}}
@@ -162,7 +168,7 @@ func (l loads) report() LoadReport {
 		if i == 0 {
 			whole.Seconds = r.Seconds
 		}
-		maps.Copy(whole.Tallies, r.Tallies)
+		whole.takeIn(r)
 	}
 	return whole
 }
@@ -197,9 +203,10 @@ func (l loads) wait() (LoadReport, error) {
 	for _, c := range l {
 		r, err := c.wait()
 		errs = append(errs, err)
-		maps.Copy(whole.Tallies, r.Tallies)
+		whole.takeIn(r)
 		whole.Failures = append(whole.Failures, r.Failures...)
 		whole.Seconds = max(whole.Seconds, r.Seconds)
+		whole.MissedResets += r.MissedResets
 	}
 	sortFailures(whole.Failures)
 	return whole, errors.Join(errs...)

@@ -158,7 +158,7 @@ func TestPathMTU(t *testing.T) {
 // reason sums a reason's packets over the balancers.
 func reason(t *testing.T, l *Lab, name string) (packets uint64) {
 	t.Helper()
-	for _, m := range l.lbs() {
+	for _, m := range l.fronts() {
 		status, err := l.daemonStatus(t.Context(), m)
 		if err != nil {
 			t.Fatal(err)
@@ -185,7 +185,7 @@ func runIn(ctx context.Context, l *Lab, machine string, command ...string) (stri
 
 // logs shows the ends of the daemons' logs.
 func logs(t *testing.T, l *Lab) {
-	for _, m := range append(l.lbs(), l.servers()...) {
+	for _, m := range append(l.fronts(), l.servers()...) {
 		t.Logf("%s: %s", m, l.logEnd(m))
 	}
 }

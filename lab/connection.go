@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -24,7 +25,10 @@ type connection struct {
 	server string
 	target string
 	began  time.Time
-	l      *load
+	// begun is how many changes had begun when a server first answered.
+	begun int
+	flow  *flow // nil until it is open
+	l     *load
 }
 
 // do runs one planned connection from its start to its count.
@@ -54,8 +58,10 @@ func (c *connection) dial(ctx context.Context, endpoint string) error {
 	}
 	c.Conn, c.read = conn, bufio.NewReader(conn)
 	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
 	c.l.open[c] = struct{}{}
-	c.l.mu.Unlock()
+	c.flow = &flow{target: c.target, began: c.began}
+	c.l.flows[endpoints{endpointOf(conn.LocalAddr()), endpointOf(conn.RemoteAddr())}] = c.flow
 	return nil
 }
 
@@ -65,6 +71,7 @@ func (c *connection) carryOut(ctx context.Context, j job) error {
 	}
 	c.l.mu.Lock()
 	c.l.tallies[c.target].Answered++
+	c.begun = c.l.begun
 	c.l.mu.Unlock()
 	switch j.kind {
 	case "short":
@@ -248,6 +255,16 @@ func (c *connection) upload(ctx context.Context, length time.Duration) error {
 		return err
 	}
 	return c.same(answer.Body, UploadAnswer(c.server, sent, sum.Sum32()))
+}
+
+// endpointOf is a TCP address as a captured packet has it.
+func endpointOf(a net.Addr) netip.AddrPort {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	p := tcp.AddrPort()
+	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
 }
 
 func isTimeout(err error) bool {

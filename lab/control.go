@@ -81,9 +81,12 @@ func (l *Lab) tellHealth(ctx context.Context, machine string, fails bool) error 
 	})
 }
 
-// allHave tells whether a balancer sees the same health of the machines in
+// allHave tells whether a balancer or switch sees the same health of the machines in
 // every VIP that checks and has them.
 func (l *Lab) allHave(s *fairleadv1.GetStatusResponse, machines []string, want fairleadv1.Health) bool {
+	if s.Switch != nil {
+		return l.hostsAre(s.Switch.Hosts, machines, want == fairleadv1.Health_HEALTH_UP)
+	}
 	for _, v := range s.Vips {
 		for _, slot := range v.Slots {
 			if slices.Contains(machines, l.machineName(slot.Server)) && slot.State == fairleadv1.SlotState_SLOT_STATE_ACTIVE &&

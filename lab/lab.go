@@ -9,6 +9,7 @@
 //
 // The router spreads a VIP's packets over the balancers (ECMP); a balancer
 // forwards to a server; the server answers the client by the router directly.
+// Scheme faild has switches in place of the balancers (switches.go).
 // Everything a lab makes carries its name: namespaces fl-NAME-…, a folder
 // under /run/fairlead/lab, daemons' names and so their pins. So taking it
 // down needs no memory, and works after a kill -9 of whoever made it.
@@ -21,6 +22,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -50,7 +52,7 @@ const (
 type Options struct {
 	Name    string `json:"name"`    // default lab
 	Servers int    `json:"servers"` // 1 to MaxServers, default 3
-	LBs     int    `json:"lbs"`     // 1 to MaxLBs, default 2
+	LBs     int    `json:"lbs"`     // balancers (scheme faild: switches), 1 to MaxLBs, default 2
 	Scheme  string `json:"scheme"`  // default cheetah
 	Policy  string `json:"policy"`  // default rr, hash for scheme stateless
 	// Hash is the consistent hash of all VIPs; empty: the configuration's
@@ -140,6 +142,9 @@ func (o *Options) fill() error {
 			return err
 		}
 	}
+	if err := uniform(o.VIPs); err != nil {
+		return err
+	}
 	if o.Hash != "" {
 		if err := (choice{"hash", []string{o.Hash}, kinds()}).check(); err != nil {
 			return err
@@ -198,11 +203,26 @@ func (l *Lab) machineName(daemon string) string { return strings.TrimPrefix(daem
 // Machines lists the lab's namespaces by their short names.
 func (l *Lab) Machines() []string {
 	machines := []string{"client", "router"}
-	return append(append(machines, l.lbs()...), l.servers()...)
+	return append(append(machines, l.fronts()...), l.servers()...)
 }
 
-func (l *Lab) lbs() []string     { return numbered("lb", l.LBs) }
 func (l *Lab) servers() []string { return numbered("server", l.Servers) }
+
+// fronts are the machines between router and servers, all of one kind:
+// balancers or switches.
+func (l *Lab) fronts() []string { return numbered(l.frontKind(), l.LBs) }
+
+// frontKind is the kind of the lab's fronts: also the verb that runs them.
+func (l *Lab) frontKind() string {
+	if l.faild() {
+		return "switch"
+	}
+	return "lb"
+}
+
+func (l *Lab) front(n int) string { return fmt.Sprint(l.frontKind(), n) }
+
+func (l *Lab) isFront(machine string) bool { return slices.Contains(l.fronts(), machine) }
 
 func numbered(prefix string, n int) []string {
 	names := make([]string, n)

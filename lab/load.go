@@ -37,6 +37,8 @@ type LoadPlan struct {
 	// it is told that this is Over: what changes meanwhile may take longer
 	// than it was planned.
 	Hold bool `json:"hold"`
+	// Device is where RSTs to the client are captured; empty: nowhere.
+	Device string `json:"device,omitempty"`
 }
 
 // Target is a VIP under load.
@@ -54,6 +56,13 @@ type Tally struct {
 	Completed      int `json:"completed"`
 	Broken         int `json:"broken"`
 	LostWithServer int `json:"lost_with_server"`
+	// Survived are those of Completed that a server had answered before a
+	// change began, and that ended after it was made.
+	Survived int `json:"survived"`
+	// Resets are RSTs that the client's network showed for connections whose
+	// server lived; LateResets those after the client had all it wanted.
+	Resets     int `json:"resets"`
+	LateResets int `json:"late_resets"`
 }
 
 // Failure is one connection that did not complete.
@@ -74,7 +83,9 @@ type LoadReport struct {
 	Seconds  float64          `json:"seconds"`
 	Tallies  map[string]Tally `json:"tallies"`
 	Failures []Failure        `json:"failures,omitempty"` // since the report before
-	Done     bool             `json:"done"`
+	// MissedResets are RSTs that the capture saw and could not keep.
+	MissedResets int  `json:"missed_resets"`
+	Done         bool `json:"done"`
 }
 
 // LoadNotice is what the client is told while it runs.
@@ -88,6 +99,9 @@ type LoadNotice struct {
 	To   time.Time `json:"to"`
 	// Over ends what LoadPlan.Hold asked for.
 	Over bool `json:"over"`
+	// Begins and Made tell that a change begins, and that it is made.
+	Begins bool `json:"begins"`
+	Made   bool `json:"made"`
 }
 
 // Timeouts of the client. A busy machine must not trip them: they bound how
@@ -112,7 +126,12 @@ type load struct {
 	failures []Failure
 	crashes  map[string]LoadNotice
 	open     map[*connection]struct{}
+	flows    map[endpoints]*flow
+	// begun and made count the changes.
+	begun, made int
 
+	capture *resetCapture // nil: RSTs are not counted
+	waiting []reset       // for their connections' end
 	over    chan struct{} // closed by the notice Over
 	endHold sync.Once
 }
@@ -125,12 +144,19 @@ const holdPause = 100 * time.Millisecond
 // (whoever wanted the load is gone).
 func RunLoad(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines := json.NewDecoder(bufio.NewReader(in))
-	l := &load{tallies: map[string]*Tally{}, crashes: map[string]LoadNotice{}, open: map[*connection]struct{}{}, over: make(chan struct{})}
+	l := &load{tallies: map[string]*Tally{}, crashes: map[string]LoadNotice{}, open: map[*connection]struct{}{},
+		flows: map[endpoints]*flow{}, over: make(chan struct{})}
 	if err := lines.Decode(&l.plan); err != nil {
 		return fmt.Errorf("read plan: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if l.plan.Device != "" {
+		var err error
+		if l.capture, err = captureResets(ctx, l.plan.Device); err != nil {
+			return err
+		}
+	}
 	go func() {
 		defer cancel()
 		for {
@@ -141,6 +167,7 @@ func RunLoad(ctx context.Context, in io.Reader, out io.Writer) error {
 			if notice.Over {
 				l.endHold.Do(func() { close(l.over) })
 			}
+			l.changing(notice)
 			l.crashed(notice)
 		}
 	}()
@@ -176,6 +203,9 @@ func (l *load) run(ctx context.Context, out *json.Encoder) error {
 				return err
 			}
 		case <-finished:
+			if l.capture != nil { // what is still on its way
+				_ = sleep(ctx, resetSlack)
+			}
 			if ctx.Err() != nil {
 				return fmt.Errorf("load stopped: %w", context.Cause(ctx))
 			}
@@ -243,6 +273,18 @@ func (p LoadPlan) schedule() []job {
 	return jobs
 }
 
+// changing counts changes that begin and that are made.
+func (l *load) changing(n LoadNotice) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n.Begins {
+		l.begun++
+	}
+	if n.Made {
+		l.made++
+	}
+}
+
 func (l *load) crashed(n LoadNotice) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -261,6 +303,10 @@ func (l *load) report(done bool) LoadReport {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := LoadReport{Seconds: time.Since(l.start).Seconds(), Tallies: map[string]Tally{}, Failures: l.failures, Done: done}
+	l.countResets(done)
+	if done && l.capture != nil {
+		r.MissedResets = l.capture.lost()
+	}
 	for name, t := range l.tallies {
 		r.Tallies[name] = *t
 	}
@@ -276,8 +322,14 @@ func (l *load) ended(t Target, j job, c *connection, err error) {
 	delete(l.open, c)
 	tally := l.tallies[t.Name]
 	tally.Alive--
+	if c.flow != nil {
+		c.flow.ended, c.flow.whole, c.flow.lost = time.Now(), err == nil, err != nil && l.lost(c, err)
+	}
 	if err == nil {
 		tally.Completed++
+		if l.made > c.begun {
+			tally.Survived++
+		}
 		return
 	}
 	f := Failure{Target: t.Name, At: time.Since(l.start).Seconds(), Age: time.Since(c.began).Seconds(),
@@ -344,7 +396,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // add sums tallies (several targets of one run).
 func (t Tally) add(o Tally) Tally {
-	return Tally{t.Started + o.Started, t.Answered + o.Answered, t.Alive + o.Alive, t.Completed + o.Completed, t.Broken + o.Broken, t.LostWithServer + o.LostWithServer}
+	return Tally{t.Started + o.Started, t.Answered + o.Answered, t.Alive + o.Alive, t.Completed + o.Completed, t.Broken + o.Broken,
+		t.LostWithServer + o.LostWithServer, t.Survived + o.Survived, t.Resets + o.Resets, t.LateResets + o.LateResets}
 }
 
 func sortFailures(f []Failure) {

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
@@ -13,7 +15,11 @@ func (r *Result) PrintResult(w io.Writer) error {
 	fmt.Fprintf(w, "scenario %s, seed %d, kernel %s, %.0f s, %d changes\n\n", r.Scenario, r.Seed, r.Kernel, r.Seconds, r.Runs[0].Changes)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	flood := len(r.Floods) > 0
-	title := "scheme\tpolicy, hash\tforwarding\tfamily\ttimestamps\tconnections\tcompleted\tlost with server\tbroken\t"
+	title := "scheme\tpolicy, hash\tforwarding\tfamily\ttimestamps\tconnections\tcompleted\tsurvived\tlost with server\tbroken\tRSTs\tlate RSTs\t"
+	drained := r.Runs[0].Drained != nil
+	if drained {
+		title = "drained\t" + title
+	}
 	if flood {
 		title += "tracked\treplaced\tfull\t"
 	}
@@ -23,8 +29,11 @@ func (r *Result) PrintResult(w io.Writer) error {
 		if run.NoTimestamps {
 			stamps = "no"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t", run.Scheme, cmp.Or(run.Hash, run.Policy), run.Forwarding, run.Family,
-			stamps, run.Connections, run.Completed, run.LostWithServer, run.Broken)
+		if drained {
+			fmt.Fprintf(t, "%d\t", *run.Drained)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t", run.Scheme, cmp.Or(run.Hash, run.Policy, "-"), run.Forwarding, run.Family,
+			stamps, run.Connections, run.Completed, run.Survived, run.LostWithServer, run.Broken, run.Resets, run.LateResets)
 		if flood {
 			fmt.Fprintf(t, "%d\t%d\t%d\t", run.Tracked, run.FlowReplaced, run.FlowFull)
 		}
@@ -36,7 +45,16 @@ func (r *Result) PrintResult(w io.Writer) error {
 	if err := r.printFlood(w); err != nil {
 		return err
 	}
-	fmt.Fprintln(w, "\n\"lost with server\" had a server that crashed; \"broken\" had one that lives.")
+	if err := r.printChain(w); err != nil {
+		return err
+	}
+	if err := r.printDrains(w); err != nil {
+		return err
+	}
+	printCounters(w, "kernel counters of the client", r.Counters["client"])
+	printCounters(w, "kernel counters of the servers", r.Counters["servers"])
+	printCounters(w, "agents' counters", r.Reasons)
+	fmt.Fprintln(w, "\n\"survived\" lived through a change; \"lost with server\" had a server that crashed; \"broken\" had one that lives, as had who got RSTs.")
 	for _, f := range r.Failures {
 		run := r.run(f.Target)
 		if run.mustHold() || r.Scenario == "control" {
@@ -62,6 +80,55 @@ func (r *Result) printFlood(w io.Writer) error {
 			100*float64(u.used())/float64(u.Limit), u.New, u.Confirmed, u.Fading, u.Datagram, u.FlowBytes>>10, u.MapBytes>>10)
 	}
 	return t.Flush()
+}
+
+// printChain tells what scenario chain found.
+func (r *Result) printChain(w io.Writer) error {
+	if len(r.Chain) == 0 {
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "\nopened on\tbuckets reassigned since\tconnections\tcompleted\tbroken\tRSTs\t")
+	for _, s := range r.Chain {
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t\n", s.Server, s.Reassigned, s.Tally.Started, s.Tally.Completed, s.Tally.Broken, s.Tally.Resets+s.Tally.LateResets)
+	}
+	fmt.Fprintln(t, "\ndetour of\trounds\tdirect µs\tby one previous server µs\tadded µs (median)\tadded µs (p95)\t")
+	for _, d := range r.Detours {
+		fmt.Fprintf(t, "%s\t%d\t%.1f\t%.1f\t%.1f\t%.1f\t\n", d.Run, d.Rounds, d.DirectUs, d.DetourUs, d.AddedUs, d.AddedP95Us)
+	}
+	return t.Flush()
+}
+
+// printDrains tells what scenario drain-switch counted.
+func (r *Result) printDrains(w io.Writer) error {
+	if len(r.Drains) == 0 {
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	change := ""
+	for _, d := range r.Drains {
+		if d.Change != change {
+			change = d.Change
+			fmt.Fprintf(t, "\n%s\n  scheme\tflows\ton the server\tothers moved\tswitches differ\tbroken so far\tlost so far\n", change)
+		}
+		fmt.Fprintf(t, "  %s\t%d\t%d\t%d\t%d\t%d\t%d\n", d.Run, d.Flows, d.OnServer, d.Moved, d.SwitchesDiffer, d.Broken, d.LostWithServer)
+	}
+	for _, p := range r.Repoints {
+		fmt.Fprintf(t, "\n%d nexthops repointed in %.2f ms (median of %d), %.2f ms (p95), %.2f ms at most\n", p.Nexthops, p.MedianMs, p.Rounds, p.P95Ms, p.MaxMs)
+	}
+	return t.Flush()
+}
+
+// printCounters is one line of what moved.
+func printCounters(w io.Writer, title string, c Counters) {
+	if len(c) == 0 {
+		return
+	}
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(c)) {
+		words = append(words, fmt.Sprint(name, " ", c[name]))
+	}
+	fmt.Fprintf(w, "\n%s: %s\n", title, strings.Join(words, ", "))
 }
 
 // run is the run of a name.

@@ -37,7 +37,7 @@ func (l *Lab) spawn(machine, name string, args ...string) error {
 	cmd.Dir = l.Dir()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = inNamespace(l.namespace(machine), func() error {
-		if strings.HasPrefix(machine, "lb") {
+		if l.isFront(machine) {
 			// A balancer has a machine of its own; here it shares few CPUs
 			// with all clients and servers. What its daemon tells its peers
 			// must not wait for these. The thread ends with this function;
@@ -81,7 +81,7 @@ func isZombie(pid int) bool {
 	return strings.HasPrefix(rest, "Z") || strings.HasPrefix(rest, "X")
 }
 
-// StartDaemon starts `fairlead lb` or `fairlead host` in a machine and waits
+// StartDaemon starts `fairlead lb`, `switch` or `host` in a machine and waits
 // until it answers. One that runs is an error: a second would fail, but leave
 // its own number in the place of the first one's.
 func (l *Lab) StartDaemon(ctx context.Context, machine string) error {
@@ -91,13 +91,13 @@ func (l *Lab) StartDaemon(ctx context.Context, machine string) error {
 	if err := l.launch(machine); err != nil {
 		return err
 	}
-	if err := l.awaitDaemon(ctx, machine); err != nil || !strings.HasPrefix(machine, "lb") {
+	if err := l.awaitDaemon(ctx, machine); err != nil || !l.isFront(machine) {
 		return err
 	}
 	return l.awaitReady(ctx, machine)
 }
 
-// awaitReady waits until a balancer says that a router may use it.
+// awaitReady waits until a balancer or switch says that a router may use it.
 func (l *Lab) awaitReady(ctx context.Context, machine string) error {
 	var missing string
 	ready := waitFor(readyWait, func() bool {
@@ -120,8 +120,8 @@ func (l *Lab) awaitReady(ctx context.Context, machine string) error {
 
 func (l *Lab) launch(machine string) error {
 	verb := "host"
-	if strings.HasPrefix(machine, "lb") {
-		verb = "lb"
+	if l.isFront(machine) {
+		verb = l.frontKind()
 	}
 	return l.spawn(machine, machine, l.Program, verb,
 		"-f", l.ConfigPath(), "--name", l.daemonName(machine), "--state-dir", l.path("state"))

@@ -115,25 +115,29 @@ func TestSchedule(t *testing.T) {
 // TestJudge: what must be 0, and what must not.
 func TestJudge(t *testing.T) {
 	good := []RunTally{
-		{Scheme: "cheetah", Connections: 2000, Completed: 1990, LostWithServer: 10},
-		{Scheme: "stateless", Connections: 2000, Completed: 1890, LostWithServer: 10, Broken: 100},
+		{Scheme: "cheetah", Connections: 2000, Completed: 1990, Survived: 400, LostWithServer: 10},
+		{Scheme: "stateless", Connections: 2000, Completed: 1890, Survived: 400, LostWithServer: 10, Broken: 100},
 	}
 	judge := func(o RunOptions, changes int, runs ...RunTally) int {
 		o.Scenario, o.Scale = "churn", FullScale
-		return len((&runner{o: o, result: &Result{Runs: runs}}).judge(changes))
+		return len((&runner{o: o, changes: changes, result: &Result{Runs: runs}}).judge())
 	}
-	broken := RunTally{Scheme: "cheetah", Connections: 2000, Completed: 1999, Broken: 1}
-	harmless := RunTally{Scheme: "stateless", Connections: 2000, Completed: 2000}
+	broken := RunTally{Scheme: "cheetah", Connections: 2000, Completed: 1999, Survived: 1, Broken: 1}
+	harmless := RunTally{Scheme: "stateless", Connections: 2000, Completed: 2000, Survived: 1}
 	for i, c := range []struct{ got, want int }{
 		{judge(RunOptions{}, 17, good...), 0},
 		{judge(RunOptions{}, 11, good...), 1},
 		{judge(RunOptions{}, 17, broken), 1},
 		{judge(RunOptions{NoTimestamps: true}, 17, broken), 1},
-		{judge(RunOptions{}, 17, RunTally{Scheme: "jet", Connections: 2000, Completed: 1999, Broken: 1}), 1},
-		{judge(RunOptions{}, 17, RunTally{Scheme: "full-ct", Connections: 2000, Completed: 1999, Broken: 1}), 0},
+		{judge(RunOptions{}, 17, RunTally{Scheme: "jet", Connections: 2000, Completed: 1999, Survived: 1, Broken: 1}), 1},
+		{judge(RunOptions{}, 17, RunTally{Scheme: "full-ct", Connections: 2000, Completed: 1999, Survived: 1, Broken: 1}), 0},
 		{judge(RunOptions{}, 17, harmless), 1},
-		{judge(RunOptions{}, 17, RunTally{Scheme: "cheetah", Connections: 1999, Completed: 1999}), 1},
-		{judge(RunOptions{}, 17, RunTally{Scheme: "cheetah", Connections: 2000, Completed: 1999}), 1},
+		{judge(RunOptions{}, 17, RunTally{Scheme: "beamer", Connections: 2000, Completed: 2000, Survived: 9, Resets: 1}), 1},
+		{judge(RunOptions{}, 17, RunTally{Scheme: "beamer", Connections: 2000, Completed: 2000, Survived: 9, LateResets: 1}), 1},
+		{judge(RunOptions{}, 17, RunTally{Scheme: "jet", Connections: 2000, Completed: 2000, Survived: 9, LateResets: 1}), 0},
+		{judge(RunOptions{}, 17, RunTally{Scheme: "faild", Connections: 2000, Completed: 2000}), 1},
+		{judge(RunOptions{}, 17, RunTally{Scheme: "cheetah", Connections: 1999, Completed: 1999, Survived: 1}), 1},
+		{judge(RunOptions{}, 17, RunTally{Scheme: "cheetah", Connections: 2000, Completed: 1999, Survived: 1}), 1},
 	} {
 		if c.got != c.want {
 			t.Errorf("case %d: %d complaints, want %d", i, c.got, c.want)

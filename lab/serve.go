@@ -34,6 +34,7 @@ const (
 //	POST /…                               reads everything: name, count, CRC-32
 //	GET  /health                          the name; 503 while it was told to fail
 //	PUT  /health?fail=true                to fail (false: to be well), from the machine itself
+//	GET  /echo                            a head, then every byte that comes
 //	UDP  7                                the name, a space, the packet
 //
 // UDP sockets are bound to single addresses, because an answer must leave
@@ -84,6 +85,7 @@ func handler(name string) http.Handler {
 			fmt.Fprintln(w, name)
 		}
 	})
+	mux.HandleFunc("GET "+detourPath, func(w http.ResponseWriter, _ *http.Request) { serveEcho(w, name) })
 	mux.HandleFunc("GET /bytes/{n}", serveBytes)
 	mux.HandleFunc("GET /stream", func(w http.ResponseWriter, r *http.Request) { serveStream(w, r, name) })
 	receive := func(w http.ResponseWriter, r *http.Request) {
@@ -169,6 +171,30 @@ func serveStream(w http.ResponseWriter, r *http.Request, name string) {
 		select {
 		case <-tick.C:
 		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// serveEcho takes the connection over and sends back what comes.
+func serveEcho(w http.ResponseWriter, name string) {
+	conn, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Time{})
+	if _, err := fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\n%s: %s\r\n\r\n", serverHeader, name); err != nil {
+		return
+	}
+	b := make([]byte, 4096)
+	for {
+		n, err := buffered.Read(b)
+		if err != nil {
+			return
+		}
+		if _, err := conn.Write(b[:n]); err != nil {
 			return
 		}
 	}

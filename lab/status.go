@@ -57,11 +57,15 @@ func (l *Lab) Status(ctx context.Context) Status {
 	}
 	add("client", clientAddress4, clientAddress6)
 	add("router", gatewayOfClient4+" "+gateway4, gatewayOfClient6+" "+gateway6)
-	for n := range l.LBs {
-		add(fmt.Sprint("lb", n+1), lbAddress4(n+1), lbAddress6(n+1))
+	for n, m := range l.fronts() {
+		add(m, lbAddress4(n+1), lbAddress6(n+1))
 	}
-	for n := range l.Servers {
-		add(fmt.Sprint("server", n+1), serverAddress4(n+1), serverAddress6(n+1))
+	for n, m := range l.servers() {
+		if l.faild() {
+			add(m, behindSwitch4(1, n+1), behindSwitch6(1, n+1))
+		} else {
+			add(m, serverAddress4(n+1), serverAddress6(n+1))
+		}
 	}
 	for i := range s.Machines[2:] {
 		if m := &s.Machines[2+i]; !l.Plain {
@@ -111,8 +115,12 @@ func (l *Lab) Describe(w io.Writer, program string) {
 			web += " http://" + strings.TrimSuffix(v.Endpoint(), ":80") + "/"
 		}
 	}
-	fmt.Fprintf(w, "VIP%s\n%d servers, %d balancers; scheme %s, policy %s, forwarding %s\n\nTry:\n",
-		web, l.Servers, l.LBs, l.Scheme, l.Policy, l.Forwarding)
+	fronts := "balancers"
+	if l.faild() {
+		fronts = "switches"
+	}
+	fmt.Fprintf(w, "VIP%s\n%d servers, %d %s; scheme %s, policy %s, forwarding %s\n\nTry:\n",
+		web, l.Servers, l.LBs, fronts, l.Scheme, l.Policy, l.Forwarding)
 	client := fmt.Sprintf("lab exec%s client -- ", flag)
 	file := " -f " + l.ConfigPath()
 	lines := []string{
@@ -123,7 +131,7 @@ func (l *Lab) Describe(w io.Writer, program string) {
 		"status" + file,
 		"drain " + l.daemonName(fmt.Sprint("server", min(2, l.Servers))) + file,
 		l.traceCommand(),
-		"lab kill" + flag + " lb1   (and: lab start" + flag + " lb1)",
+		"lab kill" + flag + " " + l.front(1) + "   (and: lab start" + flag + " " + l.front(1) + ")",
 		"lab status" + flag,
 		"lab down" + suffix,
 	}
@@ -149,6 +157,9 @@ func needsDaemon(line string) bool {
 // traceCommand traces a first packet of the client to the web VIP through
 // lb1. Empty if there is no such VIP.
 func (l *Lab) traceCommand() string {
+	if l.faild() {
+		return ""
+	}
 	for _, v := range l.VIPs {
 		if v.Port != httpPort || v.Protocol != "tcp" || v.Address.Is6() != l.IPv6 {
 			continue

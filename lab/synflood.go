@@ -38,9 +38,13 @@ const (
 // floodSteps are the changes under the flood; the seed orders them.
 var floodSteps = []string{"add", "add two", "drain", "fail", "recover", "pause", "resume", "weight", "reshuffle", "reshuffle again", "kill lb", "join lb"}
 
-// floodGroups are the runs that share a lab. full-ct has one of its own: its
-// entries take the places of others that live.
-func (o RunOptions) floodGroups() (groups [][]RunTally) {
+// floodParts are the labs of the scenario. full-ct has one of its own: its
+// entries take the places of others that live, but not of beamer's, which has
+// none.
+func (o RunOptions) floodParts() (parts []part) {
+	if o.Drained != nil {
+		return o.drainedParts()
+	}
 	var hold, others []RunTally
 	for _, r := range o.runs() {
 		if r.mustHold() {
@@ -54,27 +58,31 @@ func (o RunOptions) floodGroups() (groups [][]RunTally) {
 		}
 	}
 	for _, g := range [][]RunTally{hold, others} {
-		if len(g) > 0 {
-			groups = append(groups, g)
+		for _, runs := range apart(g) {
+			parts = append(parts, part{runs: runs})
 		}
 	}
-	return groups
+	return parts
 }
 
 // flood runs the scenario in this runner's lab.
 func (r *runner) flood(ctx context.Context) error {
-	c := &churn{lab: r.lab, random: stream(r.o.Seed, "churn"), gone: map[string]bool{}}
+	c := r.churn()
 	scale := r.o.Scale
 	if scale.Steps == nil {
 		scale.Steps = floodSteps
 	}
-	all, err := c.choose(scale.Steps)
-	if err != nil {
-		return err
-	}
-	steps, err := arrange(all, c.random)
-	if err != nil {
-		return err
+	var steps []step
+	if r.o.Drained != nil {
+		steps = c.drainSteps(r.part.drained)
+	} else {
+		all, err := c.choose(scale.Steps)
+		if err != nil {
+			return err
+		}
+		if steps, err = arrange(all, c.random); err != nil {
+			return err
+		}
 	}
 	if err := r.settle(ctx); err != nil {
 		return err
@@ -90,20 +98,8 @@ func (r *runner) flood(ctx context.Context) error {
 		return err
 	}
 	r.note("the flood has filled the flow tables")
-	start := time.Now()
-	for i, s := range steps {
-		if err := r.until(ctx, start.Add(time.Duration(i)*r.o.Scale.Slot)); err != nil {
-			return err
-		}
-		if r.load.ended() {
-			_, err := r.load.wait()
-			return fmt.Errorf("before change %d (%s): %w", i+1, s.text, err)
-		}
-		if err := within(ctx, s.do); err != nil {
-			return fmt.Errorf("change %d (%s): %w", i+1, s.text, err)
-		}
-		r.changes++
-		r.note(s.text)
+	if err := r.steps(ctx, steps, time.Now()); err != nil {
+		return err
 	}
 	// Each connection shall speak after the last change, under the flood.
 	if err := r.until(ctx, time.Now().Add(scale.Pause)); err != nil {
@@ -118,25 +114,14 @@ func (r *runner) flood(ctx context.Context) error {
 	}
 	r.result.Floods = append(r.result.Floods, report)
 	r.note("the flood is over")
-	if err := r.load.tell(LoadNotice{Over: true}); err != nil {
-		return err
-	}
-	if err := r.until(ctx, time.Time{}); err != nil {
-		return err
-	}
-	last, err := r.load.wait()
-	if err != nil {
-		return err
-	}
-	r.finish(last, r.changes)
-	return nil
+	return r.end(ctx)
 }
 
 // settle opens the connections: first those of clients with timestamps, then
 // those without, and waits until a server has answered each.
 func (r *runner) settle(ctx context.Context) error {
 	for _, stamped := range []bool{true, false} {
-		plan := LoadPlan{Seed: r.o.Seed, Steady: r.o.Scale.Connections, Settle: float64(r.o.Scale.Connections) / settleRate, Pause: r.o.Scale.Pause.Seconds(),
+		plan := LoadPlan{Device: uplink, Seed: r.o.Seed, Steady: r.o.Scale.Connections, Settle: float64(r.o.Scale.Connections) / settleRate, Pause: r.o.Scale.Pause.Seconds(),
 			Seconds: (time.Duration(2*len(floodSteps))*r.o.Scale.Slot + floodWait + 2*stepWait).Seconds()}
 		for i, v := range r.lab.VIPs {
 			if run := r.result.Runs[i]; run.NoTimestamps != stamped {
@@ -149,27 +134,36 @@ func (r *runner) settle(ctx context.Context) error {
 		if err := r.lab.setTimestamps(stamped); err != nil {
 			return err
 		}
-		l, err := r.lab.startLoad(ctx, plan)
-		if err != nil {
+		if err := r.open(ctx, plan); err != nil {
 			return err
-		}
-		r.load = append(r.load, l)
-		limit := seconds(plan.Settle) + readyWait
-		deadline := time.Now().Add(limit)
-		for !settled(l.report(), plan) {
-			if l.ended() {
-				_, err := l.wait()
-				return fmt.Errorf("while connections opened: %w", err)
-			}
-			if time.Now().After(deadline) {
-				return fmt.Errorf("not all connections were answered within %v: %+v", limit, l.report().Tallies)
-			}
-			if err := sleep(ctx, 50*time.Millisecond); err != nil {
-				return err
-			}
 		}
 	}
 	return r.lab.setTimestamps(true)
+}
+
+// open starts a load beside those that run, and waits until each of its
+// steady connections has been answered.
+func (r *runner) open(ctx context.Context, plan LoadPlan) error {
+	l, err := r.lab.startLoad(ctx, plan)
+	if err != nil {
+		return err
+	}
+	r.load = append(r.load, l)
+	limit := seconds(plan.Settle) + readyWait
+	deadline := time.Now().Add(limit)
+	for !settled(l.report(), plan) {
+		if l.ended() {
+			_, err := l.wait()
+			return fmt.Errorf("while connections opened: %w", err)
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("not all connections were answered within %v: %+v", limit, l.report().Tallies)
+		}
+		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func settled(report LoadReport, plan LoadPlan) bool {
@@ -224,7 +218,7 @@ func (r *runner) awaitOverflow(ctx context.Context, f *floodClient, c *churn) er
 
 // readTables takes down what is in the tables while the flood goes on.
 func (r *runner) readTables(ctx context.Context, c *churn) error {
-	for _, lb := range r.lab.lbs() {
+	for _, lb := range r.lab.fronts() {
 		if c.gone[lb] {
 			continue
 		}
@@ -264,17 +258,18 @@ func (r *runner) schemes() (names []string) {
 
 // judgeFlood says what is not as it must be, beside broken connections.
 func (r *runner) judgeFlood(say func(string, ...any)) {
-	replaced := uint64(0)
+	replaced, tracks := uint64(0), false
 	for _, run := range r.result.Runs {
 		replaced += run.FlowReplaced + run.FlowFull
-		if run.Scheme == "full-ct" && run.Broken == 0 {
+		tracks = tracks || run.Scheme != "beamer"
+		if run.Scheme == "full-ct" && run.Broken == 0 && (run.Drained == nil || *run.Drained > 0) {
 			say("%s: no connection broken, so the flood proves nothing about the others", run.Name())
 		}
 		if run.Connections != r.o.Scale.Connections {
 			say("%s: %d connections, must be %d", run.Name(), run.Connections, r.o.Scale.Connections)
 		}
 	}
-	if replaced == 0 {
+	if replaced == 0 && tracks {
 		say("the flood never filled the flow tables of %v, so it proves nothing: raise --rate", r.schemes())
 	}
 }

@@ -1,14 +1,12 @@
 package lab
 
 import (
-	"crypto/rand"
 	"fmt"
 	"net"
 	"net/netip"
 	"strconv"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -19,6 +17,14 @@ import (
 //	lbN       10.77.1.(10+N)     fd77:1::(10+N)
 //	serverN   10.77.1.(100+N)    fd77:1::(100+N)
 //	tunnels   10.77.(128+N).0/24 fd77:80:N::/64      outer sources of lbN
+//
+// A lab of switches has these instead of balancers, on the router's Ethernet
+// and with one of their own each, on which every server has a card:
+//
+//	switchN   10.77.1.(10+N)     fd77:1::(10+N)
+//	          10.77.(16+N).1     fd77:2:N::1
+//	serverM   10.77.(16+N).(100+M)  fd77:2:N::(100+M)
+//
 //	VIPs      10.77.7.0/24       fd77:7::/64         on every server's lo
 const (
 	clientAddress4, clientAddress6 = "10.77.0.2", "fd77::2"
@@ -28,14 +34,19 @@ const (
 	vipPrefix4, vipPrefix6         = "10.77.7.0/24", "fd77:7::/64"
 	clientMTU                      = 1500
 	bridgeName                     = "br0"
-	uplink                         = "eth0" // a machine's only device
+	uplink                         = "eth0" // a machine's first device, most have no other
 )
 
 func vipAddress4(n int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf("10.77.7.%d", n)) }
 func vipAddress6(n int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf("fd77:7::%d", n)) }
 
-func lbAddress4(n int) string     { return fmt.Sprintf("10.77.1.%d", 10+n) }
-func lbAddress6(n int) string     { return fmt.Sprintf("fd77:1::%d", 10+n) }
+func lbAddress4(n int) string       { return fmt.Sprintf("10.77.1.%d", 10+n) }
+func lbAddress6(n int) string       { return fmt.Sprintf("fd77:1::%d", 10+n) }
+func switchAddress4(n int) string   { return fmt.Sprintf("10.77.%d.1", 16+n) }
+func switchAddress6(n int) string   { return fmt.Sprintf("fd77:2:%d::1", n) }
+func behindSwitch4(s, n int) string { return fmt.Sprintf("10.77.%d.%d", 16+s, 100+n) }
+func behindSwitch6(s, n int) string { return fmt.Sprintf("fd77:2:%d::%d", s, 100+n) }
+
 func serverAddress4(n int) string { return fmt.Sprintf("10.77.1.%d", 100+n) }
 func serverAddress6(n int) string { return fmt.Sprintf("fd77:1::%d", 100+n) }
 func tunnelSource4(n int) string  { return fmt.Sprintf("10.77.%d.0/24", 128+n) }
@@ -96,25 +107,37 @@ func (l *Lab) build() error {
 	if err := inNamespace(l.namespace("router"), l.buildRouter); err != nil {
 		return fmt.Errorf("build router: %w", err)
 	}
-	if err := l.attach("client", clientMTU); err != nil {
+	build := l.buildBalancers
+	if l.faild() {
+		build = l.buildSwitches
+	}
+	if err := build(); err != nil {
 		return err
 	}
-	for _, m := range append(l.lbs(), l.servers()...) {
-		if err := l.attach(m, l.MTU); err != nil {
+	if err := l.attach(cable{hub: "router", port: "client", machine: "client", device: uplink, mtu: clientMTU}); err != nil {
+		return err
+	}
+	return l.configure("client", l.buildClient, card{uplink, clientAddress4, clientAddress6, gatewayOfClient4, gatewayOfClient6})
+}
+
+// buildBalancers attaches balancers and servers to the router.
+func (l *Lab) buildBalancers() error {
+	for _, m := range append(l.fronts(), l.servers()...) {
+		if err := l.attach(l.cables(m)[0]); err != nil {
 			return err
 		}
 	}
-	for n := range l.LBs {
-		if err := l.configure(fmt.Sprint("lb", n+1), lbAddress4(n+1), lbAddress6(n+1), gateway4, gateway6, nil); err != nil {
+	for n, m := range l.fronts() {
+		if err := l.configure(m, nil, card{uplink, lbAddress4(n + 1), lbAddress6(n + 1), gateway4, gateway6}); err != nil {
 			return err
 		}
 	}
-	for n := range l.Servers {
-		if err := l.configure(fmt.Sprint("server", n+1), serverAddress4(n+1), serverAddress6(n+1), gateway4, gateway6, func(netlink.Link) error { return l.buildServer(n) }); err != nil {
+	for n, m := range l.servers() {
+		if err := l.configure(m, func() error { return l.buildServer(n) }, card{uplink, serverAddress4(n + 1), serverAddress6(n + 1), gateway4, gateway6}); err != nil {
 			return err
 		}
 	}
-	return l.configure("client", clientAddress4, clientAddress6, gatewayOfClient4, gatewayOfClient6, l.buildClient)
+	return nil
 }
 
 // buildRouter makes the bridge; it runs in the router's namespace.
@@ -125,141 +148,25 @@ func (l *Lab) buildRouter() error {
 	if err := loopbackUp(); err != nil {
 		return err
 	}
+	if err := l.addBridge(gateway4, gateway6); err != nil {
+		return err
+	}
+	return discardFloods()
+}
+
+// addBridge makes the Ethernet of a router or switch, which has these
+// addresses there; it runs in its namespace.
+func (l *Lab) addBridge(address4, address6 string) error {
 	noSnooping := false
 	bridge := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs(), MulticastSnooping: &noSnooping}
 	bridge.Name, bridge.MTU = bridgeName, l.MTU
 	if err := netlink.LinkAdd(bridge); err != nil {
 		return fmt.Errorf("add bridge: %w", err)
 	}
-	if err := addAddress(bridge, gateway4+"/24", gateway6+"/64"); err != nil {
+	if err := addAddress(bridge, address4+"/24", address6+"/64"); err != nil {
 		return err
 	}
-	if err := netlink.LinkSetUp(bridge); err != nil {
-		return err
-	}
-	return discardFloods()
-}
-
-// attach plugs a machine into the router: a veth whose router's end is named
-// after the machine.
-func (l *Lab) attach(machine string, mtu int) error {
-	ns, err := netns.GetFromName(l.namespace(machine))
-	if err != nil {
-		return fmt.Errorf("open namespace of %s: %w", machine, err)
-	}
-	defer ns.Close()
-	if err := inNamespace(l.namespace(machine), func() error { return setSysctls(machineSysctls) }); err != nil {
-		return err
-	}
-	err = inNamespace(l.namespace("router"), func() error {
-		veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: uplink, PeerNamespace: netlink.NsFd(int(ns))}
-		veth.Name, veth.MTU, veth.PeerMTU = machine, mtu, uint32(mtu)
-		veth.PeerHardwareAddr = hardwareAddress()
-		if err := netlink.LinkAdd(veth); err != nil {
-			return fmt.Errorf("add veth: %w", err)
-		}
-		if err := setOffloads(machine); err != nil {
-			return err
-		}
-		port, err := netlink.LinkByName(machine)
-		if err != nil {
-			return err
-		}
-		if machine == "client" {
-			if err := addAddress(port, gatewayOfClient4+"/24", gatewayOfClient6+"/64"); err != nil {
-				return err
-			}
-		} else {
-			bridge, err := netlink.LinkByName(bridgeName)
-			if err != nil {
-				return err
-			}
-			if err := netlink.LinkSetMaster(port, bridge); err != nil {
-				return fmt.Errorf("add to bridge: %w", err)
-			}
-			if err := onlyOwnFrames(port, veth); err != nil {
-				return err
-			}
-			if err := attachPass(port); err != nil {
-				return err
-			}
-		}
-		return netlink.LinkSetUp(port)
-	})
-	if err != nil {
-		return fmt.Errorf("attach %s to router: %w", machine, err)
-	}
-	return nil
-}
-
-// onlyOwnFrames does what a network card's filter does and veth does not: a
-// machine gets frames for its own address and for groups, never those that
-// the bridge floods because it does not know where their address is. XDP sees
-// everything that a card lets through.
-func onlyOwnFrames(port netlink.Link, veth *netlink.Veth) error {
-	if err := netlink.LinkSetFlood(port, false); err != nil {
-		return fmt.Errorf("switch off flooding: %w", err)
-	}
-	// NOARP is what `bridge fdb` calls static; PERMANENT would be the
-	// bridge's own address.
-	entry := &netlink.Neigh{
-		LinkIndex: port.Attrs().Index, Family: unix.AF_BRIDGE, State: netlink.NUD_NOARP,
-		Flags: netlink.NTF_MASTER, HardwareAddr: veth.PeerHardwareAddr,
-	}
-	if err := netlink.NeighSet(entry); err != nil {
-		return fmt.Errorf("add to the bridge's addresses: %w", err)
-	}
-	return nil
-}
-
-// hardwareAddress is a random address of the local kind.
-func hardwareAddress() net.HardwareAddr {
-	a := make(net.HardwareAddr, 6)
-	_, _ = rand.Read(a) // never fails
-	a[0] = a[0]&^1 | 2
-	return a
-}
-
-// configure gives a machine its addresses and default routes; more, if not
-// nil, runs afterwards in its namespace.
-func (l *Lab) configure(machine, address4, address6, via4, via6 string, more func(netlink.Link) error) error {
-	err := inNamespace(l.namespace(machine), func() error {
-		if err := loopbackUp(); err != nil {
-			return err
-		}
-		device, err := netlink.LinkByName(uplink)
-		if err != nil {
-			return err
-		}
-		if err := setOffloads(uplink); err != nil {
-			return err
-		}
-		if err := addAddress(device, address4+"/24", address6+"/64"); err != nil {
-			return err
-		}
-		if err := netlink.LinkSetUp(device); err != nil {
-			return err
-		}
-		if err := chooseCongestionControl(); err != nil {
-			return err
-		}
-		for _, via := range []string{via4, via6} {
-			// The client's network has an MTU of 1500 whatever the
-			// servers' has.
-			route := &netlink.Route{LinkIndex: device.Attrs().Index, Gw: net.ParseIP(via), MTU: clientMTU}
-			if err := netlink.RouteAdd(route); err != nil {
-				return fmt.Errorf("default route via %s: %w", via, err)
-			}
-		}
-		if more != nil {
-			return more(device)
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("configure %s: %w", machine, err)
-	}
-	return nil
+	return netlink.LinkSetUp(bridge)
 }
 
 // buildServer puts the VIPs on lo of server n+1.
@@ -285,7 +192,7 @@ func (l *Lab) buildServer(n int) error {
 	return nil
 }
 
-func (l *Lab) buildClient(netlink.Link) error {
+func (l *Lab) buildClient() error {
 	if err := setSysctls(clientSysctls); err != nil {
 		return err
 	}
@@ -295,8 +202,8 @@ func (l *Lab) buildClient(netlink.Link) error {
 	return nil
 }
 
-// setRoutes makes the router spread the VIPs over the given balancers with
-// the given seed of its ECMP hash. In the plain lab all goes to server1.
+// setRoutes makes the router spread the VIPs over the given balancers, or
+// switches, with the given seed of its ECMP hash. In the plain lab all goes to server1.
 func (l *Lab) setRoutes(lbs []int, seed uint32) error {
 	return inNamespace(l.namespace("router"), func() error {
 		if err := sysctl("net.ipv4.fib_multipath_hash_seed", strconv.FormatUint(uint64(seed), 10)); err != nil {
@@ -327,20 +234,6 @@ func (l *Lab) setRoutes(lbs []int, seed uint32) error {
 			}
 		}
 		return nil
-	})
-}
-
-// setLink plugs a machine's cable in or pulls it out.
-func (l *Lab) setLink(machine string, up bool) error {
-	return inNamespace(l.namespace("router"), func() error {
-		port, err := netlink.LinkByName(machine)
-		if err != nil {
-			return err
-		}
-		if up {
-			return netlink.LinkSetUp(port)
-		}
-		return netlink.LinkSetDown(port)
 	})
 }
 

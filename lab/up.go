@@ -90,8 +90,8 @@ func (l *Lab) up(ctx context.Context) error {
 		return l.setRoutes(active, 1)
 	}
 	// Agents first: a balancer's first checks then find its servers ready.
-	lbs := l.lbs()[:l.ActiveLBs]
-	for _, machines := range [][]string{l.servers(), lbs} {
+	fronts := l.fronts()[:l.ActiveLBs]
+	for _, machines := range [][]string{l.servers(), fronts} {
 		if err := l.startDaemons(ctx, machines); err != nil {
 			return err
 		}
@@ -99,13 +99,13 @@ func (l *Lab) up(ctx context.Context) error {
 	if err := l.setRoutes(active, 1); err != nil {
 		return err
 	}
-	return l.awaitHealth(ctx, lbs)
+	return l.awaitHealth(ctx, fronts)
 }
 
-// awaitHealth waits until every balancer gives every active server new
+// awaitHealth waits until every front gives every active server new
 // connections.
-func (l *Lab) awaitHealth(ctx context.Context, lbs []string) error {
-	for _, m := range lbs {
+func (l *Lab) awaitHealth(ctx context.Context, fronts []string) error {
+	for _, m := range fronts {
 		missing := ""
 		healthy := waitFor(readyWait, func() bool {
 			status, err := l.daemonStatus(ctx, m)
@@ -128,6 +128,12 @@ func (l *Lab) awaitHealth(ctx context.Context, lbs []string) error {
 
 // without names the first active server that gets no new connections.
 func without(s *fairleadv1.GetStatusResponse) string {
+	if len(s.NotReady) > 0 {
+		return "anybody: " + strings.Join(s.NotReady, "; ")
+	}
+	if s.Switch != nil {
+		return withoutNexthop(s)
+	}
 	for _, v := range s.Vips {
 		for _, slot := range v.Slots {
 			checked := slot.Health == fairleadv1.Health_HEALTH_UP || slot.Health == fairleadv1.Health_HEALTH_UNSPECIFIED
@@ -188,10 +194,10 @@ func Down(name string) error {
 	return os.RemoveAll(dir)
 }
 
-// isMachine tells a lab's balancer or server from another daemon whose name
+// isMachine tells a lab's balancer, switch or server from another daemon whose name
 // begins like the lab's.
 func isMachine(name string) bool {
-	for _, prefix := range []string{"lb", "server"} {
+	for _, prefix := range []string{"lb", "switch", "server"} {
 		if rest, ok := strings.CutPrefix(name, prefix); ok {
 			n, err := strconv.Atoi(rest)
 			return err == nil && n > 0

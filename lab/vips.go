@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -26,6 +27,11 @@ type VIP struct {
 	// Standby puts the servers that are not in the pools at the start into
 	// this VIP's horizon.
 	Standby bool `json:"standby,omitempty"`
+	// Forwarding; empty: the lab's.
+	Forwarding string `json:"forwarding,omitempty"`
+	// Buckets and ChainTime of schemes beamer and faild; 0: the defaults.
+	Buckets   int           `json:"buckets,omitempty"`
+	ChainTime time.Duration `json:"chain_time,omitempty"`
 	// Affinity "address" sends all connections of a client to one server.
 	Affinity string `json:"affinity"`
 	// Health is the check's type, tcp or http; empty: none.
@@ -58,6 +64,10 @@ func (v VIP) family() string {
 	return "ipv6"
 }
 
+// bare tells a VIP that Fairlead does not know: the lab makes routes for it,
+// to compare with (drainswitch.go).
+func (v VIP) bare() bool { return v.Scheme == plainECMP || v.Scheme == resilientECMP }
+
 // breaks tells whether the scheme breaks connections when servers change.
 func (v VIP) breaks() bool { return v.Scheme == "stateless" || v.Scheme == "full-ct" }
 
@@ -76,6 +86,11 @@ func standardVIPs(o Options) []VIP {
 		vips = append(vips,
 			VIP{Name: "web" + suffix, Address: address, Port: httpPort, Protocol: "tcp", Scheme: o.Scheme, Policy: o.Policy, Health: "http"},
 			VIP{Name: "echo" + suffix, Address: address, Port: echoPort, Protocol: "udp", Scheme: o.Scheme, Policy: "hash"},
+		)
+		if o.Scheme == "faild" { // a switch knows no affinity
+			continue
+		}
+		vips = append(vips,
 			VIP{Name: "iperf" + suffix, Address: address, Port: iperfPort, Protocol: "tcp", Scheme: o.Scheme, Policy: "hash", Affinity: "address"},
 			VIP{Name: "iperf-udp" + suffix, Address: address, Port: iperfPort, Protocol: "udp", Scheme: o.Scheme, Policy: "hash", Affinity: "address"},
 		)
@@ -97,6 +112,18 @@ func (l *Lab) vipAddresses() []netip.Addr {
 	return addresses
 }
 
+// pools are the VIPs that a change of a pool has to name: all, but of those of
+// scheme faild one, because they share a pool.
+func (l *Lab) pools() []VIP {
+	var vips []VIP
+	for _, v := range l.VIPs {
+		if !v.bare() && (v.Scheme != "faild" || !slices.ContainsFunc(vips, func(o VIP) bool { return o.Scheme == "faild" })) {
+			vips = append(vips, v)
+		}
+	}
+	return vips
+}
+
 // Config is the lab's fairlead.yaml. The text, not a marshalled structure, so
 // that it reads like one that a person would write.
 func (l *Lab) config(secret string) string {
@@ -106,28 +133,37 @@ func (l *Lab) config(secret string) string {
 	p("secret: %s", secret)
 	p("metrics: \"\"")
 	p("limits: {server_lines: 4096, table_entries: 1048576, flows: %d}", l.Flows)
-	p("balancers:")
-	for n := range l.LBs {
-		name := fmt.Sprint("lb", n+1)
-		p("  - name: %s", l.daemonName(name))
-		p("    api: unix:%s", l.socket(name))
-		p("    interfaces: [%s]", uplink)
-		p("    source: %s", tunnelSource4(n+1))
-		p("    source6: %s", tunnelSource6(n+1))
+	if l.faild() {
+		l.configSwitches(p)
+	} else {
+		l.configBalancers(p)
 	}
 	p("servers:")
 	for n := range l.Servers {
 		name, address := fmt.Sprint("server", n+1), serverAddress4(n+1)
-		if l.IPv6 != (l.Mixed && !l.IPv6 && n%2 == 1) {
+		if l.IPv6 != (l.mixedFamilies() && n%2 == 1) {
 			address = serverAddress6(n + 1)
+		}
+		devices := []string{uplink}
+		if l.faild() {
+			if address = behindSwitch4(1, n+1); l.IPv6 {
+				address = behindSwitch6(1, n+1)
+			}
+			devices = nil
+			for i := range l.LBs {
+				devices = append(devices, device(i))
+			}
 		}
 		p("  - name: %s", l.daemonName(name))
 		p("    address: %q", address)
 		p("    api: unix:%s", l.socket(name))
-		p("    interfaces: [%s]", uplink)
+		p("    interfaces: [%s]", strings.Join(devices, ", "))
 	}
 	p("vips:")
 	for _, v := range l.VIPs {
+		if v.bare() {
+			continue
+		}
 		p("  - name: %s", v.Name)
 		p("    address: %q", v.Address)
 		p("    port: %d", v.Port)
@@ -143,7 +179,15 @@ func (l *Lab) config(secret string) string {
 		if v.Affinity != "" {
 			p("    affinity: %s", v.Affinity)
 		}
-		p("    forwarding: %s", l.Forwarding)
+		if v.Scheme != "faild" {
+			p("    forwarding: %s", cmp.Or(v.Forwarding, l.Forwarding))
+		}
+		if v.Buckets != 0 {
+			p("    buckets: %d", v.Buckets)
+		}
+		if v.ChainTime != 0 {
+			p("    chain_time: %v", v.ChainTime)
+		}
 		if v.NoClamp {
 			p("    mss_clamp: false")
 		}
@@ -157,6 +201,37 @@ func (l *Lab) config(secret string) string {
 		p("    servers: [%s]", strings.Join(l.pool(v), ", "))
 	}
 	return b.String()
+}
+
+func (l *Lab) configBalancers(p func(string, ...any)) {
+	p("balancers:")
+	for n, name := range l.fronts() {
+		p("  - name: %s", l.daemonName(name))
+		p("    api: unix:%s", l.socket(name))
+		p("    interfaces: [%s]", uplink)
+		p("    source: %s", tunnelSource4(n+1))
+		p("    source6: %s", tunnelSource6(n+1))
+	}
+}
+
+func (l *Lab) configSwitches(p func(string, ...any)) {
+	p("switches:")
+	for _, name := range l.fronts() {
+		p("  - name: %s", l.daemonName(name))
+		p("    api: unix:%s", l.socket(name))
+		p("    bridge: %s", bridgeName)
+		p("    announce_table: %d", announceTable)
+		p("    ports:")
+		for _, server := range l.servers() {
+			p("      %s: %s", l.daemonName(server), l.downlink(name, server).port)
+		}
+	}
+}
+
+// mixedFamilies tells whether every second server has an address of the other
+// family. Servers that pass packets on to each other need one family.
+func (l *Lab) mixedFamilies() bool {
+	return l.Mixed && !l.IPv6 && !slices.ContainsFunc(l.VIPs, func(v VIP) bool { return chained(v.Scheme) })
 }
 
 // pool names the servers that are in a VIP's pool at the start.

@@ -1,0 +1,74 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Scenario synflood with drains instead of its other changes: the figure of
+// Beamer's paper (a flood of SYNs at two muxes, 8 servers, 700 connections,
+// 0, 1, 2 and 4 servers drained: a stateful balancer loses 0, 87, 148 and 351
+// of them, Beamer none).
+
+// DrainedScale is that experiment: connections of each VIP, and the time from
+// one drain to the next.
+var DrainedScale = Scale{Connections: 700, Slot: time.Second, Pause: 12 * time.Second}
+
+var drainedSize = size{8, 8, 2, 2}
+
+// maxDrained leaves a server that takes what the others give up.
+var maxDrained = drainedSize.servers - 1
+
+// fillDrained checks Drained, and fills in the paper's numbers for beamer.
+func (o *RunOptions) fillDrained() error {
+	if o.Scenario != "synflood" {
+		if o.Drained != nil {
+			return fmt.Errorf("--drained is of scenario synflood, not of %s", o.Scenario)
+		}
+		return nil
+	}
+	if o.Drained == nil {
+		if !slices.Contains(o.Schemes, "beamer") {
+			return nil
+		}
+		o.Drained = []int{0, 1, 2, 4}
+		if !slices.Contains(o.Schemes, "full-ct") { // what it is compared with
+			o.Schemes = append(slices.Clone(o.Schemes), "full-ct")
+		}
+	}
+	for _, n := range o.Drained {
+		if n < 0 || n > maxDrained {
+			return fmt.Errorf("--drained %d: must be 0 to %d of the %d servers", n, maxDrained, drainedSize.servers)
+		}
+	}
+	if slices.Contains(o.Schemes, "faild") {
+		return fmt.Errorf("--drained: scheme faild has no balancers to flood; take beamer, and full-ct beside it")
+	}
+	return nil
+}
+
+// drainedParts is a lab for each number of drained servers.
+func (o RunOptions) drainedParts() (parts []part) {
+	for _, n := range o.Drained {
+		p := part{drained: n}
+		for _, run := range o.runs() {
+			run.Drained = &n
+			p.runs = append(p.runs, run)
+		}
+		parts = append(parts, p)
+	}
+	return parts
+}
+
+// drainSteps drains that many servers of the seed's choice.
+func (c *churn) drainSteps(count int) (steps []step) {
+	order := c.random.Perm(drainedSize.servers)
+	for _, n := range order[:count] {
+		server := fmt.Sprint("server", n+1)
+		steps = append(steps, step{name: "drain " + server, text: server + " drains: no new connections",
+			do: func(ctx context.Context) error { return c.drain(ctx, server) }})
+	}
+	return steps
+}

@@ -1,0 +1,42 @@
+package lab
+
+import "fmt"
+
+// judge says what is not as it must be.
+func (r *runner) judge() []string {
+	var wrong []string
+	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	control := r.o.Scenario == "control"
+	full := r.o.Scenario == "churn" && r.o.Scale.Steps == nil
+	if r.o.Scenario == "synflood" {
+		r.judgeFlood(say)
+	}
+	for _, run := range r.result.Runs {
+		switch {
+		case run.Completed+run.Broken+run.LostWithServer != run.Connections:
+			say("%s: %d connections, but %d completed, broken or lost", run.Name(), run.Connections, run.Completed+run.Broken+run.LostWithServer)
+		case control && run.Completed != run.Connections:
+			say("%s: %d connections broken without any balancer", run.Name(), run.Connections-run.Completed)
+		case !control && run.mustHold() && run.Broken > 0:
+			say("%s: %d connections broken, must be 0", run.Name(), run.Broken)
+		case !control && run.mustHold() && run.Resets > 0:
+			say("%s: %d RSTs came to clients whose server lived, must be 0", run.Name(), run.Resets)
+		case !control && chained(run.Scheme) && run.LateResets > 0:
+			say("%s: %d RSTs came to clients that had completed, must be 0", run.Name(), run.LateResets)
+		case !control && r.changes > 0 && run.Survived == 0:
+			say("%s: no connection lived through a change, so the run proves nothing", run.Name())
+		case full && run.Scheme == "stateless" && run.Broken == 0:
+			say("%s: no connection broken, so the churn proves nothing about the others", run.Name())
+		}
+		if r.result.MissedResets > 0 {
+			say("%d RSTs at the client were seen and not kept: what they were is not known", r.result.MissedResets)
+		}
+		if full && run.Connections < r.o.Scale.Connections {
+			say("%s: %d connections, must be at least %d", run.Name(), run.Connections, r.o.Scale.Connections)
+		}
+	}
+	if full && r.changes < minChanges {
+		say("%d changes, must be at least %d", r.changes, minChanges)
+	}
+	return wrong
+}

@@ -1,0 +1,142 @@
+package lab
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// RunTally is one scheme, policy, forwarding and family under the scenario.
+type RunTally struct {
+	Scheme         string `json:"scheme"`
+	Policy         string `json:"policy"`
+	Hash           string `json:"hash,omitempty"` // where the policy is hash
+	Forwarding     string `json:"forwarding"`
+	Family         string `json:"family"`
+	Connections    int    `json:"connections"`
+	Completed      int    `json:"completed"`
+	Broken         int    `json:"broken"`
+	LostWithServer int    `json:"lost_with_server"`
+	Changes        int    `json:"changes"`
+	// Survived are those of Completed that lived through a change.
+	Survived int `json:"survived"`
+	// Resets are RSTs on the client's wire for connections whose server
+	// lived, LateResets those that came after a connection had completed.
+	Resets     int `json:"resets"`
+	LateResets int `json:"late_resets"`
+	// Drained is how many servers drained (synflood with --drained).
+	Drained *int `json:"drained,omitempty"`
+	// NoTimestamps: its clients carry no cookie.
+	NoTimestamps bool `json:"no_timestamps"`
+	// Synflood: entries that the balancers made, that gave way to others
+	// unconfirmed (full-ct: alive), and that found no place.
+	Tracked      uint64 `json:"tracked"`
+	FlowReplaced uint64 `json:"flow_replaced"`
+	FlowFull     uint64 `json:"flow_full"`
+}
+
+// Name is the run in one word.
+func (r RunTally) Name() string {
+	name := r.Scheme
+	switch {
+	case r.Scheme == "beamer":
+		name += "-" + r.Forwarding
+	case r.Policy != "": // not of a switch
+		name += "-" + cmp.Or(r.Hash, r.Policy)
+	}
+	name += "-" + r.Family
+	if r.NoTimestamps {
+		name += "-no-timestamps"
+	}
+	if r.Drained != nil {
+		name += fmt.Sprint("-drained-", *r.Drained)
+	}
+	return name
+}
+
+// mustHold tells whether the scheme promises to break nothing; cheetah also
+// without timestamps, where JET is its fallback.
+func (r RunTally) mustHold() bool { return r.horizon() || chained(r.Scheme) }
+
+// horizon tells whether the run's VIP has one.
+func (r RunTally) horizon() bool { return r.Scheme == "cheetah" || r.Scheme == "jet" }
+
+// runs lists the runs; they differ in the VIP and share everything else, so
+// that each meets exactly the same changes.
+func (o RunOptions) runs() []RunTally {
+	var runs []RunTally
+	for _, scheme := range o.Schemes {
+		for _, way := range o.ways(scheme) {
+			for _, family := range []string{"ipv4", "ipv6"} {
+				if family == "ipv4" && o.IPv6 || family == "ipv6" && o.IPv4 {
+					continue
+				}
+				way.Family, way.NoTimestamps = family, o.NoTimestamps
+				runs = append(runs, way)
+			}
+		}
+	}
+	return runs
+}
+
+// ways are the policies of scheme cheetah, beamer's forwardings, and the
+// hashes of the others.
+func (o RunOptions) ways(scheme string) (ways []RunTally) {
+	forwarding := cmp.Or(o.Forwarding, "ipip")
+	way := RunTally{Scheme: scheme, Policy: defaultPolicy(scheme), Forwarding: forwarding}
+	switch scheme {
+	case "cheetah":
+		for _, way.Policy = range o.Policies {
+			ways = append(ways, way)
+		}
+		return ways
+	case "beamer":
+		if o.Forwarding == "" {
+			other := way
+			other.Forwarding = "gue"
+			return []RunTally{way, other}
+		}
+		return []RunTally{way}
+	case "faild", plainECMP, resilientECMP:
+		return []RunTally{{Scheme: scheme, Forwarding: "switch"}}
+	}
+	hashes := o.Hashes
+	if len(hashes) == 0 {
+		hashes = []string{"table-hrw"}
+		if scheme == "jet" {
+			hashes = append(hashes, "anchor")
+		}
+	}
+	for _, way.Hash = range hashes {
+		ways = append(ways, way)
+	}
+	return ways
+}
+
+// vipsOf are the runs' VIPs, named after them.
+func vipsOf(runs []RunTally) []VIP {
+	var vips []VIP
+	for i, r := range runs {
+		v := VIP{Name: r.Name(), Address: vipAddress4(i + 1), Port: httpPort, Protocol: "tcp", Scheme: r.Scheme, Policy: cmp.Or(r.Policy, "hash"), Hash: r.Hash,
+			Forwarding: r.Forwarding, Standby: r.horizon(), Health: "http"}
+		if r.Family == "ipv6" {
+			v.Address = vipAddress6(i + 1)
+		}
+		vips = append(vips, v)
+	}
+	return vips
+}
+
+// apart divides runs over labs: those behind switches need another one than
+// those behind balancers.
+func apart(runs []RunTally) (groups [][]RunTally) {
+	var balancers, switches []RunTally
+	for _, r := range runs {
+		if r.Forwarding == "switch" {
+			switches = append(switches, r)
+		} else {
+			balancers = append(balancers, r)
+		}
+	}
+	return slices.DeleteFunc([][]RunTally{balancers, switches}, func(g []RunTally) bool { return len(g) == 0 })
+}
