@@ -216,6 +216,9 @@ func (a *Agent) describeOwn(s *Status) {
 	if a.joins.why != "" {
 		s.Warnings = append(s.Warnings, a.joins.why)
 	}
+	if !a.noTimestamps && slices.ContainsFunc(s.Joins, func(at netip.AddrPort) bool { return at.Addr().Is6() }) {
+		s.Warnings = append(s.Warnings, warnJoins6)
+	}
 	tunnels := false
 	for _, v := range a.chains {
 		if v.scheme != config.Beamer {

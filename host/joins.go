@@ -53,6 +53,11 @@ const (
 	mptcpInitial = "/proc/sys/net/mptcp/allow_join_initial_addr_port"
 )
 
+// warnJoins6: ADD_ADDR of IPv6 with a port has 30 bytes, timestamps have 12,
+// and TCP's options 40.
+const warnJoins6 = "MPTCP: Linux cannot tell a client of an IPv6 address with a port beside TCP timestamps, so connections to IPv6 VIPs with timestamps " +
+	"get no additional paths through balancers; serve MPTCP on IPv4 VIPs, or set net.ipv4.tcp_timestamps to 0 where no VIP of scheme cheetah is served"
+
 // openJoins belongs to the calling thread's network namespace.
 func openJoins() (j joins, err error) {
 	j.pm, err = openPathManager()
