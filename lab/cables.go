@@ -64,7 +64,7 @@ func (l *Lab) attach(c cable) error {
 	err = inNamespace(l.namespace(c.hub), func() error {
 		veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: c.device, PeerNamespace: netlink.NsFd(int(ns))}
 		veth.Name, veth.MTU, veth.PeerMTU = c.port, c.mtu, uint32(c.mtu)
-		veth.PeerHardwareAddr = hardwareAddress()
+		veth.HardwareAddr, veth.PeerHardwareAddr = hardwareAddress(), hardwareAddress()
 		if err := netlink.LinkAdd(veth); err != nil {
 			return fmt.Errorf("add veth: %w", err)
 		}
@@ -126,11 +126,12 @@ func onlyOwnFrames(port netlink.Link, veth *netlink.Veth) error {
 	return nil
 }
 
-// hardwareAddress is a random address of the local kind.
+// hardwareAddress is a random address of the local kind. Its first octet is
+// none of scheme faild's.
 func hardwareAddress() net.HardwareAddr {
 	a := make(net.HardwareAddr, 6)
 	_, _ = rand.Read(a) // never fails
-	a[0] = a[0]&^1 | 2
+	a[0] = 2
 	return a
 }
 

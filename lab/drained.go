@@ -3,7 +3,11 @@ package lab
 import (
 	"context"
 	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -62,13 +66,38 @@ func (o RunOptions) drainedParts() (parts []part) {
 	return parts
 }
 
-// drainSteps drains that many servers of the seed's choice.
-func (c *churn) drainSteps(count int) (steps []step) {
-	order := c.random.Perm(drainedSize.servers)
-	for _, n := range order[:count] {
-		server := fmt.Sprint("server", n+1)
-		steps = append(steps, step{name: "drain " + server, text: server + " drains: no new connections",
-			do: func(ctx context.Context) error { return c.drain(ctx, server) }})
+// drainSteps drains that many servers of the seed's choice, all at once.
+func (c *churn) drainSteps(count int) []step {
+	if count == 0 {
+		return nil
 	}
-	return steps
+	var names []string
+	for _, n := range c.random.Perm(drainedSize.servers)[:count] {
+		names = append(names, fmt.Sprint("server", n+1))
+	}
+	slices.Sort(names)
+	return []step{{text: strings.Join(names, ", ") + " drain: no new connections",
+		do: func(ctx context.Context) error { return c.lab.applyDrains(ctx, names) }}}
+}
+
+// applyDrains writes the drains into the lab's file and applies it.
+func (l *Lab) applyDrains(ctx context.Context, servers []string) error {
+	data, err := os.ReadFile(l.ConfigPath())
+	if err != nil {
+		return err
+	}
+	text := string(data)
+	for _, s := range servers {
+		name := l.daemonName(s)
+		// In the lists of the VIPs alone.
+		text = regexp.MustCompile(`(servers: \[.*\b)`+name+`\b`).ReplaceAllString(text, "${1}{name: "+name+", drain: true}")
+	}
+	if err := os.WriteFile(l.ConfigPath(), []byte(text), 0o600); err != nil {
+		return err
+	}
+	out, err := exec.CommandContext(ctx, l.Program, "apply", "-f", l.ConfigPath()).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("apply the drains: %w: %s", err, out)
+	}
+	return nil
 }
