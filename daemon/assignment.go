@@ -33,6 +33,9 @@ func (d *daemon) install(a *controller.Assignment) error {
 	if d.me.role == RoleBalancer {
 		own = controller.Follow(d.had, a, time.Now())
 	}
+	if before == nil || before.Version != a.Version {
+		d.together.behind()
+	}
 	due, err := d.plane.apply(own)
 	switch {
 	case errors.Is(err, controller.ErrInForce):

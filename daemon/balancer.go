@@ -91,6 +91,13 @@ func (b *balancer) again() {
 	}
 }
 
+// endAfter: see endsChains. The next round of reports applies it.
+func (b *balancer) endAfter(t time.Time) {
+	if lb, ok := any(b.lb).(interface{ SetEndAfter(time.Time) }); ok {
+		lb.SetEndAfter(t)
+	}
+}
+
 func (b *balancer) changed() <-chan struct{} { return b.wake }
 
 func (b *balancer) clockBase() (uint32, bool) { return b.lb.ClockBase() }
@@ -293,7 +300,7 @@ func describeBuckets(v *fairleadv1.VIP, c dataplane.BucketStatus) {
 		return
 	}
 	v.Buckets.Generation, v.Buckets.Chained, v.Buckets.ChainsEndUnixMs = c.Generation, uint32(c.Chains), unixMS(c.NextEnd)
-	v.Buckets.Forgotten, v.Buckets.Deputies = c.Forgotten, uint32(c.Deputies)
+	v.Buckets.Forgotten, v.Buckets.Deputies, v.Buckets.Renewed = c.Forgotten, uint32(c.Deputies), uint32(c.Renewed)
 	for _, s := range v.Slots {
 		n := uint16(s.Number)
 		s.Buckets, s.PreviousOf = uint32(c.Loads[n]), uint32(c.PreviousOf[n])

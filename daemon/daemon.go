@@ -119,7 +119,9 @@ type daemon struct {
 	// verbs lets one change at a time through this daemon.
 	verbs sync.Mutex
 	peers peerTable
-	share *sharer // nil on a host, and until the plane is open
+	// together is whether all daemons of this kind go by one version.
+	together together
+	share    *sharer // nil on a host, and until the plane is open
 }
 
 // settings is what a SIGHUP replaces.
@@ -229,6 +231,9 @@ func (d *daemon) begin(ctx context.Context, cfg *config.Config) (err error) {
 	if table := d.plane.flows(); table != nil {
 		d.share = newSharer(d.log, d.me.name, table, func() bool { return shares(d.force.Load().Assignment) })
 		d.share.follow(d.peers.list())
+	}
+	if p, ok := d.plane.(endsChains); ok {
+		d.together.tell = p.endAfter
 	}
 	d.setPhase(phaseApplying)
 	if err := d.fixClock(ctx); err != nil {

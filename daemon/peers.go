@@ -159,6 +159,7 @@ func (d *daemon) askPeers(life context.Context) (newest uint64) {
 		peers = slices.DeleteFunc(peers, func(p *peer) bool { return p.role == RoleHost })
 	}
 	versions := make([]uint64, len(peers))
+	force, began := d.force.Load(), time.Now()
 	for i, p := range peers {
 		slots <- struct{}{}
 		wg.Go(func() {
@@ -194,8 +195,14 @@ func (d *daemon) askPeers(life context.Context) (newest uint64) {
 		})
 	}
 	wg.Wait()
-	for _, v := range versions {
+	same := true
+	for i, v := range versions {
 		newest = max(newest, v)
+		// 0: it did not answer.
+		same = same && (peers[i].role != d.me.role || v >= d.force.Load().Version)
+	}
+	if life.Err() == nil && d.force.Load() == force {
+		d.together.heard(same, began)
 	}
 	return newest
 }

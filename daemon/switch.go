@@ -107,6 +107,13 @@ func (p *switchPlane) live(*controller.Assignment) ([]*fairleadv1.LiveVIP, error
 func (p *switchPlane) flows() flowTable                                           { return nil }
 func (p *switchPlane) close() error                                               { return p.sw.Close() }
 
+// endAfter: see endsChains.
+func (p *switchPlane) endAfter(t time.Time) {
+	if sw, ok := p.sw.(interface{ SetEndAfter(time.Time) }); ok {
+		sw.SetEndAfter(t)
+	}
+}
+
 // changed never tells anything: the switch follows health and time by itself.
 func (p *switchPlane) changed() <-chan struct{} { return nil }
 

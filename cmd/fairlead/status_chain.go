@@ -77,11 +77,11 @@ func (c chainView) text(now time.Time) string {
 	if b.Chained == 0 {
 		text := "no chain: every bucket is settled"
 		if b.Deputies > 0 {
-			text += fmt.Sprintf(", %d buckets with a deputy", b.Deputies)
+			text += fmt.Sprintf(", with a deputy %d", b.Deputies)
 		}
 		return text
 	}
-	words := []string{fmt.Sprintf("chains of %d buckets", b.Chained)}
+	words := []string{fmt.Sprintf("buckets with a chain %d", b.Chained)}
 	switch left := time.UnixMilli(b.ChainsEndUnixMs).Sub(now).Round(time.Second); {
 	case b.ChainsEndUnixMs == 0:
 		words = append(words, "none ends by time alone")
@@ -91,13 +91,13 @@ func (c chainView) text(now time.Time) string {
 		words = append(words, fmt.Sprintf("the next ends by time in %v", left))
 	}
 	if b.Renewed > 0 {
-		words = append(words, fmt.Sprintf("%d renewed for a previous server that owns connections", b.Renewed))
+		words = append(words, fmt.Sprintf("renewed for a previous server that owns connections %d", b.Renewed))
 	}
 	if b.Deputies > 0 {
-		words = append(words, fmt.Sprintf("%d with a deputy", b.Deputies))
+		words = append(words, fmt.Sprintf("with a deputy %d", b.Deputies))
 	}
 	if b.Forgotten > 0 {
-		words = append(words, fmt.Sprintf("%d previous servers FORGOTTEN (moved too often within the chain time)", b.Forgotten))
+		words = append(words, fmt.Sprintf("previous servers FORGOTTEN %d (moved too often within the chain time)", b.Forgotten))
 	}
 	return strings.Join(words, ", ")
 }
