@@ -32,6 +32,9 @@ type VIP struct {
 	// Buckets and ChainTime of schemes beamer and faild; 0: the defaults.
 	Buckets   int           `json:"buckets,omitempty"`
 	ChainTime time.Duration `json:"chain_time,omitempty"`
+	// MPTCP takes joins of Multipath TCP to their connections' servers (scheme
+	// beamer).
+	MPTCP bool `json:"mptcp,omitempty"`
 	// Affinity "address" sends all connections of a client to one server.
 	Affinity string `json:"affinity"`
 	// Health is the check's type, tcp or http; empty: none.
@@ -84,7 +87,8 @@ func standardVIPs(o Options) []VIP {
 	for i, address := range []netip.Addr{vipAddress4(1), vipAddress6(1)} {
 		suffix := []string{"", "6"}[i]
 		vips = append(vips,
-			VIP{Name: "web" + suffix, Address: address, Port: httpPort, Protocol: "tcp", Scheme: o.Scheme, Policy: o.Policy, Health: "http"},
+			VIP{Name: "web" + suffix, Address: address, Port: httpPort, Protocol: "tcp", Scheme: o.Scheme, Policy: o.Policy, Health: "http",
+				MPTCP: o.Scheme == "beamer"},
 			VIP{Name: "echo" + suffix, Address: address, Port: echoPort, Protocol: "udp", Scheme: o.Scheme, Policy: "hash"},
 		)
 		if o.Scheme == "faild" { // a switch knows no affinity
@@ -140,15 +144,12 @@ func (l *Lab) config(secret string) string {
 	}
 	p("servers:")
 	for n := range l.Servers {
-		name, address := fmt.Sprint("server", n+1), serverAddress4(n+1)
+		name, address := fmt.Sprint("server", n+1), l.serverAddresses(n + 1)[0]
 		if l.IPv6 != (l.mixedFamilies() && n%2 == 1) {
-			address = serverAddress6(n + 1)
+			address = l.serverAddresses(n + 1)[1]
 		}
 		devices := []string{uplink}
 		if l.faild() {
-			if address = behindSwitch4(1, n+1); l.IPv6 {
-				address = behindSwitch6(1, n+1)
-			}
 			devices = nil
 			for i := range l.LBs {
 				devices = append(devices, device(i))
@@ -187,6 +188,9 @@ func (l *Lab) config(secret string) string {
 		}
 		if v.ChainTime != 0 {
 			p("    chain_time: %v", v.ChainTime)
+		}
+		if v.MPTCP {
+			p("    mptcp: true")
 		}
 		if v.NoClamp {
 			p("    mss_clamp: false")
