@@ -52,6 +52,14 @@ func serverAddress6(n int) string { return fmt.Sprintf("fd77:1::%d", 100+n) }
 func tunnelSource4(n int) string  { return fmt.Sprintf("10.77.%d.0/24", 128+n) }
 func tunnelSource6(n int) string  { return fmt.Sprintf("fd77:80:%d::/64", n) }
 
+// serverAddresses are a server's own, on its first card.
+func (l *Lab) serverAddresses(n int) []netip.Addr {
+	if l.faild() {
+		return []netip.Addr{netip.MustParseAddr(behindSwitch4(1, n)), netip.MustParseAddr(behindSwitch6(1, n))}
+	}
+	return []netip.Addr{netip.MustParseAddr(serverAddress4(n)), netip.MustParseAddr(serverAddress6(n))}
+}
+
 // machineSysctls are set in every namespace before it has devices.
 var machineSysctls = [][2]string{
 	{"net.ipv6.conf.all.disable_ipv6", "0"},
