@@ -127,6 +127,7 @@ static __always_inline int fl_not_owned(struct xdp_md *ctx, struct fl_question *
 static __always_inline int fl_own_tcp(struct xdp_md *ctx, struct fl_question *q, __u32 now)
 {
 	_Bool opens = (q->flags & (FL_TCP_SYN | FL_TCP_ACK)) == FL_TCP_SYN;
+	_Bool doubt = (q->flags & (FL_TCP_SYN | FL_TCP_RST | FL_TCP_ACK)) != FL_TCP_ACK;
 	struct fl_stranger s;
 	__u32 reason;
 	int verdict;
@@ -136,17 +137,17 @@ static __always_inline int fl_own_tcp(struct xdp_md *ctx, struct fl_question *q,
 		if (s.entry)
 			*s.entry = 0;
 		reason = FL_HOST_IN_OPENING;
-	} else if (q->flags & FL_TCP_ACK && fl_stranger_known(&s, now)) {
+	} else if (!doubt && fl_stranger_known(&s, now)) {
 		return fl_not_owned(ctx, q, now);
 	} else {
-		reason = fl_owns_tcp(ctx, q);
+		reason = fl_owns_tcp(ctx, q, &doubt);
 	}
 	if (reason) {
 		fl_host_reason(reason, q->bytes);
 		return FL_TAKE;
 	}
 	verdict = fl_not_owned(ctx, q, now);
-	if (verdict == FL_PASS_ON && s.entry)
+	if (verdict == FL_PASS_ON && !doubt && s.entry)
 		*s.entry = s.is | FL_STRANGER_TIME(now);
 	return verdict;
 }
@@ -157,13 +158,15 @@ __noinline int fl_own(struct xdp_md *ctx, struct fl_question *q)
 {
 	struct fl_host_control *c = fl_host_settings();
 	__u32 reason, now;
+	_Bool doubt;
 
 	if (!q || !c)
 		return FL_TAKE;
 	now = fl_shared_now(c);
 	if (q->proto == IPPROTO_TCP && !q->quote)
 		return fl_own_tcp(ctx, q, now);
-	reason = q->proto == IPPROTO_TCP ? fl_owns_tcp(ctx, q) : fl_own_udp(ctx, q, now);
+	reason = q->proto == IPPROTO_TCP ? fl_owns_tcp(ctx, q, &doubt)
+					 : fl_own_udp(ctx, q, now);
 	if (reason) {
 		fl_host_reason(reason, q->bytes);
 		return FL_TAKE;

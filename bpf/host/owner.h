@@ -69,8 +69,10 @@ static __always_inline _Bool fl_owns_cookie(struct xdp_md *ctx, struct bpf_sock 
 	return !bpf_tcp_check_syncookie(listener, ip, header, tcp, sizeof(*tcp));
 }
 
-/* 0, or the reason why the connection is this server's. */
-static __always_inline __u32 fl_owns_tcp(struct xdp_md *ctx, const struct fl_question *q)
+/* 0, or the reason why the connection is this server's. *doubt is set where it
+ * is not, but another segment of the same client's port might be. */
+static __always_inline __u32 fl_owns_tcp(struct xdp_md *ctx, const struct fl_question *q,
+					 _Bool *doubt)
 {
 	struct bpf_sock *sk = fl_lookup(ctx, q->client, q->sport, q->vip, q->dport);
 	__u32 reason = 0;
@@ -85,10 +87,12 @@ static __always_inline __u32 fl_owns_tcp(struct xdp_md *ctx, const struct fl_que
 	case FL_TCP_CLOSE:
 		break;
 	case FL_TCP_NEW_SYN_RECV:
+		*doubt = 1;
 		if (fl_owns_request(sk, q))
 			reason = FL_HOST_IN_OWNED;
 		break;
 	case FL_TCP_TIME_WAIT:
+		*doubt = 1;
 		if (fl_owns_time_wait(sk, q))
 			reason = FL_HOST_IN_OWNED;
 		break;

@@ -7,8 +7,9 @@
  *   fingerprint (32) | acknowledged, upper half (16) | time in 64 ms (16)
  *
  * It never says no to a connection that has come since: a SYN clears the entry,
- * and a connection of the same client's port acknowledges other numbers. An
- * entry that is overwritten is asked for again. */
+ * and a connection of the same client's port acknowledges other numbers. Nor is
+ * it kept where there is a socket, but of another connection (a request, or
+ * TIME_WAIT). An entry that is overwritten is asked for again. */
 #ifndef FAIRLEAD_HOST_STRANGER_H
 #define FAIRLEAD_HOST_STRANGER_H
 
