@@ -156,8 +156,12 @@ func TestChainWorksAtOnce(t *testing.T) {
 				return p.Src == c.mine && p.Dst == c.other && p.Protocol != wire.ProtoICMPv6
 			})
 			hops := wire.NewHops(r.agent.SharedNow(), 1, 3)
-			r.sendFromClient(wire.Outer{Tunnel: c.tunnel, Src: c.other, Dst: c.mine, SrcPort: 50000, Hops: &hops}.Encapsulate(stray(c.vip).Packet()))
-			eventually(t, "the packet is passed on", func() bool { return len(seen()) > 0 })
+			send := func() {
+				t.Helper()
+				r.sendFromClient(wire.Outer{Tunnel: c.tunnel, Src: c.other, Dst: c.mine, SrcPort: 50000, Hops: &hops}.Encapsulate(stray(c.vip).Packet()))
+			}
+			send()
+			eventually(t, "the packet is passed on", func() bool { return len(seen()) == 1 })
 			mac := r.clientMAC()
 			frame := seen()[0]
 			if !bytes.Equal(frame[:6], mac[:]) {
@@ -166,6 +170,13 @@ func TestChainWorksAtOnce(t *testing.T) {
 			if n := r.reason("forward_previous"); n != 1 {
 				t.Errorf("forward_previous is %d, want 1", n)
 			}
+			// Without an agent, and under the next one.
+			r.agent.Close()
+			send()
+			eventually(t, "the packet is passed on while there is no agent", func() bool { return len(seen()) == 2 })
+			r.open()
+			send()
+			eventually(t, "the packet is passed on by the next agent", func() bool { return len(seen()) == 3 })
 		})
 	}
 }
