@@ -8,40 +8,76 @@ import (
 // live: connections of bucket b may be at its previous server p, whose bucket
 // moved last at since.
 func (o *Options) live(p uint16, b int, since uint32) bool {
-	return o.until(p, b, since) > uint64(o.Now)
+	until, _ := o.until(p, b, since, since, since)
+	return until > uint64(o.Now)
 }
 
+// worth is how much speaks for keeping a previous server in a chain.
+type worth uint8
+
+const (
+	ownsNone worth = iota // it said so, though perhaps too early to believe it
+	unknown
+	owner // it said so
+)
+
 // until is when the previous server p of bucket b counts no more, as far as
-// is known: the chain time after the move, or after p was last known to own a
-// connection; 0 if it said that it owns none. The time has 64 bits, so that
-// sums do not go round.
-func (o *Options) until(p uint16, b int, since uint32) uint64 {
-	from := uint64(since)
+// is known: the chain time after the bucket moved last, at since, or after p
+// was last known to own a connection; 0 if p said that it owns none, long
+// enough after settled, when the last daemon gave it the last new one. Until
+// then its word since left, when it had the bucket last as far as is known
+// here, says something of its worth. The time has 64 bits, so that sums do not
+// go round.
+func (o *Options) until(p uint16, b int, since, left, settled uint32) (uint64, worth) {
+	from, w := uint64(since), unknown
 	if o.Owns != nil {
 		switch owned, at := o.Owns(p, b); {
 		case at == 0:
 		case owned:
-			from = max(from, uint64(at))
-		case uint64(at) >= from+ReportAfter:
-			return 0
+			from, w = max(from, uint64(at)), owner
+		case uint64(at) >= uint64(settled)+ReportAfter && at >= o.endAfter:
+			return 0, ownsNone
+		case at >= left:
+			w = ownsNone
 		}
 	}
-	return from + uint64(o.ChainTime)
+	return from + uint64(o.ChainTime), w
 }
 
-// full: each of b's previous servers counts and there is no room for
-// another.
-func (o *Options) full(t *Table, b int) bool {
-	p := &t.Previous[b]
-	if p[Chain-1] == None || t.Current[b] == None {
-		return false
-	}
-	for _, n := range p {
-		if !o.live(n, b, t.Since[b]) {
-			return false
+// fit drops what is too much of members, the newest first: who owns least, and
+// of those the last. It returns how many are left.
+func fit(members []uint16, worths []worth) int {
+	for w := ownsNone; w <= owner; w++ {
+		for i := len(members) - 1; i >= 0 && len(members) > Chain; i-- {
+			if worths[i] == w {
+				members = append(members[:i], members[i+1:]...)
+				worths = append(worths[:i], worths[i+1:]...)
+			}
 		}
 	}
-	return true
+	return len(members)
+}
+
+// full: if bucket b moves, somebody must be forgotten who counts.
+func (o *Options) full(t *Table, b int) bool {
+	p, cur := &t.Previous[b], t.Current[b]
+	if cur == None || p[Chain-1] == None && o.Owners == nil {
+		return false
+	}
+	n := 0
+	for _, s := range p {
+		if s != None && o.live(s, b, t.Since[b]) {
+			n++
+		}
+	}
+	if o.Owners != nil {
+		for _, s := range o.Owners(b) {
+			if s != cur && !slices.Contains(p[:], s) {
+				n++
+			}
+		}
+	}
+	return n >= Chain
 }
 
 // Assign is what to move so that every server has its share of the buckets,
@@ -77,7 +113,7 @@ func (t *Table) Assign(servers []Server, o Options) []Move {
 			continue
 		}
 		key := uint64(t.Since[b])<<bucketBits | uint64(b)
-		if loads[s] > targets[s] && t.Previous[b][Chain-1] != None && o.full(t, b) {
+		if o.full(t, b) {
 			key |= fullBit
 		}
 		keys[fill[s]] = key
@@ -277,7 +313,8 @@ func (d *dealer) home(t *Table, full []uint32) {
 
 // Apply is t after moves: one generation on, all at one time. A bucket's
 // server becomes the first of its previous ones; those that count no more are
-// dropped from all chains. forgotten is how many fell off the end of a chain
+// dropped from all chains, and owners that a chain does not name come last.
+// Where there are too many, those that own nothing go first. forgotten is how many fell off the end of a chain
 // though connections may be there. A move to the server that has the bucket
 // is none.
 func (t *Table) Apply(moves []Move, o Options) (next *Table, forgotten int) {
@@ -294,24 +331,44 @@ func (t *Table) Apply(moves []Move, o Options) (next *Table, forgotten int) {
 		if cur == m.To {
 			continue
 		}
-		chain, n := NoPrevious, 0
-		add := func(s uint16) {
-			switch {
-			case s == None || s == m.To:
-			case n < Chain:
-				chain[n] = s
-				n++
-			default:
-				forgotten++
+		// The server that has it now, though it may own nothing: until
+		// everybody knows of the move it gets new connections.
+		list, worths := make([]uint16, 0, 2*Chain), make([]worth, 0, 2*Chain)
+		add := func(s uint16, w worth) {
+			if s != None && s != m.To && !slices.Contains(list, s) {
+				list, worths = append(list, s), append(worths, w)
 			}
 		}
-		add(cur)
+		add(cur, owner)
 		for _, s := range next.Previous[b] {
-			add(s)
+			if s != None {
+				_, w := o.until(s, b, t.Since[b], t.left(b, s), t.Since[b])
+				add(s, w)
+			}
 		}
+		if o.Owners != nil {
+			for _, s := range o.Owners(b) {
+				add(s, owner)
+			}
+		}
+		n := len(list)
+		list = list[:fit(list, worths)]
+		forgotten += n - len(list)
+		chain := NoPrevious
+		copy(chain[:], list)
 		next.Current[b], next.Since[b], next.Previous[b] = m.To, o.Now, chain
 	}
 	return next, forgotten
+}
+
+// left is when bucket b's previous server s had it last: the newest until the
+// last move; the others did not have it in the table before, and all daemons
+// knew that one when the last was made.
+func (t *Table) left(b int, s uint16) uint32 {
+	if since := t.Since[b]; s == t.Previous[b][0] || since < ReportAfter {
+		return since
+	}
+	return t.Since[b] - ReportAfter
 }
 
 // keep is b's chain without those that count no more.

@@ -51,9 +51,9 @@ func (t *Table) set(b int, r Row) {
 	t.Current[b], t.Previous[b], t.Since[b] = r.Current, r.Previous, r.Since
 }
 
-// fit is the predictor that is right for the most rows of the way from old to
+// predict is the predictor that is right for the most rows of the way from old to
 // new, if new was made by Apply.
-func fit(old, new *Table) (p predictor) {
+func predict(old, new *Table) (p predictor) {
 	p.kept = ^uint32(0)
 	for b, cur := range new.Current {
 		was, is := &old.Previous[b], &new.Previous[b]
@@ -85,7 +85,7 @@ func Delta(old, new *Table) ([]byte, error) {
 	if new.Generation == old.Generation {
 		return nil, fmt.Errorf("buckets: generation %d: is the old one's, too; there is nothing to hand out", new.Generation)
 	}
-	n, p := old.Len(), fit(old, new)
+	n, p := old.Len(), predict(old, new)
 	w := append([]byte(nil), deltaMagic...)
 	for _, v := range []uint32{uint32(n), old.Generation, new.Generation, p.since, p.kept, p.settled} {
 		w = binary.BigEndian.AppendUint32(w, v)

@@ -23,6 +23,12 @@ type View struct {
 	Disabled func(number uint16) bool
 	// Owns is what agents reported; nil: nothing is known.
 	Owns Owns
+	// EndAfter is when everybody of this daemon's kind went by the newest
+	// table, in seconds since 1970: a report from before, of a server that
+	// owns nothing, ends no chain, since somebody may have given it new
+	// connections after that. It still tells whom a full chain drops. 0: no
+	// bound.
+	EndAfter uint32
 	// Fewest: deputies are chosen among those that have fewer buckets than
 	// their share, so that no server gets more. Else they are drawn by weight,
 	// whatever they have. Either way table, servers and health alone
@@ -68,9 +74,13 @@ type history struct {
 	open []chained
 }
 
-// chained is a bucket, and when its last move was, which the time that its
-// packets carry may have left behind.
-type chained struct{ bucket, moved uint32 }
+// chained is a bucket, and what its row does not say: when its last move was,
+// which the time that its packets carry may have left behind, and when each of
+// its previous servers had it last.
+type chained struct {
+	bucket, moved uint32
+	left          [Chain]uint32
+}
 
 // grace is how many seconds a daemon that starts without rows of its own keeps
 // previous servers of which the table says nothing newer, so that their agents
@@ -86,6 +96,26 @@ func Restore(generation uint32, current []uint16, since []uint32, previous [][Ch
 
 // At is bucket b's row.
 func (e *Effective) At(b int) Row { return Row{e.Current[b], e.Previous[b], e.Since[b]} }
+
+// Asked are the servers whose agents' reports may change a row, ascending:
+// those in chains, and those that the table's chains name and that may come
+// back since they own something after all.
+func (e *Effective) Asked() (servers []uint16) {
+	asked := make([]bool, MaxServers+1)
+	for _, c := range e.open {
+		for _, chain := range [2]*[Chain]uint16{&e.Previous[c.bucket], &e.table.Previous[c.bucket]} {
+			for _, s := range chain {
+				asked[s] = true
+			}
+		}
+	}
+	for s, yes := range asked[:None] {
+		if yes {
+			servers = append(servers, uint16(s))
+		}
+	}
+	return servers
+}
 
 // Renewed is how many buckets have a chain whose end was put off since a
 // previous server owned a connection then.
@@ -112,7 +142,7 @@ func (e *Effective) Len() int { return len(e.Current) }
 // server as of now: this daemon gave it connections until now. What the table
 // says of previous servers is added, since other daemons did, too.
 func (e *Effective) Update(t *Table, v View) (due uint32, changed bool) {
-	u := update{Effective: e, t: t, v: v, o: Options{Now: v.Now, ChainTime: v.ChainTime, Owns: v.Owns}, due: math.MaxUint64}
+	u := update{Effective: e, t: t, v: v, o: Options{Now: v.Now, ChainTime: v.ChainTime, Owns: v.Owns, endAfter: v.EndAfter}, due: math.MaxUint64}
 	if len(e.Current) != t.Len() {
 		u.fresh, changed = true, true
 		n := t.Len()
@@ -129,7 +159,7 @@ func (e *Effective) Update(t *Table, v View) (due uint32, changed bool) {
 	if !u.all {
 		e.open = make([]chained, 0, len(open))
 		for _, c := range open {
-			changed = u.row(int(c.bucket), c.moved) || changed
+			changed = u.row(c) || changed
 		}
 		return u.dueAt(), changed
 	}
@@ -144,14 +174,15 @@ func (e *Effective) Update(t *Table, v View) (due uint32, changed bool) {
 		if u.settled(b) {
 			continue
 		}
-		moved := e.Since[b]
+		since := e.Since[b]
+		c := chained{uint32(b), since, [Chain]uint32{since, since, since}}
 		for len(open) > 0 && open[0].bucket <= uint32(b) {
 			if open[0].bucket == uint32(b) {
-				moved = open[0].moved
+				c = open[0]
 			}
 			open = open[1:]
 		}
-		changed = u.row(b, moved) || changed
+		changed = u.row(c) || changed
 	}
 	return u.dueAt(), changed
 }
@@ -202,9 +233,9 @@ func (u *update) look() {
 	u.all = all
 }
 
-// row brings bucket b, whose last move was at movedAt, to what it must be.
-func (u *update) row(b int, movedAt uint32) (changed bool) {
-	e, t := u.Effective, u.t
+// row brings c's bucket to what it must be.
+func (u *update) row(c chained) (changed bool) {
+	e, t, b := u.Effective, u.t, int(c.bucket)
 	was := e.At(b)
 	now := Row{Current: t.Current[b], Previous: NoPrevious}
 	if !u.all {
@@ -213,30 +244,52 @@ func (u *update) row(b int, movedAt uint32) (changed bool) {
 		now.Current = u.deputy(b)
 	}
 	moved := was.Current != now.Current
-	movedAt = max(movedAt, t.Since[b])
+	c.moved = max(c.moved, t.Since[b])
 	switch kept := min(u.v.ChainTime, grace); {
 	case moved:
-		movedAt = u.v.Now
-	case u.fresh && t.Previous[b][0] != None && u.v.Now+kept > movedAt+u.v.ChainTime:
-		movedAt = u.v.Now + kept - u.v.ChainTime
+		c.moved = u.v.Now
+	case u.fresh && t.Previous[b][0] != None && u.v.Now+kept > c.moved+u.v.ChainTime:
+		c.moved = u.v.Now + kept - u.v.ChainTime
 	}
-	now.Since = max(was.Since, movedAt)
+	now.Since = max(was.Since, c.moved)
 
 	// Newest first: where the table knows better in which order servers had
 	// the bucket, by the table.
-	var c candidates
-	if moved && slices.Contains(t.Previous[b][:], was.Current) {
-		c.add(t.Previous[b][:]...)
-	} else if moved {
-		c.add(was.Current)
+	var all candidates
+	inTable := func(s uint16) bool { return slices.Contains(t.Previous[b][:], s) }
+	add := func(servers ...uint16) {
+		for _, s := range servers {
+			left, settled := uint32(0), uint32(0)
+			if i := slices.Index(was.Previous[:], s); i >= 0 {
+				left, settled = c.left[i], c.left[i]
+			}
+			switch {
+			case inTable(s):
+				left, settled = max(left, t.left(b, s)), c.moved
+			case s == t.Current[b]:
+				left, settled = max(left, t.Since[b]), c.moved
+			}
+			if s == was.Current && moved {
+				left, settled = u.v.Now, u.v.Now
+			}
+			all.add(s, left, settled)
+		}
 	}
-	c.add(was.Previous[:]...)
-	c.add(t.Current[b])
-	c.add(t.Previous[b][:]...)
-	u.chain(b, &now, c, movedAt, moved)
+	if moved && !inTable(was.Current) {
+		add(was.Current)
+	} else if moved {
+		add(t.Previous[b][:]...)
+	}
+	add(was.Previous[:]...)
+	add(t.Current[b])
+	open := uint64(c.moved)+uint64(u.v.ChainTime) > uint64(u.v.Now)
+	if open {
+		add(t.Previous[b][:]...)
+	}
+	u.chain(&c, &now, &all, moved)
 
-	if now.Previous[0] != None || t.Previous[b][0] != None && uint64(movedAt)+uint64(u.v.ChainTime) > uint64(u.v.Now) {
-		e.open = append(e.open, chained{uint32(b), movedAt})
+	if now.Previous[0] != None || t.Previous[b][0] != None && open {
+		e.open = append(e.open, c)
 	}
 	if now == was {
 		return false
@@ -245,51 +298,53 @@ func (u *update) row(b int, movedAt uint32) (changed bool) {
 	return true
 }
 
-// candidates are servers that may stand in a chain, once each.
+// candidates are servers that may stand in a chain, once each, and when each
+// had the bucket last: here, and at all daemons.
 type candidates struct {
-	all [3*Chain + 2]uint16
-	n   int
+	all           [3*Chain + 2]uint16
+	left, settled [3*Chain + 2]uint32
+	n             int
 }
 
-func (c *candidates) add(servers ...uint16) {
-	for _, s := range servers {
-		if s != None && !slices.Contains(c.all[:c.n], s) {
-			c.all[c.n] = s
-			c.n++
-		}
+func (c *candidates) add(s uint16, left, settled uint32) {
+	if s != None && !slices.Contains(c.all[:c.n], s) {
+		c.all[c.n], c.left[c.n], c.settled[c.n] = s, left, settled
+		c.n++
 	}
 }
 
-// chain fills in r.Previous from c, servers of bucket b that moved last at
-// movedAt, and what time does to it.
-func (u *update) chain(b int, r *Row, c candidates, movedAt uint32, moved bool) {
+// chain fills in r.Previous and c.left from the candidates, and what time does
+// to them.
+func (u *update) chain(c *chained, r *Row, from *candidates, moved bool) {
 	e := u.Effective
-	var kept [len(c.all)]uint16
-	n, owned := 0, uint64(0)
+	var kept candidates
+	var worths [len(kept.all)]worth
+	owned := uint64(0)
 	for _, down := range []bool{false, true} {
-		for _, s := range c.all[:c.n] {
+		for i, s := range from.all[:from.n] {
 			if s == r.Current || !e.known[s] || e.down[s] != down {
 				continue
 			}
-			until := u.o.until(s, b, movedAt)
+			until, w := u.o.until(s, int(c.bucket), c.moved, from.left[i], from.settled[i])
 			if until <= uint64(u.v.Now) {
 				continue
 			}
 			u.due = min(u.due, until)
-			if from := until - uint64(u.v.ChainTime); from > uint64(movedAt) {
-				owned = max(owned, from)
+			if at := until - uint64(u.v.ChainTime); at > uint64(c.moved) {
+				owned = max(owned, at)
 			}
-			kept[n] = s
-			n++
+			worths[kept.n] = w
+			kept.add(s, 0, 0)
 		}
 	}
-	if moved && n > Chain {
-		e.Forgotten += uint64(n - Chain)
+	n := fit(kept.all[:kept.n], worths[:kept.n])
+	if moved {
+		e.Forgotten += uint64(kept.n - n)
 	}
-	for i := range r.Previous {
-		if i < n {
-			r.Previous[i] = kept[i]
-		}
+	for i, s := range kept.all[:n] {
+		r.Previous[i] = s
+		// fit may have moved it up.
+		c.left[i] = from.left[slices.Index(from.all[:from.n], s)]
 	}
 	// Who owns something is passed packets for as long as it does: they carry
 	// a time that is renewed when half of the chain time has gone by, not

@@ -105,8 +105,9 @@ func TestNobodyIsForgotten(t *testing.T) {
 				if due != 0 && due <= w.now {
 					t.Fatalf("due at %d, now %d", due, w.now)
 				}
+				was := slices.Clone(e.Previous)
 				if again, changed := e.Update(w.table, w.view(owns)); changed || again != due {
-					t.Fatalf("the same update changes rows, or is due at %d, not %d", again, due)
+					t.Fatalf("the same update changes rows, %v to %v, or is due at %d, not %d", was, e.Previous, again, due)
 				}
 				if i > 0 {
 					continue

@@ -64,6 +64,11 @@ type Options struct {
 	ChainTime uint32
 	// Owns is what agents reported; nil: nothing is known.
 	Owns Owns
+	// Owners are those that reported to own connections of a bucket, whether
+	// the table names them or not (a daemon's deputies); nil: none.
+	Owners func(bucket int) []uint16
+
+	endAfter uint32 // see View.EndAfter
 }
 
 // ReportAfter is how many seconds after a move a report must have been taken
