@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -141,16 +142,18 @@ func (s *Switch) back(before objects) {
 	if err == nil {
 		err = s.kernel.execute(messages(ours(difference(f.objects, before))))
 	}
-	if err == nil {
-		f, err = s.read()
-	}
-	if err != nil {
-		s.log.Error("a change failed midway and what was there before could not be brought back at once; trying again every second", "err", err)
+	f, readErr := s.read()
+	if readErr != nil {
+		s.installed = false // nothing is known: nobody else's change is, either
+		s.log.Error("a change failed midway, and what there is now cannot be read; trying again every second", "err", errors.Join(err, readErr))
 		return
 	}
 	s.have = f.objects
-	left := ours(difference(f.objects, before))
-	s.log.Warn("a change failed; the kernel is as it was before", "left", len(left))
+	if left := ours(difference(f.objects, before)); len(left) > 0 {
+		s.log.Error("a change failed midway and what was there before could not be brought back at once; trying again every second", "left", len(left), "first", left[0].String(), "err", err)
+		return
+	}
+	s.log.Warn("a change failed; the kernel is as it was before")
 }
 
 func (s *Switch) repointed(before objects, steps []step) {

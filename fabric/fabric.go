@@ -196,4 +196,4 @@ type Host struct {
 }
 
 // Kinds of what Corrections counts.
-var Kinds = []string{"nexthop", "group", "neighbour", "bridge", "route", "announced", "sysctl"}
+var Kinds = []string{"nexthop", "group", "bridge", "neighbour", "route", "announced", "sysctl"}

@@ -14,6 +14,19 @@ bridge fdb show br br0 | grep -E '^(9a|9e|96):' | grep static | sort
 ip route show table main; ip -6 route show table main; ip route show table 177 2>/dev/null || true; ip -6 route show table 177 2>/dev/null || true`)
 }
 
+// changes is what differs between two such texts, line by line.
+func changes(before, after string) string {
+	var out strings.Builder
+	for _, one := range []struct{ sign, in, notIn string }{{"-", before, after}, {"+", after, before}} {
+		for l := range strings.Lines(one.in) {
+			if !strings.Contains("\n"+one.notIn, "\n"+l) {
+				out.WriteString(one.sign + l)
+			}
+		}
+	}
+	return out.String()
+}
+
 func lines(text string, containing ...string) (n int) {
 next:
 	for l := range strings.Lines(text) {
@@ -57,11 +70,24 @@ func TestInstallShowAndRemove(t *testing.T) {
 	}
 	must(t, s.Apply(d))
 	if after := n.dumpAll(); after != text {
-		t.Errorf("a second Apply changed something:\n%s", after)
+		t.Errorf("a second Apply changed something:\n%s", changes(text, after))
+	}
+	// Without VIPs nothing stays, and with them all comes back.
+	must(t, s.Apply(Desired{Version: 2}))
+	must(t, s.Reconcile())
+	if after := n.dumpAll(); after != before {
+		t.Errorf("without VIPs there is left:\n%s", changes(before, after))
+	}
+	if why := s.Ready(); len(why) == 0 {
+		t.Error("ready without VIPs")
+	}
+	must(t, s.Apply(d))
+	if after := n.dumpAll(); after != text {
+		t.Errorf("not back:\n%s", changes(text, after))
 	}
 	must(t, s.Remove())
 	if after := n.dumpAll(); after != before {
-		t.Errorf("something is left:\n%s\nbefore:\n%s", after, before)
+		t.Errorf("something is left:\n%s", changes(before, after))
 	}
 }
 

@@ -21,6 +21,9 @@ func (s *Switch) ready() []string {
 	if s.desired == nil {
 		return append(why, "nothing was applied yet")
 	}
+	if !s.desired.serves() {
+		return append(why, "there is no VIP of scheme faild")
+	}
 	if s.drained {
 		why = append(why, "drained: its routes are not announced")
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"math"
 	"sync"
 	"time"
 
@@ -44,6 +46,7 @@ type Switch struct {
 	lingering map[wire.MAC]time.Time
 	drained   bool
 	healthy   bool // a first round of health is over
+	endAfter  time.Time
 
 	lock   lock
 	counts counts
@@ -120,9 +123,12 @@ func (s *Switch) Close() error {
 // Apply makes the kernel as d says: forward, or back to how it was with an
 // error. The first Apply after Open adopts what is installed: nothing that is
 // right changes, and until a first round of Health nothing moves for health.
-// A locked switch refuses: it is to be unlocked first.
+// A locked switch refuses: it is to be unlocked first. Without VIPs nothing of
+// ours stays but the sysctls.
 func (s *Switch) Apply(d Desired) error {
-	if err := d.check(); err != nil {
+	if len(d.VIPs) == 0 {
+		d.Table, d.Servers = &buckets.Table{}, nil
+	} else if err := d.check(); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -130,7 +136,7 @@ func (s *Switch) Apply(d Desired) error {
 	if s.lock.on {
 		return fmt.Errorf("the switch is locked (%s): unlock it first", s.lock.reason)
 	}
-	if s.desired != nil && s.desired.Table.Len() != d.Table.Len() {
+	if s.desired != nil && s.desired.serves() && d.serves() && s.desired.Table.Len() != d.Table.Len() {
 		return fmt.Errorf("buckets: %d, but this switch has %d nexthops, and another number moves every connection: remove what is installed first", d.Table.Len(), s.desired.Table.Len())
 	}
 	before := s.snapshot()
@@ -142,7 +148,7 @@ func (s *Switch) Apply(d Desired) error {
 	s.health.keep(names)
 	s.fixed = objects{}
 	f, err := s.look()
-	if err == nil && before.desired == nil {
+	if err == nil && (before.desired == nil || !before.desired.serves()) {
 		err = s.adopt(f)
 	}
 	if err == nil {
@@ -155,6 +161,9 @@ func (s *Switch) Apply(d Desired) error {
 	return err
 }
 
+// serves: there is a VIP.
+func (d *Desired) serves() bool { return len(d.VIPs) > 0 }
+
 // snapshot is what a change that fails goes back to.
 type snapshot struct {
 	desired *Desired
@@ -162,10 +171,13 @@ type snapshot struct {
 	due     time.Time
 	drained bool
 	lock    lock
+
+	used      map[wire.MAC]bool
+	lingering map[wire.MAC]time.Time
 }
 
 func (s *Switch) snapshot() snapshot {
-	before := snapshot{desired: s.desired, due: s.due, drained: s.drained, lock: s.lock}
+	before := snapshot{desired: s.desired, due: s.due, drained: s.drained, lock: s.lock, used: s.used, lingering: maps.Clone(s.lingering)}
 	if s.rows != nil {
 		before.rows = buckets.Restore(s.rows.Generation, append([]uint16(nil), s.rows.Current...), append([]uint32(nil), s.rows.Since...), append([][buckets.Chain]uint16(nil), s.rows.Previous...))
 	}
@@ -174,11 +186,16 @@ func (s *Switch) snapshot() snapshot {
 
 func (s *Switch) restore(before snapshot) {
 	s.desired, s.rows, s.due, s.drained, s.lock = before.desired, before.rows, before.due, before.drained, before.lock
+	s.used, s.lingering = before.used, before.lingering
 	s.fixed = objects{}
 }
 
 // adopt takes over what an earlier run installed.
 func (s *Switch) adopt(f *found) error {
+	if !s.desired.serves() {
+		s.rows = new(buckets.Effective)
+		return nil
+	}
 	ours := false
 	for _, v := range f.objects[kindGroup] {
 		ours = ours || v.foreign&notOurProtocol == 0
@@ -195,6 +212,9 @@ func (s *Switch) adopt(f *found) error {
 	if any {
 		s.rows = rows
 		s.adopting = s.o.Now().Add(adoptionTime)
+	}
+	for k := range f.objects[kindBridge] {
+		s.lingering[k.mac] = s.o.Now().Add(lingerTime)
 	}
 	s.plan.announce = !s.drained && len(f.objects[kindAnnounced]) > 0
 	return nil
@@ -258,6 +278,9 @@ func (s *Switch) read() (*found, error) {
 
 // hashAlike sets the sysctls.
 func (s *Switch) hashAlike() error {
+	if !s.desired.serves() {
+		return nil
+	}
 	for _, setting := range Settings(s.desired.Seed) {
 		is, err := s.kernel.sysctl(setting.path())
 		if err != nil {
@@ -300,6 +323,10 @@ func (s *Switch) findPorts(f *found) {
 // settle brings the rows up to date.
 func (s *Switch) settle() {
 	now := s.o.Now()
+	if !s.desired.serves() {
+		s.rows, s.due, s.adopting = new(buckets.Effective), time.Time{}, time.Time{}
+		return
+	}
 	if !s.adopting.IsZero() {
 		if !s.healthy && now.Before(s.adopting) {
 			s.due = s.adopting
@@ -320,6 +347,9 @@ func (s *Switch) settle() {
 // view is what the rows go by besides the table.
 func (s *Switch) view(now uint32) buckets.View {
 	v := buckets.View{Now: now, ChainTime: uint32(s.desired.ChainTime / time.Second), Fewest: true}
+	if !s.endAfter.IsZero() {
+		v.EndAfter = uint32(min(max(s.endAfter.Unix(), 0), math.MaxUint32))
+	}
 	by := map[uint16]*hostHealth{}
 	names := map[uint16]string{}
 	for _, one := range s.desired.Servers {
@@ -358,7 +388,7 @@ func (s *Switch) Health(reports map[string]Report) error {
 	for name, r := range reports {
 		s.health.take(name, r, now)
 	}
-	if s.desired == nil {
+	if s.desired == nil || !s.desired.serves() {
 		return nil
 	}
 	first := !s.healthy && s.health.known()
@@ -376,6 +406,15 @@ func (s *Switch) Health(reports map[string]Report) error {
 		s.restore(before)
 	}
 	return err
+}
+
+// SetEndAfter says from when on a server's report that it has no connections
+// ends chains: once all switches go by the newest table. Zero: no bound; far
+// in the future: no report does. It takes effect with the next Health.
+func (s *Switch) SetEndAfter(t time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.endAfter = t
 }
 
 // lockDown stops following health. Unless what there is now is to be kept,
