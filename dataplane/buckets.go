@@ -54,8 +54,8 @@ type BucketStatus struct {
 	Chains int
 	// NextEnd is when time alone changes a chain next; zero: never.
 	NextEnd time.Time
-	// Previous are the slots that chains name, ascending: whose agents are to
-	// be asked what they own (SetOwned).
+	// Previous are the slots that chains name or may name again, ascending:
+	// whose agents are to be asked what they own (SetOwned).
 	Previous []uint16
 	// Loads is how many buckets each slot has, PreviousOf in how many chains it
 	// stands; slots without any are left out.
@@ -142,7 +142,7 @@ func (b *bucketTables) update(v *controller.VIP, down func(vipID uint32, slot ui
 	if changed || status.Buckets != e.Len() {
 		status = statusOf(e)
 	}
-	status.Deputies, status.Renewed = 0, e.Renewed()
+	status.Deputies, status.Renewed, status.Previous = 0, e.Renewed(), e.Asked()
 	for bucket, slot := range t.Current {
 		if e.Current[bucket] != slot {
 			status.Deputies++
