@@ -2,6 +2,7 @@ package controller
 
 import (
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"slices"
 	"time"
@@ -59,16 +60,58 @@ func (l LiveCounts) Owns(v *VIP) buckets.Owns {
 	}
 }
 
-// options are what a change of v's table goes by.
-func (p *planner) options(v *VIP) buckets.Options {
-	return buckets.Options{Now: uint32(p.now.Unix()), ChainTime: chainSeconds(v.ChainTime), Owns: p.live.Owns(v)}
+// Owners are the slots whose agents said that they own connections of a bucket
+// of v, ascending; nil if no agent can tell buckets apart.
+func (l LiveCounts) Owners(v *VIP) func(bucket int) []uint16 {
+	n := v.Buckets.Len()
+	var numbers []uint16
+	var reports []Owned
+	for _, s := range v.Slots {
+		if o, ok := l.Owned[LiveKey{v.ID, s.Server}]; ok && s.State != Resting && o.Buckets == n && len(o.Bitmap) == (n+7)/8 {
+			numbers, reports = append(numbers, s.Number), append(reports, o)
+		}
+	}
+	if len(reports) == 0 {
+		return nil
+	}
+	// One list for all buckets: ends[b] is where b's part ends.
+	ends := make([]uint32, n+1)
+	each := func(do func(b int, number uint16)) {
+		for i, o := range reports {
+			for at, octet := range o.Bitmap {
+				for ; octet != 0; octet &= octet - 1 {
+					if b := at*8 + bits.TrailingZeros8(octet); b < n {
+						do(b, numbers[i])
+					}
+				}
+			}
+		}
+	}
+	each(func(b int, _ uint16) { ends[b+1]++ })
+	for b := range n {
+		ends[b+1] += ends[b]
+	}
+	list := make([]uint16, ends[n])
+	each(func(b int, number uint16) {
+		list[ends[b]] = number
+		ends[b]++
+	})
+	return func(b int) []uint16 {
+		if b == 0 {
+			return list[:ends[0]]
+		}
+		return list[ends[b-1]:ends[b]]
+	}
 }
 
-// chainSeconds is a chain time in whole seconds, never shorter.
-func chainSeconds(d time.Duration) uint32 { return uint32((d + time.Second - 1) / time.Second) }
+// options are what a change of v's table goes by.
+func (p *planner) options(v *VIP) buckets.Options {
+	return buckets.Options{Now: uint32(p.now.Unix()), ChainTime: v.ChainSeconds(), Owns: p.live.Owns(v), Owners: p.live.Owners(v)}
+}
 
-// ChainSeconds is v's chain time in whole seconds, as package buckets counts.
-func (v *VIP) ChainSeconds() uint32 { return chainSeconds(v.ChainTime) }
+// ChainSeconds is v's chain time in whole seconds, never shorter, as package
+// buckets counts.
+func (v *VIP) ChainSeconds() uint32 { return uint32((v.ChainTime + time.Second - 1) / time.Second) }
 
 // moveBuckets brings v's table to its slots as they are now, in one
 // generation.
@@ -134,6 +177,26 @@ func (v *VIP) tableFollows(w *VIP) error {
 	}
 	if err := v.Buckets.Follows(w.Buckets); err != nil {
 		return fmt.Errorf("vip %s: %w", v.Name, err)
+	}
+	return nil
+}
+
+// knowsChains says which server's agent, that has v, does not know to whom to
+// pass packets on that come to it by w.
+func (v *VIP) knowsChains(w *VIP, server string) error {
+	own := map[uint16]bool{}
+	for _, s := range w.Slots {
+		own[s.Number] = s.Server == server && s.State == Active
+	}
+	for b, cur := range w.Buckets.Current {
+		if !own[cur] {
+			continue
+		}
+		for _, n := range w.Buckets.Previous[b] {
+			if _, ok := v.Slot(n); n != buckets.None && !ok {
+				return fmt.Errorf("it does not know slot %d of vip %s, to which it would have to pass packets on", n, w.Name)
+			}
+		}
 	}
 	return nil
 }

@@ -260,8 +260,8 @@ func mixableVIP(x, y *Assignment, v *VIP) error {
 }
 
 // HostMayLag says why the agent of server must not stay at version a while
-// others have b, nil if it may: it needs no more than its own slots and a
-// stamp that decodes.
+// others have b, nil if it may: it needs no more than its own slots, a stamp
+// that decodes, and who had the buckets before that are its own.
 func HostMayLag(a, b *Assignment, server string) error {
 	if !slices.ContainsFunc(b.Keys, func(k Key) bool { return k.Epoch == a.StampEpoch }) {
 		return fmt.Errorf("it stamps epoch %d, which version %d does not decode", a.StampEpoch, b.Version)
@@ -284,6 +284,11 @@ func HostMayLag(a, b *Assignment, server string) error {
 	for i := range b.VIPs {
 		w := &b.VIPs[i]
 		v := a.byIdentity(w.identity())
+		if v != nil && w.Bucketed() {
+			if err := v.knowsChains(w, server); err != nil {
+				return fmt.Errorf("%w in version %d", err, b.Version)
+			}
+		}
 		for _, s := range w.Slots {
 			known := false
 			if v != nil {
