@@ -108,6 +108,9 @@ func (c *loadClient) tell(n LoadNotice) error {
 	return nil
 }
 
+// stop ends the load at once: its connections are closed.
+func (c *loadClient) stop() { c.input.Close() }
+
 // ended says whether the load is over.
 func (c *loadClient) ended() bool {
 	select {

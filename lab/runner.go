@@ -192,6 +192,16 @@ func (r *runner) moment(text string) Moment {
 	return m
 }
 
+// stopped fills in what was counted before an error.
+func (r *runner) stopped(err error) {
+	for _, l := range r.load {
+		l.stop()
+	}
+	last, _ := r.load.wait()
+	r.finish(last)
+	r.result.Verdict = append([]string{"stopped: " + err.Error()}, r.result.Verdict...)
+}
+
 // finish fills in the counts and judges them.
 func (r *runner) finish(last LoadReport) {
 	r.result.MissedResets = last.MissedResets

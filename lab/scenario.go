@@ -205,8 +205,8 @@ func (o *RunOptions) fill() error {
 }
 
 // Run carries out a scenario in a lab of its own and takes the lab down. The
-// result is whole also where it is a failure (Result.Verdict); an error means
-// that there is none.
+// result is there also where it is a failure (Result.Verdict) that stopped the
+// scenario half way; an error means that there is none.
 func Run(ctx context.Context, o RunOptions) (*Result, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
@@ -270,6 +270,11 @@ func (o RunOptions) runLab(ctx context.Context, s scenario, p part, before []Run
 	counters, err := l.readCounters()
 	if err == nil {
 		err = s.play(r, ctx)
+	}
+	if err != nil && ctx.Err() == nil && len(r.load) > 0 {
+		// What was found until then may tell why.
+		r.stopped(err)
+		err = nil
 	}
 	if err == nil {
 		r.result.Counters, err = l.moved(counters)
