@@ -1,0 +1,38 @@
+package beamer
+
+import "github.com/fairlead/fairlead/wire"
+
+// Row is what a mux knows of a bucket.
+type Row struct {
+	// Current is the slot that has the bucket; wire.NoServer: nobody.
+	Current uint16
+	// Previous had it before, newest first, filled up with wire.NoServer.
+	Previous [wire.HopsChain]uint16
+	// Time of the last move, in shared ms; 0 in a settled row.
+	Time uint32
+}
+
+// Buckets is a VIP's bucket table as a mux goes by it.
+type Buckets interface {
+	Len() int
+	// Row of bucket b, 0 <= b < Len.
+	Row(b int) Row
+}
+
+// Bucket is the bucket that a connection's hash names, of n.
+func Bucket(hash uint64, n int) int { return int(hash >> 32 * uint64(n) >> 32) }
+
+// Way is where a mux sends a packet whose hash is given (§4.2), by a table of
+// that generation. False: nobody has the bucket.
+func Way(t Buckets, hash uint64, generation uint32) (slot int, hops wire.Hops, ok bool) {
+	if t == nil || t.Len() == 0 {
+		return -1, hops, false
+	}
+	r := t.Row(Bucket(hash, t.Len()))
+	return int(r.Current), wire.Hops{Previous: r.Previous, Time: r.Time, Generation: generation}, r.Current != wire.NoServer
+}
+
+// Settled is a row without a chain.
+func Settled(slot uint16) Row {
+	return Row{Current: slot, Previous: noChain}
+}
