@@ -197,7 +197,7 @@ func TestForeignSource(t *testing.T) {
 // assignment is forgotten.
 func TestPeersAreFollowed(t *testing.T) {
 	r := newChainRig(t, chainAssignment(config.Beamer))
-	r.run()
+	stop := r.run()
 	mac := [6]byte{2, 0, 0, 0, 7, 7}
 	err := r.Client.Do(func() error {
 		l, err := netlink.LinkByName(hosttest.ClientInterface)
@@ -237,6 +237,7 @@ func TestPeersAreFollowed(t *testing.T) {
 		t.Error("its address still may pass packets on")
 	}
 	// An agent that finds it pinned forgets it, too.
+	stop()
 	r.reopen(chainAssignment(config.Beamer))
 	r.reopen(&next)
 	if p, ok := r.peer(1, 3); ok {
