@@ -35,7 +35,9 @@ type Serving struct {
 	State  ServingState
 	Detail string // why State is not up
 	// Connections are those that live here: TCP's without TIME_WAIT and
-	// half-open ones, UDP's connected sockets and flows.
+	// half-open ones, UDP's connected sockets and flows. For scheme faild, where
+	// nothing else says whether anything is owned, TIME_WAIT and half-open ones
+	// count as well, and it is 0 only where two counts in a row found none.
 	Connections uint64
 	// Buckets of the VIP's table; 0 for scheme faild, where the switch's own
 	// hash tells buckets apart and a server cannot.
@@ -172,6 +174,9 @@ func (a *Agent) Serving(owned bool) ([]Serving, error) {
 		n := c.last[v.id]
 		s := Serving{VIP: v.id, Name: v.name, Slot: v.slot, Connections: n.connections, At: n.at,
 			Buckets: n.buckets, Generation: n.generation}
+		if n.buckets == 0 && n.connections == 0 {
+			s.Connections = c.had[v.id].connections
+		}
 		s.State, s.Detail = a.state.of(v)
 		if owned && n.buckets > 0 {
 			s.Owned = c.union(v.id)
@@ -292,7 +297,8 @@ func (t *tally) tcp(s socket) {
 	if e == nil {
 		return
 	}
-	if s.state != tcpTimeWait && s.state != tcpNewSynRecv && s.state != tcpSynRecv {
+	lives := s.state != tcpTimeWait && s.state != tcpNewSynRecv && s.state != tcpSynRecv
+	if lives || e.n.buckets == 0 {
 		e.n.connections++
 	}
 	// Joins of MPTCP go by their port, not by a bucket.

@@ -299,16 +299,43 @@ func TestServingAffinity(t *testing.T) {
 	})
 }
 
-// Faild's buckets are the switch's: connections are all that can be said.
+// Faild's buckets are the switch's: connections are all that can be said, so
+// TIME_WAIT is one.
 func TestServingFaild(t *testing.T) {
 	r := newChainRig(t, chainAssignment(config.Faild))
-	r.listenOn(":80")
-	c := r.dial(hosttest.VIP6)
-	r.echo(c, 10)
-	eventually(t, "one connection, no buckets", func() bool {
-		s := r.serving(3)
-		return s.Connections == 1 && s.Buckets == 0 && s.Owned == nil
+	var l net.Listener
+	err := r.Server.Do(func() (err error) {
+		l, err = net.Listen("tcp", ":80")
+		return err
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	is := func(what string, connections uint64) {
+		t.Helper()
+		eventually(t, what, func() bool {
+			s := r.serving(3)
+			return s.Connections == connections && s.Buckets == 0 && s.Owned == nil
+		})
+	}
+	is("nothing lives here", 0)
+	c := r.dial(hosttest.VIP6)
+	a, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	is("a connection lives here", 1)
+	a.Close()
+	c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	c.Read(make([]byte, 1))
+	c.Close()
+	// Two counts, so that no last look at the living one is meant.
+	for range 2 {
+		at := r.serving(3).At
+		eventually(t, "another count", func() bool { return !r.serving(3).At.Equal(at) })
+	}
+	is("TIME_WAIT is here", 1)
 }
 
 // settled says whether the programs take the VIPs for settled.
