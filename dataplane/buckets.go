@@ -28,9 +28,11 @@ type bucketTables struct {
 	tables  map[uint32]*buckets.Effective
 	inForce map[uint32]uint32               // generation by which packets go
 	reports map[uint32]map[uint16]ownReport // by VIP and slot
-	moved   map[uint32]BucketStatus         // as planned last
+	moved   map[uint32]BucketStatus         // of those in force
 	kept    map[uint32]uint64               // chains forgotten by tables that were read again since
-	ahead   bool                            // a table may be ahead of the rows in force
+	// endAfter: see SetEndAfter; s since 1970 on the shared clock.
+	endAfter uint32
+	ahead    bool // a table may be ahead of the rows in force
 }
 
 // ownReport is what one server's agent said that it owns.
@@ -54,6 +56,9 @@ type BucketStatus struct {
 	Chains int
 	// NextEnd is when time alone changes a chain next; zero: never.
 	NextEnd time.Time
+	// FirstEnd and LastEnd are when the first and the last chain end if nobody
+	// reports anything any more; zero without chains.
+	FirstEnd, LastEnd time.Time
 	// Previous are the slots that chains name or may name again, ascending:
 	// whose agents are to be asked what they own (SetOwned).
 	Previous []uint16
@@ -70,7 +75,10 @@ type BucketStatus struct {
 	// connections may be there, since this process began.
 	Forgotten uint64
 
-	due uint32 // NextEnd in s since 1970 on the shared clock, 0: never
+	// In s since 1970 on the shared clock: NextEnd, 0: never; the earliest and
+	// the latest time that a chain's packets carry; and how long after that
+	// they are passed on.
+	due, first, last, chainTime uint32
 }
 
 // SetOwned tells of which buckets of a VIP the server in a slot has a
@@ -89,6 +97,20 @@ func (l *LB) SetOwned(vipID uint32, slot uint16, owned []byte, at time.Time) {
 	r := ownReport{slices.Clone(owned), uint32(l.sharedMS(at) / 1000)}
 	if int32(r.at-of[slot].at) >= 0 || of[slot].at == 0 {
 		of[slot] = r
+	}
+}
+
+// SetEndAfter says from when on a report that a server owns nothing of a bucket
+// ends its chain: since every balancer has the newest table, and nobody gives
+// that server connections of the bucket any more. Reports from before still
+// say whom a full chain drops. The zero time is no bound, one far ahead keeps
+// all chains for their whole time. The next Apply goes by it.
+func (l *LB) SetEndAfter(t time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.buckets.endAfter = 0
+	if !t.IsZero() {
+		l.buckets.endAfter = uint32(min((l.sharedMS(t)+999)/1000, math.MaxUint32))
 	}
 }
 
@@ -115,18 +137,19 @@ func (l *LB) wallTime(s uint32) time.Time {
 	return time.UnixMilli(int64(s)*1000 - ahead + 5)
 }
 
-// update brings the table of v up to date. due is when time alone changes it,
-// s since 1970 on the shared clock, 0: never.
-func (b *bucketTables) update(v *controller.VIP, down func(vipID uint32, slot uint16) bool, now uint32) (e *buckets.Effective, due uint32, err error) {
+// update brings the table of v up to date at a time, s since 1970 on the
+// shared clock.
+func (b *bucketTables) update(v *controller.VIP, down func(vipID uint32, slot uint16) bool, now uint32) (s stretch, err error) {
 	t := v.Buckets
 	if have, ok := b.inForce[v.ID]; ok && buckets.Newer(have, t.Generation) {
-		return nil, 0, fmt.Errorf("vip %s: buckets: generation %d is older than %d, by which packets go; hand out the newest assignment again (fairlead apply), or, if the older one is right, drain and unload this balancer first", v.Name, t.Generation, have)
+		return s, fmt.Errorf("vip %s: buckets: generation %d is older than %d, by which packets go; hand out the newest assignment again (fairlead apply), or, if the older one is right, drain and unload this balancer first", v.Name, t.Generation, have)
 	}
-	if e = b.tables[v.ID]; e == nil || e.Len() != t.Len() {
+	e := b.tables[v.ID]
+	if e == nil || e.Len() != t.Len() {
 		e = new(buckets.Effective)
 		b.tables[v.ID] = e
 	}
-	view := buckets.View{Now: now, ChainTime: seconds(v.ChainTime), Servers: v.BucketServers()}
+	view := buckets.View{Now: now, ChainTime: seconds(v.ChainTime), Servers: v.BucketServers(), EndAfter: b.endAfter}
 	if down != nil {
 		view.Down = func(slot uint16) bool { return down(v.ID, slot) }
 	}
@@ -138,19 +161,7 @@ func (b *bucketTables) update(v *controller.VIP, down func(vipID uint32, slot ui
 	}
 	b.ahead = true
 	due, changed := e.Update(t, view)
-	status := b.moved[v.ID]
-	if changed || status.Buckets != e.Len() {
-		status = statusOf(e)
-	}
-	status.Deputies, status.Renewed, status.Previous = 0, e.Renewed(), e.Asked()
-	for bucket, slot := range t.Current {
-		if e.Current[bucket] != slot {
-			status.Deputies++
-		}
-	}
-	status.VIP, status.Generation, status.Forgotten, status.due = v.ID, e.Generation, b.kept[v.ID]+e.Forgotten, due
-	b.moved[v.ID] = status
-	return e, due, nil
+	return stretch{vip: v.ID, n: t.Len(), rows: e, table: t, due: due, changed: changed, chainTime: view.ChainTime}, nil
 }
 
 func seconds(d time.Duration) uint32 {
@@ -166,7 +177,10 @@ func statusOf(e *buckets.Effective) BucketStatus {
 		if p[0] == buckets.None {
 			continue
 		}
-		s.Chains++
+		if s.Chains++; s.Chains == 1 {
+			s.first, s.last = e.Since[b], e.Since[b]
+		}
+		s.first, s.last = min(s.first, e.Since[b]), max(s.last, e.Since[b])
 		for _, slot := range p {
 			named[slot]++
 		}
@@ -187,7 +201,20 @@ func statusOf(e *buckets.Effective) BucketStatus {
 func (b *bucketTables) enforced(p *plan) {
 	clear(b.inForce)
 	for _, s := range p.stretches {
-		b.inForce[s.vip] = s.rows.Generation
+		e, status := s.rows, b.moved[s.vip]
+		b.inForce[s.vip] = e.Generation
+		if s.changed || status.Buckets != e.Len() {
+			status = statusOf(e)
+		}
+		status.VIP, status.Generation, status.Forgotten = s.vip, e.Generation, b.kept[s.vip]+e.Forgotten
+		status.due, status.chainTime = s.due, s.chainTime
+		status.Deputies, status.Renewed, status.Previous = 0, e.Renewed(), e.Asked()
+		for bucket, slot := range s.table.Current {
+			if e.Current[bucket] != slot {
+				status.Deputies++
+			}
+		}
+		b.moved[s.vip] = status
 	}
 	b.ahead = false
 }
@@ -275,6 +302,9 @@ func (l *LB) bucketStatus() (list []BucketStatus) {
 	for id, s := range l.buckets.moved {
 		if _, ok := l.buckets.inForce[id]; ok {
 			s.NextEnd = l.wallTime(s.due)
+			if s.Chains > 0 && s.chainTime > 0 {
+				s.FirstEnd, s.LastEnd = l.wallTime(s.first+s.chainTime), l.wallTime(s.last+s.chainTime)
+			}
 			list = append(list, s)
 		}
 	}

@@ -40,6 +40,11 @@ type stretch struct {
 	n     int    // buckets
 	first uint32 // its first row's entry of `tables`
 	rows  *buckets.Effective
+	table *buckets.Table // what rows were brought to
+	// due is when time alone changes rows, s since 1970 on the shared clock, 0:
+	// never; changed says that rows are not those of the plan before.
+	due, chainTime uint32
+	changed        bool
 }
 
 // ofBalancers is a without the VIPs that switches serve.
@@ -75,15 +80,15 @@ func (p *plan) bucketed(v *controller.VIP, e *lbFlVip, down func(vipID uint32, s
 		}
 		served = served || s != buckets.None
 	}
-	s := stretch{vip: v.ID, entry: len(p.entries), n: t.Len()}
+	s := stretch{vip: v.ID, n: t.Len()}
 	if tables != nil {
-		var due uint32
 		var err error
-		if s.rows, due, err = tables.update(v, down, uint32(when.shared/1000)); err != nil {
+		if s, err = tables.update(v, down, uint32(when.shared/1000)); err != nil {
 			return err
 		}
-		p.sooner(when.wall(due))
+		p.sooner(when.wall(s.due))
 	}
+	s.entry = len(p.entries)
 	e.HashForm, e.HashSize, e.Generation = uint8(lbFlHashFormFL_HASH_BUCKETS), uint32(s.n), t.Generation
 	if served {
 		e.NewSize = e.HashSize
