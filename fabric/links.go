@@ -16,6 +16,7 @@ import (
 type links struct {
 	bridge  uint32
 	up      bool
+	running bool // a port of it is up
 	mac     wire.MAC
 	mtu     uint32
 	tagged  bool              // the bridge tells VLANs apart
@@ -93,7 +94,8 @@ func readLinks(k kernel, name string) (*links, error) {
 			return nil, fmt.Errorf("read links: %w", err)
 		}
 		if one.name == name {
-			l.bridge, l.up, l.mac, l.mtu = index, flags&unix.IFF_UP != 0, one.mac, one.mtu
+			l.bridge, l.mac, l.mtu = index, one.mac, one.mtu
+			l.up, l.running = flags&unix.IFF_UP != 0, flags&unix.IFF_LOWER_UP != 0
 			l.isOne, l.tagged = one.isBridge, one.tagged
 		}
 		if one.master != 0 {
@@ -122,6 +124,9 @@ func (l *links) check(name string) error {
 		return fmt.Errorf("device %s is no bridge: name the bridge that the servers' ports are in", name)
 	case !l.up:
 		return fmt.Errorf("bridge %s is down: ip link set %s up", name, name)
+	case !l.running:
+		// The kernel takes all nexthops on it away, and takes no new ones.
+		return fmt.Errorf("bridge %s has no carrier: none of its %d ports is up; see ip link show master %s", name, len(l.ports), name)
 	case l.tagged:
 		return fmt.Errorf("bridge %s tells VLANs apart, and entries without a VLAN lead nowhere there: ip link set %s type bridge vlan_filtering 0, or make a bridge for the servers alone", name, name)
 	}
