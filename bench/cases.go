@@ -3,6 +3,7 @@ package bench
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -23,8 +24,7 @@ type lbCase struct {
 	flows  uint32
 	action uint32
 	reason lbFlReason // FL_REASON_COUNT: a known connection
-	// full: the flow table has room for every flow.
-	full bool
+	on     where      // the balancer that has it
 	// table names the VIP of which the flow table holds what keepFlows kept.
 	table string
 	// Shares of the packets that must find an entry, and make one.
@@ -57,8 +57,16 @@ func openSuites() ([]*suite, error) {
 	return []*suite{b, h}, nil
 }
 
-// openBalancers loads the balancer with a flow table of the default size, and
-// once more with one that has room for every flow.
+// where says which of the balancers a case runs on.
+type where int
+
+const (
+	usual where = iota // a flow table of the default size
+	full               // one that has room for every flow
+	large              // a VIP of manyBuckets
+)
+
+// openBalancers loads the balancer once for each kind of case.
 func openBalancers() (s *suite, err error) {
 	var closers []func()
 	closeAll := func() {
@@ -71,8 +79,8 @@ func openBalancers() (s *suite, err error) {
 			closeAll()
 		}
 	}()
-	open := func(limit int, sets ...flowSet) (*balancer, error) {
-		b, err := openBalancer(limit, sets...)
+	open := func(names []string, limit int, sets ...flowSet) (*balancer, error) {
+		b, err := openBalancer(names, limit, sets...)
 		if err != nil {
 			return nil, err
 		}
@@ -84,30 +92,34 @@ func openBalancers() (s *suite, err error) {
 		closers = append(closers, release)
 		return b, nil
 	}
-	b, err := open(flowLimit, known, bad, known6, untracked, tracked)
-	if err != nil {
+	const many, ct = "beamer-6m", "full-ct"
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(vips)), func(name string) bool { return name == many || name == ct })
+	var by [large + 1]*balancer
+	if by[usual], err = open(names, flowLimit, known, bad, known6, untracked, tracked); err != nil {
 		return nil, err
 	}
-	full, err := open(fullFlowLimit, known, bad)
-	if err != nil {
+	if by[full], err = open([]string{ct}, fullFlowLimit, known, bad); err != nil {
+		return nil, err
+	}
+	if by[large], err = open([]string{many}, flowLimit, known, settled); err != nil {
 		return nil, err
 	}
 	for _, keep := range []func() error{
-		func() error { return b.keepFlows("jet", tracked) },
-		func() error { return b.keepFlows("anchor", tracked) },
-		func() error { return full.keepFlows("full-ct", known) },
+		func() error { return by[usual].keepFlows("jet", tracked) },
+		func() error { return by[usual].keepFlows("anchor", tracked) },
+		func() error { return by[full].keepFlows(ct, known) },
 	} {
 		if err := keep(); err != nil {
 			return nil, err
 		}
 	}
-	s = b.suite(full)
-	s.refresh = func() error { return errors.Join(b.refresh(), full.refresh()) }
+	s = balancerSuite(by)
+	s.refresh = func() error { return errors.Join(by[usual].refresh(), by[full].refresh(), by[large].refresh()) }
 	s.close = closeAll
 	return s, nil
 }
 
-func (b *balancer) suite(full *balancer) *suite {
+func balancerSuite(balancers [large + 1]*balancer) *suite {
 	const passes, news = lbFlReasonFL_REASON_COUNT, lbFlReasonFL_FORWARD_NEW
 	rr, jet, ct := vips["rr"].addr, vips["jet"].addr, vips["full-ct"].addr
 	list := []lbCase{
@@ -135,11 +147,18 @@ func (b *balancer) suite(full *balancer) *suite {
 		lbCase{name: "jet-tracked", to: jet, set: tracked, first: trackedCount - hotCount, flows: hotCount, table: "jet",
 			action: xdpTX, reason: passes, hits: most, made: few},
 		lbCase{name: "jet-new", to: jet, syn: true, flows: flowCount, table: "jet", action: xdpTX, reason: news, made: tenth},
-		lbCase{name: "full-ct-known-1", full: true, to: ct, flows: 1, table: "full-ct", action: xdpTX, reason: passes, hits: all},
-		lbCase{name: "full-ct-known-1m", full: true, to: ct, flows: flowCount, table: "full-ct", action: xdpTX, reason: passes,
+		lbCase{name: "full-ct-known-1", on: full, to: ct, flows: 1, table: "full-ct", action: xdpTX, reason: passes, hits: all},
+		lbCase{name: "full-ct-known-1m", on: full, to: ct, flows: flowCount, table: "full-ct", action: xdpTX, reason: passes,
 			hits: most, made: few},
-		lbCase{name: "full-ct-new", full: true, to: ct, syn: true, set: bad, flows: flowCount, table: "full-ct", action: xdpTX,
-			reason: news, made: all})
+		lbCase{name: "full-ct-new", on: full, to: ct, syn: true, set: bad, flows: flowCount, table: "full-ct", action: xdpTX,
+			reason: news, made: all},
+		lbCase{name: "beamer-known", to: vips["beamer"].addr, flows: flowCount, action: xdpTX, reason: passes},
+		lbCase{name: "beamer-known-v6", to: vips["beamer-v6"].addr, set: known6, flows: flowCount, action: xdpTX, reason: passes},
+		lbCase{name: "beamer-known-gue", to: vips["beamer-gue"].addr, flows: flowCount, action: xdpTX, reason: passes},
+		lbCase{name: "beamer-known-moved", to: vips["beamer-moved"].addr, flows: flowCount, action: xdpTX, reason: passes},
+		lbCase{name: "beamer-new", to: vips["beamer"].addr, syn: true, flows: flowCount, action: xdpTX, reason: news},
+		lbCase{name: "beamer-known-6m", on: large, to: vips["beamer-6m"].addr, set: settled, flows: flowCount, action: xdpTX, reason: passes},
+		lbCase{name: "beamer-known-6m-moved", on: large, to: vips["beamer-6m"].addr, flows: flowCount, action: xdpTX, reason: passes})
 	s := &suite{}
 	seen := map[string]bool{}
 	for _, c := range list {
@@ -147,13 +166,11 @@ func (b *balancer) suite(full *balancer) *suite {
 		if !seen[h] {
 			seen[h] = true
 			s.harnesses = append(s.harnesses, measured{name: h, run: func(part, n int) (float64, error) {
+				b := balancers[c.on]
 				return b.measure(b.o.BenchNone, c, xdpPass, part, n)
 			}})
 		}
-		b := b
-		if c.full {
-			b = full
-		}
+		b := balancers[c.on]
 		s.cases = append(s.cases, measured{name: c.name, harness: h, run: func(part, n int) (float64, error) {
 			return b.checked(c, part, n)
 		}})
@@ -229,7 +246,7 @@ func (c lbCase) frame() (frame []byte, family, saddr, ports, ecr uint32) {
 // measure takes one part of a case.
 func (b *balancer) measure(p *ebpf.Program, c lbCase, action uint32, part, packets int) (float64, error) {
 	frame, family, saddr, ports, ecr := c.frame()
-	state := lbBenchCase{First: uint32(c.set)*flowCount + c.first, Mask: c.flows - 1, Length: uint32(len(frame)), Family: family,
+	state := lbBenchCase{First: uint32(slices.Index(b.sets, c.set))*flowCount + c.first, Mask: c.flows - 1, Length: uint32(len(frame)), Family: family,
 		AtSaddr: saddr, AtPorts: ports, AtEcr: ecr}
 	if err := b.o.BenchCase.Set(state); err != nil {
 		return 0, err

@@ -19,6 +19,7 @@ const (
 	known6                   // cookies of the IPv6 VIP
 	untracked                // that no change would move, neither of the table nor of anchor
 	tracked                  // trackedCount that a change of either may move
+	settled                  // whose bucket of VIP beamer-6m has not moved
 )
 
 // trackedCount is more than the horizon's share of flowCount connections: the
@@ -49,17 +50,22 @@ func (s flowSet) source(r uint32, i int) netip.AddrPort {
 
 // takes says whether the flow belongs to the set.
 func (b *balancer) takes(s flowSet, src netip.AddrPort) bool {
-	if s != tracked && s != untracked {
+	h := cheetah.Hash(hashKey, src, 80)
+	switch s {
+	case settled:
+		return !b.hashes["buckets-6m"].tracks(h)
+	case tracked, untracked:
+	default:
 		return true
 	}
-	h := cheetah.Hash(hashKey, src, 80)
 	return b.hashes["table"].tracks(h) == (s == tracked) && b.hashes["anchor"].tracks(h) == (s == tracked)
 }
 
 func (b *balancer) fillFlows(sets []flowSet) error {
 	layout := cheetah.Layout{Bits: cookieBits}
+	b.sets = sets
 	all := make([]lbBenchFlow, len(sets)*flowCount)
-	for _, set := range sets {
+	for at, set := range sets {
 		for i := range set.count() {
 			src := set.source(b.random.Uint32(), i)
 			for !b.takes(set, src) {
@@ -73,7 +79,7 @@ func (b *balancer) fillFlows(sets []flowSet) error {
 			field := layout.Encode(cheetah.Hash(benchKeys[epoch], src, 80), slot, epoch)
 			ecr := layout.WireTS(field, sharedNow-b.random.Uint32N(60_000))
 			a := src.Addr().AsSlice()
-			f := &all[int(set)*flowCount+i]
+			f := &all[at*flowCount+i]
 			f.Saddr = binary.LittleEndian.Uint32(a[len(a)-4:])
 			f.Sport = viptable.Key{Port: src.Port()}.PortBE()
 			f.Dport = viptable.Key{Port: 80}.PortBE()

@@ -14,13 +14,15 @@ const (
 	anchorSize   = 600
 )
 
-// hash is a consistent hash as the program reads it.
+// hash is a consistent hash, or a bucket table, as the program reads it.
 type hash struct {
 	slots       uint32
 	form        lbFlHashForm
-	entries     []uint32
+	size        uint32 // rows, anchor's capacity, buckets
+	entries     []uint64
 	held, track uint32 // anchor's thresholds
-	place       func(h uint64) (slot, held int, track bool)
+	// place says where a flow goes; track of a bucket: it has moved.
+	place func(h uint64) (slot, held int, track bool)
 }
 
 func (h hash) tracks(key uint64) bool {
@@ -30,32 +32,44 @@ func (h hash) tracks(key uint64) bool {
 
 type hashes map[string]hash
 
-// makeHashes compiles them as the daemon does: "small" has serverCount servers
-// and no horizon, "table" and "anchor" the pool with one.
-func makeHashes() (hashes, error) {
-	table := func(working, horizon int) (hash, error) {
-		var members []chash.Member
-		for i := range working + horizon {
-			m := chash.Member{Name: fmt.Sprintf("server-%d", i), Number: i, Horizon: 1}
-			if i < working {
-				m.New, m.Held = 1, 1
-			}
-			members = append(members, m)
+// makeHash compiles the hash of a name as the daemon does: "small" has
+// serverCount servers and no horizon, "table" and "anchor" the pool with one;
+// "buckets" and the others are bucket tables of serverCount servers.
+func makeHash(name string) (hash, error) {
+	switch name {
+	case "small":
+		return rowsHash(serverCount, 0)
+	case "table":
+		return rowsHash(workingCount, horizonCount)
+	case "anchor":
+		return anchorHash()
+	case "buckets":
+		return bucketHash(bucketCount, 0), nil
+	case "buckets-moved":
+		return bucketHash(bucketCount, 1), nil
+	case "buckets-6m":
+		return bucketHash(manyBuckets, manyMoved), nil
+	}
+	return hash{}, fmt.Errorf("no hash is named %q", name)
+}
+
+func rowsHash(working, horizon int) (hash, error) {
+	var members []chash.Member
+	for i := range working + horizon {
+		m := chash.Member{Name: fmt.Sprintf("server-%d", i), Number: i, Horizon: 1}
+		if i < working {
+			m.New, m.Held = 1, 1
 		}
-		t, err := chash.Compile(chash.Spec{Kind: chash.KindTableHRW, Rows: chash.Rows(2 * len(members))}, members)
-		if err != nil {
-			return hash{}, err
-		}
-		return hash{slots: uint32(len(members)), entries: t.Entries, place: t.Place}, nil
+		members = append(members, m)
 	}
-	small, err := table(serverCount, 0)
+	t, err := chash.Compile(chash.Spec{Kind: chash.KindTableHRW, Rows: chash.Rows(2 * len(members))}, members)
 	if err != nil {
-		return nil, err
+		return hash{}, err
 	}
-	large, err := table(workingCount, horizonCount)
-	if err != nil {
-		return nil, err
-	}
+	return hash{slots: uint32(len(members)), size: uint32(len(t.Entries)), entries: wide(t.Entries), place: t.Place}, nil
+}
+
+func anchorHash() (hash, error) {
 	state := make([]chash.BucketState, workingCount+horizonCount)
 	for i := range state {
 		state[i] = chash.Working
@@ -65,8 +79,52 @@ func makeHashes() (hashes, error) {
 	}
 	a, err := chash.NewAnchorTable(anchorSize, state)
 	if err != nil {
-		return nil, err
+		return hash{}, err
 	}
-	return hashes{"small": small, "table": large, "anchor": {slots: uint32(len(state)), form: lbFlHashFormFL_HASH_ANCHOR,
-		entries: a.Entries, held: a.Held, track: a.Track, place: a.Place}}, nil
+	return hash{slots: uint32(len(state)), form: lbFlHashFormFL_HASH_ANCHOR, size: uint32(len(a.Entries)),
+		entries: wide(a.Entries), held: a.Held, track: a.Track, place: a.Place}, nil
+}
+
+const (
+	// bucketCount is the default of `buckets`, manyBuckets what 64,000 servers
+	// take. Of those every manyMoved-th has moved: a third, as when 32,000
+	// servers join as many again.
+	bucketCount = 4096
+	manyBuckets = 6_400_000
+	manyMoved   = 3
+
+	// FL_BUCKET_*: a row that has moved, the words behind it, no server.
+	bucketMoved = 0xfffe
+	bucketWords = 4
+	bucketNone  = 0xffff
+)
+
+// bucketHash is a bucket table of n rows over serverCount servers, as the
+// daemon lays it out (dataplane, rows.go): behind the rows four words a
+// bucket. Every moved-th has moved (0: none), once.
+func bucketHash(n, moved int) hash {
+	at := (n + 7) / 8 * 2
+	entries := make([]uint64, at+2*n)
+	for b := range n {
+		row, current := uint64(bucketMoved), uint64(b%serverCount)
+		if moved == 0 || b%moved != 0 {
+			row = current
+		}
+		entries[b/4] |= row << (b % 4 * 16)
+		entries[at+2*b] = current | uint64(b+1)%serverCount<<16 | bucketNone<<32 | bucketNone<<48
+		entries[at+2*b+1] = sharedNow
+	}
+	place := func(h uint64) (slot, held int, track bool) {
+		b := int(h >> 32 * uint64(n) >> 32)
+		return b % serverCount, b % serverCount, moved != 0 && b%moved == 0
+	}
+	return hash{slots: serverCount, form: lbFlHashFormFL_HASH_BUCKETS, size: uint32(n), entries: entries, place: place}
+}
+
+func wide(entries []uint32) []uint64 {
+	w := make([]uint64, len(entries))
+	for i, e := range entries {
+		w[i] = uint64(e)
+	}
+	return w
 }

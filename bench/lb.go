@@ -50,6 +50,7 @@ type balancer struct {
 	seed   uint64
 	hashes hashes
 	ids    map[string]uint32 // of vips, by name
+	sets   []flowSet         // of bench_flows
 	// flows is the flow table's memory; full and the others what it held when
 	// a VIP of that name had seen its flows.
 	flows  *ebpf.Memory
@@ -77,11 +78,17 @@ var vips = map[string]vip{
 	"jet":        {netip.MustParseAddr("192.0.2.8"), lbFlSchemeFL_SCHEME_JET, lbFlPolicyFL_POLICY_HASH, lbFlForwardingFL_FWD_IPIP, "table"},
 	"anchor":     {netip.MustParseAddr("192.0.2.9"), lbFlSchemeFL_SCHEME_JET, lbFlPolicyFL_POLICY_HASH, lbFlForwardingFL_FWD_IPIP, "anchor"},
 	"full-ct":    {netip.MustParseAddr("192.0.2.10"), lbFlSchemeFL_SCHEME_FULL_CT, lbFlPolicyFL_POLICY_HASH, lbFlForwardingFL_FWD_IPIP, "table"},
+
+	"beamer":       {netip.MustParseAddr("192.0.2.11"), lbFlSchemeFL_SCHEME_BEAMER, lbFlPolicyFL_POLICY_HASH, lbFlForwardingFL_FWD_IPIP, "buckets"},
+	"beamer-gue":   {netip.MustParseAddr("192.0.2.12"), lbFlSchemeFL_SCHEME_BEAMER, lbFlPolicyFL_POLICY_HASH, lbFlForwardingFL_FWD_GUE, "buckets"},
+	"beamer-moved": {netip.MustParseAddr("192.0.2.13"), lbFlSchemeFL_SCHEME_BEAMER, lbFlPolicyFL_POLICY_HASH, lbFlForwardingFL_FWD_IPIP, "buckets-moved"},
+	"beamer-6m":    {netip.MustParseAddr("192.0.2.14"), lbFlSchemeFL_SCHEME_BEAMER, lbFlPolicyFL_POLICY_HASH, lbFlForwardingFL_FWD_IPIP, "buckets-6m"},
+	"beamer-v6":    {netip.MustParseAddr("2001:db8::2"), lbFlSchemeFL_SCHEME_BEAMER, lbFlPolicyFL_POLICY_HASH, lbFlForwardingFL_FWD_IPIP, "buckets"},
 }
 
-// openBalancer loads the program with a flow table of limit entries and fills
-// it, bench_flows with the given sets.
-func openBalancer(limit int, sets ...flowSet) (*balancer, error) {
+// openBalancer loads the program with VIPs (of vips, by name) and a flow table
+// of limit entries and fills it, bench_flows with the given sets.
+func openBalancer(names []string, limit int, sets ...flowSet) (*balancer, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("raise the limit of locked memory: %w", err)
 	}
@@ -89,15 +96,19 @@ func openBalancer(limit int, sets ...flowSet) (*balancer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the program: %w", err)
 	}
-	h, err := makeHashes()
-	if err != nil {
-		return nil, fmt.Errorf("make the consistent hashes: %w", err)
+	h := hashes{}
+	lines, tables, buckets := uint32(0), uint32(serverCount), uint32((limit+flowWays-1)/flowWays)
+	for _, name := range names {
+		hash := vips[name].hash
+		if _, ok := h[hash]; !ok {
+			if h[hash], err = makeHash(hash); err != nil {
+				return nil, fmt.Errorf("make the hashes: %w", err)
+			}
+			tables += uint32(len(h[hash].entries)) + bucketWords
+		}
+		lines += h[hash].slots
 	}
-	lines, buckets := uint32(0), uint32((limit+flowWays-1)/flowWays)
-	for _, v := range vips {
-		lines += h[v.hash].slots
-	}
-	for name, n := range map[string]uint32{"lines": lines, "conns": lines, "tables": 1 << 20,
+	for name, n := range map[string]uint32{"lines": lines, "conns": lines, "tables": tables,
 		"flows": buckets, "bench_flows": uint32(len(sets) * flowCount)} {
 		spec.Maps[name].MaxEntries = n
 	}
@@ -117,8 +128,9 @@ func openBalancer(limit int, sets ...flowSet) (*balancer, error) {
 	if err := spec.LoadAndAssign(&b.o, nil); err != nil {
 		return nil, fmt.Errorf("load the program: %w", err)
 	}
+	fillVIPs := func() error { return b.fillVIPs(names) }
 	fillFlows := func() error { return b.fillFlows(sets) }
-	for _, fill := range []func() error{b.fillVIPs, fillFlows, b.fillFloor, b.refresh} {
+	for _, fill := range []func() error{fillVIPs, fillFlows, b.fillFloor, b.refresh} {
 		if err := fill(); err != nil {
 			b.o.Close()
 			return nil, fmt.Errorf("fill the tables: %w", err)
@@ -151,7 +163,7 @@ func (b *balancer) refresh() error {
 	return b.o.Control.Set(control)
 }
 
-func (b *balancer) fillVIPs() error {
+func (b *balancer) fillVIPs(names []string) error {
 	var keys []viptable.Key
 	var entries []lbFlVip
 	line, id := uint32(0), uint32(1)
@@ -159,11 +171,12 @@ func (b *balancer) fillVIPs() error {
 	if err != nil {
 		return err
 	}
-	for name, v := range vips {
+	for _, name := range names {
+		v := vips[name]
 		h := b.hashes[v.hash]
 		e := lbFlVip{Addr: words(v.addr), Proto: wire.ProtoTCP, Used: 1, Id: id, FirstLine: line,
 			Slots: h.slots, Key: [2][2]uint64{benchKeys[0], benchKeys[1]}, HashKey: hashKey,
-			NewTable: row, NewSize: serverCount, HashTable: tables[v.hash], HashSize: uint32(len(h.entries)),
+			NewTable: row, NewSize: serverCount, HashTable: tables[v.hash], HashSize: h.size, Generation: 1,
 			HashForm: uint8(h.form), AnchorHeld: h.held, AnchorTrack: h.track,
 			Scheme: uint8(v.scheme), Policy: uint8(v.policy), Epochs: 3, Shift: 32 - cookieBits}
 		if v.scheme == lbFlSchemeFL_SCHEME_JET {
@@ -199,16 +212,21 @@ func (b *balancer) fillVIPs() error {
 	return b.o.Vips.Set(unsafe.Slice((*byte)(unsafe.Pointer(&b.vips)), unsafe.Sizeof(b.vips)))
 }
 
-// fillTables writes the consistent hashes, and behind them the table from
-// which policies choose. It returns where each begins.
+// fillTables writes the hashes, and behind them the table from which policies
+// choose. It returns where each begins.
 func (b *balancer) fillTables() (hash map[string]uint32, policy uint32, err error) {
 	hash = map[string]uint32{}
 	var all []uint64 // an array map's elements are padded to eight bytes
 	for name, h := range b.hashes {
 		hash[name] = uint32(len(all))
 		for _, e := range h.entries {
-			all = append(all, uint64(e))
+			all = append(all, e)
 		}
+		for len(all)%bucketWords != 0 { // the words of a bucket share a cache line
+			all = append(all, 0)
+		}
+		h.entries = nil // 128 MB of the largest
+		b.hashes[name] = h
 	}
 	policy = uint32(len(all))
 	for i := range uint64(serverCount) {

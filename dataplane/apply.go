@@ -255,7 +255,7 @@ func (l *LB) fill(p *plan, half uint32) error {
 		if err != nil {
 			return err
 		}
-		writeRows(memory.from(s.first), s.rows)
+		writeRows(memory[s.first:], s.rows)
 	}
 	all := make([]lbFlVip, viptable.Lines)
 	for i, e := range p.entries {
@@ -444,11 +444,11 @@ func readForce(o *objects) (inForce, error) {
 	base := (c.Active & 1) * o.capacity().tableEntries
 	for _, e := range entries {
 		f.ranges[e.Id] = lineRange{e.FirstLine, e.Slots}
-		size := e.HashSize
+		hash, policy := e.HashSize, e.NewSize
 		if f.hops[e.Id] = e.Scheme == uint8(lbFlSchemeFL_SCHEME_BEAMER); f.hops[e.Id] {
-			size = uint32(bucketEntries(int(size)))
+			hash, policy = uint32(bucketEntries(int(hash))), 0
 		}
-		f.tables = max(f.tables, int(e.HashTable+size-base), int(e.NewTable+e.NewSize-base))
+		f.tables = max(f.tables, int(e.HashTable+hash-base), int(e.NewTable+policy-base))
 	}
 	return f, nil
 }

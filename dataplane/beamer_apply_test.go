@@ -265,7 +265,7 @@ func TestBeamerFailedApply(t *testing.T) {
 	bad.VIPs = append(slices.Clone(a.VIPs), other)
 	at(l, 10)
 	_, err := l.Apply(&bad, func(vip uint32, slot uint16) bool { return slot == 0 })
-	if err == nil || !strings.Contains(err.Error(), "limits.table_entries 131072") || !strings.Contains(err.Error(), "131088 buckets (5 entries each") {
+	if err == nil || !strings.Contains(err.Error(), "limits.table_entries 131072") || !strings.Contains(err.Error(), "131088 buckets (nine entries for four") {
 		t.Fatalf("error %v", err)
 	}
 	if got := w.mux(l, port); got != before {
@@ -332,7 +332,7 @@ func TestBeamerKilledInFill(t *testing.T) {
 		}
 		capacity := int(l.set.capacity().tableEntries)
 		for i := random.IntN(capacity); i < capacity; i++ {
-			*memory.at(int(idle)*capacity + i) = random.Uint32()
+			memory[int(idle)*capacity+i] = random.Uint64()
 		}
 		l.Close()
 		l = w.open(w.options())

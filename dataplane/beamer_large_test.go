@@ -97,7 +97,7 @@ func TestBeamerLargeTable(t *testing.T) {
 	}
 	w := newWired(t)
 	o := w.options()
-	o.Limits.ServerLines, o.Limits.TableEntries = 1<<16, 2*(bucketEntries(largeBuckets)+rowWords)
+	o.Limits.ServerLines, o.Limits.TableEntries = 1<<16, 2*(bucketEntries(largeBuckets)+bucketWords)
 	l := w.open(o)
 	apply := func(what string, a *controller.Assignment) time.Duration {
 		t.Helper()
@@ -209,20 +209,20 @@ func TestBeamerFits(t *testing.T) {
 		}
 		return Fits(a, l)
 	}
-	need := 2 * (5*largeBuckets + 3)
+	need := 2 * (largeBuckets/4 + 2*largeBuckets + 1)
 	if err := fits(need, 1, nil); err != nil {
 		t.Error(err)
 	}
-	if err := fits(need, buckets.MaxServers, nil); err != nil {
-		t.Errorf("%d slots: %v", buckets.MaxServers, err)
+	if err := fits(need, rowMoved, nil); err != nil {
+		t.Errorf("%d slots: %v", rowMoved, err)
 	}
 	for _, c := range []struct {
 		entries int
 		change  func(*controller.VIP)
 		want    string
 	}{
-		{need - 2, nil, fmt.Sprintf("limits.table_entries %d: the policies' and hash tables and those of 6400000 buckets (5 entries each: its row, and its chain where it has moved) need %d (twice %d, for the idle copy); raise it", need-2, need, need/2)},
-		{need, func(v *controller.VIP) { v.Slots[0].Number = buckets.None }, "slots are 0 to 65534"},
+		{need - 2, nil, fmt.Sprintf("limits.table_entries %d: the policies' and hash tables and those of 6400000 buckets (nine entries for four: their rows, and the chains of those that have moved) need %d (twice %d, for the idle copy); raise it", need-2, need, need/2)},
+		{need, func(v *controller.VIP) { v.Slots[0].Number = rowMoved }, "slots are 0 to 65533"},
 		{need, func(v *controller.VIP) { v.Forwarding = "l2" }, "forwarding l2: nothing carries"},
 		{need, func(v *controller.VIP) { v.Policy = "rr" }, "must be hash"},
 		{need, func(v *controller.VIP) { v.Buckets = nil }, "needs a table of 1 to 8388608 buckets"},

@@ -270,10 +270,10 @@ func (l *LB) readBuckets() error {
 		if err != nil {
 			return err
 		}
-		if int(e.HashTable) > memory.len() {
+		if int(e.HashTable) > len(memory) {
 			return fmt.Errorf("VIP %d: its bucket table lies outside of map %s", e.Id, mapTables)
 		}
-		rows, err := readRows(memory.from(e.HashTable), int(e.HashSize), e.Generation, l.sharedMS(l.now()))
+		rows, err := readRows(memory[e.HashTable:], int(e.HashSize), e.Generation, l.sharedMS(l.now()))
 		if err != nil {
 			return fmt.Errorf("VIP %d: %w", e.Id, err)
 		}

@@ -33,13 +33,11 @@ func (b rigBucket) hops(generation uint32) wire.Hops {
 	return wire.NewHops(b.time, generation, b.previous...)
 }
 
-// words are what a moved bucket's row leads to.
-func (b rigBucket) words() [4]uint32 {
+// words are a moved bucket's.
+func (b rigBucket) words() [bucketWords]uint64 {
 	p := b.hops(0).Previous
-	return [4]uint32{uint32(b.current) | uint32(p[0])<<16, uint32(p[1]) | uint32(p[2])<<16, b.time, 0}
+	return [...]uint64{uint64(b.current) | uint64(p[0])<<16 | uint64(p[1])<<32 | uint64(p[2])<<48, uint64(b.time)}
 }
-
-const bucketMoved = 1 << 31
 
 // addBeamer is add for scheme beamer. It returns the entry's index in r.entries.
 func (r *rig) addBeamer(v rigVIP, generation uint32, buckets []rigBucket) int {
@@ -47,28 +45,25 @@ func (r *rig) addBeamer(v rigVIP, generation uint32, buckets []rigBucket) int {
 	v.scheme, v.policy = lbFlSchemeFL_SCHEME_BEAMER, lbFlPolicyFL_POLICY_HASH
 	r.add(v)
 	e := &r.entries[len(r.entries)-1]
-	for r.tables%4 != 0 {
-		r.putTable(0)
-	}
+	r.tables += r.tables % bucketWords
 	e.HashTable, e.HashSize, e.HashForm = r.tables, uint32(len(buckets)), uint8(lbFlHashFormFL_HASH_BUCKETS)
 	e.NewTable, e.NewSize, e.Generation = e.HashTable, e.HashSize, generation
-	at := uint32(len(buckets)+3) &^ 3
-	var words []uint32
-	for _, b := range buckets {
-		row := uint32(b.current)
-		if len(b.previous) > 0 {
-			row = bucketMoved | (at + uint32(len(words)))
-			w := b.words()
-			words = append(words, w[:]...)
+	table := make([]uint64, bucketEntries(len(buckets)))
+	for b, bucket := range buckets {
+		row := uint64(bucket.current)
+		if len(bucket.previous) > 0 {
+			row = rowMoved
+			w := bucket.words()
+			copy(table[wordsAt(len(buckets))+b*bucketWords:], w[:])
 		}
-		r.putTable(row)
+		table[b/4] |= row << (b % 4 * 16)
 	}
-	for r.tables < e.HashTable+at {
-		r.putTable(0)
+	for i, entry := range table {
+		if err := r.o.Tables.Put(r.tables+uint32(i), entry); err != nil {
+			r.t.Fatal(err)
+		}
 	}
-	for _, w := range words {
-		r.putTable(w)
-	}
+	r.tables += uint32(len(table))
 	return len(r.entries) - 1
 }
 

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -107,31 +108,41 @@ func TestBeamerGenerations(t *testing.T) {
 
 // TestBeamerNobody: rows that lead to no server, whoever wrote them.
 func TestBeamerNobody(t *testing.T) {
-	for name, row := range map[string]uint32{
+	for name, row := range map[string]uint64{
 		"no server":             0xffff,
 		"a slot without a line": 5,
 		"a slot beyond":         1000,
-		"words beyond the map":  bucketMoved | 0x7ffffff0,
-		"words at its end":      bucketMoved | (rigTables - 2),
-		"all ones":              0xffffffff,
+		"chain, no server":      rowMoved,
 	} {
 		r := newRig(t)
 		r.addBeamer(rigVIP{addr: vip4, port: 80, proto: wire.ProtoTCP,
 			servers: append(muxServers(lbFlForwardingFL_FWD_IPIP, false, 0), lbFlLine{})}, 1, []rigBucket{{current: 0}})
 		r.address(vip4, 0)
-		if err := r.o.Tables.Put(r.entries[0].HashTable, row); err != nil {
+		words := r.entries[0].HashTable + uint32(wordsAt(1))
+		if err := errors.Join(r.o.Tables.Put(r.entries[0].HashTable, row), r.o.Tables.Put(words, ^uint64(0))); err != nil {
 			t.Fatal(err)
 		}
 		r.commit()
 		r.drops(name, segment(client4, wire.SYN, nil).Frame(), lbFlReasonFL_DROP_NO_SERVER)
 		r.drops(name, segment(client4, wire.ACK, nil).Frame(), lbFlReasonFL_DROP_NO_SERVER)
 	}
-	r := mux(t, false, 1, muxServers(lbFlForwardingFL_FWD_IPIP, false, 0), 0)
-	for i := range r.entries {
-		r.entries[i].HashSize, r.entries[i].NewSize = 0, 0
+	for name, v := range map[string]lbFlVip{
+		"no bucket":             {},
+		"a table beyond":        {HashTable: 1 << 31, HashSize: 8},
+		"rows at the map's end": {HashTable: rigTables - 1, HashSize: 4096},
+	} {
+		r := mux(t, false, 1, muxServers(lbFlForwardingFL_FWD_IPIP, false, 0), 0)
+		for i := range r.entries {
+			r.entries[i].HashTable, r.entries[i].HashSize, r.entries[i].NewSize = v.HashTable, v.HashSize, v.HashSize
+		}
+		if err := r.o.Tables.Put(uint32(rigTables-1), ^uint64(0)>>1&^0x0001_0001_0001_0001); err != nil {
+			t.Fatal(err)
+		}
+		r.commit()
+		for port := range uint16(32) {
+			r.drops(name, segment(netip.AddrPortFrom(client4.Addr(), 1000+port), wire.ACK, nil).Frame(), lbFlReasonFL_DROP_NO_SERVER)
+		}
 	}
-	r.commit()
-	r.drops("no bucket", segment(client4, wire.ACK, nil).Frame(), lbFlReasonFL_DROP_NO_SERVER)
 }
 
 // TestBeamerAffinity: by address, all of a client's connections are of one

@@ -85,7 +85,7 @@ func newRigOf(t *testing.T, gueChecksum6 bool) *rig {
 		rigObjects[gueChecksum6] = loadRig(t, gueChecksum6)
 	}
 	r := &rig{t: t, lines: 1, o: *rigObjects[gueChecksum6]}
-	if err := errors.Join(clearArray[lbFlLine](r.o.Lines), clearArray[int32](r.o.Conns), clearArray[uint32](r.o.Tables),
+	if err := errors.Join(clearArray[lbFlLine](r.o.Lines), clearArray[int32](r.o.Conns), clearArray[uint64](r.o.Tables),
 		clearArray[lbFlBucket](r.o.Flows), clearArray[lbFlVipCpu](r.o.VipCpu), clearArray[lbFlBound](r.o.AskBound)); err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func (r *rig) add(v rigVIP) uint32 {
 // putTable appends to `tables`.
 func (r *rig) putTable(entry uint32) {
 	r.t.Helper()
-	if err := r.o.Tables.Put(r.tables, entry); err != nil {
+	if err := r.o.Tables.Put(r.tables, uint64(entry)); err != nil {
 		r.t.Fatal(err)
 	}
 	r.tables++
@@ -236,20 +236,20 @@ func (r *rig) drain(entry int, holds bool) (undo func()) {
 	open.Packets, open.Bytes, open.Opened = 0, 0, 0
 	closed := open
 	closed.MacDst |= lineClosed << 56
-	rows := map[uint32]uint32{}
+	rows := map[uint32]uint64{}
 	for i := was.HashTable; i < was.HashTable+was.HashSize; i++ {
-		var row uint32
+		var row uint64
 		if err := r.o.Tables.Lookup(i, &row); err != nil {
 			r.t.Fatal(err)
 		}
-		if rows[i] = row; chash.EntrySlot(row) != last {
+		if rows[i] = row; chash.EntrySlot(uint32(row)) != last {
 			continue
 		}
 		held := 0
 		if holds {
 			held = last
 		}
-		if err := r.o.Tables.Put(i, chash.Entry(0, held, true)); err != nil {
+		if err := r.o.Tables.Put(i, uint64(chash.Entry(0, held, true))); err != nil {
 			r.t.Fatal(err)
 		}
 	}

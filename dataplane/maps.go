@@ -80,7 +80,7 @@ func checkSizes(spec *ebpf.CollectionSpec) error {
 		{"bytes of control", spec.Maps[".data."+mapControl].ValueSize, uint32(unsafe.Sizeof(lbFlControl{}))},
 		{"bytes of a server line", spec.Maps[mapLines].ValueSize, uint32(unsafe.Sizeof(lbFlLine{}))},
 		{"bytes of a VIP's counters", spec.Maps[mapVIPCPU].ValueSize, uint32(unsafe.Sizeof(lbFlVipCpu{}))},
-		{"bytes of an entry of tables", spec.Maps[mapTables].ValueSize, 4},
+		{"bytes of an entry of tables", spec.Maps[mapTables].ValueSize, 8},
 		{"bytes of an entry of conns", spec.Maps[mapConns].ValueSize, 4},
 		{"bytes of a bucket of flows", spec.Maps[mapFlows].ValueSize, uint32(unsafe.Sizeof(lbFlBucket{}))},
 		{"reasons", spec.Maps[mapReasons].MaxEntries, uint32(len(reasonNames))},
@@ -234,12 +234,11 @@ func (o *objects) writeTables(first uint32, entries []uint32) error {
 	if err != nil {
 		return err
 	}
-	if int(first)+len(entries) > memory.len() {
-		return fmt.Errorf("map %s: entries %d to %d of %d", mapTables, first, int(first)+len(entries)-1, memory.len())
+	if int(first)+len(entries) > len(memory) {
+		return fmt.Errorf("map %s: entries %d to %d of %d", mapTables, first, int(first)+len(entries)-1, len(memory))
 	}
-	to := memory.from(first)
 	for i, e := range entries {
-		*to.at(i) = e
+		memory[int(first)+i] = uint64(e)
 	}
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
-	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/viptable"
@@ -246,10 +245,11 @@ func layoutOf(v *controller.VIP) cheetah.Layout {
 }
 
 // maxSlots is how many slots a VIP can have: what its cookies name, and
-// without cookies what the widest cookie would name.
+// without cookies what the widest cookie would name; with buckets, what a row
+// can say beside FL_BUCKET_MOVED and FL_BUCKET_NONE.
 func maxSlots(v *controller.VIP) int {
 	if v.Scheme == beamer {
-		return buckets.MaxServers
+		return rowMoved
 	}
 	if v.CookieBits == 0 {
 		return cheetah.Layout{Bits: cheetah.MaxBits}.Slots()

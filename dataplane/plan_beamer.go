@@ -104,12 +104,12 @@ func (p *plan) place(base uint32, c capacity) error {
 	rows := 0
 	for i := range p.stretches {
 		s := &p.stretches[i]
-		at = (at + rowWords - 1) &^ (rowWords - 1)
+		at = (at + bucketWords - 1) &^ (bucketWords - 1)
 		s.first = uint32(at)
 		e := &p.entries[s.entry]
 		e.HashTable, e.NewTable = s.first, s.first
 		at += uint64(bucketEntries(s.n))
-		need += uint64(bucketEntries(s.n) + rowWords - 1) // wherever base is
+		need += uint64(bucketEntries(s.n) + bucketWords - 1) // wherever base is
 		rows += s.n
 	}
 	p.size = uint32(min(at-uint64(base), 1<<32-1))
@@ -118,7 +118,7 @@ func (p *plan) place(base uint32, c capacity) error {
 	}
 	of := "the policies' and hash tables need"
 	if rows > 0 {
-		of = fmt.Sprintf("the policies' and hash tables and those of %d buckets (%d entries each: its row, and its chain where it has moved) need", rows, 1+rowWords)
+		of = fmt.Sprintf("the policies' and hash tables and those of %d buckets (nine entries for four: their rows, and the chains of those that have moved) need", rows)
 	}
 	return fmt.Errorf("limits.table_entries %d: %s %d (twice %d, for the idle copy); raise it", 2*c.tableEntries, of, 2*need, need)
 }

@@ -43,7 +43,7 @@ func TestBeamerPlaces(t *testing.T) {
 				if e.Id != s.vip || e.HashTable != s.first || int(e.HashSize) != s.n || e.HashForm != uint8(lbFlHashFormFL_HASH_BUCKETS) {
 					t.Fatalf("VIP %d: entry %+v, stretch %+v", s.vip, e, s)
 				}
-				if s.first < free || s.first%rowWords != 0 {
+				if s.first < free || s.first%bucketWords != 0 {
 					t.Fatalf("VIP %d: its rows begin at %d, %d is free", s.vip, s.first, free)
 				}
 				free = s.first + uint32(bucketEntries(s.n))

@@ -15,27 +15,30 @@ import (
 // How the bucket table of a VIP stands in `tables` (bpf/include/fairlead.h,
 // FL_BUCKET_*):
 //
-//	rows, one a bucket ─▶ up to 3 entries unused ─▶ four words a bucket
+//	rows of 16 bits, four an entry ─▶ two entries a bucket: its words
 //
 // Where a bucket's words stand follows from its number alone: a change of one
 // bucket is a change of one row and its words, nothing ever has to make room,
-// and what a table needs does not hang on how many buckets have moved.
+// and what a table needs does not hang on how many buckets have moved. Rows
+// are as small as they can be: of millions of them, packets find more in the
+// processor's cache.
 
 const (
-	// rowMoved is FL_BUCKET_MOVED: the row's other bits say where its words
-	// are.
-	rowMoved = 1 << 31
-	// rowWords is FL_BUCKET_WORDS.
-	rowWords = 4
+	// rowMoved is FL_BUCKET_MOVED: the bucket's words say who has it.
+	rowMoved    = 0xfffe
+	rowsInEntry = 4
+	bucketWords = 2
 	// rowsAtOnce is how many rows one goroutine writes or reads: fewer are not
 	// worth a second one.
 	rowsAtOnce = 1 << 16
 )
 
 // wordsAt is where the words of the first of n buckets stand behind the first
-// row, and bucketEntries how many entries of `tables` they all take.
-func wordsAt(n int) int        { return (n + rowWords - 1) &^ (rowWords - 1) }
-func bucketEntries(n int) int  { return wordsAt(n) + n*rowWords }
+// row, and bucketEntries how many entries of `tables` they all take. Where
+// tables begin at a multiple of bucketWords, the words of a bucket share a
+// cache line.
+func wordsAt(n int) int        { return (n + 2*rowsInEntry - 1) / (2 * rowsInEntry) * bucketWords }
+func bucketEntries(n int) int  { return wordsAt(n) + n*bucketWords }
 func wireTime(s uint32) uint32 { return s * 1000 } // s since 1970 on the shared clock, modulo 2^32 ms
 
 // unixTime undoes wireTime for the moment that lies nearest to nowMS, ms since
@@ -45,18 +48,17 @@ func unixTime(word uint32, nowMS uint64) uint32 {
 	return uint32((ms + 500) / 1000)
 }
 
-// entryMemory is the memory of an array map of 4-byte values, which programs
-// share.
-type entryMemory []uint32
+// entryMemory is the memory of `tables`, which programs share.
+type entryMemory []uint64
 
-const entryWords = arrayStride / 4
-
-func (m entryMemory) at(entry int) *uint32 { return &m[entry*entryWords] }
-
-// from are the entries from one on.
-func (m entryMemory) from(entry uint32) entryMemory { return m[int(entry)*entryWords:] }
-
-func (m entryMemory) len() int { return len(m) / entryWords }
+// rows are the rows of n buckets at the begin of m.
+func (m entryMemory) rows(n int) []uint16 {
+	if n == 0 {
+		return nil
+	}
+	_ = m[(n-1)/rowsInEntry]
+	return unsafe.Slice((*uint16)(unsafe.Pointer(&m[0])), n)
+}
 
 // mapEntries maps `tables`, once for as long as the set is open. Maps opened
 // for reading alone have no memory.
@@ -75,7 +77,7 @@ func (o *objects) mapEntries() (entryMemory, error) {
 		return nil, fmt.Errorf("map %s: map %d bytes of it into memory: %w", mapTables, size, err)
 	}
 	o.mapped = b
-	o.entries = unsafe.Slice((*uint32)(unsafe.Pointer(&b[0])), int(m.MaxEntries())*entryWords)
+	o.entries = unsafe.Slice((*uint64)(unsafe.Pointer(&b[0])), int(m.MaxEntries()))
 	return o.entries, nil
 }
 
@@ -91,25 +93,21 @@ func (o *objects) unmapEntries() {
 // little, and reading is cheaper.
 func writeRows(to entryMemory, e *buckets.Effective) {
 	n := e.Len()
-	words := wordsAt(n)
-	put := func(entry int, value uint32) {
-		if at := to.at(entry); *at != value {
-			*at = value
-		}
-	}
+	rows, words := to.rows(n), to[wordsAt(n):]
 	inParts(n, func(first, end int) {
 		for b := first; b < end; b++ {
-			current, previous := uint32(e.Current[b]), e.Previous[b]
-			if previous[0] == buckets.None {
-				put(b, current)
-				continue
+			row, previous := e.Current[b], e.Previous[b]
+			if previous[0] != buckets.None {
+				row = rowMoved
+				w := words[b*bucketWords : (b+1)*bucketWords]
+				servers := uint64(e.Current[b]) | uint64(previous[0])<<16 | uint64(previous[1])<<32 | uint64(previous[2])<<48
+				if time := uint64(wireTime(e.Since[b])); w[0] != servers || w[1] != time {
+					w[0], w[1] = servers, time
+				}
 			}
-			w := words + b*rowWords
-			put(b, rowMoved|uint32(w))
-			put(w, current|uint32(previous[0])<<16)
-			put(w+1, uint32(previous[1])|uint32(previous[2])<<16)
-			put(w+2, wireTime(e.Since[b]))
-			put(w+3, 0)
+			if rows[b] != row {
+				rows[b] = row
+			}
 		}
 	})
 }
@@ -117,35 +115,23 @@ func writeRows(to entryMemory, e *buckets.Effective) {
 // readRows is what n rows from `from` on say at nowMS, ms since 1970 on the
 // shared clock. Since of settled buckets is not written anywhere: it is 0.
 func readRows(from entryMemory, n int, generation uint32, nowMS uint64) (*buckets.Effective, error) {
-	if from.len() < n {
-		return nil, fmt.Errorf("%d buckets do not fit the %d entries of map %s from their first one on", n, from.len(), mapTables)
+	if len(from) < bucketEntries(n) {
+		return nil, fmt.Errorf("%d buckets do not fit the %d entries of map %s from their first one on", n, len(from), mapTables)
 	}
+	rows, words := from.rows(n), from[wordsAt(n):]
 	current, since, previous := make([]uint16, n), make([]uint32, n), make([][buckets.Chain]uint16, n)
-	outside := make([]int, len(parts(n)))
 	inParts(n, func(first, end int) {
 		for b := first; b < end; b++ {
-			row := *from.at(b)
-			previous[b] = buckets.NoPrevious
-			if row&rowMoved == 0 {
-				current[b] = uint16(row)
+			current[b], previous[b] = rows[b], buckets.NoPrevious
+			if rows[b] != rowMoved {
 				continue
 			}
-			w := int(row &^ rowMoved)
-			if w+rowWords > from.len() {
-				outside[first/rowsAtOnce] = b + 1
-				continue
-			}
-			x, y := *from.at(w), *from.at(w + 1)
-			current[b] = uint16(x)
-			previous[b] = [buckets.Chain]uint16{uint16(x >> 16), uint16(y), uint16(y >> 16)}
-			since[b] = unixTime(*from.at(w + 2), nowMS)
+			servers := words[b*bucketWords]
+			current[b] = uint16(servers)
+			previous[b] = [buckets.Chain]uint16{uint16(servers >> 16), uint16(servers >> 32), uint16(servers >> 48)}
+			since[b] = unixTime(uint32(words[b*bucketWords+1]), nowMS)
 		}
 	})
-	for _, b := range outside {
-		if b > 0 {
-			return nil, fmt.Errorf("bucket %d: its chain lies outside of map %s", b-1, mapTables)
-		}
-	}
 	return buckets.Restore(generation, current, since, previous), nil
 }
 

@@ -107,18 +107,23 @@ func (t *Twin) copyFrom(s *State) error {
 			return err
 		}
 	}
-	for _, name := range []string{mapTables, mapConns} {
-		entries, err := batchLookup[uint32](s.Map(name), name, 1)
-		if err != nil {
-			return err
-		}
-		b := make([]byte, len(entries)*arrayStride)
-		for i, e := range entries {
-			binary.NativeEndian.PutUint32(b[i*arrayStride:], e)
-		}
-		if err := t.set.writeAt(name, 0, b); err != nil {
-			return err
-		}
+	tables, err := batchLookup[uint64](s.Map(mapTables), mapTables, 1)
+	if err != nil {
+		return err
+	}
+	if err := t.set.writeAt(mapTables, 0, tables); err != nil {
+		return err
+	}
+	conns, err := batchLookup[uint32](s.Map(mapConns), mapConns, 1)
+	if err != nil {
+		return err
+	}
+	b := make([]byte, len(conns)*arrayStride)
+	for i, n := range conns {
+		binary.NativeEndian.PutUint32(b[i*arrayStride:], n)
+	}
+	if err := t.set.writeAt(mapConns, 0, b); err != nil {
+		return err
 	}
 	if err := copyArray[lbFlBucket](t, s, mapFlows, nil); err != nil {
 		return err

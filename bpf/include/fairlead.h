@@ -123,20 +123,23 @@ _Static_assert(sizeof(struct fl_vip) == 128, "a VIP is two cache lines");
 /* Entries that one walk looks at, at most. */
 #define FL_ANCHOR_STEPS 128
 
-/* A row of a bucket table (schemes beamer and faild): the server that has the
- * bucket, a slot or FL_BUCKET_NONE; or, while earlier servers may own
- * connections of it (FL_BUCKET_MOVED), where four entries of `tables` say more:
- * their offset from hash_table, a multiple of 4 behind the rows. These hold
- *   0  current | previous[0] << 16   slots, FL_BUCKET_NONE where there is none,
- *   1  previous[1] | previous[2] << 16  newest first: the chain
- *   2  time of the last move, or until when the chain was last known to be
- *      needed; shared ms
- *   3  0 */
+/* The bucket table of a VIP (scheme beamer) in `tables`: rows of 16 bits, four to
+ * an entry, the first in its lowest bits, and behind them two entries a bucket.
+ * A row is the slot that has the bucket, FL_BUCKET_NONE, or FL_BUCKET_MOVED: then
+ * earlier servers may own connections of it, and the bucket's own entries say
+ *   0  current | previous[0] << 16 | previous[1] << 32 | previous[2] << 48: slots,
+ *      newest first, FL_BUCKET_NONE where there is none
+ *   1  time of the last move, or until when the chain was last known to be
+ *      needed: shared ms
+ * hash_table is even, so that both are on one cache line; the rows of 6.4
+ * million buckets are 12.8 MB. */
 #define FL_BUCKET_NONE 0xffff
-#define FL_BUCKET_SLOT(row) ((row) & 0xffff)
-#define FL_BUCKET_MOVED(row) ((row) >> 31)
-#define FL_BUCKET_AT(row) ((row) & 0x7fffffff)
-#define FL_BUCKET_WORDS 4
+#define FL_BUCKET_MOVED 0xfffe
+/* Entry of bucket b's row, from hash_table on, and where in it; the first of its
+ * own entries, where there are n buckets. */
+#define FL_BUCKET_ROW(b) ((b) >> 2)
+#define FL_BUCKET_SHIFT(b) (((b) & 3) << 4)
+#define FL_BUCKET_WORDS(b, n) ((((n) + 7) >> 3) * 2 + 2 * (b))
 
 /* Servers that a chain names at most: with the current one, so many more than
  * this may own connections of one bucket. */

@@ -14,22 +14,22 @@
 
 #include "flows.h"
 
-static __always_inline __u32 *fl_table_at(__u32 index)
+static __always_inline __u64 *fl_table_at(__u32 index)
 {
 	return bpf_map_lookup_elem(&tables, &index);
 }
 
-/* The way of a bucket that has moved: four entries, one cache line at most. */
-static __always_inline bool fl_beamer_moved(const struct fl_vip *v, struct fl_way *w, __u32 at)
+/* The way of bucket b, which has moved. */
+static __always_inline bool fl_beamer_moved(const struct fl_vip *v, struct fl_way *w, __u32 b)
 {
-	__u32 first = v->hash_table + at;
-	__u32 *a = fl_table_at(first), *b = fl_table_at(first + 1), *time = fl_table_at(first + 2);
+	__u32 first = v->hash_table + FL_BUCKET_WORDS(b, v->hash_size);
+	__u64 *servers = fl_table_at(first), *time = fl_table_at(first + 1);
 
-	if (!a || !b || !time) /* user space writes no such row */
+	if (!servers || !time) /* user space writes no such row */
 		return false;
-	w->hops.chain = fl_hops_chain(*a >> 16, *b, *b >> 16);
+	w->hops.chain = fl_hops_chain(*servers >> 16, *servers >> 32, *servers >> 48);
 	w->hops.when = fl_hops_when(*time, v->generation);
-	return fl_way_to(w, v, FL_BUCKET_SLOT(*a));
+	return fl_way_to(w, v, *servers & 0xffff);
 }
 
 /* The way of an MPTCP join (RFC 8684, §3.2): its port names the server of the
@@ -48,18 +48,20 @@ static __always_inline bool fl_beamer_join(const struct fl_vip *v, const struct 
 static __always_inline bool fl_beamer_way(const struct fl_vip *v, const struct fl_packet *p,
 					  struct fl_way *w)
 {
-	__u32 *row;
+	__u32 b = fl_scale(w->hash >> 32, v->hash_size), slot;
+	__u64 *row;
 
 	w->hops.chain = FL_HOPS_EMPTY;
 	w->hops.when = fl_hops_when(0, v->generation);
 	if (unlikely(v->flags & FL_VIP_JOIN))
 		return fl_beamer_join(v, p, w);
-	row = fl_table_at(v->hash_table + fl_scale(w->hash >> 32, v->hash_size));
+	row = fl_table_at(v->hash_table + FL_BUCKET_ROW(b));
 	if (unlikely(!row || !v->hash_size))
 		return false;
-	if (unlikely(FL_BUCKET_MOVED(*row)))
-		return fl_beamer_moved(v, w, FL_BUCKET_AT(*row));
-	return fl_way_to(w, v, FL_BUCKET_SLOT(*row));
+	slot = *row >> FL_BUCKET_SHIFT(b) & 0xffff;
+	if (unlikely(slot == FL_BUCKET_MOVED))
+		return fl_beamer_moved(v, w, b);
+	return fl_way_to(w, v, slot);
 }
 
 static __always_inline int fl_beamer(const struct fl_vip *v, const struct fl_packet *p,
