@@ -350,7 +350,7 @@ func (n *ownNet) deliver(h *ownHost, frame []byte) (*ownHost, uint32) {
 
 // at is the server that a frame is for.
 func (n *ownNet) at(frame []byte) *ownHost {
-	if f, ok, err := wire.DecodeFaild(wire.MAC(frame[:6])); ok && err == nil {
+	if f, ok, _ := wire.DecodeFaild(wire.MAC(frame[:6])); ok {
 		if int(f.Current) > len(n.hosts) || f.Current == 0 {
 			return nil
 		}

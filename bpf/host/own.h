@@ -37,7 +37,7 @@ static __always_inline _Bool fl_generation_stale(const struct fl_host_control *c
 	if (!own)
 		return 0;
 	seen = *(volatile __u32 *)&own->newest;
-	if (seen - newest <= FL_GENERATION_JUMP)
+	if (seen && (__s32)(seen - newest) > 0)
 		newest = seen;
 	ahead = generation - newest;
 	if (!ahead)

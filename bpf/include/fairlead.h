@@ -418,12 +418,13 @@ struct fl_host_source {
 /* What packets taught of a VIP, beside what the agent knows. The agent clears
  * it whenever it writes another generation into the VIP. */
 struct fl_host_own {
-	__u32 newest;       /* generation seen in a balancer's packet. Counts only
-	                     * where it is ahead of the agent's, by FL_GENERATION_JUMP
-	                     * at most */
+	__u32 newest;       /* generation seen in a balancer's packet, if it is later
+	                     * than the agent's; 0: none */
 	__u32 stale_ms;     /* shared ms of the last packet from a balancer whose
 	                     * generation was older; 0: none */
 };
+/* A generation further ahead than this is not learned: nobody moves buckets so
+ * often between two packets. */
 #define FL_GENERATION_JUMP (1 << 20)
 
 /* First octet of the MAC addresses that scheme faild sends to; 10 bits each of
