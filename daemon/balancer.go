@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/health"
 	"github.com/fairlead/fairlead/nexthop"
@@ -41,6 +42,38 @@ type balancer struct {
 
 // bucketLB is the data plane as ownerWatch sees it.
 type bucketLB struct{ *dataplane.LB }
+
+// chainKeeper is a data plane that can tell its chains, and learn others'.
+type chainKeeper interface {
+	ChainRows(vip uint32, first, max int) (rows []buckets.BucketRow, generation uint32, next int)
+	// LearnChains says whether there is anything new in rows.
+	LearnChains(vip uint32, rows []buckets.BucketRow) (news bool)
+}
+
+func (b *balancer) chainVIPs() (ids []uint32) {
+	if _, ok := any(b.lb).(chainKeeper); ok {
+		for _, s := range b.lb.Status().Buckets {
+			ids = append(ids, s.VIP)
+		}
+	}
+	return ids
+}
+
+func (b *balancer) chainRows(vip uint32, first, max int) (rows []buckets.BucketRow, generation uint32, size, next int) {
+	rows, generation, next = any(b.lb).(chainKeeper).ChainRows(vip, first, max)
+	for _, s := range b.lb.Status().Buckets {
+		if s.VIP == vip {
+			size = s.Buckets
+		}
+	}
+	return rows, generation, size, next
+}
+
+func (b *balancer) learnChains(vip uint32, rows []buckets.BucketRow) {
+	if any(b.lb).(chainKeeper).LearnChains(vip, rows) {
+		b.owners.applySoon()
+	}
+}
 
 func (l bucketLB) chained() map[uint32][]uint16 {
 	named := map[uint32][]uint16{}

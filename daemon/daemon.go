@@ -117,8 +117,9 @@ type daemon struct {
 	settings atomic.Pointer[settings]
 
 	// verbs lets one change at a time through this daemon.
-	verbs sync.Mutex
-	peers peerTable
+	verbs  sync.Mutex
+	peers  peerTable
+	learns *learner // nil on a host
 	// together is whether all daemons of this kind go by one version.
 	together together
 	share    *sharer // nil on a host, and until the plane is open
@@ -232,6 +233,9 @@ func (d *daemon) begin(ctx context.Context, cfg *config.Config) (err error) {
 		d.share = newSharer(d.log, d.me.name, table, func() bool { return shares(d.force.Load().Assignment) })
 		d.share.follow(d.peers.list())
 	}
+	if p, ok := d.plane.(chainTables); ok {
+		d.learns = &learner{d: d, tables: p}
+	}
 	if p, ok := d.plane.(endsChains); ok {
 		d.together.tell = p.endAfter
 	}
@@ -316,6 +320,9 @@ func (d *daemon) serve(ctx context.Context, g *errgroup.Group, hup <-chan os.Sig
 	g.Go(func() error { return d.reapply(ctx) })
 	if d.share != nil {
 		g.Go(func() error { return d.share.run(ctx) })
+	}
+	if d.learns != nil {
+		g.Go(func() error { return d.learns.run(ctx) })
 	}
 	g.Go(func() error { return d.watchSignals(ctx, hup) })
 	if d.me.role == RoleBalancer {

@@ -43,7 +43,8 @@ type ownerWatch struct {
 	unheard map[uint32]map[uint16]bool
 	begun   bool          // a first round is over
 	spent   time.Duration // by the last application
-	next    time.Time     // reports are not applied before
+	news    bool          // something was heard that is not applied yet
+	next    time.Time     // it is not applied before
 	again   chan struct{}
 }
 
@@ -174,8 +175,24 @@ func (w *ownerWatch) round(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.begun = true
-	if now := time.Now(); heard && !now.Before(w.next) {
-		w.next = now.Add(w.spent * ownersShare)
+	w.news = w.news || heard
+	w.apply()
+}
+
+// applySoon has what was learned applied, as soon as that takes no more than
+// its share of the time.
+func (w *ownerWatch) applySoon() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.news = true
+	w.apply()
+}
+
+// apply has news applied, unless the last application was too short a time
+// ago: then a later round does. The caller holds mu.
+func (w *ownerWatch) apply() {
+	if now := time.Now(); w.news && !now.Before(w.next) {
+		w.news, w.next = false, now.Add(w.spent*ownersShare)
 		w.wake()
 	}
 }

@@ -77,6 +77,9 @@ func (d *daemon) status() (*fairleadv1.GetStatusResponse, error) {
 			s.Warnings = append(s.Warnings, fmt.Sprintf("%s has assignment version %d, this daemon %d: run fairlead apply", p.Name, p.AssignmentVersion, a.Version))
 		}
 	}
+	if d.learns != nil && !d.learns.asked() {
+		s.NotReady = append(s.NotReady, "peers have not been asked yet which chains they have")
+	}
 	// What happens later does not make a balancer at work unready: all would
 	// be so at once when a server is added.
 	if d.me.role == RoleSwitch {

@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/fabric"
 )
 
@@ -48,6 +49,8 @@ type switchPlane struct {
 
 	mu     sync.Mutex
 	agents map[string]*polled // of the assignment in force, by server
+	first  uint32             // the lowest id of a VIP, 0: none
+	size   int                // buckets of its table
 	asked  chan struct{}      // other agents are to be asked: at once
 }
 
@@ -61,9 +64,10 @@ type polled struct {
 
 const (
 	// pollInterval is how often each agent is asked, and pollTimeout how long
-	// for; fabric takes a server for down after two polls without an answer.
+	// for; after so many polls in a row without an answer the server is down.
 	pollInterval = 500 * time.Millisecond
 	pollTimeout  = time.Second
+	pollFall     = 3
 	// pollsAtOnce bounds what is under way.
 	pollsAtOnce = 64
 
@@ -92,7 +96,7 @@ func switchOptions(s *config.Switch, state string) (fabric.Options, error) {
 	}
 	return fabric.Options{
 		Bridge: s.Bridge, Ports: s.Ports, AnnounceTable: s.AnnounceTable, Drained: err == nil,
-		Health: fabric.HealthOptions{Flaps: s.Flaps, LockShare: float64(s.LockPercent) / 100, LockWindow: s.LockWindow},
+		Health: fabric.HealthOptions{Fall: pollFall, Flaps: s.Flaps, LockShare: float64(s.LockPercent) / 100, LockWindow: s.LockWindow},
 	}, nil
 }
 
@@ -106,6 +110,35 @@ func (p *switchPlane) fixClock(uint32) error                                    
 func (p *switchPlane) live(*controller.Assignment) ([]*fairleadv1.LiveVIP, error) { return nil, nil }
 func (p *switchPlane) flows() flowTable                                           { return nil }
 func (p *switchPlane) close() error                                               { return p.sw.Close() }
+
+// fabricChains is a switch that can tell its chains, and learn others'.
+type fabricChains interface {
+	ChainRows(first, max int) (rows []buckets.BucketRow, generation uint32, next int)
+	LearnChains(rows []buckets.BucketRow) error
+}
+
+// chainVIPs: all VIPs share one table, which goes by the first's id.
+func (p *switchPlane) chainVIPs() []uint32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := p.sw.(fabricChains); !ok || p.first == 0 {
+		return nil
+	}
+	return []uint32{p.first}
+}
+
+func (p *switchPlane) chainRows(_ uint32, first, max int) (rows []buckets.BucketRow, generation uint32, size, next int) {
+	rows, generation, next = p.sw.(fabricChains).ChainRows(first, max)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return rows, generation, p.size, next
+}
+
+func (p *switchPlane) learnChains(_ uint32, rows []buckets.BucketRow) {
+	if err := p.sw.(fabricChains).LearnChains(rows); err != nil {
+		p.log.Error("what another switch says of its chains could not be put in force; it is asked again", "error", err)
+	}
+}
 
 // endAfter: see endsChains.
 func (p *switchPlane) endAfter(t time.Time) {
@@ -139,11 +172,14 @@ func (p *switchPlane) follow(a *controller.Assignment) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := p.agents
-	p.agents = map[string]*polled{}
+	p.agents, p.first, p.size = map[string]*polled{}, 0, 0
 	for i := range a.VIPs {
 		v := &a.VIPs[i]
 		if v.Scheme != config.Faild {
 			continue
+		}
+		if v.Bucketed() && (p.first == 0 || v.ID < p.first) {
+			p.first, p.size = v.ID, v.Buckets.Len()
 		}
 		for _, s := range v.Slots {
 			agent := p.agents[s.Server]
@@ -398,6 +434,8 @@ func hostHealth(s fabric.State) fairleadv1.Health {
 		return fairleadv1.Health_HEALTH_UP
 	case fabric.Unknown:
 		return fairleadv1.Health_HEALTH_UNKNOWN
+	case fabric.Disabled:
+		return fairleadv1.Health_HEALTH_UNSPECIFIED // it drains: nothing is wrong
 	}
 	return fairleadv1.Health_HEALTH_DOWN
 }

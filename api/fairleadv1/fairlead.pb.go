@@ -3770,6 +3770,167 @@ func (x *ServingVIP) GetGeneration() uint32 {
 	return 0
 }
 
+type GetChainsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 0: the first VIP of scheme beamer, or of a switch; then next_vip_id and
+	// next_bucket of the page before.
+	VipId         uint32 `protobuf:"varint,1,opt,name=vip_id,json=vipId,proto3" json:"vip_id,omitempty"`
+	FirstBucket   uint32 `protobuf:"varint,2,opt,name=first_bucket,json=firstBucket,proto3" json:"first_bucket,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetChainsRequest) Reset() {
+	*x = GetChainsRequest{}
+	mi := &file_fairlead_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetChainsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetChainsRequest) ProtoMessage() {}
+
+func (x *GetChainsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetChainsRequest.ProtoReflect.Descriptor instead.
+func (*GetChainsRequest) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *GetChainsRequest) GetVipId() uint32 {
+	if x != nil {
+		return x.VipId
+	}
+	return 0
+}
+
+func (x *GetChainsRequest) GetFirstBucket() uint32 {
+	if x != nil {
+		return x.FirstBucket
+	}
+	return 0
+}
+
+// Rows of one VIP, ascending by bucket; the lists are of equal length.
+type GetChainsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 0: there is none (any more).
+	VipId uint32 `protobuf:"varint,1,opt,name=vip_id,json=vipId,proto3" json:"vip_id,omitempty"`
+	// Of the table that they are laid over.
+	Generation uint32   `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	Buckets    uint32   `protobuf:"varint,3,opt,name=buckets,proto3" json:"buckets,omitempty"`
+	Bucket     []uint32 `protobuf:"varint,4,rep,packed,name=bucket,proto3" json:"bucket,omitempty"`
+	// Slots: the current server in the lowest 16 bits, then the previous ones,
+	// newest first; 0xffff none.
+	Servers []uint64 `protobuf:"fixed64,5,rep,packed,name=servers,proto3" json:"servers,omitempty"`
+	// When the row was given its current server, or renewed, seconds since 1970.
+	Since []uint32 `protobuf:"fixed32,6,rep,packed,name=since,proto3" json:"since,omitempty"`
+	// Where the next page begins; next_vip_id 0: this was the last.
+	NextVipId     uint32 `protobuf:"varint,7,opt,name=next_vip_id,json=nextVipId,proto3" json:"next_vip_id,omitempty"`
+	NextBucket    uint32 `protobuf:"varint,8,opt,name=next_bucket,json=nextBucket,proto3" json:"next_bucket,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetChainsResponse) Reset() {
+	*x = GetChainsResponse{}
+	mi := &file_fairlead_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetChainsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetChainsResponse) ProtoMessage() {}
+
+func (x *GetChainsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetChainsResponse.ProtoReflect.Descriptor instead.
+func (*GetChainsResponse) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *GetChainsResponse) GetVipId() uint32 {
+	if x != nil {
+		return x.VipId
+	}
+	return 0
+}
+
+func (x *GetChainsResponse) GetGeneration() uint32 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *GetChainsResponse) GetBuckets() uint32 {
+	if x != nil {
+		return x.Buckets
+	}
+	return 0
+}
+
+func (x *GetChainsResponse) GetBucket() []uint32 {
+	if x != nil {
+		return x.Bucket
+	}
+	return nil
+}
+
+func (x *GetChainsResponse) GetServers() []uint64 {
+	if x != nil {
+		return x.Servers
+	}
+	return nil
+}
+
+func (x *GetChainsResponse) GetSince() []uint32 {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *GetChainsResponse) GetNextVipId() uint32 {
+	if x != nil {
+		return x.NextVipId
+	}
+	return 0
+}
+
+func (x *GetChainsResponse) GetNextBucket() uint32 {
+	if x != nil {
+		return x.NextBucket
+	}
+	return 0
+}
+
 type DrainSwitchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Announce the routes again instead.
@@ -3780,7 +3941,7 @@ type DrainSwitchRequest struct {
 
 func (x *DrainSwitchRequest) Reset() {
 	*x = DrainSwitchRequest{}
-	mi := &file_fairlead_proto_msgTypes[41]
+	mi := &file_fairlead_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3792,7 +3953,7 @@ func (x *DrainSwitchRequest) String() string {
 func (*DrainSwitchRequest) ProtoMessage() {}
 
 func (x *DrainSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[41]
+	mi := &file_fairlead_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3805,7 +3966,7 @@ func (x *DrainSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainSwitchRequest.ProtoReflect.Descriptor instead.
 func (*DrainSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{41}
+	return file_fairlead_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DrainSwitchRequest) GetUndrain() bool {
@@ -3825,7 +3986,7 @@ type DrainSwitchResponse struct {
 
 func (x *DrainSwitchResponse) Reset() {
 	*x = DrainSwitchResponse{}
-	mi := &file_fairlead_proto_msgTypes[42]
+	mi := &file_fairlead_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3837,7 +3998,7 @@ func (x *DrainSwitchResponse) String() string {
 func (*DrainSwitchResponse) ProtoMessage() {}
 
 func (x *DrainSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[42]
+	mi := &file_fairlead_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3850,7 +4011,7 @@ func (x *DrainSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainSwitchResponse.ProtoReflect.Descriptor instead.
 func (*DrainSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{42}
+	return file_fairlead_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DrainSwitchResponse) GetChanges() []string {
@@ -3868,7 +4029,7 @@ type UnlockSwitchRequest struct {
 
 func (x *UnlockSwitchRequest) Reset() {
 	*x = UnlockSwitchRequest{}
-	mi := &file_fairlead_proto_msgTypes[43]
+	mi := &file_fairlead_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3880,7 +4041,7 @@ func (x *UnlockSwitchRequest) String() string {
 func (*UnlockSwitchRequest) ProtoMessage() {}
 
 func (x *UnlockSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[43]
+	mi := &file_fairlead_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3893,7 +4054,7 @@ func (x *UnlockSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlockSwitchRequest.ProtoReflect.Descriptor instead.
 func (*UnlockSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{43}
+	return file_fairlead_proto_rawDescGZIP(), []int{45}
 }
 
 type UnlockSwitchResponse struct {
@@ -3906,7 +4067,7 @@ type UnlockSwitchResponse struct {
 
 func (x *UnlockSwitchResponse) Reset() {
 	*x = UnlockSwitchResponse{}
-	mi := &file_fairlead_proto_msgTypes[44]
+	mi := &file_fairlead_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3918,7 +4079,7 @@ func (x *UnlockSwitchResponse) String() string {
 func (*UnlockSwitchResponse) ProtoMessage() {}
 
 func (x *UnlockSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[44]
+	mi := &file_fairlead_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3931,7 +4092,7 @@ func (x *UnlockSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlockSwitchResponse.ProtoReflect.Descriptor instead.
 func (*UnlockSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{44}
+	return file_fairlead_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *UnlockSwitchResponse) GetChanges() []string {
@@ -3956,7 +4117,7 @@ type ShareFlowsRequest struct {
 
 func (x *ShareFlowsRequest) Reset() {
 	*x = ShareFlowsRequest{}
-	mi := &file_fairlead_proto_msgTypes[45]
+	mi := &file_fairlead_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3968,7 +4129,7 @@ func (x *ShareFlowsRequest) String() string {
 func (*ShareFlowsRequest) ProtoMessage() {}
 
 func (x *ShareFlowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[45]
+	mi := &file_fairlead_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3981,7 +4142,7 @@ func (x *ShareFlowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareFlowsRequest.ProtoReflect.Descriptor instead.
 func (*ShareFlowsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{45}
+	return file_fairlead_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ShareFlowsRequest) GetKey() []uint64 {
@@ -4008,7 +4169,7 @@ type ShareFlowsResponse struct {
 
 func (x *ShareFlowsResponse) Reset() {
 	*x = ShareFlowsResponse{}
-	mi := &file_fairlead_proto_msgTypes[46]
+	mi := &file_fairlead_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4020,7 +4181,7 @@ func (x *ShareFlowsResponse) String() string {
 func (*ShareFlowsResponse) ProtoMessage() {}
 
 func (x *ShareFlowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[46]
+	mi := &file_fairlead_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4033,7 +4194,7 @@ func (x *ShareFlowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareFlowsResponse.ProtoReflect.Descriptor instead.
 func (*ShareFlowsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{46}
+	return file_fairlead_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ShareFlowsResponse) GetTaken() uint32 {
@@ -4056,7 +4217,7 @@ type GetFlowsRequest struct {
 
 func (x *GetFlowsRequest) Reset() {
 	*x = GetFlowsRequest{}
-	mi := &file_fairlead_proto_msgTypes[47]
+	mi := &file_fairlead_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4068,7 +4229,7 @@ func (x *GetFlowsRequest) String() string {
 func (*GetFlowsRequest) ProtoMessage() {}
 
 func (x *GetFlowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[47]
+	mi := &file_fairlead_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4081,7 +4242,7 @@ func (x *GetFlowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFlowsRequest.ProtoReflect.Descriptor instead.
 func (*GetFlowsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{47}
+	return file_fairlead_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GetFlowsRequest) GetFirstBucket() uint32 {
@@ -4112,7 +4273,7 @@ type GetFlowsResponse struct {
 
 func (x *GetFlowsResponse) Reset() {
 	*x = GetFlowsResponse{}
-	mi := &file_fairlead_proto_msgTypes[48]
+	mi := &file_fairlead_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4124,7 +4285,7 @@ func (x *GetFlowsResponse) String() string {
 func (*GetFlowsResponse) ProtoMessage() {}
 
 func (x *GetFlowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[48]
+	mi := &file_fairlead_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4137,7 +4298,7 @@ func (x *GetFlowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFlowsResponse.ProtoReflect.Descriptor instead.
 func (*GetFlowsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{48}
+	return file_fairlead_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetFlowsResponse) GetKey() []uint64 {
@@ -4484,7 +4645,22 @@ const file_fairlead_proto_rawDesc = "" +
 	" \x01(\x03R\batUnixMs\x12\x1e\n" +
 	"\n" +
 	"generation\x18\v \x01(\rR\n" +
-	"generation\".\n" +
+	"generation\"L\n" +
+	"\x10GetChainsRequest\x12\x15\n" +
+	"\x06vip_id\x18\x01 \x01(\rR\x05vipId\x12!\n" +
+	"\ffirst_bucket\x18\x02 \x01(\rR\vfirstBucket\"\xed\x01\n" +
+	"\x11GetChainsResponse\x12\x15\n" +
+	"\x06vip_id\x18\x01 \x01(\rR\x05vipId\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\rR\n" +
+	"generation\x12\x18\n" +
+	"\abuckets\x18\x03 \x01(\rR\abuckets\x12\x16\n" +
+	"\x06bucket\x18\x04 \x03(\rR\x06bucket\x12\x18\n" +
+	"\aservers\x18\x05 \x03(\x06R\aservers\x12\x14\n" +
+	"\x05since\x18\x06 \x03(\aR\x05since\x12\x1e\n" +
+	"\vnext_vip_id\x18\a \x01(\rR\tnextVipId\x12\x1f\n" +
+	"\vnext_bucket\x18\b \x01(\rR\n" +
+	"nextBucket\".\n" +
 	"\x12DrainSwitchRequest\x12\x18\n" +
 	"\aundrain\x18\x01 \x01(\bR\aundrain\"/\n" +
 	"\x13DrainSwitchResponse\x12\x18\n" +
@@ -4528,7 +4704,7 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eHEALTH_UNKNOWN\x10\x01\x12\r\n" +
 	"\tHEALTH_UP\x10\x02\x12\x0f\n" +
-	"\vHEALTH_DOWN\x10\x032\x86\n" +
+	"\vHEALTH_DOWN\x10\x032\xd7\n" +
 	"\n" +
 	"\bFairlead\x12O\n" +
 	"\tGetStatus\x12\x1d.fairlead.v1.GetStatusRequest\x1a\x1e.fairlead.v1.GetStatusResponse\"\x03\x90\x02\x01\x12[\n" +
@@ -4543,7 +4719,8 @@ const file_fairlead_proto_rawDesc = "" +
 	"\aGetTime\x12\x1b.fairlead.v1.GetTimeRequest\x1a\x1c.fairlead.v1.GetTimeResponse\"\x03\x90\x02\x01\x12I\n" +
 	"\aGetLive\x12\x1b.fairlead.v1.GetLiveRequest\x1a\x1c.fairlead.v1.GetLiveResponse\"\x03\x90\x02\x01\x12R\n" +
 	"\n" +
-	"GetServing\x12\x1e.fairlead.v1.GetServingRequest\x1a\x1f.fairlead.v1.GetServingResponse\"\x03\x90\x02\x01\x12P\n" +
+	"GetServing\x12\x1e.fairlead.v1.GetServingRequest\x1a\x1f.fairlead.v1.GetServingResponse\"\x03\x90\x02\x01\x12O\n" +
+	"\tGetChains\x12\x1d.fairlead.v1.GetChainsRequest\x1a\x1e.fairlead.v1.GetChainsResponse\"\x03\x90\x02\x01\x12P\n" +
 	"\vDrainSwitch\x12\x1f.fairlead.v1.DrainSwitchRequest\x1a .fairlead.v1.DrainSwitchResponse\x12S\n" +
 	"\fUnlockSwitch\x12 .fairlead.v1.UnlockSwitchRequest\x1a!.fairlead.v1.UnlockSwitchResponse\x12M\n" +
 	"\n" +
@@ -4563,7 +4740,7 @@ func file_fairlead_proto_rawDescGZIP() []byte {
 }
 
 var file_fairlead_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_fairlead_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_fairlead_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_fairlead_proto_goTypes = []any{
 	(Role)(0),                     // 0: fairlead.v1.Role
 	(Serving)(0),                  // 1: fairlead.v1.Serving
@@ -4610,14 +4787,16 @@ var file_fairlead_proto_goTypes = []any{
 	(*GetServingRequest)(nil),     // 42: fairlead.v1.GetServingRequest
 	(*GetServingResponse)(nil),    // 43: fairlead.v1.GetServingResponse
 	(*ServingVIP)(nil),            // 44: fairlead.v1.ServingVIP
-	(*DrainSwitchRequest)(nil),    // 45: fairlead.v1.DrainSwitchRequest
-	(*DrainSwitchResponse)(nil),   // 46: fairlead.v1.DrainSwitchResponse
-	(*UnlockSwitchRequest)(nil),   // 47: fairlead.v1.UnlockSwitchRequest
-	(*UnlockSwitchResponse)(nil),  // 48: fairlead.v1.UnlockSwitchResponse
-	(*ShareFlowsRequest)(nil),     // 49: fairlead.v1.ShareFlowsRequest
-	(*ShareFlowsResponse)(nil),    // 50: fairlead.v1.ShareFlowsResponse
-	(*GetFlowsRequest)(nil),       // 51: fairlead.v1.GetFlowsRequest
-	(*GetFlowsResponse)(nil),      // 52: fairlead.v1.GetFlowsResponse
+	(*GetChainsRequest)(nil),      // 45: fairlead.v1.GetChainsRequest
+	(*GetChainsResponse)(nil),     // 46: fairlead.v1.GetChainsResponse
+	(*DrainSwitchRequest)(nil),    // 47: fairlead.v1.DrainSwitchRequest
+	(*DrainSwitchResponse)(nil),   // 48: fairlead.v1.DrainSwitchResponse
+	(*UnlockSwitchRequest)(nil),   // 49: fairlead.v1.UnlockSwitchRequest
+	(*UnlockSwitchResponse)(nil),  // 50: fairlead.v1.UnlockSwitchResponse
+	(*ShareFlowsRequest)(nil),     // 51: fairlead.v1.ShareFlowsRequest
+	(*ShareFlowsResponse)(nil),    // 52: fairlead.v1.ShareFlowsResponse
+	(*GetFlowsRequest)(nil),       // 53: fairlead.v1.GetFlowsRequest
+	(*GetFlowsResponse)(nil),      // 54: fairlead.v1.GetFlowsResponse
 }
 var file_fairlead_proto_depIdxs = []int32{
 	0,  // 0: fairlead.v1.GetStatusResponse.role:type_name -> fairlead.v1.Role
@@ -4661,28 +4840,30 @@ var file_fairlead_proto_depIdxs = []int32{
 	36, // 38: fairlead.v1.Fairlead.GetTime:input_type -> fairlead.v1.GetTimeRequest
 	38, // 39: fairlead.v1.Fairlead.GetLive:input_type -> fairlead.v1.GetLiveRequest
 	42, // 40: fairlead.v1.Fairlead.GetServing:input_type -> fairlead.v1.GetServingRequest
-	45, // 41: fairlead.v1.Fairlead.DrainSwitch:input_type -> fairlead.v1.DrainSwitchRequest
-	47, // 42: fairlead.v1.Fairlead.UnlockSwitch:input_type -> fairlead.v1.UnlockSwitchRequest
-	49, // 43: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
-	51, // 44: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
-	5,  // 45: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
-	25, // 46: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
-	27, // 47: fairlead.v1.Fairlead.SetAssignment:output_type -> fairlead.v1.SetAssignmentResponse
-	34, // 48: fairlead.v1.Fairlead.AddServer:output_type -> fairlead.v1.ChangeResponse
-	34, // 49: fairlead.v1.Fairlead.DrainServer:output_type -> fairlead.v1.ChangeResponse
-	34, // 50: fairlead.v1.Fairlead.UndrainServer:output_type -> fairlead.v1.ChangeResponse
-	34, // 51: fairlead.v1.Fairlead.RemoveServer:output_type -> fairlead.v1.ChangeResponse
-	34, // 52: fairlead.v1.Fairlead.SetWeight:output_type -> fairlead.v1.ChangeResponse
-	34, // 53: fairlead.v1.Fairlead.RotateKey:output_type -> fairlead.v1.ChangeResponse
-	37, // 54: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
-	39, // 55: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
-	43, // 56: fairlead.v1.Fairlead.GetServing:output_type -> fairlead.v1.GetServingResponse
-	46, // 57: fairlead.v1.Fairlead.DrainSwitch:output_type -> fairlead.v1.DrainSwitchResponse
-	48, // 58: fairlead.v1.Fairlead.UnlockSwitch:output_type -> fairlead.v1.UnlockSwitchResponse
-	50, // 59: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
-	52, // 60: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
-	45, // [45:61] is the sub-list for method output_type
-	29, // [29:45] is the sub-list for method input_type
+	45, // 41: fairlead.v1.Fairlead.GetChains:input_type -> fairlead.v1.GetChainsRequest
+	47, // 42: fairlead.v1.Fairlead.DrainSwitch:input_type -> fairlead.v1.DrainSwitchRequest
+	49, // 43: fairlead.v1.Fairlead.UnlockSwitch:input_type -> fairlead.v1.UnlockSwitchRequest
+	51, // 44: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
+	53, // 45: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
+	5,  // 46: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
+	25, // 47: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
+	27, // 48: fairlead.v1.Fairlead.SetAssignment:output_type -> fairlead.v1.SetAssignmentResponse
+	34, // 49: fairlead.v1.Fairlead.AddServer:output_type -> fairlead.v1.ChangeResponse
+	34, // 50: fairlead.v1.Fairlead.DrainServer:output_type -> fairlead.v1.ChangeResponse
+	34, // 51: fairlead.v1.Fairlead.UndrainServer:output_type -> fairlead.v1.ChangeResponse
+	34, // 52: fairlead.v1.Fairlead.RemoveServer:output_type -> fairlead.v1.ChangeResponse
+	34, // 53: fairlead.v1.Fairlead.SetWeight:output_type -> fairlead.v1.ChangeResponse
+	34, // 54: fairlead.v1.Fairlead.RotateKey:output_type -> fairlead.v1.ChangeResponse
+	37, // 55: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
+	39, // 56: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
+	43, // 57: fairlead.v1.Fairlead.GetServing:output_type -> fairlead.v1.GetServingResponse
+	46, // 58: fairlead.v1.Fairlead.GetChains:output_type -> fairlead.v1.GetChainsResponse
+	48, // 59: fairlead.v1.Fairlead.DrainSwitch:output_type -> fairlead.v1.DrainSwitchResponse
+	50, // 60: fairlead.v1.Fairlead.UnlockSwitch:output_type -> fairlead.v1.UnlockSwitchResponse
+	52, // 61: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
+	54, // 62: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
+	46, // [46:63] is the sub-list for method output_type
+	29, // [29:46] is the sub-list for method input_type
 	29, // [29:29] is the sub-list for extension type_name
 	29, // [29:29] is the sub-list for extension extendee
 	0,  // [0:29] is the sub-list for field type_name
@@ -4699,7 +4880,7 @@ func file_fairlead_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fairlead_proto_rawDesc), len(file_fairlead_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   49,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -71,6 +71,8 @@ const (
 	FairleadGetLiveProcedure = "/fairlead.v1.Fairlead/GetLive"
 	// FairleadGetServingProcedure is the fully-qualified name of the Fairlead's GetServing RPC.
 	FairleadGetServingProcedure = "/fairlead.v1.Fairlead/GetServing"
+	// FairleadGetChainsProcedure is the fully-qualified name of the Fairlead's GetChains RPC.
+	FairleadGetChainsProcedure = "/fairlead.v1.Fairlead/GetChains"
 	// FairleadDrainSwitchProcedure is the fully-qualified name of the Fairlead's DrainSwitch RPC.
 	FairleadDrainSwitchProcedure = "/fairlead.v1.Fairlead/DrainSwitch"
 	// FairleadUnlockSwitchProcedure is the fully-qualified name of the Fairlead's UnlockSwitch RPC.
@@ -109,6 +111,12 @@ type FairleadClient interface {
 	// buckets it owns connections of: what balancers and switches end chains
 	// by. A balancer or a switch answers UNIMPLEMENTED.
 	GetServing(context.Context, *connect.Request[fairleadv1.GetServingRequest]) (*connect.Response[fairleadv1.GetServingResponse], error)
+	// GetChains is the rows of this balancer's or switch's bucket tables that are
+	// not as the assignment alone has them, or pass packets on, page by page:
+	// whom a bucket was given to for a server's health is written nowhere else,
+	// and a peer that gets its packets has to ask the same servers. An agent
+	// answers UNIMPLEMENTED.
+	GetChains(context.Context, *connect.Request[fairleadv1.GetChainsRequest]) (*connect.Response[fairleadv1.GetChainsResponse], error)
 	// DrainSwitch withdraws this switch's announced routes, or announces them
 	// again; what still comes is forwarded as before. It outlasts a restart.
 	// Balancers and agents answer UNIMPLEMENTED, here and to UnlockSwitch.
@@ -212,6 +220,13 @@ func NewFairleadClient(httpClient connect.HTTPClient, baseURL string, opts ...co
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		getChains: connect.NewClient[fairleadv1.GetChainsRequest, fairleadv1.GetChainsResponse](
+			httpClient,
+			baseURL+FairleadGetChainsProcedure,
+			connect.WithSchema(fairleadMethods.ByName("GetChains")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 		drainSwitch: connect.NewClient[fairleadv1.DrainSwitchRequest, fairleadv1.DrainSwitchResponse](
 			httpClient,
 			baseURL+FairleadDrainSwitchProcedure,
@@ -254,6 +269,7 @@ type fairleadClient struct {
 	getTime       *connect.Client[fairleadv1.GetTimeRequest, fairleadv1.GetTimeResponse]
 	getLive       *connect.Client[fairleadv1.GetLiveRequest, fairleadv1.GetLiveResponse]
 	getServing    *connect.Client[fairleadv1.GetServingRequest, fairleadv1.GetServingResponse]
+	getChains     *connect.Client[fairleadv1.GetChainsRequest, fairleadv1.GetChainsResponse]
 	drainSwitch   *connect.Client[fairleadv1.DrainSwitchRequest, fairleadv1.DrainSwitchResponse]
 	unlockSwitch  *connect.Client[fairleadv1.UnlockSwitchRequest, fairleadv1.UnlockSwitchResponse]
 	shareFlows    *connect.Client[fairleadv1.ShareFlowsRequest, fairleadv1.ShareFlowsResponse]
@@ -320,6 +336,11 @@ func (c *fairleadClient) GetServing(ctx context.Context, req *connect.Request[fa
 	return c.getServing.CallUnary(ctx, req)
 }
 
+// GetChains calls fairlead.v1.Fairlead.GetChains.
+func (c *fairleadClient) GetChains(ctx context.Context, req *connect.Request[fairleadv1.GetChainsRequest]) (*connect.Response[fairleadv1.GetChainsResponse], error) {
+	return c.getChains.CallUnary(ctx, req)
+}
+
 // DrainSwitch calls fairlead.v1.Fairlead.DrainSwitch.
 func (c *fairleadClient) DrainSwitch(ctx context.Context, req *connect.Request[fairleadv1.DrainSwitchRequest]) (*connect.Response[fairleadv1.DrainSwitchResponse], error) {
 	return c.drainSwitch.CallUnary(ctx, req)
@@ -368,6 +389,12 @@ type FairleadHandler interface {
 	// buckets it owns connections of: what balancers and switches end chains
 	// by. A balancer or a switch answers UNIMPLEMENTED.
 	GetServing(context.Context, *connect.Request[fairleadv1.GetServingRequest]) (*connect.Response[fairleadv1.GetServingResponse], error)
+	// GetChains is the rows of this balancer's or switch's bucket tables that are
+	// not as the assignment alone has them, or pass packets on, page by page:
+	// whom a bucket was given to for a server's health is written nowhere else,
+	// and a peer that gets its packets has to ask the same servers. An agent
+	// answers UNIMPLEMENTED.
+	GetChains(context.Context, *connect.Request[fairleadv1.GetChainsRequest]) (*connect.Response[fairleadv1.GetChainsResponse], error)
 	// DrainSwitch withdraws this switch's announced routes, or announces them
 	// again; what still comes is forwarded as before. It outlasts a restart.
 	// Balancers and agents answer UNIMPLEMENTED, here and to UnlockSwitch.
@@ -467,6 +494,13 @@ func NewFairleadHandler(svc FairleadHandler, opts ...connect.HandlerOption) (str
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	fairleadGetChainsHandler := connect.NewUnaryHandler(
+		FairleadGetChainsProcedure,
+		svc.GetChains,
+		connect.WithSchema(fairleadMethods.ByName("GetChains")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	fairleadDrainSwitchHandler := connect.NewUnaryHandler(
 		FairleadDrainSwitchProcedure,
 		svc.DrainSwitch,
@@ -518,6 +552,8 @@ func NewFairleadHandler(svc FairleadHandler, opts ...connect.HandlerOption) (str
 			fairleadGetLiveHandler.ServeHTTP(w, r)
 		case FairleadGetServingProcedure:
 			fairleadGetServingHandler.ServeHTTP(w, r)
+		case FairleadGetChainsProcedure:
+			fairleadGetChainsHandler.ServeHTTP(w, r)
 		case FairleadDrainSwitchProcedure:
 			fairleadDrainSwitchHandler.ServeHTTP(w, r)
 		case FairleadUnlockSwitchProcedure:
@@ -581,6 +617,10 @@ func (UnimplementedFairleadHandler) GetLive(context.Context, *connect.Request[fa
 
 func (UnimplementedFairleadHandler) GetServing(context.Context, *connect.Request[fairleadv1.GetServingRequest]) (*connect.Response[fairleadv1.GetServingResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fairlead.v1.Fairlead.GetServing is not implemented"))
+}
+
+func (UnimplementedFairleadHandler) GetChains(context.Context, *connect.Request[fairleadv1.GetChainsRequest]) (*connect.Response[fairleadv1.GetChainsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fairlead.v1.Fairlead.GetChains is not implemented"))
 }
 
 func (UnimplementedFairleadHandler) DrainSwitch(context.Context, *connect.Request[fairleadv1.DrainSwitchRequest]) (*connect.Response[fairleadv1.DrainSwitchResponse], error) {

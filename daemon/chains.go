@@ -1,0 +1,193 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/fairlead/fairlead/api"
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/controller/buckets"
+)
+
+// Balancers, and switches, tell each other what their bucket tables have
+// beside the assignment: deputies for servers that are down, and chains that
+// go on since a server owns something. Each follows health by itself, so that
+// these differ; a packet that the network moves from one to the other must
+// find the same servers asked. One that starts learns all of it before it is
+// ready.
+
+// chainTables is a plane with bucket tables.
+type chainTables interface {
+	// chainVIPs is the ids of VIPs with a table, ascending; a switch has one.
+	chainVIPs() []uint32
+	// chainRows is a page of at most max rows with a chain, or not as the
+	// assignment's table has them, from bucket first on; next is where the next
+	// begins, 0: there is none. size is how many buckets there are.
+	chainRows(vip uint32, first, max int) (rows []buckets.BucketRow, generation uint32, size, next int)
+	// learnChains has the next table ask whom rows of a peer ask, too.
+	learnChains(vip uint32, rows []buckets.BucketRow)
+}
+
+const (
+	chainsInterval = 2 * time.Second
+	chainsTimeout  = 2 * time.Second
+	// chainPage is rows of one answer: 18 bytes each, some more as JSON.
+	chainPage = 50_000
+	// chainPagesPause lets a large table's pages not take all of the time.
+	chainPagesPause = 10 * time.Millisecond
+)
+
+// learner asks the peers for their chains.
+type learner struct {
+	d      *daemon
+	tables chainTables
+
+	mu     sync.Mutex
+	begun  bool // every peer was asked once
+	errors map[string]string
+}
+
+// asked says that every peer was asked at least once.
+func (l *learner) asked() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.begun
+}
+
+func (l *learner) run(ctx context.Context) error {
+	for {
+		l.round(ctx)
+		if ctx.Err() != nil || !sleep(ctx, chainsInterval) {
+			return nil
+		}
+	}
+}
+
+// round asks each peer of this daemon's kind once.
+func (l *learner) round(ctx context.Context) {
+	if len(l.tables.chainVIPs()) > 0 {
+		var wg sync.WaitGroup
+		for _, p := range l.d.peers.list() {
+			if p.role == l.d.me.role {
+				wg.Go(func() { l.note(p, l.ask(ctx, p)) })
+			}
+		}
+		wg.Wait()
+	}
+	if ctx.Err() == nil {
+		l.mu.Lock()
+		l.begun = true
+		l.mu.Unlock()
+	}
+}
+
+// note logs what goes wrong with a peer, once.
+func (l *learner) note(p *peer, err error) {
+	text := ""
+	if err != nil {
+		text = api.Text(err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.errors == nil {
+		l.errors = map[string]string{}
+	}
+	if text != "" && text != l.errors[p.name] {
+		l.d.log.Warn("a peer does not say which chains it has: packets that the network moves from it may not find their server", "peer", p.name, "error", text)
+	}
+	l.errors[p.name] = text
+}
+
+// ask reads a peer's rows, page by page.
+func (l *learner) ask(ctx context.Context, p *peer) error {
+	next := &fairleadv1.GetChainsRequest{}
+	for {
+		asked, cancel := context.WithTimeout(ctx, chainsTimeout)
+		resp, err := p.client.GetChains(asked, connect.NewRequest(next))
+		cancel()
+		if err != nil {
+			return err
+		}
+		r := resp.Msg
+		rows, err := pageRows(r)
+		if err != nil {
+			return err
+		}
+		if len(rows) > 0 {
+			l.tables.learnChains(r.VipId, rows)
+		}
+		was := next
+		next = &fairleadv1.GetChainsRequest{VipId: r.NextVipId, FirstBucket: r.NextBucket}
+		if next.VipId == 0 {
+			return nil
+		}
+		if next.VipId < was.VipId || next.VipId == was.VipId && next.FirstBucket <= was.FirstBucket {
+			return fmt.Errorf("its pages go round: bucket %d of VIP %d comes after %d of %d", next.FirstBucket, next.VipId, was.FirstBucket, was.VipId)
+		}
+		if !sleep(ctx, chainPagesPause) {
+			return ctx.Err()
+		}
+	}
+}
+
+// pageRows is the rows of an answer, which may hold anything.
+func pageRows(r *fairleadv1.GetChainsResponse) ([]buckets.BucketRow, error) {
+	if len(r.Servers) != len(r.Bucket) || len(r.Since) != len(r.Bucket) {
+		return nil, fmt.Errorf("%d buckets, %d rows of servers and %d times", len(r.Bucket), len(r.Servers), len(r.Since))
+	}
+	rows := make([]buckets.BucketRow, len(r.Bucket))
+	for i, b := range r.Bucket {
+		if b >= r.Buckets || i > 0 && b <= r.Bucket[i-1] {
+			return nil, fmt.Errorf("bucket %d: not in order, or beyond the %d that there are", b, r.Buckets)
+		}
+		s := r.Servers[i]
+		rows[i] = buckets.BucketRow{Bucket: b, Row: buckets.Row{
+			Current: uint16(s), Previous: [buckets.Chain]uint16{uint16(s >> 16), uint16(s >> 32), uint16(s >> 48)}, Since: r.Since[i]}}
+	}
+	return rows, nil
+}
+
+// rowServers is a row's servers for the API.
+func rowServers(r buckets.Row) uint64 {
+	return uint64(r.Current) | uint64(r.Previous[0])<<16 | uint64(r.Previous[1])<<32 | uint64(r.Previous[2])<<48
+}
+
+// chainsPage answers GetChains.
+func chainsPage(t chainTables, req *fairleadv1.GetChainsRequest, max int) *fairleadv1.GetChainsResponse {
+	r := &fairleadv1.GetChainsResponse{}
+	vips := t.chainVIPs()
+	for i, id := range vips {
+		if id < req.VipId {
+			continue
+		}
+		first := 0
+		if id == req.VipId {
+			first = int(req.FirstBucket)
+		}
+		rows, generation, size, next := t.chainRows(id, first, max)
+		r.VipId, r.Generation, r.Buckets = id, generation, uint32(size)
+		for _, row := range rows {
+			r.Bucket, r.Servers, r.Since = append(r.Bucket, row.Bucket), append(r.Servers, rowServers(row.Row)), append(r.Since, row.Since)
+		}
+		switch {
+		case next > 0:
+			r.NextVipId, r.NextBucket = id, uint32(next)
+		case i+1 < len(vips):
+			r.NextVipId = vips[i+1]
+		}
+		return r
+	}
+	return r
+}
+
+func (s service) GetChains(_ context.Context, req *connect.Request[fairleadv1.GetChainsRequest]) (*connect.Response[fairleadv1.GetChainsResponse], error) {
+	t, ok := s.d.plane.(chainTables)
+	if !ok {
+		return nil, s.d.notA("a balancer or a switch, which have bucket tables")
+	}
+	return connect.NewResponse(chainsPage(t, req.Msg, chainPage)), nil
+}

@@ -1,0 +1,180 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+	"pgregory.net/rapid"
+
+	"github.com/fairlead/fairlead/api"
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller/buckets"
+)
+
+// fakeRows is bucket tables in memory: rows by VIP, ascending.
+type fakeRows struct {
+	rows    map[uint32][]buckets.BucketRow
+	learned map[uint32][]buckets.BucketRow
+}
+
+func (f *fakeRows) chainVIPs() (ids []uint32) {
+	for id := range f.rows {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func (f *fakeRows) chainRows(vip uint32, first, max int) (page []buckets.BucketRow, generation uint32, size, next int) {
+	for _, r := range f.rows[vip] {
+		if int(r.Bucket) < first {
+			continue
+		}
+		if len(page) == max {
+			return page, 7, 1000, int(r.Bucket)
+		}
+		page = append(page, r)
+	}
+	return page, 7, 1000, 0
+}
+
+func (f *fakeRows) learnChains(vip uint32, rows []buckets.BucketRow) {
+	if f.learned == nil {
+		f.learned = map[uint32][]buckets.BucketRow{}
+	}
+	f.learned[vip] = append(f.learned[vip], rows...)
+}
+
+// rowsClient is a peer's API over its tables, with small pages.
+type rowsClient struct {
+	fairleadv1connect.FairleadClient
+	tables chainTables
+	page   int
+	spoil  func(*fairleadv1.GetChainsResponse)
+	asked  int
+}
+
+func (c *rowsClient) GetChains(_ context.Context, r *connect.Request[fairleadv1.GetChainsRequest]) (*connect.Response[fairleadv1.GetChainsResponse], error) {
+	if c.asked++; c.asked > 10_000 {
+		return nil, errors.New("asked without end")
+	}
+	resp := chainsPage(c.tables, r.Msg, c.page)
+	if c.spoil != nil {
+		c.spoil(resp)
+	}
+	return connect.NewResponse(resp), nil
+}
+
+func newLearner(tables chainTables, peers ...*peer) *learner {
+	d := &daemon{log: slog.New(slog.DiscardHandler), me: self{role: RoleBalancer, name: "lb1"}}
+	d.peers.peers = peers
+	return &learner{d: d, tables: tables}
+}
+
+// Whatever a peer has arrives, in pages of any size, and nothing else.
+func TestChainsPages(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		from := &fakeRows{rows: map[uint32][]buckets.BucketRow{}}
+		for _, id := range rapid.SliceOfDistinct(rapid.Uint32Range(1, 2000), rapid.ID).Draw(t, "vips") {
+			numbers := rapid.SliceOfNDistinct(rapid.Uint32Range(0, 999), 0, 12, rapid.ID).Draw(t, "buckets")
+			slices.Sort(numbers)
+			from.rows[id] = []buckets.BucketRow{}
+			for _, b := range numbers {
+				slot := rapid.Uint16()
+				from.rows[id] = append(from.rows[id], buckets.BucketRow{Bucket: b, Row: buckets.Row{Current: slot.Draw(t, "current"),
+					Previous: [buckets.Chain]uint16{slot.Draw(t, "first"), slot.Draw(t, "second"), slot.Draw(t, "third")}, Since: rapid.Uint32().Draw(t, "since")}})
+			}
+		}
+		to := &fakeRows{rows: map[uint32][]buckets.BucketRow{1: nil}}
+		client := &rowsClient{tables: from, page: rapid.IntRange(1, 20).Draw(t, "page")}
+		l := newLearner(to, &peer{name: "lb2", role: RoleBalancer, client: client}, &peer{name: "s1", role: RoleHost, client: &rowsClient{}})
+		l.round(context.Background())
+		for id, rows := range from.rows {
+			if !slices.Equal(to.learned[id], rows) {
+				t.Fatalf("of VIP %d: %v, the peer has %v", id, to.learned[id], rows)
+			}
+		}
+		if !l.asked() || l.errors["lb2"] != "" {
+			t.Fatalf("asked %t, %q", l.asked(), l.errors["lb2"])
+		}
+	})
+}
+
+// A peer may answer anything: what cannot be is not learned, and ends.
+func TestChainsOfBadPeer(t *testing.T) {
+	rows := func() *fakeRows {
+		return &fakeRows{rows: map[uint32][]buckets.BucketRow{3: {{Bucket: 1}, {Bucket: 5}, {Bucket: 9}}, 4: {{Bucket: 2}}}}
+	}
+	for want, spoil := range map[string]func(*fairleadv1.GetChainsResponse){
+		"not in order":       func(r *fairleadv1.GetChainsResponse) { slices.Reverse(r.Bucket) },
+		"beyond the 9 that":  func(r *fairleadv1.GetChainsResponse) { r.Buckets = 9 },
+		"2 rows of servers":  func(r *fairleadv1.GetChainsResponse) { r.Servers = r.Servers[:2] },
+		"2 times":            func(r *fairleadv1.GetChainsResponse) { r.Since = r.Since[:2] },
+		"its pages go round": func(r *fairleadv1.GetChainsResponse) { r.NextVipId, r.NextBucket = 3, 1 },
+	} {
+		to := &fakeRows{rows: map[uint32][]buckets.BucketRow{3: nil}}
+		l := newLearner(to, &peer{name: "lb2", role: RoleBalancer, client: &rowsClient{tables: rows(), page: 3, spoil: spoil}})
+		l.round(t.Context())
+		if got := l.errors["lb2"]; !strings.Contains(got, want) {
+			t.Errorf("%q instead of %q", got, want)
+		}
+	}
+	// An older program does not know the call: it is asked, and that is all.
+	l := newLearner(rows(), &peer{name: "lb2", role: RoleBalancer, client: failing{}})
+	l.round(t.Context())
+	if !l.asked() || l.errors["lb2"] != "unknown call" {
+		t.Errorf("asked %t, %q", l.asked(), l.errors["lb2"])
+	}
+}
+
+type failing struct {
+	fairleadv1connect.FairleadClient
+}
+
+func (failing) GetChains(context.Context, *connect.Request[fairleadv1.GetChainsRequest]) (*connect.Response[fairleadv1.GetChainsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("unknown call"))
+}
+
+// GetChains over the API; agents have no tables.
+func TestGetChains(t *testing.T) {
+	d := newDeployment(t)
+	d.startWith(RoleBalancer, "lb1", func(self, *config.Config, Options, *slog.Logger) (plane, error) {
+		return &rowsPlane{fakePlane: fakePlane{wake: make(chan struct{}, 1)},
+			fakeRows: fakeRows{rows: map[uint32][]buckets.BucketRow{1: {{Bucket: 4, Row: buckets.Row{Current: 1, Previous: buckets.NoPrevious, Since: 9}}}}}}, nil
+	})
+	lb := &rowsPlane{fakePlane: fakePlane{wake: make(chan struct{}, 1)}, fakeRows: fakeRows{rows: map[uint32][]buckets.BucketRow{1: nil}}}
+	told := make(chan []buckets.BucketRow, 100)
+	lb.told = told
+	d.startWith(RoleBalancer, "lb2", func(self, *config.Config, Options, *slog.Logger) (plane, error) { return lb, nil })
+	if rows := <-told; len(rows) != 1 || rows[0].Bucket != 4 || rows[0].Current != 1 || rows[0].Previous != buckets.NoPrevious || rows[0].Since != 9 {
+		t.Errorf("lb2 learned %v", rows)
+	}
+	d.start(RoleHost, "s1")
+	c, err := api.Dial(d.endpoint("s1"), d.cfg.TLS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.GetChains(t.Context(), connect.NewRequest(&fairleadv1.GetChainsRequest{})); connect.CodeOf(err) != connect.CodeUnimplemented {
+		t.Errorf("of an agent: %v", err)
+	}
+}
+
+// rowsPlane is a balancer's plane with bucket tables.
+type rowsPlane struct {
+	fakePlane
+	fakeRows
+	told chan []buckets.BucketRow
+}
+
+func (p *rowsPlane) learnChains(_ uint32, rows []buckets.BucketRow) {
+	if p.told != nil {
+		p.told <- rows
+	}
+}
