@@ -35,9 +35,7 @@ func (v *VIP) BucketServers() []buckets.Server {
 func (l LiveCounts) Owns(v *VIP) buckets.Owns {
 	reports := make(map[uint16]Owned, len(v.Slots))
 	for _, s := range v.Slots {
-		// Of two slots of one server (it moved), the newer one's: nobody
-		// answers at the old address.
-		if o, ok := l.Owned[LiveKey{v.ID, s.Server}]; ok && s.State != Resting {
+		if o, ok := l.Owned[LiveKey{v.ID, s.Server}]; ok && v.answers(&s) {
 			reports[s.Number] = o
 		}
 	}
@@ -60,6 +58,12 @@ func (l LiveCounts) Owns(v *VIP) buckets.Owns {
 	}
 }
 
+// answers: what the agent of s's server says is about s. A server that has two
+// slots has moved, and nobody answers at the old address.
+func (v *VIP) answers(s *Slot) bool {
+	return s.State != Resting || !slices.ContainsFunc(v.Slots, func(t Slot) bool { return t.Server == s.Server && t.State != Resting })
+}
+
 // Owners are the slots whose agents said that they own connections of a bucket
 // of v, ascending; nil if no agent can tell buckets apart.
 func (l LiveCounts) Owners(v *VIP) func(bucket int) []uint16 {
@@ -67,7 +71,7 @@ func (l LiveCounts) Owners(v *VIP) func(bucket int) []uint16 {
 	var numbers []uint16
 	var reports []Owned
 	for _, s := range v.Slots {
-		if o, ok := l.Owned[LiveKey{v.ID, s.Server}]; ok && s.State != Resting && o.Buckets == n && len(o.Bitmap) == (n+7)/8 {
+		if o, ok := l.Owned[LiveKey{v.ID, s.Server}]; ok && v.answers(&s) && o.Buckets == n && len(o.Bitmap) == (n+7)/8 {
 			numbers, reports = append(numbers, s.Number), append(reports, o)
 		}
 	}

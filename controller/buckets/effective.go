@@ -23,6 +23,11 @@ type View struct {
 	Disabled func(number uint16) bool
 	// Owns is what agents reported; nil: nothing is known.
 	Owns Owns
+	// Owners: see Options. Where it is given, whoever owns connections of a
+	// bucket and has no place in its chain gets one: other daemons may have
+	// had deputies that this one, which is new, knows nothing of. Every row is
+	// looked at then.
+	Owners func(bucket int) []uint16
 	// EndAfter is when everybody of this daemon's kind went by the newest
 	// table, in seconds since 1970: a report from before, of a server that
 	// owns nothing, ends no chain, since somebody may have given it new
@@ -66,13 +71,20 @@ type Effective struct {
 type history struct {
 	table   *Table // nil: none yet
 	servers []Server
-	known   []bool // by number: among servers
-	down    []bool // by number: unreachable
-	out     []bool // by number: down or disabled
+	known   set // among servers
+	down    set // unreachable
+	out     set // down or disabled
+	// heard is what Learn took since the last Update.
+	heard []BucketRow
 	// open are the buckets that another Update may change without another
 	// table and another health, ascending. All with a chain are among them.
 	open []chained
 }
+
+// set is a set of servers, by number as far as it goes.
+type set []bool
+
+func (s set) has(number uint16) bool { return int(number) < len(s) && s[number] }
 
 // chained is a bucket, and what its row does not say: when its last move was,
 // which the time that its packets carry may have left behind, and when each of
@@ -155,27 +167,25 @@ func (e *Effective) Update(t *Table, v View) (due uint32, changed bool) {
 	changed = changed || e.Generation != t.Generation
 	u.look()
 	e.Generation, e.table = t.Generation, t
-	open := e.open
+	u.begin()
 	if !u.all {
-		e.open = make([]chained, 0, len(open))
-		for _, c := range open {
+		for _, c := range u.open {
+			for len(u.heard) > 0 && u.heard[0].Bucket < c.bucket {
+				changed = u.row(u.plain(int(u.heard[0].Bucket))) || changed
+			}
 			changed = u.row(c) || changed
+		}
+		for len(u.heard) > 0 {
+			changed = u.row(u.plain(int(u.heard[0].Bucket))) || changed
 		}
 		return u.dueAt(), changed
 	}
-	visits := 0
+	open := u.open
 	for b := range t.Current {
-		if !u.settled(b) {
-			visits++
-		}
-	}
-	e.open = make([]chained, 0, visits)
-	for b := range t.Current {
-		if u.settled(b) {
+		if u.settled(b) && (len(u.heard) == 0 || u.heard[0].Bucket != uint32(b)) {
 			continue
 		}
-		since := e.Since[b]
-		c := chained{uint32(b), since, [Chain]uint32{since, since, since}}
+		c := u.plain(b)
 		for len(open) > 0 && open[0].bucket <= uint32(b) {
 			if open[0].bucket == uint32(b) {
 				c = open[0]
@@ -187,11 +197,24 @@ func (e *Effective) Update(t *Table, v View) (due uint32, changed bool) {
 	return u.dueAt(), changed
 }
 
+// plain is bucket b if its row says all.
+func (u *update) plain(b int) chained {
+	since := u.Since[b]
+	return chained{uint32(b), since, [Chain]uint32{since, since, since}}
+}
+
 // settled: bucket b is where the table has it and nobody had it before, so
 // that there is nothing to do.
 func (u *update) settled(b int) bool {
 	want := u.t.Current[b]
-	return want == u.Current[b] && u.Previous[b][0] == None && u.t.Previous[b][0] == None && !u.out[want]
+	if u.v.Owners != nil {
+		for _, s := range u.v.Owners(b) {
+			if s != u.Current[b] {
+				return false
+			}
+		}
+	}
+	return want == u.Current[b] && u.Previous[b][0] == None && u.t.Previous[b][0] == None && !u.out.has(want)
 }
 
 // update is one Update's state.
@@ -200,8 +223,10 @@ type update struct {
 	t     *Table
 	v     View
 	o     Options
-	fresh bool // e has no rows from before
-	all   bool // table, servers or health are others than before
+	fresh bool        // e has no rows from before
+	all   bool        // table, servers or health are others than before
+	open  []chained   // Effective.open before
+	heard []BucketRow // Effective.heard that is still to come, by bucket
 	due   uint64
 
 	// Of deputies, once one is needed: who takes buckets, their weights summed
@@ -214,8 +239,12 @@ type update struct {
 // look takes v's servers and health over.
 func (u *update) look() {
 	e := u.Effective
-	all := e.table != u.t
-	down, out := make([]bool, MaxServers+1), make([]bool, MaxServers+1)
+	all := e.table != u.t || u.v.Owners != nil
+	top := 0
+	for _, s := range u.v.Servers {
+		top = max(top, int(s.Number)+1)
+	}
+	down, out := make(set, top), make(set, top)
 	for _, s := range u.v.Servers {
 		down[s.Number] = u.v.Down != nil && u.v.Down(s.Number)
 		out[s.Number] = down[s.Number] || u.v.Disabled != nil && u.v.Disabled(s.Number)
@@ -225,7 +254,7 @@ func (u *update) look() {
 	}
 	if all = all || !slices.Equal(e.servers, u.v.Servers); all {
 		e.servers = slices.Clone(u.v.Servers)
-		e.known = make([]bool, MaxServers+1)
+		e.known = make(set, top)
 		for _, s := range e.servers {
 			e.known[s.Number] = true
 		}
@@ -240,7 +269,7 @@ func (u *update) row(c chained) (changed bool) {
 	now := Row{Current: t.Current[b], Previous: NoPrevious}
 	if !u.all {
 		now.Current = was.Current
-	} else if e.out[now.Current] {
+	} else if e.out.has(now.Current) {
 		now.Current = u.deputy(b)
 	}
 	moved := was.Current != now.Current
@@ -251,6 +280,7 @@ func (u *update) row(c chained) (changed bool) {
 	case u.fresh && t.Previous[b][0] != None && u.v.Now+kept > c.moved+u.v.ChainTime:
 		c.moved = u.v.Now + kept - u.v.ChainTime
 	}
+	told := u.told(&c, &was, now.Current)
 	now.Since = max(was.Since, c.moved)
 
 	// Newest first: where the table knows better in which order servers had
@@ -265,9 +295,9 @@ func (u *update) row(c chained) (changed bool) {
 			}
 			switch {
 			case inTable(s):
-				left, settled = max(left, t.left(b, s)), c.moved
+				left, settled = max(left, t.left(b, s)), max(settled, c.moved)
 			case s == t.Current[b]:
-				left, settled = max(left, t.Since[b]), c.moved
+				left, settled = max(left, t.Since[b]), max(settled, c.moved)
 			}
 			if s == was.Current && moved {
 				left, settled = u.v.Now, u.v.Now
@@ -286,9 +316,17 @@ func (u *update) row(c chained) (changed bool) {
 	if open {
 		add(t.Previous[b][:]...)
 	}
+	for _, s := range told {
+		all.add(s.number, s.left, s.left)
+	}
+	if u.v.Owners != nil {
+		for _, s := range u.v.Owners(b) {
+			all.add(s, c.moved, 0)
+		}
+	}
 	u.chain(&c, &now, &all, moved)
 
-	if now.Previous[0] != None || t.Previous[b][0] != None && open {
+	if now.Previous[0] != None || now.Current != t.Current[b] || t.Previous[b][0] != None && open {
 		e.open = append(e.open, c)
 	}
 	if now == was {
@@ -301,13 +339,13 @@ func (u *update) row(c chained) (changed bool) {
 // candidates are servers that may stand in a chain, once each, and when each
 // had the bucket last: here, and at all daemons.
 type candidates struct {
-	all           [3*Chain + 2]uint16
-	left, settled [3*Chain + 2]uint32
+	all           [6*Chain + 2]uint16
+	left, settled [6*Chain + 2]uint32
 	n             int
 }
 
 func (c *candidates) add(s uint16, left, settled uint32) {
-	if s != None && !slices.Contains(c.all[:c.n], s) {
+	if s != None && c.n < len(c.all) && !slices.Contains(c.all[:c.n], s) {
 		c.all[c.n], c.left[c.n], c.settled[c.n] = s, left, settled
 		c.n++
 	}
@@ -322,7 +360,7 @@ func (u *update) chain(c *chained, r *Row, from *candidates, moved bool) {
 	owned := uint64(0)
 	for _, down := range []bool{false, true} {
 		for i, s := range from.all[:from.n] {
-			if s == r.Current || !e.known[s] || e.down[s] != down {
+			if s == r.Current || !e.known.has(s) || e.down.has(s) != down {
 				continue
 			}
 			until, w := u.o.until(s, int(c.bucket), c.moved, from.left[i], from.settled[i])
@@ -387,7 +425,7 @@ func (u *update) deputy(b int) uint16 {
 }
 
 // does: s may be a deputy.
-func (u *update) does(s uint16) bool { return !u.out[s] && (u.room == nil || u.room[s] > 0) }
+func (u *update) does(s uint16) bool { return !u.out.has(s) && (u.room == nil || u.room[s] > 0) }
 
 // muster finds who may be a deputy.
 func (u *update) muster() {
@@ -397,7 +435,7 @@ func (u *update) muster() {
 		if s.Weight > 0 {
 			sum += s.Weight
 			u.takers, u.weights = append(u.takers, s.Number), append(u.weights, sum)
-			if !u.out[s.Number] {
+			if !u.out.has(s.Number) {
 				up += s.Weight
 			}
 		}

@@ -1,0 +1,107 @@
+package buckets
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestDaemonsTellEachOther: two daemons whose health checks disagree, and one
+// that starts from nothing, find each other's connections once they have told
+// each other their rows; and telling the same again changes nothing.
+func TestDaemonsTellEachOther(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		now := uint32(10_000)
+		servers := []Server{{0, 1}, {1, 1}, {2, 2}, {3, 1}, {4, 1}}
+		u := New(10, servers)
+		down := [2]map[uint16]bool{{}, {}}
+		e := [2]*Effective{new(Effective), new(Effective)}
+		var conns []conn
+		owns := func(n uint16, b int) (bool, uint32) {
+			return slices.ContainsFunc(conns, func(c conn) bool { return c.server == n && c.bucket == b }), now
+		}
+		update := func(i int) (changed bool) {
+			_, changed = e[i].Update(u, View{Now: now, ChainTime: chainTime, Servers: servers, Owns: owns,
+				Down: func(n uint16) bool { return down[i][n] }})
+			return changed
+		}
+		tell := func() (changed bool) {
+			for i := range e {
+				for first := 0; ; {
+					rows, next := e[1-i].Rows(first, 3)
+					e[i].Learn(rows)
+					if first = next; next == 0 {
+						break
+					}
+				}
+			}
+			a, b := update(0), update(1)
+			return a || b
+		}
+		settle := func() {
+			update(0)
+			update(1)
+			tell()
+			tell()
+			if tell() {
+				t.Fatalf("the same told again changes rows: %+v %+v", e[0], e[1])
+			}
+			conns = slices.DeleteFunc(conns, func(c conn) bool {
+				for i := range e {
+					r := e[i].At(c.bucket)
+					if r.Current == c.server || slices.Contains(r.Previous[:], c.server) {
+						continue
+					}
+					owners := map[uint16]bool{e[0].Current[c.bucket]: true, e[1].Current[c.bucket]: true}
+					for _, d := range conns {
+						if d.bucket == c.bucket {
+							owners[d.server] = true
+						}
+					}
+					if len(owners) <= 1+Chain {
+						t.Fatalf("at %d: daemon %d does not find a connection of server %d in bucket %d: %+v", now, i, c.server, c.bucket, r)
+					}
+					return true
+				}
+				return false
+			})
+		}
+		settle()
+		t.Repeat(map[string]func(*rapid.T){
+			"": func(*rapid.T) {},
+			"open": func(t *rapid.T) {
+				b, i := rapid.IntRange(0, u.Len()-1).Draw(t, "bucket"), rapid.IntRange(0, 1).Draw(t, "daemon")
+				conns = append(conns, conn{bucket: b, server: e[i].Current[b]})
+			},
+			"close": func(t *rapid.T) {
+				if n := len(conns); n > 0 {
+					i := rapid.IntRange(0, n-1).Draw(t, "which")
+					conns = slices.Delete(conns, i, i+1)
+				}
+			},
+			"health": func(t *rapid.T) {
+				i, n := rapid.IntRange(0, 1).Draw(t, "daemon"), uint16(rapid.IntRange(0, 4).Draw(t, "server"))
+				down[i][n] = !down[i][n]
+				settle()
+			},
+			"from nothing": func(t *rapid.T) {
+				e[rapid.IntRange(0, 1).Draw(t, "daemon")] = new(Effective)
+				settle()
+			},
+			"weights": func(t *rapid.T) {
+				servers = slices.Clone(servers)
+				servers[rapid.IntRange(0, 4).Draw(t, "server")].Weight = rapid.IntRange(0, 2).Draw(t, "weight")
+				o := Options{Now: now, ChainTime: chainTime, Owns: owns}
+				if moves := u.Assign(servers, o); len(moves) > 0 {
+					u, _ = u.Apply(moves, o)
+				}
+				settle()
+			},
+			"time": func(t *rapid.T) {
+				now += rapid.Uint32Range(1, 60).Draw(t, "seconds")
+				settle()
+			},
+		})
+	})
+}
