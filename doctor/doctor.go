@@ -37,6 +37,7 @@ type Options struct {
 	// Entries are this machine's own entries of Config, by role.
 	Balancer *config.Balancer
 	Server   *config.Server
+	Switch   *config.Switch
 }
 
 // report collects checks.
@@ -61,12 +62,14 @@ func (r *report) fail(name, detail, remedy string) {
 func Run(ctx context.Context, o Options) []Check {
 	r := &report{}
 	r.privileges()
-	r.kernel(o.Server != nil)
-	r.bpffs()
-	if o.Server != nil {
-		r.cgroup()
+	if o.Switch == nil || o.Balancer != nil || o.Server != nil {
+		r.kernel(o.Server != nil)
+		r.bpffs()
+		if o.Server != nil {
+			r.cgroup()
+		}
+		r.jit()
 	}
-	r.jit()
 	r.synchronised()
 	if o.Config != nil {
 		r.own(o)
@@ -78,22 +81,36 @@ func Run(ctx context.Context, o Options) []Check {
 	if o.Server != nil {
 		r.server(o.Config, o.Server)
 	}
+	if o.Switch != nil {
+		r.switches(o.Config, o.Switch)
+	}
 	return r.checks
 }
 
 // Find fills in this machine's entries: those called name, or without a name
-// the only balancer or server, or the ones called as the machine.
+// the only balancer, server or switch, or the ones called as the machine.
 func Find(cfg *config.Config, name string) (Options, error) {
 	o := Options{Config: cfg}
 	lb, errLB := daemon.FindBalancer(cfg, name)
 	host, errHost := daemon.FindServer(cfg, name)
-	o.Balancer, o.Server = lb, host
-	if name != "" && errLB != nil && errHost != nil {
+	sw, errSwitch := daemon.FindSwitch(cfg, name)
+	o.Balancer, o.Server, o.Switch = lb, host, sw
+	if name != "" && errLB != nil && errHost != nil && errSwitch != nil {
 		return o, errLB
 	}
 	// A file with one balancer and one server does not say which we are.
-	if name == "" && lb != nil && host != nil && lb.Name != host.Name {
-		o.Balancer, o.Server = nil, nil
+	names := map[string]bool{}
+	if lb != nil {
+		names[lb.Name] = true
+	}
+	if host != nil {
+		names[host.Name] = true
+	}
+	if sw != nil {
+		names[sw.Name] = true
+	}
+	if name == "" && len(names) > 1 {
+		o.Balancer, o.Server, o.Switch = nil, nil, nil
 	}
 	return o, nil
 }
