@@ -280,8 +280,14 @@ func (u *update) row(c chained) (changed bool) {
 	case u.fresh && t.Previous[b][0] != None && u.v.Now+kept > c.moved+u.v.ChainTime:
 		c.moved = u.v.Now + kept - u.v.ChainTime
 	}
-	told := u.told(&c, &was, now.Current)
 	now.Since = max(was.Since, c.moved)
+	if moved && u.firstMove(b, &was, &now) {
+		e.open = append(e.open, chained{c.bucket, c.moved, [Chain]uint32{c.moved}})
+		e.Current[b], e.Previous[b], e.Since[b] = now.Current, now.Previous, now.Since
+		return true
+	}
+	told := u.told(&c, &was, now.Current)
+	now.Since = max(now.Since, c.moved)
 
 	// Newest first: where the table knows better in which order servers had
 	// the bucket, by the table.
@@ -333,6 +339,20 @@ func (u *update) row(c chained) (changed bool) {
 		return false
 	}
 	e.Current[b], e.Previous[b], e.Since[b] = now.Current, now.Previous, now.Since
+	return true
+}
+
+// firstMove fills in now.Previous of a settled bucket that the table gives to
+// another server, which nobody else had: what nearly all moves are. It tells
+// whether it is one.
+func (u *update) firstMove(b int, was, now *Row) bool {
+	alone := [Chain]uint16{was.Current, None, None}
+	if u.t.Previous[b] != alone || was.Previous[0] != None || now.Current != u.t.Current[b] ||
+		!u.known.has(was.Current) || u.v.Owners != nil || len(u.heard) > 0 {
+		return false
+	}
+	now.Previous = alone
+	u.due = min(u.due, uint64(u.v.Now)+uint64(u.v.ChainTime))
 	return true
 }
 
