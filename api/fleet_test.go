@@ -35,6 +35,9 @@ type fake struct {
 	name  string
 	cur   *controller.Assignment
 	live  []*fairleadv1.LiveVIP
+	// serving is what it says of VIPs with buckets, asked how often it was asked.
+	serving []*fairleadv1.ServingVIP
+	asked   int
 	// away is why it does not answer.
 	away error
 	// fresh: it was started when others were away already, and never heard
@@ -124,6 +127,15 @@ func (d *fake) GetAssignment(context.Context, *connect.Request[fairleadv1.GetAss
 		return nil, unavailable(d.away)
 	}
 	return connect.NewResponse(&fairleadv1.GetAssignmentResponse{Assignment: d.cur.Encode(), Version: d.cur.Version}), nil
+}
+
+func (d *fake) GetServing(_ context.Context, r *connect.Request[fairleadv1.GetServingRequest]) (*connect.Response[fairleadv1.GetServingResponse], error) {
+	d.fleet.mu.Lock()
+	defer d.fleet.mu.Unlock()
+	if d.asked++; d.away != nil || !r.Msg.Owned {
+		return nil, unavailable(d.away)
+	}
+	return connect.NewResponse(&fairleadv1.GetServingResponse{Vips: d.serving}), nil
 }
 
 // GetStatus is what peers remember of peers.

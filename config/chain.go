@@ -26,9 +26,9 @@ const (
 	MinChainTime     = time.Second
 	MaxChainTime     = 24 * time.Hour
 
-	// maxBucketServers: a bucket names its servers in 16 bits, one value of
-	// which is nobody.
-	maxBucketServers = 1<<16 - 1
+	// maxBucketServers: a bucket names its servers in 16 bits, two values of
+	// which stand for nobody and for a bucket that has moved.
+	maxBucketServers = 1<<16 - 2
 	// maxFaildServers: a MAC address has 10 bits for each of four servers, and
 	// zero is nobody.
 	maxFaildServers = 1<<10 - 1

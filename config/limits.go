@@ -22,7 +22,7 @@ func (l *Limits) all() []limit {
 	return []limit{
 		// 65,536 lines are what the mark of a health check can name.
 		{&l.ServerLines, "server_lines", 16384, 64, 1 << 16},
-		{&l.TableEntries, "table_entries", 2097152, 1 << 10, 1 << 27},
+		{&l.TableEntries, "table_entries", 2097152, 1 << 10, 1 << 26},
 		{&l.Flows, "flows", 262144, 1 << 8, 1 << 26},
 		{&l.AskRate, "ask_rate", 100, 0, 1 << 20},
 	}

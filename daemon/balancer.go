@@ -332,7 +332,8 @@ func describeBuckets(v *fairleadv1.VIP, c dataplane.BucketStatus) {
 	if v.Buckets == nil || c.VIP != v.Id {
 		return
 	}
-	v.Buckets.Generation, v.Buckets.Chained, v.Buckets.ChainsEndUnixMs = c.Generation, uint32(c.Chains), unixMS(c.NextEnd)
+	v.Buckets.Generation, v.Buckets.Chained, v.Buckets.ChainsEndUnixMs = c.Generation, uint32(c.Chains), unixMS(c.LastEnd)
+	v.Buckets.FirstChainEndsUnixMs = unixMS(c.FirstEnd)
 	v.Buckets.Forgotten, v.Buckets.Deputies, v.Buckets.Renewed = c.Forgotten, uint32(c.Deputies), uint32(c.Renewed)
 	for _, s := range v.Slots {
 		n := uint16(s.Number)

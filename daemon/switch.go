@@ -374,7 +374,7 @@ func (p *switchPlane) describe(a *controller.Assignment, s *fairleadv1.GetStatus
 		out.Hosts = append(out.Hosts, switchHost(h))
 	}
 	for _, v := range s.Vips {
-		v.Buckets.Generation, v.Buckets.Chained, v.Buckets.ChainsEndUnixMs = out.Generation, out.Chained, out.ChainsEndUnixMs
+		v.Buckets.Generation, v.Buckets.Chained, v.Buckets.FirstChainEndsUnixMs = out.Generation, out.Chained, out.ChainsEndUnixMs
 		for _, slot := range v.Slots {
 			h, ok := hosts[slot.Number]
 			if !ok {

@@ -1399,8 +1399,9 @@ type Buckets struct {
 	ChainTimeMs uint64 `protobuf:"varint,4,opt,name=chain_time_ms,json=chainTimeMs,proto3" json:"chain_time_ms,omitempty"`
 	// Buckets with a previous server (balancers and switches).
 	Chained uint32 `protobuf:"varint,5,opt,name=chained,proto3" json:"chained,omitempty"`
-	// When time alone ends the next chain (previous servers may end it before, or
-	// have it renewed), milliseconds since 1970; 0: none.
+	// When time alone ends the last chain, milliseconds since 1970; 0: there is
+	// none, or it is not known (switches). Previous servers may end it before, or
+	// have it renewed.
 	ChainsEndUnixMs int64 `protobuf:"varint,6,opt,name=chains_end_unix_ms,json=chainsEndUnixMs,proto3" json:"chains_end_unix_ms,omitempty"`
 	// Chains kept past their time, because a previous server still owns
 	// connections; of chained.
@@ -1417,8 +1418,11 @@ type Buckets struct {
 	// there is no way at present (host agents, scheme beamer).
 	Peers           uint32 `protobuf:"varint,11,opt,name=peers,proto3" json:"peers,omitempty"`
 	PeersUnresolved uint32 `protobuf:"varint,12,opt,name=peers_unresolved,json=peersUnresolved,proto3" json:"peers_unresolved,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// When time alone ends the first chain, milliseconds since 1970; 0: there is
+	// none.
+	FirstChainEndsUnixMs int64 `protobuf:"varint,13,opt,name=first_chain_ends_unix_ms,json=firstChainEndsUnixMs,proto3" json:"first_chain_ends_unix_ms,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *Buckets) Reset() {
@@ -1531,6 +1535,13 @@ func (x *Buckets) GetPeers() uint32 {
 func (x *Buckets) GetPeersUnresolved() uint32 {
 	if x != nil {
 		return x.PeersUnresolved
+	}
+	return 0
+}
+
+func (x *Buckets) GetFirstChainEndsUnixMs() int64 {
+	if x != nil {
+		return x.FirstChainEndsUnixMs
 	}
 	return 0
 }
@@ -4448,7 +4459,7 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x05share\x18\x17 \x01(\bR\x05share\x12.\n" +
 	"\abuckets\x18\x18 \x01(\v2\x14.fairlead.v1.BucketsR\abuckets\x12\x14\n" +
 	"\x05mptcp\x18\x19 \x01(\bR\x05mptcp\x12.\n" +
-	"\aserving\x18\x1a \x01(\x0e2\x14.fairlead.v1.ServingR\aserving\"\xfe\x02\n" +
+	"\aserving\x18\x1a \x01(\x0e2\x14.fairlead.v1.ServingR\aserving\"\xb6\x03\n" +
 	"\aBuckets\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\rR\x05count\x12\x1e\n" +
 	"\n" +
@@ -4464,7 +4475,8 @@ const file_fairlead_proto_rawDesc = "" +
 	"\tforgotten\x18\n" +
 	" \x01(\x04R\tforgotten\x12\x14\n" +
 	"\x05peers\x18\v \x01(\rR\x05peers\x12)\n" +
-	"\x10peers_unresolved\x18\f \x01(\rR\x0fpeersUnresolved\"\xd6\x05\n" +
+	"\x10peers_unresolved\x18\f \x01(\rR\x0fpeersUnresolved\x126\n" +
+	"\x18first_chain_ends_unix_ms\x18\r \x01(\x03R\x14firstChainEndsUnixMs\"\xd6\x05\n" +
 	"\x04Slot\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12\x16\n" +
 	"\x06server\x18\x02 \x01(\tR\x06server\x12\x18\n" +

@@ -41,9 +41,9 @@ Without a configuration only the machine itself is looked at.`,
 				return err
 			}
 			checks := doctor.Run(cmd.Context(), options)
-			if cfg != nil && options.Balancer == nil && options.Server == nil {
+			if cfg != nil && options.Balancer == nil && options.Server == nil && options.Switch == nil {
 				checks = append(checks, doctor.Check{Name: "name", Status: doctor.Warn,
-					Detail: "this machine was not found in " + file + ", so neither a balancer nor a server was looked at",
+					Detail: "this machine was not found in " + file + ", so neither a balancer, a server nor a switch was looked at",
 					Remedy: "say which it is with --name"})
 			}
 			value := struct {

@@ -82,13 +82,16 @@ func (c chainView) text(now time.Time) string {
 		return text
 	}
 	words := []string{fmt.Sprintf("buckets with a chain %d", b.Chained)}
-	switch left := time.UnixMilli(b.ChainsEndUnixMs).Sub(now).Round(time.Second); {
-	case b.ChainsEndUnixMs == 0:
+	in := func(unixMS int64) time.Duration { return max(0, time.UnixMilli(unixMS).Sub(now)).Round(time.Second) }
+	switch first, last := b.FirstChainEndsUnixMs, b.ChainsEndUnixMs; {
+	case first == 0:
 		words = append(words, "none ends by time alone")
-	case left <= 0:
-		words = append(words, "the next ends now")
+	case last == 0:
+		words = append(words, fmt.Sprintf("the first ends by time in %v", in(first)))
+	case in(first) == in(last):
+		words = append(words, fmt.Sprintf("they end by time in %v", in(first)))
 	default:
-		words = append(words, fmt.Sprintf("the next ends by time in %v", left))
+		words = append(words, fmt.Sprintf("the first ends by time in %v, the last in %v", in(first), in(last)))
 	}
 	if b.Renewed > 0 {
 		words = append(words, fmt.Sprintf("renewed for a previous server that owns connections %d", b.Renewed))

@@ -34,7 +34,7 @@ func chainAnswers(now time.Time) []answer {
 		return answer{name: name, role: "host", status: &fairleadv1.GetStatusResponse{Name: name, Role: fairleadv1.Role_ROLE_HOST, AssignmentVersion: 5, Vips: []*fairleadv1.VIP{v}}}
 	}
 	return []answer{
-		lb("lb1", &fairleadv1.Buckets{Generation: 3, Chained: 2048, ChainsEndUnixMs: now.Add(90 * time.Second).UnixMilli(), Renewed: 4, Deputies: 5, Forgotten: 6}),
+		lb("lb1", &fairleadv1.Buckets{Generation: 3, Chained: 2048, FirstChainEndsUnixMs: now.Add(90 * time.Second).UnixMilli(), ChainsEndUnixMs: now.Add(2 * time.Minute).UnixMilli(), Renewed: 4, Deputies: 5, Forgotten: 6}),
 		lb("lb2", &fairleadv1.Buckets{Generation: 3}),
 		host("s1", 0, &fairleadv1.Buckets{Generation: 3, GenerationSeen: 3, Owned: 12, Peers: 1}, fairleadv1.Serving_SERVING_UP, ""),
 		host("s2", 1, &fairleadv1.Buckets{Generation: 3, GenerationSeen: 5, Owned: 34, Peers: 1, PeersUnresolved: 1}, fairleadv1.Serving_SERVING_DISABLED, "drains"),
@@ -60,7 +60,7 @@ func TestStatusTableChains(t *testing.T) {
 	text := strings.Join(strings.Fields(out.String()), " ")
 	for _, want := range []string{
 		"VIP web 192.0.2.10:80/tcp: beamer, hash, gue new connections 14, dropped 2 4096 buckets, generation 3, chain time 4m0s, MPTCP joins lb1: buckets with a chain 2048, " +
-			"the next ends by time in 1m30s, renewed for a previous server that owns connections 4, with a deputy 5, previous servers FORGOTTEN 6 (moved too often within the chain time)",
+			"the first ends by time in 1m30s, the last in 2m0s, renewed for a previous server that owns connections 4, with a deputy 5, previous servers FORGOTTEN 6 (moved too often within the chain time)",
 		"lb2: no chain: every bucket is settled",
 		"s2: packets carry generation 5, 2 newer than this agent's; no way to 1 of 1 other servers: packets are not passed on to them; serves: disabled (drains) SLOT",
 		"ESTABLISHED BUCKETS PREVIOUS OF OWNS NEW PACKETS BYTES",
