@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/controller/buckets"
 )
 
 // The churn scenario's size. Two balancers (scheme faild: switches) carry the
@@ -33,7 +34,9 @@ type step struct {
 	// early: in the first third, because a later step waits for what it
 	// starts.
 	early bool
-	do    func(context.Context) error
+	// forces: every bucket of a server goes to others, or comes back.
+	forces bool
+	do     func(context.Context) error
 }
 
 // churn is a running churn: who lives, and in which state.
@@ -41,6 +44,9 @@ type churn struct {
 	lab    *Lab
 	load   loads
 	random *rand.Rand
+	// calm, if not 0, is how many slots a connection may live: within so many
+	// no more changes may force a bucket than a chain is long.
+	calm int
 	// gone are the daemons that changes go on without.
 	gone map[string]bool
 	// member are the servers that are in the pools.
@@ -60,7 +66,7 @@ func (c *churn) steps() []step {
 	kind := c.lab.frontKind()
 	keptName, lostName, joining := c.lab.front(kept), c.lab.front(lost), c.lab.front(churnLBs)
 	steps := []step{
-		{name: "drain", text: drained + " drains: no new connections", early: true,
+		{name: "drain", text: drained + " drains: no new connections", early: true, forces: true,
 			do: func(ctx context.Context) error { return c.drain(ctx, drained) }},
 		{name: "remove", text: drained + " removed: its last connection ended", after: "drain", gap: 7,
 			do: func(ctx context.Context) error { return c.remove(ctx, drained, false) }},
@@ -70,20 +76,20 @@ func (c *churn) steps() []step {
 		{name: "add another", text: "server8 added", do: func(ctx context.Context) error { return c.add(ctx, "server8") }},
 		{name: "add two", text: "server9 and server10 added together",
 			do: func(ctx context.Context) error { return c.add(ctx, "server9", "server10") }},
-		{name: "fail", text: failed + " fails its health checks; its connections live on",
+		{name: "fail", text: failed + " fails its health checks; its connections live on", forces: true,
 			do: func(ctx context.Context) error { return c.fail(ctx, true, failed) }},
-		{name: "recover", text: failed + " is well again", after: "fail", gap: 2,
+		{name: "recover", text: failed + " is well again", after: "fail", gap: 2, forces: true,
 			do: func(ctx context.Context) error { return c.fail(ctx, false, failed) }},
 		// With the others that are out, no server of the first six may be left.
-		{name: "fail two", text: strings.Join(pair, " and ") + " fail their health checks", after: "add", gap: 1,
+		{name: "fail two", text: strings.Join(pair, " and ") + " fail their health checks", after: "add", gap: 1, forces: true,
 			do: func(ctx context.Context) error { return c.fail(ctx, true, pair...) }},
-		{name: "recover two", text: strings.Join(pair, " and ") + " are well again", after: "fail two", gap: 2,
+		{name: "recover two", text: strings.Join(pair, " and ") + " are well again", after: "fail two", gap: 2, forces: true,
 			do: func(ctx context.Context) error { return c.fail(ctx, false, pair...) }},
-		{name: "pause", text: paused + " drains", do: func(ctx context.Context) error { return c.drain(ctx, paused) }},
+		{name: "pause", text: paused + " drains", forces: true, do: func(ctx context.Context) error { return c.drain(ctx, paused) }},
 		{name: "resume", text: paused + " takes new connections again", after: "pause", gap: 2,
 			do: func(ctx context.Context) error { return c.undrain(ctx, paused) }},
 		{name: "weight", text: weighted + " has weight 3", do: func(ctx context.Context) error { return c.weight(ctx, weighted, 3) }},
-		{name: "crash", text: crashed + " crashes, and its connections",
+		{name: "crash", text: crashed + " crashes, and its connections", forces: true,
 			do: func(context.Context) error { return c.crash(crashed) }},
 		{name: "remove crashed", text: crashed + " is taken out by force", after: "crash", gap: 3,
 			do: func(ctx context.Context) error { return c.remove(ctx, crashed, true) }},
@@ -109,17 +115,38 @@ func (c *churn) steps() []step {
 }
 
 // arrange puts the steps into a random order that keeps every "after" and
-// "early": shuffles until one fits, so that all such orders are equally
-// likely. The limits leave thousands of orders in a million; the bound is
-// never met.
-func arrange(steps []step, random *rand.Rand) ([]step, error) {
+// "early", and calm: shuffles until one fits, so that all such orders are
+// equally likely. The limits leave hundreds of orders in a million; the bound
+// is never met.
+func (c *churn) arrange(steps []step) ([]step, error) {
 	for range 1_000_000 {
-		random.Shuffle(len(steps), func(i, j int) { steps[i], steps[j] = steps[j], steps[i] })
-		if fits(steps) {
+		c.random.Shuffle(len(steps), func(i, j int) { steps[i], steps[j] = steps[j], steps[i] })
+		if fits(steps) && c.isCalm(steps) {
 			return steps, nil
 		}
 	}
 	return nil, errors.New("the steps' conditions allow no order")
+}
+
+// isCalm tells whether no connection meets more changes that force buckets
+// than a chain is long. Schemes beamer and faild promise to keep it through
+// that many.
+func (c *churn) isCalm(steps []step) bool {
+	if c.calm == 0 {
+		return true
+	}
+	for first := range steps {
+		forced := 0
+		for _, s := range steps[first:min(len(steps), first+c.calm)] {
+			if s.forces {
+				forced++
+			}
+		}
+		if forced > buckets.Chain {
+			return false
+		}
+	}
+	return true
 }
 
 func fits(steps []step) bool {

@@ -176,7 +176,7 @@ func (l *Lab) startServers(ctx context.Context) error {
 	iperf, iperfErr := exec.LookPath("iperf3")
 	for n, m := range l.servers() {
 		args := []string{l.Program, "lab", "serve", "--name", m}
-		for _, a := range append(l.vipAddresses(), l.serverAddresses(n + 1)...) {
+		for _, a := range append(l.vipAddresses(), l.serverAddresses(n+1)...) {
 			args = append(args, "--address", a.String())
 		}
 		if err := l.spawn(m, m+"-web", args...); err != nil {

@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 )
@@ -25,6 +26,9 @@ func (r *runner) churn() *churn {
 	for _, s := range r.lab.servers()[:r.lab.ActiveServers] {
 		c.member[s] = true
 	}
+	if slices.ContainsFunc(r.lab.VIPs, func(v VIP) bool { return chained(v.Scheme) }) {
+		c.calm = int(math.Ceil(maxLong / r.o.Scale.Slot.Seconds()))
+	}
 	for n := range r.lab.LBs {
 		if n < r.lab.ActiveLBs {
 			c.ecmp = append(c.ecmp, n+1)
@@ -43,7 +47,7 @@ func (r *runner) run(ctx context.Context) error {
 		var err error
 		steps, err = c.choose(r.o.Scale.Steps)
 		if err == nil && r.o.Scale.Steps == nil {
-			steps, err = arrange(steps, c.random)
+			steps, err = c.arrange(steps)
 		}
 		if err != nil {
 			return err

@@ -64,7 +64,7 @@ func TestRunOptions(t *testing.T) {
 func TestArrange(t *testing.T) {
 	order := func(seed uint64) (names []string) {
 		c := &churn{lab: new(Lab), random: stream(seed, "churn")}
-		steps, err := arrange(c.steps(), c.random)
+		steps, err := c.arrange(c.steps())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -80,7 +80,7 @@ func (r *runner) flood(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if steps, err = arrange(all, c.random); err != nil {
+		if steps, err = c.arrange(all); err != nil {
 			return err
 		}
 	}
