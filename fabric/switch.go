@@ -47,6 +47,7 @@ type Switch struct {
 	drained   bool
 	healthy   bool // a first round of health is over
 	endAfter  time.Time
+	asked     time.Time // when servers were last asked where they are
 
 	lock   lock
 	counts counts
@@ -74,6 +75,9 @@ type counts struct {
 const (
 	// adoptionTime bounds the wait for a first round of health.
 	adoptionTime = 10 * time.Second
+	// askEvery is how often the kernel is to see whether servers are where
+	// they were.
+	askEvery = 15 * time.Second
 	// lingerTime is for how long bridge entries stay that no nexthop leads to
 	// any more, for frames that are under way among the hosts.
 	lingerTime = 2 * time.Second
@@ -300,22 +304,30 @@ func (s *Switch) hashAlike() error {
 	return nil
 }
 
-// findPorts finds each server's port, keeping the last one known.
+// findPorts finds each server's port, keeping the last one known. Servers whose
+// ports are not configured are asked for, now and then also where they are
+// known: one that was moved may have nothing to say by itself.
 func (s *Switch) findPorts(f *found) {
 	ports := map[uint16]uint32{}
 	s.counts.portless = nil
+	now := s.o.Now()
+	askAll := now.Sub(s.asked) >= askEvery
+	if askAll {
+		s.asked = now
+	}
 	for _, one := range s.desired.Servers {
 		port := portOf(one, s.o.Ports, s.links, f, s.plan.ports[one.Number])
-		if port == 0 {
+		if port != 0 {
+			ports[one.Number] = port
+		} else {
 			s.counts.portless = append(s.counts.portless, one.Name)
-			if _, configured := s.o.Ports[one.Name]; !configured && one.Address.IsValid() {
-				if err := solicit(s.kernel, s.links.bridge, one.Address); err != nil {
-					s.log.Debug("cannot ask for a server's address", "server", one.Name, "err", err)
-				}
-			}
+		}
+		if _, configured := s.o.Ports[one.Name]; configured || !one.Address.IsValid() || port != 0 && !askAll {
 			continue
 		}
-		ports[one.Number] = port
+		if err := solicit(s.kernel, s.links.bridge, one.Address); err != nil {
+			s.log.Debug("cannot ask for a server's address", "server", one.Name, "err", err)
+		}
 	}
 	s.plan.ports = ports
 }
