@@ -110,7 +110,11 @@ func (l LiveCounts) Owners(v *VIP) func(bucket int) []uint16 {
 
 // options are what a change of v's table goes by.
 func (p *planner) options(v *VIP) buckets.Options {
-	return buckets.Options{Now: uint32(p.now.Unix()), ChainTime: v.ChainSeconds(), Owns: p.live.Owns(v), Owners: p.live.Owners(v)}
+	o := buckets.Options{Now: uint32(p.now.Unix()), ChainTime: v.ChainSeconds(), Owns: p.live.Owns(v), Owners: p.live.Owners(v)}
+	if v.Scheme == config.Faild {
+		o.Owns = p.ownsAny()
+	}
+	return o
 }
 
 // ChainSeconds is v's chain time in whole seconds, never shorter, as package
@@ -167,11 +171,18 @@ func (p *planner) refuseOwner(v *VIP, s *Slot) bool {
 			v.Name, s.Server, count(report.Connections, "connection is", "connections are"))
 	case v.Buckets.Counts(s.Number, p.options(v)):
 		p.refuse("vip %s: %s: it would be removed, but packets are passed on to it, since buckets were its own until lately and its agent was not asked since; wait until %s, or --force",
-			v.Name, s.Server, clock(p.now.Add(buckets.ReportAfter*time.Second)))
+			v.Name, s.Server, clock(later(p.now.Add(time.Second), s.DrainSince.Add(buckets.ReportAfter*time.Second))))
 	default:
 		return false
 	}
 	return true
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // tableFollows says why w's table must not come after v's.
@@ -266,6 +277,9 @@ func (p *planner) stepSources(next *Assignment) bool {
 	if !p.fromFile || slices.Equal(next.Sources, p.sources) {
 		return false
 	}
+	if len(p.sources) == 0 && slices.ContainsFunc(next.VIPs, func(v VIP) bool { return v.Chains() }) {
+		return false // until the last of them is gone
+	}
 	both := append(slices.Clone(next.Sources), p.sources...)
 	slices.SortFunc(both, netip.Prefix.Compare)
 	both = slices.Compact(both)
@@ -280,7 +294,7 @@ func (p *planner) stepSources(next *Assignment) bool {
 
 func listPrefixes(all []netip.Prefix) string {
 	if len(all) == 0 {
-		return "anybody: there is no VIP whose packets are passed on"
+		return "anybody: no packets are passed on any more"
 	}
 	s := fmt.Sprint(all[0])
 	for i, p := range all[1:] {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller/buckets"
 )
 
 // All VIPs of scheme faild go by one switch's nexthops, so that their servers
@@ -51,6 +52,44 @@ func (p *planner) shareTable(next *Assignment) {
 		if v := &next.VIPs[i]; v.Scheme == config.Faild && v.Buckets.Len() == lead.Buckets.Len() {
 			v.Buckets = lead.Buckets
 		}
+	}
+}
+
+// ownsAny is what agents said of all VIPs of scheme faild together: a server
+// owns something if it does of any, and nothing if it said so of each, as of
+// the oldest word.
+func (p *planner) ownsAny() buckets.Owns {
+	var all []buckets.Owns
+	for i := range p.cur.VIPs {
+		v := &p.cur.VIPs[i]
+		if v.Scheme != config.Faild {
+			continue
+		}
+		o := p.live.Owns(v)
+		if o == nil {
+			return nil
+		}
+		all = append(all, o)
+	}
+	return func(number uint16, bucket int) (owned bool, at uint32) {
+		unknown := false
+		for i, o := range all {
+			own, when := o(number, bucket)
+			switch {
+			case when == 0:
+				unknown = true
+			case own && !owned:
+				owned, at = true, when
+			case own:
+				at = max(at, when)
+			case !owned && (i == 0 || when < at):
+				at = when
+			}
+		}
+		if unknown && !owned {
+			return false, 0
+		}
+		return owned, at
 	}
 }
 

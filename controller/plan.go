@@ -118,6 +118,7 @@ func (p *planner) run(cur *Assignment) (steps []*Assignment, changes []string, e
 
 // check refuses what would break connections before anything is computed.
 func (p *planner) check(cur *Assignment) {
+	p.cur = cur
 	if p.newKey != nil {
 		p.refuseRotation(cur)
 	}

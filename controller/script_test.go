@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller/buckets"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write what came out as what is expected")
@@ -27,6 +28,8 @@ var rewrite = flag.Bool("rewrite", false, "write what came out as what is expect
 //	add VIP SERVER [address=A] [weight=N] [api=E] [standby], drain|undrain|remove [VIP] SERVER,
 //	weight [VIP] SERVER N, rotate; each with [force]
 //	live VIP SERVER EPOCH=N…   what the agent counts;  live: none
+//	owns VIP SERVER B…    the buckets of which its agent says it owns connections, asked now (beamer)
+//	owns VIP SERVER N     how many connections it says it owns (faild);  owns: none
 //	silent SERVER WHY          its agent does not answer; silent: none
 //	stop N                the next change's series stops after N steps
 //	wait DURATION         time passes
@@ -91,7 +94,7 @@ type world struct {
 }
 
 func (w *world) forget() {
-	w.live = LiveCounts{Connections: map[LiveKey]map[uint32]uint64{}, Silent: map[string]string{}}
+	w.live = LiveCounts{Connections: map[LiveKey]map[uint32]uint64{}, Owned: map[LiveKey]Owned{}, Silent: map[string]string{}}
 }
 
 func (w *world) do(args []string, input string) string {
@@ -150,6 +153,8 @@ func (w *world) do(args []string, input string) string {
 		return "ok\n"
 	case "live":
 		return w.setLive(args)
+	case "owns":
+		return w.setOwned(args)
 	}
 	op := Op{Kind: Kind(command)}
 	if op.Kind == Rotate {
@@ -207,6 +212,56 @@ func (w *world) setLive(args []string) string {
 	return "ok\n"
 }
 
+func (w *world) setOwned(args []string) string {
+	if args[0] == "none" {
+		clear(w.live.Owned)
+		return "ok\n"
+	}
+	v, ok := w.cur.VIP(args[0])
+	if !ok || !v.Bucketed() {
+		return "no vip " + args[0] + " with buckets\n"
+	}
+	o := Owned{At: w.now, Generation: v.Buckets.Generation}
+	if v.Scheme == config.Beamer {
+		o.Buckets = v.Buckets.Len()
+		o.Bitmap = make([]byte, (o.Buckets+7)/8)
+	}
+	for _, a := range args[2:] {
+		n, err := strconv.Atoi(a)
+		switch {
+		case err != nil:
+			return err.Error() + "\n"
+		case o.Buckets == 0:
+			o.Connections = uint64(n)
+		default:
+			o.Connections++
+			o.Bitmap[n/8] |= 1 << (n % 8)
+		}
+	}
+	w.live.Owned[LiveKey{v.ID, args[1]}] = o
+	return "ok\n"
+}
+
+// showTable is v's buckets, one letter each: who has it, and behind a slash
+// who had it before, newest first.
+func showTable(b *strings.Builder, v *VIP) {
+	t := v.Buckets
+	fmt.Fprintf(b, "  generation %d, chain_time %s, mptcp %t:", t.Generation, v.ChainTime, v.MPTCP)
+	for i, s := range t.Current {
+		if s == buckets.None {
+			b.WriteString(" -")
+			continue
+		}
+		fmt.Fprintf(b, " %d", s)
+		for j, p := range t.Previous[i] {
+			if p != buckets.None {
+				fmt.Fprintf(b, "%c%d", "/,,"[j], p)
+			}
+		}
+	}
+	fmt.Fprintln(b)
+}
+
 func (w *world) take(steps []*Assignment, changes []string, err error, dry bool) string {
 	if err != nil {
 		return "refused: " + strings.ReplaceAll(err.Error(), "\n", "\nrefused: ") + "\n"
@@ -233,15 +288,20 @@ func show1(a *Assignment) string {
 		fmt.Fprintf(&b, " %d:%x", k.Epoch, k.Secret[:4])
 	}
 	fmt.Fprintf(&b, ", stamps %d, hash key %x\n", a.StampEpoch, a.HashKey[0]>>32)
+	if len(a.Sources) > 0 {
+		fmt.Fprintf(&b, "sources %v\n", a.Sources)
+	}
 	for _, v := range a.VIPs {
 		port := config.Port(v.Port)
 		fmt.Fprintf(&b, "vip %d %s %s:%s/%s %s %d bits %s %s\n", v.ID, v.Name, v.Address, port, v.Protocol, v.Scheme, v.CookieBits, v.Policy, v.Forwarding)
 		clock := func(what string, at time.Time) {
-			if !at.IsZero() && (v.tracks() || v.Hash != config.TableHRW) {
+			if !at.IsZero() && (v.tracks() || v.Hash != config.TableHRW || v.Chains()) {
 				fmt.Fprintf(&b, " %s %s", what, at.Format(time.TimeOnly))
 			}
 		}
-		if v.tracks() || v.Hash != config.TableHRW {
+		if v.Bucketed() {
+			showTable(&b, &v)
+		} else if v.tracks() || v.Hash != config.TableHRW {
 			fmt.Fprintf(&b, "  %s rows %d capacity %d horizon %d warm_up %s share %t", v.Hash, v.HashRows, v.Capacity, v.Horizon, v.WarmUp, v.Share)
 			for _, s := range v.HorizonSteps {
 				fmt.Fprintf(&b, ", below %d", s.Top)
