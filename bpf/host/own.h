@@ -80,25 +80,30 @@ static __always_inline _Bool fl_from_first(const __u64 *source)
 	__u32 zero = 0;
 	struct fl_host_source *s = bpf_map_lookup_elem(&host_sources, &zero);
 
-	return s && s->mask[0] | s->mask[1] && (source[1] & s->mask[1]) == s->addr[1] &&
+	return s && (s->mask[0] | s->mask[1]) && (source[1] & s->mask[1]) == s->addr[1] &&
 	       (source[0] & s->mask[0]) == s->addr[0];
 }
 
 /* Nobody owns the connection here, and no previous server is left to ask. What
- * the stack would reset may live where a newer table says, so a packet by an
- * older one is dropped, and the client sends it again. */
+ * the stack would reset may live where a newer table says, so a segment by an
+ * older one is dropped, and the client sends it again. A datagram is taken all
+ * the same: nothing resets it, its client may not send it again, and most are
+ * of flows that begin. (While a new table is handed out, agents have it before
+ * balancers do, and all is by an older one.) */
 static __always_inline int fl_unowned(const struct fl_question *q)
 {
 	if (q->quote)
 		return FL_TAKE; /* the stack looks for the connection, and finds none */
+	if (q->proto == IPPROTO_UDP) {
+		fl_host_reason(q->from == FL_FROM_SERVER ? FL_HOST_IN_RETURNED : FL_HOST_IN_UNOWNED,
+			       q->bytes);
+		return FL_TAKE;
+	}
 	if (q->stale) {
 		fl_host_reason(FL_HOST_DROP_STALE, q->bytes);
 		return XDP_DROP;
 	}
-	if (q->proto == IPPROTO_UDP && q->from == FL_FROM_SERVER)
-		fl_host_reason(FL_HOST_IN_RETURNED, q->bytes);
-	else
-		fl_host_reason(FL_HOST_IN_UNOWNED, q->bytes);
+	fl_host_reason(FL_HOST_IN_UNOWNED, q->bytes);
 	return FL_TAKE;
 }
 

@@ -384,7 +384,8 @@ _Static_assert(sizeof(struct fl_host_vip) == 128, "a VIP is two cache lines");
 
 enum fl_host_vip_flags {
 	/* Balancers may disagree whether this server is up: always ask who owns a
-	 * connection, and drop what nobody here owns instead of resetting it. */
+	 * connection, and drop segments that nobody here owns instead of having
+	 * them reset. */
 	FL_HOST_VIP_UNSETTLED = 1 << 0,
 };
 
@@ -475,7 +476,7 @@ struct fl_host_ask {
 	X(GENERATION_JUMP)     /* too far ahead: not learned */                    \
 	X(ASK_ICMP)            /* ICMP error, nobody's here: others are asked */   \
 	X(DROP_FOREIGN_SOURCE) /* tunnel from no balancer and no server */         \
-	X(DROP_STALE)          /* nobody's, by an older table than others' */      \
+	X(DROP_STALE)          /* TCP, nobody's, by an older table than others' */ \
 	X(DROP_LOOP)           /* would be passed on to where it was */            \
 	X(DROP_NOT_MINE)       /* faild: flooded, or a copy, for another server */ \
 	X(DROP_ASK_LIMIT)      /* the bound on asking others is used up */
