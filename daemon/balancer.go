@@ -43,24 +43,15 @@ type balancer struct {
 // bucketLB is the data plane as ownerWatch sees it.
 type bucketLB struct{ *dataplane.LB }
 
-// chainKeeper is a data plane that can tell its chains, and learn others'.
-type chainKeeper interface {
-	ChainRows(vip uint32, first, max int) (rows []buckets.BucketRow, generation uint32, next int)
-	// LearnChains says whether there is anything new in rows.
-	LearnChains(vip uint32, rows []buckets.BucketRow) (news bool)
-}
-
 func (b *balancer) chainVIPs() (ids []uint32) {
-	if _, ok := any(b.lb).(chainKeeper); ok {
-		for _, s := range b.lb.Status().Buckets {
-			ids = append(ids, s.VIP)
-		}
+	for _, s := range b.lb.Status().Buckets {
+		ids = append(ids, s.VIP)
 	}
 	return ids
 }
 
 func (b *balancer) chainRows(vip uint32, first, max int) (rows []buckets.BucketRow, generation uint32, size, next int) {
-	rows, generation, next = any(b.lb).(chainKeeper).ChainRows(vip, first, max)
+	rows, generation, next = b.lb.ChainRows(vip, first, max)
 	for _, s := range b.lb.Status().Buckets {
 		if s.VIP == vip {
 			size = s.Buckets
@@ -70,7 +61,7 @@ func (b *balancer) chainRows(vip uint32, first, max int) (rows []buckets.BucketR
 }
 
 func (b *balancer) learnChains(vip uint32, rows []buckets.BucketRow) {
-	if any(b.lb).(chainKeeper).LearnChains(vip, rows) {
+	if b.lb.LearnChains(vip, rows) {
 		b.owners.applySoon()
 	}
 }
@@ -125,11 +116,7 @@ func (b *balancer) again() {
 }
 
 // endAfter: see endsChains. The next round of reports applies it.
-func (b *balancer) endAfter(t time.Time) {
-	if lb, ok := any(b.lb).(interface{ SetEndAfter(time.Time) }); ok {
-		lb.SetEndAfter(t)
-	}
-}
+func (b *balancer) endAfter(t time.Time) { b.lb.SetEndAfter(t) }
 
 func (b *balancer) changed() <-chan struct{} { return b.wake }
 

@@ -33,6 +33,9 @@ type fabricSwitch interface {
 	Run(context.Context) error
 	Drain(drained bool) ([]string, error)
 	Unlock() ([]string, error)
+	ChainRows(first, max int) (rows []buckets.BucketRow, generation uint32, next int)
+	LearnChains(rows []buckets.BucketRow) error
+	SetEndAfter(time.Time)
 	Ready() []string
 	Status() fabric.Status
 	Close() error
@@ -111,41 +114,31 @@ func (p *switchPlane) live(*controller.Assignment) ([]*fairleadv1.LiveVIP, error
 func (p *switchPlane) flows() flowTable                                           { return nil }
 func (p *switchPlane) close() error                                               { return p.sw.Close() }
 
-// fabricChains is a switch that can tell its chains, and learn others'.
-type fabricChains interface {
-	ChainRows(first, max int) (rows []buckets.BucketRow, generation uint32, next int)
-	LearnChains(rows []buckets.BucketRow) error
-}
-
 // chainVIPs: all VIPs share one table, which goes by the first's id.
 func (p *switchPlane) chainVIPs() []uint32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, ok := p.sw.(fabricChains); !ok || p.first == 0 {
+	if p.first == 0 {
 		return nil
 	}
 	return []uint32{p.first}
 }
 
 func (p *switchPlane) chainRows(_ uint32, first, max int) (rows []buckets.BucketRow, generation uint32, size, next int) {
-	rows, generation, next = p.sw.(fabricChains).ChainRows(first, max)
+	rows, generation, next = p.sw.ChainRows(first, max)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return rows, generation, p.size, next
 }
 
 func (p *switchPlane) learnChains(_ uint32, rows []buckets.BucketRow) {
-	if err := p.sw.(fabricChains).LearnChains(rows); err != nil {
+	if err := p.sw.LearnChains(rows); err != nil {
 		p.log.Error("what another switch says of its chains could not be put in force; it is asked again", "error", err)
 	}
 }
 
 // endAfter: see endsChains.
-func (p *switchPlane) endAfter(t time.Time) {
-	if sw, ok := p.sw.(interface{ SetEndAfter(time.Time) }); ok {
-		sw.SetEndAfter(t)
-	}
-}
+func (p *switchPlane) endAfter(t time.Time) { p.sw.SetEndAfter(t) }
 
 // changed never tells anything: the switch follows health and time by itself.
 func (p *switchPlane) changed() <-chan struct{} { return nil }

@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/fabric"
 )
 
@@ -79,6 +80,13 @@ func (f *fakeFabric) report(server string) fabric.Report {
 	defer f.mu.Unlock()
 	return f.reports[server]
 }
+
+func (f *fakeFabric) ChainRows(first, max int) (rows []buckets.BucketRow, generation uint32, next int) {
+	return nil, f.Status().Generation, 0
+}
+
+func (f *fakeFabric) LearnChains([]buckets.BucketRow) error { return nil }
+func (f *fakeFabric) SetEndAfter(time.Time)                 {}
 
 func (f *fakeFabric) Run(ctx context.Context) error { <-ctx.Done(); return nil }
 func (f *fakeFabric) Close() error                  { return nil }
