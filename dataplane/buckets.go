@@ -3,6 +3,7 @@ package dataplane
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -26,10 +27,13 @@ import (
 // only to say what they need.
 type bucketTables struct {
 	tables  map[uint32]*buckets.Effective
-	inForce map[uint32]uint32               // generation by which packets go
-	reports map[uint32]map[uint16]ownReport // by VIP and slot
-	moved   map[uint32]BucketStatus         // of those in force
-	kept    map[uint32]uint64               // chains forgotten by tables that were read again since
+	inForce map[uint32]uint32       // generation by which packets go
+	reports map[uint32][]ownReport  // by VIP, then by slot as far as any reported
+	moved   map[uint32]BucketStatus // of those in force
+	kept    map[uint32]uint64       // chains forgotten by tables that were read again since
+	// newUntil is until when a table that began with no rows of before takes
+	// every owner that reports itself into its chains.
+	newUntil map[uint32]uint32
 	// endAfter: see SetEndAfter; s since 1970 on the shared clock.
 	endAfter uint32
 	ahead    bool // a table may be ahead of the rows in force
@@ -41,9 +45,32 @@ type ownReport struct {
 	at      uint32 // s since 1970 on the shared clock
 }
 
+func (r ownReport) owns(bucket int) bool {
+	return bucket/8 < len(r.buckets) && r.buckets[bucket/8]>>(bucket%8)&1 != 0
+}
+
+// newFor is how many seconds reports of servers that no row names are taken
+// into the chains of a table that began with no rows of before: as long as it
+// takes to ask everybody a few times.
+const newFor = 15
+
+// ownersOf turns reports round: who owns connections of a bucket.
+func ownersOf(reports []ownReport) func(bucket int) []uint16 {
+	owners := map[int][]uint16{}
+	for slot, r := range reports {
+		for i, b := range r.buckets {
+			for ; b != 0; b &= b - 1 {
+				bucket := i*8 + bits.TrailingZeros8(b)
+				owners[bucket] = append(owners[bucket], uint16(slot))
+			}
+		}
+	}
+	return func(bucket int) []uint16 { return owners[bucket] }
+}
+
 func newBucketTables() *bucketTables {
 	return &bucketTables{tables: map[uint32]*buckets.Effective{}, inForce: map[uint32]uint32{},
-		reports: map[uint32]map[uint16]ownReport{}, moved: map[uint32]BucketStatus{}, kept: map[uint32]uint64{}}
+		reports: map[uint32][]ownReport{}, newUntil: map[uint32]uint32{}, moved: map[uint32]BucketStatus{}, kept: map[uint32]uint64{}}
 }
 
 // BucketStatus is how the bucket table of a VIP stands.
@@ -90,10 +117,10 @@ func (l *LB) SetOwned(vipID uint32, slot uint16, owned []byte, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	of := l.buckets.reports[vipID]
-	if of == nil {
-		of = map[uint16]ownReport{}
-		l.buckets.reports[vipID] = of
+	for len(of) <= int(slot) {
+		of = append(of, ownReport{})
 	}
+	l.buckets.reports[vipID] = of
 	r := ownReport{slices.Clone(owned), uint32(l.sharedMS(at) / 1000)}
 	if int32(r.at-of[slot].at) >= 0 || of[slot].at == 0 {
 		of[slot] = r
@@ -147,7 +174,7 @@ func (b *bucketTables) update(v *controller.VIP, down func(vipID uint32, slot ui
 	e := b.tables[v.ID]
 	if e == nil || e.Len() != t.Len() {
 		e = new(buckets.Effective)
-		b.tables[v.ID] = e
+		b.tables[v.ID], b.newUntil[v.ID] = e, now+newFor
 	}
 	view := buckets.View{Now: now, ChainTime: seconds(v.ChainTime), Servers: v.BucketServers(), EndAfter: b.endAfter}
 	if down != nil {
@@ -155,8 +182,13 @@ func (b *bucketTables) update(v *controller.VIP, down func(vipID uint32, slot ui
 	}
 	if of := b.reports[v.ID]; len(of) > 0 {
 		view.Owns = func(slot uint16, bucket int) (bool, uint32) {
-			r := of[slot]
-			return bucket/8 < len(r.buckets) && r.buckets[bucket/8]>>(bucket%8)&1 != 0, r.at
+			if int(slot) >= len(of) {
+				return false, 0
+			}
+			return of[slot].owns(bucket), of[slot].at
+		}
+		if now < b.newUntil[v.ID] {
+			view.Owners = ownersOf(of)
 		}
 	}
 	b.ahead = true
@@ -235,6 +267,7 @@ func (b *bucketTables) forgetOthers(a *controller.Assignment) {
 			delete(b.tables, id)
 			delete(b.moved, id)
 			delete(b.kept, id)
+			delete(b.newUntil, id)
 		}
 	}
 	for id := range b.reports {
