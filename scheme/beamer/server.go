@@ -70,6 +70,9 @@ const (
 	Balancer
 	// Passed on by a server that was asked before.
 	Passed
+	// Either: the balancers' prefixes hold this server's address, too.
+	// Believed like a balancer, but not the first to be asked.
+	Either
 )
 
 // Packet is what of a packet the decision hangs on.
@@ -87,11 +90,13 @@ type Packet struct {
 	// Carried: the packet has Hops. Else it is a health check or a copy.
 	Carried bool
 	Hops    wire.Hops
-	// Untimed: the hops have neither time nor generation (faild), nor does a
-	// tunnel.
+	// Untimed: the hops have neither time nor generation, since a MAC carries
+	// them (faild).
 	Untimed bool
-	// Copy: never to be passed on (faild).
+	// Copy: one of several that were sent to all servers (faild).
 	Copy bool
+	// Spent: the tunnel has no hop left to live.
+	Spent bool
 }
 
 // Peer is what a server knows of another one's slot.
@@ -109,9 +114,12 @@ const (
 // Server is one server's part of a VIP.
 type Server struct {
 	Slot uint16
-	// Generation is the agent's, Seen the newest that packets showed (both
-	// serial numbers, RFC 1982).
+	// Generation is the agent's, Seen the newest that packets showed, where
+	// that is later; 0: none. Both are serial numbers (RFC 1982).
 	Generation, Seen uint32
+	// StaleMS is the shared ms, with its lowest bit set, of the last packet
+	// from a balancer whose table was older; 0: none.
+	StaleMS uint32
 	// Unsettled: while this server's health is in doubt nothing is settled.
 	Unsettled bool
 	// ChainTime is for how long after a bucket's move its chain is followed,
@@ -119,9 +127,6 @@ type Server struct {
 	ChainTime uint32
 	// Peers says what is known of another slot.
 	Peers func(slot uint16) Peer
-	// Shares: the sender may be a server too, as the balancers' prefixes hold
-	// servers' addresses.
-	Shares bool
 }
 
 // Verdict is what becomes of a packet at a server.
@@ -156,19 +161,24 @@ type Answer struct {
 
 func (a *Answer) count(reason string) { a.Reasons = append(a.Reasons, reason) }
 
-// stale says whether a generation is older than the newest that the server
-// knows of. learn: it comes from a balancer, and is believed if it is ahead.
-func (s *Server) stale(a *Answer, generation uint32, learn bool) bool {
+// older says whether a generation is older than the newest that the server
+// knows of. A balancer's is believed if it is ahead, but by no more than
+// anybody can have moved buckets.
+func (s *Server) older(a *Answer, p *Packet, now uint32) bool {
 	newest := s.Generation
-	if s.Seen-newest <= GenerationJump {
+	if s.Seen != 0 && int32(s.Seen-newest) > 0 {
 		newest = s.Seen
 	}
-	switch ahead := generation - newest; {
+	balancer := p.From == Balancer || p.From == Either
+	switch ahead := p.Hops.Generation - newest; {
 	case int32(ahead) < 0:
+		if balancer {
+			s.StaleMS = now | 1
+		}
 		return true
-	case ahead == 0 || !learn:
+	case ahead == 0 || !balancer:
 	case ahead <= GenerationJump:
-		s.Seen, a.Learned = generation, true
+		s.Seen, a.Learned = p.Hops.Generation, true
 	default:
 		a.count("generation_jump")
 	}
@@ -190,19 +200,21 @@ func (s *Server) Decide(p *Packet, now uint32, socket func() Socket, flow func()
 		return a
 	}
 	stale := s.Unsettled
-	if !p.Untimed && s.stale(&a, p.Hops.Generation, p.From == Balancer) {
+	if !p.Untimed && s.older(&a, p, now) {
 		stale = true
 	}
 	settled := !stale && p.Hops.Previous == noChain
-	if settled && !(p.Quote && p.Untimed) && !(p.UDP && p.From == Passed) {
+	anybody := p.Untimed && (p.Quote || p.Copy)
+	if settled && !anybody && !(p.UDP && p.From == Passed) {
 		return a
 	}
 	if reason := p.owned(socket, flow); reason != "" {
 		a.count(reason)
 		return a
 	}
-	if p.Quote && p.Untimed {
+	if anybody {
 		// The switch hashed the router's address: anybody may be the owner.
+		// Of a copy, all others have theirs.
 		if a.Verdict = Ask; p.Copy {
 			a.Verdict = Drop
 			a.count("drop_not_mine")
@@ -214,11 +226,11 @@ func (s *Server) Decide(p *Packet, now uint32, socket func() Socket, flow func()
 	}
 	switch {
 	case p.Quote: // the stack looks for the connection, and finds none
-	case stale:
-		a.Verdict = Drop
-		a.count("drop_stale")
 	case p.UDP && p.From == Passed:
 		a.count("in_returned")
+	case stale && !p.UDP: // the stack would reset what may live elsewhere
+		a.Verdict = Drop
+		a.count("drop_stale")
 	default:
 		a.count("in_unowned")
 	}
@@ -258,8 +270,8 @@ func (p *Packet) owned(socket func() Socket, flow func() bool) string {
 	return ""
 }
 
-// previous passes the packet on if there is somebody left to ask; it decides
-// also where the chain is none that can be.
+// previous passes the packet on if there is somebody left to ask; true also
+// where it must be dropped.
 func (s *Server) previous(a *Answer, p *Packet, now uint32) bool {
 	if p.Hops.Previous == noChain {
 		return false
@@ -290,8 +302,15 @@ func (s *Server) previous(a *Answer, p *Packet, now uint32) bool {
 			a.count("unresolved_previous")
 			continue
 		}
+		if p.Spent { // it has gone round without end
+			a.Verdict = Drop
+			a.count("drop_loop")
+			return true
+		}
 		rest := append(slices.Clone(p.Hops.Previous[i+1:]), wire.NoServer, wire.NoServer, wire.NoServer)
-		if p.UDP && !p.Quote && p.From == Balancer && (p.Untimed || !s.Shares) {
+		if p.UDP && !p.Quote && p.From == Balancer {
+			// If no previous server owns the flow it is new, and this
+			// server's: back to it.
 			rest[slices.Index(rest, wire.NoServer)] = s.Slot
 			a.Returns = true
 		}
