@@ -36,7 +36,8 @@ idle        the same again, nothing having changed
 delta       what to hand out is made, and written to a file
 read        the delta is read from the file and makes the new table of the old
 
-Times are medians of the runs, in milliseconds; sizes in megabytes (10^6 bytes).
+Times are the fastest of the runs, in milliseconds (-o json has the medians,
+too); sizes are in megabytes (10^6 bytes).
 It takes about half a minute and a gigabyte of memory.`,
 		Example: "  fairlead bench buckets\n  fairlead bench buckets --runs 9 -o json",
 		Args:    cobra.NoArgs,
