@@ -59,7 +59,8 @@ func (c chainView) text(now time.Time) string {
 		if b.PeersUnresolved > 0 {
 			odd = append(odd, fmt.Sprintf("no way to %d of %d other servers: packets are not passed on to them", b.PeersUnresolved, b.Peers))
 		}
-		if c.vip.Serving != fairleadv1.Serving_SERVING_UP {
+		// Disabled is what the slot's state says already.
+		if s := c.vip.Serving; s != fairleadv1.Serving_SERVING_UP && s != fairleadv1.Serving_SERVING_DISABLED {
 			word := "serves: nothing known"
 			if w := enumWord(c.vip.Serving.Descriptor(), c.vip.Serving.Number()); w != "" {
 				word = "serves: " + w

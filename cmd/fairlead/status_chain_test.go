@@ -26,7 +26,7 @@ func chainAnswers(now time.Time) []answer {
 	}
 	host := func(name string, slot uint32, b *fairleadv1.Buckets, serving fairleadv1.Serving, detail string) answer {
 		state := active
-		if serving == fairleadv1.Serving_SERVING_DISABLED {
+		if slot == 1 {
 			state = draining
 		}
 		v := beamer(b, &fairleadv1.Slot{Number: slot, Server: name, State: state, Connections: 3, HealthDetail: detail})
@@ -37,7 +37,7 @@ func chainAnswers(now time.Time) []answer {
 		lb("lb1", &fairleadv1.Buckets{Generation: 3, Chained: 2048, FirstChainEndsUnixMs: now.Add(90 * time.Second).UnixMilli(), ChainsEndUnixMs: now.Add(2 * time.Minute).UnixMilli(), Renewed: 4, Deputies: 5, Forgotten: 6}),
 		lb("lb2", &fairleadv1.Buckets{Generation: 3}),
 		host("s1", 0, &fairleadv1.Buckets{Generation: 3, GenerationSeen: 3, Owned: 12, Peers: 1}, fairleadv1.Serving_SERVING_UP, ""),
-		host("s2", 1, &fairleadv1.Buckets{Generation: 3, GenerationSeen: 5, Owned: 34, Peers: 1, PeersUnresolved: 1}, fairleadv1.Serving_SERVING_DISABLED, "drains"),
+		host("s2", 1, &fairleadv1.Buckets{Generation: 3, GenerationSeen: 5, Owned: 34, Peers: 1, PeersUnresolved: 1}, fairleadv1.Serving_SERVING_DOWN, "refused"),
 		{name: "sw1", role: "switch", status: &fairleadv1.GetStatusResponse{Name: "sw1", Role: fairleadv1.Role_ROLE_SWITCH, AssignmentVersion: 5,
 			NotReady: []string{"drained"},
 			Vips: []*fairleadv1.VIP{{Id: 2, Name: "tls", Address: "192.0.2.11", Port: 443, Protocol: "tcp", Scheme: "faild", Policy: "hash", Forwarding: "ipip",
@@ -62,7 +62,7 @@ func TestStatusTableChains(t *testing.T) {
 		"VIP web 192.0.2.10:80/tcp: beamer, hash, gue new connections 14, dropped 2 4096 buckets, generation 3, chain time 4m0s, MPTCP joins lb1: buckets with a chain 2048, " +
 			"the first ends by time in 1m30s, the last in 2m0s, renewed for a previous server that owns connections 4, with a deputy 5, previous servers FORGOTTEN 6 (moved too often within the chain time)",
 		"lb2: no chain: every bucket is settled",
-		"s2: packets carry generation 5, 2 newer than this agent's; no way to 1 of 1 other servers: packets are not passed on to them; serves: disabled (drains) SLOT",
+		"s2: packets carry generation 5, 2 newer than this agent's; no way to 1 of 1 other servers: packets are not passed on to them; serves: down (refused) SLOT",
 		"ESTABLISHED BUCKETS PREVIOUS OF OWNS NEW PACKETS BYTES",
 		"0 s1 0 active - yes ok 3 4096 0 12 0 0 0",
 		"1 s2 0 draining - no ok 3 0 2048 34 0 0 0",
@@ -126,7 +126,7 @@ func TestStatusJSONChains(t *testing.T) {
 	if b := lb.Buckets; !lb.MPTCP || b.Count != 4096 || b.Chained != 2048 || b.Renewed != 4 || b.Deputies != 5 || b.Forgotten != 6 || b.ChainsEnd == 0 || lb.Slots[1].PreviousOf != 2048 {
 		t.Errorf("balancer: %+v", lb)
 	}
-	if host.Serving != "disabled" || host.Buckets.Owned != 34 || host.Buckets.GenerationSeen != 5 {
+	if host.Serving != "down" || host.Buckets.Owned != 34 || host.Buckets.GenerationSeen != 5 {
 		t.Errorf("host: %+v", host)
 	}
 	if sw.Role != "switch" || !sw.Switch.Drained || !sw.Switch.Locked || sw.Switch.Hosts[1].State != "down" || sw.Switch.Hosts[1].PreviousOf[0].Nexthops != 1 || sw.VIPs[0].Slots[0].Buckets != 256 {
