@@ -26,7 +26,7 @@ func (r *runner) churn() *churn {
 	for _, s := range r.lab.servers()[:r.lab.ActiveServers] {
 		c.member[s] = true
 	}
-	if slices.ContainsFunc(r.lab.VIPs, func(v VIP) bool { return chained(v.Scheme) }) {
+	if r.lab.chained() {
 		c.calm = int(math.Ceil(maxLong / r.o.Scale.Slot.Seconds()))
 	}
 	for n := range r.lab.LBs {
@@ -53,8 +53,7 @@ func (r *runner) run(ctx context.Context) error {
 			return err
 		}
 	}
-	const lead = 3 * time.Second // before the first change, and after the last
-	plan := r.plan(2*lead + time.Duration(max(len(steps), 5))*r.o.Scale.Slot)
+	plan := r.plan(r.length(max(len(steps), 5)))
 	l, err := r.lab.startLoad(ctx, plan)
 	if err != nil {
 		return err
@@ -67,10 +66,15 @@ func (r *runner) run(ctx context.Context) error {
 	return r.end(ctx)
 }
 
-// steps makes the changes, from start on, a slot apart.
+// steps makes the changes, from start on, a slot apart. What takes longer than
+// its slot puts off the others only where they shall not come close together.
 func (r *runner) steps(ctx context.Context, steps []step, start time.Time) error {
 	for i, s := range steps {
-		if err := r.until(ctx, start.Add(time.Duration(i)*r.o.Scale.Slot)); err != nil {
+		at := start.Add(time.Duration(i) * r.o.Scale.Slot)
+		if earliest := time.Now().Add(r.o.Scale.Slot); r.lab.chained() && i > 0 && at.Before(earliest) {
+			at = earliest
+		}
+		if err := r.until(ctx, at); err != nil {
 			return err
 		}
 		if err := r.change(ctx, s); err != nil {
@@ -79,6 +83,19 @@ func (r *runner) steps(ctx context.Context, steps []step, start time.Time) error
 	}
 	return nil
 }
+
+// length is how long changes take, about: those that may not come close
+// together half as long again as their slots.
+func (r *runner) length(changes int) time.Duration {
+	d := time.Duration(changes) * r.o.Scale.Slot
+	if r.lab.chained() {
+		d += d / 2
+	}
+	return d + 2*lead
+}
+
+// lead is the time before the first change, and after the last.
+const lead = 3 * time.Second
 
 // change makes one change under load.
 func (r *runner) change(ctx context.Context, s step) error {

@@ -52,9 +52,9 @@ func (c *churn) staleSteps() []step {
 		{text: role(1) + " is well again", do: func(ctx context.Context) error { return c.fail(ctx, false, role(1)) }},
 		{text: spare[1] + " and " + spare[2] + " added together", do: func(ctx context.Context) error { return c.add(ctx, spare[1], spare[2]) }},
 		mixed(), fresh(),
-		{text: role(0) + " takes new connections again", do: func(ctx context.Context) error { return c.undrain(ctx, role(0)) }},
-		mixed(), fresh(),
 		{text: name + " is back and takes in what it missed", do: func(ctx context.Context) error { return c.makeFresh(ctx, stale, cutOff) }},
+		mixed(),
+		{text: role(0) + " takes new connections again", do: func(ctx context.Context) error { return c.undrain(ctx, role(0)) }},
 		mixed(),
 		{text: role(2) + " drains", do: func(ctx context.Context) error { return c.drain(ctx, role(2)) }},
 		mixed(),
@@ -65,8 +65,7 @@ func (c *churn) staleSteps() []step {
 func (r *runner) stale(ctx context.Context) error {
 	c := r.churn()
 	steps := c.staleSteps()
-	const lead = 3 * time.Second
-	l, err := r.lab.startLoad(ctx, r.plan(2*lead+time.Duration(len(steps))*r.o.Scale.Slot))
+	l, err := r.lab.startLoad(ctx, r.plan(r.length(len(steps))))
 	if err != nil {
 		return err
 	}

@@ -235,7 +235,12 @@ func (l *Lab) configSwitches(p func(string, ...any)) {
 // mixedFamilies tells whether every second server has an address of the other
 // family. Servers that pass packets on to each other need one family.
 func (l *Lab) mixedFamilies() bool {
-	return l.Mixed && !l.IPv6 && !slices.ContainsFunc(l.VIPs, func(v VIP) bool { return chained(v.Scheme) })
+	return l.Mixed && !l.IPv6 && !l.chained()
+}
+
+// chained tells whether servers pass packets on to each other.
+func (l *Lab) chained() bool {
+	return slices.ContainsFunc(l.VIPs, func(v VIP) bool { return chained(v.Scheme) })
 }
 
 // pool names the servers that are in a VIP's pool at the start.
