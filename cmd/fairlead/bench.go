@@ -39,6 +39,12 @@ runs connections that nobody tracks, jet-tracked such as have an entry, jet-new
 all, of which the eleventh that the horizon would take gets one. full-ct has a
 table with room for four million flows.
 
+The beamer cases have 100 servers on 4,096 buckets, none of which has moved, or
+all (beamer-known-moved); those that end in -6m have 6.4 million, a third of
+which has moved: beamer-known-6m runs connections of the others,
+beamer-known-6m-moved all. They read memory that no cache holds, so that they
+follow what else the machine does.
+
 What it costs to change a bucket table is measured by "fairlead bench buckets".`,
 		Example: "  fairlead bench\n  fairlead bench --list\n  fairlead bench --cases novip,cheetah-known-1m -o json",
 		Args:    cobra.NoArgs,
