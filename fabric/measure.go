@@ -22,6 +22,10 @@ const (
 	nhaResGroupIdleTimer    = 2
 	groupTypeResilient      = 1
 	resilientIdleClockTicks = 100 // a clock tick is 10 ms here, whatever HZ
+
+	// An operator's own routes and nexthops (RTPROT_STATIC): with Protocol, a
+	// switch beside them would take them away.
+	protocolStatic = 4
 )
 
 // AddGroup makes what a plain router has: a nexthop id+1, id+2, ... for each
@@ -45,6 +49,7 @@ func AddGroup(id uint32, prefix netip.Prefix, device string, gateways []netip.Ad
 	for i, gateway := range gateways {
 		members[i] = id + 1 + uint32(i)
 		m := nexthopMessage(key{kind: kindNexthop, id: members[i]}, value{device: l.bridge, gateway: gateway}, false)
+		m.Data[2] = protocolStatic
 		m.Header.Flags = netlink.Request | netlink.Create | netlink.Excl
 		if err := k.execute([]netlink.Message{m}); err != nil {
 			return fmt.Errorf("nexthop %d via %s dev %s: %w", members[i], gateway, device, err)
@@ -55,6 +60,7 @@ func AddGroup(id uint32, prefix netip.Prefix, device string, gateways []netip.Ad
 	}
 	m := routeMessage(key{kind: kindRoute, addr: prefix.Addr(), table: mainTable}, value{group: id}, false)
 	m.Data[1] = byte(prefix.Bits())
+	m.Data[5] = protocolStatic
 	m.Header.Flags = netlink.Request | netlink.Create | netlink.Excl
 	if err := k.execute([]netlink.Message{m}); err != nil {
 		return fmt.Errorf("route %s nhid %d: %w", prefix, id, err)
@@ -68,6 +74,7 @@ func group(id uint32, members []uint32, resilientBuckets int, flags netlink.Head
 		ids = binary.NativeEndian.AppendUint32(ids, m)
 	}
 	m := nexthopMessage(key{kind: kindGroup, id: id}, value{members: string(ids)}, false)
+	m.Data[2] = protocolStatic
 	m.Header.Flags = netlink.Request | flags
 	if resilientBuckets > 0 {
 		a := netlink.NewAttributeEncoder()
