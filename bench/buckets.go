@@ -25,6 +25,8 @@ type BucketsResult struct {
 	// Seed of what is random: how an aged table got where it is.
 	Seed  uint64        `json:"seed"`
 	Cases []BucketsCase `json:"cases"`
+	// Minimal is the way to one contiguous range a server (Table.Minimal).
+	Minimal BucketsMinimal `json:"minimal"`
 	// PeakBytes is the most memory that the process had resident.
 	PeakBytes uint64 `json:"peak_bytes"`
 }
@@ -62,6 +64,20 @@ type BucketsCase struct {
 
 	TableBytes  int    `json:"table_bytes"`  // in memory
 	AssignBytes uint64 `json:"assign_bytes"` // allocated by Assign
+}
+
+// BucketsMinimal is what it takes to get an aged table to one range a server.
+type BucketsMinimal struct {
+	Buckets int `json:"buckets"`
+	Servers int `json:"servers"`
+	// Churn is the most moves of a step; none changes any server's load.
+	Churn int `json:"churn"`
+	Steps int `json:"steps"`
+	Moves int `json:"moves"`
+	// Rules are contiguous ranges, before and after all steps.
+	Before int     `json:"rules_before"`
+	After  int     `json:"rules_after"`
+	MS     float64 `json:"ms"` // to compute the steps
 }
 
 // BucketsOptions of a run.
@@ -109,6 +125,10 @@ func Buckets(ctx context.Context, o BucketsOptions) (*BucketsResult, error) {
 		}
 		r.Cases = append(r.Cases, *m)
 	}
+	if o.Progress != nil {
+		o.Progress("minimal")
+	}
+	r.Minimal = minimalBuckets(640_000, 6_400, 6_400, o.Seed)
 	var usage unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
 		return nil, err
@@ -230,6 +250,26 @@ func measureBuckets(ctx context.Context, name, path string, n, before, after int
 		c.MedianMS[names[i]] = times[i][len(times[i])/2]
 	}
 	return c, nil
+}
+
+// minimalBuckets: what moved within the chain time stays where it is, so the
+// table has not moved for a day.
+func minimalBuckets(n, servers, churn int, seed uint64) BucketsMinimal {
+	t := aged(n, working(servers, servers), seed)
+	o := buckets.Options{Now: bucketsNow + 86_400, ChainTime: bucketsChainTime}
+	m := BucketsMinimal{Buckets: n, Servers: servers, Churn: churn, Before: t.Rules()}
+	start := time.Now()
+	steps := t.Minimal(working(servers, servers), o, churn)
+	m.MS = float64(time.Since(start).Microseconds()) / 1000
+	m.Steps = len(steps)
+	for _, step := range steps {
+		m.Moves += len(step)
+		for _, move := range step { // as Apply does, without chains
+			t.Current[move.Bucket] = move.To
+		}
+	}
+	m.After = t.Rules()
+	return m
 }
 
 // fewest is how many moves it takes at least that each of servers, whose

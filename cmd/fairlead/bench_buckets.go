@@ -36,6 +36,9 @@ idle        the same again, nothing having changed
 delta       what to hand out is made, and written to a file
 read        the delta is read from the file and makes the new table of the old
 
+minimal     an aged table's way to one contiguous range a server, in steps that
+            change no server's load
+
 Times are the fastest of the runs, in milliseconds (-o json has the medians,
 too); sizes are in megabytes (10^6 bytes).
 It takes about half a minute and a gigabyte of memory.`,
@@ -80,6 +83,9 @@ func bucketsTable(out io.Writer, r *bench.BucketsResult) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "\nat most %.0f MB resident\n", float64(r.PeakBytes)/1e6)
+	m := r.Minimal
+	fmt.Fprintf(out, "\nminimal: %d buckets of %d servers from %d rules to %d: %d steps of at most %d moves, %d moves, %.0f ms\n",
+		m.Buckets, m.Servers, m.Before, m.After, m.Steps, m.Churn, m.Moves, m.MS)
+	_, err := fmt.Fprintf(out, "at most %.0f MB resident\n", float64(r.PeakBytes)/1e6)
 	return err
 }

@@ -118,39 +118,36 @@ func (t *Table) ranges(order []uint16) []uint16 {
 // goals, change no server's load, and hands the cycles out. What fits in none
 // is left out.
 func cycles(from *[MaxServers + 1][]uint32, goal []uint16, each func([]uint32)) {
-	var path []uint32      // buckets, each leaving the server that the one before goes to
-	var stops []uint16     // servers: stops[i] is where path[i] leaves
-	at := map[uint16]int{} // where in stops a server is
+	var path []uint32            // buckets, each leaving the server that the one before goes to
+	var stops []uint16           // servers: stops[i] is where path[i] leaves
+	var at [MaxServers + 1]int32 // where in stops a server is, plus 1; 0: not there
 	for start := range from {
 		for len(from[start]) > 0 {
 			path, stops = path[:0], append(stops[:0], uint16(start))
-			clear(at)
-			at[uint16(start)] = 0
+			at[start] = 1
 			for len(stops) > 0 {
 				here := stops[len(stops)-1]
 				n := len(from[here])
 				if n == 0 {
 					// Nothing leaves here, so what came stays where it was.
-					delete(at, here)
+					at[here] = 0
 					stops = stops[:len(stops)-1]
-					if len(path) > 0 {
-						path = path[:len(path)-1]
-					}
+					path = path[:max(len(path)-1, 0)]
 					continue
 				}
 				b := from[here][n-1]
 				from[here] = from[here][:n-1]
 				path = append(path, b)
 				next := goal[b]
-				i, closed := at[next]
-				if !closed {
-					at[next] = len(stops)
+				i := int(at[next]) - 1
+				if i < 0 {
 					stops = append(stops, next)
+					at[next] = int32(len(stops))
 					continue
 				}
 				each(slices.Clone(path[i:]))
 				for _, s := range stops[i+1:] {
-					delete(at, s)
+					at[s] = 0
 				}
 				path, stops = path[:i], stops[:i+1]
 			}
