@@ -49,7 +49,7 @@ func (l LiveCounts) Owns(v *VIP) buckets.Owns {
 			return false, 0
 		case o.Buckets == 0:
 			owned = o.Connections > 0
-		case bucket >= o.Buckets || bucket/8 >= len(o.Bitmap):
+		case o.Buckets != v.Buckets.Len() || bucket/8 >= len(o.Bitmap):
 			return false, 0 // told apart by another table
 		default:
 			owned = o.Bitmap[bucket/8]>>(bucket%8)&1 != 0
