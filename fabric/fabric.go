@@ -135,6 +135,11 @@ type Report struct {
 	// time At (zero: not counted).
 	Connections uint64
 	At          time.Time
+	// Owned has a bit for each bucket, bucket 0 the lowest of the first octet:
+	// 1, a connection of it lives on the server (see wire.FaildBucket). nil or
+	// of another length: not known, so that any of Connections may be of any
+	// bucket.
+	Owned []byte
 }
 
 // Status is what a switch has and does.
@@ -166,6 +171,9 @@ type Status struct {
 	// time alone ends the next of them.
 	Chained   int       `json:"chained"`
 	ChainsEnd time.Time `json:"chains_end,omitzero"`
+	// ByBucket: this kernel hashes as agents think it does, so that what they
+	// say of single buckets is used.
+	ByBucket bool `json:"by_bucket"`
 	// NotReady: why a router should send nothing here yet.
 	NotReady []string `json:"not_ready"`
 }

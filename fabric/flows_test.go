@@ -209,6 +209,20 @@ func TestFlowsOfOthersStay(t *testing.T) {
 		t.Errorf("flows a server: %d", load)
 	}
 
+	// The model of the kernel's hash says of each flow where it came out.
+	for name, at := range first {
+		var port uint16
+		fmt.Sscanf(name[2:], "%d", &port)
+		client, vip := netip.MustParseAddr("10.1.0.1"), vip4
+		if name[0] == '6' {
+			client, vip = netip.MustParseAddr("2001:db8:1::1"), vip6
+		}
+		b := wire.FaildBucket(d.Seed, netip.AddrPortFrom(client, port), netip.AddrPortFrom(vip, 9), wire.ProtoUDP, d.Table.Len())
+		if int(d.Table.Current[b]) != at {
+			t.Fatalf("flow %s came out at server %d, but bucket %d is server %d's", name, at, b, d.Table.Current[b])
+		}
+	}
+
 	c.add(time.Second)
 	drained := d.weigh(3, 0, c.now)
 	must(t, s.Apply(drained))

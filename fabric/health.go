@@ -69,11 +69,22 @@ type hostHealth struct {
 	fell time.Time
 
 	connections uint64
+	owned       []byte // see Report
 	counted     time.Time
 }
 
 func newHealth(o HealthOptions) *health {
 	return &health{o: o.withDefaults(), servers: map[string]*hostHealth{}}
+}
+
+// owns says whether a connection of the bucket lives on the server, as far as
+// is known: without a bitmap (or with byBucket false, where it is not to be
+// believed) a server that has any connection may have one of each bucket.
+func (s *hostHealth) owns(bucket, buckets int, byBucket bool) bool {
+	if byBucket && len(s.owned) == (buckets+7)/8 {
+		return s.owned[bucket/8]>>(bucket%8)&1 != 0
+	}
+	return s.connections > 0
 }
 
 // keep forgets all servers but those named, and takes new ones up as unknown.
@@ -98,7 +109,7 @@ func (h *health) take(name string, r Report, now time.Time) {
 	if r.Answered {
 		s.silent = 0
 		if !r.At.IsZero() {
-			s.connections, s.counted = r.Connections, r.At
+			s.connections, s.owned, s.counted = r.Connections, r.Owned, r.At
 		}
 		if state != Up && state != Disabled {
 			// An agent that says something else, or nothing, does not serve.

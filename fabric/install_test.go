@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fairlead/fairlead/controller/buckets"
 )
 
 // dumpAll is everything that anybody could see of the switch, without
@@ -88,6 +90,63 @@ func TestInstallShowAndRemove(t *testing.T) {
 	must(t, s.Remove())
 	if after := n.dumpAll(); after != before {
 		t.Errorf("something is left:\n%s", changes(before, after))
+	}
+}
+
+// A chain ends when the previous server says that it owns nothing of the
+// bucket, not before, and without a word of single buckets when it has nothing.
+func TestReportsEndChains(t *testing.T) {
+	n := newNetwork(t, 4)
+	s, c, d := ready(t, n, 16)
+	if !s.Status().ByBucket {
+		t.Fatal("this kernel hashes otherwise than the model")
+	}
+	c.add(time.Second)
+	d = d.weigh(0, 0, c.now) // buckets 0 to 3
+	must(t, s.Apply(d))
+	report := func(connections uint64, owned []byte) int {
+		c.add(10 * time.Second)
+		reports := all(4, nil)
+		reports["server0"] = Report{Answered: true, State: Up, Connections: connections, At: c.now, Owned: owned}
+		must(t, s.Health(reports))
+		return s.Status().Chained
+	}
+	if got := report(2, nil); got != 4 {
+		t.Errorf("two connections of unknown buckets: %d chains", got)
+	}
+	if got := report(2, []byte{0b1010}); got != 4 {
+		t.Errorf("a bitmap of another length is not to be believed: %d chains", got)
+	}
+	if got := report(2, []byte{0b1010, 0}); got != 2 || s.rows.Previous[0][0] != buckets.None || s.rows.Previous[1][0] == buckets.None {
+		t.Errorf("connections of buckets 1 and 3: %d chains", got)
+	}
+	// They outlast the chain time while they live.
+	for range 60 {
+		if got := report(1, []byte{0b1000, 0}); got != 1 {
+			t.Fatalf("a connection of bucket 3: %d chains", got)
+		}
+	}
+	if got := report(0, nil); got != 0 {
+		t.Errorf("no connections: %d chains", got)
+	}
+}
+
+// What agents say of buckets goes by a model of the kernel's hash.
+func TestHashModelIsTheKernels(t *testing.T) {
+	n := newNetwork(t, 1)
+	for _, buckets := range []int{1, 2, 3, 64, 255, 256, 1000, 1024, 4093} {
+		s := n.open(Options{Ports: n.ports()})
+		d := desired(buckets, 1)
+		d.Seed = uint32(buckets) * 2654435761 // any
+		must(t, s.Apply(d))
+		if err := verifyHash(s.kernel, d.VIPs, d.Seed, buckets); err != nil {
+			t.Errorf("%d buckets: %v", buckets, err)
+		}
+		if err := verifyHash(s.kernel, d.VIPs, d.Seed+1, buckets); err == nil && buckets > 3 {
+			t.Errorf("%d buckets: another seed is not told", buckets)
+		}
+		must(t, s.Remove())
+		must(t, s.Close())
 	}
 }
 

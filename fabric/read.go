@@ -324,6 +324,7 @@ type route struct {
 	metric      uint32
 	device      uint32
 	group       uint32
+	gateway     netip.Addr
 	other       bool // a gateway, several hops, an encapsulation
 	cloned      bool
 }
@@ -352,7 +353,10 @@ func parseRoute(m netlink.Message) (r route, err error) {
 			r.device = a.Uint32()
 		case rtaNHID:
 			r.group = a.Uint32()
-		case unix.RTA_GATEWAY, unix.RTA_MULTIPATH, unix.RTA_ENCAP, unix.RTA_VIA:
+		case unix.RTA_GATEWAY:
+			r.gateway, _ = netip.AddrFromSlice(a.Bytes())
+			r.other = true
+		case unix.RTA_MULTIPATH, unix.RTA_ENCAP, unix.RTA_VIA:
 			r.other = true
 		}
 	}

@@ -60,7 +60,7 @@ func (s *Switch) Status() Status {
 		Locked: s.lock.on, LockReason: s.lock.reason, LockedSince: s.lock.since, Plain: s.lock.plain,
 		Corrections: map[string]uint64{}, Repointed: s.counts.repointed, LastChange: s.counts.lastChange,
 		Retries: s.counts.retries, Rollbacks: s.counts.rollbacks, Error: s.counts.err,
-		Groups: []Group{}, Hosts: []Host{}, NotReady: s.ready(),
+		ByBucket: s.byBucket, Groups: []Group{}, Hosts: []Host{}, NotReady: s.ready(),
 	}
 	for _, k := range Kinds {
 		st.Corrections[k] = s.counts.corrections[k]

@@ -47,6 +47,7 @@ type Switch struct {
 	drained   bool
 	healthy   bool // a first round of health is over
 	endAfter  time.Time
+	byBucket  bool      // this kernel hashes as the model does
 	asked     time.Time // when servers were last asked where they are
 
 	lock   lock
@@ -161,8 +162,22 @@ func (s *Switch) Apply(d Desired) error {
 	}
 	if err != nil {
 		s.restore(before)
+		return err
 	}
-	return err
+	s.compareHash()
+	return nil
+}
+
+// compareHash finds out whether agents may say what they own by bucket.
+func (s *Switch) compareHash() {
+	if s.byBucket || !s.desired.serves() {
+		return
+	}
+	if err := verifyHash(s.kernel, s.desired.VIPs, s.desired.Seed, s.desired.Table.Len()); err != nil {
+		s.log.Warn("what agents say of single buckets is not used: chains end when a server has no connection at all", "err", err)
+		return
+	}
+	s.byBucket = true
 }
 
 // serves: there is a VIP.
@@ -380,11 +395,10 @@ func (s *Switch) view(now uint32) buckets.View {
 	}
 	v.Down = func(number uint16) bool { return out(number) && s.health.dead(by[number]) }
 	v.Disabled = func(number uint16) bool { return out(number) && !s.health.dead(by[number]) }
-	// Which of its connections a bucket has only the kernel's hash could say:
-	// a server that has any may have one of this bucket.
-	v.Owns = func(number uint16, _ int) (owned bool, at uint32) {
+	n := s.desired.Table.Len()
+	v.Owns = func(number uint16, bucket int) (owned bool, at uint32) {
 		if h := by[number]; h != nil && !h.counted.IsZero() {
-			return h.connections > 0, seconds(h.counted)
+			return h.owns(bucket, n, s.byBucket), seconds(h.counted)
 		}
 		return false, 0
 	}
