@@ -8,8 +8,30 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/fairlead/fairlead/wire"
 )
+
+// TestComplexity holds the programs well below the verifier's limit of a
+// million instructions: older kernels prune less.
+func TestComplexity(t *testing.T) {
+	const bound = 100_000
+	n := newOwnNet(t, 1)
+	for name, p := range map[string]*ebpf.Program{"host_in": n.hosts[0].o.HostIn, "host_out": n.hosts[0].o.HostOut,
+		"host_accept": n.hosts[0].o.HostAccept, "host_sockops": n.hosts[0].o.HostSockops} {
+		info, err := p.Info()
+		n.must(err)
+		got, ok := info.VerifiedInstructions()
+		if !ok {
+			t.Skip("the kernel does not tell verified instructions (5.16 or newer does)")
+		}
+		t.Logf("%s: %d instructions verified", name, got)
+		if got > bound {
+			t.Errorf("%s: %d instructions verified, more than %d", name, got, bound)
+		}
+	}
+}
 
 // Chains as they should not be, and how they end. tunnels are the carriers that
 // say a time and a generation.

@@ -163,6 +163,11 @@ __noinline int fl_in_any(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
+/* Where an IPv4 header without options has its protocol, and GUE in UDP behind
+ * it its first octet. */
+#define FL_PROTO_AT (ETH_HLEN + 9)
+#define FL_GUE_AT (ETH_HLEN + sizeof(struct iphdr) + sizeof(struct udphdr))
+
 static __always_inline int fl_host_in(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -174,15 +179,20 @@ static __always_inline int fl_host_in(struct xdp_md *ctx)
 	verdict = fl_in_plain(ctx, c, sizeof(struct iphdr));
 	if (verdict != FL_NOT_PLAIN)
 		return verdict;
-	if (data + ETH_HLEN + 1 <= end && *(__u8 *)(data + ETH_HLEN) == FL_HOPS_IHL) {
-		verdict = fl_in_hops_ipip(ctx);
-	} else {
-		verdict = fl_in_gue(ctx);
-		if (verdict == FL_NOT_PLAIN)
+	if (data + FL_GUE_AT + 1 <= end) {
+		__u8 first = *(__u8 *)(data + ETH_HLEN);
+
+		if (first == FL_HOPS_IHL)
+			verdict = fl_in_hops_ipip(ctx);
+		else if (first != 0x45 || *(__u8 *)(data + FL_PROTO_AT) != IPPROTO_UDP)
+			verdict = FL_NOT_PLAIN;
+		else if (*(__u8 *)(data + FL_GUE_AT))
 			verdict = fl_in_hops_gue(ctx);
+		else
+			verdict = fl_in_gue(ctx);
+		if (verdict != FL_NOT_PLAIN)
+			return verdict;
 	}
-	if (verdict != FL_NOT_PLAIN)
-		return verdict;
 	verdict = fl_in_any(ctx);
 	if (verdict != FL_ASK)
 		return verdict;

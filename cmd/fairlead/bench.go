@@ -45,6 +45,12 @@ which has moved: beamer-known-6m runs connections of the others,
 beamer-known-6m-moved all. They read memory that no cache holds, so that they
 follow what else the machine does.
 
+The host-in and host-out cases are a server's: of scheme cheetah, with -ts1 where
+sockets are asked for their timestamp offset; of scheme beamer host-in-settled,
+where nothing is asked, host-in-owned, where a socket is found for each packet,
+and host-forward, to the previous server. The answer that a connection is not
+here is kept for a second; host-forward-first is what the first packet costs.
+
 What it costs to change a bucket table is measured by "fairlead bench buckets".`,
 		Example: "  fairlead bench\n  fairlead bench --list\n  fairlead bench --cases novip,cheetah-known-1m -o json",
 		Args:    cobra.NoArgs,
