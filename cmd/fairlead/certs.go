@@ -69,6 +69,11 @@ none are needed where every api is a unix socket.`,
 					return err
 				}
 			}
+			for _, s := range cfg.Switches {
+				if err := issue(s.Name, s.API); err != nil {
+					return err
+				}
+			}
 			return nil
 		},
 	}

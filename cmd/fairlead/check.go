@@ -17,6 +17,7 @@ type checkResult struct {
 	File      string         `json:"file"`
 	OK        bool           `json:"ok"`
 	Balancers int            `json:"balancers"`
+	Switches  int            `json:"switches"`
 	Servers   int            `json:"servers"`
 	VIPs      int            `json:"vips"`
 	Problems  []checkProblem `json:"problems"`
@@ -51,7 +52,7 @@ Exit status 0 if all is right, 1 if not.`,
 			}
 			r := checkResult{File: file, OK: err == nil, Problems: []checkProblem{}}
 			if err == nil {
-				r.Balancers, r.Servers, r.VIPs = len(cfg.Balancers), len(cfg.Servers), len(cfg.VIPs)
+				r.Balancers, r.Switches, r.Servers, r.VIPs = len(cfg.Balancers), len(cfg.Switches), len(cfg.Servers), len(cfg.VIPs)
 			}
 			var problems config.Problems
 			if err != nil && !errors.As(err, &problems) {
@@ -65,7 +66,11 @@ Exit status 0 if all is right, 1 if not.`,
 					_, err := fmt.Fprintln(cmd.ErrOrStderr(), problems.Error())
 					return err
 				}
-				_, err := fmt.Fprintf(w, "%s is right: balancers %d, servers %d, vips %d\n", file, r.Balancers, r.Servers, r.VIPs)
+				switches := ""
+				if r.Switches > 0 {
+					switches = fmt.Sprintf("switches %d, ", r.Switches)
+				}
+				_, err := fmt.Fprintf(w, "%s is right: balancers %d, %sservers %d, vips %d\n", file, r.Balancers, switches, r.Servers, r.VIPs)
 				return err
 			})
 			if printErr == nil && err != nil {
