@@ -76,6 +76,22 @@ func TestOwnChainEndsByTime(t *testing.T) {
 	}
 }
 
+// Without a chain there is no time to look at.
+func TestOwnNoChainNoTime(t *testing.T) {
+	n := newOwnNet(t, 1)
+	h := n.hosts[0]
+	h.clock(0x9000_0000)
+	eachTunnel(t, n, func(c *client) {
+		c.time = 0
+		c.gen--
+		before := h.reasons()["clock_ahead"]
+		c.stranger("stale, no chain", h, dropped("drop_stale", 1))
+		if h.reasons()["clock_ahead"] != before {
+			t.Errorf("%s: clock_ahead counted", c.by.name)
+		}
+	})
+}
+
 // A chain's time is set by balancers, not by the server it passes: a server
 // whose clock is behind passes on what another would not.
 func TestOwnClocksDisagree(t *testing.T) {

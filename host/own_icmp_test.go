@@ -173,6 +173,28 @@ func (h *ownHost) perCPU() (cpus []hostFlCount) {
 	return cpus
 }
 
+// Whatever is a copy: who does not own it ignores it, chain or none.
+func TestOwnFaildCopies(t *testing.T) {
+	n := newOwnNet(t, 2)
+	n.listenAll()
+	first, second := n.hosts[0], n.hosts[1]
+	for _, c := range []*client{newClient(n, byMAC, 10000, false), newClient(n, byMAC, 10000, false).v6()} {
+		c.connect(first)
+		for _, chain := range [][]uint16{nil, {1}} {
+			frame := c.frame(second, c.segment(wire.ACK, ""), chain...)
+			frame[0] = byte(wire.FaildCopy)
+			n.want("a segment", second, frame, dropped("drop_not_mine", 2))
+		}
+		frame := c.frame(first, c.segment(wire.ACK, ""))
+		frame[0] = byte(wire.FaildCopy)
+		n.want("a segment at its owner", first, frame, taken("in_owned", 1))
+		u := newClient(n, byMAC, 10001, true)
+		frame = u.datagram(second, []byte("hello"), 1)
+		frame[0] = byte(wire.FaildCopy)
+		n.want("a datagram", second, frame, dropped("drop_not_mine", 2))
+	}
+}
+
 // Fragments go by their addresses to who has the bucket, and are never asked
 // about.
 func TestOwnFragments(t *testing.T) {

@@ -59,6 +59,7 @@ static __always_inline void fl_in_question(struct fl_question *q, const struct f
 	q->outer6 = o->ipv6;
 	q->quote = 0;
 	q->opening = 0;
+	q->mac = 0;
 	q->cut = o->cut;
 	q->inner_proto = o->inner_proto;
 	q->congested = o->congested;

@@ -119,12 +119,12 @@ static __always_inline int fl_not_owned(struct xdp_md *ctx, struct fl_question *
 {
 	int verdict;
 
-	if (q->quote && q->carrier == FL_CARRIER_MAC) {
-		if (q->mac != FL_FAILD_MAC_COPY)
-			return fl_ask_others(ctx, q, now);
+	if (q->mac == FL_FAILD_MAC_COPY) { /* all others have one, too */
 		fl_host_reason(FL_HOST_DROP_NOT_MINE, q->bytes);
 		return XDP_DROP;
 	}
+	if (q->quote && q->carrier == FL_CARRIER_MAC)
+		return fl_ask_others(ctx, q, now);
 	verdict = fl_previous(q, now);
 	return verdict == FL_TAKE ? fl_unowned(q) : verdict;
 }
@@ -282,7 +282,7 @@ static __always_inline void fl_asked_of(const struct fl_host_control *c,
 	if (q->carrier != FL_CARRIER_MAC &&
 	    fl_generation_stale(c, v, fl_hops_generation(&q->hops), q->from == FL_FROM_BALANCER))
 		q->stale = 1;
-	q->settled = !q->stale && (q->hops.chain | 0xffff) == (FL_HOPS_EMPTY | 0xffff);
+	q->settled = !q->stale && fl_hops_empty(q->hops.chain) && q->mac != FL_FAILD_MAC_COPY;
 }
 
 /* The whole decision for a packet of any form: q has the offsets, addresses,

@@ -78,7 +78,7 @@ static __always_inline int fl_previous(struct fl_question *q, __u32 now)
 	_Bool datagram = q->proto == IPPROTO_UDP && !q->quote;
 	__u64 chain = q->hops.chain;
 
-	if (q->carrier == FL_CARRIER_NONE || chain == FL_HOPS_EMPTY)
+	if (q->carrier == FL_CARRIER_NONE || fl_hops_empty(chain))
 		return FL_TAKE;
 	if (q->carrier != FL_CARRIER_MAC && fl_chain_over(q, now))
 		return FL_TAKE;

@@ -37,6 +37,9 @@
 /* As loaded: octets 0-7 of hops without a chain. */
 #define FL_HOPS_EMPTY (0xffffffffffff0000ULL | FL_HOPS_TYPE)
 
+/* Whether octets 0-7 hold no chain, in any carrier. */
+#define fl_hops_empty(chain) (((chain) | 0xffff) == (FL_HOPS_EMPTY | 0xffff))
+
 /* As loaded: the destination options header's first eight octets but for the
  * next header, which is octet 0. */
 #define FL_HOPS6_HEAD (2ULL << 8 | 1ULL << 16 | 4ULL << 24)
