@@ -53,6 +53,7 @@ func (d *daemon) compareFile(cfg *config.Config) {
 			{"metrics", d.me.metrics, now.metrics},
 			{"source", sources(d.me), sources(now)},
 			{"gue_checksum", checksum(d.me), checksum(now)},
+			{"bridge, ports, announce_table, lock_percent, lock_window or flaps", switchSettings(d.me), switchSettings(now)},
 			{"limits", d.first.Limits, cfg.Limits},
 			{"tls", d.first.TLS, cfg.TLS},
 		} {
@@ -93,6 +94,16 @@ func checksum(s self) any {
 		return nil
 	}
 	return s.balancer.GUEChecksum
+}
+
+// switchSettings is what fabric is opened with.
+func switchSettings(s self) any {
+	if s.sw == nil {
+		return nil
+	}
+	own := *s.sw
+	own.Name, own.API, own.Metrics = "", "", nil
+	return own
 }
 
 func sources(s self) any {
