@@ -25,9 +25,12 @@ import (
 const (
 	// detourConnections of each kind, so that they lie on all fronts.
 	detourConnections = 16
-	// detourRounds is how often each kind is asked, after a warm-up.
-	detourRounds = 8000
+	// detourRounds is how often each kind is asked, after a warm-up, in each
+	// of detourBlocks. The block counts in which the direct way was fastest:
+	// what else goes on at the machine disturbs it least.
+	detourRounds = 4000
 	detourWarmUp = 500
+	detourBlocks = 5
 	// maxDetour is the bound on the median's growth (the paper: 14 µs).
 	maxDetour = 5.0
 	// detourPath asks a lab's server for an echo of everything that follows.
@@ -37,8 +40,10 @@ const (
 // Detour is what scenario chain measured for one VIP.
 type Detour struct {
 	Run string `json:"run"`
-	// Rounds is how many answers each median is of.
+	// Rounds is how many answers each median is of, Blocks how many such
+	// measurements there were: of them the one with the fastest direct way.
 	Rounds      int `json:"rounds"`
+	Blocks      int `json:"blocks"`
 	Connections int `json:"connections"`
 	// DirectUs and DetourUs are the median round trips of one byte to the
 	// bucket's current server, and through it to the one before,
@@ -111,12 +116,6 @@ func RunDetour(in io.Reader, out io.Writer) error {
 						a.Samples[g] = append(a.Samples[g], took.Nanoseconds())
 					}
 				}
-			}
-			for g, sockets := range groups {
-				for _, s := range sockets {
-					unix.Close(s)
-				}
-				groups[g] = nil
 			}
 		}
 		if err := answers.Encode(a); err != nil {
@@ -214,14 +213,19 @@ func (r *runner) detour(ctx context.Context, c *churn) error {
 		if err := clients[i].open(v, 0, next); err != nil {
 			return err
 		}
-		a, err := clients[i].ask(detourRequest{Measure: detourRounds, WarmUp: detourWarmUp})
-		if err != nil {
-			return fmt.Errorf("measure the detour of %s: %w", v.Name, err)
+		var d Detour
+		for block := range detourBlocks {
+			a, err := clients[i].ask(detourRequest{Measure: detourRounds, WarmUp: detourWarmUp})
+			if err != nil {
+				return fmt.Errorf("measure the detour of %s: %w", v.Name, err)
+			}
+			if direct := quantile(a.Samples[0], 0.5); block == 0 || direct < d.DirectUs {
+				d = Detour{Run: r.result.Runs[i].Name(), Rounds: detourRounds, Blocks: detourBlocks, Connections: detourConnections,
+					DirectUs: direct, DetourUs: quantile(a.Samples[1], 0.5)}
+				d.AddedUs = d.DetourUs - d.DirectUs
+				d.AddedP95Us = quantile(a.Samples[1], 0.95) - quantile(a.Samples[0], 0.95)
+			}
 		}
-		d := Detour{Run: r.result.Runs[i].Name(), Rounds: detourRounds, Connections: detourConnections,
-			DirectUs: quantile(a.Samples[0], 0.5), DetourUs: quantile(a.Samples[1], 0.5)}
-		d.AddedUs = d.DetourUs - d.DirectUs
-		d.AddedP95Us = quantile(a.Samples[1], 0.95) - quantile(a.Samples[0], 0.95)
 		r.result.Detours = append(r.result.Detours, d)
 		if d.AddedUs > maxDetour {
 			r.result.Verdict = append(r.result.Verdict, fmt.Sprintf("%s: the detour adds %.1f µs at the median, must be at most %.0f", d.Run, d.AddedUs, maxDetour))

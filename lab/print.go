@@ -114,7 +114,7 @@ func (r *Result) printDrains(w io.Writer) error {
 		fmt.Fprintf(t, "  %s\t%d\t%d\t%d\t%d\t%d\t%d\n", d.Run, d.Flows, d.OnServer, d.Moved, d.SwitchesDiffer, d.Broken, d.LostWithServer)
 	}
 	for _, p := range r.Repoints {
-		fmt.Fprintf(t, "\n%d nexthops repointed in %.2f ms (median of %d), %.2f ms (p95), %.2f ms at most\n", p.Nexthops, p.MedianMs, p.Rounds, p.P95Ms, p.MaxMs)
+		fmt.Fprintf(t, "\n%d nexthops repointed in %.2f ms (median of %d rounds, the fastest of %d blocks), %.2f ms (p95), %.2f ms at most\n", p.Nexthops, p.MedianMs, p.Rounds, p.Blocks, p.P95Ms, p.MaxMs)
 	}
 	return t.Flush()
 }

@@ -179,3 +179,79 @@ func TestLost(t *testing.T) {
 		}
 	}
 }
+
+// TestParts: faild has a lab of its own, drains one for each number, and a
+// scenario knows its schemes.
+func TestParts(t *testing.T) {
+	labs := func(o RunOptions) (labs [][]string) {
+		if err := o.fill(); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range scenarios()[o.Scenario].parts(o) {
+			var names []string
+			for _, r := range p.runs {
+				names = append(names, r.Name())
+			}
+			labs = append(labs, names)
+		}
+		return labs
+	}
+	for _, c := range []struct {
+		o    RunOptions
+		want [][]string
+	}{
+		{RunOptions{Scenario: "churn", Schemes: []string{"faild", "beamer", "stateless"}, IPv4: true},
+			[][]string{{"beamer-ipip-ipv4", "beamer-gue-ipv4", "stateless-table-hrw-ipv4"}, {"faild-ipv4"}}},
+		{RunOptions{Scenario: "chain", IPv6: true, Forwarding: "gue"}, [][]string{{"beamer-gue-ipv6"}, {"faild-ipv6"}}},
+		{RunOptions{Scenario: "drain-switch", IPv4: true}, [][]string{{"faild-ipv4", "ecmp-ipv4", "resilient-ipv4"}}},
+		{RunOptions{Scenario: "synflood", Schemes: []string{"beamer"}, IPv4: true, Forwarding: "ipip", Drained: []int{0, 4}}, [][]string{
+			{"beamer-ipip-ipv4-drained-0"}, {"beamer-ipip-ipv4-drained-4"}}},
+		{RunOptions{Scenario: "synflood", Schemes: []string{"beamer"}, IPv4: true, Forwarding: "ipip"}, [][]string{
+			{"beamer-ipip-ipv4-drained-0", "full-ct-table-hrw-ipv4-drained-0"}, {"beamer-ipip-ipv4-drained-1", "full-ct-table-hrw-ipv4-drained-1"},
+			{"beamer-ipip-ipv4-drained-2", "full-ct-table-hrw-ipv4-drained-2"}, {"beamer-ipip-ipv4-drained-4", "full-ct-table-hrw-ipv4-drained-4"}}},
+	} {
+		if got := labs(c.o); !slices.EqualFunc(got, c.want, slices.Equal) {
+			t.Errorf("%+v: %v, want %v", c.o, got, c.want)
+		}
+	}
+	for _, o := range []RunOptions{
+		{Scenario: "chain", Schemes: []string{"jet"}},
+		{Scenario: "drain-switch", Schemes: []string{"beamer"}},
+		{Scenario: "churn", Schemes: []string{"beamer"}, Forwarding: "l2"},
+		{Scenario: "churn", Drained: []int{1}},
+		{Scenario: "synflood", Schemes: []string{"beamer"}, Drained: []int{8}},
+		{Scenario: "synflood", Schemes: []string{"faild", "beamer"}},
+	} {
+		if err := o.fill(); err == nil {
+			t.Errorf("%+v is accepted", o)
+		}
+	}
+}
+
+// TestCalm: whatever the seed, no more changes force a bucket within a
+// connection's life than a chain is long.
+func TestCalm(t *testing.T) {
+	for _, scheme := range []string{"beamer", "faild"} {
+		for seed := range uint64(20) {
+			c := &churn{calm: 7, random: stream(seed, "churn"), lab: &Lab{Options: Options{LBs: churnLBs, Servers: churnServers, VIPs: []VIP{{Scheme: scheme, Policy: "hash"}}}}}
+			steps, err := c.arrange(c.steps())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !fits(steps) || len(steps) < minChanges {
+				t.Errorf("%s, seed %d: %d steps that do not fit", scheme, seed, len(steps))
+			}
+			for i := range steps {
+				forced := 0
+				for _, s := range steps[i:min(i+7, len(steps))] {
+					if s.forces {
+						forced++
+					}
+				}
+				if forced > 3 {
+					t.Errorf("%s, seed %d: %d changes force buckets from the %dth on", scheme, seed, forced, i+1)
+				}
+			}
+		}
+	}
+}
