@@ -167,10 +167,16 @@ func nexthopMessage(k key, v value, remove bool) netlink.Message {
 	return m
 }
 
+// neighbourMessage is written by hand, octet by octet, since a repointing
+// makes a thousand of them: a header, and attributes of whole multiples of
+// four octets.
 func neighbourMessage(k key, v value, remove bool) netlink.Message {
-	header := make([]byte, unix.SizeofNdMsg)
+	m := netlink.Message{Header: netlink.Header{Type: unix.RTM_NEWNEIGH}, Data: make([]byte, unix.SizeofNdMsg, 64)}
+	if remove {
+		m.Header.Type = unix.RTM_DELNEIGH
+	}
+	header := m.Data
 	binary.NativeEndian.PutUint32(header[4:], v.device)
-	a := netlink.NewAttributeEncoder()
 	if k.kind == kindBridge {
 		header[0] = unix.AF_BRIDGE
 		binary.NativeEndian.PutUint16(header[8:], unix.NUD_NOARP) // static
@@ -179,22 +185,34 @@ func neighbourMessage(k key, v value, remove bool) netlink.Message {
 		if remove {
 			header[10] = ntfMaster
 		}
-		a.Bytes(ndaLladdr, k.mac[:])
+		m.Data = attribute(m.Data, ndaLladdr, k.mac[:])
+		return m
+	}
+	header[0] = family(k.addr)
+	binary.NativeEndian.PutUint16(header[8:], unix.NUD_PERMANENT)
+	if k.addr.Is4() {
+		a := k.addr.As4()
+		m.Data = attribute(m.Data, ndaDst, a[:])
 	} else {
-		header[0] = family(k.addr)
-		binary.NativeEndian.PutUint16(header[8:], unix.NUD_PERMANENT)
-		a.Bytes(ndaDst, k.addr.AsSlice())
-		if !remove {
-			a.Bytes(ndaLladdr, v.mac[:])
-			a.Uint8(ndaProtocol, Protocol)
-		}
+		a := k.addr.As16()
+		m.Data = attribute(m.Data, ndaDst, a[:])
 	}
-	m := netlink.Message{Header: netlink.Header{Type: unix.RTM_NEWNEIGH}}
-	if remove {
-		m.Header.Type = unix.RTM_DELNEIGH
+	if !remove {
+		m.Data = attribute(m.Data, ndaLladdr, v.mac[:])
+		m.Data = attribute(m.Data, ndaProtocol, []byte{Protocol})
 	}
-	m.Data = append(header, encoded(a)...)
 	return m
+}
+
+// attribute appends one, and fills it up to a multiple of four octets.
+func attribute(b []byte, typ uint16, data []byte) []byte {
+	b = binary.NativeEndian.AppendUint16(b, uint16(unix.SizeofNlAttr+len(data)))
+	b = binary.NativeEndian.AppendUint16(b, typ)
+	b = append(b, data...)
+	for len(b)%4 != 0 {
+		b = append(b, 0)
+	}
+	return b
 }
 
 func routeMessage(k key, v value, remove bool) netlink.Message {
@@ -264,6 +282,7 @@ func difference(have, want objects) (steps []step) {
 			continue
 		}
 		from := len(steps)
+		steps = slices.Grow(steps, min(len(want[k]), 1024)) // often all, or few
 		for key, v := range want[k] {
 			if h, ok := have[k][key]; !ok || h != v {
 				steps = append(steps, step{key: key, value: v})
