@@ -26,6 +26,8 @@ type owned struct {
 type mux struct {
 	a *Assignment
 	e *buckets.Effective
+	// away: its daemon gets no versions, and no clients come its way.
+	away bool
 }
 
 // chained is a deployment of scheme beamer that changes, two balancers, and
@@ -133,6 +135,9 @@ func (f *chainedFleet) packets() {
 func (f *chainedFleet) open() {
 	for range rapid.IntRange(0, 6).Draw(f.t, "opened") {
 		m := f.muxes[rapid.IntRange(0, 1).Draw(f.t, "through")]
+		if m.away {
+			continue
+		}
 		b := rapid.IntRange(0, m.e.Len()-1).Draw(f.t, "bucket")
 		v := &m.a.VIPs[0]
 		s, ok := v.Slot(m.e.Current[b])
@@ -167,7 +172,9 @@ func (f *chainedFleet) take(steps []*Assignment, forced bool) {
 		f.newest, f.together = w.Buckets.Generation, time.Time{}
 		first := rapid.IntRange(0, 1).Draw(f.t, "first")
 		for _, i := range []int{first, 1 - first} {
-			f.muxes[i].a = again
+			if !f.muxes[i].away {
+				f.muxes[i].a = again
+			}
 			f.conns = slices.DeleteFunc(f.conns, func(c *owned) bool {
 				_, ok := w.Slot(c.slot)
 				if !ok && !forced {
@@ -183,7 +190,9 @@ func (f *chainedFleet) take(steps []*Assignment, forced bool) {
 			f.update()
 			f.packets()
 		}
-		f.cur, f.together = again, f.now
+		if f.cur = again; !f.muxes[0].away && !f.muxes[1].away {
+			f.together = f.now
+		}
 	}
 }
 
@@ -220,7 +229,7 @@ func TestChainsFindEveryConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := &chainedFleet{t: t, cur: first, now: time.Unix(1_800_000_000, 0), newest: 1, failing: map[uint16]bool{}}
-		f.muxes = [2]mux{{first, new(buckets.Effective)}, {first, new(buckets.Effective)}}
+		f.muxes = [2]mux{{a: first, e: new(buckets.Effective)}, {a: first, e: new(buckets.Effective)}}
 		f.together = f.now
 		f.update()
 		server := rapid.SampledFrom([]string{"s0", "s1", "s2", "s3", "s4", "s5", "s6"})
@@ -277,6 +286,18 @@ func TestChainsFindEveryConnection(t *testing.T) {
 				f.failing[n] = !f.failing[n]
 				f.update()
 				f.packets()
+			},
+			"away and back": func(t *rapid.T) {
+				f.t = t
+				if m := &f.muxes[1]; !m.away {
+					m.away, f.together = true, time.Time{}
+				} else {
+					m.away, m.a, f.together = false, f.cur, f.now
+					f.update()
+					f.tell(1) // before clients come again
+					f.update()
+					f.packets()
+				}
 			},
 			"restart": func(t *rapid.T) {
 				f.t = t
