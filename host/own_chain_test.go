@@ -249,6 +249,33 @@ func TestOwnLargeFrames(t *testing.T) {
 	})
 }
 
+// What a server offers its clients leaves room for the tunnel.
+func TestOwnMSS(t *testing.T) {
+	n := newOwnNet(t, 1)
+	h := n.hosts[0]
+	eachCarrier(t, n, func(c *client) {
+		if c.by.outer == 0 {
+			return
+		}
+		h.change(c.vip, func(v *hostFlHostVip) { v.Mss = 1300 })
+		for _, flags := range []uint8{wire.SYN | wire.ACK, wire.SYN, wire.ACK} {
+			for _, mss := range []uint16{536, 1300, 1301, 1460} {
+				frame := wire.TCP{Src: c.vip, Dst: c.addr, Flags: flags, Options: wire.SYNOptions(mss, 7)}.Frame()
+				o := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame))}
+				n.must(h.ns.Do(func() error { _, err := h.o.HostOut.Run(&o); return err }))
+				want := mss
+				if flags == wire.SYN|wire.ACK {
+					want = min(mss, 1300)
+				}
+				expect := wire.TCP{Src: c.vip, Dst: c.addr, Flags: flags, Options: wire.SYNOptions(want, 7)}.Frame()
+				if !bytes.Equal(o.DataOut, expect) {
+					t.Errorf("%s: flags %#x, MSS %d:\n got  %x\n want %x", c.by.name, flags, mss, o.DataOut, expect)
+				}
+			}
+		}
+	})
+}
+
 // ---- generations
 
 func TestOwnGenerations(t *testing.T) {

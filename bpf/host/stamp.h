@@ -161,11 +161,17 @@ static __always_inline void fl_stamp_lookup(struct __sk_buff *skb, struct fl_hos
 	if (fl_out_parse(skb, &cur, &p) || p.proto != IPPROTO_TCP)
 		return;
 	v = fl_host_vip_find(c, p.src, p.sport, IPPROTO_TCP);
-	if (!v || v->scheme != FL_SCHEME_CHEETAH)
+	if (!v)
 		return;
 	tcp = p.l4;
 	if ((void *)(tcp + 1) > cur.end)
 		return;
+	if (v->scheme != FL_SCHEME_CHEETAH) {
+		/* Beamer's tunnels are the longest, and carry no cookie. */
+		if (v->scheme == FL_SCHEME_BEAMER && tcp->syn && tcp->ack && v->mss)
+			fl_clamp_mss(skb, data, tcp, v->mss, cur.end);
+		return;
+	}
 	fl_host_counted(v->id, 1, p.l3_len);
 	/* The rest is for what we answer with: not a client's SYN that happens
 	 * to leave from here. */
