@@ -106,7 +106,8 @@ func (l *Lab) awaitReady(ctx context.Context, machine string) error {
 			return ctx.Err() != nil
 		}
 		missing = strings.Join(status.NotReady, "; ")
-		return missing == ""
+		// A switch that drains is as ready as it wants to be.
+		return missing == "" || status.Switch.GetDrained() && len(status.NotReady) == 1
 	})
 	if ctx.Err() != nil {
 		return ctx.Err()
