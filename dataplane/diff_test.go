@@ -56,6 +56,9 @@ func TestProgramAgreesWithModel(t *testing.T) {
 			if r.Tracked && r.VIP.TrackAll && r.VIP.Scheme != model.FullCT && !r.Place.Track {
 				all++
 			}
+			if r.VIP != nil && r.VIP.Scheme == model.Beamer {
+				hits[beamerCase(r)]++
+			}
 			if p.h.IntN(4) == 0 {
 				p.tick()
 			}
@@ -88,6 +91,11 @@ func TestProgramAgreesWithModel(t *testing.T) {
 	if refused == 0 || all == 0 || kept == 0 {
 		t.Errorf("no refused opening, no VIP that tracks all or no own entry that stayed: the generator is too tame")
 	}
+	for _, what := range []string{"beamer settled ipip", "beamer moved ipip", "beamer moved gue", "beamer l2", "beamer join", "beamer quoted fragment forwarded", "beamer quoted fragment asked"} {
+		if hits[what] == 0 {
+			t.Errorf("no %s: the generator is too tame", what)
+		}
+	}
 	for event := jet.Open; event <= jet.Peek; event++ {
 		for _, what := range []string{"cheetah %d Hit", "jet %d Hit", "full-ct %d Hit", "%d Stale"} {
 			if what = fmt.Sprintf(what, event); hits[what] == 0 {
@@ -95,6 +103,29 @@ func TestProgramAgreesWithModel(t *testing.T) {
 			}
 		}
 	}
+}
+
+// beamerCase says what scheme beamer did with a packet.
+func beamerCase(r model.Result) string {
+	quotedFragment := r.Parsed.Quoted != nil && r.Parsed.Quoted.FragmentOffset != 0
+	switch {
+	case quotedFragment && r.Reason == model.ForwardFragment:
+		return "beamer quoted fragment forwarded"
+	case quotedFragment && r.Reason == model.AskICMP:
+		return "beamer quoted fragment asked"
+	case r.Verdict != model.Send || r.Ifindex == 0:
+		return "beamer not forwarded"
+	case r.Join:
+		return "beamer join"
+	}
+	_, o, err := wire.Decapsulate(wire.Parse(r.Output).Packet(), 0)
+	switch {
+	case err != nil || o.Hops == nil:
+		return "beamer l2"
+	case len(o.Hops.Chain()) > 0:
+		return "beamer moved " + string(o.Tunnel)
+	}
+	return "beamer settled " + string(o.Tunnel)
 }
 
 func added(sum model.Counters, s *model.State) model.Counters {

@@ -47,7 +47,7 @@ func newHostile(r *rand.Rand) *hostile {
 		Services: map[model.Key]*model.VIP{}, Addresses: map[netip.Addr]*model.Address{},
 		Fragments: map[model.Key]*model.VIP{}, Lines: make([]model.Line, hostileLines),
 		Source4: netip.MustParsePrefix("192.168.64.0/20"), Source6: netip.MustParsePrefix("fd00:7::/64"),
-		GUEChecksum6: r.IntN(2) == 0, AskRate: pick[uint32](r, 3, 1<<20), Ingress: 1,
+		GUEChecksum6: r.IntN(2) == 0, AskRate: pick[uint32](r, 3, 1<<20), AskSeed: r.Uint64() | 1, Ingress: 1,
 	}
 	hashKey := cheetah.Key{r.Uint64(), r.Uint64()}
 	line := uint32(1)
@@ -56,7 +56,7 @@ func newHostile(r *rand.Rand) *hostile {
 		v := &model.VIP{ID: id, Addr: h.address(six, 1), Port: pick[uint16](r, 80, 443, 0), Proto: pick[uint8](r, wire.ProtoTCP, wire.ProtoTCP, wire.ProtoUDP),
 			FirstLine: line, Slots: uint32(1 + r.IntN(24)), Keys: [2]cheetah.Key{{r.Uint64(), r.Uint64()}, {r.Uint64(), r.Uint64()}},
 			Epochs: uint8(1 + r.IntN(3)), HashKey: hashKey, Layout: cheetah.Layout{Bits: 10 + r.IntN(6)},
-			Scheme: pick(r, model.Cheetah, model.JET, model.JET, model.FullCT, model.Stateless),
+			Scheme: pick(r, model.Cheetah, model.JET, model.JET, model.FullCT, model.Stateless, model.Beamer),
 			Policy: pick(r, policy.RR, policy.WRR, policy.P2C, policy.LeastConn, policy.Hash), Affinity: r.IntN(4) == 0, Share: r.IntN(2) == 0, TrackAll: r.IntN(6) == 0}
 		key := model.Key{Addr: v.Addr, Port: v.Port, Proto: v.Proto}
 		if h.tables.Services[key] != nil {
@@ -70,6 +70,10 @@ func newHostile(r *rand.Rand) *hostile {
 		if address == nil {
 			address = &model.Address{ID: v.ID, Addr: v.Addr, Proto: map[bool]uint8{false: wire.ProtoICMP, true: wire.ProtoICMPv6}[six], ICMPEcho: r.IntN(2) == 0}
 			h.tables.Addresses[v.Addr] = address
+		}
+		if v.Scheme == model.Beamer && v.Proto == wire.ProtoTCP && !address.Joins && r.IntN(2) == 0 {
+			address.Joins, address.JoinHash, address.ID = true, r.Uint64(), v.ID
+			address.HashKey, address.Scheme, address.FirstLine, address.Slots, address.Generation = v.HashKey, v.Scheme, v.FirstLine, v.Slots, v.Generation
 		}
 		if v.FragmentsByAddress = r.IntN(3) > 0; v.FragmentsByAddress || r.IntN(2) == 0 {
 			h.tables.Fragments[model.Key{Addr: v.Addr, Proto: v.Proto}] = v
@@ -98,6 +102,10 @@ func (h *hostile) line(s uint32) model.Line {
 // as the daemon does; sometimes the lines' flags contradict the tables, or the
 // tables are nonsense.
 func (h *hostile) pool(v *model.VIP) {
+	if v.Scheme == model.Beamer {
+		h.buckets(v)
+		return
+	}
 	var takers []policy.Member
 	var rows []chash.Member
 	kind := pick(h.Rand, chash.Kinds()...)
@@ -242,7 +250,9 @@ func (h *hostile) good() []byte {
 	six := v.Addr.Is6()
 	client := netip.AddrPortFrom(h.address(six, 3), uint16(1024+h.IntN(8)))
 	port := v.Port
-	if port == 0 || h.IntN(20) == 0 {
+	if a := h.tables.Addresses[v.Addr]; a.Joins && h.IntN(3) == 0 {
+		port = model.JoinPort + uint16(cheetah.Layout{Bits: 16}.Encode(a.JoinHash, h.Uint32N(a.Slots+2), 0))
+	} else if port == 0 || h.IntN(20) == 0 {
 		port = pick(h.Rand, 80, 443, uint16(h.Uint32()))
 	}
 	vip := netip.AddrPortFrom(v.Addr, port)
@@ -364,8 +374,11 @@ func (h *hostile) options(ecr uint32) []byte {
 func (h *hostile) icmpError(v *model.VIP, client, vip netip.AddrPort, ip wire.IP, link wire.Link) []byte {
 	var quoted []byte
 	inner := wire.IP{TTL: 60}
-	if h.IntN(6) == 0 {
+	switch {
+	case h.IntN(6) == 0:
 		inner = h.ip(v.Addr.Is6())
+	case v.Scheme == model.Beamer && h.IntN(4) == 0: // of a later fragment
+		inner.FragmentOffset = 185
 	}
 	if h.IntN(4) == 0 {
 		quoted = wire.UDP{Src: vip, Dst: client, Payload: make([]byte, 40), IP: inner}.Packet()

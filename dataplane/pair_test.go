@@ -81,7 +81,7 @@ func diffTwin(tables *model.Tables) (*Twin, error) {
 	t := diffTwins[tables.GUEChecksum6]
 	if t == nil {
 		var err error
-		t, err = newTwin(twinSize{lines: diffLines, tableEntries: 1 << 14, flowBuckets: diffFlowBuckets, vipIDs: diffVIPs},
+		t, err = newTwin(twinSize{lines: diffLines, tableEntries: 1 << 15, flowBuckets: diffFlowBuckets, vipIDs: diffVIPs},
 			func(spec *ebpf.CollectionSpec) error { return tableConstants(spec, tables) })
 		if err != nil {
 			return nil, err
@@ -91,7 +91,7 @@ func diffTwin(tables *model.Tables) (*Twin, error) {
 	m := t.set.maps
 	return t, errors.Join(t.set.writeAt(mapVIPs, 0, make([]byte, 2*vipHalf)), clearArray[int32](m[mapConns]),
 		clearArray[lbFlBucket](m[mapFlows]), clearArray[lbFlVipCpu](m[mapVIPCPU]),
-		clearArray[lbFlBound](m[lbMapAskBound]), t.drainShared())
+		clearArray[lbFlBound](m[lbMapAskBound]), clearArray[lbFlBound](m[lbMapAskSources]), t.drainShared())
 }
 
 // drainShared takes what an earlier test left in the ring.
@@ -144,6 +144,14 @@ func (p *pair) write() error {
 	byID := map[uint32]lbFlVip{}
 	for k, v := range tables.Services {
 		e, err := vipEntry(v, put)
+		if err == nil && v.Scheme == model.Beamer {
+			e.HashForm, e.HashTable, e.HashSize = uint8(lbFlHashFormFL_HASH_BUCKETS), next, uint32(v.Buckets.Len())
+			table := bucketWordsOf(v.Buckets)
+			next += uint32(len(table))
+			if len(table) > 0 {
+				err = set.writeAt(mapTables, int64(e.HashTable)*arrayStride, table)
+			}
+		}
 		if err != nil {
 			return err
 		}
@@ -157,6 +165,10 @@ func (p *pair) write() error {
 		e := lbFlVip{Id: a.ID, Flags: uint8(lbFlVipFlagsFL_VIP_ADDRESS_ENTRY)}
 		if a.ICMPEcho {
 			e.Flags |= uint8(lbFlVipFlagsFL_VIP_ICMP_ECHO)
+		}
+		if a.Joins {
+			e.Flags |= uint8(lbFlVipFlagsFL_VIP_JOIN)
+			e.HashKey, e.Scheme, e.FirstLine, e.Slots, e.Generation, e.JoinHash = a.HashKey, uint8(a.Scheme), a.FirstLine, a.Slots, a.Generation, a.JoinHash
 		}
 		add(addr, 0, a.Proto, e)
 	}
@@ -173,7 +185,7 @@ func (p *pair) write() error {
 		return err
 	}
 	c := lbFlControl{Active: half, AskRate: tables.AskRate, ClockBase: p.h.now}
-	c.VipSeed[half] = seed
+	c.VipSeed[half], c.VipSeed[0] = seed, tables.AskSeed
 	return set.writeAt(mapControl, 0, &c)
 }
 
@@ -196,7 +208,7 @@ func (p *pair) writeLines() error {
 func vipEntry(v *model.VIP, put func([]uint32) (uint32, uint32, error)) (e lbFlVip, err error) {
 	policies := []string{policy.RR, policy.WRR, policy.P2C, policy.LeastConn, policy.Hash}
 	e = lbFlVip{Id: v.ID, FirstLine: v.FirstLine, Slots: v.Slots, HashKey: v.HashKey, Scheme: uint8(v.Scheme),
-		Epochs: v.Epochs, Shift: uint8(v.Layout.Shift())}
+		Epochs: v.Epochs, Shift: uint8(v.Layout.Shift()), Generation: v.Generation}
 	for i, k := range v.Keys {
 		e.Key[i] = k
 	}

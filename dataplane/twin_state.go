@@ -141,6 +141,9 @@ func (t *Twin) copyFrom(s *State) error {
 	}); err != nil {
 		return err
 	}
+	if err := copyArray[lbFlBound](t, s, lbMapAskSources, nil); err != nil {
+		return err
+	}
 	return copyArray[lbFlBound](t, s, lbMapAskBound, nil)
 }
 
@@ -192,7 +195,8 @@ func (t *Twin) Model(cpu int) (*model.Tables, *model.State, error) {
 type modelReader struct {
 	t       *Twin
 	cpu     int
-	entries []uint32 // all of `tables`
+	entries []uint32 // all of `tables`, of which raw is the memory
+	raw     []byte
 	err     error
 }
 
@@ -206,14 +210,14 @@ func (r *modelReader) read() (*model.Tables, *model.State) {
 	set := r.t.set
 	control, err := set.readControl()
 	r.fail(err)
-	raw := make([]byte, int(set.maps[mapTables].MaxEntries())*arrayStride)
-	r.fail(set.readAt(mapTables, 0, raw))
-	r.entries = make([]uint32, len(raw)/arrayStride)
+	r.raw = make([]byte, int(set.maps[mapTables].MaxEntries())*arrayStride)
+	r.fail(set.readAt(mapTables, 0, r.raw))
+	r.entries = make([]uint32, len(r.raw)/arrayStride)
 	for i := range r.entries {
-		r.entries[i] = binary.NativeEndian.Uint32(raw[i*arrayStride:])
+		r.entries[i] = binary.NativeEndian.Uint32(r.raw[i*arrayStride:])
 	}
 	tables := &model.Tables{Services: map[model.Key]*model.VIP{}, Addresses: map[netip.Addr]*model.Address{},
-		Fragments: map[model.Key]*model.VIP{}, AskRate: control.AskRate,
+		Fragments: map[model.Key]*model.VIP{}, AskRate: control.AskRate, AskSeed: control.VipSeed[0],
 		Source4: r.t.source4, Source6: r.t.source6, GUEChecksum6: r.t.gueChecksum6,
 		Ingress: 1, // the loopback: a test run's frames come in there
 	}
@@ -248,12 +252,17 @@ func (r *modelReader) vip(e lbFlVip) *model.VIP {
 		FragmentsByAddress: has(lbFlVipFlagsFL_VIP_FRAG_ADDRESSES),
 		Affinity:           has(lbFlVipFlagsFL_VIP_AFFINITY),
 		Share:              has(lbFlVipFlagsFL_VIP_SHARE),
-		TrackAll:           has(lbFlVipFlagsFL_VIP_TRACK_ALL)}
+		TrackAll:           has(lbFlVipFlagsFL_VIP_TRACK_ALL),
+		Joins:              has(lbFlVipFlagsFL_VIP_JOIN), JoinHash: e.JoinHash, Generation: e.Generation}
 	for i, k := range e.Key {
 		v.Keys[i] = cheetah.Key(k)
 	}
 	if int(e.Policy) < len(modelPolicies) {
 		v.Policy = modelPolicies[e.Policy]
+	}
+	if v.Scheme == model.Beamer {
+		v.Buckets = bucketRows{r.raw, e.HashTable, e.HashSize}
+		return v
 	}
 	v.NewTable, v.NoNew = r.stretch(e.NewTable, e.NewSize), e.NewSize == 0
 	if e.HashSize > 0 {
@@ -358,6 +367,11 @@ func (r *modelReader) left(state *model.State) {
 			continue
 		}
 		state.Asks[kind] = model.Bound{Tokens: all[r.cpu].Tokens, LastMS: all[r.cpu].LastMs}
+	}
+	sources, err := readArray[lbFlBound](r.t, lbMapAskSources, r.cpu)
+	r.fail(err)
+	for i, b := range sources {
+		state.AskSources[i] = model.Bound{Tokens: b.Tokens, LastMS: b.LastMs}
 	}
 }
 

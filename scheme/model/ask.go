@@ -1,5 +1,13 @@
 package model
 
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+// AskSources is how many bounds the senders of ICMP errors share.
+const AskSources = 1 << 10
+
 // Bound is a token bucket in thousandths (fl_bound).
 type Bound struct {
 	Tokens uint32
@@ -30,9 +38,20 @@ func (t *Tables) ask(s *State, r *Result, k *packet, nowMS uint32) {
 		kind = 1
 	}
 	r.Verdict = Drop
-	if k.TotalLen > askBytes || !s.Asks[kind].allow(t.AskRate, nowMS) {
+	if k.TotalLen > askBytes || kind == 1 && !s.AskSources[t.askSource(k.Src)].allow((t.AskRate+1)/2, nowMS) ||
+		!s.Asks[kind].allow(t.AskRate, nowMS) {
 		r.Reason = DropAskLimit
 		return
 	}
 	r.Ask = k.Packet()
+}
+
+// askSource is the bound of an error's sender, who may use half of what all
+// may (fl_ask_source).
+func (t *Tables) askSource(sender netip.Addr) uint64 {
+	var b [16]byte
+	copy(b[:], sender.AsSlice())
+	x := binary.LittleEndian.Uint64(b[:]) ^ binary.LittleEndian.Uint64(b[8:])*0x9e3779b97f4a7c15
+	x ^= x >> 32
+	return x * t.AskSeed >> 54
 }

@@ -11,7 +11,7 @@ import (
 // nowMS, and changes the state as the packet does. The frame is not changed;
 // Result.Output is a new one.
 func (t *Tables) Process(s *State, frame []byte, nowMS uint32) Result {
-	r := Result{Line: -1, Slot: -1, Parsed: wire.Parse(frame)}
+	r := Result{Line: -1, Slot: -1, Bucket: -1, Parsed: wire.Parse(frame)}
 	k, ip := classify(r.Parsed)
 	if !ip {
 		r.Reason = PassNotIP
@@ -30,10 +30,15 @@ func (t *Tables) decide(s *State, r *Result, k *packet, nowMS uint32) {
 			return
 		}
 	}
-	r.VIP = t.find(k)
-	if r.VIP == nil {
-		r.Reason = t.unserved(k)
+	if r.VIP = t.find(k); k.quotedFragment && (r.VIP == nil || r.VIP.Scheme != Beamer) {
+		r.VIP, r.Reason = nil, DropFragment
 		return
+	}
+	if r.VIP == nil {
+		if r.Reason, r.VIP = t.unserved(k); r.VIP == nil {
+			return
+		}
+		r.Join = true
 	}
 	t.scheme(s, r, k, nowMS)
 }
@@ -49,15 +54,19 @@ func (t *Tables) find(k *packet) *VIP {
 }
 
 // unserved: no service takes the packet. A fragment to a VIP's address is
-// dropped, as nobody could put it together.
-func (t *Tables) unserved(k *packet) Reason {
+// dropped, as nobody could put it together. What may be of an MPTCP join goes
+// on, with the address's entry.
+func (t *Tables) unserved(k *packet) (Reason, *VIP) {
+	address := t.Addresses[k.vip.Addr()]
 	switch {
-	case t.Addresses[k.vip.Addr()] == nil:
-		return PassNoVIP
+	case address == nil:
+		return PassNoVIP, nil
 	case k.kind == fragment:
-		return DropFragment
+		return DropFragment, nil
+	case address.Joins && k.proto == wire.ProtoTCP && k.vip.Port() >= JoinPort:
+		return 0, address
 	}
-	return PassVIPOther
+	return PassVIPOther, nil
 }
 
 // scheme is fl_scheme: whose is the packet?
@@ -70,7 +79,9 @@ func (t *Tables) scheme(s *State, r *Result, k *packet, nowMS uint32) {
 			return
 		}
 	} else if k.kind == fragment && !v.FragmentsByAddress {
-		r.Reason = DropFragment
+		if r.Reason = DropFragment; k.quotedFragment {
+			r.Reason = AskICMP
+		}
 		return
 	}
 	syn := tcp && k.flags&(wire.SYN|wire.ACK|wire.RST|wire.FIN) == wire.SYN
@@ -81,6 +92,8 @@ func (t *Tables) scheme(s *State, r *Result, k *packet, nowMS uint32) {
 		t.cheetah(s, r, k, nowMS, opening, syn)
 	case v.Scheme == Stateless:
 		t.stateless(r, k)
+	case v.Scheme == Beamer:
+		t.beamer(r, k)
 	default:
 		why := Known
 		if opening {
@@ -223,7 +236,7 @@ func (t *Tables) act(s *State, r *Result, k *packet, nowMS uint32) {
 			r.Verdict, r.Reason = Pass, PassVIPOther
 		default:
 			r.Verdict, r.Ifindex = Send, line.Ifindex
-			r.Output = t.forward(k, line, r.Hash)
+			r.Output = t.forward(k, line, r)
 			s.count(r, k)
 		}
 	default:

@@ -11,11 +11,12 @@ const outerTTL = 64
 
 // forward is the frame that goes to the line's server. Bytes behind the
 // packet's own length (Ethernet padding) stay where they are: behind it.
-func (t *Tables) forward(k *packet, line *Line, hash uint64) []byte {
+func (t *Tables) forward(k *packet, line *Line, r *Result) []byte {
 	inner := k.Packet()
 	packet := inner
 	if line.Forwarding != L2 {
-		o := t.outer(k.Parsed, line, hash)
+		o := t.outer(k.Parsed, line, r.Hash)
+		o.Hops = r.Hops
 		if packet = o.Encapsulate(inner); o.Tunnel == wire.GUE && t.GUEChecksum6 && !line.Addr.Is4() {
 			t.gueChecksum(k, o, packet)
 		}

@@ -48,6 +48,11 @@ func isError(version int, kind uint8) bool {
 func (k *packet) quoted() (Reason, bool) {
 	b := k.Frame[k.L4+8:]
 	client, header, proto, reason := k.quotedHeader(b)
+	if reason == DropFragment && (proto == wire.ProtoTCP || proto == wire.ProtoUDP) {
+		// Only scheme beamer takes what has no ports.
+		k.kind, k.proto, k.quotedFragment, k.client = fragment, proto, true, netip.AddrPortFrom(client, 0)
+		return 0, false
+	}
 	if reason != 0 {
 		return reason, true
 	}
@@ -78,7 +83,7 @@ func (k *packet) quotedHeader(b []byte) (client netip.Addr, header int, proto ui
 			return client, 0, 0, DropMalformedL4 // or it quotes no packet of this VIP
 		}
 		if binary.BigEndian.Uint16(b[6:])&0x1fff != 0 {
-			return client, 0, 0, DropFragment // of a later fragment: no ports
+			return netip.AddrFrom4([4]byte(b[16:])), 0, b[9], DropFragment // of a later fragment: no ports
 		}
 		return netip.AddrFrom4([4]byte(b[16:])), int(b[0]&15) * 4, b[9], 0
 	}
@@ -91,7 +96,7 @@ func (k *packet) quotedHeader(b []byte) (client netip.Addr, header int, proto ui
 			return client, 0, 0, DropMalformedL4
 		}
 		if binary.BigEndian.Uint16(b[42:])&0xfff8 != 0 {
-			return client, 0, 0, DropFragment
+			return client, 0, b[40], DropFragment
 		}
 		header, proto = 48, b[40]
 	}

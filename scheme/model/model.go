@@ -5,16 +5,17 @@
 // no clock: time comes with each packet, random numbers are part of the
 // state, as in the data plane.
 //
-//	wire.Parse ─▶ classify ─▶ VIP? ─▶ scheme (cheetah | jet | full-ct | stateless)
-//	                                   │ cookie, flow table   │ policy, hash
-//	                                   ▼                      ▼
-//	                        slot ─▶ line ─▶ encapsulate ─▶ Result
+//	wire.Parse ─▶ classify ─▶ VIP? ─▶ scheme (cheetah | jet | full-ct | stateless | beamer)
+//	                                   │ cookie, flow table   │ policy, hash     │ bucket
+//	                                   ▼                      ▼                  ▼
+//	                        slot ─▶ line ─▶ encapsulate ─▶ Result          slot, hops
 package model
 
 import (
 	"net/netip"
 
 	"github.com/fairlead/fairlead/policy"
+	"github.com/fairlead/fairlead/scheme/beamer"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/wire"
@@ -45,10 +46,16 @@ const (
 	JET
 	// FullCT remembers every connection.
 	FullCT
+	// Beamer goes by the bucket table, and says in hops which servers had the
+	// packet's bucket before.
+	Beamer
 )
 
 func (s Scheme) String() string {
-	return [...]string{"stateless", "cheetah", "jet", "full-ct"}[s&3]
+	if s > Beamer {
+		return "unknown"
+	}
+	return [...]string{"stateless", "cheetah", "jet", "full-ct", "beamer"}[s]
 }
 
 // Forwarding to a server, as fl_forwarding; None is no server.
@@ -84,6 +91,14 @@ type VIP struct {
 	// scheme tracks any.
 	TrackAll bool
 	Hash     Placer // nil: no server
+	// Buckets of scheme beamer, and the generation of their table, a serial
+	// number.
+	Buckets    beamer.Buckets
+	Generation uint32
+	// JoinHash of an address's entry whose Joins is set: joins of MPTCP to
+	// ports of JoinPort and above go to the server that the port names.
+	JoinHash uint64
+	Joins    bool
 	// Flags of fl_vip_flags.
 	ICMPEcho, FragmentsByAddress, Affinity, Share bool
 }
@@ -127,8 +142,10 @@ type Tables struct {
 	// GUEChecksum6 computes GUE's outer UDP checksum over IPv6.
 	GUEChecksum6 bool
 	// AskRate is how many copies to all servers a second and CPU allows, of
-	// each kind (RST, ICMP).
+	// each kind (RST, ICMP); AskSeed spreads the senders of ICMP errors over
+	// their bounds.
 	AskRate uint32
+	AskSeed uint64
 	// Ingress is the interface that frames come in by; 0: unknown.
 	Ingress uint32
 }
@@ -140,8 +157,10 @@ type State struct {
 	Conns []int32
 	// CPU is the policies' state by VIP id.
 	CPU map[uint32]*policy.State
-	// Asks bounds copies to all servers: [0] RSTs, [1] ICMP.
-	Asks [2]Bound
+	// Asks bounds copies to all servers: [0] RSTs, [1] ICMP. AskSources
+	// bounds the latter by sender.
+	Asks       [2]Bound
+	AskSources [AskSources]Bound
 
 	counters map[uint32]*Counters
 }
@@ -196,6 +215,11 @@ type Result struct {
 	Flow             *Flow
 	FlowHit, Tracked bool
 	Share            *Shared
+	// Bucket is the packet's under scheme beamer, -1: none; Hops go along in
+	// the tunnel. Join: its port named the server.
+	Bucket int
+	Hops   *wire.Hops
+	Join   bool
 	// Hash is what spreads the outer source.
 	Hash uint64
 	// Parsed is the packet as it came in.

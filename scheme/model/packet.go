@@ -37,6 +37,8 @@ type packet struct {
 	ecr       uint32 // TSecr, or a quoted TSval
 	flags     uint8
 	malformed Reason // 0: not
+	// quotedFragment: a fragment that an ICMP error quotes; it has no ports.
+	quotedFragment bool
 }
 
 // Bounds of the program that the strict parser does not have.

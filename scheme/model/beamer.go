@@ -1,0 +1,42 @@
+package model
+
+import (
+	"github.com/fairlead/fairlead/scheme/beamer"
+	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/wire"
+)
+
+// JoinPort is the first of the ports that MPTCP joins come to (FL_JOIN_PORT).
+const JoinPort = 32768
+
+// joinLayout: the server's number is permuted within the port's 15 bits.
+var joinLayout = cheetah.Layout{Bits: 16}
+
+// beamer goes by the bucket table (fl_beamer): nothing is remembered, and
+// opening packets go as all others.
+func (t *Tables) beamer(r *Result, k *packet) {
+	v := r.VIP
+	r.Hash = v.flowHash(k)
+	var slot int
+	var hops wire.Hops
+	if r.Join {
+		// The port names the server of the first subflow, which has it
+		// whatever becomes of buckets.
+		slot, hops = int(joinLayout.Slot(v.JoinHash, uint32(k.vip.Port()-JoinPort))), wire.NewHops(0, v.Generation)
+	} else {
+		var ok bool
+		if slot, hops, ok = beamer.Way(v.Buckets, r.Hash, v.Generation); !ok {
+			r.Reason = DropNoServer
+			return
+		}
+		r.Bucket = beamer.Bucket(r.Hash, v.Buckets.Len())
+	}
+	if !t.to(r, slot) {
+		r.Reason = DropNoServer
+		return
+	}
+	r.Hops = &hops
+	if r.Reason = k.unlessSpecial(Known); r.Opens && k.kind == segment {
+		r.Reason = ForwardNew
+	}
+}
