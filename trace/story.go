@@ -28,8 +28,10 @@ type Story struct {
 	Fallback *Fallback `json:"fallback"`
 	// Hash is there where the consistent hash was asked, Flow where the flow
 	// table was.
-	Hash    *Hash   `json:"hash"`
-	Flow    *Flow   `json:"flow"`
+	Hash *Hash `json:"hash"`
+	Flow *Flow `json:"flow"`
+	// Bucket is there where scheme beamer found a server.
+	Bucket  *Bucket `json:"bucket"`
 	Server  *Server `json:"server"`
 	Outer   *Outer  `json:"outer"`
 	Verdict Verdict `json:"verdict"`
@@ -170,6 +172,7 @@ func (t *Tracer) story(tables *model.Tables, m model.Result, run dataplane.TwinR
 		s.Policy = &Policy{m.VIP.Policy, len(m.VIP.NewTable)}
 	}
 	s.Hash, s.Flow = hashOf(m), flowOf(m, left, run.Share != nil, now)
+	s.Bucket = t.bucketOf(m, now)
 	s.Fallback = fallbackOf(m, run.Reason, s.Hash, s.Flow)
 	// The server is the one whose line the program counted in; where it
 	// dropped the packet on the way, the one that the model says.
@@ -192,6 +195,11 @@ func (t *Tracer) story(tables *model.Tables, m model.Result, run dataplane.TwinR
 
 // explain says the reason in words; what is known, by what it is known.
 func explain(reason model.Reason, m model.Result) string {
+	if m.VIP != nil && m.VIP.Scheme == model.Beamer {
+		if words := explainBeamer(reason, m); words != "" {
+			return words
+		}
+	}
 	switch {
 	case reason != model.Known:
 	case m.FlowHit:

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/fairlead/fairlead/scheme/model"
 )
 
 // Text writes the story for people, one line a stage.
@@ -17,7 +19,11 @@ func (s *Story) Text(w io.Writer) error {
 	}
 	line("packet", "%s", s.Packet.text())
 	if s.VIP != nil {
-		line("vip", "%s, scheme %s, policy %s", s.VIP.text(), s.VIP.Scheme, s.VIP.Policy)
+		policy := ", policy " + s.VIP.Policy
+		if s.VIP.Scheme == model.Beamer.String() { // the bucket table says it all
+			policy = ""
+		}
+		line("vip", "%s, scheme %s%s", s.VIP.text(), s.VIP.Scheme, policy)
 	}
 	if c := s.Cookie; c != nil {
 		line("cookie", "%s", c.text())
@@ -35,6 +41,9 @@ func (s *Story) Text(w io.Writer) error {
 	if h := s.Hash; h != nil {
 		line("hash", "%s", h.text())
 	}
+	if k := s.Bucket; k != nil {
+		line("bucket", "%s", k.text())
+	}
 	if v := s.Server; v != nil {
 		line("server", "%s", v.text())
 		line("way", "%s", v.way())
@@ -45,6 +54,9 @@ func (s *Story) Text(w io.Writer) error {
 			port = fmt.Sprintf(", source port %d", o.Port)
 		}
 		line("outer", "%s > %s%s, %d bytes: %s", o.Src, o.Dst, port, o.Bytes, o.Hex)
+	}
+	if k := s.Bucket; k != nil {
+		line("asks", "%s", k.Asks)
 	}
 	line("verdict", "%s (%s): %s", s.Verdict.Reason, s.Verdict.Action, s.Verdict.Explain)
 	line("counts", "%s", s.Left.text(s.Verdict.Reason))

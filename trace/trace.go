@@ -149,6 +149,9 @@ func (t *Tracer) Capture(r io.Reader) ([]*Story, error) {
 }
 
 func (t *Tracer) frame(frame []byte, now uint32) (*Story, error) {
+	if err := t.switched(wire.Parse(frame)); err != nil {
+		return nil, err
+	}
 	if err := t.twin.SetClock(now); err != nil {
 		return nil, err
 	}

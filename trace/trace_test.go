@@ -37,6 +37,8 @@ var testAssignment = &controller.Assignment{Version: 1, Keys: []controller.Key{{
 		trackingVIP(4, "jet", "192.0.2.11", "table-hrw", "10.78.0.11", "10.78.0.12", "10.78.0.13"),
 		trackingVIP(5, "anchor", "192.0.2.12", "anchor", "10.78.0.11", "10.78.0.12", "10.78.0.13"),
 		trackingVIP(6, "full", "192.0.2.13", "maglev", "10.78.0.11", "10.78.0.12"),
+		bucketVIP(7, "beamer", "192.0.2.14", "tcp", "ipip", "10.78.0.11", "10.78.0.12", "10.78.0.13"),
+		bucketVIP(8, "quic", "192.0.2.14", "udp", "gue", "10.78.0.11", "10.78.0.12"),
 	}}
 
 // trackingVIP is one of schemes jet or full-ct; under jet the second server
@@ -100,7 +102,7 @@ func loaded(t *testing.T) (pinDir string, lb *dataplane.LB) {
 	if err := <-failed; err != nil {
 		t.Fatal(err)
 	}
-	if err := lb.SetClock(func() uint32 { return 4_000_000_000 }); err != nil {
+	if err := lb.SetClock(func() uint32 { return uint32(time.Now().UnixMilli()) }); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := lb.Apply(testAssignment, nil); err != nil {
