@@ -162,6 +162,9 @@ func (t *Tracer) story(tables *model.Tables, m model.Result, run dataplane.TwinR
 			Tracked: left.Tracked, FlowFull: left.FlowFull, FlowReplaced: left.FlowReplaced}}
 	if m.VIP != nil {
 		s.VIP = &VIP{m.VIP.ID, t.names[m.VIP.ID].Name, m.VIP.Addr.String(), m.VIP.Port, protocolName(m.VIP.Proto), m.VIP.Scheme.String(), m.VIP.Policy}
+		if name := t.names[m.VIP.ID]; m.Join && name.Port != 0 { // not the address's entry, by which it was found
+			s.VIP.Port, s.VIP.Protocol = name.Port, name.Protocol
+		}
 	}
 	if c := m.Cookie; c != nil {
 		valid := c.Live && c.Slot < m.VIP.Slots && tables.Lines[m.VIP.FirstLine+c.Slot].Forwarding != model.None
