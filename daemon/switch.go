@@ -263,7 +263,7 @@ func (a *polled) ask(ctx context.Context) fabric.Report {
 		return fabric.Report{Detail: api.Text(a.err)}
 	}
 	asked := time.Now()
-	resp, err := a.client.GetServing(ctx, connect.NewRequest(&fairleadv1.GetServingRequest{}))
+	resp, err := a.client.GetServing(ctx, connect.NewRequest(&fairleadv1.GetServingRequest{Owned: true}))
 	if err != nil {
 		return fabric.Report{Detail: api.Text(err)}
 	}
@@ -275,6 +275,7 @@ func (a *polled) ask(ctx context.Context) fabric.Report {
 		}
 		known++
 		r.Connections += v.Connections
+		r.Owned = either(r.Owned, v.Owned, known == 1)
 		// The answer took some time, so that the count is younger than this.
 		if at := asked.Add(-time.Duration(v.AgeMs) * time.Millisecond); r.At.IsZero() || at.Before(r.At) {
 			r.At = at
@@ -290,6 +291,21 @@ func (a *polled) ask(ctx context.Context) fabric.Report {
 		r.State, r.Detail, r.At = fabric.Down, fmt.Sprintf("its agent knows %d of %d VIPs", known, len(a.vips)), time.Time{}
 	}
 	return r
+}
+
+// either is what is owned of one VIP or another: nil, not known, where one of
+// them is not known. first: there is no other yet.
+func either(owned, more []byte, first bool) []byte {
+	switch {
+	case first:
+		return slices.Clone(more)
+	case len(owned) != len(more):
+		return nil
+	}
+	for i := range owned {
+		owned[i] |= more[i]
+	}
+	return owned
 }
 
 // servingState: what an agent does not say, or says in a word of a newer

@@ -9,8 +9,10 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/fabric"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/scheme/stateless"
+	"github.com/fairlead/fairlead/wire"
 )
 
 // ServingState is whether this server serves a VIP.
@@ -35,12 +37,10 @@ type Serving struct {
 	State  ServingState
 	Detail string // why State is not up
 	// Connections are those that live here: TCP's without TIME_WAIT and
-	// half-open ones, UDP's connected sockets and flows. For scheme faild, where
-	// nothing else says whether anything is owned, TIME_WAIT and half-open ones
-	// count as well, and it is 0 only where two counts in a row found none.
+	// half-open ones, UDP's connected sockets and flows.
 	Connections uint64
-	// Buckets of the VIP's table; 0 for scheme faild, where the switch's own
-	// hash tells buckets apart and a server cannot.
+	// Buckets of the VIP's table. For scheme faild they are told apart as the
+	// switch's kernel does (wire.FaildBucket).
 	Buckets int
 	// Owned has a bit for each bucket, bucket 0 the lowest of the first byte:
 	// 1 if a connection of it is known here, half-open ones and TIME_WAIT
@@ -61,7 +61,8 @@ type chainVIP struct {
 	service    netip.AddrPort // port 0: all
 	proto      uint8
 	slot       uint16
-	buckets    int // 0: they cannot be told apart here
+	buckets    int
+	seed       uint32 // of the switches' hash; scheme faild
 	ports      bool
 	generation uint32
 	hashKey    cheetah.Key
@@ -91,8 +92,9 @@ func chainVIPs(as *controller.Assignment, server string) []*chainVIP {
 		if vip.Protocol == config.UDP {
 			v.proto = protoUDP
 		}
-		if vip.Scheme == config.Beamer {
-			v.buckets = len(vip.Buckets.Current)
+		v.buckets = len(vip.Buckets.Current)
+		if vip.Scheme == config.Faild {
+			v.seed = fabric.SeedOf(as.HashKey)
 		}
 		if vip.MPTCP {
 			v.joins = map[uint16]uint16{}
@@ -117,9 +119,12 @@ func (v *chainVIP) fill(e *hostFlHostVip, vip *controller.VIP) {
 	e.ChainMs = uint32(min(vip.ChainTime.Milliseconds(), math.MaxInt32))
 }
 
-// bucket is the bucket of a client's connection to port (fl_vip's hash_key and
-// fl_scale: the same everywhere).
+// bucket is the bucket of a client's connection to port: by fl_vip's hash_key
+// and fl_scale, the same everywhere, or as a switch hashes it.
 func (v *chainVIP) bucket(client netip.AddrPort, port uint16) int {
+	if v.scheme == config.Faild {
+		return wire.FaildBucket(v.seed, client, netip.AddrPortFrom(v.service.Addr(), port), v.proto, v.buckets)
+	}
 	return stateless.Row(stateless.Hash(v.hashKey, client, port, v.ports), v.buckets)
 }
 
@@ -174,11 +179,8 @@ func (a *Agent) Serving(owned bool) ([]Serving, error) {
 		n := c.last[v.id]
 		s := Serving{VIP: v.id, Name: v.name, Slot: v.slot, Connections: n.connections, At: n.at,
 			Buckets: n.buckets, Generation: n.generation}
-		if n.buckets == 0 && n.connections == 0 {
-			s.Connections = c.had[v.id].connections
-		}
 		s.State, s.Detail = a.state.of(v)
-		if owned && n.buckets > 0 {
+		if owned {
 			s.Owned = c.union(v.id)
 		}
 		all = append(all, s)
@@ -297,8 +299,7 @@ func (t *tally) tcp(s socket) {
 	if e == nil {
 		return
 	}
-	lives := s.state != tcpTimeWait && s.state != tcpNewSynRecv && s.state != tcpSynRecv
-	if lives || e.n.buckets == 0 {
+	if s.state != tcpTimeWait && s.state != tcpNewSynRecv && s.state != tcpSynRecv {
 		e.n.connections++
 	}
 	// Joins of MPTCP go by their port, not by a bucket.
@@ -329,8 +330,6 @@ func (e *tallied) datagrams(client netip.AddrPort, port uint16) {
 }
 
 func (e *tallied) mark(client netip.AddrPort, port uint16) {
-	if e.n.buckets > 0 {
-		b := e.vip.bucket(client, port)
-		e.n.bits[b/8] |= 1 << (b % 8)
-	}
+	b := e.vip.bucket(client, port)
+	e.n.bits[b/8] |= 1 << (b % 8)
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/fabric"
 	"github.com/fairlead/fairlead/host/hosttest"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/wire"
@@ -299,8 +301,7 @@ func TestServingAffinity(t *testing.T) {
 	})
 }
 
-// Faild's buckets are the switch's: connections are all that can be said, so
-// TIME_WAIT is one.
+// Faild's buckets are those of the switch's hash, TIME_WAIT's among them.
 func TestServingFaild(t *testing.T) {
 	r := newChainRig(t, chainAssignment(config.Faild))
 	var l net.Listener
@@ -312,20 +313,28 @@ func TestServingFaild(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	is := func(what string, connections uint64) {
+	is := func(what string, connections uint64, buckets ...int) {
 		t.Helper()
 		eventually(t, what, func() bool {
 			s := r.serving(3)
-			return s.Connections == connections && s.Buckets == 0 && s.Owned == nil
+			owns := s.owns()
+			for _, b := range buckets {
+				if !owns[b] {
+					return false
+				}
+			}
+			return s.Connections == connections && s.Buckets > 0 && len(owns) == len(buckets)
 		})
 	}
 	is("nothing lives here", 0)
 	c := r.dial(hosttest.VIP6)
+	client, vip := c.LocalAddr().(*net.TCPAddr).AddrPort(), c.RemoteAddr().(*net.TCPAddr).AddrPort()
+	bucket := wire.FaildBucket(fabric.SeedOf(r.as.HashKey), client, vip, wire.ProtoTCP, r.as.VIPs[slices.IndexFunc(r.as.VIPs, func(v controller.VIP) bool { return v.ID == 3 })].Buckets.Len())
 	a, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
-	is("a connection lives here", 1)
+	is("a connection lives here", 1, bucket)
 	a.Close()
 	c.SetReadDeadline(time.Now().Add(10 * time.Second))
 	c.Read(make([]byte, 1))
@@ -335,7 +344,7 @@ func TestServingFaild(t *testing.T) {
 		at := r.serving(3).At
 		eventually(t, "another count", func() bool { return !r.serving(3).At.Equal(at) })
 	}
-	is("TIME_WAIT is here", 1)
+	is("TIME_WAIT is here", 0, bucket)
 }
 
 // settled says whether the programs take the VIPs for settled.
