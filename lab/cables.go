@@ -149,7 +149,6 @@ func (l *Lab) configure(machine string, more func() error, cards ...card) error 
 		if err := loopbackUp(); err != nil {
 			return err
 		}
-		var hops4, hops6 []*netlink.NexthopInfo
 		for _, c := range cards {
 			device, err := netlink.LinkByName(c.device)
 			if err != nil {
@@ -164,16 +163,12 @@ func (l *Lab) configure(machine string, more func() error, cards ...card) error 
 			if err := netlink.LinkSetUp(device); err != nil {
 				return err
 			}
-			hops4 = append(hops4, &netlink.NexthopInfo{LinkIndex: device.Attrs().Index, Gw: net.ParseIP(c.gateway4)})
-			hops6 = append(hops6, &netlink.NexthopInfo{LinkIndex: device.Attrs().Index, Gw: net.ParseIP(c.gateway6)})
 		}
 		if err := chooseCongestionControl(); err != nil {
 			return err
 		}
-		for _, hops := range [][]*netlink.NexthopInfo{hops4, hops6} {
-			if err := addDefault(hops); err != nil {
-				return err
-			}
+		if err := setDefaults(cards); err != nil {
+			return err
 		}
 		if more != nil {
 			return more()
@@ -186,9 +181,24 @@ func (l *Lab) configure(machine string, more func() error, cards ...card) error 
 	return nil
 }
 
-// addDefault adds a default route. The client's network has an MTU of 1500
-// whatever the servers' has.
-func addDefault(hops []*netlink.NexthopInfo) error {
+// setDefaults makes the default routes of the calling thread's network lead
+// over these cards.
+func setDefaults(cards []card) error {
+	var hops4, hops6 []*netlink.NexthopInfo
+	for _, c := range cards {
+		device, err := netlink.LinkByName(c.device)
+		if err != nil {
+			return err
+		}
+		hops4 = append(hops4, &netlink.NexthopInfo{LinkIndex: device.Attrs().Index, Gw: net.ParseIP(c.gateway4)})
+		hops6 = append(hops6, &netlink.NexthopInfo{LinkIndex: device.Attrs().Index, Gw: net.ParseIP(c.gateway6)})
+	}
+	return errors.Join(setDefault(hops4), setDefault(hops6))
+}
+
+// setDefault sets one family's default route. The client's network has an MTU
+// of 1500 whatever the servers' has.
+func setDefault(hops []*netlink.NexthopInfo) error {
 	to := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
 	if hops[0].Gw.To4() == nil {
 		to = &net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}
@@ -199,7 +209,7 @@ func addDefault(hops []*netlink.NexthopInfo) error {
 	} else {
 		route.MultiPath = hops
 	}
-	if err := netlink.RouteAdd(route); err != nil {
+	if err := netlink.RouteReplace(route); err != nil {
 		return fmt.Errorf("default route via %s: %w", hops[0].Gw, err)
 	}
 	return nil

@@ -363,6 +363,11 @@ func (c *churn) loseFront(ctx context.Context, n int) error {
 		return err
 	}
 	c.ecmp = slices.DeleteFunc(c.ecmp, func(o int) bool { return o == n })
+	if c.lab.faild() {
+		if err := c.lab.leave(n); err != nil {
+			return err
+		}
+	}
 	return c.reshuffle()
 }
 

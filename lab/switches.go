@@ -65,15 +65,34 @@ func (l *Lab) buildSwitches() error {
 		if err := inNamespace(l.namespace(m), func() error { return setSysctls(machineSysctls, multihomedSysctls) }); err != nil {
 			return fmt.Errorf("build %s: %w", m, err)
 		}
-		var cards []card
-		for s := range l.fronts() {
-			if err := l.attach(l.cables(m)[s]); err != nil {
+		for _, c := range l.cables(m) {
+			if err := l.attach(c); err != nil {
 				return err
 			}
-			cards = append(cards, card{device(s), behindSwitch4(s+1, n+1), behindSwitch6(s+1, n+1), switchAddress4(s + 1), switchAddress6(s + 1)})
 		}
-		if err := l.configure(m, func() error { return l.buildServer(n) }, cards...); err != nil {
+		if err := l.configure(m, func() error { return l.buildServer(n) }, l.cards(n+1)...); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// cards are those of server n, one for each switch.
+func (l *Lab) cards(n int) (cards []card) {
+	for s := range l.fronts() {
+		cards = append(cards, card{device(s), behindSwitch4(s+1, n), behindSwitch6(s+1, n), switchAddress4(s + 1), switchAddress6(s + 1)})
+	}
+	return cards
+}
+
+// leave does on every server what a routing daemon does there when a switch
+// is gone: no answer leaves by its card any more. The kernel alone does so for
+// IPv4; a socket of IPv6 goes on with the nexthop that it had.
+func (l *Lab) leave(gone int) error {
+	for n, m := range l.servers() {
+		cards := slices.Delete(l.cards(n+1), gone-1, gone)
+		if err := inNamespace(l.namespace(m), func() error { return setDefaults(cards) }); err != nil {
+			return fmt.Errorf("take %s's routes off %s: %w", m, l.front(gone), err)
 		}
 	}
 	return nil
