@@ -114,10 +114,15 @@ func (f *chainedFleet) owners(b int) int {
 // packets of every connection come through every balancer.
 func (f *chainedFleet) packets() {
 	f.conns = slices.DeleteFunc(f.conns, func(c *owned) bool {
+		for _, m := range f.muxes {
+			if v := &m.a.VIPs[0]; slices.ContainsFunc(v.Slots, func(s Slot) bool { return s.Number == c.slot && !v.answers(&s) }) {
+				return true // moved away by force, and nobody answers for it
+			}
+		}
 		for i, m := range f.muxes {
 			r := m.e.At(c.bucket)
-			if r.Current == c.slot || slices.Contains(r.Previous[:], c.slot) {
-				continue // owned there, or passed on until it is
+			if m.away || r.Current == c.slot || slices.Contains(r.Previous[:], c.slot) {
+				continue // nobody comes; owned there, or passed on until it is
 			}
 			if buckets.Newer(f.newest, m.e.Generation) {
 				continue // stale, and nobody owns it: dropped, sent again
@@ -125,8 +130,14 @@ func (f *chainedFleet) packets() {
 			if f.owners(c.bucket) > 1+buckets.Chain {
 				return true
 			}
-			f.t.Fatalf("at %s through balancer %d (version %d, generation %d): a connection of %s (slot %d) in bucket %d is not found: %+v\n%s",
-				f.now.Format(time.TimeOnly), i, m.a.Version, m.e.Generation, c.server, c.slot, c.bucket, r, show1(m.a))
+			others := ""
+			for _, d := range f.conns {
+				if d.bucket == c.bucket {
+					others += fmt.Sprintf(" %s (slot %d)", d.server, d.slot)
+				}
+			}
+			f.t.Fatalf("at %s through balancer %d (version %d, generation %d): a connection of %s (slot %d) in bucket %d is not found: %+v, beside%s, failing %v\n%s",
+				f.now.Format(time.TimeOnly), i, m.a.Version, m.e.Generation, c.server, c.slot, c.bucket, r, others, f.failing, show1(m.a))
 		}
 		return false
 	})
@@ -185,6 +196,11 @@ func (f *chainedFleet) take(steps []*Assignment, forced bool) {
 			f.update()
 			f.packets()
 			f.open()
+			// Agents and peers are asked before a client comes another way.
+			f.update()
+			f.tell(0)
+			f.tell(1)
+			f.update()
 			f.packets()
 			f.now = f.now.Add(time.Duration(rapid.IntRange(0, 20).Draw(f.t, "handing over")) * time.Second)
 			f.update()

@@ -292,8 +292,6 @@ func (u *update) row(c chained) (changed bool) {
 	told := u.told(&c, &was, now.Current)
 	now.Since = max(now.Since, c.moved)
 
-	// Newest first: where the table knows better in which order servers had
-	// the bucket, by the table.
 	var all candidates
 	inTable := func(s uint16) bool { return slices.Contains(t.Previous[b][:], s) }
 	add := func(servers ...uint16) {
@@ -314,10 +312,8 @@ func (u *update) row(c chained) (changed bool) {
 			all.add(s, left, settled)
 		}
 	}
-	if moved && !inTable(was.Current) {
+	if moved {
 		add(was.Current)
-	} else if moved {
-		add(t.Previous[b][:]...)
 	}
 	add(was.Previous[:]...)
 	add(t.Current[b])
@@ -325,14 +321,20 @@ func (u *update) row(c chained) (changed bool) {
 	if open {
 		add(t.Previous[b][:]...)
 	}
+	oldest := slices.Min(append(all.left[:all.n:all.n], u.v.Now))
 	for _, s := range told {
-		all.add(s.number, s.left, s.left)
+		if s.has {
+			all.add(s.number, s.left, s.left)
+		} else {
+			all.add(s.number, min(s.left, oldest), min(s.left, oldest))
+		}
 	}
 	if u.v.Owners != nil {
 		for _, s := range u.v.Owners(b) {
 			all.add(s, c.moved, 0)
 		}
 	}
+	all.sort()
 	u.chain(&c, &now, &all, moved)
 
 	if now.Previous[0] != None || now.Current != t.Current[b] || t.Previous[b][0] != None && open {
@@ -387,6 +389,17 @@ func (c *candidates) add(s uint16, left, settled uint32) {
 	if s != None && c.n < len(c.all) && !slices.Contains(c.all[:c.n], s) {
 		c.all[c.n], c.left[c.n], c.settled[c.n] = s, left, settled
 		c.n++
+	}
+}
+
+// sort puts those first that had the bucket last.
+func (c *candidates) sort() {
+	for i := 1; i < c.n; i++ {
+		for j := i; j > 0 && c.left[j] > c.left[j-1]; j-- {
+			c.all[j], c.all[j-1] = c.all[j-1], c.all[j]
+			c.left[j], c.left[j-1] = c.left[j-1], c.left[j]
+			c.settled[j], c.settled[j-1] = c.settled[j-1], c.settled[j]
+		}
 	}
 }
 

@@ -55,10 +55,12 @@ func (e *Effective) Learn(rows []BucketRow) {
 }
 
 // told is a server that another daemon's row names, and when it had the bucket
-// last there.
+// last there. Who has it there comes first in the chain here, who had it comes
+// last, so that two daemons do not push each other's servers out for ever.
 type told struct {
 	number uint16
 	left   uint32
+	has    bool
 }
 
 // begin takes over what was open and heard before.
@@ -94,7 +96,7 @@ func (u *update) told(c *chained, was *Row, current uint16) (servers []told) {
 			if i := slices.Index(was.Previous[:], r.Current); i >= 0 {
 				c.left[i] = now
 			}
-			servers = append(servers, told{r.Current, now})
+			servers = append(servers, told{r.Current, now, true})
 			if uint64(now) >= uint64(c.moved)+uint64(u.v.ChainTime+1)/2 {
 				c.moved = now
 			}
@@ -106,7 +108,7 @@ func (u *update) told(c *chained, was *Row, current uint16) (servers []told) {
 			if s == None || s == current || slices.Contains(was.Previous[:], s) {
 				continue
 			}
-			servers = append(servers, told{s, since})
+			servers = append(servers, told{s, since, false})
 			c.moved = max(c.moved, since)
 		}
 	}

@@ -42,10 +42,20 @@ func TestDaemonsTellEachOther(t *testing.T) {
 		settle := func() {
 			update(0)
 			update(1)
-			tell()
-			tell()
+			// What one learns, it tells again.
+			for range 6 {
+				tell()
+			}
+			was := [2][][Chain]uint16{slices.Clone(e[0].Previous), slices.Clone(e[1].Previous)}
 			if tell() {
-				t.Fatalf("the same told again changes rows: %+v %+v", e[0], e[1])
+				for i := range e {
+					for b, p := range was[i] {
+						if r := e[i].At(b); r.Previous != p {
+							t.Fatalf("at %d the same told again changes bucket %d of daemon %d: %v to %+v; the other has %+v; the table %+v; down %v", now, b, i, p, r, e[1-i].At(b), u.row(b), down)
+						}
+					}
+				}
+				t.Fatal("the same told again changes a time")
 			}
 			conns = slices.DeleteFunc(conns, func(c conn) bool {
 				for i := range e {
