@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
 )
@@ -176,7 +177,7 @@ func (b *bucketTables) update(v *controller.VIP, down func(vipID uint32, slot ui
 		e = new(buckets.Effective)
 		b.tables[v.ID], b.newUntil[v.ID] = e, now+newFor
 	}
-	view := buckets.View{Now: now, ChainTime: seconds(v.ChainTime), Servers: v.BucketServers(), EndAfter: b.endAfter}
+	view := buckets.View{Now: now, ChainTime: seconds(v.ChainTime), Servers: v.BucketServers(), EndAfter: b.endAfter, Datagrams: v.Protocol == config.UDP}
 	if down != nil {
 		view.Down = func(slot uint16) bool { return down(v.ID, slot) }
 	}

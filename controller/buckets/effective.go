@@ -17,6 +17,10 @@ type View struct {
 	// Down are the servers that do not answer, nil: none. They stand last in
 	// chains.
 	Down func(number uint16) bool
+	// Datagrams: the packets are UDP, so that one which nobody owns goes down
+	// the whole chain before it is taken. A server that is down and has not
+	// said since that it owns something would swallow it, and is left out.
+	Datagrams bool
 	// Disabled are those that take no new connections, but have theirs; nil:
 	// none. Others take their buckets as those of servers that are down.
 	Disabled func(number uint16) bool
@@ -70,9 +74,10 @@ type Effective struct {
 type history struct {
 	table   *Table // nil: none yet
 	servers []Server
-	known   set // among servers
-	down    set // unreachable
-	out     set // down or disabled
+	known   set      // among servers
+	down    set      // unreachable
+	downAt  []uint32 // by number: since when, as seen here; 0: it is not
+	out     set      // down or disabled
 	// heard is what Learn took since the last Update.
 	heard []BucketRow
 	// open are the buckets that another Update may change without another
@@ -248,6 +253,15 @@ func (u *update) look() {
 		down[s.Number] = u.v.Down != nil && u.v.Down(s.Number)
 		out[s.Number] = down[s.Number] || u.v.Disabled != nil && u.v.Disabled(s.Number)
 	}
+	downAt := make([]uint32, top)
+	for n, is := range down {
+		if is && e.down.has(uint16(n)) {
+			downAt[n] = e.downAt[n]
+		} else if is {
+			downAt[n] = max(u.v.Now, 1)
+		}
+	}
+	e.downAt = downAt
 	if all = all || !slices.Equal(e.down, down) || !slices.Equal(e.out, out); all {
 		e.down, e.out = down, out
 	}
@@ -347,13 +361,22 @@ func (u *update) row(c chained) (changed bool) {
 	return true
 }
 
+// spoke: s, which is down, has said since that it owns something of bucket b.
+func (u *update) spoke(s uint16, b int) bool {
+	if u.v.Owns == nil {
+		return false
+	}
+	owned, at := u.v.Owns(s, b)
+	return owned && at > u.downAt[s]
+}
+
 // firstMove fills in now.Previous of a settled bucket that the table gives to
 // another server, which nobody else had: what nearly all moves are. It tells
 // whether it is one.
 func (u *update) firstMove(b int, was, now *Row) bool {
 	alone := [Chain]uint16{was.Current, None, None}
 	if u.t.Previous[b] != alone || was.Previous[0] != None || now.Current != u.t.Current[b] ||
-		!u.known.has(was.Current) || u.v.Owners != nil || len(u.heard) > 0 {
+		!u.known.has(was.Current) || u.v.Datagrams && u.down.has(was.Current) || u.v.Owners != nil || len(u.heard) > 0 {
 		return false
 	}
 	now.Previous = alone
@@ -366,7 +389,7 @@ func (u *update) firstMove(b int, was, now *Row) bool {
 func (u *update) stays(c *chained, was *Row) bool {
 	s := was.Previous[0]
 	alone := [Chain]uint16{s, None, None}
-	if s == None || was.Previous != alone || u.t.Previous[c.bucket] != alone || was.Current != u.t.Current[c.bucket] || len(u.heard) > 0 {
+	if s == None || was.Previous != alone || u.t.Previous[c.bucket] != alone || was.Current != u.t.Current[c.bucket] || len(u.heard) > 0 || u.v.Datagrams && u.down.has(s) {
 		return false
 	}
 	until, _ := u.o.until(s, int(c.bucket), c.moved, c.left[0], max(c.left[0], c.moved))
@@ -416,6 +439,9 @@ func (u *update) chain(c *chained, r *Row, from *candidates, moved bool) {
 				continue
 			}
 			until, w := u.o.until(s, int(c.bucket), c.moved, from.left[i], from.settled[i])
+			if down && u.v.Datagrams && !u.spoke(s, int(c.bucket)) {
+				continue
+			}
 			if until <= uint64(u.v.Now) {
 				continue
 			}

@@ -339,3 +339,37 @@ func TestDeputies(t *testing.T) {
 		}
 	}
 }
+
+// TestDatagramsPassTheDeadBy: over UDP a packet that nobody owns goes down the
+// whole chain, so that a dead server must not stand in it.
+func TestDatagramsPassTheDeadBy(t *testing.T) {
+	servers := []Server{{0, 1}, {1, 1}, {2, 1}}
+	u := New(12, servers)
+	e := new(Effective)
+	owned, at := true, uint32(99)
+	v := View{Now: 100, ChainTime: 100, Servers: servers, Datagrams: true, Owns: func(n uint16, b int) (bool, uint32) { return n == 2 && b == 11 && owned, at }}
+	e.Update(u, v)
+	v.Now, v.Down = 101, func(n uint16) bool { return n == 2 }
+	e.Update(u, v)
+	for b := range u.Current {
+		if r := e.At(b); r.Current == 2 || r.Previous != NoPrevious {
+			t.Fatalf("bucket %d: %+v", b, r)
+		}
+	}
+	if owned, at = true, 103; true { // it lives, and its flows with it
+		v.Now = 103
+		e.Update(u, v)
+	}
+	for b := range u.Current {
+		if r := e.At(b); (r.Previous != NoPrevious) != (b == 11) {
+			t.Fatalf("bucket %d: %+v", b, r)
+		}
+	}
+	v.Now, at, v.Down = 104, 104, nil
+	e.Update(u, v)
+	for b, s := range u.Current {
+		if r := e.At(b); r.Current != s || (s == 2) != (r.Previous != NoPrevious) {
+			t.Fatalf("bucket %d: %+v", b, r)
+		}
+	}
+}
