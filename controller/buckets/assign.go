@@ -145,7 +145,7 @@ func (t *Table) Assign(servers []Server, o Options) []Move {
 			}
 		}
 	}
-	d.home(t, full)
+	d.home(t, full, o.Owners)
 	for _, b := range plain {
 		d.deal(b)
 	}
@@ -273,13 +273,18 @@ func (d *dealer) deal(b uint32) {
 	}
 }
 
-// home gives buckets with a full chain back to servers in it, for as many as
-// possible, since then nobody falls off; the others to whoever lacks some.
-func (d *dealer) home(t *Table, full []uint32) {
+// home gives buckets with a full chain back to servers in it, or to others that
+// own connections there, for as many as possible, since then nobody falls off;
+// the others to whoever lacks some.
+func (d *dealer) home(t *Table, full []uint32, owners func(bucket int) []uint16) {
 	holder := map[uint16][]uint32{} // what each server got here
 	var place func(b uint32, seen map[uint16]bool) bool
 	place = func(b uint32, seen map[uint16]bool) bool {
-		for _, s := range t.Previous[b] {
+		places := t.Previous[b][:]
+		if owners != nil {
+			places = slices.Concat(places, owners(int(b)))
+		}
+		for _, s := range places {
 			if seen[s] || d.left[s] == 0 && len(holder[s]) == 0 {
 				continue
 			}
