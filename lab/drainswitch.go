@@ -58,6 +58,7 @@ type Repoint struct {
 	MedianMs float64 `json:"median_ms"`
 	P95Ms    float64 `json:"p95_ms"`
 	MaxMs    float64 `json:"max_ms"`
+	Timing
 }
 
 // drainParts puts the kernel's groups beside scheme faild.

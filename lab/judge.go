@@ -1,6 +1,44 @@
 package lab
 
-import "fmt"
+import (
+	"fmt"
+	"os"
+	"runtime"
+)
+
+// Timing is how a time stands to its bound.
+type Timing struct {
+	// Bound is the most that it may be, in its own unit.
+	Bound float64 `json:"bound"`
+	// Load is the machine's load of the last minute. Where it is not below
+	// the number of processors, others take their time from what is
+	// measured, and the bound is not judged.
+	Load   float64 `json:"load"`
+	Judged bool    `json:"judged"`
+}
+
+// timed compares a time with its bound, and fails the run if it is over it on
+// a machine that was free to measure.
+func (r *runner) timed(what string, value, bound float64) Timing {
+	t := Timing{Bound: bound}
+	data, err := os.ReadFile("/proc/loadavg")
+	if err == nil {
+		_, err = fmt.Sscan(string(data), &t.Load)
+	}
+	t.Judged = err == nil && t.Load < float64(runtime.NumCPU())
+	if t.Judged && value > bound {
+		r.result.Verdict = append(r.result.Verdict, fmt.Sprintf("%s: %.2f, must be at most %g", what, value, bound))
+	}
+	return t
+}
+
+// note says for people what is over its bound.
+func (t Timing) note(value float64) string {
+	if value <= t.Bound {
+		return ""
+	}
+	return fmt.Sprintf("over the bound of %g (load %.1f: busy machine?)", t.Bound, t.Load)
+}
 
 // judge says what is not as it must be.
 func (r *runner) judge() []string {

@@ -92,9 +92,9 @@ func (r *Result) printChain(w io.Writer) error {
 	for _, s := range r.Chain {
 		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t\n", s.Server, s.Reassigned, s.Tally.Started, s.Tally.Completed, s.Tally.Broken, s.Tally.Resets+s.Tally.LateResets)
 	}
-	fmt.Fprintln(t, "\ndetour of\trounds\tdirect µs\tby one previous server µs\tadded µs (median)\tadded µs (p95)\t")
+	fmt.Fprintln(t, "\ndetour of\trounds\tdirect µs\tby one previous server µs\tadded µs (median)\tadded µs (p95)\t\t")
 	for _, d := range r.Detours {
-		fmt.Fprintf(t, "%s\t%d\t%.1f\t%.1f\t%.1f\t%.1f\t\n", d.Run, d.Rounds, d.DirectUs, d.DetourUs, d.AddedUs, d.AddedP95Us)
+		fmt.Fprintf(t, "%s\t%d\t%.1f\t%.1f\t%.1f\t%.1f\t%s\t\n", d.Run, d.Rounds, d.DirectUs, d.DetourUs, d.AddedUs, d.AddedP95Us, d.note(d.AddedUs))
 	}
 	return t.Flush()
 }
@@ -114,7 +114,7 @@ func (r *Result) printDrains(w io.Writer) error {
 		fmt.Fprintf(t, "  %s\t%d\t%d\t%d\t%d\t%d\t%d\n", d.Run, d.Flows, d.OnServer, d.Moved, d.SwitchesDiffer, d.Broken, d.LostWithServer)
 	}
 	for _, p := range r.Repoints {
-		fmt.Fprintf(t, "\n%d nexthops repointed in %.2f ms (median of %d rounds, the fastest of %d blocks), %.2f ms (p95), %.2f ms at most\n", p.Nexthops, p.MedianMs, p.Rounds, p.Blocks, p.P95Ms, p.MaxMs)
+		fmt.Fprintf(t, "\n%d nexthops repointed in %.2f ms (median of %d rounds, the fastest of %d blocks), %.2f ms (p95), %.2f ms at most %s\n", p.Nexthops, p.MedianMs, p.Rounds, p.Blocks, p.P95Ms, p.MaxMs, p.note(p.P95Ms))
 	}
 	return t.Flush()
 }
