@@ -53,8 +53,12 @@ func (r *runner) run(ctx context.Context) error {
 			return err
 		}
 	}
-	plan := r.plan(r.length(max(len(steps), 5)))
-	l, err := r.lab.startLoad(ctx, plan)
+	return r.loaded(ctx, c, steps)
+}
+
+// loaded makes the changes under a load of their length.
+func (r *runner) loaded(ctx context.Context, c *churn, steps []step) error {
+	l, err := r.lab.startLoad(ctx, r.plan(r.length(max(len(steps), 5))))
 	if err != nil {
 		return err
 	}

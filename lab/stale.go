@@ -64,17 +64,7 @@ func (c *churn) staleSteps() []step {
 // stale is scenario stale-mux.
 func (r *runner) stale(ctx context.Context) error {
 	c := r.churn()
-	steps := c.staleSteps()
-	l, err := r.lab.startLoad(ctx, r.plan(r.length(len(steps))))
-	if err != nil {
-		return err
-	}
-	r.load = loads{l}
-	c.load = r.load
-	if err := r.steps(ctx, steps, time.Now().Add(lead)); err != nil {
-		return err
-	}
-	return r.end(ctx)
+	return r.loaded(ctx, c, c.staleSteps())
 }
 
 // makeStale kills a balancer's daemon, or stops it so that it answers nobody.
