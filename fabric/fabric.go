@@ -56,6 +56,14 @@ type Options struct {
 	AnnounceTable int
 	// Drained: announce nothing, from the beginning on.
 	Drained bool
+	// Locked: the switch locked itself in an earlier run, and stays so; nil:
+	// it did not.
+	Locked *Lock
+	// KeepLock is told whenever the switch locks itself, and with nil when it
+	// was unlocked, so that the next run can be told by Locked. If it fails
+	// the switch is not unlocked. It is called with the switch's own lock
+	// held; nil: nobody is told.
+	KeepLock func(*Lock) error
 	// Health says how reports are taken; zero fields: defaults.
 	Health HealthOptions
 	// Log may be nil: nothing is logged.
@@ -140,6 +148,9 @@ type Report struct {
 	// of another length: not known, so that any of Connections may be of any
 	// bucket.
 	Owned []byte
+
+	// cut says that the switch itself has no way to the server, and why.
+	cut string
 }
 
 // Status is what a switch has and does.

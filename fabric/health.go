@@ -47,9 +47,9 @@ type health struct {
 
 // hostHealth is one server's.
 //
-//	          report says so, or Fall polls unanswered
+//	          report says so, Fall polls unanswered, or its port is down
 //	unknown ─▶ up ⇄ down, disabled
-//	                 │ more than Flaps downs within FlapWindow
+//	                 │ more than Flaps times not up within FlapWindow
 //	                 ▼
 //	               held down ─until, and a report says up─▶ up
 type hostHealth struct {
@@ -60,13 +60,21 @@ type hostHealth struct {
 	// means, undamped.
 	reported State
 	silent   int // polls in a row without an answer
-	// downs are when reported went from up to down, within FlapWindow.
+	// cut says that frames cannot reach it, and why.
+	cut string
+	// presumed: nothing was heard yet; state is what the rows that an earlier
+	// run installed say of it.
+	presumed bool
+	// downs are when reported went from up to something else, within
+	// FlapWindow.
 	downs []time.Time
 	// hold is how long the last holding down was; heldUntil when it ends.
 	hold      time.Duration
 	heldUntil time.Time
-	// fell is when state last became Down.
-	fell time.Time
+	// fell is when state last went from Up to Down, for another reason than a
+	// port that is down; presumedUp: that Up was presumed.
+	fell       time.Time
+	presumedUp bool
 
 	connections uint64
 	owned       []byte // see Report
@@ -99,6 +107,18 @@ func (h *health) keep(names []string) {
 	h.servers = servers
 }
 
+// presume says what the state of a server was that nothing was heard of yet.
+func (h *health) presume(name string, state State, now time.Time) {
+	s := h.servers[name]
+	if s == nil || s.state != Unknown {
+		return
+	}
+	s.state, s.reported, s.since, s.presumed = state, state, now, true
+	if state != Up {
+		s.detail = "it had no nexthops when this daemon started, and was not heard of since"
+	}
+}
+
 // take takes one report of a known server.
 func (h *health) take(name string, r Report, now time.Time) {
 	s := h.servers[name]
@@ -106,6 +126,7 @@ func (h *health) take(name string, r Report, now time.Time) {
 		return
 	}
 	state, detail := r.State, r.Detail
+	s.cut = r.cut
 	if r.Answered {
 		s.silent = 0
 		if !r.At.IsZero() {
@@ -119,7 +140,7 @@ func (h *health) take(name string, r Report, now time.Time) {
 			state = Down
 		}
 	} else {
-		if s.silent++; s.silent < h.o.Fall {
+		if s.silent++; s.silent < h.o.Fall && s.cut == "" {
 			return // a lost packet, perhaps
 		}
 		state = Down
@@ -128,27 +149,33 @@ func (h *health) take(name string, r Report, now time.Time) {
 			detail += ": " + r.Detail
 		}
 	}
-	if s.reported == Up && state == Down {
+	if s.cut != "" {
+		state, detail = Down, s.cut
+	}
+	if s.reported == Up && state != Up {
 		h.flap(s, now)
 	}
 	s.reported = state
-	if state == Up && now.Before(s.heldUntil) {
+	if state != Down && now.Before(s.heldUntil) {
 		state = Down
-		detail = fmt.Sprintf("went down more than %d times within %v: held down until %s", h.o.Flaps, h.o.FlapWindow, s.heldUntil.UTC().Format(time.RFC3339))
+		detail = fmt.Sprintf("stopped being up more than %d times within %v: held down until %s", h.o.Flaps, h.o.FlapWindow, s.heldUntil.UTC().Format(time.RFC3339))
 	}
 	s.detail = detail
 	if state == Up {
 		s.detail = ""
 	}
 	if state != s.state {
-		if state == Down {
-			s.fell = now
+		// Who was not up before does not fall, and it is no doubtful thing
+		// that a port is down.
+		if s.state == Up && state == Down && s.cut == "" {
+			s.fell, s.presumedUp = now, s.presumed
 		}
 		s.state, s.since = state, now
 	}
+	s.presumed = false
 }
 
-// flap counts one more down, and holds the server down where there were too
+// flap counts one more time not up, and holds the server down where there were too
 // many: longer each time, until it has been quiet.
 func (h *health) flap(s *hostHealth, now time.Time) {
 	kept := s.downs[:0]
@@ -176,24 +203,55 @@ func (h *health) flap(s *hostHealth, now time.Time) {
 // known: every server's state was heard or is known by its silence.
 func (h *health) known() bool {
 	for _, s := range h.servers {
-		if s.state == Unknown {
+		if s.state == Unknown || s.presumed {
 			return false
 		}
 	}
 	return true
 }
 
-// dead: the machine does not answer. A server that is down or disabled and
-// does still passes on packets of others' connections, and has its own.
-func (h *health) dead(s *hostHealth) bool { return s.state == Down && s.silent >= h.o.Fall }
-
-// cascade says whether more servers went down within the lock's window than
-// may, and which.
-func (h *health) cascade(now time.Time) (fallen []string, locks bool) {
-	for name, s := range h.servers {
-		if s.state == Down && !s.fell.IsZero() && now.Sub(s.fell) < h.o.LockWindow {
-			fallen = append(fallen, name)
+// anyUp: some server was heard to be up.
+func (h *health) anyUp() bool {
+	for _, s := range h.servers {
+		if s.state == Up && !s.presumed {
+			return true
 		}
 	}
-	return fallen, float64(len(fallen)) > h.o.LockShare*float64(len(h.servers))
+	return false
+}
+
+// out are the servers that take no new connections.
+func (h *health) out() map[string]bool {
+	out := map[string]bool{}
+	for name, s := range h.servers {
+		if s.state == Down || s.state == Disabled {
+			out[name] = true
+		}
+	}
+	return out
+}
+
+// dead: the machine does not answer, or cannot be reached. A server that is
+// down or disabled and does still passes on packets of others' connections,
+// and has its own.
+func (h *health) dead(s *hostHealth) bool {
+	return s.state == Down && (s.silent >= h.o.Fall || s.cut != "")
+}
+
+// cascade says whether more servers went down within the lock's window than
+// may, and which. Servers that a daemon finds down when it starts may have
+// been so for long: they count only if it finds nobody up, and so is blind
+// itself, perhaps: then all that were up have fallen, however few they are.
+func (h *health) cascade(now time.Time) (fallen []string, locks bool) {
+	blind, found := h.known() && !h.anyUp(), false
+	for name, s := range h.servers {
+		if s.presumedUp && !blind {
+			continue
+		}
+		if s.state == Down && !s.fell.IsZero() && now.Sub(s.fell) < h.o.LockWindow {
+			fallen = append(fallen, name)
+			found = found || s.presumedUp
+		}
+	}
+	return fallen, found && h.o.LockShare < 1 || float64(len(fallen)) > h.o.LockShare*float64(len(h.servers))
 }

@@ -94,6 +94,30 @@ func TestFlappingIsDamped(t *testing.T) {
 	}
 }
 
+// A host that goes out by way of disabled is damped alike.
+func TestFlappingByDisabledIsDamped(t *testing.T) {
+	for name, cycle := range map[string][]Report{
+		"up, disabled, down": {up, disabled, down}, "up, disabled": {up, disabled}, "up, down, disabled": {up, down, disabled},
+	} {
+		h := newHealth(HealthOptions{})
+		h.keep([]string{"a"})
+		now := time.Unix(1_800_000_000, 0)
+		changes, last := 0, Unknown
+		for end := now.Add(time.Hour); now.Before(end); {
+			for _, r := range cycle {
+				now = now.Add(500 * time.Millisecond)
+				h.take("a", r, now)
+				if a := h.servers["a"]; a.state != last {
+					changes, last = changes+1, a.state
+				}
+			}
+		}
+		if changes > 30 {
+			t.Errorf("%s: %d changes of state within an hour", name, changes)
+		}
+	}
+}
+
 func TestCascade(t *testing.T) {
 	h := newHealth(HealthOptions{LockShare: 0.5, LockWindow: 10 * time.Second})
 	var names []string

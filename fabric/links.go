@@ -24,10 +24,14 @@ type links struct {
 	ports   map[string]uint32 // by name
 	names   map[uint32]string
 	portMTU map[string]uint32
+	down    map[uint32]bool // ports that are down, or have no carrier
 }
 
 // Attributes of a bridge (linux/if_link.h).
 const ifLinkBrVLANFiltering = 7
+
+// works are the flags of a link that frames can go out by.
+const works = unix.IFF_UP | unix.IFF_LOWER_UP
 
 // readLinks looks for the bridge called name; links.bridge is 0 where there
 // is none.
@@ -39,7 +43,7 @@ func readLinks(k kernel, name string) (*links, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read links: %w", err)
 	}
-	l := &links{ports: map[string]uint32{}, names: map[uint32]string{}, portMTU: map[string]uint32{}}
+	l := &links{ports: map[string]uint32{}, names: map[uint32]string{}, portMTU: map[string]uint32{}, down: map[uint32]bool{}}
 	masters := map[string]uint32{}
 	for _, m := range replies {
 		if len(m.Data) < unix.SizeofIfInfomsg {
@@ -103,11 +107,15 @@ func readLinks(k kernel, name string) (*links, error) {
 			l.ports[one.name] = index
 			l.names[index] = one.name
 			l.portMTU[one.name] = one.mtu
+			if flags&works != works {
+				l.down[index] = true
+			}
 		}
 	}
 	for port, master := range masters {
 		if master != l.bridge {
 			delete(l.names, l.ports[port])
+			delete(l.down, l.ports[port])
 			delete(l.ports, port)
 			delete(l.portMTU, port)
 		}

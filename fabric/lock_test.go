@@ -1,11 +1,14 @@
 package fabric
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/mdlayher/netlink"
 
 	"github.com/fairlead/fairlead/controller/buckets"
 )
@@ -62,14 +65,23 @@ func TestCascadeLocks(t *testing.T) {
 			if after := n.dumpAll(); after != before {
 				t.Fatalf("a locked switch changes:\n%s", changes(before, after))
 			}
-			if err := s.Apply(d.weigh(0, 0, c.now)); err == nil || !strings.Contains(err.Error(), "unlock") {
-				t.Fatalf("a locked switch took another table: %v", err)
-			}
 			// What others change is still put right.
 			n.run(n.sw, "ip neigh del 169.254.192.5 dev br0")
 			must(t, s.Reconcile())
 			if after := n.dumpAll(); after != before {
 				t.Fatalf("not put right:\n%s", changes(before, after))
+			}
+			// Operators go on changing what they want changed.
+			must(t, s.Apply(d.weigh(4, 0, c.now)))
+			if h := s.Status().Hosts; h[4].Nexthops != 0 || h[0].Nexthops != 0 || !s.Status().Locked {
+				t.Fatalf("drained while locked: %+v", h)
+			}
+			back := d
+			back.Table = d.Table.Clone()
+			back.Table.Generation += 2
+			must(t, s.Apply(back))
+			if got := fmt.Sprint(held()); got != want {
+				t.Fatalf("undrained while locked: %s, want %s", got, want)
 			}
 			changed, err := s.Unlock()
 			must(t, err)
@@ -81,16 +93,18 @@ func TestCascadeLocks(t *testing.T) {
 	}
 }
 
-// A switch that sees everybody down at once is blind itself, perhaps: it does
-// not begin with that.
-func TestBlindSwitchForwards(t *testing.T) {
+// A switch that never saw anybody up has nothing to go by: it forwards to all,
+// announces nothing, and begins as soon as there is somebody.
+func TestFirstSwitchOfAll(t *testing.T) {
 	n := newNetwork(t, 3)
 	s := n.open(Options{Ports: n.ports()})
-	must(t, s.Apply(desired(30, 3)))
-	must(t, s.Health(all(3, map[int]Report{0: {}, 1: {}, 2: {}})))
-	must(t, s.Health(all(3, map[int]Report{0: {}, 1: {}, 2: {}})))
+	d := desired(30, 3)
+	must(t, s.Apply(d))
+	for range 5 {
+		must(t, s.Health(all(3, map[int]Report{0: silent, 1: silent, 2: silent})))
+	}
 	st := s.Status()
-	if !st.Locked || !st.Plain {
+	if st.Locked || len(st.NotReady) != 1 || !strings.Contains(st.NotReady[0], "no server was up yet") {
 		t.Fatalf("%+v", st)
 	}
 	for _, h := range st.Hosts {
@@ -98,134 +112,193 @@ func TestBlindSwitchForwards(t *testing.T) {
 			t.Fatalf("%+v", h)
 		}
 	}
+	if got := n.run(n.sw, "ip route show table 177 2>/dev/null || true"); got != "" {
+		t.Fatalf("announced: %s", got)
+	}
+	for i := range 3 {
+		reports := map[int]Report{}
+		for j := i + 1; j < 3; j++ {
+			reports[j] = silent
+		}
+		must(t, s.Health(all(3, reports)))
+	}
+	if st := s.Status(); st.Locked || len(st.NotReady) != 0 || st.Hosts[0].Nexthops != 10 {
+		t.Fatalf("all are up: %+v", st)
+	}
+	must(t, s.Apply(d.weigh(0, 0, time.Now())))
 }
 
-// Draining a switch withdraws what is announced and forwards on.
-func TestDrainASwitch(t *testing.T) {
-	n := newNetwork(t, 2)
-	s, _, _ := ready(t, n, 16)
-	before := n.dumpAll()
-	lines, err := s.Drain(true)
-	must(t, err)
-	if len(lines) != 1 || !strings.Contains(lines[0], "2 routes withdrawn") {
-		t.Fatal(lines)
+// A daemon that starts while most servers are down for long leaves it at that;
+// one that then hears nobody is blind, and locks with what stands.
+func TestRestartWhileMostAreDown(t *testing.T) {
+	for _, answer := range []Report{silent, down, disabled} {
+		t.Run(string(answer.State)+answer.Detail, func(t *testing.T) {
+			n := newNetwork(t, 5)
+			s, c, d := ready(t, n, 40)
+			reports := map[int]Report{}
+			for i := range 3 {
+				c.add(time.Hour)
+				reports[i] = answer
+				for range 3 {
+					must(t, s.Health(all(5, reports)))
+				}
+			}
+			loads := func() string {
+				var l []int
+				for _, h := range s.Status().Hosts {
+					l = append(l, h.Nexthops)
+				}
+				return fmt.Sprint(l)
+			}
+			if s.Status().Locked || loads() != "[0 0 0 20 20]" {
+				t.Fatalf("before: %s, locked %v", loads(), s.Status().Locked)
+			}
+			again := func() {
+				must(t, s.Close())
+				c.add(10 * time.Second)
+				s = n.open(Options{Ports: n.ports(), Now: c.Now})
+				must(t, s.Apply(d))
+			}
+			again()
+			for range 30 {
+				c.add(time.Second)
+				must(t, s.Health(all(5, reports)))
+				must(t, s.Reconcile())
+				if st := s.Status(); st.Locked || loads() != "[0 0 0 20 20]" || st.Repointed != 0 {
+					t.Fatalf("after the restart: %s, %+v", loads(), st)
+				}
+			}
+			if why := s.Ready(); len(why) != 0 {
+				t.Fatal(why)
+			}
+			again()
+			for range 30 {
+				c.add(time.Second)
+				must(t, s.Health(all(5, map[int]Report{0: silent, 1: silent, 2: silent, 3: silent, 4: silent})))
+				must(t, s.Reconcile())
+				if loads() != "[0 0 0 20 20]" {
+					t.Fatalf("blind: %s", loads())
+				}
+			}
+			if st := s.Status(); !st.Locked || st.LockReason != "2 of 5 servers went down within 10s" {
+				t.Fatalf("blind: %+v", st)
+			}
+		})
 	}
-	if got := changes(before, n.dumpAll()); got != "-10.99.0.1 dev br0 proto 250 scope link \n-2001:db8:99::1 dev br0 proto 250 metric 1 pref medium\n" {
-		t.Fatalf("draining changed\n%s", got)
+}
+
+// A lock outlasts the daemon, and what switches tell each other of chains is
+// taken meanwhile.
+func TestLockOutlastsTheDaemon(t *testing.T) {
+	n := newNetwork(t, 4)
+	c := &clock{time.Unix(1_800_000_000, 0)}
+	var kept *Lock
+	var refuse error
+	o := Options{Ports: n.ports(), Now: c.Now, KeepLock: func(l *Lock) error {
+		if refuse == nil {
+			kept = l
+		}
+		return refuse
+	}}
+	s := n.open(o)
+	d := desired(40, 4)
+	must(t, s.Apply(d))
+	must(t, s.Health(all(4, nil)))
+	reports := map[int]Report{3: down}
+	must(t, s.Health(all(4, reports)))
+	c.add(time.Hour)
+	reports[0], reports[1], reports[2] = down, down, down
+	must(t, s.Health(all(4, reports)))
+	if kept == nil || fmt.Sprint(kept.Out) != "[server3]" || !kept.Plain || !kept.Since.Equal(c.now) {
+		t.Fatalf("kept %+v", kept)
 	}
-	if why := s.Ready(); len(why) != 1 || !strings.Contains(why[0], "drained") {
-		t.Fatal(why)
-	}
-	must(t, s.Reconcile())
-	// It stays drained over a restart when it is told to.
+	want := n.dumpAll()
 	must(t, s.Close())
-	again := n.open(Options{Ports: n.ports(), Drained: true})
-	must(t, again.Apply(desired(16, 2)))
-	must(t, again.Health(all(2, nil)))
-	if got := n.run(n.sw, "ip route show table 177"); got != "" {
-		t.Fatal(got)
+	c.add(time.Minute)
+	o.Locked = kept
+	s = n.open(o)
+	must(t, s.Apply(d))
+	must(t, s.Health(all(4, reports)))
+	must(t, s.Health(all(4, nil)))
+	must(t, s.Reconcile())
+	if st := s.Status(); !st.Locked || st.LockReason != kept.Reason || st.Hosts[3].Nexthops != 0 {
+		t.Fatalf("after the restart: %+v", st)
 	}
-	if _, err = again.Drain(false); err != nil {
-		t.Fatal(err)
+	if is := n.dumpAll(); is != want {
+		t.Fatalf("a locked switch that starts again changes:\n%s", changes(want, is))
 	}
-	if after := n.dumpAll(); after != before {
-		t.Fatalf("undrained:\n%s", changes(before, after))
+	must(t, s.LearnChains([]buckets.BucketRow{{Bucket: 0, Row: buckets.Row{Current: 0, Previous: [buckets.Chain]uint16{2, buckets.None, buckets.None}, Since: seconds(c.now)}}}))
+	if s.rows.Previous[0][0] != 2 {
+		t.Errorf("a locked switch learned nothing: %v", s.rows.At(0))
 	}
-	if why := again.Ready(); len(why) != 0 {
-		t.Fatal(why)
+	refuse = errors.New("disk full")
+	if _, err := s.Unlock(); err == nil || !s.Status().Locked {
+		t.Errorf("unlocked, but not on disk: %v", err)
+	}
+	refuse = nil
+	if _, err := s.Unlock(); err != nil || kept != nil || s.Status().Locked {
+		t.Errorf("%v, kept %v", err, kept)
 	}
 }
 
-// Ports are found by the servers' addresses, follow a server that moves, and
-// are remembered while it is silent.
-func TestPortsAreFound(t *testing.T) {
+// An agent may answer by another network while its server's port is down.
+func TestPortDown(t *testing.T) {
 	n := newNetwork(t, 3)
-	c := &clock{time.Unix(1_800_000_000, 0)}
-	s := n.open(Options{Now: c.Now, Ports: map[string]string{"server2": "port2"}})
-	must(t, s.Apply(desired(12, 3)))
+	s, _, _ := ready(t, n, 30)
+	for _, script := range []string{"ip link set port1 down", "ip link set port1 up", "ip -n peer link set eth0 down"} {
+		want := map[bool]int{true: 10, false: 0}[strings.HasSuffix(script, " up")]
+		if strings.Contains(script, "peer") {
+			n.run(n.servers[1], "ip link set eth0 down")
+		} else {
+			n.run(n.sw, script)
+		}
+		eventually(t, script, func() bool {
+			must(t, s.Reconcile())
+			must(t, s.Health(all(3, nil)))
+			return s.Status().Hosts[1].Nexthops == want
+		})
+		if h := s.Status().Hosts[1]; (h.State == Up) != (want == 10) || want == 0 && h.Detail != "its port port1 of the bridge is down" {
+			t.Fatalf("%s: %+v", script, h)
+		}
+	}
+	// All of them: no cascade, there is nothing to be in doubt of.
+	n.run(n.sw, "ip link set port0 down")
+	must(t, s.Reconcile())
 	must(t, s.Health(all(3, nil)))
-	eventually(t, "the servers are asked and answer", func() bool {
-		must(t, s.Reconcile())
-		h := s.Status().Hosts
-		return h[0].Port == "port0" && h[1].Port == "port1" && h[2].Port == "port2"
-	})
-	if why := s.Ready(); len(why) != 0 {
-		t.Fatal(why)
-	}
-	// Forgotten by kernel and bridge: the last port known stays.
-	n.run(n.sw, "ip neigh flush dev br0 nud reachable; ip neigh flush dev br0 nud stale; ip neigh flush dev br0 nud delay; ip link set port0 down; ip link set port0 up")
-	must(t, s.Reconcile())
-	if h := s.Status().Hosts[0]; h.Port != "port0" {
-		t.Fatalf("%+v", h)
-	}
-	// The server moves to another port.
-	n.pair(n.sw, "port9", n.servers[0], "eth1")
-	n.run(n.sw, "ip link set port9 master br0 up")
-	n.run(n.servers[0], "ip link set eth0 down; ip addr flush dev eth0; ip link set eth1 address 02:00:00:00:03:01 up; ip addr add 10.2.0.1/24 dev eth1")
-	n.run(n.sw, "ip neigh del 10.2.0.1 dev br0 || true")
-	eventually(t, "the new port is found", func() bool {
-		c.add(askEvery)
-		must(t, s.Reconcile())
-		return s.Status().Hosts[0].Port == "port9"
-	})
-	if text := n.run(n.sw, "bridge fdb show br br0"); lines(text, "9a:00:40:00:00:00", "port9", "static") != 1 {
-		t.Fatal(text)
-	}
-	// A port that is configured and not there is said.
-	n.run(n.sw, "ip link del port2")
-	must(t, s.Reconcile())
-	if why := s.Ready(); len(why) != 1 || !strings.Contains(why[0], "server2") {
-		t.Fatal(why)
+	if st := s.Status(); st.Locked || st.Hosts[2].Nexthops != 30 {
+		t.Fatalf("%+v", st)
 	}
 }
 
-// The largest switch: 1,023 servers, 8,191 nexthops, both families; every
-// bucket changes hands three times, and chains name four servers.
-func TestLargest(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes a while")
+// A version that cannot be put in force leaves what is known of the servers
+// that it is without.
+func TestRefusedApplyKeepsHealth(t *testing.T) {
+	n := newNetwork(t, 3)
+	s, c, d := ready(t, n, 30)
+	must(t, s.Health(all(3, map[int]Report{2: down})))
+	k := &refusing{kernel: s.kernel, refuse: func(int, netlink.Message) bool { return true }}
+	s.kernel = k
+	without := d.weigh(2, 0, c.now)
+	without.Servers = without.Servers[:2]
+	if err := s.Apply(without); err == nil {
+		t.Fatal("nothing refused")
 	}
+	k.refuse = nil
+	must(t, s.Health(all(2, nil)))
+	if h := s.Status().Hosts; len(h) != 3 || h[2].State != Down || h[2].Nexthops != 0 {
+		t.Fatalf("after a refused Apply: %+v", h)
+	}
+}
+
+// One bridge, one switch.
+func TestOneSwitchABridge(t *testing.T) {
 	n := newNetwork(t, 1)
-	c := &clock{time.Unix(1_800_000_000, 0)}
-	d := desired(MaxNexthops, 1023)
-	ports := map[string]string{}
-	for _, s := range d.Servers {
-		ports[s.Name] = "port0"
+	s := n.open(Options{Ports: n.ports()})
+	if _, err := n.tryOpen(Options{}); err == nil || !strings.Contains(err.Error(), "another process has bridge br0") {
+		t.Fatalf("a second one: %v", err)
 	}
-	s := n.open(Options{Ports: ports, Now: c.Now})
-	start := time.Now()
-	must(t, s.Apply(d))
-	t.Logf("installed in %v", time.Since(start))
-	for step := range 3 {
-		c.add(time.Second)
-		var moves []buckets.Move
-		for b, at := range d.Table.Current {
-			moves = append(moves, buckets.Move{Bucket: uint32(b), To: (at + 100) % 1023})
-		}
-		d.Table, _ = d.Table.Apply(moves, buckets.Options{Now: seconds(c.now), ChainTime: 240})
-		must(t, s.Apply(d))
-		t.Logf("step %d: all %d nexthops repointed in %v", step, 2*MaxNexthops, s.Status().LastChange)
-	}
-	for b := range s.rows.Len() {
-		if s.rows.Previous[b][2] == buckets.None {
-			t.Fatalf("bucket %d: %v", b, s.rows.At(b))
-		}
-	}
-	must(t, s.Reconcile())
-	for kind, count := range s.Status().Corrections {
-		if count != 0 {
-			t.Errorf("%d corrections of %s", count, kind)
-		}
-	}
-	// Routes can still be listed by anybody.
-	if text := n.run(n.sw, "ip route"); lines(text, "10.99.0.1 nhid") != 1 {
-		t.Errorf("ip route shows %q", text)
-	}
+	other := newNetwork(t, 1) // another machine
+	other.open(Options{})
 	must(t, s.Close())
-	s = n.open(Options{Ports: ports, Now: c.Now})
-	must(t, s.Apply(d))
-	if st := s.Status(); st.Repointed != 0 || st.Chained != MaxNexthops {
-		t.Errorf("after a restart: %d repointed, %d with a chain", st.Repointed, st.Chained)
-	}
-	must(t, s.Remove())
+	n.open(Options{})
 }

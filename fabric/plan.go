@@ -151,8 +151,9 @@ func installed(o objects, n int) (rows []buckets.Row, have []bool) {
 
 // adopted is an Effective of what is installed, the table's rows where
 // nothing is. MACs carry no time: a row as the table has it is as old as the
-// table says; any other may have been written just before this daemon
-// started, so that its chain lasts its whole time from now on.
+// table says, and one without a chain has none any more; any other may have
+// been written just before this daemon started, so that its chain lasts its
+// whole time from now on.
 func adopted(t *buckets.Table, o objects, now uint32) (e *buckets.Effective, any bool) {
 	n := t.Len()
 	current, since, previous := make([]uint16, n), make([]uint32, n), make([][buckets.Chain]uint16, n)
@@ -164,7 +165,7 @@ func adopted(t *buckets.Table, o objects, now uint32) (e *buckets.Effective, any
 		}
 		any = true
 		settled := rows[b].Previous == buckets.NoPrevious
-		if rows[b].Current != t.Current[b] || !settled && rows[b].Previous != t.Previous[b] {
+		if !settled && (rows[b].Current != t.Current[b] || rows[b].Previous != t.Previous[b]) {
 			since[b] = now
 		}
 		current[b], previous[b] = rows[b].Current, rows[b].Previous

@@ -20,7 +20,7 @@ const (
 )
 
 // Run reconciles, every second and when the kernel tells of a change, until
-// ctx ends. What is in the kernel stays there.
+// ctx ends, which is no error. What is in the kernel stays there.
 func (s *Switch) Run(ctx context.Context) error {
 	changed, err := s.kernel.watch(ctx, s.concerns)
 	if err != nil {
@@ -31,14 +31,14 @@ func (s *Switch) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil
 		case <-tick.C:
 		case <-changed:
 			settle := time.NewTimer(eventsSettle)
 			select {
 			case <-ctx.Done():
 				settle.Stop()
-				return ctx.Err()
+				return nil
 			case <-settle.C:
 			}
 		}
@@ -58,7 +58,7 @@ func (s *Switch) Reconcile() error {
 	before := s.snapshot()
 	_, err := s.look()
 	if err == nil {
-		if !s.lock.on && (!s.adopting.IsZero() || !s.due.IsZero() && !s.o.Now().Before(s.due)) {
+		if !s.adopting.IsZero() || !s.due.IsZero() && !s.o.Now().Before(s.due) {
 			s.settle()
 		}
 		err = s.change()

@@ -28,7 +28,11 @@ func (s *Switch) ready() []string {
 		why = append(why, "drained: its routes are not announced")
 	}
 	if !s.healthy {
-		why = append(why, "no first round of the servers' health is over")
+		if s.health.known() {
+			why = append(why, "no server was up yet")
+		} else {
+			why = append(why, "no first round of the servers' health is over")
+		}
 	}
 	if s.rows == nil || s.rows.Len() == 0 || s.rows.Current[0] == buckets.None {
 		why = append(why, "no server takes new connections")

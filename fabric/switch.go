@@ -3,11 +3,14 @@ package fabric
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
-	"math"
+	"net"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/wire"
@@ -21,6 +24,7 @@ type Switch struct {
 
 	mu     sync.Mutex
 	kernel kernel
+	claim  io.Closer // of the bridge
 	links  *links
 	health *health
 	// desired is what Apply last put in force; nil: nothing yet.
@@ -75,17 +79,37 @@ const (
 )
 
 // Open looks for the bridge and opens netlink in the caller's network
-// namespace; nothing is changed before Apply.
+// namespace; nothing is changed before Apply. A bridge has one Switch at a
+// time: two would take each other's nexthops for their own, and change them
+// without end.
 func Open(o Options) (*Switch, error) {
-	k, err := openKernel()
+	claim, err := claim(o.Bridge)
 	if err != nil {
 		return nil, err
 	}
+	k, err := openKernel()
+	if err != nil {
+		return nil, errors.Join(err, claim.Close())
+	}
 	s, err := open(o, k)
 	if err != nil {
-		k.Close()
+		return nil, errors.Join(err, k.Close(), claim.Close())
 	}
-	return s, err
+	s.claim = claim
+	return s, nil
+}
+
+// claim is held while a bridge is a Switch's. Abstract Unix addresses are each
+// network namespace's own, and go with the process.
+func claim(bridge string) (io.Closer, error) {
+	l, err := net.Listen("unix", "@fairlead/switch/"+bridge)
+	if errors.Is(err, unix.EADDRINUSE) {
+		return nil, fmt.Errorf("another process has bridge %s as its switch: stop it (ss -xlp shows it as @fairlead/switch/%s)", bridge, bridge)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("claim bridge %s: %w", bridge, err)
+	}
+	return l, nil
 }
 
 func open(o Options, k kernel) (*Switch, error) {
@@ -95,7 +119,7 @@ func open(o Options, k kernel) (*Switch, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Switch{o: o, log: o.Log, kernel: k, health: newHealth(o.Health), drained: o.Drained, lingering: map[wire.MAC]time.Time{}}
+	s := &Switch{o: o, log: o.Log, kernel: k, health: newHealth(o.Health), drained: o.Drained, lingering: map[wire.MAC]time.Time{}, lock: lockOf(o.Locked)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -112,14 +136,18 @@ func open(o Options, k kernel) (*Switch, error) {
 func (s *Switch) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.kernel.Close()
+	err := s.kernel.Close()
+	if s.claim != nil {
+		err = errors.Join(err, s.claim.Close())
+	}
+	return err
 }
 
 // Apply makes the kernel as d says: forward, or back to how it was with an
 // error. The first Apply after Open adopts what is installed: nothing that is
 // right changes, and until a first round of Health nothing moves for health.
-// A locked switch refuses: it is to be unlocked first. Without VIPs nothing of
-// ours stays but the sysctls.
+// A locked switch takes it, too: what is locked is health alone. Without VIPs
+// nothing of ours stays but the sysctls.
 func (s *Switch) Apply(d Desired) error {
 	if len(d.VIPs) == 0 {
 		d.Table, d.Servers = &buckets.Table{}, nil
@@ -128,9 +156,6 @@ func (s *Switch) Apply(d Desired) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lock.on {
-		return fmt.Errorf("the switch is locked (%s): unlock it first", s.lock.reason)
-	}
 	if s.desired != nil && s.desired.serves() && d.serves() && s.desired.Table.Len() != d.Table.Len() {
 		return fmt.Errorf("buckets: %d, but this switch has %d nexthops, and another number moves every connection: remove what is installed first", d.Table.Len(), s.desired.Table.Len())
 	}
@@ -181,12 +206,19 @@ type snapshot struct {
 	drained bool
 	lock    lock
 
+	// servers are those that health knows, not what it knows of them.
+	servers  map[string]*hostHealth
+	adopting time.Time
+	announce bool
+	ports    map[uint16]uint32
+
 	used      map[wire.MAC]bool
 	lingering map[wire.MAC]time.Time
 }
 
 func (s *Switch) snapshot() snapshot {
-	before := snapshot{desired: s.desired, due: s.due, drained: s.drained, lock: s.lock, used: s.used, lingering: maps.Clone(s.lingering)}
+	before := snapshot{desired: s.desired, due: s.due, drained: s.drained, lock: s.lock, used: s.used, lingering: maps.Clone(s.lingering),
+		servers: s.health.servers, adopting: s.adopting, announce: s.plan.announce, ports: s.plan.ports}
 	if s.rows != nil {
 		before.rows = buckets.Restore(s.rows.Generation, append([]uint16(nil), s.rows.Current...), append([]uint32(nil), s.rows.Since...), append([][buckets.Chain]uint16(nil), s.rows.Previous...))
 	}
@@ -196,55 +228,8 @@ func (s *Switch) snapshot() snapshot {
 func (s *Switch) restore(before snapshot) {
 	s.desired, s.rows, s.due, s.drained, s.lock = before.desired, before.rows, before.due, before.drained, before.lock
 	s.used, s.lingering = before.used, before.lingering
+	s.health.servers, s.adopting, s.plan.announce, s.plan.ports = before.servers, before.adopting, before.announce, before.ports
 	s.fixed = objects{}
-}
-
-// adopt takes over what an earlier run installed.
-func (s *Switch) adopt(f *found) error {
-	if !s.desired.serves() {
-		s.rows = new(buckets.Effective)
-		return nil
-	}
-	ours := false
-	for _, v := range f.objects[kindGroup] {
-		ours = ours || v.foreign&notOurProtocol == 0
-	}
-	if !ours {
-		return s.conflicts(f)
-	}
-	for k, v := range f.objects[kindGroup] {
-		if n := len(v.members) / 4; v.foreign == 0 && n != s.desired.Table.Len() {
-			return fmt.Errorf("buckets: %d, but nexthop group %#x has %d members, and another number moves every connection: set buckets to %d, or take away what is installed (fairlead unload)", s.desired.Table.Len(), k.id, n, n)
-		}
-	}
-	rows, any := adopted(s.desired.Table, f.objects, seconds(s.o.Now()))
-	if any {
-		s.rows = rows
-		s.adopting = s.o.Now().Add(adoptionTime)
-	}
-	for k := range f.objects[kindBridge] {
-		s.lingering[k.mac] = s.o.Now().Add(lingerTime)
-	}
-	s.plan.announce = !s.drained && len(f.objects[kindAnnounced]) > 0
-	return nil
-}
-
-// conflicts refuses to begin where somebody else has something in our place.
-func (s *Switch) conflicts(f *found) error {
-	for kind := range kinds {
-		for k, v := range f.objects[kind] {
-			switch {
-			case kind == kindBridge || v.foreign&notOurProtocol == 0:
-			case kind == kindNexthop || kind == kindGroup:
-				return fmt.Errorf("nexthop id %d (%#x) is somebody else's: take it away (ip nexthop del id %d)", k.id, k.id, k.id)
-			case kind == kindNeighbour:
-				return fmt.Errorf("neighbour %s on %s is somebody else's, and a virtual nexthop's address: take it away (ip neigh del %s dev %s), or give the servers a bridge of their own", k.addr, s.o.Bridge, k.addr, s.o.Bridge)
-			default:
-				return fmt.Errorf("there is a route to %s in table %d already that is somebody else's: take it away (ip route del %s table %d)", k.addr, k.table, k.addr, k.table)
-			}
-		}
-	}
-	return nil
 }
 
 func seconds(t time.Time) uint32 { return uint32(t.Unix()) }
@@ -335,102 +320,6 @@ func (s *Switch) findPorts(f *found) {
 		}
 	}
 	s.plan.ports = ports
-}
-
-// settle brings the rows up to date.
-func (s *Switch) settle() {
-	now := s.o.Now()
-	if !s.desired.serves() {
-		s.rows, s.due, s.adopting = new(buckets.Effective), time.Time{}, time.Time{}
-		return
-	}
-	if !s.adopting.IsZero() {
-		if !s.healthy && now.Before(s.adopting) {
-			s.due = s.adopting
-			return
-		}
-		s.adopting = time.Time{}
-	}
-	if s.rows == nil {
-		s.rows = new(buckets.Effective)
-	}
-	due, _ := s.rows.Update(s.desired.Table, s.view(seconds(now)))
-	s.due = time.Time{}
-	if due != 0 {
-		s.due = time.Unix(int64(due), 0)
-	}
-}
-
-// view is what the rows go by besides the table.
-func (s *Switch) view(now uint32) buckets.View {
-	v := buckets.View{Now: now, ChainTime: uint32(s.desired.ChainTime / time.Second), Fewest: true}
-	if !s.endAfter.IsZero() {
-		v.EndAfter = uint32(min(max(s.endAfter.Unix(), 0), math.MaxUint32))
-	}
-	by := map[uint16]*hostHealth{}
-	names := map[uint16]string{}
-	for _, one := range s.desired.Servers {
-		v.Servers = append(v.Servers, buckets.Server{Number: one.Number, Weight: one.Weight})
-		by[one.Number], names[one.Number] = s.health.servers[one.Name], one.Name
-	}
-	out := func(number uint16) bool {
-		h := by[number]
-		if h == nil {
-			return false
-		}
-		if s.lock.on {
-			return s.lock.out[names[number]]
-		}
-		return h.state == Down || h.state == Disabled
-	}
-	v.Down = func(number uint16) bool { return out(number) && s.health.dead(by[number]) }
-	v.Disabled = func(number uint16) bool { return out(number) && !s.health.dead(by[number]) }
-	n := s.desired.Table.Len()
-	v.Owns = func(number uint16, bucket int) (owned bool, at uint32) {
-		if h := by[number]; h != nil && !h.counted.IsZero() {
-			return h.owns(bucket, n, s.byBucket), seconds(h.counted)
-		}
-		return false, 0
-	}
-	return v
-}
-
-// Health takes one round of polls, by server's name, and repoints buckets
-// accordingly. Servers that are missing keep their state.
-func (s *Switch) Health(reports map[string]Report) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.o.Now()
-	for name, r := range reports {
-		s.health.take(name, r, now)
-	}
-	if s.desired == nil || !s.desired.serves() {
-		return nil
-	}
-	first := !s.healthy && s.health.known()
-	s.healthy = s.healthy || first
-	if fallen, locks := s.health.cascade(now); locks && !s.lock.on {
-		s.lockDown(fallen, now)
-	}
-	if s.lock.on && s.o.Health.LockKeep {
-		return nil
-	}
-	before := s.snapshot()
-	s.settle()
-	err := s.change()
-	if err != nil {
-		s.restore(before)
-	}
-	return err
-}
-
-// SetEndAfter says from when on a server's report that it has no connections
-// ends chains: once all switches go by the newest table. Zero: no bound; far
-// in the future: no report does. It takes effect with the next Health.
-func (s *Switch) SetEndAfter(t time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.endAfter = t
 }
 
 // Drain withdraws the announced routes, or announces them again; forwarding
