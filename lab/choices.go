@@ -68,3 +68,6 @@ func uniform(vips []VIP) error {
 	}
 	return nil
 }
+
+// noHops is why scheme beamer and forwarding l2 do not go together.
+const noHops = "scheme beamer's packets name the servers to ask next, and l2 has no header for it; take ipip or gue"

@@ -154,6 +154,10 @@ func (o *Options) fill() error {
 		}
 	}
 	switch {
+	case o.Scheme == "beamer" && o.Forwarding == "l2":
+		return errors.New("--forwarding l2: " + noHops)
+	case chained(o.Scheme) && o.WarmUp != 0:
+		return fmt.Errorf("--warm-up %v: scheme %s holds no connection where it was; leave --warm-up out", o.WarmUp, o.Scheme)
 	case o.Scheme != "cheetah" && o.Policy != "hash":
 		return fmt.Errorf("--policy %s: scheme %s places by its hash; leave --policy out, or take --scheme cheetah", o.Policy, o.Scheme)
 	case !validName.MatchString(o.Name):

@@ -198,7 +198,7 @@ func (o *RunOptions) fill() error {
 			}
 		}
 		if scheme == "beamer" && o.Forwarding == "l2" {
-			return errors.New("--forwarding l2: scheme beamer's packets name the servers to ask next, and l2 has no header for it; take ipip or gue")
+			return errors.New("--forwarding l2: " + noHops)
 		}
 	}
 	return nil
@@ -279,6 +279,7 @@ func (o RunOptions) runLab(ctx context.Context, s scenario, p part, before []Run
 	if err == nil {
 		r.result.Counters, err = l.moved(counters)
 		r.result.Reasons = l.agentReasons(ctx)
+		r.judgeCounters()
 	}
 	if o.Keep && (err != nil || len(r.result.Verdict) > 0) {
 		l.Owner, l.OwnerStart = 0, ""

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -115,19 +116,19 @@ func (l *Lab) Describe(w io.Writer, program string) {
 			web += " http://" + strings.TrimSuffix(v.Endpoint(), ":80") + "/"
 		}
 	}
-	fronts := "balancers"
 	if l.faild() {
-		fronts = "switches"
+		fmt.Fprintf(w, "VIP%s\n%d servers, %d switches; scheme faild\n\nTry:\n", web, l.Servers, l.LBs)
+	} else {
+		fmt.Fprintf(w, "VIP%s\n%d servers, %d balancers; scheme %s, policy %s, forwarding %s\n\nTry:\n",
+			web, l.Servers, l.LBs, l.Scheme, l.Policy, l.Forwarding)
 	}
-	fmt.Fprintf(w, "VIP%s\n%d servers, %d %s; scheme %s, policy %s, forwarding %s\n\nTry:\n",
-		web, l.Servers, l.LBs, fronts, l.Scheme, l.Policy, l.Forwarding)
 	client := fmt.Sprintf("lab exec%s client -- ", flag)
 	file := " -f " + l.ConfigPath()
 	lines := []string{
 		client + "curl -s " + shellQuoted(l.URL()),
 		client + "wrk -t2 -c50 -d5s " + shellQuoted(l.URL()),
 		client + "curl -so /dev/null " + shellQuoted(l.URL()+"bytes/100000000"),
-		client + "iperf3 -c " + strings.Trim(l.vipHost(), "[]"),
+		l.iperfCommand(client),
 		"status" + file,
 		"drain " + l.daemonName(fmt.Sprint("server", min(2, l.Servers))) + file,
 		l.traceCommand(),
@@ -152,6 +153,15 @@ func needsDaemon(line string) bool {
 		}
 	}
 	return false
+}
+
+// iperfCommand asks for a VIP whose connections of one client meet one server,
+// which iperf3 needs. Empty if there is none.
+func (l *Lab) iperfCommand(client string) string {
+	if !slices.ContainsFunc(l.VIPs, func(v VIP) bool { return v.Port == iperfPort }) {
+		return ""
+	}
+	return client + "iperf3 -c " + strings.Trim(l.vipHost(), "[]")
 }
 
 // traceCommand traces a first packet of the client to the web VIP through

@@ -84,11 +84,13 @@ func (v VIP) weighted() bool {
 // meet one server; each in both families.
 func standardVIPs(o Options) []VIP {
 	var vips []VIP
+	// Linux cannot tell a client of an IPv6 address and a port beside TCP
+	// timestamps: the options have no room.
 	for i, address := range []netip.Addr{vipAddress4(1), vipAddress6(1)} {
 		suffix := []string{"", "6"}[i]
 		vips = append(vips,
 			VIP{Name: "web" + suffix, Address: address, Port: httpPort, Protocol: "tcp", Scheme: o.Scheme, Policy: o.Policy, Health: "http",
-				MPTCP: o.Scheme == "beamer"},
+				MPTCP: o.Scheme == "beamer" && (address.Is4() || o.NoTimestamps)},
 			VIP{Name: "echo" + suffix, Address: address, Port: echoPort, Protocol: "udp", Scheme: o.Scheme, Policy: "hash"},
 		)
 		if o.Scheme == "faild" { // a switch knows no affinity

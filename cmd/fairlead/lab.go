@@ -192,7 +192,7 @@ func labDaemon(use, short, done string, do func(context.Context, *lab.Lab, strin
 }
 
 func newLabKill() *cobra.Command {
-	return labDaemon("kill", "Kill a machine's daemon (SIGKILL); its programs stay loaded", "is killed; its programs go on",
+	return labDaemon("kill", "Kill a machine's daemon (SIGKILL); what it has in the kernel stays", "is killed; what it has in the kernel goes on",
 		func(_ context.Context, l *lab.Lab, machine string) error { return l.KillDaemon(machine) })
 }
 
