@@ -2,7 +2,6 @@ package controller
 
 import (
 	"fmt"
-	"math/bits"
 	"net/netip"
 	"slices"
 	"time"
@@ -49,10 +48,10 @@ func (l LiveCounts) Owns(v *VIP) buckets.Owns {
 			return false, 0
 		case o.Buckets == 0:
 			owned = o.Connections > 0
-		case o.Buckets != v.Buckets.Len() || bucket/8 >= len(o.Bitmap):
+		case o.Buckets != v.Buckets.Len() || len(o.Bitmap) != buckets.BitmapLen(o.Buckets):
 			return false, 0 // told apart by another table
 		default:
-			owned = o.Bitmap[bucket/8]>>(bucket%8)&1 != 0
+			owned = buckets.Bitmap(o.Bitmap).Has(bucket)
 		}
 		return owned, uint32(o.At.Unix())
 	}
@@ -69,43 +68,16 @@ func (v *VIP) answers(s *Slot) bool {
 func (l LiveCounts) Owners(v *VIP) func(bucket int) []uint16 {
 	n := v.Buckets.Len()
 	var numbers []uint16
-	var reports []Owned
+	var owned []buckets.Bitmap
 	for _, s := range v.Slots {
-		if o, ok := l.Owned[LiveKey{v.ID, s.Server}]; ok && v.answers(&s) && o.Buckets == n && len(o.Bitmap) == (n+7)/8 {
-			numbers, reports = append(numbers, s.Number), append(reports, o)
+		if o, ok := l.Owned[LiveKey{v.ID, s.Server}]; ok && v.answers(&s) && o.Buckets == n && len(o.Bitmap) == buckets.BitmapLen(n) {
+			numbers, owned = append(numbers, s.Number), append(owned, o.Bitmap)
 		}
 	}
-	if len(reports) == 0 {
+	if len(numbers) == 0 {
 		return nil
 	}
-	// One list for all buckets: ends[b] is where b's part ends.
-	ends := make([]uint32, n+1)
-	each := func(do func(b int, number uint16)) {
-		for i, o := range reports {
-			for at, octet := range o.Bitmap {
-				for ; octet != 0; octet &= octet - 1 {
-					if b := at*8 + bits.TrailingZeros8(octet); b < n {
-						do(b, numbers[i])
-					}
-				}
-			}
-		}
-	}
-	each(func(b int, _ uint16) { ends[b+1]++ })
-	for b := range n {
-		ends[b+1] += ends[b]
-	}
-	list := make([]uint16, ends[n])
-	each(func(b int, number uint16) {
-		list[ends[b]] = number
-		ends[b]++
-	})
-	return func(b int) []uint16 {
-		if b == 0 {
-			return list[:ends[0]]
-		}
-		return list[ends[b-1]:ends[b]]
-	}
+	return buckets.OwnersOf(n, numbers, owned)
 }
 
 // options are what a change of v's table goes by.

@@ -77,5 +77,5 @@ func (b *bucketTables) disowned(vip uint32, slot uint16, r buckets.BucketRow) bo
 	if int(slot) >= len(of) || of[slot].at == 0 {
 		return false
 	}
-	return !of[slot].owns(int(r.Bucket)) && of[slot].at >= r.Since+buckets.ReportAfter && of[slot].at >= b.endAfter
+	return !of[slot].buckets.Has(int(r.Bucket)) && of[slot].at >= r.Since+buckets.ReportAfter && of[slot].at >= b.endAfter
 }

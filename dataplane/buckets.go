@@ -3,7 +3,6 @@ package dataplane
 import (
 	"fmt"
 	"math"
-	"math/bits"
 	"slices"
 	"time"
 
@@ -42,12 +41,8 @@ type bucketTables struct {
 
 // ownReport is what one server's agent said that it owns.
 type ownReport struct {
-	buckets []byte // a bit a bucket, lowest first; those behind the end are 0
+	buckets buckets.Bitmap
 	at      uint32 // s since 1970 on the shared clock
-}
-
-func (r ownReport) owns(bucket int) bool {
-	return bucket/8 < len(r.buckets) && r.buckets[bucket/8]>>(bucket%8)&1 != 0
 }
 
 // newFor is how many seconds reports of servers that no row names are taken
@@ -55,18 +50,16 @@ func (r ownReport) owns(bucket int) bool {
 // takes to ask everybody a few times.
 const newFor = 15
 
-// ownersOf turns reports round: who owns connections of a bucket.
-func ownersOf(reports []ownReport) func(bucket int) []uint16 {
-	owners := map[int][]uint16{}
+// ownersOf turns reports round: who owns connections of each of n buckets.
+func ownersOf(n int, reports []ownReport) func(bucket int) []uint16 {
+	var numbers []uint16
+	var owned []buckets.Bitmap
 	for slot, r := range reports {
-		for i, b := range r.buckets {
-			for ; b != 0; b &= b - 1 {
-				bucket := i*8 + bits.TrailingZeros8(b)
-				owners[bucket] = append(owners[bucket], uint16(slot))
-			}
+		if len(r.buckets) > 0 {
+			numbers, owned = append(numbers, uint16(slot)), append(owned, r.buckets)
 		}
 	}
-	return func(bucket int) []uint16 { return owners[bucket] }
+	return buckets.OwnersOf(n, numbers, owned)
 }
 
 func newBucketTables() *bucketTables {
@@ -186,10 +179,10 @@ func (b *bucketTables) update(v *controller.VIP, down func(vipID uint32, slot ui
 			if int(slot) >= len(of) {
 				return false, 0
 			}
-			return of[slot].owns(bucket), of[slot].at
+			return of[slot].buckets.Has(bucket), of[slot].at
 		}
 		if now < b.newUntil[v.ID] {
-			view.Owners = ownersOf(of)
+			view.Owners = ownersOf(t.Len(), of)
 		}
 	}
 	b.ahead = true

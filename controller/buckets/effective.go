@@ -110,6 +110,16 @@ func Restore(generation uint32, current []uint16, since []uint32, previous [][Ch
 	return &Effective{Generation: generation, Current: current, Since: since, Previous: previous}
 }
 
+// Clone is a copy that Update brings on as it would e: it has the same
+// history.
+func (e *Effective) Clone() *Effective {
+	c := *e
+	c.Current, c.Since, c.Previous = slices.Clone(e.Current), slices.Clone(e.Since), slices.Clone(e.Previous)
+	// What else there is is replaced as a whole, not changed, but for these.
+	c.open, c.heard = slices.Clone(e.open), slices.Clone(e.heard)
+	return &c
+}
+
 // At is bucket b's row.
 func (e *Effective) At(b int) Row { return Row{e.Current[b], e.Previous[b], e.Since[b]} }
 

@@ -216,6 +216,14 @@ func TestIncremental(t *testing.T) {
 				key := [2]int{rapid.SampledFrom([]int{0, 1, 2, 7, 9}).Draw(t, "server"), rapid.IntRange(0, 15).Draw(t, "bucket")}
 				reports[key] = w.now - rapid.Uint32Range(0, 5).Draw(t, "age")
 			}
+			if rapid.IntRange(0, 3).Draw(t, "cloned") == 0 {
+				// What becomes of the original is nothing to the clone.
+				original := one
+				one = one.Clone()
+				later := w.view(owns)
+				later.Now += chainTime
+				original.Update(w.table, later)
+			}
 			_, changed := one.Update(w.table, w.view(owns))
 			was := slices.Clone(all.Previous)
 			wasCurrent := slices.Clone(all.Current)
