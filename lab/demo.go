@@ -120,6 +120,7 @@ func (r *Result) demoTable(w io.Writer) {
 
 No balancer can save the connections of a crashed server; they count apart.
 Next: fairlead lab up (a lab to play in), fairlead lab run churn (the whole
-scenario, both IP versions), README.md (two real machines).
+scenario, both IP versions; --scheme beamer and --scheme faild: servers keep
+the state), README.md (two real machines).
 `)
 }
