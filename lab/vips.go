@@ -102,6 +102,10 @@ func standardVIPs(o Options) []VIP {
 		)
 	}
 	for i := range vips {
+		if chained(o.Scheme) && vips[i].Port == iperfPort && vips[i].Protocol == "udp" {
+			// iperf3 listens for datagrams only while it is asked to.
+			vips[i].Health = "tcp"
+		}
 		// The hash also places what cheetah has no cookie for.
 		vips[i].Hash, vips[i].WarmUp, vips[i].Standby = o.Hash, o.WarmUp, o.Standby > 0
 	}
@@ -201,6 +205,9 @@ func (l *Lab) config(secret string) string {
 			path := ""
 			if v.Health == "http" {
 				path = ", path: " + healthPath
+			}
+			if v.Protocol == "udp" { // checks speak TCP
+				path += fmt.Sprint(", port: ", v.Port)
 			}
 			p("    health: {type: %s%s, interval: 1s, timeout: 1s, rise: 1, fall: 2}", v.Health, path)
 		}
