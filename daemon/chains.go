@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,9 +35,12 @@ type chainTables interface {
 
 const (
 	chainsInterval = 2 * time.Second
-	chainsTimeout  = 2 * time.Second
+	chainsTimeout  = 2 * time.Second // of a page
 	// chainPage is rows of one answer: 18 bytes each, some more as JSON.
 	chainPage = 50_000
+	// chainsLimit is a peer's time for all of its pages: 6.4 million rows take
+	// some seconds.
+	chainsLimit = 30 * time.Second
 	// chainPagesPause lets a large table's pages not take all of the time.
 	chainPagesPause = 10 * time.Millisecond
 )
@@ -49,6 +53,9 @@ type learner struct {
 	mu     sync.Mutex
 	begun  bool // every peer was asked once
 	errors map[string]string
+	asking map[string]bool // peers that are telling
+
+	all sync.WaitGroup // of them
 }
 
 // asked says that every peer was asked at least once.
@@ -59,6 +66,7 @@ func (l *learner) asked() bool {
 }
 
 func (l *learner) run(ctx context.Context) error {
+	defer l.all.Wait()
 	for {
 		l.round(ctx)
 		if ctx.Err() != nil || !sleep(ctx, chainsInterval) {
@@ -67,22 +75,59 @@ func (l *learner) run(ctx context.Context) error {
 	}
 }
 
-// round asks each peer of this daemon's kind once.
+// round asks each peer of this daemon's kind that is not telling still. The
+// first waits for all, as long as they have; the others are not asked less
+// often for one that is slow.
 func (l *learner) round(ctx context.Context) {
 	if len(l.tables.chainVIPs()) > 0 {
-		var wg sync.WaitGroup
-		for _, p := range l.d.peers.list() {
-			if p.role == l.d.me.role {
-				wg.Go(func() { l.note(p, l.ask(ctx, p)) })
+		var patience <-chan time.Time
+		if l.asked() {
+			patience = time.After(chainsInterval)
+		}
+		peers := l.free()
+		done := make(chan struct{}, len(peers))
+		for _, p := range peers {
+			l.all.Go(func() {
+				err := l.ask(ctx, p)
+				if ctx.Err() == nil {
+					l.note(p, err)
+				}
+				l.mu.Lock()
+				delete(l.asking, p.name)
+				l.mu.Unlock()
+				done <- struct{}{}
+			})
+		}
+	wait:
+		for range peers {
+			select {
+			case <-done:
+			case <-patience:
+				break wait
 			}
 		}
-		wg.Wait()
 	}
 	if ctx.Err() == nil {
 		l.mu.Lock()
 		l.begun = true
 		l.mu.Unlock()
 	}
+}
+
+// free is the peers to be asked; they are noted as telling.
+func (l *learner) free() (peers []*peer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.asking == nil {
+		l.asking = map[string]bool{}
+	}
+	for _, p := range l.d.peers.list() {
+		if p.role == l.d.me.role && !l.asking[p.name] {
+			l.asking[p.name] = true
+			peers = append(peers, p)
+		}
+	}
+	return peers
 }
 
 // note logs what goes wrong with a peer, once.
@@ -102,36 +147,63 @@ func (l *learner) note(p *peer, err error) {
 	l.errors[p.name] = text
 }
 
-// ask reads a peer's rows, page by page.
+// ask reads a peer's rows, page by page, of the VIPs that are here, too.
 func (l *learner) ask(ctx context.Context, p *peer) error {
+	ids := l.tables.chainVIPs()
+	limited, cancel := context.WithTimeout(ctx, chainsLimit)
+	defer cancel()
 	next := &fairleadv1.GetChainsRequest{}
-	for {
-		asked, cancel := context.WithTimeout(ctx, chainsTimeout)
+	for pages := 1; ; pages++ {
+		asked, cancel := context.WithTimeout(limited, chainsTimeout)
 		resp, err := p.client.GetChains(asked, connect.NewRequest(next))
 		cancel()
-		if err != nil {
+		if err == nil {
+			next, err = l.take(next, resp.Msg, ids)
+		}
+		if err == nil && next != nil && !sleep(limited, chainPagesPause) {
+			err = limited.Err()
+		}
+		switch {
+		case err != nil && limited.Err() != nil:
+			return fmt.Errorf("%d pages in %v, and still not all", pages, chainsLimit)
+		case err != nil || next == nil:
 			return err
-		}
-		r := resp.Msg
-		rows, err := pageRows(r)
-		if err != nil {
-			return err
-		}
-		if len(rows) > 0 {
-			l.tables.learnChains(r.VipId, rows)
-		}
-		was := next
-		next = &fairleadv1.GetChainsRequest{VipId: r.NextVipId, FirstBucket: r.NextBucket}
-		if next.VipId == 0 {
-			return nil
-		}
-		if next.VipId < was.VipId || next.VipId == was.VipId && next.FirstBucket <= was.FirstBucket {
-			return fmt.Errorf("its pages go round: bucket %d of VIP %d comes after %d of %d", next.FirstBucket, next.VipId, was.FirstBucket, was.VipId)
-		}
-		if !sleep(ctx, chainPagesPause) {
-			return ctx.Err()
 		}
 	}
+}
+
+// take learns a page, the answer to asked; next asks for the next one of a VIP
+// that is here, too, nil: there is none.
+//
+// Rows over another generation of the table are learned like all others: a peer
+// that has not got the newer one yet, or has it already, gives its packets to
+// the servers that its rows name, and slots keep their numbers.
+func (l *learner) take(asked *fairleadv1.GetChainsRequest, r *fairleadv1.GetChainsResponse, ids []uint32) (next *fairleadv1.GetChainsRequest, err error) {
+	rows, err := pageRows(r)
+	if err != nil {
+		return nil, err
+	}
+	if len(rows) > 0 {
+		// A VIP that is not here, or was made anew with another table, has nothing
+		// to learn.
+		if _, _, size, _ := l.tables.chainRows(r.VipId, 0, 0); size == int(r.Buckets) {
+			l.tables.learnChains(r.VipId, rows)
+		}
+	}
+	if r.NextVipId == 0 {
+		return nil, nil
+	}
+	if r.NextVipId < asked.VipId || r.NextVipId == asked.VipId && r.NextBucket <= asked.FirstBucket {
+		return nil, fmt.Errorf("its pages go round: bucket %d of VIP %d comes after %d of %d", r.NextBucket, r.NextVipId, asked.FirstBucket, asked.VipId)
+	}
+	i, here := slices.BinarySearch(ids, r.NextVipId)
+	switch {
+	case here:
+		return &fairleadv1.GetChainsRequest{VipId: r.NextVipId, FirstBucket: r.NextBucket}, nil
+	case i < len(ids):
+		return &fairleadv1.GetChainsRequest{VipId: ids[i]}, nil
+	}
+	return nil, nil
 }
 
 // pageRows is the rows of an answer, which may hold anything.

@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"connectrpc.com/connect"
 	"pgregory.net/rapid"
@@ -33,6 +37,9 @@ func (f *fakeRows) chainVIPs() (ids []uint32) {
 }
 
 func (f *fakeRows) chainRows(vip uint32, first, max int) (page []buckets.BucketRow, generation uint32, size, next int) {
+	if _, ok := f.rows[vip]; !ok {
+		return nil, 0, 0, 0
+	}
 	for _, r := range f.rows[vip] {
 		if int(r.Bucket) < first {
 			continue
@@ -58,11 +65,11 @@ type rowsClient struct {
 	tables chainTables
 	page   int
 	spoil  func(*fairleadv1.GetChainsResponse)
-	asked  int
+	asked  atomic.Int32
 }
 
 func (c *rowsClient) GetChains(_ context.Context, r *connect.Request[fairleadv1.GetChainsRequest]) (*connect.Response[fairleadv1.GetChainsResponse], error) {
-	if c.asked++; c.asked > 10_000 {
+	if c.asked.Add(1) > 10_000 {
 		return nil, errors.New("asked without end")
 	}
 	resp := chainsPage(c.tables, r.Msg, c.page)
@@ -93,10 +100,18 @@ func TestChainsPages(t *testing.T) {
 			}
 		}
 		to := &fakeRows{rows: map[uint32][]buckets.BucketRow{1: nil}}
+		for id := range from.rows {
+			if rapid.Bool().Draw(t, "known") {
+				to.rows[id] = nil
+			}
+		}
 		client := &rowsClient{tables: from, page: rapid.IntRange(1, 20).Draw(t, "page")}
 		l := newLearner(to, &peer{name: "lb2", role: RoleBalancer, client: client}, &peer{name: "s1", role: RoleHost, client: &rowsClient{}})
 		l.round(context.Background())
 		for id, rows := range from.rows {
+			if _, known := to.rows[id]; !known {
+				rows = nil
+			}
 			if !slices.Equal(to.learned[id], rows) {
 				t.Fatalf("of VIP %d: %v, the peer has %v", id, to.learned[id], rows)
 			}
@@ -140,6 +155,69 @@ type failing struct {
 
 func (failing) GetChains(context.Context, *connect.Request[fairleadv1.GetChainsRequest]) (*connect.Response[fairleadv1.GetChainsResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("unknown call"))
+}
+
+// pagesClient answers what next says.
+type pagesClient struct {
+	fairleadv1connect.FairleadClient
+	next func(ctx context.Context, r *fairleadv1.GetChainsRequest) *fairleadv1.GetChainsResponse
+}
+
+func (c pagesClient) GetChains(ctx context.Context, r *connect.Request[fairleadv1.GetChainsRequest]) (*connect.Response[fairleadv1.GetChainsResponse], error) {
+	return connect.NewResponse(c.next(ctx, r.Msg)), ctx.Err()
+}
+
+// A peer whose pages never end, of VIPs or of buckets, keeps nobody from being
+// ready for longer than a peer has, nor others from being asked.
+func TestChainsWithoutEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		vips := pagesClient{next: func(_ context.Context, r *fairleadv1.GetChainsRequest) *fairleadv1.GetChainsResponse {
+			return &fairleadv1.GetChainsResponse{VipId: r.VipId, NextVipId: r.VipId + 1}
+		}}
+		slow := pagesClient{next: func(ctx context.Context, r *fairleadv1.GetChainsRequest) *fairleadv1.GetChainsResponse {
+			time.Sleep(chainsTimeout - time.Millisecond)
+			return &fairleadv1.GetChainsResponse{VipId: 3, Buckets: 1000, NextVipId: 3, NextBucket: r.FirstBucket + 1}
+		}}
+		good := &rowsClient{tables: &fakeRows{rows: map[uint32][]buckets.BucketRow{3: nil}}, page: 3}
+		l := newLearner(&fakeRows{rows: map[uint32][]buckets.BucketRow{3: nil}},
+			&peer{name: "lb2", role: RoleBalancer, client: vips}, &peer{name: "lb3", role: RoleBalancer, client: slow}, &peer{name: "lb4", role: RoleBalancer, client: good})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- l.run(ctx) }()
+		time.Sleep(chainsLimit - time.Second)
+		if l.asked() {
+			t.Error("ready before a slow peer's time was over")
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		l.mu.Lock()
+		errors := maps.Clone(l.errors)
+		l.mu.Unlock()
+		if !l.asked() || errors["lb2"] != "" || !strings.Contains(errors["lb3"], "still not all") {
+			t.Errorf("asked %t, errors %v", l.asked(), errors)
+		}
+		before := good.asked.Load()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := good.asked.Load() - before; n < 14 {
+			t.Errorf("beside a slow peer another one was asked %d times in a minute", n)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Rows of a table of another size are of another table.
+func TestChainsOfOtherTable(t *testing.T) {
+	to := &fakeRows{rows: map[uint32][]buckets.BucketRow{3: nil}}
+	from := &fakeRows{rows: map[uint32][]buckets.BucketRow{3: {{Bucket: 1}, {Bucket: 5}}}}
+	l := newLearner(to, &peer{name: "lb2", role: RoleBalancer, client: &rowsClient{tables: from, page: 3, spoil: func(r *fairleadv1.GetChainsResponse) { r.Buckets = 2000 }}})
+	l.round(t.Context())
+	if len(to.learned) != 0 || l.errors["lb2"] != "" {
+		t.Errorf("learned %v, error %q", to.learned, l.errors["lb2"])
+	}
 }
 
 // GetChains over the API; agents have no tables.

@@ -2,9 +2,12 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead/fairlead/api"
@@ -61,7 +64,7 @@ type owner struct {
 const (
 	ownersInterval = 2 * time.Second
 	ownersTimeout  = 1500 * time.Millisecond
-	ownersAtOnce   = 32
+	ownersAtOnce   = 128
 	// ownersShare: applying what is reported takes at most one part in so many
 	// of the time.
 	ownersShare = 20
@@ -153,30 +156,38 @@ func (w *ownerWatch) round(ctx context.Context) {
 	if !known {
 		return // no assignment is in force yet
 	}
-	ctx, cancel := context.WithTimeout(ctx, ownersTimeout)
-	defer cancel()
-	var (
-		mu    sync.Mutex
-		wg    sync.WaitGroup
-		heard bool
-	)
-	room := make(chan struct{}, ownersAtOnce)
-	for name, o := range ask {
-		room <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-room }()
-			ok := w.ask(ctx, name, o)
-			mu.Lock()
-			defer mu.Unlock()
-			heard = heard || ok
-		})
+	var heard atomic.Bool
+	askAll(ctx, w.order(ask), ownersAtOnce, ownersTimeout, func(ctx context.Context, name string) {
+		if w.ask(ctx, name, ask[name]) {
+			heard.Store(true)
+		}
+	})
+	if ctx.Err() != nil {
+		return // not all were really asked
 	}
-	wg.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.begun = true
-	w.news = w.news || heard
+	w.news = w.news || heard.Load()
 	w.apply()
+}
+
+// order is whom to ask when: those that were silent the last time come last,
+// so that nobody waits for them.
+func (w *ownerWatch) order(ask map[string]*owner) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	names := slices.Sorted(maps.Keys(ask))
+	slices.SortStableFunc(names, func(a, b string) int {
+		switch {
+		case ask[a].silent == ask[b].silent:
+			return 0
+		case ask[b].silent:
+			return -1
+		}
+		return 1
+	})
+	return names
 }
 
 // applySoon has what was learned applied, as soon as that takes no more than
@@ -241,7 +252,7 @@ func (w *ownerWatch) ask(ctx context.Context, name string, o *owner) bool {
 	o.silent = err != nil
 	w.mu.Unlock()
 	if err != nil {
-		if !was && ctx.Err() == nil {
+		if !was && !errors.Is(ctx.Err(), context.Canceled) {
 			w.log.Warn("a previous server's agent does not say what it owns: its chains end by time alone", "server", name, "error", api.Text(err))
 		}
 		return false
