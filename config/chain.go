@@ -14,7 +14,8 @@ import (
 
 const (
 	DefaultBuckets = 4096
-	// DefaultFaildBuckets: as many nexthops as `ip nexthop` can still list.
+	// DefaultFaildBuckets: iproute2 can still list a group of so many nexthops
+	// (fabric.ListedNexthops is the most).
 	DefaultFaildBuckets = 256
 	MaxBuckets          = 1 << 23
 	// MaxFaildBuckets is how many nexthops a group of Linux can have: 8 bytes

@@ -13,9 +13,9 @@ var (
 	mVIPGeneration = gauge("vip_generation", "Generation of the bucket table in force; goes round at 2^32.", "vip")
 	mVIPSeen       = gauge("vip_generation_seen", "Newest generation that packets carried (host only).", "vip")
 	mVIPChained    = gauge("vip_chained_buckets", "Buckets whose packets name a previous server (balancer and switch).", "vip")
-	mVIPRenewed    = gauge("vip_renewed_buckets", "Of these, those past their chain_time that a previous server still owns connections of.", "vip")
+	mVIPRenewed    = gauge("vip_renewed_buckets", "Of these, those renewed, half of their chain_time or more after the move, because a previous server still owns connections of them.", "vip")
 	mVIPDeputies   = gauge("vip_deputised_buckets", "Buckets whose server is down or disabled, so that another stands in.", "vip")
-	mVIPForgotten  = counter("vip_forgotten_previous_total", "Previous servers that found no place in a chain though connections may have been there (balancer only).", "vip")
+	mVIPForgotten  = counter("vip_forgotten_previous_total", "Previous servers that found no place in a chain though connections may have been there.", "vip")
 	mVIPPeersAway  = gauge("vip_peers_unresolved", "Other servers of the VIP to which packets cannot be passed on at present (host only).", "vip")
 	mVIPOwned      = gauge("vip_owned_buckets", "Buckets of which the server owns connections (host only).", "vip")
 	mVIPServing    = gauge("vip_serving", "1 for what the agent says of its server: up, down or disabled (host only).", "vip", "state")
@@ -58,9 +58,7 @@ func emitBuckets(emit emitter, v *fairleadv1.VIP, role fairleadv1.Role) {
 		emit(mVIPChained, float64(b.Chained), v.Name)
 		emit(mVIPRenewed, float64(b.Renewed), v.Name)
 		emit(mVIPDeputies, float64(b.Deputies), v.Name)
-		if role == fairleadv1.Role_ROLE_BALANCER {
-			emit(mVIPForgotten, float64(b.Forgotten), v.Name)
-		}
+		emit(mVIPForgotten, float64(b.Forgotten), v.Name)
 		return
 	}
 	emit(mVIPSeen, float64(b.GenerationSeen), v.Name)
