@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	schemebeamer "github.com/fairlead/fairlead/scheme/beamer"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/scheme/stateless"
 	"github.com/fairlead/fairlead/viptable"
@@ -31,6 +32,15 @@ func (b rigBucket) hops(generation uint32) wire.Hops {
 		return wire.NewHops(0, generation)
 	}
 	return wire.NewHops(b.time, generation, b.previous...)
+}
+
+// rigBuckets are a table for the model.
+type rigBuckets []rigBucket
+
+func (t rigBuckets) Len() int { return len(t) }
+func (t rigBuckets) Row(b int) schemebeamer.Row {
+	hops := t[b].hops(0)
+	return schemebeamer.Row{Current: t[b].current, Previous: hops.Previous, Time: hops.Time}
 }
 
 // words are a moved bucket's.

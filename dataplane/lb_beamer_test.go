@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"testing"
 
+	schemebeamer "github.com/fairlead/fairlead/scheme/beamer"
 	"github.com/fairlead/fairlead/scheme/stateless"
 	"github.com/fairlead/fairlead/wire"
 )
@@ -324,7 +325,7 @@ func TestBeamerRandom(t *testing.T) {
 	for range 40 {
 		tag := []uint16{0, 77}[random.IntN(2)]
 		servers := muxServers([]lbFlForwarding{lbFlForwardingFL_FWD_IPIP, lbFlForwardingFL_FWD_GUE}[random.IntN(2)], random.IntN(2) == 1, tag)
-		table := make([]rigBucket, 1+random.IntN(150))
+		table := make(rigBuckets, 1+random.IntN(150))
 		for b := range table {
 			table[b] = rigBucket{current: uint16(random.IntN(5)), time: random.Uint32()}
 			for range random.IntN(wire.HopsChain + 1) {
@@ -346,8 +347,11 @@ func TestBeamerRandom(t *testing.T) {
 				c = netip.AddrPortFrom(client6.Addr(), c.Port())
 			}
 			frame, want := randomMuxed(random, c)
-			bucket := table[stateless.Row(stateless.Hash(rigHash, c, 80, true), len(table))]
-			r.expectHops(frame, want, bucket.current, bucket.hops(generation), tag)
+			slot, hops, ok := schemebeamer.Way(table, stateless.Hash(rigHash, c, 80, true), generation)
+			if !ok {
+				t.Fatalf("seed %d: by the model nobody has %v's bucket", seed, c)
+			}
+			r.expectHops(frame, want, uint16(slot), hops, tag)
 			for range 1 + random.IntN(4) {
 				frame[wire.EthernetLen+random.IntN(len(frame)-wire.EthernetLen)] = byte(random.Uint32())
 			}

@@ -1,6 +1,9 @@
 package beamer
 
-import "github.com/fairlead/fairlead/wire"
+import (
+	"github.com/fairlead/fairlead/scheme/stateless"
+	"github.com/fairlead/fairlead/wire"
+)
 
 // Row is what a mux knows of a bucket.
 type Row struct {
@@ -20,7 +23,7 @@ type Buckets interface {
 }
 
 // Bucket is the bucket that a connection's hash names, of n.
-func Bucket(hash uint64, n int) int { return int(hash >> 32 * uint64(n) >> 32) }
+func Bucket(hash uint64, n int) int { return stateless.Row(hash, n) }
 
 // Way is where a mux sends a packet whose hash is given (§4.2), by a table of
 // that generation. False: nobody has the bucket.
