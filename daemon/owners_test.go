@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
@@ -58,6 +59,8 @@ type ownerClient struct {
 	asked int
 	vips  []*fairleadv1.ServingVIP
 	err   error
+	// version is of its assignment.
+	version uint64
 }
 
 func (c *ownerClient) GetServing(_ context.Context, r *connect.Request[fairleadv1.GetServingRequest]) (*connect.Response[fairleadv1.GetServingResponse], error) {
@@ -66,7 +69,7 @@ func (c *ownerClient) GetServing(_ context.Context, r *connect.Request[fairleadv
 	if c.asked++; !r.Msg.Owned {
 		return nil, errors.New("not asked what it owns")
 	}
-	return connect.NewResponse(&fairleadv1.GetServingResponse{Vips: c.vips}), c.err
+	return connect.NewResponse(&fairleadv1.GetServingResponse{Vips: c.vips, AssignmentVersion: c.version}), c.err
 }
 
 // Previous servers are asked what they own, and only these, but for the first
@@ -176,5 +179,39 @@ func TestOwnersRun(t *testing.T) {
 	}
 	if heard := tables.take(); len(heard) == 0 || heard[0].bits != "\x0f" {
 		t.Errorf("heard %v", heard)
+	}
+}
+
+// Previous servers that hang take nobody else's time.
+func TestHungOwners(t *testing.T) {
+	tables := &fakeTables{chain: map[uint32][]uint16{}}
+	w := newOwnerWatch(slog.New(slog.DiscardHandler), config.TLS{}, tables, func() {})
+	well := &ownerClient{vips: []*fairleadv1.ServingVIP{{VipId: 1, Buckets: 4, Owned: []byte{1}}}}
+	w.dial = func(endpoint string, _ config.TLS) (fairleadv1connect.FairleadClient, error) {
+		if endpoint == "z" {
+			return well, nil
+		}
+		return hungClient{}, nil
+	}
+	v := controller.VIP{ID: 1, Scheme: config.Beamer, Buckets: buckets.New(4, []buckets.Server{{Number: 0, Weight: 1}})}
+	for i := range ownersAtOnce {
+		v.Slots = append(v.Slots, controller.Slot{Number: uint16(i), Server: fmt.Sprintf("s%03d", i), API: "hung"})
+		tables.chain[1] = append(tables.chain[1], uint16(i))
+	}
+	v.Slots = append(v.Slots, controller.Slot{Number: ownersAtOnce, Server: "z", API: "z"})
+	tables.chain[1] = append(tables.chain[1], ownersAtOnce)
+	w.follow(&controller.Assignment{Version: 1, VIPs: []controller.VIP{v}}, 0)
+	for round := range 2 {
+		w.round(t.Context())
+		if heard := tables.take(); len(heard) != 1 || heard[0].slot != ownersAtOnce {
+			t.Fatalf("round %d: heard %v", round, heard)
+		}
+	}
+	// Whoever answered is asked first from then on.
+	w.mu.Lock()
+	agents := w.agents
+	w.mu.Unlock()
+	if first := w.order(agents)[0]; first != "z" {
+		t.Errorf("%s is asked first", first)
 	}
 }

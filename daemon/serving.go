@@ -26,11 +26,13 @@ func (s service) GetServing(_ context.Context, req *connect.Request[fairleadv1.G
 	if !ok {
 		return nil, s.d.notA("a host's agent, which alone serves VIPs")
 	}
+	// Before the VIPs: those of a newer version are not told under an older.
+	version := s.d.force.Load().Assignment.Version
 	vips, err := p.serving(req.Msg.Owned)
 	if err != nil {
 		return nil, coded(err)
 	}
-	return connect.NewResponse(&fairleadv1.GetServingResponse{Vips: vips}), nil
+	return connect.NewResponse(&fairleadv1.GetServingResponse{Vips: vips, AssignmentVersion: version}), nil
 }
 
 func (s service) DrainSwitch(_ context.Context, req *connect.Request[fairleadv1.DrainSwitchRequest]) (*connect.Response[fairleadv1.DrainSwitchResponse], error) {

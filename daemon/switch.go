@@ -60,9 +60,12 @@ type switchPlane struct {
 // polled is an agent that is asked.
 type polled struct {
 	endpoint string
-	vips     map[uint32]bool // of scheme faild that the server is in, by id
-	client   fairleadv1connect.FairleadClient
-	err      error // there is no way to ask it
+	// vips of scheme faild that the server is in, by id: true, the assignment
+	// gives it new connections there.
+	vips    map[uint32]bool
+	version uint64 // of the assignment
+	client  fairleadv1connect.FairleadClient
+	err     error // there is no way to ask it
 }
 
 const (
@@ -71,10 +74,8 @@ const (
 	pollInterval = 500 * time.Millisecond
 	pollTimeout  = time.Second
 	pollFall     = 3
-	// pollsAtOnce bounds what is under way.
-	pollsAtOnce = 64
 
-	drainedName = "drained"
+	drainedName, lockedName = "drained", "locked"
 )
 
 func openSwitch(me self, cfg *config.Config, o Options, log *slog.Logger) (plane, error) {
@@ -93,11 +94,16 @@ func openSwitch(me self, cfg *config.Config, o Options, log *slog.Logger) (plane
 
 // switchOptions is what the file and the daemon's folder say of a switch.
 func switchOptions(s *config.Switch, state string) (fabric.Options, error) {
-	_, err := os.Stat(filepath.Join(state, drainedName))
+	locked, err := readLock(filepath.Join(state, lockedName))
+	if err != nil {
+		return fabric.Options{}, err
+	}
+	_, err = os.Stat(filepath.Join(state, drainedName))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fabric.Options{}, fmt.Errorf("look whether the switch is drained: %w", err)
 	}
 	return fabric.Options{
+		Locked: locked, KeepLock: func(l *fabric.Lock) error { return keepLock(state, l) },
 		Bridge: s.Bridge, Ports: s.Ports, AnnounceTable: s.AnnounceTable, Drained: err == nil,
 		Health: fabric.HealthOptions{Fall: pollFall, Flaps: s.Flaps, LockShare: float64(s.LockPercent) / 100, LockWindow: s.LockWindow},
 	}, nil
@@ -174,10 +180,11 @@ func (p *switchPlane) follow(a *controller.Assignment) {
 		if v.Bucketed() && (p.first == 0 || v.ID < p.first) {
 			p.first, p.size = v.ID, v.Buckets.Len()
 		}
-		for _, s := range v.Slots {
+		weights := v.BucketServers()
+		for i, s := range v.Slots {
 			agent := p.agents[s.Server]
 			if agent == nil {
-				agent = &polled{endpoint: s.API, vips: map[uint32]bool{}}
+				agent = &polled{endpoint: s.API, vips: map[uint32]bool{}, version: a.Version}
 				if was := before[s.Server]; was != nil && was.endpoint == s.API {
 					agent.client, agent.err = was.client, was.err
 				} else {
@@ -185,7 +192,7 @@ func (p *switchPlane) follow(a *controller.Assignment) {
 				}
 				p.agents[s.Server] = agent
 			}
-			agent.vips[v.ID] = true
+			agent.vips[v.ID] = weights[i].Weight > 0
 		}
 	}
 	select {
@@ -234,18 +241,17 @@ func (p *switchPlane) poll(ctx context.Context) map[string]fabric.Report {
 	p.mu.Lock()
 	agents := maps.Clone(p.agents)
 	p.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
-	defer cancel()
 	var (
 		mu sync.Mutex
 		wg sync.WaitGroup
 	)
 	reports := map[string]fabric.Report{}
-	room := make(chan struct{}, pollsAtOnce)
+	// All at once, 1,023 at most: behind agents that hang, others would look
+	// as if they did not answer.
 	for name, agent := range agents {
-		room <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-room }()
+			ctx, cancel := context.WithTimeout(ctx, pollTimeout)
+			defer cancel()
 			r := agent.ask(ctx)
 			mu.Lock()
 			defer mu.Unlock()
@@ -267,13 +273,16 @@ func (a *polled) ask(ctx context.Context) fabric.Report {
 	if err != nil {
 		return fabric.Report{Detail: api.Text(err)}
 	}
-	r := fabric.Report{Answered: true, State: fabric.Up}
-	known := 0
+	r := fabric.Report{Answered: true}
+	known, counted := 0, true
+	states := map[fabric.State]*fairleadv1.ServingVIP{}
 	for _, v := range resp.Msg.Vips {
-		if !a.vips[v.VipId] {
+		active, ok := a.vips[v.VipId]
+		if !ok {
 			continue
 		}
 		known++
+		counted = counted && api.Counted(v)
 		r.Connections += v.Connections
 		r.Owned = either(r.Owned, v.Owned, known == 1)
 		// The answer took some time, so that the count is younger than this.
@@ -281,17 +290,43 @@ func (a *polled) ask(ctx context.Context) fabric.Report {
 			r.At = at
 		}
 		state := servingState(v.State)
-		if state == fabric.Up || r.State == fabric.Down || r.State == state {
-			continue
+		if state == fabric.Disabled && !active {
+			state = drains // a VIP that goes away takes nobody out of the others
 		}
-		r.State, r.Detail = state, "VIP "+v.Name+": "+v.Detail
+		if states[state] == nil {
+			states[state] = v
+		}
 	}
-	if known < len(a.vips) {
+	for _, state := range []fabric.State{fabric.Down, fabric.Disabled, fabric.Unknown, fabric.Up, drains} {
+		if v := states[state]; v != nil {
+			r.State = state
+			if state == drains {
+				r.State = fabric.Disabled
+			}
+			if state != fabric.Up {
+				r.Detail = "VIP " + v.Name + ": " + v.Detail
+			}
+			break
+		}
+	}
+	switch {
+	case known == len(a.vips):
+	case resp.Msg.AssignmentVersion > a.version:
+		// Agents get a version before switches do: what it does not know any
+		// more is going away here, too.
+	default:
 		// What it does not know of may have connections there all the same.
 		r.State, r.Detail, r.At = fabric.Down, fmt.Sprintf("its agent knows %d of %d VIPs", known, len(a.vips)), time.Time{}
 	}
+	if !counted {
+		r.At = time.Time{}
+	}
 	return r
 }
+
+// drains is what Disabled is in a VIP in which the assignment itself gives the
+// server no new connections.
+const drains fabric.State = "drains"
 
 // either is what is owned of one VIP or another: nil, not known, where one of
 // them is not known. first: there is no other yet.
@@ -316,49 +351,11 @@ func servingState(s fairleadv1.Serving) fabric.State {
 		return fabric.Up
 	case fairleadv1.Serving_SERVING_DISABLED:
 		return fabric.Disabled
+	case fairleadv1.Serving_SERVING_UNKNOWN:
+		return fabric.Unknown
 	}
 	return fabric.Down
 }
-
-// drain withdraws the announced routes or announces them again. On disk first,
-// so that a switch that is killed in between does what it was told when it
-// starts again.
-func (p *switchPlane) drain(drained bool) (changes []string, err error) {
-	was, err := p.remember(drained)
-	if err != nil {
-		return nil, err
-	}
-	if changes, err = p.sw.Drain(drained); err != nil {
-		_, back := p.remember(was)
-		return nil, errors.Join(err, back)
-	}
-	return changes, nil
-}
-
-// remember keeps on disk whether the switch is drained.
-func (p *switchPlane) remember(drained bool) (was bool, err error) {
-	path := filepath.Join(p.state, drainedName)
-	_, err = os.Stat(path)
-	was = err == nil
-	switch {
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
-	case was == drained:
-		return was, nil
-	case drained:
-		err = os.WriteFile(path, nil, 0o600)
-	default:
-		err = os.Remove(path)
-	}
-	if err == nil {
-		err = syncDir(p.state)
-	}
-	if err != nil {
-		return was, fmt.Errorf("keep on disk whether the switch is drained: %w", err)
-	}
-	return was, nil
-}
-
-func (p *switchPlane) unlock() ([]string, error) { return p.sw.Unlock() }
 
 // describe fills in what the switch has in the kernel.
 func (p *switchPlane) describe(a *controller.Assignment, s *fairleadv1.GetStatusResponse) error {
@@ -384,6 +381,7 @@ func (p *switchPlane) describe(a *controller.Assignment, s *fairleadv1.GetStatus
 	}
 	for _, v := range s.Vips {
 		v.Buckets.Generation, v.Buckets.Chained, v.Buckets.FirstChainEndsUnixMs = out.Generation, out.Chained, out.ChainsEndUnixMs
+		v.Buckets.Renewed, v.Buckets.Deputies, v.Buckets.Forgotten = uint32(kernel.Renewed), uint32(kernel.Deputies), kernel.Forgotten
 		for _, slot := range v.Slots {
 			h, ok := hosts[slot.Number]
 			if !ok {
@@ -405,7 +403,17 @@ func (p *switchPlane) describe(a *controller.Assignment, s *fairleadv1.GetStatus
 		if kernel.Plain {
 			how = "spreads packets over all servers by plain ECMP"
 		}
-		s.Warnings = append(s.Warnings, fmt.Sprintf("LOCKED: %s; the switch %s and follows nobody's health: see to the servers, then fairlead unlock %s", kernel.LockReason, how, s.Name))
+		up := 0
+		for _, h := range kernel.Hosts {
+			if h.State == fabric.Up {
+				up++
+			}
+		}
+		see := fmt.Sprintf("%d of %d servers are up now: see to the others", up, len(kernel.Hosts))
+		if up == len(kernel.Hosts) {
+			see = "all servers are up now: see why they were not"
+		}
+		s.Warnings = append(s.Warnings, fmt.Sprintf("LOCKED: %s; the switch %s and follows nobody's health. %s, then fairlead unlock %s", kernel.LockReason, how, see, s.Name))
 	}
 	if kernel.Drained {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("drained: its routes are not announced; fairlead undrain %s announces them again", s.Name))

@@ -3,10 +3,13 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +21,7 @@ import (
 
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
@@ -274,7 +278,7 @@ func TestSwitchStatus(t *testing.T) {
 			{Server: "s2", Number: 1, State: fabric.Down, Detail: "refused", HeldDownUntil: at.Add(time.Hour), Nexthops: 56, PreviousOf: map[string]int{"s1": 72}},
 		},
 		Corrections: map[string]uint64{"neighbour": 3}, Repointed: 72, LastChange: 1500 * time.Microsecond, Retries: 2, Rollbacks: 1,
-		Error: "no route", Chained: 72, ChainsEnd: at.Add(4 * time.Minute),
+		Error: "no route", Chained: 72, Renewed: 3, Deputies: 56, Forgotten: 2, ChainsEnd: at.Add(4 * time.Minute),
 	}}
 	startSwitch(d, f)
 	s := d.status("sw1")
@@ -292,7 +296,7 @@ func TestSwitchStatus(t *testing.T) {
 	}
 	for _, want := range []string{
 		"the kernel is not as it should be: no route",
-		"LOCKED: 2 of 2 servers went down within 10s; the switch spreads packets over all servers by plain ECMP and follows nobody's health: see to the servers, then fairlead unlock sw1",
+		"LOCKED: 2 of 2 servers went down within 10s; the switch spreads packets over all servers by plain ECMP and follows nobody's health. 1 of 2 servers are up now: see to the others, then fairlead unlock sw1",
 		"server s2 went up and down too often and is held down until " + at.Add(time.Hour).Format(time.RFC3339),
 		"server s2: no port of bridge br0 is known to lead to it: name it under switches[].ports",
 	} {
@@ -317,7 +321,8 @@ func TestSwitchStatus(t *testing.T) {
 		`fairlead_switch_host_state{server="s2",state="down"} 1`, `fairlead_switch_host_held_down{server="s2"} 1`,
 		`fairlead_switch_corrections_total{kind="neighbour"} 3`, `fairlead_switch_corrections_total{kind="route"} 0`,
 		`fairlead_switch_repointed_total 72`, `fairlead_switch_last_change_seconds 0.0015`, `fairlead_switch_retries_total 2`,
-		`fairlead_vip_buckets{vip="web"} 256`, `fairlead_vip_chained_buckets{vip="tls"} 72`, `fairlead_server_buckets{server="s1",slot="0",vip="web"} 200`,
+		`fairlead_vip_buckets{vip="web"} 256`, `fairlead_vip_chained_buckets{vip="tls"} 72`,
+		`fairlead_vip_renewed_buckets{vip="tls"} 3`, `fairlead_vip_deputised_buckets{vip="tls"} 56`, `fairlead_vip_forgotten_previous_total{vip="tls"} 2`, `fairlead_server_buckets{server="s1",slot="0",vip="web"} 200`,
 		`fairlead_server_previous_buckets{server="s2",slot="1",vip="web"} 72`,
 	} {
 		if !strings.Contains(text, want) {
@@ -341,6 +346,110 @@ func TestSwitchFollows(t *testing.T) {
 	reports := p.poll(t.Context())
 	for _, name := range []string{"s1", "s2", "s3"} {
 		if r := reports[name]; r.Answered || r.Detail == "" {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
+
+// hungClient is the API of an agent whose machine has no power: nothing comes
+// back, ever.
+type hungClient struct {
+	fairleadv1connect.FairleadClient
+}
+
+func (hungClient) GetServing(ctx context.Context, _ *connect.Request[fairleadv1.GetServingRequest]) (*connect.Response[fairleadv1.GetServingResponse], error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// Those that hang take nobody else's time.
+func TestHungAgents(t *testing.T) {
+	p := newSwitchPlane(&fakeFabric{}, config.TLS{}, t.TempDir(), slog.New(slog.DiscardHandler))
+	p.agents = map[string]*polled{}
+	for i := range 300 {
+		p.agents[fmt.Sprint("hung", i)] = &polled{client: hungClient{}}
+	}
+	for i := range 20 {
+		p.agents[fmt.Sprint("well", i)] = &polled{client: &ownerClient{}}
+	}
+	reports := p.poll(t.Context())
+	for name, r := range reports {
+		if r.Answered != strings.HasPrefix(name, "well") {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	if len(reports) != 320 {
+		t.Errorf("%d reports", len(reports))
+	}
+}
+
+// A lock outlasts the daemon.
+func TestLockIsKept(t *testing.T) {
+	state := t.TempDir()
+	sw := &config.Switch{}
+	options := func() fabric.Options {
+		t.Helper()
+		o, err := switchOptions(sw, state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	o := options()
+	if o.Locked != nil {
+		t.Fatalf("locked: %+v", o.Locked)
+	}
+	if err := o.KeepLock(nil); err != nil {
+		t.Errorf("unlocked twice: %v", err)
+	}
+	want := fabric.Lock{Reason: "3 of 4 servers went down within 10s", Since: time.Unix(1_800_000_000, 0).UTC(), Plain: true, Out: []string{"s4"}}
+	if err := o.KeepLock(&want); err != nil {
+		t.Fatal(err)
+	}
+	if got := options().Locked; !reflect.DeepEqual(got, &want) {
+		t.Errorf("kept %+v", got)
+	}
+	if err := o.KeepLock(nil); err != nil || options().Locked != nil {
+		t.Errorf("unlocked: %v, kept %+v", err, options().Locked)
+	}
+	path := filepath.Join(state, lockedName)
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := switchOptions(sw, state); err == nil || !strings.Contains(err.Error(), "remove "+path) {
+		t.Errorf("a file that is none: %v", err)
+	}
+}
+
+// What a server's VIPs say, taken together.
+func TestAskedOfSeveralVIPs(t *testing.T) {
+	const up, down, disabled, unknown = fairleadv1.Serving_SERVING_UP, fairleadv1.Serving_SERVING_DOWN, fairleadv1.Serving_SERVING_DISABLED, fairleadv1.Serving_SERVING_UNKNOWN
+	for name, c := range map[string]struct {
+		one, two fairleadv1.Serving // 0: the agent does not know the VIP
+		version  uint64             // of the agent's assignment
+		want     fabric.State
+	}{
+		"both up":                               {up, up, 5, fabric.Up},
+		"one down":                              {up, down, 5, fabric.Down},
+		"the other VIP goes away":               {up, disabled, 5, fabric.Up},
+		"and fails here":                        {down, disabled, 5, fabric.Down},
+		"taken out by hand":                     {disabled, up, 5, fabric.Disabled},
+		"both taken out":                        {disabled, disabled, 5, fabric.Disabled},
+		"no check is over":                      {unknown, up, 5, fabric.Unknown},
+		"no check is over, but one fails":       {unknown, down, 5, fabric.Down},
+		"the other VIP is gone in its version":  {up, 0, 6, fabric.Up},
+		"both are gone in its version":          {0, 0, 6, fabric.Unknown},
+		"its version is old, and without a VIP": {up, 0, 4, fabric.Down},
+		"one is missing in the same version":    {up, 0, 5, fabric.Down},
+	} {
+		client := &ownerClient{version: c.version}
+		for i, state := range []fairleadv1.Serving{c.one, c.two} {
+			if state != 0 {
+				client.vips = append(client.vips, &fairleadv1.ServingVIP{VipId: uint32(i + 1), State: state, Connections: 1})
+			}
+		}
+		a := &polled{vips: map[uint32]bool{1: true, 2: false}, version: 5, client: client}
+		if r := a.ask(t.Context()); !r.Answered || r.State != c.want {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
@@ -30,7 +31,8 @@ func DesiredOf(a *controller.Assignment) (d Desired, ok bool, err error) {
 		if !slices.Contains(d.VIPs, v.Address) {
 			d.VIPs = append(d.VIPs, v.Address)
 		}
-		d.Datagrams = d.Datagrams || v.Protocol == config.UDP
+		udp := v.Protocol == config.UDP
+		d.Datagrams, d.Streams = d.Datagrams || udp, d.Streams || !udp
 		if first == nil || v.ID < first.ID {
 			first = v
 		}
@@ -38,18 +40,26 @@ func DesiredOf(a *controller.Assignment) (d Desired, ok bool, err error) {
 	if first == nil {
 		return d, false, nil
 	}
+	// A VIP that is going away has all of its servers drained: who takes new
+	// connections in any may stand in for others.
+	weights := map[uint16]int{}
 	for i := range a.VIPs {
-		if v := &a.VIPs[i]; v.Scheme == config.Faild && v != first {
-			if err := samePool(first, v); err != nil {
-				return d, true, err
-			}
+		v := &a.VIPs[i]
+		if v.Scheme != config.Faild {
+			continue
+		}
+		if err := samePool(first, v); err != nil {
+			return d, true, err
+		}
+		for _, b := range v.BucketServers() {
+			weights[b.Number] = max(weights[b.Number], b.Weight)
 		}
 	}
 	slices.SortFunc(d.VIPs, netip.Addr.Compare)
-	d.Table, d.ChainTime = first.Buckets, first.ChainTime
+	d.Table, d.ChainTime = first.Buckets, time.Duration(first.ChainSeconds())*time.Second
 	for i, b := range first.BucketServers() {
 		s := &first.Slots[i]
-		d.Servers = append(d.Servers, Server{Number: b.Number, Name: s.Server, Address: s.Address, Weight: b.Weight})
+		d.Servers = append(d.Servers, Server{Number: b.Number, Name: s.Server, Address: s.Address, Weight: weights[b.Number]})
 	}
 	return d, true, d.check()
 }

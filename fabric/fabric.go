@@ -107,12 +107,12 @@ type Desired struct {
 	Version uint64
 	// VIPs are the served addresses.
 	VIPs []netip.Addr
-	// Datagrams: a VIP among them is of protocol udp.
-	Datagrams bool
+	// Datagrams and Streams: a VIP among them is of protocol udp, or tcp.
+	Datagrams, Streams bool
 	// Table is the bucket table of all of them.
 	Table *buckets.Table
 	// ChainTime is how long after a move packets are passed on to a bucket's
-	// previous servers at least.
+	// previous servers at least, in whole seconds.
 	ChainTime time.Duration
 	Servers   []Server
 	// Seed is the kernel's hash seed, the same at all switches; not 0.
@@ -122,7 +122,8 @@ type Desired struct {
 // State is a server's, as its agent reports it.
 type State string
 
-// States. The zero State is unknown: nothing was heard yet.
+// States. The zero State is unknown: nothing was heard yet, or the agent does
+// not know.
 const (
 	Unknown State = ""
 	Up      State = "up"
@@ -179,8 +180,15 @@ type Status struct {
 	// Error says why the kernel is not as it should be.
 	Error string `json:"error,omitempty"`
 	// Chained is how many nexthops name a previous server; ChainsEnd when
-	// time alone ends the next of them.
-	Chained   int       `json:"chained"`
+	// time alone ends the next of them. Renewed are those of them that are kept
+	// past their time since a previous server owns something.
+	Chained int `json:"chained"`
+	Renewed int `json:"renewed"`
+	// Deputies is how many nexthops another server has than the table says.
+	Deputies int `json:"deputies"`
+	// Forgotten counts previous servers that found no place in a chain though
+	// connections may be there.
+	Forgotten uint64    `json:"forgotten"`
 	ChainsEnd time.Time `json:"chains_end,omitzero"`
 	// ByBucket: this kernel hashes as agents think it does, so that what they
 	// say of single buckets is used.

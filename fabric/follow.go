@@ -34,7 +34,11 @@ func (s *Switch) settle() {
 
 // view is what the rows go by besides the table.
 func (s *Switch) view(now uint32) buckets.View {
-	v := buckets.View{Now: now, ChainTime: uint32(s.desired.ChainTime / time.Second), Fewest: true}
+	v := buckets.View{Now: now, ChainTime: uint32((s.desired.ChainTime + time.Second - 1) / time.Second), Fewest: true,
+		// Where there are TCP VIPs, too, it counts more that connections of a
+		// server whose agent alone is gone do not break; hosts pass datagrams
+		// by a neighbour that does not answer.
+		Datagrams: s.desired.Datagrams && !s.desired.Streams}
 	if !s.endAfter.IsZero() {
 		v.EndAfter = uint32(min(max(s.endAfter.Unix(), 0), math.MaxUint32))
 	}
@@ -54,8 +58,16 @@ func (s *Switch) view(now uint32) buckets.View {
 		}
 		return h.state == Down || h.state == Disabled
 	}
+	// Where nobody is up, those that were taken out and answer are better than
+	// those that do not.
+	lastResort := true
+	for _, one := range s.desired.Servers {
+		lastResort = lastResort && (one.Weight == 0 || out(one.Number))
+	}
 	v.Down = func(number uint16) bool { return out(number) && s.health.dead(by[number]) }
-	v.Disabled = func(number uint16) bool { return out(number) && !s.health.dead(by[number]) }
+	v.Disabled = func(number uint16) bool {
+		return out(number) && !s.health.dead(by[number]) && !(lastResort && by[number].state == Disabled)
+	}
 	n := s.desired.Table.Len()
 	v.Owns = func(number uint16, bucket int) (owned bool, at uint32) {
 		if h := by[number]; h != nil && !h.counted.IsZero() {

@@ -16,6 +16,10 @@ const (
 	defaultLockWindow  = 10 * time.Second
 )
 
+// unsureTime is for how long what was known of a server stays while its agent
+// answers that it does not know yet: longer than a first check should take.
+const unsureTime = time.Minute
+
 func (o HealthOptions) withDefaults() HealthOptions {
 	defaults := func(d *time.Duration, v time.Duration) {
 		if *d <= 0 {
@@ -60,6 +64,9 @@ type hostHealth struct {
 	// means, undamped.
 	reported State
 	silent   int // polls in a row without an answer
+	// unsure is since when its agent answers that it does not know; zero: it
+	// does.
+	unsure time.Time
 	// cut says that frames cannot reach it, and why.
 	cut string
 	// presumed: nothing was heard yet; state is what the rows that an earlier
@@ -132,9 +139,19 @@ func (h *health) take(name string, r Report, now time.Time) {
 		if !r.At.IsZero() {
 			s.connections, s.owned, s.counted = r.Connections, r.Owned, r.At
 		}
+		if state != Unknown {
+			s.unsure = time.Time{}
+		} else if s.unsure.IsZero() {
+			s.unsure = now
+		}
+		if state == Unknown && s.cut == "" && now.Sub(s.unsure) < unsureTime {
+			return // it has just started: what was known stays
+		}
 		if state != Up && state != Disabled {
 			// An agent that says something else, or nothing, does not serve.
-			if state != Down {
+			if state == Unknown {
+				detail = fmt.Sprintf("its agent does not know its state since %v", unsureTime)
+			} else if state != Down {
 				detail = fmt.Sprintf("the agent reports state %q", string(r.State))
 			}
 			state = Down

@@ -9,6 +9,8 @@ import (
 
 var up, down, disabled, silent = Report{Answered: true, State: Up}, Report{Answered: true, State: Down, Detail: "503"}, Report{Answered: true, State: Disabled}, Report{Detail: "connection refused"}
 
+var unsure = Report{Answered: true}
+
 func TestHealthTakesReports(t *testing.T) {
 	for name, c := range map[string]struct {
 		reports []Report
@@ -25,7 +27,11 @@ func TestHealthTakesReports(t *testing.T) {
 		"never heard, twice":   {[]Report{silent, silent}, Down, true},
 		"back":                 {[]Report{up, silent, silent, up}, Up, false},
 		"lies":                 {[]Report{up, {Answered: true, State: "splendid"}}, Down, false},
-		"says nothing":         {[]Report{up, {Answered: true}}, Down, false},
+		"does not know":        {[]Report{up, unsure}, Up, false},
+		"unknown from start":   {[]Report{unsure, unsure}, Unknown, false},
+		"knows again":          {[]Report{up, unsure, down}, Down, false},
+		"down, then restarted": {[]Report{up, down, unsure}, Down, false},
+		"dead, then restarted": {[]Report{up, silent, silent, unsure}, Down, false},
 		"dead after its fault": {[]Report{up, down, silent, silent}, Down, true},
 		"disabled, then gone":  {[]Report{disabled, silent, silent}, Down, true},
 	} {
@@ -91,6 +97,25 @@ func TestFlappingIsDamped(t *testing.T) {
 	h.take("a", up, now.Add(time.Second))
 	if s := h.servers["a"]; s.state != Up {
 		t.Fatalf("held down for an old sin: %+v", s)
+	}
+}
+
+// An agent that never comes to know its state does not serve.
+func TestUnsureForLong(t *testing.T) {
+	h := newHealth(HealthOptions{})
+	h.keep([]string{"a"})
+	now := time.Unix(1_800_000_000, 0)
+	h.take("a", up, now)
+	for range 59 {
+		now = now.Add(time.Second)
+		h.take("a", unsure, now)
+	}
+	if s := h.servers["a"]; s.state != Up {
+		t.Fatalf("%+v", s)
+	}
+	h.take("a", unsure, now.Add(2*time.Second))
+	if s := h.servers["a"]; s.state != Down || s.detail == "" {
+		t.Fatalf("%+v", s)
 	}
 }
 

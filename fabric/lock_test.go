@@ -284,6 +284,9 @@ func TestRefusedApplyKeepsHealth(t *testing.T) {
 		t.Fatal("nothing refused")
 	}
 	k.refuse = nil
+	if rows, _, _ := s.ChainRows(0, 100); len(rows) != 10 {
+		t.Errorf("after a refused Apply %d rows are told", len(rows))
+	}
 	must(t, s.Health(all(2, nil)))
 	if h := s.Status().Hosts; len(h) != 3 || h[2].State != Down || h[2].Nexthops != 0 {
 		t.Fatalf("after a refused Apply: %+v", h)

@@ -137,3 +137,22 @@ func TestLargest(t *testing.T) {
 	}
 	must(t, s.Remove())
 }
+
+// Where nobody is up, who was taken out and answers has what the dead had.
+func TestAllDisabledAndOneDies(t *testing.T) {
+	n := newNetwork(t, 5)
+	s, c, _ := ready(t, n, 40)
+	reports := map[int]Report{0: disabled, 1: disabled, 2: disabled, 3: disabled, 4: disabled}
+	must(t, s.Health(all(5, reports)))
+	if st := s.Status(); st.Deputies != 0 {
+		t.Fatalf("all disabled: %+v", st)
+	}
+	reports[0] = silent
+	for range 4 {
+		c.add(time.Second)
+		must(t, s.Health(all(5, reports)))
+	}
+	if st := s.Status(); st.Locked || st.Hosts[0].Nexthops != 0 || st.Deputies != 8 {
+		t.Fatalf("one of them died: %+v", st)
+	}
+}

@@ -86,9 +86,13 @@ func (s *Switch) Status() Status {
 		st.Groups = append(st.Groups, Group{Family: name, ID: groupID(six), Nexthops: s.rows.Len()})
 	}
 	st.Hosts = s.hosts()
+	st.Renewed, st.Forgotten = s.rows.Renewed(), s.rows.Forgotten
 	for b := range s.rows.Len() {
 		if s.rows.Previous[b][0] != buckets.None {
 			st.Chained++
+		}
+		if b < s.desired.Table.Len() && s.rows.Current[b] != s.desired.Table.Current[b] {
+			st.Deputies++
 		}
 	}
 	return st

@@ -220,7 +220,7 @@ func (s *Switch) snapshot() snapshot {
 	before := snapshot{desired: s.desired, due: s.due, drained: s.drained, lock: s.lock, used: s.used, lingering: maps.Clone(s.lingering),
 		servers: s.health.servers, adopting: s.adopting, announce: s.plan.announce, ports: s.plan.ports}
 	if s.rows != nil {
-		before.rows = buckets.Restore(s.rows.Generation, append([]uint16(nil), s.rows.Current...), append([]uint32(nil), s.rows.Since...), append([][buckets.Chain]uint16(nil), s.rows.Previous...))
+		before.rows = s.rows.Clone()
 	}
 	return before
 }

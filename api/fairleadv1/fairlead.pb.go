@@ -97,6 +97,8 @@ const (
 	Serving_SERVING_DOWN Serving = 2
 	// Its operator took it out, by its own hand.
 	Serving_SERVING_DISABLED Serving = 3
+	// Nothing is known yet: no check is over since the agent started.
+	Serving_SERVING_UNKNOWN Serving = 4
 )
 
 // Enum value maps for Serving.
@@ -106,12 +108,14 @@ var (
 		1: "SERVING_UP",
 		2: "SERVING_DOWN",
 		3: "SERVING_DISABLED",
+		4: "SERVING_UNKNOWN",
 	}
 	Serving_value = map[string]int32{
 		"SERVING_UNSPECIFIED": 0,
 		"SERVING_UP":          1,
 		"SERVING_DOWN":        2,
 		"SERVING_DISABLED":    3,
+		"SERVING_UNKNOWN":     4,
 	}
 )
 
@@ -3604,9 +3608,11 @@ func (x *GetServingRequest) GetOwned() bool {
 type GetServingResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// VIPs of schemes beamer and faild that this server is in.
-	Vips          []*ServingVIP `protobuf:"bytes,1,rep,name=vips,proto3" json:"vips,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Vips []*ServingVIP `protobuf:"bytes,1,rep,name=vips,proto3" json:"vips,omitempty"`
+	// Of the assignment whose VIPs these are.
+	AssignmentVersion uint64 `protobuf:"varint,2,opt,name=assignment_version,json=assignmentVersion,proto3" json:"assignment_version,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *GetServingResponse) Reset() {
@@ -3644,6 +3650,13 @@ func (x *GetServingResponse) GetVips() []*ServingVIP {
 		return x.Vips
 	}
 	return nil
+}
+
+func (x *GetServingResponse) GetAssignmentVersion() uint64 {
+	if x != nil {
+		return x.AssignmentVersion
+	}
+	return 0
 }
 
 type ServingVIP struct {
@@ -4638,9 +4651,10 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x05epoch\x18\x01 \x01(\rR\x05epoch\x12 \n" +
 	"\vconnections\x18\x02 \x01(\x04R\vconnections\")\n" +
 	"\x11GetServingRequest\x12\x14\n" +
-	"\x05owned\x18\x01 \x01(\bR\x05owned\"A\n" +
+	"\x05owned\x18\x01 \x01(\bR\x05owned\"p\n" +
 	"\x12GetServingResponse\x12+\n" +
-	"\x04vips\x18\x01 \x03(\v2\x17.fairlead.v1.ServingVIPR\x04vips\"\xb6\x02\n" +
+	"\x04vips\x18\x01 \x03(\v2\x17.fairlead.v1.ServingVIPR\x04vips\x12-\n" +
+	"\x12assignment_version\x18\x02 \x01(\x04R\x11assignmentVersion\"\xb6\x02\n" +
 	"\n" +
 	"ServingVIP\x12\x15\n" +
 	"\x06vip_id\x18\x01 \x01(\rR\x05vipId\x12\x12\n" +
@@ -4698,13 +4712,14 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rROLE_BALANCER\x10\x01\x12\r\n" +
 	"\tROLE_HOST\x10\x02\x12\x0f\n" +
-	"\vROLE_SWITCH\x10\x03*Z\n" +
+	"\vROLE_SWITCH\x10\x03*o\n" +
 	"\aServing\x12\x17\n" +
 	"\x13SERVING_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
 	"SERVING_UP\x10\x01\x12\x10\n" +
 	"\fSERVING_DOWN\x10\x02\x12\x14\n" +
-	"\x10SERVING_DISABLED\x10\x03*\x9f\x01\n" +
+	"\x10SERVING_DISABLED\x10\x03\x12\x13\n" +
+	"\x0fSERVING_UNKNOWN\x10\x04*\x9f\x01\n" +
 	"\tSlotState\x12\x1a\n" +
 	"\x16SLOT_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12SLOT_STATE_JOINING\x10\x01\x12\x15\n" +
