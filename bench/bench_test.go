@@ -42,6 +42,16 @@ func TestEveryCase(t *testing.T) {
 	}
 }
 
+// Bounds are of cases that there are.
+func TestBounds(t *testing.T) {
+	names := Names()
+	for name := range bounds {
+		if !slices.Contains(names, name) {
+			t.Errorf("a bound for %s, which is no case", name)
+		}
+	}
+}
+
 func TestRunReports(t *testing.T) {
 	r, err := Run(context.Background(), Options{Rounds: MinRounds, Packets: parts * packetsPerRun * 64, Only: []string{"novip"}})
 	if err != nil {

@@ -26,8 +26,10 @@ a BPF hash map, hash of the tuple, a table of 65,537 entries, a per-CPU
 counter, IPIP. Test runs only: no interface is touched and no traffic sent.
 
 What the measuring loop costs is measured in the same rounds and subtracted.
-The ratio is to the case "floor". Names end in -1 for one flow and -1m for a
-million flows in turn; the others run a million, but jet-tracked 1,024.
+The ratio is to the case "floor"; "at most" is what it shall be on a machine
+that does nothing else, for the cases that have a bound. Nothing is judged by
+it: the exit status is 0 whatever was measured. Names end in -1 for one flow and
+-1m for a million flows in turn; the others run a million, but jet-tracked 1,024.
 
 It takes about 2 minutes on a machine of two cores that does nothing else, and
 prints its table at the end. Ctrl-C or SIGTERM ends it with what the rounds so
@@ -112,9 +114,13 @@ func terminal(f *os.File) bool {
 func benchTable(out io.Writer, r *bench.Result) error {
 	fmt.Fprintf(out, "kernel %s · %s · %d rounds · nanoseconds a packet, the loop subtracted\n\n", r.Kernel, r.CPU, r.Rounds)
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "case\tns\tmin\tmax\tratio to floor\t")
+	fmt.Fprintln(w, "case\tns\tmin\tmax\tratio to floor\tat most\t")
 	for _, c := range r.Cases {
-		fmt.Fprintf(w, "%s\t%.1f\t%.1f\t%.1f\t%.2f\t\n", c.Name, c.NS, c.Min, c.Max, c.Ratio)
+		bound := ""
+		if c.Bound > 0 {
+			bound = fmt.Sprint(c.Bound)
+		}
+		fmt.Fprintf(w, "%s\t%.1f\t%.1f\t%.1f\t%.2f\t%s\t\n", c.Name, c.NS, c.Min, c.Max, c.Ratio, bound)
 	}
 	return w.Flush()
 }
