@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/policy"
+	"github.com/fairlead/fairlead/scheme/bound"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/scheme/model"
@@ -366,12 +367,12 @@ func (r *modelReader) left(state *model.State) {
 			r.fail(err)
 			continue
 		}
-		state.Asks[kind] = model.Bound{Tokens: all[r.cpu].Tokens, LastMS: all[r.cpu].LastMs}
+		state.Asks[kind] = bound.Bound{Tokens: uint64(all[r.cpu].Tokens), LastMS: all[r.cpu].LastMs}
 	}
 	sources, err := readArray[lbFlBound](r.t, lbMapAskSources, r.cpu)
 	r.fail(err)
 	for i, b := range sources {
-		state.AskSources[i] = model.Bound{Tokens: b.Tokens, LastMS: b.LastMs}
+		state.AskSources[i] = bound.Bound{Tokens: uint64(b.Tokens), LastMS: b.LastMs}
 	}
 }
 

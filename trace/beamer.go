@@ -19,8 +19,8 @@ type Bucket struct {
 	Join   bool `json:"join"`
 	// Current is the slot that has the bucket, Chain those that had it before,
 	// newest first.
-	Current int        `json:"current"`
-	Chain   []Previous `json:"chain"`
+	Current Owner   `json:"current"`
+	Chain   []Owner `json:"chain"`
 	// Generation of the bucket table, a serial number.
 	Generation uint32 `json:"generation"`
 	// AgeMS since the bucket's last move, or since its chain was last known to
@@ -31,8 +31,8 @@ type Bucket struct {
 	Asks string `json:"asks"`
 }
 
-// Previous is a server of a chain.
-type Previous struct {
+// Owner is a server that has or had a bucket.
+type Owner struct {
 	Slot   uint16 `json:"slot"`
 	Server string `json:"server,omitempty"`
 }
@@ -42,14 +42,14 @@ func (t *Tracer) bucketOf(m model.Result, now uint32) *Bucket {
 	if m.Hops == nil {
 		return nil
 	}
-	b := &Bucket{Number: m.Bucket, Join: m.Join, Current: m.Slot, Generation: m.Hops.Generation, Chain: []Previous{},
+	b := &Bucket{Number: m.Bucket, Join: m.Join, Current: Owner{uint16(m.Slot), t.serverName(m.VIP.ID, uint16(m.Slot))}, Generation: m.Hops.Generation, Chain: []Owner{},
 		ChainMS: t.names[m.VIP.ID].ChainTime.Milliseconds()}
 	if !m.Join {
 		b.Of = m.VIP.Buckets.Len()
 	}
 	for _, slot := range m.Hops.Previous {
 		if slot != wire.NoServer {
-			b.Chain = append(b.Chain, Previous{slot, t.serverName(m.VIP.ID, slot)})
+			b.Chain = append(b.Chain, Owner{slot, t.serverName(m.VIP.ID, slot)})
 		}
 	}
 	if len(b.Chain) > 0 {
@@ -98,20 +98,23 @@ func (b *Bucket) question(m model.Result) string {
 func (b *Bucket) chain(between string) string {
 	var names []string
 	for _, p := range b.Chain {
-		name := fmt.Sprint("slot ", p.Slot)
-		if p.Server != "" {
-			name += fmt.Sprintf(" (%s)", p.Server)
-		}
-		names = append(names, name)
+		names = append(names, p.text())
 	}
 	return strings.Join(names, between)
 }
 
+func (p Owner) text() string {
+	if p.Server == "" {
+		return fmt.Sprint("slot ", p.Slot)
+	}
+	return fmt.Sprintf("slot %d (%s)", p.Slot, p.Server)
+}
+
 func (b *Bucket) text() string {
 	if b.Join {
-		return fmt.Sprintf("an MPTCP join: its port names slot %d; generation %d", b.Current, b.Generation)
+		return fmt.Sprintf("an MPTCP join: its port names %s; generation %d", b.Current.text(), b.Generation)
 	}
-	s := fmt.Sprintf("%d of %d: slot %d has it", b.Number, b.Of, b.Current)
+	s := fmt.Sprintf("%d of %d: %s has it", b.Number, b.Of, b.Current.text())
 	if len(b.Chain) == 0 {
 		return fmt.Sprintf("%s, settled; generation %d", s, b.Generation)
 	}

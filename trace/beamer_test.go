@@ -40,7 +40,7 @@ func TestBucketStories(t *testing.T) {
 	moved, settled := 0, 0 // ports of such connections
 	for port := 1024; moved == 0 || settled == 0; port++ {
 		s := tracer.quiet(t, fmt.Sprintf("tcp 203.0.113.7:%d > 192.0.2.14:80", port))
-		if s.Bucket == nil || s.Bucket.Of != 8 || s.Bucket.Generation != 3 || s.Server.Slot != s.Bucket.Current {
+		if s.Bucket == nil || s.Bucket.Of != 8 || s.Bucket.Generation != 3 || s.Server.Slot != int(s.Bucket.Current.Slot) {
 			t.Fatalf("port %d: %+v %+v", port, s.Bucket, s.Server)
 		}
 		if s.Bucket.Number == 0 {

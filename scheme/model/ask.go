@@ -8,26 +8,6 @@ import (
 // AskSources is how many bounds the senders of ICMP errors share.
 const AskSources = 1 << 10
 
-// Bound is a token bucket in thousandths (fl_bound).
-type Bound struct {
-	Tokens uint32
-	LastMS uint32
-}
-
-// allow takes a token; false: none is left. rate is tokens a second, and as
-// many may be taken at once.
-func (b *Bound) allow(rate, nowMS uint32) bool {
-	limit := uint64(rate) * 1000
-	tokens := min(uint64(b.Tokens)+uint64(nowMS-b.LastMS)*uint64(rate), limit)
-	b.LastMS = nowMS
-	if tokens < 1000 {
-		b.Tokens = uint32(tokens)
-		return false
-	}
-	b.Tokens = uint32(tokens - 1000)
-	return true
-}
-
 // askBytes is the longest packet that is copied to all servers.
 const askBytes = 256
 
@@ -38,8 +18,8 @@ func (t *Tables) ask(s *State, r *Result, k *packet, nowMS uint32) {
 		kind = 1
 	}
 	r.Verdict = Drop
-	if k.TotalLen > askBytes || kind == 1 && !s.AskSources[t.askSource(k.Src)].allow((t.AskRate+1)/2, nowMS) ||
-		!s.Asks[kind].allow(t.AskRate, nowMS) {
+	if k.TotalLen > askBytes || kind == 1 && !s.AskSources[t.askSource(k.Src)].Take((t.AskRate+1)/2, nowMS) ||
+		!s.Asks[kind].Take(t.AskRate, nowMS) {
 		r.Reason = DropAskLimit
 		return
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/beamer"
+	"github.com/fairlead/fairlead/scheme/bound"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/wire"
@@ -159,8 +160,8 @@ type State struct {
 	CPU map[uint32]*policy.State
 	// Asks bounds copies to all servers: [0] RSTs, [1] ICMP. AskSources
 	// bounds the latter by sender.
-	Asks       [2]Bound
-	AskSources [AskSources]Bound
+	Asks       [2]bound.Bound
+	AskSources [AskSources]bound.Bound
 
 	counters map[uint32]*Counters
 }
