@@ -443,15 +443,26 @@ func (u *update) chain(c *chained, r *Row, from *candidates, moved bool) {
 	var kept candidates
 	var worths [len(kept.all)]worth
 	owned := uint64(0)
-	for _, down := range []bool{false, true} {
+	// Of those who are down, whoever has spoken since stands first: one whose
+	// checks fail passes on what it does not own, and one that is dead
+	// swallows it.
+	standing := func(s uint16) int {
+		switch {
+		case !e.down.has(s):
+			return 0
+		case u.spoke(s, int(c.bucket)):
+			return 1
+		case u.v.Datagrams:
+			return -1
+		}
+		return 2
+	}
+	for place := range 3 {
 		for i, s := range from.all[:from.n] {
-			if s == r.Current || !e.known.has(s) || e.down.has(s) != down {
+			if s == r.Current || !e.known.has(s) || standing(s) != place {
 				continue
 			}
 			until, w := u.o.until(s, int(c.bucket), c.moved, from.left[i], from.settled[i])
-			if down && u.v.Datagrams && !u.spoke(s, int(c.bucket)) {
-				continue
-			}
 			if until <= uint64(u.v.Now) {
 				continue
 			}

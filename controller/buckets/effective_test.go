@@ -381,3 +381,36 @@ func TestDatagramsPassTheDeadBy(t *testing.T) {
 		}
 	}
 }
+
+// TestDeadStandsLast: a server whose checks fail and that says what it owns
+// stands before one that is down and says nothing, though that one had the
+// bucket later: it would swallow what is passed on to it.
+func TestDeadStandsLast(t *testing.T) {
+	servers := []Server{{1, 1}, {2, 1}, {3, 1}}
+	table := New(30, servers)
+	down := map[uint16]bool{}
+	spoken := map[uint16]uint32{}
+	v := View{Now: 100, ChainTime: 100, Servers: servers, Down: func(n uint16) bool { return down[n] },
+		Owns: func(n uint16, _ int) (bool, uint32) { return spoken[n] > 0, spoken[n] }}
+	var e Effective
+	update := func(now uint32) {
+		v.Now = now
+		e.Update(table, v)
+	}
+	update(100)
+	b := 0
+	for table.Current[b] != 1 {
+		b++
+	}
+	down[1] = true
+	update(110)
+	deputy := e.At(b).Current
+	if deputy == 1 || e.At(b).Previous != [Chain]uint16{1, None, None} {
+		t.Fatalf("with 1 down: %+v", e.At(b))
+	}
+	down[deputy], spoken[1] = true, 112
+	update(115)
+	if got := e.At(b); got.Current == 1 || got.Current == deputy || got.Previous != [Chain]uint16{1, deputy, None} {
+		t.Errorf("with deputy %d dead: %+v", deputy, got)
+	}
+}
