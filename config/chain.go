@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/fairlead/fairlead/wire"
 )
 
 // What schemes beamer and faild share: buckets, and chains of previous
@@ -32,7 +34,7 @@ const (
 	maxBucketServers = 1<<16 - 2
 	// maxFaildServers: a MAC address has 10 bits for each of four servers, and
 	// zero is nobody.
-	maxFaildServers = 1<<10 - 1
+	maxFaildServers = wire.FaildMaxSlot + 1
 	// Ports from firstJoinPort up stand for servers, one each.
 	firstJoinPort   = 1 << 15
 	maxMPTCPServers = 1 << 15

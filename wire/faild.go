@@ -30,14 +30,14 @@ const (
 )
 
 // FaildChain is how many previous servers a Faild MAC names at most.
-const FaildChain = 3
+const FaildChain = HopsChain
 
 // FaildMaxSlot is the largest slot that ten bits, one value of which says
 // none, can name.
 const FaildMaxSlot = 1<<10 - 2
 
 // FaildNone says "no server" where a Faild names a slot.
-const FaildNone = 0xffff
+const FaildNone = NoServer
 
 // Faild is what a Faild MAC says.
 type Faild struct {
