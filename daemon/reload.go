@@ -44,19 +44,16 @@ func (d *daemon) compareFile(cfg *config.Config) {
 		d.log.Warn(text)
 	}
 	if now, err := findSelf(cfg, d.me.role, d.me.name); err == nil {
-		for _, f := range []struct {
-			name    string
-			old, is any
-		}{
+		fields := []setting{
 			{"api", d.me.api, now.api},
 			{"interfaces", d.me.interfaces, now.interfaces},
 			{"metrics", d.me.metrics, now.metrics},
 			{"source", sources(d.me), sources(now)},
 			{"gue_checksum", checksum(d.me), checksum(now)},
-			{"bridge, ports, announce_table, lock_percent, lock_window or flaps", switchSettings(d.me), switchSettings(now)},
 			{"limits", d.first.Limits, cfg.Limits},
 			{"tls", d.first.TLS, cfg.TLS},
-		} {
+		}
+		for _, f := range append(fields, switchSettings(d.me, now)...) {
 			if !reflect.DeepEqual(f.old, f.is) {
 				warn(fmt.Sprintf("%s changed in %s: restart this daemon to use it (nothing stops meanwhile)", f.name, d.opts.File))
 			}
@@ -96,14 +93,21 @@ func checksum(s self) any {
 	return s.balancer.GUEChecksum
 }
 
+// setting is a key of the file, what it was when the daemon started and what
+// it is.
+type setting struct {
+	name    string
+	old, is any
+}
+
 // switchSettings is what fabric is opened with.
-func switchSettings(s self) any {
-	if s.sw == nil {
+func switchSettings(old, is self) []setting {
+	a, b := old.sw, is.sw
+	if a == nil || b == nil {
 		return nil
 	}
-	own := *s.sw
-	own.Name, own.API, own.Metrics = "", "", nil
-	return own
+	return []setting{{"bridge", a.Bridge, b.Bridge}, {"ports", a.Ports, b.Ports}, {"announce_table", a.AnnounceTable, b.AnnounceTable},
+		{"lock_percent", a.LockPercent, b.LockPercent}, {"lock_window", a.LockWindow, b.LockWindow}, {"flaps", a.Flaps, b.Flaps}}
 }
 
 func sources(s self) any {

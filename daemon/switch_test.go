@@ -454,3 +454,33 @@ func TestAskedOfSeveralVIPs(t *testing.T) {
 		}
 	}
 }
+
+// Every key of a switch that is read once is named when it changes.
+func TestSwitchKeysNeedRestart(t *testing.T) {
+	var keys []string
+	typ := reflect.TypeFor[config.Switch]()
+	for i := range typ.NumField() {
+		key := typ.Field(i).Tag.Get("yaml")
+		if key == "name" || key == "api" || key == "metrics" {
+			continue // told for every daemon
+		}
+		keys = append(keys, key)
+		old, is := reflect.New(typ), reflect.New(typ)
+		switch f := is.Elem().Field(i); f.Kind() {
+		case reflect.String:
+			f.SetString("br1")
+		case reflect.Map:
+			f.Set(reflect.ValueOf(map[string]string{"s1": "eth9"}))
+		default:
+			f.SetInt(7)
+		}
+		for _, s := range switchSettings(self{sw: old.Interface().(*config.Switch)}, self{sw: is.Interface().(*config.Switch)}) {
+			if changed := !reflect.DeepEqual(s.old, s.is); changed != (s.name == key) {
+				t.Errorf("%s changed: %s %v", key, s.name, changed)
+			}
+		}
+	}
+	if got := switchSettings(self{sw: &config.Switch{}}, self{sw: &config.Switch{}}); len(got) != len(keys) {
+		t.Errorf("%d settings of %q", len(got), keys)
+	}
+}

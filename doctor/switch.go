@@ -138,7 +138,15 @@ func (r *report) ports(i *fabric.Inspection, s *config.Switch) {
 		r.warn("ports", "where these servers are is not known: "+strings.Join(unknown, ", ")+"; until they are heard of, their frames go to all ports",
 			"name their ports under switches[].ports, or give "+s.Bridge+" an address in the servers' network, so that they can be asked")
 	}
-	if len(configured)+len(unknown) == 0 {
+	if len(i.Cut) > 0 {
+		var ports []string
+		for _, server := range i.Cut {
+			ports = append(ports, fmt.Sprintf("%s (of %s)", i.Ports[server], server))
+		}
+		r.warn("ports", "down, or without a carrier: "+strings.Join(ports, ", ")+"; these servers count as down, whatever their agents say",
+			"ip link set PORT up, or see to the cable and the server's end")
+	}
+	if len(configured)+len(unknown)+len(i.Cut) == 0 {
 		r.ok("ports", fmt.Sprintf("of all %d servers are known", len(i.Ports)))
 	}
 	if len(i.Alike) > 0 {

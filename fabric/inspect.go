@@ -16,6 +16,8 @@ type Inspection struct {
 	PortMTUs map[string]int
 	// Ports are the servers' bridge ports by server; "" where none is known.
 	Ports map[string]string
+	// Cut are servers whose port is down.
+	Cut []string
 	// Alike are servers whose own MAC address reads as one of Faild's.
 	Alike []string
 	// Wrong are sysctls that are not as Settings says, with what they are;
@@ -66,7 +68,11 @@ func Inspect(bridge string, ports map[string]string, servers []Server, seed uint
 		return nil, err
 	}
 	for _, s := range servers {
-		i.Ports[s.Name] = l.names[portOf(s, ports, l, f, 0)]
+		port := portOf(s, ports, l, f, 0)
+		i.Ports[s.Name] = l.names[port]
+		if l.down[port] {
+			i.Cut = append(i.Cut, s.Name)
+		}
 		if mac, ok := f.neighbours[s.Address]; ok && LooksLikeFaild(mac) {
 			i.Alike = append(i.Alike, s.Name)
 		}

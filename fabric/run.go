@@ -15,8 +15,10 @@ const (
 	// reconcileEvery is how often all is read back, whatever was heard.
 	reconcileEvery = time.Second
 	// eventsSettle is how long after the kernel tells of a change it is looked
-	// at: what changes seldom comes alone.
+	// at: what changes seldom comes alone. Each time that it goes on changing
+	// it is twice that, up to eventsPause.
 	eventsSettle = 10 * time.Millisecond
+	eventsPause  = 320 * time.Millisecond
 )
 
 // Run reconciles, every second and when the kernel tells of a change, until
@@ -28,19 +30,26 @@ func (s *Switch) Run(ctx context.Context) error {
 	}
 	tick := time.NewTicker(reconcileEvery)
 	defer tick.Stop()
+	wait, last := eventsSettle, time.Time{}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		case <-changed:
-			settle := time.NewTimer(eventsSettle)
+			if time.Since(last) < 2*eventsPause {
+				wait = min(2*wait, eventsPause)
+			} else {
+				wait = eventsSettle
+			}
+			settle := time.NewTimer(wait)
 			select {
 			case <-ctx.Done():
 				settle.Stop()
 				return nil
 			case <-settle.C:
 			}
+			last = time.Now()
 		}
 		s.Reconcile()
 	}

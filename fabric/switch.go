@@ -255,11 +255,14 @@ func (s *Switch) look() (*found, error) {
 	}
 	s.findPorts(f)
 	if s.installed {
-		for _, st := range ours(difference(f.objects, s.have)) {
-			k := st.key.kind
-			is, there := f.objects[k][st.key]
-			s.counts.corrections[k.String()]++
-			s.log.Warn("somebody else changed what is this switch's; putting it right", "shall_be", st.String(), "there", there, "is", is.String())
+		changed := ours(difference(f.objects, s.have))
+		for _, st := range changed {
+			s.counts.corrections[st.key.kind.String()]++
+		}
+		if len(changed) > 0 { // one line: a flush may take a thousand away
+			first := changed[0]
+			is, there := f.objects[first.key.kind][first.key]
+			s.log.Warn("somebody else changed what is this switch's; putting it right", "objects", len(changed), "first_shall_be", first.String(), "there", there, "is", is.String())
 		}
 	}
 	s.have = f.objects
