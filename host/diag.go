@@ -66,7 +66,7 @@ const (
 	tcpStates      = 1<<(tcpNewSynRecv+1) - 2 // all up to NEW_SYN_RECV
 )
 
-// sockets calls f for every socket of a protocol whose state's bit is in
+// each calls f for every socket of a protocol whose state's bit is in
 // states. Both families are asked.
 func (d *diag) each(protocol uint8, states uint32, f func(socket)) error {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {

@@ -9,8 +9,8 @@ import (
 	"github.com/fairlead/fairlead/viptable"
 )
 
-// Where tunnels of schemes beamer's and faild's VIPs may come from: the
-// balancers' sources (host_sources). Whoever could forge a tunnel could claim
+// Where tunnels of scheme beamer's VIPs may come from: the balancers' sources
+// (host_sources). Scheme faild has no tunnels. Whoever could forge a tunnel could claim
 // any chain for a packet.
 
 // maxSources is FL_HOST_SOURCES.
