@@ -185,6 +185,10 @@ func (ch *Change) withoutServers() {
 	for i := range last.VIPs {
 		v := &last.VIPs[i]
 		if before, ok := ch.view.Base.VIP(v.Name); !takes(v) && (!ok || takes(before)) {
+			if v.Scheme == config.Faild {
+				ch.Notes = append(ch.Notes, fmt.Sprintf("VIP %s: all its servers drain, and go on taking new connections all the same, as a switch cannot refuse any; undrain one, or lead clients elsewhere (`fairlead drain` of every switch withdraws the routes of all VIPs)", v.Name))
+				continue
+			}
 			remedy := "add one"
 			if slices.ContainsFunc(v.Slots, func(s controller.Slot) bool { return s.State == controller.Draining || s.State == controller.Standby }) {
 				remedy = "undrain one"
@@ -277,6 +281,16 @@ func nobody(v *View) error {
 	return fmt.Errorf("%w (%s); start `fairlead lb` and `fairlead host`, which begin with the file's assignment by themselves", ErrNobody, strings.Join(why, "; "))
 }
 
+// lacking is what goes wrong where a server of a's VIPs has no agent.
+func lacking(a *controller.Assignment, server string) string {
+	for i := range a.VIPs {
+		if v := &a.VIPs[i]; v.Chains() && slices.ContainsFunc(v.Slots, func(s controller.Slot) bool { return s.Server == server }) {
+			return "packets could be passed on neither to it nor by it"
+		}
+	}
+	return "its connections would get no cookies"
+}
+
 // mayLag refuses steps that cannot be mixed with what daemons that do not
 // answer may still go by: their programs run on without the daemon.
 func mayLag(v *View, ch *Change) (refused controller.Refusal) {
@@ -289,7 +303,7 @@ func mayLag(v *View, ch *Change) (refused controller.Refusal) {
 				err = controller.HostMayLag(base, step, d.Name)
 			}
 			if err != nil && d.Kind == Host && !serves(v.Base, d.Name) {
-				refused = append(refused, fmt.Sprintf("%s does not answer (%s), so its connections would get no cookies; start `fairlead host` there first", d.Name, Text(d.Err)))
+				refused = append(refused, fmt.Sprintf("%s does not answer (%s), so %s; start `fairlead host` there first", d.Name, Text(d.Err), lacking(ch.Steps[len(ch.Steps)-1], d.Name)))
 				break
 			}
 			if err != nil {

@@ -245,6 +245,15 @@ func TestNewServerSilent(t *testing.T) {
 	}
 }
 
+// What goes wrong without an agent is the scheme's: beamer has no cookies.
+func TestNewServerSilentChains(t *testing.T) {
+	f := newFleet(t, strings.NewReplacer("policy: wrr", "scheme: beamer", "[eth0]}", "[eth0], source: 10.0.0.0/24}").Replace(twoOfEach))
+	_, err := f.coordinator().Do(context.Background(), Options{}, op(controller.Add, "s7"))
+	if err == nil || !strings.HasPrefix(err.Error(), "s7 does not answer (no such socket), so packets could be passed on neither to it nor by it; start `fairlead host` there first") {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestLive: agents' counts refuse what would break their connections, also of
 // servers that the file no longer names.
 func TestLive(t *testing.T) {

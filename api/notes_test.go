@@ -44,3 +44,23 @@ vips: [{name: web, address: 192.0.2.1, port: 80, policy: hash, scheme: jet, serv
 		}
 	}
 }
+
+// Of scheme faild the note says what happens: a switch cannot refuse new
+// connections.
+func TestNotesFaild(t *testing.T) {
+	f := newFleet(t, `
+switches: [{name: sw1}]
+servers: [{name: s1, address: 10.0.1.1}, {name: s2, address: 10.0.1.2}]
+vips: [{name: web, address: 192.0.2.1, port: 80, scheme: faild, servers: [s1, s2]}]
+`)
+	for _, server := range []string{"s1", "s2"} {
+		ch, err := f.coordinator().Do(context.Background(), Options{}, op(controller.Drain, server))
+		if err != nil {
+			t.Fatalf("drain %s: %v", server, err)
+		}
+		got := strings.Join(ch.Notes, "\n")
+		if says := strings.Contains(got, "VIP web: all its servers drain, and go on taking new connections all the same"); says != (server == "s2") || strings.Contains(got, "no server takes") {
+			t.Errorf("drain %s: %s", server, got)
+		}
+	}
+}

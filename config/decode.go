@@ -125,11 +125,11 @@ func (d *decoder) value(n ast.Node, path string, v reflect.Value) {
 		v.Set(reflect.ValueOf(Member{Name: text(n)}))
 	case isScalarType(v.Type()):
 		if !scalar(n) {
-			d.add(n, path, "", "must be one value, not a list or mapping", "write "+example(v.Type()))
+			d.add(n, path, "", "must be one value, not a list or mapping", "write "+example(path, v.Type()))
 			return
 		}
 		if err := setScalar(v, n); err != nil {
-			d.add(n, path, text(n), err.Error(), "write "+example(v.Type()))
+			d.add(n, path, text(n), err.Error(), "write "+example(path, v.Type()))
 		}
 	case v.Kind() == reflect.Slice:
 		d.list(n, path, v)
@@ -355,8 +355,14 @@ func setScalar(v reflect.Value, n ast.Node) error {
 	return nil
 }
 
-// example is a legal value of type t, for messages.
-func example(t reflect.Type) string {
+// example is a legal value of type t for the field at path, for messages.
+func example(path string, t reflect.Type) string {
+	switch path[strings.LastIndexByte(path, '.')+1:] {
+	case "buckets":
+		return fmt.Sprintf("1 to %d (scheme faild: to %d)", MaxBuckets, MaxFaildBuckets)
+	case "chain_time":
+		return "a duration such as 10s or 4m"
+	}
 	switch t {
 	case reflect.TypeFor[netip.Addr]():
 		return "an address such as 192.0.2.10 or 2001:db8::10"

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/config"
@@ -114,7 +115,7 @@ func (p *planner) edit(cur *Assignment, op Op) error {
 		for i, m := range w.members {
 			names[i] = m.server
 		}
-		return NotFound(fmt.Sprintf("vip %s has no server %s; it has %v", op.VIP, op.Server, names))
+		return NotFound(fmt.Sprintf("vip %s has no server %s; it has %s", op.VIP, op.Server, strings.Join(names, ", ")))
 	}
 	return nil
 }

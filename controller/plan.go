@@ -142,6 +142,7 @@ func (p *planner) check(cur *Assignment) {
 			moves = p.moves(v, w)
 			p.refuseNewcomers(v, w)
 		}
+		before := len(p.refused)
 		for j := range v.Slots {
 			s := &v.Slots[j]
 			switch {
@@ -158,6 +159,10 @@ func (p *planner) check(cur *Assignment) {
 			default:
 				p.refuseRemoval(v, s, "it would be removed")
 			}
+		}
+		if why != "" && v.Scheme == config.Faild && len(p.refused) > before {
+			p.refuse("vip %s: while all its servers drain they go on taking new connections, as a switch cannot refuse any; "+
+				"lead its clients elsewhere first (`fairlead drain` of every switch withdraws the routes of all VIPs)", v.Name)
 		}
 		if takes := func(s Slot) bool { return s.State == Active }; moves != "" && !p.force && slices.ContainsFunc(v.Slots, takes) {
 			p.adviseMove(v)

@@ -328,8 +328,8 @@ func describeBuckets(v *fairleadv1.VIP, c dataplane.BucketStatus) {
 	}
 }
 
-// unserved warns of a VIP whose servers all take no new connections, so that
-// these go nowhere; empty for any other.
+// unserved warns of a VIP whose servers shall all take no new connections, so
+// that these go nowhere, or with scheme faild to them; empty for any other.
 func unserved(v *fairleadv1.VIP) string {
 	idle := false // somebody could
 	for _, slot := range v.Slots {
@@ -339,6 +339,9 @@ func unserved(v *fairleadv1.VIP) string {
 		case fairleadv1.SlotState_SLOT_STATE_DRAINING, fairleadv1.SlotState_SLOT_STATE_STANDBY:
 			idle = true
 		}
+	}
+	if idle && v.Scheme == config.Faild {
+		return fmt.Sprintf("VIP %s: all its servers drain, and go on taking new connections, as a switch cannot refuse any: undrain one, or lead clients elsewhere", v.Name)
 	}
 	if idle {
 		return fmt.Sprintf("VIP %s: no server takes new connections: undrain one", v.Name)
@@ -374,7 +377,7 @@ func (b *balancer) describeVIP(v *fairleadv1.VIP, a *controller.Assignment, coun
 			(v.Policy != config.Hash || b.lb.Open(v.Id, uint16(slot.Number)))
 		if addr, err := netip.ParseAddr(slot.Address); err == nil {
 			if h, ok := hops[addr]; ok {
-				slot.NextHop = nextHop(h, v.Forwarding)
+				slot.NextHop = nextHop(h, v.Scheme, v.Forwarding)
 			}
 		}
 		c := servers[slot.Number]
@@ -390,7 +393,7 @@ func (b *balancer) describeVIP(v *fairleadv1.VIP, a *controller.Assignment, coun
 
 // nextHop is a way to a server for status; its MTU is what is left for the
 // inner packet once forwarding's headers are on.
-func nextHop(h nexthop.Hop, forwarding string) *fairleadv1.NextHop {
+func nextHop(h nexthop.Hop, scheme, forwarding string) *fairleadv1.NextHop {
 	out := &fairleadv1.NextHop{Resolved: h.State == nexthop.Resolved, Interface: h.Interface}
 	if h.Via.IsValid() {
 		out.Neighbour = h.Via.String()
@@ -398,26 +401,10 @@ func nextHop(h nexthop.Hop, forwarding string) *fairleadv1.NextHop {
 	if h.MAC != [6]byte{} {
 		out.Mac = net.HardwareAddr(h.MAC[:]).String()
 	}
-	if room := h.MTU - Overhead(forwarding, h.Server); room > 0 {
+	if room := h.MTU - dataplane.Overhead(scheme, forwarding, h.Server); room > 0 {
 		out.Mtu = uint32(room)
 	}
 	return out
-}
-
-// Overhead is the bytes that a forwarding puts before the inner packet on the
-// way to server.
-func Overhead(forwarding string, server netip.Addr) int {
-	outer := 20
-	if server.Is6() && !server.Is4In6() {
-		outer = 40
-	}
-	switch forwarding {
-	case config.L2:
-		return 0
-	case config.GUE:
-		return outer + 8 + 4 // UDP and GUE headers
-	}
-	return outer
 }
 
 func healthState(s health.State) fairleadv1.Health {

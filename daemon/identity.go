@@ -81,7 +81,11 @@ func findSelf(cfg *config.Config, role Role, name string) (self, error) {
 		if role == RoleHost {
 			section += " with an agent"
 		}
-		return self{}, fmt.Errorf("the configuration has no %s: add this machine to it", section)
+		instead := ""
+		if role == RoleBalancer && len(cfg.Switches) > 0 {
+			instead = "; if it is one of the file's switches, run fairlead switch"
+		}
+		return self{}, fmt.Errorf("the configuration has no %s: add this machine to it%s", section, instead)
 	}
 	if name == "" && len(names) == 1 {
 		name = names[0]

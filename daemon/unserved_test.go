@@ -1,9 +1,11 @@
 package daemon
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/config"
 )
 
 // Status warns of a VIP whose servers all take no new connections.
@@ -29,6 +31,10 @@ func TestUnserved(t *testing.T) {
 		}
 		if got := unserved(v); got != c.want {
 			t.Errorf("%v: %q, want %q", c.states, got, c.want)
+		}
+		v.Scheme = config.Faild
+		if got := unserved(v); (got == "") != (c.want == "") || strings.Contains(c.want, "undrain") && !strings.Contains(got, "go on taking new connections") {
+			t.Errorf("faild, %v: %q", c.states, got)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/nexthop"
 	"github.com/fairlead/fairlead/viptable"
@@ -386,7 +387,19 @@ const (
 	hopsBytes6 = 24
 )
 
-// overhead is how many bytes forwarding adds to a packet.
+// Overhead is how many bytes the balancers of a VIP put before a packet on its
+// way to server.
+func Overhead(scheme, forwarding string, server netip.Addr) int {
+	s := serverLine{addr: server.Unmap(), forwarding: lbFlForwardingFL_FWD_IPIP, hops: scheme == config.Beamer}
+	switch {
+	case scheme == config.Faild || forwarding == config.L2:
+		return 0
+	case forwarding == config.GUE:
+		s.forwarding = lbFlForwardingFL_FWD_GUE
+	}
+	return overhead(s)
+}
+
 func overhead(s serverLine) int {
 	if s.forwarding == lbFlForwardingFL_FWD_L2 {
 		return 0

@@ -1,10 +1,12 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 	"unsafe"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/daemon"
+	"github.com/fairlead/fairlead/dataplane"
 )
 
 // fullSize is the packet that clients on the Internet and in most data
@@ -30,8 +33,8 @@ func (r *report) balancer(ctx context.Context, cfg *config.Config, b *config.Bal
 		r.device(name)
 	}
 	for i := range cfg.Servers {
-		if forwardings := forwardingsTo(cfg, cfg.Servers[i].Name); len(forwardings) > 0 {
-			r.way(ctx, &cfg.Servers[i], forwardings)
+		if tunnels := tunnelsTo(cfg, &cfg.Servers[i]); len(tunnels) > 0 {
+			r.way(ctx, &cfg.Servers[i], tunnels)
 		}
 	}
 	r.passedOn(cfg)
@@ -86,7 +89,7 @@ func (r *report) device(name string) {
 }
 
 // way: route, neighbour and MTU towards one server.
-func (r *report) way(ctx context.Context, s *config.Server, forwardings map[string]bool) {
+func (r *report) way(ctx context.Context, s *config.Server, tunnels []tunnel) {
 	check := "way to " + s.Name
 	ip := net.IP(s.Address.AsSlice())
 	routes, err := netlink.RouteGet(ip)
@@ -108,7 +111,7 @@ func (r *report) way(ctx context.Context, s *config.Server, forwardings map[stri
 		r.fail(check, s.Address.String()+" is this machine's own address", "a balancer cannot be a server of its own VIPs: correct the server's address")
 		return
 	}
-	if _, l2 := forwardings[config.L2]; l2 && !onLink {
+	if l2 := slices.ContainsFunc(tunnels, func(t tunnel) bool { return t.forwarding == config.L2 }); l2 && !onLink {
 		r.fail(check, fmt.Sprintf("%s is behind the gateway %s, but forwarding l2 needs it in the same network", s.Address, hop), "use forwarding ipip or gue")
 		return
 	}
@@ -121,13 +124,13 @@ func (r *report) way(ctx context.Context, s *config.Server, forwardings map[stri
 	if route.MTU > 0 {
 		mtu = min(mtu, route.MTU)
 	}
-	for f, clamped := range forwardings {
-		if clamped {
+	for _, t := range tunnels {
+		if t.clamped {
 			continue // TCP's segments are made to fit
 		}
-		if need := fullSize + daemon.Overhead(f, s.Address); mtu < need {
+		if need := fullSize + t.bytes; mtu < need {
 			r.warn(check, fmt.Sprintf("mtu %d on %s leaves %d bytes for packets inside %s: larger ones are refused towards the client (path MTU discovery)",
-				mtu, link.Attrs().Name, mtu-daemon.Overhead(f, s.Address), f),
+				mtu, link.Attrs().Name, mtu-t.bytes, t.forwarding),
 				fmt.Sprintf("raise the mtu to %d on both ends (ip link set %s mtu %d), or leave mss_clamp on", need, link.Attrs().Name, need))
 			return
 		}
@@ -212,19 +215,34 @@ func (r *report) checksLeave(cfg *config.Config, b *config.Balancer) {
 	}
 }
 
-// forwardingsTo is the forwardings of the VIPs that name the server, each with
-// whether all of its packets are TCP whose MSS is clamped, so that no
-// full-size packet goes that way.
-func forwardingsTo(cfg *config.Config, server string) map[string]bool {
-	set := map[string]bool{}
+// tunnel is what balancers put before the packets of a VIP to one server.
+type tunnel struct {
+	forwarding string
+	bytes      int
+	// clamped: all its packets are TCP whose MSS is, so that no full-size
+	// packet goes that way.
+	clamped bool
+}
+
+// tunnelsTo is the tunnels of the VIPs that name the server, one of each
+// kind, the largest first; frames of switches (scheme faild) are in none.
+func tunnelsTo(cfg *config.Config, s *config.Server) (all []tunnel) {
 	for _, v := range cfg.VIPs {
-		if member(v, server) {
-			clamped, seen := set[v.Forwarding]
-			mine := v.Protocol == config.TCP && v.MSSClamp != nil && *v.MSSClamp
-			set[v.Forwarding] = mine && (clamped || !seen)
+		if v.Scheme == config.Faild || !member(v, s.Name) {
+			continue
+		}
+		t := tunnel{v.Forwarding, dataplane.Overhead(v.Scheme, v.Forwarding, s.Address), v.Protocol == config.TCP && v.MSSClamp != nil && *v.MSSClamp}
+		i := slices.IndexFunc(all, func(o tunnel) bool { return o.forwarding == t.forwarding && o.bytes == t.bytes })
+		if i < 0 {
+			all = append(all, t)
+		} else {
+			all[i].clamped = all[i].clamped && t.clamped
 		}
 	}
-	return set
+	slices.SortFunc(all, func(a, b tunnel) int {
+		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(a.forwarding, b.forwarding))
+	})
+	return all
 }
 
 // reversePath is the reverse path filter in force on an interface: the

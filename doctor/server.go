@@ -111,13 +111,13 @@ func (r *report) answerRoom(cfg *config.Config, s *config.Server) {
 	if err != nil {
 		return
 	}
-	for f, clamped := range forwardingsTo(cfg, s.Name) {
-		if clamped {
+	for _, t := range tunnelsTo(cfg, s) {
+		if t.clamped {
 			continue
 		}
-		need := fullSize + daemon.Overhead(f, s.Address)
+		need := fullSize + t.bytes
 		if mtu := link.Attrs().MTU; mtu < need {
-			r.warn("mtu "+name, fmt.Sprintf("%d: full-size packets inside %s need %d", mtu, f, need),
+			r.warn("mtu "+name, fmt.Sprintf("%d: full-size packets inside %s need %d", mtu, t.forwarding, need),
 				fmt.Sprintf("ip link set %s mtu %d (and a route mtu of %d towards clients), or leave mss_clamp on", name, need, fullSize))
 			return
 		}

@@ -147,8 +147,15 @@ func newVerb(name, short, long, example string, do func(context.Context, client,
 				return v.drainSwitch(cmd, s, t, name == "undrain")
 			}
 			vip, server := vipServer(args)
+			if err := v.notSwitch(server); err != nil {
+				return err
+			}
 			return v.run(cmd, func(ctx context.Context, c client) (*connect.Response[fairleadv1.ChangeResponse], error) {
-				return do(ctx, c, vip, server, v.options)
+				r, err := do(ctx, c, vip, server, v.options)
+				if len(args) == 1 && name != "remove" {
+					err = v.norSwitch(err)
+				}
+				return r, err
 			})
 		},
 	}
@@ -252,6 +259,9 @@ func newWeightCommand() *cobra.Command {
 			weight, err := strconv.ParseUint(args[last], 10, 32)
 			if err != nil || weight < 1 || weight > 1000 {
 				return usagef("weight %s: must be 1 to 1000; 'fairlead drain' gives a server no new connections", args[last])
+			}
+			if err := v.notSwitch(server); err != nil {
+				return err
 			}
 			return v.run(cmd, func(ctx context.Context, c client) (*connect.Response[fairleadv1.ChangeResponse], error) {
 				return c.SetWeight(ctx, connect.NewRequest(&fairleadv1.SetWeightRequest{

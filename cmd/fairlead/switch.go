@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
@@ -103,19 +104,80 @@ func (v *verb) findSwitch(args []string) (s *config.Switch, t config.TLS, ok boo
 	return s, cfg.TLS, ok
 }
 
+// notSwitch refuses a switch of the file where a server is meant.
+func (v *verb) notSwitch(name string) error {
+	if _, _, ok := v.findSwitch([]string{name}); !ok {
+		return nil
+	}
+	return fmt.Errorf("%[1]s is a switch, which is in no VIP: `fairlead drain %[1]s`, without a VIP, has routers send it nothing; what it serves is servers and VIPs of the file", name)
+}
+
+// norSwitch adds to a server's name that nobody has which switches there are.
+func (v *verb) norSwitch(err error) error {
+	if connect.CodeOf(err) != connect.CodeNotFound {
+		return err
+	}
+	cfg, missing := config.Load(v.file)
+	if missing != nil || len(cfg.Switches) == 0 {
+		return err
+	}
+	return connect.NewError(connect.CodeNotFound, fmt.Errorf("%s; nor is it a switch of %s (%s)", api.Text(err), v.file, switchNames(cfg)))
+}
+
+func switchNames(cfg *config.Config) string {
+	var names []string
+	for _, s := range cfg.Switches {
+		names = append(names, s.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// unannounced says that no switch announces the VIPs, now that name is
+// drained; empty if another one does. Of those that do not answer nobody knows.
+func unannounced(name string, answers []answer) string {
+	var silent []string
+	for _, a := range answers {
+		switch {
+		case a.role != "switch" || a.name == name:
+		case a.err != nil:
+			silent = append(silent, a.name)
+		case !a.status.GetSwitch().GetDrained():
+			return ""
+		}
+	}
+	if len(silent) > 0 {
+		return fmt.Sprintf("no other switch is known to announce the VIPs now: %s does not answer; without one routers have no way to them", strings.Join(silent, ", "))
+	}
+	return fmt.Sprintf("no switch announces the VIPs now: routers have no way to them until `fairlead undrain %s`, or of another", name)
+}
+
 // drainSwitch withdraws a switch's announced routes, or announces them again.
 func (v *verb) drainSwitch(cmd *cobra.Command, s *config.Switch, t config.TLS, undrain bool) error {
 	if v.options.Force || len(v.options.Without) > 0 {
 		return usagef("--force, --without: %s is a switch, and nobody else is asked when one is drained; leave them out", s.Name)
 	}
-	return v.onSwitch(cmd, s, t, func(ctx context.Context, c client) ([]string, error) {
+	err := v.onSwitch(cmd, s, t, func(ctx context.Context, c client) ([]string, error) {
 		r, err := c.DrainSwitch(ctx, connect.NewRequest(&fairleadv1.DrainSwitchRequest{Undrain: undrain}))
 		if err != nil {
 			return nil, err
 		}
 		return r.Msg.Changes, nil
 	})
+	if err != nil || undrain {
+		return err
+	}
+	answers, err := askAll(cmd.Context(), v.file, true, "", pollOthers)
+	if err != nil {
+		return nil // drained it is; the file was readable a moment ago
+	}
+	if note := unannounced(s.Name, answers); note != "" {
+		fmt.Fprintln(cmd.ErrOrStderr(), "note:", note)
+	}
+	return nil
 }
+
+// pollOthers is how long the other switches have to say whether they announce.
+const pollOthers = 3 * time.Second
 
 func newUnlockCommand() *cobra.Command {
 	var v verb
@@ -135,14 +197,11 @@ its metrics. When the servers have been seen to, this has it go on.`,
 			}
 			s, ok := cfg.Switch(args[0])
 			if !ok {
-				var names []string
-				for _, s := range cfg.Switches {
-					names = append(names, s.Name)
-				}
-				if len(names) == 0 {
+				names := switchNames(cfg)
+				if names == "" {
 					return errors.New(v.file + " names no switch")
 				}
-				return fmt.Errorf("%s: not among the switches of %s (%s)", args[0], v.file, strings.Join(names, ", "))
+				return fmt.Errorf("%s: not among the switches of %s (%s)", args[0], v.file, names)
 			}
 			return v.onSwitch(cmd, s, cfg.TLS, func(ctx context.Context, c client) ([]string, error) {
 				r, err := c.UnlockSwitch(ctx, connect.NewRequest(&fairleadv1.UnlockSwitchRequest{}))

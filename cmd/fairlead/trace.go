@@ -94,6 +94,9 @@ was captured, so that its cookie is as old as it was then.`,
 	return cmd
 }
 
+// besides is where to look where there is nothing to trace.
+const besides = "; packets of scheme faild pass none: ip route get, ip neigh and bridge fdb on the switch show their way (docs/faild.md)"
+
 // findLoaded is where the balancer is pinned, and its assignment where there
 // is one on disk.
 func findLoaded(name, pinDir, stateDir string) (string, *controller.Assignment, error) {
@@ -109,7 +112,7 @@ func findLoaded(name, pinDir, stateDir string) (string, *controller.Assignment, 
 		case err != nil:
 			return "", nil, err
 		case len(found) == 0:
-			return "", nil, errors.New("no balancer is loaded here: start one with fairlead lb")
+			return "", nil, errors.New("no balancer is loaded here: start one with fairlead lb" + besides)
 		case len(found) > 1:
 			return "", nil, usagef("several balancers are loaded (%s): say which by --name", strings.Join(found, ", "))
 		}
@@ -117,6 +120,9 @@ func findLoaded(name, pinDir, stateDir string) (string, *controller.Assignment, 
 	}
 	if pinDir == "" {
 		pinDir = dataplane.DefaultPinDir(name)
+		if _, err := os.Stat(filepath.Join(pinDir, "programs", "lb")); errors.Is(err, fs.ErrNotExist) {
+			return "", nil, fmt.Errorf("no balancer %s is loaded here (%s): start it with fairlead lb%s", name, pinDir, besides)
+		}
 	}
 	data, err := os.ReadFile(filepath.Join(stateDir, name, "assignment.json"))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -94,6 +95,9 @@ bridge entries go. The sysctls that say how the kernel hashes stay.`,
 }
 
 func unloadSwitch(cmd *cobra.Command, bridge string) error {
+	if _, err := net.InterfaceByName(bridge); err != nil {
+		return fmt.Errorf("no device %s on this machine, so no switch of it is loaded: name the bridge that the daemon had (switches[].bridge)", bridge)
+	}
 	sw, err := fabric.Open(fabric.Options{Bridge: bridge})
 	if err != nil {
 		return err
