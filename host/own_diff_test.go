@@ -285,10 +285,15 @@ func (c *ownCases) change() {
 		case 1:
 			p.Flags ^= pick[uint32](c.r, 1, 2, 3)
 			h.peers[vip][slot] = beamer.Unresolved
+		case 2:
+			p.Flags |= 4
+			h.peers[vip][slot] = beamer.Silent
 		}
 		c.n.must(h.o.HostPeers.Put(key, p))
 	case 4:
-		h.now = pick(c.r, h.now+c.r.Uint32N(3*ownChainMS), h.now+c.r.Uint32N(2000), 0xffff_ff00, 0, 0x7fff_fff0, c.r.Uint32())
+		// Flows' moments are those at which the clock stood.
+		h.now = pick(c.r, h.now+c.r.Uint32N(3*ownChainMS), h.now+c.r.Uint32N(2000), h.now+999, h.now+1000, h.now+1001, h.now-1,
+			h.now+s.ChainTime, h.now+s.ChainTime+1, 0xffff_ff00, 0, 0x7fff_fff0, c.r.Uint32())
 		h.clock(h.now)
 	case 5: // some servers' addresses are among the balancers'
 		source := netip.PrefixFrom(netip.MustParseAddr(fmt.Sprintf("10.9.0.%d", 1+c.r.IntN(5))), 32)
@@ -350,9 +355,7 @@ func (c *ownCases) frame(h *ownTwin) []byte {
 		case 0:
 			frame[0] = byte(wire.FaildBack)
 		case 1:
-			if wire.ParsePacket(packet).ICMPType != 0 { // nothing else is copied
-				frame[0] = byte(wire.FaildCopy)
-			}
+			frame[0] = byte(wire.FaildCopy)
 		case 2:
 			frame[1] ^= byte(r.IntN(2)) // another server's
 		}
@@ -414,8 +417,8 @@ func (c *ownCases) icmp(one *client, from *ownClient) []byte {
 		e.Type = pick[uint8](r, 1, 2, 3)
 	}
 	vip, seq := one.vip, r.Uint32()
-	if len(from.acks) > 0 {
-		seq = from.acks[r.IntN(len(from.acks))]
+	if tried := slices.Concat(from.acks, from.seqs); len(tried) > 0 {
+		seq = tried[r.IntN(len(tried))]
 	}
 	if r.IntN(12) == 0 {
 		vip = netip.AddrPortFrom(vip.Addr(), 81)

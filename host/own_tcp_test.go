@@ -240,3 +240,16 @@ func TestOwnSynCookie(t *testing.T) {
 		})
 	}
 }
+
+// The first question after a program was loaded is answered like any other,
+// whatever its numbers: the memory of strangers is empty.
+func TestOwnFirstQuestion(t *testing.T) {
+	for _, by := range carriers {
+		n := newOwnNet(t, 2)
+		n.listenAll()
+		c := newClient(n, by, 12000, false)
+		c.connect(n.hosts[1])
+		c.ack = 0 // as an empty entry has it, at ownNow
+		c.expect("its own connection", n.hosts[1], wire.ACK, taken("in_owned", 2), 1)
+	}
+}

@@ -109,10 +109,6 @@ func (t *ownTwin) program(frame []byte, before map[string]uint64) (f ownFate) {
 		before[name] = n
 	}
 	slices.Sort(f.reasons)
-	if bytes.Contains(frame, []byte("\x1e\x0e\xff\xff\xff\xff\xff\xff")) {
-		// fl_previous asks the time of an empty chain, too, in ipip over IPv6.
-		f.reasons = slices.DeleteFunc(f.reasons, func(r string) bool { return r == "clock_ahead" })
-	}
 	return f
 }
 

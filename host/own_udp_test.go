@@ -72,6 +72,44 @@ func TestOwnFlows(t *testing.T) {
 	})
 }
 
+// A datagram that nobody owns comes back, but not from behind a machine that is
+// silent: it is not asked, or no flow would begin while a chain names it.
+// Segments are lost there, rather than reset by who is asked instead.
+//
+//	M               A               B (silent)      C
+//	│── [B,C] ─────▶│               │               │
+//	│               │── [A] ───────────────────────▶│
+//	│               │◀── [] ────────────────────────│
+func TestOwnSilentPrevious(t *testing.T) {
+	n := newOwnNet(t, 3)
+	n.listenAll()
+	first, third := n.hosts[0], n.hosts[2]
+	silence := func(vip netip.AddrPort, at *ownHost) {
+		key := hostFlHostPeerKey{VipId: vipID(vip), Slot: 2}
+		var peer hostFlHostPeer
+		n.must(at.o.HostPeers.Lookup(key, &peer))
+		peer.Flags |= 4 // FL_PEER_SILENT
+		n.must(at.o.HostPeers.Put(key, peer))
+	}
+	eachCarrierUDP(t, n, func(c *client) {
+		silence(c.vip, first)
+		silence(c.vip, third)
+		c.says("nobody else", first, taken("unresolved_previous", 1), 2)
+		c = c.again()
+		c.says("the first", first, taken("in_returned", 1, 3, 1), 2, 3)
+		c = c.again()
+		c.says("the last", first, taken("in_returned", 1, 3, 1), 3, 2)
+		c = c.again()
+		c.says("known behind it", third, taken("", 3))
+		c.says("known behind it", first, taken("in_owned", 1, 3), 2, 3)
+	})
+	eachCarrier(t, n, func(c *client) {
+		silence(c.vip, first)
+		c.connect(n.hosts[1])
+		c.expect("its own connection", first, wire.ACK, taken("", 1, 2), 2)
+	})
+}
+
 // What is settled is taken without a question, and known from then on.
 func TestOwnFlowsForgotten(t *testing.T) {
 	n := newOwnNet(t, 2)

@@ -43,7 +43,8 @@ type peerTable struct {
 type peerPlan struct {
 	peers   map[hostFlHostPeerKey]netip.Addr
 	senders map[[16]byte]bool
-	ways    map[netip.Addr]bool // to be looked up
+	// ways are to be looked up; Apply waits for those that are true.
+	ways map[netip.Addr]bool
 }
 
 func planPeers(as *controller.Assignment, server string) peerPlan {
@@ -60,13 +61,14 @@ func planPeers(as *controller.Assignment, server string) peerPlan {
 			}
 			addr := s.Address.Unmap()
 			p.peers[hostFlHostPeerKey{VipId: vip.ID, Slot: s.Number}] = addr
-			// Faild's packets go by the switch, to MAC addresses that name slots.
-			if vip.Scheme != config.Beamer {
-				continue
+			// Faild's packets go by the switch, to MAC addresses that name slots:
+			// a way says no more than whether the server is silent.
+			beamer := vip.Scheme == config.Beamer
+			if beamer {
+				p.senders[addr.As16()] = true
 			}
-			p.senders[addr.As16()] = true
 			if named == nil || named[s.Number] || s.State == controller.Draining || s.State == controller.Resting {
-				p.ways[addr] = true
+				p.ways[addr] = p.ways[addr] || beamer
 			}
 		}
 	}
@@ -207,6 +209,10 @@ func peerOf(addr netip.Addr, h nexthop.Hop) hostFlHostPeer {
 	if addr.Is6() {
 		p.Flags |= peerIPv6
 	}
+	// What is silent behind a router may be the router.
+	if h.Silent && h.OnLink() {
+		p.Flags |= peerSilent
+	}
 	if !h.Usable() {
 		p.Flags |= peerUnresolved
 		return p
@@ -220,6 +226,7 @@ func peerOf(addr netip.Addr, h nexthop.Hop) hostFlHostPeer {
 const (
 	peerIPv6       = 1
 	peerUnresolved = 2
+	peerSilent     = 4
 )
 
 // macWord is a MAC in bytes 0-5, and a VLAN tag (0: untagged) in bytes 6-7.
@@ -235,9 +242,11 @@ type Peer struct {
 	VIP     uint32
 	Slot    uint16
 	Address netip.Addr
-	// Looked says that the way to it is looked up at all: for scheme beamer, and
-	// where the pool is large, if a chain names it or it is on its way out.
+	// Looked says that the way to it is looked up at all: where the pool is
+	// large, if a chain names it or it is on its way out.
 	Looked bool
+	// Silent: datagrams are not passed on to it.
+	Silent bool
 	Hop    nexthop.Hop
 }
 
@@ -251,7 +260,8 @@ func (a *Agent) listPeers() []Peer {
 	var all []Peer
 	for key, addr := range a.peers.want {
 		h, ok := ways[addr]
-		all = append(all, Peer{VIP: key.VipId, Slot: key.Slot, Address: addr, Looked: ok, Hop: h})
+		silent := a.peers.written[key].Flags&peerSilent != 0
+		all = append(all, Peer{VIP: key.VipId, Slot: key.Slot, Address: addr, Looked: ok, Silent: silent, Hop: h})
 	}
 	return all
 }

@@ -193,6 +193,68 @@ func TestForeignSource(t *testing.T) {
 	}
 }
 
+// A server on the link that answers no more is known to be silent, whether
+// packets go to its own MAC or by Faild's switch, until it answers again: a
+// flow that begins is taken here meanwhile, though a chain names it.
+func TestPeersAreSilent(t *testing.T) {
+	for _, scheme := range []string{config.Beamer, config.Faild} {
+		t.Run(scheme, func(t *testing.T) {
+			r := newChainRig(t, chainAssignment(scheme))
+			r.run()
+			silent := func() (n int) {
+				for _, p := range r.agent.Status().Peers {
+					if flag, _ := r.peer(p.VIP, p.Slot); flag.Flags&peerSilent != 0 && p.Silent {
+						n++
+					}
+				}
+				return n
+			}
+			eventually(t, "the other server is found", func() bool {
+				return !slices.ContainsFunc(r.agent.Status().Peers, func(p Peer) bool { return p.Hop.State != nexthop.Resolved })
+			})
+			if n := silent(); n != 0 {
+				t.Fatalf("%d peers are silent", n)
+			}
+			arp := func(set func(netlink.Link) error) {
+				t.Helper()
+				err := r.Client.Do(func() error {
+					l, err := netlink.LinkByName(hosttest.ClientInterface)
+					if err != nil {
+						return err
+					}
+					return set(l)
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			arp(netlink.LinkSetARPOff)
+			err := r.Server.Do(func() error {
+				l, err := netlink.LinkByName(hosttest.ServerInterface)
+				if err != nil {
+					return err
+				}
+				return netlink.NeighSet(&netlink.Neigh{LinkIndex: l.Attrs().Index, IP: hosttest.Client4.AsSlice(), State: netlink.NUD_FAILED})
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "it is silent", func() bool { return silent() == 2 })
+			if scheme == config.Beamer {
+				hops := wire.NewHops(r.agent.SharedNow(), 1, 3)
+				begins := wire.UDP{Src: netip.MustParseAddrPort("198.51.100.7:4000"), Dst: netip.AddrPortFrom(hosttest.VIP4, 80)}
+				r.sendFromClient(wire.Outer{Src: hosttest.Client4, Dst: hosttest.Server4, Hops: &hops}.Encapsulate(begins.Packet()))
+				eventually(t, "a datagram is taken", func() bool { return r.reason("unresolved_previous") == 1 })
+				if n := r.reason("forward_previous"); n != 0 {
+					t.Errorf("forward_previous is %d", n)
+				}
+			}
+			arp(netlink.LinkSetARPOn)
+			eventually(t, "it answers again", func() bool { return silent() == 0 })
+		})
+	}
+}
+
 // A previous server whose MAC changes is followed, and one that leaves the
 // assignment is forgotten.
 func TestPeersAreFollowed(t *testing.T) {

@@ -43,6 +43,10 @@ type Hop struct {
 	// State is resolved, unresolved (no MAC known yet), failed (the neighbour
 	// stopped answering; its last MAC stays in use) or unreachable (no route).
 	State State
+	// Silent: Via was asked and did not answer, as the kernel does before it
+	// calls a neighbour failed, and has not been heard of since. A neighbour
+	// that is only asked anew, or asked for the first time, is not silent.
+	Silent bool
 	// Problem says in words why State is unreachable.
 	Problem string
 }
@@ -109,7 +113,8 @@ func (w *Watcher) Close() {
 func (w *Watcher) Link(index int) (netlink.Link, error) { return w.handle.LinkByIndex(index) }
 
 // Watch replaces the set of servers that are watched. It waits until those
-// with a route are resolved, once for each server and at most limit.
+// that are true and have a route are resolved, once for each server and at most
+// limit.
 func (w *Watcher) Watch(servers map[netip.Addr]bool, limit time.Duration) {
 	w.mu.Lock()
 	for a := range w.hops {
@@ -119,11 +124,11 @@ func (w *Watcher) Watch(servers map[netip.Addr]bool, limit time.Duration) {
 		}
 	}
 	var fresh []netip.Addr
-	for a := range servers {
+	for a, wait := range servers {
 		if _, ok := w.hops[a]; !ok {
 			w.hops[a] = Hop{Server: a, State: Unresolved}
 		}
-		if !w.waited[a] {
+		if wait && !w.waited[a] {
 			fresh = append(fresh, a)
 			w.waited[a] = limit > 0
 		}
@@ -354,9 +359,13 @@ func (l *lookup) hop(old Hop) Hop {
 		return unreachable("interface %s is down", h.Interface)
 	}
 	l.neighbour(&h, r.LinkIndex)
-	if h.State != Resolved && old.Usable() && h.Via == old.Via && h.Ifindex == old.Ifindex {
+	if h.State == Resolved || h.Via != old.Via || h.Ifindex != old.Ifindex {
+		return h
+	}
+	if old.Usable() {
 		h.MAC, h.State = old.MAC, Failed
 	}
+	h.Silent = h.Silent || old.Silent // it is being asked once more
 	return h
 }
 
@@ -381,6 +390,7 @@ func (l *lookup) neighbour(h *Hop, linkIndex int) {
 		h.State = Resolved
 		copy(h.MAC[:], n.HardwareAddr)
 	}
+	h.Silent = known && n.State&netlink.NUD_FAILED != 0
 	// STALE too: the kernel answers a use of a stale entry by a probe, and
 	// that is how a server's new MAC is noticed.
 	if !known || n.State&^(netlink.NUD_STALE|netlink.NUD_FAILED) == 0 {

@@ -70,6 +70,65 @@ func TestVLAN(t *testing.T) {
 	}
 }
 
+// A neighbour is silent from when the kernel's questions were in vain until it
+// is heard of again; not while it is asked, nor when its entry is gone.
+func TestSilent(t *testing.T) {
+	rig := newRig(t)
+	w := watching(t, rig)
+	at := w.Get(hosttest.Client4).Ifindex
+	say := func(state int) Hop {
+		t.Helper()
+		set := w.handle.NeighSet
+		n := &netlink.Neigh{LinkIndex: at, IP: hosttest.Client4.AsSlice(), State: state}
+		if state == netlink.NUD_NONE {
+			set = w.handle.NeighDel
+		}
+		if state == netlink.NUD_REACHABLE {
+			n.HardwareAddr = net.HardwareAddr{2, 0, 0, 0, 7, 7}
+		}
+		if err := set(n); err != nil {
+			t.Fatal(err)
+		}
+		w.refresh()
+		return w.Get(hosttest.Client4)
+	}
+	// Nobody is to answer behind the test's back.
+	if err := rig.Client.Do(func() error {
+		l, err := netlink.LinkByName(hosttest.ClientInterface)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetARPOff(l)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for i, step := range []struct {
+		kernel int
+		state  State
+		silent bool
+	}{
+		{netlink.NUD_NONE, Failed, false}, // collected: asked anew
+		{netlink.NUD_FAILED, Failed, true},
+		{netlink.NUD_NONE, Failed, true}, // asked once more
+		{netlink.NUD_REACHABLE, Resolved, false},
+		{netlink.NUD_NONE, Failed, false},
+	} {
+		if h := say(step.kernel); h.State != step.state || h.Silent != step.silent || !h.Usable() {
+			t.Fatalf("step %d: %+v, want %s, silent %v", i, h, step.state, step.silent)
+		}
+	}
+	// One that never answered.
+	nobody := hosttest.Client4.Next().Next()
+	w.Watch(map[netip.Addr]bool{nobody: false}, time.Minute) // not waited for
+	end := time.Now().Add(time.Minute)
+	for ; !w.Get(nobody).Silent && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		w.refresh()
+	}
+	if h := w.Get(nobody); !h.Silent || h.State != Unresolved || h.Usable() {
+		t.Fatalf("one that never answered: %+v", h)
+	}
+}
+
 // What cannot be sent to says why, and what is watched no more is forgotten.
 func TestUnreachable(t *testing.T) {
 	rig := newRig(t)

@@ -43,8 +43,12 @@ static __always_inline _Bool fl_chain_over(const struct fl_question *q, __u32 no
 	return age > 0 && (__u32)age > q->chain_ms;
 }
 
-/* The server at a slot, into q->next; 0: it cannot be reached. */
-static __always_inline _Bool fl_peer(struct fl_question *q, __u16 slot)
+/* The server at a slot, into q->next; 0: it cannot be reached. A datagram that
+ * nobody owns has to come back, which it does not from a machine that is
+ * silent: a flow that begins would begin nowhere. A segment may as well be lost
+ * there: a server behind the silent one would do no better than to reset a
+ * connection that lives on where only the link is gone for a while. */
+static __always_inline _Bool fl_peer(struct fl_question *q, __u16 slot, _Bool datagram)
 {
 	struct fl_host_peer_key key = { .vip_id = q->vip_id, .slot = slot };
 	struct fl_host_peer *peer = bpf_map_lookup_elem(&host_peers, &key);
@@ -53,9 +57,13 @@ static __always_inline _Bool fl_peer(struct fl_question *q, __u16 slot)
 		fl_host_reason(FL_HOST_UNKNOWN_PREVIOUS, q->bytes);
 		return 0;
 	}
+	if (datagram && peer->flags & FL_PEER_SILENT) {
+		fl_host_reason(FL_HOST_UNRESOLVED_PREVIOUS, q->bytes);
+		return 0;
+	}
 	if (q->carrier == FL_CARRIER_MAC)
 		return 1; /* the switch knows the way */
-	if (peer->flags != (q->outer6 ? FL_PEER_IPV6 : 0)) {
+	if ((peer->flags & ~FL_PEER_SILENT) != (q->outer6 ? FL_PEER_IPV6 : 0)) {
 		fl_host_reason(FL_HOST_UNRESOLVED_PREVIOUS, q->bytes);
 		return 0;
 	}
@@ -92,7 +100,7 @@ static __always_inline int fl_previous(struct fl_question *q, __u32 now)
 		__u16 slot = bpf_ntohs((__u16)(chain >> 16));
 
 		chain = fl_hops_shift(chain);
-		if (slot == FL_BUCKET_NONE || !fl_peer(q, slot))
+		if (slot == FL_BUCKET_NONE || !fl_peer(q, slot, datagram))
 			continue;
 		/* If no previous server owns the flow it is new, and of the one
 		 * who has the bucket now: back to that one, who takes it. */

@@ -41,7 +41,8 @@ static __always_inline void fl_stranger_find(const struct fl_question *q, struct
 
 	if (!multiplier) {
 		stranger_key[0] = (__u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32();
-		stranger_key[1] = (__u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32() | 1;
+		multiplier = (__u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32() | 1;
+		stranger_key[1] = multiplier;
 	}
 	hash = (q->client[1] ^ stranger_key[0]) * multiplier;
 	hash = (hash ^ hash >> 32 ^ q->client[0]) * multiplier;

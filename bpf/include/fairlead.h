@@ -407,6 +407,8 @@ struct fl_host_peer {
 };
 #define FL_PEER_IPV6 1       /* addr is no IPv4 address */
 #define FL_PEER_UNRESOLVED 2 /* next hop's MAC not known (yet) */
+#define FL_PEER_SILENT 4     /* on the link, and answers no more: datagrams,
+                              * which have to come back, are not passed on to it */
 
 /* Outer sources that are balancers: addr & mask equals addr. The first entry
  * whose mask is 0 ends the list; IPv4 prefixes are longer by 96 bits. */
@@ -471,7 +473,7 @@ struct fl_host_ask {
 	X(IN_RETURNED)         /* datagram that went round: nobody's, taken */     \
 	X(FORWARD_PREVIOUS)    /* to the bucket's previous server */               \
 	X(UNKNOWN_PREVIOUS)    /* left out of a chain: no such server */           \
-	X(UNRESOLVED_PREVIOUS) /* left out of a chain: next hop's MAC unknown */   \
+	X(UNRESOLVED_PREVIOUS) /* left out of a chain: no MAC known, or silent */  \
 	X(CLOCK_AHEAD)         /* chain's time over 2 s in the future */           \
 	X(GENERATION_JUMP)     /* too far ahead: not learned */                    \
 	X(ASK_ICMP)            /* ICMP error, nobody's here: others are asked */   \

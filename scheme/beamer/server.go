@@ -109,6 +109,9 @@ const (
 	Unresolved
 	// Reachable: packets can be sent to it.
 	Reachable
+	// Silent: packets can be sent to it, but it answers no more, so that
+	// datagrams, which have to come back, would be lost.
+	Silent
 )
 
 // Server is one server's part of a VIP.
@@ -298,7 +301,7 @@ func (s *Server) previous(a *Answer, p *Packet, now uint32) bool {
 		case peer == Unknown:
 			a.count("unknown_previous")
 			continue
-		case peer == Unresolved && !p.Untimed:
+		case peer == Unresolved && !p.Untimed, peer == Silent && p.UDP && !p.Quote:
 			a.count("unresolved_previous")
 			continue
 		}
