@@ -121,6 +121,9 @@ until bridge link show dev p1 | grep -q state.forwarding; do :; done; until ip -
 			t.Errorf("all is well, and yet: %+v", c)
 		}
 	}
+	run("ip link set far2 down")
+	wants("its cable is out", look(cfg), "ports", Warn, "p2 (of s2)", "ip link set PORT up")
+	run("ip link set far2 up; until bridge link show dev p2 | grep -q state.forwarding; do :; done")
 
 	// One setting that differs from the others' is enough.
 	for _, wrong := range []string{"net.ipv4.fib_multipath_hash_seed=7", "net.ipv4.fib_multipath_hash_policy=1", "net.ipv6.fib_multipath_hash_fields=7"} {
