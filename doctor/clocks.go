@@ -41,6 +41,10 @@ func (r *report) daemonClocks(ctx context.Context, o Options) {
 	for _, s := range o.Config.Servers {
 		add(s.Name, s.API)
 	}
+	balancersAndAgents := len(clocks)
+	for _, s := range o.Config.Switches {
+		add(s.Name, s.API)
+	}
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -66,16 +70,16 @@ func (r *report) daemonClocks(ctx context.Context, o Options) {
 	wg.Wait()
 	var silent []string
 	var answered []clock
-	for _, c := range clocks {
+	for i, c := range clocks {
 		if c.err != nil {
 			silent = append(silent, c.name)
-		} else {
+		} else if i < balancersAndAgents { // a switch has no shared clock
 			answered = append(answered, c)
 		}
 	}
 	if len(silent) > 0 {
 		r.warn("daemons", fmt.Sprintf("%d of %d do not answer: %s", len(silent), len(clocks), strings.Join(silent, ", ")),
-			"start them (fairlead lb, fairlead host), or see their logs; on other machines they need an https api and TLS")
+			"start them (fairlead lb, host, switch), or see their logs; on other machines they need an https api and TLS")
 	} else {
 		r.ok("daemons", fmt.Sprintf("all %d answer", len(clocks)))
 	}

@@ -170,7 +170,7 @@ func (r *report) synchronised() {
 	}
 	const timeError = 5 // TIME_ERROR: not synchronised
 	if state == timeError || t.Status&unix.STA_UNSYNC != 0 {
-		r.warn("clock", "this machine's clock is not synchronised: its rate may drift from the other machines' by more than cookies allow (1 s)",
+		r.warn("clock", "this machine's clock is not synchronised: its rate may drift from the other machines' by more than 1 s, which is all that cookies and the times of chains allow",
 			"run an NTP client (chrony, systemd-timesyncd)")
 		return
 	}
