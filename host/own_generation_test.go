@@ -162,3 +162,16 @@ func TestOwnWithoutTunnel(t *testing.T) {
 		n.want("direct", h, wire.Link{Dst: h.mac()}.Frame(c.segment(wire.ACK, "")), taken("in_direct", 1))
 	}
 }
+
+// A source of IPv6 that is a balancer's or server's IPv4 address, mapped, is
+// nobody's: filters of IPv4 never see it.
+func TestOwnMappedSource(t *testing.T) {
+	n := newOwnNet(t, 2)
+	for i, by := range []carrier{gue6, ipip6} {
+		for j, known := range []netip.Addr{balancer4, n.hosts[1].addr(false)} {
+			c := newClient(n, by, uint16(13000+10*i+j), true)
+			c.outer.Src = netip.AddrFrom16(known.As16())
+			c.says("mapped", n.hosts[0], dropped("drop_foreign_source", 1), 2)
+		}
+	}
+}

@@ -102,6 +102,11 @@ static __always_inline _Bool fl_outer_ip6(struct fl_outer *o, void *data, void *
 		return 0;
 	__builtin_memcpy(o->src, &ip->saddr, 16);
 	__builtin_memcpy(o->dst, &ip->daddr, 16);
+	/* IPv4 addresses are kept mapped: on the wire such a source would pass
+	 * for a balancer's or server's of IPv4, past all filters of IPv4. No
+	 * packet may have it (RFC 4291 has it for sockets); it is nobody's. */
+	if (!o->src[0] && (__u32)o->src[1] == 0xffff0000U)
+		o->src[1] = 0;
 	o->ipv6 = 1;
 	/* The class is the eight bits after the version. */
 	o->congested = (ip->flow_lbl[0] >> 4 & 3) == 3;
