@@ -272,6 +272,9 @@ func Owned(ctx context.Context, agent fairleadv1connect.FairleadClient) (map[uin
 	}
 	owned := map[uint32]controller.Owned{}
 	for _, v := range r.Msg.Vips {
+		if !Counted(v) {
+			return nil, fmt.Errorf("cannot count the connections of VIP %s: see its status", v.Name)
+		}
 		if len(v.Owned) != (int(v.Buckets)+7)/8 {
 			return nil, fmt.Errorf("says which of %d buckets it owns in %d bytes", v.Buckets, len(v.Owned))
 		}
@@ -283,6 +286,10 @@ func Owned(ctx context.Context, agent fairleadv1connect.FairleadClient) (map[uin
 	}
 	return owned, nil
 }
+
+// Counted says whether the agent could count what v says of connections and
+// buckets; if not, only its state is known. One that counted says when.
+func Counted(v *fairleadv1.ServingVIP) bool { return v.AgeMs > 0 || v.Buckets > 0 }
 
 // askLast fills in what those that answer remember of silent.
 func (v *View) askLast(ctx context.Context, silent []*Daemon) {

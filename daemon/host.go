@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"math/bits"
 	"slices"
 	"time"
@@ -80,17 +81,16 @@ func (h *agent) live(a *controller.Assignment) ([]*fairleadv1.LiveVIP, error) {
 
 // serving is what the agent says of its VIPs of schemes beamer and faild.
 func (h *agent) serving(owned bool) ([]*fairleadv1.ServingVIP, error) {
-	all, err := h.agent.Serving(owned)
-	if err != nil {
-		return nil, fmt.Errorf("count connections that this server owns: %w", err)
-	}
 	var out []*fairleadv1.ServingVIP
-	for _, s := range all {
-		out = append(out, &fairleadv1.ServingVIP{
+	for _, s := range h.agent.Serving(owned) {
+		v := &fairleadv1.ServingVIP{
 			VipId: s.VIP, Name: s.Name, Slot: uint32(s.Slot), State: servingWord(string(s.State)), Detail: s.Detail,
 			Connections: s.Connections, Buckets: uint32(s.Buckets), Owned: s.Owned, Generation: s.Generation,
-			AgeMs: uint32(time.Since(s.At).Milliseconds()) + 1, AtUnixMs: s.At.UnixMilli(),
-		})
+		}
+		if !s.At.IsZero() {
+			v.AgeMs, v.AtUnixMs = uint32(min(time.Since(s.At).Milliseconds()+1, math.MaxUint32)), s.At.UnixMilli()
+		}
+		out = append(out, v)
 	}
 	return out, nil
 }
@@ -140,10 +140,7 @@ func (h *agent) describe(a *controller.Assignment, s *fairleadv1.GetStatusRespon
 	if err != nil {
 		return fmt.Errorf("count live connections: %w", err)
 	}
-	serving, err := h.agent.Serving(true)
-	if err != nil {
-		return fmt.Errorf("count connections that this server owns: %w", err)
-	}
+	serving := h.agent.Serving(true)
 	for _, v := range s.Vips {
 		n := live[v.Id]
 		total := n.NoCookie
@@ -188,7 +185,8 @@ func (h *agent) describeChains(v *fairleadv1.VIP, i int, kernel host.Status, ser
 			continue
 		}
 		b.Peers++
-		if !p.Hop.Usable() {
+		// Faild's packets find their way by the switch.
+		if p.Silent || v.Scheme == config.Beamer && !p.Hop.Usable() {
 			b.PeersUnresolved++
 		}
 	}

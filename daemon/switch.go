@@ -380,6 +380,9 @@ func (p *switchPlane) describe(a *controller.Assignment, s *fairleadv1.GetStatus
 		out.Hosts = append(out.Hosts, switchHost(h))
 	}
 	for _, v := range s.Vips {
+		if text := unserved(v); text != "" {
+			s.Warnings = append(s.Warnings, text)
+		}
 		v.Buckets.Generation, v.Buckets.Chained, v.Buckets.FirstChainEndsUnixMs = out.Generation, out.Chained, out.ChainsEndUnixMs
 		v.Buckets.Renewed, v.Buckets.Deputies, v.Buckets.Forgotten = uint32(kernel.Renewed), uint32(kernel.Deputies), kernel.Forgotten
 		for _, slot := range v.Slots {

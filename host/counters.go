@@ -216,6 +216,9 @@ func (a *Agent) describeOwn(s *Status) {
 	if a.joins.why != "" {
 		s.Warnings = append(s.Warnings, a.joins.why)
 	}
+	if why := a.counts.failed.Load(); why != nil && *why != "" {
+		s.Warnings = append(s.Warnings, *why)
+	}
 	if !a.noTimestamps && slices.ContainsFunc(s.Joins, func(at netip.AddrPort) bool { return at.Addr().Is6() }) {
 		s.Warnings = append(s.Warnings, warnJoins6)
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netns"
 
 	"github.com/fairlead/fairlead/config"
@@ -201,13 +202,26 @@ func (a *Agent) eachFlow(f func(vip uint32, client netip.AddrPort, port uint16))
 		known[v.Id] = v.ChainMs
 	}
 	a.mu.Unlock()
-	var key hostFlTuple
-	var seen uint32
-	it := a.set.HostFlows.Iterate()
-	for it.Next(&key, &seen) {
-		if int32(now-seen) <= int32(known[key.VipId]) {
-			f(key.VipId, netip.AddrPortFrom(addrOf(key.Addr), swap16(key.Sport)), swap16(key.Dport))
+	// In batches: they go by the map's own places, so that flows that come and
+	// go meanwhile do not send them back to the beginning.
+	keys, seen := make([]hostFlTuple, flowBatch), make([]uint32, flowBatch)
+	var at ebpf.MapBatchCursor
+	for {
+		n, err := a.set.HostFlows.BatchLookup(&at, keys, seen, nil)
+		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return err
+		}
+		for i, key := range keys[:n] {
+			if int32(now-seen[i]) <= int32(known[key.VipId]) {
+				f(key.VipId, netip.AddrPortFrom(addrOf(key.Addr), swap16(key.Sport)), swap16(key.Dport))
+			}
+		}
+		if err != nil { // that was the end
+			return nil
 		}
 	}
-	return it.Err()
 }
+
+// flowBatch is how many flows are read at a time. More than any one place of
+// the map's hash has: the kernel refuses to give part of one.
+const flowBatch = 4096

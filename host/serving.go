@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead/fairlead/config"
@@ -46,7 +47,8 @@ type Serving struct {
 	// 1 if a connection of it is known here, half-open ones and TIME_WAIT
 	// included. Nil if it was not asked for, or Buckets is 0.
 	Owned []byte
-	// At is when the count began.
+	// At is when the count began. Zero: none succeeded yet, so that nothing is
+	// known of Connections and Buckets.
 	At time.Time
 	// Generation of the table by which buckets were told apart.
 	Generation uint32
@@ -145,6 +147,9 @@ type counts struct {
 	ended time.Time
 	last  map[uint32]owned
 	had   map[uint32]owned // the one before
+	// failed is why the newest is missing, so that last is of an earlier one;
+	// nil or "" where it is not.
+	failed atomic.Pointer[string]
 }
 
 const (
@@ -156,36 +161,53 @@ const (
 )
 
 // Serving is what this server says of its VIPs of schemes beamer and faild, in
-// the assignment's order. With owned set it also says which buckets it owns
+// the assignment's order. With withOwned set it also says which buckets it owns
 // connections of. A count serves all who ask within 200 ms of it, or 20 times
-// as long as it took.
-func (a *Agent) Serving(owned bool) ([]Serving, error) {
+// as long as it took. Where the kernel cannot be asked, states are told all the
+// same, with the last count there was: who serves must not pass for dead.
+func (a *Agent) Serving(withOwned bool) []Serving {
 	a.mu.Lock()
 	vips := a.chains
 	a.mu.Unlock()
 	if len(vips) == 0 {
-		return nil, nil
+		return nil
 	}
 	c := &a.counts
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if time.Since(c.ended) > max(countRest, countShare*c.spent) || !c.covers(vips) {
-		if err := a.count(vips); err != nil {
-			return nil, err
-		}
+		a.recount(vips)
 	}
 	var all []Serving
 	for _, v := range vips {
 		n := c.last[v.id]
+		if n.buckets != v.buckets {
+			n = owned{} // of an earlier VIP's table
+		}
 		s := Serving{VIP: v.id, Name: v.name, Slot: v.slot, Connections: n.connections, At: n.at,
 			Buckets: n.buckets, Generation: n.generation}
 		s.State, s.Detail = a.state.of(v)
-		if owned {
+		if withOwned && !n.at.IsZero() {
 			s.Owned = c.union(v.id)
 		}
 		all = append(all, s)
 	}
-	return all, nil
+	return all
+}
+
+// recount counts anew, as far as that can be done; a.counts.mu is held.
+func (a *Agent) recount(vips []*chainVIP) {
+	err := a.count(vips)
+	why := ""
+	if err != nil {
+		why = fmt.Sprintf("connections that this server owns cannot be counted (%v): chains that name it last until they can, or until their time is over", err)
+	}
+	switch before := a.counts.failed.Swap(&why); {
+	case err != nil && (before == nil || *before == ""):
+		a.log.Error(why)
+	case err == nil && before != nil && *before != "":
+		a.log.Info("connections that this server owns are counted again")
+	}
 }
 
 // covers says whether the last count was by the tables of vips.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -103,11 +104,7 @@ func (r *rig) reopen(as *controller.Assignment) {
 
 func (r *rig) serving(vip uint32) Serving {
 	r.t.Helper()
-	all, err := r.agent.Serving(true)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	for _, s := range all {
+	for _, s := range r.agent.Serving(true) {
 		if s.VIP == vip {
 			return s
 		}
@@ -480,3 +477,83 @@ func BenchmarkTally(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/100_000, "ns/socket")
 }
+
+// Flows that come and go in a full table do not keep the server from being
+// counted; and where the kernel cannot be asked it is told all the same that it
+// serves, with the last count.
+func TestServingBusy(t *testing.T) {
+	r := newChainRig(t, chainAssignment(config.Beamer))
+	flow := func(i uint32) hostFlTuple {
+		return hostFlTuple{Addr: [2]uint64{0, uint64(i)<<32 | 0xffff_0000}, Sport: uint16(i), Dport: swap16(80), VipId: 2}
+	}
+	n := r.agent.set.HostFlows.MaxEntries()
+	keys, seen := make([]hostFlTuple, n/2), make([]uint32, n/2)
+	for i := range keys {
+		keys[i], seen[i] = flow(uint32(i)), r.agent.SharedNow()
+	}
+	put := func(from uint32) error {
+		for i := range keys {
+			keys[i] = flow(from + uint32(i))
+		}
+		_, err := r.agent.set.HostFlows.BatchUpdate(keys, seen, nil)
+		return err
+	}
+	if err := put(0); err != nil {
+		t.Fatal(err)
+	}
+	stop, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for i := uint32(1); ; i++ {
+			select {
+			case <-stop:
+				done <- nil
+				return
+			default:
+			}
+			if err := put(i * n); err != nil {
+				done <- err
+				return
+			}
+		}
+	}()
+	for range 5 {
+		n := 0
+		if err := r.agent.eachFlow(func(uint32, netip.AddrPort, uint16) { n++ }); err != nil || n == 0 {
+			t.Fatalf("%d flows: %v", n, err)
+		}
+	}
+	if s := r.serving(2); s.Connections == 0 || len(s.owns()) != s.Buckets {
+		t.Errorf("%d connections in %d buckets", s.Connections, len(s.owns()))
+	}
+	if w := r.agent.Status().Warnings; slices.ContainsFunc(w, uncounted) {
+		t.Errorf("warnings %q", w)
+	}
+	close(stop)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+
+	last := r.serving(2)
+	r.agent.set.HostFlows.Close() // as if the kernel refused
+	r.agent.counts.mu.Lock()
+	r.agent.counts.ended = time.Time{}
+	r.agent.counts.mu.Unlock()
+	last.At = r.serving(2).At
+	if w := r.agent.Status().Warnings; !slices.ContainsFunc(w, uncounted) {
+		t.Errorf("warnings %q", w)
+	}
+	if s := r.serving(2); s.State != last.State || s.At.After(time.Now()) || s.At.IsZero() || s.Connections == 0 {
+		t.Errorf("%+v, before %+v", s, last)
+	}
+	// Of a table that was never counted nothing is said but the state.
+	r.as.VIPs[1].Buckets = buckets.New(50, []buckets.Server{{Number: 3, Weight: 1}, {Number: 5, Weight: 1}})
+	r.as.Version++
+	if err := r.agent.Apply(r.as); err != nil {
+		t.Fatal(err)
+	}
+	if s := r.serving(2); !s.At.IsZero() || s.Buckets != 0 || s.Owned != nil || s.State != last.State {
+		t.Errorf("%+v", s)
+	}
+}
+
+func uncounted(warning string) bool { return strings.Contains(warning, "cannot be counted") }
