@@ -181,7 +181,9 @@ func newUndrainCommand() *cobra.Command {
 	return newVerb("undrain", "Give a drained server or a standby new connections, or a switch packets",
 		`Takes back 'fairlead drain', or sets a standby to work, in one VIP or in all
 that the server serves. A standby moves no connection by it, and needs no
-warm-up: what it takes over was tracked. A switch announces its routes again.`,
+warm-up: what it takes over was tracked (schemes jet and full-ct), or its owners
+pass it on (beamer, faild). All VIPs of scheme faild change together. A switch
+announces its routes again.`,
 		"  fairlead undrain web s1\n  fairlead undrain sw1",
 		func(ctx context.Context, c client, vip, server string, o api.Options) (*connect.Response[fairleadv1.ChangeResponse], error) {
 			return c.UndrainServer(ctx, connect.NewRequest(&fairleadv1.UndrainServerRequest{Vip: vip, Server: server, Force: o.Force, Without: o.Without}))
@@ -193,7 +195,8 @@ func newRemoveCommand() *cobra.Command {
 		`Refused while the server has live connections, and while its agent does not
 answer so that nobody knows; --force removes it anyway. Where no agent counts
 them (schemes jet and full-ct need none), drain it first, for the VIP's
-warm_up. Its slot rests until no connection can name it any more: what still
+warm_up. Schemes beamer and faild want it drained first, too, until its agent
+says that it owns nothing. Its slot rests until no connection can name it any more: what still
 comes is forwarded to it. A standby goes at once.`,
 		"  fairlead remove web s1\n  fairlead remove s1 --without s1   # the machine is gone",
 		func(ctx context.Context, c client, vip, server string, o api.Options) (*connect.Response[fairleadv1.ChangeResponse], error) {
@@ -216,7 +219,8 @@ connection goes there.
 With --standby it gets no connections yet, but those that it would get are
 tracked from now on, so that none moves when 'fairlead undrain' sets it to
 work. Without, connections that it takes over without having been foreseen are
-held where they are for the VIP's warm_up.`,
+held where they are for the VIP's warm_up. Schemes beamer and faild need neither:
+servers that own connections of its buckets go on getting their packets.`,
 		Example: "  fairlead add web s4 --address 10.0.1.4\n  fairlead add web s5 --address 10.0.1.5 --standby\n  fairlead add s4          # as the file has it",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -35,7 +35,7 @@ func statusTable(w io.Writer, answers []answer, force *controller.Assignment) er
 	fmt.Fprintln(t, "DAEMON\tROLE\tASSIGNMENT\tKEYS\tINTERFACES\tCLOCK\tUP\tPROGRAM\tPINNED")
 	for _, a := range answers {
 		if a.err != nil {
-			fmt.Fprintf(t, "%s\t%s\tno answer: %s\n", a.name, a.role, short(a.err))
+			fmt.Fprintf(t, "%s\t%s\tno answer\t-\t-\t-\t-\t-\t%s\n", a.name, a.role, short(a.err))
 			continue
 		}
 		s := a.status

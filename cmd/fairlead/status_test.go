@@ -95,3 +95,28 @@ func TestStatusTableNoBalancer(t *testing.T) {
 		}
 	}
 }
+
+// A daemon that does not answer leaves the table its columns.
+func TestStatusColumns(t *testing.T) {
+	var out strings.Builder
+	answers := []answer{
+		{name: "lb1", role: "lb", status: &fairleadv1.GetStatusResponse{Name: "lb1", AssignmentVersion: 5, Version: "v1", PinDir: "/sys/fs/bpf/fairlead/lb1"}},
+		{name: "lb2", role: "lb", err: errors.New("connection refused")},
+	}
+	if err := statusTable(&out, answers, nil); err != nil {
+		t.Fatal(err)
+	}
+	column := -1
+	for line := range strings.Lines(out.String()) {
+		for _, word := range []string{"PINNED", "/sys/fs", "connection refused"} {
+			at := strings.Index(line, word)
+			if at < 0 || strings.Contains(line, "(connection refused)") {
+				continue
+			}
+			if column >= 0 && at != column {
+				t.Errorf("%q begins in column %d, the header in %d", line, at, column)
+			}
+			column = at
+		}
+	}
+}
