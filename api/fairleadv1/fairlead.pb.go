@@ -95,7 +95,7 @@ const (
 	Serving_SERVING_UP          Serving = 1
 	// Nobody listens, or its check fails.
 	Serving_SERVING_DOWN Serving = 2
-	// Its operator took it out, by its own hand.
+	// The assignment drains it here.
 	Serving_SERVING_DISABLED Serving = 3
 	// Nothing is known yet: no check is over since the agent started.
 	Serving_SERVING_UNKNOWN Serving = 4
@@ -526,7 +526,9 @@ type Switch struct {
 	Bridge string                 `protobuf:"bytes,1,opt,name=bridge,proto3" json:"bridge,omitempty"`
 	// Its routes are not announced: routers shall send it nothing.
 	Drained bool `protobuf:"varint,2,opt,name=drained,proto3" json:"drained,omitempty"`
-	// Most hosts went down at once: nothing is changed until it is unlocked.
+	// Most hosts went down at once: whom health took out has its buckets back, and
+	// until it is unlocked nobody's health changes anything. What somebody else
+	// changes in the kernel is still put right.
 	Locked            bool   `protobuf:"varint,3,opt,name=locked,proto3" json:"locked,omitempty"`
 	LockReason        string `protobuf:"bytes,4,opt,name=lock_reason,json=lockReason,proto3" json:"lock_reason,omitempty"`
 	LockedSinceUnixMs int64  `protobuf:"varint,5,opt,name=locked_since_unix_ms,json=lockedSinceUnixMs,proto3" json:"locked_since_unix_ms,omitempty"`
@@ -1407,8 +1409,8 @@ type Buckets struct {
 	// none, or it is not known (switches). Previous servers may end it before, or
 	// have it renewed.
 	ChainsEndUnixMs int64 `protobuf:"varint,6,opt,name=chains_end_unix_ms,json=chainsEndUnixMs,proto3" json:"chains_end_unix_ms,omitempty"`
-	// Chains kept past their time, because a previous server still owns
-	// connections; of chained.
+	// Chains renewed because a previous server still owns connections, which
+	// happens when half of their time is over; of chained.
 	Renewed uint32 `protobuf:"varint,7,opt,name=renewed,proto3" json:"renewed,omitempty"`
 	// Buckets whose server is down, so that another one stands in for it.
 	Deputies uint32 `protobuf:"varint,8,opt,name=deputies,proto3" json:"deputies,omitempty"`
