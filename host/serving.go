@@ -26,6 +26,9 @@ const (
 	// ServingDisabled: its slot takes no new connections by the assignment (it
 	// drains, rests, or is a standby), so nothing is checked.
 	ServingDisabled ServingState = "disabled"
+	// ServingUnknown: checks have not come to a result yet. Whoever knew the
+	// server before this agent started goes on by what it knew.
+	ServingUnknown ServingState = "unknown"
 )
 
 // Serving is what this server says of one VIP of scheme beamer or faild. By it

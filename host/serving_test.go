@@ -557,3 +557,15 @@ func TestServingBusy(t *testing.T) {
 }
 
 func uncounted(warning string) bool { return strings.Contains(warning, "cannot be counted") }
+
+// An agent that starts while its service is down never says that it is up.
+func TestServingUnknown(t *testing.T) {
+	r := newChainRig(t, chainAssignment(config.Faild))
+	eventually(t, "it is down", func() bool {
+		s := r.serving(1)
+		if s.State == ServingUp {
+			t.Fatal("up, with nobody there")
+		}
+		return s.State == ServingDown
+	})
+}

@@ -69,13 +69,16 @@ func (s *states) watch(vips []*chainVIP, server string) {
 	s.checks.SetTargets(targets)
 }
 
-// of is the state of v. What is not known yet is up, as everywhere.
+// of is the state of v. Where nothing is checked it is up.
 func (s *states) of(v *chainVIP) (state ServingState, detail string) {
 	if v.disabled {
 		return ServingDisabled, "takes no new connections, by the assignment"
 	}
-	if r, ok := s.checks.Report(v.id, v.slot); ok && r.State == health.Down {
+	switch r, ok := s.checks.Report(v.id, v.slot); {
+	case ok && r.State == health.Down:
 		return ServingDown, r.Detail
+	case ok && r.State != health.Up:
+		return ServingUnknown, "no check is over since the agent started"
 	}
 	return ServingUp, ""
 }
