@@ -185,8 +185,12 @@ func (ch *Change) withoutServers() {
 	for i := range last.VIPs {
 		v := &last.VIPs[i]
 		if before, ok := ch.view.Base.VIP(v.Name); !takes(v) && (!ok || takes(before)) {
-			if v.Scheme == config.Faild {
-				ch.Notes = append(ch.Notes, fmt.Sprintf("VIP %s: all its servers drain, and go on taking new connections all the same, as a switch cannot refuse any; undrain one, or lead clients elsewhere (`fairlead drain` of every switch withdraws the routes of all VIPs)", v.Name))
+			if v.Chains() {
+				why := "buckets have nowhere to go; undrain one, or lead clients elsewhere"
+				if v.Scheme == config.Faild {
+					why = "a switch cannot refuse any; undrain one, or lead clients elsewhere (`fairlead drain` of every switch withdraws the routes of all VIPs)"
+				}
+				ch.Notes = append(ch.Notes, fmt.Sprintf("VIP %s: all its servers drain, and go on taking new connections all the same, as %s", v.Name, why))
 				continue
 			}
 			remedy := "add one"

@@ -160,9 +160,13 @@ func (p *planner) check(cur *Assignment) {
 				p.refuseRemoval(v, s, "it would be removed")
 			}
 		}
-		if why != "" && v.Scheme == config.Faild && len(p.refused) > before {
-			p.refuse("vip %s: while all its servers drain they go on taking new connections, as a switch cannot refuse any; "+
-				"lead its clients elsewhere first (`fairlead drain` of every switch withdraws the routes of all VIPs)", v.Name)
+		if why != "" && v.Chains() && len(p.refused) > before {
+			how := ""
+			if v.Scheme == config.Faild {
+				how = " (`fairlead drain` of every switch withdraws the routes of all VIPs)"
+			}
+			p.refuse("vip %s: while all its servers drain they go on taking new connections, as their buckets have nowhere to go; "+
+				"lead its clients elsewhere first%s", v.Name, how)
 		}
 		if takes := func(s Slot) bool { return s.State == Active }; moves != "" && !p.force && slices.ContainsFunc(v.Slots, takes) {
 			p.adviseMove(v)

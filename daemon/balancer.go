@@ -325,11 +325,14 @@ func describeBuckets(v *fairleadv1.VIP, c dataplane.BucketStatus) {
 	for _, s := range v.Slots {
 		n := uint16(s.Number)
 		s.Buckets, s.PreviousOf = uint32(c.Loads[n]), uint32(c.PreviousOf[n])
+		if s.State == fairleadv1.SlotState_SLOT_STATE_DRAINING {
+			s.TakesNew = s.Buckets > 0 // all drain, and they have nowhere to go
+		}
 	}
 }
 
 // unserved warns of a VIP whose servers shall all take no new connections, so
-// that these go nowhere, or with scheme faild to them; empty for any other.
+// that these go nowhere, or with buckets to them all the same; empty for any other.
 func unserved(v *fairleadv1.VIP) string {
 	idle := false // somebody could
 	for _, slot := range v.Slots {
@@ -340,8 +343,8 @@ func unserved(v *fairleadv1.VIP) string {
 			idle = true
 		}
 	}
-	if idle && v.Scheme == config.Faild {
-		return fmt.Sprintf("VIP %s: all its servers drain, and go on taking new connections, as a switch cannot refuse any: undrain one, or lead clients elsewhere", v.Name)
+	if idle && v.Buckets != nil {
+		return fmt.Sprintf("VIP %s: all its servers drain, and go on taking new connections, as nobody else can have their buckets: undrain one, or lead clients elsewhere", v.Name)
 	}
 	if idle {
 		return fmt.Sprintf("VIP %s: no server takes new connections: undrain one", v.Name)

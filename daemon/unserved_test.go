@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
-	"github.com/fairlead/fairlead/config"
 )
 
 // Status warns of a VIP whose servers all take no new connections.
@@ -32,9 +31,9 @@ func TestUnserved(t *testing.T) {
 		if got := unserved(v); got != c.want {
 			t.Errorf("%v: %q, want %q", c.states, got, c.want)
 		}
-		v.Scheme = config.Faild
+		v.Buckets = &fairleadv1.Buckets{}
 		if got := unserved(v); (got == "") != (c.want == "") || strings.Contains(c.want, "undrain") && !strings.Contains(got, "go on taking new connections") {
-			t.Errorf("faild, %v: %q", c.states, got)
+			t.Errorf("buckets, %v: %q", c.states, got)
 		}
 	}
 }
