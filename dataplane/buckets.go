@@ -171,8 +171,13 @@ func (b *bucketTables) update(v *controller.VIP, down func(vipID uint32, slot ui
 		b.tables[v.ID], b.newUntil[v.ID] = e, now+newFor
 	}
 	view := buckets.View{Now: now, ChainTime: seconds(v.ChainTime), Servers: v.BucketServers(), EndAfter: b.endAfter, Datagrams: v.Protocol == config.UDP}
-	if down != nil {
-		view.Down = func(slot uint16) bool { return down(v.ID, slot) }
+	view.Down = func(slot uint16) bool {
+		// Nobody checks a server that was removed. Removed by force it is often
+		// a dead one, and would swallow what is for servers behind it.
+		if s, ok := v.Slot(slot); ok && s.State == controller.Resting {
+			return true
+		}
+		return down != nil && down(v.ID, slot)
 	}
 	if of := b.reports[v.ID]; len(of) > 0 {
 		view.Owns = func(slot uint16, bucket int) (bool, uint32) {
