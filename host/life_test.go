@@ -123,7 +123,12 @@ func TestRotation(t *testing.T) {
 			before := r.live(1).Epochs[0]
 			eventually(t, "connections under epoch 0", func() bool { return r.live(1).Epochs[0] > before+5 })
 			apply(rotated(r.as, 1, 0, 1))
-			eventually(t, "connections under epoch 1", func() bool { return r.live(1).Epochs[1] > 20 })
+			eventually(t, "connections under epoch 1", func() bool {
+				if len(done) > 0 {
+					t.Fatalf("a connection that was opened meanwhile: %v; live %v", <-done, r.live(1))
+				}
+				return r.live(1).Epochs[1] > 20
+			})
 			close(stop)
 			if err := <-done; err != nil {
 				t.Fatal(err)
