@@ -151,27 +151,36 @@ func parseNexthop(m netlink.Message) (k key, v value, err error) {
 	return k, v, a.Err()
 }
 
-// readNeighbours: all entries on the bridge.
-func (f *found) readNeighbours(k kernel, bridge uint32) error {
+// dumpNeighbours gives each entry of a family of neighbours (AF_BRIDGE: the
+// forwarding entries) that the kernel has for an attribute's value.
+func dumpNeighbours(k kernel, family byte, attribute uint16, value uint32, each func(neighbour)) error {
+	header := make([]byte, unix.SizeofNdMsg)
+	header[0] = family
 	a := netlink.NewAttributeEncoder()
-	const ndaIfindex = 8
-	a.Uint32(ndaIfindex, bridge)
-	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
-		header := make([]byte, unix.SizeofNdMsg)
-		header[0] = family
-		replies, err := k.ask(netlink.Message{
-			Header: netlink.Header{Type: unix.RTM_GETNEIGH, Flags: dump},
-			Data:   append(header, encoded(a)...),
-		})
+	a.Uint32(attribute, value)
+	replies, err := k.ask(netlink.Message{
+		Header: netlink.Header{Type: unix.RTM_GETNEIGH, Flags: dump},
+		Data:   append(header, encoded(a)...),
+	})
+	if err != nil {
+		return err
+	}
+	for _, m := range replies {
+		n, err := parseNeighbour(m)
 		if err != nil {
 			return err
 		}
-		for _, m := range replies {
-			n, err := parseNeighbour(m)
-			if err != nil {
-				return err
-			}
-			f.addNeighbour(n, bridge)
+		each(n)
+	}
+	return nil
+}
+
+// readNeighbours: all entries on the bridge.
+func (f *found) readNeighbours(k kernel, bridge uint32) error {
+	const ndaIfindex = 8
+	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
+		if err := dumpNeighbours(k, family, ndaIfindex, bridge, func(n neighbour) { f.addNeighbour(n, bridge) }); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -247,27 +256,11 @@ func parseNeighbour(m netlink.Message) (n neighbour, err error) {
 
 // readBridge: the forwarding entries of the bridge's ports.
 func (f *found) readBridge(k kernel, bridge uint32) error {
-	header := make([]byte, unix.SizeofNdMsg)
-	header[0] = unix.AF_BRIDGE
-	a := netlink.NewAttributeEncoder()
-	a.Uint32(ndaMaster, bridge)
-	replies, err := k.ask(netlink.Message{
-		Header: netlink.Header{Type: unix.RTM_GETNEIGH, Flags: dump},
-		Data:   append(header, encoded(a)...),
-	})
-	if err != nil {
-		return err
-	}
-	for _, m := range replies {
-		n, err := parseNeighbour(m)
-		if err != nil {
-			return err
-		}
+	return dumpNeighbours(k, unix.AF_BRIDGE, ndaMaster, bridge, func(n neighbour) {
 		if n.master == bridge {
 			f.addBridge(n)
 		}
-	}
-	return nil
+	})
 }
 
 func (f *found) addBridge(n neighbour) {
