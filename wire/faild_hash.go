@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"net/netip"
+
+	"github.com/dchest/siphash"
 )
 
 // FaildBucket is the bucket that a Linux switch of scheme faild puts a flow
@@ -29,7 +31,7 @@ func FaildFlowHash(seed uint32, client, vip netip.AddrPort, protocol uint8) uint
 	n := flowKeys(&keys, client, vip, protocol)
 	// The seed stands in both halves of both words of the key.
 	k := uint64(seed)<<32 | uint64(seed)
-	return max(uint32(sipHash24(k, k, keys[:n])), 1)
+	return max(uint32(siphash.Hash(k, k, keys[:n])), 1)
 }
 
 // FaildMember is the member of an ECMP group, of as many with equal weights,
@@ -87,41 +89,4 @@ func jhash2(a, b uint32) uint32 {
 	a = (a ^ c) - bits.RotateLeft32(c, 4)
 	b = (b ^ a) - bits.RotateLeft32(a, 14)
 	return (c ^ b) - bits.RotateLeft32(b, 24)
-}
-
-// sipHash24 is SipHash-2-4 of data under the key k0, k1.
-func sipHash24(k0, k1 uint64, data []byte) uint64 {
-	v0, v1, v2, v3 := k0^0x736f6d6570736575, k1^0x646f72616e646f6d, k0^0x6c7967656e657261, k1^0x7465646279746573
-	round := func() {
-		v0 += v1
-		v1 = bits.RotateLeft64(v1, 13) ^ v0
-		v0 = bits.RotateLeft64(v0, 32)
-		v2 += v3
-		v3 = bits.RotateLeft64(v3, 16) ^ v2
-		v0 += v3
-		v3 = bits.RotateLeft64(v3, 21) ^ v0
-		v2 += v1
-		v1 = bits.RotateLeft64(v1, 17) ^ v2
-		v2 = bits.RotateLeft64(v2, 32)
-	}
-	length := uint64(len(data)) << 56
-	for ; len(data) >= 8; data = data[8:] {
-		m := binary.LittleEndian.Uint64(data)
-		v3 ^= m
-		round()
-		round()
-		v0 ^= m
-	}
-	var last [8]byte
-	copy(last[:], data)
-	m := binary.LittleEndian.Uint64(last[:]) | length
-	v3 ^= m
-	round()
-	round()
-	v0 ^= m
-	v2 ^= 0xff
-	for range 4 {
-		round()
-	}
-	return v0 ^ v1 ^ v2 ^ v3
 }
