@@ -16,7 +16,8 @@ type Machine struct {
 	Go     string `json:"go"`
 }
 
-func thisMachine() Machine {
+// ThisMachine is the machine that it runs on.
+func ThisMachine() Machine {
 	m := Machine{"unknown", runtime.GOARCH, runtime.Version()}
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
@@ -34,8 +35,8 @@ func thisMachine() Machine {
 
 func (m Machine) String() string { return "kernel " + m.Kernel + " · " + m.CPU + " · " + m.Go }
 
-// threadTime is the processor time of the calling thread.
-func threadTime() time.Duration {
+// ThreadTime is the processor time of the calling thread.
+func ThreadTime() time.Duration {
 	var t unix.Timespec
 	// It fails for clocks that there are not; this one is as old as NPTL.
 	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t)

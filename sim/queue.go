@@ -9,6 +9,9 @@ type Time int64
 // Second of simulated time.
 const Second Time = 1e9
 
+// Millisecond of simulated time.
+const Millisecond = Second / 1000
+
 // Queue holds events to come in the order of time, those of one time in the
 // order in which they were put in.
 type Queue[E any] struct {

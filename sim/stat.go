@@ -16,7 +16,8 @@ type Stat struct {
 	Samples   int     `json:"samples"`
 }
 
-func newStat(samples []float64) Stat {
+// NewStat sums samples up.
+func NewStat(samples []float64) Stat {
 	n := float64(len(samples))
 	if n == 0 {
 		return Stat{}
@@ -34,16 +35,16 @@ func newStat(samples []float64) Stat {
 	return s
 }
 
-// text is mean ± deviation with a number of decimals.
-func (s Stat) text(decimals int) string {
+// Text is mean ± deviation with a number of decimals.
+func (s Stat) Text(decimals int) string {
 	if s.Samples == 1 {
-		return grouped(s.Mean, decimals)
+		return Grouped(s.Mean, decimals)
 	}
-	return grouped(s.Mean, decimals) + " ±" + grouped(s.Deviation, decimals)
+	return Grouped(s.Mean, decimals) + " ±" + Grouped(s.Deviation, decimals)
 }
 
-// grouped writes thousands apart: 1,602,007.
-func grouped(x float64, decimals int) string {
+// Grouped writes thousands apart: 1,602,007.
+func Grouped(x float64, decimals int) string {
 	s := fmt.Sprintf("%.*f", decimals, x)
 	end := len(s)
 	if decimals > 0 {

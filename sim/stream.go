@@ -1,7 +1,16 @@
-// Package sim repeats the papers' simulations on the hashes and tables that
-// the program itself uses: JET's trace benchmark and its event simulation.
-// Everything is a pure function of its options and seed, but for measured
-// rates: same seed, same bytes.
+// Package sim is the simulator's engine: integer time, events in order, a named
+// random stream for each purpose, runs over seeds on all cores, and results
+// with figures beside what the papers report. It is a pure function of options
+// and seed: same seed, same bytes.
+//
+//	workload   how long connections live, when servers change, who asks
+//	pcc        connections that must not break while everything changes
+//	balance    how evenly servers are loaded, and what requests wait
+//	tracking   JET's experiments
+//	scenarios  the list of all, and the page that shows them beside the papers
+//
+// It imports scheme, policy, chash, wire and the pure part of controller, never
+// what touches the kernel.
 package sim
 
 import (
@@ -9,17 +18,17 @@ import (
 	"math/rand/v2"
 )
 
-// stream is a random source of its own for one purpose, so that a change of
+// Stream is a random source of its own for one purpose, so that a change of
 // one (how servers fail, say) leaves what the others draw as it was.
-func stream(seed uint64, name string) *rand.Rand {
+func Stream(seed uint64, name string) *rand.Rand {
 	h := fnv.New64a()
 	h.Write([]byte(name))
 	return rand.New(rand.NewPCG(seed, h.Sum64()))
 }
 
-// splitmix is the finaliser of SplitMix64 (Steele, Lea, Flood: Fast splittable
+// SplitMix is the finaliser of SplitMix64 (Steele, Lea, Flood: Fast splittable
 // pseudorandom number generators): a bijection of 64 bits.
-func splitmix(z uint64) uint64 {
+func SplitMix(z uint64) uint64 {
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb
 	return z ^ z>>31

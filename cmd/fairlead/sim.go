@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/chash"
-	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/sim/tracking"
 )
 
 func newSimCommand() *cobra.Command {
@@ -33,7 +33,7 @@ excepted.`,
 
 func newSimJetTrace() *cobra.Command {
 	var output, plot, capture string
-	o := sim.DefaultJetTrace()
+	o := tracking.DefaultJetTrace()
 	hashes := kindNames(o.Hashes)
 	c := &cobra.Command{
 		Use:   "jet-trace",
@@ -77,7 +77,7 @@ All cases with all seeds take about ten minutes and 1.5 GB of memory.`,
 			}
 			var done func()
 			o.Progress, done = traceProgress()
-			r, err := sim.JetTrace(cmd.Context(), o)
+			r, err := tracking.JetTrace(cmd.Context(), o)
 			done()
 			if err != nil {
 				return interrupted(err)
@@ -106,7 +106,7 @@ All cases with all seeds take about ten minutes and 1.5 GB of memory.`,
 
 func newSimJetEvents() *cobra.Command {
 	var output, hash string
-	o := sim.DefaultJetEvents()
+	o := tracking.DefaultJetEvents()
 	c := &cobra.Command{
 		Use:   "jet-events",
 		Short: "JET's event simulation: connections broken by failing servers",
@@ -142,7 +142,7 @@ used longest ago.`,
 				}
 				done = func() { fmt.Fprint(os.Stderr, "\r\033[K") }
 			}
-			r, err := sim.JetEvents(cmd.Context(), o)
+			r, err := tracking.JetEvents(cmd.Context(), o)
 			done()
 			if err != nil {
 				return interrupted(err)
@@ -193,13 +193,13 @@ func traceProgress() (progress func(step, steps int, what string), done func()) 
 	}, func() { fmt.Fprint(os.Stderr, "\r\033[K") }
 }
 
-func readCapture(file string) (*sim.Trace, error) {
+func readCapture(file string) (*tracking.Trace, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	t, err := sim.ReadTrace(f, filepath.Base(file))
+	t, err := tracking.ReadTrace(f, filepath.Base(file))
 	if err != nil {
 		return nil, fmt.Errorf("--pcap %s: %w", file, err)
 	}

@@ -1,36 +1,36 @@
-package sim
+package workload
 
 import (
 	"math"
 	"math/rand/v2"
 )
 
-// alias draws from a fixed discrete distribution in constant time (Walker's
+// Alias draws from a fixed discrete distribution in constant time (Walker's
 // alias method): each cell keeps its own index with probability keep/2^32 and
 // gives the other otherwise.
-type alias []aliasCell
+type Alias []aliasCell
 
 type aliasCell struct{ keep, other uint32 }
 
-// maxSkew bounds Zipf's exponent: beyond it nearly all draws are rank 0.
-const maxSkew = 4
+// MaxSkew bounds Zipf's exponent: beyond it nearly all draws are rank 0.
+const MaxSkew = 4
 
-// newZipf draws ranks 0..n-1 with probability proportional to 1/(rank+1)^s.
+// NewZipf draws ranks 0..n-1 with probability proportional to 1/(rank+1)^s.
 // Unlike math/rand's it takes any s from 0 (uniform) on.
-func newZipf(n int, s float64) alias {
+func NewZipf(n int, s float64) Alias {
 	weights := make([]float64, n)
 	sum := 0.0
 	for i := range weights {
 		weights[i] = math.Pow(float64(i+1), -s)
 		sum += weights[i]
 	}
-	return newAlias(weights, sum)
+	return NewAlias(weights, sum)
 }
 
-// newAlias builds the table by Vose's method. weights are consumed.
-func newAlias(weights []float64, sum float64) alias {
+// NewAlias builds the table by Vose's method. weights are consumed.
+func NewAlias(weights []float64, sum float64) Alias {
 	n := len(weights)
-	table := make(alias, n)
+	table := make(Alias, n)
 	small, large := make([]uint32, 0, n), make([]uint32, 0, n)
 	for i := range weights {
 		weights[i] *= float64(n) / sum // 1 is a full cell
@@ -57,7 +57,7 @@ func newAlias(weights []float64, sum float64) alias {
 	return table
 }
 
-func (a alias) draw(r *rand.Rand) uint32 {
+func (a Alias) Draw(r *rand.Rand) uint32 {
 	x := r.Uint64()
 	i := x >> 32 * uint64(len(a)) >> 32
 	if c := a[i]; uint32(x) >= c.keep {

@@ -1,4 +1,4 @@
-package sim
+package tracking
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/scheme/jet"
+	"github.com/fairlead/fairlead/sim"
 )
 
 // small is a benchmark that takes a second.
@@ -175,14 +176,14 @@ func TestJetTraceEndsWithItsContext(t *testing.T) {
 }
 
 func TestStat(t *testing.T) {
-	if s := newStat([]float64{2, 4, 4, 4, 5, 5, 7, 9}); s.Mean != 5 || math.Abs(s.Deviation-2.138) > 0.001 || s.Min != 2 || s.Max != 9 || s.Samples != 8 {
+	if s := sim.NewStat([]float64{2, 4, 4, 4, 5, 5, 7, 9}); s.Mean != 5 || math.Abs(s.Deviation-2.138) > 0.001 || s.Min != 2 || s.Max != 9 || s.Samples != 8 {
 		t.Errorf("%+v", s)
 	}
-	if s := newStat([]float64{3}); s.Mean != 3 || s.Deviation != 0 {
+	if s := sim.NewStat([]float64{3}); s.Mean != 3 || s.Deviation != 0 {
 		t.Errorf("%+v", s)
 	}
 	for want, got := range map[string]string{
-		"1,602,007": grouped(1602007, 0), "145,378.50": grouped(145378.5, 2), "12": grouped(12, 0), "-1,000": grouped(-1000, 0), "0.9": grouped(0.9, 1),
+		"1,602,007": sim.Grouped(1602007, 0), "145,378.50": sim.Grouped(145378.5, 2), "12": sim.Grouped(12, 0), "-1,000": sim.Grouped(-1000, 0), "0.9": sim.Grouped(0.9, 1),
 	} {
 		if got != want {
 			t.Errorf("grouped: %q, want %q", got, want)

@@ -1,10 +1,12 @@
-package sim
+package tracking
 
 import (
 	"context"
 	"math/rand/v2"
 
 	"github.com/fairlead/fairlead/scheme/jet"
+	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/sim/workload"
 )
 
 // eventsRun is the event simulation under one seed:
@@ -26,9 +28,9 @@ type eventsRun struct {
 	flows *jet.Flows
 	sum   EventsRun
 
-	queue Queue[happening]
-	now   Time
-	end   Time
+	queue sim.Queue[happening]
+	now   sim.Time
+	end   sim.Time
 
 	live []connection
 	at   []int32 // by handle: index in live; none: over
@@ -68,13 +70,13 @@ func newEventsRun(o JetEventsOptions, seed uint64, entries int) (*eventsRun, err
 		return nil, err
 	}
 	e := &eventsRun{
-		o: o, seed: seed, pool: p, ct: newTracking(entries), end: Time(o.Seconds) * Second,
+		o: o, seed: seed, pool: p, ct: newTracking(entries), end: sim.Time(o.Seconds) * sim.Second,
 		sum:       EventsRun{Seed: seed},
-		arrivals:  stream(seed, "arrivals"),
-		lifetimes: stream(seed, "lifetimes"),
-		kills:     stream(seed, "kills"),
-		downtimes: stream(seed, "downtimes"),
-		which:     stream(seed, "which server"),
+		arrivals:  sim.Stream(seed, "arrivals"),
+		lifetimes: sim.Stream(seed, "lifetimes"),
+		kills:     sim.Stream(seed, "kills"),
+		downtimes: sim.Stream(seed, "downtimes"),
+		which:     sim.Stream(seed, "which server"),
 	}
 	if o.Evict == EvictState && entries > 0 {
 		e.flows = jet.NewFlows((entries + jet.Ways - 1) / jet.Ways)
@@ -83,9 +85,9 @@ func newEventsRun(o JetEventsOptions, seed uint64, entries int) (*eventsRun, err
 }
 
 func (e *eventsRun) run(ctx context.Context) error {
-	e.queue.Put(exponential(e.arrivals, e.gap()), happening{what: arrive})
+	e.queue.Put(workload.Exponential(e.arrivals, e.gap()), happening{what: arrive})
 	if e.o.Kills > 0 {
-		e.queue.Put(exponential(e.kills, e.killGap()), happening{what: kill})
+		e.queue.Put(workload.Exponential(e.kills, e.killGap()), happening{what: kill})
 	}
 	for {
 		at, h, ok := e.queue.Next()
@@ -113,14 +115,14 @@ func (e *eventsRun) run(ctx context.Context) error {
 }
 
 // gap is the mean time between arrivals that keeps o.Active alive (Little).
-func (e *eventsRun) gap() float64 { return hadoop.mean() / float64(e.o.Active) }
+func (e *eventsRun) gap() float64 { return workload.Hadoop.Mean() / float64(e.o.Active) }
 
-func (e *eventsRun) killGap() float64 { return 60 * float64(Second) / e.o.Kills }
+func (e *eventsRun) killGap() float64 { return 60 * float64(sim.Second) / e.o.Kills }
 
 func (e *eventsRun) arrive() {
-	e.queue.Put(e.now+exponential(e.arrivals, e.gap()), happening{what: arrive})
+	e.queue.Put(e.now+workload.Exponential(e.arrivals, e.gap()), happening{what: arrive})
 	// The key is the connection's number, so that no other draw moves it.
-	key := splitmix(splitmix(e.seed+0x9e3779b97f4a7c15) + uint64(e.sum.Connections))
+	key := sim.SplitMix(sim.SplitMix(e.seed+0x9e3779b97f4a7c15) + uint64(e.sum.Connections))
 	e.sum.Connections++
 	var handle int32
 	if n := len(e.idle); n > 0 {
@@ -131,7 +133,7 @@ func (e *eventsRun) arrive() {
 	}
 	e.at[handle] = int32(len(e.live))
 	e.live = append(e.live, connection{key, handle, e.pool.server(key), none})
-	e.queue.Put(e.now+hadoop.draw(e.lifetimes), happening{end, handle})
+	e.queue.Put(e.now+workload.Hadoop.Draw(e.lifetimes), happening{end, handle})
 	e.track(&e.live[len(e.live)-1])
 }
 
@@ -167,7 +169,7 @@ func (e *eventsRun) drop(i int32) {
 }
 
 // unit is the time as the program's flow table counts it.
-func (e *eventsRun) unit() uint16 { return uint16(e.now / (jet.Unit * millisecond)) }
+func (e *eventsRun) unit() uint16 { return uint16(e.now / (jet.Unit * sim.Millisecond)) }
 
 // find is the connection's entry in the program's flow table.
 func (e *eventsRun) find(c *connection) *jet.Entry {
@@ -261,7 +263,7 @@ func (e *eventsRun) evict(v int32) {
 func (e *eventsRun) change(h happening) error {
 	switch h.what {
 	case kill:
-		e.queue.Put(e.now+exponential(e.kills, e.killGap()), happening{what: kill})
+		e.queue.Put(e.now+workload.Exponential(e.kills, e.killGap()), happening{what: kill})
 		if len(e.pool.working) < 2 {
 			return nil // the last one stays
 		}
@@ -270,7 +272,7 @@ func (e *eventsRun) change(h happening) error {
 			return err
 		}
 		e.sum.Kills++
-		e.queue.Put(e.now+downtime.draw(e.downtimes), happening{back, server})
+		e.queue.Put(e.now+workload.Downtime.Draw(e.downtimes), happening{back, server})
 		for i := int32(len(e.live)) - 1; i >= 0; i-- {
 			if e.live[i].server == server {
 				e.sum.Killed++
@@ -283,7 +285,7 @@ func (e *eventsRun) change(h happening) error {
 			if err := e.pool.warm(h.id); err != nil {
 				return err
 			}
-			e.queue.Put(e.now+Time(e.o.WarmUp)*Second, happening{warm, h.id})
+			e.queue.Put(e.now+sim.Time(e.o.WarmUp)*sim.Second, happening{warm, h.id})
 			break
 		}
 		if err := e.pool.add(h.id); err != nil {

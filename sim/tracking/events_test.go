@@ -1,72 +1,16 @@
-package sim
+package tracking
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/fairlead/fairlead/chash"
 )
-
-func TestQueue(t *testing.T) {
-	seed := rand.Uint64()
-	r := rand.New(rand.NewPCG(seed, 0))
-	var q Queue[int]
-	for i := range 1000 {
-		q.Put(Time(r.IntN(50)), i)
-	}
-	lastAt, last := Time(-1), -1
-	for n := range 1000 {
-		at, i, ok := q.Next()
-		if !ok || at < lastAt || at == lastAt && i < last {
-			t.Fatalf("seed %d: event %d is number %d at %d, after number %d at %d", seed, n, i, at, last, lastAt)
-		}
-		lastAt, last = at, i
-	}
-	if _, _, ok := q.Next(); ok {
-		t.Fatal("an empty queue has an event")
-	}
-}
-
-// The means of the distributions that JET's authors publish with their code.
-func TestDistributions(t *testing.T) {
-	for _, c := range []struct {
-		name      string
-		d         step
-		mean, tol float64 // seconds
-	}{{"hadoop", hadoop, 21.334, 0.01}, {"downtime", downtime, 1786, 5}} {
-		if m := c.d.mean() / float64(Second); math.Abs(m-c.mean) > c.tol {
-			t.Errorf("%s: mean %.3f s, want %.3f", c.name, m, c.mean)
-		}
-		counts := map[Time]float64{}
-		r := stream(1, c.name)
-		const draws = 1_000_000
-		for range draws {
-			counts[c.d.draw(r)]++
-		}
-		before := 0.0
-		for _, s := range c.d {
-			want := (s.cumulated - before) * draws
-			if got := counts[s.value]; math.Abs(got-want) > 5*math.Sqrt(want) {
-				t.Errorf("%s: %v drawn %.0f times, want %.0f", c.name, s.value, got, want)
-			}
-			before = s.cumulated
-		}
-	}
-	r, sum := stream(1, "exponential"), 0.0
-	const draws = 1_000_000
-	for range draws {
-		sum += float64(exponential(r, 1e6))
-	}
-	if m := sum / draws; math.Abs(m-1e6) > 5e3 {
-		t.Errorf("exponential: mean %.0f, want 1,000,000", m)
-	}
-}
 
 func TestTracking(t *testing.T) {
 	ct := newTracking(4)

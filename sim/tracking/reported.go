@@ -1,4 +1,4 @@
-package sim
+package tracking
 
 import "github.com/fairlead/fairlead/chash"
 

@@ -1,4 +1,4 @@
-package sim
+package tracking
 
 import (
 	"fmt"
@@ -6,12 +6,14 @@ import (
 	"io"
 	"slices"
 
-	"github.com/fairlead/fairlead/chash"
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/sim"
 )
 
 // Colours that people who see colours differently tell apart (Okabe and Ito).
@@ -74,7 +76,7 @@ func (b *bars) left(k chash.Kind, scheme string) (float64, bool) {
 
 func (r *JetTraceResult) panel(servers int) (*plot.Plot, error) {
 	p := plot.New()
-	p.Title.Text = fmt.Sprintf("%d servers, %s packets of %s flows", servers, grouped(float64(r.Packets), 0), grouped(float64(r.Flows), 0))
+	p.Title.Text = fmt.Sprintf("%d servers, %s packets of %s flows", servers, sim.Grouped(float64(r.Packets), 0), sim.Grouped(float64(r.Flows), 0))
 	p.Y.Label.Text = "million packets a second, one thread"
 	p.Legend.Top, p.Legend.Left = true, true
 	p.Legend.Padding = vg.Millimeter

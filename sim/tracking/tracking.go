@@ -1,4 +1,4 @@
-package sim
+package tracking
 
 // rank is what the hash says of an entry: the lower, the sooner it may go.
 type rank int8

@@ -1,4 +1,4 @@
-package sim
+package tracking
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"net/netip"
 
 	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/sim/workload"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -70,8 +72,8 @@ func (o TraceOptions) Check() error {
 		return fmt.Errorf("flows %d: must be 1 to %d", o.Flows, maxFlows)
 	case o.Packets < o.Flows || o.Packets > maxPackets:
 		return fmt.Errorf("packets %d: must be at least the flows (%d: each has one) and at most %d", o.Packets, o.Flows, maxPackets)
-	case !(o.Zipf >= 0 && o.Zipf <= maxSkew):
-		return fmt.Errorf("zipf %v: must be 0 (all flows alike) to %d", o.Zipf, maxSkew)
+	case !(o.Zipf >= 0 && o.Zipf <= workload.MaxSkew):
+		return fmt.Errorf("zipf %v: must be 0 (all flows alike) to %d", o.Zipf, workload.MaxSkew)
 	case o.Seed > maxSeed:
 		return fmt.Errorf("seed %d: must be at most %d (the trace's keys are seed·2^32 + number)", o.Seed, uint64(maxSeed))
 	}
@@ -87,7 +89,7 @@ func NewTrace(o TraceOptions) (*Trace, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	zipf := newZipf(o.Flows, o.Zipf)
+	zipf := workload.NewZipf(o.Flows, o.Zipf)
 	vip := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, 1}), 80)
 	t := &Trace{
 		Name:    fmt.Sprintf("synthetic, Zipf %g", o.Zipf),
@@ -100,20 +102,20 @@ func NewTrace(o TraceOptions) (*Trace, error) {
 		i := o.Seed<<32 + 2*uint64(f)
 		t.Flows[f] = Packet{
 			// The first byte of an address is its highest as a number.
-			Source: bits.ReverseBytes32(uint32(splitmix(i))),
-			Ports:  portsWord(uint16(1024+splitmix(i+1)%64512), vip.Port()),
+			Source: bits.ReverseBytes32(uint32(sim.SplitMix(i))),
+			Ports:  portsWord(uint16(1024+sim.SplitMix(i+1)%64512), vip.Port()),
 			Flow:   uint32(f),
 		}
 	}
 	order := make([]uint32, o.Packets)
-	sizes := stream(o.Seed, "flow sizes")
+	sizes := sim.Stream(o.Seed, "flow sizes")
 	for i := range order {
 		order[i] = uint32(i)
 		if i >= o.Flows {
-			order[i] = zipf.draw(sizes)
+			order[i] = zipf.Draw(sizes)
 		}
 	}
-	shuffle := stream(o.Seed, "packet order")
+	shuffle := sim.Stream(o.Seed, "packet order")
 	for i := len(order) - 1; i > 0; i-- {
 		j := shuffle.Uint32N(uint32(i + 1))
 		order[i], order[j] = order[j], order[i]

@@ -1,15 +1,17 @@
-package sim
+package tracking
 
 import (
 	"fmt"
 	"io"
 	"text/tabwriter"
+
+	"github.com/fairlead/fairlead/sim"
 )
 
 // Print writes the table of the slides, with others' figures below ours.
 func (r *JetTraceResult) Print(out io.Writer) error {
 	fmt.Fprintf(out, "%s\n", r.Machine)
-	fmt.Fprintf(out, "trace: %s · %s packets, %s flows", r.Trace, grouped(float64(r.Packets), 0), grouped(float64(r.Flows), 0))
+	fmt.Fprintf(out, "trace: %s · %s packets, %s flows", r.Trace, sim.Grouped(float64(r.Packets), 0), sim.Grouped(float64(r.Flows), 0))
 	if r.Skipped > 0 {
 		fmt.Fprintf(out, " (%d of the capture's packets are no TCP or UDP, or malformed)", r.Skipped)
 	}
@@ -40,19 +42,19 @@ func (r *JetTraceResult) printServers(out io.Writer, servers, horizon int) error
 			fmt.Fprintf(w, "%s\t%s\tnot applicable\t\t\t\t\t\t\t\t\n", c.Hash, c.Scheme)
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.2f %%\t%s\t%.1f–%.1f\t%s\t%d\t%d\t\n", c.Hash, c.Scheme, c.Oversubscription.text(3), c.Tracked.text(0),
-			100*c.Share.Mean, c.Mpps.text(1), c.Passes.Min, c.Passes.Max, r.ratioText(c), (c.TableBytes+512)/1024, (c.FlowTableBytes+512)/1024)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.2f %%\t%s\t%.1f–%.1f\t%s\t%d\t%d\t\n", c.Hash, c.Scheme, c.Oversubscription.Text(3), c.Tracked.Text(0),
+			100*c.Share.Mean, c.Mpps.Text(1), c.Passes.Min, c.Passes.Max, r.ratioText(c), (c.TableBytes+512)/1024, (c.FlowTableBytes+512)/1024)
 	}
 	if servers == reportedServers {
 		for _, n := range r.Noted {
 			over, tracked := "", ""
 			if n.Oversubscription > 0 {
-				over = grouped(n.Oversubscription, 3)
+				over = sim.Grouped(n.Oversubscription, 3)
 			}
 			if n.Tracked > 0 {
-				tracked = grouped(n.Tracked, 0)
+				tracked = sim.Grouped(n.Tracked, 0)
 			}
-			fmt.Fprintf(w, "%s\t%s, %s\t%s\t%s\t\t%s\t\t\t\t\t\n", n.Hash, n.Scheme, n.By, over, tracked, grouped(n.Mpps, 1))
+			fmt.Fprintf(w, "%s\t%s, %s\t%s\t%s\t\t%s\t\t\t\t\t\n", n.Hash, n.Scheme, n.By, over, tracked, sim.Grouped(n.Mpps, 1))
 		}
 	}
 	if err := w.Flush(); err != nil {
@@ -66,7 +68,7 @@ func (r *JetTraceResult) printServers(out io.Writer, servers, horizon int) error
 			fmt.Fprintf(out, "%s under %s: %s\n", c.Hash, c.Scheme, c.NotApplicable)
 		} else if c.Replaced.Mean+c.Refused.Mean > c.Tracked.Mean/20 {
 			fmt.Fprintf(out, "%s under %s: %s entries of a pass gave way and %s were refused: lower --load\n",
-				c.Hash, c.Scheme, grouped(c.Replaced.Mean, 0), grouped(c.Refused.Mean, 0))
+				c.Hash, c.Scheme, sim.Grouped(c.Replaced.Mean, 0), sim.Grouped(c.Refused.Mean, 0))
 		}
 	}
 	return nil
@@ -75,7 +77,7 @@ func (r *JetTraceResult) printServers(out io.Writer, servers, horizon int) error
 func (r *JetTraceResult) ratioText(c TraceCase) string {
 	for _, x := range r.Ratios {
 		if x.Servers == c.Servers && x.Hash == c.Hash && x.Of == c.Scheme {
-			return x.Ratio.text(2)
+			return x.Ratio.Text(2)
 		}
 	}
 	return ""
@@ -96,9 +98,9 @@ func (r *JetEventsResult) Print(out io.Writer) error {
 	if r.Scheme == SchemeJET {
 		fmt.Fprintf(out, ", horizon %d", r.Horizon)
 	}
-	fmt.Fprintf(out, " · %s connections at a time, %d s · %g kills a minute\n", grouped(float64(r.Active), 0), r.Seconds, r.Kills)
+	fmt.Fprintf(out, " · %s connections at a time, %d s · %g kills a minute\n", sim.Grouped(float64(r.Active), 0), r.Seconds, r.Kills)
 	if r.Scheme != SchemeStateless {
-		fmt.Fprintf(out, "tracking table: %s entries (%g of the active connections), what gives way by %s\n", grouped(float64(r.Entries), 0), r.Ratio, r.Evict)
+		fmt.Fprintf(out, "tracking table: %s entries (%g of the active connections), what gives way by %s\n", sim.Grouped(float64(r.Entries), 0), r.Ratio, r.Evict)
 	}
 	fmt.Fprintln(out)
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', tabwriter.AlignRight)
@@ -110,6 +112,6 @@ func (r *JetEventsResult) Print(out io.Writer) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "\nbroken: %d of %s connections (%.4f %%)\n", r.Broken, grouped(float64(r.Connections), 0), 100*r.BrokenShare)
+	_, err := fmt.Fprintf(out, "\nbroken: %d of %s connections (%.4f %%)\n", r.Broken, sim.Grouped(float64(r.Connections), 0), 100*r.BrokenShare)
 	return err
 }

@@ -1,4 +1,4 @@
-package sim
+package tracking
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/scheme/jet"
+	"github.com/fairlead/fairlead/sim"
 )
 
 // Schemes of the trace benchmark.
@@ -102,7 +103,7 @@ func (o *JetTraceOptions) horizon(servers int) int {
 
 // JetTraceResult is what `fairlead sim jet-trace -o json` prints.
 type JetTraceResult struct {
-	Machine
+	sim.Machine
 	Trace   string        `json:"trace"`
 	Flows   int           `json:"flows"`
 	Packets int           `json:"packets"`
@@ -132,23 +133,23 @@ type TraceCase struct {
 	FlowTableBytes int `json:"flow_table_bytes,omitempty"`
 	// Oversubscription is the most connections that a server has, divided
 	// by the mean over the working servers.
-	Oversubscription *Stat `json:"oversubscription,omitempty"`
+	Oversubscription *sim.Stat `json:"oversubscription,omitempty"`
 	// Tracked is the number of connections (flows of the trace) that the
 	// scheme remembers, Share that of all connections, Expected the share
 	// |H| / (|W| + |H|) of JET.
-	Tracked  *Stat   `json:"tracked,omitempty"`
-	Share    *Stat   `json:"tracked_share,omitempty"`
-	Expected float64 `json:"expected_share,omitempty"`
+	Tracked  *sim.Stat `json:"tracked,omitempty"`
+	Share    *sim.Stat `json:"tracked_share,omitempty"`
+	Expected float64   `json:"expected_share,omitempty"`
 	// Replaced and Refused are insertions into full buckets, in a pass: that
 	// put out an entry in use, and that found none to put out.
-	Replaced *Stat `json:"replaced,omitempty"`
-	Refused  *Stat `json:"refused,omitempty"`
+	Replaced *sim.Stat `json:"replaced,omitempty"`
+	Refused  *sim.Stat `json:"refused,omitempty"`
 	// Mpps is the rate in millions of packets a second of processor time, one
 	// thread: for each seed every twentieth of the trace by its best pass, as
 	// what the machine does beside makes one slower, never faster. Passes is
 	// over all whole passes.
-	Mpps   *Stat `json:"mpps,omitempty"`
-	Passes *Stat `json:"mpps_of_passes,omitempty"`
+	Mpps   *sim.Stat `json:"mpps,omitempty"`
+	Passes *sim.Stat `json:"mpps_of_passes,omitempty"`
 }
 
 // SpeedRatio is a scheme's rate divided by another's with the same hash and
@@ -158,7 +159,7 @@ type SpeedRatio struct {
 	Hash    chash.Kind `json:"hash"`
 	Of      string     `json:"of"`
 	To      string     `json:"to"`
-	Ratio   Stat       `json:"ratio"`
+	Ratio   sim.Stat   `json:"ratio"`
 }
 
 // noJET is why a hash cannot do JET; "": it can.
@@ -179,7 +180,7 @@ func JetTrace(ctx context.Context, o JetTraceOptions) (*JetTraceResult, error) {
 	defer runtime.UnlockOSThread()
 	cases := o.cases()
 	t := &traceRun{o: o, cases: cases, step: 0, steps: o.Seeds * (1 + o.Passes*len(o.Servers))}
-	r := &JetTraceResult{Machine: thisMachine(), Passes: o.Passes, Load: o.Load, Native: o.Native, Noted: Reported()}
+	r := &JetTraceResult{Machine: sim.ThisMachine(), Passes: o.Passes, Load: o.Load, Native: o.Native, Noted: Reported()}
 	for s := range o.Seeds {
 		seed := o.Seed + uint64(s)
 		t.progress(fmt.Sprintf("seed %d: making the trace", seed))
@@ -354,7 +355,7 @@ func (c *traceCase) sum(packets int) {
 	if c.NotApplicable != "" {
 		return
 	}
-	stat := func(samples []float64) *Stat { s := newStat(samples); return &s }
+	stat := func(samples []float64) *sim.Stat { s := sim.NewStat(samples); return &s }
 	c.Oversubscription, c.Tracked, c.Share = stat(c.over), stat(c.tracked), stat(c.share)
 	c.Replaced, c.Refused = stat(c.replaced), stat(c.refused)
 	mpps := func(p pass) float64 { return float64(packets) / p.sum().Seconds() / 1e6 }
@@ -384,7 +385,7 @@ func ratios(cases []*traceCase) []SpeedRatio {
 				mine, others := best(c.passes[s]), best(other.passes[s])
 				samples = append(samples, mine.sum().Seconds()/others.sum().Seconds())
 			}
-			out = append(out, SpeedRatio{c.Servers, c.Hash, other.Scheme, c.Scheme, newStat(samples)})
+			out = append(out, SpeedRatio{c.Servers, c.Hash, other.Scheme, c.Scheme, sim.NewStat(samples)})
 		}
 	}
 	return out

@@ -1,4 +1,4 @@
-package sim
+package tracking
 
 import (
 	"bytes"
@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/sim/workload"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -37,10 +39,10 @@ func TestTraceIsAsDefined(t *testing.T) {
 		binary.LittleEndian.PutUint32(b[4:], p.Ports)
 		source, destination := binary.BigEndian.Uint16(b[4:]), binary.BigEndian.Uint16(b[6:])
 		address := binary.BigEndian.Uint32(b[:])
-		if want := uint32(splitmix(seed<<32 + 2*uint64(f))); address != want {
+		if want := uint32(sim.SplitMix(seed<<32 + 2*uint64(f))); address != want {
 			t.Fatalf("flow %d: source %x, want %x", f, address, want)
 		}
-		if want := 1024 + splitmix(seed<<32+2*uint64(f)+1)%64512; uint64(source) != want || destination != 80 {
+		if want := 1024 + sim.SplitMix(seed<<32+2*uint64(f)+1)%64512; uint64(source) != want || destination != 80 {
 			t.Fatalf("flow %d: ports %d and %d, want %d and 80", f, source, destination, want)
 		}
 		addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[:4])), source)
@@ -49,8 +51,8 @@ func TestTraceIsAsDefined(t *testing.T) {
 		}
 	}
 	// The finaliser of SplitMix64 of 1 and of a large number, by hand.
-	if splitmix(0) != 0 || splitmix(1) != 0x5692161d100b05e5 {
-		t.Fatalf("splitmix(1) = %x", splitmix(1))
+	if sim.SplitMix(0) != 0 || sim.SplitMix(1) != 0x5692161d100b05e5 {
+		t.Fatalf("sim.SplitMix(1) = %x", sim.SplitMix(1))
 	}
 }
 
@@ -71,11 +73,11 @@ func TestTraceRepeats(t *testing.T) {
 func TestZipf(t *testing.T) {
 	const n, draws = 1000, 400_000
 	for _, s := range []float64{0, 0.6, 1, 1.4} {
-		table := newZipf(n, s)
-		r := stream(1, "test")
+		table := workload.NewZipf(n, s)
+		r := sim.Stream(1, "test")
 		counts := make([]float64, n)
 		for range draws {
-			counts[table.draw(r)]++
+			counts[table.Draw(r)]++
 		}
 		sum := 0.0
 		for i := range n {

@@ -1,4 +1,4 @@
-package sim
+package tracking
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/scheme/jet"
+	"github.com/fairlead/fairlead/sim"
 )
 
 // forwarder sends a trace's packets through a scheme, one after another as
@@ -66,13 +67,13 @@ func (f *forwarder) run(ctx context.Context) (took pass, err error) {
 	start := time.Now()
 	packets := f.trace.Packets
 	for part := range parts {
-		before := threadTime()
+		before := sim.ThreadTime()
 		from, to := len(packets)*part/parts, len(packets)*(part+1)/parts
 		for i := from; i < to; i += chunk {
 			unit := uint16(time.Since(start) / (jet.Unit * time.Millisecond))
 			f.forward(packets[i:min(i+chunk, to)], unit)
 		}
-		took[part] = threadTime() - before
+		took[part] = sim.ThreadTime() - before
 		if err := ctx.Err(); err != nil {
 			return took, err
 		}

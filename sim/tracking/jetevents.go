@@ -1,4 +1,4 @@
-package sim
+package tracking
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/sim"
 )
 
 // SchemeStateless remembers nothing.
@@ -94,7 +95,7 @@ func (o *JetEventsOptions) Check() error {
 
 // JetEventsResult is what `fairlead sim jet-events -o json` prints.
 type JetEventsResult struct {
-	Machine
+	sim.Machine
 	Scheme  string     `json:"scheme"`
 	Hash    chash.Kind `json:"hash"`
 	Servers int        `json:"servers"`
@@ -155,7 +156,7 @@ func JetEvents(ctx context.Context, o JetEventsOptions) (*JetEventsResult, error
 		entries = 0
 	}
 	r := &JetEventsResult{
-		Machine: thisMachine(), Scheme: o.Scheme, Hash: o.Hash, Servers: o.Servers, Horizon: o.Horizon,
+		Machine: sim.ThisMachine(), Scheme: o.Scheme, Hash: o.Hash, Servers: o.Servers, Horizon: o.Horizon,
 		Seconds: o.Seconds, Active: o.Active, Kills: o.Kills, Ratio: o.Ratio, Entries: entries, Evict: o.Evict, WarmUp: o.WarmUp,
 	}
 	for i := range o.Seeds {

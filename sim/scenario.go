@@ -1,0 +1,86 @@
+package sim
+
+import (
+	"context"
+	"runtime"
+	"sync"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+)
+
+// Scenario is one experiment with its options at their defaults.
+type Scenario interface {
+	// Flags adds its own options. --seed, --seeds, --output and --plot are not
+	// among them: every scenario has those.
+	Flags(f *pflag.FlagSet)
+	// Check says what is wrong with the options: the flag, its value and what
+	// would be right.
+	Check() error
+	// Run carries it out for all of c's seeds. Call Check before.
+	Run(ctx context.Context, c Common) (*Result, error)
+}
+
+// Kind is a scenario's entry in the list of all.
+type Kind struct {
+	Name string
+	// Short is one line, Long the help's text, Example command lines.
+	Short, Long, Example string
+	// Seeds is how many seeds are run by default.
+	Seeds int
+	New   func() Scenario
+}
+
+// Common is what every scenario is run with.
+type Common struct {
+	// Seed is the first of Seeds seeds, which are consecutive.
+	Seed  uint64
+	Seeds int
+	// Workers is how many cores to use; 0: all. Results do not depend on it.
+	Workers int
+	// Progress is told what share of all is done, from any goroutine but never
+	// from two at once. May be nil.
+	Progress func(share float64)
+}
+
+// SeedList are the seeds.
+func (c Common) SeedList() []uint64 {
+	seeds := make([]uint64, c.Seeds)
+	for i := range seeds {
+		seeds[i] = c.Seed + uint64(i)
+	}
+	return seeds
+}
+
+// Each calls job for 0 to n-1 on as many cores as c has, and reports progress.
+// Jobs write their results to places of their own, so that their order is of
+// no consequence. The first error ends it, and is returned once all jobs that
+// run have ended.
+func (c Common) Each(ctx context.Context, n int, job func(ctx context.Context, i int) error) error {
+	g, within := errgroup.WithContext(ctx)
+	workers := c.Workers
+	if workers <= 0 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	g.SetLimit(workers)
+	var mu sync.Mutex
+	done := 0
+	for i := range n {
+		g.Go(func() error {
+			if err := within.Err(); err != nil {
+				return err
+			}
+			if err := job(within, i); err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			done++
+			if c.Progress != nil {
+				c.Progress(float64(done) / float64(n))
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
