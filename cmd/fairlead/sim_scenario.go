@@ -1,0 +1,82 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/sim/show"
+)
+
+// newSimScenario is the command of one scenario.
+func newSimScenario(k sim.Kind) *cobra.Command {
+	var output, plot string
+	common := sim.Common{Seed: 1, Seeds: k.Seeds}
+	scenario := k.New()
+	c := &cobra.Command{
+		Use:     k.Name,
+		Short:   k.Short,
+		Long:    k.Long,
+		Example: k.Example,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := errors.Join(checkOutput(output), checkPlot(plot), checkCommon(common)); err != nil {
+				return err
+			}
+			if err := scenario.Check(); err != nil {
+				return usageError{err}
+			}
+			progress, done := simProgress(k.Name)
+			common.Progress = progress
+			r, err := scenario.Run(cmd.Context(), common)
+			done()
+			if err != nil {
+				return interrupted(err)
+			}
+			table := func(w io.Writer) error { return show.Table(w, r) }
+			draw := func(w io.Writer) error { return show.Plot(w, r) }
+			return errors.Join(printAs(cmd.OutOrStdout(), output, r, table), writePlot(plot, draw))
+		},
+	}
+	scenario.Flags(c.Flags())
+	commonFlags(c.Flags(), &common)
+	c.Flags().StringVar(&plot, "plot", "", "draw the figures to this file, an SVG")
+	outputFlag(c, &output)
+	return c
+}
+
+// commonFlags are those of all scenarios.
+func commonFlags(f *pflag.FlagSet, c *sim.Common) {
+	f.Uint64Var(&c.Seed, "seed", c.Seed, "first seed")
+	f.IntVar(&c.Seeds, "seeds", c.Seeds, "how many seeds, from --seed on")
+	f.IntVar(&c.Workers, "workers", 0, "cores to use, 0: all; the figures do not depend on it")
+}
+
+func checkCommon(c sim.Common) error {
+	const most = 10_000
+	if c.Seeds < 1 || c.Seeds > most {
+		return usagef("--seeds %d: must be 1 to 10,000", c.Seeds)
+	}
+	if c.Workers < 0 || c.Workers > most {
+		return usagef("--workers %d: must be 1 to 10,000, or 0 for all cores", c.Workers)
+	}
+	return nil
+}
+
+// simProgress shows the share done and the time on a terminal; done clears the
+// line.
+func simProgress(what string) (progress func(share float64), done func()) {
+	if !terminal(os.Stderr) {
+		return nil, func() {}
+	}
+	start := time.Now()
+	return func(share float64) {
+		fmt.Fprintf(os.Stderr, "\r\033[K%s: %.0f %% · %s", what, 100*share, time.Since(start).Round(time.Second))
+	}, func() { fmt.Fprint(os.Stderr, "\r\033[K") }
+}
