@@ -7,66 +7,137 @@ import (
 	"github.com/fairlead/fairlead/sim"
 )
 
-// Step is a distribution of durations as a Step function: each value with the
-// probability by which its cumulated one exceeds the one before.
-type Step []struct {
-	cumulated float64
-	value     sim.Time
+// Distribution is one of durations (in ns) or sizes (in bytes): a step
+// function, each of a few values with its probability.
+type Distribution struct {
+	// Name is the workload's, or the name of the user's file.
+	Name string
+	// About says what it is in a line, Source who published it. A user's file
+	// may leave both out.
+	About, Source string
+	// Sizes: the values are bytes. Otherwise they are nanoseconds.
+	Sizes bool
+
+	values []int64 // ascending, none negative, each once
+	// share[i] is the probability of values[i], upTo[i] that of at most
+	// values[i], area[i] the sum of share × value up to i.
+	share, upTo, area []float64
+	draw, drawBiased  Alias // by share, by share × value
 }
 
-func (s Step) Draw(r *rand.Rand) sim.Time {
-	u := r.Float64()
-	i := sort.Search(len(s), func(i int) bool { return s[i].cumulated > u })
-	return s[i].value // the last one's cumulated probability is 1, u less
-}
-
-// mean in nanoseconds.
-func (s Step) Mean() float64 {
-	sum, before := 0.0, 0.0
-	for _, v := range s {
-		sum += (v.cumulated - before) * float64(v.value)
-		before = v.cumulated
+// newDistribution takes values, ascending and each once, with weights that are
+// not negative and do not sum to 0.
+func newDistribution(values []int64, weights []float64) *Distribution {
+	total := 0.0
+	for _, w := range weights {
+		total += w
 	}
-	return sum
+	d := &Distribution{values: values}
+	sum, area := 0.0, 0.0
+	biased := make([]float64, len(values))
+	for i, w := range weights {
+		sum += w
+		biased[i] = w / total * float64(values[i])
+		area += biased[i]
+		d.share = append(d.share, w/total)
+		d.upTo = append(d.upTo, sum/total)
+		d.area = append(d.area, area)
+	}
+	d.upTo[len(values)-1] = 1
+	d.draw = NewAlias(weights)
+	d.drawBiased = NewAlias(biased)
+	return d
+}
+
+// Draw is a value: nanoseconds or, of sizes, bytes.
+func (d *Distribution) Draw(r *rand.Rand) sim.Time { return sim.Time(d.values[d.draw.Draw(r)]) }
+
+// Mean of the values, in nanoseconds or bytes.
+func (d *Distribution) Mean() float64 { return d.area[len(d.area)-1] }
+
+// Tail is P(L > a), the share of connections that live longer than a.
+func (d *Distribution) Tail(a sim.Time) float64 {
+	if i := d.above(int64(a)); i > 0 {
+		return 1 - d.upTo[i-1]
+	}
+	return 1
+}
+
+// above is the index of the first value greater than a.
+func (d *Distribution) above(a int64) int {
+	return sort.Search(len(d.values), func(i int) bool { return d.values[i] > a })
+}
+
+// Quantile is the least value that a share of p (0 to 1) does not exceed.
+func (d *Distribution) Quantile(p float64) sim.Time {
+	i := sort.Search(len(d.upTo), func(i int) bool { return d.upTo[i] >= p })
+	return sim.Time(d.values[min(i, len(d.values)-1)])
+}
+
+// Longest is the greatest value.
+func (d *Distribution) Longest() sim.Time { return sim.Time(d.values[len(d.values)-1]) }
+
+// Len is the number of values.
+func (d *Distribution) Len() int { return len(d.values) }
+
+// Step is the i-th value, from the least on, and its probability.
+func (d *Distribution) Step(i int) (value sim.Time, share float64) {
+	return sim.Time(d.values[i]), d.share[i]
+}
+
+// Stationary is a connection of the steady state: one that lives at a moment
+// at which nothing is known. Its age is at least 0, its residual life at least
+// 1 ns; both together are a lifetime, drawn in proportion to its length
+// (renewal theory's inspection paradox).
+func (d *Distribution) Stationary(r *rand.Rand) (age, residual sim.Time) {
+	return split(d.values[d.drawBiased.Draw(r)], r)
+}
+
+// AliveFor is the integral of Tail over ages from 0 to span, in nanoseconds:
+// with arrivals at a rate (per nanosecond), rate × AliveFor(span) is the mean
+// number of those that began within the last span and still live. For a span
+// of Longest or more it is Mean (Little's law).
+func (d *Distribution) AliveFor(span sim.Time) float64 {
+	i := d.above(int64(span))
+	whole := 0.0
+	if i > 0 {
+		whole = d.area[i-1]
+	}
+	return whole + float64(span)*d.Tail(span)
+}
+
+// Young is a connection that lives at a moment and began within the span
+// before it: its age, below span, and its residual life. span must be 1 at
+// least.
+func (d *Distribution) Young(span sim.Time, r *rand.Rand) (age, residual sim.Time) {
+	first := d.above(int64(span)) // values from here on outlive the span
+	whole := 0.0
+	if first > 0 {
+		whole = d.area[first-1]
+	}
+	u := r.Float64() * d.AliveFor(span)
+	var i int
+	if u < whole {
+		i = sort.Search(first, func(i int) bool { return d.area[i] > u })
+	} else {
+		// Uniform over the probabilities above; rounding must not leave them.
+		p := 1 - d.Tail(span) + (u-whole)/float64(span)
+		i = sort.Search(len(d.upTo), func(i int) bool { return i >= first && d.upTo[i] > p })
+		i = min(i, len(d.values)-1)
+	}
+	life := d.values[i]
+	age = sim.Time(r.Int64N(max(1, min(life, int64(span)))))
+	return age, sim.Time(life) - age
+}
+
+// split has a lifetime cut at a place that is uniform.
+func split(life int64, r *rand.Rand) (age, residual sim.Time) {
+	age = sim.Time(r.Int64N(life))
+	return age, sim.Time(life) - age
 }
 
 // Exponential draws a waiting time with the mean, in nanoseconds; 1 at least,
 // so that a process moves on.
 func Exponential(r *rand.Rand, mean float64) sim.Time {
 	return max(1, sim.Time(r.ExpFloat64()*mean))
-}
-
-// Hadoop is how long connections live in JET's event simulation (Mendelson et
-// al., CoNEXT 2021; published with the authors' code): mean 21.334 s.
-var Hadoop = Step{
-	{.29336, 1 * sim.Millisecond},
-	{.37823, 2 * sim.Millisecond},
-	{.40590, 2990 * sim.Second / 1e6},
-	{.45203, 8930 * sim.Second / 1e6},
-	{.47601, 25500 * sim.Second / 1e6},
-	{.50185, 310100 * sim.Second / 1e6},
-	{.54797, 10276 * sim.Millisecond},
-	{.76015, 10436 * sim.Millisecond},
-	{.89852, 22915 * sim.Millisecond},
-	{.92804, 36395 * sim.Millisecond},
-	{.94834, 100710 * sim.Millisecond},
-	{.95756, 214420 * sim.Millisecond},
-	{.99815, 228060 * sim.Millisecond},
-	{1, 602560 * sim.Millisecond},
-}
-
-// Downtime is how long a server stays away there: mean 1,786 s, nine in ten
-// under 180 s.
-var Downtime = Step{
-	{.00683, 60 * sim.Second},
-	{.04328, 120800 * sim.Millisecond},
-	{.21503, 130730 * sim.Millisecond},
-	{.38679, 141480 * sim.Millisecond},
-	{.55854, 153110 * sim.Millisecond},
-	{.73030, 165700 * sim.Millisecond},
-	{.90205, 179330 * sim.Millisecond},
-	{.96583, 304810 * sim.Millisecond},
-	{.98178, 671690 * sim.Millisecond},
-	{.99772, 20533600 * sim.Millisecond},
-	{1, 567076 * sim.Second},
 }
