@@ -25,7 +25,7 @@ func newGrid(f *sim.Figure) grid {
 		cells[i] = make([]string, len(f.Series))
 		for j, s := range f.Series {
 			if k := slices.IndexFunc(s.Points, func(q sim.Point) bool { return p.is(f, q) }); k >= 0 {
-				cells[i][j] = s.Points[k].Y.Text(f.Y.Decimals)
+				cells[i][j] = statText(s.Points[k].Y, f.Y.Decimals)
 			}
 		}
 	}
@@ -45,6 +45,14 @@ func newGrid(f *sim.Figure) grid {
 		g.rows = append(g.rows, append([]string{name}, cells[i]...))
 	}
 	return g
+}
+
+// statText is a statistic in a table. Exactly nothing is 0, not 0.00 ±0.00.
+func statText(s sim.Stat, decimals int) string {
+	if s.Min == 0 && s.Max == 0 {
+		return "0"
+	}
+	return s.Text(decimals)
 }
 
 func transposed(cells [][]string, columns int) [][]string {

@@ -1,10 +1,133 @@
 package show
 
 import (
+	"fmt"
+	"image/color"
 	"io"
+	"math"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
 
 	"github.com/fairlead/fairlead/sim"
 )
 
+// Sizes of a plot. The legend stands to the right, outside of the axes, so
+// that it hides nothing.
+const (
+	panelWidth  = 24 * vg.Centimeter
+	panelHeight = 12 * vg.Centimeter
+	legendWidth = 5.5 * vg.Centimeter
+	margin      = 3 * vg.Millimeter
+	markRadius  = 1.1 * vg.Millimeter
+	lineWidth   = 0.5 * vg.Millimeter
+)
+
 // Plot writes a result's figures as one SVG, one below the other.
-func Plot(w io.Writer, r *sim.Result) error { return nil }
+func Plot(w io.Writer, r *sim.Result) error {
+	return draws(w, r, r.Figures)
+}
+
+// PlotFigure writes one of a result's figures as SVG.
+func PlotFigure(w io.Writer, r *sim.Result, i int) error {
+	return draws(w, r, r.Figures[i:i+1])
+}
+
+func draws(w io.Writer, r *sim.Result, figures []sim.Figure) error {
+	styles := stylesOf(r)
+	canvas := vgsvg.New(panelWidth, panelHeight*vg.Length(max(1, len(figures))))
+	whole := draw.New(canvas)
+	whole.SetColor(color.White) // for readers with a dark background
+	whole.Fill(whole.Rectangle.Path())
+	top := whole.Max.Y
+	for i := range figures {
+		f := &figures[i]
+		if err := checkNumbers(f); err != nil {
+			return fmt.Errorf("plot %s, figure %s: %w", r.Scenario, f.Name, err)
+		}
+		area := whole
+		area.Max.Y = top
+		area.Min.Y = top - panelHeight
+		if err := panel(draw.Crop(area, margin, -margin, margin, -margin), f, styles); err != nil {
+			return fmt.Errorf("plot %s, figure %s: %w", r.Scenario, f.Name, err)
+		}
+		top -= panelHeight
+	}
+	if _, err := canvas.WriteTo(w); err != nil {
+		return fmt.Errorf("write plot: %w", err)
+	}
+	return nil
+}
+
+// checkNumbers refuses what cannot be drawn anywhere.
+func checkNumbers(f *sim.Figure) error {
+	for _, s := range f.Series {
+		for _, p := range s.Points {
+			if x := p.X + p.Y.Mean + p.Y.Deviation; math.IsNaN(x) || math.IsInf(x, 0) {
+				return fmt.Errorf("series %s has a point %g, %g ±%g, which is no number", s.Name, p.X, p.Y.Mean, p.Y.Deviation)
+			}
+		}
+	}
+	return nil
+}
+
+// panel draws a figure: axes to the left, legend to the right.
+func panel(area draw.Canvas, f *sim.Figure, styles map[string]style) error {
+	p := plot.New()
+	p.BackgroundColor = color.White
+	p.Title.Text = f.Title
+	p.Title.TextStyle.Font = sans(13)
+	p.Title.Padding = 2 * vg.Millimeter
+	for _, a := range []*plot.Axis{&p.X, &p.Y} {
+		a.Label.TextStyle.Font = sans(11)
+		a.Tick.Label.Font = sans(10)
+	}
+	d := drawing{plot: p, figure: f, styles: styles}
+	d.y = newScale(f.Y.Log, true, heights(f))
+	var err error
+	if f.Bars {
+		err = d.bars()
+	} else {
+		err = d.lines()
+	}
+	if err != nil {
+		return err
+	}
+	p.Draw(draw.Crop(area, 0, -legendWidth, 0, 0))
+	right := draw.Crop(area, area.Max.X-area.Min.X-legendWidth+2*margin, 0, 0, -p.Title.TextStyle.Height(f.Title)-2*vg.Millimeter)
+	legend := d.legend()
+	legend.Draw(right)
+	return nil
+}
+
+// heights are all that the y axis has to reach: points and their deviations,
+// but not what of these is below zero or, on a logarithmic axis, below points.
+// The lowest bar of a logarithmic axis has a height, too.
+func heights(f *sim.Figure) []float64 {
+	var ys []float64
+	least := 0.0
+	for _, s := range f.Series {
+		for _, p := range s.Points {
+			ys = append(ys, p.Y.Mean, p.Y.Mean+p.Y.Deviation)
+			least = min(least, p.Y.Mean)
+			if f.Bars && f.Y.Log {
+				ys = append(ys, p.Y.Mean/2)
+			}
+		}
+	}
+	if !f.Y.Log && least < 0 {
+		for _, s := range f.Series {
+			for _, p := range s.Points {
+				ys = append(ys, p.Y.Mean-p.Y.Deviation)
+			}
+		}
+	}
+	return ys
+}
+
+func sans(size vg.Length) font.Font {
+	return font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}
+}

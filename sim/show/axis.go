@@ -1,0 +1,161 @@
+package show
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"gonum.org/v1/plot"
+
+	"github.com/fairlead/fairlead/sim"
+)
+
+// scale is one axis of a figure: where its numbers stand.
+type scale struct {
+	log      bool
+	min, max float64
+	// zero: on a logarithmic axis there are zeros; they stand at min, which is
+	// labelled 0.
+	zero bool
+}
+
+// newScale fits an axis to numbers. From zero: a linear axis begins at 0.
+func newScale(log, fromZero bool, numbers []float64) scale {
+	s := scale{log: log, min: math.Inf(1), max: math.Inf(-1)}
+	for _, x := range numbers {
+		if log && x <= 0 {
+			s.zero = true
+			continue
+		}
+		s.min, s.max = min(s.min, x), max(s.max, x)
+	}
+	if math.IsInf(s.min, 1) { // no numbers that can be drawn
+		s.min, s.max = 0.1, 1
+	}
+	if log {
+		s.decades()
+		return s
+	}
+	if fromZero && s.min > 0 {
+		s.min = 0
+	}
+	if s.min == s.max {
+		s.max = s.min + 1
+	}
+	if fromZero {
+		s.max += 0.03 * (s.max - s.min)
+	}
+	return s
+}
+
+// decades widens a logarithmic axis to where there are ticks, and by a decade
+// for zeros.
+func (s *scale) decades() {
+	low, high := math.Floor(math.Log10(s.min)+1e-9), math.Ceil(math.Log10(s.max)-1e-9)
+	switch {
+	case s.zero:
+		s.min = math.Pow(10, low-1)
+		s.max = math.Pow(10, max(high, low+1))
+	case high-low >= 2:
+		s.min, s.max = math.Pow(10, low), math.Pow(10, high)
+	default: // less than two: where its numbers are, rounded to a digit
+		s.min, s.max = digit(s.min, math.Floor), digit(s.max, math.Ceil)
+		if s.min == s.max {
+			s.max *= 2
+		}
+	}
+}
+
+func digit(x float64, round func(float64) float64) float64 {
+	unit := math.Pow(10, math.Floor(math.Log10(x)))
+	return round(x/unit*(1+1e-12)-1e-12) * unit
+}
+
+// at is where a number stands on the plot's axis, which is linear: itself, or
+// its logarithm and, for what is no more than min, that of min.
+func (s scale) at(x float64) float64 {
+	if s.log {
+		return math.Log10(max(x, s.min))
+	}
+	return x
+}
+
+// apply gives a plot's axis its range and ticks.
+func (s scale) apply(a *plot.Axis, label sim.Axis) {
+	a.Label.Text = axisTitle(label)
+	a.Min, a.Max = s.at(s.min), s.at(s.max)
+	ticks := s.linearTicks()
+	if s.log {
+		ticks = s.logTicks()
+	}
+	a.Tick.Marker = plot.ConstantTicks(ticks)
+}
+
+// linearTicks stand at multiples of 1, 2 or 5 times a power of ten: four to
+// ten of them.
+func (s scale) linearTicks() []plot.Tick {
+	unit := math.Pow(10, math.Floor(math.Log10(s.max-s.min)))
+	step := unit
+	switch n := (s.max - s.min) / unit; {
+	case n < 2:
+		step = unit / 5
+	case n < 4:
+		step = unit / 2
+	}
+	var ticks []plot.Tick
+	const rounding = 1e-9
+	for i := math.Ceil(s.min/step - rounding); i*step <= s.max+rounding*step; i++ {
+		v := i*step + 0 // never -0
+		ticks = append(ticks, plot.Tick{Value: v, Label: tickLabel(v)})
+	}
+	return ticks
+}
+
+// logTicks stand at 1, 2 … 9 of each decade. Labelled are the 1s, and 2s and
+// 5s where there are few.
+func (s scale) logTicks() []plot.Tick {
+	var ticks []plot.Tick
+	add := func(v float64, label string) {
+		ticks = append(ticks, plot.Tick{Value: math.Log10(v), Label: label})
+	}
+	low := s.min
+	if s.zero { // between zero and the first decade is nothing
+		add(low, "0")
+		low *= 10
+	}
+	const rounding = 1e-9
+	wide := math.Log10(s.max/low) > 3
+	for e := math.Floor(math.Log10(low) + rounding); ; e++ {
+		for d := 1.0; d <= 9; d++ {
+			v := d * math.Pow(10, e)
+			if v > s.max*(1+rounding) {
+				return ticks
+			}
+			if v < low*(1-rounding) {
+				continue
+			}
+			if d == 1 || !wide && (d == 2 || d == 5) {
+				add(v, tickLabel(v))
+			} else {
+				add(v, "")
+			}
+		}
+	}
+}
+
+// tickLabel writes a tick's number with no more digits than it has.
+func tickLabel(x float64) string {
+	if a := math.Abs(x); a != 0 && (a < 1e-4 || a >= 1e7) {
+		text := strconv.FormatFloat(x, 'g', 3, 64)
+		return strings.NewReplacer("e-0", "e-", "e+0", "e", "e+", "e").Replace(text)
+	}
+	text := strconv.FormatFloat(x, 'g', 6, 64)
+	if x, err := strconv.ParseFloat(text, 64); err == nil {
+		text = strconv.FormatFloat(x, 'f', -1, 64)
+	}
+	decimals := 0
+	if _, after, ok := strings.Cut(text, "."); ok {
+		decimals = len(after)
+	}
+	return sim.Grouped(x, decimals)
+}

@@ -1,0 +1,111 @@
+package show
+
+import (
+	"image/color"
+
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"github.com/fairlead/fairlead/sim"
+)
+
+// Colours that people who see colours differently tell apart (Okabe and Ito;
+// grey in place of yellow, which is too pale for lines).
+var (
+	black     = color.RGBA{0x00, 0x00, 0x00, 0xff}
+	orange    = color.RGBA{0xe6, 0x9f, 0x00, 0xff}
+	sky       = color.RGBA{0x56, 0xb4, 0xe9, 0xff}
+	green     = color.RGBA{0x00, 0x9e, 0x73, 0xff}
+	blue      = color.RGBA{0x00, 0x72, 0xb2, 0xff}
+	vermilion = color.RGBA{0xd5, 0x5e, 0x00, 0xff}
+	purple    = color.RGBA{0xcc, 0x79, 0xa7, 0xff}
+	grey      = color.RGBA{0x80, 0x80, 0x80, 0xff}
+)
+
+// style is how a series is drawn: colour, mark and dashes together tell it
+// from all others, so that none of them is needed alone.
+type style struct {
+	colour color.Color
+	mark   draw.GlyphDrawer
+	dashes []vg.Length
+}
+
+var (
+	circle   draw.GlyphDrawer = draw.CircleGlyph{}
+	square   draw.GlyphDrawer = draw.BoxGlyph{}
+	triangle draw.GlyphDrawer = draw.PyramidGlyph{}
+	diamond  draw.GlyphDrawer = diamondGlyph{}
+
+	solid  []vg.Length
+	dashed = []vg.Length{vg.Points(5), vg.Points(2.5)}
+	dotted = []vg.Length{vg.Points(1.5), vg.Points(2)}
+)
+
+// named are the styles of the names that several scenarios have, so that a
+// scheme looks the same in all figures. Bare hashes are dashed.
+var named = map[string]style{
+	"hash":      {black, square, dashed},
+	"ring":      {orange, circle, dashed},
+	"table-hrw": {sky, circle, dashed},
+	"maglev":    {green, circle, dashed},
+	"anchor":    {purple, circle, dashed},
+	"hrw":       {grey, circle, dashed},
+	"dx":        {vermilion, circle, dashed},
+
+	"beamer-1":         {orange, triangle, solid},
+	"beamer-3":         {orange, diamond, dotted},
+	"faild-1":          {vermilion, diamond, solid},
+	"jet":              {green, square, solid},
+	"full-ct":          {grey, square, solid},
+	"full-ct-ecmp":     {grey, triangle, dotted},
+	"cheetah":          {blue, circle, solid},
+	"cheetah-stateful": {blue, square, dotted},
+
+	"rr":             {sky, triangle, solid},
+	"wrr":            {purple, square, solid},
+	"awrr":           {purple, triangle, solid},
+	"p2c":            {green, diamond, solid},
+	"least-conn":     {vermilion, square, solid},
+	"least-loaded":   {orange, square, solid},
+	"least-reported": {vermilion, triangle, dotted},
+	"probe":          {blue, diamond, solid},
+	"hash-bit":       {sky, diamond, dotted},
+}
+
+// stylesOf gives every name of a result its style: its own where it has one,
+// else the first that no other has.
+func stylesOf(r *sim.Result) map[string]style {
+	styles := map[string]style{}
+	used := map[color.Color]int{}
+	var others []string
+	for _, f := range r.Figures {
+		for _, s := range f.Series {
+			if _, ok := styles[s.Name]; ok {
+				continue
+			}
+			st, ok := named[s.Name]
+			if !ok {
+				others = append(others, s.Name)
+			}
+			styles[s.Name] = st
+			if ok {
+				used[st.colour]++
+			}
+		}
+	}
+	colours := []color.Color{blue, orange, green, vermilion, sky, purple, black, grey}
+	marks := []draw.GlyphDrawer{circle, square, triangle, diamond}
+	for _, name := range others {
+		// The colour that the fewest have, then a mark that none of it has.
+		best := colours[0]
+		for _, c := range colours {
+			if used[c] < used[best] {
+				best = c
+			}
+		}
+		n := used[best]
+		styles[name] = style{best, marks[n%len(marks)], [][]vg.Length{solid, dashed, dotted}[n/len(marks)%3]}
+		used[best]++
+	}
+	return styles
+}
