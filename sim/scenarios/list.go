@@ -1,13 +1,19 @@
 // Package scenarios is the list of all scenarios of the simulator.
 package scenarios
 
-import "github.com/fairlead/fairlead/sim"
+import (
+	"slices"
+
+	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/sim/proof"
+)
 
 // All are the scenarios in the order in which they are shown: those of the
 // papers first, then what no paper has.
 func All() []sim.Kind {
-	return []sim.Kind{
+	return slices.Concat(
 		// dip-updates, imbalance, threshold, fct, scaling, jet, small-cookies,
 		// balancer-churn, datacentre, proof: a line each, in this order.
-	}
+		proof.Kinds,
+	)
 }
