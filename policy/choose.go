@@ -20,7 +20,8 @@ type State struct {
 // this balancer. false: the table is empty (policy hash has none: the VIP's
 // consistent hash chooses).
 //
-//	rr, wrr     the next entry; each CPU walks the table for itself
+//	rr, wrr,    the next entry; each CPU walks the table for itself
+//	awrr
 //	p2c         two at random, the less loaded
 //	least-conn  the best seen so far and two at random, the least loaded
 //
@@ -31,15 +32,11 @@ func Choose(policy string, table []uint32, s *State, open func(slot uint16) int3
 	if size == 0 {
 		return 0, false
 	}
-	busier := func(a, b uint32) bool {
-		load := func(e uint32) uint64 { return uint64(max(open(EntrySlot(e)), 0)) + 1 }
-		return load(a)*uint64(EntryWeight(b)) > load(b)*uint64(EntryWeight(a))
-	}
 	switch policy {
 	case P2C:
 		r := s.random()
 		entry = table[stateless.Scale(uint32(r>>32), size)]
-		if probe := table[stateless.Scale(uint32(r), size)]; busier(entry, probe) {
+		if probe := table[stateless.Scale(uint32(r), size)]; busier(entry, probe, open) {
 			entry = probe
 		}
 	case LeastConn:
@@ -48,7 +45,7 @@ func Choose(policy string, table []uint32, s *State, open func(slot uint16) int3
 			s.Candidate = 0
 		}
 		for _, at := range []int{stateless.Scale(uint32(r>>32), size), stateless.Scale(uint32(r), size)} {
-			if busier(table[s.Candidate], table[at]) {
+			if busier(table[s.Candidate], table[at], open) {
 				s.Candidate = uint32(at)
 			}
 		}
@@ -61,6 +58,13 @@ func Choose(policy string, table []uint32, s *State, open func(slot uint16) int3
 		s.Next++
 	}
 	return entry, true
+}
+
+// busier tells whether entry a's server has more open connections per weight
+// than b's.
+func busier(a, b uint32, open func(slot uint16) int32) bool {
+	load := func(e uint32) uint64 { return uint64(max(open(EntrySlot(e)), 0)) + 1 }
+	return load(a)*uint64(EntryWeight(b)) > load(b)*uint64(EntryWeight(a))
 }
 
 // random is a Weyl sequence with two multiplies (fl_random).
