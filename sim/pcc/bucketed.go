@@ -1,0 +1,84 @@
+package pcc
+
+import (
+	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/scheme/beamer"
+	"github.com/fairlead/fairlead/sim"
+)
+
+// bucketed is beamer: the controller's own table of buckets, of which packets
+// carry the previous servers; a server that does not have a packet's
+// connection passes it on. Nothing is reported of who owns what.
+//
+// Agents know the newest generation that any balancer holds, since its packets
+// show it. What comes by an older table and finds no owner is dropped.
+type bucketed struct {
+	chain     int // previous servers that packets carry
+	buckets   int
+	chainTime sim.Time
+	servers   int
+	tables    versions[*buckets.Table]
+}
+
+// epoch is what is added to times in seconds: a table's 0 stands for "from the
+// beginning".
+const epoch = 1_000_000_000
+
+func newBeamer(s Setup, chain int) *bucketed {
+	return &bucketed{chain: chain, buckets: s.Buckets * s.Working, chainTime: s.ChainTime, servers: s.Working + s.Standby}
+}
+
+func (b *bucketed) Update(p *Pool, now sim.Time) error {
+	servers := make([]buckets.Server, len(p.State))
+	for n, s := range p.State {
+		servers[n].Number = uint16(n)
+		if s == Working {
+			servers[n].Weight = 1
+		}
+	}
+	if p.Version == 0 {
+		b.tables.put(buckets.New(b.buckets, servers))
+		return nil
+	}
+	o := buckets.Options{Now: epoch + uint32(now/sim.Second), ChainTime: uint32(b.chainTime / sim.Second)}
+	t := b.tables.newest()
+	next, _ := t.Apply(t.Assign(servers, o), o)
+	if b.chain < buckets.Chain {
+		for i := range next.Previous {
+			copy(next.Previous[i][b.chain:], buckets.NoPrevious[:])
+		}
+	}
+	b.tables.put(next)
+	return nil
+}
+
+func (b *bucketed) Forget(oldest int) { b.tables.forget(oldest) }
+
+func (b *bucketed) Open(c *Conns) {
+	for i, key := range c.Key {
+		t := b.tables.at(c.Held(i))
+		c.First[i] = t.Current[beamer.Bucket(key, len(t.Current))]
+	}
+}
+
+// Serve is scheme/beamer's Way and, at each server on it, Decide, for a
+// connection that First owns: held to them by a test.
+func (b *bucketed) Serve(c *Conns) {
+	// Moves before it are followed no more.
+	since := uint32(max(0, epoch+int64((c.Now-b.chainTime+sim.Second-1)/sim.Second)))
+	for i, key := range c.Key {
+		held := c.Held(i)
+		t := b.tables.at(held)
+		at := beamer.Bucket(key, len(t.Current))
+		first := c.First[i]
+		c.At[i] = t.Current[at]
+		if t.Current[at] == first {
+			continue
+		}
+		if p := &t.Previous[at]; t.Since[at] >= since && (p[0] == first || p[1] == first || p[2] == first) {
+			c.At[i] = first
+		} else if held < c.Newest {
+			c.At[i] = Dropped
+		}
+	}
+}

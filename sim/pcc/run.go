@@ -1,0 +1,364 @@
+package pcc
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/sim/workload"
+)
+
+// Contender is a scheme in a run.
+type Contender struct {
+	Name   string
+	Scheme Scheme
+	// Front is what its packets come through; nil: One.
+	Front *Front
+}
+
+// Run is one load and one stream of changes, played against all contenders.
+type Run struct {
+	Arrivals workload.Arrivals
+	// Working and Standby servers at time 0, MaxServers at most.
+	Working, Standby int
+	// Changes of the pool in the order of time (Changes).
+	Changes    []Change
+	Contenders []Contender
+	// End of the run. Connections that still live then count.
+	End sim.Time
+	// Step is the longest time for which connections are opened, or closed,
+	// together; 0: a second. Schemes with state of limited size see it.
+	Step sim.Time
+	// Tick is the time between two calls of Tick; 0: never.
+	Tick sim.Time
+}
+
+// Tally is what a run counts.
+type Tally struct {
+	// Connections that lived at some time of the run.
+	Connections int64
+	// Changes of the pool.
+	Changes int64
+	// Through counts live connections at changes of the pool: 0 says that
+	// nothing could have been broken.
+	Through int64
+	// Active is the mean number of live connections at changes of the pool.
+	Active float64
+	// Schemes has one element a contender.
+	Schemes []SchemeTally
+}
+
+// SchemeTally is what a run counts of a contender.
+type SchemeTally struct {
+	// Broken connections.
+	Broken int64
+	// Lookups of live connections that something had changed for.
+	Lookups int64
+	// Dropped counts look-ups that ended in a silent drop, which breaks nothing.
+	Dropped int64
+}
+
+// Share of connections that broke, in percent.
+func (t *Tally) Share(contender int) float64 {
+	return 100 * float64(t.Schemes[contender].Broken) / float64(max(1, t.Connections))
+}
+
+// Play carries the run out, once.
+func (r *Run) Play(ctx context.Context) (*Tally, error) {
+	if r.Working < 1 || r.Working+r.Standby > MaxServers {
+		return nil, fmt.Errorf("%d servers and %d on standby: a cookie names %d at most, and one must work", r.Working, r.Standby, MaxServers)
+	}
+	p, err := newPlayer(r)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		at, e, ok := p.queue.Next()
+		if !ok || at >= r.End {
+			break
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		p.advance(at)
+		if err := p.happen(e); err != nil {
+			return nil, err
+		}
+	}
+	p.advance(r.End)
+	p.tally.Active = float64(p.tally.Through) / float64(max(1, p.tally.Changes))
+	return &p.tally, nil
+}
+
+// event is what may happen in a run.
+type event struct {
+	what     what
+	front    int // of player.fronts
+	balancer uint16
+	version  int
+}
+
+type what uint8
+
+const (
+	change what = iota // the next of Run.Changes
+	hear               // a balancer hears of a version
+	join               // a balancer joins
+	leave              // a balancer leaves
+	tick
+)
+
+// player is a run that is being played.
+type player struct {
+	*Run
+	tally  Tally
+	queue  sim.Queue[event]
+	now    sim.Time
+	pool   *Pool
+	fronts []*Front
+	sides  []side
+	done   int // of Changes
+
+	// The population: live connections side by side, and the next to come.
+	start, end []sim.Time
+	key        []uint64
+	next       workload.Connection
+	more       bool
+
+	ended []int32 // of the step
+	some  []int32 // that something changed for
+}
+
+func newPlayer(r *Run) (*player, error) {
+	p := &player{Run: r, pool: NewPool(r.Working, r.Standby)}
+	p.tally.Schemes = make([]SchemeTally, len(r.Contenders))
+	for _, c := range r.Contenders {
+		p.sides = append(p.sides, side{scheme: c.Scheme, front: p.frontOf(c)})
+	}
+	for _, c := range r.Changes {
+		p.queue.Put(c.At, event{what: change})
+	}
+	for i, f := range p.fronts {
+		f.settle()
+		for _, u := range f.o.Churn {
+			e := event{what: leave, front: i}
+			if u.Add {
+				e.what = join
+			}
+			p.queue.Put(u.At, e)
+		}
+	}
+	if r.Tick > 0 {
+		p.queue.Put(r.Tick, event{what: tick})
+	}
+	p.next, p.more = r.Arrivals.Next()
+	p.fill(0) // who lives already, so that it is known how many they are
+	for i := range p.sides {
+		s := &p.sides[i]
+		if err := s.scheme.Update(p.pool, 0); err != nil {
+			return nil, err
+		}
+		if t, ok := s.scheme.(Stateful); ok {
+			f := p.fronts[s.front]
+			for _, b := range f.alive {
+				t.Join(int(b), float64(len(p.key))/float64(len(f.alive)))
+			}
+		}
+	}
+	p.open(0)
+	return p, nil
+}
+
+// frontOf is the index of a contender's front.
+func (p *player) frontOf(c Contender) int {
+	if c.Front == nil {
+		c.Front = One()
+	}
+	for i, f := range p.fronts {
+		if f == c.Front {
+			return i
+		}
+	}
+	p.fronts = append(p.fronts, c.Front)
+	return len(p.fronts) - 1
+}
+
+// happen has an event happen.
+func (p *player) happen(e event) error {
+	switch e.what {
+	case change:
+		return p.change()
+	case tick:
+		p.queue.Put(p.now+p.Tick, e)
+		return p.tickAll()
+	case hear:
+		f := p.fronts[e.front]
+		if f.view[e.balancer] < e.version {
+			f.view[e.balancer] = e.version
+			p.heard(e.front, func(via uint16) bool { return via == e.balancer })
+		}
+		return nil
+	case join:
+		return p.join(e.front)
+	default:
+		return p.leave(e.front)
+	}
+}
+
+// change carries out the next change of the pool. Balancers hear of it at once
+// or later.
+func (p *player) change() error {
+	p.pool.Apply(p.Changes[p.done])
+	p.done++
+	p.tally.Changes++
+	p.tally.Through += int64(len(p.key))
+	for i := range p.sides {
+		if err := p.sides[i].scheme.Update(p.pool, p.now); err != nil {
+			return err
+		}
+	}
+	for i, f := range p.fronts {
+		if f.o.Stale == 0 {
+			for _, b := range f.alive {
+				f.view[b] = p.pool.Version
+			}
+			p.heard(i, nil)
+			continue
+		}
+		for _, b := range f.alive {
+			delay := sim.Time(f.delays.Int64N(int64(f.o.Stale)))
+			p.queue.Put(p.now+delay, event{hear, i, b, p.pool.Version})
+		}
+	}
+	return nil
+}
+
+// heard has those look themselves up whose balancer holds another version now;
+// nil: all.
+func (p *player) heard(front int, who func(via uint16) bool) {
+	f := p.fronts[front]
+	f.settle()
+	p.some = p.some[:0]
+	if who != nil {
+		for i, via := range f.via {
+			if who(via) {
+				p.some = append(p.some, int32(i))
+			}
+		}
+	}
+	p.serve(front, who == nil)
+	p.forget(front)
+}
+
+// forget has the schemes behind a front forget versions that nobody holds.
+func (p *player) forget(front int) {
+	oldest := p.fronts[front].oldest()
+	for i := range p.sides {
+		if p.sides[i].front == front {
+			p.sides[i].scheme.Forget(oldest)
+		}
+	}
+}
+
+func (p *player) join(front int) error {
+	f := p.fronts[front]
+	b, err := f.join(p.pool.Version)
+	if err != nil {
+		return err
+	}
+	for i := range p.sides {
+		if t, ok := p.sides[i].scheme.(Stateful); ok && p.sides[i].front == front {
+			t.Join(int(b), float64(len(p.key))/float64(len(f.alive)))
+		}
+	}
+	p.reshuffle(front)
+	return nil
+}
+
+func (p *player) leave(front int) error {
+	b, ok, err := p.fronts[front].leave()
+	if err != nil || !ok {
+		return err
+	}
+	p.reshuffle(front)
+	for i := range p.sides {
+		if t, ok := p.sides[i].scheme.(Stateful); ok && p.sides[i].front == front {
+			t.Leave(int(b))
+		}
+	}
+	return nil
+}
+
+// reshuffle has all connections come to the balancers that there are now.
+func (p *player) reshuffle(front int) {
+	f := p.fronts[front]
+	f.settle()
+	p.some = p.some[:0]
+	for i, key := range p.key {
+		if via := f.route(key); via != f.via[i] {
+			f.via[i] = via
+			p.some = append(p.some, int32(i))
+		}
+	}
+	p.serve(front, false)
+	p.forget(front)
+}
+
+// serve has connections behind a front look themselves up: all, or some.
+func (p *player) serve(front int, all bool) {
+	for i := range p.sides {
+		if s := &p.sides[i]; s.front == front {
+			p.serveSide(i, all)
+		}
+	}
+}
+
+func (p *player) serveSide(i int, all bool) {
+	s, t := &p.sides[i], &p.tally.Schemes[i]
+	c := p.conns(s, 0, len(p.key))
+	if !all {
+		c = p.gather(s)
+	}
+	s.scheme.Serve(&c)
+	t.Lookups += int64(c.Len())
+	broken, dropped := judge(&c)
+	t.Broken += broken
+	t.Dropped += dropped
+	if !all {
+		p.scatter(s, &c)
+	}
+}
+
+// judge marks what is broken.
+func judge(c *Conns) (broken, dropped int64) {
+	first := c.First[:len(c.At)]
+	for i, at := range c.At {
+		switch was := first[i]; {
+		case at == was || was == Broken:
+		case at == Dropped:
+			dropped++
+		default:
+			first[i] = Broken
+			broken++
+		}
+	}
+	return broken, dropped
+}
+
+func (p *player) tickAll() error {
+	for i := range p.sides {
+		t, ok := p.sides[i].scheme.(Ticker)
+		if !ok {
+			continue
+		}
+		c := p.conns(&p.sides[i], 0, len(p.key))
+		changed, err := t.Tick(&c)
+		if err != nil {
+			return err
+		}
+		if changed {
+			p.serveSide(i, true)
+		}
+	}
+	return nil
+}
