@@ -31,7 +31,7 @@ paper is held against ours: "agrees", or "differs" and why.`,
 	for _, k := range scenarios.All() {
 		c.AddCommand(newSimScenario(k))
 	}
-	c.AddCommand(newSimJetTrace(), newSimJetEvents())
+	c.AddCommand(newSimAll(), newSimJetTrace(), newSimWorkloads())
 	return c
 }
 

@@ -41,7 +41,10 @@ func OpenRecord(file string) (*Record, error) {
 		return nil, err
 	}
 	defer f.Close()
-	r := bufio.NewReaderSize(f, 1<<20)
+	return readRecord(bufio.NewReaderSize(f, 1<<20), file)
+}
+
+func readRecord(r *bufio.Reader, file string) (*Record, error) {
 	if captured(r) {
 		record, err := ReadCapture(r, filepath.Base(file))
 		if err != nil {
