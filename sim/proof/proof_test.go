@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/sim"
 )
 
@@ -160,9 +161,9 @@ func TestReach(t *testing.T) {
 		}
 		least, most := 3, 3
 		switch name {
-		case "hash":
+		case policy.Hash:
 			least, most = 1, 1
-		case hashBit:
+		case policy.HashBit:
 			least, most = 1, 2 // both hashes may name one server
 		}
 		if len(on) < least || len(on) > most {

@@ -7,16 +7,11 @@ import (
 
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/policy"
-	"github.com/fairlead/fairlead/scheme/stateless"
 	"github.com/fairlead/fairlead/sim"
 )
 
-// hashBit chooses the less loaded of the servers that two hashes name (App.
-// B): the bit says which hash.
-const hashBit = "hash-bit"
-
 // policies whose servers are counted in a pool that never changes.
-var policies = []string{policy.Hash, hashBit, policy.RR, policy.P2C, policy.LeastConn}
+var policies = []string{policy.Hash, policy.HashBit, policy.RR, policy.P2C, policy.LeastConn}
 
 // reach is on which of the slots 0 to servers-1 a policy may put one and the
 // same connection identifier, whatever came before: histories of other
@@ -60,7 +55,9 @@ func newChooser(name string, servers int, r *rand.Rand) (*chooser, error) {
 		c.names = append(c.names, strconv.Itoa(s))
 		members = append(members, policy.Member{Slot: uint16(s), Weight: 1, Name: c.names[s]})
 	}
-	c.table = policy.Table(name, members)
+	if c.table = policy.Table(name, members); name == policy.HashBit {
+		c.table = policy.Table(policy.P2C, members)
+	}
 	if name != policy.Hash {
 		return c, nil
 	}
@@ -80,18 +77,19 @@ func (c *chooser) open(identifier uint64) int {
 	switch c.name {
 	case policy.Hash:
 		slot = slices.Index(c.names, c.hash.Name(c.hash.Lookup(key)))
-	case hashBit:
-		slot = stateless.Row(key, len(c.conns))
-		if other := stateless.Row(sim.SplitMix(key), len(c.conns)); c.conns[other] < c.conns[slot] {
-			slot = other
-		}
+	case policy.HashBit:
+		entry, _, _ := policy.ChooseHashBit(key, c.table, c.load)
+		slot = int(policy.EntrySlot(entry))
 	default:
-		entry, _ := policy.Choose(c.name, c.table, &c.state, func(s uint16) int32 { return c.conns[s] })
+		entry, _ := policy.Choose(c.name, c.table, &c.state, c.load)
 		slot = int(policy.EntrySlot(entry))
 	}
 	c.conns[slot]++
 	return slot
 }
+
+// load is how many connections a slot has.
+func (c *chooser) load(slot uint16) int32 { return c.conns[slot] }
 
 // close ends a connection of the slot, if it has one.
 func (c *chooser) close(slot int) { c.conns[slot] = max(0, c.conns[slot]-1) }

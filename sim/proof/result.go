@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/sim"
 )
@@ -160,9 +161,9 @@ func (o *Options) checks(f *found, figures []sim.Figure) (all []sim.Check) {
 		last := s.Points[len(s.Points)-1]
 		want, reported := last.X, theorem+" even without changes"
 		switch policies[p] {
-		case "hash":
+		case policy.Hash:
 			want, reported = 1, ""
-		case hashBit:
+		case policy.HashBit:
 			want, reported = 2, "a single bit"
 		}
 		all = append(all, sim.NewCheck(fmt.Sprintf("cookie values that %s needs, %g servers that never change", s.Name, last.X), "", last.Y.Mean, want, want, reported))
