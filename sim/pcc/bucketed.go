@@ -1,6 +1,8 @@
 package pcc
 
 import (
+	"math/rand/v2"
+
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/scheme/beamer"
 	"github.com/fairlead/fairlead/sim"
@@ -16,16 +18,26 @@ type bucketed struct {
 	chain     int // previous servers that packets carry
 	buckets   int
 	chainTime sim.Time
-	servers   int
 	tables    versions[*buckets.Table]
+	// any is the source for a table whose buckets are moved greedily, nil: the
+	// controller moves those that moved longest ago.
+	any *rand.Rand
 }
 
 // epoch is what is added to times in seconds: a table's 0 stands for "from the
 // beginning".
 const epoch = 1_000_000_000
 
+// newAnyBeamer is beamer with one previous server and Faild's way to reassign:
+// what choosing the oldest buckets is worth.
+func newAnyBeamer(s Setup) *bucketed {
+	b := newBeamer(s, 1)
+	b.any = sim.Stream(s.Seed, Beamer1Any)
+	return b
+}
+
 func newBeamer(s Setup, chain int) *bucketed {
-	return &bucketed{chain: chain, buckets: s.Buckets * s.Working, chainTime: s.ChainTime, servers: s.Working + s.Standby}
+	return &bucketed{chain: chain, buckets: s.Buckets * s.Working, chainTime: s.ChainTime}
 }
 
 func (b *bucketed) Update(p *Pool, now sim.Time) error {
@@ -42,7 +54,13 @@ func (b *bucketed) Update(p *Pool, now sim.Time) error {
 	}
 	o := buckets.Options{Now: epoch + uint32(now/sim.Second), ChainTime: uint32(b.chainTime / sim.Second)}
 	t := b.tables.newest()
-	next, _ := t.Apply(t.Assign(servers, o), o)
+	var moves []buckets.Move
+	if b.any != nil {
+		moves = greedy(t.Current, p, b.any)
+	} else {
+		moves = t.Assign(servers, o)
+	}
+	next, _ := t.Apply(moves, o)
 	if b.chain < buckets.Chain {
 		for i := range next.Previous {
 			copy(next.Previous[i][b.chain:], buckets.NoPrevious[:])

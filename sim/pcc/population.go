@@ -9,6 +9,7 @@ type side struct {
 	first  []uint16
 	note   []uint32
 	at     []uint16
+	served sim.Time // when all were, last
 
 	// Columns of some connections, gathered from everywhere.
 	some struct {
@@ -33,6 +34,21 @@ func (p *player) advance(to sim.Time) {
 		p.fill(p.now)
 		p.open(from)
 		p.close()
+		p.talk()
+	}
+}
+
+// silence is the longest time between two packets of a connection, as far as
+// balancers with state notice: tables go by when an entry was used last.
+const silence = 5 * sim.Second
+
+// talk has connections send a packet though nothing has changed for them.
+func (p *player) talk() {
+	for i := range p.sides {
+		s := &p.sides[i]
+		if _, ok := s.scheme.(Stateful); ok && p.now-s.served > silence {
+			p.serveSide(i, true)
+		}
 	}
 }
 

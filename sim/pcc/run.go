@@ -246,8 +246,8 @@ func (p *player) heard(front int, who func(via uint16) bool) {
 			}
 		}
 	}
-	p.serve(front, who == nil)
 	p.forget(front)
+	p.serve(front, who == nil)
 }
 
 // forget has the schemes behind a front forget versions that nobody holds.
@@ -300,8 +300,8 @@ func (p *player) reshuffle(front int) {
 			p.some = append(p.some, int32(i))
 		}
 	}
-	p.serve(front, false)
 	p.forget(front)
+	p.serve(front, false)
 }
 
 // serve has connections behind a front look themselves up: all, or some.
@@ -316,7 +316,9 @@ func (p *player) serve(front int, all bool) {
 func (p *player) serveSide(i int, all bool) {
 	s, t := &p.sides[i], &p.tally.Schemes[i]
 	c := p.conns(s, 0, len(p.key))
-	if !all {
+	if all {
+		s.served = p.now
+	} else {
 		c = p.gather(s)
 	}
 	s.scheme.Serve(&c)

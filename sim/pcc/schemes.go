@@ -28,19 +28,21 @@ type Setup struct {
 
 // Defaults of a Setup. Beamer's authors have 100 buckets a server (§6.2) and
 // four minutes of daisy chaining (their code). At as many entries as that, one
-// connection in a million finds its line of the table full.
+// line of a table in a million has more connections than places.
 const (
 	DefaultBuckets   = 100
 	DefaultChainTime = 240 * sim.Second
-	DefaultEntries   = 7
+	DefaultEntries   = 14
 )
 
 // Names of schemes. Those of consistent hashes are the hashes': nothing is
 // remembered, each packet goes where the hash points.
 const (
-	Hash       = "hash"
-	Beamer1    = "beamer-1"
-	Beamer3    = "beamer-3"
+	Hash    = "hash"
+	Beamer1 = "beamer-1"
+	Beamer3 = "beamer-3"
+	// Beamer1Any is Beamer1 whose buckets are moved greedily.
+	Beamer1Any = "beamer-1-any"
 	Faild1     = "faild-1"
 	JET        = "jet"
 	FullCT     = "full-ct"
@@ -50,7 +52,7 @@ const (
 
 // Names lists all schemes that New makes, in the order in which they are shown.
 func Names() []string {
-	return []string{Hash, "ring", "table-hrw", "maglev", "anchor", "hrw", "dx", Beamer1, Beamer3, Faild1, JET, FullCT, FullCTECMP, Cheetah}
+	return []string{Hash, "ring", "table-hrw", "maglev", "anchor", "hrw", "dx", Beamer1, Beamer1Any, Beamer3, Faild1, JET, FullCT, FullCTECMP, Cheetah}
 }
 
 // New makes a scheme by its name.
@@ -62,6 +64,8 @@ func New(name string, s Setup) (Scheme, error) {
 		return newBeamer(s, 1), nil
 	case Beamer3:
 		return newBeamer(s, 3), nil
+	case Beamer1Any:
+		return newAnyBeamer(s), nil
 	case Faild1:
 		return newFaild(s)
 	case JET:

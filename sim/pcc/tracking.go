@@ -1,6 +1,8 @@
 package pcc
 
 import (
+	"math"
+
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/sim"
@@ -11,12 +13,26 @@ import (
 // the connections that a change of the pool could move, if a standby server is
 // added or a working one drains; full-ct remembers all, and has nothing else to
 // find a connection by than where new ones go.
+//
+// A connection that was found in a table a short while ago need not be looked
+// for again, if nothing gave way there since: its Note says where and when.
 type tracking struct {
 	setup  Setup
 	jet    bool
 	tables versions[*chash.AnchorTable]
-	flows  []*jet.Flows // by balancer; nil: gone
+	flows  []flowTable // by balancer
 }
+
+type flowTable struct {
+	*jet.Flows
+	// lost is the last time, in units, at which a live entry gave way.
+	lost int64
+}
+
+// fresh is for how long, in units of the table, a connection that was found is
+// not looked for again: short beside what it takes to fill a line of the table
+// anew, so that entries of live connections are never the oldest.
+const fresh = 10
 
 func newTracking(s Setup, jet bool) *tracking { return &tracking{setup: s, jet: jet} }
 
@@ -35,71 +51,103 @@ func (t *tracking) Update(p *Pool, _ sim.Time) error {
 
 func (t *tracking) Forget(oldest int) { t.tables.forget(oldest) }
 
+// Join: a table has room for Setup.Entries of each connection that will be in
+// it.
 func (t *tracking) Join(balancer int, connections float64) {
 	for len(t.flows) <= balancer {
-		t.flows = append(t.flows, nil)
+		t.flows = append(t.flows, flowTable{})
 	}
-	t.flows[balancer] = jet.NewFlows(int(connections*t.setup.Entries/jet.Ways) + 1)
+	if t.jet {
+		connections *= float64(t.setup.Standby) / float64(t.setup.Working+t.setup.Standby)
+	}
+	t.flows[balancer] = flowTable{jet.NewFlows(int(math.Ceil(connections * t.setup.Entries / jet.Ways))), -1}
 }
 
-func (t *tracking) Leave(balancer int) { t.flows[balancer] = nil }
+func (t *tracking) Leave(balancer int) { t.flows[balancer] = flowTable{} }
 
-// unit is the time as flow tables have it.
-func unit(now sim.Time) uint16 { return uint16(now / (jet.Unit * sim.Millisecond)) }
+// units is the time as flow tables have it, but without an end.
+func units(now sim.Time) int64 { return int64(now / (jet.Unit * sim.Millisecond)) }
+
+// found notes that connection i was found at its balancer.
+func found(c *Conns, i int, now int64) { c.Note[i] = uint32(c.Via[i])<<16 | uint32(uint16(now)) }
+
+// there: connection i was found at its balancer lately, and nothing gave way
+// there since.
+func (f *flowTable) there(c *Conns, i int, now int64) bool {
+	age := int64(uint16(now) - uint16(c.Note[i]))
+	return uint16(c.Note[i]>>16) == c.Via[i] && age < fresh && now-age > f.lost
+}
 
 func (t *tracking) Open(c *Conns) {
-	u := unit(c.Now)
+	now := units(c.Now)
 	for i, key := range c.Key {
-		flows := t.flows[c.Via[i]]
+		f := &t.flows[c.Via[i]]
 		slot, held, track := t.tables.at(c.Held(i)).Place(key)
-		if !t.enter(flows, key, slot, u, track) {
+		if !t.enter(f, key, slot, now, track) {
 			slot = held
 		}
-		flows.Lookup(key, u) // the handshake's last packet confirms it
 		c.First[i] = uint16(slot)
+		if f.Lookup(key, uint16(now)) >= 0 { // the handshake's last packet confirms it
+			found(c, i, now)
+		} else {
+			c.Note[i] = uint32(c.Via[i])<<16 | uint32(uint16(now-fresh))
+		}
 	}
 }
 
 // enter makes an entry, if the connection needs one. False: there was no room.
-func (t *tracking) enter(flows *jet.Flows, key uint64, slot int, u uint16, track bool) bool {
-	switch {
-	case !t.jet:
-		flows.InsertLRU(key, slot, u, jet.New)
-	case track:
-		return flows.Insert(key, slot, u, jet.New) != jet.Full
+func (t *tracking) enter(f *flowTable, key uint64, slot int, now int64, track bool) bool {
+	if t.jet && !track {
+		return true
 	}
-	return true
+	at := &f.Buckets[f.Index(key)]
+	before, became := *at, jet.Made
+	if t.jet {
+		became = f.Insert(key, slot, uint16(now), jet.New)
+	} else {
+		became = f.InsertLRU(key, slot, uint16(now), jet.New)
+	}
+	if became == jet.Replaced {
+		for i, e := range before.Entry {
+			if at.Entry[i] != e && e.State() == jet.Confirmed {
+				f.lost = now
+			}
+		}
+	}
+	return became != jet.Full
 }
 
 func (t *tracking) Serve(c *Conns) {
-	u := unit(c.Now)
+	now := units(c.Now)
 	for i, key := range c.Key {
-		if c.First[i] == Broken {
+		f := &t.flows[c.Via[i]]
+		if c.First[i] == Broken || f.there(c, i, now) {
+			c.At[i] = c.First[i]
 			continue
 		}
-		flows := t.flows[c.Via[i]]
-		if slot := flows.Lookup(key, u); slot >= 0 {
+		if slot := f.Lookup(key, uint16(now)); slot >= 0 {
 			c.At[i] = uint16(slot)
+			found(c, i, now)
 			continue
 		}
 		slot, held, track := t.tables.at(c.Held(i)).Place(key)
 		if t.jet {
 			slot = held
 		}
-		t.enter(flows, key, slot, u, track)
+		t.enter(f, key, slot, now, track)
 		c.At[i] = uint16(slot)
 	}
 }
 
 // Close is FIN: entries fade.
 func (t *tracking) Close(c *Conns) {
-	u := unit(c.Now)
+	now := uint16(units(c.Now))
 	for i, key := range c.Key {
 		if c.First[i] == Broken {
 			continue
 		}
-		if e := t.flows[c.Via[i]].Find(key, u, true); e != nil {
-			jet.Touch(e, u, true, jet.Close, 0)
+		if e := t.flows[c.Via[i]].Find(key, now, true); e != nil {
+			jet.Touch(e, now, true, jet.Close, 0)
 		}
 	}
 }

@@ -5,7 +5,10 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/sim/datacentre"
+	"github.com/fairlead/fairlead/sim/pcc"
 	"github.com/fairlead/fairlead/sim/proof"
+	"github.com/fairlead/fairlead/sim/tracking"
 )
 
 // All are the scenarios in the order in which they are shown: those of the
@@ -14,6 +17,9 @@ func All() []sim.Kind {
 	return slices.Concat(
 		// dip-updates, imbalance, threshold, fct, scaling, jet, small-cookies,
 		// balancer-churn, datacentre, proof: a line each, in this order.
+		[]sim.Kind{pcc.DIPUpdatesKind},
+		tracking.Kinds,
+		datacentre.Kinds,
 		proof.Kinds,
 	)
 }

@@ -1,0 +1,150 @@
+package pcc
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/pflag"
+
+	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/sim/workload"
+)
+
+// Base is the options that scenarios of this package share: the pool, the
+// load, the schemes and their sizes.
+type Base struct {
+	// Servers that work at the start, and Standby ones besides.
+	Servers, Standby int
+	// Active is the mean number of live connections.
+	Active int
+	// Seconds that are simulated.
+	Seconds   int
+	Lifetimes workload.Flag
+	Schemes   []string
+	// Buckets, ChainSeconds and Entries are Setup's.
+	Buckets, ChainSeconds int
+	Entries               float64
+}
+
+// NewBase is Cheetah's pool and load (§2.1) with as many standby servers as
+// JET's horizon, for the schemes.
+func NewBase(schemes ...string) Base {
+	return Base{
+		Servers: 468, Standby: 47, Active: 70_000, Seconds: 600,
+		Lifetimes: workload.Flag{Distribution: workload.WebServer}, Schemes: schemes,
+		Buckets: DefaultBuckets, ChainSeconds: int(DefaultChainTime / sim.Second), Entries: DefaultEntries,
+	}
+}
+
+// Flags adds the options.
+func (b *Base) Flags(f *pflag.FlagSet) {
+	f.IntVar(&b.Servers, "servers", b.Servers, "servers that work at the start")
+	f.IntVar(&b.Standby, "standby", b.Standby, "servers on standby at the start; JET's horizon")
+	f.IntVar(&b.Active, "active", b.Active, "live connections in the mean")
+	f.IntVar(&b.Seconds, "seconds", b.Seconds, "simulated seconds")
+	f.Var(&b.Lifetimes, "lifetimes", workload.LifetimesUsage)
+	f.StringSliceVar(&b.Schemes, "schemes", b.Schemes, "schemes to compare")
+	f.IntVar(&b.Buckets, "buckets", b.Buckets, "buckets of beamer and faild for each server")
+	f.IntVar(&b.ChainSeconds, "chain-time", b.ChainSeconds, "seconds for which beamer's servers pass packets on after a bucket's move")
+	f.Float64Var(&b.Entries, "entries", b.Entries, "entries of a flow table (jet, full-ct) for each connection that it is to hold")
+}
+
+// Limits of the options.
+const (
+	maxActive  = 10_000_000
+	maxSeconds = 86_400
+	maxBuckets = 1 << 23 // of a table, see buckets.Max
+	maxEntries = 1000
+)
+
+// Check says which option is wrong.
+func (b *Base) Check() error {
+	switch {
+	case b.Servers < 2:
+		return fmt.Errorf("--servers %d: at least 2, so that a connection can be at the wrong one", b.Servers)
+	case b.Standby < 1:
+		return fmt.Errorf("--standby %d: at least 1, so that a server can be added", b.Standby)
+	case b.Servers > MaxServers-b.Standby:
+		return fmt.Errorf("--servers %d and --standby %d: a cookie names %d servers at most; take fewer", b.Servers, b.Standby, MaxServers)
+	case b.Active < 1 || b.Active > maxActive:
+		return fmt.Errorf("--active %d: must be 1 to %d", b.Active, maxActive)
+	case b.Seconds < 1 || b.Seconds > maxSeconds:
+		return fmt.Errorf("--seconds %d: must be 1 to %d", b.Seconds, maxSeconds)
+	case b.Buckets < 1 || b.Buckets*b.Servers > maxBuckets:
+		return fmt.Errorf("--buckets %d for each of %d servers: must be 1 or more, and %d together at most", b.Buckets, b.Servers, maxBuckets)
+	case b.ChainSeconds < 0 || b.ChainSeconds > maxSeconds:
+		return fmt.Errorf("--chain-time %d: must be 0 to %d", b.ChainSeconds, maxSeconds)
+	case !(b.Entries > 0 && b.Entries <= maxEntries):
+		return fmt.Errorf("--entries %v: must be above 0, %d at most", b.Entries, maxEntries)
+	case len(b.Schemes) == 0:
+		return fmt.Errorf("--schemes: name one at least, of %v", Names())
+	}
+	for i, name := range b.Schemes {
+		if slices.Contains(b.Schemes[:i], name) {
+			return fmt.Errorf("--schemes: %s is there twice; name each once", name)
+		}
+		if _, err := New(name, b.setup(0)); err != nil {
+			return fmt.Errorf("--schemes: %w", err)
+		}
+	}
+	return nil
+}
+
+func (b *Base) setup(seed uint64) Setup {
+	return Setup{
+		Working: b.Servers, Standby: b.Standby, Seed: seed, Buckets: b.Buckets,
+		ChainTime: sim.Time(b.ChainSeconds) * sim.Second, Entries: b.Entries,
+	}
+}
+
+// end of a run.
+func (b *Base) end() sim.Time { return sim.Time(b.Seconds) * sim.Second }
+
+// run is a run under a seed at a rate of updates, without contenders. Which
+// connections come does not depend on the rate.
+func (b *Base) run(seed uint64, updates workload.Updates) *Run {
+	drawn := updates.Draw(sim.Stream(seed, "updates"), b.end())
+	return &Run{
+		Arrivals: workload.NewPoisson(seed, float64(b.Active), b.Lifetimes.Distribution),
+		Working:  b.Servers, Standby: b.Standby,
+		Changes: Changes(seed, b.Servers, b.Standby, drawn),
+		End:     b.end(),
+	}
+}
+
+// parameters are the shared options as text.
+func (b *Base) parameters() []sim.Parameter {
+	return []sim.Parameter{
+		{Name: "servers", Value: strconv.Itoa(b.Servers)},
+		{Name: "standby servers", Value: strconv.Itoa(b.Standby)},
+		{Name: "active connections", Value: sim.Grouped(float64(b.Active), 0)},
+		{Name: "lifetimes", Value: fmt.Sprintf("%s, mean %.1f s", b.Lifetimes.Name, b.Lifetimes.Mean()/float64(sim.Second))},
+		{Name: "time", Value: fmt.Sprintf("%d s", b.Seconds)},
+		{Name: "buckets a server", Value: strconv.Itoa(b.Buckets)},
+		{Name: "chain time", Value: fmt.Sprintf("%d s", b.ChainSeconds)},
+		{Name: "flow table's entries a connection", Value: strconv.FormatFloat(b.Entries, 'g', -1, 64)},
+	}
+}
+
+// samples are what runs counted together.
+func samples(tallies []*Tally) []sim.Sample {
+	var connections, changes, lookups int64
+	for _, t := range tallies {
+		connections += t.Connections
+		changes += t.Changes
+		for _, s := range t.Schemes {
+			lookups += s.Lookups
+		}
+	}
+	return []sim.Sample{
+		{What: "connections", Count: connections},
+		{What: "updates of the pool", Count: changes},
+		{What: "look-ups of live connections", Count: lookups},
+	}
+}
+
+// nobodyThrough: no connection of any run lived through a change.
+func nobodyThrough(tallies []*Tally) bool {
+	return !slices.ContainsFunc(tallies, func(t *Tally) bool { return t.Through > 0 })
+}
