@@ -1,0 +1,118 @@
+package datacentre
+
+import (
+	"slices"
+
+	"github.com/fairlead/fairlead/policy"
+	"github.com/fairlead/fairlead/scheme/jet"
+	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/sim/pcc"
+	"github.com/fairlead/fairlead/sim/workload"
+)
+
+// Sizes in a balancer's data plane (bpf/include/fairlead.h; a test compares).
+const (
+	// lineBytes is a server line: where a server is and how packets get there,
+	// one for each slot and processor.
+	lineBytes = 64
+	// countBytes is a server's number of open connections.
+	countBytes = 4
+	// vipBytes is a VIP.
+	vipBytes = 128
+	// flowBucketBytes is a bucket of the flow table, of seven entries.
+	flowBucketBytes = 64
+	// shareBytes is what a balancer tells another one of a tracked connection
+	// (ShareFlows): its key and its entry.
+	shareBytes = 8 + 4
+)
+
+// bucketBytes is a table of buckets in the data plane: two octets a bucket, in
+// lines of eight buckets, and behind them two words for its chain.
+func bucketBytes(n int) int64 { return int64((n+7)/8*2+2*n) * 8 }
+
+// paperBucketBytes is a bucket of Beamer's authors: current and previous server
+// and the time of the last move, in four octets each (§4).
+const paperBucketBytes = 12
+
+// tableBytes is one version of a scheme's table for the VIP in a balancer. The
+// data plane has room for two, so that it can swap them.
+func (v *vip) tableBytes(scheme int, entries []uint32) int64 {
+	n := v.size[v.number]
+	members := make([]policy.Member, n)
+	for i := range members {
+		members[i] = policy.Member{Slot: uint16(i), Weight: 1}
+	}
+	slots := int64(len(policy.Table(policy.RR, members))) * 4
+	switch schemeNames[scheme] {
+	case pcc.Hash: // a list of the servers that work
+		return slots
+	case pcc.Cheetah: // and what packets without a cookie go by
+		return slots + int64(v.capacity(n))*4
+	case pcc.Beamer1:
+		return int64(v.Buckets*n) * paperBucketBytes
+	case pcc.Beamer3:
+		return bucketBytes(v.Buckets * n)
+	}
+	return int64(len(entries)) * 4
+}
+
+// flowBuckets is how large a flow table must be for so many live entries: one
+// bucket each, of seven places, so that one entry in 14,000 finds its bucket
+// full (docs/jet.md).
+func flowBuckets(live float64) int { return int(live) + 1 }
+
+// flowBytes is by scheme what its flow table takes in a balancer that has the
+// greatest number of connections; 0: it has none.
+func flowBytes(scheme string, live, trackedShare, all float64) int64 {
+	switch scheme {
+	case pcc.JET:
+		return int64(flowBuckets(live*trackedShare)) * flowBucketBytes
+	case pcc.FullCTECMP:
+		return int64(flowBuckets(live)) * flowBucketBytes
+	case pcc.FullCT: // one balancer has all
+		return int64(flowBuckets(all)) * flowBucketBytes
+	}
+	return 0
+}
+
+// forgotten fills a flow table that is to hold so many live connections, as
+// full-ct does: they come and go for a minute and send all the time. It returns
+// the share of those that live at the end of which there is no entry.
+func (d *Datacentre) forgotten(seed uint64, live float64) float64 {
+	const units = 64 // of the table's time
+	f := jet.NewFlows(flowBuckets(live))
+	arrivals := workload.NewPoisson(sim.SplitMix(seed), live, d.Lifetimes.Distribution)
+	next, _ := arrivals.Next()
+	var here []workload.Connection
+	lost := 0
+	for unit := range uint16(units) {
+		now := sim.Time(unit) * jet.Unit * sim.Millisecond
+		for ; next.Start <= now; next, _ = arrivals.Next() {
+			f.InsertLRU(next.Key, 1, unit, jet.New)
+			here = append(here, next)
+		}
+		lost = 0
+		here = slices.DeleteFunc(here, func(c workload.Connection) bool {
+			known := f.Lookup(c.Key, unit) >= 0
+			over := c.End() <= now
+			switch {
+			case over && known:
+				jet.Touch(f.Find(c.Key, unit, true), unit, true, jet.Close, 0)
+			case !over && !known:
+				lost++
+			}
+			return over
+		})
+	}
+	return float64(lost) / float64(max(1, len(here)))
+}
+
+// least and most of what balancers have, those alone that are there.
+func spread(atEnd []int64, live []uint16) (least, mean, most float64) {
+	var list []int64
+	for _, b := range live {
+		list = append(list, atEnd[b])
+		mean += float64(atEnd[b]) / float64(len(live))
+	}
+	return float64(slices.Min(list)), mean, float64(slices.Max(list))
+}
