@@ -11,8 +11,8 @@ import (
 
 // grid is a figure as a table.
 type grid struct {
-	head []string // the first stands above the rows' names
-	rows [][]string
+	Head []string // the first stands above the rows' names
+	Rows [][]string
 }
 
 // newGrid has a row a point and a column a series, or the other way round
@@ -40,9 +40,9 @@ func newGrid(f *sim.Figure) grid {
 	if len(titles) > len(names) {
 		names, titles, cells = titles, names, transposed(cells, len(f.Series))
 	}
-	g := grid{head: append([]string{corner}, titles...)}
+	g := grid{Head: append([]string{corner}, titles...)}
 	for i, name := range names {
-		g.rows = append(g.rows, append([]string{name}, cells[i]...))
+		g.Rows = append(g.Rows, append([]string{name}, cells[i]...))
 	}
 	return g
 }

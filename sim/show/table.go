@@ -41,7 +41,7 @@ func figureTable(b *strings.Builder, f *sim.Figure) {
 	fmt.Fprintf(b, "\n%s\n%s\n", f.Title, axisTitle(f.Y))
 	g := newGrid(f)
 	w := tabwriter.NewWriter(b, 0, 4, 2, ' ', tabwriter.AlignRight)
-	for _, row := range append([][]string{g.head}, g.rows...) {
+	for _, row := range append([][]string{g.Head}, g.Rows...) {
 		fmt.Fprintln(w, strings.Join(row, "\t")+"\t")
 	}
 	w.Flush() // to memory: cannot fail
