@@ -11,8 +11,8 @@ type Connection struct {
 	// Start is when its first packet comes. It is negative where the
 	// connection lives at time 0 already.
 	Start sim.Time
-	// Lifetime is how long it lives from its start: 0 at least, and such that
-	// Start + Lifetime is over 0.
+	// Lifetime is how long it lives from its start: 0 at least, and more than
+	// -Start.
 	Lifetime sim.Time
 	// Key is the balancer's hash of its addresses and ports: well mixed.
 	Key uint64
@@ -49,6 +49,16 @@ func NewPoisson(seed uint64, active float64, lifetimes *Distribution) *Poisson {
 		arrivals: sim.Stream(seed, "arrivals"), lives: sim.Stream(seed, "lifetimes"),
 	}
 	p.alive = PoissonNumber(p.arrivals, active)
+	return p
+}
+
+// FromEmpty has nobody live at time 0, and returns p. Those who arrive later
+// stay the same.
+func (p *Poisson) FromEmpty() *Poisson {
+	for ; p.alive > 0; p.alive-- {
+		p.lifetimes.Stationary(p.lives)
+		p.n++
+	}
 	return p
 }
 

@@ -1,0 +1,276 @@
+// Package balance is the simulations of how evenly servers are loaded.
+//
+//	imbalance          scenario `imbalance`: open connections (Cheetah, fig. 2b)
+//	imbalance_result   its figures, and what the paper says
+//	choosers           hashes and policies that place new connections
+//	replay             connections' starts and ends, measured in time
+//	levels             the most and the least loaded server at any moment
+package balance
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/sim/workload"
+)
+
+// Kinds are the scenarios of this package.
+var Kinds = []sim.Kind{{
+	Name:  "imbalance",
+	Short: "Cheetah's figure 2b: connections of the most loaded server over the mean, by hash and by policy",
+	Long: `How many connections the most loaded server has, divided by the mean of all
+servers, against the number of connections that live at a time (Cheetah,
+NSDI'20, figure 2b). All hashes and policies place the same connections. The
+pool does not change, and one balancer places all.
+
+As in the paper, the imbalance of a run is its mean over the whole run, which
+begins without any connection. Figures of the steady state, behind the longest
+lifetime, stand beside it.
+
+With --flows, the connections of a flow file or of a capture of yours are
+placed instead (fairlead sim workloads FILE shows what is in it).`,
+	Example: `  fairlead sim imbalance
+  fairlead sim imbalance --servers 100 --active 5000,50000 --lifetimes hadoop --seeds 10
+  fairlead sim imbalance --servers 8 --flows flows.csv --plot imbalance.svg`,
+	Seeds: 3,
+	New:   func() sim.Scenario { return NewImbalance() },
+}}
+
+// Imbalance is the options of scenario imbalance.
+type Imbalance struct {
+	// Servers in the pool, 2 to MaxServers.
+	Servers int
+	// Active is the numbers of connections that live at a time, in the mean.
+	Active []int
+	// Lifetimes of connections.
+	Lifetimes workload.Flag
+	// Seconds that a run takes.
+	Seconds int
+	// Points of a server on the ring.
+	Points int
+	// Report is the time between two tables of awrr.
+	Report time.Duration
+	// Flows is a file with connections to place instead.
+	Flows string
+	// Schemes are the hashes and policies.
+	Schemes []string
+
+	record *workload.Record // of Flows
+}
+
+// Limits of the options.
+const (
+	// MaxServers is bounded by the data plane's slots.
+	MaxServers = chash.MaxSlots
+	maxActive  = 10_000_000
+	maxSeconds = 1_000_000
+	maxPoints  = 10_000
+)
+
+// NewImbalance has the paper's parameters. It does not give the seconds (what
+// its text says fits 400 and more: figure run-length), nor the points of the
+// ring (figure ring-points).
+func NewImbalance() *Imbalance {
+	return &Imbalance{
+		Servers:   468,
+		Active:    []int{20_000, 40_000, 70_000, 100_000, 140_000, 200_000},
+		Lifetimes: workload.Flag{Distribution: workload.WebServer},
+		Seconds:   500,
+		Points:    50,
+		Report:    100 * time.Millisecond,
+		Schemes:   slices.Concat(hashNames, policyNames),
+	}
+}
+
+// Flags adds the options.
+func (o *Imbalance) Flags(f *pflag.FlagSet) {
+	f.IntVar(&o.Servers, "servers", o.Servers, "servers in the pool")
+	f.IntSliceVar(&o.Active, "active", o.Active, "connections that live at a time, in the mean")
+	f.Var(&o.Lifetimes, "lifetimes", workload.LifetimesUsage)
+	f.IntVar(&o.Seconds, "seconds", o.Seconds, "simulated seconds")
+	f.IntVar(&o.Points, "points", o.Points, "points that a server has on the ring")
+	f.DurationVar(&o.Report, "report", o.Report, "time between two reports of the servers' loads to awrr")
+	f.StringVar(&o.Flows, "flows", "", "place the connections of this flow file (CSV) or capture (pcap) instead")
+	f.StringSliceVar(&o.Schemes, "scheme", o.Schemes, "hashes and policies")
+}
+
+// Check says which option is wrong, and reads Flows.
+func (o *Imbalance) Check() error {
+	switch {
+	case o.Servers < 2 || o.Servers > MaxServers:
+		return fmt.Errorf("--servers %d: must be 2 to %d", o.Servers, MaxServers)
+	case len(o.Active) == 0:
+		return fmt.Errorf("--active: none is given; give one number of connections or more")
+	case o.Seconds < 1 || o.Seconds > maxSeconds:
+		return fmt.Errorf("--seconds %d: must be 1 to %d", o.Seconds, maxSeconds)
+	case o.Points < 1 || o.Points > maxPoints:
+		return fmt.Errorf("--points %d: must be 1 to %d", o.Points, maxPoints)
+	case o.Report < time.Millisecond || o.Report > time.Hour:
+		return fmt.Errorf("--report %s: must be 1ms to 1h", o.Report)
+	case len(o.Schemes) == 0:
+		return fmt.Errorf("--scheme: none is given; there are %s", strings.Join(slices.Concat(hashNames, policyNames), ", "))
+	}
+	for i, a := range o.Active {
+		if a < 1 || a > maxActive {
+			return fmt.Errorf("--active %d: must be 1 to %d", a, maxActive)
+		}
+		if slices.Contains(o.Active[:i], a) {
+			return fmt.Errorf("--active %d: is given twice", a)
+		}
+	}
+	for i, s := range o.Schemes {
+		if !slices.Contains(slices.Concat(hashNames, policyNames), s) {
+			return fmt.Errorf("--scheme %q: must be one of %s", s, strings.Join(slices.Concat(hashNames, policyNames), ", "))
+		}
+		if slices.Contains(o.Schemes[:i], s) {
+			return fmt.Errorf("--scheme %q: is given twice", s)
+		}
+	}
+	if o.Flows == "" {
+		return nil
+	}
+	record, err := workload.OpenRecord(o.Flows)
+	if err != nil {
+		return fmt.Errorf("--flows %w", err)
+	}
+	o.record = record
+	return nil
+}
+
+// load is one of the numbers of connections that live at a time.
+type load struct {
+	active float64
+	// extra: the experiments with the ring's points and with tables are made
+	// here.
+	extra bool
+}
+
+// loads in the order in which they are shown.
+func (o *Imbalance) loads() []load {
+	if o.record != nil {
+		return []load{{active: o.record.Active()}}
+	}
+	active := slices.Sorted(slices.Values(o.Active))
+	detail := active[len(active)/2]
+	if slices.Contains(active, paperDetail) {
+		detail = paperDetail
+	}
+	var loads []load
+	for _, a := range active {
+		loads = append(loads, load{float64(a), a == detail})
+	}
+	return loads
+}
+
+// paperDetail is where Cheetah goes into detail: figure 2c and its text.
+const paperDetail = 70_000
+
+// arrivals are the same for all contenders.
+func (o *Imbalance) arrivals(l load, seed uint64) workload.Arrivals {
+	if o.record != nil {
+		return o.record.Arrivals(seed)
+	}
+	return workload.NewPoisson(seed, l.active, o.Lifetimes.Distribution).FromEmpty()
+}
+
+// marks of a run: its eighths.
+const marks = 8
+
+// bounds are the moments up to which the sums are wanted: steady is when the
+// steady state begins, at half a run or when all of the first connections are
+// gone, end the end, and the marks between.
+func (o *Imbalance) bounds() (bounds []sim.Time, steady, end int) {
+	total := sim.Time(o.Seconds) * sim.Second
+	settled := min(total/2, o.Lifetimes.Longest())
+	if o.record != nil {
+		total = max(marks, o.record.Span())
+		settled = total / 2
+	}
+	for i := 1; i <= marks; i++ {
+		bounds = append(bounds, total*sim.Time(i)/marks)
+	}
+	steady, _ = slices.BinarySearch(bounds, settled)
+	bounds = slices.Insert(bounds, steady, settled)
+	return bounds, steady, len(bounds) - 1
+}
+
+// Run places all connections by all schemes.
+func (o *Imbalance) Run(ctx context.Context, c sim.Common) (*sim.Result, error) {
+	seeds, loads := c.SeedList(), o.loads()
+	bounds, steady, end := o.bounds()
+	runs := make([][]run, len(loads))
+	for i := range runs {
+		runs[i] = make([]run, len(seeds))
+	}
+	// The longest first, so that no core waits for one at the end.
+	n := len(loads) * len(seeds)
+	err := c.Each(ctx, n, func(ctx context.Context, i int) error {
+		l, s := len(loads)-1-i/len(seeds), i%len(seeds)
+		contenders, err := o.contenders(loads[l], seeds[s])
+		if err != nil {
+			return err
+		}
+		placed, err := replay(ctx, o.arrivals(loads[l], seeds[s]), contenders, bounds)
+		runs[l][s] = newRun(contenders, placed, steady, end)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	f := &found{o: o, seeds: seeds, loads: loads, runs: runs, bounds: bounds}
+	if f.nobody() {
+		return nil, sim.NothingToSee("imbalance", "no server ever had a connection that lasted", "give a longer --seconds or other --flows")
+	}
+	return f.result(), nil
+}
+
+// Names of the contenders of the experiments.
+func ringName(points int) string       { return fmt.Sprintf("ring of %d points", points) }
+func tableName(kind chash.Kind) string { return "table of " + string(kind) }
+
+// tablePoints is how many points chash.Compile gives a server.
+const tablePoints = 256
+
+// ringPoints are the points that the experiment tries; tables the hashes that
+// the data plane compiles into rows.
+var (
+	ringPoints = []int{10, 20, 50, 100, tablePoints, 1000}
+	tables     = []chash.Kind{chash.KindRing, chash.KindTableHRW, chash.KindMaglev, chash.KindHRW, chash.KindDx}
+)
+
+// contenders of one run.
+func (o *Imbalance) contenders(l load, seed uint64) ([]*contender, error) {
+	p := pool{o.Servers, seed, o.Points, sim.Time(o.Report)}
+	var list []*contender
+	var failed error
+	add := func(name string, c chooser, err error) {
+		if failed == nil {
+			failed = err
+		}
+		list = append(list, newContender(name, c, o.Servers))
+	}
+	for _, name := range o.Schemes {
+		c, err := p.newChooser(name)
+		add(name, c, err)
+	}
+	if !l.extra {
+		return list, failed
+	}
+	for _, points := range ringPoints {
+		p.points = points
+		c, err := p.consistent(chash.KindRing)
+		add(ringName(points), c, err)
+	}
+	for _, kind := range tables {
+		c, err := p.compiled(kind)
+		add(tableName(kind), c, err)
+	}
+	return list, failed
+}

@@ -1,0 +1,237 @@
+package balance
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/sim"
+)
+
+// run is what one run under one seed found, by contender's name.
+type run struct {
+	contenders  map[string]*contender
+	connections int64
+	steady, end int // of the contenders' upTo
+}
+
+func newRun(contenders []*contender, connections int64, steady, end int) run {
+	r := run{map[string]*contender{}, connections, steady, end}
+	for _, c := range contenders {
+		c.server, c.chooser = nil, nil // the sums are all that is wanted
+		r.contenders[c.name] = c
+	}
+	return r
+}
+
+// whole is the sums of the whole run, settled those of the steady state.
+func (r run) whole(name string) sums { return r.contenders[name].upTo[r.end] }
+func (r run) settled(name string) sums {
+	u := r.contenders[name].upTo
+	return u[r.end].minus(u[r.steady])
+}
+
+// found is all runs, by load and seed.
+type found struct {
+	o      *Imbalance
+	seeds  []uint64
+	loads  []load
+	runs   [][]run
+	bounds []sim.Time
+}
+
+// nobody tells whether there was no time with any connection.
+func (f *found) nobody() bool {
+	for _, runs := range f.runs {
+		for _, r := range runs {
+			for _, c := range r.contenders {
+				if c.upTo[r.end].minus(c.upTo[r.steady]).time == 0 {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// stat is a figure of one load over the seeds.
+func (f *found) stat(load int, of func(r run) float64) sim.Stat {
+	var samples []float64
+	for _, r := range f.runs[load] {
+		samples = append(samples, of(r))
+	}
+	return sim.NewStat(samples)
+}
+
+func excess(s sums) float64 { return s.excess / s.time }
+
+func (f *found) result() *sim.Result {
+	o := f.o
+	r := &sim.Result{
+		Scenario: "imbalance", Source: "Cheetah (NSDI'20), figure 2b", Machine: sim.ThisMachine(), Seeds: f.seeds,
+		Parameters: []sim.Parameter{{Name: "servers", Value: sim.Grouped(float64(o.Servers), 0)}},
+		Samples:    []sim.Sample{{What: "connections", Count: f.connections()}},
+		Figures:    []sim.Figure{f.imbalance(), f.whole(), f.steady(), f.above()},
+	}
+	if o.record != nil {
+		r.Source = ""
+		r.Parameters = append(r.Parameters, sim.Parameter{Name: "connections of", Value: o.record.Name})
+	} else {
+		r.Parameters = append(r.Parameters,
+			sim.Parameter{Name: "lifetimes", Value: o.Lifetimes.Name},
+			sim.Parameter{Name: "seconds", Value: sim.Grouped(float64(o.Seconds), 0)})
+	}
+	r.Parameters = append(r.Parameters,
+		sim.Parameter{Name: "points of a server on the ring", Value: fmt.Sprint(o.Points)},
+		sim.Parameter{Name: "reports to awrr every", Value: o.Report.String()})
+	if o.record == nil {
+		r.Figures = append(r.Figures, f.extras()...)
+		r.Checks = f.checks()
+	}
+	return r
+}
+
+func (f *found) connections() (n int64) {
+	for _, runs := range f.runs {
+		for _, r := range runs {
+			n += r.connections
+		}
+	}
+	return n
+}
+
+// curves are one series for each scheme against the connections.
+func (f *found) curves(of func(r run, name string) float64) []sim.Series {
+	var all []sim.Series
+	for _, name := range f.o.Schemes {
+		s := sim.Series{Name: name, By: sim.Ours}
+		for i, l := range f.loads {
+			s.Points = append(s.Points, sim.Point{X: l.active / 1000, Y: f.stat(i, func(r run) float64 { return of(r, name) })})
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+var activeAxis = sim.Axis{Label: "active connections", Unit: "thousand", Decimals: 0}
+
+func (f *found) imbalance() sim.Figure {
+	fig := sim.Figure{
+		Name: "imbalance", Title: "Connections of the most loaded server over the mean", X: activeAxis,
+		Y:      sim.Axis{Label: "most / mean", Decimals: 3},
+		Series: f.curves(func(r run, name string) float64 { return 1 + excess(r.whole(name)) }),
+		Note:   "Mean over the whole run, which begins without any connection.",
+	}
+	if f.isPaper() {
+		fig.Series = append(fig.Series, sim.Series{Name: nameHash, By: sim.ByPaper, Points: []sim.Point{{X: paperDetail / 1000, Y: sim.Value(1.30)}}})
+	}
+	return fig
+}
+
+// isPaper tells whether the run is the one that the paper's figures are of.
+func (f *found) isPaper() bool {
+	d := NewImbalance()
+	return f.o.record == nil && f.o.Servers == d.Servers && f.o.Lifetimes == d.Lifetimes && f.detail() >= 0 && f.loads[f.detail()].active == paperDetail
+}
+
+func (f *found) whole() sim.Figure {
+	return sim.Figure{
+		Name: "excess", Title: "What the most loaded server has above the mean", X: activeAxis,
+		Y:      sim.Axis{Label: "above the mean", Unit: "%", Log: true, Decimals: 2},
+		Series: f.curves(func(r run, name string) float64 { return 100 * excess(r.whole(name)) }),
+		Note:   "The same as most / mean - 1: what the paper's ratios are about.",
+	}
+}
+
+func (f *found) steady() sim.Figure {
+	return sim.Figure{
+		Name: "steady", Title: "The same in the steady state", X: activeAxis,
+		Y:      sim.Axis{Label: "above the mean", Unit: "%", Log: true, Decimals: 2},
+		Series: f.curves(func(r run, name string) float64 { return 100 * excess(r.settled(name)) }),
+		Note:   fmt.Sprintf("From second %.4g on.", float64(f.bounds[f.runs[0][0].steady])/float64(sim.Second)),
+	}
+}
+
+func (f *found) above() sim.Figure {
+	return sim.Figure{
+		Name: "above", Title: "The same in connections: policies that look at loads keep it constant", X: activeAxis,
+		Y: sim.Axis{Label: "connections above the mean", Log: true, Decimals: 2},
+		Series: f.curves(func(r run, name string) float64 {
+			s := r.settled(name)
+			return (s.most - s.active/float64(f.o.Servers)) / s.time
+		}),
+		Note: "In the steady state. So what p2c and least-loaded are better by grows with the load.",
+	}
+}
+
+// detail is the load with the experiments; -1: none.
+func (f *found) detail() int {
+	for i, l := range f.loads {
+		if l.extra {
+			return i
+		}
+	}
+	return -1
+}
+
+// extras are the figures of the experiments.
+func (f *found) extras() []sim.Figure {
+	return []sim.Figure{f.ratiosFigure(), f.runLength(), f.ring(), f.tables()}
+}
+
+func (f *found) ring() sim.Figure {
+	d := f.detail()
+	points := sim.Series{Name: "ring", By: sim.Ours}
+	even := sim.Series{Name: nameHash, By: sim.Ours}
+	for _, p := range ringPoints {
+		points.Points = append(points.Points, sim.Point{X: float64(p), Y: f.stat(d, func(r run) float64 { return 100 * excess(r.whole(ringName(p))) })})
+		if f.has(nameHash) {
+			even.Points = append(even.Points, sim.Point{X: float64(p), Y: f.stat(d, func(r run) float64 { return 100 * excess(r.whole(nameHash)) })})
+		}
+	}
+	return sim.Figure{
+		Name: "ring-points", Title: fmt.Sprintf("Ring against its points, %s active connections", sim.Grouped(f.loads[d].active, 0)),
+		X:      sim.Axis{Label: "points a server", Log: true},
+		Y:      sim.Axis{Label: "above the mean", Unit: "%", Decimals: 1},
+		Series: drop(points, even),
+		Note:   "The paper does not say how many points its consistent hash has.",
+	}
+}
+
+// drop leaves out series without points.
+func drop(all ...sim.Series) (some []sim.Series) {
+	for _, s := range all {
+		if len(s.Points) > 0 {
+			some = append(some, s)
+		}
+	}
+	return some
+}
+
+func (f *found) tables() sim.Figure {
+	d := f.detail()
+	key, rows := sim.Series{Name: "by key", By: sim.Ours}, sim.Series{Name: "by row", By: sim.Ours}
+	for _, k := range tables {
+		name := string(k)
+		if k == chash.KindRing {
+			name = ringName(tablePoints) // like the table's
+		} else if !f.has(name) {
+			name = ""
+		}
+		if name != "" {
+			key.Points = append(key.Points, sim.Point{Label: string(k), Y: f.stat(d, func(r run) float64 { return 100 * excess(r.settled(name)) })})
+		}
+		rows.Points = append(rows.Points, sim.Point{Label: string(k), Y: f.stat(d, func(r run) float64 { return 100 * excess(r.settled(tableName(k))) })})
+	}
+	return sim.Figure{
+		Name: "tables", Title: fmt.Sprintf("Hashes as the data plane has them, %s active connections", sim.Grouped(f.loads[d].active, 0)), Bars: true,
+		X:      sim.Axis{Label: "consistent hash"},
+		Y:      sim.Axis{Label: "above the mean", Unit: "%", Decimals: 1},
+		Series: drop(key, rows),
+		Note:   "In the steady state. The data plane's table has as many rows as the program recommends for so many servers. Both rings have 256 points a server.",
+	}
+}
+
+func (f *found) has(names ...string) bool {
+	return !slices.ContainsFunc(names, func(n string) bool { return !slices.Contains(f.o.Schemes, n) })
+}
