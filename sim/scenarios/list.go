@@ -7,6 +7,7 @@ import (
 	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/datacentre"
 	"github.com/fairlead/fairlead/sim/pcc"
+	"github.com/fairlead/fairlead/sim/balance"
 	"github.com/fairlead/fairlead/sim/proof"
 	"github.com/fairlead/fairlead/sim/tracking"
 )
@@ -18,6 +19,7 @@ func All() []sim.Kind {
 		// dip-updates, imbalance, threshold, fct, scaling, jet, small-cookies,
 		// balancer-churn, datacentre, proof: a line each, in this order.
 		[]sim.Kind{pcc.DIPUpdatesKind},
+		balance.Kinds,
 		tracking.Kinds,
 		datacentre.Kinds,
 		proof.Kinds,
