@@ -1,6 +1,10 @@
 package sim
 
-import "fmt"
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+)
 
 // Result is what a scenario found: what `fairlead sim NAME -o json` prints.
 // Nothing in it depends on how long anything took or on how many cores there
@@ -96,7 +100,8 @@ type Check struct {
 	// Reported is the paper's figure as text ("about 1 %"); empty: there is
 	// none, the bounds are what must be.
 	Reported string `json:"reported,omitempty"`
-	// Low and High bound what agrees, both included.
+	// Low and High bound what agrees, both included; -Unbounded and Unbounded
+	// where there is no bound, which JSON leaves out.
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
 	// Holds is whether Ours is within the bounds. Set by NewCheck.
@@ -109,6 +114,27 @@ type Check struct {
 // NewCheck holds a figure against bounds.
 func NewCheck(what, unit string, ours, low, high float64, reported string) Check {
 	return Check{What: what, Unit: unit, Ours: ours, Low: low, High: high, Reported: reported, Holds: ours >= low && ours <= high}
+}
+
+// Unbounded is the bound of a Check that has none: Low is -Unbounded or High
+// Unbounded.
+const Unbounded = math.MaxFloat64
+
+// MarshalJSON leaves out bounds that there are not.
+func (c Check) MarshalJSON() ([]byte, error) {
+	type fields Check
+	bounded := struct {
+		fields
+		Low  *float64 `json:"low,omitempty"`
+		High *float64 `json:"high,omitempty"`
+	}{fields: fields(c)}
+	if c.Low > -Unbounded {
+		bounded.Low = &c.Low
+	}
+	if c.High < Unbounded {
+		bounded.High = &c.High
+	}
+	return json.Marshal(bounded)
 }
 
 // Value is the statistic of one figure: others' points.

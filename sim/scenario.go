@@ -55,7 +55,7 @@ func (c Common) SeedList() []uint64 {
 // Each calls job for 0 to n-1 on as many cores as c has, and reports progress.
 // Jobs write their results to places of their own, so that their order is of
 // no consequence. The first error ends it, and is returned once all jobs that
-// run have ended.
+// run have ended. A job that takes long may call Done with its context.
 func (c Common) Each(ctx context.Context, n int, job func(ctx context.Context, i int) error) error {
 	g, within := errgroup.WithContext(ctx)
 	workers := c.Workers
@@ -63,24 +63,49 @@ func (c Common) Each(ctx context.Context, n int, job func(ctx context.Context, i
 		workers = runtime.GOMAXPROCS(0)
 	}
 	g.SetLimit(workers)
-	var mu sync.Mutex
-	done := 0
+	all := shares{of: make([]float64, n), tell: c.Progress}
 	for i := range n {
 		g.Go(func() error {
 			if err := within.Err(); err != nil {
 				return err
 			}
-			if err := job(within, i); err != nil {
+			done := func(share float64) { all.set(i, share) }
+			if err := job(context.WithValue(within, doneKey{}, done), i); err != nil {
 				return err
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			done++
-			if c.Progress != nil {
-				c.Progress(float64(done) / float64(n))
-			}
+			done(1)
 			return nil
 		})
 	}
 	return g.Wait()
+}
+
+// Done says what share of a job of Each is done, from 0 to 1.
+func Done(ctx context.Context, share float64) {
+	if done, ok := ctx.Value(doneKey{}).(func(share float64)); ok {
+		done(share)
+	}
+}
+
+type doneKey struct{}
+
+// shares of jobs that are done, and whom to tell.
+type shares struct {
+	mu   sync.Mutex
+	of   []float64
+	tell func(share float64)
+}
+
+func (s *shares) set(i int, share float64) {
+	if s.tell == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.of[i] = share
+	sum := 0.0
+	for _, x := range s.of {
+		sum += x
+	}
+	s.tell(sum / float64(len(s.of)))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -75,8 +76,43 @@ func simProgress(what string) (progress func(share float64), done func()) {
 	if !terminal(os.Stderr) {
 		return nil, func() {}
 	}
-	start := time.Now()
-	return func(share float64) {
-		fmt.Fprintf(os.Stderr, "\r\033[K%s: %.0f %% · %s", what, 100*share, time.Since(start).Round(time.Second))
-	}, func() { fmt.Fprint(os.Stderr, "\r\033[K") }
+	var mu sync.Mutex
+	start, share, over := time.Now(), 0.0, false
+	show := func() {
+		if over {
+			return
+		}
+		fmt.Fprintf(os.Stderr, "\r\033[K%s: %.0f %% · %s", what, 100*share, time.Since(start).Truncate(time.Second))
+	}
+	// The clock runs on where a step takes long.
+	ticker, end := time.NewTicker(time.Second), make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-ticker.C:
+				mu.Lock()
+				show()
+				mu.Unlock()
+			case <-end:
+				return
+			}
+		}
+	}()
+	progress = func(s float64) {
+		mu.Lock()
+		defer mu.Unlock()
+		if changed := int(100*s) != int(100*share); changed {
+			share = s
+			show()
+		}
+	}
+	done = sync.OnceFunc(func() {
+		ticker.Stop()
+		close(end)
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+		fmt.Fprint(os.Stderr, "\r\033[K")
+	})
+	return progress, done
 }

@@ -56,9 +56,9 @@ func (s *scale) decades() {
 	case s.zero:
 		s.min = math.Pow(10, low-1)
 		s.max = math.Pow(10, max(high, low+1))
-	case high-low >= 2:
+	case math.Log10(s.max/s.min) > 1.5:
 		s.min, s.max = math.Pow(10, low), math.Pow(10, high)
-	default: // less than two: where its numbers are, rounded to a digit
+	default: // little more than one: where its numbers are, rounded to a digit
 		s.min, s.max = digit(s.min, math.Floor), digit(s.max, math.Ceil)
 		if s.min == s.max {
 			s.max *= 2
@@ -66,9 +66,14 @@ func (s *scale) decades() {
 	}
 }
 
+// digit rounds to one digit; rounding errors are no reason to go further.
 func digit(x float64, round func(float64) float64) float64 {
 	unit := math.Pow(10, math.Floor(math.Log10(x)))
-	return round(x/unit*(1+1e-12)-1e-12) * unit
+	nearest := math.Round(x / unit)
+	if math.Abs(nearest-x/unit) < 1e-9 {
+		return nearest * unit
+	}
+	return round(x/unit) * unit
 }
 
 // at is where a number stands on the plot's axis, which is linear: itself, or

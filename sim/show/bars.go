@@ -44,7 +44,9 @@ func (d *drawing) bars() error {
 			return err
 		}
 	}
-	d.plot.NominalX(labels...)
+	if len(labels) > 0 {
+		d.plot.NominalX(labels...)
+	}
 	d.slant(labels)
 	d.plot.X.Label.Text = axisTitle(d.figure.X)
 	d.plot.X.Min, d.plot.X.Max = -0.55, float64(len(labels))-0.45
@@ -55,7 +57,7 @@ func (d *drawing) bars() error {
 // slant turns labels that would run into each other.
 func (d *drawing) slant(labels []string) {
 	tick := &d.plot.X.Tick.Label
-	room := (panelWidth - legendWidth - 2*vg.Centimeter) / vg.Length(max(1, len(labels)))
+	room := (panelWidth - 2*vg.Centimeter) / vg.Length(max(1, len(labels)))
 	for _, l := range labels {
 		if tick.Width(l) > 0.95*room {
 			tick.Rotation = math.Pi / 7

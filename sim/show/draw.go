@@ -2,11 +2,9 @@ package show
 
 import (
 	"image/color"
-	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/fairlead/fairlead/sim"
@@ -116,61 +114,4 @@ func (s style) line() draw.LineStyle {
 
 func (s style) glyph() draw.GlyphStyle {
 	return draw.GlyphStyle{Color: s.colour, Radius: markRadius, Shape: s.mark}
-}
-
-// legend has a line a name, then one for each who is not us.
-func (d *drawing) legend() plot.Legend {
-	l := plot.NewLegend()
-	l.Left, l.Top = true, true
-	l.TextStyle.Font = sans(10.5)
-	l.Padding = vg.Points(4)
-	l.ThumbnailWidth = 9 * vg.Millimeter
-	l.YPosition = draw.PosCenter
-	var names, whose []string
-	for _, s := range d.figure.Series {
-		if !slices.Contains(names, s.Name) {
-			names = append(names, s.Name)
-			l.Add(s.Name, d.thumbnail(s.Name))
-		}
-		if s.By != sim.Ours && !slices.Contains(whose, s.By) {
-			whose = append(whose, s.By)
-		}
-	}
-	for _, by := range whose {
-		l.Add("reported: "+by, thumb{glyph: othersMark(by, black)})
-	}
-	return l
-}
-
-// thumbnail is a name's as we draw it; as others' mark where we have none.
-func (d *drawing) thumbnail(name string) plot.Thumbnailer {
-	st := d.styles[name]
-	ours := slices.IndexFunc(d.figure.Series, func(s sim.Series) bool { return s.Name == name && s.By == sim.Ours })
-	switch {
-	case ours < 0:
-		i := slices.IndexFunc(d.figure.Series, func(s sim.Series) bool { return s.Name == name })
-		return thumb{glyph: othersMark(d.figure.Series[i].By, st.colour)}
-	case d.figure.Bars:
-		return thumb{fill: st.colour, glyph: draw.GlyphStyle{Color: color.White, Radius: markRadius, Shape: st.mark}}
-	}
-	return thumb{line: st.line(), glyph: st.glyph()}
-}
-
-// thumb is a legend's sample: a filled field, a line, and a mark in its middle.
-type thumb struct {
-	fill  color.Color
-	line  draw.LineStyle
-	glyph draw.GlyphStyle
-}
-
-func (t thumb) Thumbnail(c *draw.Canvas) {
-	if t.fill != nil {
-		c.SetColor(t.fill)
-		c.Fill(c.Rectangle.Path())
-	}
-	middle := c.Center()
-	if t.line.Width > 0 {
-		c.StrokeLine2(t.line, c.Min.X, middle.Y, c.Max.X, middle.Y)
-	}
-	c.DrawGlyph(t.glyph, middle)
 }

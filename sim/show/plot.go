@@ -15,15 +15,13 @@ import (
 	"github.com/fairlead/fairlead/sim"
 )
 
-// Sizes of a plot. The legend stands to the right, outside of the axes, so
-// that it hides nothing.
+// Sizes of a plot.
 const (
-	panelWidth  = 24 * vg.Centimeter
-	panelHeight = 12 * vg.Centimeter
-	legendWidth = 5.5 * vg.Centimeter
-	margin      = 3 * vg.Millimeter
-	markRadius  = 1.1 * vg.Millimeter
-	lineWidth   = 0.5 * vg.Millimeter
+	panelWidth = 20 * vg.Centimeter
+	axesHeight = 11 * vg.Centimeter
+	margin     = 3 * vg.Millimeter
+	markRadius = 1.1 * vg.Millimeter
+	lineWidth  = 0.5 * vg.Millimeter
 )
 
 // Plot writes a result's figures as one SVG, one below the other.
@@ -38,23 +36,25 @@ func PlotFigure(w io.Writer, r *sim.Result, i int) error {
 
 func draws(w io.Writer, r *sim.Result, figures []sim.Figure) error {
 	styles := stylesOf(r)
-	canvas := vgsvg.New(panelWidth, panelHeight*vg.Length(max(1, len(figures))))
+	var legends []*legend
+	height := vg.Length(0)
+	for i := range figures {
+		l := newLegend(&figures[i], styles)
+		legends = append(legends, l)
+		height += axesHeight + l.height()
+	}
+	canvas := vgsvg.New(panelWidth, max(height, margin))
 	whole := draw.New(canvas)
 	whole.SetColor(color.White) // for readers with a dark background
 	whole.Fill(whole.Rectangle.Path())
 	top := whole.Max.Y
 	for i := range figures {
-		f := &figures[i]
-		if err := checkNumbers(f); err != nil {
-			return fmt.Errorf("plot %s, figure %s: %w", r.Scenario, f.Name, err)
-		}
 		area := whole
-		area.Max.Y = top
-		area.Min.Y = top - panelHeight
-		if err := panel(draw.Crop(area, margin, -margin, margin, -margin), f, styles); err != nil {
-			return fmt.Errorf("plot %s, figure %s: %w", r.Scenario, f.Name, err)
+		area.Max.Y, area.Min.Y = top, top-axesHeight-legends[i].height()
+		top = area.Min.Y
+		if err := panel(draw.Crop(area, margin, -margin, 0, -margin), &figures[i], styles, legends[i]); err != nil {
+			return fmt.Errorf("plot %s, figure %s: %w", r.Scenario, figures[i].Name, err)
 		}
-		top -= panelHeight
 	}
 	if _, err := canvas.WriteTo(w); err != nil {
 		return fmt.Errorf("write plot: %w", err)
@@ -74,8 +74,11 @@ func checkNumbers(f *sim.Figure) error {
 	return nil
 }
 
-// panel draws a figure: axes to the left, legend to the right.
-func panel(area draw.Canvas, f *sim.Figure, styles map[string]style) error {
+// panel draws a figure: axes, the legend below.
+func panel(area draw.Canvas, f *sim.Figure, styles map[string]style, l *legend) error {
+	if err := checkNumbers(f); err != nil {
+		return err
+	}
 	p := plot.New()
 	p.BackgroundColor = color.White
 	p.Title.Text = f.Title
@@ -96,10 +99,10 @@ func panel(area draw.Canvas, f *sim.Figure, styles map[string]style) error {
 	if err != nil {
 		return err
 	}
-	p.Draw(draw.Crop(area, 0, -legendWidth, 0, 0))
-	right := draw.Crop(area, area.Max.X-area.Min.X-legendWidth+2*margin, 0, 0, -p.Title.TextStyle.Height(f.Title)-2*vg.Millimeter)
-	legend := d.legend()
-	legend.Draw(right)
+	p.Draw(draw.Crop(area, 0, 0, l.height(), 0))
+	below := area
+	below.Max.Y = area.Min.Y + l.height() - margin/2
+	l.draw(below)
 	return nil
 }
 

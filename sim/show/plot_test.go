@@ -2,49 +2,49 @@ package show
 
 import (
 	"bytes"
+	"encoding/xml"
+	"io"
+	"math"
+	"strings"
 	"testing"
 
 	"github.com/fairlead/fairlead/sim"
 )
 
 // sample is a result with all that figures can have: both axes logarithmic,
-// zeros, deviations, others' points, bars.
+// zeros, deviations, others' points, bars, texts that need escapes.
 func sample() *sim.Result {
 	stat := func(x float64) sim.Stat { return sim.NewStat([]float64{0.8 * x, x, 1.2 * x}) }
-	rates := []float64{1.5, 5, 10, 20, 40, 80}
 	curve := func(name string, f float64) sim.Series {
 		s := sim.Series{Name: name, By: sim.Ours}
-		for _, x := range rates {
+		for _, x := range []float64{1.5, 5, 10, 20, 40, 80} {
 			s.Points = append(s.Points, sim.Point{X: x, Y: stat(f * x)})
 		}
 		return s
 	}
 	lines := sim.Figure{
-		Name: "broken", Title: "Broken connections, 468 servers", Note: "What is <broken> & why.",
+		Name: "broken", Title: "Broken <connections> & more", Note: "Where | stands_for *something*.",
 		X: sim.Axis{Label: "DIP updates", Unit: "1/min", Decimals: 1}, Y: sim.Axis{Label: "broken connections", Unit: "%", Log: true, Decimals: 4},
 	}
-	for i, name := range []string{"hash", "ring", "table-hrw", "maglev", "anchor", "hrw", "dx", "beamer-1", "beamer-3", "faild-1", "jet", "full-ct", "full-ct-ecmp"} {
+	for i, name := range []string{"hash", "ring", "beamer-1", "jet", "unheard of", "new"} {
 		lines.Series = append(lines.Series, curve(name, 1/float64(int(1)<<i)))
 	}
 	lines.Series = append(lines.Series, curve("cheetah", 0),
 		sim.Series{Name: "hash", By: sim.ByPaper, Points: []sim.Point{{X: 80, Y: sim.Value(20)}}},
-		sim.Series{Name: "beamer-1", By: sim.ByPaper, Points: []sim.Point{{X: 80, Y: sim.Value(0.8)}}})
+		sim.Series{Name: "faild-1", By: sim.ByData, Points: []sim.Point{{X: 80, Y: sim.Value(0.8)}}})
 	linear := lines
 	linear.Name, linear.Y.Log, linear.X.Log = "linear", false, true
 	bars := sim.Figure{Name: "variance", Title: "Variance of load", Bars: true, X: sim.Axis{Label: "servers"}, Y: sim.Axis{Label: "variance", Unit: "%²", Decimals: 1}}
-	for i, name := range []string{"rr", "hash", "p2c", "awrr", "a new one"} {
+	for i, name := range []string{"rr", "hash", "p2c"} {
 		s := sim.Series{Name: name, By: sim.Ours}
-		for j, l := range []string{"16", "32", "64"} {
+		for j, l := range []string{"16 small", "32 small", "64 small"} {
 			s.Points = append(s.Points, sim.Point{Label: l, Y: stat(float64(2 + 5*i + j))})
 		}
 		bars.Series = append(bars.Series, s)
 	}
-	bars.Series = append(bars.Series,
-		sim.Series{Name: "rr", By: sim.ByPaper, Points: []sim.Point{{Label: "16", Y: sim.Value(2.1)}, {Label: "64", Y: sim.Value(2.1)}}},
-		sim.Series{Name: "hash", By: sim.ByData, Points: []sim.Point{{Label: "16", Y: sim.Value(5)}, {Label: "64", Y: sim.Value(8)}}},
-		sim.Series{Name: "p2c", By: sim.ByLab, Points: []sim.Point{{Label: "32", Y: sim.Value(11)}}})
+	bars.Series = append(bars.Series, sim.Series{Name: "rr", By: sim.ByLab, Points: []sim.Point{{Label: "64 small", Y: sim.Value(2.1)}}})
 	logBars := bars
-	logBars.Name, logBars.Y.Log, logBars.Title = "log", true, "The same, logarithmic"
+	logBars.Name, logBars.Y.Log = "log", true
 	return &sim.Result{
 		Scenario: "sample", Source: "nobody", Seeds: []uint64{1, 2, 3},
 		Machine:    sim.Machine{Kernel: "6.6", CPU: "a processor", Go: "go1"},
@@ -53,20 +53,150 @@ func sample() *sim.Result {
 		Figures:    []sim.Figure{lines, linear, bars, logBars},
 		Checks: []sim.Check{
 			sim.NewCheck("hash at 80 a minute", "%", 80, 70, 90, "about 80 %"),
-			sim.NewCheck("cheetah", "%", 0.1, 0, 0, ""),
+			{What: "cheetah", Ours: 0.1, Why: "it was made up"},
 		},
 	}
 }
 
-func TestPlotTwice(t *testing.T) {
-	var a, b bytes.Buffer
-	if err := Plot(&a, sample()); err != nil {
+// texts are an SVG's, and it is well-formed.
+func texts(t *testing.T, svg []byte) []string {
+	t.Helper()
+	var texts []string
+	inText := false
+	d := xml.NewDecoder(bytes.NewReader(svg))
+	for {
+		token, err := d.Token()
+		if err == io.EOF {
+			return texts
+		}
+		if err != nil {
+			t.Fatalf("no XML: %v", err)
+		}
+		switch x := token.(type) {
+		case xml.StartElement:
+			inText = x.Name.Local == "text"
+		case xml.EndElement:
+			inText = false
+		case xml.CharData:
+			if inText {
+				texts = append(texts, string(x))
+			}
+		}
+	}
+}
+
+func TestPlot(t *testing.T) {
+	var all, again bytes.Buffer
+	if err := Plot(&all, sample()); err != nil {
 		t.Fatal(err)
 	}
-	if err := Plot(&b, sample()); err != nil {
+	if err := Plot(&again, sample()); err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(a.Bytes(), b.Bytes()) {
+	if !bytes.Equal(all.Bytes(), again.Bytes()) {
 		t.Error("the same result is drawn differently")
+	}
+	if svg := all.String(); strings.Contains(svg, "NaN") || strings.Contains(svg, "Inf") {
+		t.Error("a number that is none is drawn")
+	}
+	found := map[string]int{}
+	for _, s := range texts(t, all.Bytes()) {
+		found[s]++
+	}
+	for text, n := range map[string]int{
+		"Broken <connections> & more": 2, "Variance of load": 2, // titles
+		"broken connections (%)": 2, "DIP updates (1/min)": 2,
+		"hash": 4, "cheetah": 2, "unheard of": 2, "faild-1": 2, // legends
+		"reported: paper": 2, "reported: authors' data": 2, "reported: lab": 2,
+		"16 small": 2, "64 small": 2, // categories
+	} {
+		if found[text] != n {
+			t.Errorf("%q is there %d times, want %d", text, found[text], n)
+		}
+	}
+}
+
+// A name looks the same in all figures, and like no other of its result.
+func TestStyles(t *testing.T) {
+	seen := map[string]string{}
+	for name, s := range named {
+		for other, o := range named {
+			if name != other && s.colour == o.colour && s.mark == o.mark && len(s.dashes) == len(o.dashes) {
+				t.Errorf("%s and %s look alike", name, other)
+			}
+		}
+	}
+	r := sample()
+	styles := stylesOf(r)
+	for name, s := range styles {
+		if st, ok := named[name]; ok && (s.colour != st.colour || s.mark != st.mark) {
+			t.Errorf("%s has not its own style", name)
+		}
+		seen[name] = name
+	}
+	if a, b := styles["new"], styles["unheard of"]; a.colour == b.colour && a.mark == b.mark {
+		t.Error("two new names look alike")
+	}
+	if len(seen) != 10 {
+		t.Errorf("%d names have styles: %v", len(seen), seen)
+	}
+}
+
+// What cannot be drawn is refused by name, not drawn anywhere.
+func TestPlotRefusesNaN(t *testing.T) {
+	r := sample()
+	r.Figures[0].Series[1].Points[2].Y.Mean = math.NaN()
+	err := Plot(io.Discard, r)
+	if err == nil || !strings.Contains(err.Error(), "figure broken") || !strings.Contains(err.Error(), "series ring") {
+		t.Errorf("error: %v", err)
+	}
+}
+
+// Figures without points, with one, with zeros alone: each scale can be drawn.
+func TestPlotOfLittle(t *testing.T) {
+	for _, points := range [][]sim.Point{nil, {{X: 5, Y: sim.Value(0)}}, {{X: 5, Y: sim.Value(7)}}, {{X: 0, Y: sim.Value(-3)}}} {
+		for i := range 8 {
+			f := sim.Figure{Name: "f", Bars: i&1 > 0, Series: []sim.Series{{Name: "a", By: sim.Ours, Points: points}}}
+			f.X.Log, f.Y.Log = i&2 > 0, i&4 > 0
+			if err := Plot(io.Discard, &sim.Result{Figures: []sim.Figure{f}}); err != nil {
+				t.Errorf("%+v: %v", f, err)
+			}
+		}
+	}
+	if err := Plot(io.Discard, &sim.Result{}); err != nil {
+		t.Errorf("no figure: %v", err)
+	}
+}
+
+func TestTicks(t *testing.T) {
+	labels := func(s scale) string {
+		var l []string
+		ticks := s.linearTicks()
+		if s.log {
+			ticks = s.logTicks()
+		}
+		for _, tick := range ticks {
+			if tick.Label != "" {
+				l = append(l, tick.Label)
+			}
+		}
+		return strings.Join(l, " ")
+	}
+	for _, c := range []struct {
+		log     bool
+		numbers []float64
+		want    string
+	}{
+		{false, []float64{0, 80}, "0 10 20 30 40 50 60 70 80"},
+		{false, []float64{20_000, 200_000}, "0 50,000 100,000 150,000 200,000"},
+		{false, []float64{0.001, 0.003}, "0 0.0005 0.001 0.0015 0.002 0.0025 0.003"},
+		{true, []float64{0.02, 80}, "0.01 0.1 1 10 100"},
+		{true, []float64{0, 2, 80}, "0 1 2 5 10 20 50 100"},
+		{true, []float64{40, 900}, "50 100 200 500"},
+		{true, []float64{0}, "0 0.1 0.2 0.5 1"},
+	} {
+		if got := labels(newScale(c.log, true, c.numbers)); got != c.want {
+			t.Errorf("log %v, %v: %q, want %q", c.log, c.numbers, got, c.want)
+		}
 	}
 }

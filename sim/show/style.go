@@ -2,6 +2,7 @@ package show
 
 import (
 	"image/color"
+	"slices"
 
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
@@ -73,39 +74,46 @@ var named = map[string]style{
 }
 
 // stylesOf gives every name of a result its style: its own where it has one,
-// else the first that no other has.
+// else the colour that the fewest names beside it have.
 func stylesOf(r *sim.Result) map[string]style {
 	styles := map[string]style{}
-	used := map[color.Color]int{}
 	var others []string
 	for _, f := range r.Figures {
 		for _, s := range f.Series {
-			if _, ok := styles[s.Name]; ok {
-				continue
-			}
-			st, ok := named[s.Name]
-			if !ok {
+			if st, ok := named[s.Name]; ok {
+				styles[s.Name] = st
+			} else if !slices.Contains(others, s.Name) {
 				others = append(others, s.Name)
-			}
-			styles[s.Name] = st
-			if ok {
-				used[st.colour]++
 			}
 		}
 	}
 	colours := []color.Color{blue, orange, green, vermilion, sky, purple, black, grey}
 	marks := []draw.GlyphDrawer{circle, square, triangle, diamond}
+	lines := [][]vg.Length{solid, dashed, dotted}
 	for _, name := range others {
-		// The colour that the fewest have, then a mark that none of it has.
-		best := colours[0]
-		for _, c := range colours {
-			if used[c] < used[best] {
-				best = c
-			}
-		}
+		used := coloursBeside(r, name, styles)
+		best := slices.MinFunc(colours, func(a, b color.Color) int { return used[a] - used[b] })
 		n := used[best]
-		styles[name] = style{best, marks[n%len(marks)], [][]vg.Length{solid, dashed, dotted}[n/len(marks)%3]}
-		used[best]++
+		styles[name] = style{best, marks[n%len(marks)], lines[n/len(marks)%len(lines)]}
 	}
 	return styles
+}
+
+// coloursBeside counts colours of names that share a figure with one.
+func coloursBeside(r *sim.Result, name string, styles map[string]style) map[color.Color]int {
+	beside := map[string]bool{}
+	for _, f := range r.Figures {
+		if slices.ContainsFunc(f.Series, func(s sim.Series) bool { return s.Name == name }) {
+			for _, s := range f.Series {
+				beside[s.Name] = true
+			}
+		}
+	}
+	used := map[color.Color]int{}
+	for n := range beside {
+		if st, ok := styles[n]; ok {
+			used[st.colour]++
+		}
+	}
+	return used
 }

@@ -91,13 +91,12 @@ func checkText(c sim.Check) string {
 }
 
 func boundsText(c sim.Check) string {
-	const endless = 1e300
 	switch {
 	case c.Low == c.High:
 		return "must be " + number(c.Low)
-	case c.Low < -endless:
+	case c.Low <= -sim.Unbounded:
 		return "at most " + number(c.High)
-	case c.High > endless:
+	case c.High >= sim.Unbounded:
 		return "at least " + number(c.Low)
 	}
 	return number(c.Low) + " to " + number(c.High)

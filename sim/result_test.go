@@ -1,0 +1,22 @@
+package sim
+
+import (
+	"encoding/json"
+	"testing"
+)
+
+func TestCheckJSON(t *testing.T) {
+	for _, c := range []struct {
+		check Check
+		want  string
+	}{
+		{NewCheck("a", "%", 3, 0, 0, ""), `{"what":"a","unit":"%","ours":3,"holds":false,"low":0,"high":0}`},
+		{NewCheck("a", "", 3, 2, Unbounded, "much"), `{"what":"a","ours":3,"reported":"much","holds":true,"low":2}`},
+		{NewCheck("a", "", 3, -Unbounded, 3, ""), `{"what":"a","ours":3,"holds":true,"high":3}`},
+	} {
+		got, err := json.Marshal(c.check)
+		if err != nil || string(got) != c.want {
+			t.Errorf("%s, %v; want %s", got, err, c.want)
+		}
+	}
+}
