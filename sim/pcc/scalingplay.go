@@ -17,6 +17,8 @@ import (
 type ScalingTally struct {
 	Scheme   string
 	Requests int
+	// Through connections lived through a change, most of them through several.
+	Through int
 	// Broken connections belonged to another server after a change in their
 	// life: what all scenarios call so.
 	Broken int
@@ -31,20 +33,20 @@ type ScalingTally struct {
 
 // ScalingSecond is what happened in a second.
 type ScalingSecond struct {
-	// Completed answers of connections that were not broken, and that nobody
-	// noticed to be.
-	Sound, Completed int
-	Broken, Noticed  int
+	// Completed answers and those of which a client noticed that they will not
+	// be.
+	Completed, Noticed int
 }
 
 // Play plays the schedule's requests against a scheme, which is new.
 func (s Schedule) Play(ctx context.Context, seed uint64, requests []Request, name string, scheme Scheme) (*ScalingTally, error) {
-	p := &scalingPlay{requests: requests, scheme: scheme, broken: make([]sim.Time, len(requests)), noticed: make([]sim.Time, len(requests))}
-	p.conns.Start, p.conns.Key, p.conns.Via = make([]sim.Time, len(requests)), make([]uint64, len(requests)), make([]uint16, len(requests))
+	p := &scalingPlay{requests: requests, scheme: scheme, broken: make([]bool, len(requests)), noticed: make([]sim.Time, len(requests)),
+		through: make([]bool, len(requests))}
+	p.conns.Start, p.conns.Via = make([]sim.Time, len(requests)), make([]uint16, len(requests))
 	p.conns.First, p.conns.At, p.conns.Note = make([]uint16, len(requests)), make([]uint16, len(requests)), make([]uint32, len(requests))
-	mixed := sim.SplitMix(seed + 0x9e3779b97f4a7c15)
+	p.conns.Key = scalingKeys(seed, len(requests))
 	for i, r := range requests {
-		p.conns.Start[i], p.conns.Key[i] = r.At, sim.SplitMix(mixed+uint64(i))
+		p.conns.Start[i] = r.At
 	}
 	if stateful, ok := scheme.(Stateful); ok {
 		stateful.Join(0, float64(len(requests)))
@@ -54,40 +56,51 @@ func (s Schedule) Play(ctx context.Context, seed uint64, requests []Request, nam
 		return nil, err
 	}
 	from := sim.Time(0)
-	for _, c := range s.Changes(seed) {
+	for changes := s.Changes(seed); len(changes) > 0; {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		p.period(from, c.At, pool.Version)
-		pool.Apply(c)
-		if err := scheme.Update(pool, c.At); err != nil {
+		at, n := changes[0].At, 1 // what happens at one time is one version
+		for n < len(changes) && changes[n].At == at {
+			n++
+		}
+		p.period(from, at, pool.Version)
+		pool.Apply(changes[:n]...)
+		if err := scheme.Update(pool, at); err != nil {
 			return nil, err
 		}
 		scheme.Forget(pool.Version)
-		from = c.At
+		from, changes = at, changes[n:]
 	}
 	end := s.End(requests)
 	p.period(from, end+1, pool.Version)
 	return p.tally(name, end), nil
 }
 
+// scalingKeys are the connections' hashes.
+func scalingKeys(seed uint64, n int) []uint64 {
+	keys := make([]uint64, n)
+	mixed := sim.SplitMix(seed + 0x9e3779b97f4a7c15)
+	for i := range keys {
+		keys[i] = sim.SplitMix(mixed + uint64(i))
+	}
+	return keys
+}
+
 // scalingPlay is one scheme's play. Connections are in the order of their
 // start.
 type scalingPlay struct {
-	requests []Request
-	scheme   Scheme
-	conns    Conns // of all requests
-	live     []int32
-	begun    int
-	// broken and noticed are when each one was; 0: it was not.
-	broken, noticed []sim.Time
+	requests        []Request
+	scheme          Scheme
+	conns           Conns // of all requests
+	live            []int32
+	begun           int
+	broken, through []bool
+	noticed         []sim.Time // when, 0: it was not
 }
 
 // period is the time from a change on, up to the next one.
 func (p *scalingPlay) period(from, to sim.Time, version int) {
-	if from == to {
-		return // no packet comes in between
-	}
 	p.live = slices.DeleteFunc(p.live, func(i int32) bool { return p.requests[i].At+p.requests[i].Lasts <= from })
 	p.serve(from, to, version)
 	first := p.begun
@@ -121,13 +134,12 @@ func (p *scalingPlay) serve(from, to sim.Time, version int) {
 		First: pick(nil, c.First, p.live), At: pick(nil, c.At, p.live), Note: pick(nil, c.Note, p.live)}
 	p.scheme.Serve(&some)
 	for k, i := range p.live {
+		p.through[i] = true
 		c.Note[i] = some.Note[k]
 		if some.At[k] == some.First[k] || some.At[k] == Dropped {
 			continue
 		}
-		if p.broken[i] == 0 {
-			p.broken[i] = from
-		}
+		p.broken[i] = true
 		if at, sends := p.requests[i].sends(from); sends && at < to && p.noticed[i] == 0 {
 			p.noticed[i] = at
 		}
@@ -149,18 +161,17 @@ func (r Request) sends(from sim.Time) (sim.Time, bool) {
 func (p *scalingPlay) tally(name string, end sim.Time) *ScalingTally {
 	t := &ScalingTally{Scheme: name, Requests: len(p.requests), PerSecond: make([]ScalingSecond, end/sim.Second+1)}
 	for i, r := range p.requests {
-		over := &t.PerSecond[(r.At+r.Lasts)/sim.Second]
-		if at := p.broken[i]; at > 0 {
+		if p.through[i] {
+			t.Through++
+		}
+		if p.broken[i] {
 			t.Broken++
-			t.PerSecond[at/sim.Second].Broken++
-		} else {
-			over.Sound++
 		}
 		if at := p.noticed[i]; at > 0 {
 			t.Noticed++
 			t.PerSecond[at/sim.Second].Noticed++
 		} else {
-			over.Completed++
+			t.PerSecond[(r.At+r.Lasts)/sim.Second].Completed++
 		}
 	}
 	return t

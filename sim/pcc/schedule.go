@@ -19,10 +19,10 @@ type Schedule struct {
 	// Rate is when requests come, up to Span; their ends come later.
 	Rate workload.Sinusoid
 	Span sim.Time
-	// Time is what all times and lifetimes are multiplied by, the curve of
-	// Rate, too: 1, less in small runs.
-	Time  float64
-	Steps []ScheduleStep
+	// Time is what all times are multiplied by, lifetimes and the curve of Rate
+	// too: 1, less in small runs. Lifetimes alone are multiplied by Lifetimes.
+	Time, Lifetimes float64
+	Steps           []ScheduleStep
 }
 
 // ScheduleStep adds the next standby server, or removes one that works: it
@@ -36,7 +36,7 @@ type ScheduleStep struct {
 // 105,200 requests: as many as a minute of a rate with a peak of 2,500 a
 // second gives.
 func CheetahSchedule() Schedule {
-	s := Schedule{Servers: 32, Active: 24, Rate: workload.Sinusoid{Peak: 2500}, Span: 60 * sim.Second, Time: 1}
+	s := Schedule{Servers: 32, Active: 24, Rate: workload.Sinusoid{Peak: 2500}, Span: 60 * sim.Second, Time: 1, Lifetimes: 1}
 	at := 20 * sim.Second
 	for _, step := range []struct {
 		add  bool
@@ -114,7 +114,7 @@ func (s Schedule) Requests(seed uint64, share float64) []Request {
 	scale := func(t sim.Time) sim.Time { return sim.Time(float64(t) * s.Time) }
 	var requests []Request
 	for at := rate.Next(arrivals, 0); scale(at) < s.Span; at = rate.Next(arrivals, at) {
-		requests = append(requests, Request{At: scale(at), Lasts: scale(workload.WebServer.Draw(lifetimes)),
+		requests = append(requests, Request{At: scale(at), Lasts: scale(sim.Time(float64(workload.WebServer.Draw(lifetimes)) * s.Lifetimes)),
 			Chunks: int(workload.WebServerSizes.Draw(sizes)) / ChunkBytes})
 	}
 	return requests

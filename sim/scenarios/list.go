@@ -20,7 +20,9 @@ func All() []sim.Kind {
 		// balancer-churn, datacentre, proof: a line each, in this order.
 		[]sim.Kind{pcc.DIPUpdatesKind},
 		balance.Kinds,
+		[]sim.Kind{pcc.ScalingKind},
 		tracking.Kinds,
+		[]sim.Kind{pcc.BalancerChurnKind},
 		datacentre.Kinds,
 		proof.Kinds,
 	)
