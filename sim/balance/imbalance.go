@@ -57,12 +57,10 @@ type Imbalance struct {
 	Points int
 	// Report is the time between two tables of awrr.
 	Report time.Duration
-	// Flows is a file with connections to place instead.
-	Flows string
+	// Flows has connections to place instead; nil: none.
+	Flows workload.RecordFlag
 	// Schemes are the hashes and policies.
 	Schemes []string
-
-	record *workload.Record // of Flows
 }
 
 // Limits of the options.
@@ -97,11 +95,11 @@ func (o *Imbalance) Flags(f *pflag.FlagSet) {
 	f.IntVar(&o.Seconds, "seconds", o.Seconds, "simulated seconds")
 	f.IntVar(&o.Points, "points", o.Points, "points that a server has on the ring")
 	f.DurationVar(&o.Report, "report", o.Report, "time between two reports of the servers' loads to awrr")
-	f.StringVar(&o.Flows, "flows", "", "place the connections of this flow file (CSV) or capture (pcap) instead")
-	f.StringSliceVar(&o.Schemes, "scheme", o.Schemes, "hashes and policies")
+	f.Var(&o.Flows, "flows", workload.FlowsUsage)
+	f.StringSliceVar(&o.Schemes, "schemes", o.Schemes, "hashes and policies")
 }
 
-// Check says which option is wrong, and reads Flows.
+// Check says which option is wrong.
 func (o *Imbalance) Check() error {
 	switch {
 	case o.Servers < 2 || o.Servers > MaxServers:
@@ -115,7 +113,7 @@ func (o *Imbalance) Check() error {
 	case o.Report < time.Millisecond || o.Report > time.Hour:
 		return fmt.Errorf("--report %s: must be 1ms to 1h", o.Report)
 	case len(o.Schemes) == 0:
-		return fmt.Errorf("--scheme: none is given; there are %s", strings.Join(slices.Concat(hashNames, policyNames), ", "))
+		return fmt.Errorf("--schemes: none is given; there are %s", strings.Join(slices.Concat(hashNames, policyNames), ", "))
 	}
 	for i, a := range o.Active {
 		if a < 1 || a > maxActive {
@@ -127,20 +125,12 @@ func (o *Imbalance) Check() error {
 	}
 	for i, s := range o.Schemes {
 		if !slices.Contains(slices.Concat(hashNames, policyNames), s) {
-			return fmt.Errorf("--scheme %q: must be one of %s", s, strings.Join(slices.Concat(hashNames, policyNames), ", "))
+			return fmt.Errorf("--schemes %q: must be one of %s", s, strings.Join(slices.Concat(hashNames, policyNames), ", "))
 		}
 		if slices.Contains(o.Schemes[:i], s) {
-			return fmt.Errorf("--scheme %q: is given twice", s)
+			return fmt.Errorf("--schemes %q: is given twice", s)
 		}
 	}
-	if o.Flows == "" {
-		return nil
-	}
-	record, err := workload.OpenRecord(o.Flows)
-	if err != nil {
-		return fmt.Errorf("--flows %w", err)
-	}
-	o.record = record
 	return nil
 }
 
@@ -154,8 +144,8 @@ type load struct {
 
 // loads in the order in which they are shown.
 func (o *Imbalance) loads() []load {
-	if o.record != nil {
-		return []load{{active: o.record.Active()}}
+	if o.Flows.Record != nil {
+		return []load{{active: o.Flows.Active()}}
 	}
 	active := slices.Sorted(slices.Values(o.Active))
 	detail := active[len(active)/2]
@@ -174,8 +164,8 @@ const paperDetail = 70_000
 
 // arrivals are the same for all contenders.
 func (o *Imbalance) arrivals(l load, seed uint64) workload.Arrivals {
-	if o.record != nil {
-		return o.record.Arrivals(seed)
+	if o.Flows.Record != nil {
+		return o.Flows.Arrivals(seed)
 	}
 	return workload.NewPoisson(seed, l.active, o.Lifetimes.Distribution).FromEmpty()
 }
@@ -189,8 +179,8 @@ const marks = 8
 func (o *Imbalance) bounds() (bounds []sim.Time, steady, end int) {
 	total := sim.Time(o.Seconds) * sim.Second
 	settled := min(total/2, o.Lifetimes.Longest())
-	if o.record != nil {
-		total = max(marks, o.record.Span())
+	if o.Flows.Record != nil {
+		total = max(marks, o.Flows.Span())
 		settled = total / 2
 	}
 	for i := 1; i <= marks; i++ {

@@ -73,9 +73,9 @@ func (f *found) result() *sim.Result {
 		Samples:    []sim.Sample{{What: "connections", Count: f.connections()}},
 		Figures:    []sim.Figure{f.imbalance(), f.whole(), f.steady(), f.above()},
 	}
-	if o.record != nil {
+	if o.Flows.Record != nil {
 		r.Source = ""
-		r.Parameters = append(r.Parameters, sim.Parameter{Name: "connections of", Value: o.record.Name})
+		r.Parameters = append(r.Parameters, sim.Parameter{Name: "connections of", Value: o.Flows.Name})
 	} else {
 		r.Parameters = append(r.Parameters,
 			sim.Parameter{Name: "lifetimes", Value: o.Lifetimes.Name},
@@ -84,7 +84,7 @@ func (f *found) result() *sim.Result {
 	r.Parameters = append(r.Parameters,
 		sim.Parameter{Name: "points of a server on the ring", Value: fmt.Sprint(o.Points)},
 		sim.Parameter{Name: "reports to awrr every", Value: o.Report.String()})
-	if o.record == nil {
+	if o.Flows.Record == nil {
 		r.Figures = append(r.Figures, f.extras()...)
 		r.Checks = f.checks()
 	}
@@ -131,7 +131,7 @@ func (f *found) imbalance() sim.Figure {
 // isPaper tells whether the run is the one that the paper's figures are of.
 func (f *found) isPaper() bool {
 	d := NewImbalance()
-	return f.o.record == nil && f.o.Servers == d.Servers && f.o.Lifetimes == d.Lifetimes && f.detail() >= 0 && f.loads[f.detail()].active == paperDetail
+	return f.o.Flows.Record == nil && f.o.Servers == d.Servers && f.o.Lifetimes == d.Lifetimes && f.detail() >= 0 && f.loads[f.detail()].active == paperDetail
 }
 
 func (f *found) whole() sim.Figure {

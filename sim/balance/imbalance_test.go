@@ -161,21 +161,25 @@ func TestFlows(t *testing.T) {
 		}
 	}
 	o := NewImbalance()
-	o.Flows, o.Servers = file, 2
+	o.Servers = 2
+	set := func() error { return o.Flows.Set(file) }
 	write("0,10,192.0.2.1,1,203.0.113.1,443\n1,10,192.0.2.2,1,203.0.113.1,443\n2,9,192.0.2.3,1,203.0.113.1,443\n3,7,192.0.2.4,1,203.0.113.1,443\n")
+	if err := set(); err != nil {
+		t.Fatal(err)
+	}
 	r := runSmall(t, o, sim.Common{Seed: 1, Seeds: 1})
 	if n := r.Samples[0].Count; n != 4 || len(r.Checks) != 0 {
 		t.Errorf("%d connections, checks %v", n, r.Checks)
 	}
 	write("0,0,192.0.2.1,1,203.0.113.1,443\n")
-	if err := o.Check(); err != nil {
+	if err := set(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := o.Run(context.Background(), sim.Common{Seed: 1, Seeds: 1}); err == nil || !strings.Contains(err.Error(), "nothing could have shown a difference") {
 		t.Errorf("connections that take no time: %v", err)
 	}
 	write("0,1,192.0.2.1,,203.0.113.1,443\n")
-	if err := o.Check(); err == nil || !strings.HasPrefix(err.Error(), "--flows "+file+":2: column source_port is empty") {
+	if err := set(); err == nil || !strings.HasPrefix(err.Error(), file+":2: column source_port is empty") {
 		t.Errorf("a hole: %v", err)
 	}
 }
@@ -183,7 +187,7 @@ func TestFlows(t *testing.T) {
 func TestBadOptions(t *testing.T) {
 	for _, args := range []string{
 		"--servers=1", "--servers=20000", "--active=0", "--active=7,7", "--active=20000000", "--seconds=0", "--points=0",
-		"--report=1us", "--scheme=md5", "--scheme=rr,rr", "--flows=nowhere.csv",
+		"--report=1us", "--schemes=md5", "--schemes=rr,rr",
 	} {
 		o := NewImbalance()
 		f := pflag.NewFlagSet("imbalance", pflag.ContinueOnError)

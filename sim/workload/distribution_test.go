@@ -92,7 +92,7 @@ func TestStationary(t *testing.T) {
 		if mean := d.AliveFor(span) * end; math.Abs(within-mean) > .01*mean {
 			t.Errorf("%s: %.0f live, AliveFor says %.0f", what, within, mean)
 		}
-		const draws = 200_000
+		const draws = 100_000
 		for range draws {
 			age, residual := draw()
 			got[alive{age, residual}]++
@@ -109,7 +109,7 @@ func TestStationary(t *testing.T) {
 		}
 	}
 	check("stationary", 40, func() (sim.Time, sim.Time) { return d.Stationary(r) })
-	for _, span := range []sim.Time{1, 2, 3, 7, 10, 25, 40, 100} {
+	for _, span := range []sim.Time{1, 3, 7, 25, 100} {
 		check("young", span, func() (sim.Time, sim.Time) { return d.Young(span, r) })
 	}
 }

@@ -55,6 +55,31 @@ func readRecord(r *bufio.Reader, file string) (*Record, error) {
 	return ReadFlowFile(r, file)
 }
 
+// RecordFlag is the value of a flag that takes a flow file or a capture:
+//
+//	f.Var(&o.Flows, "flows", workload.FlowsUsage)
+//
+// The file is read while the flags are.
+type RecordFlag struct{ *Record }
+
+// FlowsUsage is the help of --flows, the same in all scenarios.
+const FlowsUsage = "connections of this flow file (CSV) or capture (pcap) instead of drawn ones (fairlead sim workloads)"
+
+func (f *RecordFlag) Set(file string) (err error) {
+	f.Record, err = OpenRecord(file)
+	return err
+}
+
+func (f *RecordFlag) String() string {
+	if f.Record == nil {
+		return ""
+	}
+	return f.Name
+}
+
+// Type is what help calls the value.
+func (f *RecordFlag) Type() string { return "file" }
+
 // captured tells whether a file begins as a pcap or pcapng file does.
 func captured(r *bufio.Reader) bool {
 	magic, _ := r.Peek(4) // what is shorter is none
