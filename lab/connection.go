@@ -37,6 +37,9 @@ func (l *load) do(ctx context.Context, t Target, j job) {
 	l.mu.Lock()
 	l.tallies[t.Name].Started++
 	l.tallies[t.Name].Alive++
+	if j.kind == "paced" {
+		l.latest = max(l.latest, c.began.Sub(l.start.Add(j.at)))
+	}
 	l.mu.Unlock()
 	err := c.dial(ctx, t.Endpoint)
 	if err == nil {
@@ -66,13 +69,13 @@ func (c *connection) dial(ctx context.Context, endpoint string) error {
 }
 
 func (c *connection) carryOut(ctx context.Context, j job) error {
+	if j.kind == "paced" { // one request, as the paper's
+		return c.paced(j)
+	}
 	if err := c.ask(); err != nil {
 		return err
 	}
-	c.l.mu.Lock()
-	c.l.tallies[c.target].Answered++
-	c.begun = c.l.begun
-	c.l.mu.Unlock()
+	c.answered()
 	switch j.kind {
 	case "short":
 		if j.pause == 0 {
@@ -95,6 +98,14 @@ func (c *connection) carryOut(ctx context.Context, j job) error {
 		return c.stay(ctx, j.seed)
 	}
 	return fmt.Errorf("connection of unknown kind %q", j.kind)
+}
+
+// answered counts the first answer.
+func (c *connection) answered() {
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	c.l.tallies[c.target].Answered++
+	c.begun = c.l.begun
 }
 
 // stay asks now and then, and once more when the load is over.

@@ -33,6 +33,9 @@ type LoadPlan struct {
 	Settle float64 `json:"settle"`
 	// Pause is their longest silence, seconds; the shortest is a quarter.
 	Pause float64 `json:"pause"`
+	// Paced are connections of scenario scaling. A load that has some counts
+	// ends by the second.
+	Paced []Paced `json:"paced,omitempty"`
 	// Hold makes the load go on with short connections after its plan, until
 	// it is told that this is Over: what changes meanwhile may take longer
 	// than it was planned.
@@ -83,6 +86,14 @@ type LoadReport struct {
 	Seconds  float64          `json:"seconds"`
 	Tallies  map[string]Tally `json:"tallies"`
 	Failures []Failure        `json:"failures,omitempty"` // since the report before
+	// Start is the load's.
+	Start time.Time `json:"start"`
+	// LatestStart is by how much the most belated of the paced connections
+	// began too late, seconds: the machine was busy.
+	LatestStart float64 `json:"latest_start"`
+	// PerSecond, in the last report, is when the connections ended (plans with
+	// Paced).
+	PerSecond map[string][]Second `json:"per_second,omitempty"`
 	// MissedResets are RSTs that the capture saw and could not keep.
 	MissedResets int  `json:"missed_resets"`
 	Done         bool `json:"done"`
@@ -129,6 +140,9 @@ type load struct {
 	flows    map[endpoints]*flow
 	// begun and made count the changes.
 	begun, made int
+	// perSecond and latest are of plans with Paced.
+	perSecond map[string][]Second
+	latest    time.Duration
 
 	capture *resetCapture // nil: RSTs are not counted
 	waiting []reset       // for their connections' end
@@ -145,7 +159,7 @@ const holdPause = 100 * time.Millisecond
 func RunLoad(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines := json.NewDecoder(bufio.NewReader(in))
 	l := &load{tallies: map[string]*Tally{}, crashes: map[string]LoadNotice{}, open: map[*connection]struct{}{},
-		flows: map[endpoints]*flow{}, over: make(chan struct{})}
+		flows: map[endpoints]*flow{}, perSecond: map[string][]Second{}, over: make(chan struct{})}
 	if err := lines.Decode(&l.plan); err != nil {
 		return fmt.Errorf("read plan: %w", err)
 	}
@@ -235,6 +249,7 @@ func (l *load) hold(ctx context.Context, t Target) {
 type job struct {
 	kind   string
 	at     time.Duration // its start
+	chunks int           // paced ones
 	length time.Duration // long ones
 	pause  time.Duration // short ones: between two requests; 0: one request
 	size   int           // short ones: bytes of the answer
@@ -270,7 +285,7 @@ func (p LoadPlan) schedule() []job {
 	for range p.Steady {
 		jobs = append(jobs, job{kind: "steady", at: seconds(p.Settle * random.Float64()), seed: random.Uint64()})
 	}
-	return jobs
+	return append(jobs, p.schedulePaced()...)
 }
 
 // changing counts changes that begin and that are made.
@@ -302,7 +317,11 @@ func (l *load) crashed(n LoadNotice) {
 func (l *load) report(done bool) LoadReport {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r := LoadReport{Seconds: time.Since(l.start).Seconds(), Tallies: map[string]Tally{}, Failures: l.failures, Done: done}
+	r := LoadReport{Seconds: time.Since(l.start).Seconds(), Tallies: map[string]Tally{}, Failures: l.failures, Done: done,
+		Start: l.start, LatestStart: l.latest.Seconds()}
+	if done && len(l.plan.Paced) > 0 {
+		r.PerSecond = l.perSecond
+	}
 	l.countResets(done)
 	if done && l.capture != nil {
 		r.MissedResets = l.capture.lost()
@@ -322,6 +341,9 @@ func (l *load) ended(t Target, j job, c *connection, err error) {
 	delete(l.open, c)
 	tally := l.tallies[t.Name]
 	tally.Alive--
+	if len(l.plan.Paced) > 0 {
+		l.endedIn(t.Name, err != nil)
+	}
 	if c.flow != nil {
 		c.flow.ended, c.flow.whole, c.flow.lost = time.Now(), err == nil, err != nil && l.lost(c, err)
 	}

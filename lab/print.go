@@ -51,6 +51,9 @@ func (r *Result) PrintResult(w io.Writer) error {
 	if err := r.printDrains(w); err != nil {
 		return err
 	}
+	if err := r.printScaling(w); err != nil {
+		return err
+	}
 	printCounters(w, "kernel counters of the client", r.Counters["client"])
 	printCounters(w, "kernel counters of the servers", r.Counters["servers"])
 	printCounters(w, "agents' counters", r.Reasons)

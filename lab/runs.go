@@ -102,15 +102,24 @@ func (o RunOptions) ways(scheme string) (ways []RunTally) {
 	}
 	hashes := o.Hashes
 	if len(hashes) == 0 {
-		hashes = []string{"table-hrw"}
-		if scheme == "jet" {
-			hashes = append(hashes, "anchor")
-		}
+		hashes = o.defaultHashes(scheme)
 	}
 	for _, way.Hash = range hashes {
 		ways = append(ways, way)
 	}
 	return ways
+}
+
+func (o RunOptions) defaultHashes(scheme string) []string {
+	switch {
+	case scheme == "stateless" && o.Scenario == "scaling":
+		return scalingHashes
+	case scheme == "stateless", scheme == "full-ct" && o.Scenario != "scaling":
+		return []string{"table-hrw"}
+	case o.Scenario == "scaling":
+		return []string{"anchor"} // as the simulator has it
+	}
+	return []string{"table-hrw", "anchor"}
 }
 
 // vipsOf are the runs' VIPs, named after them.

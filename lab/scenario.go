@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fairlead/fairlead/sim/pcc"
 )
 
 // scenario is what Run does under one name.
@@ -55,6 +57,8 @@ func scenarios() map[string]scenario {
 			parts: RunOptions.apart, play: (*runner).stale},
 		"drain-switch": {schemes: []string{"faild"}, allowed: []string{"faild"}, scale: DrainScale, size: size{8, 8, 2, 2},
 			parts: RunOptions.drainParts, play: (*runner).drainSwitch},
+		"scaling": {schemes: []string{"cheetah", "beamer", "jet", "stateless"}, allowed: []string{"cheetah", "beamer", "jet", "full-ct", "stateless"},
+			policies: []string{"rr"}, parts: RunOptions.apart, play: (*runner).scaling},
 	}
 }
 
@@ -80,9 +84,13 @@ type RunOptions struct {
 	// drain, for each number in a lab of its own; default for scheme beamer
 	// 0, 1, 2, 4.
 	Drained []int
-	Scale   Scale  // default the scenario's own
-	Keep    bool   // leave the lab of a failed run, to look at
-	Program string // the fairlead binary (default: this one)
+	// RateFactor and Schedule are scaling's: the share of the schedule's rate
+	// (default DefaultRateFactor), and the schedule (default Cheetah's).
+	RateFactor float64
+	Schedule   pcc.Schedule
+	Scale      Scale  // default the scenario's own
+	Keep       bool   // leave the lab of a failed run, to look at
+	Program    string // the fairlead binary (default: this one)
 	// Watch, if not nil, is told of every change while it runs.
 	Watch func(Moment)
 }
@@ -135,6 +143,8 @@ type Result struct {
 	// time to repoint 1,024 nexthops.
 	Drains   []DrainCount `json:"drains,omitempty"`
 	Repoints []Repoint    `json:"repoints,omitempty"`
+	// Scaling: the scenario of this name.
+	Scaling *Scaling `json:"scaling,omitempty"`
 	// Counters are kernel counters that moved, at the client and at all
 	// servers together, by nstat's names; those of kernelCounters.
 	Counters map[string]Counters `json:"counters"`
@@ -165,6 +175,9 @@ func (o *RunOptions) fill() error {
 		o.Policies = s.policies
 	}
 	if err := o.fillDrained(); err != nil {
+		return err
+	}
+	if err := o.fillScaling(); err != nil {
 		return err
 	}
 	if o.Rate == 0 {
@@ -240,6 +253,11 @@ func (o RunOptions) vips(runs []RunTally) []VIP {
 		if v := &vips[i]; o.Scenario == "chain" && v.Forwarding == "gue" {
 			v.ChainTime = chainBrief
 		}
+		if o.Scenario == "scaling" {
+			// One request of the API sets a standby to work in all VIPs. No server
+			// fails, and to check 32 for each VIP takes a processor's time.
+			vips[i].Standby, vips[i].Health = true, ""
+		}
 	}
 	return vips
 }
@@ -249,6 +267,9 @@ func (o RunOptions) runLab(ctx context.Context, s scenario, p part, before []Run
 	n := s.size
 	if o.Drained != nil {
 		n = drainedSize
+	}
+	if o.Scenario == "scaling" {
+		n = size{o.Schedule.Servers, o.Schedule.Active, scalingFronts, scalingFronts}
 	}
 	options := Options{
 		Name: fmt.Sprint("run", os.Getpid()), Servers: n.servers, ActiveServers: n.activeServers,
@@ -318,5 +339,8 @@ func (r *Result) join(o *Result) {
 	r.Chain = append(r.Chain, o.Chain...)
 	r.Detours, r.Drains, r.Repoints = append(r.Detours, o.Detours...), append(r.Drains, o.Drains...), append(r.Repoints, o.Repoints...)
 	r.Floods, r.Tables = append(r.Floods, o.Floods...), append(r.Tables, o.Tables...)
+	if o.Scaling != nil {
+		r.Scaling = o.Scaling
+	}
 	r.Verdict = append(r.Verdict, o.Verdict...)
 }

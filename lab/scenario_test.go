@@ -2,6 +2,7 @@ package lab
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"slices"
@@ -28,6 +29,8 @@ func TestRunOptions(t *testing.T) {
 		{Scenario: "churn", Forwarding: "nat"},
 		{Scenario: "churn", Schemes: []string{"jet"}, Hashes: []string{"ring", "maglev"}},
 		{Scenario: "synflood", Rate: MaxFloodRate + 1},
+		{Scenario: "scaling", RateFactor: 1}, {Scenario: "scaling", RateFactor: -1}, {Scenario: "scaling", RateFactor: math.NaN()},
+		{Scenario: "scaling", Schemes: []string{"faild"}}, {Scenario: "churn", RateFactor: 0.1},
 	} {
 		if err := o.fill(); err == nil {
 			t.Errorf("%+v is accepted", o)
@@ -51,6 +54,8 @@ func TestRunOptions(t *testing.T) {
 		{RunOptions{Scenario: "churn", Schemes: []string{"cheetah"}, Policies: []string{"p2c"}, IPv6: true}, []string{"cheetah-p2c-ipv6"}},
 		{RunOptions{Scenario: "churn", Schemes: []string{"jet", "cheetah"}, Policies: []string{"rr"}, IPv4: true, NoTimestamps: true}, []string{
 			"jet-table-hrw-ipv4-no-timestamps", "jet-anchor-ipv4-no-timestamps", "cheetah-rr-ipv4-no-timestamps"}},
+		{RunOptions{Scenario: "scaling"}, []string{"cheetah-rr-ipv4", "beamer-ipip-ipv4", "jet-anchor-ipv4",
+			"stateless-table-hrw-ipv4", "stateless-maglev-ipv4", "stateless-bucket-ipv4"}},
 		{RunOptions{Scenario: "control", Schemes: []string{"stateless"}, Policies: []string{"rr"}, IPv4: true}, []string{"stateless-table-hrw-ipv4"}},
 	} {
 		if got := names(c.o); !slices.Equal(got, c.want) {
@@ -122,6 +127,11 @@ func TestJudge(t *testing.T) {
 		o.Scenario, o.Scale = "churn", FullScale
 		return len((&runner{o: o, changes: changes, result: &Result{Runs: runs}}).judge())
 	}
+	scaling := func(broken int) int {
+		r := &runner{o: RunOptions{Scenario: "scaling"}, changes: 17, result: &Result{Runs: []RunTally{
+			{Scheme: "stateless", Connections: 100, Completed: 100 - broken, Broken: broken, Survived: 9}}}}
+		return len(r.judge())
+	}
 	broken := RunTally{Scheme: "cheetah", Connections: 2000, Completed: 1999, Survived: 1, Broken: 1}
 	harmless := RunTally{Scheme: "stateless", Connections: 2000, Completed: 2000, Survived: 1}
 	for i, c := range []struct{ got, want int }{
@@ -138,6 +148,7 @@ func TestJudge(t *testing.T) {
 		{judge(RunOptions{}, 17, RunTally{Scheme: "faild", Connections: 2000, Completed: 2000}), 1},
 		{judge(RunOptions{}, 17, RunTally{Scheme: "cheetah", Connections: 1999, Completed: 1999, Survived: 1}), 1},
 		{judge(RunOptions{}, 17, RunTally{Scheme: "cheetah", Connections: 2000, Completed: 1999, Survived: 1}), 1},
+		{scaling(5), 0}, {scaling(0), 1},
 	} {
 		if c.got != c.want {
 			t.Errorf("case %d: %d complaints, want %d", i, c.got, c.want)

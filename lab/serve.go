@@ -31,6 +31,7 @@ const (
 //	GET  /                                the name
 //	GET  /bytes/N                         N bytes
 //	GET  /stream?seconds=S&interval=250ms a line every interval (StreamLine)
+//	GET  /paced?seconds=S&chunks=N        N chunks of 128 bytes over S seconds (paced.go)
 //	POST /…                               reads everything: name, count, CRC-32
 //	GET  /health                          the name; 503 while it was told to fail
 //	PUT  /health?fail=true                to fail (false: to be well), from the machine itself
@@ -87,6 +88,7 @@ func handler(name string) http.Handler {
 	})
 	mux.HandleFunc("GET "+detourPath, func(w http.ResponseWriter, _ *http.Request) { serveEcho(w, name) })
 	mux.HandleFunc("GET /bytes/{n}", serveBytes)
+	mux.HandleFunc("GET /paced", servePaced)
 	mux.HandleFunc("GET /stream", func(w http.ResponseWriter, r *http.Request) { serveStream(w, r, name) })
 	receive := func(w http.ResponseWriter, r *http.Request) {
 		sum := crc32.NewIEEE()

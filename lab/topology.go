@@ -145,7 +145,7 @@ func (l *Lab) buildBalancers() error {
 			return err
 		}
 	}
-	return nil
+	return l.introduce()
 }
 
 // buildRouter makes the bridge; it runs in the router's namespace.

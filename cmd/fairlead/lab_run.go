@@ -32,6 +32,9 @@ func newLabRun() *cobra.Command {
   stale-mux     a balancer's daemon is killed or cut off while the others go on
   drain-switch  hosts of scheme faild drain, crash and pass on, a switch
                 drains; beside a plain and a resilient ECMP group
+  scaling       figure 9 of Cheetah's paper: 24 to 32 servers are added and
+                drain while requests come as a web server's; beside it what
+                the simulator says of the same schedule (four minutes)
   control       churn's connections straight to one server, without balancers
 
 Schemes, policies and families run side by side, through the same changes at
@@ -86,6 +89,7 @@ the flood fills no table: then the run proves nothing.`,
 	c.Flags().StringSliceVar(&o.Policies, "policy", nil, "policies of cheetah, comma-separated (default rr,p2c; synflood: rr)")
 	c.Flags().IntVar(&o.Rate, "rate", 0, fmt.Sprintf("synflood: packets a second, at most %d (default %d)", lab.MaxFloodRate, lab.DefaultFloodRate))
 	c.Flags().IntSliceVar(&o.Drained, "drained", nil, "synflood: drain that many of 8 servers instead of the other changes, each in a lab of its own, comma-separated (default with --scheme beamer: 0,1,2,4)")
+	c.Flags().Float64Var(&o.RateFactor, "rate-factor", 0, fmt.Sprintf("scaling: share of the paper's 1,500 to 2,500 requests a second, at most %g (default %g)", lab.MaxRateFactor, lab.DefaultRateFactor))
 	c.Flags().StringVar(&o.Forwarding, "forwarding", "", "ipip, gue or l2 (default ipip; beamer: ipip and gue side by side)")
 	c.Flags().BoolVar(&o.IPv6, "ipv6", false, "IPv6 alone (default: both families side by side)")
 	c.Flags().BoolVar(&o.NoTimestamps, "no-timestamps", false, "client without TCP timestamps, so without cookies: cheetah's fallback")

@@ -52,15 +52,15 @@ func CheetahSchedule() Schedule {
 }
 
 // Small is the schedule with so many servers, of which active work at the
-// start, in a share of its time. Steps for which there is no server are left
-// out.
+// start, in a share of its time. Left out are steps that would add a server
+// that there is not, or leave less than active - 1.
 func (s Schedule) Small(servers, active int, share float64) Schedule {
 	scale := func(t sim.Time) sim.Time { return sim.Time(math.Round(float64(t) * share)) }
 	s.Servers, s.Active, s.Span, s.Time = servers, active, scale(s.Span), s.Time*share
 	steps, added, working := s.Steps, 0, active
 	s.Steps = nil
 	for _, step := range steps {
-		if step.Add && active+added == servers || !step.Add && working == 2 {
+		if step.Add && active+added == servers || !step.Add && working < active {
 			continue
 		}
 		if step.Add {
