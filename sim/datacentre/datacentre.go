@@ -93,7 +93,7 @@ type Datacentre struct {
 func New() *Datacentre {
 	return &Datacentre{
 		Servers: 64_000, VIPs: 2_000, Skew: 1, Balancers: 500, Active: 10_000_000, Hours: 24,
-		Changes: 64_000, Failures: 640, Wave: 5, Drain: 150 * time.Second,
+		Changes: 64_000, Failures: 640, Wave: 5, Drain: 3 * time.Minute,
 		BalancerChanges: 500, ECMP: pcc.Modulo, Stale: 2 * time.Second, Horizon: 10, Buckets: 100,
 		Lifetimes: workload.Flag{Distribution: workload.WebServer},
 	}

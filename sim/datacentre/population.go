@@ -41,6 +41,7 @@ type population struct {
 	key        []uint64
 	via        []uint16
 	sides      []side
+	gone       []int32 // scratch
 
 	// unseen is the mean number of those that came and went, opened how many
 	// connections were drawn.
@@ -134,23 +135,31 @@ func (p *population) began(via uint16, key uint64) uint16 {
 
 // expire takes out the connections that are over at a time.
 func (p *population) expire(at func(via uint16) sim.Time) {
-	for i := 0; i < p.len(); {
-		if p.end[i] > at(p.via[i]) {
-			i++
-			continue
+	// The last ones take the places of those that go: column by column, since
+	// that is what processors like.
+	p.gone = p.gone[:0]
+	for i, end := range p.end {
+		if end <= at(p.via[i]) {
+			p.gone = append(p.gone, int32(i))
 		}
-		last := p.len() - 1
-		p.start, p.end = pull(p.start, i, last), pull(p.end, i, last)
-		p.key, p.via = pull(p.key, i, last), pull(p.via, i, last)
-		for k := range p.sides {
-			s := &p.sides[k]
-			s.first, s.note = pull(s.first, i, last), pull(s.note, i, last)
-		}
+	}
+	if len(p.gone) == 0 {
+		return
+	}
+	p.start, p.end, p.key, p.via = drop(p.start, p.gone), drop(p.end, p.gone), drop(p.key, p.gone), drop(p.via, p.gone)
+	for k := range p.sides {
+		s := &p.sides[k]
+		s.first, s.note = drop(s.first, p.gone), drop(s.note, p.gone)
 	}
 }
 
-func pull[T any](column []T, i, last int) []T {
-	column[i] = column[last]
+// drop takes elements out of a column, given by ascending index.
+func drop[T any](column []T, gone []int32) []T {
+	last := len(column)
+	for k := len(gone) - 1; k >= 0; k-- {
+		last--
+		column[gone[k]] = column[last]
+	}
 	return column[:last]
 }
 

@@ -122,7 +122,10 @@ func (v *vip) play(ctx context.Context) error {
 		v.reshuffle(&eras[0])
 		eras = eras[1:]
 	}
-	v.flush(math.MaxInt64)
+	v.flush(v.end)
+	for _, p := range v.pending {
+		v.hear(p, v.end)
+	}
 	v.bring(v.end)
 	v.close()
 	return nil
@@ -202,16 +205,14 @@ func (v *vip) forget() {
 	}
 }
 
-// hear: the balancers that know of a version before a time go by it, each from
+// hear: the balancers that hear of a version before a time go by it, each from
 // its own time on, and their connections look themselves up.
 func (v *vip) hear(p pending, until sim.Time) {
 	v.hears = v.hears[:0]
 	now := p.at
 	for b, view := range v.view {
 		v.next[b] = v.pop.frontier[b]
-		// Who hears of a version hears of no earlier one later.
-		at := max(v.heard(v.number, p.version, b, p.at), v.pop.frontier[b])
-		if view < p.version && at <= until {
+		if at := v.heard(v.number, p.version, b, p.at); view < p.version && at <= until && !v.skipped(p.version, b, at) {
 			v.next[b] = at
 			v.hears = append(v.hears, uint16(b))
 			now = max(now, at)
@@ -226,6 +227,20 @@ func (v *vip) hear(p pending, until sim.Time) {
 	}
 	v.tally.through += int64(v.pop.len())
 	v.serve(now, nil)
+}
+
+// skipped: a balancer that would hear of a version then has heard of a later
+// one before, and goes by that.
+func (v *vip) skipped(version, balancer int, at sim.Time) bool {
+	for i, c := range v.changes[version:] { // v.changes[i] makes version i+1
+		if c.at > at {
+			return false
+		}
+		if v.heard(v.number, version+1+i, balancer, c.at) <= at {
+			return true
+		}
+	}
+	return false
 }
 
 // bring has all that lives at a time be there.
