@@ -29,9 +29,12 @@ func printAs(w io.Writer, output string, value any, table func(io.Writer) error)
 		e.SetIndent("", "  ")
 		return e.Encode(value)
 	case "yaml":
-		// By way of JSON, so that both have the same field names.
-		data, err := yaml.MarshalWithOptions(value, yaml.UseJSONMarshaler())
+		// By way of JSON, so that both have the same fields, embedded ones too.
+		data, err := json.Marshal(value)
 		if err != nil {
+			return fmt.Errorf("print as yaml: %w", err)
+		}
+		if data, err = yaml.JSONToYAML(data); err != nil {
 			return fmt.Errorf("print as yaml: %w", err)
 		}
 		_, err = w.Write(data)
