@@ -82,8 +82,10 @@ func (b *bucketed) Open(c *Conns) {
 // Serve is scheme/beamer's Way and, at each server on it, Decide, for a
 // connection that First owns: held to them by a test.
 func (b *bucketed) Serve(c *Conns) {
-	// Moves before it are followed no more.
-	since := uint32(max(0, epoch+int64((c.Now-b.chainTime+sim.Second-1)/sim.Second)))
+	// The first second, whose moves are followed now, by the servers' clock of
+	// milliseconds.
+	now := epoch*1000 + int64(c.Now/sim.Millisecond)
+	since := uint32(max(0, (now-int64(b.chainTime/sim.Millisecond)+999)/1000))
 	for i, key := range c.Key {
 		held := c.Held(i)
 		t := b.tables.at(held)

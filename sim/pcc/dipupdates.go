@@ -38,7 +38,7 @@ behind routers that hash modulo their number.`,
 	Seeds: 5,
 	New: func() sim.Scenario {
 		return &DIPUpdates{
-			Base:      NewBase(Hash, "ring", "table-hrw", "maglev", "anchor", FullCTECMP, Faild1, Beamer1, Beamer1Any, Beamer3, JET, FullCT, Cheetah),
+			Base:      NewBase(Hash, "ring", "table-hrw", "maglev", "anchor", AnchorTable, FullCTECMP, Faild1, Beamer1, Beamer1Any, Beamer3, JET, FullCT, Cheetah),
 			Rates:     []float64{1.5, 5, 10, 20, 40, 60, 80},
 			Balancers: 10, BalancerChurn: 1,
 		}

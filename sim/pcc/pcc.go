@@ -92,7 +92,7 @@ type Conns struct {
 	// Note is what travels in each one's packets, or what else the scheme
 	// notes of it. Open finds 0.
 	Note []uint32
-	// At is where each one's packet ends.
+	// At is where each one's packet ends: First, Dropped, or any other server.
 	At []uint16
 	// Version is the version of the pool that all balancers hold; Mixed: they
 	// differ, View has each balancer's, by its number.

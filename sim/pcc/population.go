@@ -24,12 +24,8 @@ type side struct {
 // advance moves time on to the next event: step by step connections come and
 // end.
 func (p *player) advance(to sim.Time) {
-	step := p.Step
-	if step == 0 {
-		step = sim.Second
-	}
 	for p.now < to {
-		p.now = min(p.now+step, to)
+		p.now = min(p.now+p.Step, to)
 		from := len(p.key)
 		p.fill(p.now)
 		p.open(from)
@@ -38,15 +34,12 @@ func (p *player) advance(to sim.Time) {
 	}
 }
 
-// silence is the longest time between two packets of a connection, as far as
-// balancers with state notice: tables go by when an entry was used last.
-const silence = 5 * sim.Second
-
-// talk has connections send a packet though nothing has changed for them.
+// talk has connections send a packet though nothing has changed for them:
+// tables with state go by when an entry was used last.
 func (p *player) talk() {
 	for i := range p.sides {
 		s := &p.sides[i]
-		if _, ok := s.scheme.(Stateful); ok && p.now-s.served > silence {
+		if _, ok := s.scheme.(Stateful); ok && p.now-s.served >= p.Silence {
 			p.serveSide(i, true)
 		}
 	}

@@ -1,6 +1,7 @@
 package pcc
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -29,6 +30,9 @@ type Run struct {
 	// Step is the longest time for which connections are opened, or closed,
 	// together; 0: a second. Schemes with state of limited size see it.
 	Step sim.Time
+	// Silence is the longest time between two packets of a connection, which
+	// tables of limited size see; 0: five seconds.
+	Silence sim.Time
 	// Tick is the time between two calls of Tick; 0: never.
 	Tick sim.Time
 }
@@ -110,7 +114,7 @@ const (
 
 // player is a run that is being played.
 type player struct {
-	*Run
+	Run
 	tally  Tally
 	queue  sim.Queue[event]
 	now    sim.Time
@@ -130,7 +134,8 @@ type player struct {
 }
 
 func newPlayer(r *Run) (*player, error) {
-	p := &player{Run: r, pool: NewPool(r.Working, r.Standby)}
+	p := &player{Run: *r, pool: NewPool(r.Working, r.Standby)}
+	p.Step, p.Silence = cmp.Or(r.Step, sim.Second), cmp.Or(r.Silence, 5*sim.Second)
 	p.tally.Schemes = make([]SchemeTally, len(r.Contenders))
 	for _, c := range r.Contenders {
 		p.sides = append(p.sides, side{scheme: c.Scheme, front: p.frontOf(c)})

@@ -6,6 +6,7 @@ import (
 
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/sim/workload"
 )
 
 // Setup is what schemes are made with.
@@ -24,6 +25,8 @@ type Setup struct {
 	// Entries is how many entries the tables of jet and full-ct have for each
 	// connection that is live at a time.
 	Entries float64
+	// Flood of SYNs that those tables suffer.
+	Flood workload.Flood
 }
 
 // Defaults of a Setup. Beamer's authors have 100 buckets a server (§6.2) and
@@ -38,21 +41,28 @@ const (
 // Names of schemes. Those of consistent hashes are the hashes': nothing is
 // remembered, each packet goes where the hash points.
 const (
-	Hash    = "hash"
-	Beamer1 = "beamer-1"
-	Beamer3 = "beamer-3"
+	Hash = "hash"
+	// AnchorTable is AnchorHash as balancers of this program have it: the order
+	// in which servers were removed follows from their numbers, not from
+	// history, so that all balancers agree. That moves more connections than
+	// "anchor", which removes the last and adds it first.
+	AnchorTable = "anchor-table"
+	Beamer1     = "beamer-1"
+	Beamer3     = "beamer-3"
 	// Beamer1Any is Beamer1 whose buckets are moved greedily.
 	Beamer1Any = "beamer-1-any"
 	Faild1     = "faild-1"
-	JET        = "jet"
-	FullCT     = "full-ct"
-	FullCTECMP = "full-ct-ecmp"
-	Cheetah    = "cheetah"
+	// JET is on AnchorHash, JETTableHRW on highest random weight by a table.
+	JET         = "jet"
+	JETTableHRW = "jet-table-hrw"
+	FullCT      = "full-ct"
+	FullCTECMP  = "full-ct-ecmp"
+	Cheetah     = "cheetah"
 )
 
 // Names lists all schemes that New makes, in the order in which they are shown.
 func Names() []string {
-	return []string{Hash, "ring", "table-hrw", "maglev", "anchor", "hrw", "dx", Beamer1, Beamer1Any, Beamer3, Faild1, JET, FullCT, FullCTECMP, Cheetah}
+	return []string{Hash, "ring", "table-hrw", "maglev", "anchor", AnchorTable, "hrw", "dx", Beamer1, Beamer1Any, Beamer3, Faild1, JET, JETTableHRW, FullCT, FullCTECMP, Cheetah}
 }
 
 // New makes a scheme by its name.
@@ -68,10 +78,14 @@ func New(name string, s Setup) (Scheme, error) {
 		return newAnyBeamer(s), nil
 	case Faild1:
 		return newFaild(s)
+	case AnchorTable:
+		return newPlaced(s, chash.KindAnchor), nil
 	case JET:
-		return newTracking(s, true), nil
+		return newTracking(s, true, chash.KindAnchor), nil
+	case JETTableHRW:
+		return newTracking(s, true, chash.KindTableHRW), nil
 	case FullCT, FullCTECMP:
-		return newTracking(s, false), nil
+		return newTracking(s, false, chash.KindAnchor), nil
 	case Cheetah:
 		return newCookies(s), nil
 	case "ring", "table-hrw", "maglev", "anchor", "hrw", "dx":

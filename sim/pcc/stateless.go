@@ -85,8 +85,11 @@ func (s *stateless) Serve(c *Conns) { s.look(c, c.At) }
 func (s *stateless) look(c *Conns, at []uint16) {
 	at = at[:len(c.Key)]
 	if c.Version == Mixed {
+		var r *replica
 		for i, key := range c.Key {
-			r := s.must(c.Held(i))
+			if held := c.Held(i); r == nil || r.version != held {
+				r = s.must(held)
+			}
 			at[i] = r.owner[r.hash.Lookup(key)]
 		}
 		return
@@ -122,7 +125,7 @@ func (s *stateless) at(version int) (*replica, error) {
 	}
 	if free == nil {
 		var err error
-		if free, err = s.replica(); err != nil {
+		if free, err = s.replica(version); err != nil {
 			return nil, err
 		}
 		s.replicas = append(s.replicas, free)
@@ -130,15 +133,30 @@ func (s *stateless) at(version int) (*replica, error) {
 	return free, s.bring(free, version)
 }
 
-// replica is the hash at version 0. It is brought up to date by all changes
-// since: where anchor and dx have a server follows from its history.
-func (s *stateless) replica() (*replica, error) {
-	r := &replica{byName: map[string]uint16{}}
-	var servers []chash.Server
+// replica is a hash for a version: as it is then, or where the places of
+// servers follow from their history (anchor, dx), as it was at the start, to be
+// brought up to date by all changes since.
+func (s *stateless) replica(version int) (*replica, error) {
+	r := &replica{version: version, byName: map[string]uint16{}}
+	working := map[uint16]bool{}
 	for _, n := range s.first {
-		name := s.setup.serverName(int(n))
-		r.byName[name] = n
-		servers = append(servers, chash.Server{Name: name, Weight: 1})
+		working[n] = true
+	}
+	if s.kind.Buckets() {
+		r.version = 0
+	}
+	for _, changes := range s.log[:r.version] {
+		for _, c := range changes {
+			working[c.Server] = c.Add
+		}
+	}
+	var servers []chash.Server
+	for n, works := range working {
+		if works {
+			name := s.setup.serverName(int(n))
+			r.byName[name] = n
+			servers = append(servers, chash.Server{Name: name, Weight: 1}) // in any order
+		}
 	}
 	total := s.setup.Working + s.setup.Standby
 	o := chash.Options{Capacity: total, Replicas: ringPoints}

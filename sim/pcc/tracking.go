@@ -6,21 +6,24 @@ import (
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/sim/workload"
 )
 
-// tracking is jet and full-ct by the program's own parts: AnchorHash as
-// bpf/lb walks it, and its flow table, one at each balancer. jet remembers
-// the connections that a change of the pool could move, if a standby server is
-// added or a working one drains; full-ct remembers all, and has nothing else to
-// find a connection by than where new ones go.
+// tracking is jet and full-ct by the program's own parts: a consistent hash as
+// bpf/lb has it (placer), and its flow table, one at each balancer. jet
+// remembers the connections that a change of the pool could move, if a standby
+// server is added or a working one drains; full-ct remembers all, and has
+// nothing else to find a connection by than where new ones go.
 //
 // A connection that was found in a table a short while ago need not be looked
 // for again, if nothing gave way there since: its Note says where and when.
 type tracking struct {
 	setup  Setup
 	jet    bool
-	tables versions[*chash.AnchorTable]
+	tables placers
 	flows  []flowTable // by balancer
+	// sent is up to which SYN of Setup.Flood was sent.
+	sent uint64
 }
 
 type flowTable struct {
@@ -34,20 +37,11 @@ type flowTable struct {
 // anew, so that entries of live connections are never the oldest.
 const fresh = 10
 
-func newTracking(s Setup, jet bool) *tracking { return &tracking{setup: s, jet: jet} }
-
-// bucketStates are the states as chash knows them.
-var bucketStates = [...]chash.BucketState{Standby: chash.Horizon, Working: chash.Working, Draining: chash.Draining}
-
-func (t *tracking) Update(p *Pool, _ sim.Time) error {
-	states := make([]chash.BucketState, len(p.State))
-	for n, s := range p.State {
-		states[n] = bucketStates[s]
-	}
-	table, err := chash.NewAnchorTable(len(states), states)
-	t.tables.put(table)
-	return err
+func newTracking(s Setup, jet bool, kind chash.Kind) *tracking {
+	return &tracking{setup: s, jet: jet, tables: placers{setup: s, kind: kind}}
 }
+
+func (t *tracking) Update(p *Pool, _ sim.Time) error { return t.tables.update(p) }
 
 func (t *tracking) Forget(oldest int) { t.tables.forget(oldest) }
 
@@ -79,6 +73,7 @@ func (f *flowTable) there(c *Conns, i int, now int64) bool {
 }
 
 func (t *tracking) Open(c *Conns) {
+	t.flood(c)
 	now := units(c.Now)
 	for i, key := range c.Key {
 		f := &t.flows[c.Via[i]]
@@ -94,6 +89,45 @@ func (t *tracking) Open(c *Conns) {
 		}
 	}
 }
+
+// flood is the SYNs of an attack since the last call: they come to all
+// balancers alike. Where they are many times what the tables hold, only the
+// last ones are sent: nothing is left of those before.
+func (t *tracking) flood(c *Conns) {
+	from, to := t.sent, t.setup.Flood.Sent(c.Now)
+	if t.sent = to; to == from {
+		return
+	}
+	var alive []int
+	entries := 0
+	for b, f := range t.flows {
+		if f.Flows != nil {
+			alive = append(alive, b)
+			entries += len(f.Buckets) * jet.Ways
+		}
+	}
+	most := floodRounds * entries
+	if t.jet { // which remembers the smaller part of them
+		most *= (t.setup.Working + t.setup.Standby) / t.setup.Standby
+	}
+	from = max(from, to-min(to, uint64(most)))
+	now := units(c.Now)
+	for n := from; n < to; n++ {
+		b := alive[n%uint64(len(alive))]
+		key := workload.FloodKey(t.setup.Seed, n)
+		version := c.Version
+		if version == Mixed {
+			version = c.View[b]
+		}
+		slot, _, track := t.tables.at(version).Place(key)
+		t.enter(&t.flows[b], key, slot, now, track)
+	}
+}
+
+// floodRounds is how many times over a flood fills the tables, at most, from
+// one call to the next: of a line of seven entries the chance to be spared by
+// so many is 10^-20 or so.
+const floodRounds = 8
 
 // enter makes an entry, if the connection needs one. False: there was no room.
 func (t *tracking) enter(f *flowTable, key uint64, slot int, now int64, track bool) bool {
