@@ -21,7 +21,9 @@ type Base struct {
 	// Seconds that are simulated.
 	Seconds   int
 	Lifetimes workload.Flag
-	Schemes   []string
+	// Flows has the connections instead, and how long they last; nil: none.
+	Flows   workload.RecordFlag
+	Schemes []string
 	// Buckets, ChainSeconds and Entries are Setup's.
 	Buckets, ChainSeconds int
 	Entries               float64
@@ -44,6 +46,7 @@ func (b *Base) Flags(f *pflag.FlagSet) {
 	f.IntVar(&b.Active, "active", b.Active, "live connections in the mean")
 	f.IntVar(&b.Seconds, "seconds", b.Seconds, "simulated seconds")
 	f.Var(&b.Lifetimes, "lifetimes", workload.LifetimesUsage)
+	f.Var(&b.Flows, "flows", workload.FlowsUsage)
 	f.StringSliceVar(&b.Schemes, "schemes", b.Schemes, "schemes to compare")
 	f.IntVar(&b.Buckets, "buckets", b.Buckets, "buckets of beamer and faild for each server")
 	f.IntVar(&b.ChainSeconds, "chain-time", b.ChainSeconds, "seconds for which beamer's servers pass packets on after a bucket's move")
@@ -99,14 +102,26 @@ func (b *Base) setup(seed uint64) Setup {
 }
 
 // end of a run.
-func (b *Base) end() sim.Time { return sim.Time(b.Seconds) * sim.Second }
+func (b *Base) end() sim.Time {
+	if b.Flows.Record != nil {
+		return b.Flows.Span()
+	}
+	return sim.Time(b.Seconds) * sim.Second
+}
+
+func (b *Base) arrivals(seed uint64) workload.Arrivals {
+	if b.Flows.Record != nil {
+		return b.Flows.Arrivals(seed)
+	}
+	return workload.NewPoisson(seed, float64(b.Active), b.Lifetimes.Distribution)
+}
 
 // run is a run under a seed at a rate of updates, without contenders. Which
 // connections come does not depend on the rate.
 func (b *Base) run(seed uint64, updates workload.Updates) *Run {
 	drawn := updates.Draw(sim.Stream(seed, "updates"), b.end())
 	return &Run{
-		Arrivals: workload.NewPoisson(seed, float64(b.Active), b.Lifetimes.Distribution),
+		Arrivals: b.arrivals(seed),
 		Working:  b.Servers, Standby: b.Standby,
 		Changes: Changes(seed, b.Servers, b.Standby, drawn),
 		End:     b.end(),
@@ -115,16 +130,25 @@ func (b *Base) run(seed uint64, updates workload.Updates) *Run {
 
 // parameters are the shared options as text.
 func (b *Base) parameters() []sim.Parameter {
-	return []sim.Parameter{
-		{Name: "servers", Value: strconv.Itoa(b.Servers)},
-		{Name: "standby servers", Value: strconv.Itoa(b.Standby)},
+	load := []sim.Parameter{
 		{Name: "active connections", Value: sim.Grouped(float64(b.Active), 0)},
 		{Name: "lifetimes", Value: fmt.Sprintf("%s, mean %.1f s", b.Lifetimes.Name, b.Lifetimes.Mean()/float64(sim.Second))},
 		{Name: "time", Value: fmt.Sprintf("%d s", b.Seconds)},
+	}
+	if b.Flows.Record != nil {
+		load = []sim.Parameter{
+			{Name: "connections of", Value: b.Flows.Name},
+			{Name: "time", Value: fmt.Sprintf("%.1f s", float64(b.end())/float64(sim.Second))},
+		}
+	}
+	return slices.Concat([]sim.Parameter{
+		{Name: "servers", Value: strconv.Itoa(b.Servers)},
+		{Name: "standby servers", Value: strconv.Itoa(b.Standby)},
+	}, load, []sim.Parameter{
 		{Name: "buckets a server", Value: strconv.Itoa(b.Buckets)},
 		{Name: "chain time", Value: fmt.Sprintf("%d s", b.ChainSeconds)},
 		{Name: "flow table's entries a connection", Value: strconv.FormatFloat(b.Entries, 'g', -1, 64)},
-	}
+	})
 }
 
 // samples are what runs counted together.

@@ -124,11 +124,16 @@ func (s *stateless) at(version int) (*replica, error) {
 		}
 	}
 	if free == nil {
-		var err error
-		if free, err = s.replica(version); err != nil {
+		free = &replica{version: -1}
+		s.replicas = append(s.replicas, free)
+	}
+	// Maglev builds its whole table for each change.
+	if free.version < 0 || s.kind == chash.KindMaglev && version-free.version > 1 {
+		fresh, err := s.replica(version)
+		if err != nil {
 			return nil, err
 		}
-		s.replicas = append(s.replicas, free)
+		*free = *fresh
 	}
 	return free, s.bring(free, version)
 }
