@@ -23,6 +23,9 @@ const (
 	maxResets  = 100_000
 	resetSnap  = 128 // bytes kept of a frame: Ethernet, IPv6 and TCP headers
 	resetSlack = time.Second
+	// resetBuffer is what the kernel keeps, in bytes, while a busy machine
+	// lets this process wait.
+	resetBuffer = 8 << 20
 )
 
 // reset is a RST that came to the client.
@@ -62,6 +65,9 @@ func captureResets(ctx context.Context, device string) (*resetCapture, error) {
 	all := uint16(unix.ETH_P_ALL)
 	err = errors.Join(
 		unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_ATTACH_BPF, filter.FD()),
+		// The client's own, to servers that it has given up, are many.
+		unix.SetsockoptInt(socket, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1),
+		unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, resetBuffer),
 		unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}),
 		unix.Bind(socket, &unix.SockaddrLinklayer{Protocol: all<<8 | all>>8, Ifindex: link.Index}))
 	if err != nil {
@@ -106,12 +112,9 @@ func (c *resetCapture) follow(ctx context.Context) {
 	defer unix.Close(c.socket)
 	frame := make([]byte, resetSnap)
 	for ctx.Err() == nil {
-		n, from, err := unix.Recvfrom(c.socket, frame, 0)
+		n, _, err := unix.Recvfrom(c.socket, frame, 0)
 		if err != nil {
 			continue // the timeout, or a signal
-		}
-		if l, ok := from.(*unix.SockaddrLinklayer); ok && l.Pkttype == unix.PACKET_OUTGOING {
-			continue
 		}
 		p := wire.Parse(frame[:n])
 		c.mu.Lock()

@@ -6,10 +6,10 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/sim/pcc"
 )
 
@@ -35,11 +35,15 @@ type ScalingRow struct {
 
 // simulated is a run's scheme by the simulator's name.
 func (r RunTally) simulated() string {
-	switch r.Scheme {
-	case "beamer":
+	switch {
+	case r.Scheme == "beamer":
 		return pcc.Beamer3
-	case "stateless":
+	case r.Scheme == "stateless" && r.Hash == string(chash.KindAnchor):
+		return pcc.AnchorTable // as the data plane walks it
+	case r.Scheme == "stateless":
 		return r.Hash
+	case r.Scheme == "jet" && r.Hash != string(chash.KindAnchor):
+		return pcc.JETTableHRW
 	}
 	return r.Scheme
 }
@@ -118,11 +122,15 @@ func (r *Result) printScaling(w io.Writer) error {
 	return s.printSeconds(w, r)
 }
 
-// printSeconds is the paper's plot as a table: of the requests that ended in a
-// second, how many were broken.
+// secondsTogether is how many seconds a line of printSeconds has.
+const secondsTogether = 5
+
+// printSeconds is the paper's plot as a table: of the requests that ended in
+// some seconds, how many were broken.
 func (s *Scaling) printSeconds(w io.Writer, r *Result) error {
+	fmt.Fprintln(w, "\nlab: broken requests / all that ended, by the time of their end")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	title, last := "second", 0
+	title, last := "seconds", 0
 	for _, run := range r.Runs {
 		title += "\t" + run.simulated()
 		for n, second := range s.PerSecond[run.Name()] {
@@ -131,20 +139,24 @@ func (s *Scaling) printSeconds(w io.Writer, r *Result) error {
 			}
 		}
 	}
-	fmt.Fprintln(w, "\nlab: broken requests / all that ended, by the second")
 	fmt.Fprintln(t, title+"\t")
-	for n := int(s.Steps[0].Asked); n <= last; n++ {
-		var line strings.Builder
+	for from := 0; from <= last; from += secondsTogether {
+		fmt.Fprintf(t, "%d to %d", from, from+secondsTogether)
 		for _, run := range r.Runs {
-			ends := Second{}
-			if list := s.PerSecond[run.Name()]; n < len(list) {
-				ends = list[n]
-			}
-			fmt.Fprintf(&line, "\t%d/%d", ends.Broken, ends.Broken+ends.Completed)
+			ends := sum(s.PerSecond[run.Name()], from, from+secondsTogether)
+			fmt.Fprintf(t, "\t%d/%d", ends.Broken, ends.Broken+ends.Completed)
 		}
-		fmt.Fprintf(t, "%d%s\t\n", n, line.String())
+		fmt.Fprintln(t, "\t")
 	}
 	return t.Flush()
+}
+
+// sum adds up the seconds from one to before another, as far as there are any.
+func sum(list []Second, from, to int) (ends Second) {
+	for n := from; n < min(to, len(list)); n++ {
+		ends.Completed, ends.Broken = ends.Completed+list[n].Completed, ends.Broken+list[n].Broken
+	}
+	return ends
 }
 
 func percent(part, whole int) string {

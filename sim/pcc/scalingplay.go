@@ -182,7 +182,7 @@ func (p *scalingPlay) tally(name string, end sim.Time) *ScalingTally {
 func (s Schedule) scalingScheme(name string, seed uint64) (Scheme, error) {
 	setup := Setup{Working: s.Active, Standby: s.Servers - s.Active, Seed: seed, Buckets: DefaultBuckets, ChainTime: DefaultChainTime, Entries: DefaultEntries}
 	if name == string(chash.KindBucket) {
-		return newStateless(setup, chash.KindBucket), nil
+		return newPlaced(setup, chash.KindBucket), nil
 	}
 	return New(name, setup)
 }
