@@ -65,7 +65,7 @@ func (s *scaling) whyFewer(others [][][]*ScalingTally) string {
 			best, distance = l, d
 		}
 	}
-	return fmt.Sprintf("Levels differ, orders do not. 105,000 requests ended in the authors' minute, though one in six lasts longer than that by the distribution, so theirs lasted less or were not all counted. "+
-		"Figure `lifetimes`: hashing comes nearest to their count with lifetimes times %g (%.2f %%); but then consistent hashing loses %.2f %% and not 0.67 %%. No factor fits both.",
+	return fmt.Sprintf("Levels differ, orders do not: the paper tells neither when its clients give up nor what became of answers that outlived its run, one in six by the distribution. "+
+		"Figure `lifetimes`: hashing comes nearest to the authors' count if answers last %g of their duration (%.2f %%); but then consistent hashing loses %.2f %%, and theirs 0.67 %%. No factor fits both.",
 		s.lifetimes[best], share(best, hash), share(best, consistent))
 }
