@@ -52,6 +52,10 @@ func (b *bucketed) Update(p *Pool, now sim.Time) error {
 		b.tables.put(buckets.New(b.buckets, servers))
 		return nil
 	}
+	if len(p.Last) == 0 {
+		b.tables.put(b.tables.newest())
+		return nil
+	}
 	o := buckets.Options{Now: epoch + uint32(now/sim.Second), ChainTime: uint32(b.chainTime / sim.Second)}
 	t := b.tables.newest()
 	var moves []buckets.Move

@@ -263,15 +263,3 @@ func (o *BalancerChurn) dropped(tallies []*Tally, x float64) string {
 	}
 	return fmt.Sprintf("Look-ups that servers dropped in silence at %g, all seeds together, since a balancer was stale: %s. They break nothing: the client sends again.", x, strings.Join(parts, ", "))
 }
-
-// checks: what must be, and what separates the schemes.
-func (o *BalancerChurn) checks(figures []sim.Figure, tallies []*Tally) (checks []sim.Check) {
-	if i := slices.Index(o.Schemes, Cheetah); i >= 0 {
-		broken := int64(0)
-		for _, t := range tallies {
-			broken += t.Schemes[i].Broken
-		}
-		checks = append(checks, sim.NewCheck("broken connections under cheetah, all figures and seeds together", "", float64(broken), 0, 0, ""))
-	}
-	return checks
-}
