@@ -9,6 +9,7 @@ import (
 	"github.com/fairlead/fairlead/sim/pcc"
 	"github.com/fairlead/fairlead/sim/balance"
 	"github.com/fairlead/fairlead/sim/proof"
+	"github.com/fairlead/fairlead/sim/threshold"
 	"github.com/fairlead/fairlead/sim/tracking"
 )
 
@@ -20,6 +21,7 @@ func All() []sim.Kind {
 		// balancer-churn, datacentre, proof: a line each, in this order.
 		[]sim.Kind{pcc.DIPUpdatesKind},
 		balance.Kinds,
+		threshold.Kinds,
 		[]sim.Kind{pcc.ScalingKind},
 		tracking.Kinds,
 		[]sim.Kind{pcc.BalancerChurnKind},
