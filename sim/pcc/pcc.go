@@ -5,8 +5,11 @@
 //	pcc      what a scheme is; the connections as one scheme sees them
 //	pool     the servers: working, draining, standby; the changes of the pool
 //	front    the balancers: what ECMP does, who knows of which change
-//	run      the loop: arrivals, ends, changes, and who looks itself up when
-//	…        the schemes, each by the product's own code; the scenarios
+//	run      what is played, what is counted, the loop; population: who lives;
+//	         events: what happens to whom, and who looks itself up then
+//	schemes  their names; stateless, placer, bucketed, faild, greedy, tracking,
+//	         cookies: each by the product's own code
+//	options  what the scenarios share
 //
 // The semantics:
 //
