@@ -39,10 +39,13 @@ func newScale(log, fromZero bool, numbers []float64) scale {
 	if fromZero && s.min > 0 {
 		s.min = 0
 	}
-	if s.min == s.max {
-		s.max = s.min + 1
+	if s.min == s.max && !fromZero {
+		s.min, s.max = s.min-0.5, s.max+0.5
 	}
 	if fromZero {
+		if s.min == s.max { // all are 0
+			s.max = 1
+		}
 		s.max += 0.03 * (s.max - s.min)
 	}
 	return s
@@ -148,19 +151,28 @@ func (s scale) logTicks() []plot.Tick {
 	}
 }
 
-// tickLabel writes a tick's number with no more digits than it has.
+// tickLabel writes a tick's number with no more digits than it has, and
+// millions and more by a letter.
 func tickLabel(x float64) string {
-	if a := math.Abs(x); a != 0 && (a < 1e-4 || a >= 1e7) {
-		text := strconv.FormatFloat(x, 'g', 3, 64)
-		return strings.NewReplacer("e-0", "e-", "e+0", "e", "e+", "e").Replace(text)
+	a := math.Abs(x)
+	if a != 0 && a < 1e-4 {
+		return strings.Replace(strconv.FormatFloat(x, 'g', 3, 64), "e-0", "e-", 1)
 	}
-	text := strconv.FormatFloat(x, 'g', 6, 64)
-	if x, err := strconv.ParseFloat(text, 64); err == nil {
-		text = strconv.FormatFloat(x, 'f', -1, 64)
+	unit := ""
+	for _, u := range []struct {
+		letter string
+		value  float64
+	}{{" T", 1e12}, {" G", 1e9}, {" M", 1e6}} {
+		if a >= u.value*(1-1e-9) {
+			unit, x = u.letter, x/u.value
+			break
+		}
 	}
 	decimals := 0
-	if _, after, ok := strings.Cut(text, "."); ok {
+	rounded, err := strconv.ParseFloat(strconv.FormatFloat(x, 'g', 6, 64), 64)
+	if err == nil { // always
+		_, after, _ := strings.Cut(strconv.FormatFloat(rounded, 'f', -1, 64), ".")
 		decimals = len(after)
 	}
-	return sim.Grouped(x, decimals)
+	return sim.Grouped(x, decimals) + unit
 }

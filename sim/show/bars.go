@@ -84,6 +84,6 @@ func (d *drawing) barsOf(s sim.Series, at plotter.XYs, width float64) error {
 	}
 	polygon.Color = st.colour
 	polygon.LineStyle = draw.LineStyle{Color: color.White, Width: vg.Points(0.5)}
-	d.plot.Add(polygon, &footMarks{at: at, foot: foot, width: width, style: draw.GlyphStyle{Color: color.White, Radius: markRadius, Shape: st.mark}})
+	d.plot.Add(polygon, &footMarks{at: at, foot: foot, width: width, style: st})
 	return d.deviations(s, at, black)
 }

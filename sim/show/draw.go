@@ -84,15 +84,16 @@ type spread struct {
 	plotter.YErrors
 }
 
-// deviations draws the spread over seeds where there is one, cut at the axis.
+// deviations draws the spread over seeds where there is one: the deviation, but
+// no further than the least and the most.
 func (d *drawing) deviations(s sim.Series, at plotter.XYs, c color.Color) error {
 	var e spread
 	for i, p := range s.Points {
 		if p.Y.Deviation == 0 {
 			continue
 		}
-		low := max(d.y.at(p.Y.Mean-p.Y.Deviation), d.y.at(d.y.min))
-		high := d.y.at(p.Y.Mean + p.Y.Deviation)
+		low := d.y.at(max(p.Y.Mean-p.Y.Deviation, p.Y.Min))
+		high := d.y.at(min(p.Y.Mean+p.Y.Deviation, p.Y.Max))
 		e.XYs = append(e.XYs, at[i])
 		e.YErrors = append(e.YErrors, struct{ Low, High float64 }{at[i].Y - low, high - at[i].Y})
 	}

@@ -71,12 +71,12 @@ func othersMark(by string, c color.Color) draw.GlyphStyle {
 }
 
 // footMarks put a series' mark into the feet of its bars, where they are large
-// enough.
+// enough, and where a bar of nothing would be.
 type footMarks struct {
 	at    plotter.XYs
 	foot  float64
 	width float64
-	style draw.GlyphStyle
+	style style
 }
 
 // Plot is how the library draws them.
@@ -84,8 +84,13 @@ func (m *footMarks) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	for _, q := range m.at {
 		low, high := y(m.foot), y(q.Y)
-		if room := 3 * markRadius; high-low > room && x(q.X+m.width)-x(q.X) > room {
-			c.DrawGlyph(m.style, vg.Point{X: x(q.X), Y: low + room/2})
+		switch room := 3 * markRadius; {
+		case q.Y == m.foot:
+			c.DrawGlyph(m.style.glyph(), vg.Point{X: x(q.X), Y: low + markRadius})
+		case high-low > room && x(q.X+m.width)-x(q.X) > room:
+			inside := m.style
+			inside.colour = color.White
+			c.DrawGlyph(inside.glyph(), vg.Point{X: x(q.X), Y: low + room/2})
 		}
 	}
 }

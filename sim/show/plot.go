@@ -106,25 +106,17 @@ func panel(area draw.Canvas, f *sim.Figure, styles map[string]style, l *legend) 
 	return nil
 }
 
-// heights are all that the y axis has to reach: points and their deviations,
-// but not what of these is below zero or, on a logarithmic axis, below points.
-// The lowest bar of a logarithmic axis has a height, too.
+// heights are all that the y axis has to reach: points and their spread. The
+// lowest bar of a logarithmic axis has a height, too.
 func heights(f *sim.Figure) []float64 {
 	var ys []float64
-	least := 0.0
 	for _, s := range f.Series {
 		for _, p := range s.Points {
-			ys = append(ys, p.Y.Mean, p.Y.Mean+p.Y.Deviation)
-			least = min(least, p.Y.Mean)
-			if f.Bars && f.Y.Log {
+			ys = append(ys, p.Y.Mean, min(p.Y.Mean+p.Y.Deviation, p.Y.Max))
+			if !f.Y.Log {
+				ys = append(ys, max(p.Y.Mean-p.Y.Deviation, p.Y.Min))
+			} else if f.Bars {
 				ys = append(ys, p.Y.Mean/2)
-			}
-		}
-	}
-	if !f.Y.Log && least < 0 {
-		for _, s := range f.Series {
-			for _, p := range s.Points {
-				ys = append(ys, p.Y.Mean-p.Y.Deviation)
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/xml"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -121,7 +122,7 @@ func TestStyles(t *testing.T) {
 	seen := map[string]string{}
 	for name, s := range named {
 		for other, o := range named {
-			if name != other && s.colour == o.colour && s.mark == o.mark && len(s.dashes) == len(o.dashes) {
+			if name != other && s.colour == o.colour && s.mark == o.mark && slices.Equal(s.dashes, o.dashes) {
 				t.Errorf("%s and %s look alike", name, other)
 			}
 		}
@@ -194,6 +195,10 @@ func TestTicks(t *testing.T) {
 		{true, []float64{0, 2, 80}, "0 1 2 5 10 20 50 100"},
 		{true, []float64{40, 900}, "50 100 200 500"},
 		{true, []float64{0}, "0 0.1 0.2 0.5 1"},
+		{true, []float64{3e5, 4e9}, "100,000 1 M 10 M 100 M 1 G 10 G"},
+		{true, []float64{2e-6, 3e-5, 1}, "1e-6 1e-5 0.0001 0.001 0.01 0.1 1"},
+		{false, []float64{0, 0}, "0 0.2 0.4 0.6 0.8 1"},
+		{false, []float64{-3, -1}, "-3 -2.5 -2 -1.5 -1"},
 	} {
 		if got := labels(newScale(c.log, true, c.numbers)); got != c.want {
 			t.Errorf("log %v, %v: %q, want %q", c.log, c.numbers, got, c.want)

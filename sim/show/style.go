@@ -52,6 +52,12 @@ var named = map[string]style{
 	"anchor":    {purple, circle, dashed},
 	"hrw":       {grey, circle, dashed},
 	"dx":        {vermilion, circle, dashed},
+	"bucket":    {sky, square, dashed},
+
+	// A variant of a hash or a scheme has its colour.
+	"anchor-table":  {purple, diamond, dashed},
+	"beamer-1-any":  {orange, square, dotted},
+	"jet-table-hrw": {green, triangle, dotted},
 
 	"beamer-1":         {orange, triangle, solid},
 	"beamer-3":         {orange, diamond, dotted},
@@ -94,7 +100,9 @@ func stylesOf(r *sim.Result) map[string]style {
 		used := coloursBeside(r, name, styles)
 		best := slices.MinFunc(colours, func(a, b color.Color) int { return used[a] - used[b] })
 		n := used[best]
-		styles[name] = style{best, marks[n%len(marks)], lines[n/len(marks)%len(lines)]}
+		// Neighbours in the list differ in their marks, too.
+		mark := (n + slices.Index(colours, best)) % len(marks)
+		styles[name] = style{best, marks[mark], lines[n/len(marks)%len(lines)]}
 	}
 	return styles
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+	"unicode/utf8"
 
 	"github.com/fairlead/fairlead/sim"
 )
@@ -31,7 +32,7 @@ func Table(out io.Writer, r *sim.Result) error {
 		b.WriteString("\nbeside the papers and what must be\n")
 	}
 	for _, c := range r.Checks {
-		fmt.Fprintf(&b, "  %-7s  %s\n", verdict(c), checkText(c))
+		b.WriteString(wrap(fmt.Sprintf("  %-7s  %s", verdict(c), checkText(c)), "           "))
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
@@ -46,8 +47,28 @@ func figureTable(b *strings.Builder, f *sim.Figure) {
 	}
 	w.Flush() // to memory: cannot fail
 	if f.Note != "" {
-		fmt.Fprintln(b, f.Note)
+		b.WriteString(wrap(f.Note, ""))
 	}
+}
+
+// wrap breaks a text into lines of at most 100 characters, the second and all
+// others indented.
+func wrap(text, indent string) string {
+	const width = 100
+	var b strings.Builder
+	line := ""
+	for i, word := range strings.Split(text, " ") {
+		if i > 0 && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			b.WriteString(line + "\n")
+			line = indent + word
+			continue
+		}
+		if i > 0 {
+			line += " "
+		}
+		line += word
+	}
+	return b.String() + line + "\n"
 }
 
 // seedsLine is "seed 3" or "seeds 1 to 5 · mean ± deviation over seeds".
