@@ -29,7 +29,7 @@ shows both side by side.`,
   fairlead sim scaling --rate-factor 0.04 -o json`,
 	Seeds: 5,
 	New: func() sim.Scenario {
-		return &scaling{schemes: scalingSchemes(), factor: 1, lifetimes: []float64{0.001, 0.002, 0.01, 0.1, 1}}
+		return &scaling{schemes: scalingSchemes(), factor: 1, lifetimes: []float64{0.001, 0.002, 0.01, 0.1, 1, 10}}
 	},
 }
 
