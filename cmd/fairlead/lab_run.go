@@ -49,6 +49,7 @@ the flood fills no table: then the run proves nothing.`,
   fairlead lab run churn --scheme faild --seed 7
   fairlead lab run synflood --rate 30000
   fairlead lab run synflood --scheme beamer --drained 0,1,2,4
+  fairlead lab run scaling --seed 2
   fairlead lab run churn -o json --seed 7 --scheme cheetah --policy p2c --ipv6`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -84,14 +85,14 @@ the flood fills no table: then the run proves nothing.`,
 		},
 	}
 	c.Flags().Uint64Var(&o.Seed, "seed", 0, "repeat the run with this seed (default: a new one, which is printed)")
-	c.Flags().StringSliceVar(&o.Schemes, "scheme", nil, "schemes, comma-separated (default cheetah,stateless; synflood: jet,cheetah,full-ct; chain: beamer,faild; stale-mux: beamer; drain-switch: faild)")
-	c.Flags().StringSliceVar(&o.Hashes, "hash", nil, "hashes of the other schemes, comma-separated (default table-hrw; for jet table-hrw,anchor)")
-	c.Flags().StringSliceVar(&o.Policies, "policy", nil, "policies of cheetah, comma-separated (default rr,p2c; synflood: rr)")
+	c.Flags().StringSliceVar(&o.Schemes, "scheme", nil, "schemes, comma-separated (default cheetah,stateless; synflood: jet,cheetah,full-ct; chain: beamer,faild; stale-mux: beamer; drain-switch: faild; scaling: cheetah,beamer,jet,stateless)")
+	c.Flags().StringSliceVar(&o.Hashes, "hash", nil, "hashes of the other schemes, comma-separated (default table-hrw, for jet table-hrw,anchor; scaling: anchor, for stateless table-hrw,maglev,bucket)")
+	c.Flags().StringSliceVar(&o.Policies, "policy", nil, "policies of cheetah, comma-separated (default rr,p2c; synflood, scaling: rr)")
 	c.Flags().IntVar(&o.Rate, "rate", 0, fmt.Sprintf("synflood: packets a second, at most %d (default %d)", lab.MaxFloodRate, lab.DefaultFloodRate))
 	c.Flags().IntSliceVar(&o.Drained, "drained", nil, "synflood: drain that many of 8 servers instead of the other changes, each in a lab of its own, comma-separated (default with --scheme beamer: 0,1,2,4)")
 	c.Flags().Float64Var(&o.RateFactor, "rate-factor", 0, fmt.Sprintf("scaling: share of the paper's 1,500 to 2,500 requests a second, at most %g (default %g)", lab.MaxRateFactor, lab.DefaultRateFactor))
-	c.Flags().StringVar(&o.Forwarding, "forwarding", "", "ipip, gue or l2 (default ipip; beamer: ipip and gue side by side)")
-	c.Flags().BoolVar(&o.IPv6, "ipv6", false, "IPv6 alone (default: both families side by side)")
+	c.Flags().StringVar(&o.Forwarding, "forwarding", "", "ipip, gue or l2 (default ipip; beamer: ipip and gue side by side, but in scaling)")
+	c.Flags().BoolVar(&o.IPv6, "ipv6", false, "IPv6 alone (default: both families side by side; scaling: IPv4)")
 	c.Flags().BoolVar(&o.NoTimestamps, "no-timestamps", false, "client without TCP timestamps, so without cookies: cheetah's fallback")
 	c.Flags().BoolVar(&o.Keep, "keep", false, "leave the lab there if the run fails")
 	outputFlag(c, &output)
