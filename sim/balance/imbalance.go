@@ -39,7 +39,7 @@ placed instead (fairlead sim workloads FILE shows what is in it).`,
 	Example: `  fairlead sim imbalance
   fairlead sim imbalance --servers 100 --active 5000,50000 --lifetimes hadoop --seeds 10
   fairlead sim imbalance --servers 8 --flows flows.csv --plot imbalance.svg`,
-	Seeds: 5,
+	Seeds: 3,
 	New:   func() sim.Scenario { return NewImbalance() },
 }}
 
