@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -166,6 +169,29 @@ func TestNothingToSee(t *testing.T) {
 	_, err = c.Run(context.Background(), sim.Common{Seed: 1, Seeds: 1})
 	if err == nil || !strings.Contains(err.Error(), "no connection lived through") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// A flow file's connections, and how long they last, in place of drawn ones.
+func TestFlows(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "flows.csv")
+	text := "start,duration,source,source_port,destination,destination_port\n"
+	for i := range 500 {
+		text += fmt.Sprintf("%d.5,60,192.0.2.7,%d,203.0.113.80,443\n", 1000+i/10, 1024+i)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := smallUpdates()
+	if err := o.Flows.Set(file); err != nil {
+		t.Fatal(err)
+	}
+	r, err := o.Run(context.Background(), sim.Common{Seed: 1, Seeds: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := int64(500 * len(o.Rates)); r.Samples[0].Count != want {
+		t.Errorf("%d %s, want %d", r.Samples[0].Count, r.Samples[0].What, want)
 	}
 }
 
