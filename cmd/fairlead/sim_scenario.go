@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/show"
@@ -46,10 +49,22 @@ func newSimScenario(k sim.Kind) *cobra.Command {
 		},
 	}
 	scenario.Flags(c.Flags())
+	c.Flags().VisitAll(shortDefault)
 	commonFlags(c.Flags(), &common)
 	c.Flags().StringVar(&plot, "plot", "", "draw the figures to this file, an SVG")
 	outputFlag(c, &output)
 	return c
+}
+
+// zeros at the end of a fraction.
+var zeros = regexp.MustCompile(`(\.\d*?)0+\b`)
+
+// shortDefault has help say 1.5,5 where the library writes 1.500000,5.000000.
+func shortDefault(f *pflag.Flag) {
+	if f.Value.Type() == "float64Slice" {
+		f.DefValue = strings.ReplaceAll(zeros.ReplaceAllString(f.DefValue, "$1"), ".,", ",")
+		f.DefValue = strings.ReplaceAll(f.DefValue, ".]", "]")
+	}
 }
 
 // commonFlags are those of all scenarios.
@@ -70,8 +85,8 @@ func checkCommon(c sim.Common) error {
 	return nil
 }
 
-// simProgress shows the share done and the time on a terminal; done clears the
-// line.
+// simProgress shows the share done and the time on a terminal; done says there
+// what it took.
 func simProgress(what string) (progress func(share float64), done func()) {
 	if !terminal(os.Stderr) {
 		return nil, func() {}
@@ -112,7 +127,16 @@ func simProgress(what string) (progress func(share float64), done func()) {
 		mu.Lock()
 		defer mu.Unlock()
 		over = true
-		fmt.Fprint(os.Stderr, "\r\033[K")
+		fmt.Fprintf(os.Stderr, "\r\033[K%s: %s, %s of memory at most\n", what, time.Since(start).Round(100*time.Millisecond), peakMemory())
 	})
 	return progress, done
+}
+
+// peakMemory of the process so far.
+func peakMemory() string {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		return "an unknown amount"
+	}
+	return fmt.Sprintf("%.1f GiB", float64(u.Maxrss)/(1<<20)) // Linux counts KiB
 }

@@ -5,20 +5,24 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/sim/balance"
 	"github.com/fairlead/fairlead/sim/datacentre"
 	"github.com/fairlead/fairlead/sim/pcc"
-	"github.com/fairlead/fairlead/sim/balance"
 	"github.com/fairlead/fairlead/sim/proof"
 	"github.com/fairlead/fairlead/sim/threshold"
 	"github.com/fairlead/fairlead/sim/tracking"
 )
 
-// All are the scenarios in the order in which they are shown: those of the
-// papers first, then what no paper has.
+// order in which scenarios are shown: those of the papers first, then what no
+// paper has.
+var order = []string{
+	"dip-updates", "imbalance", "threshold", "fct", "scaling", "jet", "small-cookies",
+	"balancer-churn", "datacentre", "proof",
+}
+
+// All are the scenarios in their order.
 func All() []sim.Kind {
-	return slices.Concat(
-		// dip-updates, imbalance, threshold, fct, scaling, jet, small-cookies,
-		// balancer-churn, datacentre, proof: a line each, in this order.
+	kinds := slices.Concat(
 		[]sim.Kind{pcc.DIPUpdatesKind},
 		balance.Kinds,
 		threshold.Kinds,
@@ -28,4 +32,8 @@ func All() []sim.Kind {
 		datacentre.Kinds,
 		proof.Kinds,
 	)
+	slices.SortStableFunc(kinds, func(a, b sim.Kind) int {
+		return slices.Index(order, a.Name) - slices.Index(order, b.Name)
+	})
+	return kinds
 }

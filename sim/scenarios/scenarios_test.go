@@ -21,6 +21,9 @@ func TestAll(t *testing.T) {
 			t.Errorf("%s is there twice", k.Name)
 		}
 		seen[k.Name] = true
+		if !slices.Contains(order, k.Name) {
+			t.Errorf("%s has no place in the order", k.Name)
+		}
 		if k.Name == "" || k.Short == "" || k.Long == "" || k.Seeds < 1 || !strings.Contains(k.Example, "fairlead sim "+k.Name) {
 			t.Errorf("%q lacks a text or seeds", k.Name)
 		}
@@ -103,7 +106,9 @@ func TestRun(t *testing.T) {
 		t.Errorf("seeds %v by %q", got, entries[3].Command)
 	}
 	o.Seeds, o.Begin = 2, nil
-	works.run = func(_ context.Context, c sim.Common) (*sim.Result, error) { return &sim.Result{Seeds: c.SeedList()}, nil }
+	works.run = func(_ context.Context, c sim.Common) (*sim.Result, error) {
+		return &sim.Result{Seeds: c.SeedList()}, nil
+	}
 	entries, err = Run(t.Context(), kinds[:1], o)
 	if err != nil || len(entries[0].Result.Seeds) != 2 {
 		t.Errorf("two seeds asked for: %+v, %v", entries, err)
