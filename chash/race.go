@@ -146,18 +146,25 @@ func (r *race) sprint(runners []runner, i int32, limit uint64) {
 	}
 }
 
-// finish decides those of the rows that nobody has passed, by asking all.
+// finish decides those of the rows that nobody has passed, by asking all. Who
+// is no faster than the first so far and further away is not timed: times
+// rise with the position.
 func (r *race) finish(runners []runner, rows []uint32) {
 	for _, row := range rows {
 		if r.best[row] != nobody {
 			continue
 		}
 		best := uint64(nobody)
+		position, weight := uint32(math.MaxUint32), uint64(math.MaxUint64)
 		for _, i := range r.in {
 			me := &runners[i]
-			t := me.pass(r.times[me.position(row)])&^maxRunners | uint64(i)
+			p := me.position(row)
+			if p > position && me.weight <= weight {
+				continue
+			}
+			t := me.pass(r.times[p])&^maxRunners | uint64(i)
 			if sooner(runners, row, t, best) {
-				best = t
+				best, position, weight = t, p, me.weight
 			}
 		}
 		r.best[row] = best

@@ -28,17 +28,20 @@ type pool struct {
 	owner []int32 // by Node of all: server
 }
 
-func newPool(o JetEventsOptions, seed uint64) (*pool, error) {
-	p := &pool{}
-	horizon := 0
-	if o.Scheme == SchemeJET {
-		horizon = o.Horizon
-	}
-	p.horizon = horizon
+// poolOptions say how large it is.
+type poolOptions struct {
+	hash    chash.Kind
+	servers int  // that work at first
+	jet     bool // there is a horizon
+	horizon int  // its size; 0 without jet
+}
+
+func newPool(o poolOptions, seed uint64) (*pool, error) {
+	p := &pool{horizon: o.horizon}
 	var servers []chash.Server
-	for i := range int32(o.Servers + horizon) {
+	for i := range int32(o.servers + o.horizon) {
 		p.names = append(p.names, fmt.Sprintf("server %d of seed %d", i, seed))
-		if int(i) < o.Servers {
+		if int(i) < o.servers {
 			p.working = append(p.working, i)
 			servers = append(servers, chash.Server{Name: p.names[i], Weight: 1})
 		} else {
@@ -46,24 +49,40 @@ func newPool(o JetEventsOptions, seed uint64) (*pool, error) {
 		}
 	}
 	total := len(p.names)
-	options := chash.Options{Capacity: total, Rows: tableRows(o.Hash, total)}
+	options := chash.Options{Capacity: total, Rows: tableRows(o.hash, total)}
 	var err error
-	if p.all, err = chash.New(o.Hash, options, servers...); err != nil {
+	if p.all, err = chash.New(o.hash, options, servers...); err != nil {
 		return nil, err
 	}
-	if o.Scheme == SchemeJET {
-		if p.near, err = chash.New(o.Hash, options, servers...); err != nil {
+	if o.jet {
+		if p.near, err = chash.New(o.hash, options, servers...); err != nil {
 			return nil, err
 		}
 	}
 	return p, p.fill()
 }
 
-// server is the one that the hash has for a key.
-func (p *pool) server(key uint64) int32 { return p.owner[p.all.Lookup(key)] }
+// place is where a new connection goes, and its rank.
+func (p *pool) place(key uint64) (server int32, r rank) {
+	if p.near == nil {
+		return p.owner[p.all.Lookup(key)], rankPlaced
+	}
+	n, track := p.all.Track(key)
+	server = p.owner[n]
+	if !track {
+		return server, rankPlaced
+	}
+	return server, p.tracked(key)
+}
 
-// rank of an entry that holds a connection at a server.
+// rank of a connection whose first packet went to a server.
 func (p *pool) rank(key uint64, server int32) rank {
+	if p.near == nil {
+		if p.owner[p.all.Lookup(key)] != server {
+			return rankMoved
+		}
+		return rankPlaced
+	}
 	n, track := p.all.Track(key)
 	switch {
 	case p.owner[n] != server:
@@ -71,10 +90,24 @@ func (p *pool) rank(key uint64, server int32) rank {
 	case !track:
 		return rankPlaced
 	}
+	return p.tracked(key)
+}
+
+// tracked is the rank of a connection that a server of the horizon would take.
+func (p *pool) tracked(key uint64) rank {
 	if _, track := p.near.Track(key); track {
 		return rankReturning
 	}
 	return rankStandby
+}
+
+// horizonShare is the share of keys that the horizon would take: |H| / (|W| + |H|).
+func (p *pool) horizonShare() float64 {
+	if p.near == nil {
+		return 0
+	}
+	working, horizon := p.all.Len()
+	return float64(horizon) / float64(working+horizon)
 }
 
 // fail takes a working server out, which is expected back.

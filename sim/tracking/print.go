@@ -90,28 +90,3 @@ func seedsText(seeds []uint64) string {
 	}
 	return fmt.Sprintf("seeds %d to %d", seeds[0], seeds[len(seeds)-1])
 }
-
-// Print writes a line a run.
-func (r *JetEventsResult) Print(out io.Writer) error {
-	fmt.Fprintf(out, "%s\n", r.Machine)
-	fmt.Fprintf(out, "%s over %s · %d servers", r.Scheme, r.Hash, r.Servers)
-	if r.Scheme == SchemeJET {
-		fmt.Fprintf(out, ", horizon %d", r.Horizon)
-	}
-	fmt.Fprintf(out, " · %s connections at a time, %d s · %g kills a minute\n", sim.Grouped(float64(r.Active), 0), r.Seconds, r.Kills)
-	if r.Scheme != SchemeStateless {
-		fmt.Fprintf(out, "tracking table: %s entries (%g of the active connections), what gives way by %s\n", sim.Grouped(float64(r.Entries), 0), r.Ratio, r.Evict)
-	}
-	fmt.Fprintln(out)
-	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "seed\tconnections\tbroken\tkilled\tkills\tadditions\tactive\ttracked\tonly by entry\tevicted\trefused\t")
-	for _, x := range r.Runs {
-		evicted := x.EvictedPlaced + x.EvictedStandby + x.EvictedReturning + x.EvictedMoved + x.EvictedLRU + x.EvictedState
-		fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%d\t%.0f\t%.0f\t%.0f\t%d\t%d\t\n", x.Seed, x.Connections, x.Broken, x.Killed, x.Kills, x.Additions, x.Active, x.Used, x.Needed, evicted, x.Refused)
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(out, "\nbroken: %d of %s connections (%.4f %%)\n", r.Broken, sim.Grouped(float64(r.Connections), 0), 100*r.BrokenShare)
-	return err
-}

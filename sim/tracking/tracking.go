@@ -38,6 +38,7 @@ type tracking struct {
 	lists    [ranks]list
 	used     int
 	capacity int
+	order    []int32 // scratch of lane.rerank
 }
 
 type tracked struct {
