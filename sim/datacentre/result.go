@@ -3,6 +3,7 @@ package datacentre
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"strconv"
 
 	"github.com/fairlead/fairlead/controller/buckets"
@@ -33,6 +34,9 @@ func (d *Datacentre) Run(ctx context.Context, c sim.Common) (*sim.Result, error)
 			return nil, err
 		}
 	}
+	// Tables come and go by the gigabyte, while what lives is small: collecting
+	// less often saves a quarter of the time.
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	tallies := make([]tally, len(seeds)*d.VIPs)
 	err := c.Each(ctx, len(tallies), func(ctx context.Context, i int) error {
 		v, err := newVIP(sites[i/d.VIPs], i%d.VIPs)

@@ -111,6 +111,7 @@ func (v *vip) play(ctx context.Context) error {
 			return err
 		}
 		if len(eras) == 0 || len(changes) > 0 && changes[0].at <= eras[0].at {
+			sim.Done(ctx, float64(changes[0].at)/float64(v.end))
 			v.flush(changes[0].at)
 			if err := v.happen(changes[0]); err != nil {
 				return err
