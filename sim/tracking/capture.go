@@ -2,16 +2,14 @@ package tracking
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
+	"time"
 
+	"github.com/fairlead/fairlead/sim/workload"
 	"github.com/fairlead/fairlead/wire"
 )
-
-// maxCut is the most that a capture may have cut from a packet: IP's longest.
-const maxCut = 1 << 16
 
 // ReadTrace makes a trace of a pcap file: its TCP and UDP packets in their
 // order, not in their time; every destination (address, port and protocol) is
@@ -50,25 +48,11 @@ func ReadTrace(r io.Reader, name string) (*Trace, error) {
 		t.Packets = append(t.Packets, t.Flows[id])
 		return nil
 	}
-	err := wire.EachPcap(r, func(c wire.Captured) error {
-		// A capture with a short snapshot length has the headers all the
-		// same; the rest may be zeros.
-		if missing := c.Length - len(c.Frame); missing > 0 && missing <= maxCut {
-			c.Frame = append(c.Frame, make([]byte, missing)...)
-		}
-		p := wire.Parse(c.Frame)
-		if p.Version == 0 || p.Err != nil || p.Fragmented() || p.Protocol != wire.ProtoTCP && p.Protocol != wire.ProtoUDP {
-			t.Skipped++
-			return nil
-		}
-		return add(p)
-	})
+	skipped, err := workload.EachPacket(r, func(_ time.Time, p *wire.Parsed) error { return add(p) })
 	if err != nil {
 		return nil, err
 	}
-	if len(t.Packets) == 0 {
-		return nil, errors.New("read trace: no whole TCP or UDP packet of IP is in it; capture with: tcpdump -w FILE 'tcp or udp'")
-	}
+	t.Skipped = skipped
 	if any6 {
 		t.six = six
 	}

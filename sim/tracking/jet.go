@@ -19,7 +19,7 @@ const SchemeStateless = "stateless"
 // Kinds of scenarios here.
 var Kinds = []sim.Kind{{
 	Name:  "jet",
-	Short: "JET's event simulation: connections broken by servers that fail and come back",
+	Short: "Connections broken by servers that fail and come back: JET's event simulation (slides, PCC Violations)",
 	Long: `JET's event simulation ("PCC Violations" of its slides): connections arrive and
 end, servers fail and come back, and the tracking table has room for a share of
 the active connections. A connection is broken when a packet of it goes to
@@ -119,18 +119,18 @@ func NewJet() *Jet {
 
 // Flags implements sim.Scenario.
 func (j *Jet) Flags(f *pflag.FlagSet) {
-	f.StringSliceVar(&j.Schemes, "scheme", j.Schemes, "schemes: jet, full-ct, stateless")
-	f.StringSliceVar(&j.Hashes, "hash", j.Hashes, "consistent hashes: "+kindNames())
+	f.StringSliceVar(&j.Schemes, "scheme", j.Schemes, "`schemes`: jet, full-ct, stateless")
+	f.StringSliceVar(&j.Hashes, "hash", j.Hashes, "consistent `hashes`: "+kindNames())
 	f.IntVar(&j.Servers, "servers", j.Servers, "servers that work at first")
 	f.IntVar(&j.Seconds, "seconds", j.Seconds, "simulated seconds")
-	f.Float64SliceVar(&j.Kills, "kills", j.Kills, "servers that fail a minute, in the mean")
-	f.Float64SliceVar(&j.Ratios, "ratio", j.Ratios, "entries of the tracking table for each active connection")
+	f.Float64SliceVar(&j.Kills, "kills", j.Kills, "`rates`: servers that fail a minute, in the mean")
+	f.Float64SliceVar(&j.Ratios, "ratio", j.Ratios, "`ratios`: entries of the tracking table for each active connection")
 	for name, list := range map[string][]float64{"kills": j.Kills, "ratio": j.Ratios} {
 		f.Lookup(name).DefValue = numbers(list, ",")
 	}
-	f.IntSliceVar(&j.Horizons, "horizon", j.Horizons, "servers in the horizon")
-	f.IntSliceVar(&j.Actives, "active", j.Actives, "connections that live at a time in the mean")
-	f.StringSliceVar(&j.Evict, "evict", nil, "what gives way when the table is full: rank (default of jet), state, lru (default of full-ct)")
+	f.IntSliceVar(&j.Horizons, "horizon", j.Horizons, "`sizes` of the horizon, in servers")
+	f.IntSliceVar(&j.Actives, "active", j.Actives, "`numbers` of connections that live at a time, in the mean")
+	f.StringSliceVar(&j.Evict, "evict", nil, "`rules` of what gives way when the table is full: rank (default of jet), state, lru (default of full-ct)")
 	f.IntVar(&j.WarmUp, "warm-up", j.WarmUp, "seconds that a server is in the horizon before it works, if it had fallen out")
 	f.Var(&j.Lifetimes, "lifetimes", workload.LifetimesUsage)
 	f.Var(&j.Downtimes, "downtimes", "how long servers stay away: downtime or a file (fairlead sim workloads)")
