@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/sim"
-	"github.com/fairlead/fairlead/sim/balance"
 	"github.com/fairlead/fairlead/sim/datacentre"
+	"github.com/fairlead/fairlead/sim/imbalance"
 	"github.com/fairlead/fairlead/sim/pcc"
 	"github.com/fairlead/fairlead/sim/proof"
 	"github.com/fairlead/fairlead/sim/threshold"
@@ -24,7 +24,7 @@ var order = []string{
 func All() []sim.Kind {
 	kinds := slices.Concat(
 		[]sim.Kind{pcc.DIPUpdatesKind},
-		balance.Kinds,
+		imbalance.Kinds,
 		threshold.Kinds,
 		[]sim.Kind{pcc.ScalingKind},
 		tracking.Kinds,

@@ -1,4 +1,4 @@
-package balance
+package imbalance
 
 import (
 	"bytes"
@@ -19,13 +19,13 @@ import (
 )
 
 // small is the experiment with few servers and few connections a server more.
-func small() *Imbalance {
-	o := NewImbalance()
+func small() *Options {
+	o := New()
 	o.Servers, o.Active, o.Seconds = 40, []int{2000, 8000}, 100
 	return o
 }
 
-func runSmall(t *testing.T, o *Imbalance, c sim.Common) *sim.Result {
+func runSmall(t *testing.T, o *Options, c sim.Common) *sim.Result {
 	t.Helper()
 	if err := o.Check(); err != nil {
 		t.Fatal(err)
@@ -160,7 +160,7 @@ func TestFlows(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	o := NewImbalance()
+	o := New()
 	o.Servers = 2
 	set := func() error { return o.Flows.Set(file) }
 	write("0,10,192.0.2.1,1,203.0.113.1,443\n1,10,192.0.2.2,1,203.0.113.1,443\n2,9,192.0.2.3,1,203.0.113.1,443\n3,7,192.0.2.4,1,203.0.113.1,443\n")
@@ -189,7 +189,7 @@ func TestBadOptions(t *testing.T) {
 		"--servers=1", "--servers=20000", "--active=0", "--active=7,7", "--active=20000000", "--seconds=0", "--points=0",
 		"--report=1us", "--schemes=md5", "--schemes=rr,rr",
 	} {
-		o := NewImbalance()
+		o := New()
 		f := pflag.NewFlagSet("imbalance", pflag.ContinueOnError)
 		o.Flags(f)
 		if err := f.Parse(strings.Fields(args)); err != nil {
@@ -205,7 +205,7 @@ func TestBadOptions(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
-	if _, err := NewImbalance().Run(ctx, sim.Common{Seed: 1, Seeds: 1}); err == nil {
+	if _, err := New().Run(ctx, sim.Common{Seed: 1, Seeds: 1}); err == nil {
 		t.Error("no error")
 	}
 }

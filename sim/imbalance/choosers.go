@@ -1,4 +1,4 @@
-package balance
+package imbalance
 
 import (
 	"fmt"

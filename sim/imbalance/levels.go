@@ -1,4 +1,4 @@
-package balance
+package imbalance
 
 // levels holds each server's open connections, and the servers in the order of
 // these: one that gains or loses a connection moves past the equal ones at

@@ -1,4 +1,4 @@
-package balance
+package imbalance
 
 import (
 	"fmt"
@@ -33,7 +33,7 @@ func (r run) settled(name string) sums {
 
 // found is all runs, by load and seed.
 type found struct {
-	o      *Imbalance
+	o      *Options
 	seeds  []uint64
 	loads  []load
 	runs   [][]run
@@ -130,7 +130,7 @@ func (f *found) imbalance() sim.Figure {
 
 // isPaper tells whether the run is the one that the paper's figures are of.
 func (f *found) isPaper() bool {
-	d := NewImbalance()
+	d := New()
 	return f.o.Flows.Record == nil && f.o.Servers == d.Servers && f.o.Lifetimes == d.Lifetimes && f.detail() >= 0 && f.loads[f.detail()].active == paperDetail
 }
 

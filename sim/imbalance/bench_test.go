@@ -1,4 +1,4 @@
-package balance
+package imbalance
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 // One seed of the default at 70,000 connections, all schemes and experiments:
 // "ns/connection" is for all of them together.
 func BenchmarkImbalance(b *testing.B) {
-	o := NewImbalance()
+	o := New()
 	o.Active, o.Seconds = []int{paperDetail}, 100
 	n := int64(0)
 	for b.Loop() {

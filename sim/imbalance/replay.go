@@ -1,4 +1,4 @@
-package balance
+package imbalance
 
 import (
 	"context"
@@ -165,6 +165,7 @@ func replay(ctx context.Context, a workload.Arrivals, contenders []*contender, b
 		for _, c := range contenders {
 			c.play(moments, bounds)
 		}
+		sim.Done(ctx, float64(moments[len(moments)-1].at)/float64(end))
 	}
 	for _, c := range contenders {
 		c.pass(end, bounds)

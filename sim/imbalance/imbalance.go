@@ -1,11 +1,13 @@
-// Package balance is the simulations of how evenly servers are loaded.
+// Package imbalance is scenario `imbalance`: how evenly hashes and policies
+// spread open connections over servers (Cheetah, NSDI'20, figure 2b).
 //
-//	imbalance          scenario `imbalance`: open connections (Cheetah, fig. 2b)
-//	imbalance_result   its figures, and what the paper says
-//	choosers           hashes and policies that place new connections
-//	replay             connections' starts and ends, measured in time
-//	levels             the most and the least loaded server at any moment
-package balance
+//	imbalance   the options and the run
+//	choosers    hashes and policies that place new connections
+//	replay      connections' starts and ends, measured in time
+//	levels      the most and the least loaded server at any moment
+//	result      the figures
+//	checks      what the paper says of them
+package imbalance
 
 import (
 	"context"
@@ -24,7 +26,7 @@ import (
 // Kinds are the scenarios of this package.
 var Kinds = []sim.Kind{{
 	Name:  "imbalance",
-	Short: "Cheetah's figure 2b: connections of the most loaded server over the mean, by hash and by policy",
+	Short: "Connections of the most loaded server over the mean, by hash and by policy (Cheetah Fig 2b)",
 	Long: `How many connections the most loaded server has, divided by the mean of all
 servers, against the number of connections that live at a time (Cheetah,
 NSDI'20, figure 2b). All hashes and policies place the same connections. The
@@ -40,11 +42,11 @@ placed instead (fairlead sim workloads FILE shows what is in it).`,
   fairlead sim imbalance --servers 100 --active 5000,50000 --lifetimes hadoop --seeds 10
   fairlead sim imbalance --servers 8 --flows flows.csv --plot imbalance.svg`,
 	Seeds: 3,
-	New:   func() sim.Scenario { return NewImbalance() },
+	New:   func() sim.Scenario { return New() },
 }}
 
-// Imbalance is the options of scenario imbalance.
-type Imbalance struct {
+// Options of scenario imbalance.
+type Options struct {
 	// Servers in the pool, 2 to MaxServers.
 	Servers int
 	// Active is the numbers of connections that live at a time, in the mean.
@@ -72,11 +74,11 @@ const (
 	maxPoints  = 10_000
 )
 
-// NewImbalance has the paper's parameters. It does not give the seconds (what
+// New has the paper's parameters. It does not give the seconds (what
 // its text says fits 400 and more: figure run-length), nor the points of the
 // ring (figure ring-points).
-func NewImbalance() *Imbalance {
-	return &Imbalance{
+func New() *Options {
+	return &Options{
 		Servers:   468,
 		Active:    []int{20_000, 40_000, 70_000, 100_000, 140_000, 200_000},
 		Lifetimes: workload.Flag{Distribution: workload.WebServer},
@@ -88,19 +90,19 @@ func NewImbalance() *Imbalance {
 }
 
 // Flags adds the options.
-func (o *Imbalance) Flags(f *pflag.FlagSet) {
+func (o *Options) Flags(f *pflag.FlagSet) {
 	f.IntVar(&o.Servers, "servers", o.Servers, "servers in the pool")
-	f.IntSliceVar(&o.Active, "active", o.Active, "connections that live at a time, in the mean")
+	f.IntSliceVar(&o.Active, "active", o.Active, "`numbers` of connections that live at a time in the mean, comma-separated")
 	f.Var(&o.Lifetimes, "lifetimes", workload.LifetimesUsage)
 	f.IntVar(&o.Seconds, "seconds", o.Seconds, "simulated seconds")
 	f.IntVar(&o.Points, "points", o.Points, "points that a server has on the ring")
 	f.DurationVar(&o.Report, "report", o.Report, "time between two reports of the servers' loads to awrr")
 	f.Var(&o.Flows, "flows", workload.FlowsUsage)
-	f.StringSliceVar(&o.Schemes, "schemes", o.Schemes, "hashes and policies")
+	f.StringSliceVar(&o.Schemes, "schemes", o.Schemes, "hashes and policies, `comma-separated`")
 }
 
 // Check says which option is wrong.
-func (o *Imbalance) Check() error {
+func (o *Options) Check() error {
 	switch {
 	case o.Servers < 2 || o.Servers > MaxServers:
 		return fmt.Errorf("--servers %d: must be 2 to %d", o.Servers, MaxServers)
@@ -143,7 +145,7 @@ type load struct {
 }
 
 // loads in the order in which they are shown.
-func (o *Imbalance) loads() []load {
+func (o *Options) loads() []load {
 	if o.Flows.Record != nil {
 		return []load{{active: o.Flows.Active()}}
 	}
@@ -163,7 +165,7 @@ func (o *Imbalance) loads() []load {
 const paperDetail = 70_000
 
 // arrivals are the same for all contenders.
-func (o *Imbalance) arrivals(l load, seed uint64) workload.Arrivals {
+func (o *Options) arrivals(l load, seed uint64) workload.Arrivals {
 	if o.Flows.Record != nil {
 		return o.Flows.Arrivals(seed)
 	}
@@ -176,7 +178,7 @@ const marks = 8
 // bounds are the moments up to which the sums are wanted: steady is when the
 // steady state begins, at half a run or when all of the first connections are
 // gone, end the end, and the marks between.
-func (o *Imbalance) bounds() (bounds []sim.Time, steady, end int) {
+func (o *Options) bounds() (bounds []sim.Time, steady, end int) {
 	total := sim.Time(o.Seconds) * sim.Second
 	settled := min(total/2, o.Lifetimes.Longest())
 	if o.Flows.Record != nil {
@@ -192,7 +194,7 @@ func (o *Imbalance) bounds() (bounds []sim.Time, steady, end int) {
 }
 
 // Run places all connections by all schemes.
-func (o *Imbalance) Run(ctx context.Context, c sim.Common) (*sim.Result, error) {
+func (o *Options) Run(ctx context.Context, c sim.Common) (*sim.Result, error) {
 	seeds, loads := c.SeedList(), o.loads()
 	bounds, steady, end := o.bounds()
 	runs := make([][]run, len(loads))
@@ -236,7 +238,7 @@ var (
 )
 
 // contenders of one run.
-func (o *Imbalance) contenders(l load, seed uint64) ([]*contender, error) {
+func (o *Options) contenders(l load, seed uint64) ([]*contender, error) {
 	p := pool{o.Servers, seed, o.Points, sim.Time(o.Report)}
 	var list []*contender
 	var failed error
