@@ -3,11 +3,16 @@
 // with figures beside what the papers report. It is a pure function of options
 // and seed: same seed, same bytes.
 //
-//	workload   how long connections live, when servers change, who asks
-//	pcc        connections that must not break while everything changes
-//	balance    how evenly servers are loaded, and what requests wait
-//	tracking   JET's experiments
-//	scenarios  the list of all, and the page that shows them beside the papers
+//	workload    how long connections live, when servers change, who asks
+//	pcc         connections that must not break while everything changes
+//	threshold   Beamer that takes overloaded servers out
+//	imbalance   how evenly servers are loaded
+//	fct         what requests wait
+//	tracking    JET's experiments
+//	datacentre  a whole site for a day
+//	proof       Theorem 1 by counting
+//	scenarios   the list of all, and a run of all
+//	show        results as tables, plots and the page of all
 //
 // It imports scheme, policy, chash, wire and the pure part of controller, never
 // what touches the kernel.
