@@ -38,7 +38,7 @@ func (l *load) do(ctx context.Context, t Target, j job) {
 	l.tallies[t.Name].Started++
 	l.tallies[t.Name].Alive++
 	if j.kind == "paced" {
-		l.latest = max(l.latest, c.began.Sub(l.start.Add(j.at)))
+		l.latestStart = max(l.latestStart, c.began.Sub(l.start.Add(j.at)))
 	}
 	l.mu.Unlock()
 	err := c.dial(ctx, t.Endpoint)

@@ -88,9 +88,11 @@ type LoadReport struct {
 	Failures []Failure        `json:"failures,omitempty"` // since the report before
 	// Start is the load's.
 	Start time.Time `json:"start"`
-	// LatestStart is by how much the most belated of the paced connections
-	// began too late, seconds: the machine was busy.
+	// LatestStart and LatestEnd are by how many seconds the most belated of the
+	// paced connections began too late, and by how many the most belated of
+	// the complete answers ended after the plan: the machine was busy.
 	LatestStart float64 `json:"latest_start"`
+	LatestEnd   float64 `json:"latest_end"`
 	// PerSecond, in the last report, is when the connections ended (plans with
 	// Paced).
 	PerSecond map[string][]Second `json:"per_second,omitempty"`
@@ -140,9 +142,9 @@ type load struct {
 	flows    map[endpoints]*flow
 	// begun and made count the changes.
 	begun, made int
-	// perSecond and latest are of plans with Paced.
-	perSecond map[string][]Second
-	latest    time.Duration
+	// These are of plans with Paced.
+	perSecond              map[string][]Second
+	latestStart, latestEnd time.Duration
 
 	capture *resetCapture // nil: RSTs are not counted
 	waiting []reset       // for their connections' end
@@ -318,7 +320,7 @@ func (l *load) report(done bool) LoadReport {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := LoadReport{Seconds: time.Since(l.start).Seconds(), Tallies: map[string]Tally{}, Failures: l.failures, Done: done,
-		Start: l.start, LatestStart: l.latest.Seconds()}
+		Start: l.start, LatestStart: l.latestStart.Seconds(), LatestEnd: l.latestEnd.Seconds()}
 	if done && len(l.plan.Paced) > 0 {
 		r.PerSecond = l.perSecond
 	}
@@ -342,7 +344,7 @@ func (l *load) ended(t Target, j job, c *connection, err error) {
 	tally := l.tallies[t.Name]
 	tally.Alive--
 	if len(l.plan.Paced) > 0 {
-		l.endedIn(t.Name, err != nil)
+		l.endedIn(t.Name, j, err != nil)
 	}
 	if c.flow != nil {
 		c.flow.ended, c.flow.whole, c.flow.lost = time.Now(), err == nil, err != nil && l.lost(c, err)

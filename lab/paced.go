@@ -51,8 +51,9 @@ func (p LoadPlan) schedulePaced() (jobs []job) {
 
 // endedIn counts a connection in the second of its end. The caller holds the
 // lock.
-func (l *load) endedIn(target string, broken bool) {
-	n := int(time.Since(l.start) / time.Second)
+func (l *load) endedIn(target string, j job, broken bool) {
+	at := time.Since(l.start)
+	n := int(at / time.Second)
 	for len(l.perSecond[target]) <= n {
 		l.perSecond[target] = append(l.perSecond[target], Second{})
 	}
@@ -60,6 +61,7 @@ func (l *load) endedIn(target string, broken bool) {
 		s.Broken++
 	} else {
 		s.Completed++
+		l.latestEnd = max(l.latestEnd, at-j.at-j.length)
 	}
 }
 

@@ -37,8 +37,10 @@ type Scaling struct {
 	Servers       int `json:"servers"`
 	ActiveServers int `json:"active_servers"`
 	// LatestStart is by how many seconds the most belated request began too
-	// late.
+	// late, LatestEnd by how many the most belated answer ended after the plan.
+	// Answers that last longer than planned meet more changes.
 	LatestStart float64       `json:"latest_start"`
+	LatestEnd   float64       `json:"latest_end"`
 	Steps       []ScalingStep `json:"steps"`
 	// Table holds the lab beside the simulation, the worst scheme first.
 	Table []ScalingRow `json:"table"`
@@ -120,7 +122,7 @@ func (r *runner) scaling(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	found.LatestStart, found.PerSecond = last.LatestStart, last.PerSecond
+	found.LatestStart, found.LatestEnd, found.PerSecond = last.LatestStart, last.LatestEnd, last.PerSecond
 	return r.compare(ctx)
 }
 

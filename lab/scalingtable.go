@@ -101,7 +101,7 @@ func (r *Result) printScaling(w io.Writer) error {
 	if s == nil {
 		return nil
 	}
-	fmt.Fprintf(w, "\n%d servers, %d at the start; %g of the paper's rate; the latest request began %.2f s late\n\n", s.Servers, s.ActiveServers, s.RateFactor, s.LatestStart)
+	fmt.Fprintf(w, "\n%d servers, %d at the start; %g of the paper's rate; the most belated request began %.2f s late, the most belated answer ended %.2f s late\n\n", s.Servers, s.ActiveServers, s.RateFactor, s.LatestStart, s.LatestEnd)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "change\tplanned s\tasked s\tmade s\t")
 	for _, step := range s.Steps {
