@@ -55,9 +55,10 @@ var named = map[string]style{
 	"bucket":    {sky, square, dashed},
 
 	// A variant of a hash or a scheme has its colour.
-	"anchor-table":  {purple, diamond, dashed},
-	"beamer-1-any":  {orange, square, dotted},
-	"jet-table-hrw": {green, triangle, dotted},
+	"anchor-table":      {purple, diamond, dashed},
+	"beamer-1-any":      {orange, square, dotted},
+	"jet-table-hrw":     {green, triangle, dotted},
+	"full-ct-table-hrw": {grey, diamond, dotted},
 
 	"beamer-1":         {orange, triangle, solid},
 	"beamer-3":         {orange, diamond, dotted},
