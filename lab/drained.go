@@ -77,17 +77,22 @@ func (c *churn) drainSteps(count int) []step {
 	}
 	slices.Sort(names)
 	return []step{{text: strings.Join(names, ", ") + " drain: no new connections",
-		do: func(ctx context.Context) error { return c.lab.applyDrains(ctx, names) }}}
+		do: func(ctx context.Context) error { return c.lab.apply(ctx, nil, names) }}}
 }
 
-// applyDrains writes the drains into the lab's file and applies it.
-func (l *Lab) applyDrains(ctx context.Context, servers []string) error {
+// apply writes into the lab's file which servers are set to work from standby
+// and which drain, and applies it: one change.
+func (l *Lab) apply(ctx context.Context, added, drained []string) error {
 	data, err := os.ReadFile(l.ConfigPath())
 	if err != nil {
 		return err
 	}
 	text := string(data)
-	for _, s := range servers {
+	for _, s := range added {
+		name := l.daemonName(s)
+		text = strings.ReplaceAll(text, "{name: "+name+", standby: true}", name)
+	}
+	for _, s := range drained {
 		name := l.daemonName(s)
 		// In the lists of the VIPs alone.
 		text = regexp.MustCompile(`(servers: \[.*\b)`+name+`\b`).ReplaceAllString(text, "${1}{name: "+name+", drain: true}")
@@ -97,7 +102,7 @@ func (l *Lab) applyDrains(ctx context.Context, servers []string) error {
 	}
 	out, err := exec.CommandContext(ctx, l.Program, "apply", "-f", l.ConfigPath()).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("apply the drains: %w: %s", err, out)
+		return fmt.Errorf("apply %s: %w: %s", l.ConfigPath(), err, out)
 	}
 	return nil
 }

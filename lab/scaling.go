@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/sim"
@@ -53,10 +54,9 @@ type Scaling struct {
 type ScalingStep struct {
 	Server string `json:"server"`
 	Add    bool   `json:"add"` // else it drains
-	// Planned is the schedule's time, Asked when the API was asked, and Made
-	// when it answered that all daemons had the change. It took effect between
-	// these two. A step whose time comes while another one is made waits for
-	// it.
+	// Planned is the schedule's time, Asked when the change was applied, and
+	// Made when all daemons had it. It took effect between these two. A step
+	// whose time comes while another one is made waits for it.
 	Planned float64 `json:"planned"`
 	Asked   float64 `json:"asked"`
 	Made    float64 `json:"made"`
@@ -103,17 +103,18 @@ func (r *runner) scaling(ctx context.Context) error {
 		return err
 	}
 	since := func() float64 { return time.Since(start).Seconds() }
-	for _, change := range s.Changes(r.o.Seed) {
-		step := ScalingStep{Server: fmt.Sprint("server", change.Server+1), Add: change.Add, Planned: inSeconds(change.At)}
-		if err := r.until(ctx, start.Add(seconds(step.Planned))); err != nil {
+	for _, steps := range together(s.Changes(r.o.Seed)) {
+		if err := r.until(ctx, start.Add(seconds(steps[0].Planned))); err != nil {
 			return err
 		}
-		step.Asked = since()
-		if err := r.change(ctx, c.scalingStep(step)); err != nil {
+		asked := since()
+		if err := r.change(ctx, c.scalingStep(steps)); err != nil {
 			return err
 		}
-		step.Made = since()
-		found.Steps = append(found.Steps, step)
+		for i := range steps {
+			steps[i].Asked, steps[i].Made = asked, since()
+		}
+		found.Steps = append(found.Steps, steps...)
 	}
 	if err := r.end(ctx); err != nil {
 		return err
@@ -126,13 +127,32 @@ func (r *runner) scaling(ctx context.Context) error {
 	return r.compare(ctx)
 }
 
-// scalingStep makes a step in all VIPs at once.
-func (c *churn) scalingStep(s ScalingStep) step {
-	do := c.drain
-	if s.Add {
-		do = c.undrain
+// together are the changes by their times: what has one time is one change of
+// the file.
+func together(changes []pcc.Change) (steps [][]ScalingStep) {
+	for i, c := range changes {
+		step := ScalingStep{Server: fmt.Sprint("server", c.Server+1), Add: c.Add, Planned: inSeconds(c.At)}
+		if i == 0 || c.At != changes[i-1].At {
+			steps = append(steps, nil)
+		}
+		last := &steps[len(steps)-1]
+		*last = append(*last, step)
 	}
-	return step{text: s.text(), do: func(ctx context.Context) error { return do(ctx, s.Server) }}
+	return steps
+}
+
+// scalingStep makes steps of one time, in all VIPs at once.
+func (c *churn) scalingStep(steps []ScalingStep) step {
+	var added, drained, texts []string
+	for _, s := range steps {
+		texts = append(texts, s.text())
+		if s.Add {
+			added = append(added, s.Server)
+		} else {
+			drained = append(drained, s.Server)
+		}
+	}
+	return step{text: strings.Join(texts, ", "), do: func(ctx context.Context) error { return c.lab.apply(ctx, added, drained) }}
 }
 
 // text is the step for people.

@@ -254,8 +254,8 @@ func (o RunOptions) vips(runs []RunTally) []VIP {
 			v.ChainTime = chainBrief
 		}
 		if o.Scenario == "scaling" {
-			// One request of the API sets a standby to work in all VIPs. No server
-			// fails, and to check 32 for each VIP takes a processor's time.
+			// All VIPs have the servers that wait. None fails, and to check 32 for
+			// each VIP takes a processor's time.
 			vips[i].Standby, vips[i].Health = true, ""
 		}
 	}
