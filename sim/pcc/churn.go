@@ -50,11 +50,11 @@ they may be, and a flood of SYNs on flow tables of limited size.`,
 		o := &BalancerChurn{
 			Base:    NewBase(Hash, "ring", "table-hrw", "maglev", "anchor", AnchorTable, FullCTECMP, JET, JETTableHRW, Faild1, Beamer1, Beamer3, Cheetah),
 			Updates: 20, Balancers: 16,
-			Churns: []float64{0, 1, 2, 5, 10}, Churn: 2,
+			Churns: []float64{0, 1, 3, 10}, Churn: 3,
 			Stales: []time.Duration{0, 500 * time.Millisecond, 2 * time.Second, 5 * time.Second}, Stale: 2 * time.Second,
 			Floods: []float64{0, 1e4, 1e5, 1e6}, FloodEntries: 4,
 		}
-		o.Seconds = 200
+		o.Seconds = 180
 		return o
 	},
 }
@@ -155,15 +155,26 @@ func (o *BalancerChurn) sweeps() []sweep {
 		s.x, s.places = append(s.x, stale.Seconds()), append(s.places, p)
 	}
 	all = append(all, s)
-	s = sweep{schemes: o.Schemes, figure: sim.Figure{
+	s = sweep{schemes: o.flooded(), figure: sim.Figure{
 		Name: "flood", Title: "a flood of SYNs; balancers neither change nor disagree",
-		X: sim.Axis{Label: "SYNs", Unit: "1/s"}, Y: y,
+		X: sim.Axis{Label: "SYNs", Unit: "1/s", Log: true}, Y: y,
 		Note: fmt.Sprintf("Flow tables have %g entries for each connection that they are to hold; each connection sends a packet a second.", o.FloodEntries),
 	}}
 	for _, flood := range o.Floods {
 		s.x, s.places = append(s.x, flood), append(s.places, place{ecmp: Modulo, flood: flood, small: true})
 	}
-	return slices.DeleteFunc(append(all, s), func(s sweep) bool { return len(s.places) == 0 })
+	return slices.DeleteFunc(append(all, s), func(s sweep) bool { return len(s.places) == 0 || len(s.schemes) == 0 })
+}
+
+// flooded are the schemes that a flood is shown for: those with state at
+// balancers, what they come down to without any, and two that need none.
+func (o *BalancerChurn) flooded() (names []string) {
+	for _, name := range o.Schemes {
+		if slices.Contains([]string{AnchorTable, FullCT, FullCTECMP, JET, Beamer1, Cheetah}, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // Run plays all places under all seeds.
@@ -205,11 +216,13 @@ func (o *BalancerChurn) play(ctx context.Context, p place, seed uint64) (*Tally,
 		return nil, err
 	}
 	setup := o.setup(seed)
+	schemes := o.Schemes
 	if p.small {
+		schemes = o.flooded()
 		setup.Entries, setup.Flood = o.FloodEntries, workload.Flood{PerSecond: p.flood}
 		r.Silence = sim.Second
 	}
-	for _, name := range o.Schemes {
+	for _, name := range schemes {
 		scheme, err := New(name, setup)
 		if err != nil {
 			return nil, err
@@ -229,7 +242,7 @@ func (o *BalancerChurn) result(c sim.Common, sweeps []sweep, tallies []*Tally, a
 		Samples: samples(tallies),
 	}
 	for _, s := range sweeps {
-		for i, name := range o.Schemes {
+		for i, name := range s.schemes {
 			series := sim.Series{Name: name, By: sim.Ours}
 			for k, p := range s.places {
 				series.Points = append(series.Points, sim.Point{X: s.x[k], Y: shares(at(p), i)})
@@ -249,7 +262,7 @@ func (o *BalancerChurn) result(c sim.Common, sweeps []sweep, tallies []*Tally, a
 // a sweep.
 func (o *BalancerChurn) dropped(tallies []*Tally, x float64) string {
 	var parts []string
-	for i, name := range o.Schemes {
+	for i, name := range o.Schemes { // all of which are there
 		dropped := int64(0)
 		for _, t := range tallies {
 			dropped += t.Schemes[i].Dropped

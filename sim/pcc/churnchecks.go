@@ -10,10 +10,10 @@ import (
 // checks: what must be, and what separates the schemes. Those whose schemes or
 // figures were not run are left out.
 func (o *BalancerChurn) checks(figures []sim.Figure, tallies []*Tally) (checks []sim.Check) {
-	if i := slices.Index(o.Schemes, Cheetah); i >= 0 {
+	if slices.Contains(o.Schemes, Cheetah) {
 		broken := int64(0)
 		for _, t := range tallies {
-			broken += t.Schemes[i].Broken
+			broken += t.Schemes[t.index(Cheetah)].Broken
 		}
 		checks = append(checks, sim.NewCheck("broken connections under cheetah, all figures and seeds together", "", float64(broken), 0, 0, ""))
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/workload"
@@ -54,6 +55,7 @@ type Tally struct {
 
 // SchemeTally is what a run counts of a contender.
 type SchemeTally struct {
+	Name string
 	// Broken connections.
 	Broken int64
 	// Lookups of live connections that something had changed for.
@@ -65,6 +67,11 @@ type SchemeTally struct {
 // Share of connections that broke, in percent.
 func (t *Tally) Share(contender int) float64 {
 	return 100 * float64(t.Schemes[contender].Broken) / float64(max(1, t.Connections))
+}
+
+// index of a contender, -1 if it is not in the run.
+func (t *Tally) index(name string) int {
+	return slices.IndexFunc(t.Schemes, func(s SchemeTally) bool { return s.Name == name })
 }
 
 // Play carries the run out, once.
@@ -136,8 +143,8 @@ type player struct {
 func newPlayer(r *Run) (*player, error) {
 	p := &player{Run: *r, pool: NewPool(r.Working, r.Standby)}
 	p.Step, p.Silence = cmp.Or(r.Step, sim.Second), cmp.Or(r.Silence, 5*sim.Second)
-	p.tally.Schemes = make([]SchemeTally, len(r.Contenders))
 	for _, c := range r.Contenders {
+		p.tally.Schemes = append(p.tally.Schemes, SchemeTally{Name: c.Name})
 		p.sides = append(p.sides, side{scheme: c.Scheme, front: p.frontOf(c)})
 	}
 	for _, c := range r.Changes {

@@ -125,8 +125,8 @@ func (t *tracking) flood(c *Conns) {
 }
 
 // floodRounds is how many times over a flood fills the tables, at most, from
-// one call to the next: of a line of seven entries the chance to be spared by
-// so many is 10^-20 or so.
+// one call to the next: the chance of a line of seven entries that fewer than
+// seven of so many come to it is 10^-15.
 const floodRounds = 8
 
 // enter makes an entry, if the connection needs one. False: there was no room.
