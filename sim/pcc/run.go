@@ -98,7 +98,8 @@ func (r *Run) Play(ctx context.Context) (*Tally, error) {
 	}
 	p.advance(r.End)
 	p.tally.Active = float64(p.tally.Through) / float64(max(1, p.tally.Changes))
-	return &p.tally, nil
+	tally := p.tally // not a pointer to it, which would hold the population
+	return &tally, nil
 }
 
 // event is what may happen in a run.
