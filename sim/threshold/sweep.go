@@ -16,6 +16,10 @@ import (
 // which takes the product's minutes to plan.
 const ordered = 20
 
+// runsAway is the lowest threshold, in percent, at which broken connections
+// are ended: at lower ones most end.
+const runsAway = 10
+
 // way is one way to balance: in figures, a curve.
 type way struct {
 	policy   string // of Cheetah; empty: buckets and a threshold
@@ -81,7 +85,9 @@ func (o *Options) cells() (all []cell) {
 			add(o.judged(i), percent)
 		}
 		add(o.steady(), percent)
-		add(o.ended(), percent)
+		if percent >= runsAway {
+			add(o.ended(), percent)
+		}
 		if percent >= ordered {
 			for _, r := range Returns() {
 				add(o.returning(r), percent)
@@ -104,11 +110,12 @@ func (o *Options) sweep(ctx context.Context, c sim.Common) (outcomes, error) {
 	}
 	load := make([]func() *timeline, 2*len(seeds)) // empty, steady
 	for i, seed := range seeds {
-		for j, empty := range []bool{true, false} {
-			load[2*i+j] = sync.OnceValue(func() *timeline {
-				return newTimeline(workload.NewPoisson(seed, float64(o.Active), o.Lifetimes.Distribution), sim.Time(o.Seconds)*sim.Second, empty)
-			})
+		timelineOf := func(a workload.Arrivals) *timeline { return newTimeline(a, sim.Time(o.Seconds)*sim.Second) }
+		arrivals := func() *workload.Poisson {
+			return workload.NewPoisson(seed, float64(o.Active), o.Lifetimes.Distribution)
 		}
+		load[2*i] = sync.OnceValue(func() *timeline { return timelineOf(arrivals().FromEmpty()) })
+		load[2*i+1] = sync.OnceValue(func() *timeline { return timelineOf(arrivals()) })
 	}
 	return results, c.Each(ctx, len(cells)*len(seeds), func(ctx context.Context, i int) (err error) {
 		x, s := cells[i/len(seeds)], i%len(seeds)

@@ -35,7 +35,7 @@ buckets a server gets that returns, whether the system begins empty, and whether
 broken connections still count, is not in the paper: all of it is swept.`,
 	Example: `  fairlead sim threshold
   fairlead sim threshold --thresholds 10,40 --seconds 100 --plot threshold.svg`,
-	Seeds: 5,
+	Seeds: 3,
 	New:   func() sim.Scenario { return DefaultOptions() },
 }}
 
@@ -57,10 +57,10 @@ type Options struct {
 // DefaultOptions are the paper's.
 func DefaultOptions() *Options {
 	return &Options{
-		Active: 70_000, Servers: 468, Buckets: 100, Seconds: 120,
+		Active: 70_000, Servers: 468, Buckets: 100, Seconds: 500,
 		Thresholds: []float64{5, 10, 15, 20, 25, 30, 40, 50},
-		Every:      time.Second,
-		Intervals:  []time.Duration{0, 100 * time.Millisecond, time.Second, 10 * time.Second},
+		Every:      200 * time.Millisecond,
+		Intervals:  []time.Duration{0, 100 * time.Millisecond, 200 * time.Millisecond, time.Second, 10 * time.Second},
 		Lifetimes:  workload.Flag{Distribution: workload.WebServer},
 	}
 }

@@ -195,7 +195,7 @@ func (o *order) look(now sim.Time) {
 }
 
 func TestTimeline(t *testing.T) {
-	tl := newTimeline(workload.NewPoisson(1, 100, workload.WebServer), 100*sim.Second, false)
+	tl := newTimeline(workload.NewPoisson(1, 100, workload.WebServer), 100*sim.Second)
 	o := &order{t: t, now: -1 << 62, live: map[int32]sim.Time{}, conns: tl.conns}
 	if err := tl.play(context.Background(), o, sim.Second); err != nil {
 		t.Fatal(err)
@@ -263,8 +263,8 @@ func curvesInOrder(t *testing.T, r *sim.Result) {
 // streams of its own.
 func TestStreams(t *testing.T) {
 	o := small()
-	tl := newTimeline(workload.NewPoisson(3, 1800, workload.WebServer), 60*sim.Second, true)
-	again := newTimeline(workload.NewPoisson(3, 1800, workload.WebServer), 60*sim.Second, true)
+	tl := newTimeline(workload.NewPoisson(3, 1800, workload.WebServer).FromEmpty(), 60*sim.Second)
+	again := newTimeline(workload.NewPoisson(3, 1800, workload.WebServer).FromEmpty(), 60*sim.Second)
 	for _, rule := range Returns() {
 		if _, err := o.run(context.Background(), cell{way{rule: rule, interval: time.Second}, 20}, tl, 3); err != nil {
 			t.Fatal(err)

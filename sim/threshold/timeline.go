@@ -19,14 +19,11 @@ type timeline struct {
 	end   sim.Time
 }
 
-// newTimeline takes all connections that start before end. empty: nobody lives
-// at time 0.
-func newTimeline(a workload.Arrivals, end sim.Time, empty bool) *timeline {
+// newTimeline takes all connections that start before end.
+func newTimeline(a workload.Arrivals, end sim.Time) *timeline {
 	t := &timeline{end: end}
 	for c, more := a.Next(); more && c.Start < end; c, more = a.Next() {
-		if !empty || c.Start >= 0 {
-			t.conns = append(t.conns, c)
-		}
+		t.conns = append(t.conns, c)
 	}
 	slices.SortStableFunc(t.conns, func(a, b workload.Connection) int { return cmp.Compare(a.Start, b.Start) })
 	t.byEnd = make([]int32, len(t.conns))
