@@ -80,7 +80,7 @@ const (
 func New() *Options {
 	return &Options{
 		Servers:   468,
-		Active:    []int{20_000, 40_000, 70_000, 100_000, 140_000, 200_000},
+		Active:    []int{paperLeast, 40_000, paperDetail, 100_000, 140_000, paperMost},
 		Lifetimes: workload.Flag{Distribution: workload.WebServer},
 		Seconds:   500,
 		Points:    50,
@@ -161,8 +161,13 @@ func (o *Options) loads() []load {
 	return loads
 }
 
-// paperDetail is where Cheetah goes into detail: figure 2c and its text.
-const paperDetail = 70_000
+// Cheetah's loads: its range, and where it goes into detail (figure 2c and its
+// text).
+const (
+	paperLeast  = 20_000
+	paperDetail = 70_000
+	paperMost   = 200_000
+)
 
 // arrivals are the same for all contenders.
 func (o *Options) arrivals(l load, seed uint64) workload.Arrivals {
@@ -182,7 +187,10 @@ func (o *Options) bounds() (bounds []sim.Time, steady, end int) {
 	total := sim.Time(o.Seconds) * sim.Second
 	settled := min(total/2, o.Lifetimes.Longest())
 	if o.Flows.Record != nil {
-		total = max(marks, o.Flows.Span())
+		// Behind the last start the pool only runs empty.
+		if total = o.Flows.LastStart() + 1; total < marks {
+			total = max(marks, o.Flows.Span())
+		}
 		settled = total / 2
 	}
 	for i := 1; i <= marks; i++ {

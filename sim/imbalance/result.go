@@ -106,14 +106,14 @@ func (f *found) curves(of func(r run, name string) float64) []sim.Series {
 	for _, name := range f.o.Schemes {
 		s := sim.Series{Name: name, By: sim.Ours}
 		for i, l := range f.loads {
-			s.Points = append(s.Points, sim.Point{X: l.active / 1000, Y: f.stat(i, func(r run) float64 { return of(r, name) })})
+			s.Points = append(s.Points, sim.Point{X: l.active, Y: f.stat(i, func(r run) float64 { return of(r, name) })})
 		}
 		all = append(all, s)
 	}
 	return all
 }
 
-var activeAxis = sim.Axis{Label: "active connections", Unit: "thousand", Decimals: 0}
+var activeAxis = sim.Axis{Label: "active connections"}
 
 func (f *found) imbalance() sim.Figure {
 	fig := sim.Figure{
@@ -123,15 +123,17 @@ func (f *found) imbalance() sim.Figure {
 		Note:   "Mean over the whole run, which begins without any connection.",
 	}
 	if f.isPaper() {
-		fig.Series = append(fig.Series, sim.Series{Name: nameHash, By: sim.ByPaper, Points: []sim.Point{{X: paperDetail / 1000, Y: sim.Value(1.30)}}})
+		fig.Series = append(fig.Series, sim.Series{Name: nameHash, By: sim.ByPaper, Points: []sim.Point{{X: paperDetail, Y: sim.Value(1.30)}}})
 	}
 	return fig
 }
 
-// isPaper tells whether the run is the one that the paper's figures are of.
+// isPaper tells whether the pool and the loads are the paper's.
 func (f *found) isPaper() bool {
 	d := New()
-	return f.o.Flows.Record == nil && f.o.Servers == d.Servers && f.o.Lifetimes == d.Lifetimes && f.detail() >= 0 && f.loads[f.detail()].active == paperDetail
+	last := len(f.loads) - 1
+	return f.o.Flows.Record == nil && f.o.Servers == d.Servers && f.o.Lifetimes == d.Lifetimes &&
+		f.loads[0].active == paperLeast && f.loads[f.detail()].active == paperDetail && f.loads[last].active == paperMost
 }
 
 func (f *found) whole() sim.Figure {

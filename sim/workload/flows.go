@@ -109,6 +109,9 @@ func (r *Record) Span() sim.Time {
 	return end
 }
 
+// LastStart is when the last connection begins.
+func (r *Record) LastStart() sim.Time { return r.Flows[len(r.Flows)-1].Start }
+
 // Active is the mean number of connections that live at a time.
 func (r *Record) Active() float64 {
 	sum := 0.0
