@@ -34,7 +34,7 @@ type LoadPlan struct {
 	// Pause is their longest silence, seconds; the shortest is a quarter.
 	Pause float64 `json:"pause"`
 	// Paced are connections of scenario scaling. A load that has some counts
-	// ends by the second.
+	// ends by the second, and goes on until it is told that it is Over.
 	Paced []Paced `json:"paced,omitempty"`
 	// Hold makes the load go on with short connections after its plan, until
 	// it is told that this is Over: what changes meanwhile may take longer
@@ -207,6 +207,14 @@ func (l *load) run(ctx context.Context, out *json.Encoder) error {
 		if l.plan.Hold {
 			work.Go(func() { l.hold(ctx, t) })
 		}
+	}
+	if len(l.plan.Paced) > 0 {
+		work.Go(func() {
+			select {
+			case <-ctx.Done():
+			case <-l.over:
+			}
+		})
 	}
 	finished := make(chan struct{})
 	go func() { work.Wait(); close(finished) }()

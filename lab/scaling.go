@@ -78,6 +78,9 @@ func (o *RunOptions) fillScaling() error {
 	if o.Schedule.Servers == 0 {
 		o.Schedule = pcc.CheetahSchedule()
 	}
+	if len(o.Schedule.Requests(o.Seed, o.RateFactor)) == 0 {
+		return fmt.Errorf("--rate-factor %g: gives no request at all; take more", o.RateFactor)
+	}
 	// One VIP a scheme: the machine's time goes into connections.
 	o.IPv4 = !o.IPv6
 	if o.Forwarding == "" {
