@@ -54,6 +54,16 @@ func (e Entry) Checks() []sim.Check {
 	return e.Result.Checks
 }
 
+// Differing are an entry's statements that do not hold.
+func (e Entry) Differing() []sim.Check {
+	return slices.DeleteFunc(slices.Clone(e.Checks()), func(c sim.Check) bool { return c.Holds })
+}
+
+// Differs is whether any statement of any scenario does not hold.
+func (r *Report) Differs() bool {
+	return slices.ContainsFunc(r.Entries, func(e Entry) bool { return len(e.Differing()) > 0 })
+}
+
 // The files of a report. figuresDir holds SCENARIO-FIGURE.svg.
 const (
 	pageFile     = "index.html"
