@@ -264,13 +264,17 @@ func (o *Options) contenders(l load, seed uint64) ([]*contender, error) {
 		return list, failed
 	}
 	for _, points := range ringPoints {
-		p.points = points
-		c, err := p.consistent(chash.KindRing)
-		add(ringName(points), c, err)
+		if slices.Contains(o.Schemes, string(chash.KindRing)) {
+			p.points = points
+			c, err := p.consistent(chash.KindRing)
+			add(ringName(points), c, err)
+		}
 	}
 	for _, kind := range tables {
-		c, err := p.compiled(kind)
-		add(tableName(kind), c, err)
+		if slices.Contains(o.Schemes, string(kind)) {
+			c, err := p.compiled(kind)
+			add(tableName(kind), c, err)
+		}
 	}
 	return list, failed
 }

@@ -176,29 +176,39 @@ func (f *found) detail() int {
 	return -1
 }
 
-// extras are the figures of the experiments.
+// extras are the figures of the experiments, as far as their schemes run.
 func (f *found) extras() []sim.Figure {
-	return []sim.Figure{f.ratiosFigure(), f.runLength(), f.ring(), f.tables()}
+	all := []sim.Figure{f.ratiosFigure(), f.runLength(), f.ring(), f.tables()}
+	return slices.DeleteFunc(all, func(fig sim.Figure) bool { return len(fig.Series) == 0 })
 }
 
 func (f *found) ring() sim.Figure {
-	d := f.detail()
-	points := sim.Series{Name: "ring", By: sim.Ours}
-	even := sim.Series{Name: nameHash, By: sim.Ours}
+	fig := sim.Figure{
+		Name: "ring-points", Title: fmt.Sprintf("Ring against its points, %s active connections", f.detailText()),
+		X:    sim.Axis{Label: "points a server", Log: true},
+		Y:    sim.Axis{Label: "above the mean", Unit: "%", Decimals: 1},
+		Note: "The paper does not say how many points its consistent hash has.",
+	}
+	if !f.has("ring") {
+		return fig
+	}
+	ring, hash := sim.Series{Name: "ring", By: sim.Ours}, sim.Series{Name: nameHash, By: sim.Ours}
 	for _, p := range ringPoints {
-		points.Points = append(points.Points, sim.Point{X: float64(p), Y: f.stat(d, func(r run) float64 { return 100 * excess(r.whole(ringName(p))) })})
+		ring.Points = append(ring.Points, sim.Point{X: float64(p), Y: f.atDetail(run.whole, ringName(p))})
 		if f.has(nameHash) {
-			even.Points = append(even.Points, sim.Point{X: float64(p), Y: f.stat(d, func(r run) float64 { return 100 * excess(r.whole(nameHash)) })})
+			hash.Points = append(hash.Points, sim.Point{X: float64(p), Y: f.atDetail(run.whole, nameHash)})
 		}
 	}
-	return sim.Figure{
-		Name: "ring-points", Title: fmt.Sprintf("Ring against its points, %s active connections", sim.Grouped(f.loads[d].active, 0)),
-		X:      sim.Axis{Label: "points a server", Log: true},
-		Y:      sim.Axis{Label: "above the mean", Unit: "%", Decimals: 1},
-		Series: drop(points, even),
-		Note:   "The paper does not say how many points its consistent hash has.",
-	}
+	fig.Series = drop(ring, hash)
+	return fig
 }
+
+// atDetail is a scheme's excess in % at the load of the experiments.
+func (f *found) atDetail(of func(run, string) sums, name string) sim.Stat {
+	return f.stat(f.detail(), func(r run) float64 { return 100 * excess(of(r, name)) })
+}
+
+func (f *found) detailText() string { return sim.Grouped(f.loads[f.detail()].active, 0) }
 
 // drop leaves out series without points.
 func drop(all ...sim.Series) (some []sim.Series) {
@@ -211,22 +221,20 @@ func drop(all ...sim.Series) (some []sim.Series) {
 }
 
 func (f *found) tables() sim.Figure {
-	d := f.detail()
 	key, rows := sim.Series{Name: "by key", By: sim.Ours}, sim.Series{Name: "by row", By: sim.Ours}
 	for _, k := range tables {
 		name := string(k)
+		if !f.has(name) {
+			continue
+		}
 		if k == chash.KindRing {
-			name = ringName(tablePoints) // like the table's
-		} else if !f.has(name) {
-			name = ""
+			name = ringName(tablePoints) // as many as the table's
 		}
-		if name != "" {
-			key.Points = append(key.Points, sim.Point{Label: string(k), Y: f.stat(d, func(r run) float64 { return 100 * excess(r.settled(name)) })})
-		}
-		rows.Points = append(rows.Points, sim.Point{Label: string(k), Y: f.stat(d, func(r run) float64 { return 100 * excess(r.settled(tableName(k))) })})
+		key.Points = append(key.Points, sim.Point{Label: string(k), Y: f.atDetail(run.settled, name)})
+		rows.Points = append(rows.Points, sim.Point{Label: string(k), Y: f.atDetail(run.settled, tableName(k))})
 	}
 	return sim.Figure{
-		Name: "tables", Title: fmt.Sprintf("Hashes as the data plane has them, %s active connections", sim.Grouped(f.loads[d].active, 0)), Bars: true,
+		Name: "tables", Title: fmt.Sprintf("Hashes as the data plane has them, %s active connections", f.detailText()), Bars: true,
 		X:      sim.Axis{Label: "consistent hash"},
 		Y:      sim.Axis{Label: "above the mean", Unit: "%", Decimals: 1},
 		Series: drop(key, rows),
