@@ -112,22 +112,23 @@ func (f *found) runLength() sim.Figure {
 	}
 }
 
-// checks hold the paper's statements against the figures. What was computed
-// for another pool or other lifetimes is not the paper's.
+// checks hold the paper's statements against the figures, if its pool and loads
+// were simulated.
 func (f *found) checks() []sim.Check {
+	if !f.isPaper() {
+		return nil
+	}
 	var checks []sim.Check
-	if f.isPaper() {
-		for _, p := range pairs {
-			if f.has(p.worse, p.better) {
-				ours := f.ratios(p, run.whole).Mean
-				c := sim.NewCheck(fmt.Sprintf("%s is better balanced than %s", p.better, p.worse), "×", ours, p.reported*(1-within), p.reported*(1+within), fmt.Sprintf("%g ×", p.reported))
-				c.Why = f.why(p)
-				checks = append(checks, c)
-			}
+	for _, p := range pairs {
+		if f.has(p.worse, p.better) {
+			ours := f.ratios(p, run.whole).Mean
+			c := sim.NewCheck(fmt.Sprintf("%s is better balanced than %s", p.better, p.worse), "×", ours, p.reported*(1-within), p.reported*(1+within), fmt.Sprintf("%g ×", p.reported))
+			c.Why = f.why(p)
+			checks = append(checks, c)
 		}
-		if f.has(nameHash) {
-			checks = append(checks, f.uniform()...)
-		}
+	}
+	if f.has(nameHash) {
+		checks = append(checks, f.uniform()...)
 	}
 	return append(checks, f.order()...)
 }
