@@ -120,8 +120,12 @@ func (p *parser) read(line string) error {
 	return nil
 }
 
-// heading takes a line of the head; other comments are nobody's.
+// heading takes a line of the head; other comments are nobody's, and so is what
+// follows the word of unit and form.
 func (p *parser) heading(key, value string) error {
+	if words := strings.Fields(value); key != "about" && key != "source" && len(words) > 0 {
+		value = words[0]
+	}
 	switch key {
 	case "about", "source":
 	case "unit":

@@ -15,6 +15,7 @@ func TestForms(t *testing.T) {
 	for _, file := range []string{
 		"# unit: ms\n# form: counts\n20 2\n10 1\n\n20 1 # again\n30 0\n",
 		"# unit: us\n# form: probabilities\n10000 .25\n20000 .75\n",
+		"# unit: ms   ns, us, ms, s, min or h\n# form: counts   or probabilities\n10 1\n20 3\n", // as in docs/simulation.md
 		"#unit:s\n#form:cumulated\n.01 .25\n.02 1\n",
 	} {
 		d, err := Parse(strings.NewReader(file), "file")
@@ -36,6 +37,7 @@ func TestBadDistributions(t *testing.T) {
 		"1 2\n":                    "f.txt:1: figures before their unit; write above them: # unit: s",
 		"# unit: s\n1 2\n":         "f.txt:2: figures before their form",
 		"# unit: sec\n":            `f.txt:1: unit "sec": must be one of ns, us`,
+		"# unit:\n":                `f.txt:1: unit "": must be one of ns, us`,
 		"# form: pdf\n":            `f.txt:1: form "pdf": must be counts`,
 		counts + "# unit: ms\n":    `f.txt:3: a second "unit"`,
 		counts + "1\n":             `f.txt:3: "1": 1 columns; write a value and its count`,
