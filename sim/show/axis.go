@@ -33,7 +33,7 @@ func newScale(log, fromZero bool, numbers []float64) scale {
 		s.min, s.max = 0.1, 1
 	}
 	if log {
-		s.decades()
+		s.widen()
 		return s
 	}
 	if fromZero && s.min > 0 {
@@ -51,21 +51,17 @@ func newScale(log, fromZero bool, numbers []float64) scale {
 	return s
 }
 
-// decades widens a logarithmic axis to where there are ticks, and by a decade
-// for zeros.
-func (s *scale) decades() {
-	low, high := math.Floor(math.Log10(s.min)+1e-9), math.Ceil(math.Log10(s.max)-1e-9)
-	switch {
-	case s.zero:
-		s.min = math.Pow(10, low-1)
-		s.max = math.Pow(10, max(high, low+1))
-	case math.Log10(s.max/s.min) > 1.5:
-		s.min, s.max = math.Pow(10, low), math.Pow(10, high)
-	default: // little more than one: where its numbers are, rounded to a digit
-		s.min, s.max = digit(s.min, math.Floor), digit(s.max, math.Ceil)
-		if s.min == s.max {
-			s.max *= 2
-		}
+// widen takes a logarithmic axis to the next numbers of one digit, and a
+// decade down where zeros are to stand apart.
+func (s *scale) widen() {
+	if s.zero {
+		s.min = math.Pow(10, math.Floor(math.Log10(s.min)+1e-9)-1)
+		s.max = max(digit(s.max, math.Ceil), 20*s.min)
+		return
+	}
+	s.min, s.max = digit(s.min, math.Floor), digit(s.max, math.Ceil)
+	if s.min == s.max {
+		s.max *= 2
 	}
 }
 

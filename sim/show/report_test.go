@@ -67,7 +67,7 @@ func TestReport(t *testing.T) {
 	for _, want := range []string{
 		"fairlead sim all --report DIR", "A sample of &lt;everything&gt;", `href="#sample"`, "1 of 2", "seeds 1 to 3",
 		`<span class="failed">failed</span>: nothing could have shown`, "about 80 %", "it was made up", "servers</dt><dd>468", "1,234,567 connections",
-		`aria-label="Broken &lt;connections&gt; &amp; more"`, "hash, paper", "80.0000 ±16.0000",
+		`aria-label="Broken &lt;connections&gt; &amp; more"`, "What does not agree", "hash, paper", "80.0000 ±16.0000",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
