@@ -146,7 +146,7 @@ func TestJetProgramsTable(t *testing.T) {
 	for ratio, fits := range map[float64]bool{0.7: true, 0.1: false} {
 		j := NewJet()
 		j.Schemes, j.Hashes, j.Evict, j.Ratios = []string{SchemeJET}, []string{"anchor"}, []string{EvictState}, []float64{ratio}
-		o := played(t, j, 1)["jet state"]
+		o := played(t, j, 1)["jet-state"]
 		if (o.broken == 0) != fits || !fits && o.refused == 0 {
 			t.Errorf("ratio %g: %d broken, %d refused", ratio, o.broken, o.refused)
 		}
@@ -205,9 +205,20 @@ func TestJetResult(t *testing.T) {
 			t.Errorf("%+v does not hold", c)
 		}
 	}
-	j.Kills = []float64{0}
-	if _, err := j.Run(context.Background(), sim.Common{Seed: 1, Seeds: 1}); err == nil || !strings.Contains(err.Error(), "no connection lived through") {
-		t.Errorf("error %v though nothing ever changed", err)
+}
+
+// A run that could not have shown a difference is an error.
+func TestJetNothingToSee(t *testing.T) {
+	for want, change := range map[string]func(*Jet){
+		"no server that failed came back": func(j *Jet) { j.Kills = []float64{0} },
+		"raise --seconds":                 func(j *Jet) { j.Seconds = 50 },
+		"even without memory":             func(j *Jet) { j.Actives = []int{1} },
+	} {
+		j := littleJet(SchemeJET, SchemeStateless)
+		change(j)
+		if _, err := j.Run(context.Background(), sim.Common{Seed: 1, Seeds: 1}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
 	}
 }
 

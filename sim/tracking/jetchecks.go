@@ -111,11 +111,14 @@ func (j *Jet) checkOrder(found outcomes, c curve, scheme string, o order) []sim.
 	most, where := -1.0, point{}
 	for _, s := range j.sweeps() {
 		for _, x := range s.values {
-			ratio := brokenRatio(found[j.at(c, s, x)], found[j.at(other, s, x)])
-			if ratio > most {
-				most, where = ratio, j.at(c, s, x)
+			p := j.at(c, s, x)
+			if ratio, ok := brokenRatio(found[p], found[j.at(other, s, x)]); ok && ratio > most {
+				most, where = ratio, p
 			}
 		}
+	}
+	if most < 0 {
+		return nil // neither breaks any
 	}
 	check := sim.NewCheck(fmt.Sprintf("broken under %s over broken under %s, the most at any point", c.name(), other.name()), "", most, 0, o.most, o.says)
 	switch {
@@ -130,13 +133,11 @@ func (j *Jet) checkOrder(found outcomes, c curve, scheme string, o order) []sim.
 	return []sim.Check{check}
 }
 
-// brokenRatio is 0 where neither breaks any.
-func brokenRatio(a, b []outcome) float64 {
+// brokenRatio is how many a breaks for each that b does; false: neither breaks
+// any.
+func brokenRatio(a, b []outcome) (ratio float64, ok bool) {
 	x, y := stat(a, brokenCount).Mean, stat(b, brokenCount).Mean
-	if x == 0 {
-		return 0
-	}
-	return x / max(y, 1/float64(len(b))) // none: as if one did
+	return x / max(y, 1/float64(len(b))), x+y > 0 // none: as if one did
 }
 
 // text is the point without its curve.

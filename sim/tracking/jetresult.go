@@ -17,9 +17,8 @@ func (j *Jet) result(found outcomes, seeds []uint64) (*sim.Result, error) {
 		Scenario: "jet", Source: JetSource, Machine: sim.ThisMachine(), Seeds: seeds,
 		Parameters: j.parameters(), Samples: samples(found, j.points()),
 	}
-	if lookups := r.Samples[len(r.Samples)-1]; lookups.Count == 0 {
-		return nil, sim.NothingToSee("jet", "no connection lived through a failure",
-			"raise --kills, --active or --seconds")
+	if err := j.nothingToSee(found); err != nil {
+		return nil, err
 	}
 	r.Figures = append(r.Figures, j.standardFigure(found))
 	for _, s := range j.sweeps() {
@@ -61,7 +60,28 @@ func durations(name string, mean float64) string {
 	return fmt.Sprintf("%s, mean %.3f s", name, mean/float64(sim.Second))
 }
 
-// samples sum all runs up; the last one counts what could have broken.
+// nothingToSee is the error of a run in which nothing could have broken: only
+// servers that come back take connections away.
+func (j *Jet) nothingToSee(found outcomes) error {
+	returns, without := 0, 0
+	for _, p := range j.points() {
+		for _, o := range found[p] {
+			returns += o.additions
+			if p.scheme == SchemeStateless {
+				without += o.broken
+			}
+		}
+	}
+	switch {
+	case returns == 0:
+		return sim.NothingToSee("jet", "no server that failed came back", "raise --seconds (it takes minutes) or --kills")
+	case without == 0 && slices.Contains(j.Schemes, SchemeStateless):
+		return sim.NothingToSee("jet", "no connection broke even without memory", "raise --active, --seconds or --kills")
+	}
+	return nil
+}
+
+// samples sum all runs up.
 func samples(found outcomes, points []point) []sim.Sample {
 	var connections, kills, additions, unforeseen, lived int64
 	for _, p := range points {

@@ -22,7 +22,7 @@ func (c curve) name() string {
 	}
 	name := c.scheme
 	if c.hash != chash.KindAnchor {
-		name += " " + string(c.hash)
+		name += "-" + string(c.hash)
 	}
 	return name + c.unusual()
 }
@@ -32,7 +32,7 @@ func (c curve) unusual() string {
 	if c.evict == "" || c.evict == defaultEvict(c.scheme) {
 		return ""
 	}
-	return " " + c.evict
+	return "-" + c.evict
 }
 
 func defaultEvict(scheme string) string {
