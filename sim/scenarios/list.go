@@ -6,6 +6,7 @@ import (
 
 	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/datacentre"
+	"github.com/fairlead/fairlead/sim/fct"
 	"github.com/fairlead/fairlead/sim/imbalance"
 	"github.com/fairlead/fairlead/sim/pcc"
 	"github.com/fairlead/fairlead/sim/proof"
@@ -25,6 +26,7 @@ func All() []sim.Kind {
 	kinds := slices.Concat(
 		[]sim.Kind{pcc.DIPUpdatesKind},
 		imbalance.Kinds,
+		fct.Kinds,
 		threshold.Kinds,
 		[]sim.Kind{pcc.ScalingKind},
 		tracking.Kinds,

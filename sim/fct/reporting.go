@@ -1,0 +1,89 @@
+package fct
+
+import (
+	"math/rand/v2"
+	"slices"
+
+	"github.com/fairlead/fairlead/policy"
+	"github.com/fairlead/fairlead/sim"
+)
+
+// awrr makes a new table whenever all servers have reported once more.
+type awrr struct {
+	blind
+	r       *run
+	random  *rand.Rand
+	servers []policy.Reported
+	entries []uint32
+	state   policy.State
+	swap    sim.Time // when the next table is due
+}
+
+func newAWRR(r *run, random *rand.Rand) *awrr {
+	a := &awrr{r: r, random: random, servers: make([]policy.Reported, len(r.each))}
+	for i := range a.servers {
+		a.servers[i].Slot = uint16(i)
+	}
+	a.entries = policy.AWRRTable(a.servers, policy.AWRRAlpha, random.IntN)
+	return a
+}
+
+func (a *awrr) reported(i int, load float64) { a.servers[i].Load = load }
+
+func (a *awrr) choose(now sim.Time, _ int) int {
+	if now >= a.swap {
+		a.entries = policy.AWRRTable(a.servers, policy.AWRRAlpha, a.random.IntN)
+		a.swap = now - now%a.r.report + a.r.report
+	}
+	e, _ := policy.Choose(policy.AWRR, a.entries, &a.state, nil)
+	return int(policy.EntrySlot(e))
+}
+
+// leastReported goes by reports alone.
+type leastReported struct {
+	blind
+	*policy.Reports
+	random *rand.Rand
+}
+
+func (l *leastReported) reported(i int, load float64) {
+	l.Report(i, load, l.random.IntN)
+}
+func (l *leastReported) choose(sim.Time, int) int { return l.Choose() }
+
+// listens tells whether a chooser goes by reports.
+func listens(name string) bool { return name == policy.AWRR || name == policy.LeastReported }
+
+// probing asks servers as Prequal does. Answers take their time, and
+// hold what was true when the server was asked.
+type probing struct {
+	blind
+	r         *run
+	pool      *policy.Probes
+	latencies []policy.Latencies
+	due       []probe
+	asked     []int
+}
+
+type probe struct {
+	at               sim.Time
+	server, inFlight int
+	latency          int64
+}
+
+func (p *probing) ended(i, met int, took sim.Time) { p.latencies[i].Finished(met, int64(took)) }
+
+func (p *probing) choose(now sim.Time, _ int) int {
+	came := 0
+	for ; came < len(p.due) && p.due[came].at <= now; came++ {
+		d := p.due[came]
+		p.pool.Answer(int64(d.at), d.server, d.inFlight, d.latency)
+	}
+	p.due = slices.Delete(p.due, 0, came)
+	p.asked = p.pool.Targets(p.asked[:0])
+	for _, i := range p.asked {
+		open := int(p.r.each[i].open)
+		p.due = append(p.due, probe{now + p.r.probeDelay, i, open, p.latencies[i].Estimate(open)})
+	}
+	return p.pool.Choose(int64(now))
+}
