@@ -19,7 +19,7 @@ import (
 // Bounds of a share of the paper's rate: beyond it, the client has not enough
 // ports, nor two processors the time.
 const (
-	DefaultRateFactor = 0.04
+	DefaultRateFactor = 0.02
 	MaxRateFactor     = 0.25
 )
 

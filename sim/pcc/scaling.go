@@ -26,7 +26,7 @@ one whose client got to know by a RST before its answer was complete.
 shows both side by side.`,
 	Example: `  fairlead sim scaling
   fairlead sim scaling --schemes hash,maglev,cheetah --seeds 20
-  fairlead sim scaling --rate-factor 0.04 -o json`,
+  fairlead sim scaling --rate-factor 0.02 -o json`,
 	Seeds: 5,
 	New: func() sim.Scenario {
 		return &scaling{schemes: scalingSchemes(), factor: 1, lifetimes: []float64{0.001, 0.002, 0.01, 0.1, 1, 10}}
