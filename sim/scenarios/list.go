@@ -30,6 +30,7 @@ func All() []sim.Kind {
 		threshold.Kinds,
 		[]sim.Kind{pcc.ScalingKind},
 		tracking.Kinds,
+		[]sim.Kind{pcc.SmallCookiesKind},
 		[]sim.Kind{pcc.BalancerChurnKind},
 		datacentre.Kinds,
 		proof.Kinds,

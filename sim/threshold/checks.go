@@ -33,8 +33,17 @@ func (o *Options) checks(r outcomes) []sim.Check {
 	return all
 }
 
+// isPaper: the pool and the load are the paper's.
+func (o *Options) isPaper() bool {
+	d := DefaultOptions()
+	return o.Active == d.Active && o.Servers == d.Servers && o.Lifetimes == d.Lifetimes
+}
+
 // paperChecks are the two points that the text gives.
 func (o *Options) paperChecks(r outcomes) (all []sim.Check) {
+	if !o.isPaper() {
+		return nil
+	}
 	hash := r[cell{o.usual(), never}]
 	all = append(all, sim.NewCheck("imbalance without a threshold", "%", mean(hash, imbalanceOf), 22.5, 37.5, "30 %"))
 	if of := r[cell{o.usual(), 10}]; of != nil {

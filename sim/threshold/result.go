@@ -73,6 +73,9 @@ func (o *Options) figures(r outcomes) []sim.Figure {
 	x := sim.Axis{Label: "imbalance threshold", Unit: "%"}
 	breaks := sim.Axis{Label: "broken connections", Unit: "%", Log: true, Decimals: 3}
 	ofPaper := sim.Series{Name: nameBeamer1, By: sim.ByPaper, Points: paper}
+	if !o.isPaper() {
+		ofPaper.Points = nil
+	}
 	imbalance := sim.Axis{Label: "max/mean − 1", Unit: "%", Log: true, Decimals: 1}
 	curve := func(name string, w way, y func(outcome) float64) sim.Series { return o.series(r, name, w, y) }
 	figs := []sim.Figure{
