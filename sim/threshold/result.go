@@ -72,15 +72,11 @@ var paper = []sim.Point{{X: 10, Y: sim.Value(3)}, {X: 40, Y: sim.Value(0.1)}}
 func (o *Options) figures(r outcomes) []sim.Figure {
 	x := sim.Axis{Label: "imbalance threshold", Unit: "%"}
 	breaks := sim.Axis{Label: "broken connections", Unit: "%", Log: true, Decimals: 3}
-	ofPaper := sim.Series{Name: nameBeamer1, By: sim.ByPaper, Points: paper}
-	if !o.isPaper() {
-		ofPaper.Points = nil
-	}
 	imbalance := sim.Axis{Label: "max/mean − 1", Unit: "%", Log: true, Decimals: 1}
 	curve := func(name string, w way, y func(outcome) float64) sim.Series { return o.series(r, name, w, y) }
 	figs := []sim.Figure{
 		{Name: "broken", Title: "Connections broken by keeping servers below a threshold", X: x, Y: breaks, Series: []sim.Series{
-			curve(nameBeamer1, o.usual(), broken(beamer1)), curve(nameBeamer3, o.usual(), broken(beamer3)), curve(nameCheetah, o.usual(), broken(cookie)), ofPaper}},
+			curve(nameBeamer1, o.usual(), broken(beamer1)), curve(nameBeamer3, o.usual(), broken(beamer3)), curve(nameCheetah, o.usual(), broken(cookie))}},
 		{Name: "imbalance", Title: "Imbalance with the threshold, and with policies that need none", X: x, Y: imbalance, Series: []sim.Series{
 			o.flat(nameHash, r[cell{o.usual(), never}]), curve("threshold", o.usual(), imbalanceOf), curve("threshold, begins steady", o.steady(), imbalanceOf)},
 			Note: "With the threshold it is the same under Beamer and Cheetah. What is below the others needs the cookie: only Cheetah can have it."},
@@ -88,7 +84,7 @@ func (o *Options) figures(r outcomes) []sim.Figure {
 		{Name: "returns", Title: "Beamer with one previous server: which buckets a server gets that returns", X: x, Y: breaks,
 			Note: fmt.Sprintf("home: those that it had at the start; oldest: those that moved longest ago, as the product does; random: any. From %d %% on.", ordered)},
 		{Name: "assumed", Title: "Beamer with one previous server: what else the paper leaves open", X: x, Y: breaks, Series: []sim.Series{
-			curve("as above", o.usual(), broken(beamer1)), curve("begins steady", o.steady(), broken(beamer1)), curve("broken ones gone", o.ended(), broken(beamer1)), ofPaper},
+			curve("as above", o.usual(), broken(beamer1)), curve("begins steady", o.steady(), broken(beamer1)), curve("broken ones gone", o.ended(), broken(beamer1))},
 			Note: "A system that begins empty has few connections a server at first, and so great imbalance. If broken connections are gone at once, the mean falls, more servers are above it, and more breaks."},
 	}
 	for _, i := range o.Intervals {
@@ -97,9 +93,13 @@ func (o *Options) figures(r outcomes) []sim.Figure {
 	for _, rule := range Returns() {
 		figs[3].Series = append(figs[3].Series, curve(string(rule), o.returning(rule), broken(beamer1)))
 	}
-	figs[2].Series, figs[3].Series = append(figs[2].Series, ofPaper), append(figs[3].Series, ofPaper)
 	for _, p := range policies {
 		figs[1].Series = append(figs[1].Series, o.flat(p, r[cell{chosenBy(p), never}]))
+	}
+	for i := range figs {
+		if o.isPaper() && figs[i].Name != "imbalance" {
+			figs[i].Series = append(figs[i].Series, sim.Series{Name: nameBeamer1, By: sim.ByPaper, Points: paper})
+		}
 	}
 	return figs
 }
