@@ -7,8 +7,8 @@ import (
 	"github.com/fairlead/fairlead/sim"
 )
 
-// checks hold the curves against what the paper says of them. Those whose
-// schemes, or whose rate, were not run are left out.
+// checks hold the curves against what the paper says of them, for its pool and
+// its load. Those whose schemes, or whose rate, were not run are left out.
 func (o *DIPUpdates) checks(f sim.Figure, tallies []*Tally) (checks []sim.Check) {
 	for _, name := range []string{Cheetah} {
 		if i := slices.Index(o.Schemes, name); i >= 0 {
@@ -18,6 +18,9 @@ func (o *DIPUpdates) checks(f sim.Figure, tallies []*Tally) (checks []sim.Check)
 			}
 			checks = append(checks, sim.NewCheck("broken connections under "+name+", all rates and seeds together", "", float64(broken), 0, 0, "0"))
 		}
+	}
+	if !o.isPaper() {
+		return checks
 	}
 	for _, name := range []string{Beamer1, Beamer1Any, Faild1} {
 		if p, ok := pointAt(f, name, 80); ok {

@@ -158,7 +158,7 @@ func (o *DIPUpdates) result(c sim.Common, rates []float64, tallies []*Tally) *si
 		figure.Series = append(figure.Series, o.curve(i, rates, tallies))
 	}
 	for _, name := range []string{Faild1, Beamer1} { // one line in the paper, "almost 1%"
-		if slices.Contains(o.Schemes, name) {
+		if slices.Contains(o.Schemes, name) && slices.Contains(rates, 80) && o.isPaper() {
 			figure.Series = append(figure.Series, sim.Series{Name: name, By: sim.ByPaper, Points: []sim.Point{{X: 80, Y: sim.Value(1)}}})
 		}
 	}

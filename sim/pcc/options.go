@@ -22,7 +22,9 @@ type Base struct {
 	Seconds   int
 	Lifetimes workload.Flag
 	// Flows has the connections instead, and how long they last; nil: none.
-	Flows   workload.RecordFlag
+	Flows workload.RecordFlag
+	// Even: the same time between any two updates of the pool.
+	Even    bool
 	Schemes []string
 	// Buckets, ChainSeconds and Entries are Setup's.
 	Buckets, ChainSeconds int
@@ -47,6 +49,7 @@ func (b *Base) Flags(f *pflag.FlagSet) {
 	f.IntVar(&b.Seconds, "seconds", b.Seconds, "simulated seconds")
 	f.Var(&b.Lifetimes, "lifetimes", workload.LifetimesUsage)
 	f.Var(&b.Flows, "flows", workload.FlowsUsage)
+	f.BoolVar(&b.Even, "even", b.Even, "the same time between any two updates of the pool, instead of a Poisson process")
 	f.StringSliceVar(&b.Schemes, "schemes", b.Schemes, "schemes to compare")
 	f.IntVar(&b.Buckets, "buckets", b.Buckets, "buckets of beamer and faild for each server")
 	f.IntVar(&b.ChainSeconds, "chain-time", b.ChainSeconds, "seconds for which beamer's servers pass packets on after a bucket's move")
@@ -101,6 +104,11 @@ func (b *Base) setup(seed uint64) Setup {
 	}
 }
 
+// isPaper: pool and load are the paper's, so that its figures can be compared.
+func (b *Base) isPaper() bool {
+	return b.Servers == 468 && b.Lifetimes.Name == workload.WebServer.Name && b.Flows.Record == nil
+}
+
 // end of a run.
 func (b *Base) end() sim.Time {
 	if b.Flows.Record != nil {
@@ -116,9 +124,10 @@ func (b *Base) arrivals(seed uint64) workload.Arrivals {
 	return workload.NewPoisson(seed, float64(b.Active), b.Lifetimes.Distribution)
 }
 
-// run is a run under a seed at a rate of updates, without contenders. Which
-// connections come does not depend on the rate.
+// run is a run under a seed at a rate of updates, without contenders.
+// Which connections come does not depend on the rate.
 func (b *Base) run(seed uint64, updates workload.Updates) *Run {
+	updates.Even = updates.Even || b.Even
 	drawn := updates.Draw(sim.Stream(seed, "updates"), b.end())
 	return &Run{
 		Arrivals: b.arrivals(seed),
@@ -145,6 +154,7 @@ func (b *Base) parameters() []sim.Parameter {
 		{Name: "servers", Value: strconv.Itoa(b.Servers)},
 		{Name: "standby servers", Value: strconv.Itoa(b.Standby)},
 	}, load, []sim.Parameter{
+		{Name: "time between updates", Value: map[bool]string{false: "exponential", true: "even"}[b.Even]},
 		{Name: "buckets a server", Value: strconv.Itoa(b.Buckets)},
 		{Name: "chain time", Value: fmt.Sprintf("%d s", b.ChainSeconds)},
 		{Name: "flow table's entries a connection", Value: strconv.FormatFloat(b.Entries, 'g', -1, 64)},
