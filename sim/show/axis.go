@@ -2,6 +2,7 @@ package show
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,6 +18,8 @@ type scale struct {
 	// zero: on a logarithmic axis there are zeros; they stand at min, which is
 	// labelled 0.
 	zero bool
+	// few numbers, far enough from each other to be labelled each.
+	few []float64
 }
 
 // newScale fits an axis to numbers. From zero: a linear axis begins at 0.
@@ -92,7 +95,37 @@ func (s scale) apply(a *plot.Axis, label sim.Axis) {
 	if s.log {
 		ticks = s.logTicks()
 	}
+	if s.few != nil {
+		ticks = s.fewTicks()
+	}
 	a.Tick.Marker = plot.ConstantTicks(ticks)
+}
+
+// label takes the numbers themselves for ticks, where they are few and far
+// enough from each other: 16, 32 and 64 rather than 20, 40 and 60.
+func (s *scale) label(numbers []float64) {
+	few := slices.Compact(slices.Sorted(slices.Values(numbers)))
+	// What a character and a gap take of the axis.
+	const most, character, gap = 8, 0.011, 0.01
+	if len(few) > most || s.zero {
+		return
+	}
+	for i := 1; i < len(few); i++ {
+		characters := len(tickLabel(few[i])) + len(tickLabel(few[i-1]))
+		room := (s.at(few[i]) - s.at(few[i-1])) / (s.at(s.max) - s.at(s.min))
+		if room < character*float64(characters)/2+gap {
+			return
+		}
+	}
+	s.few = few
+}
+
+func (s scale) fewTicks() []plot.Tick {
+	var ticks []plot.Tick
+	for _, x := range s.few {
+		ticks = append(ticks, plot.Tick{Value: s.at(x), Label: tickLabel(x)})
+	}
+	return ticks
 }
 
 // linearTicks stand at multiples of 1, 2 or 5 times a power of ten: four to

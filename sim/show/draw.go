@@ -27,6 +27,7 @@ func (d *drawing) lines() error {
 		}
 	}
 	d.x = newScale(d.figure.X.Log, false, xs)
+	d.x.label(xs)
 	d.plot.Add(gridLines(true))
 	for _, s := range d.figure.Series {
 		if len(s.Points) == 0 {

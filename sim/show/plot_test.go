@@ -205,3 +205,16 @@ func TestTicks(t *testing.T) {
 		}
 	}
 }
+
+func TestTicksAtNumbers(t *testing.T) {
+	for _, c := range []struct {
+		numbers []float64
+		few     int
+	}{{[]float64{16, 64, 32, 16}, 3}, {[]float64{1, 2, 100}, 0}, {[]float64{1, 2, 3, 4, 5, 6, 7, 8, 9}, 0}, {nil, 0}} {
+		s := newScale(false, false, c.numbers)
+		s.label(c.numbers)
+		if len(s.few) != c.few {
+			t.Errorf("%v: %v", c.numbers, s.few)
+		}
+	}
+}

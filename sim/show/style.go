@@ -46,6 +46,7 @@ var (
 // scheme looks the same in all figures. Bare hashes are dashed.
 var named = map[string]style{
 	"hash":      {black, square, dashed},
+	"hash-crc":  {black, diamond, dotted},
 	"ring":      {orange, circle, dashed},
 	"table-hrw": {sky, circle, dashed},
 	"maglev":    {green, circle, dashed},
