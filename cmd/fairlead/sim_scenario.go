@@ -138,5 +138,9 @@ func peakMemory() string {
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
 		return "an unknown amount"
 	}
-	return fmt.Sprintf("%.1f GiB", float64(u.Maxrss)/(1<<20)) // Linux counts KiB
+	const unit = 1 << 10 // Linux counts KiB
+	if u.Maxrss < unit*unit {
+		return fmt.Sprintf("%d MiB", u.Maxrss/unit)
+	}
+	return fmt.Sprintf("%.1f GiB", float64(u.Maxrss)/(unit*unit))
 }

@@ -59,6 +59,8 @@ var named = map[string]style{
 	"anchor-table":      {purple, diamond, dashed},
 	"beamer-1-any":      {orange, square, dotted},
 	"jet-table-hrw":     {green, triangle, dotted},
+	"jet-lru":           {green, circle, dotted},
+	"jet-state":         {green, diamond, dotted},
 	"full-ct-table-hrw": {grey, diamond, dotted},
 
 	"beamer-1":         {orange, triangle, solid},
