@@ -8,6 +8,7 @@ import (
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
@@ -99,6 +100,8 @@ func panel(area draw.Canvas, f *sim.Figure, styles map[string]style, l *legend) 
 	if err != nil {
 		return err
 	}
+	fit(&p.Title.TextStyle, p.Title.Text, panelWidth-2*margin)
+	fit(&p.Y.Label.TextStyle, p.Y.Label.Text, axesHeight-2*vg.Centimeter)
 	p.Draw(draw.Crop(area, 0, 0, l.height(), 0))
 	below := area
 	below.Max.Y = area.Min.Y + l.height() - margin/2
@@ -121,6 +124,13 @@ func heights(f *sim.Figure) []float64 {
 		}
 	}
 	return ys
+}
+
+// fit makes a text small enough for its room.
+func fit(s *text.Style, words string, room vg.Length) {
+	if width := s.Width(words); width > room {
+		s.Font.Size *= room / width
+	}
 }
 
 func sans(size vg.Length) font.Font {
