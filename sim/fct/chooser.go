@@ -16,8 +16,9 @@ import (
 type chooser interface {
 	// choose a server for a request.
 	choose(now sim.Time, request int) int
-	// ended: a request that met so many others at server i took so long.
-	ended(i, met int, took sim.Time)
+	// ended: a request that met so many others at server i ended now and took
+	// so long.
+	ended(now sim.Time, i, met int, took sim.Time)
 	// reported: server i's report has arrived; load is the share of time that
 	// it was busy since the one before, 0 to 1.
 	reported(i int, load float64)
@@ -81,8 +82,8 @@ func (r *run) openAt(slot uint16) int32 { return r.each[slot].open }
 // blind is the part of a chooser that listens to nobody.
 type blind struct{}
 
-func (blind) ended(int, int, sim.Time) {}
-func (blind) reported(int, float64)    {}
+func (blind) ended(sim.Time, int, int, sim.Time) {}
+func (blind) reported(int, float64)              {}
 
 // table is a policy of the data plane: rr, p2c, least-conn.
 type table struct {

@@ -85,7 +85,7 @@ func New() *Options {
 		Servers: 64, Sizes: []int{16, 32, 64},
 		Rates: []float64{100, 120, 140, 160, 180, 200}, Rate: 100, BimodalRate: 5.5,
 		Work: 4900 * time.Microsecond, Variation: 0.8,
-		LoadWork: 6 * time.Millisecond, LoadVariation: 0.35, Window: 2200 * time.Millisecond,
+		LoadWork: 6 * time.Millisecond, LoadVariation: 0.35, Window: 2240 * time.Millisecond,
 		Cores: 32, Slowed: 0.45,
 		Report: 10 * time.Millisecond, Delay: 30 * time.Millisecond, ProbeDelay: time.Millisecond,
 		Clients: 4, Seconds: 15, Runs: 10,

@@ -71,7 +71,9 @@ type probe struct {
 	latency          int64
 }
 
-func (p *probing) ended(i, met int, took sim.Time) { p.latencies[i].Finished(met, int64(took)) }
+func (p *probing) ended(now sim.Time, i, met int, took sim.Time) {
+	p.latencies[i].Finished(int64(now), met, int64(took))
+}
 
 func (p *probing) choose(now sim.Time, _ int) int {
 	came := 0
@@ -83,7 +85,7 @@ func (p *probing) choose(now sim.Time, _ int) int {
 	p.asked = p.pool.Targets(p.asked[:0])
 	for _, i := range p.asked {
 		open := int(p.r.each[i].open)
-		p.due = append(p.due, probe{now + p.r.probeDelay, i, open, p.latencies[i].Estimate(open)})
+		p.due = append(p.due, probe{now + p.r.probeDelay, i, open, p.latencies[i].Estimate(int64(now), open)})
 	}
 	return p.pool.Choose(int64(now))
 }

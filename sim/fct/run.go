@@ -98,7 +98,7 @@ func (r *run) finished(now sim.Time, i int) {
 	request := r.finish(now, i, r.q.work)
 	took := now - r.q.at[request]
 	r.times = append(r.times, took)
-	r.chooser.ended(i, int(r.met[request]), took)
+	r.chooser.ended(now, i, int(r.met[request]), took)
 }
 
 // outcome has the time that 99 % of the requests which ended were done within:
