@@ -85,6 +85,8 @@ func (v *vip) makeSchemes(n int) error {
 		var s pcc.Scheme
 		var err error
 		switch name {
+		case pcc.Beamer1:
+			s = nil // of beamer-3's tables, below
 		case "maglev", "table-hrw":
 			s = &compiled{spec: chash.Spec{Kind: chash.Kind(name), Rows: chash.Rows(2 * n)}, names: names}
 		case "anchor":
@@ -100,6 +102,7 @@ func (v *vip) makeSchemes(n int) error {
 		t, _ := s.(*tracking)
 		v.schemes, v.tracks = append(v.schemes, s), append(v.tracks, t)
 	}
+	v.schemes[schemeIndex(pcc.Beamer1)] = pcc.Shorter(v.schemes[schemeIndex(pcc.Beamer3)], 1)
 	return nil
 }
 
@@ -175,12 +178,12 @@ func (v *vip) update(c *change) error {
 	if err != nil {
 		return err
 	}
-	for i, s := range v.schemes {
+	for i := len(v.schemes) - 1; i >= 0; i-- { // beamer-3 before beamer-1
 		if t := v.tracks[i]; t != nil {
 			t.update(table)
 			continue
 		}
-		if err := s.Update(v.pool, c.at); err != nil {
+		if err := v.schemes[i].Update(v.pool, c.at); err != nil {
 			return err
 		}
 	}
