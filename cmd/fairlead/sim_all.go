@@ -111,9 +111,9 @@ func simAll(cmd *cobra.Command, kinds []sim.Kind, common sim.Common, report, out
 			}
 		},
 	})
-	if err != nil {
+	if err != nil { // nothing else ends a run of all
 		done()
-		return interrupted(err)
+		return errors.New("interrupted: no report was written, and an older one is as it was; --only and fewer --seeds take less time")
 	}
 	r := &show.Report{Command: allCommand(cmd), Version: version.String(), Machine: sim.ThisMachine(), Entries: entries}
 	if err := place.Write(r); err != nil {
