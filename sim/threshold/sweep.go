@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead/fairlead/policy"
@@ -108,24 +109,48 @@ func (o *Options) sweep(ctx context.Context, c sim.Common) (outcomes, error) {
 	for _, x := range cells {
 		results[x] = make([]outcome, len(seeds))
 	}
-	load := make([]func() *timeline, 2*len(seeds)) // empty, steady
+	loads := make([]*seedLoad, len(seeds))
 	for i, seed := range seeds {
-		timelineOf := func(a workload.Arrivals) *timeline { return newTimeline(a, sim.Time(o.Seconds)*sim.Second) }
-		arrivals := func() *workload.Poisson {
-			return workload.NewPoisson(seed, float64(o.Active), o.Lifetimes.Distribution)
-		}
-		load[2*i] = sync.OnceValue(func() *timeline { return timelineOf(arrivals().FromEmpty()) })
-		load[2*i+1] = sync.OnceValue(func() *timeline { return timelineOf(arrivals()) })
+		loads[i] = o.loadOf(seed, len(cells))
 	}
 	return results, c.Each(ctx, len(cells)*len(seeds), func(ctx context.Context, i int) (err error) {
-		x, s := cells[i/len(seeds)], i%len(seeds)
-		t := load[2*s]
-		if x.steady {
-			t = load[2*s+1]
-		}
-		results[x][s], err = o.run(ctx, x, t(), seeds[s])
+		x, s := cells[i%len(cells)], i/len(cells)
+		results[x][s], err = o.run(ctx, x, loads[s].timeline(x.steady), seeds[s])
+		loads[s].done()
 		return err
 	})
+}
+
+// seedLoad is a seed's timelines, made when they are needed and dropped after
+// their last run: many seeds are no more than two at a time.
+type seedLoad struct {
+	empty, steady func() *timeline
+	left          atomic.Int32
+}
+
+func (o *Options) loadOf(seed uint64, runs int) *seedLoad {
+	from := func(begin func(*workload.Poisson) *workload.Poisson) func() *timeline {
+		return sync.OnceValue(func() *timeline {
+			arrivals := workload.NewPoisson(seed, float64(o.Active), o.Lifetimes.Distribution)
+			return newTimeline(begin(arrivals), sim.Time(o.Seconds)*sim.Second)
+		})
+	}
+	l := &seedLoad{empty: from((*workload.Poisson).FromEmpty), steady: from(func(p *workload.Poisson) *workload.Poisson { return p })}
+	l.left.Store(int32(runs))
+	return l
+}
+
+func (l *seedLoad) timeline(steady bool) *timeline {
+	if steady {
+		return l.steady()
+	}
+	return l.empty()
+}
+
+func (l *seedLoad) done() {
+	if l.left.Add(-1) == 0 {
+		l.empty, l.steady = nil, nil
+	}
 }
 
 // run is one way with one threshold on one load.
