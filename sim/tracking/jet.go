@@ -126,7 +126,7 @@ func (j *Jet) Flags(f *pflag.FlagSet) {
 	f.Float64SliceVar(&j.Kills, "kills", j.Kills, "`rates`: servers that fail a minute, in the mean")
 	f.Float64SliceVar(&j.Ratios, "ratio", j.Ratios, "`ratios`: entries of the tracking table for each active connection")
 	for name, list := range map[string][]float64{"kills": j.Kills, "ratio": j.Ratios} {
-		f.Lookup(name).DefValue = numbers(list, ",")
+		f.Lookup(name).DefValue = "[" + numbers(list, ",") + "]"
 	}
 	f.IntSliceVar(&j.Horizons, "horizon", j.Horizons, "`sizes` of the horizon, in servers")
 	f.IntSliceVar(&j.Actives, "active", j.Actives, "`numbers` of connections that live at a time, in the mean")
