@@ -148,7 +148,7 @@ func (t *tags) Serve(c *Conns) {
 		hash := nth(key, index)
 		at := t.last[int(c.Note[i]>>indexBits)%t.configurations].server(hash)
 		c.At[i] = at
-		t.count(c.First[i], at, int(c.Note[i]>>cookieBits))
+		t.count(c.First[i], at, t.age(c.Note[i]))
 		if at != c.First[i] {
 			t.conns[c.First[i]]--
 		} else if t.fresh && newest.server(hash) == at {
@@ -157,9 +157,15 @@ func (t *tags) Serve(c *Conns) {
 	}
 }
 
-// count notes what became of a connection whose tag was given for a version.
-func (t *tags) count(first, at uint16, version int) {
-	if t.version-version < t.configurations {
+// age is for how many versions a note's tag has been there. Notes have the
+// lowest bits of versions.
+func (t *tags) age(note uint32) int {
+	return int((uint32(t.version)<<cookieBits - note>>cookieBits<<cookieBits) >> cookieBits)
+}
+
+// count notes what became of a connection whose tag is of an age.
+func (t *tags) count(first, at uint16, age int) {
+	if age < t.configurations {
 		t.Named++
 		if at != first {
 			t.Lost++
