@@ -197,7 +197,7 @@ func TestJetResult(t *testing.T) {
 			}
 		}
 	}
-	if got := strings.Join(names, " "); got != "standard update-rate table-ratio table-ratio-silent tracked" {
+	if got := strings.Join(names, " "); got != "standard update-rate table-ratio table-ratio-silent entries tracked" {
 		t.Errorf("figures %s", got)
 	}
 	for _, c := range r.Checks {

@@ -67,7 +67,7 @@ func (j *Jet) checkAuthors(found outcomes, c curve) sim.Check {
 
 // checkTracked: the share of tracked connections is |H| / (|W| + |H|).
 func (j *Jet) checkTracked(found outcomes, c curve) sim.Check {
-	s := j.horizonSweep()
+	s := j.sweep("horizon")
 	worst := 1.0
 	for _, x := range s.values {
 		list := found[j.at(c, s, x)]

@@ -26,6 +26,9 @@ func (j *Jet) result(found outcomes, seeds []uint64) (*sim.Result, error) {
 			r.Figures = append(r.Figures, j.sweepFigure(found, s))
 		}
 	}
+	if len(j.Ratios) > 1 {
+		r.Figures = append(r.Figures, j.entriesFigure(found))
+	}
 	if slices.Contains(j.Schemes, SchemeJET) {
 		r.Figures = append(r.Figures, j.trackedFigure(found))
 	}
@@ -165,10 +168,34 @@ func (j *Jet) sweepFigure(found outcomes, s sweep) sim.Figure {
 	return f
 }
 
+// entriesFigure is how much of the table is in use.
+func (j *Jet) entriesFigure(found outcomes) sim.Figure {
+	s := j.sweep("table-ratio")
+	f := sim.Figure{
+		Name: "entries", Title: "Entries in use, of the tables of these sizes", X: s.x,
+		Y:    sim.Axis{Label: "entries for 100 live connections", Decimals: 1},
+		Note: "The mean over all changes of the pool.",
+	}
+	for _, c := range j.curves() {
+		if c.scheme == SchemeStateless {
+			continue
+		}
+		series := sim.Series{Name: c.name(), By: sim.Ours}
+		for _, x := range s.values {
+			series.Points = append(series.Points, sim.Point{X: x, Y: stat(found[j.at(c, s, x)], usedShare)})
+		}
+		f.Series = append(f.Series, series)
+	}
+	return f
+}
+
+// usedShare is in % of the live connections.
+func usedShare(o outcome) float64 { return 100 * float64(o.used) / float64(max(1, o.live)) }
+
 // trackedFigure is the share of connections that JET wants tracked when they
 // arrive, beside what the paper says.
 func (j *Jet) trackedFigure(found outcomes) sim.Figure {
-	s := j.horizonSweep()
+	s := j.sweep("horizon")
 	f := sim.Figure{
 		Name: "tracked", Title: "Connections that JET tracks", X: s.x,
 		Y:    sim.Axis{Label: "tracked connections", Unit: "%", Decimals: 2},
@@ -189,8 +216,9 @@ func (j *Jet) trackedFigure(found outcomes) sim.Figure {
 	return f
 }
 
-func (j *Jet) horizonSweep() sweep {
-	i := slices.IndexFunc(j.sweeps(), func(s sweep) bool { return s.name == "horizon" })
+// sweep is the one of a name.
+func (j *Jet) sweep(name string) sweep {
+	i := slices.IndexFunc(j.sweeps(), func(s sweep) bool { return s.name == name })
 	return j.sweeps()[i]
 }
 

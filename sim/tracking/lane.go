@@ -30,12 +30,10 @@ type connection struct {
 
 // laneSum is what happened to a lane's connections.
 type laneSum struct {
-	broken, killed   int
-	evicted, refused int
-	// live connections and entries of the table, summed over the checks;
-	// needed entries are those without which a connection would be elsewhere
-	// already.
-	live, used, needed int
+	broken, killed int
+	refused        int // insertions that found no entry that may give way
+	// live connections and entries of the table, summed over the checks.
+	live, used int
 }
 
 // newLane has a table of so many entries; 0: remembers nothing.
@@ -145,7 +143,6 @@ func (l *lane) track(c *connection) {
 			l.sum.refused++
 			return
 		}
-		l.sum.evicted++
 		l.live[l.at[l.ct.entries[v].connection]].entry = none
 		l.ct.remove(v)
 	}
@@ -158,10 +155,7 @@ func (l *lane) insert(handle int32) {
 	if l.jet {
 		insert = l.flows.Insert
 	}
-	switch insert(l.site.keys[handle], int(l.site.server[handle]), l.unit(), jet.First(true)) {
-	case jet.Replaced:
-		l.sum.evicted++
-	case jet.Full:
+	if insert(l.site.keys[handle], int(l.site.server[handle]), l.unit(), jet.First(true)) == jet.Full {
 		l.sum.refused++
 	}
 }
@@ -179,11 +173,6 @@ func (l *lane) check() {
 		used, _, _ = l.flows.Sweep(0, len(l.flows.Buckets), l.unit())
 	}
 	l.sum.used += used
-	for i := range l.live {
-		if c := &l.live[i]; l.site.ranks[c.handle] == rankMoved && !l.moved(c) {
-			l.sum.needed++
-		}
-	}
 }
 
 // everyone speaks.

@@ -52,7 +52,6 @@ type siteSum struct {
 	// in the horizon when they came back, and so warmed up.
 	kills, additions, unforeseen int
 	checks                       int // how many times all live connections were looked up
-	lookups                      int // of a key in the hash
 	// wanted connections were to be tracked when they arrived; expected is how
 	// many |H| / (|W| + |H|) of each were.
 	wanted   int
@@ -139,7 +138,6 @@ func (s *site) arrive(handle int32, key uint64) {
 	server, r := s.pool.place(key)
 	s.keys[handle], s.server[handle], s.ranks[handle] = key, server, r
 	s.sum.connections++
-	s.sum.lookups++
 	if r != rankPlaced {
 		s.sum.wanted++
 	}
@@ -209,7 +207,6 @@ func (s *site) check() {
 	for handle, server := range s.server {
 		if server != none {
 			s.ranks[handle] = s.pool.rank(s.keys[handle], server)
-			s.sum.lookups++
 		}
 	}
 	if s.o.random {
