@@ -130,7 +130,7 @@ func checks(figure string, series []sim.Series) (all []sim.Check) {
 // What experiments said about figures that need a reservation; their numbers
 // are in docs/simulation.md.
 const (
-	whyLoad    = "the paper's own ratio is 1.6 at 100 and 120 requests/s/server; a larger --variation gives that, and figures nearer to the paper's there, but less than 1.7"
+	whyLoad    = "--work and --variation are fitted: with --variation 1.2 p99 at low load is nearer to the paper's, and all ratios below 180 are under 1.7"
 	whySize    = "--load-variation and --window are fitted: with the service that fits figure 6 and the whole run as window, rr has the paper's variance and hash a third of it"
 	whyBimodal = "64 servers are hyper-threads of 32 cores: with --slowed 1, 64 servers are no worse than 16"
 	whyReports = "what reports lack is freshness: figure report-delay; with 1 ms least-reported is better than hash"
