@@ -37,7 +37,7 @@ func (o *BalancerChurn) checks(figures []sim.Figure, tallies []*Tally) (checks [
 	}
 	if full, x, ok := last(flood, FullCTECMP); ok && x > 0 {
 		if jet, _, ok := last(flood, JET); ok && jet.Mean > 0 {
-			checks = append(checks, sim.NewCheck(fmt.Sprintf("full-ct-ecmp over jet under %g SYNs a second", x), "", full.Mean/jet.Mean, 5, sim.Unbounded, ""))
+			checks = append(checks, sim.NewCheck(fmt.Sprintf("full-ct-ecmp over jet under %s SYNs a second", sim.Grouped(x, 0)), "", full.Mean/jet.Mean, 5, sim.Unbounded, ""))
 		}
 	}
 	return checks
