@@ -208,17 +208,30 @@ func (b bars) changes(o *outcome, k int) float64 {
 	if isBeamer(k) {
 		n += o.control.rows[k]
 	}
-	return float64(n) * float64(b.Balancers)
+	return float64(n) * b.receivers(k)
+}
+
+// receivers are the balancers that must be told: full-ct has one.
+func (b bars) receivers(k int) float64 {
+	if schemeNames[k] == pcc.FullCT {
+		return 1
+	}
+	return float64(b.Balancers)
 }
 
 func (b bars) sent(o *outcome, k int) float64 {
-	return float64(o.control.records+o.control.rows[k]) * float64(b.Balancers)
+	return float64(o.control.records+o.control.rows[k]) * b.receivers(k)
 }
 
-func (b bars) joins(o *outcome, k int) float64 { return float64(o.full[k]) * float64(o.joins) }
+func (b bars) joins(o *outcome, k int) float64 {
+	if schemeNames[k] == pcc.FullCT {
+		return 0 // it never leaves
+	}
+	return float64(o.full[k]) * float64(o.joins)
+}
 
 func (b bars) whole(o *outcome, k int) float64 {
-	return float64(o.full[k]) * float64(o.control.changes+o.control.settles) * float64(b.Balancers)
+	return float64(o.full[k]) * float64(o.control.changes+o.control.settles) * b.receivers(k)
 }
 
 func (b bars) shared(o *outcome, k int) float64 {
@@ -234,7 +247,7 @@ func (b bars) shared(o *outcome, k int) float64 {
 
 func (b bars) perChange(day func(o *outcome, k int) float64) func(o *outcome, k int) float64 {
 	return func(o *outcome, k int) float64 {
-		return day(o, k) / float64(b.Balancers) / float64(max(1, o.control.changes))
+		return day(o, k) / b.receivers(k) / float64(max(1, o.control.changes))
 	}
 }
 
