@@ -16,8 +16,9 @@ import (
 // turn of the oldest and of the worst; the rule hot/cold lexicographic; one
 // more in flight for a server just chosen; latency estimated by the server
 // among requests that met as many in flight as there are now (Latencies).
-// Ours: one answer a server (the newer), a pool of at most half the servers,
-// and the window over which the quantile is taken.
+// Ours: one answer a server (the newer), a pool of at most half the servers but
+// with room for two answers, without which there is nothing to choose from, and
+// the window over which the quantile is taken.
 const Probe = "probe"
 
 // Prequal's parameters (§5: its baseline), and our window.
@@ -26,6 +27,7 @@ const (
 	ProbePool     = 16   // answers kept
 	ProbeMaxAge   = 1e9  // ns
 	ProbeQuantile = 0.84 // of requests in flight; a server above it is hot
+	probeFewest   = 2    // answers, with which there is a choice
 	probeWindow   = 128  // answers over which the quantile is taken
 	probeMost     = 1023 // in flight; more count as so many there
 )
@@ -51,7 +53,7 @@ type answer struct {
 // NewProbes is an empty pool for a number of servers, by index from 0. below(n)
 // is a random number from 0 to n-1.
 func NewProbes(servers int, below func(n int) int) *Probes {
-	size := max(1, min(ProbePool, servers/2))
+	size := max(probeFewest, min(ProbePool, servers/2))
 	p := &Probes{servers: servers, size: size, below: below}
 	// NSDI'24, equation 1, with δ = 1 and one removal a request: as often as
 	// it takes for the pool not to run dry.
@@ -114,7 +116,7 @@ func (p *Probes) drawUses() int {
 // any server. now is in ns.
 func (p *Probes) Choose(now int64) int {
 	p.pool = slices.DeleteFunc(p.pool, func(a answer) bool { return now-a.at > ProbeMaxAge })
-	if len(p.pool) < 2 {
+	if len(p.pool) < probeFewest {
 		return p.below(p.servers)
 	}
 	hot := p.threshold()

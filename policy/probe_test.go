@@ -43,6 +43,21 @@ func TestProbeWithoutAnswers(t *testing.T) {
 	}
 }
 
+// Few servers have answers enough, too: the better one is chosen.
+func TestProbeFewServers(t *testing.T) {
+	for _, n := range []int{2, 3, 4} {
+		p := NewProbes(n, seeded(1))
+		for now := range int64(50) {
+			for _, s := range p.Targets(nil) {
+				p.Answer(now, s, 1, int64(1000-s)) // the highest number is the fastest
+			}
+			if p.Choose(now) == 0 {
+				t.Fatalf("%d servers: request %d goes to the slowest", n, now)
+			}
+		}
+	}
+}
+
 // The pool is bounded, has one answer a server, and names servers that exist;
 // probes go to servers that differ.
 func TestProbePool(t *testing.T) {
