@@ -48,7 +48,7 @@ packet and their last one. The tables' sizes are swept under both.`,
   fairlead sim jet --hash anchor --kills 40 --ratio 0.1,0.15,0.25 -o json
   fairlead sim jet --scheme jet --evict rank,lru,state --active 10000 --horizon 47
   fairlead sim jet --speak never --hash table-hrw --plot silent.svg`,
-	Seeds: 5,
+	Seeds: 3,
 	New:   func() sim.Scenario { return NewJet() },
 }}
 
@@ -113,7 +113,7 @@ func NewJet() *Jet {
 		Kills:    []float64{1, 2, 5, 10, 20, 40},
 		Ratios:   []float64{.1, .25, .5, .75, 1, 1.25, 1.5},
 		Horizons: []int{5, 12, 24, 47},
-		Actives:  []int{10_000, 20_000, 60_000, 100_000, 220_000},
+		Actives:  []int{10_000, 20_000, 100_000, 220_000},
 	}
 }
 
