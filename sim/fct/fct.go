@@ -3,7 +3,7 @@
 //
 //	fct        scenario `fct`: options
 //	sweep      runs of all policies over one parameter
-//	result     figures and checks
+//	result     figures; checks: what is held against the authors' results
 //	reported   the authors' results
 //	run        one policy's run: events in order
 //	servers    queues, hyper-threads
@@ -37,9 +37,13 @@ It adds what the paper does not have: p2c between two hashes with one bit in
 the cookie (its appendix B), probes as in Prequal (NSDI'24), and what the rate
 and the delay of the servers' reports do to the policies that go by them.
 
-What the paper's text leaves open (how work is distributed, over how long load
-was averaged, the rate of figure 8) is an option; docs/simulation.md says how
-its default was found.`,
+What the paper leaves open (how work is distributed, over how long load was
+averaged, the rate of figure 8) is an option whose default was fitted to the
+authors' results: docs/simulation-load.md says to which, and how.
+
+The authors' results stand beside ours where the options that the paper states
+are the paper's, and are held against ours where those that were fitted are the
+default, too.`,
 	Example: `  fairlead sim fct
   fairlead sim fct --figures 6 --policies rr,hash,p2c --runs 3 --plot fct.svg
   fairlead sim fct --figures 8 --slowed 1 --seeds 2`,
@@ -60,7 +64,9 @@ type Options struct {
 	// BimodalRate in figure 8.
 	Rates             []float64
 	Rate, BimodalRate float64
-	// Work of a request and its coefficient of variation: figures 6 and 7.
+	// Work of a request and its coefficient of variation: figure 6's, fitted
+	// (the authors' configuration has 7 ms, too much for 200 requests a second),
+	// and figure 7's.
 	Work, LoadWork           time.Duration
 	Variation, LoadVariation float64
 	// Window over which load is averaged in figure 7.
@@ -78,7 +84,10 @@ type Options struct {
 	Seconds, Runs int
 }
 
-// New has the paper's parameters; docs/simulation.md says where they are from.
+// New has what the paper states (servers, rates, seconds and runs, cores, the
+// time between reports) and, for the rest, what was fitted to the authors'
+// results: Work, Variation, LoadWork, LoadVariation, Window, BimodalRate,
+// Slowed, Delay. docs/simulation-load.md has the grids.
 func New() *Options {
 	return &Options{
 		Figures: []int{6, 7, 8}, Policies: slices.Clone(names),
@@ -100,16 +109,16 @@ func (o *Options) Flags(f *pflag.FlagSet) {
 	f.IntSliceVar(&o.Sizes, "sizes", o.Sizes, "numbers of servers of figures 7 and 8")
 	f.Float64SliceVar(&o.Rates, "rates", o.Rates, "requests a second and server of figure 6")
 	f.Float64Var(&o.Rate, "rate", o.Rate, "requests a second and server of figure 7")
-	f.Float64Var(&o.BimodalRate, "bimodal-rate", o.BimodalRate, "requests a second and server of figure 8")
-	f.DurationVar(&o.Work, "work", o.Work, "mean work of a request of figure 6")
-	f.Float64Var(&o.Variation, "variation", o.Variation, "its coefficient of variation; 0: constant, 1: exponential")
-	f.DurationVar(&o.LoadWork, "load-work", o.LoadWork, "mean work of a request of figure 7")
-	f.Float64Var(&o.LoadVariation, "load-variation", o.LoadVariation, "its coefficient of variation")
-	f.DurationVar(&o.Window, "window", o.Window, "time over which load is averaged in figure 7")
+	f.Float64Var(&o.BimodalRate, "bimodal-rate", o.BimodalRate, "requests a second and server of figure 8 (fitted)")
+	f.DurationVar(&o.Work, "work", o.Work, "mean work of a request of figure 6 (fitted)")
+	f.Float64Var(&o.Variation, "variation", o.Variation, "its coefficient of variation; 0: constant, 1: exponential (fitted)")
+	f.DurationVar(&o.LoadWork, "load-work", o.LoadWork, "mean work of a request of figure 7 (fitted)")
+	f.Float64Var(&o.LoadVariation, "load-variation", o.LoadVariation, "its coefficient of variation (fitted)")
+	f.DurationVar(&o.Window, "window", o.Window, "time over which load is averaged in figure 7 (fitted)")
 	f.IntVar(&o.Cores, "cores", o.Cores, "cores of the servers of figure 8, which take two servers each at most")
-	f.Float64Var(&o.Slowed, "slowed", o.Slowed, "speed of a server while the other one on its core works, too; 1: as if alone")
+	f.Float64Var(&o.Slowed, "slowed", o.Slowed, "speed of a server while the other one on its core works, too; 1: as if alone (fitted)")
 	f.DurationVar(&o.Report, "report", o.Report, "time between two reports of a server")
-	f.DurationVar(&o.Delay, "report-delay", o.Delay, "time that a report is on its way")
+	f.DurationVar(&o.Delay, "report-delay", o.Delay, "time that a report is on its way (fitted)")
 	f.DurationVar(&o.ProbeDelay, "probe-delay", o.ProbeDelay, "time between a probe and its answer")
 	f.IntVar(&o.Clients, "clients", o.Clients, "addresses that requests come from")
 	f.IntVar(&o.Seconds, "seconds", o.Seconds, "simulated seconds of a run")

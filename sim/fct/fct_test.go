@@ -229,6 +229,51 @@ func TestNothingToSee(t *testing.T) {
 	}
 }
 
+// The authors' results stand beside what the paper states, and are held against
+// what was fitted to them, not against another experiment.
+func TestOnlyThePapersParameters(t *testing.T) {
+	for _, x := range []struct {
+		change          func(*Options)
+		stated, checked bool
+	}{
+		{func(*Options) {}, true, true},
+		{func(o *Options) { o.Variation = 1.2 }, true, false},
+		{func(o *Options) { o.Servers = 8 }, false, false},
+		{func(o *Options) { o.Rates = []float64{50} }, false, false},
+		{func(o *Options) { o.Seconds = 5 }, false, false},
+	} {
+		o := New()
+		o.Figures, o.Policies, o.Rates, o.Runs = []int{6}, []string{policy.RR, nameHash}, []float64{100}, 1
+		x.change(o)
+		r, err := o.Run(context.Background(), common(2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		stated := slices.ContainsFunc(r.Figures[0].Series, func(s sim.Series) bool { return s.By == sim.ByData })
+		if checked := len(r.Checks) > 0; stated != x.stated || checked != x.checked {
+			t.Errorf("%+v: authors' points %v, checks %v; want %v and %v", r.Parameters, stated, checked, x.stated, x.checked)
+		}
+	}
+}
+
+// Policies that hear no reports are drawn as they are in figure 8.
+func TestDeaf(t *testing.T) {
+	o := little()
+	o.Figures, o.Policies = []int{8}, []string{nameHash, policy.LeastReported}
+	r, err := o.Run(context.Background(), common(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, _ := valueAt(seriesOf(r.Figures, byBimodal), nameHash, 16)
+	for _, name := range []string{byReports, byDelay} {
+		for _, p := range seriesOf(r.Figures, name)[0].Points {
+			if p.Y.Mean != want {
+				t.Errorf("%s at %g: %g ms, in figure 8 %g", name, p.X, p.Y.Mean, want)
+			}
+		}
+	}
+}
+
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

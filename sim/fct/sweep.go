@@ -15,6 +15,13 @@ type sweep struct {
 	name     string
 	policies []string
 	points   []point
+	// deaf are policies that hear nothing of what the points differ in: drawn
+	// as they were at a point of another sweep.
+	deaf   []string
+	deafAt struct {
+		*sweep
+		point int
+	}
 	// outcomes by point, seed, run and policy.
 	outcomes [][][][]outcome
 }
@@ -76,16 +83,21 @@ func (o *Options) bimodal() []*sweep {
 		all[0].points = append(all[0].points, at(float64(n), n))
 	}
 	most := slices.Max(o.Sizes)
-	var listeners []string
+	var listeners, deaf []string
 	for _, p := range o.Policies {
-		if listens(p) || p == nameHash || p == policy.P2C { // the latter two to compare with
+		if listens(p) {
 			listeners = append(listeners, p)
+		} else if p == nameHash || p == policy.P2C { // to compare with
+			deaf = append(deaf, p)
 		}
 	}
-	if !slices.ContainsFunc(listeners, listens) {
+	if len(listeners) == 0 {
 		return all
 	}
-	rates, delays := &sweep{name: byReports, policies: listeners}, &sweep{name: byDelay, policies: listeners}
+	rates, delays := &sweep{name: byReports, policies: listeners, deaf: deaf}, &sweep{name: byDelay, policies: listeners, deaf: deaf}
+	for _, s := range []*sweep{rates, delays} {
+		s.deafAt.sweep, s.deafAt.point = all[0], slices.Index(o.Sizes, most)
+	}
 	for _, r := range reportRates {
 		p := at(float64(r), most)
 		p.report = sim.Second / sim.Time(r)
@@ -161,6 +173,14 @@ func (s *sweep) stat(at, policy int, of func(outcome) float64) sim.Stat {
 
 // curves are our series.
 func (s *sweep) curves(of func(outcome) float64) (series []sim.Series) {
+	for _, name := range s.deaf {
+		c, from := sim.Series{Name: name, By: sim.Ours}, s.deafAt
+		y := from.stat(from.point, slices.Index(from.policies, name), of)
+		for _, p := range s.points {
+			c.Points = append(c.Points, sim.Point{X: p.x, Y: y})
+		}
+		series = append(series, c)
+	}
 	for k, name := range s.policies {
 		c := sim.Series{Name: name, By: sim.Ours}
 		for i, p := range s.points {
