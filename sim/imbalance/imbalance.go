@@ -34,12 +34,12 @@ pool does not change, and one balancer places all.
 
 As in the paper, the imbalance of a run is its mean over the whole run, which
 begins without any connection. Figures of the steady state, behind the longest
-lifetime, stand beside it.
+lifetime, stand beside it if the run lasts longer than that (--seconds).
 
 With --flows, the connections of a flow file or of a capture of yours are
 placed instead (fairlead sim workloads FILE shows what is in it).`,
 	Example: `  fairlead sim imbalance
-  fairlead sim imbalance --servers 100 --active 5000,50000 --lifetimes hadoop --seeds 10
+  fairlead sim imbalance --servers 100 --active 5000,50000 --lifetimes hadoop --seconds 1500
   fairlead sim imbalance --servers 8 --flows flows.csv --plot imbalance.svg`,
 	Seeds: 3,
 	New:   func() sim.Scenario { return New() },
@@ -74,9 +74,9 @@ const (
 	maxPoints  = 10_000
 )
 
-// New has the paper's parameters. It does not give the seconds (what
-// its text says fits 400 and more: figure run-length), nor the points of the
-// ring (figure ring-points).
+// New has the paper's parameters. It does not give the seconds (figure
+// run-length shows from which on what its text says fits), nor the points of
+// the ring, which are fitted to its "2 × worse" (figure ring-points).
 func New() *Options {
 	return &Options{
 		Servers:   468,
@@ -180,12 +180,15 @@ func (o *Options) arrivals(l load, seed uint64) workload.Arrivals {
 // marks of a run: its eighths.
 const marks = 8
 
-// bounds are the moments up to which the sums are wanted: steady is when the
-// steady state begins, at half a run or when all of the first connections are
-// gone, end the end, and the marks between.
-func (o *Options) bounds() (bounds []sim.Time, steady, end int) {
+// bounds are the moments up to which the sums are wanted: the marks, of which
+// the last one is the end, and late, when the later part of the run begins that
+// is shown by itself. That is the steady state, in which all of the first
+// connections are gone; late is none if the run is no longer than the longest
+// lifetime. Of own connections, of which nobody knows whether they are ever
+// steady, it is the second half.
+func (o *Options) bounds() (bounds []sim.Time, late, end int) {
 	total := sim.Time(o.Seconds) * sim.Second
-	settled := min(total/2, o.Lifetimes.Longest())
+	settled := o.Lifetimes.Longest()
 	if o.Flows.Record != nil {
 		// Behind the last start the pool only runs empty.
 		if total = o.Flows.LastStart() + 1; total < marks {
@@ -196,15 +199,21 @@ func (o *Options) bounds() (bounds []sim.Time, steady, end int) {
 	for i := 1; i <= marks; i++ {
 		bounds = append(bounds, total*sim.Time(i)/marks)
 	}
-	steady, _ = slices.BinarySearch(bounds, settled)
-	bounds = slices.Insert(bounds, steady, settled)
-	return bounds, steady, len(bounds) - 1
+	if settled >= total {
+		return bounds, none, len(bounds) - 1
+	}
+	late, _ = slices.BinarySearch(bounds, settled)
+	bounds = slices.Insert(bounds, late, settled)
+	return bounds, late, len(bounds) - 1
 }
+
+// none is no place in a list.
+const none = -1
 
 // Run places all connections by all schemes.
 func (o *Options) Run(ctx context.Context, c sim.Common) (*sim.Result, error) {
 	seeds, loads := c.SeedList(), o.loads()
-	bounds, steady, end := o.bounds()
+	bounds, late, end := o.bounds()
 	runs := make([][]run, len(loads))
 	for i := range runs {
 		runs[i] = make([]run, len(seeds))
@@ -218,7 +227,7 @@ func (o *Options) Run(ctx context.Context, c sim.Common) (*sim.Result, error) {
 			return err
 		}
 		placed, err := replay(ctx, o.arrivals(loads[l], seeds[s]), contenders, bounds)
-		runs[l][s] = newRun(contenders, placed, steady, end)
+		runs[l][s] = newRun(contenders, placed, late, end)
 		return err
 	})
 	if err != nil {

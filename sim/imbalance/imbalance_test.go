@@ -133,16 +133,45 @@ func TestSchemesApart(t *testing.T) {
 	}
 }
 
+// figure of a result; the test ends without it.
+func figure(t *testing.T, r *sim.Result, name string) sim.Figure {
+	t.Helper()
+	i := slices.IndexFunc(r.Figures, func(f sim.Figure) bool { return f.Name == name })
+	if i < 0 {
+		t.Fatalf("no figure %s", name)
+	}
+	return r.Figures[i]
+}
+
+// A run that is no longer than the longest lifetime (150 s, 602 s) has no
+// steady state, and none is shown.
+func TestSteady(t *testing.T) {
+	for _, x := range []struct {
+		lifetimes *workload.Distribution
+		seconds   int
+		steady    bool
+	}{{workload.WebServer, 100, false}, {workload.WebServer, 200, true}, {workload.Hadoop, 500, false}, {workload.Hadoop, 700, true}} {
+		o := small()
+		o.Lifetimes.Distribution, o.Seconds, o.Active, o.Schemes = x.lifetimes, x.seconds, []int{200}, []string{nameHash, "rr"}
+		r := runSmall(t, o, sim.Common{Seed: 1, Seeds: 1})
+		steady := slices.ContainsFunc(r.Figures, func(f sim.Figure) bool { return f.Name == "steady" })
+		said := strings.Contains(figure(t, r, "excess").Note, "give more --seconds")
+		if bars := len(figure(t, r, "ratios").Series); steady != x.steady || said == steady || (bars == 2) != steady {
+			t.Errorf("%s, %d s: figure of the steady state %v, a word about it %v, %d series of ratios", x.lifetimes.Name, x.seconds, steady, said, bars)
+		}
+	}
+}
+
 // The order of the paper's curves at a small scale, and what must be so at
 // any: least-loaded is within two connections of the mean.
 func TestOrder(t *testing.T) {
 	r := runSmall(t, small(), sim.Common{Seed: 1, Seeds: 8})
-	for _, p := range r.Figures[4].Series[0].Points {
+	for _, p := range figure(t, r, "ratios").Series[0].Points {
 		if p.Y.Mean <= 1 {
 			t.Errorf("%s: %v", p.Label, p.Y)
 		}
 	}
-	for _, s := range r.Figures[3].Series {
+	for _, s := range figure(t, r, "above").Series {
 		for _, p := range s.Points {
 			if s.Name == nameLeastLoaded && p.Y.Max > 2 {
 				t.Errorf("least-loaded has %v connections above the mean", p.Y)

@@ -12,11 +12,11 @@ import (
 type run struct {
 	contenders  map[string]*contender
 	connections int64
-	steady, end int // of the contenders' upTo
+	late, end   int // of the contenders' upTo; see bounds
 }
 
-func newRun(contenders []*contender, connections int64, steady, end int) run {
-	r := run{map[string]*contender{}, connections, steady, end}
+func newRun(contenders []*contender, connections int64, late, end int) run {
+	r := run{map[string]*contender{}, connections, late, end}
 	for _, c := range contenders {
 		c.server, c.chooser = nil, nil // the sums are all that is wanted
 		r.contenders[c.name] = c
@@ -24,11 +24,15 @@ func newRun(contenders []*contender, connections int64, steady, end int) run {
 	return r
 }
 
-// whole is the sums of the whole run, settled those of the steady state.
+// whole is the sums of the whole run, later those of its later part, or of the
+// whole where there is none.
 func (r run) whole(name string) sums { return r.contenders[name].upTo[r.end] }
-func (r run) settled(name string) sums {
+func (r run) later(name string) sums {
 	u := r.contenders[name].upTo
-	return u[r.end].minus(u[r.steady])
+	if r.late == none {
+		return u[r.end]
+	}
+	return u[r.end].minus(u[r.late])
 }
 
 // found is all runs, by load and seed.
@@ -45,7 +49,7 @@ func (f *found) nobody() bool {
 	for _, runs := range f.runs {
 		for _, r := range runs {
 			for _, c := range r.contenders {
-				if c.upTo[r.end].minus(c.upTo[r.steady]).time == 0 {
+				if r.later(c.name).time == 0 {
 					return true
 				}
 			}
@@ -71,8 +75,12 @@ func (f *found) result() *sim.Result {
 		Scenario: "imbalance", Source: "Cheetah (NSDI'20), figure 2b", Machine: sim.ThisMachine(), Seeds: f.seeds,
 		Parameters: []sim.Parameter{{Name: "servers", Value: sim.Grouped(float64(o.Servers), 0)}},
 		Samples:    []sim.Sample{{What: "connections", Count: f.connections()}},
-		Figures:    []sim.Figure{f.imbalance(), f.whole(), f.steady(), f.above()},
+		Figures:    []sim.Figure{f.imbalance(), f.whole()},
 	}
+	if f.hasLater() {
+		r.Figures = append(r.Figures, f.later())
+	}
+	r.Figures = append(r.Figures, f.above())
 	if o.Flows.Record != nil {
 		r.Source = ""
 		r.Parameters = append(r.Parameters, sim.Parameter{Name: "connections of", Value: o.Flows.Name})
@@ -128,7 +136,8 @@ func (f *found) imbalance() sim.Figure {
 	return fig
 }
 
-// isPaper tells whether the pool and the loads are the paper's.
+// isPaper tells whether the pool and the loads are the paper's. It states
+// neither the seconds, nor the ring's points, nor how often awrr hears reports.
 func (f *found) isPaper() bool {
 	d := New()
 	last := len(f.loads) - 1
@@ -137,33 +146,59 @@ func (f *found) isPaper() bool {
 }
 
 func (f *found) whole() sim.Figure {
-	return sim.Figure{
+	fig := sim.Figure{
 		Name: "excess", Title: "What the most loaded server has above the mean", X: activeAxis,
 		Y:      sim.Axis{Label: "above the mean", Unit: "%", Log: true, Decimals: 2},
 		Series: f.curves(func(r run, name string) float64 { return 100 * excess(r.whole(name)) }),
 		Note:   "The same as most / mean - 1: what the paper's ratios are about.",
 	}
+	if !f.hasLater() {
+		fig.Note += fmt.Sprintf(" There is no steady state to show: connections last up to %.4g s, the run %d s; give more --seconds.", float64(f.o.Lifetimes.Longest())/float64(sim.Second), f.o.Seconds)
+	}
+	return fig
 }
 
-func (f *found) steady() sim.Figure {
+// hasLater tells whether runs have a later part that is shown by itself.
+func (f *found) hasLater() bool { return f.runs[0][0].late != none }
+
+// part is what the figures of a later part are about.
+func (f *found) part() string {
+	switch {
+	case !f.hasLater():
+		return "over the whole run"
+	case f.o.Flows.Record != nil:
+		return "in the second half of the run"
+	}
+	return "in the steady state"
+}
+
+func (f *found) later() sim.Figure {
+	name := "steady"
+	if f.o.Flows.Record != nil {
+		name = "second-half"
+	}
 	return sim.Figure{
-		Name: "steady", Title: "The same in the steady state", X: activeAxis,
+		Name: name, Title: "The same " + f.part(), X: activeAxis,
 		Y:      sim.Axis{Label: "above the mean", Unit: "%", Log: true, Decimals: 2},
-		Series: f.curves(func(r run, name string) float64 { return 100 * excess(r.settled(name)) }),
-		Note:   fmt.Sprintf("From second %.4g on.", float64(f.bounds[f.runs[0][0].steady])/float64(sim.Second)),
+		Series: f.curves(func(r run, name string) float64 { return 100 * excess(r.later(name)) }),
+		Note:   fmt.Sprintf("From second %.4g on.", float64(f.bounds[f.runs[0][0].late])/float64(sim.Second)),
 	}
 }
 
 func (f *found) above() sim.Figure {
 	return sim.Figure{
-		Name: "above", Title: "The same in connections: policies that look at loads keep it constant", X: activeAxis,
-		Y: sim.Axis{Label: "connections above the mean", Log: true, Decimals: 2},
-		Series: f.curves(func(r run, name string) float64 {
-			s := r.settled(name)
-			return (s.most - s.active/float64(f.o.Servers)) / s.time
-		}),
-		Note: "In the steady state. So what p2c and least-loaded are better by grows with the load.",
+		Name: "above", Title: "The same in connections, " + f.part(), X: activeAxis,
+		Y:      sim.Axis{Label: "connections above the mean", Log: true, Decimals: 2},
+		Series: f.curves(f.connectionsAbove),
+		Note:   "Where policies that look at loads stay flat, what they are better by grows with the load.",
 	}
+}
+
+// connectionsAbove is how many connections the most loaded server has above the
+// mean.
+func (f *found) connectionsAbove(r run, name string) float64 {
+	s := r.later(name)
+	return (s.most - s.active/float64(f.o.Servers)) / s.time
 }
 
 // detail is the load with the experiments; -1: none.
@@ -230,15 +265,15 @@ func (f *found) tables() sim.Figure {
 		if k == chash.KindRing {
 			name = ringName(tablePoints) // as many as the table's
 		}
-		key.Points = append(key.Points, sim.Point{Label: string(k), Y: f.atDetail(run.settled, name)})
-		rows.Points = append(rows.Points, sim.Point{Label: string(k), Y: f.atDetail(run.settled, tableName(k))})
+		key.Points = append(key.Points, sim.Point{Label: string(k), Y: f.atDetail(run.later, name)})
+		rows.Points = append(rows.Points, sim.Point{Label: string(k), Y: f.atDetail(run.later, tableName(k))})
 	}
 	return sim.Figure{
 		Name: "tables", Title: fmt.Sprintf("Hashes as the data plane has them, %s active connections", f.detailText()), Bars: true,
 		X:      sim.Axis{Label: "consistent hash"},
 		Y:      sim.Axis{Label: "above the mean", Unit: "%", Decimals: 1},
 		Series: drop(key, rows),
-		Note:   "In the steady state. The data plane's table has as many rows as the program recommends for so many servers. Both rings have 256 points a server.",
+		Note:   "Mean " + f.part() + ". The data plane's table has as many rows as the program recommends for so many servers. Both rings have 256 points a server.",
 	}
 }
 
