@@ -201,8 +201,10 @@ func TestJetResult(t *testing.T) {
 		t.Errorf("figures %s", got)
 	}
 	for _, c := range r.Checks {
-		if strings.HasPrefix(c.What, "broken under") && !c.Holds {
-			t.Errorf("%+v does not hold", c)
+		// A table of a tenth is worth nothing to full tracking.
+		small := c.Reported == fullCTToStateless.says
+		if strings.HasPrefix(c.What, "broken under") && c.Holds == small {
+			t.Errorf("%+v: holds %t", c, c.Holds)
 		}
 	}
 }

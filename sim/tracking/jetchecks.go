@@ -93,7 +93,7 @@ type order struct {
 var (
 	jetToFullCT       = order{most: 0.5, says: "JET ≪ full CT"}
 	fullCTToStateless = order{
-		most: 1.02, says: "full CT ≪ no memory",
+		most: 0.5, says: "full CT ≪ no memory",
 		alike: "a table too small for all has lost each entry before its connection speaks again, where all speak after each change; figure table-ratio-silent has what it is worth where none does",
 	}
 )

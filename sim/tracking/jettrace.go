@@ -40,7 +40,7 @@ type JetTraceOptions struct {
 	// Passes over the trace, of each case of each seed, in turn.
 	Passes int
 	// Load is how many entries there are for each of the flow table's buckets
-	// of seven, above 0 to 7.
+	// of seven, 0.1 to 7.
 	Load float64
 	// Native looks the hashes up as objects, not as the tables that the
 	// program has.
@@ -59,6 +59,9 @@ func DefaultJetTrace() JetTraceOptions {
 		Passes: 3, Load: 3,
 	}
 }
+
+// minLoad bounds the memory of a flow table: 640 bytes a flow.
+const minLoad = 0.1
 
 // MaxServers bounds a pool with its horizon: slots that there can be.
 const MaxServers = chash.MaxSlots
@@ -86,8 +89,8 @@ func (o *JetTraceOptions) Check() error {
 		return fmt.Errorf("seeds %d: must be 1 to 1000", o.Seeds)
 	case o.Passes < 1 || o.Passes > 1000:
 		return fmt.Errorf("passes %d: must be 1 to 1000", o.Passes)
-	case !(o.Load > 0 && o.Load <= jet.Ways):
-		return fmt.Errorf("load %g: must be above 0 and at most %d entries a bucket", o.Load, jet.Ways)
+	case !(o.Load >= minLoad && o.Load <= jet.Ways):
+		return fmt.Errorf("load %g: must be %g to %d entries a bucket", o.Load, minLoad, jet.Ways)
 	case o.Seed+uint64(o.Seeds)-1 > maxSeed:
 		return fmt.Errorf("seed %d: the last of %d seeds must be at most %d", o.Seed, o.Seeds, uint64(maxSeed))
 	}

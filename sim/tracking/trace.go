@@ -46,8 +46,8 @@ type Trace struct {
 
 // TraceOptions says which trace to make.
 type TraceOptions struct {
-	Flows   int // 1 to 2^28
-	Packets int // at least Flows, to 2^30
+	Flows   int // 1 to 2^26
+	Packets int // at least Flows, to 2^28
 	// Zipf is the exponent by which flows differ in size, 0 (all alike) to 4.
 	Zipf float64
 	Seed uint64 // below 2^32
@@ -60,8 +60,8 @@ func DefaultTrace() TraceOptions {
 }
 
 const (
-	maxFlows   = 1 << 28
-	maxPackets = 1 << 30
+	maxFlows   = 1 << 26
+	maxPackets = 1 << 28 // 4 GiB
 	maxSeed    = 1<<32 - 1
 )
 
