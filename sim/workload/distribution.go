@@ -136,8 +136,21 @@ func split(life int64, r *rand.Rand) (age, residual sim.Time) {
 	return age, sim.Time(life) - age
 }
 
-// Exponential draws a waiting time with the mean, in nanoseconds; 1 at least,
-// so that a process moves on.
+// Never is a time that no simulation reaches (36 years), and that may be added
+// to any other.
+const Never sim.Time = 1 << 60
+
+// Exponential draws a waiting time with the mean, in nanoseconds: 1 at least,
+// so that a process moves on, Never at most.
 func Exponential(r *rand.Rand, mean float64) sim.Time {
-	return max(1, sim.Time(r.ExpFloat64()*mean))
+	return max(1, atMostNever(r.ExpFloat64()*mean))
+}
+
+// atMostNever is a time in nanoseconds as an integer, which cannot hold all
+// that floating point can.
+func atMostNever(ns float64) sim.Time {
+	if ns >= float64(Never) {
+		return Never
+	}
+	return sim.Time(ns)
 }

@@ -1,11 +1,14 @@
 package workload
 
 import (
+	"bufio"
 	"embed"
 	"fmt"
 	"os"
 	"path"
 	"strings"
+
+	"github.com/fairlead/fairlead/sim"
 )
 
 //go:embed data/*.txt
@@ -62,9 +65,25 @@ func Durations(nameOrFile string) (*Distribution, error) {
 		return nil, err
 	}
 	defer f.Close()
-	d, err := Parse(f, nameOrFile)
+	return durations(bufio.NewReaderSize(f, maxLine), nameOrFile)
+}
+
+// durations reads a distribution's file, or the lifetimes of recorded
+// connections.
+func durations(r *bufio.Reader, file string) (*Distribution, error) {
+	if captured(r) || formOf(r) == flowForm {
+		record, err := readRecord(r, file)
+		if err != nil {
+			return nil, err
+		}
+		if d := record.Lifetimes(); d != nil {
+			return d, nil
+		}
+		return nil, fmt.Errorf("%s: no connection lasts at all; record some that have more than one packet", file)
+	}
+	d, err := Parse(r, file)
 	if err == nil && d.Sizes {
-		return nil, fmt.Errorf("%s has sizes, where durations are wanted; give a unit of time: # unit: s", nameOrFile)
+		return nil, fmt.Errorf("%s has sizes, where durations are wanted; give a unit of time: # unit: s", file)
 	}
 	return d, err
 }
@@ -78,12 +97,23 @@ func Durations(nameOrFile string) (*Distribution, error) {
 type Flag struct{ *Distribution }
 
 // LifetimesUsage is the help of --lifetimes, the same in all scenarios.
-const LifetimesUsage = "how long connections live: web-server, hadoop or a file (fairlead sim workloads)"
+const LifetimesUsage = "how long connections live: web-server, hadoop or a file, of a distribution or of connections (fairlead sim workloads)"
 
-func (f *Flag) Set(nameOrFile string) (err error) {
-	f.Distribution, err = Durations(nameOrFile)
-	return err
+// Set takes a name or a file. Lifetimes so short that nothing could be under
+// way are most often of a wrong unit, and would take for ever.
+func (f *Flag) Set(nameOrFile string) error {
+	d, err := Durations(nameOrFile)
+	if err != nil {
+		return err
+	}
+	if d.Mean() < minMean {
+		return fmt.Errorf("%s has a mean of %.4g ms; it must be 1 ms or more: is its unit right?", nameOrFile, d.Mean()/float64(sim.Millisecond))
+	}
+	f.Distribution = d
+	return nil
 }
+
+const minMean = float64(sim.Millisecond)
 
 func (f *Flag) String() string {
 	if f.Distribution == nil {

@@ -21,7 +21,8 @@ import (
 //	start,duration,source,source_port,destination,destination_port,protocol,bytes
 //	0.000000,1.5,192.0.2.7,51234,203.0.113.80,443,tcp,6320
 //
-// start and duration are seconds with up to nine decimals; start may count
+// start and duration are seconds with up to nine decimals, or with an exponent
+// (6.1e-05) and what floating point can hold; start may count
 // from anywhere (the epoch, say), as the earliest becomes time 0. source is
 // the client. protocol (tcp or udp; without the column tcp) and bytes may be
 // missing as columns, but no field may be empty. Lines that begin with # are
@@ -68,7 +69,7 @@ func optional(c flowColumn) bool { return c.optional }
 // ReadFlowFile reads a flow file. Errors are one line, with the file's line
 // and column, the value and what would be right.
 func ReadFlowFile(r io.Reader, name string) (*Record, error) {
-	f := flowFile{name: name, csv: csv.NewReader(r)}
+	f := flowFile{name: name, csv: csv.NewReader(textOf(r))}
 	f.csv.Comment = '#'
 	f.csv.TrimLeadingSpace = true
 	f.csv.ReuseRecord = true
@@ -181,6 +182,11 @@ func (f *flowFile) flow(row []string) (Flow, error) {
 // floating point, seconds since 1970 are only good to microseconds. Digits
 // after the ninth decimal are cut off.
 func seconds(s string) (sim.Time, bool) {
+	if strings.ContainsAny(s, "eE") {
+		x, err := strconv.ParseFloat(s, 64)
+		ns := x * float64(sim.Second)
+		return sim.Time(ns), err == nil && ns >= 0 && ns < math.MaxInt64/2 && !strings.ContainsAny(s, "xX_+nN")
+	}
 	before, decimals, _ := strings.Cut(s, ".")
 	digits := before + decimals
 	if digits == "" || strings.Trim(digits, "0123456789") != "" {

@@ -49,7 +49,9 @@ func TestBadFlowFiles(t *testing.T) {
 		row("1,,192.0.2.7,1,203.0.113.80,443,tcp,6"):      "f.csv:3: column duration is empty; write seconds",
 		row("1,1,192.0.2.7,1,203.0.113.80,443,tcp"):       "f.csv:3: column bytes is empty",
 		row("-1,1,192.0.2.7,1,203.0.113.80,443,tcp,6"):    `f.csv:3: column start: "-1"; write seconds, 0 or more`,
-		row("1,1e3,192.0.2.7,1,203.0.113.80,443,tcp,6"):   `f.csv:3: column duration: "1e3"`,
+		row("1,1e30,192.0.2.7,1,203.0.113.80,443,tcp,6"):  `f.csv:3: column duration: "1e30"`,
+		row("1,0x1e3,192.0.2.7,1,::1,443,tcp,6"):          `f.csv:3: column duration: "0x1e3"`,
+		row("-1e3,1,192.0.2.7,1,::1,443,tcp,6"):           `f.csv:3: column start: "-1e3"`,
 		row("1,1.1234567890x,192.0.2.7,1,::1,443,tcp,6"):  `f.csv:3: column duration: "1.1234567890x"`,
 		row("99999999999,1,192.0.2.7,1,::1,443,tcp,6"):    `f.csv:3: column start: "99999999999"`,
 		row("1,1,192.0.2,1,203.0.113.80,443,tcp,6"):       `f.csv:3: column source: "192.0.2"; write the client's IP`,
@@ -66,5 +68,17 @@ func TestBadFlowFiles(t *testing.T) {
 		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q:\n got %v\nwant %s…", file, err, want)
 		}
+	}
+}
+
+// Exponents are what programs print of short times; the mark before UTF-8 is
+// what spreadsheets write.
+func TestFlowFileOfPrograms(t *testing.T) {
+	r, err := ReadFlowFile(strings.NewReader("\ufeff"+flowHead+"0,6.25e-05,192.0.2.7,51234,203.0.113.80,443,tcp,60\n1E1,0,192.0.2.7,51234,203.0.113.80,443,tcp,60\n"), "flows.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Flows[0].Duration != 62500 || r.Flows[1].Start != 10*sim.Second {
+		t.Errorf("flows %+v", r.Flows)
 	}
 }

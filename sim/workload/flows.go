@@ -3,11 +3,13 @@ package workload
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/sim"
@@ -52,6 +54,9 @@ func readRecord(r *bufio.Reader, file string) (*Record, error) {
 		}
 		return record, nil
 	}
+	if formOf(r) == distributionForm {
+		return nil, fmt.Errorf("%s: holds a distribution (# unit, # form), not connections; --lifetimes takes it", file)
+	}
 	return ReadFlowFile(r, file)
 }
 
@@ -65,10 +70,24 @@ type RecordFlag struct{ *Record }
 // FlowsUsage is the help of --flows, the same in all scenarios.
 const FlowsUsage = "connections of this flow file (CSV) or capture (pcap) instead of drawn ones (fairlead sim workloads)"
 
-func (f *RecordFlag) Set(file string) (err error) {
-	f.Record, err = OpenRecord(file)
-	return err
+// Set reads a file. A connection far from all others, as of a clock that was
+// wrong, would have years simulated.
+func (f *RecordFlag) Set(file string) error {
+	r, err := OpenRecord(file)
+	if err != nil {
+		return err
+	}
+	if span := time.Duration(r.Span()); span > maxSpan {
+		first, last := r.Flows[0], slices.MaxFunc(r.Flows, func(a, b Flow) int { return cmp.Compare(a.Start+a.Duration, b.Start+b.Duration) })
+		return fmt.Errorf("%s: spans %s, from the first of %s to the end of %s; it must be %s or less: correct what is far from the rest, or cut it",
+			file, span.Round(time.Second), first.Source, last.Source, maxSpan)
+	}
+	f.Record = r
+	return nil
 }
+
+// maxSpan is as long as what is drawn may be.
+const maxSpan = 24 * time.Hour
 
 func (f *RecordFlag) String() string {
 	if f.Record == nil {

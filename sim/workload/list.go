@@ -74,8 +74,8 @@ func List() []Entry {
 			Source: "Beamer (NSDI'18), evaluation: 1,000,000 a second", Use: "balancer-churn"},
 		{Name: "zipf", Kind: "flow sizes", About: "packets of 1.6 M flows, the n-th largest in proportion to 1/n",
 			Source: "JET (CoNEXT'21), its slides' trace benchmark", Use: "jet-trace"},
-		{Name: "flow file", Kind: "record", About: "your own connections, CSV: " + strings.Join(columnNames(all), ","), Use: "fairlead sim workloads FILE"},
-		{Name: "pcap", Kind: "record", About: "your own connections, a capture", Use: "jet-trace --pcap, fairlead sim workloads FILE"},
+		{Name: "flow file", Kind: "record", About: "your own connections, CSV: " + strings.Join(columnNames(all), ","), Use: "--flows, --lifetimes, fairlead sim workloads FILE"},
+		{Name: "pcap", Kind: "record", About: "your own connections, a capture", Use: "--flows, --lifetimes, jet-trace --pcap, fairlead sim workloads FILE"},
 	}
 }
 
@@ -131,7 +131,7 @@ func Describe(nameOrFile string) (*Entry, error) {
 	}
 	defer f.Close()
 	r := bufio.NewReaderSize(f, 1<<20)
-	if captured(r) || separated(r) {
+	if captured(r) || formOf(r) == flowForm {
 		record, err := readRecord(r, nameOrFile)
 		if err != nil {
 			return nil, err
@@ -148,18 +148,6 @@ func Describe(nameOrFile string) (*Entry, error) {
 	}
 	e := d.entry(kind, "--lifetimes "+nameOrFile)
 	return &e, nil
-}
-
-// separated tells whether a file's first line of figures or names has commas,
-// as a flow file has.
-func separated(r *bufio.Reader) bool {
-	head, _ := r.Peek(1 << 16) // what is shorter is all there is
-	for line := range strings.Lines(string(head)) {
-		if data, _, _ := strings.Cut(line, "#"); strings.TrimSpace(data) != "" {
-			return strings.Contains(data, ",")
-		}
-	}
-	return false
 }
 
 func (r *Record) entry() *Entry {

@@ -2,12 +2,14 @@ package workload
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // The form of a distribution's file:
@@ -19,6 +21,7 @@ import (
 //	0.001 .29336         a value and its count or probability; of a
 //	0.002 .37823         cumulated one the probability of at most that value
 //
+// Blanks or a comma separate the two.
 // Blank lines and what follows a # are nobody's, but for the four of the head.
 
 // Forms of a file's second column.
@@ -51,14 +54,16 @@ var units = []unit{
 // and what would be right.
 func Parse(r io.Reader, name string) (*Distribution, error) {
 	p := parser{name: name, head: map[string]string{}}
-	lines := bufio.NewScanner(r)
+	lines := bufio.NewScanner(textOf(r))
 	for lines.Scan() {
 		p.line++
 		if err := p.read(lines.Text()); err != nil {
 			return nil, err
 		}
 	}
-	if err := lines.Err(); err != nil {
+	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return nil, fmt.Errorf("%s:%d: %w", name, p.line+1, errLongLine)
+	} else if err != nil {
 		return nil, fmt.Errorf("%s:%d: %w", name, p.line+1, err)
 	}
 	return p.finish()
@@ -85,7 +90,7 @@ func (p *parser) errorf(line int, format string, a ...any) error {
 
 func (p *parser) read(line string) error {
 	data, comment, commented := strings.Cut(line, "#")
-	fields := strings.Fields(data)
+	fields := strings.FieldsFunc(data, func(c rune) bool { return unicode.IsSpace(c) || c == ',' })
 	if len(fields) == 0 {
 		if key, value, ok := strings.Cut(comment, ":"); commented && ok {
 			return p.heading(strings.TrimSpace(key), strings.TrimSpace(value))
@@ -96,7 +101,7 @@ func (p *parser) read(line string) error {
 		return err
 	}
 	if len(fields) != 2 {
-		return p.errorf(p.line, "%q: %d columns; write a value and its %s", strings.TrimSpace(data), len(fields), p.second())
+		return p.errorf(p.line, "%q: %d columns; write a value and its %s, with a blank between", strings.TrimSpace(data), len(fields), p.second())
 	}
 	value, err := strconv.ParseFloat(fields[0], 64)
 	if err != nil || math.IsNaN(value) {
@@ -115,6 +120,9 @@ func (p *parser) read(line string) error {
 	}
 	if weight < 0 {
 		return p.errorf(p.line, "%s %s is negative; leave out what never happens", p.second(), fields[1])
+	}
+	if weight > maxValue {
+		return p.errorf(p.line, "%s %s is too much; at most 2^53", p.second(), fields[1])
 	}
 	p.rows = append(p.rows, row{int64(value), weight, p.line, fields[1]})
 	return nil

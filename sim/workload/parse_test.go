@@ -17,6 +17,7 @@ func TestForms(t *testing.T) {
 		"# unit: us\n# form: probabilities\n10000 .25\n20000 .75\n",
 		"# unit: ms   ns, us, ms, s, min or h\n# form: counts   or probabilities\n10 1\n20 3\n", // as in docs/simulation.md
 		"#unit:s\n#form:cumulated\n.01 .25\n.02 1\n",
+		"\ufeff# unit: ms\r\n# form: counts\r\n10,1\r\n20, 3\r\n",
 	} {
 		d, err := Parse(strings.NewReader(file), "file")
 		if err != nil {
@@ -48,6 +49,7 @@ func TestBadDistributions(t *testing.T) {
 		counts + "1e9 2\n":         "f.txt:3: value 1e9 s is too much",
 		counts + "1 many\n":        `f.txt:3: count "many" is no number`,
 		counts + "1 inf\n":         `f.txt:3: count "inf" is no number`,
+		counts + "1 1e308\n":       "f.txt:3: count 1e308 is too much",
 		counts + "1 -2\n":          "f.txt:3: count -2 is negative",
 		counts + "0 5\n":           "f.txt:3: all values that happen are 0",
 		counts + "7 0\n":           "f.txt:3: all values that happen are 0",
@@ -85,5 +87,40 @@ func TestFlag(t *testing.T) {
 		if err := f.Set(name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", name, err, want)
 		}
+	}
+}
+
+// What cannot be run in any time is refused in a line that says why.
+func TestEndlessFiles(t *testing.T) {
+	dir := t.TempDir()
+	put := func(name, text string) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	const row = ",1,192.0.2.7,51234,203.0.113.80,443,tcp,60\n"
+	far := put("far.csv", flowHead+"0"+row+"1700000000"+row)
+	flows := put("flows.csv", flowHead+"0"+row+"10,3,192.0.2.9,51234,203.0.113.80,443,tcp,60\n")
+	short := put("short.txt", "# unit: ns\n# form: counts\n1 1\n")
+	binary := put("binary", strings.Repeat("\x00", 1<<20))
+	var lives Flag
+	var own RecordFlag
+	for want, err := range map[string]error{
+		"mean of 1e-06 ms": lives.Set(short),
+		"spans 472222h":    own.Set(far),
+		"--lifetimes":      own.Set(short),
+		"65,536 bytes or":  own.Set(binary),
+		"65,536 bytes":     lives.Set(binary),
+		"":                 own.Set(flows),
+	} {
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n")) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	// A site's own lifetimes, of its own connections.
+	if err := lives.Set(flows); err != nil || lives.Mean() != 2e9 || lives.Len() != 2 {
+		t.Errorf("lifetimes of a flow file: %v", err)
 	}
 }

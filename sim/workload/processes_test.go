@@ -208,3 +208,21 @@ func TestList(t *testing.T) {
 		}
 	}
 }
+
+// Rates next to nothing have nothing happen, rather than everything at once.
+func TestRarest(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for _, rate := range []float64{1e-9, 1e-12, 1e-300} {
+		for _, even := range []bool{false, true} {
+			if n := len((Updates{rate, even}).Draw(r, 1000*sim.Second)); n > 0 {
+				t.Errorf("%g updates a minute, even %v: %d in 1,000 s", rate, even, n)
+			}
+		}
+		if at := (Sinusoid{rate}).Next(r, 0); at < 1000*sim.Second {
+			t.Errorf("%g requests a second: one after %d ns", rate, at)
+		}
+	}
+	if at := Exponential(r, math.Inf(1)); at != Never {
+		t.Errorf("an infinite mean: %d", at)
+	}
+}

@@ -24,12 +24,13 @@ func (s Sinusoid) At(at sim.Time) float64 {
 }
 
 // Next is the first arrival after a time, of a Poisson process with this rate
-// (thinned from one with the peak's: Lewis and Shedler).
+// (thinned from one with the peak's: Lewis and Shedler); Never or later: there
+// is none.
 func (s Sinusoid) Next(r *rand.Rand, after sim.Time) sim.Time {
 	gap := float64(sim.Second) / s.Peak
 	for {
 		after += Exponential(r, gap)
-		if r.Float64()*s.Peak < s.At(after) {
+		if after >= Never || r.Float64()*s.Peak < s.At(after) {
 			return after
 		}
 	}

@@ -45,12 +45,13 @@ func (u Updates) Draw(r *rand.Rand, end sim.Time) []Update {
 	if u.PerMinute == 0 {
 		return nil
 	}
+	end = min(end, Never)
 	gap := 60 * float64(sim.Second) / u.PerMinute
 	var updates []Update
 	var at sim.Time
 	for n := 1; ; n++ {
 		if u.Even {
-			at = sim.Time(math.Round(float64(n) * gap))
+			at = atMostNever(math.Round(float64(n) * gap))
 		} else {
 			at += Exponential(r, gap)
 		}
