@@ -161,10 +161,25 @@ func (o *Options) Check() error {
 			return fmt.Errorf("%s: none is given; give one or more, or leave the flag out", l.flag)
 		}
 	}
-	if err := o.checkNumbers(); err != nil {
-		return err
+	for _, err := range []error{
+		twice("--figures", o.Figures), twice("--policies", o.Policies), twice("--sizes", o.Sizes), twice("--rates", o.Rates),
+		o.checkNumbers(), o.checkTimes(),
+	} {
+		if err != nil {
+			return err
+		}
 	}
-	return o.checkTimes()
+	return nil
+}
+
+// twice says which of a flag's values is there a second time.
+func twice[T comparable](flag string, values []T) error {
+	for i, v := range values {
+		if slices.Contains(values[:i], v) {
+			return fmt.Errorf("%s %v: is given twice", flag, v)
+		}
+	}
+	return nil
 }
 
 func (o *Options) checkNumbers() error {
@@ -197,12 +212,16 @@ func (o *Options) checkNumbers() error {
 
 func (o *Options) checkTimes() error {
 	run := time.Duration(o.Seconds) * time.Second
+	window := run
+	if !slices.Contains(o.Figures, 7) {
+		window = maxSeconds * time.Second // nobody measures over it
+	}
 	for _, x := range []struct {
 		flag          string
 		value, lo, hi time.Duration
 	}{
 		{"--work", o.Work, time.Microsecond, run}, {"--load-work", o.LoadWork, time.Microsecond, run},
-		{"--window", o.Window, time.Millisecond, run},
+		{"--window", o.Window, time.Millisecond, window},
 		{"--report", o.Report, time.Millisecond, run}, {"--report-delay", o.Delay, 0, run},
 		{"--probe-delay", o.ProbeDelay, 0, run},
 	} {

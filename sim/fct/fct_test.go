@@ -204,6 +204,7 @@ func TestCheck(t *testing.T) {
 		"--work -1ms: must be 1µs to 5s":                 func(o *Options) { o.Work = -time.Millisecond },
 		"--servers, --sizes 1: must be 2 to 4096":        func(o *Options) { o.Sizes = []int{1} },
 		"--seconds 3600: a run would have":               func(o *Options) { o.Seconds, o.Servers, o.Rates = 3600, 4096, []float64{1000} },
+		"--sizes 16: is given twice":                     func(o *Options) { o.Sizes = []int{16, 8, 16} },
 		"--sizes: none is given":                         func(o *Options) { o.Sizes = nil },
 		"--window 6s: must be 1ms to 5s":                 func(o *Options) { o.Window = 6 * time.Second },
 	} {

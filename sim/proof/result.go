@@ -198,9 +198,12 @@ func (o *Options) memoryChecks(f *found) []sim.Check {
 			}
 		}
 	}
+	if below = math.Round(below*1e6) / 1e6; below == 0 {
+		below = 0 // not minus nothing
+	}
 	return []sim.Check{
 		sim.NewCheck("cookie values needed with m bits of memory a connection, difference from k / 2^m rounded up", "", off, 0, 0, ""),
-		sim.NewCheck("shared memory above log2(k / values) bits a connection, least of all cases", "bits", math.Round(below*1e6)/1e6, 0, 1, ""),
+		sim.NewCheck("shared memory above log2(k / values) bits a connection, least of all cases", "bits", below, 0, 1, ""),
 		sim.NewCheck("shared memory for one more connection, least of all cases with fewer values than servers", "bits", growth, 0.01, sharedServers, "memory O(1) is not enough"),
 	}
 }

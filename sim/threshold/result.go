@@ -77,7 +77,7 @@ func (o *Options) figures(r outcomes) []sim.Figure {
 	figs := []sim.Figure{
 		{Name: "broken", Title: "Connections broken by keeping servers below a threshold", X: x, Y: breaks, Series: []sim.Series{
 			curve(nameBeamer1, o.usual(), broken(beamer1)), curve(nameBeamer3, o.usual(), broken(beamer3)), curve(nameCheetah, o.usual(), broken(cookie))},
-			Note: "All three have the same table, and the same servers are out. Below the load's own deviation (8 % of 150 connections a server) servers leave and return all the time."},
+			Note: fmt.Sprintf("All three have the same table, and the same servers are out. Below the load's own deviation (%.0f %% of %.0f connections a server) servers leave and return all the time.", o.deviation(), float64(o.Active)/float64(o.Servers))},
 		{Name: "imbalance", Title: "Imbalance with the threshold, and with policies that need none", X: x, Y: imbalance, Series: []sim.Series{
 			o.flat(nameHash, r[cell{o.usual(), never}]), curve("threshold", o.usual(), imbalanceOf), curve("threshold, begins steady", o.steady(), imbalanceOf)},
 			Note: "With the threshold it is the same under Beamer and Cheetah. What is below the others needs the cookie: only Cheetah can have it."},

@@ -13,6 +13,7 @@ package threshold
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -32,7 +33,8 @@ buckets, and connections whose bucket moved more often than packets are passed
 on break. Beside it are Cheetah over the same table, and Cheetah with policies
 that know the load and need no threshold. How often servers are judged, which
 buckets a server gets that returns, whether the system begins empty, and whether
-broken connections still count, is not in the paper: all of it is swept.`,
+broken connections still count, is not in the paper: all of it is swept. Buckets
+remember their last three servers for the whole run.`,
 	Example: `  fairlead sim threshold
   fairlead sim threshold --thresholds 10,40 --seconds 100 --plot threshold.svg`,
 	Seeds: 3,
@@ -54,7 +56,8 @@ type Options struct {
 	Lifetimes workload.Flag
 }
 
-// DefaultOptions are the paper's.
+// DefaultOptions are the paper's pool, load and thresholds; seconds, buckets and
+// how often servers are judged, which it does not state, fit its two points.
 func DefaultOptions() *Options {
 	return &Options{
 		Active: 70_000, Servers: 468, Buckets: 100, Seconds: 500,
@@ -96,14 +99,17 @@ func (o *Options) Check() error {
 		return fmt.Errorf("--active %d: must be 1 to %d connections", o.Active, maxActive)
 	case o.Servers < 2 || o.Servers > maxServers:
 		return fmt.Errorf("--servers %d: must be 2 to %d", o.Servers, maxServers)
-	case o.Buckets < 1 || o.Buckets*o.Servers > buckets.Max:
+	case o.Buckets < 1 || o.Buckets > buckets.Max/o.Servers:
 		return fmt.Errorf("--buckets %d: must be 1 to %d with %d servers", o.Buckets, buckets.Max/o.Servers, o.Servers)
 	case o.Seconds < 1 || o.Seconds > maxSeconds:
 		return fmt.Errorf("--seconds %d: must be 1 to %d", o.Seconds, maxSeconds)
 	case len(o.Thresholds) == 0:
 		return errors.New("--thresholds: give at least one")
 	}
-	for _, t := range o.Thresholds {
+	for i, t := range o.Thresholds {
+		if slices.Contains(o.Thresholds[:i], t) {
+			return fmt.Errorf("--thresholds %g: is given twice", t)
+		}
 		if !(t > 0 && t <= maxThreshold) {
 			return fmt.Errorf("--thresholds %g: must be above 0 and at most %d percent", t, maxThreshold)
 		}

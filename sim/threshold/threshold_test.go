@@ -3,6 +3,7 @@ package threshold
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -277,16 +278,18 @@ func TestStreams(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	for flag, change := range map[string]func(*Options){
-		"--active 0":        func(o *Options) { o.Active = 0 },
-		"--servers 1":       func(o *Options) { o.Servers = 1 },
-		"--buckets 0":       func(o *Options) { o.Buckets = 0 },
-		"--seconds 0":       func(o *Options) { o.Seconds = 0 },
-		"--seconds 10000":   func(o *Options) { o.Seconds, o.Active = 10_000, maxActive },
-		"--thresholds":      func(o *Options) { o.Thresholds = nil },
-		"--thresholds -1":   func(o *Options) { o.Thresholds = []float64{-1} },
-		"--every 50ms":      func(o *Options) { o.Every = 50 * time.Millisecond },
-		"--intervals -1s":   func(o *Options) { o.Intervals = []time.Duration{-time.Second} },
-		"--intervals 150ms": func(o *Options) { o.Intervals = []time.Duration{150 * time.Millisecond} },
+		"--active 0":                     func(o *Options) { o.Active = 0 },
+		"--servers 1":                    func(o *Options) { o.Servers = 1 },
+		"--buckets 0":                    func(o *Options) { o.Buckets = 0 },
+		"--thresholds 7: is given twice": func(o *Options) { o.Thresholds = []float64{7, 7} },
+		"--buckets 922337":               func(o *Options) { o.Buckets = math.MaxInt },
+		"--seconds 0":                    func(o *Options) { o.Seconds = 0 },
+		"--seconds 10000":                func(o *Options) { o.Seconds, o.Active = 10_000, maxActive },
+		"--thresholds":                   func(o *Options) { o.Thresholds = nil },
+		"--thresholds -1":                func(o *Options) { o.Thresholds = []float64{-1} },
+		"--every 50ms":                   func(o *Options) { o.Every = 50 * time.Millisecond },
+		"--intervals -1s":                func(o *Options) { o.Intervals = []time.Duration{-time.Second} },
+		"--intervals 150ms":              func(o *Options) { o.Intervals = []time.Duration{150 * time.Millisecond} },
 	} {
 		o := DefaultOptions()
 		change(o)
