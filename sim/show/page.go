@@ -33,7 +33,7 @@ func (r *Report) page(files map[string][]byte) ([]byte, error) {
 		return nil, fmt.Errorf("write page: %w", err)
 	}
 	t.Funcs(template.FuncMap{"svg": func(scenario string, f sim.Figure) template.HTML {
-		return inline(files[figureFile(scenario, f)], f)
+		return inline(files[figureFile(scenario, f.Name)], f)
 	}})
 	var b bytes.Buffer
 	if err := t.Execute(&b, r); err != nil {

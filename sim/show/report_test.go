@@ -150,3 +150,72 @@ func TestPlace(t *testing.T) {
 		t.Error("no report in the empty directory")
 	}
 }
+
+// Files of somebody's own are never taken for an older report, whatever their
+// names, nor what is put there while scenarios run.
+func TestOlder(t *testing.T) {
+	parent := t.TempDir()
+	dir := filepath.Join(parent, "report")
+	refused := func(why string) {
+		t.Helper()
+		if _, err := NewPlace(dir); err == nil || !strings.Contains(err.Error(), why) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v, want one line with %q", err, why)
+		}
+	}
+	put := func(name, text string) {
+		t.Helper()
+		file := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("README.md", "mine")
+	refused("no results.json of an older report")
+	put("results.json", `{"command": "make"}`)
+	refused("no results.json of an older report")
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+
+	write(t, dir, sampleReport())
+	put("figures/mine.svg", "mine")
+	refused("figures/mine.svg, which is of no report")
+	if err := os.Remove(filepath.Join(dir, "figures/mine.svg")); err != nil {
+		t.Fatal(err)
+	}
+
+	p, err := NewPlace(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put("notes.txt", "mine")
+	err = p.Write(sampleReport())
+	if err == nil || !strings.Contains(err.Error(), "notes.txt") || !strings.Contains(err.Error(), "the report is in ") {
+		t.Errorf("a file put there meanwhile: %v", err)
+	}
+	_, kept, _ := strings.Cut(err.Error(), "the report is in ")
+	if err := p.Discard(); err != nil || filesOf(t, kept)[pageFile] == "" || filesOf(t, dir)["notes.txt"] != "mine" {
+		t.Errorf("%v; the new report is lost, or the file is", err)
+	}
+}
+
+// A link stays one, and what it leads to is replaced; "." is a directory.
+func TestLinkedPlace(t *testing.T) {
+	parent := t.TempDir()
+	dir, link, nowhere := filepath.Join(parent, "report"), filepath.Join(parent, "link"), filepath.Join(parent, "nowhere")
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.Symlink("report", link), os.Symlink("none", nowhere)); err != nil {
+		t.Fatal(err)
+	}
+	write(t, link, sampleReport())
+	if info, err := os.Lstat(link); err != nil || info.Mode()&fs.ModeSymlink == 0 || filesOf(t, dir)[pageFile] == "" {
+		t.Errorf("the link is replaced, not what it leads to: %v, %v", info, err)
+	}
+	if _, err := NewPlace(nowhere); err == nil || !strings.Contains(err.Error(), "leads nowhere") {
+		t.Errorf("a link that leads nowhere: %v", err)
+	}
+	t.Chdir(dir)
+	write(t, ".", sampleReport())
+	if _, err := NewPlace("/proc"); err == nil || !strings.Contains(err.Error(), "a file system begins there") {
+		t.Errorf("where a file system begins: %v", err)
+	}
+}
