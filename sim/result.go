@@ -94,8 +94,9 @@ type Point struct {
 // Check is one statement about a result that holds or does not.
 type Check struct {
 	// What is measured: "broken under Beamer at 80 updates a minute".
-	What string  `json:"what"`
-	Unit string  `json:"unit,omitempty"`
+	What string `json:"what"`
+	Unit string `json:"unit,omitempty"`
+	// Ours, where it is no number, agrees with nothing.
 	Ours float64 `json:"ours"`
 	// Reported is the paper's figure as text ("about 1 %"); empty: there is
 	// none, the bounds are what must be.
@@ -113,28 +114,38 @@ type Check struct {
 
 // NewCheck holds a figure against bounds.
 func NewCheck(what, unit string, ours, low, high float64, reported string) Check {
-	return Check{What: what, Unit: unit, Ours: ours, Low: low, High: high, Reported: reported, Holds: ours >= low && ours <= high}
+	return Check{What: what, Unit: unit, Ours: ours, Low: low, High: high, Reported: reported, Holds: ours >= low && ours <= high && !math.IsInf(ours, 0)}
 }
 
 // Unbounded is the bound of a Check that has none: Low is -Unbounded or High
 // Unbounded.
 const Unbounded = math.MaxFloat64
 
-// MarshalJSON leaves out bounds that there are not.
+// MarshalJSON leaves out bounds that there are not. Ours is null where it is no
+// number (0/0: nothing happened that could have been counted).
 func (c Check) MarshalJSON() ([]byte, error) {
-	type fields Check
-	bounded := struct {
-		fields
-		Low  *float64 `json:"low,omitempty"`
-		High *float64 `json:"high,omitempty"`
-	}{fields: fields(c)}
+	b := boundedCheck{checkFields: checkFields(c)}
 	if c.Low > -Unbounded {
-		bounded.Low = &c.Low
+		b.Low = &c.Low
 	}
 	if c.High < Unbounded {
-		bounded.High = &c.High
+		b.High = &c.High
 	}
-	return json.Marshal(bounded)
+	if math.IsNaN(c.Ours) || math.IsInf(c.Ours, 0) {
+		return json.Marshal(struct {
+			boundedCheck
+			Ours *float64 `json:"ours"`
+		}{boundedCheck: b})
+	}
+	return json.Marshal(b)
+}
+
+type checkFields Check // without its method
+
+type boundedCheck struct {
+	checkFields
+	Low  *float64 `json:"low,omitempty"`
+	High *float64 `json:"high,omitempty"`
 }
 
 // Value is the statistic of one figure: others' points.

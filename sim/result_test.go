@@ -2,6 +2,7 @@ package sim
 
 import (
 	"encoding/json"
+	"math"
 	"testing"
 )
 
@@ -13,6 +14,8 @@ func TestCheckJSON(t *testing.T) {
 		{NewCheck("a", "%", 3, 0, 0, ""), `{"what":"a","unit":"%","ours":3,"holds":false,"low":0,"high":0}`},
 		{NewCheck("a", "", 3, 2, Unbounded, "much"), `{"what":"a","ours":3,"reported":"much","holds":true,"low":2}`},
 		{NewCheck("a", "", 3, -Unbounded, 3, ""), `{"what":"a","ours":3,"holds":true,"high":3}`},
+		{NewCheck("a", "", math.NaN(), 2, 3, ""), `{"what":"a","holds":false,"low":2,"high":3,"ours":null}`},
+		{NewCheck("a", "", math.Inf(1), 2, Unbounded, ""), `{"what":"a","holds":false,"low":2,"ours":null}`},
 	} {
 		got, err := json.Marshal(c.check)
 		if err != nil || string(got) != c.want {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 )
 
 // Stat sums samples up: mean, sample deviation (n-1; 0 for one sample), least
@@ -43,15 +44,22 @@ func (s Stat) Text(decimals int) string {
 	return Grouped(s.Mean, decimals) + " ±" + Grouped(s.Deviation, decimals)
 }
 
-// Grouped writes thousands apart: 1,602,007.
+// Grouped writes thousands apart: 1,602,007. What is rounded to nothing has no
+// sign, and what is no number is a dash.
 func Grouped(x float64, decimals int) string {
+	if math.IsNaN(x) {
+		return "–"
+	}
 	s := fmt.Sprintf("%.*f", decimals, x)
+	if strings.Trim(s, "-0.") == "" {
+		s = strings.TrimPrefix(s, "-")
+	}
 	end := len(s)
 	if decimals > 0 {
 		end -= decimals + 1
 	}
 	start := 0
-	if x < 0 {
+	if strings.HasPrefix(s, "-") {
 		start = 1
 	}
 	for i := end - 3; i > start; i -= 3 {

@@ -1,6 +1,9 @@
 package sim
 
-import "testing"
+import (
+	"math"
+	"testing"
+)
 
 func TestStat(t *testing.T) {
 	s := NewStat([]float64{1, 2, 3, 6})
@@ -15,6 +18,9 @@ func TestStat(t *testing.T) {
 		{Value(1602007), 0, "1,602,007"},
 		{Value(-1234.5), 1, "-1,234.5"},
 		{Value(-123), 0, "-123"},
+		{Value(math.Copysign(0, -1)), 0, "0"},
+		{Value(-0.04), 1, "0.0"},
+		{Value(math.NaN()), 1, "–"},
 		{NewStat([]float64{1000, 3000}), 0, "2,000 ±1,414"},
 		{Stat{}, 1, "0.0 ±0.0"},
 	} {

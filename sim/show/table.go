@@ -3,6 +3,7 @@ package show
 import (
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"text/tabwriter"
 	"unicode/utf8"
@@ -132,7 +133,9 @@ func withUnit(text, unit string) string {
 
 // number writes a figure as short as three or four digits allow.
 func number(x float64) string {
-	switch a := max(x, -x); {
+	switch a := math.Abs(x); {
+	case math.IsNaN(x) || math.IsInf(x, 0):
+		return "undefined"
 	case x == float64(int64(x)) || a >= 1000:
 		return sim.Grouped(x, 0)
 	case a >= 100:
