@@ -136,8 +136,8 @@ func (d *Datacentre) Check() error {
 		return fmt.Errorf("--balancers %d: must be 1 to %d", d.Balancers, maxBalancers)
 	case d.Active < 1 || d.Active > 1_000_000_000:
 		return fmt.Errorf("--active %d: must be 1 to 1000000000", d.Active)
-	case !(d.Hours > 0 && d.Hours <= 24*365):
-		return fmt.Errorf("--hours %v: must be above 0 and at most 8760", d.Hours)
+	case !(d.Hours >= 0.01 && d.Hours <= 24*365):
+		return fmt.Errorf("--hours %v: must be 0.01 to 8760", d.Hours)
 	case !(d.Wave > 0 && d.Wave <= 50):
 		return fmt.Errorf("--wave %v: must be above 0 and at most 50 percent", d.Wave)
 	case !(d.Horizon >= 0 && d.Horizon <= 100):

@@ -78,7 +78,7 @@ func TestOrder(t *testing.T) {
 	for _, order := range [][]string{
 		{pcc.Hash, "maglev", pcc.Beamer1, pcc.Beamer3, pcc.Cheetah},
 		{pcc.Hash, "table-hrw", pcc.FullCTECMP, pcc.FullCT},
-		{pcc.Hash, "anchor", pcc.JET, pcc.FullCT},
+		{pcc.Hash, pcc.AnchorTable, pcc.JET, pcc.FullCT},
 	} {
 		if !slices.IsSortedFunc(order, func(a, b string) int {
 			return cmp.Compare(share("broken", "broken", b), share("broken", "broken", a))
@@ -238,7 +238,7 @@ func TestTrackingHolds(t *testing.T) {
 		s.Open(&c)
 		c.Version, c.Via = 1, slices.Repeat([]uint16{1}, len(c.Key))
 		s.Serve(&c)
-		if broken := judge(&c); (broken == 0) != (s == jet) {
+		if broken, _ := pcc.Judge(&c); (broken == 0) != (s == jet) {
 			t.Errorf("jet %v: %d of 1000 broken when a server drains and the balancer changes", s == jet, broken)
 		}
 	}
@@ -258,6 +258,7 @@ func TestBadOptions(t *testing.T) {
 		"--balancers 0":         func(d *Datacentre) { d.Balancers = 0 },
 		"--active 0":            func(d *Datacentre) { d.Active = 0 },
 		"--hours -2":            func(d *Datacentre) { d.Hours = -2 },
+		"--hours 1e-300":        func(d *Datacentre) { d.Hours = 1e-300 },
 		"--wave 60":             func(d *Datacentre) { d.Wave = 60 },
 		"--horizon -1":          func(d *Datacentre) { d.Horizon = -1 },
 		"--buckets 0":           func(d *Datacentre) { d.Buckets = 0 },

@@ -27,12 +27,10 @@ const (
 )
 
 // bucketBytes is a table of buckets in the data plane: two octets a bucket, in
-// lines of eight buckets, and behind them two words for its chain.
-func bucketBytes(n int) int64 { return int64((n+7)/8*2+2*n) * 8 }
-
-// paperBucketBytes is a bucket of Beamer's authors: current and previous server
-// and the time of the last move, in four octets each (§4).
-const paperBucketBytes = 12
+// lines of eight buckets, and behind them the words of its chain. That is two
+// for three previous servers and the time of the last move; one previous server
+// and the time are one word, as the data plane would have it if it had no more.
+func bucketBytes(n, words int) int64 { return int64((n+7)/8*2+words*n) * 8 }
 
 // tableBytes is one version of a scheme's table for the VIP in a balancer. The
 // data plane has room for two, so that it can swap them.
@@ -49,9 +47,9 @@ func (v *vip) tableBytes(scheme int, entries []uint32) int64 {
 	case pcc.Cheetah: // and what packets without a cookie go by
 		return slots + int64(v.capacity(n))*4
 	case pcc.Beamer1:
-		return int64(v.Buckets*n) * paperBucketBytes
+		return bucketBytes(v.Buckets*n, 1)
 	case pcc.Beamer3:
-		return bucketBytes(v.Buckets * n)
+		return bucketBytes(v.Buckets*n, 2)
 	}
 	return int64(len(entries)) * 4
 }

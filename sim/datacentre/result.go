@@ -146,7 +146,7 @@ func (d *Datacentre) figures(outcomes []*outcome) []sim.Figure {
 			Name: "memory", Title: "Memory of a balancer", Bars: true,
 			X: sim.Axis{Label: "scheme"}, Y: sim.Axis{Label: "bytes a balancer", Unit: "bytes", Log: true},
 			Series: []sim.Series{b.series("all", b.all), b.series("tables", b.tables), b.series("flow table", b.flows)},
-			Note: fmt.Sprintf("One version of all VIPs' tables (the data plane has room for two) and the flow table; all: with %s bytes that are the same for all, a server line of %d bytes and a count of %d for each server (a processor) and %d bytes a VIP. full-ct is one balancer with all connections.",
+			Note: fmt.Sprintf("One version of all VIPs' tables (the data plane has room for two) and the flow table; all: with %s bytes that are the same for all, a server line of %d bytes and a count of %d for each server (a processor) and %d bytes a VIP. beamer-1 is the same layout with one word a bucket, not two, for its chain (10 octets; the authors' has 12). full-ct is one balancer with all connections.",
 				sim.Grouped(d.common(), 0), lineBytes, countBytes, vipBytes),
 		},
 		{
@@ -277,14 +277,15 @@ func (d *Datacentre) overTheDay(outcomes []*outcome) sim.Figure {
 
 // growth is what a balancer is sent of one table of buckets for all servers
 // when half of them are added to the other half.
-func (d *Datacentre) growth() (int, error) {
+func (d *Datacentre) growth() (octets, moved int, err error) {
 	servers := make([]buckets.Server, d.Servers)
 	for i := range servers {
 		servers[i] = buckets.Server{Number: uint16(i), Weight: 1}
 	}
-	o := buckets.Options{Now: 1, ChainTime: 240}
+	o := buckets.Options{Now: 1, ChainTime: uint32(pcc.DefaultChainTime / sim.Second)}
 	t := buckets.New(d.Buckets*d.Servers, servers[:d.Servers/2])
-	next, _ := t.Apply(t.Assign(servers, o), o)
+	moves := t.Assign(servers, o)
+	next, _ := t.Apply(moves, o)
 	delta, err := buckets.Delta(t, next)
-	return len(delta), err
+	return len(delta), len(moves), err
 }

@@ -150,6 +150,6 @@ func (e *era) via(key uint64) uint16 {
 // heard is when a balancer goes by a VIP's version of the pool, at the
 // earliest: up to Stale after the change.
 func (s *site) heard(vip, version, balancer int, at sim.Time) sim.Time {
-	h := sim.SplitMix(s.seed + uint64(vip)<<40 + uint64(version)<<16 + uint64(balancer))
+	h := sim.SplitMix(sim.SplitMix(s.seed) + uint64(vip)<<40 + uint64(version)<<16 + uint64(balancer))
 	return at + sim.Time(float64(h>>11)/(1<<53)*float64(s.Stale))
 }

@@ -47,7 +47,7 @@ type pending struct {
 }
 
 // schemeNames are the schemes that are played, in the order of results.
-var schemeNames = []string{pcc.Hash, "maglev", "table-hrw", "anchor", pcc.Beamer1, pcc.Beamer3, pcc.JET, pcc.FullCTECMP, pcc.FullCT, pcc.Cheetah}
+var schemeNames = []string{pcc.Hash, "maglev", "table-hrw", pcc.AnchorTable, pcc.Beamer1, pcc.Beamer3, pcc.JET, pcc.FullCTECMP, pcc.FullCT, pcc.Cheetah}
 
 func newVIP(s *site, number int) (*vip, error) {
 	n := s.size[number]
@@ -89,7 +89,7 @@ func (v *vip) makeSchemes(n int) error {
 			s = nil // of beamer-3's tables, below
 		case "maglev", "table-hrw":
 			s = &compiled{spec: chash.Spec{Kind: chash.Kind(name), Rows: chash.Rows(2 * n)}, names: names}
-		case "anchor":
+		case pcc.AnchorTable:
 			s = &anchor{capacity: v.capacity(n)}
 		case pcc.JET, pcc.FullCT, pcc.FullCTECMP:
 			s = &tracking{all: name != pcc.JET, one: name == pcc.FullCT}
@@ -333,23 +333,12 @@ func (v *vip) serve(now sim.Time, tracks []*tracking) {
 		c := v.pop.conns(k, 0, now, v.view)
 		s.Serve(&c)
 		v.tally.lookups += int64(c.Len())
-		v.tally.broken[k][hour] += judge(&c)
+		broken, _ := pcc.Judge(&c)
+		v.tally.broken[k][hour] += broken
 		if t := v.tracks[k]; t != nil && !t.all && c.Len() > 0 {
 			v.tally.tracked = max(v.tally.tracked, float64(t.live)/float64(c.Len()))
 		}
 	}
-}
-
-// judge marks what is broken.
-func judge(c *pcc.Conns) (broken int64) {
-	first := c.First[:len(c.At)]
-	for i, at := range c.At {
-		if was := first[i]; at != was && was != pcc.Broken && at != pcc.Dropped {
-			first[i] = pcc.Broken
-			broken++
-		}
-	}
-	return broken
 }
 
 // poisson is the number of connections that came and went unseen.

@@ -50,7 +50,7 @@ func benchmark(b *testing.B, updates bool) {
 				if !updates {
 					b.StartTimer()
 					s.Serve(&c)
-					judge(&c)
+					Judge(&c)
 				}
 			}
 			if !updates {

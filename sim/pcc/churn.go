@@ -1,6 +1,7 @@
 package pcc
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -81,6 +82,9 @@ func (o *BalancerChurn) Check() error {
 		return fmt.Errorf("--updates %v: must be above 0, %d a minute at most", o.Updates, workload.MaxPerMinute)
 	}
 	if err := checkBalancers(o.Balancers, o.Churn); err != nil {
+		return err
+	}
+	if err := cmp.Or(twice("churns", o.Churns), twice("stales", o.Stales), twice("floods", o.Floods)); err != nil {
 		return err
 	}
 	for _, churn := range o.Churns {

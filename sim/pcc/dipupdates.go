@@ -55,16 +55,8 @@ func (o *DIPUpdates) Flags(f *pflag.FlagSet) {
 
 // Check says which option is wrong.
 func (o *DIPUpdates) Check() error {
-	if len(o.Rates) == 0 {
-		return fmt.Errorf("--rates: name one at least, such as 80")
-	}
-	for i, rate := range o.Rates {
-		if err := (workload.Updates{PerMinute: rate}).Check(); err != nil || rate == 0 {
-			return fmt.Errorf("--rates %v: each must be above 0, %d at most", rate, workload.MaxPerMinute)
-		}
-		if slices.Contains(o.Rates[:i], rate) {
-			return fmt.Errorf("--rates: %v is there twice; name each once", rate)
-		}
+	if err := checkRates(o.Rates); err != nil {
+		return err
 	}
 	if err := checkBalancers(o.Balancers, o.BalancerChurn); err != nil {
 		return err

@@ -87,7 +87,7 @@ func (p *player) join(front int) error {
 	}
 	for i := range p.sides {
 		if t, ok := p.sides[i].scheme.(Stateful); ok && p.sides[i].front == front {
-			t.Join(int(b), float64(len(p.key))/float64(len(f.alive)))
+			t.Join(int(b), p.expected(f))
 		}
 	}
 	p.reshuffle(front)
@@ -142,7 +142,7 @@ func (p *player) serveSide(i int, all bool) {
 	}
 	s.scheme.Serve(&c)
 	t.Lookups += int64(c.Len())
-	broken, dropped := judge(&c)
+	broken, dropped := Judge(&c)
 	t.Broken += broken
 	t.Dropped += dropped
 	if !all {
@@ -150,8 +150,8 @@ func (p *player) serveSide(i int, all bool) {
 	}
 }
 
-// judge marks what is broken.
-func judge(c *Conns) (broken, dropped int64) {
+// Judge marks what is broken, and counts it and what was dropped in silence.
+func Judge(c *Conns) (broken, dropped int64) {
 	first := c.First[:len(c.At)]
 	for i, at := range c.At {
 		switch was := first[i]; {

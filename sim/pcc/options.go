@@ -29,6 +29,8 @@ type Base struct {
 	// Buckets, ChainSeconds and Entries are Setup's.
 	Buckets, ChainSeconds int
 	Entries               float64
+	// given are the flags on the command line, nil: there is none.
+	given *pflag.FlagSet
 }
 
 // NewBase is Cheetah's pool and load (§2.1) with as many standby servers as
@@ -43,6 +45,7 @@ func NewBase(schemes ...string) Base {
 
 // Flags adds the options.
 func (b *Base) Flags(f *pflag.FlagSet) {
+	b.given = f
 	f.IntVar(&b.Servers, "servers", b.Servers, "servers that work at the start")
 	f.IntVar(&b.Standby, "standby", b.Standby, "servers on standby at the start; JET's horizon")
 	f.IntVar(&b.Active, "active", b.Active, "live connections in the mean")
@@ -62,6 +65,9 @@ const (
 	maxSeconds = 86_400
 	maxBuckets = 1 << 23 // of a table, see buckets.Max
 	maxEntries = 1000
+	// Connections that begin in a second, which all live at once in a run's
+	// step.
+	maxArrivals = 10_000_000
 )
 
 // Check says which option is wrong.
@@ -77,7 +83,7 @@ func (b *Base) Check() error {
 		return fmt.Errorf("--active %d: must be 1 to %d", b.Active, maxActive)
 	case b.Seconds < 1 || b.Seconds > maxSeconds:
 		return fmt.Errorf("--seconds %d: must be 1 to %d", b.Seconds, maxSeconds)
-	case b.Buckets < 1 || b.Buckets*b.Servers > maxBuckets:
+	case b.Buckets < 1 || b.Buckets > maxBuckets/b.Servers:
 		return fmt.Errorf("--buckets %d for each of %d servers: must be 1 or more, and %d together at most", b.Buckets, b.Servers, maxBuckets)
 	case b.ChainSeconds < 0 || b.ChainSeconds > maxSeconds:
 		return fmt.Errorf("--chain-time %d: must be 0 to %d", b.ChainSeconds, maxSeconds)
@@ -86,12 +92,56 @@ func (b *Base) Check() error {
 	case len(b.Schemes) == 0:
 		return fmt.Errorf("--schemes: name one at least, of %v", Names())
 	}
+	if err := b.checkLoad(); err != nil {
+		return err
+	}
 	for i, name := range b.Schemes {
 		if slices.Contains(b.Schemes[:i], name) {
 			return fmt.Errorf("--schemes: %s is there twice; name each once", name)
 		}
 		if _, err := New(name, b.setup(0)); err != nil {
 			return fmt.Errorf("--schemes: %w", err)
+		}
+	}
+	return nil
+}
+
+// checkLoad refuses options that a record leaves nothing to say for, and more
+// connections than a run can hold.
+func (b *Base) checkLoad() error {
+	if b.Flows.Record == nil {
+		if a := float64(b.Active) / b.Lifetimes.Mean() * float64(sim.Second); a > maxArrivals {
+			return fmt.Errorf("--active %d: with lifetimes %s that is %.3g connections a second, at most %d can begin in one; take fewer, or longer --lifetimes",
+				b.Active, b.Lifetimes.Name, a, maxArrivals)
+		}
+		return nil
+	}
+	for _, name := range []string{"active", "seconds", "lifetimes"} {
+		if b.given != nil && b.given.Changed(name) {
+			return fmt.Errorf("--%s %s: the connections of --flows %s say that themselves; leave one of the two out", name, b.given.Lookup(name).Value, b.Flows.Name)
+		}
+	}
+	return nil
+}
+
+// checkRates says what is wrong with --rates of updates.
+func checkRates(rates []float64) error {
+	if len(rates) == 0 {
+		return fmt.Errorf("--rates: name one at least, such as 80")
+	}
+	for _, rate := range rates {
+		if err := (workload.Updates{PerMinute: rate}).Check(); err != nil || rate == 0 {
+			return fmt.Errorf("--rates %v: each must be above 0, %d at most", rate, workload.MaxPerMinute)
+		}
+	}
+	return twice("rates", rates)
+}
+
+// twice refuses a list that has a value twice.
+func twice[T comparable](flag string, list []T) error {
+	for i, x := range list {
+		if slices.Contains(list[:i], x) {
+			return fmt.Errorf("--%s: %v is there twice; name each once", flag, x)
 		}
 	}
 	return nil
@@ -124,12 +174,35 @@ func (b *Base) arrivals(seed uint64) workload.Arrivals {
 	return workload.NewPoisson(seed, float64(b.Active), b.Lifetimes.Distribution)
 }
 
+// room is the most connections of a record that live at a time, by which
+// tables are sized; 0 of drawn ones, which are about as many all the time.
+// Each counts for a second at least, a run's step.
+func (b *Base) room() float64 {
+	if b.Flows.Record == nil {
+		return 0
+	}
+	ends := make([]sim.Time, len(b.Flows.Flows))
+	for i, f := range b.Flows.Flows {
+		ends[i] = f.Start + max(f.Duration, sim.Second)
+	}
+	slices.Sort(ends)
+	most, over := 0, 0
+	for i, f := range b.Flows.Flows { // in the order of their start
+		for ends[over] < f.Start {
+			over++
+		}
+		most = max(most, i+1-over)
+	}
+	return float64(most)
+}
+
 // run is a run under a seed at a rate of updates, without contenders.
 // Which connections come does not depend on the rate.
 func (b *Base) run(seed uint64, updates workload.Updates) *Run {
 	updates.Even = updates.Even || b.Even
 	drawn := updates.Draw(sim.Stream(seed, "updates"), b.end())
 	return &Run{
+		Room:     b.room(),
 		Arrivals: b.arrivals(seed),
 		Working:  b.Servers, Standby: b.Standby,
 		Changes: Changes(seed, b.Servers, b.Standby, drawn),

@@ -182,6 +182,14 @@ func TestFlows(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	for _, kind := range []sim.Kind{DIPUpdatesKind, BalancerChurnKind} {
+		for _, option := range []string{"--active 10", "--seconds 100", "--lifetimes hadoop"} {
+			err := check(kind.New(), strings.Fields("--flows "+file+" "+option)...)
+			if err == nil || !strings.Contains(err.Error(), option+":") {
+				t.Errorf("%s --flows with %s: error %v", kind.Name, option, err)
+			}
+		}
+	}
 	o := smallUpdates()
 	if err := o.Flows.Set(file); err != nil {
 		t.Fatal(err)
@@ -193,6 +201,23 @@ func TestFlows(t *testing.T) {
 	if want := int64(500 * len(o.Rates)); r.Samples[0].Count != want {
 		t.Errorf("%d %s, want %d", r.Samples[0].Count, r.Samples[0].What, want)
 	}
+	// Only ten live at time 0, but tables have room for those that come.
+	for _, name := range []string{JET, FullCT} {
+		if y, _ := pointAt(r.Figures[0], name, 20); y.Mean > 0 {
+			t.Errorf("%s breaks %.2f %% of a record's connections", name, y.Mean)
+		}
+	}
+	if y, _ := pointAt(r.Figures[0], AnchorTable, 20); y.Mean < 5 {
+		t.Errorf("anchor-table breaks %.2f %%: tables have nothing to do", y.Mean)
+	}
+	c := smallChurn()
+	c.Flows, c.Floods, c.Stales = o.Flows, nil, nil
+	if r, err = c.Run(context.Background(), sim.Common{Seed: 1, Seeds: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if y, _ := pointAt(byName(r.Figures, "churn-"+string(Modulo)), JET, 0); y.Mean > 0 {
+		t.Errorf("jet at balancers breaks %.2f %% of a record's connections", y.Mean)
+	}
 }
 
 func TestInterrupted(t *testing.T) {
@@ -203,16 +228,18 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// check parses options and says what is wrong with them.
+func check(s sim.Scenario, args ...string) error {
+	f := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	s.Flags(f)
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	return s.Check()
+}
+
 // Each wrong option is named with its value, in one line.
 func TestOptions(t *testing.T) {
-	check := func(s sim.Scenario, args ...string) error {
-		f := pflag.NewFlagSet("test", pflag.ContinueOnError)
-		s.Flags(f)
-		if err := f.Parse(args); err != nil {
-			return err
-		}
-		return s.Check()
-	}
 	for args, want := range map[string]string{
 		"--servers 20000":                     "--servers 20000 and --standby 47: a cookie names 16384 servers at most",
 		"--servers 1":                         "--servers 1:",
@@ -221,6 +248,7 @@ func TestOptions(t *testing.T) {
 		"--active 0":                          "--active 0:",
 		"--seconds -5":                        "--seconds -5:",
 		"--buckets 1000000":                   "--buckets 1000000",
+		"--buckets 9223372036854775807":       "--buckets 9223372036854775807",
 		"--chain-time -1":                     "--chain-time -1:",
 		"--entries NaN":                       "--entries NaN:",
 		"--schemes hash,beamer":               `--schemes: scheme "beamer": there are hash, ring`,
@@ -233,6 +261,9 @@ func TestOptions(t *testing.T) {
 		"--rates -1.5":                        "--rates -1.5:",
 		"churn --updates 0":                   "--updates 0:",
 		"churn --churns -2":                   "--churns -2:",
+		"churn --churns 0,0,3":                "--churns: 0 is there twice",
+		"churn --stales 1s,1s":                "--stales: 1s is there twice",
+		"churn --floods 5,5":                  "--floods: 5 is there twice",
 		"churn --stales -1s":                  "--stales -1s:",
 		"churn --stale 2h":                    "--stale 2h0m0s:",
 		"churn --floods -1":                   "--floods: -1",

@@ -28,6 +28,10 @@ type Run struct {
 	Contenders []Contender
 	// End of the run. Connections that still live then count.
 	End sim.Time
+	// Room is for how many live connections tables of limited size have room, if
+	// more than live when their balancer joins: a record begins with few. 0: as
+	// many as live then.
+	Room float64
 	// Step is the longest time for which connections are opened, or closed,
 	// together; 0: a second. Schemes with state of limited size see it.
 	Step sim.Time
@@ -174,12 +178,18 @@ func newPlayer(r *Run) (*player, error) {
 		if t, ok := s.scheme.(Stateful); ok {
 			f := p.fronts[s.front]
 			for _, b := range f.alive {
-				t.Join(int(b), float64(len(p.key))/float64(len(f.alive)))
+				t.Join(int(b), p.expected(f))
 			}
 		}
 	}
 	p.open(0)
 	return p, nil
+}
+
+// expected is about how many connections a balancer of a front will have at a
+// time.
+func (p *player) expected(f *Front) float64 {
+	return max(p.Room, float64(len(p.key))) / float64(len(f.alive))
 }
 
 // frontOf is the index of a contender's front.

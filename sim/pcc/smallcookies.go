@@ -135,19 +135,10 @@ func (o *SmallCookies) Run(ctx context.Context, c sim.Common) (*sim.Result, erro
 	return (&smallResult{o, c, rates, configurations, runs, even}).result(), nil
 }
 
-// smallLoad is a run at a rate of updates without contenders.
-func smallLoad(b Base, seed uint64, rate float64) *Run {
-	updates := workload.Updates{PerMinute: rate}.Draw(sim.Stream(seed, "updates"), b.end())
-	return &Run{
-		Arrivals: b.arrivals(seed), Working: b.Servers, Standby: b.Standby,
-		Changes: Changes(seed, b.Servers, b.Standby, updates), End: b.end(),
-	}
-}
-
 // play is a run at a rate against all variants, by variant and then by
 // configurations, and cheetah.
 func (o *SmallCookies) play(ctx context.Context, seed uint64, rate float64, highest bool, configurations []int) (smallRun, error) {
-	r := smallLoad(o.Base, seed, rate)
+	r := o.run(seed, workload.Updates{PerMinute: rate})
 	var schemes []*tags
 	for _, v := range variants {
 		for _, n := range configurations {
@@ -192,7 +183,7 @@ const (
 func (o *SmallCookies) balance(ctx context.Context, seed uint64) ([]float64, error) {
 	b := o.Base
 	b.Seconds = min(b.Seconds, balanceSeconds)
-	r := smallLoad(b, seed, 0)
+	r := b.run(seed, workload.Updates{})
 	r.Step, r.Tick = openEvery, sim.Second
 	var all []*levelWatch
 	for _, l := range levels {

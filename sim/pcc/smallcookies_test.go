@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/sim/workload"
 )
 
 // A tag of no bits is the bare hash.
@@ -20,7 +21,7 @@ func TestTagOfNoBits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := smallLoad(b, 1, 40)
+		r := b.run(1, workload.Updates{PerMinute: 40})
 		for _, s := range []Scheme{bare, newTags(b.setup(1), 1, 1, kind, false), newTags(b.setup(1), 1, 1, kind, true)} {
 			r.Contenders = append(r.Contenders, Contender{Scheme: s})
 		}
@@ -101,7 +102,7 @@ func TestDrainedBreakAfterNChanges(t *testing.T) {
 						t.Fatalf("%d configurations, fresh %v: a connection of the drained server is at %d after %d changes", n, fresh, c.At[i], change+1)
 					}
 				}
-				judge(&c)
+				Judge(&c)
 			}
 			if scheme.Lost != 0 || scheme.Kept != 0 || scheme.Drained == 0 {
 				t.Errorf("%+v", scheme.TagCounts)

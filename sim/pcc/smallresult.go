@@ -3,28 +3,11 @@ package pcc
 import (
 	"fmt"
 	"math/bits"
-	"slices"
 	"strconv"
 
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/sim"
-	"github.com/fairlead/fairlead/sim/workload"
 )
-
-func checkRates(rates []float64) error {
-	if len(rates) == 0 {
-		return fmt.Errorf("--rates: name one at least, such as 80")
-	}
-	for i, rate := range rates {
-		if err := (workload.Updates{PerMinute: rate}).Check(); err != nil || rate == 0 {
-			return fmt.Errorf("--rates %v: each must be above 0, %d at most", rate, workload.MaxPerMinute)
-		}
-		if slices.Contains(rates[:i], rate) {
-			return fmt.Errorf("--rates: %v is there twice; name each once", rate)
-		}
-	}
-	return nil
-}
 
 // smallResult is what all runs of small-cookies came to.
 type smallResult struct {
