@@ -8,8 +8,8 @@ import (
 
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/policy"
-	"github.com/fairlead/fairlead/scheme/stateless"
 	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/sim/choose"
 )
 
 // chooser is a policy at the balancer.
@@ -26,10 +26,10 @@ type chooser interface {
 
 // Names that are not policies of package policy.
 const (
-	nameHash        = policy.Hash
+	nameHash        = choose.Hash
 	nameCRC         = "hash-crc"
 	nameRing        = "ring"
-	nameLeastLoaded = "least-loaded"
+	nameLeastLoaded = choose.LeastLoaded
 )
 
 // names are all choosers: in this order they are shown.
@@ -45,13 +45,13 @@ func newChooser(name string, seed uint64, r *run) (chooser, error) {
 	n := len(r.each)
 	switch name {
 	case nameHash:
-		return &hashed{r: r, salt: random.Uint64(), at: func(h uint64) int { return stateless.Scale(uint32(h>>32), n) }}, nil
+		return &hashed{r: r, salt: random.Uint64(), at: func(h uint64) uint16 { return choose.Modulo(h, n) }}, nil
 	case nameCRC:
 		return &crc{r: r}, nil
 	case nameRing:
 		return newRing(r, random)
 	case policy.HashBit:
-		return &hashBit{hashed: hashed{r: r, salt: random.Uint64()}, table: tableOf(policy.P2C, n)}, nil
+		return &hashed{r: r, salt: random.Uint64(), at: choose.NewHashBit(choose.Table(name, n, serverName), r.openAt).Choose}, nil
 	case nameLeastLoaded:
 		return &leastLoaded{r: r, random: random}, nil
 	case policy.AWRR:
@@ -61,19 +61,11 @@ func newChooser(name string, seed uint64, r *run) (chooser, error) {
 	case policy.Probe:
 		return &probing{r: r, pool: policy.NewProbes(n, random.IntN), latencies: make([]policy.Latencies, n)}, nil
 	}
-	t := &table{name: name, entries: tableOf(name, n), open: r.openAt}
-	t.state.Random = random.Uint64()
-	return t, nil
+	state := policy.State{Random: random.Uint64()}
+	return &walker{Policy: choose.NewPolicy(name, choose.Table(name, n, serverName), state, r.openAt)}, nil
 }
 
-// tableOf is the data plane's table of a policy, all servers alike.
-func tableOf(name string, n int) []uint32 {
-	members := make([]policy.Member, n)
-	for i := range members {
-		members[i] = policy.Member{Slot: uint16(i), Weight: 1, Name: fmt.Sprint("server ", i)}
-	}
-	return policy.Table(name, members)
-}
+func serverName(i int) string { return fmt.Sprint("server ", i) }
 
 // openAt is how many requests a server has: what the balancer that sees all
 // of them counts.
@@ -85,26 +77,20 @@ type blind struct{}
 func (blind) ended(sim.Time, int, int, sim.Time) {}
 func (blind) reported(int, float64)              {}
 
-// table is a policy of the data plane: rr, p2c, least-conn.
-type table struct {
+// walker is a policy of the data plane: rr, p2c, least-conn.
+type walker struct {
 	blind
-	name    string
-	entries []uint32
-	state   policy.State
-	open    func(slot uint16) int32
+	*choose.Policy
 }
 
-func (t *table) choose(sim.Time, int) int {
-	e, _ := policy.Choose(t.name, t.entries, &t.state, t.open)
-	return int(policy.EntrySlot(e))
-}
+func (w *walker) choose(sim.Time, int) int { return int(w.Choose()) }
 
-// hashed goes by a uniform hash of the connection.
+// hashed goes by a uniform hash of the connection's tuple.
 type hashed struct {
 	blind
 	r    *run
 	salt uint64
-	at   func(hash uint64) int
+	at   func(hash uint64) uint16
 }
 
 func (h *hashed) hash(request int) uint64 {
@@ -112,7 +98,7 @@ func (h *hashed) hash(request int) uint64 {
 	return sim.SplitMix(h.salt + 0x9e3779b97f4a7c15*(uint64(t.client)<<16|uint64(t.port)))
 }
 
-func (h *hashed) choose(_ sim.Time, request int) int { return h.at(h.hash(request)) }
+func (h *hashed) choose(_ sim.Time, request int) int { return int(h.at(h.hash(request))) }
 
 // crc is CRC-32C of the tuple, which DPDK's hash is, modulo the servers.
 type crc struct {
@@ -132,29 +118,15 @@ func (c *crc) choose(_ sim.Time, request int) int {
 
 // newRing is consistent hashing with the data plane's ring.
 func newRing(r *run, random *rand.Rand) (chooser, error) {
-	members := make([]chash.Member, len(r.each))
-	for i := range members {
-		members[i] = chash.Member{Name: fmt.Sprintf("server %d of %x", i, random.Uint64()), Number: i, New: 1, Held: 1}
+	names := make([]string, len(r.each))
+	for i := range names {
+		names[i] = fmt.Sprintf("server %d of %x", i, random.Uint64())
 	}
-	t, err := chash.Compile(chash.Spec{Kind: chash.KindRing, Rows: chash.RowsUpTo(len(members), chash.MaxTableRows)}, members)
+	t, err := choose.NewByRow(chash.KindRing, len(names), chash.RowsUpTo(len(names), chash.MaxTableRows), func(i int) string { return names[i] })
 	if err != nil {
 		return nil, err
 	}
-	return &hashed{r: r, salt: random.Uint64(), at: func(h uint64) int {
-		slot, _, _ := t.Place(h)
-		return slot
-	}}, nil
-}
-
-// hashBit is p2c between two hashes.
-type hashBit struct {
-	hashed
-	table []uint32
-}
-
-func (h *hashBit) choose(_ sim.Time, request int) int {
-	e, _, _ := policy.ChooseHashBit(h.hash(request), h.table, h.r.openAt)
-	return int(policy.EntrySlot(e))
+	return &hashed{r: r, salt: random.Uint64(), at: t.Choose}, nil
 }
 
 // leastLoaded knows at every moment which server has the fewest requests; of

@@ -6,38 +6,24 @@ import (
 
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/sim/choose"
 )
 
-// awrr makes a new table whenever all servers have reported once more.
+// awrr goes by a table that follows what servers reported.
 type awrr struct {
 	blind
-	r       *run
-	random  *rand.Rand
-	servers []policy.Reported
-	entries []uint32
-	state   policy.State
-	swap    sim.Time // when the next table is due
+	*choose.AWRR
+	load []float64 // as reported last
 }
 
 func newAWRR(r *run, random *rand.Rand) *awrr {
-	a := &awrr{r: r, random: random, servers: make([]policy.Reported, len(r.each))}
-	for i := range a.servers {
-		a.servers[i].Slot = uint16(i)
-	}
-	a.entries = policy.AWRRTable(a.servers, policy.AWRRAlpha, random.IntN)
+	a := &awrr{load: make([]float64, len(r.each))}
+	a.AWRR = choose.NewAWRR(len(r.each), r.report, random, func(server int) float64 { return a.load[server] })
 	return a
 }
 
-func (a *awrr) reported(i int, load float64) { a.servers[i].Load = load }
-
-func (a *awrr) choose(now sim.Time, _ int) int {
-	if now >= a.swap {
-		a.entries = policy.AWRRTable(a.servers, policy.AWRRAlpha, a.random.IntN)
-		a.swap = now - now%a.r.report + a.r.report
-	}
-	e, _ := policy.Choose(policy.AWRR, a.entries, &a.state, nil)
-	return int(policy.EntrySlot(e))
-}
+func (a *awrr) reported(i int, load float64)   { a.load[i] = load }
+func (a *awrr) choose(now sim.Time, _ int) int { return int(a.Choose(now)) }
 
 // leastReported goes by reports alone.
 type leastReported struct {

@@ -259,15 +259,16 @@ func (o *Options) contenders(l load, seed uint64) ([]*contender, error) {
 	p := pool{o.Servers, seed, o.Points, sim.Time(o.Report)}
 	var list []*contender
 	var failed error
-	add := func(name string, c chooser, err error) {
+	add := func(name string, l *levels, c chooser, err error) {
 		if failed == nil {
 			failed = err
 		}
-		list = append(list, newContender(name, c, o.Servers))
+		list = append(list, newContender(name, c, l))
 	}
 	for _, name := range o.Schemes {
-		c, err := p.newChooser(name)
-		add(name, c, err)
+		l := newLevels(o.Servers)
+		c, err := p.newChooser(name, l)
+		add(name, l, c, err)
 	}
 	if !l.extra {
 		return list, failed
@@ -276,13 +277,13 @@ func (o *Options) contenders(l load, seed uint64) ([]*contender, error) {
 		if slices.Contains(o.Schemes, string(chash.KindRing)) {
 			p.points = points
 			c, err := p.consistent(chash.KindRing)
-			add(ringName(points), c, err)
+			add(ringName(points), newLevels(o.Servers), c, err)
 		}
 	}
 	for _, kind := range tables {
 		if slices.Contains(o.Schemes, string(kind)) {
 			c, err := p.compiled(kind)
-			add(tableName(kind), c, err)
+			add(tableName(kind), newLevels(o.Servers), c, err)
 		}
 	}
 	return list, failed

@@ -78,9 +78,7 @@ func (s *sequence) Next() (c workload.Connection, ok bool) {
 }
 
 // byKey places each connection where its key says.
-type byKey struct{}
-
-func (byKey) choose(key uint64, _ sim.Time, _ *levels) uint16 { return uint16(key) }
+func byKey(key uint64, _ sim.Time) uint16 { return uint16(key) }
 
 // A run small enough to be counted by hand:
 //
@@ -89,7 +87,7 @@ func (byKey) choose(key uint64, _ sim.Time, _ *levels) uint16 { return uint16(ke
 //	server 1  0    0    2    2    0    0    0
 func TestReplay(t *testing.T) {
 	a := sequence{{Start: -5, Lifetime: 11}, {Start: 2, Lifetime: 8}, {Start: 4, Lifetime: 4, Key: 1}, {Start: 4, Lifetime: 4, Key: 1}}
-	c := newContender("by hand", byKey{}, 2)
+	c := newContender("by hand", byKey, newLevels(2))
 	if n, err := replay(context.Background(), &a, []*contender{c}, []sim.Time{3, 12}); err != nil || n != 4 {
 		t.Fatal(n, err)
 	}

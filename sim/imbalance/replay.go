@@ -101,9 +101,10 @@ func (s sums) minus(t sums) sums {
 	return sums{s.time - t.time, s.excess - t.excess, s.most - t.most, s.active - t.active}
 }
 
-// newContender is for a pool whose connections nobody has placed yet.
-func newContender(name string, c chooser, servers int) *contender {
-	return &contender{name: name, chooser: c, levels: newLevels(servers)}
+// newContender is for a pool, with these levels, whose connections nobody has
+// placed yet.
+func newContender(name string, c chooser, l *levels) *contender {
+	return &contender{name: name, chooser: c, levels: l}
 }
 
 // play goes through moments in their order, and measures up to bounds, which
@@ -122,7 +123,7 @@ func (c *contender) play(moments []moment, bounds []sim.Time) {
 		if int(m.slot) >= len(c.server) {
 			c.server = append(c.server, 0) // slots are numbered one by one
 		}
-		s := c.chooser.choose(m.key, m.at, c.levels)
+		s := c.chooser(m.key, m.at)
 		c.server[m.slot] = s
 		c.levels.opened(s)
 		c.active++

@@ -6,6 +6,7 @@ import (
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/sim/choose"
 )
 
 // cookies are Cheetah's, of one run.
@@ -36,9 +37,7 @@ func (k *cookies) read(id int32, key uint64) uint16 {
 // has to be taken out.
 type chosen struct {
 	*servers
-	policy string
-	table  []uint32
-	state  policy.State
+	policy *choose.Policy
 	cookies
 	first []uint16
 	key   []uint64
@@ -46,19 +45,16 @@ type chosen struct {
 }
 
 func newChosen(conns int, name string, seed uint64, s *servers) *chosen {
-	members := make([]policy.Member, len(s.conns))
-	for i := range members {
-		members[i] = policy.Member{Slot: uint16(i), Weight: 1, Name: strconv.Itoa(i)}
-	}
+	state := policy.State{Seed: sim.Stream(seed, "policy "+name).Uint64}
+	open := func(server uint16) int32 { return s.conns[server] }
 	return &chosen{
-		servers: s, policy: name, table: policy.Table(name, members), state: policy.State{Seed: sim.Stream(seed, "policy "+name).Uint64},
+		servers: s, policy: choose.NewPolicy(name, choose.Table(name, len(s.conns), strconv.Itoa), state, open),
 		cookies: *newCookies(conns, seed), first: make([]uint16, conns), key: make([]uint64, conns),
 	}
 }
 
 func (c *chosen) begin(id int32, key uint64, _ sim.Time) {
-	entry, _ := policy.Choose(c.policy, c.table, &c.state, func(slot uint16) int32 { return c.conns[slot] })
-	c.first[id], c.key[id] = policy.EntrySlot(entry), key
+	c.first[id], c.key[id] = c.policy.Choose(), key
 	c.give(id, key, c.first[id])
 	c.open(c.first[id])
 }
