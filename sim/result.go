@@ -7,8 +7,9 @@ import (
 )
 
 // Result is what a scenario found: what `fairlead sim NAME -o json` prints.
-// Nothing in it depends on how long anything took or on how many cores there
-// are: the same options and seeds give the same bytes on one machine.
+// Its figures do not depend on how long anything took, on how many cores there
+// are or on the machine, which is named all the same, as in every experiment:
+// the same options and seeds give the same bytes on one machine.
 type Result struct {
 	Scenario string `json:"scenario"`
 	// Source is what it repeats: "Cheetah (NSDI'20), figure 2a"; empty: nobody
@@ -80,7 +81,7 @@ type Series struct {
 	// By is Ours, ByPaper, ByData or ByLab. Others' points are drawn as marks
 	// in the colour of our series of the same name.
 	By     string  `json:"by"`
-	Points []Point `json:"points"`
+	Points []Point `json:"points,omitempty"`
 }
 
 // Point of a series: at X (or, in bars, at Label) the statistics over seeds.

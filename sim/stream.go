@@ -4,11 +4,12 @@
 // and seed: same seed, same bytes.
 //
 //	workload    how long connections live, when servers change, who asks
-//	pcc         connections that must not break while everything changes
+//	pcc         connections that must not break while everything changes:
+//	            dip-updates, scaling, small-cookies, balancer-churn
+//	imbalance   how evenly connections are spread
 //	threshold   Beamer that takes overloaded servers out
-//	imbalance   how evenly servers are loaded
-//	fct         what requests wait
-//	tracking    JET's experiments
+//	fct         what requests wait, and how even load is
+//	tracking    JET's experiments: jet, jet-trace
 //	datacentre  a whole site for a day
 //	proof       Theorem 1 by counting
 //	scenarios   the list of all, and a run of all

@@ -14,29 +14,18 @@ import (
 	"github.com/fairlead/fairlead/sim/tracking"
 )
 
-// order in which scenarios are shown: those of the papers first, then what no
-// paper has.
-var order = []string{
-	"dip-updates", "imbalance", "threshold", "fct", "scaling", "jet", "small-cookies",
-	"balancer-churn", "datacentre", "proof",
-}
-
-// All are the scenarios in their order.
+// All are the scenarios in the order in which they are shown: those of the
+// papers first, then what no paper has.
 func All() []sim.Kind {
-	kinds := slices.Concat(
+	return slices.Concat(
 		[]sim.Kind{pcc.DIPUpdatesKind},
 		imbalance.Kinds,
-		fct.Kinds,
 		threshold.Kinds,
+		fct.Kinds,
 		[]sim.Kind{pcc.ScalingKind},
 		tracking.Kinds,
-		[]sim.Kind{pcc.SmallCookiesKind},
-		[]sim.Kind{pcc.BalancerChurnKind},
+		[]sim.Kind{pcc.SmallCookiesKind, pcc.BalancerChurnKind},
 		datacentre.Kinds,
 		proof.Kinds,
 	)
-	slices.SortStableFunc(kinds, func(a, b sim.Kind) int {
-		return slices.Index(order, a.Name) - slices.Index(order, b.Name)
-	})
-	return kinds
 }

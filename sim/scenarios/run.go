@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"github.com/fairlead/fairlead/sim"
@@ -58,5 +59,13 @@ func run(ctx context.Context, s sim.Scenario, c sim.Common) (*sim.Result, error)
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
-	return s.Run(ctx, c)
+	r, err := s.Run(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	// A figure that is no number must not cost the report of all the others.
+	if _, err := json.Marshal(r); err != nil {
+		return nil, fmt.Errorf("its result cannot be written: %w", err)
+	}
+	return r, nil
 }

@@ -222,6 +222,9 @@ func TestRarest(t *testing.T) {
 			t.Errorf("%g requests a second: one after %d ns", rate, at)
 		}
 	}
+	if d := (Gamma{7 * sim.Millisecond, 1e-300}).Draw(r); d != 7*sim.Millisecond {
+		t.Errorf("next to no variation: %d ns", d)
+	}
 	if at := Exponential(r, math.Inf(1)); at != Never {
 		t.Errorf("an infinite mean: %d", at)
 	}

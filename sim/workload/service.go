@@ -33,10 +33,10 @@ type Gamma struct {
 func (g Gamma) Mean() float64 { return float64(g.Time) }
 
 func (g Gamma) Draw(r *rand.Rand) sim.Time {
-	switch g.Variation {
-	case 0:
+	switch {
+	case g.Variation < leastVariation:
 		return max(1, g.Time)
-	case 1:
+	case g.Variation == 1:
 		return Exponential(r, g.Mean())
 	}
 	shape := 1 / (g.Variation * g.Variation)
@@ -46,6 +46,9 @@ func (g Gamma) Draw(r *rand.Rand) sim.Time {
 	x := gamma(r, shape+1) * math.Pow(1-r.Float64(), 1/shape)
 	return max(1, sim.Time(g.Mean()/shape*x))
 }
+
+// leastVariation is what integer nanoseconds can show of an hour.
+const leastVariation = 1e-12
 
 // Bimodal is Cheetah's work of figure 8: a share of the requests is long, and
 // each of either kind is drawn from a Gaussian distribution of mean t and
