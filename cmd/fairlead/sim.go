@@ -1,13 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
-	"os"
-	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -38,38 +33,7 @@ paper is held against ours: "agrees", or "differs" and why.`,
 // interrupted says what a Ctrl-C meant.
 func interrupted(err error) error {
 	if errors.Is(err, context.Canceled) {
-		return errors.New("interrupted: no run was whole; fewer --seeds take less time")
+		return errors.New("interrupted: not all runs were whole, so there is no result; fewer --seeds or a smaller site take less time")
 	}
 	return err
-}
-
-// checkPlot refuses a --plot that cannot be written, before anything is done.
-func checkPlot(file string) error {
-	if file == "" {
-		return nil
-	}
-	if !strings.EqualFold(filepath.Ext(file), ".svg") {
-		return usagef("--plot %q: must be named *.svg, as it is one", file)
-	}
-	if dir := filepath.Dir(file); !isDirectory(dir) {
-		return usagef("--plot %q: there is no directory %q; make it first", file, dir)
-	}
-	return nil
-}
-
-func isDirectory(dir string) bool {
-	info, err := os.Stat(dir)
-	return err == nil && info.IsDir()
-}
-
-// writePlot draws to memory first, so that an error leaves no half file.
-func writePlot(file string, draw func(io.Writer) error) error {
-	if file == "" {
-		return nil
-	}
-	var b bytes.Buffer
-	if err := draw(&b); err != nil {
-		return err
-	}
-	return os.WriteFile(file, b.Bytes(), 0o644)
 }

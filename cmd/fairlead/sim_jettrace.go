@@ -81,6 +81,7 @@ All cases with all seeds take about ten minutes and 1.5 GB of memory.`,
 	f.BoolVar(&o.Native, "native", false, "look hashes up as objects (ring's tree, hrw's race), not as the program's tables")
 	f.BoolVar(&o.Plain, "plain", false, "also full-ct over a plain open-addressing table, to measure full-ct's own table by")
 	f.StringVar(&plot, "plot", "", "write the rates to this file, an SVG")
+	f.VisitAll(plainList)
 	outputFlag(c, &output)
 	return c
 }
@@ -106,7 +107,7 @@ func traceProgress() (progress func(step, steps int, what string), done func()) 
 func readCapture(file string) (*tracking.Trace, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--pcap %s: %w", file, errors.Unwrap(err))
 	}
 	defer f.Close()
 	t, err := tracking.ReadTrace(f, filepath.Base(file))

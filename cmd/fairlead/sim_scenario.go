@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
-	"strings"
 	"sync"
 	"time"
 
@@ -49,22 +47,11 @@ func newSimScenario(k sim.Kind) *cobra.Command {
 		},
 	}
 	scenario.Flags(c.Flags())
-	c.Flags().VisitAll(shortDefault)
+	c.Flags().VisitAll(plainList)
 	commonFlags(c.Flags(), &common)
 	c.Flags().StringVar(&plot, "plot", "", "draw the figures to this file, an SVG")
 	outputFlag(c, &output)
 	return c
-}
-
-// zeros at the end of a fraction.
-var zeros = regexp.MustCompile(`(\.\d*?)0+\b`)
-
-// shortDefault has help say 1.5,5 where the library writes 1.500000,5.000000.
-func shortDefault(f *pflag.Flag) {
-	if f.Value.Type() == "float64Slice" {
-		f.DefValue = strings.ReplaceAll(zeros.ReplaceAllString(f.DefValue, "$1"), ".,", ",")
-		f.DefValue = strings.ReplaceAll(f.DefValue, ".]", "]")
-	}
 }
 
 // commonFlags are those of all scenarios.

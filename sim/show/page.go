@@ -22,6 +22,7 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"number":  number,
 	"bounds":  boundsText,
 	"axis":    axisTitle,
+	"code":    code,
 	// Replaced by page, as it needs the report's files.
 	"svg": func(string, sim.Figure) template.HTML { return "" },
 }).Parse(pageText))
@@ -54,4 +55,11 @@ func inline(svg []byte, f sim.Figure) template.HTML {
 	}
 	head := `<svg role="img" aria-label="` + template.HTMLEscapeString(f.Title) + `" ` + string(svg[m[2]:m[3]]) + ">"
 	return template.HTML(head + string(svg[m[1]:]))
+}
+
+var quoted = regexp.MustCompile("`([^`]+)`")
+
+// code is a text in which what stands in backquotes is code.
+func code(text string) template.HTML {
+	return template.HTML(quoted.ReplaceAllString(template.HTMLEscapeString(text), "<code>$1</code>"))
 }

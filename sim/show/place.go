@@ -184,7 +184,13 @@ func (p *Place) swap() error {
 		return fmt.Errorf("write report: %w", err)
 	}
 	if unix.Renameat2(unix.AT_FDCWD, p.temp, unix.AT_FDCWD, p.dir, unix.RENAME_EXCHANGE) == nil {
-		return p.Discard() // which is the older one now
+		err := p.Discard() // which is the older one now
+		older := p.temp
+		p.temp = ""
+		if err != nil {
+			return fmt.Errorf("the report is written; the older one could not be removed and is in %s: %w", older, err)
+		}
+		return nil
 	}
 	older := p.temp + ".older"
 	if err := os.Rename(p.dir, older); err != nil {
