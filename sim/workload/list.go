@@ -58,16 +58,16 @@ type RecordSummary struct {
 func List() []Entry {
 	const cheetah = "Cheetah (NSDI'20), "
 	return []Entry{
-		WebServer.entry("lifetimes", "--lifetimes web-server of every scenario with connections"),
-		Hadoop.entry("lifetimes", "--lifetimes hadoop"),
+		WebServer.entry("lifetimes", "--lifetimes web-server, the default but in jet"),
+		Hadoop.entry("lifetimes", "--lifetimes hadoop, the default in jet"),
 		Downtime.entry("downtimes", "jet: how long a failed server stays away"),
 		WebServerSizes.entry("sizes", "the live schedule of lab run scaling"),
-		service("constant", "each request takes the same time", cheetah+"figures 6 and 7", "fct", Constant(7*sim.Millisecond)),
-		service("exponential", "requests that know nothing of how long they have taken", "queueing theory's usual case", "fct", Gamma{7 * sim.Millisecond, 1}),
-		service("gaussian", "a normal distribution; variance is half the mean, in milliseconds", cheetah+"figure 8", "fct", Gaussian{4 * sim.Millisecond, halfVariance(4 * sim.Millisecond)}),
-		service("bimodal", "4 ms, one in ten 500 ms, each normally distributed", cheetah+"figure 8", "fct", Figure8),
+		service("constant", "each request takes the same time", cheetah+"figures 6 and 7: 7 ms", "fct --work 7ms --variation 0", Constant(7*sim.Millisecond)),
+		service("exponential", "requests that know nothing of how long they have taken", "queueing theory's usual case", "fct --work 7ms --variation 1", Gamma{7 * sim.Millisecond, 1}),
+		service("gaussian", "a normal distribution: 4 ms ± 1.4 ms", cheetah+"figure 8", "fct: either kind of bimodal", Gaussian{4 * sim.Millisecond, halfVariance(4 * sim.Millisecond)}),
+		service("bimodal", "4 ms, one in ten 500 ms, each normally distributed", cheetah+"figure 8", "fct, figure 8", Figure8),
 		{Name: "updates", Kind: "updates", About: "1.5 to 80 changes of the pool a minute, half removals, half additions: a Poisson process, or evenly",
-			Source: cheetah + "section 2.1, after SilkRoad (SIGCOMM'17)", Use: "dip-updates, datacentre"},
+			Source: cheetah + "section 2.1, after SilkRoad (SIGCOMM'17)", Use: "dip-updates, small-cookies, balancer-churn"},
 		{Name: "sinusoid", Kind: "rate", About: "60 % of the peak for 20 s, up to the peak at 35 s and down again until 50 s",
 			Source: cheetah + "figure 9", Use: "scaling, lab run scaling"},
 		{Name: "syn-flood", Kind: "attack", About: "SYNs from addresses that never come again, evenly, each an entry where first packets make entries",
