@@ -15,7 +15,7 @@ import (
 // machine's caches are shared.
 func BenchmarkTrace(b *testing.B) {
 	o := DefaultTrace()
-	trace, err := NewTrace(o)
+	trace, err := NewTrace(b.Context(), o)
 	if err != nil {
 		b.Fatal(err)
 	}

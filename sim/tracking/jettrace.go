@@ -187,11 +187,8 @@ func JetTrace(ctx context.Context, o JetTraceOptions) (*JetTraceResult, error) {
 	for s := range o.Seeds {
 		seed := o.Seed + uint64(s)
 		t.progress(fmt.Sprintf("seed %d: making the trace", seed))
-		trace, err := o.trace(seed)
+		trace, err := o.trace(ctx, seed)
 		if err != nil {
-			return nil, err
-		}
-		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		r.Trace, r.Flows, r.Packets, r.Skipped = trace.Name, len(trace.Flows), len(trace.Packets), trace.Skipped
@@ -211,14 +208,14 @@ func JetTrace(ctx context.Context, o JetTraceOptions) (*JetTraceResult, error) {
 	return r, nil
 }
 
-func (o *JetTraceOptions) trace(seed uint64) (*Trace, error) {
+func (o *JetTraceOptions) trace(ctx context.Context, seed uint64) (*Trace, error) {
 	if o.Capture != nil {
 		o.Capture.rekey(seed)
 		return o.Capture, nil
 	}
 	made := o.Trace
 	made.Seed = seed
-	return NewTrace(made)
+	return NewTrace(ctx, made)
 }
 
 // traceCase gathers a case's samples.
@@ -279,6 +276,9 @@ func (t *traceRun) seed(ctx context.Context, trace *Trace, n int, seed uint64) e
 	for _, c := range t.cases {
 		if c.Servers != n || c.NotApplicable != "" {
 			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
 		}
 		f := &forwarder{trace: trace, flows: full}
 		switch c.Scheme {

@@ -107,7 +107,7 @@ func TestJetTraceRepeats(t *testing.T) {
 // Every form of every hash, and every table, sends each flow to one server,
 // the same under all schemes.
 func TestSchemesAgree(t *testing.T) {
-	trace, err := NewTrace(TraceOptions{Flows: 5000, Packets: 20_000, Zipf: 1, Seed: 5})
+	trace, err := NewTrace(t.Context(), TraceOptions{Flows: 5000, Packets: 20_000, Zipf: 1, Seed: 5})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package tracking
 
 import (
+	"context"
 	"fmt"
 	"math/bits"
 	"net/netip"
@@ -84,8 +85,8 @@ func (o TraceOptions) Check() error {
 // distribution (flow 0 the largest), all shuffled (Fisher–Yates). Flow f comes
 // from the address of the low 32 bits of sm(2f), port 1024 + sm(2f+1) mod
 // 64,512, to 10.0.0.1 port 80 by TCP; sm(i) is SplitMix64's finaliser of
-// seed·2^32 + i.
-func NewTrace(o TraceOptions) (*Trace, error) {
+// seed·2^32 + i. When ctx ends, so does the making.
+func NewTrace(ctx context.Context, o TraceOptions) (*Trace, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
@@ -109,21 +110,37 @@ func NewTrace(o TraceOptions) (*Trace, error) {
 	}
 	order := make([]uint32, o.Packets)
 	sizes := sim.Stream(o.Seed, "flow sizes")
-	for i := range order {
+	draw := func(i int) {
 		order[i] = uint32(i)
 		if i >= o.Flows {
 			order[i] = zipf.Draw(sizes)
 		}
 	}
-	shuffle := sim.Stream(o.Seed, "packet order")
-	for i := len(order) - 1; i > 0; i-- {
-		j := shuffle.Uint32N(uint32(i + 1))
+	places := sim.Stream(o.Seed, "packet order")
+	shuffle := func(i int) {
+		i = len(order) - 1 - i // from the last to the first
+		j := places.Uint32N(uint32(i + 1))
 		order[i], order[j] = order[j], order[i]
 	}
-	for i, f := range order {
-		t.Packets[i] = t.Flows[f]
+	put := func(i int) { t.Packets[i] = t.Flows[order[i]] }
+	for _, step := range []func(i int){draw, shuffle, put} {
+		if err := eachPacket(ctx, o.Packets, step); err != nil {
+			return nil, err
+		}
 	}
 	return t, nil
+}
+
+// eachPacket calls step for each of n packets, as long as ctx lasts.
+func eachPacket(ctx context.Context, n int, step func(i int)) error {
+	const between = 1 << 20
+	for i := range n {
+		if i%between == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		step(i)
+	}
+	return nil
 }
 
 // portsWord is the word of the two ports as the header has it.

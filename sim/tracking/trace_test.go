@@ -2,7 +2,9 @@ package tracking
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
+	"errors"
 	"math"
 	"net/netip"
 	"slices"
@@ -15,10 +17,10 @@ import (
 	"github.com/fairlead/fairlead/wire"
 )
 
-// docs/simulation.md, "Trace": the flows' keys.
+// docs/simulation-jet.md, "Trace": the flows' keys.
 func TestTraceIsAsDefined(t *testing.T) {
 	const flows, packets, seed = 1000, 5000, 7
-	tr, err := NewTrace(TraceOptions{Flows: flows, Packets: packets, Zipf: 1, Seed: seed})
+	tr, err := NewTrace(t.Context(), TraceOptions{Flows: flows, Packets: packets, Zipf: 1, Seed: seed})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,13 +60,13 @@ func TestTraceIsAsDefined(t *testing.T) {
 
 func TestTraceRepeats(t *testing.T) {
 	o := TraceOptions{Flows: 500, Packets: 2000, Zipf: 0.8, Seed: 3}
-	a, _ := NewTrace(o)
-	b, _ := NewTrace(o)
+	a, _ := NewTrace(t.Context(), o)
+	b, _ := NewTrace(t.Context(), o)
 	if !slices.Equal(a.Packets, b.Packets) {
 		t.Fatal("two traces of one seed differ")
 	}
 	o.Seed = 4
-	c, _ := NewTrace(o)
+	c, _ := NewTrace(t.Context(), o)
 	if slices.Equal(a.Packets, c.Packets) {
 		t.Fatal("traces of two seeds are alike")
 	}
@@ -144,5 +146,14 @@ func TestReadTrace(t *testing.T) {
 	}
 	if _, err := ReadTrace(&none, "x.pcap"); err == nil || !strings.Contains(err.Error(), "tcpdump") {
 		t.Errorf("a capture without packets: %v, want the remedy", err)
+	}
+}
+
+// What takes a second and more is heard to be of no use any longer.
+func TestTraceInterrupted(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if _, err := NewTrace(ctx, TraceOptions{Flows: 1, Packets: 1, Seed: 1}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }
