@@ -55,7 +55,7 @@ they may be, and a flood of SYNs on flow tables of limited size.`,
 			Stales: []time.Duration{0, 500 * time.Millisecond, 2 * time.Second, 5 * time.Second}, Stale: 2 * time.Second,
 			Floods: []float64{0, 1e4, 1e5, 1e6}, FloodEntries: 4,
 		}
-		o.Seconds = 120
+		o.Seconds, o.Active = 120, 30_000
 		return o
 	},
 }

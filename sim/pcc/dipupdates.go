@@ -35,7 +35,7 @@ behind routers that hash modulo their number.`,
 	Example: `  fairlead sim dip-updates
   fairlead sim dip-updates --rates 10,80 --active 200000 --seeds 3 --plot fig2a.svg
   fairlead sim dip-updates --schemes hash,jet,cheetah --lifetimes hadoop`,
-	Seeds: 5,
+	Seeds: 3,
 	New: func() sim.Scenario {
 		return &DIPUpdates{
 			Base:      NewBase(Hash, "ring", "table-hrw", "maglev", "anchor", AnchorTable, FullCTECMP, Faild1, Beamer1, Beamer1Any, Beamer3, JET, FullCT, Cheetah),
@@ -98,6 +98,18 @@ func (o *DIPUpdates) Run(ctx context.Context, c sim.Common) (*sim.Result, error)
 	return o.result(c, rates, tallies), nil
 }
 
+// quiet are the rates at which no connection lived through an update, so that
+// nothing could have broken.
+func quiet(rates []float64, tallies []*Tally) (list []float64) {
+	seeds := len(tallies) / len(rates)
+	for i, rate := range rates {
+		if nobodyThrough(tallies[i*seeds : (i+1)*seeds]) {
+			list = append(list, rate)
+		}
+	}
+	return list
+}
+
 // contenders are all schemes, and the balancers of full-ct-ecmp.
 func (o *DIPUpdates) contenders(seed uint64) ([]Contender, error) {
 	one := One()
@@ -124,6 +136,9 @@ func (o *DIPUpdates) curve(scheme int, rates []float64, tallies []*Tally) sim.Se
 	s := sim.Series{Name: o.Schemes[scheme], By: sim.Ours}
 	seeds := len(tallies) / len(rates)
 	for i, rate := range rates {
+		if slices.Contains(quiet(rates, tallies), rate) {
+			continue
+		}
 		s.Points = append(s.Points, sim.Point{X: rate, Y: shares(tallies[i*seeds:(i+1)*seeds], scheme)})
 	}
 	return s
@@ -145,6 +160,9 @@ func (o *DIPUpdates) result(c sim.Common, rates []float64, tallies []*Tally) *si
 		Y: sim.Axis{Label: "broken connections", Unit: "%", Log: true, Decimals: 4},
 		Note: "A server that is removed drains. full-ct-ecmp is the only one whose balancers change. " +
 			"beamer-1-any is beamer-1 whose buckets are moved as Faild does, any of a server's, instead of those that moved longest ago.",
+	}
+	if none := quiet(rates, tallies); len(none) > 0 {
+		figure.Note += fmt.Sprintf(" At %v updates a minute no connection lived through one: nothing is drawn.", none)
 	}
 	for i := range o.Schemes {
 		figure.Series = append(figure.Series, o.curve(i, rates, tallies))

@@ -142,8 +142,7 @@ func (p *player) serveSide(i int, all bool) {
 	}
 	s.scheme.Serve(&c)
 	t.Lookups += int64(c.Len())
-	broken, dropped := Judge(&c)
-	t.Broken += broken
+	_, dropped := Judge(&c) // broken ones are counted at their end
 	t.Dropped += dropped
 	if !all {
 		p.scatter(s, &c)

@@ -3,6 +3,7 @@ package pcc
 import (
 	"context"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/fairlead/fairlead/sim"
@@ -107,6 +108,44 @@ func TestStale(t *testing.T) {
 	}
 }
 
+// listed is connections one by one.
+type listed []workload.Connection
+
+func (l *listed) Next() (c workload.Connection, ok bool) {
+	if len(*l) > 0 {
+		c, ok, *l = (*l)[0], true, (*l)[1:]
+	}
+	return c, ok
+}
+
+// Of five connections that hash breaks, two begin in the time that counts; the
+// end of one of them lies behind it.
+func TestWholeLives(t *testing.T) {
+	const s = sim.Second
+	all := listed{{Start: -s, Lifetime: 30 * s}, {Start: 5 * s, Lifetime: 30 * s}, {Start: 12 * s, Lifetime: 5 * s}, {Start: 14 * s, Lifetime: 30 * s}, {Start: 21 * s, Lifetime: 60 * s}}
+	for from, want := range map[sim.Time]int64{0: 5, 10 * s: 2} {
+		arrivals := slices.Clone(all)
+		for i := range arrivals {
+			arrivals[i].Key = 5 // of six servers another than of five, four
+		}
+		scheme, err := New(Hash, Setup{Working: 6, Seed: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := Run{
+			Arrivals: &arrivals, Working: 6, End: 60 * s, From: from, Until: 2 * from, Contenders: []Contender{{Hash, scheme, nil}},
+			Changes: []Change{{15 * s, 0, false}, {25 * s, 1, false}},
+		}
+		tally, err := r.Play(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tally.Connections != want || tally.Schemes[0].Broken != want {
+			t.Errorf("from %v: %d connections, %d broken, want %d", from, tally.Connections, tally.Schemes[0].Broken, want)
+		}
+	}
+}
+
 // Connections come, live and end as the arrivals say.
 func TestPopulation(t *testing.T) {
 	b := small()
@@ -121,7 +160,7 @@ func TestPopulation(t *testing.T) {
 		t.Errorf("%.0f live connections, want about 2000", tally.Active)
 	}
 	mean := b.Lifetimes.Mean() / float64(sim.Second)
-	if want := 2000 + 2000/mean*float64(b.Seconds); math.Abs(float64(tally.Connections)-want) > 8*math.Sqrt(want) {
+	if want := 2000 / mean * float64(b.Seconds); math.Abs(float64(tally.Connections)-want) > 8*math.Sqrt(want) {
 		t.Errorf("%d connections, want about %.0f", tally.Connections, want)
 	}
 }

@@ -18,7 +18,9 @@ type Base struct {
 	Servers, Standby int
 	// Active is the mean number of live connections.
 	Active int
-	// Seconds that are simulated.
+	// Seconds in which connections begin that are counted. As long as the
+	// longest of them may live is simulated before, so that the pool has been
+	// changing for as long, and behind, so that all of them end.
 	Seconds   int
 	Lifetimes workload.Flag
 	// Flows has the connections instead, and how long they last; nil: none.
@@ -49,7 +51,7 @@ func (b *Base) Flags(f *pflag.FlagSet) {
 	f.IntVar(&b.Servers, "servers", b.Servers, "servers that work at the start")
 	f.IntVar(&b.Standby, "standby", b.Standby, "servers on standby at the start; JET's horizon")
 	f.IntVar(&b.Active, "active", b.Active, "live connections in the mean")
-	f.IntVar(&b.Seconds, "seconds", b.Seconds, "simulated seconds")
+	f.IntVar(&b.Seconds, "seconds", b.Seconds, secondsUsage)
 	f.Var(&b.Lifetimes, "lifetimes", workload.LifetimesUsage)
 	f.Var(&b.Flows, "flows", workload.FlowsUsage)
 	f.BoolVar(&b.Even, "even", b.Even, "the same time between any two updates of the pool, instead of a Poisson process")
@@ -154,9 +156,13 @@ func (b *Base) setup(seed uint64) Setup {
 	}
 }
 
-// isPaper: pool and load are the paper's, so that its figures can be compared.
+// isPaper: pool, load and tables are the defaults, so that the paper's figures
+// can be compared.
 func (b *Base) isPaper() bool {
-	return b.Servers == 468 && b.Lifetimes.Name == workload.WebServer.Name && b.Flows.Record == nil
+	d := NewBase()
+	return b.Servers == d.Servers && b.Standby == d.Standby && b.Active == d.Active && b.Seconds == d.Seconds && !b.Even &&
+		b.Lifetimes.Distribution == d.Lifetimes.Distribution && b.Flows.Record == nil &&
+		b.Buckets == d.Buckets && b.ChainSeconds == d.ChainSeconds && b.Entries == d.Entries
 }
 
 // end of a run.
@@ -164,7 +170,16 @@ func (b *Base) end() sim.Time {
 	if b.Flows.Record != nil {
 		return b.Flows.Span()
 	}
-	return sim.Time(b.Seconds) * sim.Second
+	return sim.Time(b.Seconds)*sim.Second + 2*b.edge()
+}
+
+// edge is how long a run is simulated before the connections that it counts,
+// and behind them.
+func (b *Base) edge() sim.Time {
+	if b.Flows.Record != nil {
+		return 0 // a record begins and ends as it does
+	}
+	return b.Lifetimes.Longest()
 }
 
 func (b *Base) arrivals(seed uint64) workload.Arrivals {
@@ -201,13 +216,24 @@ func (b *Base) room() float64 {
 func (b *Base) run(seed uint64, updates workload.Updates) *Run {
 	updates.Even = updates.Even || b.Even
 	drawn := updates.Draw(sim.Stream(seed, "updates"), b.end())
-	return &Run{
+	r := &Run{
 		Room:     b.room(),
 		Arrivals: b.arrivals(seed),
 		Working:  b.Servers, Standby: b.Standby,
 		Changes: Changes(seed, b.Servers, b.Standby, drawn),
 		End:     b.end(),
 	}
+	if edge := b.edge(); edge > 0 {
+		r.From, r.Until = edge, r.End-edge
+	}
+	return r
+}
+
+const secondsUsage = "seconds in which the counted connections begin; the longest lifetime is simulated before and behind"
+
+// spanParameter says what time is simulated.
+func (b *Base) spanParameter() sim.Parameter {
+	return sim.Parameter{Name: "time", Value: fmt.Sprintf("%d s, and %.1f s before and behind", b.Seconds, float64(b.edge())/float64(sim.Second))}
 }
 
 // parameters are the shared options as text.
@@ -215,7 +241,7 @@ func (b *Base) parameters() []sim.Parameter {
 	load := []sim.Parameter{
 		{Name: "active connections", Value: sim.Grouped(float64(b.Active), 0)},
 		{Name: "lifetimes", Value: fmt.Sprintf("%s, mean %.1f s", b.Lifetimes.Name, b.Lifetimes.Mean()/float64(sim.Second))},
-		{Name: "time", Value: fmt.Sprintf("%d s", b.Seconds)},
+		b.spanParameter(),
 	}
 	if b.Flows.Record != nil {
 		load = []sim.Parameter{

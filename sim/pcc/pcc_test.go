@@ -125,13 +125,13 @@ func TestStreams(t *testing.T) {
 // The curves of Fig 2a lie above each other as in the paper.
 func TestOrder(t *testing.T) {
 	o := smallUpdates()
-	o.Seconds, o.Rates = 300, []float64{20}
+	o.Seconds, o.Rates = 300, []float64{10}
 	r, err := o.Run(context.Background(), sim.Common{Seed: 1, Seeds: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
 	mean := func(name string) float64 {
-		y, ok := pointAt(r.Figures[0], name, 20)
+		y, ok := pointAt(r.Figures[0], name, 10)
 		if !ok {
 			t.Fatalf("no %s", name)
 		}

@@ -49,7 +49,9 @@ func (p *player) talk() {
 func (p *player) fill(now sim.Time) {
 	for p.more && p.next.Start <= now {
 		c := p.next
-		p.tally.Connections++
+		if p.counts(c.Start) {
+			p.tally.Connections++
+		}
 		p.start, p.end, p.key = append(p.start, c.Start), append(p.end, c.End()), append(p.key, c.Key)
 		for _, f := range p.fronts {
 			f.via = append(f.via, f.route(c.Key))
@@ -60,6 +62,22 @@ func (p *player) fill(now sim.Time) {
 		s := &p.sides[i]
 		for len(s.first) < len(p.key) {
 			s.first, s.note, s.at = append(s.first, 0), append(s.note, 0), append(s.at, 0)
+		}
+	}
+}
+
+// counts tells whether a connection that begins at a time is counted.
+func (p *player) counts(start sim.Time) bool {
+	return p.Until == 0 || start >= p.From && start < p.Until
+}
+
+// countBroken counts the broken of some connections, which are over.
+func (p *player) countBroken(which []int32) {
+	for k := range p.sides {
+		for _, i := range which {
+			if p.sides[k].first[i] == Broken && p.counts(p.start[i]) {
+				p.tally.Schemes[k].Broken++
+			}
 		}
 	}
 }
@@ -87,6 +105,7 @@ func (p *player) close() {
 		return
 	}
 	p.some, p.ended = p.ended, p.some
+	p.countBroken(p.some)
 	for i := range p.sides {
 		if t, ok := p.sides[i].scheme.(Closer); ok {
 			c := p.gather(&p.sides[i])

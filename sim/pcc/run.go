@@ -26,8 +26,13 @@ type Run struct {
 	// Changes of the pool in the order of time (Changes).
 	Changes    []Change
 	Contenders []Contender
-	// End of the run. Connections that still live then count.
+	// End of the run.
 	End sim.Time
+	// From and Until: only connections that begin in between are counted; all
+	// are played. Until 0: all are, for what they live of the run. To count
+	// whole lives in a pool that has been changing for as long, let both lie the
+	// longest lifetime within the run.
+	From, Until sim.Time
 	// Room is for how many live connections tables of limited size have room, if
 	// more than live when their balancer joins: a record begins with few. 0: as
 	// many as live then.
@@ -44,7 +49,7 @@ type Run struct {
 
 // Tally is what a run counts.
 type Tally struct {
-	// Connections that lived at some time of the run.
+	// Connections that are counted.
 	Connections int64
 	// Changes of the pool.
 	Changes int64
@@ -60,7 +65,7 @@ type Tally struct {
 // SchemeTally is what a run counts of a contender.
 type SchemeTally struct {
 	Name string
-	// Broken connections.
+	// Broken connections of those that are counted.
 	Broken int64
 	// Lookups of live connections that something had changed for.
 	Lookups int64
@@ -101,6 +106,11 @@ func (r *Run) Play(ctx context.Context) (*Tally, error) {
 		}
 	}
 	p.advance(r.End)
+	p.some = p.some[:0]
+	for i := range p.key {
+		p.some = append(p.some, int32(i))
+	}
+	p.countBroken(p.some)
 	p.tally.Active = float64(p.tally.Through) / float64(max(1, p.tally.Changes))
 	tally := p.tally // not a pointer to it, which would hold the population
 	return &tally, nil

@@ -38,7 +38,7 @@ servers' connections, and how even the load is.`,
 	Seeds: 3,
 	New: func() sim.Scenario {
 		o := &SmallCookies{Base: NewBase(Cheetah), Rates: []float64{10, 20, 40, 80}, Configurations: []int{1, 2, 4, 8, 16, 32, 64}}
-		o.Active, o.Seconds = 20_000, 400
+		o.Active, o.Seconds = 20_000, 300
 		return o
 	},
 }
@@ -48,7 +48,7 @@ func (o *SmallCookies) Flags(f *pflag.FlagSet) {
 	f.IntVar(&o.Servers, "servers", o.Servers, "servers that work at the start")
 	f.IntVar(&o.Standby, "standby", o.Standby, "servers on standby at the start")
 	f.IntVar(&o.Active, "active", o.Active, "live connections in the mean")
-	f.IntVar(&o.Seconds, "seconds", o.Seconds, "simulated seconds")
+	f.IntVar(&o.Seconds, "seconds", o.Seconds, secondsUsage)
 	f.Var(&o.Lifetimes, "lifetimes", workload.LifetimesUsage)
 	f.Float64SliceVar(&o.Rates, "rates", o.Rates, "updates of the pool a minute")
 	f.IntSliceVar(&o.Configurations, "configurations", o.Configurations, "how many configurations a balancer remembers: powers of two")
@@ -170,7 +170,12 @@ func (o *SmallCookies) play(ctx context.Context, seed uint64, rate float64, high
 var levels = []struct {
 	name   string
 	hashes int // 0: policy
-}{{"hash", 1}, {policy.HashBit, 2}, {"4 hashes", 4}, {policy.P2C, 0}}
+}{{"hash", 1}, {twoHashes, 2}, {"4 hashes", 4}, {policy.P2C, 0}}
+
+// twoHashes is not policy hash-bit, which chooses between the halves of one
+// hash over the policy's table: here both hashes go over the servers, as those
+// of tags do.
+const twoHashes = "2 hashes"
 
 // balanceSeconds is how long the fixed pool is watched at most, openEvery for
 // how long a policy may not know yet that a connection has ended.
@@ -184,6 +189,7 @@ func (o *SmallCookies) balance(ctx context.Context, seed uint64) ([]float64, err
 	b := o.Base
 	b.Seconds = min(b.Seconds, balanceSeconds)
 	r := b.run(seed, workload.Updates{})
+	r.End, r.From, r.Until = sim.Time(b.Seconds)*sim.Second, 0, 0
 	r.Step, r.Tick = openEvery, sim.Second
 	var all []*levelWatch
 	for _, l := range levels {

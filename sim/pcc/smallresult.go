@@ -35,7 +35,7 @@ func (r *smallResult) result() *sim.Result {
 			{Name: "standby servers", Value: strconv.Itoa(o.Standby)},
 			{Name: "active connections", Value: sim.Grouped(float64(o.Active), 0)},
 			{Name: "lifetimes", Value: o.Lifetimes.Name},
-			{Name: "simulated", Value: fmt.Sprintf("%d s", o.Seconds)},
+			o.spanParameter(),
 		},
 		Samples: []sim.Sample{
 			{What: "connections", Count: connections}, {What: "updates of the pool", Count: changes},
@@ -107,7 +107,7 @@ func (r *smallResult) figures() []sim.Figure {
 		return f
 	}
 	balance := sim.Figure{Name: "balance", Title: "Imbalance of a pool that does not change", Bars: true, Y: sim.Axis{Label: "max/mean − 1", Unit: "%", Decimals: 1},
-		Note: "hash-bit: the less loaded of the servers that two hashes name, one bit; 4 hashes: two bits; p2c: the less loaded of any two, all bits that name a server."}
+		Note: "2 hashes: the less loaded of the servers that two hashes name, one bit; 4 hashes: two bits; p2c: the less loaded of any two, all bits that name a server."}
 	for l, level := range levels {
 		balance.Series = append(balance.Series, sim.Series{Name: level.name, By: sim.Ours, Points: []sim.Point{{Label: "imbalance", Y: r.imbalance(l)}}})
 	}
@@ -145,23 +145,30 @@ func (r *smallResult) checks() []sim.Check {
 	of := func(i int) float64 { return 100 * ratio(float64(present[i]), float64(broken[i])) }
 	says := sim.NewCheck("of the connections broken under fresher tags over anchor-table, those whose server was in one of the last n configurations", "%", of(1), 0, 0, "0")
 	says.Why = fmt.Sprintf("the server alone is not enough, it must be the configuration's that the tag names: a server that is added takes keys of the hash from servers that stay, and their connections' tags age (without fresher tags, over hash, where all tags age: %.0f %%)", of(0))
-	checks := []sim.Check{
-		sim.NewCheck(fmt.Sprintf("of %s look-ups with a tag of one of the last n configurations, broken", sim.Grouped(float64(all.Named), 0)), "", float64(all.Lost), 0, 0, "0"),
-		says,
-		sim.NewCheck(fmt.Sprintf("of %s connections whose server was in none of the last n configurations, unbroken", sim.Grouped(float64(all.Drained), 0)), "", float64(all.Kept), 0, 0, "0: all are broken after n changes"),
-		sim.NewCheck("broken under cheetah", "", float64(cheetah), 0, 0, "0"),
+	never := sim.NewCheck("broken under cheetah", "", float64(cheetah), 0, 0, "0")
+	never.Why = cookiesWhy
+	checks := []sim.Check{never}
+	// Nothing is said of what there was none of.
+	if all.Named > 0 {
+		checks = append(checks, sim.NewCheck(fmt.Sprintf("of %s look-ups with a tag of one of the last n configurations, broken", sim.Grouped(float64(all.Named), 0)), "", float64(all.Lost), 0, 0, "0"))
+	}
+	if broken[1] > 0 {
+		checks = append(checks, says)
+	}
+	if all.Drained > 0 {
+		checks = append(checks, sim.NewCheck(fmt.Sprintf("of %s connections whose server was in none of the last n configurations, unbroken", sim.Grouped(float64(all.Drained), 0)), "", float64(all.Kept), 0, 0, "0: all are broken after n changes"))
 	}
 	last := len(r.rates) - 1
 	for v, x := range variants {
-		if c := r.curve(x.name, v, last).Points; len(c) > 1 {
+		if c := r.curve(x.name, v, last).Points; len(c) > 1 && c[0].Y.Mean > 0 {
 			name := fmt.Sprintf("broken with a tag for %d configurations over a tag for %d, %s", r.configurations[len(c)-1], r.configurations[0], x.name)
 			checks = append(checks, sim.NewCheck(name, "", ratio(c[len(c)-1].Y.Mean, c[0].Y.Mean), 0, 1, ""))
 		}
 	}
 	hash, bit, p2c := r.imbalance(0).Mean, r.imbalance(1).Mean, r.imbalance(len(levels)-1).Mean
 	return append(checks,
-		sim.NewCheck("imbalance of hash over hash-bit", "", ratio(hash, bit), 2, sim.Unbounded, ""),
-		sim.NewCheck(fmt.Sprintf("imbalance of %s over %s", policy.HashBit, policy.P2C), "", ratio(bit, p2c), 0.5, 2, ""))
+		sim.NewCheck("imbalance of hash over "+twoHashes, "", ratio(hash, bit), 2, sim.Unbounded, ""),
+		sim.NewCheck(fmt.Sprintf("imbalance of %s over %s", twoHashes, policy.P2C), "", ratio(bit, p2c), 0.5, 2, ""))
 }
 
 // ratio of two figures; 0 where there is nothing to divide by.
