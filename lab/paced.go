@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/fairlead/fairlead/sim/pcc"
 )
 
 // Paced answers: so many chunks of chunkBytes at equal distances, the last one
@@ -14,7 +16,7 @@ import (
 // send.
 
 // chunkBytes is a chunk's length. len(pattern) is a multiple of it.
-const chunkBytes = 128
+const chunkBytes = pcc.ChunkBytes
 
 // Bounds of a paced answer.
 const (
