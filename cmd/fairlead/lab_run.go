@@ -34,7 +34,7 @@ func newLabRun() *cobra.Command {
                 drains; beside a plain and a resilient ECMP group
   scaling       figure 9 of Cheetah's paper: 24 to 32 servers are added and
                 drain while requests come as a web server's; beside it what
-                the simulator says of the same schedule (four minutes)
+                the simulator says of the same schedule (three and a half minutes)
   control       churn's connections straight to one server, without balancers
 
 Schemes, policies and families run side by side, through the same changes at

@@ -39,7 +39,7 @@ const maxBalancers = 10_000
 // Kinds is the scenario of this package.
 var Kinds = []sim.Kind{{
 	Name:  name,
-	Short: "a site for a day: memory, control traffic and broken connections of every scheme",
+	Short: "A site for a day: memory, control traffic and broken connections of every scheme",
 	Long: `Plays a whole site for a day: many VIPs of very different sizes, balancers
 behind ECMP, servers that are upgraded in waves and fail, balancers that are
 upgraded one after the other, and news of changes that reach each balancer at

@@ -36,7 +36,7 @@ type BalancerChurn struct {
 // BalancerChurnKind is its entry in the list of all.
 var BalancerChurnKind = sim.Kind{
 	Name:  "balancer-churn",
-	Short: "balancers that join, leave, disagree for a while and are flooded: all schemes at once",
+	Short: "Balancers that join, leave, disagree for a while and are flooded: all schemes at once",
 	Long: `Several balancers stand behind routers that spread connections over them by
 ECMP. While the pool of servers is updated, balancers leave and join (routers
 reshuffle connections: modulo, or resilient), and each hears of an update with a

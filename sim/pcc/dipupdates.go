@@ -26,7 +26,7 @@ type DIPUpdates struct {
 // DIPUpdatesKind is its entry in the list of all.
 var DIPUpdatesKind = sim.Kind{
 	Name:  "dip-updates",
-	Short: "broken connections against updates of the pool a minute (Cheetah Fig 2a)",
+	Short: "Broken connections against updates of the pool a minute (Cheetah Fig 2a)",
 	Long: `Servers are removed (they drain) and added, half and half, while connections
 live: which schemes keep each connection on its server? All see the same
 connections and the same updates. One balancer that knows of each update at

@@ -122,7 +122,7 @@ func (s *scaling) describe(r *sim.Result, schedule Schedule) {
 		r.Parameters = append(r.Parameters, sim.Parameter{Name: name, Value: fmt.Sprintf(format, args...)})
 	}
 	say("servers", "%d, %d at the start", schedule.Servers, schedule.Active)
-	say("requests a second", "%.0f to %.0f, for %d s", 0.6*schedule.Rate.Peak*s.factor, schedule.Rate.Peak*s.factor, schedule.Span/sim.Second)
+	say("requests a second", "%.0f to %.0f, for %d s", schedule.Rate.At(0)*s.factor, schedule.Rate.Peak*s.factor, schedule.Span/sim.Second)
 	say("durations, sizes", "web-server; chunks of %d bytes over the duration", ChunkBytes)
 	added := 0
 	for _, step := range schedule.Steps {

@@ -26,7 +26,7 @@ type SmallCookies struct {
 // SmallCookiesKind is its entry in the list of all.
 var SmallCookiesKind = sim.Kind{
 	Name:  "small-cookies",
-	Short: "cookies of constant size: a tag of the configuration, an index of the hash (Cheetah App. B)",
+	Short: "Cookies of constant size: a tag of the configuration, an index of the hash (Cheetah App. B)",
 	Long: `Cookies smaller than a server's number: a tag that names one of the last
 configurations of the pool, in which the connection's hash is looked up again
 (replaced by the newest configuration's where that gives the same server:

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 
@@ -22,6 +24,9 @@ func TestAll(t *testing.T) {
 			t.Errorf("%s is there twice", k.Name)
 		}
 		seen[k.Name] = true
+		if first, _ := utf8.DecodeRuneInString(k.Short); !unicode.IsUpper(first) {
+			t.Errorf("%s: %q does not begin as a sentence", k.Name, k.Short)
+		}
 		if k.Name == "" || k.Short == "" || k.Long == "" || k.Seeds < 1 || !strings.Contains(k.Example, "fairlead sim "+k.Name) {
 			t.Errorf("%q lacks a text or seeds", k.Name)
 		}
