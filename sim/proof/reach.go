@@ -8,6 +8,7 @@ import (
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/sim/choose"
 )
 
 // policies whose servers are counted in a pool that never changes.
@@ -40,56 +41,35 @@ func reach(name string, servers int, identifier uint64, histories int, r *rand.R
 
 // chooser is a balancer that chooses servers by a policy.
 type chooser struct {
-	name  string
-	hash  chash.Hash
-	names []string // by slot
-	table []uint32
-	state policy.State
-	conns []int32
+	choose func(key uint64) uint16
+	conns  []int32 // by slot
 }
 
 func newChooser(name string, servers int, r *rand.Rand) (*chooser, error) {
-	c := &chooser{name: name, conns: make([]int32, servers), state: policy.State{Seed: r.Uint64}}
-	var members []policy.Member
-	for s := range servers {
-		c.names = append(c.names, strconv.Itoa(s))
-		members = append(members, policy.Member{Slot: uint16(s), Weight: 1, Name: c.names[s]})
+	c := &chooser{conns: make([]int32, servers)}
+	load := func(slot uint16) int32 { return c.conns[slot] }
+	switch name {
+	case policy.Hash: // a consistent one, as the program has it
+		h, err := choose.NewByKey(chash.KindAnchor, servers, 0, strconv.Itoa)
+		if err != nil {
+			return nil, err
+		}
+		c.choose = h.Choose
+	case policy.HashBit:
+		c.choose = choose.NewHashBit(choose.Table(name, servers, strconv.Itoa), load).Choose
+	default:
+		p := choose.NewPolicy(name, choose.Table(name, servers, strconv.Itoa), policy.State{Seed: r.Uint64}, load)
+		c.choose = func(uint64) uint16 { return p.Choose() }
 	}
-	if c.table = policy.Table(name, members); name == policy.HashBit {
-		c.table = policy.Table(policy.P2C, members)
-	}
-	if name != policy.Hash {
-		return c, nil
-	}
-	working := make([]chash.Server, servers)
-	for s := range working {
-		working[s] = chash.Server{Name: members[s].Name, Weight: 1}
-	}
-	var err error
-	c.hash, err = chash.New(chash.KindAnchor, chash.Options{}, working...)
-	return c, err
+	return c, nil
 }
 
 // open puts a new connection on a server and returns its slot.
 func (c *chooser) open(identifier uint64) int {
-	key := sim.SplitMix(identifier)
-	var slot int
-	switch c.name {
-	case policy.Hash:
-		slot = slices.Index(c.names, c.hash.Name(c.hash.Lookup(key)))
-	case policy.HashBit:
-		entry, _, _ := policy.ChooseHashBit(key, c.table, c.load)
-		slot = int(policy.EntrySlot(entry))
-	default:
-		entry, _ := policy.Choose(c.name, c.table, &c.state, c.load)
-		slot = int(policy.EntrySlot(entry))
-	}
+	slot := int(c.choose(sim.SplitMix(identifier)))
 	c.conns[slot]++
 	return slot
 }
-
-// load is how many connections a slot has.
-func (c *chooser) load(slot uint16) int32 { return c.conns[slot] }
 
 // close ends a connection of the slot, if it has one.
 func (c *chooser) close(slot int) { c.conns[slot] = max(0, c.conns[slot]-1) }
