@@ -11,11 +11,7 @@ import (
 // figures were not run are left out.
 func (o *BalancerChurn) checks(figures []sim.Figure, tallies []*Tally) (checks []sim.Check) {
 	if slices.Contains(o.Schemes, Cheetah) {
-		broken := int64(0)
-		for _, t := range tallies {
-			broken += t.Schemes[t.index(Cheetah)].Broken
-		}
-		checks = append(checks, sim.NewCheck("broken connections under cheetah, all figures and seeds together", "", float64(broken), 0, 0, ""))
+		checks = append(checks, cheetahCheck("all figures and seeds together", "", tallies))
 	}
 	modulo, resilient, flood := byName(figures, "churn-"+string(Modulo)), byName(figures, "churn-"+string(Resilient)), byName(figures, "flood")
 	for _, name := range []string{FullCTECMP, JET, JETTableHRW} {

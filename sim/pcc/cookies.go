@@ -72,3 +72,6 @@ func (k *cookies) Serve(c *Conns) {
 		c.At[i] = uint16(k.layout.Slot(k.hash(key), k.layout.Field(ts, now)))
 	}
 }
+
+// cookiesWhy is what a statement on cheetah's 0 must be read with.
+const cookiesWhy = "follows from what is assumed: each server keeps its slot for the whole run, and all balancers know all slots, as the controller has it; what runs is scheme/cheetah's encoding and decoding"
