@@ -72,6 +72,8 @@ const (
 	maxActive  = 10_000_000
 	maxSeconds = 1_000_000
 	maxPoints  = 10_000
+	// maxConnections of a run: a quarter of an hour or so for all schemes.
+	maxConnections = 1_000_000_000
 )
 
 // New has the paper's parameters. It does not give the seconds (figure
@@ -123,6 +125,9 @@ func (o *Options) Check() error {
 		}
 		if slices.Contains(o.Active[:i], a) {
 			return fmt.Errorf("--active %d: is given twice", a)
+		}
+		if n := float64(a) * float64(o.Seconds) * float64(sim.Second) / o.Lifetimes.Mean(); n > maxConnections && o.Flows.Record == nil {
+			return fmt.Errorf("--seconds %d: with --active %d that is %.0f connections, %d are the limit; take less of either", o.Seconds, a, n, maxConnections)
 		}
 	}
 	for i, s := range o.Schemes {

@@ -214,6 +214,7 @@ func TestFlows(t *testing.T) {
 func TestBadOptions(t *testing.T) {
 	for _, args := range []string{
 		"--servers=1", "--servers=20000", "--active=0", "--active=7,7", "--active=20000000", "--seconds=0", "--points=0",
+		"--seconds=1000000",
 		"--report=1us", "--schemes=md5", "--schemes=rr,rr",
 	} {
 		o := New()
