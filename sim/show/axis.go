@@ -90,6 +90,9 @@ func (s scale) at(x float64) float64 {
 // apply gives a plot's axis its range and ticks.
 func (s scale) apply(a *plot.Axis, label sim.Axis) {
 	a.Label.Text = axisTitle(label)
+	if s.log {
+		a.Label.Text += ", logarithmic"
+	}
 	a.Min, a.Max = s.at(s.min), s.at(s.max)
 	ticks := s.linearTicks()
 	if s.log {

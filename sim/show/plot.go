@@ -5,6 +5,7 @@ import (
 	"image/color"
 	"io"
 	"math"
+	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
@@ -37,6 +38,12 @@ func PlotFigure(w io.Writer, r *sim.Result, i int) error {
 
 func draws(w io.Writer, r *sim.Result, figures []sim.Figure) error {
 	styles := stylesOf(r)
+	figures = slices.Clone(figures)
+	for i := range figures {
+		if places := placesOf(&figures[i]); !figures[i].Bars && len(places) == 1 {
+			figures[i] = atOnePlace(figures[i], places[0])
+		}
+	}
 	var legends []*legend
 	height := vg.Length(0)
 	for i := range figures {
@@ -61,6 +68,20 @@ func draws(w io.Writer, r *sim.Result, figures []sim.Figure) error {
 		return fmt.Errorf("write plot: %w", err)
 	}
 	return nil
+}
+
+// atOnePlace makes bars, side by side, of curves that would have all their marks
+// on each other, as they have one point.
+func atOnePlace(f sim.Figure, only place) sim.Figure {
+	label := only.text(&f)
+	f.Bars, f.Series = true, slices.Clone(f.Series)
+	for i, s := range f.Series {
+		f.Series[i].Points = slices.Clone(s.Points)
+		for j := range s.Points {
+			f.Series[i].Points[j].Label = label
+		}
+	}
+	return f
 }
 
 // checkNumbers refuses what cannot be drawn anywhere.

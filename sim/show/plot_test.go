@@ -106,7 +106,8 @@ func TestPlot(t *testing.T) {
 	}
 	for text, n := range map[string]int{
 		"Broken <connections> & more": 2, "Variance of load": 2, // titles
-		"broken connections (%)": 2, "DIP updates (1/min)": 2,
+		"broken connections (%)": 1, "DIP updates (1/min)": 1,
+		"broken connections (%), logarithmic": 1, "DIP updates (1/min), logarithmic": 1,
 		"hash": 4, "cheetah": 2, "unheard of": 2, "faild-1": 2, // legends
 		"reported: paper": 2, "reported: authors' data": 2, "reported: lab": 2,
 		"16 small": 2, "64 small": 2, // categories
@@ -216,5 +217,20 @@ func TestTicksAtNumbers(t *testing.T) {
 		if len(s.few) != c.few {
 			t.Errorf("%v: %v", c.numbers, s.few)
 		}
+	}
+}
+
+// Curves of one point are bars beside each other, named by their place.
+func TestPlotAtOnePlace(t *testing.T) {
+	f := sim.Figure{Name: "f", X: sim.Axis{Label: "servers", Decimals: 1}}
+	for i, name := range []string{"hash", "cheetah"} {
+		f.Series = append(f.Series, sim.Series{Name: name, By: sim.Ours, Points: []sim.Point{{X: 1617, Y: sim.Value(float64(i + 7))}}})
+	}
+	var b bytes.Buffer
+	if err := Plot(&b, &sim.Result{Figures: []sim.Figure{f}}); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(texts(t, b.Bytes()), "1,617.0") || f.Bars || f.Series[0].Points[0].Label != "" {
+		t.Errorf("no category in %v, or the figure itself has changed", texts(t, b.Bytes()))
 	}
 }
