@@ -89,14 +89,6 @@ func (o *Options) figure(s *sweep) sim.Figure {
 	if o.asStated(s.name) {
 		f.Series = append(f.Series, s.others()...)
 	}
-	if len(s.points) == 1 { // lines would be marks one above the other
-		f.Bars = true
-		for _, series := range f.Series {
-			for i := range series.Points {
-				series.Points[i].Label = fmt.Sprintf("%g", series.Points[i].X)
-			}
-		}
-	}
 	return f
 }
 
