@@ -9,16 +9,19 @@ import (
 )
 
 // cookies is cheetah: the cookie that a connection's packets carry, made and
-// read by scheme/cheetah, names its server. Servers on standby have their slot
-// already (Cheetah §3.1: AllServers is mostly static), so that balancers that
-// do not yet know that a server works read its cookies, too. Round robin
-// chooses, at each balancer for itself.
+// read by scheme/cheetah, names its server's slot. Slots are given, kept and
+// used again as the controller does it (slots). Keys do not change during a
+// run. Round robin chooses, at each balancer for itself.
 type cookies struct {
 	setup  Setup
 	layout cheetah.Layout
 	key    cheetah.Key
 	tables versions[[]uint32]
 	turns  map[uint16]*policy.State // by balancer
+	slots  slots
+	// working are the servers of the newest version: a packet whose cookie
+	// names no slot goes to one of them, by its hash.
+	working []uint16
 }
 
 // echoed is how old the timestamp is that a client sends back, in ms.
@@ -28,11 +31,11 @@ func newCookies(s Setup) *cookies {
 	r := sim.Stream(s.Seed, "cookies")
 	return &cookies{
 		setup: s, layout: cheetah.Layout{Bits: cheetah.MaxBits},
-		key: cheetah.Key{r.Uint64(), r.Uint64()}, turns: map[uint16]*policy.State{},
+		key: cheetah.Key{r.Uint64(), r.Uint64()}, turns: map[uint16]*policy.State{}, slots: newSlots(s),
 	}
 }
 
-func (k *cookies) Update(p *Pool, _ sim.Time) error {
+func (k *cookies) Update(p *Pool, now sim.Time) error {
 	if n := len(p.State); n > k.layout.Slots() {
 		return fmt.Errorf("%d servers: a cookie of %d bits names %d at most; take fewer", n, k.layout.Bits, k.layout.Slots())
 	}
@@ -41,6 +44,8 @@ func (k *cookies) Update(p *Pool, _ sim.Time) error {
 		members[i] = policy.Member{Slot: n, Weight: 1, Name: k.setup.serverName(int(n))}
 	}
 	k.tables.put(policy.Table(policy.RR, members))
+	k.working = p.Working
+	k.slots.update(p, now)
 	return nil
 }
 
@@ -59,7 +64,8 @@ func (k *cookies) Open(c *Conns) {
 		}
 		e, _ := policy.Choose(policy.RR, k.tables.at(c.Held(i)), turn, nil)
 		c.First[i] = policy.EntrySlot(e)
-		c.Note[i] = k.layout.Encode(k.hash(key), uint32(c.First[i]), 0)
+		slot := k.slots.open(c.First[i])
+		c.Note[i] = k.layout.Encode(k.hash(key), uint32(slot), 0)
 	}
 }
 
@@ -69,9 +75,20 @@ func (k *cookies) Serve(c *Conns) {
 	now := uint32(c.Now / sim.Millisecond)
 	for i, key := range c.Key {
 		ts := k.layout.WireTS(c.Note[i], now-echoed)
-		c.At[i] = uint16(k.layout.Slot(k.hash(key), k.layout.Field(ts, now)))
+		owner, ok := k.slots.owner(k.layout.Slot(k.hash(key), k.layout.Field(ts, now)))
+		if !ok {
+			owner = k.working[key%uint64(len(k.working))]
+		}
+		c.At[i] = owner
+	}
+}
+
+// Close: agents count the connections that live.
+func (k *cookies) Close(c *Conns) {
+	for i, key := range c.Key {
+		k.slots.close(k.layout.Slot(k.hash(key), c.Note[i]))
 	}
 }
 
 // cookiesWhy is what a statement on cheetah's 0 must be read with.
-const cookiesWhy = "follows from what is assumed: each server keeps its slot for the whole run, and all balancers know all slots, as the controller has it; what runs is scheme/cheetah's encoding and decoding"
+const cookiesWhy = "servers get a slot when they are added, and it is another's only after its rest and when no connection of it lives, as the controller has it; that all balancers know a slot before any gives it connections (state joining) is assumed, and keys do not change"

@@ -48,7 +48,9 @@ func newTwoChoices(s Setup) *twoChoices {
 	return &twoChoices{cookies: *newCookies(s), state: policy.State{Seed: sim.Stream(s.Seed, "p2c").Uint64}, conns: make([]int32, s.Working+s.Standby)}
 }
 
-func (t *twoChoices) Update(p *Pool, _ sim.Time) error {
+func (t *twoChoices) Update(p *Pool, now sim.Time) error {
+	t.working = p.Working
+	t.slots.update(p, now)
 	var members []policy.Member
 	for _, n := range p.Working {
 		members = append(members, policy.Member{Slot: n, Weight: 1, Name: t.setup.serverName(int(n))})
@@ -64,11 +66,12 @@ func (t *twoChoices) Open(c *Conns) {
 		e, _ := policy.Choose(policy.P2C, t.table, &t.state, func(s uint16) int32 { return t.conns[s] })
 		c.First[i] = policy.EntrySlot(e)
 		t.conns[c.First[i]]++
-		c.Note[i] = t.layout.Encode(t.hash(key), uint32(c.First[i]), 0)
+		c.Note[i] = t.layout.Encode(t.hash(key), uint32(t.slots.open(c.First[i])), 0)
 	}
 }
 
 func (t *twoChoices) Close(c *Conns) {
+	t.cookies.Close(c)
 	for _, s := range c.First {
 		t.conns[s]--
 	}
