@@ -96,24 +96,28 @@ Exit status: 0 done, 1 refused or failed (one line on stderr says why and
 what to do), 2 wrong usage.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return nil
-			}
-			text := fmt.Sprintf("there is no command %q", args[0])
-			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-				text += "; did you mean " + strings.Join(near, " or ") + "?"
-			}
-			return usageError{errors.New(text)}
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args:          commandsAlone,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SuggestionsMinimumDistance = 2
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	addCommands(root)
 	markUsage(root)
 	return root
+}
+
+// commandsAlone are the arguments of what has commands below it: none but
+// these.
+func commandsAlone(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("there is no command %q", args[0])
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		text += "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return usageError{errors.New(text)}
 }
 
 // markUsage makes every complaint about the number of arguments a usage
@@ -125,7 +129,11 @@ func markUsage(cmd *cobra.Command) {
 			check = cobra.ArbitraryArgs
 		}
 		c.Args = func(cmd *cobra.Command, args []string) error {
-			if err := check(cmd, args); err != nil {
+			err := check(cmd, args)
+			if said := (usageError{}); errors.As(err, &said) {
+				return err
+			}
+			if err != nil {
 				line := cmd.Use
 				if cmd.HasParent() {
 					line = cmd.Parent().CommandPath() + " " + line

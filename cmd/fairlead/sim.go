@@ -21,7 +21,7 @@ same figures (measured rates of jet-trace excepted), on however many cores.
 Each figure stands beside what the paper reports, and each statement of the
 paper is held against ours: "agrees", or "differs" and why.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		Args: cobra.NoArgs,
+		Args: commandsAlone,
 	}
 	for _, k := range scenarios.All() {
 		c.AddCommand(newSimScenario(k))

@@ -58,9 +58,10 @@ All of them take about half an hour on two cores.`,
 }
 
 func checkAll(common sim.Common, report string) error {
-	if common.Seeds == 0 {
-		common.Seeds = 1 // each has its own
+	if common.Seeds < 0 {
+		return usagef("--seeds %d: must be 1 to 10,000, or 0 for as many as each has by default", common.Seeds)
 	}
+	common.Seeds = max(1, common.Seeds) // each has its own
 	if err := checkCommon(common); err != nil {
 		return err
 	}
