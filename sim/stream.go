@@ -6,6 +6,7 @@
 //	workload    how long connections live, when servers change, who asks
 //	pcc         connections that must not break while everything changes:
 //	            dip-updates, scaling, small-cookies, balancer-churn
+//	choose      what places connections: hashes and policies, one of each
 //	imbalance   how evenly connections are spread
 //	threshold   Beamer that takes overloaded servers out
 //	fct         what requests wait, and how even load is

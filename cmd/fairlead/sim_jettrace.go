@@ -53,7 +53,7 @@ All cases with all seeds take about ten minutes and 1.5 GB of memory.`,
 				}
 				var err error
 				if o.Capture, err = readCapture(capture); err != nil {
-					return err
+					return usageError{err} // as of --flows
 				}
 			}
 			var done func()
