@@ -8,8 +8,19 @@
 //	run      what is played, what is counted, the loop; population: who lives;
 //	         events: what happens to whom, and who looks itself up then
 //	schemes  their names; stateless, placer, bucketed, faild, greedy, tracking,
-//	         cookies: each by the product's own code
+//	         cookies (whose numbers are slots'): each by the product's own code;
+//	         held: who else wants to see their tables
 //	options  what the scenarios share
+//
+// and the scenarios that are played on it here (threshold and datacentre have
+// packages of their own):
+//
+//	dip-updates     dipupdates, dipchecks
+//	balancer-churn  churn, churnchecks
+//	scaling         schedule (what the lab plays, too), scaling, scalingplay,
+//	                scalingcheck
+//	small-cookies   smallcookies, smallresult; tags: cookies of constant size,
+//	                levels: the balance of ways to choose
 //
 // The semantics:
 //
