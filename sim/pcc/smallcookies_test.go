@@ -135,6 +135,9 @@ func TestSmallCookies(t *testing.T) {
 				if !c.Holds && c.Why == "" {
 					t.Errorf("%s: %g", c.What, c.Ours)
 				}
+				if c.Unit == "%" && !(c.Ours >= 0 && c.Ours <= 100) {
+					t.Errorf("%s: %g %%", c.What, c.Ours)
+				}
 			}
 			for _, s := range r.Figures[0].Series {
 				for i, p := range s.Points {

@@ -138,7 +138,7 @@ func (r *smallResult) checks() []sim.Check {
 		for n := range r.configurations {
 			for i, v := range []int{tagOfHash, tagOfAnchor} {
 				at := r.contender(v, n, rate)
-				present[i], broken[i] = present[i]+run.counts[at].Present, broken[i]+run.Schemes[at].Broken
+				present[i], broken[i] = present[i]+run.counts[at].Present, broken[i]+run.counts[at].Gone
 			}
 		}
 	}

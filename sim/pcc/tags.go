@@ -40,9 +40,10 @@ type TagCounts struct {
 	// Named: the configuration under which the tag was given is remembered.
 	// Lost of them led elsewhere.
 	Named, Lost int64
-	// Present connections broke though their server worked in a configuration
-	// that is remembered.
-	Present int64
+	// Gone connections broke, Present of them though their server worked in a
+	// configuration that is remembered. All of a run are counted, not only whole
+	// lives (Run.From).
+	Gone, Present int64
 	// Drained connections' server worked in no configuration that is
 	// remembered; Kept of them did not break.
 	Drained, Kept int64
@@ -165,6 +166,9 @@ func (t *tags) age(note uint32) int {
 
 // count notes what became of a connection whose tag is of an age.
 func (t *tags) count(first, at uint16, age int) {
+	if at != first {
+		t.Gone++
+	}
 	if age < t.configurations {
 		t.Named++
 		if at != first {

@@ -98,8 +98,12 @@ var (
 	}
 )
 
-// checkOrder: at no point does the curve break more than a share of what
-// another scheme over the same hash breaks.
+// fewToCompare is how many a run must be broken under a scheme for another to
+// break far fewer.
+const fewToCompare = 10
+
+// checkOrder: at no point at which another scheme over the same hash breaks
+// fewToCompare does the curve break more than a share of that.
 func (j *Jet) checkOrder(found outcomes, c curve, scheme string, o order) []sim.Check {
 	other := curve{scheme, c.hash, defaultEvict(scheme)}
 	if _, ok := found[j.standard(other)]; !ok {
@@ -115,7 +119,7 @@ func (j *Jet) checkOrder(found outcomes, c curve, scheme string, o order) []sim.
 		}
 	}
 	if most < 0 {
-		return nil // neither breaks any
+		return nil // the other breaks too few everywhere
 	}
 	check := sim.NewCheck(fmt.Sprintf("broken under %s over broken under %s, the most at any point", c.name(), other.name()), "", most, 0, o.most, o.says)
 	switch {
@@ -130,11 +134,11 @@ func (j *Jet) checkOrder(found outcomes, c curve, scheme string, o order) []sim.
 	return []sim.Check{check}
 }
 
-// brokenRatio is how many a breaks for each that b does; false: neither breaks
-// any.
+// brokenRatio is how many a breaks for each that b does; false: b breaks fewer
+// than fewToCompare a run.
 func brokenRatio(a, b []outcome) (ratio float64, ok bool) {
 	x, y := stat(a, brokenCount).Mean, stat(b, brokenCount).Mean
-	return x / max(y, 1/float64(len(b))), x+y > 0 // none: as if one did
+	return x / max(y, 1), y >= fewToCompare
 }
 
 // text is the point without its curve.
