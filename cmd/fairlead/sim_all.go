@@ -32,7 +32,7 @@ an older one in one step, so that an interruption leaves the older one as it
 was. A scenario that fails is shown as failed with its error, the others run on,
 and the exit status is 1.
 
-All of them take about half an hour on two cores.`,
+All of them take about a quarter of an hour on two cores.`,
 		Example: `  fairlead sim all --report results
   fairlead sim all --report results --only imbalance,fct --seeds 3`,
 		Args: cobra.NoArgs,
