@@ -3,6 +3,7 @@ package hosttest
 import (
 	"encoding/binary"
 	"fmt"
+	"net"
 	"net/netip"
 
 	"github.com/cilium/ebpf"
@@ -59,8 +60,11 @@ func New() (*Rig, error) {
 	err = r.Client.Do(func() error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.MTU = ClientInterface, 1600
+		// Not the kernel's random ones: they may begin with 9a or 9e, by which
+		// faild's hosts tell each other's frames.
+		attrs.HardwareAddr = net.HardwareAddr{2, 0, 0, 0, 0, 1}
 		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: ServerInterface,
-			PeerNamespace: netlink.NsFd(r.Server.FD())})
+			PeerNamespace: netlink.NsFd(r.Server.FD()), PeerHardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 2}})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("veth: %w", err)
