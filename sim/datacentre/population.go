@@ -146,21 +146,11 @@ func (p *population) expire(at func(via uint16) sim.Time) {
 	if len(p.gone) == 0 {
 		return
 	}
-	p.start, p.end, p.key, p.via = drop(p.start, p.gone), drop(p.end, p.gone), drop(p.key, p.gone), drop(p.via, p.gone)
+	p.start, p.end, p.key, p.via = pcc.Drop(p.start, p.gone), pcc.Drop(p.end, p.gone), pcc.Drop(p.key, p.gone), pcc.Drop(p.via, p.gone)
 	for k := range p.sides {
 		s := &p.sides[k]
-		s.first, s.note = drop(s.first, p.gone), drop(s.note, p.gone)
+		s.first, s.note = pcc.Drop(s.first, p.gone), pcc.Drop(s.note, p.gone)
 	}
-}
-
-// drop takes elements out of a column, given by ascending index.
-func drop[T any](column []T, gone []int32) []T {
-	last := len(column)
-	for k := len(gone) - 1; k >= 0; k-- {
-		last--
-		column[gone[k]] = column[last]
-	}
-	return column[:last]
 }
 
 // grow gives new connections their place on all sides.

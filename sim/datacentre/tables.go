@@ -20,12 +20,12 @@ type placer interface {
 type compiled struct {
 	spec   chash.Spec
 	names  []string
-	tables versioned[placer]
+	tables pcc.Versions[placer]
 }
 
 func (t *compiled) Update(p *pcc.Pool, _ sim.Time) error {
 	if p.Version > 0 && len(p.Last) == 0 {
-		t.tables.put(t.tables.newest())
+		t.tables.Put(t.tables.Newest())
 		return nil
 	}
 	members := make([]chash.Member, len(p.Working))
@@ -33,32 +33,32 @@ func (t *compiled) Update(p *pcc.Pool, _ sim.Time) error {
 		members[i] = chash.Member{Name: t.names[n], Number: int(n), New: 1, Held: 1, Horizon: 1}
 	}
 	table, err := chash.Compile(t.spec, members)
-	t.tables.put(table)
+	t.tables.Put(table)
 	return err
 }
 
-func (t *compiled) Forget(oldest int)  { t.tables.forget(oldest) }
+func (t *compiled) Forget(oldest int)  { t.tables.Forget(oldest) }
 func (t *compiled) Open(c *pcc.Conns)  { t.look(c, c.First) }
 func (t *compiled) Serve(c *pcc.Conns) { t.look(c, c.At) }
 
 // entries of the newest table.
 func (t *compiled) entries() []uint32 {
-	if t, ok := t.tables.newest().(*chash.Table); ok {
+	if t, ok := t.tables.Newest().(*chash.Table); ok {
 		return t.Entries
 	}
-	return t.tables.newest().(*chash.AnchorTable).Entries
+	return t.tables.Newest().(*chash.AnchorTable).Entries
 }
 
 func (t *compiled) look(c *pcc.Conns, at []uint16) {
 	at = at[:len(c.Key)]
 	if c.Version == pcc.Mixed {
 		for i, key := range c.Key {
-			slot, _, _ := t.tables.at(c.Held(i)).Place(key)
+			slot, _, _ := t.tables.At(c.Held(i)).Place(key)
 			at[i] = uint16(slot)
 		}
 		return
 	}
-	switch table := t.tables.at(c.Version).(type) {
+	switch table := t.tables.At(c.Version).(type) {
 	case *chash.Table:
 		for i, key := range c.Key {
 			slot, _, _ := table.Place(key)
@@ -87,7 +87,7 @@ func (t *anchor) Update(p *pcc.Pool, _ sim.Time) error {
 		}
 	}
 	table, err := chash.NewAnchorTable(t.capacity, states)
-	t.tables.put(table)
+	t.tables.Put(table)
 	return err
 }
 

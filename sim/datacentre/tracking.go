@@ -13,7 +13,7 @@ import (
 // fills one.) A connection's note names the balancers that know it, the last
 // two that made an entry of it.
 type tracking struct {
-	tables versioned[*chash.AnchorTable]
+	tables pcc.Versions[*chash.AnchorTable]
 	all    bool // full-ct: every connection is remembered, else those that jet must
 	one    bool // one balancer that everything goes through
 	// live is how many of the connections that the last call of Serve saw had
@@ -22,17 +22,17 @@ type tracking struct {
 }
 
 // Update is a version of the pool, whose servers have these states.
-func (t *tracking) entries() []uint32 { return t.tables.newest().Entries }
+func (t *tracking) entries() []uint32 { return t.tables.Newest().Entries }
 
-func (t *tracking) update(table *chash.AnchorTable) { t.tables.put(table) }
+func (t *tracking) update(table *chash.AnchorTable) { t.tables.Put(table) }
 
 func (t *tracking) Update(*pcc.Pool, sim.Time) error { return nil }
 
-func (t *tracking) Forget(oldest int) { t.tables.forget(oldest) }
+func (t *tracking) Forget(oldest int) { t.tables.Forget(oldest) }
 
 func (t *tracking) Open(c *pcc.Conns) {
 	for i, key := range c.Key {
-		slot, _, track := t.tables.at(c.Held(i)).Place(key)
+		slot, _, track := t.tables.At(c.Held(i)).Place(key)
 		c.First[i], c.Note[i] = uint16(slot), 0
 		if track || t.all {
 			c.Note[i] = known(0, t.via(c, i))
@@ -55,7 +55,7 @@ func (t *tracking) Serve(c *pcc.Conns) {
 			t.live++
 			continue
 		}
-		slot, held, track := t.tables.at(c.Held(i)).Place(key)
+		slot, held, track := t.tables.At(c.Held(i)).Place(key)
 		if !t.all {
 			slot = held
 		}
@@ -98,21 +98,4 @@ func known(note uint32, balancer uint16) uint32 { return note<<16 | uint32(balan
 func knows(note uint32, balancer uint16) bool {
 	b := uint32(balancer) + 1
 	return note&0xffff == b || note>>16 == b
-}
-
-// versioned keeps one thing a version, from the oldest on that is needed.
-type versioned[T any] struct {
-	first int
-	list  []T
-}
-
-func (v *versioned[T]) put(x T)          { v.list = append(v.list, x) }
-func (v *versioned[T]) at(version int) T { return v.list[version-v.first] }
-func (v *versioned[T]) newest() T        { return v.list[len(v.list)-1] }
-
-func (v *versioned[T]) forget(oldest int) {
-	if n := oldest - v.first; n > 0 {
-		clear(v.list[:n])
-		v.list, v.first = v.list[n:], oldest
-	}
 }

@@ -18,7 +18,7 @@ type bucketed struct {
 	chain     int // previous servers that packets carry
 	buckets   int
 	chainTime sim.Time
-	tables    versions[*buckets.Table]
+	tables    Versions[*buckets.Table]
 	// any is the source for a table whose buckets are moved greedily, nil: the
 	// controller moves those that moved longest ago.
 	any *rand.Rand
@@ -49,15 +49,15 @@ func (b *bucketed) Update(p *Pool, now sim.Time) error {
 		}
 	}
 	if p.Version == 0 {
-		b.tables.put(buckets.New(b.buckets, servers))
+		b.tables.Put(buckets.New(b.buckets, servers))
 		return nil
 	}
 	if len(p.Last) == 0 {
-		b.tables.put(b.tables.newest())
+		b.tables.Put(b.tables.Newest())
 		return nil
 	}
 	o := buckets.Options{Now: epoch + uint32(now/sim.Second), ChainTime: uint32(b.chainTime / sim.Second)}
-	t := b.tables.newest()
+	t := b.tables.Newest()
 	var moves []buckets.Move
 	if b.any != nil {
 		moves = greedy(t.Current, p, b.any)
@@ -70,15 +70,15 @@ func (b *bucketed) Update(p *Pool, now sim.Time) error {
 			copy(next.Previous[i][b.chain:], buckets.NoPrevious[:])
 		}
 	}
-	b.tables.put(next)
+	b.tables.Put(next)
 	return nil
 }
 
-func (b *bucketed) Forget(oldest int) { b.tables.forget(oldest) }
+func (b *bucketed) Forget(oldest int) { b.tables.Forget(oldest) }
 
 func (b *bucketed) Open(c *Conns) {
 	for i, key := range c.Key {
-		t := b.tables.at(c.Held(i))
+		t := b.tables.At(c.Held(i))
 		c.First[i] = t.Current[beamer.Bucket(key, len(t.Current))]
 	}
 }
@@ -92,7 +92,7 @@ func (b *bucketed) Serve(c *Conns) {
 	since := uint32(max(0, (now-int64(b.chainTime/sim.Millisecond)+999)/1000))
 	for i, key := range c.Key {
 		held := c.Held(i)
-		t := b.tables.at(held)
+		t := b.tables.At(held)
 		at := beamer.Bucket(key, len(t.Current))
 		first := c.First[i]
 		c.At[i] = t.Current[at]

@@ -16,7 +16,7 @@ type cookies struct {
 	setup  Setup
 	layout cheetah.Layout
 	key    cheetah.Key
-	tables versions[[]uint32]
+	tables Versions[[]uint32]
 	turns  map[uint16]*policy.State // by balancer
 	slots  slots
 	// working are the servers of the newest version: a packet whose cookie
@@ -43,13 +43,13 @@ func (k *cookies) Update(p *Pool, now sim.Time) error {
 	for i, n := range p.Working {
 		members[i] = policy.Member{Slot: n, Weight: 1, Name: k.setup.serverName(int(n))}
 	}
-	k.tables.put(policy.Table(policy.RR, members))
+	k.tables.Put(policy.Table(policy.RR, members))
 	k.working = p.Working
 	k.slots.update(p, now)
 	return nil
 }
 
-func (k *cookies) Forget(oldest int) { k.tables.forget(oldest) }
+func (k *cookies) Forget(oldest int) { k.tables.Forget(oldest) }
 
 func (k *cookies) hash(key uint64) uint64 {
 	return cheetah.HashIPv4(&k.key, uint32(key), uint32(key>>32))
@@ -62,7 +62,7 @@ func (k *cookies) Open(c *Conns) {
 			turn = &policy.State{}
 			k.turns[c.Via[i]] = turn
 		}
-		e, _ := policy.Choose(policy.RR, k.tables.at(c.Held(i)), turn, nil)
+		e, _ := policy.Choose(policy.RR, k.tables.At(c.Held(i)), turn, nil)
 		c.First[i] = policy.EntrySlot(e)
 		slot := k.slots.open(c.First[i])
 		c.Note[i] = k.layout.Encode(k.hash(key), uint32(slot), 0)

@@ -17,7 +17,7 @@ import (
 type faildTable struct {
 	r      *rand.Rand
 	n      int
-	tables versions[faildRows]
+	tables Versions[faildRows]
 }
 
 type faildRows struct{ current, previous []uint16 }
@@ -36,23 +36,23 @@ func (f *faildTable) Update(p *Pool, _ sim.Time) error {
 			rows.current[i] = p.Working[i%len(p.Working)]
 			rows.previous[i] = wire.NoServer
 		}
-		f.tables.put(rows)
+		f.tables.Put(rows)
 		return nil
 	}
-	old := f.tables.newest()
+	old := f.tables.Newest()
 	rows := faildRows{slices.Clone(old.current), slices.Clone(old.previous)}
 	for _, m := range greedy(old.current, p, f.r) {
 		rows.previous[m.Bucket], rows.current[m.Bucket] = rows.current[m.Bucket], m.To
 	}
-	f.tables.put(rows)
+	f.tables.Put(rows)
 	return nil
 }
 
-func (f *faildTable) Forget(oldest int) { f.tables.forget(oldest) }
+func (f *faildTable) Forget(oldest int) { f.tables.Forget(oldest) }
 
 func (f *faildTable) Open(c *Conns) {
 	for i, key := range c.Key {
-		rows := f.tables.at(c.Held(i))
+		rows := f.tables.At(c.Held(i))
 		c.First[i] = rows.current[beamer.Bucket(key, f.n)]
 	}
 }
@@ -61,7 +61,7 @@ func (f *faildTable) Open(c *Conns) {
 // them by a test.
 func (f *faildTable) Serve(c *Conns) {
 	for i, key := range c.Key {
-		rows := f.tables.at(c.Held(i))
+		rows := f.tables.At(c.Held(i))
 		at := beamer.Bucket(key, f.n)
 		c.At[i] = rows.current[at]
 		if first := c.First[i]; rows.previous[at] == first {

@@ -16,7 +16,7 @@ func Buckets(s Scheme) *buckets.Table {
 	return nil
 }
 
-func (b *bucketed) held() *buckets.Table { return b.tables.newest() }
+func (b *bucketed) held() *buckets.Table { return b.tables.Newest() }
 
 // Shorter is beamer by the tables of another beamer, of which packets carry no
 // more than chain previous servers. It assigns nothing itself, which takes most
@@ -38,7 +38,7 @@ type shorter struct {
 // Update implements Scheme.
 func (s *shorter) Update(p *Pool, _ sim.Time) error {
 	if p.Version > 0 && len(p.Last) == 0 {
-		s.tables.put(s.tables.newest())
+		s.tables.Put(s.tables.Newest())
 		return nil
 	}
 	t := *s.of.held()
@@ -46,6 +46,6 @@ func (s *shorter) Update(p *Pool, _ sim.Time) error {
 	for i := range t.Previous {
 		copy(t.Previous[i][s.chain:], buckets.NoPrevious[:])
 	}
-	s.tables.put(&t)
+	s.tables.Put(&t)
 	return nil
 }

@@ -17,7 +17,7 @@ type placer interface {
 type placers struct {
 	setup Setup
 	kind  chash.Kind
-	versions[placer]
+	Versions[placer]
 }
 
 // bucketStates are the states as AnchorHash's table knows them, weights those
@@ -34,7 +34,7 @@ func (t *placers) update(p *Pool) error {
 			states[n] = bucketStates[s]
 		}
 		table, err := chash.NewAnchorTable(len(states), states)
-		t.put(table)
+		t.Put(table)
 		return err
 	}
 	members := make([]chash.Member, len(p.State))
@@ -43,7 +43,7 @@ func (t *placers) update(p *Pool) error {
 		members[n].Name, members[n].Number = t.setup.serverName(n), n
 	}
 	table, err := chash.Compile(chash.Spec{Kind: t.kind, Rows: chash.Rows(len(members)), Capacity: len(members)}, members)
-	t.put(table)
+	t.Put(table)
 	return err
 }
 
@@ -56,7 +56,7 @@ func newPlaced(s Setup, kind chash.Kind) *placed {
 
 func (l *placed) Update(p *Pool, _ sim.Time) error { return l.tables.update(p) }
 
-func (l *placed) Forget(oldest int) { l.tables.forget(oldest) }
+func (l *placed) Forget(oldest int) { l.tables.Forget(oldest) }
 
 func (l *placed) Open(c *Conns) { l.look(c, c.First) }
 
@@ -64,7 +64,7 @@ func (l *placed) Serve(c *Conns) { l.look(c, c.At) }
 
 func (l *placed) look(c *Conns, at []uint16) {
 	for i, key := range c.Key {
-		slot, _, _ := l.tables.at(c.Held(i)).Place(key)
+		slot, _, _ := l.tables.At(c.Held(i)).Place(key)
 		at[i] = uint16(slot)
 	}
 }

@@ -101,16 +101,24 @@ func (p *Pool) idle() (idle []uint16) {
 	return idle
 }
 
-// versions keeps one thing a version, from the oldest that is still held on.
-type versions[T any] struct {
+// Versions keeps one thing a version of a pool, from the oldest that is still
+// held on.
+type Versions[T any] struct {
 	first int
 	list  []T
 }
 
-func (v *versions[T]) put(x T)          { v.list = append(v.list, x) }
-func (v *versions[T]) at(version int) T { return v.list[version-v.first] }
-func (v *versions[T]) newest() T        { return v.list[len(v.list)-1] }
-func (v *versions[T]) forget(oldest int) {
+// Put is the next version's.
+func (v *Versions[T]) Put(x T) { v.list = append(v.list, x) }
+
+// At is a version's, which must not be forgotten.
+func (v *Versions[T]) At(version int) T { return v.list[version-v.first] }
+
+// Newest is the last one put.
+func (v *Versions[T]) Newest() T { return v.list[len(v.list)-1] }
+
+// Forget drops those of versions before oldest.
+func (v *Versions[T]) Forget(oldest int) {
 	if n := oldest - v.first; n > 0 {
 		clear(v.list[:n])
 		v.list = v.list[n:]

@@ -112,19 +112,19 @@ func (p *player) close() {
 			t.Close(&c)
 		}
 	}
-	p.start, p.end, p.key = drop(p.start, p.some), drop(p.end, p.some), drop(p.key, p.some)
+	p.start, p.end, p.key = Drop(p.start, p.some), Drop(p.end, p.some), Drop(p.key, p.some)
 	for _, f := range p.fronts {
-		f.via = drop(f.via, p.some)
+		f.via = Drop(f.via, p.some)
 	}
 	for i := range p.sides {
 		s := &p.sides[i]
-		s.first, s.note, s.at = drop(s.first, p.some), drop(s.note, p.some), drop(s.at, p.some)
+		s.first, s.note, s.at = Drop(s.first, p.some), Drop(s.note, p.some), Drop(s.at, p.some)
 	}
 }
 
-// drop takes elements out of a column, given by ascending index: the last ones
+// Drop takes elements out of a column, given by ascending index: the last ones
 // take their places.
-func drop[T any](column []T, which []int32) []T {
+func Drop[T any](column []T, which []int32) []T {
 	last := len(column)
 	for k := len(which) - 1; k >= 0; k-- {
 		last--

@@ -86,7 +86,7 @@ func TestBeamerDecides(t *testing.T) {
 			newest := held + r.IntN(min(2, p.Version-held)+1)
 			now := sim.Time(held)*sim.Second + sim.Time(r.Int64N(int64(40*sim.Second)))
 			key, owner := r.Uint64(), uint16(r.IntN(16))
-			table := b.tables.at(held)
+			table := b.tables.At(held)
 			if bucket := beamer.Bucket(key, table.Len()); r.IntN(2) == 0 && table.Previous[bucket][0] != buckets.None {
 				owner = table.Previous[bucket][0]
 			}
@@ -98,7 +98,7 @@ func TestBeamerDecides(t *testing.T) {
 				return slot, beamer.Packet{Flags: wire.ACK, From: beamer.Balancer, Carried: true, Hops: hops}
 			}, func(a beamer.Answer) (int, beamer.Packet) {
 				return int(a.Next), beamer.Packet{Flags: wire.ACK, From: beamer.Passed, Carried: true, Hops: a.Hops}
-			}, owner, b.tables.at(newest).Generation, nowMS, uint32(chainTime/sim.Millisecond))
+			}, owner, b.tables.At(newest).Generation, nowMS, uint32(chainTime/sim.Millisecond))
 			// Of a broken one it does not matter who resets it.
 			if c.At[0] != want && (c.At[0] == owner || c.At[0] == Dropped || want == owner || want == Dropped) {
 				t.Fatalf("chain %d: owner %d, now %v, version %d of %d: ends at %d, want %d", chain, owner, now, held, newest, c.At[0], want)
@@ -133,7 +133,7 @@ func TestFaildDecides(t *testing.T) {
 	p := updated(t, f, 12, 4, 60)
 	for range 50_000 {
 		held, key, owner := r.IntN(p.Version+1), r.Uint64(), uint16(r.IntN(16))
-		rows := f.tables.at(held)
+		rows := f.tables.At(held)
 		b := beamer.Bucket(key, f.n)
 		if r.IntN(2) == 0 && rows.previous[b] != wire.NoServer {
 			owner = rows.previous[b]

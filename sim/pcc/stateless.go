@@ -9,15 +9,15 @@ import (
 
 // modulo is what plain ECMP does: key modulo the number of working servers.
 type modulo struct {
-	working versions[[]uint16]
+	working Versions[[]uint16]
 }
 
 func (m *modulo) Update(p *Pool, _ sim.Time) error {
-	m.working.put(p.Working)
+	m.working.Put(p.Working)
 	return nil
 }
 
-func (m *modulo) Forget(oldest int) { m.working.forget(oldest) }
+func (m *modulo) Forget(oldest int) { m.working.Forget(oldest) }
 
 func (m *modulo) Open(c *Conns) { m.look(c, c.First) }
 
@@ -26,12 +26,12 @@ func (m *modulo) Serve(c *Conns) { m.look(c, c.At) }
 func (m *modulo) look(c *Conns, at []uint16) {
 	if c.Version == Mixed {
 		for i, key := range c.Key {
-			working := m.working.at(c.Held(i))
+			working := m.working.At(c.Held(i))
 			at[i] = working[uint32(key>>32)%uint32(len(working))]
 		}
 		return
 	}
-	working := m.working.at(c.Version)
+	working := m.working.At(c.Version)
 	n := uint32(len(working))
 	at = at[:len(c.Key)]
 	for i, key := range c.Key {

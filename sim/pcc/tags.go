@@ -80,7 +80,7 @@ func (t *tags) Update(p *Pool, _ sim.Time) error {
 		if err := t.placer.update(p); err != nil {
 			return err
 		}
-		c = placedConfig{t.placer.newest()}
+		c = placedConfig{t.placer.Newest()}
 	}
 	t.last[p.Version%t.configurations] = c
 	for n, s := range p.State {
@@ -97,7 +97,7 @@ func (t *tags) Update(p *Pool, _ sim.Time) error {
 // Forget: what is remembered is in last.
 func (t *tags) Forget(oldest int) {
 	if t.kind != "" {
-		t.placer.forget(oldest)
+		t.placer.Forget(oldest)
 	}
 }
 

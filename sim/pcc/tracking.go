@@ -43,7 +43,7 @@ func newTracking(s Setup, jet bool, kind chash.Kind) *tracking {
 
 func (t *tracking) Update(p *Pool, _ sim.Time) error { return t.tables.update(p) }
 
-func (t *tracking) Forget(oldest int) { t.tables.forget(oldest) }
+func (t *tracking) Forget(oldest int) { t.tables.Forget(oldest) }
 
 // Join: a table has room for Setup.Entries of each connection that will be in
 // it.
@@ -77,7 +77,7 @@ func (t *tracking) Open(c *Conns) {
 	now := units(c.Now)
 	for i, key := range c.Key {
 		f := &t.flows[c.Via[i]]
-		slot, held, track := t.tables.at(c.Held(i)).Place(key)
+		slot, held, track := t.tables.At(c.Held(i)).Place(key)
 		if !t.enter(f, key, slot, now, track) {
 			slot = held
 		}
@@ -119,7 +119,7 @@ func (t *tracking) flood(c *Conns) {
 		if version == Mixed {
 			version = c.View[b]
 		}
-		slot, _, track := t.tables.at(version).Place(key)
+		slot, _, track := t.tables.At(version).Place(key)
 		t.enter(&t.flows[b], key, slot, now, track)
 	}
 }
@@ -164,7 +164,7 @@ func (t *tracking) Serve(c *Conns) {
 			found(c, i, now)
 			continue
 		}
-		slot, held, track := t.tables.at(c.Held(i)).Place(key)
+		slot, held, track := t.tables.At(c.Held(i)).Place(key)
 		if t.jet {
 			slot = held
 		}
