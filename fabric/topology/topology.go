@@ -1,0 +1,57 @@
+// Package topology is the picture of a fabric: routers, hosts, the links
+// between them, and the selector that they share; read from a file that
+// routers, hosts and the path service have in common (fabric.yaml), or learned.
+//
+// No kernel: what a router really does is asked by fabric/router and compared
+// by doctor.
+package topology
+
+import (
+	"net/netip"
+
+	"github.com/fairlead/fairlead/fabric/pathsel"
+)
+
+// Fabric is a whole fabric.yaml, checked.
+type Fabric struct {
+	Selector pathsel.Config
+	Nodes    []Node
+	Links    []Link
+}
+
+// Node is a router or a host.
+type Node struct {
+	Name string
+	Host bool
+	// Plain routers do not read selectors: they choose by a hash nobody knows.
+	Plain bool
+	// Addresses are those that packets are sent to (hosts), or that a router
+	// answers traceroute with. A host may be reached under several, behind
+	// several links.
+	Addresses []netip.Addr
+	// TTL that a host's packets begin with; 64 where the file is silent.
+	TTL uint8
+}
+
+// Link joins two nodes. Ends[0] and Ends[1] are its ends, in the file's order.
+type Link struct {
+	Ends [2]End
+	// Capacity in bit/s; 0: not stated.
+	Capacity int64
+	// Cost for equal-cost routing, each direction; 1 where the file is silent.
+	Cost int
+	// Down links carry nothing, but their ports keep their numbers.
+	Down bool
+}
+
+// End is where a link is plugged in.
+type End struct {
+	Node int // index into Fabric.Nodes
+	// Port is the end's number at its router, what a selector's digit names;
+	// -1: none, it cannot be selected. Hosts' ends have none.
+	Port int
+	// Device and Address are how the node knows this end: the interface's name
+	// and the address on it. The neighbour's address is the other end's. Either may be empty.
+	Device  string
+	Address netip.Addr
+}
