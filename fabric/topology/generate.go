@@ -19,9 +19,6 @@ import (
 // permutation with the least power of two that fits the numbers as radix, and
 // no key: set one before routers share it.
 
-// maxNodes is how many addresses there are, less than those that end it.
-const maxNodes = 1<<24 - 2
-
 // drawing is a fabric that is being drawn.
 type drawing struct {
 	fabric *Fabric
@@ -64,16 +61,6 @@ const maxRadix = 64
 func within(generator, what string, value, low, high int) error {
 	if value < low || value > high {
 		return fmt.Errorf("%s: %s %d: must be %d to %d", generator, what, value, low, high)
-	}
-	return nil
-}
-
-// first is the first error that there is.
-func first(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
 	}
 	return nil
 }

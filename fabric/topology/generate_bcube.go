@@ -1,6 +1,9 @@
 package topology
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // BCube is BCube(n, k) (Guo et al., SIGCOMM 2009): n^(k+1) servers with k+1
 // ports each, and k+1 levels of n^k switches with n ports. A server's number
@@ -11,7 +14,7 @@ import "fmt"
 // ports have the numbers of their levels, with a host, host-N, behind it. A
 // switch has one next hop to anything.
 func BCube(n, k int) (*Fabric, error) {
-	if err := first(within("bcube", "n", n, 2, maxRadix), within("bcube", "k", k, 0, 7)); err != nil {
+	if err := cmp.Or(within("bcube", "n", n, 2, maxRadix), within("bcube", "k", k, 0, 7)); err != nil {
 		return nil, err
 	}
 	const most = 1 << 16

@@ -1,14 +1,17 @@
 package topology
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // LeafSpine joins every leaf to every spine; hosts are those of each leaf. At
 // most 64 spines. Leaves' ports upwards are 0 to spines-1.
 func LeafSpine(leaves, spines, hosts int) (*Fabric, error) {
-	if err := first(
+	if err := cmp.Or(
 		within("leaf-spine", "spines", spines, 1, maxRadix),
 		within("leaf-spine", "leaves", leaves, 1, 4096),
-		within("leaf-spine", "hosts", hosts, 1, 4096),
+		within("leaf-spine", "hosts", hosts, 1, 1024),
 	); err != nil {
 		return nil, err
 	}
@@ -46,7 +49,7 @@ func LeafSpine(leaves, spines, hosts int) (*Fabric, error) {
 // switches' are 0 to down/2-1; an intermediate switch's number is that of the
 // aggregation switch, as two of them lead to each rack.
 func VL2(down, mid, hosts int) (*Fabric, error) {
-	if err := first(
+	if err := cmp.Or(
 		within("vl2", "ports of an aggregation switch", down, 2, 2*maxRadix),
 		within("vl2", "ports of an intermediate switch", mid, 2, maxRadix),
 		within("vl2", "hosts of a rack", hosts, 1, 1024),

@@ -1,20 +1,22 @@
 package topology
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 )
 
 // Jellyfish joins switches at random (Singla et al., NSDI 2012): each has
 // degree links to others, no two between the same, and hosts of its own.
-// switches·degree must be even, degree less than switches and at most 64.
+// switches·degree must be even, degree 3 or more, less than switches and at most
+// 64. The fabric is whole: there is a path between any two hosts.
 // Switches' ports to each other are 0 to degree-1, in the order of the
 // neighbours. Which fabric it is depends on what random draws.
 func Jellyfish(switches, degree, hosts int, random *rand.Rand) (*Fabric, error) {
-	if err := first(
-		within("jellyfish", "switches", switches, 2, 1<<14),
-		within("jellyfish", "degree", degree, 1, min(maxRadix, switches-1)),
-		within("jellyfish", "hosts of a switch", hosts, 1, 1024),
+	if err := cmp.Or(
+		within("jellyfish", "switches", switches, 4, 1<<14),
+		within("jellyfish", "degree", degree, 3, min(maxRadix, switches-1)),
+		within("jellyfish", "hosts of a switch", hosts, 1, 512),
 	); err != nil {
 		return nil, err
 	}
@@ -33,6 +35,9 @@ func Jellyfish(switches, degree, hosts int, random *rand.Rand) (*Fabric, error) 
 		d.link(h, unnumbered, first+h/hosts, unnumbered)
 	}
 	joined := regular(switches, degree, random)
+	for joined == nil || !whole(joined) { // rare, but for few switches
+		joined = regular(switches, degree, random)
+	}
 	next := make([]int, switches)
 	for a := range switches {
 		for b := a + 1; b < switches; b++ {
@@ -49,7 +54,8 @@ func Jellyfish(switches, degree, hosts int, random *rand.Rand) (*Fabric, error) 
 // regular draws a graph in which all nodes have the same degree, as Jellyfish
 // does (§3): two nodes with free ports that are not joined yet are joined, any
 // two at a time; where there are no more, a link is taken out to make room
-// for a node that has ports left, or for two that are neighbours.
+// for a node that has ports left, or for two that are neighbours. Nil: it came
+// to where no link makes room.
 func regular(nodes, degree int, random *rand.Rand) []map[int]bool {
 	g := make([]map[int]bool, nodes)
 	free := make([]int, nodes)
@@ -68,7 +74,7 @@ func regular(nodes, degree int, random *rand.Rand) []map[int]bool {
 		}
 		join(a, b)
 	}
-	for {
+	for range 100 * nodes {
 		a, b, left := unfinished(free)
 		if !left {
 			return g
@@ -86,6 +92,21 @@ func regular(nodes, degree int, random *rand.Rand) []map[int]bool {
 		join(a, x)
 		join(b, y)
 	}
+	return nil
+}
+
+// whole tells whether all nodes can be reached from the first.
+func whole(g []map[int]bool) bool {
+	reached := map[int]bool{0: true}
+	for queue := []int{0}; len(queue) > 0; queue = queue[1:] {
+		for n := range g[queue[0]] {
+			if !reached[n] {
+				reached[n] = true
+				queue = append(queue, n)
+			}
+		}
+	}
+	return len(reached) == len(g)
 }
 
 // joinable draws two nodes with free ports that are not joined; false: there
