@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/config/yamlfile"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -73,14 +74,14 @@ func (s *Switch) fill(c *Config, path string) {
 	}
 	s.Bridge = or(s.Bridge, DefaultBridge)
 	number := func(key string, v *int, usual int) {
-		if c.origin.at[path+"."+key] == nil {
+		if c.origin.At[path+"."+key] == nil {
 			*v = or(*v, usual)
 		}
 	}
 	number("announce_table", &s.AnnounceTable, DefaultAnnounceTable)
 	number("lock_percent", &s.LockPercent, DefaultLockPercent)
 	number("flaps", &s.Flaps, DefaultFlaps)
-	if c.origin.at[path+".lock_window"] == nil {
+	if c.origin.At[path+".lock_window"] == nil {
 		s.LockWindow = or(s.LockWindow, DefaultLockWindow)
 	}
 }
@@ -138,7 +139,7 @@ func (c *Config) checkChain(path string, v *VIP) {
 }
 
 // written says whether the file has key in the mapping at path.
-func (c *Config) written(path, key string) bool { return c.origin.at[path+"."+key] != nil }
+func (c *Config) written(path, key string) bool { return c.origin.At[path+"."+key] != nil }
 
 func (c *Config) checkMPTCP(path string, v *VIP) {
 	switch {
@@ -270,7 +271,7 @@ func (c *Config) checkFaild() {
 		}
 	}
 	for i := range c.VIPs {
-		if j, ok := routed[c.VIPs[i].Address]; ok && c.VIPs[i].Scheme != Faild && !c.origin.bad[fmt.Sprintf("vips[%d].scheme", i)] {
+		if j, ok := routed[c.VIPs[i].Address]; ok && c.VIPs[i].Scheme != Faild && !c.origin.Bad[fmt.Sprintf("vips[%d].scheme", i)] {
 			c.problem(fmt.Sprintf("vips[%d].scheme", i), c.VIPs[i].Scheme,
 				fmt.Sprintf("vips[%d] (%s) on the same address has scheme faild, and a switch routes addresses, not ports", j, c.VIPs[j].Name),
 				"write scheme: faild for both, or give one an address of its own")
@@ -282,7 +283,7 @@ func (c *Config) checkFaild() {
 			continue
 		}
 		path := fmt.Sprintf("vips[%d]", i)
-		if len(c.Switches) == 0 && !c.origin.bad["switches"] {
+		if len(c.Switches) == 0 && !c.origin.Bad["switches"] {
 			c.problem(path+".scheme", Faild, "the file names no switch, and nobody else forwards for it", "write switches: [{name: sw1}], and run `fairlead switch` there")
 		}
 		if first < 0 {
@@ -319,7 +320,7 @@ func (c *Config) checkSwitches() {
 			p := path + ".ports." + name
 			if !servers[name] {
 				remedy := "add it to servers"
-				if near := nearest(name, known); near != "" {
+				if near := yamlfile.Nearest(name, known); near != "" {
 					remedy = "write " + near + ", or add it to servers"
 				}
 				c.problem(p, "", "no such server", remedy)

@@ -4,8 +4,12 @@
 package config
 
 import (
+	"errors"
 	"net/netip"
+	"strconv"
 	"time"
+
+	"github.com/fairlead/fairlead/config/yamlfile"
 )
 
 // Config is fairlead.yaml. The same file serves every daemon; each finds
@@ -29,7 +33,7 @@ type Config struct {
 
 	// origin knows where in the file each field stood; nil for a Config made
 	// by hand.
-	origin *decoder
+	origin *yamlfile.Document
 	// secret is Secret or SecretFile's content, decoded.
 	secret []byte
 }
@@ -152,6 +156,19 @@ type VIP struct {
 // Port is a port number; 0 stands for all ports.
 type Port uint16
 
+func (p *Port) UnmarshalText(text []byte) error {
+	if string(text) == "all" {
+		*p = 0
+		return nil
+	}
+	u, err := strconv.ParseUint(string(text), 10, 16)
+	if err != nil || u == 0 {
+		return errors.New("not a port")
+	}
+	*p = Port(u)
+	return nil
+}
+
 // Member is a server in a VIP's pool. In YAML a plain name is a member with
 // weight 1.
 type Member struct {
@@ -161,6 +178,11 @@ type Member struct {
 	// Standby: no connections yet; those that it would get are tracked, so
 	// that none moves when it is put to work.
 	Standby bool `yaml:"standby"`
+}
+
+func (m *Member) UnmarshalText(text []byte) error {
+	*m = Member{Name: string(text)}
+	return nil
 }
 
 // Health is a VIP's check, sent through its forwarding to the VIP on each
@@ -175,3 +197,9 @@ type Health struct {
 	Rise     int           `yaml:"rise"`     // good answers in a row to be up, default 2
 	Fall     int           `yaml:"fall"`     // bad ones in a row to be down, default 3
 }
+
+// Problem and Problems are what is wrong with a file.
+type (
+	Problem  = yamlfile.Problem
+	Problems = yamlfile.Problems
+)

@@ -4,6 +4,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"os"
+
+	"github.com/fairlead/fairlead/config/yamlfile"
 )
 
 // CheckFiles reads the files that tls names and returns Problems if one is
@@ -16,12 +18,12 @@ func (c *Config) CheckFiles() error {
 	if t == (TLS{}) {
 		return nil
 	}
-	before := len(c.origin.problems)
+	before := len(c.origin.Problems)
 	const remedy = "make them with `fairlead certs FOLDER` and put this machine's there, or run this where the daemons run"
 	read := func(key, path string) []byte {
 		data, err := os.ReadFile(path)
 		if err != nil {
-			c.problem("tls."+key, path, "cannot be read: "+cause(err), remedy)
+			c.problem("tls."+key, path, "cannot be read: "+yamlfile.Cause(err), remedy)
 			return nil
 		}
 		return data
@@ -35,8 +37,8 @@ func (c *Config) CheckFiles() error {
 			c.problem("tls.cert", t.Cert, "is no certificate of the key "+t.Key+": "+err.Error(), remedy)
 		}
 	}
-	found := append(Problems(nil), c.origin.problems[before:]...)
-	c.origin.problems = c.origin.problems[:before]
+	found := append(Problems(nil), c.origin.Problems[before:]...)
+	c.origin.Problems = c.origin.Problems[:before]
 	if len(found) > 0 {
 		return found
 	}

@@ -78,7 +78,7 @@ func (v *VIP) fillHash(at positions, path string) {
 // checkHash refuses hashes that the scheme cannot work with, and settings
 // that the scheme or the hash has no use for.
 func (c *Config) checkHash(path string, v *VIP) {
-	written := func(key string) bool { return c.origin.at[path+"."+key] != nil }
+	written := func(key string) bool { return c.origin.At[path+"."+key] != nil }
 
 	hashKnown := c.checkOneOf(path+".hash", v.Hash, TableHRW, Anchor, Ring, HRW, Dx, Maglev, Bucket)
 	if hashKnown && v.foresees() && !chash.Kind(v.Hash).Minimal() {
@@ -139,7 +139,7 @@ func (c *Config) checkCapacity(path string, v *VIP) {
 	}
 	buckets := chash.Kind(v.Hash).Buckets()
 	enough := min(chash.DefaultCapacity(n, horizon), limit)
-	written := c.origin.at[path+".capacity"] != nil || v.Capacity != 0
+	written := c.origin.At[path+".capacity"] != nil || v.Capacity != 0
 	switch {
 	case !written && !buckets:
 	case !buckets:
@@ -153,13 +153,13 @@ func (c *Config) checkCapacity(path string, v *VIP) {
 	case written && v.Capacity < n:
 		c.problem(path+".capacity", fmt.Sprint(v.Capacity), fmt.Sprintf("the VIP has %d servers", n),
 			fmt.Sprintf("write %d: it is fixed for the VIP's life, and numbers of removed servers rest before they are free again", enough))
-	case written && v.Capacity < n+horizon && c.origin.at[path+".horizon"] != nil:
+	case written && v.Capacity < n+horizon && c.origin.At[path+".horizon"] != nil:
 		remedy := fmt.Sprintf("write horizon: %d", v.Capacity-n)
 		if enough >= n+horizon {
 			remedy = fmt.Sprintf("write %d, or horizon: %d", enough, v.Capacity-n)
 		}
 		c.problem(path+".capacity", fmt.Sprint(v.Capacity), fmt.Sprintf("%d servers and a horizon of %d need more", n, horizon), remedy)
-	case n+horizon > limit && c.origin.at[path+".horizon"] != nil:
+	case n+horizon > limit && c.origin.At[path+".horizon"] != nil:
 		c.problem(path+".horizon", fmt.Sprint(horizon), fmt.Sprintf("the VIP's servers take %d of the %d numbers that there can be", n, limit), fmt.Sprintf("write horizon: %d", limit-n))
 	}
 }

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
+	"reflect"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/config/yamlfile"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 )
 
@@ -74,21 +74,18 @@ const (
 	DefaultWarmUpUDP = 2 * time.Minute
 )
 
+// maxSecret bounds a secret's file, in bytes.
+const maxSecret = 4 << 10
+
 // DefaultAPI is where the daemon called name listens if the file does not say.
 func DefaultAPI(name string) string { return "unix:/run/fairlead/" + name + ".sock" }
 
 // Load reads the file at path, fills in defaults and secret_file, and
 // validates. Its error is Problems: everything wrong, one line each.
 func Load(path string) (*Config, error) {
-	data, _, err := readFile(path, maxFile)
+	data, err := yamlfile.ReadFile(path)
 	if err != nil {
-		p := Problem{File: path, Wrong: "cannot be read: " + cause(err), Remedy: "name the file with -f"}
-		if u, ok := errors.AsType[*unfit](err); ok {
-			p.Wrong, p.Remedy = u.wrong, u.remedy
-		} else if os.IsPermission(err) {
-			p.Remedy = "run as root"
-		}
-		return nil, Problems{p}
+		return nil, err
 	}
 	return Parse(path, data)
 }
@@ -97,17 +94,17 @@ func Load(path string) (*Config, error) {
 // which a relative secret_file is found.
 func Parse(path string, data []byte) (*Config, error) {
 	c := &Config{}
-	d, err := decode(path, data, c)
-	if err != nil {
+	d := &yamlfile.Document{File: path, Example: example, Empty: "name balancers, servers and vips; README.md has an example"}
+	if err := d.Decode(data, c); err != nil {
 		return nil, err
 	}
 	c.origin = d
 	c.fill()
 	c.readSecret(filepath.Dir(path))
 	c.check()
-	if len(d.problems) > 0 {
-		d.sort()
-		return nil, d.problems
+	if len(d.Problems) > 0 {
+		d.Sort()
+		return nil, d.Problems
 	}
 	return c, nil
 }
@@ -115,11 +112,11 @@ func Parse(path string, data []byte) (*Config, error) {
 // Validate fills in defaults and checks a Config that was made by hand, or
 // was changed after Load.
 func (c *Config) Validate() error {
-	c.origin = &decoder{}
+	c.origin = &yamlfile.Document{}
 	c.fill()
 	c.readSecret("")
 	c.check()
-	if p := c.origin.problems; len(p) > 0 {
+	if p := c.origin.Problems; len(p) > 0 {
 		return p
 	}
 	return nil
@@ -133,7 +130,7 @@ func (c *Config) File() string {
 	if c.origin == nil {
 		return ""
 	}
-	return c.origin.file
+	return c.origin.File
 }
 
 // Balancer is the balancer called name.
@@ -176,7 +173,7 @@ func (p Port) String() string {
 
 // fill puts defaults where the file is silent.
 func (c *Config) fill() {
-	if _, written := c.origin.at["metrics"]; c.Metrics == "" && !written {
+	if _, written := c.origin.At["metrics"]; c.Metrics == "" && !written {
 		c.Metrics = DefaultMetrics
 	}
 	for i := range c.Balancers {
@@ -197,10 +194,10 @@ func (c *Config) fill() {
 		c.Switches[i].fill(c, fmt.Sprintf("switches[%d]", i))
 	}
 	for i := range c.VIPs {
-		c.VIPs[i].fill(c.origin.at, fmt.Sprintf("vips[%d]", i))
+		c.VIPs[i].fill(c.origin.At, fmt.Sprintf("vips[%d]", i))
 	}
 	for _, l := range c.Limits.all() {
-		if c.origin.at["limits."+l.key] == nil {
+		if c.origin.At["limits."+l.key] == nil {
 			*l.value = or(*l.value, l.usual)
 		}
 	}
@@ -279,13 +276,13 @@ func (c *Config) readSecret(dir string) {
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(dir, path)
 		}
-		data, mode, err := readFile(path, maxSecret)
-		if u, ok := errors.AsType[*unfit](err); ok {
-			c.problem(field, c.SecretFile, u.wrong, u.remedy)
+		data, mode, err := yamlfile.ReadBounded(path, maxSecret)
+		if u, ok := errors.AsType[*yamlfile.Unfit](err); ok {
+			c.problem(field, c.SecretFile, u.Wrong, u.Remedy)
 			return
 		}
 		if err != nil {
-			c.problem(field, c.SecretFile, "cannot be read: "+cause(err), "make one with `fairlead secret "+path+"`")
+			c.problem(field, c.SecretFile, "cannot be read: "+yamlfile.Cause(err), "make one with `fairlead secret "+path+"`")
 			return
 		}
 		if mode.Perm()&0o004 != 0 {
@@ -325,11 +322,17 @@ func or[T comparable](v, otherwise T) T {
 	return v
 }
 
-// cause is a file error without the path, which the message names already.
-func cause(err error) string {
-	_, after, found := strings.Cut(err.Error(), ": ")
-	if !found {
-		return err.Error()
+// example is a legal value of a field of the file, for messages; "" where its
+// type says enough.
+func example(field string, t reflect.Type) string {
+	switch field {
+	case "buckets":
+		return fmt.Sprintf("1 to %d (scheme faild: to %d)", MaxBuckets, MaxFaildBuckets)
+	case "chain_time":
+		return "a duration such as 10s or 4m"
 	}
-	return after
+	if t == reflect.TypeFor[Port]() {
+		return "1 to 65535, or all"
+	}
+	return ""
 }

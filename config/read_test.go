@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/fairlead/fairlead/config/yamlfile"
 )
 
 // TestUnfitFiles: what is no regular file, or is too large, is answered at
@@ -23,7 +25,7 @@ func TestUnfitFiles(t *testing.T) {
 	must(syscall.Mkfifo(at("fifo"), 0o600))
 	must(os.Symlink("fifo", at("link")))
 	must(os.WriteFile(at("large.secret"), bytes.Repeat([]byte(" "), maxSecret+1), 0o600))
-	must(os.WriteFile(at("large.yaml"), bytes.Repeat([]byte("\n"), maxFile+1), 0o600))
+	must(os.WriteFile(at("large.yaml"), bytes.Repeat([]byte("\n"), yamlfile.MaxFile+1), 0o600))
 
 	const content = "write the content to a file and name that"
 	for path, want := range map[string]string{

@@ -6,10 +6,10 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/config/yamlfile"
 	"github.com/goccy/go-yaml/token"
 )
 
@@ -18,35 +18,9 @@ const maxWeight = 1000
 
 type positions = map[string]*token.Position
 
-// problem records what is wrong with the field at path, unless the field did
-// not even decode. If the file does not hold the field, the nearest mapping
-// around it is pointed at.
+// problem records what is wrong with the field at path (yamlfile).
 func (c *Config) problem(path, value, wrong, remedy string) {
-	if c.origin.bad[path] || c.origin.bad[""] {
-		return
-	}
-	p := Problem{File: c.origin.file, Field: path, Value: value, Wrong: wrong, Remedy: remedy}
-	for q := path; ; {
-		if pos := c.origin.at[q]; pos != nil {
-			p.Line, p.Col = pos.Line, pos.Column
-			break
-		}
-		i := strings.LastIndexAny(q, ".[")
-		if i < 0 {
-			break
-		}
-		q = q[:i]
-	}
-	c.origin.problems = append(c.origin.problems, p)
-}
-
-// sort puts problems in the file's order and drops what was said twice.
-func (d *decoder) sort() {
-	sort.SliceStable(d.problems, func(i, j int) bool {
-		a, b := d.problems[i], d.problems[j]
-		return a.Line < b.Line || a.Line == b.Line && a.Col < b.Col
-	})
-	d.problems = slices.Compact(d.problems)
+	c.origin.Problem(path, value, wrong, remedy)
 }
 
 // check looks at everything; each problem is recorded, none stops it.
@@ -266,7 +240,7 @@ func (c *Config) checkOneOf(path, value string, legal ...string) bool {
 		return true
 	}
 	remedy := "write " + strings.Join(legal, ", ")
-	if near := nearest(value, legal); near != "" {
+	if near := yamlfile.Nearest(value, legal); near != "" {
 		remedy = "write " + near + " (known: " + strings.Join(legal, ", ") + ")"
 	}
 	c.problem(path, value, "unknown", remedy)
@@ -284,7 +258,7 @@ func (c *Config) checkHealth(path string, v *VIP) {
 		if c.portKnown(strings.TrimSuffix(path, ".health")) {
 			c.problem(path+".port", "", "missing, and the VIP has all ports, so none to check", "write the port that answers")
 		}
-	} else if v.Protocol == UDP && c.origin.at[path+".port"] == nil && c.origin.file != "" {
+	} else if v.Protocol == UDP && c.origin.At[path+".port"] == nil && c.origin.File != "" {
 		c.problem(path+".port", "", "missing: checks speak TCP, and the VIP is UDP", "write a TCP port of the servers that answers when the service is well")
 	}
 	if h.Type == "tcp" {

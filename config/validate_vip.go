@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/fairlead/fairlead/config/yamlfile"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 )
 
@@ -62,12 +63,12 @@ func (c *Config) checkVIPs() {
 // portGiven says whether the VIP at path has a port: its zero means all, so
 // only the file tells. A Config made by hand has one.
 func (c *Config) portGiven(path string) bool {
-	return c.origin.file == "" || c.origin.at[path+".port"] != nil
+	return c.origin.File == "" || c.origin.At[path+".port"] != nil
 }
 
 // portKnown says whether that port could be read, too.
 func (c *Config) portKnown(path string) bool {
-	return c.portGiven(path) && !c.origin.bad[path+".port"]
+	return c.portGiven(path) && !c.origin.Bad[path+".port"]
 }
 
 func (c *Config) checkVIPAddress(path string, v *VIP) {
@@ -126,7 +127,7 @@ func (c *Config) checkChoices(path string, v *VIP) {
 			c.problem(path+".cookie_bits", fmt.Sprint(v.CookieBits), "out of range",
 				fmt.Sprintf("write %d to %d: wider names more servers, narrower lets connections idle longer", cheetah.MinBits, cheetah.MaxBits))
 		}
-	case c.origin.at[path+".cookie_bits"] == nil:
+	case c.origin.At[path+".cookie_bits"] == nil:
 	case protocol && v.Protocol == UDP:
 		c.problem(path+".cookie_bits", fmt.Sprint(v.CookieBits), "UDP carries no cookie", "remove it")
 	case scheme && v.Scheme != Cheetah:
@@ -154,7 +155,7 @@ func (c *Config) checkPool(path string, v *VIP) {
 	for j, m := range v.Servers {
 		p := fmt.Sprintf("%s.servers[%d]", path, j)
 		if m.Name == "" {
-			if !c.origin.bad[p] {
+			if !c.origin.Bad[p] {
 				c.problem(p+".name", "", "missing", "name a server from servers")
 			}
 			continue
@@ -162,7 +163,7 @@ func (c *Config) checkPool(path string, v *VIP) {
 		s, ok := byName[m.Name]
 		if !ok {
 			remedy := "add it to servers"
-			if near := nearest(m.Name, known); near != "" {
+			if near := yamlfile.Nearest(m.Name, known); near != "" {
 				remedy = "write " + near + ", or add it to servers"
 			}
 			c.problem(p, m.Name, "no such server", remedy)

@@ -1,4 +1,6 @@
-package config
+// Package yamlfile reads YAML files for people: everything that is wrong with
+// a file at once, each problem with its line, field, value and remedy.
+package yamlfile
 
 import (
 	"fmt"
@@ -52,9 +54,9 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// nearest is the known word closest to word, if it is close enough to be
+// Nearest is the known word closest to word, if it is close enough to be
 // what was meant (at most a third of the letters differ), else "".
-func nearest(word string, known []string) string {
+func Nearest(word string, known []string) string {
 	best, bestDistance := "", len(word)/3+1
 	for _, k := range known {
 		if d := distance(word, k); d <= bestDistance && (best == "" || d < bestDistance) {

@@ -1,10 +1,13 @@
-package config
+package yamlfile
 
 import (
+	"encoding"
 	"errors"
 	"fmt"
 	"net/netip"
 	"reflect"
+	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -15,28 +18,39 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// decoder fills structs from YAML's tree. The library's own decoder stops at
-// the first unknown key or wrong type and forgets where values stood; this
-// one goes on, so that `fairlead check` lists everything at once, and leaves
-// a position for each field to Validate.
-type decoder struct {
-	file     string
-	at       map[string]*token.Position // by path
+// Document is a YAML file and what is wrong with it. It fills structs from
+// YAML's tree. The library's own decoder stops at the first unknown key or
+// wrong type and forgets where values stood; this one goes on, so that all
+// problems are found at once, and leaves a position for each field to the
+// checks that follow.
+//
+// A struct's fields have `yaml` tags; those without are not the file's.
+// A type with UnmarshalText is one value; a struct with both is either.
+type Document struct {
+	File string
+	// Empty is what remedies an empty file; Example, which may be nil, a legal
+	// value of the field, "" where its type says enough.
+	Empty   string
+	Example func(field string, t reflect.Type) string
+
+	At       map[string]*token.Position // by the field's path, as vips[0].name
+	Bad      map[string]bool            // paths that did not decode: their zero value is no omission
+	Problems Problems
 	anchors  map[string]ast.Node
-	bad      map[string]bool // paths that did not decode: their zero value is no omission
-	problems Problems
 }
 
-func decode(file string, data []byte, into *Config) (*decoder, error) {
-	d := &decoder{file: file, at: map[string]*token.Position{}, anchors: map[string]ast.Node{}, bad: map[string]bool{}}
+// Decode fills the struct that into points to. Its error is Problems, those
+// that end the reading; others are in d.Problems and d.Bad.
+func (d *Document) Decode(data []byte, into any) error {
+	d.At, d.Bad, d.anchors = map[string]*token.Position{}, map[string]bool{}, map[string]ast.Node{}
 	tree, err := parser.ParseBytes(data, 0)
 	if err != nil {
-		p := Problem{File: file, Wrong: err.Error(), Remedy: "correct the YAML"}
+		p := Problem{File: d.File, Wrong: err.Error(), Remedy: "correct the YAML"}
 		if s := (*yaml.SyntaxError)(nil); errors.As(err, &s) && s.Token != nil {
 			p.Line, p.Col = s.Token.Position.Line, s.Token.Position.Column
 			p.Wrong = "not YAML: " + s.Message
 		}
-		return d, Problems{p}
+		return Problems{p}
 	}
 	var body ast.Node
 	for _, doc := range tree.Docs {
@@ -45,24 +59,55 @@ func decode(file string, data []byte, into *Config) (*decoder, error) {
 		}
 		if body != nil {
 			d.add(doc.Body, "", "", "a second YAML document", "keep one document in one file")
-			return d, d.problems
+			return d.Problems
 		}
 		body = doc.Body
 	}
 	if body == nil {
-		return d, Problems{{File: file, Wrong: "empty", Remedy: "name balancers, servers and vips; README.md has an example"}}
+		return Problems{{File: d.File, Wrong: "empty", Remedy: d.Empty}}
 	}
 	d.value(body, "", reflect.ValueOf(into).Elem())
-	return d, nil
+	return nil
 }
 
-func (d *decoder) add(n ast.Node, path, value, wrong, remedy string) {
-	p := Problem{File: d.file, Field: path, Value: value, Wrong: wrong, Remedy: remedy}
+// Problem records what is wrong with the field at path, unless the field did
+// not even decode. If the file does not hold the field, the nearest mapping
+// around it is pointed at.
+func (d *Document) Problem(path, value, wrong, remedy string) {
+	if d.Bad[path] || d.Bad[""] {
+		return
+	}
+	p := Problem{File: d.File, Field: path, Value: value, Wrong: wrong, Remedy: remedy}
+	for q := path; ; {
+		if pos := d.At[q]; pos != nil {
+			p.Line, p.Col = pos.Line, pos.Column
+			break
+		}
+		i := strings.LastIndexAny(q, ".[")
+		if i < 0 {
+			break
+		}
+		q = q[:i]
+	}
+	d.Problems = append(d.Problems, p)
+}
+
+// Sort puts problems in the file's order and drops what was said twice.
+func (d *Document) Sort() {
+	sort.SliceStable(d.Problems, func(i, j int) bool {
+		a, b := d.Problems[i], d.Problems[j]
+		return a.Line < b.Line || a.Line == b.Line && a.Col < b.Col
+	})
+	d.Problems = slices.Compact(d.Problems)
+}
+
+func (d *Document) add(n ast.Node, path, value, wrong, remedy string) {
+	p := Problem{File: d.File, Field: path, Value: value, Wrong: wrong, Remedy: remedy}
 	if pos := position(n); pos != nil {
 		p.Line, p.Col = pos.Line, pos.Column
 	}
-	d.problems = append(d.problems, p)
-	d.bad[path] = true
+	d.Problems = append(d.Problems, p)
+	d.Bad[path] = true
 }
 
 // position is where a reader would look: a mapping begins at its first key,
@@ -83,7 +128,7 @@ func position(n ast.Node) *token.Position {
 }
 
 // resolve follows anchors, aliases and tags to the node that holds the value.
-func (d *decoder) resolve(n ast.Node) ast.Node {
+func (d *Document) resolve(n ast.Node) ast.Node {
 	for {
 		switch m := n.(type) {
 		case *ast.AnchorNode:
@@ -104,9 +149,9 @@ func (d *decoder) resolve(n ast.Node) ast.Node {
 }
 
 // value decodes n into v. path is the field's name in messages.
-func (d *decoder) value(n ast.Node, path string, v reflect.Value) {
-	if _, known := d.at[path]; !known {
-		d.at[path] = position(n)
+func (d *Document) value(n ast.Node, path string, v reflect.Value) {
+	if _, known := d.At[path]; !known {
+		d.At[path] = position(n)
 	}
 	if a, isAlias := n.(*ast.AliasNode); isAlias && d.anchors[a.Value.String()] == nil {
 		d.add(n, path, "*"+a.Value.String(), "no such anchor above", "define it with &"+a.Value.String())
@@ -121,15 +166,13 @@ func (d *decoder) value(n ast.Node, path string, v reflect.Value) {
 		v = v.Elem()
 	}
 	switch {
-	case v.Type() == reflect.TypeFor[Member]() && scalar(n):
-		v.Set(reflect.ValueOf(Member{Name: text(n)}))
-	case isScalarType(v.Type()):
+	case v.Kind() == reflect.Struct && !isScalarType(v.Type()) && isText(v.Type()) && scalar(n), isScalarType(v.Type()):
 		if !scalar(n) {
-			d.add(n, path, "", "must be one value, not a list or mapping", "write "+example(path, v.Type()))
+			d.add(n, path, "", "must be one value, not a list or mapping", "write "+d.example(path, v.Type()))
 			return
 		}
 		if err := setScalar(v, n); err != nil {
-			d.add(n, path, text(n), err.Error(), "write "+example(path, v.Type()))
+			d.add(n, path, text(n), err.Error(), "write "+d.example(path, v.Type()))
 		}
 	case v.Kind() == reflect.Slice:
 		d.list(n, path, v)
@@ -140,7 +183,7 @@ func (d *decoder) value(n ast.Node, path string, v reflect.Value) {
 	}
 }
 
-func (d *decoder) list(n ast.Node, path string, v reflect.Value) {
+func (d *Document) list(n ast.Node, path string, v reflect.Value) {
 	seq, ok := n.(*ast.SequenceNode)
 	if !ok {
 		value := ""
@@ -161,7 +204,7 @@ func (d *decoder) list(n ast.Node, path string, v reflect.Value) {
 	v.Set(out)
 }
 
-func (d *decoder) mapping(n ast.Node, path string, v reflect.Value) {
+func (d *Document) mapping(n ast.Node, path string, v reflect.Value) {
 	pairs, ok := d.pairs(n)
 	if !ok {
 		value := ""
@@ -201,7 +244,7 @@ func (d *decoder) mapping(n ast.Node, path string, v reflect.Value) {
 		field, ok := fieldOf(v, key)
 		if !ok {
 			remedy := "known here: " + strings.Join(keys(v.Type()), ", ")
-			if near := nearest(key, keys(v.Type())); near != "" {
+			if near := Nearest(key, keys(v.Type())); near != "" {
 				remedy = "write " + near + " (" + remedy + ")"
 			}
 			d.add(p.Key, keyPath, "", "unknown key", remedy)
@@ -213,7 +256,7 @@ func (d *decoder) mapping(n ast.Node, path string, v reflect.Value) {
 
 // names decodes a mapping whose keys are names that the file chose, each with
 // one text.
-func (d *decoder) names(n ast.Node, path string, v reflect.Value) {
+func (d *Document) names(n ast.Node, path string, v reflect.Value) {
 	pairs, ok := d.pairs(n)
 	if !ok {
 		value := ""
@@ -234,7 +277,7 @@ func (d *decoder) names(n ast.Node, path string, v reflect.Value) {
 }
 
 // pairs is what a mapping holds; false if n is none.
-func (d *decoder) pairs(n ast.Node) ([]*ast.MappingValueNode, bool) {
+func (d *Document) pairs(n ast.Node) ([]*ast.MappingValueNode, bool) {
 	switch n := n.(type) {
 	case *ast.MappingNode:
 		return n.Values, true
@@ -280,12 +323,18 @@ func text(n ast.Node) string {
 	return n.GetToken().Value
 }
 
+func isText(t reflect.Type) bool {
+	return reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+}
+
 func isScalarType(t reflect.Type) bool {
-	switch t {
-	case reflect.TypeFor[netip.Addr](), reflect.TypeFor[netip.Prefix]():
-		return true
+	switch t.Kind() {
+	case reflect.Struct:
+		return isText(t) && len(keys(t)) == 0
+	case reflect.Slice, reflect.Map:
+		return isText(t)
 	}
-	return t.Kind() != reflect.Struct && t.Kind() != reflect.Slice && t.Kind() != reflect.Map
+	return true
 }
 
 func setScalar(v reflect.Value, n ast.Node) error {
@@ -309,17 +358,8 @@ func setScalar(v reflect.Value, n ast.Node) error {
 		}
 		*p = q
 		return nil
-	case *Port:
-		if s == "all" {
-			*p = 0
-			return nil
-		}
-		u, err := strconv.ParseUint(s, 10, 16)
-		if err != nil || u == 0 {
-			return errors.New("not a port")
-		}
-		*p = Port(u)
-		return nil
+	case encoding.TextUnmarshaler:
+		return p.UnmarshalText([]byte(s))
 	case *time.Duration:
 		t, err := time.ParseDuration(s)
 		if err != nil {
@@ -350,26 +390,23 @@ func setScalar(v reflect.Value, n ast.Node) error {
 		}
 		v.SetUint(u)
 	default:
-		panic("config: no decoding for " + v.Type().String())
+		panic("yamlfile: no decoding for " + v.Type().String())
 	}
 	return nil
 }
 
 // example is a legal value of type t for the field at path, for messages.
-func example(path string, t reflect.Type) string {
-	switch path[strings.LastIndexByte(path, '.')+1:] {
-	case "buckets":
-		return fmt.Sprintf("1 to %d (scheme faild: to %d)", MaxBuckets, MaxFaildBuckets)
-	case "chain_time":
-		return "a duration such as 10s or 4m"
+func (d *Document) example(path string, t reflect.Type) string {
+	if d.Example != nil {
+		if e := d.Example(path[strings.LastIndexByte(path, '.')+1:], t); e != "" {
+			return e
+		}
 	}
 	switch t {
 	case reflect.TypeFor[netip.Addr]():
 		return "an address such as 192.0.2.10 or 2001:db8::10"
 	case reflect.TypeFor[netip.Prefix]():
 		return "an address or a prefix such as 10.200.0.0/16"
-	case reflect.TypeFor[Port]():
-		return "1 to 65535, or all"
 	case reflect.TypeFor[time.Duration]():
 		return "a duration such as 2s or 500ms"
 	}

@@ -1,0 +1,100 @@
+package yamlfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+)
+
+// MaxFile bounds a configuration file, in bytes: far above what a deployment
+// needs, and low enough that a wrong path does not fill the memory.
+const MaxFile = 4 << 20
+
+// Unfit is the error of a file that is there, but is not what may be read.
+type Unfit struct{ Wrong, Remedy string }
+
+func (u *Unfit) Error() string { return u.Wrong }
+
+// ReadFile is the content of the configuration file at path. Its error is
+// Problems.
+func ReadFile(path string) ([]byte, error) {
+	data, _, err := ReadBounded(path, MaxFile)
+	if err == nil {
+		return data, nil
+	}
+	p := Problem{File: path, Wrong: "cannot be read: " + Cause(err), Remedy: "name the file with -f"}
+	if u, ok := errors.AsType[*Unfit](err); ok {
+		p.Wrong, p.Remedy = u.Wrong, u.Remedy
+	} else if os.IsPermission(err) {
+		p.Remedy = "run as root"
+	}
+	return nil, Problems{p}
+}
+
+// ReadBounded is the content of the regular file at path, after symbolic links,
+// and its mode. A FIFO would block a daemon for ever and a device might never
+// end: they are Unfit, and so is a file of more than limit bytes.
+func ReadBounded(path string, limit int64) ([]byte, fs.FileMode, error) {
+	// Before it is opened, as opening a device may have effects.
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := regular(info); err != nil {
+		return nil, 0, err
+	}
+	// It may have become a FIFO meanwhile: do not wait for a writer.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer f.Close()
+	if info, err = f.Stat(); err != nil {
+		return nil, 0, err
+	}
+	if err := regular(info); err != nil {
+		return nil, 0, err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, 0, err
+	}
+	if int64(len(data)) > limit {
+		size := fmt.Sprintf("%d KiB", limit>>10)
+		if limit >= 1<<20 {
+			size = fmt.Sprintf("%d MiB", limit>>20)
+		}
+		return nil, 0, &Unfit{"is larger than " + size, "see whether the path is right"}
+	}
+	return data, info.Mode(), nil
+}
+
+func regular(info fs.FileInfo) error {
+	kind := "special file"
+	switch mode := info.Mode(); {
+	case mode.IsRegular():
+		return nil
+	case mode.IsDir():
+		kind = "folder"
+	case mode&fs.ModeNamedPipe != 0:
+		kind = "FIFO"
+	case mode&fs.ModeDevice != 0:
+		kind = "device"
+	case mode&fs.ModeSocket != 0:
+		kind = "socket"
+	}
+	return &Unfit{"is a " + kind + ", must be a regular file", "write the content to a file and name that"}
+}
+
+// Cause is a file error without the path, which a message names already.
+func Cause(err error) string {
+	_, after, found := strings.Cut(err.Error(), ": ")
+	if !found {
+		return err.Error()
+	}
+	return after
+}
