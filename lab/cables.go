@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -10,6 +9,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/lab/netspace"
 )
 
 // cable is a veth between a hub (the router, or a switch), where its end is
@@ -58,17 +59,17 @@ func (l *Lab) attach(c cable) error {
 		return fmt.Errorf("open namespace of %s: %w", c.machine, err)
 	}
 	defer ns.Close()
-	if err := inNamespace(l.namespace(c.machine), func() error { return setSysctls(machineSysctls) }); err != nil {
+	if err := netspace.In(l.namespace(c.machine), func() error { return netspace.Sysctls(netspace.MachineSysctls) }); err != nil {
 		return err
 	}
-	err = inNamespace(l.namespace(c.hub), func() error {
+	err = netspace.In(l.namespace(c.hub), func() error {
 		veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: c.device, PeerNamespace: netlink.NsFd(int(ns))}
 		veth.Name, veth.MTU, veth.PeerMTU = c.port, c.mtu, uint32(c.mtu)
-		veth.HardwareAddr, veth.PeerHardwareAddr = hardwareAddress(), hardwareAddress()
+		veth.HardwareAddr, veth.PeerHardwareAddr = netspace.HardwareAddress(), netspace.HardwareAddress()
 		if err := netlink.LinkAdd(veth); err != nil {
 			return fmt.Errorf("add veth: %w", err)
 		}
-		if err := setOffloads(c.port); err != nil {
+		if err := netspace.SetOffloads(c.port); err != nil {
 			return err
 		}
 		port, err := netlink.LinkByName(c.port)
@@ -76,7 +77,7 @@ func (l *Lab) attach(c cable) error {
 			return err
 		}
 		if c.machine == "client" {
-			if err := addAddress(port, gatewayOfClient4+"/24", gatewayOfClient6+"/64"); err != nil {
+			if err := netspace.AddAddress(port, gatewayOfClient4+"/24", gatewayOfClient6+"/64"); err != nil {
 				return err
 			}
 		} else {
@@ -94,7 +95,7 @@ func (l *Lab) attach(c cable) error {
 					return err
 				}
 			}
-			if err := attachPass(port); err != nil {
+			if err := netspace.AttachPass(port); err != nil {
 				return err
 			}
 		}
@@ -126,15 +127,6 @@ func onlyOwnFrames(port netlink.Link, veth *netlink.Veth) error {
 	return nil
 }
 
-// hardwareAddress is a random address of the local kind. Its first octet is
-// none of scheme faild's.
-func hardwareAddress() net.HardwareAddr {
-	a := make(net.HardwareAddr, 6)
-	_, _ = rand.Read(a) // never fails
-	a[0] = 2
-	return a
-}
-
 // card is a machine's device with its addresses and the gateways behind it.
 type card struct {
 	device             string
@@ -145,8 +137,8 @@ type card struct {
 // configure gives a machine its addresses, and default routes over all its
 // cards; more, if not nil, runs afterwards in its namespace.
 func (l *Lab) configure(machine string, more func() error, cards ...card) error {
-	err := inNamespace(l.namespace(machine), func() error {
-		if err := loopbackUp(); err != nil {
+	err := netspace.In(l.namespace(machine), func() error {
+		if err := netspace.LoopbackUp(); err != nil {
 			return err
 		}
 		for _, c := range cards {
@@ -154,17 +146,17 @@ func (l *Lab) configure(machine string, more func() error, cards ...card) error 
 			if err != nil {
 				return err
 			}
-			if err := setOffloads(c.device); err != nil {
+			if err := netspace.SetOffloads(c.device); err != nil {
 				return err
 			}
-			if err := addAddress(device, c.address4+"/24", c.address6+"/64"); err != nil {
+			if err := netspace.AddAddress(device, c.address4+"/24", c.address6+"/64"); err != nil {
 				return err
 			}
 			if err := netlink.LinkSetUp(device); err != nil {
 				return err
 			}
 		}
-		if err := chooseCongestionControl(); err != nil {
+		if err := netspace.ChooseCongestionControl(); err != nil {
 			return err
 		}
 		if err := setDefaults(cards); err != nil {
@@ -219,7 +211,7 @@ func setDefault(hops []*netlink.NexthopInfo) error {
 func (l *Lab) setLink(machine string, up bool) error {
 	var errs []error
 	for _, c := range l.cables(machine) {
-		errs = append(errs, inNamespace(l.namespace(c.hub), func() error {
+		errs = append(errs, netspace.In(l.namespace(c.hub), func() error {
 			port, err := netlink.LinkByName(c.port)
 			if err != nil {
 				return err

@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/lab/netspace"
 )
 
 // The churn scenario's size. Two balancers (scheme faild: switches) carry the
@@ -334,7 +335,7 @@ func (c *churn) crash(server string) error {
 		return err
 	}
 	n.To = time.Now()
-	return errors.Join(c.load.tell(n), killIn(c.lab.namespace(server)))
+	return errors.Join(c.load.tell(n), netspace.Kill(c.lab.namespace(server)))
 }
 
 // restart kills a daemon and starts it again two seconds later: packets must

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/fairlead/fairlead/lab/netspace"
 )
 
 // loadSlack is how long a load may take beyond its plan: the last answers'
@@ -49,7 +51,7 @@ func (l *Lab) startLoad(ctx context.Context, plan LoadPlan) (*loadClient, error)
 		cancel()
 		return nil, err
 	}
-	if err := startIn(l.namespace("client"), c.cmd); err != nil {
+	if err := netspace.Start(l.namespace("client"), c.cmd); err != nil {
 		cancel()
 		return nil, fmt.Errorf("start load: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/lab/netspace"
 )
 
 // changeWait bounds one change by the API: the daemon hands it to all others.
@@ -54,7 +55,7 @@ func (l *Lab) change(ctx context.Context, asked string, f func(context.Context, 
 
 // tellHealth makes a machine's server fail its health checks, or answer them.
 func (l *Lab) tellHealth(ctx context.Context, machine string, fails bool) error {
-	return inNamespace(l.namespace(machine), func() error {
+	return netspace.In(l.namespace(machine), func() error {
 		// One that stays on this thread: a transport would dial on another.
 		conn, err := (&net.Dialer{Timeout: readyWait}).DialContext(ctx, "tcp4", fmt.Sprintf("127.0.0.1:%d", httpPort))
 		if err != nil {

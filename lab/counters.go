@@ -8,6 +8,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/fairlead/fairlead/lab/netspace"
 )
 
 // kernelCounters are those of nstat that show a connection that was not left
@@ -26,7 +28,7 @@ type Counters map[string]uint64
 // kernelCountersOf reads the counters of the machine's network.
 func (l *Lab) kernelCountersOf(machine string) (Counters, error) {
 	c := Counters{}
-	err := inNamespace(l.namespace(machine), func() error {
+	err := netspace.In(l.namespace(machine), func() error {
 		for _, file := range []string{"snmp", "netstat"} {
 			// Of this thread: another one's network is another's.
 			data, err := os.ReadFile("/proc/thread-self/net/" + file)

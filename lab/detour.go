@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/lab/netspace"
 )
 
 // What a packet takes longer whose server is not its bucket's current one: a
@@ -262,7 +264,7 @@ func (l *Lab) startDetour(ctx context.Context) (*detourClient, error) {
 		return nil, err
 	}
 	d.answers = json.NewDecoder(output)
-	if err := startIn(l.namespace("client"), d.cmd); err != nil {
+	if err := netspace.Start(l.namespace("client"), d.cmd); err != nil {
 		return nil, fmt.Errorf("start the measuring client: %w", err)
 	}
 	return d, nil

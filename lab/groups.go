@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/fabric"
+	"github.com/fairlead/fairlead/lab/netspace"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -48,7 +49,7 @@ func (r *runner) addGroups() (groups []group, err error) {
 			for n := range r.lab.Servers {
 				gateways = append(gateways, v.gateway(s, n))
 			}
-			err := inNamespace(r.lab.namespace(front), func() error {
+			err := netspace.In(r.lab.namespace(front), func() error {
 				return fabric.AddGroup(g.id, netip.PrefixFrom(v.Address, v.Address.BitLen()), bridgeName, gateways, size)
 			})
 			if err != nil {
@@ -64,7 +65,7 @@ func (r *runner) removeMember(groups []group, server string) error {
 	n := slices.Index(r.lab.servers(), server)
 	for _, g := range groups {
 		for s, front := range r.lab.fronts() {
-			err := inNamespace(r.lab.namespace(front), func() error { return fabric.RemoveMember(g.id, g.vip.gateway(s, n)) })
+			err := netspace.In(r.lab.namespace(front), func() error { return fabric.RemoveMember(g.id, g.vip.gateway(s, n)) })
 			if err != nil {
 				return fmt.Errorf("remove %s from the group of %s at %s: %w", server, g.vip.Name, front, err)
 			}
@@ -78,7 +79,7 @@ func (r *runner) removeMember(groups []group, server string) error {
 func (r *runner) places() (places [][][]string, err error) {
 	for s, front := range r.lab.fronts() {
 		var of [][]string
-		err := inNamespace(r.lab.namespace(front), func() error {
+		err := netspace.In(r.lab.namespace(front), func() error {
 			from, err := netlink.LinkByName(uplink)
 			if err != nil {
 				return err
@@ -193,11 +194,11 @@ func lookUp(v VIP, device int, port uint16) (netip.Addr, error) {
 // namespace where nothing else goes on.
 func (r *runner) repoint() error {
 	name := r.lab.namespace("repoint")
-	if err := createNamespace(name); err != nil {
+	if err := netspace.Create(name); err != nil {
 		return err
 	}
 	var p Repoint
-	err := inNamespace(name, func() error {
+	err := netspace.In(name, func() error {
 		if err := r.lab.addBridge(gateway4, gateway6); err != nil {
 			return err
 		}

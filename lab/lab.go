@@ -286,16 +286,3 @@ func (l *Lab) save() error {
 	}
 	return os.Rename(temporary, l.path("lab.json"))
 }
-
-// waitFor polls the condition until it holds or the time is over, and says
-// whether it holds.
-func waitFor(limit time.Duration, condition func() bool) bool {
-	for deadline := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) {
-		if condition() {
-			return true
-		}
-		if time.Now().After(deadline) {
-			return false
-		}
-	}
-}

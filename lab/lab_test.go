@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/fairlead/fairlead/lab/netspace"
 )
 
 // programDir is removed when the tests are over.
@@ -101,7 +103,7 @@ func TestUpDown(t *testing.T) {
 
 func nothingLeft(t *testing.T, l *Lab) {
 	t.Helper()
-	if left := namespacesOf(l.Name); len(left) > 0 {
+	if left := netspace.List(namespacePrefix(l.Name)); len(left) > 0 {
 		t.Errorf("namespaces left: %v", left)
 	}
 	if _, err := os.Stat(l.Dir()); err == nil {

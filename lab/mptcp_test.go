@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/lab/netspace"
 )
 
 // path is a client's connection of Multipath TCP that asks one thing after
@@ -79,7 +80,7 @@ func TestJoins(t *testing.T) {
 	t.Cleanup(func() { _ = Down(o.Name) })
 	client := func(f func() error) {
 		t.Helper()
-		if err := inNamespace(l.namespace("client"), f); err != nil {
+		if err := netspace.In(l.namespace("client"), f); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -128,7 +129,7 @@ func TestJoins(t *testing.T) {
 				}
 				return established(t, l, v) == each
 			}
-			if !waitFor(readyWait, joined) {
+			if !netspace.WaitFor(readyWait, joined) {
 				for _, p := range paths {
 					n, err := p.additional()
 					t.Logf("at %s: %d additional subflows, %v", p.server, n, err)
@@ -157,7 +158,7 @@ func TestJoins(t *testing.T) {
 // established counts the client's connections to join ports of a VIP.
 func established(t *testing.T, l *Lab, v VIP) (n int) {
 	t.Helper()
-	err := inNamespace(l.namespace("client"), func() error {
+	err := netspace.In(l.namespace("client"), func() error {
 		address := v.Address.String()
 		if v.Address.Is6() {
 			address = "[" + address + "]"

@@ -5,6 +5,8 @@ import (
 	"net"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/fairlead/fairlead/lab/netspace"
 )
 
 // fewNeighbours is how many machines on one Ethernet may learn each other's
@@ -22,7 +24,7 @@ func (l *Lab) introduce() error {
 	}
 	var known []netlink.Neigh
 	learn := func(machine, four, six string) error {
-		return inNamespace(l.namespace(machine), func() error {
+		return netspace.In(l.namespace(machine), func() error {
 			device, err := netlink.LinkByName(uplink)
 			if err != nil {
 				return err
@@ -44,7 +46,7 @@ func (l *Lab) introduce() error {
 		}
 	}
 	for i, m := range machines {
-		err := inNamespace(l.namespace(m), func() error { return addNeighbours(known, 2*i) })
+		err := netspace.In(l.namespace(m), func() error { return addNeighbours(known, 2*i) })
 		if err != nil {
 			return fmt.Errorf("tell %s of the others: %w", m, err)
 		}

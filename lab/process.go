@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/lab/netspace"
 )
 
 // readyWait bounds how long a daemon or server may take to answer. A machine
@@ -35,7 +37,7 @@ func (l *Lab) spawn(machine, name string, args ...string) error {
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Dir = l.Dir()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	err = inNamespace(l.namespace(machine), func() error {
+	err = netspace.In(l.namespace(machine), func() error {
 		if l.isFront(machine) {
 			// A balancer has a machine of its own; here it shares few CPUs
 			// with all clients and servers. What its daemon tells its peers
@@ -62,22 +64,12 @@ func (l *Lab) pid(machine, name string) int {
 		return 0
 	}
 	pid, _ := strconv.Atoi(string(data))
-	for _, p := range processesIn(l.namespace(machine)) {
-		if p == pid && !isZombie(pid) {
+	for _, p := range netspace.Processes(l.namespace(machine)) {
+		if p == pid && !netspace.IsZombie(pid) {
 			return pid
 		}
 	}
 	return 0
-}
-
-func isZombie(pid int) bool {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return true
-	}
-	// The state follows the name, which is in brackets and may hold anything.
-	_, rest, _ := strings.Cut(string(data[strings.LastIndexByte(string(data), ')'):]), " ")
-	return strings.HasPrefix(rest, "Z") || strings.HasPrefix(rest, "X")
 }
 
 // StartDaemon starts `fairlead lb`, `switch` or `host` in a machine and waits
@@ -99,7 +91,7 @@ func (l *Lab) StartDaemon(ctx context.Context, machine string) error {
 // awaitReady waits until a balancer or switch says that a router may use it.
 func (l *Lab) awaitReady(ctx context.Context, machine string) error {
 	var missing string
-	ready := waitFor(readyWait, func() bool {
+	ready := netspace.WaitFor(readyWait, func() bool {
 		status, err := l.daemonStatus(ctx, machine)
 		if err != nil {
 			missing = err.Error()
@@ -129,7 +121,7 @@ func (l *Lab) launch(machine string) error {
 
 func (l *Lab) awaitDaemon(ctx context.Context, machine string) error {
 	var last error
-	ready := waitFor(readyWait, func() bool {
+	ready := netspace.WaitFor(readyWait, func() bool {
 		if ctx.Err() != nil {
 			return true
 		}
@@ -165,7 +157,7 @@ func (l *Lab) kill(machine, name string) error {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		return err
 	}
-	if !waitFor(killWait, func() bool { return l.pid(machine, name) == 0 }) {
+	if !netspace.WaitFor(killWait, func() bool { return l.pid(machine, name) == 0 }) {
 		return fmt.Errorf("process %d (%s) survives SIGKILL", pid, name)
 	}
 	return nil
@@ -204,11 +196,11 @@ func (l *Lab) startServers(ctx context.Context) error {
 
 // awaitServer waits until a server's web service accepts connections.
 func (l *Lab) awaitServer(ctx context.Context, machine string) error {
-	ready := waitFor(readyWait, func() bool {
+	ready := netspace.WaitFor(readyWait, func() bool {
 		if ctx.Err() != nil || l.pid(machine, machine+"-web") == 0 {
 			return true
 		}
-		return inNamespace(l.namespace(machine), func() error {
+		return netspace.In(l.namespace(machine), func() error {
 			c, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", httpPort), time.Second)
 			if err == nil {
 				c.Close()
@@ -228,5 +220,5 @@ func (l *Lab) awaitServer(ctx context.Context, machine string) error {
 // crash ends a machine as a loss of power does: first nothing of it reaches
 // the network any more, then its processes are gone.
 func (l *Lab) crash(machine string) error {
-	return errors.Join(l.setLink(machine, false), killIn(l.namespace(machine)))
+	return errors.Join(l.setLink(machine, false), netspace.Kill(l.namespace(machine)))
 }

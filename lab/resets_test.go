@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/fairlead/fairlead/lab/netspace"
 )
 
 // TestCaptureResets: RSTs are captured with their endpoints, in both families,
@@ -18,16 +20,16 @@ func TestCaptureResets(t *testing.T) {
 		t.Fatal("captures need root: run the tests with sudo")
 	}
 	name := namespacePrefix(fmt.Sprint("resets", os.Getpid())) + "x"
-	if err := createNamespace(name); err != nil {
+	if err := netspace.Create(name); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = deleteNamespace(name) })
+	t.Cleanup(func() { _ = netspace.Delete(name) })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var c *resetCapture
 	var got []endpoints // of clients that were reset
-	err := inNamespace(name, func() (err error) {
-		if err := loopbackUp(); err != nil {
+	err := netspace.In(name, func() (err error) {
+		if err := netspace.LoopbackUp(); err != nil {
 			return err
 		}
 		if c, err = captureResets(ctx, "lo"); err != nil {
@@ -58,7 +60,7 @@ func TestCaptureResets(t *testing.T) {
 		t.Fatal(err)
 	}
 	var resets []reset
-	if !waitFor(5*time.Second, func() bool {
+	if !netspace.WaitFor(5*time.Second, func() bool {
 		resets = append(resets, c.take(time.Now())...)
 		return len(resets) >= len(got)
 	}) {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"text/tabwriter"
+
+	"github.com/fairlead/fairlead/lab/netspace"
 )
 
 // Status is what `lab status -o json` prints.
@@ -216,7 +218,7 @@ func (l *Lab) Exec(machine string, args []string) error {
 	if err != nil {
 		return err
 	}
-	return inNamespace(namespace, func() error {
+	return netspace.In(namespace, func() error {
 		if err := syscall.Exec(program, args, os.Environ()); err != nil {
 			return fmt.Errorf("run %s: %w", program, err)
 		}

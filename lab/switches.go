@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/lab/netspace"
 )
 
 // A lab of scheme faild:
@@ -46,8 +47,8 @@ func (l *Lab) faild() bool {
 // buildSwitches attaches switches to the router and servers to the switches.
 func (l *Lab) buildSwitches() error {
 	for n, m := range l.fronts() {
-		if err := inNamespace(l.namespace(m), func() error {
-			if err := setSysctls(machineSysctls, switchSysctls); err != nil {
+		if err := netspace.In(l.namespace(m), func() error {
+			if err := netspace.Sysctls(netspace.MachineSysctls, switchSysctls); err != nil {
 				return err
 			}
 			return l.addBridge(switchAddress4(n+1), switchAddress6(n+1))
@@ -62,7 +63,7 @@ func (l *Lab) buildSwitches() error {
 		}
 	}
 	for n, m := range l.servers() {
-		if err := inNamespace(l.namespace(m), func() error { return setSysctls(machineSysctls, multihomedSysctls) }); err != nil {
+		if err := netspace.In(l.namespace(m), func() error { return netspace.Sysctls(netspace.MachineSysctls, multihomedSysctls) }); err != nil {
 			return fmt.Errorf("build %s: %w", m, err)
 		}
 		for _, c := range l.cables(m) {
@@ -91,7 +92,7 @@ func (l *Lab) cards(n int) (cards []card) {
 func (l *Lab) leave(gone int) error {
 	for n, m := range l.servers() {
 		cards := slices.Delete(l.cards(n+1), gone-1, gone)
-		if err := inNamespace(l.namespace(m), func() error { return setDefaults(cards) }); err != nil {
+		if err := netspace.In(l.namespace(m), func() error { return setDefaults(cards) }); err != nil {
 			return fmt.Errorf("take %s's routes off %s: %w", m, l.front(gone), err)
 		}
 	}
@@ -133,7 +134,7 @@ func (l *Lab) hostsAre(hosts []*fairleadv1.SwitchHost, machines []string, up boo
 func (l *Lab) announced(machine string) (bool, error) {
 	vips := slices.DeleteFunc(slices.Clone(l.VIPs), VIP.bare)
 	count := 0
-	err := inNamespace(l.namespace(machine), func() error {
+	err := netspace.In(l.namespace(machine), func() error {
 		routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: announceTable}, netlink.RT_FILTER_TABLE)
 		if err != nil {
 			return fmt.Errorf("list announced routes: %w", err)
@@ -163,7 +164,7 @@ const announceTable = 177
 // awaitAnnounced waits until a switch announces the VIPs, or none of them.
 func (l *Lab) awaitAnnounced(ctx context.Context, machine string, want bool) error {
 	var last error
-	done := waitFor(readyWait, func() bool {
+	done := netspace.WaitFor(readyWait, func() bool {
 		is, err := l.announced(machine)
 		last = err
 		return ctx.Err() != nil || err == nil && is == want

@@ -14,6 +14,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/lab/netspace"
 )
 
 // FloodScale is scenario synflood as it is judged: connections that live at
@@ -181,7 +183,7 @@ func (l *Lab) setTimestamps(on bool) error {
 	if on {
 		value = "1"
 	}
-	return inNamespace(l.namespace("client"), func() error { return sysctl("net.ipv4.tcp_timestamps", value) })
+	return netspace.In(l.namespace("client"), func() error { return netspace.Sysctl("net.ipv4.tcp_timestamps", value) })
 }
 
 // awaitOverflow waits until each balancer at work has had to give a place of
@@ -305,7 +307,7 @@ func (r *runner) startFlood(ctx context.Context, limit time.Duration) (*floodCli
 	for _, v := range r.lab.VIPs {
 		plan.Targets = append(plan.Targets, netip.AddrPortFrom(v.Address, uint16(v.Port)))
 	}
-	err := inNamespace(r.lab.namespace("router"), func() error {
+	err := netspace.In(r.lab.namespace("router"), func() error {
 		port, err := netlink.LinkByName("client")
 		if err == nil {
 			plan.Gateway = port.Attrs().HardwareAddr
@@ -324,7 +326,7 @@ func (r *runner) startFlood(ctx context.Context, limit time.Duration) (*floodCli
 	if err != nil {
 		return nil, err
 	}
-	if err := startIn(r.lab.namespace("client"), f.cmd); err != nil {
+	if err := netspace.Start(r.lab.namespace("client"), f.cmd); err != nil {
 		return nil, fmt.Errorf("start flood: %w", err)
 	}
 	go func() {

@@ -7,7 +7,8 @@ import (
 	"strconv"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/lab/netspace"
 )
 
 // Addresses. Every lab has the same: they exist in its namespaces only.
@@ -60,18 +61,6 @@ func (l *Lab) serverAddresses(n int) []netip.Addr {
 	return []netip.Addr{netip.MustParseAddr(serverAddress4(n)), netip.MustParseAddr(serverAddress6(n))}
 }
 
-// machineSysctls are set in every namespace before it has devices.
-var machineSysctls = [][2]string{
-	{"net.ipv6.conf.all.disable_ipv6", "0"},
-	{"net.ipv6.conf.default.disable_ipv6", "0"},
-	{"net.ipv6.conf.default.accept_dad", "0"}, // addresses work at once
-	{"net.ipv6.conf.default.accept_ra", "0"},
-	// A server's replies leave with the VIP's address, and tunnels arrive
-	// from sources that no route leads back to.
-	{"net.ipv4.conf.all.rp_filter", "0"},
-	{"net.ipv4.conf.default.rp_filter", "0"},
-}
-
 var routerSysctls = [][2]string{
 	{"net.ipv4.ip_forward", "1"},
 	{"net.ipv6.conf.all.forwarding", "1"},
@@ -108,11 +97,11 @@ var clientSysctls = [][2]string{
 // build makes namespaces, devices, addresses and routes.
 func (l *Lab) build() error {
 	for _, m := range l.Machines() {
-		if err := createNamespace(l.namespace(m)); err != nil {
+		if err := netspace.Create(l.namespace(m)); err != nil {
 			return err
 		}
 	}
-	if err := inNamespace(l.namespace("router"), l.buildRouter); err != nil {
+	if err := netspace.In(l.namespace("router"), l.buildRouter); err != nil {
 		return fmt.Errorf("build router: %w", err)
 	}
 	build := l.buildBalancers
@@ -150,10 +139,10 @@ func (l *Lab) buildBalancers() error {
 
 // buildRouter makes the bridge; it runs in the router's namespace.
 func (l *Lab) buildRouter() error {
-	if err := setSysctls(machineSysctls, routerSysctls); err != nil {
+	if err := netspace.Sysctls(netspace.MachineSysctls, routerSysctls); err != nil {
 		return err
 	}
-	if err := loopbackUp(); err != nil {
+	if err := netspace.LoopbackUp(); err != nil {
 		return err
 	}
 	if err := l.addBridge(gateway4, gateway6); err != nil {
@@ -171,7 +160,7 @@ func (l *Lab) addBridge(address4, address6 string) error {
 	if err := netlink.LinkAdd(bridge); err != nil {
 		return fmt.Errorf("add bridge: %w", err)
 	}
-	if err := addAddress(bridge, address4+"/24", address6+"/64"); err != nil {
+	if err := netspace.AddAddress(bridge, address4+"/24", address6+"/64"); err != nil {
 		return err
 	}
 	return netlink.LinkSetUp(bridge)
@@ -179,12 +168,12 @@ func (l *Lab) addBridge(address4, address6 string) error {
 
 // buildServer puts the VIPs on lo of server n+1.
 func (l *Lab) buildServer(n int) error {
-	if err := setSysctls(serverSysctls); err != nil {
+	if err := netspace.Sysctls(serverSysctls); err != nil {
 		return err
 	}
 	if l.Mixed && n/2%2 == 1 {
 		// No random offset for each connection.
-		if err := sysctl("net.ipv4.tcp_timestamps", "2"); err != nil {
+		if err := netspace.Sysctl("net.ipv4.tcp_timestamps", "2"); err != nil {
 			return err
 		}
 	}
@@ -193,7 +182,7 @@ func (l *Lab) buildServer(n int) error {
 		return err
 	}
 	for _, a := range l.vipAddresses() {
-		if err := addAddress(lo, netip.PrefixFrom(a, a.BitLen()).String()); err != nil {
+		if err := netspace.AddAddress(lo, netip.PrefixFrom(a, a.BitLen()).String()); err != nil {
 			return err
 		}
 	}
@@ -201,11 +190,11 @@ func (l *Lab) buildServer(n int) error {
 }
 
 func (l *Lab) buildClient() error {
-	if err := setSysctls(clientSysctls); err != nil {
+	if err := netspace.Sysctls(clientSysctls); err != nil {
 		return err
 	}
 	if l.NoTimestamps {
-		return sysctl("net.ipv4.tcp_timestamps", "0")
+		return netspace.Sysctl("net.ipv4.tcp_timestamps", "0")
 	}
 	return nil
 }
@@ -213,8 +202,8 @@ func (l *Lab) buildClient() error {
 // setRoutes makes the router spread the VIPs over the given balancers, or
 // switches, with the given seed of its ECMP hash. In the plain lab all goes to server1.
 func (l *Lab) setRoutes(lbs []int, seed uint32) error {
-	return inNamespace(l.namespace("router"), func() error {
-		if err := sysctl("net.ipv4.fib_multipath_hash_seed", strconv.FormatUint(uint64(seed), 10)); err != nil {
+	return netspace.In(l.namespace("router"), func() error {
+		if err := netspace.Sysctl("net.ipv4.fib_multipath_hash_seed", strconv.FormatUint(uint64(seed), 10)); err != nil {
 			return err
 		}
 		bridge, err := netlink.LinkByName(bridgeName)
@@ -243,49 +232,4 @@ func (l *Lab) setRoutes(lbs []int, seed uint32) error {
 		}
 		return nil
 	})
-}
-
-func loopbackUp() error {
-	lo, err := netlink.LinkByName("lo")
-	if err != nil {
-		return err
-	}
-	return netlink.LinkSetUp(lo)
-}
-
-func addAddress(to netlink.Link, addresses ...string) error {
-	for _, text := range addresses {
-		a, err := netlink.ParseAddr(text)
-		if err != nil {
-			return err
-		}
-		if a.IP.To4() == nil {
-			a.Flags = unix.IFA_F_NODAD
-		}
-		if err := netlink.AddrAdd(to, a); err != nil {
-			return fmt.Errorf("add address %s to %s: %w", text, to.Attrs().Name, err)
-		}
-	}
-	return nil
-}
-
-func setSysctls(lists ...[][2]string) error {
-	for _, list := range lists {
-		for _, s := range list {
-			if err := sysctl(s[0], s[1]); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// chooseCongestionControl takes cubic, or reno where namespaces may not
-// choose it. The machine's default may be bbr, which paces by itself and
-// needs a queue discipline that small kernels lack.
-func chooseCongestionControl() error {
-	if sysctl("net.ipv4.tcp_congestion_control", "cubic") == nil {
-		return nil
-	}
-	return sysctl("net.ipv4.tcp_congestion_control", "reno")
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/lab/netspace"
 )
 
 // bpffsRoot is where daemons pin; a daemon's own folder has its name.
@@ -107,7 +108,7 @@ func (l *Lab) up(ctx context.Context) error {
 func (l *Lab) awaitHealth(ctx context.Context, fronts []string) error {
 	for _, m := range fronts {
 		missing := ""
-		healthy := waitFor(readyWait, func() bool {
+		healthy := netspace.WaitFor(readyWait, func() bool {
 			status, err := l.daemonStatus(ctx, m)
 			if err != nil {
 				missing = err.Error()
@@ -171,13 +172,13 @@ func Down(name string) error {
 		return err
 	}
 	dir := filepath.Join(Root, name)
-	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) && len(namespacesOf(name)) == 0 {
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) && len(netspace.List(namespacePrefix(name))) == 0 {
 		return fmt.Errorf("there is no lab %q", name)
 	}
 	var errs []error
-	namespaces := namespacesOf(name)
+	namespaces := netspace.List(namespacePrefix(name))
 	for _, ns := range namespaces {
-		errs = append(errs, killIn(ns))
+		errs = append(errs, netspace.Kill(ns))
 	}
 	pins, _ := filepath.Glob(filepath.Join(bpffsRoot, name+"-*"))
 	for _, p := range pins {
@@ -186,7 +187,7 @@ func Down(name string) error {
 		}
 	}
 	for _, ns := range namespaces {
-		errs = append(errs, deleteNamespace(ns))
+		errs = append(errs, netspace.Delete(ns))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("take down lab %s: %w", name, err)

@@ -1,4 +1,6 @@
-package lab
+// Package netspace is what labs are made of: named network namespaces of this
+// machine, what runs in them, and their devices' settings.
+package netspace
 
 import (
 	"errors"
@@ -10,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -20,9 +23,12 @@ import (
 // /sys anew and hide the bpffs below it from whoever runs there.
 const netnsDir = "/run/netns"
 
-// createNamespace makes a named network namespace.
-func createNamespace(name string) error {
-	return onThread(func() error {
+// killWait bounds the wait for killed processes to be gone.
+const killWait = 10 * time.Second
+
+// Create makes a named network namespace.
+func Create(name string) error {
+	return OnThread(func() error {
 		ns, err := netns.NewNamed(name)
 		if err != nil {
 			return fmt.Errorf("create network namespace %s: %w", name, err)
@@ -31,9 +37,9 @@ func createNamespace(name string) error {
 	})
 }
 
-// deleteNamespace removes the name; the namespace itself goes with its last
+// Delete removes the name; the namespace itself goes with its last
 // process or socket. A name that does not exist is no error.
-func deleteNamespace(name string) error {
+func Delete(name string) error {
 	path := filepath.Join(netnsDir, name)
 	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("unmount %s: %w", path, err)
@@ -44,10 +50,10 @@ func deleteNamespace(name string) error {
 	return nil
 }
 
-// inNamespace runs f on a thread inside the namespace. f must not start
+// In runs f on a thread inside the namespace. f must not start
 // goroutines that expect to be there too.
-func inNamespace(name string, f func() error) error {
-	return onThread(func() error {
+func In(name string, f func() error) error {
+	return OnThread(func() error {
 		ns, err := netns.GetFromName(name)
 		if err != nil {
 			return fmt.Errorf("open network namespace %s: %w", name, err)
@@ -60,9 +66,9 @@ func inNamespace(name string, f func() error) error {
 	})
 }
 
-// onThread runs f on a thread of its own that is thrown away afterwards:
+// OnThread runs f on a thread of its own that is thrown away afterwards:
 // whatever namespace f leaves it in, nobody else runs there.
-func onThread(f func() error) error {
+func OnThread(f func() error) error {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
@@ -71,15 +77,15 @@ func onThread(f func() error) error {
 	return <-done
 }
 
-// startIn starts the command with its network in the namespace: a child
+// Start starts the command with its network in the namespace: a child
 // inherits the namespace of the thread that forks it.
-func startIn(namespace string, cmd *exec.Cmd) error {
-	return inNamespace(namespace, cmd.Start)
+func Start(namespace string, cmd *exec.Cmd) error {
+	return In(namespace, cmd.Start)
 }
 
-// processesIn lists the processes whose network is in the namespace, also
+// Processes lists the processes whose network is in the namespace, also
 // those that the user started there by `lab exec`.
-func processesIn(namespace string) []int {
+func Processes(namespace string) []int {
 	var want, is unix.Stat_t
 	if unix.Stat(filepath.Join(netnsDir, namespace), &want) != nil {
 		return nil
@@ -101,35 +107,35 @@ func processesIn(namespace string) []int {
 	return pids
 }
 
-// killIn kills the processes of a namespace and waits until they are gone.
-func killIn(namespace string) error {
+// Kill kills the processes of a namespace and waits until they are gone.
+func Kill(namespace string) error {
 	gone := func() bool {
-		pids := processesIn(namespace)
+		pids := Processes(namespace)
 		for _, pid := range pids {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 		return len(pids) == 0
 	}
-	if !waitFor(killWait, gone) {
-		return fmt.Errorf("processes %v in namespace %s survive SIGKILL", processesIn(namespace), namespace)
+	if !WaitFor(killWait, gone) {
+		return fmt.Errorf("processes %v in namespace %s survive SIGKILL", Processes(namespace), namespace)
 	}
 	return nil
 }
 
-// namespacesOf lists the existing namespaces of a lab.
-func namespacesOf(lab string) []string {
+// List names the existing namespaces whose names begin with the prefix.
+func List(prefix string) []string {
 	entries, _ := os.ReadDir(netnsDir)
 	var names []string
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), namespacePrefix(lab)) {
+		if strings.HasPrefix(e.Name(), prefix) {
 			names = append(names, e.Name())
 		}
 	}
 	return names
 }
 
-// sysctl sets net.… of the namespace that the calling thread is in.
-func sysctl(key, value string) error {
+// Sysctl sets net.… of the namespace that the calling thread is in.
+func Sysctl(key, value string) error {
 	path := "/proc/sys/" + strings.ReplaceAll(key, ".", "/")
 	if err := os.WriteFile(path, []byte(value), 0o644); err != nil {
 		return fmt.Errorf("set %s=%s: %w", key, value, err)

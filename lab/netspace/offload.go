@@ -1,4 +1,4 @@
-package lab
+package netspace
 
 import (
 	"fmt"
@@ -17,10 +17,10 @@ const (
 	ethtoolSetGRO        = 0x2c // ETHTOOL_SGRO
 )
 
-// setOffloads does `ethtool -K DEV tx off gro on`. With tx checksum offload
+// SetOffloads does `ethtool -K DEV tx off gro on`. With tx checksum offload
 // on, a frame that an XDP program sends on (XDP_TX) leaves with an unfinished
 // checksum; with GRO on, veth runs native XDP in NAPI, which XDP_TX needs.
-func setOffloads(device string) error {
+func SetOffloads(device string) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("socket for ethtool: %w", err)
@@ -54,11 +54,11 @@ func ethtool(fd int, device string, command, value uint32) error {
 	return nil
 }
 
-// attachPass puts a program that passes everything on a device: frames that
+// AttachPass puts a program that passes everything on a device: frames that
 // the peer's XDP program sends by XDP_TX arrive only where an XDP program
 // stands too. It is attached by netlink, not by a link, so that it stays for
 // the device's life without a process or a pin.
-func attachPass(l netlink.Link) error {
+func AttachPass(l netlink.Link) error {
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name:    "fl_lab_pass",
 		Type:    ebpf.XDP,
