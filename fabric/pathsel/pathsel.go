@@ -14,6 +14,13 @@
 // The selector stands in the controllable fields behind a keyed permutation,
 // so that flows nobody steered spread evenly.
 //
+//	fields ──back──▶ selector ──digit t mod L──▶ less H(u) ──▶ port ──live?──▶ hop
+//	                                                             └─no: hash─▶ hop
+//
+// A Selector is the fabric's and does both directions: Encode and Search are
+// the source's, Digit the router's. A Router adds what differs per router: its
+// own hash, and the hops that are equal at the moment (a Group).
+//
 // No I/O, no clock. bpf/include/pathsel.h is the same in C; a test holds them
 // together.
 package pathsel
@@ -46,15 +53,19 @@ type Config struct {
 	Permutation Permutation
 	// Radix is the numeral base of selectors, 2 to 64: more than the number of
 	// any port that shall be selected. A power of two wastes nothing; with
-	// another, numbers of Radix^Length and more select nothing, so that digits
-	// stay even.
+	// another, the values above the last whole multiple of Radix^Length select
+	// nothing, so that digits stay even.
 	Radix int
 	IPv4  Field // Ports or SourcePort
 	IPv6  Field // any
 }
 
 // Flow is what a router sees of a packet. Ports are 0 for protocols other
-// than TCP and UDP, and for fragments.
+// than TCP and UDP, and for fragments, first ones too. Both addresses are of
+// one family; IPv4 in IPv6 counts as IPv4.
+//
+// Controllable fields that are all 0 select nothing: fragments, portless
+// protocols, packets without a flow label.
 type Flow struct {
 	Src, Dst         netip.Addr
 	Proto            uint8
