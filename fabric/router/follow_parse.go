@@ -240,8 +240,7 @@ func parseRoute(m netlink.Message) (r route, err error) {
 	sourceBits, service := m.Data[2], m.Data[3]
 	r.beyond = sourceBits != 0 || service != 0
 	if len(r.ways) == 0 && one.device != 0 {
-		one.dead = one.dead || m.Data[8]&(rtnhDead|rtnhLinkdown) != 0
-		one.dead = one.dead || binary.NativeEndian.Uint32(m.Data[8:])&(rtnhDead|rtnhLinkdown) != 0
+		one.dead = binary.NativeEndian.Uint32(m.Data[8:])&(rtnhDead|rtnhLinkdown) != 0
 		r.ways = []way{one}
 	}
 	return r, nil
