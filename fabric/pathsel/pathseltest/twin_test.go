@@ -1,0 +1,200 @@
+package pathseltest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/fabric/pathsel"
+)
+
+// twin is the C side of a selector and router.
+type twin struct {
+	objects twinObjects
+}
+
+func load(t *testing.T, s *pathsel.Selector, r *pathsel.Router) *twin {
+	t.Helper()
+	if err := rlimit.RemoveMemlock(); err != nil {
+		t.Fatal(err)
+	}
+	spec, err := loadTwin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := spec.Variables["pathsel"].Set(s.Material()); err != nil {
+		t.Fatal(err)
+	}
+	if err := spec.Variables["seed"].Set(r.Seed()); err != nil {
+		t.Fatal(err)
+	}
+	x := &twin{}
+	if err := spec.LoadAndAssign(&x.objects, nil); err != nil {
+		if errors.Is(err, unix.EPERM) && os.Getuid() != 0 {
+			t.Skip("loading a program needs root")
+		}
+		t.Fatalf("%+v", err)
+	}
+	t.Cleanup(func() { x.objects.Close() })
+	return x
+}
+
+// run answers for one packet.
+func (x *twin) run(t *testing.T, f pathsel.Flow, ttl uint8) (p twinTestPacket) {
+	t.Helper()
+	p = twinTestPacket{Ports: uint32(f.SrcPort)<<16 | uint32(f.DstPort), Label: f.Label, Proto: f.Proto, Ttl: ttl}
+	if f.Dst.Is6() {
+		p.Six = 1
+	}
+	words(&p.Src, f.Src)
+	words(&p.Dst, f.Dst)
+	var b bytes.Buffer
+	if err := binary.Write(&b, binary.LittleEndian, p); err != nil {
+		t.Fatal(err)
+	}
+	out := make([]byte, b.Len())
+	verdict, err := x.objects.PathselTest.Run(&ebpf.RunOptions{Data: b.Bytes(), DataOut: out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if verdict != 2 {
+		t.Fatalf("verdict %d", verdict)
+	}
+	if err := binary.Read(bytes.NewReader(out), binary.LittleEndian, &p); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// words are an address as C loads it.
+func words(to *[4]uint32, a netip.Addr) {
+	for i, b := range a.AsSlice() {
+		to[i/4] |= uint32(b) << (8 * (i % 4))
+	}
+}
+
+// randomFlow is of any kind: portless ones, labels or none, both families.
+func randomFlow(r *rand.Rand) pathsel.Flow {
+	address := func(n int) netip.Addr {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = byte(r.Uint32())
+		}
+		a, _ := netip.AddrFromSlice(b)
+		return a
+	}
+	n := 4 + 12*r.IntN(2)
+	f := pathsel.Flow{Src: address(n), Dst: address(n), Proto: []uint8{6, 17, 1, 47, 58}[r.IntN(5)]}
+	if f.Proto == 6 || f.Proto == 17 {
+		f.SrcPort, f.DstPort = uint16(r.Uint32()), uint16(r.Uint32())
+	}
+	if n == 16 && r.IntN(4) > 0 {
+		f.Label = r.Uint32() >> 12
+	}
+	return f
+}
+
+// randomGroup has one hop to all, weights, ports without numbers.
+func randomGroup(t *testing.T, r *rand.Rand, s *pathsel.Selector) *pathsel.Group {
+	hops := make([]pathsel.Hop, 1+r.IntN([]int{2, 8, pathsel.MaxHops}[r.IntN(3)]))
+	ports := r.Perm(s.Config().Radix + 8)
+	weighted := r.IntN(2) == 0
+	for i := range hops {
+		hops[i] = pathsel.Hop{Port: -1, Weight: 1}
+		if i < len(ports) && r.IntN(8) > 0 {
+			hops[i].Port = ports[i]
+		}
+		if weighted {
+			hops[i].Weight = 1 + r.IntN(100)
+		}
+	}
+	g, err := s.Group(hops, r.Uint64())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// Every packet is read and sent alike by both, for every permutation, field
+// and kind of radix.
+func TestTwin(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	for _, c := range []pathsel.Config{
+		{Permutation: pathsel.Feistel, Radix: 16, IPv4: pathsel.Ports, IPv6: pathsel.Ports},
+		{Permutation: pathsel.Feistel, Radix: 16, IPv4: pathsel.SourcePort, IPv6: pathsel.FlowLabel},
+		{Permutation: pathsel.Feistel, Radix: 2, IPv4: pathsel.Ports, IPv6: pathsel.SourcePort},
+		{Permutation: pathsel.Feistel, Radix: 3, IPv4: pathsel.Ports, IPv6: pathsel.FlowLabel},
+		{Permutation: pathsel.Feistel, Radix: 10, IPv4: pathsel.SourcePort, IPv6: pathsel.FlowLabel},
+		{Permutation: pathsel.Feistel, Radix: 64, IPv4: pathsel.Ports, IPv6: pathsel.Ports},
+		{Permutation: pathsel.RC5, Radix: 16, IPv4: pathsel.Ports, IPv6: pathsel.Ports},
+		{Permutation: pathsel.RC5, Radix: 5, IPv4: pathsel.Ports, IPv6: pathsel.Ports},
+		{Permutation: pathsel.Skip32, Radix: 16, IPv4: pathsel.Ports, IPv6: pathsel.Ports},
+		{Permutation: pathsel.Skip32, Radix: 7, IPv4: pathsel.Ports, IPv6: pathsel.Ports},
+	} {
+		for i := range c.Key {
+			c.Key[i] = byte(r.Uint32())
+		}
+		t.Run(fmt.Sprintf("%s-%d-%s-%s", c.Permutation, c.Radix, c.IPv4, c.IPv6), func(t *testing.T) {
+			s, err := pathsel.New(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			router := pathsel.NewRouter(s, fmt.Sprint("r", r.Uint32()))
+			x := load(t, s, router)
+			for range 40 {
+				g := randomGroup(t, r, s)
+				if err := x.objects.Groups.Put(uint32(0), g); err != nil {
+					t.Fatal(err)
+				}
+				for range 50 {
+					f, ttl := randomFlow(r), uint8(r.Uint32())
+					compare(t, x, s, router, g, f, ttl)
+				}
+			}
+		})
+	}
+}
+
+func compare(t *testing.T, x *twin, s *pathsel.Selector, router *pathsel.Router, g *pathsel.Group, f pathsel.Flow, ttl uint8) {
+	t.Helper()
+	p := x.run(t, f, ttl)
+	if digit, controlled := s.Digit(f, ttl); controlled != (p.Drawn == 0) || controlled && digit != int(p.Digit) {
+		t.Fatalf("%+v, TTL %d: Go reads %d (%v), C %d (%v)", f, ttl, digit, controlled, p.Digit, p.Drawn == 0)
+	}
+	hop, how := router.Choose(f, ttl, g)
+	if hop != int(p.Hop) || uint32(how) != p.How {
+		t.Fatalf("%+v, TTL %d: Go takes hop %d (%s), C %d (%s)", f, ttl, hop, how, p.Hop, pathsel.How(p.How))
+	}
+}
+
+// C's division by multiplying is right for every time to live and radix.
+func TestTwinEveryTTL(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	for radix := 2; radix <= pathsel.MaxRadix; radix += 1 + r.IntN(6) {
+		s, err := pathsel.New(pathsel.Config{Permutation: pathsel.Feistel, Radix: radix, IPv4: pathsel.Ports, IPv6: pathsel.FlowLabel})
+		if err != nil {
+			t.Fatal(err)
+		}
+		router := pathsel.NewRouter(s, "r")
+		x, g := load(t, s, router), randomGroup(t, r, s)
+		if err := x.objects.Groups.Put(uint32(0), g); err != nil {
+			t.Fatal(err)
+		}
+		for ttl := range 256 {
+			compare(t, x, s, router, g, randomFlow(r), uint8(ttl))
+		}
+	}
+}
