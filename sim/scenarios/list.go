@@ -6,6 +6,7 @@ import (
 
 	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/datacentre"
+	"github.com/fairlead/fairlead/sim/fattree"
 	"github.com/fairlead/fairlead/sim/fct"
 	"github.com/fairlead/fairlead/sim/imbalance"
 	"github.com/fairlead/fairlead/sim/pcc"
@@ -27,5 +28,6 @@ func All() []sim.Kind {
 		[]sim.Kind{pcc.SmallCookiesKind, pcc.BalancerChurnKind},
 		datacentre.Kinds,
 		proof.Kinds,
+		fattree.Kinds,
 	)
 }
