@@ -7,8 +7,8 @@
  *                                                                  └─no: hash─▶ hop
  *
  * In two stages, as the first does not need the route: fl_pathsel_read() of
- * the packet, then fl_pathsel_take() of the route's group. Call both with a
- * constant `six`: then nothing of the other family's is left in the code, and
+ * the packet, then fl_pathsel_choose() of the route's group. Call the first with
+ * a constant `six`: then nothing of the other family's is left in the code, and
  * the verifier removes the permutations that are not in use. */
 #ifndef FAIRLEAD_PATHSEL_H
 #define FAIRLEAD_PATHSEL_H
@@ -26,24 +26,26 @@
 #define FL_PATHSEL_MAX_HOPS 64
 #define FL_PATHSEL_NO_HOP 0xff
 
-enum fl_pathsel_permutation {
-	FL_PATHSEL_FEISTEL,
-	FL_PATHSEL_RC5,
-	FL_PATHSEL_SKIP32,
+enum fl_permutation {
+	FL_PERMUTATION_NONE,    /* no selectors: the router's hash alone */
+	FL_PERMUTATION_FEISTEL,
+	FL_PERMUTATION_RC5,
+	FL_PERMUTATION_SKIP32,
 };
 
-enum fl_pathsel_field {
-	FL_PATHSEL_PORTS,       /* source << 16 | destination */
-	FL_PATHSEL_SOURCE_PORT,
-	FL_PATHSEL_FLOW_LABEL,
+enum fl_field {
+	FL_FIELD_PORTS,       /* source << 16 | destination */
+	FL_FIELD_SOURCE_PORT,
+	FL_FIELD_FLOW_LABEL,
 };
 
 /* How a hop was chosen: see pathsel.How. */
-enum fl_pathsel_how {
-	FL_PATHSEL_SELECTED, /* the digit names a hop of the group */
-	FL_PATHSEL_GONE,     /* it names a port of the router that is none of the group's */
-	FL_PATHSEL_HASHED,   /* it names no port, or the packet has none */
-	FL_PATHSEL_SINGLE,   /* there was nothing to choose */
+enum fl_how {
+	FL_HOW_SELECTED, /* the digit names a hop of the group */
+	FL_HOW_GONE,     /* it names a port of the router that is none of the group's */
+	FL_HOW_HASHED,   /* it names no port, or the packet has none */
+	FL_HOW_SINGLE,   /* there was nothing to choose */
+	FL_HOW_COUNT,
 };
 
 /* What differs between IPv4 ([0]) and IPv6 ([1]). */
@@ -54,7 +56,7 @@ struct fl_pathsel_family {
 	__u32 lap;                           /* 65536 / length + 1 */
 	__u8 length;                         /* L */
 	__u8 half;                           /* half of the fields' bits */
-	__u8 field;                          /* enum fl_pathsel_field */
+	__u8 field;                          /* enum fl_field */
 	__u8 shift;                          /* log2(radix); 0: no power of two */
 	__u32 pad;
 };
@@ -74,15 +76,10 @@ struct fl_pathsel {
 	struct fl_pathsel_family family[2];
 	__u16 rc5[2 * FL_PATHSEL_RC5_ROUNDS + 2];
 	__u8 skip32[10];
-	__u8 permutation;                    /* enum fl_pathsel_permutation */
+	__u8 permutation;                    /* enum fl_permutation */
 	__u8 radix;                          /* 2 to 64 */
 };
 _Static_assert(sizeof(struct fl_pathsel) == 120 + 2 * 272 + 64, "no padding in it");
-
-/* The router's own hash: pathsel.Router.Seed. */
-struct fl_pathsel_seed {
-	__u64 word[2];
-};
 
 /* Equal next hops: pathsel.Group, which documents the members. */
 struct fl_pathsel_group {
@@ -95,11 +92,21 @@ struct fl_pathsel_group {
 };
 _Static_assert(sizeof(struct fl_pathsel_group) == 24 + 64 + 256, "no padding in it");
 
+/* What a router sees of a packet: pathsel.Flow. */
+struct fl_flow {
+	__u32 src[4];  /* as in the packet; IPv4 in [0] */
+	__u32 dst[4];
+	__u32 ports;   /* source << 16 | destination, host order; 0: it has none, or
+	                * is a fragment, a first one, too */
+	__u32 label;   /* IPv6's flow label, host order */
+	__u8 proto;
+};
+
 /* What a packet says, before its route is known. */
-struct fl_pathsel_choice {
+struct fl_choice {
 	__u64 own;     /* the router's hash; its upper 32 bits are good */
 	__u32 digit;   /* below the radix */
-	__u32 how;     /* FL_PATHSEL_SELECTED, or HASHED: the digit was drawn */
+	__u32 how;     /* FL_HOW_SELECTED, or HASHED: the digit was drawn */
 };
 
 /* ---- Permutations, from fields back to the selector --------------------- */
@@ -189,9 +196,9 @@ static __always_inline __u32 fl_pathsel_back(const volatile struct fl_pathsel *k
 					     __u32 fields)
 {
 	switch (k->permutation) {
-	case FL_PATHSEL_RC5:
+	case FL_PERMUTATION_RC5:
 		return fl_pathsel_rc5(k, fields);
-	case FL_PATHSEL_SKIP32:
+	case FL_PERMUTATION_SKIP32:
 		return fl_pathsel_skip32(k, fields);
 	}
 	return fl_pathsel_feistel(&k->family[six], fields);
@@ -199,35 +206,32 @@ static __always_inline __u32 fl_pathsel_back(const volatile struct fl_pathsel *k
 
 /* ---- Hashes: why these is said in hash.go ------------------------------- */
 
-/* The sum over what a source cannot choose. Addresses as they lie in the
- * packet: 4 bytes each, or 16. */
+/* The sum over what a source cannot choose. */
 static __always_inline __u64 fl_pathsel_sum(const volatile struct fl_pathsel *k, bool six,
-					    const __u32 *src, const __u32 *dst, __u8 proto,
-					    __u32 other)
+					    const struct fl_flow *flow, __u32 other)
 {
-	__u64 sum = k->add + k->multiply[FL_PATHSEL_WORD_PROTO] * proto;
+	__u64 sum = k->add + k->multiply[FL_PATHSEL_WORD_PROTO] * flow->proto;
 	int i;
 
 	if (six) {
 #pragma unroll
 		for (i = 0; i < 4; i++)
-			sum += k->multiply[i] * src[i] + k->multiply[4 + i] * dst[i];
+			sum += k->multiply[i] * flow->src[i] + k->multiply[4 + i] * flow->dst[i];
 	} else {
-		sum += k->multiply[0] * src[0] + k->multiply[1] * dst[0];
+		sum += k->multiply[0] * flow->src[0] + k->multiply[1] * flow->dst[0];
 	}
-	if (k->family[six].field != FL_PATHSEL_PORTS)
+	if (k->family[six].field != FL_FIELD_PORTS)
 		sum += k->multiply[FL_PATHSEL_WORD_OTHER] * other;
 	return sum;
 }
 
 /* The router's own hash. */
 static __always_inline __u64 fl_pathsel_own(const volatile struct fl_pathsel *k,
-					    const volatile struct fl_pathsel_seed *seed, __u64 sum,
-					    __u32 fields)
+					    const volatile __u64 *seed, __u64 sum, __u32 fields)
 {
-	__u64 h = (sum + k->multiply[FL_PATHSEL_WORD_FIELD] * fields) ^ seed->word[0];
+	__u64 h = (sum + k->multiply[FL_PATHSEL_WORD_FIELD] * fields) ^ seed[0];
 
-	h = (h ^ h >> 32) * seed->word[1];
+	h = (h ^ h >> 32) * seed[1];
 	return (h ^ h >> 29) * k->finish[0];
 }
 
@@ -253,68 +257,77 @@ static __always_inline __u32 fl_pathsel_digit(const volatile struct fl_pathsel *
 	return digit < radix ? digit : digit - radix;
 }
 
-/* Reads a packet. ports: source << 16 | destination in host order, 0 where it
- * has none or is a fragment; label: IPv6's flow label in host order; ttl as
- * received. */
-static __always_inline struct fl_pathsel_choice
-fl_pathsel_read(const volatile struct fl_pathsel *k, const volatile struct fl_pathsel_seed *seed,
-		bool six, const __u32 *src, const __u32 *dst, __u8 proto, __u32 ports, __u32 label,
-		__u8 ttl)
+/* Reads a packet; seed: pathsel.Router.Seed; ttl as received. */
+static __always_inline void fl_pathsel_read(const volatile struct fl_pathsel *k,
+					    const volatile __u64 *seed,
+					    const struct fl_flow *flow, bool six, __u8 ttl,
+					    struct fl_choice *c)
 {
-	struct fl_pathsel_choice c = { .how = FL_PATHSEL_HASHED };
-	__u32 fields = ports, other = 0, p = 0;
-	bool controlled;
+	__u32 fields = flow->ports, other = 0, p = 0;
 	__u64 sum;
 
 	switch (k->family[six].field) {
-	case FL_PATHSEL_SOURCE_PORT:
-		fields = ports >> 16;
-		other = ports & 0xffff;
+	case FL_FIELD_SOURCE_PORT:
+		fields = flow->ports >> 16;
+		other = flow->ports & 0xffff;
 		break;
-	case FL_PATHSEL_FLOW_LABEL:
-		fields = label;
-		other = ports;
+	case FL_FIELD_FLOW_LABEL:
+		fields = flow->label;
+		other = flow->ports;
 		break;
 	}
-	if (fields)
+	if (fields && k->permutation != FL_PERMUTATION_NONE)
 		p = fl_pathsel_back(k, six, fields);
-	sum = fl_pathsel_sum(k, six, src, dst, proto, other);
-	c.own = fl_pathsel_own(k, seed, sum, fields);
-	controlled = fields && p <= k->family[six].last;
-	if (controlled) {
-		c.how = FL_PATHSEL_SELECTED;
-		c.digit = fl_pathsel_digit(k, six, p, sum, ttl);
+	sum = fl_pathsel_sum(k, six, flow, other);
+	c->own = fl_pathsel_own(k, seed, sum, fields);
+	c->how = FL_HOW_HASHED;
+	c->digit = 0;
+	if (k->permutation == FL_PERMUTATION_NONE)
+		return;
+	if (fields && p <= k->family[six].last) {
+		c->how = FL_HOW_SELECTED;
+		c->digit = fl_pathsel_digit(k, six, p, sum, ttl);
 	} else {
-		__u64 again = (c.own ^ c.own >> 32) * k->finish[1];
+		__u64 again = (c->own ^ c->own >> 32) * k->finish[1];
 
-		c.digit = (again >> 32) * k->radix >> 32;
+		c->digit = (again >> 32) * k->radix >> 32;
 	}
-	return c;
 }
 
-/* Takes one of a group's hops: its index, below 64. how becomes an
- * enum fl_pathsel_how. */
-static __always_inline __u32 fl_pathsel_take(const struct fl_pathsel_group *g,
-					     const struct fl_pathsel_choice *c, __u32 *how)
+/* The hop that the hash takes. */
+static __always_inline __u32 fl_pathsel_hashed(const struct fl_pathsel_group *g, __u32 hash)
 {
-	__u32 hash = c->own >> 32, digit = c->digit & (FL_PATHSEL_MAX_RADIX - 1), at = 0, step;
+	__u32 at = 0, step;
 
-	if (g->count == 1) {
-		*how = FL_PATHSEL_SINGLE;
-		return 0;
-	}
-	*how = c->how;
-	if (g->ports >> digit & 1)
-		return g->hop[digit] & (FL_PATHSEL_MAX_HOPS - 1);
-	if (c->how == FL_PATHSEL_SELECTED)
-		*how = g->known >> digit & 1 ? FL_PATHSEL_GONE : FL_PATHSEL_HASHED;
 	if (g->even)
-		return ((__u64)hash * g->count >> 32) & (FL_PATHSEL_MAX_HOPS - 1);
+		return (__u64)hash * g->count >> 32;
 #pragma unroll
 	for (step = FL_PATHSEL_MAX_HOPS / 2; step; step /= 2)
 		if (hash > g->last[(at + step - 1) & (FL_PATHSEL_MAX_HOPS - 1)])
 			at += step;
-	return at & (FL_PATHSEL_MAX_HOPS - 1);
+	return at;
+}
+
+/* Takes one of a group's hops: its index, below 64. A group has no numbered
+ * hops where there are no selectors. */
+static __always_inline __u32 fl_pathsel_choose(const volatile struct fl_pathsel *k,
+					       const struct fl_pathsel_group *g,
+					       const struct fl_choice *c, enum fl_how *how)
+{
+	__u32 digit = c->digit & (FL_PATHSEL_MAX_RADIX - 1);
+
+	if (g->count == 1) {
+		*how = FL_HOW_SINGLE;
+		return 0;
+	}
+	*how = c->how;
+	if (k->permutation != FL_PERMUTATION_NONE) {
+		if (g->ports >> digit & 1)
+			return g->hop[digit] & (FL_PATHSEL_MAX_HOPS - 1);
+		if (c->how == FL_HOW_SELECTED)
+			*how = g->known >> digit & 1 ? FL_HOW_GONE : FL_HOW_HASHED;
+	}
+	return fl_pathsel_hashed(g, c->own >> 32) & (FL_PATHSEL_MAX_HOPS - 1);
 }
 
 #endif

@@ -5,19 +5,12 @@
 #include "pathsel.h"
 
 struct test_packet {
-	__u32 src[4];
-	__u32 dst[4];
-	__u32 ports;
-	__u32 label;
-	__u8 proto;
-	__u8 ttl;
-	__u8 six;
-	__u8 pad;
+	struct fl_flow flow;
+	__u32 ttl;
+	__u32 six;
 	/* The answer. */
 	__u32 digit;
-	__u64 own;
-	__u32 selector;
-	__u32 drawn;
+	__u32 read;  /* enum fl_how, before the group is known */
 	__u32 hop;
 	__u32 how;
 };
@@ -26,7 +19,7 @@ struct test_packet {
 const struct test_packet *test_packet_type __attribute__((unused));
 
 const volatile struct fl_pathsel pathsel = {};
-const volatile struct fl_pathsel_seed seed = {};
+const volatile __u64 seed[2] = {};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -39,17 +32,16 @@ static __always_inline int test(struct test_packet *p, bool six)
 {
 	__u32 zero = 0;
 	struct fl_pathsel_group *g = bpf_map_lookup_elem(&groups, &zero);
-	struct fl_pathsel_choice c;
+	struct fl_choice c;
+	enum fl_how how;
 
 	if (!g)
 		return XDP_ABORTED;
-	c = fl_pathsel_read(&pathsel, &seed, six, p->src, p->dst, p->proto, p->ports, p->label,
-			    p->ttl);
-	p->selector = fl_pathsel_back(&pathsel, six, p->ports);
+	fl_pathsel_read(&pathsel, seed, &p->flow, six, p->ttl, &c);
 	p->digit = c.digit;
-	p->own = c.own;
-	p->drawn = c.how;
-	p->hop = fl_pathsel_take(g, &c, &p->how);
+	p->read = c.how;
+	p->hop = fl_pathsel_choose(&pathsel, g, &c, &how);
+	p->how = how;
 	return XDP_PASS;
 }
 

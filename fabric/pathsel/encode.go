@@ -97,6 +97,9 @@ func usable(f *Flow, field Field) int {
 
 // encodable checks what no selector could do.
 func (s *Selector) encodable(f *Flow, fam *family, steps []Step) error {
+	if !s.selects() {
+		return fmt.Errorf("permutation %s: this fabric has no selectors; give it permutation %s", None, Feistel)
+	}
 	if !f.Src.IsValid() || !f.Dst.IsValid() || f.Src.Unmap().Is4() != f.Dst.Unmap().Is4() {
 		return fmt.Errorf("flow from %s to %s: addresses are not of one family", f.Src, f.Dst)
 	}

@@ -60,7 +60,7 @@ func (s *Selector) Group(hops []Hop, known uint64) (*Group, error) {
 		if h.Weight < 1 || h.Weight > 1<<16 {
 			return nil, fmt.Errorf("next hop %d: weight %d is not one of 1 to %d", i, h.Weight, 1<<16)
 		}
-		if h.Port < 0 || h.Port >= s.config.Radix {
+		if !s.numbered(h) {
 			continue
 		}
 		if g.Hop[h.Port] != NoHop {
@@ -74,13 +74,18 @@ func (s *Selector) Group(hops []Hop, known uint64) (*Group, error) {
 	return g, nil
 }
 
+// numbered says whether a digit can name the hop.
+func (s *Selector) numbered(h Hop) bool {
+	return s.selects() && h.Port >= 0 && h.Port < s.config.Radix
+}
+
 // shares are the hops' parts of what the hash shares out, summing up to 1,
 // negative ones included.
 func (s *Selector) shares(hops []Hop) []float64 {
 	total, numbered := 0, 0
 	for _, h := range hops {
 		total += h.Weight
-		if h.Port >= 0 && h.Port < s.config.Radix {
+		if s.numbered(h) {
 			numbered++
 		}
 	}
@@ -92,7 +97,7 @@ func (s *Selector) shares(hops []Hop) []float64 {
 		if numbered == s.config.Radix {
 			continue // every digit is a hop: the hash shares out nothing
 		}
-		if h.Port >= 0 && h.Port < s.config.Radix {
+		if s.numbered(h) {
 			out[i] -= 1 / radix
 		}
 		out[i] /= rest
@@ -129,7 +134,7 @@ func (s *Selector) Fits(hops []Hop) error {
 	for _, h := range hops {
 		total += h.Weight
 		even = even && h.Weight == hops[0].Weight
-		if h.Port >= 0 && h.Port < s.config.Radix {
+		if s.numbered(h) {
 			least = min(least, h.Weight)
 			numbered++
 		}

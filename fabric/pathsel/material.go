@@ -10,7 +10,7 @@ type Material struct {
 	Family   [2]FamilyMaterial
 	RC5      [2*rc5Rounds + 2]uint16
 	Skip32   [10]uint8
-	Permuted uint8 // enum fl_pathsel_permutation
+	Permuted uint8 // enum fl_permutation
 	Radix    uint8
 }
 
@@ -22,7 +22,7 @@ type FamilyMaterial struct {
 	Lap    uint32
 	Length uint8
 	Half   uint8
-	Field  uint8 // enum fl_pathsel_field
+	Field  uint8 // enum fl_field
 	Shift  uint8
 	_      uint32
 }
@@ -34,7 +34,7 @@ func (s *Selector) Material() Material {
 	if s.skip32 != nil {
 		m.Skip32 = *s.skip32
 	}
-	m.Permuted = map[Permutation]uint8{Feistel: 0, RC5: 1, Skip32: 2}[s.config.Permutation]
+	m.Permuted = map[Permutation]uint8{None: 0, Feistel: 1, RC5: 2, Skip32: 3}[s.config.Permutation]
 	for i := range s.families {
 		m.Family[i] = s.families[i].material(s.config.Radix)
 	}

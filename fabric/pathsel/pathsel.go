@@ -35,6 +35,7 @@ const (
 	Feistel Permutation = "feistel" // ours; the default; 16, 20 and 32 bits
 	RC5     Permutation = "rc5"     // RC5-16/12/10: 16-bit words, 12 rounds, 10 bytes of key
 	Skip32  Permutation = "skip32"  // 24 rounds, 10 bytes of key
+	None    Permutation = "none"    // no selectors: routers' hashes alone, to compare with
 )
 
 // Field names the controllable fields of a packet.

@@ -48,6 +48,9 @@ func (r *Router) Choose(f Flow, ttl uint8, g *Group) (hop int, how How) {
 	sum := s.hash.uncontrolled(&f, fam.field)
 	own := s.hash.own(sum, fields, r.seed)
 	digit, how := -1, Hashed
+	if !s.selects() {
+		return g.hashed(uint32(own >> 32)), Hashed
+	}
 	if fields != 0 {
 		if p := fam.permutation.back(fields); uint64(p) < fam.limit {
 			digit, how = s.digit(fam, p, sum, ttl), Selected

@@ -39,13 +39,13 @@ func New(c Config) (*Selector, error) {
 	}
 	s := &Selector{config: c, hash: newHashKeys(c.Key)}
 	switch c.Permutation {
-	case Feistel:
+	case Feistel, None:
 	case RC5:
 		s.rc5 = newRC5(cipherKey(c.Key, "rc5"), rc5Rounds)
 	case Skip32:
 		s.skip32 = (*skip32)(cipherKey(c.Key, "skip32"))
 	default:
-		return nil, fmt.Errorf("permutation: %q is none of %s, %s, %s", c.Permutation, Feistel, RC5, Skip32)
+		return nil, fmt.Errorf("permutation: %q is none of %s, %s, %s, %s", c.Permutation, Feistel, RC5, Skip32, None)
 	}
 	for i, field := range []Field{c.IPv4, c.IPv6} {
 		f, err := s.family(field, i == 1)
@@ -80,7 +80,7 @@ func (s *Selector) family(field Field, six bool) (f family, err error) {
 	default:
 		return f, fmt.Errorf("%q is none of %s, %s, and for IPv6 %s", field, Ports, SourcePort, FlowLabel)
 	}
-	if f.bits != 32 && s.config.Permutation != Feistel {
+	if f.bits != 32 && (s.rc5 != nil || s.skip32 != nil) {
 		return f, fmt.Errorf("%s has %d bits and permutation %s needs 32; use permutation %s or field %s",
 			field, f.bits, s.config.Permutation, Feistel, Ports)
 	}
@@ -101,6 +101,9 @@ func (s *Selector) family(field Field, six bool) (f family, err error) {
 	f.limit = values - values%whole
 	return f, nil
 }
+
+// selects says whether there are selectors at all.
+func (s *Selector) selects() bool { return s.config.Permutation != None }
 
 // Config is what New was given.
 func (s *Selector) Config() Config { return s.config }
@@ -130,7 +133,7 @@ func (s *Selector) of(six bool) *family {
 func (s *Selector) Digit(f Flow, ttl uint8) (port int, controlled bool) {
 	fam := s.of(f.six())
 	fields := f.field(fam.field)
-	if fields == 0 {
+	if fields == 0 || !s.selects() {
 		return 0, false
 	}
 	p := fam.permutation.back(fields)

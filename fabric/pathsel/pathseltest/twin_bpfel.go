@@ -46,27 +46,23 @@ type twinFlPathselGroup struct {
 	Last  [64]uint32
 }
 
-type twinFlPathselSeed struct {
-	_    structs.HostLayout
-	Word [2]uint64
-}
-
 type twinTestPacket struct {
-	_        structs.HostLayout
-	Src      [4]uint32
-	Dst      [4]uint32
-	Ports    uint32
-	Label    uint32
-	Proto    uint8
-	Ttl      uint8
-	Six      uint8
-	Pad      uint8
-	Digit    uint32
-	Own      uint64
-	Selector uint32
-	Drawn    uint32
-	Hop      uint32
-	How      uint32
+	_    structs.HostLayout
+	Flow struct {
+		_     structs.HostLayout
+		Src   [4]uint32
+		Dst   [4]uint32
+		Ports uint32
+		Label uint32
+		Proto uint8
+		_     [3]byte
+	}
+	Ttl   uint32
+	Six   uint32
+	Digit uint32
+	Read  uint32
+	Hop   uint32
+	How   uint32
 }
 
 // Names of all BPF objects in the ELF.

@@ -51,12 +51,14 @@ func load(t *testing.T, s *pathsel.Selector, r *pathsel.Router) *twin {
 // run answers for one packet.
 func (x *twin) run(t *testing.T, f pathsel.Flow, ttl uint8) (p twinTestPacket) {
 	t.Helper()
-	p = twinTestPacket{Ports: uint32(f.SrcPort)<<16 | uint32(f.DstPort), Label: f.Label, Proto: f.Proto, Ttl: ttl}
+	p.Ttl = uint32(ttl)
+	p.Flow.Ports = uint32(f.SrcPort)<<16 | uint32(f.DstPort)
+	p.Flow.Label, p.Flow.Proto = f.Label, f.Proto
 	if f.Dst.Is6() {
 		p.Six = 1
 	}
-	words(&p.Src, f.Src)
-	words(&p.Dst, f.Dst)
+	words(&p.Flow.Src, f.Src)
+	words(&p.Flow.Dst, f.Dst)
 	var b bytes.Buffer
 	if err := binary.Write(&b, binary.LittleEndian, p); err != nil {
 		t.Fatal(err)
@@ -141,6 +143,7 @@ func TestTwin(t *testing.T) {
 		{Permutation: pathsel.RC5, Radix: 5, IPv4: pathsel.Ports, IPv6: pathsel.Ports},
 		{Permutation: pathsel.Skip32, Radix: 16, IPv4: pathsel.Ports, IPv6: pathsel.Ports},
 		{Permutation: pathsel.Skip32, Radix: 7, IPv4: pathsel.Ports, IPv6: pathsel.Ports},
+		{Permutation: pathsel.None, Radix: 16, IPv4: pathsel.Ports, IPv6: pathsel.Ports},
 	} {
 		for i := range c.Key {
 			c.Key[i] = byte(r.Uint32())
@@ -169,8 +172,8 @@ func TestTwin(t *testing.T) {
 func compare(t *testing.T, x *twin, s *pathsel.Selector, router *pathsel.Router, g *pathsel.Group, f pathsel.Flow, ttl uint8) {
 	t.Helper()
 	p := x.run(t, f, ttl)
-	if digit, controlled := s.Digit(f, ttl); controlled != (p.Drawn == 0) || controlled && digit != int(p.Digit) {
-		t.Fatalf("%+v, TTL %d: Go reads %d (%v), C %d (%v)", f, ttl, digit, controlled, p.Digit, p.Drawn == 0)
+	if digit, controlled := s.Digit(f, ttl); controlled != (p.Read == 0) || controlled && digit != int(p.Digit) {
+		t.Fatalf("%+v, TTL %d: Go reads %d (%v), C %d (%v)", f, ttl, digit, controlled, p.Digit, p.Read == 0)
 	}
 	hop, how := router.Choose(f, ttl, g)
 	if hop != int(p.Hop) || uint32(how) != p.How {
