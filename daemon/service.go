@@ -192,6 +192,11 @@ func (s service) GetFlows(_ context.Context, req *connect.Request[fairleadv1.Get
 	return connect.NewResponse(resp), nil
 }
 
+// GetRoutes is a router's alone (router.go).
+func (s service) GetRoutes(context.Context, *connect.Request[fairleadv1.GetRoutesRequest]) (*connect.Response[fairleadv1.GetRoutesResponse], error) {
+	return nil, s.d.notA("a router")
+}
+
 // tracksNothing answers calls about flows at a host or a switch.
 func (d *daemon) tracksNothing() error {
 	return connect.NewError(connect.CodeUnimplemented, fmt.Errorf("%s is %s, which tracks no connections: ask a balancer", d.me.name, d.me.role.what()))

@@ -1,4 +1,4 @@
-// The product's API: what every daemon (balancer, host agent or switch)
+// The product's API: what every daemon (balancer, host agent, switch or router)
 // answers on its unix socket or https address. Connect, gRPC and JSON clients
 // speak it from this one schema:
 //   curl --unix-socket /run/fairlead/lb1.sock -H 'Content-Type: application/json' \
@@ -42,6 +42,7 @@ const (
 	Role_ROLE_BALANCER    Role = 1
 	Role_ROLE_HOST        Role = 2
 	Role_ROLE_SWITCH      Role = 3
+	Role_ROLE_ROUTER      Role = 4
 )
 
 // Enum value maps for Role.
@@ -51,12 +52,14 @@ var (
 		1: "ROLE_BALANCER",
 		2: "ROLE_HOST",
 		3: "ROLE_SWITCH",
+		4: "ROLE_ROUTER",
 	}
 	Role_value = map[string]int32{
 		"ROLE_UNSPECIFIED": 0,
 		"ROLE_BALANCER":    1,
 		"ROLE_HOST":        2,
 		"ROLE_SWITCH":      3,
+		"ROLE_ROUTER":      4,
 	}
 )
 
@@ -338,7 +341,9 @@ type GetStatusResponse struct {
 	// the daemon starts again.
 	NotReady []string `protobuf:"bytes,20,rep,name=not_ready,json=notReady,proto3" json:"not_ready,omitempty"`
 	// Of a switch only.
-	Switch        *Switch `protobuf:"bytes,21,opt,name=switch,proto3" json:"switch,omitempty"`
+	Switch *Switch `protobuf:"bytes,21,opt,name=switch,proto3" json:"switch,omitempty"`
+	// Of a router only.
+	Router        *Router `protobuf:"bytes,22,opt,name=router,proto3" json:"router,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -520,6 +525,641 @@ func (x *GetStatusResponse) GetSwitch() *Switch {
 	return nil
 }
 
+func (x *GetStatusResponse) GetRouter() *Router {
+	if x != nil {
+		return x.Router
+	}
+	return nil
+}
+
+// Router is what `fairlead router` follows and forwards by.
+type Router struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Selector *RouterSelector        `protobuf:"bytes,1,opt,name=selector,proto3" json:"selector,omitempty"`
+	// Next hops, by port number, those without one last.
+	Hops []*RouterHop `protobuf:"bytes,2,rep,name=hops,proto3" json:"hops,omitempty"`
+	// All port numbers of this router, whether their links work or not.
+	Ports []uint32 `protobuf:"varint,3,rep,packed,name=ports,proto3" json:"ports,omitempty"`
+	// Routes by what is done with them, and sets of equal next hops.
+	Routes []*RouterRoutes `protobuf:"bytes,4,rep,name=routes,proto3" json:"routes,omitempty"`
+	Groups uint32          `protobuf:"varint,5,opt,name=groups,proto3" json:"groups,omitempty"`
+	// How often the kernel's routing was put in force since the daemon started,
+	// and when last, milliseconds since 1970.
+	Changes       uint64 `protobuf:"varint,6,opt,name=changes,proto3" json:"changes,omitempty"`
+	ChangedUnixMs int64  `protobuf:"varint,7,opt,name=changed_unix_ms,json=changedUnixMs,proto3" json:"changed_unix_ms,omitempty"`
+	// Why what the kernel has is not in force; empty: it is.
+	Error         string `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Router) Reset() {
+	*x = Router{}
+	mi := &file_fairlead_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Router) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Router) ProtoMessage() {}
+
+func (x *Router) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Router.ProtoReflect.Descriptor instead.
+func (*Router) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Router) GetSelector() *RouterSelector {
+	if x != nil {
+		return x.Selector
+	}
+	return nil
+}
+
+func (x *Router) GetHops() []*RouterHop {
+	if x != nil {
+		return x.Hops
+	}
+	return nil
+}
+
+func (x *Router) GetPorts() []uint32 {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
+}
+
+func (x *Router) GetRoutes() []*RouterRoutes {
+	if x != nil {
+		return x.Routes
+	}
+	return nil
+}
+
+func (x *Router) GetGroups() uint32 {
+	if x != nil {
+		return x.Groups
+	}
+	return 0
+}
+
+func (x *Router) GetChanges() uint64 {
+	if x != nil {
+		return x.Changes
+	}
+	return 0
+}
+
+func (x *Router) GetChangedUnixMs() int64 {
+	if x != nil {
+		return x.ChangedUnixMs
+	}
+	return 0
+}
+
+func (x *Router) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+// RouterSelector is what all routers and hosts of a fabric share.
+type RouterSelector struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// feistel, rc5 or skip32.
+	Permutation string `protobuf:"bytes,1,opt,name=permutation,proto3" json:"permutation,omitempty"`
+	Radix       uint32 `protobuf:"varint,2,opt,name=radix,proto3" json:"radix,omitempty"`
+	// Controllable fields: ports, source-port or flow-label.
+	Ipv4 string `protobuf:"bytes,3,opt,name=ipv4,proto3" json:"ipv4,omitempty"`
+	Ipv6 string `protobuf:"bytes,4,opt,name=ipv6,proto3" json:"ipv6,omitempty"`
+	// Says whether two have the same selector, key included: hexadecimal, not to
+	// be turned back into the key.
+	Digest        string `protobuf:"bytes,5,opt,name=digest,proto3" json:"digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RouterSelector) Reset() {
+	*x = RouterSelector{}
+	mi := &file_fairlead_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RouterSelector) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RouterSelector) ProtoMessage() {}
+
+func (x *RouterSelector) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RouterSelector.ProtoReflect.Descriptor instead.
+func (*RouterSelector) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *RouterSelector) GetPermutation() string {
+	if x != nil {
+		return x.Permutation
+	}
+	return ""
+}
+
+func (x *RouterSelector) GetRadix() uint32 {
+	if x != nil {
+		return x.Radix
+	}
+	return 0
+}
+
+func (x *RouterSelector) GetIpv4() string {
+	if x != nil {
+		return x.Ipv4
+	}
+	return ""
+}
+
+func (x *RouterSelector) GetIpv6() string {
+	if x != nil {
+		return x.Ipv6
+	}
+	return ""
+}
+
+func (x *RouterSelector) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+// RouterHop is a next hop, and what went there since its program was loaded.
+type RouterHop struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What a selector's digit names; -1: none, reached by the hash alone.
+	Port      int32  `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"`
+	Interface string `protobuf:"bytes,2,opt,name=interface,proto3" json:"interface,omitempty"`
+	// The neighbour's address on it: a gateway, or the destination itself.
+	Gateway string `protobuf:"bytes,3,opt,name=gateway,proto3" json:"gateway,omitempty"`
+	// 0: untagged.
+	Vlan uint32 `protobuf:"varint,4,opt,name=vlan,proto3" json:"vlan,omitempty"`
+	// Empty: not known yet.
+	Mac string `protobuf:"bytes,5,opt,name=mac,proto3" json:"mac,omitempty"`
+	Mtu uint32 `protobuf:"varint,6,opt,name=mtu,proto3" json:"mtu,omitempty"`
+	// Packets go there. If not, why says why.
+	Usable bool   `protobuf:"varint,7,opt,name=usable,proto3" json:"usable,omitempty"`
+	Why    string `protobuf:"bytes,8,opt,name=why,proto3" json:"why,omitempty"`
+	// Packets whose digit named this hop; whose digit named a port that is gone
+	// from the group and which the hash sent here; that the hash sent here; that
+	// had no other hop.
+	Selected uint64 `protobuf:"varint,9,opt,name=selected,proto3" json:"selected,omitempty"`
+	Gone     uint64 `protobuf:"varint,10,opt,name=gone,proto3" json:"gone,omitempty"`
+	Hashed   uint64 `protobuf:"varint,11,opt,name=hashed,proto3" json:"hashed,omitempty"`
+	Single   uint64 `protobuf:"varint,12,opt,name=single,proto3" json:"single,omitempty"`
+	// Of all these, from the IP header on.
+	Bytes         uint64 `protobuf:"varint,13,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RouterHop) Reset() {
+	*x = RouterHop{}
+	mi := &file_fairlead_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RouterHop) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RouterHop) ProtoMessage() {}
+
+func (x *RouterHop) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RouterHop.ProtoReflect.Descriptor instead.
+func (*RouterHop) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *RouterHop) GetPort() int32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *RouterHop) GetInterface() string {
+	if x != nil {
+		return x.Interface
+	}
+	return ""
+}
+
+func (x *RouterHop) GetGateway() string {
+	if x != nil {
+		return x.Gateway
+	}
+	return ""
+}
+
+func (x *RouterHop) GetVlan() uint32 {
+	if x != nil {
+		return x.Vlan
+	}
+	return 0
+}
+
+func (x *RouterHop) GetMac() string {
+	if x != nil {
+		return x.Mac
+	}
+	return ""
+}
+
+func (x *RouterHop) GetMtu() uint32 {
+	if x != nil {
+		return x.Mtu
+	}
+	return 0
+}
+
+func (x *RouterHop) GetUsable() bool {
+	if x != nil {
+		return x.Usable
+	}
+	return false
+}
+
+func (x *RouterHop) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *RouterHop) GetSelected() uint64 {
+	if x != nil {
+		return x.Selected
+	}
+	return 0
+}
+
+func (x *RouterHop) GetGone() uint64 {
+	if x != nil {
+		return x.Gone
+	}
+	return 0
+}
+
+func (x *RouterHop) GetHashed() uint64 {
+	if x != nil {
+		return x.Hashed
+	}
+	return 0
+}
+
+func (x *RouterHop) GetSingle() uint64 {
+	if x != nil {
+		return x.Single
+	}
+	return 0
+}
+
+func (x *RouterHop) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+type RouterRoutes struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// forward; or left to the kernel: local, unreachable, connected, beyond.
+	Kind          string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Ipv4          uint32 `protobuf:"varint,2,opt,name=ipv4,proto3" json:"ipv4,omitempty"`
+	Ipv6          uint32 `protobuf:"varint,3,opt,name=ipv6,proto3" json:"ipv6,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RouterRoutes) Reset() {
+	*x = RouterRoutes{}
+	mi := &file_fairlead_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RouterRoutes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RouterRoutes) ProtoMessage() {}
+
+func (x *RouterRoutes) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RouterRoutes.ProtoReflect.Descriptor instead.
+func (*RouterRoutes) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *RouterRoutes) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *RouterRoutes) GetIpv4() uint32 {
+	if x != nil {
+		return x.Ipv4
+	}
+	return 0
+}
+
+func (x *RouterRoutes) GetIpv6() uint32 {
+	if x != nil {
+		return x.Ipv6
+	}
+	return 0
+}
+
+type GetRoutesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 1,024; none: all routes.
+	Addresses     []string `protobuf:"bytes,1,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRoutesRequest) Reset() {
+	*x = GetRoutesRequest{}
+	mi := &file_fairlead_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRoutesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRoutesRequest) ProtoMessage() {}
+
+func (x *GetRoutesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRoutesRequest.ProtoReflect.Descriptor instead.
+func (*GetRoutesRequest) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *GetRoutesRequest) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+type GetRoutesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One an address, in their order; or all.
+	Routes        []*RouterRoute `protobuf:"bytes,1,rep,name=routes,proto3" json:"routes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRoutesResponse) Reset() {
+	*x = GetRoutesResponse{}
+	mi := &file_fairlead_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRoutesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRoutesResponse) ProtoMessage() {}
+
+func (x *GetRoutesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRoutesResponse.ProtoReflect.Descriptor instead.
+func (*GetRoutesResponse) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *GetRoutesResponse) GetRoutes() []*RouterRoute {
+	if x != nil {
+		return x.Routes
+	}
+	return nil
+}
+
+type RouterRoute struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The route that holds; empty: none does, and the kernel is asked.
+	Prefix string `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	// As of RouterRoutes.
+	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	// The equal next hops, by port number; of kind forward.
+	Members       []*RouterMember `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RouterRoute) Reset() {
+	*x = RouterRoute{}
+	mi := &file_fairlead_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RouterRoute) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RouterRoute) ProtoMessage() {}
+
+func (x *RouterRoute) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RouterRoute.ProtoReflect.Descriptor instead.
+func (*RouterRoute) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *RouterRoute) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *RouterRoute) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *RouterRoute) GetMembers() []*RouterMember {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+type RouterMember struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Port          int32                  `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"`
+	Interface     string                 `protobuf:"bytes,2,opt,name=interface,proto3" json:"interface,omitempty"`
+	Gateway       string                 `protobuf:"bytes,3,opt,name=gateway,proto3" json:"gateway,omitempty"`
+	Weight        uint32                 `protobuf:"varint,4,opt,name=weight,proto3" json:"weight,omitempty"`
+	Usable        bool                   `protobuf:"varint,5,opt,name=usable,proto3" json:"usable,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RouterMember) Reset() {
+	*x = RouterMember{}
+	mi := &file_fairlead_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RouterMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RouterMember) ProtoMessage() {}
+
+func (x *RouterMember) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RouterMember.ProtoReflect.Descriptor instead.
+func (*RouterMember) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *RouterMember) GetPort() int32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *RouterMember) GetInterface() string {
+	if x != nil {
+		return x.Interface
+	}
+	return ""
+}
+
+func (x *RouterMember) GetGateway() string {
+	if x != nil {
+		return x.Gateway
+	}
+	return ""
+}
+
+func (x *RouterMember) GetWeight() uint32 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
+}
+
+func (x *RouterMember) GetUsable() bool {
+	if x != nil {
+		return x.Usable
+	}
+	return false
+}
+
 // Switch is what `fairlead switch` has in the kernel.
 type Switch struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -562,7 +1202,7 @@ type Switch struct {
 
 func (x *Switch) Reset() {
 	*x = Switch{}
-	mi := &file_fairlead_proto_msgTypes[2]
+	mi := &file_fairlead_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -574,7 +1214,7 @@ func (x *Switch) String() string {
 func (*Switch) ProtoMessage() {}
 
 func (x *Switch) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[2]
+	mi := &file_fairlead_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -587,7 +1227,7 @@ func (x *Switch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Switch.ProtoReflect.Descriptor instead.
 func (*Switch) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{2}
+	return file_fairlead_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Switch) GetBridge() string {
@@ -720,7 +1360,7 @@ type SwitchCorrections struct {
 
 func (x *SwitchCorrections) Reset() {
 	*x = SwitchCorrections{}
-	mi := &file_fairlead_proto_msgTypes[3]
+	mi := &file_fairlead_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -732,7 +1372,7 @@ func (x *SwitchCorrections) String() string {
 func (*SwitchCorrections) ProtoMessage() {}
 
 func (x *SwitchCorrections) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[3]
+	mi := &file_fairlead_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -745,7 +1385,7 @@ func (x *SwitchCorrections) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchCorrections.ProtoReflect.Descriptor instead.
 func (*SwitchCorrections) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{3}
+	return file_fairlead_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SwitchCorrections) GetKind() string {
@@ -775,7 +1415,7 @@ type SwitchGroup struct {
 
 func (x *SwitchGroup) Reset() {
 	*x = SwitchGroup{}
-	mi := &file_fairlead_proto_msgTypes[4]
+	mi := &file_fairlead_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -787,7 +1427,7 @@ func (x *SwitchGroup) String() string {
 func (*SwitchGroup) ProtoMessage() {}
 
 func (x *SwitchGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[4]
+	mi := &file_fairlead_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -800,7 +1440,7 @@ func (x *SwitchGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchGroup.ProtoReflect.Descriptor instead.
 func (*SwitchGroup) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{4}
+	return file_fairlead_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SwitchGroup) GetFamily() string {
@@ -849,7 +1489,7 @@ type SwitchHost struct {
 
 func (x *SwitchHost) Reset() {
 	*x = SwitchHost{}
-	mi := &file_fairlead_proto_msgTypes[5]
+	mi := &file_fairlead_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -861,7 +1501,7 @@ func (x *SwitchHost) String() string {
 func (*SwitchHost) ProtoMessage() {}
 
 func (x *SwitchHost) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[5]
+	mi := &file_fairlead_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -874,7 +1514,7 @@ func (x *SwitchHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchHost.ProtoReflect.Descriptor instead.
 func (*SwitchHost) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{5}
+	return file_fairlead_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SwitchHost) GetServer() string {
@@ -957,7 +1597,7 @@ type SwitchForwarding struct {
 
 func (x *SwitchForwarding) Reset() {
 	*x = SwitchForwarding{}
-	mi := &file_fairlead_proto_msgTypes[6]
+	mi := &file_fairlead_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1609,7 @@ func (x *SwitchForwarding) String() string {
 func (*SwitchForwarding) ProtoMessage() {}
 
 func (x *SwitchForwarding) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[6]
+	mi := &file_fairlead_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -982,7 +1622,7 @@ func (x *SwitchForwarding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchForwarding.ProtoReflect.Descriptor instead.
 func (*SwitchForwarding) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{6}
+	return file_fairlead_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SwitchForwarding) GetServer() string {
@@ -1012,7 +1652,7 @@ type Flows struct {
 
 func (x *Flows) Reset() {
 	*x = Flows{}
-	mi := &file_fairlead_proto_msgTypes[7]
+	mi := &file_fairlead_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1024,7 +1664,7 @@ func (x *Flows) String() string {
 func (*Flows) ProtoMessage() {}
 
 func (x *Flows) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[7]
+	mi := &file_fairlead_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1037,7 +1677,7 @@ func (x *Flows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Flows.ProtoReflect.Descriptor instead.
 func (*Flows) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{7}
+	return file_fairlead_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Flows) GetConfirmed() uint64 {
@@ -1068,7 +1708,7 @@ type Interface struct {
 
 func (x *Interface) Reset() {
 	*x = Interface{}
-	mi := &file_fairlead_proto_msgTypes[8]
+	mi := &file_fairlead_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1080,7 +1720,7 @@ func (x *Interface) String() string {
 func (*Interface) ProtoMessage() {}
 
 func (x *Interface) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[8]
+	mi := &file_fairlead_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1093,7 +1733,7 @@ func (x *Interface) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Interface.ProtoReflect.Descriptor instead.
 func (*Interface) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{8}
+	return file_fairlead_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Interface) GetName() string {
@@ -1182,7 +1822,7 @@ type VIP struct {
 
 func (x *VIP) Reset() {
 	*x = VIP{}
-	mi := &file_fairlead_proto_msgTypes[9]
+	mi := &file_fairlead_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1194,7 +1834,7 @@ func (x *VIP) String() string {
 func (*VIP) ProtoMessage() {}
 
 func (x *VIP) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[9]
+	mi := &file_fairlead_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1207,7 +1847,7 @@ func (x *VIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIP.ProtoReflect.Descriptor instead.
 func (*VIP) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{9}
+	return file_fairlead_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *VIP) GetId() uint32 {
@@ -1433,7 +2073,7 @@ type Buckets struct {
 
 func (x *Buckets) Reset() {
 	*x = Buckets{}
-	mi := &file_fairlead_proto_msgTypes[10]
+	mi := &file_fairlead_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1445,7 +2085,7 @@ func (x *Buckets) String() string {
 func (*Buckets) ProtoMessage() {}
 
 func (x *Buckets) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[10]
+	mi := &file_fairlead_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1458,7 +2098,7 @@ func (x *Buckets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Buckets.ProtoReflect.Descriptor instead.
 func (*Buckets) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{10}
+	return file_fairlead_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Buckets) GetCount() uint32 {
@@ -1594,7 +2234,7 @@ type Slot struct {
 
 func (x *Slot) Reset() {
 	*x = Slot{}
-	mi := &file_fairlead_proto_msgTypes[11]
+	mi := &file_fairlead_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1606,7 +2246,7 @@ func (x *Slot) String() string {
 func (*Slot) ProtoMessage() {}
 
 func (x *Slot) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[11]
+	mi := &file_fairlead_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1619,7 +2259,7 @@ func (x *Slot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Slot.ProtoReflect.Descriptor instead.
 func (*Slot) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{11}
+	return file_fairlead_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Slot) GetNumber() uint32 {
@@ -1784,7 +2424,7 @@ type NextHop struct {
 
 func (x *NextHop) Reset() {
 	*x = NextHop{}
-	mi := &file_fairlead_proto_msgTypes[12]
+	mi := &file_fairlead_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1796,7 +2436,7 @@ func (x *NextHop) String() string {
 func (*NextHop) ProtoMessage() {}
 
 func (x *NextHop) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[12]
+	mi := &file_fairlead_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1809,7 +2449,7 @@ func (x *NextHop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NextHop.ProtoReflect.Descriptor instead.
 func (*NextHop) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{12}
+	return file_fairlead_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *NextHop) GetResolved() bool {
@@ -1876,7 +2516,7 @@ type Counters struct {
 
 func (x *Counters) Reset() {
 	*x = Counters{}
-	mi := &file_fairlead_proto_msgTypes[13]
+	mi := &file_fairlead_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1888,7 +2528,7 @@ func (x *Counters) String() string {
 func (*Counters) ProtoMessage() {}
 
 func (x *Counters) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[13]
+	mi := &file_fairlead_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1901,7 +2541,7 @@ func (x *Counters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counters.ProtoReflect.Descriptor instead.
 func (*Counters) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{13}
+	return file_fairlead_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Counters) GetPackets() uint64 {
@@ -2014,7 +2654,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_fairlead_proto_msgTypes[14]
+	mi := &file_fairlead_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2026,7 +2666,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[14]
+	mi := &file_fairlead_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2039,7 +2679,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{14}
+	return file_fairlead_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Reason) GetName() string {
@@ -2080,7 +2720,7 @@ type Clock struct {
 
 func (x *Clock) Reset() {
 	*x = Clock{}
-	mi := &file_fairlead_proto_msgTypes[15]
+	mi := &file_fairlead_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2092,7 +2732,7 @@ func (x *Clock) String() string {
 func (*Clock) ProtoMessage() {}
 
 func (x *Clock) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[15]
+	mi := &file_fairlead_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2105,7 +2745,7 @@ func (x *Clock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Clock.ProtoReflect.Descriptor instead.
 func (*Clock) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{15}
+	return file_fairlead_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Clock) GetBaseMs() uint32 {
@@ -2156,7 +2796,7 @@ type Limit struct {
 
 func (x *Limit) Reset() {
 	*x = Limit{}
-	mi := &file_fairlead_proto_msgTypes[16]
+	mi := &file_fairlead_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2168,7 +2808,7 @@ func (x *Limit) String() string {
 func (*Limit) ProtoMessage() {}
 
 func (x *Limit) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[16]
+	mi := &file_fairlead_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2181,7 +2821,7 @@ func (x *Limit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limit.ProtoReflect.Descriptor instead.
 func (*Limit) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{16}
+	return file_fairlead_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Limit) GetName() string {
@@ -2219,7 +2859,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_fairlead_proto_msgTypes[17]
+	mi := &file_fairlead_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2231,7 +2871,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[17]
+	mi := &file_fairlead_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2244,7 +2884,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{17}
+	return file_fairlead_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Peer) GetName() string {
@@ -2295,7 +2935,7 @@ type Sharing struct {
 
 func (x *Sharing) Reset() {
 	*x = Sharing{}
-	mi := &file_fairlead_proto_msgTypes[18]
+	mi := &file_fairlead_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2307,7 +2947,7 @@ func (x *Sharing) String() string {
 func (*Sharing) ProtoMessage() {}
 
 func (x *Sharing) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[18]
+	mi := &file_fairlead_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2320,7 +2960,7 @@ func (x *Sharing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sharing.ProtoReflect.Descriptor instead.
 func (*Sharing) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{18}
+	return file_fairlead_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Sharing) GetSent() uint64 {
@@ -2364,7 +3004,7 @@ type SharingPeer struct {
 
 func (x *SharingPeer) Reset() {
 	*x = SharingPeer{}
-	mi := &file_fairlead_proto_msgTypes[19]
+	mi := &file_fairlead_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2376,7 +3016,7 @@ func (x *SharingPeer) String() string {
 func (*SharingPeer) ProtoMessage() {}
 
 func (x *SharingPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[19]
+	mi := &file_fairlead_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2389,7 +3029,7 @@ func (x *SharingPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SharingPeer.ProtoReflect.Descriptor instead.
 func (*SharingPeer) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{19}
+	return file_fairlead_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SharingPeer) GetName() string {
@@ -2449,7 +3089,7 @@ type GetAssignmentRequest struct {
 
 func (x *GetAssignmentRequest) Reset() {
 	*x = GetAssignmentRequest{}
-	mi := &file_fairlead_proto_msgTypes[20]
+	mi := &file_fairlead_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2461,7 +3101,7 @@ func (x *GetAssignmentRequest) String() string {
 func (*GetAssignmentRequest) ProtoMessage() {}
 
 func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[20]
+	mi := &file_fairlead_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2474,7 +3114,7 @@ func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentRequest.ProtoReflect.Descriptor instead.
 func (*GetAssignmentRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{20}
+	return file_fairlead_proto_rawDescGZIP(), []int{28}
 }
 
 type GetAssignmentResponse struct {
@@ -2492,7 +3132,7 @@ type GetAssignmentResponse struct {
 
 func (x *GetAssignmentResponse) Reset() {
 	*x = GetAssignmentResponse{}
-	mi := &file_fairlead_proto_msgTypes[21]
+	mi := &file_fairlead_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2504,7 +3144,7 @@ func (x *GetAssignmentResponse) String() string {
 func (*GetAssignmentResponse) ProtoMessage() {}
 
 func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[21]
+	mi := &file_fairlead_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2517,7 +3157,7 @@ func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentResponse.ProtoReflect.Descriptor instead.
 func (*GetAssignmentResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{21}
+	return file_fairlead_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetAssignmentResponse) GetAssignment() []byte {
@@ -2556,7 +3196,7 @@ type SetAssignmentRequest struct {
 
 func (x *SetAssignmentRequest) Reset() {
 	*x = SetAssignmentRequest{}
-	mi := &file_fairlead_proto_msgTypes[22]
+	mi := &file_fairlead_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2568,7 +3208,7 @@ func (x *SetAssignmentRequest) String() string {
 func (*SetAssignmentRequest) ProtoMessage() {}
 
 func (x *SetAssignmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[22]
+	mi := &file_fairlead_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2581,7 +3221,7 @@ func (x *SetAssignmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAssignmentRequest.ProtoReflect.Descriptor instead.
 func (*SetAssignmentRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{22}
+	return file_fairlead_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SetAssignmentRequest) GetAssignment() []byte {
@@ -2614,7 +3254,7 @@ type SetAssignmentResponse struct {
 
 func (x *SetAssignmentResponse) Reset() {
 	*x = SetAssignmentResponse{}
-	mi := &file_fairlead_proto_msgTypes[23]
+	mi := &file_fairlead_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2626,7 +3266,7 @@ func (x *SetAssignmentResponse) String() string {
 func (*SetAssignmentResponse) ProtoMessage() {}
 
 func (x *SetAssignmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[23]
+	mi := &file_fairlead_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2639,7 +3279,7 @@ func (x *SetAssignmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAssignmentResponse.ProtoReflect.Descriptor instead.
 func (*SetAssignmentResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{23}
+	return file_fairlead_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SetAssignmentResponse) GetVersion() uint64 {
@@ -2672,7 +3312,7 @@ type AddServerRequest struct {
 
 func (x *AddServerRequest) Reset() {
 	*x = AddServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[24]
+	mi := &file_fairlead_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2684,7 +3324,7 @@ func (x *AddServerRequest) String() string {
 func (*AddServerRequest) ProtoMessage() {}
 
 func (x *AddServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[24]
+	mi := &file_fairlead_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2697,7 +3337,7 @@ func (x *AddServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddServerRequest.ProtoReflect.Descriptor instead.
 func (*AddServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{24}
+	return file_fairlead_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AddServerRequest) GetVip() string {
@@ -2770,7 +3410,7 @@ type DrainServerRequest struct {
 
 func (x *DrainServerRequest) Reset() {
 	*x = DrainServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[25]
+	mi := &file_fairlead_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2782,7 +3422,7 @@ func (x *DrainServerRequest) String() string {
 func (*DrainServerRequest) ProtoMessage() {}
 
 func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[25]
+	mi := &file_fairlead_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2795,7 +3435,7 @@ func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainServerRequest.ProtoReflect.Descriptor instead.
 func (*DrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{25}
+	return file_fairlead_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DrainServerRequest) GetVip() string {
@@ -2839,7 +3479,7 @@ type UndrainServerRequest struct {
 
 func (x *UndrainServerRequest) Reset() {
 	*x = UndrainServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[26]
+	mi := &file_fairlead_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2851,7 +3491,7 @@ func (x *UndrainServerRequest) String() string {
 func (*UndrainServerRequest) ProtoMessage() {}
 
 func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[26]
+	mi := &file_fairlead_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2864,7 +3504,7 @@ func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainServerRequest.ProtoReflect.Descriptor instead.
 func (*UndrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{26}
+	return file_fairlead_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *UndrainServerRequest) GetVip() string {
@@ -2910,7 +3550,7 @@ type RemoveServerRequest struct {
 
 func (x *RemoveServerRequest) Reset() {
 	*x = RemoveServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[27]
+	mi := &file_fairlead_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2922,7 +3562,7 @@ func (x *RemoveServerRequest) String() string {
 func (*RemoveServerRequest) ProtoMessage() {}
 
 func (x *RemoveServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[27]
+	mi := &file_fairlead_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2935,7 +3575,7 @@ func (x *RemoveServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveServerRequest.ProtoReflect.Descriptor instead.
 func (*RemoveServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{27}
+	return file_fairlead_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RemoveServerRequest) GetVip() string {
@@ -2981,7 +3621,7 @@ type SetWeightRequest struct {
 
 func (x *SetWeightRequest) Reset() {
 	*x = SetWeightRequest{}
-	mi := &file_fairlead_proto_msgTypes[28]
+	mi := &file_fairlead_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2993,7 +3633,7 @@ func (x *SetWeightRequest) String() string {
 func (*SetWeightRequest) ProtoMessage() {}
 
 func (x *SetWeightRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[28]
+	mi := &file_fairlead_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3006,7 +3646,7 @@ func (x *SetWeightRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetWeightRequest.ProtoReflect.Descriptor instead.
 func (*SetWeightRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{28}
+	return file_fairlead_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SetWeightRequest) GetVip() string {
@@ -3057,7 +3697,7 @@ type RotateKeyRequest struct {
 
 func (x *RotateKeyRequest) Reset() {
 	*x = RotateKeyRequest{}
-	mi := &file_fairlead_proto_msgTypes[29]
+	mi := &file_fairlead_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3069,7 +3709,7 @@ func (x *RotateKeyRequest) String() string {
 func (*RotateKeyRequest) ProtoMessage() {}
 
 func (x *RotateKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[29]
+	mi := &file_fairlead_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3082,7 +3722,7 @@ func (x *RotateKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeyRequest.ProtoReflect.Descriptor instead.
 func (*RotateKeyRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{29}
+	return file_fairlead_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RotateKeyRequest) GetForce() bool {
@@ -3119,7 +3759,7 @@ type ChangeResponse struct {
 
 func (x *ChangeResponse) Reset() {
 	*x = ChangeResponse{}
-	mi := &file_fairlead_proto_msgTypes[30]
+	mi := &file_fairlead_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3131,7 +3771,7 @@ func (x *ChangeResponse) String() string {
 func (*ChangeResponse) ProtoMessage() {}
 
 func (x *ChangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[30]
+	mi := &file_fairlead_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3144,7 +3784,7 @@ func (x *ChangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeResponse.ProtoReflect.Descriptor instead.
 func (*ChangeResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{30}
+	return file_fairlead_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ChangeResponse) GetVersion() uint64 {
@@ -3193,7 +3833,7 @@ type UnansweredPeer struct {
 
 func (x *UnansweredPeer) Reset() {
 	*x = UnansweredPeer{}
-	mi := &file_fairlead_proto_msgTypes[31]
+	mi := &file_fairlead_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3205,7 +3845,7 @@ func (x *UnansweredPeer) String() string {
 func (*UnansweredPeer) ProtoMessage() {}
 
 func (x *UnansweredPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[31]
+	mi := &file_fairlead_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3218,7 +3858,7 @@ func (x *UnansweredPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnansweredPeer.ProtoReflect.Descriptor instead.
 func (*UnansweredPeer) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{31}
+	return file_fairlead_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *UnansweredPeer) GetName() string {
@@ -3250,7 +3890,7 @@ type GetTimeRequest struct {
 
 func (x *GetTimeRequest) Reset() {
 	*x = GetTimeRequest{}
-	mi := &file_fairlead_proto_msgTypes[32]
+	mi := &file_fairlead_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3262,7 +3902,7 @@ func (x *GetTimeRequest) String() string {
 func (*GetTimeRequest) ProtoMessage() {}
 
 func (x *GetTimeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[32]
+	mi := &file_fairlead_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3275,7 +3915,7 @@ func (x *GetTimeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTimeRequest.ProtoReflect.Descriptor instead.
 func (*GetTimeRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{32}
+	return file_fairlead_proto_rawDescGZIP(), []int{40}
 }
 
 type GetTimeResponse struct {
@@ -3293,7 +3933,7 @@ type GetTimeResponse struct {
 
 func (x *GetTimeResponse) Reset() {
 	*x = GetTimeResponse{}
-	mi := &file_fairlead_proto_msgTypes[33]
+	mi := &file_fairlead_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3305,7 +3945,7 @@ func (x *GetTimeResponse) String() string {
 func (*GetTimeResponse) ProtoMessage() {}
 
 func (x *GetTimeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[33]
+	mi := &file_fairlead_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3318,7 +3958,7 @@ func (x *GetTimeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTimeResponse.ProtoReflect.Descriptor instead.
 func (*GetTimeResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{33}
+	return file_fairlead_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetTimeResponse) GetSharedMs() uint32 {
@@ -3350,7 +3990,7 @@ type GetLiveRequest struct {
 
 func (x *GetLiveRequest) Reset() {
 	*x = GetLiveRequest{}
-	mi := &file_fairlead_proto_msgTypes[34]
+	mi := &file_fairlead_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3362,7 +4002,7 @@ func (x *GetLiveRequest) String() string {
 func (*GetLiveRequest) ProtoMessage() {}
 
 func (x *GetLiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[34]
+	mi := &file_fairlead_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3375,7 +4015,7 @@ func (x *GetLiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLiveRequest.ProtoReflect.Descriptor instead.
 func (*GetLiveRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{34}
+	return file_fairlead_proto_rawDescGZIP(), []int{42}
 }
 
 type GetLiveResponse struct {
@@ -3387,7 +4027,7 @@ type GetLiveResponse struct {
 
 func (x *GetLiveResponse) Reset() {
 	*x = GetLiveResponse{}
-	mi := &file_fairlead_proto_msgTypes[35]
+	mi := &file_fairlead_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3399,7 +4039,7 @@ func (x *GetLiveResponse) String() string {
 func (*GetLiveResponse) ProtoMessage() {}
 
 func (x *GetLiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[35]
+	mi := &file_fairlead_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3412,7 +4052,7 @@ func (x *GetLiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLiveResponse.ProtoReflect.Descriptor instead.
 func (*GetLiveResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{35}
+	return file_fairlead_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetLiveResponse) GetVips() []*LiveVIP {
@@ -3439,7 +4079,7 @@ type LiveVIP struct {
 
 func (x *LiveVIP) Reset() {
 	*x = LiveVIP{}
-	mi := &file_fairlead_proto_msgTypes[36]
+	mi := &file_fairlead_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3451,7 +4091,7 @@ func (x *LiveVIP) String() string {
 func (*LiveVIP) ProtoMessage() {}
 
 func (x *LiveVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[36]
+	mi := &file_fairlead_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3464,7 +4104,7 @@ func (x *LiveVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveVIP.ProtoReflect.Descriptor instead.
 func (*LiveVIP) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{36}
+	return file_fairlead_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *LiveVIP) GetId() uint32 {
@@ -3520,7 +4160,7 @@ type EpochLive struct {
 
 func (x *EpochLive) Reset() {
 	*x = EpochLive{}
-	mi := &file_fairlead_proto_msgTypes[37]
+	mi := &file_fairlead_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3532,7 +4172,7 @@ func (x *EpochLive) String() string {
 func (*EpochLive) ProtoMessage() {}
 
 func (x *EpochLive) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[37]
+	mi := &file_fairlead_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3545,7 +4185,7 @@ func (x *EpochLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EpochLive.ProtoReflect.Descriptor instead.
 func (*EpochLive) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{37}
+	return file_fairlead_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *EpochLive) GetEpoch() uint32 {
@@ -3572,7 +4212,7 @@ type GetServingRequest struct {
 
 func (x *GetServingRequest) Reset() {
 	*x = GetServingRequest{}
-	mi := &file_fairlead_proto_msgTypes[38]
+	mi := &file_fairlead_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3584,7 +4224,7 @@ func (x *GetServingRequest) String() string {
 func (*GetServingRequest) ProtoMessage() {}
 
 func (x *GetServingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[38]
+	mi := &file_fairlead_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3597,7 +4237,7 @@ func (x *GetServingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServingRequest.ProtoReflect.Descriptor instead.
 func (*GetServingRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{38}
+	return file_fairlead_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *GetServingRequest) GetOwned() bool {
@@ -3619,7 +4259,7 @@ type GetServingResponse struct {
 
 func (x *GetServingResponse) Reset() {
 	*x = GetServingResponse{}
-	mi := &file_fairlead_proto_msgTypes[39]
+	mi := &file_fairlead_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3631,7 +4271,7 @@ func (x *GetServingResponse) String() string {
 func (*GetServingResponse) ProtoMessage() {}
 
 func (x *GetServingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[39]
+	mi := &file_fairlead_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3644,7 +4284,7 @@ func (x *GetServingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServingResponse.ProtoReflect.Descriptor instead.
 func (*GetServingResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{39}
+	return file_fairlead_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GetServingResponse) GetVips() []*ServingVIP {
@@ -3691,7 +4331,7 @@ type ServingVIP struct {
 
 func (x *ServingVIP) Reset() {
 	*x = ServingVIP{}
-	mi := &file_fairlead_proto_msgTypes[40]
+	mi := &file_fairlead_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3703,7 +4343,7 @@ func (x *ServingVIP) String() string {
 func (*ServingVIP) ProtoMessage() {}
 
 func (x *ServingVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[40]
+	mi := &file_fairlead_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3716,7 +4356,7 @@ func (x *ServingVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServingVIP.ProtoReflect.Descriptor instead.
 func (*ServingVIP) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{40}
+	return file_fairlead_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ServingVIP) GetVipId() uint32 {
@@ -3808,7 +4448,7 @@ type GetChainsRequest struct {
 
 func (x *GetChainsRequest) Reset() {
 	*x = GetChainsRequest{}
-	mi := &file_fairlead_proto_msgTypes[41]
+	mi := &file_fairlead_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3820,7 +4460,7 @@ func (x *GetChainsRequest) String() string {
 func (*GetChainsRequest) ProtoMessage() {}
 
 func (x *GetChainsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[41]
+	mi := &file_fairlead_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3833,7 +4473,7 @@ func (x *GetChainsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetChainsRequest.ProtoReflect.Descriptor instead.
 func (*GetChainsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{41}
+	return file_fairlead_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GetChainsRequest) GetVipId() uint32 {
@@ -3873,7 +4513,7 @@ type GetChainsResponse struct {
 
 func (x *GetChainsResponse) Reset() {
 	*x = GetChainsResponse{}
-	mi := &file_fairlead_proto_msgTypes[42]
+	mi := &file_fairlead_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3885,7 +4525,7 @@ func (x *GetChainsResponse) String() string {
 func (*GetChainsResponse) ProtoMessage() {}
 
 func (x *GetChainsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[42]
+	mi := &file_fairlead_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3898,7 +4538,7 @@ func (x *GetChainsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetChainsResponse.ProtoReflect.Descriptor instead.
 func (*GetChainsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{42}
+	return file_fairlead_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetChainsResponse) GetVipId() uint32 {
@@ -3967,7 +4607,7 @@ type DrainSwitchRequest struct {
 
 func (x *DrainSwitchRequest) Reset() {
 	*x = DrainSwitchRequest{}
-	mi := &file_fairlead_proto_msgTypes[43]
+	mi := &file_fairlead_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3979,7 +4619,7 @@ func (x *DrainSwitchRequest) String() string {
 func (*DrainSwitchRequest) ProtoMessage() {}
 
 func (x *DrainSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[43]
+	mi := &file_fairlead_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3992,7 +4632,7 @@ func (x *DrainSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainSwitchRequest.ProtoReflect.Descriptor instead.
 func (*DrainSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{43}
+	return file_fairlead_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *DrainSwitchRequest) GetUndrain() bool {
@@ -4012,7 +4652,7 @@ type DrainSwitchResponse struct {
 
 func (x *DrainSwitchResponse) Reset() {
 	*x = DrainSwitchResponse{}
-	mi := &file_fairlead_proto_msgTypes[44]
+	mi := &file_fairlead_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4024,7 +4664,7 @@ func (x *DrainSwitchResponse) String() string {
 func (*DrainSwitchResponse) ProtoMessage() {}
 
 func (x *DrainSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[44]
+	mi := &file_fairlead_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4037,7 +4677,7 @@ func (x *DrainSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainSwitchResponse.ProtoReflect.Descriptor instead.
 func (*DrainSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{44}
+	return file_fairlead_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *DrainSwitchResponse) GetChanges() []string {
@@ -4055,7 +4695,7 @@ type UnlockSwitchRequest struct {
 
 func (x *UnlockSwitchRequest) Reset() {
 	*x = UnlockSwitchRequest{}
-	mi := &file_fairlead_proto_msgTypes[45]
+	mi := &file_fairlead_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4067,7 +4707,7 @@ func (x *UnlockSwitchRequest) String() string {
 func (*UnlockSwitchRequest) ProtoMessage() {}
 
 func (x *UnlockSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[45]
+	mi := &file_fairlead_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4080,7 +4720,7 @@ func (x *UnlockSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlockSwitchRequest.ProtoReflect.Descriptor instead.
 func (*UnlockSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{45}
+	return file_fairlead_proto_rawDescGZIP(), []int{53}
 }
 
 type UnlockSwitchResponse struct {
@@ -4093,7 +4733,7 @@ type UnlockSwitchResponse struct {
 
 func (x *UnlockSwitchResponse) Reset() {
 	*x = UnlockSwitchResponse{}
-	mi := &file_fairlead_proto_msgTypes[46]
+	mi := &file_fairlead_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4105,7 +4745,7 @@ func (x *UnlockSwitchResponse) String() string {
 func (*UnlockSwitchResponse) ProtoMessage() {}
 
 func (x *UnlockSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[46]
+	mi := &file_fairlead_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4118,7 +4758,7 @@ func (x *UnlockSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlockSwitchResponse.ProtoReflect.Descriptor instead.
 func (*UnlockSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{46}
+	return file_fairlead_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *UnlockSwitchResponse) GetChanges() []string {
@@ -4143,7 +4783,7 @@ type ShareFlowsRequest struct {
 
 func (x *ShareFlowsRequest) Reset() {
 	*x = ShareFlowsRequest{}
-	mi := &file_fairlead_proto_msgTypes[47]
+	mi := &file_fairlead_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4155,7 +4795,7 @@ func (x *ShareFlowsRequest) String() string {
 func (*ShareFlowsRequest) ProtoMessage() {}
 
 func (x *ShareFlowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[47]
+	mi := &file_fairlead_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4168,7 +4808,7 @@ func (x *ShareFlowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareFlowsRequest.ProtoReflect.Descriptor instead.
 func (*ShareFlowsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{47}
+	return file_fairlead_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ShareFlowsRequest) GetKey() []uint64 {
@@ -4195,7 +4835,7 @@ type ShareFlowsResponse struct {
 
 func (x *ShareFlowsResponse) Reset() {
 	*x = ShareFlowsResponse{}
-	mi := &file_fairlead_proto_msgTypes[48]
+	mi := &file_fairlead_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4207,7 +4847,7 @@ func (x *ShareFlowsResponse) String() string {
 func (*ShareFlowsResponse) ProtoMessage() {}
 
 func (x *ShareFlowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[48]
+	mi := &file_fairlead_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4220,7 +4860,7 @@ func (x *ShareFlowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareFlowsResponse.ProtoReflect.Descriptor instead.
 func (*ShareFlowsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{48}
+	return file_fairlead_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ShareFlowsResponse) GetTaken() uint32 {
@@ -4243,7 +4883,7 @@ type GetFlowsRequest struct {
 
 func (x *GetFlowsRequest) Reset() {
 	*x = GetFlowsRequest{}
-	mi := &file_fairlead_proto_msgTypes[49]
+	mi := &file_fairlead_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4255,7 +4895,7 @@ func (x *GetFlowsRequest) String() string {
 func (*GetFlowsRequest) ProtoMessage() {}
 
 func (x *GetFlowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[49]
+	mi := &file_fairlead_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4268,7 +4908,7 @@ func (x *GetFlowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFlowsRequest.ProtoReflect.Descriptor instead.
 func (*GetFlowsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{49}
+	return file_fairlead_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *GetFlowsRequest) GetFirstBucket() uint32 {
@@ -4299,7 +4939,7 @@ type GetFlowsResponse struct {
 
 func (x *GetFlowsResponse) Reset() {
 	*x = GetFlowsResponse{}
-	mi := &file_fairlead_proto_msgTypes[50]
+	mi := &file_fairlead_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4311,7 +4951,7 @@ func (x *GetFlowsResponse) String() string {
 func (*GetFlowsResponse) ProtoMessage() {}
 
 func (x *GetFlowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[50]
+	mi := &file_fairlead_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4324,7 +4964,7 @@ func (x *GetFlowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFlowsResponse.ProtoReflect.Descriptor instead.
 func (*GetFlowsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{50}
+	return file_fairlead_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GetFlowsResponse) GetKey() []uint64 {
@@ -4360,7 +5000,7 @@ var File_fairlead_proto protoreflect.FileDescriptor
 const file_fairlead_proto_rawDesc = "" +
 	"\n" +
 	"\x0efairlead.proto\x12\vfairlead.v1\"\x12\n" +
-	"\x10GetStatusRequest\"\x8f\x06\n" +
+	"\x10GetStatusRequest\"\xbc\x06\n" +
 	"\x11GetStatusResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x11.fairlead.v1.RoleR\x04role\x12\x18\n" +
@@ -4386,7 +5026,56 @@ const file_fairlead_proto_rawDesc = "" +
 	"\asharing\x18\x12 \x01(\v2\x14.fairlead.v1.SharingR\asharing\x12(\n" +
 	"\x05flows\x18\x13 \x01(\v2\x12.fairlead.v1.FlowsR\x05flows\x12\x1b\n" +
 	"\tnot_ready\x18\x14 \x03(\tR\bnotReady\x12+\n" +
-	"\x06switch\x18\x15 \x01(\v2\x13.fairlead.v1.SwitchR\x06switch\"\xd6\x04\n" +
+	"\x06switch\x18\x15 \x01(\v2\x13.fairlead.v1.SwitchR\x06switch\x12+\n" +
+	"\x06router\x18\x16 \x01(\v2\x13.fairlead.v1.RouterR\x06router\"\xa6\x02\n" +
+	"\x06Router\x127\n" +
+	"\bselector\x18\x01 \x01(\v2\x1b.fairlead.v1.RouterSelectorR\bselector\x12*\n" +
+	"\x04hops\x18\x02 \x03(\v2\x16.fairlead.v1.RouterHopR\x04hops\x12\x14\n" +
+	"\x05ports\x18\x03 \x03(\rR\x05ports\x121\n" +
+	"\x06routes\x18\x04 \x03(\v2\x19.fairlead.v1.RouterRoutesR\x06routes\x12\x16\n" +
+	"\x06groups\x18\x05 \x01(\rR\x06groups\x12\x18\n" +
+	"\achanges\x18\x06 \x01(\x04R\achanges\x12&\n" +
+	"\x0fchanged_unix_ms\x18\a \x01(\x03R\rchangedUnixMs\x12\x14\n" +
+	"\x05error\x18\b \x01(\tR\x05error\"\x88\x01\n" +
+	"\x0eRouterSelector\x12 \n" +
+	"\vpermutation\x18\x01 \x01(\tR\vpermutation\x12\x14\n" +
+	"\x05radix\x18\x02 \x01(\rR\x05radix\x12\x12\n" +
+	"\x04ipv4\x18\x03 \x01(\tR\x04ipv4\x12\x12\n" +
+	"\x04ipv6\x18\x04 \x01(\tR\x04ipv6\x12\x16\n" +
+	"\x06digest\x18\x05 \x01(\tR\x06digest\"\xaf\x02\n" +
+	"\tRouterHop\x12\x12\n" +
+	"\x04port\x18\x01 \x01(\x05R\x04port\x12\x1c\n" +
+	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x18\n" +
+	"\agateway\x18\x03 \x01(\tR\agateway\x12\x12\n" +
+	"\x04vlan\x18\x04 \x01(\rR\x04vlan\x12\x10\n" +
+	"\x03mac\x18\x05 \x01(\tR\x03mac\x12\x10\n" +
+	"\x03mtu\x18\x06 \x01(\rR\x03mtu\x12\x16\n" +
+	"\x06usable\x18\a \x01(\bR\x06usable\x12\x10\n" +
+	"\x03why\x18\b \x01(\tR\x03why\x12\x1a\n" +
+	"\bselected\x18\t \x01(\x04R\bselected\x12\x12\n" +
+	"\x04gone\x18\n" +
+	" \x01(\x04R\x04gone\x12\x16\n" +
+	"\x06hashed\x18\v \x01(\x04R\x06hashed\x12\x16\n" +
+	"\x06single\x18\f \x01(\x04R\x06single\x12\x14\n" +
+	"\x05bytes\x18\r \x01(\x04R\x05bytes\"J\n" +
+	"\fRouterRoutes\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04ipv4\x18\x02 \x01(\rR\x04ipv4\x12\x12\n" +
+	"\x04ipv6\x18\x03 \x01(\rR\x04ipv6\"0\n" +
+	"\x10GetRoutesRequest\x12\x1c\n" +
+	"\taddresses\x18\x01 \x03(\tR\taddresses\"E\n" +
+	"\x11GetRoutesResponse\x120\n" +
+	"\x06routes\x18\x01 \x03(\v2\x18.fairlead.v1.RouterRouteR\x06routes\"n\n" +
+	"\vRouterRoute\x12\x16\n" +
+	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x123\n" +
+	"\amembers\x18\x03 \x03(\v2\x19.fairlead.v1.RouterMemberR\amembers\"\x8a\x01\n" +
+	"\fRouterMember\x12\x12\n" +
+	"\x04port\x18\x01 \x01(\x05R\x04port\x12\x1c\n" +
+	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x18\n" +
+	"\agateway\x18\x03 \x01(\tR\agateway\x12\x16\n" +
+	"\x06weight\x18\x04 \x01(\rR\x06weight\x12\x16\n" +
+	"\x06usable\x18\x05 \x01(\bR\x06usable\"\xd6\x04\n" +
 	"\x06Switch\x12\x16\n" +
 	"\x06bridge\x18\x01 \x01(\tR\x06bridge\x12\x18\n" +
 	"\adrained\x18\x02 \x01(\bR\adrained\x12\x16\n" +
@@ -4709,12 +5398,13 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x04meta\x18\x02 \x03(\aR\x04meta\x12\x1f\n" +
 	"\vnext_bucket\x18\x03 \x01(\rR\n" +
 	"nextBucket\x12\x18\n" +
-	"\abuckets\x18\x04 \x01(\rR\abuckets*O\n" +
+	"\abuckets\x18\x04 \x01(\rR\abuckets*`\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rROLE_BALANCER\x10\x01\x12\r\n" +
 	"\tROLE_HOST\x10\x02\x12\x0f\n" +
-	"\vROLE_SWITCH\x10\x03*o\n" +
+	"\vROLE_SWITCH\x10\x03\x12\x0f\n" +
+	"\vROLE_ROUTER\x10\x04*o\n" +
 	"\aServing\x12\x17\n" +
 	"\x13SERVING_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -4733,8 +5423,7 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eHEALTH_UNKNOWN\x10\x01\x12\r\n" +
 	"\tHEALTH_UP\x10\x02\x12\x0f\n" +
-	"\vHEALTH_DOWN\x10\x032\xd7\n" +
-	"\n" +
+	"\vHEALTH_DOWN\x10\x032\xa8\v\n" +
 	"\bFairlead\x12O\n" +
 	"\tGetStatus\x12\x1d.fairlead.v1.GetStatusRequest\x1a\x1e.fairlead.v1.GetStatusResponse\"\x03\x90\x02\x01\x12[\n" +
 	"\rGetAssignment\x12!.fairlead.v1.GetAssignmentRequest\x1a\".fairlead.v1.GetAssignmentResponse\"\x03\x90\x02\x01\x12V\n" +
@@ -4751,7 +5440,8 @@ const file_fairlead_proto_rawDesc = "" +
 	"GetServing\x12\x1e.fairlead.v1.GetServingRequest\x1a\x1f.fairlead.v1.GetServingResponse\"\x03\x90\x02\x01\x12O\n" +
 	"\tGetChains\x12\x1d.fairlead.v1.GetChainsRequest\x1a\x1e.fairlead.v1.GetChainsResponse\"\x03\x90\x02\x01\x12P\n" +
 	"\vDrainSwitch\x12\x1f.fairlead.v1.DrainSwitchRequest\x1a .fairlead.v1.DrainSwitchResponse\x12S\n" +
-	"\fUnlockSwitch\x12 .fairlead.v1.UnlockSwitchRequest\x1a!.fairlead.v1.UnlockSwitchResponse\x12M\n" +
+	"\fUnlockSwitch\x12 .fairlead.v1.UnlockSwitchRequest\x1a!.fairlead.v1.UnlockSwitchResponse\x12O\n" +
+	"\tGetRoutes\x12\x1d.fairlead.v1.GetRoutesRequest\x1a\x1e.fairlead.v1.GetRoutesResponse\"\x03\x90\x02\x01\x12M\n" +
 	"\n" +
 	"ShareFlows\x12\x1e.fairlead.v1.ShareFlowsRequest\x1a\x1f.fairlead.v1.ShareFlowsResponse\x12L\n" +
 	"\bGetFlows\x12\x1c.fairlead.v1.GetFlowsRequest\x1a\x1d.fairlead.v1.GetFlowsResponse\"\x03\x90\x02\x01B8Z6github.com/fairlead/fairlead/api/fairleadv1;fairleadv1b\x06proto3"
@@ -4769,7 +5459,7 @@ func file_fairlead_proto_rawDescGZIP() []byte {
 }
 
 var file_fairlead_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_fairlead_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_fairlead_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_fairlead_proto_goTypes = []any{
 	(Role)(0),                     // 0: fairlead.v1.Role
 	(Serving)(0),                  // 1: fairlead.v1.Serving
@@ -4777,125 +5467,141 @@ var file_fairlead_proto_goTypes = []any{
 	(Health)(0),                   // 3: fairlead.v1.Health
 	(*GetStatusRequest)(nil),      // 4: fairlead.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),     // 5: fairlead.v1.GetStatusResponse
-	(*Switch)(nil),                // 6: fairlead.v1.Switch
-	(*SwitchCorrections)(nil),     // 7: fairlead.v1.SwitchCorrections
-	(*SwitchGroup)(nil),           // 8: fairlead.v1.SwitchGroup
-	(*SwitchHost)(nil),            // 9: fairlead.v1.SwitchHost
-	(*SwitchForwarding)(nil),      // 10: fairlead.v1.SwitchForwarding
-	(*Flows)(nil),                 // 11: fairlead.v1.Flows
-	(*Interface)(nil),             // 12: fairlead.v1.Interface
-	(*VIP)(nil),                   // 13: fairlead.v1.VIP
-	(*Buckets)(nil),               // 14: fairlead.v1.Buckets
-	(*Slot)(nil),                  // 15: fairlead.v1.Slot
-	(*NextHop)(nil),               // 16: fairlead.v1.NextHop
-	(*Counters)(nil),              // 17: fairlead.v1.Counters
-	(*Reason)(nil),                // 18: fairlead.v1.Reason
-	(*Clock)(nil),                 // 19: fairlead.v1.Clock
-	(*Limit)(nil),                 // 20: fairlead.v1.Limit
-	(*Peer)(nil),                  // 21: fairlead.v1.Peer
-	(*Sharing)(nil),               // 22: fairlead.v1.Sharing
-	(*SharingPeer)(nil),           // 23: fairlead.v1.SharingPeer
-	(*GetAssignmentRequest)(nil),  // 24: fairlead.v1.GetAssignmentRequest
-	(*GetAssignmentResponse)(nil), // 25: fairlead.v1.GetAssignmentResponse
-	(*SetAssignmentRequest)(nil),  // 26: fairlead.v1.SetAssignmentRequest
-	(*SetAssignmentResponse)(nil), // 27: fairlead.v1.SetAssignmentResponse
-	(*AddServerRequest)(nil),      // 28: fairlead.v1.AddServerRequest
-	(*DrainServerRequest)(nil),    // 29: fairlead.v1.DrainServerRequest
-	(*UndrainServerRequest)(nil),  // 30: fairlead.v1.UndrainServerRequest
-	(*RemoveServerRequest)(nil),   // 31: fairlead.v1.RemoveServerRequest
-	(*SetWeightRequest)(nil),      // 32: fairlead.v1.SetWeightRequest
-	(*RotateKeyRequest)(nil),      // 33: fairlead.v1.RotateKeyRequest
-	(*ChangeResponse)(nil),        // 34: fairlead.v1.ChangeResponse
-	(*UnansweredPeer)(nil),        // 35: fairlead.v1.UnansweredPeer
-	(*GetTimeRequest)(nil),        // 36: fairlead.v1.GetTimeRequest
-	(*GetTimeResponse)(nil),       // 37: fairlead.v1.GetTimeResponse
-	(*GetLiveRequest)(nil),        // 38: fairlead.v1.GetLiveRequest
-	(*GetLiveResponse)(nil),       // 39: fairlead.v1.GetLiveResponse
-	(*LiveVIP)(nil),               // 40: fairlead.v1.LiveVIP
-	(*EpochLive)(nil),             // 41: fairlead.v1.EpochLive
-	(*GetServingRequest)(nil),     // 42: fairlead.v1.GetServingRequest
-	(*GetServingResponse)(nil),    // 43: fairlead.v1.GetServingResponse
-	(*ServingVIP)(nil),            // 44: fairlead.v1.ServingVIP
-	(*GetChainsRequest)(nil),      // 45: fairlead.v1.GetChainsRequest
-	(*GetChainsResponse)(nil),     // 46: fairlead.v1.GetChainsResponse
-	(*DrainSwitchRequest)(nil),    // 47: fairlead.v1.DrainSwitchRequest
-	(*DrainSwitchResponse)(nil),   // 48: fairlead.v1.DrainSwitchResponse
-	(*UnlockSwitchRequest)(nil),   // 49: fairlead.v1.UnlockSwitchRequest
-	(*UnlockSwitchResponse)(nil),  // 50: fairlead.v1.UnlockSwitchResponse
-	(*ShareFlowsRequest)(nil),     // 51: fairlead.v1.ShareFlowsRequest
-	(*ShareFlowsResponse)(nil),    // 52: fairlead.v1.ShareFlowsResponse
-	(*GetFlowsRequest)(nil),       // 53: fairlead.v1.GetFlowsRequest
-	(*GetFlowsResponse)(nil),      // 54: fairlead.v1.GetFlowsResponse
+	(*Router)(nil),                // 6: fairlead.v1.Router
+	(*RouterSelector)(nil),        // 7: fairlead.v1.RouterSelector
+	(*RouterHop)(nil),             // 8: fairlead.v1.RouterHop
+	(*RouterRoutes)(nil),          // 9: fairlead.v1.RouterRoutes
+	(*GetRoutesRequest)(nil),      // 10: fairlead.v1.GetRoutesRequest
+	(*GetRoutesResponse)(nil),     // 11: fairlead.v1.GetRoutesResponse
+	(*RouterRoute)(nil),           // 12: fairlead.v1.RouterRoute
+	(*RouterMember)(nil),          // 13: fairlead.v1.RouterMember
+	(*Switch)(nil),                // 14: fairlead.v1.Switch
+	(*SwitchCorrections)(nil),     // 15: fairlead.v1.SwitchCorrections
+	(*SwitchGroup)(nil),           // 16: fairlead.v1.SwitchGroup
+	(*SwitchHost)(nil),            // 17: fairlead.v1.SwitchHost
+	(*SwitchForwarding)(nil),      // 18: fairlead.v1.SwitchForwarding
+	(*Flows)(nil),                 // 19: fairlead.v1.Flows
+	(*Interface)(nil),             // 20: fairlead.v1.Interface
+	(*VIP)(nil),                   // 21: fairlead.v1.VIP
+	(*Buckets)(nil),               // 22: fairlead.v1.Buckets
+	(*Slot)(nil),                  // 23: fairlead.v1.Slot
+	(*NextHop)(nil),               // 24: fairlead.v1.NextHop
+	(*Counters)(nil),              // 25: fairlead.v1.Counters
+	(*Reason)(nil),                // 26: fairlead.v1.Reason
+	(*Clock)(nil),                 // 27: fairlead.v1.Clock
+	(*Limit)(nil),                 // 28: fairlead.v1.Limit
+	(*Peer)(nil),                  // 29: fairlead.v1.Peer
+	(*Sharing)(nil),               // 30: fairlead.v1.Sharing
+	(*SharingPeer)(nil),           // 31: fairlead.v1.SharingPeer
+	(*GetAssignmentRequest)(nil),  // 32: fairlead.v1.GetAssignmentRequest
+	(*GetAssignmentResponse)(nil), // 33: fairlead.v1.GetAssignmentResponse
+	(*SetAssignmentRequest)(nil),  // 34: fairlead.v1.SetAssignmentRequest
+	(*SetAssignmentResponse)(nil), // 35: fairlead.v1.SetAssignmentResponse
+	(*AddServerRequest)(nil),      // 36: fairlead.v1.AddServerRequest
+	(*DrainServerRequest)(nil),    // 37: fairlead.v1.DrainServerRequest
+	(*UndrainServerRequest)(nil),  // 38: fairlead.v1.UndrainServerRequest
+	(*RemoveServerRequest)(nil),   // 39: fairlead.v1.RemoveServerRequest
+	(*SetWeightRequest)(nil),      // 40: fairlead.v1.SetWeightRequest
+	(*RotateKeyRequest)(nil),      // 41: fairlead.v1.RotateKeyRequest
+	(*ChangeResponse)(nil),        // 42: fairlead.v1.ChangeResponse
+	(*UnansweredPeer)(nil),        // 43: fairlead.v1.UnansweredPeer
+	(*GetTimeRequest)(nil),        // 44: fairlead.v1.GetTimeRequest
+	(*GetTimeResponse)(nil),       // 45: fairlead.v1.GetTimeResponse
+	(*GetLiveRequest)(nil),        // 46: fairlead.v1.GetLiveRequest
+	(*GetLiveResponse)(nil),       // 47: fairlead.v1.GetLiveResponse
+	(*LiveVIP)(nil),               // 48: fairlead.v1.LiveVIP
+	(*EpochLive)(nil),             // 49: fairlead.v1.EpochLive
+	(*GetServingRequest)(nil),     // 50: fairlead.v1.GetServingRequest
+	(*GetServingResponse)(nil),    // 51: fairlead.v1.GetServingResponse
+	(*ServingVIP)(nil),            // 52: fairlead.v1.ServingVIP
+	(*GetChainsRequest)(nil),      // 53: fairlead.v1.GetChainsRequest
+	(*GetChainsResponse)(nil),     // 54: fairlead.v1.GetChainsResponse
+	(*DrainSwitchRequest)(nil),    // 55: fairlead.v1.DrainSwitchRequest
+	(*DrainSwitchResponse)(nil),   // 56: fairlead.v1.DrainSwitchResponse
+	(*UnlockSwitchRequest)(nil),   // 57: fairlead.v1.UnlockSwitchRequest
+	(*UnlockSwitchResponse)(nil),  // 58: fairlead.v1.UnlockSwitchResponse
+	(*ShareFlowsRequest)(nil),     // 59: fairlead.v1.ShareFlowsRequest
+	(*ShareFlowsResponse)(nil),    // 60: fairlead.v1.ShareFlowsResponse
+	(*GetFlowsRequest)(nil),       // 61: fairlead.v1.GetFlowsRequest
+	(*GetFlowsResponse)(nil),      // 62: fairlead.v1.GetFlowsResponse
 }
 var file_fairlead_proto_depIdxs = []int32{
 	0,  // 0: fairlead.v1.GetStatusResponse.role:type_name -> fairlead.v1.Role
-	12, // 1: fairlead.v1.GetStatusResponse.interfaces:type_name -> fairlead.v1.Interface
-	13, // 2: fairlead.v1.GetStatusResponse.vips:type_name -> fairlead.v1.VIP
-	18, // 3: fairlead.v1.GetStatusResponse.reasons:type_name -> fairlead.v1.Reason
-	19, // 4: fairlead.v1.GetStatusResponse.clock:type_name -> fairlead.v1.Clock
-	20, // 5: fairlead.v1.GetStatusResponse.limits:type_name -> fairlead.v1.Limit
-	21, // 6: fairlead.v1.GetStatusResponse.peers:type_name -> fairlead.v1.Peer
-	22, // 7: fairlead.v1.GetStatusResponse.sharing:type_name -> fairlead.v1.Sharing
-	11, // 8: fairlead.v1.GetStatusResponse.flows:type_name -> fairlead.v1.Flows
-	6,  // 9: fairlead.v1.GetStatusResponse.switch:type_name -> fairlead.v1.Switch
-	8,  // 10: fairlead.v1.Switch.groups:type_name -> fairlead.v1.SwitchGroup
-	9,  // 11: fairlead.v1.Switch.hosts:type_name -> fairlead.v1.SwitchHost
-	7,  // 12: fairlead.v1.Switch.corrections:type_name -> fairlead.v1.SwitchCorrections
-	1,  // 13: fairlead.v1.SwitchHost.state:type_name -> fairlead.v1.Serving
-	10, // 14: fairlead.v1.SwitchHost.previous_of:type_name -> fairlead.v1.SwitchForwarding
-	15, // 15: fairlead.v1.VIP.slots:type_name -> fairlead.v1.Slot
-	17, // 16: fairlead.v1.VIP.counters:type_name -> fairlead.v1.Counters
-	14, // 17: fairlead.v1.VIP.buckets:type_name -> fairlead.v1.Buckets
-	1,  // 18: fairlead.v1.VIP.serving:type_name -> fairlead.v1.Serving
-	2,  // 19: fairlead.v1.Slot.state:type_name -> fairlead.v1.SlotState
-	3,  // 20: fairlead.v1.Slot.health:type_name -> fairlead.v1.Health
-	16, // 21: fairlead.v1.Slot.next_hop:type_name -> fairlead.v1.NextHop
-	41, // 22: fairlead.v1.Counters.live:type_name -> fairlead.v1.EpochLive
-	23, // 23: fairlead.v1.Sharing.peers:type_name -> fairlead.v1.SharingPeer
-	35, // 24: fairlead.v1.ChangeResponse.unanswered:type_name -> fairlead.v1.UnansweredPeer
-	40, // 25: fairlead.v1.GetLiveResponse.vips:type_name -> fairlead.v1.LiveVIP
-	41, // 26: fairlead.v1.LiveVIP.epochs:type_name -> fairlead.v1.EpochLive
-	44, // 27: fairlead.v1.GetServingResponse.vips:type_name -> fairlead.v1.ServingVIP
-	1,  // 28: fairlead.v1.ServingVIP.state:type_name -> fairlead.v1.Serving
-	4,  // 29: fairlead.v1.Fairlead.GetStatus:input_type -> fairlead.v1.GetStatusRequest
-	24, // 30: fairlead.v1.Fairlead.GetAssignment:input_type -> fairlead.v1.GetAssignmentRequest
-	26, // 31: fairlead.v1.Fairlead.SetAssignment:input_type -> fairlead.v1.SetAssignmentRequest
-	28, // 32: fairlead.v1.Fairlead.AddServer:input_type -> fairlead.v1.AddServerRequest
-	29, // 33: fairlead.v1.Fairlead.DrainServer:input_type -> fairlead.v1.DrainServerRequest
-	30, // 34: fairlead.v1.Fairlead.UndrainServer:input_type -> fairlead.v1.UndrainServerRequest
-	31, // 35: fairlead.v1.Fairlead.RemoveServer:input_type -> fairlead.v1.RemoveServerRequest
-	32, // 36: fairlead.v1.Fairlead.SetWeight:input_type -> fairlead.v1.SetWeightRequest
-	33, // 37: fairlead.v1.Fairlead.RotateKey:input_type -> fairlead.v1.RotateKeyRequest
-	36, // 38: fairlead.v1.Fairlead.GetTime:input_type -> fairlead.v1.GetTimeRequest
-	38, // 39: fairlead.v1.Fairlead.GetLive:input_type -> fairlead.v1.GetLiveRequest
-	42, // 40: fairlead.v1.Fairlead.GetServing:input_type -> fairlead.v1.GetServingRequest
-	45, // 41: fairlead.v1.Fairlead.GetChains:input_type -> fairlead.v1.GetChainsRequest
-	47, // 42: fairlead.v1.Fairlead.DrainSwitch:input_type -> fairlead.v1.DrainSwitchRequest
-	49, // 43: fairlead.v1.Fairlead.UnlockSwitch:input_type -> fairlead.v1.UnlockSwitchRequest
-	51, // 44: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
-	53, // 45: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
-	5,  // 46: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
-	25, // 47: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
-	27, // 48: fairlead.v1.Fairlead.SetAssignment:output_type -> fairlead.v1.SetAssignmentResponse
-	34, // 49: fairlead.v1.Fairlead.AddServer:output_type -> fairlead.v1.ChangeResponse
-	34, // 50: fairlead.v1.Fairlead.DrainServer:output_type -> fairlead.v1.ChangeResponse
-	34, // 51: fairlead.v1.Fairlead.UndrainServer:output_type -> fairlead.v1.ChangeResponse
-	34, // 52: fairlead.v1.Fairlead.RemoveServer:output_type -> fairlead.v1.ChangeResponse
-	34, // 53: fairlead.v1.Fairlead.SetWeight:output_type -> fairlead.v1.ChangeResponse
-	34, // 54: fairlead.v1.Fairlead.RotateKey:output_type -> fairlead.v1.ChangeResponse
-	37, // 55: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
-	39, // 56: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
-	43, // 57: fairlead.v1.Fairlead.GetServing:output_type -> fairlead.v1.GetServingResponse
-	46, // 58: fairlead.v1.Fairlead.GetChains:output_type -> fairlead.v1.GetChainsResponse
-	48, // 59: fairlead.v1.Fairlead.DrainSwitch:output_type -> fairlead.v1.DrainSwitchResponse
-	50, // 60: fairlead.v1.Fairlead.UnlockSwitch:output_type -> fairlead.v1.UnlockSwitchResponse
-	52, // 61: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
-	54, // 62: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
-	46, // [46:63] is the sub-list for method output_type
-	29, // [29:46] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	20, // 1: fairlead.v1.GetStatusResponse.interfaces:type_name -> fairlead.v1.Interface
+	21, // 2: fairlead.v1.GetStatusResponse.vips:type_name -> fairlead.v1.VIP
+	26, // 3: fairlead.v1.GetStatusResponse.reasons:type_name -> fairlead.v1.Reason
+	27, // 4: fairlead.v1.GetStatusResponse.clock:type_name -> fairlead.v1.Clock
+	28, // 5: fairlead.v1.GetStatusResponse.limits:type_name -> fairlead.v1.Limit
+	29, // 6: fairlead.v1.GetStatusResponse.peers:type_name -> fairlead.v1.Peer
+	30, // 7: fairlead.v1.GetStatusResponse.sharing:type_name -> fairlead.v1.Sharing
+	19, // 8: fairlead.v1.GetStatusResponse.flows:type_name -> fairlead.v1.Flows
+	14, // 9: fairlead.v1.GetStatusResponse.switch:type_name -> fairlead.v1.Switch
+	6,  // 10: fairlead.v1.GetStatusResponse.router:type_name -> fairlead.v1.Router
+	7,  // 11: fairlead.v1.Router.selector:type_name -> fairlead.v1.RouterSelector
+	8,  // 12: fairlead.v1.Router.hops:type_name -> fairlead.v1.RouterHop
+	9,  // 13: fairlead.v1.Router.routes:type_name -> fairlead.v1.RouterRoutes
+	12, // 14: fairlead.v1.GetRoutesResponse.routes:type_name -> fairlead.v1.RouterRoute
+	13, // 15: fairlead.v1.RouterRoute.members:type_name -> fairlead.v1.RouterMember
+	16, // 16: fairlead.v1.Switch.groups:type_name -> fairlead.v1.SwitchGroup
+	17, // 17: fairlead.v1.Switch.hosts:type_name -> fairlead.v1.SwitchHost
+	15, // 18: fairlead.v1.Switch.corrections:type_name -> fairlead.v1.SwitchCorrections
+	1,  // 19: fairlead.v1.SwitchHost.state:type_name -> fairlead.v1.Serving
+	18, // 20: fairlead.v1.SwitchHost.previous_of:type_name -> fairlead.v1.SwitchForwarding
+	23, // 21: fairlead.v1.VIP.slots:type_name -> fairlead.v1.Slot
+	25, // 22: fairlead.v1.VIP.counters:type_name -> fairlead.v1.Counters
+	22, // 23: fairlead.v1.VIP.buckets:type_name -> fairlead.v1.Buckets
+	1,  // 24: fairlead.v1.VIP.serving:type_name -> fairlead.v1.Serving
+	2,  // 25: fairlead.v1.Slot.state:type_name -> fairlead.v1.SlotState
+	3,  // 26: fairlead.v1.Slot.health:type_name -> fairlead.v1.Health
+	24, // 27: fairlead.v1.Slot.next_hop:type_name -> fairlead.v1.NextHop
+	49, // 28: fairlead.v1.Counters.live:type_name -> fairlead.v1.EpochLive
+	31, // 29: fairlead.v1.Sharing.peers:type_name -> fairlead.v1.SharingPeer
+	43, // 30: fairlead.v1.ChangeResponse.unanswered:type_name -> fairlead.v1.UnansweredPeer
+	48, // 31: fairlead.v1.GetLiveResponse.vips:type_name -> fairlead.v1.LiveVIP
+	49, // 32: fairlead.v1.LiveVIP.epochs:type_name -> fairlead.v1.EpochLive
+	52, // 33: fairlead.v1.GetServingResponse.vips:type_name -> fairlead.v1.ServingVIP
+	1,  // 34: fairlead.v1.ServingVIP.state:type_name -> fairlead.v1.Serving
+	4,  // 35: fairlead.v1.Fairlead.GetStatus:input_type -> fairlead.v1.GetStatusRequest
+	32, // 36: fairlead.v1.Fairlead.GetAssignment:input_type -> fairlead.v1.GetAssignmentRequest
+	34, // 37: fairlead.v1.Fairlead.SetAssignment:input_type -> fairlead.v1.SetAssignmentRequest
+	36, // 38: fairlead.v1.Fairlead.AddServer:input_type -> fairlead.v1.AddServerRequest
+	37, // 39: fairlead.v1.Fairlead.DrainServer:input_type -> fairlead.v1.DrainServerRequest
+	38, // 40: fairlead.v1.Fairlead.UndrainServer:input_type -> fairlead.v1.UndrainServerRequest
+	39, // 41: fairlead.v1.Fairlead.RemoveServer:input_type -> fairlead.v1.RemoveServerRequest
+	40, // 42: fairlead.v1.Fairlead.SetWeight:input_type -> fairlead.v1.SetWeightRequest
+	41, // 43: fairlead.v1.Fairlead.RotateKey:input_type -> fairlead.v1.RotateKeyRequest
+	44, // 44: fairlead.v1.Fairlead.GetTime:input_type -> fairlead.v1.GetTimeRequest
+	46, // 45: fairlead.v1.Fairlead.GetLive:input_type -> fairlead.v1.GetLiveRequest
+	50, // 46: fairlead.v1.Fairlead.GetServing:input_type -> fairlead.v1.GetServingRequest
+	53, // 47: fairlead.v1.Fairlead.GetChains:input_type -> fairlead.v1.GetChainsRequest
+	55, // 48: fairlead.v1.Fairlead.DrainSwitch:input_type -> fairlead.v1.DrainSwitchRequest
+	57, // 49: fairlead.v1.Fairlead.UnlockSwitch:input_type -> fairlead.v1.UnlockSwitchRequest
+	10, // 50: fairlead.v1.Fairlead.GetRoutes:input_type -> fairlead.v1.GetRoutesRequest
+	59, // 51: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
+	61, // 52: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
+	5,  // 53: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
+	33, // 54: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
+	35, // 55: fairlead.v1.Fairlead.SetAssignment:output_type -> fairlead.v1.SetAssignmentResponse
+	42, // 56: fairlead.v1.Fairlead.AddServer:output_type -> fairlead.v1.ChangeResponse
+	42, // 57: fairlead.v1.Fairlead.DrainServer:output_type -> fairlead.v1.ChangeResponse
+	42, // 58: fairlead.v1.Fairlead.UndrainServer:output_type -> fairlead.v1.ChangeResponse
+	42, // 59: fairlead.v1.Fairlead.RemoveServer:output_type -> fairlead.v1.ChangeResponse
+	42, // 60: fairlead.v1.Fairlead.SetWeight:output_type -> fairlead.v1.ChangeResponse
+	42, // 61: fairlead.v1.Fairlead.RotateKey:output_type -> fairlead.v1.ChangeResponse
+	45, // 62: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
+	47, // 63: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
+	51, // 64: fairlead.v1.Fairlead.GetServing:output_type -> fairlead.v1.GetServingResponse
+	54, // 65: fairlead.v1.Fairlead.GetChains:output_type -> fairlead.v1.GetChainsResponse
+	56, // 66: fairlead.v1.Fairlead.DrainSwitch:output_type -> fairlead.v1.DrainSwitchResponse
+	58, // 67: fairlead.v1.Fairlead.UnlockSwitch:output_type -> fairlead.v1.UnlockSwitchResponse
+	11, // 68: fairlead.v1.Fairlead.GetRoutes:output_type -> fairlead.v1.GetRoutesResponse
+	60, // 69: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
+	62, // 70: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
+	53, // [53:71] is the sub-list for method output_type
+	35, // [35:53] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_fairlead_proto_init() }
@@ -4909,7 +5615,7 @@ func file_fairlead_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fairlead_proto_rawDesc), len(file_fairlead_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   51,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

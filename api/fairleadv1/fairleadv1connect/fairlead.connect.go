@@ -1,4 +1,4 @@
-// The product's API: what every daemon (balancer, host agent or switch)
+// The product's API: what every daemon (balancer, host agent, switch or router)
 // answers on its unix socket or https address. Connect, gRPC and JSON clients
 // speak it from this one schema:
 //   curl --unix-socket /run/fairlead/lb1.sock -H 'Content-Type: application/json' \
@@ -77,6 +77,8 @@ const (
 	FairleadDrainSwitchProcedure = "/fairlead.v1.Fairlead/DrainSwitch"
 	// FairleadUnlockSwitchProcedure is the fully-qualified name of the Fairlead's UnlockSwitch RPC.
 	FairleadUnlockSwitchProcedure = "/fairlead.v1.Fairlead/UnlockSwitch"
+	// FairleadGetRoutesProcedure is the fully-qualified name of the Fairlead's GetRoutes RPC.
+	FairleadGetRoutesProcedure = "/fairlead.v1.Fairlead/GetRoutes"
 	// FairleadShareFlowsProcedure is the fully-qualified name of the Fairlead's ShareFlows RPC.
 	FairleadShareFlowsProcedure = "/fairlead.v1.Fairlead/ShareFlows"
 	// FairleadGetFlowsProcedure is the fully-qualified name of the Fairlead's GetFlows RPC.
@@ -124,6 +126,10 @@ type FairleadClient interface {
 	// UnlockSwitch has a switch that locked itself (most of its hosts went down
 	// at once) follow its hosts' health again.
 	UnlockSwitch(context.Context, *connect.Request[fairleadv1.UnlockSwitchRequest]) (*connect.Response[fairleadv1.UnlockSwitchResponse], error)
+	// GetRoutes is where this router sends packets to each of the addresses, by
+	// the routes that its program goes by. Others answer UNIMPLEMENTED; a router
+	// answers so to all but GetStatus and this.
+	GetRoutes(context.Context, *connect.Request[fairleadv1.GetRoutesRequest]) (*connect.Response[fairleadv1.GetRoutesResponse], error)
 	// ShareFlows gives this balancer connections that the caller tracks, so
 	// that they keep their server when the network moves them here. An agent
 	// answers UNIMPLEMENTED.
@@ -239,6 +245,13 @@ func NewFairleadClient(httpClient connect.HTTPClient, baseURL string, opts ...co
 			connect.WithSchema(fairleadMethods.ByName("UnlockSwitch")),
 			connect.WithClientOptions(opts...),
 		),
+		getRoutes: connect.NewClient[fairleadv1.GetRoutesRequest, fairleadv1.GetRoutesResponse](
+			httpClient,
+			baseURL+FairleadGetRoutesProcedure,
+			connect.WithSchema(fairleadMethods.ByName("GetRoutes")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 		shareFlows: connect.NewClient[fairleadv1.ShareFlowsRequest, fairleadv1.ShareFlowsResponse](
 			httpClient,
 			baseURL+FairleadShareFlowsProcedure,
@@ -272,6 +285,7 @@ type fairleadClient struct {
 	getChains     *connect.Client[fairleadv1.GetChainsRequest, fairleadv1.GetChainsResponse]
 	drainSwitch   *connect.Client[fairleadv1.DrainSwitchRequest, fairleadv1.DrainSwitchResponse]
 	unlockSwitch  *connect.Client[fairleadv1.UnlockSwitchRequest, fairleadv1.UnlockSwitchResponse]
+	getRoutes     *connect.Client[fairleadv1.GetRoutesRequest, fairleadv1.GetRoutesResponse]
 	shareFlows    *connect.Client[fairleadv1.ShareFlowsRequest, fairleadv1.ShareFlowsResponse]
 	getFlows      *connect.Client[fairleadv1.GetFlowsRequest, fairleadv1.GetFlowsResponse]
 }
@@ -351,6 +365,11 @@ func (c *fairleadClient) UnlockSwitch(ctx context.Context, req *connect.Request[
 	return c.unlockSwitch.CallUnary(ctx, req)
 }
 
+// GetRoutes calls fairlead.v1.Fairlead.GetRoutes.
+func (c *fairleadClient) GetRoutes(ctx context.Context, req *connect.Request[fairleadv1.GetRoutesRequest]) (*connect.Response[fairleadv1.GetRoutesResponse], error) {
+	return c.getRoutes.CallUnary(ctx, req)
+}
+
 // ShareFlows calls fairlead.v1.Fairlead.ShareFlows.
 func (c *fairleadClient) ShareFlows(ctx context.Context, req *connect.Request[fairleadv1.ShareFlowsRequest]) (*connect.Response[fairleadv1.ShareFlowsResponse], error) {
 	return c.shareFlows.CallUnary(ctx, req)
@@ -402,6 +421,10 @@ type FairleadHandler interface {
 	// UnlockSwitch has a switch that locked itself (most of its hosts went down
 	// at once) follow its hosts' health again.
 	UnlockSwitch(context.Context, *connect.Request[fairleadv1.UnlockSwitchRequest]) (*connect.Response[fairleadv1.UnlockSwitchResponse], error)
+	// GetRoutes is where this router sends packets to each of the addresses, by
+	// the routes that its program goes by. Others answer UNIMPLEMENTED; a router
+	// answers so to all but GetStatus and this.
+	GetRoutes(context.Context, *connect.Request[fairleadv1.GetRoutesRequest]) (*connect.Response[fairleadv1.GetRoutesResponse], error)
 	// ShareFlows gives this balancer connections that the caller tracks, so
 	// that they keep their server when the network moves them here. An agent
 	// answers UNIMPLEMENTED.
@@ -513,6 +536,13 @@ func NewFairleadHandler(svc FairleadHandler, opts ...connect.HandlerOption) (str
 		connect.WithSchema(fairleadMethods.ByName("UnlockSwitch")),
 		connect.WithHandlerOptions(opts...),
 	)
+	fairleadGetRoutesHandler := connect.NewUnaryHandler(
+		FairleadGetRoutesProcedure,
+		svc.GetRoutes,
+		connect.WithSchema(fairleadMethods.ByName("GetRoutes")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	fairleadShareFlowsHandler := connect.NewUnaryHandler(
 		FairleadShareFlowsProcedure,
 		svc.ShareFlows,
@@ -558,6 +588,8 @@ func NewFairleadHandler(svc FairleadHandler, opts ...connect.HandlerOption) (str
 			fairleadDrainSwitchHandler.ServeHTTP(w, r)
 		case FairleadUnlockSwitchProcedure:
 			fairleadUnlockSwitchHandler.ServeHTTP(w, r)
+		case FairleadGetRoutesProcedure:
+			fairleadGetRoutesHandler.ServeHTTP(w, r)
 		case FairleadShareFlowsProcedure:
 			fairleadShareFlowsHandler.ServeHTTP(w, r)
 		case FairleadGetFlowsProcedure:
@@ -629,6 +661,10 @@ func (UnimplementedFairleadHandler) DrainSwitch(context.Context, *connect.Reques
 
 func (UnimplementedFairleadHandler) UnlockSwitch(context.Context, *connect.Request[fairleadv1.UnlockSwitchRequest]) (*connect.Response[fairleadv1.UnlockSwitchResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fairlead.v1.Fairlead.UnlockSwitch is not implemented"))
+}
+
+func (UnimplementedFairleadHandler) GetRoutes(context.Context, *connect.Request[fairleadv1.GetRoutesRequest]) (*connect.Response[fairleadv1.GetRoutesResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fairlead.v1.Fairlead.GetRoutes is not implemented"))
 }
 
 func (UnimplementedFairleadHandler) ShareFlows(context.Context, *connect.Request[fairleadv1.ShareFlowsRequest]) (*connect.Response[fairleadv1.ShareFlowsResponse], error) {
