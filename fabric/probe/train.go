@@ -1,0 +1,238 @@
+package probe
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// A train is many full packets back to back. What it loses in speed, it lost
+// at the slowest link of the path: the far end's clock says how far apart its
+// packets arrived there, ours how far apart the answers did, so that both ways
+// are known. Small probes alone pass a slow link as quickly as any, as long as
+// nothing else fills it.
+//
+// To find which link it is, walks follow the last packet of a train: at the
+// routers before the slow link they are answered at once, behind it only when
+// the train is through.
+
+// trainBit marks rounds of trains; below it stand the train's number and the
+// packet's.
+const (
+	trainBit      = 1 << 31
+	trainLength   = 64   // packets
+	trainSize     = 1250 // octets of payload: with all headers less than any usual MTU
+	trainAttempts = 3    // the best counts: a machine that is busy holds a train up
+)
+
+// Rates above measurable say more about the machines at both ends than about
+// links; they count as measurable.
+const measurable = 400e6
+
+// A path's rate is slow if the best path's is slowRate times as much.
+const slowRate = 3
+
+// Rates of a path, in bit/s, both ways; 0: not measured.
+type Rates struct{ There, Back float64 }
+
+// trainLog collects what comes back of a train.
+type trainLog struct {
+	number      uint32
+	there, back [trainLength]int64 // nanoseconds, of two clocks; 0: none
+	got         int
+}
+
+func (g *trainLog) take(m message, at time.Time) {
+	if g == nil || m.round>>8&0xffff != g.number&0xffff || m.round&0xff >= trainLength {
+		return
+	}
+	i := m.round & 0xff
+	if g.there[i] == 0 {
+		g.got++
+	}
+	g.there[i], g.back[i] = m.received, at.UnixNano()
+}
+
+// Measure sends trains over every path, one after the other, and keeps the
+// rates for Report. It must run while Run does; it ends early with ctx.
+func (p *Prober) Measure(ctx context.Context) error {
+	number := uint32(0)
+	for i, l := range p.lanes {
+		for range trainAttempts {
+			number++
+			rates, err := p.train(ctx, i, number, nil)
+			if err != nil {
+				return err
+			}
+			p.mu.Lock()
+			l.rates.There, l.rates.Back = max(l.rates.There, rates.There), max(l.rates.Back, rates.Back)
+			p.mu.Unlock()
+			if min(rates.There, rates.Back) >= measurable {
+				break
+			}
+		}
+	}
+	for _, i := range p.slowLanes() {
+		number++
+		if err := p.tail(ctx, i, number); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tail finds which links of a slow lane are not the slow one: their routers
+// answer long before a train is through.
+func (p *Prober) tail(ctx context.Context, lane int, number uint32) error {
+	l := p.lanes[lane]
+	if len(l.walks) == 0 {
+		return nil
+	}
+	began := time.Now()
+	if _, err := p.train(ctx, lane, number, l.walks); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	through := time.Duration(8 * trainLength * trainSize / l.rates.There * float64(time.Second))
+	for _, w := range l.walks {
+		if w.right.After(began) && w.rtt < through/4 {
+			for _, link := range w.links {
+				p.fast[link] = true
+			}
+		}
+	}
+	return nil
+}
+
+// train sends one train over a lane, and walks behind it.
+func (p *Prober) train(ctx context.Context, lane int, number uint32, behind []*walker) (Rates, error) {
+	l := p.lanes[lane]
+	log := &trainLog{number: number}
+	p.mu.Lock()
+	p.trains = log
+	p.mu.Unlock()
+	b := make([]byte, trainSize)
+	to := netip.AddrPortFrom(l.flow.Dst, l.flow.DstPort)
+	for i := range uint32(trainLength) {
+		m := message{
+			kind: kindProbe, ttl: l.ttl, answerTTL: l.backTTL, session: p.session, path: uint32(lane),
+			round: trainBit | number&0xffff<<8 | i,
+			sent:  l.flow, answerPort: l.back.SrcPort, answerLabel: l.back.Label,
+		}
+		p.secret.encode(b, &m)
+		_ = l.socket.send(b, to, l.ttl, l.flow.Label) // what is not sent is not answered
+	}
+	for _, w := range behind {
+		p.mu.Lock()
+		idle := w.asked.IsZero()
+		p.mu.Unlock()
+		if idle {
+			p.ask(w)
+		}
+	}
+	return p.waitTrain(ctx, log)
+}
+
+// waitTrain waits until the train is back, or nothing more of it comes.
+func (p *Prober) waitTrain(ctx context.Context, log *trainLog) (Rates, error) {
+	tick := time.NewTicker(p.c.Timeout)
+	defer tick.Stop()
+	poll := time.NewTicker(2 * time.Millisecond)
+	defer poll.Stop()
+	got := 0
+	for {
+		p.mu.Lock()
+		now := log.got
+		if now == trainLength {
+			rates := log.rates()
+			p.mu.Unlock()
+			return rates, nil
+		}
+		p.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return Rates{}, ctx.Err()
+		case <-poll.C:
+		case <-tick.C:
+			if now == got {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				return log.rates(), nil
+			}
+			got = now
+		}
+	}
+}
+
+// rates are those of the train's second half: what a queue let through at once
+// is over then.
+func (g *trainLog) rates() Rates { return Rates{rateOf(g.there[:]), rateOf(g.back[:])} }
+
+func rateOf(at []int64) float64 {
+	var first, last int64
+	n := 0
+	for _, t := range at[len(at)/2:] {
+		if t == 0 {
+			continue
+		}
+		if n == 0 {
+			first = t
+		}
+		last = max(last, t)
+		n++
+	}
+	const least = 4 // fewer say nothing
+	if n < least {
+		return 0
+	}
+	const headers = 8 + 20 + 14 // UDP, IPv4, Ethernet
+	bits := float64(8 * (n - 1) * (trainSize + headers))
+	return min(measurable, bits/max(time.Duration(last-first).Seconds(), 1e-9))
+}
+
+// slowLanes are those whose rate is a slowRate-th of the best to the same
+// target, or less.
+func (p *Prober) slowLanes() (slow []int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	best := p.bestRates()
+	for i, l := range p.lanes {
+		if l.rates.slow(best[l.target]) != "" {
+			slow = append(slow, i)
+		}
+	}
+	return slow
+}
+
+func (p *Prober) bestRates() []Rates {
+	best := make([]Rates, len(p.c.Targets))
+	for _, l := range p.lanes {
+		b := &best[l.target]
+		b.There, b.Back = max(b.There, l.rates.There), max(b.Back, l.rates.Back)
+	}
+	return best
+}
+
+// slow says in words how a path's rate is slow, "" if it is not.
+func (r Rates) slow(best Rates) string {
+	switch {
+	case r.There > 0 && r.There*slowRate < best.There:
+		return fmt.Sprintf("carries %s, the best path %s", bits(r.There), bits(best.There))
+	case r.Back > 0 && r.Back*slowRate < best.Back:
+		return fmt.Sprintf("carries %s on the way back, the best path %s", bits(r.Back), bits(best.Back))
+	}
+	return ""
+}
+
+// bits is a rate for people.
+func bits(rate float64) string {
+	switch {
+	case rate >= measurable:
+		return fmt.Sprintf("%.0f Mbit/s or more", rate/1e6)
+	case rate >= 10e6:
+		return fmt.Sprintf("%.0f Mbit/s", rate/1e6)
+	}
+	return fmt.Sprintf("%.1f Mbit/s", rate/1e6)
+}
