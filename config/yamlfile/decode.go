@@ -289,17 +289,24 @@ func (d *Document) pairs(n ast.Node) ([]*ast.MappingValueNode, bool) {
 
 func fieldOf(v reflect.Value, key string) (reflect.Value, bool) {
 	for i := range v.NumField() {
-		if v.Type().Field(i).Tag.Get("yaml") == key && key != "" {
+		if keyOf(v.Type().Field(i)) == key && key != "" {
 			return v.Field(i), true
 		}
 	}
 	return reflect.Value{}, false
 }
 
+// keyOf is the field's key, without options that are for writers; "" if it has
+// none.
+func keyOf(f reflect.StructField) string {
+	key, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+	return key
+}
+
 // keys is what a mapping of type t may hold, in the order of the struct.
 func keys(t reflect.Type) (names []string) {
 	for i := range t.NumField() {
-		if k := t.Field(i).Tag.Get("yaml"); k != "" {
+		if k := keyOf(t.Field(i)); k != "" {
 			names = append(names, k)
 		}
 	}

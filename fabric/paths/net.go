@@ -1,22 +1,103 @@
 package paths
 
 import (
-	"iter"
+	"fmt"
 	"net/netip"
+	"sync"
 
+	"github.com/fairlead/fairlead/config/yamlfile"
 	"github.com/fairlead/fairlead/fabric/pathsel"
 	"github.com/fairlead/fairlead/fabric/topology"
 )
 
-// Net is a fabric with its routing. It does not change; several goroutines may
-// use it.
+// Net is a fabric with its routing. The fabric must not be changed under it;
+// several goroutines may use it.
 type Net struct {
-	fabric *topology.Fabric
+	fabric   *topology.Fabric
+	selector *pathsel.Selector
+	names    map[string]int
+	places   map[netip.Addr]Place
+	onLink   map[netip.Addr]int32 // hosts' addresses that stand on a link's end
+	linkName []string
+	byLink   map[string]int
+	// out are a node's links that are not down, in the order of its group: by
+	// port number, those without one after them.
+	out [][]half
+	// state is a router's number among all routers, -1 for a host.
+	state  []int32
+	router []int32 // node by state
+	known  []uint64
+
+	mu     sync.Mutex
+	routes map[goal]*routes
 }
 
-// New computes nothing yet; routes to a destination are found when they are
+// half is a link as one of its ends sees it.
+type half struct {
+	link int32
+	to   int32 // node
+	from uint8 // which of the link's ends this is
+}
+
+// New computes no routes yet: those to a destination are found when they are
 // first asked for, and kept. It fails for a selector that pathsel refuses.
-func New(f *topology.Fabric) (*Net, error) { panic("paths: being written") }
+func New(f *topology.Fabric) (*Net, error) {
+	s, err := pathsel.New(f.Selector)
+	if err != nil {
+		return nil, fmt.Errorf("selector.%w", err)
+	}
+	n := &Net{fabric: f, selector: s, names: map[string]int{}, places: map[netip.Addr]Place{}, onLink: map[netip.Addr]int32{},
+		byLink: map[string]int{}, linkName: f.LinkNames(), routes: map[goal]*routes{},
+		out: make([][]half, len(f.Nodes)), state: make([]int32, len(f.Nodes)), known: make([]uint64, len(f.Nodes))}
+	for i := range f.Nodes {
+		n.names[f.Nodes[i].Name] = i
+		n.state[i] = -1
+		if !f.Nodes[i].Host {
+			n.state[i] = int32(len(n.router))
+			n.router = append(n.router, int32(i))
+		}
+		for _, a := range f.Nodes[i].Addresses {
+			n.places[a] = Place{i, a}
+		}
+	}
+	for i := range f.Links {
+		n.addLink(i)
+	}
+	for i := range n.out {
+		n.sortGroup(n.out[i])
+	}
+	return n, nil
+}
+
+func (n *Net) addLink(link int) {
+	l := &n.fabric.Links[link]
+	n.byLink[n.linkName[link]] = link
+	for side := range l.Ends {
+		e := &l.Ends[side]
+		if e.Address.IsValid() {
+			n.places[e.Address] = Place{e.Node, e.Address}
+			if n.state[e.Node] < 0 {
+				on := int32(link)
+				if _, twice := n.onLink[e.Address]; twice {
+					on = -1
+				}
+				n.onLink[e.Address] = on
+			}
+		}
+		if e.Port >= 0 && e.Port < pathsel.MaxRadix {
+			n.known[e.Node] |= 1 << e.Port
+		}
+		if !l.Down {
+			n.out[e.Node] = append(n.out[e.Node], half{int32(link), int32(l.Ends[1-side].Node), uint8(side)})
+		}
+	}
+}
+
+// Fabric is what New was given.
+func (n *Net) Fabric() *topology.Fabric { return n.fabric }
+
+// Selector is the fabric's.
+func (n *Net) Selector() *pathsel.Selector { return n.selector }
 
 // Place is where paths begin or end: a node under one of its addresses. A
 // host's address that stands on one of its links is reached by that link
@@ -26,69 +107,51 @@ type Place struct {
 	Addr netip.Addr
 }
 
-// Place finds a place by a node's name (any address) or by an address.
-func (n *Net) Place(text string) (Place, error) { panic("paths: being written") }
-
-// Rules narrow a search. Nodes are indices into Fabric.Nodes, links into
-// Fabric.Links.
-type Rules struct {
-	Via        []int // nodes passed in this order, others between them
-	ViaLinks   []int // links passed, in any order
-	Avoid      []int // nodes
-	AvoidLinks []int
+// Place finds a place by a node's name (any address) or by an address. The
+// error wraps ErrUnknown.
+func (n *Net) Place(text string) (Place, error) {
+	if i, ok := n.names[text]; ok {
+		return Place{Node: i}, nil
+	}
+	if a, err := netip.ParseAddr(text); err == nil {
+		if p, ok := n.places[a.Unmap()]; ok {
+			return p, nil
+		}
+		return Place{}, fmt.Errorf("%s: %w: no router or host has this address; write a name, or add it to the file", text, ErrUnknown)
+	}
+	return Place{}, n.unknown(text, "router or host", n.names)
 }
 
-// Routes is the set of paths between two places, numbered from 0.
-type Routes struct{ count uint64 }
-
-// Routes finds the paths of equal cost from a to b that satisfy the rules. None
-// is an error that says why and what would work.
-func (n *Net) Routes(a, b Place, r Rules) (*Routes, error) { panic("paths: being written") }
-
-// Count is how many paths there are; 2^64-1 stands for that and more.
-func (r *Routes) Count() uint64 { panic("paths: being written") }
-
-// At writes path number i (below Count) to p, whose slices are used again.
-func (r *Routes) At(i uint64, p *Path) { panic("paths: being written") }
-
-// All is every path, by number. Each is the caller's own.
-func (r *Routes) All() iter.Seq[Path] { panic("paths: being written") }
-
-// Request is what of a flow is decided before its path is: zero fields are free.
-type Request struct {
-	Src, Dst         netip.Addr // zero: the path's ends', IPv4 before IPv6
-	IPv6             bool       // prefer IPv6 for addresses that are free
-	Proto            uint8      // 0: TCP
-	SrcPort, DstPort uint16     // 0: free
-	// SrcPorts and DstPorts bound what is chosen; zero: 32,768 to 65,535.
-	SrcPorts, DstPorts [2]uint16
-	TTL                uint8  // that packets begin with; 0: the source node's
-	Random             uint64 // chooses among many selectors for the path
+// Node finds a node by its name or one of its addresses.
+func (n *Net) Node(text string) (int, error) {
+	p, err := n.Place(text)
+	return p.Node, err
 }
 
-// Ports is a flow that takes the path. It fails where no choice of the free
-// fields does, and says what would work.
-func (n *Net) Ports(p *Path, r Request) (pathsel.Flow, error) { panic("paths: being written") }
-
-// EachPorts yields such flows, each with another source port or label, until
-// yield returns false; at most limit.
-func (n *Net) EachPorts(p *Path, r Request, limit int, yield func(pathsel.Flow) bool) error {
-	panic("paths: being written")
+// Link finds a link by its name (LinkName).
+func (n *Net) Link(text string) (int, error) {
+	if i, ok := n.byLink[text]; ok {
+		return i, nil
+	}
+	return 0, n.unknown(text, "link", n.byLink)
 }
 
-// Choice is what one router on a flow's way does.
-type Choice struct {
-	Node  int
-	TTL   uint8 // as it receives the packet
-	Ports []int // numbers of the equal next hops, -1 for those without
-	Taken int   // index into Ports; -1: a plain router, nobody knows
-	// Controlled is whether the flow's selector decided; else the hash did.
-	Controlled bool
+// LinkName is topology's, without its cost.
+func (n *Net) LinkName(link int) string { return n.linkName[link] }
+
+func (n *Net) unknown(text, kind string, names map[string]int) error {
+	all := make([]string, 0, len(names))
+	for name := range names {
+		all = append(all, name)
+	}
+	remedy := ""
+	if near := yamlfile.Nearest(text, all); near != "" {
+		remedy = "; did you mean " + near + "?"
+	} else if len(all) <= 12 && len(all) > 0 {
+		remedy = "; known: " + joined(all)
+	}
+	return fmt.Errorf("%s: %w: there is no such %s%s", text, ErrUnknown, kind, remedy)
 }
 
-// Of is the path of the flow, whose packets begin with ttl (0: the source
-// node's), and what each router with several equal next hops does. Where a
-// plain router chooses, the path ends before it and known is false.
-func (n *Net) Of(f pathsel.Flow, ttl uint8) (p Path, choices []Choice, known bool, err error) {
-	panic("paths: being written")
-}
+// name is a node's.
+func (n *Net) name(node int) string { return n.fabric.Nodes[node].Name }

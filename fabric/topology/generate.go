@@ -54,8 +54,11 @@ func (d *drawing) done() *Fabric {
 	return d.fabric
 }
 
-// maxRadix is pathsel's: no router may have more ports to choose from.
-const maxRadix = 64
+// Bounds of the radix (pathsel): no router may have more ports to choose from.
+const (
+	minRadix = 2
+	maxRadix = 64
+)
 
 // within says which argument of a generator is wrong.
 func within(generator, what string, value, low, high int) error {

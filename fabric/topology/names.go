@@ -71,3 +71,15 @@ func (f *Fabric) endName(e *End) string {
 	}
 	return f.Nodes[e.Node].Name + ":" + strconv.Itoa(e.Port)
 }
+
+// LinkNames are all links' names.
+func (f *Fabric) LinkNames() []string {
+	seen, out := map[string]int{}, make([]string, len(f.Links))
+	for i := range f.Links {
+		out[i] = f.linkBase(i)
+		if seen[out[i]]++; seen[out[i]] > 1 {
+			out[i] += "#" + strconv.Itoa(seen[out[i]])
+		}
+	}
+	return out
+}

@@ -17,6 +17,23 @@ type Fabric struct {
 	Selector pathsel.Config
 	Nodes    []Node
 	Links    []Link
+	// TLS is for daemons whose API is at an https address.
+	TLS TLS
+	// Service is where the path service answers.
+	Service Endpoint
+}
+
+// TLS names the files with which daemons and their clients know each other
+// (config.TLS is the same).
+type TLS struct{ CA, Cert, Key string }
+
+// Endpoint is where a daemon answers.
+type Endpoint struct {
+	// API: unix:/path, https://address:port, or, for the path service alone,
+	// http://address:port with an address of this machine's loopback.
+	API string
+	// Metrics: address:port of the metrics page; empty: none.
+	Metrics string
 }
 
 // Node is a router or a host.
@@ -26,11 +43,15 @@ type Node struct {
 	// Plain routers do not read selectors: they choose by a hash nobody knows.
 	Plain bool
 	// Addresses are those that packets are sent to (hosts), or that a router
-	// answers traceroute with. A host may be reached under several, behind
-	// several links.
+	// answers traceroute with. One that stands on a link's end, too, is reached
+	// by that link alone, any other by all of the node's links.
 	Addresses []netip.Addr
-	// TTL that a host's packets begin with; 64 where the file is silent.
+	// TTL that packets of the node begin with; 64 where the file is silent.
 	TTL uint8
+	// Of a router's daemon: where it answers, and the devices that packets come
+	// in by; empty: those that its links name.
+	Endpoint
+	Interfaces []string
 }
 
 // Link joins two nodes. Ends[0] and Ends[1] are its ends, in the file's order.
@@ -51,7 +72,8 @@ type End struct {
 	// -1: none, it cannot be selected. Hosts' ends have none.
 	Port int
 	// Device and Address are how the node knows this end: the interface's name
-	// and the address on it. The neighbour's address is the other end's. Either may be empty.
+	// and the address on it. The neighbour's address is the other end's. Either
+	// may be empty.
 	Device  string
 	Address netip.Addr
 }

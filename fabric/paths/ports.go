@@ -1,0 +1,134 @@
+package paths
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/fairlead/fairlead/fabric/pathsel"
+)
+
+// Ports that are chosen if a request does not say: those that are free for
+// clients on Linux (net.ipv4.ip_local_port_range), and up to the last.
+const (
+	FirstPort = 32768
+	LastPort  = 65535
+)
+
+// Protocols whose ports select paths.
+const (
+	TCP = 6
+	UDP = 17
+)
+
+// Request is what of a flow is decided before its path is: zero fields are free.
+type Request struct {
+	Src, Dst         netip.Addr // zero: the path's ends', IPv4 before IPv6
+	IPv6             bool       // only IPv6 for addresses that are free
+	Proto            uint8      // 0: TCP
+	SrcPort, DstPort uint16     // 0: free
+	// SrcPorts and DstPorts bound what is chosen, both ends included; zero:
+	// 32,768 to 65,535 (from 1,024 where both ports are free).
+	SrcPorts, DstPorts [2]uint16
+	TTL                uint8  // that packets begin with; 0: the source node's
+	Random             uint64 // chooses among many selectors for the path
+	// Taken, if not nil, are flows that must not be returned.
+	Taken func(pathsel.Flow) bool
+}
+
+// Ports is a flow that takes the path. It fails where no choice of the free
+// fields does, and says what would work: ErrUnsteered, pathsel.ErrCollision,
+// pathsel.ErrNoSelector.
+func (n *Net) Ports(p *Path, r Request) (pathsel.Flow, error) {
+	var found pathsel.Flow
+	err := n.EachPorts(p, r, 1, func(f pathsel.Flow) bool {
+		found = f
+		return false
+	})
+	return found, err
+}
+
+// EachPorts yields such flows, each with other ports or another label, until
+// yield returns false; at most limit. It fails if there is none at all.
+func (n *Net) EachPorts(p *Path, r Request, limit int, yield func(pathsel.Flow) bool) error {
+	f, err := n.flow(p, &r)
+	if err != nil {
+		return err
+	}
+	steps, err := n.steps(p, r.TTL)
+	if err != nil {
+		return err
+	}
+	c := chooser{net: n, request: &r, flow: f, steps: steps, left: limit, yield: yield}
+	return c.run()
+}
+
+// flow is the part of the flow that is decided.
+func (n *Net) flow(p *Path, r *Request) (f pathsel.Flow, err error) {
+	f = pathsel.Flow{Src: r.Src, Dst: r.Dst, Proto: r.Proto, SrcPort: r.SrcPort, DstPort: r.DstPort}
+	if f.Proto == 0 {
+		f.Proto = TCP
+	}
+	first, last := p.Hops[0].Link, p.Hops[len(p.Hops)-1].Link
+	for _, six := range []bool{r.IPv6, true} {
+		src, dst := r.Src, r.Dst
+		okSrc, okDst := src.IsValid() && src.Is6() == six, dst.IsValid() && dst.Is6() == six
+		if !src.IsValid() {
+			src, okSrc = n.addressFor(p.Src, first, six)
+		}
+		if !dst.IsValid() {
+			dst, okDst = n.addressFor(p.Dst, last, six)
+		}
+		if okSrc && okDst {
+			f.Src, f.Dst = src, dst
+			return f, nil
+		}
+	}
+	family := "of one family"
+	if r.IPv6 {
+		family = "of IPv6"
+	}
+	return f, fmt.Errorf("from %s to %s: the ends of the path have no addresses %s: %w by fields; add addresses to the file, or name them",
+		n.placeName(p.Src), n.placeName(p.Dst), family, ErrUnsteered)
+}
+
+// steps are the path's for packets that begin with ttl.
+func (n *Net) steps(p *Path, ttl uint8) ([]pathsel.Step, error) {
+	usual := n.fabric.Nodes[p.Src.Node].TTL
+	if ttl == 0 {
+		ttl = usual
+	}
+	if routers := len(p.Hops) - 1; int(ttl) < routers {
+		return nil, fmt.Errorf("time to live %d: the path has %d routers; begin with more", ttl, routers)
+	}
+	for _, s := range p.Steps {
+		if s.Port == NoPort {
+			return nil, n.unsteered(p, usual-s.TTL)
+		}
+	}
+	if ttl == usual {
+		return p.Steps, nil
+	}
+	out := make([]pathsel.Step, len(p.Steps))
+	for i, s := range p.Steps {
+		out[i] = pathsel.Step{TTL: s.TTL - usual + ttl, Port: s.Port}
+	}
+	return out, nil
+}
+
+// unsteered is the error of a choice that no selector makes, at the router
+// after so many others.
+func (n *Net) unsteered(p *Path, before uint8) error {
+	h := p.Hops[int(before)+1]
+	e := &n.fabric.Links[h.Link].Ends[h.From]
+	name := n.name(e.Node)
+	switch {
+	case n.fabric.Nodes[e.Node].Plain:
+		return fmt.Errorf("link %s %w: router %s is plain and chooses by a hash nobody knows; run `fairlead router` on it, or take a path where it has no choice",
+			n.linkName[h.Link], ErrUnsteered, name)
+	case e.Port < 0:
+		return fmt.Errorf("link %s %w: its port at %s has no number; write one under the link's ports in the file, below the radix, which is %d",
+			n.linkName[h.Link], ErrUnsteered, name, n.fabric.Selector.Radix)
+	}
+	return fmt.Errorf("link %s %w: its port %d at %s does not fit the radix, which is %d; write a larger one, or other numbers",
+		n.linkName[h.Link], ErrUnsteered, e.Port, name, n.fabric.Selector.Radix)
+}

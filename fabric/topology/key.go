@@ -1,0 +1,70 @@
+package topology
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/fairlead/fairlead/config/yamlfile"
+)
+
+// maxKeyFile bounds key_file, in bytes.
+const maxKeyFile = 4 << 10
+
+// keyRemedy ends messages about the key.
+const keyRemedy = "write 32 hex digits, the same for all routers and hosts, or run `fairlead secret fabric.key` beside this file and write key_file: fabric.key"
+
+// readKey fills in the selector's key: key, or the first 32 digits of what
+// `fairlead secret` wrote into key_file. The key itself stays out of messages.
+func (c *checker) readKey() {
+	s := &c.file.Selector
+	field, text := "selector.key", s.Key
+	switch {
+	case s.Key != "" && s.KeyFile != "":
+		c.Problem("selector.key_file", s.KeyFile, "both key and key_file are given", "keep one of them")
+		return
+	case s.KeyFile != "":
+		field = "selector.key_file"
+		var ok bool
+		if text, ok = c.readKeyFile(s.KeyFile); !ok {
+			return
+		}
+	case s.Key == "":
+		c.Problem(field, "", "missing", keyRemedy)
+		return
+	}
+	key, err := hex.DecodeString(text)
+	want := len(c.fabric.Selector.Key)
+	switch {
+	case err != nil:
+		c.Problem(field, "", "not hexadecimal", keyRemedy)
+	case len(key) != want && !(s.KeyFile != "" && len(key) == 2*want):
+		c.Problem(field, "", fmt.Sprintf("%d bytes, must be %d", len(key), want), keyRemedy)
+	case len(bytes.Trim(key, string(key[:1]))) == 0:
+		c.Problem(field, "", "one byte repeated is no key", keyRemedy)
+	default:
+		copy(c.fabric.Selector.Key[:], key)
+	}
+}
+
+func (c *checker) readKeyFile(name string) (text string, ok bool) {
+	path := name
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(c.dir, path)
+	}
+	data, mode, err := yamlfile.ReadBounded(path, maxKeyFile)
+	unfit := (*yamlfile.Unfit)(nil)
+	switch {
+	case errors.As(err, &unfit):
+		c.Problem("selector.key_file", name, unfit.Wrong, unfit.Remedy)
+	case err != nil:
+		c.Problem("selector.key_file", name, "cannot be read: "+yamlfile.Cause(err), "make one with `fairlead secret "+path+"`")
+	case mode.Perm()&0o004 != 0:
+		c.Problem("selector.key_file", name, fmt.Sprintf("every user of this machine can read it (mode %04o)", mode.Perm()), "chmod 600 "+path)
+	default:
+		return string(bytes.TrimSpace(data)), true
+	}
+	return "", false
+}

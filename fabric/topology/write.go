@@ -1,0 +1,109 @@
+package topology
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"io"
+
+	"github.com/goccy/go-yaml"
+)
+
+// Write writes the fabric as Read reads it, the key included: keep the file
+// from others (mode 0600).
+func Write(w io.Writer, f *Fabric) error {
+	var b bytes.Buffer
+	section := func(name string, value any) error {
+		text, err := flow(value)
+		if err == nil {
+			fmt.Fprintf(&b, "%s: %s\n", name, text)
+		}
+		return err
+	}
+	s := &f.Selector
+	err := section("selector", selectorEntry{Key: hex.EncodeToString(s.Key[:]), Permutation: string(s.Permutation),
+		Radix: s.Radix, IPv4: string(s.IPv4), IPv6: string(s.IPv6)})
+	if err == nil && f.TLS != (TLS{}) {
+		err = section("tls", tlsEntry(f.TLS))
+	}
+	if err == nil && f.Service != (Endpoint{}) && f.Service != (Endpoint{API: DefaultServiceAPI}) {
+		err = section("paths", serviceEntry(f.Service))
+	}
+	if err != nil {
+		return err
+	}
+	var routers, hosts, links []any
+	for i := range f.Nodes {
+		if n := &f.Nodes[i]; n.Host {
+			hosts = append(hosts, hostEntry{Name: n.Name, Addresses: n.Addresses, TTL: int(n.TTL)})
+		} else {
+			routers = append(routers, n.entry())
+		}
+	}
+	for i := range f.Links {
+		links = append(links, f.linkEntry(&f.Links[i]))
+	}
+	for _, list := range []struct {
+		name  string
+		items []any
+	}{{"routers", routers}, {"hosts", hosts}, {"links", links}} {
+		if len(list.items) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "%s:\n", list.name)
+		for _, item := range list.items {
+			text, err := flow(item)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(&b, "  - %s\n", text)
+		}
+	}
+	_, err = w.Write(b.Bytes())
+	return err
+}
+
+// flow is a value on one line.
+func flow(value any) (string, error) {
+	text, err := yaml.MarshalWithOptions(value, yaml.Flow(true))
+	if err != nil {
+		return "", fmt.Errorf("write the fabric: %w", err)
+	}
+	return string(bytes.TrimSpace(text)), nil
+}
+
+func (n *Node) entry() routerEntry {
+	e := routerEntry{Name: n.Name, Addresses: n.Addresses, Plain: n.Plain, API: n.API, Metrics: n.Metrics, Interfaces: n.Interfaces}
+	if e.API == defaultRouterAPI(n.Name) {
+		e.API = ""
+	}
+	return e
+}
+
+// linkEntry is the link as the file has it; lists of which no item says
+// anything are left out.
+func (f *Fabric) linkEntry(l *Link) linkEntry {
+	e := linkEntry{Capacity: rate(l.Capacity), Down: l.Down}
+	if l.Cost != 1 {
+		e.Cost = l.Cost
+	}
+	a, b := &l.Ends[0], &l.Ends[1]
+	e.Between = []string{f.Nodes[a.Node].Name, f.Nodes[b.Node].Name}
+	if a.Port >= 0 || b.Port >= 0 {
+		e.Ports = []number{number(a.Port), number(b.Port)}
+	}
+	if a.Device != "" || b.Device != "" {
+		e.Devices = []string{orNone(a.Device), orNone(b.Device)}
+	}
+	if a.Address.IsValid() || b.Address.IsValid() {
+		e.Addresses = []address{{a.Address}, {b.Address}}
+	}
+	return e
+}
+
+func orNone(device string) string {
+	if device == "" {
+		return none
+	}
+	return device
+}
