@@ -22,7 +22,7 @@ type twin struct {
 	objects twinObjects
 }
 
-func load(t *testing.T, s *pathsel.Selector, r *pathsel.Router) *twin {
+func load(t testing.TB, s *pathsel.Selector, r *pathsel.Router) *twin {
 	t.Helper()
 	if err := rlimit.RemoveMemlock(); err != nil {
 		t.Fatal(err)
@@ -48,9 +48,8 @@ func load(t *testing.T, s *pathsel.Selector, r *pathsel.Router) *twin {
 	return x
 }
 
-// run answers for one packet.
-func (x *twin) run(t *testing.T, f pathsel.Flow, ttl uint8) (p twinTestPacket) {
-	t.Helper()
+// packetOf is a flow as the test program reads it.
+func packetOf(f pathsel.Flow, ttl uint8) (p twinTestPacket) {
 	p.Ttl = uint32(ttl)
 	p.Flow.Ports = uint32(f.SrcPort)<<16 | uint32(f.DstPort)
 	p.Flow.Label, p.Flow.Proto = f.Label, f.Proto
@@ -59,6 +58,13 @@ func (x *twin) run(t *testing.T, f pathsel.Flow, ttl uint8) (p twinTestPacket) {
 	}
 	words(&p.Flow.Src, f.Src)
 	words(&p.Flow.Dst, f.Dst)
+	return p
+}
+
+// run answers for one packet.
+func (x *twin) run(t *testing.T, f pathsel.Flow, ttl uint8) (p twinTestPacket) {
+	t.Helper()
+	p = packetOf(f, ttl)
 	var b bytes.Buffer
 	if err := binary.Write(&b, binary.LittleEndian, p); err != nil {
 		t.Fatal(err)
@@ -106,7 +112,7 @@ func randomFlow(r *rand.Rand) pathsel.Flow {
 }
 
 // randomGroup has one hop to all, weights, ports without numbers.
-func randomGroup(t *testing.T, r *rand.Rand, s *pathsel.Selector) *pathsel.Group {
+func randomGroup(t testing.TB, r *rand.Rand, s *pathsel.Selector) *pathsel.Group {
 	hops := make([]pathsel.Hop, 1+r.IntN([]int{2, 8, pathsel.MaxHops}[r.IntN(3)]))
 	ports := r.Perm(s.Config().Radix + 8)
 	weighted := r.IntN(2) == 0
