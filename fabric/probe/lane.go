@@ -64,7 +64,8 @@ func routersOf(f *topology.Fabric, p paths.Path) []int {
 // count as all taken.
 const candidates = 256
 
-// newLane finds flows for a path, both ways.
+// newLane finds flows for a path, both ways. With an error the lane has no
+// socket, and says why.
 func (p *Prober) newLane(target, index int) (*lane, error) {
 	t := p.c.Targets[target]
 	l := &lane{target: target, path: index, over: t.Paths[index]}
@@ -76,7 +77,8 @@ func (p *Prober) newLane(target, index int) (*lane, error) {
 	var err error
 	l.flow, l.socket, err = p.bind(&l.over, paths.Request{Src: src, Dst: dst, DstPort: p.c.Port, TTL: l.ttl})
 	if err != nil {
-		return nil, fmt.Errorf("probe path %d to %s: %w", index, t.Host, err)
+		l.why = "cannot be probed: " + err.Error()
+		return l, fmt.Errorf("probe path %d to %s: %w", index, t.Host, err)
 	}
 	l.back, err = p.wayBack(l.over, src, dst, l.flow.SrcPort, l.backTTL)
 	if err != nil {

@@ -27,15 +27,17 @@ type Prober struct {
 	changes chan struct{}
 
 	mu     sync.Mutex
-	round  uint32 // the next to send
-	judged uint32 // the next to judge
+	round  uint32      // the next to send
+	judged uint32      // the next to judge
+	sent   []time.Time // when rounds were, by round modulo their number
 	trains *trainLog
 	fast   map[int]bool // links that trains pass quickly
 }
 
 // New finds a flow for each path and opens its socket in the calling thread's
-// network namespace. It needs no privileges. It fails for a path that no flow
-// takes, for a source that is not this host's, and for wrong settings.
+// network namespace. It needs no privileges. A path that no flow takes stays
+// unknown, with the reason. It fails if that is so of all, for a source that is
+// not this host's, and for wrong settings.
 func New(c Config) (p *Prober, err error) {
 	if err := c.fill(); err != nil {
 		return nil, err
@@ -54,21 +56,38 @@ func New(c Config) (p *Prober, err error) {
 		return p, err
 	}
 	pending := int(c.Timeout/c.Interval) + 4
+	p.sent = make([]time.Time, pending)
+	var refused error
+	probed := 0
 	for target, t := range c.Targets {
 		for index := range t.Paths {
 			l, err := p.newLane(target, index)
-			if err != nil {
-				return p, err
+			if l.socket == nil {
+				refused = errors.Join(refused, err)
+			} else {
+				probed++
 			}
 			l.track = track{verdict: Unknown, since: time.Now()}
 			l.rounds = make([]sentProbe, pending)
 			p.lanes = append(p.lanes, l)
 		}
 	}
-	if c.Walk > 0 {
-		err = p.newWalkers()
+	if probed == 0 && refused != nil {
+		return p, firstLine(refused)
 	}
-	return p, err
+	if c.Walk > 0 {
+		p.newWalkers()
+	}
+	return p, nil
+}
+
+// firstLine is the first of joined errors: the others say the same of other
+// paths.
+func firstLine(err error) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return firstLine(joined.Unwrap()[0])
+	}
+	return err
 }
 
 func (c *Config) fill() error {
@@ -162,6 +181,9 @@ func (p *Prober) rounds(ctx context.Context) error {
 func (p *Prober) sendRound() {
 	var b [messageSize]byte
 	for i, l := range p.lanes {
+		if l.socket == nil {
+			continue
+		}
 		m := message{
 			kind: kindProbe, ttl: l.ttl, answerTTL: l.backTTL, session: p.session, path: uint32(i), round: p.round,
 			sent: l.flow, answerPort: l.back.SrcPort, answerLabel: l.back.Label,
@@ -177,7 +199,10 @@ func (p *Prober) sendRound() {
 			p.mu.Unlock()
 		}
 	}
+	p.mu.Lock()
+	p.sent[int(p.round)%len(p.sent)] = time.Now()
 	p.round++
+	p.mu.Unlock()
 }
 
 // plainError is the kernel's word alone, without the socket's addresses.
@@ -193,14 +218,12 @@ func (p *Prober) judgeDue(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	changed := false
-	for len(p.lanes) > 0 && p.judged < p.round {
-		last := p.lanes[len(p.lanes)-1]
-		if now.Sub(last.rounds[int(p.judged)%len(last.rounds)].at) < p.c.Timeout {
-			break
-		}
+	for p.judged < p.round && now.Sub(p.sent[int(p.judged)%len(p.sent)]) >= p.c.Timeout {
 		best := p.best(p.judged)
 		for _, l := range p.lanes {
-			changed = l.judge(p.judged, best[l.target], now) || changed
+			if l.socket != nil {
+				changed = l.judge(p.judged, best[l.target], now) || changed
+			}
 		}
 		p.judged++
 	}

@@ -46,6 +46,9 @@ func (p *Prober) states() []State {
 			Sent: t.sent, Answered: t.answered, RTTMin: t.least, RTTMean: t.mean(), RTTLast: t.last,
 			Flow: l.flow, TTL: l.ttl, Rates: l.rates, Altered: l.rewritten,
 		}
+		if l.socket == nil {
+			s.Reason = l.why
+		}
 		if slow := l.rates.slow(best[l.target]); slow != "" && s.Verdict == Good {
 			s.Verdict, s.Reason = Slow, slow
 		}

@@ -59,6 +59,9 @@ func (g *trainLog) take(m message, at time.Time) {
 func (p *Prober) Measure(ctx context.Context) error {
 	number := uint32(0)
 	for i, l := range p.lanes {
+		if l.socket == nil {
+			continue
+		}
 		for range trainAttempts {
 			number++
 			rates, err := p.train(ctx, i, number, nil)

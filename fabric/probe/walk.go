@@ -57,51 +57,59 @@ type walker struct {
 	shift  string    // the TTL is rewritten
 }
 
-// newWalkers makes a walker for each beginning of the lanes' paths.
-func (p *Prober) newWalkers() error {
+// newWalkers makes a walker for each beginning of the lanes' paths that a flow
+// takes.
+func (p *Prober) newWalkers() {
 	known := map[string]*walker{}
 	for _, l := range p.lanes {
+		if l.socket == nil {
+			continue
+		}
 		for k := 1; k < len(l.over.Hops); k++ {
 			begin := beginning(l.over, l.ttl, k)
 			key := fmt.Sprint(linksOf(begin), l.flow.Dst)
-			w := known[key]
-			if w == nil {
-				var err error
-				if w, err = p.newWalker(l, begin, k); err != nil {
-					return fmt.Errorf("walk on path %d to %s: %w", l.path, p.c.Targets[l.target].Host, err)
-				}
+			w, seen := known[key]
+			if !seen {
+				w = p.newWalker(l, begin, k)
 				known[key] = w
 			}
-			l.walks = append(l.walks, w)
+			if w != nil {
+				l.walks = append(l.walks, w)
+			}
 		}
 	}
-	return nil
 }
 
-func (p *Prober) newWalker(l *lane, begin paths.Path, k int) (*walker, error) {
-	routers := routersOf(p.c.Fabric, l.over)
+// newWalker is nil where no flow takes the beginning.
+func (p *Prober) newWalker(l *lane, begin paths.Path, k int) *walker {
 	w := &walker{
-		index: len(p.walkers), links: linksOf(begin), router: routers[k-1], over: begin, ttl: uint8(k), at: -1,
-		after: slices.ContainsFunc(begin.Steps, func(s pathsel.Step) bool { return s.TTL == 2 }),
+		index: len(p.walkers), links: linksOf(begin), router: routersOf(p.c.Fabric, l.over)[k-1], over: begin, ttl: uint8(k), at: -1,
+		after: slices.ContainsFunc(begin.Steps, func(s pathsel.Step) bool { return nth(s, l.ttl) == k-1 }),
 	}
 	var err error
-	w.flow, w.socket, err = p.bind(&w.over, paths.Request{Src: l.flow.Src, Dst: l.flow.Dst, DstPort: l.flow.DstPort})
+	w.flow, w.socket, err = p.bind(&w.over, paths.Request{Src: l.flow.Src, Dst: l.flow.Dst, DstPort: l.flow.DstPort, TTL: w.ttl})
+	if err != nil {
+		p.log.Warn("no walk to a router", "router", p.c.Fabric.Nodes[w.router].Name, "path", l.path, "target", p.c.Targets[l.target].Host, "error", err)
+		return nil
+	}
 	p.walkers = append(p.walkers, w)
-	return w, err
+	return w
 }
 
-// beginning is a path as far as its k-th router, for packets that end there:
-// with a TTL of k instead of ttl, the router before has them with TTL 2. Its
-// steps' TTLs are those of such packets.
+// beginning is a path as far as its k-th router, with the choices before it.
 func beginning(whole paths.Path, ttl uint8, k int) paths.Path {
 	begin := paths.Path{Src: whole.Src, Dst: whole.Dst, Hops: whole.Hops[:k]}
 	for _, s := range whole.Steps {
-		if nth := int(ttl) - int(s.TTL) + 1; nth < k {
-			begin.Steps = append(begin.Steps, pathsel.Step{TTL: uint8(k - nth + 1), Port: s.Port})
+		if nth(s, ttl) < k {
+			begin.Steps = append(begin.Steps, s)
 		}
 	}
 	return begin
 }
+
+// nth is which router on the way makes the step, from 1 on; ttl is what
+// packets begin with, as the first router receives them.
+func nth(s pathsel.Step, ttl uint8) int { return int(ttl) - int(s.TTL) + 1 }
 
 // walk walks until ctx ends: where a router has a choice every Config.Walk,
 // and all the way on paths that are bad, as often as routers answer.
