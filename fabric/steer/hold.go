@@ -1,0 +1,53 @@
+package steer
+
+import "time"
+
+const (
+	// firstHold is how long a path that turned bad again soon after it had come
+	// back is left alone once probes call it good; it doubles each time, up to
+	// maxHold. A slow link looks well as soon as the load has left it.
+	firstHold = 2 * time.Second
+	maxHold   = time.Minute
+	// forgive is how long a path has to be used without turning bad until what
+	// was before is forgotten.
+	forgive = 2 * time.Minute
+)
+
+// Hold follows one path. The zero value is a path that nothing is known of.
+//
+//	good ──bad──▶ left ──probes are well again──▶ held ──its time is over──▶ good
+//	                ▲                               │
+//	                └───────────────bad─────────────┘
+type Hold struct {
+	bad   bool
+	used  time.Time     // when it was good again last; zero: it was never left
+	until time.Time     // held until then
+	next  time.Duration // how long it is held next time; 0: not at all
+}
+
+// Judge takes in what probes say, and says whether the path may be used.
+func (h *Hold) Judge(bad bool, now time.Time) bool {
+	switch {
+	case bad && !h.bad:
+		if now.Sub(h.used) > forgive {
+			h.next = 0
+		}
+	case !bad && h.bad:
+		h.until = now.Add(h.next)
+		h.used = h.until
+		h.next = min(max(2*h.next, firstHold), maxHold)
+	}
+	h.bad = bad
+	return h.Usable(now)
+}
+
+// Usable says whether the path may be used.
+func (h *Hold) Usable(now time.Time) bool { return !h.bad && !now.Before(h.until) }
+
+// Until is when a held path may be used again; zero if it is not held.
+func (h *Hold) Until(now time.Time) time.Time {
+	if h.bad || !now.Before(h.until) {
+		return time.Time{}
+	}
+	return h.until
+}
