@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -148,6 +149,10 @@ func (f *Fabric) nexthops(ways []way, six bool) (hops []*netlink.NexthopInfo, er
 	return hops, nil
 }
 
+// carrierWait is how long a link that was plugged in may take to have a
+// carrier; before, IPv6 has no way to the gateway behind it.
+const carrierWait = 10 * time.Second
+
 // replaceRoute installs a route over hops.
 func replaceRoute(r *netlink.Route, hops []*netlink.NexthopInfo) error {
 	if len(hops) == 1 {
@@ -155,7 +160,12 @@ func replaceRoute(r *netlink.Route, hops []*netlink.NexthopInfo) error {
 	} else {
 		r.MultiPath = hops
 	}
-	return netlink.RouteReplace(r)
+	var err error
+	netspace.WaitFor(carrierWait, func() bool {
+		err = netlink.RouteReplace(r)
+		return !errors.Is(err, unix.EHOSTUNREACH) && !errors.Is(err, unix.ENETUNREACH)
+	})
+	return err
 }
 
 // firstOf is the first address of a family, nil if there is none.
