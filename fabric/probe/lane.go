@@ -69,18 +69,19 @@ const candidates = 256
 func (p *Prober) newLane(target, index int) (*lane, error) {
 	t := p.c.Targets[target]
 	l := &lane{target: target, path: index, over: t.Paths[index]}
-	src, dst := first(l.over.Src.Addr, p.c.Source), first(l.over.Dst.Addr, t.Address)
 	nodes := p.c.Fabric.Nodes
 	l.ttl = nodes[l.over.Src.Node].TTL
 	l.backTTL = nodes[l.over.Dst.Node].TTL
 	l.ttlThere = l.ttl - uint8(len(l.over.Hops)-1)
 	var err error
-	l.flow, l.socket, err = p.bind(&l.over, paths.Request{Src: src, Dst: dst, DstPort: p.c.Port, TTL: l.ttl})
+	l.flow, l.socket, err = p.bind(&l.over, paths.Request{
+		Src: first(l.over.Src.Addr, p.c.Source), Dst: first(l.over.Dst.Addr, t.Address), IPv6: p.c.IPv6, DstPort: p.c.Port, TTL: l.ttl,
+	})
 	if err != nil {
 		l.why = "cannot be probed: " + err.Error()
 		return l, fmt.Errorf("probe path %d to %s: %w", index, t.Host, err)
 	}
-	l.back, err = p.wayBack(l.over, src, dst, l.flow.SrcPort, l.backTTL)
+	l.back, err = p.wayBack(l.over, l.flow, l.backTTL)
 	if err != nil {
 		// What is lost on the way back then says less about this path.
 		p.log.Warn("answers to probes take whatever way routers choose", "path", index, "target", t.Host, "error", err)
@@ -100,42 +101,76 @@ func first(a, b netip.Addr) netip.Addr {
 func (p *Prober) bind(over *paths.Path, r paths.Request) (flow pathsel.Flow, s *socket, err error) {
 	r.Proto = protoUDP
 	r.Random = rand.Uint64()
-	tried := 0
+	if p.labels(r) {
+		flow, s, err = p.bindAny(over, r)
+	} else {
+		flow, s, err = p.bindPort(over, r)
+	}
+	if errors.Is(err, syscall.EADDRNOTAVAIL) {
+		err = fmt.Errorf("this host has no address %s; run it on %s, or correct the host's addresses in fabric.yaml", flow.Src, p.c.From)
+	}
+	if err == nil {
+		p.sockets = append(p.sockets, s)
+	}
+	return flow, s, err
+}
+
+// labels says whether flow labels choose the path, and source ports do not.
+func (p *Prober) labels(r paths.Request) bool {
+	return p.c.Fabric.Selector.IPv6 == pathsel.FlowLabel && (r.IPv6 || r.Src.Is6() || r.Dst.Is6())
+}
+
+// bindAny is bind where the kernel may choose the port.
+func (p *Prober) bindAny(over *paths.Path, r paths.Request) (pathsel.Flow, *socket, error) {
+	source := r.Src
+	if !source.IsValid() {
+		source = netip.IPv6Unspecified()
+	}
+	s, err := openSocket(netip.AddrPortFrom(source, 0), true)
+	if err != nil {
+		return pathsel.Flow{Src: source}, nil, err
+	}
+	r.SrcPort = s.port()
+	flow, err := p.net.Ports(over, r)
+	if err != nil {
+		s.close()
+		return flow, nil, err
+	}
+	return flow, s, nil
+}
+
+// bindPort is bind where the source port chooses the path.
+func (p *Prober) bindPort(over *paths.Path, r paths.Request) (flow pathsel.Flow, s *socket, err error) {
 	search := p.net.EachPorts(over, r, candidates, func(f pathsel.Flow) bool {
-		tried++
-		s, err = openSocket(netip.AddrPortFrom(f.Src, f.SrcPort), true)
 		flow = f
+		s, err = openSocket(netip.AddrPortFrom(f.Src, f.SrcPort), true)
 		return errors.Is(err, syscall.EADDRINUSE) // the next one
 	})
 	switch {
-	case s != nil:
-		p.sockets = append(p.sockets, s)
-		return flow, s, nil
 	case search != nil:
 		return flow, nil, search
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return flow, nil, fmt.Errorf("this host has no address %s; run it on %s, or correct the host's addresses in fabric.yaml", r.Src, p.c.From)
-	case err != nil:
-		return flow, nil, fmt.Errorf("%d source ports that take it are tried, the last one: %w", tried, err)
+	case errors.Is(err, syscall.EADDRINUSE):
+		err = fmt.Errorf("%d source ports that take it are in use", candidates)
 	}
-	return flow, nil, errors.New("no source port takes it")
+	return flow, s, err
 }
 
 // wayBack is the answer's flow: the same links in reverse.
-func (p *Prober) wayBack(over paths.Path, src, dst netip.Addr, to uint16, ttl uint8) (pathsel.Flow, error) {
-	routes, err := p.net.Routes(paths.Place{Node: over.Dst.Node, Addr: dst}, paths.Place{Node: over.Src.Node, Addr: src}, paths.Rules{ViaLinks: linksOf(over)})
+func (p *Prober) wayBack(over paths.Path, there pathsel.Flow, ttl uint8) (pathsel.Flow, error) {
+	links := linksOf(over)
+	routes, err := p.net.Routes(over.Dst, over.Src, paths.Rules{ViaLinks: links})
 	if err != nil {
 		return pathsel.Flow{}, err
 	}
-	links := linksOf(over)
 	slices.Reverse(links)
-	for r := range routes.All() {
-		if !slices.Equal(linksOf(r), links) {
-			continue
+	r := paths.Request{Src: there.Dst, Dst: there.Src, Proto: protoUDP, DstPort: there.SrcPort, TTL: ttl, Random: rand.Uint64()}
+	if p.labels(r) {
+		r.SrcPort = p.c.Port
+	}
+	for back := range routes.All() {
+		if slices.Equal(linksOf(back), links) {
+			return p.net.Ports(&back, r)
 		}
-		return p.net.Ports(&r, paths.Request{
-			Src: dst, Dst: src, Proto: protoUDP, DstPort: to, TTL: ttl, Random: rand.Uint64(),
-		})
 	}
 	return pathsel.Flow{}, errors.New("no path back over the same links costs as little")
 }

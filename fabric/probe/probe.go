@@ -37,10 +37,12 @@ const (
 // Config says what is probed from one host.
 type Config struct {
 	Fabric *topology.Fabric
-	// From is this host: its name in the fabric, and the address that probes
-	// come from, one of its own.
+	// From is this host's name in the fabric. Source is the address that probes
+	// come from, one of its own; invalid: one that fits the path.
 	From   string
 	Source netip.Addr
+	// IPv6 probes over IPv6 where addresses are left open.
+	IPv6 bool
 	// Targets are whom to probe, each over the paths given.
 	Targets []Target
 	// Port is the answerers' UDP port; 0: DefaultPort.
@@ -54,8 +56,6 @@ type Config struct {
 	// were chosen; 0: never. Routers answer about one packet a second (Linux:
 	// net.ipv4.icmp_ratelimit).
 	Walk time.Duration
-	// Rounds is how many probes a path Run sends; 0: until its context ends.
-	Rounds int
 	// Log; nil: slog.Default().
 	Log *slog.Logger
 }
@@ -63,7 +63,7 @@ type Config struct {
 // Target is a host and the paths to it.
 type Target struct {
 	Host    string     // its name in the fabric
-	Address netip.Addr // of its own, of Source's family
+	Address netip.Addr // of its own, of Source's family; invalid: one that fits the path
 	Paths   []paths.Path
 }
 

@@ -138,11 +138,15 @@ func (p *Prober) changed() {
 	}
 }
 
-// Run probes until ctx ends, or until Config.Rounds are judged, and closes the
-// prober. Without an end of ctx it returns nil.
+// Judged is how many probes of each path are judged, since the start.
+func (p *Prober) Judged() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return int(p.judged)
+}
+
+// Run probes until ctx ends, and closes the prober.
 func (p *Prober) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer p.Close()
@@ -151,7 +155,6 @@ func (p *Prober) Run(ctx context.Context) error {
 	}
 	if p.c.Walk > 0 {
 		wg.Go(func() { p.walk(ctx) })
-		defer cancel()
 	}
 	return p.rounds(ctx)
 }
@@ -161,14 +164,8 @@ func (p *Prober) rounds(ctx context.Context) error {
 	tick := time.NewTicker(p.c.Interval)
 	defer tick.Stop()
 	for {
-		now := time.Now()
-		p.judgeDue(now)
-		if p.c.Rounds > 0 && (int(p.judged) >= p.c.Rounds || len(p.lanes) == 0) {
-			return nil
-		}
-		if p.c.Rounds == 0 || int(p.round) < p.c.Rounds {
-			p.sendRound()
-		}
+		p.judgeDue(time.Now())
+		p.sendRound()
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

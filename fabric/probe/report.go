@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 )
@@ -192,10 +191,4 @@ func (p *Prober) sameTTL(altered func(int) bool) map[int]bool {
 		}
 	}
 	return same
-}
-
-// LinkName is a link's name for people: its ends' names.
-func (p *Prober) LinkName(link int) string {
-	ends := p.c.Fabric.Links[link].Ends
-	return fmt.Sprintf("%s–%s", p.c.Fabric.Nodes[ends[0].Node].Name, p.c.Fabric.Nodes[ends[1].Node].Name)
 }

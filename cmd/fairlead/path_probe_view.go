@@ -1,0 +1,225 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/fairlead/fairlead/fabric/paths"
+	"github.com/fairlead/fairlead/fabric/picture"
+	"github.com/fairlead/fairlead/fabric/probe"
+	"github.com/fairlead/fairlead/fabric/topology"
+)
+
+// probeView is what `path probe` shows.
+type probeView struct {
+	fabric  *topology.Fabric
+	from    string
+	targets []probe.Target
+	links   []string // their names
+
+	states   []probe.State
+	findings []probe.Finding
+	told     map[string]string // what news said of paths, by their names
+}
+
+// take takes in a report and says whether it tells anything new.
+func (v *probeView) take(states []probe.State, findings []probe.Finding) bool {
+	old := v.said()
+	v.states, v.findings = states, findings
+	return !reflect.DeepEqual(old, v.said())
+}
+
+// said is all that news tells.
+func (v *probeView) said() map[string]string {
+	said := map[string]string{}
+	for i := range v.states {
+		s := &v.states[i]
+		said[fmt.Sprintf("path %d to %s (%s)", s.Path, v.targets[s.Target].Host, v.via(s))] = string(s.Verdict) + note(s)
+	}
+	for i := range v.findings {
+		f := &v.findings[i]
+		said[v.linksText(f)] = string(f.Kind) + ": " + f.Detail
+	}
+	return said
+}
+
+// note is why a path is not well, or what is rewritten on it, in brackets.
+func note(s *probe.State) string {
+	text := strings.TrimPrefix(s.Reason+"; "+s.Altered, "; ")
+	if text = strings.TrimSuffix(text, "; "); text == "" {
+		return ""
+	}
+	return " (" + text + ")"
+}
+
+// bad says whether anything is not as it should be.
+func (v *probeView) bad() bool {
+	for _, s := range v.states {
+		if s.Verdict != probe.Good || s.Altered != "" {
+			return true
+		}
+	}
+	return false
+}
+
+func (v *probeView) over(s *probe.State) *paths.Path { return &v.targets[s.Target].Paths[s.Path] }
+
+// via are the names of a path's routers.
+func (v *probeView) routers(s *probe.State) []string {
+	hops := v.over(s).Hops
+	names := []string{}
+	for _, h := range hops[:len(hops)-1] {
+		names = append(names, v.fabric.Nodes[v.fabric.Links[h.Link].Ends[1-h.From].Node].Name)
+	}
+	return names
+}
+
+func (v *probeView) via(s *probe.State) string { return strings.Join(v.routers(s), " ") }
+
+func (v *probeView) linksText(f *probe.Finding) string {
+	var names []string
+	for _, l := range f.Links {
+		names = append(names, v.links[l])
+	}
+	switch len(names) {
+	case 0:
+		return "no link alone"
+	case 1:
+		return "link " + names[0]
+	}
+	return "one of links " + strings.Join(names, ", ")
+}
+
+// value is the stable form for -o json and yaml: times in microseconds, rates
+// in bit/s.
+func (v *probeView) value() any {
+	list := []any{}
+	good := 0
+	for i := range v.states {
+		s := &v.states[i]
+		if s.Verdict == probe.Good && s.Altered == "" {
+			good++
+		}
+		var links []string
+		for _, h := range v.over(s).Hops {
+			links = append(links, v.links[h.Link])
+		}
+		list = append(list, map[string]any{
+			"target": v.targets[s.Target].Host, "path": s.Path, "via": v.routers(s), "links": links,
+			"verdict": s.Verdict, "reason": s.Reason, "altered": s.Altered, "since": s.Since,
+			"sent": s.Sent, "answered": s.Answered,
+			"rtt_min_us": micro(s.RTTMin), "rtt_mean_us": micro(s.RTTMean), "rtt_last_us": micro(s.RTTLast),
+			"rate": s.Rates.There, "rate_back": s.Rates.Back,
+			"source": s.Flow.Src, "destination": s.Flow.Dst, "source_port": s.Flow.SrcPort, "destination_port": s.Flow.DstPort,
+			"flow_label": s.Flow.Label, "ttl": s.TTL,
+		})
+	}
+	findings := []any{}
+	for i := range v.findings {
+		f := &v.findings[i]
+		links := []string{}
+		for _, l := range f.Links {
+			links = append(links, v.links[l])
+		}
+		findings = append(findings, map[string]any{"kind": f.Kind, "links": links, "paths": f.Paths, "detail": f.Detail})
+	}
+	return map[string]any{"from": v.from, "paths": list, "findings": findings, "good": good, "bad": len(v.states) - good}
+}
+
+func micro(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
+
+func (v *probeView) table(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "PATH\tVIA\tVERDICT\tSENT\tLOST\tRTT MIN\tMEAN\tRATE\tBACK\tPORT\tNOTE")
+	for i := range v.states {
+		s := &v.states[i]
+		selector := strconv.Itoa(int(s.Flow.SrcPort))
+		if s.Flow.Label != 0 {
+			selector = fmt.Sprintf("label %#05x", s.Flow.Label)
+		}
+		fmt.Fprintf(t, "%d\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Path, v.via(s), s.Verdict, s.Sent, s.Sent-s.Answered,
+			rtt(s.RTTMin), rtt(s.RTTMean), rateText(s.Rates.There), rateText(s.Rates.Back), selector, strings.Trim(note(s), " ()"))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for i := range v.findings {
+		f := &v.findings[i]
+		if _, err := fmt.Fprintf(w, "\n%s: %s (%s)", v.linksText(f), f.Kind, f.Detail); err != nil {
+			return err
+		}
+	}
+	if len(v.findings) > 0 {
+		fmt.Fprintln(w)
+	}
+	return nil
+}
+
+func rtt(d time.Duration) string {
+	if d == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f ms", float64(d.Microseconds())/1e3)
+}
+
+func rateText(r float64) string {
+	if r == 0 {
+		return "-"
+	}
+	return topology.FormatRate(int64(r))
+}
+
+// news prints a line for all that changed since it was last called.
+func (v *probeView) news(w io.Writer, now time.Time) error {
+	said := v.said()
+	at := now.Format("15:04:05.000")
+	for _, i := range slices.Sorted(maps.Keys(said)) {
+		if v.told[i] != said[i] {
+			if _, err := fmt.Fprintf(w, "%s  %s: %s\n", at, i, said[i]); err != nil {
+				return err
+			}
+		}
+	}
+	for _, i := range slices.Sorted(maps.Keys(v.told)) {
+		if said[i] == "" {
+			if _, err := fmt.Fprintf(w, "%s  %s: no longer %s\n", at, i, v.told[i]); err != nil {
+				return err
+			}
+		}
+	}
+	v.told = said
+	return nil
+}
+
+// pictureStyles are how findings are marked.
+var pictureStyles = map[probe.Kind]picture.Style{
+	probe.KindLost: picture.Lost, probe.KindSlow: picture.Slow,
+	probe.KindUnused: picture.Unused, probe.KindAltered: picture.Altered,
+}
+
+func (v *probeView) draw(w io.Writer) error {
+	p := picture.Picture{Fabric: v.fabric, Title: fmt.Sprintf("Paths from %s to %s, %s", v.from, v.targets[0].Host, time.Now().Format(time.DateTime))}
+	for i := range v.states {
+		s := &v.states[i]
+		if s.Verdict != probe.Good || s.Altered != "" {
+			continue
+		}
+		for _, h := range v.over(s).Hops {
+			p.Mark(h.Link, picture.Mark{Style: picture.Well, Text: "well"})
+		}
+	}
+	for i := range v.findings {
+		f := &v.findings[i]
+		for _, l := range f.Links {
+			p.Mark(l, picture.Mark{Style: pictureStyles[f.Kind], Text: string(f.Kind) + ", " + f.Detail, Perhaps: len(f.Links) > 1})
+		}
+	}
+	return p.Draw(w)
+}
