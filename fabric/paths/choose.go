@@ -12,9 +12,10 @@ type chooser struct {
 	request *Request
 	flow    pathsel.Flow
 	steps   []pathsel.Step
-	left    int // flows that may still be yielded
-	yield   func(pathsel.Flow) bool
-	found   bool // one was yielded
+	left    int                     // flows that may still be yielded
+	yield   func(pathsel.Flow) bool // nil: last is all that is wanted
+	last    pathsel.Flow            // that was yielded
+	found   bool                    // there was one
 	taken   int  // that would do, but are taken
 }
 
@@ -22,7 +23,13 @@ type chooser struct {
 // both ports are free: a quarter of the space for each port leaves one in 16.
 const freeTries = 1024
 
-func (c *chooser) run() error {
+func (c *chooser) choose(p *Path) (err error) {
+	if c.flow, err = c.net.flow(p, c.request); err != nil {
+		return err
+	}
+	if c.steps, err = c.net.steps(p, c.request.TTL); err != nil {
+		return err
+	}
 	f, six := &c.flow, c.flow.Dst.Is6()
 	field := c.net.selector.Field(six)
 	free := f.SrcPort == 0
@@ -52,14 +59,17 @@ func (c *chooser) offer(f pathsel.Flow) bool {
 		c.taken++
 		return true
 	}
-	c.found = true
+	c.found, c.last = true, f
 	c.left--
-	return c.yield(f) && c.left > 0
+	return (c.yield == nil || c.yield(f)) && c.left > 0
 }
 
 // random tries selectors that differ in the digits that no step needs.
 func (c *chooser) random() error {
-	seen := map[pathsel.Flow]bool{}
+	var seen map[pathsel.Flow]bool // only a caller that wants several may see one twice
+	if c.left > 1 {
+		seen = map[pathsel.Flow]bool{}
+	}
 	random := c.request.Random
 	for range freeTries {
 		f := c.flow
@@ -73,7 +83,7 @@ func (c *chooser) random() error {
 		if !c.offer(f) {
 			return nil
 		}
-		if c.left > 0 { // only a caller that wants several may see one twice
+		if seen != nil {
 			seen[f] = true
 		}
 	}

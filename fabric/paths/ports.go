@@ -39,27 +39,16 @@ type Request struct {
 // fields does, and says what would work: ErrUnsteered, pathsel.ErrCollision,
 // pathsel.ErrNoSelector.
 func (n *Net) Ports(p *Path, r Request) (pathsel.Flow, error) {
-	var found pathsel.Flow
-	err := n.EachPorts(p, r, 1, func(f pathsel.Flow) bool {
-		found = f
-		return false
-	})
-	return found, err
+	c := chooser{net: n, request: &r, left: 1}
+	err := c.choose(p)
+	return c.last, err
 }
 
 // EachPorts yields such flows, each with other ports or another label, until
 // yield returns false; at most limit. It fails if there is none at all.
 func (n *Net) EachPorts(p *Path, r Request, limit int, yield func(pathsel.Flow) bool) error {
-	f, err := n.flow(p, &r)
-	if err != nil {
-		return err
-	}
-	steps, err := n.steps(p, r.TTL)
-	if err != nil {
-		return err
-	}
-	c := chooser{net: n, request: &r, flow: f, steps: steps, left: limit, yield: yield}
-	return c.run()
+	c := chooser{net: n, request: &r, left: limit, yield: yield}
+	return c.choose(p)
 }
 
 // flow is the part of the flow that is decided.

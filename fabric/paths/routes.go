@@ -13,6 +13,7 @@ type Routes struct {
 	net   *Net
 	parts []part
 	count uint64
+	room  [1]part // of most: parts without memory of their own
 }
 
 // part is those paths that begin with the same link and end at the same address.
@@ -46,16 +47,20 @@ func (n *Net) Routes(a, b Place, r Rules) (*Routes, error) {
 		return nil, fmt.Errorf("%w from %s to itself: name two nodes", ErrNoPath, n.name(a.Node))
 	}
 	all := &Routes{net: n}
-	for _, from := range n.classes(a) {
-		for _, to := range n.classes(b) {
-			all.parts = append(all.parts, n.between(from, to)...)
+	all.parts = all.room[:0]
+	var rooms [2][1]class
+	for _, from := range n.classes(a, rooms[0][:0]) {
+		for _, to := range n.classes(b, rooms[1][:0]) {
+			all.parts = n.between(from, to, all.parts)
 		}
 	}
 	if len(all.parts) == 0 {
 		return nil, fmt.Errorf("%w from %s to %s: no links that are up connect them", ErrNoPath, n.placeName(a), n.placeName(b))
 	}
-	if err := all.restrict(r); err != nil {
-		return nil, err
+	if !r.none() {
+		if err := all.restrict(r); err != nil {
+			return nil, err
+		}
 	}
 	for i := range all.parts {
 		all.count = plus(all.count, all.parts[i].count)
@@ -78,19 +83,19 @@ type class struct {
 
 func (c class) goal() goal { return goal{int32(c.Node), c.link} }
 
-// classes are the different ways in which a place is reached.
-func (n *Net) classes(p Place) (out []class) {
+// classes adds the different ways in which a place is reached to out.
+func (n *Net) classes(p Place, out []class) []class {
 	whole := class{p, -1}
 	if n.state[p.Node] >= 0 {
-		return []class{whole}
+		return append(out, whole)
 	}
 	if p.Addr.IsValid() {
 		whole.link = n.linkOf(p.Addr)
-		return []class{whole}
+		return append(out, whole)
 	}
 	for _, a := range n.fabric.Nodes[p.Node].Addresses {
 		if n.linkOf(a) < 0 {
-			return []class{whole} // one that all links lead to
+			return append(out, whole) // one that all links lead to
 		}
 	}
 	for _, h := range n.out[p.Node] {
@@ -98,8 +103,8 @@ func (n *Net) classes(p Place) (out []class) {
 			out = append(out, class{Place{p.Node, a}, h.link})
 		}
 	}
-	if out == nil {
-		return []class{whole}
+	if len(out) == 0 {
+		out = append(out, whole)
 	}
 	return out
 }
@@ -113,12 +118,12 @@ func (n *Net) linkOf(a netip.Addr) int32 {
 	return -1
 }
 
-// between are the parts of least cost from one class to another.
-func (n *Net) between(from, to class) (parts []part) {
-	least := int64(unreachable)
+// between adds the parts of least cost from one class to another.
+func (n *Net) between(from, to class, parts []part) []part {
+	before, least := len(parts), int64(unreachable)
 	add := func(p part) {
 		if p.cost < least {
-			least, parts = p.cost, parts[:0]
+			least, parts = p.cost, parts[:before]
 		}
 		if p.cost == least && p.count > 0 {
 			p.src, p.dst = from.Place, to.Place
@@ -184,15 +189,20 @@ func (n *Net) write(t *part, i uint64, p *Path) {
 				i -= c
 				continue
 			}
-			if e.choice {
-				p.Steps = append(p.Steps, pathsel.Step{TTL: ttl, Port: n.digit(e)})
-			}
+			n.step(p, e, ttl)
 			p.Hops = append(p.Hops, Hop{int(e.link), int(e.from)})
 			s = e.to
 			break
 		}
 	}
 	p.Hops = append(p.Hops, t.tail...)
+}
+
+// step adds the choice of an edge, if there is one, by a router that receives ttl.
+func (n *Net) step(p *Path, e edge, ttl uint8) {
+	if e.choice {
+		p.Steps = append(p.Steps, pathsel.Step{TTL: ttl, Port: n.digit(e)})
+	}
 }
 
 // digit is what selects an edge, or NoPort.

@@ -12,9 +12,6 @@ const maxViaLinks = 16
 // restrict keeps those paths that satisfy the rules. Its error says where the
 // paths without them lead.
 func (r *Routes) restrict(rules Rules) error {
-	if rules.none() {
-		return nil
-	}
 	if len(rules.ViaLinks) > maxViaLinks {
 		return fmt.Errorf("%w: %d links to pass: at most %d", ErrNoPath, len(rules.ViaLinks), maxViaLinks)
 	}

@@ -48,8 +48,8 @@ type Node struct {
 	Addresses []netip.Addr
 	// TTL that packets of the node begin with; 64 where the file is silent.
 	TTL uint8
-	// Of a router's daemon: where it answers, and the devices that packets come
-	// in by; empty: those that its links name.
+	// Of a router's daemon: where it answers, and the devices whose packets it
+	// forwards; empty: all Ethernet devices that the kernel forwards from.
 	Endpoint
 	Interfaces []string
 }
