@@ -17,6 +17,7 @@
 package fabrics
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -69,8 +70,8 @@ type Fabric struct {
 // before their own (NAME-leaf1), as daemons' sockets and pins carry it. What
 // the topology leaves open is filled in: devices (eth0, eth1, … in the order of a
 // node's links), links' addresses (10.90.0.0/16 and fd90::/64, by the link's number), and
-// addresses of nodes that have none (10.91.0.0/16 and fd91::/64, by the node's number). Errors
-// leave nothing behind. It needs root.
+// addresses of nodes that have none (10.91.0.0/16 and fd91::/64, by the node's number), the
+// selector's key (random), routers' API (a socket in Dir). Errors leave nothing behind. It needs root.
 func Up(ctx context.Context, t *topology.Fabric, o Options) (*Fabric, error) {
 	if !validName.MatchString(o.Name) {
 		return nil, fmt.Errorf("fabric name %q: must be 1 to 20 lower-case letters and digits, starting with a letter", o.Name)
@@ -99,13 +100,28 @@ func (f *Fabric) up(ctx context.Context) error {
 	if err := f.Reroute(); err != nil {
 		return err
 	}
-	if err := os.WriteFile(f.Path(), f.yaml(), 0o600); err != nil {
+	if err := f.write(); err != nil {
 		return err
 	}
 	if f.Program == "" {
 		return nil
 	}
 	return f.startRouters(ctx)
+}
+
+// write writes fabric.yaml and reads it again: what is refused is refused here.
+func (f *Fabric) write() error {
+	var text bytes.Buffer
+	if err := topology.Write(&text, &f.topology); err != nil {
+		return err
+	}
+	if err := os.WriteFile(f.Path(), text.Bytes(), 0o600); err != nil {
+		return err
+	}
+	if _, err := topology.Read(f.Path()); err != nil {
+		return fmt.Errorf("this fabric's file is refused: %w", err)
+	}
+	return nil
 }
 
 // clone is a copy whose nodes and links can be changed.

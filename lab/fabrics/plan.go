@@ -1,6 +1,7 @@
 package fabrics
 
 import (
+	"crypto/rand"
 	"fmt"
 	"net/netip"
 
@@ -10,11 +11,17 @@ import (
 // plan fills in what the topology leaves open: names, devices, addresses.
 func (f *Fabric) plan() {
 	t := &f.topology
+	if t.Selector.Key == [16]byte{} {
+		_, _ = rand.Read(t.Selector.Key[:]) // never fails
+	}
 	for i := range t.Nodes {
 		n := &t.Nodes[i]
 		n.Name = f.Name + "-" + n.Name
 		if n.TTL == 0 {
 			n.TTL = 64
+		}
+		if !n.Host && n.API == "" {
+			n.API = "unix:" + f.Socket(n.Name)
 		}
 		if len(n.Addresses) == 0 {
 			n.Addresses = []netip.Addr{numbered4(91, i), numbered6(0x91, i)}
