@@ -1,0 +1,163 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf"
+	xdp "github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/bpffs"
+)
+
+// linkPath is where the attachment to a device is pinned.
+func (p *Plane) linkPath(index int) string {
+	return filepath.Join(p.o.PinDir, dirLinks, "xdp-"+strconv.Itoa(index))
+}
+
+// AttachError is Apply's where everything is in force but that the program is
+// not on some devices: packets that come in there are the kernel's. The next
+// Apply tries again.
+type AttachError struct {
+	Devices []string // in alphabetical order
+	Err     error    // of the first of them, which it names
+}
+
+func (e *AttachError) Error() string {
+	if len(e.Devices) == 1 {
+		return e.Err.Error()
+	}
+	return fmt.Sprintf("%v; not on %s either", e.Err, strings.Join(e.Devices[1:], ", "))
+}
+
+func (e *AttachError) Unwrap() error { return e.Err }
+
+// attach brings the program into force on these devices (by index; names are
+// for errors). A link that is there has its program replaced, which loses no
+// packet. Where one device fails, the others are attached all the same: the
+// error is an *AttachError.
+func (p *Plane) attach(devices map[int]string) error {
+	if p.links == nil {
+		p.links = map[int]xdp.Link{}
+	}
+	failed := map[string]error{}
+	for index, name := range devices {
+		if p.links[index] != nil {
+			continue
+		}
+		l, err := p.attachOne(index, name)
+		if err != nil {
+			failed[name] = err
+			continue
+		}
+		p.links[index] = l
+	}
+	if len(failed) == 0 {
+		return nil
+	}
+	names := slices.Sorted(maps.Keys(failed))
+	return &AttachError{names, fmt.Errorf("interface %s: %w", names[0], failed[names[0]])}
+}
+
+func (p *Plane) attachOne(index int, name string) (xdp.Link, error) {
+	path := p.linkPath(index)
+	// A process that was killed between pinning and renaming leaves this.
+	_ = os.Rename(path+bpffs.PinNew, path)
+	l, err := xdp.LoadPinnedLink(path, nil)
+	switch {
+	case err == nil && linkOf(l) == index:
+		if err := l.Update(p.set.program); err != nil {
+			l.Close()
+			return nil, fmt.Errorf("replace the program: %w", err)
+		}
+		return l, nil
+	case err == nil: // the device is gone
+		l.Close()
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("open the pinned link: %w", err)
+	}
+	if l, err = p.attachXDP(index, name); err != nil {
+		return nil, err
+	}
+	if err := bpffs.Replace(l, path); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// attachXDP attaches in native mode, and in generic mode where the driver cannot.
+func (p *Plane) attachXDP(index int, name string) (xdp.Link, error) {
+	l, err := attachMode(index, p.set.program, xdp.XDPDriverMode)
+	if err == nil {
+		return l, nil
+	}
+	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) {
+		return nil, fmt.Errorf("attach XDP: %w; another XDP program is there: see `ip link show dev %s`, detach it with `ip link set dev %s xdp off` or by its owner", err, name, name)
+	}
+	native := err
+	if l, err = attachMode(index, p.set.program, xdp.XDPGenericMode); err != nil {
+		return nil, fmt.Errorf("attach XDP: native: %v; generic: %w", native, err)
+	}
+	p.log.Warn("XDP runs in generic mode, several times slower: the driver has no native XDP here", "interface", name, "native", native)
+	return l, nil
+}
+
+// attachMode waits for a program that was just detached to be gone: the
+// kernel finishes detaching after the fact, within about 300 ms.
+func attachMode(index int, program *ebpf.Program, mode xdp.XDPAttachFlags) (xdp.Link, error) {
+	for end := time.Now().Add(time.Second); ; time.Sleep(10 * time.Millisecond) {
+		l, err := xdp.AttachXDP(xdp.XDPOptions{Program: program, Interface: index, Flags: mode})
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(end) {
+			return l, err
+		}
+	}
+}
+
+// detachOthers takes the program away from devices that are not among these.
+func (p *Plane) detachOthers(devices map[int]string) error {
+	return bpffs.Each(filepath.Join(p.o.PinDir, dirLinks), func(pin, path string) error {
+		index, err := strconv.Atoi(strings.TrimPrefix(pin, "xdp-"))
+		if _, keep := devices[index]; err == nil && keep {
+			return nil
+		}
+		l := p.links[index]
+		delete(p.links, index)
+		if l == nil {
+			if l, err = xdp.LoadPinnedLink(path, nil); err != nil {
+				return err
+			}
+		}
+		defer l.Close()
+		p.log.Info("detached from a device that nothing is routed from any more", "link", pin)
+		return detach(l, path)
+	})
+}
+
+func linkOf(l xdp.Link) int {
+	info, err := l.Info()
+	if err != nil {
+		return 0
+	}
+	return linkIndex(info)
+}
+
+// linkIndex is the index of a link's device; 0: it is gone.
+func linkIndex(info *xdp.Info) int {
+	if x := info.XDP(); x != nil {
+		return int(x.Ifindex)
+	}
+	return 0
+}
