@@ -182,6 +182,11 @@ const (
 	lbFlSchemeFL_SCHEME_FAILD     lbFlScheme = 5
 )
 
+type lbFlSteer struct {
+	_     structs.HostLayout
+	Entry [64]uint64
+}
+
 type lbFlVip struct {
 	_           structs.HostLayout
 	Addr        [2]uint64
@@ -271,6 +276,7 @@ const (
 	lbMapLines        = "lines"
 	lbMapReasons      = "reasons"
 	lbMapShared       = "shared"
+	lbMapSteers       = "steers"
 	lbMapTables       = "tables"
 	lbMapVipCpu       = "vip_cpu"
 	lbProgBenchFloor  = "bench_floor"
@@ -292,6 +298,7 @@ const (
 	lbVarSource4Mask  = "source4_mask"
 	lbVarSource6      = "source6"
 	lbVarSource6Mask  = "source6_mask"
+	lbVarSteering     = "steering"
 	lbVarVips         = "vips"
 )
 
@@ -363,6 +370,7 @@ type lbMapSpecs struct {
 	Lines        *ebpf.MapSpec `ebpf:"lines"`
 	Reasons      *ebpf.MapSpec `ebpf:"reasons"`
 	Shared       *ebpf.MapSpec `ebpf:"shared"`
+	Steers       *ebpf.MapSpec `ebpf:"steers"`
 	Tables       *ebpf.MapSpec `ebpf:"tables"`
 	VipCpu       *ebpf.MapSpec `ebpf:"vip_cpu"`
 }
@@ -383,6 +391,7 @@ type lbVariableSpecs struct {
 	Source4Mask  *ebpf.VariableSpec `ebpf:"source4_mask"`
 	Source6      *ebpf.VariableSpec `ebpf:"source6"`
 	Source6Mask  *ebpf.VariableSpec `ebpf:"source6_mask"`
+	Steering     *ebpf.VariableSpec `ebpf:"steering"`
 	Vips         *ebpf.VariableSpec `ebpf:"vips"`
 }
 
@@ -419,6 +428,7 @@ type lbMaps struct {
 	Lines        *ebpf.Map `ebpf:"lines"`
 	Reasons      *ebpf.Map `ebpf:"reasons"`
 	Shared       *ebpf.Map `ebpf:"shared"`
+	Steers       *ebpf.Map `ebpf:"steers"`
 	Tables       *ebpf.Map `ebpf:"tables"`
 	VipCpu       *ebpf.Map `ebpf:"vip_cpu"`
 }
@@ -438,6 +448,7 @@ func (m *lbMaps) Close() error {
 		m.Lines,
 		m.Reasons,
 		m.Shared,
+		m.Steers,
 		m.Tables,
 		m.VipCpu,
 	)
@@ -459,6 +470,7 @@ type lbVariables struct {
 	Source4Mask  *ebpf.Variable `ebpf:"source4_mask"`
 	Source6      *ebpf.Variable `ebpf:"source6"`
 	Source6Mask  *ebpf.Variable `ebpf:"source6_mask"`
+	Steering     *ebpf.Variable `ebpf:"steering"`
 	Vips         *ebpf.Variable `ebpf:"vips"`
 }
 

@@ -27,6 +27,10 @@ type Config struct {
 	Switches  []Switch   `yaml:"switches"`
 	VIPs      []VIP      `yaml:"vips"`
 	Limits    Limits     `yaml:"limits"`
+	// Fabric names the fabric's file (fabric.yaml: fabric/topology), relative to
+	// the folder of this one. Needed where a VIP is steered; agents then answer
+	// the probes that tell good paths.
+	Fabric string `yaml:"fabric"`
 	// Metrics is the address of the Prometheus endpoint (default
 	// 127.0.0.1:7470; "" in a daemon's own entry switches it off).
 	Metrics string `yaml:"metrics"`
@@ -143,6 +147,10 @@ type VIP struct {
 	// connections of a client address go to one server.
 	Affinity   string `yaml:"affinity"`
 	Forwarding string `yaml:"forwarding"` // ipip (default), gue, l2
+	// Steer chooses the path of forwarding gue's tunnels through the fabric: off
+	// (default), server (a path for each server) or connection (each server's
+	// connections over all of its good paths).
+	Steer string `yaml:"steer"`
 	// CookieBits is the cookie's width, 10 to 15 (default 12: 2,048 slots,
 	// 17 minutes idle).
 	CookieBits int      `yaml:"cookie_bits"`

@@ -8,17 +8,28 @@ import (
 	"github.com/fairlead/fairlead/config/yamlfile"
 )
 
-// CheckFiles reads the files that tls names and returns Problems if one is
-// missing, unreadable, or not what it should be. It is apart from Load, since
+// CheckFiles reads the files that tls and fabric name and returns Problems if one
+// is missing, unreadable, or not what it should be. It is apart from Load, since
 // only daemons and their clients need these files: `fairlead certs` reads a
-// Config in order to make them. Relative paths are those of the working
-// directory, as for the daemons. Call it for a Config from Load.
+// Config in order to make those of tls. Relative paths of tls are those of the
+// working directory, as for the daemons. Call it for a Config from Load.
 func (c *Config) CheckFiles() error {
+	before := len(c.origin.Problems)
+	fabric := c.checkFabric()
+	c.checkTLSFiles()
+	found := append(Problems(nil), c.origin.Problems[before:]...)
+	c.origin.Problems = c.origin.Problems[:before]
+	if found = append(found, fabric...); len(found) > 0 {
+		return found
+	}
+	return nil
+}
+
+func (c *Config) checkTLSFiles() {
 	t := c.TLS
 	if t == (TLS{}) {
-		return nil
+		return
 	}
-	before := len(c.origin.Problems)
 	const remedy = "make them with `fairlead certs FOLDER` and put this machine's there, or run this where the daemons run"
 	read := func(key, path string) []byte {
 		data, err := os.ReadFile(path)
@@ -37,10 +48,4 @@ func (c *Config) CheckFiles() error {
 			c.problem("tls.cert", t.Cert, "is no certificate of the key "+t.Key+": "+err.Error(), remedy)
 		}
 	}
-	found := append(Problems(nil), c.origin.Problems[before:]...)
-	c.origin.Problems = c.origin.Problems[:before]
-	if len(found) > 0 {
-		return found
-	}
-	return nil
 }

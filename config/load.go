@@ -54,6 +54,10 @@ const (
 	Drop      = "drop"
 	Addresses = "addresses"
 
+	SteerOff        = "off"
+	SteerServer     = "server"
+	SteerConnection = "connection"
+
 	// NoAgent as a server's api: nothing of ours runs there.
 	NoAgent = "none"
 )
@@ -101,6 +105,9 @@ func Parse(path string, data []byte) (*Config, error) {
 	c.origin = d
 	c.fill()
 	c.readSecret(filepath.Dir(path))
+	if c.Fabric != "" && !filepath.IsAbs(c.Fabric) {
+		c.Fabric = filepath.Join(filepath.Dir(path), c.Fabric)
+	}
 	c.check()
 	if len(d.Problems) > 0 {
 		d.Sort()
@@ -223,6 +230,7 @@ func (v *VIP) fill(at positions, path string) {
 	v.fillChain(at, path)
 	v.Affinity = or(v.Affinity, Connection)
 	v.Forwarding = or(v.Forwarding, IPIP)
+	v.Steer = or(v.Steer, SteerOff)
 	v.Fragments = or(v.Fragments, Drop)
 	if at[path+".cookie_bits"] == nil {
 		v.CookieBits = or(v.CookieBits, DefaultCookieBits)

@@ -31,6 +31,7 @@ func (c *Config) check() {
 	c.checkVIPs()
 	c.checkFaild()
 	c.checkSources()
+	c.checkSteerSources()
 	c.checkSecret()
 	for _, l := range c.Limits.all() {
 		if what, remedy := l.problem(); what != "" {

@@ -105,6 +105,7 @@ func (c *Config) checkChoices(path string, v *VIP) {
 	affinity := c.checkOneOf(path+".affinity", v.Affinity, Connection, Address)
 	c.checkOneOf(path+".forwarding", v.Forwarding, IPIP, GUE, L2)
 	c.checkOneOf(path+".fragments", v.Fragments, Drop, Addresses)
+	c.checkSteer(path, v)
 
 	if protocol && policy && v.Protocol == UDP && v.Policy != Hash {
 		c.problem(path+".policy", v.Policy, "UDP has no timestamps that could carry a cookie, so only hash finds the same server again", "write policy: hash")

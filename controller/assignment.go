@@ -53,8 +53,10 @@ type VIP struct {
 	Scheme   string     `json:"scheme"`
 	Policy   string     `json:"policy"`
 	// Affinity is "address" or "connection".
-	Affinity   string  `json:"affinity"`
-	Forwarding string  `json:"forwarding"`
+	Affinity   string `json:"affinity"`
+	Forwarding string `json:"forwarding"`
+	// Steer chooses the paths of tunnels: "server" or "connection"; "": not.
+	Steer      string  `json:"steer,omitempty"`
 	CookieBits int     `json:"cookie_bits"`
 	Fragments  string  `json:"fragments"`
 	ICMPEcho   bool    `json:"icmp_echo"`

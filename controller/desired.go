@@ -51,7 +51,7 @@ func desired(cfg *config.Config) ([]wanted, error) {
 		}
 		w := wanted{vip: VIP{
 			Name: c.Name, Address: c.Address, Port: uint16(c.Port), Protocol: c.Protocol,
-			Scheme: c.Scheme, Policy: c.Policy, Affinity: c.Affinity, Forwarding: c.Forwarding,
+			Scheme: c.Scheme, Policy: c.Policy, Affinity: c.Affinity, Forwarding: c.Forwarding, Steer: steer(c),
 			CookieBits: c.CookieBits, Fragments: c.Fragments, ICMPEcho: *c.ICMPEcho, MSSClamp: *c.MSSClamp,
 			Hash: c.Hash, Capacity: c.Capacity, Horizon: *c.Horizon, WarmUp: c.WarmUp, Share: *c.Share,
 			ChainTime: c.ChainTime, MPTCP: c.MPTCP,
@@ -90,4 +90,13 @@ func asIs(cur *Assignment) []wanted {
 		all = append(all, w)
 	}
 	return all
+}
+
+// steer is c's setting as an assignment has it: nothing for off, so that
+// assignments of builds that knew no other are the same.
+func steer(c *config.VIP) string {
+	if c.Steers() {
+		return c.Steer
+	}
+	return ""
 }

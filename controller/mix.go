@@ -155,6 +155,7 @@ func (v *VIP) validate() error {
 		{"policy", v.Policy, []string{config.RR, config.WRR, config.P2C, config.LeastConn, config.Hash}},
 		{"affinity", v.Affinity, []string{config.Connection, config.Address}},
 		{"forwarding", v.Forwarding, []string{config.IPIP, config.GUE, config.L2}},
+		{"steer", v.Steer, []string{"", config.SteerServer, config.SteerConnection}},
 		{"fragments", v.Fragments, []string{config.Drop, config.Addresses}},
 	} {
 		if !slices.Contains(f.legal, f.value) {

@@ -1,9 +1,12 @@
 package controller
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
+
+	"github.com/fairlead/fairlead/config"
 )
 
 // settings takes over what may change in place: it concerns new connections,
@@ -24,6 +27,7 @@ func (p *planner) settings(v *VIP, w *wanted, next *Assignment) (changed bool) {
 	set("policy", v.Policy, to.Policy)
 	set("affinity", v.Affinity, to.Affinity)
 	set("forwarding", v.Forwarding, to.Forwarding)
+	set("steer", cmp.Or(v.Steer, config.SteerOff), cmp.Or(to.Steer, config.SteerOff))
 	set("fragments", v.Fragments, to.Fragments)
 	set("icmp_echo", v.ICMPEcho, to.ICMPEcho)
 	set("mss_clamp", v.MSSClamp, to.MSSClamp)

@@ -83,6 +83,11 @@ func (l *LB) Apply(a *controller.Assignment, down func(vipID uint32, slot uint16
 		l.undoBuckets()
 		return due, fmt.Errorf("assignment %d: %w", a.Version, err)
 	}
+	for _, v := range p.vips {
+		for i := range v.slots {
+			v.slots[i] = l.steered(v.slots[i])
+		}
+	}
 	p.took = time.Since(start)
 	err = l.enact(a, p, idle)
 	l.undoBuckets()
@@ -318,7 +323,14 @@ func (l *LB) retire(before inForce, p *plan) error {
 // writeLine tells a line its server, on every CPU, unless it says so already.
 func (l *LB) writeLine(line uint32, s serverLine, reset bool) error {
 	was, image := l.written[line], l.image(s)
+	if reset || s.steers() && !was.server.steers() {
+		if err := l.prepareSteer(line, s); err != nil {
+			return err
+		}
+	}
 	if !reset && was.image == image {
+		was.server = s
+		l.written[line] = was
 		return nil
 	}
 	// A next hop that is being asked for does not take away the one that
@@ -328,7 +340,7 @@ func (l *LB) writeLine(line uint32, s serverLine, reset bool) error {
 			return nil
 		}
 		image = was.image
-		image.MacDst = image.MacDst&^(uint64(lineClosed|lineDown)<<56) | uint64(s.flags)<<56
+		image.MacDst = image.MacDst&^(uint64(lineClosed|lineDown|lineSteered)<<56) | uint64(s.flags)<<56
 	}
 	w := lbFlLineWrite{Index: line, Line: image}
 	if reset {
@@ -479,7 +491,7 @@ func readWritten(o *objects, f inForce) (map[uint32]writtenLine, error) {
 			image.Packets, image.Bytes, image.Opened = 0, 0, 0
 			w := writtenLine{image: image}
 			if forwarding := lbFlForwarding(image.MacDst >> 48 & 0xff); forwarding != lbFlForwardingFL_FWD_NONE {
-				w.server = serverLine{addrOf(image.Addr), forwarding, uint8(image.MacDst>>56) & (lineClosed | lineDown), f.hops[id]}
+				w.server = serverLine{addrOf(image.Addr), forwarding, uint8(image.MacDst>>56) & (lineClosed | lineDown | lineSteered), f.hops[id], ""}
 			}
 			written[line] = w
 		}

@@ -59,6 +59,9 @@ func TestProgramAgreesWithModel(t *testing.T) {
 			if r.VIP != nil && r.VIP.Scheme == model.Beamer {
 				hits[beamerCase(r)]++
 			}
+			if what := steerCase(p.h.tables, r); what != "" {
+				hits[what]++
+			}
 			if p.h.IntN(4) == 0 {
 				p.tick()
 			}
@@ -91,7 +94,8 @@ func TestProgramAgreesWithModel(t *testing.T) {
 	if refused == 0 || all == 0 || kept == 0 {
 		t.Errorf("no refused opening, no VIP that tracks all or no own entry that stayed: the generator is too tame")
 	}
-	for _, what := range []string{"beamer settled ipip", "beamer moved ipip", "beamer moved gue", "beamer l2", "beamer join", "beamer quoted fragment forwarded", "beamer quoted fragment asked"} {
+	for _, what := range []string{"beamer settled ipip", "beamer moved ipip", "beamer moved gue", "beamer l2", "beamer join", "beamer quoted fragment forwarded", "beamer quoted fragment asked",
+		"steered over IPv4", "steered over IPv6", "steered by the hash", "steered with hops", "not steered by this program"} {
 		if hits[what] == 0 {
 			t.Errorf("no %s: the generator is too tame", what)
 		}
@@ -103,6 +107,27 @@ func TestProgramAgreesWithModel(t *testing.T) {
 			}
 		}
 	}
+}
+
+// steerCase says how a packet to a steered line was spread, "" for others.
+func steerCase(t *model.Tables, r model.Result) string {
+	if r.Verdict != model.Send || r.Line < 0 || r.Hash == 0 {
+		return ""
+	}
+	l := t.Lines[r.Line]
+	switch {
+	case l.Steer == nil || l.Forwarding != model.GUE:
+		return ""
+	case !t.Steering:
+		return "not steered by this program"
+	case l.Steer[r.Hash>>44&63] == model.Spread{}:
+		return "steered by the hash"
+	case r.Hops != nil:
+		return "steered with hops"
+	case l.Addr.Is6():
+		return "steered over IPv6"
+	}
+	return "steered over IPv4"
 }
 
 // beamerCase says what scheme beamer did with a packet.

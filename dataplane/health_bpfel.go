@@ -26,16 +26,23 @@ type healthFlLine struct {
 	Opened  uint64
 }
 
+type healthFlSteer struct {
+	_     structs.HostLayout
+	Entry [64]uint64
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	healthMapLines       = "lines"
+	healthMapSteers      = "steers"
 	healthProgHealth     = "health"
 	healthVarSource4     = "source4"
 	healthVarSource4Mask = "source4_mask"
 	healthVarSource6     = "source6"
 	healthVarSource6Mask = "source6_mask"
+	healthVarSteering    = "steering"
 )
 
 // loadHealth returns the embedded CollectionSpec for health.
@@ -87,7 +94,8 @@ type healthProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type healthMapSpecs struct {
-	Lines *ebpf.MapSpec `ebpf:"lines"`
+	Lines  *ebpf.MapSpec `ebpf:"lines"`
+	Steers *ebpf.MapSpec `ebpf:"steers"`
 }
 
 // healthVariableSpecs contains global variables before they are loaded into the kernel.
@@ -98,6 +106,7 @@ type healthVariableSpecs struct {
 	Source4Mask *ebpf.VariableSpec `ebpf:"source4_mask"`
 	Source6     *ebpf.VariableSpec `ebpf:"source6"`
 	Source6Mask *ebpf.VariableSpec `ebpf:"source6_mask"`
+	Steering    *ebpf.VariableSpec `ebpf:"steering"`
 }
 
 // healthObjects contains all objects after they have been loaded into the kernel.
@@ -120,12 +129,14 @@ func (o *healthObjects) Close() error {
 //
 // It can be passed to loadHealthObjects or ebpf.CollectionSpec.LoadAndAssign.
 type healthMaps struct {
-	Lines *ebpf.Map `ebpf:"lines"`
+	Lines  *ebpf.Map `ebpf:"lines"`
+	Steers *ebpf.Map `ebpf:"steers"`
 }
 
 func (m *healthMaps) Close() error {
 	return _HealthClose(
 		m.Lines,
+		m.Steers,
 	)
 }
 
@@ -137,6 +148,7 @@ type healthVariables struct {
 	Source4Mask *ebpf.Variable `ebpf:"source4_mask"`
 	Source6     *ebpf.Variable `ebpf:"source6"`
 	Source6Mask *ebpf.Variable `ebpf:"source6_mask"`
+	Steering    *ebpf.Variable `ebpf:"steering"`
 }
 
 // healthPrograms contains all programs after they have been loaded into the kernel.

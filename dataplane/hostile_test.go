@@ -47,7 +47,7 @@ func newHostile(r *rand.Rand) *hostile {
 		Services: map[model.Key]*model.VIP{}, Addresses: map[netip.Addr]*model.Address{},
 		Fragments: map[model.Key]*model.VIP{}, Lines: make([]model.Line, hostileLines),
 		Source4: netip.MustParsePrefix("192.168.64.0/20"), Source6: netip.MustParsePrefix("fd00:7::/64"),
-		GUEChecksum6: r.IntN(2) == 0, AskRate: pick[uint32](r, 3, 1<<20), AskSeed: r.Uint64() | 1, Ingress: 1,
+		GUEChecksum6: r.IntN(2) == 0, Steering: r.IntN(2) == 0, AskRate: pick[uint32](r, 3, 1<<20), AskSeed: r.Uint64() | 1, Ingress: 1,
 	}
 	hashKey := cheetah.Key{r.Uint64(), r.Uint64()}
 	line := uint32(1)
@@ -92,7 +92,16 @@ func (h *hostile) lines(v *model.VIP) {
 }
 
 func (h *hostile) line(s uint32) model.Line {
-	return model.Line{Forwarding: pick(h.Rand, model.IPIP, model.IPIP, model.GUE, model.L2), Unresolved: h.IntN(12) == 0,
+	var row *model.Steer
+	if h.IntN(2) == 0 {
+		row = &model.Steer{}
+		for i := range row {
+			if h.IntN(4) > 0 { // else by the hash
+				row[i] = model.Spread{Port: uint16(h.Uint32()), Label: h.Uint32() & 0xfffff}
+			}
+		}
+	}
+	return model.Line{Steer: row, Forwarding: pick(h.Rand, model.IPIP, model.IPIP, model.GUE, model.L2), Unresolved: h.IntN(12) == 0,
 		MACDst: wire.MAC{2, 1, byte(s), byte(h.Uint32()), 3, 4}, MACSrc: pick(h.Rand, wire.MAC{2, 0, 0, 0, 0, 2}, wire.MAC{2, 2, byte(h.Uint32()), 1, 1, 1}),
 		VLAN: pick[uint16](h.Rand, 0, 0, 7, 4094), Addr: h.address(h.IntN(2) == 0, 2),
 		Ifindex: pick[uint32](h.Rand, 1, 1, 9), MTU: pick(h.Rand, 1280, 1400, 1452, 1480, 9000)}

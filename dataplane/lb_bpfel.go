@@ -204,6 +204,11 @@ type lbFlShared struct {
 	VipId uint32
 }
 
+type lbFlSteer struct {
+	_     structs.HostLayout
+	Entry [64]uint64
+}
+
 type lbFlVip struct {
 	_           structs.HostLayout
 	Addr        [2]uint64
@@ -274,6 +279,7 @@ const (
 	lbMapLines        = "lines"
 	lbMapReasons      = "reasons"
 	lbMapShared       = "shared"
+	lbMapSteers       = "steers"
 	lbMapTables       = "tables"
 	lbMapVipCpu       = "vip_cpu"
 	lbProgClock       = "clock"
@@ -291,6 +297,7 @@ const (
 	lbVarSource4Mask  = "source4_mask"
 	lbVarSource6      = "source6"
 	lbVarSource6Mask  = "source6_mask"
+	lbVarSteering     = "steering"
 	lbVarVips         = "vips"
 )
 
@@ -355,6 +362,7 @@ type lbMapSpecs struct {
 	Lines      *ebpf.MapSpec `ebpf:"lines"`
 	Reasons    *ebpf.MapSpec `ebpf:"reasons"`
 	Shared     *ebpf.MapSpec `ebpf:"shared"`
+	Steers     *ebpf.MapSpec `ebpf:"steers"`
 	Tables     *ebpf.MapSpec `ebpf:"tables"`
 	VipCpu     *ebpf.MapSpec `ebpf:"vip_cpu"`
 }
@@ -373,6 +381,7 @@ type lbVariableSpecs struct {
 	Source4Mask  *ebpf.VariableSpec `ebpf:"source4_mask"`
 	Source6      *ebpf.VariableSpec `ebpf:"source6"`
 	Source6Mask  *ebpf.VariableSpec `ebpf:"source6_mask"`
+	Steering     *ebpf.VariableSpec `ebpf:"steering"`
 	Vips         *ebpf.VariableSpec `ebpf:"vips"`
 }
 
@@ -404,6 +413,7 @@ type lbMaps struct {
 	Lines      *ebpf.Map `ebpf:"lines"`
 	Reasons    *ebpf.Map `ebpf:"reasons"`
 	Shared     *ebpf.Map `ebpf:"shared"`
+	Steers     *ebpf.Map `ebpf:"steers"`
 	Tables     *ebpf.Map `ebpf:"tables"`
 	VipCpu     *ebpf.Map `ebpf:"vip_cpu"`
 }
@@ -418,6 +428,7 @@ func (m *lbMaps) Close() error {
 		m.Lines,
 		m.Reasons,
 		m.Shared,
+		m.Steers,
 		m.Tables,
 		m.VipCpu,
 	)
@@ -437,6 +448,7 @@ type lbVariables struct {
 	Source4Mask  *ebpf.Variable `ebpf:"source4_mask"`
 	Source6      *ebpf.Variable `ebpf:"source6"`
 	Source6Mask  *ebpf.Variable `ebpf:"source6_mask"`
+	Steering     *ebpf.Variable `ebpf:"steering"`
 	Vips         *ebpf.Variable `ebpf:"vips"`
 }
 

@@ -22,6 +22,7 @@ const (
 	mapReasons = "reasons"
 	mapAsks    = "asks"
 	mapShared  = "shared"
+	mapSteers  = "steers"
 )
 
 // Two maps are the daemon's own; no program reads them.
@@ -83,6 +84,7 @@ func checkSizes(spec *ebpf.CollectionSpec) error {
 		{"bytes of an entry of tables", spec.Maps[mapTables].ValueSize, 8},
 		{"bytes of an entry of conns", spec.Maps[mapConns].ValueSize, 4},
 		{"bytes of a bucket of flows", spec.Maps[mapFlows].ValueSize, uint32(unsafe.Sizeof(lbFlBucket{}))},
+		{"bytes of a row of steers", spec.Maps[mapSteers].ValueSize, uint32(unsafe.Sizeof(SteerRow{}))},
 		{"reasons", spec.Maps[mapReasons].MaxEntries, uint32(len(reasonNames))},
 	} {
 		if c.got != c.want {

@@ -48,6 +48,10 @@ type Options struct {
 	// GUEChecksum6 computes the UDP checksum of GUE over IPv6 instead of
 	// sending zero (RFC 6935).
 	GUEChecksum6 bool
+	// Steer has tunnels of gue take the path that SetSteers chooses, where their
+	// VIP says so (controller.VIP.Steer). Source4 and Source6 then are single
+	// addresses.
+	Steer bool
 }
 
 // maxServerLines is what a health mark can name (16 bits), and config's bound.
@@ -78,6 +82,7 @@ type LB struct {
 	force          inForce      // what set's active half says
 	unfinished     func() error // clears away what force replaced; nil: done
 	written        map[uint32]writtenLine
+	steerRows      map[SteerKey]SteerRow // of SetSteers
 	hashes         hashTables
 	buckets        *bucketTables
 	takenIn        time.Duration    // see Status.TakenIn
@@ -150,6 +155,9 @@ func (o *Options) complete() error {
 			return fmt.Errorf("balancer name %q: it names a folder of pins; use letters, digits, dots and dashes", o.Name)
 		}
 		o.PinDir = DefaultPinDir(o.Name)
+	}
+	if err := o.checkSteer(); err != nil {
+		return err
 	}
 	return o.Limits.Validate()
 }
@@ -295,6 +303,9 @@ func (l *LB) spec() (*ebpf.CollectionSpec, error) {
 	} {
 		spec.Maps[name].MaxEntries = uint32(size)
 	}
+	if l.o.Steer {
+		spec.Maps[mapSteers].MaxEntries = uint32(l.o.Limits.ServerLines)
+	}
 	addOwnMaps(spec)
 	if err := checkSizes(spec); err != nil {
 		return nil, err
@@ -331,7 +342,10 @@ func (l *LB) loadHealth() error {
 	if err != nil {
 		return fmt.Errorf("read the health program: %w", err)
 	}
-	spec.Maps[mapLines].MaxEntries = l.set.maps[mapLines].MaxEntries()
+	shared := map[string]*ebpf.Map{mapLines: l.set.maps[mapLines], mapSteers: l.set.maps[mapSteers]}
+	for name, m := range shared {
+		spec.Maps[name].MaxEntries = m.MaxEntries()
+	}
 	c, err := l.constants()
 	if err != nil {
 		return err
@@ -339,8 +353,7 @@ func (l *LB) loadHealth() error {
 	if err := setConstants(spec, c); err != nil {
 		return err
 	}
-	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
-		MapReplacements: map[string]*ebpf.Map{mapLines: l.set.maps[mapLines]}})
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
 	if err != nil {
 		return fmt.Errorf("load the health program: %w", err)
 	}
@@ -370,15 +383,19 @@ func adoptable(spec *ebpf.CollectionSpec, pinned *objects) (replace map[string]*
 			m = m.Copy()
 			m.Flags |= unix.BPF_F_MMAPABLE
 		}
-		if m.Compatible(p) == nil {
+		switch {
+		case m.Compatible(p) == nil:
 			replace[name] = p
-		} else {
+		case name == mapSteers:
+			// Steering was switched on or off: a row that is not there spreads by
+			// the hash, which breaks nothing.
+		default:
 			fits = false
 		}
 	}
 	if !fits {
 		// What the new set fills itself, or what names lines of the old one.
-		for _, name := range []string{".data." + mapVIPs, ".data." + mapControl, mapTables, mapLines, mapConns, mapMeta} {
+		for _, name := range []string{".data." + mapVIPs, ".data." + mapControl, mapTables, mapLines, mapConns, mapSteers, mapMeta} {
 			delete(replace, name)
 		}
 	}

@@ -499,7 +499,7 @@ func TestReadOnly(t *testing.T) {
 		if v.ID != 1 || v.Address != netip.MustParseAddr(wiredVIP) || v.Port != 80 || v.Protocol != protoTCP || v.Epochs != 1 || v.Shift != 20 || v.NewSize != 2 {
 			t.Errorf("VIP %+v", v)
 		}
-		if len(v.Servers) != 2 || v.Servers[0] != (LoadedServer{0, netip.MustParseAddr("10.77.0.11"), "ipip", true, 1480, false, false}) ||
+		if len(v.Servers) != 2 || v.Servers[0] != (LoadedServer{0, netip.MustParseAddr("10.77.0.11"), "ipip", true, 1480, false, false, false}) ||
 			v.Servers[1].Slot != 1 || v.Servers[1].Address != netip.MustParseAddr("fd77::12") || v.Servers[1].MTU != 1460 {
 			t.Errorf("servers %+v", v.Servers)
 		}

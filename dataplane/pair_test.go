@@ -72,21 +72,22 @@ func newPairOf(t *testing.T, seed uint64, h *hostile) *pair {
 }
 
 // diffTwins are kept and emptied from test to test: verifying the program
-// takes half a second. One for each value of the constant that varies.
-var diffTwins = map[bool]*Twin{}
+// takes half a second. One for each value of the constants that vary.
+var diffTwins = map[[2]bool]*Twin{}
 
 const diffLines, diffVIPs = 1100, 64
 
 func diffTwin(tables *model.Tables) (*Twin, error) {
-	t := diffTwins[tables.GUEChecksum6]
+	key := [2]bool{tables.GUEChecksum6, tables.Steering}
+	t := diffTwins[key]
 	if t == nil {
 		var err error
-		t, err = newTwin(twinSize{lines: diffLines, tableEntries: 1 << 15, flowBuckets: diffFlowBuckets, vipIDs: diffVIPs},
+		t, err = newTwin(twinSize{lines: diffLines, tableEntries: 1 << 15, flowBuckets: diffFlowBuckets, vipIDs: diffVIPs, steers: diffLines},
 			func(spec *ebpf.CollectionSpec) error { return tableConstants(spec, tables) })
 		if err != nil {
 			return nil, err
 		}
-		diffTwins[tables.GUEChecksum6] = t
+		diffTwins[key] = t
 	}
 	m := t.set.maps
 	return t, errors.Join(t.set.writeAt(mapVIPs, 0, make([]byte, 2*vipHalf)), clearArray[int32](m[mapConns]),
@@ -105,7 +106,7 @@ func (t *Twin) drainShared() error {
 }
 
 func tableConstants(spec *ebpf.CollectionSpec, t *model.Tables) error {
-	l := &LB{o: Options{Source4: t.Source4, Source6: t.Source6}, asker: &asker{}}
+	l := &LB{o: Options{Source4: t.Source4, Source6: t.Source6, Steer: t.Steering}, asker: &asker{}}
 	c, err := l.constants()
 	if err != nil {
 		return err
@@ -192,17 +193,30 @@ func (p *pair) write() error {
 // writeLines writes all server lines, counters at 0.
 func (p *pair) writeLines() error {
 	n, cpus := diffLines, ebpf.MustPossibleCPU()
-	keys, lines := make([]uint32, n), make([]lbFlLine, n*cpus)
+	keys, lines, rows := make([]uint32, n), make([]lbFlLine, n*cpus), make([]lbFlSteer, n)
 	for i := range keys {
 		keys[i] = uint32(i)
 		if i < len(p.h.tables.Lines) {
 			for cpu := range cpus {
 				lines[i*cpus+cpu] = lineEntry(p.h.tables.Lines[i])
 			}
+			rows[i] = steerRow(p.h.tables.Lines[i].Steer)
 		}
 	}
 	_, err := p.twin.set.maps[mapLines].BatchUpdate(keys, lines, nil)
+	if err == nil {
+		_, err = p.twin.set.maps[mapSteers].BatchUpdate(keys, rows, nil)
+	}
 	return err
+}
+
+func steerRow(from *model.Steer) (row lbFlSteer) {
+	if from != nil {
+		for i, e := range from {
+			row.Entry[i] = SteerEntry{e.Port, e.Label}.word()
+		}
+	}
+	return row
 }
 
 func vipEntry(v *model.VIP, put func([]uint32) (uint32, uint32, error)) (e lbFlVip, err error) {
@@ -256,7 +270,7 @@ func lineEntry(l model.Line) lbFlLine {
 		return lbFlLine{}
 	}
 	flags := uint64(0)
-	for flag, set := range map[uint64]bool{lineIPv6: l.Addr.Is6(), lineUnresolved: l.Unresolved, lineClosed: l.Closed, lineDown: l.Down} {
+	for flag, set := range map[uint64]bool{lineIPv6: l.Addr.Is6(), lineUnresolved: l.Unresolved, lineClosed: l.Closed, lineDown: l.Down, lineSteered: l.Steer != nil} {
 		if set {
 			flags |= flag
 		}

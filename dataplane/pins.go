@@ -54,7 +54,8 @@ type objects struct {
 	programs map[string]*ebpf.Program
 	readOnly bool        // opened without the right to write
 	entries  entryMemory // of `tables`, once mapEntries mapped it
-	mapped   []byte      // all of that mapping
+	steers   []lbFlSteer // of `steers`, likewise
+	mapped   [][]byte    // all of these mappings
 }
 
 // newObjects takes a collection over. Maps that nobody pins are closed: their
@@ -75,7 +76,7 @@ func (o *objects) close() {
 	if o == nil {
 		return
 	}
-	o.unmapEntries()
+	o.unmap()
 	for _, m := range o.maps {
 		m.Close()
 	}

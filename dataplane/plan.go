@@ -27,8 +27,11 @@ const (
 type serverLine struct {
 	addr       netip.Addr // invalid: the line names no server
 	forwarding lbFlForwarding
-	flags      uint8 // lineClosed, lineDown
+	flags      uint8 // lineClosed, lineDown, lineSteered
 	hops       bool  // packets carry hops (scheme beamer)
+	// steer is the VIP's setting, "" where its row is not read, or not known
+	// which it was.
+	steer string
 }
 
 // lineRange is a VIP's stretch of server lines.
@@ -146,7 +149,7 @@ func planServers(v *controller.VIP, sets *sets, alloc *allocator) (plannedVIP, e
 	}
 	pv := plannedVIP{id: v.ID, name: v.Name, lines: r, hops: v.Scheme == beamer, slots: make([]serverLine, r.size)}
 	for _, s := range v.Slots {
-		pv.slots[s.Number] = serverLine{s.Address.Unmap(), forwarding, sets.lines[s.Number], v.Scheme == beamer}
+		pv.slots[s.Number] = serverLine{s.Address.Unmap(), forwarding, sets.lines[s.Number], v.Scheme == beamer, v.Steer}
 	}
 	return pv, nil
 }

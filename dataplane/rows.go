@@ -70,22 +70,27 @@ func (o *objects) mapEntries() (entryMemory, error) {
 	if m == nil {
 		return nil, fmt.Errorf("no map %s is pinned", mapTables)
 	}
-	page := os.Getpagesize()
-	size := (int(m.MaxEntries())*arrayStride + page - 1) &^ (page - 1)
+	size := pages(int(m.MaxEntries()) * arrayStride)
 	b, err := unix.Mmap(m.FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("map %s: map %d bytes of it into memory: %w", mapTables, size, err)
 	}
-	o.mapped = b
+	o.mapped = append(o.mapped, b)
 	o.entries = unsafe.Slice((*uint64)(unsafe.Pointer(&b[0])), int(m.MaxEntries()))
 	return o.entries, nil
 }
 
-func (o *objects) unmapEntries() {
-	if o.mapped != nil {
-		_ = unix.Munmap(o.mapped) // it is a mapping of ours
+func (o *objects) unmap() {
+	for _, b := range o.mapped {
+		_ = unix.Munmap(b) // it is a mapping of ours
 	}
-	o.mapped, o.entries = nil, nil
+	o.mapped, o.entries, o.steers = nil, nil, nil
+}
+
+// pages is size, and what the last page has beyond it.
+func pages(size int) int {
+	page := os.Getpagesize()
+	return (size + page - 1) &^ (page - 1)
 }
 
 // writeRows writes e to where its table begins. Only what differs from what

@@ -18,7 +18,10 @@ func (l *LB) constants() (map[string]any, error) {
 		return nil, err
 	}
 	l.asker.source4, l.asker.source6 = s4.Addr(), s6.Addr()
-	c := map[string]any{}
+	c := map[string]any{"steering": uint32(0)}
+	if l.o.Steer {
+		c["steering"] = uint32(1)
+	}
 	a4, m4 := s4.Masked().Addr().As4(), hostMask(s4)
 	if s4.IsSingleIP() {
 		a4 = s4.Addr().As4()

@@ -101,6 +101,7 @@ type LoadedServer struct {
 	MTU        uint16 // largest packet that fits, from layer 3 on
 	Closed     bool   // takes no new connections from the hash
 	Down       bool   // by its health checks
+	Steered    bool   // its row of the map steers is read
 }
 
 // VIPs reads the services in force, by id.
@@ -145,7 +146,8 @@ func (s *State) servers(e lbFlVip) ([]LoadedServer, error) {
 		}
 		list = append(list, LoadedServer{Slot: uint16(slot), Address: addrOf(line.Addr), Forwarding: forwarding,
 			Resolved: line.MacDst>>56&lineUnresolved == 0, MTU: line.Mtu,
-			Closed: line.MacDst>>56&lineClosed != 0, Down: line.MacDst>>56&lineDown != 0})
+			Closed: line.MacDst>>56&lineClosed != 0, Down: line.MacDst>>56&lineDown != 0,
+			Steered: line.MacDst>>56&lineSteered != 0})
 	}
 	return list, nil
 }

@@ -39,10 +39,11 @@ type Twin struct {
 	// Constants of the program.
 	source4, source6 netip.Prefix
 	gueChecksum6     bool
+	steering         bool
 }
 
 // twinSize is what the maps hold; zero fields are 1.
-type twinSize struct{ lines, tableEntries, flowBuckets, vipIDs uint32 }
+type twinSize struct{ lines, tableEntries, flowBuckets, vipIDs, steers uint32 }
 
 // newTwin loads the program of this build with the given constants, in which
 // the clock's are replaced.
@@ -57,7 +58,7 @@ func newTwin(size twinSize, constants func(*ebpf.CollectionSpec) error) (*Twin, 
 		}
 	}
 	for name, n := range map[string]uint32{mapLines: size.lines, mapConns: size.lines, mapTables: size.tableEntries,
-		mapFlows: size.flowBuckets, mapVIPCPU: size.vipIDs} {
+		mapFlows: size.flowBuckets, mapVIPCPU: size.vipIDs, mapSteers: size.steers} {
 		spec.Maps[name].MaxEntries = max(n, 1)
 	}
 	if err := constants(spec); err != nil {

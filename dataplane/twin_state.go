@@ -30,6 +30,9 @@ func TwinOf(s *State) (*Twin, error) {
 	}
 	size := twinSize{lines: s.Map(mapLines).MaxEntries(), tableEntries: s.Map(mapTables).MaxEntries(),
 		flowBuckets: s.Map(mapFlows).MaxEntries(), vipIDs: s.Map(mapVIPCPU).MaxEntries()}
+	if m := s.Map(mapSteers); m != nil {
+		size.steers = m.MaxEntries()
+	}
 	t, err := newTwin(size, func(spec *ebpf.CollectionSpec) error {
 		own := spec.Maps[".rodata"]
 		if own == nil || int(own.ValueSize) != len(constants) {
@@ -142,10 +145,12 @@ func (t *Twin) copyFrom(s *State) error {
 	}); err != nil {
 		return err
 	}
-	if err := copyArray[lbFlBound](t, s, lbMapAskSources, nil); err != nil {
-		return err
+	for _, name := range []string{lbMapAskSources, lbMapAskBound} {
+		if err := copyArray[lbFlBound](t, s, name, nil); err != nil {
+			return err
+		}
 	}
-	return copyArray[lbFlBound](t, s, lbMapAskBound, nil)
+	return copyArray[lbFlSteer](t, s, mapSteers, nil)
 }
 
 // copyArray copies an array map, per CPU or not. keep changes an element on
@@ -219,7 +224,7 @@ func (r *modelReader) read() (*model.Tables, *model.State) {
 	}
 	tables := &model.Tables{Services: map[model.Key]*model.VIP{}, Addresses: map[netip.Addr]*model.Address{},
 		Fragments: map[model.Key]*model.VIP{}, AskRate: control.AskRate, AskSeed: control.VipSeed[0],
-		Source4: r.t.source4, Source6: r.t.source6, GUEChecksum6: r.t.gueChecksum6,
+		Source4: r.t.source4, Source6: r.t.source6, GUEChecksum6: r.t.gueChecksum6, Steering: r.t.steering,
 		Ingress: 1, // the loopback: a test run's frames come in there
 	}
 	state := model.NewState(int(set.maps[mapLines].MaxEntries()), int(set.maps[mapFlows].MaxEntries()))
@@ -310,6 +315,9 @@ func (r *modelReader) lines(tables *model.Tables) {
 		tables.Lines[i] = model.Line{Forwarding: model.Forwarding(l.MacDst >> 48), Unresolved: l.MacDst>>56&lineUnresolved != 0,
 			Closed: l.MacDst>>56&lineClosed != 0, Down: l.MacDst>>56&lineDown != 0,
 			MACDst: macOf(l.MacDst), MACSrc: macOf(l.MacSrc), VLAN: uint16(l.MacSrc >> 48), Addr: addrOf(l.Addr), Ifindex: l.Ifindex, MTU: int(l.Mtu)}
+		if l.MacDst>>56&lineSteered != 0 {
+			tables.Lines[i].Steer = r.t.steerRow(i)
+		}
 	}
 }
 
@@ -387,9 +395,9 @@ func bucketOf(b lbFlBucket) jet.Bucket {
 
 // readConstants keeps the constants that the model needs.
 func (t *Twin) readConstants(spec *ebpf.CollectionSpec) error {
-	var s4, m4, check uint32
+	var s4, m4, check, steering uint32
 	var s6, m6 [2]uint64
-	for name, to := range map[string]any{"source4": &s4, "source4_mask": &m4, "source6": &s6, "source6_mask": &m6, "gue6_checksum": &check} {
+	for name, to := range map[string]any{"source4": &s4, "source4_mask": &m4, "source6": &s6, "source6_mask": &m6, "gue6_checksum": &check, "steering": &steering} {
 		if err := spec.Variables[name].Get(to); err != nil {
 			return fmt.Errorf("constant %s: %w", name, err)
 		}
@@ -398,7 +406,7 @@ func (t *Twin) readConstants(spec *ebpf.CollectionSpec) error {
 	a6 := netip.AddrFrom16([16]byte(binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(nil, s6[0]), s6[1])))
 	t.source4 = netip.PrefixFrom(a4, 32-bits.OnesCount32(m4))
 	t.source6 = netip.PrefixFrom(a6, 128-bits.OnesCount64(m6[0])-bits.OnesCount64(m6[1]))
-	t.gueChecksum6 = check != 0
+	t.gueChecksum6, t.steering = check != 0, steering != 0
 	return nil
 }
 

@@ -176,6 +176,23 @@ _Static_assert(sizeof(struct fl_line) == 64, "a server line is one cache line");
 #define FL_LINE_CLOSED 4     /* takes no new connections: draining, resting,
                               * joining, standby or down */
 #define FL_LINE_DOWN 8       /* down by its health checks */
+#define FL_LINE_STEERED 16   /* gue: the line's row in `steers` may choose the path */
+
+/* How the tunnels of a steered line go through the fabric: a row of `steers`, by
+ * the line's index. A packet takes the entry that its connection's hash names: the
+ * outer header's source port and flow label, of which routers that read path
+ * selectors take the way (docs/steering.md). Entry 0: spread by the hash, as
+ * the tunnels of other lines. An entry is one word, so that a packet sees an old
+ * or a new one. */
+#define FL_STEER_ENTRIES 64
+#define FL_STEER_PORT(e) ((__u16)(e))            /* host order */
+#define FL_STEER_LABEL(e) ((__u32)((e) >> 32))   /* 20 bits */
+/* Not of the hash's topmost bits: those have chosen the server in some schemes, so
+ * that one server's connections would meet in few entries. */
+#define FL_STEER_INDEX(hash) ((hash) >> 44 & (FL_STEER_ENTRIES - 1))
+struct fl_steer {
+	__u64 entry[FL_STEER_ENTRIES];
+};
 
 /* Context of the syscall program line_write. `line` is written on every CPU;
  * its counters are left alone unless reset is set. */

@@ -14,7 +14,7 @@
 #define FAIRLEAD_LB_FORWARD_H
 
 #include "csum.h"
-#include "way.h"
+#include "spread.h"
 
 #define FL_GUE_PORT 6080
 #define FL_GUE_BYTES (8 + 4) /* UDP and GUE */
@@ -51,13 +51,11 @@ static __always_inline __u64 fl_hops_sum(const struct fl_way *w)
 /* UDP and GUE headers at h; length is the inner packet's. GUE version 0 (RFC
  * draft-ietf-intarea-gue): no options, the inner protocol in byte 1; hops are
  * private data, four words. */
-static __always_inline void fl_gue(void *h, const struct fl_way *w, __u32 length, __u8 inner,
-				   __u16 check, bool hops)
+static __always_inline void fl_gue(void *h, const struct fl_way *w, const struct fl_spread *s,
+				   __u32 length, __u8 inner, __u16 check, bool hops)
 {
-	__u16 sport = 49152 + (w->hash >> 50); /* 14 bits: the ephemeral ports */
-
 	length += FL_GUE_BYTES + (hops ? FL_HOPS_BYTES : 0);
-	*(__u64 *)h = (__u64)bpf_htons(sport) | (__u64)bpf_htons(FL_GUE_PORT) << 16 |
+	*(__u64 *)h = (__u64)bpf_htons(s->sport) | (__u64)bpf_htons(FL_GUE_PORT) << 16 |
 		      (__u64)bpf_htons(length) << 32 | (__u64)check << 48;
 	*(__u32 *)(h + 8) = (__u32)inner << 8 | (hops ? FL_HOPS_BYTES / 4 : 0);
 	if (hops)
@@ -92,11 +90,11 @@ static __always_inline void fl_source6(__u64 *saddr, __u64 hash)
 }
 
 static __always_inline void fl_outer6(void *h, const struct fl_packet *p, const __u64 *saddr,
-				      const struct fl_line *line, __u64 hash, __u32 length,
+				      const struct fl_line *line, __u32 label, __u32 length,
 				      __u8 proto)
 {
 	/* Version, traffic class, flow label of 20 bits: routers hash by it (RFC 6438). */
-	__u32 first = bpf_htonl(6u << 28 | (__u32)p->tos << 20 | (__u32)(hash >> 44));
+	__u32 first = bpf_htonl(6u << 28 | (__u32)p->tos << 20 | label);
 
 	*(__u64 *)h = first | (__u64)bpf_htons(length) << 32 | (__u64)proto << 48 |
 		      (__u64)FL_OUTER_TTL << 56;
@@ -124,7 +122,8 @@ static __always_inline bool fl_gue6_summed(const struct fl_packet *p)
  * cancel out. Only for what fl_gue6_summed says yes to. inner points
  * to the inner header, 20 bytes of which may be read. */
 static __always_inline __u16 fl_gue6_check(const struct fl_packet *p, const __u64 *saddr,
-					   const struct fl_way *w, const void *inner, bool hops)
+					   const struct fl_way *w, __u16 sport, const void *inner,
+					   bool hops)
 {
 	__u32 l4 = p->l4 - p->l3, pseudo, i;
 	__u32 udp = p->len + FL_GUE_BYTES + (hops ? FL_HOPS_BYTES : 0);
@@ -147,7 +146,7 @@ static __always_inline __u16 fl_gue6_check(const struct fl_packet *p, const __u6
 	}
 	/* Pseudo header, then UDP and GUE; the length counts in both. */
 	sum += (__u64)bpf_htons(udp) * 2 + bpf_htons(IPPROTO_UDP);
-	sum += bpf_htons(49152 + (w->hash >> 50)) + bpf_htons(FL_GUE_PORT);
+	sum += bpf_htons(sport) + bpf_htons(FL_GUE_PORT);
 	sum += (__u32)(p->family == 4 ? IPPROTO_IPIP : IPPROTO_IPV6) << 8;
 	if (hops)
 		sum += fl_hops_sum(w) + FL_HOPS_BYTES / 4; /* and GUE's header length */
@@ -177,11 +176,16 @@ static __always_inline int fl_forward_common(struct xdp_md *ctx, const struct fl
 	__u32 length = p->len + outer;
 	__u8 inner = p->family == 4 ? IPPROTO_IPIP : IPPROTO_IPV6;
 	__u8 proto = gue ? IPPROTO_UDP : inner;
+	__u64 kind = w->mac_dst >> 48;
+	struct fl_spread spread;
 	void *data, *end, *h;
 
-	if (unlikely(w->mac_dst >> 48 != (forwarding | (__u64)flags << 8) || mac_src >> 48 ||
+	if (gue && steering)
+		kind &= ~((__u64)FL_LINE_STEERED << 8);
+	if (unlikely(kind != (forwarding | (__u64)flags << 8) || mac_src >> 48 ||
 		     p->len > line->mtu))
 		return XDP_ABORTED;
+	fl_spread(&spread, w, gue);
 	if (unlikely(bpf_xdp_adjust_head(ctx, (int)(p->l3 - ETH_HLEN - outer))))
 		return XDP_ABORTED;
 	data = (void *)(long)ctx->data;
@@ -202,10 +206,10 @@ static __always_inline int fl_forward_common(struct xdp_md *ctx, const struct fl
 			proto = IPPROTO_DSTOPTS;
 			fl_write_hops6(h + ip, w, inner);
 		}
-		fl_outer6(h, p, saddr, line, w->hash, length - ip, proto);
+		fl_outer6(h, p, saddr, line, spread.label, length - ip, proto);
 	}
 	if (gue)
-		fl_gue(h + ip, w, p->len, inner, 0, hops);
+		fl_gue(h + ip, w, &spread, p->len, inner, 0, hops);
 	return fl_send(ctx, line->ifindex);
 }
 
@@ -283,9 +287,11 @@ static __always_inline int fl_encapsulate(struct xdp_md *ctx, const struct fl_pa
 	const __u32 option = hops ? FL_HOPS_BYTES : 0, options6 = hops ? FL_HOPS6_BYTES : 0;
 	__u32 l2 = mac_src >> 48 ? ETH_HLEN + 4 : ETH_HLEN, outer, ifindex = line->ifindex;
 	__u8 inner = p->family == 4 ? IPPROTO_IPIP : IPPROTO_IPV6;
+	struct fl_spread spread;
 	void *data, *end, *h;
 	__u16 type;
 
+	fl_spread(&spread, w, gue);
 	outer = six ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
 	if (gue)
 		outer += FL_GUE_BYTES + option;
@@ -307,14 +313,15 @@ static __always_inline int fl_encapsulate(struct xdp_md *ctx, const struct fl_pa
 
 			if (inner_ip + sizeof(struct iphdr) > end)
 				return XDP_ABORTED;
-			fl_outer6(h, p, saddr, line, w->hash, p->len + FL_GUE_BYTES + option,
+			fl_outer6(h, p, saddr, line, spread.label, p->len + FL_GUE_BYTES + option,
 				  IPPROTO_UDP);
-			fl_gue(h + sizeof(struct ipv6hdr), w, p->len, inner,
-			       summed ? fl_gue6_check(p, saddr, w, inner_ip, hops) : 0, hops);
+			fl_gue(h + sizeof(struct ipv6hdr), w, &spread, p->len, inner,
+			       summed ? fl_gue6_check(p, saddr, w, spread.sport, inner_ip, hops) : 0,
+			       hops);
 		} else {
 			if (h + sizeof(struct ipv6hdr) + options6 > end)
 				return XDP_ABORTED;
-			fl_outer6(h, p, saddr, line, w->hash, p->len + options6,
+			fl_outer6(h, p, saddr, line, spread.label, p->len + options6,
 				  hops ? IPPROTO_DSTOPTS : inner);
 			if (hops)
 				fl_write_hops6(h + sizeof(struct ipv6hdr), w, inner);
@@ -326,7 +333,7 @@ static __always_inline int fl_encapsulate(struct xdp_md *ctx, const struct fl_pa
 				return XDP_ABORTED;
 			fl_outer4(h, p, w, p->len + sizeof(struct iphdr) + FL_GUE_BYTES + option,
 				  IPPROTO_UDP, false);
-			fl_gue(h + sizeof(struct iphdr), w, p->len, inner, 0, hops);
+			fl_gue(h + sizeof(struct iphdr), w, &spread, p->len, inner, 0, hops);
 		} else {
 			if (h + sizeof(struct iphdr) + option > end)
 				return XDP_ABORTED;

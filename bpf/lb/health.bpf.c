@@ -34,14 +34,35 @@ const volatile __u32 source4;
 const volatile __u32 source4_mask;
 const volatile __u64 source6[2];
 const volatile __u64 source6_mask[2];
+const volatile __u32 steering;
 
-/* The balancer's own map; sized and shared by the daemon. */
+/* The balancer's own maps; sized and shared by the daemon. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct fl_line);
 } lines SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct fl_steer);
+} steers SEC(".maps");
+
+/* The entry of a steered line's row, so that a check goes the way of connections:
+ * a link that those have left takes no server down. */
+static __always_inline __u64 fl_health_steer(__u32 index, __u8 flags, __u64 hash)
+{
+	struct fl_steer *row;
+
+	if (!steering || !(flags & FL_LINE_STEERED))
+		return 0;
+	row = bpf_map_lookup_elem(&steers, &index);
+	return row ? *(volatile __u64 *)&row->entry[FL_STEER_INDEX(hash << 32)] : 0;
+}
 
 struct fl_gue_header {
 	struct udphdr udp;
@@ -53,10 +74,10 @@ struct fl_gue_header {
 /* UDP checksums are zero, over IPv6 too (RFC 6935), whatever gue6_checksum
  * says: the inner checksum may still be unfinished here, to be
  * computed by the device, so that no sum over it would hold. */
-static __always_inline void fl_health_gue(struct fl_gue_header *g, __u32 hash, __u32 inner_len,
+static __always_inline void fl_health_gue(struct fl_gue_header *g, __u16 sport, __u32 inner_len,
 					  __u8 inner)
 {
-	g->udp.source = bpf_htons(49152 + (hash >> 18));
+	g->udp.source = bpf_htons(sport);
 	g->udp.dest = bpf_htons(FL_GUE_PORT);
 	g->udp.len = bpf_htons(inner_len + sizeof(*g));
 	g->udp.check = 0;
@@ -67,10 +88,11 @@ static __always_inline void fl_health_gue(struct fl_gue_header *g, __u32 hash, _
 
 /* Puts the outer header in front; 0 or negative. */
 static __always_inline int fl_health_encapsulate(struct __sk_buff *skb, const struct fl_line *line,
-						 __u8 forwarding, bool six)
+						 __u32 index, __u8 forwarding, __u8 line_flags)
 {
 	__u32 hash = bpf_get_hash_recalc(skb), inner_len = skb->len - ETH_HLEN;
-	bool gue = forwarding == FL_FWD_GUE;
+	__u64 steer = fl_health_steer(index, line_flags, hash);
+	bool gue = forwarding == FL_FWD_GUE, six = line_flags & FL_LINE_IPV6;
 	__u8 inner = skb->protocol == bpf_htons(ETH_P_IPV6) ? IPPROTO_IPV6 : IPPROTO_IPIP;
 	__u32 l4 = gue ? sizeof(struct fl_gue_header) : 0;
 	__u32 l3 = six ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
@@ -83,16 +105,17 @@ static __always_inline int fl_health_encapsulate(struct __sk_buff *skb, const st
 		return -1;
 	if (six) {
 		struct ipv6hdr ip = {
-			.version = 6,
 			.payload_len = bpf_htons(inner_len + l4),
 			.nexthdr = gue ? IPPROTO_UDP : inner,
 			.hop_limit = 64,
 		};
+		__u32 first = bpf_htonl(6u << 28 | FL_STEER_LABEL(steer));
 		__u64 saddr[2] = {
 			source6[0] | (((__u64)hash << 32 | hash) & source6_mask[0]),
 			source6[1] | (((__u64)hash << 32 | hash) & source6_mask[1]),
 		};
 
+		__builtin_memcpy(&ip, &first, 4);
 		__builtin_memcpy(&ip.saddr, saddr, 16);
 		__builtin_memcpy(&ip.daddr, line->addr, 16);
 		if (bpf_skb_store_bytes(skb, ETH_HLEN, &ip, sizeof(ip), 0))
@@ -118,7 +141,7 @@ static __always_inline int fl_health_encapsulate(struct __sk_buff *skb, const st
 	}
 	if (!gue)
 		return 0;
-	fl_health_gue(&g, hash, inner_len, inner);
+	fl_health_gue(&g, steer ? FL_STEER_PORT(steer) : 49152 + (hash >> 18), inner_len, inner);
 	return bpf_skb_store_bytes(skb, ETH_HLEN + l3, &g, sizeof(g), 0);
 }
 
@@ -151,7 +174,7 @@ int health(struct __sk_buff *skb)
 	if (!skb->gso_size && skb->len - ETH_HLEN > line->mtu)
 		return TC_ACT_SHOT;
 	if (forwarding != FL_FWD_L2 &&
-	    fl_health_encapsulate(skb, line, forwarding, flags & FL_LINE_IPV6))
+	    fl_health_encapsulate(skb, line, index, forwarding, flags))
 		return TC_ACT_SHOT;
 	__builtin_memcpy(eth, &mac_dst, 6);
 	__builtin_memcpy(eth + 6, &mac_src, 6);

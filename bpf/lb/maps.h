@@ -22,6 +22,8 @@ const volatile __u64 jiffy_mult = 1;
 const volatile __u32 jiffy_shift;
 /* UDP checksum of GUE over IPv6: 0 sends zero (RFC 6935). */
 const volatile __u32 gue6_checksum;
+/* 1: there may be lines with FL_LINE_STEERED. */
+const volatile __u32 steering;
 /* Buckets of `flows`. */
 const volatile __u32 flow_buckets = 1;
 
@@ -46,6 +48,15 @@ struct {
 	__type(key, __u32);
 	__type(value, struct fl_line);
 } lines SEC(".maps");
+
+/* By server line; one row where nothing is steered. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct fl_steer);
+} steers SEC(".maps");
 
 /* ---- what packets leave behind ------------------------------------------ */
 

@@ -69,16 +69,17 @@ func (t *Tables) gueChecksum(k *packet, o wire.Outer, packet []byte) {
 // outer is the outer header of a packet to a server. DSCP and ECN are copied
 // (RFC 6040, normal mode).
 func (t *Tables) outer(k *wire.Parsed, line *Line, hash uint64) wire.Outer {
+	spread := t.spread(line, hash)
 	o := wire.Outer{Tunnel: wire.IPIP, Dst: line.Addr, TTL: outerTTL, TOS: k.TOS}
 	if line.Addr.Is4() {
 		o.Src = hostBits(t.Source4, uint64(uint32(hash>>32)), 0)
 		o.IP.DontFragment = true
 	} else {
 		o.Src = hostBits(t.Source6, hash, hash>>32|hash<<32)
-		o.IP.FlowLabel = uint32(hash >> 44)
+		o.IP.FlowLabel = spread.Label
 	}
 	if line.Forwarding == GUE {
-		o.Tunnel, o.SrcPort, o.DstPort = wire.GUE, 49152+uint16(hash>>50), wire.GUEPort
+		o.Tunnel, o.SrcPort, o.DstPort = wire.GUE, spread.Port, wire.GUEPort
 	}
 	return o
 }

@@ -115,6 +115,29 @@ type Line struct {
 	Addr           netip.Addr
 	Ifindex        uint32
 	MTU            int // largest inner packet
+	// Steer is the line's row of fl_steer, which counts if Tables.Steering does;
+	// nil: it is not steered.
+	Steer *Steer
+}
+
+// Steer spreads a line's connections over the paths that were chosen for them
+// (fl_steer). An entry of zeros spreads by the hash.
+type Steer [64]Spread
+
+// Spread is what of a tunnel's outer header spreads it over the fabric.
+type Spread struct {
+	Port  uint16 // outer source port of GUE
+	Label uint32 // IPv6 flow label
+}
+
+// spread is that of a connection with this hash.
+func (t *Tables) spread(l *Line, hash uint64) Spread {
+	if t.Steering && l.Steer != nil && l.Forwarding == GUE {
+		if s := l.Steer[hash>>44&63]; s != (Spread{}) {
+			return s
+		}
+	}
+	return Spread{49152 + uint16(hash>>50), uint32(hash >> 44)}
 }
 
 // Key finds a VIP: address, port (0: all) and protocol.
@@ -142,6 +165,8 @@ type Tables struct {
 	Source4, Source6 netip.Prefix
 	// GUEChecksum6 computes GUE's outer UDP checksum over IPv6.
 	GUEChecksum6 bool
+	// Steering has lines' rows of fl_steer read.
+	Steering bool
 	// AskRate is how many copies to all servers a second and CPU allows, of
 	// each kind (RST, ICMP); AskSeed spreads the senders of ICMP errors over
 	// their bounds.

@@ -1,0 +1,108 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/fairlead/fairlead/config/yamlfile"
+	"github.com/fairlead/fairlead/fabric/steer"
+	"github.com/fairlead/fairlead/fabric/topology"
+)
+
+// Steers says whether v's tunnels take paths that are chosen.
+func (v *VIP) Steers() bool { return v.Steer != SteerOff && v.Steer != "" }
+
+// checkSteer looks at a VIP's steer alone.
+func (c *Config) checkSteer(path string, v *VIP) {
+	if !c.checkOneOf(path+".steer", v.Steer, SteerOff, SteerServer, SteerConnection) || !v.Steers() {
+		return
+	}
+	path += ".steer"
+	switch {
+	case v.Scheme == Faild:
+		c.problem(path, v.Steer, "scheme faild has no balancer that makes tunnels: a switch forwards", "remove it")
+		return
+	case v.Forwarding == IPIP:
+		c.problem(path, v.Steer, "routers read a path in ports, and forwarding ipip's tunnels have none", "write forwarding: gue")
+	case v.Forwarding == L2:
+		c.problem(path, v.Steer, "forwarding l2 makes no tunnel whose path could be chosen: the server is on the same link", "write forwarding: gue, or remove steer")
+	}
+	if c.Fabric == "" {
+		c.problem(path, v.Steer, "no fabric is named, so that nobody knows of paths", "write fabric: /etc/fairlead/fabric.yaml at the top of this file")
+	}
+	servers := map[string]*Server{}
+	for i := range c.Servers {
+		servers[c.Servers[i].Name] = &c.Servers[i]
+	}
+	for _, m := range v.Servers {
+		if s := servers[m.Name]; s != nil && s.API == NoAgent {
+			c.problem(path, v.Steer, "server "+m.Name+" has api: none, so that no agent there answers the probes that tell good paths from bad ones",
+				"run `fairlead host` there and give it an api, or remove steer")
+		}
+	}
+}
+
+// checkSteerSources: routers hash a tunnel's source, so that a path is known for
+// one source alone.
+func (c *Config) checkSteerSources() {
+	steered := slices.IndexFunc(c.VIPs, func(v VIP) bool { return v.Steers() && v.Scheme != Faild })
+	if steered < 0 {
+		return
+	}
+	for i, b := range c.Balancers {
+		for _, f := range []struct {
+			key    string
+			source netip.Prefix
+		}{{"source", b.Source}, {"source6", b.Source6}} {
+			if f.source.IsValid() && !f.source.IsSingleIP() {
+				c.problem(fmt.Sprintf("balancers[%d].%s", i, f.key), f.source.String(),
+					fmt.Sprintf("vips[%d] (%s) has steer: %s, whose tunnels need one source address, since routers hash it", steered, c.VIPs[steered].Name, c.VIPs[steered].Steer),
+					"write "+f.source.Addr().String()+", or remove steer")
+			}
+		}
+	}
+}
+
+// checkFabric reads the fabric's file, and looks for the balancers and for the
+// servers of steered VIPs in it.
+func (c *Config) checkFabric() (found Problems) {
+	if c.Fabric == "" {
+		return nil
+	}
+	f, err := topology.Read(c.Fabric)
+	if err != nil {
+		if own, ok := err.(yamlfile.Problems); ok {
+			return own
+		}
+		c.problem("fabric", c.Fabric, err.Error(), "")
+		return nil
+	}
+	steered := map[string]string{} // servers, and a VIP of theirs
+	for _, v := range c.VIPs {
+		for _, m := range v.Servers {
+			if v.Steers() {
+				steered[m.Name] = v.Name
+			}
+		}
+	}
+	if len(steered) == 0 {
+		return nil
+	}
+	for i, b := range c.Balancers {
+		from, err := steer.New(f, b.Name)
+		if err != nil {
+			c.problem(fmt.Sprintf("balancers[%d].name", i), b.Name, err.Error(), "add it to hosts of "+c.Fabric)
+			continue
+		}
+		for j, s := range c.Servers {
+			if vip := steered[s.Name]; vip != "" && s.Address.IsValid() {
+				if err := from.Reaches(s.Address); err != nil {
+					c.problem(fmt.Sprintf("servers[%d].address", j), s.Address.String(), fmt.Sprintf("VIP %s is steered, and balancer %s: %v", vip, b.Name, err),
+						"put it right in "+c.Fabric+", or remove steer")
+				}
+			}
+		}
+	}
+	return nil
+}
