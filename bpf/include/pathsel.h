@@ -111,16 +111,19 @@ struct fl_choice {
 
 /* ---- Permutations, from fields back to the selector --------------------- */
 
+/* half is a constant. The round function folds the product's upper three
+ * halves into one: docs/cflb.md says why not the uppermost alone. */
 static __always_inline __u32 fl_pathsel_feistel(const volatile struct fl_pathsel_family *f,
-						__u32 fields)
+						const __u32 half, __u32 fields)
 {
-	__u32 half = f->half, mask = (1u << half) - 1;
-	__u32 r = fields >> half, l = fields & mask, before;
+	__u32 mask = (1u << half) - 1, r = fields >> half, l = fields & mask, before;
+	__u64 y;
 	int i;
 
 #pragma unroll
 	for (i = FL_PATHSEL_ROUNDS - 1; i >= 0; i--) {
-		before = r ^ (__u32)(((l ^ f->round[i][0]) * f->round[i][1]) >> (64 - half));
+		y = ((l ^ f->round[i][0]) * f->round[i][1]) >> (64 - 3 * half);
+		before = r ^ ((__u32)(y ^ y >> half ^ y >> 2 * half) & mask);
 		r = l;
 		l = before;
 	}
@@ -201,7 +204,13 @@ static __always_inline __u32 fl_pathsel_back(const volatile struct fl_pathsel *k
 	case FL_PERMUTATION_SKIP32:
 		return fl_pathsel_skip32(k, fields);
 	}
-	return fl_pathsel_feistel(&k->family[six], fields);
+	switch (k->family[six].field) {
+	case FL_FIELD_SOURCE_PORT:
+		return fl_pathsel_feistel(&k->family[six], 8, fields);
+	case FL_FIELD_FLOW_LABEL:
+		return fl_pathsel_feistel(&k->family[six], 10, fields);
+	}
+	return fl_pathsel_feistel(&k->family[six], 16, fields);
 }
 
 /* ---- Hashes: why these is said in hash.go ------------------------------- */

@@ -273,30 +273,6 @@ func TestSingle(t *testing.T) {
 	}
 }
 
-// Two values of the fields that differ by a constant are as far apart behind
-// the permutation as any two are: how often the commonest difference comes up,
-// against true randomness. Section 3.3's avalanche, two points at a time.
-func TestDifferences(t *testing.T) {
-	r := seeded(t)
-	const pairs, width = 1 << 16, 16
-	f := newFeistel(randomKey(r), width)
-	for _, d := range []uint32{1, 2, 0x80, 0x100, 0x8000, 0x8080, 0xffff, 1 + r.Uint32N(0xfffe)} {
-		var counts [1 << width]uint16
-		most := uint16(0)
-		for c := range uint32(pairs) {
-			at := f.back(c) ^ f.back(c^d)
-			counts[at]++
-			most = max(most, counts[at])
-		}
-		// Counts are even (each pair is met twice); 32,768 pairs in 65,535
-		// places: Poisson with mean 1/2, of which 12 or more comes up in fewer
-		// than one of 10^8 tables.
-		if most > 2*12 {
-			t.Errorf("difference %04x: the commonest difference behind it comes up %d times", d, most)
-		}
-	}
-}
-
 var sink int
 
 func BenchmarkChoose(b *testing.B) {
