@@ -106,9 +106,9 @@ func (s *stateDir) save(data []byte) error { return s.write(assignmentName, data
 func (s *stateDir) saveOwn(data []byte) error { return s.write(ownName, data) }
 
 func (s *stateDir) write(name string, data []byte) error {
-	temp, err := os.CreateTemp(s.path, ".assignment-*") // mode 0600
+	temp, err := os.CreateTemp(s.path, "."+name+"-*") // mode 0600
 	if err != nil {
-		return fmt.Errorf("save assignment: %w", err)
+		return fmt.Errorf("save %s: %w", name, err)
 	}
 	defer os.Remove(temp.Name()) // fails after the rename, as it should
 	_, err = temp.Write(data)
@@ -125,7 +125,7 @@ func (s *stateDir) write(name string, data []byte) error {
 		err = syncDir(s.path)
 	}
 	if err != nil {
-		return fmt.Errorf("save assignment in %s: %w", s.path, err)
+		return fmt.Errorf("save %s in %s: %w", name, s.path, err)
 	}
 	return nil
 }

@@ -548,7 +548,13 @@ type Router struct {
 	Changes       uint64 `protobuf:"varint,6,opt,name=changes,proto3" json:"changes,omitempty"`
 	ChangedUnixMs int64  `protobuf:"varint,7,opt,name=changed_unix_ms,json=changedUnixMs,proto3" json:"changed_unix_ms,omitempty"`
 	// Why what the kernel has is not in force; empty: it is.
-	Error         string `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
+	Error string `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
+	// As of RouterHop, of all hops, those that are no more included.
+	Selected      uint64 `protobuf:"varint,9,opt,name=selected,proto3" json:"selected,omitempty"`
+	Gone          uint64 `protobuf:"varint,10,opt,name=gone,proto3" json:"gone,omitempty"`
+	Hashed        uint64 `protobuf:"varint,11,opt,name=hashed,proto3" json:"hashed,omitempty"`
+	Single        uint64 `protobuf:"varint,12,opt,name=single,proto3" json:"single,omitempty"`
+	Bytes         uint64 `protobuf:"varint,13,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -637,6 +643,41 @@ func (x *Router) GetError() string {
 		return x.Error
 	}
 	return ""
+}
+
+func (x *Router) GetSelected() uint64 {
+	if x != nil {
+		return x.Selected
+	}
+	return 0
+}
+
+func (x *Router) GetGone() uint64 {
+	if x != nil {
+		return x.Gone
+	}
+	return 0
+}
+
+func (x *Router) GetHashed() uint64 {
+	if x != nil {
+		return x.Hashed
+	}
+	return 0
+}
+
+func (x *Router) GetSingle() uint64 {
+	if x != nil {
+		return x.Single
+	}
+	return 0
+}
+
+func (x *Router) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
 }
 
 // RouterSelector is what all routers and hosts of a fabric share.
@@ -5027,7 +5068,7 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x05flows\x18\x13 \x01(\v2\x12.fairlead.v1.FlowsR\x05flows\x12\x1b\n" +
 	"\tnot_ready\x18\x14 \x03(\tR\bnotReady\x12+\n" +
 	"\x06switch\x18\x15 \x01(\v2\x13.fairlead.v1.SwitchR\x06switch\x12+\n" +
-	"\x06router\x18\x16 \x01(\v2\x13.fairlead.v1.RouterR\x06router\"\xa6\x02\n" +
+	"\x06router\x18\x16 \x01(\v2\x13.fairlead.v1.RouterR\x06router\"\x9c\x03\n" +
 	"\x06Router\x127\n" +
 	"\bselector\x18\x01 \x01(\v2\x1b.fairlead.v1.RouterSelectorR\bselector\x12*\n" +
 	"\x04hops\x18\x02 \x03(\v2\x16.fairlead.v1.RouterHopR\x04hops\x12\x14\n" +
@@ -5036,7 +5077,13 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x06groups\x18\x05 \x01(\rR\x06groups\x12\x18\n" +
 	"\achanges\x18\x06 \x01(\x04R\achanges\x12&\n" +
 	"\x0fchanged_unix_ms\x18\a \x01(\x03R\rchangedUnixMs\x12\x14\n" +
-	"\x05error\x18\b \x01(\tR\x05error\"\x88\x01\n" +
+	"\x05error\x18\b \x01(\tR\x05error\x12\x1a\n" +
+	"\bselected\x18\t \x01(\x04R\bselected\x12\x12\n" +
+	"\x04gone\x18\n" +
+	" \x01(\x04R\x04gone\x12\x16\n" +
+	"\x06hashed\x18\v \x01(\x04R\x06hashed\x12\x16\n" +
+	"\x06single\x18\f \x01(\x04R\x06single\x12\x14\n" +
+	"\x05bytes\x18\r \x01(\x04R\x05bytes\"\x88\x01\n" +
 	"\x0eRouterSelector\x12 \n" +
 	"\vpermutation\x18\x01 \x01(\tR\vpermutation\x12\x14\n" +
 	"\x05radix\x18\x02 \x01(\rR\x05radix\x12\x12\n" +

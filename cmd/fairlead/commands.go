@@ -29,6 +29,7 @@ func addCommands(root *cobra.Command) {
 		newLBCommand(),
 		newHostCommand(),
 		newSwitchCommand(),
+		newRouterCommand(),
 	)
 	add(groupShow,
 		newCheckCommand(),

@@ -8,7 +8,7 @@ import (
 	"github.com/fairlead/fairlead/daemon"
 )
 
-// daemonFlags are what lb, host and switch have in common.
+// daemonFlags are what the daemons have in common.
 type daemonFlags struct {
 	options daemon.Options
 	log     string
@@ -17,15 +17,24 @@ type daemonFlags struct {
 
 func (f *daemonFlags) add(cmd *cobra.Command) {
 	f.addCommon(cmd)
+	f.addPinDir(cmd)
+}
+
+func (f *daemonFlags) addPinDir(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.options.PinDir, "pin-dir", "", "folder of bpffs for programs and maps (default /sys/fs/bpf/fairlead/NAME)")
 }
 
 // addCommon adds what a daemon without programs has, too.
 func (f *daemonFlags) addCommon(cmd *cobra.Command) {
 	fileFlag(cmd, &f.options.File)
+	f.addOwn(cmd)
+}
+
+// addOwn adds what a daemon with a file of another kind has, too.
+func (f *daemonFlags) addOwn(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.options.Name, "name", "", "which entry of the file this machine is (default: the only one, else the host name)")
-	flags.StringVar(&f.options.StateDir, "state-dir", daemon.DefaultStateDir, "where the assignment is kept, in a folder of the daemon's name")
+	flags.StringVar(&f.options.StateDir, "state-dir", daemon.DefaultStateDir, "where the daemon keeps what outlives it, in a folder of its name")
 	flags.StringVar(&f.log, "log", "text", "form of the log on stderr: text or json")
 	flags.TextVar(&f.level, "log-level", slog.LevelInfo, "least level that is logged: debug, info, warn or error")
 }

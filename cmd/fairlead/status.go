@@ -246,6 +246,8 @@ func roleWord(r fairleadv1.Role) string {
 		return "host"
 	case fairleadv1.Role_ROLE_SWITCH:
 		return "switch"
+	case fairleadv1.Role_ROLE_ROUTER:
+		return "router"
 	}
 	return "lb"
 }

@@ -56,8 +56,9 @@ type FollowOptions struct {
 // View is what was put in force last.
 type View struct {
 	Tables Tables
-	// Names are devices' names, by index.
+	// Names and MTUs are devices', by index.
 	Names map[int]string
+	MTUs  map[int]int
 	// Warnings are what an operator should know, a line each with the remedy.
 	Warnings []string
 	// Err is why what the kernel has is not in force; empty: it is.
@@ -147,6 +148,16 @@ func (f *Follower) View() View {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.view
+}
+
+// Renumber goes by another version of the fabric from now on: links' port
+// numbers, with the same radix.
+func (f *Follower) Renumber(fabric *topology.Fabric, node int) {
+	f.mu.Lock()
+	f.numbers = newNumbering(fabric, node, f.numbers.given)
+	f.stale[partRules] = true // one that is read quickly: all is translated anew
+	f.mu.Unlock()
+	f.tell()
 }
 
 // Run puts what the kernel has in force by apply, and again when it changes,
@@ -332,11 +343,11 @@ func (f *Follower) enforce(apply func(Tables) error) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	names := make(map[int]string, len(f.picture.links))
+	names, mtus := map[int]string{}, map[int]int{}
 	for index, l := range f.picture.links {
-		names[index] = l.name
+		names[index], mtus[index] = l.name, l.mtu
 	}
-	f.view = View{Tables: tables, Names: names, Warnings: warnings, Changes: f.view.Changes + 1, Changed: time.Now()}
+	f.view = View{Tables: tables, Names: names, MTUs: mtus, Warnings: warnings, Changes: f.view.Changes + 1, Changed: time.Now()}
 	return nil
 }
 

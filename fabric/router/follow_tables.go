@@ -36,7 +36,7 @@ type chosen struct {
 	metric uint32
 	mtu    int
 	ways   []way // of kinds Forward and Connected
-	works  bool // a way of it works, as far as devices and routes say
+	works  bool  // a way of it works, as far as devices and routes say
 }
 
 // translate makes tables of what the kernel has. inputs restricts the devices
@@ -346,13 +346,16 @@ func (t *translation) hop(w way, mtu, port int) {
 		}
 		// The number it has in routes with several; the kernel's word in any.
 		h.Port = max(h.Port, port)
-		h.Usable = h.Usable && !w.dead
+		if w.dead && h.Usable {
+			h.Usable, h.Problem = false, deadProblem
+		}
 		return
 	}
 	l := t.links[w.device]
 	physical, vlan, _ := t.ethernet(l)
 	h := Hop{ID: id, Ifindex: physical.index, VLAN: vlan, Source: l.mac, MTU: l.mtu, Port: port,
-		Usable: t.carriesWay(w) && !t.silent[id], Redirect: t.takesRedirects(physical.index)}
+		Problem: t.problem(w, l), Redirect: t.takesRedirects(physical.index)}
+	h.Usable = h.Problem == ""
 	if mtu != 0 {
 		h.MTU = min(h.MTU, mtu)
 	}
@@ -361,4 +364,21 @@ func (t *translation) hop(w way, mtu, port int) {
 	}
 	t.hops[id] = len(t.out.Hops)
 	t.out.Hops = append(t.out.Hops, h)
+}
+
+const deadProblem = "the kernel calls it dead"
+
+// problem says why a next hop over l cannot be used; empty: it can.
+func (t *translation) problem(w way, l link) string {
+	switch {
+	case l.flags&unix.IFF_UP == 0:
+		return "its device is down"
+	case w.dead:
+		return deadProblem
+	case !t.carriesWay(w):
+		return "its device has no carrier"
+	case t.silent[HopID{w.device, w.gateway}]:
+		return "it does not answer (ARP, neighbour discovery)"
+	}
+	return ""
 }

@@ -53,7 +53,8 @@ type Hop struct {
 	Port int // the port's number, what a digit names; -1: none
 	// Usable: the device has a carrier, the kernel does not call the hop dead,
 	// and the neighbour answers. Others stand in their groups and get nothing.
-	Usable bool
+	Usable  bool
+	Problem string // why it is not usable; empty: it is
 	// Redirect: the device takes frames from XDP.
 	Redirect bool
 }
