@@ -343,7 +343,9 @@ type GetStatusResponse struct {
 	// Of a switch only.
 	Switch *Switch `protobuf:"bytes,21,opt,name=switch,proto3" json:"switch,omitempty"`
 	// Of a router only.
-	Router        *Router `protobuf:"bytes,22,opt,name=router,proto3" json:"router,omitempty"`
+	Router *Router `protobuf:"bytes,22,opt,name=router,proto3" json:"router,omitempty"`
+	// Of a balancer that steers tunnels: one a server and way of steering.
+	Steered       []*Steered `protobuf:"bytes,23,rep,name=steered,proto3" json:"steered,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -528,6 +530,13 @@ func (x *GetStatusResponse) GetSwitch() *Switch {
 func (x *GetStatusResponse) GetRouter() *Router {
 	if x != nil {
 		return x.Router
+	}
+	return nil
+}
+
+func (x *GetStatusResponse) GetSteered() []*Steered {
+	if x != nil {
+		return x.Steered
 	}
 	return nil
 }
@@ -1201,6 +1210,253 @@ func (x *RouterMember) GetUsable() bool {
 	return false
 }
 
+// Steered is how a balancer's tunnels to a server go through the fabric.
+type Steered struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Server  string                 `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"`
+	Address string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// The VIPs' setting: server or connection.
+	By    string         `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`
+	Paths []*SteeredPath `protobuf:"bytes,4,rep,name=paths,proto3" json:"paths,omitempty"`
+	// Paths that there are; more than paths has: some of them are used.
+	AllPaths uint64 `protobuf:"varint,5,opt,name=all_paths,json=allPaths,proto3" json:"all_paths,omitempty"`
+	// Parts of the connections (of 64) that were moved to another path since the
+	// daemon started, and when one last was, milliseconds since 1970; 0: never.
+	Moved       uint64 `protobuf:"varint,6,opt,name=moved,proto3" json:"moved,omitempty"`
+	MovedUnixMs int64  `protobuf:"varint,7,opt,name=moved_unix_ms,json=movedUnixMs,proto3" json:"moved_unix_ms,omitempty"`
+	// Why tunnels to the server go as their hash says; empty: they are steered.
+	Error         string `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Steered) Reset() {
+	*x = Steered{}
+	mi := &file_fairlead_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Steered) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Steered) ProtoMessage() {}
+
+func (x *Steered) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Steered.ProtoReflect.Descriptor instead.
+func (*Steered) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Steered) GetServer() string {
+	if x != nil {
+		return x.Server
+	}
+	return ""
+}
+
+func (x *Steered) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Steered) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *Steered) GetPaths() []*SteeredPath {
+	if x != nil {
+		return x.Paths
+	}
+	return nil
+}
+
+func (x *Steered) GetAllPaths() uint64 {
+	if x != nil {
+		return x.AllPaths
+	}
+	return 0
+}
+
+func (x *Steered) GetMoved() uint64 {
+	if x != nil {
+		return x.Moved
+	}
+	return 0
+}
+
+func (x *Steered) GetMovedUnixMs() int64 {
+	if x != nil {
+		return x.MovedUnixMs
+	}
+	return 0
+}
+
+func (x *Steered) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+// SteeredPath is a path to a server.
+type SteeredPath struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Nodes of the fabric from the balancer to the server, and links' names.
+	Nodes []string `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Links []string `protobuf:"bytes,2,rep,name=links,proto3" json:"links,omitempty"`
+	// What probes say: unknown, good, lost, slow or astray; why, unless it is good;
+	// since when, milliseconds since 1970.
+	Verdict     string `protobuf:"bytes,3,opt,name=verdict,proto3" json:"verdict,omitempty"`
+	Reason      string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	SinceUnixMs int64  `protobuf:"varint,5,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
+	// The path may be used. One that turned bad soon after it had come back waits,
+	// until held_until_unix_ms (0: it does not wait).
+	Usable          bool  `protobuf:"varint,6,opt,name=usable,proto3" json:"usable,omitempty"`
+	HeldUntilUnixMs int64 `protobuf:"varint,7,opt,name=held_until_unix_ms,json=heldUntilUnixMs,proto3" json:"held_until_unix_ms,omitempty"`
+	// Parts of the server's connections, of 64, that take the path.
+	Parts uint32 `protobuf:"varint,8,opt,name=parts,proto3" json:"parts,omitempty"`
+	// Probes that were judged, those of them that were answered, and round trips of
+	// the last one and the quickest.
+	Probes        uint64 `protobuf:"varint,9,opt,name=probes,proto3" json:"probes,omitempty"`
+	Answered      uint64 `protobuf:"varint,10,opt,name=answered,proto3" json:"answered,omitempty"`
+	RttUs         uint64 `protobuf:"varint,11,opt,name=rtt_us,json=rttUs,proto3" json:"rtt_us,omitempty"`
+	RttLeastUs    uint64 `protobuf:"varint,12,opt,name=rtt_least_us,json=rttLeastUs,proto3" json:"rtt_least_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SteeredPath) Reset() {
+	*x = SteeredPath{}
+	mi := &file_fairlead_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SteeredPath) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SteeredPath) ProtoMessage() {}
+
+func (x *SteeredPath) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SteeredPath.ProtoReflect.Descriptor instead.
+func (*SteeredPath) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *SteeredPath) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *SteeredPath) GetLinks() []string {
+	if x != nil {
+		return x.Links
+	}
+	return nil
+}
+
+func (x *SteeredPath) GetVerdict() string {
+	if x != nil {
+		return x.Verdict
+	}
+	return ""
+}
+
+func (x *SteeredPath) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *SteeredPath) GetSinceUnixMs() int64 {
+	if x != nil {
+		return x.SinceUnixMs
+	}
+	return 0
+}
+
+func (x *SteeredPath) GetUsable() bool {
+	if x != nil {
+		return x.Usable
+	}
+	return false
+}
+
+func (x *SteeredPath) GetHeldUntilUnixMs() int64 {
+	if x != nil {
+		return x.HeldUntilUnixMs
+	}
+	return 0
+}
+
+func (x *SteeredPath) GetParts() uint32 {
+	if x != nil {
+		return x.Parts
+	}
+	return 0
+}
+
+func (x *SteeredPath) GetProbes() uint64 {
+	if x != nil {
+		return x.Probes
+	}
+	return 0
+}
+
+func (x *SteeredPath) GetAnswered() uint64 {
+	if x != nil {
+		return x.Answered
+	}
+	return 0
+}
+
+func (x *SteeredPath) GetRttUs() uint64 {
+	if x != nil {
+		return x.RttUs
+	}
+	return 0
+}
+
+func (x *SteeredPath) GetRttLeastUs() uint64 {
+	if x != nil {
+		return x.RttLeastUs
+	}
+	return 0
+}
+
 // Switch is what `fairlead switch` has in the kernel.
 type Switch struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -1243,7 +1499,7 @@ type Switch struct {
 
 func (x *Switch) Reset() {
 	*x = Switch{}
-	mi := &file_fairlead_proto_msgTypes[10]
+	mi := &file_fairlead_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1255,7 +1511,7 @@ func (x *Switch) String() string {
 func (*Switch) ProtoMessage() {}
 
 func (x *Switch) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[10]
+	mi := &file_fairlead_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1268,7 +1524,7 @@ func (x *Switch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Switch.ProtoReflect.Descriptor instead.
 func (*Switch) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{10}
+	return file_fairlead_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Switch) GetBridge() string {
@@ -1401,7 +1657,7 @@ type SwitchCorrections struct {
 
 func (x *SwitchCorrections) Reset() {
 	*x = SwitchCorrections{}
-	mi := &file_fairlead_proto_msgTypes[11]
+	mi := &file_fairlead_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1413,7 +1669,7 @@ func (x *SwitchCorrections) String() string {
 func (*SwitchCorrections) ProtoMessage() {}
 
 func (x *SwitchCorrections) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[11]
+	mi := &file_fairlead_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1426,7 +1682,7 @@ func (x *SwitchCorrections) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchCorrections.ProtoReflect.Descriptor instead.
 func (*SwitchCorrections) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{11}
+	return file_fairlead_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SwitchCorrections) GetKind() string {
@@ -1456,7 +1712,7 @@ type SwitchGroup struct {
 
 func (x *SwitchGroup) Reset() {
 	*x = SwitchGroup{}
-	mi := &file_fairlead_proto_msgTypes[12]
+	mi := &file_fairlead_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1468,7 +1724,7 @@ func (x *SwitchGroup) String() string {
 func (*SwitchGroup) ProtoMessage() {}
 
 func (x *SwitchGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[12]
+	mi := &file_fairlead_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1481,7 +1737,7 @@ func (x *SwitchGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchGroup.ProtoReflect.Descriptor instead.
 func (*SwitchGroup) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{12}
+	return file_fairlead_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SwitchGroup) GetFamily() string {
@@ -1530,7 +1786,7 @@ type SwitchHost struct {
 
 func (x *SwitchHost) Reset() {
 	*x = SwitchHost{}
-	mi := &file_fairlead_proto_msgTypes[13]
+	mi := &file_fairlead_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1542,7 +1798,7 @@ func (x *SwitchHost) String() string {
 func (*SwitchHost) ProtoMessage() {}
 
 func (x *SwitchHost) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[13]
+	mi := &file_fairlead_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1555,7 +1811,7 @@ func (x *SwitchHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchHost.ProtoReflect.Descriptor instead.
 func (*SwitchHost) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{13}
+	return file_fairlead_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SwitchHost) GetServer() string {
@@ -1638,7 +1894,7 @@ type SwitchForwarding struct {
 
 func (x *SwitchForwarding) Reset() {
 	*x = SwitchForwarding{}
-	mi := &file_fairlead_proto_msgTypes[14]
+	mi := &file_fairlead_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1650,7 +1906,7 @@ func (x *SwitchForwarding) String() string {
 func (*SwitchForwarding) ProtoMessage() {}
 
 func (x *SwitchForwarding) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[14]
+	mi := &file_fairlead_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1663,7 +1919,7 @@ func (x *SwitchForwarding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchForwarding.ProtoReflect.Descriptor instead.
 func (*SwitchForwarding) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{14}
+	return file_fairlead_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SwitchForwarding) GetServer() string {
@@ -1693,7 +1949,7 @@ type Flows struct {
 
 func (x *Flows) Reset() {
 	*x = Flows{}
-	mi := &file_fairlead_proto_msgTypes[15]
+	mi := &file_fairlead_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1705,7 +1961,7 @@ func (x *Flows) String() string {
 func (*Flows) ProtoMessage() {}
 
 func (x *Flows) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[15]
+	mi := &file_fairlead_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1718,7 +1974,7 @@ func (x *Flows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Flows.ProtoReflect.Descriptor instead.
 func (*Flows) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{15}
+	return file_fairlead_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Flows) GetConfirmed() uint64 {
@@ -1749,7 +2005,7 @@ type Interface struct {
 
 func (x *Interface) Reset() {
 	*x = Interface{}
-	mi := &file_fairlead_proto_msgTypes[16]
+	mi := &file_fairlead_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1761,7 +2017,7 @@ func (x *Interface) String() string {
 func (*Interface) ProtoMessage() {}
 
 func (x *Interface) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[16]
+	mi := &file_fairlead_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1774,7 +2030,7 @@ func (x *Interface) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Interface.ProtoReflect.Descriptor instead.
 func (*Interface) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{16}
+	return file_fairlead_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Interface) GetName() string {
@@ -1856,14 +2112,16 @@ type VIP struct {
 	// Joins of Multipath TCP are taken to the first subflow's server.
 	Mptcp bool `protobuf:"varint,25,opt,name=mptcp,proto3" json:"mptcp,omitempty"`
 	// A host agent's own server (schemes beamer and faild).
-	Serving       Serving `protobuf:"varint,26,opt,name=serving,proto3,enum=fairlead.v1.Serving" json:"serving,omitempty"`
+	Serving Serving `protobuf:"varint,26,opt,name=serving,proto3,enum=fairlead.v1.Serving" json:"serving,omitempty"`
+	// How tunnels take their path through the fabric: off, server or connection.
+	Steer         string `protobuf:"bytes,27,opt,name=steer,proto3" json:"steer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *VIP) Reset() {
 	*x = VIP{}
-	mi := &file_fairlead_proto_msgTypes[17]
+	mi := &file_fairlead_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1875,7 +2133,7 @@ func (x *VIP) String() string {
 func (*VIP) ProtoMessage() {}
 
 func (x *VIP) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[17]
+	mi := &file_fairlead_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1888,7 +2146,7 @@ func (x *VIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIP.ProtoReflect.Descriptor instead.
 func (*VIP) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{17}
+	return file_fairlead_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *VIP) GetId() uint32 {
@@ -2073,6 +2331,13 @@ func (x *VIP) GetServing() Serving {
 	return Serving_SERVING_UNSPECIFIED
 }
 
+func (x *VIP) GetSteer() string {
+	if x != nil {
+		return x.Steer
+	}
+	return ""
+}
+
 // Buckets is a VIP's bucket table as this daemon has it in force.
 type Buckets struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2114,7 +2379,7 @@ type Buckets struct {
 
 func (x *Buckets) Reset() {
 	*x = Buckets{}
-	mi := &file_fairlead_proto_msgTypes[18]
+	mi := &file_fairlead_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2126,7 +2391,7 @@ func (x *Buckets) String() string {
 func (*Buckets) ProtoMessage() {}
 
 func (x *Buckets) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[18]
+	mi := &file_fairlead_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2139,7 +2404,7 @@ func (x *Buckets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Buckets.ProtoReflect.Descriptor instead.
 func (*Buckets) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{18}
+	return file_fairlead_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Buckets) GetCount() uint32 {
@@ -2275,7 +2540,7 @@ type Slot struct {
 
 func (x *Slot) Reset() {
 	*x = Slot{}
-	mi := &file_fairlead_proto_msgTypes[19]
+	mi := &file_fairlead_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2287,7 +2552,7 @@ func (x *Slot) String() string {
 func (*Slot) ProtoMessage() {}
 
 func (x *Slot) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[19]
+	mi := &file_fairlead_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2300,7 +2565,7 @@ func (x *Slot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Slot.ProtoReflect.Descriptor instead.
 func (*Slot) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{19}
+	return file_fairlead_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Slot) GetNumber() uint32 {
@@ -2465,7 +2730,7 @@ type NextHop struct {
 
 func (x *NextHop) Reset() {
 	*x = NextHop{}
-	mi := &file_fairlead_proto_msgTypes[20]
+	mi := &file_fairlead_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2477,7 +2742,7 @@ func (x *NextHop) String() string {
 func (*NextHop) ProtoMessage() {}
 
 func (x *NextHop) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[20]
+	mi := &file_fairlead_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2490,7 +2755,7 @@ func (x *NextHop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NextHop.ProtoReflect.Descriptor instead.
 func (*NextHop) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{20}
+	return file_fairlead_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *NextHop) GetResolved() bool {
@@ -2557,7 +2822,7 @@ type Counters struct {
 
 func (x *Counters) Reset() {
 	*x = Counters{}
-	mi := &file_fairlead_proto_msgTypes[21]
+	mi := &file_fairlead_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2569,7 +2834,7 @@ func (x *Counters) String() string {
 func (*Counters) ProtoMessage() {}
 
 func (x *Counters) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[21]
+	mi := &file_fairlead_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2582,7 +2847,7 @@ func (x *Counters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counters.ProtoReflect.Descriptor instead.
 func (*Counters) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{21}
+	return file_fairlead_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Counters) GetPackets() uint64 {
@@ -2695,7 +2960,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_fairlead_proto_msgTypes[22]
+	mi := &file_fairlead_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2707,7 +2972,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[22]
+	mi := &file_fairlead_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2720,7 +2985,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{22}
+	return file_fairlead_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Reason) GetName() string {
@@ -2761,7 +3026,7 @@ type Clock struct {
 
 func (x *Clock) Reset() {
 	*x = Clock{}
-	mi := &file_fairlead_proto_msgTypes[23]
+	mi := &file_fairlead_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2773,7 +3038,7 @@ func (x *Clock) String() string {
 func (*Clock) ProtoMessage() {}
 
 func (x *Clock) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[23]
+	mi := &file_fairlead_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2786,7 +3051,7 @@ func (x *Clock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Clock.ProtoReflect.Descriptor instead.
 func (*Clock) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{23}
+	return file_fairlead_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Clock) GetBaseMs() uint32 {
@@ -2837,7 +3102,7 @@ type Limit struct {
 
 func (x *Limit) Reset() {
 	*x = Limit{}
-	mi := &file_fairlead_proto_msgTypes[24]
+	mi := &file_fairlead_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2849,7 +3114,7 @@ func (x *Limit) String() string {
 func (*Limit) ProtoMessage() {}
 
 func (x *Limit) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[24]
+	mi := &file_fairlead_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2862,7 +3127,7 @@ func (x *Limit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limit.ProtoReflect.Descriptor instead.
 func (*Limit) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{24}
+	return file_fairlead_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Limit) GetName() string {
@@ -2900,7 +3165,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_fairlead_proto_msgTypes[25]
+	mi := &file_fairlead_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2912,7 +3177,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[25]
+	mi := &file_fairlead_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2925,7 +3190,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{25}
+	return file_fairlead_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Peer) GetName() string {
@@ -2976,7 +3241,7 @@ type Sharing struct {
 
 func (x *Sharing) Reset() {
 	*x = Sharing{}
-	mi := &file_fairlead_proto_msgTypes[26]
+	mi := &file_fairlead_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2988,7 +3253,7 @@ func (x *Sharing) String() string {
 func (*Sharing) ProtoMessage() {}
 
 func (x *Sharing) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[26]
+	mi := &file_fairlead_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3001,7 +3266,7 @@ func (x *Sharing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sharing.ProtoReflect.Descriptor instead.
 func (*Sharing) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{26}
+	return file_fairlead_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Sharing) GetSent() uint64 {
@@ -3045,7 +3310,7 @@ type SharingPeer struct {
 
 func (x *SharingPeer) Reset() {
 	*x = SharingPeer{}
-	mi := &file_fairlead_proto_msgTypes[27]
+	mi := &file_fairlead_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3057,7 +3322,7 @@ func (x *SharingPeer) String() string {
 func (*SharingPeer) ProtoMessage() {}
 
 func (x *SharingPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[27]
+	mi := &file_fairlead_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3070,7 +3335,7 @@ func (x *SharingPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SharingPeer.ProtoReflect.Descriptor instead.
 func (*SharingPeer) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{27}
+	return file_fairlead_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SharingPeer) GetName() string {
@@ -3130,7 +3395,7 @@ type GetAssignmentRequest struct {
 
 func (x *GetAssignmentRequest) Reset() {
 	*x = GetAssignmentRequest{}
-	mi := &file_fairlead_proto_msgTypes[28]
+	mi := &file_fairlead_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3142,7 +3407,7 @@ func (x *GetAssignmentRequest) String() string {
 func (*GetAssignmentRequest) ProtoMessage() {}
 
 func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[28]
+	mi := &file_fairlead_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3155,7 +3420,7 @@ func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentRequest.ProtoReflect.Descriptor instead.
 func (*GetAssignmentRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{28}
+	return file_fairlead_proto_rawDescGZIP(), []int{30}
 }
 
 type GetAssignmentResponse struct {
@@ -3173,7 +3438,7 @@ type GetAssignmentResponse struct {
 
 func (x *GetAssignmentResponse) Reset() {
 	*x = GetAssignmentResponse{}
-	mi := &file_fairlead_proto_msgTypes[29]
+	mi := &file_fairlead_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3185,7 +3450,7 @@ func (x *GetAssignmentResponse) String() string {
 func (*GetAssignmentResponse) ProtoMessage() {}
 
 func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[29]
+	mi := &file_fairlead_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3198,7 +3463,7 @@ func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentResponse.ProtoReflect.Descriptor instead.
 func (*GetAssignmentResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{29}
+	return file_fairlead_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetAssignmentResponse) GetAssignment() []byte {
@@ -3237,7 +3502,7 @@ type SetAssignmentRequest struct {
 
 func (x *SetAssignmentRequest) Reset() {
 	*x = SetAssignmentRequest{}
-	mi := &file_fairlead_proto_msgTypes[30]
+	mi := &file_fairlead_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3249,7 +3514,7 @@ func (x *SetAssignmentRequest) String() string {
 func (*SetAssignmentRequest) ProtoMessage() {}
 
 func (x *SetAssignmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[30]
+	mi := &file_fairlead_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3262,7 +3527,7 @@ func (x *SetAssignmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAssignmentRequest.ProtoReflect.Descriptor instead.
 func (*SetAssignmentRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{30}
+	return file_fairlead_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SetAssignmentRequest) GetAssignment() []byte {
@@ -3295,7 +3560,7 @@ type SetAssignmentResponse struct {
 
 func (x *SetAssignmentResponse) Reset() {
 	*x = SetAssignmentResponse{}
-	mi := &file_fairlead_proto_msgTypes[31]
+	mi := &file_fairlead_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3307,7 +3572,7 @@ func (x *SetAssignmentResponse) String() string {
 func (*SetAssignmentResponse) ProtoMessage() {}
 
 func (x *SetAssignmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[31]
+	mi := &file_fairlead_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3320,7 +3585,7 @@ func (x *SetAssignmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAssignmentResponse.ProtoReflect.Descriptor instead.
 func (*SetAssignmentResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{31}
+	return file_fairlead_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SetAssignmentResponse) GetVersion() uint64 {
@@ -3353,7 +3618,7 @@ type AddServerRequest struct {
 
 func (x *AddServerRequest) Reset() {
 	*x = AddServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[32]
+	mi := &file_fairlead_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3365,7 +3630,7 @@ func (x *AddServerRequest) String() string {
 func (*AddServerRequest) ProtoMessage() {}
 
 func (x *AddServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[32]
+	mi := &file_fairlead_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3378,7 +3643,7 @@ func (x *AddServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddServerRequest.ProtoReflect.Descriptor instead.
 func (*AddServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{32}
+	return file_fairlead_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AddServerRequest) GetVip() string {
@@ -3451,7 +3716,7 @@ type DrainServerRequest struct {
 
 func (x *DrainServerRequest) Reset() {
 	*x = DrainServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[33]
+	mi := &file_fairlead_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3463,7 +3728,7 @@ func (x *DrainServerRequest) String() string {
 func (*DrainServerRequest) ProtoMessage() {}
 
 func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[33]
+	mi := &file_fairlead_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3476,7 +3741,7 @@ func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainServerRequest.ProtoReflect.Descriptor instead.
 func (*DrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{33}
+	return file_fairlead_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DrainServerRequest) GetVip() string {
@@ -3520,7 +3785,7 @@ type UndrainServerRequest struct {
 
 func (x *UndrainServerRequest) Reset() {
 	*x = UndrainServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[34]
+	mi := &file_fairlead_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3532,7 +3797,7 @@ func (x *UndrainServerRequest) String() string {
 func (*UndrainServerRequest) ProtoMessage() {}
 
 func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[34]
+	mi := &file_fairlead_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3545,7 +3810,7 @@ func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainServerRequest.ProtoReflect.Descriptor instead.
 func (*UndrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{34}
+	return file_fairlead_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *UndrainServerRequest) GetVip() string {
@@ -3591,7 +3856,7 @@ type RemoveServerRequest struct {
 
 func (x *RemoveServerRequest) Reset() {
 	*x = RemoveServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[35]
+	mi := &file_fairlead_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3603,7 +3868,7 @@ func (x *RemoveServerRequest) String() string {
 func (*RemoveServerRequest) ProtoMessage() {}
 
 func (x *RemoveServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[35]
+	mi := &file_fairlead_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3616,7 +3881,7 @@ func (x *RemoveServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveServerRequest.ProtoReflect.Descriptor instead.
 func (*RemoveServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{35}
+	return file_fairlead_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RemoveServerRequest) GetVip() string {
@@ -3662,7 +3927,7 @@ type SetWeightRequest struct {
 
 func (x *SetWeightRequest) Reset() {
 	*x = SetWeightRequest{}
-	mi := &file_fairlead_proto_msgTypes[36]
+	mi := &file_fairlead_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3674,7 +3939,7 @@ func (x *SetWeightRequest) String() string {
 func (*SetWeightRequest) ProtoMessage() {}
 
 func (x *SetWeightRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[36]
+	mi := &file_fairlead_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3687,7 +3952,7 @@ func (x *SetWeightRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetWeightRequest.ProtoReflect.Descriptor instead.
 func (*SetWeightRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{36}
+	return file_fairlead_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SetWeightRequest) GetVip() string {
@@ -3738,7 +4003,7 @@ type RotateKeyRequest struct {
 
 func (x *RotateKeyRequest) Reset() {
 	*x = RotateKeyRequest{}
-	mi := &file_fairlead_proto_msgTypes[37]
+	mi := &file_fairlead_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3750,7 +4015,7 @@ func (x *RotateKeyRequest) String() string {
 func (*RotateKeyRequest) ProtoMessage() {}
 
 func (x *RotateKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[37]
+	mi := &file_fairlead_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3763,7 +4028,7 @@ func (x *RotateKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeyRequest.ProtoReflect.Descriptor instead.
 func (*RotateKeyRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{37}
+	return file_fairlead_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RotateKeyRequest) GetForce() bool {
@@ -3800,7 +4065,7 @@ type ChangeResponse struct {
 
 func (x *ChangeResponse) Reset() {
 	*x = ChangeResponse{}
-	mi := &file_fairlead_proto_msgTypes[38]
+	mi := &file_fairlead_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3812,7 +4077,7 @@ func (x *ChangeResponse) String() string {
 func (*ChangeResponse) ProtoMessage() {}
 
 func (x *ChangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[38]
+	mi := &file_fairlead_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3825,7 +4090,7 @@ func (x *ChangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeResponse.ProtoReflect.Descriptor instead.
 func (*ChangeResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{38}
+	return file_fairlead_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ChangeResponse) GetVersion() uint64 {
@@ -3874,7 +4139,7 @@ type UnansweredPeer struct {
 
 func (x *UnansweredPeer) Reset() {
 	*x = UnansweredPeer{}
-	mi := &file_fairlead_proto_msgTypes[39]
+	mi := &file_fairlead_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3886,7 +4151,7 @@ func (x *UnansweredPeer) String() string {
 func (*UnansweredPeer) ProtoMessage() {}
 
 func (x *UnansweredPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[39]
+	mi := &file_fairlead_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3899,7 +4164,7 @@ func (x *UnansweredPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnansweredPeer.ProtoReflect.Descriptor instead.
 func (*UnansweredPeer) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{39}
+	return file_fairlead_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *UnansweredPeer) GetName() string {
@@ -3931,7 +4196,7 @@ type GetTimeRequest struct {
 
 func (x *GetTimeRequest) Reset() {
 	*x = GetTimeRequest{}
-	mi := &file_fairlead_proto_msgTypes[40]
+	mi := &file_fairlead_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3943,7 +4208,7 @@ func (x *GetTimeRequest) String() string {
 func (*GetTimeRequest) ProtoMessage() {}
 
 func (x *GetTimeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[40]
+	mi := &file_fairlead_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3956,7 +4221,7 @@ func (x *GetTimeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTimeRequest.ProtoReflect.Descriptor instead.
 func (*GetTimeRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{40}
+	return file_fairlead_proto_rawDescGZIP(), []int{42}
 }
 
 type GetTimeResponse struct {
@@ -3974,7 +4239,7 @@ type GetTimeResponse struct {
 
 func (x *GetTimeResponse) Reset() {
 	*x = GetTimeResponse{}
-	mi := &file_fairlead_proto_msgTypes[41]
+	mi := &file_fairlead_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3986,7 +4251,7 @@ func (x *GetTimeResponse) String() string {
 func (*GetTimeResponse) ProtoMessage() {}
 
 func (x *GetTimeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[41]
+	mi := &file_fairlead_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3999,7 +4264,7 @@ func (x *GetTimeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTimeResponse.ProtoReflect.Descriptor instead.
 func (*GetTimeResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{41}
+	return file_fairlead_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetTimeResponse) GetSharedMs() uint32 {
@@ -4031,7 +4296,7 @@ type GetLiveRequest struct {
 
 func (x *GetLiveRequest) Reset() {
 	*x = GetLiveRequest{}
-	mi := &file_fairlead_proto_msgTypes[42]
+	mi := &file_fairlead_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4043,7 +4308,7 @@ func (x *GetLiveRequest) String() string {
 func (*GetLiveRequest) ProtoMessage() {}
 
 func (x *GetLiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[42]
+	mi := &file_fairlead_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4056,7 +4321,7 @@ func (x *GetLiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLiveRequest.ProtoReflect.Descriptor instead.
 func (*GetLiveRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{42}
+	return file_fairlead_proto_rawDescGZIP(), []int{44}
 }
 
 type GetLiveResponse struct {
@@ -4068,7 +4333,7 @@ type GetLiveResponse struct {
 
 func (x *GetLiveResponse) Reset() {
 	*x = GetLiveResponse{}
-	mi := &file_fairlead_proto_msgTypes[43]
+	mi := &file_fairlead_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4080,7 +4345,7 @@ func (x *GetLiveResponse) String() string {
 func (*GetLiveResponse) ProtoMessage() {}
 
 func (x *GetLiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[43]
+	mi := &file_fairlead_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4093,7 +4358,7 @@ func (x *GetLiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLiveResponse.ProtoReflect.Descriptor instead.
 func (*GetLiveResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{43}
+	return file_fairlead_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GetLiveResponse) GetVips() []*LiveVIP {
@@ -4120,7 +4385,7 @@ type LiveVIP struct {
 
 func (x *LiveVIP) Reset() {
 	*x = LiveVIP{}
-	mi := &file_fairlead_proto_msgTypes[44]
+	mi := &file_fairlead_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4132,7 +4397,7 @@ func (x *LiveVIP) String() string {
 func (*LiveVIP) ProtoMessage() {}
 
 func (x *LiveVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[44]
+	mi := &file_fairlead_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4145,7 +4410,7 @@ func (x *LiveVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveVIP.ProtoReflect.Descriptor instead.
 func (*LiveVIP) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{44}
+	return file_fairlead_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *LiveVIP) GetId() uint32 {
@@ -4201,7 +4466,7 @@ type EpochLive struct {
 
 func (x *EpochLive) Reset() {
 	*x = EpochLive{}
-	mi := &file_fairlead_proto_msgTypes[45]
+	mi := &file_fairlead_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4213,7 +4478,7 @@ func (x *EpochLive) String() string {
 func (*EpochLive) ProtoMessage() {}
 
 func (x *EpochLive) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[45]
+	mi := &file_fairlead_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4226,7 +4491,7 @@ func (x *EpochLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EpochLive.ProtoReflect.Descriptor instead.
 func (*EpochLive) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{45}
+	return file_fairlead_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *EpochLive) GetEpoch() uint32 {
@@ -4253,7 +4518,7 @@ type GetServingRequest struct {
 
 func (x *GetServingRequest) Reset() {
 	*x = GetServingRequest{}
-	mi := &file_fairlead_proto_msgTypes[46]
+	mi := &file_fairlead_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4265,7 +4530,7 @@ func (x *GetServingRequest) String() string {
 func (*GetServingRequest) ProtoMessage() {}
 
 func (x *GetServingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[46]
+	mi := &file_fairlead_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4278,7 +4543,7 @@ func (x *GetServingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServingRequest.ProtoReflect.Descriptor instead.
 func (*GetServingRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{46}
+	return file_fairlead_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *GetServingRequest) GetOwned() bool {
@@ -4300,7 +4565,7 @@ type GetServingResponse struct {
 
 func (x *GetServingResponse) Reset() {
 	*x = GetServingResponse{}
-	mi := &file_fairlead_proto_msgTypes[47]
+	mi := &file_fairlead_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4312,7 +4577,7 @@ func (x *GetServingResponse) String() string {
 func (*GetServingResponse) ProtoMessage() {}
 
 func (x *GetServingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[47]
+	mi := &file_fairlead_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4325,7 +4590,7 @@ func (x *GetServingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServingResponse.ProtoReflect.Descriptor instead.
 func (*GetServingResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{47}
+	return file_fairlead_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GetServingResponse) GetVips() []*ServingVIP {
@@ -4372,7 +4637,7 @@ type ServingVIP struct {
 
 func (x *ServingVIP) Reset() {
 	*x = ServingVIP{}
-	mi := &file_fairlead_proto_msgTypes[48]
+	mi := &file_fairlead_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4384,7 +4649,7 @@ func (x *ServingVIP) String() string {
 func (*ServingVIP) ProtoMessage() {}
 
 func (x *ServingVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[48]
+	mi := &file_fairlead_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4397,7 +4662,7 @@ func (x *ServingVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServingVIP.ProtoReflect.Descriptor instead.
 func (*ServingVIP) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{48}
+	return file_fairlead_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ServingVIP) GetVipId() uint32 {
@@ -4489,7 +4754,7 @@ type GetChainsRequest struct {
 
 func (x *GetChainsRequest) Reset() {
 	*x = GetChainsRequest{}
-	mi := &file_fairlead_proto_msgTypes[49]
+	mi := &file_fairlead_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4501,7 +4766,7 @@ func (x *GetChainsRequest) String() string {
 func (*GetChainsRequest) ProtoMessage() {}
 
 func (x *GetChainsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[49]
+	mi := &file_fairlead_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4514,7 +4779,7 @@ func (x *GetChainsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetChainsRequest.ProtoReflect.Descriptor instead.
 func (*GetChainsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{49}
+	return file_fairlead_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *GetChainsRequest) GetVipId() uint32 {
@@ -4554,7 +4819,7 @@ type GetChainsResponse struct {
 
 func (x *GetChainsResponse) Reset() {
 	*x = GetChainsResponse{}
-	mi := &file_fairlead_proto_msgTypes[50]
+	mi := &file_fairlead_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4566,7 +4831,7 @@ func (x *GetChainsResponse) String() string {
 func (*GetChainsResponse) ProtoMessage() {}
 
 func (x *GetChainsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[50]
+	mi := &file_fairlead_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4579,7 +4844,7 @@ func (x *GetChainsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetChainsResponse.ProtoReflect.Descriptor instead.
 func (*GetChainsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{50}
+	return file_fairlead_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GetChainsResponse) GetVipId() uint32 {
@@ -4648,7 +4913,7 @@ type DrainSwitchRequest struct {
 
 func (x *DrainSwitchRequest) Reset() {
 	*x = DrainSwitchRequest{}
-	mi := &file_fairlead_proto_msgTypes[51]
+	mi := &file_fairlead_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4660,7 +4925,7 @@ func (x *DrainSwitchRequest) String() string {
 func (*DrainSwitchRequest) ProtoMessage() {}
 
 func (x *DrainSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[51]
+	mi := &file_fairlead_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4673,7 +4938,7 @@ func (x *DrainSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainSwitchRequest.ProtoReflect.Descriptor instead.
 func (*DrainSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{51}
+	return file_fairlead_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *DrainSwitchRequest) GetUndrain() bool {
@@ -4693,7 +4958,7 @@ type DrainSwitchResponse struct {
 
 func (x *DrainSwitchResponse) Reset() {
 	*x = DrainSwitchResponse{}
-	mi := &file_fairlead_proto_msgTypes[52]
+	mi := &file_fairlead_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4705,7 +4970,7 @@ func (x *DrainSwitchResponse) String() string {
 func (*DrainSwitchResponse) ProtoMessage() {}
 
 func (x *DrainSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[52]
+	mi := &file_fairlead_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4718,7 +4983,7 @@ func (x *DrainSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainSwitchResponse.ProtoReflect.Descriptor instead.
 func (*DrainSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{52}
+	return file_fairlead_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *DrainSwitchResponse) GetChanges() []string {
@@ -4736,7 +5001,7 @@ type UnlockSwitchRequest struct {
 
 func (x *UnlockSwitchRequest) Reset() {
 	*x = UnlockSwitchRequest{}
-	mi := &file_fairlead_proto_msgTypes[53]
+	mi := &file_fairlead_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4748,7 +5013,7 @@ func (x *UnlockSwitchRequest) String() string {
 func (*UnlockSwitchRequest) ProtoMessage() {}
 
 func (x *UnlockSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[53]
+	mi := &file_fairlead_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4761,7 +5026,7 @@ func (x *UnlockSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlockSwitchRequest.ProtoReflect.Descriptor instead.
 func (*UnlockSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{53}
+	return file_fairlead_proto_rawDescGZIP(), []int{55}
 }
 
 type UnlockSwitchResponse struct {
@@ -4774,7 +5039,7 @@ type UnlockSwitchResponse struct {
 
 func (x *UnlockSwitchResponse) Reset() {
 	*x = UnlockSwitchResponse{}
-	mi := &file_fairlead_proto_msgTypes[54]
+	mi := &file_fairlead_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4786,7 +5051,7 @@ func (x *UnlockSwitchResponse) String() string {
 func (*UnlockSwitchResponse) ProtoMessage() {}
 
 func (x *UnlockSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[54]
+	mi := &file_fairlead_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4799,7 +5064,7 @@ func (x *UnlockSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlockSwitchResponse.ProtoReflect.Descriptor instead.
 func (*UnlockSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{54}
+	return file_fairlead_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *UnlockSwitchResponse) GetChanges() []string {
@@ -4824,7 +5089,7 @@ type ShareFlowsRequest struct {
 
 func (x *ShareFlowsRequest) Reset() {
 	*x = ShareFlowsRequest{}
-	mi := &file_fairlead_proto_msgTypes[55]
+	mi := &file_fairlead_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4836,7 +5101,7 @@ func (x *ShareFlowsRequest) String() string {
 func (*ShareFlowsRequest) ProtoMessage() {}
 
 func (x *ShareFlowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[55]
+	mi := &file_fairlead_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4849,7 +5114,7 @@ func (x *ShareFlowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareFlowsRequest.ProtoReflect.Descriptor instead.
 func (*ShareFlowsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{55}
+	return file_fairlead_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ShareFlowsRequest) GetKey() []uint64 {
@@ -4876,7 +5141,7 @@ type ShareFlowsResponse struct {
 
 func (x *ShareFlowsResponse) Reset() {
 	*x = ShareFlowsResponse{}
-	mi := &file_fairlead_proto_msgTypes[56]
+	mi := &file_fairlead_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4888,7 +5153,7 @@ func (x *ShareFlowsResponse) String() string {
 func (*ShareFlowsResponse) ProtoMessage() {}
 
 func (x *ShareFlowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[56]
+	mi := &file_fairlead_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4901,7 +5166,7 @@ func (x *ShareFlowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareFlowsResponse.ProtoReflect.Descriptor instead.
 func (*ShareFlowsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{56}
+	return file_fairlead_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ShareFlowsResponse) GetTaken() uint32 {
@@ -4924,7 +5189,7 @@ type GetFlowsRequest struct {
 
 func (x *GetFlowsRequest) Reset() {
 	*x = GetFlowsRequest{}
-	mi := &file_fairlead_proto_msgTypes[57]
+	mi := &file_fairlead_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4936,7 +5201,7 @@ func (x *GetFlowsRequest) String() string {
 func (*GetFlowsRequest) ProtoMessage() {}
 
 func (x *GetFlowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[57]
+	mi := &file_fairlead_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4949,7 +5214,7 @@ func (x *GetFlowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFlowsRequest.ProtoReflect.Descriptor instead.
 func (*GetFlowsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{57}
+	return file_fairlead_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *GetFlowsRequest) GetFirstBucket() uint32 {
@@ -4980,7 +5245,7 @@ type GetFlowsResponse struct {
 
 func (x *GetFlowsResponse) Reset() {
 	*x = GetFlowsResponse{}
-	mi := &file_fairlead_proto_msgTypes[58]
+	mi := &file_fairlead_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4992,7 +5257,7 @@ func (x *GetFlowsResponse) String() string {
 func (*GetFlowsResponse) ProtoMessage() {}
 
 func (x *GetFlowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[58]
+	mi := &file_fairlead_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5005,7 +5270,7 @@ func (x *GetFlowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFlowsResponse.ProtoReflect.Descriptor instead.
 func (*GetFlowsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{58}
+	return file_fairlead_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *GetFlowsResponse) GetKey() []uint64 {
@@ -5041,7 +5306,7 @@ var File_fairlead_proto protoreflect.FileDescriptor
 const file_fairlead_proto_rawDesc = "" +
 	"\n" +
 	"\x0efairlead.proto\x12\vfairlead.v1\"\x12\n" +
-	"\x10GetStatusRequest\"\xbc\x06\n" +
+	"\x10GetStatusRequest\"\xec\x06\n" +
 	"\x11GetStatusResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x11.fairlead.v1.RoleR\x04role\x12\x18\n" +
@@ -5068,7 +5333,8 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x05flows\x18\x13 \x01(\v2\x12.fairlead.v1.FlowsR\x05flows\x12\x1b\n" +
 	"\tnot_ready\x18\x14 \x03(\tR\bnotReady\x12+\n" +
 	"\x06switch\x18\x15 \x01(\v2\x13.fairlead.v1.SwitchR\x06switch\x12+\n" +
-	"\x06router\x18\x16 \x01(\v2\x13.fairlead.v1.RouterR\x06router\"\x9c\x03\n" +
+	"\x06router\x18\x16 \x01(\v2\x13.fairlead.v1.RouterR\x06router\x12.\n" +
+	"\asteered\x18\x17 \x03(\v2\x14.fairlead.v1.SteeredR\asteered\"\x9c\x03\n" +
 	"\x06Router\x127\n" +
 	"\bselector\x18\x01 \x01(\v2\x1b.fairlead.v1.RouterSelectorR\bselector\x12*\n" +
 	"\x04hops\x18\x02 \x03(\v2\x16.fairlead.v1.RouterHopR\x04hops\x12\x14\n" +
@@ -5122,7 +5388,31 @@ const file_fairlead_proto_rawDesc = "" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x18\n" +
 	"\agateway\x18\x03 \x01(\tR\agateway\x12\x16\n" +
 	"\x06weight\x18\x04 \x01(\rR\x06weight\x12\x16\n" +
-	"\x06usable\x18\x05 \x01(\bR\x06usable\"\xd6\x04\n" +
+	"\x06usable\x18\x05 \x01(\bR\x06usable\"\xe8\x01\n" +
+	"\aSteered\x12\x16\n" +
+	"\x06server\x18\x01 \x01(\tR\x06server\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x0e\n" +
+	"\x02by\x18\x03 \x01(\tR\x02by\x12.\n" +
+	"\x05paths\x18\x04 \x03(\v2\x18.fairlead.v1.SteeredPathR\x05paths\x12\x1b\n" +
+	"\tall_paths\x18\x05 \x01(\x04R\ballPaths\x12\x14\n" +
+	"\x05moved\x18\x06 \x01(\x04R\x05moved\x12\"\n" +
+	"\rmoved_unix_ms\x18\a \x01(\x03R\vmovedUnixMs\x12\x14\n" +
+	"\x05error\x18\b \x01(\tR\x05error\"\xd7\x02\n" +
+	"\vSteeredPath\x12\x14\n" +
+	"\x05nodes\x18\x01 \x03(\tR\x05nodes\x12\x14\n" +
+	"\x05links\x18\x02 \x03(\tR\x05links\x12\x18\n" +
+	"\averdict\x18\x03 \x01(\tR\averdict\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\"\n" +
+	"\rsince_unix_ms\x18\x05 \x01(\x03R\vsinceUnixMs\x12\x16\n" +
+	"\x06usable\x18\x06 \x01(\bR\x06usable\x12+\n" +
+	"\x12held_until_unix_ms\x18\a \x01(\x03R\x0fheldUntilUnixMs\x12\x14\n" +
+	"\x05parts\x18\b \x01(\rR\x05parts\x12\x16\n" +
+	"\x06probes\x18\t \x01(\x04R\x06probes\x12\x1a\n" +
+	"\banswered\x18\n" +
+	" \x01(\x04R\banswered\x12\x15\n" +
+	"\x06rtt_us\x18\v \x01(\x04R\x05rttUs\x12 \n" +
+	"\frtt_least_us\x18\f \x01(\x04R\n" +
+	"rttLeastUs\"\xd6\x04\n" +
 	"\x06Switch\x12\x16\n" +
 	"\x06bridge\x18\x01 \x01(\tR\x06bridge\x12\x18\n" +
 	"\adrained\x18\x02 \x01(\bR\adrained\x12\x16\n" +
@@ -5178,7 +5468,7 @@ const file_fairlead_proto_rawDesc = "" +
 	"\bxdp_mode\x18\x03 \x01(\tR\axdpMode\x12\x1f\n" +
 	"\vegress_mode\x18\x04 \x01(\tR\n" +
 	"egressMode\x12\x10\n" +
-	"\x03mtu\x18\x05 \x01(\rR\x03mtu\"\x86\x06\n" +
+	"\x03mtu\x18\x05 \x01(\rR\x03mtu\"\x9c\x06\n" +
 	"\x03VIP\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -5210,7 +5500,8 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x05share\x18\x17 \x01(\bR\x05share\x12.\n" +
 	"\abuckets\x18\x18 \x01(\v2\x14.fairlead.v1.BucketsR\abuckets\x12\x14\n" +
 	"\x05mptcp\x18\x19 \x01(\bR\x05mptcp\x12.\n" +
-	"\aserving\x18\x1a \x01(\x0e2\x14.fairlead.v1.ServingR\aserving\"\xb6\x03\n" +
+	"\aserving\x18\x1a \x01(\x0e2\x14.fairlead.v1.ServingR\aserving\x12\x14\n" +
+	"\x05steer\x18\x1b \x01(\tR\x05steer\"\xb6\x03\n" +
 	"\aBuckets\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\rR\x05count\x12\x1e\n" +
 	"\n" +
@@ -5506,7 +5797,7 @@ func file_fairlead_proto_rawDescGZIP() []byte {
 }
 
 var file_fairlead_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_fairlead_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_fairlead_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_fairlead_proto_goTypes = []any{
 	(Role)(0),                     // 0: fairlead.v1.Role
 	(Serving)(0),                  // 1: fairlead.v1.Serving
@@ -5522,133 +5813,137 @@ var file_fairlead_proto_goTypes = []any{
 	(*GetRoutesResponse)(nil),     // 11: fairlead.v1.GetRoutesResponse
 	(*RouterRoute)(nil),           // 12: fairlead.v1.RouterRoute
 	(*RouterMember)(nil),          // 13: fairlead.v1.RouterMember
-	(*Switch)(nil),                // 14: fairlead.v1.Switch
-	(*SwitchCorrections)(nil),     // 15: fairlead.v1.SwitchCorrections
-	(*SwitchGroup)(nil),           // 16: fairlead.v1.SwitchGroup
-	(*SwitchHost)(nil),            // 17: fairlead.v1.SwitchHost
-	(*SwitchForwarding)(nil),      // 18: fairlead.v1.SwitchForwarding
-	(*Flows)(nil),                 // 19: fairlead.v1.Flows
-	(*Interface)(nil),             // 20: fairlead.v1.Interface
-	(*VIP)(nil),                   // 21: fairlead.v1.VIP
-	(*Buckets)(nil),               // 22: fairlead.v1.Buckets
-	(*Slot)(nil),                  // 23: fairlead.v1.Slot
-	(*NextHop)(nil),               // 24: fairlead.v1.NextHop
-	(*Counters)(nil),              // 25: fairlead.v1.Counters
-	(*Reason)(nil),                // 26: fairlead.v1.Reason
-	(*Clock)(nil),                 // 27: fairlead.v1.Clock
-	(*Limit)(nil),                 // 28: fairlead.v1.Limit
-	(*Peer)(nil),                  // 29: fairlead.v1.Peer
-	(*Sharing)(nil),               // 30: fairlead.v1.Sharing
-	(*SharingPeer)(nil),           // 31: fairlead.v1.SharingPeer
-	(*GetAssignmentRequest)(nil),  // 32: fairlead.v1.GetAssignmentRequest
-	(*GetAssignmentResponse)(nil), // 33: fairlead.v1.GetAssignmentResponse
-	(*SetAssignmentRequest)(nil),  // 34: fairlead.v1.SetAssignmentRequest
-	(*SetAssignmentResponse)(nil), // 35: fairlead.v1.SetAssignmentResponse
-	(*AddServerRequest)(nil),      // 36: fairlead.v1.AddServerRequest
-	(*DrainServerRequest)(nil),    // 37: fairlead.v1.DrainServerRequest
-	(*UndrainServerRequest)(nil),  // 38: fairlead.v1.UndrainServerRequest
-	(*RemoveServerRequest)(nil),   // 39: fairlead.v1.RemoveServerRequest
-	(*SetWeightRequest)(nil),      // 40: fairlead.v1.SetWeightRequest
-	(*RotateKeyRequest)(nil),      // 41: fairlead.v1.RotateKeyRequest
-	(*ChangeResponse)(nil),        // 42: fairlead.v1.ChangeResponse
-	(*UnansweredPeer)(nil),        // 43: fairlead.v1.UnansweredPeer
-	(*GetTimeRequest)(nil),        // 44: fairlead.v1.GetTimeRequest
-	(*GetTimeResponse)(nil),       // 45: fairlead.v1.GetTimeResponse
-	(*GetLiveRequest)(nil),        // 46: fairlead.v1.GetLiveRequest
-	(*GetLiveResponse)(nil),       // 47: fairlead.v1.GetLiveResponse
-	(*LiveVIP)(nil),               // 48: fairlead.v1.LiveVIP
-	(*EpochLive)(nil),             // 49: fairlead.v1.EpochLive
-	(*GetServingRequest)(nil),     // 50: fairlead.v1.GetServingRequest
-	(*GetServingResponse)(nil),    // 51: fairlead.v1.GetServingResponse
-	(*ServingVIP)(nil),            // 52: fairlead.v1.ServingVIP
-	(*GetChainsRequest)(nil),      // 53: fairlead.v1.GetChainsRequest
-	(*GetChainsResponse)(nil),     // 54: fairlead.v1.GetChainsResponse
-	(*DrainSwitchRequest)(nil),    // 55: fairlead.v1.DrainSwitchRequest
-	(*DrainSwitchResponse)(nil),   // 56: fairlead.v1.DrainSwitchResponse
-	(*UnlockSwitchRequest)(nil),   // 57: fairlead.v1.UnlockSwitchRequest
-	(*UnlockSwitchResponse)(nil),  // 58: fairlead.v1.UnlockSwitchResponse
-	(*ShareFlowsRequest)(nil),     // 59: fairlead.v1.ShareFlowsRequest
-	(*ShareFlowsResponse)(nil),    // 60: fairlead.v1.ShareFlowsResponse
-	(*GetFlowsRequest)(nil),       // 61: fairlead.v1.GetFlowsRequest
-	(*GetFlowsResponse)(nil),      // 62: fairlead.v1.GetFlowsResponse
+	(*Steered)(nil),               // 14: fairlead.v1.Steered
+	(*SteeredPath)(nil),           // 15: fairlead.v1.SteeredPath
+	(*Switch)(nil),                // 16: fairlead.v1.Switch
+	(*SwitchCorrections)(nil),     // 17: fairlead.v1.SwitchCorrections
+	(*SwitchGroup)(nil),           // 18: fairlead.v1.SwitchGroup
+	(*SwitchHost)(nil),            // 19: fairlead.v1.SwitchHost
+	(*SwitchForwarding)(nil),      // 20: fairlead.v1.SwitchForwarding
+	(*Flows)(nil),                 // 21: fairlead.v1.Flows
+	(*Interface)(nil),             // 22: fairlead.v1.Interface
+	(*VIP)(nil),                   // 23: fairlead.v1.VIP
+	(*Buckets)(nil),               // 24: fairlead.v1.Buckets
+	(*Slot)(nil),                  // 25: fairlead.v1.Slot
+	(*NextHop)(nil),               // 26: fairlead.v1.NextHop
+	(*Counters)(nil),              // 27: fairlead.v1.Counters
+	(*Reason)(nil),                // 28: fairlead.v1.Reason
+	(*Clock)(nil),                 // 29: fairlead.v1.Clock
+	(*Limit)(nil),                 // 30: fairlead.v1.Limit
+	(*Peer)(nil),                  // 31: fairlead.v1.Peer
+	(*Sharing)(nil),               // 32: fairlead.v1.Sharing
+	(*SharingPeer)(nil),           // 33: fairlead.v1.SharingPeer
+	(*GetAssignmentRequest)(nil),  // 34: fairlead.v1.GetAssignmentRequest
+	(*GetAssignmentResponse)(nil), // 35: fairlead.v1.GetAssignmentResponse
+	(*SetAssignmentRequest)(nil),  // 36: fairlead.v1.SetAssignmentRequest
+	(*SetAssignmentResponse)(nil), // 37: fairlead.v1.SetAssignmentResponse
+	(*AddServerRequest)(nil),      // 38: fairlead.v1.AddServerRequest
+	(*DrainServerRequest)(nil),    // 39: fairlead.v1.DrainServerRequest
+	(*UndrainServerRequest)(nil),  // 40: fairlead.v1.UndrainServerRequest
+	(*RemoveServerRequest)(nil),   // 41: fairlead.v1.RemoveServerRequest
+	(*SetWeightRequest)(nil),      // 42: fairlead.v1.SetWeightRequest
+	(*RotateKeyRequest)(nil),      // 43: fairlead.v1.RotateKeyRequest
+	(*ChangeResponse)(nil),        // 44: fairlead.v1.ChangeResponse
+	(*UnansweredPeer)(nil),        // 45: fairlead.v1.UnansweredPeer
+	(*GetTimeRequest)(nil),        // 46: fairlead.v1.GetTimeRequest
+	(*GetTimeResponse)(nil),       // 47: fairlead.v1.GetTimeResponse
+	(*GetLiveRequest)(nil),        // 48: fairlead.v1.GetLiveRequest
+	(*GetLiveResponse)(nil),       // 49: fairlead.v1.GetLiveResponse
+	(*LiveVIP)(nil),               // 50: fairlead.v1.LiveVIP
+	(*EpochLive)(nil),             // 51: fairlead.v1.EpochLive
+	(*GetServingRequest)(nil),     // 52: fairlead.v1.GetServingRequest
+	(*GetServingResponse)(nil),    // 53: fairlead.v1.GetServingResponse
+	(*ServingVIP)(nil),            // 54: fairlead.v1.ServingVIP
+	(*GetChainsRequest)(nil),      // 55: fairlead.v1.GetChainsRequest
+	(*GetChainsResponse)(nil),     // 56: fairlead.v1.GetChainsResponse
+	(*DrainSwitchRequest)(nil),    // 57: fairlead.v1.DrainSwitchRequest
+	(*DrainSwitchResponse)(nil),   // 58: fairlead.v1.DrainSwitchResponse
+	(*UnlockSwitchRequest)(nil),   // 59: fairlead.v1.UnlockSwitchRequest
+	(*UnlockSwitchResponse)(nil),  // 60: fairlead.v1.UnlockSwitchResponse
+	(*ShareFlowsRequest)(nil),     // 61: fairlead.v1.ShareFlowsRequest
+	(*ShareFlowsResponse)(nil),    // 62: fairlead.v1.ShareFlowsResponse
+	(*GetFlowsRequest)(nil),       // 63: fairlead.v1.GetFlowsRequest
+	(*GetFlowsResponse)(nil),      // 64: fairlead.v1.GetFlowsResponse
 }
 var file_fairlead_proto_depIdxs = []int32{
 	0,  // 0: fairlead.v1.GetStatusResponse.role:type_name -> fairlead.v1.Role
-	20, // 1: fairlead.v1.GetStatusResponse.interfaces:type_name -> fairlead.v1.Interface
-	21, // 2: fairlead.v1.GetStatusResponse.vips:type_name -> fairlead.v1.VIP
-	26, // 3: fairlead.v1.GetStatusResponse.reasons:type_name -> fairlead.v1.Reason
-	27, // 4: fairlead.v1.GetStatusResponse.clock:type_name -> fairlead.v1.Clock
-	28, // 5: fairlead.v1.GetStatusResponse.limits:type_name -> fairlead.v1.Limit
-	29, // 6: fairlead.v1.GetStatusResponse.peers:type_name -> fairlead.v1.Peer
-	30, // 7: fairlead.v1.GetStatusResponse.sharing:type_name -> fairlead.v1.Sharing
-	19, // 8: fairlead.v1.GetStatusResponse.flows:type_name -> fairlead.v1.Flows
-	14, // 9: fairlead.v1.GetStatusResponse.switch:type_name -> fairlead.v1.Switch
+	22, // 1: fairlead.v1.GetStatusResponse.interfaces:type_name -> fairlead.v1.Interface
+	23, // 2: fairlead.v1.GetStatusResponse.vips:type_name -> fairlead.v1.VIP
+	28, // 3: fairlead.v1.GetStatusResponse.reasons:type_name -> fairlead.v1.Reason
+	29, // 4: fairlead.v1.GetStatusResponse.clock:type_name -> fairlead.v1.Clock
+	30, // 5: fairlead.v1.GetStatusResponse.limits:type_name -> fairlead.v1.Limit
+	31, // 6: fairlead.v1.GetStatusResponse.peers:type_name -> fairlead.v1.Peer
+	32, // 7: fairlead.v1.GetStatusResponse.sharing:type_name -> fairlead.v1.Sharing
+	21, // 8: fairlead.v1.GetStatusResponse.flows:type_name -> fairlead.v1.Flows
+	16, // 9: fairlead.v1.GetStatusResponse.switch:type_name -> fairlead.v1.Switch
 	6,  // 10: fairlead.v1.GetStatusResponse.router:type_name -> fairlead.v1.Router
-	7,  // 11: fairlead.v1.Router.selector:type_name -> fairlead.v1.RouterSelector
-	8,  // 12: fairlead.v1.Router.hops:type_name -> fairlead.v1.RouterHop
-	9,  // 13: fairlead.v1.Router.routes:type_name -> fairlead.v1.RouterRoutes
-	12, // 14: fairlead.v1.GetRoutesResponse.routes:type_name -> fairlead.v1.RouterRoute
-	13, // 15: fairlead.v1.RouterRoute.members:type_name -> fairlead.v1.RouterMember
-	16, // 16: fairlead.v1.Switch.groups:type_name -> fairlead.v1.SwitchGroup
-	17, // 17: fairlead.v1.Switch.hosts:type_name -> fairlead.v1.SwitchHost
-	15, // 18: fairlead.v1.Switch.corrections:type_name -> fairlead.v1.SwitchCorrections
-	1,  // 19: fairlead.v1.SwitchHost.state:type_name -> fairlead.v1.Serving
-	18, // 20: fairlead.v1.SwitchHost.previous_of:type_name -> fairlead.v1.SwitchForwarding
-	23, // 21: fairlead.v1.VIP.slots:type_name -> fairlead.v1.Slot
-	25, // 22: fairlead.v1.VIP.counters:type_name -> fairlead.v1.Counters
-	22, // 23: fairlead.v1.VIP.buckets:type_name -> fairlead.v1.Buckets
-	1,  // 24: fairlead.v1.VIP.serving:type_name -> fairlead.v1.Serving
-	2,  // 25: fairlead.v1.Slot.state:type_name -> fairlead.v1.SlotState
-	3,  // 26: fairlead.v1.Slot.health:type_name -> fairlead.v1.Health
-	24, // 27: fairlead.v1.Slot.next_hop:type_name -> fairlead.v1.NextHop
-	49, // 28: fairlead.v1.Counters.live:type_name -> fairlead.v1.EpochLive
-	31, // 29: fairlead.v1.Sharing.peers:type_name -> fairlead.v1.SharingPeer
-	43, // 30: fairlead.v1.ChangeResponse.unanswered:type_name -> fairlead.v1.UnansweredPeer
-	48, // 31: fairlead.v1.GetLiveResponse.vips:type_name -> fairlead.v1.LiveVIP
-	49, // 32: fairlead.v1.LiveVIP.epochs:type_name -> fairlead.v1.EpochLive
-	52, // 33: fairlead.v1.GetServingResponse.vips:type_name -> fairlead.v1.ServingVIP
-	1,  // 34: fairlead.v1.ServingVIP.state:type_name -> fairlead.v1.Serving
-	4,  // 35: fairlead.v1.Fairlead.GetStatus:input_type -> fairlead.v1.GetStatusRequest
-	32, // 36: fairlead.v1.Fairlead.GetAssignment:input_type -> fairlead.v1.GetAssignmentRequest
-	34, // 37: fairlead.v1.Fairlead.SetAssignment:input_type -> fairlead.v1.SetAssignmentRequest
-	36, // 38: fairlead.v1.Fairlead.AddServer:input_type -> fairlead.v1.AddServerRequest
-	37, // 39: fairlead.v1.Fairlead.DrainServer:input_type -> fairlead.v1.DrainServerRequest
-	38, // 40: fairlead.v1.Fairlead.UndrainServer:input_type -> fairlead.v1.UndrainServerRequest
-	39, // 41: fairlead.v1.Fairlead.RemoveServer:input_type -> fairlead.v1.RemoveServerRequest
-	40, // 42: fairlead.v1.Fairlead.SetWeight:input_type -> fairlead.v1.SetWeightRequest
-	41, // 43: fairlead.v1.Fairlead.RotateKey:input_type -> fairlead.v1.RotateKeyRequest
-	44, // 44: fairlead.v1.Fairlead.GetTime:input_type -> fairlead.v1.GetTimeRequest
-	46, // 45: fairlead.v1.Fairlead.GetLive:input_type -> fairlead.v1.GetLiveRequest
-	50, // 46: fairlead.v1.Fairlead.GetServing:input_type -> fairlead.v1.GetServingRequest
-	53, // 47: fairlead.v1.Fairlead.GetChains:input_type -> fairlead.v1.GetChainsRequest
-	55, // 48: fairlead.v1.Fairlead.DrainSwitch:input_type -> fairlead.v1.DrainSwitchRequest
-	57, // 49: fairlead.v1.Fairlead.UnlockSwitch:input_type -> fairlead.v1.UnlockSwitchRequest
-	10, // 50: fairlead.v1.Fairlead.GetRoutes:input_type -> fairlead.v1.GetRoutesRequest
-	59, // 51: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
-	61, // 52: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
-	5,  // 53: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
-	33, // 54: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
-	35, // 55: fairlead.v1.Fairlead.SetAssignment:output_type -> fairlead.v1.SetAssignmentResponse
-	42, // 56: fairlead.v1.Fairlead.AddServer:output_type -> fairlead.v1.ChangeResponse
-	42, // 57: fairlead.v1.Fairlead.DrainServer:output_type -> fairlead.v1.ChangeResponse
-	42, // 58: fairlead.v1.Fairlead.UndrainServer:output_type -> fairlead.v1.ChangeResponse
-	42, // 59: fairlead.v1.Fairlead.RemoveServer:output_type -> fairlead.v1.ChangeResponse
-	42, // 60: fairlead.v1.Fairlead.SetWeight:output_type -> fairlead.v1.ChangeResponse
-	42, // 61: fairlead.v1.Fairlead.RotateKey:output_type -> fairlead.v1.ChangeResponse
-	45, // 62: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
-	47, // 63: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
-	51, // 64: fairlead.v1.Fairlead.GetServing:output_type -> fairlead.v1.GetServingResponse
-	54, // 65: fairlead.v1.Fairlead.GetChains:output_type -> fairlead.v1.GetChainsResponse
-	56, // 66: fairlead.v1.Fairlead.DrainSwitch:output_type -> fairlead.v1.DrainSwitchResponse
-	58, // 67: fairlead.v1.Fairlead.UnlockSwitch:output_type -> fairlead.v1.UnlockSwitchResponse
-	11, // 68: fairlead.v1.Fairlead.GetRoutes:output_type -> fairlead.v1.GetRoutesResponse
-	60, // 69: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
-	62, // 70: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
-	53, // [53:71] is the sub-list for method output_type
-	35, // [35:53] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	14, // 11: fairlead.v1.GetStatusResponse.steered:type_name -> fairlead.v1.Steered
+	7,  // 12: fairlead.v1.Router.selector:type_name -> fairlead.v1.RouterSelector
+	8,  // 13: fairlead.v1.Router.hops:type_name -> fairlead.v1.RouterHop
+	9,  // 14: fairlead.v1.Router.routes:type_name -> fairlead.v1.RouterRoutes
+	12, // 15: fairlead.v1.GetRoutesResponse.routes:type_name -> fairlead.v1.RouterRoute
+	13, // 16: fairlead.v1.RouterRoute.members:type_name -> fairlead.v1.RouterMember
+	15, // 17: fairlead.v1.Steered.paths:type_name -> fairlead.v1.SteeredPath
+	18, // 18: fairlead.v1.Switch.groups:type_name -> fairlead.v1.SwitchGroup
+	19, // 19: fairlead.v1.Switch.hosts:type_name -> fairlead.v1.SwitchHost
+	17, // 20: fairlead.v1.Switch.corrections:type_name -> fairlead.v1.SwitchCorrections
+	1,  // 21: fairlead.v1.SwitchHost.state:type_name -> fairlead.v1.Serving
+	20, // 22: fairlead.v1.SwitchHost.previous_of:type_name -> fairlead.v1.SwitchForwarding
+	25, // 23: fairlead.v1.VIP.slots:type_name -> fairlead.v1.Slot
+	27, // 24: fairlead.v1.VIP.counters:type_name -> fairlead.v1.Counters
+	24, // 25: fairlead.v1.VIP.buckets:type_name -> fairlead.v1.Buckets
+	1,  // 26: fairlead.v1.VIP.serving:type_name -> fairlead.v1.Serving
+	2,  // 27: fairlead.v1.Slot.state:type_name -> fairlead.v1.SlotState
+	3,  // 28: fairlead.v1.Slot.health:type_name -> fairlead.v1.Health
+	26, // 29: fairlead.v1.Slot.next_hop:type_name -> fairlead.v1.NextHop
+	51, // 30: fairlead.v1.Counters.live:type_name -> fairlead.v1.EpochLive
+	33, // 31: fairlead.v1.Sharing.peers:type_name -> fairlead.v1.SharingPeer
+	45, // 32: fairlead.v1.ChangeResponse.unanswered:type_name -> fairlead.v1.UnansweredPeer
+	50, // 33: fairlead.v1.GetLiveResponse.vips:type_name -> fairlead.v1.LiveVIP
+	51, // 34: fairlead.v1.LiveVIP.epochs:type_name -> fairlead.v1.EpochLive
+	54, // 35: fairlead.v1.GetServingResponse.vips:type_name -> fairlead.v1.ServingVIP
+	1,  // 36: fairlead.v1.ServingVIP.state:type_name -> fairlead.v1.Serving
+	4,  // 37: fairlead.v1.Fairlead.GetStatus:input_type -> fairlead.v1.GetStatusRequest
+	34, // 38: fairlead.v1.Fairlead.GetAssignment:input_type -> fairlead.v1.GetAssignmentRequest
+	36, // 39: fairlead.v1.Fairlead.SetAssignment:input_type -> fairlead.v1.SetAssignmentRequest
+	38, // 40: fairlead.v1.Fairlead.AddServer:input_type -> fairlead.v1.AddServerRequest
+	39, // 41: fairlead.v1.Fairlead.DrainServer:input_type -> fairlead.v1.DrainServerRequest
+	40, // 42: fairlead.v1.Fairlead.UndrainServer:input_type -> fairlead.v1.UndrainServerRequest
+	41, // 43: fairlead.v1.Fairlead.RemoveServer:input_type -> fairlead.v1.RemoveServerRequest
+	42, // 44: fairlead.v1.Fairlead.SetWeight:input_type -> fairlead.v1.SetWeightRequest
+	43, // 45: fairlead.v1.Fairlead.RotateKey:input_type -> fairlead.v1.RotateKeyRequest
+	46, // 46: fairlead.v1.Fairlead.GetTime:input_type -> fairlead.v1.GetTimeRequest
+	48, // 47: fairlead.v1.Fairlead.GetLive:input_type -> fairlead.v1.GetLiveRequest
+	52, // 48: fairlead.v1.Fairlead.GetServing:input_type -> fairlead.v1.GetServingRequest
+	55, // 49: fairlead.v1.Fairlead.GetChains:input_type -> fairlead.v1.GetChainsRequest
+	57, // 50: fairlead.v1.Fairlead.DrainSwitch:input_type -> fairlead.v1.DrainSwitchRequest
+	59, // 51: fairlead.v1.Fairlead.UnlockSwitch:input_type -> fairlead.v1.UnlockSwitchRequest
+	10, // 52: fairlead.v1.Fairlead.GetRoutes:input_type -> fairlead.v1.GetRoutesRequest
+	61, // 53: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
+	63, // 54: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
+	5,  // 55: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
+	35, // 56: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
+	37, // 57: fairlead.v1.Fairlead.SetAssignment:output_type -> fairlead.v1.SetAssignmentResponse
+	44, // 58: fairlead.v1.Fairlead.AddServer:output_type -> fairlead.v1.ChangeResponse
+	44, // 59: fairlead.v1.Fairlead.DrainServer:output_type -> fairlead.v1.ChangeResponse
+	44, // 60: fairlead.v1.Fairlead.UndrainServer:output_type -> fairlead.v1.ChangeResponse
+	44, // 61: fairlead.v1.Fairlead.RemoveServer:output_type -> fairlead.v1.ChangeResponse
+	44, // 62: fairlead.v1.Fairlead.SetWeight:output_type -> fairlead.v1.ChangeResponse
+	44, // 63: fairlead.v1.Fairlead.RotateKey:output_type -> fairlead.v1.ChangeResponse
+	47, // 64: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
+	49, // 65: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
+	53, // 66: fairlead.v1.Fairlead.GetServing:output_type -> fairlead.v1.GetServingResponse
+	56, // 67: fairlead.v1.Fairlead.GetChains:output_type -> fairlead.v1.GetChainsResponse
+	58, // 68: fairlead.v1.Fairlead.DrainSwitch:output_type -> fairlead.v1.DrainSwitchResponse
+	60, // 69: fairlead.v1.Fairlead.UnlockSwitch:output_type -> fairlead.v1.UnlockSwitchResponse
+	11, // 70: fairlead.v1.Fairlead.GetRoutes:output_type -> fairlead.v1.GetRoutesResponse
+	62, // 71: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
+	64, // 72: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
+	55, // [55:73] is the sub-list for method output_type
+	37, // [37:55] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_fairlead_proto_init() }
@@ -5662,7 +5957,7 @@ func file_fairlead_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fairlead_proto_rawDesc), len(file_fairlead_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   59,
+			NumMessages:   61,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
