@@ -34,39 +34,55 @@ func NewRouter(s *Selector, name string) *Router {
 // Seed is what C's programs need of a router.
 func (r *Router) Seed() [2]uint64 { return r.seed }
 
+// Choice is what a router makes of a packet before its route is known.
+type Choice struct {
+	own   uint64 // the router's hash; its upper 32 bits are good
+	digit int
+	how   How // Selected, or Hashed: the digit was drawn
+}
+
 // Choose takes one of a group's hops for a packet received with this time to
 // live (algorithm 1), by its index. bpf/include/pathsel.h does the same.
-//
-// A packet without a selector is given a random digit by the router's hash and
-// goes on like the others, so that weights hold for every kind of traffic.
 func (r *Router) Choose(f Flow, ttl uint8, g *Group) (hop int, how How) {
 	if g.Count == 1 {
 		return 0, Single
 	}
+	return g.Choose(r.Read(f, ttl))
+}
+
+// Read is the part of Choose that does not need the group.
+//
+// A packet without a selector is given a random digit by the router's hash and
+// goes on like the others, so that weights hold for every kind of traffic.
+func (r *Router) Read(f Flow, ttl uint8) Choice {
 	s, fam := r.selector, r.selector.of(f.six())
 	fields := f.field(fam.field)
 	sum := s.hash.uncontrolled(&f, fam.field)
-	own := s.hash.own(sum, fields, r.seed)
-	digit, how := -1, Hashed
+	c := Choice{own: s.hash.own(sum, fields, r.seed), how: Hashed}
 	if !s.selects() {
-		return g.hashed(uint32(own >> 32)), Hashed
+		return c
 	}
 	if fields != 0 {
 		if p := fam.permutation.back(fields); uint64(p) < fam.limit {
-			digit, how = s.digit(fam, p, sum, ttl), Selected
+			c.digit, c.how = s.digit(fam, p, sum, ttl), Selected
+			return c
 		}
 	}
-	if digit < 0 {
-		digit = int(uint64(s.hash.again(own)) * uint64(s.config.Radix) >> 32)
+	c.digit = int(uint64(s.hash.again(c.own)) * uint64(s.config.Radix) >> 32)
+	return c
+}
+
+// Choose takes one of the group's hops.
+func (g *Group) Choose(c Choice) (hop int, how How) {
+	if g.Count == 1 {
+		return 0, Single
 	}
-	if g.Ports>>digit&1 == 1 {
-		return int(g.Hop[digit]), how
+	if g.Ports>>c.digit&1 == 1 {
+		return int(g.Hop[c.digit]), c.how
 	}
-	if how == Selected {
-		how = Hashed
-		if g.Known>>digit&1 == 1 {
-			how = Gone
-		}
+	how = Hashed
+	if c.how == Selected && g.Known>>c.digit&1 == 1 {
+		how = Gone
 	}
-	return g.hashed(uint32(own >> 32)), how
+	return g.hashed(uint32(c.own >> 32)), how
 }
