@@ -127,6 +127,9 @@ func (a *Answerer) take(s *socket, p packet) {
 		Src: p.from.Addr().Unmap(), Dst: p.to, Proto: protoUDP,
 		SrcPort: p.from.Port(), DstPort: s.port(), Label: p.label,
 	}
+	if m.sent.Label == 0 {
+		m.seen.Label = 0 // the prober's kernel chose one: it means nothing
+	}
 	flow := pathsel.Flow{Src: p.to, Dst: m.seen.Src, Proto: protoUDP, SrcPort: m.answerPort, DstPort: m.seen.SrcPort, Label: m.answerLabel}
 	if m.answerPort == 0 || m.seen != m.sent {
 		flow.SrcPort, flow.Label = s.port(), 0

@@ -22,16 +22,13 @@ type Suspicion struct {
 }
 
 // blame finds the smallest set of links that explains all bad paths: each bad
-// path passes one of them, and none is known to be good, be it by a good path
-// or by walks (proven). Paths are lists of links.
+// path passes one of them, and none is on a good one. Paths are lists of links;
+// what walks have seen makes them shorter, or good.
 //
 // rest are the bad paths that no link explains, as each of their links is on
 // a good path.
-func blame(bad, good [][]int, proven map[int]bool) (found []Suspicion, rest []int) {
-	fine := maps.Clone(proven)
-	if fine == nil {
-		fine = map[int]bool{}
-	}
+func blame(bad, good [][]int) (found []Suspicion, rest []int) {
+	fine := map[int]bool{}
 	for _, p := range good {
 		for _, l := range p {
 			fine[l] = true

@@ -31,7 +31,6 @@ type Prober struct {
 	judged uint32      // the next to judge
 	sent   []time.Time // when rounds were, by round modulo their number
 	trains *trainLog
-	fast   map[int]bool // links that trains pass quickly
 }
 
 // New finds a flow for each path and opens its socket in the calling thread's
@@ -44,7 +43,7 @@ func New(c Config) (p *Prober, err error) {
 	}
 	p = &Prober{
 		c: c, secret: secretOf(c.Fabric.Selector.Key), session: rand.Uint64(),
-		log: c.Log, changes: make(chan struct{}, 1), names: namesOf(c.Fabric), fast: map[int]bool{},
+		log: c.Log, changes: make(chan struct{}, 1), names: namesOf(c.Fabric),
 	}
 	defer func() {
 		if err != nil {

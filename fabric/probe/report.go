@@ -63,7 +63,7 @@ func (p *Prober) states() []State {
 func (l *lane) shifted() string {
 	for _, w := range l.walks {
 		if w.shift != "" {
-			return "the TTL is rewritten on the way: " + w.shift
+			return w.shift
 		}
 	}
 	return ""
@@ -83,12 +83,13 @@ func (p *Prober) Report() ([]State, []Finding) {
 	}{{KindLost, Lost}, {KindSlow, Slow}} {
 		bad := func(i int) bool { return states[i].Verdict == kind.verdict }
 		good := func(i int) bool { return states[i].Verdict == Good && states[i].Altered == "" }
-		found = append(found, p.explain(kind.kind, bad, good, p.proven(kind.verdict), states)...)
+		seen := func(l *lane) evidence { return p.gather(l, kind.verdict) }
+		found = append(found, p.explain(kind.kind, bad, good, seen, states)...)
 	}
 	altered := func(i int) bool { return states[i].Altered != "" }
 	return states, append(found, p.explain(KindAltered, altered, func(i int) bool {
 		return !altered(i) && states[i].Verdict == Good
-	}, p.sameTTL(altered), states)...)
+	}, (*lane).shifts, states)...)
 }
 
 // unused are links over which routers do not send what is told to take them.
@@ -109,19 +110,25 @@ func (p *Prober) unused() (found []Finding) {
 	return found
 }
 
-// explain blames links for the paths that are bad.
-func (p *Prober) explain(kind Kind, bad, good func(int) bool, proven map[int]bool, states []State) (found []Finding) {
+// explain blames links for the paths that are bad, by good paths and by what
+// walks saw.
+func (p *Prober) explain(kind Kind, bad, good func(int) bool, seen func(*lane) evidence, states []State) (found []Finding) {
 	var badAt []int
 	var badLinks, goodLinks [][]int
 	for i, l := range p.lanes {
 		switch {
 		case bad(i):
-			badAt, badLinks = append(badAt, i), append(badLinks, l.links())
+			e := seen(l)
+			links := l.links()
+			if e.culprit >= 0 {
+				links = []int{e.culprit}
+			}
+			badAt, badLinks, goodLinks = append(badAt, i), append(badLinks, links), append(goodLinks, e.well)
 		case good(i):
 			goodLinks = append(goodLinks, l.links())
 		}
 	}
-	suspects, rest := blame(badLinks, goodLinks, proven)
+	suspects, rest := blame(badLinks, goodLinks)
 	for _, s := range suspects {
 		f := Finding{Kind: kind, Links: s.Links}
 		for _, i := range s.Paths {
@@ -148,47 +155,90 @@ func reasonOf(kind Kind, s *State) string {
 	return s.Reason
 }
 
-// proven are links that walks passed well since the paths over them are lost
-// or slow.
-func (p *Prober) proven(verdict Verdict) map[int]bool {
-	well := map[int]bool{}
-	for _, l := range p.lanes {
-		if l.track.verdict != verdict {
-			continue
-		}
-		for _, w := range l.walks {
-			if w.right.After(l.track.since) && (verdict == Lost || w.rtt < l.track.last/2) {
-				for _, link := range w.links {
-					well[link] = true
-				}
-			}
-		}
-	}
-	if verdict == Slow {
-		for link := range p.fast {
-			well[link] = true
-		}
-	}
-	return well
+// evidence is what walks say about the links of a lost or slow lane: those
+// that they passed well, and the one behind which they did not (-1: unknown).
+type evidence struct {
+	well    []int
+	culprit int
 }
 
-// sameTTL are links over which walks ended where they should.
-func (p *Prober) sameTTL(altered func(int) bool) map[int]bool {
-	same := map[int]bool{}
-	for i, l := range p.lanes {
-		if !altered(i) || !strings.Contains(l.rewritten, "TTL") {
+// gather collects evidence about a lane. A router that was silent may be one
+// that never answers: it accuses the link before it only if it once did, or if
+// all the others do.
+func (p *Prober) gather(l *lane, verdict Verdict) evidence {
+	e := evidence{culprit: -1}
+	sure := true // all walks so far were well
+	for _, w := range l.walks {
+		last := w.links[len(w.links)-1]
+		switch w.tells(l, verdict) {
+		case wellSign:
+			e.well, sure = w.links, true
+		case badSign:
+			if sure && (verdict == Slow || !w.right.IsZero() || p.talkative()) {
+				e.culprit = last
+			}
+			return e
+		default:
+			sure = false
+		}
+	}
+	if sure && len(l.walks) == len(l.over.Hops)-1 {
+		e.culprit = l.over.Hops[len(l.over.Hops)-1].Link
+	}
+	return e
+}
+
+// sign is what a walk says about the way to its router.
+type sign int
+
+const (
+	noSign sign = iota
+	wellSign
+	badSign
+)
+
+// tells says it for a lane that is lost or slow.
+func (w *walker) tells(l *lane, verdict Verdict) sign {
+	switch {
+	case verdict == Slow && w.tail != noSign && l.track.verdict != Slow:
+		return w.tail
+	case !w.right.After(l.track.since):
+		if verdict == Lost && w.silent >= wrongInRow {
+			return badSign
+		}
+		return noSign
+	case verdict == Slow && l.track.verdict != Slow:
+		return noSign // its trains are slow, and small walks pass
+	case verdict == Slow && w.rtt > l.track.last/2:
+		return badSign
+	}
+	return wellSign
+}
+
+// talkative says whether all routers on good paths that were asked answer.
+func (p *Prober) talkative() bool {
+	asked := false
+	for _, l := range p.lanes {
+		if l.track.verdict != Good {
 			continue
 		}
 		for _, w := range l.walks {
-			if w.shift != "" {
-				break // behind it nothing is certain
+			if w.right.IsZero() && w.silent > 0 {
+				return false
 			}
-			if w.right.After(l.track.since) {
-				for _, link := range w.links {
-					same[link] = true
-				}
-			}
+			asked = asked || !w.right.IsZero()
 		}
 	}
-	return same
+	return asked
+}
+
+// shifts is where walks found the lane's TTL rewritten: on the way to the first
+// router that was not where it should be.
+func (l *lane) shifts() evidence {
+	for _, w := range l.walks {
+		if w.shift != "" {
+			return evidence{culprit: w.links[len(w.links)-1]}
+		}
+	}
+	return evidence{culprit: -1}
 }

@@ -83,10 +83,10 @@ func (l *lane) rewriting(m message, ttlBack uint8) string {
 	case seen.Label != sent.Label:
 		return fmt.Sprintf("the flow label is rewritten on the way: %#05x arrives as %#05x", sent.Label, seen.Label)
 	case m.seenTTL != l.ttlThere:
-		return fmt.Sprintf("arrives with TTL %d, not %d: rewritten on the way, or over another number of routers", m.seenTTL, l.ttlThere)
+		return fmt.Sprintf("the TTL arrives as %d, not %d: rewritten on the way, or over another number of routers", m.seenTTL, l.ttlThere)
 	}
 	if wanted := l.backTTL - uint8(len(l.over.Hops)-1); l.back.SrcPort != 0 && ttlBack != wanted {
-		return fmt.Sprintf("answers come back with TTL %d, not %d: rewritten on the way back, or over another number of routers", ttlBack, wanted)
+		return fmt.Sprintf("the TTL of answers arrives as %d, not %d: rewritten on the way back, or over another number of routers", ttlBack, wanted)
 	}
 	return ""
 }

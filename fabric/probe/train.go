@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -85,8 +86,8 @@ func (p *Prober) Measure(ctx context.Context) error {
 	return nil
 }
 
-// tail finds which links of a slow lane are not the slow one: their routers
-// answer long before a train is through.
+// tail finds which link of a slow lane is the slow one: routers before it answer
+// long before a train is through.
 func (p *Prober) tail(ctx context.Context, lane int, number uint32) error {
 	l := p.lanes[lane]
 	if len(l.walks) == 0 {
@@ -100,10 +101,13 @@ func (p *Prober) tail(ctx context.Context, lane int, number uint32) error {
 	defer p.mu.Unlock()
 	through := time.Duration(8 * trainLength * trainSize / l.rates.There * float64(time.Second))
 	for _, w := range l.walks {
-		if w.right.After(began) && w.rtt < through/4 {
-			for _, link := range w.links {
-				p.fast[link] = true
-			}
+		w.tail = noSign
+		switch {
+		case !w.right.After(began):
+		case w.rtt < through/4:
+			w.tail = wellSign
+		default:
+			w.tail = badSign
 		}
 	}
 	return nil
@@ -169,30 +173,21 @@ func (p *Prober) waitTrain(ctx context.Context, log *trainLog) (Rates, error) {
 	}
 }
 
-// rates are those of the train's second half: what a queue let through at once
-// is over then.
 func (g *trainLog) rates() Rates { return Rates{rateOf(g.there[:]), rateOf(g.back[:])} }
 
+// rateOf is that of the second half of what arrived: what a queue let through
+// at once is over then.
 func rateOf(at []int64) float64 {
-	var first, last int64
-	n := 0
-	for _, t := range at[len(at)/2:] {
-		if t == 0 {
-			continue
-		}
-		if n == 0 {
-			first = t
-		}
-		last = max(last, t)
-		n++
-	}
-	const least = 4 // fewer say nothing
-	if n < least {
+	at = slices.DeleteFunc(slices.Clone(at), func(t int64) bool { return t == 0 })
+	const least = 8 // fewer say nothing
+	if len(at) < least {
 		return 0
 	}
+	slices.Sort(at)
+	at = at[len(at)/2:]
 	const headers = 8 + 20 + 14 // UDP, IPv4, Ethernet
-	bits := float64(8 * (n - 1) * (trainSize + headers))
-	return min(measurable, bits/max(time.Duration(last-first).Seconds(), 1e-9))
+	bits := float64(8 * (len(at) - 1) * (trainSize + headers))
+	return min(measurable, bits/max(time.Duration(at[len(at)-1]-at[0]).Seconds(), 1e-9))
 }
 
 // slowLanes are those whose rate is a slowRate-th of the best to the same

@@ -55,6 +55,7 @@ type walker struct {
 	saw    string    // who answered instead
 	at     int       // the node that did, -1 unknown
 	shift  string    // the TTL is rewritten
+	tail   sign      // what it said behind a train
 }
 
 // newWalkers makes a walker for each beginning of the lanes' paths that a flow
@@ -256,7 +257,7 @@ func (w *walker) expired(k packet, p *Prober) {
 		w.at = node
 	}
 	if nth := slices.Index(routersOf(p.c.Fabric, w.over), node); known && nth >= 0 {
-		w.shift, w.at = fmt.Sprintf("a TTL of %d ends at %s already", w.ttl, w.saw), -1
+		w.shift, w.at = fmt.Sprintf("one of %d ends at %s already", w.ttl, w.saw), -1
 	}
 	w.wrong++
 }
@@ -268,5 +269,5 @@ func (w *walker) arrived(at time.Time) {
 		return
 	}
 	w.asked, w.silent, w.wrong, w.at = time.Time{}, 0, 0, -1
-	w.shift = fmt.Sprintf("a TTL of %d reaches the target", w.ttl)
+	w.shift = fmt.Sprintf("one of %d reaches the target", w.ttl)
 }
