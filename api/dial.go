@@ -29,10 +29,19 @@ const dialTimeout = 3 * time.Second
 // before the first call. It fails for an endpoint of no such form and for
 // certificates that cannot be read.
 func Dial(endpoint string, t config.TLS) (fairleadv1connect.FairleadClient, error) {
+	client, base, err := dial(endpoint, t)
+	if err != nil {
+		return nil, err
+	}
+	return fairleadv1connect.NewFairleadClient(client, base, connect.WithReadMaxBytes(MaxMessage)), nil
+}
+
+// dial is a client and the URL that it calls.
+func dial(endpoint string, t config.TLS) (client *http.Client, base string, err error) {
 	dialer := net.Dialer{Timeout: dialTimeout}
 	transport := &http.Transport{IdleConnTimeout: time.Minute, MaxIdleConnsPerHost: 4,
 		DialContext: dialer.DialContext, TLSHandshakeTimeout: dialTimeout}
-	base := endpoint
+	base = endpoint
 	switch {
 	case strings.HasPrefix(endpoint, "unix:"):
 		path := strings.TrimPrefix(endpoint, "unix:")
@@ -43,15 +52,15 @@ func Dial(endpoint string, t config.TLS) (fairleadv1connect.FairleadClient, erro
 	case strings.HasPrefix(endpoint, "https://"):
 		c, err := clientTLS(t)
 		if err != nil {
-			return nil, fmt.Errorf("api %s: %w", endpoint, err)
+			return nil, "", fmt.Errorf("api %s: %w", endpoint, err)
 		}
 		transport.TLSClientConfig = c
 		transport.ForceAttemptHTTP2 = true
 		base = strings.TrimSuffix(endpoint, "/")
 	default:
-		return nil, fmt.Errorf("api %s: write unix:/path or https://address:port", endpoint)
+		return nil, "", fmt.Errorf("api %s: write unix:/path or https://address:port", endpoint)
 	}
-	return fairleadv1connect.NewFairleadClient(&http.Client{Transport: transport}, base, connect.WithReadMaxBytes(MaxMessage)), nil
+	return &http.Client{Transport: transport}, base, nil
 }
 
 // certsRemedy ends errors about the files that tls names.

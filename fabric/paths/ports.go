@@ -80,6 +80,16 @@ func (n *Net) flow(p *Path, r *Request) (f pathsel.Flow, err error) {
 		n.placeName(p.Src), n.placeName(p.Dst), family, ErrUnsteered)
 }
 
+// Steered says why no selector leads over the path; nil: one does, if a flow
+// has fields left to choose.
+func (n *Net) Steered(p *Path) error {
+	steps, err := n.steps(p, 0)
+	if err == nil {
+		err = n.selector.Collide(false, steps)
+	}
+	return err
+}
+
 // steps are the path's for packets that begin with ttl.
 func (n *Net) steps(p *Path, ttl uint8) ([]pathsel.Step, error) {
 	usual := n.fabric.Nodes[p.Src.Node].TTL

@@ -213,11 +213,8 @@ func (s *Scheduler) Expire(now time.Time) (ended []Placement) {
 // traffic together. It counts until the time given. It fails for a link whose
 // capacity the file does not state.
 func (s *Scheduler) Load(h Hop, bitsPerSecond float64, until time.Time) error {
-	if s.net.fabric.Links[h.Link].Capacity == 0 {
-		return fmt.Errorf("link %s: the file states no capacity to compare %.0f bit/s with; write one, such as capacity: 10Gbit", s.net.linkName[h.Link], bitsPerSecond)
-	}
-	if !(bitsPerSecond >= 0) || bitsPerSecond > maxMeasured {
-		return fmt.Errorf("link %s: %g bit/s cannot be; write 0 to %g", s.net.linkName[h.Link], bitsPerSecond, float64(maxMeasured))
+	if err := s.Measurable(h, bitsPerSecond); err != nil {
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,6 +224,17 @@ func (s *Scheduler) Load(h Hop, bitsPerSecond float64, until time.Time) error {
 		l.background -= s.share(s.placed[id])
 	}
 	l.background = max(l.background, 0)
+	return nil
+}
+
+// Measurable says why Load would not take this.
+func (s *Scheduler) Measurable(h Hop, bitsPerSecond float64) error {
+	if s.net.fabric.Links[h.Link].Capacity == 0 {
+		return fmt.Errorf("link %s: the file states no capacity to compare %.0f bit/s with; write one, such as capacity: 10Gbit", s.net.linkName[h.Link], bitsPerSecond)
+	}
+	if !(bitsPerSecond >= 0) || bitsPerSecond > maxMeasured {
+		return fmt.Errorf("link %s: %g bit/s cannot be; write 0 to %g", s.net.linkName[h.Link], bitsPerSecond, float64(maxMeasured))
+	}
 	return nil
 }
 

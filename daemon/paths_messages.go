@@ -1,0 +1,260 @@
+package daemon
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/fabric/paths"
+	"github.com/fairlead/fairlead/fabric/pathsel"
+)
+
+// Between the path service's messages and what fabric/paths works on.
+
+// bounded is a count as the API has it.
+func bounded(n uint64) uint32 { return uint32(min(n, math.MaxUint32)) }
+
+// number checks a number of a message.
+func number(field string, value uint32, most uint32) (uint32, error) {
+	if value > most {
+		return 0, fmt.Errorf("%s %d: must be %d at most", field, value, most)
+	}
+	return value, nil
+}
+
+func (v *pathView) routes(from, to string, m *fairleadv1.PathRules) (*paths.Routes, error) {
+	a, err := v.net.Place(from)
+	if err != nil {
+		return nil, fmt.Errorf("from %w", err)
+	}
+	b, err := v.net.Place(to)
+	if err != nil {
+		return nil, fmt.Errorf("to %w", err)
+	}
+	rules, err := v.rules(m)
+	if err != nil {
+		return nil, err
+	}
+	return v.net.Routes(a, b, rules)
+}
+
+// rules tells nodes from links.
+func (v *pathView) rules(m *fairleadv1.PathRules) (r paths.Rules, err error) {
+	if m == nil {
+		return r, nil
+	}
+	sort := func(names []string, nodes, links *[]int) error {
+		for _, name := range names {
+			if link, err := v.net.Link(name); err == nil {
+				*links = append(*links, link)
+				continue
+			}
+			node, err := v.net.Node(name)
+			if err != nil {
+				return fmt.Errorf("%w; links are called as leaf1:0-spine1:3 (`fairlead path load` lists them)", err)
+			}
+			*nodes = append(*nodes, node)
+		}
+		return nil
+	}
+	if err := sort(m.Via, &r.Via, &r.ViaLinks); err != nil {
+		return r, fmt.Errorf("via %w", err)
+	}
+	if err := sort(m.Avoid, &r.Avoid, &r.AvoidLinks); err != nil {
+		return r, fmt.Errorf("avoid %w", err)
+	}
+	return r, nil
+}
+
+// protocols that have a name.
+var protocols = map[string]uint8{"": paths.TCP, "tcp": paths.TCP, "udp": paths.UDP}
+
+func protocol(text string) (uint8, error) {
+	if p, ok := protocols[strings.ToLower(text)]; ok {
+		return p, nil
+	}
+	p, err := strconv.ParseUint(text, 10, 8)
+	if err != nil || p == 0 {
+		return 0, fmt.Errorf("protocol %q: must be tcp, udp or a number from 1 to 255", text)
+	}
+	return uint8(p), nil
+}
+
+// address reads an address; empty: none.
+func address(field, text string) (netip.Addr, error) {
+	if text == "" {
+		return netip.Addr{}, nil
+	}
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		return a, fmt.Errorf("%s %q: not an IP address, such as 10.1.1.2 or 2001:db8::2", field, text)
+	}
+	return a.Unmap(), nil
+}
+
+func port(field string, value uint32) (uint16, error) {
+	n, err := number(field, value, math.MaxUint16)
+	return uint16(n), err
+}
+
+// flow reads all fields of a packet.
+func flow(m *fairleadv1.FlowFields) (f pathsel.Flow, err error) {
+	if m == nil || m.Src == "" || m.Dst == "" {
+		return f, fmt.Errorf("flow: must have addresses src and dst")
+	}
+	if f.Src, err = address("src", m.Src); err != nil {
+		return f, err
+	}
+	if f.Dst, err = address("dst", m.Dst); err != nil {
+		return f, err
+	}
+	if f.Proto, err = protocol(m.Protocol); err != nil {
+		return f, err
+	}
+	if f.SrcPort, err = port("src_port", m.SrcPort); err != nil {
+		return f, err
+	}
+	if f.DstPort, err = port("dst_port", m.DstPort); err != nil {
+		return f, err
+	}
+	f.Label, err = number("flow_label", m.FlowLabel, 1<<20-1)
+	return f, err
+}
+
+// request reads what of a flow is decided.
+func request(m *fairleadv1.WantedFields) (r paths.Request, err error) {
+	if m == nil {
+		return r, nil
+	}
+	if r.Src, err = address("src", m.Src); err != nil {
+		return r, err
+	}
+	if r.Dst, err = address("dst", m.Dst); err != nil {
+		return r, err
+	}
+	if r.Proto, err = protocol(m.Protocol); err != nil {
+		return r, err
+	}
+	if r.SrcPort, err = port("src_port", m.SrcPort); err != nil {
+		return r, err
+	}
+	if r.DstPort, err = port("dst_port", m.DstPort); err != nil {
+		return r, err
+	}
+	if r.SrcPorts, err = portRange("src_ports", m.SrcPorts); err != nil {
+		return r, err
+	}
+	if r.DstPorts, err = portRange("dst_ports", m.DstPorts); err != nil {
+		return r, err
+	}
+	ttl, err := number("ttl", m.Ttl, 255)
+	r.TTL, r.IPv6 = uint8(ttl), m.Ipv6
+	return r, err
+}
+
+func portRange(field string, m *fairleadv1.PortRange) (r [2]uint16, err error) {
+	if m == nil {
+		return r, nil
+	}
+	if r[0], err = port(field+".first", m.First); err != nil {
+		return r, err
+	}
+	if r[1], err = port(field+".last", m.Last); err != nil {
+		return r, err
+	}
+	if r[0] > r[1] || r[1] == 0 {
+		return r, fmt.Errorf("%s %d-%d: write first and last, 1 to 65535", field, r[0], r[1])
+	}
+	return r, nil
+}
+
+// path is a path by names.
+func (v *pathView) path(p *paths.Path, number uint64) *fairleadv1.FabricPath {
+	m := &fairleadv1.FabricPath{Number: bounded(number), From: v.name(p.Src), To: v.name(p.Dst)}
+	nodes := v.net.Nodes(p)
+	for i, h := range p.Hops {
+		m.Hops = append(m.Hops, &fairleadv1.PathHop{Link: v.net.LinkName(h.Link), From: v.fabric.Nodes[nodes[i]].Name, To: v.fabric.Nodes[nodes[i+1]].Name})
+	}
+	first := v.fabric.Nodes[p.Src.Node].TTL
+	for _, s := range p.Steps {
+		step := &fairleadv1.PathStep{Router: v.fabric.Nodes[nodes[1+first-s.TTL]].Name, Ttl: uint32(s.TTL), Port: int32(s.Port)}
+		if s.Port == paths.NoPort {
+			step.Port = -1
+		}
+		m.Steps = append(m.Steps, step)
+	}
+	if len(p.Hops) > 0 {
+		if err := v.net.Steered(p); err != nil {
+			m.Unsteered = err.Error()
+		}
+	}
+	return m
+}
+
+// name is a place's: its address, if the path belongs to that alone.
+func (v *pathView) name(p paths.Place) string {
+	if p.Addr.IsValid() {
+		return p.Addr.String()
+	}
+	return v.fabric.Nodes[p.Node].Name
+}
+
+func fields(f pathsel.Flow) *fairleadv1.FlowFields {
+	if !f.Src.IsValid() {
+		return nil
+	}
+	m := &fairleadv1.FlowFields{Src: f.Src.String(), Dst: f.Dst.String(), Protocol: strconv.Itoa(int(f.Proto)),
+		SrcPort: uint32(f.SrcPort), DstPort: uint32(f.DstPort), FlowLabel: f.Label}
+	for name, number := range protocols {
+		if number == f.Proto && name != "" {
+			m.Protocol = name
+		}
+	}
+	return m
+}
+
+func (v *pathView) choice(c *paths.Choice) *fairleadv1.PathChoice {
+	m := &fairleadv1.PathChoice{Router: v.fabric.Nodes[c.Node].Name, Ttl: uint32(c.TTL), Port: -1, How: "unknown"}
+	for _, h := range c.Hops {
+		m.Ports = append(m.Ports, int32(h.Port))
+	}
+	if c.Taken >= 0 {
+		m.Port, m.How = m.Ports[c.Taken], c.How.String()
+	}
+	return m
+}
+
+func (v *pathView) placed(p *paths.Placement) *fairleadv1.PlacedFlow {
+	return &fairleadv1.PlacedFlow{Id: p.ID, Owner: p.Order.Owner, Path: v.path(&p.Path, 0), Flow: fields(p.Flow), UntilUnixMs: unixMS(p.Order.Until)}
+}
+
+// message is the fabric and its links' loads.
+func (v *pathView) message() *fairleadv1.GetFabricResponse {
+	s := v.fabric.Selector
+	m := &fairleadv1.GetFabricResponse{Permutation: string(s.Permutation), Radix: uint32(s.Radix), Ipv4: string(s.IPv4), Ipv6: string(s.IPv6),
+		Flows: uint32(len(v.scheduler.Placed()))}
+	for i := range v.fabric.Nodes {
+		n := &v.fabric.Nodes[i]
+		node := &fairleadv1.PathNode{Name: n.Name, Host: n.Host, Plain: n.Plain, Ttl: uint32(n.TTL)}
+		for _, a := range n.Addresses {
+			node.Addresses = append(node.Addresses, a.String())
+		}
+		m.Nodes = append(m.Nodes, node)
+	}
+	loads := v.scheduler.Loads()
+	for i := range v.fabric.Links {
+		l := &v.fabric.Links[i]
+		link := &fairleadv1.PathLink{Name: v.net.LinkName(i), Capacity: l.Capacity, Down: l.Down}
+		for side := range l.Ends {
+			load := loads[2*i+side]
+			link.Loads = append(link.Loads, &fairleadv1.LinkLoad{
+				From: v.fabric.Nodes[l.Ends[side].Node].Name, To: v.fabric.Nodes[l.Ends[1-side].Node].Name,
+				Flows: uint32(load.Flows), Measured: load.Measured, Background: load.Background, UntilUnixMs: unixMS(load.Until)})
+		}
+		m.Links = append(m.Links, link)
+	}
+	return m
+}

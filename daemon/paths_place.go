@@ -1,0 +1,166 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/fabric/paths"
+)
+
+// What the path service remembers: placed flows and measured loads.
+
+// PlaceFlow implements the API.
+func (s *pathService) PlaceFlow(_ context.Context, req *connect.Request[fairleadv1.PlaceFlowRequest]) (*connect.Response[fairleadv1.PlacedFlow], error) {
+	var resp *fairleadv1.PlacedFlow
+	err := s.change(func(v *pathView) error {
+		o, err := v.order(req.Msg)
+		if err != nil {
+			return err
+		}
+		p, err := v.scheduler.Place(o)
+		if err == nil {
+			resp = v.placed(&p)
+		}
+		return err
+	})
+	return answer(resp, err)
+}
+
+// answer is a response, or nothing with an error.
+func answer[T any](m *T, err error) (*connect.Response[T], error) {
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(m), nil
+}
+
+// order is what a request asks the scheduler for.
+func (v *pathView) order(m *fairleadv1.PlaceFlowRequest) (o paths.Order, err error) {
+	if o.From, err = v.net.Place(m.From); err != nil {
+		return o, err
+	}
+	if o.To, err = v.net.Place(m.To); err != nil {
+		return o, err
+	}
+	if o.Rules, err = v.rules(m.Rules); err != nil {
+		return o, err
+	}
+	if m.Wanted != nil {
+		wanted, err := request(m.Wanted)
+		if err != nil {
+			return o, err
+		}
+		o.Ports = &wanted
+	}
+	o.Owner, o.Until, o.Random = m.Owner, lease(m.LeaseSeconds), rand.Uint64()
+	return o, nil
+}
+
+// lease is when so many seconds are over; never for 0.
+func lease(seconds uint32) time.Time {
+	if seconds == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(time.Duration(seconds) * time.Second).Round(time.Millisecond)
+}
+
+// PlaceAgain implements the API.
+func (s *pathService) PlaceAgain(_ context.Context, req *connect.Request[fairleadv1.PlaceAgainRequest]) (*connect.Response[fairleadv1.PlaceAgainResponse], error) {
+	var resp *fairleadv1.PlaceAgainResponse
+	err := s.change(func(v *pathView) error {
+		p, moved, err := v.scheduler.Again(req.Msg.Id, rand.Uint64())
+		if err == nil {
+			resp = &fairleadv1.PlaceAgainResponse{Flow: v.placed(&p), Moved: moved}
+		}
+		return err
+	})
+	return answer(resp, err)
+}
+
+// RenewFlow implements the API.
+func (s *pathService) RenewFlow(_ context.Context, req *connect.Request[fairleadv1.RenewFlowRequest]) (*connect.Response[fairleadv1.PlacedFlow], error) {
+	var resp *fairleadv1.PlacedFlow
+	err := s.change(func(v *pathView) error {
+		p, err := v.scheduler.Renew(req.Msg.Id, lease(req.Msg.LeaseSeconds))
+		if err == nil {
+			resp = v.placed(&p)
+		}
+		return err
+	})
+	return answer(resp, err)
+}
+
+// ReleaseFlow implements the API.
+func (s *pathService) ReleaseFlow(_ context.Context, req *connect.Request[fairleadv1.ReleaseFlowRequest]) (*connect.Response[fairleadv1.PlacedFlow], error) {
+	var resp *fairleadv1.PlacedFlow
+	err := s.change(func(v *pathView) error {
+		p, err := v.scheduler.Release(req.Msg.Id)
+		if err == nil {
+			resp = v.placed(&p)
+		}
+		return err
+	})
+	return answer(resp, err)
+}
+
+// ListFlows implements the API.
+func (s *pathService) ListFlows(context.Context, *connect.Request[fairleadv1.ListFlowsRequest]) (*connect.Response[fairleadv1.ListFlowsResponse], error) {
+	v := s.view()
+	resp := &fairleadv1.ListFlowsResponse{}
+	for _, p := range v.scheduler.Placed() {
+		resp.Flows = append(resp.Flows, v.placed(&p))
+	}
+	return connect.NewResponse(resp), nil
+}
+
+// usualValidity is how long a measurement counts if its reporter does not say.
+const usualValidity = 30
+
+// ReportLoad implements the API. All of a report counts, or nothing.
+func (s *pathService) ReportLoad(_ context.Context, req *connect.Request[fairleadv1.ReportLoadRequest]) (*connect.Response[fairleadv1.ReportLoadResponse], error) {
+	v := s.view()
+	hops := make([]paths.Hop, len(req.Msg.Links))
+	for i, m := range req.Msg.Links {
+		var err error
+		if hops[i], err = v.hop(m.Link, m.From); err != nil {
+			return nil, pathError(err)
+		}
+		if err := v.scheduler.Measurable(hops[i], m.BitsPerSecond); err != nil {
+			return nil, pathError(err)
+		}
+	}
+	until := lease(max(req.Msg.ValidSeconds, 0))
+	if until.IsZero() {
+		until = lease(usualValidity)
+	}
+	for i, m := range req.Msg.Links {
+		if err := v.scheduler.Load(hops[i], m.BitsPerSecond, until); err != nil {
+			return nil, pathError(err)
+		}
+	}
+	return connect.NewResponse(&fairleadv1.ReportLoadResponse{}), nil
+}
+
+// hop is a link in the direction in which from sends.
+func (v *pathView) hop(link, from string) (paths.Hop, error) {
+	i, err := v.net.Link(link)
+	if err != nil {
+		return paths.Hop{}, err
+	}
+	node, err := v.net.Node(from)
+	if err != nil {
+		return paths.Hop{}, err
+	}
+	for side, e := range v.fabric.Links[i].Ends {
+		if e.Node == node {
+			return paths.Hop{Link: i, From: side}, nil
+		}
+	}
+	return paths.Hop{}, fmt.Errorf("from %s: link %s does not end there; name one of its ends, %s or %s", from, link,
+		v.fabric.Nodes[v.fabric.Links[i].Ends[0].Node].Name, v.fabric.Nodes[v.fabric.Links[i].Ends[1].Node].Name)
+}
