@@ -30,6 +30,7 @@ func addCommands(root *cobra.Command) {
 		newHostCommand(),
 		newSwitchCommand(),
 		newRouterCommand(),
+		newMPTCPCommand(),
 	)
 	add(groupShow,
 		newCheckCommand(),

@@ -35,6 +35,12 @@ func (f *daemonFlags) addOwn(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.options.Name, "name", "", "which entry of the file this machine is (default: the only one, else the host name)")
 	flags.StringVar(&f.options.StateDir, "state-dir", daemon.DefaultStateDir, "where the daemon keeps what outlives it, in a folder of its name")
+	f.addLog(cmd)
+}
+
+// addLog adds how a daemon logs.
+func (f *daemonFlags) addLog(cmd *cobra.Command) {
+	flags := cmd.Flags()
 	flags.StringVar(&f.log, "log", "text", "form of the log on stderr: text or json")
 	flags.TextVar(&f.level, "log-level", slog.LevelInfo, "least level that is logged: debug, info, warn or error")
 }

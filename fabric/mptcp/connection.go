@@ -1,0 +1,254 @@
+package mptcp
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/fabric/paths"
+	"github.com/fairlead/fairlead/fabric/pathsel"
+)
+
+// A peer that takes no subflow is asked again after firstPause; each further
+// refusal doubles that, up to longestPause.
+const (
+	firstPause   = time.Second
+	longestPause = time.Minute
+)
+
+// firstLook is how long a subflow that was asked for may be missing from the
+// kernel's list.
+const firstLook = 100 * time.Millisecond
+
+// key is a subflow among those of its connection.
+type key struct{ local, remote netip.AddrPort }
+
+func (s *Subflow) key() key { return key{s.Local, s.Remote} }
+
+// connection is one of Multipath TCP that this side opened.
+type connection struct {
+	token    uint32
+	from, to int // nodes
+	list     []Subflow
+	// hops are the subflows' paths, as far as they can be known.
+	hops map[pathsel.Flow][]paths.Hop
+	own  uses
+	// acked is what the peer had acknowledged at the last look, advanced the
+	// subflows that it has acknowledged more of since.
+	acked    map[key]uint64
+	advanced map[key]bool
+	// asked are subflows that are not open yet.
+	asked map[key]time.Time
+	// id is the last that was used for a local address and port.
+	id int
+	// unfit are paths for which no ports are found, by index.
+	unfit map[int]bool
+
+	refusals  int // in a row
+	pauseTill time.Time
+	lastError unix.Errno
+	lastReset uint32
+}
+
+func newConnection(token uint32) *connection {
+	return &connection{token: token, hops: map[pathsel.Flow][]paths.Hop{}, asked: map[key]time.Time{}, acked: map[key]uint64{}, unfit: map[int]bool{}}
+}
+
+// place finds the connection's ends in the fabric; false: it has none there.
+func (c *connection) place(n *paths.Net, list []Subflow) bool {
+	from, err := n.Place(list[0].Local.Addr().String())
+	if err != nil {
+		return false
+	}
+	to, err := n.Place(list[0].Remote.Addr().String())
+	if err != nil || from.Node == to.Node {
+		return false
+	}
+	c.from, c.to = from.Node, to.Node
+	return true
+}
+
+// update takes over what the kernel has of the connection and says how many
+// subflows that were asked for ended before they were open.
+func (c *connection) update(m *Manager, list []Subflow, now time.Time) (refused int) {
+	c.list, c.own, c.advanced = list, uses{}, map[key]bool{}
+	there, acked := map[key]bool{}, map[key]uint64{}
+	for i := range list {
+		s := &list[i]
+		k := s.key()
+		there[k] = true
+		acked[k] = s.Info.Acked
+		c.id = max(c.id, int(s.LocalID))
+		if before, ok := c.acked[k]; s.Established && s.Info.Backoff == 0 && s.Info.Acked > before && ok {
+			c.advanced[k] = true
+		}
+		if s.Established && c.asked[k] != (time.Time{}) {
+			delete(c.asked, k)
+			c.refusals = 0
+		}
+		f := s.flow()
+		if _, ok := c.hops[f]; !ok {
+			p, _, known, err := m.net.Of(f, 0)
+			if err != nil || !known {
+				p.Hops = nil
+			}
+			c.hops[f] = p.Hops
+		}
+		if !s.ends() {
+			c.own.add(c.hops[f])
+		}
+	}
+	c.acked = acked
+	for k, at := range c.asked {
+		if !there[k] && now.Sub(at) > firstLook {
+			delete(c.asked, k)
+			refused++
+		}
+	}
+	if refused > 0 {
+		c.refused(m, now)
+	}
+	return refused
+}
+
+// refused pauses the opening of subflows.
+func (c *connection) refused(m *Manager, now time.Time) {
+	pause := min(firstPause<<min(c.refusals, 10), longestPause)
+	c.refusals++
+	c.pauseTill = now.Add(pause)
+	if c.refusals == 1 {
+		m.o.Log.Warn("the peer takes no more subflows, or somebody on the way lets none through; there, `ip mptcp limits set subflows 8` allows them, or `fairlead mptcp`",
+			"peer", c.list[0].Remote, "subflows", len(c.list), "error", c.lastError.Error(), "reset", c.lastReset, "again", pause)
+	}
+}
+
+// tend opens the subflows that the connection lacks and ends those that fail.
+func (m *Manager) tend(c *connection, total uses, all []Subflow, now time.Time) error {
+	w := m.waysOf(c)
+	if w == nil {
+		return nil
+	}
+	var failing []*Subflow
+	alive, open := 0, false
+	for i := range c.list {
+		s := &c.list[i]
+		switch {
+		case s.fails():
+			failing = append(failing, s)
+		case !s.ends():
+			alive++
+			open = open || s.Established
+		}
+	}
+	var err error
+	if (open || len(failing) > 0) && now.After(c.pauseTill) {
+		err = m.fill(c, w, alive, total, all, now)
+	}
+	// The last one is left: its end would be the connection's.
+	if open {
+		for _, s := range failing {
+			m.o.Log.Info("subflow ended: its path does not answer", "token", c.token, "local", s.Local, "remote", s.Remote)
+			m.counters.Failed++
+			delete(c.asked, s.key())
+			if e := m.kernel.destroy(s); e != nil && !errors.Is(e, unix.ESRCH) {
+				err = errors.Join(err, fmt.Errorf("end subflow from %s to %s: %w", s.Local, s.Remote, e))
+			}
+		}
+	}
+	return err
+}
+
+// fill opens subflows until there are as many as there should be.
+func (m *Manager) fill(c *connection, w *ways, alive int, total uses, all []Subflow, now time.Time) error {
+	most := MaxSubflows
+	if m.o.Subflows > 0 {
+		most = m.o.Subflows
+	}
+	others := uses{}
+	for h, n := range total {
+		others[h] = n - c.own[h]
+	}
+	avoid := func(h paths.Hop) bool { return m.avoided.has(h, now) }
+	for unfit := c.unfit; alive < most; {
+		i, shared, ok := w.next(c.own, others, avoid, unfit)
+		if !ok || shared > 0 && m.o.Subflows == 0 {
+			return nil
+		}
+		err := m.open(c, &w.paths[i], all, now)
+		switch {
+		case errors.Is(err, pathsel.ErrNoSelector), errors.Is(err, pathsel.ErrCollision), errors.Is(err, paths.ErrUnsteered):
+			m.o.Log.Warn("a path cannot be taken", "error", err)
+			unfit[i] = true
+			continue
+		case err != nil:
+			return err
+		}
+		c.own.add(w.paths[i].Hops)
+		total.add(w.paths[i].Hops)
+		alive++
+	}
+	return nil
+}
+
+// tries is how many ports and ids are tried for one subflow where others have
+// them.
+const tries = 16
+
+// open asks the kernel for a subflow over a path.
+func (m *Manager) open(c *connection, p *paths.Path, all []Subflow, now time.Time) error {
+	first := c.list[0]
+	var err error
+	for range tries {
+		var f pathsel.Flow
+		if f, err = m.flowOver(c, p, all); err != nil {
+			return err
+		}
+		if c.id++; c.id > 255 {
+			return fmt.Errorf("connection to %s: the kernel's 255 names for a connection's addresses and ports are used up; it gets no further subflow", first.Remote)
+		}
+		local, remote := netip.AddrPortFrom(f.Src, f.SrcPort), netip.AddrPortFrom(f.Dst, f.DstPort)
+		err = m.kernel.create(c.token, uint8(c.id), local, remote)
+		if err == nil {
+			m.o.Log.Debug("subflow asked for", "token", c.token, "local", local, "remote", remote)
+			m.counters.Created++
+			c.asked[key{local, remote}] = now
+			return nil
+		}
+		if !errors.Is(err, unix.EADDRINUSE) && !errors.Is(err, unix.EINVAL) {
+			break
+		}
+	}
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOTCONN) {
+		return nil // the connection ended, or is not open yet
+	}
+	return fmt.Errorf("open a subflow to %s: %w", first.Remote, err)
+}
+
+// flowOver is a flow that takes the path and that nobody has.
+func (m *Manager) flowOver(c *connection, p *paths.Path, all []Subflow) (pathsel.Flow, error) {
+	first := &c.list[0]
+	r := paths.Request{Src: p.Src.Addr, Dst: p.Dst.Addr, IPv6: first.Local.Addr().Is6(), DstPort: first.Remote.Port(), Random: rand.Uint64()}
+	if !r.Src.IsValid() {
+		r.Src = first.Local.Addr()
+	}
+	if !r.Dst.IsValid() {
+		r.Dst = first.Remote.Addr()
+	}
+	if m.o.RandomPorts {
+		return pathsel.Flow{Src: r.Src, Dst: r.Dst, Proto: tcp, DstPort: r.DstPort, SrcPort: uint16(paths.FirstPort + rand.IntN(paths.LastPort-paths.FirstPort+1))}, nil
+	}
+	r.Taken = func(f pathsel.Flow) bool {
+		for i := range all {
+			if all[i].Local.Port() == f.SrcPort && all[i].Local.Addr() == f.Src {
+				return true
+			}
+		}
+		_, asked := c.asked[key{netip.AddrPortFrom(f.Src, f.SrcPort), netip.AddrPortFrom(f.Dst, f.DstPort)}]
+		return asked
+	}
+	return m.net.Ports(p, r)
+}

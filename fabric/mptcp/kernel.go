@@ -1,0 +1,215 @@
+package mptcp
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	rtnetlink "github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Of linux/mptcp_pm.h.
+const (
+	pmName, pmVersion, pmEvents = "mptcp_pm", 1, "mptcp_pm_events"
+
+	commandSubflowCreate  = 10
+	commandSubflowDestroy = 11
+
+	attrAddr, attrToken, attrAddrRemote = 1, 4, 6
+
+	addrFamily, addrID, addr4, addr6, addrPort = 1, 2, 3, 4, 5
+
+	eventEstablished = 2
+	eventSubClosed   = 11
+
+	eventToken = 1
+	eventError = 12
+	eventReset = 16
+)
+
+// ErrNoMPTCP is that of a kernel without Multipath TCP.
+var ErrNoMPTCP = errors.New("the kernel has no Multipath TCP (CONFIG_MPTCP), or none whose paths programs may manage (Linux 5.19 or later)")
+
+// kernel is the kernel's path manager, in the network namespace in which it
+// was opened.
+type kernel struct {
+	family uint16
+	ask    *netlink.Conn
+	listen *netlink.Conn
+}
+
+// openKernel is for the calling thread's network namespace.
+func openKernel() (k *kernel, err error) {
+	family, err := rtnetlink.GenlFamilyGet(pmName)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, ErrNoMPTCP
+	}
+	if err != nil {
+		return nil, fmt.Errorf("generic netlink family %s: %w", pmName, err)
+	}
+	group := uint32(0)
+	for _, g := range family.Groups {
+		if g.Name == pmEvents {
+			group = g.ID
+		}
+	}
+	if group == 0 {
+		return nil, ErrNoMPTCP
+	}
+	k = &kernel{family: family.ID}
+	if k.ask, err = netlink.Dial(unix.NETLINK_GENERIC, nil); err != nil {
+		return nil, fmt.Errorf("open netlink for MPTCP: %w", err)
+	}
+	if k.listen, err = netlink.Dial(unix.NETLINK_GENERIC, nil); err == nil {
+		err = k.listen.JoinGroup(group)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("listen for MPTCP's events: %w", err), k.close())
+	}
+	return k, nil
+}
+
+func (k *kernel) close() error {
+	err := k.ask.Close()
+	if k.listen != nil {
+		err = errors.Join(err, k.listen.Close())
+	}
+	return err
+}
+
+// event is one of the path manager's.
+type event struct {
+	kind  uint8
+	token uint32
+	// Of a subflow that was closed: the error as a number of errno, and the
+	// reason that the peer gave with its reset (RFC 8684, section 3.6), or 0.
+	err   unix.Errno
+	reset uint32
+}
+
+// events waits for some, until the time given. Nil: there were none, or more
+// than the kernel could keep.
+func (k *kernel) events(until time.Time) ([]event, error) {
+	if err := k.listen.SetReadDeadline(until); err != nil {
+		return nil, err
+	}
+	messages, err := k.listen.Receive()
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.EINTR):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("listen for MPTCP's events: %w", err)
+	}
+	var list []event
+	for _, m := range messages {
+		if e, ok := parseEvent(m.Data); ok {
+			list = append(list, e)
+		}
+	}
+	return list, nil
+}
+
+// parseEvent reads a message of generic netlink, whose header has four bytes.
+func parseEvent(b []byte) (e event, ok bool) {
+	if len(b) < 4 {
+		return e, false
+	}
+	e.kind = b[0]
+	d, err := netlink.NewAttributeDecoder(b[4:])
+	if err != nil {
+		return e, false
+	}
+	for d.Next() {
+		switch d.Type() {
+		case eventToken:
+			e.token = d.Uint32()
+		case eventError:
+			e.err = unix.Errno(d.Uint8())
+		case eventReset:
+			e.reset = d.Uint32()
+		}
+	}
+	return e, d.Err() == nil
+}
+
+// create opens a subflow of the connection. The local port may be 0: the
+// kernel chooses. id is the local address's and port's within the connection, 1 to 255.
+func (k *kernel) create(token uint32, id uint8, local, remote netip.AddrPort) error {
+	return k.subflow(commandSubflowCreate, token, id, local, remote)
+}
+
+// destroy ends a subflow.
+func (k *kernel) destroy(s *Subflow) error {
+	return k.subflow(commandSubflowDestroy, s.Token, s.LocalID, s.Local, s.Remote)
+}
+
+func (k *kernel) subflow(command uint8, token uint32, id uint8, local, remote netip.AddrPort) error {
+	e := netlink.NewAttributeEncoder()
+	e.Nested(attrAddr, func(e *netlink.AttributeEncoder) error {
+		e.Uint8(addrID, id)
+		return encodeAddr(e, local)
+	})
+	e.Uint32(attrToken, token)
+	e.Nested(attrAddrRemote, func(e *netlink.AttributeEncoder) error { return encodeAddr(e, remote) })
+	attrs, err := e.Encode()
+	if err != nil {
+		return err
+	}
+	_, err = k.ask.Execute(netlink.Message{
+		Header: netlink.Header{Type: netlink.HeaderType(k.family), Flags: netlink.Request | netlink.Acknowledge},
+		Data:   append([]byte{command, pmVersion, 0, 0}, attrs...),
+	})
+	return err
+}
+
+func encodeAddr(e *netlink.AttributeEncoder, a netip.AddrPort) error {
+	family, kind := uint16(unix.AF_INET), uint16(addr4)
+	if a.Addr().Is6() {
+		family, kind = unix.AF_INET6, addr6
+	}
+	e.Uint16(addrFamily, family)
+	e.Bytes(kind, a.Addr().AsSlice())
+	if a.Port() != 0 {
+		e.Uint16(addrPort, a.Port())
+	}
+	return nil
+}
+
+// The settings that say who manages paths: the later kernels' and the earlier
+// ones'.
+const (
+	pathManagerPath = "/proc/sys/net/mptcp/path_manager"
+	pmTypePath      = "/proc/sys/net/mptcp/pm_type"
+	enabledPath     = "/proc/sys/net/mptcp/enabled"
+)
+
+// takeOver makes programs manage the paths of connections that begin from now
+// on. restore undoes it. It goes by the process's network namespace.
+func takeOver() (restore func() error, err error) {
+	if enabled, err := os.ReadFile(enabledPath); errors.Is(err, fs.ErrNotExist) {
+		return nil, ErrNoMPTCP
+	} else if err == nil && strings.TrimSpace(string(enabled)) == "0" {
+		return nil, errors.New("net.mptcp.enabled is 0: no program can open a connection of Multipath TCP; set it to 1")
+	}
+	path, ours := pathManagerPath, "userspace"
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		path, ours = pmTypePath, "1"
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("which path manager the kernel has: %w", err)
+	}
+	if strings.TrimSpace(string(before)) == ours {
+		return func() error { return nil }, nil
+	}
+	if err := os.WriteFile(path, []byte(ours), 0o644); err != nil {
+		return nil, fmt.Errorf("set %s to %s: %w", path, ours, err)
+	}
+	return func() error { return os.WriteFile(path, before, 0o644) }, nil
+}

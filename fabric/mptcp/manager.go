@@ -1,0 +1,268 @@
+package mptcp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fairlead/fairlead/fabric/paths"
+	"github.com/fairlead/fairlead/fabric/pathsel"
+)
+
+// MaxSubflows is how many subflows a connection has at most, its first one
+// included: what a server can be told to take (ip-mptcp(8), limits) is 8 more
+// than the first, and one is left for a replacement.
+const MaxSubflows = 8
+
+// How often the subflows are looked at while there are connections, and, in
+// case an event was lost, without.
+const (
+	period     = 250 * time.Millisecond
+	idlePeriod = 5 * time.Second
+)
+
+// Options of a Manager.
+type Options struct {
+	Net *paths.Net
+	// Subflows of a connection, the first one included, 1 to MaxSubflows; 0:
+	// as many as there are paths that share no link, but for those that all share.
+	Subflows int
+	// RandomPorts gives subflows random ports, as hosts do that know of no
+	// paths: to compare with.
+	RandomPorts bool
+	Log         *slog.Logger // nil: silent
+}
+
+// Counters since the manager was opened.
+type Counters struct {
+	Created   uint64 // subflows asked for
+	Refused   uint64 // that ended before they were open
+	Failed    uint64 // that were ended because their path failed
+	Avoided   int    // links avoided now
+	Managed   int    // connections now that have paths in the fabric
+	Foreign   int    // connections now that have not, or were opened by the peer
+	Subflows  int    // of managed connections now
+	LastError string
+}
+
+// Manager opens and ends subflows. Its methods may be called by several
+// goroutines, but for Run.
+type Manager struct {
+	o      Options
+	kernel *kernel
+	diag   *diag
+
+	mu       sync.Mutex
+	net      *paths.Net
+	between  map[[2]int]*ways
+	counters Counters
+
+	connections map[uint32]*connection
+	avoided     avoided
+}
+
+// Open belongs to the calling thread's network namespace. It needs root, or
+// the capability to administer the network.
+func Open(o Options) (*Manager, error) {
+	if o.Subflows < 0 || o.Subflows > MaxSubflows {
+		return nil, fmt.Errorf("%d subflows: must be 1 to %d", o.Subflows, MaxSubflows)
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	k, err := openKernel()
+	if err != nil {
+		return nil, err
+	}
+	d, err := openDiag()
+	if err != nil {
+		return nil, errors.Join(err, k.close())
+	}
+	m := &Manager{o: o, kernel: k, diag: d, connections: map[uint32]*connection{}, avoided: avoided{}}
+	m.SetNet(o.Net)
+	return m, nil
+}
+
+// Close leaves all subflows as they are.
+func (m *Manager) Close() error { return errors.Join(m.kernel.close(), m.diag.close()) }
+
+// SetNet is another state of the fabric.
+func (m *Manager) SetNet(n *paths.Net) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.net, m.between = n, map[[2]int]*ways{}
+	for _, c := range m.connections {
+		c.hops = map[pathsel.Flow][]paths.Hop{}
+	}
+}
+
+// Counters are as of the last look.
+func (m *Manager) Counters() Counters {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.counters
+}
+
+// Run manages the paths of connections that begin from now on, and of those
+// that a manager before this one had, until ctx ends (nil).
+func (m *Manager) Run(ctx context.Context) error {
+	restore, err := takeOver()
+	if err != nil {
+		return err
+	}
+	err = m.run(ctx)
+	return errors.Join(err, restore())
+}
+
+func (m *Manager) run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { _ = m.kernel.listen.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	for ctx.Err() == nil {
+		wait := idlePeriod
+		if err := m.look(time.Now()); err != nil {
+			m.o.Log.Warn("subflows could not be seen to; tried again", "error", err)
+			m.note(err)
+		}
+		if len(m.connections) > 0 {
+			wait = period
+		}
+		events, err := m.kernel.events(time.Now().Add(wait))
+		if err != nil {
+			return err
+		}
+		for _, e := range events {
+			m.heard(e)
+		}
+	}
+	return nil
+}
+
+func (m *Manager) note(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.counters.LastError = err.Error()
+}
+
+// heard keeps what an event says of a subflow that was closed, for whoever
+// reads why the peer took none.
+func (m *Manager) heard(e event) {
+	m.o.Log.Debug("event", "kind", e.kind, "token", e.token, "error", e.err, "reset", e.reset)
+	if c := m.connections[e.token]; c != nil && e.kind == eventSubClosed {
+		c.lastError, c.lastReset = e.err, e.reset
+	}
+}
+
+// look compares what there is with what should be, and acts.
+func (m *Manager) look(now time.Time) error {
+	all, err := m.diag.subflows()
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	groups := map[uint32][]Subflow{}
+	for _, s := range all {
+		groups[s.Token] = append(groups[s.Token], s)
+	}
+	managed, subflows := m.update(groups, now)
+	m.blame(managed, now)
+	total := uses{}
+	for _, c := range managed {
+		total.addAll(c.own)
+	}
+	var errs []error
+	for _, c := range managed {
+		errs = append(errs, m.tend(c, total, all, now))
+	}
+	m.counters.Managed, m.counters.Foreign, m.counters.Subflows = len(managed), len(groups)-len(managed), subflows
+	m.counters.Avoided = m.avoided.count(now)
+	return errors.Join(errs...)
+}
+
+func (u uses) addAll(v uses) {
+	for h, n := range v {
+		u[h] += n
+	}
+}
+
+// update makes the connections those that the kernel has, and returns the ones
+// that this side opened to a node of the fabric.
+func (m *Manager) update(groups map[uint32][]Subflow, now time.Time) (managed []*connection, subflows int) {
+	for token := range m.connections {
+		if _, ok := groups[token]; !ok {
+			delete(m.connections, token)
+		}
+	}
+	for token, list := range groups {
+		if !slices.ContainsFunc(list, func(s Subflow) bool { return s.Client }) {
+			continue
+		}
+		c := m.connections[token]
+		if c == nil {
+			c = newConnection(token)
+		}
+		slices.SortFunc(list, func(a, b Subflow) int {
+			return cmp.Or(int(a.LocalID)-int(b.LocalID), int(a.Local.Port())-int(b.Local.Port()))
+		})
+		if !c.place(m.net, list) {
+			continue
+		}
+		m.connections[token] = c
+		managed, subflows = append(managed, c), subflows+len(list)
+		m.counters.Refused += uint64(c.update(m, list, now))
+	}
+	slices.SortFunc(managed, func(a, b *connection) int { return cmp.Compare(a.token, b.token) })
+	return managed, subflows
+}
+
+// blame finds the links that only failing subflows use, and forgives those
+// over which data passes.
+func (m *Manager) blame(managed []*connection, now time.Time) {
+	works := map[paths.Hop]bool{}
+	for _, c := range managed {
+		for _, s := range c.list {
+			if c.advanced[s.key()] {
+				m.avoided.works(c.hops[s.flow()])
+				for _, h := range c.hops[s.flow()] {
+					works[h] = true
+				}
+			}
+		}
+	}
+	for _, c := range managed {
+		// With nothing that works the peer may be gone, or the cable of this host.
+		w := m.waysOf(c)
+		if w == nil || len(c.advanced) == 0 {
+			continue
+		}
+		for _, s := range c.list {
+			if !s.fails() {
+				continue
+			}
+			for _, h := range c.hops[s.flow()] {
+				if !works[h] && !w.common[h] && m.avoided.blame(h, now) {
+					m.o.Log.Warn("a link answers no more; its subflows go elsewhere", "link", m.net.LinkName(h.Link), "for", m.avoided[h].last)
+				}
+			}
+		}
+	}
+}
+
+// waysOf are the paths that a connection could use; nil: the fabric has none.
+func (m *Manager) waysOf(c *connection) *ways {
+	key := [2]int{c.from, c.to}
+	w, ok := m.between[key]
+	if !ok {
+		var err error
+		if w, err = waysBetween(m.net, c.from, c.to); err != nil {
+			m.o.Log.Warn("no paths for a connection", "error", err)
+		}
+		m.between[key] = w
+	}
+	return w
+}

@@ -1,0 +1,106 @@
+package mptcp
+
+import (
+	"cmp"
+	"math/rand/v2"
+
+	"github.com/fairlead/fairlead/fabric/paths"
+)
+
+// mostWays bounds how many paths between two nodes are looked at: of more, a
+// random choice.
+const mostWays = 512
+
+// ways are the paths between two nodes.
+type ways struct {
+	paths []paths.Path
+	// common are links that all paths have: nothing gets around them.
+	common map[paths.Hop]bool
+}
+
+// waysBetween are the paths that the fabric has between two nodes, under any of
+// their addresses.
+func waysBetween(net *paths.Net, from, to int) (*ways, error) {
+	routes, err := net.Routes(paths.Place{Node: from}, paths.Place{Node: to}, paths.Rules{})
+	if err != nil {
+		return nil, err
+	}
+	w := &ways{common: map[paths.Hop]bool{}}
+	if routes.Count() <= mostWays {
+		for p := range routes.All() {
+			w.paths = append(w.paths, p)
+		}
+	} else {
+		for range mostWays {
+			var p paths.Path
+			routes.At(rand.Uint64N(routes.Count()), &p)
+			w.paths = append(w.paths, p)
+		}
+	}
+	passes := map[paths.Hop]int{}
+	for _, p := range w.paths {
+		for _, h := range p.Hops {
+			passes[h]++
+		}
+	}
+	for h, n := range passes {
+		if n == len(w.paths) {
+			w.common[h] = true
+		}
+	}
+	return w, nil
+}
+
+// uses counts subflows on links, by the direction in which they pass them.
+type uses map[paths.Hop]int
+
+func (u uses) add(hops []paths.Hop) {
+	for _, h := range hops {
+		u[h]++
+	}
+}
+
+// worth orders paths: the less the better, field by field.
+type worth struct {
+	most   int // subflows of the connection on the link that has most of them
+	sum    int // on all links
+	others int // subflows of other connections on the link that has most
+	random uint64
+}
+
+func (a worth) compare(b worth) int {
+	return cmp.Or(cmp.Compare(a.most, b.most), cmp.Compare(a.sum, b.sum), cmp.Compare(a.others, b.others), cmp.Compare(a.random, b.random))
+}
+
+// next is the path that a connection should use beside those that it uses (own),
+// and how many of its subflows share a link with it; links that all paths
+// share do not count, and paths over links to avoid are left out. Nil: none is left.
+func (w *ways) next(own, others uses, avoid func(paths.Hop) bool, refuse map[int]bool) (index, shared int, ok bool) {
+	var best worth
+	for i := range w.paths {
+		v, usable := w.worth(i, own, others, avoid)
+		if !usable || refuse[i] {
+			continue
+		}
+		if !ok || v.compare(best) < 0 {
+			best, index, ok = v, i, true
+		}
+	}
+	return index, best.most, ok
+}
+
+func (w *ways) worth(i int, own, others uses, avoid func(paths.Hop) bool) (v worth, usable bool) {
+	v.random = rand.Uint64()
+	for _, h := range w.paths[i].Hops {
+		if w.common[h] {
+			continue
+		}
+		if avoid(h) {
+			return v, false
+		}
+		v.most = max(v.most, own[h])
+		v.sum += own[h]
+		v.others = max(v.others, others[h])
+	}
+	return v, true
+}
