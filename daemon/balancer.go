@@ -38,6 +38,7 @@ type balancer struct {
 
 	table  flowWatch
 	owners *ownerWatch
+	steer  *steerWatch // nil: nothing can be steered
 }
 
 // bucketLB is the data plane as ownerWatch sees it.
@@ -82,10 +83,14 @@ func openPlane(me self, cfg *config.Config, o Options, log *slog.Logger) (plane,
 	case RoleSwitch:
 		return openSwitch(me, cfg, o, log)
 	}
+	steering, err := openSteering(me, cfg, log)
+	if err != nil {
+		return nil, err
+	}
 	lb, err := dataplane.Open(dataplane.Options{
 		Name: me.name, PinDir: o.PinDir, Interfaces: me.interfaces,
 		Source4: me.balancer.Source, Source6: me.balancer.Source6, Limits: cfg.Limits,
-		GUEChecksum6: me.balancer.GUEChecksum,
+		GUEChecksum6: me.balancer.GUEChecksum, Steer: steering != nil,
 	}, log)
 	if err != nil {
 		return nil, err
@@ -93,6 +98,9 @@ func openPlane(me self, cfg *config.Config, o Options, log *slog.Logger) (plane,
 	b := &balancer{log: log, lb: lb, interfaces: me.interfaces, wake: make(chan struct{}, 1)}
 	b.checks = health.NewChecker(health.Network{}, b.healthChanged)
 	b.owners = newOwnerWatch(log, cfg.TLS, bucketLB{lb}, b.again)
+	if b.steer = steering; steering != nil {
+		steering.plane = lb
+	}
 	return b, nil
 }
 
@@ -144,6 +152,9 @@ func (b *balancer) apply(a *controller.Assignment) (due time.Time, err error) {
 	b.mu.Unlock()
 	b.checks.SetTargets(b.targets(a))
 	b.owners.follow(a, time.Since(began))
+	if b.steer != nil {
+		b.steer.follow(a)
+	}
 	return due, nil
 }
 
@@ -211,6 +222,9 @@ func (b *balancer) run(ctx context.Context) error {
 	g.Go(func() error { return b.lb.Run(ctx) })
 	g.Go(func() error { return b.watchFlows(ctx) })
 	g.Go(func() error { return b.owners.run(ctx) })
+	if b.steer != nil {
+		g.Go(func() error { return b.steer.run(ctx) })
+	}
 	g.Go(func() error { <-ctx.Done(); b.checks.Close(); return nil })
 	return g.Wait()
 }
@@ -258,6 +272,7 @@ func (b *balancer) describe(a *controller.Assignment, s *fairleadv1.GetStatusRes
 		s.Reasons = append(s.Reasons, &fairleadv1.Reason{Name: strings.ToLower(r.Name), Packets: r.Packets, Bytes: r.Bytes})
 	}
 	b.table.describe(s)
+	b.steer.describe(a, s)
 	chains := map[uint32]dataplane.BucketStatus{}
 	for _, c := range kernel.Buckets {
 		chains[c.VIP] = c

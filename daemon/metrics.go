@@ -147,7 +147,7 @@ func (c *statusCollector) Describe(ch chan<- *prometheus.Desc) {
 	} {
 		ch <- m.desc
 	}
-	for _, m := range slices.Concat(bucketMetrics, switchMetrics) {
+	for _, m := range slices.Concat(bucketMetrics, switchMetrics, steerMetrics) {
 		ch <- m.desc
 	}
 }
@@ -190,6 +190,7 @@ func (c *statusCollector) Collect(ch chan<- prometheus.Metric) {
 	if s.Switch != nil {
 		emitSwitch(emit, s.Switch)
 	}
+	emitSteered(emit, s.Steered)
 	if s.Sharing != nil {
 		emitSharing(emit, s.Sharing)
 	}

@@ -52,6 +52,7 @@ func (d *daemon) compareFile(cfg *config.Config) {
 			{"gue_checksum", checksum(d.me), checksum(now)},
 			{"limits", d.first.Limits, cfg.Limits},
 			{"tls", d.first.TLS, cfg.TLS},
+			{"fabric", d.first.Fabric, cfg.Fabric},
 		}
 		for _, f := range append(fields, switchSettings(d.me, now)...) {
 			if !reflect.DeepEqual(f.old, f.is) {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -138,7 +139,7 @@ func (d *daemon) notReady(s *fairleadv1.GetStatusResponse) (why []string) {
 func describeVIP(v, own *controller.VIP, me self) *fairleadv1.VIP {
 	out := &fairleadv1.VIP{
 		Id: v.ID, Name: v.Name, Address: v.Address.String(), Port: uint32(v.Port), Protocol: v.Protocol,
-		Scheme: v.Scheme, Policy: v.Policy, Affinity: v.Affinity, Forwarding: v.Forwarding,
+		Scheme: v.Scheme, Policy: v.Policy, Affinity: v.Affinity, Forwarding: v.Forwarding, Steer: cmp.Or(v.Steer, config.SteerOff),
 		Fragments: v.Fragments, IcmpEcho: v.ICMPEcho, MssClamp: v.MSSClamp,
 		Hash: v.Hash, HashRows: uint32(v.HashRows), Capacity: uint32(v.Capacity), Horizon: uint32(v.Horizon),
 		WarmUpMs: uint64(v.WarmUp.Milliseconds()), Share: v.Share,

@@ -184,3 +184,7 @@ func (t *Twin) steerRow(line int) *model.Steer {
 	}
 	return r
 }
+
+// TunnelSource is the outer source address of tunnels to the server, their first
+// if they have several.
+func (l *LB) TunnelSource(server netip.Addr) netip.Addr { return l.asker.source(server) }

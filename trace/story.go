@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"strings"
@@ -113,6 +114,15 @@ type Server struct {
 	NextHop    string `json:"next_hop_mac"`
 	VLAN       uint16 `json:"vlan,omitempty"`
 	MTU        int    `json:"mtu"` // largest inner packet
+	// Steer is there where the line is steered.
+	Steer *Steer `json:"steer,omitempty"`
+}
+
+// Steer is how a tunnel's path through the fabric was chosen.
+type Steer struct {
+	Part int `json:"part"` // of the server's connections, 0 to 63
+	// ByHash: nothing was chosen for this part (yet).
+	ByHash bool `json:"by_hash"`
 }
 
 // Outer is the encapsulation of the frame that the program made.
@@ -120,6 +130,7 @@ type Outer struct {
 	Src   string `json:"src"`
 	Dst   string `json:"dst"`
 	Port  uint16 `json:"source_port,omitempty"` // gue
+	Label uint32 `json:"flow_label,omitempty"`  // over IPv6
 	Bytes int    `json:"bytes"`                 // added before the packet
 	Hex   string `json:"hex"`
 }
@@ -184,7 +195,7 @@ func (t *Tracer) story(tables *model.Tables, m model.Result, run dataplane.TwinR
 		line = m.Line
 	}
 	if line >= 0 && m.VIP != nil {
-		s.Server = t.server(tables, m.VIP, line)
+		s.Server = t.server(tables, m, line)
 	}
 	if run.Verdict() == model.Send {
 		s.Output = hex.EncodeToString(run.Output)
@@ -230,10 +241,13 @@ func disagreement(m model.Result, run dataplane.TwinRun, left dataplane.TwinLeft
 	return ""
 }
 
-func (t *Tracer) server(tables *model.Tables, v *model.VIP, line int) *Server {
-	l := tables.Lines[line]
+func (t *Tracer) server(tables *model.Tables, m model.Result, line int) *Server {
+	l, v := tables.Lines[line], m.VIP
 	s := &Server{Slot: line - int(v.FirstLine), Address: l.Addr.String(), Line: line, Forwarding: l.Forwarding.String(),
 		Interface: interfaceName(l.Ifindex, l.MACSrc), Ifindex: l.Ifindex, NextHop: macString(l.MACDst), VLAN: l.VLAN, MTU: l.MTU}
+	if part, byHash, ok := tables.Steered(&l, m.Hash); ok {
+		s.Steer = &Steer{part, byHash}
+	}
 	for _, x := range t.names[v.ID].Slots {
 		if int(x.Number) == s.Slot {
 			s.Name, s.State = x.Server, string(x.State)
@@ -258,7 +272,11 @@ func outerOf(frame []byte, l model.Line) *Outer {
 		return &Outer{Hex: "unreadable: " + err.Error()}
 	}
 	n := len(p.Packet()) - len(inner)
-	return &Outer{o.Src.String(), o.Dst.String(), o.SrcPort, n, hex.EncodeToString(p.Packet()[:n])}
+	label := uint32(0)
+	if p.Version == 6 {
+		label = binary.BigEndian.Uint32(p.Packet()) & 0xfffff
+	}
+	return &Outer{o.Src.String(), o.Dst.String(), o.SrcPort, label, n, hex.EncodeToString(p.Packet()[:n])}
 }
 
 func protocolName(p uint8) string {

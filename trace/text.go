@@ -53,6 +53,9 @@ func (s *Story) Text(w io.Writer) error {
 		if o.Port != 0 {
 			port = fmt.Sprintf(", source port %d", o.Port)
 		}
+		if o.Label != 0 {
+			port += fmt.Sprintf(", flow label %#05x", o.Label)
+		}
 		line("outer", "%s > %s%s, %d bytes: %s", o.Src, o.Dst, port, o.Bytes, o.Hex)
 	}
 	if k := s.Bucket; k != nil {
@@ -153,7 +156,15 @@ func (v *Server) way() string {
 	if v.VLAN != 0 {
 		out += fmt.Sprintf(" VLAN %d", v.VLAN)
 	}
-	return fmt.Sprintf("%s out of %s to %s, packets up to %d bytes", v.Forwarding, out, v.NextHop, v.MTU)
+	steered := ""
+	switch {
+	case v.Steer == nil:
+	case v.Steer.ByHash:
+		steered = fmt.Sprintf(", path by the hash: none is chosen for part %d", v.Steer.Part)
+	default:
+		steered = fmt.Sprintf(", path chosen for part %d", v.Steer.Part)
+	}
+	return fmt.Sprintf("%s out of %s to %s, packets up to %d bytes%s", v.Forwarding, out, v.NextHop, v.MTU, steered)
 }
 
 func (l *Left) text(reason string) string {

@@ -43,16 +43,23 @@ func statusTable(w io.Writer, answers []answer, force *controller.Assignment) er
 		if s.AssignmentVersion != newest {
 			mark = " (old)"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, roleWord(s.Role), s.AssignmentVersion, mark,
+		version := fmt.Sprint(s.AssignmentVersion) + mark
+		if s.Role == fairleadv1.Role_ROLE_ROUTER {
+			version = "-"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, roleWord(s.Role), version,
 			keys(s), interfaces(s), s.Clock.GetSource(), since(s.StartedUnixMs), s.Version, s.PinDir)
 	}
 	for _, v := range mergeVIPs(answers, force) {
 		v.print(t)
 	}
 	printSwitches(t, answers)
+	printSteered(t, answers)
+	printRouters(t, answers)
 	printFlows(t, answers)
 	printReasons(t, answers, fairleadv1.Role_ROLE_BALANCER, "balancers")
 	printReasons(t, answers, fairleadv1.Role_ROLE_HOST, "hosts")
+	printReasons(t, answers, fairleadv1.Role_ROLE_ROUTER, "routers, left to their kernels")
 	if err := t.Flush(); err != nil {
 		return err
 	}

@@ -180,3 +180,22 @@ func (v *Server) Of(e Entry) int {
 	}
 	return -1
 }
+
+// Addresses are the balancer's in the fabric.
+func (s *Steering) Addresses() []netip.Addr { return s.net.Fabric().Nodes[s.node].Addresses }
+
+// Nodes are the names of those that a path passes, from the balancer on.
+func (s *Steering) Nodes(p *paths.Path) (names []string) {
+	for _, n := range s.net.Nodes(p) {
+		names = append(names, s.net.Fabric().Nodes[n].Name)
+	}
+	return names
+}
+
+// Links are the names of a path's links.
+func (s *Steering) Links(p *paths.Path) (names []string) {
+	for _, h := range p.Hops {
+		names = append(names, s.net.LinkName(h.Link))
+	}
+	return names
+}

@@ -130,12 +130,20 @@ type Spread struct {
 	Label uint32 // IPv6 flow label
 }
 
+// Steered says which part of the line's connections one with this hash is, and
+// whether nothing is chosen for it. ok: the line is steered.
+func (t *Tables) Steered(l *Line, hash uint64) (part int, byHash, ok bool) {
+	if !t.Steering || l.Steer == nil || l.Forwarding != GUE {
+		return 0, true, false
+	}
+	part = int(hash >> 44 & 63)
+	return part, l.Steer[part] == Spread{}, true
+}
+
 // spread is that of a connection with this hash.
 func (t *Tables) spread(l *Line, hash uint64) Spread {
-	if t.Steering && l.Steer != nil && l.Forwarding == GUE {
-		if s := l.Steer[hash>>44&63]; s != (Spread{}) {
-			return s
-		}
+	if part, byHash, _ := t.Steered(l, hash); !byHash {
+		return l.Steer[part]
 	}
 	return Spread{49152 + uint16(hash>>50), uint32(hash >> 44)}
 }

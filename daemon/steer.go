@@ -1,0 +1,379 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/fabric/paths"
+	"github.com/fairlead/fairlead/fabric/probe"
+	"github.com/fairlead/fairlead/fabric/steer"
+	"github.com/fairlead/fairlead/fabric/topology"
+)
+
+// A balancer's tunnels take the paths of the fabric that probes find good:
+//
+//	assignment ─follow─▶ servers of steered VIPs ─▶ a prober each, along every path
+//	                                                      │ verdicts
+//	rows of ports before packets ◀─SetSteers─ fabric/steer: who takes which path
+//
+// A server's row is first written when each of its paths is judged. Until then
+// its tunnels go as the daemon before chose, or as their hash says.
+
+const (
+	// steerInterval between two probes of a path, and how many probes a second
+	// one balancer sends at most: with more paths the interval doubles until it
+	// fits.
+	steerInterval = probe.DefaultInterval
+	steerProbes   = 20_000
+	// steerTimeout: three probes in a row are lost after at most three intervals
+	// and this, half a second.
+	steerTimeout = 200 * time.Millisecond
+	// steerLook is how often round trips, holds and failures are looked at
+	// without a change of verdicts.
+	steerLook = time.Second
+)
+
+// steerPlane is what is asked of the data plane.
+type steerPlane interface {
+	SetSteers(rows map[dataplane.SteerKey]dataplane.SteerRow) error
+	// TunnelSource is the outer source of tunnels to the server.
+	TunnelSource(server netip.Addr) netip.Addr
+}
+
+// prober is what steering uses of a probe.Prober.
+type prober interface {
+	Run(ctx context.Context) error
+	States() []probe.State
+	Changes() <-chan struct{}
+	Close()
+}
+
+// steerWatch steers one balancer's tunnels.
+type steerWatch struct {
+	log    *slog.Logger
+	name   string
+	fabric *steer.Steering
+	plane  steerPlane
+	open   func(probe.Config) (prober, error) // newProber, but in tests
+
+	mu      sync.Mutex
+	wanted  map[netip.Addr]map[string]bool // ways of steering, by server
+	servers map[netip.Addr]*steeredServer
+	set     map[dataplane.SteerKey]dataplane.SteerRow // what the plane was told
+	again   chan struct{}                             // wanted has changed
+	news    chan struct{}                             // a verdict has
+}
+
+// steeredServer is a server that tunnels are steered to.
+type steeredServer struct {
+	*steer.Server
+	err     error // it cannot be steered to
+	prober  prober
+	stop    context.CancelFunc
+	every   time.Duration
+	holds   []steer.Hold
+	good    []bool
+	states  []probe.State
+	judged  bool // each path has been, since the daemon started
+	moved   uint64
+	movedAt time.Time
+}
+
+func newProber(c probe.Config) (prober, error) { return probe.New(c) }
+
+// openSteering reads the fabric; nil: tunnels cannot be steered.
+func openSteering(me self, cfg *config.Config, log *slog.Logger) (*steerWatch, error) {
+	if cfg.Fabric == "" || !oneSource(me.balancer) {
+		return nil, nil
+	}
+	f, err := topology.Read(cfg.Fabric)
+	if err != nil {
+		return nil, err
+	}
+	s, err := steer.New(f, me.name)
+	if err != nil {
+		err = fmt.Errorf("%s: %w; add it to the file's hosts", cfg.Fabric, err)
+		if slices.ContainsFunc(cfg.VIPs, func(v config.VIP) bool { return v.Steers() }) {
+			return nil, err
+		}
+		log.Warn("no tunnels can be steered, as none shall be", "error", err)
+		return nil, nil
+	}
+	return &steerWatch{log: log, name: me.name, fabric: s, open: newProber,
+		servers: map[netip.Addr]*steeredServer{}, again: make(chan struct{}, 1), news: make(chan struct{}, 1)}, nil
+}
+
+// oneSource says whether b's tunnels have one source a family, as routers hash
+// it. Host bits are right where no VIP steers.
+func oneSource(b *config.Balancer) bool {
+	return (!b.Source.IsValid() || b.Source.IsSingleIP()) && (!b.Source6.IsValid() || b.Source6.IsSingleIP())
+}
+
+// follow makes the servers of a's steered VIPs those that are steered to.
+func (w *steerWatch) follow(a *controller.Assignment) {
+	wanted := map[netip.Addr]map[string]bool{}
+	for _, v := range a.VIPs {
+		if v.Steer == "" || v.Scheme == config.Faild {
+			continue
+		}
+		for _, s := range v.Slots {
+			address := s.Address.Unmap()
+			if wanted[address] == nil {
+				wanted[address] = map[string]bool{}
+			}
+			wanted[address][v.Steer] = true
+		}
+	}
+	w.mu.Lock()
+	w.wanted = wanted
+	w.mu.Unlock()
+	poke(w.again)
+}
+
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// run probes and steers until ctx ends.
+func (w *steerWatch) run(ctx context.Context) error {
+	var probers sync.WaitGroup
+	defer probers.Wait()
+	look := time.NewTicker(steerLook)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.again:
+			w.reconcile(ctx, &probers)
+		case <-w.news:
+		case <-look.C:
+		}
+		next := w.look(time.Now())
+		if next > 0 && next < steerLook {
+			look.Reset(next)
+		} else {
+			look.Reset(steerLook)
+		}
+	}
+}
+
+// reconcile begins with new servers and ends with those that went.
+func (w *steerWatch) reconcile(ctx context.Context, probers *sync.WaitGroup) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for address, s := range w.servers {
+		if w.wanted[address] == nil {
+			s.end()
+			delete(w.servers, address)
+		}
+	}
+	count := 0
+	for address := range w.wanted {
+		s := w.servers[address]
+		if s == nil || s.err != nil { // what failed may work now
+			s = w.find(address)
+			w.servers[address] = s
+		}
+		count += len(s.paths())
+	}
+	every := interval(count)
+	for _, s := range w.servers {
+		if s.err == nil && (s.prober == nil || s.every != every) {
+			w.begin(ctx, probers, s, every)
+		}
+	}
+}
+
+// interval between two probes of a path where so many are probed.
+func interval(paths int) time.Duration {
+	every := steerInterval
+	for float64(paths)/every.Seconds() > steerProbes {
+		every *= 2
+	}
+	return every
+}
+
+func (s *steeredServer) paths() []paths.Path {
+	if s.Server == nil {
+		return nil
+	}
+	return s.Paths
+}
+
+func (s *steeredServer) end() {
+	if s.stop != nil {
+		s.stop()
+	}
+	s.prober, s.stop = nil, nil
+}
+
+// find looks for the paths to a server.
+func (w *steerWatch) find(address netip.Addr) *steeredServer {
+	server, err := w.fabric.Server(address, w.plane.TunnelSource(address))
+	s := &steeredServer{Server: server, err: err}
+	if err != nil {
+		w.log.Warn("tunnels to a server are not steered", "server", address, "error", err)
+		return s
+	}
+	s.holds, s.good = make([]steer.Hold, len(server.Paths)), make([]bool, len(server.Paths))
+	for i := range s.good {
+		s.good[i] = true
+	}
+	return s
+}
+
+// begin probes a server's paths.
+func (w *steerWatch) begin(ctx context.Context, probers *sync.WaitGroup, s *steeredServer, every time.Duration) {
+	s.end()
+	source, err := w.probeSource(s.Address)
+	if err != nil {
+		s.err = err
+		return
+	}
+	p, err := w.open(probe.Config{Fabric: w.fabric.Fabric(), From: w.name, Source: source, Interval: every, Timeout: steerTimeout,
+		Targets: []probe.Target{{Host: s.Name, Address: s.Address, Paths: s.Paths}}, Log: w.log})
+	if err != nil {
+		s.err = fmt.Errorf("probe its paths: %w", err)
+		w.log.Warn("tunnels to a server are not steered", "server", s.Name, "error", s.err)
+		return
+	}
+	run, stop := context.WithCancel(ctx)
+	s.prober, s.stop, s.every = p, stop, every
+	probers.Go(func() {
+		defer stop()
+		if err := p.Run(run); err != nil && run.Err() == nil {
+			w.log.Error("probes have ended", "server", s.Name, "error", err)
+		}
+	})
+	probers.Go(func() {
+		for {
+			select {
+			case <-run.Done():
+				return
+			case <-p.Changes():
+				poke(w.news)
+			}
+		}
+	})
+}
+
+// probeSource is where probes come from: as the tunnels, if that is an address of
+// this machine, to which answers find back.
+func (w *steerWatch) probeSource(server netip.Addr) (netip.Addr, error) {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	own := map[netip.Addr]bool{}
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			own[p.Addr().Unmap()] = true
+		}
+	}
+	candidates := append([]netip.Addr{w.plane.TunnelSource(server)}, w.fabric.Addresses()...)
+	for _, a := range candidates {
+		if own[a] && a.Is6() == server.Is6() {
+			return a, nil
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("probes to %s have no source: none of this host's addresses in the fabric's file (%v) is on this machine; put them right there", server, w.fabric.Addresses())
+}
+
+// look reads what the probes say, and puts what follows from it before packets.
+// It returns after what time a path that is held may be used; 0: there is none.
+func (w *steerWatch) look(now time.Time) (next time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	rows := map[dataplane.SteerKey]dataplane.SteerRow{}
+	for rank, address := range slices.SortedFunc(maps.Keys(w.servers), netip.Addr.Compare) {
+		s := w.servers[address]
+		if s.prober == nil {
+			continue
+		}
+		until := s.judge(w, now)
+		if !until.IsZero() && (next == 0 || until.Sub(now) < next) {
+			next = max(until.Sub(now), time.Millisecond)
+		}
+		if !s.judged {
+			continue
+		}
+		for by := range w.wanted[address] {
+			key := dataplane.SteerKey{Server: address, By: by}
+			rows[key] = steerRow(s.Row(steerMode(by), s.good, rank))
+			if was, ok := w.set[key]; ok && was != rows[key] {
+				s.moved, s.movedAt = s.moved+moved(was, rows[key]), now
+			}
+		}
+	}
+	if maps.Equal(rows, w.set) {
+		return next
+	}
+	if err := w.plane.SetSteers(rows); err != nil {
+		w.log.Error("steer tunnels; trying once more", "error", err)
+		return next
+	}
+	w.set = rows
+	return next
+}
+
+// judge takes over the verdicts on a server's paths, and returns when the first
+// one that is held may be used.
+func (s *steeredServer) judge(w *steerWatch, now time.Time) (until time.Time) {
+	s.states = s.prober.States()
+	judged := true
+	for _, st := range s.states {
+		h := &s.holds[st.Path]
+		if st.Verdict == probe.Unknown {
+			judged = false // what was known before holds
+		} else {
+			h.Judge(st.Verdict != probe.Good, now)
+		}
+		if usable := h.Usable(now); usable != s.good[st.Path] {
+			s.good[st.Path] = usable
+			w.log.Info("path to a server", "server", s.Name, "over", w.fabric.Links(&s.Paths[st.Path]), "used", usable, "verdict", string(st.Verdict), "reason", st.Reason)
+		}
+		if t := h.Until(now); !t.IsZero() && (until.IsZero() || t.Before(until)) {
+			until = t
+		}
+	}
+	s.judged = s.judged || judged
+	return until
+}
+
+func steerMode(by string) steer.Mode {
+	if by == config.SteerServer {
+		return steer.OnePath
+	}
+	return steer.AllPaths
+}
+
+func steerRow(from steer.Row) (row dataplane.SteerRow) {
+	for i, e := range from {
+		row[i] = dataplane.SteerEntry{Port: e.Port, Label: e.Label}
+	}
+	return row
+}
+
+// moved is how many parts of the connections go another way.
+func moved(was, is dataplane.SteerRow) (n uint64) {
+	for i := range was {
+		if was[i] != is[i] {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,115 @@
+package daemon
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/fabric/probe"
+)
+
+// describe fills in how tunnels are steered.
+func (w *steerWatch) describe(a *controller.Assignment, s *fairleadv1.GetStatusResponse) {
+	names := map[netip.Addr]string{}
+	for i := range a.VIPs {
+		v := &a.VIPs[i]
+		for _, slot := range v.Slots {
+			names[slot.Address.Unmap()] = slot.Server
+		}
+		if w == nil && v.Steer != "" && v.Scheme != config.Faild {
+			s.Warnings = append(s.Warnings, fmt.Sprintf("VIP %s: steer is %s, and this balancer was started without a fabric, or with source addresses that have host bits: its tunnels go as their hash says; put fabric and source right in its configuration and restart it", v.Name, v.Steer))
+		}
+	}
+	if w == nil {
+		return
+	}
+	now := time.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for rank, address := range slices.SortedFunc(maps.Keys(w.servers), netip.Addr.Compare) {
+		for _, by := range slices.Sorted(maps.Keys(w.wanted[address])) {
+			s.Steered = append(s.Steered, w.servers[address].describe(w, names[address], address, by, rank, now))
+		}
+		s.Warnings = append(s.Warnings, w.servers[address].warnings(w, names[address])...)
+	}
+}
+
+func (s *steeredServer) describe(w *steerWatch, name string, address netip.Addr, by string, rank int, now time.Time) *fairleadv1.Steered {
+	out := &fairleadv1.Steered{Server: name, Address: address.String(), By: by, Moved: s.moved, MovedUnixMs: unixMS(s.movedAt)}
+	if s.err != nil {
+		out.Error = s.err.Error()
+		return out
+	}
+	out.AllPaths = s.All
+	shares := s.Shares(steerMode(by), s.good, rank)
+	for i := range s.Paths {
+		p := &fairleadv1.SteeredPath{Nodes: w.fabric.Nodes(&s.Paths[i]), Links: w.fabric.Links(&s.Paths[i]),
+			Verdict: string(probe.Unknown), Usable: s.good[i], HeldUntilUnixMs: unixMS(s.holds[i].Until(now))}
+		if s.judged {
+			p.Parts = uint32(shares[i])
+		}
+		out.Paths = append(out.Paths, p)
+	}
+	for _, st := range s.states {
+		p := out.Paths[st.Path]
+		p.Verdict, p.Reason, p.SinceUnixMs = string(st.Verdict), st.Reason, unixMS(st.Since)
+		p.Probes, p.Answered = st.Sent, st.Answered
+		p.RttUs, p.RttLeastUs = uint64(st.RTTLast.Microseconds()), uint64(st.RTTMin.Microseconds())
+	}
+	return out
+}
+
+// warnings are what an operator should do something about.
+func (s *steeredServer) warnings(w *steerWatch, name string) (list []string) {
+	if s.err != nil {
+		return []string{fmt.Sprintf("tunnels to %s are not steered: %v", name, s.err)}
+	}
+	bad := 0
+	for _, st := range s.states {
+		if st.Verdict != probe.Good && st.Verdict != probe.Unknown {
+			bad++
+			list = append(list, fmt.Sprintf("path to %s over %s is %s: %s", name, strings.Join(w.fabric.Links(&s.Paths[st.Path]), " "), st.Verdict, st.Reason))
+		}
+		if st.Altered != "" {
+			list = append(list, fmt.Sprintf("path to %s over %s: %s on the way, so that tunnels take another one: steering needs packets that arrive as they were sent", name, strings.Join(w.fabric.Links(&s.Paths[st.Path]), " "), st.Altered))
+		}
+	}
+	if bad > 0 && bad == len(s.Paths) {
+		return []string{fmt.Sprintf("no path to %s is good by its probes (%s), so all are used: see that its agent runs (fairlead host) with the same fabric, and UDP port %d passes", name, s.states[0].Reason, probe.DefaultPort)}
+	}
+	return list
+}
+
+// Families of steering. A path is its links' names, joined by a space.
+var (
+	mSteerUsed   = gauge("steer_path_usable", "1 if tunnels to the server may take the path.", "server", "path")
+	mSteerParts  = gauge("steer_path_parts", "Parts of the server's connections, of 64, that take the path.", "server", "by", "path")
+	mSteerProbes = counter("steer_probes_total", "Probes along the path by outcome: answered or lost.", "server", "path", "result")
+	mSteerRTT    = gauge("steer_path_round_trip_seconds", "Round trip of the last probe along the path that was answered.", "server", "path")
+	mSteerMoved  = counter("steer_moved_total", "Parts of the server's connections (64 in all) that were moved to another path.", "server", "by")
+	steerMetrics = []metric{mSteerUsed, mSteerParts, mSteerProbes, mSteerRTT, mSteerMoved}
+)
+
+func emitSteered(emit emitter, all []*fairleadv1.Steered) {
+	paths := map[string]bool{} // of servers that are steered in both ways, once
+	for _, s := range all {
+		emit(mSteerMoved, float64(s.Moved), s.Server, s.By)
+		for _, p := range s.Paths {
+			path := strings.Join(p.Links, " ")
+			emit(mSteerParts, float64(p.Parts), s.Server, s.By, path)
+			if key := s.Server + " " + path; !paths[key] {
+				paths[key] = true
+				emit(mSteerUsed, truth(p.Usable), s.Server, path)
+				emit(mSteerProbes, float64(p.Answered), s.Server, path, "answered")
+				emit(mSteerProbes, float64(p.Probes-p.Answered), s.Server, path, "lost")
+				emit(mSteerRTT, float64(p.RttUs)/1e6, s.Server, path)
+			}
+		}
+	}
+}
