@@ -55,18 +55,20 @@ type Case struct {
 	NS    float64 `json:"ns"`
 	Min   float64 `json:"ns_min"`
 	Max   float64 `json:"ns_max"`
-	Ratio float64 `json:"ratio"` // of NS to the case "floor"
+	Ratio float64 `json:"ratio"` // of NS to that of the case Floor
+	Floor string  `json:"floor"`
 	// Bound is what Ratio shall be at most on a machine that does nothing else;
 	// 0: none is set. Nothing is judged by it: what else the machine does shows
 	// in every figure.
 	Bound float64 `json:"bound,omitempty"`
 }
 
-// bounds are those of schemes beamer and faild, by case.
+// bounds are those of schemes beamer and faild, and of the router, by case.
 var bounds = map[string]float64{
 	"beamer-known": 1.1, "beamer-known-v6": 1.1, "beamer-known-gue": 1.1, "beamer-known-moved": 1.1, "beamer-new": 1.1,
 	"beamer-known-6m": 1.8, // one line that no cache holds
 	"host-in-settled": 1.2, "host-in-owned": 2.8, "host-forward": 2.8,
+	"router-cflb": 1.15, "router-rc5": 1.6,
 }
 
 // parts is into how many runs a sample is cut. A round runs the first part of
@@ -83,7 +85,16 @@ type sample func(part, packets int) (float64, error)
 type measured struct {
 	name    string
 	harness string // name of the harness that is subtracted
+	floor   string // case that it is compared with; "": floor
 	run     sample
+}
+
+// comparedWith is the case whose time the ratio is to.
+func (m measured) comparedWith() string {
+	if m.floor == "" {
+		return "floor"
+	}
+	return m.floor
 }
 
 // suite is a group of cases with what they need loaded.
@@ -122,7 +133,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	defer unpin()
 
-	suites, err := openSuites()
+	suites, err := openSuites(o.Only)
 	if err != nil {
 		return nil, err
 	}
@@ -168,10 +179,57 @@ func interrupted(ctx context.Context, suites []*suite, times map[string][]float6
 
 // Names are the cases that there are, in the order of a result.
 func Names() (all []string) {
-	for _, c := range slices.Concat(balancerSuite([large + 1]*balancer{}).cases, (&agent{}).cases()) {
-		all = append(all, c.name)
+	for _, s := range kinds {
+		for _, c := range s.cases() {
+			all = append(all, c.name)
+		}
 	}
 	return all
+}
+
+// kind is a program that has cases.
+type kind struct {
+	cases func() []measured // their names
+	open  func() (*suite, error)
+}
+
+// kinds are all, in the order of a result. All are loaded beside each other,
+// so that their cases take turns.
+var kinds = []kind{
+	{func() []measured { return balancerSuite([large + 1]*balancer{}).cases }, openBalancers},
+	{func() []measured { return (&agent{}).cases() }, openAgent},
+	{func() []measured { return routerSuite(nil).cases }, openRouters},
+}
+
+// openSuites loads everything that has one of these cases, or one that they
+// are compared with; none named: everything.
+func openSuites(only []string) (suites []*suite, err error) {
+	defer func() {
+		if err != nil {
+			for _, s := range suites {
+				s.close()
+			}
+		}
+	}()
+	needed := map[string]bool{}
+	for _, k := range kinds {
+		for _, c := range k.cases() {
+			if len(only) == 0 || slices.Contains(only, c.name) {
+				needed[c.name], needed[c.comparedWith()] = true, true
+			}
+		}
+	}
+	for _, k := range kinds {
+		if !slices.ContainsFunc(k.cases(), func(c measured) bool { return needed[c.name] }) {
+			continue
+		}
+		s, err := k.open()
+		if err != nil {
+			return suites, err
+		}
+		suites = append(suites, s)
+	}
+	return suites, nil
 }
 
 // Known says which of names is no case, and what there is.
@@ -185,15 +243,19 @@ func Known(names []string) error {
 	return nil
 }
 
-// choose leaves only the named cases and the floor.
+// choose leaves only the named cases and what they are compared with.
 func choose(suites []*suite, only []string) {
 	if len(only) == 0 {
 		return
 	}
 	for _, s := range suites {
-		s.cases = slices.DeleteFunc(s.cases, func(c measured) bool {
-			return c.name != "floor" && !slices.Contains(only, c.name)
-		})
+		keep := slices.Clone(only)
+		for _, c := range s.cases {
+			if slices.Contains(only, c.name) {
+				keep = append(keep, c.comparedWith())
+			}
+		}
+		s.cases = slices.DeleteFunc(s.cases, func(c measured) bool { return !slices.Contains(keep, c.name) })
 		// What nothing is subtracted from need not be measured.
 		s.harnesses = slices.DeleteFunc(s.harnesses, func(h measured) bool {
 			return !slices.ContainsFunc(s.cases, func(c measured) bool { return c.harness == h.name })
@@ -234,18 +296,17 @@ func oneRound(ctx context.Context, s *suite, packets int, times map[string][]flo
 
 func report(suites []*suite, times map[string][]float64, rounds int) (*Result, error) {
 	r := &Result{Rounds: rounds, HarnessNS: map[string]float64{}, Kernel: kernel(), CPU: cpu()}
-	floor := median(times["floor"])
-	if floor <= 0 {
-		return nil, fmt.Errorf("the floor measured %.1f ns: the machine is too noisy; try more rounds", floor)
-	}
 	for _, s := range suites {
 		for _, h := range s.harnesses {
 			r.HarnessNS[h.name] = median(times[h.name])
 		}
 		for _, c := range s.cases {
 			t := times[c.name]
-			m := median(t)
-			r.Cases = append(r.Cases, Case{Name: c.name, NS: m, Min: slices.Min(t), Max: slices.Max(t), Ratio: m / floor, Bound: bounds[c.name]})
+			m, floor := median(t), median(times[c.comparedWith()])
+			if floor <= 0 {
+				return nil, fmt.Errorf("%s measured %.1f ns: the machine is too noisy; try more rounds", c.comparedWith(), floor)
+			}
+			r.Cases = append(r.Cases, Case{Name: c.name, NS: m, Min: slices.Min(t), Max: slices.Max(t), Ratio: m / floor, Floor: c.comparedWith(), Bound: bounds[c.name]})
 		}
 	}
 	return r, nil

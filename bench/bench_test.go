@@ -10,7 +10,7 @@ import (
 // TestEveryCase runs each case once over a few packets. A case checks by
 // itself that its packets went the way it is named after.
 func TestEveryCase(t *testing.T) {
-	suites, err := openSuites()
+	suites, err := openSuites(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,8 @@ func TestEveryCase(t *testing.T) {
 		cheetah-new-least-conn cheetah-new-hash cheetah-bad-cookie stateless-known-1m
 		jet-known-1m jet-anchor-known-1m jet-tracked jet-new full-ct-known-1 full-ct-known-1m full-ct-new
 		beamer-known beamer-known-v6 beamer-known-gue beamer-known-moved beamer-new beamer-known-6m beamer-known-6m-moved
-		host-in host-out host-in-ts1 host-out-ts1 host-in-settled host-in-owned host-forward host-forward-first`) {
+		host-in host-out host-in-ts1 host-out-ts1 host-in-settled host-in-owned host-forward host-forward-first
+		router-hash router-cflb router-cflb-steered router-rc5 router-skip32 router-hash-v6 router-cflb-v6`) {
 		if !slices.Contains(names, want) {
 			t.Errorf("no case %q", want)
 		}

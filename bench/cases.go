@@ -43,20 +43,6 @@ var (
 	tenth = share{0.08, 0.1}
 )
 
-// openSuites loads everything that has cases.
-func openSuites() ([]*suite, error) {
-	b, err := openBalancers()
-	if err != nil {
-		return nil, err
-	}
-	h, err := openAgent()
-	if err != nil {
-		b.close()
-		return nil, err
-	}
-	return []*suite{b, h}, nil
-}
-
 // where says which of the balancers a case runs on.
 type where int
 

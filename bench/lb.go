@@ -32,8 +32,9 @@ const (
 
 	sharedNow = 5_000_000 // shared ms at which the flows were stamped
 
-	xdpPass = 2
-	xdpTX   = 3
+	xdpPass     = 2
+	xdpTX       = 3
+	xdpRedirect = 4
 )
 
 var (

@@ -323,20 +323,26 @@ static __always_inline __u32 fl_pathsel_choose(const volatile struct fl_pathsel 
 					       const struct fl_pathsel_group *g,
 					       const struct fl_choice *c, enum fl_how *how)
 {
-	__u32 digit = c->digit & (FL_PATHSEL_MAX_RADIX - 1);
+	__u32 digit = c->digit & (FL_PATHSEL_MAX_RADIX - 1), hashed, is, known;
 
 	if (g->count == 1) {
 		*how = FL_HOW_SINGLE;
 		return 0;
 	}
 	*how = c->how;
+	hashed = fl_pathsel_hashed(g, c->own >> 32);
 	if (k->permutation != FL_PERMUTATION_NONE) {
-		if (g->ports >> digit & 1)
-			return g->hop[digit] & (FL_PATHSEL_MAX_HOPS - 1);
+		/* Without a jump: which of the two it is, the digit's hop or the
+		 * hash's, is random for most traffic, and a jump that the processor
+		 * foresaw wrongly costs as much as some rounds. */
+		is = -(__u32)(g->ports >> digit & 1);
+		known = g->known >> digit & 1;
+		barrier_var(is);
+		hashed = (g->hop[digit] & is) | (hashed & ~is);
 		if (c->how == FL_HOW_SELECTED)
-			*how = g->known >> digit & 1 ? FL_HOW_GONE : FL_HOW_HASHED;
+			*how = (FL_HOW_HASHED - known) & ~is;
 	}
-	return fl_pathsel_hashed(g, c->own >> 32) & (FL_PATHSEL_MAX_HOPS - 1);
+	return hashed & (FL_PATHSEL_MAX_HOPS - 1);
 }
 
 #endif

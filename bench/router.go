@@ -1,0 +1,322 @@
+package bench
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+
+	"github.com/fairlead/fairlead/fabric/pathsel"
+	"github.com/fairlead/fairlead/wire"
+)
+
+// routerFloor is the case that the router's are compared with: the same
+// program, which chooses by its hash alone.
+const routerFloor = "router-hash"
+
+// routerCase is a permutation, and packets of the family.
+type routerCase struct {
+	name        string
+	permutation pathsel.Permutation
+	six         bool
+	// selected is the share of packets whose digit names a hop: of flows that
+	// nobody steered, hops in radix; of steered ones all.
+	selected float64
+}
+
+const (
+	routerRadix = 16
+	routerHops  = 4
+	// routerRoutes are beside the one that packets take.
+	routerRoutes = 63
+	routerTTL    = 61
+)
+
+func routerCases() []routerCase {
+	const unsteered = float64(routerHops) / routerRadix
+	return []routerCase{
+		{routerFloor, pathsel.None, false, 0},
+		{"router-cflb", pathsel.Feistel, false, unsteered},
+		{"router-cflb-steered", pathsel.Feistel, false, 1},
+		{"router-rc5", pathsel.RC5, false, unsteered},
+		{"router-skip32", pathsel.Skip32, false, unsteered},
+		{"router-hash-v6", pathsel.None, true, 0},
+		{"router-cflb-v6", pathsel.Feistel, true, unsteered},
+	}
+}
+
+// floorOf is what a case of the router is compared with.
+func (c routerCase) floor() string {
+	if c.six {
+		return routerFloor + "-v6"
+	}
+	return routerFloor
+}
+
+// forwarder is the router's program for one case.
+type forwarder struct {
+	c        routerCase
+	o        routerObjects
+	selector *pathsel.Selector
+	frame    []byte
+	state    routerBenchCase
+}
+
+var (
+	routerMAC = wire.MAC{2, 0, 0, 0, 0, 1}
+	routerTo  = map[bool]netip.AddrPort{false: netip.MustParseAddrPort("203.0.113.9:80"), true: netip.MustParseAddrPort("[2001:db8:2::9]:80")}
+)
+
+// openRouters loads the program once for each case.
+func openRouters() (s *suite, err error) {
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, fmt.Errorf("raise the limit of locked memory: %w", err)
+	}
+	var all []*forwarder
+	var closers []func()
+	closeAll := func() {
+		for _, c := range slices.Backward(closers) {
+			c()
+		}
+	}
+	defer func() {
+		if err != nil {
+			closeAll()
+		}
+	}()
+	for _, c := range routerCases() {
+		f, err := openForwarder(c)
+		if err != nil {
+			return nil, fmt.Errorf("case %s: %w", c.name, err)
+		}
+		closers = append(closers, func() { f.o.Close() })
+		release, err := hold(f.o.BenchNone, f.o.BenchRouter)
+		if err != nil {
+			return nil, err
+		}
+		closers = append(closers, release)
+		all = append(all, f)
+	}
+	s = routerSuite(all)
+	s.refresh, s.close = func() error { return nil }, closeAll
+	return s, nil
+}
+
+// routerSuite names the cases; forwarders may be nil where only names matter.
+func routerSuite(forwarders []*forwarder) *suite {
+	s := &suite{}
+	for i, c := range routerCases() {
+		var f *forwarder
+		if forwarders != nil {
+			f = forwarders[i]
+		}
+		harness := c.floor() + "-none"
+		if c.name == c.floor() {
+			s.harnesses = append(s.harnesses, measured{name: harness, run: func(part, n int) (float64, error) {
+				return f.measure(f.o.BenchNone, xdpPass, part, n)
+			}})
+		}
+		s.cases = append(s.cases, measured{name: c.name, harness: harness, floor: c.floor(), run: func(part, n int) (float64, error) {
+			return f.checked(part, n)
+		}})
+	}
+	return s
+}
+
+func openForwarder(c routerCase) (f *forwarder, err error) {
+	spec, err := loadRouter()
+	if err != nil {
+		return nil, fmt.Errorf("read the router's program: %w", err)
+	}
+	f = &forwarder{c: c}
+	f.selector, err = pathsel.New(pathsel.Config{Key: [16]byte{1, 2, 3, 4}, Permutation: c.permutation, Radix: routerRadix, IPv4: pathsel.Ports, IPv6: pathsel.Ports})
+	if err != nil {
+		return nil, err
+	}
+	for name, n := range map[string]uint32{routerMapInputs: 16, routerMapRoutes4: routerRoutes + 1, routerMapRoutes6: routerRoutes + 1,
+		routerMapGroups: 1, routerMapHops: routerHops, routerMapHopCounts: routerHops, routerMapBenchFlows: flowCount} {
+		spec.Maps[name].MaxEntries = n
+	}
+	for name, v := range map[string]any{routerVarSelector: f.selector.Material(), routerVarSeed: pathsel.NewRouter(f.selector, "bench").Seed()} {
+		if err := spec.Variables[name].Set(v); err != nil {
+			return nil, fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	if err := spec.LoadAndAssign(&f.o, nil); err != nil {
+		return nil, fmt.Errorf("load the program: %w", err)
+	}
+	for _, fill := range []func() error{f.fillHops, f.fillRoutes, f.fillFlows} {
+		if err := fill(); err != nil {
+			f.o.Close()
+			return nil, fmt.Errorf("fill the tables: %w", err)
+		}
+	}
+	f.state = f.packet()
+	return f, nil
+}
+
+// fillHops writes the way in, the hops and their group.
+func (f *forwarder) fillHops() error {
+	mac := func(m wire.MAC) uint64 { return binary.LittleEndian.Uint64(append(m[:], 0, 0)) }
+	input := mac(routerMAC) | uint64(routerFlInputFlagsFL_INPUT_IPV4|routerFlInputFlagsFL_INPUT_IPV6)<<48
+	if err := f.o.Inputs.Put(routerFlInputKey{Ifindex: loopback}, input); err != nil {
+		return err
+	}
+	var hops []pathsel.Hop
+	var group routerFlRouterGroup
+	for i := range routerHops {
+		h := routerFlHop{MacDst: mac(wire.MAC{2, 2, 0, 0, 0, byte(i)}), MacSrc: mac(wire.MAC{2, 1, 0, 0, 0, byte(i)}),
+			Ifindex: uint32(10 + i), Mtu: 1500, Device: uint32(10 + i)}
+		if err := f.o.Hops.Put(uint32(i), h); err != nil {
+			return err
+		}
+		hops = append(hops, pathsel.Hop{Port: i, Weight: 1})
+		group.Hop[i] = uint16(i)
+	}
+	g, err := f.selector.Group(hops, 1<<routerHops-1)
+	if err != nil {
+		return err
+	}
+	c := &group.Choice
+	c.Ports, c.Known, c.Count, c.Even, c.Hop, c.Last = g.Ports, g.Known, g.Count, g.Even, g.Hop, g.Last
+	return f.o.Groups.Put(uint32(0), group)
+}
+
+// fillRoutes writes the route that packets take and others of its length.
+func (f *forwarder) fillRoutes() error {
+	for i := range routerRoutes + 1 {
+		k4 := routerFlRoute4{Bits: 24, Addr: be32(fmt.Sprintf("10.%d.0.0", i))}
+		net := netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 0, byte(0x10 + i)})
+		if i == 0 {
+			k4.Addr, net = be32("203.0.113.0"), routerTo[true].Addr()
+		}
+		a := net.As16()
+		k6 := routerFlRoute6{Bits: 48, Addr: [4]uint32{binary.LittleEndian.Uint32(a[:]), binary.LittleEndian.Uint32(a[4:])}}
+		group := uint32(routerFlRouteKindFL_ROUTE_GROUP) << 30
+		if err := f.o.Routes4.Put(k4, group); err != nil {
+			return err
+		}
+		if err := f.o.Routes6.Put(k6, group); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fillFlows makes the flows: random, or steered to a hop each.
+func (f *forwarder) fillFlows() error {
+	random := rand.New(rand.NewPCG(1, 1))
+	to := routerTo[f.c.six]
+	all := make([]routerBenchFlow, flowCount)
+	for i := range all {
+		src := known.source(random.Uint32(), i)
+		for src.Addr().IsLoopback() { // which no router forwards
+			src = known.source(random.Uint32(), i)
+		}
+		if f.c.six {
+			src = known6.source(random.Uint32(), i)
+		}
+		flow := pathsel.Flow{Src: src.Addr(), Dst: to.Addr(), Proto: wire.ProtoTCP, SrcPort: src.Port(), DstPort: to.Port()}
+		if f.c.selected == 1 {
+			steps := []pathsel.Step{{TTL: routerTTL, Port: uint8(i % routerHops)}}
+			if err := f.selector.Encode(&flow, steps, random.Uint64()); err != nil {
+				return err
+			}
+		}
+		a := src.Addr().AsSlice()
+		ports := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, flow.SrcPort), flow.DstPort)
+		all[i] = routerBenchFlow{Saddr: binary.LittleEndian.Uint32(a[len(a)-4:]), Ports: binary.LittleEndian.Uint32(ports)}
+	}
+	m, err := f.o.BenchFlows.Memory()
+	if err != nil {
+		return err
+	}
+	_, err = m.WriteAt(unsafe.Slice((*byte)(unsafe.Pointer(&all[0])), len(all)*int(unsafe.Sizeof(all[0]))), 0)
+	return err
+}
+
+// packet makes the frame, and says what of it is written anew each time.
+func (f *forwarder) packet() routerBenchCase {
+	src, saddr, ttl, ports := netip.MustParseAddrPort("198.51.100.1:1"), 14+12, 14+8, 14+20
+	if f.c.six {
+		src, saddr, ttl, ports = netip.AddrPortFrom(known6.source(0, 0).Addr(), 1), 14+8+12, 14+4, 14+40
+	}
+	f.frame = wire.TCP{Src: src, Dst: routerTo[f.c.six], Flags: wire.ACK, Options: wire.Timestamp(1, 1), IP: wire.IP{TTL: routerTTL},
+		Link: wire.Link{Dst: routerMAC}}.Frame()
+	var head [16]byte
+	copy(head[:], f.frame[:14])
+	return routerBenchCase{Head: binary.LittleEndian.Uint64(head[:]), HeadRest: binary.LittleEndian.Uint64(head[8:]),
+		Ttl: binary.LittleEndian.Uint32(f.frame[ttl:]), AtTtl: uint32(ttl), AtSaddr: uint32(saddr), AtPorts: uint32(ports), Mask: flowCount - 1}
+}
+
+// checked measures a part, and that packets went the way that the case says.
+func (f *forwarder) checked(part, packets int) (float64, error) {
+	before, err := f.ways()
+	if err != nil {
+		return 0, err
+	}
+	ns, err := f.measure(f.o.BenchRouter, xdpRedirect, part, packets)
+	if err != nil {
+		return 0, err
+	}
+	after, err := f.ways()
+	if err != nil {
+		return 0, err
+	}
+	n, sum := [routerFlHowFL_HOW_COUNT]float64{}, 0.0
+	for i := range n {
+		n[i] = float64(after[i] - before[i])
+		sum += n[i]
+	}
+	share := n[routerFlHowFL_HOW_SELECTED] / sum
+	// Five standard deviations of so few packets.
+	if slack := 5 * math.Sqrt(f.c.selected*(1-f.c.selected)/sum); math.Abs(share-f.c.selected) > slack || n[routerFlHowFL_HOW_SINGLE] > 0 {
+		return 0, fmt.Errorf("%.4f of the packets were selected, want %g: this measures something else", share, f.c.selected)
+	}
+	return ns, nil
+}
+
+// ways are all packets by how their hop was chosen.
+func (f *forwarder) ways() (n [routerFlHowFL_HOW_COUNT]uint64, err error) {
+	for i := range uint32(routerHops) {
+		var cpus []routerFlHopCount
+		if err := f.o.HopCounts.Lookup(i, &cpus); err != nil {
+			return n, fmt.Errorf("read the hops' counters: %w", err)
+		}
+		for _, c := range cpus {
+			for how, x := range c.Packets {
+				n[how] += x
+			}
+		}
+	}
+	return n, nil
+}
+
+// measure takes one part of a case.
+func (f *forwarder) measure(p *ebpf.Program, action uint32, part, packets int) (float64, error) {
+	state := f.state
+	if err := f.o.BenchCase.Set(state); err != nil {
+		return 0, err
+	}
+	if err := f.o.BenchNext.Set(uint32(part * packets)); err != nil {
+		return 0, err
+	}
+	runs := packets / packetsPerRun
+	_, d, err := p.Benchmark(f.frame, runs, nil)
+	if err != nil {
+		return 0, err
+	}
+	if err := f.o.BenchCase.Get(&state); err != nil {
+		return 0, err
+	}
+	if n := state.Verdicts[action]; n < uint32(runs*packetsPerRun) {
+		return 0, fmt.Errorf("only %d of %d packets had verdict %d (%v): this measures something else", n, runs*packetsPerRun, action, state.Verdicts)
+	}
+	return perPacket(d), nil
+}
