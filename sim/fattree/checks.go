@@ -6,6 +6,14 @@ import (
 	"github.com/fairlead/fairlead/sim"
 )
 
+// What the paper's text reports; its bars have no numbers.
+const (
+	reportedBelow = "total network utilization below 50 % (Raiciu et al., SIGCOMM 2011, whose figure 2 the paper repeats)"
+	reportedOne   = "improvements are considerable"
+	reportedTwo   = "much closer to the optimum"
+	reportedFewer = "fewer subflows than with a probabilistic approach"
+)
+
 // checks hold what the paper's text says, and what issue 6 of the project sets,
 // as far as their points were run.
 func (o *Options) checks(all outcomes) []sim.Check {
@@ -20,20 +28,20 @@ func (o *Options) checksOf(all outcomes, k int) (checks []sim.Check) {
 	at := func(subflows int, w way) point { return point{matrix{k, permuted}, subflows, w} }
 	in := fmt.Sprintf(", k = %d", k)
 	if one := at(1, hashed); all[one] != nil {
-		c := sim.NewCheck("ecmp with 1 subflow of the optimum"+in, "%", all.over(one, throughput).Mean, 0, 50, "total network utilization below 50 % (Raiciu et al., SIGCOMM 2011, whose figure 2 the paper repeats)")
-		checks = append(checks, c, sim.NewCheck("cflb over ecmp, 1 subflow"+in, "×", all.ratio(at(1, way(o.Rounds)), one), 1.5, sim.Unbounded, "improvements are considerable"))
+		c := sim.NewCheck("ecmp with 1 subflow of the optimum"+in, "%", all.over(one, throughput).Mean, 0, 50, reportedBelow)
+		checks = append(checks, c, sim.NewCheck("cflb over ecmp, 1 subflow"+in, "×", all.ratio(at(1, way(o.Rounds)), one), 1.5, sim.Unbounded, reportedOne))
 	}
 	two := at(2, way(o.Rounds))
 	if all[two] == nil {
 		return checks
 	}
 	ours := all.over(two, throughput).Mean
-	c := sim.NewCheck("cflb with 2 subflows of the optimum"+in, "%", ours, 95, 100, "much closer to the optimum")
+	c := sim.NewCheck("cflb with 2 subflows of the optimum"+in, "%", ours, 95, 100, reportedTwo)
 	c.Why = fmt.Sprintf("subflows that are placed once reach %.1f %%; figure rounds shows what placing them again gives", all.over(at(2, 0), throughput).Mean)
 	hash := all.over(at(2, hashed), throughput).Mean
-	checks = append(checks, c, sim.NewCheck("what ecmp lacks of the optimum over what cflb lacks, 2 subflows"+in, "×", (100-hash)/(100-ours), 2, sim.Unbounded, "much closer to the optimum"))
+	checks = append(checks, c, sim.NewCheck("what ecmp lacks of the optimum over what cflb lacks, 2 subflows"+in, "×", (100-hash)/(100-ours), 2, sim.Unbounded, reportedTwo))
 	if most := at(8, hashed); all[most] != nil {
-		checks = append(checks, sim.NewCheck("cflb with 2 subflows over ecmp with 8"+in, "×", all.ratio(two, most), 1, sim.Unbounded, "fewer subflows than with a probabilistic approach"))
+		checks = append(checks, sim.NewCheck("cflb with 2 subflows over ecmp with 8"+in, "×", all.ratio(two, most), 1, sim.Unbounded, reportedFewer))
 	}
 	return checks
 }

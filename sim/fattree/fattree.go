@@ -8,6 +8,8 @@
 //	place      subflows on paths: by a hash, by the scheduler
 //	fluid      max-min fair rates
 //	fattree    scenario fat-tree: the options; run, result, checks
+//	packets    scenario fat-tree-packets: the same points packet by packet, on
+//	           sim/packets; packetsresult
 package fattree
 
 import (
@@ -21,7 +23,7 @@ import (
 )
 
 // Kinds are the scenarios of this package.
-var Kinds = []sim.Kind{fluidKind}
+var Kinds = []sim.Kind{fluidKind, packetsKind}
 
 var fluidKind = sim.Kind{
 	Name:  "fat-tree",
@@ -70,7 +72,7 @@ func New() *Options {
 }
 
 // defaultRounds of both scenarios: figure `rounds` shows what more would give.
-const defaultRounds = 5
+const defaultRounds = 10
 
 // Flags adds the options.
 func (o *Options) Flags(f *pflag.FlagSet) {

@@ -67,9 +67,13 @@ type curve struct {
 
 // over is the statistic of a point over the seeds, in percent.
 func (all outcomes) over(p point, of func(outcome) float64) sim.Stat {
+	return statistic(all[p], of)
+}
+
+func statistic(found []outcome, of func(outcome) float64) sim.Stat {
 	var samples []float64
-	for _, found := range all[p] {
-		samples = append(samples, 100*of(found))
+	for _, f := range found {
+		samples = append(samples, 100*of(f))
 	}
 	return sim.NewStat(samples)
 }

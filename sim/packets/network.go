@@ -1,9 +1,10 @@
 // Package packets is a network packet by packet: links with drop-tail queues,
-// and MultiPath TCP connections over them, whose subflows are TCP NewReno
-// (RFC 6582) with increases that are coupled (LIA, RFC 6356).
+// and MultiPath TCP connections over them, whose subflows are TCP with selective
+// acknowledgements (RFC 6675) and coupled increases (LIA, RFC 6356).
 //
 //	network   links, queues, events; connections and what they received
 //	sender    a subflow's window, losses, timeouts
+//	host      whose turn it is at a host's own link
 //	receiver  what arrived, and acknowledgements
 //	couple    how fast windows grow
 //
@@ -30,15 +31,12 @@ const (
 type Config struct {
 	Rate   int64    // of a link, bit/s
 	Delay  sim.Time // propagation over a link
-	Buffer int      // how many whole segments a queue holds beside the one that is sent
+	Buffer int      // how many whole segments a switch's queue holds beside the one that is sent
 	MinRTO sim.Time // least retransmission timeout
-	// Jitter is the most that a host waits before it sends a segment, uniform:
-	// without it, packets of several senders keep meeting in the same order
-	// at a full queue, and one of them loses all.
-	Jitter sim.Time
 }
 
-// Path is a subflow's links there, and those of its acknowledgements.
+// Path is a subflow's links there, and those of its acknowledgements. The first
+// link of each is the host's own.
 type Path struct {
 	Forward, Back []int32
 }
@@ -49,6 +47,7 @@ type Network struct {
 	segment     sim.Time // to send one
 	ack         sim.Time
 	limit       sim.Time // of a queue, in the time that it takes to send
+	unsure      sim.Time // of it, what there is or is not
 	links       []link
 	subflows    []subflow
 	connections []connection
@@ -69,6 +68,7 @@ type Counts struct {
 // link is busy until then with what is in its queue.
 type link struct {
 	until sim.Time
+	turns // of a host's own
 }
 
 // connection's subflows are those from first to last-1.
@@ -77,11 +77,13 @@ type connection struct {
 }
 
 // event is a packet that arrives at a link, or at the end of its path; or the
-// time at which a subflow looks at its timer.
+// time at which a subflow looks at its timer, or a host's link at whose turn it
+// is.
 type event struct {
 	sent    sim.Time // segment: when; acknowledgement: of the segment that it answers
-	subflow int32
-	number  int32 // segment; acknowledgement: the next segment that is wanted
+	subflow int32    // turn: the link
+	number  int32    // of the segment, or of the one that is acknowledged
+	below   int32    // acknowledgement: all segments below are there
 	hop     uint8
 	kind    kind
 }
@@ -92,14 +94,16 @@ const (
 	segment kind = iota
 	ack
 	timer
+	turn
 )
 
-// New has links without connections. What is drawn is hosts' jitter.
+// New has links without connections. What is drawn is how much room a full
+// queue has.
 func New(c Config, links int, random *rand.Rand) *Network {
 	n := &Network{config: c, links: make([]link, links), random: random}
 	n.segment = n.sending(SegmentBytes)
 	n.ack = n.sending(AckBytes)
-	n.limit = sim.Time(c.Buffer+1) * n.segment
+	n.limit, n.unsure = sim.Time(c.Buffer+1)*n.segment, min(uncertain, sim.Time(c.Buffer)/4)*n.segment
 	return n
 }
 
@@ -124,8 +128,8 @@ func (n *Network) Connect(paths []Path, begin []sim.Time) int {
 // their order.
 func (n *Network) Received(connection int) (segments int64) {
 	c := n.connections[connection]
-	for _, s := range n.subflows[c.first:c.last] {
-		segments += int64(s.expected)
+	for i := c.first; i < c.last; i++ {
+		segments += int64(n.subflows[i].expected)
 	}
 	return segments
 }
@@ -151,36 +155,50 @@ func (n *Network) Run(ctx context.Context, until sim.Time) error {
 }
 
 func (n *Network) happens(e event) {
-	s := &n.subflows[e.subflow]
 	switch e.kind {
 	case timer:
 		n.lookAtTimer(e.subflow)
+	case turn:
+		n.links[e.subflow].woken = false
+		n.serve(e.subflow)
 	case segment:
+		s := &n.subflows[e.subflow]
 		if int(e.hop) < len(s.path.Forward) {
 			n.pass(s.path.Forward[e.hop], n.segment, e)
 			return
 		}
 		s.receive(e.number)
-		n.pass(s.path.Back[0], n.ack, event{sent: e.sent, subflow: e.subflow, number: s.expected, kind: ack})
+		n.acknowledge(s.path.Back[0], event{sent: e.sent, subflow: e.subflow, number: e.number, below: s.expected, kind: ack})
 	case ack:
+		s := &n.subflows[e.subflow]
 		if int(e.hop) < len(s.path.Back) {
 			n.pass(s.path.Back[e.hop], n.ack, e)
 			return
 		}
-		n.acknowledged(e.subflow, e.number, e.sent)
+		n.acknowledged(e)
 	}
 }
 
-// pass puts a packet into a link's queue, if there is room for it. As the queue
+// uncertain is how many packets of room a queue has or has not, at random, but
+// no more than a quarter of it: else packets of a sender that keeps a queue full
+// come just as there is room, and those of all others just as there is none.
+const uncertain = 3
+
+// pass puts a packet into a switch's queue, if there is room for it. As the queue
 // is first in, first out, it is known at once when the packet will be at the
 // other end.
 func (n *Network) pass(over int32, takes sim.Time, e event) {
 	l := &n.links[over]
 	begin := max(l.until, n.now)
-	if begin-n.now+takes > n.limit {
+	if room := n.limit - takes - (begin - n.now); room < n.unsure && (room < 0 || sim.Time(n.random.Int64N(int64(n.unsure))) >= room) {
 		n.counts.Lost++
 		return
 	}
+	n.put(l, begin, takes, e)
+}
+
+// put has a packet sent from a time on.
+func (n *Network) put(l *link, begin, takes sim.Time, e event) {
 	l.until = begin + takes
 	e.hop++
 	n.queue.Put(l.until+n.config.Delay, e)

@@ -15,25 +15,36 @@ type subflow struct {
 	window    float64 // congestion window
 	threshold float64 // of slow start
 	oldest    int32   // not acknowledged
-	next      int32   // to be sent
-	beyond    int32   // all that was ever sent is below
-	same      int     // acknowledgements in a row that say the same
+	next      int32   // to be sent for the first time
+	state     [window]marks
+	flying    int32 // sent, and neither acknowledged nor lost, as far as is known
+	highest   int32 // that was acknowledged
+	judged    int32 // below it, it is known which are lost
+	again     int32 // below it, nothing is to be sent again
+	waiting   bool  // for its turn
 
 	recovering bool  // fast recovery
 	recovery   int32 // ends when all below are acknowledged
-	partial    bool  // an acknowledgement of part of it has come
 
 	smoothed, variation float64  // round trip, ns; 0: none was measured
 	backoff             sim.Time // factor of the timeout: 1, 2, 4 …
-	deadline            sim.Time // of the oldest segment; 0: nothing is outstanding
+	deadline            sim.Time // of the oldest segment; 0: nothing was sent
 	looking             bool     // an event for the timer is in the queue
-	left                sim.Time // when the host sent the last segment
 }
+
+// marks of a segment between oldest and next.
+type marks uint8
+
+const (
+	there marks = 1 << iota // acknowledged by itself
+	gone                    // lost
+	anew                    // and sent again
+)
 
 // Values that the RFCs name.
 const (
 	initialWindow = 10              // RFC 6928
-	duplicates    = 3               // RFC 5681
+	duplicates    = 3               // RFC 6675
 	firstRTO      = 1 * sim.Second  // RFC 6298
 	longestRTO    = 60 * sim.Second // RFC 6298
 )
@@ -42,103 +53,100 @@ func newSubflow(connection int32, p Path) subflow {
 	return subflow{connection: connection, path: p, window: initialWindow, threshold: math.Inf(1), backoff: 1, looking: true}
 }
 
-func (s *subflow) outstanding() int32 { return s.next - s.oldest }
+func (s *subflow) of(number int32) *marks { return &s.state[number%window] }
 
-// send puts a segment on its way.
-func (n *Network) send(i, number int32) {
+// may tells whether the window has room.
+func (s *subflow) may() bool {
+	return float64(s.flying+1) <= s.window && (s.lostNext() < s.judged || s.next-s.oldest < window-1)
+}
+
+// lostNext is the first lost segment that was not sent again; judged: none.
+func (s *subflow) lostNext() int32 {
+	s.again = max(s.again, s.oldest)
+	for s.again < s.judged && *s.of(s.again)&(gone|anew|there) != gone {
+		s.again++
+	}
+	return s.again
+}
+
+// nextOf is the segment that a subflow sends now: a lost one, or a new one.
+func (n *Network) nextOf(i int32) int32 {
 	s := &n.subflows[i]
 	n.counts.Segments++
-	if number < s.beyond {
-		n.counts.Again++
-	}
-	at := n.now
-	if n.config.Jitter > 0 {
-		at += sim.Time(n.random.Int64N(int64(n.config.Jitter) + 1))
-	}
-	s.left = max(at, s.left) // never before the one sent last
-	n.queue.Put(s.left, event{sent: s.left, subflow: i, number: number, kind: segment})
+	s.flying++
 	if s.deadline == 0 {
 		n.restart(i)
 	}
-}
-
-// sendNew sends what the window allows and some segments more.
-func (n *Network) sendNew(i int32, more int32) {
-	s := &n.subflows[i]
-	allowed := min(int32(min(s.window, window))+more, window-1)
-	for s.outstanding() < allowed {
-		n.send(i, s.next)
-		s.next++
-		s.beyond = max(s.beyond, s.next)
+	if lost := s.lostNext(); lost < s.judged {
+		*s.of(lost) |= anew
+		n.counts.Again++
+		return lost
 	}
+	*s.of(s.next) = 0
+	s.next++
+	return s.next - 1
 }
 
-// acknowledged takes an acknowledgement of all segments below number. There are
-// always more to send, so that something is outstanding behind it.
-func (n *Network) acknowledged(i, number int32, sent sim.Time) {
-	s := &n.subflows[i]
-	switch {
-	case number > s.oldest:
-		fresh := number - s.oldest
-		s.oldest = number
-		s.next = max(s.next, number)
-		s.measure(float64(n.now - sent))
-		s.backoff, s.same = 1, 0
-		if s.recovering {
-			n.recovers(i, fresh)
-		} else {
-			n.grow(i, fresh)
-			n.restart(i)
+// acknowledged takes an acknowledgement. There is always more to send, so that
+// something is outstanding behind it.
+func (n *Network) acknowledged(e event) {
+	i, s := e.subflow, &n.subflows[e.subflow]
+	full := s.flying+1 > int32(s.window) // else the window was not what held it back
+	if e.number >= s.oldest {
+		s.landed(e.number)
+	}
+	if e.below > s.oldest {
+		fresh := e.below - s.oldest
+		for ; s.oldest < e.below; s.oldest++ {
+			s.landed(s.oldest)
 		}
-		n.sendNew(i, 0)
-	case number == s.oldest && s.beyond > s.oldest:
-		n.duplicate(i)
-	}
-}
-
-// duplicate: a segment after a hole has arrived.
-func (n *Network) duplicate(i int32) {
-	s := &n.subflows[i]
-	s.same++
-	switch {
-	case s.recovering:
-		s.window++
-		n.sendNew(i, 0)
-	case s.oldest < s.recovery: // of what a timeout has sent again
-	case s.same < duplicates:
-		n.sendNew(i, int32(s.same)) // limited transmit, RFC 3042
-	case s.same == duplicates:
-		s.lost()
-		s.recovering, s.partial = true, false
-		s.window = s.threshold + duplicates
-		n.send(i, s.oldest)
-		n.sendNew(i, 0)
-	}
-}
-
-// lost halves what slow start ends at.
-func (s *subflow) lost() {
-	s.threshold = max(min(s.window, float64(s.outstanding()))/2, 2)
-	s.recovery = s.beyond
-}
-
-// recovers takes an acknowledgement of fresh segments in fast recovery
-// (RFC 6582).
-func (n *Network) recovers(i, fresh int32) {
-	s := &n.subflows[i]
-	if s.oldest >= s.recovery {
-		s.recovering = false
-		s.window = min(s.threshold, max(float64(s.outstanding()), 1)+1)
+		s.measure(float64(n.now - e.sent))
+		s.backoff = 1
+		if s.recovering && s.oldest >= s.recovery {
+			s.recovering = false
+		} else if !s.recovering && full {
+			n.grow(i, fresh)
+		}
 		n.restart(i)
+	}
+	if s.judge() && !s.recovering && s.oldest >= s.recovery {
+		s.halve()
+		s.recovering, s.window = true, s.threshold
+	}
+	n.offer(i)
+}
+
+// landed marks a segment as acknowledged.
+func (s *subflow) landed(number int32) {
+	m := s.of(number)
+	if *m&there != 0 {
 		return
 	}
-	// The next hole is lost, too.
-	s.window = max(s.window-float64(fresh)+1, 1)
-	n.send(i, s.oldest)
-	if !s.partial {
-		s.partial = true
-		n.restart(i)
+	if *m&(gone|anew) != gone {
+		s.flying--
 	}
+	*m |= there
+	s.highest = max(s.highest, number)
+}
+
+// judge finds what is lost: on a path nothing overtakes, so what has three
+// segments acknowledged beyond it will not come. It tells whether any is.
+func (s *subflow) judge() (any bool) {
+	s.judged = max(s.judged, s.oldest)
+	for ; s.judged+duplicates <= s.highest; s.judged++ {
+		if m := s.of(s.judged); *m&there == 0 {
+			*m |= gone
+			s.flying--
+			any = true
+		}
+	}
+	return any
+}
+
+// halve sets what slow start ends at, from what is flying.
+func (s *subflow) halve() {
+	s.threshold = max(s.window/2, 2)
+	s.recovery = s.next
 }
 
 // measure takes a round trip, in ns, as RFC 6298 does.
@@ -169,25 +177,29 @@ func (n *Network) restart(i int32) {
 	}
 }
 
-// lookAtTimer begins the subflow, or sends again what was not acknowledged in
-// time. Where the deadline has moved, it looks again then.
+// lookAtTimer begins the subflow, or takes all that was not acknowledged in time
+// for lost. Where the deadline has moved, it looks again then.
 func (n *Network) lookAtTimer(i int32) {
 	s := &n.subflows[i]
 	s.looking = false
 	switch {
-	case s.beyond == 0:
-		n.sendNew(i, 0)
 	case s.deadline == 0:
 	case n.now < s.deadline:
 		s.looking = true
 		n.queue.Put(s.deadline, event{subflow: i, kind: timer})
+		return
 	default:
 		n.counts.Timeouts++
-		s.lost()
-		s.window, s.same, s.recovering = 1, 0, false
-		s.next = s.oldest
+		s.halve()
+		s.window, s.recovering, s.flying = 1, false, 0
+		for number := s.oldest; number < s.next; number++ {
+			if m := s.of(number); *m&there == 0 {
+				*m = gone
+			}
+		}
+		s.judged, s.again = s.next, s.oldest
 		s.backoff *= 2
-		s.deadline = 0
-		n.sendNew(i, 0)
+		n.restart(i)
 	}
+	n.offer(i)
 }
