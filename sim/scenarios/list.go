@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/sim/imbalance"
 	"github.com/fairlead/fairlead/sim/pcc"
 	"github.com/fairlead/fairlead/sim/proof"
+	"github.com/fairlead/fairlead/sim/spread"
 	"github.com/fairlead/fairlead/sim/threshold"
 	"github.com/fairlead/fairlead/sim/tracking"
 )
@@ -28,6 +29,7 @@ func All() []sim.Kind {
 		[]sim.Kind{pcc.SmallCookiesKind, pcc.BalancerChurnKind},
 		datacentre.Kinds,
 		proof.Kinds,
+		spread.Kinds,
 		fattree.Kinds,
 	)
 }
