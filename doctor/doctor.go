@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/daemon"
+	"github.com/fairlead/fairlead/fabric/topology"
 )
 
 // Status is how a check came out.
@@ -38,6 +39,9 @@ type Options struct {
 	Balancer *config.Balancer
 	Server   *config.Server
 	Switch   *config.Switch
+	// Fabric may be nil. Router is this machine's node of it.
+	Fabric *topology.Fabric
+	Router int
 }
 
 // report collects checks.
@@ -83,6 +87,9 @@ func Run(ctx context.Context, o Options) []Check {
 	}
 	if o.Switch != nil {
 		r.switches(o.Config, o.Switch)
+	}
+	if o.Fabric != nil {
+		r.router(o.Fabric, o.Router)
 	}
 	return r.checks
 }

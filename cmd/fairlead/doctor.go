@@ -10,11 +10,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/doctor"
+	"github.com/fairlead/fairlead/fabric/topology"
 )
 
 func newDoctorCommand() *cobra.Command {
-	var file, output, name string
+	var file, fabric, output, name string
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look for what would keep this machine from working, and say the remedy",
@@ -23,10 +25,19 @@ offloads, room for the tunnels' headers, sysctls, clocks, the way to every
 server. Each line is ok, warn or fail and says what to do. Nothing is changed.
 Exit status 1 if a line fails.
 
+With --fabric it is one of the fabric's routers that is looked at: rules,
+forwarding, devices that take what XDP sends, next hops and their numbers.
+
 Without a configuration only the machine itself is looked at.`,
-		Example: "  fairlead doctor -f fairlead.yaml --name lb1",
+		Example: "  fairlead doctor -f fairlead.yaml --name lb1\n  fairlead doctor --fabric fabric.yaml --name leaf1",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if fabric != "" {
+				if cmd.Flags().Changed("file") {
+					return usagef("--fabric looks at a router, --file at the other daemons: give one of them")
+				}
+				return doctorRouter(cmd, fabric, name, output)
+			}
 			var options doctor.Options
 			cfg, err := config.Load(file)
 			_, missing := os.Stat(file)
@@ -46,21 +57,39 @@ Without a configuration only the machine itself is looked at.`,
 					Detail: "this machine was not found in " + file + ", so neither a balancer, a server nor a switch was looked at",
 					Remedy: "say which it is with --name"})
 			}
-			value := struct {
-				Checks []doctor.Check `json:"checks"`
-				Failed bool           `json:"failed"`
-			}{checks, doctor.Failed(checks)}
-			err = printAs(cmd.OutOrStdout(), output, value, func(w io.Writer) error { return doctorTable(w, checks) })
-			if err == nil && value.Failed {
-				return errSilent
-			}
-			return err
+			return printChecks(cmd, output, checks)
 		},
 	}
 	fileFlag(cmd, &file)
+	cmd.Flags().StringVar(&fabric, "fabric", "", "look at a router of this fabric.yaml")
 	outputFlag(cmd, &output)
 	cmd.Flags().StringVar(&name, "name", "", "which entry of the file this machine is (default: the only one, else the host name)")
 	return cmd
+}
+
+// doctorRouter looks at one of the fabric's routers.
+func doctorRouter(cmd *cobra.Command, file, name, output string) error {
+	f, err := topology.Read(file)
+	if err != nil {
+		return err
+	}
+	node, err := daemon.FindRouter(f, name)
+	if err != nil {
+		return err
+	}
+	return printChecks(cmd, output, doctor.Run(cmd.Context(), doctor.Options{Fabric: f, Router: node}))
+}
+
+func printChecks(cmd *cobra.Command, output string, checks []doctor.Check) error {
+	value := struct {
+		Checks []doctor.Check `json:"checks"`
+		Failed bool           `json:"failed"`
+	}{checks, doctor.Failed(checks)}
+	err := printAs(cmd.OutOrStdout(), output, value, func(w io.Writer) error { return doctorTable(w, checks) })
+	if err == nil && value.Failed {
+		return errSilent
+	}
+	return err
 }
 
 func doctorTable(w io.Writer, checks []doctor.Check) error {

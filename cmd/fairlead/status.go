@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/fabric/topology"
 )
 
 // runFolder is where daemons' sockets are unless the file says otherwise.
@@ -33,7 +35,7 @@ type answer struct {
 }
 
 func newStatusCommand() *cobra.Command {
-	var file, output, name string
+	var file, fabric, output, name string
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -43,14 +45,24 @@ with their servers, slots, states, health, next hops and counters; the
 assignment's version at every daemon; where programs and maps are pinned.
 
 Without -f and without /etc/fairlead/fairlead.yaml the daemons of this machine
-are asked (sockets in /run/fairlead).`,
-		Example: "  fairlead status -f fairlead.yaml\n  fairlead status -f fairlead.yaml --name lb1 -o json",
+are asked (sockets in /run/fairlead). With --fabric the routers of a fabric.yaml
+are: their selector, next hops with port numbers, routes and counters.`,
+		Example: "  fairlead status -f fairlead.yaml\n  fairlead status -f fairlead.yaml --name lb1 -o json\n  fairlead status --fabric fabric.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "table" && output != "json" && output != "yaml" {
 				return usagef("--output %q: must be table, json or yaml", output)
 			}
-			answers, err := askAll(cmd.Context(), file, cmd.Flags().Changed("file"), name, timeout)
+			if fabric != "" && cmd.Flags().Changed("file") {
+				return usagef("--fabric asks routers, --file the other daemons: give one of them")
+			}
+			ask := func() ([]answer, error) {
+				if fabric != "" {
+					return askRouters(cmd.Context(), fabric, name, timeout)
+				}
+				return askAll(cmd.Context(), file, cmd.Flags().Changed("file"), name, timeout)
+			}
+			answers, err := ask()
 			if err != nil {
 				return err
 			}
@@ -68,10 +80,11 @@ are asked (sockets in /run/fairlead).`,
 			if errors.Is(answers[0].err, os.ErrPermission) {
 				return fmt.Errorf("%s: %s; only root may ask: sudo fairlead status", answers[0].name, short(answers[0].err))
 			}
-			return fmt.Errorf("no daemon answered (%s: %w); start it with fairlead lb, host or switch, or see its log", answers[0].name, answers[0].err)
+			return fmt.Errorf("no daemon answered (%s: %w); start it with fairlead lb, host, switch or router, or see its log", answers[0].name, answers[0].err)
 		},
 	}
 	fileFlag(cmd, &file)
+	cmd.Flags().StringVar(&fabric, "fabric", "", "ask the routers of this fabric.yaml")
 	outputFlag(cmd, &output)
 	cmd.Flags().StringVar(&name, "name", "", "ask this daemon alone")
 	cmd.Flags().DurationVar(&timeout, "timeout", 3*time.Second, "how long to wait for each daemon")
@@ -110,17 +123,34 @@ func askAll(ctx context.Context, file string, chosen bool, name string, timeout 
 	default:
 		return nil, err
 	}
+	return askThese(ctx, answers, file, files, name, timeout)
+}
+
+// askRouters asks the routers of a fabric.yaml, in its order.
+func askRouters(ctx context.Context, file, name string, timeout time.Duration) ([]answer, error) {
+	f, err := topology.Read(file)
+	if err != nil {
+		return nil, err
+	}
+	var answers []answer
+	for _, n := range f.Nodes {
+		if !n.Host {
+			answers = append(answers, answer{name: n.Name, role: "router", api: n.API})
+		}
+	}
+	return askThese(ctx, answers, file, config.TLS(f.TLS), name, timeout)
+}
+
+// askThese fills in what the daemons say; with a name, of that one alone.
+func askThese(ctx context.Context, answers []answer, file string, files config.TLS, name string, timeout time.Duration) ([]answer, error) {
 	if name != "" {
-		var only []answer
-		for _, a := range answers {
-			if a.name == name {
-				only = append(only, a)
-			}
-		}
-		if len(only) == 0 {
-			return nil, fmt.Errorf("--name %s: no such daemon in %s", name, file)
-		}
-		answers = only
+		answers = slices.DeleteFunc(answers, func(a answer) bool { return a.name != name })
+	}
+	if len(answers) == 0 && name != "" {
+		return nil, fmt.Errorf("--name %s: no such daemon in %s", name, file)
+	}
+	if len(answers) == 0 {
+		return nil, fmt.Errorf("%s names no daemon to ask", file)
 	}
 	var wg sync.WaitGroup
 	for i := range answers {
@@ -184,7 +214,7 @@ func assignmentVersions(answers []answer) (newest uint64, same bool) {
 	same = true
 	first := true
 	for _, a := range answers {
-		if a.err != nil {
+		if a.err != nil || a.status.Role == fairleadv1.Role_ROLE_ROUTER { // which has none
 			continue
 		}
 		v := a.status.AssignmentVersion

@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/fabric"
+	"github.com/fairlead/fairlead/fabric/router"
 	"github.com/fairlead/fairlead/host"
 )
 
@@ -23,8 +24,9 @@ func newUnloadCommand() *cobra.Command {
 		Use:   "unload [NAME...]",
 		Short: "Take a daemon's programs out of the kernel",
 		Long: `Detach the programs of the named daemons of this machine and remove their pins.
-From then on packets go to the kernel untouched: connections through them
-break. Stop the daemon first. VIPs' addresses that an agent put on the loopback
+From then on packets go to the kernel untouched: connections through a
+balancer or agent break, and a router's packets are forwarded by the kernel,
+which knows no selectors. Stop the daemon first. VIPs' addresses that an agent put on the loopback
 go too, those that stood there before it stay; the daemon's state folder stays, and a daemon started again goes on
 from it. Without a name, the only daemon that has
 anything pinned is meant.
@@ -114,6 +116,9 @@ func unloadSwitch(cmd *cobra.Command, bridge string) error {
 // the VIPs' addresses that it put on the loopback, too, and then left says
 // what of them stays.
 func unload(dir string) (left string, err error) {
+	if router.PinnedAt(dir) {
+		return "; the kernel forwards alone, by its own hash", router.Unload(dir)
+	}
 	if _, err := os.Stat(filepath.Join(dir, "programs", "host_in")); err == nil {
 		return "; its VIPs are off the loopback, except where an address stood there before it", host.Unload(dir)
 	}

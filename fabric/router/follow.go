@@ -37,6 +37,8 @@ type Follower struct {
 	picture picture
 	silent  map[HopID]bool
 	view    View
+	// unattached: the program is not on all devices.
+	unattached bool
 }
 
 // FollowOptions say whose routing is followed.
@@ -89,12 +91,7 @@ func NewFollower(o FollowOptions) (*Follower, error) {
 	}
 	f := &Follower{log: o.Log, kernel: k, keep: o.Keep, changed: make(chan struct{}, 1),
 		numbers: newNumbering(o.Fabric, o.Node, o.Numbers), silent: map[HopID]bool{}}
-	for _, name := range o.Interfaces {
-		if f.inputs == nil {
-			f.inputs = map[string]bool{}
-		}
-		f.inputs[name] = true
-	}
+	f.inputs = namesOf(o.Interfaces)
 	for which := range parts {
 		if err = f.picture.read(k, which); err != nil {
 			break
@@ -107,6 +104,27 @@ func NewFollower(o FollowOptions) (*Follower, error) {
 		return nil, errors.Join(err, k.close())
 	}
 	return f, nil
+}
+
+// namesOf is a list as a set; nil: all.
+func namesOf(interfaces []string) map[string]bool {
+	if len(interfaces) == 0 {
+		return nil
+	}
+	names := map[string]bool{}
+	for _, name := range interfaces {
+		names[name] = true
+	}
+	return names
+}
+
+// names and MTUs of devices, by index.
+func (p *picture) names() (names map[int]string, mtus map[int]int) {
+	names, mtus = map[int]string{}, map[int]int{}
+	for index, l := range p.links {
+		names[index], mtus[index] = l.name, l.mtu
+	}
+	return names, mtus
 }
 
 // fits says why this namespace cannot be followed.
@@ -181,6 +199,7 @@ func (f *Follower) Run(ctx context.Context, apply func(Tables) error) error {
 			return nil
 		case <-refresh.C:
 			f.outdate(partNeighbours, partRedirects)
+			f.attachAgain()
 		case <-resync.C:
 			f.outdate(allParts...)
 		case <-f.changed:
@@ -215,6 +234,14 @@ func pause(ctx context.Context, d time.Duration) bool {
 	case <-timer.C:
 		return true
 	}
+}
+
+// attachAgain has everything put in force once more, where the program could
+// not be put on all devices.
+func (f *Follower) attachAgain() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stale[partRules] = f.stale[partRules] || f.unattached
 }
 
 // marks are the parts that are out of date.
@@ -338,15 +365,17 @@ func (f *Follower) enforce(apply func(Tables) error) error {
 			warnings = append(warnings, fmt.Sprintf("port numbers are not remembered over a restart: %v", err))
 		}
 	}
-	if err := apply(tables); err != nil {
+	err := apply(tables)
+	var attach *AttachError
+	if errors.As(err, &attach) && (f.inputs == nil || f.View().Changes > 0) {
+		warnings = append(warnings, fmt.Sprintf("%v; packets that come in there are left to the kernel, which knows no selectors, and it is tried again", attach))
+	} else if err != nil {
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	names, mtus := map[int]string{}, map[int]int{}
-	for index, l := range f.picture.links {
-		names[index], mtus[index] = l.name, l.mtu
-	}
+	f.unattached = attach != nil
+	names, mtus := f.picture.names()
 	f.view = View{Tables: tables, Names: names, MTUs: mtus, Warnings: warnings, Changes: f.view.Changes + 1, Changed: time.Now()}
 	return nil
 }

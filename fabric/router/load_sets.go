@@ -229,6 +229,16 @@ func (s *set) dropOther(pinDir string) error {
 	return nil
 }
 
+// PinnedAt says whether what is pinned under a folder is a router's.
+func PinnedAt(pinDir string) bool {
+	for _, d := range setDirs {
+		if _, err := os.Stat(filepath.Join(pinDir, d, dirPrograms, routerProgRouter)); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
 // Unload detaches a router's program and removes everything pinned under
 // pinDir: the kernel forwards everything from then on. Nothing pinned is no
 // error.
