@@ -38,6 +38,7 @@ func addCommands(root *cobra.Command) {
 		newStatusCommand(),
 		newDoctorCommand(),
 		newTraceCommand(),
+		newPathCommand(),
 		newVersionCommand(),
 	)
 	add(groupChange,
