@@ -60,7 +60,7 @@ func DefaultPinDir(name string) string { return bpffs.Dir(name) }
 
 // Open loads this build's program over what is pinned, if that has its form,
 // else over maps of its own. Packets go on as before, until the first Apply.
-func Open(o Options, log *slog.Logger) (p *Plane, err error) {
+func Open(o Options, log *slog.Logger) (plane *Plane, err error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func Open(o Options, log *slog.Logger) (p *Plane, err error) {
 	if err := os.MkdirAll(o.PinDir, 0o700); err != nil {
 		return nil, fmt.Errorf("pin folder: %w", err)
 	}
-	p = &Plane{o: o, log: log}
+	p := &Plane{o: o, log: log}
 	defer func() {
 		if err != nil {
 			p.release()
