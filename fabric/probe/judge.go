@@ -93,6 +93,9 @@ func (t *track) decide(now time.Time) bool {
 	switch {
 	case t.bad >= badInRow:
 		verdict, reason = t.next, t.why
+		if t.astray != "" {
+			reason += "; " + t.astray
+		}
 	case verdict == Good || verdict == Astray || t.good >= needed:
 		verdict, reason = Good, ""
 		if t.astray != "" {

@@ -174,7 +174,7 @@ func (p *Prober) gather(l *lane, verdict Verdict) evidence {
 		case wellSign:
 			e.well, sure = w.links, true
 		case badSign:
-			if sure && (verdict == Slow || !w.right.IsZero() || p.talkative()) {
+			if sure && (verdict == Slow || w.wrong > 0 || !w.right.IsZero() || p.talkative()) {
 				e.culprit = last
 			}
 			return e
@@ -200,6 +200,8 @@ const (
 // tells says it for a lane that is lost or slow.
 func (w *walker) tells(l *lane, verdict Verdict) sign {
 	switch {
+	case w.wrong >= wrongInRow && w.at >= 0:
+		return badSign
 	case verdict == Slow && w.tail != noSign && l.track.verdict != Slow:
 		return w.tail
 	case !w.right.After(l.track.since):

@@ -14,9 +14,7 @@ import (
 // are known. Small probes alone pass a slow link as quickly as any, as long as
 // nothing else fills it.
 //
-// To find which link it is, walks follow the last packet of a train: at the
-// routers before the slow link they are answered at once, behind it only when
-// the train is through.
+// tail.go finds which link it is.
 
 // trainBit marks rounds of trains; below it stand the train's number and the
 // packet's.
@@ -42,6 +40,8 @@ type trainLog struct {
 	number      uint32
 	there, back [trainLength]int64 // nanoseconds, of two clocks; 0: none
 	got         int
+	began       time.Time
+	through     time.Duration // until the last one was back
 }
 
 func (g *trainLog) take(m message, at time.Time) {
@@ -53,6 +53,7 @@ func (g *trainLog) take(m message, at time.Time) {
 		g.got++
 	}
 	g.there[i], g.back[i] = m.received, at.UnixNano()
+	g.through = max(g.through, at.Sub(g.began))
 }
 
 // Measure sends trains over every path, one after the other, and keeps the
@@ -65,7 +66,7 @@ func (p *Prober) Measure(ctx context.Context) error {
 		}
 		for range trainAttempts {
 			number++
-			rates, err := p.train(ctx, i, number, nil)
+			rates, _, err := p.train(ctx, i, number, nil)
 			if err != nil {
 				return err
 			}
@@ -78,45 +79,18 @@ func (p *Prober) Measure(ctx context.Context) error {
 		}
 	}
 	for _, i := range p.slowLanes() {
-		number++
-		if err := p.tail(ctx, i, number); err != nil {
+		if err := p.tail(ctx, i, &number); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// tail finds which link of a slow lane is the slow one: routers before it answer
-// long before a train is through.
-func (p *Prober) tail(ctx context.Context, lane int, number uint32) error {
+// train sends one train over a lane, and walks behind it. through is how long
+// it was on its way, there and back.
+func (p *Prober) train(ctx context.Context, lane int, number uint32, behind []*walker) (rates Rates, through time.Duration, err error) {
 	l := p.lanes[lane]
-	if len(l.walks) == 0 {
-		return nil
-	}
-	began := time.Now()
-	if _, err := p.train(ctx, lane, number, l.walks); err != nil {
-		return err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	through := time.Duration(8 * trainLength * trainSize / l.rates.There * float64(time.Second))
-	for _, w := range l.walks {
-		w.tail = noSign
-		switch {
-		case !w.right.After(began):
-		case w.rtt < through/4:
-			w.tail = wellSign
-		default:
-			w.tail = badSign
-		}
-	}
-	return nil
-}
-
-// train sends one train over a lane, and walks behind it.
-func (p *Prober) train(ctx context.Context, lane int, number uint32, behind []*walker) (Rates, error) {
-	l := p.lanes[lane]
-	log := &trainLog{number: number}
+	log := &trainLog{number: number, began: time.Now()}
 	p.mu.Lock()
 	p.trains = log
 	p.mu.Unlock()
@@ -132,43 +106,33 @@ func (p *Prober) train(ctx context.Context, lane int, number uint32, behind []*w
 		_ = l.socket.send(b, to, l.ttl, l.flow.Label) // what is not sent is not answered
 	}
 	for _, w := range behind {
-		p.mu.Lock()
-		idle := w.asked.IsZero()
-		p.mu.Unlock()
-		if idle {
-			p.ask(w)
-		}
+		p.ask(w)
 	}
-	return p.waitTrain(ctx, log)
+	err = p.waitTrain(ctx, log)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return log.rates(), log.through, err
 }
 
 // waitTrain waits until the train is back, or nothing more of it comes.
-func (p *Prober) waitTrain(ctx context.Context, log *trainLog) (Rates, error) {
-	tick := time.NewTicker(p.c.Timeout)
-	defer tick.Stop()
+func (p *Prober) waitTrain(ctx context.Context, log *trainLog) error {
 	poll := time.NewTicker(2 * time.Millisecond)
 	defer poll.Stop()
-	got := 0
+	got, since := 0, time.Now()
 	for {
 		p.mu.Lock()
 		now := log.got
-		if now == trainLength {
-			rates := log.rates()
-			p.mu.Unlock()
-			return rates, nil
-		}
 		p.mu.Unlock()
+		if now != got {
+			got, since = now, time.Now()
+		}
+		if got == trainLength || time.Since(since) > p.c.Timeout {
+			return nil
+		}
 		select {
 		case <-ctx.Done():
-			return Rates{}, ctx.Err()
+			return ctx.Err()
 		case <-poll.C:
-		case <-tick.C:
-			if now == got {
-				p.mu.Lock()
-				defer p.mu.Unlock()
-				return log.rates(), nil
-			}
-			got = now
 		}
 	}
 }

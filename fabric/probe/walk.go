@@ -56,6 +56,8 @@ type walker struct {
 	at     int       // the node that did, -1 unknown
 	shift  string    // the TTL is rewritten
 	tail   sign      // what it said behind a train
+	// reserved for a train: not to be asked otherwise
+	reserved bool
 }
 
 // newWalkers makes a walker for each beginning of the lanes' paths that a flow
@@ -133,7 +135,7 @@ func (p *Prober) walk(ctx context.Context) {
 			if budget[w.router] == nil {
 				budget[w.router] = &asks{askBurst, now}
 			}
-			if w.asked.IsZero() && !slices.Contains(ask, w) && budget[w.router].take(now) {
+			if w.asked.IsZero() && !w.reserved && !slices.Contains(ask, w) && budget[w.router].take(now) {
 				ask = append(ask, w)
 			}
 		}
