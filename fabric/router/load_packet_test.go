@@ -14,7 +14,8 @@ var (
 	server4  = netip.MustParseAddrPort("203.0.113.9:80")
 	client6  = netip.MustParseAddrPort("[2001:db8:1::7]:40000")
 	server6  = netip.MustParseAddrPort("[2001:db8:2::9]:80")
-	tagged   = uint16(7)  // a VLAN that is routed from, too
+	tagged   = uint16(7) // a VLAN that is routed from, too
+	wireIP   = wire.IP{}
 	leaves   = uint16(40) // one that packets leave by
 	gateways = []netip.Addr{netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("10.9.1.1"), netip.MustParseAddr("10.9.2.1"), netip.MustParseAddr("fe80::1")}
 )
