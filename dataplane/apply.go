@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/bpffs"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/nexthop"
@@ -125,7 +126,7 @@ func (l *LB) enact(a *controller.Assignment, p *plan, idle uint32) error {
 	}
 	l.buckets.enforced(p)
 	l.unfinished = func() error {
-		if err := waitForReaders(); err != nil {
+		if err := bpffs.WaitForReaders(); err != nil {
 			return err
 		}
 		if swaps {

@@ -252,34 +252,3 @@ func (o *objects) readConns(line uint32) (n int32, err error) {
 func (o *objects) writeConns(line uint32, n int32) error {
 	return o.writeAt(mapConns, int64(line)*arrayStride, n)
 }
-
-// waitForReaders returns when every packet that was in the program at the
-// time of the call has left it. XDP programs run inside RCU read sections,
-// and this membarrier is synchronize_rcu.
-func waitForReaders() error {
-	_, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, 1 /* MEMBARRIER_CMD_GLOBAL */, 0, 0)
-	if errno == 0 {
-		return nil
-	}
-	// nohz_full refuses it. Updating the inner map of a map of maps waits for
-	// the same readers.
-	return mapOfMapsBarrier()
-}
-
-func mapOfMapsBarrier() error {
-	inner := &ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}
-	outer, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: 1, InnerMap: inner})
-	if err != nil {
-		return fmt.Errorf("wait for packets in flight: %w", err)
-	}
-	defer outer.Close()
-	m, err := ebpf.NewMap(inner)
-	if err != nil {
-		return fmt.Errorf("wait for packets in flight: %w", err)
-	}
-	defer m.Close()
-	if err := outer.Put(uint32(0), m); err != nil {
-		return fmt.Errorf("wait for packets in flight: %w", err)
-	}
-	return nil
-}
