@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
@@ -18,11 +20,12 @@ import (
 
 // agent is the plane of `fairlead host`.
 type agent struct {
-	name  string
-	agent *host.Agent
+	name    string
+	agent   *host.Agent
+	answers *answers
 }
 
-func openHost(me self, _ *config.Config, o Options, log *slog.Logger) (plane, error) {
+func openHost(me self, cfg *config.Config, o Options, log *slog.Logger) (plane, error) {
 	interfaces := me.interfaces
 	if len(interfaces) == 0 {
 		name, err := InterfaceOf(me.server.Address)
@@ -35,7 +38,7 @@ func openHost(me self, _ *config.Config, o Options, log *slog.Logger) (plane, er
 	if err != nil {
 		return nil, err
 	}
-	return &agent{me.name, a}, nil
+	return &agent{me.name, a, openAnswers(cfg, log)}, nil
 }
 
 func (h *agent) clockBase() (uint32, bool) { return h.agent.ClockBase() }
@@ -48,7 +51,12 @@ func (h *agent) apply(a *controller.Assignment) (time.Time, error) {
 	return time.Time{}, h.agent.Apply(a)
 }
 
-func (h *agent) run(ctx context.Context) error { return h.agent.Run(ctx) }
+func (h *agent) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return h.agent.Run(ctx) })
+	g.Go(func() error { return h.answers.run(ctx) })
+	return g.Wait()
+}
 
 // changed never tells anything: nothing local changes what a host applies.
 func (h *agent) changed() <-chan struct{} { return nil }
@@ -56,7 +64,10 @@ func (h *agent) changed() <-chan struct{} { return nil }
 // flows: a host tracks no connections.
 func (h *agent) flows() flowTable { return nil }
 
-func (h *agent) close() error { return h.agent.Close() }
+func (h *agent) close() error {
+	h.answers.close()
+	return h.agent.Close()
+}
 
 // live is the established connections of every VIP that this server is in.
 func (h *agent) live(a *controller.Assignment) ([]*fairleadv1.LiveVIP, error) {
@@ -123,7 +134,7 @@ func (h *agent) describe(a *controller.Assignment, s *fairleadv1.GetStatusRespon
 	kernel := h.agent.Status()
 	s.PinDir, s.Adopted = kernel.PinDir, kernel.Adopted
 	s.Clock.Hz = uint32(kernel.HZ)
-	s.Warnings = append(s.Warnings, kernel.Warnings...)
+	s.Warnings = append(append(s.Warnings, kernel.Warnings...), h.answers.warnings()...)
 	for _, i := range kernel.Interfaces {
 		s.Interfaces = append(s.Interfaces, &fairleadv1.Interface{
 			Name: i.Name, Index: uint32(i.Index), XdpMode: i.Mode, EgressMode: i.Egress, Mtu: uint32(i.MTU),

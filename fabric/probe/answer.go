@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -81,7 +82,10 @@ func (a *Answerer) open(at netip.AddrPort) error {
 		return err
 	}
 	a.sockets = append(a.sockets, s)
-	a.raw[s.six], err = openRaw(s.six)
+	raw, err := openRaw(s.six)
+	if err == nil {
+		a.raw[s.six] = raw
+	}
 	return err
 }
 
@@ -89,6 +93,9 @@ func (a *Answerer) open(at netip.AddrPort) error {
 func (a *Answerer) Close() {
 	for _, s := range a.sockets {
 		s.close()
+	}
+	for _, r := range a.raw {
+		r.close()
 	}
 }
 
@@ -101,11 +108,6 @@ func (a *Answerer) Run(ctx context.Context) error {
 	}
 	wg.Wait()
 	a.Close()
-	for _, r := range a.raw {
-		if r != nil {
-			r.close()
-		}
-	}
 	return ctx.Err()
 }
 
@@ -138,6 +140,9 @@ func (a *Answerer) take(s *socket, p packet) {
 	m.held = max(0, int64(time.Since(p.at)))
 	a.secret.encode(p.data, &m)
 	if err := a.raw[s.six].send(p.data, flow, m.answerTTL); err != nil {
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
 		if a.failed.Add(1) == 1 {
 			a.log.Warn("an answer to a probe was not sent", "to", p.from, "error", err)
 		}
