@@ -3,8 +3,8 @@
  * and 3.3, algorithm 1; docs/cflb.md). Go's twin is package fabric/pathsel; a
  * test holds them together.
  *
- *   fields ──back──▶ selector ──digit TTL mod L──▶ less H(u) ──▶ port ──live?──▶ hop
- *                                                                  └─no: hash─▶ hop
+ *   fields ──back──▶ selector ──digit TTL mod L──▶ less H(u, TTL) ──▶ port ──live?──▶ hop
+ *                                                                       └─no: hash─▶ hop
  *
  * In two stages, as the first does not need the route: fl_pathsel_read() of
  * the packet, then fl_pathsel_choose() of the route's group. Call the first with
@@ -53,7 +53,7 @@ struct fl_pathsel_family {
 	__u64 round[FL_PATHSEL_ROUNDS][2];   /* feistel: xor, odd multiplier */
 	__u32 power[FL_PATHSEL_MAX_LENGTH];  /* radix^position */
 	__u32 last;                          /* greatest value that is a selector */
-	__u32 lap;                           /* 65536 / length + 1 */
+	__u32 inverse;                       /* 65536 / length + 1 */
 	__u8 length;                         /* L */
 	__u8 half;                           /* half of the fields' bits */
 	__u8 field;                          /* enum fl_field */
@@ -65,7 +65,7 @@ struct fl_pathsel_family {
 #define FL_PATHSEL_WORD_PROTO 8
 #define FL_PATHSEL_WORD_OTHER 9
 #define FL_PATHSEL_WORD_FIELD 10
-#define FL_PATHSEL_WORD_LAP 11
+#define FL_PATHSEL_WORD_TTL 11
 #define FL_PATHSEL_WORDS 12
 
 /* The fabric's selector: pathsel.Material. Meant to be `const volatile`. */
@@ -251,12 +251,12 @@ static __always_inline __u32 fl_pathsel_digit(const volatile struct fl_pathsel *
 					      __u32 p, __u64 sum, __u8 ttl)
 {
 	const volatile struct fl_pathsel_family *f = &k->family[six];
-	/* ttl / length without dividing. f->lap is at most 1 too large, so that
+	/* ttl / length without dividing. f->inverse is at most 1 too large, so that
 	 * the quotient is at most 255 / 65536 too large, which is less than
 	 * 1 / length, the distance to the next whole number. */
-	__u32 lap = ttl * f->lap >> 16, position = ttl - lap * f->length;
+	__u32 position = ttl - (ttl * f->inverse >> 16) * f->length;
 	__u32 radix = k->radix, digit, shift;
-	__u64 h = sum + k->multiply[FL_PATHSEL_WORD_LAP] * lap;
+	__u64 h = sum + k->multiply[FL_PATHSEL_WORD_TTL] * ttl;
 
 	h = (h ^ h >> 32) * k->finish[0];
 	shift = (h >> 32) * radix >> 32;

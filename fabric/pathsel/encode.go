@@ -120,7 +120,7 @@ const (
 	protoUDP = 17
 )
 
-// fixed are the digits, H(u) added, that steps ask for; -1: free.
+// fixed are the digits, H added, that steps ask for; -1: free.
 func (s *Selector) fixed(f *Flow, fam *family, steps []Step) (digits []int, err error) {
 	digits = make([]int, fam.length)
 	for i := range digits {
@@ -129,7 +129,7 @@ func (s *Selector) fixed(f *Flow, fam *family, steps []Step) (digits []int, err 
 	sum := s.hash.uncontrolled(f, fam.field)
 	for _, step := range steps {
 		at := int(step.TTL) % fam.length
-		d := (int(step.Port) + s.shift(fam, sum, step.TTL)) % s.config.Radix
+		d := (int(step.Port) + s.shift(sum, step.TTL)) % s.config.Radix
 		if digits[at] >= 0 && digits[at] != d {
 			return nil, s.Collide(f.six(), steps)
 		}

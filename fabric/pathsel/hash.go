@@ -10,6 +10,12 @@ import (
 // equation 3), and each router's own, for what nobody steers (algorithm 1,
 // last line).
 //
+// The paper's H is of the uncontrollable fields alone, so that all digits are
+// shifted alike. Ours takes the time to live, too. Otherwise flows with the
+// same ports between many pairs of hosts would use only radix of the
+// radix^routers ways through a row of routers, and two routers a length apart,
+// which read the same digit, would send them the same way.
+//
 // Both begin with the same sum over 32-bit words of the packet, each times a
 // secret 64-bit number: multilinear hashing, whose upper 32 bits are strongly
 // universal (Dietzfelbinger, "Universal hashing and k-wise independent random
@@ -26,7 +32,7 @@ const (
 	wordProto     = 8  // IP protocol
 	wordOther     = 9  // ports that are not controllable: source << 16 | destination
 	wordField     = 10 // the controllable fields
-	wordLap       = 11 // TTL div length, so that routers a length apart differ
+	wordTTL       = 11 // as received
 	words         = 12
 )
 
@@ -54,9 +60,9 @@ func (k *hashKeys) uncontrolled(f *Flow, field Field) uint64 {
 	return sum + k.Multiply[wordOther]*uint64(f.other(field))
 }
 
-// shift is H(u) mod radix, for routers of one lap.
-func (k *hashKeys) shift(sum uint64, lap, radix int) int {
-	h := sum + k.Multiply[wordLap]*uint64(lap)
+// shift is H mod radix, for the router that receives this time to live.
+func (k *hashKeys) shift(sum uint64, ttl uint8, radix int) int {
+	h := sum + k.Multiply[wordTTL]*uint64(ttl)
 	h = (h ^ h>>32) * k.Finish[0]
 	return int((h >> 32) * uint64(radix) >> 32)
 }

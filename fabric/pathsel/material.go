@@ -16,15 +16,15 @@ type Material struct {
 
 // FamilyMaterial is C's struct fl_pathsel_family.
 type FamilyMaterial struct {
-	Round  [feistelRounds][2]uint64
-	Power  [32]uint32
-	Last   uint32
-	Lap    uint32
-	Length uint8
-	Half   uint8
-	Field  uint8 // enum fl_field
-	Shift  uint8
-	_      uint32
+	Round   [feistelRounds][2]uint64
+	Power   [32]uint32
+	Last    uint32
+	Inverse uint32
+	Length  uint8
+	Half    uint8
+	Field   uint8 // enum fl_field
+	Shift   uint8
+	_       uint32
 }
 
 // Material is what C's programs need of a selector.
@@ -43,11 +43,11 @@ func (s *Selector) Material() Material {
 
 func (f *family) material(radix int) FamilyMaterial {
 	m := FamilyMaterial{
-		Last:   uint32(f.limit - 1),
-		Lap:    uint32(65536/f.length + 1),
-		Length: uint8(f.length),
-		Half:   uint8(f.bits / 2),
-		Field:  map[Field]uint8{Ports: 0, SourcePort: 1, FlowLabel: 2}[f.field],
+		Last:    uint32(f.limit - 1),
+		Inverse: uint32(65536/f.length + 1),
+		Length:  uint8(f.length),
+		Half:    uint8(f.bits / 2),
+		Field:   map[Field]uint8{Ports: 0, SourcePort: 1, FlowLabel: 2}[f.field],
 	}
 	copy(m.Power[:], f.power)
 	if bits.OnesCount(uint(radix)) == 1 {

@@ -14,8 +14,8 @@
 // The selector stands in the controllable fields behind a keyed permutation,
 // so that flows nobody steered spread evenly.
 //
-//	fields ──back──▶ selector ──digit t mod L──▶ less H(u) ──▶ port ──live?──▶ hop
-//	                                                             └─no: hash─▶ hop
+//	fields ──back──▶ selector ──digit t mod L──▶ less H(u, t) ──▶ port ──live?──▶ hop
+//	                                                                └─no: hash─▶ hop
 //
 // A Selector is the fabric's and does both directions: Encode and Search are
 // the source's, Digit the router's. A Router adds what differs per router: its

@@ -146,14 +146,14 @@ func (s *Selector) Digit(f Flow, ttl uint8) (port int, controlled bool) {
 
 // digit reads a selector at a time to live; sum is of the uncontrollable fields.
 func (s *Selector) digit(fam *family, p uint32, sum uint64, ttl uint8) int {
-	d := int(p/fam.power[int(ttl)%fam.length])%s.config.Radix - s.shift(fam, sum, ttl)
+	d := int(p/fam.power[int(ttl)%fam.length])%s.config.Radix - s.shift(sum, ttl)
 	if d < 0 {
 		d += s.config.Radix
 	}
 	return d
 }
 
-// shift is H(u) mod radix at a time to live.
-func (s *Selector) shift(fam *family, sum uint64, ttl uint8) int {
-	return s.hash.shift(sum, int(ttl)/fam.length, s.config.Radix)
+// shift is H mod radix at a time to live.
+func (s *Selector) shift(sum uint64, ttl uint8) int {
+	return s.hash.shift(sum, ttl, s.config.Radix)
 }

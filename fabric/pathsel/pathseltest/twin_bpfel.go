@@ -19,16 +19,16 @@ type twinFlPathsel struct {
 	Multiply [12]uint64
 	Finish   [2]uint64
 	Family   [2]struct {
-		_      structs.HostLayout
-		Round  [8][2]uint64
-		Power  [32]uint32
-		Last   uint32
-		Lap    uint32
-		Length uint8
-		Half   uint8
-		Field  uint8
-		Shift  uint8
-		Pad    uint32
+		_       structs.HostLayout
+		Round   [8][2]uint64
+		Power   [32]uint32
+		Last    uint32
+		Inverse uint32
+		Length  uint8
+		Half    uint8
+		Field   uint8
+		Shift   uint8
+		Pad     uint32
 	}
 	Rc5         [26]uint16
 	Skip32      [10]uint8
