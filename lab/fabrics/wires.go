@@ -198,6 +198,24 @@ func loser(share float64) (*ebpf.Program, error) {
 	return p, nil
 }
 
+// Passed is how many bytes have passed the link since it was laid, headers of
+// layer 2 included, from Ends[0] and from Ends[1]: what the other end received.
+func (f *Fabric) Passed(link int) (bytes [2]uint64, err error) {
+	for side, e := range f.topology.Links[link].Ends {
+		err := netspace.In(f.namespace(e.Node), func() error {
+			device, err := netlink.LinkByName(e.Device)
+			if err == nil {
+				bytes[1-side] = device.Attrs().Statistics.RxBytes
+			}
+			return err
+		})
+		if err != nil {
+			return bytes, fmt.Errorf("bytes of %s: %w", f.topology.LinkName(link), err)
+		}
+	}
+	return bytes, nil
+}
+
 // Cut takes a link's carrier away at both ends. What the kernels do then they
 // do; others hear of it by Reroute.
 func (f *Fabric) Cut(link int) error { return f.setCarrier(link, false) }
