@@ -6,6 +6,7 @@ import (
 
 	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/datacentre"
+	"github.com/fairlead/fairlead/sim/diversity"
 	"github.com/fairlead/fairlead/sim/fattree"
 	"github.com/fairlead/fairlead/sim/fct"
 	"github.com/fairlead/fairlead/sim/imbalance"
@@ -27,9 +28,10 @@ func All() []sim.Kind {
 		[]sim.Kind{pcc.ScalingKind},
 		tracking.Kinds,
 		[]sim.Kind{pcc.SmallCookiesKind, pcc.BalancerChurnKind},
-		datacentre.Kinds,
-		proof.Kinds,
+		diversity.Kinds,
 		spread.Kinds,
 		fattree.Kinds,
+		datacentre.Kinds,
+		proof.Kinds,
 	)
 }
