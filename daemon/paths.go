@@ -19,7 +19,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/fabric/paths"
 	"github.com/fairlead/fairlead/fabric/topology"
@@ -137,7 +136,7 @@ func (d *pathsDaemon) report(changed []paths.Restored) {
 // answer opens the API and the metrics endpoint.
 func (d *pathsDaemon) answer(ctx context.Context, g *errgroup.Group) error {
 	mux := http.NewServeMux()
-	mux.Handle(fairleadv1connect.NewPathsHandler(d.service))
+	mux.Handle(d.service.handler())
 	open := func(api string) error {
 		l, err := d.listen(api)
 		if err == nil {

@@ -173,7 +173,8 @@ func portRange(field string, m *fairleadv1.PortRange) (r [2]uint16, err error) {
 
 // path is a path by names.
 func (v *pathView) path(p *paths.Path, number uint64) *fairleadv1.FabricPath {
-	m := &fairleadv1.FabricPath{Number: bounded(number), From: v.name(p.Src), To: v.name(p.Dst)}
+	m := &fairleadv1.FabricPath{Number: bounded(number), From: v.fabric.Nodes[p.Src.Node].Name, To: v.fabric.Nodes[p.Dst.Node].Name,
+		FromAddress: addressText(p.Src.Addr), ToAddress: addressText(p.Dst.Addr)}
 	nodes := v.net.Nodes(p)
 	for i, h := range p.Hops {
 		m.Hops = append(m.Hops, &fairleadv1.PathHop{Link: v.net.LinkName(h.Link), From: v.fabric.Nodes[nodes[i]].Name, To: v.fabric.Nodes[nodes[i+1]].Name})
@@ -194,12 +195,12 @@ func (v *pathView) path(p *paths.Path, number uint64) *fairleadv1.FabricPath {
 	return m
 }
 
-// name is a place's: its address, if the path belongs to that alone.
-func (v *pathView) name(p paths.Place) string {
-	if p.Addr.IsValid() {
-		return p.Addr.String()
+// addressText is "" for none.
+func addressText(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
 	}
-	return v.fabric.Nodes[p.Node].Name
+	return a.String()
 }
 
 func fields(f pathsel.Flow) *fairleadv1.FlowFields {

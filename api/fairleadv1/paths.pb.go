@@ -4,9 +4,9 @@
 // paths. Connect, gRPC and JSON clients speak it from this one schema:
 //   curl --unix-socket /run/fairlead/paths.sock -H 'Content-Type: application/json' \
 //     -d '{"from": "h1", "to": "h2"}' http://fairlead/fairlead.v1.Paths/ListPaths
-// In JSON, fields are written as from, srcPort, untilUnixMs; 64-bit numbers come
-// as texts; what is 0, false or empty is left out. examples/paths.py is a client
-// in Python.
+// In JSON, fields are called from, srcPort, untilUnixMs; 64-bit numbers come as
+// texts; a field that is not known is refused. examples/paths.py is a client in
+// Python.
 //
 // Places are names of the fabric's file, or addresses. Links have names, too:
 // "leaf1:0-spine1:3" by the numbers of their ports.
@@ -609,7 +609,11 @@ type FabricPath struct {
 	// The choices that routers make.
 	Steps []*PathStep `protobuf:"bytes,5,rep,name=steps,proto3" json:"steps,omitempty"`
 	// Why no selector leads over it; empty: one does.
-	Unsteered     string `protobuf:"bytes,6,opt,name=unsteered,proto3" json:"unsteered,omitempty"`
+	Unsteered string `protobuf:"bytes,6,opt,name=unsteered,proto3" json:"unsteered,omitempty"`
+	// An end's address, where it was asked for, or where the path's link belongs
+	// to it alone; else empty.
+	FromAddress   string `protobuf:"bytes,7,opt,name=from_address,json=fromAddress,proto3" json:"from_address,omitempty"`
+	ToAddress     string `protobuf:"bytes,8,opt,name=to_address,json=toAddress,proto3" json:"to_address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -682,6 +686,20 @@ func (x *FabricPath) GetSteps() []*PathStep {
 func (x *FabricPath) GetUnsteered() string {
 	if x != nil {
 		return x.Unsteered
+	}
+	return ""
+}
+
+func (x *FabricPath) GetFromAddress() string {
+	if x != nil {
+		return x.FromAddress
+	}
+	return ""
+}
+
+func (x *FabricPath) GetToAddress() string {
+	if x != nil {
+		return x.ToAddress
 	}
 	return ""
 }
@@ -2036,7 +2054,7 @@ const file_paths_proto_rawDesc = "" +
 	"\x05limit\x18\x05 \x01(\rR\x05limit\"X\n" +
 	"\x11ListPathsResponse\x12\x14\n" +
 	"\x05total\x18\x01 \x01(\rR\x05total\x12-\n" +
-	"\x05paths\x18\x02 \x03(\v2\x17.fairlead.v1.FabricPathR\x05paths\"\xbd\x01\n" +
+	"\x05paths\x18\x02 \x03(\v2\x17.fairlead.v1.FabricPathR\x05paths\"\xff\x01\n" +
 	"\n" +
 	"FabricPath\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12\x12\n" +
@@ -2044,7 +2062,10 @@ const file_paths_proto_rawDesc = "" +
 	"\x02to\x18\x03 \x01(\tR\x02to\x12(\n" +
 	"\x04hops\x18\x04 \x03(\v2\x14.fairlead.v1.PathHopR\x04hops\x12+\n" +
 	"\x05steps\x18\x05 \x03(\v2\x15.fairlead.v1.PathStepR\x05steps\x12\x1c\n" +
-	"\tunsteered\x18\x06 \x01(\tR\tunsteered\"A\n" +
+	"\tunsteered\x18\x06 \x01(\tR\tunsteered\x12!\n" +
+	"\ffrom_address\x18\a \x01(\tR\vfromAddress\x12\x1d\n" +
+	"\n" +
+	"to_address\x18\b \x01(\tR\ttoAddress\"A\n" +
 	"\aPathHop\x12\x12\n" +
 	"\x04link\x18\x01 \x01(\tR\x04link\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\tR\x04from\x12\x0e\n" +

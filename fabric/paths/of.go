@@ -2,6 +2,7 @@ package paths
 
 import (
 	"fmt"
+	"net/netip"
 
 	"github.com/fairlead/fairlead/fabric/pathsel"
 )
@@ -39,7 +40,7 @@ func (n *Net) Of(f pathsel.Flow, ttl uint8) (p Path, choices []Choice, known boo
 	if ttl == 0 {
 		ttl = n.fabric.Nodes[src.Node].TTL
 	}
-	p = Path{Src: src, Dst: dst}
+	p = Path{Src: n.narrow(src), Dst: n.narrow(dst)}
 	if len(routes.parts) > 1 {
 		c := Choice{Node: src.Node, TTL: ttl, Taken: -1}
 		for range routes.parts {
@@ -94,4 +95,12 @@ func (n *Net) choose(group []edge, f pathsel.Flow, ttl uint8) (edge, *Choice, er
 	}
 	c.Taken, c.How = pathsel.NewRouter(n.selector, n.name(node)).Choose(f, ttl, g)
 	return group[c.Taken], c, nil
+}
+
+// narrow keeps the address of a place only if one link belongs to it.
+func (n *Net) narrow(p Place) Place {
+	if n.linkOf(p.Addr) < 0 {
+		p.Addr = netip.Addr{}
+	}
+	return p
 }

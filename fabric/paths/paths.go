@@ -35,8 +35,8 @@ const NoPort = 255
 // Path is one way from a node to another, over routers whose next hops cost
 // the same.
 type Path struct {
-	// Src and Dst are its ends. An address is set where the links of the ends
-	// belong to one address only.
+	// Src and Dst are its ends. An address is set where it was asked for, or
+	// where the path's link belongs to it alone.
 	Src, Dst Place
 	// Hops are its links in their order, from the source on.
 	Hops []Hop

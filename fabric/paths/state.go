@@ -162,6 +162,12 @@ func (n *Net) restore(f FlowState) (*Placement, error) {
 		// A host's own choice among its links, or a plain router's: as it was.
 		p.Path, err = n.along(o.From, o.To, f.Links)
 	}
+	if o.From.Addr.IsValid() {
+		p.Path.Src = o.From
+	}
+	if o.To.Addr.IsValid() {
+		p.Path.Dst = o.To
+	}
 	return p, err
 }
 

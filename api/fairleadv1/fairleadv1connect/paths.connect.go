@@ -4,9 +4,9 @@
 // paths. Connect, gRPC and JSON clients speak it from this one schema:
 //   curl --unix-socket /run/fairlead/paths.sock -H 'Content-Type: application/json' \
 //     -d '{"from": "h1", "to": "h2"}' http://fairlead/fairlead.v1.Paths/ListPaths
-// In JSON, fields are written as from, srcPort, untilUnixMs; 64-bit numbers come
-// as texts; what is 0, false or empty is left out. examples/paths.py is a client
-// in Python.
+// In JSON, fields are called from, srcPort, untilUnixMs; 64-bit numbers come as
+// texts; a field that is not known is refused. examples/paths.py is a client in
+// Python.
 //
 // Places are names of the fabric's file, or addresses. Links have names, too:
 // "leaf1:0-spine1:3" by the numbers of their ports.

@@ -1,0 +1,48 @@
+package daemon
+
+import (
+	"fmt"
+	"net/http"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/fairlead/fairlead/api"
+	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+)
+
+// wholeJSON is the path service's JSON, made for scripts: every field is
+// there, zeros included, and a request's field that nobody knows is an error
+// instead of being overlooked.
+type wholeJSON struct{ name string }
+
+// Name implements connect.Codec.
+func (c wholeJSON) Name() string { return c.name }
+
+// Marshal implements connect.Codec.
+func (wholeJSON) Marshal(m any) ([]byte, error) {
+	message, ok := m.(proto.Message)
+	if !ok {
+		return nil, fmt.Errorf("%T is no message", m)
+	}
+	return protojson.MarshalOptions{EmitUnpopulated: true}.Marshal(message)
+}
+
+// Unmarshal implements connect.Codec.
+func (wholeJSON) Unmarshal(data []byte, m any) error {
+	message, ok := m.(proto.Message)
+	if !ok {
+		return fmt.Errorf("%T is no message", m)
+	}
+	if len(data) == 0 {
+		return fmt.Errorf("the request is empty: send a JSON object, {} at least")
+	}
+	return protojson.Unmarshal(data, message)
+}
+
+// handler is the API's path and handler.
+func (s *pathService) handler() (string, http.Handler) {
+	return fairleadv1connect.NewPathsHandler(s, connect.WithReadMaxBytes(api.MaxMessage),
+		connect.WithCodec(wholeJSON{"json"}), connect.WithCodec(wholeJSON{"json; charset=utf-8"}))
+}
