@@ -1,0 +1,227 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/fabric/pathsel"
+	"github.com/fairlead/fairlead/fabric/probe"
+	"github.com/fairlead/fairlead/fabric/steer"
+	"github.com/fairlead/fairlead/fabric/topology"
+)
+
+// steeredPlane keeps what it is told.
+type steeredPlane struct {
+	rows map[dataplane.SteerKey]dataplane.SteerRow
+	fail error
+}
+
+func (p *steeredPlane) SetSteers(rows map[dataplane.SteerKey]dataplane.SteerRow) error {
+	if p.fail != nil {
+		return p.fail
+	}
+	p.rows = maps.Clone(rows)
+	return nil
+}
+
+func (p *steeredPlane) TunnelSource(netip.Addr) netip.Addr { return netip.MustParseAddr("127.0.0.1") }
+
+// toldProber says what it was told to say.
+type toldProber struct {
+	config probe.Config
+	closed bool
+
+	mu      sync.Mutex
+	states  []probe.State
+	changes chan struct{}
+}
+
+func (p *toldProber) Run(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+func (p *toldProber) Changes() <-chan struct{}      { return p.changes }
+func (p *toldProber) Close()                        { p.closed = true }
+
+func (p *toldProber) States() []probe.State {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.states)
+}
+
+// say sets the verdicts on a server's paths.
+func (p *toldProber) say(verdicts ...probe.Verdict) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.states = nil
+	for i, v := range verdicts {
+		p.states = append(p.states, probe.State{Path: i, Verdict: v, Reason: string(v)})
+	}
+}
+
+// steering is a balancer on one leaf, two spines and servers on another leaf.
+type steering struct {
+	*steerWatch
+	t       *testing.T
+	plane   *steeredPlane
+	probers map[netip.Addr]*toldProber
+	ctx     context.Context
+	running sync.WaitGroup
+}
+
+func newSteering(t *testing.T) *steering {
+	f := &topology.Fabric{Selector: pathsel.Config{Key: [16]byte{1}, Permutation: pathsel.Feistel, Radix: 16, IPv4: pathsel.Ports, IPv6: pathsel.Ports}}
+	for _, n := range []topology.Node{{Name: "leaf1"}, {Name: "leaf2"}, {Name: "spine1"}, {Name: "spine2"},
+		{Name: "lb1", Host: true, Addresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")}},
+		{Name: "a", Host: true, Addresses: []netip.Addr{netip.MustParseAddr("10.0.1.1")}},
+		{Name: "b", Host: true, Addresses: []netip.Addr{netip.MustParseAddr("10.0.1.2")}}} {
+		n.TTL = 64
+		f.Nodes = append(f.Nodes, n)
+	}
+	for _, l := range [][4]int{{0, 0, 2, 0}, {0, 1, 3, 0}, {1, 0, 2, 1}, {1, 1, 3, 1}, {4, -1, 0, 2}, {5, -1, 1, 2}, {6, -1, 1, 3}} {
+		f.Links = append(f.Links, topology.Link{Ends: [2]topology.End{{Node: l[0], Port: l[1]}, {Node: l[2], Port: l[3]}}, Cost: 1})
+	}
+	from, err := steer.New(f, "lb1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &steering{t: t, plane: &steeredPlane{}, probers: map[netip.Addr]*toldProber{}}
+	s.steerWatch = &steerWatch{log: slog.New(slog.DiscardHandler), name: "lb1", fabric: from, plane: s.plane,
+		servers: map[netip.Addr]*steeredServer{}, again: make(chan struct{}, 1), news: make(chan struct{}, 1),
+		open: func(c probe.Config) (prober, error) {
+			p := &toldProber{config: c, changes: make(chan struct{}, 1)}
+			p.say(probe.Unknown, probe.Unknown)
+			s.probers[c.Targets[0].Address] = p
+			return p, nil
+		}}
+	var cancel context.CancelFunc
+	s.ctx, cancel = context.WithCancel(context.Background())
+	t.Cleanup(func() { cancel(); s.running.Wait() })
+	return s
+}
+
+// steers has the servers of one VIP steered to.
+func (s *steering) steers(by string, servers ...string) {
+	v := controller.VIP{Name: "web", Steer: by}
+	for i, a := range servers {
+		v.Slots = append(v.Slots, controller.Slot{Number: uint16(i), Server: a, Address: netip.MustParseAddr(a)})
+	}
+	s.follow(&controller.Assignment{VIPs: []controller.VIP{v}})
+	s.reconcile(s.ctx, &s.running)
+}
+
+// shares is how the row of a server is spread over its paths.
+func (s *steering) shares(server, by string) []int {
+	row, ok := s.plane.rows[dataplane.SteerKey{Server: netip.MustParseAddr(server), By: by}]
+	if !ok {
+		return nil
+	}
+	shares := make([]int, 2)
+	for _, e := range row {
+		shares[s.servers[netip.MustParseAddr(server)].Of(steer.Entry{Port: e.Port, Label: e.Label})]++
+	}
+	return shares
+}
+
+func (s *steering) want(server, by string, want ...int) {
+	s.t.Helper()
+	if got := s.shares(server, by); !slices.Equal(got, want) {
+		s.t.Errorf("server %s by %s: %v, want %v", server, by, got, want)
+	}
+}
+
+func TestSteering(t *testing.T) {
+	const a, b, by = "10.0.1.1", "10.0.1.2", config.SteerConnection
+	s, now := newSteering(t), time.Unix(5000, 0)
+	s.steers(by, a, b)
+	pa, pb := s.probers[netip.MustParseAddr(a)], s.probers[netip.MustParseAddr(b)]
+	s.look(now)
+	s.want(a, by) // nothing before all of its paths are judged
+	pa.say(probe.Good, probe.Unknown)
+	pb.say(probe.Good, probe.Good)
+	s.look(now)
+	s.want(a, by)
+	s.want(b, by, 32, 32)
+	pa.say(probe.Good, probe.Good)
+	s.look(now)
+	s.want(a, by, 32, 32)
+
+	pa.say(probe.Slow, probe.Good)
+	s.look(now)
+	s.want(a, by, 0, 64)
+	s.want(b, by, 32, 32)
+	if got := s.servers[netip.MustParseAddr(a)].moved; got != 32 {
+		t.Errorf("%d parts moved, want 32", got)
+	}
+	// No good path: all are used, as the fault may be the server's.
+	pa.say(probe.Lost, probe.Lost)
+	s.look(now)
+	s.want(a, by, 32, 32)
+
+	pa.say(probe.Good, probe.Good)
+	s.look(now)
+	s.want(a, by, 32, 32)
+	// Bad again at once: it waits, and the watch looks when that is over.
+	pa.say(probe.Lost, probe.Good)
+	s.look(now)
+	pa.say(probe.Good, probe.Good)
+	next := s.look(now)
+	s.want(a, by, 0, 64)
+	if next <= 0 || next > time.Minute {
+		t.Errorf("looks again after %v", next)
+	}
+	s.look(now.Add(next))
+	s.want(a, by, 32, 32)
+}
+
+// What is put before packets is tried again until it is.
+func TestSteeringFails(t *testing.T) {
+	const a = "10.0.1.1"
+	s, now := newSteering(t), time.Unix(5000, 0)
+	s.steers(config.SteerServer, a)
+	s.probers[netip.MustParseAddr(a)].say(probe.Good, probe.Good)
+	s.plane.fail = errors.New("no memory")
+	s.look(now)
+	if s.plane.fail = nil; s.plane.rows != nil {
+		t.Fatal("rows in spite of an error")
+	}
+	s.look(now)
+	s.want(a, config.SteerServer, 64, 0)
+}
+
+// Servers that go are not probed any more; those that cannot be steered to are told.
+func TestSteeringServers(t *testing.T) {
+	s := newSteering(t)
+	s.steers(config.SteerConnection, "10.0.1.1", "10.9.9.9")
+	var r fairleadv1.GetStatusResponse
+	s.describe(&controller.Assignment{}, &r)
+	if len(r.Steered) != 2 || len(r.Steered[0].Paths) != 2 || !strings.Contains(r.Steered[1].Error, "10.9.9.9") || len(r.Warnings) != 1 {
+		t.Errorf("%v", &r)
+	}
+	if got := strings.Join(r.Steered[0].Paths[1].Nodes, " "); got != "lb1 leaf1 spine2 leaf2 a" {
+		t.Errorf("second path over %s", got)
+	}
+	gone := s.servers[netip.MustParseAddr("10.0.1.1")]
+	s.steers(config.SteerConnection, "10.0.1.2")
+	if gone.prober != nil || len(s.servers) != 1 {
+		t.Errorf("%d servers are steered to, and the one that went is probed: %v", len(s.servers), gone.prober != nil)
+	}
+}
+
+// The more paths, the longer between two probes of one.
+func TestProbeInterval(t *testing.T) {
+	for paths, want := range map[int]time.Duration{0: steerInterval, 2000: steerInterval, 2001: 2 * steerInterval, 16000: 8 * steerInterval} {
+		if got := interval(paths); got != want {
+			t.Errorf("%d paths: %v, want %v", paths, got, want)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package steered
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// line is a phase in one line.
+func (p *Phase) line() string {
+	var spines []string
+	for _, s := range p.Spines {
+		spines = append(spines, fmt.Sprintf("%s %d packets", s.Name, s.Packets))
+	}
+	left := ""
+	switch {
+	case p.LeftAfter == nil:
+	case *p.LeftAfter < 0:
+		left = ", not left"
+	default:
+		left = fmt.Sprintf(", left after %.2f s", *p.LeftAfter)
+	}
+	return fmt.Sprintf("  %s, %.1f s: %s%s; %.1f Mbit/s, longest silence %.2f s, %d stalled", p.Name, p.Seconds, strings.Join(spines, ", "), left,
+		p.Goodput/1e6, p.LongestGap, p.Stalled)
+}
+
+// Print writes the result for people.
+func (r *Result) Print(w io.Writer) error {
+	fmt.Fprintf(w, "%d connections of %d bit/s to %d servers; link %s of %s is limited to %d bit/s, later cut\n\n",
+		r.Connections, r.ConnectionRate, r.Servers, r.Link, r.BadSpine, r.Limit)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	head := "STEER\tPHASE\tSECONDS"
+	for _, s := range spines {
+		head += "\tTO " + strings.ToUpper(s) + "\tSELECTED\tPASSED ON"
+	}
+	fmt.Fprintln(t, head+"\tLEFT AFTER\tMBIT/S\tSILENCE\tSTALLED\tBROKEN\tMOVED")
+	for _, run := range r.Runs {
+		for i, p := range run.Phases {
+			fmt.Fprintf(t, "%s\t%s\t%.1f", run.Steer, p.Name, p.Seconds)
+			for _, s := range p.Spines {
+				fmt.Fprintf(t, "\t%d\t%d\t%d", s.Packets, s.Selected, s.Forwarded)
+			}
+			left := "-"
+			if p.LeftAfter != nil {
+				if left = "never"; *p.LeftAfter >= 0 {
+					left = fmt.Sprintf("%.2f s", *p.LeftAfter)
+				}
+			}
+			end := "\t\t"
+			if i == len(run.Phases)-1 {
+				end = fmt.Sprintf("\t%d\t%d", run.Broken, run.Moved)
+			}
+			fmt.Fprintf(t, "\t%s\t%.1f\t%.2f s\t%d%s\n", left, p.Goodput/1e6, p.LongestGap, p.Stalled, end)
+		}
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, run := range r.Runs {
+		for _, f := range run.Failures {
+			fmt.Fprintf(w, "steer %s: broken: %s\n", run.Steer, f)
+		}
+	}
+	_, err := fmt.Fprintln(w)
+	return err
+}
