@@ -3,6 +3,7 @@ package paths
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/fairlead/fairlead/config/yamlfile"
@@ -144,6 +145,7 @@ func (n *Net) unknown(text, kind string, names map[string]int) error {
 	for name := range names {
 		all = append(all, name)
 	}
+	slices.Sort(all)
 	remedy := ""
 	if near := yamlfile.Nearest(text, all); near != "" {
 		remedy = "; did you mean " + near + "?"
