@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"strings"
 
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
@@ -93,7 +94,14 @@ func (d *routerDaemon) metricsHandler() http.Handler {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", serving(metrics.ServeHTTP))
-	mux.HandleFunc("GET /ready", serving(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ready") }))
+	mux.HandleFunc("GET /ready", serving(func(w http.ResponseWriter, _ *http.Request) {
+		view := d.follower.View()
+		if why := d.notReady(&view); len(why) > 0 {
+			http.Error(w, strings.Join(why, "\n"), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ready")
+	}))
 	return mux
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/fabric/pathsel"
@@ -47,8 +48,23 @@ func (d *routerDaemon) status() (*fairleadv1.GetStatusResponse, error) {
 	for _, p := range view.Tables.Ports {
 		s.Router.Ports = append(s.Router.Ports, uint32(p))
 	}
-	s.Warnings = d.warnings(&view)
+	s.Warnings, s.NotReady = d.warnings(&view), d.notReady(&view)
 	return s, nil
+}
+
+// notReady says which next hops that packets may select are still asked for
+// their MAC address: until then the kernel forwards there, by its own choice.
+// One that does not answer for long keeps no router from work.
+func (d *routerDaemon) notReady(view *router.View) (why []string) {
+	if time.Since(d.started) > hopTime {
+		return nil
+	}
+	for _, h := range view.Tables.Hops {
+		if h.Port >= 0 && h.Usable && h.MAC == [6]byte{} {
+			why = append(why, fmt.Sprintf("next hop %v dev %s is not resolved yet", h.ID.Gateway, view.Names[h.ID.Device]))
+		}
+	}
+	return why
 }
 
 // warnings are what an operator should know now.
