@@ -74,7 +74,7 @@ func (a worth) compare(b worth) int {
 
 // next is the path that a connection should use beside those that it uses (own),
 // and how many of its subflows share a link with it; links that all paths
-// share do not count, and paths over links to avoid are left out. Nil: none is left.
+// share do not count unless there is one path, and paths over links to avoid are left out. Nil: none is left.
 func (w *ways) next(own, others uses, avoid func(paths.Hop) bool, refuse map[int]bool) (index, shared int, ok bool) {
 	var best worth
 	for i := range w.paths {
@@ -92,8 +92,8 @@ func (w *ways) next(own, others uses, avoid func(paths.Hop) bool, refuse map[int
 func (w *ways) worth(i int, own, others uses, avoid func(paths.Hop) bool) (v worth, usable bool) {
 	v.random = rand.Uint64()
 	for _, h := range w.paths[i].Hops {
-		if w.common[h] {
-			continue
+		if w.common[h] && len(w.paths) > 1 {
+			continue // the only path's links are all common
 		}
 		if avoid(h) {
 			return v, false
