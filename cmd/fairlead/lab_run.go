@@ -96,6 +96,7 @@ the flood fills no table: then the run proves nothing.`,
 	c.Flags().BoolVar(&o.NoTimestamps, "no-timestamps", false, "client without TCP timestamps, so without cookies: cheetah's fallback")
 	c.Flags().BoolVar(&o.Keep, "keep", false, "leave the lab there if the run fails")
 	outputFlag(c, &output)
+	c.AddCommand(newLabFabric(), newLabSevenPaths())
 	return c
 }
 

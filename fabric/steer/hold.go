@@ -7,7 +7,7 @@ const (
 	// back is left alone once probes call it good; it doubles each time, up to
 	// maxHold. A slow link looks well as soon as the load has left it.
 	firstHold = 2 * time.Second
-	maxHold   = time.Minute
+	maxHold   = 16 * time.Second
 	// forgive is how long a path has to be used without turning bad until what
 	// was before is forgotten.
 	forgive = 2 * time.Minute
