@@ -48,7 +48,7 @@ func statusTable(w io.Writer, answers []answer, force *controller.Assignment) er
 			version = "-"
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, roleWord(s.Role), version,
-			keys(s), interfaces(s), s.Clock.GetSource(), since(s.StartedUnixMs), s.Version, s.PinDir)
+			orDash(keys(s)), interfaces(s), orDash(s.Clock.GetSource()), since(s.StartedUnixMs), s.Version, s.PinDir)
 	}
 	for _, v := range mergeVIPs(answers, force) {
 		v.print(t)
