@@ -25,8 +25,10 @@ offloads, room for the tunnels' headers, sysctls, clocks, the way to every
 server. Each line is ok, warn or fail and says what to do. Nothing is changed.
 Exit status 1 if a line fails.
 
-With --fabric it is one of the fabric's routers that is looked at: rules,
-forwarding, devices that take what XDP sends, next hops and their numbers.
+With --fabric all the fabric's routers are asked for their routes, which are
+compared with the file: the first disagreement is named. On a machine that is
+one of them, or with --name, that router is looked at, too: rules, forwarding,
+devices that take what XDP sends, next hops and their numbers.
 
 Without a configuration only the machine itself is looked at.`,
 		Example: "  fairlead doctor -f fairlead.yaml --name lb1\n  fairlead doctor --fabric fabric.yaml --name leaf1",
@@ -34,9 +36,9 @@ Without a configuration only the machine itself is looked at.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if fabric != "" {
 				if cmd.Flags().Changed("file") {
-					return usagef("--fabric looks at a router, --file at the other daemons: give one of them")
+					return usagef("--fabric looks at routers, --file at the other daemons: give one of them")
 				}
-				return doctorRouter(cmd, fabric, name, output)
+				return doctorFabric(cmd, fabric, name, output)
 			}
 			var options doctor.Options
 			cfg, err := config.Load(file)
@@ -61,23 +63,28 @@ Without a configuration only the machine itself is looked at.`,
 		},
 	}
 	fileFlag(cmd, &file)
-	cmd.Flags().StringVar(&fabric, "fabric", "", "look at a router of this fabric.yaml")
+	cmd.Flags().StringVar(&fabric, "fabric", "", "look at the routers of this fabric.yaml")
 	outputFlag(cmd, &output)
 	cmd.Flags().StringVar(&name, "name", "", "which entry of the file this machine is (default: the only one, else the host name)")
 	return cmd
 }
 
-// doctorRouter looks at one of the fabric's routers.
-func doctorRouter(cmd *cobra.Command, file, name, output string) error {
+// doctorFabric compares a fabric's file with its routers, and looks at the one
+// that this machine is, if it is one.
+func doctorFabric(cmd *cobra.Command, file, name, output string) error {
 	f, err := topology.Read(file)
 	if err != nil {
 		return err
 	}
+	var checks []doctor.Check
 	node, err := daemon.FindRouter(f, name)
-	if err != nil {
+	switch {
+	case err == nil:
+		checks = doctor.Run(cmd.Context(), doctor.Options{Fabric: f, Router: node})
+	case name != "":
 		return err
 	}
-	return printChecks(cmd, output, doctor.Run(cmd.Context(), doctor.Options{Fabric: f, Router: node}))
+	return printChecks(cmd, output, append(checks, doctor.Topology(cmd.Context(), f)...))
 }
 
 func printChecks(cmd *cobra.Command, output string, checks []doctor.Check) error {
