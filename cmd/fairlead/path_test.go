@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/fabric/topology"
+)
+
+const pathFabric = `selector: {key: 000102030405060708090a0b0c0d0e0f, radix: 4}
+paths: {api: "unix:/nowhere/paths.sock"}
+routers: [{name: leaf1}, {name: leaf2}, {name: spine1}, {name: spine2}]
+hosts: [{name: h1, addresses: [10.1.1.2]}, {name: h2, addresses: [10.1.2.2, "2001:db8::2"]}]
+links:
+  - {between: [h1, leaf1], devices: [eth0, eth1], capacity: 1Gbit}
+  - {between: [h2, leaf2]}
+  - {between: [leaf1, spine1], ports: [0, 0]}
+  - {between: [leaf1, spine2], ports: [1, 0]}
+  - {between: [leaf2, spine1], ports: [0, 1]}
+  - {between: [leaf2, spine2], ports: [1, 1]}
+`
+
+// runPath runs `fairlead path` on a file of its own.
+func runPath(t *testing.T, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "fabric.yaml")
+	if err := os.WriteFile(file, []byte(pathFabric), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out, complaints bytes.Buffer
+	status = run(t.Context(), append([]string{"path", args[0], "-f", file}, args[1:]...), strings.NewReader(""), &out, &complaints)
+	return status, out.String(), complaints.String()
+}
+
+func TestPathCommands(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"list", "h1", "h2"}, "PATH  WAY                       CHOICES\n0     h1 leaf1 spine1 leaf2 h2  leaf1:0\n1     h1 leaf1 spine2 leaf2 h2  leaf1:1\n"},
+		{[]string{"list", "h1", "h2", "--first", "1", "--limit", "1"}, "1 of 2 paths; --first and --limit show others"},
+		{[]string{"find", "h1", "10.1.2.2", "--avoid", "leaf1:0-spine1:0"}, "h1 leaf1 spine2 leaf2 h2"},
+		{[]string{"of", "tcp", "10.1.1.2:40001", ">", "10.1.2.2:443"}, "port "},
+		{[]string{"of", "udp 10.1.1.2 > 10.1.2.2 ttl=9"}, "(ttl 9)"},
+	} {
+		status, out, complaints := runPath(t, c.args...)
+		if status != exitDone || !strings.Contains(out, c.want) || complaints != "" {
+			t.Errorf("%v: %d\n%s%s", c.args, status, out, complaints)
+		}
+	}
+}
+
+// TestPathPorts: what `ports` prints, `of` leads over that path.
+func TestPathPorts(t *testing.T) {
+	status, out, complaints := runPath(t, "ports", "h1", "h2", "--dst-port", "443", "--count", "2", "-o", "json")
+	var answer struct {
+		Paths []struct {
+			Path  struct{ Hops []struct{ Link string } }
+			Flows []struct {
+				Src, Dst string
+				SrcPort  int `json:"src_port"`
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &answer); status != exitDone || err != nil || len(answer.Paths) != 2 {
+		t.Fatalf("%d %v %s%s", status, err, out, complaints)
+	}
+	for _, p := range answer.Paths {
+		if len(p.Flows) != 2 || p.Flows[0] == p.Flows[1] {
+			t.Errorf("flows: %+v", p.Flows)
+		}
+		for _, f := range p.Flows {
+			flow := "tcp " + endText(f.Src, uint32(f.SrcPort)) + " > " + endText(f.Dst, 443)
+			status, out, _ := runPath(t, "of", flow)
+			if status != exitDone || !strings.Contains(out, p.Path.Hops[1].Link+" ") || !strings.Contains(out, "selected: port ") {
+				t.Errorf("%s: %d\n%s, want %s", flow, status, out, p.Path.Hops[1].Link)
+			}
+		}
+	}
+}
+
+// TestPathRefused: usage is 2, what cannot be is 1, with one line.
+func TestPathRefused(t *testing.T) {
+	for _, c := range []struct {
+		status int
+		want   string
+		args   []string
+	}{
+		{exitUsage, "give --via or --avoid", []string{"find", "h1", "h2"}},
+		{exitUsage, "accepts 2 arg(s)", []string{"list", "h1"}},
+		{exitUsage, `--output "xml"`, []string{"list", "h1", "h2", "-o", "xml"}},
+		{exitUsage, "--src-ports 9: must be two ports", []string{"ports", "h1", "h2", "--src-ports", "9"}},
+		{exitUsage, "no SOURCE > DESTINATION", []string{"of", "tcp 10.1.1.2"}},
+		{exitUsage, `"ttl=0" is neither`, []string{"of", "10.1.1.2 > 10.1.2.2 ttl=0"}},
+		{exitUsage, `"h1" is no address`, []string{"of", "h1 > 10.1.2.2"}},
+		{exitUsage, `--service http://192.0.2.1:80: plain http is for loopback addresses`, []string{"list", "h1", "h2", "--service", "http://192.0.2.1:80"}},
+		{exitUsage, `ID "x": must be a number`, []string{"release", "x"}},
+		{exitUsage, "--lease 1.5s: must be whole seconds", []string{"schedule", "h1", "h2", "--lease", "1500ms"}},
+		{exitUsage, `RATE "fast": not a rate`, []string{"report", "h1-leaf1", "h1", "fast"}},
+		{exitUsage, "--measure 1ms: must be 100ms or more", []string{"serve", "--measure", "1ms"}},
+		{exitFailed, "to h3: not in the fabric", []string{"list", "h1", "h3"}},
+		{exitFailed, "have no addresses of IPv6", []string{"ports", "h1", "h2", "--ipv6"}},
+		{exitFailed, "the path service does not answer: dial unix /nowhere/paths.sock", []string{"schedule", "h1", "h2"}},
+		{exitFailed, "leaf2: the file names no device and capacity", []string{"measure", "leaf2"}},
+	} {
+		status, out, complaints := runPath(t, c.args...)
+
+		if lines := strings.Count(complaints, "\n"); status != c.status || !strings.Contains(complaints, c.want) || out != "" || lines > 2 || status == exitFailed && lines != 1 {
+			t.Errorf("%v: %d %s%s, want %d %s", c.args, status, out, complaints, c.status, c.want)
+		}
+	}
+}
+
+func TestFlowText(t *testing.T) {
+	for _, text := range []string{"tcp 10.1.1.2:40001 > 10.1.2.2:443", "udp [2001:db8::2]:5 > [2001:db8::3]:6 label=0x12345", "47 2001:db8::2 > 2001:db8::3"} {
+		q, err := parseFlow(text)
+		if err != nil || flowText(q.Flow) != text {
+			t.Errorf("%s: %v, %v", text, q, err)
+		}
+	}
+	for i, text := 0, "udp [2001:db8::2]:5 > [2001:db8::3]:6 label=0x12345 ttl=7"; i < len(text); i++ {
+		if q, err := parseFlow(text[:i]); (q == nil) == (err == nil) || err != nil && strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: %v, %v", text[:i], q, err)
+		}
+	}
+}
+
+// TestMeter: rates are of what was sent between two readings; a counter that
+// begins again is no rate.
+func TestMeter(t *testing.T) {
+	f, err := topology.Parse("f", []byte(pathFabric))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := newMeter(f, "h1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sent uint64
+	m.counted = func(device string) (uint64, error) { return sent, nil }
+	read := func(bytes uint64, at int64) []*fairleadv1.MeasuredLink {
+		t.Helper()
+		sent = bytes
+		q, err := m.read(time.Unix(at, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q.Links
+	}
+	if got := read(1e9, 100); len(got) != 0 {
+		t.Errorf("a first reading: %v", got)
+	}
+	if got := read(1e9+250e6, 102); len(got) != 1 || got[0].Link != "h1-leaf1" || got[0].From != "h1" || got[0].BitsPerSecond != 1e9 {
+		t.Errorf("250 MB in 2 s: %v", got)
+	}
+	if got := read(5, 104); len(got) != 0 {
+		t.Errorf("a device that is new: %v", got)
+	}
+}
