@@ -141,7 +141,26 @@ func (c Check) MarshalJSON() ([]byte, error) {
 	return json.Marshal(b)
 }
 
-type checkFields Check // without its method
+// UnmarshalJSON reads what MarshalJSON writes.
+func (c *Check) UnmarshalJSON(data []byte) error {
+	b := struct {
+		boundedCheck
+		Ours *float64 `json:"ours"`
+	}{}
+	if err := json.Unmarshal(data, &b); err != nil {
+		return err
+	}
+	*c = Check(b.checkFields)
+	c.Ours, c.Low, c.High = math.NaN(), -Unbounded, Unbounded
+	for _, x := range []struct{ from, to *float64 }{{b.Ours, &c.Ours}, {b.Low, &c.Low}, {b.High, &c.High}} {
+		if x.from != nil {
+			*x.to = *x.from
+		}
+	}
+	return nil
+}
+
+type checkFields Check // without its methods
 
 type boundedCheck struct {
 	checkFields

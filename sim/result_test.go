@@ -21,5 +21,12 @@ func TestCheckJSON(t *testing.T) {
 		if err != nil || string(got) != c.want {
 			t.Errorf("%s, %v; want %s", got, err, c.want)
 		}
+		var read Check
+		if err := json.Unmarshal(got, &read); err != nil {
+			t.Errorf("%s: %v", got, err)
+		}
+		if again, err := json.Marshal(read); err != nil || string(again) != c.want || read.Low != c.check.Low || read.High != c.check.High {
+			t.Errorf("read and written again: %s, %v; want %s", again, err, c.want)
+		}
 	}
 }

@@ -13,11 +13,15 @@
 //	tracking    JET's experiments: jet, jet-trace
 //	datacentre  a whole site for a day
 //	proof       Theorem 1 by counting
+//	diversity   how many paths fabrics have: path-diversity
+//	spread      how evenly flows that nobody steers spread: path-spread
+//	fattree     elephants on steered paths: fat-tree, fat-tree-packets
+//	packets     links and MultiPath TCP packet by packet
 //	scenarios   the list of all, and a run of all
 //	show        results as tables, plots and the page of all
 //
-// It imports scheme, policy, chash, wire and the pure part of controller, never
-// what touches the kernel.
+// It imports scheme, policy, chash, wire and the pure parts of controller and
+// fabric (pathsel, topology, paths), never what touches the kernel.
 package sim
 
 import (

@@ -17,7 +17,7 @@ import (
 
 func newSimAll() *cobra.Command {
 	var output, report string
-	var only []string
+	var only, renew []string
 	common := sim.Common{Seed: 1}
 	c := &cobra.Command{
 		Use:   "all",
@@ -32,24 +32,40 @@ an older one in one step, so that an interruption leaves the older one as it
 was. A scenario that fails is shown as failed with its error, the others run on,
 and the exit status is 1.
 
+With --renew, the scenarios that it names are run, and what an older report has
+of all others is kept as it is.
+
 All of them take about a quarter of an hour on two cores.`,
 		Example: `  fairlead sim all --report results
-  fairlead sim all --report results --only imbalance,fct --seeds 3`,
+  fairlead sim all --report results --only imbalance,fct --seeds 3
+  fairlead sim all --report results --renew fat-tree`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := errors.Join(checkOutput(output), checkAll(common, report)); err != nil {
 				return err
 			}
-			kinds, err := chosen(only)
+			names, flag := only, "--only"
+			if len(renew) > 0 && len(only) > 0 {
+				return usagef("--only and --renew: give one of them: --renew keeps what an older report has of the other scenarios, --only does not")
+			}
+			if len(renew) > 0 {
+				names, flag = renew, "--renew"
+			}
+			kinds, err := chosen(flag, names)
 			if err != nil {
 				return usageError{err}
 			}
-			return simAll(cmd, kinds, common, report, output)
+			kept, err := keptBy(report, renew)
+			if err != nil {
+				return err
+			}
+			return simAll(cmd, kinds, kept, common, report, output)
 		},
 	}
 	f := c.Flags()
 	f.StringVar(&report, "report", "", "write the report to this directory; an older report there is replaced")
 	f.StringSliceVar(&only, "only", nil, "these scenarios alone, comma-separated")
+	f.StringSliceVar(&renew, "renew", nil, "run these scenarios alone, comma-separated, and keep what the older report has of the others")
 	commonFlags(f, &common)
 	f.Lookup("seeds").Usage = "how many seeds of each scenario, from --seed on (0: as many as each has by default)"
 	f.VisitAll(plainList)
@@ -71,8 +87,9 @@ func checkAll(common sim.Common, report string) error {
 	return nil
 }
 
-// chosen are the scenarios with these names, in the order of all; none: all.
-func chosen(names []string) ([]sim.Kind, error) {
+// chosen are the scenarios with these names, of a flag, in the order of all;
+// none: all.
+func chosen(flag string, names []string) ([]sim.Kind, error) {
 	all := scenarios.All()
 	if len(names) == 0 {
 		return all, nil
@@ -87,13 +104,44 @@ func chosen(names []string) ([]sim.Kind, error) {
 	}
 	for _, n := range names {
 		if !slices.Contains(known, n) {
-			return nil, fmt.Errorf("--only %s: there is no such scenario; there are %s", n, strings.Join(known, ", "))
+			return nil, fmt.Errorf("%s %s: there is no such scenario; there are %s", flag, n, strings.Join(known, ", "))
 		}
 	}
 	return kinds, nil
 }
 
-func simAll(cmd *cobra.Command, kinds []sim.Kind, common sim.Common, report, output string) (err error) {
+// keptBy are the older report's entries of scenarios that are not renewed.
+func keptBy(report string, renewed []string) (kept []show.Entry, err error) {
+	if len(renewed) == 0 {
+		return nil, nil
+	}
+	older, err := show.ReadReport(report)
+	if err != nil {
+		return nil, usagef("--renew: %w; run all scenarios first", err)
+	}
+	for _, e := range older.Entries {
+		if !slices.Contains(renewed, e.Name) {
+			kept = append(kept, e)
+		}
+	}
+	return kept, nil
+}
+
+// inOrder are entries in the order of all scenarios, as those are told now; of
+// scenarios that there are no more, none.
+func inOrder(entries []show.Entry) (all []show.Entry) {
+	for _, k := range scenarios.All() {
+		for _, e := range entries {
+			if e.Name == k.Name {
+				e.Short, e.Long = k.Short, k.Long
+				all = append(all, e)
+			}
+		}
+	}
+	return all
+}
+
+func simAll(cmd *cobra.Command, kinds []sim.Kind, kept []show.Entry, common sim.Common, report, output string) (err error) {
 	place, err := show.NewPlace(report)
 	if err != nil {
 		return usagef("--report %w", err)
@@ -117,7 +165,8 @@ func simAll(cmd *cobra.Command, kinds []sim.Kind, common sim.Common, report, out
 		done()
 		return errors.New("interrupted: no report was written, and an older one is as it was; --only and fewer --seeds take less time")
 	}
-	r := &show.Report{Command: allCommand(cmd), Version: version.String(), Machine: sim.ThisMachine(), Entries: entries}
+	all := inOrder(append(kept, entries...))
+	r := &show.Report{Command: allCommand(cmd, all), Version: version.String(), Machine: sim.ThisMachine(), Entries: all}
 	if err := place.Write(r); err != nil {
 		return err
 	}
@@ -135,9 +184,17 @@ func entryLine(e show.Entry) string {
 	return fmt.Sprintf("%s: %d of %d statements agree", e.Name, e.Agree(), len(e.Checks()))
 }
 
-// allCommand is the command line without what no figure depends on.
-func allCommand(cmd *cobra.Command) string {
+// allCommand is the command line without what no figure depends on. A report that
+// was renewed in part is as one of all its scenarios, made at once.
+func allCommand(cmd *cobra.Command, entries []show.Entry) string {
 	line := cmd.CommandPath()
+	if cmd.Flags().Changed("renew") && len(entries) < len(scenarios.All()) {
+		var names []string
+		for _, e := range entries {
+			names = append(names, e.Name)
+		}
+		line += " --only " + strings.Join(names, ",")
+	}
 	for _, name := range []string{"only", "seed", "seeds"} {
 		if f := cmd.Flags().Lookup(name); f.Changed {
 			line += " --" + name + " " + strings.Trim(f.Value.String(), "[]")

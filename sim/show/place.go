@@ -122,6 +122,20 @@ func readOlder(dir string) (o older, err error) {
 	return o, err
 }
 
+// ReadReport reads the report in a directory. Its entries lack what readers are
+// told of the scenarios (Entry.Long), which is no part of its data.
+func ReadReport(dir string) (*Report, error) {
+	data, err := os.ReadFile(filepath.Join(dir, resultsFile))
+	if err != nil {
+		return nil, fmt.Errorf("%s: holds no %s of a report: %w", dir, resultsFile, errors.Unwrap(err))
+	}
+	r := &Report{}
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, fmt.Errorf("%s: its %s is not of a report: %w", dir, resultsFile, err)
+	}
+	return r, nil
+}
+
 // has is whether a figure's file is the report's.
 func (o older) has(file string) bool {
 	for _, s := range o.Scenarios {
