@@ -45,7 +45,7 @@ type drawing struct {
 
 func (d *drawing) draw() {
 	styles := d.styles()
-	width := max(d.place.width, 420)
+	width := d.place.width
 	height := d.place.height + titleRoom + legendRow*len(styles) + 10
 	d.canvas.Startview(width, height, 0, -titleRoom, width, height)
 	d.canvas.Title(d.Title)
@@ -166,16 +166,25 @@ func (d *drawing) node(i int) {
 	switch {
 	case n.Host:
 		d.canvas.Rect(at.x-hostSize, at.y-hostSize, 2*hostSize, 2*hostSize, outline+"#56b4e9")
-		d.canvas.Text(at.x, at.y+hostSize+15, n.Name, below)
+		d.name(point{at.x, at.y + hostSize + 15}, n.Name, below)
 	default:
 		fill := "#ffffff"
 		if n.Plain {
 			fill = "#d0d0d0"
 		}
 		d.canvas.Circle(at.x, at.y, routerSize, outline+fill)
-		d.canvas.Text(at.x, at.y-routerSize-6, n.Name, below+";paint-order:stroke;stroke:#ffffff;stroke-width:3px")
+		d.name(point{at.x, at.y - routerSize - 6}, n.Name, below+";paint-order:stroke;stroke:#ffffff;stroke-width:3px")
 	}
 	d.canvas.Gend()
+}
+
+// name writes a node's name, aslant where there is no room beside it.
+func (d *drawing) name(at point, name, style string) {
+	if d.place.slant {
+		d.canvas.Gtransform(fmt.Sprintf("rotate(-30 %d %d)", at.x, at.y))
+		defer d.canvas.Gend()
+	}
+	d.canvas.Text(at.x, at.y, name, style)
 }
 
 func (d *drawing) legend(y int, s Style) {
@@ -185,10 +194,20 @@ func (d *drawing) legend(y int, s Style) {
 		d.sign(point{border/2 + 25, y}, k, k.sign)
 	}
 	text := k.name
-	if s > Well {
+	if d.doubtful(s) {
 		text += " (?: one of those marked so)"
 	}
 	d.canvas.Text(border/2+62, y+4, text, "font-size:12px;"+font)
+}
+
+// doubtful says whether any link of the style is marked so perhaps only.
+func (d *drawing) doubtful(s Style) bool {
+	for _, m := range d.Links {
+		if m.Style == s && m.Perhaps {
+			return true
+		}
+	}
+	return false
 }
 
 func (k look) stroke() string {

@@ -9,9 +9,14 @@ import (
 
 // Distances in the picture, in its own units.
 const (
-	stepX  = 64  // between nodes of a layer, at least
-	stepY  = 130 // between layers
-	border = 60
+	stepY      = 130 // between layers
+	border     = 60
+	leastWidth = 420 // room for the legend
+	// Between nodes of a layer: room for the longest name, within bounds.
+	letter                = 7
+	narrowest, widestStep = 40, 160
+	// crowded layers have their names aslant.
+	crowded = 12
 )
 
 // sweeps over the layers put nodes near their neighbours; more change little.
@@ -25,6 +30,7 @@ type layout struct {
 	at            []point
 	layer         []int
 	width, height int
+	slant         bool // names do not fit side by side
 }
 
 // placed puts hosts into the lowest layer and each router above its nearest
@@ -39,7 +45,12 @@ func placed(f *topology.Fabric) layout {
 	for _, r := range rows {
 		widest = max(widest, len(r))
 	}
-	l.width = 2*border + stepX*widest
+	if l.slant = widest > crowded; l.slant {
+		l.width = 2*border + narrowest*widest
+	} else {
+		l.width = 2*border + stepFor(f)*widest
+	}
+	l.width = max(l.width, leastWidth)
 	l.height = 2*border + stepY*(len(rows)-1)
 	near := neighbours(f)
 	for _, r := range rows {
@@ -58,6 +69,15 @@ func placed(f *topology.Fabric) layout {
 		l.at[i].y = l.height - border - stepY*d
 	}
 	return l
+}
+
+// stepFor is the room that a node's name takes.
+func stepFor(f *topology.Fabric) int {
+	longest := 0
+	for _, n := range f.Nodes {
+		longest = max(longest, len(n.Name))
+	}
+	return min(max(letter*longest+letter, narrowest), widestStep)
 }
 
 // distances from the nearest host, in links; what no host reaches is with the

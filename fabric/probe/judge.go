@@ -54,14 +54,15 @@ func (t *track) judge(o outcome, best time.Duration, now time.Time) bool {
 	switch {
 	case !o.answered:
 		t.bad, t.good, t.next = t.bad+1, 0, Lost
-		t.why = o.why
-		if t.why == "" {
-			t.why = fmt.Sprintf("%d probes in a row had no answer", t.bad)
+		if t.why = o.why; o.why == "" {
+			t.why = "probes have no answer"
 		}
 	case o.rtt > slowFactor*best && o.rtt > best+slowMargin:
 		t.count(o.rtt)
 		t.bad, t.good, t.next = t.bad+1, 0, Slow
-		t.why = fmt.Sprintf("takes %v, the best path %v", o.rtt.Round(10*time.Microsecond), best.Round(10*time.Microsecond))
+		if t.verdict != Slow { // else the reason stays as it was
+			t.why = fmt.Sprintf("takes %v, the best path %v", o.rtt.Round(10*time.Microsecond), best.Round(10*time.Microsecond))
+		}
 	default:
 		t.count(o.rtt)
 		t.bad, t.good = 0, t.good+1
@@ -96,7 +97,11 @@ func (t *track) decide(now time.Time) bool {
 		if t.astray != "" {
 			reason += "; " + t.astray
 		}
-	case verdict == Good || verdict == Astray || t.good >= needed:
+	case verdict != Good && verdict != Astray && t.good < needed:
+		if t.good > 0 && verdict != Unknown {
+			reason = fmt.Sprintf("well again; counts as good after %d good probes in a row", goodInRow)
+		}
+	default:
 		verdict, reason = Good, ""
 		if t.astray != "" {
 			verdict, reason = Astray, t.astray

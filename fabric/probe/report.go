@@ -81,7 +81,7 @@ func (p *Prober) Report() ([]State, []Finding) {
 		kind    Kind
 		verdict Verdict
 	}{{KindLost, Lost}, {KindSlow, Slow}} {
-		bad := func(i int) bool { return states[i].Verdict == kind.verdict }
+		bad := func(i int) bool { return states[i].Verdict == kind.verdict && !p.lanes[i].recovers() }
 		good := func(i int) bool { return states[i].Verdict == Good && states[i].Altered == "" }
 		seen := func(l *lane) evidence { return p.gather(l, kind.verdict) }
 		found = append(found, p.explain(kind.kind, bad, good, seen, states)...)
@@ -108,6 +108,12 @@ func (p *Prober) unused() (found []Finding) {
 		found[at].Paths = append(found[at].Paths, i)
 	}
 	return found
+}
+
+// recovers says whether the lane is bad by its verdict alone, and its last
+// probes were good.
+func (l *lane) recovers() bool {
+	return (l.track.verdict == Lost || l.track.verdict == Slow) && l.track.bad == 0
 }
 
 // explain blames links for the paths that are bad, by good paths and by what
