@@ -196,7 +196,7 @@ type kind struct {
 // kinds are all, in the order of a result. All are loaded beside each other,
 // so that their cases take turns.
 var kinds = []kind{
-	{func() []measured { return balancerSuite([large + 1]*balancer{}).cases }, openBalancers},
+	{func() []measured { return balancerSuite([steering + 1]*balancer{}).cases }, openBalancers},
 	{func() []measured { return (&agent{}).cases() }, openAgent},
 	{func() []measured { return routerSuite(nil).cases }, openRouters},
 }

@@ -47,9 +47,10 @@ var (
 type where int
 
 const (
-	usual where = iota // a flow table of the default size
-	full               // one that has room for every flow
-	large              // a VIP of manyBuckets
+	usual    where = iota // a flow table of the default size
+	full                  // one that has room for every flow
+	large                 // a VIP of manyBuckets
+	steering              // one that steers tunnels
 )
 
 // openBalancers loads the balancer once for each kind of case.
@@ -78,9 +79,9 @@ func openBalancers() (s *suite, err error) {
 		closers = append(closers, release)
 		return b, nil
 	}
-	const many, ct = "beamer-6m", "full-ct"
-	names := slices.DeleteFunc(slices.Sorted(maps.Keys(vips)), func(name string) bool { return name == many || name == ct })
-	var by [large + 1]*balancer
+	const many, ct, steered = "beamer-6m", "full-ct", "gue-steered"
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(vips)), func(name string) bool { return name == many || name == ct || name == steered })
+	var by [steering + 1]*balancer
 	if by[usual], err = open(names, flowLimit, known, bad, known6, untracked, tracked); err != nil {
 		return nil, err
 	}
@@ -88,6 +89,9 @@ func openBalancers() (s *suite, err error) {
 		return nil, err
 	}
 	if by[large], err = open([]string{many}, flowLimit, known, settled); err != nil {
+		return nil, err
+	}
+	if by[steering], err = open([]string{steered}, flowLimit, known); err != nil {
 		return nil, err
 	}
 	for _, keep := range []func() error{
@@ -100,12 +104,14 @@ func openBalancers() (s *suite, err error) {
 		}
 	}
 	s = balancerSuite(by)
-	s.refresh = func() error { return errors.Join(by[usual].refresh(), by[full].refresh(), by[large].refresh()) }
+	s.refresh = func() error {
+		return errors.Join(by[usual].refresh(), by[full].refresh(), by[large].refresh(), by[steering].refresh())
+	}
 	s.close = closeAll
 	return s, nil
 }
 
-func balancerSuite(balancers [large + 1]*balancer) *suite {
+func balancerSuite(balancers [steering + 1]*balancer) *suite {
 	const passes, news = lbFlReasonFL_REASON_COUNT, lbFlReasonFL_FORWARD_NEW
 	rr, jet, ct := vips["rr"].addr, vips["jet"].addr, vips["full-ct"].addr
 	list := []lbCase{
@@ -117,6 +123,7 @@ func balancerSuite(balancers [large + 1]*balancer) *suite {
 		{name: "cheetah-known-1m", to: rr, flows: flowCount, action: xdpTX, reason: passes},
 		{name: "cheetah-known-v6", to: vips["v6"].addr, set: known6, flows: flowCount, action: xdpTX, reason: passes},
 		{name: "cheetah-known-gue", to: vips["gue"].addr, flows: flowCount, action: xdpTX, reason: passes},
+		{name: "cheetah-known-gue-steered", on: steering, to: vips["gue-steered"].addr, flows: flowCount, action: xdpTX, reason: passes},
 	}
 	for _, policy := range []string{"rr", "wrr", "p2c", "least-conn", "hash"} {
 		list = append(list, lbCase{name: "cheetah-new-" + policy, to: vips[policy].addr, syn: true,

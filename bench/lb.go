@@ -67,6 +67,9 @@ type vip struct {
 	hash       string // in hashes
 }
 
+// steeredGUE is a forwarding and FL_LINE_STEERED, as they stand in fl_line.mac_dst.
+const steeredGUE = lbFlForwardingFL_FWD_GUE | 16<<8
+
 var vips = map[string]vip{
 	"rr":         {netip.MustParseAddr("192.0.2.1"), lbFlSchemeFL_SCHEME_CHEETAH, lbFlPolicyFL_POLICY_RR, lbFlForwardingFL_FWD_IPIP, "small"},
 	"wrr":        {netip.MustParseAddr("192.0.2.2"), lbFlSchemeFL_SCHEME_CHEETAH, lbFlPolicyFL_POLICY_WRR, lbFlForwardingFL_FWD_IPIP, "small"},
@@ -84,6 +87,7 @@ var vips = map[string]vip{
 	"beamer-gue":   {netip.MustParseAddr("192.0.2.12"), lbFlSchemeFL_SCHEME_BEAMER, lbFlPolicyFL_POLICY_HASH, lbFlForwardingFL_FWD_GUE, "buckets"},
 	"beamer-moved": {netip.MustParseAddr("192.0.2.13"), lbFlSchemeFL_SCHEME_BEAMER, lbFlPolicyFL_POLICY_HASH, lbFlForwardingFL_FWD_IPIP, "buckets-moved"},
 	"beamer-6m":    {netip.MustParseAddr("192.0.2.14"), lbFlSchemeFL_SCHEME_BEAMER, lbFlPolicyFL_POLICY_HASH, lbFlForwardingFL_FWD_IPIP, "buckets-6m"},
+	"gue-steered":  {netip.MustParseAddr("192.0.2.15"), lbFlSchemeFL_SCHEME_CHEETAH, lbFlPolicyFL_POLICY_RR, steeredGUE, "small"},
 	"beamer-v6":    {netip.MustParseAddr("2001:db8::2"), lbFlSchemeFL_SCHEME_BEAMER, lbFlPolicyFL_POLICY_HASH, lbFlForwardingFL_FWD_IPIP, "buckets"},
 }
 
@@ -99,6 +103,7 @@ func openBalancer(names []string, limit int, sets ...flowSet) (*balancer, error)
 	}
 	h := hashes{}
 	lines, tables, buckets := uint32(0), uint32(serverCount), uint32((limit+flowWays-1)/flowWays)
+	steers, steering := uint32(1), uint32(0)
 	for _, name := range names {
 		hash := vips[name].hash
 		if _, ok := h[hash]; !ok {
@@ -107,17 +112,19 @@ func openBalancer(names []string, limit int, sets ...flowSet) (*balancer, error)
 			}
 			tables += uint32(len(h[hash].entries)) + bucketWords
 		}
-		lines += h[hash].slots
+		if lines += h[hash].slots; vips[name].forwarding == steeredGUE {
+			steers, steering = lines, 1
+		}
 	}
 	for name, n := range map[string]uint32{"lines": lines, "conns": lines, "tables": tables,
-		"flows": buckets, "bench_flows": uint32(len(sets) * flowCount)} {
+		"steers": steers, "flows": buckets, "bench_flows": uint32(len(sets) * flowCount)} {
 		spec.Maps[name].MaxEntries = n
 	}
 	// So that a table that was kept is put back in a millisecond.
 	spec.Maps["flows"].Flags |= unix.BPF_F_MMAPABLE
 	source6 := words(netip.MustParseAddr("fd00:254::"))
 	for name, v := range map[string]any{
-		"flow_buckets": buckets, "jiffy_mult": uint64(1),
+		"flow_buckets": buckets, "jiffy_mult": uint64(1), "steering": steering,
 		"source4": be32("10.254.0.0"), "source4_mask": be32("0.0.255.255"),
 		"source6": source6, "source6_mask": words(netip.MustParseAddr("::ffff:ffff")),
 	} {
@@ -199,6 +206,11 @@ func (b *balancer) fillVIPs(names []string) error {
 			if _, err := b.o.LineWrite.Run(&ebpf.RunOptions{Context: w}); err != nil {
 				return err
 			}
+			if v.forwarding == steeredGUE {
+				if err := b.steer(line + i); err != nil {
+					return err
+				}
+			}
 		}
 		line += h.slots
 	}
@@ -211,6 +223,15 @@ func (b *balancer) fillVIPs(names []string) error {
 	}
 	b.seed = seed
 	return b.o.Vips.Set(unsafe.Slice((*byte)(unsafe.Pointer(&b.vips)), unsafe.Sizeof(b.vips)))
+}
+
+// steer gives each part of a line's connections a source port of its own.
+func (b *balancer) steer(line uint32) error {
+	row := make([]uint64, b.o.Steers.ValueSize()/8)
+	for i := range row {
+		row[i] = uint64(1024 + i)
+	}
+	return b.o.Steers.Put(line, row)
 }
 
 // fillTables writes the hashes, and behind them the table from which policies
@@ -245,9 +266,9 @@ func (b *balancer) fillTables() (hash map[string]uint32, policy uint32, err erro
 // VIP, IPv6 for IPv6, leaving where test runs arrive (loopback).
 func serverLine(i uint32, v vip) lbFlLine {
 	l := lbFlLine{Ifindex: 1, Mtu: 1500}
-	mac := [8]byte{2, 0, 0, 1, byte(i >> 8), byte(i), byte(v.forwarding)}
+	mac := [8]byte{2, 0, 0, 1, byte(i >> 8), byte(i), byte(v.forwarding), byte(v.forwarding >> 8)}
 	if v.addr.Is6() {
-		mac[7] = 1 // FL_LINE_IPV6
+		mac[7] |= 1 // FL_LINE_IPV6
 		l.Addr = words(netip.AddrFrom16([16]byte{0: 0xfd, 14: byte(i >> 8), 15: byte(i)}))
 	} else {
 		l.Addr = words(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}))
