@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -17,10 +19,13 @@ import (
 )
 
 // A run sends for rampUp, until all subflows are there and as fast as they
-// will be, then for measured.
+// will be, then for measured: long enough that what waits at the server for
+// data of a slower subflow hardly counts. With random ports it is rather
+// the links that matter.
 const (
-	rampUp   = 900 * time.Millisecond
-	measured = 1200 * time.Millisecond
+	rampUp         = 900 * time.Millisecond
+	measured       = 2000 * time.Millisecond
+	measuredRandom = 800 * time.Millisecond
 	// readyWait bounds how long a daemon takes to start.
 	readyWait = 30 * time.Second
 	// carried is the least share of what fits on a link that counts as a
@@ -35,9 +40,10 @@ type traffic struct {
 	program string
 
 	listener net.Listener
-	received atomic.Uint64 // bytes
-	manager  *fabrics.Process
-	mode     point // of the manager
+	received atomic.Uint64    // bytes
+	peer     *fabrics.Process // `fairlead mptcp` at the server
+	manager  *fabrics.Process // and at the client
+	mode     point            // of the manager
 }
 
 func newTraffic(ctx context.Context, f *fabrics.Fabric, b testbed, program string) (*traffic, error) {
@@ -45,7 +51,7 @@ func newTraffic(ctx context.Context, f *fabrics.Fabric, b testbed, program strin
 	err := f.In("server", func() (err error) {
 		var lc net.ListenConfig
 		lc.SetMultipathTCP(true)
-		t.listener, err = lc.Listen(ctx, "tcp4", ":0")
+		t.listener, err = lc.Listen(ctx, "tcp", ":0")
 		return err
 	})
 	if err != nil {
@@ -53,7 +59,7 @@ func newTraffic(ctx context.Context, f *fabrics.Fabric, b testbed, program strin
 	}
 	go t.serve()
 	// At the server it makes the kernel take joins.
-	if _, err := t.start("server"); err != nil {
+	if t.peer, err = t.start("server"); err != nil {
 		return nil, errors.Join(err, t.listener.Close())
 	}
 	return t, nil
@@ -133,7 +139,7 @@ func (t *traffic) close() {
 func (t *traffic) baseline(ctx context.Context) (float64, error) {
 	var all []float64
 	for range repeats {
-		r, err := t.send(ctx, false)
+		r, err := t.send(ctx, false, measured)
 		if err != nil {
 			return 0, fmt.Errorf("%s, TCP: %w", t.bed.name, err)
 		}
@@ -147,12 +153,15 @@ func (t *traffic) run(ctx context.Context, p point) (OneRun, error) {
 	if err := t.manage(p); err != nil {
 		return OneRun{}, err
 	}
-	return t.send(ctx, true)
+	if p.random {
+		return t.send(ctx, true, measuredRandom)
+	}
+	return t.send(ctx, true, measured)
 }
 
 // send sends over one connection and counts.
-func (t *traffic) send(ctx context.Context, multipath bool) (run OneRun, err error) {
-	c, err := t.dial(ctx, multipath)
+func (t *traffic) send(ctx context.Context, multipath bool, measured time.Duration) (run OneRun, err error) {
+	c, err := t.dial(ctx, multipath, false)
 	if err != nil {
 		return run, err
 	}
@@ -223,15 +232,16 @@ func (t *traffic) passed() (bytes []uint64, err error) {
 	return bytes, nil
 }
 
-// dial connects the client to the server.
-func (t *traffic) dial(ctx context.Context, multipath bool) (*net.TCPConn, error) {
-	server := t.fabric.Topology().Nodes[t.fabric.Node("server")].Addresses[0]
+// dial connects the client to the server, by IPv6 if six.
+func (t *traffic) dial(ctx context.Context, multipath, six bool) (*net.TCPConn, error) {
+	addresses := t.fabric.Topology().Nodes[t.fabric.Node("server")].Addresses
+	server := addresses[slices.IndexFunc(addresses, func(a netip.Addr) bool { return a.Is6() == six })]
 	to := net.JoinHostPort(server.String(), strconv.Itoa(t.listener.Addr().(*net.TCPAddr).Port))
 	var conn net.Conn
 	err := t.fabric.In("client", func() (err error) {
 		d := net.Dialer{Timeout: readyWait}
 		d.SetMultipathTCP(multipath)
-		conn, err = d.DialContext(ctx, "tcp4", to)
+		conn, err = d.DialContext(ctx, "tcp", to)
 		return err
 	})
 	if err != nil {
