@@ -1,6 +1,6 @@
 // Package bpffs keeps maps, programs and links in the BPF file system, so
-// that they outlive the process that made them. Shared by the balancer's and
-// the host's kernel side.
+// that they outlive the process that made them; and waits for packets that still
+// read them. Shared by the balancer's, the host's and the router's kernel side.
 package bpffs
 
 import (
