@@ -3,6 +3,7 @@ package router
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -45,6 +46,12 @@ type fixedPort struct {
 	port      int
 	device    string
 	neighbour netip.Addr
+}
+
+// admits: the gateway may be the link's neighbour. The file knows one address
+// of it; its link-local one is another.
+func (f fixedPort) admits(gateway netip.Addr) bool {
+	return !f.neighbour.IsValid() || f.neighbour == gateway || f.neighbour.Is4() != gateway.Is4() || gateway.IsLinkLocalUnicast()
 }
 
 // numbering is who has which port number: fabric.yaml's come first, then what
@@ -104,7 +111,7 @@ func (n *numbering) inFile(h namedHop) (port int, ok bool) {
 			same = append(same, f)
 		}
 	}
-	if len(same) == 1 {
+	if len(same) == 1 && same[0].admits(h.gateway) {
 		return same[0].port, true
 	}
 	if len(same) == 0 {
@@ -128,19 +135,26 @@ func (n *numbering) inFile(h namedHop) (port int, ok bool) {
 func (n *numbering) assign(hops map[namedHop]bool) (numbers map[namedHop]int, changed bool) {
 	n.warnings = nil
 	numbers = map[namedHop]int{}
+	type end struct {
+		port int
+		four bool
+	}
+	taken := map[end]bool{}
 	var unknown []namedHop
-	for h, several := range hops {
+	for _, h := range slices.SortedFunc(maps.Keys(hops), namedHop.compare) {
 		port, ok := n.inFile(h)
+		is := end{port, h.gateway.Is4()}
 		switch {
-		case ok && (port >= 0 || n.stated):
+		// Of several neighbours behind a link of the file, the first is its end.
+		case ok && !taken[is] && (port >= 0 || n.stated):
 			numbers[h] = port
-		case several:
+			taken[is] = port >= 0
+		case hops[h]:
 			unknown = append(unknown, h)
 		default:
 			numbers[h] = n.was(h)
 		}
 	}
-	slices.SortFunc(unknown, namedHop.compare)
 	for _, h := range unknown {
 		port := n.was(h)
 		if port < 0 {

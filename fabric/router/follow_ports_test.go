@@ -26,9 +26,10 @@ func TestNumbersOfTheFile(t *testing.T) {
 	want := map[namedHop]int{
 		gateway("eth1", "fe80::1"): 5, gateway("eth1", "10.9.9.9"): 5, // one link there
 		gateway("eth2", "10.9.0.2"): 2, gateway("eth2", "10.9.0.3"): 3, // two: by the neighbour
-		gateway("eth7", "10.9.0.4"): 6,  // the file names no device
-		gateway("eth3", "10.9.0.5"): -1, // it gives this one none
-		gateway("eth8", "10.9.0.6"): 0,  // not in the file: the lowest free number
+		gateway("eth7", "10.9.0.4"):  6,  // the file names no device
+		gateway("eth3", "10.9.0.5"):  -1, // it gives this one none
+		gateway("eth8", "10.9.0.6"):  1,  // not in the file: the lowest free number
+		gateway("eth1", "10.9.9.10"): 0,  // a second neighbour behind one link: likewise
 	}
 	hops := map[namedHop]bool{}
 	for h := range want {
@@ -40,10 +41,10 @@ func TestNumbersOfTheFile(t *testing.T) {
 			t.Errorf("%v: port %d, want %d", h, got[h], port)
 		}
 	}
-	if !changed || len(n.warnings) != 1 || !strings.Contains(n.warnings[0], "over no link of fabric.yaml") {
+	if !changed || len(n.warnings) != 2 || !strings.Contains(n.warnings[0], "over no link of fabric.yaml") {
 		t.Errorf("changed %v, warnings %q", changed, n.warnings)
 	}
-	if !slices.Equal(n.ports(), []int{0, 2, 3, 5, 6}) {
+	if !slices.Equal(n.ports(), []int{0, 1, 2, 3, 5, 6}) {
 		t.Errorf("ports %v", n.ports())
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -22,7 +23,8 @@ type translation struct {
 	out    Tables
 	routes []chosen
 	at     map[netip.Prefix]int // index in routes
-	groups map[string]int       // index in out.Groups, by members
+	groups map[string]int       // index in out.Groups, by keyOf, in any order met
+	key    []byte               // keyOf's
 	hops   map[HopID]int        // index in out.Hops
 	// warnings are what an operator should know, with the remedy.
 	warnings []string
@@ -59,7 +61,29 @@ func (p *picture) translate(numbers *numbering, inputs map[string]bool, silent m
 	names, numbered := numbers.assign(t.nextHops())
 	t.out.Ports = numbers.ports()
 	t.emit(names)
+	t.sayForwarding()
 	return t.out, append(t.warnings, numbers.warnings...), numbered
+}
+
+// sayForwarding warns where nothing is forwarded because the kernel does not.
+func (t *translation) sayForwarding() {
+	on4, on6 := false, false
+	for _, d := range t.out.Devices {
+		on4, on6 = on4 || d.IPv4, on6 || d.IPv6
+	}
+	off := map[string]bool{}
+	for _, r := range t.out.Routes {
+		switch four := r.Prefix.Addr().Is4(); {
+		case r.Kind != Forward || len(t.out.Groups[r.Group]) < 2:
+		case four && !on4:
+			off["net.ipv4.ip_forward"] = true
+		case !four && !on6:
+			off["net.ipv6.conf.all.forwarding"] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(off)) {
+		t.warnings = append(t.warnings, fmt.Sprintf("%s is 0, so packets that have several next hops are not forwarded: sysctl -w %[1]s=1", name))
+	}
 }
 
 // rulesRemedy is what is wrong with rules besides the default ones.
@@ -93,7 +117,7 @@ func (t *translation) devices(inputs map[string]bool) {
 	}
 	for _, l := range t.links {
 		physical, vlan, ok := t.ethernet(l)
-		if !ok || !wanted[physical.index] || l.flags&unix.IFF_UP == 0 {
+		if !ok || !wanted[physical.index] {
 			continue
 		}
 		t.out.Devices = append(t.out.Devices, Device{
@@ -273,11 +297,17 @@ func (t *translation) longest(a netip.Addr) (chosen, bool) {
 // nextHops are those of all routes: true for those of routes that have more
 // than one, which a digit can choose among.
 func (t *translation) nextHops() map[namedHop]bool {
-	hops := map[namedHop]bool{}
+	hops, seen := map[namedHop]bool{}, map[string]bool{}
 	for _, c := range t.routes {
 		if c.kind != Forward || len(c.ways) > MaxMembers {
 			continue
 		}
+		// Most of many routes have the next hops of others.
+		key := t.keyOf(c.ways)
+		if seen[string(key)] {
+			continue
+		}
+		seen[string(key)] = true
 		for _, w := range c.ways {
 			h := t.name(w)
 			hops[h] = hops[h] || len(c.ways) > 1
@@ -304,8 +334,29 @@ func (t *translation) emit(ports map[namedHop]int) {
 	}
 }
 
+// keyOf is a list of ways as a key of maps, until the next call.
+func (t *translation) keyOf(ways []way) []byte {
+	t.key = t.key[:0]
+	for _, w := range ways {
+		a := w.gateway.As16()
+		t.key = binary.NativeEndian.AppendUint32(append(t.key, a[:]...), uint32(w.device))
+		t.key = binary.NativeEndian.AppendUint32(t.key, uint32(w.weight))
+		if w.gateway.Is4() {
+			t.key = append(t.key, 4)
+		}
+		if w.dead {
+			t.key = append(t.key, 'd')
+		}
+	}
+	return t.key
+}
+
 // group is the index of the group of a route's next hops.
 func (t *translation) group(c chosen, ports map[namedHop]int) int {
+	if i, ok := t.groups[string(t.keyOf(c.ways))]; ok && c.mtu == 0 {
+		return i
+	}
+	asListed := string(t.key)
 	port := func(w way) int {
 		if p, ok := ports[t.name(w)]; ok {
 			return p
@@ -316,22 +367,18 @@ func (t *translation) group(c chosen, ports map[namedHop]int) int {
 		// Those without a number are -1: as unsigned, they are the last.
 		return cmp.Or(cmp.Compare(uint(port(a)), uint(port(b))), t.name(a).compare(t.name(b)))
 	})
-	key := make([]byte, 0, 32*len(c.ways))
-	g := make(Group, 0, len(c.ways))
+	var g Group
 	for _, w := range c.ways {
 		t.hop(w, c.mtu, port(w))
-		m := Member{HopID{w.device, w.gateway}, w.weight}
-		a := w.gateway.As16()
-		key = binary.NativeEndian.AppendUint64(key, uint64(w.device))
-		key = binary.NativeEndian.AppendUint64(append(key, a[:]...), uint64(w.weight))
-		g = append(g, m)
+		g = append(g, Member{HopID{w.device, w.gateway}, w.weight})
 	}
-	i, ok := t.groups[string(key)]
+	i, ok := t.groups[string(t.keyOf(c.ways))]
 	if !ok {
 		i = len(t.out.Groups)
-		t.groups[string(key)] = i
+		t.groups[string(t.key)] = i
 		t.out.Groups = append(t.out.Groups, g)
 	}
+	t.groups[asListed] = i
 	return i
 }
 

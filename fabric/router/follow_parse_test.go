@@ -1,0 +1,107 @@
+package router
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/lab/netspace"
+)
+
+// everyParser parses a message as all kinds; which error comes is of no
+// interest, but none may read beyond the message.
+func everyParser(m netlink.Message) {
+	parseLink(m)
+	parseRoute(m)
+	parseNexthop(m)
+	parseNeighbour(m)
+	parseRule(m)
+	parseForwarding(m)
+	partOf(m)
+}
+
+// What the kernel says is read, whole and cut off anywhere.
+func TestParse(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	name := fmt.Sprint("fl-fparse", os.Getpid())
+	if err := netspace.Create(name); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { netspace.Delete(name) })
+	var p picture
+	err := netspace.In(name, func() error {
+		if err := netspace.LoopbackUp(); err != nil {
+			return err
+		}
+		k, err := openKernel()
+		if err != nil {
+			return err
+		}
+		defer k.close()
+		for which := range parts {
+			if err := p.read(k, which); err != nil {
+				return err
+			}
+		}
+		for kind, header := range map[uint16]int{
+			unix.RTM_GETLINK: unix.SizeofIfInfomsg, unix.RTM_GETROUTE: unix.SizeofRtMsg, unix.RTM_GETRULE: unix.SizeofRtMsg,
+			unix.RTM_GETNEIGH: unix.SizeofNdMsg, unix.RTM_GETNETCONF: 4, unix.RTM_GETNEXTHOP: unix.SizeofNhmsg,
+		} {
+			messages, err := k.list(kind, make([]byte, header))
+			if err != nil {
+				return err
+			}
+			for _, m := range messages {
+				for n := range m.Data {
+					everyParser(netlink.Message{Header: m.Header, Data: m.Data[:n:n]})
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	local := slices.ContainsFunc(p.routes4, func(r route) bool {
+		return r.prefix == netip.MustParsePrefix("127.0.0.0/8") && r.kind == unix.RTN_LOCAL && r.table == unix.RT_TABLE_LOCAL
+	})
+	if others := p.otherRules(); p.links[1].name != "lo" || !local || len(others) > 0 {
+		t.Errorf("links %+v, routes %+v, other rules %v", p.links, p.routes4, others)
+	}
+}
+
+// A multipath route: its next hops, flags and weights; cut off anywhere.
+func TestParseWays(t *testing.T) {
+	one := func(device uint32, hops, flags byte, gateway netip.Addr) []byte {
+		a := netlink.NewAttributeEncoder()
+		a.Bytes(unix.RTA_GATEWAY, gateway.AsSlice())
+		attributes, err := a.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, unix.SizeofRtNexthop)
+		binary.NativeEndian.PutUint16(b, uint16(len(b)+len(attributes)))
+		b[2], b[3] = flags, hops
+		binary.NativeEndian.PutUint32(b[4:], device)
+		return append(b, attributes...)
+	}
+	whole := slices.Concat(one(2, 0, 0, addr("10.9.0.2")), one(3, 4, rtnhLinkdown, addr("fe80::1")))
+	got, err := parseWays(whole)
+	want := []way{{device: 2, gateway: addr("10.9.0.2"), weight: 1}, {device: 3, gateway: addr("fe80::1"), weight: 5, dead: true}}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%+v (%v), want %+v", got, err, want)
+	}
+	for n := range whole {
+		if ways, err := parseWays(whole[:n:n]); err == nil && len(ways) > 1 {
+			t.Errorf("%d of %d bytes: %+v", n, len(whole), ways)
+		}
+	}
+}
