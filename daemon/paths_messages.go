@@ -17,8 +17,8 @@ import (
 // bounded is a count as the API has it.
 func bounded(n uint64) uint32 { return uint32(min(n, math.MaxUint32)) }
 
-// number checks a number of a message.
-func number(field string, value uint32, most uint32) (uint32, error) {
+// atMost checks a number of a message.
+func atMost(field string, value uint32, most uint32) (uint32, error) {
 	if value > most {
 		return 0, fmt.Errorf("%s %d: must be %d at most", field, value, most)
 	}
@@ -72,7 +72,7 @@ func (v *pathView) rules(m *fairleadv1.PathRules) (r paths.Rules, err error) {
 // protocols that have a name.
 var protocols = map[string]uint8{"": paths.TCP, "tcp": paths.TCP, "udp": paths.UDP}
 
-func protocol(text string) (uint8, error) {
+func protocolOf(text string) (uint8, error) {
 	if p, ok := protocols[strings.ToLower(text)]; ok {
 		return p, nil
 	}
@@ -83,8 +83,8 @@ func protocol(text string) (uint8, error) {
 	return uint8(p), nil
 }
 
-// address reads an address; empty: none.
-func address(field, text string) (netip.Addr, error) {
+// addressOf reads an address; empty: none.
+func addressOf(field, text string) (netip.Addr, error) {
 	if text == "" {
 		return netip.Addr{}, nil
 	}
@@ -95,53 +95,53 @@ func address(field, text string) (netip.Addr, error) {
 	return a.Unmap(), nil
 }
 
-func port(field string, value uint32) (uint16, error) {
-	n, err := number(field, value, math.MaxUint16)
+func portOf(field string, value uint32) (uint16, error) {
+	n, err := atMost(field, value, math.MaxUint16)
 	return uint16(n), err
 }
 
-// flow reads all fields of a packet.
-func flow(m *fairleadv1.FlowFields) (f pathsel.Flow, err error) {
+// flowOf reads all fields of a packet.
+func flowOf(m *fairleadv1.FlowFields) (f pathsel.Flow, err error) {
 	if m == nil || m.Src == "" || m.Dst == "" {
 		return f, fmt.Errorf("flow: must have addresses src and dst")
 	}
-	if f.Src, err = address("src", m.Src); err != nil {
+	if f.Src, err = addressOf("src", m.Src); err != nil {
 		return f, err
 	}
-	if f.Dst, err = address("dst", m.Dst); err != nil {
+	if f.Dst, err = addressOf("dst", m.Dst); err != nil {
 		return f, err
 	}
-	if f.Proto, err = protocol(m.Protocol); err != nil {
+	if f.Proto, err = protocolOf(m.Protocol); err != nil {
 		return f, err
 	}
-	if f.SrcPort, err = port("src_port", m.SrcPort); err != nil {
+	if f.SrcPort, err = portOf("src_port", m.SrcPort); err != nil {
 		return f, err
 	}
-	if f.DstPort, err = port("dst_port", m.DstPort); err != nil {
+	if f.DstPort, err = portOf("dst_port", m.DstPort); err != nil {
 		return f, err
 	}
-	f.Label, err = number("flow_label", m.FlowLabel, 1<<20-1)
+	f.Label, err = atMost("flow_label", m.FlowLabel, 1<<20-1)
 	return f, err
 }
 
-// request reads what of a flow is decided.
-func request(m *fairleadv1.WantedFields) (r paths.Request, err error) {
+// requestOf reads what of a flow is decided.
+func requestOf(m *fairleadv1.WantedFields) (r paths.Request, err error) {
 	if m == nil {
 		return r, nil
 	}
-	if r.Src, err = address("src", m.Src); err != nil {
+	if r.Src, err = addressOf("src", m.Src); err != nil {
 		return r, err
 	}
-	if r.Dst, err = address("dst", m.Dst); err != nil {
+	if r.Dst, err = addressOf("dst", m.Dst); err != nil {
 		return r, err
 	}
-	if r.Proto, err = protocol(m.Protocol); err != nil {
+	if r.Proto, err = protocolOf(m.Protocol); err != nil {
 		return r, err
 	}
-	if r.SrcPort, err = port("src_port", m.SrcPort); err != nil {
+	if r.SrcPort, err = portOf("src_port", m.SrcPort); err != nil {
 		return r, err
 	}
-	if r.DstPort, err = port("dst_port", m.DstPort); err != nil {
+	if r.DstPort, err = portOf("dst_port", m.DstPort); err != nil {
 		return r, err
 	}
 	if r.SrcPorts, err = portRange("src_ports", m.SrcPorts); err != nil {
@@ -150,7 +150,7 @@ func request(m *fairleadv1.WantedFields) (r paths.Request, err error) {
 	if r.DstPorts, err = portRange("dst_ports", m.DstPorts); err != nil {
 		return r, err
 	}
-	ttl, err := number("ttl", m.Ttl, 255)
+	ttl, err := atMost("ttl", m.Ttl, 255)
 	r.TTL, r.IPv6 = uint8(ttl), m.Ipv6
 	return r, err
 }
@@ -159,10 +159,10 @@ func portRange(field string, m *fairleadv1.PortRange) (r [2]uint16, err error) {
 	if m == nil {
 		return r, nil
 	}
-	if r[0], err = port(field+".first", m.First); err != nil {
+	if r[0], err = portOf(field+".first", m.First); err != nil {
 		return r, err
 	}
-	if r[1], err = port(field+".last", m.Last); err != nil {
+	if r[1], err = portOf(field+".last", m.Last); err != nil {
 		return r, err
 	}
 	if r[0] > r[1] || r[1] == 0 {
@@ -203,7 +203,7 @@ func addressText(a netip.Addr) string {
 	return a.String()
 }
 
-func fields(f pathsel.Flow) *fairleadv1.FlowFields {
+func fieldsOf(f pathsel.Flow) *fairleadv1.FlowFields {
 	if !f.Src.IsValid() {
 		return nil
 	}
@@ -229,7 +229,7 @@ func (v *pathView) choice(c *paths.Choice) *fairleadv1.PathChoice {
 }
 
 func (v *pathView) placed(p *paths.Placement) *fairleadv1.PlacedFlow {
-	return &fairleadv1.PlacedFlow{Id: p.ID, Owner: p.Order.Owner, Path: v.path(&p.Path, 0), Flow: fields(p.Flow), UntilUnixMs: unixMS(p.Order.Until)}
+	return &fairleadv1.PlacedFlow{Id: p.ID, Owner: p.Order.Owner, Path: v.path(&p.Path, 0), Flow: fieldsOf(p.Flow), UntilUnixMs: unixMS(p.Order.Until)}
 }
 
 // message is the fabric and its links' loads.

@@ -28,11 +28,11 @@ func (s *pathService) PlaceFlow(_ context.Context, req *connect.Request[fairlead
 		}
 		return err
 	})
-	return answer(resp, err)
+	return answered(resp, err)
 }
 
-// answer is a response, or nothing with an error.
-func answer[T any](m *T, err error) (*connect.Response[T], error) {
+// answered is a response, or nothing with an error.
+func answered[T any](m *T, err error) (*connect.Response[T], error) {
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func (v *pathView) order(m *fairleadv1.PlaceFlowRequest) (o paths.Order, err err
 		return o, err
 	}
 	if m.Wanted != nil {
-		wanted, err := request(m.Wanted)
+		wanted, err := requestOf(m.Wanted)
 		if err != nil {
 			return o, err
 		}
@@ -79,7 +79,7 @@ func (s *pathService) PlaceAgain(_ context.Context, req *connect.Request[fairlea
 		}
 		return err
 	})
-	return answer(resp, err)
+	return answered(resp, err)
 }
 
 // RenewFlow implements the API.
@@ -92,7 +92,7 @@ func (s *pathService) RenewFlow(_ context.Context, req *connect.Request[fairlead
 		}
 		return err
 	})
-	return answer(resp, err)
+	return answered(resp, err)
 }
 
 // ReleaseFlow implements the API.
@@ -105,7 +105,7 @@ func (s *pathService) ReleaseFlow(_ context.Context, req *connect.Request[fairle
 		}
 		return err
 	})
-	return answer(resp, err)
+	return answered(resp, err)
 }
 
 // ListFlows implements the API.

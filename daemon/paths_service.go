@@ -147,7 +147,7 @@ func pathError(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, paths.ErrUnknown), errors.Is(err, paths.ErrNoPath):
+	case errors.Is(err, paths.ErrUnknown), errors.Is(err, paths.ErrUnplaced), errors.Is(err, paths.ErrNoPath):
 		code = connect.CodeNotFound
 	case errors.Is(err, paths.ErrUnsteered), errors.Is(err, pathsel.ErrNoSelector), errors.Is(err, pathsel.ErrCollision):
 		code = connect.CodeFailedPrecondition
@@ -207,7 +207,7 @@ func (s *pathService) GetPorts(_ context.Context, req *connect.Request[fairleadv
 	if uint64(m.Number) >= routes.Count() {
 		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("path %d: there are %d from %s to %s, numbered from 0", m.Number, routes.Count(), m.From, m.To))
 	}
-	wanted, err := request(m.Wanted)
+	wanted, err := requestOf(m.Wanted)
 	if err != nil {
 		return nil, pathError(err)
 	}
@@ -218,7 +218,7 @@ func (s *pathService) GetPorts(_ context.Context, req *connect.Request[fairleadv
 	routes.At(uint64(m.Number), &p)
 	resp := &fairleadv1.GetPortsResponse{Path: v.path(&p, uint64(m.Number))}
 	err = v.net.EachPorts(&p, wanted, max(1, int(m.Count)), func(f pathsel.Flow) bool {
-		resp.Flows = append(resp.Flows, fields(f))
+		resp.Flows = append(resp.Flows, fieldsOf(f))
 		return true
 	})
 	if err != nil {
@@ -230,11 +230,11 @@ func (s *pathService) GetPorts(_ context.Context, req *connect.Request[fairleadv
 // GetPath implements the API.
 func (s *pathService) GetPath(_ context.Context, req *connect.Request[fairleadv1.GetPathRequest]) (*connect.Response[fairleadv1.GetPathResponse], error) {
 	v := s.view()
-	flow, err := flow(req.Msg.Flow)
+	flow, err := flowOf(req.Msg.Flow)
 	if err != nil {
 		return nil, pathError(err)
 	}
-	ttl, err := number("ttl", req.Msg.Ttl, 255)
+	ttl, err := atMost("ttl", req.Msg.Ttl, 255)
 	if err != nil {
 		return nil, pathError(err)
 	}

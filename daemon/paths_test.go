@@ -268,7 +268,7 @@ func TestPathsCodes(t *testing.T) {
 		{report("h1-leaf1", "leaf2", 1), connect.CodeInvalidArgument, "from leaf2: link h1-leaf1 does not end there; name one of its ends, h1 or leaf1"},
 		{report("h1-leaf2", "leaf2", 1), connect.CodeNotFound, "h1-leaf2: not in the fabric: there is no such link; did you mean h1-leaf1?"},
 		{report("leaf2:0-spine1:1", "leaf2", 1), connect.CodeInvalidArgument, "the file states no capacity"},
-		{release(), connect.CodeNotFound, "flow 9: not in the fabric: no such flow is placed"},
+		{release(), connect.CodeNotFound, "flow 9 is not placed; `fairlead path flows` lists those that are"},
 	} {
 		if c.err == nil || connect.CodeOf(c.err) != c.code || !strings.Contains(c.err.Error(), c.want) || strings.Contains(c.err.Error(), "\n") {
 			t.Errorf("%d: %v (%v), want %v %s", i, c.err, connect.CodeOf(c.err), c.code, c.want)

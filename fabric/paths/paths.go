@@ -22,6 +22,8 @@ import (
 var (
 	// ErrUnknown: no node or link of this name.
 	ErrUnknown = errors.New("not in the fabric")
+	// ErrUnplaced: no flow with this ID.
+	ErrUnplaced = errors.New("not placed")
 	// ErrNoPath: the fabric has none such.
 	ErrNoPath = errors.New("no path")
 	// ErrUnsteered: on the path a router has a choice that no selector makes.

@@ -111,7 +111,7 @@ func (s *Scheduler) Again(id, random uint64) (p Placement, moved bool, err error
 }
 
 func unplaced(id uint64) error {
-	return fmt.Errorf("flow %d: %w: no such flow is placed; `fairlead path load` lists those that are", id, ErrUnknown)
+	return fmt.Errorf("flow %d is %w; `fairlead path flows` lists those that are", id, ErrUnplaced)
 }
 
 // find is the placement for an order, without an ID.
@@ -165,7 +165,7 @@ func (s *Scheduler) remove(p *Placement) {
 
 func (s *Scheduler) link(h Hop) *linkLoad { return &s.links[2*h.Link+h.From] }
 
-// Release takes the flow off its links. The error wraps ErrUnknown.
+// Release takes the flow off its links. The error wraps ErrUnplaced.
 func (s *Scheduler) Release(id uint64) (Placement, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

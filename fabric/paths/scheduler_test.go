@@ -193,7 +193,7 @@ func TestLife(t *testing.T) {
 	if ended := s.Expire(until.Add(time.Second)); len(ended) != 1 || ended[0].ID != 1 {
 		t.Error(ended)
 	}
-	if _, err := s.Release(1); !errors.Is(err, ErrUnknown) {
+	if _, err := s.Release(1); !errors.Is(err, ErrUnplaced) {
 		t.Error(err)
 	}
 	if _, err := s.Release(2); err != nil {
