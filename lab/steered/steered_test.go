@@ -1,0 +1,94 @@
+package steered
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/lab/netspace"
+)
+
+// program builds the fairlead binary.
+func program(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "fairlead")
+	if out, err := exec.Command("go", "build", "-o", path, "../../cmd/fairlead").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return path
+}
+
+// A small run of the whole scenario: what is steered leaves the bad link in time
+// and breaks nothing, what is not stalls.
+func TestFabric(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("this test builds network namespaces: run it as root")
+	}
+	// A phase of the cut is longer than what counts as a stall.
+	r, err := Run(t.Context(), Options{Servers: 2, Connections: 16, Phase: 2500 * time.Millisecond, Program: program(t),
+		Watch: func(text string) { t.Log(text) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table strings.Builder
+	if err := r.Print(&table); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("\n%s", table.String())
+	for _, v := range r.Verdict {
+		t.Error(v)
+	}
+	if left := netspace.List("fl-steer"); len(left) > 0 {
+		t.Logf("other fabrics: %v", left)
+	}
+	if len(r.Runs) != 2 || r.Runs[0].Moved == 0 || r.Runs[1].Moved != 0 {
+		t.Errorf("moved: %+v", r.Runs)
+	}
+	for _, p := range r.Runs[0].Phases {
+		if p.Name == "cut" && p.Spines[1].Forwarded == 0 {
+			t.Error("nothing went over the good spine while the other's link was cut")
+		}
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for want, o := range map[string]Options{
+		"":                 {},
+		"--steer path":     {Steer: []string{"path"}},
+		"named twice":      {Steer: []string{config.SteerOff, config.SteerOff}},
+		"--servers 17":     {Servers: 17},
+		"--connections 1:": {Connections: 1},
+		"--limit 4000000":  {Limit: 4_000_000},
+		"--phase 1s":       {Phase: time.Second},
+	} {
+		err := CheckOptions(o)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%+v: %v, want %q", o, err, want)
+		}
+	}
+}
+
+// The verdict says what does not hold, and that a run proves nothing.
+func TestJudge(t *testing.T) {
+	late, never := 1.5, -1.0
+	phase := func(name string, left *float64, stalled int) Phase {
+		return Phase{Name: name, LeftAfter: left, Stalled: stalled, Spines: []Spine{{Selected: 1}}}
+	}
+	r := Result{BadSpine: "spine1", Runs: []RunResult{
+		{Steer: config.SteerConnection, Broken: 2, Phases: []Phase{phase("healthy", nil, 0), phase("degraded", &late, 0), phase("cut", &never, 3)}},
+		{Steer: config.SteerOff, Broken: 1, Phases: []Phase{phase("cut", nil, 0)}},
+	}}
+	r.judge()
+	for _, want := range []string{"2 connections broke", "after 1.50 s in phase degraded", "did not leave spine1 in phase cut", "3 connections stalled", "proves nothing"} {
+		if !strings.Contains(strings.Join(r.Verdict, "\n"), want) {
+			t.Errorf("no %q in %q", want, r.Verdict)
+		}
+	}
+	if len(r.Verdict) != 5 {
+		t.Errorf("%q", r.Verdict)
+	}
+}
