@@ -72,7 +72,7 @@ func New() *Options {
 }
 
 // defaultRounds of both scenarios: figure `rounds` shows what more would give.
-const defaultRounds = 10
+const defaultRounds = 30
 
 // Flags adds the options.
 func (o *Options) Flags(f *pflag.FlagSet) {

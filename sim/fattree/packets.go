@@ -28,7 +28,7 @@ data: no host can receive more than 1500 bytes of every 1540, the optimum here.`
 	Example: `  fairlead sim fat-tree-packets
   fairlead sim fat-tree-packets --subflows 1,2,8 --seconds 2 --seeds 1
   fairlead sim fat-tree-packets --buffer 20 --delay 100us --plot packets.svg`,
-	Seeds: 2,
+	Seeds: 1,
 	New:   func() sim.Scenario { return NewPackets() },
 }
 

@@ -76,7 +76,7 @@ func jain(x []float64) float64 {
 }
 
 // shownRounds are those of the figure that compares them.
-var shownRounds = []int{0, 1, 2, 3, 5, 10, 20, 30}
+var shownRounds = []int{0, 1, 2, 3, 5, 10, 20, 30, 50}
 
 // ways that are run in a fat-tree of k ports with a number of subflows.
 func (o *Options) ways(m matrix, subflows int) []way {
