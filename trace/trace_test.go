@@ -70,6 +70,11 @@ func testVIP(id uint32, name, addr, proto, forwarding string, servers ...string)
 // loaded loads a balancer and returns where it is pinned.
 func loaded(t *testing.T) (pinDir string, lb *dataplane.LB) {
 	t.Helper()
+	return loadedWith(t, testAssignment, func(*dataplane.Options) {})
+}
+
+func loadedWith(t *testing.T, a *controller.Assignment, change func(*dataplane.Options)) (pinDir string, lb *dataplane.LB) {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("this test loads programs into the kernel: run it as root")
 	}
@@ -93,9 +98,11 @@ func loaded(t *testing.T) (pinDir string, lb *dataplane.LB) {
 			if err = linkUp(); err != nil {
 				return err
 			}
-			lb, err = dataplane.Open(dataplane.Options{Name: "test", PinDir: pinDir, Interfaces: []string{"t0"},
+			o := dataplane.Options{Name: "test", PinDir: pinDir, Interfaces: []string{"t0"},
 				Source4: netip.MustParsePrefix("10.88.0.0/16"), Source6: netip.MustParsePrefix("fd88::/64"),
-				Limits: config.Limits{ServerLines: 256, TableEntries: 1 << 18, Flows: 1024, AskRate: 100}}, slog.New(slog.DiscardHandler))
+				Limits: config.Limits{ServerLines: 256, TableEntries: 1 << 18, Flows: 1024, AskRate: 100}}
+			change(&o)
+			lb, err = dataplane.Open(o, slog.New(slog.DiscardHandler))
 			return err
 		}()
 	}()
@@ -105,7 +112,7 @@ func loaded(t *testing.T) (pinDir string, lb *dataplane.LB) {
 	if err := lb.SetClock(func() uint32 { return uint32(time.Now().UnixMilli()) }); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lb.Apply(testAssignment, nil); err != nil {
+	if _, err := lb.Apply(a, nil); err != nil {
 		t.Fatal(err)
 	}
 	return pinDir, lb
