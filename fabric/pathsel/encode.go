@@ -39,8 +39,9 @@ func (s *Selector) Collide(six bool, steps []Step) error {
 // Encode fills the controllable fields so that routers take the steps
 // (algorithm 2): source and destination port if the field is Ports. Digits
 // that no step needs come from random, so that calls with different numbers
-// find different selectors of one path (section 3.2). Ports under 1024 and
-// empty fields are avoided where a digit is free.
+// find different selectors of one path (section 3.2). What H reads must be
+// there before: addresses, protocol, and the ports that are not controllable.
+// Ports under 1024 and empty fields are avoided where a digit is free.
 //
 // Errors: ErrCollision, ErrNoSelector, a port that is no digit, a flow that
 // has no such fields.
@@ -53,7 +54,7 @@ func (s *Selector) Encode(f *Flow, steps []Step, random uint64) error {
 	if err != nil {
 		return err
 	}
-	spare := uint16(0) // the best that was found, were there no better one
+	spare := false // f has fields that a privileged program can use
 	for range encodeTries {
 		random = splitmix(random)
 		value := fam.permutation.forward(s.fill(fam, fixed, random))
@@ -64,10 +65,10 @@ func (s *Selector) Encode(f *Flow, steps []Step, random uint64) error {
 			*f = g
 			return nil
 		case 1:
-			*f, spare = g, 1
+			*f, spare = g, true
 		}
 	}
-	if spare == 0 {
+	if !spare {
 		return fmt.Errorf("%w: the path's %d choices leave only fields that are 0; use another initial time to live", ErrNoSelector, len(steps))
 	}
 	return nil

@@ -142,8 +142,12 @@ func (s *Selector) Fits(hops []Hop) error {
 	if numbered == 0 || least*s.config.Radix >= total && (numbered < s.config.Radix || even) {
 		return nil
 	}
-	return fmt.Errorf("radix %d is too small for weights of which one is %d of %d: unsteered traffic gives every numbered port 1/%d at least; use a radix of %d or more, up to %d, or weights nearer to each other",
-		s.config.Radix, least, total, s.config.Radix, max((total+least-1)/least, s.config.Radix+1), MaxRadix)
+	remedy := "use weights nearer to each other"
+	if enough := max((total+least-1)/least, s.config.Radix+1); enough <= MaxRadix {
+		remedy = fmt.Sprintf("use a radix of %d to %d, or weights nearer to each other", enough, MaxRadix)
+	}
+	return fmt.Errorf("radix %d is too small for weights of which one is %d of %d: unsteered traffic gives every numbered port 1/%d at least; %s",
+		s.config.Radix, least, total, s.config.Radix, remedy)
 }
 
 // hashed is the hop that a hash of 32 bits takes.
