@@ -139,10 +139,15 @@ func (d *pathsDaemon) answer(ctx context.Context, g *errgroup.Group) error {
 	mux.Handle(d.service.handler())
 	open := func(api string) error {
 		l, err := d.listen(api)
-		if err == nil {
-			g.Go(func() error { return serve(ctx, httpServer(mux, d.log), l) })
+		if err != nil {
+			return err
 		}
-		return err
+		var h http.Handler = mux
+		if strings.HasPrefix(api, "http://") {
+			h = loopbackName(mux)
+		}
+		g.Go(func() error { return serve(ctx, httpServer(h, d.log), l) })
+		return nil
 	}
 	if err := open(d.fabric.Service.API); err != nil {
 		return err
@@ -215,4 +220,22 @@ func (d *pathsDaemon) reload() error {
 		d.log.Warn("what the file says of the service's own api, metrics or tls takes effect when it is started again")
 	}
 	return nil
+}
+
+// loopbackName lets through what was asked of an address of the loopback, or of
+// localhost. A web page may give a name of its own that address and have a
+// browser of this machine ask for it.
+func loopbackName(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := r.Host
+		if h, _, err := net.SplitHostPort(r.Host); err == nil {
+			host = h
+		}
+		a, err := netip.ParseAddr(strings.Trim(host, "[]"))
+		if host != "localhost" && (err != nil || !a.IsLoopback()) {
+			http.Error(w, "ask under one of the names 127.0.0.1, [::1] and localhost", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }

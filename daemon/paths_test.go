@@ -379,3 +379,31 @@ func TestPathsJSON(t *testing.T) {
 		}
 	}
 }
+
+// TestPathsOwnName: a name that a web page gave the loopback is refused.
+func TestPathsOwnName(t *testing.T) {
+	folder := t.TempDir()
+	serveFile(t, folder, pathsFile)
+	r := servePaths(t, folder)
+	_, port, err := net.SplitHostPort(r.http)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for host, want := range map[string]int{r.http: 200, "localhost:" + port: 200, "[::1]:" + port: 200, "127.0.0.1": 200,
+		"page.example:" + port: 403, "page.example": 403, "192.0.2.1:" + port: 403, "localhost.example": 403} {
+		q, err := http.NewRequest("POST", "http://"+r.http+"/fairlead.v1.Paths/ListFlows", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Host = host
+		q.Header.Set("Content-Type", "application/json")
+		resp, err := http.DefaultClient.Do(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%s: %d, want %d", host, resp.StatusCode, want)
+		}
+	}
+}

@@ -55,8 +55,8 @@ A place is a router's or host's name, or an address. docs/path.md has more.`,
 	}
 	add(groupRun, newPathServeCommand(), newPathAnswerCommand(), newPathMeasureCommand())
 	add(groupShow, newPathListCommand(), newPathFindCommand(), newPathPortsCommand(), newPathOfCommand(),
-		newPathFlowsCommand(), newPathLoadCommand(), newPathProbeCommand(), newPathLearnCommand())
-	add(groupChange, newPathScheduleCommand(), newPathReleaseCommand(), newPathReportCommand(), newPathImportCommand())
+		newPathFlowsCommand(), newPathLoadCommand(), newPathProbeCommand(), newPathImportCommand(), newPathLearnCommand())
+	add(groupChange, newPathScheduleCommand(), newPathReleaseCommand(), newPathReportCommand())
 	return cmd
 }
 

@@ -411,3 +411,64 @@ func BenchmarkSearchAndPorts(b *testing.B) {
 		}
 	}
 }
+
+// TestFlowLabel: IPv6 steered by its flow label, while ports are given.
+func TestFlowLabel(t *testing.T) {
+	f := *must(topology.FatTree(4))
+	f.Selector.IPv6 = pathsel.FlowLabel
+	for i := range f.Nodes {
+		f.Nodes[i].Addresses = append(f.Nodes[i].Addresses, netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: byte(i + 1)}))
+	}
+	n := drawn(t, &f, nil)
+	for p := range must(n.Routes(host(t, n, 0), host(t, n, -1), Rules{})).All() {
+		flow, err := n.Ports(&p, Request{IPv6: true, SrcPort: 4711, DstPort: 80})
+		if err != nil || flow.Label == 0 || flow.SrcPort != 4711 || !flow.Src.Is6() {
+			t.Fatal(flow, err)
+		}
+		if back, _, known, err := n.Of(flow, 0); err != nil || !known || !slices.Equal(back.Hops, p.Hops) {
+			t.Errorf("%+v leads over %v, want %v (%v)", flow, back.Hops, p.Hops, err)
+		}
+		if _, err := n.Ports(&p, Request{IPv6: true, DstPort: 80}); err == nil || !strings.Contains(err.Error(), "name both") {
+			t.Error(err)
+		}
+	}
+}
+
+// TestTooLong: more choices in a row than a selector has digits. A path whose
+// steps all happen to fit has ports, the others say why not; what has ports
+// leads there.
+func TestTooLong(t *testing.T) {
+	text := "routers:\n"
+	links := "hosts: [{name: a, addresses: [10.0.0.1]}, {name: b, addresses: [10.0.0.2]}]\nlinks:\n  - {between: [a, r0]}\n"
+	const routers = 13 // radix 8: ten digits
+	for i := range routers {
+		text += fmt.Sprintf("  - {name: r%d}\n", i)
+		for port := range 2 {
+			if i+1 < routers {
+				links += fmt.Sprintf("  - {between: [r%d, r%d], ports: [%d, %d]}\n", i, i+1, port, port+2)
+			}
+		}
+	}
+	n := written(t, text+links+fmt.Sprintf("  - {between: [r%d, b]}\n", routers-1))
+	routes := must(n.Routes(must(n.Place("a")), must(n.Place("b")), Rules{}))
+	if routes.Count() != 1<<(routers-1) {
+		t.Fatal(routes.Count())
+	}
+	good, bad := 0, 0
+	for p := range routes.All() {
+		flow, err := n.Ports(&p, Request{})
+		if err == nil {
+			good++
+			if back, _, known, err := n.Of(flow, 0); err != nil || !known || !slices.Equal(back.Hops, p.Hops) {
+				t.Fatalf("%+v leads over %v, want %v (%v)", flow, back.Hops, p.Hops, err)
+			}
+			continue
+		}
+		if bad++; !errors.Is(err, pathsel.ErrCollision) || strings.Contains(err.Error(), "\n") {
+			t.Fatal(err)
+		}
+	}
+	if bad == 0 {
+		t.Errorf("all %d paths have ports", good)
+	}
+}
