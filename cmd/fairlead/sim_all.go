@@ -35,7 +35,7 @@ and the exit status is 1.
 With --renew, the scenarios that it names are run, and what an older report has
 of all others is kept as it is.
 
-All of them take about a quarter of an hour on two cores.`,
+All of them take about 20 minutes on two cores.`,
 		Example: `  fairlead sim all --report results
   fairlead sim all --report results --only imbalance,fct --seeds 3
   fairlead sim all --report results --renew fat-tree`,

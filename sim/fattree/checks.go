@@ -56,9 +56,16 @@ func (o *Options) overloadChecks(all outcomes) (checks []sim.Check) {
 				continue
 			}
 			unfair := func(p point) float64 { return 100 - all.over(p, fairness).Mean }
-			what := fmt.Sprintf("what Jain's index lacks under cflb over ecmp, %s, %d connections a host", subflowsText(n), each)
+			what := fmt.Sprintf("what Jain's index lacks under cflb over ecmp, %s, %s a host", subflowsText(n), connectionsText(each))
 			checks = append(checks, sim.NewCheck(what, "×", unfair(a)/unfair(b), 0, 0.9, "more fairness"))
 		}
 	}
 	return checks
+}
+
+func connectionsText(n int) string {
+	if n == 1 {
+		return "1 connection"
+	}
+	return fmt.Sprintf("%d connections", n)
 }

@@ -100,13 +100,15 @@ func (o *Packets) Check() error {
 	return nil
 }
 
-// Curves of the packets' figures: ways, and how subflows move on them.
+// packetPoint is a number of subflows on the paths of a way, packet by packet or
+// as fluids.
 type packetPoint struct {
 	subflows int
 	way      way
 	fluid    bool
 }
 
+// packetOutcomes are those of each point, by seed, and what happened in all.
 type packetOutcomes struct {
 	of     map[packetPoint][]outcome
 	counts packets.Counts

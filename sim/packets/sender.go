@@ -143,7 +143,7 @@ func (s *subflow) judge() (any bool) {
 	return any
 }
 
-// halve sets what slow start ends at, from what is flying.
+// halve sets what slow start ends at.
 func (s *subflow) halve() {
 	s.threshold = max(s.window/2, 2)
 	s.recovery = s.next
