@@ -111,8 +111,8 @@ struct fl_choice {
 
 /* ---- Permutations, from fields back to the selector --------------------- */
 
-/* half is a constant. The round function folds the product's upper three
- * halves into one: docs/cflb.md says why not the uppermost alone. */
+/* half is a constant. The round function folds the product's two words into
+ * one: docs/cflb.md says why its uppermost half alone will not do. */
 static __always_inline __u32 fl_pathsel_feistel(const volatile struct fl_pathsel_family *f,
 						const __u32 half, __u32 fields)
 {
@@ -122,8 +122,8 @@ static __always_inline __u32 fl_pathsel_feistel(const volatile struct fl_pathsel
 
 #pragma unroll
 	for (i = FL_PATHSEL_ROUNDS - 1; i >= 0; i--) {
-		y = ((l ^ f->round[i][0]) * f->round[i][1]) >> (64 - 3 * half);
-		before = r ^ ((__u32)(y ^ y >> half ^ y >> 2 * half) & mask);
+		y = (l ^ f->round[i][0]) * f->round[i][1];
+		before = r ^ (__u32)(y ^ y >> 32) >> (32 - half);
 		r = l;
 		l = before;
 	}

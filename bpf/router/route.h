@@ -30,36 +30,42 @@ struct fl_way {
 	enum fl_how how;
 };
 
-static __always_inline int fl_route(const struct fl_packet *p, struct fl_way *w)
+/* Takes the hop that a route's value, NULL: there is none, leads to. What the
+ * packet selects is read after the look-up: before it, it would be kept on the
+ * stack across that call, and paid for where there is nothing to choose. */
+static __always_inline int fl_take(const struct fl_packet *p, bool six, const __u32 *found,
+				   struct fl_way *w)
 {
+	const struct fl_router_group *g;
 	struct fl_choice choice;
-	__u32 *found, value, index;
+	__u32 value, index;
 
-	/* The choice comes before the look-up, which it does not need: the
-	 * processor does what it can of both at once. */
-	if (p->family == 4) {
-		fl_pathsel_read(&selector, seed, &p->flow, false, p->ttl, &choice);
-		found = fl_lookup4(p);
-	} else {
-		fl_pathsel_read(&selector, seed, &p->flow, true, p->ttl, &choice);
-		found = fl_lookup6(p);
-	}
 	if (!found)
 		return FL_PASS_NO_ROUTE;
 	value = *(volatile __u32 *)found;
 	index = FL_ROUTE_INDEX(value);
-	w->how = FL_HOW_SINGLE;
 	w->index = index;
-	if (FL_ROUTE_KIND(value) == FL_ROUTE_PASS)
-		return index;
-	if (FL_ROUTE_KIND(value) == FL_ROUTE_GROUP) {
-		const struct fl_router_group *g = bpf_map_lookup_elem(&groups, &index);
+	w->how = FL_HOW_SINGLE;
+	if (FL_ROUTE_KIND(value) != FL_ROUTE_GROUP)
+		return FL_ROUTE_KIND(value) == FL_ROUTE_PASS ? (int)index : FL_CONTINUE;
+	fl_pathsel_read(&selector, seed, &p->flow, six, p->ttl, &choice);
+	g = bpf_map_lookup_elem(&groups, &index);
+	if (!g) /* never */
+		return FL_PASS_NO_ROUTE;
+	w->index = g->hop[fl_pathsel_choose(&selector, &g->choice, &choice, &w->how)];
+	return FL_CONTINUE;
+}
 
-		if (!g) /* never */
-			return FL_PASS_NO_ROUTE;
-		w->index = g->hop[fl_pathsel_choose(&selector, &g->choice, &choice, &w->how)];
-	}
-	w->hop = bpf_map_lookup_elem(&hops, &w->index);
+/* `six` is a constant in each branch, as pathsel.h wants it. */
+static __always_inline int fl_route(const struct fl_packet *p, struct fl_way *w)
+{
+	int reason = p->family == 4 ? fl_take(p, false, fl_lookup4(p), w) :
+				      fl_take(p, true, fl_lookup6(p), w);
+	__u32 index = w->index;
+
+	if (reason != FL_CONTINUE)
+		return reason;
+	w->hop = bpf_map_lookup_elem(&hops, &index);
 	return w->hop ? FL_CONTINUE : FL_PASS_NO_ROUTE;
 }
 

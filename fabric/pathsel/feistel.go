@@ -6,11 +6,12 @@ import "fmt"
 const feistelRounds = 8
 
 // feistel permutes numbers of an even count of bits: a balanced Feistel
-// network whose round function is (half ^ a) * b mod 2^64, its upper three
-// halves folded into one, with a secret a and a secret odd b for each round.
-// One multiplication a round is what makes it faster than the paper's ciphers.
-// The uppermost half alone would be nearly linear: for one key in some dozens
-// differences then come through all eight rounds (docs/cflb.md).
+// network whose round function is (half ^ a) * b mod 2^64, with a secret a and a
+// secret odd b for each round, its two words of 32 bits folded into one, of
+// which the uppermost half of bits counts. One multiplication a round is what
+// makes it faster than the paper's ciphers. The product's uppermost half alone
+// would be nearly linear: for one key in some dozens differences then come
+// through all eight rounds (docs/cflb.md).
 type feistel struct {
 	half   uint // bits of a half
 	rounds [feistelRounds][2]uint64
@@ -27,9 +28,8 @@ func newFeistel(key [16]byte, bits int) *feistel {
 }
 
 func (f *feistel) round(i int, half uint32) uint32 {
-	h := f.half & 31 // tells the compiler that shifts are short
-	y := (uint64(half) ^ f.rounds[i][0]) * f.rounds[i][1] >> ((64 - 3*h) & 63)
-	return uint32(y^y>>h^y>>(2*h&63)) & (1<<h - 1)
+	y := (uint64(half) ^ f.rounds[i][0]) * f.rounds[i][1]
+	return uint32(y^y>>32) >> ((32 - f.half) & 31) // & tells the compiler that the shift is short
 }
 
 // forward makes fields of a selector.
