@@ -12,11 +12,11 @@ import (
 // maximum that is possible from each state, then the least sum among the ways
 // that have it.
 func (s *Scheduler) best(r *Routes, steered bool, random uint64, p *Path) bool {
-	shared := r.shared()
+	s.countThrough(r)
 	all := make([]ways, len(r.parts))
 	least := math.Inf(1)
 	for i := range all {
-		all[i] = newWays(s, &r.parts[i], shared, steered)
+		all[i] = newWays(s, &r.parts[i], steered)
 		least = min(least, all[i].maximum())
 	}
 	if math.IsInf(least, 1) {
@@ -43,36 +43,45 @@ func (s *Scheduler) best(r *Routes, steered bool, random uint64, p *Path) bool {
 	return true
 }
 
-// shared counts, for each link and direction, the paths over it, and returns
-// those that all paths pass.
-func (r *Routes) shared() map[Hop]bool {
-	through := map[Hop]uint64{}
+// countThrough counts, for each link and direction, the paths of r over it.
+func (s *Scheduler) countThrough(r *Routes) {
+	for _, i := range s.counted {
+		s.through[i] = 0
+	}
+	s.counted, s.all = s.counted[:0], r.count
 	for i := range r.parts {
 		t := &r.parts[i]
-		through[t.head] = plus(through[t.head], t.count)
+		s.pass(t.head, t.count)
 		for _, h := range t.tail {
-			through[h] = plus(through[h], t.count)
+			s.pass(h, t.count)
 		}
 		if t.graph == nil {
 			continue
 		}
 		order := t.graph.after(t.start)
-		to := map[int32]uint64{t.start: 1}
+		to := make([]uint64, len(t.graph.count)) // paths from the start to a state
+		to[t.start] = 1
 		for k := len(order) - 1; k >= 0; k-- {
 			for _, e := range t.graph.out(order[k]) {
 				to[e.to] = plus(to[e.to], to[order[k]])
-				h := Hop{int(e.link), int(e.from)}
-				through[h] = plus(through[h], times(to[order[k]], t.graph.count[e.to]))
+				s.pass(Hop{int(e.link), int(e.from)}, times(to[order[k]], t.graph.count[e.to]))
 			}
 		}
 	}
-	out := map[Hop]bool{}
-	for h, n := range through {
-		if n >= r.count && n != saturated {
-			out[h] = true
-		}
+}
+
+func (s *Scheduler) pass(h Hop, count uint64) {
+	i := 2*h.Link + h.From
+	if s.through[i] == 0 {
+		s.counted = append(s.counted, i)
 	}
-	return out
+	s.through[i] = plus(s.through[i], count)
+}
+
+// shared tells whether all paths that were counted pass the link.
+func (s *Scheduler) shared(h Hop) bool {
+	n := s.through[2*h.Link+h.From]
+	return n >= s.all && n != saturated
 }
 
 // times multiplies and saturates.
@@ -85,7 +94,7 @@ func times(a, b uint64) uint64 {
 
 // after are the states from one on, each behind all that follow it.
 func (g *graph) after(start int32) (order []int32) {
-	seen := map[int32]bool{}
+	seen := make([]bool, len(g.count))
 	var visit func(int32)
 	visit = func(s int32) {
 		if seen[s] {
@@ -105,23 +114,24 @@ func (g *graph) after(start int32) (order []int32) {
 type ways struct {
 	*Scheduler
 	part    *part
-	shared  map[Hop]bool
 	steered bool
 	order   []int32
-	ends    float64           // the largest load of head and tail
-	least   map[int32]float64 // from a state to the end, the least maximum
-	rest    map[int32]float64 // and the least sum among those that hold the bound
-	number  map[int32]float64 // and how many have that
+	ends    float64   // the largest load of head and tail
+	least   []float64 // by state: from it to the end, the least maximum
+	rest    []float64 // and the least sum among those that hold the bound
+	number  []float64 // and how many have that
 	bound   float64
 	sum     float64
 }
 
-func newWays(s *Scheduler, t *part, shared map[Hop]bool, steered bool) ways {
-	w := ways{Scheduler: s, part: t, shared: shared, steered: steered,
-		least: map[int32]float64{}, rest: map[int32]float64{}, number: map[int32]float64{}}
+func newWays(s *Scheduler, t *part, steered bool) ways {
+	w := ways{Scheduler: s, part: t, steered: steered}
+	states := 1 // a link alone: one state, which nothing leads to
 	if t.graph != nil {
 		w.order = t.graph.after(t.start)
+		states = len(t.graph.count)
 	}
+	w.least, w.rest, w.number = make([]float64, states), make([]float64, states), make([]float64, states)
 	return w
 }
 
@@ -130,7 +140,7 @@ func (w *ways) start() int32 { return w.part.start }
 
 // weight is a link's load; nothing if all paths pass it.
 func (w *ways) weight(h Hop) float64 {
-	if w.shared[h] {
+	if w.shared(h) {
 		return 0
 	}
 	return w.load(h)

@@ -16,7 +16,7 @@ type chooser struct {
 	yield   func(pathsel.Flow) bool // nil: last is all that is wanted
 	last    pathsel.Flow            // that was yielded
 	found   bool                    // there was one
-	taken   int  // that would do, but are taken
+	taken   int                     // that would do, but are taken
 }
 
 // freeTries bounds how many random selectors are looked at for one flow if

@@ -27,6 +27,12 @@ type Scheduler struct {
 	flows  map[pathsel.Flow]uint64
 	links  []linkLoad // by link, twice: by the end that is entered
 	usual  float64    // capacity of links that state none
+
+	// Of the search that is under way: how many of all its paths pass a link
+	// (as links), and which of these are not 0.
+	through []uint64
+	counted []int
+	all     uint64
 }
 
 // linkLoad is a link in one direction.
@@ -59,7 +65,7 @@ type Placement struct {
 
 // NewScheduler begins with no flows.
 func NewScheduler(n *Net) *Scheduler {
-	s := &Scheduler{net: n, placed: map[uint64]*Placement{}, flows: map[pathsel.Flow]uint64{}, links: make([]linkLoad, 2*len(n.fabric.Links))}
+	s := &Scheduler{net: n, placed: map[uint64]*Placement{}, flows: map[pathsel.Flow]uint64{}, links: make([]linkLoad, 2*len(n.fabric.Links)), through: make([]uint64, 2*len(n.fabric.Links))}
 	for i := range n.fabric.Links {
 		s.usual = max(s.usual, float64(n.fabric.Links[i].Capacity))
 	}
