@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/fabric/paths"
+	"github.com/fairlead/fairlead/fabric/pathsel"
 	"github.com/fairlead/fairlead/fabric/topology"
 	"github.com/fairlead/fairlead/lab/fabrics"
 	"github.com/fairlead/fairlead/lab/netspace"
@@ -189,14 +190,37 @@ func TestRewritten(t *testing.T) {
 	}
 }
 
-// program builds fairlead, for its routers.
+// built is the fairlead that runs in routers, built once for all tests.
+var built struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	if built.dir != "" {
+		os.RemoveAll(built.dir)
+	}
+	os.Exit(status)
+}
+
+// program is the fairlead that runs in routers.
 func program(t *testing.T) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "fairlead")
-	if out, err := exec.Command("go", "build", "-o", path, "../../cmd/fairlead").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v: %s", err, out)
+	built.once.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "fairlead-probe"); built.err != nil {
+			return
+		}
+		out, err := exec.Command("go", "build", "-o", filepath.Join(built.dir, "fairlead"), "../../cmd/fairlead").CombinedOutput()
+		if err != nil {
+			built.err = fmt.Errorf("go build: %w: %s", err, out)
+		}
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
 	}
-	return path
+	return filepath.Join(built.dir, "fairlead")
 }
 
 // names is a finding that says just this of one link.
@@ -258,5 +282,28 @@ func TestBadLink(t *testing.T) {
 		}
 		t.Logf("measured in %v: %+v, rates %v", time.Since(began), found, states[0].Rates)
 		do(f.Limit(link, 0))
+	}
+}
+
+// Fields other than both ports: source ports of 16 bits, and flow labels.
+func TestFields(t *testing.T) {
+	of, err := topology.LeafSpine(2, 2, 1)
+	if err == nil {
+		of.Selector.IPv4, of.Selector.IPv6 = pathsel.SourcePort, pathsel.FlowLabel
+	}
+	f := buildFabric(t, "field", of, err, fabrics.Options{Program: program(t)})
+	answerOn(t, f, "host-1", DefaultPort)
+	for _, six := range []bool{false, true} {
+		p := probeFrom(t, f, "host-0", "host-1", six)
+		await(t, p, "all paths are good", allGood)
+		// The walks, which go out at once, agree.
+		states, _ := await(t, p, "walks agree", func(s []State, found []Finding) bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return !slices.ContainsFunc(p.choices(), func(w *walker) bool { return w.right.IsZero() }) && allGood(s, found)
+		})
+		if s := states[0]; (s.Flow.Label != 0) != six {
+			t.Errorf("IPv6 %v: flow %+v", six, s.Flow)
+		}
 	}
 }

@@ -28,6 +28,7 @@ type lane struct {
 	track     track
 	rounds    []sentProbe // the last ones, by round modulo their number
 	why       string      // ICMP or the kernel says why nothing arrives
+	reached   bool        // and that it came to the host, where nobody answers
 	rewritten string
 	rates     Rates
 	walks     []*walker // by the routers on the way; nil without walks

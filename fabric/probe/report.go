@@ -150,7 +150,11 @@ func (p *Prober) explain(kind Kind, bad, good func(int) bool, seen func(*lane) e
 	for _, i := range rest {
 		f.Paths = append(f.Paths, badAt[i])
 	}
-	f.Detail = reasonOf(kind, &states[f.Paths[0]]) + "; each link of it is well by itself: the way back, a router on the way or the host's own load"
+	f.Detail = reasonOf(kind, &states[f.Paths[0]])
+	if p.lanes[f.Paths[0]].reached {
+		return append(found, f)
+	}
+	f.Detail += "; each link of it is well by itself: the way back, a router on the way or the host's own load"
 	return append(found, f)
 }
 
@@ -172,6 +176,9 @@ type evidence struct {
 // that never answers: it accuses the link before it only if it once did, or if
 // all the others do.
 func (p *Prober) gather(l *lane, verdict Verdict) evidence {
+	if l.reached {
+		return evidence{well: l.links(), culprit: -1}
+	}
 	e := evidence{culprit: -1}
 	sure := true // all walks so far were well
 	for _, w := range l.walks {

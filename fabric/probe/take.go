@@ -55,7 +55,7 @@ func (l *lane) take(m message, k packet, timeout time.Duration) {
 		return // judged before it came, or a copy
 	}
 	s.rtt = roundTrip(s.at, k.at, m.held, timeout)
-	l.why = ""
+	l.why, l.reached = "", false
 	l.rewritten = l.rewriting(m, k.ttl)
 }
 
@@ -103,7 +103,7 @@ func (p *Prober) takeError(s *socket, k packet) {
 	}
 	for _, l := range p.lanes {
 		if l.socket == s {
-			l.why = p.whyNot(k, p.c.Targets[l.target].Host)
+			l.why, l.reached = p.whyNot(k, p.c.Targets[l.target].Host), k.icmp.noPort()
 		}
 	}
 }
