@@ -9,8 +9,9 @@ struct test_packet {
 	__u32 ttl;
 	__u32 six;
 	/* The answer. */
+	__u32 selector; /* of the ports, by the permutation */
 	__u32 digit;
-	__u32 read;  /* enum fl_how, before the group is known */
+	__u32 read;     /* enum fl_how, before the group is known */
 	__u32 hop;
 	__u32 how;
 };
@@ -38,6 +39,7 @@ static __always_inline int test(struct test_packet *p, bool six)
 	if (!g)
 		return XDP_ABORTED;
 	fl_pathsel_read(&pathsel, seed, &p->flow, six, p->ttl, &c);
+	p->selector = fl_pathsel_back(&pathsel, six, p->flow.ports);
 	p->digit = c.digit;
 	p->read = c.how;
 	p->hop = fl_pathsel_choose(&pathsel, g, &c, &how);

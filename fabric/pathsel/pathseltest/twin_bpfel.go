@@ -57,12 +57,13 @@ type twinTestPacket struct {
 		Proto uint8
 		_     [3]byte
 	}
-	Ttl   uint32
-	Six   uint32
-	Digit uint32
-	Read  uint32
-	Hop   uint32
-	How   uint32
+	Ttl      uint32
+	Six      uint32
+	Selector uint32
+	Digit    uint32
+	Read     uint32
+	Hop      uint32
+	How      uint32
 }
 
 // Names of all BPF objects in the ELF.
