@@ -1,12 +1,18 @@
 package daemon_test
 
 import (
+	"bytes"
+	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
+	"github.com/fairlead/fairlead/fabric/topology"
 	"github.com/fairlead/fairlead/lab/netspace"
 )
 
@@ -19,7 +25,7 @@ func TestRouter(t *testing.T) {
 		do   func(*testing.T)
 	}{
 		{"select", r.selects}, {"traceroute", r.traceroute}, {"link lost", r.linkLost}, {"next hops", r.nextHops},
-		{"vlan", r.vlan}, {"kernel", r.leftToKernel}, {"rules", r.rules}, {"killed", r.killed},
+		{"vlan", r.vlan}, {"kernel", r.leftToKernel}, {"rules", r.rules}, {"metrics", r.metrics}, {"reload", r.reload}, {"killed", r.killed},
 	} {
 		if !r.sub(t, step.name, step.do) {
 			return
@@ -258,6 +264,69 @@ func (r *routerRig) rules(t *testing.T) {
 	}
 	r.ip("leaf-0", "rule", "del", "from", "10.0.0.0/8", "table", "42")
 	r.until("the program forwards again", func() bool { return len(r.route(r.to[false]).Members) == 3 })
+}
+
+// metrics say the same as the status.
+func (r *routerRig) metrics(t *testing.T) {
+	page, err := r.Run(t.Context(), "leaf-0", "curl", "-sS", "http://"+routerMetrics+"/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := r.hop(true, 1)
+	for _, want := range []string{
+		fmt.Sprintf(`fairlead_router_packets_total{gateway="%s",how="selected",interface="%s",port="1"} %d`, h.Gateway, h.Interface, h.Selected),
+		fmt.Sprintf(`fairlead_router_next_hop_usable{gateway="%s",interface="%s",port="1"} 1`, h.Gateway, h.Interface),
+		`fairlead_packets_total{reason="unreachable"}`, `fairlead_build_info{`, `role="router"`, `fairlead_router_error 0`,
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %s in the metrics", want)
+		}
+	}
+	if ready, err := r.Run(t.Context(), "leaf-0", "curl", "-sS", "http://"+routerMetrics+"/ready"); err != nil || ready != "ready\n" {
+		t.Errorf("ready says %q: %v", ready, err)
+	}
+}
+
+// reload: SIGHUP takes other port numbers over, and says what takes a restart.
+func (r *routerRig) reload(t *testing.T) {
+	before := r.hop(false, 0)
+	f := *r.Topology()
+	f.Links = slices.Clone(f.Links)
+	leaf := r.Node("leaf-0")
+	for i := range f.Links {
+		for side := range f.Links[i].Ends {
+			if e := &f.Links[i].Ends[side]; e.Node == leaf && e.Port >= 0 {
+				e.Port = (e.Port + 1) % 3
+			}
+		}
+	}
+	rewrite := func(f *topology.Fabric) {
+		t.Helper()
+		var text bytes.Buffer
+		err := topology.Write(&text, f)
+		if err == nil {
+			err = os.WriteFile(r.Path(), text.Bytes(), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, pid := range netspace.Processes(r.Namespace("leaf-0")) {
+			if err := syscall.Kill(pid, syscall.SIGHUP); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	rewrite(&f)
+	r.until("other numbers are in force", func() bool { return r.hop(false, 1).Interface == before.Interface })
+	selected := r.hop(false, 1).Selected
+	if !r.send(false, 1, 5) || r.hop(false, 1).Selected != selected+5 {
+		t.Error("flows do not go by the new numbers")
+	}
+	f.Selector.Key[0]++
+	rewrite(&f)
+	r.until("a restart is asked for", func() bool { return contains(r.status().Warnings, "restart it") })
+	rewrite(r.Topology())
+	r.until("all is as it was", func() bool { return r.hop(false, 0).Interface == before.Interface && len(r.status().Warnings) == 0 })
 }
 
 // killed: packets go on while the daemon is dead, and the next one goes on

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -47,6 +48,9 @@ type routerRig struct {
 	tags    int
 }
 
+// routerMetrics is leaf-0's address for metrics, in its own namespace.
+const routerMetrics = "127.0.0.1:9477"
+
 func newRouterRig(t *testing.T, name string) *routerRig {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -70,6 +74,7 @@ func newRouterRig(t *testing.T, name string) *routerRig {
 	for i := range of.Nodes {
 		of.Nodes[i].Addresses = nil // the rig gives one of each family
 	}
+	of.Nodes[slices.IndexFunc(of.Nodes, func(n topology.Node) bool { return n.Name == "leaf-0" })].Metrics = routerMetrics
 	if r.sel, err = pathsel.New(of.Selector); err != nil {
 		t.Fatal(err)
 	}

@@ -52,16 +52,16 @@ func (d *routerDaemon) status() (*fairleadv1.GetStatusResponse, error) {
 	return s, nil
 }
 
-// notReady says which next hops that packets may select are still asked for
-// their MAC address: until then the kernel forwards there, by its own choice.
-// One that does not answer for long keeps no router from work.
+// notReady says which next hops that packets may select cannot be sent to yet:
+// until then the kernel forwards in their place, by its own choice. One of which
+// that is so for long keeps no router from work.
 func (d *routerDaemon) notReady(view *router.View) (why []string) {
 	if time.Since(d.started) > hopTime {
 		return nil
 	}
 	for _, h := range view.Tables.Hops {
-		if h.Port >= 0 && h.Usable && h.MAC == [6]byte{} {
-			why = append(why, fmt.Sprintf("next hop %v dev %s is not resolved yet", h.ID.Gateway, view.Names[h.ID.Device]))
+		if text := whyNot(h); h.Port >= 0 && h.Usable && text != "" {
+			why = append(why, fmt.Sprintf("next hop %v dev %s: %s", h.ID.Gateway, view.Names[h.ID.Device], text))
 		}
 	}
 	return why

@@ -88,6 +88,7 @@ VIPs (served addresses). The same file serves every machine:
   fairlead lb -f fairlead.yaml           on each balancer
   fairlead host -f fairlead.yaml         on each server
   fairlead switch -f fairlead.yaml       on each switch (scheme faild)
+  fairlead router -f fabric.yaml         on each router of a fabric (CFLB)
   fairlead status -f fairlead.yaml       what they do
 
 To see it work on this machine alone, without any set-up: fairlead demo.

@@ -185,6 +185,10 @@ func (f *Follower) Run(ctx context.Context, apply func(Tables) error) error {
 	if err := f.kernel.watch(ctx, f.heard, f.lost); err != nil {
 		return err
 	}
+	err := f.kernel.watchFeatures(ctx, func() { f.outdate(partRedirects); f.tell() })
+	if err != nil {
+		return err
+	}
 	f.outdate(allParts...) // something may have changed before we watched
 	if err := f.follow(apply); err != nil {
 		return err

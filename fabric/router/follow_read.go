@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/mdlayher/genetlink"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -252,60 +251,6 @@ func (p *picture) otherRules() (others []string) {
 	}
 	return others
 }
-
-// readRedirects asks which devices take frames from XDP (ndo_xdp_xmit): the
-// others lose them without a word.
-func (p *picture) readRedirects(k *kernel) error {
-	const (
-		devGet      = 1 // NETDEV_CMD_DEV_GET
-		devIfindex  = 1 // NETDEV_A_DEV_IFINDEX
-		devFeatures = 3 // NETDEV_A_DEV_XDP_FEATURES
-		ndoXmit     = 4 // NETDEV_XDP_ACT_NDO_XMIT
-	)
-	conn, err := genetlink.Dial(&netlink.Config{NetNS: int(k.namespace.Fd())})
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	family, err := conn.GetFamily("netdev")
-	if errors.Is(err, unix.ENOENT) {
-		p.redirects = nil
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	replies, err := conn.Execute(genetlink.Message{Header: genetlink.Header{Command: devGet, Version: family.Version}},
-		family.ID, netlink.Request|netlink.Dump)
-	if err != nil {
-		return err
-	}
-	redirects := make(map[int]bool, len(replies))
-	for _, m := range replies {
-		a, err := netlink.NewAttributeDecoder(m.Data)
-		if err != nil {
-			return err
-		}
-		device, features := 0, uint64(0)
-		for a.Next() {
-			switch a.Type() {
-			case devIfindex:
-				device = int(a.Uint32())
-			case devFeatures:
-				features = a.Uint64()
-			}
-		}
-		if a.Err() != nil {
-			return a.Err()
-		}
-		redirects[device] = features&ndoXmit != 0
-	}
-	p.redirects = redirects
-	return nil
-}
-
-// takesRedirects: frames that XDP sends out by the device are not lost.
-func (p *picture) takesRedirects(device int) bool { return p.redirects == nil || p.redirects[device] }
 
 // solicit has the kernel ask for a neighbour, or confirm what it knows, as if
 // a packet had gone there.

@@ -1,0 +1,103 @@
+package router
+
+import (
+	"context"
+	"errors"
+
+	"github.com/mdlayher/genetlink"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// netdev opens the kernel's generic netlink family of network devices; nil
+// without an error: it has none (before Linux 6.3).
+func (k *kernel) netdev() (conn *genetlink.Conn, family genetlink.Family, err error) {
+	if conn, err = genetlink.Dial(&netlink.Config{NetNS: int(k.namespace.Fd())}); err != nil {
+		return nil, family, err
+	}
+	if family, err = conn.GetFamily("netdev"); err == nil {
+		return conn, family, nil
+	}
+	conn.Close()
+	if errors.Is(err, unix.ENOENT) {
+		err = nil
+	}
+	return nil, family, err
+}
+
+// readRedirects asks which devices take frames from XDP (ndo_xdp_xmit): the
+// others lose them without a word.
+func (p *picture) readRedirects(k *kernel) error {
+	const (
+		devGet      = 1 // NETDEV_CMD_DEV_GET
+		devIfindex  = 1 // NETDEV_A_DEV_IFINDEX
+		devFeatures = 3 // NETDEV_A_DEV_XDP_FEATURES
+		ndoXmit     = 4 // NETDEV_XDP_ACT_NDO_XMIT
+	)
+	conn, family, err := k.netdev()
+	if conn == nil {
+		p.redirects = nil
+		return err
+	}
+	defer conn.Close()
+	replies, err := conn.Execute(genetlink.Message{Header: genetlink.Header{Command: devGet, Version: family.Version}},
+		family.ID, netlink.Request|netlink.Dump)
+	if err != nil {
+		return err
+	}
+	redirects := make(map[int]bool, len(replies))
+	for _, m := range replies {
+		a, err := netlink.NewAttributeDecoder(m.Data)
+		if err != nil {
+			return err
+		}
+		device, features := 0, uint64(0)
+		for a.Next() {
+			switch a.Type() {
+			case devIfindex:
+				device = int(a.Uint32())
+			case devFeatures:
+				features = a.Uint64()
+			}
+		}
+		if a.Err() != nil {
+			return a.Err()
+		}
+		redirects[device] = features&ndoXmit != 0
+	}
+	p.redirects = redirects
+	return nil
+}
+
+// takesRedirects: frames that XDP sends out by the device are not lost.
+func (p *picture) takesRedirects(device int) bool { return p.redirects == nil || p.redirects[device] }
+
+// watchFeatures calls changed when the features of a device have, until ctx
+// ends: of a veth they do when its other end gets an XDP program.
+func (k *kernel) watchFeatures(ctx context.Context, changed func()) error {
+	conn, family, err := k.netdev()
+	if conn == nil {
+		return err
+	}
+	for _, group := range family.Groups {
+		if group.Name == "mgmt" {
+			err = errors.Join(err, conn.JoinGroup(group.ID))
+		}
+	}
+	if err != nil {
+		conn.Close()
+		return err
+	}
+	context.AfterFunc(ctx, func() { conn.Close() })
+	go func() {
+		for ctx.Err() == nil {
+			// What is lost, or cannot be read, is a change, too.
+			_, _, err := conn.Receive()
+			if ctx.Err() != nil || errors.Is(err, unix.EBADF) {
+				return
+			}
+			changed()
+		}
+	}()
+	return nil
+}
