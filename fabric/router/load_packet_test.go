@@ -136,3 +136,26 @@ func TestForward(t *testing.T) {
 		}
 	}
 }
+
+// TestLargeFrame: a frame in several buffers is forwarded whole, and one that
+// lacks its end is not.
+func TestLargeFrame(t *testing.T) {
+	r := newRig(t, Options{})
+	tables := standard()
+	for i := range tables.Hops {
+		tables.Hops[i].MTU = 9000
+	}
+	r.apply(tables)
+	w := newTwin(t, r.o, &tables)
+	for _, dst := range []string{"203.0.113.129", "203.0.113.193", "2001:db8:2::9"} {
+		s := to(dst, wireIP)
+		s.Payload = bytes.Repeat([]byte("payload."), 1000)
+		frame := s.Frame()
+		if v := r.check(w, frame); v.reason != "" {
+			t.Errorf("%s: %s", dst, v.reason)
+		}
+		if v := r.check(w, frame[:len(frame)-1]); v.reason != "malformed" {
+			t.Errorf("%s, cut: %q", dst, v.reason)
+		}
+	}
+}
