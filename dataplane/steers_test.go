@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"strings"
 	"testing"
@@ -154,5 +155,45 @@ func TestSteerNeedsOneSource(t *testing.T) {
 	o.Source4 = netip.MustParsePrefix("10.88.0.0/16")
 	if _, err := w.tryOpen(o); err == nil || !strings.Contains(err.Error(), "source 10.88.0.0/16: steered tunnels need one source address") {
 		t.Errorf("opened with %v: %v", o.Source4, err)
+	}
+}
+
+// A health check goes the way of connections, over both families.
+func TestSteeredHealthCheck(t *testing.T) {
+	for _, server := range []string{"10.77.0.11", "fd77::11"} {
+		t.Run(server, func(t *testing.T) {
+			w := newWired(t)
+			o, a := w.steered(config.SteerConnection, 11)
+			address := netip.MustParseAddr(server)
+			a.VIPs[0].Slots[0].Address = address
+			l := w.open(o)
+			w.run(l)
+			w.mustApply(l, a)
+			w.routeVIP()
+			line, ok := l.Line(1, 0)
+			if !ok {
+				t.Fatal("slot 0 has no line")
+			}
+			mark := 0xFA1E0000 | line
+			eventually(t, "a check by the hash", func() bool { return w.connect(mark, "gue", server) != nil })
+			row := rowOf(2001)
+			for i := range row {
+				row[i].Label = 0xabcde
+			}
+			if err := l.SetSteers(map[SteerKey]SteerRow{{address, config.SteerConnection}: row}); err != nil {
+				t.Fatal(err)
+			}
+			f := w.connect(mark, "gue", server)
+			if f == nil {
+				t.Fatal("the check's SYN did not come through the tunnel")
+			}
+			_, outer, err := wire.Decapsulate(f[wire.EthernetLen:], 0)
+			if err != nil || outer.SrcPort != 2001 {
+				t.Errorf("outer %+v, %v: want source port 2001", outer, err)
+			}
+			if label := binary.BigEndian.Uint32(f[wire.EthernetLen:]) & 0xfffff; address.Is6() && label != 0xabcde {
+				t.Errorf("flow label %#x, want 0xabcde", label)
+			}
+		})
 	}
 }

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/scheme/model"
@@ -261,4 +263,26 @@ func (t *Twin) linePackets(index uint32) (packets, bytes uint64, err error) {
 		packets, bytes = packets+l.Packets, bytes+l.Bytes
 	}
 	return packets, bytes, nil
+}
+
+// OneCPU keeps the calling goroutine on the processor that it runs on, whose
+// per-CPU state its packets then meet, until release is called.
+func OneCPU() (cpu int, release func(), err error) {
+	runtime.LockOSThread()
+	var before, one unix.CPUSet
+	if err = unix.SchedGetaffinity(0, &before); err == nil {
+		for !before.IsSet(cpu) {
+			cpu++
+		}
+		one.Set(cpu)
+		err = unix.SchedSetaffinity(0, &one)
+	}
+	if err != nil {
+		runtime.UnlockOSThread()
+		return 0, nil, fmt.Errorf("stay on one processor: %w", err)
+	}
+	return cpu, func() {
+		_ = unix.SchedSetaffinity(0, &before)
+		runtime.UnlockOSThread()
+	}, nil
 }

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"math/bits"
 	"net/netip"
-	"runtime"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/policy"
@@ -408,28 +406,6 @@ func (t *Twin) readConstants(spec *ebpf.CollectionSpec) error {
 	t.source6 = netip.PrefixFrom(a6, 128-bits.OnesCount64(m6[0])-bits.OnesCount64(m6[1]))
 	t.gueChecksum6, t.steering = check != 0, steering != 0
 	return nil
-}
-
-// OneCPU keeps the calling goroutine on the processor that it runs on, whose
-// per-CPU state its packets then meet, until release is called.
-func OneCPU() (cpu int, release func(), err error) {
-	runtime.LockOSThread()
-	var before, one unix.CPUSet
-	if err = unix.SchedGetaffinity(0, &before); err == nil {
-		for !before.IsSet(cpu) {
-			cpu++
-		}
-		one.Set(cpu)
-		err = unix.SchedSetaffinity(0, &one)
-	}
-	if err != nil {
-		runtime.UnlockOSThread()
-		return 0, nil, fmt.Errorf("stay on one processor: %w", err)
-	}
-	return cpu, func() {
-		_ = unix.SchedSetaffinity(0, &before)
-		runtime.UnlockOSThread()
-	}, nil
 }
 
 // TwinLeft is what one packet left behind in the twin's maps: the differences

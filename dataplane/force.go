@@ -1,0 +1,60 @@
+package dataplane
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+)
+
+// readForce reads what an adopted set's active half says.
+func readForce(o *objects) (inForce, error) {
+	f := inForce{ranges: map[uint32]lineRange{}, hops: map[uint32]bool{}}
+	c, err := o.readControl()
+	if err != nil {
+		return f, err
+	}
+	entries, err := o.readVIPs(c.Active & 1)
+	if err != nil {
+		return f, err
+	}
+	f.entries = len(entries)
+	base := (c.Active & 1) * o.capacity().tableEntries
+	for _, e := range entries {
+		f.ranges[e.Id] = lineRange{e.FirstLine, e.Slots}
+		hash, policy := e.HashSize, e.NewSize
+		if f.hops[e.Id] = e.Scheme == uint8(lbFlSchemeFL_SCHEME_BEAMER); f.hops[e.Id] {
+			hash, policy = uint32(bucketEntries(int(hash))), 0
+		}
+		f.tables = max(f.tables, int(e.HashTable+hash-base), int(e.NewTable+policy-base))
+	}
+	return f, nil
+}
+
+// readWritten reads what the lines in force say.
+func readWritten(o *objects, f inForce) (map[uint32]writtenLine, error) {
+	written := map[uint32]writtenLine{}
+	for id, r := range f.ranges {
+		for line := r.first; line < r.end(); line++ {
+			var cpus []lbFlLine
+			if err := o.maps[mapLines].Lookup(line, &cpus); err != nil {
+				return nil, fmt.Errorf("server line %d: %w", line, err)
+			}
+			image := cpus[0]
+			image.Packets, image.Bytes, image.Opened = 0, 0, 0
+			w := writtenLine{image: image}
+			if forwarding := lbFlForwarding(image.MacDst >> 48 & 0xff); forwarding != lbFlForwardingFL_FWD_NONE {
+				w.server = serverLine{addrOf(image.Addr), forwarding, uint8(image.MacDst>>56) & (lineClosed | lineDown | lineSteered), f.hops[id], ""}
+			}
+			written[line] = w
+		}
+	}
+	return written, nil
+}
+
+// addrOf is the address that two words of a map hold.
+func addrOf(words [2]uint64) netip.Addr {
+	var b [16]byte
+	binary.LittleEndian.PutUint64(b[:8], words[0])
+	binary.LittleEndian.PutUint64(b[8:], words[1])
+	return netip.AddrFrom16(b).Unmap()
+}
