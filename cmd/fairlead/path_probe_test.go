@@ -86,6 +86,8 @@ func TestPathProbe(t *testing.T) {
 		t.Errorf("all is well: %v\n%s", err, out)
 	}
 
+	learnFrom(t, f, program, from, to)
+
 	// One link is cut.
 	link := f.Link("leaf-0", "spine-1", 0)
 	if err := f.Cut(link); err != nil {
@@ -120,6 +122,37 @@ func TestPathProbe(t *testing.T) {
 	}
 	t.Log(out)
 	watch(t, f, program, from, to, name, func() error { return f.Restore(link) })
+}
+
+// learnFrom learns what lies between the hosts with the selector alone.
+func learnFrom(t *testing.T, f *fabrics.Fabric, program, from, to string) {
+	for _, n := range f.Topology().Nodes {
+		if err := f.In(n.Name, func() error { return netspace.Sysctl("net.ipv4.icmp_ratelimit", "0") }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "selector.yaml")
+	whole, err := os.ReadFile(f.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	selector, _, _ := strings.Cut(string(whole), "routers:")
+	if err := os.WriteFile(file, []byte(selector), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	target := f.Topology().Nodes[f.Node(to)].Addresses[0].String()
+	out, err := f.Run(t.Context(), "host-0", "sh", "-c", fmt.Sprintf("%s path learn -f %s --from %s %s=%s 2>/dev/null", program, file, from, to, target))
+	if err != nil {
+		t.Fatalf("path learn: %v %s", err, out)
+	}
+	learned, err := topology.Parse("learned.yaml", []byte(out))
+	if err != nil {
+		t.Fatalf("what was learned: %v\n%s", err, out)
+	}
+	if len(learned.Nodes) != len(f.Topology().Nodes) || len(learned.Links) != len(f.Topology().Links) {
+		t.Errorf("learned %d nodes and %d links, there are %d and %d:\n%s", len(learned.Nodes), len(learned.Links),
+			len(f.Topology().Nodes), len(f.Topology().Links), out)
+	}
 }
 
 // watch follows a fabric whose link is mended.
