@@ -1,6 +1,7 @@
 package router
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"reflect"
@@ -142,4 +143,28 @@ func TestRoomRunsOut(t *testing.T) {
 	r.state.freeGroups = free
 	r.apply(tables)
 	r.check(newTwin(t, r.o, &tables), to("203.0.113.9", wireIP).Frame())
+}
+
+// BenchmarkLostHop: what it takes until all routes of a group go by the hops
+// that are left.
+func BenchmarkLostHop(b *testing.B) {
+	for _, routes := range []int{100, 10_000, 100_000} {
+		b.Run(fmt.Sprint(routes), func(b *testing.B) {
+			r := newRig(b, Options{})
+			var both [2]Tables
+			for i := range both {
+				both[i] = standard()
+				both[i].Routes = nil
+				for n := range routes {
+					a := netip.AddrFrom4([4]byte{11, byte(n >> 16), byte(n >> 8), byte(n)})
+					both[i].Routes = append(both[i].Routes, Route{netip.PrefixFrom(a, 32), Forward, 0})
+				}
+			}
+			both[1].Hops[0].Usable = false
+			r.apply(both[0])
+			for i := 1; b.Loop(); i++ {
+				r.apply(both[i%2])
+			}
+		})
+	}
 }
