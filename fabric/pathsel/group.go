@@ -47,7 +47,8 @@ type Group struct {
 //
 // which is 1/N for N hops of equal weight and numbers. Where a numbered hop
 // shall get less than 1/radix, there is no such share; then the nearest is
-// taken, and Fits says so.
+// taken, and Fits says so. Where every digit names a hop, those without a number
+// get nothing.
 func (s *Selector) Group(hops []Hop, known uint64) (*Group, error) {
 	if len(hops) < 1 || len(hops) > MaxHops {
 		return nil, fmt.Errorf("%d next hops: a group has 1 to %d", len(hops), MaxHops)
@@ -141,6 +142,10 @@ func (s *Selector) Fits(hops []Hop) error {
 	}
 	if numbered == 0 || least*s.config.Radix >= total && (numbered < s.config.Radix || even) {
 		return nil
+	}
+	if bare := len(hops) - numbered; bare > 0 && numbered == s.config.Radix {
+		return fmt.Errorf("%d of %d next hops get no traffic: they have no number, and all %d digits of the radix name others; use a larger radix, up to %d, or at most %d next hops",
+			bare, len(hops), s.config.Radix, MaxRadix, s.config.Radix)
 	}
 	remedy := "use weights nearer to each other"
 	if enough := max((total+least-1)/least, s.config.Radix+1); enough <= MaxRadix {

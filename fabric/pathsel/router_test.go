@@ -224,6 +224,7 @@ func TestFits(t *testing.T) {
 		{[]Hop{{-1, 1}, {1, 4}}, true}, // but not of the numbered one
 		{[]Hop{{0, 2}, {1, 2}, {2, 2}, {3, 3}}, false},
 		{[]Hop{{0, 1}, {9, 100}}, false},
+		{hops(5), false}, // the fifth gets nothing
 	} {
 		if err := s.Fits(c.hops); (err == nil) != c.fits {
 			t.Errorf("%v: %v", c.hops, err)

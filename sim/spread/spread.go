@@ -127,9 +127,15 @@ func (o *Options) Check() error {
 	case len(o.Schemes) == 0:
 		return fmt.Errorf("--schemes: none is given; there are %s", strings.Join(schemeNames, ", "))
 	}
+	if _, err := pathsel.New(selectorOf(string(pathsel.Feistel), o.Radix, 0)); err != nil {
+		return fmt.Errorf("--radix %d: %w", o.Radix, err)
+	}
 	for i, n := range o.Hops {
 		if n < 2 || n > maxHops {
 			return fmt.Errorf("--hops %d: must be 2 to %d", n, maxHops)
+		}
+		if n > o.Radix {
+			return fmt.Errorf("--hops %d: with --radix %d every digit names a hop, and the others get no traffic; take hops up to %d or a larger radix", n, o.Radix, o.Radix)
 		}
 		if slices.Contains(o.Hops[:i], n) {
 			return fmt.Errorf("--hops %d: is given twice", n)
@@ -142,9 +148,6 @@ func (o *Options) Check() error {
 		if slices.Contains(o.Schemes[:i], s) {
 			return fmt.Errorf("--schemes %q: is given twice", s)
 		}
-	}
-	if _, err := pathsel.New(selectorOf(string(pathsel.Feistel), o.Radix, 0)); err != nil {
-		return fmt.Errorf("--radix %d: %w", o.Radix, err)
 	}
 	return nil
 }

@@ -232,6 +232,7 @@ func TestCheck(t *testing.T) {
 		{func(o *Options) { o.Hops = []int{17} }, "--hops 17: must be 2 to 16"},
 		{func(o *Options) { o.Hops = []int{4, 4} }, "--hops 4: is given twice"},
 		{func(o *Options) { o.Radix = 65 }, "--radix 65"},
+		{func(o *Options) { o.Radix = 3 }, "--hops 4: with --radix 3 every digit"},
 		{func(o *Options) { o.Schemes = []string{"xor"} }, `--schemes "xor": must be one of`},
 		{func(o *Options) { o.Schemes = []string{"md5", "md5"} }, "is given twice"},
 	} {
