@@ -166,7 +166,7 @@ const maxFailures = 20
 func (o *RunOptions) fill() error {
 	s, known := scenarios()[o.Scenario]
 	if !known {
-		return fmt.Errorf("there is no scenario %q; there are %s", o.Scenario, strings.Join(ScenarioNames(), ", "))
+		return fmt.Errorf("there is no scenario %q; there are %s, and fabric and seven-paths with flags of their own", o.Scenario, strings.Join(ScenarioNames(), ", "))
 	}
 	if len(o.Schemes) == 0 {
 		o.Schemes = s.schemes

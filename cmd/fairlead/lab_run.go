@@ -36,6 +36,8 @@ func newLabRun() *cobra.Command {
                 drain while requests come as a web server's; beside it what
                 the simulator says of the same schedule (three and a half minutes)
   control       churn's connections straight to one server, without balancers
+  fabric        steered tunnels in a leaf-spine, and
+  seven-paths   Multipath TCP over chosen paths: both with flags of their own
 
 Schemes, policies and families run side by side, through the same changes at
 the same times (faild, and full-ct under a flood: in a lab of their own). Exit

@@ -33,11 +33,11 @@ times (of two). It needs root, and takes five minutes with 50 runs.`,
 			if err := checkOutput(output); err != nil {
 				return err
 			}
-			if cmd.Flags().Changed("runs") && o.Runs == 0 {
-				return usagef("--runs 0: must be 1 to %d", sevenpaths.MostRuns)
-			}
 			if o.Rate, err = topology.ParseRate(rate); err != nil {
-				return usagef("--rate: %w", err)
+				return usagef("--rate %q: %w; such as 20Mbit", rate, err)
+			}
+			if err := o.Check(); err != nil {
+				return usageError{err}
 			}
 			out := cmd.OutOrStdout()
 			if output == "table" && isTerminal(out) {

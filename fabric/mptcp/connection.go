@@ -37,16 +37,18 @@ type connection struct {
 	// hops are the subflows' paths, as far as they can be known.
 	hops map[pathsel.Flow][]paths.Hop
 	own  uses
-	// acked is what the peer had acknowledged at the last look, advanced the
-	// subflows that it has acknowledged more of since.
-	acked    map[key]uint64
-	advanced map[key]bool
+	// acked is what the peer had acknowledged at the last look, worked when it
+	// was last seen to have acknowledged more.
+	acked  map[key]uint64
+	worked map[key]time.Time
 	// asked are subflows that are not open yet.
 	asked map[key]time.Time
 	// id is the last that was used for a local address and port.
 	id int
 	// unfit are paths for which no ports are found, by index.
 	unfit map[int]bool
+	// failed counts the subflows that were lost on links.
+	failed uses
 
 	refusals  int // in a row
 	pauseTill time.Time
@@ -55,7 +57,7 @@ type connection struct {
 }
 
 func newConnection(token uint32) *connection {
-	return &connection{token: token, hops: map[pathsel.Flow][]paths.Hop{}, asked: map[key]time.Time{}, acked: map[key]uint64{}, unfit: map[int]bool{}}
+	return &connection{token: token, hops: map[pathsel.Flow][]paths.Hop{}, asked: map[key]time.Time{}, acked: map[key]uint64{}, worked: map[key]time.Time{}, unfit: map[int]bool{}, failed: uses{}}
 }
 
 // place finds the connection's ends in the fabric; false: it has none there.
@@ -75,16 +77,17 @@ func (c *connection) place(n *paths.Net, list []Subflow) bool {
 // update takes over what the kernel has of the connection and says how many
 // subflows that were asked for ended before they were open.
 func (c *connection) update(m *Manager, list []Subflow, now time.Time) (refused int) {
-	c.list, c.own, c.advanced = list, uses{}, map[key]bool{}
-	there, acked := map[key]bool{}, map[key]uint64{}
+	c.list, c.own = list, uses{}
+	there, acked, worked := map[key]bool{}, map[key]uint64{}, map[key]time.Time{}
 	for i := range list {
 		s := &list[i]
 		k := s.key()
 		there[k] = true
 		acked[k] = s.Info.Acked
 		c.id = max(c.id, int(s.LocalID))
-		if before, ok := c.acked[k]; s.Established && s.Info.Backoff == 0 && s.Info.Acked > before && ok {
-			c.advanced[k] = true
+		worked[k] = c.worked[k]
+		if before, ok := c.acked[k]; s.Established && s.Info.Acked > before && ok {
+			worked[k] = now
 		}
 		if s.Established && c.asked[k] != (time.Time{}) {
 			delete(c.asked, k)
@@ -102,7 +105,7 @@ func (c *connection) update(m *Manager, list []Subflow, now time.Time) (refused 
 			c.own.add(c.hops[f])
 		}
 	}
-	c.acked = acked
+	c.acked, c.worked = acked, worked
 	for k, at := range c.asked {
 		if !there[k] && now.Sub(at) > firstLook {
 			delete(c.asked, k)
@@ -113,6 +116,14 @@ func (c *connection) update(m *Manager, list []Subflow, now time.Time) (refused 
 		c.refused(m, now)
 	}
 	return refused
+}
+
+// evidence is how long an acknowledgement shows that a path works.
+const evidence = time.Second
+
+// works tells whether the subflow's path was seen to work just now.
+func (c *connection) works(s *Subflow, now time.Time) bool {
+	return s.Established && s.Info.Backoff == 0 && now.Sub(c.worked[s.key()]) < evidence
 }
 
 // refused pauses the opening of subflows.
@@ -148,33 +159,89 @@ func (m *Manager) tend(c *connection, total uses, all []Subflow, now time.Time) 
 	if (open || len(failing) > 0) && now.After(c.pauseTill) {
 		err = m.fill(c, w, alive, total, all, now)
 	}
+	if err == nil {
+		err = m.spread(c, w, alive, total, all, now)
+	}
 	// The last one is left: its end would be the connection's.
 	if open {
 		for _, s := range failing {
 			m.o.Log.Info("subflow ended: its path does not answer", "token", c.token, "local", s.Local, "remote", s.Remote)
 			m.counters.Failed++
+			c.failed.add(c.hops[s.flow()])
 			delete(c.asked, s.key())
-			if e := m.kernel.destroy(s); e != nil && !errors.Is(e, unix.ESRCH) {
-				err = errors.Join(err, fmt.Errorf("end subflow from %s to %s: %w", s.Local, s.Remote, e))
-			}
+			err = errors.Join(err, m.end(s))
 		}
 	}
 	return err
 }
 
-// fill opens subflows until there are as many as there should be.
-func (m *Manager) fill(c *connection, w *ways, alive int, total uses, all []Subflow, now time.Time) error {
-	most := MaxSubflows
+// most is how many subflows a connection may have.
+func (m *Manager) most() int {
 	if m.o.Subflows > 0 {
-		most = m.o.Subflows
+		return m.o.Subflows
 	}
+	return MaxSubflows
+}
+
+// view is what the connection looks for paths by.
+func (m *Manager) view(c *connection, total uses, now time.Time) view {
 	others := uses{}
 	for h, n := range total {
 		others[h] = n - c.own[h]
 	}
-	avoid := func(h paths.Hop) bool { return m.avoided.has(h, now) }
-	for unfit := c.unfit; alive < most; {
-		i, shared, ok := w.next(c.own, others, avoid, unfit)
+	return view{own: c.own, others: others, failed: c.failed, unfit: c.unfit,
+		avoid: func(h paths.Hop) bool { return m.avoided.has(h, now) }}
+}
+
+// spread replaces, one at a time, a subflow that shares links by one over a
+// path that is free again: it opens that one first, and ends the other when all
+// are open.
+func (m *Manager) spread(c *connection, w *ways, alive int, total uses, all []Subflow, now time.Time) error {
+	s := c.sharing(w)
+	if s == nil || m.o.RandomPorts || alive < m.most() || now.Before(c.pauseTill) {
+		return nil
+	}
+	if alive > m.most() {
+		m.o.Log.Info("subflow ended: another path was free again", "token", c.token, "local", s.Local, "remote", s.Remote)
+		return m.end(s)
+	}
+	i, shared, ok := w.next(m.view(c, total, now))
+	if !ok || shared > 0 {
+		return nil
+	}
+	return m.open(c, &w.paths[i], all, now)
+}
+
+// sharing is the last subflow that shares a link with another one, but for
+// links that all paths share; nil: none does, or not all subflows are open.
+func (c *connection) sharing(w *ways) (last *Subflow) {
+	for i := range c.list {
+		s := &c.list[i]
+		if s.fails() || !s.ends() && !s.Established {
+			return nil
+		}
+		for _, h := range c.hops[s.flow()] {
+			if c.own[h] > 1 && !w.common[h] && !s.ends() {
+				last = s
+			}
+		}
+	}
+	return last
+}
+
+// end ends a subflow.
+func (m *Manager) end(s *Subflow) error {
+	if err := m.kernel.destroy(s); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("end subflow from %s to %s: %w", s.Local, s.Remote, err)
+	}
+	return nil
+}
+
+// fill opens subflows until there are as many as there should be.
+func (m *Manager) fill(c *connection, w *ways, alive int, total uses, all []Subflow, now time.Time) error {
+	v := m.view(c, total, now)
+	for alive < m.most() {
+		i, shared, ok := w.next(v)
 		if !ok || shared > 0 && m.o.Subflows == 0 {
 			return nil
 		}
@@ -182,7 +249,7 @@ func (m *Manager) fill(c *connection, w *ways, alive int, total uses, all []Subf
 		switch {
 		case errors.Is(err, pathsel.ErrNoSelector), errors.Is(err, pathsel.ErrCollision), errors.Is(err, paths.ErrUnsteered):
 			m.o.Log.Warn("a path cannot be taken", "error", err)
-			unfit[i] = true
+			c.unfit[i] = true
 			continue
 		case err != nil:
 			return err

@@ -1,6 +1,7 @@
 package mptcp
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -25,8 +26,7 @@ const (
 
 	addrFamily, addrID, addr4, addr6, addrPort = 1, 2, 3, 4, 5
 
-	eventEstablished = 2
-	eventSubClosed   = 11
+	eventSubClosed = 11
 
 	eventToken = 1
 	eventError = 12
@@ -93,11 +93,17 @@ type event struct {
 	reset uint32
 }
 
-// events waits for some, until the time given. Nil: there were none, or more
-// than the kernel could keep.
-func (k *kernel) events(until time.Time) ([]event, error) {
+// events waits for some, until the time given or until ctx ends. Nil: there
+// were none, or more than the kernel could keep.
+func (k *kernel) events(ctx context.Context, until time.Time) ([]event, error) {
+	stop := context.AfterFunc(ctx, func() { _ = k.listen.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
 	if err := k.listen.SetReadDeadline(until); err != nil {
 		return nil, err
+	}
+	// It may have ended before the deadline was set.
+	if ctx.Err() != nil {
+		return nil, nil
 	}
 	messages, err := k.listen.Receive()
 	switch {

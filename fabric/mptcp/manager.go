@@ -20,10 +20,14 @@ import (
 const MaxSubflows = 8
 
 // How often the subflows are looked at while there are connections, and, in
-// case an event was lost, without.
+// case an event was lost, without. Between two looks is at least least, and
+// least times what a look takes: where a host has very many sockets, or opens
+// many connections at a time, this is not what it is busy with.
 const (
 	period     = 250 * time.Millisecond
 	idlePeriod = 5 * time.Second
+	least      = 10 * time.Millisecond
+	leastTimes = 10
 )
 
 // Options of a Manager.
@@ -40,14 +44,13 @@ type Options struct {
 
 // Counters since the manager was opened.
 type Counters struct {
-	Created   uint64 // subflows asked for
-	Refused   uint64 // that ended before they were open
-	Failed    uint64 // that were ended because their path failed
-	Avoided   int    // links avoided now
-	Managed   int    // connections now that have paths in the fabric
-	Foreign   int    // connections now that have not, or were opened by the peer
-	Subflows  int    // of managed connections now
-	LastError string
+	Created  uint64 // subflows asked for
+	Refused  uint64 // that ended before they were open
+	Failed   uint64 // that were ended because their path failed
+	Avoided  int    // links avoided now
+	Managed  int    // connections now that have paths in the fabric
+	Foreign  int    // connections now that have not, or were opened by the peer
+	Subflows int    // of managed connections now
 }
 
 // Manager opens and ends subflows. Its methods may be called by several
@@ -97,7 +100,7 @@ func (m *Manager) SetNet(n *paths.Net) {
 	defer m.mu.Unlock()
 	m.net, m.between = n, map[[2]int]*ways{}
 	for _, c := range m.connections {
-		c.hops = map[pathsel.Flow][]paths.Hop{}
+		c.hops, c.unfit, c.failed = map[pathsel.Flow][]paths.Hop{}, map[int]bool{}, uses{}
 	}
 }
 
@@ -120,32 +123,39 @@ func (m *Manager) Run(ctx context.Context) error {
 }
 
 func (m *Manager) run(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() { _ = m.kernel.listen.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
 	for ctx.Err() == nil {
-		wait := idlePeriod
-		if err := m.look(time.Now()); err != nil {
+		began := time.Now()
+		if err := m.look(began); err != nil {
 			m.o.Log.Warn("subflows could not be seen to; tried again", "error", err)
-			m.note(err)
 		}
+		took := time.Since(began)
+		wait := idlePeriod
 		if len(m.connections) > 0 {
 			wait = period
 		}
-		events, err := m.kernel.events(time.Now().Add(wait))
+		if err := m.listen(ctx, began.Add(max(wait, leastTimes*took)), time.Now().Add(max(least, leastTimes*took))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listen returns when something has happened, but not before soonest, or when
+// nothing has until latest.
+func (m *Manager) listen(ctx context.Context, latest, soonest time.Time) error {
+	for until := latest; ctx.Err() == nil; until = soonest {
+		events, err := m.kernel.events(ctx, until)
 		if err != nil {
 			return err
 		}
 		for _, e := range events {
 			m.heard(e)
 		}
+		if !time.Now().Before(until) || until.Equal(soonest) && len(events) == 0 {
+			return nil
+		}
 	}
 	return nil
-}
-
-func (m *Manager) note(err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.counters.LastError = err.Error()
 }
 
 // heard keeps what an event says of a subflow that was closed, for whoever
@@ -225,19 +235,23 @@ func (m *Manager) update(groups map[uint32][]Subflow, now time.Time) (managed []
 func (m *Manager) blame(managed []*connection, now time.Time) {
 	works := map[paths.Hop]bool{}
 	for _, c := range managed {
-		for _, s := range c.list {
-			if c.advanced[s.key()] {
+		for i := range c.list {
+			s := &c.list[i]
+			if !c.works(s, now) {
+				continue
+			}
+			for _, h := range c.hops[s.flow()] {
+				works[h] = true
+			}
+			if c.worked[s.key()].Equal(now) {
 				m.avoided.works(c.hops[s.flow()])
-				for _, h := range c.hops[s.flow()] {
-					works[h] = true
-				}
 			}
 		}
 	}
 	for _, c := range managed {
 		// With nothing that works the peer may be gone, or the cable of this host.
 		w := m.waysOf(c)
-		if w == nil || len(c.advanced) == 0 {
+		if w == nil || !slices.ContainsFunc(c.list, func(s Subflow) bool { return c.works(&s, now) }) {
 			continue
 		}
 		for _, s := range c.list {

@@ -60,47 +60,60 @@ func (u uses) add(hops []paths.Hop) {
 	}
 }
 
+// view is what a connection goes by when it looks for a path.
+type view struct {
+	own    uses // of its own subflows
+	others uses // of this host's other connections
+	failed uses // how often it lost a subflow over these links
+	avoid  func(paths.Hop) bool
+	unfit  map[int]bool // paths that no ports lead over
+}
+
 // worth orders paths: the less the better, field by field.
 type worth struct {
 	most   int // subflows of the connection on the link that has most of them
-	sum    int // on all links
+	failed int // of the link that lost most
+	sum    int // subflows of the connection on all links
 	others int // subflows of other connections on the link that has most
 	random uint64
 }
 
 func (a worth) compare(b worth) int {
-	return cmp.Or(cmp.Compare(a.most, b.most), cmp.Compare(a.sum, b.sum), cmp.Compare(a.others, b.others), cmp.Compare(a.random, b.random))
+	return cmp.Or(cmp.Compare(a.most, b.most), cmp.Compare(a.failed, b.failed), cmp.Compare(a.sum, b.sum),
+		cmp.Compare(a.others, b.others), cmp.Compare(a.random, b.random))
 }
 
-// next is the path that a connection should use beside those that it uses (own),
-// and how many of its subflows share a link with it; links that all paths
-// share do not count unless there is one path, and paths over links to avoid are left out. Nil: none is left.
-func (w *ways) next(own, others uses, avoid func(paths.Hop) bool, refuse map[int]bool) (index, shared int, ok bool) {
+// next is the path that a connection should use beside those that it uses, and
+// how many of its subflows share a link with it; links that all paths share do
+// not count unless there is one path, and paths over links to avoid are left
+// out. False: none is left.
+func (w *ways) next(v view) (index, shared int, ok bool) {
 	var best worth
 	for i := range w.paths {
-		v, usable := w.worth(i, own, others, avoid)
-		if !usable || refuse[i] {
+		n, usable := w.worth(i, v)
+		if !usable || v.unfit[i] {
 			continue
 		}
-		if !ok || v.compare(best) < 0 {
-			best, index, ok = v, i, true
+		if !ok || n.compare(best) < 0 {
+			best, index, ok = n, i, true
 		}
 	}
 	return index, best.most, ok
 }
 
-func (w *ways) worth(i int, own, others uses, avoid func(paths.Hop) bool) (v worth, usable bool) {
-	v.random = rand.Uint64()
+func (w *ways) worth(i int, v view) (n worth, usable bool) {
+	n.random = rand.Uint64()
 	for _, h := range w.paths[i].Hops {
 		if w.common[h] && len(w.paths) > 1 {
 			continue // the only path's links are all common
 		}
-		if avoid(h) {
-			return v, false
+		if v.avoid(h) {
+			return n, false
 		}
-		v.most = max(v.most, own[h])
-		v.sum += own[h]
-		v.others = max(v.others, others[h])
+		n.most = max(n.most, v.own[h])
+		n.failed = max(n.failed, v.failed[h])
+		n.sum += v.own[h]
+		n.others = max(n.others, v.others[h])
 	}
-	return v, true
+	return n, true
 }

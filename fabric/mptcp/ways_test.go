@@ -28,7 +28,7 @@ func disjoint(t *testing.T, w *ways, avoid func(paths.Hop) bool) (taken []paths.
 	t.Helper()
 	own := uses{}
 	for {
-		i, shared, ok := w.next(own, uses{}, avoid, nil)
+		i, shared, ok := w.next(view{own: own, avoid: avoid})
 		if !ok || shared > 0 {
 			return taken
 		}
@@ -86,7 +86,8 @@ func node(t *testing.T, n *paths.Net, name string) int {
 	return i
 }
 
-// TestOthers: of equal paths, those that other connections use less.
+// TestOthers: of equal paths, those that other connections use less, and
+// before that those that the connection lost no subflow on.
 func TestOthers(t *testing.T) {
 	f, err := topology.LeafSpine(2, 3, 1)
 	n := net(t, f, err)
@@ -98,11 +99,19 @@ func TestOthers(t *testing.T) {
 	others.add(w.paths[0].Hops)
 	others.add(w.paths[2].Hops)
 	for range 20 {
-		if i, _, ok := w.next(uses{}, others, never, nil); !ok || i != 1 {
+		if i, _, ok := w.next(view{others: others, avoid: never}); !ok || i != 1 {
 			t.Fatalf("path %d, %v", i, ok)
 		}
 	}
-	if _, _, ok := w.next(uses{}, others, never, map[int]bool{0: true, 1: true, 2: true}); ok {
+	failed := uses{}
+	failed.add(w.paths[1].Hops)
+	failed.add(w.paths[0].Hops)
+	for range 20 {
+		if i, _, ok := w.next(view{others: others, failed: failed, avoid: never}); !ok || i != 2 {
+			t.Fatalf("path %d, %v", i, ok)
+		}
+	}
+	if _, _, ok := w.next(view{avoid: never, unfit: map[int]bool{0: true, 1: true, 2: true}}); ok {
 		t.Error("a path although none is fit")
 	}
 }

@@ -82,6 +82,11 @@ func Up(ctx context.Context, t *topology.Fabric, o Options) (*Fabric, error) {
 	if o.MTU == 0 {
 		o.MTU = 1500
 	}
+	for _, n := range t.Nodes {
+		if n.Name == wires {
+			return nil, fmt.Errorf("node name %s: it is the namespace of all wires; take another", wires)
+		}
+	}
 	f := &Fabric{Options: o, topology: clone(t)}
 	f.plan()
 	if err := f.claim(); err != nil {

@@ -35,12 +35,11 @@ const (
 	DefaultRuns, MostRuns            = 50, 1000
 )
 
-// Options of a run. Zero fields are replaced by their defaults.
+// Options of a run.
 type Options struct {
 	Runs int   `json:"runs"` // with seven subflows, with chosen and with random ports, 1 to MostRuns
 	Rate int64 `json:"rate"` // of a link, bit/s
-	// Program is the fairlead binary that runs in the machines (default: this
-	// one).
+	// Program is the fairlead binary that runs in the machines; empty: this one.
 	Program string `json:"-"`
 	// Watch, if set, is told what happens.
 	Watch func(string) `json:"-"`
@@ -56,19 +55,19 @@ const (
 // A point of a curve is run repeats times.
 const repeats = 2
 
-func (o *Options) fill() error {
-	if o.Runs == 0 {
-		o.Runs = DefaultRuns
-	}
-	if o.Rate == 0 {
-		o.Rate = DefaultRate
-	}
+// Check says whether the numbers are within their bounds.
+func (o *Options) Check() error {
 	switch {
 	case o.Runs < 1 || o.Runs > MostRuns:
 		return fmt.Errorf("--runs %d: must be 1 to %d", o.Runs, MostRuns)
 	case o.Rate < LeastRate || o.Rate > MostRate:
 		return fmt.Errorf("--rate %d bit/s: must be %g to %g Mbit/s", o.Rate, LeastRate/1e6, MostRate/1e6)
 	}
+	return nil
+}
+
+// fill replaces what is not given by its default.
+func (o *Options) fill() error {
 	if o.Watch == nil {
 		o.Watch = func(string) {}
 	}
@@ -79,7 +78,7 @@ func (o *Options) fill() error {
 		}
 		o.Program = program
 	}
-	return nil
+	return o.Check()
 }
 
 // Run runs everything, with the default 50 runs in less than six minutes.

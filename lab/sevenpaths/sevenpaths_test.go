@@ -2,7 +2,6 @@ package sevenpaths
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -48,7 +47,7 @@ func options(t *testing.T) Options {
 	if os.Geteuid() != 0 {
 		t.Fatal("testbeds need root: run the tests with sudo")
 	}
-	o := Options{Rate: 10e6, Watch: func(text string) { t.Log(text) }}
+	o := Options{Runs: 1, Rate: 10e6, Watch: func(text string) { t.Log(text) }}
 	var err error
 	if o.Program, err = program(); err != nil {
 		t.Fatal(err)
@@ -248,18 +247,15 @@ func TestFailure(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	for want, o := range map[string]Options{
-		"--runs -1: must be 1 to":       {Runs: -1},
-		"--runs 5000: must be 1 to":     {Runs: 5000},
-		"--rate 8 bit/s: must be 1 to":  {Rate: 8},
-		"--rate 1000000000 bit/s: must": {Rate: 1e9},
+		"":                              {Runs: DefaultRuns, Rate: DefaultRate},
+		"--runs 0: must be 1 to":        {Rate: DefaultRate},
+		"--runs 5000: must be 1 to":     {Runs: 5000, Rate: DefaultRate},
+		"--rate 8 bit/s: must be 1 to":  {Runs: 1, Rate: 8},
+		"--rate 1000000000 bit/s: must": {Runs: 1, Rate: 1e9},
 	} {
-		if err := o.fill(); err == nil || !strings.Contains(err.Error(), want) {
+		if err := o.Check(); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
-	}
-	var fine Options
-	if err := errors.Join(fine.fill()); err != nil || fine.Runs != DefaultRuns {
-		t.Errorf("%+v, %v", fine, err)
 	}
 }
 

@@ -24,8 +24,8 @@ import (
 // the links that matter.
 const (
 	rampUp         = 900 * time.Millisecond
-	measured       = 2000 * time.Millisecond
-	measuredRandom = 800 * time.Millisecond
+	measured       = 1800 * time.Millisecond
+	measuredRandom = 700 * time.Millisecond
 	// readyWait bounds how long a daemon takes to start.
 	readyWait = 30 * time.Second
 	// carried is the least share of what fits on a link that counts as a
