@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 
 	"github.com/fairlead/fairlead/config"
@@ -36,7 +37,11 @@ func openAnswers(cfg *config.Config, log *slog.Logger) *answers {
 }
 
 func (a *answers) failed(err error) {
-	text := "probes of the fabric are not answered, so that balancers do not steer to this server: " + err.Error()
+	first, _, more := strings.Cut(err.Error(), "\n") // a file may have several problems
+	if more {
+		first += "; and more"
+	}
+	text := "probes of the fabric are not answered, so that balancers do not steer to this server: " + first
 	a.problem.Store(&text)
 }
 

@@ -14,7 +14,8 @@ func newHostCommand() *cobra.Command {
 		Long: `Run the agent on a server: take tunnelled packets out of their tunnels, stamp
 Cheetah's cookie into the TCP timestamps of the server's answers, which go
 straight to the clients, and pass packets of connections that a previous
-server owns on to it (schemes beamer and faild). Needs root.
+server owns on to it (schemes beamer and faild). Where the file names a fabric,
+probes of its paths are answered (docs/probing.md). Needs root.
 
 The server's programs (nginx and the like) need no change: they listen as
 always. Stopping or killing the agent stops no packet; 'fairlead unload' takes
