@@ -773,7 +773,7 @@ func (x *RouterSelector) GetDigest() string {
 // RouterHop is a next hop, and what went there since its program was loaded.
 type RouterHop struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What a selector's digit names; -1: none, reached by the hash alone.
+	// What a selector's digit names; -1: none, it cannot be selected.
 	Port      int32  `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"`
 	Interface string `protobuf:"bytes,2,opt,name=interface,proto3" json:"interface,omitempty"`
 	// The neighbour's address on it: a gateway, or the destination itself.

@@ -166,7 +166,7 @@ func (n *numbering) assign(hops map[namedHop]bool) (numbers map[namedHop]int, ch
 		numbers[h] = port
 		switch {
 		case port < 0:
-			n.warnings = append(n.warnings, fmt.Sprintf("next hop %v has no port number, for all %d of selector.radix are taken: it is reached by the hash alone; raise selector.radix in fabric.yaml, on all routers and hosts", h, n.radix))
+			n.warnings = append(n.warnings, fmt.Sprintf("next hop %v has no port number, for all %d of selector.radix are taken: no packet can select it, and it gets some only while another does not work; raise selector.radix in fabric.yaml, on all routers and hosts", h, n.radix))
 		case n.stated:
 			n.warnings = append(n.warnings, fmt.Sprintf("next hop %v is over no link of fabric.yaml, so this router numbered it %d by itself and the path service knows nothing of it: add the link", h, port))
 		}
