@@ -60,8 +60,13 @@ func newConnection(token uint32) *connection {
 	return &connection{token: token, hops: map[pathsel.Flow][]paths.Hop{}, asked: map[key]time.Time{}, acked: map[key]uint64{}, worked: map[key]time.Time{}, unfit: map[int]bool{}, failed: uses{}}
 }
 
-// place finds the connection's ends in the fabric; false: it has none there.
+// place finds the connection's ends in the fabric; false: it has none there,
+// or no ports lead over paths.
 func (c *connection) place(n *paths.Net, list []Subflow) bool {
+	// The kernel sets the labels of TCP itself (SetNet says so).
+	if n.Selector().Field(list[0].Local.Addr().Is6()) == pathsel.FlowLabel {
+		return false
+	}
 	from, err := n.Place(list[0].Local.Addr().String())
 	if err != nil {
 		return false
@@ -126,11 +131,17 @@ func (c *connection) works(s *Subflow, now time.Time) bool {
 	return s.Established && s.Info.Backoff == 0 && now.Sub(c.worked[s.key()]) < evidence
 }
 
-// refused pauses the opening of subflows.
-func (c *connection) refused(m *Manager, now time.Time) {
-	pause := min(firstPause<<min(c.refusals, 10), longestPause)
+// pause stops the opening of subflows for a while, longer each time in a row.
+func (c *connection) pause(now time.Time) (pause time.Duration) {
+	pause = min(firstPause<<min(c.refusals, 10), longestPause)
 	c.refusals++
 	c.pauseTill = now.Add(pause)
+	return pause
+}
+
+// refused pauses because the peer took none.
+func (c *connection) refused(m *Manager, now time.Time) {
+	pause := c.pause(now)
 	if c.refusals == 1 {
 		m.o.Log.Warn("the peer takes no more subflows, or somebody on the way lets none through; there, `ip mptcp limits set subflows 8` allows them, or `fairlead mptcp`",
 			"peer", c.list[0].Remote, "subflows", len(c.list), "error", c.lastError.Error(), "reset", c.lastReset, "again", pause)
@@ -157,10 +168,12 @@ func (m *Manager) tend(c *connection, total uses, all []Subflow, now time.Time) 
 	}
 	var err error
 	if (open || len(failing) > 0) && now.After(c.pauseTill) {
-		err = m.fill(c, w, alive, total, all, now)
-	}
-	if err == nil {
-		err = m.spread(c, w, alive, total, all, now)
+		if err = m.fill(c, w, alive, total, all, now); err == nil {
+			err = m.spread(c, w, alive, total, all, now)
+		}
+		if err != nil {
+			c.pause(now)
+		}
 	}
 	// The last one is left: its end would be the connection's.
 	if open {
@@ -198,7 +211,7 @@ func (m *Manager) view(c *connection, total uses, now time.Time) view {
 // are open.
 func (m *Manager) spread(c *connection, w *ways, alive int, total uses, all []Subflow, now time.Time) error {
 	s := c.sharing(w)
-	if s == nil || m.o.RandomPorts || alive < m.most() || now.Before(c.pauseTill) {
+	if s == nil || m.o.RandomPorts || alive < m.most() {
 		return nil
 	}
 	if alive > m.most() {

@@ -49,7 +49,7 @@ type Counters struct {
 	Failed   uint64 // that were ended because their path failed
 	Avoided  int    // links avoided now
 	Managed  int    // connections now that have paths in the fabric
-	Foreign  int    // connections now that have not, or were opened by the peer
+	Foreign  int    // connections now that have not, or cannot choose, or were opened by the peer
 	Subflows int    // of managed connections now
 }
 
@@ -96,6 +96,9 @@ func (m *Manager) Close() error { return errors.Join(m.kernel.close(), m.diag.cl
 
 // SetNet is another state of the fabric.
 func (m *Manager) SetNet(n *paths.Net) {
+	if n.Selector().Field(true) == pathsel.FlowLabel {
+		m.o.Log.Warn("connections of IPv6 are left alone: the fabric's selector.ipv6 is flow-label, and the kernel sets the labels of TCP itself; routers and hosts with ports or source-port could choose")
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.net, m.between = n, map[[2]int]*ways{}

@@ -1,10 +1,12 @@
 package mptcp
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/fairlead/fairlead/fabric/paths"
+	"github.com/fairlead/fairlead/fabric/pathsel"
 	"github.com/fairlead/fairlead/fabric/topology"
 )
 
@@ -159,6 +161,40 @@ func TestFails(t *testing.T) {
 	} {
 		if c.s.fails() != c.want {
 			t.Errorf("%+v: %v", c.s, !c.want)
+		}
+	}
+}
+
+// TestPlace: connections that no ports lead anywhere are left alone.
+func TestPlace(t *testing.T) {
+	f, err := topology.LeafSpine(2, 2, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	six := netip.MustParseAddr("fd00::1")
+	f.Nodes[1].Addresses = append(f.Nodes[1].Addresses, six)
+	f.Nodes[0].Addresses = append(f.Nodes[0].Addresses, six.Next())
+	subflow := func(from, to netip.Addr) []Subflow {
+		return []Subflow{{Local: netip.AddrPortFrom(from, 40000), Remote: netip.AddrPortFrom(to, 80)}}
+	}
+	four := subflow(f.Nodes[0].Addresses[0], f.Nodes[1].Addresses[0])
+	for _, field := range []pathsel.Field{pathsel.Ports, pathsel.FlowLabel} {
+		f.Selector.IPv6 = field
+		n := net(t, f, nil)
+		if c := newConnection(1); !c.place(n, four) || c.from != 0 || c.to != 1 {
+			t.Errorf("%s: IPv4: %+v", field, c)
+		}
+		if placed := newConnection(1).place(n, subflow(six.Next(), six)); placed != (field == pathsel.Ports) {
+			t.Errorf("%s: IPv6: %v", field, placed)
+		}
+		for what, list := range map[string][]Subflow{
+			"to a stranger": subflow(f.Nodes[0].Addresses[0], netip.MustParseAddr("192.0.2.1")),
+			"from one":      subflow(netip.MustParseAddr("192.0.2.1"), f.Nodes[1].Addresses[0]),
+			"to itself":     subflow(six.Next(), f.Nodes[0].Addresses[0]),
+		} {
+			if newConnection(1).place(n, list) {
+				t.Errorf("%s: placed", what)
+			}
 		}
 	}
 }
