@@ -356,7 +356,7 @@ func (r *routerRig) killed(t *testing.T) {
 	name := r.Topology().Nodes[r.Node("leaf-0")].Name
 	p.Stop()
 	r.ip("leaf-0", "rule", "add", "from", "10.0.0.0/8", "table", "42")
-	if out, err := r.Run(t.Context(), "leaf-0", r.program, "router", "-f", r.Path(), "--name", name); err == nil || !strings.Contains(err.Error(), "delete it") {
+	if out, err := r.Run(t.Context(), "leaf-0", r.program, "router", "-f", r.Path(), "--name", name, "--state-dir", t.TempDir()); err == nil || !strings.Contains(err.Error(), "delete it") {
 		t.Errorf("a router starts in spite of a rule: %v %s", err, out)
 	}
 	if out, err := exec.Command(r.program, "unload", name).CombinedOutput(); err != nil {
