@@ -120,7 +120,7 @@ func (c *Config) fill() error {
 	return nil
 }
 
-// Close closes the sockets; Run, if it runs, ends.
+// Close closes the sockets of a prober that is not run: Run does so itself.
 func (p *Prober) Close() {
 	for _, s := range p.sockets {
 		s.close()
