@@ -41,6 +41,8 @@ const (
 	// steerLook is how often round trips, holds and failures are looked at
 	// without a change of verdicts.
 	steerLook = time.Second
+	// steerRetry: servers that cannot be probed are tried again so often.
+	steerRetry = 5 * time.Second
 )
 
 // steerPlane is what is asked of the data plane.
@@ -70,6 +72,7 @@ type steerWatch struct {
 	wanted  map[netip.Addr]map[string]bool // ways of steering, by server
 	servers map[netip.Addr]*steeredServer
 	set     map[dataplane.SteerKey]dataplane.SteerRow // what the plane was told
+	told    map[netip.Addr]string                     // why a server is not steered to, as logged
 	again   chan struct{}                             // wanted has changed
 	news    chan struct{}                             // a verdict has
 }
@@ -110,7 +113,7 @@ func openSteering(me self, cfg *config.Config, log *slog.Logger) (*steerWatch, e
 		return nil, nil
 	}
 	return &steerWatch{log: log, name: me.name, fabric: s, open: newProber,
-		servers: map[netip.Addr]*steeredServer{}, again: make(chan struct{}, 1), news: make(chan struct{}, 1)}, nil
+		servers: map[netip.Addr]*steeredServer{}, told: map[netip.Addr]string{}, again: make(chan struct{}, 1), news: make(chan struct{}, 1)}, nil
 }
 
 // oneSource says whether b's tunnels have one source a family, as routers hash
@@ -153,6 +156,7 @@ func (w *steerWatch) run(ctx context.Context) error {
 	defer probers.Wait()
 	look := time.NewTicker(steerLook)
 	defer look.Stop()
+	var tried time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -161,6 +165,10 @@ func (w *steerWatch) run(ctx context.Context) error {
 			w.reconcile(ctx, &probers)
 		case <-w.news:
 		case <-look.C:
+			if w.unprobed() && time.Since(tried) > steerRetry {
+				tried = time.Now()
+				w.reconcile(ctx, &probers)
+			}
 		}
 		next := w.look(time.Now())
 		if next > 0 && next < steerLook {
@@ -169,6 +177,18 @@ func (w *steerWatch) run(ctx context.Context) error {
 			look.Reset(steerLook)
 		}
 	}
+}
+
+// unprobed says whether there is a server whose paths are not probed.
+func (w *steerWatch) unprobed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.servers {
+		if s.prober == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // reconcile begins with new servers and ends with those that went.
@@ -191,10 +211,23 @@ func (w *steerWatch) reconcile(ctx context.Context, probers *sync.WaitGroup) {
 		count += len(s.paths())
 	}
 	every := interval(count)
-	for _, s := range w.servers {
+	for address, s := range w.servers {
 		if s.err == nil && (s.prober == nil || s.every != every) {
 			w.begin(ctx, probers, s, every)
 		}
+		w.tell(address, s.err)
+	}
+}
+
+// tell logs why a server is not steered to, once for each reason.
+func (w *steerWatch) tell(server netip.Addr, err error) {
+	if err == nil {
+		delete(w.told, server)
+		return
+	}
+	if w.told[server] != err.Error() {
+		w.told[server] = err.Error()
+		w.log.Warn("tunnels to a server are not steered", "server", server, "error", err)
 	}
 }
 
@@ -226,7 +259,6 @@ func (w *steerWatch) find(address netip.Addr) *steeredServer {
 	server, err := w.fabric.Server(address, w.plane.TunnelSource(address))
 	s := &steeredServer{Server: server, err: err}
 	if err != nil {
-		w.log.Warn("tunnels to a server are not steered", "server", address, "error", err)
 		return s
 	}
 	s.holds, s.good = make([]steer.Hold, len(server.Paths)), make([]bool, len(server.Paths))
@@ -248,7 +280,6 @@ func (w *steerWatch) begin(ctx context.Context, probers *sync.WaitGroup, s *stee
 		Targets: []probe.Target{{Host: s.Name, Address: s.Address, Paths: s.Paths}}, Log: w.log})
 	if err != nil {
 		s.err = fmt.Errorf("probe its paths: %w", err)
-		w.log.Warn("tunnels to a server are not steered", "server", s.Name, "error", s.err)
 		return
 	}
 	run, stop := context.WithCancel(ctx)
@@ -256,7 +287,12 @@ func (w *steerWatch) begin(ctx context.Context, probers *sync.WaitGroup, s *stee
 	probers.Go(func() {
 		defer stop()
 		if err := p.Run(run); err != nil && run.Err() == nil {
-			w.log.Error("probes have ended", "server", s.Name, "error", err)
+			w.log.Error("probes have ended; they begin again", "server", s.Name, "error", err)
+			w.mu.Lock()
+			if s.prober == p {
+				s.prober = nil
+			}
+			w.mu.Unlock()
 		}
 	})
 	probers.Go(func() {

@@ -42,15 +42,24 @@ func (p *steeredPlane) TunnelSource(netip.Addr) netip.Addr { return netip.MustPa
 type toldProber struct {
 	config probe.Config
 	closed bool
+	ended  chan error // Run's, before its context ends
 
 	mu      sync.Mutex
 	states  []probe.State
 	changes chan struct{}
 }
 
-func (p *toldProber) Run(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-func (p *toldProber) Changes() <-chan struct{}      { return p.changes }
-func (p *toldProber) Close()                        { p.closed = true }
+func (p *toldProber) Run(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case err := <-p.ended:
+		return err
+	}
+}
+
+func (p *toldProber) Changes() <-chan struct{} { return p.changes }
+func (p *toldProber) Close()                   { p.closed = true }
 
 func (p *toldProber) States() []probe.State {
 	p.mu.Lock()
@@ -76,6 +85,8 @@ type steering struct {
 	probers map[netip.Addr]*toldProber
 	ctx     context.Context
 	running sync.WaitGroup
+	// openFails is why no prober can be opened.
+	openFails error
 }
 
 func newSteering(t *testing.T) *steering {
@@ -96,9 +107,12 @@ func newSteering(t *testing.T) *steering {
 	}
 	s := &steering{t: t, plane: &steeredPlane{}, probers: map[netip.Addr]*toldProber{}}
 	s.steerWatch = &steerWatch{log: slog.New(slog.DiscardHandler), name: "lb1", fabric: from, plane: s.plane,
-		servers: map[netip.Addr]*steeredServer{}, again: make(chan struct{}, 1), news: make(chan struct{}, 1),
+		servers: map[netip.Addr]*steeredServer{}, told: map[netip.Addr]string{}, again: make(chan struct{}, 1), news: make(chan struct{}, 1),
 		open: func(c probe.Config) (prober, error) {
-			p := &toldProber{config: c, changes: make(chan struct{}, 1)}
+			if s.openFails != nil {
+				return nil, s.openFails
+			}
+			p := &toldProber{config: c, changes: make(chan struct{}, 1), ended: make(chan error, 1)}
 			p.say(probe.Unknown, probe.Unknown)
 			s.probers[c.Targets[0].Address] = p
 			return p, nil
@@ -214,6 +228,31 @@ func TestSteeringServers(t *testing.T) {
 	s.steers(config.SteerConnection, "10.0.1.2")
 	if gone.prober != nil || len(s.servers) != 1 {
 		t.Errorf("%d servers are steered to, and the one that went is probed: %v", len(s.servers), gone.prober != nil)
+	}
+}
+
+// A server that cannot be probed, or whose probes end, is tried again.
+func TestSteeringAgain(t *testing.T) {
+	const a = "10.0.1.1"
+	s, address := newSteering(t), netip.MustParseAddr(a)
+	s.openFails = errors.New("no port is free")
+	s.steers(config.SteerConnection, a)
+	if !s.unprobed() || !strings.Contains(s.servers[address].err.Error(), "no port is free") {
+		t.Fatalf("%v", s.servers[address].err)
+	}
+	s.openFails = nil
+	s.reconcile(s.ctx, &s.running)
+	if s.unprobed() {
+		t.Fatal(s.servers[address].err)
+	}
+	s.probers[address].ended <- errors.New("the network is gone")
+	for end := time.Now().Add(10 * time.Second); !s.unprobed(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("probes that ended are taken for running")
+		}
+	}
+	if s.reconcile(s.ctx, &s.running); s.unprobed() {
+		t.Error("probes that ended do not begin again")
 	}
 }
 
