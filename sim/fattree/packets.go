@@ -19,16 +19,16 @@ var packetsKind = sim.Kind{
 	Short: "The same elephants packet by packet, with MultiPath TCP's coupled congestion control (CFLB §4.2.1)",
 	Long: `The permutation matrices of scenario fat-tree on the same paths, packet by packet:
 links of 100 Mbit/s with drop-tail queues of 100 packets, and a MultiPath TCP
-connection for each pair of hosts, whose subflows are TCP NewReno with coupled
-increases (LIA, RFC 6356). What receivers get in --seconds, from the first
-packet on, stands beside what fluids would.
+connection for each pair of hosts, whose subflows are TCP with selective
+acknowledgements and coupled increases (LIA, RFC 6356). What receivers get in
+--seconds, from the first packet on, stands beside what fluids would.
 
 Acknowledgements go back over the same links, which carry another elephant's
 data: no host can receive more than 1500 bytes of every 1540, the optimum here.`,
 	Example: `  fairlead sim fat-tree-packets
   fairlead sim fat-tree-packets --subflows 1,2,8 --seconds 2 --seeds 1
   fairlead sim fat-tree-packets --buffer 20 --delay 100us --plot packets.svg`,
-	Seeds: 1,
+	Seeds: 3,
 	New:   func() sim.Scenario { return NewPackets() },
 }
 
