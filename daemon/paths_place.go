@@ -27,6 +27,9 @@ func (s *pathService) PlaceFlow(_ context.Context, req *connect.Request[fairlead
 			resp = v.placed(&p)
 		}
 		return err
+	}, func(scheduler *paths.Scheduler) {
+		_, _ = scheduler.Release(resp.Id) // unknown: its time is over already
+		resp = nil
 	})
 	return answered(resp, err)
 }
@@ -78,7 +81,7 @@ func (s *pathService) PlaceAgain(_ context.Context, req *connect.Request[fairlea
 			resp = &fairleadv1.PlaceAgainResponse{Flow: v.placed(&p), Moved: moved}
 		}
 		return err
-	})
+	}, nil)
 	return answered(resp, err)
 }
 
@@ -91,7 +94,7 @@ func (s *pathService) RenewFlow(_ context.Context, req *connect.Request[fairlead
 			resp = v.placed(&p)
 		}
 		return err
-	})
+	}, nil)
 	return answered(resp, err)
 }
 
@@ -104,7 +107,7 @@ func (s *pathService) ReleaseFlow(_ context.Context, req *connect.Request[fairle
 			resp = v.placed(&p)
 		}
 		return err
-	})
+	}, nil)
 	return answered(resp, err)
 }
 

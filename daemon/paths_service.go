@@ -126,8 +126,10 @@ func (s *pathService) save() error {
 	return nil
 }
 
-// change runs a change of what is placed, and answers when it is on disk.
-func (s *pathService) change(do func(*pathView) error) error {
+// change runs a change of what is placed, and answers when it is on disk. If the
+// disk refuses, it is undone: a flow whose number nobody was told could not be
+// released. Without an undo it stays in force, and the error says so.
+func (s *pathService) change(do func(*pathView) error, undo func(*paths.Scheduler)) error {
 	s.mu.RLock()
 	err := do(s.view())
 	s.mu.RUnlock()
@@ -135,10 +137,22 @@ func (s *pathService) change(do func(*pathView) error) error {
 		return pathError(err)
 	}
 	s.changes.Add(1)
-	if err := s.save(); err != nil {
+	err = s.save()
+	switch {
+	case err == nil:
+		return nil
+	case undo == nil:
 		return connect.NewError(connect.CodeInternal, fmt.Errorf("the change is in force, but lost when the service starts again: %w", err))
 	}
-	return nil
+	s.mu.RLock()
+	undo(s.view().scheduler)
+	s.mu.RUnlock()
+	s.changes.Add(1)
+	// Another change's writing may have had it on disk in between.
+	if again := s.save(); again != nil {
+		s.log.Error("placed flows are not on disk", "error", again)
+	}
+	return connect.NewError(connect.CodeInternal, fmt.Errorf("nothing was placed, as it would be lost when the service starts again: %w", err))
 }
 
 // pathError gives an error the code that the schema promises.

@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/fabric/paths"
 	"github.com/fairlead/fairlead/fabric/topology"
 )
 
@@ -219,6 +220,51 @@ func TestPathsOneService(t *testing.T) {
 	err := RunPaths(t.Context(), PathsOptions{File: filepath.Join(folder, "fabric.yaml"), StateDir: filepath.Join(folder, "state"), Log: slog.New(slog.DiscardHandler)})
 	if err == nil || !strings.Contains(err.Error(), "runs already") {
 		t.Error(err)
+	}
+}
+
+// TestPathsDisk: if the disk refuses, no flow is left that nobody can release.
+func TestPathsDisk(t *testing.T) {
+	f, err := topology.Read(serveFile(t, t.TempDir(), pathsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := newPathService(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var disk error
+	var kept paths.State
+	s.keep = func(state paths.State) error {
+		if disk == nil {
+			kept = state
+		}
+		return disk
+	}
+	place := func() (*fairleadv1.PlacedFlow, error) {
+		resp, err := s.PlaceFlow(t.Context(), connect.NewRequest(&fairleadv1.PlaceFlowRequest{From: "h1", To: "h2"}))
+		if err != nil {
+			return nil, err
+		}
+		return resp.Msg, nil
+	}
+	first, err := place()
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk = errors.New("no space left on device")
+	if _, err := place(); connect.CodeOf(err) != connect.CodeInternal || !strings.Contains(err.Error(), "nothing was placed") {
+		t.Error(err)
+	}
+	if _, err := s.ReleaseFlow(t.Context(), connect.NewRequest(&fairleadv1.ReleaseFlowRequest{Id: first.Id})); err == nil || !strings.Contains(err.Error(), "in force") {
+		t.Error(err)
+	}
+	if left := s.view().scheduler.Placed(); len(left) != 0 || len(kept.Flows) != 1 {
+		t.Errorf("placed: %v, on disk: %v", left, kept.Flows)
+	}
+	disk = nil
+	if third, err := place(); err != nil || len(kept.Flows) != 1 || kept.Flows[0].ID != third.Id {
+		t.Errorf("%v, %v, on disk: %v", third, err, kept.Flows)
 	}
 }
 
