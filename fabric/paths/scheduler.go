@@ -76,7 +76,8 @@ func NewScheduler(n *Net) *Scheduler {
 }
 
 // Place gives a flow a path, and fields that lead over it if they are asked
-// for. Errors are those of Routes and Ports.
+// for: where the best path has none that are free, the next best one that has.
+// Errors are those of Routes and Ports.
 func (s *Scheduler) Place(o Order) (Placement, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +142,9 @@ func (s *Scheduler) find(o Order) (*Placement, error) {
 		_, placed := s.flows[f]
 		return placed || asked != nil && asked(f)
 	}
-	p.Flow, err = s.net.Ports(&p.Path, r)
+	if p.Flow, err = s.net.Ports(&p.Path, r); err != nil {
+		err = s.next(routes, p, r, err)
+	}
 	return p, err
 }
 

@@ -46,7 +46,9 @@ func TestBestAgainstAll(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.remove(s.placed[p.ID])
-			gotLeast, gotSum := rated(s, routes, p.Path)
+			s.countThrough(routes)
+			got := s.rate(p.Path)
+			gotLeast, gotSum := got.max, got.sum
 			s.add(&p)
 			if gotLeast != least || math.Abs(gotSum-sum) > 1e-9*sum {
 				t.Fatalf("maximum %g and sum %g, want %g and %g", gotLeast, gotSum, least, sum)
@@ -58,21 +60,12 @@ func TestBestAgainstAll(t *testing.T) {
 	}
 }
 
-func rated(s *Scheduler, r *Routes, p Path) (maximum, sum float64) {
-	s.countThrough(r)
-	for _, h := range p.Hops {
-		if !s.shared(h) {
-			maximum = max(maximum, s.load(h))
-			sum += s.load(h)
-		}
-	}
-	return maximum, sum
-}
-
 func bestOf(s *Scheduler, r *Routes) (maximum, sum float64) {
 	maximum, sum = math.Inf(1), math.Inf(1)
+	s.countThrough(r)
 	for p := range r.All() {
-		m, u := rated(s, r, p)
+		q := s.rate(p)
+		m, u := q.max, q.sum
 		if m < maximum || m == maximum && u < sum {
 			maximum, sum = m, u
 		}
@@ -223,6 +216,44 @@ func TestBusyPair(t *testing.T) {
 				t.Errorf("after %d: %v", i, err)
 			}
 			return
+		}
+	}
+}
+
+// TestNextBest: where the least loaded path has no free selector, the next
+// best one is taken.
+func TestNextBest(t *testing.T) {
+	n := drawn(t, must(topology.LeafSpine(2, 4, 1)), nil)
+	s := NewScheduler(n)
+	r := seeded(t)
+	wanted := &Request{DstPort: 80, SrcPorts: [2]uint16{40000, 40015}}
+	var err error
+	for err == nil {
+		_, err = s.Place(Order{From: host(t, n, 0), To: host(t, n, 1), Ports: wanted, Random: r.Uint64()})
+	}
+	// Each port leads over some path, if over a port of the leaf at all.
+	controlled := map[pathsel.Flow]bool{}
+	routes := must(n.Routes(host(t, n, 0), host(t, n, 1), Rules{}))
+	for p := range routes.All() {
+		all := *wanted
+		_ = n.EachPorts(&p, all, 100, func(f pathsel.Flow) bool { controlled[f] = true; return true })
+	}
+	if placed := len(s.Placed()); placed != len(controlled) || placed == 0 {
+		t.Errorf("%d flows placed, %d ports lead over a path", placed, len(controlled))
+	}
+	if !errors.Is(err, pathsel.ErrNoSelector) || !strings.Contains(err.Error(), "neither has one of 3 others") {
+		t.Error(err)
+	}
+	// Ports that are given lead over one path, whichever that is.
+	s = NewScheduler(n)
+	for f := range controlled {
+		p, err := s.Place(Order{From: host(t, n, 0), To: host(t, n, 1), Ports: &Request{SrcPort: f.SrcPort, DstPort: f.DstPort}, Random: r.Uint64()})
+		if err != nil || p.Flow != f {
+			t.Errorf("%+v: %+v, %v", f, p.Flow, err)
+			continue
+		}
+		if at, _, _, err := n.Of(f, 0); err != nil || !slices.Equal(at.Hops, p.Path.Hops) {
+			t.Errorf("%+v takes %v, not %v: %v", f, at.Hops, p.Path.Hops, err)
 		}
 	}
 }
