@@ -26,6 +26,7 @@ type translation struct {
 	groups map[string]int       // index in out.Groups, by keyOf, in any order met
 	key    []byte               // keyOf's
 	hops   map[HopID]int        // index in out.Hops
+	room
 	// warnings are what an operator should know, with the remedy.
 	warnings []string
 }
@@ -39,12 +40,20 @@ type chosen struct {
 	mtu    int
 	ways   []way // of kinds Forward and Connected
 	works  bool  // a way of it works, as far as devices and routes say
+	// neighbour: no route of the kernel's, but of a neighbour on a connected
+	// network, which there is a route to as well.
+	neighbour bool
 }
 
 // translate makes tables of what the kernel has. inputs restricts the devices
 // that packets may come in by, by name; nil: all.
 func (p *picture) translate(numbers *numbering, inputs map[string]bool, silent map[HopID]bool) (tables Tables, warnings []string, numbered bool) {
-	t := &translation{picture: p, silent: silent, at: map[netip.Prefix]int{}, groups: map[string]int{}, hops: map[HopID]int{}}
+	return p.translateWithin(most, numbers, inputs, silent)
+}
+
+// translateWithin makes tables that are no larger than that.
+func (p *picture) translateWithin(most sizes, numbers *numbering, inputs map[string]bool, silent map[HopID]bool) (tables Tables, warnings []string, numbered bool) {
+	t := &translation{picture: p, silent: silent, room: room{most: most}, at: map[netip.Prefix]int{}, groups: map[string]int{}, hops: map[HopID]int{}}
 	t.devices(inputs)
 	if others := p.otherRules(); len(others) > 0 {
 		t.warnings = append(t.warnings, rulesRemedy(others)+"; until then all packets are left to the kernel")
@@ -56,11 +65,15 @@ func (p *picture) translate(numbers *numbering, inputs map[string]bool, silent m
 	for _, r := range p.routes6 {
 		t.choose(r)
 	}
+	if t.tooManyRoutes() {
+		return t.out, t.warnings, false
+	}
 	t.hideBehindLocal()
 	t.neighbourRoutes()
 	names, numbered := numbers.assign(t.nextHops())
 	t.out.Ports = numbers.ports()
 	t.emit(names)
+	t.sayRoom()
 	t.sayForwarding()
 	return t.out, append(t.warnings, numbers.warnings...), numbered
 }
@@ -128,6 +141,7 @@ func (t *translation) devices(inputs map[string]bool) {
 	slices.SortFunc(t.out.Devices, func(a, b Device) int {
 		return cmp.Or(cmp.Compare(a.Ifindex, b.Ifindex), cmp.Compare(a.VLAN, b.VLAN))
 	})
+	t.limitDevices()
 }
 
 // choose takes a route into account: for a prefix, table local goes before
@@ -276,10 +290,9 @@ func (t *translation) neighbourRoutes() {
 		if !ok || c.kind != Connected || len(c.ways) != 1 || c.ways[0].device != id.Device {
 			continue
 		}
-		host := netip.PrefixFrom(id.Gateway, id.Gateway.BitLen())
-		t.at[host] = len(t.routes)
-		t.routes = append(t.routes, chosen{prefix: host, kind: Forward, table: c.table, mtu: c.mtu, works: true,
-			ways: []way{{device: id.Device, gateway: id.Gateway, weight: 1}}})
+		host := neighbourRoute(id, &c)
+		t.at[host.prefix] = len(t.routes)
+		t.routes = append(t.routes, host)
 	}
 }
 
@@ -324,6 +337,12 @@ func (t *translation) emit(ports map[namedHop]int) {
 	for _, c := range t.routes {
 		if c.kind == Forward && len(c.ways) > MaxMembers {
 			t.warnings = append(t.warnings, fmt.Sprintf("the route to %v has %d next hops, and at most %d can be chosen among: its packets are left to the kernel, which knows no selectors; use fewer", c.prefix, len(c.ways), MaxMembers))
+			c.kind = Beyond
+		}
+		if c.kind == Forward && !t.fits(&c) {
+			if !t.leave(&c) {
+				continue
+			}
 			c.kind = Beyond
 		}
 		r := Route{Prefix: c.prefix, Kind: c.kind}
@@ -377,6 +396,9 @@ func (t *translation) group(c chosen, ports map[namedHop]int) int {
 		i = len(t.out.Groups)
 		t.groups[string(t.key)] = i
 		t.out.Groups = append(t.out.Groups, g)
+		if len(g) > 1 {
+			t.room.groups++
+		}
 	}
 	t.groups[asListed] = i
 	return i

@@ -168,12 +168,12 @@ func (p *Plane) load() error {
 	return nil
 }
 
-// Sizes of the maps.
+// Sizes of the maps: room for what goes and what comes with a change.
 const (
-	maxInputs = 4096
-	maxRoutes = 1 << 20 // of each family; memory is taken as they come
-	maxGroups = 4096
-	maxHops   = 16384
+	maxInputs = 2 * mostDevices
+	maxRoutes = 2 * mostRoutes // of each family; memory is taken as they come
+	maxGroups = 2 * mostGroups
+	maxHops   = 2 * mostHops
 )
 
 // spec is this build's program and maps, sized and with its constants.

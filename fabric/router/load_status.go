@@ -42,8 +42,8 @@ func (p *Plane) Status() PlaneStatus {
 		s.Devices = append(s.Devices, deviceStatus(index))
 	}
 	if p.state != nil {
-		s.Limits = []Limit{{"inputs", uint64(len(p.state.inputs)), maxInputs}, {"routes", uint64(len(p.state.routes)), maxRoutes},
-			{"groups", uint64(len(p.state.groups)), maxGroups}, {"hops", uint64(len(p.state.hops)), maxHops}}
+		s.Limits = []Limit{{"inputs", uint64(len(p.state.inputs)), mostDevices}, {"routes", uint64(len(p.state.routes)), mostRoutes},
+			{"groups", uint64(len(p.state.groups)), mostGroups}, {"hops", uint64(len(p.state.hops)), mostHops}}
 	}
 	return s
 }

@@ -52,11 +52,18 @@ func (c *change) run(enforce func() error) error {
 }
 
 // checkSizes refuses what the maps have no room for, before anything changes.
+// A translation makes no such tables.
 func checkSizes(t *Tables) error {
+	groups := 0
+	for _, g := range t.Groups {
+		if len(g) > 1 { // a route names a single hop by itself
+			groups++
+		}
+	}
 	for _, c := range []struct {
 		what   string
 		n, max int
-	}{{"devices", len(t.Devices), maxInputs}, {"routes", len(t.Routes), maxRoutes}, {"different groups of next hops", len(t.Groups), maxGroups}, {"next hops and neighbours", len(t.Hops), maxHops}} {
+	}{{"devices", len(t.Devices), mostDevices}, {"routes", len(t.Routes), mostRoutes}, {"different groups of next hops", groups, mostGroups}, {"next hops and neighbours", len(t.Hops), mostHops}} {
 		if c.n > c.max {
 			return fmt.Errorf("the kernel's tables hold %d %s, this router's at most %d; summarize them, or let the kernel forward", c.n, c.what, c.max)
 		}

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -105,7 +106,7 @@ func TestRefused(t *testing.T) {
 		"no device, gateway or MTU":           func(t *Tables) { t.Hops[0].ID = HopID{} },
 		"weight 0 is not one of":              func(t *Tables) { t.Groups[0][1].Weight = 0 },
 		"both have port number 3":             func(t *Tables) { t.Hops[0].Port = 3 },
-		"16384; summarize them, or let the k": func(t *Tables) { t.Hops = make([]Hop, maxHops+1) },
+		"8192; summarize them, or let the ke": func(t *Tables) { t.Hops = make([]Hop, mostHops+1) },
 	} {
 		tables := standard()
 		spoil(&tables)
@@ -143,6 +144,41 @@ func TestRoomRunsOut(t *testing.T) {
 	r.state.freeGroups = free
 	r.apply(tables)
 	r.check(newTwin(t, r.o, &tables), to("203.0.113.9", wireIP).Frame())
+}
+
+// TestEverythingElse: as many neighbours, or groups, as there may be, and then
+// as many others in their place.
+func TestEverythingElse(t *testing.T) {
+	r := newRig(t, Options{})
+	for second := range 2 {
+		neighbours := Tables{Devices: standard().Devices}
+		for n := range mostHops {
+			id := HopID{2, netip.AddrFrom4([4]byte{10, byte(second), byte(n >> 8), byte(n)})}
+			neighbours.Hops = append(neighbours.Hops, Hop{ID: id, Ifindex: 2, MTU: 1500, Port: -1, Usable: true, Redirect: true})
+			neighbours.Groups = append(neighbours.Groups, Group{{id, 1}})
+			neighbours.Routes = append(neighbours.Routes, Route{netip.PrefixFrom(id.Gateway, 32), Forward, n})
+		}
+		if err := errors.Join(checkSizes(&neighbours), r.tryApply(neighbours)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for second := range 2 {
+		groups := standard()
+		groups.Groups, groups.Routes = nil, nil
+		for i := range groups.Hops {
+			groups.Hops[i].Port = -1 // digits leave less to weights
+		}
+		for n := range mostGroups {
+			groups.Groups = append(groups.Groups, Group{{groups.Hops[0].ID, 1 + n}, {groups.Hops[1].ID, 1 + second*(mostGroups+1)}, {groups.Hops[2].ID, 2}})
+			groups.Routes = append(groups.Routes, Route{netip.PrefixFrom(netip.AddrFrom4([4]byte{11, byte(n >> 8), byte(n), 0}), 24), Forward, n})
+		}
+		if err := errors.Join(checkSizes(&groups), r.tryApply(groups)); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := r.used(); got != mostGroups {
+			t.Fatalf("%d groups are in use, not %d", got, mostGroups)
+		}
+	}
 }
 
 // BenchmarkLostHop: what it takes until all routes of a group go by the hops
