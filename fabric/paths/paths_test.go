@@ -269,6 +269,60 @@ func TestAddressesOnLinks(t *testing.T) {
 	}
 }
 
+// TestAddressOfAnotherLink: packets to an address do not take a path that ends
+// with another link.
+func TestAddressOfAnotherLink(t *testing.T) {
+	n := written(t, seven)
+	p := slices.Collect(must(n.Routes(must(n.Place("client")), must(n.Place("server")), Rules{})).All())[0]
+	_, err := n.Ports(&p, Request{DstPort: 80, Dst: netip.MustParseAddr("10.0.2.1")})
+	if !errors.Is(err, ErrUnsteered) || !strings.Contains(err.Error(), "destination 10.0.2.1 stands on link r1-server, and the path ends with link r2-server") {
+		t.Error(err)
+	}
+	if f, err := n.Ports(&p, Request{DstPort: 80, Dst: netip.MustParseAddr("10.0.1.1")}); err != nil || f.Dst != netip.MustParseAddr("10.0.1.1") {
+		t.Errorf("%+v, %v", f, err)
+	}
+}
+
+// TestSteeredByFamily: whether two routers read the same digit depends on how
+// many digits the family's field has: 8 of two ports, 5 of a flow label.
+func TestSteeredByFamily(t *testing.T) {
+	chain := `
+routers: [{name: r1}, {name: r2}, {name: r3}, {name: r4}, {name: r5}, {name: r6}, {name: r7}]
+hosts: [{name: a, addresses: [A]}, {name: b, addresses: [B]}]
+links:
+  - {between: [a, r1]}
+  - {between: [r1, r2], ports: [0, 0]}
+  - {between: [r1, r2], ports: [1, 1]}
+  - {between: [r2, r3]}
+  - {between: [r3, r4]}
+  - {between: [r4, r5]}
+  - {between: [r5, r6]}
+  - {between: [r6, r7], ports: [0, 0]}
+  - {between: [r6, r7], ports: [1, 1]}
+  - {between: [r7, b]}
+`
+	const a4, b4, a6, b6 = "10.0.0.1", "10.0.0.2", `"2001:db8::1"`, `"2001:db8::2"`
+	for _, c := range []struct {
+		a, b    string
+		steered bool
+	}{{a4, b4, true}, {a6, b6, false}, {a4 + ", " + a6, b4 + ", " + b6, true}, {a4 + ", " + a6, b6, false}, {"", "", true}} {
+		text := "selector: {key: 000102030405060708090a0b0c0d0e0f, radix: 16, ipv6: flow-label}" + strings.NewReplacer("[A]", "["+c.a+"]", "[B]", "["+c.b+"]").Replace(chain)
+		f, err := topology.Parse("test.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := must(New(f))
+		var p Path
+		must(n.Routes(must(n.Place("a")), must(n.Place("b")), Rules{})).At(0, &p)
+		if err := n.Steered(&p); (err == nil) != c.steered || err != nil && !errors.Is(err, pathsel.ErrCollision) {
+			t.Errorf("%s to %s: %v", c.a, c.b, err)
+		}
+		if _, err := n.Ports(&p, Request{SrcPort: 40000, DstPort: 80}); errors.Is(err, pathsel.ErrCollision) == c.steered {
+			t.Errorf("%s to %s: %v", c.a, c.b, err)
+		}
+	}
+}
+
 func TestRules(t *testing.T) {
 	n := drawn(t, must(topology.FatTree(4)), nil)
 	a, b := host(t, n, 0), host(t, n, -1)

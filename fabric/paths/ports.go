@@ -58,6 +58,10 @@ func (n *Net) flow(p *Path, r *Request) (f pathsel.Flow, err error) {
 		f.Proto = TCP
 	}
 	first, last := p.Hops[0].Link, p.Hops[len(p.Hops)-1].Link
+	if on := n.linkOf(r.Dst); on >= 0 && on != int32(last) {
+		return f, fmt.Errorf("destination %s stands on link %s, and the path ends with link %s: it %w by fields; name an address of that link, or none",
+			r.Dst, n.linkName[on], n.linkName[last], ErrUnsteered)
+	}
 	for _, six := range []bool{r.IPv6, true} {
 		src, dst := r.Src, r.Dst
 		okSrc, okDst := src.IsValid() && src.Is6() == six, dst.IsValid() && dst.Is6() == six
@@ -81,13 +85,21 @@ func (n *Net) flow(p *Path, r *Request) (f pathsel.Flow, err error) {
 }
 
 // Steered says why no selector leads over the path; nil: one does, if a flow
-// has fields left to choose.
+// has fields left to choose. It goes by IPv6 where the path's ends have no
+// addresses of IPv4, and some of IPv6: by the family that Ports takes.
 func (n *Net) Steered(p *Path) error {
 	steps, err := n.steps(p, 0)
 	if err == nil {
-		err = n.selector.Collide(false, steps)
+		err = n.selector.Collide(!n.both(p, false) && n.both(p, true), steps)
 	}
 	return err
+}
+
+// both tells whether both ends have an address of the family.
+func (n *Net) both(p *Path, six bool) bool {
+	_, src := n.addressFor(p.Src, p.Hops[0].Link, six)
+	_, dst := n.addressFor(p.Dst, p.Hops[len(p.Hops)-1].Link, six)
+	return src && dst
 }
 
 // steps are the path's for packets that begin with ttl.

@@ -310,6 +310,45 @@ func TestState(t *testing.T) {
 	}
 }
 
+// TestStateOfHostWithLinks: after a restart, a flow to a host whose links have
+// addresses of their own is given another link with that link's address.
+func TestStateOfHostWithLinks(t *testing.T) {
+	n := written(t, seven)
+	s := NewScheduler(n)
+	from, to := must(n.Place("client")), must(n.Place("server"))
+	p, err := s.Place(Order{From: from, To: to, Ports: &Request{DstPort: 80}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := must(json.Marshal(s.State()))
+	var state State
+	if err := json.Unmarshal(data, &state); err != nil {
+		t.Fatal(err)
+	}
+	again := NewScheduler(n)
+	if changed := again.Restore(state); len(changed) != 0 {
+		t.Fatal(changed)
+	}
+	last := func(p Placement) int { return p.Path.Hops[len(p.Path.Hops)-1].Link }
+	moved := map[int]bool{last(p): true}
+	for range 3 {
+		// Others fill the link that the flow ends with.
+		if _, err := again.Place(Order{From: from, To: to, Rules: Rules{ViaLinks: []int{last(p)}}}); err != nil {
+			t.Fatal(err)
+		}
+		if p, _, err = again.Again(p.ID, 1); err != nil {
+			t.Fatal(err)
+		}
+		moved[last(p)] = true
+		if on := n.linkOf(p.Flow.Dst); int(on) != last(p) {
+			t.Errorf("to %s, which stands on link %d; the path ends with %d", p.Flow.Dst, on, last(p))
+		}
+	}
+	if len(moved) != 2 {
+		t.Errorf("it ended with %v, want both links", moved)
+	}
+}
+
 func BenchmarkPlace(b *testing.B) {
 	n := drawn(b, must(topology.FatTree(8)), nil)
 	s := NewScheduler(n)

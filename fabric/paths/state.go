@@ -39,8 +39,11 @@ type EndState struct {
 	Address netip.Addr `json:"address,omitzero"`
 }
 
-// PortsState is what was asked for, and the flow that was given.
+// PortsState is what was asked for, and the flow that was given. Addresses that
+// were not asked for are found anew with a new path.
 type PortsState struct {
+	AskedSrc netip.Addr `json:"asked_src,omitzero"`
+	AskedDst netip.Addr `json:"asked_dst,omitzero"`
 	Src      netip.Addr `json:"src"`
 	Dst      netip.Addr `json:"dst"`
 	Proto    uint8      `json:"proto"`
@@ -77,8 +80,8 @@ func (n *Net) flowState(p *Placement) FlowState {
 		f.Links = append(f.Links, n.linkName[h.Link])
 	}
 	if r := o.Ports; r != nil {
-		f.Ports = &PortsState{Src: p.Flow.Src, Dst: p.Flow.Dst, Proto: p.Flow.Proto, SrcPort: p.Flow.SrcPort, DstPort: p.Flow.DstPort,
-			Label: p.Flow.Label, TTL: r.TTL, IPv6: r.IPv6, FixedSrc: r.SrcPort, FixedDst: r.DstPort, SrcPorts: r.SrcPorts, DstPorts: r.DstPorts}
+		f.Ports = &PortsState{AskedSrc: r.Src, AskedDst: r.Dst, Src: p.Flow.Src, Dst: p.Flow.Dst, Proto: p.Flow.Proto,
+			SrcPort: p.Flow.SrcPort, DstPort: p.Flow.DstPort, Label: p.Flow.Label, TTL: r.TTL, IPv6: r.IPv6, FixedSrc: r.SrcPort, FixedDst: r.DstPort, SrcPorts: r.SrcPorts, DstPorts: r.DstPorts}
 	}
 	return f
 }
@@ -155,7 +158,7 @@ func (n *Net) restore(f FlowState) (*Placement, error) {
 		return p, err
 	}
 	q := f.Ports
-	o.Ports = &Request{Src: q.Src, Dst: q.Dst, IPv6: q.IPv6, Proto: q.Proto, SrcPort: q.FixedSrc, DstPort: q.FixedDst, SrcPorts: q.SrcPorts, DstPorts: q.DstPorts, TTL: q.TTL}
+	o.Ports = &Request{Src: q.AskedSrc, Dst: q.AskedDst, IPv6: q.IPv6, Proto: q.Proto, SrcPort: q.FixedSrc, DstPort: q.FixedDst, SrcPorts: q.SrcPorts, DstPorts: q.DstPorts, TTL: q.TTL}
 	p.Flow = pathsel.Flow{Src: q.Src, Dst: q.Dst, Proto: q.Proto, SrcPort: q.SrcPort, DstPort: q.DstPort, Label: q.Label}
 	var known bool
 	if p.Path, _, known, err = n.Of(p.Flow, q.TTL); err == nil && !known {
