@@ -128,6 +128,20 @@ func Replace(p Pinner, path string) error {
 	return os.Rename(temporary, path)
 }
 
+// PinClone pins a clone, so that a later pin of the same object elsewhere is a
+// second pin and not a move of the first.
+func PinClone[T interface {
+	Pinner
+	Close() error
+}](object interface{ Clone() (T, error) }, path string) error {
+	c, err := object.Clone()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return Replace(c, path)
+}
+
 // Sweep removes the pins in a folder that were being made when their process
 // was killed. The folder need not exist.
 func Sweep(dir string) error {

@@ -9,11 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/bpffs"
 )
@@ -52,7 +50,7 @@ func attachAll(pinDir string, ifaces []net.Interface, programs, before map[strin
 		for _, k := range []struct {
 			kind, program string
 			attach        func(net.Interface, *ebpf.Program) (link.Link, error)
-		}{{"xdp", progLB, a.xdp}, {"tcx", progHealth, attachTCX}} {
+		}{{"xdp", progLB, a.attachXDP}, {"tcx", progHealth, attachTCX}} {
 			if err := a.one(k.kind, i, programs[k.program], before[k.program], k.attach); err != nil {
 				for n := len(a.undo) - 1; n >= 0; n-- {
 					a.undo[n]()
@@ -104,32 +102,8 @@ func (a *attachments) one(kind string, i net.Interface, program, before *ebpf.Pr
 	return nil
 }
 
-// xdp attaches in native mode, and in generic mode where the driver cannot.
-func (a *attachments) xdp(i net.Interface, p *ebpf.Program) (link.Link, error) {
-	l, err := attachXDP(i, p, link.XDPDriverMode)
-	if err == nil {
-		return l, nil
-	}
-	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) {
-		return nil, fmt.Errorf("attach XDP: %w; another XDP program is there: see `ip link show dev %s`, detach it with `ip link set dev %s xdp off` or by its owner", err, i.Name, i.Name)
-	}
-	native := err
-	if l, err = attachXDP(i, p, link.XDPGenericMode); err != nil {
-		return nil, fmt.Errorf("attach XDP: native: %v; generic: %w", native, err)
-	}
-	a.log.Warn("XDP runs in generic mode, several times slower: the driver has no native XDP here", "interface", i.Name, "native", native)
-	return l, nil
-}
-
-// attachXDP waits for a program that was just detached to be gone: the
-// kernel finishes detaching after the fact, within about 300 ms.
-func attachXDP(i net.Interface, p *ebpf.Program, mode link.XDPAttachFlags) (link.Link, error) {
-	for end := time.Now().Add(time.Second); ; time.Sleep(10 * time.Millisecond) {
-		l, err := link.AttachXDP(link.XDPOptions{Program: p, Interface: i.Index, Flags: mode})
-		if !errors.Is(err, unix.EBUSY) || time.Now().After(end) {
-			return l, err
-		}
-	}
+func (a *attachments) attachXDP(i net.Interface, p *ebpf.Program) (link.Link, error) {
+	return bpffs.AttachXDP(p, i.Index, i.Name, a.log)
 }
 
 func attachTCX(i net.Interface, p *ebpf.Program) (link.Link, error) {

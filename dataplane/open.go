@@ -103,7 +103,7 @@ func Open(o Options, log *slog.Logger) (lb *LB, err error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	if err := checkSystem(); err != nil {
+	if err := bpffs.CheckSystem(ebpf.XDP, ebpf.SchedCLS, ebpf.Syscall); err != nil {
 		return nil, err
 	}
 	ifaces, err := findInterfaces(o.Interfaces)
@@ -191,7 +191,7 @@ func (l *LB) load() error {
 		if errors.As(err, &ve) {
 			l.log.Debug("verifier", "log", fmt.Sprintf("%+v", ve))
 		}
-		return fmt.Errorf("load the balancer's programs: %w; Linux %s or later with CONFIG_BPF_SYSCALL and CONFIG_DEBUG_INFO_BTF is needed", err, MinKernel)
+		return fmt.Errorf("load the balancer's programs: %w; Linux %s or later with CONFIG_BPF_SYSCALL and CONFIG_DEBUG_INFO_BTF is needed", err, bpffs.MinKernel)
 	}
 	l.set = newObjects(coll)
 	if err := l.loadHealth(); err != nil {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/bpffs"
 )
@@ -125,30 +124,16 @@ func (o *objects) pin(dir string) error {
 		if name == mapMeta {
 			continue
 		}
-		if err := pinClone(m, filepath.Join(dir, dirMaps, name)); err != nil {
+		if err := bpffs.PinClone(m, filepath.Join(dir, dirMaps, name)); err != nil {
 			return err
 		}
 	}
 	for name, p := range o.programs {
-		if err := pinClone(p, filepath.Join(dir, dirPrograms, name)); err != nil {
+		if err := bpffs.PinClone(p, filepath.Join(dir, dirPrograms, name)); err != nil {
 			return err
 		}
 	}
-	return pinClone(o.maps[mapMeta], filepath.Join(dir, dirMaps, mapMeta))
-}
-
-// pinClone pins a clone, so that a later pin of the same object elsewhere is a
-// second pin and not a move of the first.
-func pinClone[T interface {
-	bpffs.Pinner
-	Close() error
-}](object interface{ Clone() (T, error) }, path string) error {
-	c, err := object.Clone()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return bpffs.Replace(c, path)
+	return bpffs.PinClone(o.maps[mapMeta], filepath.Join(dir, dirMaps, mapMeta))
 }
 
 // removePins removes what pin made below dir.
@@ -197,12 +182,7 @@ func Unload(pinDir string) error {
 			return err
 		}
 		defer l.Close()
-		// Detaching at once, not when the last holder is gone; a link whose
-		// interface vanished says so, and that is as good.
-		if err := l.Detach(); err != nil && !errors.Is(err, ebpf.ErrNotSupported) && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.ENOLINK) {
-			return err
-		}
-		return os.Remove(path)
+		return bpffs.Detach(l, path)
 	})
 	if err != nil {
 		return fmt.Errorf("unload: %w", err)

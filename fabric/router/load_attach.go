@@ -10,11 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
-	"github.com/cilium/ebpf"
 	xdp "github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/bpffs"
 )
@@ -51,8 +48,13 @@ func (p *Plane) attach(devices map[int]string) error {
 	}
 	failed := map[string]error{}
 	for index, name := range devices {
-		if p.links[index] != nil {
-			continue
+		if l := p.links[index]; l != nil {
+			if linkOf(l) == index {
+				continue
+			}
+			// Somebody detached it, or its device went and another has the index.
+			l.Close()
+			delete(p.links, index)
 		}
 		l, err := p.attachOne(index, name)
 		if err != nil {
@@ -75,12 +77,8 @@ func (p *Plane) attachOne(index int, name string) (xdp.Link, error) {
 	l, err := xdp.LoadPinnedLink(path, nil)
 	switch {
 	case err == nil && linkOf(l) == index:
-		if err := l.Update(p.set.program); err != nil {
-			l.Close()
-			return nil, fmt.Errorf("replace the program: %w", err)
-		}
-		return l, nil
-	case err == nil: // the device is gone
+		return p.replace(l, path)
+	case err == nil: // the device is gone, or somebody detached it
 		l.Close()
 		if err := os.Remove(path); err != nil {
 			return nil, err
@@ -88,7 +86,7 @@ func (p *Plane) attachOne(index int, name string) (xdp.Link, error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("open the pinned link: %w", err)
 	}
-	if l, err = p.attachXDP(index, name); err != nil {
+	if l, err = bpffs.AttachXDP(p.set.program, index, name, p.log); err != nil {
 		return nil, err
 	}
 	if err := bpffs.Replace(l, path); err != nil {
@@ -98,32 +96,18 @@ func (p *Plane) attachOne(index int, name string) (xdp.Link, error) {
 	return l, nil
 }
 
-// attachXDP attaches in native mode, and in generic mode where the driver cannot.
-func (p *Plane) attachXDP(index int, name string) (xdp.Link, error) {
-	l, err := attachMode(index, p.set.program, xdp.XDPDriverMode)
+// replace has a link run this build's program. Where that fails, the one before
+// is taken away: nothing of what it goes by is kept up any more.
+func (p *Plane) replace(l xdp.Link, path string) (xdp.Link, error) {
+	err := l.Update(p.set.program)
 	if err == nil {
 		return l, nil
 	}
-	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) {
-		return nil, fmt.Errorf("attach XDP: %w; another XDP program is there: see `ip link show dev %s`, detach it with `ip link set dev %s xdp off` or by its owner", err, name, name)
+	defer l.Close()
+	if err := bpffs.Detach(l, path); err != nil {
+		return nil, fmt.Errorf("take the program of another build away: %w", err)
 	}
-	native := err
-	if l, err = attachMode(index, p.set.program, xdp.XDPGenericMode); err != nil {
-		return nil, fmt.Errorf("attach XDP: native: %v; generic: %w", native, err)
-	}
-	p.log.Warn("XDP runs in generic mode, several times slower: the driver has no native XDP here", "interface", name, "native", native)
-	return l, nil
-}
-
-// attachMode waits for a program that was just detached to be gone: the
-// kernel finishes detaching after the fact, within about 300 ms.
-func attachMode(index int, program *ebpf.Program, mode xdp.XDPAttachFlags) (xdp.Link, error) {
-	for end := time.Now().Add(time.Second); ; time.Sleep(10 * time.Millisecond) {
-		l, err := xdp.AttachXDP(xdp.XDPOptions{Program: program, Interface: index, Flags: mode})
-		if !errors.Is(err, unix.EBUSY) || time.Now().After(end) {
-			return l, err
-		}
-	}
+	return nil, fmt.Errorf("replace the program: %w", err)
 }
 
 // detachOthers takes the program away from devices that are not among these.
@@ -142,7 +126,7 @@ func (p *Plane) detachOthers(devices map[int]string) error {
 		}
 		defer l.Close()
 		p.log.Info("detached from a device that nothing is routed from any more", "link", pin)
-		return detach(l, path)
+		return bpffs.Detach(l, path)
 	})
 }
 

@@ -3,6 +3,7 @@ package router
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -12,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -326,6 +329,60 @@ func TestNothingLost(t *testing.T) {
 		t.Errorf("%d packets are counted, of %d", c.Ways.Total(), sent)
 	}
 	t.Logf("%d packets", sent)
+}
+
+// TestDetachedOutside: a link that somebody takes away is back with the next
+// Apply.
+func TestDetachedOutside(t *testing.T) {
+	w := newWires(t)
+	p := w.open(w.options())
+	tables := w.tables(true, true)
+	w.must(w.apply(p, tables))
+	w.must(p.links[w.index["in0"]].Detach())
+	if by := w.passes(8); by != [2]int{} {
+		t.Fatalf("detached: of 8 packets %v came out", by)
+	}
+	w.must(w.apply(p, tables))
+	if by := w.passes(64); by[0]+by[1] != 64 {
+		t.Errorf("of 64 packets %v came out", by)
+	}
+}
+
+// TestReplaceFails: a device whose program cannot be replaced is the kernel's,
+// not that of a program that nobody keeps up, and is tried again.
+func TestReplaceFails(t *testing.T) {
+	w := newWires(t)
+	p := w.open(w.options())
+	tables := w.tables(true, true)
+	w.must(w.apply(p, tables))
+	p.Close()
+	p = w.open(w.options())
+	other, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SocketFilter, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
+	w.must(err)
+	defer other.Close()
+	program := p.set.program
+	p.set.program = other // no link takes it
+	var failed *AttachError
+	if err := w.apply(p, tables); !errors.As(err, &failed) || !strings.Contains(err.Error(), "in0") {
+		t.Errorf("error %v", err)
+	}
+	p.set.program = program
+	if by := w.passes(8); by != [2]int{} {
+		t.Errorf("of 8 packets %v came out by the program before", by)
+	}
+	w.must(w.apply(p, tables))
+	if by := w.passes(64); by[0]+by[1] != 64 {
+		t.Errorf("of 64 packets %v came out", by)
+	}
+}
+
+// TestLayoutAgrees: C and Go mean the same form of what is pinned.
+func TestLayoutAgrees(t *testing.T) {
+	header, err := os.ReadFile("../../bpf/include/router.h")
+	if want := fmt.Sprintf("#define FL_ROUTER_LAYOUT %d\n", layoutVersion); err != nil || !strings.Contains(string(header), want) {
+		t.Errorf("router.h does not say %q: change layoutVersion, too (%v)", want, err)
+	}
 }
 
 // TestAttachError: a device that another program holds is named, all others

@@ -20,9 +20,7 @@ import (
 	"sync"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/features"
 	xdp "github.com/cilium/ebpf/link"
-	"github.com/cilium/ebpf/rlimit"
 
 	"github.com/fairlead/fairlead/bpffs"
 	"github.com/fairlead/fairlead/fabric/pathsel"
@@ -64,7 +62,7 @@ func Open(o Options, log *slog.Logger) (plane *Plane, err error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	if err := checkSystem(); err != nil {
+	if err := bpffs.CheckSystem(ebpf.XDP); err != nil {
 		return nil, err
 	}
 	if err := bpffs.Ensure(o.PinDir); err != nil {
@@ -117,20 +115,6 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// checkSystem says in one line what this process or kernel lacks.
-func checkSystem() error {
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return fmt.Errorf("raise the limit of locked memory: %w; run as root", err)
-	}
-	switch err := features.HaveProgramType(ebpf.XDP); {
-	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("load BPF programs: %w; run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON", err)
-	case err != nil:
-		return fmt.Errorf("this kernel has no XDP programs: %w; use one with CONFIG_BPF_SYSCALL and CONFIG_XDP_SOCKETS", err)
-	}
-	return nil
-}
-
 // load makes p.set and p.state.
 func (p *Plane) load() error {
 	spec, err := p.spec()
@@ -149,7 +133,7 @@ func (p *Plane) load() error {
 		if errors.As(err, &ve) {
 			p.log.Debug("verifier", "log", fmt.Sprintf("%+v", ve))
 		}
-		return fmt.Errorf("load the router's program: %w; a kernel of 6.1 or later with CONFIG_DEBUG_INFO_BTF is needed", err)
+		return fmt.Errorf("load the router's program: %w; a kernel of %s or later with CONFIG_DEBUG_INFO_BTF is needed", err, bpffs.MinKernel)
 	}
 	p.set = newSet(coll)
 	if err := p.set.writeLayout(); err != nil {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	xdp "github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/bpffs"
 )
@@ -39,7 +38,7 @@ const (
 	mapCarried = "carried"
 )
 
-// layoutVersion is FL_ROUTER_LAYOUT.
+// layoutVersion is FL_ROUTER_LAYOUT; a test holds them together.
 const layoutVersion = 1
 
 func addOwnMaps(spec *ebpf.CollectionSpec) {
@@ -192,29 +191,15 @@ func (s *set) pin(pinDir string, inForce string) error {
 		return err
 	}
 	for name, m := range s.maps {
-		if err := pinClone(m, filepath.Join(dir, dirMaps, name)); err != nil {
+		if err := bpffs.PinClone(m, filepath.Join(dir, dirMaps, name)); err != nil {
 			return err
 		}
 	}
-	if err := pinClone(s.program, filepath.Join(dir, dirPrograms, routerProgRouter)); err != nil {
+	if err := bpffs.PinClone(s.program, filepath.Join(dir, dirPrograms, routerProgRouter)); err != nil {
 		return err
 	}
 	s.dir = dir
 	return nil
-}
-
-// pinClone pins a clone, so that a later pin of the same object elsewhere is a
-// second pin and not a move of the first.
-func pinClone[T interface {
-	bpffs.Pinner
-	Close() error
-}](object interface{ Clone() (T, error) }, path string) error {
-	c, err := object.Clone()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return bpffs.Replace(c, path)
 }
 
 // dropOther removes the folder that is not the set's.
@@ -260,20 +245,10 @@ func Unload(pinDir string) error {
 			return err
 		}
 		defer l.Close()
-		return detach(l, path)
+		return bpffs.Detach(l, path)
 	})
 	if err != nil {
 		return fmt.Errorf("unload: %w", err)
 	}
 	return os.RemoveAll(pinDir)
-}
-
-// detach ends an attachment at once, not when its last holder is gone, and
-// removes its pin. One whose device vanished is as good.
-func detach(l xdp.Link, path string) error {
-	err := l.Detach()
-	if err != nil && !errors.Is(err, ebpf.ErrNotSupported) && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.ENOLINK) {
-		return err
-	}
-	return os.Remove(path)
 }
