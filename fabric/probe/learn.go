@@ -2,7 +2,6 @@ package probe
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"net/netip"
@@ -42,8 +41,9 @@ type LearnConfig struct {
 const (
 	// learnHops bounds the routers on a way.
 	learnHops = 30
-	// sameFlows with one answer: a router that had two ways would have sent
-	// all to one of them once in 2^9 times.
+	// sameFlows with one answer, at least, and one for each digit: a router that
+	// had two ways by its hash would have sent all to one of them once in 2^9
+	// times.
 	sameFlows = 10
 	// byChance is how probable it may be that a digit that is no port's looks
 	// like one, as its flows all happened to go the same way.
@@ -70,6 +70,7 @@ func Learn(ctx context.Context, f *topology.Fabric, c LearnConfig) error {
 		return err
 	}
 	l := &learner{ctx: ctx, c: c, f: f, selector: selector, names: namesOf(f), explored: map[int]bool{}}
+	l.ask = l.trace
 	host := l.node(c.Host, c.Source, true)
 	l.target = l.node(c.Target, c.Address, true)
 	return l.explore(host, nil, 0)
@@ -84,6 +85,8 @@ type learner struct {
 	target   int
 	explored map[int]bool
 	sent     uint64
+	// ask is trace, or a test's.
+	ask func(turns []turn, ttl int) (node int, err error)
 }
 
 // turn is a choice on the way: the nth router, from 1 on, takes the port.
@@ -145,7 +148,7 @@ func (l *learner) explore(node int, turns []turn, nth int) error {
 
 // ways are the nodes that the nth router sends flows to.
 func (l *learner) ways(turns []turn, nth int) (next []int, err error) {
-	flows := sameFlows
+	flows := max(sameFlows, l.f.Selector.Radix)
 	if nth == 0 {
 		flows = 1 // this host itself
 	}
@@ -214,24 +217,24 @@ func (l *learner) link(from, to, port int) {
 	l.f.Links = append(l.f.Links, topology.Link{Ends: [2]topology.End{{Node: from, Port: port}, {Node: to, Port: -1}}, Cost: 1})
 }
 
-// ask is the node at which a flow over the turns ends that begins with ttl.
-func (l *learner) ask(turns []turn, ttl int) (int, error) {
+// trace is the node at which a flow over the turns ends that begins with ttl.
+func (l *learner) trace(turns []turn, ttl int) (int, error) {
 	for range askTries {
-		node, ok, err := l.askOnce(turns, ttl)
+		node, ok, err := l.traceOnce(turns, ttl)
 		if ok || err != nil {
 			return node, err
 		}
 		select {
 		case <-l.ctx.Done():
-			return 0, errors.New("stopped")
+			return 0, fmt.Errorf("stopped: %w", l.ctx.Err())
 		case <-time.After(learnPause):
 		}
 	}
 	return 0, fmt.Errorf("to %s: router number %d on the way does not answer packets whose TTL ends there; see its firewall and net.ipv4.icmp_ratelimit", l.c.Address, ttl)
 }
 
-// askOnce sends one flow; ok is whether somebody answered.
-func (l *learner) askOnce(turns []turn, ttl int) (node int, ok bool, err error) {
+// traceOnce sends one flow; ok is whether somebody answered.
+func (l *learner) traceOnce(turns []turn, ttl int) (node int, ok bool, err error) {
 	flow, s, err := l.open(turns, ttl)
 	if err != nil {
 		return 0, false, err
@@ -253,7 +256,7 @@ func (l *learner) askOnce(turns []turn, ttl int) (node int, ok bool, err error) 
 	}
 	select {
 	case <-l.ctx.Done():
-		return 0, false, errors.New("stopped")
+		return 0, false, fmt.Errorf("stopped: %w", l.ctx.Err())
 	case <-time.After(l.c.Timeout):
 		return 0, false, nil
 	case a := <-answers:

@@ -54,6 +54,31 @@ func TestLearn(t *testing.T) {
 	}
 }
 
+// Every digit is asked for: the low ports may all lead to one neighbour.
+func TestLearnAllDigits(t *testing.T) {
+	f := &topology.Fabric{Nodes: []topology.Node{{Name: "here", Host: true}, {Name: "leaf"}, {Name: "low"}, {Name: "high"}, {Name: "there", Host: true}}}
+	f.Selector.Radix = 16
+	l := &learner{ctx: t.Context(), c: LearnConfig{Progress: func(s string) { t.Log(s) }}, f: f, target: 4, explored: map[int]bool{}}
+	l.ask = func(turns []turn, ttl int) (int, error) {
+		switch {
+		case ttl == 1:
+			return 1, nil
+		case ttl > 2:
+			return 4, nil
+		case turns[0].port < 12:
+			return 2, nil
+		}
+		return 3, nil
+	}
+	if err := l.explore(0, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	// here-leaf, 12 to low, 4 to high, one from each to there.
+	if len(f.Links) != 1+12+4+2 {
+		t.Errorf("%d links: %v", len(f.Links), linkSet(f))
+	}
+}
+
 // linkSet names the links with their numbers, whatever their order.
 func linkSet(f *topology.Fabric) []string {
 	var names []string

@@ -7,12 +7,19 @@
 // (answer.go), with a source port (IPv6: flow label) that makes the routers
 // take just this path. The answer comes back over the same links.
 //
-//	rounds.go   a probe a path every interval; each is judged when Timeout is over
+//	prober.go   a probe a path every interval; each is judged when Timeout is over
+//	lane.go     one path's flow and socket
+//	take.go     answers, and what routers say of probes
 //	judge.go    good, lost, slow: three bad probes in a row, twenty good ones
 //	walk.go     probes that end at each router on the way: is it the one chosen?
+//	train.go    probes side by side: how fast the path is
+//	tail.go     trains that end at each router: which link is slow
 //	blame.go    the smallest set of links that explains the bad paths
+//	report.go   what is known now: paths, and links that are to blame
+//	socket.go   what sends and receives; control.go: TTLs and ICMP errors of packets
 //	message.go  what probes and answers carry
 //	answer.go   the other end
+//	learn.go    the fabric, learned by traceroute with selectors
 package probe
 
 import (
