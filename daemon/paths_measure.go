@@ -96,9 +96,6 @@ func (d *pathsDaemon) round(ctx context.Context, v *pathView, askers []*routerAs
 		})
 	}
 	done.Wait()
-	if ctx.Err() != nil && len(askers) == 0 {
-		return
-	}
 	warnings = slices.DeleteFunc(warnings, func(w string) bool { return w == "" })
 	d.service.warnings.Store(&warnings)
 }

@@ -25,14 +25,21 @@ func atMost(field string, value uint32, most uint32) (uint32, error) {
 	return value, nil
 }
 
-func (v *pathView) routes(from, to string, m *fairleadv1.PathRules) (*paths.Routes, error) {
-	a, err := v.net.Place(from)
-	if err != nil {
-		return nil, fmt.Errorf("from %w", err)
+// ends are the places that a request names.
+func (v *pathView) ends(from, to string) (a, b paths.Place, err error) {
+	if a, err = v.net.Place(from); err != nil {
+		return a, b, fmt.Errorf("from %w", err)
 	}
-	b, err := v.net.Place(to)
+	if b, err = v.net.Place(to); err != nil {
+		return a, b, fmt.Errorf("to %w", err)
+	}
+	return a, b, nil
+}
+
+func (v *pathView) routes(from, to string, m *fairleadv1.PathRules) (*paths.Routes, error) {
+	a, b, err := v.ends(from, to)
 	if err != nil {
-		return nil, fmt.Errorf("to %w", err)
+		return nil, err
 	}
 	rules, err := v.rules(m)
 	if err != nil {

@@ -44,10 +44,7 @@ func answered[T any](m *T, err error) (*connect.Response[T], error) {
 
 // order is what a request asks the scheduler for.
 func (v *pathView) order(m *fairleadv1.PlaceFlowRequest) (o paths.Order, err error) {
-	if o.From, err = v.net.Place(m.From); err != nil {
-		return o, err
-	}
-	if o.To, err = v.net.Place(m.To); err != nil {
+	if o.From, o.To, err = v.ends(m.From, m.To); err != nil {
 		return o, err
 	}
 	if o.Rules, err = v.rules(m.Rules); err != nil {

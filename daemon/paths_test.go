@@ -283,6 +283,10 @@ func TestPathsCodes(t *testing.T) {
 		_, err := c.ListPaths(t.Context(), connect.NewRequest(q))
 		return err
 	}
+	place := func(from, to string) error {
+		_, err := c.PlaceFlow(t.Context(), connect.NewRequest(&fairleadv1.PlaceFlowRequest{From: from, To: to}))
+		return err
+	}
 	ports := func(q *fairleadv1.GetPortsRequest) error {
 		q.From, q.To = "h1", "h2"
 		_, err := c.GetPorts(t.Context(), connect.NewRequest(q))
@@ -302,6 +306,7 @@ func TestPathsCodes(t *testing.T) {
 		want string
 	}{
 		{list(&fairleadv1.ListPathsRequest{From: "h1", To: "h3"}), connect.CodeNotFound, "to h3: not in the fabric: there is no such router or host; did you mean h1?"},
+		{place("h3", "h2"), connect.CodeNotFound, "from h3: not in the fabric"},
 		{list(&fairleadv1.ListPathsRequest{From: "h1", To: "h1"}), connect.CodeNotFound, "no path from h1 to itself: name two nodes"},
 		{list(&fairleadv1.ListPathsRequest{From: "h1", To: "h2", Rules: &fairleadv1.PathRules{Via: []string{"spine1", "spine2"}}}), connect.CodeNotFound, "no path from h1 to h2 via spine1, spine2; paths of equal cost pass leaf1, spine1, spine2, leaf2"},
 		{list(&fairleadv1.ListPathsRequest{From: "h1", To: "h2", Limit: 1e6}), connect.CodeInvalidArgument, "limit 1000000: at most 100000"},

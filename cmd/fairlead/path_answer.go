@@ -46,7 +46,7 @@ port that makes it take the probe's path back.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVarP(&file, "file", "f", "/etc/fairlead/fabric.yaml", "the fabric's file")
+	cmd.Flags().StringVarP(&file, "file", "f", defaultFabric, "the fabric's file")
 	cmd.Flags().Uint16Var(&port, "port", probe.DefaultPort, "UDP port to answer on")
 	return cmd
 }
