@@ -49,6 +49,18 @@ func (a avoided) works(hops []paths.Hop) {
 	}
 }
 
+// in is the same in another state of the fabric, where links have other
+// numbers: they are the same if they have the same name.
+func (a avoided) in(before, now *paths.Net) avoided {
+	b := avoided{}
+	for h, held := range a {
+		if link, err := now.Link(before.LinkName(h.Link)); err == nil {
+			b[paths.Hop{Link: link, From: h.From}] = held
+		}
+	}
+	return b
+}
+
 // count is how many links are avoided now.
 func (a avoided) count(now time.Time) (n int) {
 	for _, held := range a {

@@ -3,7 +3,6 @@ package mptcp
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"time"
 
@@ -24,6 +23,16 @@ const (
 // kernel's list.
 const firstLook = 100 * time.Millisecond
 
+// goneAfter is how long a subflow must be missing from the kernel's list to be
+// gone for sure: a list of many sockets is made in parts and may miss one.
+const goneAfter = time.Second
+
+// named is what the kernel calls a local address and port of a connection.
+type named struct {
+	id   uint8     // 1 to 255; the first subflow's is 0
+	seen time.Time // when it was last in the kernel's list, or asked for
+}
+
 // key is a subflow among those of its connection.
 type key struct{ local, remote netip.AddrPort }
 
@@ -43,10 +52,12 @@ type connection struct {
 	worked map[key]time.Time
 	// asked are subflows that are not open yet.
 	asked map[key]time.Time
-	// id is the last that was used for a local address and port.
-	id int
-	// unfit are paths for which no ports are found, by index.
-	unfit map[int]bool
+	// ids are the names of local addresses and ports, of those that are there
+	// and those that were asked for; id is the last that was given.
+	ids map[key]named
+	id  uint8
+	// unfit are paths that cannot be taken, by index, until then.
+	unfit map[int]time.Time
 	// failed counts the subflows that were lost on links.
 	failed uses
 
@@ -57,7 +68,7 @@ type connection struct {
 }
 
 func newConnection(token uint32) *connection {
-	return &connection{token: token, hops: map[pathsel.Flow][]paths.Hop{}, asked: map[key]time.Time{}, acked: map[key]uint64{}, worked: map[key]time.Time{}, unfit: map[int]bool{}, failed: uses{}}
+	return &connection{token: token, hops: map[pathsel.Flow][]paths.Hop{}, asked: map[key]time.Time{}, ids: map[key]named{}, acked: map[key]uint64{}, worked: map[key]time.Time{}, unfit: map[int]time.Time{}, failed: uses{}}
 }
 
 // place finds the connection's ends in the fabric; false: it has none there,
@@ -89,7 +100,9 @@ func (c *connection) update(m *Manager, list []Subflow, now time.Time) (refused 
 		k := s.key()
 		there[k] = true
 		acked[k] = s.Info.Acked
-		c.id = max(c.id, int(s.LocalID))
+		if s.LocalID > 0 {
+			c.ids[k] = named{s.LocalID, now}
+		}
 		worked[k] = c.worked[k]
 		if before, ok := c.acked[k]; s.Established && s.Info.Acked > before && ok {
 			worked[k] = now
@@ -117,10 +130,41 @@ func (c *connection) update(m *Manager, list []Subflow, now time.Time) (refused 
 			refused++
 		}
 	}
+	c.forget(m, now)
 	if refused > 0 {
 		c.refused(m, now)
 	}
 	return refused
+}
+
+// forget gives back the names of subflows that are gone: the kernel keeps those
+// that the peer refused or reset, and there are 255.
+func (c *connection) forget(m *Manager, now time.Time) {
+	for k, n := range c.ids {
+		if now.Sub(n.seen) < goneAfter {
+			continue
+		}
+		delete(c.ids, k)
+		// It has none of those that this side ended.
+		if err := m.kernel.remove(c.token, n.id); err != nil {
+			m.o.Log.Debug("name not given back", "token", c.token, "id", n.id, "error", err)
+		}
+	}
+}
+
+// nextID is the name after the last one that nobody has. The one that was
+// given back last comes last: that it means nothing any more may reach the peer late.
+func (c *connection) nextID() uint8 {
+	used := map[uint8]bool{}
+	for _, n := range c.ids {
+		used[n.id] = true
+	}
+	for range 255 {
+		if c.id = c.id%255 + 1; !used[c.id] {
+			break
+		}
+	}
+	return c.id
 }
 
 // evidence is how long an acknowledgement shows that a path works.
@@ -142,7 +186,7 @@ func (c *connection) pause(now time.Time) (pause time.Duration) {
 // refused pauses because the peer took none.
 func (c *connection) refused(m *Manager, now time.Time) {
 	pause := c.pause(now)
-	if c.refusals == 1 {
+	if c.refusals == 1 && m.said.first("refused "+c.list[0].Remote.Addr().String(), now) {
 		m.o.Log.Warn("the peer takes no more subflows, or somebody on the way lets none through; there, `ip mptcp limits set subflows 8` allows them, or `fairlead mptcp`",
 			"peer", c.list[0].Remote, "subflows", len(c.list), "error", c.lastError.Error(), "reset", c.lastReset, "again", pause)
 	}
@@ -166,15 +210,10 @@ func (m *Manager) tend(c *connection, total uses, all []Subflow, now time.Time) 
 			open = open || s.Established
 		}
 	}
-	var err error
 	if (open || len(failing) > 0) && now.After(c.pauseTill) {
-		if err = m.fill(c, w, alive, total, all, now); err == nil {
-			err = m.spread(c, w, alive, total, all, now)
-		}
-		if err != nil {
-			c.pause(now)
-		}
+		m.complete(c, w, alive, total, all, now)
 	}
+	var err error
 	// The last one is left: its end would be the connection's.
 	if open {
 		for _, s := range failing {
@@ -186,6 +225,21 @@ func (m *Manager) tend(c *connection, total uses, all []Subflow, now time.Time) 
 		}
 	}
 	return err
+}
+
+// complete opens what the connection lacks. An error pauses the connection,
+// longer each time in a row.
+func (m *Manager) complete(c *connection, w *ways, alive int, total uses, all []Subflow, now time.Time) {
+	err := m.fill(c, w, alive, total, all, now)
+	if err == nil {
+		err = m.spread(c, w, alive, total, all, now)
+	}
+	if err == nil {
+		return
+	}
+	if pause := c.pause(now); m.said.first(err.Error(), now) {
+		m.o.Log.Warn("a connection gets no further subflow", "error", err, "again", pause)
+	}
 }
 
 // most is how many subflows a connection may have.
@@ -202,7 +256,8 @@ func (m *Manager) view(c *connection, total uses, now time.Time) view {
 	for h, n := range total {
 		others[h] = n - c.own[h]
 	}
-	return view{own: c.own, others: others, failed: c.failed, unfit: c.unfit,
+	return view{own: c.own, others: others, failed: c.failed,
+		unfit: func(path int) bool { return now.Before(c.unfit[path]) },
 		avoid: func(h paths.Hop) bool { return m.avoided.has(h, now) }}
 }
 
@@ -248,87 +303,4 @@ func (m *Manager) end(s *Subflow) error {
 		return fmt.Errorf("end subflow from %s to %s: %w", s.Local, s.Remote, err)
 	}
 	return nil
-}
-
-// fill opens subflows until there are as many as there should be.
-func (m *Manager) fill(c *connection, w *ways, alive int, total uses, all []Subflow, now time.Time) error {
-	v := m.view(c, total, now)
-	for alive < m.most() {
-		i, shared, ok := w.next(v)
-		if !ok || shared > 0 && m.o.Subflows == 0 {
-			return nil
-		}
-		err := m.open(c, &w.paths[i], all, now)
-		switch {
-		case errors.Is(err, pathsel.ErrNoSelector), errors.Is(err, pathsel.ErrCollision), errors.Is(err, paths.ErrUnsteered):
-			m.o.Log.Warn("a path cannot be taken", "error", err)
-			c.unfit[i] = true
-			continue
-		case err != nil:
-			return err
-		}
-		c.own.add(w.paths[i].Hops)
-		total.add(w.paths[i].Hops)
-		alive++
-	}
-	return nil
-}
-
-// tries is how many ports and ids are tried for one subflow where others have
-// them.
-const tries = 16
-
-// open asks the kernel for a subflow over a path.
-func (m *Manager) open(c *connection, p *paths.Path, all []Subflow, now time.Time) error {
-	first := c.list[0]
-	var err error
-	for range tries {
-		var f pathsel.Flow
-		if f, err = m.flowOver(c, p, all); err != nil {
-			return err
-		}
-		if c.id++; c.id > 255 {
-			return fmt.Errorf("connection to %s: the kernel's 255 names for a connection's addresses and ports are used up; it gets no further subflow", first.Remote)
-		}
-		local, remote := netip.AddrPortFrom(f.Src, f.SrcPort), netip.AddrPortFrom(f.Dst, f.DstPort)
-		err = m.kernel.create(c.token, uint8(c.id), local, remote)
-		if err == nil {
-			m.o.Log.Debug("subflow asked for", "token", c.token, "local", local, "remote", remote)
-			m.counters.Created++
-			c.asked[key{local, remote}] = now
-			return nil
-		}
-		if !errors.Is(err, unix.EADDRINUSE) && !errors.Is(err, unix.EINVAL) {
-			break
-		}
-	}
-	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOTCONN) {
-		return nil // the connection ended, or is not open yet
-	}
-	return fmt.Errorf("open a subflow to %s: %w", first.Remote, err)
-}
-
-// flowOver is a flow that takes the path and that nobody has.
-func (m *Manager) flowOver(c *connection, p *paths.Path, all []Subflow) (pathsel.Flow, error) {
-	first := &c.list[0]
-	r := paths.Request{Src: p.Src.Addr, Dst: p.Dst.Addr, IPv6: first.Local.Addr().Is6(), DstPort: first.Remote.Port(), Random: rand.Uint64()}
-	if !r.Src.IsValid() {
-		r.Src = first.Local.Addr()
-	}
-	if !r.Dst.IsValid() {
-		r.Dst = first.Remote.Addr()
-	}
-	if m.o.RandomPorts {
-		return pathsel.Flow{Src: r.Src, Dst: r.Dst, Proto: tcp, DstPort: r.DstPort, SrcPort: uint16(paths.FirstPort + rand.IntN(paths.LastPort-paths.FirstPort+1))}, nil
-	}
-	r.Taken = func(f pathsel.Flow) bool {
-		for i := range all {
-			if all[i].Local.Port() == f.SrcPort && all[i].Local.Addr() == f.Src {
-				return true
-			}
-		}
-		_, asked := c.asked[key{netip.AddrPortFrom(f.Src, f.SrcPort), netip.AddrPortFrom(f.Dst, f.DstPort)}]
-		return asked
-	}
-	return m.net.Ports(p, r)
 }

@@ -19,10 +19,11 @@ import (
 const (
 	pmName, pmVersion, pmEvents = "mptcp_pm", 1, "mptcp_pm_events"
 
+	commandRemove         = 9
 	commandSubflowCreate  = 10
 	commandSubflowDestroy = 11
 
-	attrAddr, attrToken, attrAddrRemote = 1, 4, 6
+	attrAddr, attrToken, attrLocID, attrAddrRemote = 1, 4, 5, 6
 
 	addrFamily, addrID, addr4, addr6, addrPort = 1, 2, 3, 4, 5
 
@@ -155,14 +156,30 @@ func (k *kernel) destroy(s *Subflow) error {
 	return k.subflow(commandSubflowDestroy, s.Token, s.LocalID, s.Local, s.Remote)
 }
 
-func (k *kernel) subflow(command uint8, token uint32, id uint8, local, remote netip.AddrPort) error {
-	e := netlink.NewAttributeEncoder()
-	e.Nested(attrAddr, func(e *netlink.AttributeEncoder) error {
-		e.Uint8(addrID, id)
-		return encodeAddr(e, local)
+// remove makes the kernel forget what id stands for. It tells the peer, which
+// ends a subflow that still has the id.
+func (k *kernel) remove(token uint32, id uint8) error {
+	return k.command(commandRemove, func(e *netlink.AttributeEncoder) {
+		e.Uint32(attrToken, token)
+		e.Uint8(attrLocID, id)
 	})
-	e.Uint32(attrToken, token)
-	e.Nested(attrAddrRemote, func(e *netlink.AttributeEncoder) error { return encodeAddr(e, remote) })
+}
+
+func (k *kernel) subflow(command uint8, token uint32, id uint8, local, remote netip.AddrPort) error {
+	return k.command(command, func(e *netlink.AttributeEncoder) {
+		e.Nested(attrAddr, func(e *netlink.AttributeEncoder) error {
+			e.Uint8(addrID, id)
+			return encodeAddr(e, local)
+		})
+		e.Uint32(attrToken, token)
+		e.Nested(attrAddrRemote, func(e *netlink.AttributeEncoder) error { return encodeAddr(e, remote) })
+	})
+}
+
+// command asks for something and waits for the answer.
+func (k *kernel) command(command uint8, encode func(*netlink.AttributeEncoder)) error {
+	e := netlink.NewAttributeEncoder()
+	encode(e)
 	attrs, err := e.Encode()
 	if err != nil {
 		return err
@@ -196,7 +213,8 @@ const (
 )
 
 // takeOver makes programs manage the paths of connections that begin from now
-// on. restore undoes it. It goes by the process's network namespace.
+// on. restore undoes it. Both are for the calling thread's network namespace, as
+// Open is.
 func takeOver() (restore func() error, err error) {
 	if enabled, err := os.ReadFile(enabledPath); errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrNoMPTCP

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -57,8 +58,8 @@ type Counters struct {
 // goroutines, but for Run.
 type Manager struct {
 	o      Options
-	kernel *kernel
-	diag   *diag
+	kernel pathManager
+	diag   lister
 
 	mu       sync.Mutex
 	net      *paths.Net
@@ -67,6 +68,22 @@ type Manager struct {
 
 	connections map[uint32]*connection
 	avoided     avoided
+	said        said
+}
+
+// pathManager is the kernel's (kernel.go).
+type pathManager interface {
+	events(ctx context.Context, until time.Time) ([]event, error)
+	create(token uint32, id uint8, local, remote netip.AddrPort) error
+	destroy(s *Subflow) error
+	remove(token uint32, id uint8) error
+	close() error
+}
+
+// lister lists the kernel's sockets (diag.go).
+type lister interface {
+	subflows() ([]Subflow, error)
+	close() error
 }
 
 // Open belongs to the calling thread's network namespace. It needs root, or
@@ -86,24 +103,30 @@ func Open(o Options) (*Manager, error) {
 	if err != nil {
 		return nil, errors.Join(err, k.close())
 	}
-	m := &Manager{o: o, kernel: k, diag: d, connections: map[uint32]*connection{}, avoided: avoided{}}
+	return newManager(o, k, d), nil
+}
+
+func newManager(o Options, k pathManager, d lister) *Manager {
+	m := &Manager{o: o, kernel: k, diag: d, connections: map[uint32]*connection{}, avoided: avoided{}, said: said{}}
 	m.SetNet(o.Net)
-	return m, nil
+	return m
 }
 
 // Close leaves all subflows as they are.
 func (m *Manager) Close() error { return errors.Join(m.kernel.close(), m.diag.close()) }
 
-// SetNet is another state of the fabric.
+// SetNet is another state of the fabric. Links that have the same name in it
+// are avoided as before.
 func (m *Manager) SetNet(n *paths.Net) {
 	if n.Selector().Field(true) == pathsel.FlowLabel {
 		m.o.Log.Warn("connections of IPv6 are left alone: the fabric's selector.ipv6 is flow-label, and the kernel sets the labels of TCP itself; routers and hosts with ports or source-port could choose")
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.net, m.between = n, map[[2]int]*ways{}
+	m.avoided = m.avoided.in(m.net, n)
+	m.net, m.between, m.said = n, map[[2]int]*ways{}, said{}
 	for _, c := range m.connections {
-		c.hops, c.unfit, c.failed = map[pathsel.Flow][]paths.Hop{}, map[int]bool{}, uses{}
+		c.hops, c.unfit, c.failed = map[pathsel.Flow][]paths.Hop{}, map[int]time.Time{}, uses{}
 	}
 }
 
@@ -115,7 +138,8 @@ func (m *Manager) Counters() Counters {
 }
 
 // Run manages the paths of connections that begin from now on, and of those
-// that a manager before this one had, until ctx ends (nil).
+// that a manager before this one had, until ctx ends (nil). It must be called on
+// a thread in the network namespace of Open.
 func (m *Manager) Run(ctx context.Context) error {
 	restore, err := takeOver()
 	if err != nil {

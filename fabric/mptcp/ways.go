@@ -66,7 +66,7 @@ type view struct {
 	others uses // of this host's other connections
 	failed uses // how often it lost a subflow over these links
 	avoid  func(paths.Hop) bool
-	unfit  map[int]bool // paths that no ports lead over
+	unfit  func(path int) bool // cannot be taken
 }
 
 // worth orders paths: the less the better, field by field.
@@ -91,7 +91,7 @@ func (w *ways) next(v view) (index, shared int, ok bool) {
 	var best worth
 	for i := range w.paths {
 		n, usable := w.worth(i, v)
-		if !usable || v.unfit[i] {
+		if !usable || v.unfit(i) {
 			continue
 		}
 		if !ok || n.compare(best) < 0 {

@@ -1,0 +1,117 @@
+package mptcp
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/fabric/paths"
+	"github.com/fairlead/fairlead/fabric/pathsel"
+)
+
+// fill opens subflows until there are as many as there should be.
+func (m *Manager) fill(c *connection, w *ways, alive int, total uses, all []Subflow, now time.Time) error {
+	v := m.view(c, total, now)
+	for alive < m.most() {
+		i, shared, ok := w.next(v)
+		if !ok || shared > 0 && m.o.Subflows == 0 {
+			return nil
+		}
+		err := m.open(c, &w.paths[i], all, now)
+		switch {
+		case errors.Is(err, pathsel.ErrNoSelector), errors.Is(err, pathsel.ErrCollision), errors.Is(err, paths.ErrUnsteered), errors.Is(err, errLocal):
+			if m.said.first(err.Error(), now) {
+				m.o.Log.Warn("a path cannot be taken", "error", err)
+			}
+			c.unfit[i] = now.Add(unfitFor)
+			if errors.Is(err, errLocal) {
+				c.unfit[i] = now.Add(localFor)
+			}
+			continue
+		case err != nil:
+			return err
+		}
+		c.own.add(w.paths[i].Hops)
+		total.add(w.paths[i].Hops)
+		alive++
+	}
+	return nil
+}
+
+// unfitFor is how long a path is left out that no ports lead over: many are looked
+// through, and others may give theirs back. localFor is that of a path that this host
+// cannot send over: its address, or a route, may come.
+const (
+	unfitFor = 10 * time.Minute
+	localFor = time.Minute
+)
+
+// errLocal is that of paths that this host cannot send over.
+var errLocal = errors.New("this host has no such address, or no route from there; correct its addresses in fabric.yaml, or add them to the host")
+
+// tries is how many ports and names are tried for one subflow where others have
+// them.
+const tries = 16
+
+// open asks the kernel for a subflow over a path.
+func (m *Manager) open(c *connection, p *paths.Path, all []Subflow, now time.Time) error {
+	first, before := c.list[0], c.id
+	var err error
+	for range tries {
+		var f pathsel.Flow
+		if f, err = m.flowOver(c, p, all); err != nil {
+			return err
+		}
+		local, remote := netip.AddrPortFrom(f.Src, f.SrcPort), netip.AddrPortFrom(f.Dst, f.DstPort)
+		id := c.nextID()
+		err = m.kernel.create(c.token, id, local, remote)
+		switch {
+		case err == nil:
+			m.o.Log.Debug("subflow asked for", "token", c.token, "local", local, "remote", remote, "id", id)
+			m.counters.Created++
+			c.asked[key{local, remote}], c.ids[key{local, remote}] = now, named{id, now}
+			return nil
+		case errors.Is(err, unix.EINVAL):
+			// A manager before this one gave the name to somebody.
+			_ = m.kernel.remove(c.token, id)
+		case errors.Is(err, unix.EADDRINUSE):
+		case errors.Is(err, unix.ESRCH), errors.Is(err, unix.ENOTCONN):
+			return nil // the connection ended, or is not open yet
+		case errors.Is(err, unix.EADDRNOTAVAIL), errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH):
+			return fmt.Errorf("from %s to %s: %w (%w)", f.Src, remote, errLocal, err)
+		default:
+			return fmt.Errorf("open a subflow to %s: %w", first.Remote, err)
+		}
+	}
+	c.id = before // next time, those that were given back
+	return fmt.Errorf("open a subflow to %s: %w", first.Remote, err)
+}
+
+// flowOver is a flow that takes the path and that nobody has.
+func (m *Manager) flowOver(c *connection, p *paths.Path, all []Subflow) (pathsel.Flow, error) {
+	first := &c.list[0]
+	r := paths.Request{Src: p.Src.Addr, Dst: p.Dst.Addr, IPv6: first.Local.Addr().Is6(), DstPort: first.Remote.Port(), Random: rand.Uint64()}
+	if !r.Src.IsValid() {
+		r.Src = first.Local.Addr()
+	}
+	if !r.Dst.IsValid() {
+		r.Dst = first.Remote.Addr()
+	}
+	if m.o.RandomPorts {
+		return pathsel.Flow{Src: r.Src, Dst: r.Dst, Proto: tcp, DstPort: r.DstPort, SrcPort: uint16(paths.FirstPort + rand.IntN(paths.LastPort-paths.FirstPort+1))}, nil
+	}
+	r.Taken = func(f pathsel.Flow) bool {
+		for i := range all {
+			if all[i].Local.Port() == f.SrcPort && all[i].Local.Addr() == f.Src {
+				return true
+			}
+		}
+		_, asked := c.asked[key{netip.AddrPortFrom(f.Src, f.SrcPort), netip.AddrPortFrom(f.Dst, f.DstPort)}]
+		return asked
+	}
+	return m.net.Ports(p, r)
+}
