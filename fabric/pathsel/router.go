@@ -1,5 +1,7 @@
 package pathsel
 
+import "fmt"
+
 // How a router came to its choice.
 type How uint8
 
@@ -14,7 +16,11 @@ const (
 
 // String is the word that counters and tables use.
 func (h How) String() string {
-	return [...]string{"selected", "gone", "hashed", "single"}[h]
+	words := [...]string{"selected", "gone", "hashed", "single"}
+	if int(h) >= len(words) {
+		return fmt.Sprint("how ", uint8(h))
+	}
+	return words[h]
 }
 
 // Router is one router's way of choosing: the fabric's selector and a hash of

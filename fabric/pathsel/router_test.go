@@ -319,3 +319,13 @@ func BenchmarkSearch(b *testing.B) {
 		}
 	}
 }
+
+// A number that is no way of choosing, as of another build's maps, has a word,
+// too.
+func TestHowWords(t *testing.T) {
+	for h, want := range map[How]string{Selected: "selected", Gone: "gone", Hashed: "hashed", Single: "single", 4: "how 4", 255: "how 255"} {
+		if got := h.String(); got != want {
+			t.Errorf("%d is %q, want %q", uint8(h), got, want)
+		}
+	}
+}

@@ -37,8 +37,9 @@ type Follower struct {
 	picture picture
 	silent  map[HopID]bool
 	view    View
-	// unattached: the program is not on all devices.
-	unattached bool
+	// unattached: the program is not on all devices. unkept: numbers were given
+	// since Keep last remembered them.
+	unattached, unkept bool
 }
 
 // FollowOptions say whose routing is followed.
@@ -363,10 +364,11 @@ func (f *Follower) enforce(apply func(Tables) error) error {
 	numbers := slices.Clone(f.numbers.given)
 	warnings = append(warnings, f.missing()...)
 	f.mu.Unlock()
-	if numbered {
+	if f.unkept = f.unkept || numbered; f.unkept {
 		// Before they are in force: whoever reads them may use them.
-		if err := f.keep(numbers); err != nil {
-			warnings = append(warnings, fmt.Sprintf("port numbers are not remembered over a restart: %v", err))
+		err := f.keep(numbers)
+		if f.unkept = err != nil; f.unkept {
+			warnings = append(warnings, fmt.Sprintf("port numbers are not remembered over a restart: %v; it is tried again", err))
 		}
 	}
 	err := apply(tables)

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -80,5 +81,38 @@ func TestNumbersGiven(t *testing.T) {
 	n = newNumbering(fabricOf(3, topology.End{Port: 1, Device: "eth9"}), 0, n.given)
 	if got, _ := n.assign(several(gateway("eth9", "10.9.0.1"), gateway("eth2", "10.9.0.2"))); got[gateway("eth9", "10.9.0.1")] != 1 || got[gateway("eth2", "10.9.0.2")] == 1 {
 		t.Errorf("the file's number: %v", got)
+	}
+}
+
+// Numbers that could not be written are written with the next look, though
+// nothing is numbered then, and it is said for as long.
+func TestNumbersAreKept(t *testing.T) {
+	p := ports()
+	p.routes4 = []route{unicast("10.1.0.0/24", over(2, "10.9.0.2"), over(3, "10.9.0.6"))}
+	full, kept, asked := errors.New("no space left on device"), []Number(nil), 0
+	f := &Follower{picture: *p, numbers: newNumbering(fabricOf(4), 0, nil), keep: func(n []Number) error {
+		asked++
+		if full == nil {
+			kept = n
+		}
+		return full
+	}}
+	look := func(warned bool, keeps int) {
+		t.Helper()
+		if err := f.enforce(func(Tables) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		said := strings.Contains(strings.Join(f.View().Warnings, "\n"), "not remembered over a restart: no space")
+		if said != warned || asked != keeps {
+			t.Errorf("warnings %q; asked to keep %d times, want %d", f.View().Warnings, asked, keeps)
+		}
+	}
+	look(true, 1)
+	look(true, 2)
+	full = nil
+	look(false, 3)
+	look(false, 3)
+	if len(kept) != 2 {
+		t.Errorf("kept %+v", kept)
 	}
 }
