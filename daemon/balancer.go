@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/fabric/topology"
 	"github.com/fairlead/fairlead/health"
 	"github.com/fairlead/fairlead/nexthop"
 )
@@ -227,6 +228,13 @@ func (b *balancer) run(ctx context.Context) error {
 	}
 	g.Go(func() error { <-ctx.Done(); b.checks.Close(); return nil })
 	return g.Wait()
+}
+
+func (b *balancer) readFabric(f *topology.Fabric) (changed bool, err error) {
+	if b.steer == nil {
+		return false, nil
+	}
+	return b.steer.read(f)
 }
 
 func (b *balancer) live(*controller.Assignment) ([]*fairleadv1.LiveVIP, error) { return nil, nil }

@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/fabric/topology"
 	"github.com/fairlead/fairlead/host"
 )
 
@@ -57,6 +58,8 @@ func (h *agent) run(ctx context.Context) error {
 	g.Go(func() error { return h.answers.run(ctx) })
 	return g.Wait()
 }
+
+func (h *agent) readFabric(f *topology.Fabric) (changed bool, err error) { return h.answers.read(f) }
 
 // changed never tells anything: nothing local changes what a host applies.
 func (h *agent) changed() <-chan struct{} { return nil }

@@ -5,15 +5,24 @@ import (
 	"net"
 	"os"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/fabric/topology"
 )
 
-// reload reads the configuration again (SIGHUP). Peers and their certificates
-// change at once; what is fixed while the programs are loaded is named; what
-// is shared is left to `fairlead apply`, which changes all daemons together.
+// readsFabric is a plane that takes over a fabric's file that has changed. It says
+// whether it uses anything of what has; with an error it goes on as before.
+type readsFabric interface {
+	readFabric(f *topology.Fabric) (changed bool, err error)
+}
+
+// reload reads the configuration again (SIGHUP). Peers, their certificates and
+// the fabric change at once; what is fixed while the programs are loaded is
+// named; what is shared is left to `fairlead apply`, which changes all daemons
+// together.
 func (d *daemon) reload() {
 	cfg, err := config.Load(d.opts.File)
 	if err != nil {
@@ -32,13 +41,45 @@ func (d *daemon) reload() {
 	if d.share != nil {
 		d.share.follow(d.peers.list())
 	}
-	d.compareFile(cfg)
+	d.compareFile(cfg, d.readFabric(cfg)...)
 	d.log.Info("configuration reloaded", "file", d.opts.File, "entry", me.name)
 }
 
-// compareFile keeps cfg and warns of everything in it that is not in force.
-func (d *daemon) compareFile(cfg *config.Config) {
-	set := &settings{cfg: cfg}
+// readFabric has the plane read the fabric's file again, and says why that was not
+// possible. A file of another name needs a restart.
+func (d *daemon) readFabric(cfg *config.Config) (warnings []string) {
+	p, ok := d.plane.(readsFabric)
+	if !ok || cfg.Fabric == "" || cfg.Fabric != d.first.Fabric {
+		return nil
+	}
+	fabric, err := topology.Read(cfg.Fabric)
+	changed := false
+	if err == nil {
+		changed, err = p.readFabric(fabric)
+	}
+	switch {
+	case err != nil:
+		d.log.Error("fabric not read again; what was read before stays", "file", cfg.Fabric, "error", err)
+		warnings = append(warnings, fmt.Sprintf("%s is not in force, what was read before is: %s; put it right and reload (SIGHUP)", cfg.Fabric, oneLine(err)))
+	case changed:
+		d.log.Info("fabric read again", "file", cfg.Fabric)
+	}
+	return warnings
+}
+
+// oneLine is an error for a warning: a file may have several problems.
+func oneLine(err error) string {
+	first, _, more := strings.Cut(err.Error(), "\n")
+	if more {
+		first += "; and more"
+	}
+	return first
+}
+
+// compareFile keeps cfg and warns of everything in it that is not in force;
+// warnings is what is known of that already.
+func (d *daemon) compareFile(cfg *config.Config, warnings ...string) {
+	set := &settings{cfg: cfg, warnings: warnings}
 	warn := func(text string) {
 		set.warnings = append(set.warnings, text)
 		d.log.Warn(text)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -14,7 +13,6 @@ import (
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/fabric/paths"
 	"github.com/fairlead/fairlead/fabric/probe"
 	"github.com/fairlead/fairlead/fabric/steer"
 	"github.com/fairlead/fairlead/fabric/topology"
@@ -28,6 +26,9 @@ import (
 //
 // A server's row is first written when each of its paths is judged. Until then
 // its tunnels go as the daemon before chose, or as their hash says.
+//
+// steer_servers.go has the servers and their probers, steer_status.go what is
+// told of them.
 
 const (
 	// steerInterval between two probes of a path, and how many probes a second
@@ -48,6 +49,7 @@ const (
 // steerPlane is what is asked of the data plane.
 type steerPlane interface {
 	SetSteers(rows map[dataplane.SteerKey]dataplane.SteerRow) error
+	SteerRowsInForce() (map[dataplane.SteerKey]dataplane.SteerRow, error)
 	// TunnelSource is the outer source of tunnels to the server.
 	TunnelSource(server netip.Addr) netip.Addr
 }
@@ -62,34 +64,20 @@ type prober interface {
 
 // steerWatch steers one balancer's tunnels.
 type steerWatch struct {
-	log    *slog.Logger
-	name   string
-	fabric *steer.Steering
-	plane  steerPlane
-	open   func(probe.Config) (prober, error) // newProber, but in tests
+	log   *slog.Logger
+	name  string
+	plane steerPlane
+	open  func(probe.Config) (prober, error) // newProber, but in tests
 
 	mu      sync.Mutex
+	fabric  *steer.Steering
 	wanted  map[netip.Addr]map[string]bool // ways of steering, by server
 	servers map[netip.Addr]*steeredServer
+	ranks   steer.Ranks                               // of servers that have one path
 	set     map[dataplane.SteerKey]dataplane.SteerRow // what the plane was told
 	told    map[netip.Addr]string                     // why a server is not steered to, as logged
 	again   chan struct{}                             // wanted has changed
 	news    chan struct{}                             // a verdict has
-}
-
-// steeredServer is a server that tunnels are steered to.
-type steeredServer struct {
-	*steer.Server
-	err     error // it cannot be steered to
-	prober  prober
-	stop    context.CancelFunc
-	every   time.Duration
-	holds   []steer.Hold
-	good    []bool
-	states  []probe.State
-	judged  bool // each path has been, since the daemon started
-	moved   uint64
-	movedAt time.Time
 }
 
 func newProber(c probe.Config) (prober, error) { return probe.New(c) }
@@ -179,179 +167,26 @@ func (w *steerWatch) run(ctx context.Context) error {
 	}
 }
 
-// unprobed says whether there is a server whose paths are not probed.
-func (w *steerWatch) unprobed() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, s := range w.servers {
-		if s.prober == nil {
-			return true
-		}
-	}
-	return false
-}
-
-// reconcile begins with new servers and ends with those that went.
-func (w *steerWatch) reconcile(ctx context.Context, probers *sync.WaitGroup) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for address, s := range w.servers {
-		if w.wanted[address] == nil {
-			s.end()
-			delete(w.servers, address)
-		}
-	}
-	count := 0
-	for address := range w.wanted {
-		s := w.servers[address]
-		if s == nil || s.err != nil { // what failed may work now
-			s = w.find(address)
-			w.servers[address] = s
-		}
-		count += len(s.paths())
-	}
-	every := interval(count)
-	for address, s := range w.servers {
-		if s.err == nil && (s.prober == nil || s.every != every) {
-			w.begin(ctx, probers, s, every)
-		}
-		w.tell(address, s.err)
-	}
-}
-
-// tell logs why a server is not steered to, once for each reason.
-func (w *steerWatch) tell(server netip.Addr, err error) {
-	if err == nil {
-		delete(w.told, server)
-		return
-	}
-	if w.told[server] != err.Error() {
-		w.told[server] = err.Error()
-		w.log.Warn("tunnels to a server are not steered", "server", server, "error", err)
-	}
-}
-
-// interval between two probes of a path where so many are probed.
-func interval(paths int) time.Duration {
-	every := steerInterval
-	for float64(paths)/every.Seconds() > steerProbes {
-		every *= 2
-	}
-	return every
-}
-
-func (s *steeredServer) paths() []paths.Path {
-	if s.Server == nil {
-		return nil
-	}
-	return s.Paths
-}
-
-func (s *steeredServer) end() {
-	if s.stop != nil {
-		s.stop()
-	}
-	s.prober, s.stop = nil, nil
-}
-
-// find looks for the paths to a server.
-func (w *steerWatch) find(address netip.Addr) *steeredServer {
-	server, err := w.fabric.Server(address, w.plane.TunnelSource(address))
-	s := &steeredServer{Server: server, err: err}
-	if err != nil {
-		return s
-	}
-	s.holds, s.good = make([]steer.Hold, len(server.Paths)), make([]bool, len(server.Paths))
-	for i := range s.good {
-		s.good[i] = true
-	}
-	return s
-}
-
-// begin probes a server's paths.
-func (w *steerWatch) begin(ctx context.Context, probers *sync.WaitGroup, s *steeredServer, every time.Duration) {
-	s.end()
-	source, err := w.probeSource(s.Address)
-	if err != nil {
-		s.err = err
-		return
-	}
-	p, err := w.open(probe.Config{Fabric: w.fabric.Fabric(), From: w.name, Source: source, Interval: every, Timeout: steerTimeout,
-		Targets: []probe.Target{{Host: s.Name, Address: s.Address, Paths: s.Paths}}, Log: w.log})
-	if err != nil {
-		s.err = fmt.Errorf("probe its paths: %w", err)
-		return
-	}
-	run, stop := context.WithCancel(ctx)
-	s.prober, s.stop, s.every = p, stop, every
-	probers.Go(func() {
-		defer stop()
-		if err := p.Run(run); err != nil && run.Err() == nil {
-			w.log.Error("probes have ended; they begin again", "server", s.Name, "error", err)
-			w.mu.Lock()
-			if s.prober == p {
-				s.prober = nil
-			}
-			w.mu.Unlock()
-		}
-	})
-	probers.Go(func() {
-		for {
-			select {
-			case <-run.Done():
-				return
-			case <-p.Changes():
-				poke(w.news)
-			}
-		}
-	})
-}
-
-// probeSource is where probes come from: as the tunnels, if that is an address of
-// this machine, to which answers find back.
-func (w *steerWatch) probeSource(server netip.Addr) (netip.Addr, error) {
-	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		return netip.Addr{}, err
-	}
-	own := map[netip.Addr]bool{}
-	for _, a := range addrs {
-		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			own[p.Addr().Unmap()] = true
-		}
-	}
-	candidates := append([]netip.Addr{w.plane.TunnelSource(server)}, w.fabric.Addresses()...)
-	for _, a := range candidates {
-		if own[a] && a.Is6() == server.Is6() {
-			return a, nil
-		}
-	}
-	return netip.Addr{}, fmt.Errorf("probes to %s have no source: none of this host's addresses in the fabric's file (%v) is on this machine; put them right there", server, w.fabric.Addresses())
-}
-
 // look reads what the probes say, and puts what follows from it before packets.
 // It returns after what time a path that is held may be used; 0: there is none.
 func (w *steerWatch) look(now time.Time) (next time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	rows := map[dataplane.SteerKey]dataplane.SteerRow{}
-	for rank, address := range slices.SortedFunc(maps.Keys(w.servers), netip.Addr.Compare) {
-		s := w.servers[address]
-		if s.prober == nil {
-			continue
-		}
-		until := s.judge(w, now)
-		if !until.IsZero() && (next == 0 || until.Sub(now) < next) {
-			next = max(until.Sub(now), time.Millisecond)
-		}
-		if !s.judged {
-			continue
+	for address, s := range w.servers {
+		if s.prober != nil {
+			until := s.judge(w, now)
+			if !until.IsZero() && (next == 0 || until.Sub(now) < next) {
+				next = max(until.Sub(now), time.Millisecond)
+			}
 		}
 		for by := range w.wanted[address] {
 			key := dataplane.SteerKey{Server: address, By: by}
-			rows[key] = steerRow(s.Row(steerMode(by), s.good, rank))
-			if was, ok := w.set[key]; ok && was != rows[key] {
-				s.moved, s.movedAt = s.moved+moved(was, rows[key]), now
+			was, ok := w.set[key]
+			if s.prober != nil && s.judged {
+				rows[key] = steerRow(s.Row(steerMode(by), s.good, s.rank))
+			} else if ok {
+				rows[key] = was // holds until more is known
 			}
 		}
 	}
@@ -361,6 +196,12 @@ func (w *steerWatch) look(now time.Time) (next time.Duration) {
 	if err := w.plane.SetSteers(rows); err != nil {
 		w.log.Error("steer tunnels; trying once more", "error", err)
 		return next
+	}
+	for key, row := range rows {
+		if was, ok := w.set[key]; ok && was != row {
+			s := w.servers[key.Server]
+			s.moved, s.movedAt = s.moved+moved(was, row), now
+		}
 	}
 	w.set = rows
 	return next
@@ -373,14 +214,14 @@ func (s *steeredServer) judge(w *steerWatch, now time.Time) (until time.Time) {
 	judged := true
 	for _, st := range s.states {
 		h := &s.holds[st.Path]
-		if st.Verdict == probe.Unknown {
+		if st.Verdict == probe.Unknown && !unprobable(st) {
 			judged = false // what was known before holds
 		} else {
 			h.Judge(st.Verdict != probe.Good, now)
 		}
 		if usable := h.Usable(now); usable != s.good[st.Path] {
 			s.good[st.Path] = usable
-			w.log.Info("path to a server", "server", s.Name, "over", w.fabric.Links(&s.Paths[st.Path]), "used", usable, "verdict", string(st.Verdict), "reason", st.Reason)
+			w.log.Info("path to a server", "server", s.Name, "over", s.links[st.Path], "used", usable, "verdict", string(st.Verdict), "reason", st.Reason)
 		}
 		if t := h.Until(now); !t.IsZero() && (until.IsZero() || t.Before(until)) {
 			until = t
@@ -389,6 +230,10 @@ func (s *steeredServer) judge(w *steerWatch, now time.Time) (until time.Time) {
 	s.judged = s.judged || judged
 	return until
 }
+
+// unprobable says whether a path will never be judged, since no probe takes it:
+// nobody knows whether it is good.
+func unprobable(st probe.State) bool { return st.Verdict == probe.Unknown && st.Reason != "" }
 
 func steerMode(by string) steer.Mode {
 	if by == config.SteerServer {
@@ -400,6 +245,13 @@ func steerMode(by string) steer.Mode {
 func steerRow(from steer.Row) (row dataplane.SteerRow) {
 	for i, e := range from {
 		row[i] = dataplane.SteerEntry{Port: e.Port, Label: e.Label}
+	}
+	return row
+}
+
+func rowOf(from dataplane.SteerRow) (row steer.Row) {
+	for i, e := range from {
+		row[i] = steer.Entry{Port: e.Port, Label: e.Label}
 	}
 	return row
 }

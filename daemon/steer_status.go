@@ -32,22 +32,22 @@ func (w *steerWatch) describe(a *controller.Assignment, s *fairleadv1.GetStatusR
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for rank, address := range slices.SortedFunc(maps.Keys(w.servers), netip.Addr.Compare) {
+	for _, address := range slices.SortedFunc(maps.Keys(w.servers), netip.Addr.Compare) {
 		for _, by := range slices.Sorted(maps.Keys(w.wanted[address])) {
-			s.Steered = append(s.Steered, w.servers[address].describe(w, names[address], address, by, rank, now))
+			s.Steered = append(s.Steered, w.servers[address].describe(w, names[address], address, by, now))
 		}
-		s.Warnings = append(s.Warnings, w.servers[address].warnings(w, names[address])...)
+		s.Warnings = append(s.Warnings, w.servers[address].warnings(names[address])...)
 	}
 }
 
-func (s *steeredServer) describe(w *steerWatch, name string, address netip.Addr, by string, rank int, now time.Time) *fairleadv1.Steered {
+func (s *steeredServer) describe(w *steerWatch, name string, address netip.Addr, by string, now time.Time) *fairleadv1.Steered {
 	out := &fairleadv1.Steered{Server: name, Address: address.String(), By: by, Moved: s.moved, MovedUnixMs: unixMS(s.movedAt)}
 	if s.err != nil {
 		out.Error = s.err.Error()
 		return out
 	}
 	out.AllPaths = s.All
-	shares := s.Shares(steerMode(by), s.good, rank)
+	shares := s.Shares(steerMode(by), s.good, s.rank)
 	for i := range s.Paths {
 		p := &fairleadv1.SteeredPath{Nodes: w.fabric.Nodes(&s.Paths[i]), Links: w.fabric.Links(&s.Paths[i]),
 			Verdict: string(probe.Unknown), Usable: s.good[i], HeldUntilUnixMs: unixMS(s.holds[i].Until(now))}
@@ -66,18 +66,22 @@ func (s *steeredServer) describe(w *steerWatch, name string, address netip.Addr,
 }
 
 // warnings are what an operator should do something about.
-func (s *steeredServer) warnings(w *steerWatch, name string) (list []string) {
+func (s *steeredServer) warnings(name string) (list []string) {
 	if s.err != nil {
 		return []string{fmt.Sprintf("tunnels to %s are not steered: %v", name, s.err)}
 	}
 	bad := 0
 	for _, st := range s.states {
-		if st.Verdict != probe.Good && st.Verdict != probe.Unknown {
+		switch {
+		case unprobable(st):
 			bad++
-			list = append(list, fmt.Sprintf("path to %s over %s is %s: %s", name, strings.Join(w.fabric.Links(&s.Paths[st.Path]), " "), st.Verdict, st.Reason))
+			list = append(list, fmt.Sprintf("path to %s over %s is not used: %s", name, s.links[st.Path], st.Reason))
+		case st.Verdict != probe.Good && st.Verdict != probe.Unknown:
+			bad++
+			list = append(list, fmt.Sprintf("path to %s over %s is %s: %s", name, s.links[st.Path], st.Verdict, st.Reason))
 		}
 		if st.Altered != "" {
-			list = append(list, fmt.Sprintf("path to %s over %s: %s on the way, so that tunnels take another one: steering needs packets that arrive as they were sent", name, strings.Join(w.fabric.Links(&s.Paths[st.Path]), " "), st.Altered))
+			list = append(list, fmt.Sprintf("path to %s over %s: %s on the way, so that tunnels take another one: steering needs packets that arrive as they were sent", name, s.links[st.Path], st.Altered))
 		}
 	}
 	if bad > 0 && bad == len(s.Paths) {

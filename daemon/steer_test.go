@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -34,6 +35,10 @@ func (p *steeredPlane) SetSteers(rows map[dataplane.SteerKey]dataplane.SteerRow)
 	}
 	p.rows = maps.Clone(rows)
 	return nil
+}
+
+func (p *steeredPlane) SteerRowsInForce() (map[dataplane.SteerKey]dataplane.SteerRow, error) {
+	return p.rows, p.fail
 }
 
 func (p *steeredPlane) TunnelSource(netip.Addr) netip.Addr { return netip.MustParseAddr("127.0.0.1") }
@@ -73,7 +78,11 @@ func (p *toldProber) say(verdicts ...probe.Verdict) {
 	defer p.mu.Unlock()
 	p.states = nil
 	for i, v := range verdicts {
-		p.states = append(p.states, probe.State{Path: i, Verdict: v, Reason: string(v)})
+		state := probe.State{Path: i, Verdict: v}
+		if v != probe.Good && v != probe.Unknown {
+			state.Reason = string(v)
+		}
+		p.states = append(p.states, state)
 	}
 }
 
@@ -89,19 +98,32 @@ type steering struct {
 	openFails error
 }
 
-func newSteering(t *testing.T) *steering {
+// leafSpine is the fabric, with so many spines.
+func leafSpine(spines int) *topology.Fabric {
 	f := &topology.Fabric{Selector: pathsel.Config{Key: [16]byte{1}, Permutation: pathsel.Feistel, Radix: 16, IPv4: pathsel.Ports, IPv6: pathsel.Ports}}
-	for _, n := range []topology.Node{{Name: "leaf1"}, {Name: "leaf2"}, {Name: "spine1"}, {Name: "spine2"},
+	for _, n := range []topology.Node{{Name: "leaf1"}, {Name: "leaf2"},
 		{Name: "lb1", Host: true, Addresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")}},
 		{Name: "a", Host: true, Addresses: []netip.Addr{netip.MustParseAddr("10.0.1.1")}},
 		{Name: "b", Host: true, Addresses: []netip.Addr{netip.MustParseAddr("10.0.1.2")}}} {
 		n.TTL = 64
 		f.Nodes = append(f.Nodes, n)
 	}
-	for _, l := range [][4]int{{0, 0, 2, 0}, {0, 1, 3, 0}, {1, 0, 2, 1}, {1, 1, 3, 1}, {4, -1, 0, 2}, {5, -1, 1, 2}, {6, -1, 1, 3}} {
-		f.Links = append(f.Links, topology.Link{Ends: [2]topology.End{{Node: l[0], Port: l[1]}, {Node: l[2], Port: l[3]}}, Cost: 1})
+	link := func(a, portA, b, portB int) {
+		f.Links = append(f.Links, topology.Link{Ends: [2]topology.End{{Node: a, Port: portA}, {Node: b, Port: portB}}, Cost: 1})
 	}
-	from, err := steer.New(f, "lb1")
+	link(2, -1, 0, 10)
+	link(3, -1, 1, 10)
+	link(4, -1, 1, 11)
+	for i := range spines {
+		f.Nodes = append(f.Nodes, topology.Node{Name: fmt.Sprintf("spine%d", i+1), TTL: 64})
+		link(0, i, 5+i, 0)
+		link(1, i, 5+i, 1)
+	}
+	return f
+}
+
+func newSteering(t *testing.T) *steering {
+	from, err := steer.New(leafSpine(2), "lb1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +135,7 @@ func newSteering(t *testing.T) *steering {
 				return nil, s.openFails
 			}
 			p := &toldProber{config: c, changes: make(chan struct{}, 1), ended: make(chan error, 1)}
-			p.say(probe.Unknown, probe.Unknown)
+			p.say(slices.Repeat([]probe.Verdict{probe.Unknown}, len(c.Targets[0].Paths))...)
 			s.probers[c.Targets[0].Address] = p
 			return p, nil
 		}}
@@ -139,7 +161,7 @@ func (s *steering) shares(server, by string) []int {
 	if !ok {
 		return nil
 	}
-	shares := make([]int, 2)
+	shares := make([]int, len(s.servers[netip.MustParseAddr(server)].Paths))
 	for _, e := range row {
 		shares[s.servers[netip.MustParseAddr(server)].Of(steer.Entry{Port: e.Port, Label: e.Label})]++
 	}
@@ -210,6 +232,16 @@ func TestSteeringFails(t *testing.T) {
 	}
 	s.look(now)
 	s.want(a, config.SteerServer, 64, 0)
+	// What was not put before packets has not moved them.
+	s.plane.fail = errors.New("no memory")
+	s.probers[netip.MustParseAddr(a)].say(probe.Lost, probe.Good)
+	s.look(now)
+	s.plane.fail = nil
+	s.look(now)
+	s.want(a, config.SteerServer, 0, 64)
+	if got := s.servers[netip.MustParseAddr(a)].moved; got != 64 {
+		t.Errorf("%d parts moved, want 64", got)
+	}
 }
 
 // Servers that go are not probed any more; those that cannot be steered to are told.

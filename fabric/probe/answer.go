@@ -34,7 +34,7 @@ type AnswerConfig struct {
 // it leaves from the port that the probe came to instead: only so does it find
 // its way back, and tell.
 type Answerer struct {
-	secret   secret
+	secret   atomic.Pointer[secret]
 	log      *slog.Logger
 	sockets  []*socket
 	raw      map[bool]*rawSocket // by six
@@ -59,7 +59,8 @@ func NewAnswerer(c AnswerConfig) (*Answerer, error) {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	a := &Answerer{secret: secretOf(c.Key), log: c.Log, raw: map[bool]*rawSocket{}}
+	a := &Answerer{log: c.Log, raw: map[bool]*rawSocket{}}
+	a.SetKey(c.Key)
 	for _, at := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
 		err := a.open(netip.AddrPortFrom(at, c.Port))
 		if at.Is6() && (errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.EADDRNOTAVAIL)) {
@@ -74,6 +75,12 @@ func NewAnswerer(c AnswerConfig) (*Answerer, error) {
 		}
 	}
 	return a, nil
+}
+
+// SetKey changes AnswerConfig.Key. Safe at any time.
+func (a *Answerer) SetKey(key [16]byte) {
+	s := secretOf(key)
+	a.secret.Store(&s)
 }
 
 func (a *Answerer) open(at netip.AddrPort) error {
@@ -118,7 +125,8 @@ func (a *Answerer) Answers() Answers {
 
 // take answers one packet.
 func (a *Answerer) take(s *socket, p packet) {
-	m, err := a.secret.decode(p.data)
+	secret := a.secret.Load()
+	m, err := secret.decode(p.data)
 	if err != nil || m.kind != kindProbe {
 		a.foreign.Add(1)
 		return
@@ -138,7 +146,7 @@ func (a *Answerer) take(s *socket, p packet) {
 	}
 	m.received = p.at.UnixNano()
 	m.held = max(0, int64(time.Since(p.at)))
-	a.secret.encode(p.data, &m)
+	secret.encode(p.data, &m)
 	if err := a.raw[s.six].send(p.data, flow, m.answerTTL); err != nil {
 		if errors.Is(err, net.ErrClosed) {
 			return

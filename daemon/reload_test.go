@@ -1,0 +1,92 @@
+package daemon
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/fabric/topology"
+)
+
+// fabricPlane is told of fabrics.
+type fabricPlane struct {
+	fakePlane
+	read   *topology.Fabric
+	refuse error
+}
+
+func (p *fabricPlane) readFabric(f *topology.Fabric) (changed bool, err error) {
+	if p.refuse == nil {
+		p.read = f
+	}
+	return true, p.refuse
+}
+
+// SIGHUP has the fabric's file read again. What is wrong with it is told until it is
+// right, and the plane hears nothing of it.
+func TestReloadFabric(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const fabric = `
+selector: {key: 00112233445566778899aabbccddeeff, radix: 16}
+routers: [{name: leaf1}]
+hosts: [{name: lb1, addresses: [10.0.0.1]}, {name: s1, addresses: [10.0.0.2]}]
+links:
+  - {between: [lb1, leaf1], ports: [none, 0]}
+  - {between: [s1, leaf1], ports: [none, 1]}
+`
+	write("fabric.yaml", fabric)
+	write("fairlead.yaml", `
+secret: 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f
+fabric: fabric.yaml
+balancers: [{name: lb1, interfaces: [eth0]}]
+servers: [{name: s1, address: 10.0.0.2}]
+vips: [{name: web, address: 192.0.2.10, port: 80, servers: [s1]}]
+`)
+	d := newDaemon(Options{File: filepath.Join(dir, "fairlead.yaml"), Log: slog.New(slog.DiscardHandler)})
+	cfg, err := config.Load(d.opts.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.me, err = findSelf(cfg, RoleBalancer, "lb1"); err != nil {
+		t.Fatal(err)
+	}
+	first, err := controller.First(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plane := new(fabricPlane)
+	d.first, d.plane = cfg, plane
+	d.force.Store(&inForce{Assignment: first})
+	reload := func(radix int, want string) {
+		t.Helper()
+		d.reload()
+		if plane.read == nil || plane.read.Selector.Radix != radix {
+			t.Errorf("the plane has %+v, want radix %d", plane.read, radix)
+		}
+		warnings := strings.Join(d.settings.Load().warnings, "\n")
+		if want == "" && warnings != "" || !strings.Contains(warnings, want) || strings.Contains(warnings, "\n") {
+			t.Errorf("warnings %q, want %q", warnings, want)
+		}
+	}
+	reload(16, "")
+	write("fabric.yaml", strings.Replace(fabric, "radix: 16", "radix: 8", 1))
+	reload(8, "")
+	write("fabric.yaml", strings.Replace(fabric, "radix: 16", "radix: 1, permutation: md5", 1))
+	reload(8, "; and more; put it right")
+	write("fabric.yaml", fabric)
+	plane.refuse = errors.New("s1 is not there")
+	reload(8, "what was read before is: s1 is not there; put it right and reload (SIGHUP)")
+	plane.refuse = nil
+	reload(16, "")
+}
