@@ -22,27 +22,27 @@ import (
 
 // steeredServer is a server that tunnels are steered to.
 type steeredServer struct {
-	*steer.Server
-	err     error    // it cannot be steered to
-	links   []string // of each path: their names, joined by a space
-	rank    int      // see steer.Ranks
-	prober  prober
-	stop    context.CancelFunc
-	every   time.Duration
-	holds   []steer.Hold
-	good    []bool
-	states  []probe.State
-	judged  bool // each path has been, since the daemon started
-	moved   uint64
-	movedAt time.Time
+	*steer.Server          // nil: the fabric's file has no path to it
+	err           error    // it cannot be steered to: that, or its paths cannot be probed
+	links         []string // of each path: their names, joined by a space
+	rank          int      // see steer.Ranks
+	prober        prober
+	stop          context.CancelFunc
+	every         time.Duration
+	holds         []steer.Hold
+	good          []bool
+	states        []probe.State
+	judged        bool // each path has been, since the daemon started
+	moved         uint64
+	movedAt       time.Time
 }
 
-// unprobed says whether there is a server whose paths are not probed.
+// unprobed says whether there is a server whose paths could be probed and are not.
 func (w *steerWatch) unprobed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, s := range w.servers {
-		if s.prober == nil {
+		if s.Server != nil && s.prober == nil {
 			return true
 		}
 	}
@@ -63,8 +63,8 @@ func (w *steerWatch) reconcile(ctx context.Context, probers *sync.WaitGroup) {
 	count := 0
 	for address := range w.wanted {
 		s := w.servers[address]
-		if s == nil || s.err != nil { // what failed may work now
-			s = w.find(w.fabric, address, s)
+		if s == nil {
+			s = w.find(w.fabric, address, nil)
 			w.servers[address] = s
 		}
 		count += len(s.paths())
@@ -72,8 +72,8 @@ func (w *steerWatch) reconcile(ctx context.Context, probers *sync.WaitGroup) {
 	w.rank()
 	every := interval(count)
 	for address, s := range w.servers {
-		if s.err == nil && (s.prober == nil || s.every != every) {
-			w.begin(ctx, probers, s, every)
+		if s.Server != nil && (s.prober == nil || s.every != every) {
+			s.err = w.begin(ctx, probers, s, every) // what failed may work now
 		}
 		w.tell(address, s.err)
 	}
@@ -156,8 +156,8 @@ func (s *steeredServer) end() {
 	s.prober, s.stop = nil, nil
 }
 
-// find looks for the paths to a server. What is known of them from before, if it
-// was steered to, holds.
+// find looks for the paths to a server, which is work: once, and when the file has
+// changed. What is known of them from before, if it was steered to, holds.
 func (w *steerWatch) find(f *steer.Steering, address netip.Addr, before *steeredServer) *steeredServer {
 	server, err := f.Server(address, w.plane.TunnelSource(address))
 	s := &steeredServer{Server: server, err: err}
@@ -214,18 +214,16 @@ func (w *steerWatch) read(f *topology.Fabric) (changed bool, err error) {
 }
 
 // begin probes a server's paths.
-func (w *steerWatch) begin(ctx context.Context, probers *sync.WaitGroup, s *steeredServer, every time.Duration) {
+func (w *steerWatch) begin(ctx context.Context, probers *sync.WaitGroup, s *steeredServer, every time.Duration) error {
 	s.end()
 	source, err := w.probeSource(s.Address)
 	if err != nil {
-		s.err = err
-		return
+		return err
 	}
 	p, err := w.open(probe.Config{Fabric: w.fabric.Fabric(), From: w.name, Source: source, Interval: every, Timeout: steerTimeout,
 		Targets: []probe.Target{{Host: s.Name, Address: s.Address, Paths: s.Paths}}, Log: w.log})
 	if err != nil {
-		s.err = fmt.Errorf("probe its paths: %w", err)
-		return
+		return fmt.Errorf("probe its paths: %w", err)
 	}
 	run, stop := context.WithCancel(ctx)
 	s.prober, s.stop, s.every = p, stop, every
@@ -250,6 +248,7 @@ func (w *steerWatch) begin(ctx context.Context, probers *sync.WaitGroup, s *stee
 			}
 		}
 	})
+	return nil
 }
 
 // probeSource is where probes come from: as the tunnels, if that is an address of

@@ -87,7 +87,7 @@ func TestSteeringEndedIsTold(t *testing.T) {
 	}
 	var r fairleadv1.GetStatusResponse
 	s.describe(&controller.Assignment{}, &r)
-	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "not probed: the network is gone") {
+	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "stay on the paths that were good: its paths are not probed: the network is gone") {
 		t.Errorf("%q", r.Warnings)
 	}
 	s.look(now)

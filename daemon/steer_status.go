@@ -67,7 +67,10 @@ func (s *steeredServer) describe(w *steerWatch, name string, address netip.Addr,
 
 // warnings are what an operator should do something about.
 func (s *steeredServer) warnings(name string) (list []string) {
-	if s.err != nil {
+	switch {
+	case s.err != nil && s.judged:
+		return []string{fmt.Sprintf("tunnels to %s stay on the paths that were good: %v", name, s.err)}
+	case s.err != nil:
 		return []string{fmt.Sprintf("tunnels to %s are not steered: %v", name, s.err)}
 	}
 	bad := 0

@@ -258,7 +258,7 @@ func TestSteeringServers(t *testing.T) {
 	}
 	gone := s.servers[netip.MustParseAddr("10.0.1.1")]
 	s.steers(config.SteerConnection, "10.0.1.2")
-	if gone.prober != nil || len(s.servers) != 1 {
+	if len(s.servers) != 1 || gone.prober != nil {
 		t.Errorf("%d servers are steered to, and the one that went is probed: %v", len(s.servers), gone.prober != nil)
 	}
 }
@@ -283,8 +283,17 @@ func TestSteeringAgain(t *testing.T) {
 			t.Fatal("probes that ended are taken for running")
 		}
 	}
-	if s.reconcile(s.ctx, &s.running); s.unprobed() {
+	if s.reconcile(s.ctx, &s.running); s.unprobed() || s.servers[address].err != nil {
 		t.Error("probes that ended do not begin again")
+	}
+	// A server that the fabric's file does not reach is no work until that changes.
+	s.steers(config.SteerConnection, a, "10.9.9.9")
+	lost := s.servers[netip.MustParseAddr("10.9.9.9")]
+	if s.unprobed() {
+		t.Error("a server that no path leads to is looked for again and again")
+	}
+	if s.reconcile(s.ctx, &s.running); s.servers[netip.MustParseAddr("10.9.9.9")] != lost {
+		t.Error("a server that no path leads to was looked for again")
 	}
 }
 
