@@ -230,8 +230,8 @@ func (d *routerDaemon) reload() error {
 		return fmt.Errorf("%s has no router %s any more: stop this daemon, and fairlead unload %[2]s", d.o.File, d.node.Name)
 	}
 	n := &f.Nodes[i]
-	if f.Selector != d.fabric.Selector || n.Plain != d.node.Plain || n.Endpoint != d.node.Endpoint || !slices.Equal(n.Interfaces, d.node.Interfaces) {
-		text := d.o.File + " has another selector, plain, api, metrics or interfaces than this router was started with: restart it, which stops no packet"
+	if d.outgrown(f, n) {
+		text := d.o.File + " has another selector, tls, plain, api, metrics or interfaces than this router was started with: restart it, which stops no packet"
 		d.stale.Store(&text)
 		d.log.Warn(text)
 	} else {
@@ -242,6 +242,12 @@ func (d *routerDaemon) reload() error {
 	}
 	d.log.Info("read fabric.yaml again", "links", len(f.Links))
 	return nil
+}
+
+// outgrown: the file asks for what only a restart brings.
+func (d *routerDaemon) outgrown(f *topology.Fabric, n *topology.Node) bool {
+	return f.Selector != d.fabric.Selector || f.TLS != d.fabric.TLS || n.Plain != d.node.Plain ||
+		n.Endpoint != d.node.Endpoint || !slices.Equal(n.Interfaces, d.node.Interfaces)
 }
 
 // numbersName is the file of the state folder that holds the port numbers that

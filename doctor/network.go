@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unsafe"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -17,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/ethtool"
 )
 
 // fullSize is the packet that clients on the Internet and in most data
@@ -69,11 +69,11 @@ func (r *report) device(name string) {
 	if link.Type() == "veth" {
 		// A veth hands checksums over unfinished; a frame that XDP sends on
 		// leaves with them so (seen: every such packet is lost).
-		if on, err := offload(name, ethtoolGetTXChecksum); err == nil && on {
+		if ethtool.On(name, ethtool.TXChecksum) {
 			r.fail(check, "a veth with tx checksum offload: what XDP sends on has wrong checksums", "ethtool -K "+name+" tx off (on the peer as well, if its senders are local)")
 			return
 		}
-		if on, err := offload(name, ethtoolGetGRO); err == nil && !on {
+		if ethtool.Off(name, ethtool.GRO) {
 			r.warn(check, "a veth without GRO does native XDP only while a program is on it", "ethtool -K "+name+" gro on, and the same for its peer: both ends need it")
 		}
 	}
@@ -257,32 +257,4 @@ func larger(setting, name string) int {
 		return 0
 	}
 	return max(number(sysctl("net/ipv4/conf/all/"+setting)), number(sysctl("net/ipv4/conf/"+name+"/"+setting)))
-}
-
-// ethtool's older commands that read one offload (linux/ethtool.h).
-const (
-	ethtoolGetTXChecksum = 0x16
-	ethtoolGetGRO        = 0x2b
-)
-
-// offload reads one offload of a device.
-func offload(device string, command uint32) (bool, error) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return false, err
-	}
-	defer unix.Close(fd)
-	argument := [2]uint32{command, 0} // struct ethtool_value
-	var request struct {              // struct ifreq, 40 bytes
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte
-	}
-	copy(request.name[:unix.IFNAMSIZ-1], device)
-	request.data = unsafe.Pointer(&argument)
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request)))
-	if errno != 0 {
-		return false, errno
-	}
-	return argument[1] != 0, nil
 }

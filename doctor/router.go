@@ -8,6 +8,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/fairlead/fairlead/ethtool"
 	"github.com/fairlead/fairlead/fabric/router"
 	"github.com/fairlead/fairlead/fabric/topology"
 )
@@ -100,7 +101,7 @@ func (r *report) routerDevice(name string) {
 		return // it vanished meanwhile
 	}
 	if link.Type() == "veth" {
-		if on, err := offload(name, ethtoolGetTXChecksum); err == nil && on {
+		if ethtool.On(name, ethtool.TXChecksum) {
 			r.fail(check, "a veth with tx checksum offload: what its senders leave to it, and XDP sends on, has wrong checksums", "ethtool -K "+name+" tx off, and the same at its other end")
 			return
 		}

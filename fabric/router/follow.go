@@ -186,7 +186,7 @@ func (f *Follower) Run(ctx context.Context, apply func(Tables) error) error {
 	if err := f.kernel.watch(ctx, f.heard, f.lost); err != nil {
 		return err
 	}
-	err := f.kernel.watchFeatures(ctx, func() { f.outdate(partRedirects); f.tell() })
+	err := f.kernel.watchFeatures(ctx, func() { f.outdate(partFeatures); f.tell() })
 	if err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (f *Follower) Run(ctx context.Context, apply func(Tables) error) error {
 		case <-ctx.Done():
 			return nil
 		case <-refresh.C:
-			f.outdate(partNeighbours, partRedirects)
+			f.outdate(partNeighbours, partFeatures)
 			f.attachAgain()
 		case <-resync.C:
 			f.outdate(allParts...)
@@ -255,11 +255,11 @@ type marks [parts]bool
 // tables: more than neighbours and features, which are looked at often, may
 // have changed.
 func (m marks) tables() bool {
-	m[partNeighbours], m[partRedirects] = false, false
+	m[partNeighbours], m[partFeatures] = false, false
 	return m != marks{}
 }
 
-var allParts = []part{partLinks, partForwarding, partNexthops, partRoutes4, partRoutes6, partNeighbours, partRules, partRedirects}
+var allParts = []part{partLinks, partForwarding, partNexthops, partRoutes4, partRoutes6, partNeighbours, partRules, partFeatures}
 
 // outdate marks what has to be read anew.
 func (f *Follower) outdate(which ...part) {
@@ -291,7 +291,7 @@ func (f *Follower) heard(m netlink.Message) {
 	case partLinks:
 		// Routes and nexthops go with their device, and not all of them with a
 		// notification.
-		f.outdate(partLinks, partForwarding, partNexthops, partRoutes4, partRoutes6, partRedirects)
+		f.outdate(partLinks, partForwarding, partNexthops, partRoutes4, partRoutes6, partFeatures)
 	case partNexthops:
 		f.outdate(partNexthops, partRoutes4, partRoutes6)
 	default:
@@ -338,11 +338,11 @@ func (f *Follower) follow(apply func(Tables) error) error {
 	}
 	if err == nil {
 		f.mu.Lock()
-		redirects := maps.Equal(fresh.redirects, f.picture.redirects)
+		features := fresh.features.equal(f.picture.features)
 		neighbours := fresh.sameNeighbours(&f.picture)
 		f.picture = fresh
 		heard := f.listen()
-		same := !stale.tables() && neighbours && redirects && !heard && f.view.Changes > 0 && f.view.Err == ""
+		same := !stale.tables() && neighbours && features && !heard && f.view.Changes > 0 && f.view.Err == ""
 		f.mu.Unlock()
 		if !same {
 			err = f.enforce(apply)

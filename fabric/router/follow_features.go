@@ -3,14 +3,17 @@ package router
 import (
 	"context"
 	"errors"
+	"maps"
 
 	"github.com/mdlayher/genetlink"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/ethtool"
 )
 
 // netdev opens the kernel's generic netlink family of network devices; nil
-// without an error: it has none (before Linux 6.3).
+// without an error: it has none.
 func (k *kernel) netdev() (conn *genetlink.Conn, family genetlink.Family, err error) {
 	if conn, err = genetlink.Dial(&netlink.Config{NetNS: int(k.namespace.Fd())}); err != nil {
 		return nil, family, err
@@ -23,6 +26,41 @@ func (k *kernel) netdev() (conn *genetlink.Conn, family genetlink.Family, err er
 		err = nil
 	}
 	return nil, family, err
+}
+
+// features are what devices can do and do by themselves, by their indices.
+type features struct {
+	// redirects are devices that take frames from XDP; nil: the kernel does
+	// not say.
+	redirects map[int]bool
+	// strips are devices with VLANs on them that take the tags off frames, so
+	// that XDP cannot tell whose they are.
+	strips map[int]bool
+}
+
+func (f features) equal(g features) bool {
+	return maps.Equal(f.redirects, g.redirects) && maps.Equal(f.strips, g.strips)
+}
+
+func (p *picture) readFeatures(k *kernel) error {
+	p.readStrips(k)
+	return p.readRedirects(k)
+}
+
+// readStrips asks devices with VLANs on them. A veth is none of these: its tags
+// are where the other end left them. What cannot be asked does not strip.
+func (p *picture) readStrips(k *kernel) {
+	strips := map[int]bool{}
+	for _, l := range p.links {
+		physical, vlan, ok := p.ethernet(l)
+		if !ok || vlan == 0 || physical.kind == "veth" {
+			continue
+		}
+		if flags, err := k.offloads.Get(physical.name, ethtool.Flags); err == nil && flags&ethtool.FlagRXVLAN != 0 {
+			strips[physical.index] = true
+		}
+	}
+	p.strips = strips
 }
 
 // readRedirects asks which devices take frames from XDP (ndo_xdp_xmit): the

@@ -8,6 +8,8 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/ethtool"
 )
 
 // kernel asks the kernel of one network namespace, on whatever thread it is
@@ -15,6 +17,7 @@ import (
 type kernel struct {
 	conn      *netlink.Conn
 	namespace *os.File
+	offloads  *ethtool.Socket
 }
 
 // receiveBuffer has room for the notifications of a routing daemon's burst; if
@@ -28,9 +31,12 @@ func openKernel() (*kernel, error) {
 		return nil, fmt.Errorf("open the network namespace: %w", err)
 	}
 	k := &kernel{namespace: namespace}
-	if k.conn, err = k.dial(); err != nil {
+	if k.offloads, err = ethtool.Open(); err != nil {
 		namespace.Close()
 		return nil, err
+	}
+	if k.conn, err = k.dial(); err != nil {
+		return nil, errors.Join(err, k.offloads.Close(), namespace.Close())
 	}
 	return k, nil
 }
@@ -55,7 +61,7 @@ func (k *kernel) dial() (*netlink.Conn, error) {
 }
 
 func (k *kernel) close() error {
-	return errors.Join(k.conn.Close(), k.namespace.Close())
+	return errors.Join(k.conn.Close(), k.offloads.Close(), k.namespace.Close())
 }
 
 // list asks for all objects of a kind. data is the header that the kind has,

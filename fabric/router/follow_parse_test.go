@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"slices"
 	"testing"
 
@@ -29,7 +30,7 @@ func everyParser(m netlink.Message) {
 // What the kernel says is read, whole and cut off anywhere.
 func TestParse(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root")
+		t.Fatal("this test makes network namespaces: run it as root")
 	}
 	name := fmt.Sprint("fl-fparse", os.Getpid())
 	if err := netspace.Create(name); err != nil {
@@ -76,6 +77,33 @@ func TestParse(t *testing.T) {
 	if others := p.otherRules(); p.links[1].name != "lo" || !local || len(others) > 0 {
 		t.Errorf("links %+v, routes %+v, other rules %v", p.links, p.routes4, others)
 	}
+}
+
+// A device with a VLAN on it that takes tags off is found, and not when it is
+// told to leave them. The veth here passes for a card.
+func TestReadStrips(t *testing.T) {
+	w := newWires(t)
+	w.must(netspace.In(w.router, func() error {
+		k, err := openKernel()
+		if err != nil {
+			return err
+		}
+		defer k.close()
+		index := w.index["in0"]
+		strips := func(want bool) {
+			t.Helper()
+			p := picture{links: map[int]link{index: {index: index, name: "in0", ether: true}, 99: {index: 99, name: "v7", kind: "vlan", parent: index, vlan: 7, ether: true}}}
+			if p.readStrips(k); p.strips[index] != want {
+				t.Errorf("strips %v, want %v", p.strips, want)
+			}
+		}
+		strips(true)
+		if out, err := exec.Command("ethtool", "-K", "in0", "rxvlan", "off").CombinedOutput(); err != nil {
+			return fmt.Errorf("ethtool: %w: %s", err, out)
+		}
+		strips(false)
+		return nil
+	}))
 }
 
 // A multipath route: its next hops, flags and weights; cut off anywhere.

@@ -22,7 +22,7 @@ const (
 	partRoutes6
 	partNeighbours
 	partRules
-	partRedirects
+	partFeatures
 	parts
 )
 
@@ -36,9 +36,7 @@ type picture struct {
 	routes6    []route
 	neighbours map[HopID]neighbour
 	rules      []rule
-	// redirects are devices that take frames from XDP; nil: the kernel does
-	// not say (before Linux 6.3).
-	redirects map[int]bool
+	features
 }
 
 // read reads a part anew; it stays as it was where that fails.
@@ -58,8 +56,8 @@ func (p *picture) read(k *kernel, which part) (err error) {
 		err = p.readNeighbours(k)
 	case partRules:
 		err = p.readRules(k)
-	case partRedirects:
-		err = p.readRedirects(k)
+	case partFeatures:
+		err = p.readFeatures(k)
 	}
 	if err != nil {
 		return fmt.Errorf("read the kernel's %s: %w", which, err)
@@ -68,7 +66,7 @@ func (p *picture) read(k *kernel, which part) (err error) {
 }
 
 func (p part) String() string {
-	return [parts]string{"devices", "forwarding settings", "nexthops", "IPv4 routes", "IPv6 routes", "neighbours", "rules", "devices' XDP features"}[p]
+	return [parts]string{"devices", "forwarding settings", "nexthops", "IPv4 routes", "IPv6 routes", "neighbours", "rules", "devices' features"}[p]
 }
 
 // partOf is the part that a notification is about; parts: none.

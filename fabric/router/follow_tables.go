@@ -133,6 +133,11 @@ func (t *translation) devices(inputs map[string]bool) {
 		if !ok || !wanted[physical.index] {
 			continue
 		}
+		// What comes without a tag may have had one.
+		if vlan == 0 && t.strips[l.index] {
+			t.warnings = append(t.warnings, fmt.Sprintf("interface %s takes the tags off frames of its VLANs, which XDP then cannot tell from frames without, so what comes in there is left to the kernel, which knows no selectors: ethtool -K %[1]s rxvlan off", l.name))
+			continue
+		}
 		t.out.Devices = append(t.out.Devices, Device{
 			Ifindex: physical.index, Name: l.name, VLAN: vlan, MAC: l.mac,
 			IPv4: t.forwards4[l.index], IPv6: t.forwards6,

@@ -194,6 +194,22 @@ func TestHops(t *testing.T) {
 	}
 }
 
+// A card that takes tags off shows the program no VLANs: what comes by it is
+// the kernel's until it is told not to.
+func TestTagsTakenOff(t *testing.T) {
+	p := ports()
+	p.strips = map[int]bool{2: true}
+	tables, warnings := translated(p)
+	for _, d := range tables.Devices {
+		if d.Ifindex == 2 && d.VLAN == 0 {
+			t.Errorf("packets without a tag are forwarded: %+v", d)
+		}
+	}
+	if len(tables.Devices) != 4 || len(warnings) != 1 || !strings.Contains(warnings[0], "ethtool -K eth1 rxvlan off") {
+		t.Errorf("devices %+v, warnings %q", tables.Devices, warnings)
+	}
+}
+
 // A neighbour on a connected network is a route; one elsewhere, or without a
 // MAC address, is none.
 func TestNeighbours(t *testing.T) {
