@@ -19,15 +19,28 @@ const (
 	minMinor = 6
 )
 
-// capabilities that the daemons need, by their bit (linux/capability.h).
-var capabilities = []struct {
+// capability is one of the kernel's, by its bit (linux/capability.h).
+type capability struct {
 	bit  uint
 	name string
-}{{12, "CAP_NET_ADMIN"}, {13, "CAP_NET_RAW"}, {21, "CAP_SYS_ADMIN"}}
+}
+
+var netAdmin = capability{12, "CAP_NET_ADMIN"}
+
+// capabilities that the daemons of balancers, servers, switches and routers need.
+var capabilities = []capability{netAdmin, {13, "CAP_NET_RAW"}, {21, "CAP_SYS_ADMIN"}}
 
 // privileges: loading BPF, marking sockets, mounting bpffs.
 func (r *report) privileges() {
-	const name = "privileges"
+	if r.capable(capabilities...) {
+		r.ok(privileges, "root's, as loading BPF programs needs")
+	}
+}
+
+const privileges = "privileges"
+
+// capable tells whether this process has the capabilities, and complains if not.
+func (r *report) capable(wanted ...capability) bool {
 	var mask uint64
 	data, err := os.ReadFile("/proc/self/status")
 	if err == nil {
@@ -38,20 +51,20 @@ func (r *report) privileges() {
 		}
 	}
 	if err != nil {
-		r.warn(name, "cannot be read: "+err.Error(), "run as root")
-		return
+		r.warn(privileges, "cannot be read: "+err.Error(), "run as root")
+		return false
 	}
 	var missing []string
-	for _, c := range capabilities {
+	for _, c := range wanted {
 		if mask>>c.bit&1 == 0 {
 			missing = append(missing, c.name)
 		}
 	}
 	if len(missing) > 0 {
-		r.fail(name, "this process lacks "+strings.Join(missing, ", "), "run as root (sudo), or with these capabilities")
-		return
+		r.fail(privileges, "this process lacks "+strings.Join(missing, ", "), "run as root (sudo), or with these capabilities")
+		return false
 	}
-	r.ok(name, "root's, as loading BPF programs needs")
+	return true
 }
 
 // kernel: what the programs use, found by asking the kernel for it.

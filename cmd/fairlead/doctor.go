@@ -28,7 +28,9 @@ Exit status 1 if a line fails.
 With --fabric all the fabric's routers are asked for their routes, which are
 compared with the file: the first disagreement is named. On a machine that is
 one of them, or with --name, that router is looked at, too: rules, forwarding,
-devices that take what XDP sends, next hops and their numbers.
+devices that take what XDP sends, next hops and their numbers. On a host of the
+fabric, or with its --name, what 'fairlead mptcp' needs: Multipath TCP, its path
+manager, the addresses that the file names, and how many subflows came of it.
 
 Without a configuration only the machine itself is looked at.`,
 		Example: "  fairlead doctor -f fairlead.yaml --name lb1\n  fairlead doctor --fabric fabric.yaml --name leaf1",
@@ -63,25 +65,25 @@ Without a configuration only the machine itself is looked at.`,
 		},
 	}
 	fileFlag(cmd, &file)
-	cmd.Flags().StringVar(&fabric, "fabric", "", "look at the routers of this fabric.yaml")
+	cmd.Flags().StringVar(&fabric, "fabric", "", "look at the routers of this fabric.yaml, and at this machine if it is one of them or a host")
 	outputFlag(cmd, &output)
 	cmd.Flags().StringVar(&name, "name", "", "which entry of the file this machine is (default: the only one, else the host name)")
 	return cmd
 }
 
-// doctorFabric compares a fabric's file with its routers, and looks at the one
-// that this machine is, if it is one.
+// doctorFabric compares a fabric's file with its routers, and looks at the host
+// or router that this machine is, if it is one.
 func doctorFabric(cmd *cobra.Command, file, name, output string) error {
 	f, err := topology.Read(file)
 	if err != nil {
 		return err
 	}
 	var checks []doctor.Check
-	node, err := daemon.FindRouter(f, name)
-	switch {
-	case err == nil:
+	if host := doctor.FindHost(f, name); host >= 0 {
+		checks = doctor.MPTCP(f, host)
+	} else if node, err := daemon.FindRouter(f, name); err == nil {
 		checks = doctor.Run(cmd.Context(), doctor.Options{Fabric: f, Router: node})
-	case name != "":
+	} else if name != "" {
 		return err
 	}
 	return printChecks(cmd, output, append(checks, doctor.Topology(cmd.Context(), f)...))

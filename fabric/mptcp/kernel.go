@@ -19,11 +19,12 @@ import (
 const (
 	pmName, pmVersion, pmEvents = "mptcp_pm", 1, "mptcp_pm_events"
 
+	commandGetLimits      = 6
 	commandRemove         = 9
 	commandSubflowCreate  = 10
 	commandSubflowDestroy = 11
 
-	attrAddr, attrToken, attrLocID, attrAddrRemote = 1, 4, 5, 6
+	attrAddr, attrSubflows, attrToken, attrLocID, attrAddrRemote = 1, 3, 4, 5, 6
 
 	addrFamily, addrID, addr4, addr6, addrPort = 1, 2, 3, 4, 5
 
@@ -184,11 +185,35 @@ func (k *kernel) command(command uint8, encode func(*netlink.AttributeEncoder)) 
 	if err != nil {
 		return err
 	}
-	_, err = k.ask.Execute(netlink.Message{
-		Header: netlink.Header{Type: netlink.HeaderType(k.family), Flags: netlink.Request | netlink.Acknowledge},
+	_, err = k.execute(command, attrs, netlink.Acknowledge)
+	return err
+}
+
+func (k *kernel) execute(command uint8, attrs []byte, flags netlink.HeaderFlags) ([]netlink.Message, error) {
+	return k.ask.Execute(netlink.Message{
+		Header: netlink.Header{Type: netlink.HeaderType(k.family), Flags: netlink.Request | flags},
 		Data:   append([]byte{command, pmVersion, 0, 0}, attrs...),
 	})
-	return err
+}
+
+// limit is how many subflows beside the first the kernel's own path manager
+// takes from peers, for a connection.
+func (k *kernel) limit() (int, error) {
+	messages, err := k.execute(commandGetLimits, nil, 0)
+	if err != nil || len(messages) == 0 || len(messages[0].Data) < 4 {
+		return 0, errors.Join(errors.New("the kernel does not say how many subflows it takes (ip mptcp limits)"), err)
+	}
+	d, err := netlink.NewAttributeDecoder(messages[0].Data[4:])
+	if err != nil {
+		return 0, err
+	}
+	limit := 0
+	for d.Next() {
+		if d.Type() == attrSubflows {
+			limit = int(d.Uint32())
+		}
+	}
+	return limit, d.Err()
 }
 
 func encodeAddr(e *netlink.AttributeEncoder, a netip.AddrPort) error {
@@ -212,28 +237,53 @@ const (
 	enabledPath     = "/proc/sys/net/mptcp/enabled"
 )
 
+// Enabled tells whether programs can open connections of Multipath TCP. The
+// error is ErrNoMPTCP for a kernel that has none.
+func Enabled() (bool, error) {
+	text, err := os.ReadFile(enabledPath)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, ErrNoMPTCP
+	}
+	if err != nil {
+		return false, fmt.Errorf("whether Multipath TCP is enabled: %w", err)
+	}
+	return strings.TrimSpace(string(text)) != "0", nil
+}
+
+// whose reads who manages paths: the setting's file, what it says now, and
+// what it says where programs do.
+func whose() (path, now, programs string, err error) {
+	path, programs = pathManagerPath, "userspace"
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		path, programs = pmTypePath, "1"
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", "", "", fmt.Errorf("which path manager the kernel has: %w", err)
+	}
+	return path, strings.TrimSpace(string(text)), programs, nil
+}
+
 // takeOver makes programs manage the paths of connections that begin from now
 // on. restore undoes it. Both are for the calling thread's network namespace, as
-// Open is.
+// openKernel is.
 func takeOver() (restore func() error, err error) {
-	if enabled, err := os.ReadFile(enabledPath); errors.Is(err, fs.ErrNotExist) {
-		return nil, ErrNoMPTCP
-	} else if err == nil && strings.TrimSpace(string(enabled)) == "0" {
+	enabled, err := Enabled()
+	if err != nil {
+		return nil, err
+	}
+	if !enabled {
 		return nil, errors.New("net.mptcp.enabled is 0: no program can open a connection of Multipath TCP; set it to 1")
 	}
-	path, ours := pathManagerPath, "userspace"
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		path, ours = pmTypePath, "1"
-	}
-	before, err := os.ReadFile(path)
+	path, before, programs, err := whose()
 	if err != nil {
-		return nil, fmt.Errorf("which path manager the kernel has: %w", err)
+		return nil, err
 	}
-	if strings.TrimSpace(string(before)) == ours {
+	if before == programs {
 		return func() error { return nil }, nil
 	}
-	if err := os.WriteFile(path, []byte(ours), 0o644); err != nil {
-		return nil, fmt.Errorf("set %s to %s: %w", path, ours, err)
+	if err := os.WriteFile(path, []byte(programs), 0o644); err != nil {
+		return nil, fmt.Errorf("set %s to %s: %w", path, programs, err)
 	}
-	return func() error { return os.WriteFile(path, before, 0o644) }, nil
+	return func() error { return os.WriteFile(path, []byte(before), 0o644) }, nil
 }

@@ -69,6 +69,8 @@ type Manager struct {
 	connections map[uint32]*connection
 	avoided     avoided
 	said        said
+
+	restore func() error
 }
 
 // pathManager is the kernel's (kernel.go).
@@ -86,8 +88,9 @@ type lister interface {
 	close() error
 }
 
-// Open belongs to the calling thread's network namespace. It needs root, or
-// the capability to administer the network.
+// Open makes programs, not the kernel, manage the paths of connections that
+// begin from now on. It is for the calling thread's network namespace, and needs
+// root, or the capability to administer the network.
 func Open(o Options) (*Manager, error) {
 	if o.Subflows < 0 || o.Subflows > MaxSubflows {
 		return nil, fmt.Errorf("%d subflows: must be 1 to %d", o.Subflows, MaxSubflows)
@@ -103,7 +106,11 @@ func Open(o Options) (*Manager, error) {
 	if err != nil {
 		return nil, errors.Join(err, k.close())
 	}
-	return newManager(o, k, d), nil
+	m := newManager(o, k, d)
+	if m.restore, err = takeOver(); err != nil {
+		return nil, errors.Join(err, d.close(), k.close())
+	}
+	return m, nil
 }
 
 func newManager(o Options, k pathManager, d lister) *Manager {
@@ -112,8 +119,11 @@ func newManager(o Options, k pathManager, d lister) *Manager {
 	return m
 }
 
-// Close leaves all subflows as they are.
-func (m *Manager) Close() error { return errors.Join(m.kernel.close(), m.diag.close()) }
+// Close leaves all subflows as they are, and later connections to whoever
+// managed paths before. It must be called in the network namespace of Open.
+func (m *Manager) Close() error {
+	return errors.Join(m.restore(), m.kernel.close(), m.diag.close())
+}
 
 // SetNet is another state of the fabric. Links that have the same name in it
 // are avoided as before.
@@ -137,19 +147,9 @@ func (m *Manager) Counters() Counters {
 	return m.counters
 }
 
-// Run manages the paths of connections that begin from now on, and of those
-// that a manager before this one had, until ctx ends (nil). It must be called on
-// a thread in the network namespace of Open.
+// Run manages the paths of connections that began after Open, and of those that
+// a manager before this one had, until ctx ends (nil).
 func (m *Manager) Run(ctx context.Context) error {
-	restore, err := takeOver()
-	if err != nil {
-		return err
-	}
-	err = m.run(ctx)
-	return errors.Join(err, restore())
-}
-
-func (m *Manager) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		began := time.Now()
 		if err := m.look(began); err != nil {

@@ -27,8 +27,8 @@ func never(paths.Hop) bool { return false }
 
 func fit(int) bool { return false }
 
-// disjoint takes paths one after another until links are shared.
-func disjoint(t *testing.T, w *ways, avoid func(paths.Hop) bool) (taken []paths.Path) {
+// takeAll takes paths one after another until links are shared.
+func takeAll(t *testing.T, w *ways, avoid func(paths.Hop) bool) (taken []paths.Path) {
 	t.Helper()
 	own := uses{}
 	for {
@@ -68,12 +68,12 @@ func TestDisjointPaths(t *testing.T) {
 			if len(w.paths) != c.all {
 				t.Errorf("%d paths, want %d", len(w.paths), c.all)
 			}
-			taken := disjoint(t, w, never)
+			taken := takeAll(t, w, never)
 			if len(taken) != c.apart {
 				t.Errorf("%d disjoint paths, want %d", len(taken), c.apart)
 			}
 			failed := taken[0].Hops[1]
-			left := disjoint(t, w, func(h paths.Hop) bool { return h == failed })
+			left := takeAll(t, w, func(h paths.Hop) bool { return h == failed })
 			if len(left) != c.apart-1 {
 				t.Errorf("%d disjoint paths without a link, want %d", len(left), c.apart-1)
 			}

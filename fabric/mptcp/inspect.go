@@ -1,0 +1,110 @@
+package mptcp
+
+import (
+	"github.com/fairlead/fairlead/fabric/paths"
+)
+
+// Inspection is what keeps a host's connections from having several paths, as
+// far as the host can see.
+type Inspection struct {
+	Enabled bool // programs can open connections of Multipath TCP
+	// Programs is whether programs manage the paths of connections that begin
+	// now, and not the kernel.
+	Programs bool
+	// Limit is how many subflows beside the first the kernel takes from peers
+	// where programs do not manage paths.
+	Limit int
+	// Few are the connections that programs of this host opened and that have
+	// fewer subflows than there are disjoint paths.
+	Few []Few
+}
+
+// Few is one such connection.
+type Few struct {
+	Remote          string // the first subflow's
+	Subflows, Paths int
+}
+
+// Inspect looks at the calling thread's network namespace and changes nothing.
+// The error is ErrNoMPTCP for a kernel without.
+func Inspect(net *paths.Net) (*Inspection, error) {
+	var i Inspection
+	var err error
+	if i.Enabled, err = Enabled(); err != nil {
+		return nil, err
+	}
+	k, err := openKernel()
+	if err != nil {
+		return nil, err
+	}
+	defer k.close()
+	_, now, programs, err := whose()
+	if err != nil {
+		return nil, err
+	}
+	i.Programs = now == programs
+	if i.Limit, err = k.limit(); err != nil {
+		return nil, err
+	}
+	d, err := openDiag()
+	if err != nil {
+		return nil, err
+	}
+	defer d.close()
+	all, err := d.subflows()
+	i.Few = few(net, all)
+	return &i, err
+}
+
+// few are the connections among those of a list that could have more subflows.
+func few(net *paths.Net, all []Subflow) (list []Few) {
+	var order []uint32
+	groups := map[uint32][]Subflow{}
+	for _, s := range all {
+		if !s.Client || s.ends() {
+			continue
+		}
+		if groups[s.Token] == nil {
+			order = append(order, s.Token)
+		}
+		groups[s.Token] = append(groups[s.Token], s)
+	}
+	apart := map[[2]int]int{}
+	for _, token := range order {
+		group := groups[token]
+		c := newConnection(token)
+		if !c.place(net, group) {
+			continue
+		}
+		between := [2]int{c.from, c.to}
+		n, ok := apart[between]
+		if !ok {
+			n = disjoint(net, c.from, c.to)
+			apart[between] = n
+		}
+		if len(group) < min(n, MaxSubflows) {
+			list = append(list, Few{group[0].Remote.String(), len(group), n})
+		}
+	}
+	return list
+}
+
+// disjoint is how many paths between two nodes share no link, but for links
+// that all share, if they are taken one after another.
+func disjoint(net *paths.Net, from, to int) (n int) {
+	w, err := waysBetween(net, from, to)
+	if err != nil {
+		return 0
+	}
+	v := view{own: uses{}, avoid: func(paths.Hop) bool { return false }, unfit: func(i int) bool {
+		return net.Steered(&w.paths[i]) != nil
+	}}
+	for {
+		i, shared, ok := w.next(v)
+		if !ok || shared > 0 {
+			return n
+		}
+		v.own.add(w.paths[i].Hops)
+		n++
+	}
+}
