@@ -134,31 +134,20 @@ func (d *pathsDaemon) ask(ctx context.Context, v *pathView, a *routerAsker) erro
 	return nil
 }
 
-// linkOf is the link that a router's next hop is: by the neighbour's address,
-// the port's number or the device.
+// linkOf is the link that a router's next hop is, in its direction: as the file
+// describes it, or by the port's number.
 func linkOf(f *topology.Fabric, node int, h *fairleadv1.RouterHop) (paths.Hop, bool) {
-	gateway, err := netip.ParseAddr(h.Gateway)
-	byDevice, byNumber := paths.Hop{Link: -1}, paths.Hop{Link: -1}
-	for i := range f.Links {
-		for side, e := range f.Links[i].Ends {
-			if e.Node != node {
-				continue
-			}
-			other := &f.Links[i].Ends[1-side]
-			if err == nil && (other.Address == gateway || slices.Contains(f.Nodes[other.Node].Addresses, gateway) && f.Nodes[other.Node].Host) &&
-				(e.Device == "" || e.Device == h.Interface) {
-				return paths.Hop{Link: i, From: side}, true
-			}
-			if e.Device != "" && e.Device == h.Interface {
-				byDevice = paths.Hop{Link: i, From: side}
-			}
-			if h.Port >= 0 && int32(e.Port) == h.Port {
-				byNumber = paths.Hop{Link: i, From: side}
-			}
-		}
+	gateway, _ := netip.ParseAddr(h.Gateway)
+	link, numbered := f.LinkOf(node, h.Interface, gateway, int(h.Port))
+	if link < 0 {
+		link = numbered
 	}
-	if byNumber.Link >= 0 {
-		return byNumber, true
+	if link < 0 {
+		return paths.Hop{}, false
 	}
-	return byDevice, byDevice.Link >= 0
+	hop := paths.Hop{Link: link}
+	if f.Links[link].Ends[0].Node != node {
+		hop.From = 1
+	}
+	return hop, true
 }
