@@ -9,6 +9,10 @@ import (
 
 // graph is who is joined to whom; a link that is there twice counts twice. All
 // links cost the same in what topology generates.
+//
+// fabric/paths counts the paths of one pair, by a search each: for all pairs of
+// 600 hosts one search a destination, without names and rules, takes seconds
+// instead of minutes. A test holds both against each other.
 type graph struct {
 	near  [][]int32
 	host  []bool

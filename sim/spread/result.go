@@ -33,7 +33,7 @@ func (f *found) result() *sim.Result {
 			r.Figures = append(r.Figures, f.overTime(s))
 		}
 	}
-	r.Figures = append(r.Figures, radixFigure())
+	r.Figures = append(r.Figures, radixFigure(f.seeds[0]))
 	for i := range f.seeds {
 		r.Samples = f.samples(r.Samples, i)
 	}
@@ -157,19 +157,20 @@ func (f *found) overTime(scheme string) sim.Figure {
 }
 
 // radixFigure is of what the paper overlooks.
-func radixFigure() sim.Figure {
+func radixFigure(seed uint64) sim.Figure {
 	paper := sim.Series{Name: "every value of the ports (equation 6)", By: sim.Ours}
-	ours := sim.Series{Name: "whole multiples of radix^length", By: sim.Ours}
-	for radix := uint64(2); radix <= maxHops; radix++ {
-		at := func(whole bool) sim.Point {
-			return sim.Point{X: float64(radix), Y: sim.Value(float64(radix) * commonest(radix, whole))}
+	ours := sim.Series{Name: "as Fairlead's routers read it, every source port", By: sim.Ours}
+	for radix := 2; radix <= maxHops; radix++ {
+		paper.Points = append(paper.Points, sim.Point{X: float64(radix), Y: sim.Value(float64(radix) * commonest(uint64(radix)))})
+		if share, err := commonestRead(radix, seed); err == nil {
+			ours.Points = append(ours.Points, sim.Point{X: float64(radix), Y: sim.Value(float64(radix) * share)})
 		}
-		paper.Points, ours.Points = append(paper.Points, at(false)), append(ours.Points, at(true))
 	}
 	return sim.Figure{
 		Name: "radix", Title: "The commonest digit at a selector's last position, over even",
 		X: sim.Axis{Label: "radix"}, Y: sim.Axis{Label: "share × radix", Decimals: 3},
 		Series: []sim.Series{paper, ours},
-		Note:   "Counted over all 2^32 values of the ports. Where the radix is no power of two, the last digit of the paper's selectors is skewed, and with it the unsteered flows of the router that reads it; values that are left over are no selectors in Fairlead.",
+		Note: fmt.Sprintf("Counted over all 2^32 values of the ports, and all 2^16 of a source port. Where the radix is no power of two, the last digit of the paper's selectors is skewed, and with it the unsteered flows of the router that reads it; values that are left over are no selectors in Fairlead. (Digits modulo the number of next hops are skewed as well, as the paper says: of radix 3 and two next hops the first gets %.1f %%, not 75 %%.)",
+			100*modulo(3, 2)),
 	}
 }

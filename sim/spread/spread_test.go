@@ -100,17 +100,31 @@ func TestCommonest(t *testing.T) {
 		radix uint64
 		paper float64
 	}{{2, .5}, {3, .459}, {16, 1.0 / 16}} {
-		if got := commonest(c.radix, false); math.Abs(got-c.paper) > .0005 {
+		if got := commonest(c.radix); math.Abs(got-c.paper) > .0005 {
 			t.Errorf("radix %d: %v, not %v", c.radix, got, c.paper)
 		}
 	}
-	for radix := uint64(2); radix <= 64; radix++ {
-		if got := commonest(radix, true); got != 1/float64(radix) {
-			t.Errorf("radix %d, whole multiples: %v", radix, got)
+	for radix := 2; radix <= 64; radix++ {
+		got, err := commonestRead(radix, 5)
+		if err != nil || got*float64(radix) < 1 || got*float64(radix) > 1.0005 {
+			t.Errorf("radix %d, as routers read it: %v, %v", radix, got, err)
 		}
 	}
 	if got := modulo(3, 2); math.Abs(got-2.0/3) > 1e-15 {
 		t.Errorf("digits 0, 1, 2 modulo 2: %v", got)
+	}
+}
+
+// Where there are too few flows to tell, nothing is said to be even.
+func TestEvennessOfNothing(t *testing.T) {
+	f := &found{o: &Options{Schemes: []string{nameMD5}}, uniform: [][]*uniform{{{one: map[int][]uint32{4: {1, 0, 2, 1}, 2: {2, 2}}}}}}
+	c := f.evenness(0, "one router", func(u *uniform) map[int][]uint32 { return u.one })
+	if c.Holds || !math.IsNaN(c.Ours) || !strings.Contains(c.Why, "10 at least are needed") {
+		t.Errorf("%+v", c)
+	}
+	f.uniform[0][0].one[2] = []uint32{50, 51}
+	if c := f.evenness(0, "one router", func(u *uniform) map[int][]uint32 { return u.one }); !c.Holds {
+		t.Errorf("%+v", c)
 	}
 }
 
