@@ -47,7 +47,7 @@ func CheckSystem(kinds ...ebpf.ProgramType) error {
 // kernelTooOld refuses versions (as LINUX_VERSION_CODE) before MinKernel.
 func kernelTooOld(code uint32) error {
 	if code < minKernelCode {
-		return fmt.Errorf("Linux %d.%d is too old: %s or later is needed (tcx)", code>>16, code>>8&0xff, MinKernel)
+		return fmt.Errorf("Linux %d.%d is too old: %s or later is needed", code>>16, code>>8&0xff, MinKernel)
 	}
 	return nil
 }

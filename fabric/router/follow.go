@@ -362,7 +362,7 @@ func (f *Follower) enforce(apply func(Tables) error) error {
 	f.mu.Lock()
 	tables, warnings, numbered := f.picture.translate(f.numbers, f.inputs, f.silent)
 	numbers := slices.Clone(f.numbers.given)
-	warnings = append(warnings, f.missing()...)
+	warnings = append(append(warnings, f.missing()...), f.unfinished(tables.Devices)...)
 	f.mu.Unlock()
 	if f.unkept = f.unkept || numbered; f.unkept {
 		// Before they are in force: whoever reads them may use them.
@@ -381,6 +381,11 @@ func (f *Follower) enforce(apply func(Tables) error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.unattached = attach != nil
+	for _, text := range warnings {
+		if !slices.Contains(f.view.Warnings, text) {
+			f.log.Warn(text)
+		}
+	}
 	names, mtus := f.picture.names()
 	f.view = View{Tables: tables, Names: names, MTUs: mtus, Warnings: warnings, Changes: f.view.Changes + 1, Changed: time.Now()}
 	return nil

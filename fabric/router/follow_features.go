@@ -3,7 +3,10 @@ package router
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
+	"slices"
+	"strings"
 
 	"github.com/mdlayher/genetlink"
 	"github.com/mdlayher/netlink"
@@ -36,14 +39,17 @@ type features struct {
 	// strips are devices with VLANs on them that take the tags off frames, so
 	// that XDP cannot tell whose they are.
 	strips map[int]bool
+	// unfinished are veths that leave checksums of what is sent to the receiver.
+	unfinished map[int]bool
 }
 
 func (f features) equal(g features) bool {
-	return maps.Equal(f.redirects, g.redirects) && maps.Equal(f.strips, g.strips)
+	return maps.Equal(f.redirects, g.redirects) && maps.Equal(f.strips, g.strips) && maps.Equal(f.unfinished, g.unfinished)
 }
 
 func (p *picture) readFeatures(k *kernel) error {
 	p.readStrips(k)
+	p.readUnfinished(k)
 	return p.readRedirects(k)
 }
 
@@ -61,6 +67,36 @@ func (p *picture) readStrips(k *kernel) {
 		}
 	}
 	p.strips = strips
+}
+
+// readUnfinished asks veths. What cannot be asked finishes them.
+func (p *picture) readUnfinished(k *kernel) {
+	unfinished := map[int]bool{}
+	for _, l := range p.links {
+		if l.kind != "veth" {
+			continue
+		}
+		if on, err := k.offloads.Get(l.name, ethtool.TXChecksum); err == nil && on != 0 {
+			unfinished[l.index] = true
+		}
+	}
+	p.unfinished = unfinished
+}
+
+// unfinished warns of devices whose packets lose their checksums on the way
+// through the program.
+func (f *Follower) unfinished(devices []Device) []string {
+	names := map[string]bool{}
+	for _, d := range devices {
+		if f.picture.unfinished[d.Ifindex] {
+			names[f.picture.links[d.Ifindex].name] = true
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	list := strings.Join(slices.Sorted(maps.Keys(names)), ", ")
+	return []string{fmt.Sprintf("veths with tx checksum offload: %s; packets that come in there from senders on this machine have no checksums yet, are sent on without and are lost at their receivers: ethtool -K DEV tx off for each, and at its other end", list)}
 }
 
 // readRedirects asks which devices take frames from XDP (ndo_xdp_xmit): the

@@ -2,11 +2,13 @@ package router
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/mdlayher/netlink"
@@ -102,6 +104,33 @@ func TestReadStrips(t *testing.T) {
 			return fmt.Errorf("ethtool: %w: %s", err, out)
 		}
 		strips(false)
+		return nil
+	}))
+}
+
+// A veth that leaves checksums to the receiver is found, and named where
+// packets come in by it.
+func TestUnfinished(t *testing.T) {
+	w := newWires(t)
+	w.must(netspace.In(w.router, func() error {
+		k, err := openKernel()
+		if err != nil {
+			return err
+		}
+		defer k.close()
+		f := &Follower{}
+		for i, want := range []string{"veths with tx checksum offload: in0, out0;", "offload: out0;"} {
+			if err := errors.Join(f.picture.read(k, partLinks), f.picture.read(k, partFeatures)); err != nil {
+				return err
+			}
+			devices := []Device{{Ifindex: w.index["in0"]}, {Ifindex: w.index["in0"], VLAN: 7}, {Ifindex: w.index["out0"]}}
+			if got := f.unfinished(devices); len(got) != 1 || !strings.Contains(got[0], want) {
+				t.Errorf("look %d: %q, want %q", i, got, want)
+			}
+			if err := netspace.SetOffloads("in0"); err != nil {
+				return err
+			}
+		}
 		return nil
 	}))
 }

@@ -2,6 +2,7 @@ package router
 
 import (
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -90,7 +91,7 @@ func TestNumbersAreKept(t *testing.T) {
 	p := ports()
 	p.routes4 = []route{unicast("10.1.0.0/24", over(2, "10.9.0.2"), over(3, "10.9.0.6"))}
 	full, kept, asked := errors.New("no space left on device"), []Number(nil), 0
-	f := &Follower{picture: *p, numbers: newNumbering(fabricOf(4), 0, nil), keep: func(n []Number) error {
+	f := &Follower{log: slog.New(slog.DiscardHandler), picture: *p, numbers: newNumbering(fabricOf(4), 0, nil), keep: func(n []Number) error {
 		asked++
 		if full == nil {
 			kept = n

@@ -79,7 +79,7 @@ func (t *translation) sayRoom() {
 		t.warnings = append(t.warnings, fmt.Sprintf("the packets of %d routes are left to the kernel, which knows no selectors: the router has room for %d next hops and for %d different groups of them; have fewer", t.lostRoutes, t.most.hops, t.most.groups))
 	}
 	if t.lostNeighbours > 0 {
-		t.warnings = append(t.warnings, fmt.Sprintf("packets to %d neighbours on connected networks are left to the kernel, which is slower: the router has room for %d next hops and neighbours; have smaller networks, or routers in front of them", t.lostNeighbours, t.most.hops))
+		t.warnings = append(t.warnings, fmt.Sprintf("packets to %d neighbours on connected networks are left to the kernel, which is slower: the router has room for %d next hops and neighbours and %d routes; have smaller networks, or routers in front of them", t.lostNeighbours, t.most.hops, t.most.routes))
 	}
 }
 

@@ -295,6 +295,10 @@ func (t *translation) neighbourRoutes() {
 		if !ok || c.kind != Connected || len(c.ways) != 1 || c.ways[0].device != id.Device {
 			continue
 		}
+		if len(t.routes) >= t.most.routes {
+			t.lostNeighbours++
+			continue
+		}
 		host := neighbourRoute(id, &c)
 		t.at[host.prefix] = len(t.routes)
 		t.routes = append(t.routes, host)

@@ -49,8 +49,8 @@ func (p *Plane) attach(devices map[int]string) error {
 	failed := map[string]error{}
 	for index, name := range devices {
 		if l := p.links[index]; l != nil {
-			if linkOf(l) == index {
-				continue
+			if on, err := linkOf(l); err != nil || on == index {
+				continue // not known: it is looked at again
 			}
 			// Somebody detached it, or its device went and another has the index.
 			l.Close()
@@ -75,8 +75,14 @@ func (p *Plane) attachOne(index int, name string) (xdp.Link, error) {
 	// A process that was killed between pinning and renaming leaves this.
 	_ = os.Rename(path+bpffs.PinNew, path)
 	l, err := xdp.LoadPinnedLink(path, nil)
+	on := 0
+	if err == nil {
+		if on, err = linkOf(l); err != nil {
+			l.Close()
+		}
+	}
 	switch {
-	case err == nil && linkOf(l) == index:
+	case err == nil && on == index:
 		return p.replace(l, path)
 	case err == nil: // the device is gone, or somebody detached it
 		l.Close()
@@ -130,12 +136,13 @@ func (p *Plane) detachOthers(devices map[int]string) error {
 	})
 }
 
-func linkOf(l xdp.Link) int {
+// linkOf is the index of the device that a link is at; 0: at none any more.
+func linkOf(l xdp.Link) (int, error) {
 	info, err := l.Info()
 	if err != nil {
-		return 0
+		return 0, fmt.Errorf("what a link is at: %w", err)
 	}
-	return linkIndex(info)
+	return linkIndex(info), nil
 }
 
 // linkIndex is the index of a link's device; 0: it is gone.
