@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 )
 
-// wholeJSON is the path service's JSON, made for scripts: every field is
+// wholeJSON is the path service's and the router's JSON, made for scripts: every field is
 // there, zeros included, and a request's field that nobody knows is an error
 // instead of being overlooked.
 type wholeJSON struct{ name string }

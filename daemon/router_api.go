@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 )
@@ -34,7 +35,8 @@ func (d *routerDaemon) handler() (string, http.Handler) {
 			return next(ctx, req)
 		}
 	})
-	return fairleadv1connect.NewFairleadHandler(routerService{d: d}, connect.WithInterceptors(guard))
+	return fairleadv1connect.NewFairleadHandler(routerService{d: d}, connect.WithInterceptors(guard), connect.WithReadMaxBytes(api.MaxMessage),
+		connect.WithCodec(wholeJSON{"json"}), connect.WithCodec(wholeJSON{"json; charset=utf-8"}))
 }
 
 func (s routerService) GetStatus(context.Context, *connect.Request[fairleadv1.GetStatusRequest]) (*connect.Response[fairleadv1.GetStatusResponse], error) {

@@ -1,8 +1,13 @@
 package daemon
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 
+	"github.com/fairlead/fairlead/api"
+	"github.com/fairlead/fairlead/fabric/router"
 	"github.com/fairlead/fairlead/fabric/topology"
 )
 
@@ -29,5 +34,26 @@ func TestOutgrown(t *testing.T) {
 	f.Links = []topology.Link{{}}
 	if d.outgrown(f, &f.Nodes[0]) {
 		t.Error("a link changed and a restart is asked for")
+	}
+}
+
+// TestRouterAPI: JSON has every field, as port 0 is one, and what is too large
+// is not read.
+func TestRouterAPI(t *testing.T) {
+	d := &routerDaemon{follower: &router.Follower{}}
+	d.phase.Store(phaseServing)
+	path, handler := d.handler()
+	ask := func(body string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodPost, path+"GetRoutes", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		return w
+	}
+	if got := ask(`{"addresses": ["10.1.2.2"]}`); got.Code != http.StatusOK || !strings.Contains(got.Body.String(), `"members":[]`) {
+		t.Errorf("%d %s", got.Code, got.Body)
+	}
+	if got := ask(strings.Repeat(" ", api.MaxMessage+1)); got.Code != http.StatusTooManyRequests || !strings.Contains(got.Body.String(), "larger than configured max") {
+		t.Errorf("%d %s", got.Code, got.Body)
 	}
 }
