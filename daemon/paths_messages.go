@@ -36,6 +36,32 @@ func (v *pathView) ends(from, to string) (a, b paths.Place, err error) {
 	return a, b, nil
 }
 
+// checkEnds says what is wrong with addresses that a flow shall have.
+func (v *pathView) checkEnds(from, to string, wanted *paths.Request) error {
+	a, b, err := v.ends(from, to)
+	if err != nil {
+		return err
+	}
+	if _, err := v.net.At(a, wanted.Src); err != nil {
+		return fmt.Errorf("src %w", err)
+	}
+	if _, err := v.net.At(b, wanted.Dst); err != nil {
+		return fmt.Errorf("dst %w", err)
+	}
+	return nil
+}
+
+// number is the path's among all from node to node, as a list by their names
+// has it; 0 where it is none of them, as it ends before.
+func (v *pathView) number(p *paths.Path, rules paths.Rules) uint64 {
+	routes, err := v.net.Routes(paths.Place{Node: p.Src.Node}, paths.Place{Node: p.Dst.Node}, rules)
+	if err != nil {
+		return 0
+	}
+	number, _ := routes.Number(p.Hops)
+	return number
+}
+
 func (v *pathView) routes(from, to string, m *fairleadv1.PathRules) (*paths.Routes, error) {
 	a, b, err := v.ends(from, to)
 	if err != nil {
@@ -236,7 +262,7 @@ func (v *pathView) choice(c *paths.Choice) *fairleadv1.PathChoice {
 }
 
 func (v *pathView) placed(p *paths.Placement) *fairleadv1.PlacedFlow {
-	return &fairleadv1.PlacedFlow{Id: p.ID, Owner: p.Order.Owner, Path: v.path(&p.Path, 0), Flow: fieldsOf(p.Flow), UntilUnixMs: unixMS(p.Order.Until)}
+	return &fairleadv1.PlacedFlow{Id: p.ID, Owner: p.Order.Owner, Path: v.path(&p.Path, v.number(&p.Path, p.Order.Rules)), Flow: fieldsOf(p.Flow), UntilUnixMs: unixMS(p.Order.Until)}
 }
 
 // message is the fabric and its links' loads.

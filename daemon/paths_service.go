@@ -214,16 +214,19 @@ func (s *pathService) GetPorts(_ context.Context, req *connect.Request[fairleadv
 	if m.Count > mostFlows {
 		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("count %d: at most %d flows in one call", m.Count, mostFlows))
 	}
+	wanted, err := requestOf(m.Wanted)
+	if err != nil {
+		return nil, pathError(err)
+	}
+	if err := v.checkEnds(m.From, m.To, &wanted); err != nil {
+		return nil, pathError(err)
+	}
 	routes, err := v.routes(m.From, m.To, m.Rules)
 	if err != nil {
 		return nil, pathError(err)
 	}
 	if uint64(m.Number) >= routes.Count() {
 		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("path %d: there are %d from %s to %s, numbered from 0", m.Number, routes.Count(), m.From, m.To))
-	}
-	wanted, err := requestOf(m.Wanted)
-	if err != nil {
-		return nil, pathError(err)
 	}
 	if wanted.Random = m.Random; m.Random == 0 {
 		wanted.Random = rand.Uint64()
@@ -256,7 +259,7 @@ func (s *pathService) GetPath(_ context.Context, req *connect.Request[fairleadv1
 	if err != nil {
 		return nil, pathError(err)
 	}
-	resp := &fairleadv1.GetPathResponse{Path: v.path(&p, 0)}
+	resp := &fairleadv1.GetPathResponse{Path: v.path(&p, v.number(&p, paths.Rules{}))}
 	for _, c := range choices {
 		resp.Choices = append(resp.Choices, v.choice(&c))
 	}

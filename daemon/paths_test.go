@@ -313,6 +313,7 @@ func TestPathsCodes(t *testing.T) {
 		{ports(&fairleadv1.GetPortsRequest{Number: 2}), connect.CodeNotFound, "path 2: there are 2 from h1 to h2, numbered from 0"},
 		{ports(&fairleadv1.GetPortsRequest{Wanted: &fairleadv1.WantedFields{DstPort: 65536}}), connect.CodeInvalidArgument, "dst_port 65536: must be 65535 at most"},
 		{ports(&fairleadv1.GetPortsRequest{Wanted: &fairleadv1.WantedFields{Protocol: "tpc"}}), connect.CodeInvalidArgument, `protocol "tpc": must be tcp, udp or a number`},
+		{ports(&fairleadv1.GetPortsRequest{Wanted: &fairleadv1.WantedFields{Dst: "1.2.3.4"}}), connect.CodeInvalidArgument, "dst 1.2.3.4 is no address of h2, by the file; write one that is, such as 10.1.2.2"},
 		{ports(&fairleadv1.GetPortsRequest{Wanted: &fairleadv1.WantedFields{Src: "x"}}), connect.CodeInvalidArgument, `src "x": not an IP address`},
 		{ports(&fairleadv1.GetPortsRequest{Wanted: &fairleadv1.WantedFields{Ipv6: true}}), connect.CodeFailedPrecondition, "have no addresses of IPv6"},
 		{ports(&fairleadv1.GetPortsRequest{Wanted: &fairleadv1.WantedFields{DstPort: 80, SrcPorts: &fairleadv1.PortRange{First: 9, Last: 8}}}), connect.CodeInvalidArgument, "src_ports 9-8: write first and last"},

@@ -601,7 +601,8 @@ func (x *ListPathsResponse) GetPaths() []*FabricPath {
 
 type FabricPath struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Among the paths of the request, from 0.
+	// Among the paths of the request, from 0. Of a flow or a placement: among all
+	// from node to node by its rules; 0 where it ends before (unknown_at).
 	Number uint32     `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
 	From   string     `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
 	To     string     `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`

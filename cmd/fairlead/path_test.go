@@ -61,7 +61,10 @@ func TestPathPorts(t *testing.T) {
 	status, out, complaints := runPath(t, "ports", "h1", "h2", "--dst-port", "443", "--count", "2", "-o", "json")
 	var answer struct {
 		Paths []struct {
-			Path  struct{ Hops []struct{ Link string } }
+			Path struct {
+				Number int
+				Hops   []struct{ Link string }
+			}
 			Flows []struct {
 				Src, Dst string
 				SrcPort  int `json:"src_port"`
@@ -80,6 +83,11 @@ func TestPathPorts(t *testing.T) {
 			status, out, _ := runPath(t, "of", flow)
 			if status != exitDone || !strings.Contains(out, p.Path.Hops[1].Link+" ") || !strings.Contains(out, "selected: port ") {
 				t.Errorf("%s: %d\n%s, want %s", flow, status, out, p.Path.Hops[1].Link)
+			}
+			var of struct{ Path struct{ Number int } }
+			_, out, _ = runPath(t, "of", flow, "-o", "json")
+			if err := json.Unmarshal([]byte(out), &of); err != nil || of.Path.Number != p.Path.Number {
+				t.Errorf("%s: path %d, want %d: %v", flow, of.Path.Number, p.Path.Number, err)
 			}
 		}
 	}

@@ -283,6 +283,45 @@ func TestAddressOfAnotherLink(t *testing.T) {
 	}
 }
 
+// TestNumber: the number of a path is the one that At has it under.
+func TestNumber(t *testing.T) {
+	r := seeded(t)
+	for range 100 {
+		f := randomFabric(r)
+		n := drawn(t, f, nil)
+		routes, err := n.Routes(Place{Node: r.IntN(len(f.Nodes))}, Place{Node: r.IntN(len(f.Nodes))}, Rules{})
+		if err != nil {
+			continue
+		}
+		for i := range min(routes.Count(), 200) {
+			var p Path
+			routes.At(i, &p)
+			if got, ok := routes.Number(p.Hops); !ok || got != i {
+				t.Fatalf("path %d has number %d, %v", i, got, ok)
+			}
+			for end := range p.Hops {
+				if got, ok := routes.Number(p.Hops[:end]); ok {
+					t.Fatalf("the beginning of path %d has number %d", i, got)
+				}
+			}
+		}
+	}
+}
+
+// TestAt: a place under an address of its own, or one that the file cannot know.
+func TestAt(t *testing.T) {
+	n := written(t, seven)
+	server := must(n.Place("server"))
+	for address, want := range map[string]string{"10.0.2.1": "", "2001:db8::7": "", "10.0.0.1": "10.0.0.1 is an address of client, not of server",
+		"10.0.2.2": "10.0.2.2 is no address of server, by the file; write one that is, such as 10.0.1.1"} {
+		a := netip.MustParseAddr(address)
+		p, err := n.At(server, a)
+		if want == "" && (err != nil || a.Is4() != (p.Addr == a)) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, %v", address, p, err)
+		}
+	}
+}
+
 // TestSteeredByFamily: whether two routers read the same digit depends on how
 // many digits the family's field has: 8 of two ports, 5 of a flow label.
 func TestSteeredByFamily(t *testing.T) {

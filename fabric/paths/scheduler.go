@@ -123,7 +123,11 @@ func unplaced(id uint64) error {
 
 // find is the placement for an order, without an ID.
 func (s *Scheduler) find(o Order) (*Placement, error) {
-	routes, err := s.net.Routes(o.From, o.To, o.Rules)
+	from, to, err := s.net.placesOf(&o)
+	if err != nil {
+		return nil, err
+	}
+	routes, err := s.net.Routes(from, to, o.Rules)
 	if err != nil {
 		return nil, err
 	}
@@ -146,6 +150,20 @@ func (s *Scheduler) find(o Order) (*Placement, error) {
 		err = s.next(routes, p, r, err)
 	}
 	return p, err
+}
+
+// placesOf are the places of an order, under the addresses that its flow shall have.
+func (n *Net) placesOf(o *Order) (from, to Place, err error) {
+	if o.Ports == nil {
+		return o.From, o.To, nil
+	}
+	if from, err = n.At(o.From, o.Ports.Src); err != nil {
+		return from, to, fmt.Errorf("source %w", err)
+	}
+	if to, err = n.At(o.To, o.Ports.Dst); err != nil {
+		return from, to, fmt.Errorf("destination %w", err)
+	}
+	return from, to, nil
 }
 
 func (s *Scheduler) add(p *Placement) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -346,6 +347,25 @@ func TestStateOfHostWithLinks(t *testing.T) {
 	}
 	if len(moved) != 2 {
 		t.Errorf("it ended with %v, want both links", moved)
+	}
+}
+
+// TestPlaceByAddress: a flow to an address takes a path to that address's link.
+func TestPlaceByAddress(t *testing.T) {
+	n := written(t, seven)
+	s := NewScheduler(n)
+	for i := range 8 {
+		dst := netip.MustParseAddr([]string{"10.0.1.1", "10.0.2.1"}[i%2])
+		p, err := s.Place(Order{From: must(n.Place("client")), To: must(n.Place("server")), Ports: &Request{Dst: dst, DstPort: 80}, Random: uint64(i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if on := n.linkOf(dst); int(on) != p.Path.Hops[len(p.Path.Hops)-1].Link || p.Flow.Dst != dst {
+			t.Errorf("to %s: %+v", dst, p.Path)
+		}
+	}
+	if _, err := s.Place(Order{From: must(n.Place("client")), To: must(n.Place("server")), Ports: &Request{Dst: netip.MustParseAddr("10.0.9.9")}}); err == nil || !strings.HasPrefix(err.Error(), "destination 10.0.9.9 is no address of server") {
+		t.Error(err)
 	}
 }
 
