@@ -133,6 +133,9 @@ func (o Options) sevenPoints() (points []point) {
 // ports as many as there may be.
 var twoPoints = []point{{1, false, repeats}, {2, false, 3 * repeats}, {2, true, 3 * repeats}, {4, true, repeats}, {mptcp.MaxSubflows, true, repeats}}
 
+// The testbeds' names.
+const nameOfSeven, nameOfTwo = "seven-links", "two-links"
+
 // testbed is a topology with the links that are counted.
 type testbed struct {
 	name    string
@@ -142,7 +145,7 @@ type testbed struct {
 
 // sevenLinks is the first testbed.
 func sevenLinks(rate int64) testbed {
-	b := begin("seven-links", rate, Paths)
+	b := begin(nameOfSeven, rate, Paths)
 	b.join(2, 3, -1, 1, 0) // r2 - server
 	return b
 }
@@ -150,7 +153,7 @@ func sevenLinks(rate int64) testbed {
 // twoLinks is the second: the server hangs at both routers, as far away by
 // the one as by the other.
 func twoLinks(rate int64) testbed {
-	b := begin("two-links", rate, Paths-1)
+	b := begin(nameOfTwo, rate, Paths-1)
 	b.counted = nil
 	b.join(2, 3, -1, 1, rate)
 	b.join(1, 3, Paths-1, 2, rate) // r1 - server

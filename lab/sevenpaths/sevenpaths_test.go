@@ -90,7 +90,7 @@ func TestAllLinks(t *testing.T) {
 // lasting is a connection that sends as long as the test lasts.
 func lasting(t *testing.T, d *traffic, six bool) {
 	t.Helper()
-	c, err := d.dial(t.Context(), true, six)
+	c, err := d.dial(t.Context(), true, d.server(six))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,9 +111,8 @@ func lasting(t *testing.T, d *traffic, six bool) {
 	})
 }
 
-// links are those of the counted that open subflows use now, by what the
-// command says.
-func links(t *testing.T, d *traffic) (used []string) {
+// listed is what the command says of the client's connections.
+func listed(t *testing.T, d *traffic) []mptcp.Listed {
 	t.Helper()
 	out, err := d.fabric.Run(t.Context(), "client", d.program, "mptcp", "list", "-f", d.fabric.Path(), "-o", "json")
 	var answer struct{ Connections []mptcp.Listed }
@@ -123,12 +122,26 @@ func links(t *testing.T, d *traffic) (used []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range answer.Connections {
-		for _, s := range c.Subflows {
-			if s.State == "open" && len(s.Links) == 3 {
-				used = append(used, s.Links[1])
-			}
+	return answer.Connections
+}
+
+// open are the links between the routers that a connection's open subflows
+// use, sorted.
+func open(c mptcp.Listed) (used []string) {
+	for _, s := range c.Subflows {
+		if s.State == "open" && len(s.Links) == 3 {
+			used = append(used, s.Links[1])
 		}
+	}
+	slices.Sort(used)
+	return used
+}
+
+// links are those that open subflows of all connections use now.
+func links(t *testing.T, d *traffic) (used []string) {
+	t.Helper()
+	for _, c := range listed(t, d) {
+		used = append(used, open(c)...)
 	}
 	slices.Sort(used)
 	return used
@@ -277,6 +290,10 @@ func TestJudge(t *testing.T) {
 	}
 	if v := judge(); len(v) != 0 {
 		t.Errorf("%v", v)
+	}
+	r.Points = append(r.Points, Point{Testbed: "two-links", Ports: "random", Subflows: 2, Links: 2, Runs: []OneRun{run(1, 1)}})
+	if v := judge(); len(v) != 0 {
+		t.Errorf("random ports are judged: %v", v)
 	}
 	r.Points[0].Runs[1].Used = 6
 	r.Points[1].Runs[0].Ratio = 1.8

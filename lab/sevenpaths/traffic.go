@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,6 +43,7 @@ type traffic struct {
 	peer     *fabrics.Process // `fairlead mptcp` at the server
 	manager  *fabrics.Process // and at the client
 	mode     point            // of the manager
+	started  int              // daemons
 }
 
 func newTraffic(ctx context.Context, f *fabrics.Fabric, b testbed, program string) (*traffic, error) {
@@ -87,22 +87,16 @@ func (c counting) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// start runs `fairlead mptcp` in a machine and waits until the kernel asks it.
+// start runs `fairlead mptcp` in a machine and waits until it manages paths.
 func (t *traffic) start(machine string, args ...string) (*fabrics.Process, error) {
-	p, err := t.fabric.Spawn(machine, machine+"-mptcp", append([]string{t.program, "mptcp", "-f", t.fabric.Path()}, args...)...)
+	t.started++
+	name := fmt.Sprintf("%s-mptcp-%d", machine, t.started)
+	p, err := t.fabric.Spawn(machine, name, append([]string{t.program, "mptcp", "-f", t.fabric.Path()}, args...)...)
 	if err != nil {
 		return nil, err
 	}
-	asks := func() bool {
-		return t.fabric.In(machine, func() error {
-			who, err := os.ReadFile("/proc/sys/net/mptcp/pm_type")
-			if err == nil && strings.TrimSpace(string(who)) != "1" {
-				err = errors.New("the kernel's own")
-			}
-			return err
-		}) == nil
-	}
-	if !netspace.WaitFor(readyWait, func() bool { return asks() || p.Ended() }) || p.Ended() {
+	serves := func() bool { return strings.Contains(p.Log(), "msg=serving") }
+	if !netspace.WaitFor(readyWait, func() bool { return serves() || p.Ended() }) || p.Ended() {
 		return nil, fmt.Errorf("`fairlead mptcp` of %s does not start:\n%s", machine, p.Log())
 	}
 	return p, nil
@@ -161,7 +155,7 @@ func (t *traffic) run(ctx context.Context, p point) (OneRun, error) {
 
 // send sends over one connection and counts.
 func (t *traffic) send(ctx context.Context, multipath bool, measured time.Duration) (run OneRun, err error) {
-	c, err := t.dial(ctx, multipath, false)
+	c, err := t.dial(ctx, multipath, t.server(false))
 	if err != nil {
 		return run, err
 	}
@@ -232,10 +226,14 @@ func (t *traffic) passed() (bytes []uint64, err error) {
 	return bytes, nil
 }
 
-// dial connects the client to the server, by IPv6 if six.
-func (t *traffic) dial(ctx context.Context, multipath, six bool) (*net.TCPConn, error) {
+// server is the server's address of a family.
+func (t *traffic) server(six bool) netip.Addr {
 	addresses := t.fabric.Topology().Nodes[t.fabric.Node("server")].Addresses
-	server := addresses[slices.IndexFunc(addresses, func(a netip.Addr) bool { return a.Is6() == six })]
+	return addresses[slices.IndexFunc(addresses, func(a netip.Addr) bool { return a.Is6() == six })]
+}
+
+// dial connects the client to the server.
+func (t *traffic) dial(ctx context.Context, multipath bool, server netip.Addr) (*net.TCPConn, error) {
 	to := net.JoinHostPort(server.String(), strconv.Itoa(t.listener.Addr().(*net.TCPAddr).Port))
 	var conn net.Conn
 	err := t.fabric.In("client", func() (err error) {
