@@ -107,16 +107,17 @@ func (s *site) phase(ctx context.Context, l *load, steer, name string, begin fun
 	left := leaving{usual: s.usual * quietShare, last: before, at: began}
 	leaves = leaves && steer != config.SteerOff
 	if settles && steer != config.SteerOff {
-		if err := s.whole(ctx); err != nil {
+		if err := s.settle(ctx, func(now time.Time) { w.step(l, now) }); err != nil {
 			return nil, err
 		}
 	}
-	err = s.follow(ctx, s.o.Phase, func(now time.Time) error {
+	end := time.Now().Add(s.o.Phase)
+	err = follow(ctx, func(now time.Time) (bool, error) {
 		w.step(l, now)
 		if !leaves || left.after > 0 {
-			return nil
+			return now.After(end), nil
 		}
-		return left.step(ctx, s, began)
+		return now.After(end), left.step(ctx, s, began)
 	})
 	if err != nil {
 		return nil, err
@@ -141,21 +142,34 @@ func (s *site) phase(ctx context.Context, l *load, steer, name string, begin fun
 	return p, nil
 }
 
-// follow looks again and again for so long.
-func (s *site) follow(ctx context.Context, length time.Duration, look func(now time.Time) error) error {
+// follow looks again and again until look has seen enough.
+func follow(ctx context.Context, look func(now time.Time) (enough bool, err error)) error {
 	tick := time.NewTicker(countEvery)
 	defer tick.Stop()
-	end := time.Now().Add(length)
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case now := <-tick.C:
-			if err := look(now); err != nil || now.After(end) {
+			if enough, err := look(now); err != nil || enough {
 				return err
 			}
 		}
 	}
+}
+
+// settle follows the connections until tunnels may take every path again: that is
+// a part of the phase, in which nothing may stall either.
+func (s *site) settle(ctx context.Context, look func(now time.Time)) error {
+	end := time.Now().Add(readyWait)
+	return follow(ctx, func(now time.Time) (whole bool, err error) {
+		look(now)
+		why := s.notWhole(ctx)
+		if why != "" && now.After(end) {
+			return false, fmt.Errorf("not all paths are used again: %s", why)
+		}
+		return why == "", nil
+	})
 }
 
 // leaving finds the moment from which on the bad spine is sent next to nothing.

@@ -6,8 +6,14 @@ import (
 	"github.com/fairlead/fairlead/config"
 )
 
-// leaveLimit is within how many seconds tunnels shall have left a bad link.
-const leaveLimit = 1.0
+const (
+	// leaveLimit is within how many seconds tunnels shall have left a bad link.
+	leaveLimit = 1.0
+	// chosenShare of the packets to the spines go where their fields say, at least,
+	// if tunnels are steered. If not, probes do, and of the tunnels those whose
+	// ports name a spine by chance: two digits of sixteen.
+	chosenShare = 0.9
+)
 
 // judge says what does not hold: what is steered leaves in time, breaks nothing and
 // does not stall; what is not steered does stall, or the run proves nothing.
@@ -32,16 +38,21 @@ func (r *Result) judge() {
 			if !steered && p.Name == "cut" && p.Stalled == 0 {
 				say("steer off: nothing stalled while the link was cut, so this run proves nothing")
 			}
-			if p.Name == "healthy" && steered && selected(p) == 0 {
-				say("steer %s: no packet's way was chosen by its fields", run.Steer)
+			if chosen := chosen(p); p.Name == "healthy" && steered && !(chosen >= chosenShare) {
+				say("steer %s: the way of %.0f %% of the packets was chosen by their fields while all was well, at least %.0f %% are wanted", run.Steer, 100*chosen, 100*chosenShare)
+			} else if p.Name == "healthy" && !steered && chosen >= chosenShare {
+				say("steer off: the way of %.0f %% of the packets was chosen by their fields all the same, so this run proves nothing", 100*chosen)
 			}
 		}
 	}
 }
 
-func selected(p Phase) (n uint64) {
+// chosen is the share of the packets to the spines that went where their fields
+// say; NaN if there were none.
+func chosen(p Phase) float64 {
+	var selected, all uint64
 	for _, s := range p.Spines {
-		n += s.Selected
+		selected, all = selected+s.Selected, all+s.Packets
 	}
-	return n
+	return float64(selected) / float64(all)
 }

@@ -76,19 +76,25 @@ func TestOptions(t *testing.T) {
 func TestJudge(t *testing.T) {
 	late, never := 1.5, -1.0
 	phase := func(name string, left *float64, stalled int) Phase {
-		return Phase{Name: name, LeftAfter: left, Stalled: stalled, Spines: []Spine{{Selected: 1}}}
+		return Phase{Name: name, LeftAfter: left, Stalled: stalled, Spines: []Spine{{Packets: 100, Selected: 95}}}
 	}
+	// Probes alone, and what ports name by chance: as if nothing were steered.
+	unsteered := phase("healthy", nil, 0)
+	unsteered.Spines = append(unsteered.Spines, Spine{Packets: 100, Selected: 20})
 	r := Result{BadSpine: "spine1", Runs: []RunResult{
 		{Steer: config.SteerConnection, Broken: 2, Phases: []Phase{phase("healthy", nil, 0), phase("degraded", &late, 0), phase("cut", &never, 3)}},
-		{Steer: config.SteerOff, Broken: 1, Phases: []Phase{phase("cut", nil, 0)}},
+		{Steer: config.SteerOff, Broken: 1, Phases: []Phase{unsteered, phase("cut", nil, 0)}},
+		{Steer: config.SteerServer, Phases: []Phase{unsteered, {Name: "healthy", Spines: []Spine{{}}}}},
+		{Steer: config.SteerOff, Phases: []Phase{phase("healthy", nil, 0)}},
 	}}
 	r.judge()
-	for _, want := range []string{"2 connections broke", "after 1.50 s in phase degraded", "did not leave spine1 in phase cut", "3 connections stalled", "proves nothing"} {
+	for _, want := range []string{"2 connections broke", "after 1.50 s in phase degraded", "did not leave spine1 in phase cut", "3 connections stalled", "nothing stalled while the link was cut, so this run proves nothing",
+		"steer server: the way of 57 % of", "steer server: the way of NaN %", "steer off: the way of 95 % of the packets was chosen by their fields all the same"} {
 		if !strings.Contains(strings.Join(r.Verdict, "\n"), want) {
 			t.Errorf("no %q in %q", want, r.Verdict)
 		}
 	}
-	if len(r.Verdict) != 5 {
+	if len(r.Verdict) != 8 {
 		t.Errorf("%q", r.Verdict)
 	}
 }
