@@ -204,8 +204,8 @@ func (d *topologyDoctor) compare(router, address int, is *fairleadv1.RouterRoute
 		}
 		link, say := d.linkOf(router, m)
 		if link < 0 {
-			return fmt.Sprintf("%s sends to %s by %s, and the file has no such link", name, to, say),
-				"add the link, or its devices, addresses or ports, to the file; see `ip route get` there"
+			return fmt.Sprintf("%s sends to %s by %s, and no link of the file is known to be that", name, to, say),
+				"write the link's devices or addresses in the file, or add the link; see `ip route get` there"
 		}
 		if say != "" {
 			return fmt.Sprintf("%s: %s", name, say), "correct the ports of the link in the file, and restart the router: its numbers are the file's"
@@ -224,27 +224,11 @@ func (d *topologyDoctor) compare(router, address int, is *fairleadv1.RouterRoute
 	return "", ""
 }
 
-// linkOf is the link of a router's next hop, found by port, by the neighbour's
-// address or by device; -1 if none has it. say describes the hop then, or what
+// linkOf is the link of a router's next hop; -1 if none is known to be it. say describes the hop then, or what
 // contradicts.
 func (d *topologyDoctor) linkOf(router int, m *fairleadv1.RouterMember) (link int, say string) {
-	byPort, byHop := -1, -1
 	gateway, _ := netip.ParseAddr(m.Gateway)
-	for i := range d.f.Links {
-		ends := d.f.Links[i].Ends
-		for side, e := range ends {
-			if e.Node != router {
-				continue
-			}
-			if m.Port >= 0 && e.Port == int(m.Port) {
-				byPort = i
-			}
-			named := e.Device != "" && e.Device == m.Interface && byHop < 0
-			if named || gateway.IsValid() && ends[1-side].Address == gateway {
-				byHop = i
-			}
-		}
-	}
+	byHop, byPort := d.f.LinkOf(router, m.Interface, gateway, int(m.Port))
 	hop := fmt.Sprintf("%s on %s", m.Gateway, m.Interface)
 	if m.Port >= 0 {
 		hop = fmt.Sprintf("port %d, %s", m.Port, hop)

@@ -72,7 +72,7 @@ func TestTopology(t *testing.T) {
 		a[0].Port, b[0].Port = b[0].Port, a[0].Port
 	}), doctor.Fail, leaf+": its port 0")
 	says("a link is missing in the file", change(func(c *topology.Fabric) { c.Links = slices.Delete(c.Links, second, second+1) }),
-		doctor.Fail, "the file has no such link")
+		doctor.Fail, "no link of the file is known to be that")
 	says("a link costs more in the file", change(func(c *topology.Fabric) { c.Links[second].Cost = 5 }), doctor.Fail, "by the file another way is shorter")
 	says("another key", change(func(c *topology.Fabric) { c.Selector.Key[0]++ }), doctor.Fail, "other than this file's")
 
