@@ -187,8 +187,14 @@ func (c *connection) pause(now time.Time) (pause time.Duration) {
 func (c *connection) refused(m *Manager, now time.Time) {
 	pause := c.pause(now)
 	if c.refusals == 1 && m.said.first("refused "+c.list[0].Remote.Addr().String(), now) {
-		m.o.Log.Warn("the peer takes no more subflows, or somebody on the way lets none through; there, `ip mptcp limits set subflows 8` allows them, or `fairlead mptcp`",
-			"peer", c.list[0].Remote, "subflows", len(c.list), "error", c.lastError.Error(), "reset", c.lastReset, "again", pause)
+		about := []any{"peer", c.list[0].Remote, "subflows", len(c.list), "again", pause}
+		if c.lastError != 0 {
+			about = append(about, "error", c.lastError.Error())
+		}
+		if c.lastReset != 0 {
+			about = append(about, "reset", c.lastReset)
+		}
+		m.o.Log.Warn("the peer takes no more subflows, or somebody on the way lets none through; there, `ip mptcp limits set subflows 8` allows them, or `fairlead mptcp`", about...)
 	}
 }
 
@@ -237,7 +243,10 @@ func (m *Manager) complete(c *connection, w *ways, alive int, total uses, all []
 	if err == nil {
 		return
 	}
-	if pause := c.pause(now); m.said.first(err.Error(), now) {
+	pause := c.pause(now)
+	if errors.Is(err, errGone) {
+		m.o.Log.Debug("no further subflow", "token", c.token, "error", err)
+	} else if m.said.first(err.Error(), now) {
 		m.o.Log.Warn("a connection gets no further subflow", "error", err, "again", pause)
 	}
 }
@@ -297,9 +306,9 @@ func (c *connection) sharing(w *ways) (last *Subflow) {
 	return last
 }
 
-// end ends a subflow.
+// end ends a subflow. Earlier kernels have EINVAL for connections that are gone.
 func (m *Manager) end(s *Subflow) error {
-	if err := m.kernel.destroy(s); err != nil && !errors.Is(err, unix.ESRCH) {
+	if err := m.kernel.destroy(s); err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("end subflow from %s to %s: %w", s.Local, s.Remote, err)
 	}
 	return nil

@@ -38,11 +38,11 @@ func Inspect(net *paths.Net) (*Inspection, error) {
 		return nil, err
 	}
 	defer k.close()
-	_, now, programs, err := whose()
+	s, err := readSetting()
 	if err != nil {
 		return nil, err
 	}
-	i.Programs = now == programs
+	i.Programs = s.now == s.programs
 	if i.Limit, err = k.limit(); err != nil {
 		return nil, err
 	}

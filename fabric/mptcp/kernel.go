@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/mdlayher/netlink"
@@ -227,63 +225,4 @@ func encodeAddr(e *netlink.AttributeEncoder, a netip.AddrPort) error {
 		e.Uint16(addrPort, a.Port())
 	}
 	return nil
-}
-
-// The settings that say who manages paths: the later kernels' and the earlier
-// ones'.
-const (
-	pathManagerPath = "/proc/sys/net/mptcp/path_manager"
-	pmTypePath      = "/proc/sys/net/mptcp/pm_type"
-	enabledPath     = "/proc/sys/net/mptcp/enabled"
-)
-
-// Enabled tells whether programs can open connections of Multipath TCP. The
-// error is ErrNoMPTCP for a kernel that has none.
-func Enabled() (bool, error) {
-	text, err := os.ReadFile(enabledPath)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, ErrNoMPTCP
-	}
-	if err != nil {
-		return false, fmt.Errorf("whether Multipath TCP is enabled: %w", err)
-	}
-	return strings.TrimSpace(string(text)) != "0", nil
-}
-
-// whose reads who manages paths: the setting's file, what it says now, and
-// what it says where programs do.
-func whose() (path, now, programs string, err error) {
-	path, programs = pathManagerPath, "userspace"
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		path, programs = pmTypePath, "1"
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return "", "", "", fmt.Errorf("which path manager the kernel has: %w", err)
-	}
-	return path, strings.TrimSpace(string(text)), programs, nil
-}
-
-// takeOver makes programs manage the paths of connections that begin from now
-// on. restore undoes it. Both are for the calling thread's network namespace, as
-// openKernel is.
-func takeOver() (restore func() error, err error) {
-	enabled, err := Enabled()
-	if err != nil {
-		return nil, err
-	}
-	if !enabled {
-		return nil, errors.New("net.mptcp.enabled is 0: no program can open a connection of Multipath TCP; set it to 1")
-	}
-	path, before, programs, err := whose()
-	if err != nil {
-		return nil, err
-	}
-	if before == programs {
-		return func() error { return nil }, nil
-	}
-	if err := os.WriteFile(path, []byte(programs), 0o644); err != nil {
-		return nil, fmt.Errorf("set %s to %s: %w", path, programs, err)
-	}
-	return func() error { return os.WriteFile(path, []byte(before), 0o644) }, nil
 }

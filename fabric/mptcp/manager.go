@@ -70,7 +70,7 @@ type Manager struct {
 	avoided     avoided
 	said        said
 
-	restore func() error
+	office *office
 }
 
 // pathManager is the kernel's (kernel.go).
@@ -107,7 +107,7 @@ func Open(o Options) (*Manager, error) {
 		return nil, errors.Join(err, k.close())
 	}
 	m := newManager(o, k, d)
-	if m.restore, err = takeOver(); err != nil {
+	if m.office, err = takeOver(); err != nil {
 		return nil, errors.Join(err, d.close(), k.close())
 	}
 	return m, nil
@@ -122,7 +122,7 @@ func newManager(o Options, k pathManager, d lister) *Manager {
 // Close leaves all subflows as they are, and later connections to whoever
 // managed paths before. It must be called in the network namespace of Open.
 func (m *Manager) Close() error {
-	return errors.Join(m.restore(), m.kernel.close(), m.diag.close())
+	return errors.Join(m.office.end(), m.kernel.close(), m.diag.close())
 }
 
 // SetNet is another state of the fabric. Links that have the same name in it
@@ -155,6 +155,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		if err := m.look(began); err != nil {
 			m.o.Log.Warn("subflows could not be seen to; tried again", "error", err)
 		}
+		m.watchOffice(began)
 		took := time.Since(began)
 		wait := idlePeriod
 		if len(m.connections) > 0 {
@@ -165,6 +166,16 @@ func (m *Manager) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// watchOffice complains where somebody else manages paths now.
+func (m *Manager) watchOffice(now time.Time) {
+	is, whose := m.office.holds()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !is && m.said.first("office", now) {
+		m.o.Log.Warn("somebody has changed who manages paths: connections that begin now get no chosen subflows; restart this daemon, or set net.mptcp.path_manager to userspace (pm_type to 1 in earlier kernels)", "now", whose)
+	}
 }
 
 // listen returns when something has happened, but not before soonest, or when
@@ -214,11 +225,16 @@ func (m *Manager) look(now time.Time) error {
 	}
 	var errs []error
 	for _, c := range managed {
-		errs = append(errs, m.tend(c, total, all, now))
+		if err := m.tend(c, total, all, now); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	m.counters.Managed, m.counters.Foreign, m.counters.Subflows = len(managed), len(groups)-len(managed), subflows
 	m.counters.Avoided = m.avoided.count(now)
-	return errors.Join(errs...)
+	if len(errs) > 0 {
+		return fmt.Errorf("%d connections; the first error: %w", len(errs), errs[0])
+	}
+	return nil
 }
 
 func (u uses) addAll(v uses) {

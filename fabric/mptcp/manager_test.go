@@ -22,6 +22,7 @@ type fake struct {
 	names   map[uint8]netip.AddrPort
 	refuses bool                       // the peer takes no subflow
 	errs    func(netip.AddrPort) error // of create, by the local end
+	gone    bool                       // no program manages the connections
 	created int
 	removed []uint8
 }
@@ -31,6 +32,9 @@ func (f *fake) events(context.Context, time.Time) ([]event, error) { return nil,
 func (f *fake) close() error                                       { return nil }
 
 func (f *fake) create(token uint32, id uint8, local, remote netip.AddrPort) error {
+	if f.gone {
+		return unix.EINVAL
+	}
 	if f.errs != nil {
 		if err := f.errs(local); err != nil {
 			return err
@@ -54,6 +58,9 @@ func (f *fake) destroy(s *Subflow) error {
 }
 
 func (f *fake) remove(_ uint32, id uint8) error {
+	if f.gone {
+		return unix.EINVAL
+	}
 	f.removed = append(f.removed, id)
 	if _, ok := f.names[id]; !ok {
 		return unix.EINVAL
@@ -255,6 +262,39 @@ func TestErrorsPause(t *testing.T) {
 	}
 	if asked > 30 {
 		t.Errorf("asked %d times in 21 minutes", asked)
+	}
+}
+
+// TestSaidOnce: what many connections have in common is said once, and nothing
+// of those that are gone, or the kernel's.
+func TestSaidOnce(t *testing.T) {
+	many := func(b *bench) {
+		first := b.k.list[0]
+		for i := range 100 {
+			s := first
+			s.Token += uint32(i) + 1
+			s.Local = netip.AddrPortFrom(s.Local.Addr(), s.Local.Port()+uint16(i)+1)
+			b.k.list = append(b.k.list, s)
+		}
+	}
+	b := newBench(t, leafSpine(t, 2), Options{})
+	b.k.refuses = true
+	many(b)
+	for range 30 {
+		b.look(time.Second)
+	}
+	if lines := strings.Count(b.log.String(), "\n"); lines != 1 || !strings.Contains(b.log.String(), "takes no more subflows") || strings.Contains(b.log.String(), "errno") {
+		t.Errorf("%d lines, want one:\n%.2000s", lines, b.log.String())
+	}
+
+	b = newBench(t, leafSpine(t, 2), Options{})
+	b.k.gone = true
+	many(b)
+	for range 30 {
+		b.look(time.Second)
+	}
+	if b.log.Len() > 0 {
+		t.Errorf("said of connections that are gone:\n%.2000s", b.log.String())
 	}
 }
 

@@ -53,6 +53,10 @@ const (
 // errLocal is that of paths that this host cannot send over.
 var errLocal = errors.New("this host has no such address, or no route from there; correct its addresses in fabric.yaml, or add them to the host")
 
+// errGone is that of connections that have ended meanwhile, or that are the
+// kernel's, as they began before programs managed paths.
+var errGone = errors.New("the connection is gone, or began before this daemon managed paths")
+
 // tries is how many ports and names are tried for one subflow where others have
 // them.
 const tries = 16
@@ -76,8 +80,11 @@ func (m *Manager) open(c *connection, p *paths.Path, all []Subflow, now time.Tim
 			c.asked[key{local, remote}], c.ids[key{local, remote}] = now, named{id, now}
 			return nil
 		case errors.Is(err, unix.EINVAL):
-			// A manager before this one gave the name to somebody.
-			_ = m.kernel.remove(c.token, id)
+			// Either a manager before this one gave the name to somebody, or the
+			// kernel has no such connection that programs manage.
+			if m.kernel.remove(c.token, id) != nil {
+				return fmt.Errorf("open a subflow to %s: %w (%w)", first.Remote, errGone, err)
+			}
 		case errors.Is(err, unix.EADDRINUSE):
 		case errors.Is(err, unix.ESRCH), errors.Is(err, unix.ENOTCONN):
 			return nil // the connection ended, or is not open yet

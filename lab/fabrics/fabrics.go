@@ -207,6 +207,7 @@ func Down(name string) error {
 		if node, ok := strings.CutPrefix(ns, "fl-"); ok {
 			errs = append(errs, unpin(node))
 		}
+		forget(ns)
 		errs = append(errs, netspace.Delete(ns))
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/fabric/mptcp"
 	"github.com/fairlead/fairlead/lab/netspace"
 )
 
@@ -159,6 +160,14 @@ func (f *Fabric) AwaitRouter(ctx context.Context, node string, p *Process) error
 		return fmt.Errorf("`fairlead router` of %s is not ready: %w; its log:\n%s", node, last, p.Log())
 	}
 	return nil
+}
+
+// forget removes what a `fairlead mptcp` that was killed has left of a namespace:
+// another one may get its number.
+func forget(namespace string) {
+	if number, ok := netspace.Number(namespace); ok {
+		_ = os.Remove(mptcp.RunFile(number))
+	}
 }
 
 // unpin removes what a daemon pinned, which detaches its programs.

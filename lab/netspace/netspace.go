@@ -107,6 +107,14 @@ func Processes(namespace string) []int {
 	return pids
 }
 
+// Number is the namespace's inode, by which the kernel calls it; false: there is
+// no such namespace.
+func Number(namespace string) (inode uint64, ok bool) {
+	var is unix.Stat_t
+	err := unix.Stat(filepath.Join(netnsDir, namespace), &is)
+	return is.Ino, err == nil
+}
+
 // Kill kills the processes of a namespace and waits until they are gone.
 func Kill(namespace string) error {
 	gone := func() bool {
