@@ -48,8 +48,8 @@ const (
 
 // steerPlane is what is asked of the data plane.
 type steerPlane interface {
-	SetSteers(rows map[dataplane.SteerKey]dataplane.SteerRow) error
-	SteerRowsInForce() (map[dataplane.SteerKey]dataplane.SteerRow, error)
+	SetSteers(rows map[dataplane.SteerKey]steer.Row) error
+	SteerRowsInForce() (map[dataplane.SteerKey]steer.Row, error)
 	// TunnelSource is the outer source of tunnels to the server.
 	TunnelSource(server netip.Addr) netip.Addr
 }
@@ -73,11 +73,11 @@ type steerWatch struct {
 	fabric  *steer.Steering
 	wanted  map[netip.Addr]map[string]bool // ways of steering, by server
 	servers map[netip.Addr]*steeredServer
-	ranks   steer.Ranks                               // of servers that have one path
-	set     map[dataplane.SteerKey]dataplane.SteerRow // what the plane was told
-	told    map[netip.Addr]string                     // why a server is not steered to, as logged
-	again   chan struct{}                             // wanted has changed
-	news    chan struct{}                             // a verdict has
+	ranks   steer.Ranks                      // of servers that have one path
+	set     map[dataplane.SteerKey]steer.Row // what the plane was told
+	told    map[netip.Addr]string            // why a server is not steered to, as logged
+	again   chan struct{}                    // wanted has changed
+	news    chan struct{}                    // a verdict has
 }
 
 func newProber(c probe.Config) (prober, error) { return probe.New(c) }
@@ -172,7 +172,7 @@ func (w *steerWatch) run(ctx context.Context) error {
 func (w *steerWatch) look(now time.Time) (next time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	rows := map[dataplane.SteerKey]dataplane.SteerRow{}
+	rows := map[dataplane.SteerKey]steer.Row{}
 	for address, s := range w.servers {
 		if s.prober != nil {
 			until := s.judge(w, now)
@@ -184,7 +184,7 @@ func (w *steerWatch) look(now time.Time) (next time.Duration) {
 			key := dataplane.SteerKey{Server: address, By: by}
 			was, ok := w.set[key]
 			if s.prober != nil && s.judged {
-				rows[key] = steerRow(s.Row(steerMode(by), s.good, s.rank))
+				rows[key] = s.Row(steerMode(by), s.good, s.rank)
 			} else if ok {
 				rows[key] = was // holds until more is known
 			}
@@ -242,22 +242,8 @@ func steerMode(by string) steer.Mode {
 	return steer.AllPaths
 }
 
-func steerRow(from steer.Row) (row dataplane.SteerRow) {
-	for i, e := range from {
-		row[i] = dataplane.SteerEntry{Port: e.Port, Label: e.Label}
-	}
-	return row
-}
-
-func rowOf(from dataplane.SteerRow) (row steer.Row) {
-	for i, e := range from {
-		row[i] = steer.Entry{Port: e.Port, Label: e.Label}
-	}
-	return row
-}
-
 // moved is how many parts of the connections go another way.
-func moved(was, is dataplane.SteerRow) (n uint64) {
+func moved(was, is steer.Row) (n uint64) {
 	for i := range was {
 		if was[i] != is[i] {
 			n++

@@ -110,7 +110,7 @@ func (w *steerWatch) keepPaths(servers []netip.Addr) {
 	for _, address := range servers {
 		s := w.servers[address]
 		row, ok := rows[dataplane.SteerKey{Server: address, By: config.SteerServer}]
-		if path := s.OnePathOf(rowOf(row)); ok && path >= 0 {
+		if path := s.OnePathOf(row); ok && path >= 0 {
 			w.ranks.Keep(address, path, len(s.Paths))
 		} else {
 			others = append(others, address)

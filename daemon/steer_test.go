@@ -25,11 +25,11 @@ import (
 
 // steeredPlane keeps what it is told.
 type steeredPlane struct {
-	rows map[dataplane.SteerKey]dataplane.SteerRow
+	rows map[dataplane.SteerKey]steer.Row
 	fail error
 }
 
-func (p *steeredPlane) SetSteers(rows map[dataplane.SteerKey]dataplane.SteerRow) error {
+func (p *steeredPlane) SetSteers(rows map[dataplane.SteerKey]steer.Row) error {
 	if p.fail != nil {
 		return p.fail
 	}
@@ -37,7 +37,7 @@ func (p *steeredPlane) SetSteers(rows map[dataplane.SteerKey]dataplane.SteerRow)
 	return nil
 }
 
-func (p *steeredPlane) SteerRowsInForce() (map[dataplane.SteerKey]dataplane.SteerRow, error) {
+func (p *steeredPlane) SteerRowsInForce() (map[dataplane.SteerKey]steer.Row, error) {
 	return p.rows, p.fail
 }
 

@@ -8,6 +8,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/fabric/steer"
 )
 
 // Names of the maps in bpf/lb/maps.h, as pinned.
@@ -84,7 +86,7 @@ func checkSizes(spec *ebpf.CollectionSpec) error {
 		{"bytes of an entry of tables", spec.Maps[mapTables].ValueSize, 8},
 		{"bytes of an entry of conns", spec.Maps[mapConns].ValueSize, 4},
 		{"bytes of a bucket of flows", spec.Maps[mapFlows].ValueSize, uint32(unsafe.Sizeof(lbFlBucket{}))},
-		{"bytes of a row of steers", spec.Maps[mapSteers].ValueSize, uint32(unsafe.Sizeof(SteerRow{}))},
+		{"bytes of a row of steers", spec.Maps[mapSteers].ValueSize, uint32(unsafe.Sizeof(steer.Row{}))},
 		{"reasons", spec.Maps[mapReasons].MaxEntries, uint32(len(reasonNames))},
 	} {
 		if c.got != c.want {

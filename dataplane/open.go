@@ -32,6 +32,7 @@ import (
 
 	"github.com/fairlead/fairlead/bpffs"
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/fabric/steer"
 	"github.com/fairlead/fairlead/nexthop"
 )
 
@@ -82,7 +83,7 @@ type LB struct {
 	force          inForce      // what set's active half says
 	unfinished     func() error // clears away what force replaced; nil: done
 	written        map[uint32]writtenLine
-	steerRows      map[SteerKey]SteerRow // of SetSteers
+	steerRows      map[SteerKey]steer.Row // of SetSteers
 	hashes         hashTables
 	buckets        *bucketTables
 	takenIn        time.Duration    // see Status.TakenIn

@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/fabric/steer"
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/scheme/model"
@@ -213,7 +214,7 @@ func (p *pair) writeLines() error {
 func steerRow(from *model.Steer) (row lbFlSteer) {
 	if from != nil {
 		for i, e := range from {
-			row.Entry[i] = SteerEntry{e.Port, e.Label}.word()
+			row.Entry[i] = steerWord(steer.Entry(e))
 		}
 	}
 	return row

@@ -16,7 +16,9 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/fabric/steer"
 	"github.com/fairlead/fairlead/scheme/jet"
+	"github.com/fairlead/fairlead/scheme/model"
 	"github.com/fairlead/fairlead/viptable"
 )
 
@@ -169,10 +171,14 @@ func TestConstantsAgreeWithHeader(t *testing.T) {
 	}
 	header := string(b)
 	for _, want := range []string{"#define FL_LAYOUT 2\n", "#define FL_VIP_BITS 12\n", "#define FL_LINE_IPV6 1 ", "#define FL_LINE_UNRESOLVED 2 ",
-		"#define FL_LINE_CLOSED 4 ", "#define FL_LINE_DOWN 8 ", "#define FL_ROW_NONE 0x7fff\n", "#define FL_FLOW_WAYS 7\n", "#define FL_FLOW_WRITES 64\n", "#define FL_PROTO_FRAG 0x80\n"} {
+		"#define FL_LINE_CLOSED 4 ", "#define FL_LINE_DOWN 8 ", "#define FL_ROW_NONE 0x7fff\n", "#define FL_FLOW_WAYS 7\n", "#define FL_FLOW_WRITES 64\n", "#define FL_PROTO_FRAG 0x80\n",
+		fmt.Sprintf("#define FL_LINE_STEERED %d ", lineSteered), fmt.Sprintf("#define FL_STEER_ENTRIES %d\n", steer.Entries)} {
 		if !strings.Contains(header, want) {
 			t.Errorf("the header does not say %q: change the constant in Go too", want)
 		}
+	}
+	if steer.Entries != len(model.Steer{}) {
+		t.Errorf("a row has %d entries, the model's %d", steer.Entries, len(model.Steer{}))
 	}
 	if b, err = os.ReadFile("../bpf/lb/flows.h"); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/fabric/steer"
 	"github.com/fairlead/fairlead/scheme/model"
 )
 
@@ -25,19 +26,6 @@ import (
 // knows better. A row of zeros, as a line has that nobody chose for, spreads
 // its packets by their hash.
 
-// SteerEntries is how many parts a server's connections are steered in.
-const SteerEntries = 64
-
-// SteerEntry is what tunnels of one part of the connections carry; the zero value
-// spreads them by their hash.
-type SteerEntry struct {
-	Port  uint16 // outer UDP source port
-	Label uint32 // IPv6 flow label, 20 bits
-}
-
-// SteerRow is all of a server's connections.
-type SteerRow [SteerEntries]SteerEntry
-
 // SteerKey says whose row it is.
 type SteerKey struct {
 	Server netip.Addr
@@ -45,14 +33,15 @@ type SteerKey struct {
 	By string
 }
 
-// lineSteered is FL_LINE_STEERED.
+// lineSteered is FL_LINE_STEERED. A test holds it, and steer.Entries, against the
+// header.
 const lineSteered = 16
 
-// word is the entry as the program reads it.
-func (e SteerEntry) word() uint64 { return uint64(e.Port) | uint64(e.Label&0xfffff)<<32 }
+// steerWord is the entry as the program reads it.
+func steerWord(e steer.Entry) uint64 { return uint64(e.Port) | uint64(e.Label&0xfffff)<<32 }
 
-func steerEntry(word uint64) SteerEntry {
-	return SteerEntry{uint16(word), uint32(word >> 32)}
+func steerEntry(word uint64) steer.Entry {
+	return steer.Entry{Port: uint16(word), Label: uint32(word >> 32)}
 }
 
 // steers says whether s's row is read.
@@ -80,7 +69,7 @@ func (l *LB) steered(s serverLine) serverLine {
 
 // SetSteers replaces the rows of servers. A server without one keeps the row
 // that its line has. Each entry changes in one step for packets.
-func (l *LB) SetSteers(rows map[SteerKey]SteerRow) error {
+func (l *LB) SetSteers(rows map[SteerKey]steer.Row) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.set == nil {
@@ -101,13 +90,13 @@ func (l *LB) SetSteers(rows map[SteerKey]SteerRow) error {
 }
 
 // SteerRowsInForce are the rows of the lines in force, by server.
-func (l *LB) SteerRowsInForce() (map[SteerKey]SteerRow, error) {
+func (l *LB) SteerRowsInForce() (map[SteerKey]steer.Row, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.set == nil {
 		return nil, errClosed
 	}
-	rows := map[SteerKey]SteerRow{}
+	rows := map[SteerKey]steer.Row{}
 	for line, w := range l.written {
 		if !w.server.steers() || w.server.steer == "" {
 			continue
@@ -116,7 +105,7 @@ func (l *LB) SteerRowsInForce() (map[SteerKey]SteerRow, error) {
 		if err != nil {
 			return nil, err
 		}
-		var row SteerRow
+		var row steer.Row
 		for i := range row {
 			row[i] = steerEntry(atomic.LoadUint64(&memory[line].Entry[i]))
 		}
@@ -136,7 +125,7 @@ func (l *LB) prepareSteer(line uint32, s serverLine) error {
 }
 
 // writeSteer writes what differs of a line's row.
-func (o *objects) writeSteer(line uint32, row SteerRow) error {
+func (o *objects) writeSteer(line uint32, row steer.Row) error {
 	memory, err := o.mapSteers()
 	if err != nil {
 		return err
@@ -145,8 +134,8 @@ func (o *objects) writeSteer(line uint32, row SteerRow) error {
 		return fmt.Errorf("map %s has %d rows, and none for server line %d", mapSteers, len(memory), line)
 	}
 	for i, e := range row {
-		if at := &memory[line].Entry[i]; atomic.LoadUint64(at) != e.word() {
-			atomic.StoreUint64(at, e.word())
+		if at := &memory[line].Entry[i]; atomic.LoadUint64(at) != steerWord(e) {
+			atomic.StoreUint64(at, steerWord(e))
 		}
 	}
 	return nil

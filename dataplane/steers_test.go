@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/fabric/steer"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -40,9 +41,9 @@ func (w *wired) mustApply(l *LB, a *controller.Assignment) {
 }
 
 // rowOf has one port in every entry.
-func rowOf(port uint16) (row SteerRow) {
+func rowOf(port uint16) (row steer.Row) {
 	for i := range row {
-		row[i] = SteerEntry{Port: port}
+		row[i] = steer.Entry{Port: port}
 	}
 	return row
 }
@@ -62,7 +63,7 @@ func TestSteer(t *testing.T) {
 	key := SteerKey{server11, config.SteerConnection}
 	set := func(port uint16) {
 		t.Helper()
-		if err := l.SetSteers(map[SteerKey]SteerRow{key: rowOf(port)}); err != nil {
+		if err := l.SetSteers(map[SteerKey]steer.Row{key: rowOf(port)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -131,7 +132,7 @@ func TestSteerSwitched(t *testing.T) {
 		if got := l.Status().Adopted; got != (i > 0) {
 			t.Errorf("open %d: adopted %v", i, got)
 		}
-		if err := l.SetSteers(map[SteerKey]SteerRow{key: rowOf(2001)}); err != nil {
+		if err := l.SetSteers(map[SteerKey]steer.Row{key: rowOf(2001)}); err != nil {
 			t.Fatal(err)
 		}
 		if i > 0 {
@@ -180,7 +181,7 @@ func TestSteeredHealthCheck(t *testing.T) {
 			for i := range row {
 				row[i].Label = 0xabcde
 			}
-			if err := l.SetSteers(map[SteerKey]SteerRow{{address, config.SteerConnection}: row}); err != nil {
+			if err := l.SetSteers(map[SteerKey]steer.Row{{address, config.SteerConnection}: row}); err != nil {
 				t.Fatal(err)
 			}
 			f := w.connect(mark, "gue", server)

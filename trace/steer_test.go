@@ -8,6 +8,7 @@ import (
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/fabric/steer"
 )
 
 // A steered packet's story tells its part, and the port that was chosen for it.
@@ -19,14 +20,14 @@ func TestSteeredStory(t *testing.T) {
 	pinDir, lb := loadedWith(t, &a, func(o *dataplane.Options) {
 		o.Steer, o.Source4, o.Source6 = true, netip.MustParsePrefix("10.88.0.1/32"), netip.MustParsePrefix("fd88::1/128")
 	})
-	var row dataplane.SteerRow
+	var row steer.Row
 	for i := range row {
 		if i%2 == 0 { // the others go by the hash
 			row[i].Port = uint16(2000 + i)
 		}
 	}
 	key := dataplane.SteerKey{Server: netip.MustParseAddr("10.78.0.11"), By: config.SteerConnection}
-	if err := lb.SetSteers(map[dataplane.SteerKey]dataplane.SteerRow{key: row}); err != nil {
+	if err := lb.SetSteers(map[dataplane.SteerKey]steer.Row{key: row}); err != nil {
 		t.Fatal(err)
 	}
 	tracer, err := Open(pinDir, &a)

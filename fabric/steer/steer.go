@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/fabric/paths"
 	"github.com/fairlead/fairlead/fabric/pathsel"
 	"github.com/fairlead/fairlead/fabric/topology"
+	"github.com/fairlead/fairlead/wire"
 )
 
 const (
@@ -33,8 +34,6 @@ const (
 	// TTL of tunnels as they leave the balancer (FL_OUTER_TTL).
 	TTL = 64
 
-	tunnelPort = 6080 // GUE
-	protoUDP   = 17
 	// firstPort: below it are ports that filters on the way may know.
 	firstPort = 1024
 	lastPort  = 65535
@@ -150,7 +149,7 @@ func (s *Steering) draw(server netip.Addr) uint64 {
 // flows are up to Entries tunnels that take the path, each with another port, so
 // that the server's card still spreads them over its queues.
 func (s *Steering) flows(p *paths.Path, source, server netip.Addr) (entries []Entry, err error) {
-	r := paths.Request{Src: source, Dst: server, Proto: protoUDP, DstPort: tunnelPort,
+	r := paths.Request{Src: source, Dst: server, Proto: paths.UDP, DstPort: wire.GUEPort,
 		SrcPorts: [2]uint16{firstPort, lastPort}, TTL: TTL, Random: s.draw(server), IPv6: server.Is6()}
 	take := func(f pathsel.Flow) bool {
 		entries = append(entries, Entry{f.SrcPort, f.Label})

@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/fabric/paths"
 	"github.com/fairlead/fairlead/fabric/pathsel"
 	"github.com/fairlead/fairlead/fabric/topology"
+	"github.com/fairlead/fairlead/wire"
 )
 
 // leafSpine is two leaves, spines between them, the balancer lb on the first leaf
@@ -86,7 +87,7 @@ func TestFlowsTakeTheirPath(t *testing.T) {
 				}
 				seen := map[uint16]bool{}
 				for _, e := range flows {
-					got, _, known, err := net.Of(pathsel.Flow{Src: source, Dst: address, Proto: protoUDP, SrcPort: e.Port, DstPort: tunnelPort, Label: e.Label}, TTL)
+					got, _, known, err := net.Of(pathsel.Flow{Src: source, Dst: address, Proto: paths.UDP, SrcPort: e.Port, DstPort: wire.GUEPort, Label: e.Label}, TTL)
 					if err != nil || !known {
 						t.Fatal(known, err)
 					}
