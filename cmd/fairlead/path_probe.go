@@ -62,7 +62,7 @@ Exit status 1 if a path is not as it should be.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&f.file, "file", "f", "/etc/fairlead/fabric.yaml", "the fabric's file")
+	flags.StringVarP(&f.file, "file", "f", defaultFabric, "the fabric's file")
 	outputFlag(cmd, &f.output)
 	flags.StringSliceVar(&f.via, "via", nil, "only paths over these nodes, in this order")
 	flags.BoolVar(&f.ipv6, "ipv6", false, "probe over IPv6")
@@ -134,6 +134,9 @@ func (f *probeFlags) targets(fabric *topology.Fabric, a, b string) ([]probe.Targ
 	dst, err := n.Place(b)
 	if err != nil {
 		return nil, "", err
+	}
+	if !fabric.Nodes[dst.Node].Host {
+		return nil, "", fmt.Errorf("%s is a router, which answers no probes; name a host behind it", b)
 	}
 	var rules paths.Rules
 	for _, name := range f.via {

@@ -112,6 +112,7 @@ func TestPathRefused(t *testing.T) {
 		{exitUsage, "--lease 1.5s: must be whole seconds", []string{"schedule", "h1", "h2", "--lease", "1500ms"}},
 		{exitUsage, `RATE "fast": not a rate`, []string{"report", "h1-leaf1", "h1", "fast"}},
 		{exitUsage, "--measure 1ms: must be 100ms or more", []string{"serve", "--measure", "1ms"}},
+		{exitFailed, "leaf2 is a router, which answers no probes", []string{"probe", "h1", "leaf2"}},
 		{exitFailed, "to h3: not in the fabric", []string{"list", "h1", "h3"}},
 		{exitFailed, "have no addresses of IPv6", []string{"ports", "h1", "h2", "--ipv6"}},
 		{exitFailed, "the path service does not answer: dial unix /nowhere/paths.sock", []string{"schedule", "h1", "h2"}},

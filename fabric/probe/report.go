@@ -179,6 +179,10 @@ func (p *Prober) gather(l *lane, verdict Verdict) evidence {
 	if l.reached {
 		return evidence{well: l.links(), culprit: -1}
 	}
+	if verdict == Lost && l.passed > 0 { // a router on the way says so itself
+		links := l.links()
+		return evidence{well: links[:l.passed], culprit: links[l.passed]}
+	}
 	e := evidence{culprit: -1}
 	sure := true // all walks so far were well
 	for _, w := range l.walks {

@@ -244,10 +244,12 @@ func (l *lane) leaves() *walker {
 
 // expired takes in the answer of the router at which a walk ended.
 func (w *walker) expired(k packet, p *Prober) {
-	if w.asked.IsZero() || !k.icmp.expired() {
+	node, known := p.names[k.icmp.router]
+	// A router that has no way on says so before it looks at the TTL.
+	lost := known && node == w.router && k.icmp.unreachable()
+	if w.asked.IsZero() || !k.icmp.expired() && !lost {
 		return
 	}
-	node, known := p.names[k.icmp.router]
 	w.rtt = roundTrip(w.asked, k.at, 0, p.c.Timeout)
 	w.asked, w.silent, w.shift = time.Time{}, 0, ""
 	if known && node == w.router {
