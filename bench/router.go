@@ -151,13 +151,13 @@ func openForwarder(c routerCase) (f *forwarder, err error) {
 	if err := spec.LoadAndAssign(&f.o, nil); err != nil {
 		return nil, fmt.Errorf("load the program: %w", err)
 	}
+	f.packet()
 	for _, fill := range []func() error{f.fillHops, f.fillRoutes, f.fillFlows} {
 		if err := fill(); err != nil {
 			f.o.Close()
 			return nil, fmt.Errorf("fill the tables: %w", err)
 		}
 	}
-	f.state = f.packet()
 	return f, nil
 }
 
@@ -231,7 +231,7 @@ func (f *forwarder) fillFlows() error {
 		}
 		a := src.Addr().AsSlice()
 		ports := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, flow.SrcPort), flow.DstPort)
-		all[i] = routerBenchFlow{Saddr: binary.LittleEndian.Uint32(a[len(a)-4:]), Ports: binary.LittleEndian.Uint32(ports)}
+		all[i] = routerBenchFlow{Saddr: binary.LittleEndian.Uint32(a[len(a)-4:]), Ports: binary.LittleEndian.Uint32(ports), Ttl: f.ttlWord(a)}
 	}
 	m, err := f.o.BenchFlows.Memory()
 	if err != nil {
@@ -241,8 +241,22 @@ func (f *forwarder) fillFlows() error {
 	return err
 }
 
+// ttlWord is the word of the frame with the time to live, for a source: IPv4 has
+// its checksum there.
+func (f *forwarder) ttlWord(src []byte) uint32 {
+	at := f.state.AtTtl
+	if f.c.six {
+		return binary.LittleEndian.Uint32(f.frame[at:])
+	}
+	header := slices.Clone(f.frame[14:34])
+	copy(header[12:], src)
+	header[10], header[11] = 0, 0
+	binary.BigEndian.PutUint16(header[10:], wire.Checksum(header))
+	return binary.LittleEndian.Uint32(header[at-14:])
+}
+
 // packet makes the frame, and says what of it is written anew each time.
-func (f *forwarder) packet() routerBenchCase {
+func (f *forwarder) packet() {
 	src, saddr, ttl, ports := netip.MustParseAddrPort("198.51.100.1:1"), 14+12, 14+8, 14+20
 	if f.c.six {
 		src, saddr, ttl, ports = netip.AddrPortFrom(known6.source(0, 0).Addr(), 1), 14+8+12, 14+4, 14+40
@@ -251,8 +265,8 @@ func (f *forwarder) packet() routerBenchCase {
 		Link: wire.Link{Dst: routerMAC}}.Frame()
 	var head [16]byte
 	copy(head[:], f.frame[:14])
-	return routerBenchCase{Head: binary.LittleEndian.Uint64(head[:]), HeadRest: binary.LittleEndian.Uint64(head[8:]),
-		Ttl: binary.LittleEndian.Uint32(f.frame[ttl:]), AtTtl: uint32(ttl), AtSaddr: uint32(saddr), AtPorts: uint32(ports), Mask: flowCount - 1}
+	f.state = routerBenchCase{Head: binary.LittleEndian.Uint64(head[:]), HeadRest: binary.LittleEndian.Uint64(head[8:]),
+		AtTtl: uint32(ttl), AtSaddr: uint32(saddr), AtPorts: uint32(ports), Mask: flowCount - 1}
 }
 
 // checked measures a part, and that packets went the way that the case says.

@@ -17,19 +17,19 @@ type routerBenchCase struct {
 	_        structs.HostLayout
 	Head     uint64
 	HeadRest uint64
-	Ttl      uint32
 	AtTtl    uint32
 	AtSaddr  uint32
 	AtPorts  uint32
 	Mask     uint32
 	Verdicts [8]uint32
-	_        [4]byte
 }
 
 type routerBenchFlow struct {
 	_     structs.HostLayout
 	Saddr uint32
 	Ports uint32
+	Ttl   uint32
+	Pad   uint32
 }
 
 type routerFlExported struct {

@@ -13,6 +13,8 @@
 struct bench_flow {
 	__u32 saddr; /* its low 32 bits in IPv6 */
 	__u32 ports; /* BE */
+	__u32 ttl;   /* the word with the time to live and, in IPv4, the checksum */
+	__u32 pad;
 };
 
 struct {
@@ -27,8 +29,7 @@ struct {
 struct bench_case {
 	__u64 head;     /* the frame's first bytes: MAC addresses and type */
 	__u64 head_rest;
-	__u32 ttl;      /* the word with the time to live, */
-	__u32 at_ttl;   /* at this offset */
+	__u32 at_ttl;   /* offset of the word with the time to live, */
 	__u32 at_saddr; /* low 32 bits of the source, */
 	__u32 at_ports; /* ports */
 	__u32 mask;     /* flows - 1 */
@@ -52,7 +53,7 @@ static __always_inline void bench_write(struct xdp_md *ctx)
 	*(__u32 *)(data + 8) = bench_case.head_rest;
 	*(__u16 *)(data + 12) = bench_case.head_rest >> 32;
 	if (data + ttl + 4 <= end)
-		*(__u32 *)(data + ttl) = bench_case.ttl;
+		*(__u32 *)(data + ttl) = f->ttl;
 	if (data + saddr + 4 <= end)
 		*(__u32 *)(data + saddr) = f->saddr;
 	if (data + ports + 4 <= end)

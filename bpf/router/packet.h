@@ -12,6 +12,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "csum.h"
 #include "router.h"
 
 #define likely(x) __builtin_expect(!!(x), 1)
@@ -69,6 +70,15 @@ static __always_inline bool fl_stays6(const __u32 *addr)
 	       (!addr[0] && !addr[1] && !addr[2] && (addr[3] & ~bpf_htonl(1)) == 0);
 }
 
+/* A header without options whose checksum is right; any other the kernel drops
+ * (RFC 1812, 5.2.2). */
+static __always_inline bool fl_sound4(const struct iphdr *ip)
+{
+	const __u32 *word = (const void *)ip;
+
+	return fl_csum_fold((__u64)word[0] + word[1] + word[2] + word[3] + word[4]) == 0xffff;
+}
+
 static __always_inline int fl_parse_ipv4(struct xdp_md *ctx, struct fl_packet *p, void *l3, void *end)
 {
 	struct iphdr *ip = l3;
@@ -80,6 +90,8 @@ static __always_inline int fl_parse_ipv4(struct xdp_md *ctx, struct fl_packet *p
 		return FL_PASS_MALFORMED;
 	if (ip->ihl != 5)
 		return FL_PASS_OPTIONS;
+	if (unlikely(!fl_sound4(ip)))
+		return FL_PASS_MALFORMED;
 	if (fl_stays4(ip->saddr) || fl_stays4(ip->daddr))
 		return FL_PASS_ADDRESS;
 	p->family = 4;

@@ -42,9 +42,9 @@ static __always_inline int fl_decide(struct xdp_md *ctx, int *action)
 		reason = fl_route(&p, &w);
 	if (unlikely(reason != FL_CONTINUE))
 		return reason;
-	*action = fl_forward(ctx, &p, w.hop);
-	if (unlikely(*action < 0))
-		return -*action;
+	reason = fl_forward(ctx, &p, w.hop, action);
+	if (unlikely(reason != FL_CONTINUE))
+		return reason;
 	fl_count_forward(&p, &w);
 	return FL_CONTINUE;
 }

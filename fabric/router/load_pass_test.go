@@ -58,6 +58,7 @@ func TestPasses(t *testing.T) {
 		{"not_ip", "17 bytes", frame("203.0.113.9", wire.IP{})[:17]},
 		{"malformed", "IPv4 with the type of IPv6", link(wire.Link{Dst: rigMAC, EtherType: wire.EtherTypeIPv6})},
 		{"malformed", "cut", frame("203.0.113.9", wire.IP{})[:40]},
+		{"malformed", "a wrong checksum", frame("203.0.113.9", wire.IP{BadChecksum: true})},
 		{"input", "a VLAN that nothing is routed from", link(wire.Link{Dst: rigMAC, VLAN: 8})},
 		{"other_mac", "broadcast", link(wire.Link{Dst: wire.MAC{255, 255, 255, 255, 255, 255}})},
 		{"other_mac", "one bit off", link(wire.Link{Dst: wire.MAC{2, 0, 0, 0, 0, 3}})},

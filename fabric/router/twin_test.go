@@ -139,6 +139,8 @@ func parse4(r read, b []byte) (read, string) {
 		return r, "malformed"
 	case b[0]&15 != 5:
 		return r, "options"
+	case !sound(b[:20]):
+		return r, "malformed"
 	}
 	for _, a := range []netip.Addr{r.flow.Src, r.flow.Dst} {
 		if first := a.As4()[0]; first == 0 || first == 127 || first >= 224 {
@@ -150,6 +152,15 @@ func parse4(r read, b []byte) (read, string) {
 		r.ports(b[20:])
 	}
 	return r, ""
+}
+
+// sound: the header's checksum is right.
+func sound(header []byte) bool {
+	sum := uint32(0)
+	for i := 0; i < len(header); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(header[i:]))
+	}
+	return sum != 0 && sum%0xffff == 0
 }
 
 func parse6(r read, b []byte) (read, string) {
