@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,6 +44,7 @@ func RunMPTCP(ctx context.Context, o MPTCPOptions) (err error) {
 	if err != nil {
 		return err
 	}
+	o.warnStranger(net.Fabric())
 	m, err := mptcp.Open(mptcp.Options{Net: net, Subflows: o.Subflows, RandomPorts: o.RandomPorts, Log: o.Log})
 	if err != nil {
 		return err
@@ -70,6 +73,7 @@ func RunMPTCP(ctx context.Context, o MPTCPOptions) (err error) {
 				continue
 			}
 			m.SetNet(net)
+			o.warnStranger(net.Fabric())
 			o.Log.Info("read fabric.yaml again", "links", len(net.Fabric().Links))
 		}
 	})
@@ -77,11 +81,32 @@ func RunMPTCP(ctx context.Context, o MPTCPOptions) (err error) {
 		defer stop()
 		return m.Run(gctx)
 	})
-	o.Log.Info("serving", "file", o.File, "subflows", o.Subflows, "version", version.String())
+	subflows := "as many as there are disjoint paths"
+	if o.Subflows > 0 {
+		subflows = strconv.Itoa(o.Subflows)
+	}
+	o.Log.Info("serving", "file", o.File, "subflows", subflows, "version", version.String())
 	notifySystemd("READY=1")
 	<-gctx.Done()
 	notifySystemd("STOPPING=1")
 	return g.Wait()
+}
+
+// warnStranger says if this machine is none of the fabric's hosts: nothing of
+// what its programs open is managed then.
+func (o *MPTCPOptions) warnStranger(f *topology.Fabric) {
+	if mptcp.ThisHost(f) >= 0 {
+		return
+	}
+	const most = 3
+	var known []string
+	for _, n := range f.Nodes {
+		if n.Host && len(n.Addresses) > 0 && len(known) < most {
+			known = append(known, n.Name+" "+n.Addresses[0].String())
+		}
+	}
+	o.Log.Warn("this machine has no address of a host in fabric.yaml, so its connections stay as they are; add it to the file's hosts, or give it its address",
+		"file", o.File, "hosts", strings.Join(known, ", "))
 }
 
 // readNet reads a fabric's file and its routing.

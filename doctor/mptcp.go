@@ -3,8 +3,6 @@ package doctor
 import (
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -17,27 +15,10 @@ import (
 // FindHost is the index of the fabric's host called name, or without a name of
 // the one whose address this machine has; -1: there is none.
 func FindHost(f *topology.Fabric, name string) int {
-	var own []netip.Addr
 	if name == "" {
-		own = ownAddresses()
+		return mptcp.ThisHost(f)
 	}
-	return slices.IndexFunc(f.Nodes, func(n topology.Node) bool {
-		return n.Host && (name != "" && n.Name == name || slices.ContainsFunc(n.Addresses, func(a netip.Addr) bool { return slices.Contains(own, a) }))
-	})
-}
-
-// ownAddresses are those of this machine's interfaces.
-func ownAddresses() (list []netip.Addr) {
-	addresses, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil
-	}
-	for _, a := range addresses {
-		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			list = append(list, p.Addr().Unmap())
-		}
-	}
-	return list
+	return slices.IndexFunc(f.Nodes, func(n topology.Node) bool { return n.Host && n.Name == name })
 }
 
 // MPTCP looks at what `fairlead mptcp` needs on a host of the fabric, and what
@@ -74,7 +55,7 @@ func MPTCP(f *topology.Fabric, host int) []Check {
 // hostAddresses: subflows leave from the addresses that the file gives the
 // host, and by fields that can be chosen.
 func (r *report) hostAddresses(f *topology.Fabric, host int) {
-	n, own := &f.Nodes[host], ownAddresses()
+	n, own := &f.Nodes[host], mptcp.OwnAddresses()
 	check := "host " + n.Name
 	var missing []string
 	six := false

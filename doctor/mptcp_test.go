@@ -77,7 +77,9 @@ func TestMPTCPChecks(t *testing.T) {
 	nodes := f.Topology().Nodes
 	nodes[host].Addresses = append(nodes[host].Addresses, netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("fd77::7"))
 	expect("with addresses that are not there", own, Fail, "does not have 192.0.2.7, fd77::7")
-	nodes[host].Addresses = slices.DeleteFunc(nodes[host].Addresses, func(a netip.Addr) bool { return a == netip.MustParseAddr("192.0.2.7") || a == netip.MustParseAddr("fd77::7") })
+	nodes[host].Addresses = slices.DeleteFunc(nodes[host].Addresses, func(a netip.Addr) bool {
+		return a == netip.MustParseAddr("192.0.2.7") || a == netip.MustParseAddr("fd77::7")
+	})
 	f.Topology().Selector.IPv6 = pathsel.FlowLabel
 	expect("with flow labels", own, Warn, "take ports or source-port for IPv6")
 

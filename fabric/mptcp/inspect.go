@@ -1,8 +1,36 @@
 package mptcp
 
 import (
+	"net"
+	"net/netip"
+	"slices"
+
 	"github.com/fairlead/fairlead/fabric/paths"
+	"github.com/fairlead/fairlead/fabric/topology"
 )
+
+// ThisHost is the index of the fabric's host whose address the calling
+// thread's network namespace has; -1: there is none.
+func ThisHost(f *topology.Fabric) int {
+	own := OwnAddresses()
+	return slices.IndexFunc(f.Nodes, func(n topology.Node) bool {
+		return n.Host && slices.ContainsFunc(n.Addresses, func(a netip.Addr) bool { return slices.Contains(own, a) })
+	})
+}
+
+// OwnAddresses are those of the namespace's interfaces.
+func OwnAddresses() (list []netip.Addr) {
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	for _, a := range addresses {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			list = append(list, p.Addr().Unmap())
+		}
+	}
+	return list
+}
 
 // Inspection is what keeps a host's connections from having several paths, as
 // far as the host can see.
@@ -27,7 +55,7 @@ type Few struct {
 
 // Inspect looks at the calling thread's network namespace and changes nothing.
 // The error is ErrNoMPTCP for a kernel without.
-func Inspect(net *paths.Net) (*Inspection, error) {
+func Inspect(n *paths.Net) (*Inspection, error) {
 	var i Inspection
 	var err error
 	if i.Enabled, err = Enabled(); err != nil {
@@ -52,12 +80,12 @@ func Inspect(net *paths.Net) (*Inspection, error) {
 	}
 	defer d.close()
 	all, err := d.subflows()
-	i.Few = few(net, all)
+	i.Few = few(n, all)
 	return &i, err
 }
 
 // few are the connections among those of a list that could have more subflows.
-func few(net *paths.Net, all []Subflow) (list []Few) {
+func few(n *paths.Net, all []Subflow) (list []Few) {
 	var order []uint32
 	groups := map[uint32][]Subflow{}
 	for _, s := range all {
@@ -73,17 +101,17 @@ func few(net *paths.Net, all []Subflow) (list []Few) {
 	for _, token := range order {
 		group := groups[token]
 		c := newConnection(token)
-		if !c.place(net, group) {
+		if !c.place(n, group) {
 			continue
 		}
 		between := [2]int{c.from, c.to}
-		n, ok := apart[between]
+		most, ok := apart[between]
 		if !ok {
-			n = disjoint(net, c.from, c.to)
-			apart[between] = n
+			most = disjoint(n, c.from, c.to)
+			apart[between] = most
 		}
-		if len(group) < min(n, MaxSubflows) {
-			list = append(list, Few{group[0].Remote.String(), len(group), n})
+		if len(group) < min(most, MaxSubflows) {
+			list = append(list, Few{group[0].Remote.String(), len(group), most})
 		}
 	}
 	return list
@@ -91,20 +119,20 @@ func few(net *paths.Net, all []Subflow) (list []Few) {
 
 // disjoint is how many paths between two nodes share no link, but for links
 // that all share, if they are taken one after another.
-func disjoint(net *paths.Net, from, to int) (n int) {
-	w, err := waysBetween(net, from, to)
+func disjoint(n *paths.Net, from, to int) (most int) {
+	w, err := waysBetween(n, from, to)
 	if err != nil {
 		return 0
 	}
 	v := view{own: uses{}, avoid: func(paths.Hop) bool { return false }, unfit: func(i int) bool {
-		return net.Steered(&w.paths[i]) != nil
+		return n.Steered(&w.paths[i]) != nil
 	}}
 	for {
 		i, shared, ok := w.next(v)
 		if !ok || shared > 0 {
-			return n
+			return most
 		}
 		v.own.add(w.paths[i].Hops)
-		n++
+		most++
 	}
 }

@@ -102,7 +102,7 @@ func leafSpine(t *testing.T, spines int) *topology.Fabric {
 
 func newBench(t *testing.T, f *topology.Fabric, o Options) *bench {
 	b := &bench{t: t, now: time.Unix(1000, 0), k: &fake{names: map[uint8]netip.AddrPort{}}}
-	o.Net = net(t, f, nil)
+	o.Net = newNet(t, f, nil)
 	o.Log = slog.New(slog.NewTextHandler(&b.log, nil))
 	b.m = newManager(o, b.k, b.k)
 	address := func(host string) netip.Addr { return f.Nodes[node(t, o.Net, host)].Addresses[0] }
@@ -158,7 +158,7 @@ func TestAvoidedInNewFile(t *testing.T) {
 	}
 
 	slices.Reverse(of.Links)
-	b.m.SetNet(net(t, of, nil))
+	b.m.SetNet(newNet(t, of, nil))
 	if got := avoided(); !slices.Equal(got, want) {
 		t.Errorf("%v avoided after the links have other numbers, want %v", got, want)
 	}
@@ -173,7 +173,7 @@ func TestAvoidedInNewFile(t *testing.T) {
 	of.Links = slices.DeleteFunc(of.Links, func(l topology.Link) bool {
 		return of.Nodes[l.Ends[0].Node].Name == bad || of.Nodes[l.Ends[1].Node].Name == bad
 	})
-	b.m.SetNet(net(t, of, nil))
+	b.m.SetNet(newNet(t, of, nil))
 	if got := avoided(); len(got) > 0 {
 		t.Errorf("%v avoided, which are not there", got)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/fabric/topology"
 )
 
-func net(t *testing.T, f *topology.Fabric, err error) *paths.Net {
+func newNet(t *testing.T, f *topology.Fabric, err error) *paths.Net {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -54,10 +54,10 @@ func TestDisjointPaths(t *testing.T) {
 		from, to   string
 		all, apart int
 	}{
-		"leaf and spine":               {net(t, leafSpine, err1), "host-0", "host-1", 4, 4},
-		"fat-tree, another pod":        {net(t, fatTree, err2), "host-0", "host-127", 16, 4}, // as many as an edge switch has ports upwards
-		"fat-tree, the same pod":       {net(t, fatTree, err2), "host-0", "host-5", 4, 4},
-		"fat-tree, at the same switch": {net(t, fatTree, err2), "host-0", "host-1", 1, 1},
+		"leaf and spine":               {newNet(t, leafSpine, err1), "host-0", "host-1", 4, 4},
+		"fat-tree, another pod":        {newNet(t, fatTree, err2), "host-0", "host-127", 16, 4}, // as many as an edge switch has ports upwards
+		"fat-tree, the same pod":       {newNet(t, fatTree, err2), "host-0", "host-5", 4, 4},
+		"fat-tree, at the same switch": {newNet(t, fatTree, err2), "host-0", "host-1", 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			from, to := node(t, c.net, c.from), node(t, c.net, c.to)
@@ -94,7 +94,7 @@ func node(t *testing.T, n *paths.Net, name string) int {
 // before that those that the connection lost no subflow on.
 func TestOthers(t *testing.T) {
 	f, err := topology.LeafSpine(2, 3, 1)
-	n := net(t, f, err)
+	n := newNet(t, f, err)
 	w, err := waysBetween(n, node(t, n, "host-0"), node(t, n, "host-1"))
 	if err != nil {
 		t.Fatal(err)
@@ -182,7 +182,7 @@ func TestPlace(t *testing.T) {
 	four := subflow(f.Nodes[0].Addresses[0], f.Nodes[1].Addresses[0])
 	for _, field := range []pathsel.Field{pathsel.Ports, pathsel.FlowLabel} {
 		f.Selector.IPv6 = field
-		n := net(t, f, nil)
+		n := newNet(t, f, nil)
 		if c := newConnection(1); !c.place(n, four) || c.from != 0 || c.to != 1 {
 			t.Errorf("%s: IPv4: %+v", field, c)
 		}
