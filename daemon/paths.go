@@ -77,9 +77,12 @@ func RunPaths(ctx context.Context, o PathsOptions) error {
 	if err := d.begin(); err != nil {
 		return err
 	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	g, ctx := errgroup.WithContext(ctx)
 	if err := d.answer(ctx, g); err != nil {
-		return err
+		stop() // what answers already
+		return errors.Join(err, g.Wait())
 	}
 	g.Go(func() error { d.watch(ctx, hup); return nil })
 	if o.Measure > 0 {
@@ -119,7 +122,12 @@ func (d *pathsDaemon) begin() error {
 		return d.state.write(flowsName, data)
 	}
 	d.service = s
-	return s.save() // without what could not be brought back
+	// Without what could not be brought back. Where the disk is full, what is
+	// placed already still counts, and new placements are refused one by one.
+	if err := s.save(); err != nil {
+		d.log.Error("the disk takes no placed flows; none can be placed until it does", "file", path, "error", err)
+	}
+	return nil
 }
 
 // report tells what became of flows in a fabric that has changed.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
+	"unicode"
 
 	"connectrpc.com/connect"
 
@@ -57,8 +59,22 @@ func (v *pathView) order(m *fairleadv1.PlaceFlowRequest) (o paths.Order, err err
 		}
 		o.Ports = &wanted
 	}
+	if err := checkOwner(m.Owner); err != nil {
+		return o, err
+	}
 	o.Owner, o.Until, o.Random = m.Owner, lease(m.LeaseSeconds), rand.Uint64()
 	return o, nil
+}
+
+// longestOwner is in bytes.
+const longestOwner = 128
+
+// checkOwner looks at what is shown to others, on terminals, too.
+func checkOwner(owner string) error {
+	if len(owner) > longestOwner || strings.ContainsFunc(owner, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return fmt.Errorf("owner %.40q: must be at most %d bytes that can be printed", owner, longestOwner)
+	}
+	return nil
 }
 
 // lease is when so many seconds are over; never for 0.

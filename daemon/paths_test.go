@@ -22,7 +22,6 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/fabric/paths"
 	"github.com/fairlead/fairlead/fabric/topology"
 )
 
@@ -223,51 +222,6 @@ func TestPathsOneService(t *testing.T) {
 	}
 }
 
-// TestPathsDisk: if the disk refuses, no flow is left that nobody can release.
-func TestPathsDisk(t *testing.T) {
-	f, err := topology.Read(serveFile(t, t.TempDir(), pathsFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := newPathService(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var disk error
-	var kept paths.State
-	s.keep = func(state paths.State) error {
-		if disk == nil {
-			kept = state
-		}
-		return disk
-	}
-	place := func() (*fairleadv1.PlacedFlow, error) {
-		resp, err := s.PlaceFlow(t.Context(), connect.NewRequest(&fairleadv1.PlaceFlowRequest{From: "h1", To: "h2"}))
-		if err != nil {
-			return nil, err
-		}
-		return resp.Msg, nil
-	}
-	first, err := place()
-	if err != nil {
-		t.Fatal(err)
-	}
-	disk = errors.New("no space left on device")
-	if _, err := place(); connect.CodeOf(err) != connect.CodeInternal || !strings.Contains(err.Error(), "nothing was placed") {
-		t.Error(err)
-	}
-	if _, err := s.ReleaseFlow(t.Context(), connect.NewRequest(&fairleadv1.ReleaseFlowRequest{Id: first.Id})); err == nil || !strings.Contains(err.Error(), "in force") {
-		t.Error(err)
-	}
-	if left := s.view().scheduler.Placed(); len(left) != 0 || len(kept.Flows) != 1 {
-		t.Errorf("placed: %v, on disk: %v", left, kept.Flows)
-	}
-	disk = nil
-	if third, err := place(); err != nil || len(kept.Flows) != 1 || kept.Flows[0].ID != third.Id {
-		t.Errorf("%v, %v, on disk: %v", third, err, kept.Flows)
-	}
-}
-
 // TestPathsCodes: refusals have the codes and remedies that the schema promises.
 func TestPathsCodes(t *testing.T) {
 	file := serveFile(t, t.TempDir(), pathsFile)
@@ -281,6 +235,10 @@ func TestPathsCodes(t *testing.T) {
 	}
 	list := func(q *fairleadv1.ListPathsRequest) error {
 		_, err := c.ListPaths(t.Context(), connect.NewRequest(q))
+		return err
+	}
+	owned := func(owner string) error {
+		_, err := c.PlaceFlow(t.Context(), connect.NewRequest(&fairleadv1.PlaceFlowRequest{From: "h1", To: "h2", Owner: owner}))
 		return err
 	}
 	place := func(from, to string) error {
@@ -306,6 +264,8 @@ func TestPathsCodes(t *testing.T) {
 		want string
 	}{
 		{list(&fairleadv1.ListPathsRequest{From: "h1", To: "h3"}), connect.CodeNotFound, "to h3: not in the fabric: there is no such router or host; did you mean h1?"},
+		{owned("x\x1b[31m"), connect.CodeInvalidArgument, `owner "x\x1b[31m": must be at most 128 bytes`},
+		{owned(strings.Repeat("x", 129)), connect.CodeInvalidArgument, "must be at most 128 bytes"},
 		{place("h3", "h2"), connect.CodeNotFound, "from h3: not in the fabric"},
 		{list(&fairleadv1.ListPathsRequest{From: "h1", To: "h1"}), connect.CodeNotFound, "no path from h1 to itself: name two nodes"},
 		{list(&fairleadv1.ListPathsRequest{From: "h1", To: "h2", Rules: &fairleadv1.PathRules{Via: []string{"spine1", "spine2"}}}), connect.CodeNotFound, "no path from h1 to h2 via spine1, spine2; paths of equal cost pass leaf1, spine1, spine2, leaf2"},

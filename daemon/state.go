@@ -40,17 +40,20 @@ func openState(base, name string) (*stateDir, error) {
 		held, _ := os.ReadFile(lock.Name())
 		lock.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("a daemon named %s runs already (process %s holds %s): stop it first, or give this one another --name",
+			return nil, fmt.Errorf("a daemon named %s runs already (process %s holds %s): stop it first, or start this one under another name or with another --state-dir",
 				name, strings.TrimSpace(string(held)), lock.Name())
 		}
 		return nil, fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
-	// Who holds it, for the message above; of no other use.
+	// Who holds it, for the message above; of no other use, so that a full disk
+	// keeps nobody from starting.
 	if err := lock.Truncate(0); err == nil {
-		_, err = lock.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
-		if err != nil {
-			lock.Close()
-			return nil, fmt.Errorf("write lock: %w", err)
+		_, _ = lock.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	}
+	// What a daemon that was killed left half written.
+	if left, err := filepath.Glob(filepath.Join(path, ".*.json-*")); err == nil {
+		for _, file := range left {
+			_ = os.Remove(file)
 		}
 	}
 	return &stateDir{path: path, lock: lock}, nil

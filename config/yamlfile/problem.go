@@ -5,6 +5,7 @@ package yamlfile
 import (
 	"fmt"
 	"strings"
+	"unicode"
 )
 
 // Problem is one thing wrong with a file: where, what and the remedy.
@@ -32,26 +33,51 @@ func (p Problem) String() string {
 		b.WriteString(p.Field + ": ")
 	}
 	if p.Value != "" {
-		b.WriteString(p.Value + ": ")
+		b.WriteString(short(p.Value) + ": ")
 	}
 	b.WriteString(p.Wrong)
 	if p.Remedy != "" {
 		b.WriteString("; " + p.Remedy)
 	}
-	// One problem is one line whatever the file holds.
-	return strings.Join(strings.FieldsFunc(b.String(), func(r rune) bool { return r == '\n' || r == '\r' }), " ")
+	// One problem is one line whatever the file holds, and no terminal obeys it.
+	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(b.String(), "\uFFFD"), unicode.IsControl), " ")
+}
+
+// longestValue is how many bytes of a value are shown.
+const longestValue = 200
+
+func short(value string) string {
+	if len(value) <= longestValue {
+		return value
+	}
+	return strings.ToValidUTF8(value[:longestValue], "") + "…"
 }
 
 // Problems is everything wrong with a file, in the file's order. As an error
-// it is one line a problem.
+// it is one line a problem, and one more that counts those beyond mostShown.
 type Problems []Problem
 
+// mostShown problems are told; one slip in a large file makes thousands.
+const mostShown = 100
+
 func (p Problems) Error() string {
-	lines := make([]string, len(p))
-	for i, q := range p {
-		lines[i] = q.String()
+	var lines []string
+	for _, q := range p[:min(len(p), mostShown)] {
+		lines = append(lines, q.String())
+	}
+	if more := len(p) - mostShown; more > 0 {
+		lines = append(lines, fmt.Sprintf("%s: and %d problems more; mend these first", p[0].File, more))
 	}
 	return strings.Join(lines, "\n")
+}
+
+// Near is Nearest for a file's problems; it gives no suggestions beyond those
+// that are shown, as each takes a look at all that is known.
+func (d *Document) Near(word string, known func() []string) string {
+	if len(d.Problems) >= mostShown {
+		return ""
+	}
+	return Nearest(word, known())
 }
 
 // Nearest is the known word closest to word, if it is close enough to be

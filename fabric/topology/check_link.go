@@ -2,9 +2,8 @@ package topology
 
 import (
 	"fmt"
+	"maps"
 	"slices"
-
-	"github.com/fairlead/fairlead/config/yamlfile"
 )
 
 // checkLink looks at one link and adds it to the fabric.
@@ -44,13 +43,9 @@ func (c *checker) unknownNode(path, name string) {
 		c.Problem(path, "", "missing", "name a router or host")
 		return
 	}
-	names := make([]string, 0, len(c.names))
-	for n := range c.names {
-		names = append(names, n)
-	}
-	slices.Sort(names)
 	remedy := "add it under routers or hosts"
-	if near := yamlfile.Nearest(name, names); near != "" {
+	names := func() []string { return slices.Sorted(maps.Keys(c.names)) }
+	if near := c.Near(name, names); near != "" {
 		remedy = "write " + near + ", or " + remedy
 	}
 	c.Problem(path, name, "no such router or host", remedy)

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -174,5 +175,31 @@ func TestRates(t *testing.T) {
 		if v, err := ParseRate(text); err == nil {
 			t.Errorf("%q: %d", text, v)
 		}
+	}
+}
+
+// TestManyProblems: one slip in a large file is told in a hundred lines, soon.
+func TestManyProblems(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("selector: {key: 000102030405060708090a0b0c0d0e0f}\nrouters:\n")
+	for i := range 300 {
+		fmt.Fprintf(&text, "  - {name: router-%d}\n", i)
+	}
+	text.WriteString("hosts: []\nlinks:\n")
+	for i := range 300 {
+		fmt.Fprintf(&text, "  - {between: [ruoter-%d, ruoter-%d]}\n", i, (i+1)%300)
+	}
+	_, err := Parse("f", []byte(text.String()))
+	lines := strings.Split(err.Error(), "\n")
+	if last := lines[len(lines)-1]; len(lines) != 101 || !strings.HasPrefix(last, "f: and ") || strings.Count(err.Error(), "write router-") > 100 {
+		t.Errorf("%d lines, the last %s", len(lines), last)
+	}
+}
+
+// TestHostileProblem: what a file holds does not reach the terminal raw.
+func TestHostileProblem(t *testing.T) {
+	_, err := Parse("f", []byte("selector: {key: 000102030405060708090a0b0c0d0e0f, permutation: \"\\e[31m"+strings.Repeat("x", 5000)+"\"}\nrouters: []\nhosts: []\nlinks: []\n"))
+	if err == nil || strings.ContainsRune(err.Error(), '\x1b') || len(err.Error()) > 1000 {
+		t.Errorf("%q", err)
 	}
 }
