@@ -137,7 +137,7 @@ func (a *asker) send(line lbFlLine, packet []byte) error {
 	case lbFlForwardingFL_FWD_GUE:
 		h := fnv.New32a()
 		h.Write(packet)
-		o.Tunnel, o.SrcPort = wire.GUE, 49152|uint16(h.Sum32()&0x3fff)
+		o.Tunnel, o.SrcPort = wire.GUE, wire.TunnelPorts|uint16(h.Sum32()&0x3fff)
 		packet = o.Encapsulate(packet)
 	}
 	link := wire.Link{VLAN: uint16(line.MacSrc >> 48)}

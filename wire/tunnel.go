@@ -17,6 +17,10 @@ const (
 // GUEPort is the default destination port of GUE.
 const GUEPort = 6080
 
+// TunnelPorts is the first of the 2^14 source ports, the ephemeral ones, that a
+// balancer's hash chooses among.
+const TunnelPorts = 49152
+
 // Outer describes a tunnel's outer headers.
 type Outer struct {
 	Tunnel   Tunnel

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/fabric/steer"
 )
 
 // printSteered is how balancers' tunnels go through the fabric: a line a path.
@@ -27,7 +28,7 @@ func printSteered(t io.Writer, answers []answer) {
 				if i == 0 {
 					moved = fmt.Sprint(s.Moved)
 				}
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d/64\t%s\t%v\t%d\t%d\t%s\n", s.Server, a.name, s.By, inner(p.Nodes), p.Parts, steeredVerdict(p),
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d/%d\t%s\t%v\t%d\t%d\t%s\n", s.Server, a.name, s.By, inner(p.Nodes), p.Parts, steer.Entries, steeredVerdict(p),
 					time.Duration(p.RttUs)*time.Microsecond, p.Probes, p.Probes-p.Answered, moved)
 			}
 		}

@@ -136,7 +136,7 @@ func (t *Tables) Steered(l *Line, hash uint64) (part int, byHash, ok bool) {
 	if !t.Steering || l.Steer == nil || l.Forwarding != GUE {
 		return 0, true, false
 	}
-	part = int(hash >> 44 & 63)
+	part = int(hash >> 44 % uint64(len(Steer{})))
 	return part, l.Steer[part] == Spread{}, true
 }
 
@@ -145,7 +145,7 @@ func (t *Tables) spread(l *Line, hash uint64) Spread {
 	if part, byHash, _ := t.Steered(l, hash); !byHash {
 		return l.Steer[part]
 	}
-	return Spread{49152 + uint16(hash>>50), uint32(hash >> 44)}
+	return Spread{wire.TunnelPorts + uint16(hash>>50), uint32(hash >> 44)}
 }
 
 // Key finds a VIP: address, port (0: all) and protocol.
