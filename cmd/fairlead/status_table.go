@@ -59,7 +59,6 @@ func statusTable(w io.Writer, answers []answer, force *controller.Assignment) er
 	printFlows(t, answers)
 	printReasons(t, answers, fairleadv1.Role_ROLE_BALANCER, "balancers")
 	printReasons(t, answers, fairleadv1.Role_ROLE_HOST, "hosts")
-	printReasons(t, answers, fairleadv1.Role_ROLE_ROUTER, "routers, left to their kernels")
 	if err := t.Flush(); err != nil {
 		return err
 	}
