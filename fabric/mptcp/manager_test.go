@@ -301,25 +301,7 @@ func TestSaidOnce(t *testing.T) {
 // TestAddressMissing: paths from an address that the host does not have are
 // left out for a while; the others are used.
 func TestAddressMissing(t *testing.T) {
-	of := &topology.Fabric{
-		Nodes: []topology.Node{{Name: "host-0", Host: true, TTL: 64}, {Name: "r1", TTL: 64}, {Name: "r2", TTL: 64}, {Name: "host-1", Host: true, TTL: 64}},
-	}
-	of.Selector = leafSpine(t, 2).Selector
-	of.Selector.Radix = 4
-	link := func(a, b, port int, address string) {
-		l := topology.Link{Ends: [2]topology.End{{Node: a, Port: port}, {Node: b, Port: -1}}, Cost: 1}
-		if address != "" {
-			l.Ends[0].Address = netip.MustParseAddr(address)
-			of.Nodes[a].Addresses = append(of.Nodes[a].Addresses, l.Ends[0].Address)
-		}
-		of.Links = append(of.Links, l)
-	}
-	link(0, 1, -1, "10.0.1.1")
-	link(0, 1, -1, "10.0.2.1")
-	link(1, 2, 0, "")
-	link(1, 2, 1, "")
-	link(1, 2, 2, "")
-	link(3, 2, -1, "10.0.3.1")
+	of := twoCards(t)
 	b := newBench(t, of, Options{Subflows: 3})
 	missing := netip.MustParseAddr("10.0.2.1")
 	asked := 0
@@ -345,5 +327,47 @@ func TestAddressMissing(t *testing.T) {
 	b.look(localFor)
 	if !slices.ContainsFunc(b.k.list, func(s Subflow) bool { return s.Local.Addr() == missing }) {
 		t.Errorf("no subflow from the address that came: %+v", b.k.list)
+	}
+}
+
+// twoCards is a host with an address on each of two links to a router, from which
+// three links lead to the router of another one.
+func twoCards(t *testing.T) *topology.Fabric {
+	t.Helper()
+	of := &topology.Fabric{
+		Nodes: []topology.Node{{Name: "host-0", Host: true, TTL: 64}, {Name: "r1", TTL: 64}, {Name: "r2", TTL: 64}, {Name: "host-1", Host: true, TTL: 64}},
+	}
+	of.Selector = leafSpine(t, 2).Selector
+	of.Selector.Radix = 4
+	link := func(a, b, port int, address string) {
+		l := topology.Link{Ends: [2]topology.End{{Node: a, Port: port}, {Node: b, Port: -1}}, Cost: 1}
+		if address != "" {
+			l.Ends[0].Address = netip.MustParseAddr(address)
+			of.Nodes[a].Addresses = append(of.Nodes[a].Addresses, l.Ends[0].Address)
+		}
+		of.Links = append(of.Links, l)
+	}
+	link(0, 1, -1, "10.0.1.1")
+	link(0, 1, -1, "10.0.2.1")
+	link(1, 2, 0, "")
+	link(1, 2, 1, "")
+	link(1, 2, 2, "")
+	link(3, 2, -1, "10.0.3.1")
+	return of
+}
+
+// TestAddressOfLink: an address that stands on a link is not used over another.
+func TestAddressOfLink(t *testing.T) {
+	of := twoCards(t)
+	loopback := netip.MustParseAddr("10.0.9.1")
+	of.Nodes[0].Addresses = append(of.Nodes[0].Addresses, loopback) // by both
+	b := newBench(t, of, Options{Subflows: 2})
+	b.look(period)
+	if len(b.k.list) != 2 || b.k.list[0].Local.Addr() != of.Links[0].Ends[0].Address {
+		t.Fatalf("%+v", b.k.list)
+	}
+	// Of both links the second one is better than one that is shared.
+	if a := b.k.list[1].Local.Addr(); a != loopback && a != of.Links[1].Ends[0].Address {
+		t.Errorf("a subflow over the second link from %s", a)
 	}
 }

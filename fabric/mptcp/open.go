@@ -98,15 +98,17 @@ func (m *Manager) open(c *connection, p *paths.Path, all []Subflow, now time.Tim
 	return fmt.Errorf("open a subflow to %s: %w", first.Remote, err)
 }
 
-// flowOver is a flow that takes the path and that nobody has.
+// flowOver is a flow that takes the path and that nobody has. Its addresses are
+// those of the connection's first subflow, unless they stand on other links
+// than the path's.
 func (m *Manager) flowOver(c *connection, p *paths.Path, all []Subflow) (pathsel.Flow, error) {
 	first := &c.list[0]
 	r := paths.Request{Src: p.Src.Addr, Dst: p.Dst.Addr, IPv6: first.Local.Addr().Is6(), DstPort: first.Remote.Port(), Random: rand.Uint64()}
-	if !r.Src.IsValid() {
-		r.Src = first.Local.Addr()
+	if a := first.Local.Addr(); !r.Src.IsValid() && !m.standsElsewhere(a, p.Hops[0].Link) {
+		r.Src = a
 	}
-	if !r.Dst.IsValid() {
-		r.Dst = first.Remote.Addr()
+	if a := first.Remote.Addr(); !r.Dst.IsValid() && !m.standsElsewhere(a, p.Hops[len(p.Hops)-1].Link) {
+		r.Dst = a
 	}
 	if m.o.RandomPorts {
 		return pathsel.Flow{Src: r.Src, Dst: r.Dst, Proto: tcp, DstPort: r.DstPort, SrcPort: uint16(paths.FirstPort + rand.IntN(paths.LastPort-paths.FirstPort+1))}, nil
@@ -120,5 +122,25 @@ func (m *Manager) flowOver(c *connection, p *paths.Path, all []Subflow) (pathsel
 		_, asked := c.asked[key{netip.AddrPortFrom(f.Src, f.SrcPort), netip.AddrPortFrom(f.Dst, f.DstPort)}]
 		return asked
 	}
-	return m.net.Ports(p, r)
+	f, err := m.net.Ports(p, r)
+	if err == nil && f.Src.Is6() != r.IPv6 {
+		err = fmt.Errorf("from %s to %s: the connection's addresses are of the other family: %w", f.Src, f.Dst, paths.ErrUnsteered)
+	}
+	return f, err
+}
+
+// standsElsewhere tells whether an address belongs to links, and this is none of
+// them: packets from it, or to it, take those.
+func (m *Manager) standsElsewhere(a netip.Addr, link int) (elsewhere bool) {
+	for i, l := range m.net.Fabric().Links {
+		for _, e := range l.Ends {
+			if e.Address == a {
+				if i == link {
+					return false
+				}
+				elsewhere = true
+			}
+		}
+	}
+	return elsewhere
 }
