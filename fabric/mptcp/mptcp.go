@@ -21,11 +21,9 @@ package mptcp
 import (
 	"net/netip"
 
+	"github.com/fairlead/fairlead/fabric/paths"
 	"github.com/fairlead/fairlead/fabric/pathsel"
 )
-
-// tcp is TCP's number among the protocols of IP.
-const tcp = 6
 
 // Subflow is a TCP connection that belongs to one of Multipath TCP.
 type Subflow struct {
@@ -56,7 +54,7 @@ type Info struct {
 
 // flow is the subflow as routers see its packets.
 func (s *Subflow) flow() pathsel.Flow {
-	return pathsel.Flow{Src: s.Local.Addr(), Dst: s.Remote.Addr(), Proto: tcp, SrcPort: s.Local.Port(), DstPort: s.Remote.Port()}
+	return pathsel.Flow{Src: s.Local.Addr(), Dst: s.Remote.Addr(), Proto: paths.TCP, SrcPort: s.Local.Port(), DstPort: s.Remote.Port()}
 }
 
 // TCP's states by number, as in the kernel's tcp_states.h.

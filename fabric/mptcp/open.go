@@ -111,7 +111,7 @@ func (m *Manager) flowOver(c *connection, p *paths.Path, all []Subflow) (pathsel
 		r.Dst = a
 	}
 	if m.o.RandomPorts {
-		return pathsel.Flow{Src: r.Src, Dst: r.Dst, Proto: tcp, DstPort: r.DstPort, SrcPort: uint16(paths.FirstPort + rand.IntN(paths.LastPort-paths.FirstPort+1))}, nil
+		return pathsel.Flow{Src: r.Src, Dst: r.Dst, Proto: paths.TCP, DstPort: r.DstPort, SrcPort: uint16(paths.FirstPort + rand.IntN(paths.LastPort-paths.FirstPort+1))}, nil
 	}
 	r.Taken = func(f pathsel.Flow) bool {
 		for i := range all {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/bpffs"
 	"github.com/fairlead/fairlead/fabric/topology"
 	"github.com/fairlead/fairlead/lab/netspace"
 )
@@ -19,7 +20,7 @@ import (
 func up(t *testing.T, name string, of *topology.Fabric, o Options) *Fabric {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root")
+		t.Fatal("fabrics of namespaces need root: run the tests with sudo")
 	}
 	o.Name = fmt.Sprint("m", name, os.Getpid())
 	f, err := Up(t.Context(), of, o)
@@ -164,5 +165,25 @@ func arrive(t *testing.T, f *Fabric, to string, n int) (got int) {
 			return got
 		}
 		got++
+	}
+}
+
+// TestDotted: what daemons whose names have dots pinned goes with the fabric.
+func TestDotted(t *testing.T) {
+	of, err := topology.LeafSpine(1, 1, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of.Nodes[len(of.Nodes)-1].Name = "spine.0"
+	f := up(t, "dot", of, Options{})
+	pins := bpffs.Dir(f.Topology().Nodes[len(of.Nodes)-1].Name)
+	if err := os.MkdirAll(pins, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Down(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(pins); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is left: %v", pins, err)
 	}
 }

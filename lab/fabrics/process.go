@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/bpffs"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/fabric/mptcp"
 	"github.com/fairlead/fairlead/lab/netspace"
@@ -22,9 +23,6 @@ import (
 
 // readyWait bounds how long a router's daemon may take to answer.
 const readyWait = 60 * time.Second
-
-// bpffs is where daemons pin, each in a folder of its name.
-const bpffs = "/sys/fs/bpf/fairlead"
 
 // Run runs a command in a node and returns what it printed. It ends with the
 // context.
@@ -170,5 +168,6 @@ func forget(namespace string) {
 	}
 }
 
-// unpin removes what a daemon pinned, which detaches its programs.
-func unpin(name string) error { return os.RemoveAll(filepath.Join(bpffs, name)) }
+// unpin removes what a daemon pinned, which detaches its programs: no process of
+// the namespace is left that holds them.
+func unpin(name string) error { return os.RemoveAll(bpffs.Dir(name)) }

@@ -41,7 +41,9 @@ func (f *Fabric) Reroute() error {
 	return nil
 }
 
-// routes are the equal next hops of every router to every node's addresses.
+// routes are the equal next hops of every router to every node's addresses. They
+// are found here and not by fabric/paths, so that tests of paths, probes and
+// doctor hold what fabric/paths says against something else.
 func (f *Fabric) routes() []map[netip.Prefix][]way {
 	t := &f.topology
 	routes := make([]map[netip.Prefix][]way, len(t.Nodes))
