@@ -200,7 +200,7 @@ func (w *steerWatch) look(now time.Time) (next time.Duration) {
 	for key, row := range rows {
 		if was, ok := w.set[key]; ok && was != row {
 			s := w.servers[key.Server]
-			s.moved, s.movedAt = s.moved+moved(was, row), now
+			s.moved[key.By] = moves{s.moved[key.By].parts + moved(was, row), now}
 		}
 	}
 	w.set = rows

@@ -32,9 +32,14 @@ type steeredServer struct {
 	holds         []steer.Hold
 	good          []bool
 	states        []probe.State
-	judged        bool // each path has been, since the daemon started
-	moved         uint64
-	movedAt       time.Time
+	judged        bool             // each path has been, since the daemon started
+	moved         map[string]moves // by way of steering
+}
+
+// moves are parts of connections that went to another path, and when last.
+type moves struct {
+	parts uint64
+	last  time.Time
 }
 
 // unprobed says whether there is a server whose paths could be probed and are not.
@@ -160,9 +165,9 @@ func (s *steeredServer) end() {
 // changed. What is known of them from before, if it was steered to, holds.
 func (w *steerWatch) find(f *steer.Steering, address netip.Addr, before *steeredServer) *steeredServer {
 	server, err := f.Server(address, w.plane.TunnelSource(address))
-	s := &steeredServer{Server: server, err: err}
+	s := &steeredServer{Server: server, err: err, moved: map[string]moves{}}
 	if before != nil {
-		s.moved, s.movedAt = before.moved, before.movedAt
+		s.moved = before.moved
 	}
 	if err != nil {
 		return s
@@ -201,7 +206,7 @@ func (w *steerWatch) read(f *topology.Fabric) (changed bool, err error) {
 	for address, before := range w.servers {
 		s := w.find(next, address, before)
 		if s.err != nil && before.Server != nil {
-			return false, fmt.Errorf("tunnels to server %s, which are steered, would be no more: %w; put the file right, or set steer off for its VIPs first", address, s.err)
+			return false, fmt.Errorf("tunnels to server %s, which are steered, would be no more (if that is meant, set steer off for its VIPs first): %w", address, s.err)
 		}
 		servers[address] = s
 	}

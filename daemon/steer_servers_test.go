@@ -151,3 +151,27 @@ func TestSteeringReads(t *testing.T) {
 		}
 	}
 }
+
+// Moves are counted by the way in which a server is steered to.
+func TestSteeringMovedByWay(t *testing.T) {
+	const a = "10.0.1.1"
+	s, now := newSteering(t), time.Unix(5000, 0)
+	address := netip.MustParseAddr(a)
+	slots := []controller.Slot{{Server: a, Address: address}}
+	both := &controller.Assignment{VIPs: []controller.VIP{{Name: "one", Steer: config.SteerServer, Slots: slots}, {Name: "all", Steer: config.SteerConnection, Slots: slots}}}
+	s.follow(both)
+	s.reconcile(s.ctx, &s.running)
+	s.allGood(now, a)
+	s.probers[address].say(probe.Good, probe.Lost)
+	s.look(now)
+	var r fairleadv1.GetStatusResponse
+	s.describe(both, &r)
+	for _, row := range r.Steered {
+		if want := map[string]uint64{config.SteerServer: 0, config.SteerConnection: 32}[row.By]; row.Moved != want {
+			t.Errorf("by %s: %d parts moved, want %d", row.By, row.Moved, want)
+		}
+	}
+	if len(r.Steered) != 2 {
+		t.Errorf("%v", r.Steered)
+	}
+}

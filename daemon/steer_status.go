@@ -41,7 +41,7 @@ func (w *steerWatch) describe(a *controller.Assignment, s *fairleadv1.GetStatusR
 }
 
 func (s *steeredServer) describe(w *steerWatch, name string, address netip.Addr, by string, now time.Time) *fairleadv1.Steered {
-	out := &fairleadv1.Steered{Server: name, Address: address.String(), By: by, Moved: s.moved, MovedUnixMs: unixMS(s.movedAt)}
+	out := &fairleadv1.Steered{Server: name, Address: address.String(), By: by, Moved: s.moved[by].parts, MovedUnixMs: unixMS(s.moved[by].last)}
 	if s.err != nil {
 		out.Error = s.err.Error()
 		return out

@@ -195,7 +195,7 @@ func TestSteering(t *testing.T) {
 	s.look(now)
 	s.want(a, by, 0, 64)
 	s.want(b, by, 32, 32)
-	if got := s.servers[netip.MustParseAddr(a)].moved; got != 32 {
+	if got := s.servers[netip.MustParseAddr(a)].moved[by].parts; got != 32 {
 		t.Errorf("%d parts moved, want 32", got)
 	}
 	// No good path: all are used, as the fault may be the server's.
@@ -239,7 +239,7 @@ func TestSteeringFails(t *testing.T) {
 	s.plane.fail = nil
 	s.look(now)
 	s.want(a, config.SteerServer, 0, 64)
-	if got := s.servers[netip.MustParseAddr(a)].moved; got != 64 {
+	if got := s.servers[netip.MustParseAddr(a)].moved[config.SteerServer].parts; got != 64 {
 		t.Errorf("%d parts moved, want 64", got)
 	}
 }

@@ -28,11 +28,22 @@ func printSteered(t io.Writer, answers []answer) {
 				if i == 0 {
 					moved = fmt.Sprint(s.Moved)
 				}
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d/%d\t%s\t%v\t%d\t%d\t%s\n", s.Server, a.name, s.By, inner(p.Nodes), p.Parts, steer.Entries, steeredVerdict(p),
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d/%d\t%s\t%v\t%d\t%d\t%s\n", s.Server, a.name, s.By, steeredPath(s.Paths, i), p.Parts, steer.Entries, steeredVerdict(p),
 					time.Duration(p.RttUs)*time.Microsecond, p.Probes, p.Probes-p.Answered, moved)
 			}
 		}
 	}
+}
+
+// steeredPath is a path's nodes, and its links where another one passes the same.
+func steeredPath(all []*fairleadv1.SteeredPath, at int) string {
+	nodes := inner(all[at].Nodes)
+	for i, p := range all {
+		if i != at && inner(p.Nodes) == nodes {
+			return nodes + " (" + strings.Join(all[at].Links, " ") + ")"
+		}
+	}
+	return nodes
 }
 
 // inner are the nodes between a path's ends.
