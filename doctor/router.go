@@ -19,8 +19,7 @@ func (r *report) router(f *topology.Fabric, node int) {
 	n := &f.Nodes[node]
 	i, err := router.Inspect(router.FollowOptions{Fabric: f, Node: node, Interfaces: n.Interfaces})
 	if err != nil {
-		what, remedy, _ := strings.Cut(err.Error(), ": ")
-		r.fail("router "+n.Name, what, remedy)
+		r.fail("router "+n.Name, err.Error(), "")
 		return
 	}
 	r.routerRules(i)
@@ -28,8 +27,7 @@ func (r *report) router(f *topology.Fabric, node int) {
 	r.routerDevices(f, node, i)
 	r.routerHops(i)
 	for _, text := range i.Warnings {
-		what, remedy, _ := strings.Cut(text, ": ")
-		r.warn("router "+n.Name, what, remedy)
+		r.warn("router "+n.Name, text, "") // which says the remedy, too
 	}
 }
 
