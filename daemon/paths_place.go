@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/fabric/paths"
+	"github.com/fairlead/fairlead/fabric/topology"
 )
 
 // What the path service remembers: placed flows and measured loads.
@@ -134,6 +135,10 @@ func (s *pathService) ListFlows(context.Context, *connect.Request[fairleadv1.Lis
 	return connect.NewResponse(resp), nil
 }
 
+// mostCarried times its capacity is more than a link carries, whatever its
+// meter's clock and bursts do: a slip of units.
+const mostCarried = 2
+
 // usualValidity is how long a measurement counts if its reporter does not say.
 const usualValidity = 30
 
@@ -148,6 +153,10 @@ func (s *pathService) ReportLoad(_ context.Context, req *connect.Request[fairlea
 		}
 		if err := v.scheduler.Measurable(hops[i], m.BitsPerSecond); err != nil {
 			return nil, pathError(err)
+		}
+		if c := v.fabric.Links[hops[i].Link].Capacity; m.BitsPerSecond > mostCarried*float64(c) {
+			return nil, pathError(fmt.Errorf("link %s: %s is more than it can carry, which is %s; correct the rate, or the capacity in the file",
+				m.Link, topology.FormatRate(int64(m.BitsPerSecond)), topology.FormatRate(c)))
 		}
 	}
 	until := lease(max(req.Msg.ValidSeconds, 0))

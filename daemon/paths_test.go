@@ -275,10 +275,11 @@ func TestPathsCodes(t *testing.T) {
 		{ports(&fairleadv1.GetPortsRequest{Wanted: &fairleadv1.WantedFields{Protocol: "tpc"}}), connect.CodeInvalidArgument, `protocol "tpc": must be tcp, udp or a number`},
 		{ports(&fairleadv1.GetPortsRequest{Wanted: &fairleadv1.WantedFields{Dst: "1.2.3.4"}}), connect.CodeInvalidArgument, "dst 1.2.3.4 is no address of h2, by the file; write one that is, such as 10.1.2.2"},
 		{ports(&fairleadv1.GetPortsRequest{Wanted: &fairleadv1.WantedFields{Src: "x"}}), connect.CodeInvalidArgument, `src "x": not an IP address`},
-		{ports(&fairleadv1.GetPortsRequest{Wanted: &fairleadv1.WantedFields{Ipv6: true}}), connect.CodeFailedPrecondition, "have no addresses of IPv6"},
+		{ports(&fairleadv1.GetPortsRequest{Wanted: &fairleadv1.WantedFields{Ipv6: true}}), connect.CodeFailedPrecondition, "no address of IPv6 is known of h1 there; add one to the file, or name one"},
 		{ports(&fairleadv1.GetPortsRequest{Wanted: &fairleadv1.WantedFields{DstPort: 80, SrcPorts: &fairleadv1.PortRange{First: 9, Last: 8}}}), connect.CodeInvalidArgument, "src_ports 9-8: write first and last"},
 		{report("h1-leaf1", "leaf2", 1), connect.CodeInvalidArgument, "from leaf2: link h1-leaf1 does not end there; name one of its ends, h1 or leaf1"},
 		{report("h1-leaf2", "leaf2", 1), connect.CodeNotFound, "h1-leaf2: not in the fabric: there is no such link; did you mean h1-leaf1?"},
+		{report("h1-leaf1", "h1", 4e9), connect.CodeInvalidArgument, "link h1-leaf1: 4Gbit is more than it can carry, which is 1Gbit"},
 		{report("leaf2:0-spine1:1", "leaf2", 1), connect.CodeInvalidArgument, "the file states no capacity"},
 		{release(), connect.CodeNotFound, "flow 9 is not placed; `fairlead path flows` lists those that are"},
 	} {

@@ -27,14 +27,20 @@ Where a port has no number or the router is plain, nobody can choose (?).`,
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().Uint32Var(&first, "first", 0, "number of the first path shown")
-	cmd.Flags().Uint32Var(&limit, "limit", 1000, "how many are shown, 100,000 at most")
+	addWindow(cmd, &first, &limit)
 	return cmd
+}
+
+// addWindow adds the flags that say which paths of many are shown.
+func addWindow(cmd *cobra.Command, first, limit *uint32) {
+	cmd.Flags().Uint32Var(first, "first", 0, "number of the first path shown")
+	cmd.Flags().Uint32Var(limit, "limit", 1000, "how many are shown, 100,000 at most")
 }
 
 func newPathFindCommand() *cobra.Command {
 	var f pathFlags
 	var r ruleFlags
+	var first, limit uint32
 	cmd := &cobra.Command{
 		Use:   "find A B --via …",
 		Short: "Find the paths that pass, or do not pass, routers or links",
@@ -47,11 +53,12 @@ what --avoid names. Numbers of paths are among those that are found.`,
 			if len(r.via)+len(r.avoid) == 0 {
 				return usagef("give --via or --avoid; `fairlead path list` lists all paths")
 			}
-			return f.list(cmd, &fairleadv1.ListPathsRequest{From: args[0], To: args[1], Rules: r.rules()})
+			return f.list(cmd, &fairleadv1.ListPathsRequest{From: args[0], To: args[1], Rules: r.rules(), First: first, Limit: limit})
 		},
 	}
 	f.add(cmd)
 	r.add(cmd)
+	addWindow(cmd, &first, &limit)
 	return cmd
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -32,6 +33,14 @@ func (w *wantedFlags) add(cmd *cobra.Command) {
 
 // wanted is the flags as the API has them.
 func (w *wantedFlags) wanted() (_ *fairleadv1.WantedFields, err error) {
+	for _, p := range []struct {
+		flag string
+		port uint32
+	}{{"--src-port", w.m.SrcPort}, {"--dst-port", w.m.DstPort}} {
+		if p.port > math.MaxUint16 {
+			return nil, usagef("%s %d: must be 65535 at most", p.flag, p.port)
+		}
+	}
 	if w.m.SrcPorts, err = portBounds("--src-ports", w.srcPorts); err != nil {
 		return nil, err
 	}
@@ -47,8 +56,11 @@ func portBounds(flag, text string) (*fairleadv1.PortRange, error) {
 	a, b, ok := strings.Cut(text, "-")
 	first, err1 := strconv.ParseUint(a, 10, 16)
 	last, err2 := strconv.ParseUint(b, 10, 16)
-	if !ok || err1 != nil || err2 != nil || first > last || last == 0 {
+	switch {
+	case !ok || err1 != nil || err2 != nil || last == 0:
 		return nil, usagef("%s %s: must be two ports, such as 40000-49999", flag, text)
+	case first > last:
+		return nil, usagef("%s %s: the first is above the last; write %d-%d", flag, text, last, first)
 	}
 	return &fairleadv1.PortRange{First: uint32(first), Last: uint32(last)}, nil
 }
@@ -105,6 +117,9 @@ func (f *pathFlags) ports(cmd *cobra.Command, args []string, rules *fairleadv1.P
 			return err
 		}
 		last = uint32(len(list.Paths)) - 1
+		if list.Total > last+1 {
+			fmt.Fprintf(cmd.ErrOrStderr(), "the first %d of %d paths; --path and --via name others\n", last+1, list.Total)
+		}
 	}
 	var all []*fairleadv1.GetPortsResponse
 	var failed error

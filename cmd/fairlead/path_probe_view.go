@@ -59,6 +59,20 @@ func note(s *probe.State) string {
 	return " (" + text + ")"
 }
 
+// leastLoss is the part of probes whose loss is told where the verdict is good;
+// a single one may be anybody's.
+const leastLoss = 0.02
+
+// partly tells of probes that were lost on a path that counts as good: a
+// verdict takes three in a row, and a link may lose some of many.
+func partly(s *probe.State) string {
+	lost := s.Sent - s.Answered
+	if s.Verdict != probe.Good || lost < 2 || float64(lost) < leastLoss*float64(s.Sent) {
+		return ""
+	}
+	return fmt.Sprintf(" (loses some: %.0f %% of probes)", 100*float64(lost)/float64(s.Sent))
+}
+
 // bad says whether anything is not as it should be.
 func (v *probeView) bad() bool {
 	for _, s := range v.states {
@@ -114,7 +128,7 @@ func (v *probeView) value() any {
 		list = append(list, map[string]any{
 			"target": v.targets[s.Target].Host, "path": s.Path, "via": v.routers(s), "links": links,
 			"verdict": s.Verdict, "reason": s.Reason, "altered": s.Altered, "since": s.Since,
-			"sent": s.Sent, "answered": s.Answered,
+			"sent": s.Sent, "answered": s.Answered, "loss": loss(s),
 			"rtt_min_us": micro(s.RTTMin), "rtt_mean_us": micro(s.RTTMean), "rtt_last_us": micro(s.RTTLast),
 			"rate": s.Rates.There, "rate_back": s.Rates.Back,
 			"source": s.Flow.Src, "destination": s.Flow.Dst, "source_port": s.Flow.SrcPort, "destination_port": s.Flow.DstPort,
@@ -133,6 +147,14 @@ func (v *probeView) value() any {
 	return map[string]any{"from": v.from, "paths": list, "findings": findings, "good": good, "bad": len(v.states) - good}
 }
 
+// loss is the part of a path's probes that had no answer.
+func loss(s *probe.State) float64 {
+	if s.Sent == 0 {
+		return 0
+	}
+	return float64(s.Sent-s.Answered) / float64(s.Sent)
+}
+
 func micro(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
 func (v *probeView) table(w io.Writer) error {
@@ -145,7 +167,7 @@ func (v *probeView) table(w io.Writer) error {
 			selector = fmt.Sprintf("label %#05x", s.Flow.Label)
 		}
 		fmt.Fprintf(t, "%d\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Path, v.via(s), s.Verdict, s.Sent, s.Sent-s.Answered,
-			rtt(s.RTTMin), rtt(s.RTTMean), rateText(s.Rates.There), rateText(s.Rates.Back), selector, strings.Trim(note(s), " ()"))
+			rtt(s.RTTMin), rtt(s.RTTMean), rateText(s.Rates.There), rateText(s.Rates.Back), selector, strings.Trim(partly(s)+note(s), " ()"))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -170,8 +192,11 @@ func rtt(d time.Duration) string {
 }
 
 func rateText(r float64) string {
-	if r == 0 {
+	switch {
+	case r == 0:
 		return "-"
+	case r >= probe.Measurable:
+		return ">" + topology.FormatRate(probe.Measurable)
 	}
 	return topology.FormatRate(int64(r))
 }

@@ -66,7 +66,10 @@ func newPathMeasureCommand() *cobra.Command {
 		Long: `On the machine that the file calls NODE, read the kernel's counters of the
 devices that the file gives its links, and report the rates to the path
 service until stopped: for hosts and plain routers. Routers that run 'fairlead
-router' are asked by the service itself.`,
+router' are asked by the service itself.
+
+What cannot be read or reported at first ends the command; later it is told
+once, and tried again.`,
 		Example: "  fairlead path measure h1 --service https://192.0.2.5:7475",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -82,7 +85,16 @@ router' are asked by the service itself.`,
 			if err != nil {
 				return err
 			}
-			return m.run(cmd.Context(), &f, every)
+			c, err := f.serving()
+			if err != nil {
+				return err
+			}
+			report := func(q *fairleadv1.ReportLoadRequest) error {
+				q.ValidSeconds = uint32(max(5*every, time.Second) / time.Second)
+				_, err := ask(cmd.Context(), &f, c.ReportLoad, q)
+				return err
+			}
+			return m.run(cmd.Context(), every, report, cmd.ErrOrStderr())
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", defaultFabric, "the fabric's file")
@@ -135,24 +147,28 @@ func sentBytes(device string) (uint64, error) {
 	return l.Attrs().Statistics.TxBytes, nil
 }
 
-// run reports until ctx ends.
-func (m *meter) run(ctx context.Context, f *pathFlags, every time.Duration) error {
-	c, err := f.serving()
-	if err != nil {
-		return err
-	}
+// run reports until ctx ends. Trouble after the first report is told once each:
+// a service that is started again, or a device that is away for a moment.
+func (m *meter) run(ctx context.Context, every time.Duration, report func(*fairleadv1.ReportLoadRequest) error, trouble io.Writer) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
+	reported, told := false, ""
 	for {
 		q, err := m.read(time.Now())
-		if err != nil {
-			return err
+		if err == nil && len(q.Links) > 0 {
+			err = report(q)
+			reported = reported || err == nil
 		}
-		if len(q.Links) > 0 {
-			q.ValidSeconds = uint32(max(5*every, time.Second) / time.Second)
-			if _, err := ask(ctx, f, c.ReportLoad, q); err != nil && ctx.Err() == nil {
-				return err
-			}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && !reported:
+			return err
+		case err == nil:
+			told = ""
+		case told != err.Error():
+			told = err.Error()
+			fmt.Fprintln(trouble, "fairlead: it is tried again:", told)
 		}
 		select {
 		case <-ctx.Done():

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -34,8 +35,11 @@ the new flow, then end the old one.`,
   fairlead path schedule h1 h2 --via spine2 --path-only -o json
   fairlead path schedule --again 17`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if again != 0 {
-				return cobra.NoArgs(cmd, args)
+			switch {
+			case again != 0 && len(args) > 0:
+				return usagef("--again %d names the flow, and with it both ends: leave out %s", again, strings.Join(args, " "))
+			case again != 0:
+				return nil
 			}
 			return cobra.ExactArgs(2)(cmd, args)
 		},

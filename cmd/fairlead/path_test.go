@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/fabric/probe"
 	"github.com/fairlead/fairlead/fabric/topology"
 )
 
@@ -45,6 +48,7 @@ func TestPathCommands(t *testing.T) {
 	}{
 		{[]string{"list", "h1", "h2"}, "PATH  WAY                       CHOICES\n0     h1 leaf1 spine1 leaf2 h2  leaf1:0\n1     h1 leaf1 spine2 leaf2 h2  leaf1:1\n"},
 		{[]string{"list", "h1", "h2", "--first", "1", "--limit", "1"}, "1 of 2 paths; --first and --limit show others"},
+		{[]string{"find", "h1", "h2", "--via", "leaf1", "--first", "1"}, "1     h1 leaf1 spine2 leaf2 h2"},
 		{[]string{"find", "h1", "10.1.2.2", "--avoid", "leaf1:0-spine1:0"}, "h1 leaf1 spine2 leaf2 h2"},
 		{[]string{"of", "tcp", "10.1.1.2:40001", ">", "10.1.2.2:443"}, "port "},
 		{[]string{"of", "udp 10.1.1.2 > 10.1.2.2 ttl=9"}, "(ttl 9)"},
@@ -104,17 +108,20 @@ func TestPathRefused(t *testing.T) {
 		{exitUsage, "accepts 2 arg(s)", []string{"list", "h1"}},
 		{exitUsage, `--output "xml"`, []string{"list", "h1", "h2", "-o", "xml"}},
 		{exitUsage, "--src-ports 9: must be two ports", []string{"ports", "h1", "h2", "--src-ports", "9"}},
+		{exitUsage, "--src-ports 60000-50000: the first is above the last; write 50000-60000", []string{"ports", "h1", "h2", "--src-ports", "60000-50000"}},
+		{exitUsage, "--dst-port 70000: must be 65535 at most", []string{"ports", "h1", "h2", "--dst-port", "70000"}},
+		{exitFailed, "no address of IPv6 is known of h1 there", []string{"ports", "h1", "h2", "--ipv6"}},
 		{exitUsage, "no SOURCE > DESTINATION", []string{"of", "tcp 10.1.1.2"}},
 		{exitUsage, `"ttl=0" is neither`, []string{"of", "10.1.1.2 > 10.1.2.2 ttl=0"}},
 		{exitUsage, `"h1" is no address`, []string{"of", "h1 > 10.1.2.2"}},
 		{exitUsage, `--service http://192.0.2.1:80: plain http is for loopback addresses`, []string{"list", "h1", "h2", "--service", "http://192.0.2.1:80"}},
 		{exitUsage, `ID "x": must be a number`, []string{"release", "x"}},
 		{exitUsage, "--lease 1.5s: must be whole seconds", []string{"schedule", "h1", "h2", "--lease", "1500ms"}},
+		{exitUsage, "--again 1 names the flow, and with it both ends: leave out h1 h2", []string{"schedule", "h1", "h2", "--again", "1"}},
 		{exitUsage, `RATE "fast": not a rate`, []string{"report", "h1-leaf1", "h1", "fast"}},
 		{exitUsage, "--measure 1ms: must be 100ms or more", []string{"serve", "--measure", "1ms"}},
 		{exitFailed, "leaf2 is a router, which answers no probes", []string{"probe", "h1", "leaf2"}},
 		{exitFailed, "to h3: not in the fabric", []string{"list", "h1", "h3"}},
-		{exitFailed, "have no addresses of IPv6", []string{"ports", "h1", "h2", "--ipv6"}},
 		{exitFailed, "the path service does not answer: dial unix /nowhere/paths.sock", []string{"schedule", "h1", "h2"}},
 		{exitFailed, "leaf2: the file names no device and capacity", []string{"measure", "leaf2"}},
 	} {
@@ -123,6 +130,22 @@ func TestPathRefused(t *testing.T) {
 		if lines := strings.Count(complaints, "\n"); status != c.status || !strings.Contains(complaints, c.want) || out != "" || lines > 2 || status == exitFailed && lines != 1 {
 			t.Errorf("%v: %d %s%s, want %d %s", c.args, status, out, complaints, c.status, c.want)
 		}
+	}
+}
+
+// TestProbePartly: a path that loses some of its probes is good, and says so.
+func TestProbePartly(t *testing.T) {
+	for _, c := range []struct {
+		verdict        probe.Verdict
+		sent, answered uint64
+		want           string
+	}{{probe.Good, 20, 20, ""}, {probe.Good, 20, 19, ""}, {probe.Good, 20, 18, " (loses some: 10 % of probes)"}, {probe.Good, 1000, 998, ""}, {probe.Lost, 20, 10, ""}} {
+		if got := partly(&probe.State{Verdict: c.verdict, Sent: c.sent, Answered: c.answered}); got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+	if a, b, c := rateText(0), rateText(2e6), rateText(probe.Measurable); a != "-" || b != "2Mbit" || c != ">400Mbit" {
+		t.Error(a, b, c)
 	}
 }
 
@@ -170,5 +193,41 @@ func TestMeter(t *testing.T) {
 	}
 	if got := read(5, 104); len(got) != 0 {
 		t.Errorf("a device that is new: %v", got)
+	}
+}
+
+// TestMeterGoesOn: a service that is away for a while is told of once; one that
+// was never there ends the command.
+func TestMeterGoesOn(t *testing.T) {
+	f, err := topology.Parse("f", []byte(pathFabric))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(answers ...error) (string, error) {
+		m, err := newMeter(f, "h1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sent uint64
+		m.counted = func(string) (uint64, error) { sent += 1000; return sent, nil }
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		report := func(*fairleadv1.ReportLoadRequest) error {
+			answer := answers[0]
+			if answers = answers[1:]; len(answers) == 0 {
+				cancel()
+			}
+			return answer
+		}
+		var trouble bytes.Buffer
+		err = m.run(ctx, time.Millisecond, report, &trouble)
+		return trouble.String(), err
+	}
+	away := errors.New("the path service does not answer")
+	if told, err := run(nil, away, away, nil, away, nil); err != nil || strings.Count(told, "does not answer\n") != 2 {
+		t.Errorf("%q, %v", told, err)
+	}
+	if _, err := run(away, nil); !errors.Is(err, away) {
+		t.Error(err)
 	}
 }

@@ -37,7 +37,7 @@ func (s *Scheduler) rate(p Path) rated {
 // best of all had none (failed). With more than otherTries paths, a random
 // choice of so many is tried.
 func (s *Scheduler) next(routes *Routes, p *Placement, r Request, failed error) error {
-	if !without(failed) {
+	if !ofOnePath(failed) {
 		return failed
 	}
 	others := s.others(routes, &p.Path, r.Random)
@@ -49,13 +49,13 @@ func (s *Scheduler) next(routes *Routes, p *Placement, r Request, failed error) 
 		}
 	}
 	if len(others) > 0 {
-		return fmt.Errorf("the least loaded path: %w; neither has one of %d others", failed, len(others))
+		return fmt.Errorf("the least loaded path: %w; none of %d others has one either", failed, len(others))
 	}
 	return failed
 }
 
-// without tells whether an error is of one path, so that another may do.
-func without(err error) bool {
+// ofOnePath tells whether an error is of one path, so that another may do.
+func ofOnePath(err error) bool {
 	return errors.Is(err, pathsel.ErrNoSelector) || errors.Is(err, pathsel.ErrCollision) || errors.Is(err, ErrUnsteered)
 }
 

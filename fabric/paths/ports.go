@@ -3,6 +3,7 @@ package paths
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/fairlead/fairlead/fabric/pathsel"
 )
@@ -76,12 +77,29 @@ func (n *Net) flow(p *Path, r *Request) (f pathsel.Flow, err error) {
 			return f, nil
 		}
 	}
-	family := "of one family"
-	if r.IPv6 {
-		family = "of IPv6"
+	return f, n.unaddressed(p, r)
+}
+
+// unaddressed is the error of a path whose ends have no addresses of one family.
+func (n *Net) unaddressed(p *Path, r *Request) error {
+	six := r.IPv6 || r.Src.Is6() || r.Dst.Is6()
+	family := "IPv4"
+	if six {
+		family = "IPv6"
 	}
-	return f, fmt.Errorf("from %s to %s: the ends of the path have no addresses %s: %w by fields; add addresses to the file, or name them",
-		n.placeName(p.Src), n.placeName(p.Dst), family, ErrUnsteered)
+	var who []string
+	for _, end := range []struct {
+		Place
+		given netip.Addr
+		link  int
+	}{{p.Src, r.Src, p.Hops[0].Link}, {p.Dst, r.Dst, p.Hops[len(p.Hops)-1].Link}} {
+		_, has := n.addressFor(end.Place, end.link, six)
+		if has = end.given.IsValid() && end.given.Is6() == six || !end.given.IsValid() && has; !has {
+			who = append(who, n.placeName(end.Place))
+		}
+	}
+	return fmt.Errorf("from %s to %s: the path %w by fields, as no address of %s is known of %s there; add one to the file, or name one",
+		n.placeName(p.Src), n.placeName(p.Dst), ErrUnsteered, family, strings.Join(who, " and "))
 }
 
 // Steered says why no selector leads over the path; nil: one does, if a flow

@@ -242,7 +242,7 @@ func TestNextBest(t *testing.T) {
 	if placed := len(s.Placed()); placed != len(controlled) || placed == 0 {
 		t.Errorf("%d flows placed, %d ports lead over a path", placed, len(controlled))
 	}
-	if !errors.Is(err, pathsel.ErrNoSelector) || !strings.Contains(err.Error(), "neither has one of 3 others") {
+	if !errors.Is(err, pathsel.ErrNoSelector) || !strings.Contains(err.Error(), "none of 3 others has one either") {
 		t.Error(err)
 	}
 	// Ports that are given lead over one path, whichever that is.

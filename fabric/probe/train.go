@@ -25,9 +25,9 @@ const (
 	trainAttempts = 3    // the best counts: a machine that is busy holds a train up
 )
 
-// Rates above measurable say more about the machines at both ends than about
-// links; they count as measurable.
-const measurable = 400e6
+// Measurable bounds rates, in bit/s: those above it say more about the machines
+// at both ends than about links; they count as Measurable.
+const Measurable = 400e6
 
 // A path's rate is slow if the best path's is slowRate times as much.
 const slowRate = 3
@@ -73,7 +73,7 @@ func (p *Prober) Measure(ctx context.Context) error {
 			p.mu.Lock()
 			l.rates.There, l.rates.Back = max(l.rates.There, rates.There), max(l.rates.Back, rates.Back)
 			p.mu.Unlock()
-			if min(rates.There, rates.Back) >= measurable {
+			if min(rates.There, rates.Back) >= Measurable {
 				break
 			}
 		}
@@ -151,7 +151,7 @@ func rateOf(at []int64) float64 {
 	at = at[len(at)/2:]
 	const headers = 8 + 20 + 14 // UDP, IPv4, Ethernet
 	bits := float64(8 * (len(at) - 1) * (trainSize + headers))
-	return min(measurable, bits/max(time.Duration(at[len(at)-1]-at[0]).Seconds(), 1e-9))
+	return min(Measurable, bits/max(time.Duration(at[len(at)-1]-at[0]).Seconds(), 1e-9))
 }
 
 // slowLanes are those whose rate is a slowRate-th of the best to the same
@@ -191,7 +191,7 @@ func (r Rates) slow(best Rates) string {
 // bits is a rate for people.
 func bits(rate float64) string {
 	switch {
-	case rate >= measurable:
+	case rate >= Measurable:
 		return fmt.Sprintf("%.0f Mbit/s or more", rate/1e6)
 	case rate >= 10e6:
 		return fmt.Sprintf("%.0f Mbit/s", rate/1e6)
