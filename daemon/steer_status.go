@@ -93,12 +93,12 @@ func (s *steeredServer) warnings(name string) (list []string) {
 	return list
 }
 
-// Families of steering. A path is its links' names, joined by a space.
+// Families of steering. A path is named by its links, joined by a space.
 var (
-	mSteerUsed   = gauge("steer_path_usable", "1 if tunnels to the server may take the path.", "server", "path")
-	mSteerParts  = gauge("steer_path_parts", "Parts of the server's connections, of 64, that take the path.", "server", "by", "path")
-	mSteerProbes = counter("steer_probes_total", "Probes along the path by outcome: answered or lost.", "server", "path", "result")
-	mSteerRTT    = gauge("steer_path_round_trip_seconds", "Round trip of the last probe along the path that was answered.", "server", "path")
+	mSteerUsed   = gauge("steer_path_usable", "1 if tunnels to the server may take the path.", "server", "links")
+	mSteerParts  = gauge("steer_path_parts", "Parts of the server's connections, of 64, that take the path.", "server", "by", "links")
+	mSteerProbes = counter("steer_probes_total", "Probes along the path by outcome: answered or lost.", "server", "links", "result")
+	mSteerRTT    = gauge("steer_path_round_trip_seconds", "Round trip of the last probe along the path that was answered.", "server", "links")
 	mSteerMoved  = counter("steer_moved_total", "Parts of the server's connections (64 in all) that were moved to another path.", "server", "by")
 	steerMetrics = []metric{mSteerUsed, mSteerParts, mSteerProbes, mSteerRTT, mSteerMoved}
 )
