@@ -12,11 +12,11 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/bpffs"
 	"github.com/fairlead/fairlead/ethtool"
 )
 
-// netdev opens the kernel's generic netlink family of network devices; nil
-// without an error: it has none.
+// netdev opens the kernel's generic netlink family of network devices.
 func (k *kernel) netdev() (conn *genetlink.Conn, family genetlink.Family, err error) {
 	if conn, err = genetlink.Dial(&netlink.Config{NetNS: int(k.namespace.Fd())}); err != nil {
 		return nil, family, err
@@ -25,16 +25,12 @@ func (k *kernel) netdev() (conn *genetlink.Conn, family genetlink.Family, err er
 		return conn, family, nil
 	}
 	conn.Close()
-	if errors.Is(err, unix.ENOENT) {
-		err = nil
-	}
-	return nil, family, err
+	return nil, family, fmt.Errorf("what devices can do: %w; Linux %s or later is needed", err, bpffs.MinKernel)
 }
 
 // features are what devices can do and do by themselves, by their indices.
 type features struct {
-	// redirects are devices that take frames from XDP; nil: the kernel does
-	// not say.
+	// redirects are devices that take frames from XDP.
 	redirects map[int]bool
 	// strips are devices with VLANs on them that take the tags off frames, so
 	// that XDP cannot tell whose they are.
@@ -109,8 +105,7 @@ func (p *picture) readRedirects(k *kernel) error {
 		ndoXmit     = 4 // NETDEV_XDP_ACT_NDO_XMIT
 	)
 	conn, family, err := k.netdev()
-	if conn == nil {
-		p.redirects = nil
+	if err != nil {
 		return err
 	}
 	defer conn.Close()
@@ -144,13 +139,13 @@ func (p *picture) readRedirects(k *kernel) error {
 }
 
 // takesRedirects: frames that XDP sends out by the device are not lost.
-func (p *picture) takesRedirects(device int) bool { return p.redirects == nil || p.redirects[device] }
+func (p *picture) takesRedirects(device int) bool { return p.redirects[device] }
 
 // watchFeatures calls changed when the features of a device have, until ctx
 // ends: of a veth they do when its other end gets an XDP program.
 func (k *kernel) watchFeatures(ctx context.Context, changed func()) error {
 	conn, family, err := k.netdev()
-	if conn == nil {
+	if err != nil {
 		return err
 	}
 	for _, group := range family.Groups {

@@ -9,6 +9,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/bpffs"
 	"github.com/fairlead/fairlead/ethtool"
 )
 
@@ -50,7 +51,7 @@ func (k *kernel) dial() (*netlink.Conn, error) {
 	for _, option := range []netlink.ConnOption{netlink.ExtendedAcknowledge, netlink.GetStrictCheck} {
 		if err := conn.SetOption(option, true); err != nil {
 			conn.Close()
-			return nil, fmt.Errorf("set option %v of netlink: %w (Linux 5.3 or newer is needed)", option, err)
+			return nil, fmt.Errorf("set option %v of netlink: %w; Linux %s or later is needed", option, err, bpffs.MinKernel)
 		}
 	}
 	if err := conn.SetReadBuffer(receiveBuffer); err != nil {

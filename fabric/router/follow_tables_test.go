@@ -22,8 +22,10 @@ func ports() *picture {
 		1: {index: 1, name: "lo", flags: upFlags | unix.IFF_LOOPBACK},
 		6: {index: 6, name: "v7", kind: "vlan", ether: true, parent: 2, vlan: 7, flags: upFlags, mtu: 1496, mac: [6]byte{2, 6}},
 		7: {index: 7, name: "br0", kind: "bridge", ether: true, flags: upFlags, mtu: 1500},
-	}, forwards4: map[int]bool{2: true}, forwards6: true, neighbours: map[HopID]neighbour{}, nexthops: map[uint32]nexthop{}}
+	}, forwards4: map[int]bool{2: true}, forwards6: true, neighbours: map[HopID]neighbour{}, nexthops: map[uint32]nexthop{},
+		features: features{redirects: map[int]bool{}}}
 	for i := 2; i < 6; i++ {
+		p.redirects[i] = true
 		p.links[i] = link{index: i, name: fmt.Sprint("eth", i-1), kind: "veth", ether: true, flags: upFlags, mtu: 1500, mac: [6]byte{2, byte(i)}}
 	}
 	return p

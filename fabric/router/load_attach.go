@@ -50,7 +50,11 @@ func (p *Plane) attach(devices map[int]string) error {
 	for index, name := range devices {
 		if l := p.links[index]; l != nil {
 			if on, err := linkOf(l); err != nil || on == index {
-				continue // not known: it is looked at again
+				// Not known: it is looked at again.
+				if err := p.repin(l, index); err != nil {
+					failed[name] = err
+				}
+				continue
 			}
 			// Somebody detached it, or its device went and another has the index.
 			l.Close()
@@ -68,6 +72,27 @@ func (p *Plane) attach(devices map[int]string) error {
 	}
 	names := slices.Sorted(maps.Keys(failed))
 	return &AttachError{names, fmt.Errorf("interface %s: %w", names[0], failed[names[0]])}
+}
+
+// repin pins a link whose pin somebody removed: without it, the program would go
+// with this process.
+func (p *Plane) repin(l xdp.Link, index int) error {
+	path := p.linkPath(index)
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	info, err := l.Info()
+	if err != nil {
+		return err
+	}
+	// Of its own: l takes itself for pinned.
+	again, err := xdp.NewFromID(info.ID)
+	if err != nil {
+		return err
+	}
+	defer again.Close()
+	p.log.Warn("the pin of a link was removed, and is made again", "pin", path)
+	return bpffs.Replace(again, path)
 }
 
 func (p *Plane) attachOne(index int, name string) (xdp.Link, error) {

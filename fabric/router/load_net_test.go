@@ -348,6 +348,30 @@ func TestDetachedOutside(t *testing.T) {
 	}
 }
 
+// TestPinsRemoved: pins that somebody removes are back with the next Apply, and
+// the process after finds them.
+func TestPinsRemoved(t *testing.T) {
+	w := newWires(t)
+	p := w.open(w.options())
+	tables := w.tables(true, true)
+	w.must(w.apply(p, tables))
+	for _, remove := range []string{dirLinks, filepath.Base(p.set.dir), filepath.Join(filepath.Base(p.set.dir), dirMaps, routerMapHops)} {
+		w.must(os.RemoveAll(filepath.Join(w.pinDir, remove)))
+		w.must(w.apply(p, tables))
+		if by := w.passes(16); by[0]+by[1] != 16 {
+			t.Errorf("%s removed: of 16 packets %v came out", remove, by)
+		}
+		p.Close()
+		if by := w.passes(16); by[0]+by[1] != 16 {
+			t.Errorf("%s removed, and closed: of 16 packets %v came out", remove, by)
+		}
+		if p = w.open(w.options()); !p.Status().Adopted {
+			t.Errorf("%s removed: nothing to adopt", remove)
+		}
+		w.must(w.apply(p, tables))
+	}
+}
+
 // TestReplaceFails: a device whose program cannot be replaced is the kernel's,
 // not that of a program that nobody keeps up, and is tried again.
 func TestReplaceFails(t *testing.T) {

@@ -38,7 +38,8 @@ const (
 	mapCarried = "carried"
 )
 
-// layoutVersion is FL_ROUTER_LAYOUT; a test holds them together.
+// layoutVersion is FL_ROUTER_LAYOUT; a test holds them together. Maps of other
+// sizes or kinds are not taken over in any layout.
 const layoutVersion = 1
 
 func addOwnMaps(spec *ebpf.CollectionSpec) {
@@ -200,6 +201,20 @@ func (s *set) pin(pinDir string, inForce string) error {
 	}
 	s.dir = dir
 	return nil
+}
+
+// pinned: all that pin made is there.
+func (s *set) pinned() bool {
+	there := func(path ...string) bool {
+		_, err := os.Stat(filepath.Join(append([]string{s.dir}, path...)...))
+		return err == nil
+	}
+	for name := range s.maps {
+		if !there(dirMaps, name) {
+			return false
+		}
+	}
+	return there(dirPrograms, routerProgRouter)
 }
 
 // dropOther removes the folder that is not the set's.

@@ -280,8 +280,8 @@ func (c *change) enforce() error {
 			devices[d.Ifindex] = d.Name
 		}
 	}
-	first := c.links == nil
-	if first {
+	pin := c.links == nil || !c.set.pinned() // somebody removed pins
+	if pin {
 		if err := c.pinSet(); err != nil {
 			return err
 		}
@@ -290,7 +290,7 @@ func (c *change) enforce() error {
 	if err := c.detachOthers(devices); err != nil {
 		return err
 	}
-	if first {
+	if pin {
 		return c.set.dropOther(c.o.PinDir)
 	}
 	return nil
