@@ -361,6 +361,10 @@ func TestPathsFromPython(t *testing.T) {
 			t.Errorf("%s: %v\n%s", endpoint, err, out)
 		}
 	}
+	out, err := exec.CommandContext(t.Context(), python, "-I", "-B", "../examples/paths.py", "/no/scheme", "h1", "h2").CombinedOutput()
+	if err == nil || strings.Count(string(out), "\n") != 1 || !strings.Contains(string(out), "must be unix:/path") {
+		t.Errorf("%v\n%s", err, out)
+	}
 	if left := r.flows(t); len(left) != 0 {
 		t.Errorf("the example left %v", left)
 	}

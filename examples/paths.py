@@ -50,6 +50,8 @@ class Paths:
     """The path service at unix:/path or http://127.0.0.1:port."""
 
     def __init__(self, endpoint, timeout=10):
+        if not endpoint.startswith(("unix:/", "http://")):
+            raise PathError("invalid_argument", endpoint + ": must be unix:/path or http://address:port")
         self._timeout = timeout
         self._socket = endpoint[len("unix:"):] if endpoint.startswith("unix:") else None
         self._base = endpoint.rstrip("/")
@@ -112,8 +114,8 @@ def main():
     arguments.add_argument("b", help="where they end")
     arguments.add_argument("--port", type=int, default=443, help="destination port")
     given = arguments.parse_args()
-    service = Paths(given.service)
     try:
+        service = Paths(given.service)
         for path in service.list(given.a, given.b):
             nodes = [path["hops"][0]["from"]] + [hop["to"] for hop in path["hops"]]
             flow = service.ports(given.a, given.b, path["number"], dstPort=given.port)[0]

@@ -32,6 +32,9 @@ port that makes it take the probe's path back.`,
 				return err
 			}
 			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+			if port == 0 {
+				return usagef("--port 0: must be 1 to 65535, as probers must know it")
+			}
 			a, err := probe.NewAnswerer(probe.AnswerConfig{Key: fabric.Selector.Key, Port: port, Log: log})
 			if err != nil {
 				return err

@@ -83,9 +83,15 @@ func learn(ctx context.Context, f *topology.Fabric, from, target string, timeout
 		}
 		name, to = f.Nodes[i].Name, f.Nodes[i].Addresses[0]
 	}
-	source, err := sourceFor(to)
-	if err != nil {
-		return fmt.Errorf("no way to %s: %w", to, err)
+	var source netip.Addr
+	if name != from {
+		var err error
+		if source, err = sourceFor(to); err != nil {
+			return fmt.Errorf("no way to %s: %w", to, err)
+		}
+	}
+	if name == from || source == to {
+		return usagef("%q: is this host; name another, to which there is a way to learn", target)
 	}
 	return probe.Learn(ctx, f, probe.LearnConfig{
 		Host: from, Source: source, Target: name, Address: to, Timeout: timeout,
