@@ -78,7 +78,7 @@ bridge entries go. The sysctls that say how the kernel hashes stay.`,
 			for _, n := range names {
 				dir := dataplane.DefaultPinDir(n)
 				if _, err := os.Stat(dir); err != nil {
-					return fmt.Errorf("nothing is loaded for %q (loaded: %s)", n, strings.Join(found, ", "))
+					return notLoaded(n, found)
 				}
 				left, err := unload(dir)
 				if err != nil {
@@ -123,4 +123,13 @@ func unload(dir string) (left string, err error) {
 		return "; its VIPs are off the loopback, except where an address stood there before it", host.Unload(dir)
 	}
 	return "", dataplane.Unload(dir)
+}
+
+// notLoaded is the error of a name for which nothing is pinned; others are
+// those for which something is.
+func notLoaded(name string, others []string) error {
+	if len(others) == 0 {
+		return fmt.Errorf("nothing is loaded for %q, nor for any other here; a daemon that `ip netns exec` started has a bpffs of its own, which goes with it", name)
+	}
+	return fmt.Errorf("nothing is loaded for %q; loaded are %s", name, strings.Join(others, ", "))
 }
