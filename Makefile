@@ -10,7 +10,7 @@ GO ?= go
 # What regenerating the BPF objects takes, and the standard clients that the
 # lab's tests drive.
 BUILD_PACKAGES := clang-19 llvm-19 libbpf-dev linux-libc-dev
-TEST_PACKAGES := $(BUILD_PACKAGES) curl wrk iperf3 iproute2 ethtool nftables
+TEST_PACKAGES := $(BUILD_PACKAGES) curl wrk iperf3 iproute2 ethtool nftables mptcpize
 
 .PHONY: build demo test race generate check-generated proto deps clean
 
