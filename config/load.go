@@ -3,7 +3,6 @@ package config
 import (
 	"bytes"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -285,12 +284,9 @@ func (c *Config) readSecret(dir string) {
 			path = filepath.Join(dir, path)
 		}
 		data, mode, err := yamlfile.ReadBounded(path, maxSecret)
-		if u, ok := errors.AsType[*yamlfile.Unfit](err); ok {
-			c.problem(field, c.SecretFile, u.Wrong, u.Remedy)
-			return
-		}
 		if err != nil {
-			c.problem(field, c.SecretFile, "cannot be read: "+yamlfile.Cause(err), "make one with `fairlead secret "+path+"`")
+			wrong, remedy := yamlfile.Unread(err, "make one with `fairlead secret "+path+"`")
+			c.problem(field, c.SecretFile, wrong, remedy)
 			return
 		}
 		if mode.Perm()&0o004 != 0 {

@@ -70,7 +70,13 @@ func (c *Config) checkFabric() (found Problems) {
 	if c.Fabric == "" {
 		return nil
 	}
-	f, err := topology.Read(c.Fabric)
+	data, _, err := yamlfile.ReadBounded(c.Fabric, yamlfile.MaxFile)
+	if err != nil { // what is wrong is the name here
+		wrong, remedy := yamlfile.Unread(err, "write where the fabric's file is, such as /etc/fairlead/fabric.yaml")
+		c.problem("fabric", c.Fabric, wrong, remedy)
+		return nil
+	}
+	f, err := topology.Parse(c.Fabric, data)
 	if err != nil {
 		if own, ok := err.(yamlfile.Problems); ok {
 			return own

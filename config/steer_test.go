@@ -38,7 +38,8 @@ vips: [{address: 192.0.2.1, port: 80, forwarding: gue, steer: connection, server
 func TestSteerFabric(t *testing.T) {
 	for _, c := range []struct{ name, fabric, file, want string }{
 		{"right", steerFabric, steered, ""},
-		{"no file", "", steered, "fabric.yaml"},
+		{"no file", "", steered, ": fabric: "}, // the field, and its line
+		{"no file", "", steered, "fabric.yaml: cannot be read: no such file or directory; write where the fabric's file is"},
 		{"broken", strings.Replace(steerFabric, "radix: 16", "radix: 1", 1), steered, "selector.radix"},
 		{"no balancer", steerFabric, strings.ReplaceAll(steered, "name: lb1", "name: lb2"), "balancers[0].name: lb2: the fabric has no host called lb2"},
 		{"no server", steerFabric, strings.ReplaceAll(steered, "10.2.0.2", "10.2.0.3"), "servers[0].address: 10.2.0.3: VIP 192.0.2.1:80/tcp is steered, and balancer lb1: no host of the fabric has the address 10.2.0.3"},

@@ -26,13 +26,20 @@ func ReadFile(path string) ([]byte, error) {
 	if err == nil {
 		return data, nil
 	}
-	p := Problem{File: path, Wrong: "cannot be read: " + Cause(err), Remedy: "name the file with -f"}
+	wrong, remedy := Unread(err, "name the file with -f")
+	return nil, Problems{{File: path, Wrong: wrong, Remedy: remedy}}
+}
+
+// Unread says why ReadBounded gave nothing, and the remedy: missing, unless the
+// file is there and is another's, or is no file that may be read.
+func Unread(err error, missing string) (wrong, remedy string) {
 	if u, ok := errors.AsType[*Unfit](err); ok {
-		p.Wrong, p.Remedy = u.Wrong, u.Remedy
-	} else if os.IsPermission(err) {
-		p.Remedy = "run as root"
+		return u.Wrong, u.Remedy
 	}
-	return nil, Problems{p}
+	if errors.Is(err, fs.ErrPermission) {
+		missing = "run as its owner or root"
+	}
+	return "cannot be read: " + Cause(err), missing
 }
 
 // ReadBounded is the content of the regular file at path, after symbolic links,

@@ -27,6 +27,7 @@ type checker struct {
 	*yamlfile.Document
 	file   *file
 	dir    string
+	draft  bool // nodes may have no links
 	fabric *Fabric
 	names  map[string]int        // node by name
 	owner  map[netip.Addr]string // who has an address: a name
@@ -51,9 +52,13 @@ func (c *checker) check() {
 	for i := range c.file.Links {
 		c.checkLink(i, &c.file.Links[i])
 	}
+	if c.draft || c.Bad["links"] {
+		return
+	}
 	for i := range c.fabric.Nodes {
-		if !c.linked[i] && !c.Bad["links"] {
-			path, n := c.nodePath(i), &c.fabric.Nodes[i]
+		path, n := c.nodePath(i), &c.fabric.Nodes[i]
+		// Links of a name that is there twice are counted for the first.
+		if first, named := c.names[n.Name]; !c.linked[i] && (!named || first == i) {
 			c.Problem(path+".name", n.Name, "has no link, so that no path leads there", "add one under links: {between: ["+n.Name+", …]}, or remove it")
 		}
 	}
@@ -221,6 +226,7 @@ func (c *checker) checkSelector() {
 	if s.Radix < minRadix || s.Radix > maxRadix {
 		c.Problem("selector.radix", fmt.Sprint(s.Radix), "out of range", fmt.Sprintf("write more than the highest port's number, %d to %d", minRadix, maxRadix))
 	}
+	c.fabric.KeyFile = s.KeyFile
 	c.fabric.Selector = pathsel.Config{Permutation: pathsel.Permutation(s.Permutation), Radix: s.Radix,
 		IPv4: pathsel.Field(s.IPv4), IPv6: pathsel.Field(s.IPv6)}
 	c.readKey()

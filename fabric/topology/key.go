@@ -3,7 +3,6 @@ package topology
 import (
 	"bytes"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -55,12 +54,10 @@ func (c *checker) readKeyFile(name string) (text string, ok bool) {
 		path = filepath.Join(c.dir, path)
 	}
 	data, mode, err := yamlfile.ReadBounded(path, maxKeyFile)
-	unfit := (*yamlfile.Unfit)(nil)
 	switch {
-	case errors.As(err, &unfit):
-		c.Problem("selector.key_file", name, unfit.Wrong, unfit.Remedy)
 	case err != nil:
-		c.Problem("selector.key_file", name, "cannot be read: "+yamlfile.Cause(err), "make one with `fairlead secret "+path+"`")
+		wrong, remedy := yamlfile.Unread(err, "make one with `fairlead secret "+path+"`")
+		c.Problem("selector.key_file", name, wrong, remedy)
 	case mode.Perm()&0o004 != 0:
 		c.Problem("selector.key_file", name, fmt.Sprintf("every user of this machine can read it (mode %04o)", mode.Perm()), "chmod 600 "+path)
 	default:

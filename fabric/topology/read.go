@@ -74,16 +74,28 @@ func Read(path string) (*Fabric, error) {
 	return Parse(path, data)
 }
 
+// ReadDraft is Read of a file that has still to be completed: nodes may be
+// without links.
+func ReadDraft(path string) (*Fabric, error) {
+	data, err := yamlfile.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return parse(path, data, true)
+}
+
 // Parse is Read of data; path names the file in errors and is the place from
 // which a relative key_file is found.
-func Parse(path string, data []byte) (*Fabric, error) {
+func Parse(path string, data []byte) (*Fabric, error) { return parse(path, data, false) }
+
+func parse(path string, data []byte, draft bool) (*Fabric, error) {
 	doc := &yamlfile.Document{File: path, Example: example,
 		Empty: "write selector, routers, hosts and links; docs/path.md has an example"}
 	var written file
 	if err := doc.Decode(data, &written); err != nil {
 		return nil, err
 	}
-	c := &checker{Document: doc, file: &written, dir: filepath.Dir(path), fabric: &Fabric{}}
+	c := &checker{Document: doc, file: &written, dir: filepath.Dir(path), draft: draft, fabric: &Fabric{}}
 	c.check()
 	if len(doc.Problems) > 0 {
 		doc.Sort()

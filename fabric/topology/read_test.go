@@ -7,8 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 const good = `selector: {key: 000102030405060708090a0b0c0d0e0f, radix: 4}
@@ -160,6 +163,62 @@ func TestKeyFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Read(file); err == nil || !strings.Contains(err.Error(), "every user of this machine can read it") {
+		t.Error(err)
+	}
+	// What is written names the file again, and does not tell the key.
+	var b bytes.Buffer
+	if err := Write(&b, f); err != nil || strings.Contains(b.String(), key) || !strings.Contains(b.String(), "key_file: fabric.key") {
+		t.Errorf("%v\n%s", err, b.String())
+	}
+}
+
+// TestKeyOfAnother: a key that is there is not made anew.
+func TestKeyOfAnother(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "fabric.key"), nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	asNobody(t)
+	text := strings.Replace(good, "key: 000102030405060708090a0b0c0d0e0f", "key_file: fabric.key", 1)
+	_, err := Parse(filepath.Join(dir, "fabric.yaml"), []byte(text))
+	if want := "selector.key_file: fabric.key: cannot be read: permission denied; run as its owner or root"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// asNobody takes root's rights to files from the rest of a test.
+func asNobody(t *testing.T) {
+	t.Helper()
+	runtime.LockOSThread()
+	before, err := unix.SetfsuidRetUid(65534)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = unix.Setfsuid(before)
+		runtime.UnlockOSThread()
+	})
+}
+
+// TestDraft: nodes may be without links where these are still to be learned.
+func TestDraft(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "fabric.yaml")
+	text := good[:strings.Index(good, "links:")]
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := ReadDraft(file); err != nil || len(f.Nodes) != 5 {
+		t.Errorf("%+v, %v", f, err)
+	}
+	if _, err := Read(file); err == nil || strings.Count(err.Error(), "has no link") != 5 {
+		t.Error(err)
+	}
+}
+
+// TestDuplicate: a name that is there twice is one problem, not two.
+func TestDuplicate(t *testing.T) {
+	_, err := Parse("f", []byte(strings.Replace(good, "name: h2", "name: leaf1", 1)))
+	if err == nil || !strings.Contains(err.Error(), "already the name") || strings.Contains(err.Error(), "leaf1: has no link") {
 		t.Error(err)
 	}
 }

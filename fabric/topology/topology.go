@@ -15,8 +15,11 @@ import (
 // Fabric is a whole fabric.yaml, checked.
 type Fabric struct {
 	Selector pathsel.Config
-	Nodes    []Node
-	Links    []Link
+	// KeyFile is the name of the file that the selector's key is from, as
+	// written: relative to the fabric's file; empty: the key is in the file.
+	KeyFile string
+	Nodes   []Node
+	Links   []Link
 	// TLS is for daemons whose API is at an https address.
 	TLS TLS
 	// Service is where the path service answers.

@@ -9,8 +9,8 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// Write writes the fabric as Read reads it, the key included: keep the file
-// from others (mode 0600).
+// Write writes the fabric as Read reads it. Without KeyFile the key is in it:
+// keep the file from others (mode 0600).
 func Write(w io.Writer, f *Fabric) error {
 	var b bytes.Buffer
 	section := func(name string, value any) error {
@@ -21,7 +21,11 @@ func Write(w io.Writer, f *Fabric) error {
 		return err
 	}
 	s := &f.Selector
-	err := section("selector", selectorEntry{Key: hex.EncodeToString(s.Key[:]), Permutation: string(s.Permutation),
+	key := ""
+	if f.KeyFile == "" {
+		key = hex.EncodeToString(s.Key[:])
+	}
+	err := section("selector", selectorEntry{Key: key, KeyFile: f.KeyFile, Permutation: string(s.Permutation),
 		Radix: s.Radix, IPv4: string(s.IPv4), IPv6: string(s.IPv6)})
 	if err == nil && f.TLS != (TLS{}) {
 		err = section("tls", tlsEntry(f.TLS))
