@@ -83,7 +83,7 @@ func (o *Options) Check() error {
 			return err
 		}
 		if m.hosts > maxHosts {
-			return fmt.Errorf("--%s %s: %d servers, %d are the limit", name, m.size(), m.hosts, maxHosts)
+			return fmt.Errorf("--%s %s: %s", name, m.size(), m.tooLarge())
 		}
 		if _, err := m.fabric(sim.Stream(0, "check")); err != nil {
 			return fmt.Errorf("--%s %s: %w", name, m.size(), err)

@@ -183,3 +183,25 @@ func TestBadOptions(t *testing.T) {
 		}
 	}
 }
+
+// TestTooLarge: a number that is not the real one is not told, and what would
+// be taken is.
+func TestTooLarge(t *testing.T) {
+	for arg, want := range map[string]string{
+		"--fat-tree=1000":            "too many servers, 5000 are the limit; 26 has 4394",
+		"--fat-tree=28":              "5488 servers, 5000 are the limit; 26 has 4394",
+		"--bcube=100,3":              "too many servers, 5000 are the limit; 8,3 has 4096",
+		"--leaf-spine=4096,4,100":    "too many servers, 5000 are the limit; 50,4,100 has 5000",
+		"--leaf-spine=2,2,999999999": "too many servers, 5000 are the limit; write smaller numbers",
+	} {
+		o := New()
+		f := pflag.NewFlagSet("path-diversity", pflag.ContinueOnError)
+		o.Flags(f)
+		if err := f.Parse([]string{arg}); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.Check(); err == nil || !strings.HasSuffix(err.Error(), ": "+want) {
+			t.Errorf("%s: %v, want %s", arg, err, want)
+		}
+	}
+}

@@ -3,9 +3,11 @@ package diversity
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"github.com/fairlead/fairlead/fabric/topology"
+	"github.com/fairlead/fairlead/sim"
 )
 
 // Names of the models, and of their options.
@@ -62,13 +64,35 @@ func (o *Options) model(name string) (model, error) {
 	return m, nil
 }
 
-// count is how many hosts there are; more than maxHosts: too many to be told.
+// manyHosts is where count stops.
+const manyHosts = 8 * maxHosts
+
+// tooLarge says so of a model with more than maxHosts, and what would not be.
+func (m model) tooLarge() string {
+	servers := fmt.Sprintf("%d servers", m.hosts)
+	if m.hosts >= manyHosts/4 { // of a product that was cut
+		servers = "too many servers"
+	}
+	smaller := model{name: m.name, numbers: slices.Clone(m.numbers)}
+	n := &smaller.numbers[0]
+	for *n = min(*n, manyHosts); *n > 1; *n-- {
+		if smaller.count() > maxHosts {
+			continue
+		}
+		if _, err := smaller.fabric(sim.Stream(0, "check")); err == nil {
+			return fmt.Sprintf("%s, %d are the limit; %s has %d", servers, maxHosts, smaller.size(), smaller.count())
+		}
+	}
+	return fmt.Sprintf("%s, %d are the limit; write smaller numbers", servers, maxHosts)
+}
+
+// count is how many hosts there are, exact up to maxHosts at least.
 func (m model) count() int {
 	product := func(factors ...int) int {
 		p := 1
 		for _, f := range factors {
-			if p *= f; p > 8*maxHosts || p < 0 {
-				return 8 * maxHosts
+			if p *= f; p > manyHosts || p < 0 {
+				return manyHosts
 			}
 		}
 		return p

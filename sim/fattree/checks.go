@@ -39,11 +39,30 @@ func (o *Options) checksOf(all outcomes, k int) (checks []sim.Check) {
 	c := sim.NewCheck("cflb with 2 subflows of the optimum"+in, "%", ours, 95, 100, reportedTwo)
 	c.Why = fmt.Sprintf("subflows that are placed once reach %.1f %%; figure rounds shows what placing them again gives", all.over(at(2, 0), throughput).Mean)
 	hash := all.over(at(2, hashed), throughput).Mean
-	checks = append(checks, c, sim.NewCheck("what ecmp lacks of the optimum over what cflb lacks, 2 subflows"+in, "×", (100-hash)/(100-ours), 2, sim.Unbounded, reportedTwo))
+	checks = append(checks, c)
+	checks = append(checks, lackChecks(in, hash, ours)...)
 	if most := at(8, hashed); all[most] != nil {
 		checks = append(checks, sim.NewCheck("cflb with 2 subflows over ecmp with 8"+in, "×", all.ratio(two, most), 1, sim.Unbounded, reportedFewer))
 	}
 	return checks
+}
+
+// leastLack is the least that a way lacks of the optimum or of fairness, in %,
+// so that it can be told from none.
+const leastLack = 0.01
+
+// lackChecks hold what is left to the optimum under both ways, whose throughputs
+// are in % of it. Where nothing is left to cflb, it counts as leastLack; where
+// nothing is left to ecmp either, there is nothing to compare.
+func lackChecks(in string, hash, ours float64) []sim.Check {
+	if 100-hash < leastLack && 100-ours < leastLack {
+		return nil
+	}
+	c := sim.NewCheck("what ecmp lacks of the optimum over what cflb lacks, 2 subflows"+in, "×", (100-hash)/max(100-ours, leastLack), 2, sim.Unbounded, reportedTwo)
+	if 100-ours < leastLack {
+		c.Why = fmt.Sprintf("cflb lacks less than %g %%, and is taken to lack that", leastLack)
+	}
+	return []sim.Check{c}
 }
 
 // overloadChecks: "offers more fairness amongst the different connections".
@@ -56,8 +75,11 @@ func (o *Options) overloadChecks(all outcomes) (checks []sim.Check) {
 				continue
 			}
 			unfair := func(p point) float64 { return 100 - all.over(p, fairness).Mean }
+			if unfair(a) < leastLack && unfair(b) < leastLack {
+				continue // both are fair
+			}
 			what := fmt.Sprintf("what Jain's index lacks under cflb over ecmp, %s, %s a host", subflowsText(n), connectionsText(each))
-			checks = append(checks, sim.NewCheck(what, "×", unfair(a)/unfair(b), 0, 0.9, "more fairness"))
+			checks = append(checks, sim.NewCheck(what, "×", unfair(a)/max(unfair(b), leastLack), 0, 0.9, "more fairness"))
 		}
 	}
 	return checks

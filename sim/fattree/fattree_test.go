@@ -248,3 +248,20 @@ func TestInterrupted(t *testing.T) {
 		t.Error("no error")
 	}
 }
+
+// TestLack: where nothing is left to the optimum, the demand is met.
+func TestLack(t *testing.T) {
+	for _, c := range []struct {
+		hash, ours float64
+		checks     int
+		holds      bool
+	}{
+		{80, 100, 1, true}, {80, 100 + 1e-13, 1, true}, {80, 99, 1, true}, {80, 85, 1, false},
+		{100, 80, 1, false}, {100, 100, 0, false},
+	} {
+		got := lackChecks("", c.hash, c.ours)
+		if len(got) != c.checks || len(got) == 1 && (got[0].Holds != c.holds || math.IsInf(got[0].Ours, 0)) {
+			t.Errorf("%+v: %+v", c, got)
+		}
+	}
+}

@@ -82,7 +82,8 @@ func (o *Packets) checks(all packetOutcomes) (checks []sim.Check) {
 	c := sim.NewCheck("cflb with 2 subflows of the optimum", "%", two, 95, 100, reportedTwo)
 	fluid := all.over(packetPoint{2, way(o.Rounds), true}, throughput).Mean
 	c.Why = fmt.Sprintf("on the same paths fluids reach %.1f %%", fluid)
-	checks = append(checks, c, sim.NewCheck("what ecmp lacks of the optimum over what cflb lacks, 2 subflows", "×", (100-hashTwo)/(100-two), 2, sim.Unbounded, reportedTwo))
+	checks = append(checks, c)
+	checks = append(checks, lackChecks("", hashTwo, two)...)
 	if most, ok := at(8, hashed); ok {
 		checks = append(checks, sim.NewCheck("cflb with 2 subflows over ecmp with 8", "×", two/most, 1, sim.Unbounded, reportedFewer))
 	}
