@@ -175,7 +175,7 @@ func (w *steerWatch) look(now time.Time) (next time.Duration) {
 	rows := map[dataplane.SteerKey]steer.Row{}
 	for address, s := range w.servers {
 		if s.prober != nil {
-			until := s.judge(w, now)
+			until := s.judge(w.log, now)
 			if !until.IsZero() && (next == 0 || until.Sub(now) < next) {
 				next = max(until.Sub(now), time.Millisecond)
 			}
@@ -184,7 +184,7 @@ func (w *steerWatch) look(now time.Time) (next time.Duration) {
 			key := dataplane.SteerKey{Server: address, By: by}
 			was, ok := w.set[key]
 			if s.prober != nil && s.judged {
-				rows[key] = s.Row(steerMode(by), s.good, s.rank)
+				rows[key] = s.Row(steerMode(by), s.used, s.rank)
 			} else if ok {
 				rows[key] = was // holds until more is known
 			}
@@ -209,26 +209,48 @@ func (w *steerWatch) look(now time.Time) (next time.Duration) {
 
 // judge takes over the verdicts on a server's paths, and returns when the first
 // one that is held may be used.
-func (s *steeredServer) judge(w *steerWatch, now time.Time) (until time.Time) {
+func (s *steeredServer) judge(log *slog.Logger, now time.Time) (until time.Time) {
 	s.states = s.prober.States()
 	judged := true
+	stand := make([]steer.Standing, len(s.holds))
 	for _, st := range s.states {
 		h := &s.holds[st.Path]
 		if st.Verdict == probe.Unknown && !unprobable(st) {
 			judged = false // what was known before holds
 		} else {
-			h.Judge(st.Verdict != probe.Good, now)
+			h.Judge(standing(st.Verdict), now)
 		}
-		if usable := h.Usable(now); usable != s.good[st.Path] {
-			s.good[st.Path] = usable
-			w.log.Info("path to a server", "server", s.Name, "over", s.links[st.Path], "used", usable, "verdict", string(st.Verdict), "reason", st.Reason)
-		}
+		stand[st.Path] = h.Standing(now)
 		if t := h.Until(now); !t.IsZero() && (until.IsZero() || t.Before(until)) {
 			until = t
 		}
 	}
+	s.use(log, steer.Best(stand))
 	s.judged = s.judged || judged
 	return until
+}
+
+// use has the paths used from now on, if any are named.
+func (s *steeredServer) use(log *slog.Logger, paths []bool) {
+	for _, st := range s.states {
+		if i := st.Path; paths != nil && paths[i] != s.used[i] {
+			s.used[i] = paths[i]
+			log.Info("path to a server", "server", s.Name, "over", s.links[i], "used", s.used[i], "verdict", string(st.Verdict), "reason", st.Reason)
+		}
+	}
+}
+
+// standing is how a path with this verdict stands.
+func standing(v probe.Verdict) steer.Standing {
+	switch v {
+	case probe.Good:
+		return steer.Good
+	case probe.Unknown:
+		return steer.Unknown
+	case probe.Slow, probe.Astray: // it carries packets
+		return steer.Slow
+	}
+	return steer.Bad
 }
 
 // unprobable says whether a path will never be judged, since no probe takes it:

@@ -30,7 +30,7 @@ type steeredServer struct {
 	stop          context.CancelFunc
 	every         time.Duration
 	holds         []steer.Hold
-	good          []bool
+	used          []bool // the paths that stand best (steer.Best)
 	states        []probe.State
 	judged        bool             // each path has been, since the daemon started
 	moved         map[string]moves // by way of steering
@@ -172,18 +172,18 @@ func (w *steerWatch) find(f *steer.Steering, address netip.Addr, before *steered
 	if err != nil {
 		return s
 	}
-	s.holds, s.good = make([]steer.Hold, len(server.Paths)), make([]bool, len(server.Paths))
+	s.holds, s.used = make([]steer.Hold, len(server.Paths)), make([]bool, len(server.Paths))
 	s.judged = before != nil && before.judged
-	for i := range s.good {
+	for i := range s.used {
 		s.links = append(s.links, strings.Join(f.Links(&server.Paths[i]), " "))
 		was := -1
 		if before != nil {
 			was = slices.Index(before.links, s.links[i])
 		}
 		if was < 0 {
-			s.good[i], s.judged = true, false
+			s.used[i], s.judged = true, false
 		} else {
-			s.good[i], s.holds[i] = before.good[was], before.holds[was]
+			s.used[i], s.holds[i] = before.used[was], before.holds[was]
 		}
 	}
 	return s
@@ -225,7 +225,7 @@ func (w *steerWatch) begin(ctx context.Context, probers *sync.WaitGroup, s *stee
 	if err != nil {
 		return err
 	}
-	p, err := w.open(probe.Config{Fabric: w.fabric.Fabric(), From: w.name, Source: source, Interval: every, Timeout: steerTimeout,
+	p, err := w.open(probe.Config{Fabric: w.fabric.Fabric(), From: w.name, Source: source, Interval: every, Timeout: steerTimeout, Relative: true,
 		Targets: []probe.Target{{Host: s.Name, Address: s.Address, Paths: s.Paths}}, Log: w.log})
 	if err != nil {
 		return fmt.Errorf("probe its paths: %w", err)

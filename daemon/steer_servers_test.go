@@ -123,7 +123,7 @@ func TestSteeringReads(t *testing.T) {
 	s.look(now)
 	s.want(a, by, 64, 0, 0)
 	s.want(b, by, 0, 64, 0)
-	if good := s.servers[netip.MustParseAddr(a)].good; good[1] {
+	if used := s.servers[netip.MustParseAddr(a)].used; used[1] {
 		t.Error("what probes had found is forgotten")
 	}
 
@@ -174,4 +174,49 @@ func TestSteeringMovedByWay(t *testing.T) {
 	if len(r.Steered) != 2 {
 		t.Errorf("%v", r.Steered)
 	}
+}
+
+// warns wants just these warnings of the server's status, each a part of one.
+func (s *steering) warns(want ...string) {
+	s.t.Helper()
+	var r fairleadv1.GetStatusResponse
+	s.describe(&controller.Assignment{}, &r)
+	for i, w := range want {
+		if len(r.Warnings) != len(want) || !strings.Contains(r.Warnings[i], w) {
+			s.t.Errorf("warnings %q, want %q", r.Warnings, want)
+			return
+		}
+	}
+}
+
+// A path that is held is better than one that is lost; and what is used is said.
+func TestSteeringHeld(t *testing.T) {
+	const a, by = "10.0.1.1", config.SteerConnection
+	s, now := newSteering(t), time.Now() // describe looks at the clock
+	s.steers(by, a)
+	p := s.probers[netip.MustParseAddr(a)]
+	for _, step := range []struct {
+		says []probe.Verdict
+		want []int
+	}{
+		{[]probe.Verdict{probe.Good, probe.Good}, []int{32, 32}},
+		{[]probe.Verdict{probe.Slow, probe.Good}, []int{0, 64}},
+		{[]probe.Verdict{probe.Good, probe.Good}, []int{32, 32}},
+		{[]probe.Verdict{probe.Slow, probe.Good}, []int{0, 64}},
+		{[]probe.Verdict{probe.Good, probe.Good}, []int{0, 64}}, // the first is held
+		{[]probe.Verdict{probe.Good, probe.Lost}, []int{64, 0}},
+		{[]probe.Verdict{probe.Lost, probe.Lost}, []int{64, 0}},
+		{[]probe.Verdict{probe.Lost, probe.Slow}, []int{0, 64}},
+		{[]probe.Verdict{probe.Good, probe.Slow}, []int{64, 0}}, // held again
+	} {
+		p.say(step.says...)
+		s.look(now)
+		s.want(a, by, step.want...)
+	}
+	s.warns("is good again, as it was shortly before it turned bad; it is used, as no other one is better", "is slow: slow")
+	p.mu.Lock()
+	p.states[0].Silent = "nobody answers"
+	p.mu.Unlock()
+	s.look(now)
+	s.warns("is answered over any path (nobody answers), so its tunnels stay on the paths that they had")
 }

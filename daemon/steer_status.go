@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -12,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/fabric/probe"
+	"github.com/fairlead/fairlead/fabric/steer"
 )
 
 // describe fills in how tunnels are steered.
@@ -47,10 +49,10 @@ func (s *steeredServer) describe(w *steerWatch, name string, address netip.Addr,
 		return out
 	}
 	out.AllPaths = s.All
-	shares := s.Shares(steerMode(by), s.good, s.rank)
+	shares := s.Shares(steerMode(by), s.used, s.rank)
 	for i := range s.Paths {
 		p := &fairleadv1.SteeredPath{Nodes: w.fabric.Nodes(&s.Paths[i]), Links: w.fabric.Links(&s.Paths[i]),
-			Verdict: string(probe.Unknown), Usable: s.good[i], HeldUntilUnixMs: unixMS(s.holds[i].Until(now))}
+			Verdict: string(probe.Unknown), Usable: s.used[i], HeldUntilUnixMs: unixMS(s.holds[i].Until(now))}
 		if s.judged {
 			p.Parts = uint32(shares[i])
 		}
@@ -58,7 +60,7 @@ func (s *steeredServer) describe(w *steerWatch, name string, address netip.Addr,
 	}
 	for _, st := range s.states {
 		p := out.Paths[st.Path]
-		p.Verdict, p.Reason, p.SinceUnixMs = string(st.Verdict), st.Reason, unixMS(st.Since)
+		p.Verdict, p.Reason, p.SinceUnixMs = string(st.Verdict), cmp.Or(st.Silent, st.Reason), unixMS(st.Since)
 		p.Probes, p.Answered = st.Sent, st.Answered
 		p.RttUs, p.RttLeastUs = uint64(st.RTTLast.Microseconds()), uint64(st.RTTMin.Microseconds())
 	}
@@ -73,29 +75,46 @@ func (s *steeredServer) warnings(name string) (list []string) {
 	case s.err != nil:
 		return []string{fmt.Sprintf("tunnels to %s are not steered: %v", name, s.err)}
 	}
-	bad := 0
+	if silent := s.states; len(silent) > 0 && silent[0].Silent != "" {
+		return []string{fmt.Sprintf("no probe to %s is answered over any path (%s), so its tunnels stay on the paths that they had: see that it and its agent run (fairlead host) with the same fabric, and UDP port %d passes", name, silent[0].Silent, probe.DefaultPort)}
+	}
 	for _, st := range s.states {
-		switch {
-		case unprobable(st):
-			bad++
-			list = append(list, fmt.Sprintf("path to %s over %s is not used: %s", name, s.links[st.Path], st.Reason))
-		case st.Verdict != probe.Good && st.Verdict != probe.Unknown:
-			bad++
-			list = append(list, fmt.Sprintf("path to %s over %s is %s: %s", name, s.links[st.Path], st.Verdict, st.Reason))
+		path := fmt.Sprintf("path to %s over %s", name, s.links[st.Path])
+		if why := s.troubled(st); why != "" {
+			list = append(list, fmt.Sprintf("%s %s", path, why))
 		}
 		if st.Altered != "" {
-			list = append(list, fmt.Sprintf("path to %s over %s: %s on the way, so that tunnels take another one: steering needs packets that arrive as they were sent", name, s.links[st.Path], st.Altered))
+			list = append(list, fmt.Sprintf("%s: %s on the way, so that tunnels take another one: steering needs packets that arrive as they were sent", path, st.Altered))
 		}
-	}
-	if bad > 0 && bad == len(s.Paths) {
-		return []string{fmt.Sprintf("no path to %s is good by its probes (%s), so all are used: see that its agent runs (fairlead host) with the same fabric, and UDP port %d passes", name, s.states[0].Reason, probe.DefaultPort)}
 	}
 	return list
 }
 
+// troubled says what is wrong with a path and whether it is used all the same, ""
+// if nothing is.
+func (s *steeredServer) troubled(st probe.State) (why string) {
+	used := s.used[st.Path]
+	switch {
+	case unprobable(st) && !used:
+		return "is not used: " + st.Reason
+	case unprobable(st):
+		why = "is used untried: " + st.Reason
+	case st.Verdict == probe.Unknown:
+		return ""
+	case st.Verdict != probe.Good:
+		why = fmt.Sprintf("is %s: %s", st.Verdict, st.Reason)
+	case used && s.holds[st.Path].Standing(time.Now()) == steer.Held:
+		why = "is good again, as it was shortly before it turned bad"
+	}
+	if used && why != "" {
+		why += "; it is used, as no other one is better"
+	}
+	return why
+}
+
 // Families of steering. A path is named by its links, joined by a space.
 var (
-	mSteerUsed   = gauge("steer_path_usable", "1 if tunnels to the server may take the path.", "server", "links")
+	mSteerUsed   = gauge("steer_path_usable", "1 if tunnels to the server take the path.", "server", "links")
 	mSteerParts  = gauge("steer_path_parts", "Parts of the server's connections, of 64, that take the path.", "server", "by", "links")
 	mSteerProbes = counter("steer_probes_total", "Probes along the path by outcome: answered or lost.", "server", "links", "result")
 	mSteerRTT    = gauge("steer_path_round_trip_seconds", "Round trip of the last probe along the path that was answered.", "server", "links")

@@ -198,10 +198,13 @@ func TestSteering(t *testing.T) {
 	if got := s.servers[netip.MustParseAddr(a)].moved[by].parts; got != 32 {
 		t.Errorf("%d parts moved, want 32", got)
 	}
-	// No good path: all are used, as the fault may be the server's.
+	// The best that there is; where all are bad, all stays as it is.
+	pa.say(probe.Slow, probe.Lost)
+	s.look(now)
+	s.want(a, by, 64, 0)
 	pa.say(probe.Lost, probe.Lost)
 	s.look(now)
-	s.want(a, by, 32, 32)
+	s.want(a, by, 64, 0)
 
 	pa.say(probe.Good, probe.Good)
 	s.look(now)

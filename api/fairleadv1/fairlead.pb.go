@@ -1327,8 +1327,9 @@ type SteeredPath struct {
 	Verdict     string `protobuf:"bytes,3,opt,name=verdict,proto3" json:"verdict,omitempty"`
 	Reason      string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	SinceUnixMs int64  `protobuf:"varint,5,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
-	// The path may be used. One that turned bad soon after it had come back waits,
-	// until held_until_unix_ms (0: it does not wait).
+	// The path is used, as no other one is better. One that turned bad soon after it
+	// had come back waits for that, while others are good, until held_until_unix_ms
+	// (0: it does not wait).
 	Usable          bool  `protobuf:"varint,6,opt,name=usable,proto3" json:"usable,omitempty"`
 	HeldUntilUnixMs int64 `protobuf:"varint,7,opt,name=held_until_unix_ms,json=heldUntilUnixMs,proto3" json:"held_until_unix_ms,omitempty"`
 	// Parts of the server's connections, of 64, that take the path.

@@ -57,7 +57,7 @@ func inner(nodes []string) string {
 func steeredVerdict(p *fairleadv1.SteeredPath) string {
 	verdict := cmp.Or(p.Verdict, "unknown")
 	switch {
-	case p.HeldUntilUnixMs != 0:
+	case p.HeldUntilUnixMs != 0 && !p.Usable:
 		return verdict + ", waits " + time.Until(time.UnixMilli(p.HeldUntilUnixMs)).Round(time.Second).String()
 	case !p.Usable:
 		return verdict + ", left"

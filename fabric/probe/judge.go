@@ -22,6 +22,9 @@ const (
 	slowMargin = 2 * time.Millisecond
 )
 
+// noAnswer is why, where nobody said why.
+const noAnswer = "probes have no answer"
+
 // outcome is one probe, judged.
 type outcome struct {
 	answered bool
@@ -55,7 +58,7 @@ func (t *track) judge(o outcome, best time.Duration, now time.Time) bool {
 	case !o.answered:
 		t.bad, t.good, t.next = t.bad+1, 0, Lost
 		if t.why = o.why; o.why == "" {
-			t.why = "probes have no answer"
+			t.why = noAnswer
 		}
 	case o.rtt > slowFactor*best && o.rtt > best+slowMargin:
 		t.count(o.rtt)
@@ -69,6 +72,9 @@ func (t *track) judge(o outcome, best time.Duration, now time.Time) bool {
 	}
 	return t.decide(now)
 }
+
+// skip takes in a probe that says nothing of its path.
+func (t *track) skip() { t.sent++ }
 
 func (t *track) count(rtt time.Duration) {
 	if t.answered == 0 || rtt < t.least {

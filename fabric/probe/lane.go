@@ -29,6 +29,7 @@ type lane struct {
 	rounds    []sentProbe // the last ones, by round modulo their number
 	why       string      // ICMP or the kernel says why nothing arrives
 	reached   bool        // and that it came to the host, where nobody answers
+	arrived   bool        // the host itself has said so since the last round was judged
 	passed    int         // hops to the router that says it has no way on; 0: none says so
 	rewritten string
 	rates     Rates

@@ -63,6 +63,11 @@ type Config struct {
 	// were chosen; 0: never. Routers answer about one packet a second (Linux:
 	// net.ipv4.icmp_ratelimit).
 	Walk time.Duration
+	// Relative judges paths by each other alone: a round in which no path to a
+	// target has an answer judges none of them, as the host or its answerer is
+	// gone, and verdicts stay (see State.Silent). Nor is a path judged by a probe
+	// that the host itself says to have had, with nobody to answer it.
+	Relative bool
 	// Log; nil: slog.Default().
 	Log *slog.Logger
 }
@@ -108,4 +113,7 @@ type State struct {
 	// Altered says what is rewritten on the way (NAT, TTL, label), "" if
 	// nothing.
 	Altered string
+	// Silent says why no path to the target has had an answer in three rounds
+	// or more, "" if one had.
+	Silent string
 }

@@ -29,6 +29,7 @@ type Prober struct {
 	mu     sync.Mutex
 	round  uint32      // the next to send
 	judged uint32      // the next to judge
+	silent []int       // rounds in a row without any answer, by target
 	sent   []time.Time // when rounds were, by round modulo their number
 	trains *trainLog
 }
@@ -56,6 +57,7 @@ func New(c Config) (p *Prober, err error) {
 	}
 	pending := int(c.Timeout/c.Interval) + 4
 	p.sent = make([]time.Time, pending)
+	p.silent = make([]int, len(c.Targets))
 	var refused error
 	probed := 0
 	for target, t := range c.Targets {
@@ -216,16 +218,37 @@ func (p *Prober) judgeDue(now time.Time) {
 	changed := false
 	for p.judged < p.round && now.Sub(p.sent[int(p.judged)%len(p.sent)]) >= p.c.Timeout {
 		best := p.best(p.judged)
+		changed = p.silence(best) || changed
 		for _, l := range p.lanes {
-			if l.socket != nil {
+			if l.socket == nil {
+				continue
+			}
+			if p.c.Relative && (best[l.target] == 0 || l.arrived) {
+				l.track.skip()
+			} else {
 				changed = l.judge(p.judged, best[l.target], now) || changed
 			}
+			l.arrived = false
 		}
 		p.judged++
 	}
 	if changed {
 		p.changed()
 	}
+}
+
+// silence counts the rounds that a target did not answer at all. It says whether
+// State.Silent begins or ends.
+func (p *Prober) silence(best []time.Duration) (changed bool) {
+	for target, rtt := range best {
+		was := p.silent[target] >= badInRow
+		p.silent[target]++
+		if rtt > 0 {
+			p.silent[target] = 0
+		}
+		changed = changed || was != (p.silent[target] >= badInRow)
+	}
+	return changed
 }
 
 // best is the least round trip to each target in a round, 0 where nothing was

@@ -62,6 +62,50 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
+// A round without any answer judges nothing if paths are judged by each other, and
+// is told after three.
+func TestRelative(t *testing.T) {
+	for _, relative := range []bool{false, true} {
+		p := &Prober{c: Config{Relative: relative, Timeout: time.Millisecond, Targets: make([]Target, 1)},
+			sent: make([]time.Time, 1), silent: make([]int, 1), changes: make(chan struct{}, 1)}
+		for range 2 {
+			p.lanes = append(p.lanes, &lane{socket: &socket{}, rounds: make([]sentProbe, 1), track: track{verdict: Unknown}})
+		}
+		// Who answers, whom the host says to have had unanswered, and what follows.
+		round := func(times int, answers, arrived [2]bool, silent bool, want ...Verdict) {
+			t.Helper()
+			for range times {
+				for i, l := range p.lanes {
+					l.rounds[0].rtt, l.arrived = 0, arrived[i]
+					if answers[i] {
+						l.rounds[0].rtt = time.Millisecond
+					}
+				}
+				p.round++
+				p.judgeDue(time.Now())
+			}
+			for i, s := range p.States() {
+				if s.Verdict != want[i] || (s.Silent != "") != silent {
+					t.Errorf("relative %v, path %d is %s, want %s; silent: %q, want %v", relative, i, s.Verdict, want[i], s.Silent, silent)
+				}
+			}
+		}
+		both, none := [2]bool{true, true}, [2]bool{}
+		round(3, both, none, false, Good, Good)
+		round(2, none, none, false, Good, Good)
+		if !relative {
+			round(1, none, none, true, Lost, Lost)
+			continue
+		}
+		round(9, none, none, true, Good, Good)
+		round(3, [2]bool{true, false}, none, false, Good, Lost)
+		round(9, none, none, true, Good, Lost)
+		round(20, both, none, false, Good, Good)
+		round(9, [2]bool{false, true}, [2]bool{true, false}, false, Good, Good)
+		round(3, [2]bool{false, true}, none, false, Lost, Good)
+	}
+}
+
 // A beginning of a path keeps the choices before its last router, by their
 // places on the way.
 func TestBeginning(t *testing.T) {

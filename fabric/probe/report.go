@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -47,6 +48,9 @@ func (p *Prober) states() []State {
 		}
 		if l.socket == nil {
 			s.Reason = l.why
+		}
+		if p.silent[l.target] >= badInRow {
+			s.Silent = cmp.Or(l.why, noAnswer)
 		}
 		if slow := l.rates.slow(best[l.target]); slow != "" && s.Verdict == Good {
 			s.Verdict, s.Reason = Slow, slow

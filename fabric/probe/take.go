@@ -56,7 +56,7 @@ func (l *lane) take(m message, k packet, timeout time.Duration) {
 		return // judged before it came, or a copy
 	}
 	s.rtt = roundTrip(s.at, k.at, m.held, timeout)
-	l.why, l.reached, l.passed = "", false, 0
+	l.why, l.reached, l.arrived, l.passed = "", false, false, 0
 	l.rewritten = l.rewriting(m, k.ttl)
 }
 
@@ -105,6 +105,7 @@ func (p *Prober) takeError(s *socket, k packet) {
 	for _, l := range p.lanes {
 		if l.socket == s {
 			l.why, l.reached = p.whyNot(k, p.c.Targets[l.target].Host), k.icmp.noPort()
+			l.arrived = l.reached && k.icmp.router == l.flow.Dst
 			l.passed = 0
 			if node, known := p.names[k.icmp.router]; known && k.icmp.unreachable() {
 				l.passed = 1 + slices.Index(routersOf(p.c.Fabric, l.over), node)

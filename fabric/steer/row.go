@@ -10,10 +10,9 @@ const (
 	AllPaths
 )
 
-// Row says what the server's connections carry if those paths are good (one bool a
-// path). rank is the server's (Ranks), so that servers with one path each spread
-// over the fabric. No path good is as if all were: what goes wrong then is not the
-// fabric, or nothing is better.
+// Row says what the server's connections carry if those paths are good, that is
+// used (Best; one bool a path). rank is the server's (Ranks), so that servers with
+// one path each spread over the fabric. No path good is as if all were.
 //
 // Each part of the connections has its own order of the paths, and takes the first
 // good one of it: it moves only if its path turns bad, or one that it prefers is

@@ -3,8 +3,8 @@
 //
 //	fabric.yaml, balancer ─New─▶ Steering ─Server─▶ paths to a server, and flows
 //	                                                that take each
-//	verdicts of probes ───Hold.Judge──▶ which of them are good
-//	good paths ────────────Server.Row──▶ 64 entries: a source port and a flow label
+//	verdicts of probes ──Hold.Judge, Best──▶ which of them are used
+//	used paths ────────────Server.Row──▶ 64 entries: a source port and a flow label
 //	                                     for each part of the server's connections
 //
 // No I/O, no clock. dataplane.SetSteers puts rows before packets, fabric/probe

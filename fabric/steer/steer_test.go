@@ -179,33 +179,60 @@ func TestRefused(t *testing.T) {
 func TestHold(t *testing.T) {
 	now := time.Unix(1000, 0)
 	var h Hold
-	if !h.Judge(false, now) {
-		t.Error("a path that was never bad is not usable")
+	judge := func(says, want Standing) {
+		t.Helper()
+		if got := h.Judge(says, now); got != want {
+			t.Fatalf("probes say %d: stands %d, want %d", says, got, want)
+		}
 	}
-	if h.Judge(true, now) {
-		t.Error("a bad path is usable")
+	if h.Standing(now) != Unknown {
+		t.Error("something is known of a new path")
 	}
-	if !h.Judge(false, now) {
-		t.Error("the first return is held")
-	}
-	// Each return soon after waits twice as long.
+	judge(Good, Good)
+	judge(Bad, Bad)
+	judge(Good, Good) // the first return is not held
+	// Each return soon after waits twice as long, whatever was bad.
+	says := Bad
 	for _, want := range []time.Duration{2, 4, 8, 16, 16} {
 		want *= time.Second
-		h.Judge(true, now)
-		if h.Judge(false, now) {
-			t.Fatalf("usable at once, want after %v", want)
-		}
+		judge(says, says)
+		says = Slow
+		judge(says, says)
+		judge(Good, Held)
 		if until := h.Until(now); until.Sub(now) != want {
 			t.Fatalf("held for %v, want %v", until.Sub(now), want)
 		}
 		now = now.Add(want)
-		if !h.Usable(now) || !h.Until(now).IsZero() {
+		if h.Standing(now) != Good || !h.Until(now).IsZero() {
 			t.Fatalf("not usable after %v", want)
 		}
 	}
 	now = now.Add(forgive + time.Second)
-	h.Judge(true, now)
-	if !h.Judge(false, now) {
-		t.Error("what was long ago is not forgotten")
+	judge(Bad, Bad)
+	judge(Good, Good) // what was long ago is forgotten
+}
+
+// Used is what stands best; where all are bad nothing is to be changed.
+func TestBest(t *testing.T) {
+	for _, c := range []struct {
+		paths []Standing
+		used  string // 1: used; empty: as before
+	}{
+		{[]Standing{Good, Good, Held, Bad}, "1100"},
+		{[]Standing{Held, Bad}, "10"},
+		{[]Standing{Held, Held, Unknown, Slow}, "1100"},
+		{[]Standing{Bad, Unknown, Slow}, "010"},
+		{[]Standing{Bad, Slow, Bad}, "010"},
+		{[]Standing{Unknown, Unknown}, "11"},
+		{[]Standing{Bad, Bad}, ""},
+		{[]Standing{Bad}, ""},
+	} {
+		var got strings.Builder
+		for _, used := range Best(c.paths) {
+			got.WriteByte("01"[map[bool]int{true: 1}[used]])
+		}
+		if got.String() != c.used {
+			t.Errorf("%v: %q are used, want %q", c.paths, got.String(), c.used)
+		}
 	}
 }
