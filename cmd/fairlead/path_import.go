@@ -2,10 +2,10 @@ package main
 
 import (
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/config/yamlfile"
 	"github.com/fairlead/fairlead/fabric/topology"
 )
 
@@ -22,15 +22,17 @@ leaf1.json. Links that only one end reports are taken, too.
 Ports get numbers in the order of their devices' names, and the selector a
 random key. Machines with one neighbour that do not say that they route are
 hosts, and so are those that --host names. Look the file over, and give hosts
-their addresses, before routers go by it: numbers must not change later.`,
+their addresses, before routers go by it: numbers must not change later. Keep the key
+from others: chmod 600, or write key_file instead ('fairlead secret').`,
 		Example: "  fairlead path import leaf1.json leaf2.json spine1.json >fabric.yaml",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			reports := map[string][]byte{}
 			for _, name := range args {
-				data, err := os.ReadFile(name)
+				data, _, err := yamlfile.ReadBounded(name, yamlfile.MaxFile)
 				if err != nil {
-					return err
+					wrong, remedy := yamlfile.Unread(err, "write there what `lldpcli -f json0 show neighbors` prints")
+					return fmt.Errorf("%s: %s; %s", name, wrong, remedy)
 				}
 				reports[name] = data
 			}
@@ -38,11 +40,8 @@ their addresses, before routers go by it: numbers must not change later.`,
 			if err != nil {
 				return err
 			}
-			if err := topology.Write(cmd.OutOrStdout(), f); err != nil {
-				return err
-			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "%d routers and hosts, %d links\n", len(f.Nodes), len(f.Links))
-			return nil
+			return writeFabric(cmd, f)
 		},
 	}
 	cmd.Flags().StringSliceVar(&options.Hosts, "host", nil, "names of machines that are hosts, whatever they say")

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -31,21 +32,31 @@ hosts that are named; run it on those, too, for the others.
 
 --file is where the selector is taken from, and the names of nodes whose
 addresses it has; what it knows besides is kept. A file with the selector alone
-will do. Routers must read the selector already ('fairlead router').
+will do, and so will nodes without links. Routers must read the selector already
+('fairlead router').
+
+A router answers each side from another address. Before you learn from the other
+side, write all addresses of each router under addresses of one router; what
+looks like one router under two names is told.
 
 Routers answer about one such packet a second (net.ipv4.icmp_ratelimit), so that
-each choice of theirs takes some ten seconds.`,
+each router with a choice takes a minute or more (radix 16), each without a
+quarter of that; with net.ipv4.icmp_ratelimit=0 on the routers, seconds. Without
+key_file the selector's key is in what is written: keep it from others.`,
 		Example: `  fairlead path learn h2=10.1.2.2 h3=10.1.3.2 >learned.yaml
   fairlead path learn --from h2 -f learned.yaml h1 >fabric.yaml`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f, err := topology.Read(file)
+			if timeout <= 0 {
+				return usagef("--timeout %s: must be more than 0, such as %s", timeout, probe.DefaultTimeout)
+			}
+			f, err := topology.ReadDraft(file)
 			if err != nil {
 				return err
 			}
 			if from == "" {
-				if from, err = os.Hostname(); err != nil {
-					return fmt.Errorf("%w; name this host by --from", err)
+				if from, err = thisHost(f); err != nil {
+					return err
 				}
 			}
 			for _, arg := range args {
@@ -53,12 +64,17 @@ each choice of theirs takes some ten seconds.`,
 					return err
 				}
 			}
-			nameless(f)
+			for _, name := range nameless(f) {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s is left out: no way that was learned passes it\n", name)
+			}
 			if _, err := paths.New(f); err != nil {
 				return fmt.Errorf("what was learned makes no fabric: %w", err)
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "%d routers and hosts, %d links\n", len(f.Nodes), len(f.Links))
-			return topology.Write(cmd.OutOrStdout(), f)
+			if err := placeKey(f, file); err != nil {
+				return err
+			}
+			return writeFabric(cmd, f)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", defaultFabric, "the fabric's file, at least its selector")
@@ -74,7 +90,7 @@ func learn(ctx context.Context, f *topology.Fabric, from, target string, timeout
 	if given {
 		var err error
 		if to, err = netip.ParseAddr(text); err != nil {
-			return usagef("%q: %w; write NAME=ADDRESS", target, err)
+			return usagef("%q: %q is no address; write NAME=ADDRESS, such as h2=192.0.2.10", target, text)
 		}
 	} else {
 		i, err := f.Find(name)
@@ -93,10 +109,77 @@ func learn(ctx context.Context, f *topology.Fabric, from, target string, timeout
 	if name == from || source == to {
 		return usagef("%q: is this host; name another, to which there is a way to learn", target)
 	}
-	return probe.Learn(ctx, f, probe.LearnConfig{
+	before := topology.Fabric{Nodes: slices.Clone(f.Nodes), Links: slices.Clone(f.Links)}
+	if err := probe.Learn(ctx, f, probe.LearnConfig{
 		Host: from, Source: source, Target: name, Address: to, Timeout: timeout,
 		Progress: func(s string) { fmt.Fprintln(progress, s) },
-	})
+	}); err != nil {
+		return err
+	}
+	// What they are called in the file, which may have known their addresses.
+	if i, ok := f.ByAddress(source); ok {
+		from = f.Nodes[i].Name
+	}
+	if i, ok := f.ByAddress(to); ok {
+		name = f.Nodes[i].Name
+	}
+	if twice := twiceText(probe.LearnedTwice(&before, f, from, name)); twice != "" {
+		fmt.Fprintf(progress, "warning: ways between %s and %s were in the file, over other routers: %s; write the addresses of what is one router under its addresses in the file, once, and learn again\n", from, name, twice)
+	}
+	return nil
+}
+
+// twiceText names routers that may be others, in a line.
+func twiceText(found []probe.Twice) string {
+	var text []string
+	for _, t := range found {
+		if len(t.Old) == 0 {
+			t.Old = []string{"any of them"}
+		}
+		text = append(text, t.New+" may be "+strings.Join(t.Old, " or "))
+	}
+	return strings.Join(text, ", ")
+}
+
+// thisHost is the host of the file that has an address of this machine, else
+// the machine's name.
+func thisHost(f *topology.Fabric) (string, error) {
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return "", fmt.Errorf("this machine's addresses: %w; name this host by --from", err)
+	}
+	for _, a := range own {
+		prefix, err := netip.ParsePrefix(a.String())
+		if err != nil || prefix.Addr().IsLoopback() {
+			continue
+		}
+		if i, ok := f.ByAddress(prefix.Addr()); ok && f.Nodes[i].Host {
+			return f.Nodes[i].Name, nil
+		}
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("this machine has no name: %w; name this host by --from", err)
+	}
+	return name, nil
+}
+
+// placeKey makes key_file of a fabric that was read from file right for any
+// folder that it is written to.
+func placeKey(f *topology.Fabric, file string) (err error) {
+	if f.KeyFile == "" || filepath.IsAbs(f.KeyFile) || filepath.Dir(file) == "." {
+		return nil
+	}
+	f.KeyFile, err = filepath.Abs(filepath.Join(filepath.Dir(file), f.KeyFile))
+	return err
+}
+
+// writeFabric writes the file, and says if it has to be kept from others.
+func writeFabric(cmd *cobra.Command, f *topology.Fabric) error {
+	if f.KeyFile == "" {
+		fmt.Fprintln(cmd.ErrOrStderr(), "the selector's key is in this file: chmod 600 it, or write key_file instead (`fairlead secret`)")
+	}
+	return topology.Write(cmd.OutOrStdout(), f)
 }
 
 // sourceFor is the address that this machine would send from.
@@ -109,8 +192,9 @@ func sourceFor(to netip.Addr) (netip.Addr, error) {
 	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
 }
 
-// nameless takes out nodes that no link leads to: a file must not have them.
-func nameless(f *topology.Fabric) {
+// nameless takes out nodes that no link leads to, as a file must not have them,
+// and says which.
+func nameless(f *topology.Fabric) (names []string) {
 	linked := make([]bool, len(f.Nodes))
 	for _, l := range f.Links {
 		linked[l.Ends[0].Node], linked[l.Ends[1].Node] = true, true
@@ -120,6 +204,8 @@ func nameless(f *topology.Fabric) {
 	for i, n := range f.Nodes {
 		if kept[i] = len(nodes); linked[i] {
 			nodes = append(nodes, n)
+		} else {
+			names = append(names, n.Name)
 		}
 	}
 	f.Nodes = nodes
@@ -130,4 +216,5 @@ func nameless(f *topology.Fabric) {
 			e.Node = kept[e.Node]
 		}
 	}
+	return names
 }

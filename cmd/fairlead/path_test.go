@@ -5,8 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -120,6 +123,8 @@ func TestPathRefused(t *testing.T) {
 		{exitUsage, "--again 1 names the flow, and with it both ends: leave out h1 h2", []string{"schedule", "h1", "h2", "--again", "1"}},
 		{exitUsage, `"here=127.0.0.1": is this host`, []string{"learn", "--from", "me", "here=127.0.0.1"}},
 		{exitUsage, `"me=192.0.2.1": is this host`, []string{"learn", "--from", "me", "me=192.0.2.1"}},
+		{exitUsage, `"h9=foo": "foo" is no address; write NAME=ADDRESS`, []string{"learn", "h9=foo"}},
+		{exitUsage, "--timeout 0s: must be more than 0", []string{"learn", "h2", "--timeout", "0s"}},
 		{exitUsage, "--port 0: must be 1 to 65535", []string{"answer", "--port", "0"}},
 		{exitUsage, `RATE "fast": not a rate`, []string{"report", "h1-leaf1", "h1", "fast"}},
 		{exitUsage, "--measure 1ms: must be 100ms or more", []string{"serve", "--measure", "1ms"}},
@@ -132,6 +137,109 @@ func TestPathRefused(t *testing.T) {
 
 		if lines := strings.Count(complaints, "\n"); status != c.status || !strings.Contains(complaints, c.want) || out != "" || lines > 2 || status == exitFailed && lines != 1 {
 			t.Errorf("%v: %d %s%s, want %d %s", c.args, status, out, complaints, c.status, c.want)
+		}
+	}
+}
+
+// TestLearnDraft: a file of nodes that have no links yet is taken.
+func TestLearnDraft(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "fabric.yaml")
+	draft, _, _ := strings.Cut(pathFabric, "links:")
+	if err := os.WriteFile(file, []byte(draft), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out, complaints bytes.Buffer
+	status := run(t.Context(), []string{"path", "learn", "-f", file, "--from", "h1", "h1"}, strings.NewReader(""), &out, &complaints)
+	if want := `"h1": is this host`; status != exitUsage || !strings.Contains(complaints.String(), want) {
+		t.Errorf("%d %s, want %s", status, complaints.String(), want)
+	}
+}
+
+// TestLearnWrites: what no link was learned of is left out and told, and the
+// selector's key is not told where a file has it.
+func TestLearnWrites(t *testing.T) {
+	f, err := topology.Parse("f", []byte(pathFabric))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Nodes = slices.Insert(f.Nodes, 1, topology.Node{Name: "idle", TTL: 64})
+	for i := range f.Links {
+		for side := range f.Links[i].Ends {
+			if e := &f.Links[i].Ends[side]; e.Node >= 1 {
+				e.Node++
+			}
+		}
+	}
+	if left := nameless(f); !slices.Equal(left, []string{"idle"}) {
+		t.Errorf("left out: %v", left)
+	}
+	for _, keyFile := range []string{"", "fabric.key"} {
+		f.KeyFile = keyFile
+		if err := placeKey(f, "/etc/fairlead/fabric.yaml"); err != nil {
+			t.Fatal(err)
+		}
+		var out, said bytes.Buffer
+		cmd := newPathLearnCommand()
+		cmd.SetOut(&out)
+		cmd.SetErr(&said)
+		if err := writeFabric(cmd, f); err != nil {
+			t.Fatal(err)
+		}
+		inFile := strings.Contains(out.String(), "000102030405060708090a0b0c0d0e0f")
+		if inFile != (keyFile == "") || strings.Contains(said.String(), "chmod 600") != inFile ||
+			keyFile != "" && !strings.Contains(out.String(), "key_file: /etc/fairlead/fabric.key") {
+			t.Errorf("%q: %s%s", keyFile, out.String(), said.String())
+		}
+	}
+}
+
+// TestLearnFrom: this machine is the host of the file that has its address.
+func TestLearnFrom(t *testing.T) {
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	machine, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name, err := thisHost(&topology.Fabric{}); err != nil || name != machine {
+		t.Errorf("%s, %v, want %s", name, err, machine)
+	}
+	for _, a := range own {
+		prefix := netip.MustParsePrefix(a.String())
+		if prefix.Addr().IsLoopback() {
+			continue
+		}
+		f := &topology.Fabric{Nodes: []topology.Node{{Name: "h7", Host: true, Addresses: []netip.Addr{prefix.Addr()}}}}
+		if name, err := thisHost(f); err != nil || name != "h7" {
+			t.Errorf("with %s: %s, %v", prefix, name, err)
+		}
+	}
+}
+
+// TestTwiceText: each router that may be another is named with what it may be.
+func TestTwiceText(t *testing.T) {
+	got := twiceText([]probe.Twice{{New: "x", Old: []string{"leaf1", "leaf2"}}, {New: "y"}})
+	if want := "x may be leaf1 or leaf2, y may be any of them"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// TestImportRefused: the file that is wrong is named, with the remedy.
+func TestImportRefused(t *testing.T) {
+	empty := filepath.Join(t.TempDir(), "leaf1.json")
+	if err := os.WriteFile(empty, []byte(`{"lldp": [{"interface": []}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{
+		"/nope.json": "/nope.json: cannot be read: no such file or directory; write there what `lldpcli -f json0 show neighbors` prints",
+		"/dev":       "/dev: is a folder, must be a regular file",
+		empty:        empty + ": no file names a neighbour",
+	} {
+		var out, complaints bytes.Buffer
+		if status := run(t.Context(), []string{"path", "import", file}, strings.NewReader(""), &out, &complaints); status != exitFailed || !strings.Contains(complaints.String(), want) {
+			t.Errorf("%s: %d %s, want %s", file, status, complaints.String(), want)
 		}
 	}
 }

@@ -425,7 +425,7 @@ func TestRefused(t *testing.T) {
 	}
 	routes.At(1, &p)
 	for want, q := range map[string]Request{
-		"no address of IPv6 is known of client":               {IPv6: true},
+		"no address of IPv6 is known of client":   {IPv6: true},
 		"time to live 1: the path has 2 routers":  {TTL: 1},
 		"do not lead over this path":              {SrcPort: 1, DstPort: wrongPort(t, n, &p)},
 		"none of the source ports 40000 to 40000": {DstPort: 80, SrcPorts: [2]uint16{40000, 40000}},

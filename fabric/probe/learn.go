@@ -117,6 +117,9 @@ func (l *learner) explore(node int, turns []turn, nth int) error {
 	if nth >= learnHops {
 		return fmt.Errorf("to %s: more than %d routers; is there a loop?", l.c.Address, learnHops)
 	}
+	if nth > 0 {
+		l.c.Progress(fmt.Sprintf("asking %s where it sends %d flows; routers give about one answer a second (net.ipv4.icmp_ratelimit)", l.f.Nodes[node].Name, l.wayFlows(nth)))
+	}
 	next, err := l.ways(turns, nth)
 	if err != nil {
 		return err
@@ -126,6 +129,7 @@ func (l *learner) explore(node int, turns []turn, nth int) error {
 		l.c.Progress(fmt.Sprintf("%s sends all to %s", l.f.Nodes[node].Name, l.f.Nodes[next[0]].Name))
 		return l.explore(next[0], turns, nth+1)
 	}
+	l.c.Progress(fmt.Sprintf("%s has %d ways; asking which port leads where, which takes about %d answers", l.f.Nodes[node].Name, len(next), l.portFlows(len(next))))
 	ports, err := l.ports(turns, nth, len(next))
 	if err != nil {
 		return err
@@ -148,11 +152,7 @@ func (l *learner) explore(node int, turns []turn, nth int) error {
 
 // ways are the nodes that the nth router sends flows to.
 func (l *learner) ways(turns []turn, nth int) (next []int, err error) {
-	flows := max(sameFlows, l.f.Selector.Radix)
-	if nth == 0 {
-		flows = 1 // this host itself
-	}
-	for i := range flows {
+	for i := range l.wayFlows(nth) {
 		steer := turns
 		if nth > 0 { // every digit is a port's or the hash's; all together show all ways
 			steer = append(slices.Clone(turns), turn{nth, i % l.f.Selector.Radix})
@@ -168,14 +168,33 @@ func (l *learner) ways(turns []turn, nth int) (next []int, err error) {
 	return next, nil
 }
 
+// wayFlows is how many flows show the nth router's ways.
+func (l *learner) wayFlows(nth int) int {
+	if nth == 0 {
+		return 1 // this host itself
+	}
+	return max(sameFlows, l.f.Selector.Radix)
+}
+
+// sameWay is how many flows that the hash spreads over known ways all go the
+// same one by chance once in 1/byChance times: known^(1-flows).
+func sameWay(known int) int {
+	return 1 + int(math.Ceil(math.Log(1/byChance)/math.Log(float64(known))))
+}
+
+// portFlows is about how many flows show the ports of a router with known ways:
+// all of sameWay for each port, and two or three for each digit that is none's.
+func (l *learner) portFlows(known int) int {
+	ports := min(known, l.f.Selector.Radix)
+	return ports*sameWay(known) + (l.f.Selector.Radix-ports)*5/2
+}
+
 // way is a port and the node behind it.
 type way struct{ port, to int }
 
 // ports are those of the nth router's ways, of which several are known.
 func (l *learner) ports(turns []turn, nth, known int) (ports []way, err error) {
-	// Flows that the hash spreads over known ways all go the same one with
-	// probability known^(1-flows).
-	flows := 1 + int(math.Ceil(math.Log(1/byChance)/math.Log(float64(known))))
+	flows := sameWay(known)
 	for port := range l.f.Selector.Radix {
 		to := -1
 		for i := range flows {

@@ -80,7 +80,7 @@ func FromLLDP(reports map[string][]byte, o LLDPOptions) (*Fabric, error) {
 		}
 	}
 	if len(l.links) == 0 {
-		return nil, fmt.Errorf("no file names a neighbour; let LLDP run for a minute on all machines, then write `lldpcli -f json0 show neighbors` of each into a file called as the machine")
+		return nil, fmt.Errorf("%s: no file names a neighbour; let LLDP run for a minute on all machines, then write `lldpcli -f json0 show neighbors` of each into a file called as the machine", strings.Join(sortedKeys(reports), ", "))
 	}
 	f := l.fabric(o.Hosts)
 	rand.Read(f.Selector.Key[:]) // never fails (crypto/rand)
