@@ -29,7 +29,7 @@ type Prober struct {
 	mu     sync.Mutex
 	round  uint32      // the next to send
 	judged uint32      // the next to judge
-	silent []int       // rounds in a row without any answer, by target
+	silent map[int]int // rounds in a row without any answer, by target
 	sent   []time.Time // when rounds were, by round modulo their number
 	trains *trainLog
 }
@@ -44,7 +44,7 @@ func New(c Config) (p *Prober, err error) {
 	}
 	p = &Prober{
 		c: c, secret: secretOf(c.Fabric.Selector.Key), session: rand.Uint64(),
-		log: c.Log, changes: make(chan struct{}, 1), names: namesOf(c.Fabric),
+		log: c.Log, changes: make(chan struct{}, 1), names: namesOf(c.Fabric), silent: map[int]int{},
 	}
 	defer func() {
 		if err != nil {
@@ -57,7 +57,6 @@ func New(c Config) (p *Prober, err error) {
 	}
 	pending := int(c.Timeout/c.Interval) + 4
 	p.sent = make([]time.Time, pending)
-	p.silent = make([]int, len(c.Targets))
 	var refused error
 	probed := 0
 	for target, t := range c.Targets {

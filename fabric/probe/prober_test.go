@@ -67,7 +67,7 @@ func TestNewRefuses(t *testing.T) {
 func TestRelative(t *testing.T) {
 	for _, relative := range []bool{false, true} {
 		p := &Prober{c: Config{Relative: relative, Timeout: time.Millisecond, Targets: make([]Target, 1)},
-			sent: make([]time.Time, 1), silent: make([]int, 1), changes: make(chan struct{}, 1)}
+			sent: make([]time.Time, 1), silent: map[int]int{}, changes: make(chan struct{}, 1)}
 		for range 2 {
 			p.lanes = append(p.lanes, &lane{socket: &socket{}, rounds: make([]sentProbe, 1), track: track{verdict: Unknown}})
 		}
