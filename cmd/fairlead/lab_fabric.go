@@ -45,7 +45,7 @@ about a minute and a half.`,
 			}{{"rate", rate, &o.ConnectionRate}, {"limit", limit, &o.Limit}} {
 				bits, err := topology.ParseRate(f.text)
 				if err != nil {
-					return usagef("--%s: %v", f.flag, err)
+					return usagef("--%s %q: %v; write bit/s such as 400kbit or 1Mbit", f.flag, f.text, err)
 				}
 				*f.to = int(bits)
 			}

@@ -7,10 +7,12 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/config/yamlfile"
 	"github.com/fairlead/fairlead/lab"
 )
 
@@ -59,6 +61,10 @@ the flood fills no table: then the run proves nothing.`,
 				return err
 			}
 			o.Scenario = args[0]
+			if known := lab.ScenarioNames(); !slices.Contains(known, o.Scenario) {
+				known = append(known, "fabric", "seven-paths")
+				return usagef("there is no scenario %q%s; there are %s", o.Scenario, didYouMean(yamlfile.Nearest(o.Scenario, known)), strings.Join(known, ", "))
+			}
 			if !cmd.Flags().Changed("seed") {
 				o.Seed = rand.Uint64() >> 33 // short enough to type again
 			}

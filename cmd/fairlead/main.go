@@ -101,7 +101,7 @@ what to do), 2 wrong usage.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(flagError)
 	addCommands(root)
 	markUsage(root)
 	return root
@@ -113,12 +113,8 @@ func commandsAlone(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	text := fmt.Sprintf("there is no command %q", args[0])
 	cmd.SuggestionsMinimumDistance = 2
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		text += "; did you mean " + strings.Join(near, " or ") + "?"
-	}
-	return usageError{errors.New(text)}
+	return usagef("there is no command %q%s", args[0], didYouMean(cmd.SuggestionsFor(args[0])...))
 }
 
 // markUsage makes every complaint about the number of arguments a usage
@@ -133,6 +129,9 @@ func markUsage(cmd *cobra.Command) {
 			err := check(cmd, args)
 			if said := (usageError{}); errors.As(err, &said) {
 				return err
+			}
+			if err != nil && check(cmd, nil) == nil && check(cmd, args[:1]) != nil { // it takes none
+				return unexpected(cmd, args)
 			}
 			if err != nil {
 				line := cmd.Use

@@ -81,6 +81,10 @@ func (f *probeFlags) check() error {
 	switch {
 	case f.count < 3:
 		return usagef("--count %d: must be 3 or more, as three probes make a verdict", f.count)
+	case f.interval <= 0:
+		return usagef("--interval %s: must be more than 0, such as %s", f.interval, probe.DefaultInterval)
+	case f.timeout <= 0:
+		return usagef("--timeout %s: must be more than 0, such as %s", f.timeout, probe.DefaultTimeout)
 	case f.metrics != "" && !f.watch:
 		return usagef("--metrics %s: has nobody to ask once the command has ended; add --watch", f.metrics)
 	}

@@ -70,9 +70,17 @@ func openKernel() (k *kernel, err error) {
 		err = k.listen.JoinGroup(group)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("listen for MPTCP's events: %w", err), k.close())
+		return nil, errors.Join(listenError(err), k.close())
 	}
 	return k, nil
+}
+
+// listenError is why there are no events.
+func listenError(err error) error {
+	if errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("listen for MPTCP's events: %w; run as root (CAP_NET_ADMIN)", unix.EPERM)
+	}
+	return fmt.Errorf("listen for MPTCP's events: %w", err)
 }
 
 func (k *kernel) close() error {

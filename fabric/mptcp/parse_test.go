@@ -3,6 +3,7 @@ package mptcp
 import (
 	"encoding/binary"
 	"net/netip"
+	"os"
 	"testing"
 
 	"github.com/mdlayher/netlink"
@@ -90,5 +91,13 @@ func TestParseEvent(t *testing.T) {
 	}
 	for n := range whole {
 		parseEvent(whole[:n]) // must not panic
+	}
+}
+
+// TestListenError: who is not root is told so, in words.
+func TestListenError(t *testing.T) {
+	err := listenError(&netlink.OpError{Op: "join-group", Err: os.NewSyscallError("setsockopt", unix.EPERM)})
+	if want := "listen for MPTCP's events: operation not permitted; run as root (CAP_NET_ADMIN)"; err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
 	}
 }

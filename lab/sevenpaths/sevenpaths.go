@@ -61,7 +61,7 @@ func (o *Options) Check() error {
 	case o.Runs < 1 || o.Runs > MostRuns:
 		return fmt.Errorf("--runs %d: must be 1 to %d", o.Runs, MostRuns)
 	case o.Rate < LeastRate || o.Rate > MostRate:
-		return fmt.Errorf("--rate %d bit/s: must be %g to %g Mbit/s", o.Rate, LeastRate/1e6, MostRate/1e6)
+		return fmt.Errorf("--rate %s: must be %s to %s, such as 20Mbit", topology.FormatRate(o.Rate), topology.FormatRate(LeastRate), topology.FormatRate(MostRate))
 	}
 	return nil
 }

@@ -263,11 +263,11 @@ func TestFailure(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	for want, o := range map[string]Options{
-		"":                              {Runs: DefaultRuns, Rate: DefaultRate},
-		"--runs 0: must be 1 to":        {Rate: DefaultRate},
-		"--runs 5000: must be 1 to":     {Runs: 5000, Rate: DefaultRate},
-		"--rate 8 bit/s: must be 1 to":  {Runs: 1, Rate: 8},
-		"--rate 1000000000 bit/s: must": {Runs: 1, Rate: 1e9},
+		"":                          {Runs: DefaultRuns, Rate: DefaultRate},
+		"--runs 0: must be 1 to":    {Rate: DefaultRate},
+		"--runs 5000: must be 1 to": {Runs: 5000, Rate: DefaultRate},
+		"--rate 8bit: must be 1Mbit to 200Mbit, such as 20Mbit": {Runs: 1, Rate: 8},
+		"--rate 1Gbit: must be":                                 {Runs: 1, Rate: 1e9},
 	} {
 		if err := o.Check(); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
