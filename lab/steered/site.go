@@ -39,7 +39,8 @@ const readyWait = 60 * time.Second
 type site struct {
 	o        *Options
 	fabric   *fabrics.Fabric
-	link     int // that is degraded and cut
+	link     int                         // that is degraded and cut
+	daemons  map[string]*fabrics.Process // of servers and the balancer, by node
 	balancer fairleadv1connect.FairleadClient
 	routers  map[string]fairleadv1connect.FairleadClient
 	usual    float64 // bytes a second that the bad spine has while all is well
@@ -94,7 +95,7 @@ func build(ctx context.Context, o *Options) (_ *site, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &site{o: o, fabric: f, link: f.Link(spines[0], "leaf2", 0), routers: map[string]fairleadv1connect.FairleadClient{}}
+	s := &site{o: o, fabric: f, link: f.Link(spines[0], "leaf2", 0), daemons: map[string]*fabrics.Process{}, routers: map[string]fairleadv1connect.FairleadClient{}}
 	defer func() {
 		if err != nil && !o.Keep {
 			err = errors.Join(err, f.Down())
@@ -194,24 +195,20 @@ func (s *site) yaml() string {
 // startDaemons starts servers, agents and the balancer, and waits until the
 // balancer steers.
 func (s *site) startDaemons(ctx context.Context) error {
-	state := filepath.Join(s.fabric.Dir(), "state")
-	processes := map[string]*fabrics.Process{}
-	start := func(node, command string) (err error) {
-		if err := s.bare(node); err != nil {
+	for _, n := range append(s.servers(), "lb") {
+		if err := s.bare(n); err != nil {
 			return err
 		}
-		processes[node], err = s.fabric.Spawn(node, command+"-"+node, s.o.Program, command, "-f", s.config(), "--name", s.name(node), "--state-dir", state)
-		return err
 	}
 	for _, n := range s.servers() {
 		if err := s.serve(ctx, n); err != nil {
 			return err
 		}
-		if err := start(n, "host"); err != nil {
+		if err := s.start(n, "host"); err != nil {
 			return err
 		}
 	}
-	if err := start("lb", "lb"); err != nil {
+	if err := s.start("lb", "lb"); err != nil {
 		return err
 	}
 	var err error
@@ -223,7 +220,7 @@ func (s *site) startDaemons(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return true
 		}
-		for node, p := range processes {
+		for node, p := range s.daemons {
 			if p.Ended() {
 				last = "the daemon of " + node + " has ended:\n" + p.Log()
 				return true
@@ -241,9 +238,15 @@ func (s *site) startDaemons(ctx context.Context) error {
 		return ctx.Err()
 	}
 	if !ready || last != "" {
-		return fmt.Errorf("the balancer does not steer: %s\nits log:\n%s", last, processes["lb"].Log())
+		return fmt.Errorf("the balancer does not steer: %s\nits log:\n%s", last, s.daemons["lb"].Log())
 	}
 	return nil
+}
+
+// start starts a node's daemon.
+func (s *site) start(node, command string) (err error) {
+	s.daemons[node], err = s.fabric.Spawn(node, command+"-"+node, s.o.Program, command, "-f", s.config(), "--name", s.name(node), "--state-dir", filepath.Join(s.fabric.Dir(), "state"))
+	return err
 }
 
 // notSteered says why not all servers are steered to over two good paths; empty:
