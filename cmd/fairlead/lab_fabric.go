@@ -32,7 +32,7 @@ is silent.
 Exit status 1 if steered tunnels take more than a second to leave the bad link, or a
 connection breaks or is silent for more than two seconds; or if nothing is silent
 that is not steered, for then the run proves nothing. It needs root, and takes
-about a minute and a half.`,
+about a minute.`,
 		Example: "  fairlead lab run fabric\n  fairlead lab run fabric --steer server,off -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -26,7 +26,7 @@ two such links. Goodput is in units of what TCP gets over one link.
 
 Exit status 1 if not all links carry a subflow in every run with as many chosen
 subflows as links, or if goodput is less than 6.3 times one link (of seven), or 1.9
-times (of two). It needs root, and takes five minutes with 50 runs.`,
+times (of two). It needs root, and takes six minutes with 50 runs, two with one.`,
 		Example: "  fairlead lab run seven-paths\n  fairlead lab run seven-paths --runs 400 --rate 100Mbit -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {

@@ -71,7 +71,7 @@ func TestPathProbe(t *testing.T) {
 
 	// Nobody answers yet.
 	out, err := probe("--rates=false")
-	if err == nil || !strings.Contains(out, "no link alone: lost ("+to+" has no answerer on UDP port 6081; run there: fairlead path answer)") {
+	if err == nil || !strings.Contains(out, "paths as a whole: lost ("+to+" has no answerer on UDP port 6081; run there: fairlead path answer)") {
 		t.Errorf("without an answerer: %v, %s", err, out)
 	}
 	answerer, err := f.Spawn("host-1", "answerer", program, "path", "answer", "-f", f.Path())

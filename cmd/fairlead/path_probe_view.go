@@ -104,7 +104,7 @@ func (v *probeView) linksText(f *probe.Finding) string {
 	}
 	switch len(names) {
 	case 0:
-		return "no link alone"
+		return "paths as a whole"
 	case 1:
 		return "link " + names[0]
 	}
@@ -181,7 +181,23 @@ func (v *probeView) table(w io.Writer) error {
 	if len(v.findings) > 0 {
 		fmt.Fprintln(w)
 	}
+	if v.silent() {
+		_, err := fmt.Fprintln(w, "\nno path is answered: before all links, suspect the key, which may be another at the routers or the other host than in this file; `fairlead doctor --fabric FILE` compares them")
+		return err
+	}
 	return nil
+}
+
+// silent says whether no probe of any path has had an answer, and nobody said
+// why: a key that differs looks as if all links were bad.
+func (v *probeView) silent() bool {
+	for i := range v.states {
+		s := &v.states[i]
+		if s.Verdict != probe.Lost || s.Answered > 0 || strings.Contains(s.Reason, "has no answerer") {
+			return false
+		}
+	}
+	return len(v.states) > 0
 }
 
 func rtt(d time.Duration) string {

@@ -141,6 +141,24 @@ func TestPathRefused(t *testing.T) {
 	}
 }
 
+// TestProbeSilent: where nothing is answered the key may be another, unless
+// somebody said why, or one path is answered.
+func TestProbeSilent(t *testing.T) {
+	lost := probe.State{Verdict: probe.Lost, Sent: 5, Reason: "probes have no answer; leaf1 does not send it to spine1"}
+	refused, partly := lost, lost
+	refused.Reason = "h2 has no answerer on UDP port 6081; run there: fairlead path answer"
+	partly.Answered = 1
+	for _, c := range []struct {
+		states []probe.State
+		want   bool
+	}{{nil, false}, {[]probe.State{lost, lost}, true}, {[]probe.State{lost, partly}, false}, {[]probe.State{refused, refused}, false},
+		{[]probe.State{lost, {Verdict: probe.Good, Sent: 5, Answered: 5}}, false}} {
+		if got := (&probeView{states: c.states}).silent(); got != c.want {
+			t.Errorf("%+v: %v", c.states, got)
+		}
+	}
+}
+
 // TestLearnDraft: a file of nodes that have no links yet is taken.
 func TestLearnDraft(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "fabric.yaml")
