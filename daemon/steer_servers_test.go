@@ -215,7 +215,7 @@ func TestSteeringHeld(t *testing.T) {
 	}
 	s.warns("is good again, as it was shortly before it turned bad; it is used, as no other one is better", "is slow: slow")
 	p.mu.Lock()
-	p.states[0].Silent = "nobody answers"
+	p.states[1].Silent = "nobody answers"
 	p.mu.Unlock()
 	s.look(now)
 	s.warns("is answered over any path (nobody answers), so its tunnels stay on the paths that they had")

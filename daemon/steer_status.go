@@ -75,8 +75,8 @@ func (s *steeredServer) warnings(name string) (list []string) {
 	case s.err != nil:
 		return []string{fmt.Sprintf("tunnels to %s are not steered: %v", name, s.err)}
 	}
-	if silent := s.states; len(silent) > 0 && silent[0].Silent != "" {
-		return []string{fmt.Sprintf("no probe to %s is answered over any path (%s), so its tunnels stay on the paths that they had: see that it and its agent run (fairlead host) with the same fabric, and UDP port %d passes", name, silent[0].Silent, probe.DefaultPort)}
+	if i := slices.IndexFunc(s.states, func(st probe.State) bool { return st.Silent != "" }); i >= 0 {
+		return []string{fmt.Sprintf("no probe to %s is answered over any path (%s), so its tunnels stay on the paths that they had: see that it and its agent run (fairlead host) with the same fabric, and UDP port %d passes both ways without NAT", name, s.states[i].Silent, probe.DefaultPort)}
 	}
 	for _, st := range s.states {
 		path := fmt.Sprintf("path to %s over %s", name, s.links[st.Path])

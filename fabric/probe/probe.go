@@ -114,6 +114,6 @@ type State struct {
 	// nothing.
 	Altered string
 	// Silent says why no path to the target has had an answer in three rounds
-	// or more, "" if one had.
+	// or more, "" if one had or this path is not probed.
 	Silent string
 }

@@ -48,8 +48,7 @@ func (p *Prober) states() []State {
 		}
 		if l.socket == nil {
 			s.Reason = l.why
-		}
-		if p.silent[l.target] >= badInRow {
+		} else if p.silent[l.target] >= badInRow {
 			s.Silent = cmp.Or(l.why, noAnswer)
 		}
 		if slow := l.rates.slow(best[l.target]); slow != "" && s.Verdict == Good {
