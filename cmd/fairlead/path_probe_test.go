@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -153,6 +154,37 @@ func learnFrom(t *testing.T, f *fabrics.Fabric, program, from, to string) {
 		t.Errorf("learned %d nodes and %d links, there are %d and %d:\n%s", len(learned.Nodes), len(learned.Links),
 			len(f.Topology().Nodes), len(f.Topology().Links), out)
 	}
+	learnBack(t, f, program, from, learned)
+}
+
+// learnBack learns the other side with what the first one saw. A router that
+// answers from another address than the file has is told of.
+func learnBack(t *testing.T, f *fabrics.Fabric, program, to string, learned *topology.Fabric) {
+	back := func(want string) {
+		t.Helper()
+		file := filepath.Join(t.TempDir(), "learned.yaml")
+		var text bytes.Buffer
+		if err := topology.Write(&text, learned); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, text.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		said, err := f.Run(t.Context(), "host-1", "sh", "-c", fmt.Sprintf("%s path learn -f %s %s 2>&1 >/dev/null", program, file, to))
+		if err != nil || !strings.Contains(said, want) || strings.Contains(said, "warning") != strings.Contains(want, "may be") {
+			t.Errorf("%v, want %s:\n%s", err, want, said)
+		}
+	}
+	back(fmt.Sprintf("%d routers and hosts, %d links", len(learned.Nodes), len(learned.Links)))
+	for i := range learned.Nodes {
+		if n := &learned.Nodes[i]; !n.Host {
+			answers := n.Name
+			n.Name, n.Addresses = "renamed", []netip.Addr{netip.MustParseAddr("203.0.113.5")}
+			back(answers + " may be renamed")
+			return
+		}
+	}
+	t.Error("no router was learned")
 }
 
 // watch follows a fabric whose link is mended.
