@@ -225,6 +225,11 @@ func (d *daemon) answer(ctx context.Context, g *errgroup.Group) error {
 
 // begin brings the programs, the clock and the assignment into force.
 func (d *daemon) begin(ctx context.Context, cfg *config.Config) (err error) {
+	// An assignment that this build refuses (a later one wrote it) does so before
+	// the program in the kernel is replaced by one that nobody would fill.
+	if _, err := d.state.load(); err != nil {
+		return err
+	}
 	d.setPhase(phaseOpening)
 	if d.plane, err = d.opts.open(d.me, cfg, d.opts, d.log); err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -430,6 +431,31 @@ func TestMetrics(t *testing.T) {
 		defer resp.Body.Close()
 		return resp.StatusCode == http.StatusOK
 	})
+}
+
+// An assignment on disk that this build does not read is refused before anything in
+// the kernel is replaced.
+func TestRefusesAssignmentFirst(t *testing.T) {
+	d := newDeployment(t)
+	state := filepath.Join(d.dir, "state")
+	s, err := openState(state, "lb1")
+	if err == nil {
+		err = s.save([]byte(`{"future": 1}`))
+		s.close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = run(t.Context(), RoleBalancer, Options{
+		File: d.cfg.File(), Name: "lb1", StateDir: state, Log: slog.New(slog.DiscardHandler),
+		open: func(self, *config.Config, Options, *slog.Logger) (plane, error) {
+			t.Error("the kernel was touched")
+			return nil, errors.New("touched")
+		},
+	})
+	if err == nil || !strings.Contains(err.Error(), "move the file away") {
+		t.Errorf("%v", err)
+	}
 }
 
 // Daemons that start together agree on one clock: one of them reads the wall
