@@ -77,7 +77,7 @@ func (d *drawing) styles() []Style {
 	return slices.Sorted(maps.Keys(has))
 }
 
-// link draws one link, with its sign in the middle.
+// link draws one link, with its sign at two fifths of its way.
 func (d *drawing) link(i int) {
 	ends := d.Fabric.Links[i].Ends
 	a, b := d.place.at[ends[0].Node], d.place.at[ends[1].Node]
@@ -88,13 +88,13 @@ func (d *drawing) link(i int) {
 	d.canvas.Title(d.say(i))
 	d.canvas.Path(fmt.Sprintf("M%d,%d Q%d,%d %d,%d", a.x, a.y, c.x, c.y, b.x, b.y), k.stroke())
 	if m.Style > Well {
-		// The middle of a quadratic curve.
-		mid := point{(a.x + 2*c.x + b.x) / 4, (a.y + 2*c.y + b.y) / 4}
+		// On a quadratic curve, and not in its middle: there other links cross.
+		at := point{(9*a.x + 12*c.x + 4*b.x) / 25, (9*a.y + 12*c.y + 4*b.y) / 25}
 		sign := k.sign
 		if m.Perhaps {
 			sign = "?"
 		}
-		d.sign(mid, k, sign)
+		d.sign(at, k, sign)
 	}
 	d.canvas.Gend()
 }

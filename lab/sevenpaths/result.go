@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 	"text/tabwriter"
 )
 
@@ -95,9 +96,13 @@ func (r *Result) judge() {
 // PrintResult prints it for people.
 func (r *Result) PrintResult(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "TESTBED\tPORTS\tSUBFLOWS\tRUNS\t× ONE LINK\tLEAST\tLINKS USED\tALL USED\t")
+	fmt.Fprintln(t, "TESTBED\tPORTS\tSUBFLOWS\tRUNS\tMEDIAN × ONE LINK\tLEAST\tLINKS USED\tALL USED\t")
 	for _, p := range r.Points {
-		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%.2f\t%.2f\t%.1f of %d\t%.1f %%\t\n", p.Testbed, p.Ports, p.Subflows, len(p.Runs), p.Ratio, p.Least, p.MeanUsed, p.Links, 100*float64(p.AllUsed)/float64(len(p.Runs)))
+		all := "-" // fewer subflows than links
+		if p.Subflows >= p.Links {
+			all = fmt.Sprintf("%d of %d", p.AllUsed, len(p.Runs))
+		}
+		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%.2f\t%.2f\t%.1f of %d\t%s\t\n", p.Testbed, p.Ports, p.Subflows, len(p.Runs), p.Ratio, p.Least, p.MeanUsed, p.Links, all)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -105,6 +110,10 @@ func (r *Result) PrintResult(w io.Writer) error {
 	for _, b := range r.OneLink {
 		fmt.Fprintf(w, "%s: TCP gets %.2f Mbit/s over one link of %g Mbit/s\n", b.Testbed, b.Goodput/1e6, float64(r.Rate)/1e6)
 	}
-	_, err := fmt.Fprintf(w, "at random, seven subflows use all seven links in %.2f %% of runs; %.0f s\n", 100*r.ExpectedAllAtRandom, r.Seconds)
+	verdict := "all is as it must be"
+	if len(r.Verdict) > 0 {
+		verdict = "not as it must be: " + strings.Join(r.Verdict, "; ")
+	}
+	_, err := fmt.Fprintf(w, "at random, seven subflows use all seven links in %.2f %% of runs; %.0f s\n%s\n", 100*r.ExpectedAllAtRandom, r.Seconds, verdict)
 	return err
 }

@@ -27,8 +27,8 @@ func (p *Phase) line() string {
 
 // Print writes the result for people.
 func (r *Result) Print(w io.Writer) error {
-	fmt.Fprintf(w, "%d connections of %d bit/s to %d servers; link %s of %s is limited to %d bit/s, later cut\n\n",
-		r.Connections, r.ConnectionRate, r.Servers, r.Link, r.BadSpine, r.Limit)
+	fmt.Fprintf(w, "%d connections of %g Mbit/s to %d servers; link %s of %s is limited to %g Mbit/s, later cut\n\n",
+		r.Connections, float64(r.ConnectionRate)/1e6, r.Servers, r.Link, r.BadSpine, float64(r.Limit)/1e6)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	head := "STEER\tPHASE\tSECONDS"
 	for _, s := range spines {
@@ -62,6 +62,19 @@ func (r *Result) Print(w io.Writer) error {
 			fmt.Fprintf(w, "steer %s: broken: %s\n", run.Steer, f)
 		}
 	}
-	_, err := fmt.Fprintln(w)
+	_, err := fmt.Fprintf(w, `
+TO        packets from leaf1 to this spine; SELECTED those whose fields say so; PASSED ON by the spine to leaf2 (read a moment later)
+LEFT AFTER from the fault to the last tunnel's packet to the bad spine; SILENCE the longest pause of any connection
+STALLED   connections silent for two seconds and more; MOVED parts of servers' connections (64 a server) put on another path
+
+%s
+`, r.verdict())
 	return err
+}
+
+func (r *Result) verdict() string {
+	if len(r.Verdict) > 0 {
+		return "not as it must be: " + strings.Join(r.Verdict, "; ")
+	}
+	return "all is as it must be"
 }
