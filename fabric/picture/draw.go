@@ -16,7 +16,7 @@ type look struct {
 }
 
 var looks = map[Style]look{
-	Plain:   {"not probed", "#b0b0b0", "", "", 1.5},
+	Plain:   {"nothing known", "#b0b0b0", "", "", 1.5},
 	Well:    {"well", "#009e73", "", "", 2},
 	Altered: {"rewrites packets", "#0072b2", "12 3 2 3", "≠", 4},
 	Unused:  {"not used", "#cc79a7", "2 5", "○", 4},
