@@ -20,7 +20,7 @@ import (
 // exchanged, a link cut, a link that the file lacks, another key.
 func TestTopology(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root")
+		t.Fatal("fabrics of namespaces need root: run the tests with sudo")
 	}
 	program := filepath.Join(t.TempDir(), "fairlead")
 	if out, err := exec.Command("go", "build", "-o", program, "../cmd/fairlead").CombinedOutput(); err != nil {

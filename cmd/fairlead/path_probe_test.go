@@ -44,7 +44,7 @@ type probed struct {
 // other; a cut link is named, in the table, as JSON and in the picture.
 func TestPathProbe(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root")
+		t.Fatal("fabrics of namespaces need root: run the tests with sudo")
 	}
 	program := filepath.Join(t.TempDir(), "fairlead")
 	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {

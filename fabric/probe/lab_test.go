@@ -30,7 +30,7 @@ var key = [16]byte{0xfa, 1, 2, 3}
 func buildFabric(t *testing.T, name string, of *topology.Fabric, err error, o fabrics.Options) *fabrics.Fabric {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root")
+		t.Fatal("fabrics of namespaces need root: run the tests with sudo")
 	}
 	if err != nil {
 		t.Fatal(err)
