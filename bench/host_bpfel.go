@@ -264,6 +264,7 @@ const (
 	hostVarAskRate        = "ask_rate"
 	hostVarAskType        = "ask_type"
 	hostVarBenchSocket    = "bench_socket"
+	hostVarGuards         = "guards"
 	hostVarGuePort        = "gue_port"
 	hostVarHostBench      = "host_bench"
 	hostVarJiffyMult      = "jiffy_mult"
@@ -357,6 +358,7 @@ type hostVariableSpecs struct {
 	AskRate      *ebpf.VariableSpec `ebpf:"ask_rate"`
 	AskType      *ebpf.VariableSpec `ebpf:"ask_type"`
 	BenchSocket  *ebpf.VariableSpec `ebpf:"bench_socket"`
+	Guards       *ebpf.VariableSpec `ebpf:"guards"`
 	GuePort      *ebpf.VariableSpec `ebpf:"gue_port"`
 	HostBench    *ebpf.VariableSpec `ebpf:"host_bench"`
 	JiffyMult    *ebpf.VariableSpec `ebpf:"jiffy_mult"`
@@ -439,6 +441,7 @@ type hostVariables struct {
 	AskRate      *ebpf.Variable `ebpf:"ask_rate"`
 	AskType      *ebpf.Variable `ebpf:"ask_type"`
 	BenchSocket  *ebpf.Variable `ebpf:"bench_socket"`
+	Guards       *ebpf.Variable `ebpf:"guards"`
 	GuePort      *ebpf.Variable `ebpf:"gue_port"`
 	HostBench    *ebpf.Variable `ebpf:"host_bench"`
 	JiffyMult    *ebpf.Variable `ebpf:"jiffy_mult"`

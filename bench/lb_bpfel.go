@@ -291,6 +291,7 @@ const (
 	lbVarControl      = "control"
 	lbVarExported     = "exported"
 	lbVarFlowBuckets  = "flow_buckets"
+	lbVarGuards       = "guards"
 	lbVarGue6Checksum = "gue6_checksum"
 	lbVarJiffyMult    = "jiffy_mult"
 	lbVarJiffyShift   = "jiffy_shift"
@@ -384,6 +385,7 @@ type lbVariableSpecs struct {
 	Control      *ebpf.VariableSpec `ebpf:"control"`
 	Exported     *ebpf.VariableSpec `ebpf:"exported"`
 	FlowBuckets  *ebpf.VariableSpec `ebpf:"flow_buckets"`
+	Guards       *ebpf.VariableSpec `ebpf:"guards"`
 	Gue6Checksum *ebpf.VariableSpec `ebpf:"gue6_checksum"`
 	JiffyMult    *ebpf.VariableSpec `ebpf:"jiffy_mult"`
 	JiffyShift   *ebpf.VariableSpec `ebpf:"jiffy_shift"`
@@ -463,6 +465,7 @@ type lbVariables struct {
 	Control      *ebpf.Variable `ebpf:"control"`
 	Exported     *ebpf.Variable `ebpf:"exported"`
 	FlowBuckets  *ebpf.Variable `ebpf:"flow_buckets"`
+	Guards       *ebpf.Variable `ebpf:"guards"`
 	Gue6Checksum *ebpf.Variable `ebpf:"gue6_checksum"`
 	JiffyMult    *ebpf.Variable `ebpf:"jiffy_mult"`
 	JiffyShift   *ebpf.Variable `ebpf:"jiffy_shift"`

@@ -91,7 +91,7 @@ func openPlane(me self, cfg *config.Config, o Options, log *slog.Logger) (plane,
 	lb, err := dataplane.Open(dataplane.Options{
 		Name: me.name, PinDir: o.PinDir, Interfaces: me.interfaces,
 		Source4: me.balancer.Source, Source6: me.balancer.Source6, Limits: cfg.Limits,
-		GUEChecksum6: me.balancer.GUEChecksum, Steer: steering != nil,
+		GUEChecksum6: me.balancer.GUEChecksum, Steer: steering != nil, Unguarded: o.Unguarded,
 	}, log)
 	if err != nil {
 		return nil, err

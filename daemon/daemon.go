@@ -51,6 +51,9 @@ type Options struct {
 	StateDir string // DefaultStateDir where empty
 	PinDir   string // /sys/fs/bpf/fairlead/NAME where empty
 	Log      *slog.Logger
+	// Unguarded leaves out what holds attackers off: for the laboratory, which
+	// shows with it that an attack is one (docs/security.md).
+	Unguarded bool
 
 	// open is the edge to the kernel: openPlane, but in tests.
 	open func(self, *config.Config, Options, *slog.Logger) (plane, error)

@@ -35,7 +35,7 @@ func openHost(me self, cfg *config.Config, o Options, log *slog.Logger) (plane, 
 		}
 		interfaces = []string{name}
 	}
-	a, err := host.Open(host.Options{Name: me.name, PinDir: o.PinDir, Interfaces: interfaces}, log)
+	a, err := host.Open(host.Options{Name: me.name, PinDir: o.PinDir, Interfaces: interfaces, Unguarded: o.Unguarded}, log)
 	if err != nil {
 		return nil, err
 	}

@@ -53,6 +53,9 @@ type Options struct {
 	// VIP says so (controller.VIP.Steer). Source4 and Source6 then are single
 	// addresses.
 	Steer bool
+	// Unguarded leaves out what holds attackers off: for the laboratory, which
+	// shows with it that an attack is one (docs/security.md).
+	Unguarded bool
 }
 
 // maxServerLines is what a health mark can name (16 bits), and config's bound.
@@ -318,6 +321,10 @@ func (l *LB) spec() (*ebpf.CollectionSpec, error) {
 	c["gue6_checksum"] = uint32(0)
 	if l.o.GUEChecksum6 {
 		c["gue6_checksum"] = uint32(1)
+	}
+	c["guards"] = uint32(1)
+	if l.o.Unguarded {
+		c["guards"] = uint32(0)
 	}
 	c["jiffy_mult"], c["jiffy_shift"] = l.jiffies.mult, l.jiffies.shift
 	c["flow_buckets"] = spec.Maps[mapFlows].MaxEntries

@@ -256,6 +256,7 @@ const (
 	hostProgHostSockops   = "host_sockops"
 	hostVarAskRate        = "ask_rate"
 	hostVarAskType        = "ask_type"
+	hostVarGuards         = "guards"
 	hostVarGuePort        = "gue_port"
 	hostVarJiffyMult      = "jiffy_mult"
 	hostVarJiffyShift     = "jiffy_shift"
@@ -345,6 +346,7 @@ type hostMapSpecs struct {
 type hostVariableSpecs struct {
 	AskRate      *ebpf.VariableSpec `ebpf:"ask_rate"`
 	AskType      *ebpf.VariableSpec `ebpf:"ask_type"`
+	Guards       *ebpf.VariableSpec `ebpf:"guards"`
 	GuePort      *ebpf.VariableSpec `ebpf:"gue_port"`
 	JiffyMult    *ebpf.VariableSpec `ebpf:"jiffy_mult"`
 	JiffyShift   *ebpf.VariableSpec `ebpf:"jiffy_shift"`
@@ -425,6 +427,7 @@ func (m *hostMaps) Close() error {
 type hostVariables struct {
 	AskRate      *ebpf.Variable `ebpf:"ask_rate"`
 	AskType      *ebpf.Variable `ebpf:"ask_type"`
+	Guards       *ebpf.Variable `ebpf:"guards"`
 	GuePort      *ebpf.Variable `ebpf:"gue_port"`
 	JiffyMult    *ebpf.Variable `ebpf:"jiffy_mult"`
 	JiffyShift   *ebpf.Variable `ebpf:"jiffy_shift"`

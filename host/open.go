@@ -152,8 +152,12 @@ func (a *Agent) load() error {
 		return err
 	}
 	a.hz = scale.hz
+	guards := uint32(1)
+	if a.o.Unguarded {
+		guards = 0
+	}
 	for name, value := range map[string]any{
-		"netns_cookie": cookie, "jiffy_mult": scale.mult, "jiffy_shift": scale.shift,
+		"guards": guards, "netns_cookie": cookie, "jiffy_mult": scale.mult, "jiffy_shift": scale.shift,
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return fmt.Errorf("host agent: constant %s: %w", name, err)

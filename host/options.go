@@ -27,6 +27,9 @@ type Options struct {
 	PinDir string
 	// Interfaces on which packets for the VIPs arrive and leave.
 	Interfaces []string
+	// Unguarded leaves out what holds attackers off: for the laboratory, which
+	// shows with it that an attack is one (docs/security.md).
+	Unguarded bool
 	// classic attaches the egress program as a classifier of the clsact
 	// queueing discipline, as on kernels before 6.6, even where tcx is there.
 	// Such an attachment is not pinned: it stays by itself.

@@ -18,6 +18,15 @@ type daemonFlags struct {
 func (f *daemonFlags) add(cmd *cobra.Command) {
 	f.addCommon(cmd)
 	f.addPinDir(cmd)
+	f.addUnguarded(cmd)
+}
+
+// addUnguarded adds what `fairlead lab run attack --without-guards` starts
+// daemons with. Nobody else is to find it.
+func (f *daemonFlags) addUnguarded(cmd *cobra.Command) {
+	const name = "without-guards"
+	cmd.Flags().BoolVar(&f.options.Unguarded, name, false, "laboratory only: leave out what holds attackers off")
+	_ = cmd.Flags().MarkHidden(name)
 }
 
 func (f *daemonFlags) addPinDir(cmd *cobra.Command) {
@@ -55,6 +64,9 @@ func (f *daemonFlags) complete(cmd *cobra.Command) error {
 		f.options.Log = slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), settings))
 	default:
 		return usagef("--log %q: must be text or json", f.log)
+	}
+	if f.options.Unguarded {
+		f.options.Log.Warn("guards are off (--without-guards): anybody who can send packets can break connections; for the laboratory only")
 	}
 	return nil
 }
