@@ -1,6 +1,7 @@
 # Fairlead's build. On a fresh Debian 12 machine with Go and make:
 #   make demo   shows the product working (a small lab, about a minute)
 #   make test   passes its tests (objects regenerated and compared first)
+#   make soak   looks for what they did not meet: new seeds, long sweeps, hours
 # Both need root for network namespaces and BPF; they use sudo where you are
 # not root, and install what is missing with apt-get.
 
@@ -12,7 +13,11 @@ GO ?= go
 BUILD_PACKAGES := clang-19 llvm-19 libbpf-dev linux-libc-dev
 TEST_PACKAGES := $(BUILD_PACKAGES) curl wrk iperf3 iproute2 ethtool nftables mptcpize
 
-.PHONY: build demo test race generate check-generated proto deps clean
+# A soak: so many runs of these packages, those with tests that draw seeds.
+SOAK_RUNS ?= 20
+SOAK_PACKAGES ?= $(sort $(dir $(shell grep -rlE '\b(soak|rapid)\.[A-Z]' --include='*_test.go' --exclude-dir=soak .)))
+
+.PHONY: build demo test soak generate check-generated proto deps clean
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/fairlead ./cmd/fairlead
@@ -22,7 +27,18 @@ demo: build
 
 test: deps build check-generated
 	$(GO) vet ./...
-	$(SUDO) $(GO) test -p 1 -timeout 18m ./...
+	$(SUDO) env RAPID_SEED=$${RAPID_SEED:-1} $(GO) test -p 1 -timeout 18m ./...
+
+# Seeds are drawn anew, and tests that ask soak.On() do more. A failure names
+# its seed and how to repeat it, and does not end the soak.
+soak: deps build
+	@failed=0; \
+	for run in $$(seq $(SOAK_RUNS)); do \
+		echo "soak: run $$run of $(SOAK_RUNS)"; \
+		$(SUDO) env FAIRLEAD_SOAK=1 RAPID_CHECKS=$${RAPID_CHECKS:-1000} \
+			$(GO) test -p 1 -count 1 -timeout 2h $(SOAK_PACKAGES) || failed=$$((failed + 1)); \
+	done; \
+	echo "soak: $$failed of $(SOAK_RUNS) runs failed"; [ $$failed = 0 ]
 
 # Only what is missing, so that a second run needs no network.
 deps:

@@ -24,6 +24,7 @@ import (
 	"github.com/fairlead/fairlead/fabric/topology"
 	"github.com/fairlead/fairlead/lab/fabrics"
 	"github.com/fairlead/fairlead/lab/netspace"
+	"github.com/fairlead/fairlead/soak"
 )
 
 // The rig of the router's tests is a fabric of namespaces:
@@ -65,9 +66,7 @@ func newRouterRig(t *testing.T, name string) *routerRig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r.random = rand.New(rand.NewPCG(seed, 0))
+	r.random = soak.Rand(t)
 	for i := range of.Selector.Key {
 		of.Selector.Key[i] = byte(r.random.Uint32())
 	}

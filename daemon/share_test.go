@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/soak"
 )
 
 // fakeFlows is a flow table in memory. Its pages have the records of one
@@ -91,9 +91,7 @@ func (f *fakeFlows) has(records ...dataplane.FlowRecord) bool {
 // randomFlows are records of n connections.
 func randomFlows(t *testing.T, n int) []dataplane.FlowRecord {
 	t.Helper()
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := soak.Rand(t)
 	out := make([]dataplane.FlowRecord, n)
 	for i := range out {
 		out[i] = dataplane.FlowRecord{Key: r.Uint64(), Slot: uint16(r.IntN(1 << 14)), State: uint8(r.IntN(4))}

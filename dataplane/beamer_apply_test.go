@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/soak"
 )
 
 // The corner of the bucket table's owners as one balancer sees it:
@@ -287,9 +287,7 @@ func TestBeamerFailedApply(t *testing.T) {
 // leaves the rows in force to the next one.
 func TestBeamerKilledInFill(t *testing.T) {
 	const n = 4096
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := soak.Rand(t)
 	w := newWired(t)
 	l := w.open(w.options())
 	first := buckets.New(n, weights(4))

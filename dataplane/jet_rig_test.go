@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/soak"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -35,9 +36,7 @@ type tracking struct {
 // was made.
 func trackingOf(t *testing.T, protocol, hash string, active int, flows int) *tracking {
 	r := &tracking{wired: newWired(t), time: time.Now(), down: map[uint16]bool{}}
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r.rand = rand.New(rand.NewPCG(seed, 0))
+	r.rand = soak.Rand(t)
 	inNS(t, r.lb, func() {
 		dev := must(netlink.LinkByName("lb0"))
 		_, far, _ := net.ParseCIDR("10.79.0.0/16")

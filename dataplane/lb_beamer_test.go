@@ -10,6 +10,7 @@ import (
 
 	schemebeamer "github.com/fairlead/fairlead/scheme/beamer"
 	"github.com/fairlead/fairlead/scheme/stateless"
+	"github.com/fairlead/fairlead/soak"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -319,8 +320,7 @@ func TestBeamerTruncated(t *testing.T) {
 // the rows say, with what the rows say; and bytes changed at random never lead
 // to anything but a verdict.
 func TestBeamerRandom(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := soak.Seed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	for range 40 {
 		tag := []uint16{0, 77}[random.IntN(2)]

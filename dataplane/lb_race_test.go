@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/fairlead/fairlead/soak"
 )
 
 // TestFlowTableRaces: several CPUs write flows into the places of expired ones
@@ -21,9 +23,7 @@ func TestFlowTableRaces(t *testing.T) {
 	)
 	r := newRig(t)
 	r.commit()
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := soak.Rand(t)
 	for round := range rounds {
 		fillExpired(t, r, random)
 		records := make([][]lbFlShared, writers)
@@ -110,8 +110,7 @@ func TestFlowTableLosesNothing(t *testing.T) {
 	)
 	r := newRig(t)
 	r.commit()
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := soak.Seed(t)
 	fillFlows(t, r, rigNow>>10, FlowNew)
 	var all sync.WaitGroup
 	var taken atomic.Uint64

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/soak"
 )
 
 // ready is a switch with everything installed.
@@ -262,9 +263,7 @@ func (r *refusing) execute(messages []netlink.Message) error {
 // or one message always: afterwards everything is as it shall be, or as it
 // was and said so.
 func TestRefusalsMidwayLeaveNothingHalf(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := soak.Rand(t)
 	n := newNetwork(t, 4)
 	c := &clock{time.Unix(1_800_000_000, 0)}
 	var k *refusing

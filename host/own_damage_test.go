@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/fairlead/fairlead/soak"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -54,7 +55,7 @@ func (c *client) icmp(quoted []byte) []byte {
 func TestOwnDamaged(t *testing.T) {
 	n := newOwnNet(t, 2)
 	second := n.hosts[1]
-	seed := rand.Uint64()
+	seed := soak.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	var frames [][]byte
 	eachCarrier(t, n, func(c *client) {

@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/fairlead/fairlead/scheme/beamer"
+	"github.com/fairlead/fairlead/soak"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -23,18 +24,12 @@ import (
 // verdicts, frames, reasons, what is learned, the table of flows, what others
 // are asked.
 
-var (
-	ownRounds = flag.Int("own.rounds", 1, "rounds of the differential test of who owns a connection; each makes new servers and sockets")
-	ownSeed   = flag.Uint64("own.seed", 0, "seed of its first round; 0: a random one")
-)
+var ownRounds = flag.Int("own.rounds", 1, "rounds of the differential test of who owns a connection; each makes new servers and sockets")
 
 const ownPackets = 6000 // a round: within the minute that TIME_WAIT lasts
 
 func TestOwnAgainstModel(t *testing.T) {
-	seed := *ownSeed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
+	seed := soak.Seed(t)
 	for i := range uint64(*ownRounds) {
 		t.Run(fmt.Sprintf("seed=%d", seed+i), func(t *testing.T) { ownRound(t, seed+i) })
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/fairlead/fairlead/soak"
 	"github.com/fairlead/fairlead/viptable"
 )
 
@@ -35,8 +36,7 @@ func TestAggregate(t *testing.T) {
 
 // The list holds what the prefixes do, no more and no less, in as few.
 func TestAggregateHoldsTheSame(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := soak.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	for range 300 {
 		var in []netip.Prefix
@@ -103,8 +103,7 @@ func TestTooManySources(t *testing.T) {
 // While one list gives way to another, what is in both is found after every
 // single write.
 func TestSourcesChangeInPlace(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := soak.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	var memory [maxSources]hostFlHostSource
 	var old []hostFlHostSource

@@ -3,13 +3,13 @@ package lab
 import (
 	"bytes"
 	"context"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/soak"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -17,8 +17,7 @@ import (
 // to a target; SYNs and ACKs, with timestamps and without, are as many; and a
 // seed repeats them.
 func TestFloodFrames(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := soak.Seed(t)
 	p := FloodPlan{Targets: []netip.AddrPort{netip.MustParseAddrPort("10.77.7.1:80"), netip.MustParseAddrPort("[fd77:7::2]:80")}}
 	link := wire.Link{Src: wire.MAC{2, 0, 0, 0, 0, 1}, Dst: wire.MAC{2, 0, 0, 0, 0, 2}}
 	random, again := stream(seed, "flood"), stream(seed, "flood")

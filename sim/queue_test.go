@@ -6,12 +6,14 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/fairlead/fairlead/soak"
 )
 
 // Events come by time and, of one time, in the order in which they were put
 // in, also where putting and taking take turns.
 func TestQueue(t *testing.T) {
-	seed := rand.Uint64()
+	seed := soak.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	var q Queue[int]
 	type put struct {

@@ -9,10 +9,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/fairlead/fairlead/fabric/pathsel"
 	"github.com/fairlead/fairlead/fabric/topology"
+	"github.com/fairlead/fairlead/soak"
 )
 
 // drawn is the net of a fabric that a generator drew, with a key.
@@ -43,17 +43,11 @@ func written(t testing.TB, text string) *Net {
 	return n
 }
 
-func seeded(t testing.TB) *rand.Rand {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	return rand.New(rand.NewPCG(seed, 0))
-}
-
 // TestAgainstSearch compares with all simple paths of least cost, found by
 // trying everything, over random fabrics with parallel links, costs, links
 // that are down, and hosts with several links.
 func TestAgainstSearch(t *testing.T) {
-	r := seeded(t)
+	r := soak.Rand(t)
 	for range 300 {
 		f := randomFabric(r)
 		n := drawn(t, f, nil)
@@ -147,7 +141,7 @@ func everything(f *topology.Fabric, a, b int) []string {
 // TestPortsLeadThere: each path's flows take that path, by the routers' model;
 // the steps of Of are the path's.
 func TestPortsLeadThere(t *testing.T) {
-	r := seeded(t)
+	r := soak.Rand(t)
 	n := drawn(t, must(topology.FatTree(4)), nil)
 	for _, fields := range []pathsel.Field{pathsel.Ports, pathsel.SourcePort} {
 		f := *n.fabric
@@ -285,7 +279,7 @@ func TestAddressOfAnotherLink(t *testing.T) {
 
 // TestNumber: the number of a path is the one that At has it under.
 func TestNumber(t *testing.T) {
-	r := seeded(t)
+	r := soak.Rand(t)
 	for range 100 {
 		f := randomFabric(r)
 		n := drawn(t, f, nil)

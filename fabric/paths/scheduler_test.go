@@ -14,12 +14,13 @@ import (
 
 	"github.com/fairlead/fairlead/fabric/pathsel"
 	"github.com/fairlead/fairlead/fabric/topology"
+	"github.com/fairlead/fairlead/soak"
 )
 
 // TestBestAgainstAll: whatever the loads, Place takes a path that is best
 // among all, by the order that Scheduler documents.
 func TestBestAgainstAll(t *testing.T) {
-	r := seeded(t)
+	r := soak.Rand(t)
 	for range 200 {
 		f := randomFabric(r)
 		if len(f.Links) == 0 {
@@ -78,7 +79,7 @@ func bestOf(s *Scheduler, r *Routes) (maximum, sum float64) {
 // broken in all ways.
 func TestSpread(t *testing.T) {
 	n := drawn(t, must(topology.FatTree(4)), nil)
-	r := seeded(t)
+	r := soak.Rand(t)
 	first := map[int]int{}
 	for range 400 {
 		s := NewScheduler(n)
@@ -226,7 +227,7 @@ func TestBusyPair(t *testing.T) {
 func TestNextBest(t *testing.T) {
 	n := drawn(t, must(topology.LeafSpine(2, 4, 1)), nil)
 	s := NewScheduler(n)
-	r := seeded(t)
+	r := soak.Rand(t)
 	wanted := &Request{DstPort: 80, SrcPorts: [2]uint16{40000, 40015}}
 	var err error
 	for err == nil {
@@ -265,7 +266,7 @@ func TestState(t *testing.T) {
 	f := must(topology.FatTree(4))
 	n := drawn(t, f, nil)
 	s := NewScheduler(n)
-	r := seeded(t)
+	r := soak.Rand(t)
 	for i := range 40 {
 		o := Order{From: host(t, n, r.IntN(8)), To: host(t, n, 8+r.IntN(8)), Random: r.Uint64(), Owner: "o"}
 		if i%2 == 0 {

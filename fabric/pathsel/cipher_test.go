@@ -5,6 +5,8 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/fairlead/fairlead/soak"
 )
 
 // Published vectors.
@@ -39,15 +41,9 @@ func randomKey(r *rand.Rand) (key [16]byte) {
 	return key
 }
 
-func seeded(t testing.TB) *rand.Rand {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	return rand.New(rand.NewPCG(seed, 0))
-}
-
 // Every value of 16 and 20 bits goes somewhere else, and comes back.
 func TestFeistelIsAPermutation(t *testing.T) {
-	r := seeded(t)
+	r := soak.Rand(t)
 	for _, width := range []int{16, 20} {
 		f := newFeistel(randomKey(r), width)
 		seen := make([]bool, 1<<width)
@@ -65,17 +61,13 @@ func TestFeistelIsAPermutation(t *testing.T) {
 }
 
 func TestPermutationsComeBack(t *testing.T) {
-	r := seeded(t)
+	r := soak.Rand(t)
 	key := randomKey(r)
-	for name, f := range map[string]permutation{
-		"feistel": newFeistel(key, 32),
-		"rc5":     newRC5(cipherKey(key, "rc5"), rc5Rounds),
-		"skip32":  (*skip32)(cipherKey(key, "skip32")),
-	} {
+	for _, f := range []permutation{newFeistel(key, 32), newRC5(cipherKey(key, "rc5"), rc5Rounds), (*skip32)(cipherKey(key, "skip32"))} {
 		for range 100_000 {
 			p := r.Uint32()
 			if back := f.back(f.forward(p)); back != p {
-				t.Fatalf("%s: %08x comes back as %08x", name, p, back)
+				t.Fatalf("%T: %08x comes back as %08x", f, p, back)
 			}
 		}
 	}
@@ -85,7 +77,7 @@ func TestPermutationsComeBack(t *testing.T) {
 // of the selector in half of all cases. Measured over many keys, as one key of
 // 16 bits has a fixed codebook. Bounds are six standard deviations.
 func TestAvalanche(t *testing.T) {
-	r := seeded(t)
+	r := soak.Rand(t)
 	const tries = 20_000
 	for _, width := range []int{16, 20, 32} {
 		flips := make([][]int, width)
@@ -118,7 +110,7 @@ func TestAvalanche(t *testing.T) {
 // the permutation as any two are: how often the commonest difference comes up,
 // against true randomness. Section 3.3's avalanche, two points at a time.
 func TestDifferences(t *testing.T) {
-	r := seeded(t)
+	r := soak.Rand(t)
 	const values = 1 << 16
 	for range 10 {
 		f := newFeistel(randomKey(r), 16)
@@ -142,7 +134,7 @@ func TestDifferences(t *testing.T) {
 // No bit of the selector is nearly a sum of bits of the fields: the Walsh
 // spectrum, which for random permutations stays within 5.5 deviations of 256.
 func TestNotLinear(t *testing.T) {
-	r := seeded(t)
+	r := soak.Rand(t)
 	const values = 1 << 16
 	for range 3 {
 		f := newFeistel(randomKey(r), 16)

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"testing"
+
+	"github.com/fairlead/fairlead/soak"
 )
 
 // hops of equal weight, numbered from 0.
@@ -81,7 +83,7 @@ func pair(src, dst uint32, sport, dport uint16) Flow {
 // Section 4.1.1: flows that nobody steers are shared evenly, with any number
 // of next hops, one router deep and four.
 func TestUnsteeredFlowsSpread(t *testing.T) {
-	r := seeded(t)
+	r := soak.Rand(t)
 	const flows = 20_000
 	for _, c := range []Config{
 		{Permutation: Feistel, Radix: 16}, {Permutation: RC5, Radix: 16}, {Permutation: Skip32, Radix: 16},
@@ -115,12 +117,12 @@ func TestUnsteeredFlowsSpread(t *testing.T) {
 // send all of them the same way there; and it would do so everywhere with flows
 // of the same ports, as all digits are shifted alike.
 func TestRoutersDoNotPolarise(t *testing.T) {
-	r := seeded(t)
-	kinds := map[string]func() Flow{
-		"any flows":  func() Flow { return flow(r, false) },
-		"same ports": func() Flow { return pair(r.Uint32(), r.Uint32(), 4000, 443) },
-	}
-	for kind, next := range kinds {
+	r := soak.Rand(t)
+	for _, kind := range []string{"any flows", "same ports"} {
+		next := func() Flow { return flow(r, false) }
+		if kind == "same ports" {
+			next = func() Flow { return pair(r.Uint32(), r.Uint32(), 4000, 443) }
+		}
 		for _, n := range []int{2, 5, 16} {
 			for _, apart := range []uint8{1, 3, 7, 8, 16} {
 				s := newSelector(t, Config{Key: randomKey(r)})
@@ -143,7 +145,7 @@ func TestRoutersDoNotPolarise(t *testing.T) {
 
 // Weights hold for unsteered flows, whichever hops have numbers.
 func TestWeights(t *testing.T) {
-	r := seeded(t)
+	r := soak.Rand(t)
 	for range 30 {
 		s := newSelector(t, Config{Key: randomKey(r), Radix: 16 + r.IntN(49)})
 		h := make([]Hop, 2+r.IntN(6))
@@ -176,7 +178,7 @@ func TestWeights(t *testing.T) {
 
 // The shares that a group's bounds and digits make are the weights', to 2^-31.
 func TestSharesAreExact(t *testing.T) {
-	r := seeded(t)
+	r := soak.Rand(t)
 	for range 2000 {
 		s := newSelector(t, Config{Radix: 2 + r.IntN(63)})
 		h := make([]Hop, 2+r.IntN(MaxHops-1))
@@ -244,7 +246,7 @@ func TestBadGroups(t *testing.T) {
 // Section 3.3, last paragraph, made better: when a hop goes, only flows that
 // went there move, and steered ones of the other hops stay.
 func TestLostHopMovesItsOwnFlowsOnly(t *testing.T) {
-	r := seeded(t)
+	r := soak.Rand(t)
 	s := newSelector(t, Config{Key: randomKey(r)})
 	router := NewRouter(s, "r")
 	all := hops(7)

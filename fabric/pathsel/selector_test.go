@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/fairlead/fairlead/soak"
 )
 
 func newSelector(t testing.TB, c Config) *Selector {
@@ -91,7 +93,7 @@ func TestBadConfig(t *testing.T) {
 
 // Section 3.3, equations 3 to 6: what a source encodes, routers read.
 func TestRoutersReadWhatIsEncoded(t *testing.T) {
-	r := seeded(t)
+	r := soak.Rand(t)
 	for _, permutation := range []Permutation{Feistel, RC5, Skip32} {
 		for _, radix := range []int{2, 3, 7, 10, 16, 48, 64} {
 			for _, field := range []Field{Ports, SourcePort, FlowLabel} {
@@ -128,7 +130,7 @@ func randomSteps(r *rand.Rand, s *Selector) (steps []Step) {
 // Section 3.2: unused digits and another initial time to live give several
 // selectors of one path.
 func TestSeveralSelectorsOfOnePath(t *testing.T) {
-	r := seeded(t)
+	r := soak.Rand(t)
 	s := newSelector(t, Config{Key: randomKey(r)})
 	f, seen := flow(r, false), map[[2]uint16]bool{}
 	for i := range 1000 {
@@ -161,7 +163,7 @@ func TestSeveralSelectorsOfOnePath(t *testing.T) {
 }
 
 func TestCollisions(t *testing.T) {
-	r := seeded(t)
+	r := soak.Rand(t)
 	s := newSelector(t, Config{Key: randomKey(r), IPv6: SourcePort})
 	steps := []Step{{64, 1}, {63, 2}, {60, 3}}
 	if err := s.Collide(false, steps); err != nil {
@@ -217,7 +219,7 @@ func TestEncodeRefuses(t *testing.T) {
 
 // Section 5: when the destination port is given, source ports are searched.
 func TestSearch(t *testing.T) {
-	r := seeded(t)
+	r := soak.Rand(t)
 	for _, field := range []Field{Ports, SourcePort} {
 		s := newSelector(t, Config{Key: randomKey(r), IPv4: field})
 		for choices := 1; choices <= 3; choices++ {
@@ -252,7 +254,7 @@ func takes(s *Selector, f Flow, steps []Step) bool {
 }
 
 func TestSearchStopsAndFails(t *testing.T) {
-	r := seeded(t)
+	r := soak.Rand(t)
 	s := newSelector(t, Config{Key: randomKey(r)})
 	f, calls := flow(r, false), 0
 	if err := s.Search(f, []Step{{64, 4}}, 1024, 65535, func(uint16) bool { calls++; return calls < 3 }); err != nil || calls != 3 {
@@ -270,7 +272,7 @@ func TestSearchStopsAndFails(t *testing.T) {
 
 // What has no fields is not controlled: fragments, ICMP, IPv6 without a label.
 func TestNoFields(t *testing.T) {
-	r := seeded(t)
+	r := soak.Rand(t)
 	s := newSelector(t, Config{Key: randomKey(r), IPv6: FlowLabel})
 	four, six := flow(r, false), flow(r, true)
 	four.SrcPort, four.DstPort, six.Label = 0, 0, 0
@@ -283,7 +285,7 @@ func TestNoFields(t *testing.T) {
 
 // IPv4 in IPv6 is IPv4, as Go's sockets may write it.
 func TestMappedAddresses(t *testing.T) {
-	r := seeded(t)
+	r := soak.Rand(t)
 	s := newSelector(t, Config{Key: randomKey(r), IPv6: FlowLabel})
 	f := flow(r, false)
 	g := f

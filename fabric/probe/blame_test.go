@@ -1,10 +1,11 @@
 package probe
 
 import (
-	"math/rand/v2"
 	"reflect"
 	"slices"
 	"testing"
+
+	"github.com/fairlead/fairlead/soak"
 )
 
 func TestBlame(t *testing.T) {
@@ -39,9 +40,7 @@ func TestBlame(t *testing.T) {
 // In random fabrics with up to three bad links: what is blamed explains every
 // bad path, is on no good one, and is no larger than the truth.
 func TestBlameRandom(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := soak.Rand(t)
 	for range 2000 {
 		links := 3 + r.IntN(12)
 		truth := r.Perm(links)[:1+r.IntN(exactBlame)]

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead/fairlead/soak"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -210,7 +211,7 @@ func TestFlows(t *testing.T) {
 }
 
 func TestBucket(t *testing.T) {
-	seed := rand.Uint64()
+	seed := soak.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	for range 100_000 {
 		n := 1 + r.IntN(1<<23)
@@ -248,7 +249,7 @@ func TestWay(t *testing.T) {
 // packet comes to the server that has its connection, as long as the chain
 // names it, and to one that takes it in any case.
 func TestWandering(t *testing.T) {
-	seed := rand.Uint64()
+	seed := soak.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	for round := range 2000 {
 		now, gen := r.Uint32(), r.Uint32()

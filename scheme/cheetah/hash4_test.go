@@ -5,10 +5,12 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"testing"
+
+	"github.com/fairlead/fairlead/soak"
 )
 
 func TestHashIPv4EqualsHash(t *testing.T) {
-	seed := rand.Uint64()
+	seed := soak.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	for range 10_000 {
 		var b [8]byte
@@ -24,7 +26,7 @@ func TestHashIPv4EqualsHash(t *testing.T) {
 }
 
 func TestHashIPv6EqualsHash(t *testing.T) {
-	seed := rand.Uint64()
+	seed := soak.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	for range 1000 {
 		var b [20]byte

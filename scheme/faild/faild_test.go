@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/scheme/beamer"
+	"github.com/fairlead/fairlead/soak"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -71,7 +72,7 @@ func TestRead(t *testing.T) {
 // owns its flow if the row names it, within as many hops as the row has
 // servers; a datagram that nobody owns ends at the first, a segment at the last.
 func TestWay(t *testing.T) {
-	seed := rand.Uint64()
+	seed := soak.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	for range 20_000 {
 		n := 1 + r.IntN(4)

@@ -2,12 +2,15 @@ package choose
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/soak"
 )
 
 func serverName(i int) string { return fmt.Sprint("server ", i) }
@@ -15,7 +18,7 @@ func serverName(i int) string { return fmt.Sprint("server ", i) }
 // All ways to choose put connections on all servers, none on others.
 func TestReach(t *testing.T) {
 	const n, connections = 7, 7000
-	seed := rand.Uint64()
+	seed := soak.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	count := make([]int32, n)
 	open := func(server uint16) int32 { return count[server] }
@@ -42,10 +45,10 @@ func TestReach(t *testing.T) {
 		}
 		all["rows of "+string(kind)] = rows.Choose
 	}
-	for name, choose := range all {
+	for _, name := range slices.Sorted(maps.Keys(all)) { // one order, so that the seed is all
 		clear(count)
 		for range connections {
-			count[choose(r.Uint64())]++
+			count[all[name](r.Uint64())]++
 		}
 		for s, c := range count {
 			if c < connections/n/3 || c > connections/n*3 {

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/fabric/paths"
 	"github.com/fairlead/fairlead/fabric/topology"
 	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/soak"
 )
 
 // small are models of 16 servers or so.
@@ -67,7 +68,7 @@ func TestFormulae(t *testing.T) {
 
 // The path service finds as many paths between every two hosts.
 func TestAgreesWithPathService(t *testing.T) {
-	seed := rand.Uint64()
+	seed := soak.Seed(t)
 	for _, name := range names {
 		m, err := small().model(name)
 		if err != nil {

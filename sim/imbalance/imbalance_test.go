@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/workload"
+	"github.com/fairlead/fairlead/soak"
 )
 
 // small is the experiment with few servers and few connections a server more.
@@ -39,7 +40,7 @@ func runSmall(t *testing.T, o *Options, c sim.Common) *sim.Result {
 
 // Levels agree with counting.
 func TestLevels(t *testing.T) {
-	seed := rand.Uint64()
+	seed := soak.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	const servers = 7
 	l := newLevels(servers)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/soak"
 )
 
 func config() Config {
@@ -92,7 +93,7 @@ func TestLosses(t *testing.T) {
 }
 
 func TestReceiver(t *testing.T) {
-	seed := rand.Uint64()
+	seed := soak.Seed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	var r receiver
 	got := map[int32]bool{}

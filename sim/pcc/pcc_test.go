@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -287,15 +286,4 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%s: %v", kind.Name, err)
 		}
 	}
-}
-
-// random is a source whose seed a failing test prints.
-func random(t *testing.T) *rand.Rand {
-	seed := rand.Uint64()
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("seed %d", seed)
-		}
-	})
-	return rand.New(rand.NewPCG(seed, 0))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/scheme/faild"
 	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/workload"
+	"github.com/fairlead/fairlead/soak"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -75,7 +76,7 @@ func walk(way func() (int, beamer.Packet), pass func(beamer.Answer) (int, beamer
 
 // The batch form of beamer is Way at the mux and Decide at each server.
 func TestBeamerDecides(t *testing.T) {
-	r := random(t)
+	r := soak.Rand(t)
 	const chainTime = 20 * sim.Second
 	for _, chain := range []int{1, 3} {
 		b := newBeamer(Setup{Working: 12, Standby: 4, Buckets: 10, ChainTime: chainTime}, chain)
@@ -125,7 +126,7 @@ func TestBeamerDecides(t *testing.T) {
 // The batch form of faild is the switch's MAC, and what each server reads of
 // it and decides.
 func TestFaildDecides(t *testing.T) {
-	r := random(t)
+	r := soak.Rand(t)
 	f, err := newFaild(Setup{Working: 12, Standby: 4, Buckets: 10})
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +166,7 @@ func TestFaildDecides(t *testing.T) {
 // A stateless hash gives for each version what a hash gives that has lived
 // through all changes, whatever order versions are asked in.
 func TestStatelessVersions(t *testing.T) {
-	r := random(t)
+	r := soak.Rand(t)
 	for _, kind := range []chash.Kind{chash.KindRing, chash.KindTableHRW, chash.KindMaglev, chash.KindAnchor, chash.KindDx, chash.KindHRW} {
 		setup := Setup{Working: 12, Standby: 4}
 		s := newStateless(setup, kind)
@@ -249,7 +250,7 @@ func (w *watched) Serve(c *Conns) {
 
 // The cookie, and nothing else, leads to the server.
 func TestCookies(t *testing.T) {
-	r := random(t)
+	r := soak.Rand(t)
 	k := newCookies(Setup{Working: 300, Standby: 30, Seed: r.Uint64()})
 	updated(t, k, 300, 30, 10)
 	taken := map[uint16]bool{}

@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/workload"
+	"github.com/fairlead/fairlead/soak"
 )
 
 // A tag of no bits is the bare hash.
@@ -44,7 +45,7 @@ func (f fixed) server(hash uint64) uint16 { return f[hash] }
 
 // Of two hashes' servers, the one is chosen that the policy hash-bit chooses.
 func TestTwoHashesChooseAsPolicy(t *testing.T) {
-	seed := rand.Uint64()
+	seed := soak.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	const servers = 5
 	var members []policy.Member

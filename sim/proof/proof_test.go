@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/soak"
 )
 
 // Every encoder and every decoder, one by one and without symmetry: the same
@@ -152,7 +153,7 @@ func statesByDecoders(servers, cookies, connections int) int {
 }
 
 func TestReach(t *testing.T) {
-	seed := rand.Uint64()
+	seed := soak.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	for _, name := range policies {
 		on, err := reach(name, 3, r.Uint64(), histories, r)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"math"
-	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/fairlead/fairlead/fabric/pathsel"
 	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/soak"
 )
 
 func small() *Options {
@@ -155,7 +155,7 @@ func TestFurthest(t *testing.T) {
 func TestTrace(t *testing.T) {
 	o := small()
 	packets := 0
-	for b := range o.trace(rand.Uint64()) {
+	for b := range o.trace(soak.Seed(t)) {
 		b.each(o.span(), func(at sim.Time) {
 			packets++
 			if at < 0 || at >= o.span() {

@@ -2,10 +2,10 @@ package workload
 
 import (
 	"math"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/soak"
 )
 
 // near fails where a count of draws is over 5 deviations off.
@@ -69,8 +69,7 @@ func TestTailAndQuantiles(t *testing.T) {
 // A population that was simulated for long and one that is drawn at once are
 // alike in age and residual life, all of it and what is younger than a span.
 func TestStationary(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := soak.Seed(t)
 	d := newDistribution([]int64{3, 10, 40}, []float64{2, 1, 1})
 	const end = 300_000 // one arrival a time unit
 	type alive struct{ age, residual sim.Time }
@@ -126,7 +125,7 @@ func TestExponential(t *testing.T) {
 }
 
 func TestPoissonNumber(t *testing.T) {
-	seed := rand.Uint64()
+	seed := soak.Seed(t)
 	r := sim.Stream(seed, "poisson")
 	for _, mean := range []float64{0, .5, 10, 19, 25, 100, 4321} {
 		const draws = 40_000

@@ -7,13 +7,13 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/soak"
 )
 
 // The population at time 0 and at any later moment has the mean that was asked
 // for, and what arrives later does not depend on whether anybody was there.
 func TestPoissonArrivals(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := soak.Seed(t)
 	const active = 5000
 	for _, empty := range []bool{false, true} {
 		p := NewPoisson(seed, active, WebServer)
@@ -63,7 +63,7 @@ func TestPoissonArrivals(t *testing.T) {
 }
 
 func TestUpdates(t *testing.T) {
-	seed := rand.Uint64()
+	seed := soak.Seed(t)
 	for _, u := range []Updates{{1.5, false}, {80, false}, {80, true}, {0, false}} {
 		const minutes = 600
 		updates := u.Draw(sim.Stream(seed, "updates"), minutes*60*sim.Second)
@@ -99,7 +99,7 @@ var _ Service = WebServer
 
 // Services have the mean and the deviation that they say.
 func TestServices(t *testing.T) {
-	seed := rand.Uint64()
+	seed := soak.Seed(t)
 	const ms = float64(sim.Millisecond)
 	for _, c := range []struct {
 		s         Service
@@ -144,7 +144,7 @@ func TestSinusoid(t *testing.T) {
 			t.Errorf("rate at %d s: %v, want %v", second, got, want)
 		}
 	}
-	seed := rand.Uint64()
+	seed := soak.Seed(t)
 	r := sim.Stream(seed, "arrivals")
 	before, between := 0.0, 0.0
 	for at := s.Next(r, 0); at < 50*sim.Second; at = s.Next(r, at) {

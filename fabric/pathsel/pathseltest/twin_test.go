@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/fabric/pathsel"
+	"github.com/fairlead/fairlead/soak"
 )
 
 // twin is the C side of a selector and router.
@@ -140,9 +141,7 @@ func randomGroup(t testing.TB, r *rand.Rand, s *pathsel.Selector) *pathsel.Group
 // Every packet is read and sent alike by both, for every permutation, field
 // and kind of radix.
 func TestTwin(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := soak.Rand(t)
 	for _, c := range []pathsel.Config{
 		{Permutation: pathsel.Feistel, Radix: 16, IPv4: pathsel.Ports, IPv6: pathsel.Ports},
 		{Permutation: pathsel.Feistel, Radix: 16, IPv4: pathsel.SourcePort, IPv6: pathsel.FlowLabel},
@@ -213,9 +212,7 @@ func TestSkip32Vector(t *testing.T) {
 
 // C's division by multiplying is right for every time to live and radix.
 func TestTwinEveryTTL(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := soak.Rand(t)
 	for radix := 2; radix <= pathsel.MaxRadix; radix += 1 + r.IntN(6) {
 		s, err := pathsel.New(pathsel.Config{Permutation: pathsel.Feistel, Radix: radix, IPv4: pathsel.Ports, IPv6: pathsel.FlowLabel})
 		if err != nil {
