@@ -286,6 +286,7 @@ const (
 	lbProgFlowSweep   = "flow_sweep"
 	lbProgFlowWrite   = "flow_write"
 	lbProgLineWrite   = "line_write"
+	lbVarAskKey       = "ask_key"
 	lbVarBenchCase    = "bench_case"
 	lbVarBenchNext    = "bench_next"
 	lbVarControl      = "control"
@@ -380,6 +381,7 @@ type lbMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type lbVariableSpecs struct {
+	AskKey       *ebpf.VariableSpec `ebpf:"ask_key"`
 	BenchCase    *ebpf.VariableSpec `ebpf:"bench_case"`
 	BenchNext    *ebpf.VariableSpec `ebpf:"bench_next"`
 	Control      *ebpf.VariableSpec `ebpf:"control"`
@@ -460,6 +462,7 @@ func (m *lbMaps) Close() error {
 //
 // It can be passed to loadLbObjects or ebpf.CollectionSpec.LoadAndAssign.
 type lbVariables struct {
+	AskKey       *ebpf.Variable `ebpf:"ask_key"`
 	BenchCase    *ebpf.Variable `ebpf:"bench_case"`
 	BenchNext    *ebpf.Variable `ebpf:"bench_next"`
 	Control      *ebpf.Variable `ebpf:"control"`

@@ -31,6 +31,9 @@ type hostileFlow struct {
 
 const hostileLines = 600
 
+// hostileAskKey is one in all tables: a constant of the programs, which are kept.
+var hostileAskKey = cheetah.Key{0x13579bdf02468ace, 0xfdb97531eca86420}
+
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
 func (h *hostile) address(six bool, net byte) netip.Addr {
@@ -47,7 +50,7 @@ func newHostile(r *rand.Rand) *hostile {
 		Services: map[model.Key]*model.VIP{}, Addresses: map[netip.Addr]*model.Address{},
 		Fragments: map[model.Key]*model.VIP{}, Lines: make([]model.Line, hostileLines),
 		Source4: netip.MustParsePrefix("192.168.64.0/20"), Source6: netip.MustParsePrefix("fd00:7::/64"),
-		GUEChecksum6: r.IntN(2) == 0, Steering: r.IntN(2) == 0, AskRate: pick[uint32](r, 3, 1<<20), AskSeed: r.Uint64() | 1, Ingress: 1,
+		GUEChecksum6: r.IntN(2) == 0, Steering: r.IntN(2) == 0, AskRate: pick[uint32](r, 3, 1<<20), AskKey: hostileAskKey, Ingress: 1,
 	}
 	hashKey := cheetah.Key{r.Uint64(), r.Uint64()}
 	line := uint32(1)

@@ -287,6 +287,7 @@ const (
 	lbProgFlowWrite   = "flow_write"
 	lbProgLb          = "lb"
 	lbProgLineWrite   = "line_write"
+	lbVarAskKey       = "ask_key"
 	lbVarControl      = "control"
 	lbVarExported     = "exported"
 	lbVarFlowBuckets  = "flow_buckets"
@@ -372,6 +373,7 @@ type lbMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type lbVariableSpecs struct {
+	AskKey       *ebpf.VariableSpec `ebpf:"ask_key"`
 	Control      *ebpf.VariableSpec `ebpf:"control"`
 	Exported     *ebpf.VariableSpec `ebpf:"exported"`
 	FlowBuckets  *ebpf.VariableSpec `ebpf:"flow_buckets"`
@@ -440,6 +442,7 @@ func (m *lbMaps) Close() error {
 //
 // It can be passed to loadLbObjects or ebpf.CollectionSpec.LoadAndAssign.
 type lbVariables struct {
+	AskKey       *ebpf.Variable `ebpf:"ask_key"`
 	Control      *ebpf.Variable `ebpf:"control"`
 	Exported     *ebpf.Variable `ebpf:"exported"`
 	FlowBuckets  *ebpf.Variable `ebpf:"flow_buckets"`

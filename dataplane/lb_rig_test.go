@@ -86,7 +86,7 @@ func newRigOf(t *testing.T, gueChecksum6 bool) *rig {
 	}
 	r := &rig{t: t, lines: 1, o: *rigObjects[gueChecksum6]}
 	if err := errors.Join(clearArray[lbFlLine](r.o.Lines), clearArray[int32](r.o.Conns), clearArray[uint64](r.o.Tables),
-		clearArray[lbFlBucket](r.o.Flows), clearArray[lbFlVipCpu](r.o.VipCpu), clearArray[lbFlBound](r.o.AskBound)); err != nil {
+		clearArray[lbFlBucket](r.o.Flows), clearArray[lbFlVipCpu](r.o.VipCpu), clearArray[lbFlBound](r.o.AskBound), clearArray[lbFlBound](r.o.AskSources)); err != nil {
 		t.Fatal(err)
 	}
 	asks := r.asks()
@@ -113,7 +113,7 @@ func loadRig(t *testing.T, gueChecksum6 bool) *lbObjects {
 	spec.Maps["conns"].MaxEntries = rigLines
 	spec.Maps["tables"].MaxEntries = rigTables
 	spec.Maps["flows"].MaxEntries = rigFlows
-	c := map[string]any{"flow_buckets": uint32(rigFlows), "jiffy_mult": uint64(0),
+	c := map[string]any{"flow_buckets": uint32(rigFlows), "jiffy_mult": uint64(0), "ask_key": hostileAskKey,
 		"source4": be32(netip.MustParseAddr("10.254.0.0")), "source4_mask": be32(netip.MustParseAddr("0.0.255.255")),
 		"source6": words(netip.MustParseAddr("fd00:254::")), "source6_mask": words(netip.MustParseAddr("::ffff:ffff"))}
 	if gueChecksum6 {

@@ -15,6 +15,7 @@
 package dataplane
 
 import (
+	cryptorand "crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -322,6 +323,9 @@ func (l *LB) spec() (*ebpf.CollectionSpec, error) {
 	if l.o.GUEChecksum6 {
 		c["gue6_checksum"] = uint32(1)
 	}
+	askKey := make([]byte, 16)
+	_, _ = cryptorand.Read(askKey) // never fails
+	c["ask_key"] = askKey
 	c["guards"] = uint32(1)
 	if l.o.Unguarded {
 		c["guards"] = uint32(0)

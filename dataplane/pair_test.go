@@ -112,6 +112,7 @@ func tableConstants(spec *ebpf.CollectionSpec, t *model.Tables) error {
 	if err != nil {
 		return err
 	}
+	c["ask_key"] = t.AskKey
 	if t.GUEChecksum6 {
 		c["gue6_checksum"] = uint32(1)
 	}
@@ -187,7 +188,7 @@ func (p *pair) write() error {
 		return err
 	}
 	c := lbFlControl{Active: half, AskRate: tables.AskRate, ClockBase: p.h.now}
-	c.VipSeed[half], c.VipSeed[0] = seed, tables.AskSeed
+	c.VipSeed[half] = seed // as after the first assignment: the other half has none
 	return set.writeAt(mapControl, 0, &c)
 }
 
@@ -346,6 +347,11 @@ func (p *pair) sameState() {
 		if err := p.compareCounters(id); err != nil {
 			p.t.Fatalf("seed %d: %v", p.seed, err)
 		}
+	}
+	left, r := model.NewState(len(p.state.Conns), len(p.state.Flows.Buckets)), &modelReader{t: p.twin, cpu: p.cpu}
+	r.left(left)
+	if r.err != nil || left.Asks != p.state.Asks || left.AskSources != p.state.AskSources {
+		p.t.Fatalf("seed %d: the bounds on asks differ (%v)", p.seed, r.err)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/scheme/model"
 )
@@ -42,6 +43,7 @@ type Twin struct {
 	source4, source6 netip.Prefix
 	gueChecksum6     bool
 	steering         bool
+	askKey           cheetah.Key
 }
 
 // twinSize is what the maps hold; zero fields are 1.

@@ -221,7 +221,7 @@ func (r *modelReader) read() (*model.Tables, *model.State) {
 		r.entries[i] = binary.NativeEndian.Uint32(r.raw[i*arrayStride:])
 	}
 	tables := &model.Tables{Services: map[model.Key]*model.VIP{}, Addresses: map[netip.Addr]*model.Address{},
-		Fragments: map[model.Key]*model.VIP{}, AskRate: control.AskRate, AskSeed: control.VipSeed[0],
+		Fragments: map[model.Key]*model.VIP{}, AskRate: control.AskRate, AskKey: r.t.askKey,
 		Source4: r.t.source4, Source6: r.t.source6, GUEChecksum6: r.t.gueChecksum6, Steering: r.t.steering,
 		Ingress: 1, // the loopback: a test run's frames come in there
 	}
@@ -395,7 +395,7 @@ func bucketOf(b lbFlBucket) jet.Bucket {
 func (t *Twin) readConstants(spec *ebpf.CollectionSpec) error {
 	var s4, m4, check, steering uint32
 	var s6, m6 [2]uint64
-	for name, to := range map[string]any{"source4": &s4, "source4_mask": &m4, "source6": &s6, "source6_mask": &m6, "gue6_checksum": &check, "steering": &steering} {
+	for name, to := range map[string]any{"source4": &s4, "source4_mask": &m4, "source6": &s6, "source6_mask": &m6, "gue6_checksum": &check, "steering": &steering, "ask_key": &t.askKey} {
 		if err := spec.Variables[name].Get(to); err != nil {
 			return fmt.Errorf("constant %s: %w", name, err)
 		}

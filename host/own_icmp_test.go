@@ -155,6 +155,17 @@ func TestOwnICMPFaild(t *testing.T) {
 	if got := send("203.0.113.77"); got != "ask_icmp" {
 		t.Errorf("a second later: %q", got)
 	}
+	// Of IPv6, all addresses of a network are one sender.
+	second.clock(ownNow + 62_000)
+	six := newClient(n, byMAC, 12000, false).v6()
+	for i, want := range []string{"ask_icmp", "ask_icmp", "drop_ask_limit", "drop_ask_limit"} {
+		e := wire.ICMPError{Src: netip.MustParseAddr(fmt.Sprintf("2001:db8:4::%x", i+1)), Dst: six.vip.Addr(), Type: 2, MTU: 1300, Quoted: six.quoted(1)}.Packet()
+		counts := second.counted(func() { second.run(six.frame(second, e)) })
+		if counts[want] == 0 {
+			t.Errorf("error %d of one network of IPv6: %v, want %q", i, counts, want)
+		}
+	}
+	second.clock(ownNow + 63_000)
 	allowed := 0
 	for i := range 200 {
 		if send(fmt.Sprintf("203.0.113.%d", 100+i%100)) == "ask_icmp" {

@@ -117,9 +117,11 @@ static __always_inline _Bool fl_ask_token(struct fl_ask_bound *b, __u32 rate, __
 }
 
 /* sender: of the error, which may be forged; hence both bounds. The one of
- * senders is shared by CPUs without a lock: close enough. */
-static __always_inline _Bool fl_ask_allowed(const __u64 *sender, __u32 now)
+ * senders is by IPv4 address or IPv6 prefix of 64 bits, of which everybody has
+ * all addresses; CPUs share it without a lock: close enough. */
+static __always_inline _Bool fl_ask_allowed(const __u64 *source, __u32 now)
 {
+	__u64 sender[2] = { source[0], fl_is_mapped(source) ? source[1] : 0 };
 	struct fl_ask_bound *all, *one, new = {};
 	__u32 zero = 0, rate = ask_rate / 8;
 
@@ -147,14 +149,15 @@ __noinline int fl_ask_others(struct xdp_md *ctx, const struct fl_question *q, __
 
 	if (!q)
 		return XDP_DROP;
-	length = q->bytes;
-	if (length < 1 || length > FL_HOST_ASK_BYTES)
-		length = FL_HOST_ASK_BYTES;
 	if (!fl_ask_allowed(q->source, now))
 		goto limit;
 	ask = bpf_ringbuf_reserve(&host_asks, sizeof(*ask), 0);
 	if (!ask)
 		goto limit;
+	/* Here, or the verifier has forgotten its bounds. */
+	length = q->bytes;
+	if (length < 1 || length > FL_HOST_ASK_BYTES)
+		length = FL_HOST_ASK_BYTES;
 	ask->vip_id = q->vip_id;
 	ask->ifindex = ctx->ingress_ifindex;
 	ask->length = length;

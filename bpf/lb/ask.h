@@ -6,9 +6,9 @@
 #ifndef FAIRLEAD_LB_ASK_H
 #define FAIRLEAD_LB_ASK_H
 
+#include "cookie.h"
 #include "maps.h"
 #include "packet.h"
-#include "vip_table.h"
 
 /* Indices of ask_bound. */
 #define FL_ASK_KIND_RST 0
@@ -32,16 +32,19 @@ static __always_inline bool fl_take_token(struct fl_bound *b, __u32 rate, __u32 
 	return true;
 }
 
-/* The bound of the packet's source. The seed of the VIP table, which nobody
- * outside knows, keeps a stranger from choosing whose bound it shares. */
+/* The bound of the packet's source: its IPv4 address, or its IPv6 prefix of 64
+ * bits, of which everybody has all addresses. A secret keys the hash, so that
+ * a stranger cannot choose whose bound it shares. */
 static __always_inline struct fl_bound *fl_ask_source(struct xdp_md *ctx, __u32 l3, bool six)
 {
-	__u64 from[2] = {};
+	const __u64 key[2] = { ask_key[0], ask_key[1] };
+	__u64 from = 0, hash;
 	__u32 index;
 
-	if (six ? bpf_xdp_load_bytes(ctx, l3 + 8, from, 16) : bpf_xdp_load_bytes(ctx, l3 + 12, from, 4))
+	if (six ? bpf_xdp_load_bytes(ctx, l3 + 8, &from, 8) : bpf_xdp_load_bytes(ctx, l3 + 12, &from, 4))
 		return NULL;
-	index = fl_vip_product(from[1], from[0], 0, 0, control.vip_seed[0]) >> (64 - FL_ASK_SOURCE_BITS);
+	hash = six ? fl_hash6(key, from, 0, 0, 0) : fl_hash4(key, (__u32)from, 0, 0);
+	index = hash >> (64 - FL_ASK_SOURCE_BITS);
 	return bpf_map_lookup_elem(&ask_sources, &index);
 }
 
@@ -51,7 +54,7 @@ static __always_inline bool fl_ask_allowed(struct xdp_md *ctx, __u32 kind, __u32
 	__u32 rate = *(volatile __u32 *)&control.ask_rate;
 	struct fl_bound *b = bpf_map_lookup_elem(&ask_bound, &kind), *source;
 
-	if (kind == FL_ASK_KIND_ICMP) {
+	if (guards && kind == FL_ASK_KIND_ICMP) {
 		source = fl_ask_source(ctx, l3, six);
 		if (!source || !fl_take_token(source, (rate + 1) / 2, now))
 			return false;

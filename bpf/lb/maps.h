@@ -27,6 +27,9 @@ const volatile __u32 steering;
 /* 0, in the laboratory alone: what an attacker sends is not held off
  * (docs/security.md says which checks hang on this). */
 const volatile __u32 guards = 1;
+/* Of the hash that gives a sender of ICMP errors its bound: drawn whenever the
+ * program is loaded, for bounds fill up within a second. */
+const volatile __u64 ask_key[2];
 /* Buckets of `flows`. */
 const volatile __u32 flow_buckets = 1;
 

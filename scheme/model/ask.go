@@ -1,8 +1,9 @@
 package model
 
 import (
-	"encoding/binary"
 	"net/netip"
+
+	"github.com/fairlead/fairlead/scheme/cheetah"
 )
 
 // AskSources is how many bounds the senders of ICMP errors share.
@@ -27,11 +28,10 @@ func (t *Tables) ask(s *State, r *Result, k *packet, nowMS uint32) {
 }
 
 // askSource is the bound of an error's sender, who may use half of what all
-// may (fl_ask_source).
+// may: of its address, or of its IPv6 prefix of 64 bits (fl_ask_source).
 func (t *Tables) askSource(sender netip.Addr) uint64 {
-	var b [16]byte
-	copy(b[:], sender.AsSlice())
-	x := binary.LittleEndian.Uint64(b[:]) ^ binary.LittleEndian.Uint64(b[8:])*0x9e3779b97f4a7c15
-	x ^= x >> 32
-	return x * t.AskSeed >> 54
+	if sender.Is6() {
+		sender = netip.PrefixFrom(sender, 64).Masked().Addr()
+	}
+	return cheetah.Hash(t.AskKey, netip.AddrPortFrom(sender, 0), 0) >> 54
 }

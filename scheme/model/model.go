@@ -176,10 +176,10 @@ type Tables struct {
 	// Steering has lines' rows of fl_steer read.
 	Steering bool
 	// AskRate is how many copies to all servers a second and CPU allows, of
-	// each kind (RST, ICMP); AskSeed spreads the senders of ICMP errors over
+	// each kind (RST, ICMP); AskKey spreads the senders of ICMP errors over
 	// their bounds.
 	AskRate uint32
-	AskSeed uint64
+	AskKey  cheetah.Key
 	// Ingress is the interface that frames come in by; 0: unknown.
 	Ingress uint32
 }
