@@ -29,9 +29,7 @@ type balancer struct {
 	log    *slog.Logger
 	lb     *dataplane.LB
 	checks *health.Checker
-	// interfaces are those on which checks are steered.
-	interfaces []string
-	wake       chan struct{}
+	wake   chan struct{}
 
 	mu       sync.Mutex
 	failOpen map[uint32]bool // by VIP id, as last applied
@@ -96,8 +94,8 @@ func openPlane(me self, cfg *config.Config, o Options, log *slog.Logger) (plane,
 	if err != nil {
 		return nil, err
 	}
-	b := &balancer{log: log, lb: lb, interfaces: me.interfaces, wake: make(chan struct{}, 1)}
-	b.checks = health.NewChecker(health.Network{}, b.healthChanged)
+	b := &balancer{log: log, lb: lb, wake: make(chan struct{}, 1)}
+	b.checks = health.NewChecker(health.Network{Steer: b.steerCheck}, b.healthChanged)
 	b.owners = newOwnerWatch(log, cfg.TLS, bucketLB{lb}, b.again)
 	if b.steer = steering; steering != nil {
 		steering.plane = lb
@@ -151,7 +149,16 @@ func (b *balancer) apply(a *controller.Assignment) (due time.Time, err error) {
 	}
 	b.down, b.failOpen = down, failOpen
 	b.mu.Unlock()
-	b.checks.SetTargets(b.targets(a))
+	targets := b.targets(a)
+	vips := map[uint32]netip.Addr{}
+	for _, t := range targets {
+		vips[t.Line] = t.Address.Addr()
+	}
+	if err := b.lb.SteerChecks(vips); err != nil {
+		// They fail, which says why; the assignment is in force.
+		b.log.Error("health checks cannot be steered", "error", err)
+	}
+	b.checks.SetTargets(targets)
 	b.owners.follow(a, time.Since(began))
 	if b.steer != nil {
 		b.steer.follow(a)
@@ -207,7 +214,7 @@ func (b *balancer) targets(a *controller.Assignment) (targets []health.Target) {
 				continue // applied a moment ago: every slot has its line
 			}
 			targets = append(targets, health.Target{
-				VIP: v.ID, VIPName: v.Name, Slot: s.Number, Server: s.Server, Line: line,
+				VIP: v.ID, VIPName: v.Name, Slot: s.Number, Server: s.Server, At: s.Address, Line: line,
 				Address: netip.AddrPortFrom(v.Address, v.Health.Port),
 				Type:    v.Health.Type, Path: v.Health.Path, Host: v.Health.Host,
 				Interval: v.Health.Interval, Timeout: v.Health.Timeout,
@@ -216,6 +223,12 @@ func (b *balancer) targets(a *controller.Assignment) (targets []health.Target) {
 		}
 	}
 	return targets
+}
+
+// steerCheck is from where to where a check's socket connects.
+func (b *balancer) steerCheck(t health.Target) (from netip.Addr, to netip.AddrPort, err error) {
+	from, at, err := b.lb.CheckWay(t.Address.Addr(), t.At)
+	return from, netip.AddrPortFrom(at, t.Address.Port()), err
 }
 
 func (b *balancer) run(ctx context.Context) error {
@@ -291,12 +304,6 @@ func (b *balancer) describe(a *controller.Assignment, s *fairleadv1.GetStatusRes
 	for _, v := range s.Vips {
 		b.describeVIP(v, a, counters, hops)
 		describeBuckets(v, chains[v.Id])
-		if addr, err := netip.ParseAddr(v.Address); err == nil && b.checked(a, v.Id) {
-			if name, ok := ChecksLeaveBy(addr, b.interfaces); !ok {
-				s.Warnings = append(s.Warnings, fmt.Sprintf("VIP %s: its health checks leave by %s, where they are not steered to their servers: route %s by %s",
-					v.Name, name, v.Address, strings.Join(b.interfaces, " or ")))
-			}
-		}
 		if text := unserved(v); text != "" {
 			s.Warnings = append(s.Warnings, text)
 		}

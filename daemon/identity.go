@@ -5,10 +5,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 
-	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/config"
 )
@@ -127,20 +125,6 @@ func FindServer(cfg *config.Config, name string) (*config.Server, error) {
 func FindSwitch(cfg *config.Config, name string) (*config.Switch, error) {
 	me, err := findSelf(cfg, RoleSwitch, name)
 	return me.sw, err
-}
-
-// ChecksLeaveBy says by which interface health checks of a VIP leave, and
-// whether it is one of those on which they are steered to their servers.
-func ChecksLeaveBy(vip netip.Addr, interfaces []string) (name string, ok bool) {
-	routes, err := netlink.RouteGet(net.IP(vip.AsSlice()))
-	if err != nil || len(routes) == 0 {
-		return "nowhere", false
-	}
-	i, err := net.InterfaceByIndex(routes[0].LinkIndex)
-	if err != nil {
-		return "nowhere", false
-	}
-	return i.Name, slices.Contains(interfaces, i.Name)
 }
 
 // InterfaceOf is the interface that holds the address.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -18,12 +19,13 @@ import (
 
 // Names of the programs in bpf/lb.
 const (
-	progLB        = "lb"
-	progLineWrite = "line_write"
-	progClock     = "clock"
-	progHealth    = "health"
-	progFlowWrite = "flow_write"
-	progFlowSweep = "flow_sweep"
+	progLB         = "lb"
+	progLineWrite  = "line_write"
+	progClock      = "clock"
+	progHealth     = "health"
+	progHealthBack = "health_back"
+	progFlowWrite  = "flow_write"
+	progFlowSweep  = "flow_sweep"
 )
 
 // Interface is where the balancer is attached.
@@ -40,42 +42,62 @@ type attachments struct {
 	undo   []func()
 }
 
+// Kinds of links, the first part of their pins' names.
+const (
+	linkXDP     = "xdp"
+	linkAnswers = "answers"
+	linkChecks  = "checks"
+)
+
+// place is where a program belongs.
+type place struct {
+	kind, program string
+	device        net.Interface
+}
+
+func (p place) pin() string { return linkPin(p.kind, p.device.Name) }
+
+// placesOn are the places of the programs: on each interface that packets come in
+// by, and on the loopback, by which health checks leave.
+func placesOn(ifaces []net.Interface) (places []place) {
+	for _, i := range ifaces {
+		places = append(places, place{linkXDP, progLB, i}, place{linkAnswers, progHealthBack, i})
+	}
+	return append(places, place{linkChecks, progHealth, net.Interface{Index: loopbackIndex, Name: "lo"}})
+}
+
 // attachAll brings programs into force on the interfaces: a pinned link has
 // its program replaced, which loses no packet; where there is none the
 // program is attached. If anything fails, what was done is undone. Links of
 // other interfaces stay; see dropOthers.
 func attachAll(pinDir string, ifaces []net.Interface, programs, before map[string]*ebpf.Program, log *slog.Logger) (*attachments, error) {
 	a := &attachments{pinDir: pinDir, log: log, links: map[string]link.Link{}}
-	for _, i := range ifaces {
-		for _, k := range []struct {
-			kind, program string
-			attach        func(net.Interface, *ebpf.Program) (link.Link, error)
-		}{{"xdp", progLB, a.attachXDP}, {"tcx", progHealth, attachTCX}} {
-			if err := a.one(k.kind, i, programs[k.program], before[k.program], k.attach); err != nil {
-				for n := len(a.undo) - 1; n >= 0; n-- {
-					a.undo[n]()
-				}
-				a.close()
-				return nil, err
+	for _, p := range placesOn(ifaces) {
+		if err := a.one(p, programs[p.program], before[p.program]); err != nil {
+			for n := len(a.undo) - 1; n >= 0; n-- {
+				a.undo[n]()
 			}
+			a.close()
+			return nil, err
 		}
 	}
 	return a, nil
 }
 
-func (a *attachments) one(kind string, i net.Interface, program, before *ebpf.Program, attach func(net.Interface, *ebpf.Program) (link.Link, error)) error {
-	name := linkPin(kind, i.Name)
-	path := filepath.Join(a.pinDir, dirLinks, name)
+func (a *attachments) path(p place) string { return filepath.Join(a.pinDir, dirLinks, p.pin()) }
+
+func (a *attachments) one(p place, program, before *ebpf.Program) error {
+	path := a.path(p)
 	// A process that was killed between pinning and renaming leaves this.
 	_ = os.Rename(path+bpffs.PinNew, path)
 	l, err := link.LoadPinnedLink(path, nil)
 	switch {
-	case err == nil && linkIfindex(l) == i.Index:
+	case err == nil && isAt(l, p):
 		if err := l.Update(program); err != nil {
 			l.Close()
-			return fmt.Errorf("interface %s: replace the %s program: %w", i.Name, kind, err)
+			return fmt.Errorf("interface %s: replace the %s program: %w", p.device.Name, p.kind, err)
 		}
-		a.links[name] = l
+		a.links[p.pin()] = l
 		if before != nil {
 			a.undo = append(a.undo, func() { _ = l.Update(before) })
 		}
@@ -83,49 +105,53 @@ func (a *attachments) one(kind string, i net.Interface, program, before *ebpf.Pr
 	case err == nil:
 		// The interface that this link was for is gone, another has its name.
 		l.Close()
-		if err := os.Remove(path); err != nil {
-			return err
-		}
 	case !errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("interface %s: open the pinned link: %w", i.Name, err)
+		return fmt.Errorf("interface %s: open the pinned link: %w", p.device.Name, err)
 	}
-	l, err = attach(i, program)
-	if err != nil {
-		return fmt.Errorf("interface %s: %w", i.Name, err)
-	}
-	if err := bpffs.Replace(l, path); err != nil {
-		l.Close()
+	if err := a.anew(p, program, bpffs.Patience); err != nil {
 		return err
 	}
-	a.links[name] = l
+	l = a.links[p.pin()]
 	a.undo = append(a.undo, func() { _ = l.Detach(); _ = os.Remove(path) })
 	return nil
 }
 
-func (a *attachments) attachXDP(i net.Interface, p *ebpf.Program) (link.Link, error) {
-	return bpffs.AttachXDP(p, i.Index, i.Name, a.log)
+// anew attaches a program where it is not, and pins the link in the place of any
+// other.
+func (a *attachments) anew(p place, program *ebpf.Program, patience time.Duration) error {
+	var l link.Link
+	var err error
+	switch p.kind {
+	case linkXDP:
+		l, err = bpffs.AttachXDP(program, p.device.Index, p.device.Name, patience, a.log)
+	case linkAnswers:
+		l, err = attachTCX(program, p.device, ebpf.AttachTCXIngress)
+	case linkChecks:
+		l, err = attachTCX(program, p.device, ebpf.AttachTCXEgress)
+	}
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", p.device.Name, err)
+	}
+	if err := bpffs.Replace(l, a.path(p)); err != nil {
+		l.Close()
+		return err
+	}
+	a.links[p.pin()] = l
+	return nil
 }
 
-func attachTCX(i net.Interface, p *ebpf.Program) (link.Link, error) {
-	l, err := link.AttachTCX(link.TCXOptions{Program: p, Interface: i.Index, Attach: ebpf.AttachTCXEgress, Anchor: link.Head()})
+func attachTCX(program *ebpf.Program, device net.Interface, to ebpf.AttachType) (link.Link, error) {
+	l, err := link.AttachTCX(link.TCXOptions{Program: program, Interface: device.Index, Attach: to, Anchor: link.Head()})
 	if err != nil {
-		return nil, fmt.Errorf("attach to tc egress: %w", err)
+		return nil, fmt.Errorf("attach to tc (%v): %w", to, err)
 	}
 	return l, nil
 }
 
-func linkIfindex(l link.Link) int {
-	info, err := l.Info()
-	if err != nil {
-		return 0
-	}
-	if x := info.XDP(); x != nil {
-		return int(x.Ifindex)
-	}
-	if t := info.TCX(); t != nil {
-		return int(t.Ifindex)
-	}
-	return 0
+// isAt says that a link is attached where it belongs.
+func isAt(l link.Link, p place) bool {
+	at, err := bpffs.Where(l)
+	return err == nil && at == uint64(p.device.Index)
 }
 
 // dropOthers detaches from interfaces that are no longer configured.

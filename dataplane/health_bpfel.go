@@ -13,6 +13,17 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type healthFlCheckAddr struct {
+	_    structs.HostLayout
+	Addr [2]uint64
+}
+
+type healthFlCheckPair struct {
+	_   structs.HostLayout
+	Vip healthFlCheckAddr
+	Own healthFlCheckAddr
+}
+
 type healthFlLine struct {
 	_       structs.HostLayout
 	Packets uint64
@@ -35,9 +46,12 @@ type healthFlSteer struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	healthMapCheckLines  = "check_lines"
+	healthMapCheckPairs  = "check_pairs"
 	healthMapLines       = "lines"
 	healthMapSteers      = "steers"
 	healthProgHealth     = "health"
+	healthProgHealthBack = "health_back"
 	healthVarSource4     = "source4"
 	healthVarSource4Mask = "source4_mask"
 	healthVarSource6     = "source6"
@@ -87,15 +101,18 @@ type healthSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type healthProgramSpecs struct {
-	Health *ebpf.ProgramSpec `ebpf:"health"`
+	Health     *ebpf.ProgramSpec `ebpf:"health"`
+	HealthBack *ebpf.ProgramSpec `ebpf:"health_back"`
 }
 
 // healthMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type healthMapSpecs struct {
-	Lines  *ebpf.MapSpec `ebpf:"lines"`
-	Steers *ebpf.MapSpec `ebpf:"steers"`
+	CheckLines *ebpf.MapSpec `ebpf:"check_lines"`
+	CheckPairs *ebpf.MapSpec `ebpf:"check_pairs"`
+	Lines      *ebpf.MapSpec `ebpf:"lines"`
+	Steers     *ebpf.MapSpec `ebpf:"steers"`
 }
 
 // healthVariableSpecs contains global variables before they are loaded into the kernel.
@@ -129,12 +146,16 @@ func (o *healthObjects) Close() error {
 //
 // It can be passed to loadHealthObjects or ebpf.CollectionSpec.LoadAndAssign.
 type healthMaps struct {
-	Lines  *ebpf.Map `ebpf:"lines"`
-	Steers *ebpf.Map `ebpf:"steers"`
+	CheckLines *ebpf.Map `ebpf:"check_lines"`
+	CheckPairs *ebpf.Map `ebpf:"check_pairs"`
+	Lines      *ebpf.Map `ebpf:"lines"`
+	Steers     *ebpf.Map `ebpf:"steers"`
 }
 
 func (m *healthMaps) Close() error {
 	return _HealthClose(
+		m.CheckLines,
+		m.CheckPairs,
 		m.Lines,
 		m.Steers,
 	)
@@ -155,12 +176,14 @@ type healthVariables struct {
 //
 // It can be passed to loadHealthObjects or ebpf.CollectionSpec.LoadAndAssign.
 type healthPrograms struct {
-	Health *ebpf.Program `ebpf:"health"`
+	Health     *ebpf.Program `ebpf:"health"`
+	HealthBack *ebpf.Program `ebpf:"health_back"`
 }
 
 func (p *healthPrograms) Close() error {
 	return _HealthClose(
 		p.Health,
+		p.HealthBack,
 	)
 }
 

@@ -26,9 +26,12 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/bpffs"
@@ -66,18 +69,21 @@ const maxServerLines = 65536
 type LB struct {
 	o       Options
 	log     *slog.Logger
-	ifaces  []net.Interface
 	lock    *os.File
+	ns      netns.NsHandle
 	hops    *nexthop.Watcher
+	netlink *netlink.Handle
 	asker   *asker
 	random  *rand.Rand
 	jiffies jiffyScale
 
 	mu       sync.Mutex
-	set      *objects     // what the daemon fills: in force, or pending
-	old      *objects     // in force while set is pending, else nil
-	links    *attachments // nil while set is pending and nothing was swapped
-	oldForce inForce      // what old's active half says
+	ifaces   []net.Interface   // of o.Interfaces; index 0: it is gone
+	astray   map[string]string // what is not as it should be, by what: see tend
+	set      *objects          // what the daemon fills: in force, or pending
+	old      *objects          // in force while set is pending, else nil
+	links    *attachments      // nil while set is pending and nothing was swapped
+	oldForce inForce           // what old's active half says
 	// oldReadable: old has this build's layout, and its counters, which can
 	// be read, are not carried yet.
 	oldReadable    bool
@@ -87,6 +93,9 @@ type LB struct {
 	force          inForce      // what set's active half says
 	unfinished     func() error // clears away what force replaced; nil: done
 	written        map[uint32]writtenLine
+	uncheckable    atomic.Bool            // the health program is not attached
+	checkLines     *ebpf.Map              // of the health program
+	checked        map[uint32]netip.Addr  // what it says: of SteerChecks
 	steerRows      map[SteerKey]steer.Row // of SetSteers
 	hashes         hashTables
 	buckets        *bucketTables
@@ -122,7 +131,7 @@ func Open(o Options, log *slog.Logger) (lb *LB, err error) {
 	if err := os.MkdirAll(o.PinDir, 0o700); err != nil {
 		return nil, fmt.Errorf("pin folder: %w", err)
 	}
-	l := &LB{o: o, log: log, ifaces: ifaces, random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+	l := &LB{o: o, log: log, ns: netns.None(), ifaces: ifaces, random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 		written: map[uint32]writtenLine{}, hashes: hashTables{}, buckets: newBucketTables(), now: time.Now}
 	defer func() {
 		if err != nil {
@@ -135,8 +144,14 @@ func Open(o Options, log *slog.Logger) (lb *LB, err error) {
 	if l.lock, err = bpffs.Lock(o.PinDir); err != nil {
 		return nil, err
 	}
+	if l.ns, err = netns.Get(); err != nil {
+		return nil, fmt.Errorf("open the network namespace: %w", err)
+	}
 	if l.hops, err = nexthop.New(log); err != nil {
 		return nil, err
+	}
+	if l.netlink, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		return nil, fmt.Errorf("open netlink: %w", err)
 	}
 	if l.asker, err = newAsker(); err != nil {
 		return nil, err
@@ -348,7 +363,7 @@ func setConstants(spec *ebpf.CollectionSpec, values map[string]any) error {
 	return nil
 }
 
-// loadHealth adds the program that steers health checks, over the same lines.
+// loadHealth adds the programs that steer health checks, over the same lines.
 func (l *LB) loadHealth() error {
 	spec, err := loadHealth()
 	if err != nil {
@@ -369,9 +384,14 @@ func (l *LB) loadHealth() error {
 	if err != nil {
 		return fmt.Errorf("load the health program: %w", err)
 	}
-	l.set.programs[progHealth] = coll.Programs[progHealth]
-	for _, m := range coll.Maps {
-		m.Close()
+	for _, name := range []string{progHealth, progHealthBack} {
+		l.set.programs[name] = coll.Programs[name]
+	}
+	l.checkLines = coll.Maps[mapCheckLines]
+	for name, m := range coll.Maps {
+		if name != mapCheckLines {
+			m.Close()
+		}
 	}
 	return nil
 }
@@ -426,11 +446,20 @@ func (l *LB) release() {
 	if l.links != nil {
 		l.links.close()
 	}
+	if l.checkLines != nil {
+		l.checkLines.Close()
+	}
 	l.set.close()
 	l.old.close()
 	l.set, l.old, l.links = nil, nil, nil
 	if l.hops != nil {
 		l.hops.Close()
+	}
+	if l.ns.IsOpen() {
+		l.ns.Close()
+	}
+	if l.netlink != nil {
+		l.netlink.Close()
 	}
 	if l.asker != nil {
 		l.asker.close()

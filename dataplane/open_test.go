@@ -310,7 +310,7 @@ func TestKilledInFirstPinning(t *testing.T) {
 		{"some maps", []string{links, programs, filepath.Join(maps, mapMeta), filepath.Join(maps, mapLines)}},
 		{"maps, no programs, and meta of an older build", []string{links, programs}},
 		{"programs, no meta", []string{links, filepath.Join(maps, mapMeta)}},
-		{"one link", []string{filepath.Join(links, linkPin("tcx", "lb0"))}},
+		{"one link", []string{filepath.Join(links, linkPin(linkAnswers, "lb0"))}},
 	} {
 		t.Log(c.killed)
 		l := w.open(w.options())

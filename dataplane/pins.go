@@ -18,9 +18,10 @@ import (
 //
 //	PinDir/maps/NAME        the maps in force
 //	PinDir/programs/NAME    the programs in force
-//	PinDir/links/xdp-IFACE  attachment of `lb`
-//	PinDir/links/tcx-IFACE  attachment of `health`
-//	PinDir/next/…           a set that is being brought in (see swap.go)
+//	PinDir/links/xdp-IFACE      attachment of `lb`
+//	PinDir/links/checks-lo      attachment of `health`
+//	PinDir/links/answers-IFACE  attachment of `health_back`
+//	PinDir/next/…               a set that is being brought in (see swap.go)
 const (
 	dirMaps     = "maps"
 	dirPrograms = "programs"
@@ -162,8 +163,9 @@ func (o *objects) unpinOthers(dir string) error {
 }
 
 // Unload detaches a balancer's programs and removes everything pinned under
-// pinDir: packets go to the kernel untouched from then on. Nothing pinned is
-// no error.
+// pinDir: packets go to the kernel untouched from then on. The routes of health
+// checks go, too, if it runs in the balancer's network namespace. Nothing pinned
+// is no error.
 func Unload(pinDir string) error {
 	if _, err := os.Stat(pinDir); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -187,5 +189,5 @@ func Unload(pinDir string) error {
 	if err != nil {
 		return fmt.Errorf("unload: %w", err)
 	}
-	return os.RemoveAll(pinDir)
+	return errors.Join(unrouteChecks(), os.RemoveAll(pinDir))
 }

@@ -3,7 +3,10 @@ package dataplane
 import (
 	"context"
 	"errors"
+	"maps"
+	"net"
 	"net/netip"
+	"slices"
 	"sort"
 	"sync"
 	"time"
@@ -14,15 +17,16 @@ import (
 	"github.com/fairlead/fairlead/nexthop"
 )
 
-// Run keeps what packets need right until ctx ends: the clock, the next hops,
-// and asks. Without it packets go on, with what was known last.
+// Run keeps what packets need right until ctx ends: the clock, the programs where
+// they belong, the next hops, and asks. Without it packets go on, with what was known last.
 func (l *LB) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
-	errs := make(chan error, 3)
+	errs := make(chan error, 4)
 	for _, f := range []func(context.Context) error{
 		l.keepClock,
+		l.keepAttached,
 		l.ServeAsks,
 		func(ctx context.Context) error { return l.hops.Run(ctx, l.syncLines) },
 	} {
@@ -32,7 +36,7 @@ func (l *LB) Run(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
-	return errors.Join(<-errs, <-errs, <-errs)
+	return errors.Join(<-errs, <-errs, <-errs, <-errs)
 }
 
 func (l *LB) keepClock(ctx context.Context) error {
@@ -72,6 +76,7 @@ type Status struct {
 	HZ         uint32 // the kernel's, as measured
 	Interfaces []InterfaceStatus
 	Limits     []Limit
+	Astray     []string       // what is not as it should be, and what to do
 	NextHops   []nexthop.Hop  // by server
 	Buckets    []BucketStatus // by VIP, those of scheme beamer in force
 	// TakenIn is how long the last assignment's tables took: to be computed,
@@ -83,8 +88,8 @@ type Status struct {
 type InterfaceStatus struct {
 	Name   string
 	Index  int
-	Mode   string // of XDP: native, generic or off
-	Egress string // of health steering: tcx or off
+	Mode   string // of XDP: native, generic or, where the program is not on it, off
+	Egress string // of health checks and their answers: tcx or off
 	MTU    int
 }
 
@@ -103,29 +108,44 @@ func (l *LB) Status() Status {
 		s.Limits = l.limits(flows.Used)
 		s.Buckets, s.TakenIn = l.bucketStatus(), l.takenIn
 	}
-	l.mu.Unlock()
 	for _, i := range l.ifaces {
-		s.Interfaces = append(s.Interfaces, l.interfaceStatus(i.Index, i.Name))
+		s.Interfaces = append(s.Interfaces, l.interfaceStatus(i))
 	}
+	for _, what := range slices.Sorted(maps.Keys(l.astray)) {
+		s.Astray = append(s.Astray, l.astray[what])
+	}
+	l.mu.Unlock()
 	s.NextHops = l.hops.List()
 	sort.Slice(s.NextHops, func(i, j int) bool { return s.NextHops[i].Server.Less(s.NextHops[j].Server) })
 	return s
 }
 
-func (l *LB) interfaceStatus(index int, name string) InterfaceStatus {
-	i := InterfaceStatus{Name: name, Index: index, Mode: "off", Egress: "off"}
-	dev, err := l.hops.Link(index)
+// interfaceStatus is one interface; the caller holds mu.
+func (l *LB) interfaceStatus(i net.Interface) InterfaceStatus {
+	s := InterfaceStatus{Name: i.Name, Index: i.Index, Mode: "off", Egress: "off"}
+	dev, err := l.hops.Link(i.Index)
 	if err != nil {
-		return i // it is gone
+		return s // it is gone
 	}
-	i.MTU = dev.Attrs().MTU
-	i.Mode = xdpMode(dev)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.links != nil && l.links.links[linkPin("tcx", name)] != nil {
-		i.Egress = "tcx"
+	s.MTU = dev.Attrs().MTU
+	if l.links == nil {
+		if l.old != nil { // in force as a process before left it
+			s.Mode = xdpMode(dev)
+		}
+		return s
 	}
-	return i
+	there := map[string]bool{}
+	for _, p := range placesOn([]net.Interface{i}) {
+		held := l.links.links[p.pin()]
+		there[p.kind] = held != nil && isAt(held, p)
+	}
+	if there[linkXDP] {
+		s.Mode = xdpMode(dev)
+	}
+	if there[linkAnswers] && there[linkChecks] {
+		s.Egress = "tcx"
+	}
+	return s
 }
 
 func xdpMode(dev netlink.Link) string {

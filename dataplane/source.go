@@ -53,21 +53,27 @@ func (l *LB) source(configured netip.Prefix, six bool) (netip.Prefix, error) {
 		}
 		return configured, nil
 	}
-	for _, i := range l.ifaces {
+	a, err := firstAddress(l.ifaces, six)
+	return netip.PrefixFrom(a, a.BitLen()), err
+}
+
+// firstAddress is the first of the family that the interfaces have; the
+// unspecified address where there is none.
+func firstAddress(ifaces []net.Interface, six bool) (netip.Addr, error) {
+	for _, i := range ifaces {
 		addrs, err := i.Addrs()
 		if err != nil {
-			return netip.Prefix{}, fmt.Errorf("interface %s: %w", i.Name, err)
+			return netip.Addr{}, fmt.Errorf("interface %s: %w", i.Name, err)
 		}
 		for _, a := range addrs {
 			p, err := netip.ParsePrefix(a.String())
-			if err != nil || p.Addr().Is6() != six || p.Addr().IsLinkLocalUnicast() {
-				continue
+			if err == nil && p.Addr().Is6() == six && !p.Addr().IsLinkLocalUnicast() {
+				return p.Addr(), nil
 			}
-			return netip.PrefixFrom(p.Addr(), p.Addr().BitLen()), nil
 		}
 	}
 	if six {
-		return netip.PrefixFrom(netip.IPv6Unspecified(), 128), nil
+		return netip.IPv6Unspecified(), nil
 	}
-	return netip.PrefixFrom(netip.IPv4Unspecified(), 32), nil
+	return netip.IPv4Unspecified(), nil
 }

@@ -170,12 +170,7 @@ func TestSteeredHealthCheck(t *testing.T) {
 			l := w.open(o)
 			w.run(l)
 			w.mustApply(l, a)
-			w.routeVIP()
-			line, ok := l.Line(1, 0)
-			if !ok {
-				t.Fatal("slot 0 has no line")
-			}
-			mark := 0xFA1E0000 | line
+			mark := 0xFA1E0000 | w.steerChecks(l)
 			eventually(t, "a check by the hash", func() bool { return w.connect(mark, "gue", server) != nil })
 			row := rowOf(2001)
 			for i := range row {

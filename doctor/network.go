@@ -7,14 +7,12 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/ethtool"
 )
@@ -38,19 +36,6 @@ func (r *report) balancer(ctx context.Context, cfg *config.Config, b *config.Bal
 		}
 	}
 	r.passedOn(cfg)
-	r.checksLeave(cfg, b)
-	for _, v := range cfg.VIPs {
-		if v.Health == nil || !v.Address.Is4() {
-			continue
-		}
-		for _, name := range b.Interfaces {
-			if reversePath(name) == 1 {
-				r.warn("rp_filter "+name, "strict: answers to health checks come from the VIP's address and are dropped unless the route to it leaves by "+name,
-					fmt.Sprintf("sysctl -w net.ipv4.conf.%s.rp_filter=2", name))
-			}
-		}
-		break
-	}
 }
 
 // device: does it exist, is it up, will XDP's frames arrive whole.
@@ -193,26 +178,6 @@ func (r *report) passedOn(cfg *config.Config) {
 		return
 	}
 	r.ok("forwarding", "packets for no VIP do not go round")
-}
-
-// checksLeave: health checks go to the VIP's address and are steered to the
-// server where they leave, on the balancer's interfaces.
-func (r *report) checksLeave(cfg *config.Config, b *config.Balancer) {
-	checked := false
-	for _, v := range cfg.VIPs {
-		if v.Health == nil {
-			continue
-		}
-		checked = true
-		if name, ok := daemon.ChecksLeaveBy(v.Address, b.Interfaces); !ok {
-			r.fail("health checks of "+v.Name, fmt.Sprintf("the route to %s leads to %s, where checks are not steered to their servers", v.Address, name),
-				fmt.Sprintf("ip route add %s via the router on %s; and no VIP's address on the balancer itself", netip.PrefixFrom(v.Address, v.Address.BitLen()), strings.Join(b.Interfaces, " or ")))
-			return
-		}
-	}
-	if checked {
-		r.ok("health checks", "leave by the balancer's interfaces")
-	}
 }
 
 // tunnel is what balancers put before the packets of a VIP to one server.

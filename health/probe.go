@@ -26,27 +26,26 @@ type Prober interface {
 // the server line that the balancer's tc program sends them to.
 const MarkBase = 0xFA1E0000
 
-// Network probes through real sockets. Sockets carry MarkBase|Target.Line, so
-// that the packets take the way of the VIP's traffic to that server.
-type Network struct{}
+// Network probes through real sockets.
+type Network struct {
+	// Steer, of a balancer, says from where to where a check's socket connects, so
+	// that with the mark MarkBase|Target.Line its packets take the way of the VIP's
+	// traffic to that server. Without it they go straight to Target.Address.
+	Steer func(Target) (from netip.Addr, to netip.AddrPort, err error)
+}
 
 // Probe implements Prober for types tcp and http.
-func (Network) Probe(ctx context.Context, t Target) error {
-	dialer := net.Dialer{
-		Control: func(_, _ string, c syscall.RawConn) error {
-			var failed error
-			err := c.Control(func(fd uintptr) {
-				failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(MarkBase|t.Line))
-			})
-			if failed != nil {
-				return fmt.Errorf("mark the check's socket (needs CAP_NET_ADMIN): %w", failed)
-			}
-			return err
-		},
-		KeepAlive: -1,
+func (n Network) Probe(ctx context.Context, t Target) error {
+	dialer, to := net.Dialer{KeepAlive: -1}, t.Address
+	if n.Steer != nil {
+		from, way, err := n.Steer(t)
+		if err != nil {
+			return plain(err)
+		}
+		to, dialer.LocalAddr, dialer.Control = way, net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), marked(t.Line)
 	}
 	// A Go dialer would use MPTCP only when asked to; checks stay plain TCP.
-	conn, err := dialer.DialContext(ctx, "tcp", t.Address.String())
+	conn, err := dialer.DialContext(ctx, "tcp", to.String())
 	if err != nil {
 		return plain(err)
 	}
@@ -62,6 +61,24 @@ func (Network) Probe(ctx context.Context, t Target) error {
 		return nil
 	}
 	return probeHTTP(ctx, conn, t)
+}
+
+// marked gives a socket the mark of a server line.
+func marked(line uint32) func(network, address string, c syscall.RawConn) error {
+	return func(_, _ string, c syscall.RawConn) error {
+		var failed error
+		err := c.Control(func(fd uintptr) {
+			// Bound without its port, which the whole connection then decides: a local
+			// port serves checks of many VIPs.
+			failed = errors.Join(
+				unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(MarkBase|line)),
+				unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1))
+		})
+		if failed != nil {
+			return fmt.Errorf("mark the check's socket (needs CAP_NET_ADMIN): %w", failed)
+		}
+		return err
+	}
 }
 
 // probeHTTP sends one GET over conn. 200 to 399 is a good answer; redirects
@@ -135,7 +152,8 @@ type Target struct {
 	VIPName  string
 	Slot     uint16
 	Server   string
-	Line     uint32 // server line in the balancer's maps, under 65536
+	At       netip.Addr // the server's own address
+	Line     uint32     // server line in the balancer's maps, under 65536
 	Address  netip.AddrPort
 	Type     string // tcp or http
 	Path     string

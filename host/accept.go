@@ -36,7 +36,7 @@ func servesFaild(as *controller.Assignment, server string) bool {
 func (a *Agent) accept() error {
 	// Interfaces are attached to by their number, which means something in the
 	// agent's network namespace alone.
-	err := inNamespace(a.ns, func() error {
+	err := bpffs.InNamespace(a.ns, func() error {
 		for i := range a.devices {
 			d := &a.devices[i]
 			var err error

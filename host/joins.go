@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/bpffs"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/viptable"
 )
@@ -86,7 +87,7 @@ func (j *joins) follow(vips []*chainVIP) {
 // sync brings the kernel's endpoints in line, also after somebody else changed
 // them.
 func (j *joins) sync(ns netns.NsHandle, n notes) error {
-	err := inNamespace(ns, func() error { return j.bring(n) })
+	err := bpffs.InNamespace(ns, func() error { return j.bring(n) })
 	j.why = ""
 	if err != nil {
 		j.why = fmt.Sprintf("MPTCP: %v; connections go on without additional paths through balancers", err)

@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"runtime"
 	"time"
 
 	"github.com/vishvananda/netns"
 
+	"github.com/fairlead/fairlead/bpffs"
 	"github.com/fairlead/fairlead/health"
 )
 
@@ -98,8 +98,7 @@ func (p localProber) Probe(ctx context.Context, t health.Target) error {
 	if t.Type == probeListen {
 		return p.listens(uint8(t.Line), t.Address)
 	}
-	t.Line = 0
-	return inNamespace(p.ns, func() error { return health.Network{}.Probe(ctx, t) })
+	return bpffs.InNamespace(p.ns, func() error { return health.Network{}.Probe(ctx, t) })
 }
 
 // listens fails unless a socket takes what comes to address.
@@ -119,28 +118,4 @@ func (p localProber) listens(proto uint8, address netip.AddrPort) error {
 		err = fmt.Errorf("nobody listens on port %d", address.Port())
 	}
 	return err
-}
-
-// inNamespace runs f on a thread in ns.
-func inNamespace(ns netns.NsHandle, f func() error) error {
-	runtime.LockOSThread()
-	here, err := netns.Get()
-	if err != nil {
-		runtime.UnlockOSThread()
-		return fmt.Errorf("network namespace: %w", err)
-	}
-	defer here.Close()
-	if here.Equal(ns) {
-		defer runtime.UnlockOSThread()
-		return f()
-	}
-	if err := netns.Set(ns); err != nil {
-		runtime.UnlockOSThread()
-		return fmt.Errorf("network namespace: %w", err)
-	}
-	failed := f()
-	if netns.Set(here) == nil {
-		runtime.UnlockOSThread() // else the thread goes with this goroutine
-	}
-	return failed
 }

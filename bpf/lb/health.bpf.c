@@ -1,22 +1,27 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-/* Health checks go the way of real packets: the daemon connects to the VIP
- * with the mark 0xFA1E0000 | server line, and this program, on tc egress,
- * sends the packet through that line's forwarding, whatever the routing table
- * says about the VIP. The answer comes straight back (direct server return).
+/* Health checks go the way of real packets to one server, whatever this
+ * machine's routes and addresses say about the VIP: the daemon connects to a
+ * stand-in for it (FL_CHECK_ADDR), which is routed to the loopback alone, with
+ * the mark 0xFA1E0000 | server line.
  *
- *   marked? ─no─▶ next program
- *      │yes
- *   line names a server with a known next hop, and it fits? ─no─▶ drop: the
- *      │yes                                        check runs into its time limit
- *   outer header, MACs, tag ─▶ redirect to the line's interface
+ *   socket ─▶ lo, tc egress: `health`            interface, tc ingress: `health_back` ─▶ lo ─▶ socket
+ *             stand-in ▷ VIP,                     answer of a VIP that is checked, to
+ *             tunnel of the line ─▶ server ─────▶ a check's socket? VIP ▷ stand-in
+ *                                 (direct server return)
+ *
+ * `health` drops what it cannot send, so that the check runs into its time
+ * limit. `health_back` drops answers that come when their check has ended: the
+ * stack would send an RST by its own route, to be taken for a client's.
  */
 #include <stdbool.h>
+#include <stddef.h>
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/pkt_cls.h>
+#include <linux/tcp.h>
 #include <linux/udp.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
@@ -51,6 +56,42 @@ struct {
 	__type(key, __u32);
 	__type(value, struct fl_steer);
 } steers SEC(".maps");
+
+/* The VIP that checks of a server line are for; IPv4 as ::ffff:a.b.c.d. */
+struct fl_check_addr {
+	__u64 addr[2];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, struct fl_check_addr);
+} check_lines SEC(".maps");
+
+/* Between which addresses there are checks, or were. */
+struct fl_check_pair {
+	struct fl_check_addr vip, own;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct fl_check_pair);
+	__type(value, __u32);
+} check_pairs SEC(".maps");
+
+/* The stand-ins: the dummy addresses of RFC 7600 and RFC 9780, which nobody has
+ * and no network carries. dataplane/checks.go has them, too. */
+#define FL_CHECK_ADDR4 bpf_htonl(0xc0000008) /* 192.0.0.8 */
+#define FL_CHECK_ADDR6 { { { 0x01, 0, 0, 0, 0, 0, 0, 0x01, 0, 0, 0, 0, 0, 0, 0, 0x08 } } }
+
+/* bpf_l4_csum_replace: a whole packet's sum does not change with the addresses of
+ * IPv6. Kernels before 6.16 do not know it, and get that wrong. */
+#define FL_BPF_F_IPV6 (1ull << 7)
+#define FL_LOOPBACK 1 /* its index, in every network namespace */
+#define FL_TCP_LISTEN 10
 
 /* The entry of a steered line's row, so that a check goes the way of connections:
  * a link that those have left takes no server down. */
@@ -145,6 +186,107 @@ static __always_inline int fl_health_encapsulate(struct __sk_buff *skb, const st
 	return bpf_skb_store_bytes(skb, ETH_HLEN + l3, &g, sizeof(g), 0);
 }
 
+static __always_inline struct fl_check_addr fl_check_mapped(__be32 addr)
+{
+	return (struct fl_check_addr){ { 0, (__u64)addr << 32 | bpf_htonl(0xffff) } };
+}
+
+/* Addresses and ports of a TCP packet without extension headers or options of
+ * IP, which sockets do not send and servers' stacks neither. */
+struct fl_check_packet {
+	struct fl_check_addr from, to;
+	__be16 ports[2];
+	bool six;
+};
+
+static __always_inline bool fl_check_parse(struct __sk_buff *skb, struct fl_check_packet *p)
+{
+	struct ipv6hdr six;
+	struct iphdr four;
+	__u32 l4;
+
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, &four, sizeof(four)) || four.ihl != 5 ||
+		    four.frag_off & bpf_htons(0x3fff) || four.protocol != IPPROTO_TCP)
+			return false;
+		p->from = fl_check_mapped(four.saddr);
+		p->to = fl_check_mapped(four.daddr);
+		p->six = false;
+		l4 = ETH_HLEN + sizeof(four);
+	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, &six, sizeof(six)) || six.nexthdr != IPPROTO_TCP)
+			return false;
+		__builtin_memcpy(&p->from, &six.saddr, 16);
+		__builtin_memcpy(&p->to, &six.daddr, 16);
+		p->six = true;
+		l4 = ETH_HLEN + sizeof(six);
+	} else {
+		return false;
+	}
+	return !bpf_skb_load_bytes(skb, l4, p->ports, sizeof(p->ports));
+}
+
+static __always_inline struct fl_check_addr fl_check_stand_in(bool six)
+{
+	union {
+		struct in6_addr bytes;
+		struct fl_check_addr words;
+	} u = { .bytes = FL_CHECK_ADDR6 };
+
+	return six ? u.words : fl_check_mapped(FL_CHECK_ADDR4);
+}
+
+static __always_inline bool fl_check_equal(const struct fl_check_addr *a, const struct fl_check_addr *b)
+{
+	return a->addr[0] == b->addr[0] && a->addr[1] == b->addr[1];
+}
+
+/* Writes one of the packet's addresses, the source or the destination, and what
+ * its checksums make of it; 0 or negative. */
+static __always_inline long fl_check_rewrite(struct __sk_buff *skb, bool six, bool source,
+					     struct fl_check_addr *from, struct fl_check_addr *to)
+{
+	__u32 at = ETH_HLEN, l4;
+	__s64 sum;
+
+	if (!six) {
+		__be32 was = from->addr[1] >> 32, is = to->addr[1] >> 32;
+
+		at += source ? offsetof(struct iphdr, saddr) : offsetof(struct iphdr, daddr);
+		l4 = ETH_HLEN + sizeof(struct iphdr) + offsetof(struct tcphdr, check);
+		if (bpf_l4_csum_replace(skb, l4, was, is, BPF_F_PSEUDO_HDR | sizeof(is)) ||
+		    bpf_l3_csum_replace(skb, ETH_HLEN + offsetof(struct iphdr, check), was, is, sizeof(is)))
+			return -1;
+		return bpf_skb_store_bytes(skb, at, &is, sizeof(is), 0);
+	}
+	at += source ? offsetof(struct ipv6hdr, saddr) : offsetof(struct ipv6hdr, daddr);
+	l4 = ETH_HLEN + sizeof(struct ipv6hdr) + offsetof(struct tcphdr, check);
+	sum = bpf_csum_diff((__be32 *)from, sizeof(*from), (__be32 *)to, sizeof(*to), 0);
+	if (bpf_l4_csum_replace(skb, l4, 0, sum, BPF_F_PSEUDO_HDR | FL_BPF_F_IPV6) &&
+	    bpf_l4_csum_replace(skb, l4, 0, sum, BPF_F_PSEUDO_HDR))
+		return -1;
+	return bpf_skb_store_bytes(skb, at, to, sizeof(*to), 0);
+}
+
+/* Addresses a check's packet to the VIP of its line; 0 or negative. */
+static __always_inline long fl_check_address(struct __sk_buff *skb, __u32 index)
+{
+	struct fl_check_addr *vip = bpf_map_lookup_elem(&check_lines, &index), stand_in;
+	struct fl_check_pair pair;
+	struct fl_check_packet p;
+	__u32 one = 1;
+
+	if (!vip || !fl_check_parse(skb, &p))
+		return -1;
+	stand_in = fl_check_stand_in(p.six);
+	if (!fl_check_equal(&p.to, &stand_in))
+		return -1;
+	pair = (struct fl_check_pair){ *vip, p.from };
+	if (!bpf_map_lookup_elem(&check_pairs, &pair) && bpf_map_update_elem(&check_pairs, &pair, &one, BPF_ANY))
+		return -1;
+	return fl_check_rewrite(skb, p.six, false, &p.to, &pair.vip);
+}
+
 SEC("tcx/egress")
 int health(struct __sk_buff *skb)
 {
@@ -166,10 +308,7 @@ int health(struct __sk_buff *skb)
 	flags = mac_dst >> 56;
 	if (forwarding == FL_FWD_NONE || flags & FL_LINE_UNRESOLVED)
 		return TC_ACT_SHOT;
-	if (skb->protocol != bpf_htons(ETH_P_IP) && skb->protocol != bpf_htons(ETH_P_IPV6))
-		return TC_ACT_SHOT;
-	/* The kernel's route to the VIP may have led over a VLAN device. */
-	if (skb->vlan_present && bpf_skb_vlan_pop(skb))
+	if (fl_check_address(skb, index))
 		return TC_ACT_SHOT;
 	if (!skb->gso_size && skb->len - ETH_HLEN > line->mtu)
 		return TC_ACT_SHOT;
@@ -190,6 +329,64 @@ int health(struct __sk_buff *skb)
 	/* Else this program would take it again on the next interface. */
 	skb->mark = 0;
 	return bpf_redirect(line->ifindex, 0);
+}
+
+/* The state of the socket of this namespace that a packet from `from` is for, 0:
+ * there is none. */
+static __always_inline __u32 fl_check_socket(struct __sk_buff *skb, const struct fl_check_packet *p,
+					     const struct fl_check_addr *from)
+{
+	struct bpf_sock_tuple t = {};
+	struct bpf_sock *sk;
+	__u32 size, state;
+
+	if (p->six) {
+		__builtin_memcpy(t.ipv6.saddr, from, 16);
+		__builtin_memcpy(t.ipv6.daddr, &p->to, 16);
+		t.ipv6.sport = p->ports[0];
+		t.ipv6.dport = p->ports[1];
+		size = sizeof(t.ipv6);
+	} else {
+		t.ipv4.saddr = from->addr[1] >> 32;
+		t.ipv4.daddr = p->to.addr[1] >> 32;
+		t.ipv4.sport = p->ports[0];
+		t.ipv4.dport = p->ports[1];
+		size = sizeof(t.ipv4);
+	}
+	sk = bpf_skc_lookup_tcp(skb, &t, size, BPF_F_CURRENT_NETNS, 0);
+	if (!sk)
+		return 0;
+	state = sk->state;
+	bpf_sk_release(sk);
+	return state;
+}
+
+SEC("tcx/ingress")
+int health_back(struct __sk_buff *skb)
+{
+	struct fl_check_addr stand_in;
+	struct fl_check_pair pair;
+	struct fl_check_packet p;
+	__u8 eth[12] = {}; /* the loopback's own address */
+	__u32 state;
+
+	if (!fl_check_parse(skb, &p))
+		return TC_ACT_UNSPEC;
+	pair = (struct fl_check_pair){ p.from, p.to };
+	if (!bpf_map_lookup_elem(&check_pairs, &pair))
+		return TC_ACT_UNSPEC;
+	stand_in = fl_check_stand_in(p.six);
+	state = fl_check_socket(skb, &p, &stand_in);
+	if (!state || state == FL_TCP_LISTEN)
+		/* This machine may be the VIP's client, too. */
+		return fl_check_socket(skb, &p, &p.from) ? TC_ACT_UNSPEC : TC_ACT_SHOT;
+	/* By the loopback: there the route to the stand-in leads, which reverse path
+	 * filters ask for. */
+	if ((skb->vlan_present && bpf_skb_vlan_pop(skb)) ||
+	    fl_check_rewrite(skb, p.six, true, &p.from, &stand_in) ||
+	    bpf_skb_store_bytes(skb, 0, eth, sizeof(eth), 0))
+		return TC_ACT_SHOT;
+	return bpf_redirect(FL_LOOPBACK, BPF_F_INGRESS);
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

@@ -117,7 +117,7 @@ func (p *Plane) attachOne(index int, name string) (xdp.Link, error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("open the pinned link: %w", err)
 	}
-	if l, err = bpffs.AttachXDP(p.set.program, index, name, p.log); err != nil {
+	if l, err = bpffs.AttachXDP(p.set.program, index, name, bpffs.Patience, p.log); err != nil {
 		return nil, err
 	}
 	if err := bpffs.Replace(l, path); err != nil {

@@ -1,0 +1,150 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Health checks of a VIP go to a stand-in for it, which bpf/lb/health.bpf.c
+// replaces: the VIP itself may be an address of this machine or have a
+// blackhole route, as where a BGP speaker announces it, and then nothing that
+// the stack sends to it leaves. The routes to the stand-ins lead to the loopback,
+// where the program is, and are in the table that every rule comes after.
+
+// FL_CHECK_ADDR4 and FL_CHECK_ADDR6.
+var (
+	standIn4 = netip.AddrFrom4([4]byte{192, 0, 0, 8})
+	standIn6 = netip.MustParseAddr("100:0:0:1::8")
+)
+
+// loopbackIndex is the loopback's in every network namespace.
+const loopbackIndex = 1
+
+// checkMTU has the checks' segments, both ways, fit whatever tunnel.
+const checkMTU = 1280
+
+// mapCheckLines is by server line the VIP that its checks are for. It is not
+// pinned: without a daemon there are no checks.
+const mapCheckLines = "check_lines"
+
+// standIn is the address that health checks of a VIP connect to.
+func standIn(vip netip.Addr) netip.Addr {
+	if vip.Is6() {
+		return standIn6
+	}
+	return standIn4
+}
+
+// checkRoute leads to a stand-in by the loopback. IPv4 must not take it for an
+// address of this machine, from which nothing may come in. IPv6 lets nothing else
+// out there: without the program, whoever listens on all addresses would answer
+// for the servers, so CheckWay refuses then.
+func checkRoute(six bool) *netlink.Route {
+	kind, to := unix.RTN_UNICAST, standIn4
+	if six {
+		kind, to = unix.RTN_LOCAL, standIn6
+	}
+	return &netlink.Route{LinkIndex: loopbackIndex, Table: unix.RT_TABLE_LOCAL, Type: kind, Protocol: routeProtocol,
+		Scope: unix.RT_SCOPE_LINK, MTU: checkMTU, Dst: &net.IPNet{IP: to.AsSlice(), Mask: net.CIDRMask(to.BitLen(), to.BitLen())}}
+}
+
+// routeProtocol marks routes as Fairlead's; the switch's are of the same.
+const routeProtocol = 250
+
+// SteerChecks says which VIP the checks of a server line are for, whose sockets
+// have the mark 0xFA1E0000 | line. Lines that are not among them have none.
+func (l *LB) SteerChecks(vips map[uint32]netip.Addr) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.set == nil {
+		return errClosed
+	}
+	for line := range l.checked {
+		if _, stays := vips[line]; !stays {
+			if err := l.checkLines.Delete(line); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+				return fmt.Errorf("map %s: %w", mapCheckLines, err)
+			}
+		}
+	}
+	for line, vip := range vips {
+		if l.checked[line] == vip {
+			continue
+		}
+		if err := l.checkLines.Put(line, vip.As16()); err != nil {
+			return fmt.Errorf("map %s: %w", mapCheckLines, err)
+		}
+	}
+	l.checked = vips
+	return l.routeChecks()
+}
+
+// routeChecks makes the routes to the stand-ins that are in use and missing.
+func (l *LB) routeChecks() error {
+	var errs []error
+	for _, six := range []bool{false, true} {
+		used := false
+		for _, vip := range l.checked {
+			used = used || vip.Is6() == six
+		}
+		if !used {
+			continue
+		}
+		if err := l.netlink.RouteAdd(checkRoute(six)); err != nil && !errors.Is(err, unix.EEXIST) {
+			errs = append(errs, fmt.Errorf("health checks: route to %s by the loopback: %w; is the loopback up (ip link set lo up), and its IPv6 on?", checkRoute(six).Dst.IP, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// unrouteChecks takes the routes away in the calling thread's namespace.
+func unrouteChecks() error {
+	var errs []error
+	for _, six := range []bool{false, true} {
+		r := checkRoute(six)
+		r.MTU = 0
+		if err := netlink.RouteDel(r); err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EAFNOSUPPORT) {
+			errs = append(errs, fmt.Errorf("route to %s: %w", r.Dst.IP, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// CheckWay is from where to where the socket of a check of a VIP on a server
+// connects. From is the address that speaks to the server; where that is of the
+// other family, the first that the balancer's interfaces have.
+func (l *LB) CheckWay(vip, server netip.Addr) (from, to netip.Addr, err error) {
+	to = standIn(vip)
+	if l.uncheckable.Load() {
+		return from, to, errors.New("the program that sends checks is not attached: see the warnings of fairlead status")
+	}
+	if server.Is6() != vip.Is6() {
+		from, err = l.addressFor(vip)
+		return from, to, err
+	}
+	// Connecting a socket of UDP asks for the route, and sends nothing.
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(server, 9)))
+	if err != nil {
+		return from, to, err
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), to, nil
+}
+
+// addressFor is the first address of a VIP's family that the interfaces have.
+func (l *LB) addressFor(vip netip.Addr) (netip.Addr, error) {
+	ifaces, err := findInterfaces(l.o.Interfaces)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	a, err := firstAddress(ifaces, vip.Is6())
+	if err == nil && a.IsUnspecified() {
+		err = errors.New("the balancer's interfaces have no address of the VIP's family, to which an answer could come: give them one")
+	}
+	return a, err
+}

@@ -1,0 +1,220 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/health"
+	"github.com/fairlead/fairlead/nexthop"
+	"github.com/fairlead/fairlead/wire"
+)
+
+// steerChecks has the checks of slot 0 steered, and returns its line.
+func (w *wired) steerChecks(l *LB) uint32 {
+	w.t.Helper()
+	line, ok := l.Line(1, 0)
+	if !ok {
+		w.t.Fatal("slot 0 has no line")
+	}
+	if err := l.SteerChecks(map[uint32]netip.Addr{line: netip.MustParseAddr(wiredVIP)}); err != nil {
+		w.t.Fatal(err)
+	}
+	return line
+}
+
+// answers is a server of HTTP on a VIP in the net's namespace: its body is longer
+// than a check reads.
+func (w *wired) answers(vip netip.Addr) (stop func()) {
+	var l net.Listener
+	inNS(w.t, w.net, func() {
+		lo := must(netlink.LinkByName("lo"))
+		check(netlink.LinkSetUp(lo))
+		err := netlink.AddrAdd(lo, &netlink.Addr{IPNet: hostNet(vip), Flags: unix.IFA_F_NODAD})
+		if !errors.Is(err, unix.EEXIST) {
+			check(err)
+		}
+		l = must(net.Listen("tcp", netip.AddrPortFrom(vip, 8080).String()))
+	})
+	s := &http.Server{Handler: http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(out, strings.Repeat("well ", 100_000))
+	})}
+	var done sync.WaitGroup
+	done.Go(func() { _ = s.Serve(l) })
+	stop = func() { s.Close(); done.Wait() }
+	w.t.Cleanup(stop)
+	return stop
+}
+
+func hostNet(a netip.Addr) *net.IPNet {
+	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
+}
+
+// checkedVIP is an assignment of one VIP by l2 at the net's own address, whose
+// server the balancer has resolved.
+func (w *wired) checkedVIP(l *LB, vip, server string) health.Target {
+	w.t.Helper()
+	a := assignment(1, 11)
+	v := &a.VIPs[0]
+	v.Address, v.Forwarding, v.Slots[0].Address = netip.MustParseAddr(vip), "l2", netip.MustParseAddr(server)
+	w.mustApply(l, a)
+	eventually(w.t, "the server is resolved", func() bool { return l.Status().NextHops[0].State == nexthop.Resolved })
+	line, _ := l.Line(1, 0)
+	if err := l.SteerChecks(map[uint32]netip.Addr{line: v.Address}); err != nil {
+		w.t.Fatal(err)
+	}
+	return health.Target{Line: line, Address: netip.AddrPortFrom(v.Address, 8080), At: v.Slots[0].Address, Type: "http", Path: "/"}
+}
+
+// probe checks once, in the balancer's namespace.
+func (w *wired) probe(l *LB, t health.Target) (err error) {
+	n := health.Network{Steer: func(t health.Target) (netip.Addr, netip.AddrPort, error) {
+		from, to, err := l.CheckWay(t.Address.Addr(), t.At)
+		return from, netip.AddrPortFrom(to, t.Address.Port()), err
+	}}
+	inNS(w.t, w.lb, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		err = n.Probe(ctx, t)
+	})
+	return err
+}
+
+// Checks reach the server whatever the balancer's own addresses and routes say of
+// the VIP, as where a BGP speaker announces it, and they still tell a dead server.
+func TestChecksWhoeverHoldsTheVIP(t *testing.T) {
+	for _, family := range []struct{ name, vip, server string }{{"IPv4", "192.0.2.1", "10.77.0.1"}, {"IPv6", "2001:db8::1", "fd77::1"}} {
+		t.Run(family.name, func(t *testing.T) {
+			w := newWired(t)
+			l := w.open(w.options())
+			w.run(l)
+			vip := netip.MustParseAddr(family.vip)
+			target := w.checkedVIP(l, family.vip, family.server)
+			stop := w.answers(vip)
+			eventually(t, "the net finds the way back", func() bool { return w.probe(l, target) == nil })
+			for _, c := range []struct {
+				what string
+				do   func()
+			}{
+				{"no route to the VIP", func() {}},
+				{"strict reverse path filters", func() {
+					for _, dev := range []string{"all", "lb0"} {
+						check(os.WriteFile("/proc/sys/net/ipv4/conf/"+dev+"/rp_filter", []byte("1"), 0))
+					}
+				}},
+				{"a blackhole route", func() {
+					check(netlink.RouteAdd(&netlink.Route{Dst: hostNet(vip), Type: unix.RTN_BLACKHOLE}))
+				}},
+				{"the VIP on the loopback, and somebody who listens on all addresses", func() {
+					check(netlink.AddrAdd(must(netlink.LinkByName("lo")), &netlink.Addr{IPNet: hostNet(vip), Flags: unix.IFA_F_NODAD}))
+					own := must(net.Listen("tcp", ":8080"))
+					w.t.Cleanup(func() { own.Close() })
+				}},
+			} {
+				inNS(t, w.lb, c.do)
+				if err := w.probe(l, target); err != nil {
+					t.Errorf("%s: %v", c.what, err)
+				}
+				tcp := target
+				tcp.Type = "tcp"
+				if err := w.probe(l, tcp); err != nil {
+					t.Errorf("%s: tcp: %v", c.what, err)
+				}
+			}
+			stop()
+			if err := w.probe(l, target); err == nil || err.Error() != "connection refused" {
+				t.Errorf("a server where nobody listens: %v", err)
+			}
+			inNS(t, w.net, func() {
+				check(netlink.AddrDel(must(netlink.LinkByName("lo")), &netlink.Addr{IPNet: hostNet(vip)}))
+			})
+			if err := w.probe(l, target); err == nil || err.Error() != "no answer in time" {
+				t.Errorf("a server without the VIP: %v", err)
+			}
+		})
+	}
+}
+
+// The balancer's own connections to a VIP are let alone beside its checks, and
+// unloading takes the checks' routes away.
+func TestChecksLeaveNothingBehind(t *testing.T) {
+	w := newWired(t)
+	l := w.open(w.options())
+	w.run(l)
+	target := w.checkedVIP(l, wiredVIP, "10.77.0.1")
+	w.answers(target.Address.Addr())
+	if err := w.probe(l, target); err != nil {
+		t.Fatal(err)
+	}
+	routes := func() (n int) {
+		inNS(t, w.lb, func() {
+			n = len(must(netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_LOCAL, Protocol: routeProtocol}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)))
+		})
+		return n
+	}
+	if n := routes(); n != 1 {
+		t.Errorf("%d routes to stand-ins, want 1", n)
+	}
+	inNS(t, w.lb, func() {
+		check(netlink.RouteAdd(&netlink.Route{Dst: hostNet(target.Address.Addr()), Gw: net.IPv4(10, 77, 0, 1)}))
+		c := must(net.DialTimeout("tcp", target.Address.String(), time.Second))
+		check(c.Close())
+	})
+	l.Close()
+	inNS(t, w.lb, func() { check(Unload(w.pinDir)) })
+	if n := routes(); n != 0 {
+		t.Errorf("%d routes to stand-ins after unload", n)
+	}
+}
+
+// An answer that comes when its check is over makes the balancer send nothing: an
+// RST by its own route to the VIP would be taken for a client's, about which all
+// servers are asked.
+func TestLateAnswersAskNobody(t *testing.T) {
+	w := newWired(t)
+	l := w.open(w.options())
+	w.run(l)
+	target := w.checkedVIP(l, wiredVIP, "10.77.0.1")
+	vip := target.Address.Addr()
+	w.answers(vip)
+	if err := w.probe(l, target); err != nil {
+		t.Fatal(err)
+	}
+	other := netip.MustParseAddr("192.0.2.2")
+	inNS(t, w.lb, func() {
+		for _, a := range []netip.Addr{vip, other} {
+			check(netlink.RouteAdd(&netlink.Route{Dst: hostNet(a), Gw: net.IPv4(10, 77, 0, 1)}))
+		}
+	})
+	late := func(from netip.Addr, port uint16) {
+		w.transmit(wire.TCP{Link: wire.Link{Src: w.netMAC, Dst: w.lbMAC}, Src: netip.AddrPortFrom(from, 8080),
+			Dst: netip.AddrPortFrom(netip.MustParseAddr("10.77.0.2"), port), Flags: wire.SYN | wire.ACK, Seq: 1, Ack: 2}.Frame())
+	}
+	// What comes from elsewhere is answered by an RST, which shows that the VIP's
+	// answer before it was not.
+	for port := range uint16(20) {
+		late(vip, 1000+port)
+		late(other, 1000+port)
+		f := w.receive(time.Second, func(f []byte) bool {
+			p := wire.Parse(f)
+			return p.Err == nil && p.Flags&wire.RST != 0 && p.DstPort == 8080 && p.SrcPort == 1000+port
+		})
+		if f == nil {
+			t.Fatal("the stack sends no RST at all")
+		}
+		if p := wire.Parse(f); p.Dst != other {
+			t.Fatalf("a late answer of a check made the balancer send an RST to %v", p.Dst)
+		}
+	}
+}
