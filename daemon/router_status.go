@@ -111,10 +111,10 @@ func describeSelector(c pathsel.Config, plain bool) *fairleadv1.RouterSelector {
 		Ipv4: string(c.IPv4), Ipv6: string(c.IPv6), Digest: SelectorDigest(c)}
 }
 
-// SelectorDigest says whether two have the same selector: 16 hexadecimal
-// digits that tell nobody the key.
+// SelectorDigest says whether two have the same selector, and hashes of the
+// same build: 16 hexadecimal digits that tell nobody the key.
 func SelectorDigest(c pathsel.Config) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "fairlead selector %s %d %s %s %x", c.Permutation, c.Radix, c.IPv4, c.IPv6, c.Key))
+	sum := sha256.Sum256(fmt.Appendf(nil, "fairlead selector %d %s %d %s %s %x", pathsel.HashVersion, c.Permutation, c.Radix, c.IPv4, c.IPv6, c.Key))
 	return hex.EncodeToString(sum[:8])
 }
 

@@ -146,8 +146,8 @@ func (d *topologyDoctor) selectors(answers []routerAnswer) {
 	}
 	switch {
 	case len(differ) > 0:
-		d.fail("selector", "other than this file's (key, permutation, radix or fields) at "+strings.Join(differ, ", ")+": what is steered goes elsewhere there",
-			"give all routers and hosts the same selector, and restart the routers that have another")
+		d.fail("selector", "other than this file's (key, permutation, radix or fields, or a build with other hashes) at "+strings.Join(differ, ", ")+": what is steered goes elsewhere there",
+			"give all routers and hosts the same build and selector, and restart the routers that have another")
 	case asked > 0:
 		d.ok("selector", fmt.Sprintf("the same at %d routers", asked))
 	}

@@ -698,8 +698,8 @@ type RouterSelector struct {
 	// Controllable fields: ports, source-port or flow-label.
 	Ipv4 string `protobuf:"bytes,3,opt,name=ipv4,proto3" json:"ipv4,omitempty"`
 	Ipv6 string `protobuf:"bytes,4,opt,name=ipv6,proto3" json:"ipv6,omitempty"`
-	// Says whether two have the same selector, key included: hexadecimal, not to
-	// be turned back into the key.
+	// Says whether two have the same selector, key included, and a build with the
+	// same hashes: hexadecimal, not to be turned back into the key.
 	Digest        string `protobuf:"bytes,5,opt,name=digest,proto3" json:"digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

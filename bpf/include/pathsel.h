@@ -259,6 +259,7 @@ static __always_inline __u32 fl_pathsel_digit(const volatile struct fl_pathsel *
 	__u64 h = sum + k->multiply[FL_PATHSEL_WORD_TTL] * ttl;
 
 	h = (h ^ h >> 32) * k->finish[0];
+	h = (h ^ h >> 32) * k->finish[1];
 	shift = (h >> 32) * radix >> 32;
 	if (f->shift)
 		return ((p >> (f->shift * position & 31)) - shift) & (radix - 1);

@@ -27,7 +27,7 @@ func printRouters(w io.Writer, answers []answer) {
 			r.Selected, r.Gone, r.Hashed, r.Single)
 	}
 	if !sameSelectors(all) {
-		fmt.Fprintln(w, "Selectors DIFFER: paths are chosen only where all routers and hosts have the same; bring fabric.yaml to all and restart their daemons, which stops no packet.")
+		fmt.Fprintln(w, "Selectors DIFFER: paths are chosen only where all routers and hosts have the same; bring fabric.yaml and one build to all and restart their daemons, which stops no packet.")
 	}
 	fmt.Fprintln(w, "\nROUTER\tPORT\tINTERFACE\tGATEWAY\tVLAN\tMAC\tUSABLE\tSELECTED\tGONE\tHASHED\tSINGLE\tBYTES")
 	var why []string

@@ -64,7 +64,8 @@ var traffic = map[string]func(i uint32) Flow{
 	// Clients in a row, from one port each: DNS, or a scanner.
 	"many clients": func(i uint32) Flow { return pair(i, 0, 4000, 443) },
 	// Tunnels and backends: many of both, ports that hardly differ.
-	"many pairs": func(i uint32) Flow { return pair(i%300, i/300, uint16(1024+i%2), 6080) },
+	"many pairs":       func(i uint32) Flow { return pair(i%300, i/300, uint16(1024+i%2), 6080) },
+	"many pairs, IPv6": func(i uint32) Flow { return pair6(i%300, i/300, uint16(1024+i%2), 6080) },
 	// No ports at all.
 	"ping": func(i uint32) Flow {
 		f := pair(i%1000, i/1000, 0, 0)
