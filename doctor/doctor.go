@@ -6,6 +6,10 @@ package doctor
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/daemon"
@@ -78,6 +82,7 @@ func Run(ctx context.Context, o Options) []Check {
 		r.synchronised()
 	}
 	if o.Config != nil {
+		r.named(o)
 		r.own(o)
 		r.daemonClocks(ctx, o)
 	}
@@ -96,32 +101,85 @@ func Run(ctx context.Context, o Options) []Check {
 	return r.checks
 }
 
+// named: without an entry of the file nothing of what it asks of this machine
+// is looked at, and that is no good news.
+func (r *report) named(o Options) {
+	if o.Balancer != nil || o.Server != nil || o.Switch != nil {
+		return
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = err.Error()
+	}
+	r.fail("name", fmt.Sprintf("this machine (%s) was not found in the file, so neither a balancer, a server nor a switch was looked at", host),
+		"say which entry it is with --name; or call the entry as the machine is called")
+}
+
 // Find fills in this machine's entries: those called name, or without a name
-// the only balancer, server or switch, or the ones called as the machine.
+// those called as the machine, else the only entry of the file. Without either
+// there are none, which Run says.
 func Find(cfg *config.Config, name string) (Options, error) {
 	o := Options{Config: cfg}
-	lb, errLB := daemon.FindBalancer(cfg, name)
-	host, errHost := daemon.FindServer(cfg, name)
-	sw, errSwitch := daemon.FindSwitch(cfg, name)
-	o.Balancer, o.Server, o.Switch = lb, host, sw
+	if name == "" {
+		name = hostName(cfg)
+	}
+	var errLB, errHost, errSwitch error
+	o.Balancer, errLB = daemon.FindBalancer(cfg, name)
+	o.Server, errHost = daemon.FindServer(cfg, name)
+	o.Switch, errSwitch = daemon.FindSwitch(cfg, name)
 	if name != "" && errLB != nil && errHost != nil && errSwitch != nil {
-		return o, errLB
+		for _, s := range cfg.Servers {
+			if s.Name == name {
+				return o, errHost // it runs no agent
+			}
+		}
+		return o, fmt.Errorf("--name %s: not among the file's entries (%s)", name, strings.Join(entries(cfg), ", "))
 	}
 	// A file with one balancer and one server does not say which we are.
 	names := map[string]bool{}
-	if lb != nil {
-		names[lb.Name] = true
+	if o.Balancer != nil {
+		names[o.Balancer.Name] = true
 	}
-	if host != nil {
-		names[host.Name] = true
+	if o.Server != nil {
+		names[o.Server.Name] = true
 	}
-	if sw != nil {
-		names[sw.Name] = true
+	if o.Switch != nil {
+		names[o.Switch.Name] = true
 	}
-	if name == "" && len(names) > 1 {
+	if len(names) > 1 {
 		o.Balancer, o.Server, o.Switch = nil, nil, nil
 	}
 	return o, nil
+}
+
+// hostName is the machine's name, whole or its first part, if an entry of the
+// file has it; "" if none has.
+func hostName(cfg *config.Config) string {
+	host, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	first, _, _ := strings.Cut(host, ".")
+	for _, name := range []string{host, first} {
+		if slices.Contains(entries(cfg), name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// entries are the names of the file's balancers, servers and switches.
+func entries(cfg *config.Config) (names []string) {
+	for _, b := range cfg.Balancers {
+		names = append(names, b.Name)
+	}
+	for _, s := range cfg.Servers {
+		names = append(names, s.Name)
+	}
+	for _, s := range cfg.Switches {
+		names = append(names, s.Name)
+	}
+	return names
 }
 
 // Failed says whether any check failed.

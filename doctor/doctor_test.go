@@ -45,10 +45,11 @@ func (c *clinic) must(machine string, args ...string) {
 	}
 }
 
-// examine is `fairlead doctor -o json` on a machine, and its exit status.
-func (c *clinic) examine(machine string) ([]doctor.Check, int) {
+// examine is `fairlead doctor -o json` on a machine, and its exit status; under
+// another command, if one is given.
+func (c *clinic) examine(machine string, under ...string) ([]doctor.Check, int) {
 	c.t.Helper()
-	out, err := c.in(machine, c.program, "doctor", "-f", c.ConfigPath(), "--name", c.Name+"-"+machine, "-o", "json")
+	out, err := c.in(machine, append(under, c.program, "doctor", "-f", c.ConfigPath(), "--name", c.Name+"-"+machine, "-o", "json")...)
 	status := 0
 	if exit, ok := err.(*exec.ExitError); ok {
 		status = exit.ExitCode()
@@ -120,6 +121,36 @@ func TestDoctor(t *testing.T) {
 			c.expect(checks, illness.check, illness.want, illness.detail)
 		})
 	}
+	t.Run("all that is wrong with lb1 at once", func(t *testing.T) {
+		c.t = t
+		harm, heal := "ip link set eth0 mtu 1500; ethtool -K eth0 tx on gro off; sysctl -qw net.ipv4.ip_forward=1", "ethtool -K eth0 tx off gro on; ip link set eth0 mtu 1600; sysctl -qw net.ipv4.ip_forward=0"
+		c.must("lb1", "sh", "-ec", harm)
+		defer c.must("lb1", "sh", "-ec", heal)
+		checks, status := c.examine("lb1")
+		c.expect(checks, "interface eth0", doctor.Fail, "checksum")
+		c.expect(checks, "interface eth0", doctor.Warn, "without GRO")
+		c.expect(checks, "way to", doctor.Warn, "leaves 1480 bytes")
+		c.expect(checks, "forwarding", doctor.Warn, "back to the router")
+		if status != 1 {
+			t.Errorf("exit status %d", status)
+		}
+	})
+	t.Run("server1 without a name", func(t *testing.T) {
+		c.t = t
+		out, err := c.in("server1", c.program, "doctor", "-f", c.ConfigPath())
+		if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != 1 || !strings.Contains(out, "say which entry it is with --name") {
+			t.Errorf("nothing was checked, and doctor: %v: %s", err, out)
+		}
+	})
+	t.Run("server1 with cgroup2 hidden", func(t *testing.T) {
+		c.t = t
+		// Listed still, and not to be opened.
+		script := `d=$(mktemp -d); mount -t cgroup2 none $d
+			for m in $(awk '$3 == "cgroup2" {print $2}' /proc/self/mounts); do mount -t tmpfs none $m; done
+			"$@"; status=$?; umount $d $d; rmdir $d; exit $status`
+		checks, _ := c.examine("server1", "unshare", "--mount", "sh", "-c", script, "sh")
+		c.expect(checks, "cgroup2", doctor.Warn, "another file system over it")
+	})
 	t.Run("server1 route with tcp_usec_ts", func(t *testing.T) {
 		c.t = t
 		// By netlink: Debian 12's ip does not know the feature's name.

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"os"
@@ -10,7 +9,10 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/host"
 )
 
 // minKernel is the oldest kernel with everything we use; tcx is the youngest.
@@ -68,7 +70,7 @@ func (r *report) capable(wanted ...capability) bool {
 }
 
 // kernel: what the programs use, found by asking the kernel for it.
-func (r *report) kernel(host bool) {
+func (r *report) kernel(agent bool) {
 	code, err := features.LinuxVersionCode()
 	if err != nil {
 		r.warn("kernel", "version cannot be read: "+err.Error(), "")
@@ -97,7 +99,7 @@ func (r *report) kernel(host bool) {
 		{"bpf_jiffies64 in XDP", "5.6", helper(ebpf.XDP, asm.FnJiffies64)},
 		{"bpf_xdp_adjust_head", "4.10", helper(ebpf.XDP, asm.FnXdpAdjustHead)},
 	}
-	if host {
+	if agent {
 		probes = append(probes,
 			probe{"sockops programs", "4.13", program(ebpf.SockOps)},
 			probe{"socket storage", "5.2", func() error { return features.HaveMapType(ebpf.SkStorage) }},
@@ -154,23 +156,28 @@ func (r *report) bpffs() {
 	r.ok("bpffs", "mounted at "+path)
 }
 
-// cgroup: sockops programs are attached to the root of cgroup2.
+// cgroup: sockops programs are attached to the root of cgroup2, which must let
+// itself be opened and asked for them.
 func (r *report) cgroup() {
-	f, err := os.Open("/proc/self/mountinfo")
+	const name = "cgroup2"
+	dir, err := host.Cgroup()
 	if err != nil {
-		r.warn("cgroup2", err.Error(), "")
+		r.warn(name, err.Error()+": the agent mounts one for the moment; where it may not, it cannot see connections begin",
+			"mount -t cgroup2 none /sys/fs/cgroup (systemd does it by default)")
+		return
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		r.fail(name, err.Error(), "run as root")
 		return
 	}
 	defer f.Close()
-	for s := bufio.NewScanner(f); s.Scan(); {
-		// ... mount point (5th) ... - type source options
-		before, after, _ := strings.Cut(s.Text(), " - ")
-		if fields := strings.Fields(before); strings.HasPrefix(after, "cgroup2 ") && len(fields) > 4 {
-			r.ok("cgroup2", "mounted at "+fields[4])
-			return
-		}
+	if _, err := link.QueryPrograms(link.QueryOptions{Target: int(f.Fd()), Attach: ebpf.AttachCGroupSockOps}); err != nil {
+		r.fail(name, fmt.Sprintf("%s cannot be asked for its sockops programs: %v: the agent cannot see connections begin", dir, err),
+			"run as root, on a kernel with CONFIG_CGROUP_BPF")
+		return
 	}
-	r.fail("cgroup2", "not mounted: the agent cannot see connections begin", "mount -t cgroup2 none /sys/fs/cgroup (systemd does it by default)")
+	r.ok(name, "mounted at "+dir+", and takes programs")
 }
 
 // synchronised: whether somebody disciplines the machine's clock.

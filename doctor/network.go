@@ -47,30 +47,27 @@ func (r *report) device(name string) {
 		return
 	}
 	attrs := link.Attrs()
+	detail, before := fmt.Sprintf("%s, mtu %d", link.Type(), attrs.MTU), len(r.checks)
 	if attrs.Flags&net.FlagUp == 0 {
 		r.fail(check, "is down", "ip link set "+name+" up")
-		return
 	}
 	if link.Type() == "veth" {
 		// A veth hands checksums over unfinished; a frame that XDP sends on
 		// leaves with them so (seen: every such packet is lost).
 		if ethtool.On(name, ethtool.TXChecksum) {
 			r.fail(check, "a veth with tx checksum offload: what XDP sends on has wrong checksums", "ethtool -K "+name+" tx off (on the peer as well, if its senders are local)")
-			return
 		}
 		if ethtool.Off(name, ethtool.GRO) {
 			r.warn(check, "a veth without GRO does native XDP only while a program is on it", "ethtool -K "+name+" gro on, and the same for its peer: both ends need it")
 		}
-	}
-	detail := fmt.Sprintf("%s, mtu %d", link.Type(), attrs.MTU)
-	if link.Type() == "veth" {
 		// The peer is in another namespace as a rule, where we cannot look, so
 		// this stays a warning where all is well.
 		r.warn(check, detail+": its peer needs an XDP program too, else what XDP sends on waits there (doctor cannot look at the peer)",
 			"on the peer, put one that passes everything: ip link set PEER xdp object pass.o section xdp")
-		return
 	}
-	r.ok(check, detail)
+	if len(r.checks) == before {
+		r.ok(check, detail)
+	}
 }
 
 // way: route, neighbour and MTU towards one server.
@@ -96,14 +93,13 @@ func (r *report) way(ctx context.Context, s *config.Server, tunnels []tunnel) {
 		r.fail(check, s.Address.String()+" is this machine's own address", "a balancer cannot be a server of its own VIPs: correct the server's address")
 		return
 	}
+	before := len(r.checks)
 	if l2 := slices.ContainsFunc(tunnels, func(t tunnel) bool { return t.forwarding == config.L2 }); l2 && !onLink {
 		r.fail(check, fmt.Sprintf("%s is behind the gateway %s, but forwarding l2 needs it in the same network", s.Address, hop), "use forwarding ipip or gue")
-		return
 	}
 	mac, err := neighbour(ctx, route.LinkIndex, hop)
 	if err != nil {
 		r.fail(check, fmt.Sprintf("next hop %s on %s does not answer: %v", hop, link.Attrs().Name, err), "is the machine up, and in this network? See ip neigh show dev "+link.Attrs().Name)
-		return
 	}
 	mtu := link.Attrs().MTU
 	if route.MTU > 0 {
@@ -117,10 +113,12 @@ func (r *report) way(ctx context.Context, s *config.Server, tunnels []tunnel) {
 			r.warn(check, fmt.Sprintf("mtu %d on %s leaves %d bytes for packets inside %s: larger ones are refused towards the client (path MTU discovery)",
 				mtu, link.Attrs().Name, mtu-t.bytes, t.forwarding),
 				fmt.Sprintf("raise the mtu to %d on both ends (ip link set %s mtu %d), or leave mss_clamp on", need, link.Attrs().Name, need))
-			return
+			break // the largest tunnel: with room for it there is room for all
 		}
 	}
-	r.ok(check, fmt.Sprintf("via %s (%s) on %s, mtu %d", hop, mac, link.Attrs().Name, mtu))
+	if len(r.checks) == before {
+		r.ok(check, fmt.Sprintf("via %s (%s) on %s, mtu %d", hop, mac, link.Attrs().Name, mtu))
+	}
 }
 
 // neighbour is the MAC of a next hop, asked for where it is not known.
@@ -164,9 +162,9 @@ func neighbour(ctx context.Context, index int, hop net.IP) (net.HardwareAddr, er
 // from, round and round until their TTL is gone.
 func (r *report) passedOn(cfg *config.Config) {
 	forwards := map[bool]string{false: sysctl("net/ipv4/ip_forward"), true: sysctl("net/ipv6/conf/all/forwarding")}
+	said := map[netip.Addr]bool{}
 	for _, v := range cfg.VIPs {
-		six := v.Address.Is6()
-		if forwards[six] != "1" {
+		if forwards[v.Address.Is6()] != "1" || said[v.Address] {
 			continue
 		}
 		routes, err := netlink.RouteGet(net.IP(v.Address.AsSlice()))
@@ -175,9 +173,11 @@ func (r *report) passedOn(cfg *config.Config) {
 		}
 		r.warn("forwarding", fmt.Sprintf("this machine forwards, and has a route to VIP %s: packets to %s for no VIP's port go back to the router until their TTL ends", v.Name, v.Address),
 			fmt.Sprintf("ip route add blackhole %s", netip.PrefixFrom(v.Address, v.Address.BitLen())))
-		return
+		said[v.Address] = true
 	}
-	r.ok("forwarding", "packets for no VIP do not go round")
+	if len(said) == 0 {
+		r.ok("forwarding", "packets for no VIP do not go round")
+	}
 }
 
 // tunnel is what balancers put before the packets of a VIP to one server.

@@ -81,6 +81,7 @@ func (r *report) microseconds() {
 // addressResolution: the VIP is on this machine's loopback; the machine must
 // not answer ARP for it where the balancer's network would hear.
 func (r *report) addressResolution(cfg *config.Config, s *config.Server, interfaces []string) {
+	said := map[string]bool{} // the remedy is the interface's, whatever the VIP
 	for _, v := range cfg.VIPs {
 		if !v.Address.Is4() || !member(v, s.Name) {
 			continue
@@ -88,16 +89,18 @@ func (r *report) addressResolution(cfg *config.Config, s *config.Server, interfa
 		for _, name := range interfaces {
 			hears := v.Forwarding == config.L2 || inNetworkOf(name, v.Address)
 			ignore, announce := larger("arp_ignore", name), larger("arp_announce", name)
-			if !hears || ignore >= 1 && announce >= 2 {
+			if !hears || ignore >= 1 && announce >= 2 || said[name] {
 				continue
 			}
 			detail := fmt.Sprintf("arp_ignore %d, arp_announce %d: this server answers ARP for VIP %s and takes its traffic from the balancer", ignore, announce, v.Address)
 			remedy := fmt.Sprintf("sysctl -w net.ipv4.conf.%[1]s.arp_ignore=1 net.ipv4.conf.%[1]s.arp_announce=2", name)
 			r.fail("arp "+name, detail, remedy)
-			return
+			said[name] = true
 		}
 	}
-	r.ok("arp", "this server does not take a VIP's address in the balancer's network")
+	if len(said) == 0 {
+		r.ok("arp", "this server does not take a VIP's address in the balancer's network")
+	}
 }
 
 // answerRoom: full-size answers go straight to clients; tunnels that come in

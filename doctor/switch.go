@@ -199,14 +199,16 @@ func (r *report) flooding(i *fabric.Inspection, s *config.Switch) {
 
 // roomOf: packets leave as they come, so a port must have room for what comes.
 func (r *report) roomOf(i *fabric.Inspection, s *config.Switch) {
+	before := len(r.checks)
 	for _, name := range slices.Sorted(maps.Keys(i.PortMTUs)) {
 		if mtu := i.PortMTUs[name]; mtu < i.MTU {
 			r.fail("mtu", fmt.Sprintf("port %s has %d and bridge %s %d: larger frames are lost there without a word", name, mtu, s.Bridge, i.MTU), fmt.Sprintf("ip link set %s mtu %d", name, i.MTU))
-			return
 		}
 	}
 	if i.MTU < fullSize {
 		r.warn("mtu", fmt.Sprintf("bridge %s has %d: larger packets are refused towards the client, and the refusal's path is the client's", s.Bridge, i.MTU), fmt.Sprintf("ip link set %s mtu %d, and the ports and servers likewise", s.Bridge, fullSize))
+	}
+	if len(r.checks) > before {
 		return
 	}
 	r.ok("mtu", fmt.Sprintf("%d on the bridge and its ports", i.MTU))

@@ -36,7 +36,7 @@ vips:
 // remedy, and the remedy mends it.
 func TestSwitchChecks(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("network namespaces need root")
+		t.Fatal("network namespaces need root: run the tests with sudo")
 	}
 	cfg := switchConfig(t, 64)
 	a, err := controller.First(cfg)

@@ -124,8 +124,12 @@ func (d *topologyDoctor) unheard(answers []routerAnswer) {
 			}
 		}
 	}
+	say := d.warn
+	if len(names) == len(answers) {
+		say = d.fail // nothing was
+	}
 	if len(names) > 0 {
-		d.warn("routers", fmt.Sprintf("not compared, as they do not answer: %s (%s: %v)", strings.Join(names, ", "), names[0], first),
+		say("routers", fmt.Sprintf("not compared, as they do not answer: %s (%s: %v)", strings.Join(names, ", "), names[0], first),
 			"start fairlead router there; a router on another machine needs api: https://address:port in fabric.yaml")
 	}
 }

@@ -22,8 +22,9 @@ func newDoctorCommand() *cobra.Command {
 		Short: "Look for what would keep this machine from working, and say the remedy",
 		Long: `Look at this machine: privileges, kernel features, bpffs, interfaces and their
 offloads, room for the tunnels' headers, sysctls, clocks, the way to every
-server. Each line is ok, warn or fail and says what to do. Nothing is changed.
-Exit status 1 if a line fails.
+server. Each line is ok, warn or fail and says what to do; one run says all that
+is wrong. Nothing is changed. Exit status 1 if a line fails, also where the file
+does not say which of its entries this machine is, so that none was looked at.
 
 With --fabric all the fabric's routers are asked for their routes, which are
 compared with the file: the first disagreement is named. On a machine that is
@@ -55,19 +56,13 @@ Without a configuration only the machine itself is looked at.`,
 			default:
 				return err
 			}
-			checks := doctor.Run(cmd.Context(), options)
-			if cfg != nil && options.Balancer == nil && options.Server == nil && options.Switch == nil {
-				checks = append(checks, doctor.Check{Name: "name", Status: doctor.Warn,
-					Detail: "this machine was not found in " + file + ", so neither a balancer, a server nor a switch was looked at",
-					Remedy: "say which it is with --name"})
-			}
-			return printChecks(cmd, output, checks)
+			return printChecks(cmd, output, doctor.Run(cmd.Context(), options))
 		},
 	}
 	fileFlag(cmd, &file)
 	cmd.Flags().StringVar(&fabric, "fabric", "", "look at the routers of this fabric.yaml, and at this machine if it is one of them or a host")
 	outputFlag(cmd, &output)
-	cmd.Flags().StringVar(&name, "name", "", "which entry of the file this machine is (default: the only one, else the host name)")
+	cmd.Flags().StringVar(&name, "name", "", "which entry of the file this machine is (default: the one of the host name, else the only one)")
 	return cmd
 }
 
