@@ -26,6 +26,8 @@ type loadClient struct {
 	cmd    *exec.Cmd
 	input  io.WriteCloser
 	errors *tail
+	// asked counts the notices Ask.
+	asked int
 
 	mu       sync.Mutex
 	latest   LoadReport

@@ -28,12 +28,15 @@ type connection struct {
 	// begun is how many changes had begun when a server first answered.
 	begun int
 	flow  *flow // nil until it is open
-	l     *load
+	// steady ones know the last round that they answered.
+	steady bool
+	round  int
+	l      *load
 }
 
 // do runs one planned connection from its start to its count.
 func (l *load) do(ctx context.Context, t Target, j job) {
-	c := &connection{l: l, target: t.Name, began: time.Now()}
+	c := &connection{l: l, target: t.Name, began: time.Now(), steady: j.kind == "steady"}
 	l.mu.Lock()
 	l.tallies[t.Name].Started++
 	l.tallies[t.Name].Alive++
@@ -105,13 +108,26 @@ func (c *connection) answered() {
 	c.l.mu.Lock()
 	defer c.l.mu.Unlock()
 	c.l.tallies[c.target].Answered++
-	c.begun = c.l.begun
+	c.begun, c.round = c.l.begun, c.l.round
 }
 
 // stay asks now and then, and once more when the load is over.
 func (c *connection) stay(ctx context.Context, seed uint64) error {
 	random := rand.New(rand.NewPCG(seed, 0))
 	for {
+		c.l.mu.Lock()
+		round, asked := c.l.round, c.l.asked
+		behind := c.round < round
+		c.l.mu.Unlock()
+		if behind {
+			if err := c.ask(); err != nil {
+				return err
+			}
+			c.l.mu.Lock()
+			c.round = round
+			c.l.mu.Unlock()
+			continue
+		}
 		pause := time.NewTimer(seconds(c.l.plan.Pause * (0.25 + 0.75*random.Float64())))
 		select {
 		case <-ctx.Done():
@@ -124,6 +140,13 @@ func (c *connection) stay(ctx context.Context, seed uint64) error {
 				return err
 			}
 			return c.ask()
+		case <-asked:
+			pause.Stop()
+			// Not all at the same moment.
+			if err := sleep(ctx, seconds(0.3*random.Float64())); err != nil {
+				return err
+			}
+			continue
 		case <-pause.C:
 		}
 		if err := c.ask(); err != nil {
@@ -143,6 +166,14 @@ func (c *connection) expect(d time.Duration) {
 	_ = c.SetDeadline(time.Now().Add(d))
 }
 
+// patience is how long an answer may take.
+func (c *connection) patience() time.Duration {
+	if p := c.l.plan.Patience; p > 0 {
+		return seconds(p)
+	}
+	return answerTimeout
+}
+
 // request sends a request and returns the answer's head, from the server
 // that answered before.
 func (c *connection) request(method, path string, body io.Reader) (*http.Response, error) {
@@ -150,11 +181,11 @@ func (c *connection) request(method, path string, body io.Reader) (*http.Respons
 	if err != nil {
 		return nil, err
 	}
-	c.expect(answerTimeout)
+	c.expect(c.patience())
 	if err := r.Write(c.Conn); err != nil {
 		return nil, fmt.Errorf("send request: %w", err)
 	}
-	c.expect(answerTimeout)
+	c.expect(c.patience())
 	answer, err := http.ReadResponse(c.read, r)
 	if err != nil {
 		return nil, fmt.Errorf("await answer: %w", err)
@@ -186,7 +217,7 @@ func (c *connection) ask() error {
 
 // same reads a whole body and compares it.
 func (c *connection) same(body io.Reader, want string) error {
-	c.expect(answerTimeout)
+	c.expect(c.patience())
 	got, err := io.ReadAll(body)
 	if err != nil {
 		return fmt.Errorf("read answer: %w", err)

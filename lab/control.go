@@ -21,6 +21,9 @@ const changeWait = 30 * time.Second
 
 // api is a client of a machine's daemon by its socket.
 func (l *Lab) api(machine string) fairleadv1connect.FairleadClient {
+	if l.Exposed {
+		return l.exposedAPI(machine)
+	}
 	socket := l.socket(machine)
 	transport := &http.Transport{
 		DisableKeepAlives: true, // the daemon may be killed between two calls

@@ -7,22 +7,27 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/netip"
+	"runtime"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/lab/attack"
 	"github.com/fairlead/fairlead/wire"
 )
 
 // FloodPlan is a flood of SYNs and ACKs with random sources, half of each
-// kind and half of each with timestamps.
+// kind and half of each with timestamps; or another attack.
 type FloodPlan struct {
 	Seed    uint64           `json:"seed"`
 	Targets []netip.AddrPort `json:"targets"`
+	// Attack is what is sent instead of SYNs and ACKs; nil: these.
+	Attack *attack.Plan `json:"attack,omitempty"`
+	// Idle is where IdleConnections are opened instead, which say nothing.
+	Idle netip.AddrPort `json:"idle,omitzero"`
 	// Rate is packets a second, 1 to MaxFloodRate.
 	Rate int `json:"rate"`
 	// Seconds is the longest that it may last, at most MaxFloodSeconds; it
@@ -44,6 +49,9 @@ type FloodReport struct {
 	Seconds float64 `json:"seconds"`
 	SYNs    int     `json:"syns"`
 	ACKs    int     `json:"acks"`
+	// Attacks and Genuine are what other attacks consist of (attack.Attacker).
+	Attacks int `json:"attacks,omitempty"`
+	Genuine int `json:"genuine,omitempty"`
 	// Refused are frames that the kernel did not take.
 	Refused int `json:"refused"`
 	// Rate is packets a second, as reached.
@@ -51,21 +59,18 @@ type FloodReport struct {
 	Done bool    `json:"done"`
 }
 
-// Sources of floods: RFC 2544's and RFC 5180's prefixes for benchmarks. The
-// lab's router sends nothing back to them.
-var (
-	floodSources4 = netip.MustParsePrefix("198.18.0.0/15")
-	floodSources6 = netip.MustParsePrefix("2001:2::/48")
-)
+// floodSources are those of floods. The lab's router sends nothing back to them.
+var floodSources = []netip.Prefix{attack.Sources4, attack.Sources6}
 
 func (p FloodPlan) check() error {
 	switch {
-	case len(p.Targets) == 0:
+	case p.Seconds <= 0 || p.Seconds > MaxFloodSeconds:
+		return fmt.Errorf("flood: %g seconds: must be more than 0, at most %d", p.Seconds, MaxFloodSeconds)
+	case p.Idle.IsValid():
+	case len(p.Targets) == 0 && p.Attack == nil:
 		return errors.New("flood: no targets")
 	case p.Rate < 1 || p.Rate > MaxFloodRate:
 		return fmt.Errorf("flood: rate %d: must be 1 to %d packets a second", p.Rate, MaxFloodRate)
-	case p.Seconds <= 0 || p.Seconds > MaxFloodSeconds:
-		return fmt.Errorf("flood: %g seconds: must be more than 0, at most %d", p.Seconds, MaxFloodSeconds)
 	case len(p.Gateway) != 6:
 		return fmt.Errorf("flood: gateway %q: must be an Ethernet address", p.Gateway)
 	}
@@ -94,6 +99,9 @@ func RunFlood(ctx context.Context, in io.Reader, out io.Writer) error {
 		defer cancel()
 		_, _ = io.Copy(io.Discard, io.MultiReader(lines.Buffered(), reader))
 	}()
+	if plan.Idle.IsValid() {
+		return plan.idle(ctx, json.NewEncoder(out))
+	}
 	return plan.run(ctx, json.NewEncoder(out))
 }
 
@@ -111,37 +119,43 @@ func (p FloodPlan) run(ctx context.Context, out *json.Encoder) error {
 	if err := unix.Bind(socket, &unix.SockaddrLinklayer{Ifindex: device.Index}); err != nil {
 		return fmt.Errorf("bind raw socket to %s: %w", uplink, err)
 	}
-	random := stream(p.Seed, "flood")
-	link := wire.Link{Src: wire.MAC(device.HardwareAddr), Dst: wire.MAC(p.Gateway)}
+	// One CPU's: what bounds asks has a bucket for each.
+	runtime.LockOSThread()
+	var cpu unix.CPUSet
+	cpu.Set(0)
+	if p.Attack != nil && p.Attack.Kind == "asks" {
+		if err := unix.SchedSetaffinity(0, &cpu); err != nil {
+			return fmt.Errorf("keep to one processor: %w", err)
+		}
+	}
+	next, err := p.frames(wire.Link{Src: wire.MAC(device.HardwareAddr), Dst: wire.MAC(p.Gateway)})
+	if err != nil {
+		return err
+	}
 	var r FloodReport
 	began, told := time.Now(), time.Now()
 	report := func(done bool) error {
 		r.Seconds, r.Done = time.Since(began).Seconds(), done
-		r.Rate = float64(r.SYNs+r.ACKs) / max(r.Seconds, 0.001)
+		r.Rate = float64(r.SYNs+r.ACKs+r.Attacks+r.Genuine) / max(r.Seconds, 0.001)
 		return out.Encode(r)
 	}
 	due := 0 // frames that have been due since the start
 	for sleep(ctx, time.Millisecond) == nil {
 		// A machine that was busy for long does not catch up: it would be
 		// another flood.
-		next := int(time.Since(began).Seconds() * float64(p.Rate))
-		due = max(due, next-p.Rate/10)
-		for due < next && ctx.Err() == nil {
-			n := min(floodBatch, next-due)
-			frames, syns := make([][]byte, n), 0
+		now := int(time.Since(began).Seconds() * float64(p.Rate))
+		due = max(due, now-p.Rate/10)
+		for due < now && ctx.Err() == nil {
+			n := min(floodBatch, now-due)
+			frames, firsts := make([][]byte, n), make([]bool, n)
 			for i := range frames {
-				var syn bool
-				if frames[i], syn = p.frame(random, link); syn {
-					syns++
-				}
+				frames[i], firsts[i] = next()
 			}
 			sent, err := sendFrames(socket, frames)
 			if err != nil {
 				return fmt.Errorf("flood: %w", err)
 			}
-			r.Refused += n - sent
-			r.SYNs += syns * sent / n
-			r.ACKs += sent - syns*sent/n
+			r.count(p.Attack != nil, firsts, sent)
 			due += n
 		}
 		if time.Since(told) > 500*time.Millisecond {
@@ -154,43 +168,41 @@ func (p FloodPlan) run(ctx context.Context, out *json.Encoder) error {
 	return report(true)
 }
 
-// frame draws the next packet.
-func (p FloodPlan) frame(random *rand.Rand, link wire.Link) (frame []byte, syn bool) {
-	to := p.Targets[random.IntN(len(p.Targets))]
-	from := floodSources4
-	if to.Addr().Is6() {
-		from = floodSources6
+// frames makes the plan's packets. first tells of which of two kinds one is:
+// SYNs, and what is genuine among attacks.
+func (p FloodPlan) frames(link wire.Link) (next func() (frame []byte, first bool), err error) {
+	if p.Attack != nil {
+		attacker, err := attack.New(*p.Attack, stream(p.Seed, "attack/"+p.Attack.Kind))
+		if err != nil {
+			return nil, err
+		}
+		return func() ([]byte, bool) {
+			packet, genuine := attacker.Next()
+			return link.Frame(packet), genuine
+		}, nil
 	}
-	draw := random.Uint64()
-	t := wire.TCP{
-		Src: netip.AddrPortFrom(randomAddress(random, from), uint16(1024+random.IntN(64512))), Dst: to,
-		Seq: random.Uint32(), Flags: wire.SYN, Link: link,
-	}
-	syn = draw&1 == 0
-	if !syn {
-		t.Flags, t.Ack = wire.ACK, random.Uint32()
-	}
-	switch stamped := draw&2 == 0; {
-	case syn && stamped:
-		t.Options = wire.SYNOptions(1460, random.Uint32())
-	case syn:
-		t.Options = wire.MSS(1460)
-	case stamped:
-		t.Options = wire.Timestamp(random.Uint32(), random.Uint32())
-	}
-	return t.Frame(), syn
+	random := stream(p.Seed, "flood")
+	return func() ([]byte, bool) {
+		t, syn := attack.Segment(random, p.Targets[random.IntN(len(p.Targets))])
+		t.Link = link
+		return t.Frame(), syn
+	}, nil
 }
 
-// randomAddress draws an address of a prefix.
-func randomAddress(random *rand.Rand, prefix netip.Prefix) netip.Addr {
-	b := prefix.Addr().AsSlice()
-	for i := range b {
-		keep := min(8, max(0, prefix.Bits()-8*i)) // bits of this byte
-		mask := byte(0xff) >> keep
-		b[i] |= byte(random.Uint32()) & mask
+// count takes in a batch of which the kernel took the first sent.
+func (r *FloodReport) count(attacks bool, firsts []bool, sent int) {
+	r.Refused += len(firsts) - sent
+	first := 0
+	for _, is := range firsts[:sent] {
+		if is {
+			first++
+		}
 	}
-	a, _ := netip.AddrFromSlice(b)
-	return a
+	if attacks {
+		r.Genuine, r.Attacks = r.Genuine+first, r.Attacks+sent-first
+	} else {
+		r.SYNs, r.ACKs = r.SYNs+first, r.ACKs+sent-first
+	}
 }
 
 // mmsghdr is the kernel's struct mmsghdr.

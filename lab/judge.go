@@ -47,6 +47,9 @@ func (r *runner) judge() []string {
 	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	control := r.o.Scenario == "control"
 	full := r.o.Scenario == "churn" && r.o.Scale.Steps == nil
+	if r.o.Scenario == "attack" {
+		return r.judgeAttacks()
+	}
 	if r.o.Scenario == "synflood" {
 		r.judgeFlood(say)
 	}

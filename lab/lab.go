@@ -88,6 +88,11 @@ type Options struct {
 	// balancers and agents: the control run that shows that what breaks is
 	// not the lab itself.
 	Plain bool `json:"plain"`
+	// Exposed puts the daemons' APIs on the network, where anybody can open
+	// connections to them, and lets each daemon have few descriptors.
+	Exposed bool `json:"exposed,omitempty"`
+	// Unguarded starts balancers and agents without what holds attackers off.
+	Unguarded bool `json:"unguarded,omitempty"`
 	// Program is the fairlead binary that runs in the machines (default:
 	// this one).
 	Program string `json:"program"`

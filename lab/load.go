@@ -33,6 +33,9 @@ type LoadPlan struct {
 	Settle float64 `json:"settle"`
 	// Pause is their longest silence, seconds; the shortest is a quarter.
 	Pause float64 `json:"pause"`
+	// Patience is for how many seconds an answer is waited for; 0: as long as
+	// no busy machine needs (answerTimeout).
+	Patience float64 `json:"patience,omitempty"`
 	// Paced are connections of scenario scaling. A load that has some counts
 	// ends by the second, and goes on until it is told that it is Over.
 	Paced []Paced `json:"paced,omitempty"`
@@ -97,8 +100,11 @@ type LoadReport struct {
 	// Paced).
 	PerSecond map[string][]Second `json:"per_second,omitempty"`
 	// MissedResets are RSTs that the capture saw and could not keep.
-	MissedResets int  `json:"missed_resets"`
-	Done         bool `json:"done"`
+	MissedResets int `json:"missed_resets"`
+	// Round is the last of LoadNotice.Ask that every connection open has
+	// answered.
+	Round int  `json:"round,omitempty"`
+	Done  bool `json:"done"`
 }
 
 // LoadNotice is what the client is told while it runs.
@@ -112,6 +118,8 @@ type LoadNotice struct {
 	To   time.Time `json:"to"`
 	// Over ends what LoadPlan.Hold asked for.
 	Over bool `json:"over"`
+	// Ask makes every steady connection ask now.
+	Ask bool `json:"ask,omitempty"`
 	// Begins and Made tell that a change begins, and that it is made.
 	Begins bool `json:"begins"`
 	Made   bool `json:"made"`
@@ -142,6 +150,9 @@ type load struct {
 	flows    map[endpoints]*flow
 	// begun and made count the changes.
 	begun, made int
+	// round counts the notices Ask; asked is closed by the next.
+	round int
+	asked chan struct{}
 	// These are of plans with Paced.
 	perSecond              map[string][]Second
 	latestStart, latestEnd time.Duration
@@ -161,7 +172,7 @@ const holdPause = 100 * time.Millisecond
 func RunLoad(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines := json.NewDecoder(bufio.NewReader(in))
 	l := &load{tallies: map[string]*Tally{}, crashes: map[string]LoadNotice{}, open: map[*connection]struct{}{},
-		flows: map[endpoints]*flow{}, perSecond: map[string][]Second{}, over: make(chan struct{})}
+		flows: map[endpoints]*flow{}, perSecond: map[string][]Second{}, over: make(chan struct{}), asked: make(chan struct{})}
 	if err := lines.Decode(&l.plan); err != nil {
 		return fmt.Errorf("read plan: %w", err)
 	}
@@ -182,6 +193,9 @@ func RunLoad(ctx context.Context, in io.Reader, out io.Writer) error {
 			}
 			if notice.Over {
 				l.endHold.Do(func() { close(l.over) })
+			}
+			if notice.Ask {
+				l.nextRound()
 			}
 			l.changing(notice)
 			l.crashed(notice)
@@ -298,6 +312,27 @@ func (p LoadPlan) schedule() []job {
 	return append(jobs, p.schedulePaced()...)
 }
 
+// nextRound makes all steady connections ask.
+func (l *load) nextRound() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.round++
+	close(l.asked)
+	l.asked = make(chan struct{})
+}
+
+// rounds is the last round that every steady connection which lives has
+// answered. The caller holds mu.
+func (l *load) rounds() int {
+	least := l.round
+	for c := range l.open {
+		if c.steady {
+			least = min(least, c.round)
+		}
+	}
+	return least
+}
+
 // changing counts changes that begin and that are made.
 func (l *load) changing(n LoadNotice) {
 	l.mu.Lock()
@@ -327,7 +362,7 @@ func (l *load) crashed(n LoadNotice) {
 func (l *load) report(done bool) LoadReport {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r := LoadReport{Seconds: time.Since(l.start).Seconds(), Tallies: map[string]Tally{}, Failures: l.failures, Done: done,
+	r := LoadReport{Seconds: time.Since(l.start).Seconds(), Tallies: map[string]Tally{}, Failures: l.failures, Done: done, Round: l.rounds(),
 		Start: l.start, LatestStart: l.latestStart.Seconds(), LatestEnd: l.latestEnd.Seconds()}
 	if done && len(l.plan.Paced) > 0 {
 		r.PerSecond = l.perSecond

@@ -36,6 +36,9 @@ func (l *Lab) spawn(machine, name string, args ...string) error {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Dir = l.Dir()
+	if l.Exposed && name == machine { // a daemon, which looks for its certificates there
+		cmd.Dir = l.certificates(machine)
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = netspace.In(l.namespace(machine), func() error {
 		if l.isFront(machine) {
@@ -49,6 +52,12 @@ func (l *Lab) spawn(machine, name string, args ...string) error {
 	})
 	if err != nil {
 		return fmt.Errorf("start %s in %s: %w", args[0], machine, err)
+	}
+	if l.Exposed && name == machine {
+		few := &unix.Rlimit{Cur: exposedDescriptors, Max: exposedDescriptors}
+		if err := unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_NOFILE, few, nil); err != nil {
+			return fmt.Errorf("limit descriptors of %s: %w", name, err)
+		}
 	}
 	// Whoever made the lab may stay for long; its children must not become
 	// zombies then.
@@ -115,8 +124,11 @@ func (l *Lab) launch(machine string) error {
 	if l.isFront(machine) {
 		verb = l.frontKind()
 	}
-	return l.spawn(machine, machine, l.Program, verb,
-		"-f", l.ConfigPath(), "--name", l.daemonName(machine), "--state-dir", l.path("state"))
+	args := []string{l.Program, verb, "-f", l.ConfigPath(), "--name", l.daemonName(machine), "--state-dir", l.path("state")}
+	if l.Unguarded && verb != "switch" { // no switch has guards
+		args = append(args, "--without-guards")
+	}
+	return l.spawn(machine, machine, args...)
 }
 
 func (l *Lab) awaitDaemon(ctx context.Context, machine string) error {

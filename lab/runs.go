@@ -43,6 +43,9 @@ func (r RunTally) Name() string {
 		name += "-" + r.Forwarding
 	case r.Policy != "": // not of a switch
 		name += "-" + cmp.Or(r.Hash, r.Policy)
+		if r.Forwarding != "ipip" && r.Forwarding != "" {
+			name += "-" + r.Forwarding
+		}
 	}
 	name += "-" + r.Family
 	if r.NoTimestamps {
@@ -66,7 +69,7 @@ func (r RunTally) horizon() bool { return r.Scheme == "cheetah" || r.Scheme == "
 func (o RunOptions) runs() []RunTally {
 	var runs []RunTally
 	for _, scheme := range o.Schemes {
-		for _, way := range o.ways(scheme) {
+		for _, way := range o.allWays(scheme) {
 			for _, family := range []string{"ipv4", "ipv6"} {
 				if family == "ipv4" && o.IPv6 || family == "ipv6" && o.IPv4 {
 					continue
@@ -79,10 +82,22 @@ func (o RunOptions) runs() []RunTally {
 	return runs
 }
 
-// ways are the policies of scheme cheetah, beamer's forwardings, and the
-// hashes of the others.
-func (o RunOptions) ways(scheme string) (ways []RunTally) {
-	forwarding := cmp.Or(o.Forwarding, "ipip")
+// allWays are the ways of a scheme by each of its forwardings. Where none is
+// asked for, beamer has both that it knows, and scenario attack both that
+// have tunnels.
+func (o RunOptions) allWays(scheme string) (ways []RunTally) {
+	forwardings := []string{cmp.Or(o.Forwarding, "ipip")}
+	if o.Forwarding == "" && scheme != "faild" && (scheme == "beamer" || o.Scenario == "attack") {
+		forwardings = []string{"ipip", "gue"}
+	}
+	for _, f := range forwardings {
+		ways = append(ways, o.ways(scheme, f)...)
+	}
+	return ways
+}
+
+// ways are the policies of scheme cheetah, and the hashes of the others.
+func (o RunOptions) ways(scheme, forwarding string) (ways []RunTally) {
 	way := RunTally{Scheme: scheme, Policy: defaultPolicy(scheme), Forwarding: forwarding}
 	switch scheme {
 	case "cheetah":
@@ -91,11 +106,6 @@ func (o RunOptions) ways(scheme string) (ways []RunTally) {
 		}
 		return ways
 	case "beamer":
-		if o.Forwarding == "" {
-			other := way
-			other.Forwarding = "gue"
-			return []RunTally{way, other}
-		}
 		return []RunTally{way}
 	case "faild", plainECMP, resilientECMP:
 		return []RunTally{{Scheme: scheme, Forwarding: "switch"}}
@@ -118,6 +128,8 @@ func (o RunOptions) defaultHashes(scheme string) []string {
 		return []string{"table-hrw"}
 	case o.Scenario == "scaling":
 		return []string{"anchor"} // as the simulator has it
+	case o.Scenario == "attack":
+		return []string{"table-hrw"}
 	}
 	return []string{"table-hrw", "anchor"}
 }

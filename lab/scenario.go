@@ -57,6 +57,8 @@ func scenarios() map[string]scenario {
 			parts: RunOptions.apart, play: (*runner).stale},
 		"drain-switch": {schemes: []string{"faild"}, allowed: []string{"faild"}, scale: DrainScale, size: size{8, 8, 2, 2},
 			parts: RunOptions.drainParts, play: (*runner).drainSwitch},
+		"attack": {schemes: []string{"cheetah", "jet", "beamer", "faild"}, allowed: []string{"cheetah", "jet", "beamer", "faild"},
+			policies: []string{"rr"}, scale: AttackScale, size: attackSize, parts: RunOptions.attackParts, play: (*runner).attack},
 		"scaling": {schemes: []string{"cheetah", "beamer", "jet", "stateless"}, allowed: []string{"cheetah", "beamer", "jet", "full-ct", "stateless"},
 			policies: []string{"rr"}, parts: RunOptions.apart, play: (*runner).scaling},
 	}
@@ -84,6 +86,8 @@ type RunOptions struct {
 	// drain, for each number in a lab of its own; default for scheme beamer
 	// 0, 1, 2, 4.
 	Drained []int
+	// WithoutGuards, of attack: daemons run without what holds attackers off.
+	WithoutGuards bool
 	// RateFactor and Schedule are scaling's: the share of the schedule's rate
 	// (default DefaultRateFactor), and the schedule (default Cheetah's).
 	RateFactor float64
@@ -125,12 +129,14 @@ type Moment struct {
 
 // Result is what `lab run -o json` prints.
 type Result struct {
-	Scenario string     `json:"scenario"`
-	Seed     uint64     `json:"seed"`
-	Kernel   string     `json:"kernel"`
-	Seconds  float64    `json:"seconds"`
-	Runs     []RunTally `json:"runs"`
-	Timeline []Moment   `json:"timeline"`
+	Scenario string  `json:"scenario"`
+	Seed     uint64  `json:"seed"`
+	Kernel   string  `json:"kernel"`
+	Seconds  float64 `json:"seconds"`
+	// WithoutGuards: attacks were not held off.
+	WithoutGuards bool       `json:"without_guards,omitempty"`
+	Runs          []RunTally `json:"runs"`
+	Timeline      []Moment   `json:"timeline"`
 	// Synflood: of each lab that ran, one after the other, what was sent and
 	// what stood in the balancers' tables at the flood's end.
 	Floods []FloodReport `json:"floods,omitempty"`
@@ -143,6 +149,8 @@ type Result struct {
 	// time to repoint 1,024 nexthops.
 	Drains   []DrainCount `json:"drains,omitempty"`
 	Repoints []Repoint    `json:"repoints,omitempty"`
+	// Attacks: scenario attack's, in their order, lab after lab.
+	Attacks []Attack `json:"attacks,omitempty"`
 	// Scaling: the scenario of this name.
 	Scaling *Scaling `json:"scaling,omitempty"`
 	// Counters are kernel counters that moved, at the client and at all
@@ -179,6 +187,9 @@ func (o *RunOptions) fill() error {
 	}
 	if err := o.fillScaling(); err != nil {
 		return err
+	}
+	if o.WithoutGuards && o.Scenario != "attack" {
+		return fmt.Errorf("--without-guards is of scenario attack, not of %s", o.Scenario)
 	}
 	if o.Rate == 0 {
 		o.Rate = DefaultFloodRate
@@ -226,7 +237,7 @@ func Run(ctx context.Context, o RunOptions) (*Result, error) {
 	}
 	began := time.Now()
 	s := scenarios()[o.Scenario]
-	whole := &Result{Scenario: o.Scenario, Seed: o.Seed, Kernel: kernelRelease()}
+	whole := &Result{Scenario: o.Scenario, Seed: o.Seed, Kernel: kernelRelease(), WithoutGuards: o.WithoutGuards}
 	for _, p := range s.parts(o) {
 		result, err := o.runLab(ctx, s, p, whole.Runs)
 		if err != nil {
@@ -275,8 +286,9 @@ func (o RunOptions) runLab(ctx context.Context, s scenario, p part, before []Run
 		Name: fmt.Sprint("run", os.Getpid()), Servers: n.servers, ActiveServers: n.activeServers,
 		LBs: n.fronts, ActiveLBs: n.activeFronts, Forwarding: o.Forwarding, IPv6: o.IPv6,
 		Mixed: true, NoTimestamps: o.NoTimestamps, VIPs: o.vips(p.runs), Plain: o.Scenario == "control", Program: o.Program,
+		Exposed: o.Scenario == "attack", Unguarded: o.WithoutGuards,
 	}
-	if o.Scenario == "synflood" {
+	if o.Scenario == "synflood" || o.Scenario == "attack" {
 		for _, run := range p.runs {
 			if run.horizon() && run.Scheme != "cheetah" || run.NoTimestamps || run.Scheme == "full-ct" {
 				options.Flows += floodTable * o.Scale.Connections
@@ -338,6 +350,7 @@ func (r *Result) join(o *Result) {
 	r.MissedResets += o.MissedResets
 	r.Chain = append(r.Chain, o.Chain...)
 	r.Detours, r.Drains, r.Repoints = append(r.Detours, o.Detours...), append(r.Drains, o.Drains...), append(r.Repoints, o.Repoints...)
+	r.Attacks = append(r.Attacks, o.Attacks...)
 	r.Floods, r.Tables = append(r.Floods, o.Floods...), append(r.Tables, o.Tables...)
 	if o.Scaling != nil {
 		r.Scaling = o.Scaling

@@ -279,7 +279,7 @@ func (r *runner) judgeFlood(say func(string, ...any)) {
 // discardFloods makes the router drop what goes back to a flood's sources; it
 // runs in the router's namespace.
 func discardFloods() error {
-	for _, p := range []netip.Prefix{floodSources4, floodSources6} {
+	for _, p := range floodSources {
 		_, to, err := net.ParseCIDR(p.String())
 		if err != nil {
 			return err
@@ -307,7 +307,12 @@ func (r *runner) startFlood(ctx context.Context, limit time.Duration) (*floodCli
 	for _, v := range r.lab.VIPs {
 		plan.Targets = append(plan.Targets, netip.AddrPortFrom(v.Address, uint16(v.Port)))
 	}
-	err := netspace.In(r.lab.namespace("router"), func() error {
+	return r.lab.startAttacker(ctx, "client", plan)
+}
+
+// startAttacker starts what a plan says in a machine's namespace.
+func (l *Lab) startAttacker(ctx context.Context, machine string, plan FloodPlan) (*floodClient, error) {
+	err := netspace.In(l.namespace("router"), func() error {
 		port, err := netlink.LinkByName("client")
 		if err == nil {
 			plan.Gateway = port.Attrs().HardwareAddr
@@ -317,7 +322,7 @@ func (r *runner) startFlood(ctx context.Context, limit time.Duration) (*floodCli
 	if err != nil {
 		return nil, err
 	}
-	f := &floodClient{cmd: exec.CommandContext(ctx, r.lab.Program, "lab", "flood"), errors: new(tail), done: make(chan struct{})}
+	f := &floodClient{cmd: exec.CommandContext(ctx, l.Program, "lab", "flood"), errors: new(tail), done: make(chan struct{})}
 	f.cmd.Stderr = f.errors
 	if f.input, err = f.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -326,7 +331,7 @@ func (r *runner) startFlood(ctx context.Context, limit time.Duration) (*floodCli
 	if err != nil {
 		return nil, err
 	}
-	if err := netspace.Start(r.lab.namespace("client"), f.cmd); err != nil {
+	if err := netspace.Start(l.namespace(machine), f.cmd); err != nil {
 		return nil, fmt.Errorf("start flood: %w", err)
 	}
 	go func() {

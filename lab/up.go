@@ -77,7 +77,13 @@ func (l *Lab) up(ctx context.Context) error {
 	if _, err := config.Load(l.ConfigPath()); err != nil {
 		return fmt.Errorf("this lab's configuration is refused: %w", err)
 	}
+	if err := l.certify(ctx); err != nil {
+		return err
+	}
 	if err := l.build(); err != nil {
+		return err
+	}
+	if err := l.expose(); err != nil {
 		return err
 	}
 	if err := l.startServers(ctx); err != nil {

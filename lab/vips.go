@@ -142,6 +142,9 @@ func (l *Lab) config(secret string) string {
 	p("# Written by `fairlead lab`; the lab's machines are network namespaces.")
 	p("secret: %s", secret)
 	p("metrics: \"\"")
+	if l.Exposed {
+		p("tls: {ca: ca.pem, cert: cert.pem, key: key.pem}")
+	}
 	p("limits: {server_lines: 4096, table_entries: 1048576, flows: %d}", l.Flows)
 	if l.faild() {
 		l.configSwitches(p)
@@ -150,10 +153,7 @@ func (l *Lab) config(secret string) string {
 	}
 	p("servers:")
 	for n := range l.Servers {
-		name, address := fmt.Sprint("server", n+1), l.serverAddresses(n + 1)[0]
-		if l.IPv6 != (l.mixedFamilies() && n%2 == 1) {
-			address = l.serverAddresses(n + 1)[1]
-		}
+		name, address := fmt.Sprint("server", n+1), l.tunnelEnd(n+1)
 		devices := []string{uplink}
 		if l.faild() {
 			devices = nil
@@ -163,7 +163,7 @@ func (l *Lab) config(secret string) string {
 		}
 		p("  - name: %s", l.daemonName(name))
 		p("    address: %q", address)
-		p("    api: unix:%s", l.socket(name))
+		p("    api: %s", l.endpoint(name))
 		p("    interfaces: [%s]", strings.Join(devices, ", "))
 	}
 	p("vips:")
@@ -216,11 +216,20 @@ func (l *Lab) config(secret string) string {
 	return b.String()
 }
 
+// tunnelEnd is server n's address in the configuration.
+func (l *Lab) tunnelEnd(n int) netip.Addr {
+	family := 0
+	if l.IPv6 != (l.mixedFamilies() && n%2 == 0) {
+		family = 1
+	}
+	return l.serverAddresses(n)[family]
+}
+
 func (l *Lab) configBalancers(p func(string, ...any)) {
 	p("balancers:")
 	for n, name := range l.fronts() {
 		p("  - name: %s", l.daemonName(name))
-		p("    api: unix:%s", l.socket(name))
+		p("    api: %s", l.endpoint(name))
 		p("    interfaces: [%s]", uplink)
 		p("    source: %s", tunnelSource4(n+1))
 		p("    source6: %s", tunnelSource6(n+1))
@@ -231,7 +240,7 @@ func (l *Lab) configSwitches(p func(string, ...any)) {
 	p("switches:")
 	for _, name := range l.fronts() {
 		p("  - name: %s", l.daemonName(name))
-		p("    api: unix:%s", l.socket(name))
+		p("    api: %s", l.endpoint(name))
 		p("    bridge: %s", bridgeName)
 		p("    announce_table: %d", announceTable)
 		p("    ports:")

@@ -34,6 +34,11 @@ func newLabRun() *cobra.Command {
   stale-mux     a balancer's daemon is killed or cut off while the others go on
   drain-switch  hosts of scheme faild drain, crash and pass on, a switch
                 drains; beside a plain and a resilient ECMP group
+  attack        somebody where clients are sends hostile packets of all kinds,
+                floods, neighbour discovery and redirects in tunnels, forged
+                RSTs, errors by the hundred, idle connections to the API
+                (about five minutes); --without-guards shows what they do where
+                nothing holds them off
   scaling       figure 9 of Cheetah's paper: 24 to 32 servers are added and
                 drain while requests come as a web server's; beside it what
                 the simulator says of the same schedule (three and a half minutes)
@@ -53,6 +58,7 @@ the flood fills no table: then the run proves nothing.`,
   fairlead lab run churn --scheme faild --seed 7
   fairlead lab run synflood --rate 30000
   fairlead lab run synflood --scheme beamer --drained 0,1,2,4
+  fairlead lab run attack --seed 3
   fairlead lab run scaling --seed 2
   fairlead lab run churn -o json --seed 7 --scheme cheetah --policy p2c --ipv6`,
 		Args: cobra.ExactArgs(1),
@@ -93,15 +99,16 @@ the flood fills no table: then the run proves nothing.`,
 		},
 	}
 	c.Flags().Uint64Var(&o.Seed, "seed", 0, "repeat the run with this seed (default: a new one, which is printed)")
-	c.Flags().StringSliceVar(&o.Schemes, "scheme", nil, "schemes, comma-separated (default cheetah,stateless; synflood: jet,cheetah,full-ct; chain: beamer,faild; stale-mux: beamer; drain-switch: faild; scaling: cheetah,beamer,jet,stateless)")
-	c.Flags().StringSliceVar(&o.Hashes, "hash", nil, "hashes of the other schemes, comma-separated (default table-hrw, for jet table-hrw,anchor; scaling: anchor, for stateless table-hrw,maglev,bucket)")
-	c.Flags().StringSliceVar(&o.Policies, "policy", nil, "policies of cheetah, comma-separated (default rr,p2c; synflood, scaling: rr)")
-	c.Flags().IntVar(&o.Rate, "rate", 0, fmt.Sprintf("synflood: packets a second, at most %d (default %d)", lab.MaxFloodRate, lab.DefaultFloodRate))
+	c.Flags().StringSliceVar(&o.Schemes, "scheme", nil, "schemes, comma-separated (default cheetah,stateless; attack: cheetah,jet,beamer,faild; synflood: jet,cheetah,full-ct; chain: beamer,faild; stale-mux: beamer; drain-switch: faild; scaling: cheetah,beamer,jet,stateless)")
+	c.Flags().StringSliceVar(&o.Hashes, "hash", nil, "hashes of the other schemes, comma-separated (default table-hrw, for jet table-hrw,anchor; attack: table-hrw; scaling: anchor, for stateless table-hrw,maglev,bucket)")
+	c.Flags().StringSliceVar(&o.Policies, "policy", nil, "policies of cheetah, comma-separated (default rr,p2c; attack, synflood, scaling: rr)")
+	c.Flags().IntVar(&o.Rate, "rate", 0, fmt.Sprintf("synflood, and attack's floods: packets a second, at most %d (default %d)", lab.MaxFloodRate, lab.DefaultFloodRate))
 	c.Flags().IntSliceVar(&o.Drained, "drained", nil, "synflood: drain that many of 8 servers instead of the other changes, each in a lab of its own, comma-separated (default with --scheme beamer: 0,1,2,4)")
 	c.Flags().Float64Var(&o.RateFactor, "rate-factor", 0, fmt.Sprintf("scaling: share of the paper's 1,500 to 2,500 requests a second, at most %g (default %g)", lab.MaxRateFactor, lab.DefaultRateFactor))
-	c.Flags().StringVar(&o.Forwarding, "forwarding", "", "ipip, gue or l2 (default ipip; beamer: ipip and gue side by side, but in scaling)")
+	c.Flags().StringVar(&o.Forwarding, "forwarding", "", "ipip, gue or l2 (default ipip; beamer and attack: ipip and gue side by side, but in scaling)")
 	c.Flags().BoolVar(&o.IPv6, "ipv6", false, "IPv6 alone (default: both families side by side; scaling: IPv4)")
 	c.Flags().BoolVar(&o.NoTimestamps, "no-timestamps", false, "client without TCP timestamps, so without cookies: cheetah's fallback")
+	c.Flags().BoolVar(&o.WithoutGuards, "without-guards", false, "attack: leave out what holds attackers off; the run fails unless attacks succeed then")
 	c.Flags().BoolVar(&o.Keep, "keep", false, "leave the lab there if the run fails")
 	outputFlag(c, &output)
 	c.AddCommand(newLabFabric(), newLabSevenPaths())
