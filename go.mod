@@ -7,7 +7,6 @@ require (
 	github.com/ajstarks/svgo v0.0.0-20211024235047-1546f124cd8b
 	github.com/cilium/ebpf v0.22.0
 	github.com/dchest/siphash v1.2.3
-	github.com/goccy/go-yaml v1.19.2
 	github.com/prometheus/client_golang v1.25.0
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/spf13/cobra v1.10.2
@@ -21,6 +20,8 @@ require (
 )
 
 require gonum.org/v1/gonum v0.17.0
+
+require go.yaml.in/yaml/v3 v3.0.6
 
 require (
 	codeberg.org/go-fonts/liberation v0.5.0 // indirect

@@ -10,13 +10,12 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/config/yamlfile"
-	"github.com/goccy/go-yaml/token"
 )
 
 // maxWeight fits the upper half of a table's entry with room for shares.
 const maxWeight = 1000
 
-type positions = map[string]*token.Position
+type positions = map[string]*yamlfile.Position
 
 // problem records what is wrong with the field at path (yamlfile).
 func (c *Config) problem(path, value, wrong, remedy string) {

@@ -89,4 +89,13 @@ vips: [{name: web, address: 192.0.2.10, port: 80, servers: [s1]}]
 	reload(8, "what was read before is: s1 is not there; put it right and reload (SIGHUP)")
 	plane.refuse = nil
 	reload(16, "")
+	// Files that would take all memory, if anybody read them to their end.
+	write("fabric.yaml", "routers: "+strings.Repeat("[", 120_000))
+	reload(16, "not YAML: exceeded max depth")
+	before := d.settings.Load()
+	write("fairlead.yaml", "servers: &a ["+strings.Repeat("*a, ", 20_000)+"]")
+	d.reload()
+	if d.settings.Load() != before {
+		t.Error("a file that is none is in force")
+	}
 }

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
 )
 
 // outputFlag adds -o table|json|yaml. JSON field names are stable.
@@ -34,13 +34,25 @@ func printAs(w io.Writer, output string, value any, table func(io.Writer) error)
 		if err != nil {
 			return fmt.Errorf("print as yaml: %w", err)
 		}
-		if data, err = yaml.JSONToYAML(data); err != nil {
+		var n yaml.Node // JSON is YAML, and a node keeps the order
+		if err := yaml.Unmarshal(data, &n); err != nil {
 			return fmt.Errorf("print as yaml: %w", err)
 		}
-		_, err = w.Write(data)
-		return err
+		plainStyle(&n)
+		e := yaml.NewEncoder(w)
+		e.SetIndent(2)
+		e.CompactSeqIndent()
+		return e.Encode(&n)
 	}
 	return usagef("--output %q: must be table, json or yaml", output)
+}
+
+// plainStyle drops the brackets and quotes that n has from JSON.
+func plainStyle(n *yaml.Node) {
+	n.Style = 0
+	for _, c := range n.Content {
+		plainStyle(c)
+	}
 }
 
 // fileFlag adds -f, the configuration file, as every command has it.

@@ -1,9 +1,11 @@
 package yamlfile
 
 import (
+	"bytes"
 	"encoding"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -12,11 +14,20 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
-	"github.com/goccy/go-yaml/token"
+	"go.yaml.in/yaml/v3"
 )
+
+// MaxValues bounds what one file may come to once its aliases are put in, and
+// maxDepth how deep: far above any deployment's file (1,000 VIPs with 100 servers
+// each, by name and weight, are 300,000), and low enough that a file which doubles itself by aliases,
+// or an alias that holds itself, is refused within a second.
+const (
+	MaxValues = 1 << 19
+	maxDepth  = 64
+)
+
+// Position is a place in a file, from 1.
+type Position struct{ Line, Col int }
 
 // Document is a YAML file and what is wrong with it. It fills structs from
 // YAML's tree. The library's own decoder stops at the first unknown key or
@@ -33,41 +44,60 @@ type Document struct {
 	Empty   string
 	Example func(field string, t reflect.Type) string
 
-	At       map[string]*token.Position // by the field's path, as vips[0].name
-	Bad      map[string]bool            // paths that did not decode: their zero value is no omission
+	At       map[string]*Position // by the field's path, as vips[0].name
+	Bad      map[string]bool      // paths that did not decode: their zero value is no omission
 	Problems Problems
-	anchors  map[string]ast.Node
+	values   int // decoded so far, MaxValues+1 once nothing more is read
+	depth    int // of the value that is being decoded
 }
 
 // Decode fills the struct that into points to. Its error is Problems, those
 // that end the reading; others are in d.Problems and d.Bad.
 func (d *Document) Decode(data []byte, into any) error {
-	d.At, d.Bad, d.anchors = map[string]*token.Position{}, map[string]bool{}, map[string]ast.Node{}
-	tree, err := parser.ParseBytes(data, 0)
-	if err != nil {
-		p := Problem{File: d.File, Wrong: err.Error(), Remedy: "correct the YAML"}
-		if s := (*yaml.SyntaxError)(nil); errors.As(err, &s) && s.Token != nil {
-			p.Line, p.Col = s.Token.Position.Line, s.Token.Position.Column
-			p.Wrong = "not YAML: " + s.Message
+	d.At, d.Bad, d.values = map[string]*Position{}, map[string]bool{}, 0
+	var body *yaml.Node
+	for decoder := yaml.NewDecoder(bytes.NewReader(data)); ; {
+		var doc yaml.Node
+		switch err := decoder.Decode(&doc); {
+		case errors.Is(err, io.EOF):
+			if body == nil {
+				return Problems{{File: d.File, Wrong: "empty", Remedy: d.Empty}}
+			}
+			d.value(body, "", reflect.ValueOf(into).Elem())
+			if d.values > MaxValues {
+				return d.Problems
+			}
+			return nil
+		case err != nil:
+			return Problems{d.syntax(data, err)}
 		}
-		return Problems{p}
-	}
-	var body ast.Node
-	for _, doc := range tree.Docs {
-		if doc.Body == nil || doc.Body.Type() == ast.CommentType {
-			continue
+		next := doc.Content[0]
+		if next.Kind == yaml.ScalarNode && next.Value == "" && isNull(next) {
+			continue // nothing between two lines of dashes
 		}
 		if body != nil {
-			d.add(doc.Body, "", "", "a second YAML document", "keep one document in one file")
+			d.add(next, "", "", "a second YAML document", "keep one document in one file")
 			return d.Problems
 		}
-		body = doc.Body
+		body = next
 	}
-	if body == nil {
-		return Problems{{File: d.File, Wrong: "empty", Remedy: d.Empty}}
+}
+
+// syntax is an error of the library as a problem. It knows the line, but for
+// the first one, where it says none, and an alias of no anchor.
+func (d *Document) syntax(data []byte, err error) Problem {
+	p := Problem{File: d.File, Line: 1, Remedy: "correct the YAML"}
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	if _, scanErr := fmt.Sscanf(text, "line %d:", &p.Line); scanErr == nil {
+		_, text, _ = strings.Cut(text, ": ")
 	}
-	d.value(body, "", reflect.ValueOf(into).Elem())
-	return nil
+	if name, ok := strings.CutPrefix(text, "unknown anchor '"); ok {
+		name, _, _ = strings.Cut(name, "'")
+		p.Line = 1 + bytes.Count(data[:max(bytes.Index(data, []byte("*"+name)), 0)], []byte("\n"))
+		p.Remedy = "define it above with &" + name
+	}
+	p.Wrong = "not YAML: " + text
+	return p
 }
 
 // Problem records what is wrong with the field at path, unless the field did
@@ -80,7 +110,7 @@ func (d *Document) Problem(path, value, wrong, remedy string) {
 	p := Problem{File: d.File, Field: path, Value: value, Wrong: wrong, Remedy: remedy}
 	for q := path; ; {
 		if pos := d.At[q]; pos != nil {
-			p.Line, p.Col = pos.Line, pos.Column
+			p.Line, p.Col = pos.Line, pos.Col
 			break
 		}
 		i := strings.LastIndexAny(q, ".[")
@@ -101,65 +131,56 @@ func (d *Document) Sort() {
 	d.Problems = slices.Compact(d.Problems)
 }
 
-func (d *Document) add(n ast.Node, path, value, wrong, remedy string) {
-	p := Problem{File: d.File, Field: path, Value: value, Wrong: wrong, Remedy: remedy}
-	if pos := position(n); pos != nil {
-		p.Line, p.Col = pos.Line, pos.Column
-	}
-	d.Problems = append(d.Problems, p)
+func (d *Document) add(n *yaml.Node, path, value, wrong, remedy string) {
+	d.Problems = append(d.Problems, Problem{File: d.File, Line: n.Line, Col: n.Column, Field: path, Value: value, Wrong: wrong, Remedy: remedy})
 	d.Bad[path] = true
+	if len(d.Problems) == mostKept {
+		d.values = MaxValues + 1
+	}
 }
 
-// position is where a reader would look: a mapping begins at its first key,
-// not at that key's colon.
-func position(n ast.Node) *token.Position {
-	switch n := n.(type) {
-	case *ast.MappingNode:
-		if len(n.Values) > 0 && !n.IsFlowStyle {
-			return position(n.Values[0].Key)
-		}
-	case *ast.MappingValueNode:
-		return position(n.Key)
+// resolve follows aliases to the node that holds the value. An alias may lead
+// to one around it: value bounds how deep.
+func resolve(n *yaml.Node) *yaml.Node {
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
 	}
-	if t := n.GetToken(); t != nil {
-		return t.Position
-	}
-	return nil
+	return n
 }
 
-// resolve follows anchors, aliases and tags to the node that holds the value.
-func (d *Document) resolve(n ast.Node) ast.Node {
-	for {
-		switch m := n.(type) {
-		case *ast.AnchorNode:
-			d.anchors[m.Name.String()] = m.Value
-			n = m.Value
-		case *ast.AliasNode:
-			target, ok := d.anchors[m.Value.String()]
-			if !ok {
-				return nil
-			}
-			n = target
-		case *ast.TagNode:
-			n = m.Value
-		default:
-			return n
-		}
+// isNull: as if it were not there.
+func isNull(n *yaml.Node) bool { return scalar(n) && n.ShortTag() == "!!null" }
+
+// enough says whether n, which is counted, is one value more than a file may
+// have, or deeper. That is said once, and ends the reading.
+func (d *Document) enough(n *yaml.Node, path string) bool {
+	if d.values > MaxValues {
+		return true
 	}
+	if d.values++; d.values <= MaxValues && d.depth < maxDepth {
+		return false
+	}
+	wrong, remedy := fmt.Sprintf("with aliases put in, the file has more than %d values", MaxValues), "write fewer servers or VIPs into one file, and see what its aliases repeat"
+	if d.depth >= maxDepth {
+		wrong, remedy = fmt.Sprintf("nested deeper than %d levels", maxDepth), "see whether an alias holds itself"
+		path = "" // it would be long, and say nothing
+	}
+	d.values = MaxValues + 1
+	d.Problems = nil
+	d.add(n, path, "", wrong, remedy)
+	return true
 }
 
 // value decodes n into v. path is the field's name in messages.
-func (d *Document) value(n ast.Node, path string, v reflect.Value) {
+func (d *Document) value(n *yaml.Node, path string, v reflect.Value) {
+	d.depth++
+	defer func() { d.depth-- }()
 	if _, known := d.At[path]; !known {
-		d.At[path] = position(n)
+		d.At[path] = &Position{n.Line, n.Column}
 	}
-	if a, isAlias := n.(*ast.AliasNode); isAlias && d.anchors[a.Value.String()] == nil {
-		d.add(n, path, "*"+a.Value.String(), "no such anchor above", "define it with &"+a.Value.String())
-		return
-	}
-	n = d.resolve(n)
-	if n == nil || n.Type() == ast.NullType {
-		return // as if it were not there: the default
+	n = resolve(n)
+	if isNull(n) {
+		return // the default
 	}
 	if v.Kind() == reflect.Pointer {
 		v.Set(reflect.New(v.Type().Elem()))
@@ -172,7 +193,7 @@ func (d *Document) value(n ast.Node, path string, v reflect.Value) {
 			return
 		}
 		if err := setScalar(v, n); err != nil {
-			d.add(n, path, text(n), err.Error(), "write "+d.example(path, v.Type()))
+			d.add(n, path, n.Value, err.Error(), "write "+d.example(path, v.Type()))
 		}
 	case v.Kind() == reflect.Slice:
 		d.list(n, path, v)
@@ -183,108 +204,114 @@ func (d *Document) value(n ast.Node, path string, v reflect.Value) {
 	}
 }
 
-func (d *Document) list(n ast.Node, path string, v reflect.Value) {
-	seq, ok := n.(*ast.SequenceNode)
-	if !ok {
-		value := ""
-		if scalar(n) {
-			value = text(n)
-		}
-		d.add(n, path, value, "must be a list", "put each item on a line of its own after a dash")
+func (d *Document) list(n *yaml.Node, path string, v reflect.Value) {
+	if n.Kind != yaml.SequenceNode {
+		d.add(n, path, written(n), "must be a list", "put each item on a line of its own after a dash")
 		return
 	}
-	out := reflect.MakeSlice(v.Type(), len(seq.Values), len(seq.Values))
-	for i, item := range seq.Values {
+	// Grown as it is filled: what is too much for a file is no room either.
+	out := reflect.MakeSlice(v.Type(), 0, 0)
+	for i, item := range n.Content {
 		itemPath := fmt.Sprintf("%s[%d]", path, i)
+		if d.enough(item, itemPath) {
+			return
+		}
+		out = reflect.Append(out, reflect.Zero(v.Type().Elem()))
 		d.value(item, itemPath, out.Index(i))
-		if r := d.resolve(item); r == nil || r.Type() == ast.NullType {
+		if isNull(resolve(item)) {
 			d.add(item, itemPath, "", "an empty item", "fill it in or remove the dash")
 		}
 	}
 	v.Set(out)
 }
 
-func (d *Document) mapping(n ast.Node, path string, v reflect.Value) {
-	pairs, ok := d.pairs(n)
-	if !ok {
-		value := ""
-		if scalar(n) {
-			value = text(n)
-		}
-		d.add(n, path, value, "must be a mapping", "write key: value pairs: "+strings.Join(keys(v.Type()), ", "))
+func (d *Document) mapping(n *yaml.Node, path string, v reflect.Value) {
+	if n.Kind != yaml.MappingNode {
+		d.add(n, path, written(n), "must be a mapping", "write key: value pairs: "+strings.Join(keys(v.Type()), ", "))
 		return
 	}
 	own := map[string]bool{}
-	for _, p := range pairs {
-		if p.Key.IsMergeKey() {
-			// <<: *anchor gives what the mapping itself does not.
-			defer func(value ast.Node) {
-				if m, ok := d.resolve(value).(*ast.MappingNode); ok {
-					rest := &ast.MappingNode{BaseNode: m.BaseNode, Start: m.Start}
-					for _, q := range m.Values {
-						if !own[text(q.Key)] {
-							rest.Values = append(rest.Values, q)
-						}
-					}
-					if len(rest.Values) > 0 {
-						d.mapping(rest, path, v)
-					}
-				} else {
-					d.add(value, path, "", "<< must name a mapping", "use <<: *anchor")
-				}
-			}(p.Value)
-			continue
+	var merged []*yaml.Node
+	d.pairs(n, path, func(key, value *yaml.Node, keyPath string) {
+		if key.ShortTag() == "!!merge" {
+			merged = append(merged, value)
+			return
 		}
-		key := text(p.Key)
-		own[key] = true
-		keyPath := key
-		if path != "" {
-			keyPath = path + "." + key
-		}
-		field, ok := fieldOf(v, key)
+		own[key.Value] = true
+		field, ok := fieldOf(v, key.Value)
 		if !ok {
 			remedy := "known here: " + strings.Join(keys(v.Type()), ", ")
-			if near := Nearest(key, keys(v.Type())); near != "" {
+			if near := d.Near(key.Value, func() []string { return keys(v.Type()) }); near != "" {
 				remedy = "write " + near + " (" + remedy + ")"
 			}
-			d.add(p.Key, keyPath, "", "unknown key", remedy)
-			continue
+			d.add(key, keyPath, "", "unknown key", remedy)
+			return
 		}
-		d.value(p.Value, keyPath, field)
+		d.value(value, keyPath, field)
+	})
+	for _, m := range merged {
+		d.merge(m, path, v, own)
 	}
+}
+
+// merge decodes what <<: *anchor gives, which is what the mapping itself, with
+// the keys own, does not.
+func (d *Document) merge(from *yaml.Node, path string, v reflect.Value, own map[string]bool) {
+	d.depth++
+	defer func() { d.depth-- }()
+	m := resolve(from)
+	if m.Kind != yaml.MappingNode {
+		d.add(from, path, "", "<< must name a mapping", "use <<: *anchor")
+		return
+	}
+	rest := &yaml.Node{Kind: yaml.MappingNode, Line: m.Line, Column: m.Column}
+	for i := 0; i < len(m.Content); i += 2 {
+		if !own[m.Content[i].Value] {
+			rest.Content = append(rest.Content, m.Content[i:i+2]...)
+		}
+	}
+	d.mapping(rest, path, v)
 }
 
 // names decodes a mapping whose keys are names that the file chose, each with
 // one text.
-func (d *Document) names(n ast.Node, path string, v reflect.Value) {
-	pairs, ok := d.pairs(n)
-	if !ok {
-		value := ""
-		if scalar(n) {
-			value = text(n)
-		}
-		d.add(n, path, value, "must be a mapping", "write name: text pairs")
+func (d *Document) names(n *yaml.Node, path string, v reflect.Value) {
+	if n.Kind != yaml.MappingNode {
+		d.add(n, path, written(n), "must be a mapping", "write name: text pairs")
 		return
 	}
-	v.Set(reflect.MakeMapWithSize(v.Type(), len(pairs)))
-	for _, p := range pairs { // the parser refuses a key that is there twice
-		key := text(p.Key)
-		keyPath := path + "." + key
+	v.Set(reflect.MakeMap(v.Type()))
+	d.pairs(n, path, func(key, value *yaml.Node, keyPath string) {
 		item := reflect.New(v.Type().Elem()).Elem()
-		d.value(p.Value, keyPath, item)
-		v.SetMapIndex(reflect.ValueOf(key), item)
-	}
+		d.value(value, keyPath, item)
+		v.SetMapIndex(reflect.ValueOf(key.Value), item)
+	})
 }
 
-// pairs is what a mapping holds; false if n is none.
-func (d *Document) pairs(n ast.Node) ([]*ast.MappingValueNode, bool) {
-	switch n := n.(type) {
-	case *ast.MappingNode:
-		return n.Values, true
-	case *ast.MappingValueNode:
-		return []*ast.MappingValueNode{n}, true
+// pairs calls each with what a mapping holds and the path of it, but for keys
+// that are no text or are there twice.
+func (d *Document) pairs(n *yaml.Node, path string, each func(key, value *yaml.Node, keyPath string)) {
+	first := map[string]*yaml.Node{}
+	for i := 0; i < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if d.enough(key, path) {
+			return
+		}
+		if !scalar(key) {
+			d.add(key, path, "", "a key that is no text", "write key: value pairs")
+			continue
+		}
+		keyPath := key.Value
+		if path != "" {
+			keyPath = path + "." + key.Value
+		}
+		if before := first[key.Value]; before != nil {
+			d.add(key, keyPath, "", fmt.Sprintf("written before, in line %d", before.Line), "keep one of them")
+			continue
+		}
+		first[key.Value] = key
+		each(key, value, keyPath)
 	}
-	return nil, false
 }
 
 func fieldOf(v reflect.Value, key string) (reflect.Value, bool) {
@@ -313,21 +340,15 @@ func keys(t reflect.Type) (names []string) {
 	return names
 }
 
-func scalar(n ast.Node) bool {
-	_, ok := n.(ast.ScalarNode)
-	return ok
-}
+func scalar(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode }
 
-// text is a scalar as it was written, so that 0123 in a name or a secret
-// stays what it is.
-func text(n ast.Node) string {
-	switch n := n.(type) {
-	case *ast.LiteralNode:
-		return n.Value.Value
-	case *ast.StringNode:
+// written is a scalar as it was written, so that 0123 in a name or a secret
+// stays what it is; "" for what is none.
+func written(n *yaml.Node) string {
+	if scalar(n) {
 		return n.Value
 	}
-	return n.GetToken().Value
+	return ""
 }
 
 func isText(t reflect.Type) bool {
@@ -344,8 +365,8 @@ func isScalarType(t reflect.Type) bool {
 	return true
 }
 
-func setScalar(v reflect.Value, n ast.Node) error {
-	s := text(n)
+func setScalar(v reflect.Value, n *yaml.Node) error {
+	s := n.Value
 	switch p := v.Addr().Interface().(type) {
 	case *netip.Addr:
 		a, err := netip.ParseAddr(s)
@@ -379,11 +400,10 @@ func setScalar(v reflect.Value, n ast.Node) error {
 	case reflect.String:
 		v.SetString(s)
 	case reflect.Bool:
-		b, isBool := n.(*ast.BoolNode)
-		if !isBool {
+		if n.ShortTag() != "!!bool" {
 			return errors.New("neither true nor false")
 		}
-		v.SetBool(b.Value)
+		v.SetBool(strings.EqualFold(s, "true"))
 	case reflect.Int:
 		i, err := strconv.Atoi(s)
 		if err != nil {

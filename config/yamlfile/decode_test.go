@@ -82,9 +82,9 @@ func TestNoDocument(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                 "f: empty; fill it",
 		"# only a comment": "f: empty; fill it",
-		"a: [":             "f:1:4: not YAML",
+		"a: [":             "f:1: not YAML",
 		"{}\n---\n{}":      "f:3:1: a second YAML document",
-		"*x":               "f:1:1: *x: no such anchor above",
+		"*x":               "f:1: not YAML: unknown anchor 'x' referenced; define it above with &x",
 	} {
 		d := &Document{File: "f", Empty: "fill it"}
 		err := d.Decode([]byte(text), &file{})

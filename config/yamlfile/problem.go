@@ -11,7 +11,7 @@ import (
 // Problem is one thing wrong with a file: where, what and the remedy.
 type Problem struct {
 	File      string
-	Line, Col int    // from 1; 0: the file as a whole
+	Line, Col int    // from 1; 0: the file, or the line, as a whole
 	Field     string // path in the file, such as vips[0].servers[1].weight
 	Value     string // as written; empty where there is none
 	Wrong     string
@@ -25,7 +25,10 @@ func (p Problem) String() string {
 	if p.File != "" {
 		b.WriteString(p.File)
 		if p.Line > 0 {
-			fmt.Fprintf(&b, ":%d:%d", p.Line, p.Col)
+			fmt.Fprintf(&b, ":%d", p.Line)
+		}
+		if p.Col > 0 {
+			fmt.Fprintf(&b, ":%d", p.Col)
 		}
 		b.WriteString(": ")
 	}
@@ -57,8 +60,12 @@ func short(value string) string {
 // it is one line a problem, and one more that counts those beyond mostShown.
 type Problems []Problem
 
-// mostShown problems are told; one slip in a large file makes thousands.
-const mostShown = 100
+// mostShown problems are told, as one slip in a large file makes thousands, and
+// mostKept end the reading of a file.
+const (
+	mostShown = 100
+	mostKept  = 10_000
+)
 
 func (p Problems) Error() string {
 	var lines []string

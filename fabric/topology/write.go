@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/goccy/go-yaml"
+	"go.yaml.in/yaml/v3"
 )
 
 // Write writes the fabric as Read reads it. Without KeyFile the key is in it:
@@ -69,7 +69,13 @@ func Write(w io.Writer, f *Fabric) error {
 
 // flow is a value on one line.
 func flow(value any) (string, error) {
-	text, err := yaml.MarshalWithOptions(value, yaml.Flow(true))
+	var n yaml.Node
+	err := n.Encode(value)
+	n.Style = yaml.FlowStyle
+	var text []byte
+	if err == nil {
+		text, err = yaml.Marshal(&n)
+	}
 	if err != nil {
 		return "", fmt.Errorf("write the fabric: %w", err)
 	}
