@@ -163,7 +163,7 @@ func (t *ownTwin) model(frame []byte) (f ownFate) {
 	case beamer.Drop:
 		f.verdict = xdpDrop
 	case beamer.Ask:
-		if f.verdict = xdpDrop; t.asks.Allow(p.Src, t.now) {
+		if f.verdict = xdpDrop; t.asks.Allow(sender(p.Src), t.now) {
 			f.reasons, t.asked = append(f.reasons, "ask_icmp"), append(t.asked, p.Packet()[:min(p.TotalLen, 256)])
 		} else {
 			f.reasons = append(f.reasons, "drop_ask_limit")
@@ -189,6 +189,14 @@ func (t *ownTwin) model(frame []byte) (f ownFate) {
 		f.out = wire.Link{Dst: next.mac(), Src: t.mac()}.Frame(outer.Encapsulate(packet))
 	}
 	return f
+}
+
+// sender is whom the bound on asks counts: of IPv6 a network is one.
+func sender(a netip.Addr) netip.Addr {
+	if a.Is6() {
+		return netip.PrefixFrom(a, 64).Masked().Addr()
+	}
+	return a
 }
 
 // packet reads what the decision hangs on, and whose it is: with no client, of
