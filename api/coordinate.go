@@ -232,7 +232,7 @@ func (c *Coordinator) plan(ctx context.Context, o Options, steps func(*View) ([]
 		}
 		v.join(ctx, more)
 	}
-	ch.From, ch.To, ch.Notes = v.Base.Version, v.Base.Version, v.notes()
+	ch.From, ch.To, ch.Notes = v.inForce(), v.Base.Version, v.notes()
 	var refused controller.Refusal
 	if controller.SecretDiffers(c.Config(), v.Base) {
 		ch.Notes = append(ch.Notes, "the file's secret is not the one that the deployment began with, so daemons that come new will not agree with the others: put the old one back (keys are changed by `fairlead rotate`)")

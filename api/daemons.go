@@ -363,6 +363,15 @@ func (v *View) choose() {
 	}
 }
 
+// inForce is the newest version that daemons have: where they disagree under it,
+// the base is the version after, and nobody has it yet.
+func (v *View) inForce() uint64 {
+	if len(v.conflicts) > 0 {
+		return v.Base.Version - 1
+	}
+	return v.Base.Version
+}
+
 // expelForeign leaves out daemons that have another deployment's assignment,
 // known by its hash key: it must not be taken for a newer one of ours.
 func (v *View) expelForeign() {

@@ -21,12 +21,20 @@ var errRefused = errors.New("assignment refused")
 // install puts a in force: on disk first, then into the maps, so that a
 // daemon killed in between starts with what it was told and not with less.
 // The caller holds mu. On error everything is as it was before.
-func (d *daemon) install(a *controller.Assignment) error {
+//
+// With must, an assignment that the disk does not take is refused: somebody wants
+// a change, and would believe that it lasts. Without, it is one that others have
+// or that the file says, and not to follow it breaks more than to forget it: it is
+// in force, and written when the disk takes it.
+func (d *daemon) install(a *controller.Assignment, must bool) error {
 	data := a.Encode()
 	before := d.force.Load()
 	if before == nil || !bytes.Equal(data, before.encoded) {
-		if err := d.state.save(data); err != nil {
+		err := d.state.save(data, must)
+		if err != nil && must {
 			return err
+		} else if err != nil {
+			d.log.Error("the assignment goes into force and is not on disk yet: a restart begins from the one before and catches up with a peer", "version", a.Version, "error", err)
 		}
 	}
 	own := a
@@ -44,12 +52,13 @@ func (d *daemon) install(a *controller.Assignment) error {
 		d.again()
 	case err != nil:
 		if before != nil {
-			err = errors.Join(err, d.state.save(before.encoded))
+			err = errors.Join(err, d.state.save(before.encoded, false))
 		}
 		return err
 	}
-	d.force.Store(&inForce{a, own, data, time.Now()})
+	d.force.Store(&inForce{a, own, data, digest(data), time.Now()})
 	d.due.set(due)
+	d.writePinned(a.Version, digest(data))
 	d.keepOwn(own)
 	return nil
 }
@@ -91,6 +100,7 @@ type inForce struct {
 	// plane has it. An agent's is the same.
 	own     *controller.Assignment
 	encoded []byte // Assignment.Encode()
+	digest  []byte // of encoded
 	since   time.Time
 }
 
@@ -116,7 +126,7 @@ func (d *daemon) setAssignment(data []byte, expected uint64, catchUp bool) (uint
 	if err := controller.Accept(force.Assignment, next, expected, catchUp); err != nil {
 		return 0, fmt.Errorf("%w by %s: %w", errRefused, d.me.name, err)
 	}
-	if err := d.install(next); err != nil {
+	if err := d.install(next, !catchUp); err != nil {
 		return 0, err
 	}
 	d.log.Info("assignment in force", "version", next.Version, "from", "api", "vips", len(next.VIPs))
@@ -193,7 +203,7 @@ func (d *daemon) catchUp(ctx context.Context) {
 	if newer.Version <= d.force.Load().Version {
 		return // handed over meanwhile
 	}
-	if err := d.install(newer); err != nil {
+	if err := d.install(newer, false); err != nil {
 		d.log.Error("could not catch up with a peer", "peer", from, "version", newer.Version, "error", err)
 		return
 	}

@@ -31,6 +31,11 @@ type balancer struct {
 	checks *health.Checker
 	wake   chan struct{}
 
+	state   *stateDir
+	known   []health.Known // before the first assignment: what was known
+	begun   bool           // one was applied
+	learned chan struct{}  // what is known has changed
+
 	mu       sync.Mutex
 	failOpen map[uint32]bool // by VIP id, as last applied
 	down     map[health.Key]bool
@@ -94,9 +99,10 @@ func openPlane(me self, cfg *config.Config, o Options, log *slog.Logger) (plane,
 	if err != nil {
 		return nil, err
 	}
-	b := &balancer{log: log, lb: lb, wake: make(chan struct{}, 1)}
+	b := &balancer{log: log, lb: lb, state: o.state, wake: make(chan struct{}, 1), learned: make(chan struct{}, 1)}
 	b.checks = health.NewChecker(health.Network{Steer: b.steerCheck}, b.healthChanged)
 	b.owners = newOwnerWatch(log, cfg.TLS, bucketLB{lb}, b.again)
+	b.remember()
 	if b.steer = steering; steering != nil {
 		steering.plane = lb
 	}
@@ -109,6 +115,10 @@ func (b *balancer) healthChanged(t health.Target, r health.Report) {
 	// From unknown to up changes no table.
 	concerns := r.State == health.Down || b.down[health.Key{VIP: t.VIP, Slot: t.Slot}] || b.failOpen[t.VIP]
 	b.mu.Unlock()
+	select {
+	case b.learned <- struct{}{}:
+	default: // it is going to be written
+	}
 	if concerns {
 		b.again()
 	}
@@ -136,11 +146,15 @@ func (b *balancer) fixClock(base uint32) error {
 // apply takes servers that are down out of the tables; they keep their slots.
 func (b *balancer) apply(a *controller.Assignment) (due time.Time, err error) {
 	began := time.Now()
+	if !b.begun {
+		b.recall(a)
+	}
 	down, failOpen := overlay(a, b.checks.Down)
 	due, err = b.lb.Apply(a, func(vip uint32, slot uint16) bool { return down[health.Key{VIP: vip, Slot: slot}] })
 	if err != nil {
 		return due, err
 	}
+	b.begun, b.known = true, nil
 	b.mu.Lock()
 	for id := range failOpen {
 		if !b.failOpen[id] {
@@ -171,8 +185,9 @@ func (b *balancer) apply(a *controller.Assignment) (due time.Time, err error) {
 // may come is better than none.
 func overlay(a *controller.Assignment, isDown func(uint32, uint16) bool) (down map[health.Key]bool, failOpen map[uint32]bool) {
 	down, failOpen = map[health.Key]bool{}, map[uint32]bool{}
-	for _, v := range a.VIPs {
-		if v.Health == nil || v.Scheme == config.Faild {
+	for i := range a.VIPs {
+		v := &a.VIPs[i]
+		if !isChecked(v) {
 			continue
 		}
 		var active int
@@ -201,25 +216,20 @@ func overlay(a *controller.Assignment, isDown func(uint32, uint16) bool) (down m
 // soon. A draining one is left alone, so that the connections that its
 // agent counts go to zero; undrained, it begins as unknown, which is up.
 func (b *balancer) targets(a *controller.Assignment) (targets []health.Target) {
-	for _, v := range a.VIPs {
-		if v.Health == nil || v.Scheme == config.Faild {
+	for i := range a.VIPs {
+		v := &a.VIPs[i]
+		if !isChecked(v) {
 			continue
 		}
 		for _, s := range v.Slots {
 			if s.State != controller.Active && s.State != controller.Joining && s.State != controller.Standby {
 				continue
 			}
-			line, ok := b.lb.Line(v.ID, s.Number)
-			if !ok {
-				continue // applied a moment ago: every slot has its line
+			t := target(v, s)
+			var ok bool
+			if t.Line, ok = b.lb.Line(v.ID, s.Number); ok { // else applied a moment ago: every slot has its line
+				targets = append(targets, t)
 			}
-			targets = append(targets, health.Target{
-				VIP: v.ID, VIPName: v.Name, Slot: s.Number, Server: s.Server, At: s.Address, Line: line,
-				Address: netip.AddrPortFrom(v.Address, v.Health.Port),
-				Type:    v.Health.Type, Path: v.Health.Path, Host: v.Health.Host,
-				Interval: v.Health.Interval, Timeout: v.Health.Timeout,
-				Rise: v.Health.Rise, Fall: v.Health.Fall,
-			})
 		}
 	}
 	return targets
@@ -236,6 +246,7 @@ func (b *balancer) run(ctx context.Context) error {
 	g.Go(func() error { return b.lb.Run(ctx) })
 	g.Go(func() error { return b.watchFlows(ctx) })
 	g.Go(func() error { return b.owners.run(ctx) })
+	g.Go(func() error { return b.keepHealth(ctx) })
 	if b.steer != nil {
 		g.Go(func() error { return b.steer.run(ctx) })
 	}
@@ -251,6 +262,8 @@ func (b *balancer) readFabric(f *topology.Fabric) (changed bool, err error) {
 }
 
 func (b *balancer) live(*controller.Assignment) ([]*fairleadv1.LiveVIP, error) { return nil, nil }
+
+func (b *balancer) pinDir() string { return b.lb.PinDir() }
 
 func (b *balancer) flows() flowTable { return b.lb }
 
@@ -417,7 +430,7 @@ func (b *balancer) describeVIP(v *fairleadv1.VIP, a *controller.Assignment, coun
 		slot.Packets, slot.Bytes, slot.NewConnections, slot.Connections = c.Packets, c.Bytes, c.Opened, c.Open
 		if r, ok := b.checks.Report(v.Id, uint16(slot.Number)); ok && checked {
 			slot.Health = healthState(r.State)
-			slot.HealthDetail = r.Detail
+			slot.HealthDetail, slot.HealthRemembered = r.Detail, r.Remembered
 			slot.HealthSinceUnixMs = unixMS(r.Since)
 			slot.HealthChecks, slot.HealthFailures = r.Checks, r.Failed
 		}

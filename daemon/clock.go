@@ -64,17 +64,17 @@ var errSlow = fmt.Errorf("answers take longer than %v", worstRoundTrip)
 
 // sampleClock asks a peer for the shared time, a few times if the answers are
 // slow, and returns what the best one differs from this machine's monotonic
-// clock. version is the peer's assignment.
-func sampleClock(ctx context.Context, p *peer) (offset uint32, version uint64, err error) {
+// clock. What else the last answer said is there unless the peer did not answer.
+func sampleClock(ctx context.Context, p *peer) (offset uint32, said *fairleadv1.GetTimeResponse, err error) {
 	best := worstRoundTrip
 	err = errSlow
 	for range samples {
 		sent := time.Now()
 		resp, asked := p.client.GetTime(ctx, connect.NewRequest(&fairleadv1.GetTimeRequest{}))
 		if asked != nil {
-			return 0, 0, asked
+			return 0, nil, asked
 		}
-		version = resp.Msg.AssignmentVersion
+		said = resp.Msg
 		if trip := time.Since(sent); trip < best {
 			best, err = trip, nil
 			offset = resp.Msg.SharedMs + uint32(trip.Milliseconds()/2) - monotonicMS()
@@ -83,7 +83,7 @@ func sampleClock(ctx context.Context, p *peer) (offset uint32, version uint64, e
 			break
 		}
 	}
-	return offset, version, err
+	return offset, said, err
 }
 
 // Why a daemon's GetTime has no answer yet, by the code of the error:

@@ -55,6 +55,9 @@ type Options struct {
 	// shows with it that an attack is one (docs/security.md).
 	Unguarded bool
 
+	// state is the daemon's folder, once it is locked.
+	state *stateDir
+
 	// open is the edge to the kernel: openPlane, but in tests.
 	open func(self, *config.Config, Options, *slog.Logger) (plane, error)
 }
@@ -170,10 +173,11 @@ func run(ctx context.Context, role Role, o Options) (err error) {
 	}
 	d.first = cfg
 	d.log = d.log.With("name", d.me.name)
-	if d.state, err = openState(o.StateDir, d.me.name); err != nil {
+	if d.state, err = openState(o.StateDir, d.me.name, d.log); err != nil {
 		return err
 	}
 	defer d.state.close()
+	d.opts.state = d.state
 	d.settings.Store(&settings{cfg: cfg})
 	if err := d.peers.set(cfg, d.me.name); err != nil {
 		return err
@@ -298,6 +302,11 @@ func (d *daemon) firstAssignment(ctx context.Context, cfg *config.Config) error 
 	if err != nil {
 		return err
 	}
+	pinned := d.readPinned()
+	if pinned.contradicts(a) {
+		d.state.setAside(assignmentName, errors.New("the programs go by another one of the same version"))
+		a = nil
+	}
 	had := d.hadBefore(a)
 	source := "disk"
 	newer, from, heard := d.newestOfPeers(ctx, a)
@@ -311,10 +320,13 @@ func (d *daemon) firstAssignment(ctx context.Context, cfg *config.Config) error 
 			return err
 		}
 	}
+	if err := d.mayReplace(pinned, a, source == d.opts.File); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.had = had
-	if err := d.install(a); err != nil {
+	if err := d.install(a, false); err != nil {
 		return fmt.Errorf("put assignment version %d (from %s) in force: %w", a.Version, source, err)
 	}
 	d.log.Info("assignment in force", "version", a.Version, "from", source, "vips", len(a.VIPs))
@@ -326,6 +338,7 @@ func (d *daemon) serve(ctx context.Context, g *errgroup.Group, hup <-chan os.Sig
 	g.Go(func() error { return d.plane.run(ctx) })
 	g.Go(func() error { return d.watchPeers(ctx) })
 	g.Go(func() error { return d.reapply(ctx) })
+	g.Go(func() error { return d.state.run(ctx) })
 	if d.share != nil {
 		g.Go(func() error { return d.share.run(ctx) })
 	}

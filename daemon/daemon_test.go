@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"bytes"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -57,7 +59,7 @@ func TestFindSelf(t *testing.T) {
 
 func TestStateKeepsAssignment(t *testing.T) {
 	dir := t.TempDir()
-	s, err := openState(dir, "lb1")
+	s, err := openState(dir, "lb1", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,20 +70,20 @@ func TestStateKeepsAssignment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.save(a.Encode()); err != nil {
+	if err := s.save(a.Encode(), true); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(s.assignmentFile())
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Fatalf("mode %v, %v: the file holds keys", info.Mode(), err)
 	}
-	if _, err := openState(dir, "lb1"); err == nil || !strings.Contains(err.Error(), "runs already") {
+	if _, err := openState(dir, "lb1", slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "runs already") {
 		t.Fatalf("a second daemon of the same name: %v", err)
 	}
 	if err := s.close(); err != nil {
 		t.Fatal(err)
 	}
-	s, err = openState(dir, "lb1")
+	s, err = openState(dir, "lb1", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,12 +92,44 @@ func TestStateKeepsAssignment(t *testing.T) {
 	if err != nil || string(b.Encode()) != string(a.Encode()) {
 		t.Fatalf("read back: %v", err)
 	}
-	// A file that was cut off is an error that says what to do.
-	if err := os.WriteFile(s.assignmentFile(), a.Encode()[:100], 0o600); err != nil {
+	// A build before checksums wrote it.
+	if err := os.WriteFile(s.assignmentFile(), a.Encode(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.load(); err == nil || !strings.Contains(err.Error(), "move the file away") {
-		t.Fatalf("cut off: %v", err)
+	if b, err = s.load(); err != nil || string(b.Encode()) != string(a.Encode()) {
+		t.Fatalf("read back of an older build: %v", err)
+	}
+	if err := s.save(a.Encode(), false); err != nil {
+		t.Fatal(err)
+	}
+	if _, isSealed, err := s.open(assignmentName); err != nil || !isSealed {
+		t.Fatalf("not sealed: %v", err)
+	}
+	// What is not whole is not used, and is set aside.
+	file, err := os.ReadFile(s.assignmentFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, damaged := range map[string][]byte{
+		"cut off": file[:100], "empty": {}, "a character of a key": bytes.Replace(file, []byte(`"secret": "`), []byte(`"secret": "A`), 1),
+		"an older build's, cut off": a.Encode()[:100],
+	} {
+		if bytes.Equal(damaged, file) {
+			t.Fatalf("%s: nothing is damaged", what)
+		}
+		if err := os.WriteFile(s.assignmentFile(), damaged, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := s.load(); b != nil || err != nil {
+			t.Errorf("%s: %v, %v", what, b, err)
+		}
+		aside, err := os.ReadFile(s.assignmentFile() + asideSuffix)
+		if err != nil || !bytes.Equal(aside, damaged) || !s.lost(assignmentName) || !strings.Contains(s.damaged[len(s.damaged)-1], "is set aside") {
+			t.Errorf("%s: set aside %v, warnings %q", what, err, s.warnings())
+		}
+	}
+	if err := s.save(a.Encode(), true); err != nil || s.lost(assignmentName) {
+		t.Errorf("written anew, and lost still: %v", err)
 	}
 }
 

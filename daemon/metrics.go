@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"encoding/hex"
 	"fmt"
 	"math"
 	"net"
@@ -88,6 +89,10 @@ func gauge(name, help string, labels ...string) metric {
 var (
 	mBuild      = gauge("build_info", "This daemon: its role (lb, host or switch), version and kernel. Always 1.", "role", "version", "kernel")
 	mVersion    = gauge("assignment_version", "Version of the assignment in force.")
+	mInfo       = gauge("assignment_info", "The assignment in force. Always 1: all daemons shall have one digest.", "version", "digest")
+	mDiffer     = gauge("peers_differ", "Peers that have another assignment under the same version.")
+	mUnsaved    = gauge("state_unsaved_files", "Files of the state folder that the disk does not take: a restart may begin from what was before.")
+	mDamaged    = gauge("state_damaged_files", "Files of the state folder that were damaged and set aside since the daemon started.")
 	mStampEpoch = gauge("stamp_epoch", "Key epoch under which hosts stamp new connections.")
 	mEpochs     = gauge("decode_epochs", "Number of key epochs that decode: 2 while a key rotates.")
 	mWarnings   = gauge("warnings", "Number of things that fairlead status warns of.")
@@ -138,7 +143,7 @@ var (
 // Describe implements prometheus.Collector.
 func (c *statusCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, m := range []metric{
-		mBuild, mVersion, mStampEpoch, mEpochs, mWarnings, mSkew,
+		mBuild, mVersion, mInfo, mDiffer, mUnsaved, mDamaged, mStampEpoch, mEpochs, mWarnings, mSkew,
 		mVIPPackets, mVIPBytes, mVIPNew, mVIPFallback, mVIPFlowHits, mVIPBad, mVIPDropped, mVIPOut, mVIPOutBytes, mVIPLive, mVIPFailOpen,
 		mVIPTracked, mVIPFull, mVIPReplaced, mVIPLost,
 		mServerPackets, mServerBytes, mServerNew, mServerConns, mServerState, mServerWeight, mServerTakes, mServerUp, mServerChecks, mServerHop,
@@ -164,6 +169,12 @@ func (c *statusCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	emit(mBuild, 1, string(c.d.me.role), s.Version, s.Kernel)
 	emit(mVersion, float64(s.AssignmentVersion))
+	emit(mInfo, 1, strconv.FormatUint(s.AssignmentVersion, 10), hex.EncodeToString(s.AssignmentDigest[:digestShown]))
+	differ, _ := split(c.d.force.Load(), s.Peers)
+	emit(mDiffer, float64(len(differ)))
+	unsaved, damaged := c.d.state.counts()
+	emit(mUnsaved, float64(unsaved))
+	emit(mDamaged, float64(damaged))
 	emit(mStampEpoch, float64(s.StampEpoch))
 	emit(mEpochs, float64(len(s.Epochs)))
 	emit(mWarnings, float64(len(s.Warnings)))

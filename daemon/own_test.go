@@ -52,8 +52,8 @@ func TestOwnTimes(t *testing.T) {
 	if own.State != controller.Draining || own.DrainSince.Before(back) {
 		t.Errorf("lb1 drains s1, %s, since %s; it is back since %s and others drain since %s", own.State, own.DrainSince, back, shared.DrainSince)
 	}
-	onDisk, err := os.ReadFile(filepath.Join(d.dir, "state", "lb1", assignmentName))
-	if err != nil || string(onDisk) != string(held.Msg.Assignment) {
+	onDisk, err := ReadAssignment(filepath.Join(d.dir, "state"), "lb1")
+	if err != nil || string(onDisk.Encode()) != string(held.Msg.Assignment) {
 		t.Errorf("the assignment on disk is not the one that all share: %v", err)
 	}
 

@@ -42,7 +42,10 @@ type fakePlane struct {
 	applies int
 	due     time.Time // what apply returns, once
 	table   *fakeFlows
+	pins    string // a folder for what is pinned; empty: the plane pins nothing
 }
+
+func (p *fakePlane) pinDir() string { return p.pins }
 
 func (p *fakePlane) clockBase() (uint32, bool) {
 	p.mu.Lock()
@@ -154,12 +157,14 @@ func newDeploymentOf(t *testing.T, format string) *deployment {
 		t.Fatal(err)
 	}
 	d.cfg = cfg
-	t.Cleanup(func() {
-		for _, stop := range d.stops {
-			stop()
-		}
-	})
+	t.Cleanup(d.stopAll)
 	return d
+}
+
+func (d *deployment) stopAll() {
+	for _, stop := range d.stops {
+		stop()
+	}
 }
 
 // certificates makes one CA and one certificate that all daemons share.
@@ -354,8 +359,8 @@ func TestDeployment(t *testing.T) {
 	if s := d.status("lb1"); s.AssignmentVersion != 3 {
 		t.Errorf("version %d in force after a refusal", s.AssignmentVersion)
 	}
-	onDisk, err := os.ReadFile(filepath.Join(d.dir, "state", "lb1", "assignment.json"))
-	if err != nil || string(onDisk) != string(held.Msg.Assignment) {
+	onDisk, err := ReadAssignment(filepath.Join(d.dir, "state"), "lb1")
+	if err != nil || string(onDisk.Encode()) != string(held.Msg.Assignment) {
 		t.Errorf("on disk after a refusal: %v", err)
 	}
 	d.planes["lb1"].mu.Lock()
@@ -438,9 +443,9 @@ func TestMetrics(t *testing.T) {
 func TestRefusesAssignmentFirst(t *testing.T) {
 	d := newDeployment(t)
 	state := filepath.Join(d.dir, "state")
-	s, err := openState(state, "lb1")
+	s, err := openState(state, "lb1", slog.New(slog.DiscardHandler))
 	if err == nil {
-		err = s.save([]byte(`{"future": 1}`))
+		err = s.save([]byte(`{"future": 1}`), true)
 		s.close()
 	}
 	if err != nil {

@@ -5,14 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -70,7 +68,7 @@ func RunPaths(ctx context.Context, o PathsOptions) error {
 	if d.fabric, err = topology.Read(o.File); err != nil {
 		return err
 	}
-	if d.state, err = openState(o.StateDir, pathsName); err != nil {
+	if d.state, err = openState(o.StateDir, pathsName, o.Log); err != nil {
 		return err
 	}
 	defer d.state.close()
@@ -101,16 +99,10 @@ func (d *pathsDaemon) begin() error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(d.state.path, flowsName)
 	var state paths.State
-	switch data, err := os.ReadFile(path); {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return fmt.Errorf("read placed flows: %w", err)
-	default:
-		if err := json.Unmarshal(data, &state); err != nil {
-			return fmt.Errorf("read placed flows %s: %w; move the file away and start again: then no flow is known to be placed", path, err)
-		}
+	// Where it is damaged no flow is known to be placed.
+	if err := d.state.parse(flowsName, func(data []byte) error { return json.Unmarshal(data, &state) }); err != nil {
+		return fmt.Errorf("read placed flows %w; move the file away and start again: then no flow is known to be placed", err)
 	}
 	d.report(s.view().scheduler.Restore(state))
 	s.log = d.log
@@ -121,11 +113,12 @@ func (d *pathsDaemon) begin() error {
 		}
 		return d.state.write(flowsName, data)
 	}
+	s.damaged = d.state.warnings
 	d.service = s
 	// Without what could not be brought back. Where the disk is full, what is
 	// placed already still counts, and new placements are refused one by one.
 	if err := s.save(); err != nil {
-		d.log.Error("the disk takes no placed flows; none can be placed until it does", "file", path, "error", err)
+		d.log.Error("the disk takes no placed flows; none can be placed until it does", "file", flowsName, "error", err)
 	}
 	return nil
 }
@@ -205,6 +198,7 @@ func (d *pathsDaemon) watch(ctx context.Context, hup <-chan os.Signal) {
 			return
 		case now := <-tick.C:
 			d.service.expire(now)
+			d.service.retry()
 		case <-hup:
 			if err := d.reload(); err != nil {
 				d.log.Error("fabric.yaml could not be read again; what was read before goes on", "error", err)

@@ -85,7 +85,7 @@ func TestPathsFullDisk(t *testing.T) {
 	if err := os.WriteFile(half, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, err := openState(filepath.Join(folder, "state"), pathsName)
+	s, err := openState(filepath.Join(folder, "state"), pathsName, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

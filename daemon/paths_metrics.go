@@ -42,9 +42,9 @@ func (c pathsCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	m := c.s.view().message()
 	emit(mPlacedFlows, float64(m.Flows))
-	warnings := 0
+	warnings := len(c.s.diskWarnings())
 	if w := c.s.warnings.Load(); w != nil {
-		warnings = len(*w)
+		warnings += len(*w)
 	}
 	emit(mPathWarnings, float64(warnings))
 	for _, l := range m.Links {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,8 +24,10 @@ import (
 // where a command works on the file alone: both have the same methods.
 type pathService struct {
 	log *slog.Logger
-	// keep puts what is placed on disk; nil: there is none.
-	keep func(paths.State) error
+	// keep puts what is placed on disk; nil: there is none. damaged says what was
+	// not whole there.
+	keep    func(paths.State) error
+	damaged func() []string
 
 	// mu is held for writing while the fabric is replaced, so that no flow is
 	// placed in the old one meanwhile.
@@ -35,6 +38,7 @@ type pathService struct {
 	changes atomic.Uint64
 	disk    sync.Mutex
 	saved   uint64
+	unsaved atomic.Pointer[string] // why the disk did not take it; nil: it did
 
 	warnings atomic.Pointer[[]string] // of routers that do not answer
 }
@@ -120,10 +124,30 @@ func (s *pathService) save() error {
 	}
 	has := s.changes.Load()
 	if err := s.keep(s.view().scheduler.State()); err != nil {
+		s.unsaved.Store(new(err.Error()))
 		return err
 	}
 	s.saved = has
+	s.unsaved.Store(nil)
 	return nil
+}
+
+// retry writes what the disk did not take.
+func (s *pathService) retry() {
+	if s.unsaved.Load() != nil && s.save() == nil {
+		s.log.Info("the disk takes placed flows again")
+	}
+}
+
+// diskWarnings says what is not as it should be on disk.
+func (s *pathService) diskWarnings() (warnings []string) {
+	if s.damaged != nil {
+		warnings = s.damaged()
+	}
+	if why := s.unsaved.Load(); why != nil {
+		warnings = append(warnings, "placed flows are not on disk ("+*why+"): none is placed until it takes them, and what was released counts again after a restart; make room, it is tried every second")
+	}
+	return warnings
 }
 
 // change runs a change of what is placed, and answers when it is on disk. If the
@@ -180,8 +204,9 @@ const (
 func (s *pathService) GetFabric(context.Context, *connect.Request[fairleadv1.GetFabricRequest]) (*connect.Response[fairleadv1.GetFabricResponse], error) {
 	resp := s.view().message()
 	if w := s.warnings.Load(); w != nil {
-		resp.Warnings = *w
+		resp.Warnings = slices.Clone(*w)
 	}
+	resp.Warnings = append(resp.Warnings, s.diskWarnings()...)
 	return connect.NewResponse(resp), nil
 }
 

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,10 +18,9 @@ import (
 	"github.com/fairlead/fairlead/config"
 )
 
-const (
-	peerInterval = 5 * time.Second
-	peerTimeout  = 2 * time.Second
-)
+var peerInterval = 5 * time.Second // tests have no such time
+
+const peerTimeout = 2 * time.Second
 
 // peer is another daemon of the configuration.
 type peer struct {
@@ -158,14 +158,14 @@ func (d *daemon) askPeers(life context.Context) (newest uint64) {
 	if d.me.role == RoleHost {
 		peers = slices.DeleteFunc(peers, func(p *peer) bool { return p.role == RoleHost })
 	}
-	versions := make([]uint64, len(peers))
+	said := make([]*fairleadv1.GetTimeResponse, len(peers))
 	force, began := d.force.Load(), time.Now()
 	for i, p := range peers {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
 			sent := time.Now()
-			offset, version, err := sampleClock(ctx, p)
+			offset, answer, err := sampleClock(ctx, p)
 			silent := err
 			if errors.Is(err, errSlow) {
 				silent = nil // it is there, only its time is of no use
@@ -179,13 +179,13 @@ func (d *daemon) askPeers(life context.Context) (newest uint64) {
 			if silent != nil {
 				heard.Error = connectText(err)
 				if before := d.peers.heard[p.name]; before != nil {
-					heard.AssignmentVersion = before.AssignmentVersion
+					heard.AssignmentVersion, heard.AssignmentDigest = before.AssignmentVersion, before.AssignmentDigest
 				}
 				delete(d.peers.skew, p.name)
 			} else {
 				heard.Reachable = true
-				heard.AssignmentVersion = version
-				versions[i] = version
+				heard.AssignmentVersion, heard.AssignmentDigest = answer.AssignmentVersion, answer.AssignmentDigest
+				said[i] = answer
 				if err == nil && d.me.role != RoleSwitch && p.role != RoleSwitch {
 					d.peers.skew[p.name] = int32(offset - d.clock.Load().base)
 				}
@@ -196,15 +196,21 @@ func (d *daemon) askPeers(life context.Context) (newest uint64) {
 	}
 	wg.Wait()
 	same := true
-	for i, v := range versions {
+	for i, answer := range said {
+		v := answer.GetAssignmentVersion() // 0: it did not answer
 		newest = max(newest, v)
-		// 0: it did not answer.
-		same = same && (peers[i].role != d.me.role || v >= d.force.Load().Version)
+		same = same && (peers[i].role != d.me.role || v >= force.Version && !differs(force, v, answer.GetAssignmentDigest()))
 	}
 	if life.Err() == nil && d.force.Load() == force {
 		d.together.heard(same, began)
 	}
 	return newest
+}
+
+// differs says that a peer has another assignment than force under the same
+// version. Older builds tell no digest.
+func differs(force *inForce, version uint64, digest []byte) bool {
+	return version == force.Version && len(digest) > 0 && !bytes.Equal(digest, force.digest)
 }
 
 // connectText is a connect error's message without its code's prefix.

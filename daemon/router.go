@@ -5,12 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -75,7 +73,7 @@ func RunRouter(ctx context.Context, o RouterOptions) error {
 	if err := d.read(); err != nil {
 		return err
 	}
-	state, err := openState(o.StateDir, d.node.Name)
+	state, err := openState(o.StateDir, d.node.Name, d.log)
 	if err != nil {
 		return err
 	}
@@ -254,17 +252,12 @@ func (d *routerDaemon) outgrown(f *topology.Fabric, n *topology.Node) bool {
 // the router gave by itself.
 const numbersName = "ports.json"
 
+// loadNumbers: where they are damaged, or lost, the router numbers anew. A selector
+// that names a number which is another port's now takes that one.
 func (d *routerDaemon) loadNumbers() (numbers []router.Number, err error) {
-	path := filepath.Join(d.state.path, numbersName)
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &numbers)
-	}
+	err = d.state.parse(numbersName, func(data []byte) error { return json.Unmarshal(data, &numbers) })
 	if err != nil {
-		return nil, fmt.Errorf("read the port numbers given before: %w; to number anew, remove %s", err, path)
+		return nil, fmt.Errorf("read the port numbers given before: %w; to number anew, remove the file", err)
 	}
 	return numbers, nil
 }

@@ -69,7 +69,7 @@ func (d *routerDaemon) notReady(view *router.View) (why []string) {
 
 // warnings are what an operator should know now.
 func (d *routerDaemon) warnings(view *router.View) (warnings []string) {
-	warnings = append(warnings, view.Warnings...)
+	warnings = append(d.state.warnings(), view.Warnings...)
 	if view.Err != "" {
 		warnings = append(warnings, "the kernel's routing is not in force, packets go by what was: "+view.Err)
 	}

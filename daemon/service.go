@@ -69,7 +69,7 @@ func (s service) GetStatus(context.Context, *connect.Request[fairleadv1.GetStatu
 func (s service) GetAssignment(context.Context, *connect.Request[fairleadv1.GetAssignmentRequest]) (*connect.Response[fairleadv1.GetAssignmentResponse], error) {
 	force := s.d.force.Load()
 	return connect.NewResponse(&fairleadv1.GetAssignmentResponse{
-		Assignment: force.encoded, Version: force.Version, Digest: digest(force.encoded),
+		Assignment: force.encoded, Version: force.Version, Digest: force.digest,
 	}), nil
 }
 
@@ -93,7 +93,7 @@ func (s service) GetTime(context.Context, *connect.Request[fairleadv1.GetTimeReq
 	}
 	resp := &fairleadv1.GetTimeResponse{SharedMs: clock.now(), Source: string(clock.source)}
 	if force := s.d.force.Load(); force != nil {
-		resp.AssignmentVersion = force.Version
+		resp.AssignmentVersion, resp.AssignmentDigest = force.Version, force.digest
 	}
 	return connect.NewResponse(resp), nil
 }

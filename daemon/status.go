@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -33,6 +34,7 @@ func (d *daemon) status() (*fairleadv1.GetStatusResponse, error) {
 		Kernel:            kernelRelease(),
 		StartedUnixMs:     d.started.UnixMilli(),
 		AssignmentVersion: a.Version,
+		AssignmentDigest:  force.digest,
 		StampEpoch:        a.StampEpoch,
 		Clock:             &fairleadv1.Clock{BaseMs: clock.base, SharedMs: clock.now(), Source: string(clock.source)},
 		Warnings:          slices.Clone(set.warnings),
@@ -78,6 +80,12 @@ func (d *daemon) status() (*fairleadv1.GetStatusResponse, error) {
 			s.Warnings = append(s.Warnings, fmt.Sprintf("%s has assignment version %d, this daemon %d: run fairlead apply", p.Name, p.AssignmentVersion, a.Version))
 		}
 	}
+	others, mine := split(force, s.Peers)
+	if len(others) > 0 {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("assignment version %d is another one at %s than here (digest %x): run fairlead apply, which gives all of them what most have",
+			a.Version, strings.Join(others, ", "), force.digest[:digestShown]))
+	}
+	s.Warnings = append(s.Warnings, d.state.warnings()...)
 	if d.learns != nil && !d.learns.asked() {
 		s.NotReady = append(s.NotReady, "peers have not been asked yet which chains they have")
 	}
@@ -90,7 +98,37 @@ func (d *daemon) status() (*fairleadv1.GetStatusResponse, error) {
 	} else if s.NotReady = append(s.NotReady, d.notReady(s)...); len(s.NotReady) == 0 && !d.ready.Swap(true) {
 		d.log.Info("ready: routers may use this balancer")
 	}
+	if d.me.role != RoleHost && !mine {
+		s.NotReady = append(s.NotReady, fmt.Sprintf("most daemons have another assignment version %d than this one (%s): run fairlead apply", a.Version, strings.Join(others, ", ")))
+	}
 	return s, nil
+}
+
+// digestShown is how many bytes of a digest people are shown.
+const digestShown = 6
+
+// split names the peers that have another assignment under this daemon's version.
+// mine is false if more than half of all that have the version, this daemon
+// included, have one and the same other: then it is this one that is wrong, even
+// at work. All balancers cannot be at once, and none is by a version that some
+// have and others do not have yet.
+func split(force *inForce, peers []*fairleadv1.Peer) (others []string, mine bool) {
+	have, count := 1, map[string]int{}
+	mine = true
+	for _, p := range peers {
+		if !p.Reachable || p.AssignmentVersion != force.Version || len(p.AssignmentDigest) == 0 {
+			continue
+		}
+		have++
+		if differs(force, p.AssignmentVersion, p.AssignmentDigest) {
+			others = append(others, p.Name)
+			count[string(p.AssignmentDigest)]++
+		}
+	}
+	for _, n := range count {
+		mine = mine && 2*n <= have
+	}
+	return others, mine
 }
 
 // becomeReady looks until the daemon is ready, so that it is also where
@@ -124,7 +162,7 @@ func (d *daemon) notReady(s *fairleadv1.GetStatusResponse) (why []string) {
 		for _, slot := range v.Slots {
 			switch {
 			case slot.State != fairleadv1.SlotState_SLOT_STATE_ACTIVE:
-			case slot.Health == fairleadv1.Health_HEALTH_UNKNOWN:
+			case (slot.Health == fairleadv1.Health_HEALTH_UNKNOWN || slot.HealthRemembered) && slot.HealthChecks < d.patience(v.Name):
 				why = append(why, fmt.Sprintf("VIP %s: server %s has not been checked yet", v.Name, slot.Server))
 			case starting && slot.Health != fairleadv1.Health_HEALTH_DOWN && !slot.NextHop.GetResolved():
 				why = append(why, fmt.Sprintf("VIP %s: next hop of server %s is not resolved yet", v.Name, slot.Server))
@@ -132,6 +170,15 @@ func (d *daemon) notReady(s *fairleadv1.GetStatusResponse) (why []string) {
 		}
 	}
 	return why
+}
+
+// patience is how many checks of a server a balancer that starts waits for until
+// they agree. Of one whose checks fail and succeed in turns they may never do.
+func (d *daemon) patience(vip string) uint64 {
+	if v, ok := d.force.Load().VIP(vip); ok && v.Health != nil {
+		return 3 * uint64(v.Health.Rise+v.Health.Fall)
+	}
+	return 1
 }
 
 // describeVIP is what the assignment says of a VIP, and own of its times here;

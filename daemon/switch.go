@@ -48,7 +48,7 @@ type switchPlane struct {
 	log   *slog.Logger
 	sw    fabricSwitch
 	tls   config.TLS
-	state string // the daemon's folder
+	state *stateDir
 
 	mu     sync.Mutex
 	agents map[string]*polled // of the assignment in force, by server
@@ -79,8 +79,7 @@ const (
 )
 
 func openSwitch(me self, cfg *config.Config, o Options, log *slog.Logger) (plane, error) {
-	state := filepath.Join(o.StateDir, me.name)
-	options, err := switchOptions(me.sw, state)
+	options, err := switchOptions(me.sw, o.state)
 	if err != nil {
 		return nil, err
 	}
@@ -89,16 +88,16 @@ func openSwitch(me self, cfg *config.Config, o Options, log *slog.Logger) (plane
 	if err != nil {
 		return nil, err
 	}
-	return newSwitchPlane(sw, cfg.TLS, state, log), nil
+	return newSwitchPlane(sw, cfg.TLS, o.state, log), nil
 }
 
 // switchOptions is what the file and the daemon's folder say of a switch.
-func switchOptions(s *config.Switch, state string) (fabric.Options, error) {
-	locked, err := readLock(filepath.Join(state, lockedName))
+func switchOptions(s *config.Switch, state *stateDir) (fabric.Options, error) {
+	locked, err := readLock(state)
 	if err != nil {
 		return fabric.Options{}, err
 	}
-	_, err = os.Stat(filepath.Join(state, drainedName))
+	_, err = os.Stat(filepath.Join(state.path, drainedName))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fabric.Options{}, fmt.Errorf("look whether the switch is drained: %w", err)
 	}
@@ -109,7 +108,7 @@ func switchOptions(s *config.Switch, state string) (fabric.Options, error) {
 	}, nil
 }
 
-func newSwitchPlane(sw fabricSwitch, tls config.TLS, state string, log *slog.Logger) *switchPlane {
+func newSwitchPlane(sw fabricSwitch, tls config.TLS, state *stateDir, log *slog.Logger) *switchPlane {
 	return &switchPlane{log: log, sw: sw, tls: tls, state: state, asked: make(chan struct{}, 1)}
 }
 

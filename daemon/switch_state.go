@@ -31,7 +31,7 @@ func (p *switchPlane) drain(drained bool) (changes []string, err error) {
 
 // remember keeps on disk whether the switch is drained.
 func (p *switchPlane) remember(drained bool) (was bool, err error) {
-	path := filepath.Join(p.state, drainedName)
+	path := filepath.Join(p.state.path, drainedName)
 	_, err = os.Stat(path)
 	was = err == nil
 	switch {
@@ -44,7 +44,7 @@ func (p *switchPlane) remember(drained bool) (was bool, err error) {
 		err = os.Remove(path)
 	}
 	if err == nil {
-		err = syncDir(p.state)
+		err = syncDir(p.state.path)
 	}
 	if err != nil {
 		return was, fmt.Errorf("keep on disk whether the switch is drained: %w", err)
@@ -54,10 +54,12 @@ func (p *switchPlane) remember(drained bool) (was bool, err error) {
 
 func (p *switchPlane) unlock() ([]string, error) { return p.sw.Unlock() }
 
-// readLock is the lock that keepLock wrote, nil if there is none.
-func readLock(path string) (*fabric.Lock, error) {
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
+// readLock is the lock that keepLock wrote, nil if there is none. One that is
+// damaged is not set aside: without it the switch would follow health at once,
+// which nobody has allowed.
+func readLock(s *stateDir) (*fabric.Lock, error) {
+	text, _, err := s.open(lockedName)
+	if err == nil && text == nil {
 		return nil, nil
 	}
 	l := new(fabric.Lock)
@@ -65,32 +67,23 @@ func readLock(path string) (*fabric.Lock, error) {
 		err = json.Unmarshal(text, l)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read whether the switch is locked: %w; if it is to follow its servers' health, remove %s", err, path)
+		return nil, fmt.Errorf("read whether the switch is locked: %w; if it is to follow its servers' health, remove %s", err, filepath.Join(s.path, lockedName))
 	}
 	return l, nil
 }
 
-// keepLock writes l into the folder, whole or not at all; nil: there is none.
-func keepLock(state string, l *fabric.Lock) error {
-	path := filepath.Join(state, lockedName)
-	var err error
-	if l == nil {
-		if err = os.Remove(path); errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-	} else {
-		var text []byte
-		if text, err = json.Marshal(l); err == nil {
-			err = os.WriteFile(path+".new", text, 0o600)
-		}
+// keepLock writes l into the folder, whole or not at all; nil: there is none. A
+// switch that locks itself is locked, whatever the disk says: it is written when
+// that takes it.
+func keepLock(s *stateDir, l *fabric.Lock) error {
+	if l != nil {
+		text, err := json.Marshal(l)
 		if err == nil {
-			err = os.Rename(path+".new", path)
+			err = s.keep(lockedName, text)
 		}
+		return err
 	}
-	if err == nil {
-		err = syncDir(state)
-	}
-	if err != nil {
+	if err := s.remove(lockedName); err != nil {
 		return fmt.Errorf("keep on disk whether the switch is locked: %w", err)
 	}
 	return nil

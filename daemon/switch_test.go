@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -129,7 +130,7 @@ vips:
 
 func startSwitch(d *deployment, f *fakeFabric) {
 	d.startWith(RoleSwitch, "sw1", func(me self, cfg *config.Config, o Options, log *slog.Logger) (plane, error) {
-		return newSwitchPlane(f, cfg.TLS, filepath.Join(o.StateDir, me.name), log), nil
+		return newSwitchPlane(f, cfg.TLS, o.state, log), nil
 	})
 }
 
@@ -222,7 +223,7 @@ func TestSwitchDaemon(t *testing.T) {
 	d.stops["sw1"]()
 	open := func() fabric.Options {
 		t.Helper()
-		options, err := switchOptions(sw, filepath.Join(d.dir, "state", "sw1"))
+		options, err := switchOptions(sw, &stateDir{path: filepath.Join(d.dir, "state", "sw1")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -334,7 +335,7 @@ func TestSwitchStatus(t *testing.T) {
 // Agents stay asked over a change that does not concern them, and one that
 // cannot be reached at all is said so.
 func TestSwitchFollows(t *testing.T) {
-	p := newSwitchPlane(&fakeFabric{}, config.TLS{}, t.TempDir(), slog.New(slog.DiscardHandler))
+	p := newSwitchPlane(&fakeFabric{}, config.TLS{}, &stateDir{path: t.TempDir()}, slog.New(slog.DiscardHandler))
 	v := controller.VIP{ID: 5, Scheme: config.Faild, Slots: []controller.Slot{{Number: 0, Server: "s1", API: "unix:/nowhere/s1.sock"}, {Number: 1, Server: "s2", API: "ftp://s2"}}}
 	p.follow(&controller.Assignment{VIPs: []controller.VIP{v}})
 	client := p.agents["s1"].client
@@ -364,7 +365,7 @@ func (hungClient) GetServing(ctx context.Context, _ *connect.Request[fairleadv1.
 
 // Those that hang take nobody else's time.
 func TestHungAgents(t *testing.T) {
-	p := newSwitchPlane(&fakeFabric{}, config.TLS{}, t.TempDir(), slog.New(slog.DiscardHandler))
+	p := newSwitchPlane(&fakeFabric{}, config.TLS{}, &stateDir{path: t.TempDir()}, slog.New(slog.DiscardHandler))
 	p.agents = map[string]*polled{}
 	for i := range 300 {
 		p.agents[fmt.Sprint("hung", i)] = &polled{client: hungClient{}}
@@ -385,7 +386,7 @@ func TestHungAgents(t *testing.T) {
 
 // A lock outlasts the daemon.
 func TestLockIsKept(t *testing.T) {
-	state := t.TempDir()
+	state := &stateDir{path: t.TempDir(), log: slog.New(slog.DiscardHandler)}
 	sw := &config.Switch{}
 	options := func() fabric.Options {
 		t.Helper()
@@ -412,12 +413,21 @@ func TestLockIsKept(t *testing.T) {
 	if err := o.KeepLock(nil); err != nil || options().Locked != nil {
 		t.Errorf("unlocked: %v, kept %+v", err, options().Locked)
 	}
-	path := filepath.Join(state, lockedName)
-	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+	path := filepath.Join(state.path, lockedName)
+	if err := o.KeepLock(&want); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := switchOptions(sw, state); err == nil || !strings.Contains(err.Error(), "remove "+path) {
-		t.Errorf("a file that is none: %v", err)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, damaged := range [][]byte{[]byte("{"), bytes.Replace(whole, []byte("s4"), []byte("s3"), 1)} {
+		if err := os.WriteFile(path, damaged, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := switchOptions(sw, state); err == nil || !strings.Contains(err.Error(), "remove "+path) {
+			t.Errorf("a file that is damaged: %v", err)
+		}
 	}
 }
 

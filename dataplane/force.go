@@ -51,6 +51,28 @@ func readWritten(o *objects, f inForce) (map[uint32]writtenLine, error) {
 	return written, nil
 }
 
+// DownServer is a server that takes nothing new for its health.
+type DownServer struct {
+	VIP     uint32
+	Slot    uint16
+	Address netip.Addr
+}
+
+// Down is who is down by the lines in force: when the balancer was opened, by what
+// the process before put there last.
+func (l *LB) Down() (down []DownServer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, r := range l.force.ranges {
+		for line := r.first; line < r.end(); line++ {
+			if w := l.written[line]; w.server.addr.IsValid() && w.server.flags&lineDown != 0 {
+				down = append(down, DownServer{id, uint16(line - r.first), w.server.addr})
+			}
+		}
+	}
+	return down
+}
+
 // addrOf is the address that two words of a map hold.
 func addrOf(words [2]uint64) netip.Addr {
 	var b [16]byte

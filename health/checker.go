@@ -20,6 +20,8 @@ type Report struct {
 	Detail string    // the last failure's cause; empty after a good answer
 	Checks uint64
 	Failed uint64
+	// Remembered: State is what was known before this Checker's first check.
+	Remembered bool
 }
 
 // Checker runs the checks of a changing set of targets.
@@ -29,8 +31,10 @@ type Checker struct {
 
 	mu      sync.Mutex
 	workers map[Key]*worker
-	wg      sync.WaitGroup
-	closed  bool
+	// recalled is what is known of those that are no targets yet.
+	recalled map[Key]Known
+	wg       sync.WaitGroup
+	closed   bool
 }
 
 type worker struct {
@@ -78,6 +82,7 @@ func (c *Checker) SetTargets(targets []Target) {
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		w = &worker{cancel: cancel, wake: make(chan struct{}, 1), target: t, machine: NewMachine(t.Rise, t.Fall)}
+		w.report = c.begin(t, w.machine)
 		c.workers[k] = w
 		c.wg.Go(func() { c.run(ctx, w) })
 	}
@@ -87,6 +92,7 @@ func (c *Checker) SetTargets(targets []Target) {
 			delete(c.workers, k)
 		}
 	}
+	c.recalled = nil
 }
 
 // Report is what is known about a target; ok is false if it is not checked.
@@ -102,8 +108,14 @@ func (c *Checker) Report(vip uint32, slot uint16) (r Report, ok bool) {
 
 // Down says whether a target is known to be down. Unknown counts as up.
 func (c *Checker) Down(vip uint32, slot uint16) bool {
-	r, ok := c.Report(vip, slot)
-	return ok && r.State == Down
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := Key{vip, slot}
+	if w := c.workers[k]; w != nil {
+		return w.report.State == Down
+	}
+	r, ok := c.recalled[k]
+	return ok && !r.Up
 }
 
 // Close ends all checks and waits for those that are under way.
@@ -166,6 +178,7 @@ func (c *Checker) answer(w *worker, t Target, err error) {
 		w.report.Failed++
 		w.report.Detail = err.Error()
 	}
+	w.report.Remembered = w.machine.Remembered()
 	if changed {
 		w.report.State = w.machine.State()
 		w.report.Since = time.Now()

@@ -11,8 +11,10 @@
 //	  down ◀──────────────────────── ──┘
 //	          fall failures in a row
 //
-// A target starts as unknown, which counts as up: a daemon that restarts
-// must not empty a pool whose servers are well.
+// A target of which nothing was ever known starts as unknown, which counts as up:
+// a daemon must not empty a pool whose servers are well. One of which something was
+// known when the daemon was last at work starts as that (known.go), and stays so
+// until as many checks say otherwise as at any other time.
 package health
 
 // State is what is known about one target.
@@ -41,6 +43,7 @@ type Machine struct {
 	rise, fall int
 	state      State
 	streak     int // answers of one kind in a row; failures are negative
+	remembered bool
 }
 
 // NewMachine is a machine in state Unknown. rise and fall under 1 count as 1.
@@ -50,6 +53,12 @@ func NewMachine(rise, fall int) *Machine {
 
 // State is the state after all answers so far.
 func (m *Machine) State() State { return m.state }
+
+// Remember makes s the state until answers say otherwise.
+func (m *Machine) Remember(s State) { m.state, m.remembered = s, s != Unknown }
+
+// Remembered says that the state is of before, and no answers have said it yet.
+func (m *Machine) Remembered() bool { return m.remembered }
 
 // SetThresholds changes rise and fall and keeps what is known.
 func (m *Machine) SetThresholds(rise, fall int) { m.rise, m.fall = max(rise, 1), max(fall, 1) }
@@ -66,9 +75,9 @@ func (m *Machine) Answer(ok bool) bool {
 	before := m.state
 	switch {
 	case m.streak >= m.rise:
-		m.state = Up
+		m.state, m.remembered = Up, false
 	case m.streak <= -m.fall:
-		m.state = Down
+		m.state, m.remembered = Down, false
 	}
 	return m.state != before
 }

@@ -345,9 +345,12 @@ type GetStatusResponse struct {
 	// Of a router only.
 	Router *Router `protobuf:"bytes,22,opt,name=router,proto3" json:"router,omitempty"`
 	// Of a balancer that steers tunnels: one a server and way of steering.
-	Steered       []*Steered `protobuf:"bytes,23,rep,name=steered,proto3" json:"steered,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Steered []*Steered `protobuf:"bytes,23,rep,name=steered,proto3" json:"steered,omitempty"`
+	// As GetAssignmentResponse.digest: two daemons with one version have the same
+	// assignment only if this is the same.
+	AssignmentDigest []byte `protobuf:"bytes,24,opt,name=assignment_digest,json=assignmentDigest,proto3" json:"assignment_digest,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *GetStatusResponse) Reset() {
@@ -537,6 +540,13 @@ func (x *GetStatusResponse) GetRouter() *Router {
 func (x *GetStatusResponse) GetSteered() []*Steered {
 	if x != nil {
 		return x.Steered
+	}
+	return nil
+}
+
+func (x *GetStatusResponse) GetAssignmentDigest() []byte {
+	if x != nil {
+		return x.AssignmentDigest
 	}
 	return nil
 }
@@ -2533,10 +2543,13 @@ type Slot struct {
 	Warming bool `protobuf:"varint,19,opt,name=warming,proto3" json:"warming,omitempty"`
 	// Schemes beamer and faild: buckets that it has, and those for which it is
 	// still asked as a previous server.
-	Buckets       uint32 `protobuf:"varint,20,opt,name=buckets,proto3" json:"buckets,omitempty"`
-	PreviousOf    uint32 `protobuf:"varint,21,opt,name=previous_of,json=previousOf,proto3" json:"previous_of,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Buckets    uint32 `protobuf:"varint,20,opt,name=buckets,proto3" json:"buckets,omitempty"`
+	PreviousOf uint32 `protobuf:"varint,21,opt,name=previous_of,json=previousOf,proto3" json:"previous_of,omitempty"`
+	// health is what it was before this daemon was started: no check since has
+	// said so, or otherwise.
+	HealthRemembered bool `protobuf:"varint,22,opt,name=health_remembered,json=healthRemembered,proto3" json:"health_remembered,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Slot) Reset() {
@@ -2714,6 +2727,13 @@ func (x *Slot) GetPreviousOf() uint32 {
 		return x.PreviousOf
 	}
 	return 0
+}
+
+func (x *Slot) GetHealthRemembered() bool {
+	if x != nil {
+		return x.HealthRemembered
+	}
+	return false
 }
 
 type NextHop struct {
@@ -3160,8 +3180,10 @@ type Peer struct {
 	// When it last answered; 0: never since this daemon started.
 	AssignmentVersion uint64 `protobuf:"varint,4,opt,name=assignment_version,json=assignmentVersion,proto3" json:"assignment_version,omitempty"`
 	Error             string `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Empty: it is of a build that does not tell.
+	AssignmentDigest []byte `protobuf:"bytes,6,opt,name=assignment_digest,json=assignmentDigest,proto3" json:"assignment_digest,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Peer) Reset() {
@@ -3227,6 +3249,13 @@ func (x *Peer) GetError() string {
 		return x.Error
 	}
 	return ""
+}
+
+func (x *Peer) GetAssignmentDigest() []byte {
+	if x != nil {
+		return x.AssignmentDigest
+	}
+	return nil
 }
 
 // Sharing is records since the daemon started.
@@ -4234,8 +4263,10 @@ type GetTimeResponse struct {
 	// Version of the assignment in force, so that peers see who is behind
 	// without asking for the whole.
 	AssignmentVersion uint64 `protobuf:"varint,3,opt,name=assignment_version,json=assignmentVersion,proto3" json:"assignment_version,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// As GetAssignmentResponse.digest.
+	AssignmentDigest []byte `protobuf:"bytes,4,opt,name=assignment_digest,json=assignmentDigest,proto3" json:"assignment_digest,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *GetTimeResponse) Reset() {
@@ -4287,6 +4318,13 @@ func (x *GetTimeResponse) GetAssignmentVersion() uint64 {
 		return x.AssignmentVersion
 	}
 	return 0
+}
+
+func (x *GetTimeResponse) GetAssignmentDigest() []byte {
+	if x != nil {
+		return x.AssignmentDigest
+	}
+	return nil
 }
 
 type GetLiveRequest struct {
@@ -5307,7 +5345,7 @@ var File_fairlead_proto protoreflect.FileDescriptor
 const file_fairlead_proto_rawDesc = "" +
 	"\n" +
 	"\x0efairlead.proto\x12\vfairlead.v1\"\x12\n" +
-	"\x10GetStatusRequest\"\xec\x06\n" +
+	"\x10GetStatusRequest\"\x99\a\n" +
 	"\x11GetStatusResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x11.fairlead.v1.RoleR\x04role\x12\x18\n" +
@@ -5335,7 +5373,8 @@ const file_fairlead_proto_rawDesc = "" +
 	"\tnot_ready\x18\x14 \x03(\tR\bnotReady\x12+\n" +
 	"\x06switch\x18\x15 \x01(\v2\x13.fairlead.v1.SwitchR\x06switch\x12+\n" +
 	"\x06router\x18\x16 \x01(\v2\x13.fairlead.v1.RouterR\x06router\x12.\n" +
-	"\asteered\x18\x17 \x03(\v2\x14.fairlead.v1.SteeredR\asteered\"\x9c\x03\n" +
+	"\asteered\x18\x17 \x03(\v2\x14.fairlead.v1.SteeredR\asteered\x12+\n" +
+	"\x11assignment_digest\x18\x18 \x01(\fR\x10assignmentDigest\"\x9c\x03\n" +
 	"\x06Router\x127\n" +
 	"\bselector\x18\x01 \x01(\v2\x1b.fairlead.v1.RouterSelectorR\bselector\x12*\n" +
 	"\x04hops\x18\x02 \x03(\v2\x16.fairlead.v1.RouterHopR\x04hops\x12\x14\n" +
@@ -5519,7 +5558,7 @@ const file_fairlead_proto_rawDesc = "" +
 	" \x01(\x04R\tforgotten\x12\x14\n" +
 	"\x05peers\x18\v \x01(\rR\x05peers\x12)\n" +
 	"\x10peers_unresolved\x18\f \x01(\rR\x0fpeersUnresolved\x126\n" +
-	"\x18first_chain_ends_unix_ms\x18\r \x01(\x03R\x14firstChainEndsUnixMs\"\xd6\x05\n" +
+	"\x18first_chain_ends_unix_ms\x18\r \x01(\x03R\x14firstChainEndsUnixMs\"\x83\x06\n" +
 	"\x04Slot\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12\x16\n" +
 	"\x06server\x18\x02 \x01(\tR\x06server\x12\x18\n" +
@@ -5543,7 +5582,8 @@ const file_fairlead_proto_rawDesc = "" +
 	"\awarming\x18\x13 \x01(\bR\awarming\x12\x18\n" +
 	"\abuckets\x18\x14 \x01(\rR\abuckets\x12\x1f\n" +
 	"\vprevious_of\x18\x15 \x01(\rR\n" +
-	"previousOf\"\x85\x01\n" +
+	"previousOf\x12+\n" +
+	"\x11health_remembered\x18\x16 \x01(\bR\x10healthRemembered\"\x85\x01\n" +
 	"\aNextHop\x12\x1a\n" +
 	"\bresolved\x18\x01 \x01(\bR\bresolved\x12\x1c\n" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x1c\n" +
@@ -5583,13 +5623,14 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x05Limit\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04used\x18\x02 \x01(\x04R\x04used\x12\x14\n" +
-	"\x05limit\x18\x03 \x01(\x04R\x05limit\"\x8f\x01\n" +
+	"\x05limit\x18\x03 \x01(\x04R\x05limit\"\xbc\x01\n" +
 	"\x04Peer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03api\x18\x02 \x01(\tR\x03api\x12\x1c\n" +
 	"\treachable\x18\x03 \x01(\bR\treachable\x12-\n" +
 	"\x12assignment_version\x18\x04 \x01(\x04R\x11assignmentVersion\x12\x14\n" +
-	"\x05error\x18\x05 \x01(\tR\x05error\"i\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\x12+\n" +
+	"\x11assignment_digest\x18\x06 \x01(\fR\x10assignmentDigest\"i\n" +
 	"\aSharing\x12\x12\n" +
 	"\x04sent\x18\x01 \x01(\x04R\x04sent\x12\x1a\n" +
 	"\breceived\x18\x02 \x01(\x04R\breceived\x12.\n" +
@@ -5662,11 +5703,12 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03api\x18\x02 \x01(\tR\x03api\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\"\x10\n" +
-	"\x0eGetTimeRequest\"u\n" +
+	"\x0eGetTimeRequest\"\xa2\x01\n" +
 	"\x0fGetTimeResponse\x12\x1b\n" +
 	"\tshared_ms\x18\x01 \x01(\rR\bsharedMs\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12-\n" +
-	"\x12assignment_version\x18\x03 \x01(\x04R\x11assignmentVersion\"\x10\n" +
+	"\x12assignment_version\x18\x03 \x01(\x04R\x11assignmentVersion\x12+\n" +
+	"\x11assignment_digest\x18\x04 \x01(\fR\x10assignmentDigest\"\x10\n" +
 	"\x0eGetLiveRequest\";\n" +
 	"\x0fGetLiveResponse\x12(\n" +
 	"\x04vips\x18\x01 \x03(\v2\x14.fairlead.v1.LiveVIPR\x04vips\"\xa6\x01\n" +

@@ -53,6 +53,10 @@ func (r changeResult) print(cmd *cobra.Command, output, nothing string) error {
 		for _, note := range r.Notes {
 			fmt.Fprintln(cmd.ErrOrStderr(), "note:", note)
 		}
+		if len(r.Changes) == 0 && r.To > r.From {
+			_, err := fmt.Fprintf(w, "version %d gives all daemons one assignment; nothing else is to do\n", r.To)
+			return err
+		}
 		if len(r.Changes) == 0 {
 			_, err := fmt.Fprintf(w, "%s (version %d)\n", nothing, r.To)
 			return err

@@ -208,23 +208,48 @@ func inForce(ctx context.Context, answers []answer, timeout time.Duration) *cont
 	return a
 }
 
-// assignmentVersions is the newest version and whether all that answered
-// have it.
+// assignmentVersions is the newest version and whether all that answered have it
+// and, as far as they say, one assignment under it.
 func assignmentVersions(answers []answer) (newest uint64, same bool) {
-	same = true
-	first := true
 	for _, a := range answers {
-		if a.err != nil || a.status.Role == fairleadv1.Role_ROLE_ROUTER { // which has none
+		if hasAssignment(a) {
+			newest = max(newest, a.status.AssignmentVersion)
+		}
+	}
+	for _, a := range answers {
+		if hasAssignment(a) && a.status.AssignmentVersion != newest {
+			return newest, false
+		}
+	}
+	return newest, len(byDigest(answers, newest)) <= 1
+}
+
+func hasAssignment(a answer) bool {
+	return a.err == nil && a.status.Role != fairleadv1.Role_ROLE_ROUTER
+}
+
+// sameDigest is daemons that have one assignment.
+type sameDigest struct {
+	digest string // the beginning, for people
+	names  []string
+}
+
+// byDigest is the assignments that daemons have under version, each with who has
+// it: most first. A daemon of a build that tells no digest is left out.
+func byDigest(answers []answer, version uint64) (groups []sameDigest) {
+	for _, a := range answers {
+		if !hasAssignment(a) || a.status.AssignmentVersion != version || len(a.status.AssignmentDigest) == 0 {
 			continue
 		}
-		v := a.status.AssignmentVersion
-		if !first && v != newest {
-			same = false
+		digest := fmt.Sprintf("%.6x", a.status.AssignmentDigest)
+		i := slices.IndexFunc(groups, func(g sameDigest) bool { return g.digest == digest })
+		if i < 0 {
+			i, groups = len(groups), append(groups, sameDigest{digest: digest})
 		}
-		newest = max(newest, v)
-		first = false
+		groups[i].names = append(groups[i].names, a.status.Name)
 	}
-	return newest, same
+	slices.SortStableFunc(groups, func(a, b sameDigest) int { return len(b.names) - len(a.names) })
+	return groups
 }
 
 // programVersions says whether daemons of different versions of fairlead
@@ -246,6 +271,7 @@ func statusValue(answers []answer) any {
 	out := map[string]any{
 		"assignment_version": newest,
 		"versions_differ":    !same,
+		"digests_differ":     len(byDigest(answers, newest)) > 1,
 		"programs_differ":    programVersions(answers),
 		// Of the first daemon that answers, for tools that look at one.
 		"pin_dir": "",

@@ -26,6 +26,12 @@ func statusTable(w io.Writer, answers []answer, force *controller.Assignment) er
 	case newest == 0: // nobody answered
 	case same:
 		fmt.Fprintf(t, "Assignment version %d at every daemon that answers%s.\n\n", newest, silentNote(answers))
+	case len(byDigest(answers, newest)) > 1:
+		var who []string
+		for _, g := range byDigest(answers, newest) {
+			who = append(who, fmt.Sprintf("%s at %s", g.digest, strings.Join(g.names, ", ")))
+		}
+		fmt.Fprintf(t, "Assignment version %d is NOT ONE%s (digest %s): fairlead apply gives all what most have.\n\n", newest, silentNote(answers), strings.Join(who, "; "))
 	default:
 		fmt.Fprintf(t, "Assignment versions DIFFER (newest %d)%s: fairlead apply brings all to one.\n\n", newest, silentNote(answers))
 	}

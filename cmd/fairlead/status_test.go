@@ -54,6 +54,21 @@ func TestStatusTableFlows(t *testing.T) {
 			t.Errorf("the table lacks %q:\n%s", want, &out)
 		}
 	}
+	// One version is not one assignment.
+	two := []answer{lb("lb1", "lb2", "", 1), lb("lb2", "lb1", "", 1), lb("lb3", "lb1", "", 1)}
+	for i, digest := range []string{"abcdefgh", "abcdeXgh", "abcdefgh"} {
+		two[i].status.AssignmentDigest = []byte(digest)
+	}
+	out.Reset()
+	if err := statusTable(&out, two, nil); err != nil {
+		t.Fatal(err)
+	}
+	if want := "Assignment version 3 is NOT ONE (digest 616263646566 at lb1, lb3; 616263646558 at lb2): fairlead apply gives all what most have."; !strings.Contains(out.String(), want) {
+		t.Errorf("the table lacks %q:\n%s", want, &out)
+	}
+	if m := statusValue(two).(map[string]any); m["digests_differ"] != true || m["versions_differ"] != true {
+		t.Errorf("as JSON: %v, %v", m["digests_differ"], m["versions_differ"])
+	}
 	// A VIP that tracks nothing has no line about it.
 	if line := flowLine(&fairleadv1.VIP{Scheme: "stateless"}, &fairleadv1.Counters{}); line != "" {
 		t.Errorf("stateless: %q", line)

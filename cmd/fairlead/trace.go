@@ -124,14 +124,7 @@ func findLoaded(name, pinDir, stateDir string) (string, *controller.Assignment, 
 			return "", nil, fmt.Errorf("no balancer %s is loaded here (%s): start it with fairlead lb%s", name, pinDir, besides)
 		}
 	}
-	data, err := os.ReadFile(filepath.Join(stateDir, name, "assignment.json"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return pinDir, nil, nil
-	}
-	if err != nil {
-		return "", nil, fmt.Errorf("read the names of VIPs and servers: %w", err)
-	}
-	names, err := controller.Decode(data)
+	names, err := daemon.ReadAssignment(stateDir, name)
 	if err != nil {
 		return "", nil, fmt.Errorf("read the names of VIPs and servers from %s: %w", stateDir, err)
 	}
