@@ -119,12 +119,12 @@ func (p FloodPlan) run(ctx context.Context, out *json.Encoder) error {
 	if err := unix.Bind(socket, &unix.SockaddrLinklayer{Ifindex: device.Index}); err != nil {
 		return fmt.Errorf("bind raw socket to %s: %w", uplink, err)
 	}
-	// One CPU's: what bounds asks has a bucket for each.
-	runtime.LockOSThread()
-	var cpu unix.CPUSet
-	cpu.Set(0)
 	if p.Attack != nil && p.Attack.Kind == "asks" {
-		if err := unix.SchedSetaffinity(0, &cpu); err != nil {
+		// What bounds asks has a bucket for each processor.
+		var one unix.CPUSet
+		one.Set(0)
+		runtime.LockOSThread()
+		if err := unix.SchedSetaffinity(0, &one); err != nil {
 			return fmt.Errorf("keep to one processor: %w", err)
 		}
 	}
