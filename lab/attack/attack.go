@@ -76,6 +76,8 @@ type Attacker struct {
 	next   func(*Attacker) []byte
 	// n counts packets.
 	n int
+	// queue is what follows the packet before.
+	queue [][]byte
 	// genuine tells that the last packet was no attack.
 	genuine bool
 }
@@ -97,7 +99,11 @@ func New(p Plan, random *rand.Rand) (*Attacker, error) {
 // attack, but what has to get through.
 func (a *Attacker) Next() (packet []byte, genuine bool) {
 	a.genuine = false
-	packet = a.next(a)
+	if len(a.queue) > 0 {
+		packet, a.queue = a.queue[0], a.queue[1:]
+	} else {
+		packet = a.next(a)
+	}
 	a.n++
 	return packet, a.genuine
 }

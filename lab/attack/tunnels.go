@@ -55,7 +55,7 @@ func (a *Attacker) discovery() []byte {
 	}
 	gateway, server := a.of(a.Gateways, true), pick(a, a.Servers...)
 	mac := func(kind byte) []byte { return append([]byte{kind, 1}, falseMAC[:]...) }
-	m := wire.ICMP{Src: gateway, Dst: vip, IP: wire.IP{TTL: 255}}
+	m := wire.ICMP{Src: gateway, Dst: vip, IP: a.disguise(wire.IP{TTL: 255})}
 	switch a.random.IntN(6) {
 	case 0, 1: // solicited, override
 		m.Type, m.Rest, m.Payload = neighborAdvert, 3<<29, append(gateway.AsSlice(), mac(2)...)
@@ -70,6 +70,19 @@ func (a *Attacker) discovery() []byte {
 		m.Type, m.Src, m.Payload = routerSolicit, gateway, mac(1)
 	}
 	return a.tunnel(server, m.Packet())
+}
+
+// disguise puts headers before a message of IPv6 that hosts skip.
+func (a *Attacker) disguise(h wire.IP) wire.IP {
+	switch a.random.IntN(6) {
+	case 0:
+		h.Extensions = []wire.Extension{{Type: wire.ProtoHopByHop}}
+	case 1:
+		h.Extensions = []wire.Extension{{Type: wire.ProtoDestOptions}}
+	case 2:
+		h.Atomic = true
+	}
+	return h
 }
 
 func linkLocal(n byte) netip.Addr {
@@ -93,8 +106,24 @@ func (a *Attacker) redirect() []byte {
 	m := wire.ICMP{Src: gateway, Dst: f.VIP.Addr(), Type: icmpRedirect, Code: 1, Payload: quoted, IP: wire.IP{TTL: 255}}
 	if !six {
 		m.Rest = binary.BigEndian.Uint32(idle.AsSlice())
-		return a.tunnel(server, m.Packet())
+		if a.chance(4) {
+			m.IP.Options = wire.NOPs(4)
+		}
+		packet := m.Packet()
+		if a.chance(4) { // in two pieces, the first with the type
+			first := 24 + 8*a.random.IntN(3)
+			head := packet[:4*(packet[0]&15)]
+			piece := func(payload []byte, offset int, more bool) []byte {
+				p := wire.IP{Src: m.Src, Dst: m.Dst, Protocol: wire.ProtoICMP, TTL: 255, ID: uint32(a.n), MoreFragments: more, FragmentOffset: uint16(offset / 8), Payload: payload}
+				return a.tunnel(server, p.Packet())
+			}
+			whole := packet[len(head):]
+			a.queue = append(a.queue, piece(whole[first:], first, false))
+			return piece(whole[:first], 0, true)
+		}
+		return a.tunnel(server, packet)
 	}
+	m.IP = a.disguise(m.IP)
 	m.Type, m.Code, m.Src = redirect6, 0, pick(a, gateway, linkLocal(1))
 	m.Payload = append(append(idle.AsSlice(), f.Client.Addr().AsSlice()...), 2, 1)
 	m.Payload = append(m.Payload, falseMAC[:]...)
