@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"runtime"
 
@@ -59,6 +60,18 @@ func Repin(l link.Link, path string) (bool, error) {
 	}
 	defer again.Close()
 	return true, Replace(again, path)
+}
+
+// Keep pins a map or program again whose pin somebody removed.
+func Keep[T interface {
+	Pinner
+	Close() error
+}](object interface{ Clone() (T, error) }, path string, log *slog.Logger) error {
+	if !Missing(path) {
+		return nil
+	}
+	log.Warn("a pin was removed, and is made again", "pin", path)
+	return PinClone(object, path)
 }
 
 // Hold locks dir again where that was removed and made anew since f was locked, so

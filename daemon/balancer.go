@@ -277,6 +277,7 @@ func (b *balancer) describe(a *controller.Assignment, s *fairleadv1.GetStatusRes
 	kernel := b.lb.Status()
 	s.PinDir, s.Adopted = kernel.PinDir, kernel.Adopted
 	s.Clock.Hz = uint32(kernel.HZ)
+	s.Warnings = append(s.Warnings, kernel.Astray...)
 	for _, i := range kernel.Interfaces {
 		s.Interfaces = append(s.Interfaces, &fairleadv1.Interface{
 			Name: i.Name, Index: uint32(i.Index), XdpMode: i.Mode, EgressMode: i.Egress, Mtu: uint32(i.MTU),

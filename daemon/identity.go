@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 
-
 	"github.com/fairlead/fairlead/config"
 )
 

@@ -126,6 +126,7 @@ var (
 	mServerChecks  = counter("server_health_checks_total", "Health checks by outcome.", "vip", "server", "slot", "result")
 	mServerHop     = gauge("server_next_hop_resolved", "1 if the MAC address of the next hop to the server is known.", "vip", "server", "slot")
 
+	mAttached      = gauge("program_attached", "1 if the daemon's programs are attached to the interface, 0 if somebody took them off, or it is gone.", "interface")
 	mReasonPackets = counter("packets_total", "Packets by reason; known connections that are forwarded count at their server alone.", "reason")
 	mReasonBytes   = counter("packet_bytes_total", "Bytes of these packets.", "reason")
 	mLimitUsed     = gauge("map_entries", "Entries in use of what the configuration's limits bound.", "map")
@@ -147,7 +148,7 @@ func (c *statusCollector) Describe(ch chan<- *prometheus.Desc) {
 		mVIPPackets, mVIPBytes, mVIPNew, mVIPFallback, mVIPFlowHits, mVIPBad, mVIPDropped, mVIPOut, mVIPOutBytes, mVIPLive, mVIPFailOpen,
 		mVIPTracked, mVIPFull, mVIPReplaced, mVIPLost,
 		mServerPackets, mServerBytes, mServerNew, mServerConns, mServerState, mServerWeight, mServerTakes, mServerUp, mServerChecks, mServerHop,
-		mReasonPackets, mReasonBytes, mLimitUsed, mLimit, mFlows,
+		mAttached, mReasonPackets, mReasonBytes, mLimitUsed, mLimit, mFlows,
 		mShareReceived, mShareSent, mShareDropped, mSharePulled, mShareQueued, mPeerReachable, mPeerVersion,
 	} {
 		ch <- m.desc
@@ -185,6 +186,9 @@ func (c *statusCollector) Collect(ch chan<- prometheus.Metric) {
 		for _, slot := range v.Slots {
 			emitSlot(emit, v, slot, s.Role)
 		}
+	}
+	for _, i := range s.Interfaces {
+		emit(mAttached, truth(attached(i)), i.Name)
 	}
 	for _, r := range s.Reasons {
 		emit(mReasonPackets, float64(r.Packets), r.Name)

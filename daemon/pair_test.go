@@ -43,6 +43,8 @@ type fakePlane struct {
 	due     time.Time // what apply returns, once
 	table   *fakeFlows
 	pins    string // a folder for what is pinned; empty: the plane pins nothing
+	// interfaces are those that describe tells of.
+	interfaces []*fairleadv1.Interface
 }
 
 func (p *fakePlane) pinDir() string { return p.pins }
@@ -96,7 +98,9 @@ func (p *fakePlane) live(*controller.Assignment) ([]*fairleadv1.LiveVIP, error) 
 }
 
 func (p *fakePlane) describe(_ *controller.Assignment, s *fairleadv1.GetStatusResponse) error {
-	s.PinDir = "/fake"
+	p.mu.Lock()
+	s.PinDir, s.Interfaces = "/fake", p.interfaces
+	p.mu.Unlock()
 	s.Reasons = []*fairleadv1.Reason{{Name: "pass_no_vip", Packets: 3, Bytes: 180}}
 	for _, v := range s.Vips {
 		for _, slot := range v.Slots {

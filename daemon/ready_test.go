@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
@@ -63,5 +65,39 @@ func TestBeamerReady(t *testing.T) {
 	b.down[health.Key{VIP: 1, Slot: 1}] = true // applied
 	if why := b.notReady(a); len(why) != 0 {
 		t.Errorf("applied, but %q", why)
+	}
+}
+
+// A daemon whose program is not on an interface is not ready, however long it has
+// been at work, and its metrics say so.
+func TestDetachedIsNotReady(t *testing.T) {
+	d := newDeployment(t)
+	d.start(RoleBalancer, "lb1")
+	b, _ := d.cfg.Balancer("lb1")
+	at := "http://" + *b.Metrics
+	ready := func() (yes bool, why string) {
+		status, text := get(t, at+"/ready")
+		return status == http.StatusOK, text
+	}
+	d.eventually("ready", func() bool { yes, _ := ready(); return yes })
+	for _, step := range []struct {
+		interfaces []*fairleadv1.Interface
+		why, gauge string
+	}{
+		{[]*fairleadv1.Interface{{Name: "eth0", XdpMode: "generic", EgressMode: "tcx"}}, "", `fairlead_program_attached{interface="eth0"} 1`},
+		{[]*fairleadv1.Interface{{Name: "eth0", XdpMode: "off", EgressMode: "tcx"}}, "interface eth0: the program is not attached", `fairlead_program_attached{interface="eth0"} 0`},
+		{[]*fairleadv1.Interface{{Name: "eth0", XdpMode: "native", EgressMode: "off"}}, "interface eth0: the program is not attached", `fairlead_program_attached{interface="eth0"} 0`},
+		{[]*fairleadv1.Interface{{Name: "eth0", XdpMode: "native"}}, "", `fairlead_program_attached{interface="eth0"} 1`},
+	} {
+		p := d.planes["lb1"]
+		p.mu.Lock()
+		p.interfaces = step.interfaces
+		p.mu.Unlock()
+		if yes, why := ready(); yes != (step.why == "") || !strings.Contains(why, step.why) {
+			t.Errorf("%v: ready %v: %s", step.interfaces, yes, why)
+		}
+		if _, text := get(t, at+"/metrics"); !strings.Contains(text, step.gauge) {
+			t.Errorf("%v: /metrics lacks %s", step.interfaces, step.gauge)
+		}
 	}
 }

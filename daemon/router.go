@@ -118,6 +118,7 @@ func (d *routerDaemon) run(ctx context.Context, hup <-chan os.Signal) (err error
 	if err == nil {
 		d.phase.Store(phaseApplying)
 		g.Go(func() error { return d.follower.Run(gctx, d.enforce) })
+		g.Go(func() error { d.tend(gctx); return nil })
 		g.Go(func() error { d.watchSignals(gctx, hup); return nil })
 		<-gctx.Done()
 		d.phase.Store(phaseStopping)
@@ -201,6 +202,13 @@ func (d *routerDaemon) close() (err error) {
 		err = errors.Join(err, d.plane.Close())
 	}
 	return err
+}
+
+// tend has put back what somebody took away from the kernel.
+func (d *routerDaemon) tend(ctx context.Context) {
+	for sleep(ctx, 500*time.Millisecond) {
+		d.plane.Tend()
+	}
 }
 
 // watchSignals reads fabric.yaml again on SIGHUP: links and their numbers are

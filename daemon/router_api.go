@@ -97,19 +97,22 @@ func (d *routerDaemon) metricsHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", serving(metrics.ServeHTTP))
 	mux.HandleFunc("GET /ready", serving(func(w http.ResponseWriter, _ *http.Request) {
-		view := d.follower.View()
-		if why := d.notReady(&view); len(why) > 0 {
-			http.Error(w, strings.Join(why, "\n"), http.StatusServiceUnavailable)
-			return
+		s, err := d.status()
+		switch {
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		case len(s.NotReady) > 0:
+			http.Error(w, strings.Join(s.NotReady, "\n"), http.StatusServiceUnavailable)
+		default:
+			fmt.Fprintln(w, "ready")
 		}
-		fmt.Fprintln(w, "ready")
 	}))
 	return mux
 }
 
 // Describe implements prometheus.Collector.
 func (routerCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, m := range []metric{mBuild, mWarnings, mReasonPackets, mReasonBytes, mLimitUsed, mLimit,
+	for _, m := range []metric{mBuild, mWarnings, mAttached, mReasonPackets, mReasonBytes, mLimitUsed, mLimit,
 		mHopPackets, mHopBytes, mHopUsable, mRouterRoutes, mRouterGroups, mRouterChange, mRouterError} {
 		ch <- m.desc
 	}
@@ -127,6 +130,9 @@ func (c routerCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	emit(mBuild, 1, "router", s.Version, s.Kernel)
 	emit(mWarnings, float64(len(s.Warnings)))
+	for _, i := range s.Interfaces {
+		emit(mAttached, truth(attached(i)), i.Name)
+	}
 	for _, r := range s.Reasons {
 		emit(mReasonPackets, float64(r.Packets), r.Name)
 		emit(mReasonBytes, float64(r.Bytes), r.Name)

@@ -48,7 +48,10 @@ func (d *routerDaemon) status() (*fairleadv1.GetStatusResponse, error) {
 	for _, p := range view.Tables.Ports {
 		s.Router.Ports = append(s.Router.Ports, uint32(p))
 	}
-	s.Warnings, s.NotReady = d.warnings(&view), d.notReady(&view)
+	s.Warnings, s.NotReady = d.warnings(&view), append(d.notReady(&view), detached(s.Interfaces)...)
+	if plane.Astray != "" {
+		s.Warnings = append(s.Warnings, plane.Astray)
+	}
 	return s, nil
 }
 

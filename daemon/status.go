@@ -101,6 +101,7 @@ func (d *daemon) status() (*fairleadv1.GetStatusResponse, error) {
 	if d.me.role != RoleHost && !mine {
 		s.NotReady = append(s.NotReady, fmt.Sprintf("most daemons have another assignment version %d than this one (%s): run fairlead apply", a.Version, strings.Join(others, ", ")))
 	}
+	s.NotReady = append(s.NotReady, detached(s.Interfaces)...)
 	return s, nil
 }
 
@@ -130,6 +131,20 @@ func split(force *inForce, peers []*fairleadv1.Peer) (others []string, mine bool
 	}
 	return others, mine
 }
+
+// detached says on which interfaces a daemon's programs are not, whenever that is:
+// what comes in there, or at a server leaves, is not Fairlead's. Why not is among
+// the warnings.
+func detached(interfaces []*fairleadv1.Interface) (why []string) {
+	for _, i := range interfaces {
+		if !attached(i) {
+			why = append(why, fmt.Sprintf("interface %s: the program is not attached", i.Name))
+		}
+	}
+	return why
+}
+
+func attached(i *fairleadv1.Interface) bool { return i.XdpMode != "off" && i.EgressMode != "off" }
 
 // becomeReady looks until the daemon is ready, so that it is also where
 // nobody asks.

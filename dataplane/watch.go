@@ -109,16 +109,15 @@ func (l *LB) repin() error {
 	if l.lock, err = bpffs.Hold(l.lock, l.o.PinDir); err != nil {
 		return err
 	}
-	missing := false
-	for name := range l.set.maps {
-		missing = missing || bpffs.Missing(filepath.Join(l.o.PinDir, dirMaps, name))
+	for name, m := range l.set.maps {
+		if err := bpffs.Keep(m, filepath.Join(l.o.PinDir, dirMaps, name), l.log); err != nil {
+			return err
+		}
 	}
-	for name := range l.set.programs {
-		missing = missing || bpffs.Missing(filepath.Join(l.o.PinDir, dirPrograms, name))
+	for name, p := range l.set.programs {
+		if err := bpffs.Keep(p, filepath.Join(l.o.PinDir, dirPrograms, name), l.log); err != nil {
+			return err
+		}
 	}
-	if !missing {
-		return nil
-	}
-	l.log.Warn("pins were removed, and are made again", "pin_dir", l.o.PinDir)
-	return l.set.pin(l.o.PinDir)
+	return nil
 }

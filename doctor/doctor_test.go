@@ -10,11 +10,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
+	"github.com/fairlead/fairlead/bpffs"
 	"github.com/fairlead/fairlead/doctor"
 	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/netspace"
 )
 
 // clinic is a lab whose machines are made ill one after another:
@@ -178,6 +181,32 @@ func TestDoctor(t *testing.T) {
 		if status != 1 {
 			t.Errorf("exit status %d", status)
 		}
+	})
+	// Last, for nobody puts it back.
+	t.Run("programs and VIPs that are gone while no daemon runs", func(t *testing.T) {
+		c.t = t
+		for _, m := range []string{"lb1", "server1"} {
+			namespace, err := c.Machine(m)
+			if err == nil {
+				err = netspace.Kill(namespace)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, err := link.LoadPinnedLink(filepath.Join(bpffs.Dir(c.Name+"-"+m), "links", "xdp-eth0"), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			if err := l.Detach(); err != nil {
+				t.Fatal(err)
+			}
+			checks, _ := c.examine(m)
+			c.expect(checks, "programs of", doctor.Fail, "xdp-eth0 is detached")
+		}
+		c.must("server1", "ip", "address", "flush", "dev", "lo")
+		checks, _ := c.examine("server1")
+		c.expect(checks, "VIPs", doctor.Fail, "not on this machine")
 	})
 }
 

@@ -34,6 +34,7 @@ func (r *report) server(cfg *config.Config, s *config.Server) {
 				fmt.Sprintf("sysctl -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.%s.rp_filter=2", name))
 		}
 	}
+	r.served(cfg, s, r.loaded(s.Name, interfaces))
 	r.faildMAC(cfg, s.Name, interfaces)
 	r.timestamps()
 	r.microseconds()

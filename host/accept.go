@@ -56,7 +56,9 @@ func (a *Agent) accept() error {
 func (a *Agent) openCards() error {
 	keep := map[int]bool{}
 	for _, d := range a.devices {
-		keep[d.Index] = true
+		if d.Index != 0 { // else it is gone, which status says
+			keep[d.Index] = true
+		}
 	}
 	return errors.Join(a.writeNICs(), setPromiscuous(a.netlink, a.notes, keep))
 }
@@ -67,10 +69,10 @@ func (a *Agent) refuse() error {
 	for i := range a.devices {
 		a.devices[i].Ingress = ""
 	}
-	err := bpffs.Each(filepath.Join(a.o.PinDir, dirLinks), func(name, path string) error {
+	err := bpffs.Each(filepath.Join(a.o.PinDir, dirLinks), func(name, _ string) error {
 		for _, d := range a.devices {
-			if name == bpffs.Name(linkAccept+"-"+d.Name) {
-				return unpin(path)
+			if name == linkName(linkAccept, d.Name) {
+				return a.drop(name)
 			}
 		}
 		return nil
@@ -85,31 +87,16 @@ const linkAccept = "accept"
 // attachAccept attaches host_accept before what other programs do on the way
 // in: until it ran, the frame is another machine's.
 func (a *Agent) attachAccept(d *Interface) (kind string, err error) {
-	if a.o.classic {
-		return egressClsact, attachClassic(a.netlink, classicAccept, d.Index, d.Name, a.set.HostAccept)
-	}
-	path := a.linkPath(linkAccept, d.Name)
-	_, ok, err := update(path, a.set.HostAccept, func(i *link.Info) bool {
-		return i.TCX() != nil && int(i.TCX().Ifindex) == d.Index
-	})
-	if ok || err != nil {
-		return egressTCX, err
-	}
-	l, err := link.AttachTCX(link.TCXOptions{
-		Interface: d.Index, Program: a.set.HostAccept, Attach: ebpf.AttachTCXIngress, Anchor: link.Head(),
-	})
-	if errors.Is(err, ebpf.ErrNotSupported) {
-		return egressClsact, attachClassic(a.netlink, classicAccept, d.Index, d.Name, a.set.HostAccept)
-	}
-	if err != nil {
-		return "", fmt.Errorf("interface %s: attach to ingress: %w", d.Name, err)
-	}
-	return egressTCX, pinLink(l, path)
+	return a.attachTC(linkName(linkAccept, d.Name), classicAccept, &net.Interface{Index: d.Index, Name: d.Name}, a.set.HostAccept,
+		ebpf.AttachTCXIngress, link.Head())
 }
 
 // writeNICs notes the interfaces' own MACs, from which packets are passed on.
 func (a *Agent) writeNICs() error {
 	for _, d := range a.devices {
+		if d.Index == 0 {
+			continue // it is gone, which status says
+		}
 		l, err := a.netlink.LinkByIndex(d.Index)
 		if err != nil {
 			return fmt.Errorf("interface %s: %w", d.Name, err)

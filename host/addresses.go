@@ -49,16 +49,23 @@ func (a *Agent) putVIPs(t *table) error {
 		}
 	}
 	for vip := range t.VIPs() {
-		err := a.netlink.AddrAdd(lo, vipAddress(vip))
-		if errors.Is(err, unix.EEXIST) {
-			continue // somebody else's, or added before
+		if err := a.putVIP(lo, vip); err != nil {
+			return err
 		}
-		if err != nil {
-			return fmt.Errorf("host agent: add VIP %s to the loopback: %w", vip, err)
-		}
-		if err := a.set.HostAdded.Put(vip.As16(), uint8(1)); err != nil {
-			return fmt.Errorf("map host_added: %w", err)
-		}
+	}
+	return nil
+}
+
+func (a *Agent) putVIP(lo netlink.Link, vip netip.Addr) error {
+	err := a.netlink.AddrAdd(lo, vipAddress(vip))
+	if errors.Is(err, unix.EEXIST) {
+		return nil // somebody else's, or added before
+	}
+	if err != nil {
+		return fmt.Errorf("host agent: add VIP %s to the loopback: %w", vip, err)
+	}
+	if err := a.set.HostAdded.Put(vip.As16(), uint8(1)); err != nil {
+		return fmt.Errorf("map host_added: %w", err)
 	}
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -20,8 +19,8 @@ import (
 type Interface struct {
 	Name   string
 	Index  int
-	Mode   string // of XDP: native or generic
-	Egress string // tcx or clsact
+	Mode   string // of XDP: native, generic or, where the program is not on it, off
+	Egress string // tcx, clsact or off
 	// Ingress is how host_accept is attached; empty while no VIP of scheme faild
 	// is served.
 	Ingress string
@@ -40,10 +39,7 @@ const (
 // stamped in its handshake and forgotten after it.
 func (a *Agent) attach() error {
 	progs := filepath.Join(a.o.PinDir, dirPrograms)
-	for name, p := range map[string]*ebpf.Program{
-		"host_in": a.set.HostIn, "host_out": a.set.HostOut, "host_sockops": a.set.HostSockops, "host_clock": a.set.HostClock,
-		"host_accept": a.set.HostAccept,
-	} {
+	for name, p := range a.programs() {
 		if err := bpffs.Replace(p, filepath.Join(progs, name)); err != nil {
 			return err
 		}
@@ -56,11 +52,8 @@ func (a *Agent) attach() error {
 		if err != nil {
 			return fmt.Errorf("interface %s: %w; name one that exists in the agent's network namespace", name, err)
 		}
-		i := Interface{Name: name, Index: dev.Index, MTU: dev.MTU}
-		if i.Egress, err = a.attachOut(dev); err != nil {
-			return err
-		}
-		if i.Mode, err = a.attachIn(dev); err != nil {
+		i := Interface{Name: name}
+		if err := a.attachTo(&i, dev); err != nil {
 			return err
 		}
 		a.devices = append(a.devices, i)
@@ -68,10 +61,24 @@ func (a *Agent) attach() error {
 	return a.detachOthers()
 }
 
+// attachTo has the programs attached to a device, and says in i how. What is there
+// already stays.
+func (a *Agent) attachTo(i *Interface, dev *net.Interface) error {
+	var in, out error
+	i.Index, i.MTU = dev.Index, dev.MTU
+	if i.Egress, out = a.attachOut(dev); out != nil {
+		i.Egress = off
+	}
+	if i.Mode, in = a.attachIn(dev); in != nil {
+		i.Mode = off
+	}
+	return errors.Join(out, in)
+}
+
 // detachOthers takes the programs off interfaces that the agent no longer
 // serves.
 func (a *Agent) detachOthers() error {
-	keep := map[string]bool{"sockops": true}
+	keep := map[string]bool{linkSockops: true}
 	classic, ours := map[int]bool{}, map[int]bool{}
 	for _, d := range a.devices {
 		ours[d.Index] = true
@@ -84,17 +91,17 @@ func (a *Agent) detachOthers() error {
 			classic[d.Index] = true
 		}
 	}
-	err := bpffs.Each(filepath.Join(a.o.PinDir, dirLinks), func(name, path string) error {
+	err := bpffs.Each(filepath.Join(a.o.PinDir, dirLinks), func(name, _ string) error {
 		if keep[name] {
 			return nil
 		}
 		a.log.Info("taken off an interface that is not named any more", "link", name)
-		return unpin(path)
+		return a.drop(name)
 	})
 	return errors.Join(err, detachClassic(a.netlink, classicOut, classic), detachClassic(a.netlink, classicAccept, ours))
 }
 
-// unpin removes a pinned link, and with it the attachment.
+// unpin removes a pinned link that nobody holds, and with it the attachment.
 func unpin(path string) error {
 	l, err := link.LoadPinnedLink(path, nil)
 	if err != nil {
@@ -104,125 +111,134 @@ func unpin(path string) error {
 	return l.Unpin()
 }
 
-// update switches a pinned link over to p. ok is false where there is no such
-// link, or where it is attached to something that is gone.
-func update(path string, p *ebpf.Program, alive func(*link.Info) bool) (info *link.Info, ok bool, err error) {
-	l, err := link.LoadPinnedLink(path, nil)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, false, nil
+// drop detaches the link of that name.
+func (a *Agent) drop(name string) error {
+	if l := a.links[name]; l != nil {
+		l.Close()
+		delete(a.links, name)
 	}
-	if err != nil {
-		return nil, false, fmt.Errorf("adopt %s: %w", path, err)
-	}
-	defer l.Close()
-	info, err = l.Info()
-	if err == nil && alive(info) {
-		if err = l.Update(p); err == nil {
-			return info, true, nil
+	return unpin(filepath.Join(a.o.PinDir, dirLinks, name))
+}
+
+// hold has p attached by the link of that name, held open and pinned. One that
+// was pinned before is switched over to p; one that is not at `at` any more (a
+// device's index; 0: anywhere), because somebody detached it or its device was
+// deleted, perhaps made anew under the same name, is made again by attach.
+func (a *Agent) hold(name string, at int, p *ebpf.Program, attach func() (link.Link, error)) error {
+	path := filepath.Join(a.o.PinDir, dirLinks, name)
+	lost := a.links[name] != nil
+	if l := a.links[name]; l != nil {
+		if isAt(l, at) {
+			again, err := bpffs.Repin(l, path)
+			if again {
+				a.log.Warn("the pin of a link was removed, and is made again", "pin", path)
+			}
+			return err
 		}
+		l.Close()
+		delete(a.links, name)
 	}
-	// Its interface was deleted, perhaps made anew under the same name.
-	if err := os.Remove(path); err != nil {
-		return nil, false, err
+	l, err := link.LoadPinnedLink(path, nil)
+	switch {
+	case err == nil && isAt(l, at) && l.Update(p) == nil:
+		a.links[name] = l
+		return nil
+	case err == nil:
+		l.Close()
+	case !errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("adopt %s: %w", path, err)
 	}
-	return nil, false, nil
+	if l, err = attach(); err != nil {
+		return err
+	}
+	if err := bpffs.Replace(l, path); err != nil {
+		l.Close()
+		return err
+	}
+	a.links[name] = l
+	if lost || a.attached {
+		a.log.Warn("a program was not attached any more, and is put back", "link", name)
+	}
+	return nil
 }
 
-func pinLink(l link.Link, path string) error {
-	defer l.Close()
-	return bpffs.Replace(l, path)
+func isAt(l link.Link, at int) bool {
+	is, err := bpffs.Where(l)
+	return err == nil && is != 0 && (at == 0 || is == uint64(at))
 }
 
-func (a *Agent) linkPath(kind, iface string) string {
-	return filepath.Join(a.o.PinDir, dirLinks, bpffs.Name(kind+"-"+iface))
-}
+func linkName(kind, iface string) string { return bpffs.Name(kind + "-" + iface) }
 
 func (a *Agent) attachIn(dev *net.Interface) (mode string, err error) {
-	path := a.linkPath("xdp", dev.Name)
-	_, ok, err := update(path, a.set.HostIn, func(i *link.Info) bool {
-		return i.XDP() != nil && int(i.XDP().Ifindex) == dev.Index
-	})
+	err = a.hold(linkName("xdp", dev.Name), dev.Index, a.set.HostIn, func() (link.Link, error) { return a.attachXDP(dev) })
 	if err != nil {
-		return "", err
-	}
-	if ok {
-		return xdpMode(dev.Index)
-	}
-	options := link.XDPOptions{Program: a.set.HostIn, Interface: dev.Index, Flags: link.XDPDriverMode}
-	l, err := attachXDP(options)
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, ebpf.ErrNotSupported) {
-		a.log.Warn("no native XDP: packets go the slower, generic way", "interface", dev.Name, "error", err)
-		options.Flags = link.XDPGenericMode
-		l, err = attachXDP(options)
-	}
-	switch {
-	case errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST):
-		return "", fmt.Errorf("interface %s: another XDP program is attached (%w); detach it: ip link set dev %s xdp off", dev.Name, err, dev.Name)
-	case errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ERANGE):
-		return "", fmt.Errorf("interface %s: attach XDP: %w; its MTU of %d may be too large for XDP, or large receive offload is on (ethtool -K %s lro off)",
-			dev.Name, err, dev.MTU, dev.Name)
-	case err != nil:
-		return "", fmt.Errorf("interface %s: attach XDP: %w", dev.Name, err)
-	}
-	if err := pinLink(l, path); err != nil {
 		return "", err
 	}
 	return xdpMode(dev.Index)
 }
 
-// attachXDP waits for a program that was just detached to be gone: the kernel
-// finishes that after the fact, also for an agent that was killed.
-func attachXDP(o link.XDPOptions) (link.Link, error) {
-	for end := time.Now().Add(time.Second); ; time.Sleep(10 * time.Millisecond) {
-		l, err := link.AttachXDP(o)
-		if !errors.Is(err, unix.EBUSY) || time.Now().After(end) {
-			return l, err
-		}
+func (a *Agent) attachXDP(dev *net.Interface) (link.Link, error) {
+	patience := bpffs.Patience
+	if a.attached { // the next look tries again
+		patience = 0
 	}
+	l, err := bpffs.AttachXDP(a.set.HostIn, dev.Index, dev.Name, patience, a.log)
+	switch {
+	case errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ERANGE):
+		return nil, fmt.Errorf("interface %s: %w; its MTU of %d may be too large for XDP, or large receive offload is on (ethtool -K %s lro off)",
+			dev.Name, err, dev.MTU, dev.Name)
+	case err != nil:
+		return nil, fmt.Errorf("interface %s: %w", dev.Name, err)
+	}
+	return l, nil
 }
 
 // attachOut attaches host_out behind what other programs (and other agents)
 // do on the way out, so that it sees the packets as they leave.
 func (a *Agent) attachOut(dev *net.Interface) (kind string, err error) {
-	if a.o.classic {
-		return egressClsact, attachClassic(a.netlink, classicOut, dev.Index, dev.Name, a.set.HostOut)
+	return a.attachTC(linkName("tcx", dev.Name), classicOut, dev, a.set.HostOut, ebpf.AttachTCXEgress, link.Tail())
+}
+
+// attachTC attaches a program of tc by tcx, or where the kernel has none as a
+// filter of clsact.
+func (a *Agent) attachTC(name string, c classic, dev *net.Interface, p *ebpf.Program, to ebpf.AttachType, where link.Anchor) (kind string, err error) {
+	if !a.o.classic {
+		err = a.hold(name, dev.Index, p, func() (link.Link, error) {
+			return link.AttachTCX(link.TCXOptions{Interface: dev.Index, Program: p, Attach: to, Anchor: where})
+		})
+		if err == nil {
+			return egressTCX, nil
+		}
+		if !errors.Is(err, ebpf.ErrNotSupported) {
+			return "", fmt.Errorf("interface %s: attach %s: %w", dev.Name, name, err)
+		}
 	}
-	path := a.linkPath("tcx", dev.Name)
-	_, ok, err := update(path, a.set.HostOut, func(i *link.Info) bool {
-		return i.TCX() != nil && int(i.TCX().Ifindex) == dev.Index
-	})
-	if ok || err != nil {
-		return egressTCX, err
+	if a.attached {
+		if there, err := hasClassic(a.netlink, c, dev.Index); there || err != nil {
+			return egressClsact, err
+		}
+		a.log.Warn("a program was not attached any more, and is put back", "filter", c.name, "interface", dev.Name)
 	}
-	l, err := link.AttachTCX(link.TCXOptions{
-		Interface: dev.Index, Program: a.set.HostOut, Attach: ebpf.AttachTCXEgress, Anchor: link.Tail(),
-	})
-	if errors.Is(err, ebpf.ErrNotSupported) {
-		return egressClsact, attachClassic(a.netlink, classicOut, dev.Index, dev.Name, a.set.HostOut)
-	}
-	if err != nil {
-		return "", fmt.Errorf("interface %s: attach to egress: %w", dev.Name, err)
-	}
-	return egressTCX, pinLink(l, path)
+	return egressClsact, attachClassic(a.netlink, c, dev.Index, dev.Name, p)
 }
 
 func (a *Agent) attachSockops() error {
-	path := filepath.Join(a.o.PinDir, dirLinks, "sockops")
-	_, ok, err := update(path, a.set.HostSockops, func(*link.Info) bool { return true })
-	if ok || err != nil {
-		return err
-	}
-	dir, done, err := cgroupRoot()
-	if err != nil {
-		return err
-	}
-	defer done()
-	l, err := link.AttachCgroup(link.CgroupOptions{Path: dir, Attach: ebpf.AttachCGroupSockOps, Program: a.set.HostSockops})
-	if err != nil {
-		return fmt.Errorf("attach to the root of cgroup v2 (%s): %w", dir, err)
-	}
-	return pinLink(l, path)
+	return a.hold(linkSockops, 0, a.set.HostSockops, func() (link.Link, error) {
+		dir, done, err := cgroupRoot()
+		if err != nil {
+			return nil, err
+		}
+		defer done()
+		l, err := link.AttachCgroup(link.CgroupOptions{Path: dir, Attach: ebpf.AttachCGroupSockOps, Program: a.set.HostSockops})
+		if err != nil {
+			return nil, fmt.Errorf("attach to the root of cgroup v2 (%s): %w", dir, err)
+		}
+		return l, nil
+	})
 }
+
+// linkSockops is the name of host_sockops' link.
+const linkSockops = "sockops"
 
 // detach removes the pinned links, and with them the attachments.
 func detach(pinDir string) error {

@@ -54,6 +54,24 @@ func attachClassic(h *netlink.Handle, c classic, index int, device string, p *eb
 	return nil
 }
 
+// hasClassic says whether the filter is on an interface.
+func hasClassic(h *netlink.Handle, c classic, index int) (bool, error) {
+	l, err := h.LinkByIndex(index)
+	if err != nil {
+		return false, err
+	}
+	filters, err := h.FilterList(l, c.parent)
+	if err != nil {
+		return false, nil // no clsact there
+	}
+	for _, f := range filters {
+		if b, ok := f.(*netlink.BpfFilter); ok && b.Name == c.name {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 // detachClassic removes a filter of ours wherever it is in this namespace,
 // except on the interfaces (by index) in keep.
 func detachClassic(h *netlink.Handle, c classic, keep map[int]bool) error {

@@ -139,8 +139,9 @@ func (a *Agent) Run(ctx context.Context) error {
 }
 
 func (a *Agent) watch(ctx context.Context) {
-	tick := time.NewTicker(time.Second)
+	tick, tend := time.NewTicker(time.Second), time.NewTicker(tendEvery)
 	defer tick.Stop()
+	defer tend.Stop()
 	report := func(err error) {
 		if err != nil {
 			a.log.Error("host agent", "error", err)
@@ -155,6 +156,9 @@ func (a *Agent) watch(ctx context.Context) {
 			a.mu.Lock()
 			report(errors.Join(a.refreshClock(), a.watchTimestamps(), a.keep()))
 			a.mu.Unlock()
+		case <-tend.C:
+			a.tend()
+			continue
 		}
 		report(a.resettle())
 	}

@@ -3,6 +3,7 @@ package host
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -193,13 +194,16 @@ type Generations struct {
 func (a *Agent) Status() Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := Status{PinDir: a.o.PinDir, Adopted: a.adopted, HZ: a.hz, Lookup: a.control.load(offLookup) != 0, Interfaces: a.devices}
+	s := Status{PinDir: a.o.PinDir, Adopted: a.adopted, HZ: a.hz, Lookup: a.control.load(offLookup) != 0, Interfaces: slices.Clone(a.devices)}
 	for vip := range a.table.VIPs() {
 		s.VIPs = append(s.VIPs, vip.String())
 	}
 	slices.Sort(s.VIPs)
 	if a.noTimestamps {
 		s.Warnings = append(s.Warnings, warnNoTimestamps)
+	}
+	for _, what := range slices.Sorted(maps.Keys(a.astray)) {
+		s.Warnings = append(s.Warnings, a.astray[what])
 	}
 	a.describeOwn(&s)
 	return s

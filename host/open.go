@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -51,6 +52,10 @@ type Agent struct {
 	sysctl  *os.File // net.ipv4.tcp_timestamps of the agent's own namespace
 	devices []Interface
 	hz      int
+	links   map[string]link.Link // held open, by their pins' names
+	// attached: Open is over, and what is missing from here on somebody took away.
+	attached bool
+	astray   map[string]string // what is not as it should be, by what: see tend
 
 	netlink *netlink.Handle
 	ns      netns.NsHandle
@@ -93,7 +98,7 @@ func Open(o Options, log *slog.Logger) (a *Agent, err error) {
 	if err := os.MkdirAll(o.PinDir, 0o700); err != nil {
 		return nil, err
 	}
-	a = &Agent{o: o, log: log.With("agent", o.Name)}
+	a = &Agent{o: o, log: log.With("agent", o.Name), links: map[string]link.Link{}}
 	defer func() {
 		if err != nil {
 			if a.fresh { // what we began is ours to undo
@@ -133,6 +138,7 @@ func Open(o Options, log *slog.Logger) (a *Agent, err error) {
 	if err := a.attach(); err != nil {
 		return a, err
 	}
+	a.attached = true
 	return a, nil
 }
 
@@ -232,6 +238,13 @@ func (a *Agent) maps() map[string]*ebpf.Map {
 	}
 }
 
+func (a *Agent) programs() map[string]*ebpf.Program {
+	return map[string]*ebpf.Program{
+		"host_in": a.set.HostIn, "host_out": a.set.HostOut, "host_sockops": a.set.HostSockops, "host_clock": a.set.HostClock,
+		"host_accept": a.set.HostAccept,
+	}
+}
+
 // setUp prepares a control that is new and brings an adopted one up to date.
 func (a *Agent) setUp() error {
 	switch got := a.control.load(offLayout); {
@@ -268,6 +281,10 @@ func (a *Agent) Close() error {
 }
 
 func (a *Agent) release() {
+	for _, l := range a.links {
+		l.Close()
+	}
+	a.links = nil
 	a.closeOwn()
 	if a.set != nil {
 		a.set.Close()

@@ -77,22 +77,11 @@ func (p *Plane) attach(devices map[int]string) error {
 // repin pins a link whose pin somebody removed: without it, the program would go
 // with this process.
 func (p *Plane) repin(l xdp.Link, index int) error {
-	path := p.linkPath(index)
-	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		return err
+	again, err := bpffs.Repin(l, p.linkPath(index))
+	if again {
+		p.log.Warn("the pin of a link was removed, and is made again", "pin", p.linkPath(index))
 	}
-	info, err := l.Info()
-	if err != nil {
-		return err
-	}
-	// Of its own: l takes itself for pinned.
-	again, err := xdp.NewFromID(info.ID)
-	if err != nil {
-		return err
-	}
-	defer again.Close()
-	p.log.Warn("the pin of a link was removed, and is made again", "pin", path)
-	return bpffs.Replace(again, path)
+	return err
 }
 
 func (p *Plane) attachOne(index int, name string) (xdp.Link, error) {
@@ -163,17 +152,6 @@ func (p *Plane) detachOthers(devices map[int]string) error {
 
 // linkOf is the index of the device that a link is at; 0: at none any more.
 func linkOf(l xdp.Link) (int, error) {
-	info, err := l.Info()
-	if err != nil {
-		return 0, fmt.Errorf("what a link is at: %w", err)
-	}
-	return linkIndex(info), nil
-}
-
-// linkIndex is the index of a link's device; 0: it is gone.
-func linkIndex(info *xdp.Info) int {
-	if x := info.XDP(); x != nil {
-		return int(x.Ifindex)
-	}
-	return 0
+	at, err := bpffs.Where(l)
+	return int(at), err
 }

@@ -165,6 +165,18 @@ func (w *wires) apply(p *Plane, t Tables) error {
 	return netspace.In(w.router, func() error { return p.Apply(t) })
 }
 
+// tend looks until nothing is missing.
+func (w *wires) tend(p *Plane) {
+	w.t.Helper()
+	well := netspace.WaitFor(10*time.Second, func() bool {
+		w.must(netspace.In(w.router, func() error { p.Tend(); return nil }))
+		return p.Status().Astray == "" && !bpffs.Missing(p.linkPath(w.index["in0"]))
+	})
+	if !well {
+		w.t.Fatalf("not put back: %+v", p.Status())
+	}
+}
+
 // send sends a packet with a number of its own.
 func (w *wires) send() {
 	w.t.Helper()
@@ -345,6 +357,26 @@ func TestDetachedOutside(t *testing.T) {
 	w.must(w.apply(p, tables))
 	if by := w.passes(64); by[0]+by[1] != 64 {
 		t.Errorf("of 64 packets %v came out", by)
+	}
+}
+
+// TestTend: whatever somebody takes away is back without new tables.
+func TestTend(t *testing.T) {
+	w := newWires(t)
+	p := w.open(w.options())
+	w.must(w.apply(p, w.tables(true, true)))
+	w.must(p.links[w.index["in0"]].Detach())
+	w.must(os.RemoveAll(w.pinDir))
+	w.tend(p)
+	if by := w.passes(64); by[0]+by[1] != 64 {
+		t.Errorf("of 64 packets %v came out", by)
+	}
+	p.Close()
+	if p = w.open(w.options()); !p.Status().Adopted {
+		t.Error("nothing to adopt after pins were removed")
+	}
+	if by := w.passes(16); by[0]+by[1] != 16 {
+		t.Errorf("the next process: of 16 packets %v came out", by)
 	}
 }
 

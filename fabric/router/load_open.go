@@ -43,10 +43,11 @@ type Plane struct {
 	log  *slog.Logger
 	lock *os.File
 
-	mu    sync.Mutex
-	set   *set             // nil: closed
-	state *state           // what set's maps hold
-	links map[int]xdp.Link // by index of the device; nil before the first Apply
+	mu     sync.Mutex
+	set    *set             // nil: closed
+	state  *state           // what set's maps hold
+	links  map[int]xdp.Link // by index of the device; nil before the first Apply
+	astray string           // what Tend could not do
 	// adopted: the maps, with what they hold, are those of a process before.
 	adopted bool
 }

@@ -134,7 +134,7 @@ func runningProgram(pinDir string) (id ebpf.ProgramID, err error) {
 			return err
 		}
 		defer l.Close()
-		if info, err := l.Info(); err == nil && linkIndex(info) != 0 {
+		if info, err := l.Info(); err == nil && info.XDP() != nil && info.XDP().Ifindex != 0 {
 			id = info.Program
 		}
 		return nil

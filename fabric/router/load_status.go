@@ -18,6 +18,7 @@ type PlaneStatus struct {
 	// Devices that the program is attached to, by index.
 	Devices []DeviceStatus
 	Limits  []Limit
+	Astray  string // what could not be put back after somebody took it away
 }
 
 // DeviceStatus is how the program sits on a device.
@@ -37,9 +38,13 @@ type Limit struct {
 func (p *Plane) Status() PlaneStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := PlaneStatus{PinDir: p.PinDir(), Adopted: p.adopted, Running: p.links != nil}
+	s := PlaneStatus{PinDir: p.PinDir(), Adopted: p.adopted, Running: p.links != nil, Astray: p.astray}
 	for _, index := range slices.Sorted(maps.Keys(p.links)) {
-		s.Devices = append(s.Devices, deviceStatus(index))
+		d := deviceStatus(index)
+		if on, err := linkOf(p.links[index]); err == nil && on != index {
+			d.Mode = "off"
+		}
+		s.Devices = append(s.Devices, d)
 	}
 	if p.state != nil {
 		s.Limits = []Limit{{"inputs", uint64(len(p.state.inputs)), mostDevices}, {"routes", uint64(len(p.state.routes)), mostRoutes},
