@@ -2,7 +2,6 @@ package dataplane
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"net/netip"
 	"os"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/scheme/model"
+	"github.com/fairlead/fairlead/soak"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -18,17 +18,13 @@ import (
 // same packets, the same clock, and every step must agree in verdict, reason,
 // server, output and in what is left behind.
 
-// diffSeeds is how many random worlds are gone through: more of them for a
-// longer search.
-var diffSeeds = flag.Uint64("diff.seeds", 24, "random pools and tables in TestProgramAgreesWithModel")
-
 // Thousands of packets, good and hostile, against many random tables.
 func TestProgramAgreesWithModel(t *testing.T) {
 	seen := map[model.Reason]int{}
 	var sum model.Counters
 	packets, hits, told, kept := 0, map[string]int{}, 0, 0
 	refused, all := 0, 0 // openings that went by held; entries made because the VIP tracks all
-	for seed := uint64(1); seed <= *diffSeeds; seed++ {
+	for seed := range soak.Seeds(t, 24) {
 		p := newPair(t, seed)
 		for n := range 2500 {
 			if n == 1250 {
@@ -79,7 +75,7 @@ func TestProgramAgreesWithModel(t *testing.T) {
 		sum = added(sum, p.state)
 		kept += p.kept
 	}
-	t.Logf("%d packets, seeds 1-%d: %v", packets, *diffSeeds, seen)
+	t.Logf("%d packets: %v", packets, seen)
 	t.Logf("counted %+v; told %d, kept %d; refused openings held elsewhere %d; tracked as all are %d; entries found, by scheme and event: %v",
 		sum, told, kept, refused, all, hits)
 	for r := model.PassNotIP; r <= model.Known; r++ {

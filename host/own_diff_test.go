@@ -2,7 +2,6 @@ package host
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -24,14 +23,11 @@ import (
 // verdicts, frames, reasons, what is learned, the table of flows, what others
 // are asked.
 
-var ownRounds = flag.Int("own.rounds", 1, "rounds of the differential test of who owns a connection; each makes new servers and sockets")
-
 const ownPackets = 6000 // a round: within the minute that TIME_WAIT lasts
 
 func TestOwnAgainstModel(t *testing.T) {
-	seed := soak.Seed(t)
-	for i := range uint64(*ownRounds) {
-		t.Run(fmt.Sprintf("seed=%d", seed+i), func(t *testing.T) { ownRound(t, seed+i) })
+	for seed := range soak.Seeds(t, 1) {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { ownRound(t, seed) })
 	}
 }
 

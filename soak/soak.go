@@ -6,6 +6,7 @@ package soak
 import (
 	"fmt"
 	"hash/fnv"
+	"iter"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -79,6 +80,26 @@ func first(t testing.TB) uint64 {
 func Rand(t testing.TB) *rand.Rand {
 	t.Helper()
 	return rand.New(rand.NewPCG(Seed(t), 0))
+}
+
+// Seeds are for tests that go through so many random worlds: from 1 on, or in a
+// soak ten times as many from a new one on. A test that fails says which.
+func Seeds(t testing.TB, worlds int) iter.Seq[uint64] {
+	t.Helper()
+	from := uint64(1)
+	if On() || os.Getenv(seedName) != "" {
+		from = Seed(t)
+	}
+	if On() {
+		worlds *= 10
+	}
+	return func(yield func(uint64) bool) {
+		for i := range uint64(worlds) {
+			if !yield(from + i) {
+				return
+			}
+		}
+	}
 }
 
 // again is the command that repeats a test.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -47,6 +48,23 @@ func TestSeed(t *testing.T) {
 	t.Setenv(seedName, "18446744073709551615")
 	if got, _ := draw(); got != 1<<64-1 {
 		t.Errorf("asked for 18446744073709551615: %d", got)
+	}
+}
+
+func TestSeeds(t *testing.T) {
+	t.Setenv(onName, "")
+	t.Setenv(seedName, "")
+	if got := slices.Collect(Seeds(t, 3)); !slices.Equal(got, []uint64{1, 2, 3}) {
+		t.Errorf("without a soak: %v", got)
+	}
+	t.Setenv(onName, "1")
+	one, two := slices.Collect(Seeds(&recorder{TB: t}, 3)), slices.Collect(Seeds(&recorder{TB: t}, 3))
+	if len(one) != 30 || one[29] != one[0]+29 || one[0] == two[0] {
+		t.Errorf("in a soak: %v, %v", one, two)
+	}
+	t.Setenv(seedName, "77")
+	if got := slices.Collect(Seeds(&recorder{TB: t}, 3)); got[0] != 77 {
+		t.Errorf("again: %v", got)
 	}
 }
 

@@ -2,24 +2,20 @@ package router
 
 import (
 	"encoding/binary"
-	"flag"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
 
 	"github.com/fairlead/fairlead/fabric/pathsel"
+	"github.com/fairlead/fairlead/soak"
 	"github.com/fairlead/fairlead/wire"
 )
-
-// diffSeeds is how many random routers are gone through: more of them for a
-// longer search.
-var diffSeeds = flag.Uint64("diff.seeds", 16, "random selectors and tables in TestProgramAgreesWithTwin")
 
 // TestProgramAgreesWithTwin: random packets, good and hostile, through random
 // tables that change, under every permutation and field.
 func TestProgramAgreesWithTwin(t *testing.T) {
 	reasons, hows := map[string]int{}, map[pathsel.How]int{}
-	for seed := uint64(1); seed <= *diffSeeds && !t.Failed(); seed++ {
+	for seed := range soak.Seeds(t, 16) {
 		h := &hostile{Rand: rand.New(rand.NewPCG(seed, 6))}
 		o := h.options(t, seed)
 		r := newRig(t, o)
@@ -36,13 +32,10 @@ func TestProgramAgreesWithTwin(t *testing.T) {
 			}
 		}
 		if t.Failed() {
-			t.Logf("seed %d, selector %+v", seed, o.Selector.Config())
+			t.Fatalf("seed %d, selector %+v", seed, o.Selector.Config())
 		}
 	}
 	t.Logf("%v %v", reasons, hows)
-	if t.Failed() || *diffSeeds < 16 {
-		return
-	}
 	for _, name := range reasonNames {
 		if reasons[name] == 0 && name != "headroom" { // test runs have room
 			t.Errorf("no packet of %s", name)
