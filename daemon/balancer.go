@@ -263,6 +263,8 @@ func (b *balancer) readFabric(f *topology.Fabric) (changed bool, err error) {
 
 func (b *balancer) live(*controller.Assignment) ([]*fairleadv1.LiveVIP, error) { return nil, nil }
 
+func (b *balancer) restoreClock(base uint32) error { return b.lb.RestoreClock(base) }
+
 func (b *balancer) pinDir() string { return b.lb.PinDir() }
 
 func (b *balancer) flows() flowTable { return b.lb }

@@ -118,6 +118,7 @@ type daemon struct {
 	mu       sync.Mutex
 	force    atomic.Pointer[inForce]
 	had      *controller.Assignment // what packets go by; nil: nothing yet
+	pinned   pinnedForce            // what they went by when this daemon started
 	retry    chan struct{}          // apply what is in force again
 	due      *schedule              // when that is due by itself
 	settings atomic.Pointer[settings]
@@ -252,6 +253,7 @@ func (d *daemon) begin(ctx context.Context, cfg *config.Config) (err error) {
 		d.together.tell = p.endAfter
 	}
 	d.setPhase(phaseApplying)
+	d.pinned = d.readPinned()
 	if err := d.fixClock(ctx); err != nil {
 		return err
 	}
@@ -278,7 +280,9 @@ func (d *daemon) fixClock(ctx context.Context) error {
 	}
 	clock := sharedClock{source: clockPinned}
 	var ok bool
-	if clock.base, ok = d.plane.clockBase(); !ok {
+	if clock.base, ok = d.plane.clockBase(); ok {
+		clock.base = d.trueClock(clock.base)
+	} else {
 		d.asking.Store(true)
 		clock = chooseClock(ctx, d.me.name, d.peers.withClock())
 		if ctx.Err() != nil {
@@ -302,8 +306,7 @@ func (d *daemon) firstAssignment(ctx context.Context, cfg *config.Config) error 
 	if err != nil {
 		return err
 	}
-	pinned := d.readPinned()
-	if pinned.contradicts(a) {
+	if d.pinned.contradicts(a) {
 		d.state.setAside(assignmentName, errors.New("the programs go by another one of the same version"))
 		a = nil
 	}
@@ -320,7 +323,7 @@ func (d *daemon) firstAssignment(ctx context.Context, cfg *config.Config) error 
 			return err
 		}
 	}
-	if err := d.mayReplace(pinned, a, source == d.opts.File); err != nil {
+	if err := d.mayReplace(d.pinned, a, source == d.opts.File); err != nil {
 		return err
 	}
 	d.mu.Lock()

@@ -107,6 +107,15 @@ func TestDamagedAssignment(t *testing.T) {
 		t.Errorf("sealed anew, it is used; warnings %q", d.status("lb1").Warnings)
 	}
 
+	// The clock in the maps.
+	d.stops["lb1"]()
+	base := *d.planes["lb1"].base
+	*d.planes["lb1"].base ^= 1 << 20
+	d.start(RoleBalancer, "lb1")
+	if *d.planes["lb1"].base != base || d.status("lb1").Clock.BaseMs != base || !d.warned("lb1", "the clock in the pinned maps was damaged") {
+		t.Errorf("the clock is %d, was %d: %q", *d.planes["lb1"].base, base, d.status("lb1").Warnings)
+	}
+
 	// Nobody has it any more.
 	d.stops["lb1"]()
 	d.stops["s1"]()
@@ -279,6 +288,7 @@ func TestSplit(t *testing.T) {
 func TestPinnedForce(t *testing.T) {
 	p := &fakePlane{pins: t.TempDir()}
 	d := &daemon{plane: p, log: slog.New(slog.DiscardHandler)}
+	d.clock.Store(&sharedClock{base: 77})
 	if got := d.readPinned(); got.version != 0 {
 		t.Errorf("nothing is pinned: %v", got)
 	}
@@ -286,7 +296,7 @@ func TestPinnedForce(t *testing.T) {
 	for version := range uint64(3) { // replaced in place
 		d.writePinned(version+1, want)
 	}
-	if got := d.readPinned(); got.version != 3 || !bytes.Equal(got.digest, want) {
+	if got := d.readPinned(); got.version != 3 || got.clock != 77 || !bytes.Equal(got.digest, want) {
 		t.Errorf("%d %x", got.version, got.digest)
 	}
 	path := filepath.Join(p.pins, forceName)

@@ -64,6 +64,8 @@ func (h *agent) readFabric(f *topology.Fabric) (changed bool, err error) { retur
 // changed never tells anything: nothing local changes what a host applies.
 func (h *agent) changed() <-chan struct{} { return nil }
 
+func (h *agent) restoreClock(base uint32) error { return h.agent.RestoreClock(base) }
+
 func (h *agent) pinDir() string { return h.agent.Status().PinDir }
 
 // flows: a host tracks no connections.

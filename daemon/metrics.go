@@ -92,7 +92,7 @@ var (
 	mInfo       = gauge("assignment_info", "The assignment in force. Always 1: all daemons shall have one digest.", "version", "digest")
 	mDiffer     = gauge("peers_differ", "Peers that have another assignment under the same version.")
 	mUnsaved    = gauge("state_unsaved_files", "Files of the state folder that the disk does not take: a restart may begin from what was before.")
-	mDamaged    = gauge("state_damaged_files", "Files of the state folder that were damaged and set aside since the daemon started.")
+	mDamaged    = gauge("state_damaged_files", "Files of the state folder, and clocks in pinned maps, that were found damaged when the daemon started.")
 	mStampEpoch = gauge("stamp_epoch", "Key epoch under which hosts stamp new connections.")
 	mEpochs     = gauge("decode_epochs", "Number of key epochs that decode: 2 while a key rotates.")
 	mWarnings   = gauge("warnings", "Number of things that fairlead status warns of.")

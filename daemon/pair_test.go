@@ -49,6 +49,8 @@ type fakePlane struct {
 
 func (p *fakePlane) pinDir() string { return p.pins }
 
+func (p *fakePlane) restoreClock(base uint32) error { return p.fixClock(base) }
+
 func (p *fakePlane) clockBase() (uint32, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

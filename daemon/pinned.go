@@ -13,19 +13,24 @@ import (
 	"github.com/fairlead/fairlead/controller"
 )
 
-// Beside its programs a daemon pins which assignment they go by, as a symbolic
-// link, which bpffs takes: it is there for as long as they are, whatever becomes
-// of the disk, and is replaced in one step.
+// Beside its programs a daemon pins which assignment and which clock they go by, as
+// a symbolic link, which bpffs takes: it is there for as long as they are, whatever
+// becomes of the disk, and is replaced in one step.
 //
-//	PIN_DIR/force -> VERSION-DIGEST-CRC
+//	PIN_DIR/force -> VERSION-DIGEST-CLOCK-CRC
 //
 // With it a daemon that starts can tell a state folder that is older than what is
-// in force, or another one, from its own.
+// in force, or another one, from its own, and a clock in the maps that is not the
+// one that was fixed. All else in the maps it fills anew.
 
 const forceName = "force"
 
 // pinsPrograms is a plane whose programs are pinned.
-type pinsPrograms interface{ pinDir() string }
+type pinsPrograms interface {
+	pinDir() string
+	// restoreClock puts the base back that was fixed in this boot.
+	restoreClock(base uint32) error
+}
 
 // forcePin is where that is pinned; empty: nowhere.
 func (d *daemon) forcePin() string {
@@ -40,6 +45,7 @@ func (d *daemon) forcePin() string {
 type pinnedForce struct {
 	version uint64
 	digest  []byte
+	clock   uint32 // base
 }
 
 func (d *daemon) readPinned() (p pinnedForce) {
@@ -53,8 +59,9 @@ func (d *daemon) readPinned() (p pinnedForce) {
 	}
 	var version uint64
 	var digest string
+	var clock uint32
 	if err == nil {
-		if _, err = fmt.Sscanf(text, "%d-%64s", &version, &digest); err == nil && forceText(version, digest) != text {
+		if _, err = fmt.Sscanf(text, "%d-%64s-%d", &version, &digest, &clock); err == nil && forceText(version, digest, clock) != text {
 			err = errors.New("its checksum is wrong")
 		}
 	}
@@ -62,13 +69,13 @@ func (d *daemon) readPinned() (p pinnedForce) {
 		d.log.Error("which assignment the programs went by is not known: what says so is damaged", "pin", path, "error", err)
 		return p
 	}
-	p.version = version
+	p.version, p.clock = version, clock
 	p.digest, _ = hex.DecodeString(digest) // as it was written
 	return p
 }
 
-func forceText(version uint64, digest string) string {
-	text := fmt.Sprintf("%d-%s", version, digest)
+func forceText(version uint64, digest string, clock uint32) string {
+	text := fmt.Sprintf("%d-%s-%d", version, digest, clock)
 	return fmt.Sprintf("%s-%08x", text, crc32.ChecksumIEEE([]byte(text)))
 }
 
@@ -82,7 +89,7 @@ func (d *daemon) writePinned(version uint64, digest []byte) {
 	next := path + "+new"
 	err := os.Remove(next) // of a daemon that was killed here
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		err = os.Symlink(forceText(version, hex.EncodeToString(digest)), next)
+		err = os.Symlink(forceText(version, hex.EncodeToString(digest), d.clock.Load().base), next)
 	}
 	if err == nil {
 		err = os.Rename(next, path)
@@ -90,6 +97,20 @@ func (d *daemon) writePinned(version uint64, digest []byte) {
 	if err != nil {
 		d.log.Warn("which assignment the programs go by could not be noted beside them: a restart trusts the disk alone", "error", err)
 	}
+}
+
+// trueClock is the base that is pinned, or where that is not the one that was fixed
+// in this boot, that one, put back.
+func (d *daemon) trueClock(pinned uint32) uint32 {
+	if d.pinned.version == 0 || d.pinned.clock == pinned {
+		return pinned
+	}
+	text := fmt.Sprintf("the clock in the pinned maps was damaged (%d where %d was fixed) and is put back: see who writes there", pinned, d.pinned.clock)
+	if err := d.plane.(pinsPrograms).restoreClock(d.pinned.clock); err != nil {
+		text = fmt.Sprintf("the clock in the pinned maps is damaged and cannot be put back: %v", err)
+	}
+	d.state.warn(text)
+	return d.pinned.clock
 }
 
 // contradicts says that a, which is on disk, is not what was put in force under

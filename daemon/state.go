@@ -219,9 +219,16 @@ func (s *stateDir) setAside(name string, why error) {
 	}
 	s.useless[name] = true
 	delete(s.written, name)
+	s.mu.Unlock()
+	s.warn(text)
+}
+
+// warn says what of this daemon's state is damaged, until it is started again.
+func (s *stateDir) warn(text string) {
+	s.mu.Lock()
 	s.damaged = append(s.damaged, text)
 	s.mu.Unlock()
-	s.log.Error("a file of this daemon's state is damaged", "warning", text)
+	s.log.Error("this daemon's state is damaged", "warning", text)
 }
 
 // lost says that a file is missing because it was damaged, now or when the daemon

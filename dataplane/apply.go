@@ -28,6 +28,7 @@ type inForce struct {
 type writtenLine struct {
 	server serverLine
 	image  lbFlLine // counters zero
+	uneven bool     // as found: not every CPU's copy says this
 }
 
 // usable says that packets go out by this line.
@@ -329,7 +330,7 @@ func (l *LB) writeLine(line uint32, s serverLine, reset bool) error {
 			return err
 		}
 	}
-	if !reset && was.image == image {
+	if !reset && was.image == image && !was.uneven {
 		was.server = s
 		l.written[line] = was
 		return nil
@@ -337,7 +338,7 @@ func (l *LB) writeLine(line uint32, s serverLine, reset bool) error {
 	// A next hop that is being asked for does not take away the one that
 	// works: after a restart, or when a route moves to a new router.
 	if !reset && was.server.sameWay(s) && was.usable() && l.hops.Get(s.addr).State == nexthop.Unresolved {
-		if was.server == s {
+		if was.server == s && !was.uneven {
 			return nil
 		}
 		image = was.image
@@ -354,7 +355,7 @@ func (l *LB) writeLine(line uint32, s serverLine, reset bool) error {
 	if ret != 0 {
 		return fmt.Errorf("line %d: program line_write returned %d", line, ret)
 	}
-	l.written[line] = writtenLine{s, image}
+	l.written[line] = writtenLine{server: s, image: image}
 	return nil
 }
 

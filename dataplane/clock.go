@@ -120,6 +120,21 @@ func (l *LB) SetClock(sharedNow func() uint32) error {
 	return l.refreshClock()
 }
 
+// RestoreClock puts back a base that was fixed in this boot, where what is pinned
+// of it is damaged.
+func (l *LB) RestoreClock(d uint32) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.set == nil {
+		return errClosed
+	}
+	l.clockD, l.clockSet = d, true
+	if err := l.set.putMeta(l.metaClock); err != nil {
+		return fmt.Errorf("pin the clock: %w", err)
+	}
+	return l.refreshClock()
+}
+
 func (l *LB) metaClock(m *metaRecord) { m.ClockD, m.ClockSet = l.clockD, 1 }
 
 // adoptClock takes over the clock that a process before fixed.

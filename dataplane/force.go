@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // readForce reads what an adopted set's active half says.
@@ -39,9 +40,11 @@ func readWritten(o *objects, f inForce) (map[uint32]writtenLine, error) {
 			if err := o.maps[mapLines].Lookup(line, &cpus); err != nil {
 				return nil, fmt.Errorf("server line %d: %w", line, err)
 			}
+			for i := range cpus {
+				cpus[i].Packets, cpus[i].Bytes, cpus[i].Opened = 0, 0, 0
+			}
 			image := cpus[0]
-			image.Packets, image.Bytes, image.Opened = 0, 0, 0
-			w := writtenLine{image: image}
+			w := writtenLine{image: image, uneven: slices.ContainsFunc(cpus, func(c lbFlLine) bool { return c != image })}
 			if forwarding := lbFlForwarding(image.MacDst >> 48 & 0xff); forwarding != lbFlForwardingFL_FWD_NONE {
 				w.server = serverLine{addrOf(image.Addr), forwarding, uint8(image.MacDst>>56) & (lineClosed | lineDown | lineSteered), f.hops[id], ""}
 			}

@@ -102,6 +102,35 @@ func TestAdopt(t *testing.T) {
 	if n := w.counters(l).VIPs[0].NewConnections; n < 11 {
 		t.Errorf("%d new connections counted, want 11 or more", n)
 	}
+	// What is pinned of the clock is damaged, and put back; a server line that is, on
+	// one CPU, is written anew.
+	line, ok := l.Line(1, 0)
+	var cpus []lbFlLine
+	if err := errors.Join(l.set.putMeta(func(m *metaRecord) { m.ClockD ^= 1 << 20 }), l.set.maps[mapLines].Lookup(line, &cpus)); err != nil || !ok {
+		t.Fatal(err, ok)
+	}
+	whole := cpus[len(cpus)-1]
+	cpus[len(cpus)-1].Addr[0] ^= 1 << 5
+	if err := l.set.maps[mapLines].Put(line, cpus); err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	l = w.open(w.options())
+	if got, _ := l.ClockBase(); got == d {
+		t.Error("the clock is not damaged")
+	}
+	if err := l.RestoreClock(d); err != nil {
+		t.Fatal(err)
+	}
+	w.apply(l, 11, 12)
+	if err := l.set.maps[mapLines].Lookup(line, &cpus); err != nil || len(cpus) > 1 && cpus[len(cpus)-1].Addr != whole.Addr {
+		t.Errorf("the line on the last CPU has %x, had %x: %v", cpus[len(cpus)-1].Addr, whole.Addr, err)
+	}
+	l.Close()
+	l = w.open(w.options())
+	if got, ok := l.ClockBase(); !ok || got != d {
+		t.Errorf("clock base %d %v after it was put back, want %d", got, ok, d)
+	}
 	// Nothing that was known is forgotten before an assignment comes.
 	l.syncLines()
 	w.forwarded(3000)

@@ -81,6 +81,16 @@ func (a *Agent) SetClock(sharedNow func() uint32) error {
 	return a.refreshClock()
 }
 
+// RestoreClock puts back a base that was fixed in this boot, where what is pinned
+// of it is damaged: the constants of live connections are of that one.
+func (a *Agent) RestoreClock(d uint32) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.control.store(offClock, d)
+	a.control.store(offClocked, 1)
+	return a.refreshClock()
+}
+
 // refreshClock recomputes jiffies_base.
 func (a *Agent) refreshClock() error {
 	d, ok := a.ClockBase()

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,6 +17,7 @@ import (
 // ones'. They are those of the network namespace of the thread that opens them.
 const (
 	pathManagerPath = "/proc/sys/net/mptcp/path_manager"
+	availablePath   = "/proc/sys/net/mptcp/available_path_managers"
 	pmTypePath      = "/proc/sys/net/mptcp/pm_type"
 	enabledPath     = "/proc/sys/net/mptcp/enabled"
 )
@@ -48,12 +50,13 @@ type setting struct {
 	path     string
 	now      string
 	programs string // what it says where programs do
+	kernel   string // and where the kernel does, as when it starts
 }
 
 func readSetting() (s setting, err error) {
-	s = setting{path: pathManagerPath, programs: "userspace"}
+	s = setting{path: pathManagerPath, programs: "userspace", kernel: "kernel"}
 	if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) {
-		s.path, s.programs = pmTypePath, "1"
+		s.path, s.programs, s.kernel = pmTypePath, "1", "0"
 	}
 	text, err := os.ReadFile(s.path)
 	if err != nil {
@@ -61,6 +64,15 @@ func readSetting() (s setting, err error) {
 	}
 	s.now = strings.TrimSpace(string(text))
 	return s, nil
+}
+
+// knows says whether value is one that the setting can have.
+func (s setting) knows(value string) bool {
+	if s.path == pmTypePath {
+		return value == "0" || value == "1"
+	}
+	known, err := os.ReadFile(availablePath)
+	return err == nil && slices.Contains(strings.Fields(string(known)), value)
 }
 
 func (s setting) write(value string) error {
@@ -130,8 +142,11 @@ func (o *office) begin() error {
 		// One that was killed has left what the setting was.
 		var left [64]byte
 		n, _ := o.file.ReadAt(left[:], 0)
-		if text := strings.TrimSpace(string(left[:n])); text != "" {
+		switch text := strings.TrimSpace(string(left[:n])); {
+		case s.knows(text):
 			o.before = text
+		case text != "": // it is damaged: as the kernel has it when it starts
+			o.before = s.kernel
 		}
 		return nil
 	}

@@ -62,6 +62,22 @@ func TestTakeOver(t *testing.T) {
 		}
 		setTo("after a kill, a start and an end", "kernel")
 
+		// Killed, and what it left is damaged.
+		if first, err = takeOver(); err != nil {
+			return err
+		}
+		if _, err := first.file.WriteAt([]byte("x"), 0); err != nil {
+			return err
+		}
+		first.file.Close()
+		if next, err = takeOver(); err != nil {
+			return err
+		}
+		if err := next.end(); err != nil {
+			return err
+		}
+		setTo("after a kill that left damage", "kernel")
+
 		// The administrator's own choice stays.
 		s, err := readSetting()
 		if err != nil {
