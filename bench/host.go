@@ -135,7 +135,8 @@ func (a *agent) fill() error {
 	}
 	v := hostFlHostVip{Addr: k.Words(), Port: k.PortBE(), Proto: k.Proto, Used: 1, Id: 1,
 		Key: [2][2]uint64{benchKeys[0], benchKeys[1]}, Slot: 0, OldSlot: 0xffff, Epochs: 1,
-		Shift: 32 - cookieBits, Scheme: 1, Tunnel: words(tunnelEnd)}
+		Shift: 32 - cookieBits, Scheme: 1, Tunnel: words(tunnelEnd),
+		Flags: uint16(hostFlHostVipFlagsFL_HOST_VIP_NO_GUE | hostFlHostVipFlagsFL_HOST_VIP_SOURCES)}
 	if err := a.o.HostVips.Put(uint32(at[0]), v); err != nil {
 		return err
 	}

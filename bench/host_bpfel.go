@@ -105,7 +105,9 @@ const (
 	hostFlHostReasonFL_HOST_DROP_LOOP             hostFlHostReason = 27
 	hostFlHostReasonFL_HOST_DROP_NOT_MINE         hostFlHostReason = 28
 	hostFlHostReasonFL_HOST_DROP_ASK_LIMIT        hostFlHostReason = 29
-	hostFlHostReasonFL_HOST_REASON_COUNT          hostFlHostReason = 30
+	hostFlHostReasonFL_HOST_DROP_FOREIGN_TUNNEL   hostFlHostReason = 30
+	hostFlHostReasonFL_HOST_DROP_FOREIGN_ICMP     hostFlHostReason = 31
+	hostFlHostReasonFL_HOST_REASON_COUNT          hostFlHostReason = 32
 )
 
 type hostFlHostSource struct {
@@ -143,6 +145,9 @@ type hostFlHostVipFlags uint32
 
 const (
 	hostFlHostVipFlagsFL_HOST_VIP_UNSETTLED hostFlHostVipFlags = 1
+	hostFlHostVipFlagsFL_HOST_VIP_NO_IPIP   hostFlHostVipFlags = 2
+	hostFlHostVipFlagsFL_HOST_VIP_NO_GUE    hostFlHostVipFlags = 4
+	hostFlHostVipFlagsFL_HOST_VIP_SOURCES   hostFlHostVipFlags = 8
 )
 
 type hostFlQuestion struct {
@@ -184,7 +189,8 @@ type hostFlQuestion struct {
 	Cut        uint16
 	InnerProto uint16
 	Congested  uint8
-	Pad        [3]uint8
+	Gue        uint8
+	Pad        [2]uint8
 }
 
 type hostFlScheme uint32

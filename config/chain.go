@@ -253,6 +253,17 @@ func (c *Config) checkSources() {
 	}
 }
 
+// SourcesKnown says whether every balancer's tunnel source of the family is in
+// the file.
+func (c *Config) SourcesKnown(six bool) bool {
+	return !slices.ContainsFunc(c.Balancers, func(b Balancer) bool {
+		if six {
+			return !b.Source6.IsValid()
+		}
+		return !b.Source.IsValid()
+	})
+}
+
 func family(a netip.Addr) string {
 	if a.Is6() {
 		return "IPv6"

@@ -26,7 +26,10 @@ type Config struct {
 	Servers   []Server   `yaml:"servers"`
 	Switches  []Switch   `yaml:"switches"`
 	VIPs      []VIP      `yaml:"vips"`
-	Limits    Limits     `yaml:"limits"`
+	// TunnelSources are prefixes that servers take tunnels from beside the
+	// balancers' sources.
+	TunnelSources []netip.Prefix `yaml:"tunnel_sources"`
+	Limits        Limits         `yaml:"limits"`
 	// Fabric names the fabric's file (fabric.yaml: fabric/topology), relative to
 	// the folder of this one. Needed where a VIP is steered; agents then answer
 	// the probes that tell good paths.

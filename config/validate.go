@@ -29,6 +29,7 @@ func (c *Config) check() {
 	c.checkSwitches()
 	c.checkVIPs()
 	c.checkFaild()
+	c.checkTunnelSources()
 	c.checkSources()
 	c.checkSteerSources()
 	c.checkSecret()
@@ -206,8 +207,36 @@ func (c *Config) checkSource(path string, p netip.Prefix, six bool) {
 		c.problem(path, p.String(), "not "+family, "write it as "+other+", or a prefix such as "+example)
 	case p != p.Masked():
 		c.problem(path, p.String(), "host bits are set: they carry the connection's hash", "write "+p.Masked().String())
-	case p.Bits() == 0 || p.Addr().IsUnspecified() || p.Addr().IsMulticast() || p.Addr().IsLoopback():
+	case !sendsTunnels(p):
 		c.problem(path, p.String(), "tunnels cannot come from there", "write a prefix of the balancer's own, such as "+example)
+	}
+}
+
+func sendsTunnels(p netip.Prefix) bool {
+	return p.Bits() > 0 && !p.Addr().IsUnspecified() && !p.Addr().IsMulticast() && !p.Addr().IsLoopback()
+}
+
+// checkTunnelSources: in a family whose balancers do not all have a source
+// tunnels are taken from anywhere, so that more prefixes would say nothing.
+func (c *Config) checkTunnelSources() {
+	for i, p := range c.TunnelSources {
+		path := fmt.Sprintf("tunnel_sources[%d]", i)
+		switch {
+		case !p.IsValid(): // was said
+		case p.Addr().Is4In6():
+			c.problem(path, p.String(), "IPv4 written as IPv6", "write it as IPv4")
+		case p != p.Masked():
+			c.problem(path, p.String(), "host bits are set", "write "+p.Masked().String())
+		case !sendsTunnels(p):
+			c.problem(path, p.String(), "tunnels cannot come from there", "write the prefix that they come from")
+		case !c.SourcesKnown(p.Addr().Is6()):
+			key := "source"
+			if p.Addr().Is6() {
+				key = "source6"
+			}
+			c.problem(path, p.String(), "says nothing: not every balancer has a "+key+", so servers take tunnels over "+family(p.Addr())+" from anywhere",
+				"write "+key+" in every balancer's entry, or remove it here")
+		}
 	}
 }
 

@@ -29,9 +29,10 @@ type Assignment struct {
 	// NextVIPID is the ID that the next new VIP gets. IDs go round, so that
 	// one is not reused while a daemon may hold the VIP that had it before.
 	NextVIPID uint32 `json:"next_vip_id"`
-	// Sources are the balancers' tunnel sources, ascending: servers of VIPs of
-	// schemes beamer and faild take tunnels from there and from each other
-	// alone. Empty: there is no such VIP.
+	// Sources are the prefixes that servers take tunnels from, ascending, each
+	// address family's all of them: the balancers' and the file's own. Of a
+	// family that is not there they take them from anybody, but for scheme
+	// beamer; servers of its VIPs also take them from each other.
 	Sources []netip.Prefix `json:"sources,omitempty"`
 }
 

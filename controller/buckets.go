@@ -2,7 +2,6 @@ package controller
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -224,56 +223,4 @@ func (p *planner) checkChains(w *wanted) {
 			return
 		}
 	}
-}
-
-// sources are the tunnel sources of cfg's balancers, ascending, each once;
-// none without a VIP whose servers look at them.
-func sources(cfg *config.Config) (all []netip.Prefix) {
-	if !slices.ContainsFunc(cfg.VIPs, func(v config.VIP) bool { return v.Chains() }) {
-		return nil
-	}
-	for _, b := range cfg.Balancers {
-		for _, p := range []netip.Prefix{b.Source, b.Source6} {
-			if p.IsValid() {
-				all = append(all, p.Masked())
-			}
-		}
-	}
-	slices.SortFunc(all, netip.Prefix.Compare)
-	return slices.Compact(all)
-}
-
-// stepSources takes the file's sources over: those that come first, and those
-// that leave in a version after that, when balancers have the file, too.
-func (p *planner) stepSources(next *Assignment) bool {
-	if !p.fromFile || slices.Equal(next.Sources, p.sources) {
-		return false
-	}
-	if len(p.sources) == 0 && slices.ContainsFunc(next.VIPs, func(v VIP) bool { return v.Chains() }) {
-		return false // until the last of them is gone
-	}
-	both := append(slices.Clone(next.Sources), p.sources...)
-	slices.SortFunc(both, netip.Prefix.Compare)
-	both = slices.Compact(both)
-	if len(p.sources) > 0 && !slices.Equal(both, next.Sources) {
-		next.Sources = both
-	} else {
-		next.Sources = p.sources
-	}
-	p.say(next, "servers take tunnels from %s", listPrefixes(next.Sources))
-	return true
-}
-
-func listPrefixes(all []netip.Prefix) string {
-	if len(all) == 0 {
-		return "anybody: no packets are passed on any more"
-	}
-	s := fmt.Sprint(all[0])
-	for i, p := range all[1:] {
-		if i == 9 {
-			return fmt.Sprintf("%s and %d more", s, len(all)-10)
-		}
-		s += ", " + p.String()
-	}
-	return s
 }

@@ -57,7 +57,7 @@ type planner struct {
 	force  bool
 	secret []byte
 	newKey *Key // of a rotation, until it stands in a version
-	// sources are the file's balancers' (see Assignment.Sources); a verb has
+	// sources are the file's (see Assignment.Sources); a verb has
 	// no file and leaves those that there are.
 	sources  []netip.Prefix
 	fromFile bool

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/fairlead/fairlead/bpffs"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/scheme/cheetah"
@@ -36,6 +37,9 @@ func (a *Agent) Apply(as *controller.Assignment) error {
 		return fmt.Errorf("host agent: apply version %d: %w", as.Version, err)
 	}
 	before := a.table
+	if as.Version != a.version {
+		a.former, a.version = before.refused, as.Version
+	}
 	var next *table
 	var at uint64
 	for margin := firstMargin; ; margin *= 4 {
@@ -66,7 +70,11 @@ func (a *Agent) fill(as *controller.Assignment, at uint64) (*table, error) {
 	if err := a.putVIPs(next); err != nil {
 		return nil, err
 	}
-	a.waitForReaders()
+	// Packets may still read the half that is to be written: they have left it
+	// for good since the last flip.
+	if err := bpffs.WaitForReaders(); err != nil {
+		return nil, err
+	}
 	return next, next.write(a.set.HostVips, a.control)
 }
 
@@ -74,7 +82,6 @@ func (a *Agent) fill(as *controller.Assignment, at uint64) (*table, error) {
 // done, CLOCK_MONOTONIC ms.
 func (a *Agent) flip() uint64 {
 	a.control.store(offActive, 1-a.control.load(offActive)&1)
-	a.lastFlip = time.Now()
 	return monotonicMS()
 }
 
@@ -99,15 +106,6 @@ func (a *Agent) finish(as *controller.Assignment, next *table, at, flipped uint6
 	return a.dropVIPs(next)
 }
 
-// waitForReaders lets packets that read the half that is to be written come
-// to their end: they have left it for good since the last flip.
-func (a *Agent) waitForReaders() {
-	const grace = 10 * time.Millisecond
-	if d := grace - time.Since(a.lastFlip); d > 0 {
-		time.Sleep(d)
-	}
-}
-
 // epochs notes which epoch each parity stands for.
 func (a *Agent) epochs(as *controller.Assignment) {
 	for _, k := range as.Keys {
@@ -118,8 +116,8 @@ func (a *Agent) epochs(as *controller.Assignment) {
 // plan is the table for an assignment. What is new in it begins at `at`
 // (CLOCK_MONOTONIC ms).
 func (a *Agent) plan(as *controller.Assignment, at uint64) (*table, error) {
-	t := &table{map[viptable.Key]hostFlHostVip{}}
-	chains, now := chainVIPs(as, a.o.Server), time.Now()
+	t := newTable()
+	known, chains, now := knownSources(as), chainVIPs(as, a.o.Server), time.Now()
 	byID := map[uint32]*chainVIP{}
 	for _, c := range chains {
 		byID[c.id] = c
@@ -138,6 +136,12 @@ func (a *Agent) plan(as *controller.Assignment, at uint64) (*table, error) {
 			c.fill(&v, vip)
 			v.Flags = a.flags(c, now)
 		}
+		switch six := slot.Address.Unmap().Is6(); {
+		case known[six] && (other == nil || known[other.Address.Unmap().Is6()]):
+			v.Flags |= vipSources
+		case refusals(vip) != vipNoTunnel && vip.Scheme != config.Beamer:
+			t.open[six] = true
+		}
 		old := uint16(noSlot)
 		if other != nil {
 			old = other.Number
@@ -149,18 +153,21 @@ func (a *Agent) plan(as *controller.Assignment, at uint64) (*table, error) {
 		begin(&v, a.table.entries[key], old, at)
 		t.entries[key] = v
 		addShared(t, key, v)
+		t.refuse(key, vip)
 	}
 	for _, c := range chains {
 		if err := a.addJoins(t, c); err != nil {
 			return nil, err
 		}
 	}
+	t.close(a.former)
 	return t, nil
 }
 
 // addJoins adds the entries by which MPTCP's joins to this server find a VIP.
 func (a *Agent) addJoins(t *table, c *chainVIP) error {
-	v := t.entries[viptable.Key{Addr: c.service.Addr(), Port: c.service.Port(), Proto: c.proto}]
+	service := viptable.Key{Addr: c.service.Addr(), Port: c.service.Port(), Proto: c.proto}
+	v := t.entries[service]
 	for _, port := range c.joins {
 		k := viptable.Key{Addr: c.service.Addr(), Port: port, Proto: c.proto}
 		if _, ok := t.entries[k]; ok {
@@ -168,7 +175,7 @@ func (a *Agent) addJoins(t *table, c *chainVIP) error {
 				c.name, port, joinPortFirst)
 		}
 		v.Port = k.PortBE()
-		t.entries[k] = v
+		t.entries[k], t.refused[k] = v, t.refused[service]
 	}
 	return nil
 }
@@ -257,22 +264,27 @@ func begin(v *hostFlHostVip, before hostFlHostVip, old uint16, at uint64) {
 	}
 }
 
-// addShared adds the entries by which packets without ports find a VIP at the
-// service's address: ICMP errors, and fragments of the protocol. They are
-// decapsulated only; the first service at the address stands for all.
-func addShared(t *table, service viptable.Key, v hostFlHostVip) {
-	icmp := uint8(protoICMP)
+// sharedKeys are where packets without ports are found: ICMP errors, and
+// fragments of the service's protocol.
+func sharedKeys(service viptable.Key) (icmp, fragment viptable.Key) {
+	proto := uint8(protoICMP)
 	if service.Addr.Is6() {
-		icmp = protoICMPv6
+		proto = protoICMPv6
 	}
-	for _, proto := range []uint8{icmp, service.Proto | protoFrag} {
-		k := viptable.Key{Addr: service.Addr, Proto: proto}
+	return viptable.Key{Addr: service.Addr, Proto: proto}, viptable.Key{Addr: service.Addr, Proto: service.Proto | protoFrag}
+}
+
+// addShared adds the entries of sharedKeys. They are decapsulated only; the
+// first service at the address stands for all.
+func addShared(t *table, service viptable.Key, v hostFlHostVip) {
+	icmp, fragment := sharedKeys(service)
+	for _, k := range []viptable.Key{icmp, fragment} {
 		if _, ok := t.entries[k]; ok {
 			continue
 		}
 		t.entries[k] = hostFlHostVip{
-			Addr: k.Words(), Proto: proto, Used: 1, Id: v.Id, Slot: v.Slot, OldSlot: noSlot,
-			Tunnel: v.Tunnel, OldTunnel: v.OldTunnel,
+			Addr: k.Words(), Proto: k.Proto, Used: 1, Id: v.Id, Slot: v.Slot, OldSlot: noSlot,
+			Tunnel: v.Tunnel, OldTunnel: v.OldTunnel, Flags: v.Flags & vipSources,
 		}
 		if v.Scheme == schemeBeamer || v.Scheme == schemeFaild {
 			e := t.entries[k]

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/scheme/beamer"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -31,7 +32,7 @@ func TestConstantsAreTheHeaders(t *testing.T) {
 		"FL_CHAIN": buckets.Chain, "FL_BUCKET_NONE": buckets.None, "FL_NO_SLOT": noSlot,
 		"FL_HOPS_BYTES": hopsBytes, "FL_HOPS6_BYTES": hopsBytes6,
 		"FL_JOIN_PORT": joinPortFirst, "FL_HOST_SOURCES": maxSources,
-		"FL_PEER_IPV6": peerIPv6, "FL_PEER_UNRESOLVED": peerUnresolved,
+		"FL_GENERATION_AHEAD": beamer.GenerationAhead, "FL_PEER_IPV6": peerIPv6, "FL_PEER_UNRESOLVED": peerUnresolved,
 	} {
 		m := regexp.MustCompile(fmt.Sprintf(`(?m)^#define %s (\w+)`, name)).FindStringSubmatch(headers.String())
 		if m == nil {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/scheme/beamer"
 )
 
 // Counters are sums over all CPUs since the maps were made.
@@ -157,6 +158,8 @@ var reasonNames = [hostFlHostReasonFL_HOST_REASON_COUNT]string{
 	hostFlHostReasonFL_HOST_DROP_LOOP:             "drop_loop",
 	hostFlHostReasonFL_HOST_DROP_NOT_MINE:         "drop_not_mine",
 	hostFlHostReasonFL_HOST_DROP_ASK_LIMIT:        "drop_ask_limit",
+	hostFlHostReasonFL_HOST_DROP_FOREIGN_TUNNEL:   "drop_foreign_tunnel",
+	hostFlHostReasonFL_HOST_DROP_FOREIGN_ICMP:     "drop_foreign_icmp",
 }
 
 // Status is what `fairlead status` shows of an agent's kernel side.
@@ -205,6 +208,7 @@ func (a *Agent) Status() Status {
 	for _, what := range slices.Sorted(maps.Keys(a.astray)) {
 		s.Warnings = append(s.Warnings, a.astray[what])
 	}
+	s.Warnings = append(s.Warnings, openSources(a.table.open, a.open)...)
 	a.describeOwn(&s)
 	return s
 }
@@ -234,7 +238,7 @@ func (a *Agent) describeOwn(s *Status) {
 		tunnels = true
 		g := Generations{v.generation, v.generation}
 		var own hostFlHostOwn
-		if a.set.HostOwn.Lookup(v.id, &own) == nil && own.Newest != 0 && int32(own.Newest-g.Seen) > 0 {
+		if a.set.HostOwn.Lookup(v.id, &own) == nil && own.Newest != 0 && own.Newest-g.Seen <= beamer.GenerationAhead {
 			g.Seen = own.Newest
 		}
 		if s.Generations == nil {

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/fairlead/fairlead/bpffs"
 	"github.com/fairlead/fairlead/nexthop"
+	"github.com/fairlead/fairlead/viptable"
 )
 
 // In a pin folder:
@@ -70,13 +70,17 @@ type Agent struct {
 	peers       peerTable
 	counts      counts
 
-	mu       sync.Mutex
-	table    *table             // what is applied
-	chains   []*chainVIP        // of it
-	sources  []hostFlHostSource // written
-	joins    joins
-	epoch    [2]uint32 // which epoch each parity stands for
-	lastFlip time.Time // of the table
+	mu      sync.Mutex
+	table   *table             // what is applied
+	chains  []*chainVIP        // of it
+	sources []hostFlHostSource // written
+	joins   joins
+	epoch   [2]uint32 // which epoch each parity stands for
+	// version is the last that Apply was called with, former what the one
+	// before it refused (or, of an adopted table, what that does).
+	version uint64
+	former  map[viptable.Key]uint16
+	open    error // of the ownPlan in force
 
 	noTimestamps bool // the sysctl is 0
 }

@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netns"
 
+	"github.com/fairlead/fairlead/bpffs"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/health"
@@ -66,6 +68,7 @@ func (a *Agent) closeOwn() {
 type ownPlan struct {
 	peers   peerPlan
 	sources []hostFlHostSource
+	open    error // why tunnels are taken from anybody, if it is a reason of all
 	faild   bool
 	chains  []*chainVIP
 }
@@ -74,10 +77,11 @@ func (a *Agent) planOwn(as *controller.Assignment) (p ownPlan, err error) {
 	p.chains = chainVIPs(as, a.o.Server)
 	p.peers = planPeers(as, a.o.Server)
 	p.faild = servesFaild(as, a.o.Server)
-	if len(p.chains) > 0 {
-		p.sources, err = planSources(as.Sources)
+	p.sources, p.open = planSources(as.Sources)
+	if slices.ContainsFunc(p.chains, func(c *chainVIP) bool { return c.scheme == config.Beamer }) {
+		return p, p.open
 	}
-	return p, err
+	return p, nil
 }
 
 // prepare comes before packets go by the new table: what it needs is added,
@@ -98,7 +102,7 @@ func (a *Agent) prepare(p ownPlan) error {
 
 // settle comes after it: what the old table alone needed goes.
 func (a *Agent) settle(p ownPlan, before *table) error {
-	a.chains = p.chains
+	a.chains, a.open = p.chains, p.open
 	errs := []error{a.forgetGenerations(before), a.writeSources(withoutSources(a.sources, p.sources)), a.dropPeers(p.peers)}
 	if !p.faild {
 		errs = append(errs, a.refuse())
@@ -168,7 +172,8 @@ func (a *Agent) resettle() error {
 	next := a.table.clone()
 	changed := false
 	for key, v := range next.entries {
-		if f, ok := flags[v.Id]; ok && v.Scheme != 0 && v.Flags != f {
+		f, ok := flags[v.Id]
+		if f |= v.Flags &^ vipUnsettled; ok && v.Scheme != 0 && v.Flags != f {
 			v.Flags = f
 			next.entries[key] = v
 			changed = true
@@ -177,7 +182,9 @@ func (a *Agent) resettle() error {
 	if !changed {
 		return nil
 	}
-	a.waitForReaders()
+	if err := bpffs.WaitForReaders(); err != nil {
+		return err
+	}
 	if err := next.write(a.set.HostVips, a.control); err != nil {
 		return err
 	}

@@ -325,7 +325,7 @@ func (c *ownCases) frame(h *ownTwin) []byte {
 		one.gen = s.Seen
 	}
 	if r.IntN(4) == 0 {
-		one.gen += pick[uint32](r, 1, 1, 5, ^uint32(0), 1<<20, 1<<20+1, 1<<31, 1<<31-1, r.Uint32())
+		one.gen += pick[uint32](r, 1, 1, 5, ^uint32(0), beamer.GenerationAhead, beamer.GenerationAhead+1, 1<<20, 1<<31, 1<<31-1, r.Uint32())
 	}
 	age := pick[uint32](r, 0, 1000, 1000, s.ChainTime-1, s.ChainTime, s.ChainTime+1, ^uint32(0), ^uint32(1999), ^uint32(2000), 1<<31, 1<<31-1, r.Uint32())
 	one.time = h.now - age
@@ -374,6 +374,10 @@ func (c *ownCases) packet(one *client, from *ownClient) []byte {
 		one.ack = from.acks[r.IntN(len(from.acks))]
 	}
 	payload := make([]byte, pick(r, 0, 0, 5, 100, 1400))
+	var ip wire.IP
+	if one.vip.Addr().Is6() && r.IntN(6) == 0 {
+		ip = wire.IP{Atomic: r.IntN(2) == 0, Extensions: extensions(r.IntN(3), pick(r, 6, 14, 62))}
+	}
 	switch r.IntN(12) {
 	case 0, 1:
 		return c.icmp(one, from)
@@ -387,10 +391,19 @@ func (c *ownCases) packet(one *client, from *ownClient) []byte {
 		if r.IntN(6) == 0 {
 			payload = wire.QUICInitial(pick[uint32](r, wire.QUIC1, wire.QUIC2), r.Uint64(), pick(r, 1200, 1300))
 		}
-		return wire.UDP{Src: one.addr, Dst: one.vip, Payload: payload}.Packet()
+		return wire.UDP{Src: one.addr, Dst: one.vip, Payload: payload, IP: ip}.Packet()
 	}
 	flags := pick[uint8](r, wire.ACK, wire.ACK, wire.ACK, wire.ACK|wire.PSH, wire.ACK|wire.FIN, wire.RST, wire.RST|wire.ACK, wire.SYN, wire.SYN|0xc0, wire.SYN|wire.ACK, 0, 0xff)
-	return wire.TCP{Src: one.addr, Dst: one.vip, Flags: flags, Seq: one.seq, Ack: one.ack, Payload: payload}.Packet()
+	return wire.TCP{Src: one.addr, Dst: one.vip, Flags: flags, Seq: one.seq, Ack: one.ack, Payload: payload, IP: ip}.Packet()
+}
+
+// extensions are n destination options headers of size and two bytes each, with
+// an option that who does not know it skips.
+func extensions(n, size int) (all []wire.Extension) {
+	for range n {
+		all = append(all, wire.Extension{Type: 60, Body: append([]byte{0x1e, uint8(size - 2)}, make([]byte, size-2)...)})
+	}
+	return all
 }
 
 // icmp is a router's error about what a server sent to the client; or an echo.
@@ -403,9 +416,9 @@ func (c *ownCases) icmp(one *client, from *ownClient) []byte {
 	if r.IntN(10) == 0 {
 		return wire.Echo(router, one.vip.Addr(), 1, 2, []byte("hello"), false).Packet()
 	}
-	e := wire.ICMPError{Src: router, Dst: one.vip.Addr(), Type: pick[uint8](r, 3, 11), Code: 0}
+	e := wire.ICMPError{Src: router, Dst: one.vip.Addr(), Type: pick[uint8](r, 3, 3, 11, 11, 5, 9), Code: 0}
 	if v6 {
-		e.Type = pick[uint8](r, 1, 2, 3)
+		e.Type = pick[uint8](r, 1, 2, 3, 1, 2, 3, 134, 136, 137)
 	}
 	vip, seq := one.vip, r.Uint32()
 	if tried := slices.Concat(from.acks, from.seqs); len(tried) > 0 {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/fairlead/fairlead/scheme/beamer"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -34,17 +35,20 @@ func TestOwnGenerations(t *testing.T) {
 			step("older, with a chain", old, dropped("drop_stale", 2, 1), 0, 1)
 			step("newer", 1, taken("", 2), 1)
 			step("now the agent's is old", 0, dropped("drop_stale", 2), 1)
-			step("much newer", 1+1<<20, taken("", 2), 1+1<<20)
-			step("backwards", 1<<20, dropped("drop_stale", 2), 1+1<<20)
-			step("half the circle back", 1+1<<20+1<<31, dropped("drop_stale", 2), 1+1<<20)
+			const far = beamer.GenerationAhead
+			step("much newer", far-1, taken("", 2), far-1)
+			step("backwards", far-2, dropped("drop_stale", 2), far-1)
+			step("half the circle back", far-1+1<<31, dropped("drop_stale", 2), far-1)
+			// However many packets say so, and however small the steps are.
 			before := second.reasons()["generation_jump"]
-			step("too far", 2+2<<20, taken("", 2), 1+1<<20)
-			step("far too far", 1<<31-1, taken("", 2), 1+1<<20)
-			if jumps := second.reasons()["generation_jump"] - before; jumps != 2 {
-				t.Errorf("%s: %d jumps counted, want 2", c.by.name, jumps)
+			step("a step too far", far+1, taken("", 2), far-1)
+			step("2^20 too far", far+1<<20, taken("", 2), far-1)
+			step("far too far", 1<<31-1, taken("", 2), far-1)
+			if jumps := second.reasons()["generation_jump"] - before; jumps != 3 {
+				t.Errorf("%s: %d jumps counted, want 3", c.by.name, jumps)
 			}
 			c.outer.Src = first.addr(c.by.outer == 6)
-			step("a server teaches nothing", 2+1<<20, taken("", 2), 1+1<<20)
+			step("a server teaches nothing", far, taken("", 2), far-1)
 			c.outer.Src = netip.Addr{}
 			// The agent hears of a table that is older than what was learned
 			// (restored from a backup, say), and clears that.

@@ -58,7 +58,8 @@ func TestOwnICMP(t *testing.T) {
 	})
 }
 
-// What quotes no connection of ours is the stack's, and is never passed on.
+// What quotes no connection of ours is never passed on, nor is it taken out of a
+// tunnel: no balancer sends it.
 func TestOwnICMPOfNothing(t *testing.T) {
 	n := newOwnNet(t, 2)
 	second := n.hosts[1]
@@ -72,13 +73,17 @@ func TestOwnICMPOfNothing(t *testing.T) {
 		take("echo", wire.Echo(from, c.vip.Addr(), 1, 2, []byte("hello"), false).Packet())
 		take("echo reply", wire.Echo(from, c.vip.Addr(), 1, 2, []byte("hello"), true).Packet())
 		other := wire.TCP{Src: netip.AddrPortFrom(from, 80), Dst: c.addr, Flags: wire.ACK}.Packet()
-		take("of another address", c.icmp(other))
-		take("of no VIP of that port", c.icmp(wire.TCP{Src: netip.AddrPortFrom(c.vip.Addr(), 81), Dst: c.addr}.Packet()))
-		take("of an echo", c.icmp(wire.Echo(c.vip.Addr(), c.addr.Addr(), 1, 2, nil, true).Packet()))
-		take("of nothing", c.icmp(nil))
+		drop := func(what string, packet []byte) {
+			t.Helper()
+			n.want(c.by.name+": "+what, second, c.frame(second, packet, 1), dropped("drop_foreign_icmp", 2))
+		}
+		drop("of another address", c.icmp(other))
+		drop("of no VIP of that port", c.icmp(wire.TCP{Src: netip.AddrPortFrom(c.vip.Addr(), 81), Dst: c.addr}.Packet()))
+		drop("of an echo", c.icmp(wire.Echo(c.vip.Addr(), c.addr.Addr(), 1, 2, nil, true).Packet()))
+		drop("of nothing", c.icmp(nil))
 		whole := c.quoted(1)
 		for length := 1; length < map[bool]int{false: 28, true: 48}[v6]; length++ {
-			take(fmt.Sprintf("of %d bytes", length), c.icmp(whole[:length]))
+			drop(fmt.Sprintf("of %d bytes", length), c.icmp(whole[:length]))
 		}
 		if !v6 {
 			take("of a later fragment", c.icmp(wire.TCP{Src: c.vip, Dst: c.addr, IP: wire.IP{FragmentOffset: 8}}.Packet()))

@@ -252,7 +252,7 @@ func words(addr string) [2]uint64 { return viptable.Key{Addr: netip.MustParseAdd
 
 func (h *ownHost) write() {
 	h.t.Helper()
-	t := &table{h.vips}
+	t := &table{entries: h.vips}
 	h.net.must(t.write(h.o.HostVips, h.c))
 	h.c.store(offActive, 1-h.c.load(offActive)&1)
 }
@@ -301,10 +301,17 @@ func (h *ownHost) counted(f func()) map[string]uint64 {
 
 func (h *ownHost) reasons() map[string]uint64 {
 	h.t.Helper()
+	return readReasons(h.t, h.o.HostReasons)
+}
+
+func readReasons(t *testing.T, m *ebpf.Map) map[string]uint64 {
+	t.Helper()
 	all := map[string]uint64{}
 	for i, name := range reasonNames {
 		var cpus []hostFlCount
-		h.net.must(h.o.HostReasons.Lookup(uint32(i), &cpus))
+		if err := m.Lookup(uint32(i), &cpus); err != nil {
+			t.Fatal(err)
+		}
 		for _, c := range cpus {
 			all[name] += c.Packets
 		}

@@ -141,6 +141,11 @@ func (t *ownTwin) model(frame []byte) (f ownFate) {
 	p := wire.ParsePacket(packet)
 	k, tuple := t.packet(p)
 	asked := isFaild(tuple.vip)
+	_, switched, _ := wire.DecodeFaild(dst)
+	icmp := p.Protocol == wire.ProtoICMP || p.Protocol == wire.ProtoICMPv6
+	if icmp && !tuple.client.IsValid() && !echo(p) && (tunnel || asked && switched) {
+		return ownFate{verdict: xdpDrop, reasons: []string{"drop_foreign_icmp"}}
+	}
 	if tunnel {
 		k.From, k.Spent = t.from(outer.Src), outer.TTL <= 1
 		if outer.Hops != nil {
@@ -197,6 +202,13 @@ func sender(a netip.Addr) netip.Addr {
 		return netip.PrefixFrom(a, 64).Masked().Addr()
 	}
 	return a
+}
+
+func echo(p *wire.Parsed) bool {
+	if p.Protocol == wire.ProtoICMP {
+		return p.ICMPType == 0 || p.ICMPType == 8
+	}
+	return p.ICMPType == 128 || p.ICMPType == 129
 }
 
 // packet reads what the decision hangs on, and whose it is: with no client, of

@@ -40,11 +40,16 @@ type packets struct {
 	o    hostObjects
 	c    *control
 	bits int
+	// scheme of the VIPs, and flags of all their entries.
+	scheme uint8
+	flags  uint16
+	// both: tunnels of both families lead to either VIP.
+	both bool
 }
 
 func loadPackets(t *testing.T) *packets {
 	t.Helper()
-	p := &packets{t: t, bits: 12}
+	p := &packets{t: t, bits: 12, scheme: schemeCheetah}
 	spec, err := loadHost()
 	if err == nil {
 		err = spec.Variables["jiffy_mult"].Set(uint32(0)) // the test's clock stands still
@@ -70,20 +75,29 @@ func (p *packets) layout() cheetah.Layout { return cheetah.Layout{Bits: p.bits} 
 // fill makes a VIP of each family, with a cookie width of p.bits.
 func (p *packets) fill() {
 	p.t.Helper()
-	t := &table{map[viptable.Key]hostFlHostVip{}}
+	t := newTable()
 	for i, vip := range []netip.AddrPort{packetVIP4, packetVIP6} {
 		k := viptable.Key{Addr: vip.Addr(), Port: vip.Port(), Proto: protoTCP}
 		tunnel := []netip.Addr{packetTunnel4, packetTunnel6}[i]
 		v := hostFlHostVip{Addr: k.Words(), Port: k.PortBE(), Proto: k.Proto, Used: 1, Id: uint32(i + 1),
-			Slot: packetSlot, OldSlot: packetOldSlot, Epochs: packetEpochs, Shift: uint8(32 - p.bits), Scheme: schemeCheetah,
+			Slot: packetSlot, OldSlot: packetOldSlot, Epochs: packetEpochs, Shift: uint8(32 - p.bits), Scheme: p.scheme,
 			Key: [2][2]uint64{packetKeys[0], packetKeys[1]}, Mss: 1300, Tunnel: viptable.Key{Addr: tunnel}.Words()}
+		if p.both {
+			v.OldTunnel = viptable.Key{Addr: []netip.Addr{packetTunnel6, packetTunnel4}[i]}.Words()
+		}
 		t.entries[k] = v
 		addShared(t, k, v)
 		k.Proto = protoUDP
 		u := v
-		u.Proto, u.Scheme = protoUDP, 0
+		if u.Proto = protoUDP; u.Scheme == schemeCheetah {
+			u.Scheme = 0
+		}
 		t.entries[k] = u
 		addShared(t, k, u)
+	}
+	for k, v := range t.entries {
+		v.Flags = p.flags
+		t.entries[k] = v
 	}
 	if err := t.write(p.o.HostVips, p.c); err != nil {
 		p.t.Fatal(err)
@@ -189,17 +203,25 @@ func (p *packets) model(frame []byte) (uint32, []byte) {
 		}
 		header, total := 40, 40+be16(inner, 4)
 		proto = inner[6]
-		if proto == 0 || total > len(inner) {
-			return xdpPass, same // no test sends hop-by-hop headers here
-		}
-		src, dst = netip.AddrFrom16([16]byte(inner[8:])), netip.AddrFrom16([16]byte(inner[24:]))
-		l4, l4At = inner[header:total], header
-		if proto == 44 {
+		for n := 0; !fragment && (proto == 0 || proto == 43 || proto == 44 || proto == 60); n++ {
 			if len(inner) < header+8 {
 				return xdpPass, same
 			}
-			proto, fragment = inner[header], true
+			length := 8
+			if proto == 44 {
+				fragment = be16(inner, header+2)&0xfff9 != 0 // else atomic: whole (RFC 6946)
+			} else {
+				length += int(inner[header+1]) * 8
+			}
+			if proto, header = inner[header], header+length; n == 7 && !fragment {
+				return xdpPass, same
+			}
 		}
+		if total > len(inner) || header > total {
+			return xdpPass, same
+		}
+		src, dst = netip.AddrFrom16([16]byte(inner[8:])), netip.AddrFrom16([16]byte(inner[24:]))
+		l4, l4At = inner[header:total], header
 	}
 	var sport, dport uint16
 	if !fragment && (proto == wire.ProtoTCP || proto == wire.ProtoUDP) {
@@ -222,6 +244,9 @@ func (p *packets) model(frame []byte) (uint32, []byte) {
 		return xdpPass, same
 	}
 
+	if cut > 0 && proto == icmp && !fragment && !forwarded(inner[l4At:], dst) {
+		return xdpDrop, same
+	}
 	out := append(bytes.Clone(frame[:l3]), bytes.Clone(inner)...)
 	binary.BigEndian.PutUint16(out[l3-2:], uint16(innerKind))
 	if congested := func() bool {
@@ -322,6 +347,21 @@ func (p *packets) fixtures() (list []fixture) {
 			"foreign":   wire.TCP{Src: client, Dst: vip, Flags: wire.ACK, Options: wire.Timestamp(7, p.cookie(client, vip, 6, 0, 5))}.Packet(),
 			"udp":       wire.UDP{Src: client, Dst: vip, Payload: []byte("hello")}.Packet(),
 			"not-ours":  wire.TCP{Src: client, Dst: netip.AddrPortFrom(vip.Addr(), 81), Flags: wire.ACK, Options: wire.Timestamp(7, ecr)}.Packet(),
+		}
+		if family == 6 {
+			for name, ip := range map[string]wire.IP{
+				"atomic":     {Atomic: true},
+				"hop-by-hop": {Extensions: []wire.Extension{{Type: 0}}},
+				"long":       {Extensions: append([]wire.Extension{{Type: 0, Body: make([]byte, 70)}}, extensions(2, 30)...), Atomic: true},
+				"fragment":   {Extensions: extensions(1, 6), FragmentOffset: 8},
+				"too-many":   {Extensions: extensions(8, 6), Atomic: true},
+			} {
+				segments[name] = wire.TCP{Src: client, Dst: vip, Flags: wire.ACK, Options: wire.Timestamp(7, ecr), IP: ip}.Packet()
+			}
+			segments["neighbour-behind-options"] = wire.ICMP{Src: client.Addr(), Dst: vip.Addr(), Type: 136, IP: wire.IP{TTL: 255, Extensions: extensions(2, 14)}}.Packet()
+		}
+		for name, packet := range icmpMessages(client, vip) {
+			segments[name] = packet
 		}
 		outers := map[string]*wire.Outer{
 			"l2":           nil,
@@ -440,22 +480,9 @@ func TestInDamaged(t *testing.T) {
 			at := 12 + r.IntN(min(len(frame), 100)-12)
 			frame[at] ^= byte(1 << r.IntN(8))
 		}
-		if hopByHop(frame) {
-			continue
-		}
 		p.agree(fmt.Sprintf("seed %d, %d, %s", seed, i, f.name), frame)
 		if t.Failed() {
 			return
 		}
 	}
-}
-
-// hopByHop: the model leaves these headers out.
-func hopByHop(frame []byte) bool {
-	p := wire.Parse(frame)
-	if p.Version == 6 && len(p.Packet()) > 6 && p.Packet()[6] == 0 {
-		return true
-	}
-	inner, _, err := wire.Decapsulate(p.Packet(), 0)
-	return err == nil && len(inner) > 6 && inner[0]>>4 == 6 && inner[6] == 0
 }

@@ -150,7 +150,13 @@ func TestChainWorksAtOnce(t *testing.T) {
 		{hosttest.VIP6, hosttest.Server6, hosttest.Client6, wire.GUE},
 	} {
 		t.Run(fmt.Sprintf("%v-%v", c.vip, c.tunnel), func(t *testing.T) {
-			r := newChainRig(t, chainAssignment(config.Beamer))
+			as := chainAssignment(config.Beamer)
+			if c.tunnel == wire.GUE {
+				for i := range as.VIPs {
+					as.VIPs[i].Forwarding = config.GUE
+				}
+			}
+			r := newChainRig(t, as)
 			r.takesTX()
 			seen := r.watchFrames(func(p *wire.Parsed) bool {
 				return p.Src == c.mine && p.Dst == c.other && p.Protocol != wire.ProtoICMPv6

@@ -34,6 +34,8 @@ type rig struct {
 	as    *controller.Assignment
 	port  uint16 // of the VIPs: 80, or 0 for all
 	watch watch
+	// unguarded: the agent holds no attacker off.
+	unguarded bool
 }
 
 // watch collects what the client's end of the wire saw.
@@ -110,7 +112,7 @@ func newRig(t *testing.T, timestamps string, as *controller.Assignment) *rig {
 func (r *rig) open() {
 	r.t.Helper()
 	err := r.Server.Do(func() (err error) {
-		r.agent, err = Open(Options{Name: "s", PinDir: r.pin, Interfaces: []string{hosttest.ServerInterface}}, slog.New(slog.DiscardHandler))
+		r.agent, err = Open(r.options(), slog.New(slog.DiscardHandler))
 		return err
 	})
 	if err == nil {
@@ -122,6 +124,10 @@ func (r *rig) open() {
 	if err != nil {
 		r.t.Fatalf("%+v", err)
 	}
+}
+
+func (r *rig) options() Options {
+	return Options{Name: "s", PinDir: r.pin, Interfaces: []string{hosttest.ServerInterface}, Unguarded: r.unguarded}
 }
 
 // see checks what the server sends: each timestamp names slot 5 under a key

@@ -9,9 +9,9 @@ import (
 	"github.com/fairlead/fairlead/viptable"
 )
 
-// Where tunnels of scheme beamer's VIPs may come from: the balancers' sources
-// (host_sources). Scheme faild has no tunnels. Whoever could forge a tunnel could claim
-// any chain for a packet.
+// Where tunnels may come from: the balancers' sources, and what the file adds
+// (host_sources). Whoever could forge a tunnel could send the server what only
+// its own link may (neighbour discovery), and claim any chain for a packet.
 
 // maxSources is FL_HOST_SOURCES.
 const maxSources = 64
@@ -71,7 +71,7 @@ func planSources(prefixes []netip.Prefix) ([]hostFlHostSource, error) {
 	few := aggregate(prefixes)
 	if len(few) > maxSources {
 		return nil, fmt.Errorf("the balancers' tunnel sources are %d prefixes, also where neighbouring ones are taken together; "+
-			"a server knows %d at most: give the balancers sources out of fewer prefixes (balancers[].source, source6)", len(few), maxSources)
+			"a server knows %d at most: give the balancers sources out of fewer prefixes (balancers[].source, source6; tunnel_sources)", len(few), maxSources)
 	}
 	var list []hostFlHostSource
 	for _, p := range few {

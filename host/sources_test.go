@@ -91,7 +91,7 @@ func TestTooManySources(t *testing.T) {
 	}
 	_, err := planSources(many)
 	const want = "the balancers' tunnel sources are 65 prefixes, also where neighbouring ones are taken together; a server knows 64 at most: " +
-		"give the balancers sources out of fewer prefixes (balancers[].source, source6)"
+		"give the balancers sources out of fewer prefixes (balancers[].source, source6; tunnel_sources)"
 	if err == nil || err.Error() != want {
 		t.Errorf("error: %v", err)
 	}

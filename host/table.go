@@ -19,7 +19,10 @@ const (
 	schemeCheetah = 1
 	schemeBeamer  = 4
 	schemeFaild   = 5
-	vipUnsettled  = 1 // FL_HOST_VIP_UNSETTLED
+	vipUnsettled  = uint16(hostFlHostVipFlagsFL_HOST_VIP_UNSETTLED)
+	vipNoIPIP     = uint16(hostFlHostVipFlagsFL_HOST_VIP_NO_IPIP)
+	vipNoGUE      = uint16(hostFlHostVipFlagsFL_HOST_VIP_NO_GUE)
+	vipSources    = uint16(hostFlHostVipFlagsFL_HOST_VIP_SOURCES)
 	protoICMP     = 1
 	protoTCP      = 6
 	protoUDP      = 17
@@ -39,11 +42,20 @@ const (
 // table is what one half of host_vips holds.
 type table struct {
 	entries map[viptable.Key]hostFlHostVip
+	// refused is which tunnels the assignment's balancers do not send; what an
+	// entry's flags refuse was refused in the version before, too.
+	refused map[viptable.Key]uint16
+	// open is the families of tunnels that are taken from anybody.
+	open map[bool]bool
+}
+
+func newTable() *table {
+	return &table{map[viptable.Key]hostFlHostVip{}, map[viptable.Key]uint16{}, map[bool]bool{}}
 }
 
 // readTable reads the half in use.
 func readTable(m *ebpf.Map, c *control) (*table, error) {
-	t := &table{map[viptable.Key]hostFlHostVip{}}
+	t := newTable()
 	first := (c.load(offActive) & 1) * halfLines
 	for i := range uint32(halfLines) {
 		var v hostFlHostVip
@@ -51,13 +63,13 @@ func readTable(m *ebpf.Map, c *control) (*table, error) {
 			return nil, fmt.Errorf("map host_vips: %w", err)
 		}
 		if v.Used != 0 {
-			t.entries[keyOf(&v)] = v
+			t.entries[keyOf(&v)], t.refused[keyOf(&v)] = v, v.Flags&vipNoTunnel
 		}
 	}
 	return t, nil
 }
 
-func (t *table) clone() *table { return &table{maps.Clone(t.entries)} }
+func (t *table) clone() *table { return &table{maps.Clone(t.entries), t.refused, t.open} }
 
 func keyOf(v *hostFlHostVip) viptable.Key {
 	return viptable.Key{Addr: addrOf(v.Addr), Port: swap16(v.Port), Proto: v.Proto}

@@ -27,6 +27,7 @@ struct fl_outer {
 	__u8 congested;    /* the outer header says: congestion experienced */
 	__u8 carrier;      /* enum fl_carrier */
 	__u8 ipv6;         /* the outer header is */
+	__u8 gue;          /* the tunnel is GUE */
 };
 
 /* After the outer IP header at offset pos: is there a packet of ours to come?
@@ -45,6 +46,7 @@ static __always_inline _Bool fl_tunnel(struct fl_outer *o, void *data, void *end
 		 * hops or nothing: what our balancers send (docs/wire-format.md). */
 		if (*(__u16 *)(gue + 2))
 			return 0;
+		o->gue = 1;
 		next = gue[1];
 		pos += sizeof(*udp) + 4;
 		if (gue[0]) {
@@ -149,6 +151,7 @@ __noinline int fl_outer_parse(struct xdp_md *ctx, struct fl_outer *o)
 	o->congested = 0;
 	o->carrier = FL_CARRIER_NONE;
 	o->ipv6 = 0;
+	o->gue = 0;
 	if (type == FL_BE16(ETH_P_IP))
 		return fl_outer_ip4(o, data, end);
 	if (type == FL_BE16(ETH_P_IPV6))

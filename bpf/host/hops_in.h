@@ -57,10 +57,11 @@ static __always_inline int fl_in_hops(struct xdp_md *ctx, const __u32 cut)
 	vip[1] = fl_mapped4(in->ip.daddr);
 	v = fl_host_vip_find(c, vip, in->tcp.dest, IPPROTO_TCP);
 	if (!v || v->scheme != FL_SCHEME_BEAMER || v->tunnel[0] ||
-	    v->tunnel[1] != fl_mapped4(outer->daddr))
+	    v->tunnel[1] != fl_mapped4(outer->daddr) ||
+	    !fl_form_taken(v, cut != sizeof(*outer) + FL_HOPS_BYTES))
 		return FL_NOT_PLAIN;
 	source[1] = fl_mapped4(outer->saddr);
-	from = fl_from_first(source) ? FL_FROM_BALANCER : fl_from(0, source[1]);
+	from = fl_from4(source[1]);
 	if (from == FL_FROM_NOBODY) {
 		fl_host_reason(FL_HOST_DROP_FOREIGN_SOURCE, length);
 		return XDP_DROP;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* In: the way of a packet from the NIC to the stack.
  *
- *   parse the outer header ─▶ parse the inner one ─▶ VIP of ours?
- *   ─▶ cheetah: restore TSecr; beamer, faild: ours? (own.h) ─▶ take the tunnel
- *   off ─▶ pass */
+ *   parse the outer header ─▶ parse the inner one ─▶ VIP of ours? ─▶ a tunnel
+ *   that may be? (tunnel.h) ─▶ cheetah: restore TSecr; beamer, faild: ours?
+ *   (own.h) ─▶ take the tunnel off ─▶ pass */
 #ifndef FAIRLEAD_HOST_IN_H
 #define FAIRLEAD_HOST_IN_H
 
@@ -15,6 +15,7 @@
 #include "own.h"
 #include "plain.h"
 #include "restore.h"
+#include "tunnel.h"
 
 /* Whether the packet at l3 goes on for length bytes in later buffers, as large
  * frames do and those of NICs that split headers off. */
@@ -63,6 +64,7 @@ static __always_inline void fl_in_question(struct fl_question *q, const struct f
 	q->cut = o->cut;
 	q->inner_proto = o->inner_proto;
 	q->congested = o->congested;
+	q->gue = o->gue;
 	q->source[0] = o->cut ? o->src[0] : p->src[0];
 	q->source[1] = o->cut ? o->src[1] : p->src[1];
 }
@@ -112,6 +114,7 @@ __noinline int fl_in_any(struct xdp_md *ctx)
 	struct fl_packet p;
 	int malformed, restored = 0;
 	void *inner;
+	__u8 from;
 
 	if (!c || !fl_outer_parse(ctx, &outer)) {
 		fl_host_reason(FL_HOST_PASS_NOT_OURS, bytes);
@@ -121,7 +124,7 @@ __noinline int fl_in_any(struct xdp_md *ctx)
 	cur.pos = inner;
 	cur.end = end;
 	malformed = outer.inner_proto == FL_BE16(ETH_P_IP) ? fl_parse_ip4(&cur, &p)
-							   : fl_parse_ip6(&cur, &p);
+							   : fl_parse_ip6_in(ctx, &cur, &p, outer.inner);
 	if (!malformed && p.l3_len > (__u32)(end - inner))
 		malformed = !fl_continues(ctx, data, inner, p.l3_len);
 	v = malformed ? 0 : fl_host_vip_find(c, p.dst, p.dport, p.proto);
@@ -130,9 +133,9 @@ __noinline int fl_in_any(struct xdp_md *ctx)
 		return XDP_PASS;
 	}
 
-	p.l4 = fl_join(data, p.l4, 255);
+	p.l4 = fl_join(data, p.l4, 2047);
 	/* An ICMP error's VIP is that of what it quotes. */
-	if (fl_asks(v) || (outer.carrier != FL_CARRIER_NONE && fl_is_icmp(p.proto))) {
+	if (fl_asks(v) || (outer.cut && fl_is_icmp(p.proto))) {
 		struct fl_question *q = fl_question();
 
 		if (!q)
@@ -141,6 +144,8 @@ __noinline int fl_in_any(struct xdp_md *ctx)
 		q->vip_id = v->id;
 		return FL_ASK;
 	}
+	if (outer.cut && !fl_tunnel_taken(v, outer.src, outer.gue, p.l3_len, &from))
+		return XDP_DROP;
 	count = fl_host_counted(v->id, 0, p.l3_len);
 	if (p.proto == IPPROTO_TCP && v->scheme == FL_SCHEME_CHEETAH) {
 		restored = fl_restore(ctx, c, v, &p, end);

@@ -17,6 +17,7 @@
 #include "quote.h"
 #include "restore.h"
 #include "stranger.h"
+#include "tunnel.h"
 
 static __always_inline _Bool fl_asks(const struct fl_host_vip *v)
 {
@@ -24,64 +25,37 @@ static __always_inline _Bool fl_asks(const struct fl_host_vip *v)
 }
 
 /* Whether a balancer's table of this generation is older than others' that
- * this server knows of. It learns from what balancers send, and not from
- * numbers that nobody can have reached. Generations are serial numbers: the
- * later of two is less than 2^31 ahead. */
+ * this server knows of. It learns from what balancers send, as far as that lies
+ * close to what its agent says. Generations are serial numbers: the later of two
+ * is less than 2^31 ahead. */
 static __always_inline _Bool fl_generation_stale(const struct fl_host_control *c,
 						 const struct fl_host_vip *v, __u32 generation,
 						 _Bool learn)
 {
-	__u32 id = v->id, newest = v->generation, seen, ahead;
-	struct fl_host_own *own = bpf_map_lookup_elem(&host_own, &id);
+	struct fl_host_own *own;
+	__u32 id = v->id, ahead = generation - v->generation, seen;
 
+	own = bpf_map_lookup_elem(&host_own, &id);
 	if (!own)
 		return 0;
 	seen = *(volatile __u32 *)&own->newest;
-	if (seen && (__s32)(seen - newest) > 0)
-		newest = seen;
-	ahead = generation - newest;
-	if (!ahead)
+	seen = seen ? seen - v->generation : 0; /* ahead of the agent's */
+	if (seen > FL_GENERATION_AHEAD)
+		seen = 0;
+	if (ahead == seen)
 		return 0;
-	if ((__s32)ahead < 0) {
+	if ((__s32)(ahead - seen) < 0) {
 		if (learn)
 			*(volatile __u32 *)&own->stale_ms = fl_shared_now(c) | 1;
 		return 1;
 	}
 	if (!learn)
 		return 0;
-	if (ahead <= FL_GENERATION_JUMP)
+	if (ahead <= FL_GENERATION_AHEAD)
 		*(volatile __u32 *)&own->newest = generation;
 	else
 		fl_host_reason(FL_HOST_GENERATION_JUMP, 0);
 	return 0;
-}
-
-/* Who sent a tunnel, by its outer source: enum fl_from. Prefixes of balancers
- * are few, servers many. */
-__noinline int fl_from(__u64 first, __u64 second)
-{
-	__u64 source[2] = { first, second };
-
-	for (__u32 i = 0; i < FL_HOST_SOURCES; i++) {
-		__u32 index = i;
-		struct fl_host_source *s = bpf_map_lookup_elem(&host_sources, &index);
-
-		if (!s || !(s->mask[0] | s->mask[1]))
-			break;
-		if ((second & s->mask[1]) == s->addr[1] && (first & s->mask[0]) == s->addr[0])
-			return FL_FROM_BALANCER;
-	}
-	return bpf_map_lookup_elem(&host_senders, source) ? FL_FROM_SERVER : FL_FROM_NOBODY;
-}
-
-/* The first prefix alone: most have one. */
-static __always_inline _Bool fl_from_first(const __u64 *source)
-{
-	__u32 zero = 0;
-	struct fl_host_source *s = bpf_map_lookup_elem(&host_sources, &zero);
-
-	return s && (s->mask[0] | s->mask[1]) && (source[1] & s->mask[1]) == s->addr[1] &&
-	       (source[0] & s->mask[0]) == s->addr[0];
 }
 
 /* Nobody owns the connection here, and no previous server is left to ask. What
@@ -200,7 +174,7 @@ static __always_inline struct fl_question *fl_question(void)
 static __always_inline _Bool fl_asked_read(struct xdp_md *ctx, struct fl_question *q)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	void *l4 = fl_at(data, q->l4, 255);
+	void *l4 = fl_at(data, q->l4, 2047);
 	__u64 *hops = fl_at(data, q->carried, 127);
 	struct tcphdr *tcp = l4;
 
@@ -227,24 +201,46 @@ static __always_inline _Bool fl_asked_read(struct xdp_md *ctx, struct fl_questio
 	return 1;
 }
 
-/* The VIP of the connection in question: of an ICMP error, that of what it
- * quotes. */
+/* Whether a balancer or a switch sent the packet here. What else comes is the
+ * link's own: neighbour discovery, say. */
+static __always_inline _Bool fl_forwarded(struct xdp_md *ctx, const struct fl_question *q,
+					  const struct fl_host_vip *v)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+
+	return q->cut || (v && v->scheme == FL_SCHEME_FAILD && data + ETH_HLEN <= end &&
+			  fl_faild_kind(*(__u8 *)data));
+}
+
+/* The VIP of the packet in question. Of ICMP that was forwarded, an error has
+ * the VIP of what it quotes, and what no balancer forwards has none: redirects,
+ * neighbour discovery, errors about nobody's connections. Else ICMP is the
+ * address's, but for errors about connections whose servers ask each other. */
 static __always_inline struct fl_host_vip *fl_asked_vip(struct xdp_md *ctx,
 							const struct fl_host_control *c,
 							struct fl_question *q)
 {
-	struct fl_host_vip *v;
-	_Bool ipv6 = q->proto == IPPROTO_ICMPV6;
+	struct fl_host_vip *v = 0, *address;
+	__u8 icmp = q->proto;
+	int about;
 
-	if ((ipv6 || q->proto == IPPROTO_ICMP) && fl_quoted(ctx, q, ipv6)) {
+	if (!fl_is_icmp(q->proto))
+		return fl_host_vip_find(c, q->vip, q->dport, q->proto);
+	about = fl_icmp_about(ctx, q, q->proto == IPPROTO_ICMPV6);
+	if (about == FL_ABOUT_CONNECTION)
 		v = fl_host_vip_find(c, q->vip, q->dport, q->proto);
-		if (v && fl_asks(v))
-			return v;
-		q->quote = 0;
-		q->dport = 0;
-		q->proto = ipv6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP;
-	}
-	return fl_host_vip_find(c, q->vip, q->dport, q->proto);
+	else if (about == FL_ABOUT_FRAGMENT &&
+		 fl_host_vip_exact(c, q->vip, 0, q->proto | FL_PROTO_FRAG))
+		about = FL_ABOUT_ADDRESS;
+	if (v && fl_asks(v))
+		return v;
+	q->quote = 0;
+	q->dport = 0;
+	q->proto = icmp;
+	address = fl_host_vip_exact(c, q->vip, 0, icmp);
+	if (!guards || about == FL_ABOUT_ADDRESS || !fl_forwarded(ctx, q, address))
+		return address;
+	return v;
 }
 
 /* Step 0: from whom? A verdict, or FL_TAKE to go on. */
@@ -253,14 +249,10 @@ static __always_inline int fl_asked_source(struct xdp_md *ctx, const struct fl_h
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 
+	if (q->cut)
+		return fl_tunnel_taken(v, q->source, q->gue, q->bytes, &q->from) ? FL_TAKE
+										 : XDP_DROP;
 	q->from = FL_FROM_BALANCER;
-	if (q->cut) {
-		q->from = fl_from(q->source[0], q->source[1]);
-		if (q->from != FL_FROM_NOBODY)
-			return FL_TAKE;
-		fl_host_reason(FL_HOST_DROP_FOREIGN_SOURCE, q->bytes);
-		return XDP_DROP;
-	}
 	if (v->scheme != FL_SCHEME_FAILD || data + ETH_HLEN > end || !fl_faild_kind(*(__u8 *)data))
 		return FL_TAKE;
 	if (fl_faild_read(q, data))
@@ -297,11 +289,15 @@ __noinline int fl_asked(struct xdp_md *ctx, struct fl_question *q)
 	if (!q || !c)
 		return FL_TAKE;
 	v = fl_asked_vip(ctx, c, q);
-	if (!v || !fl_asks(v))
-		return FL_TAKE;
+	if (!v && fl_is_icmp(q->proto)) {
+		fl_host_reason(FL_HOST_DROP_FOREIGN_ICMP, q->bytes);
+		return XDP_DROP;
+	}
+	if (!v)
+		return FL_TAKE; /* the table has just changed */
 	q->slot = v->slot;
 	verdict = fl_asked_source(ctx, v, q);
-	if (verdict != FL_TAKE)
+	if (verdict != FL_TAKE || !fl_asks(v))
 		return verdict;
 	if (q->proto != IPPROTO_TCP && q->proto != IPPROTO_UDP)
 		return FL_TAKE; /* fragments go by addresses; other ICMP is for the address */

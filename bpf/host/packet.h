@@ -14,6 +14,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 #include "fairlead.h"
+#include "ipv6.h"
 #include "tcpopt.h"
 #include "vip.h"
 
@@ -98,35 +99,42 @@ static __always_inline int fl_parse_ip4(struct fl_cursor *c, struct fl_packet *p
 	return fl_parse_ports(c, p);
 }
 
-/* Extension headers: none but the hop-by-hop header of eight bytes and the
- * fragment header. What comes behind others counts as a protocol of its own,
- * which no VIP serves. */
-static __always_inline int fl_parse_ip6(struct fl_cursor *c, struct fl_packet *p)
+/* Up to the fixed header's end. */
+static __always_inline int fl_parse_fixed6(struct fl_cursor *c, struct fl_packet *p)
 {
 	struct ipv6hdr *ip = c->pos;
-	__u32 header = sizeof(*ip), total;
 
 	if ((void *)(ip + 1) > c->end || ip->version != 6)
 		return FL_PARSE_MALFORMED;
-	total = sizeof(*ip) + bpf_ntohs(ip->payload_len);
-	p->proto = fl_protocol(ip->nexthdr);
-	if (ip->nexthdr == 0) {
-		__u8 *hop = (void *)(ip + 1);
+	__builtin_memcpy(p->src, &ip->saddr, 16);
+	__builtin_memcpy(p->dst, &ip->daddr, 16);
+	p->proto = ip->nexthdr;
+	p->l4_len = bpf_ntohs(ip->payload_len);
+	p->l3_len = sizeof(*ip) + p->l4_len;
+	p->l4 = ip + 1;
+	return FL_PARSE_OK;
+}
+
+/* On the way out. Extension headers: none but the hop-by-hop header of eight
+ * bytes and the fragment header, which are what our own stack sends. */
+static __always_inline int fl_parse_ip6(struct fl_cursor *c, struct fl_packet *p)
+{
+	if (fl_parse_fixed6(c, p))
+		return FL_PARSE_MALFORMED;
+	if (p->proto == IPPROTO_HOPOPTS) {
+		__u8 *hop = p->l4;
 
 		if ((void *)(hop + 8) > c->end)
 			return FL_PARSE_MALFORMED;
 		if (!hop[1]) {
-			p->proto = fl_protocol(hop[0]);
-			header += 8;
+			if (p->l4_len < 8)
+				return FL_PARSE_MALFORMED;
+			p->proto = hop[0];
+			p->l4 += 8;
+			p->l4_len -= 8;
 		}
 	}
-	if (total < header)
-		return FL_PARSE_MALFORMED;
-	__builtin_memcpy(p->src, &ip->saddr, 16);
-	__builtin_memcpy(p->dst, &ip->daddr, 16);
-	p->l3_len = total;
-	p->l4_len = total - header;
-	p->l4 = c->pos + header;
+	p->proto = fl_protocol(p->proto);
 	if (p->proto == IPPROTO_FRAGMENT) {
 		__u8 *frag = p->l4;
 
@@ -135,6 +143,33 @@ static __always_inline int fl_parse_ip6(struct fl_cursor *c, struct fl_packet *p
 		p->proto = fl_protocol(frag[0]) | FL_PROTO_FRAG;
 		p->sport = p->dport = 0;
 		return FL_PARSE_OK;
+	}
+	return fl_parse_ports(c, p);
+}
+
+/* On the way in, at offset l3: through all extension headers that a balancer
+ * finds its way through. */
+static __always_inline int fl_parse_ip6_in(struct xdp_md *ctx, struct fl_cursor *c,
+					   struct fl_packet *p, __u32 l3)
+{
+	__u32 header;
+	int walk;
+
+	if (fl_parse_fixed6(c, p))
+		return FL_PARSE_MALFORMED;
+	if (p->proto != IPPROTO_TCP && p->proto != IPPROTO_UDP && p->proto != IPPROTO_ICMPV6) {
+		walk = fl_ipv6_walk(ctx, l3 + sizeof(struct ipv6hdr), p->proto);
+		header = (walk & 0xffff) - l3;
+		if (walk < 0 || header > p->l3_len)
+			return FL_PARSE_MALFORMED;
+		p->proto = fl_protocol(walk >> 16);
+		p->l4 = c->pos + (header & FL_OFFSET_MASK);
+		p->l4_len = p->l3_len - header;
+		if (walk & FL_WALK_FRAGMENT) {
+			p->proto |= FL_PROTO_FRAG;
+			p->sport = p->dport = 0;
+			return FL_PARSE_OK;
+		}
 	}
 	return fl_parse_ports(c, p);
 }

@@ -9,6 +9,7 @@
 
 #include "decap.h"
 #include "restore.h"
+#include "tunnel.h"
 
 #define FL_NOT_PLAIN (-1)
 
@@ -64,6 +65,9 @@ static __always_inline int fl_in_plain(struct xdp_md *ctx, const struct fl_host_
 	v = fl_host_vip_find(c, p.dst, p.dport, IPPROTO_TCP);
 	if (!v || v->scheme != FL_SCHEME_CHEETAH || v->tunnel[0] ||
 	    v->tunnel[1] != fl_mapped4(outer->daddr))
+		return FL_NOT_PLAIN;
+	if (!fl_form_taken(v, cut != sizeof(*outer)) ||
+	    (fl_sources_known(v) && fl_from4(fl_mapped4(outer->saddr)) != FL_FROM_BALANCER))
 		return FL_NOT_PLAIN;
 
 	count = fl_host_counted(v->id, 0, p.l3_len);

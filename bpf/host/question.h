@@ -65,7 +65,8 @@ struct fl_question {
 	__u16 cut;       /* bytes between the Ethernet and the inner header */
 	__u16 inner_proto; /* ETH_P_IP or ETH_P_IPV6, BE */
 	__u8 congested;  /* the outer header says: congestion experienced */
-	__u8 pad[3];
+	__u8 gue;        /* the tunnel is GUE */
+	__u8 pad[2];
 };
 
 static __always_inline _Bool fl_is_icmp(__u8 proto)
@@ -79,9 +80,10 @@ static __always_inline _Bool fl_is_icmp(__u8 proto)
 #define FL_TCP_ACK 0x10
 
 /* What the offsets above are below: 18 bytes of Ethernet, 60 of IPv4 or 64 of
- * IPv6, 28 of UDP and GUE; and 60 of the inner header on top. */
+ * IPv6, 28 of UDP and GUE; and the inner headers on top, of which no one begins
+ * behind FL_L4_MAX. */
 #define FL_L3_MASK 127
-#define FL_L4_MASK 255
+#define FL_L4_MASK 2047
 
 /* data + offset, for an offset of at most `mask`. In assembly, since the
  * compiler drops what it can prove and the verifier cannot. */

@@ -404,6 +404,13 @@ enum fl_host_vip_flags {
 	 * connection, and drop segments that nobody here owns instead of having
 	 * them reset. */
 	FL_HOST_VIP_UNSETTLED = 1 << 0,
+	/* Its balancers send no such tunnels, nor did they a version ago. (Flags
+	 * that refuse: a table by an older agent, which has none, loses nothing.) */
+	FL_HOST_VIP_NO_IPIP = 1 << 1,
+	FL_HOST_VIP_NO_GUE = 1 << 2,
+	/* Its tunnels come from host_sources alone. Not set: some balancer's source
+	 * is not known. Beamer's always do. */
+	FL_HOST_VIP_SOURCES = 1 << 3,
 };
 
 /* A server of a VIP that this one may pass packets on to, by its slot. The
@@ -443,9 +450,10 @@ struct fl_host_own {
 	__u32 stale_ms;     /* shared ms of the last packet from a balancer whose
 	                     * generation was older; 0: none */
 };
-/* A generation further ahead than this is not learned: nobody moves buckets so
- * often between two packets. */
-#define FL_GENERATION_JUMP (1 << 20)
+/* A generation further ahead of the agent's than this is not learned. Agents hear
+ * of a table before balancers do: so many have been missed by one that is dead or
+ * cut off, and no forged number makes more tables look stale than these. */
+#define FL_GENERATION_AHEAD 64
 
 /* First octet of the MAC addresses that scheme faild sends to; 10 bits each of
  * slot + 1 (0: none) follow: current server, then the previous ones. */
@@ -498,7 +506,9 @@ struct fl_host_ask {
 	X(DROP_STALE)          /* TCP, nobody's, by an older table than others' */ \
 	X(DROP_LOOP)           /* would be passed on to where it was */            \
 	X(DROP_NOT_MINE)       /* faild: flooded, or a copy, for another server */ \
-	X(DROP_ASK_LIMIT)      /* the bound on asking others is used up */
+	X(DROP_ASK_LIMIT)      /* the bound on asking others is used up */         \
+	X(DROP_FOREIGN_TUNNEL) /* of a form that the VIP's balancers do not send */ \
+	X(DROP_FOREIGN_ICMP)   /* in a tunnel, and no balancer forwards it */
 
 enum fl_host_reason {
 #define X(name) FL_HOST_##name,

@@ -7,21 +7,9 @@
 #define FAIRLEAD_LB_ICMP_H
 
 #include "csum.h"
+#include "icmptype.h"
 #include "packet.h"
 #include "vip.h"
-
-/* linux/icmp.h pulls in the C library's headers; these are all we need. */
-#define FL_ICMP_ECHO_REPLY 0
-#define FL_ICMP_UNREACHABLE 3
-#define FL_ICMP_FRAG_NEEDED 4 /* a code of 3 */
-#define FL_ICMP_ECHO 8
-#define FL_ICMP_TIME_EXCEEDED 11
-#define FL_ICMP_PARAMETER 12
-#define FL_ICMP6_UNREACHABLE 1
-#define FL_ICMP6_TOO_BIG 2
-#define FL_ICMP6_PARAMETER 4
-#define FL_ICMP6_ECHO 128
-#define FL_ICMP6_ECHO_REPLY 129
 
 struct fl_icmp {
 	__u8 type;
@@ -29,14 +17,6 @@ struct fl_icmp {
 	__u16 checksum;
 	__u32 rest;
 };
-
-static __always_inline bool fl_icmp_is_error(__u8 family, __u8 type)
-{
-	if (family == 4)
-		return type == FL_ICMP_UNREACHABLE || type == FL_ICMP_TIME_EXCEEDED ||
-		       type == FL_ICMP_PARAMETER;
-	return type >= FL_ICMP6_UNREACHABLE && type <= FL_ICMP6_PARAMETER;
-}
 
 /* What the quoted TCP header, size bytes of which are quoted at offset l4,
  * says about its timestamp. */

@@ -17,6 +17,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "fairlead.h"
+#include "ipv6.h"
 #include "tcpopt.h"
 
 /* Hints that keep the plain way of a packet in one piece of code: each jump
@@ -74,51 +75,7 @@ struct fl_packet {
 	__u8 pad;
 };
 
-/* Packet offsets are far below this; masking with it tells the verifier. */
-#define FL_OFFSET_MASK 0x7ff
-
-/* No header begins behind this: what follows one (a quoted packet's headers,
- * TCP options) is then below the mask. */
-#define FL_L4_MAX 1024
-
 #define FL_MAPPED 0xffff0000ULL /* ::ffff:0:0, the half before the IPv4 address */
-
-/* Follows IPv6 extension headers (RFC 8200 §4) from offset off on, where a
- * header of type next stands. Returns offset | type << 16 of the first that
- * is none, | FL_WALK_FRAGMENT if it is not the whole of it, or a negative
- * number where a header is cut off, begins behind FL_L4_MAX, or is the eighth
- * and not a fragment's. */
-#define FL_WALK_FRAGMENT (1 << 24)
-
-__noinline int fl_ipv6_walk(struct xdp_md *ctx, __u32 off, __u32 next)
-{
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-
-	for (int i = 0; i < 8; i++) {
-		__u8 *h;
-
-		if (off > FL_L4_MAX)
-			return -1;
-		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING &&
-		    next != IPPROTO_DSTOPTS && next != IPPROTO_FRAGMENT)
-			return (int)(off | (next & 0xff) << 16);
-		h = data + (off & FL_OFFSET_MASK);
-		if ((void *)(h + 8) > end)
-			return -1;
-		if (next == IPPROTO_FRAGMENT) {
-			next = h[0];
-			off += 8;
-			/* Offset or "more": a fragment. Neither: an atomic one
-			 * (RFC 6946), which is a whole packet. */
-			if (((__u32)h[2] << 8 | h[3]) & 0xfff9)
-				return (int)(off | (next & 0xff) << 16 | FL_WALK_FRAGMENT);
-		} else {
-			next = h[0];
-			off += (h[1] + 1) * 8;
-		}
-	}
-	return -1;
-}
 
 /* The timestamp of the TCP header at offset l4 whose options take len bytes:
  * TSval (which = 0) or TSecr (which = 4), | 1 << 32; or FL_TCPOPT_*. A

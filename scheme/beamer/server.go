@@ -17,9 +17,9 @@ import (
 	"github.com/fairlead/fairlead/wire"
 )
 
-// GenerationJump is how far ahead a packet's generation may be for a server to
-// believe it.
-const GenerationJump = 1 << 20
+// GenerationAhead is how far ahead of the agent's a packet's generation may be
+// for a server to believe it.
+const GenerationAhead = 64
 
 // ClockAhead is by how many milliseconds clocks of balancers and servers may
 // differ before it is said.
@@ -118,7 +118,8 @@ const (
 type Server struct {
 	Slot uint16
 	// Generation is the agent's, Seen the newest that packets showed, where
-	// that is later; 0: none. Both are serial numbers (RFC 1982).
+	// that is later (by GenerationAhead at most); 0: none. Both are serial
+	// numbers (RFC 1982).
 	Generation, Seen uint32
 	// StaleMS is the shared ms, with its lowest bit set, of the last packet
 	// from a balancer whose table was older; 0: none.
@@ -165,22 +166,22 @@ type Answer struct {
 func (a *Answer) count(reason string) { a.Reasons = append(a.Reasons, reason) }
 
 // older says whether a generation is older than the newest that the server
-// knows of. A balancer's is believed if it is ahead, but by no more than
-// anybody can have moved buckets.
+// knows of. A balancer's is believed if it is ahead of the agent's, but by no
+// more tables than an agent can have missed.
 func (s *Server) older(a *Answer, p *Packet, now uint32) bool {
-	newest := s.Generation
-	if s.Seen != 0 && int32(s.Seen-newest) > 0 {
-		newest = s.Seen
+	seen, ahead := uint32(0), p.Hops.Generation-s.Generation
+	if n := s.Seen - s.Generation; s.Seen != 0 && n <= GenerationAhead {
+		seen = n
 	}
 	balancer := p.From == Balancer || p.From == Either
-	switch ahead := p.Hops.Generation - newest; {
-	case int32(ahead) < 0:
+	switch {
+	case int32(ahead-seen) < 0:
 		if balancer {
 			s.StaleMS = now | 1
 		}
 		return true
-	case ahead == 0 || !balancer:
-	case ahead <= GenerationJump:
+	case ahead == seen || !balancer:
+	case ahead <= GenerationAhead:
 		s.Seen, a.Learned = p.Hops.Generation, true
 	default:
 		a.count("generation_jump")
