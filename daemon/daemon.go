@@ -214,7 +214,7 @@ func newDaemon(o Options) *daemon {
 
 // answer opens the API and the metrics endpoint.
 func (d *daemon) answer(ctx context.Context, g *errgroup.Group) error {
-	api, err := listen(d.me.api, d.settings.Load().cfg.TLS)
+	api, err := listen(d.me.api, d.settings.Load().cfg.TLS, d.log, d.opts.Unguarded)
 	if err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func (d *daemon) answer(ctx context.Context, g *errgroup.Group) error {
 	mux.Handle(d.handler())
 	g.Go(func() error { return serve(ctx, httpServer(mux, d.log), api) })
 	if d.me.metrics != "" {
-		l, err := listenMetrics(d.me.metrics)
+		l, err := listenMetrics(d.me.metrics, d.log, d.opts.Unguarded)
 		if err != nil {
 			return err
 		}

@@ -189,7 +189,7 @@ func TestOverlay(t *testing.T) {
 func TestListenUnix(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run", "lb1.sock")
 	for range 2 { // the second finds what the first left, as after a SIGKILL
-		l, err := listen("unix:"+path, config.TLS{})
+		l, err := listen("unix:"+path, config.TLS{}, slog.Default(), false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,7 +206,7 @@ func TestListenUnix(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := listen("unix:"+file, config.TLS{}); err == nil || !strings.Contains(err.Error(), "no socket") {
+	if _, err := listen("unix:"+file, config.TLS{}, slog.Default(), false); err == nil || !strings.Contains(err.Error(), "no socket") {
 		t.Fatalf("a file in the socket's place: %v", err)
 	}
 }

@@ -20,8 +20,8 @@ import (
 
 // listen opens a daemon's API: unix:/path, for this machine's root alone, or
 // https://address:port, for whoever presents a certificate that the
-// configuration's CA signed.
-func listen(api string, files config.TLS) (net.Listener, error) {
+// configuration's CA signed, behind a door unless unguarded.
+func listen(api string, files config.TLS, log *slog.Logger, unguarded bool) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(api, "unix:"); ok {
 		return listenUnix(path)
 	}
@@ -33,11 +33,14 @@ func listen(api string, files config.TLS) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := tls.Listen("tcp", strings.TrimSuffix(address, "/"), settings)
+	l, err := net.Listen("tcp", strings.TrimSuffix(address, "/"))
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", api, err)
 	}
-	return l, nil
+	if !unguarded {
+		l = newDoor(l, "api", log)
+	}
+	return tls.NewListener(l, settings), nil
 }
 
 // listenUnix replaces what a dead daemon left at the path, and leaves alone
@@ -145,11 +148,17 @@ func httpServer(h http.Handler, log *slog.Logger) *http.Server {
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
-		Handler:           h,
-		Protocols:         protocols,
-		ReadHeaderTimeout: 10 * time.Second,
+		Handler:   h,
+		Protocols: protocols,
+		ConnState: greet,
+		// Of the TLS handshake, too. A peer gives up sooner (api.Dial).
+		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       2 * time.Minute,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		MaxHeaderBytes:    64 << 10,
+		// A peer has a few calls under way: the Go server's 250 a connection, of
+		// api.MaxMessage each, would be gigabytes.
+		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: 32},
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 }
 

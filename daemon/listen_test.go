@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"log/slog"
 	"net"
 	"path/filepath"
 	"strings"
@@ -12,12 +13,12 @@ import (
 // A second daemon of the same name must not take the first one's API away.
 func TestListenLeavesALiveSocketAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "api.sock")
-	first, err := listen("unix:"+path, config.TLS{})
+	first, err := listen("unix:"+path, config.TLS{}, slog.Default(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer first.Close()
-	second, err := listen("unix:"+path, config.TLS{})
+	second, err := listen("unix:"+path, config.TLS{}, slog.Default(), false)
 	if err == nil {
 		second.Close()
 		t.Fatal("two daemons listen on one path")

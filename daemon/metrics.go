@@ -3,6 +3,7 @@ package daemon
 import (
 	"encoding/hex"
 	"fmt"
+	"log/slog"
 	"math"
 	"net"
 	"net/http"
@@ -17,11 +18,14 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1"
 )
 
-// listenMetrics opens the Prometheus endpoint.
-func listenMetrics(address string) (net.Listener, error) {
+// listenMetrics opens the Prometheus endpoint, behind a door unless unguarded.
+func listenMetrics(address string, log *slog.Logger, unguarded bool) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("metrics %s: %w; give this daemon another address under metrics in the configuration, or \"\" for none", address, err)
+	}
+	if !unguarded {
+		l = newDoor(l, "metrics", log)
 	}
 	return l, nil
 }
@@ -34,6 +38,7 @@ func (d *daemon) metricsHandler() http.Handler {
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		&statusCollector{d},
+		mRefused,
 	)
 	mux := http.NewServeMux()
 	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError})

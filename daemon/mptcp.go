@@ -54,7 +54,7 @@ func RunMPTCP(ctx context.Context, o MPTCPOptions) (err error) {
 	defer stop()
 	g, gctx := errgroup.WithContext(ctx)
 	if o.Metrics != "" {
-		l, err := listenMetrics(o.Metrics)
+		l, err := listenMetrics(o.Metrics, o.Log, false)
 		if err != nil {
 			return err
 		}
@@ -122,6 +122,7 @@ func readNet(file string) (*paths.Net, error) {
 func mptcpMetrics(m *mptcp.Manager) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
+		mRefused,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		mptcpCollector{m},

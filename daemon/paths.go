@@ -164,7 +164,7 @@ func (d *pathsDaemon) answer(ctx context.Context, g *errgroup.Group) error {
 	if d.fabric.Service.Metrics == "" {
 		return nil
 	}
-	l, err := listenMetrics(d.fabric.Service.Metrics)
+	l, err := listenMetrics(d.fabric.Service.Metrics, d.log, false)
 	if err == nil {
 		g.Go(func() error { return serve(ctx, httpServer(d.metricsHandler(), d.log), l) })
 	}
@@ -175,7 +175,7 @@ func (d *pathsDaemon) answer(ctx context.Context, g *errgroup.Group) error {
 func (d *pathsDaemon) listen(api string) (net.Listener, error) {
 	address, plain := strings.CutPrefix(api, "http://")
 	if !plain {
-		return listen(api, config.TLS(d.fabric.TLS))
+		return listen(api, config.TLS(d.fabric.TLS), d.log, false)
 	}
 	ap, err := netip.ParseAddrPort(strings.TrimSuffix(address, "/"))
 	if err != nil {
@@ -185,7 +185,7 @@ func (d *pathsDaemon) listen(api string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w; stop who listens there, or name another port", api, err)
 	}
-	return l, nil
+	return newDoor(l, "api", d.log), nil
 }
 
 // watch ends flows whose time is over, and reads the file again on SIGHUP.

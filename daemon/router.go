@@ -134,7 +134,7 @@ func (d *routerDaemon) run(ctx context.Context, hup <-chan os.Signal) (err error
 
 // answer opens the API and the metrics endpoint.
 func (d *routerDaemon) answer(ctx context.Context, g *errgroup.Group) error {
-	l, err := listen(d.node.API, config.TLS(d.fabric.TLS))
+	l, err := listen(d.node.API, config.TLS(d.fabric.TLS), d.log, false)
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (d *routerDaemon) answer(ctx context.Context, g *errgroup.Group) error {
 	mux.Handle(d.handler())
 	g.Go(func() error { return serve(ctx, httpServer(mux, d.log), l) })
 	if d.node.Metrics != "" {
-		l, err := listenMetrics(d.node.Metrics)
+		l, err := listenMetrics(d.node.Metrics, d.log, false)
 		if err != nil {
 			return err
 		}
