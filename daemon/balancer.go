@@ -297,6 +297,9 @@ func (b *balancer) describe(a *controller.Assignment, s *fairleadv1.GetStatusRes
 			s.Warnings = append(s.Warnings, fmt.Sprintf("%s: %d of %d used: raise limits.%s in the configuration and restart", l.Name, l.Used, l.Limit, l.Name))
 		}
 	}
+	if text := b.unaskedWarning(); text != "" {
+		s.Warnings = append(s.Warnings, text)
+	}
 	hops := map[netip.Addr]nexthop.Hop{}
 	for _, h := range kernel.NextHops {
 		hops[h.Server] = h

@@ -40,6 +40,9 @@ func (d *daemon) metricsHandler() http.Handler {
 		&statusCollector{d},
 		mRefused,
 	)
+	if d.me.role == RoleBalancer {
+		registry.MustRegister(d.unaskedCounter())
+	}
 	mux := http.NewServeMux()
 	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {

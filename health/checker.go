@@ -20,6 +20,8 @@ type Report struct {
 	Detail string    // the last failure's cause; empty after a good answer
 	Checks uint64
 	Failed uint64
+	// Local is why the last check could not be made; empty if it was.
+	Local string
 	// Remembered: State is what was known before this Checker's first check.
 	Remembered bool
 }
@@ -35,6 +37,7 @@ type Checker struct {
 	recalled map[Key]Known
 	wg       sync.WaitGroup
 	closed   bool
+	notAsked uint64 // checks that could not be made
 }
 
 type worker struct {
@@ -170,10 +173,14 @@ func (c *Checker) run(ctx context.Context, w *worker) {
 
 // answer counts one outcome and tells of a change.
 func (c *Checker) answer(w *worker, t Target, err error) {
+	if err != nil && isLocal(err) {
+		c.unasked(w, err)
+		return
+	}
 	c.mu.Lock()
 	changed := w.machine.Answer(err == nil)
 	w.report.Checks++
-	w.report.Detail = ""
+	w.report.Detail, w.report.Local = "", ""
 	if err != nil {
 		w.report.Failed++
 		w.report.Detail = err.Error()

@@ -40,7 +40,7 @@ func (n Network) Probe(ctx context.Context, t Target) error {
 	if n.Steer != nil {
 		from, way, err := n.Steer(t)
 		if err != nil {
-			return plain(err)
+			return Local{plain(err)}
 		}
 		to, dialer.LocalAddr, dialer.Control = way, net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), marked(t.Line)
 	}
