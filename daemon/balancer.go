@@ -30,6 +30,8 @@ type balancer struct {
 	lb     *dataplane.LB
 	checks *health.Checker
 	wake   chan struct{}
+	// private warns of pins that will not last; empty: they do.
+	private string
 
 	state   *stateDir
 	known   []health.Known // before the first assignment: what was known
@@ -81,11 +83,15 @@ func (l bucketLB) chained() map[uint32][]uint16 {
 
 // openPlane opens the kernel side of whichever daemon this is.
 func openPlane(me self, cfg *config.Config, o Options, log *slog.Logger) (plane, error) {
-	switch me.role {
-	case RoleHost:
-		return openHost(me, cfg, o, log)
-	case RoleSwitch:
+	if me.role == RoleSwitch {
 		return openSwitch(me, cfg, o, log)
+	}
+	private, err := lasting(o.PinDir, me.name, o.PrivatePins, log)
+	if err != nil {
+		return nil, err
+	}
+	if me.role == RoleHost {
+		return openHost(me, cfg, o, private, log)
 	}
 	steering, err := openSteering(me, cfg, log)
 	if err != nil {
@@ -99,7 +105,7 @@ func openPlane(me self, cfg *config.Config, o Options, log *slog.Logger) (plane,
 	if err != nil {
 		return nil, err
 	}
-	b := &balancer{log: log, lb: lb, state: o.state, wake: make(chan struct{}, 1), learned: make(chan struct{}, 1)}
+	b := &balancer{log: log, lb: lb, private: private, state: o.state, wake: make(chan struct{}, 1), learned: make(chan struct{}, 1)}
 	b.checks = health.NewChecker(health.Network{Steer: b.steerCheck}, b.healthChanged)
 	b.owners = newOwnerWatch(log, cfg.TLS, bucketLB{lb}, b.again)
 	b.remember()
@@ -280,6 +286,9 @@ func (b *balancer) describe(a *controller.Assignment, s *fairleadv1.GetStatusRes
 	s.PinDir, s.Adopted = kernel.PinDir, kernel.Adopted
 	s.Clock.Hz = uint32(kernel.HZ)
 	s.Warnings = append(s.Warnings, kernel.Astray...)
+	if b.private != "" {
+		s.Warnings = append(s.Warnings, b.private)
+	}
 	for _, i := range kernel.Interfaces {
 		s.Interfaces = append(s.Interfaces, &fairleadv1.Interface{
 			Name: i.Name, Index: uint32(i.Index), XdpMode: i.Mode, EgressMode: i.Egress, Mtu: uint32(i.MTU),

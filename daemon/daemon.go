@@ -54,6 +54,9 @@ type Options struct {
 	// Unguarded leaves out what holds attackers off: for the laboratory, which
 	// shows with it that an attack is one (docs/security.md).
 	Unguarded bool
+	// PrivatePins goes on where what is pinned would be gone with this process's
+	// mount namespace.
+	PrivatePins bool
 
 	// state is the daemon's folder, once it is locked.
 	state *stateDir

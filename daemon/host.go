@@ -24,9 +24,10 @@ type agent struct {
 	name    string
 	agent   *host.Agent
 	answers *answers
+	private string // warns of pins that will not last; empty: they do
 }
 
-func openHost(me self, cfg *config.Config, o Options, log *slog.Logger) (plane, error) {
+func openHost(me self, cfg *config.Config, o Options, private string, log *slog.Logger) (plane, error) {
 	interfaces := me.interfaces
 	if len(interfaces) == 0 {
 		name, err := InterfaceOf(me.server.Address)
@@ -39,7 +40,7 @@ func openHost(me self, cfg *config.Config, o Options, log *slog.Logger) (plane, 
 	if err != nil {
 		return nil, err
 	}
-	return &agent{me.name, a, openAnswers(cfg, log)}, nil
+	return &agent{me.name, a, openAnswers(cfg, log), private}, nil
 }
 
 func (h *agent) clockBase() (uint32, bool) { return h.agent.ClockBase() }
@@ -142,6 +143,9 @@ func (h *agent) describe(a *controller.Assignment, s *fairleadv1.GetStatusRespon
 	s.PinDir, s.Adopted = kernel.PinDir, kernel.Adopted
 	s.Clock.Hz = uint32(kernel.HZ)
 	s.Warnings = append(append(s.Warnings, kernel.Warnings...), h.answers.warnings()...)
+	if h.private != "" {
+		s.Warnings = append(s.Warnings, h.private)
+	}
 	for _, i := range kernel.Interfaces {
 		s.Interfaces = append(s.Interfaces, &fairleadv1.Interface{
 			Name: i.Name, Index: uint32(i.Index), XdpMode: i.Mode, EgressMode: i.Egress, Mtu: uint32(i.MTU),

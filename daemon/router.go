@@ -39,7 +39,10 @@ type RouterOptions struct {
 	PinDir   string // /sys/fs/bpf/fairlead/NAME where empty
 	// Interfaces that packets come in by; empty: those of the file, else all.
 	Interfaces []string
-	Log        *slog.Logger
+	// PrivatePins goes on where what is pinned would be gone with this process's
+	// mount namespace.
+	PrivatePins bool
+	Log         *slog.Logger
 }
 
 // routerDaemon is one running router.
@@ -52,6 +55,7 @@ type routerDaemon struct {
 	started time.Time
 	state   *stateDir
 	phase   atomic.Value // phase
+	private string       // warns of pins that will not last; empty: they do
 
 	plane    *router.Plane
 	follower *router.Follower
@@ -154,6 +158,10 @@ func (d *routerDaemon) answer(ctx context.Context, g *errgroup.Group) error {
 // open looks at the kernel's routing, and loads the program or adopts what is
 // pinned.
 func (d *routerDaemon) open() error {
+	var err error
+	if d.private, err = lasting(d.o.PinDir, d.node.Name, d.o.PrivatePins, d.log); err != nil {
+		return err
+	}
 	numbers, err := d.loadNumbers()
 	if err != nil {
 		return err

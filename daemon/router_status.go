@@ -49,8 +49,10 @@ func (d *routerDaemon) status() (*fairleadv1.GetStatusResponse, error) {
 		s.Router.Ports = append(s.Router.Ports, uint32(p))
 	}
 	s.Warnings, s.NotReady = d.warnings(&view), append(d.notReady(&view), detached(s.Interfaces)...)
-	if plane.Astray != "" {
-		s.Warnings = append(s.Warnings, plane.Astray)
+	for _, text := range []string{plane.Astray, d.private} {
+		if text != "" {
+			s.Warnings = append(s.Warnings, text)
+		}
 	}
 	return s, nil
 }

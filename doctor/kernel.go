@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/bpffs"
 	"github.com/fairlead/fairlead/host"
 )
 
@@ -143,10 +144,14 @@ func (r *report) jit() {
 
 // bpffs: where programs and maps are pinned.
 func (r *report) bpffs() {
-	const path = "/sys/fs/bpf"
+	const path = bpffs.Root
 	var fs unix.Statfs_t
 	if err := unix.Statfs(path, &fs); err != nil {
 		r.fail("bpffs", path+": "+err.Error(), "mount sysfs at /sys")
+		return
+	}
+	if err := bpffs.Lasting(path); err != nil {
+		r.fail("bpffs", err.Error(), "see there; a daemon that may end with its namespace takes --private-pins")
 		return
 	}
 	if fs.Type != unix.BPF_FS_MAGIC {

@@ -125,6 +125,10 @@ func (l *Lab) launch(machine string) error {
 		verb = l.frontKind()
 	}
 	args := []string{l.Program, verb, "-f", l.ConfigPath(), "--name", l.daemonName(machine), "--state-dir", l.path("state")}
+	if verb != "switch" { // which pins nothing
+		// A lab in a container lives no longer than that.
+		args = append(args, "--private-pins")
+	}
 	if l.Unguarded && verb != "switch" { // no switch has guards
 		args = append(args, "--without-guards")
 	}

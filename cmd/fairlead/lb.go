@@ -31,6 +31,7 @@ func (f *daemonFlags) addUnguarded(cmd *cobra.Command) {
 
 func (f *daemonFlags) addPinDir(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.options.PinDir, "pin-dir", "", "folder of bpffs for programs and maps (default /sys/fs/bpf/fairlead/NAME)")
+	cmd.Flags().BoolVar(&f.options.PrivatePins, "private-pins", false, "start though the bpffs is of this mount namespace alone (ip netns exec, a container), so that programs end with it")
 }
 
 // addCommon adds what a daemon without programs has, too.

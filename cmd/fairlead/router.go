@@ -33,7 +33,7 @@ kernel forwards alone. SIGHUP reads the file again.`,
 			if err := f.complete(cmd); err != nil {
 				return err
 			}
-			o.Name, o.StateDir, o.PinDir, o.Log = f.options.Name, f.options.StateDir, f.options.PinDir, f.options.Log
+			o.Name, o.StateDir, o.PinDir, o.PrivatePins, o.Log = f.options.Name, f.options.StateDir, f.options.PinDir, f.options.PrivatePins, f.options.Log
 			return daemon.RunRouter(cmd.Context(), o)
 		},
 	}

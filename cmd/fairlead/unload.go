@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/bpffs"
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/fabric"
@@ -18,7 +19,7 @@ import (
 )
 
 func newUnloadCommand() *cobra.Command {
-	var all bool
+	var all, privatePins bool
 	var pinDir, bridge string
 	cmd := &cobra.Command{
 		Use:   "unload [NAME...]",
@@ -51,6 +52,10 @@ bridge entries go. The sysctls that say how the kernel hashes stay.`,
 				}
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s unloaded%s; the daemon's state folder stays, and a daemon started again goes on from it\n", pinDir, left)
 				return err
+			}
+			// What the machine's daemons pinned is not to be seen from there.
+			if err := bpffs.Lasting(bpffs.Root); err != nil && !privatePins {
+				return fmt.Errorf("%w; or say --private-pins for daemons that were started so, here", err)
 			}
 			root := filepath.Dir(dataplane.DefaultPinDir("x"))
 			pinned, err := os.ReadDir(root)
@@ -91,6 +96,7 @@ bridge entries go. The sysctls that say how the kernel hashes stay.`,
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "all daemons of this machine that have programs")
+	cmd.Flags().BoolVar(&privatePins, "private-pins", false, "of daemons that were started with it, in this mount namespace")
 	cmd.Flags().StringVar(&bridge, "switch", "", "the bridge of this machine's switch, such as br0")
 	cmd.Flags().StringVar(&pinDir, "pin-dir", "", "folder of bpffs where the daemon was started with its own --pin-dir")
 	return cmd

@@ -131,7 +131,7 @@ func (f *Fabric) startRouters(ctx context.Context) error {
 // StartRouter starts a router's daemon, which must not run, and does not wait.
 func (f *Fabric) StartRouter(node string) (*Process, error) {
 	name := f.topology.Nodes[f.Node(node)].Name
-	return f.Spawn(node, name, f.Program, "router", "-f", f.Path(), "--name", name, "--state-dir", filepath.Join(f.Dir(), "state"))
+	return f.Spawn(node, name, f.Program, "router", "-f", f.Path(), "--name", name, "--state-dir", filepath.Join(f.Dir(), "state"), "--private-pins")
 }
 
 // Socket is where a node's daemon answers the API.

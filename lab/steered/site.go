@@ -245,7 +245,7 @@ func (s *site) startDaemons(ctx context.Context) error {
 
 // start starts a node's daemon.
 func (s *site) start(node, command string) (err error) {
-	s.daemons[node], err = s.fabric.Spawn(node, command+"-"+node, s.o.Program, command, "-f", s.config(), "--name", s.name(node), "--state-dir", filepath.Join(s.fabric.Dir(), "state"))
+	s.daemons[node], err = s.fabric.Spawn(node, command+"-"+node, s.o.Program, command, "-f", s.config(), "--name", s.name(node), "--state-dir", filepath.Join(s.fabric.Dir(), "state"), "--private-pins")
 	return err
 }
 
