@@ -117,8 +117,7 @@ func TestDamagedAssignment(t *testing.T) {
 	}
 
 	// Nobody has it any more.
-	d.stops["lb1"]()
-	d.stops["s1"]()
+	d.stopAll()
 	d.changeKey("lb1", false)
 	applies := d.planes["lb1"].count()
 	for range 2 { // the second finds it set aside

@@ -117,10 +117,7 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("on a full disk is version %d", v)
 	}
 	// Killed now, with nobody to ask: not back to version 1.
-	d.stops["lb1"]()
-	for _, name := range []string{"lb2", "s1", "s2"} {
-		d.stops[name]()
-	}
+	d.stopAll()
 	if err := d.end(RoleBalancer, "lb1"); err == nil || !strings.Contains(err.Error(), "on disk is version 1") {
 		t.Errorf("older than what is in force: %v", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/lab"
@@ -54,7 +55,11 @@ func TestDeadServerIsRemembered(t *testing.T) {
 		r.must(c.before())
 		started := make(chan error)
 		go func() { started <- r.StartDaemon(t.Context(), "lb1") }()
+		// No faster than that: checks of the server that is well must come through.
+		pace := time.NewTicker(20 * time.Millisecond)
+		defer pace.Stop()
 		for opened := 0; ; opened++ {
+			<-pace.C
 			select {
 			case err := <-started:
 				r.must(err)

@@ -12,11 +12,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/big"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -167,10 +169,15 @@ func newDeploymentOf(t *testing.T, format string) *deployment {
 	return d
 }
 
-func (d *deployment) stopAll() {
-	for _, stop := range d.stops {
-		stop()
+func (d *deployment) stopAll() { d.stop(slices.Collect(maps.Keys(d.stops))...) }
+
+// stop stops daemons at once: each takes a second to let go of its connections.
+func (d *deployment) stop(names ...string) {
+	var wg sync.WaitGroup
+	for _, name := range names {
+		wg.Go(d.stops[name])
 	}
+	wg.Wait()
 }
 
 // certificates makes one CA and one certificate that all daemons share.
