@@ -35,7 +35,7 @@ soak: deps build
 	@failed=0; \
 	for run in $$(seq $(SOAK_RUNS)); do \
 		echo "soak: run $$run of $(SOAK_RUNS)"; \
-		$(SUDO) env FAIRLEAD_SOAK=1 RAPID_CHECKS=$${RAPID_CHECKS:-1000} \
+		$(SUDO) env FAIRLEAD_SOAK=1 RAPID_NOFAILFILE=1 RAPID_CHECKS=$${RAPID_CHECKS:-1000} \
 			$(GO) test -p 1 -count 1 -timeout 2h $(SOAK_PACKAGES) || failed=$$((failed + 1)); \
 	done; \
 	echo "soak: $$failed of $(SOAK_RUNS) runs failed"; [ $$failed = 0 ]

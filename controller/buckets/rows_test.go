@@ -22,8 +22,20 @@ func TestDaemonsTellEachOther(t *testing.T) {
 			return slices.ContainsFunc(conns, func(c conn) bool { return c.server == n && c.bucket == b }), now
 		}
 		update := func(i int) (changed bool) {
-			_, changed = e[i].Update(u, View{Now: now, ChainTime: chainTime, Servers: servers, Owns: owns,
-				Down: func(n uint16) bool { return down[i][n] }})
+			v := View{Now: now, ChainTime: chainTime, Servers: servers, Owns: owns, Down: func(n uint16) bool { return down[i][n] }}
+			if e[i].Len() == 0 && slices.ContainsFunc(e[1-i].open, func(c chained) bool { return c.moved+chainTime <= now }) {
+				// Rows older than the chain time tell nothing, also where owners
+				// keep them: who starts from nothing asks the agents, too.
+				v.Owners = func(b int) (servers []uint16) {
+					for n := range uint16(5) {
+						if has, _ := owns(n, b); has {
+							servers = append(servers, n)
+						}
+					}
+					return servers
+				}
+			}
+			_, changed = e[i].Update(u, v)
 			return changed
 		}
 		tell := func() (changed bool) {
