@@ -78,13 +78,15 @@ func (w *wired) checkedVIP(l *LB, vip, server string) health.Target {
 }
 
 // probe checks once, in the balancer's namespace.
-func (w *wired) probe(l *LB, t health.Target) (err error) {
+func (w *wired) probe(l *LB, t health.Target) error { return w.probeWithin(3*time.Second, l, t) }
+
+func (w *wired) probeWithin(limit time.Duration, l *LB, t health.Target) (err error) {
 	n := health.Network{Steer: func(t health.Target) (netip.Addr, netip.AddrPort, error) {
 		from, to, err := l.CheckWay(t.Address.Addr(), t.At)
 		return from, netip.AddrPortFrom(to, t.Address.Port()), err
 	}}
 	inNS(w.t, w.lb, func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		defer cancel()
 		err = n.Probe(ctx, t)
 	})
@@ -139,7 +141,7 @@ func TestChecksWhoeverHoldsTheVIP(t *testing.T) {
 			inNS(t, w.net, func() {
 				check(netlink.AddrDel(must(netlink.LinkByName("lo")), &netlink.Addr{IPNet: hostNet(vip)}))
 			})
-			if err := w.probe(l, target); err == nil || err.Error() != "no answer in time" {
+			if err := w.probeWithin(300*time.Millisecond, l, target); err == nil || err.Error() != "no answer in time" {
 				t.Errorf("a server without the VIP: %v", err)
 			}
 		})
@@ -154,9 +156,7 @@ func TestChecksLeaveNothingBehind(t *testing.T) {
 	w.run(l)
 	target := w.checkedVIP(l, wiredVIP, "10.77.0.1")
 	w.answers(target.Address.Addr())
-	if err := w.probe(l, target); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, "a check is answered", func() bool { return w.probe(l, target) == nil })
 	routes := func() (n int) {
 		inNS(t, w.lb, func() {
 			n = len(must(netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_LOCAL, Protocol: routeProtocol}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)))
@@ -168,7 +168,7 @@ func TestChecksLeaveNothingBehind(t *testing.T) {
 	}
 	inNS(t, w.lb, func() {
 		check(netlink.RouteAdd(&netlink.Route{Dst: hostNet(target.Address.Addr()), Gw: net.IPv4(10, 77, 0, 1)}))
-		c := must(net.DialTimeout("tcp", target.Address.String(), time.Second))
+		c := must(net.DialTimeout("tcp", target.Address.String(), 5*time.Second))
 		check(c.Close())
 	})
 	l.Close()
@@ -188,9 +188,7 @@ func TestLateAnswersAskNobody(t *testing.T) {
 	target := w.checkedVIP(l, wiredVIP, "10.77.0.1")
 	vip := target.Address.Addr()
 	w.answers(vip)
-	if err := w.probe(l, target); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, "a check is answered", func() bool { return w.probe(l, target) == nil })
 	other := netip.MustParseAddr("192.0.2.2")
 	inNS(t, w.lb, func() {
 		for _, a := range []netip.Addr{vip, other} {
@@ -204,15 +202,17 @@ func TestLateAnswersAskNobody(t *testing.T) {
 	// What comes from elsewhere is answered by an RST, which shows that the VIP's
 	// answer before it was not.
 	for port := range uint16(20) {
-		late(vip, 1000+port)
-		late(other, 1000+port)
-		f := w.receive(time.Second, func(f []byte) bool {
-			p := wire.Parse(f)
-			return p.Err == nil && p.Flags&wire.RST != 0 && p.DstPort == 8080 && p.SrcPort == 1000+port
+		var f []byte
+		// Once more where the capture was still full of what the check read.
+		eventually(t, "an RST", func() bool {
+			late(vip, 1000+port)
+			late(other, 1000+port)
+			f = w.receive(200*time.Millisecond, func(f []byte) bool {
+				p := wire.Parse(f)
+				return p.Err == nil && p.Flags&wire.RST != 0 && p.DstPort == 8080 && p.SrcPort == 1000+port
+			})
+			return f != nil
 		})
-		if f == nil {
-			t.Fatal("the stack sends no RST at all")
-		}
 		if p := wire.Parse(f); p.Dst != other {
 			t.Fatalf("a late answer of a check made the balancer send an RST to %v", p.Dst)
 		}
