@@ -109,7 +109,7 @@ func attackSteps() []attackStep {
 		{name: "redirect", proves: []string{"cheetah", "jet", "beamer"}, rate: 50, slots: 1, do: send},
 		{name: "resets", proves: []string{"jet"}, slots: 2, adds: true, do: send},
 		{name: "spray", proves: []string{"jet"}, slots: 2, adds: true, do: send},
-		{name: "idle-api", proves: []string{"cheetah", "jet", "beamer"}, slots: 3, do: (*runner).idleAPI},
+		{name: "idle-api", proves: []string{"cheetah", "jet", "beamer", "faild"}, slots: 3, do: (*runner).idleAPI},
 	}
 }
 

@@ -44,7 +44,7 @@ func TestJudgeAttacks(t *testing.T) {
 // TestAttack makes attacks on few connections, briefly.
 func TestAttack(t *testing.T) {
 	for name, c := range map[string]RunOptions{
-		"guarded": {Schemes: []string{"cheetah"}, Scale: Scale{Steps: []string{"barrage", "cookies", "asks", "discovery", "redirect"}}},
+		"guarded": {Schemes: []string{"cheetah"}, Scale: Scale{Steps: []string{"barrage", "cookies", "asks", "discovery", "redirect", "idle-api"}}},
 		// What a guard holds off is an attack.
 		"unguarded": {Schemes: []string{"jet"}, Forwarding: "ipip", WithoutGuards: true, Scale: Scale{Steps: []string{"resets"}}},
 	} {

@@ -25,9 +25,10 @@ import (
 
 const (
 	exposedPort = 7443
-	// exposedDescriptors is how many each daemon may have: few enough for
-	// one client to use up.
-	exposedDescriptors = 4096
+	// exposedDescriptors is how many each daemon may have: few enough for one
+	// client to use up and have as many again wait, so that time-outs alone
+	// help nobody.
+	exposedDescriptors = 1024
 )
 
 // endpoint is a daemon's API as the configuration names it.

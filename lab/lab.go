@@ -91,7 +91,7 @@ type Options struct {
 	// Exposed puts the daemons' APIs on the network, where anybody can open
 	// connections to them, and lets each daemon have few descriptors.
 	Exposed bool `json:"exposed,omitempty"`
-	// Unguarded starts balancers and agents without what holds attackers off.
+	// Unguarded starts the daemons without what holds attackers off.
 	Unguarded bool `json:"unguarded,omitempty"`
 	// Program is the fairlead binary that runs in the machines (default:
 	// this one).

@@ -129,7 +129,7 @@ func (l *Lab) launch(machine string) error {
 		// A lab in a container lives no longer than that.
 		args = append(args, "--private-pins")
 	}
-	if l.Unguarded && verb != "switch" { // no switch has guards
+	if l.Unguarded {
 		args = append(args, "--without-guards")
 	}
 	return l.spawn(machine, machine, args...)

@@ -46,6 +46,7 @@ unload --switch BRIDGE' takes it out. SIGHUP reads the file again.`,
 		},
 	}
 	f.addCommon(cmd)
+	f.addUnguarded(cmd)
 	return cmd
 }
 
