@@ -22,6 +22,10 @@ import (
 	"github.com/fairlead/fairlead/sealed"
 )
 
+func (p *fakePlane) pinDir() string { return p.pins }
+
+func (p *fakePlane) restoreClock(base uint32) error { return p.fixClock(base) }
+
 // drainAtAll makes version 2 everywhere: s1 drains.
 func (d *deployment) drainAtAll(through string) {
 	d.t.Helper()

@@ -4,10 +4,13 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,6 +23,17 @@ import (
 	"github.com/fairlead/fairlead/fabric"
 	"github.com/fairlead/fairlead/fabric/topology"
 )
+
+func (d *deployment) stopAll() { d.stop(slices.Collect(maps.Keys(d.stops))...) }
+
+// stop stops daemons at once: each takes a second to let go of its connections.
+func (d *deployment) stop(names ...string) {
+	var wg sync.WaitGroup
+	for _, name := range names {
+		wg.Go(d.stops[name])
+	}
+	wg.Wait()
+}
 
 // smallDisk is a file system of 128 KB at dir, for root alone.
 func smallDisk(t *testing.T, dir string) {

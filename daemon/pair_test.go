@@ -12,13 +12,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"math/big"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -48,10 +46,6 @@ type fakePlane struct {
 	// interfaces are those that describe tells of.
 	interfaces []*fairleadv1.Interface
 }
-
-func (p *fakePlane) pinDir() string { return p.pins }
-
-func (p *fakePlane) restoreClock(base uint32) error { return p.fixClock(base) }
 
 func (p *fakePlane) clockBase() (uint32, bool) {
 	p.mu.Lock()
@@ -167,17 +161,6 @@ func newDeploymentOf(t *testing.T, format string) *deployment {
 	d.cfg = cfg
 	t.Cleanup(d.stopAll)
 	return d
-}
-
-func (d *deployment) stopAll() { d.stop(slices.Collect(maps.Keys(d.stops))...) }
-
-// stop stops daemons at once: each takes a second to let go of its connections.
-func (d *deployment) stop(names ...string) {
-	var wg sync.WaitGroup
-	for _, name := range names {
-		wg.Go(d.stops[name])
-	}
-	wg.Wait()
 }
 
 // certificates makes one CA and one certificate that all daemons share.

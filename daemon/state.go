@@ -136,8 +136,11 @@ func (s *stateDir) assignmentFile() string { return filepath.Join(s.path, assign
 func ReadAssignment(base, name string) (*controller.Assignment, error) {
 	s := stateDir{path: filepath.Join(base, name)}
 	data, _, err := s.open(assignmentName)
-	if err != nil || data == nil {
-		return nil, err
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", s.assignmentFile(), err)
+	}
+	if data == nil {
+		return nil, nil
 	}
 	return controller.Decode(data)
 }
@@ -194,13 +197,10 @@ func (s *stateDir) open(name string) (data []byte, isSealed bool, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, false, nil
 	}
-	if err == nil {
-		data, isSealed, err = sealed.Open(file)
-	}
 	if err != nil {
-		return nil, isSealed, fmt.Errorf("%s: %w", filepath.Join(s.path, name), err)
+		return nil, false, err
 	}
-	return data, isSealed, nil
+	return sealed.Open(file)
 }
 
 // setAside renames a file that is not to be used, for whoever wants to know what
