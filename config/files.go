@@ -3,7 +3,6 @@ package config
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"os"
 
 	"github.com/fairlead/fairlead/config/yamlfile"
 )
@@ -32,10 +31,14 @@ func (c *Config) checkTLSFiles() {
 	}
 	const remedy = "make them with `fairlead certs FOLDER` and put this machine's there, or run this where the daemons run"
 	read := func(key, path string) []byte {
-		data, err := os.ReadFile(path)
+		data, info, err := yamlfile.ReadBounded(path, maxPEM)
 		if err != nil {
-			c.problem("tls."+key, path, "cannot be read: "+yamlfile.Cause(err), remedy)
+			wrong, remedy := yamlfile.Unread(err, remedy)
+			c.problem("tls."+key, path, wrong, remedy)
 			return nil
+		}
+		if wrong, remedy := yamlfile.Exposed(path, info); key == "key" && wrong != "" {
+			c.problem("tls.key", path, wrong, remedy)
 		}
 		return data
 	}

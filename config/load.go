@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"path/filepath"
 	"reflect"
@@ -77,8 +78,18 @@ const (
 	DefaultWarmUpUDP = 2 * time.Minute
 )
 
+// Bounds of health checks.
+const (
+	MinInterval = 100 * time.Millisecond
+	MaxInterval = time.Hour
+	MaxInARow   = 100 // of rise and fall
+)
+
 // maxSecret bounds a secret's file, in bytes.
 const maxSecret = 4 << 10
+
+// maxPEM bounds each file of tls, in bytes.
+const maxPEM = 1 << 20
 
 // DefaultAPI is where the daemon called name listens if the file does not say.
 func DefaultAPI(name string) string { return "unix:/run/fairlead/" + name + ".sock" }
@@ -86,16 +97,19 @@ func DefaultAPI(name string) string { return "unix:/run/fairlead/" + name + ".so
 // Load reads the file at path, fills in defaults and secret_file, and
 // validates. Its error is Problems: everything wrong, one line each.
 func Load(path string) (*Config, error) {
-	data, err := yamlfile.ReadFile(path)
+	data, info, err := yamlfile.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	return Parse(path, data)
+	return parse(path, data, info)
 }
 
 // Parse is Load of data; path names the file in errors and is the place from
 // which a relative secret_file is found.
-func Parse(path string, data []byte) (*Config, error) {
+func Parse(path string, data []byte) (*Config, error) { return parse(path, data, nil) }
+
+// parse is Parse; info is the file's, if data came from one.
+func parse(path string, data []byte, info fs.FileInfo) (*Config, error) {
 	c := &Config{}
 	d := &yamlfile.Document{File: path, Example: example, Empty: "name balancers, servers and vips; README.md has an example"}
 	if err := d.Decode(data, c); err != nil {
@@ -104,6 +118,11 @@ func Parse(path string, data []byte) (*Config, error) {
 	c.origin = d
 	c.fill()
 	c.readSecret(filepath.Dir(path))
+	if c.Secret != "" && info != nil {
+		if wrong, remedy := yamlfile.Exposed(path, info); wrong != "" {
+			c.problem("secret", "", "stands in this file: "+wrong, remedy+", or keep it in a file of its own, under secret_file")
+		}
+	}
 	if c.Fabric != "" && !filepath.IsAbs(c.Fabric) {
 		c.Fabric = filepath.Join(filepath.Dir(path), c.Fabric)
 	}
@@ -283,14 +302,14 @@ func (c *Config) readSecret(dir string) {
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(dir, path)
 		}
-		data, mode, err := yamlfile.ReadBounded(path, maxSecret)
+		data, info, err := yamlfile.ReadBounded(path, maxSecret)
 		if err != nil {
 			wrong, remedy := yamlfile.Unread(err, "make one with `fairlead secret "+path+"`")
 			c.problem(field, c.SecretFile, wrong, remedy)
 			return
 		}
-		if mode.Perm()&0o004 != 0 {
-			c.problem(field, c.SecretFile, fmt.Sprintf("every user of this machine can read it (mode %04o)", mode.Perm()), "chmod 600 "+path)
+		if wrong, remedy := yamlfile.Exposed(path, info); wrong != "" {
+			c.problem(field, c.SecretFile, wrong, remedy)
 		}
 		text = string(bytes.TrimSpace(data))
 	case c.Secret == "":

@@ -1,7 +1,9 @@
 package config
 
 import (
+	"errors"
 	"flag"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -201,11 +203,62 @@ func TestSecretFile(t *testing.T) {
 	if c.SecretBytes()[1] != 0x23 {
 		t.Errorf("secret %x", c.SecretBytes())
 	}
-	if err := os.Chmod(filepath.Join(dir, "s"), 0o644); err != nil {
+}
+
+// TestExposedSecrets: what others than root and the owner can read or change is no
+// secret, wherever it stands; the remedy mends it.
+func TestExposedSecrets(t *testing.T) {
+	dir := t.TempDir()
+	file, secret := filepath.Join(dir, "fairlead.yaml"), filepath.Join(dir, "secret")
+	text := strings.Repeat("0123456789abcdef", 4)
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(secret, text)
+	inline := strings.Replace(good, strings.Split(good, "\n")[1], "secret: "+text, 1)
+	beside := strings.Replace(inline, "secret: "+text, "secret_file: secret", 1)
+	for _, c := range []struct{ config, exposed, field string }{{inline, file, "secret: stands in this file"}, {beside, secret, "secret_file: secret"}} {
+		write(file, c.config)
+		for _, mode := range []os.FileMode{0o600, 0o400, 0o700, 0o711} {
+			if err := os.Chmod(c.exposed, mode); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Load(file); err != nil {
+				t.Errorf("%s, mode %04o: %v", c.field, mode, err)
+			}
+		}
+		for _, mode := range []os.FileMode{0o644, 0o640, 0o602, 0o620, 0o604, 0o660, 0o666, 0o444, 0o440} {
+			if err := os.Chmod(c.exposed, mode); err != nil {
+				t.Fatal(err)
+			}
+			want := fmt.Sprintf("%s: others than its owner can read or change it (mode %04o); chmod 600 %s", c.field, mode, c.exposed)
+			if _, err := Load(file); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want %s", err, want)
+			}
+		}
+		if os.Geteuid() == 0 {
+			if err := errors.Join(os.Chmod(c.exposed, 0o600), os.Chown(c.exposed, 4711, 0)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Load(file); err == nil || !strings.Contains(err.Error(), "it belongs to user 4711, who is neither root nor runs this; chown root "+c.exposed) {
+				t.Errorf("another's: %v", err)
+			}
+		}
+		if err := os.Remove(c.exposed); err != nil {
+			t.Fatal(err)
+		}
+		write(secret, text)
+	}
+	// Without a secret in it the file may be read by all.
+	write(file, beside)
+	if err := os.Chmod(file, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Load(path); err == nil || !strings.HasSuffix(err.Error(), "every user of this machine can read it (mode 0644); chmod 600 "+filepath.Join(dir, "s")) {
-		t.Errorf("secret_file that all can read: %v", err)
+	if _, err := Load(file); err != nil {
+		t.Error(err)
 	}
 }
 

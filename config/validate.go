@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/fairlead/fairlead/config/yamlfile"
 )
@@ -305,7 +304,7 @@ func (c *Config) checkHealth(path string, v *VIP) {
 			c.problem(path+".host", h.Host, "not a host name", "write what the Host header shall hold")
 		}
 	}
-	if h.Interval < 100*time.Millisecond || h.Interval > time.Hour {
+	if h.Interval < MinInterval || h.Interval > MaxInterval {
 		c.problem(path+".interval", h.Interval.String(), "out of range", "write 100ms to 1h")
 	}
 	if h.Timeout <= 0 || h.Timeout > h.Interval {
@@ -315,7 +314,7 @@ func (c *Config) checkHealth(path string, v *VIP) {
 		key string
 		v   int
 	}{{"rise", h.Rise}, {"fall", h.Fall}} {
-		if f.v < 1 || f.v > 100 {
+		if f.v < 1 || f.v > MaxInARow {
 			c.problem(path+"."+f.key, fmt.Sprint(f.v), "out of range", "write 1 to 100")
 		}
 	}

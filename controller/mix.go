@@ -113,15 +113,18 @@ func (v *VIP) slotLimit() int {
 // Validate says what a daemon could not carry out. Assignments made here are
 // always valid; those from a disk or a network need not be.
 func (a *Assignment) Validate() error {
-	if a.Version == 0 {
-		return errors.New("assignment: version 0")
+	if a.Version == 0 || a.Version > maxVersion {
+		return fmt.Errorf("assignment: version %d: must be 1 to %d", a.Version, uint64(maxVersion))
+	}
+	if a.NextVIPID > MaxVIPID {
+		return fmt.Errorf("assignment %d: next_vip_id %d: must be at most %d", a.Version, a.NextVIPID, MaxVIPID)
 	}
 	if n := len(a.Keys); n < 1 || n > 2 {
 		return fmt.Errorf("assignment %d: %d keys, must be 1 or 2", a.Version, n)
 	}
 	for _, k := range a.Keys {
-		if len(k.Secret) < 16 {
-			return fmt.Errorf("assignment %d: key of epoch %d has %d bytes, must have 16 or more", a.Version, k.Epoch, len(k.Secret))
+		if len(k.Secret) < 16 || len(k.Secret) > maxKey {
+			return fmt.Errorf("assignment %d: key of epoch %d has %d bytes, must have 16 to %d", a.Version, k.Epoch, len(k.Secret), maxKey)
 		}
 	}
 	if len(a.Keys) == 2 && a.Keys[0].Epoch+1 != a.Keys[1].Epoch {
@@ -137,7 +140,7 @@ func (a *Assignment) Validate() error {
 			return fmt.Errorf("assignment %d: vip %s: its id %d (1 to %d), name or address is taken or out of range", a.Version, v.Name, v.ID, MaxVIPID)
 		}
 		ids[v.ID], names[v.Name], seen[v.identity()] = true, true, true
-		if err := v.validate(); err != nil {
+		if err := errors.Join(v.validate(), v.validateNumbers(a.Version)); err != nil {
 			return fmt.Errorf("assignment %d: vip %s: %w", a.Version, v.Name, err)
 		}
 	}

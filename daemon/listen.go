@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/config/yamlfile"
 )
 
 // listen opens a daemon's API: unix:/path, for this machine's root alone, or
@@ -133,6 +134,11 @@ func serverTLS(files config.TLS) (*tls.Config, error) {
 	}
 	if _, err := load(); err != nil {
 		return nil, err
+	}
+	if info, err := os.Stat(files.Key); err != nil {
+		return nil, fmt.Errorf("tls: look at key: %w", err)
+	} else if wrong, remedy := yamlfile.Exposed(files.Key, info); wrong != "" {
+		return nil, fmt.Errorf("tls: key %q: %s; %s", files.Key, wrong, remedy)
 	}
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS13,

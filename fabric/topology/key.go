@@ -53,15 +53,15 @@ func (c *checker) readKeyFile(name string) (text string, ok bool) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(c.dir, path)
 	}
-	data, mode, err := yamlfile.ReadBounded(path, maxKeyFile)
-	switch {
-	case err != nil:
+	data, info, err := yamlfile.ReadBounded(path, maxKeyFile)
+	if err != nil {
 		wrong, remedy := yamlfile.Unread(err, "make one with `fairlead secret "+path+"`")
 		c.Problem("selector.key_file", name, wrong, remedy)
-	case mode.Perm()&0o004 != 0:
-		c.Problem("selector.key_file", name, fmt.Sprintf("every user of this machine can read it (mode %04o)", mode.Perm()), "chmod 600 "+path)
-	default:
-		return string(bytes.TrimSpace(data)), true
+		return "", false
 	}
-	return "", false
+	if wrong, remedy := yamlfile.Exposed(path, info); wrong != "" {
+		c.Problem("selector.key_file", name, wrong, remedy)
+		return "", false
+	}
+	return string(bytes.TrimSpace(data)), true
 }

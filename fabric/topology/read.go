@@ -67,7 +67,7 @@ type linkEntry struct {
 // Read reads and checks the fabric.yaml at path. Its error names every problem
 // on a line of its own, with file, line, field, value and remedy.
 func Read(path string) (*Fabric, error) {
-	data, err := yamlfile.ReadFile(path)
+	data, _, err := yamlfile.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func Read(path string) (*Fabric, error) {
 // ReadDraft is Read of a file that has still to be completed: nodes may be
 // without links.
 func ReadDraft(path string) (*Fabric, error) {
-	data, err := yamlfile.ReadFile(path)
+	data, _, err := yamlfile.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}

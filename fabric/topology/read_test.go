@@ -159,10 +159,10 @@ func TestKeyFile(t *testing.T) {
 	if err != nil || f.Selector.Key[15] != 15 {
 		t.Errorf("%v, %v", f, err)
 	}
-	if err := os.Chmod(filepath.Join(dir, "fabric.key"), 0o644); err != nil {
+	if err := os.Chmod(filepath.Join(dir, "fabric.key"), 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Read(file); err == nil || !strings.Contains(err.Error(), "every user of this machine can read it") {
+	if _, err := Read(file); err == nil || !strings.Contains(err.Error(), "others than its owner can read or change it (mode 0640); chmod 600 ") {
 		t.Error(err)
 	}
 	// What is written names the file again, and does not tell the key.
