@@ -94,14 +94,25 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("all is on disk: %q", d.status("lb1").Warnings)
 	}
 	// Somebody wants a change.
-	drain := &fairleadv1.DrainServerRequest{Vip: "web", Server: "s1"}
-	_, err := d.client("lb2").DrainServer(t.Context(), connect.NewRequest(drain))
-	if err == nil || !strings.Contains(err.Error(), "lb1: save assignment.json") || !strings.Contains(err.Error(), "no space left") {
+	held, err := d.client("lb1").GetAssignment(t.Context(), connect.NewRequest(&fairleadv1.GetAssignmentRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := controller.Decode(held.Msg.Assignment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.Version++
+	_, err = d.client("lb1").SetAssignment(t.Context(), connect.NewRequest(&fairleadv1.SetAssignmentRequest{Assignment: next.Encode(), ExpectedVersion: 1}))
+	if err == nil || !strings.Contains(err.Error(), "save assignment.json") || !strings.Contains(err.Error(), "no space left") {
 		t.Errorf("a change that lb1 cannot keep: %v", err)
+	}
+	if s := d.status("lb1"); s.AssignmentVersion != 1 || d.planes["lb1"].applied.Version != 1 {
+		t.Errorf("version %d after a change that was refused", s.AssignmentVersion)
 	}
 	// It was away meanwhile, and catches up.
 	d.stops["lb1"]()
-	drain.Force = true
+	drain := &fairleadv1.DrainServerRequest{Vip: "web", Server: "s1", Force: true}
 	if _, err := d.client("lb2").DrainServer(t.Context(), connect.NewRequest(drain)); err != nil {
 		t.Fatal(err)
 	}
