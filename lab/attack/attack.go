@@ -76,6 +76,8 @@ type Attacker struct {
 	next   func(*Attacker) []byte
 	// n counts packets.
 	n int
+	// host is the one address that asks.
+	host netip.Addr
 	// queue is what follows the packet before.
 	queue [][]byte
 	// genuine tells that the last packet was no attack.

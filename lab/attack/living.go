@@ -66,12 +66,18 @@ const (
 )
 
 // asks are ICMP errors, "too big", that quote so little of a packet that no
-// balancer can tell whose it was: of nobody's connections, from one host, and
-// between them genuine ones of those that live, each from another.
+// balancer can tell whose it was: of nobody's connections, from one address,
+// and between them genuine ones of those that live, each from another.
 func (a *Attacker) asks() []byte {
+	if !a.host.IsValid() {
+		a.host = a.of(a.Attackers, pick(a, a.VIPs...).Addr().Is6())
+	}
 	vip := pick(a, a.VIPs...)
+	for vip.Addr().Is6() != a.host.Is6() {
+		vip = pick(a, a.VIPs...)
+	}
 	six := vip.Addr().Is6()
-	e := wire.ICMPError{Src: a.of(a.Attackers, six), Dst: vip.Addr()}
+	e := wire.ICMPError{Src: a.host, Dst: vip.Addr()}
 	client := netip.AddrPortFrom(a.source(six), a.port())
 	if a.genuine = a.n%AskGenuine == 0; a.genuine {
 		f := a.Flows[a.n/AskGenuine%len(a.Flows)]
