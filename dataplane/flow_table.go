@@ -129,7 +129,7 @@ func (l *LB) carryFlows(touched *uint16) error {
 	for first := uint32(0); first < was; first += pageBuckets {
 		records = records[:0]
 		err := eachFlow(from, first, min(first+pageBuckets, was), func(bucket uint32, tag uint8, e jet.Entry) {
-			if !e.Expired(unit) && (touched == nil || int16(e.Time()-*touched) >= 0) {
+			if e = e.Plain(unit); !e.Expired(unit) && (touched == nil || int16(e.Time()-*touched) >= 0) {
 				records = appendMoved(records, e, tag, bucket, was, is)
 			}
 		})

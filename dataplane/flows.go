@@ -27,9 +27,9 @@ type FlowRecord struct {
 
 // States of a flow (enum fl_flow_state).
 const (
-	FlowNew       = uint8(lbFlFlowStateFL_FLOW_NEW)       // TCP: one packet so far
+	FlowNew       = uint8(lbFlFlowStateFL_FLOW_NEW)       // one packet so far
 	FlowConfirmed = uint8(lbFlFlowStateFL_FLOW_CONFIRMED) // TCP: it went on
-	FlowFading    = uint8(lbFlFlowStateFL_FLOW_FADING)    // TCP: a FIN or RST was seen; UDP: one datagram so far (why one state: fl_flow_state in bpf/include/fairlead.h)
+	FlowFading    = uint8(lbFlFlowStateFL_FLOW_FADING)    // TCP: it went on, and a FIN or RST was seen
 	FlowDatagram  = uint8(lbFlFlowStateFL_FLOW_DATAGRAM)  // UDP: it went on
 )
 

@@ -3,7 +3,9 @@ package dataplane
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -62,6 +64,66 @@ func TestFlowTableFull(t *testing.T) {
 	}
 	if moved < 1000 {
 		t.Errorf("%d connections moved: the table was not full", moved)
+	}
+}
+
+// Forged RSTs and a flood of SYNs take no living connection's entry, whether
+// somebody knows the ports or tries them all. Connections say nothing until the
+// change for which they were tracked.
+func TestForgedResetsAndFlood(t *testing.T) {
+	const connections, firstPort, lastPort = 400, 1024, 1<<16 - 1
+	for name, attack := range map[string]func(r *tracking, clients []netip.AddrPort){
+		"known": func(r *tracking, clients []netip.AddrPort) {
+			for range 2 {
+				for _, client := range clients {
+					r.send(r.packet(client, wire.RST))
+				}
+			}
+			for i := range 10000 {
+				r.send(r.packet(r.client(), wire.SYN))
+				if i%16 == 0 { // with a SYN, as a port used again has one
+					client := clients[r.rand.IntN(len(clients))]
+					r.send(r.packet(client, wire.RST))
+					r.send(r.packet(client, wire.SYN))
+				}
+			}
+		},
+		"sprayed": func(r *tracking, clients []netip.AddrPort) {
+			address := clients[0].Addr()
+			for port := firstPort; port <= lastPort; port++ {
+				r.send(r.packet(netip.AddrPortFrom(address, uint16(port)), wire.RST))
+				if port%4 == 0 {
+					r.send(r.packet(r.client(), wire.SYN))
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := trackingOf(t, "tcp", "table-hrw", 2, 2048)
+			r.add(2, controller.Standby)
+			r.add(3, controller.Standby)
+			r.apply()
+			address, c := r.client().Addr(), talks{}
+			for len(c) < connections {
+				client := netip.AddrPortFrom(address, uint16(firstPort+r.rand.IntN(lastPort+1-firstPort)))
+				c[client] = r.send(r.packet(client, wire.SYN))
+				r.send(r.packet(client, wire.ACK))
+			}
+			confirmed := r.sweep().Confirmed
+			attack(r, slices.SortedFunc(maps.Keys(c), netip.AddrPort.Compare))
+			s, n := r.sweep(), r.counted()
+			if confirmed < connections/3 || s.Confirmed != 0 || s.Used < s.Limit*95/100 || n.FlowReplaced < 2000 || n.FlowFull != 0 {
+				t.Errorf("%d were confirmed, %d are, %d of %d places used, %d replaced, %d refused: no attack", confirmed, s.Confirmed, s.Used, s.Limit, n.FlowReplaced, n.FlowFull)
+			}
+			r.activate(2)
+			r.activate(3)
+			r.goOn("after forged RSTs and a flood", c)
+			r.pass(5 * time.Second)
+			r.goOn("5 s later", c)
+			if s := r.sweep(); s.Confirmed < confirmed {
+				t.Errorf("%d were confirmed, %d are again", confirmed, s.Confirmed)
+			}
+		})
 	}
 }
 

@@ -63,8 +63,11 @@ type Entry struct {
 }
 
 func entryOf(e jet.Entry, tcp bool, now uint32) *Entry {
-	age := int64(int16(uint16(now>>10)-e.Time())) * jet.Unit
-	return &Entry{e.Slot(), e.State().String(), age, int64(e.State().Known(tcp)) * jet.Unit}
+	age, known := int64(int16(uint16(now>>10)-e.Time())), int64(e.State().Known(tcp))
+	if !tcp && e.State() == jet.New {
+		age, known = age-jet.Aged, known-jet.Aged
+	}
+	return &Entry{e.Slot(), e.State().String(), age * jet.Unit, known * jet.Unit}
 }
 
 func hashOf(m model.Result) *Hash {

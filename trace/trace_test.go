@@ -272,6 +272,7 @@ func TestTrackingStories(t *testing.T) {
 			if old.Hash.Held != old.Hash.Slot && !strings.Contains(old.Flow.Why, "are held by slot 1") {
 				t.Fatalf("%s: %s", flow, old.Flow.Why)
 			}
+			tracer.quiet(t, flow+" ack") // it goes on
 			fin := tracer.quiet(t, flow+" fin")
 			if fin.Flow.Made || fin.Flow.Followed != old.Flow.Made || fin.Server.Slot != old.Server.Slot {
 				t.Fatalf("%s: %+v", flow, fin.Flow)
@@ -282,7 +283,7 @@ func TestTrackingStories(t *testing.T) {
 			if syn.Verdict.Reason != "FORWARD_NEW" || syn.Server.Slot != 0 || syn.Flow.Followed != stays || syn.Flow.Shared {
 				t.Fatalf("%s: %+v %+v", flow, syn.Flow, syn.Hash)
 			}
-			if stays && syn.Flow.After.State != "new" || !stays && (syn.Hash.By != "slot" || syn.Flow.Made != syn.Hash.Track) {
+			if stays && syn.Flow.After.State != "fading" || !stays && (syn.Hash.By != "slot" || syn.Flow.Made != syn.Hash.Track) {
 				t.Fatalf("%s: %+v %+v", flow, syn.Flow, syn.Hash)
 			}
 			ack := tracer.quiet(t, flow+" ack")

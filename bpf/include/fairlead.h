@@ -224,27 +224,26 @@ _Static_assert(sizeof(struct fl_vip_cpu) == 128, "a VIP's counters are two cache
 
 /* ---- the flow table ----------------------------------------------------- */
 
-/* FADING says what an entry is worth, not what happened to its flow: little.
- * It is the first to give way, and after two minutes does not count any more.
- * Two kinds of flows are worth as little, and no rule of age or rank need tell them apart: a
- * connection of TCP behind a FIN or an RST, which is over unless somebody
- * forged that; and a flow of UDP of which one datagram was seen, which is all
- * there is of most. Where they differ, the packet says which protocol it is:
- *   - an opening packet makes TCP's NEW, at the same server if that takes new
- *     connections, and leaves UDP's as it is: a forged FIN or RST and a forged
- *     SYN together move nothing;
- *   - while nobody needs its place, TCP's is known for as long as a live one
- *     (a closed half may be silent for hours), UDP's for the two minutes;
- *   - further data makes UDP's DATAGRAM at once, TCP's CONFIRMED again only
- *     when what was on its way at the FIN has arrived.
- * A state of its own for each would need a third bit, and NEW, which lives
- * for hours because TCP may be silent that long, is no place for a datagram.
+/* An entry that is NEW was made by one packet, which anybody may have forged.
+ * CONFIRMED and DATAGRAM went on. FADING was CONFIRMED: a connection behind a
+ * FIN or an RST, which is over unless somebody forged that (in full tracking
+ * also a flow of one datagram: nothing goes by it there). NEW and FADING give
+ * way, and in this order, so that a forged RST makes no living connection worth
+ * less than a flood (bpf/lb/flows.h, FL_RANK_NEW); after two minutes FADING does
+ * not count any more and goes first. While nobody needs its place it is known
+ * for as long as a live one: a closed half may be silent for hours.
+ *
+ * Behind a FIN or RST
+ *   - data makes an entry CONFIRMED again once what was on its way at the FIN
+ *     has arrived, or at once if a SYN came in between: a port used again;
+ *   - that SYN leaves it at the same server, if that takes new connections: a
+ *     forged FIN or RST and a forged SYN together move nothing.
  *
  * "Unconfirmed", in metrics and elsewhere, is NEW or FADING: what gives way. */
 enum fl_flow_state {
-	FL_FLOW_NEW = 0,       /* TCP: one packet was seen, which may be forged */
+	FL_FLOW_NEW = 0,       /* one packet was seen, which may be forged */
 	FL_FLOW_CONFIRMED = 1, /* TCP: it went on */
-	FL_FLOW_FADING = 2,    /* TCP: a FIN or an RST was seen; UDP: one datagram */
+	FL_FLOW_FADING = 2,    /* TCP: it went on, and a FIN or an RST was seen */
 	FL_FLOW_DATAGRAM = 3,  /* UDP: it went on */
 };
 

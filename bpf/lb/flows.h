@@ -15,13 +15,14 @@
  *
  *                 data               FIN, RST
  *   TCP ─▶ NEW ─────▶ CONFIRMED ──────────▶ FADING
- *           ▲             ▲   data, 4 units later │ │
- *           │             └───────────────────────┘ │
- *           └───────────── SYN ─────────────────────┘
- *             data
- *   UDP ─▶ FADING ──▶ DATAGRAM
+ *                         ▲                   │
+ *                         └───────────────────┘
+ *                  data, behind a SYN or 4 units later
+ *                 data
+ *   UDP ─▶ NEW ─────▶ DATAGRAM
  *
- * An entry that is idle for longer than its state allows is as good as gone. */
+ * An entry that is idle for longer than its state allows has expired, and is
+ * the first to give way. */
 #ifndef FAIRLEAD_LB_FLOWS_H
 #define FAIRLEAD_LB_FLOWS_H
 
@@ -50,6 +51,10 @@ enum fl_event {
 /* A FIN or RST may be forged, and a closed half may be silent for long: while
  * nobody needs its place, TCP's FADING entry is known as long as a live one. */
 #define FL_FLOW_FORGOTTEN 7266
+
+/* NEW does not say whose it is: UDP's begins at this age, so that it ends two
+ * minutes after its packet, and gives way before all of TCP's. */
+#define FL_FLOW_AGED (7266 - 118)
 
 /* The clock may be set back by as many units; what was used "later" is not
  * old. Ages below have it added. */
@@ -172,11 +177,11 @@ static __always_inline int fl_flow_line(const struct fl_vip *v, __u32 slot)
 	return FL_WORD_FORWARDING(word) == FL_FWD_NONE ? -1 : FL_WORD_FLAGS(word);
 }
 
-/* The state in which a packet enters the table: enum fl_flow_state says why
- * a datagram's is FADING. */
-static __always_inline __u32 fl_flow_first(bool tcp)
+/* The state in which a flow enters the table. In full tracking, where nothing
+ * gives way by its state, a datagram's is FADING, and not aged. */
+static __always_inline __u32 fl_flow_first(bool tcp, bool full)
 {
-	return tcp ? FL_FLOW_NEW : FL_FLOW_FADING;
+	return tcp || !full ? FL_FLOW_NEW : FL_FLOW_FADING;
 }
 
 static __always_inline bool fl_flow_confirmed(__u32 state)
@@ -184,13 +189,11 @@ static __always_inline bool fl_flow_confirmed(__u32 state)
 	return state == FL_FLOW_CONFIRMED || state == FL_FLOW_DATAGRAM;
 }
 
-/* State of an entry after a packet's event, which is not FL_EVENT_PEEK. */
+/* State of an entry after a packet's event, which changes it. */
 static __always_inline __u32 fl_flow_next(__u32 state, __u32 event, __u32 tcp)
 {
 	if (event == FL_EVENT_CLOSE)
 		return FL_FLOW_FADING;
-	if (event == FL_EVENT_OPEN && tcp && state == FL_FLOW_FADING)
-		return FL_FLOW_NEW;
 	if (event == FL_EVENT_OPEN || fl_flow_confirmed(state))
 		return state;
 	return tcp ? FL_FLOW_CONFIRMED : FL_FLOW_DATAGRAM;
@@ -203,7 +206,7 @@ __noinline int fl_flow_follow(const struct fl_vip *v, __u64 x, __u32 unit, __u32
 {
 	struct fl_bucket *b = fl_flow_bucket(x);
 	struct fl_vip_cpu *cpu;
-	__u32 state, next, window, id;
+	__u32 state, next, window, id, used = unit;
 	__u64 e, now, *entry;
 	int at, flags;
 
@@ -226,21 +229,26 @@ __noinline int fl_flow_follow(const struct fl_vip *v, __u64 x, __u32 unit, __u32
 	if (event == FL_EVENT_OPEN &&
 	    flags & (fl_flow_confirmed(state) ? FL_LINE_DOWN : FL_LINE_DOWN | FL_LINE_CLOSED))
 		return FL_FLOW_STALE;
-	if (event == FL_EVENT_PEEK)
+	/* What nothing has confirmed changes by data alone: it is never FADING,
+	 * which gives way behind it, nor younger than its first packet. */
+	if (event == FL_EVENT_PEEK || (event != FL_EVENT_DATA && state == FL_FLOW_NEW))
 		goto hit;
 	/* The age of one that closes counts from the FIN: no renewal. */
 	if (tcp && event == FL_EVENT_DATA && state == FL_FLOW_FADING &&
 	    fl_flow_age(e, unit) < FL_FLOW_REVIVE + FL_FLOW_SLACK)
 		goto hit;
 	next = fl_flow_next(state, event, tcp);
-	now = (e & 0xffffffff00003fffULL) | (__u64)(__u16)unit << 16 | next << 14;
+	/* Data behind a SYN is none that was still on its way at the FIN. */
+	if (tcp && event == FL_EVENT_OPEN && next == FL_FLOW_FADING)
+		used -= FL_FLOW_REVIVE;
+	now = (e & 0xffffffff00003fffULL) | (__u64)(__u16)used << 16 | next << 14;
 	if (now == e || __sync_val_compare_and_swap(entry, e, now) != e)
 		goto hit;
 	if (!(v->flags & FL_VIP_SHARE))
 		goto hit;
 	window = next == FL_FLOW_DATAGRAM ? FL_FLOW_WINDOW_UDP : FL_FLOW_WINDOW_TCP;
-	/* NEW is never told: one packet made it. */
-	if ((next != state && next != FL_FLOW_NEW) ||
+	/* NEW, which one packet made, is never told, and nothing becomes it. */
+	if (next != state ||
 	    (fl_flow_confirmed(next) && (__u16)(FL_FLOW_TIME(e) ^ unit) >> window))
 		fl_share(x, v->id, FL_FLOW_SLOT(e), next, tcp);
 hit:
@@ -264,24 +272,35 @@ static __always_inline int fl_flow_touch(const struct fl_vip *v, __u64 x, __u32 
 	return fl_flow_follow(v, x, unit, event, tcp);
 }
 
-/* What an entry has to go for, the higher the sooner; 0: it stays. */
-#define FL_RANK_NEW 0x10000
+/* How to insert, any of these. */
+#define FL_INSERT_LRU 1  /* the one used longest ago gives way */
+#define FL_INSERT_AGED 2 /* it begins at age FL_FLOW_AGED */
+
+/* What an entry has to go for, the higher the sooner; 0: it stays. What one
+ * packet made goes before what was once confirmed: a flood of such, after
+ * forged RSTs that made living connections fade, takes places from itself. But
+ * where one alone is NEW it stays before what fades: it may be a connection
+ * whose next packet is on its way, and what fades is most often over. */
+#define FL_RANK_LONE 0x10000
 #define FL_RANK_FADING 0x20000
-#define FL_RANK_GONE 0x30000
+#define FL_RANK_NEW 0x30000
+#define FL_RANK_EXPIRED 0x40000
 
 /* A function for the verifier's sake: it would try all ranks of all entries
- * in all orders. */
-__noinline __u32 fl_flow_rank(__u64 entry, __u32 unit, __u32 lru)
+ * in all orders. fresh: how many of its bucket are NEW. */
+__noinline __u32 fl_flow_rank(__u64 entry, __u32 unit, __u32 how, __u32 fresh)
 {
 	__u32 age = fl_flow_age(entry, unit), state = FL_FLOW_STATE(entry);
 
-	if (lru)
+	if (how & FL_INSERT_LRU)
 		return age + 1;
-	if (fl_flow_gone(entry, unit, true))
-		return FL_RANK_GONE;
+	if (fl_flow_expired(entry, unit))
+		return FL_RANK_EXPIRED | age;
 	if (state == FL_FLOW_FADING)
 		return FL_RANK_FADING | age;
-	return state == FL_FLOW_NEW ? FL_RANK_NEW | age : 0;
+	if (state != FL_FLOW_NEW)
+		return 0;
+	return (guards && fresh > 1 ? FL_RANK_NEW : FL_RANK_LONE) | age;
 }
 
 /* What became of one attempt to remember a flow. */
@@ -310,7 +329,7 @@ static __always_inline void fl_flow_retag(struct fl_bucket *b, __u32 at, __u64 t
  * new one is there, the tag is looked at again. Of two CPUs that enter one
  * flow at the same moment both may get a place: the first of these is the
  * flow's, the other is found by nobody and expires. */
-__noinline __u32 fl_flow_try(__u64 x, __u32 low, __u32 lru)
+__noinline __u32 fl_flow_try(__u64 x, __u32 low, __u32 how)
 {
 	struct fl_bucket *b = fl_flow_bucket(x);
 	__u32 outcome = FL_INSERT_MADE;
@@ -325,10 +344,12 @@ __noinline __u32 fl_flow_try(__u64 x, __u32 low, __u32 lru)
 	if (at < 0 && (~tags & FL_TAGS_USED))
 		at = fl_flow_at(~tags & FL_TAGS_USED);
 	if (at < 0) {
-		__u32 best = 0;
+		__u32 best = 0, fresh = 0;
 
+		for (int i = 0; i < FL_FLOW_WAYS; i++)
+			fresh += FL_FLOW_STATE(*(volatile __u64 *)&b->entry[i]) == FL_FLOW_NEW;
 		for (int i = 0; i < FL_FLOW_WAYS; i++) {
-			__u32 rank = fl_flow_rank(*(volatile __u64 *)&b->entry[i], unit, lru);
+			__u32 rank = fl_flow_rank(*(volatile __u64 *)&b->entry[i], unit, how, fresh);
 
 			if (rank > best) {
 				best = rank;
@@ -344,6 +365,8 @@ __noinline __u32 fl_flow_try(__u64 x, __u32 low, __u32 lru)
 	claimed = (tags & ~(0xffULL << 8 * at)) | fl_flow_tag(x) << 8 * at;
 	if (claimed != tags && __sync_val_compare_and_swap((__u64 *)b->tag, tags, claimed) != tags)
 		return FL_INSERT_LOST;
+	if (how & FL_INSERT_AGED)
+		low -= FL_FLOW_AGED << 16;
 	__sync_lock_test_and_set(fl_flow_entry(b, at), x >> 32 << 32 | low);
 	if (unlikely(!(fl_flow_tags(b) >> 8 * at & 0xff)))
 		fl_flow_retag(b, at, fl_flow_tag(x));
@@ -351,18 +374,19 @@ __noinline __u32 fl_flow_try(__u64 x, __u32 low, __u32 lru)
 }
 
 /* Remembers a flow. low is the low half of its entry: time, state, slot. It
- * takes its own entry; else an empty one; else one that is gone; else the oldest
- * that fades; else the oldest that nothing has confirmed: what somebody
- * makes up cannot push out what is real. With lru, which is how others track
- * connections, the one used longest ago gives way. Counts for the VIP of this
- * id, if not 0. Returns 0, or 1 where the flow is not remembered. */
-__noinline int fl_flow_insert(__u64 x, __u32 low, __u32 vip_id, __u32 lru)
+ * takes its own entry; else an empty one; else the oldest that has expired;
+ * else the oldest that nothing has confirmed, if there are several; else the
+ * oldest that fades; else the one that nothing has confirmed: what somebody
+ * makes up cannot push out what is real. With FL_INSERT_LRU, which is how others
+ * track connections, the one used longest ago gives way. Counts for the VIP of
+ * this id, if not 0. Returns 0, or 1 where the flow is not remembered. */
+__noinline int fl_flow_insert(__u64 x, __u32 low, __u32 vip_id, __u32 how)
 {
 	__u32 outcome = FL_INSERT_LOST;
 	struct fl_vip_cpu *cpu;
 
 	for (int i = 0; i < FL_INSERT_TRIES && outcome == FL_INSERT_LOST; i++)
-		outcome = fl_flow_try(x, low, lru);
+		outcome = fl_flow_try(x, low, how);
 	cpu = vip_id ? bpf_map_lookup_elem(&vip_cpu, &vip_id) : NULL;
 	if (outcome >= FL_INSERT_FULL) {
 		if (cpu)

@@ -150,7 +150,8 @@ __noinline __u32 fl_by_hash(const struct fl_vip *v, __u64 hash, __u64 x, __u32 s
 	    event <= FL_EVENT_DATA &&
 	    !(tcp && FL_SEEN_KIND(seen) == FL_KIND_FRAGMENT) &&
 	    fl_flow_line(v, slot) >= 0 &&
-	    fl_flow_insert(x, unit << 16 | fl_flow_first(tcp) << 14 | slot, v->id, full) &&
+	    fl_flow_insert(x, unit << 16 | fl_flow_first(tcp, full) << 14 | slot, v->id,
+			   full ? FL_INSERT_LRU : tcp ? 0 : FL_INSERT_AGED) &&
 	    opening && !full) {
 		/* Nothing will know where it went. */
 		held = FL_ROW_HELD(row);

@@ -21,14 +21,13 @@ import "math/bits"
 type State uint8
 
 const (
-	// New is a TCP connection of which one packet was seen, which anybody
-	// may have forged.
+	// New is a flow of which one packet was seen, which anybody may have
+	// forged. It is the first to give way.
 	New State = iota
 	// Confirmed is a TCP connection that went on.
 	Confirmed
-	// Fading is worth little and gives way first: a TCP connection behind a
-	// FIN or RST, or a flow of UDP of which one datagram was seen. Why these
-	// two are one state: bpf/include/fairlead.h, fl_flow_state.
+	// Fading is a TCP connection that went on, behind a FIN or RST: over,
+	// unless somebody forged that. It gives way behind what is New.
 	Fading
 	// Datagram is a flow of UDP that went on.
 	Datagram
@@ -38,9 +37,10 @@ func (s State) String() string { return [...]string{"new", "confirmed", "fading"
 
 func (s State) confirmed() bool { return s == Confirmed || s == Datagram }
 
-// First is the state in which a packet enters the table.
-func First(tcp bool) State {
-	if tcp {
+// First is the state in which a flow enters the table. In full tracking, where
+// nothing gives way by its state, a datagram's is Fading, and not aged.
+func First(tcp, full bool) State {
+	if tcp || !full {
 		return New
 	}
 	return Fading
@@ -50,14 +50,19 @@ func First(tcp bool) State {
 const Unit = 1024
 
 // idle is how long an entry is worth something after its last packet, in
-// units, by state: TCP's two hours and four minutes (RFC 5382 §5), even for one packet,
-// as a connection may speak that rarely; two minutes behind a FIN or RST, and
-// for UDP (RFC 4787 §4.3).
+// units, by state: TCP's two hours and four minutes (RFC 5382 §5), even for one
+// packet, as a connection may speak that rarely; two minutes behind a FIN or
+// RST, and for UDP (RFC 4787 §4.3).
 var idle = [4]uint16{New: 7266, Confirmed: 7266, Fading: 118, Datagram: 118}
 
 // forgotten is for how long TCP's Fading entry is known: a FIN or RST may be
 // forged, and a closed half may be silent for long.
 const forgotten = 7266
+
+// Aged is the age in units at which a New entry of UDP begins (Age): New does
+// not say whose it is, and this one is to end two minutes after its packet, and
+// to give way before all of TCP's.
+const Aged = 7266 - 118
 
 // Idle is how long an entry in this state is worth something after its last
 // packet, in units of 1.024 s.
@@ -103,6 +108,19 @@ func (e Entry) Time() uint16 { return uint16(e >> 16) }
 
 // age is the entry's age in units plus slack.
 func (e Entry) age(unit uint16) uint16 { return unit - e.Time() + slack }
+
+// Age makes a New entry that was just inserted one of UDP.
+func (e *Entry) Age() { *e = *e&^0xffff0000 | Entry(e.Time()-Aged)<<16 }
+
+// Plain is the entry as it may be inserted elsewhere with another time: one
+// that is New and of UDP (or of TCP and silent for nearly two hours) is Fading,
+// which has the two minutes that it has, and bears its packet's time.
+func (e Entry) Plain(unit uint16) Entry {
+	if e.State() != New || e.age(unit) < Aged+slack {
+		return e
+	}
+	return e&^0xffffc000 | Entry(e.Time()+Aged)<<16 | Entry(Fading)<<14
+}
 
 // Expired says that the entry is worth nothing any more: it was not used for
 // longer than Idle. It does not count as live.

@@ -130,17 +130,27 @@ func (t *naive) insert(x uint64, slot int, now uint16, s State, lru bool) Insert
 			what = Replaced
 		}
 	}
-	if at < 0 {
-		at = first(func(e naiveEntry) bool { return e.gone(now, true) })
-	}
-	if at < 0 {
-		if at = oldest(func(e naiveEntry) bool { return e.state == Fading }); at >= 0 && !b[at].old(now) {
-			what = Replaced
+	old := func(e naiveEntry) bool { return e.old(now) }
+	news := func(e naiveEntry) bool { return e.state == New }
+	fading := func(e naiveEntry) bool { return e.state == Fading }
+	several := func() bool {
+		n := 0
+		for _, e := range b {
+			if news(e) {
+				n++
+			}
 		}
+		return n > 1
 	}
-	if at < 0 {
-		what = Replaced
-		at = oldest(func(e naiveEntry) bool { return e.state == New })
+	for _, next := range []struct {
+		which func(naiveEntry) bool
+		when  bool
+	}{{old, true}, {news, several()}, {fading, true}, {news, true}} {
+		if at < 0 && next.when {
+			if at = oldest(next.which); at >= 0 && !b[at].old(now) {
+				what = Replaced
+			}
+		}
 	}
 	if at < 0 {
 		return Full
@@ -250,7 +260,7 @@ func touched(t *rapid.T, e *Entry, want *naiveEntry, now uint16, tcp bool, event
 	if (outcome == Stale) != stale {
 		t.Fatalf("%+v touched by %v at %d, line %b: %v", before, event, now, line, outcome)
 	}
-	if stale || event == Peek || event == Data && tcp && before.state == Fading && age < revive {
+	if stale || event == Peek || event != Data && before.state == New || event == Data && tcp && before.state == Fading && age < revive {
 		if share {
 			t.Fatalf("%+v touched by %v: told though nothing changed", before, event)
 		}
@@ -261,13 +271,13 @@ func touched(t *rapid.T, e *Entry, want *naiveEntry, now uint16, tcp bool, event
 	case event == Close:
 		want.state = Fading
 	case event == Open && tcp && before.state == Fading:
-		want.state = New
+		want.unit -= revive
 	case event == Data && (before.state == New || before.state == Fading):
 		if want.state = Datagram; tcp {
 			want.state = Confirmed
 		}
 	}
-	tell := want.state != before.state && want.state != New
+	tell := want.state != before.state
 	switch want.state {
 	case Confirmed:
 		tell = tell || now/1024 != before.unit/1024
@@ -315,16 +325,108 @@ func TestFloodTakesNothingConfirmed(t *testing.T) {
 	}
 }
 
-// A flood of datagrams, of which each makes a fading entry, shows in what is
-// counted as one of SYNs does.
-func TestFadingVictimsCount(t *testing.T) {
-	for _, tcp := range []bool{false, true} {
+// Forged FINs, RSTs and SYNs of living connections and a flood of new flows,
+// which ends some of its own, in any order: what was confirmed keeps its place
+// while several of its bucket are not, and so does every one where five share a
+// bucket. It comes back when it speaks.
+func TestForgedEndsAndAFloodTakeNothingConfirmed(t *testing.T) {
+	const perBucket = Ways - 2
+	rapid.Check(t, func(t *rapid.T) {
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		f, now := NewFlows(2), uint16(r.Uint32())
+		var live, flood []uint64
+		for i := range f.Buckets {
+			for range perBucket {
+				x := keyIn(r, f, i)
+				f.Insert(x, len(live), now, New)
+				Touch(f.Find(x, now, true), now, true, Data, 0)
+				live = append(live, x)
+			}
+		}
+		touch := func(x uint64, event Event) {
+			if e := f.Find(x, now, true); e != nil {
+				Touch(e, now, true, event, 0)
+			}
+		}
+		end := now + idle[Fading]
+		for range 200 {
+			if r.IntN(8) == 0 && now != end {
+				now++
+			}
+			switch r.IntN(4) {
+			case 0:
+				touch(live[r.IntN(len(live))], pick(r, Close, Close, Open))
+			case 1:
+				if len(flood) > 0 {
+					touch(flood[r.IntN(len(flood))], pick(r, Close, Open))
+				}
+			default:
+				flood = append(flood, r.Uint64())
+				f.Insert(flood[len(flood)-1], 0, now, New)
+			}
+		}
+		for i, x := range live {
+			if e := f.Find(x, now, true); e == nil || e.Slot() != i || e.State() == New {
+				t.Fatalf("connection %d has entry %v", i, e)
+			}
+			if got := f.Lookup(x, now+revive); got != i || f.Find(x, now+revive, true).State() != Confirmed {
+				t.Fatalf("connection %d speaks: slot %d, %v", i, got, f.Find(x, now+revive, true).State())
+			}
+		}
+	})
+}
+
+// One that opens in a bucket full of what closed has a place until its next
+// packet, though another opens meanwhile: neither gives way, but what closed.
+func TestOpeningsKeepTheirPlaceAmongWhatCloses(t *testing.T) {
+	f := NewFlows(1)
+	for i := range uint64(Ways) {
+		f.Insert(i<<32|i, 1, 10+uint16(i), Fading)
+	}
+	for i := range uint64(2) {
+		f.Insert((50+i)<<32|50+i, 2, 20, New)
+	}
+	for i := range uint64(2) {
+		if f.Find((50+i)<<32|50+i, 20, true) == nil || f.Find(i<<32|i, 20, true) != nil {
+			t.Errorf("opening %d has no place among seven that closed, or not that of the oldest of these", i)
+		}
+	}
+}
+
+// A datagram's entry lasts two minutes, and gives way before one that a TCP
+// connection's packet made long before; carried elsewhere it is what it was.
+func TestDatagramsAge(t *testing.T) {
+	f := NewFlows(1)
+	for i := range uint64(Ways) {
+		f.Insert(i<<32|i, 1, 1000, New)
+	}
+	udp := f.Find(5<<32|5, 1000, false)
+	udp.Age()
+	Touch(udp, 1050, false, Open, 0) // another Initial changes nothing
+	if f.Find(5<<32|5, 1000+118, false) == nil || f.Find(5<<32|5, 1000+119, false) != nil {
+		t.Errorf("not known for two minutes: %x", *udp)
+	}
+	if got, want := udp.Plain(1050), entry(5<<32|5, 1, 1000, Fading); got != want || got.Plain(1050) != want {
+		t.Errorf("plain %x, want %x", got, want)
+	}
+	if tcp := f.Find(4<<32|4, 7000, true); tcp.Plain(7000) != *tcp {
+		t.Errorf("plain %x, is TCP's: %x", tcp.Plain(7000), *tcp)
+	}
+	if got := f.Insert(99<<32|99, 2, 1100, New); got != Replaced || f.Find(5<<32|5, 1100, false) != nil {
+		t.Errorf("%v, and not in the place of the datagram's", got)
+	}
+}
+
+// What gives way before its time is counted: what one packet made, and what
+// fades.
+func TestVictimsCount(t *testing.T) {
+	for _, s := range []State{New, Fading} {
 		f := NewFlows(1)
 		for i := range uint64(Ways) {
-			f.Insert(i<<32|i, 1, 10, First(tcp))
+			f.Insert(i<<32|i, 1, 10, s)
 		}
-		if got := f.Insert(99<<32|99, 2, 11, First(tcp)); got != Replaced {
-			t.Errorf("tcp %v: an eighth flow among seven live ones that may give way: %v, want %v", tcp, got, Replaced)
+		if got := f.Insert(99<<32|99, 2, 11, New); got != Replaced {
+			t.Errorf("an eighth flow among seven live ones that are %v: %v, want %v", s, got, Replaced)
 		}
 	}
 }
@@ -360,8 +462,8 @@ func TestTold(t *testing.T) {
 }
 
 // An RST that somebody forged takes nothing from a connection that is silent
-// then, but the right not to give way: it is the first to go where a place is
-// wanted, though what is gone goes before it, and after two minutes nobody counts it.
+// then, but the right not to give way: where a place is wanted it goes behind
+// what one packet made, and only after two minutes, when nobody counts it, before.
 func TestFadingConnectionsAreKnown(t *testing.T) {
 	const x, idleFor = 99<<32 | 99, 119 // units: two minutes
 	f := NewFlows(1)
@@ -385,9 +487,12 @@ func TestFadingConnectionsAreKnown(t *testing.T) {
 		}
 	}
 	for i := range uint64(Ways - 1) {
-		f.Insert(i<<32|i, 1, 10+idleFor, New)
+		f.Insert(i<<32|i, 1, 10+idleFor-1, New)
 	}
-	if got := f.Insert(50<<32|50, 2, 10+idleFor, New); got != Made || f.Find(x, 10+idleFor, true) != nil || f.Find(0, 10+idleFor, true) == nil {
+	if got := f.Insert(50<<32|50, 2, 10+idleFor-1, New); got != Replaced || f.Find(x, 10+idleFor-1, true) == nil || f.Find(0, 10+idleFor-1, true) != nil {
+		t.Errorf("a new entry in a full bucket: %v; it takes the oldest that one packet made", got)
+	}
+	if got := f.Insert(51<<32|51, 2, 10+idleFor, New); got != Made || f.Find(x, 10+idleFor, true) != nil {
 		t.Errorf("a new entry in a full bucket: %v; it takes the one that fades, which counts nobody", got)
 	}
 }

@@ -61,15 +61,19 @@ func Touch(e *Entry, unit uint16, tcp bool, event Event, line Line) (o Outcome, 
 	switch {
 	case line&NoServer != 0, !tcp && line&Down != 0, event == Open && line&refuses != 0:
 		return Stale, false
-	case event == Peek:
+	case event == Peek, event != Data && was == New:
+		// What nothing has confirmed changes by data alone: it is never Fading,
+		// which gives way behind it, nor younger than its first packet.
 		return Hit, false
 	}
-	now := was
+	now, used := was, unit
 	switch {
 	case event == Close:
 		now = Fading
 	case event == Open && tcp && was == Fading:
-		now = New // a used port: with the server of the connection before
+		// A used port: with the server of the connection before, and data
+		// behind the SYN is none that was still on its way at the FIN.
+		used -= revive
 	case event == Open, was.confirmed():
 	case !tcp:
 		now = Datagram
@@ -78,13 +82,13 @@ func Touch(e *Entry, unit uint16, tcp bool, event Event, line Line) (o Outcome, 
 	default:
 		now = Confirmed
 	}
-	if now == was && old.Time() == unit {
+	if now == was && old.Time() == used {
 		return Hit, false
 	}
-	*e = old&^0xffffc000 | Entry(unit)<<16 | Entry(now)<<14
+	*e = old&^0xffffc000 | Entry(used)<<16 | Entry(now)<<14
 	switch {
 	case now != was:
-		share = now != New // one packet made it
+		share = true // and nothing becomes New, which is never told
 	case now == Confirmed:
 		share = (old.Time()^unit)>>windowTCP != 0
 	case now == Datagram:
@@ -110,9 +114,14 @@ const (
 )
 
 // Insert remembers that x goes to slot, in this state, used at time unit. It
-// takes its own entry; else an empty one; else one that is gone; else the
-// oldest that fades; else the oldest that nothing has confirmed. A
-// confirmed one never gives way.
+// takes its own entry; else an empty one; else the oldest that has expired;
+// else the oldest that nothing has confirmed, if there are several; else the
+// oldest that fades; else the one that nothing has confirmed. A confirmed one
+// never gives way.
+//
+// What nothing has confirmed goes before what fades, as a flood makes the one
+// and forged RSTs the other. But one alone stays: it may be a connection whose
+// next packet is on its way, and what fades is most often over.
 func (f *Flows) Insert(x uint64, slot int, unit uint16, s State) Inserted {
 	b := f.bucket(x)
 	if i, ok := b.free(x); ok {
@@ -121,13 +130,20 @@ func (f *Flows) Insert(x uint64, slot int, unit uint16, s State) Inserted {
 	}
 	// All seven are used. The rank of an entry is what it has to go for, then
 	// its age; the first of equals goes.
+	fresh := 0
+	for _, e := range b.Entry {
+		if e.State() == New {
+			fresh++
+		}
+	}
 	at, best := -1, uint32(0)
 	for i, e := range b.Entry {
 		rank := uint32(0)
 		switch {
-		case e.Gone(unit, true):
-			b.put(i, x, slot, unit, s)
-			return Made
+		case e.Expired(unit):
+			rank = 0x40000
+		case e.State() == New && fresh > 1:
+			rank = 0x30000
 		case e.State() == Fading:
 			rank = 0x20000
 		case e.State() == New:

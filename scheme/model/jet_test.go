@@ -271,7 +271,7 @@ func TestUsedPortsStay(t *testing.T) {
 			continue
 		}
 		known++
-		if rst.Slot != was.Slot || syn.Slot != was.Slot || syn.Flow.Now.State() != jet.New || syn.Share != nil {
+		if rst.Slot != was.Slot || syn.Slot != was.Slot || syn.Flow.Now.State() != jet.Fading || syn.Share != nil {
 			t.Fatalf("opened on slot %d; RST to %d, SYN to %d, told %v: %+v", was.Slot, rst.Slot, syn.Slot, syn.Share, syn.Flow)
 		}
 		if got := after.Process(s, f.data(0), 3000); got.Slot != was.Slot || got.Flow.Now.State() != jet.Confirmed {

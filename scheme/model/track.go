@@ -172,10 +172,11 @@ func (t *Tables) track(s *State, r *Result, k *packet, nowMS uint32, opening boo
 	if !f.Enters {
 		return
 	}
+	first := jet.First(f.TCP, v.Scheme == FullCT)
 	if v.Scheme == FullCT {
-		f.Inserted = s.Flows.InsertLRU(f.X, r.Slot, unit, jet.First(f.TCP))
+		f.Inserted = s.Flows.InsertLRU(f.X, r.Slot, unit, first)
 	} else {
-		f.Inserted = s.Flows.Insert(f.X, r.Slot, unit, jet.First(f.TCP))
+		f.Inserted = s.Flows.Insert(f.X, r.Slot, unit, first)
 	}
 	switch f.Inserted {
 	case jet.Full:
@@ -188,5 +189,9 @@ func (t *Tables) track(s *State, r *Result, k *packet, nowMS uint32, opening boo
 		counters.FlowReplaced++
 	}
 	counters.Tracked++
-	r.Tracked, f.Now = true, *s.Flows.Find(f.X, unit, f.TCP)
+	e := s.Flows.Find(f.X, unit, f.TCP)
+	if !f.TCP && first == jet.New {
+		e.Age()
+	}
+	r.Tracked, f.Now = true, *e
 }

@@ -52,6 +52,9 @@ func (l *lane) arrive(handle int32) {
 	l.at[handle] = int32(len(l.live))
 	l.live = append(l.live, connection{handle, none})
 	l.track(&l.live[len(l.live)-1])
+	if entry := l.find(handle); entry != nil {
+		jet.Touch(entry, l.unit(), true, jet.Data, 0) // the handshake's last
+	}
 }
 
 // finish is a connection's last packet and its FIN.
@@ -155,7 +158,7 @@ func (l *lane) insert(handle int32) {
 	if l.jet {
 		insert = l.flows.Insert
 	}
-	if insert(l.site.keys[handle], int(l.site.server[handle]), l.unit(), jet.First(true)) == jet.Full {
+	if insert(l.site.keys[handle], int(l.site.server[handle]), l.unit(), jet.New) == jet.Full {
 		l.sum.refused++
 	}
 }
