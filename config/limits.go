@@ -20,12 +20,21 @@ type limit struct {
 
 func (l *Limits) all() []limit {
 	return []limit{
-		// 65,536 lines are what the mark of a health check can name.
-		{&l.ServerLines, "server_lines", 16384, 64, 1 << 16},
-		{&l.TableEntries, "table_entries", 2097152, 1 << 10, 1 << 26},
+		// The mark of a health check can name 2^20 lines. 2^28 entries are 2 GiB,
+		// twice what 1,000 VIPs of 65,536 rows take.
+		{&l.ServerLines, "server_lines", 16384, 64, 1 << 18},
+		{&l.TableEntries, "table_entries", 2097152, 1 << 10, 1 << 28},
 		{&l.Flows, "flows", 262144, 1 << 8, 1 << 26},
 		{&l.AskRate, "ask_rate", 100, 0, 1 << 20},
 	}
+}
+
+// MostLimits are the highest.
+func MostLimits() (l Limits) {
+	for _, f := range l.all() {
+		*f.value = f.high
+	}
+	return l
 }
 
 // DefaultLimits are those of a file that says nothing of limits.

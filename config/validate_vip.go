@@ -21,7 +21,6 @@ func (c *Config) checkVIPs() {
 		c.problem("vips", "", "no VIP", "write at least one address, port and list of servers")
 	}
 	names, seen := map[string]int{}, map[vipKey]int{}
-	lines := 0
 	for i := range c.VIPs {
 		v := &c.VIPs[i]
 		path := fmt.Sprintf("vips[%d]", i)
@@ -49,13 +48,6 @@ func (c *Config) checkVIPs() {
 		c.checkChoices(path, v)
 		c.checkPool(path, v)
 		c.checkHealth(path+".health", v)
-		if v.Scheme != Faild { // which no balancer forwards
-			lines += len(v.Servers)
-		}
-	}
-	if lines > c.Limits.ServerLines && c.Limits.Validate() == nil {
-		c.problem("limits.server_lines", fmt.Sprint(c.Limits.ServerLines),
-			fmt.Sprintf("the VIPs' pools have %d slots together", lines), fmt.Sprintf("write at least %d, better twice as many: removed servers' slots rest", lines))
 	}
 	c.checkNeighbours()
 }

@@ -67,7 +67,7 @@ func (al *allocator) take(v *controller.VIP) (lineRange, error) {
 		first = max(first, t.end())
 	}
 	if first+size > al.total {
-		return lineRange{}, fmt.Errorf("limits.server_lines %d: no %d lines in a row are free for vip %s; raise it", al.total, size, v.Name)
+		return lineRange{}, fmt.Errorf("limits.server_lines %d %w: no %d lines in a row are free for vip %s", al.total, errLimit, size, v.Name)
 	}
 	r := lineRange{first, size}
 	al.mark(r)

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -83,6 +84,9 @@ func (l *LB) Apply(a *controller.Assignment, down func(vipID uint32, slot uint16
 	p, err := makePlan(a, down, l.moment(), l.force.ranges, l.set.capacity(), idle, l.hashes, l.buckets, l.random)
 	if err != nil {
 		l.undoBuckets()
+		if errors.Is(err, errLimit) {
+			err = fmt.Errorf("%w; fairlead check says what to write", err)
+		}
 		return due, fmt.Errorf("assignment %d: %w", a.Version, err)
 	}
 	for _, v := range p.vips {

@@ -87,18 +87,18 @@ func TestHealthSteering(t *testing.T) {
 			w.run(l)
 			eventually(t, "the server is resolved", func() bool { return l.Status().NextHops[0].State == nexthop.Resolved })
 			line := w.steerChecks(l)
-			if f := w.connect(0xFA1E0000|line, c.forwarding, c.server); f == nil {
+			if f := w.connect(0xFA100000|line, c.forwarding, c.server); f == nil {
 				t.Error("the marked connection's SYN did not come through the forwarding")
 			}
 			if f := w.connect(0, "", ""); f != nil {
 				t.Errorf("an unmarked connection got out: % x", f)
 			}
 			// Lines that name nobody: the check must fail, not go astray.
-			if f := w.connect(0xFA1E0000|(line+3), "", ""); f != nil {
+			if f := w.connect(0xFA100000|(line+3), "", ""); f != nil {
 				t.Errorf("a check of a free line got out: % x", f)
 			}
 			// And once more by the line that works, so that its silence was no accident.
-			if f := w.connect(0xFA1E0000|line, c.forwarding, c.server); f == nil {
+			if f := w.connect(0xFA100000|line, c.forwarding, c.server); f == nil {
 				t.Error("the line does not work any more")
 			}
 		})

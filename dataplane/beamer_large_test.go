@@ -206,7 +206,7 @@ func TestBeamerFits(t *testing.T) {
 		change  func(*controller.VIP)
 		want    string
 	}{
-		{need - 2, nil, fmt.Sprintf("limits.table_entries %d: the policies' and hash tables and those of 6400000 buckets (nine entries for four: their rows, and the chains of those that have moved) need %d (twice %d, for the idle copy); raise it", need-2, need, need/2)},
+		{need - 2, nil, fmt.Sprintf("limits.table_entries %d: the tables of policies, hashes and buckets need %d, half of them for the idle copy; write under limits table_entries: ", need-2, need)},
 		{need, func(v *controller.VIP) { v.Slots[0].Number = rowMoved }, "slots are 0 to 65533"},
 		{need, func(v *controller.VIP) { v.Forwarding = "l2" }, "forwarding l2: nothing carries"},
 		{need, func(v *controller.VIP) { v.Policy = "rr" }, "must be hash"},

@@ -58,7 +58,7 @@ func checkRoute(six bool) *netlink.Route {
 const routeProtocol = 250
 
 // SteerChecks says which VIP the checks of a server line are for, whose sockets
-// have the mark 0xFA1E0000 | line. Lines that are not among them have none.
+// have the mark 0xFA100000 | line. Lines that are not among them have none.
 func (l *LB) SteerChecks(vips map[uint32]netip.Addr) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -26,7 +26,7 @@ func TestOpenRefuses(t *testing.T) {
 		"interface nosuch0: there is none": func(o *Options) { o.Interfaces = []string{"lb0", "nosuch0"} },
 		"no interface to attach to":        func(o *Options) { o.Interfaces = nil },
 		"is not on a bpffs":                func(o *Options) { o.PinDir = t.TempDir() },
-		"limits.server_lines 70000: out":   func(o *Options) { o.Limits.ServerLines = 70000 },
+		"limits.server_lines 300000: out":  func(o *Options) { o.Limits.ServerLines = 300000 },
 		"limits.flows 3: out of range":     func(o *Options) { o.Limits.Flows = 3 },
 		`balancer name "a/b"`:              func(o *Options) { o.PinDir, o.Name = "", "a/b" },
 		"wrong address family":             func(o *Options) { o.Source6 = netip.MustParsePrefix("10.0.0.0/8") },

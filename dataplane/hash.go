@@ -44,6 +44,20 @@ func (h hashTables) compile(v *controller.VIP, r *sets) (compiledHash, error) {
 	return hash, nil
 }
 
+// hashSize is how many entries compile would make, without the work.
+func hashSize(v *controller.VIP, r *sets) (entries int, err error) {
+	spec := chash.Spec{Kind: kindOf(v), Rows: hashRows(v), Capacity: v.Capacity}
+	if spec.Kind == chash.KindAnchor {
+		var hash compiledHash
+		hash, err = compileHash(spec, r)
+		return len(hash.entries), err
+	}
+	if !slices.ContainsFunc(r.members, func(m chash.Member) bool { return m.New > 0 || m.Held > 0 }) {
+		return 0, nil
+	}
+	return spec.Rows, nil
+}
+
 // forgetOthers drops what is kept of VIPs that are no more.
 func (h hashTables) forgetOthers(a *controller.Assignment) {
 	ids := map[uint32]bool{}

@@ -62,8 +62,8 @@ type Options struct {
 	Unguarded bool
 }
 
-// maxServerLines is what a health mark can name (16 bits), and config's bound.
-const maxServerLines = 65536
+// maxServerLines is config's bound; a health mark can name more (20 bits).
+const maxServerLines = 1 << 18
 
 // LB is a balancer's data plane.
 type LB struct {
@@ -373,6 +373,7 @@ func (l *LB) loadHealth() error {
 	for name, m := range shared {
 		spec.Maps[name].MaxEntries = m.MaxEntries()
 	}
+	spec.Maps[mapCheckLines].MaxEntries = l.set.maps[mapLines].MaxEntries()
 	c, err := l.constants()
 	if err != nil {
 		return err

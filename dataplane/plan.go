@@ -55,10 +55,12 @@ type plan struct {
 	entries []lbFlVip // where entry i stands: at[i]
 	at      []int
 	seed    uint64
-	tables  []uint32 // of the half, from its first entry
+	tables  []uint32 // of the half, from its first entry; none where they are only measured
+	flat    uint32   // how many entries these are
 	// stretches are the bucket tables, behind tables.
 	stretches []stretch
 	size      uint32    // entries of the half in use, stretches' included
+	need      uint64    // the same wherever the half begins
 	due       time.Time // when time alone makes another plan; zero: never
 	took      time.Duration
 }
@@ -81,7 +83,7 @@ type capacity struct {
 // makePlan turns an assignment into table contents at a time. ranges are the
 // server lines in force; a VIP keeps its range as long as its slots fit.
 // Without tables (nil) it says what VIPs of scheme beamer need, and leaves
-// their rows out.
+// their rows out; without hashes the same of all VIPs.
 func makePlan(a *controller.Assignment, down func(vipID uint32, slot uint16) bool, when moment,
 	ranges map[uint32]lineRange, c capacity, half uint32, hashes hashTables, tables *bucketTables, random *rand.Rand) (*plan, error) {
 	a = ofBalancers(a)
@@ -218,16 +220,26 @@ func (p *plan) service(a *controller.Assignment, v *controller.VIP, r lineRange,
 	if v.Scheme == beamer {
 		return e, nil // its table comes behind all others: bucketed, place
 	}
-	e.NewTable = base + uint32(len(p.tables))
-	p.tables = append(p.tables, policy.Table(v.Policy, policyMembers(sets.takers))...)
-	e.NewSize = base + uint32(len(p.tables)) - e.NewTable
-	hash, err := hashes.compile(v, sets)
-	if err != nil {
-		return e, err
+	takers := policy.Table(v.Policy, policyMembers(sets.takers))
+	e.NewTable, e.NewSize = base+p.flat, uint32(len(takers))
+	p.flat += e.NewSize
+	e.HashTable = base + p.flat
+	if hashes == nil {
+		rows, err := hashSize(v, sets)
+		if err != nil {
+			return e, err
+		}
+		e.HashSize = uint32(rows)
+	} else {
+		hash, err := hashes.compile(v, sets)
+		if err != nil {
+			return e, err
+		}
+		e.HashSize = uint32(len(hash.entries))
+		e.HashForm, e.AnchorHeld, e.AnchorTrack = uint8(hash.form), hash.held, hash.track
+		p.tables = append(append(p.tables, takers...), hash.entries...)
 	}
-	e.HashTable, e.HashSize = base+uint32(len(p.tables)), uint32(len(hash.entries))
-	e.HashForm, e.AnchorHeld, e.AnchorTrack = uint8(hash.form), hash.held, hash.track
-	p.tables = append(p.tables, hash.entries...)
+	p.flat += e.HashSize
 	if pol == lbFlPolicyFL_POLICY_HASH {
 		e.NewTable, e.NewSize = e.HashTable, e.HashSize
 		if !sets.working {

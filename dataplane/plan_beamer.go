@@ -100,7 +100,7 @@ func (p *plan) bucketed(v *controller.VIP, e *lbFlVip, down func(vipID uint32, s
 // place puts the bucket tables behind the others, from entry base of `tables`
 // on, each where words of its buckets share a cache line.
 func (p *plan) place(base uint32, c capacity) error {
-	at, need := uint64(base)+uint64(len(p.tables)), uint64(len(p.tables))
+	at, need := uint64(base)+uint64(p.flat), uint64(p.flat)
 	rows := 0
 	for i := range p.stretches {
 		s := &p.stretches[i]
@@ -112,7 +112,7 @@ func (p *plan) place(base uint32, c capacity) error {
 		need += uint64(bucketEntries(s.n) + bucketWords - 1) // wherever base is
 		rows += s.n
 	}
-	p.size = uint32(min(at-uint64(base), 1<<32-1))
+	p.size, p.need = uint32(min(at-uint64(base), 1<<32-1)), need
 	if need <= uint64(c.tableEntries) {
 		return nil
 	}
@@ -120,7 +120,7 @@ func (p *plan) place(base uint32, c capacity) error {
 	if rows > 0 {
 		of = fmt.Sprintf("the policies' and hash tables and those of %d buckets (nine entries for four: their rows, and the chains of those that have moved) need", rows)
 	}
-	return fmt.Errorf("limits.table_entries %d: %s %d (twice %d, for the idle copy); raise it", 2*c.tableEntries, of, 2*need, need)
+	return fmt.Errorf("limits.table_entries %d %w: %s %d (twice %d, for the idle copy)", 2*c.tableEntries, errLimit, of, 2*need, need)
 }
 
 // bucketSets are the flags of v's lines: who takes new connections is what its

@@ -188,7 +188,7 @@ func (l *LB) Open(vipID uint32, slot uint16) bool {
 }
 
 // Line is the server line of a VIP's slot, which the marks of health checks
-// name (SO_MARK 0xFA1E0000 | line). ok is false where no server is there.
+// name (SO_MARK 0xFA100000 | line). ok is false where no server is there.
 func (l *LB) Line(vipID uint32, slot uint16) (line uint32, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

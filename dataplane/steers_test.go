@@ -170,7 +170,7 @@ func TestSteeredHealthCheck(t *testing.T) {
 			l := w.open(o)
 			w.run(l)
 			w.mustApply(l, a)
-			mark := 0xFA1E0000 | w.steerChecks(l)
+			mark := 0xFA100000 | w.steerChecks(l)
 			eventually(t, "a check by the hash", func() bool { return w.connect(mark, "gue", server) != nil })
 			row := rowOf(2001)
 			for i := range row {

@@ -22,9 +22,9 @@ type Prober interface {
 	Probe(ctx context.Context, t Target) error
 }
 
-// MarkBase is the upper half of the marks of check sockets; the lower half is
+// MarkBase is the upper 12 bits of the marks of check sockets; the lower 20 are
 // the server line that the balancer's tc program sends them to.
-const MarkBase = 0xFA1E0000
+const MarkBase = 0xFA100000
 
 // Network probes through real sockets.
 type Network struct {
@@ -153,7 +153,7 @@ type Target struct {
 	Slot     uint16
 	Server   string
 	At       netip.Addr // the server's own address
-	Line     uint32     // server line in the balancer's maps, under 65536
+	Line     uint32     // server line in the balancer's maps, under 2^20
 	Address  netip.AddrPort
 	Type     string // tcp or http
 	Path     string

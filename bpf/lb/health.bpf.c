@@ -2,7 +2,7 @@
 /* Health checks go the way of real packets to one server, whatever this
  * machine's routes and addresses say about the VIP: the daemon connects to a
  * stand-in for it (FL_CHECK_ADDR), which is routed to the loopback alone, with
- * the mark 0xFA1E0000 | server line.
+ * the mark 0xFA100000 | server line.
  *
  *   socket ─▶ lo, tc egress: `health`            interface, tc ingress: `health_back` ─▶ lo ─▶ socket
  *             stand-in ▷ VIP,                     answer of a VIP that is checked, to
@@ -29,7 +29,8 @@
 #include "csum.h"
 #include "fairlead.h"
 
-#define FL_MARK 0xFA1E
+#define FL_MARK 0xFA1
+#define FL_MARK_BITS 20 /* of the server line */
 /* TC_ACT_UNSPEC is TCX_NEXT by its name before tcx, whose headers Debian 12
  * does not have: the next program decides. */
 #define FL_GUE_PORT 6080
@@ -57,14 +58,15 @@ struct {
 	__type(value, struct fl_steer);
 } steers SEC(".maps");
 
-/* The VIP that checks of a server line are for; IPv4 as ::ffff:a.b.c.d. */
+/* The VIP that checks of a server line are for; IPv4 as ::ffff:a.b.c.d. Sized
+ * by the daemon. */
 struct fl_check_addr {
 	__u64 addr[2];
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 65536);
+	__uint(max_entries, 1);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, __u32);
 	__type(value, struct fl_check_addr);
@@ -290,14 +292,14 @@ static __always_inline long fl_check_address(struct __sk_buff *skb, __u32 index)
 SEC("tcx/egress")
 int health(struct __sk_buff *skb)
 {
-	__u32 index = skb->mark & 0xffff;
+	__u32 index = skb->mark & ((1 << FL_MARK_BITS) - 1);
 	struct fl_line *line;
 	__u8 forwarding, flags;
 	__u64 mac_dst, mac_src;
 	__be16 type;
 	__u8 eth[12];
 
-	if (skb->mark >> 16 != FL_MARK)
+	if (skb->mark >> FL_MARK_BITS != FL_MARK)
 		return TC_ACT_UNSPEC;
 	line = bpf_map_lookup_elem(&lines, &index);
 	if (!line)
