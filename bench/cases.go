@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -240,7 +241,8 @@ func (c lbCase) frame() (frame []byte, family, saddr, ports, ecr uint32) {
 func (b *balancer) measure(p *ebpf.Program, c lbCase, action uint32, part, packets int) (float64, error) {
 	frame, family, saddr, ports, ecr := c.frame()
 	state := lbBenchCase{First: uint32(slices.Index(b.sets, c.set))*flowCount + c.first, Mask: c.flows - 1, Length: uint32(len(frame)), Family: family,
-		AtSaddr: saddr, AtPorts: ports, AtEcr: ecr}
+		AtSaddr: saddr, AtPorts: ports, AtEcr: ecr,
+		Saddr: binary.LittleEndian.Uint32(frame[26:]), Check: uint32(binary.LittleEndian.Uint16(frame[24:]))}
 	if err := b.o.BenchCase.Set(state); err != nil {
 		return 0, err
 	}

@@ -138,7 +138,7 @@ func openBalancer(names []string, limit int, sets ...flowSet) (*balancer, error)
 	}
 	fillVIPs := func() error { return b.fillVIPs(names) }
 	fillFlows := func() error { return b.fillFlows(sets) }
-	for _, fill := range []func() error{fillVIPs, fillFlows, b.fillFloor, b.refresh} {
+	for _, fill := range []func() error{fillVIPs, fillFlows, b.fillFloor, b.fillInputs, b.refresh} {
 		if err := fill(); err != nil {
 			b.o.Close()
 			return nil, fmt.Errorf("fill the tables: %w", err)
@@ -166,7 +166,7 @@ func (b *balancer) refresh() error {
 	if _, err := b.o.Clock.Run(&ebpf.RunOptions{Context: c, ContextOut: &out}); err != nil {
 		return fmt.Errorf("read the kernel's clock: %w", err)
 	}
-	control := lbFlControl{ClockBase: sharedNow - uint32(out.Jiffies), AskRate: 100}
+	control := lbFlControl{ClockBase: sharedNow - uint32(out.Jiffies), AskRate: 100, Inputs: 1}
 	control.VipSeed = [2]uint64{b.seed, b.seed}
 	return b.o.Control.Set(control)
 }
@@ -276,6 +276,16 @@ func serverLine(i uint32, v vip) lbFlLine {
 	l.MacDst = binary.LittleEndian.Uint64(mac[:])
 	l.MacSrc = binary.LittleEndian.Uint64([]byte{2, 0, 0, 2, 0, 0, 0, 0})
 	return l
+}
+
+// fillInputs has frames taken that are to the address of bench_write, as those
+// to an interface's own are: by the cache, whichever line of it they look at.
+func (b *balancer) fillInputs() error {
+	lines := make([]lbFlInput, b.o.InputCache.Size()/uint32(unsafe.Sizeof(lbFlInput{})))
+	for i := range lines {
+		lines[i] = lbFlInput{Word: 2 << 16, Ifindex: 1}
+	}
+	return b.o.InputCache.Set(lines)
 }
 
 func (b *balancer) fillFloor() error {

@@ -446,13 +446,22 @@ func macWord(m [6]byte) uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// syncLines rewrites the lines whose next hop is another than what they say.
-func (l *LB) syncLines() {
+// looked follows what the kernel's tables say now of this machine's own
+// addresses and of the ways to servers.
+func (l *LB) looked() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.set == nil {
 		return
 	}
+	if err := l.syncInputs(); err != nil {
+		l.log.Error("which frames are this machine's is not known anew", "error", err)
+	}
+	l.syncLines()
+}
+
+// syncLines rewrites the lines whose next hop is another than what they say.
+func (l *LB) syncLines() {
 	for line, w := range l.written {
 		if err := l.writeLine(line, w.server, false); err != nil {
 			l.log.Error("write the new next hop", "server", w.server.addr, "error", err)

@@ -132,7 +132,7 @@ func TestBeamerLargeTable(t *testing.T) {
 		}
 		var over atomic.Bool
 		started, results := make(chan bool), make(chan stormed, 1)
-		program := l.set.programs[progLB]
+		program := everyFrame(t, l.set)
 		go func() { results <- storm(program, flows, started, &over) }()
 		select {
 		case <-started:

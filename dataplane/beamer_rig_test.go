@@ -74,7 +74,7 @@ func clientBucket(key cheetah.Key, port uint16, n int) int {
 // mux runs a segment from a port through the program that is attached.
 func (w *wired) mux(l *LB, port uint16) muxed {
 	w.t.Helper()
-	m, err := muxFrame(l.running().programs[progLB], w.segment(port))
+	m, err := muxFrame(everyFrame(w.t, l.running()), w.segment(port))
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func newHostile(r *rand.Rand) *hostile {
 		Services: map[model.Key]*model.VIP{}, Addresses: map[netip.Addr]*model.Address{},
 		Fragments: map[model.Key]*model.VIP{}, Lines: make([]model.Line, hostileLines),
 		Source4: netip.MustParsePrefix("192.168.64.0/20"), Source6: netip.MustParsePrefix("fd00:7::/64"),
-		GUEChecksum6: r.IntN(2) == 0, Steering: r.IntN(2) == 0, AskRate: pick[uint32](r, 3, 1<<20), AskKey: hostileAskKey, Ingress: 1,
+		GUEChecksum6: r.IntN(2) == 0, Steering: r.IntN(2) == 0, AskRate: pick[uint32](r, 3, 1<<20), AskKey: hostileAskKey, Ingress: 1, Inputs: hostileInputs(r),
 	}
 	hashKey := cheetah.Key{r.Uint64(), r.Uint64()}
 	line := uint32(1)
@@ -251,10 +251,49 @@ func (h *hostile) frame() []byte {
 		for range 1 + h.IntN(3) {
 			f[12+h.IntN(min(len(f), 130)-12)] = pick(h.Rand, 0, 1, 0xff, byte(h.Uint32()))
 		}
+		if h.IntN(3) > 0 {
+			summed(f)
+		}
 	case 2: // padding, as a driver leaves it
 		f = append(f, make([]byte, h.IntN(60))...)
 	}
 	return f[:min(len(f), maxRun)]
+}
+
+// summed gives an IPv4 header its checksum, so that it is judged by the rest.
+func summed(f []byte) {
+	l3, kind := wire.EthernetLen, binary.BigEndian.Uint16(f[12:])
+	if kind == wire.EtherTypeVLAN && len(f) >= 18 {
+		l3, kind = l3+wire.VLANLen, binary.BigEndian.Uint16(f[16:])
+	}
+	if kind != wire.EtherTypeIPv4 || len(f) <= l3 {
+		return
+	}
+	if size := int(f[l3]&15) * 4; size >= 20 && len(f) >= l3+size {
+		binary.BigEndian.PutUint16(f[l3+10:], 0)
+		binary.BigEndian.PutUint16(f[l3+10:], wire.Checksum(f[l3:l3+size]))
+	}
+}
+
+// link is the balancer's, mostly.
+func (h *hostile) link() wire.Link {
+	l := wire.Link{VLAN: pick[uint16](h.Rand, 0, 0, 0, 5)}
+	switch h.IntN(60) {
+	case 0:
+		l.Dst = pick(h.Rand, wire.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, wire.MAC{2, 0, 0, 0, 0, 3}, wire.MAC{1, 0, 0x5e, 0, 0, 1})
+	case 1:
+		l.VLAN = pick[uint16](h.Rand, 6, 0x2005) // the latter: 5, with a priority
+	}
+	return l
+}
+
+// hostileInputs are what link's frames are for; nil: every frame.
+func hostileInputs(r *rand.Rand) map[model.Input]bool {
+	if r.IntN(4) == 0 {
+		return nil
+	}
+	own := wire.MAC{2, 0, 0, 0, 0, 2} // wire's
+	return map[model.Input]bool{{Ifindex: 1, MAC: own}: true, {Ifindex: 1, VLAN: 5, MAC: own}: true, {Ifindex: 2, VLAN: 6, MAC: own}: true}
 }
 
 func (h *hostile) good() []byte {
@@ -278,7 +317,7 @@ func (h *hostile) good() []byte {
 		h.recent = h.recent[h.IntN(n):]
 	}
 	ip := h.ip(six)
-	link := wire.Link{VLAN: pick[uint16](h.Rand, 0, 0, 0, 5)}
+	link := h.link()
 	payload := make([]byte, pick(h.Rand, 0, 0, 1, h.IntN(1500), h.IntN(3000)))
 	switch n := h.IntN(20); {
 	case n < 2:

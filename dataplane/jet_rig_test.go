@@ -136,7 +136,7 @@ func (r *tracking) client() netip.AddrPort {
 func (r *tracking) send(frame []byte) netip.Addr {
 	r.t.Helper()
 	o := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Repeat: 1}
-	action, err := r.l.running().programs[progLB].Run(&o)
+	action, err := everyFrame(r.t, r.l.running()).Run(&o)
 	if err != nil {
 		r.t.Fatal(err)
 	}

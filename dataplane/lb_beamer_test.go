@@ -200,6 +200,9 @@ func TestBeamerICMPAsked(t *testing.T) {
 		asked := map[netip.Addr]int{}
 		e := quoting(c, quotedFragment(c), 80)
 		other := e.Src.Next()
+		if other.Is6() {
+			other = sixth(1) // of another network
+		}
 		onOneCPU(t, func() {
 			for _, src := range []netip.Addr{e.Src, other} {
 				e.Src = src

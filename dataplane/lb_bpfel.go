@@ -45,7 +45,7 @@ type lbFlControl struct {
 	ClockBase uint32
 	VipSeed   [2]uint64
 	AskRate   uint32
-	Pad       uint32
+	Inputs    uint32
 }
 
 type lbFlCount struct {
@@ -124,6 +124,13 @@ const (
 	lbFlHashFormFL_HASH_BUCKETS lbFlHashForm = 2
 )
 
+type lbFlInput struct {
+	_       structs.HostLayout
+	Word    uint64
+	Ifindex uint32
+	Pad     uint32
+}
+
 type lbFlLine struct {
 	_       structs.HostLayout
 	Packets uint64
@@ -160,28 +167,29 @@ const (
 	lbFlReasonFL_PASS_NOT_IP           lbFlReason = 0
 	lbFlReasonFL_PASS_NO_VIP           lbFlReason = 1
 	lbFlReasonFL_PASS_VIP_OTHER        lbFlReason = 2
-	lbFlReasonFL_FORWARD_NEW           lbFlReason = 3
-	lbFlReasonFL_FORWARD_NO_TIMESTAMP  lbFlReason = 4
-	lbFlReasonFL_FORWARD_UDP           lbFlReason = 5
-	lbFlReasonFL_FORWARD_BAD_COOKIE    lbFlReason = 6
-	lbFlReasonFL_FORWARD_STATELESS     lbFlReason = 7
-	lbFlReasonFL_FORWARD_ICMP          lbFlReason = 8
-	lbFlReasonFL_FORWARD_FRAGMENT      lbFlReason = 9
-	lbFlReasonFL_REPLY_ECHO            lbFlReason = 10
-	lbFlReasonFL_REPLY_TOO_BIG         lbFlReason = 11
-	lbFlReasonFL_ASK_RST               lbFlReason = 12
-	lbFlReasonFL_ASK_ICMP              lbFlReason = 13
-	lbFlReasonFL_DROP_MALFORMED_IP     lbFlReason = 14
-	lbFlReasonFL_DROP_MALFORMED_L4     lbFlReason = 15
-	lbFlReasonFL_DROP_MALFORMED_OPTION lbFlReason = 16
-	lbFlReasonFL_DROP_FRAGMENT         lbFlReason = 17
-	lbFlReasonFL_DROP_NO_SERVER        lbFlReason = 18
-	lbFlReasonFL_DROP_UNRESOLVED       lbFlReason = 19
-	lbFlReasonFL_DROP_TOO_BIG          lbFlReason = 20
-	lbFlReasonFL_DROP_ASK_LIMIT        lbFlReason = 21
-	lbFlReasonFL_DROP_ECHO             lbFlReason = 22
-	lbFlReasonFL_DROP_HEADROOM         lbFlReason = 23
-	lbFlReasonFL_REASON_COUNT          lbFlReason = 24
+	lbFlReasonFL_PASS_NOT_MINE         lbFlReason = 3
+	lbFlReasonFL_FORWARD_NEW           lbFlReason = 4
+	lbFlReasonFL_FORWARD_NO_TIMESTAMP  lbFlReason = 5
+	lbFlReasonFL_FORWARD_UDP           lbFlReason = 6
+	lbFlReasonFL_FORWARD_BAD_COOKIE    lbFlReason = 7
+	lbFlReasonFL_FORWARD_STATELESS     lbFlReason = 8
+	lbFlReasonFL_FORWARD_ICMP          lbFlReason = 9
+	lbFlReasonFL_FORWARD_FRAGMENT      lbFlReason = 10
+	lbFlReasonFL_REPLY_ECHO            lbFlReason = 11
+	lbFlReasonFL_REPLY_TOO_BIG         lbFlReason = 12
+	lbFlReasonFL_ASK_RST               lbFlReason = 13
+	lbFlReasonFL_ASK_ICMP              lbFlReason = 14
+	lbFlReasonFL_DROP_MALFORMED_IP     lbFlReason = 15
+	lbFlReasonFL_DROP_MALFORMED_L4     lbFlReason = 16
+	lbFlReasonFL_DROP_MALFORMED_OPTION lbFlReason = 17
+	lbFlReasonFL_DROP_FRAGMENT         lbFlReason = 18
+	lbFlReasonFL_DROP_NO_SERVER        lbFlReason = 19
+	lbFlReasonFL_DROP_UNRESOLVED       lbFlReason = 20
+	lbFlReasonFL_DROP_TOO_BIG          lbFlReason = 21
+	lbFlReasonFL_DROP_ASK_LIMIT        lbFlReason = 22
+	lbFlReasonFL_DROP_ECHO             lbFlReason = 23
+	lbFlReasonFL_DROP_HEADROOM         lbFlReason = 24
+	lbFlReasonFL_REASON_COUNT          lbFlReason = 25
 )
 
 type lbFlScheme uint32
@@ -276,6 +284,7 @@ const (
 	lbMapAsks         = "asks"
 	lbMapConns        = "conns"
 	lbMapFlows        = "flows"
+	lbMapInputs       = "inputs"
 	lbMapLines        = "lines"
 	lbMapReasons      = "reasons"
 	lbMapShared       = "shared"
@@ -293,6 +302,7 @@ const (
 	lbVarFlowBuckets  = "flow_buckets"
 	lbVarGuards       = "guards"
 	lbVarGue6Checksum = "gue6_checksum"
+	lbVarInputCache   = "input_cache"
 	lbVarJiffyMult    = "jiffy_mult"
 	lbVarJiffyShift   = "jiffy_shift"
 	lbVarSource4      = "source4"
@@ -361,6 +371,7 @@ type lbMapSpecs struct {
 	Asks       *ebpf.MapSpec `ebpf:"asks"`
 	Conns      *ebpf.MapSpec `ebpf:"conns"`
 	Flows      *ebpf.MapSpec `ebpf:"flows"`
+	Inputs     *ebpf.MapSpec `ebpf:"inputs"`
 	Lines      *ebpf.MapSpec `ebpf:"lines"`
 	Reasons    *ebpf.MapSpec `ebpf:"reasons"`
 	Shared     *ebpf.MapSpec `ebpf:"shared"`
@@ -379,6 +390,7 @@ type lbVariableSpecs struct {
 	FlowBuckets  *ebpf.VariableSpec `ebpf:"flow_buckets"`
 	Guards       *ebpf.VariableSpec `ebpf:"guards"`
 	Gue6Checksum *ebpf.VariableSpec `ebpf:"gue6_checksum"`
+	InputCache   *ebpf.VariableSpec `ebpf:"input_cache"`
 	JiffyMult    *ebpf.VariableSpec `ebpf:"jiffy_mult"`
 	JiffyShift   *ebpf.VariableSpec `ebpf:"jiffy_shift"`
 	Source4      *ebpf.VariableSpec `ebpf:"source4"`
@@ -414,6 +426,7 @@ type lbMaps struct {
 	Asks       *ebpf.Map `ebpf:"asks"`
 	Conns      *ebpf.Map `ebpf:"conns"`
 	Flows      *ebpf.Map `ebpf:"flows"`
+	Inputs     *ebpf.Map `ebpf:"inputs"`
 	Lines      *ebpf.Map `ebpf:"lines"`
 	Reasons    *ebpf.Map `ebpf:"reasons"`
 	Shared     *ebpf.Map `ebpf:"shared"`
@@ -429,6 +442,7 @@ func (m *lbMaps) Close() error {
 		m.Asks,
 		m.Conns,
 		m.Flows,
+		m.Inputs,
 		m.Lines,
 		m.Reasons,
 		m.Shared,
@@ -448,6 +462,7 @@ type lbVariables struct {
 	FlowBuckets  *ebpf.Variable `ebpf:"flow_buckets"`
 	Guards       *ebpf.Variable `ebpf:"guards"`
 	Gue6Checksum *ebpf.Variable `ebpf:"gue6_checksum"`
+	InputCache   *ebpf.Variable `ebpf:"input_cache"`
 	JiffyMult    *ebpf.Variable `ebpf:"jiffy_mult"`
 	JiffyShift   *ebpf.Variable `ebpf:"jiffy_shift"`
 	Source4      *ebpf.Variable `ebpf:"source4"`

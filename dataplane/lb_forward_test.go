@@ -98,10 +98,11 @@ func TestL2Flooded(t *testing.T) {
 	l := server("10.1.0.1", lbFlForwardingFL_FWD_L2)
 	r.add(rigVIP{addr: vip4, port: 80, proto: wire.ProtoTCP, scheme: lbFlSchemeFL_SCHEME_CHEETAH, servers: []lbFlLine{l}})
 	r.commit()
+	r.inputs(input{1, 0, wire.MAC{2, 0, 0, 0, 0, 2}})
 	frame := known(client4, 0, nil)
 	frame[5] = 77
 	reason, action, out := r.why(frame)
-	if reason != lbFlReasonFL_PASS_VIP_OTHER || action != xdpPass || !bytes.Equal(out, frame) {
+	if reason != lbFlReasonFL_PASS_NOT_MINE || action != xdpPass || !bytes.Equal(out, frame) {
 		t.Errorf("reason %d action %d", reason, action)
 	}
 	if n := r.line(1).Packets; n != 0 {

@@ -49,6 +49,7 @@ type rig struct {
 	entries []lbFlVip
 	lines   uint32 // next free
 	tables  uint32
+	ways    uint32 // entries of `inputs`; 0: every frame is taken
 }
 
 // rigVIP is what a test says about a VIP.
@@ -298,7 +299,7 @@ func (r *rig) commit() {
 // setClock sets the shared clock, which stands still.
 func (r *rig) setClock(ms uint32) {
 	r.t.Helper()
-	c := lbFlControl{ClockBase: ms, VipSeed: [2]uint64{r.seed, r.seed}, AskRate: 5}
+	c := lbFlControl{ClockBase: ms, VipSeed: [2]uint64{r.seed, r.seed}, AskRate: 5, Inputs: r.ways}
 	if err := r.o.Control.Set(c); err != nil {
 		r.t.Fatal(err)
 	}

@@ -14,17 +14,19 @@ import (
 
 // Names of the maps in bpf/lb/maps.h, as pinned.
 const (
-	mapVIPs    = "vips"
-	mapControl = "control"
-	mapTables  = "tables"
-	mapLines   = "lines"
-	mapConns   = "conns"
-	mapVIPCPU  = "vip_cpu"
-	mapFlows   = "flows"
-	mapReasons = "reasons"
-	mapAsks    = "asks"
-	mapShared  = "shared"
-	mapSteers  = "steers"
+	mapVIPs       = "vips"
+	mapControl    = "control"
+	mapTables     = "tables"
+	mapLines      = "lines"
+	mapConns      = "conns"
+	mapVIPCPU     = "vip_cpu"
+	mapFlows      = "flows"
+	mapReasons    = "reasons"
+	mapAsks       = "asks"
+	mapShared     = "shared"
+	mapSteers     = "steers"
+	mapInputs     = "inputs"
+	mapInputCache = "input_cache"
 )
 
 // Two maps are the daemon's own; no program reads them.
@@ -87,6 +89,7 @@ func checkSizes(spec *ebpf.CollectionSpec) error {
 		{"bytes of an entry of conns", spec.Maps[mapConns].ValueSize, 4},
 		{"bytes of a bucket of flows", spec.Maps[mapFlows].ValueSize, uint32(unsafe.Sizeof(lbFlBucket{}))},
 		{"bytes of a row of steers", spec.Maps[mapSteers].ValueSize, uint32(unsafe.Sizeof(steer.Row{}))},
+		{"bytes of input_cache", spec.Maps[".data."+mapInputCache].ValueSize, uint32(inputCacheLines * unsafe.Sizeof(lbFlInput{}))},
 		{"reasons", spec.Maps[mapReasons].MaxEntries, uint32(len(reasonNames))},
 	} {
 		if c.got != c.want {

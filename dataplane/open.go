@@ -218,9 +218,11 @@ func (l *LB) load() error {
 		pinned.close()
 		return err
 	}
-	if err := l.set.writeLayout(); err != nil {
-		pinned.close()
-		return err
+	for _, step := range []func() error{l.set.writeLayout, l.syncInputs} {
+		if err := step(); err != nil {
+			pinned.close()
+			return err
+		}
 	}
 	if !fits {
 		// Packets stay with the old set until Apply has filled the new one.

@@ -189,7 +189,14 @@ func (p *pair) write() error {
 	}
 	c := lbFlControl{Active: half, AskRate: tables.AskRate, ClockBase: p.h.now}
 	c.VipSeed[half] = seed // as after the first assignment: the other half has none
-	return set.writeAt(mapControl, 0, &c)
+	if err := set.writeAt(mapControl, 0, &c); err != nil {
+		return err
+	}
+	inputs := map[lbFlInput]bool{}
+	for i := range tables.Inputs {
+		inputs[input{int(i.Ifindex), i.VLAN, i.MAC}.entry()] = true
+	}
+	return set.writeInputs(inputs)
 }
 
 // writeLines writes all server lines, counters at 0.

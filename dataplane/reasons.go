@@ -8,6 +8,7 @@ var reasonNames = [lbFlReasonFL_REASON_COUNT]string{
 	lbFlReasonFL_PASS_NOT_IP:           "pass_not_ip",
 	lbFlReasonFL_PASS_NO_VIP:           "pass_no_vip",
 	lbFlReasonFL_PASS_VIP_OTHER:        "pass_vip_other",
+	lbFlReasonFL_PASS_NOT_MINE:         "pass_not_mine",
 	lbFlReasonFL_FORWARD_NEW:           "forward_new",
 	lbFlReasonFL_FORWARD_NO_TIMESTAMP:  "forward_no_timestamp",
 	lbFlReasonFL_FORWARD_UDP:           "forward_udp",

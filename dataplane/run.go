@@ -28,7 +28,7 @@ func (l *LB) Run(ctx context.Context) error {
 		l.keepClock,
 		l.keepAttached,
 		l.ServeAsks,
-		func(ctx context.Context) error { return l.hops.Run(ctx, l.syncLines) },
+		func(ctx context.Context) error { return l.hops.Run(ctx, l.looked) },
 	} {
 		wg.Go(func() {
 			errs <- f(ctx)

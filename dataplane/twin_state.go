@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 	"net/netip"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 
@@ -108,6 +109,10 @@ func (t *Twin) copyFrom(s *State) error {
 		if err := t.set.writeAt(name, 0, b); err != nil {
 			return err
 		}
+	}
+	// Whichever way a frame came, it is looked at as if it were this machine's.
+	if err := t.set.writeControl(unsafe.Offsetof(lbFlControl{}.Inputs), uint32(0)); err != nil {
+		return err
 	}
 	tables, err := batchLookup[uint64](s.Map(mapTables), mapTables, 1)
 	if err != nil {
@@ -240,9 +245,24 @@ func (r *modelReader) read() (*model.Tables, *model.State) {
 			state.CPU[e.Id] = r.policyState(e.Id)
 		}
 	}
+	if control.Inputs > 0 {
+		tables.Inputs = r.inputs()
+	}
 	r.lines(tables)
 	r.left(state)
 	return tables, state
+}
+
+func (r *modelReader) inputs() map[model.Input]bool {
+	inputs := map[model.Input]bool{}
+	var e lbFlInput
+	var nothing uint32
+	entries := r.t.set.maps[mapInputs].Iterate()
+	for entries.Next(&e, &nothing) {
+		inputs[model.Input{Ifindex: e.Ifindex, VLAN: uint16(e.Word), MAC: macOf(e.Word >> 16)}] = true
+	}
+	r.fail(entries.Err())
+	return inputs
 }
 
 var modelPolicies = [...]string{policy.RR, policy.WRR, policy.P2C, policy.LeastConn, policy.Hash}

@@ -112,6 +112,16 @@ func (w *Watcher) Close() {
 // Link is a network interface of the watcher's namespace, by its index.
 func (w *Watcher) Link(index int) (netlink.Link, error) { return w.handle.LinkByIndex(index) }
 
+// Links are all network interfaces of the watcher's namespace.
+func (w *Watcher) Links() (links []netlink.Link, err error) {
+	for range 5 { // what changes while it is listed is listed again
+		if links, err = w.handle.LinkList(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return links, err
+}
+
 // Watch replaces the set of servers that are watched. It waits until those
 // that are true and have a route are resolved, once for each server and at most
 // limit.

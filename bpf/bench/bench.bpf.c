@@ -37,6 +37,8 @@ struct bench_case {
 	__u32 at_saddr; /* offsets in the frame: low 32 bits of the source, */
 	__u32 at_ports; /* ports, */
 	__u32 at_ecr;   /* TSecr */
+	__u32 saddr;    /* of the frame as it was made, in IPv4, */
+	__u32 check;    /* and its header's checksum */
 	__u32 verdicts[8]; /* what the entry returned, by action */
 };
 
@@ -61,6 +63,8 @@ static __always_inline void bench_write(struct xdp_md *ctx)
 	*(__u16 *)(data + 12) = bench_case.family == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
 	if (data + saddr + 4 <= end)
 		*(__u32 *)(data + saddr) = f->saddr;
+	if (bench_case.family == 4 && data + 26 <= end)
+		*(__u16 *)(data + 24) = fl_csum_replace32(bench_case.check, bench_case.saddr, f->saddr);
 	if (data + ports + 4 <= end)
 		*(__u32 *)(data + ports) = f->sport | (__u32)f->dport << 16;
 	if (data + ecr + 4 <= end)

@@ -300,8 +300,24 @@ struct fl_control {
 	__u32 clock_base;   /* shared ms = jiffies scaled to ms + clock_base */
 	__u64 vip_seed[2];  /* odd multiplier of each half's VIP table */
 	__u32 ask_rate;     /* copies of one kind asked a second and CPU, see fl_ask */
-	__u32 pad;
+	__u32 inputs;       /* entries of `inputs`; 0: every frame is ours */
 };
+
+/* ---- which frames are ours ---------------------------------------------- */
+
+/* Key of `inputs`: a MAC address that the kernel takes frames to, in a VLAN of
+ * an interface. The array `input_cache` repeats most of them, each on the line
+ * that FL_INPUT_LINE names, or they are not in it. */
+struct fl_input {
+	__u64 word;         /* FL_INPUT_WORD of a frame to it */
+	__u32 ifindex;      /* by which frames come, never a VLAN device's; 0: empty */
+	__u32 pad;          /* 0 */
+};
+#define FL_INPUT_BITS 10
+/* Of a frame's first 8 bytes as loaded, and its VLAN (0: untagged). */
+#define FL_INPUT_WORD(start, vlan) ((start) << 16 | (vlan))
+#define FL_INPUT_LINE(word, ifindex) \
+	(((word) + ((__u64)(ifindex) << 16)) * 0x9e3779b97f4a7c15ULL >> (64 - FL_INPUT_BITS))
 
 /* ---- what the daemon is asked to send to every server ------------------ */
 
@@ -324,6 +340,8 @@ struct fl_ask {
 	X(PASS_NOT_IP)          /* neither IPv4 nor IPv6, or more than one tag */ \
 	X(PASS_NO_VIP)          /* addressed to no VIP */                         \
 	X(PASS_VIP_OTHER)       /* to a VIP's address, but nothing we serve */    \
+	X(PASS_NOT_MINE)        /* frame to another MAC, to many, or of a VLAN    \
+	                         * that this machine has not */                   \
 	X(FORWARD_NEW)          /* first packet, by the policy or the hash */     \
 	X(FORWARD_NO_TIMESTAMP) /* TCP without timestamps: fallback */            \
 	X(FORWARD_UDP)          /* UDP: fallback */                               \
@@ -335,7 +353,7 @@ struct fl_ask {
 	X(REPLY_TOO_BIG)        /* does not fit our tunnel: sender told */        \
 	X(ASK_RST)              /* RST without timestamp: all servers asked */    \
 	X(ASK_ICMP)             /* ICMP error without cookie: all servers asked */ \
-	X(DROP_MALFORMED_IP)    /* lengths, versions or header checksum fields */ \
+	X(DROP_MALFORMED_IP)    /* lengths, header checksum, or TTL 0 */          \
 	X(DROP_MALFORMED_L4)    /* TCP, UDP or ICMP header */                     \
 	X(DROP_MALFORMED_OPTION) /* TCP options */                                \
 	X(DROP_FRAGMENT)        /* the VIP's policy */                            \

@@ -246,30 +246,21 @@ static __always_inline void fl_ethernet(void *data, __u64 mac_dst, __u64 mac_src
 	}
 }
 
-/* Forwarding l2: a new Ethernet header, nothing else. Returns the XDP action
- * or the negative of a reason. l3_family: offset of the IP header << 8 | 4 or
- * 6. A function of its own, for the sake of the verifier.
- *
- * What it forwards is still addressed to the VIP. Where a bridge floods that,
- * or a client's packet, to a balancer that it is not for, forwarding it would
- * send it round for ever. On one and the same interface mac_src is the address
- * that it must have come to. */
+/* Forwarding l2: a new Ethernet header, nothing else. Returns the XDP action,
+ * XDP_ABORTED where there is no room for a tag. l3_family: offset of the IP
+ * header << 8 | 4 or 6. A function of its own, for the sake of the verifier. */
 __noinline int fl_forward_l2(struct xdp_md *ctx, __u64 mac_dst, __u64 mac_src, __u32 l3_family,
 			     __u32 ifindex)
 {
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u32 l2 = mac_src >> 48 ? ETH_HLEN + 4 : ETH_HLEN;
+	void *data, *end;
 
-	if (data + 8 > end)
-		return -FL_DROP_HEADROOM;
-	if (ifindex == ctx->ingress_ifindex && (*(__u64 *)data ^ mac_src) << 16)
-		return -FL_PASS_VIP_OTHER;
 	if (bpf_xdp_adjust_head(ctx, (int)((l3_family >> 8) - l2)))
-		return -FL_DROP_HEADROOM;
+		return XDP_ABORTED;
 	data = (void *)(long)ctx->data;
 	end = (void *)(long)ctx->data_end;
 	if (data + ETH_HLEN + 4 > end)
-		return -FL_DROP_HEADROOM;
+		return XDP_ABORTED;
 	fl_ethernet(data, mac_dst, mac_src,
 		    (l3_family & 0xff) == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6));
 	return fl_send(ctx, ifindex);
@@ -381,8 +372,8 @@ __noinline int fl_encapsulate_hops(struct xdp_md *ctx, __u64 hash, __u64 chain, 
 }
 
 /* Encapsulates and sends. Returns the XDP action, or XDP_ABORTED with the
- * reason in *failed and the packet as it was (FL_REPLY_TOO_BIG and
- * FL_PASS_VIP_OTHER: to be done by the caller). */
+ * reason in *failed and the packet as it was (FL_REPLY_TOO_BIG: to be done by
+ * the caller). */
 static __always_inline int fl_forward(struct xdp_md *ctx, const struct fl_packet *p,
 				      const struct fl_way *w, __u32 *failed)
 {
@@ -398,14 +389,9 @@ static __always_inline int fl_forward(struct xdp_md *ctx, const struct fl_packet
 		*failed = FL_REPLY_TOO_BIG;
 		return XDP_ABORTED;
 	}
-	if ((forwarding & ~FL_FWD_HOPS) == FL_FWD_L2) {
-		int action = fl_forward_l2(ctx, w->mac_dst, mac_src, p->l3 << 8 | p->family,
-					   line->ifindex);
-
-		*failed = action < 0 ? -action : FL_PASS_VIP_OTHER;
-		return action < 0 ? XDP_ABORTED : action;
-	}
 	*failed = FL_DROP_HEADROOM;
+	if ((forwarding & ~FL_FWD_HOPS) == FL_FWD_L2)
+		return fl_forward_l2(ctx, w->mac_dst, mac_src, p->l3 << 8 | p->family, line->ifindex);
 	if (forwarding & FL_FWD_HOPS)
 		return fl_encapsulate_hops(ctx, w->hash, w->hops.chain, w->hops.when,
 					   fl_packed(p, w->index));

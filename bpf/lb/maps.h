@@ -64,6 +64,18 @@ struct {
 	__type(value, struct fl_steer);
 } steers SEC(".maps");
 
+/* ---- which frames are ours ---------------------------------------------- */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct fl_input);
+	__type(value, __u32); /* nothing */
+} inputs SEC(".maps");
+
+struct fl_input input_cache[1 << FL_INPUT_BITS] SEC(".data.input_cache");
+
 /* ---- what packets leave behind ------------------------------------------ */
 
 /* Open connections by server line. */

@@ -16,6 +16,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "csum.h"
 #include "fairlead.h"
 #include "ipv6.h"
 #include "tcpopt.h"
@@ -100,6 +101,12 @@ __noinline __s64 fl_timestamp(struct xdp_md *ctx, __u32 l4, __u32 len, __u32 whi
 	return FL_STAMP_FOUND | *(__u32 *)at;
 }
 
+/* Nobody may send a packet whose time to live is 0, nor a router forward it
+ * (RFC 1122 §3.2.1.7, RFC 1812 §5.3.1, RFC 8200 §3), and one whose header does
+ * not have its checksum is for whom nobody knows. The kernel would drop the
+ * latter; the former would be answered by what of it has the VIP. Both count as
+ * malformed. */
+
 /* Whether l3 begins an IPv4 packet with TCP and nothing unusual: no options,
  * whole, all there. Fills p if so. */
 static __always_inline bool fl_plain_ipv4(struct fl_packet *p, void *l3, void *end)
@@ -110,9 +117,9 @@ static __always_inline bool fl_plain_ipv4(struct fl_packet *p, void *l3, void *e
 	if (l3 + sizeof(*ip) + sizeof(struct tcphdr) > end)
 		return false;
 	p->len = bpf_ntohs(ip->tot_len);
-	if (*(__u8 *)ip != 0x45 || ip->protocol != IPPROTO_TCP ||
+	if (*(__u8 *)ip != 0x45 || ip->protocol != IPPROTO_TCP || !ip->ttl ||
 	    ip->frag_off & bpf_htons(0x3fff) || p->len > (__u64)(end - l3) ||
-	    p->len < sizeof(*ip) + sizeof(struct tcphdr))
+	    p->len < sizeof(*ip) + sizeof(struct tcphdr) || !fl_csum_good4(ip))
 		return false;
 	p->family = 4;
 	p->proto = IPPROTO_TCP;
@@ -135,7 +142,7 @@ static __always_inline bool fl_plain_ipv6(struct fl_packet *p, void *l3, void *e
 	if (l3 + sizeof(*ip) + sizeof(struct tcphdr) > end)
 		return false;
 	p->len = bpf_ntohs(ip->payload_len) + sizeof(*ip);
-	if (*(__u8 *)ip >> 4 != 6 || ip->nexthdr != IPPROTO_TCP ||
+	if (*(__u8 *)ip >> 4 != 6 || ip->nexthdr != IPPROTO_TCP || !ip->hop_limit ||
 	    p->len > (__u64)(end - l3) || p->len < sizeof(*ip) + sizeof(struct tcphdr))
 		return false;
 	p->family = 6;
@@ -154,7 +161,25 @@ static __always_inline bool fl_plain_ipv6(struct fl_packet *p, void *l3, void *e
 	return true;
 }
 
-static __always_inline int fl_parse_ipv4(struct fl_packet *p, void *data, void *end)
+/* Whether the IPv4 header of size bytes at l3, all of them there, has its
+ * checksum. */
+static __always_inline bool fl_sound4(struct xdp_md *ctx, const struct iphdr *ip, __u32 l3, __u32 size)
+{
+	__u32 options[10] = {}, more = size - sizeof(*ip);
+	const __u32 *word = (const void *)ip;
+	__u64 sum = (__u64)word[0] + word[1] + word[2] + word[3] + word[4];
+
+	if (!more)
+		return fl_csum_good4(ip);
+	if (more > sizeof(options) || bpf_xdp_load_bytes(ctx, l3 + sizeof(*ip), options, more))
+		return false;
+	for (int i = 0; i < 10; i++)
+		sum += options[i];
+	return fl_csum_fold(sum) == 0xffff;
+}
+
+static __always_inline int fl_parse_ipv4(struct xdp_md *ctx, struct fl_packet *p, void *data,
+					 void *end)
 {
 	struct iphdr *ip = data + p->l3;
 	__u32 size;
@@ -173,7 +198,8 @@ static __always_inline int fl_parse_ipv4(struct fl_packet *p, void *data, void *
 	p->l4 = p->l3 + size;
 	/* Frames shorter than Ethernet's minimum are padded: the packet may be
 	 * shorter than the frame, never longer. */
-	if (size < sizeof(*ip) || p->len < size || p->len > (__u64)(end - (void *)ip))
+	if (size < sizeof(*ip) || p->len < size || p->len > (__u64)(end - (void *)ip) || !ip->ttl ||
+	    !fl_sound4(ctx, ip, p->l3, size))
 		p->malformed = FL_DROP_MALFORMED_IP;
 	else if (ip->frag_off & bpf_htons(0x3fff)) /* MF or an offset */
 		p->kind = FL_KIND_FRAGMENT;
@@ -197,7 +223,7 @@ static __always_inline int fl_parse_ipv6(struct xdp_md *ctx, struct fl_packet *p
 	p->tos = bpf_ntohs(*(__u16 *)ip) >> 4;
 	p->len = bpf_ntohs(ip->payload_len) + sizeof(*ip);
 	p->l4 = p->l3 + sizeof(*ip);
-	if (p->len > (__u64)(end - (void *)ip)) {
+	if (p->len > (__u64)(end - (void *)ip) || !ip->hop_limit) {
 		p->malformed = FL_DROP_MALFORMED_IP;
 	} else if (p->proto != IPPROTO_TCP && p->proto != IPPROTO_UDP &&
 		   p->proto != IPPROTO_ICMPV6) {
@@ -213,6 +239,12 @@ static __always_inline int fl_parse_ipv6(struct xdp_md *ctx, struct fl_packet *p
 		}
 	}
 	return FL_CONTINUE;
+}
+
+/* The VLAN of a tagged frame; 0: a tag that names none. */
+static __always_inline __u32 fl_vlan(const void *data)
+{
+	return bpf_ntohs(*(__u16 *)(data + ETH_HLEN)) & 0xfff;
 }
 
 /* Fills p up to the ports. */
@@ -233,7 +265,7 @@ static __always_inline int fl_parse(struct xdp_md *ctx, struct fl_packet *p)
 		p->l3 = ETH_HLEN + 4;
 	}
 	if (proto == bpf_htons(ETH_P_IP))
-		r = fl_parse_ipv4(p, data, end);
+		r = fl_parse_ipv4(ctx, p, data, end);
 	else if (proto == bpf_htons(ETH_P_IPV6))
 		r = fl_parse_ipv6(ctx, p, data, end);
 	else

@@ -7,6 +7,7 @@
 #include "forward.h"
 #include "fragment.h"
 #include "icmp.h"
+#include "input.h"
 #include "maps.h"
 #include "scheme.h"
 
@@ -80,7 +81,7 @@ static __always_inline int fl_act(struct xdp_md *ctx, const struct fl_vip *v,
 			break;
 		}
 		reason = failed;
-		action = reason == FL_PASS_VIP_OTHER ? XDP_PASS : XDP_DROP;
+		action = XDP_DROP;
 		if (reason != FL_REPLY_TOO_BIG)
 			break;
 		/* Never an error about an error, nor about a fragment, whose
@@ -109,6 +110,7 @@ static __always_inline int fl_act(struct xdp_md *ctx, const struct fl_vip *v,
 	case FL_PASS_NOT_IP:
 	case FL_PASS_NO_VIP:
 	case FL_PASS_VIP_OTHER:
+	case FL_PASS_NOT_MINE:
 		action = XDP_PASS;
 		break;
 	}
@@ -151,11 +153,15 @@ static __always_inline void fl_snapshot(struct fl_snapshot *s)
 __noinline int fl_prepare(struct xdp_md *ctx, struct fl_packet *p, __u32 half, __u64 seed)
 {
 	struct fl_snapshot s = { .half = half & 1, .seed = seed };
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	int reason;
 
 	if (!p) /* a global function's argument may be null to the verifier */
 		return FL_PASS_NOT_IP;
 	reason = fl_parse(ctx, p);
+	if (reason == FL_CONTINUE && data + ETH_HLEN + 4 <= end &&
+	    !fl_mine(ctx, *(__u64 *)data, p->l3 == ETH_HLEN ? 0 : fl_vlan(data)))
+		return FL_PASS_NOT_MINE;
 	if (reason == FL_CONTINUE && p->kind == FL_KIND_OTHER)
 		reason = fl_special(ctx, p, &s);
 	return reason;
@@ -180,18 +186,22 @@ static __always_inline int fl_balance(struct xdp_md *ctx)
 	void *data, *end, *l3;
 	struct fl_packet p = {};
 	struct fl_snapshot s;
+	__u32 vlan = 0;
 	__u16 type;
 
 	fl_snapshot(&s);
 	data = (void *)(long)ctx->data, end = (void *)(long)ctx->data_end;
 	if (unlikely(data + ETH_HLEN + sizeof(struct iphdr) + sizeof(struct tcphdr) > end))
-		return fl_general(ctx, &s);
+		goto general;
 	type = *(__u16 *)(data + 12);
 	p.l3 = ETH_HLEN;
 	if (unlikely(type == bpf_htons(ETH_P_8021Q))) {
 		type = *(__u16 *)(data + 16);
+		vlan = fl_vlan(data);
 		p.l3 = ETH_HLEN + 4;
 	}
+	if (unlikely(!fl_mine_at_once(ctx, *(__u64 *)data, vlan)))
+		goto general;
 	l3 = data + p.l3;
 	if (likely(type == bpf_htons(ETH_P_IP) && fl_plain_ipv4(&p, l3, end))) {
 		return fl_pipeline(ctx, &p, &s, true);
@@ -199,6 +209,7 @@ static __always_inline int fl_balance(struct xdp_md *ctx)
 	if (likely(type == bpf_htons(ETH_P_IPV6) && fl_plain_ipv6(&p, l3, end))) {
 		return fl_pipeline(ctx, &p, &s, true);
 	}
+general:
 	return fl_general(ctx, &s);
 }
 

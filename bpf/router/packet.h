@@ -70,15 +70,6 @@ static __always_inline bool fl_stays6(const __u32 *addr)
 	       (!addr[0] && !addr[1] && !addr[2] && (addr[3] & ~bpf_htonl(1)) == 0);
 }
 
-/* A header without options whose checksum is right; any other the kernel drops
- * (RFC 1812, 5.2.2). */
-static __always_inline bool fl_sound4(const struct iphdr *ip)
-{
-	const __u32 *word = (const void *)ip;
-
-	return fl_csum_fold((__u64)word[0] + word[1] + word[2] + word[3] + word[4]) == 0xffff;
-}
-
 static __always_inline int fl_parse_ipv4(struct xdp_md *ctx, struct fl_packet *p, void *l3, void *end)
 {
 	struct iphdr *ip = l3;
@@ -90,7 +81,8 @@ static __always_inline int fl_parse_ipv4(struct xdp_md *ctx, struct fl_packet *p
 		return FL_PASS_MALFORMED;
 	if (ip->ihl != 5)
 		return FL_PASS_OPTIONS;
-	if (unlikely(!fl_sound4(ip)))
+	/* The kernel drops these (RFC 1812, 5.2.2). */
+	if (unlikely(!fl_csum_good4(ip)))
 		return FL_PASS_MALFORMED;
 	if (fl_stays4(ip->saddr) || fl_stays4(ip->daddr))
 		return FL_PASS_ADDRESS;

@@ -17,6 +17,10 @@ func (t *Tables) Process(s *State, frame []byte, nowMS uint32) Result {
 		r.Reason = PassNotIP
 		return r
 	}
+	if !t.mine(r.Parsed) {
+		r.Reason = PassNotMine
+		return r
+	}
 	t.decide(s, &r, k, nowMS)
 	t.act(s, &r, k, nowMS)
 	return r
@@ -213,7 +217,7 @@ func spread(k *packet) uint64 {
 // act carries the decision out (fl_act).
 func (t *Tables) act(s *State, r *Result, k *packet, nowMS uint32) {
 	switch r.Reason {
-	case PassNotIP, PassNoVIP, PassVIPOther:
+	case PassNoVIP, PassVIPOther:
 		r.Verdict = Pass
 	case AskRST, AskICMP:
 		t.ask(s, r, k, nowMS)
@@ -231,9 +235,6 @@ func (t *Tables) act(s *State, r *Result, k *packet, nowMS uint32) {
 					r.Verdict, r.Reason, r.Output = Send, ReplyTooBig, out
 				}
 			}
-		case line.Forwarding == L2 && line.Ifindex == t.Ingress && wire.MAC(k.Frame) != line.MACSrc:
-			// Flooded here, not sent here: see fl_forward.
-			r.Verdict, r.Reason = Pass, PassVIPOther
 		default:
 			r.Verdict, r.Ifindex = Send, line.Ifindex
 			r.Output = t.forward(k, line, r)

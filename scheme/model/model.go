@@ -180,8 +180,10 @@ type Tables struct {
 	// their bounds.
 	AskRate uint32
 	AskKey  cheetah.Key
-	// Ingress is the interface that frames come in by; 0: unknown.
+	// Ingress is the interface that frames come in by; Inputs are the frames
+	// that are this machine's, nil: all.
 	Ingress uint32
+	Inputs  map[Input]bool
 }
 
 // State is what packets leave behind on one CPU.

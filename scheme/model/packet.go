@@ -63,7 +63,7 @@ func classify(p *wire.Parsed) (*packet, bool) {
 	k := &packet{Parsed: p, proto: p.Protocol, flags: p.Flags,
 		client: p.Source(), vip: p.Destination()}
 	switch {
-	case p.Err != nil && p.Err.Layer == wire.LayerIP, walksTooFar(p):
+	case p.Err != nil && p.Err.Layer == wire.LayerIP, walksTooFar(p), unsound(p):
 		k.kind, k.malformed = other, DropMalformedIP
 	case p.Fragmented():
 		k.kind = fragment
@@ -73,6 +73,11 @@ func classify(p *wire.Parsed) (*packet, bool) {
 		k.kind, k.malformed = other, DropMalformedL4
 	}
 	return k, true
+}
+
+// unsound: nobody may have sent it so, or it was damaged under way.
+func unsound(p *wire.Parsed) bool {
+	return p.TTL == 0 || p.Version == 4 && wire.Checksum(p.Frame[p.L3:p.L3+p.HeaderLen]) != 0
 }
 
 // walksTooFar: more extension headers than the program follows.

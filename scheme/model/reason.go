@@ -8,6 +8,7 @@ const (
 	PassNotIP Reason = iota
 	PassNoVIP
 	PassVIPOther
+	PassNotMine
 	ForwardNew
 	ForwardNoTimestamp
 	ForwardUDP
@@ -36,7 +37,7 @@ const (
 )
 
 var reasonNames = [...]string{
-	"PASS_NOT_IP", "PASS_NO_VIP", "PASS_VIP_OTHER",
+	"PASS_NOT_IP", "PASS_NO_VIP", "PASS_VIP_OTHER", "PASS_NOT_MINE",
 	"FORWARD_NEW", "FORWARD_NO_TIMESTAMP", "FORWARD_UDP", "FORWARD_BAD_COOKIE", "FORWARD_STATELESS",
 	"FORWARD_ICMP", "FORWARD_FRAGMENT",
 	"REPLY_ECHO", "REPLY_TOO_BIG", "ASK_RST", "ASK_ICMP",
@@ -54,6 +55,7 @@ func (r Reason) Explain() string {
 		"it is neither IPv4 nor IPv6, or has more than one VLAN tag: the kernel gets it",
 		"it is addressed to no VIP: the kernel gets it",
 		"it is addressed to a VIP's address, but to nothing that is served there: the kernel gets it",
+		"its frame is to another machine's MAC address, to many, or of a VLAN that this machine has not: the kernel gets it",
 		"it opens a connection: the policy or the consistent hash chooses the server",
 		"it is TCP without timestamps, so it can carry no cookie: flow table, then consistent hash",
 		"it is UDP, which carries no cookie: flow table, then consistent hash",
@@ -65,7 +67,7 @@ func (r Reason) Explain() string {
 		"it does not fit the tunnel to its server: the sender is told the size that does",
 		"it is an RST without timestamp: every server of the VIP gets a copy",
 		"it is an ICMP error that quotes no cookie: every server of the VIP gets a copy",
-		"its IP header contradicts itself or the frame",
+		"its IP header contradicts itself or the frame, has a wrong checksum, or its time to live is 0",
 		"its TCP, UDP or ICMP header contradicts itself or the packet",
 		"its TCP options are malformed",
 		"it is a fragment, and the VIP drops fragments (fragments: addresses would forward them)",
