@@ -299,7 +299,7 @@ func TestDisagreement(t *testing.T) {
 	f.start(t, "s3", f.cfg.Servers[2].API) // from the newer file
 	f.forced = true
 	ch, err := f.coordinator().Apply(context.Background(), Options{})
-	if err != nil || ch.From != 2 || ch.To != 4 || f.versions() != "s1=4 s2=4 s3=4 lb1=4 lb2=4" ||
+	if err != nil || ch.From != 1 || ch.To != 4 || f.versions() != "s1=4 s2=4 s3=4 lb1=4 lb2=4" ||
 		len(ch.Notes) != 1 || ch.Notes[0] != "version 1 differs at s3: all get that of s1, s2, lb1, lb2, as version 2" {
 		t.Errorf("%+v %v %s", ch, err, f.versions())
 	}

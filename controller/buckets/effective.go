@@ -180,6 +180,7 @@ func (e *Effective) Update(t *Table, v View) (due uint32, changed bool) {
 	}
 	changed = changed || e.Generation != t.Generation
 	u.look()
+	u.skipped = u.fresh || t.Generation-e.Generation > 1
 	e.Generation, e.table = t.Generation, t
 	u.begin()
 	if !u.all {
@@ -234,14 +235,15 @@ func (u *update) settled(b int) bool {
 // update is one Update's state.
 type update struct {
 	*Effective
-	t     *Table
-	v     View
-	o     Options
-	fresh bool        // e has no rows from before
-	all   bool        // table, servers or health are others than before
-	open  []chained   // Effective.open before
-	heard []BucketRow // Effective.heard that is still to come, by bucket
-	due   uint64
+	t       *Table
+	v       View
+	o       Options
+	fresh   bool        // e has no rows from before
+	skipped bool        // tables between the last one and this were never seen
+	all     bool        // table, servers or health are others than before
+	open    []chained   // Effective.open before
+	heard   []BucketRow // Effective.heard that is still to come, by bucket
+	due     uint64
 
 	// Of deputies, once one is needed: who takes buckets, their weights summed
 	// up, and with Fewest how many each may still get.
@@ -326,7 +328,7 @@ func (u *update) row(c chained) (changed bool) {
 			}
 			switch {
 			case inTable(s):
-				left, settled = max(left, t.left(b, s)), max(settled, c.moved)
+				left, settled = u.leftInTable(b, s, left, &was, &all), max(settled, c.moved)
 			case s == t.Current[b]:
 				left, settled = max(left, t.Since[b]), max(settled, c.moved)
 			}
@@ -369,6 +371,23 @@ func (u *update) row(c chained) (changed bool) {
 	}
 	e.Current[b], e.Previous[b], e.Since[b] = now.Current, now.Previous, now.Since
 	return true
+}
+
+// leftInTable is when s, which table t names as a previous server of bucket b,
+// had it last, left being what is known here of it and all the candidates so far.
+// What t tells alone is a late bound; but the table before had s in its chain,
+// too, unless s is the newest of this one. So whoever has a place in the chain
+// has its time already, and whoever lost it comes behind those who have one: else
+// it would push out a deputy that had the bucket after it.
+func (u *update) leftInTable(b int, s uint16, left uint32, was *Row, all *candidates) uint32 {
+	told := u.t.left(b, s)
+	switch {
+	case u.skipped || s == u.t.Previous[b][0]:
+		return max(left, told)
+	case slices.Contains(was.Previous[:], s):
+		return left
+	}
+	return slices.Min(append(all.left[:all.n:all.n], told))
 }
 
 // spoke: s, which is down, has said since that it owns something of bucket b.
