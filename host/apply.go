@@ -168,6 +168,7 @@ func (a *Agent) plan(as *controller.Assignment, at uint64) (*table, error) {
 func (a *Agent) addJoins(t *table, c *chainVIP) error {
 	service := viptable.Key{Addr: c.service.Addr(), Port: c.service.Port(), Proto: c.proto}
 	v := t.entries[service]
+	v.Flags |= vipJoin
 	for _, port := range c.joins {
 		k := viptable.Key{Addr: c.service.Addr(), Port: port, Proto: c.proto}
 		if _, ok := t.entries[k]; ok {

@@ -160,6 +160,7 @@ var reasonNames = [hostFlHostReasonFL_HOST_REASON_COUNT]string{
 	hostFlHostReasonFL_HOST_DROP_ASK_LIMIT:        "drop_ask_limit",
 	hostFlHostReasonFL_HOST_DROP_FOREIGN_TUNNEL:   "drop_foreign_tunnel",
 	hostFlHostReasonFL_HOST_DROP_FOREIGN_ICMP:     "drop_foreign_icmp",
+	hostFlHostReasonFL_HOST_DROP_NO_JOIN:          "drop_no_join",
 }
 
 // Status is what `fairlead status` shows of an agent's kernel side.

@@ -117,7 +117,8 @@ const (
 	hostFlHostReasonFL_HOST_DROP_ASK_LIMIT        hostFlHostReason = 29
 	hostFlHostReasonFL_HOST_DROP_FOREIGN_TUNNEL   hostFlHostReason = 30
 	hostFlHostReasonFL_HOST_DROP_FOREIGN_ICMP     hostFlHostReason = 31
-	hostFlHostReasonFL_HOST_REASON_COUNT          hostFlHostReason = 32
+	hostFlHostReasonFL_HOST_DROP_NO_JOIN          hostFlHostReason = 32
+	hostFlHostReasonFL_HOST_REASON_COUNT          hostFlHostReason = 33
 )
 
 type hostFlHostSource struct {
@@ -158,6 +159,7 @@ const (
 	hostFlHostVipFlagsFL_HOST_VIP_NO_IPIP   hostFlHostVipFlags = 2
 	hostFlHostVipFlagsFL_HOST_VIP_NO_GUE    hostFlHostVipFlags = 4
 	hostFlHostVipFlagsFL_HOST_VIP_SOURCES   hostFlHostVipFlags = 8
+	hostFlHostVipFlagsFL_HOST_VIP_JOIN      hostFlHostVipFlags = 16
 )
 
 type hostFlQuestion struct {

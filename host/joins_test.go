@@ -248,6 +248,58 @@ func TestMPTCPClientJoins(t *testing.T) {
 	}
 }
 
+// A port of joins answers no stranger, whatever he sends: it is like one that
+// stands for no server.
+func TestJoinPortsAnswerNoStranger(t *testing.T) {
+	probes := []wire.TCP{
+		{Flags: wire.SYN, Options: wire.SYNOptions(1400, 7)},                                             // SYN
+		{Flags: wire.SYN, Options: []byte{30, 4, 0x01, 0x01}},                                            // SYN, MP_CAPABLE
+		{Flags: wire.SYN, Options: []byte{30, 12, 0x10, 2, 1, 2, 3, 4, 5, 6, 7, 8}},                      // SYN, unknown token
+		{Flags: wire.ACK, Seq: 1, Ack: 1},                                                                // ACK
+		{Flags: wire.ACK, Seq: 1, Ack: 1, Options: append([]byte{30, 24, 0x10, 0}, make([]byte, 20)...)}, // ACK, MP_JOIN
+		{Flags: wire.ACK | wire.PSH, Seq: 1, Ack: 1, Payload: []byte("?")},                               // data
+		{Flags: wire.ACK | wire.FIN, Seq: 1, Ack: 1},                                                     // FIN
+		{Flags: wire.FIN}, // FIN alone
+		{Flags: wire.SYN | wire.ACK, Seq: 1, Ack: 1}, // SYN-ACK
+		{}, // nothing
+		{Flags: wire.SYN, Options: []byte{30, 0, 0x10, 0}}, // SYN, broken options
+	}
+	r := newChainRig(t, mptcpAssignment())
+	r.listenOn(":80")
+	for _, vip := range []netip.Addr{hosttest.VIP4, hosttest.VIP6} {
+		client := hosttest.Client4
+		if vip.Is6() {
+			client = hosttest.Client6
+		}
+		join := joinPort(r.as.HashKey, netip.AddrPortFrom(vip, 80), 5)
+		answers := r.watchFrames(func(p *wire.Parsed) bool { return p.Protocol == wire.ProtoTCP && p.Source().Addr() == vip })
+		from := uint16(20000)
+		for _, probe := range probes {
+			from++
+			probe.Src = netip.AddrPortFrom(client, from)
+			for _, port := range []uint16{join, 80} {
+				probe.Dst = netip.AddrPortFrom(vip, port)
+				r.sendFromClient(probe.Packet())
+			}
+		}
+		answered := func(port uint16) (from []netip.AddrPort) {
+			for _, f := range answers() {
+				if p := wire.Parse(f); p.SrcPort == port {
+					from = append(from, p.Destination())
+				}
+			}
+			return from
+		}
+		eventually(t, "port 80 answers", func() bool { return len(answered(80)) >= 7 })
+		if got := answered(join); len(got) > 0 {
+			t.Errorf("%v port %d answers %d of %d probes: %v", vip, join, len(got), len(probes), got)
+		}
+	}
+	if n := r.reason("drop_no_join"); n < 10 {
+		t.Errorf("%d answers were counted as dropped", n)
+	}
+}
+
 // subflows is how many a connection has beside its first (struct mptcp_info).
 func subflows(t *testing.T, c net.Conn) uint8 {
 	t.Helper()

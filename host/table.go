@@ -23,6 +23,7 @@ const (
 	vipNoIPIP     = uint16(hostFlHostVipFlagsFL_HOST_VIP_NO_IPIP)
 	vipNoGUE      = uint16(hostFlHostVipFlagsFL_HOST_VIP_NO_GUE)
 	vipSources    = uint16(hostFlHostVipFlagsFL_HOST_VIP_SOURCES)
+	vipJoin       = uint16(hostFlHostVipFlagsFL_HOST_VIP_JOIN)
 	protoICMP     = 1
 	protoTCP      = 6
 	protoUDP      = 17

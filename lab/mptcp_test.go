@@ -3,9 +3,11 @@ package lab
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
@@ -18,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/lab/netspace"
+	"github.com/fairlead/fairlead/wire"
 )
 
 // path is a client's connection of Multipath TCP that asks one thing after
@@ -96,6 +99,11 @@ func TestJoins(t *testing.T) {
 	})
 	const each = 20
 	for _, v := range l.VIPs {
+		if v.MPTCP {
+			t.Run("strangers "+v.family(), func(t *testing.T) { strangers(t, l, v) })
+		}
+	}
+	for _, v := range l.VIPs {
 		if !v.MPTCP {
 			continue
 		}
@@ -153,6 +161,104 @@ func TestJoins(t *testing.T) {
 			}
 		})
 	}
+}
+
+// strangers sends SYNs to all ports of joins, plain ones and with a token that
+// nobody has. No port answers: else their number would be that of the servers.
+func strangers(t *testing.T, l *Lab, v VIP) {
+	t.Helper()
+	const firstPort, from, sentinels = 32768, 9000, 32
+	client, family, include := netip.MustParseAddr(clientAddress4), unix.AF_INET, unix.IPPROTO_IP
+	if v.Address.Is6() {
+		client, family, include = netip.MustParseAddr(clientAddress6), unix.AF_INET6, unix.IPPROTO_IPV6
+	}
+	answered, listening := map[uint16]int{}, 0
+	err := netspace.In(l.namespace("client"), func() error {
+		c, err := captureAnswers(uplink)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(c)
+		out, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(out)
+		if include == unix.IPPROTO_IPV6 {
+			if err := unix.SetsockoptInt(out, include, unix.IPV6_HDRINCL, 1); err != nil {
+				return err
+			}
+		}
+		send := func(p wire.TCP) error {
+			if v.Address.Is6() {
+				return unix.Sendto(out, p.Packet(), 0, &unix.SockaddrInet6{Addr: v.Address.As16()})
+			}
+			return unix.Sendto(out, p.Packet(), 0, &unix.SockaddrInet4{Addr: v.Address.As4()})
+		}
+		frame := make([]byte, 256)
+		read := func() {
+			for {
+				n, err := unix.Read(c, frame)
+				if err != nil {
+					return
+				}
+				p := wire.Parse(frame[:n])
+				switch {
+				case p.Protocol != wire.ProtoTCP || p.Src != v.Address:
+				case p.SrcPort >= firstPort:
+					answered[p.SrcPort]++
+				case p.Is(wire.SYN|wire.ACK) && p.DstPort > from:
+					listening++
+				}
+			}
+		}
+		for _, options := range [][]byte{nil, {30, 12, 0x10, 2, 1, 2, 3, 4, 5, 6, 7, 8}} {
+			for port := firstPort; port < 1<<16; port++ {
+				p := wire.TCP{Src: netip.AddrPortFrom(client, from), Dst: netip.AddrPortFrom(v.Address, uint16(port)), Flags: wire.SYN, Seq: 1, Options: options}
+				if err := send(p); err != nil {
+					return err
+				}
+				if port%256 == 0 {
+					read()
+				}
+			}
+		}
+		// Those to the service, behind them on every way, are answered.
+		for n := range uint16(sentinels) {
+			if err := send(wire.TCP{Src: netip.AddrPortFrom(client, from+1+n), Dst: netip.AddrPortFrom(v.Address, uint16(v.Port)), Flags: wire.SYN, Seq: 1}); err != nil {
+				return err
+			}
+		}
+		if !netspace.WaitFor(readyWait, func() bool { read(); return listening >= sentinels }) {
+			t.Errorf("%d of %d SYNs to the service were answered", listening, sentinels)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(answered) > 0 {
+		t.Errorf("%d ports of joins answer strangers, of %d servers: %v", len(answered), l.Servers, answered)
+	}
+}
+
+// captureAnswers is a socket with what arrives on a device of this namespace.
+func captureAnswers(device string) (int, error) {
+	d, err := net.InterfaceByName(device)
+	if err != nil {
+		return 0, err
+	}
+	s, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return 0, err
+	}
+	all := uint16(unix.ETH_P_ALL)
+	err = errors.Join(unix.SetsockoptInt(s, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, resetBuffer),
+		unix.Bind(s, &unix.SockaddrLinklayer{Protocol: all<<8 | all>>8, Ifindex: d.Index}))
+	if err != nil {
+		unix.Close(s)
+	}
+	return s, err
 }
 
 // established counts the client's connections to join ports of a VIP.

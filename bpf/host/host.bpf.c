@@ -24,8 +24,7 @@ int host_in(struct xdp_md *ctx)
 SEC("tc")
 int host_out(struct __sk_buff *skb)
 {
-	fl_stamp(skb);
-	return TC_ACT_UNSPEC; /* on to the next program: we only change packets */
+	return fl_stamp(skb);
 }
 
 SEC("tc")

@@ -11,6 +11,7 @@
 #define FAIRLEAD_HOST_STAMP_H
 
 #include "edit.h"
+#include "join.h"
 #include "keepalive.h"
 #include "mss.h"
 #include "socket.h"
@@ -141,8 +142,13 @@ static __always_inline __u64 fl_syncookie_ms(__u64 now, __u32 tsval)
 	return ms > now ? ms - 64 : ms;
 }
 
+/* What becomes of a packet: it goes on to the next program, changed or not, or
+ * ends here. */
+#define FL_OUT_GOES TC_ACT_UNSPEC
+#define FL_OUT_ENDS TC_ACT_SHOT
+
 /* Answers that no full socket sends. sk is skb->sk or NULL. */
-static __always_inline void fl_stamp_lookup(struct __sk_buff *skb, struct fl_host_control *c)
+static __always_inline int fl_stamp_lookup(struct __sk_buff *skb, struct fl_host_control *c)
 {
 	void *data = (void *)(long)skb->data;
 	struct bpf_sock *sk;
@@ -159,40 +165,44 @@ static __always_inline void fl_stamp_lookup(struct __sk_buff *skb, struct fl_hos
 	int at;
 
 	if (fl_out_parse(skb, &cur, &p) || p.proto != IPPROTO_TCP)
-		return;
+		return FL_OUT_GOES;
 	v = fl_host_vip_find(c, p.src, p.sport, IPPROTO_TCP);
 	if (!v)
-		return;
+		return FL_OUT_GOES;
 	tcp = p.l4;
 	if ((void *)(tcp + 1) > cur.end)
-		return;
+		return FL_OUT_GOES;
+	if (v->flags & FL_HOST_VIP_JOIN && fl_join_refuses(skb, tcp, cur.end)) {
+		fl_host_reason(FL_HOST_DROP_NO_JOIN, p.l3_len);
+		return FL_OUT_ENDS;
+	}
 	if (v->scheme != FL_SCHEME_CHEETAH) {
 		/* Beamer's tunnels are the longest, and carry no cookie. */
 		if (v->scheme == FL_SCHEME_BEAMER && tcp->syn && tcp->ack && v->mss)
 			fl_clamp_mss(skb, data, tcp, v->mss, cur.end);
-		return;
+		return FL_OUT_GOES;
 	}
 	fl_host_counted(v->id, 1, p.l3_len);
 	/* The rest is for what we answer with: not a client's SYN that happens
 	 * to leave from here. */
 	if (tcp->syn && !tcp->ack)
-		return;
+		return FL_OUT_GOES;
 	syn = tcp->syn;
 	at = fl_timestamp_offset(skb, tcp, data, p.l4_len, cur.end, fl_timestamp_skb);
 	if (syn && v->mss) {
 		fl_clamp_mss(skb, data, tcp, v->mss, cur.end);
 		if (fl_out_parse(skb, &cur, &p))
-			return;
+			return FL_OUT_GOES;
 		data = (void *)(long)skb->data;
 		tcp = p.l4;
 	}
 	if (at < 0) {
 		fl_host_reason(FL_HOST_OUT_NO_TIMESTAMP, p.l3_len);
-		return;
+		return FL_OUT_GOES;
 	}
 	word = (void *)tcp + fl_option_offset(at);
 	if (word + 4 > cur.end)
-		return;
+		return FL_OUT_GOES;
 	was = *(__u32 *)word;
 	tsval = bpf_ntohl(was);
 	now = fl_monotonic_ms();
@@ -211,13 +221,13 @@ static __always_inline void fl_stamp_lookup(struct __sk_buff *skb, struct fl_hos
 			bpf_sk_release(sk);
 			if (ms)
 				fl_edit_word(skb, data, tcp, at, was, bpf_htonl(tsval + is), cur.end);
-			return;
+			return FL_OUT_GOES;
 		}
 		bpf_sk_release(sk);
 	}
 	if (o.microseconds) {
 		fl_host_reason(FL_HOST_OUT_MICROSECONDS, p.l3_len);
-		return;
+		return FL_OUT_GOES;
 	}
 	/* The first offset that is not 0 ends the days without look-ups: faster
 	 * than any watch on the sysctl, and before its echo can come back. */
@@ -228,7 +238,7 @@ static __always_inline void fl_stamp_lookup(struct __sk_buff *skb, struct fl_hos
 	case FL_OWNER_REQUEST:
 		ms = syn ? fl_full_ms(now, tsval - o.ts) : o.synack_us / 1000;
 		if (!fl_stamp_at(v, ms, &s))
-			return;
+			return FL_OUT_GOES;
 		is = tsval - o.ts + c->clock_base;
 		break;
 	case FL_OWNER_TIME_WAIT:
@@ -238,17 +248,18 @@ static __always_inline void fl_stamp_lookup(struct __sk_buff *skb, struct fl_hos
 	default:
 		if (o.owner == FL_OWNER_FULL || !syn) {
 			fl_host_reason(FL_HOST_OUT_UNKNOWN, p.l3_len);
-			return;
+			return FL_OUT_GOES;
 		}
 		ms = fl_syncookie_ms(now, tsval);
 		if (!fl_stamp_at(v, ms, &s))
-			return;
+			return FL_OUT_GOES;
 		is = (__u32)ms + c->clock_base;
 		reason = FL_HOST_OUT_STAMPED_SYNCOOKIE;
 	}
 	is += fl_out_field(v, &p, &s) << v->shift;
 	if (!fl_edit_word(skb, data, tcp, at, was, bpf_htonl(is), cur.end))
 		fl_host_reason(reason, p.l3_len);
+	return FL_OUT_GOES;
 }
 
 /* Sockets without a constant that answer nothing of ours: established ones
@@ -259,7 +270,7 @@ static __always_inline _Bool fl_answers(__u32 state)
 	       state == FL_TCP_LISTEN || state == FL_TCP_CLOSE;
 }
 
-static __always_inline void fl_stamp(struct __sk_buff *skb)
+static __always_inline int fl_stamp(struct __sk_buff *skb)
 {
 	struct bpf_sock *sk = skb->sk;
 	struct fl_host_control *c;
@@ -269,14 +280,13 @@ static __always_inline void fl_stamp(struct __sk_buff *skb)
 
 		if (s) {
 			fl_stamp_socket(skb, sk, s);
-			return;
+			return FL_OUT_GOES;
 		}
 		if (!fl_answers(sk->state))
-			return;
+			return FL_OUT_GOES;
 	}
 	c = fl_host_settings();
-	if (c)
-		fl_stamp_lookup(skb, c);
+	return c ? fl_stamp_lookup(skb, c) : FL_OUT_GOES;
 }
 
 #endif

@@ -428,6 +428,8 @@ enum fl_host_vip_flags {
 	/* Its tunnels come from host_sources alone. Not set: some balancer's source
 	 * is not known. Beamer's always do. */
 	FL_HOST_VIP_SOURCES = 1 << 3,
+	/* A port of MPTCP joins to this server: it answers nothing else. */
+	FL_HOST_VIP_JOIN = 1 << 4,
 };
 
 /* A server of a VIP that this one may pass packets on to, by its slot. The
@@ -525,7 +527,8 @@ struct fl_host_ask {
 	X(DROP_NOT_MINE)       /* faild: flooded, or a copy, for another server */ \
 	X(DROP_ASK_LIMIT)      /* the bound on asking others is used up */         \
 	X(DROP_FOREIGN_TUNNEL) /* of a form that the VIP's balancers do not send */ \
-	X(DROP_FOREIGN_ICMP)   /* in a tunnel, and no balancer forwards it */
+	X(DROP_FOREIGN_ICMP)   /* in a tunnel, and no balancer forwards it */      \
+	X(DROP_NO_JOIN)        /* answer to what joins nothing at an MPTCP port */
 
 enum fl_host_reason {
 #define X(name) FL_HOST_##name,
