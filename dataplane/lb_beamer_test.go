@@ -261,6 +261,11 @@ func TestBeamerJoins(t *testing.T) {
 			}
 			passed++
 			r.drops("a port that no server has", s.Frame(), lbFlReasonFL_DROP_NO_SERVER)
+			// What is too big is answered as at any other.
+			s.IP.DontFragment, s.Payload = true, make([]byte, 1600)
+			if reason, action, _ := r.why(s.Frame()); reason != lbFlReasonFL_REPLY_TOO_BIG || action != xdpTX {
+				t.Errorf("port %d, too big: reason %d action %d", port, reason, action)
+			}
 		}
 		if passed < 300 {
 			t.Errorf("%d ports tried", passed)

@@ -44,6 +44,20 @@ static __always_inline bool fl_beamer_join(const struct fl_vip *v, const struct 
 	return fl_way_to(w, v, fl_cookie_slot(v->join_hash, field, FL_JOIN_SHIFT));
 }
 
+/* A join port of no server: whether the packet is too big for the first server
+ * there is, which w then names. The sender is told, as at a port that has one:
+ * else the answers would tell which have. */
+#define FL_JOIN_TRIES 16
+static __always_inline bool fl_beamer_tells(const struct fl_vip *v, const struct fl_packet *p,
+					    struct fl_way *w)
+{
+	for (__u32 slot = 0; slot < FL_JOIN_TRIES; slot++) {
+		if (fl_way_to(w, v, slot))
+			return p->len > w->line->mtu;
+	}
+	return false;
+}
+
 /* The way by w->hash. False: no server has the bucket. */
 static __always_inline bool fl_beamer_way(const struct fl_vip *v, const struct fl_packet *p,
 					  struct fl_way *w)
@@ -68,7 +82,8 @@ static __always_inline int fl_beamer(const struct fl_vip *v, const struct fl_pac
 				     struct fl_way *w)
 {
 	w->hash = fl_flow_hash(v, p);
-	if (unlikely(!fl_beamer_way(v, p, w)))
+	if (unlikely(!fl_beamer_way(v, p, w)) &&
+	    !(v->flags & FL_VIP_JOIN && fl_beamer_tells(v, p, w)))
 		return FL_DROP_NO_SERVER;
 	w->mac_dst |= (__u64)FL_FWD_HOPS << 48;
 	if (unlikely(p->kind != FL_KIND_SEGMENT))

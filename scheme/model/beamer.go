@@ -12,6 +12,20 @@ const JoinPort = 32768
 // joinLayout: the server's number is permuted within the port's 15 bits.
 var joinLayout = cheetah.Layout{Bits: 16}
 
+// joinTries is FL_JOIN_TRIES.
+const joinTries = 16
+
+// tells says of a packet to a join port of no server whether it is too big for
+// the first server there is: its sender is told, as at a port that has one.
+func (t *Tables) tells(r *Result, k *packet) bool {
+	for slot := range joinTries {
+		if t.to(r, slot) {
+			return k.TotalLen > t.Lines[r.Line].MTU
+		}
+	}
+	return false
+}
+
 // beamer goes by the bucket table (fl_beamer): nothing is remembered, and
 // opening packets go as all others.
 func (t *Tables) beamer(r *Result, k *packet) {
@@ -31,7 +45,7 @@ func (t *Tables) beamer(r *Result, k *packet) {
 		}
 		r.Bucket = beamer.Bucket(r.Hash, v.Buckets.Len())
 	}
-	if !t.to(r, slot) {
+	if !t.to(r, slot) && !(r.Join && t.tells(r, k)) {
 		r.Reason = DropNoServer
 		return
 	}
