@@ -328,9 +328,9 @@ func (u *update) row(c chained) (changed bool) {
 			}
 			switch {
 			case inTable(s):
-				left, settled = u.leftInTable(b, s, left, &was, &all), max(settled, c.moved)
+				left, settled = u.leftByTable(s, t.left(b, s), left, &was, &all), max(settled, c.moved)
 			case s == t.Current[b]:
-				left, settled = max(left, t.Since[b]), max(settled, c.moved)
+				left, settled = u.leftByTable(s, t.Since[b], left, &was, &all), max(settled, c.moved)
 			}
 			if s == was.Current && moved {
 				left, settled = u.v.Now, u.v.Now
@@ -373,16 +373,17 @@ func (u *update) row(c chained) (changed bool) {
 	return true
 }
 
-// leftInTable is when s, which table t names as a previous server of bucket b,
-// had it last, left being what is known here of it and all the candidates so far.
-// What t tells alone is a late bound; but the table before had s in its chain,
-// too, unless s is the newest of this one. So whoever has a place in the chain
-// has its time already, and whoever lost it comes behind those who have one: else
-// it would push out a deputy that had the bucket after it.
-func (u *update) leftInTable(b int, s uint16, left uint32, was *Row, all *candidates) uint32 {
-	told := u.t.left(b, s)
+// leftByTable is when s, which the table names as a server or previous server of
+// the bucket whose row is was, had it last: told by the table, left by what is
+// known here; all are the candidates so far. The table's is a late bound: s may
+// have had the bucket at other daemons. Where no table was missed, whoever has a
+// place in the chain has its time already; whoever has none never had the bucket
+// here, or lost its place, and comes behind those who have one: else it would push
+// out a deputy whose connections there are. A daemon that does give s connections
+// tells so (Learn).
+func (u *update) leftByTable(s uint16, told, left uint32, was *Row, all *candidates) uint32 {
 	switch {
-	case u.skipped || s == u.t.Previous[b][0]:
+	case u.skipped:
 		return max(left, told)
 	case slices.Contains(was.Previous[:], s):
 		return left
