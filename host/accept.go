@@ -32,24 +32,32 @@ func servesFaild(as *controller.Assignment, server string) bool {
 	return false
 }
 
-// accept has frames for slots' MACs accepted.
+// accept has frames for slots' MACs accepted, from here on, and where they are not
+// any more. A device that host_in is not on is left to a later look.
 func (a *Agent) accept() error {
 	// Interfaces are attached to by their number, which means something in the
 	// agent's network namespace alone.
 	err := bpffs.InNamespace(a.ns, func() error {
+		var errs []error
 		for i := range a.devices {
 			d := &a.devices[i]
-			var err error
-			if d.Ingress, err = a.attachAccept(d); err != nil {
-				return err
+			d.Ingress = off
+			if d.Mode == off {
+				continue
 			}
+			kind, err := a.attachAccept(d)
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			d.Ingress = kind
 		}
-		return nil
+		return errors.Join(errs...)
 	})
-	if err != nil {
-		return err
+	if err = errors.Join(err, a.openCards()); err == nil {
+		a.accepting = true
 	}
-	return a.openCards()
+	return err
 }
 
 // openCards has the cards let these frames in, and notes the cards' own MACs.
@@ -65,6 +73,7 @@ func (a *Agent) openCards() error {
 
 // refuse undoes accept, and what an agent before this one accepted.
 func (a *Agent) refuse() error {
+	a.accepting = false
 	errs := []error{setPromiscuous(a.netlink, a.notes, nil)}
 	for i := range a.devices {
 		a.devices[i].Ingress = ""

@@ -1,9 +1,12 @@
 package host
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -12,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/bpffs"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/host/hosttest"
@@ -258,5 +262,47 @@ func TestErrorsAreCopied(t *testing.T) {
 	eventually(t, "the copy is ignored", func() bool { return r.reason("drop_not_mine") == before+1 })
 	if n := r.agent.Status().Copies; n != 2 {
 		t.Errorf("%d copies after a copy, want 2", n)
+	}
+}
+
+// host_accept and the card that is open to all frames come back, also where
+// attaching fails at first.
+func TestAcceptComesBack(t *testing.T) {
+	r := newChainRig(t, chainAssignment(config.Faild))
+	pin := filepath.Join(r.pin, dirLinks, linkName(linkAccept, hosttest.ServerInterface))
+	// Pins are made beside their place, which is taken.
+	if err := os.MkdirAll(filepath.Join(pin+bpffs.PinNew, "taken"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	ours, err := link.LoadPinnedLink(pin, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	if err := ours.Detach(); err != nil {
+		t.Fatal(err)
+	}
+	err = r.Server.Do(func() error {
+		l, err := netlink.LinkByName(hosttest.ServerInterface)
+		if err == nil {
+			err = netlink.SetPromiscOff(l)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for look := range 3 {
+		r.agent.tend()
+		if s := r.agent.Status(); len(s.Warnings) != 1 || s.Interfaces[0].Ingress != off {
+			t.Errorf("look %d: ingress %q, warnings %q: want off, and one that says why", look, s.Interfaces[0].Ingress, s.Warnings)
+		}
+	}
+	if err := errors.Join(os.Remove(filepath.Join(pin+bpffs.PinNew, "taken")), os.Remove(pin+bpffs.PinNew)); err != nil {
+		t.Fatal(err)
+	}
+	r.agent.tend()
+	if s := r.agent.Status(); len(s.Warnings) != 0 || s.Interfaces[0].Ingress != egressTCX || len(r.ingress()) != 1 || !r.promiscuous() {
+		t.Errorf("ingress %q (%v), promiscuous %v, warnings %q", s.Interfaces[0].Ingress, r.ingress(), r.promiscuous(), s.Warnings)
 	}
 }

@@ -21,8 +21,8 @@ type Interface struct {
 	Index  int
 	Mode   string // of XDP: native, generic or, where the program is not on it, off
 	Egress string // tcx, clsact or off
-	// Ingress is how host_accept is attached; empty while no VIP of scheme faild
-	// is served.
+	// Ingress is how host_accept is attached, or off; empty while no VIP of scheme
+	// faild is served.
 	Ingress string
 	MTU     int
 }

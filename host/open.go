@@ -55,7 +55,9 @@ type Agent struct {
 	links   map[string]link.Link // held open, by their pins' names
 	// attached: Open is over, and what is missing from here on somebody took away.
 	attached bool
-	astray   map[string]string // what is not as it should be, by what: see tend
+	// accepting: frames for slots' MACs are to be accepted.
+	accepting bool
+	astray    map[string]string // what is not as it should be, by what: see tend
 
 	netlink *netlink.Handle
 	ns      netns.NsHandle

@@ -46,6 +46,9 @@ func (a *Agent) tend() {
 		return nil
 	})
 	note("namespace", err)
+	if a.accepting {
+		note("frames for slots", a.accept())
+	}
 	a.tendVIPs(note)
 	a.astray = astray
 }
@@ -58,17 +61,7 @@ func (a *Agent) tendDevice(d *Interface) error {
 		d.Index, d.Mode, d.Egress = 0, off, off
 		return fmt.Errorf("interface %s is gone: packets for VIPs neither come in nor leave there; make it again, or name others under servers[].interfaces and restart", d.Name)
 	}
-	anew := d.Index != dev.Index
-	if err := a.attachTo(d, dev); err != nil {
-		return err
-	}
-	if d.Ingress == "" {
-		return nil
-	}
-	if d.Ingress, err = a.attachAccept(d); err == nil && anew {
-		err = a.openCards()
-	}
-	return err
+	return a.attachTo(d, dev)
 }
 
 // off is where a program is not.
@@ -121,7 +114,10 @@ func (a *Agent) tendVIPs(note func(what string, err error)) {
 				vip, netip.PrefixFrom(vip, vip.BitLen())))
 			continue
 		}
+		if err := a.putVIP(lo, vip); err != nil {
+			note(what, err)
+			continue
+		}
 		a.log.Warn("a VIP was not on the loopback any more, and is put back", "vip", vip)
-		note(what, a.putVIP(lo, vip))
 	}
 }

@@ -1,7 +1,9 @@
 package host
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -210,4 +212,20 @@ func TestVIPComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "no warning", func() bool { return len(r.agent.Status().Warnings) == 0 })
+}
+
+// A VIP that cannot be put back is not said to be.
+func TestVIPThatCannotComeBack(t *testing.T) {
+	r := newRig(t, "2", assignment(config.L2, hosttest.Server4, hosttest.Server4, 12))
+	var said bytes.Buffer
+	r.agent.log = slog.New(slog.NewTextHandler(&said, nil))
+	if err := r.Server.Sysctl("net.ipv6.conf.lo.disable_ipv6", "1"); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		r.agent.tend()
+	}
+	if got := said.String(); strings.Contains(got, "is put back") || strings.Count(got, "add VIP "+hosttest.VIP6.String()) != 1 {
+		t.Errorf("said %s; want once that the VIP cannot be added", got)
+	}
 }
