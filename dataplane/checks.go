@@ -33,6 +33,10 @@ const checkMTU = 1280
 // pinned: without a daemon there are no checks.
 const mapCheckLines = "check_lines"
 
+// mapCheckPairs is the connections of checks, those that ended last among them. It
+// is not pinned either.
+const mapCheckPairs = "check_pairs"
+
 // standIn is the address that health checks of a VIP connect to.
 func standIn(vip netip.Addr) netip.Addr {
 	if vip.Is6() {

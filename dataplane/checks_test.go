@@ -180,41 +180,55 @@ func TestChecksLeaveNothingBehind(t *testing.T) {
 
 // An answer that comes when its check is over makes the balancer send nothing: an
 // RST by its own route to the VIP would be taken for a client's, about which all
-// servers are asked.
+// servers are asked. What comes for others, who are masqueraded by the balancer's
+// address, reaches the stack: of other ports, and of the check's own.
 func TestLateAnswersAskNobody(t *testing.T) {
 	w := newWired(t)
 	l := w.open(w.options())
 	w.run(l)
-	target := w.checkedVIP(l, wiredVIP, "10.77.0.1")
-	vip := target.Address.Addr()
-	w.answers(vip)
-	eventually(t, "a check is answered", func() bool { return w.probe(l, target) == nil })
-	other := netip.MustParseAddr("192.0.2.2")
+	target := w.checkedVIP(l, wiredVIP, "10.77.0.1") // which nobody serves
 	inNS(t, w.lb, func() {
-		for _, a := range []netip.Addr{vip, other} {
-			check(netlink.RouteAdd(&netlink.Route{Dst: hostNet(a), Gw: net.IPv4(10, 77, 0, 1)}))
-		}
+		check(netlink.RouteAdd(&netlink.Route{Dst: hostNet(target.Address.Addr()), Gw: net.IPv4(10, 77, 0, 1)}))
 	})
-	late := func(from netip.Addr, port uint16) {
-		w.transmit(wire.TCP{Link: wire.Link{Src: w.netMAC, Dst: w.lbMAC}, Src: netip.AddrPortFrom(from, 8080),
-			Dst: netip.AddrPortFrom(netip.MustParseAddr("10.77.0.2"), port), Flags: wire.SYN | wire.ACK, Seq: 1, Ack: 2}.Frame())
-	}
-	// What comes from elsewhere is answered by an RST, which shows that the VIP's
-	// answer before it was not.
-	for port := range uint16(20) {
-		var f []byte
-		// Once more where the capture was still full of what the check read.
-		eventually(t, "an RST", func() bool {
-			late(vip, 1000+port)
-			late(other, 1000+port)
-			f = w.receive(200*time.Millisecond, func(f []byte) bool {
-				p := wire.Parse(f)
-				return p.Err == nil && p.Flags&wire.RST != 0 && p.DstPort == 8080 && p.SrcPort == 1000+port
-			})
-			return f != nil
+	for range 5 {
+		var syn *wire.Parsed
+		eventually(t, "a check's SYN", func() bool {
+			if err := w.probeWithin(50*time.Millisecond, l, target); err == nil || err.Error() != "no answer in time" {
+				t.Fatalf("a check that nobody answers: %v", err)
+			}
+			return w.receive(50*time.Millisecond, func(f []byte) bool {
+				syn = wire.Parse(f)
+				return syn.Err == nil && syn.Dst == target.Address.Addr() && syn.Flags == wire.SYN
+			}) != nil
 		})
-		if p := wire.Parse(f); p.Dst != other {
-			t.Fatalf("a late answer of a check made the balancer send an RST to %v", p.Dst)
+		// Answered by an RST, or not: of the ports and acknowledgements in this order.
+		answers := []struct {
+			port uint16
+			ack  uint32
+			told bool
+		}{{syn.SrcPort, syn.Seq + 1, false}, {syn.SrcPort, syn.Seq + 300, false}, {syn.SrcPort, syn.Seq + 1<<17, true}, {syn.SrcPort ^ 1<<9, syn.Seq + 1, true}}
+		for _, a := range answers {
+			w.transmit(wire.TCP{Link: wire.Link{Src: w.netMAC, Dst: w.lbMAC}, Src: target.Address,
+				Dst: netip.AddrPortFrom(syn.Src, a.port), Flags: wire.SYN | wire.ACK, Seq: 1, Ack: a.ack}.Frame())
+			// An RST has the number that was acknowledged.
+			told := false
+			limit := 2 * time.Second
+			if !a.told {
+				limit = 20 * time.Millisecond
+			}
+			w.receive(limit, func(f []byte) bool {
+				p := wire.Parse(f)
+				if p.Err == nil && p.Flags&wire.RST != 0 && p.DstPort == target.Address.Port() {
+					told = true
+					if p.SrcPort != a.port || p.Seq != a.ack {
+						t.Errorf("an RST from port %d of %d", p.SrcPort, p.Seq-syn.Seq)
+					}
+				}
+				return told
+			})
+			if told != a.told {
+				t.Errorf("an answer to port %+d that acknowledges %d: reaches the stack %v, want %v", int(a.port)-int(syn.SrcPort), a.ack-syn.Seq, told, a.told)
+			}
 		}
 	}
 }

@@ -19,9 +19,18 @@ type healthFlCheckAddr struct {
 }
 
 type healthFlCheckPair struct {
+	_       structs.HostLayout
+	Vip     healthFlCheckAddr
+	Own     healthFlCheckAddr
+	VipPort uint16
+	OwnPort uint16
+	Zero    uint32
+}
+
+type healthFlCheckSent struct {
 	_   structs.HostLayout
-	Vip healthFlCheckAddr
-	Own healthFlCheckAddr
+	Seq uint32
+	At  uint32
 }
 
 type healthFlLine struct {

@@ -376,6 +376,9 @@ func (l *LB) loadHealth() error {
 		spec.Maps[name].MaxEntries = m.MaxEntries()
 	}
 	spec.Maps[mapCheckLines].MaxEntries = l.set.maps[mapLines].MaxEntries()
+	// A line has one check at a time, and those that ended a while ago.
+	pairs := spec.Maps[mapCheckPairs]
+	pairs.MaxEntries = max(pairs.MaxEntries, 2*l.set.maps[mapLines].MaxEntries())
 	c, err := l.constants()
 	if err != nil {
 		return err

@@ -11,7 +11,9 @@
  *
  * `health` drops what it cannot send, so that the check runs into its time
  * limit. `health_back` drops answers that come when their check has ended: the
- * stack would send an RST by its own route, to be taken for a client's.
+ * stack would send an RST by its own route, to be taken for a client's. What does
+ * not answer a check is let alone: this machine may be the way of others to the
+ * VIP, masqueraded by its address, and tc sees their answers before NAT does.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -72,16 +74,23 @@ struct {
 	__type(value, struct fl_check_addr);
 } check_lines SEC(".maps");
 
-/* Between which addresses there are checks, or were. */
+/* A check that is, or was: its connection, its first sequence number and when that
+ * was sent. Sized by the daemon. */
 struct fl_check_pair {
 	struct fl_check_addr vip, own;
+	__be16 vip_port, own_port;
+	__u32 zero;
+};
+
+struct fl_check_sent {
+	__u32 seq, at;
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
 	__type(key, struct fl_check_pair);
-	__type(value, __u32);
+	__type(value, struct fl_check_sent);
 } check_pairs SEC(".maps");
 
 /* The stand-ins: the dummy addresses of RFC 7600 and RFC 9780, which nobody has
@@ -94,6 +103,11 @@ struct {
 #define FL_BPF_F_IPV6 (1ull << 7)
 #define FL_LOOPBACK 1 /* its index, in every network namespace */
 #define FL_TCP_LISTEN 10
+#define FL_CHECK_SENDS 4096 /* bytes: a check's request */
+/* About seconds. A server that does not hear from its client gives up within so
+ * many: five more SYN-ACKs. */
+#define FL_CHECK_NOW() ((__u32)(bpf_ktime_get_ns() >> 30))
+#define FL_CHECK_LATE 64
 
 /* The entry of a steered line's row, so that a check goes the way of connections:
  * a link that those have left takes no server down. */
@@ -193,11 +207,11 @@ static __always_inline struct fl_check_addr fl_check_mapped(__be32 addr)
 	return (struct fl_check_addr){ { 0, (__u64)addr << 32 | bpf_htonl(0xffff) } };
 }
 
-/* Addresses and ports of a TCP packet without extension headers or options of
+/* Addresses and header of a TCP packet without extension headers or options of
  * IP, which sockets do not send and servers' stacks neither. */
 struct fl_check_packet {
 	struct fl_check_addr from, to;
-	__be16 ports[2];
+	struct tcphdr tcp;
 	bool six;
 };
 
@@ -225,7 +239,7 @@ static __always_inline bool fl_check_parse(struct __sk_buff *skb, struct fl_chec
 	} else {
 		return false;
 	}
-	return !bpf_skb_load_bytes(skb, l4, p->ports, sizeof(p->ports));
+	return !bpf_skb_load_bytes(skb, l4, &p->tcp, sizeof(p->tcp));
 }
 
 static __always_inline struct fl_check_addr fl_check_stand_in(bool six)
@@ -276,15 +290,17 @@ static __always_inline long fl_check_address(struct __sk_buff *skb, __u32 index)
 	struct fl_check_addr *vip = bpf_map_lookup_elem(&check_lines, &index), stand_in;
 	struct fl_check_pair pair;
 	struct fl_check_packet p;
-	__u32 one = 1;
+	struct fl_check_sent sent;
 
 	if (!vip || !fl_check_parse(skb, &p))
 		return -1;
 	stand_in = fl_check_stand_in(p.six);
 	if (!fl_check_equal(&p.to, &stand_in))
 		return -1;
-	pair = (struct fl_check_pair){ *vip, p.from };
-	if (!bpf_map_lookup_elem(&check_pairs, &pair) && bpf_map_update_elem(&check_pairs, &pair, &one, BPF_ANY))
+	pair = (struct fl_check_pair){ *vip, p.from, p.tcp.dest, p.tcp.source, 0 };
+	sent = (struct fl_check_sent){ bpf_ntohl(p.tcp.seq), FL_CHECK_NOW() };
+	if ((p.tcp.syn || !bpf_map_lookup_elem(&check_pairs, &pair)) &&
+	    bpf_map_update_elem(&check_pairs, &pair, &sent, BPF_ANY))
 		return -1;
 	return fl_check_rewrite(skb, p.six, false, &p.to, &pair.vip);
 }
@@ -345,14 +361,14 @@ static __always_inline __u32 fl_check_socket(struct __sk_buff *skb, const struct
 	if (p->six) {
 		__builtin_memcpy(t.ipv6.saddr, from, 16);
 		__builtin_memcpy(t.ipv6.daddr, &p->to, 16);
-		t.ipv6.sport = p->ports[0];
-		t.ipv6.dport = p->ports[1];
+		t.ipv6.sport = p->tcp.source;
+		t.ipv6.dport = p->tcp.dest;
 		size = sizeof(t.ipv6);
 	} else {
 		t.ipv4.saddr = from->addr[1] >> 32;
 		t.ipv4.daddr = p->to.addr[1] >> 32;
-		t.ipv4.sport = p->ports[0];
-		t.ipv4.dport = p->ports[1];
+		t.ipv4.sport = p->tcp.source;
+		t.ipv4.dport = p->tcp.dest;
 		size = sizeof(t.ipv4);
 	}
 	sk = bpf_skc_lookup_tcp(skb, &t, size, BPF_F_CURRENT_NETNS, 0);
@@ -370,18 +386,25 @@ int health_back(struct __sk_buff *skb)
 	struct fl_check_pair pair;
 	struct fl_check_packet p;
 	__u8 eth[12] = {}; /* the loopback's own address */
+	struct fl_check_sent *sent;
 	__u32 state;
 
 	if (!fl_check_parse(skb, &p))
 		return TC_ACT_UNSPEC;
-	pair = (struct fl_check_pair){ p.from, p.to };
-	if (!bpf_map_lookup_elem(&check_pairs, &pair))
+	pair = (struct fl_check_pair){ p.from, p.to, p.tcp.source, p.tcp.dest, 0 };
+	sent = bpf_map_lookup_elem(&check_pairs, &pair);
+	if (!sent)
 		return TC_ACT_UNSPEC;
 	stand_in = fl_check_stand_in(p.six);
 	state = fl_check_socket(skb, &p, &stand_in);
-	if (!state || state == FL_TCP_LISTEN)
-		/* This machine may be the VIP's client, too. */
+	if (!state || state == FL_TCP_LISTEN) {
+		/* Others' connections have a check's ports now and then, but not its
+		 * sequence numbers; this machine's own may come to have those, too. */
+		if (!p.tcp.ack || bpf_ntohl(p.tcp.ack_seq) - sent->seq > FL_CHECK_SENDS ||
+		    FL_CHECK_NOW() - sent->at > FL_CHECK_LATE)
+			return TC_ACT_UNSPEC;
 		return fl_check_socket(skb, &p, &p.from) ? TC_ACT_UNSPEC : TC_ACT_SHOT;
+	}
 	/* By the loopback: there the route to the stand-in leads, which reverse path
 	 * filters ask for. */
 	if ((skb->vlan_present && bpf_skb_vlan_pop(skb)) ||
