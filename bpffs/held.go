@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"runtime"
 
@@ -35,6 +36,18 @@ func Where(l link.Link) (uint64, error) {
 		return info.Cgroup().CgroupId, nil
 	}
 	return 0, nil
+}
+
+// Device is the interface of that name in the calling thread's namespace; nil: there
+// is none. An error says nothing of the interface: it could not be looked up, as where
+// no descriptor is left.
+func Device(name string) (*net.Interface, error) {
+	dev, err := net.InterfaceByName(name)
+	var local unix.Errno
+	if errors.As(err, &local) {
+		return nil, fmt.Errorf("look interface %s up: %w", name, err)
+	}
+	return dev, nil // its other errors are that there is none
 }
 
 // Missing says that nothing is at path. What cannot be told is taken to be there.

@@ -2,8 +2,8 @@ package dataplane
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
 	"time"
 
@@ -49,7 +49,7 @@ func (l *LB) tend() {
 		}
 	}
 	err := bpffs.InNamespace(l.ns, func() error {
-		l.findDevices()
+		note("interfaces", l.findDevices())
 		for _, p := range placesOn(l.ifaces) {
 			err := l.putBack(p)
 			note(p.pin(), err)
@@ -66,16 +66,20 @@ func (l *LB) tend() {
 }
 
 // findDevices looks the interfaces up again: one may have been deleted, and made
-// anew with another index.
-func (l *LB) findDevices() {
+// anew with another index. One that cannot be looked up is taken to be as it was.
+func (l *LB) findDevices() error {
+	var errs []error
 	for n, i := range l.ifaces {
-		dev, err := net.InterfaceByName(i.Name)
-		if err != nil {
+		switch dev, err := bpffs.Device(i.Name); {
+		case err != nil:
+			errs = append(errs, err)
+		case dev == nil:
 			l.ifaces[n].Index = 0
-			continue
+		default:
+			l.ifaces[n] = *dev
 		}
-		l.ifaces[n] = *dev
 	}
+	return errors.Join(errs...)
 }
 
 // putBack attaches a program that is not where it belongs, and pins a link whose
@@ -85,7 +89,14 @@ func (l *LB) putBack(p place) error {
 		return fmt.Errorf("interface %s is gone: packets do not come in there; make it again, or take it out of balancers[].interfaces and restart", p.device.Name)
 	}
 	held := l.links.links[p.pin()]
-	if held != nil && isAt(held, p) {
+	at := uint64(0)
+	if held != nil {
+		var err error
+		if at, err = bpffs.Where(held); err != nil {
+			return err // which does not say that it is detached
+		}
+	}
+	if at == uint64(p.device.Index) {
 		again, err := bpffs.Repin(held, l.links.path(p))
 		if again {
 			l.log.Warn("the pin of a link was removed, and is made again", "pin", l.links.path(p))

@@ -128,7 +128,11 @@ func (a *Agent) hold(name string, at int, p *ebpf.Program, attach func() (link.L
 	path := filepath.Join(a.o.PinDir, dirLinks, name)
 	lost := a.links[name] != nil
 	if l := a.links[name]; l != nil {
-		if isAt(l, at) {
+		is, err := isAt(l, at)
+		if err != nil {
+			return err // which does not say that it is detached
+		}
+		if is {
 			again, err := bpffs.Repin(l, path)
 			if again {
 				a.log.Warn("the pin of a link was removed, and is made again", "pin", path)
@@ -140,10 +144,11 @@ func (a *Agent) hold(name string, at int, p *ebpf.Program, attach func() (link.L
 	}
 	l, err := link.LoadPinnedLink(path, nil)
 	switch {
-	case err == nil && isAt(l, at) && l.Update(p) == nil:
-		a.links[name] = l
-		return nil
 	case err == nil:
+		if is, _ := isAt(l, at); is && l.Update(p) == nil {
+			a.links[name] = l
+			return nil
+		}
 		l.Close()
 	case !errors.Is(err, os.ErrNotExist):
 		return fmt.Errorf("adopt %s: %w", path, err)
@@ -162,9 +167,9 @@ func (a *Agent) hold(name string, at int, p *ebpf.Program, attach func() (link.L
 	return nil
 }
 
-func isAt(l link.Link, at int) bool {
+func isAt(l link.Link, at int) (bool, error) {
 	is, err := bpffs.Where(l)
-	return err == nil && is != 0 && (at == 0 || is == uint64(at))
+	return is != 0 && (at == 0 || is == uint64(at)), err
 }
 
 func linkName(kind, iface string) string { return bpffs.Name(kind + "-" + iface) }
@@ -174,7 +179,7 @@ func (a *Agent) attachIn(dev *net.Interface) (mode string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return xdpMode(dev.Index)
+	return xdpMode(a.netlink, dev.Index)
 }
 
 func (a *Agent) attachXDP(dev *net.Interface) (link.Link, error) {

@@ -98,8 +98,8 @@ func detachClassic(h *netlink.Handle, c classic, keep map[int]bool) error {
 }
 
 // xdpMode is how the kernel says that XDP runs on an interface.
-func xdpMode(index int) (string, error) {
-	l, err := netlink.LinkByIndex(index)
+func xdpMode(h *netlink.Handle, index int) (string, error) {
+	l, err := h.LinkByIndex(index)
 	if err != nil {
 		return "", err
 	}

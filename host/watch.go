@@ -2,7 +2,6 @@ package host
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"path/filepath"
 	"time"
@@ -56,8 +55,11 @@ func (a *Agent) tend() {
 // tendDevice puts back what is missing on a device, which may have been deleted
 // and made again.
 func (a *Agent) tendDevice(d *Interface) error {
-	dev, err := net.InterfaceByName(d.Name)
+	dev, err := bpffs.Device(d.Name)
 	if err != nil {
+		return err
+	}
+	if dev == nil {
 		d.Index, d.Mode, d.Egress = 0, off, off
 		return fmt.Errorf("interface %s is gone: packets for VIPs neither come in nor leave there; make it again, or name others under servers[].interfaces and restart", d.Name)
 	}
