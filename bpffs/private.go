@@ -27,12 +27,12 @@ func Lasting(dir string) error { return lasting(dir, "/proc") }
 
 // lasting looks at processes under proc.
 func lasting(dir, proc string) error {
-	contained := readLink(proc, "self/ns/pid") != initialPID
+	contained := differ(readLink(proc, "self/ns/pid"), initialPID)
 	if !On(dir) { // Ensure would mount one at Root
 		switch {
 		case contained:
 			return fmt.Errorf("no bpffs is mounted at %s, and one that is mounted in this container would be gone with it, and all programs with that: give the container the machine's (docker run -v %[1]s:%[1]s)", Root)
-		case readLink(proc, "self/ns/mnt") != readLink(proc, "1/ns/mnt"):
+		case differ(readLink(proc, "self/ns/mnt"), readLink(proc, "1/ns/mnt")):
 			return fmt.Errorf("no bpffs is mounted at %s here, and one that is mounted in this mount namespace would be gone with it, and all programs with that: %s", Root, remedy)
 		}
 		return nil
@@ -59,6 +59,10 @@ func lasting(dir, proc string) error {
 
 const remedy = "`ip netns exec` makes such a namespace; enter the network namespace alone (nsenter --net=/run/netns/NAME), and have a bpffs mounted for the machine (mount -t bpf bpf " + Root + ")"
 
+// differ says that two namespaces are not the same; not where one cannot be told.
+func differ(a, b string) bool { return a != "" && b != "" && a != b }
+
+// readLink is where a link leads; empty: it cannot be told.
 func readLink(parts ...string) string {
 	to, err := os.Readlink(filepath.Join(parts...))
 	if err != nil {

@@ -1,6 +1,7 @@
 package bpffs
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -69,5 +70,32 @@ func TestLasting(t *testing.T) {
 	cmd.Env = append(os.Environ(), "FAIRLEAD_TEST_LASTING="+Root)
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "mounted in this container would be gone with it") {
 		t.Errorf("a container: %q, %v", out, err)
+	}
+}
+
+// What cannot be told is taken to last.
+func TestLastingUntold(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		told   map[string]string // of proc
+		refuse bool
+	}{
+		{"nothing", nil, false},
+		{"not the machine's mounts", map[string]string{"self/ns/pid": initialPID, "self/ns/mnt": "mnt:[1]"}, false},
+		{"the machine's mounts", map[string]string{"self/ns/pid": initialPID, "self/ns/mnt": "mnt:[1]", "1/ns/mnt": "mnt:[1]"}, false},
+		{"other mounts", map[string]string{"self/ns/pid": initialPID, "self/ns/mnt": "mnt:[1]", "1/ns/mnt": "mnt:[2]"}, true},
+		{"a container", map[string]string{"self/ns/pid": "pid:[1]"}, true},
+	} {
+		proc := t.TempDir()
+		for name, to := range c.told {
+			at := filepath.Join(proc, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o700), os.Symlink(to, at)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// No bpffs is there.
+		if err := lasting(t.TempDir(), proc); (err != nil) != c.refuse {
+			t.Errorf("%s is told: %v, want refused: %v", c.what, err, c.refuse)
+		}
 	}
 }
