@@ -149,9 +149,10 @@ func (a *Agent) Run(ctx context.Context) error {
 }
 
 func (a *Agent) watch(ctx context.Context) {
-	tick, tend := time.NewTicker(time.Second), time.NewTicker(tendEvery)
+	tick, tend, look := time.NewTicker(time.Second), time.NewTicker(tendEvery), time.NewTicker(detachedEvery)
 	defer tick.Stop()
 	defer tend.Stop()
+	defer look.Stop()
 	report := func(err error) {
 		if err != nil {
 			a.log.Error("host agent", "error", err)
@@ -168,6 +169,11 @@ func (a *Agent) watch(ctx context.Context) {
 			a.mu.Unlock()
 		case <-tend.C:
 			a.tend()
+			continue
+		case <-look.C:
+			if a.detached() {
+				a.tend()
+			}
 			continue
 		}
 		report(a.resettle())

@@ -19,6 +19,28 @@ import (
 // tendEvery is how long something can be missing before it is put back.
 const tendEvery = 500 * time.Millisecond
 
+// detachedEvery is how long a program can be detached. While the one that stamps
+// cookies is off, what the server sends goes out unstamped, and a client that takes
+// such a timestamp for the newest may never hear its server again: so this, which
+// takes a system call a program, is looked at more often than the rest.
+const detachedEvery = 20 * time.Millisecond
+
+// detached says whether somebody has detached a program, and nothing else is the
+// matter that would keep it off.
+func (a *Agent) detached() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.astray) > 0 {
+		return false
+	}
+	for _, l := range a.links {
+		if at, err := bpffs.Where(l); err == nil && at == 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // tend looks once, and puts back.
 func (a *Agent) tend() {
 	a.mu.Lock()
