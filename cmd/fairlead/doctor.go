@@ -44,6 +44,7 @@ Without a configuration only the machine itself is looked at.`,
 				return doctorFabric(cmd, fabric, name, output)
 			}
 			var options doctor.Options
+			var alone []doctor.Check
 			cfg, err := config.Load(file)
 			_, missing := os.Stat(file)
 			switch {
@@ -52,11 +53,12 @@ Without a configuration only the machine itself is looked at.`,
 					return err
 				}
 			case errors.Is(missing, os.ErrNotExist) && !cmd.Flags().Changed("file"):
-				// The machine alone.
+				alone = []doctor.Check{{Name: "configuration", Status: doctor.Warn,
+					Detail: "there is no " + file + ": only the machine is looked at, not what fairlead is to do on it", Remedy: "give the file with -f"}}
 			default:
 				return err
 			}
-			return printChecks(cmd, output, doctor.Run(cmd.Context(), options))
+			return printChecks(cmd, output, append(alone, doctor.Run(cmd.Context(), options)...))
 		},
 	}
 	fileFlag(cmd, &file)
