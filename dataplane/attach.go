@@ -66,6 +66,20 @@ func placesOn(ifaces []net.Interface) (places []place) {
 	return append(places, place{linkChecks, progHealth, net.Interface{Index: loopbackIndex, Name: "lo"}})
 }
 
+// Pins are the pins of a balancer's links on these interfaces, and the interface that
+// each link is at.
+func Pins(interfaces []string) map[string]string {
+	var ifaces []net.Interface
+	for _, name := range interfaces {
+		ifaces = append(ifaces, net.Interface{Name: name})
+	}
+	pins := map[string]string{}
+	for _, p := range placesOn(ifaces) {
+		pins[p.pin()] = p.device.Name
+	}
+	return pins
+}
+
 // attachAll brings programs into force on the interfaces: a pinned link has
 // its program replaced, which loses no packet; where there is none the
 // program is attached. If anything fails, what was done is undone. Links of

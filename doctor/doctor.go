@@ -43,6 +43,8 @@ type Options struct {
 	Balancer *config.Balancer
 	Server   *config.Server
 	Switch   *config.Switch
+	// PinDir is where the daemon has its pins; empty: where they are by its name.
+	PinDir string
 	// Fabric may be nil. Router is this machine's node of it.
 	Fabric *topology.Fabric
 	Router int
@@ -50,6 +52,7 @@ type Options struct {
 
 // report collects checks.
 type report struct {
+	pinDir string
 	checks []Check
 }
 
@@ -68,7 +71,7 @@ func (r *report) fail(name, detail, remedy string) {
 // Run looks at everything that concerns this machine, in the order in which
 // problems should be solved.
 func Run(ctx context.Context, o Options) []Check {
-	r := &report{}
+	r := &report{pinDir: o.PinDir}
 	r.privileges()
 	if o.Switch == nil || o.Balancer != nil || o.Server != nil {
 		r.kernel(o.Server != nil)

@@ -193,7 +193,15 @@ func TestDoctor(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l, err := link.LoadPinnedLink(filepath.Join(bpffs.Dir(c.Name+"-"+m), "links", "xdp-eth0"), nil)
+			links := filepath.Join(bpffs.Dir(c.Name+"-"+m), "links")
+			if m == "lb1" {
+				c.must(m, "sh", "-ec", "ip link set eth0 down; ip link set eth0 name was0; ip link add eth0 type veth peer name peer0")
+				checks, _ := c.examine(m)
+				for _, kind := range []string{"xdp", "answers"} {
+					c.expect(checks, "programs of", doctor.Fail, kind+"-eth0 is at interface number")
+				}
+			}
+			l, err := link.LoadPinnedLink(filepath.Join(links, "xdp-eth0"), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -201,8 +209,20 @@ func TestDoctor(t *testing.T) {
 			if err := l.Detach(); err != nil {
 				t.Fatal(err)
 			}
+			others := map[string][]string{"lb1": {"answers-eth0", "checks-lo"}, "server1": {"tcx-eth0", "sockops"}}[m]
+			for _, pin := range others {
+				if err := os.Remove(filepath.Join(links, pin)); err != nil {
+					t.Fatal(err)
+				}
+			}
 			checks, _ := c.examine(m)
-			c.expect(checks, "programs of", doctor.Fail, "xdp-eth0 is detached")
+			for _, detail := range []string{"xdp-eth0 is detached", others[0] + " is not there", others[1] + " is not there"} {
+				c.expect(checks, "programs of", doctor.Fail, detail)
+			}
+		}
+		out, _ := c.in("lb1", c.program, "doctor", "-f", c.ConfigPath(), "--name", c.Name+"-lb1", "--pin-dir", bpffs.Dir(c.Name+"-server1"))
+		if !strings.Contains(out, "answers-eth0 is not there, checks-lo is not there") {
+			t.Errorf("with another --pin-dir: %s", out)
 		}
 		c.must("server1", "ip", "address", "flush", "dev", "lo")
 		checks, _ := c.examine("server1")

@@ -1,13 +1,16 @@
 package doctor
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf/link"
@@ -16,19 +19,17 @@ import (
 	"github.com/fairlead/fairlead/config"
 )
 
-// loaded: are the programs of the daemon of that name where it put them? One that
-// runs puts them back by itself; what is found is what stands in its way, or
-// happened while none ran. It says whether there are any.
-func (r *report) loaded(name string, interfaces []string) bool {
-	check, dir := "programs of "+name, filepath.Join(bpffs.Dir(name), "links")
+// loaded: are the programs of the daemon of that name where it put them? wanted are
+// its links by their pins' names, and the interface that each is at, if it is at one.
+// A daemon that runs puts them back by itself; what is found is what stands in its
+// way, or happened while none ran. It says whether there are any.
+func (r *report) loaded(name string, wanted map[string]string) bool {
+	check, dir := "programs of "+name, filepath.Join(cmp.Or(r.pinDir, bpffs.Dir(name)), "links")
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		r.ok(check, "not loaded (no "+dir+")")
 		return false
 	}
-	wanted := map[string]bool{}
-	for _, i := range interfaces {
-		wanted[bpffs.Name("xdp-"+i)] = true
-	}
+	there := map[string]bool{}
 	var lost []string
 	err := bpffs.Each(dir, func(pin, path string) error {
 		l, err := link.LoadPinnedLink(path, nil)
@@ -36,14 +37,26 @@ func (r *report) loaded(name string, interfaces []string) bool {
 			return err
 		}
 		defer l.Close()
-		delete(wanted, pin)
-		if at, err := bpffs.Where(l); err == nil && at == 0 {
+		there[pin] = true
+		at, err := bpffs.Where(l)
+		if err != nil {
+			return err
+		}
+		if at == 0 {
 			lost = append(lost, pin+" is detached")
+			return nil
+		}
+		if i := wanted[pin]; i != "" {
+			if dev, err := bpffs.Device(i); err == nil && (dev == nil || at != uint64(dev.Index)) {
+				lost = append(lost, fmt.Sprintf("%s is at interface number %d, which is not %s", pin, at, i))
+			}
 		}
 		return nil
 	})
-	for pin := range wanted {
-		lost = append(lost, pin+" is not there")
+	for _, pin := range slices.Sorted(maps.Keys(wanted)) {
+		if err == nil && !there[pin] {
+			lost = append(lost, pin+" is not there")
+		}
 	}
 	const remedy = "start the daemon, which puts it back within a second; if it runs, fairlead status says what stands in its way"
 	switch {

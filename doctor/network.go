@@ -30,7 +30,7 @@ func (r *report) balancer(ctx context.Context, cfg *config.Config, b *config.Bal
 	for _, name := range b.Interfaces {
 		r.device(name)
 	}
-	r.loaded(b.Name, b.Interfaces)
+	r.loaded(b.Name, dataplane.Pins(b.Interfaces))
 	for i := range cfg.Servers {
 		if tunnels := tunnelsTo(cfg, &cfg.Servers[i]); len(tunnels) > 0 {
 			r.way(ctx, &cfg.Servers[i], tunnels)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/daemon"
+	"github.com/fairlead/fairlead/host"
 )
 
 // featureTCPMicroseconds is RTAX_FEATURE_TCP_USEC_TS (linux/rtnetlink.h):
@@ -34,7 +35,7 @@ func (r *report) server(cfg *config.Config, s *config.Server) {
 				fmt.Sprintf("sysctl -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.%s.rp_filter=2", name))
 		}
 	}
-	r.served(cfg, s, r.loaded(s.Name, interfaces))
+	r.served(cfg, s, r.loaded(s.Name, host.Pins(interfaces)))
 	r.faildMAC(cfg, s.Name, interfaces)
 	r.timestamps()
 	r.microseconds()

@@ -242,6 +242,23 @@ func (a *Agent) attachSockops() error {
 	})
 }
 
+// Pins are the pins of an agent's links on these interfaces, and the interface that
+// each link is at; host_sockops is at none, nor is there a pin of host_out where it is
+// a filter. Looks in the calling thread's namespace.
+func Pins(interfaces []string) map[string]string {
+	pins := map[string]string{linkSockops: ""}
+	for _, name := range interfaces {
+		pins[linkName("xdp", name)] = name
+		if dev, err := netlink.LinkByName(name); err == nil {
+			if there, err := hasClassic(&netlink.Handle{}, classicOut, dev.Attrs().Index); err == nil && there {
+				continue
+			}
+		}
+		pins[linkName("tcx", name)] = name
+	}
+	return pins
+}
+
 // linkSockops is the name of host_sockops' link.
 const linkSockops = "sockops"
 

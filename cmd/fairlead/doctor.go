@@ -16,7 +16,7 @@ import (
 )
 
 func newDoctorCommand() *cobra.Command {
-	var file, fabric, output, name string
+	var file, fabric, output, name, pinDir string
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look for what would keep this machine from working, and say the remedy",
@@ -52,6 +52,7 @@ Without a configuration only the machine itself is looked at.`,
 				if options, err = doctor.Find(cfg, name); err != nil {
 					return err
 				}
+				options.PinDir = pinDir
 			case errors.Is(missing, os.ErrNotExist) && !cmd.Flags().Changed("file"):
 				alone = []doctor.Check{{Name: "configuration", Status: doctor.Warn,
 					Detail: "there is no " + file + ": only the machine is looked at, not what fairlead is to do on it", Remedy: "give the file with -f"}}
@@ -65,6 +66,7 @@ Without a configuration only the machine itself is looked at.`,
 	cmd.Flags().StringVar(&fabric, "fabric", "", "look at the routers of this fabric.yaml, and at this machine if it is one of them or a host")
 	outputFlag(cmd, &output)
 	cmd.Flags().StringVar(&name, "name", "", "which entry of the file this machine is (default: the one of the host name, else the only one)")
+	cmd.Flags().StringVar(&pinDir, "pin-dir", "", "folder of bpffs where the daemon was started with its own --pin-dir")
 	return cmd
 }
 
