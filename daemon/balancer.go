@@ -175,7 +175,7 @@ func (b *balancer) apply(a *controller.Assignment) (due time.Time, err error) {
 		vips[t.Line] = t.Address.Addr()
 	}
 	if err := b.lb.SteerChecks(vips); err != nil {
-		// They fail, which says why; the assignment is in force.
+		// Those concerned are not made, which says why; the assignment is in force.
 		b.log.Error("health checks cannot be steered", "error", err)
 	}
 	b.checks.SetTargets(targets)

@@ -58,10 +58,11 @@ type place struct {
 func (p place) pin() string { return linkPin(p.kind, p.device.Name) }
 
 // placesOn are the places of the programs: on each interface that packets come in
-// by, and on the loopback, by which health checks leave.
+// by, and on the loopback, by which health checks leave. Where else their answers
+// come in, see tendChecks.
 func placesOn(ifaces []net.Interface) (places []place) {
 	for _, i := range ifaces {
-		places = append(places, place{linkXDP, progLB, i}, place{linkAnswers, progHealthBack, i})
+		places = append(places, place{linkXDP, progLB, i}, answersOn(i))
 	}
 	return append(places, place{linkChecks, progHealth, net.Interface{Index: loopbackIndex, Name: "lo"}})
 }
@@ -79,6 +80,8 @@ func Pins(interfaces []string) map[string]string {
 	}
 	return pins
 }
+
+func answersOn(i net.Interface) place { return place{linkAnswers, progHealthBack, i} }
 
 // attachAll brings programs into force on the interfaces: a pinned link has
 // its program replaced, which loses no packet; where there is none the
@@ -168,7 +171,8 @@ func isAt(l link.Link, p place) bool {
 	return err == nil && at == uint64(p.device.Index)
 }
 
-// dropOthers detaches from interfaces that are no longer configured.
+// dropOthers detaches from interfaces where nothing is to be. The ways to servers
+// are found anew.
 func (a *attachments) dropOthers() error {
 	return bpffs.Each(filepath.Join(a.pinDir, dirLinks), func(name, path string) error {
 		if a.links[name] != nil || strings.HasSuffix(name, bpffs.PinNew) {
@@ -179,7 +183,7 @@ func (a *attachments) dropOthers() error {
 			return err
 		}
 		defer l.Close()
-		a.log.Info("detached from an interface that is no longer configured", "link", name)
+		a.log.Info("detached from an interface that is no longer used", "link", name)
 		_ = l.Detach() // fails when the interface is gone, which is as good
 		return os.Remove(path)
 	})

@@ -9,6 +9,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/bpffs"
 )
 
 // Health checks of a VIP go to a stand-in for it, which bpf/lb/health.bpf.c
@@ -62,48 +64,146 @@ func checkRoute(six bool) *netlink.Route {
 const routeProtocol = 250
 
 // SteerChecks says which VIP the checks of a server line are for, whose sockets
-// have the mark 0xFA100000 | line. Lines that are not among them have none.
+// have the mark 0xFA100000 | line. Lines that are not among them have none. What
+// fails is tried again, and CheckWay refuses until then.
 func (l *LB) SteerChecks(vips map[uint32]netip.Addr) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.set == nil {
 		return errClosed
 	}
-	for line := range l.checked {
-		if _, stays := vips[line]; !stays {
-			if err := l.checkLines.Delete(line); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-				return fmt.Errorf("map %s: %w", mapCheckLines, err)
+	l.toCheck = vips
+	if l.checked == nil {
+		l.checked = map[uint32]netip.Addr{}
+	}
+	var errs []error
+	err := bpffs.InNamespace(l.ns, func() error {
+		l.tendChecks(func(_ string, err error) { errs = append(errs, err) })
+		return nil
+	})
+	return errors.Join(append(errs, err)...)
+}
+
+// checkWays is what stands in the way of checks.
+type checkWays struct {
+	lines error          // of all
+	route map[bool]error // of a family's stand-in; true: IPv6
+	hears map[int]bool   // the devices where answers are taken
+}
+
+// tendChecks makes what checks need beside the programs on the configured
+// interfaces: what check_lines says, the routes to the stand-ins, and a program for
+// the answers where checks leave by another interface, as of a balancer with one
+// arm to clients and one to servers. The caller is in the balancer's namespace.
+func (l *LB) tendChecks(note func(what string, err error)) {
+	w := &checkWays{lines: l.steerLines(), route: map[bool]error{}, hears: map[int]bool{}}
+	note("check lines", w.lines)
+	for _, six := range []bool{false, true} {
+		w.route[six] = l.routeChecks(six)
+		note("route to "+checkRoute(six).Dst.IP.String(), w.route[six])
+	}
+	if l.links == nil {
+		w.lines = errors.New("the programs are not attached yet")
+	} else {
+		l.findWaysOut()
+		for _, i := range l.waysOut {
+			note(answersOn(i).pin(), l.hear(answersOn(i)))
+		}
+		for _, p := range append(placesOn(l.ifaces), placesOut(l.waysOut)...) {
+			held := l.links.links[p.pin()]
+			there := held != nil && isAt(held, p)
+			if p.kind == linkAnswers {
+				w.hears[p.device.Index] = there
+			} else if p.kind == linkChecks && !there {
+				w.lines = errors.New("the program that sends checks is not attached: see the warnings of fairlead status")
 			}
 		}
 	}
-	for line, vip := range vips {
+	l.checkWays.Store(w)
+}
+
+func placesOut(ifaces []net.Interface) (places []place) {
+	for _, i := range ifaces {
+		places = append(places, answersOn(i))
+	}
+	return places
+}
+
+// findWaysOut adds the devices by which checks leave now, and drops those that are
+// gone. Others stay: answers may be under way, and the way back.
+func (l *LB) findWaysOut() {
+	known := map[int]bool{0: true}
+	for _, i := range l.ifaces {
+		known[i.Index] = true
+	}
+	var found []net.Interface
+	add := func(index int) {
+		if known[index] {
+			return
+		}
+		known[index] = true
+		if dev, err := net.InterfaceByIndex(index); err == nil {
+			found = append(found, *dev)
+		}
+	}
+	for _, i := range l.waysOut {
+		add(i.Index)
+	}
+	for line := range l.checked {
+		if s := l.written[line].server.addr; s.IsValid() {
+			add(l.hops.Get(s).Ifindex)
+		}
+	}
+	l.waysOut = found
+}
+
+// hear has answers taken on an interface by which checks leave.
+func (l *LB) hear(p place) error {
+	if l.links.links[p.pin()] != nil {
+		return l.putBack(p)
+	}
+	if err := l.links.anew(p, l.set.programs[p.program], 0); err != nil {
+		return err
+	}
+	l.log.Info("health checks leave by this interface, and their answers are taken there", "interface", p.device.Name)
+	return nil
+}
+
+// steerLines writes what of toCheck is not in check_lines yet.
+func (l *LB) steerLines() error {
+	for line := range l.checked {
+		if _, stays := l.toCheck[line]; !stays {
+			if err := l.checkLines.Delete(line); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+				return fmt.Errorf("map %s: %w", mapCheckLines, err)
+			}
+			delete(l.checked, line)
+		}
+	}
+	for line, vip := range l.toCheck {
 		if l.checked[line] == vip {
 			continue
 		}
 		if err := l.checkLines.Put(line, vip.As16()); err != nil {
 			return fmt.Errorf("map %s: %w", mapCheckLines, err)
 		}
+		l.checked[line] = vip
 	}
-	l.checked = vips
-	return l.routeChecks()
+	return nil
 }
 
-// routeChecks makes the routes to the stand-ins that are in use and missing.
-func (l *LB) routeChecks() error {
-	var errs []error
-	for _, six := range []bool{false, true} {
-		used := false
-		for _, vip := range l.checked {
-			used = used || vip.Is6() == six
-		}
-		if !used {
-			continue
-		}
-		if err := l.netlink.RouteAdd(checkRoute(six)); err != nil && !errors.Is(err, unix.EEXIST) {
-			errs = append(errs, fmt.Errorf("health checks: route to %s by the loopback: %w; is the loopback up (ip link set lo up), and its IPv6 on?", checkRoute(six).Dst.IP, err))
-		}
+// routeChecks makes the route to a stand-in that is in use and missing.
+func (l *LB) routeChecks(six bool) error {
+	used := false
+	for _, vip := range l.toCheck {
+		used = used || vip.Is6() == six
 	}
-	return errors.Join(errs...)
+	if !used {
+		return nil
+	}
+	if err := l.netlink.RouteAdd(checkRoute(six)); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("health checks: route to %s by the loopback: %w; is the loopback up (ip link set lo up), and its IPv6 on?", checkRoute(six).Dst.IP, err)
+	}
+	return nil
 }
 
 // unrouteChecks takes the routes away in the calling thread's namespace.
@@ -121,15 +221,23 @@ func unrouteChecks() error {
 
 // CheckWay is from where to where the socket of a check of a VIP on a server
 // connects. From is the address that speaks to the server; where that is of the
-// other family, the first that the balancer's interfaces have.
+// other family, the first that the balancer's interfaces have. Errors say that no
+// check can be made, which is not the server's fault.
 func (l *LB) CheckWay(vip, server netip.Addr) (from, to netip.Addr, err error) {
 	to = standIn(vip)
-	if l.uncheckable.Load() {
-		return from, to, errors.New("the program that sends checks is not attached: see the warnings of fairlead status")
+	w := l.checkWays.Load()
+	if w == nil {
+		return from, to, errors.New("checks are not steered yet")
+	}
+	if err := errors.Join(w.lines, w.route[vip.Is6()]); err != nil {
+		return from, to, err
 	}
 	if server.Is6() != vip.Is6() {
 		from, err = l.addressFor(vip)
 		return from, to, err
+	}
+	if h := l.hops.Get(server); h.Usable() && !w.hears[h.Ifindex] {
+		return from, to, fmt.Errorf("no answer would be taken on interface %s, by which the check would leave: see the warnings of fairlead status", h.Interface)
 	}
 	// Connecting a socket of UDP asks for the route, and sends nothing.
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(server, 9)))

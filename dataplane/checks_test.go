@@ -232,3 +232,62 @@ func TestLateAnswersAskNobody(t *testing.T) {
 		}
 	}
 }
+
+// A server behind an interface that no VIP's packets come in by is checked, too.
+func TestChecksByAnotherArm(t *testing.T) {
+	w := newWired(t)
+	inNS(t, w.lb, func() {
+		check(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "lb1"}, PeerName: "net1", PeerNamespace: netlink.NsFd(w.net)}))
+		up("lb1", "10.78.0.2/24")
+	})
+	inNS(t, w.net, func() { up("net1", "10.78.0.1/24") })
+	l := w.open(w.options())
+	w.run(l)
+	target := w.checkedVIP(l, wiredVIP, "10.78.0.1")
+	w.answers(target.Address.Addr())
+	// At once: nothing is to wait for the next look.
+	if err := w.probe(l, target); err != nil {
+		t.Error(err)
+	}
+	if s := l.Status(); len(s.Astray) > 0 {
+		t.Errorf("astray: %q", s.Astray)
+	}
+	inNS(t, w.lb, func() { check(netlink.LinkDel(must(netlink.LinkByName("lb1")))) })
+	eventually(t, "the device that is gone is forgotten", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.waysOut) == 0
+	})
+}
+
+// What this machine lacks for a check is not the server's fault.
+func TestChecksThatCannotBeSent(t *testing.T) {
+	w := newWired(t)
+	l := w.open(w.options())
+	target := w.checkedVIP(l, wiredVIP, "10.77.0.1")
+	w.answers(target.Address.Addr())
+	eventually(t, "a check is answered", func() bool { return w.probe(l, target) == nil })
+	lo := func(set func(netlink.Link) error) {
+		inNS(t, w.lb, func() { check(set(must(netlink.LinkByName("lo")))) })
+	}
+	lo(netlink.LinkSetDown)
+	isLocal := func() bool {
+		var local health.Local
+		return errors.As(w.probe(l, target), &local)
+	}
+	if !isLocal() {
+		t.Error("the loopback is down, and the server is blamed")
+	}
+	inNS(t, w.lb, func() {
+		check(netlink.RouteAdd(&netlink.Route{Gw: net.IPv4(10, 77, 0, 1)}))
+	})
+	l.tend()
+	if s := l.Status(); !isLocal() || len(s.Astray) != 1 || !strings.Contains(s.Astray[0], "ip link set lo up") {
+		t.Errorf("and there is a default route: astray %q", s.Astray)
+	}
+	lo(netlink.LinkSetUp)
+	l.tend()
+	if err := w.probe(l, target); err != nil {
+		t.Error("it is up again:", err)
+	}
+}

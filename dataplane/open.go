@@ -93,9 +93,11 @@ type LB struct {
 	force          inForce      // what set's active half says
 	unfinished     func() error // clears away what force replaced; nil: done
 	written        map[uint32]writtenLine
-	uncheckable    atomic.Bool            // the health program is not attached
+	checkWays      atomic.Pointer[checkWays]
+	waysOut        []net.Interface        // beside ifaces, where checks left
 	checkLines     *ebpf.Map              // of the health program
-	checked        map[uint32]netip.Addr  // what it says: of SteerChecks
+	checked        map[uint32]netip.Addr  // what it says
+	toCheck        map[uint32]netip.Addr  // what it is to say: of SteerChecks
 	steerRows      map[SteerKey]steer.Row // of SetSteers
 	hashes         hashTables
 	buckets        *bucketTables

@@ -51,17 +51,13 @@ func (l *LB) tend() {
 	err := bpffs.InNamespace(l.ns, func() error {
 		note("interfaces", l.findDevices())
 		for _, p := range placesOn(l.ifaces) {
-			err := l.putBack(p)
-			note(p.pin(), err)
-			if p.kind == linkChecks {
-				l.uncheckable.Store(err != nil)
-			}
+			note(p.pin(), l.putBack(p))
 		}
+		l.tendChecks(note)
 		return nil
 	})
 	note("namespace", err)
 	note("pins", l.repin())
-	note("routes", l.routeChecks())
 	l.astray = astray
 }
 

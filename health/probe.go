@@ -46,6 +46,9 @@ func (n Network) Probe(ctx context.Context, t Target) error {
 	}
 	// A Go dialer would use MPTCP only when asked to; checks stay plain TCP.
 	conn, err := dialer.DialContext(ctx, "tcp", to.String())
+	if n.Steer != nil && (errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH)) {
+		return Local{plain(err)} // of the way to the stand-in, of which no ICMP speaks
+	}
 	if err != nil {
 		return plain(err)
 	}
