@@ -23,6 +23,15 @@ var ErrInForce = errors.New("in force, but not finished")
 
 // Encode is the assignment as JSON: indented, ending in a newline, the same
 // bytes for the same assignment. It holds keys.
+//
+// They are the same in every later build, too: what an older one encoded, decoded
+// and encoded by this one, is what it was. Daemons take digests of what they encode
+// themselves, and hold these against PIN_DIR/force, of the build before, and
+// against peers', of other builds. If they differed, a daemon that is upgraded
+// would set its assignment aside as damaged, not start where no peer answers, and
+// not be ready where most have the other digest. So a new field is omitempty or
+// omitzero and not set in older assignments, and no field changes its name, its
+// place or its form (TestEncodingStays).
 func (a *Assignment) Encode() []byte {
 	b, err := json.MarshalIndent(a, "", "  ")
 	if err != nil {

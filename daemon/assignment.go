@@ -32,6 +32,9 @@ func (d *daemon) install(a *controller.Assignment, must bool) error {
 	if before == nil || !bytes.Equal(data, before.encoded) {
 		err := d.state.save(data, must)
 		if err != nil && must {
+			// It may be on disk all the same, and must not be what the next
+			// daemon begins from. What the disk does not take is warned of.
+			_ = d.state.save(before.encoded, false)
 			return err
 		} else if err != nil {
 			d.log.Error("the assignment goes into force and is not on disk yet: a restart begins from the one before and catches up with a peer", "version", a.Version, "error", err)

@@ -25,7 +25,7 @@ import (
 
 // remember reads what was known. It is for before the first assignment.
 func (b *balancer) remember() {
-	err := b.state.parse(healthName, func(data []byte) error { return json.Unmarshal(data, &b.known) })
+	err := b.state.parse(healthName, "", func(data []byte) error { return json.Unmarshal(data, &b.known) })
 	if err != nil {
 		b.log.Warn("what was known of servers' health cannot be read; they count as up until checks say otherwise", "error", err)
 	}

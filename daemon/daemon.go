@@ -319,14 +319,15 @@ func (d *daemon) firstAssignment(ctx context.Context, cfg *config.Config) error 
 	if newer != nil {
 		a, source = newer, from
 	}
-	if a == nil {
+	first := a == nil
+	if first {
 		source = d.opts.File
 		d.alone.Store(!heard && len(d.peers.list()) > 0)
 		if a, err = controller.First(cfg); err != nil {
 			return err
 		}
 	}
-	if err := d.mayReplace(d.pinned, a, source == d.opts.File); err != nil {
+	if err := d.mayReplace(d.pinned, a, source, first); err != nil {
 		return err
 	}
 	d.mu.Lock()
@@ -345,6 +346,7 @@ func (d *daemon) serve(ctx context.Context, g *errgroup.Group, hup <-chan os.Sig
 	g.Go(func() error { return d.watchPeers(ctx) })
 	g.Go(func() error { return d.reapply(ctx) })
 	g.Go(func() error { return d.state.run(ctx) })
+	g.Go(func() error { return d.tendPinned(ctx) })
 	if d.share != nil {
 		g.Go(func() error { return d.share.run(ctx) })
 	}

@@ -168,11 +168,26 @@ func TestOldStateFolder(t *testing.T) {
 	if _, err := d.client("lb1").SetAssignment(t.Context(), connect.NewRequest(&fairleadv1.SetAssignmentRequest{Assignment: next.Encode(), ExpectedVersion: 1})); err != nil {
 		t.Fatal(err)
 	}
+	// What says so is put back while the daemon runs, as all pins are.
+	pins := d.planes["lb1"].pins
+	pin := func() string { text, _ := os.Readlink(filepath.Join(pins, forceName)); return text }
+	for what, take := range map[string]func() error{
+		"all pins are removed": func() error { return errors.Join(os.RemoveAll(pins), os.Mkdir(pins, 0o700)) },
+		"it is another's": func() error {
+			return makeForce(filepath.Join(pins, forceName), forceText(9, strings.Repeat("0", 64), 1))
+		},
+	} {
+		said := pin()
+		if err := take(); err != nil {
+			t.Fatal(err)
+		}
+		d.eventually(what+", and it is put back", func() bool { return said != "" && pin() == said })
+	}
 	d.stops["lb1"]()
 	if err := os.WriteFile(d.file("lb1", assignmentName), old, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.end(RoleBalancer, "lb1"); err == nil || !strings.Contains(err.Error(), "goes by version 2, on disk is version 1") {
+	if err := d.end(RoleBalancer, "lb1"); err == nil || !strings.Contains(err.Error(), "goes by version 2, the newest that was found is version 1 (from disk)") {
 		t.Errorf("%v", err)
 	}
 	if err := os.Remove(d.file("lb1", assignmentName)); err != nil {
@@ -314,5 +329,15 @@ func TestPinnedForce(t *testing.T) {
 		if got := d.readPinned(); got.version != 0 {
 			t.Errorf("%q is believed", damaged)
 		}
+	}
+}
+
+// Who has the newest assignment is named right, also where the disk has none.
+func TestRefusalNamesSource(t *testing.T) {
+	d := &daemon{}
+	d.clock.Store(&sharedClock{source: clockPinned})
+	err := d.mayReplace(pinnedForce{version: 3}, &controller.Assignment{Version: 2}, "lb2", false)
+	if err == nil || !strings.Contains(err.Error(), "version 2 (from lb2)") || strings.Contains(err.Error(), "on disk") {
+		t.Error(err)
 	}
 }

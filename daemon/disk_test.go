@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -143,7 +144,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	// Killed now, with nobody to ask: not back to version 1.
 	d.stopAll()
-	if err := d.end(RoleBalancer, "lb1"); err == nil || !strings.Contains(err.Error(), "on disk is version 1") {
+	if err := d.end(RoleBalancer, "lb1"); err == nil || !strings.Contains(err.Error(), "version 1 (from disk)") {
 		t.Errorf("older than what is in force: %v", err)
 	}
 	d.start(RoleHost, "s2")
@@ -162,6 +163,77 @@ func TestFullDisk(t *testing.T) {
 	if _, err := openState(filepath.Join(d.dir, "state"), "lb1", slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "runs already") {
 		t.Errorf("a second daemon on a read-only disk: %v", err)
 	}
+}
+
+// A file that cannot be read is not taken for damaged: it stays where it is, and
+// the daemon does not go on without it.
+func TestUnreadableState(t *testing.T) {
+	s, err := openState(t.TempDir(), "lb1", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	a, err := controller.First(testConfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.save(a.Encode(), true); err != nil {
+		t.Fatal(err)
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	none := unix.Rlimit{Cur: 0, Max: limit.Max}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.load()
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(err, syscall.EMFILE) || strings.Contains(err.Error(), "move the file away") {
+		t.Errorf("without descriptors: %v", err)
+	}
+	if b, err := s.load(); err != nil || b == nil || len(s.warnings()) != 0 {
+		t.Errorf("with them again: %v, %v, warnings %q", b, err, s.warnings())
+	}
+}
+
+// A disk that fails when the new file has its name already: the change is refused,
+// and what is in force is on disk again as soon as that takes it.
+func TestRefusedNotOnDisk(t *testing.T) {
+	works := syncDir
+	var broken atomic.Bool
+	syncDir = func(path string) error {
+		if broken.Load() {
+			return syscall.EIO
+		}
+		return works(path)
+	}
+	defer func() { syncDir = works }()
+	d := newDeployment(t)
+	defer d.stopAll()
+	d.start(RoleBalancer, "lb1")
+	held, err := d.client("lb1").GetAssignment(t.Context(), connect.NewRequest(&fairleadv1.GetAssignmentRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := controller.Decode(held.Msg.Assignment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.Version++
+	broken.Store(true)
+	_, err = d.client("lb1").SetAssignment(t.Context(), connect.NewRequest(&fairleadv1.SetAssignmentRequest{Assignment: next.Encode(), ExpectedVersion: 1}))
+	if err == nil || !strings.Contains(err.Error(), "save assignment.json") || d.status("lb1").AssignmentVersion != 1 {
+		t.Errorf("a change that the disk may have lost: %v, version %d", err, d.status("lb1").AssignmentVersion)
+	}
+	broken.Store(false)
+	d.eventually("version 1 is on disk, and nobody warns", func() bool {
+		a, err := ReadAssignment(filepath.Join(d.dir, "state"), "lb1")
+		return err == nil && a.Version == 1 && !d.warned("lb1", "is not on disk")
+	})
 }
 
 // The other daemons' disks, full from the first moment on.

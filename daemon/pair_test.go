@@ -454,7 +454,7 @@ func TestRefusesAssignmentFirst(t *testing.T) {
 			return nil, errors.New("touched")
 		},
 	})
-	if err == nil || !strings.Contains(err.Error(), "move the file away") {
+	if err == nil || !strings.Contains(err.Error(), "after fairlead unload") {
 		t.Errorf("%v", err)
 	}
 }

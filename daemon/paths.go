@@ -101,8 +101,10 @@ func (d *pathsDaemon) begin() error {
 	}
 	var state paths.State
 	// Where it is damaged no flow is known to be placed.
-	if err := d.state.parse(flowsName, func(data []byte) error { return json.Unmarshal(data, &state) }); err != nil {
-		return fmt.Errorf("read placed flows %w; move the file away and start again: then no flow is known to be placed", err)
+	err = d.state.parse(flowsName, "; move the file away and start again: then no flow is known to be placed",
+		func(data []byte) error { return json.Unmarshal(data, &state) })
+	if err != nil {
+		return fmt.Errorf("read placed flows: %w", err)
 	}
 	d.report(s.view().scheduler.Restore(state))
 	s.log = d.log

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/fairlead/fairlead/controller"
 )
@@ -82,21 +84,66 @@ func forceText(version uint64, digest string, clock uint32) string {
 // writePinned says what packets go by from now on. It comes after the maps: a
 // daemon killed in between finds what was before, and newer ones on disk.
 func (d *daemon) writePinned(version uint64, digest []byte) {
-	path := d.forcePin()
-	if path == "" {
-		return
+	if path := d.forcePin(); path != "" {
+		if err := makeForce(path, d.forceText(version, digest)); err != nil {
+			d.log.Warn("which assignment the programs go by could not be noted beside them: a restart trusts the disk alone", "error", err)
+		}
 	}
+}
+
+func (d *daemon) forceText(version uint64, digest []byte) string {
+	return forceText(version, hex.EncodeToString(digest), d.clock.Load().base)
+}
+
+// makeForce makes path a link to text, in one step.
+func makeForce(path, text string) error {
 	next := path + "+new"
 	err := os.Remove(next) // of a daemon that was killed here
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		err = os.Symlink(forceText(version, hex.EncodeToString(digest), d.clock.Load().base), next)
+		err = os.Symlink(text, next)
 	}
 	if err == nil {
 		err = os.Rename(next, path)
 	}
-	if err != nil {
-		d.log.Warn("which assignment the programs go by could not be noted beside them: a restart trusts the disk alone", "error", err)
+	return err
+}
+
+// tendEvery is how long the pin can be missing before it is made again, as those of
+// programs and maps are by their rooms.
+const tendEvery = 500 * time.Millisecond
+
+func (d *daemon) tendPinned(ctx context.Context) error {
+	path := d.forcePin()
+	if path == "" {
+		return nil
 	}
+	for told := ""; sleep(ctx, tendEvery); {
+		err := d.putBackPinned(path)
+		if err == nil {
+			told = ""
+		} else if told != err.Error() {
+			told = err.Error()
+			d.log.Error("which assignment the programs go by cannot be noted beside them; trying on", "error", err)
+		}
+	}
+	return nil
+}
+
+// putBackPinned looks once, and puts back what somebody removed or changed, or what
+// could not be written. A folder that is gone is the plane's to make.
+func (d *daemon) putBackPinned(path string) error {
+	d.mu.Lock() // so that what is in force and what is pinned are of one moment
+	defer d.mu.Unlock()
+	force := d.force.Load()
+	text := d.forceText(force.Version, force.digest)
+	if is, err := os.Readlink(path); err == nil && is == text || !exists(filepath.Dir(path)) {
+		return nil
+	}
+	if err := makeForce(path, text); err != nil {
+		return err
+	}
+	d.log.Warn("what says which assignment the programs go by was removed or changed, and is made again", "pin", path)
+	return nil
 }
 
 // trueClock is the base that is pinned, or where that is not the one that was fixed
@@ -120,10 +167,10 @@ func (p pinnedForce) contradicts(a *controller.Assignment) bool {
 }
 
 // mayReplace refuses to put a in force, the newest of disk, peers and (first) the
-// configuration, where the programs at work go by a newer one, or by one that
-// nobody has any more: its slots and keys may be others, so that living
+// configuration, from source, where the programs at work go by a newer one, or by
+// one that nobody has any more: its slots and keys may be others, so that living
 // connections would break. They go on forwarding until somebody answers.
-func (d *daemon) mayReplace(p pinnedForce, a *controller.Assignment, first bool) error {
+func (d *daemon) mayReplace(p pinnedForce, a *controller.Assignment, source string, first bool) error {
 	adopted := d.clock.Load().source == clockPinned || d.me.role == RoleSwitch
 	what := ""
 	switch {
@@ -138,7 +185,7 @@ func (d *daemon) mayReplace(p pinnedForce, a *controller.Assignment, first bool)
 	default:
 		return nil
 	}
-	newest := fmt.Sprintf("on disk is version %d", a.Version)
+	newest := fmt.Sprintf("the newest that was found is version %d (from %s)", a.Version, source)
 	if first {
 		newest = "there is none on disk, and version 1 of the configuration may give connections to others"
 	}

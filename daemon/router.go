@@ -271,9 +271,9 @@ const numbersName = "ports.json"
 // loadNumbers: where they are damaged, or lost, the router numbers anew. A selector
 // that names a number which is another port's now takes that one.
 func (d *routerDaemon) loadNumbers() (numbers []router.Number, err error) {
-	err = d.state.parse(numbersName, func(data []byte) error { return json.Unmarshal(data, &numbers) })
+	err = d.state.parse(numbersName, "; to number anew, remove the file", func(data []byte) error { return json.Unmarshal(data, &numbers) })
 	if err != nil {
-		return nil, fmt.Errorf("read the port numbers given before: %w; to number anew, remove the file", err)
+		return nil, fmt.Errorf("read the port numbers given before: %w", err)
 	}
 	return numbers, nil
 }

@@ -125,7 +125,8 @@ const (
 	assignmentName = "assignment.json"
 	ownName        = "own.json"
 	healthName     = "health.json"
-	// asideSuffix ends the name of a file that was set aside.
+	// asideSuffix ends the name of a file that was set aside; the second has
+	// -2 behind it, and so on.
 	asideSuffix = ".damaged"
 )
 
@@ -146,37 +147,42 @@ func ReadAssignment(base, name string) (*controller.Assignment, error) {
 }
 
 // load is the assignment on disk, nil where there is none that is whole.
-func (s *stateDir) load() (*controller.Assignment, error) { return s.read(assignmentName) }
+func (s *stateDir) load() (*controller.Assignment, error) {
+	return s.read(assignmentName, "; start a build that knows it, or move the file away and start again to take a peer's (where no peer answers, and what is pinned forwards: after fairlead unload)")
+}
 
 // loadOwn is it as this balancer carried it out; it may be of another version.
-func (s *stateDir) loadOwn() (*controller.Assignment, error) { return s.read(ownName) }
+func (s *stateDir) loadOwn() (*controller.Assignment, error) { return s.read(ownName, "") }
 
-func (s *stateDir) read(name string) (a *controller.Assignment, err error) {
-	err = s.parse(name, func(data []byte) error {
+func (s *stateDir) read(name, remedy string) (a *controller.Assignment, err error) {
+	err = s.parse(name, remedy, func(data []byte) error {
 		a, err = controller.Decode(data)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read assignment %w; move the file away and start again to begin from the configuration or a peer", err)
+		return nil, fmt.Errorf("read assignment: %w", err)
 	}
 	return a, nil
 }
 
 // parse hands a file's content to decode, unless there is none, or none that is
-// whole: that one is set aside. The error is of a file that is whole, and that
-// decode does not take: a later build may have written it.
-func (s *stateDir) parse(name string, decode func([]byte) error) error {
+// whole: that one is set aside. The error is of a file that could not be read,
+// which may be whole, or of one that is and that decode does not take, as a later
+// build wrote it; for that one there is a remedy.
+func (s *stateDir) parse(name, remedy string, decode func([]byte) error) error {
 	data, isSealed, err := s.open(name)
 	switch {
-	case err != nil:
+	case errors.Is(err, sealed.ErrDamaged):
 		s.setAside(name, err)
 		return nil
+	case err != nil:
+		return fmt.Errorf("%w: the file stays as it is; see to that, and start again", err)
 	case data == nil:
 		return nil
 	}
 	if err := decode(data); err != nil {
 		if isSealed {
-			return fmt.Errorf("%s: %w", filepath.Join(s.path, name), err)
+			return fmt.Errorf("%s: %w%s", filepath.Join(s.path, name), err, remedy)
 		}
 		s.setAside(name, err)
 		return nil
@@ -208,10 +214,14 @@ func (s *stateDir) open(name string) (data []byte, isSealed bool, err error) {
 func (s *stateDir) setAside(name string, why error) {
 	path := filepath.Join(s.path, name)
 	text := fmt.Sprintf("%s is damaged (%v) and is not used", path, why)
-	if err := os.Rename(path, path+asideSuffix); err != nil {
+	aside := asideSuffix
+	for n := 2; exists(path + aside); n++ { // each is kept
+		aside = fmt.Sprintf("%s-%d", asideSuffix, n)
+	}
+	if err := os.Rename(path, path+aside); err != nil {
 		text += fmt.Sprintf("; it could not be set aside: %v", err)
 	} else {
-		text += fmt.Sprintf("; it is set aside as %s%s: see to the disk, and who writes there", name, asideSuffix)
+		text += fmt.Sprintf("; it is set aside as %s%s: see to the disk, and who writes there", name, aside)
 	}
 	s.mu.Lock()
 	if s.useless == nil {
@@ -235,11 +245,14 @@ func (s *stateDir) warn(text string) {
 // was last started.
 func (s *stateDir) lost(name string) bool {
 	path := filepath.Join(s.path, name)
-	_, there := os.Stat(path)
-	_, aside := os.Stat(path + asideSuffix)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.useless[name] || there != nil && aside == nil
+	return s.useless[name] || !exists(path) && exists(path+asideSuffix)
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // save replaces the assignment; without must, as soon as the disk takes it.
@@ -329,6 +342,10 @@ func (s *stateDir) put(name string, data []byte) error {
 		err = closed
 	}
 	if err == nil {
+		// From here on the file may be the new one, also on an error.
+		s.mu.Lock()
+		delete(s.written, name)
+		s.mu.Unlock()
 		err = os.Rename(temp.Name(), filepath.Join(s.path, name))
 	}
 	if err == nil {
@@ -387,8 +404,8 @@ func (s *stateDir) warnings() (warnings []string) {
 	return warnings
 }
 
-// syncDir makes a rename in the folder survive a power cut.
-func syncDir(path string) error {
+// syncDir makes a rename in the folder survive a power cut. Tests have it fail.
+var syncDir = func(path string) error {
 	d, err := os.Open(path)
 	if err != nil {
 		return err
