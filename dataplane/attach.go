@@ -144,7 +144,9 @@ func (a *attachments) anew(p place, program *ebpf.Program, patience time.Duratio
 	case linkAnswers:
 		l, err = attachTCX(program, p.device, ebpf.AttachTCXIngress)
 	case linkChecks:
-		l, err = attachTCX(program, p.device, ebpf.AttachTCXEgress)
+		if err = alone(p.device, patience); err == nil {
+			l, err = attachTCX(program, p.device, ebpf.AttachTCXEgress)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("interface %s: %w", p.device.Name, err)
@@ -163,6 +165,48 @@ func attachTCX(program *ebpf.Program, device net.Interface, to ebpf.AttachType) 
 		return nil, fmt.Errorf("attach to tc (%v): %w", to, err)
 	}
 	return l, nil
+}
+
+// alone says that no other balancer's checks leave by the loopback: two would take
+// each other's, and the routes of each other's. Ours are not there.
+func alone(lo net.Interface, patience time.Duration) error {
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		other, err := checksAt(lo)
+		switch {
+		case err != nil:
+			return err
+		case other == 0:
+			return nil
+		case time.Now().After(end):
+			return fmt.Errorf("another balancer's health checks leave there (program %d on tc egress), and a network namespace has room for one balancer: unload the other (fairlead unload NAME), or run this one in a network namespace of its own", other)
+		}
+	}
+}
+
+// checksAt is the id of the program on a device by which checks leave; 0: none.
+func checksAt(device net.Interface) (ebpf.ProgramID, error) {
+	all, err := link.QueryPrograms(link.QueryOptions{Target: device.Index, Attach: ebpf.AttachTCXEgress})
+	if err != nil {
+		return 0, fmt.Errorf("ask for the programs on tc egress: %w", err)
+	}
+	for _, at := range all.Programs {
+		program, err := ebpf.NewProgramFromID(at.ID)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it went
+		}
+		if err != nil {
+			return 0, err
+		}
+		info, err := program.Info()
+		program.Close()
+		if err != nil {
+			return 0, err
+		}
+		if info.Name == progHealth {
+			return at.ID, nil
+		}
+	}
+	return 0, nil
 }
 
 // isAt says that a link is attached where it belongs.
@@ -187,6 +231,15 @@ func (a *attachments) dropOthers() error {
 		_ = l.Detach() // fails when the interface is gone, which is as good
 		return os.Remove(path)
 	})
+}
+
+// drop detaches what is not to be at its place any more, as its device is gone.
+func (a *attachments) drop(p place) {
+	if l := a.links[p.pin()]; l != nil {
+		l.Close()
+		_ = os.Remove(a.path(p))
+		delete(a.links, p.pin())
+	}
 }
 
 // close lets go of the links; pinned ones stay attached.

@@ -147,6 +147,9 @@ func (l *LB) findWaysOut() {
 		}
 	}
 	for _, i := range l.waysOut {
+		if dev, err := bpffs.Device(i.Name); err == nil && dev == nil {
+			l.links.drop(answersOn(i))
+		}
 		add(i.Index)
 	}
 	for line := range l.checked {

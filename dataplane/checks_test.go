@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/bpffs"
 	"github.com/fairlead/fairlead/health"
 	"github.com/fairlead/fairlead/nexthop"
 	"github.com/fairlead/fairlead/wire"
@@ -256,7 +257,7 @@ func TestChecksByAnotherArm(t *testing.T) {
 	eventually(t, "the device that is gone is forgotten", func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return len(l.waysOut) == 0
+		return len(l.waysOut) == 0 && bpffs.Missing(l.links.path(answersOn(net.Interface{Name: "lb1"})))
 	})
 }
 
@@ -290,4 +291,27 @@ func TestChecksThatCannotBeSent(t *testing.T) {
 	if err := w.probe(l, target); err != nil {
 		t.Error("it is up again:", err)
 	}
+}
+
+// A second balancer in a network namespace is refused, until the first is unloaded.
+func TestOneBalancerANamespace(t *testing.T) {
+	w := newWired(t)
+	l := w.open(w.options())
+	inNS(t, w.lb, func() {
+		check(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "lb1"}, PeerName: "lb1peer"}))
+		up("lb1", "10.78.0.2/24", "fd78::2/64")
+	})
+	o := w.options()
+	o.Interfaces, o.PinDir = []string{"lb1"}, o.PinDir+"-second"
+	t.Cleanup(func() { check(Unload(o.PinDir)) })
+	if _, err := w.tryOpen(o); err == nil || !strings.Contains(err.Error(), "fairlead unload NAME") {
+		t.Errorf("a second balancer: %v", err)
+	}
+	if !bpffs.Missing(o.PinDir) {
+		t.Error("it left pins")
+	}
+	l.Close()
+	w.open(w.options()).Close() // which is no second one
+	inNS(t, w.lb, func() { check(Unload(w.pinDir)) })
+	w.open(o)
 }
