@@ -86,14 +86,14 @@ func TestRefusedOpening(t *testing.T) {
 
 // TestForgedOpenings: what somebody makes up who knows a connection's
 // addresses and ports moves none that an entry knows: a SYN, also while the
-// server drains; an RST and a SYN, where it does not; an RST, for as long as a
-// connection may be silent. Nor does what nobody sends, a SYN and FIN.
+// server drains, and behind an RST no older than two minutes; an RST, for as
+// long as a connection may be silent. Nor does what nobody sends, a SYN and FIN.
 func TestForgedOpenings(t *testing.T) {
 	const rst, syn, both = wire.RST, wire.SYN, wire.SYN | wire.FIN
 	for name, x := range map[string]struct {
 		drains bool
 		forged []uint8
-		quiet  uint32 // ms until the connection's next packet
+		quiet  uint32 // ms until the connection's next packet, and between those forged
 		stays  bool
 		down   bool
 	}{
@@ -102,7 +102,10 @@ func TestForgedOpenings(t *testing.T) {
 		"SYN and FIN, draining":         {true, []uint8{both}, 10_000, true, false},
 		"RST, SYN":                      {false, []uint8{rst, syn}, 0, true, false},
 		"RST, SYN and FIN, draining":    {true, []uint8{rst, both}, 10_000, true, false},
-		"RST, SYN, draining":            {true, []uint8{rst, syn}, 0, false, false},
+		"RST, SYN, draining":            {true, []uint8{rst, syn}, 0, true, false},
+		"RST, 100 s, SYN, draining":     {true, []uint8{rst, syn}, 100_000, true, false},
+		"RST, 130 s, SYN, draining":     {true, []uint8{rst, syn}, 130_000, false, false},
+		"RST, SYN, down":                {true, []uint8{rst, syn}, 0, false, true},
 		"RST and 130 s, draining":       {true, []uint8{rst}, 130_000, true, false},
 		"RST and two hours, draining":   {true, []uint8{rst}, 7_300_000, true, false},
 		"RST and three hours, draining": {true, []uint8{rst}, 10_800_000, false, false},
@@ -128,14 +131,14 @@ func TestForgedOpenings(t *testing.T) {
 				r.writeLine(5, open, false)
 			}
 			for _, port := range ports {
-				r.setClock(rigNow)
-				for _, flags := range x.forged {
+				for i, flags := range x.forged {
+					r.setClock(rigNow + uint32(i)*x.quiet)
 					to := r.expect("forged", segment(netip.AddrPortFrom(client4.Addr(), port), flags, nil).Frame(), reasonOf(flags))
 					if x.stays && to != last {
 						t.Errorf("port %d: flags %#x went to %v", port, flags, to)
 					}
 				}
-				r.setClock(rigNow + x.quiet)
+				r.setClock(rigNow + uint32(len(x.forged))*x.quiet)
 				if to := r.expect("ACK", jetData(port, false), lbFlReasonFL_REASON_COUNT); (to == last) != x.stays {
 					t.Errorf("port %d went on on %v, stays: want %v", port, to, x.stays)
 				}

@@ -113,6 +113,8 @@ func why(m model.Result) string {
 		stale = "the entry is not followed, as " + staleness(f) + "; "
 	}
 	switch {
+	case m.FlowHit && f.Event == jet.Open && f.Line&jet.Closed != 0 && f.Entry.State() != jet.New:
+		return "the entry names the server, which takes no new connections: but the one before may be alive, and this one forged"
 	case m.FlowHit && f.Event == jet.Open && f.TCP && f.Entry.State() == jet.Fading:
 		return "a connection before this one ended at the entry's server, which takes new ones: it opens there"
 	case m.FlowHit:

@@ -189,6 +189,17 @@ static __always_inline bool fl_flow_confirmed(__u32 state)
 	return state == FL_FLOW_CONFIRMED || state == FL_FLOW_DATAGRAM;
 }
 
+/* Whether an entry's flow may be alive, whatever opens it anew: it was
+ * confirmed, and if a FIN or RST followed, which may be forged, that was not
+ * long ago. A datagram's FADING is of one packet (fl_flow_first). */
+static __always_inline bool fl_flow_alive(__u64 entry, __u16 unit, bool tcp)
+{
+	__u32 state = FL_FLOW_STATE(entry);
+
+	return fl_flow_confirmed(state) ||
+	       (tcp && state == FL_FLOW_FADING && !fl_flow_expired(entry, unit));
+}
+
 /* State of an entry after a packet's event, which changes it. */
 static __always_inline __u32 fl_flow_next(__u32 state, __u32 event, __u32 tcp)
 {
@@ -224,10 +235,10 @@ __noinline int fl_flow_follow(const struct fl_vip *v, __u64 x, __u32 unit, __u32
 		return FL_FLOW_STALE;
 	state = FL_FLOW_STATE(e);
 	/* A used port opens anew: not on a server that takes no new connections.
-	 * But what opens may be forged, and takes no confirmed flow, which may be
-	 * alive, from a server that is up. */
+	 * But what opens may be forged, and takes no flow that may be alive from a
+	 * server that is up. */
 	if (event == FL_EVENT_OPEN &&
-	    flags & (fl_flow_confirmed(state) ? FL_LINE_DOWN : FL_LINE_DOWN | FL_LINE_CLOSED))
+	    flags & (fl_flow_alive(e, unit, tcp) ? FL_LINE_DOWN : FL_LINE_DOWN | FL_LINE_CLOSED))
 		return FL_FLOW_STALE;
 	/* What nothing has confirmed changes by data alone: it is never FADING,
 	 * which gives way behind it, nor younger than its first packet. */

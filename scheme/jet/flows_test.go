@@ -256,7 +256,8 @@ func touched(t *rapid.T, e *Entry, want *naiveEntry, now uint16, tcp bool, event
 	age := int16(now - before.unit)
 	outcome, share := Touch(e, now, tcp, event, line)
 	stale := line&NoServer != 0 || !tcp && line&Down != 0 || event == Open &&
-		(line&Down != 0 || line&Closed != 0 && before.state != Confirmed && before.state != Datagram)
+		(line&Down != 0 || line&Closed != 0 && before.state != Confirmed && before.state != Datagram &&
+			(before.state != Fading || !tcp || before.old(now)))
 	if (outcome == Stale) != stale {
 		t.Fatalf("%+v touched by %v at %d, line %b: %v", before, event, now, line, outcome)
 	}

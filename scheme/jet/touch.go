@@ -52,10 +52,11 @@ const (
 func Touch(e *Entry, unit uint16, tcp bool, event Event, line Line) (o Outcome, share bool) {
 	old := *e
 	was := old.State()
-	// What opens may be forged: it takes no confirmed flow, which may be
-	// alive, from a server that is up.
+	// What opens may be forged: it takes no flow that may be alive from a server
+	// that is up. One that was confirmed may be, and if a FIN or RST followed,
+	// which may be forged, for a while. A datagram's Fading is of one packet.
 	refuses := Down
-	if !was.confirmed() {
+	if !was.confirmed() && !(tcp && was == Fading && !old.Expired(unit)) {
 		refuses |= Closed
 	}
 	switch {

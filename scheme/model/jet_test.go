@@ -202,8 +202,9 @@ func TestWhatMakesAnEntry(t *testing.T) {
 	}
 }
 
-// A forged FIN or RST ends nothing; behind a real one the next SYN of the same
-// ports goes to another server, if that one drains.
+// A forged FIN or RST ends nothing, also with a SYN behind it; two minutes
+// behind one the next SYN of the same ports goes to another server, if that one
+// drains.
 func TestForgedEndsEndNothing(t *testing.T) {
 	before := poolOf(FullCT, policy.Hash, chash.KindTableHRW, make([]standing, 8))
 	servers := make([]standing, 8)
@@ -226,8 +227,15 @@ func TestForgedEndsEndNothing(t *testing.T) {
 		t.Errorf("minutes after a forged RST: slot %d, %+v", got.Slot, got.Flow)
 	}
 	after.Process(s, f.data(wire.FIN), now+501_000)
-	if got := after.Process(s, f.open(), now+502_000); got.Slot == f.slot || got.Flow.Outcome != jet.Stale {
-		t.Errorf("a SYN behind a FIN goes to the draining slot %d: %+v", got.Slot, got.Flow)
+	if got := after.Process(s, f.open(), now+620_000); got.Slot != f.slot || got.Flow.Now.State() != jet.Fading {
+		t.Errorf("a SYN soon behind a forged FIN: slot %d, %+v", got.Slot, got.Flow)
+	}
+	if got := after.Process(s, f.data(0), now+620_000); got.Slot != f.slot || got.Flow.Now.State() != jet.Confirmed {
+		t.Errorf("data behind both: slot %d, %+v", got.Slot, got.Flow)
+	}
+	after.Process(s, f.data(wire.FIN), now+621_000)
+	if got := after.Process(s, f.open(), now+745_000); got.Slot == f.slot || got.Flow.Outcome != jet.Stale {
+		t.Errorf("a SYN two minutes behind a FIN goes to the draining slot %d: %+v", got.Slot, got.Flow)
 	}
 }
 
