@@ -25,6 +25,9 @@ func TestAskFlood(t *testing.T) {
 			func(netip.Addr, int) netip.Addr { return router4 }},
 		{"one IPv6 host", 285 * seconds / genuine, sixth,
 			func(netip.Addr, int) netip.Addr { return router6 }},
+		{"one host of both families", 2 * 285 * seconds / genuine,
+			func(i int) netip.Addr { return netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}) },
+			func(_ netip.Addr, i int) netip.Addr { return []netip.Addr{router4, router6}[i%2] }},
 		{"a prefix of IPv6", 60, sixth,
 			func(_ netip.Addr, i int) netip.Addr { return inPrefix(uint64(i)) }},
 		{"beside the one that comes next", 60, sixth,
@@ -41,12 +44,15 @@ func TestAskFlood(t *testing.T) {
 			if err := r.o.Vips.Set(unsafe.Slice((*byte)(unsafe.Pointer(&r.vips)), unsafe.Sizeof(r.vips))); err != nil {
 				t.Fatal(err)
 			}
-			client := client4
-			if c.sender(0).Is6() {
-				client = client6
+			frame := func(sender netip.Addr) []byte {
+				client := client4
+				if sender.Is6() {
+					client = client6
+				}
+				quote := quoting(client, reply(client, nil).Packet(), header(client)+8)
+				quote.Src = sender
+				return quote.Frame()
 			}
-			quote := quoting(client, reply(client, nil).Packet(), header(client)+8)
-			frame := func(sender netip.Addr) []byte { quote.Src = sender; return quote.Frame() }
 			asks := r.asks()
 			asked := 0
 			for i := range genuine {

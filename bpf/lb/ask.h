@@ -2,7 +2,8 @@
 /* What names no server, but concerns one: the daemon sends a copy to each
  * server of the VIP; all but one ignore it. Copies cost, so a token bucket a
  * CPU and kind bounds them: control.ask_rate a second, as many in one go. Of
- * ICMP errors, whose sender needs no connection, one source may use half. */
+ * ICMP errors, whose sender needs no connection, one source may use a third: a
+ * host of both families is two sources, and leaves others a third. */
 #ifndef FAIRLEAD_LB_ASK_H
 #define FAIRLEAD_LB_ASK_H
 
@@ -56,7 +57,7 @@ static __always_inline bool fl_ask_allowed(struct xdp_md *ctx, __u32 kind, __u32
 
 	if (guards && kind == FL_ASK_KIND_ICMP) {
 		source = fl_ask_source(ctx, l3, six);
-		if (!source || !fl_take_token(source, (rate + 1) / 2, now))
+		if (!source || !fl_take_token(source, (rate + 2) / 3, now))
 			return false;
 	}
 	return b && fl_take_token(b, rate, now);

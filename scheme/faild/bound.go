@@ -4,7 +4,7 @@ import "github.com/fairlead/fairlead/scheme/bound"
 
 // Asks bounds on one CPU what others are asked about: everything together, and
 // each sender of errors, by IPv4 address or IPv6 prefix of 64 bits, to an eighth
-// of that, since senders may be forged. (A balancer allows one sender half: it
+// of that, since senders may be forged. (A balancer allows one sender a third: it
 // asks only about what is cut off.)
 type Asks[S comparable] struct {
 	// Rate is the copies a second.

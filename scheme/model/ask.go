@@ -19,7 +19,7 @@ func (t *Tables) ask(s *State, r *Result, k *packet, nowMS uint32) {
 		kind = 1
 	}
 	r.Verdict = Drop
-	if k.TotalLen > askBytes || kind == 1 && !s.AskSources[t.askSource(k.Src)].Take((t.AskRate+1)/2, nowMS) ||
+	if k.TotalLen > askBytes || kind == 1 && !s.AskSources[t.askSource(k.Src)].Take((t.AskRate+2)/3, nowMS) ||
 		!s.Asks[kind].Take(t.AskRate, nowMS) {
 		r.Reason = DropAskLimit
 		return
@@ -27,7 +27,7 @@ func (t *Tables) ask(s *State, r *Result, k *packet, nowMS uint32) {
 	r.Ask = k.Packet()
 }
 
-// askSource is the bound of an error's sender, who may use half of what all
+// askSource is the bound of an error's sender, who may use a third of what all
 // may: of its address, or of its IPv6 prefix of 64 bits (fl_ask_source).
 func (t *Tables) askSource(sender netip.Addr) uint64 {
 	if sender.Is6() {
