@@ -36,7 +36,7 @@ static __always_inline _Bool fl_tunnel(struct fl_outer *o, void *data, void *end
 				       __u8 next)
 {
 	if (next == IPPROTO_UDP) {
-		struct udphdr *udp = fl_at(data, pos, 127);
+		struct udphdr *udp = fl_at(data, pos, FL_L3_MASK);
 		__u8 *gue = (__u8 *)(udp + 1);
 		__u16 *hops = (void *)(gue + 4);
 
@@ -164,7 +164,7 @@ __noinline int fl_outer_parse(struct xdp_md *ctx, struct fl_outer *o)
 static __always_inline void fl_pass_congestion(const struct fl_outer *o, void *data, void *end)
 {
 	if (o->inner_proto == FL_BE16(ETH_P_IP)) {
-		struct iphdr *ip = fl_at(data, o->inner, 127);
+		struct iphdr *ip = fl_at(data, o->inner, FL_L3_MASK);
 		__u16 was, is;
 
 		if ((void *)(ip + 1) > end || !(ip->tos & 3) || (ip->tos & 3) == 3)
@@ -174,7 +174,7 @@ static __always_inline void fl_pass_congestion(const struct fl_outer *o, void *d
 		is = *(__u16 *)ip;
 		ip->check = fl_csum_replace16(ip->check, was, is);
 	} else {
-		struct ipv6hdr *ip = fl_at(data, o->inner, 127);
+		struct ipv6hdr *ip = fl_at(data, o->inner, FL_L3_MASK);
 
 		if ((void *)(ip + 1) > end || !(ip->flow_lbl[0] >> 4 & 3))
 			return;

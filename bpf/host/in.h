@@ -120,7 +120,7 @@ __noinline int fl_in_any(struct xdp_md *ctx)
 		fl_host_reason(FL_HOST_PASS_NOT_OURS, bytes);
 		return XDP_PASS;
 	}
-	inner = fl_at(data, outer.inner, 127);
+	inner = fl_at(data, outer.inner, FL_L3_MASK);
 	cur.pos = inner;
 	cur.end = end;
 	malformed = outer.inner_proto == FL_BE16(ETH_P_IP) ? fl_parse_ip4(&cur, &p)
@@ -133,7 +133,7 @@ __noinline int fl_in_any(struct xdp_md *ctx)
 		return XDP_PASS;
 	}
 
-	p.l4 = fl_join(data, p.l4, 2047);
+	p.l4 = fl_join(data, p.l4, FL_L4_MASK);
 	/* An ICMP error's VIP is that of what it quotes. */
 	if (fl_asks(v) || (outer.cut && fl_is_icmp(p.proto))) {
 		struct fl_question *q = fl_question();

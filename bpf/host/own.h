@@ -174,8 +174,8 @@ static __always_inline struct fl_question *fl_question(void)
 static __always_inline _Bool fl_asked_read(struct xdp_md *ctx, struct fl_question *q)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	void *l4 = fl_at(data, q->l4, 2047);
-	__u64 *hops = fl_at(data, q->carried, 127);
+	void *l4 = fl_at(data, q->l4, FL_L4_MASK);
+	__u64 *hops = fl_at(data, q->carried, FL_L3_MASK);
 	struct tcphdr *tcp = l4;
 
 	if (q->carrier != FL_CARRIER_NONE && q->carrier != FL_CARRIER_MAC) {

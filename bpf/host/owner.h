@@ -58,8 +58,8 @@ static __always_inline _Bool fl_owns_cookie(struct xdp_md *ctx, struct bpf_sock 
 					    const struct fl_question *q)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	void *ip = fl_at(data, q->l3, 127);
-	struct tcphdr *tcp = fl_at(data, q->l4, 2047);
+	void *ip = fl_at(data, q->l3, FL_L3_MASK);
+	struct tcphdr *tcp = fl_at(data, q->l4, FL_L4_MASK);
 	__u32 header = fl_is_mapped(q->vip) ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
 
 	if ((q->flags & (FL_TCP_SYN | FL_TCP_ACK | FL_TCP_RST)) != FL_TCP_ACK || q->quote)

@@ -52,6 +52,10 @@ static __always_inline int fl_parse_ports(const struct fl_cursor *c, struct fl_p
 	return FL_PARSE_OK;
 }
 
+/* What a constant stands for, as text. */
+#define FL_TEXT(constant) FL_TEXT_OF(constant)
+#define FL_TEXT_OF(text) #text
+
 /* The pointer `at`, found anew as data plus a number of at most `mask` bytes:
  * the same to the verifier whichever way the parsers came to it, so that the
  * ways join here (a tenth of the work to verify). In assembly, since the
@@ -60,7 +64,7 @@ static __always_inline int fl_parse_ports(const struct fl_cursor *c, struct fl_p
 #define fl_join(data, at, mask)                                                         \
 	({                                                                              \
 		__u64 _offset = (void *)(at) - (void *)(data);                          \
-		asm volatile("%0 &= " #mask : "+r"(_offset));                           \
+		asm volatile("%0 &= " FL_TEXT(mask) : "+r"(_offset));                   \
 		(void *)(data) + _offset;                                               \
 	})
 

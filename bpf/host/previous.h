@@ -216,7 +216,7 @@ __noinline int fl_pass_on(struct xdp_md *ctx, const struct fl_question *q)
 	if (!q)
 		return XDP_DROP;
 	outer = fl_at(data, q->l2, 31);
-	hops = fl_at(data, q->carried, 127);
+	hops = fl_at(data, q->carried, FL_L3_MASK);
 	if (hops + FL_HOPS_BYTES > end)
 		return XDP_DROP;
 	was[0] = *(__u64 *)hops;
@@ -235,7 +235,7 @@ __noinline int fl_pass_on(struct xdp_md *ctx, const struct fl_question *q)
 	}
 	*(__u64 *)hops = is[0];
 	if (q->carrier == FL_CARRIER_GUE)
-		fl_recheck_gue(fl_at(data, q->carried - 4 - sizeof(struct udphdr), 127), end,
+		fl_recheck_gue(fl_at(data, q->carried - 4 - sizeof(struct udphdr), FL_L3_MASK), end,
 			       covered + pseudo);
 	fl_host_reason(FL_HOST_FORWARD_PREVIOUS, q->bytes);
 	return fl_depart(ctx, q);

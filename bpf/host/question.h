@@ -90,7 +90,7 @@ static __always_inline _Bool fl_is_icmp(__u8 proto)
 #define fl_at(data, offset, mask)                                                       \
 	({                                                                              \
 		__u64 _at = (offset);                                                   \
-		asm volatile("%0 &= " #mask : "+r"(_at));                               \
+		asm volatile("%0 &= " FL_TEXT(mask) : "+r"(_at));                       \
 		(void *)(data) + _at;                                                   \
 	})
 

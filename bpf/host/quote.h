@@ -21,7 +21,7 @@ enum fl_about {
 static __always_inline int fl_icmp_about(struct xdp_md *ctx, struct fl_question *q, _Bool ipv6)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	__u8 *icmp = fl_at(data, q->l4, 2047);
+	__u8 *icmp = fl_at(data, q->l4, FL_L4_MASK);
 	__u8 family = ipv6 ? 6 : 4, proto;
 	__u64 client[2], vip[2];
 	__u16 *ports;
