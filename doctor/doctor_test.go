@@ -113,6 +113,7 @@ func TestDoctor(t *testing.T) {
 		{"server1", words("ip link set eth0 mtu 1500"), words("ip link set eth0 mtu 1600"), "mtu eth0", doctor.Warn, "1520"},
 		{"lb1", words("ip link set eth0 mtu 1500"), words("ip link set eth0 mtu 1600"), "way to", doctor.Warn, "leaves 1480 bytes"},
 		{"lb1", words("ethtool -K eth0 tx on"), words("ethtool -K eth0 tx off"), "interface eth0", doctor.Fail, "checksum"},
+		{"lb1", words("ip link set lo down"), words("ip link set lo up"), "health checks", doctor.Fail, "is down"},
 		{"lb1", set("ip_forward", "1"), set("ip_forward", "0"), "forwarding", doctor.Warn, "back to the router"},
 		{"lb1", words("ip route add unreachable 10.77.1.101/32"), words("ip route del unreachable 10.77.1.101/32"), "way to", doctor.Fail, "no route"},
 	} {

@@ -33,10 +33,27 @@ func (r *report) balancer(ctx context.Context, cfg *config.Config, b *config.Bal
 	r.loaded(b.Name, dataplane.Pins(b.Interfaces))
 	for i := range cfg.Servers {
 		if tunnels := tunnelsTo(cfg, &cfg.Servers[i]); len(tunnels) > 0 {
-			r.way(ctx, &cfg.Servers[i], tunnels)
+			r.way(ctx, &cfg.Servers[i], tunnels, b.Interfaces)
 		}
 	}
+	if slices.ContainsFunc(cfg.VIPs, func(v config.VIP) bool { return v.Health != nil }) {
+		r.checksLeave()
+	}
 	r.passedOn(cfg)
+}
+
+// checksLeave: health checks go by the loopback first.
+func (r *report) checksLeave() {
+	const check, remedy = "health checks", "ip link set lo up"
+	lo, err := netlink.LinkByName("lo")
+	switch {
+	case err != nil:
+		r.fail(check, err.Error(), remedy)
+	case lo.Attrs().Flags&net.FlagUp == 0:
+		r.fail(check, "the loopback, by which they leave, is down: what was known of servers stays", remedy)
+	default:
+		r.ok(check, "the loopback is up")
+	}
 }
 
 // device: does it exist, is it up, will XDP's frames arrive whole.
@@ -71,8 +88,9 @@ func (r *report) device(name string) {
 	}
 }
 
-// way: route, neighbour and MTU towards one server.
-func (r *report) way(ctx context.Context, s *config.Server, tunnels []tunnel) {
+// way: route, neighbour and MTU towards one server. It may lead by another than the
+// balancer's interfaces.
+func (r *report) way(ctx context.Context, s *config.Server, tunnels []tunnel, interfaces []string) {
 	check := "way to " + s.Name
 	ip := net.IP(s.Address.AsSlice())
 	routes, err := netlink.RouteGet(ip)
@@ -118,7 +136,11 @@ func (r *report) way(ctx context.Context, s *config.Server, tunnels []tunnel) {
 		}
 	}
 	if len(r.checks) == before {
-		r.ok(check, fmt.Sprintf("via %s (%s) on %s, mtu %d", hop, mac, link.Attrs().Name, mtu))
+		by := ""
+		if !slices.Contains(interfaces, link.Attrs().Name) {
+			by = "; not of balancers[].interfaces: answers of health checks are taken there, too"
+		}
+		r.ok(check, fmt.Sprintf("via %s (%s) on %s, mtu %d%s", hop, mac, link.Attrs().Name, mtu, by))
 	}
 }
 
