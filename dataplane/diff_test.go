@@ -43,6 +43,18 @@ func TestProgramAgreesWithModel(t *testing.T) {
 					hits[fmt.Sprint(r.VIP.Scheme, " ", r.Flow.Event, " Hit")]++
 				}
 			}
+			if f := r.Flow; f != nil && f.Found && f.TCP && f.Line == jet.Closed {
+				// An RST, and then, soon or late, a SYN.
+				c := wire.TCP{Src: netip.AddrPortFrom(r.Parsed.Src, r.Parsed.SrcPort), Dst: netip.AddrPortFrom(r.Parsed.Dst, r.Parsed.DstPort), Flags: wire.RST}
+				p.step(c.Frame())
+				if p.h.IntN(2) == 0 {
+					p.tick()
+				}
+				c.Flags = wire.SYN
+				if f := p.step(c.Frame()).Flow; f != nil && f.Found && f.Entry.State() == jet.Fading && f.Line == jet.Closed {
+					hits[fmt.Sprint("opens what fades ", f.Outcome)]++
+				}
+			}
 			if r.Share != nil {
 				told++
 			}
@@ -90,7 +102,7 @@ func TestProgramAgreesWithModel(t *testing.T) {
 	if refused == 0 || all == 0 || kept == 0 {
 		t.Errorf("no refused opening, no VIP that tracks all or no own entry that stayed: the generator is too tame")
 	}
-	for _, what := range []string{"beamer settled ipip", "beamer moved ipip", "beamer moved gue", "beamer l2", "beamer join", "beamer quoted fragment forwarded", "beamer quoted fragment asked",
+	for _, what := range []string{"opens what fades 0", "opens what fades 1", "beamer settled ipip", "beamer moved ipip", "beamer moved gue", "beamer l2", "beamer join", "beamer quoted fragment forwarded", "beamer quoted fragment asked",
 		"steered over IPv4", "steered over IPv6", "steered by the hash", "steered with hops", "not steered by this program"} {
 		if hits[what] == 0 {
 			t.Errorf("no %s: the generator is too tame", what)

@@ -84,7 +84,7 @@ func testWithoutTimestamps(t *testing.T, tracked bool) {
 
 // TestFlowsAge: a flow is forgotten when it was quiet for long. A SYN takes
 // up an old one that was confirmed, as the SYN may be forged and the connection
-// alive, and where that has ended not on the server that drains.
+// alive, and two minutes behind its end not on the server that drains.
 func TestFlowsAge(t *testing.T) {
 	r := newRig(t)
 	r.add(rigVIP{addr: vip4, port: 80, proto: wire.ProtoTCP, scheme: lbFlSchemeFL_SCHEME_CHEETAH, servers: servers(5, lbFlForwardingFL_FWD_IPIP), tracked: true})
@@ -123,6 +123,7 @@ func TestFlowsAge(t *testing.T) {
 			t.Errorf("a SYN after %d ms went to %v", c.after, to)
 		}
 		r.expect("FIN", tcp(port, wire.FIN|wire.ACK), lbFlReasonFL_FORWARD_NO_TIMESTAMP)
+		r.setClock(rigNow + c.after + 125_000)
 		if to := r.expect("SYN", tcp(port, wire.SYN), lbFlReasonFL_FORWARD_NO_TIMESTAMP); to == gone {
 			t.Errorf("a SYN behind a FIN after %d ms went to the server that drains", c.after)
 		}
@@ -130,7 +131,7 @@ func TestFlowsAge(t *testing.T) {
 			t.Errorf("the connection of that SYN went to the server that drains")
 		}
 		// A clock set back by a second makes nothing old.
-		r.setClock(rigNow + c.after - 1500)
+		r.setClock(rigNow + c.after + 123_500)
 		r.expect("ACK", tcp(port, wire.ACK), lbFlReasonFL_FORWARD_NO_TIMESTAMP)
 	}
 }
