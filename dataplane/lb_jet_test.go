@@ -150,6 +150,49 @@ func TestForgedOpenings(t *testing.T) {
 	}
 }
 
+// TestForgedOpeningsLapse: a forged SYN takes a connection that no entry knows
+// from the server that holds it for as long as a handshake may take, no longer;
+// what data confirms meanwhile stays where it opened.
+func TestForgedOpeningsLapse(t *testing.T) {
+	r := jetRig(t, 0, false)
+	last := netip.MustParseAddr("10.1.0.5")
+	var held []uint16
+	for port := uint16(1000); port < 1100; port++ {
+		if r.expect("SYN", jetOpening(port, false), lbFlReasonFL_FORWARD_NEW) == last {
+			held = append(held, port)
+		}
+	}
+	r.drain(0, true)
+	opened := map[uint16]netip.Addr{}
+	for _, port := range held {
+		if opened[port] = r.expect("SYN", jetOpening(port, false), lbFlReasonFL_FORWARD_NEW); opened[port] == last {
+			t.Fatalf("port %d opens on the draining server", port)
+		}
+	}
+	if len(held) < 8 {
+		t.Fatalf("%d connections are held", len(held))
+	}
+	real := held[:len(held)/2]
+	r.setClock(rigNow + 95_000) // the last SYN-ACK is answered
+	for _, port := range real {
+		if to := r.expect("ACK", jetData(port, false), lbFlReasonFL_REASON_COUNT); to != opened[port] {
+			t.Errorf("port %d opened on %v, goes on on %v", port, opened[port], to)
+		}
+	}
+	for _, quiet := range []uint32{130_000, 7_000_000} {
+		r.setClock(rigNow + quiet)
+		for i, port := range held {
+			want := last
+			if i < len(real) {
+				want = opened[port]
+			}
+			if to := r.expect("ACK", jetData(port, false), lbFlReasonFL_REASON_COUNT); to != want {
+				t.Errorf("%d ms later port %d is on %v, want %v", quiet, port, to, want)
+			}
+		}
+	}
+}
+
 // TestSYNAndFIN: with a timestamp it opens nothing either, whatever chooses
 // servers.
 func TestSYNAndFIN(t *testing.T) {

@@ -64,7 +64,7 @@ type Entry struct {
 
 func entryOf(e jet.Entry, tcp bool, now uint32) *Entry {
 	age, known := int64(int16(uint16(now>>10)-e.Time())), int64(e.State().Known(tcp))
-	if !tcp && e.State() == jet.New {
+	if e.State() == jet.New && (!tcp || age >= jet.Aged) {
 		age, known = age-jet.Aged, known-jet.Aged
 	}
 	return &Entry{e.Slot(), e.State().String(), age * jet.Unit, known * jet.Unit}

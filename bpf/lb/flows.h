@@ -53,7 +53,9 @@ enum fl_event {
 #define FL_FLOW_FORGOTTEN 7266
 
 /* NEW does not say whose it is: UDP's begins at this age, so that it ends two
- * minutes after its packet, and gives way before all of TCP's. */
+ * minutes after its packet, and gives way before TCP's. So does what a SYN made
+ * that is not where a connection of before is held: a SYN-ACK's last repetition
+ * is over by then (94 s behind the first SYN, as Linux repeats them). */
 #define FL_FLOW_AGED (7266 - 118)
 
 /* The clock may be set back by as many units; what was used "later" is not

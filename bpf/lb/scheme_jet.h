@@ -143,7 +143,9 @@ __noinline __u32 fl_by_hash(const struct fl_vip *v, __u64 hash, __u64 x, __u32 s
 		return fl_goes_nowhere(FL_DROP_NO_SERVER);
 	/* A stale entry must go even where the flow need not be tracked, or the
 	 * next packet would follow it. The end of a connection is nothing to
-	 * remember; a TCP fragment has no ports to find it by. */
+	 * remember; a TCP fragment has no ports to find it by. A SYN may be forged:
+	 * where a connection of before would be held by another server, its entry
+	 * lasts as long as a handshake may take, unless data confirms it. */
 	if (entries &&
 	    unlikely(FL_ROW_TRACK(row) || full || v->flags & FL_VIP_TRACK_ALL ||
 		     found == FL_FLOW_STALE) &&
@@ -151,7 +153,9 @@ __noinline __u32 fl_by_hash(const struct fl_vip *v, __u64 hash, __u64 x, __u32 s
 	    !(tcp && FL_SEEN_KIND(seen) == FL_KIND_FRAGMENT) &&
 	    fl_flow_line(v, slot) >= 0 &&
 	    fl_flow_insert(x, unit << 16 | fl_flow_first(tcp, full) << 14 | slot, v->id,
-			   full ? FL_INSERT_LRU : tcp ? 0 : FL_INSERT_AGED) &&
+			   full ? FL_INSERT_LRU
+			   : tcp && (!opening || slot == FL_ROW_HELD(row)) ? 0
+									   : FL_INSERT_AGED) &&
 	    opening && !full) {
 		/* Nothing will know where it went. */
 		held = FL_ROW_HELD(row);

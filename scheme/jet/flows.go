@@ -61,7 +61,8 @@ const forgotten = 7266
 
 // Aged is the age in units at which a New entry of UDP begins (Age): New does
 // not say whose it is, and this one is to end two minutes after its packet, and
-// to give way before all of TCP's.
+// to give way before TCP's. So does what a SYN made that is not where a
+// connection of before is held: a SYN-ACK's last repetition is over by then.
 const Aged = 7266 - 118
 
 // Idle is how long an entry in this state is worth something after its last
@@ -109,12 +110,12 @@ func (e Entry) Time() uint16 { return uint16(e >> 16) }
 // age is the entry's age in units plus slack.
 func (e Entry) age(unit uint16) uint16 { return unit - e.Time() + slack }
 
-// Age makes a New entry that was just inserted one of UDP.
+// Age makes a New entry that was just inserted one that ends in two minutes.
 func (e *Entry) Age() { *e = *e&^0xffff0000 | Entry(e.Time()-Aged)<<16 }
 
 // Plain is the entry as it may be inserted elsewhere with another time: one
-// that is New and of UDP (or of TCP and silent for nearly two hours) is Fading,
-// which has the two minutes that it has, and bears its packet's time.
+// that is New and Aged (or of TCP and silent for nearly two hours) is Fading,
+// which counts for the two minutes that it has, and bears its packet's time.
 func (e Entry) Plain(unit uint16) Entry {
 	if e.State() != New || e.age(unit) < Aged+slack {
 		return e

@@ -239,6 +239,33 @@ func TestForgedEndsEndNothing(t *testing.T) {
 	}
 }
 
+// What a SYN made lapses in two minutes where a connection of before is held
+// elsewhere, unless data confirms it; elsewhere it is known for two hours.
+func TestOpeningsLapse(t *testing.T) {
+	r := rand.New(rand.NewPCG(11, 0))
+	lapsed, stayed := 0, 0
+	tables := poolOf(JET, policy.Hash, chash.KindTableHRW, []standing{active, active, draining, standby})
+	for range 200 {
+		s, f := NewState(4, 8), &flow{client: client(r), proto: wire.ProtoTCP}
+		syn := tables.Process(s, f.open(), 1000)
+		if !syn.Tracked {
+			continue
+		}
+		late := tables.Process(s, f.data(0), 131_000)
+		if syn.Place.Held != syn.Slot {
+			lapsed++
+			if late.FlowHit || late.Slot != syn.Place.Held {
+				t.Fatalf("opened on %d: two minutes later on %d, held by %d", syn.Slot, late.Slot, syn.Place.Held)
+			}
+		} else if stayed++; !late.FlowHit || late.Slot != syn.Slot {
+			t.Fatalf("opened on %d, held there: two minutes later %+v", syn.Slot, late.Flow)
+		}
+	}
+	if lapsed == 0 || stayed == 0 {
+		t.Errorf("%d lapsed, %d stayed: proves nothing", lapsed, stayed)
+	}
+}
+
 // An entry that is not followed is written over, tracked or not: what comes
 // next must not find it.
 func TestStaleEntriesAreOverwritten(t *testing.T) {

@@ -190,7 +190,9 @@ func (t *Tables) track(s *State, r *Result, k *packet, nowMS uint32, opening boo
 	}
 	counters.Tracked++
 	e := s.Flows.Find(f.X, unit, f.TCP)
-	if !f.TCP && first == jet.New {
+	// A SYN may be forged: where a connection of before would be held by another
+	// server, its entry lasts as long as a handshake may take.
+	if v.Scheme != FullCT && (!f.TCP || opening && r.Slot != p.Held) {
 		e.Age()
 	}
 	r.Tracked, f.Now = true, *e
