@@ -33,7 +33,7 @@ func TestUnfitFiles(t *testing.T) {
 		at("link"):       "is a FIFO, must be a regular file; " + content,
 		"/dev/zero":      "is a device, must be a regular file; " + content,
 		dir:              "is a folder, must be a regular file; " + content,
-		at("large.yaml"): "is larger than 4 MiB; see whether the path is right",
+		at("large.yaml"): "is larger than 4 MiB; see whether the path is right, and write a list that repeats once, as &pool [s1, s2], and then as *pool",
 		at("missing"):    "cannot be read: no such file or directory; name the file with -f",
 	} {
 		if _, err := Load(path); err == nil || err.Error() != path+": "+want {

@@ -13,16 +13,19 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// MaxValues bounds what one file may come to once its aliases are put in, and
-// maxDepth how deep: far above any deployment's file (1,000 VIPs with 100 servers
-// each, by name and weight, are 300,000), and low enough that a file which doubles itself by aliases,
-// or an alias that holds itself, is refused within a second.
+// MaxValues and maxText (in bytes) bound what one file may come to once its
+// aliases are put in, and maxDepth how deep: far above any deployment's file
+// (1,000 VIPs with 100 servers each, by name and weight, are 300,000 values), and
+// low enough that a file which doubles itself by aliases, repeats a long text by
+// them, or an alias that holds itself, is refused within a second.
 const (
 	MaxValues = 1 << 19
+	maxText   = 32 << 20
 	maxDepth  = 64
 )
 
@@ -48,13 +51,21 @@ type Document struct {
 	Bad      map[string]bool      // paths that did not decode: their zero value is no omission
 	Problems Problems
 	values   int // decoded so far, MaxValues+1 once nothing more is read
+	text     int // bytes of them
 	depth    int // of the value that is being decoded
 }
 
 // Decode fills the struct that into points to. Its error is Problems, those
 // that end the reading; others are in d.Problems and d.Bad.
 func (d *Document) Decode(data []byte, into any) error {
-	d.At, d.Bad, d.values = map[string]*Position{}, map[string]bool{}, 0
+	d.At, d.Bad, d.values, d.text = map[string]*Position{}, map[string]bool{}, 0, 0
+	if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
+		// The library reads UTF-16, in which tagDirective finds nothing.
+		return Problems{{File: d.File, Line: 1, Wrong: "not UTF-8", Remedy: "save it as UTF-8"}}
+	}
+	if line := tagDirective(data); line > 0 {
+		return Problems{{File: d.File, Line: line, Wrong: "a %TAG directive", Remedy: "remove it: no key has a tag"}}
+	}
 	var body *yaml.Node
 	for decoder := yaml.NewDecoder(bytes.NewReader(data)); ; {
 		var doc yaml.Node
@@ -80,6 +91,22 @@ func (d *Document) Decode(data []byte, into any) error {
 			return d.Problems
 		}
 		body = next
+	}
+}
+
+// tagDirective is the line of the first %TAG directive, 0 without one. The
+// library compares each with all before it, which takes half a minute for a
+// file of them. Where YAML ends lines, and after a byte order mark, one may be.
+func tagDirective(data []byte) int {
+	for at := 0; ; at++ {
+		next := bytes.Index(data[at:], []byte("%TAG"))
+		if next < 0 {
+			return 0
+		}
+		at += next
+		if before, _ := utf8.DecodeLastRune(data[:at]); at == 0 || strings.ContainsRune("\n\r\u0085\u2028\u2029\ufeff", before) {
+			return 1 + bytes.Count(data[:at], []byte("\n"))
+		}
 	}
 }
 
@@ -151,16 +178,22 @@ func resolve(n *yaml.Node) *yaml.Node {
 // isNull: as if it were not there.
 func isNull(n *yaml.Node) bool { return scalar(n) && n.ShortTag() == "!!null" }
 
-// enough says whether n, which is counted, is one value more than a file may
-// have, or deeper. That is said once, and ends the reading.
+// enough says whether n, which is counted with its text, is more than a file
+// may have, or deeper. That is said once, and ends the reading.
 func (d *Document) enough(n *yaml.Node, path string) bool {
 	if d.values > MaxValues {
 		return true
 	}
-	if d.values++; d.values <= MaxValues && d.depth < maxDepth {
+	d.values++
+	d.text += len(resolve(n).Value)
+	if d.values <= MaxValues && d.text <= maxText && d.depth < maxDepth {
 		return false
 	}
 	wrong, remedy := fmt.Sprintf("with aliases put in, the file has more than %d values", MaxValues), "write fewer servers or VIPs into one file, and see what its aliases repeat"
+	if d.text > maxText {
+		wrong = fmt.Sprintf("with aliases put in, the file has more than %d MiB of text", maxText>>20)
+		path = "" // it may be what is long
+	}
 	if d.depth >= maxDepth {
 		wrong, remedy = fmt.Sprintf("nested deeper than %d levels", maxDepth), "see whether an alias holds itself"
 		path = "" // it would be long, and say nothing
@@ -231,10 +264,15 @@ func (d *Document) mapping(n *yaml.Node, path string, v reflect.Value) {
 		return
 	}
 	own := map[string]bool{}
-	var merged []*yaml.Node
+	var merged, mergeKey *yaml.Node
 	d.pairs(n, path, func(key, value *yaml.Node, keyPath string) {
 		if key.ShortTag() == "!!merge" {
-			merged = append(merged, value)
+			// By its tag a key of any name is one.
+			if merged != nil {
+				d.add(key, keyPath, "", fmt.Sprintf("a second merge key, after line %d", mergeKey.Line), "keep one <<")
+				return
+			}
+			merged, mergeKey = value, key
 			return
 		}
 		own[key.Value] = true
@@ -249,8 +287,8 @@ func (d *Document) mapping(n *yaml.Node, path string, v reflect.Value) {
 		}
 		d.value(value, keyPath, field)
 	})
-	for _, m := range merged {
-		d.merge(m, path, v, own)
+	if merged != nil && d.values <= MaxValues {
+		d.merge(merged, path, v, own)
 	}
 }
 
@@ -267,7 +305,9 @@ func (d *Document) merge(from *yaml.Node, path string, v reflect.Value, own map[
 	rest := &yaml.Node{Kind: yaml.MappingNode, Line: m.Line, Column: m.Column}
 	for i := 0; i < len(m.Content); i += 2 {
 		if !own[m.Content[i].Value] {
-			rest.Content = append(rest.Content, m.Content[i:i+2]...)
+			rest.Content = append(rest.Content, m.Content[i:i+2]...) // mapping counts it
+		} else if d.enough(m.Content[i], path) {
+			return
 		}
 	}
 	d.mapping(rest, path, v)
@@ -294,6 +334,7 @@ func (d *Document) pairs(n *yaml.Node, path string, each func(key, value *yaml.N
 	first := map[string]*yaml.Node{}
 	for i := 0; i < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
+		d.text += len(resolve(value).Value) // a list counts its own
 		if d.enough(key, path) {
 			return
 		}

@@ -13,6 +13,17 @@ import (
 type group struct {
 	Name  string  `yaml:"name"`
 	Items []group `yaml:"items"`
+	Words []word  `yaml:"words"`
+	// Names has paths made of what the file holds.
+	Names map[string]string `yaml:"names"`
+}
+
+// word copies its text, as config.Member does.
+type word string
+
+func (w *word) UnmarshalText(text []byte) error {
+	*w = word(text)
+	return nil
 }
 
 // TestHostileFiles: whatever an author of a file thinks of, the answer comes at
@@ -25,6 +36,9 @@ func TestHostileFiles(t *testing.T) {
 			fmt.Fprintf(&b, format, i)
 		}
 		return b.String()
+	}
+	wide := func(text string) string { // UTF-16
+		return "\xff\xfe" + strings.Join(strings.Split(text, ""), "\x00") + "\x00"
 	}
 	laughs := "name: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
 	for i := range 12 {
@@ -52,6 +66,15 @@ func TestHostileFiles(t *testing.T) {
 		"in itself":          {"items:\n- &a {items: [*a, *a]}\n", "nested deeper than 64 levels"},
 		"merged in itself":   {"items:\n- &a {<<: *a}\n", "nested deeper than 64 levels"},
 		"merges":             {"items:\n- &a {" + counted(1000, "k%d: x, ") + "}\n" + strings.Repeat("- {<<: *a, name: b}\n", n/100), "unknown key"},
+		"a long text":        {"name: &a " + strings.Repeat("a", n) + "\nwords: [" + strings.Repeat("*a, ", n/10) + "]\n", "f:2:673: with aliases put in, the file has more than 32 MiB of text"},
+		"a long name":        {"items:\n- &a {names: {? " + strings.Repeat("a", n) + ": b}}\n" + strings.Repeat("- *a\n", n/10), "more than 32 MiB of text"},
+		"a long value":       {"items:\n- &a {words: [" + strings.Repeat("a", n) + "]}\n" + strings.Repeat("- *a\n", n/10), "more than 32 MiB of text"},
+		"tagged merges":      {"x: &m {" + strings.Repeat("name: , ", n/10) + "}\nname: a\n" + counted(n/10, "!!merge k%d: *m\n"), "f:4:1: k1: a second merge key, after line 3; keep one <<"},
+		"merges of its own":  {"x: &m {" + strings.Repeat("name: , ", n/10) + "}\nitems:\n" + strings.Repeat("- {name: a, <<: *m}\n", n/10), "with aliases put in, the file has more than 524288 values"},
+		"tag directives":     {counted(n/4, "%%TAG !%d! tag:a\n") + "---\nname: x\n", "f:1: a %TAG directive; remove it"},
+		"later directives":   {"\ufeff---\n...\r" + counted(n/4, "%%TAG !%d! tag:a\r") + "---\rname: x\r", "f:2: a %TAG directive"},
+		"wide directives":    {wide(counted(n/4, "%%TAG !%d! tag:a\n") + "---\nname: x\n"), "f:1: not UTF-8; save it as UTF-8"},
+		"no directive":       {"name: 100%TAG # %TAG\n", ""},
 		"no anchor":          {"name: x\nitems: [*a]\n", "f:2: not YAML: unknown anchor 'a' referenced; define it above with &a"},
 	} {
 		var before, after runtime.MemStats
@@ -76,6 +99,20 @@ func TestHostileFiles(t *testing.T) {
 		}
 		if spent := (after.TotalAlloc - before.TotalAlloc) >> 20; spent > 256 {
 			t.Errorf("%s: %d bytes took %d MB", name, len(c.text), spent)
+		}
+	}
+}
+
+// Names of 100 KB that are near to each other took 10 s for each slip.
+func TestNearestOfLongNames(t *testing.T) {
+	long := strings.Repeat("a", 100_000)
+	for _, c := range []struct{ word, known, want string }{{"nmae", "name", "name"}, {long + "b", long + "c", ""}} {
+		began := cpuTime()
+		if got := Nearest(c.word, []string{c.known}); got != c.want {
+			t.Errorf("near %.10s: %.10s, want %q", c.word, got, c.want)
+		}
+		if took := cpuTime() - began; took > time.Second {
+			t.Errorf("took %v", took)
 		}
 	}
 }

@@ -87,11 +87,20 @@ func (d *Document) Near(word string, known func() []string) string {
 	return Nearest(word, known())
 }
 
+// longestWord is how many bytes of a slip are compared with what is known.
+const longestWord = 256
+
 // Nearest is the known word closest to word, if it is close enough to be
 // what was meant (at most a third of the letters differ), else "".
 func Nearest(word string, known []string) string {
+	if len(word) > longestWord {
+		return ""
+	}
 	best, bestDistance := "", len(word)/3+1
 	for _, k := range known {
+		if max(len(k)-len(word), len(word)-len(k)) > bestDistance {
+			continue // and so is the distance
+		}
 		if d := distance(word, k); d <= bestDistance && (best == "" || d < bestDistance) {
 			best, bestDistance = k, d
 		}

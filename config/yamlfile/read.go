@@ -14,6 +14,9 @@ import (
 // needs, and low enough that a wrong path does not fill the memory.
 const MaxFile = 4 << 20
 
+// tooLarge is the remedy for a file that is larger than it may be.
+const tooLarge = "see whether the path is right"
+
 // Unfit is the error of a file that is there, but is not what may be read.
 type Unfit struct{ Wrong, Remedy string }
 
@@ -27,6 +30,9 @@ func ReadFile(path string) ([]byte, fs.FileInfo, error) {
 		return data, info, nil
 	}
 	wrong, remedy := Unread(err, "name the file with -f")
+	if remedy == tooLarge {
+		remedy += ", and write a list that repeats once, as &pool [s1, s2], and then as *pool"
+	}
 	return nil, nil, Problems{{File: path, Wrong: wrong, Remedy: remedy}}
 }
 
@@ -88,7 +94,7 @@ func ReadBounded(path string, limit int64) ([]byte, fs.FileInfo, error) {
 		if limit >= 1<<20 {
 			size = fmt.Sprintf("%d MiB", limit>>20)
 		}
-		return nil, nil, &Unfit{"is larger than " + size, "see whether the path is right"}
+		return nil, nil, &Unfit{"is larger than " + size, tooLarge}
 	}
 	return data, info, nil
 }
