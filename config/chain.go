@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fairlead/fairlead/config/yamlfile"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -331,7 +330,7 @@ func (c *Config) checkSwitches() {
 			p := path + ".ports." + name
 			if !servers[name] {
 				remedy := "add it to servers"
-				if near := yamlfile.Nearest(name, known); near != "" {
+				if near := c.near(name, known); near != "" {
 					remedy = "write " + near + ", or add it to servers"
 				}
 				c.problem(p, "", "no such server", remedy)

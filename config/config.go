@@ -43,6 +43,8 @@ type Config struct {
 	origin *yamlfile.Document
 	// secret is Secret or SecretFile's content, decoded.
 	secret []byte
+	// compared is how much near has cost so far.
+	compared int
 }
 
 // TLS names PEM files. Both sides present certificates signed by CA.

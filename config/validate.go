@@ -21,6 +21,19 @@ func (c *Config) problem(path, value, wrong, remedy string) {
 	c.origin.Problem(path, value, wrong, remedy)
 }
 
+// mostCompared bounds the search for the servers that slips may have meant, about
+// half a second in all: a file of many servers and many slips gets suggestions for
+// the first ones.
+const mostCompared = 1 << 28
+
+// near is the server that name may have meant, else "".
+func (c *Config) near(name string, servers []string) string {
+	if c.compared += len(servers) * len(name) * len(name); c.compared > mostCompared {
+		return ""
+	}
+	return yamlfile.Nearest(name, servers)
+}
+
 // check looks at everything; each problem is recorded, none stops it.
 func (c *Config) check() {
 	c.checkTLS()

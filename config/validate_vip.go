@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/fairlead/fairlead/config/yamlfile"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 )
 
@@ -156,7 +155,7 @@ func (c *Config) checkPool(path string, v *VIP) {
 		s, ok := byName[m.Name]
 		if !ok {
 			remedy := "add it to servers"
-			if near := yamlfile.Nearest(m.Name, known); near != "" {
+			if near := c.near(m.Name, known); near != "" {
 				remedy = "write " + near + ", or add it to servers"
 			}
 			c.problem(p, m.Name, "no such server", remedy)
