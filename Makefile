@@ -50,7 +50,7 @@ deps:
 	fi
 
 generate:
-	$(GO) generate ./dataplane ./host ./bench ./fabric/router ./fabric/pathsel/pathseltest
+	$(GO) generate ./bpf ./bench ./kernel/host/hosttest ./fabric/pathsel/pathseltest
 
 # Objects are byte-identical across machines with clang-19: a difference
 # means that somebody changed the C and did not commit what it compiles to.

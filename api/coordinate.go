@@ -29,7 +29,7 @@ type Coordinator struct {
 	SelfClient fairleadv1connect.FairleadClient
 	Log        *slog.Logger // nil: silent
 	// Fits, if set, says whether balancers have room for an assignment
-	// (dataplane.Fits), so that a series is refused before its first step
+	// (lb.Fits), so that a series is refused before its first step
 	// and not by a daemon in its middle.
 	Fits func(*controller.Assignment) error
 

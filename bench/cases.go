@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -24,7 +25,7 @@ type lbCase struct {
 	first  uint32 // of the set's flows
 	flows  uint32
 	action uint32
-	reason lbFlReason // FL_REASON_COUNT: a known connection
+	reason bpf.Reason // FL_REASON_COUNT: a known connection
 	on     where      // the balancer that has it
 	// table names the VIP of which the flow table holds what keepFlows kept.
 	table string
@@ -113,13 +114,13 @@ func openBalancers() (s *suite, err error) {
 }
 
 func balancerSuite(balancers [steering + 1]*balancer) *suite {
-	const passes, news = lbFlReasonFL_REASON_COUNT, lbFlReasonFL_FORWARD_NEW
+	const passes, news = bpf.ReasonCount, bpf.ForwardNew
 	rr, jet, ct := vips["rr"].addr, vips["jet"].addr, vips["full-ct"].addr
 	list := []lbCase{
 		{name: "floor", floor: true, to: rr, flows: 1, action: xdpTX, reason: passes},
 		{name: "floor-1m", floor: true, to: rr, flows: flowCount, action: xdpTX, reason: passes},
 		{name: "floor-novip", floor: true, to: noVIP, flows: 1, action: xdpPass, reason: passes},
-		{name: "novip", to: noVIP, flows: 1, action: xdpPass, reason: lbFlReasonFL_PASS_NO_VIP},
+		{name: "novip", to: noVIP, flows: 1, action: xdpPass, reason: bpf.PassNoVIP},
 		{name: "cheetah-known-1", to: rr, flows: 1, action: xdpTX, reason: passes},
 		{name: "cheetah-known-1m", to: rr, flows: flowCount, action: xdpTX, reason: passes},
 		{name: "cheetah-known-v6", to: vips["v6"].addr, set: known6, flows: flowCount, action: xdpTX, reason: passes},
@@ -132,9 +133,9 @@ func balancerSuite(balancers [steering + 1]*balancer) *suite {
 	}
 	list = append(list,
 		lbCase{name: "cheetah-bad-cookie", to: rr, set: bad, flows: flowCount,
-			action: xdpTX, reason: lbFlReasonFL_FORWARD_BAD_COOKIE},
+			action: xdpTX, reason: bpf.ForwardBadCookie},
 		lbCase{name: "stateless-known-1m", to: vips["stateless"].addr, flows: flowCount,
-			action: xdpTX, reason: lbFlReasonFL_FORWARD_STATELESS},
+			action: xdpTX, reason: bpf.ForwardStateless},
 		lbCase{name: "jet-known-1m", to: jet, set: untracked, flows: flowCount, table: "jet", action: xdpTX, reason: passes},
 		lbCase{name: "jet-anchor-known-1m", to: vips["anchor"].addr, set: untracked, flows: flowCount, table: "anchor",
 			action: xdpTX, reason: passes},
@@ -240,7 +241,7 @@ func (c lbCase) frame() (frame []byte, family, saddr, ports, ecr uint32) {
 // measure takes one part of a case.
 func (b *balancer) measure(p *ebpf.Program, c lbCase, action uint32, part, packets int) (float64, error) {
 	frame, family, saddr, ports, ecr := c.frame()
-	state := lbBenchCase{First: uint32(slices.Index(b.sets, c.set))*flowCount + c.first, Mask: c.flows - 1, Length: uint32(len(frame)), Family: family,
+	state := lbBenchRun{First: uint32(slices.Index(b.sets, c.set))*flowCount + c.first, Mask: c.flows - 1, Length: uint32(len(frame)), Family: family,
 		AtSaddr: saddr, AtPorts: ports, AtEcr: ecr,
 		Saddr: binary.LittleEndian.Uint32(frame[26:]), Check: uint32(binary.LittleEndian.Uint16(frame[24:]))}
 	if err := b.o.BenchCase.Set(state); err != nil {

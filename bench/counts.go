@@ -3,18 +3,20 @@ package bench
 import (
 	"fmt"
 	"math"
+
+	"github.com/fairlead/fairlead/bpf"
 )
 
 // counts is what the program counted, of all VIPs and CPUs.
 type counts struct {
-	reasons [lbFlReasonFL_REASON_COUNT]uint64
+	reasons [bpf.ReasonCount]uint64
 	hits    uint64 // entries of the flow table that were found
 	made    uint64 // entries that were made
 }
 
 func (b *balancer) count() (n counts, err error) {
 	for i := range n.reasons {
-		var c []lbFlCount
+		var c []bpf.Count
 		if err := b.o.Reasons.Lookup(uint32(i), &c); err != nil {
 			return n, fmt.Errorf("read the reasons: %w", err)
 		}
@@ -23,7 +25,7 @@ func (b *balancer) count() (n counts, err error) {
 		}
 	}
 	for _, id := range b.ids {
-		var c []lbFlVipCpu
+		var c []bpf.VIPCPU
 		if err := b.o.VipCpu.Lookup(id, &c); err != nil {
 			return n, fmt.Errorf("read a VIP's counters: %w", err)
 		}
@@ -47,7 +49,7 @@ func (n counts) since(before counts) counts {
 // check says what the packets of a case were that it does not say they are.
 func (n counts) check(c lbCase, packets int) error {
 	for i, x := range n.reasons {
-		if lbFlReason(i) != c.reason && x != 0 {
+		if bpf.Reason(i) != c.reason && x != 0 {
 			return fmt.Errorf("%d packets were counted under reason %d, not %d: this measures something else", x, i, c.reason)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/fairlead/fairlead/scheme/cheetah"
-	"github.com/fairlead/fairlead/viptable"
+	"github.com/fairlead/fairlead/tables"
 )
 
 // flowSet is a set of flows in bench_flows; each has room for flowCount.
@@ -81,8 +81,8 @@ func (b *balancer) fillFlows(sets []flowSet) error {
 			a := src.Addr().AsSlice()
 			f := &all[at*flowCount+i]
 			f.Saddr = binary.LittleEndian.Uint32(a[len(a)-4:])
-			f.Sport = viptable.Key{Port: src.Port()}.PortBE()
-			f.Dport = viptable.Key{Port: 80}.PortBE()
+			f.Sport = tables.Key{Port: src.Port()}.PortBE()
+			f.Dport = tables.Key{Port: 80}.PortBE()
 			f.Ecr = binary.BigEndian.Uint32(binary.LittleEndian.AppendUint32(nil, ecr))
 		}
 	}

@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/chash"
 )
 
@@ -17,7 +18,7 @@ const (
 // hash is a consistent hash, or a bucket table, as the program reads it.
 type hash struct {
 	slots       uint32
-	form        lbFlHashForm
+	form        bpf.HashForm
 	size        uint32 // rows, anchor's capacity, buckets
 	entries     []uint64
 	held, track uint32 // anchor's thresholds
@@ -81,7 +82,7 @@ func anchorHash() (hash, error) {
 	if err != nil {
 		return hash{}, err
 	}
-	return hash{slots: uint32(len(state)), form: lbFlHashFormFL_HASH_ANCHOR, size: uint32(len(a.Entries)),
+	return hash{slots: uint32(len(state)), form: bpf.HashAnchor, size: uint32(len(a.Entries)),
 		entries: wide(a.Entries), held: a.Held, track: a.Track, place: a.Place}, nil
 }
 
@@ -118,7 +119,7 @@ func bucketHash(n, moved int) hash {
 		b := int(h >> 32 * uint64(n) >> 32)
 		return b % serverCount, b % serverCount, moved != 0 && b%moved == 0
 	}
-	return hash{slots: serverCount, form: lbFlHashFormFL_HASH_BUCKETS, size: uint32(n), entries: entries, place: place}
+	return hash{slots: serverCount, form: bpf.HashBuckets, size: uint32(n), entries: entries, place: place}
 }
 
 func wide(entries []uint32) []uint64 {

@@ -9,8 +9,9 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/scheme/cheetah"
-	"github.com/fairlead/fairlead/viptable"
+	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -18,7 +19,7 @@ import (
 // whose socket they ask when tcp_timestamps is 1. Nothing is sent on it.
 type agent struct {
 	o       hostObjects
-	control hostFlHostControl
+	control bpf.HostControl
 	client  netip.AddrPort
 	vip     netip.AddrPort
 	// stranger is a client of whom only the VIP's listener could hear.
@@ -128,38 +129,38 @@ const (
 )
 
 func (a *agent) fill() error {
-	k := viptable.Key{Addr: a.vip.Addr(), Port: a.vip.Port(), Proto: wire.ProtoTCP}
-	at, seed, err := viptable.Build([]viptable.Key{k}, rand.New(rand.NewPCG(1, 1)))
+	k := tables.Key{Addr: a.vip.Addr(), Port: a.vip.Port(), Proto: wire.ProtoTCP}
+	at, seed, err := tables.Build([]tables.Key{k}, rand.New(rand.NewPCG(1, 1)))
 	if err != nil {
 		return err
 	}
-	v := hostFlHostVip{Addr: k.Words(), Port: k.PortBE(), Proto: k.Proto, Used: 1, Id: 1,
+	v := bpf.HostVIP{Addr: k.Words(), Port: k.PortBE(), Proto: k.Proto, Used: 1, Id: 1,
 		Key: [2][2]uint64{benchKeys[0], benchKeys[1]}, Slot: 0, OldSlot: 0xffff, Epochs: 1,
 		Shift: 32 - cookieBits, Scheme: 1, Tunnel: words(tunnelEnd),
-		Flags: uint16(hostFlHostVipFlagsFL_HOST_VIP_NO_GUE | hostFlHostVipFlagsFL_HOST_VIP_SOURCES)}
+		Flags: uint16(bpf.HostVIPNoGUE | bpf.HostVIPSources)}
 	if err := a.o.HostVips.Put(uint32(at[0]), v); err != nil {
 		return err
 	}
-	v.Scheme, v.Generation, v.ChainMs = uint8(hostFlSchemeFL_SCHEME_BEAMER), generation, 3600_000
-	if err := a.o.HostVips.Put(uint32(viptable.Lines+at[0]), v); err != nil {
+	v.Scheme, v.Generation, v.ChainMs = uint8(bpf.SchemeBeamer), generation, 3600_000
+	if err := a.o.HostVips.Put(uint32(tables.Lines+at[0]), v); err != nil {
 		return err
 	}
 	all := ^uint64(0)
-	balancers := hostFlHostSource{Addr: words(netip.MustParseAddr("10.254.0.0")), Mask: [2]uint64{all, all >> 16}}
+	balancers := bpf.HostSource{Addr: words(netip.MustParseAddr("10.254.0.0")), Mask: [2]uint64{all, all >> 16}}
 	if err := a.o.HostSources.Put(uint32(0), balancers); err != nil {
 		return err
 	}
 	// By the loopback, by which test runs' packets come.
-	peer := hostFlHostPeer{Addr: words(netip.MustParseAddr("10.1.0.2")), MacDst: 0x0200_0000_0002, MacSrc: 0x0200_0000_0001, Ifindex: 1}
-	if err := a.o.HostPeers.Put(hostFlHostPeerKey{VipId: 1, Slot: previousSlot}, peer); err != nil {
+	peer := bpf.HostPeer{Addr: words(netip.MustParseAddr("10.1.0.2")), MacDst: 0x0200_0000_0002, MacSrc: 0x0200_0000_0001, Ifindex: 1}
+	if err := a.o.HostPeers.Put(bpf.HostPeerKey{VipId: 1, Slot: previousSlot}, peer); err != nil {
 		return err
 	}
 	var c hostBenchJiffies
 	if _, err := a.o.BenchClock.Run(&ebpf.RunOptions{Context: c, ContextOut: &c}); err != nil {
 		return err
 	}
-	a.control = hostFlHostControl{VipSeed: [2]uint64{seed, seed}, JiffiesBase: sharedNow - uint32(c.Jiffies)}
-	return a.o.BenchSocket.Set(hostFlSocket{Constant: hostConstant, Stamped: 1, VipId: 1})
+	a.control = bpf.HostControl{VipSeed: [2]uint64{seed, seed}, JiffiesBase: sharedNow - uint32(c.Jiffies)}
+	return a.o.BenchSocket.Set(bpf.Socket{Constant: hostConstant, Stamped: 1, VipId: 1})
 }
 
 // in measures packets of the client as a balancer's tunnel brings them. The
@@ -209,8 +210,8 @@ func (a *agent) out(p *ebpf.Program, lookup uint32) sample {
 
 // benchState is what the programs write anew before each packet: its head, and
 // the word and the checksum at these offsets.
-func benchState(frame []byte, word, check int) hostHostBench {
-	state := hostHostBench{Length: uint32(len(frame)), AtWord: uint32(word), AtCheck: uint32(check)}
+func benchState(frame []byte, word, check int) hostBenchHostRun {
+	state := hostBenchHostRun{Length: uint32(len(frame)), AtWord: uint32(word), AtCheck: uint32(check)}
 	for i := range state.Head {
 		state.Head[i] = binary.LittleEndian.Uint64(frame[8*i:])
 	}
@@ -220,7 +221,7 @@ func benchState(frame []byte, word, check int) hostHostBench {
 	return state
 }
 
-func (a *agent) sample(p *ebpf.Program, frame []byte, state hostHostBench, half, lookup uint32, changes bool) sample {
+func (a *agent) sample(p *ebpf.Program, frame []byte, state hostBenchHostRun, half, lookup uint32, changes bool) sample {
 	return func(_, packets int) (float64, error) {
 		control := a.control
 		control.Active, control.Lookup = half, lookup

@@ -11,8 +11,9 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/scheme/cheetah"
-	"github.com/fairlead/fairlead/viptable"
+	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -47,7 +48,7 @@ var (
 type balancer struct {
 	o      lbObjects
 	random *rand.Rand
-	vips   [2][viptable.Lines]lbFlVip
+	vips   [2][tables.Lines]bpf.VIP
 	seed   uint64
 	hashes hashes
 	ids    map[string]uint32 // of vips, by name
@@ -61,34 +62,34 @@ type balancer struct {
 // vip is what a case needs to be different.
 type vip struct {
 	addr       netip.Addr
-	scheme     lbFlScheme
-	policy     lbFlPolicy
-	forwarding lbFlForwarding
+	scheme     bpf.Scheme
+	policy     bpf.Policy
+	forwarding bpf.Forwarding
 	hash       string // in hashes
 }
 
 // steeredGUE is a forwarding and FL_LINE_STEERED, as they stand in fl_line.mac_dst.
-const steeredGUE = lbFlForwardingFL_FWD_GUE | 16<<8
+const steeredGUE = bpf.FwdGUE | 16<<8
 
 var vips = map[string]vip{
-	"rr":         {netip.MustParseAddr("192.0.2.1"), lbFlSchemeFL_SCHEME_CHEETAH, lbFlPolicyFL_POLICY_RR, lbFlForwardingFL_FWD_IPIP, "small"},
-	"wrr":        {netip.MustParseAddr("192.0.2.2"), lbFlSchemeFL_SCHEME_CHEETAH, lbFlPolicyFL_POLICY_WRR, lbFlForwardingFL_FWD_IPIP, "small"},
-	"p2c":        {netip.MustParseAddr("192.0.2.3"), lbFlSchemeFL_SCHEME_CHEETAH, lbFlPolicyFL_POLICY_P2C, lbFlForwardingFL_FWD_IPIP, "small"},
-	"least-conn": {netip.MustParseAddr("192.0.2.4"), lbFlSchemeFL_SCHEME_CHEETAH, lbFlPolicyFL_POLICY_LEAST_CONN, lbFlForwardingFL_FWD_IPIP, "small"},
-	"hash":       {netip.MustParseAddr("192.0.2.5"), lbFlSchemeFL_SCHEME_CHEETAH, lbFlPolicyFL_POLICY_HASH, lbFlForwardingFL_FWD_IPIP, "small"},
-	"stateless":  {netip.MustParseAddr("192.0.2.6"), lbFlSchemeFL_SCHEME_STATELESS, lbFlPolicyFL_POLICY_HASH, lbFlForwardingFL_FWD_IPIP, "small"},
-	"gue":        {netip.MustParseAddr("192.0.2.7"), lbFlSchemeFL_SCHEME_CHEETAH, lbFlPolicyFL_POLICY_RR, lbFlForwardingFL_FWD_GUE, "small"},
-	"v6":         {netip.MustParseAddr("2001:db8::1"), lbFlSchemeFL_SCHEME_CHEETAH, lbFlPolicyFL_POLICY_RR, lbFlForwardingFL_FWD_IPIP, "small"},
-	"jet":        {netip.MustParseAddr("192.0.2.8"), lbFlSchemeFL_SCHEME_JET, lbFlPolicyFL_POLICY_HASH, lbFlForwardingFL_FWD_IPIP, "table"},
-	"anchor":     {netip.MustParseAddr("192.0.2.9"), lbFlSchemeFL_SCHEME_JET, lbFlPolicyFL_POLICY_HASH, lbFlForwardingFL_FWD_IPIP, "anchor"},
-	"full-ct":    {netip.MustParseAddr("192.0.2.10"), lbFlSchemeFL_SCHEME_FULL_CT, lbFlPolicyFL_POLICY_HASH, lbFlForwardingFL_FWD_IPIP, "table"},
+	"rr":         {netip.MustParseAddr("192.0.2.1"), bpf.SchemeCheetah, bpf.PolicyRR, bpf.FwdIPIP, "small"},
+	"wrr":        {netip.MustParseAddr("192.0.2.2"), bpf.SchemeCheetah, bpf.PolicyWRR, bpf.FwdIPIP, "small"},
+	"p2c":        {netip.MustParseAddr("192.0.2.3"), bpf.SchemeCheetah, bpf.PolicyP2C, bpf.FwdIPIP, "small"},
+	"least-conn": {netip.MustParseAddr("192.0.2.4"), bpf.SchemeCheetah, bpf.PolicyLeastConn, bpf.FwdIPIP, "small"},
+	"hash":       {netip.MustParseAddr("192.0.2.5"), bpf.SchemeCheetah, bpf.PolicyHash, bpf.FwdIPIP, "small"},
+	"stateless":  {netip.MustParseAddr("192.0.2.6"), bpf.SchemeStateless, bpf.PolicyHash, bpf.FwdIPIP, "small"},
+	"gue":        {netip.MustParseAddr("192.0.2.7"), bpf.SchemeCheetah, bpf.PolicyRR, bpf.FwdGUE, "small"},
+	"v6":         {netip.MustParseAddr("2001:db8::1"), bpf.SchemeCheetah, bpf.PolicyRR, bpf.FwdIPIP, "small"},
+	"jet":        {netip.MustParseAddr("192.0.2.8"), bpf.SchemeJet, bpf.PolicyHash, bpf.FwdIPIP, "table"},
+	"anchor":     {netip.MustParseAddr("192.0.2.9"), bpf.SchemeJet, bpf.PolicyHash, bpf.FwdIPIP, "anchor"},
+	"full-ct":    {netip.MustParseAddr("192.0.2.10"), bpf.SchemeFullCT, bpf.PolicyHash, bpf.FwdIPIP, "table"},
 
-	"beamer":       {netip.MustParseAddr("192.0.2.11"), lbFlSchemeFL_SCHEME_BEAMER, lbFlPolicyFL_POLICY_HASH, lbFlForwardingFL_FWD_IPIP, "buckets"},
-	"beamer-gue":   {netip.MustParseAddr("192.0.2.12"), lbFlSchemeFL_SCHEME_BEAMER, lbFlPolicyFL_POLICY_HASH, lbFlForwardingFL_FWD_GUE, "buckets"},
-	"beamer-moved": {netip.MustParseAddr("192.0.2.13"), lbFlSchemeFL_SCHEME_BEAMER, lbFlPolicyFL_POLICY_HASH, lbFlForwardingFL_FWD_IPIP, "buckets-moved"},
-	"beamer-6m":    {netip.MustParseAddr("192.0.2.14"), lbFlSchemeFL_SCHEME_BEAMER, lbFlPolicyFL_POLICY_HASH, lbFlForwardingFL_FWD_IPIP, "buckets-6m"},
-	"gue-steered":  {netip.MustParseAddr("192.0.2.15"), lbFlSchemeFL_SCHEME_CHEETAH, lbFlPolicyFL_POLICY_RR, steeredGUE, "small"},
-	"beamer-v6":    {netip.MustParseAddr("2001:db8::2"), lbFlSchemeFL_SCHEME_BEAMER, lbFlPolicyFL_POLICY_HASH, lbFlForwardingFL_FWD_IPIP, "buckets"},
+	"beamer":       {netip.MustParseAddr("192.0.2.11"), bpf.SchemeBeamer, bpf.PolicyHash, bpf.FwdIPIP, "buckets"},
+	"beamer-gue":   {netip.MustParseAddr("192.0.2.12"), bpf.SchemeBeamer, bpf.PolicyHash, bpf.FwdGUE, "buckets"},
+	"beamer-moved": {netip.MustParseAddr("192.0.2.13"), bpf.SchemeBeamer, bpf.PolicyHash, bpf.FwdIPIP, "buckets-moved"},
+	"beamer-6m":    {netip.MustParseAddr("192.0.2.14"), bpf.SchemeBeamer, bpf.PolicyHash, bpf.FwdIPIP, "buckets-6m"},
+	"gue-steered":  {netip.MustParseAddr("192.0.2.15"), bpf.SchemeCheetah, bpf.PolicyRR, steeredGUE, "small"},
+	"beamer-v6":    {netip.MustParseAddr("2001:db8::2"), bpf.SchemeBeamer, bpf.PolicyHash, bpf.FwdIPIP, "buckets"},
 }
 
 // openBalancer loads the program with VIPs (of vips, by name) and a flow table
@@ -156,53 +157,53 @@ func be32(s string) uint32 {
 	return binary.LittleEndian.Uint32(a[:])
 }
 
-func words(a netip.Addr) [2]uint64 { return viptable.Key{Addr: a}.Words() }
+func words(a netip.Addr) [2]uint64 { return tables.Key{Addr: a}.Words() }
 
 // refresh sets the shared clock back to when the flows were stamped, so that
 // no number of rounds makes them too old.
 func (b *balancer) refresh() error {
-	var c lbFlClock
+	var c bpf.Clock
 	out := c
 	if _, err := b.o.Clock.Run(&ebpf.RunOptions{Context: c, ContextOut: &out}); err != nil {
 		return fmt.Errorf("read the kernel's clock: %w", err)
 	}
-	control := lbFlControl{ClockBase: sharedNow - uint32(out.Jiffies), AskRate: 100, Inputs: 1}
+	control := bpf.Control{ClockBase: sharedNow - uint32(out.Jiffies), AskRate: 100, Inputs: 1}
 	control.VipSeed = [2]uint64{b.seed, b.seed}
 	return b.o.Control.Set(control)
 }
 
 func (b *balancer) fillVIPs(names []string) error {
-	var keys []viptable.Key
-	var entries []lbFlVip
+	var keys []tables.Key
+	var entries []bpf.VIP
 	line, id := uint32(0), uint32(1)
-	tables, row, err := b.fillTables()
+	hashTables, row, err := b.fillTables()
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
 		v := vips[name]
 		h := b.hashes[v.hash]
-		e := lbFlVip{Addr: words(v.addr), Proto: wire.ProtoTCP, Used: 1, Id: id, FirstLine: line,
+		e := bpf.VIP{Addr: words(v.addr), Proto: wire.ProtoTCP, Used: 1, Id: id, FirstLine: line,
 			Slots: h.slots, Key: [2][2]uint64{benchKeys[0], benchKeys[1]}, HashKey: hashKey,
-			NewTable: row, NewSize: serverCount, HashTable: tables[v.hash], HashSize: h.size, Generation: 1,
+			NewTable: row, NewSize: serverCount, HashTable: hashTables[v.hash], HashSize: h.size, Generation: 1,
 			HashForm: uint8(h.form), AnchorHeld: h.held, AnchorTrack: h.track,
 			Scheme: uint8(v.scheme), Policy: uint8(v.policy), Epochs: 3, Shift: 32 - cookieBits}
-		if v.scheme == lbFlSchemeFL_SCHEME_JET {
-			e.Flags = uint8(lbFlVipFlagsFL_VIP_SHARE) // as by default
+		if v.scheme == bpf.SchemeJet {
+			e.Flags = uint8(bpf.VIPShare) // as by default
 		}
 		b.ids[name] = id
-		k := viptable.Key{Addr: v.addr, Port: 80, Proto: wire.ProtoTCP}
+		k := tables.Key{Addr: v.addr, Port: 80, Proto: wire.ProtoTCP}
 		e.Port = k.PortBE()
 		keys, entries = append(keys, k), append(entries, e)
-		icmp := viptable.Key{Addr: v.addr, Proto: wire.ProtoICMP}
+		icmp := tables.Key{Addr: v.addr, Proto: wire.ProtoICMP}
 		if v.addr.Is6() {
 			icmp.Proto = wire.ProtoICMPv6
 		}
 		keys = append(keys, icmp)
-		entries = append(entries, lbFlVip{Addr: words(v.addr), Proto: icmp.Proto, Used: 1, Id: id + 1, Flags: 9})
+		entries = append(entries, bpf.VIP{Addr: words(v.addr), Proto: icmp.Proto, Used: 1, Id: id + 1, Flags: 9})
 		id += 2
 		for i := range h.slots {
-			w := lbFlLineWrite{Index: line + i, Reset: 1, Line: serverLine(i, v)}
+			w := bpf.LineWrite{Index: line + i, Reset: 1, Line: serverLine(i, v)}
 			if _, err := b.o.LineWrite.Run(&ebpf.RunOptions{Context: w}); err != nil {
 				return err
 			}
@@ -214,7 +215,7 @@ func (b *balancer) fillVIPs(names []string) error {
 		}
 		line += h.slots
 	}
-	at, seed, err := viptable.Build(keys, b.random)
+	at, seed, err := tables.Build(keys, b.random)
 	if err != nil {
 		return err
 	}
@@ -264,8 +265,8 @@ func (b *balancer) fillTables() (hash map[string]uint32, policy uint32, err erro
 
 // serverLine is the header template of server i: an IPv4 tunnel for an IPv4
 // VIP, IPv6 for IPv6, leaving where test runs arrive (loopback).
-func serverLine(i uint32, v vip) lbFlLine {
-	l := lbFlLine{Ifindex: 1, Mtu: 1500}
+func serverLine(i uint32, v vip) bpf.Line {
+	l := bpf.Line{Ifindex: 1, Mtu: 1500}
 	mac := [8]byte{2, 0, 0, 1, byte(i >> 8), byte(i), byte(v.forwarding), byte(v.forwarding >> 8)}
 	if v.addr.Is6() {
 		mac[7] |= 1 // FL_LINE_IPV6
@@ -281,9 +282,9 @@ func serverLine(i uint32, v vip) lbFlLine {
 // fillInputs has frames taken that are to the address of bench_write, as those
 // to an interface's own are: by the cache, whichever line of it they look at.
 func (b *balancer) fillInputs() error {
-	lines := make([]lbFlInput, b.o.InputCache.Size()/uint32(unsafe.Sizeof(lbFlInput{})))
+	lines := make([]bpf.Input, b.o.InputCache.Size()/uint32(unsafe.Sizeof(bpf.Input{})))
 	for i := range lines {
-		lines[i] = lbFlInput{Word: 2 << 16, Ifindex: 1}
+		lines[i] = bpf.Input{Word: 2 << 16, Ifindex: 1}
 	}
 	return b.o.InputCache.Set(lines)
 }
@@ -297,7 +298,7 @@ func (b *balancer) fillFloor() error {
 		if v.addr.Is6() {
 			continue
 		}
-		k := floorKey{be32(v.addr.String()), viptable.Key{Port: 80}.PortBE(), wire.ProtoTCP}
+		k := floorKey{be32(v.addr.String()), tables.Key{Port: 80}.PortBE(), wire.ProtoTCP}
 		if err := b.o.FloorVips.Put(k, uint32(1)); err != nil {
 			return err
 		}

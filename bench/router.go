@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/fabric/pathsel"
 	"github.com/fairlead/fairlead/wire"
 )
@@ -65,7 +66,7 @@ type forwarder struct {
 	o        routerObjects
 	selector *pathsel.Selector
 	frame    []byte
-	state    routerBenchCase
+	state    routerBenchRun
 }
 
 var (
@@ -164,14 +165,14 @@ func openForwarder(c routerCase) (f *forwarder, err error) {
 // fillHops writes the way in, the hops and their group.
 func (f *forwarder) fillHops() error {
 	mac := func(m wire.MAC) uint64 { return binary.LittleEndian.Uint64(append(m[:], 0, 0)) }
-	input := mac(routerMAC) | uint64(routerFlInputFlagsFL_INPUT_IPV4|routerFlInputFlagsFL_INPUT_IPV6)<<48
-	if err := f.o.Inputs.Put(routerFlInputKey{Ifindex: loopback}, input); err != nil {
+	input := mac(routerMAC) | uint64(bpf.InputIPV4|bpf.InputIPV6)<<48
+	if err := f.o.Inputs.Put(bpf.InputKey{Ifindex: loopback}, input); err != nil {
 		return err
 	}
 	var hops []pathsel.Hop
-	var group routerFlRouterGroup
+	var group bpf.RouterGroup
 	for i := range routerHops {
-		h := routerFlHop{MacDst: mac(wire.MAC{2, 2, 0, 0, 0, byte(i)}), MacSrc: mac(wire.MAC{2, 1, 0, 0, 0, byte(i)}),
+		h := bpf.Hop{MacDst: mac(wire.MAC{2, 2, 0, 0, 0, byte(i)}), MacSrc: mac(wire.MAC{2, 1, 0, 0, 0, byte(i)}),
 			Ifindex: uint32(10 + i), Mtu: 1500, Device: uint32(10 + i)}
 		if err := f.o.Hops.Put(uint32(i), h); err != nil {
 			return err
@@ -191,14 +192,14 @@ func (f *forwarder) fillHops() error {
 // fillRoutes writes the route that packets take and others of its length.
 func (f *forwarder) fillRoutes() error {
 	for i := range routerRoutes + 1 {
-		k4 := routerFlRoute4{Bits: 24, Addr: be32(fmt.Sprintf("10.%d.0.0", i))}
+		k4 := bpf.Route4{Bits: 24, Addr: be32(fmt.Sprintf("10.%d.0.0", i))}
 		net := netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 0, byte(0x10 + i)})
 		if i == 0 {
 			k4.Addr, net = be32("203.0.113.0"), routerTo[true].Addr()
 		}
 		a := net.As16()
-		k6 := routerFlRoute6{Bits: 48, Addr: [4]uint32{binary.LittleEndian.Uint32(a[:]), binary.LittleEndian.Uint32(a[4:])}}
-		group := uint32(routerFlRouteKindFL_ROUTE_GROUP) << 30
+		k6 := bpf.Route6{Bits: 48, Addr: [4]uint32{binary.LittleEndian.Uint32(a[:]), binary.LittleEndian.Uint32(a[4:])}}
+		group := uint32(bpf.RouteGroup) << 30
 		if err := f.o.Routes4.Put(k4, group); err != nil {
 			return err
 		}
@@ -265,7 +266,7 @@ func (f *forwarder) packet() {
 		Link: wire.Link{Dst: routerMAC}}.Frame()
 	var head [16]byte
 	copy(head[:], f.frame[:14])
-	f.state = routerBenchCase{Head: binary.LittleEndian.Uint64(head[:]), HeadRest: binary.LittleEndian.Uint64(head[8:]),
+	f.state = routerBenchRun{Head: binary.LittleEndian.Uint64(head[:]), HeadRest: binary.LittleEndian.Uint64(head[8:]),
 		AtTtl: uint32(ttl), AtSaddr: uint32(saddr), AtPorts: uint32(ports), Mask: flowCount - 1}
 }
 
@@ -283,23 +284,23 @@ func (f *forwarder) checked(part, packets int) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, sum := [routerFlHowFL_HOW_COUNT]float64{}, 0.0
+	n, sum := [bpf.HowCount]float64{}, 0.0
 	for i := range n {
 		n[i] = float64(after[i] - before[i])
 		sum += n[i]
 	}
-	share := n[routerFlHowFL_HOW_SELECTED] / sum
+	share := n[bpf.HowSelected] / sum
 	// Five standard deviations of so few packets.
-	if slack := 5 * math.Sqrt(f.c.selected*(1-f.c.selected)/sum); math.Abs(share-f.c.selected) > slack || n[routerFlHowFL_HOW_SINGLE] > 0 {
+	if slack := 5 * math.Sqrt(f.c.selected*(1-f.c.selected)/sum); math.Abs(share-f.c.selected) > slack || n[bpf.HowSingle] > 0 {
 		return 0, fmt.Errorf("%.4f of the packets were selected, want %g: this measures something else", share, f.c.selected)
 	}
 	return ns, nil
 }
 
 // ways are all packets by how their hop was chosen.
-func (f *forwarder) ways() (n [routerFlHowFL_HOW_COUNT]uint64, err error) {
+func (f *forwarder) ways() (n [bpf.HowCount]uint64, err error) {
 	for i := range uint32(routerHops) {
-		var cpus []routerFlHopCount
+		var cpus []bpf.HopCount
 		if err := f.o.HopCounts.Lookup(i, &cpus); err != nil {
 			return n, fmt.Errorf("read the hops' counters: %w", err)
 		}

@@ -13,17 +13,6 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-type routerBenchCase struct {
-	_        structs.HostLayout
-	Head     uint64
-	HeadRest uint64
-	AtTtl    uint32
-	AtSaddr  uint32
-	AtPorts  uint32
-	Mask     uint32
-	Verdicts [8]uint32
-}
-
 type routerBenchFlow struct {
 	_     structs.HostLayout
 	Saddr uint32
@@ -32,119 +21,15 @@ type routerBenchFlow struct {
 	Pad   uint32
 }
 
-type routerFlExported struct {
-	_      structs.HostLayout
-	Reason uint32
-	Kind   uint32
-	Input  uint32
-	Hop    uint32
-	How    uint32
-}
-
-type routerFlHop struct {
-	_       structs.HostLayout
-	MacDst  uint64
-	MacSrc  uint64
-	Ifindex uint32
-	Mtu     uint32
-	Device  uint32
-	Pad     uint32
-	Gateway [2]uint64
-	Pad2    [2]uint64
-}
-
-type routerFlHopCount struct {
-	_       structs.HostLayout
-	Packets [4]uint64
-	Bytes   uint64
-	Pad     [3]uint64
-}
-
-type routerFlHow uint32
-
-const (
-	routerFlHowFL_HOW_SELECTED routerFlHow = 0
-	routerFlHowFL_HOW_GONE     routerFlHow = 1
-	routerFlHowFL_HOW_HASHED   routerFlHow = 2
-	routerFlHowFL_HOW_SINGLE   routerFlHow = 3
-	routerFlHowFL_HOW_COUNT    routerFlHow = 4
-)
-
-type routerFlInputFlags uint32
-
-const (
-	routerFlInputFlagsFL_INPUT_IPV4 routerFlInputFlags = 1
-	routerFlInputFlagsFL_INPUT_IPV6 routerFlInputFlags = 2
-)
-
-type routerFlInputKey struct {
-	_       structs.HostLayout
-	Ifindex uint32
-	Vlan    uint16
-	Pad     uint16
-}
-
-type routerFlPathsel struct {
+type routerBenchRun struct {
 	_        structs.HostLayout
-	Add      uint64
-	Multiply [12]uint64
-	Finish   [2]uint64
-	Family   [2]struct {
-		_       structs.HostLayout
-		Round   [8][2]uint64
-		Power   [32]uint32
-		Last    uint32
-		Inverse uint32
-		Length  uint8
-		Half    uint8
-		Field   uint8
-		Shift   uint8
-		Pad     uint32
-	}
-	Rc5         [26]uint16
-	Skip32      [10]uint8
-	Permutation uint8
-	Radix       uint8
-}
-
-type routerFlRoute4 struct {
-	_    structs.HostLayout
-	Bits uint32
-	Addr uint32
-}
-
-type routerFlRoute6 struct {
-	_    structs.HostLayout
-	Bits uint32
-	Addr [4]uint32
-}
-
-type routerFlRouteKind uint32
-
-const (
-	routerFlRouteKindFL_ROUTE_GROUP routerFlRouteKind = 0
-	routerFlRouteKindFL_ROUTE_HOP   routerFlRouteKind = 1
-	routerFlRouteKindFL_ROUTE_PASS  routerFlRouteKind = 2
-)
-
-type routerFlRouterCount struct {
-	_       structs.HostLayout
-	Packets uint64
-	Bytes   uint64
-}
-
-type routerFlRouterGroup struct {
-	_      structs.HostLayout
-	Choice struct {
-		_     structs.HostLayout
-		Ports uint64
-		Known uint64
-		Count uint32
-		Even  uint32
-		Hop   [64]uint8
-		Last  [64]uint32
-	}
-	Hop [64]uint16
+	Head     uint64
+	HeadRest uint64
+	AtTtl    uint32
+	AtSaddr  uint32
+	AtPorts  uint32
+	Mask     uint32
+	Verdicts [8]uint32
 }
 
 // Names of all BPF objects in the ELF.

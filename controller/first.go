@@ -13,7 +13,7 @@ import (
 )
 
 // MaxVIPID bounds VIPs' IDs, so that counters of an ID are found by index. The
-// VIP table (viptable.MaxKeys) holds fewer VIPs than there are IDs.
+// VIP table (tables.MaxKeys) holds fewer VIPs than there are IDs.
 const MaxVIPID = 2048
 
 // First is version 1: a pure function of the file, so that a balancer and a

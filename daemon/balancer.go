@@ -17,17 +17,17 @@ import (
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/fabric/topology"
 	"github.com/fairlead/fairlead/health"
-	"github.com/fairlead/fairlead/nexthop"
+	"github.com/fairlead/fairlead/kernel/lb"
+	"github.com/fairlead/fairlead/kernel/nexthop"
 )
 
 // balancer is the plane of `fairlead lb`: the data plane, and the health of
 // its servers laid over the assignment.
 type balancer struct {
 	log    *slog.Logger
-	lb     *dataplane.LB
+	lb     *lb.LB
 	checks *health.Checker
 	wake   chan struct{}
 	// private warns of pins that will not last; empty: they do.
@@ -48,7 +48,7 @@ type balancer struct {
 }
 
 // bucketLB is the data plane as ownerWatch sees it.
-type bucketLB struct{ *dataplane.LB }
+type bucketLB struct{ *lb.LB }
 
 func (b *balancer) chainVIPs() (ids []uint32) {
 	for _, s := range b.lb.Status().Buckets {
@@ -97,7 +97,7 @@ func openPlane(me self, cfg *config.Config, o Options, log *slog.Logger) (plane,
 	if err != nil {
 		return nil, err
 	}
-	lb, err := dataplane.Open(dataplane.Options{
+	lb, err := lb.Open(lb.Options{
 		Name: me.name, PinDir: o.PinDir, Interfaces: me.interfaces,
 		Source4: me.balancer.Source, Source6: me.balancer.Source6, Limits: cfg.Limits,
 		GUEChecksum6: me.balancer.GUEChecksum, Steer: steering != nil, Unguarded: o.Unguarded,
@@ -322,7 +322,7 @@ func (b *balancer) describe(a *controller.Assignment, s *fairleadv1.GetStatusRes
 	}
 	b.table.describe(s)
 	b.steer.describe(a, s)
-	chains := map[uint32]dataplane.BucketStatus{}
+	chains := map[uint32]lb.BucketStatus{}
 	for _, c := range kernel.Buckets {
 		chains[c.VIP] = c
 	}
@@ -373,7 +373,7 @@ func (b *balancer) notReady(a *controller.Assignment) (why []string) {
 }
 
 // describeBuckets fills in how v's bucket table stands.
-func describeBuckets(v *fairleadv1.VIP, c dataplane.BucketStatus) {
+func describeBuckets(v *fairleadv1.VIP, c lb.BucketStatus) {
 	if v.Buckets == nil || c.VIP != v.Id {
 		return
 	}
@@ -416,11 +416,11 @@ func (b *balancer) checked(a *controller.Assignment, id uint32) bool {
 }
 
 // describeVIP fills in one VIP; the caller holds mu.
-func (b *balancer) describeVIP(v *fairleadv1.VIP, a *controller.Assignment, counters dataplane.Counters, hops map[netip.Addr]nexthop.Hop) {
+func (b *balancer) describeVIP(v *fairleadv1.VIP, a *controller.Assignment, counters lb.Counters, hops map[netip.Addr]nexthop.Hop) {
 	checked := b.checked(a, v.Id)
 	v.FailOpen = b.failOpen[v.Id]
-	servers := map[uint32]dataplane.ServerCounters{}
-	if i := slices.IndexFunc(counters.VIPs, func(c dataplane.VIPCounters) bool { return c.ID == v.Id }); i >= 0 {
+	servers := map[uint32]lb.ServerCounters{}
+	if i := slices.IndexFunc(counters.VIPs, func(c lb.VIPCounters) bool { return c.ID == v.Id }); i >= 0 {
 		c := counters.VIPs[i]
 		v.Counters = &fairleadv1.Counters{
 			Packets: c.Packets, Bytes: c.Bytes, NewConnections: c.NewConnections, Fallback: c.Fallback,
@@ -462,7 +462,7 @@ func nextHop(h nexthop.Hop, scheme, forwarding string) *fairleadv1.NextHop {
 	if h.MAC != [6]byte{} {
 		out.Mac = net.HardwareAddr(h.MAC[:]).String()
 	}
-	if room := h.MTU - dataplane.Overhead(scheme, forwarding, h.Server); room > 0 {
+	if room := h.MTU - lb.Overhead(scheme, forwarding, h.Server); room > 0 {
 		out.Mtu = uint32(room)
 	}
 	return out

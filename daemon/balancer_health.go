@@ -8,8 +8,8 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/health"
+	"github.com/fairlead/fairlead/kernel/lb"
 )
 
 // What a balancer knows of its servers outlives its daemon: a server that was down
@@ -37,7 +37,7 @@ func (b *balancer) recall(a *controller.Assignment) {
 }
 
 // recalled is what known and the lines that say down tell of a's targets.
-func recalled(a *controller.Assignment, known []health.Known, down []dataplane.DownServer) (all []health.Known) {
+func recalled(a *controller.Assignment, known []health.Known, down []lb.DownServer) (all []health.Known) {
 	byKey, inLine := map[health.Key]health.Known{}, map[health.Key]netip.Addr{}
 	for _, k := range known {
 		byKey[health.Key{VIP: k.VIP, Slot: k.Slot}] = k

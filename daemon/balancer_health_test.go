@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/controller"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/health"
+	"github.com/fairlead/fairlead/kernel/lb"
 )
 
 // Who is down by the disk or by the lines is down; a number that is another
@@ -28,7 +28,7 @@ func TestRecalled(t *testing.T) {
 			known = append(known, health.Known{VIP: 1, Slot: n, Server: name, Address: vip, Up: name != "disk" && name != "both"})
 		}
 	}
-	down := []dataplane.DownServer{{VIP: 1, Slot: 2, Address: address(2)}, {VIP: 1, Slot: 3, Address: address(3)},
+	down := []lb.DownServer{{VIP: 1, Slot: 2, Address: address(2)}, {VIP: 1, Slot: 3, Address: address(3)},
 		{VIP: 1, Slot: 6, Address: address(9)}, {VIP: 2, Slot: 0, Address: address(0)}}
 	got := map[string]string{}
 	for _, k := range recalled(a, known, down) {

@@ -21,8 +21,8 @@ import (
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/controller"
-	"github.com/fairlead/fairlead/fabric"
 	"github.com/fairlead/fairlead/fabric/topology"
+	"github.com/fairlead/fairlead/kernel/swtch"
 )
 
 func (d *deployment) stopAll() { d.stop(slices.Collect(maps.Keys(d.stops))...) }
@@ -269,7 +269,7 @@ func TestFullDiskOfOthers(t *testing.T) {
 	}
 	// A switch that locks itself is locked; one that is told to drain refuses.
 	sw := open("sw1")
-	if err := keepLock(sw, &fabric.Lock{Reason: "a test"}); !errors.Is(err, syscall.ENOSPC) {
+	if err := keepLock(sw, &swtch.Lock{Reason: "a test"}); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("a lock on a full disk: %v", err)
 	}
 	// The path service answers, and places nothing.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
-	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/kernel/lb"
 )
 
 const (
@@ -21,7 +21,7 @@ const (
 // flowWatch is what is known of a balancer's flow table between sweeps.
 type flowWatch struct {
 	mu    sync.Mutex
-	stats dataplane.FlowStats
+	stats lb.FlowStats
 	swept bool
 	// full is each VIP's counter of refused entries as it was last seen, and
 	// grew the refusals seen lately.
@@ -62,14 +62,14 @@ func (b *balancer) watchFlows(ctx context.Context) error {
 	}
 }
 
-func (w *flowWatch) sweep(stats dataplane.FlowStats) {
+func (w *flowWatch) sweep(stats lb.FlowStats) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stats, w.swept = stats, true
 }
 
 // count compares the counters with what they were.
-func (w *flowWatch) count(vips []dataplane.VIPCounters, now time.Time) {
+func (w *flowWatch) count(vips []lb.VIPCounters, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	full := map[uint32]uint64{}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
-	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/kernel/lb"
 )
 
 // Entries that are refused are warned of while it is news: not those of
@@ -21,10 +21,10 @@ func TestFlowTableFull(t *testing.T) {
 			return strings.Join(s.Warnings, "\n")
 		}
 		count := func(web, dns uint64) {
-			w.count([]dataplane.VIPCounters{{ID: 1, FlowFull: web}, {ID: 2, FlowFull: dns}}, time.Now())
+			w.count([]lb.VIPCounters{{ID: 1, FlowFull: web}, {ID: 2, FlowFull: dns}}, time.Now())
 			time.Sleep(sweepInterval)
 		}
-		w.sweep(dataplane.FlowStats{Used: 700, Confirmed: 350, Limit: 700}) // full, but half of it gives way
+		w.sweep(lb.FlowStats{Used: 700, Confirmed: 350, Limit: 700}) // full, but half of it gives way
 		count(1000, 0)
 		count(1000, 0)
 		if text := status(); text != "" {
@@ -42,7 +42,7 @@ func TestFlowTableFull(t *testing.T) {
 		if text := status(); text != "" {
 			t.Errorf("%v after the last refusal: %s", fullShown, text)
 		}
-		w.sweep(dataplane.FlowStats{Used: 400, Confirmed: 351, Limit: 700})
+		w.sweep(lb.FlowStats{Used: 400, Confirmed: 351, Limit: 700})
 		if text := status(); !strings.Contains(text, "live connections hold 351 of 700 places") {
 			t.Errorf("half of the places are held: %q", text)
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/fabric/topology"
-	"github.com/fairlead/fairlead/host"
+	"github.com/fairlead/fairlead/kernel/host"
 )
 
 // agent is the plane of `fairlead host`.

@@ -4,16 +4,16 @@ import (
 	"fmt"
 	"log/slog"
 
-	"github.com/fairlead/fairlead/bpffs"
+	"github.com/fairlead/fairlead/kernel"
 )
 
 // lasting refuses pins that would go with this process's mount namespace, unless
 // somebody wants them so (allowed): then warning says what that means.
 func lasting(pinDir, name string, allowed bool, log *slog.Logger) (warning string, err error) {
 	if pinDir == "" {
-		pinDir = bpffs.Dir(name)
+		pinDir = kernel.Dir(name)
 	}
-	err = bpffs.Lasting(pinDir)
+	err = kernel.Lasting(pinDir)
 	switch {
 	case err == nil:
 		return "", nil

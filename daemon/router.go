@@ -19,8 +19,8 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/fabric/pathsel"
-	"github.com/fairlead/fairlead/fabric/router"
 	"github.com/fairlead/fairlead/fabric/topology"
+	"github.com/fairlead/fairlead/kernel/router"
 	"github.com/fairlead/fairlead/version"
 )
 

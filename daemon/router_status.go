@@ -13,7 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/fabric/pathsel"
-	"github.com/fairlead/fairlead/fabric/router"
+	"github.com/fairlead/fairlead/kernel/router"
 	"github.com/fairlead/fairlead/version"
 )
 

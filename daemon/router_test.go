@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/api"
-	"github.com/fairlead/fairlead/fabric/router"
 	"github.com/fairlead/fairlead/fabric/topology"
+	"github.com/fairlead/fairlead/kernel/router"
 )
 
 // TestOutgrown: what a router cannot take over while it runs is said to need a

@@ -14,7 +14,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/controller"
-	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/kernel/lb"
 )
 
 // Balancers tell each other which connections they track, so that one that
@@ -34,16 +34,16 @@ import (
 // written by the data plane's own code and never told further, so nothing
 // goes in circles.
 
-// flowTable is the flow table of a balancer's data plane (*dataplane.LB).
+// flowTable is the flow table of a balancer's data plane (*lb.LB).
 type flowTable interface {
 	// Shared hands over what the data plane says about the entries of VIPs
 	// that share, until ctx ends. take must not keep the slice.
-	Shared(ctx context.Context, take func([]dataplane.FlowRecord)) error
+	Shared(ctx context.Context, take func([]lb.FlowRecord)) error
 	// FlowWrite inserts records of a peer; taken is how many found room.
-	FlowWrite(records []dataplane.FlowRecord) (taken int, err error)
+	FlowWrite(records []lb.FlowRecord) (taken int, err error)
 	// Flows is one page of the table, from bucket first on; next is where the
 	// following one begins, 0 after the last. buckets is the table's size.
-	Flows(first uint32) (records []dataplane.FlowRecord, next, buckets uint32, err error)
+	Flows(first uint32) (records []lb.FlowRecord, next, buckets uint32, err error)
 }
 
 const (
@@ -140,7 +140,7 @@ func (s *sharer) start(p *sharePeer) {
 }
 
 // tell queues records for every peer.
-func (s *sharer) tell(records []dataplane.FlowRecord) {
+func (s *sharer) tell(records []lb.FlowRecord) {
 	s.mu.Lock()
 	to := s.to
 	s.mu.Unlock()
@@ -152,7 +152,7 @@ func (s *sharer) tell(records []dataplane.FlowRecord) {
 // feed sends a peer what is queued for it. A call that fails is repeated,
 // less and less often, and meanwhile the queue fills.
 func (s *sharer) feed(ctx context.Context, p *sharePeer) {
-	batch := make([]dataplane.FlowRecord, 0, shareBatch)
+	batch := make([]lb.FlowRecord, 0, shareBatch)
 	pause := shareFirstPause
 	for {
 		if batch = p.queue.take(ctx, batch); len(batch) == 0 {
@@ -356,7 +356,7 @@ func (s *sharer) readTable(ctx context.Context, p *sharePeer) (n int, err error)
 
 // receive writes records of a peer into the flow table; taken is how many
 // found room.
-func (s *sharer) receive(records []dataplane.FlowRecord) (taken int, err error) {
+func (s *sharer) receive(records []lb.FlowRecord) (taken int, err error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	taken, err = s.table.FlowWrite(records)
@@ -398,21 +398,21 @@ func shares(a *controller.Assignment) bool {
 
 // flowMeta is a record but for its key, as ShareFlows and GetFlows carry it:
 // 14 bits of slot, 2 of state.
-func flowMeta(r dataplane.FlowRecord) uint32 {
+func flowMeta(r lb.FlowRecord) uint32 {
 	return uint32(r.Slot)&0x3fff | uint32(r.State)&3<<14
 }
 
 // flowRecords is the reverse for a whole message.
-func flowRecords(keys []uint64, meta []uint32) ([]dataplane.FlowRecord, error) {
+func flowRecords(keys []uint64, meta []uint32) ([]lb.FlowRecord, error) {
 	if len(keys) != len(meta) {
 		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%d keys and %d meta: there must be one of each for every entry", len(keys), len(meta)))
 	}
-	records := make([]dataplane.FlowRecord, len(keys))
+	records := make([]lb.FlowRecord, len(keys))
 	for i, m := range meta {
 		if m >= 1<<16 {
 			return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("meta[%d] is %#x: must be slot | state << 14, below 0x10000", i, m))
 		}
-		records[i] = dataplane.FlowRecord{Key: keys[i], Slot: uint16(m & 0x3fff), State: uint8(m >> 14)}
+		records[i] = lb.FlowRecord{Key: keys[i], Slot: uint16(m & 0x3fff), State: uint8(m >> 14)}
 	}
 	return records, nil
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
-	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/kernel/lb"
 )
 
 // sharePeer is what one peer balancer is told and asked. It is the same one
@@ -73,7 +73,7 @@ func (p *sharePeer) dialled() fairleadv1connect.FairleadClient {
 }
 
 // share is one call.
-func (p *sharePeer) share(ctx context.Context, batch []dataplane.FlowRecord) error {
+func (p *sharePeer) share(ctx context.Context, batch []lb.FlowRecord) error {
 	ctx, cancel := context.WithTimeout(ctx, shareTimeout)
 	defer cancel()
 	p.mu.Lock()

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/kernel/lb"
 )
 
 const (
@@ -29,7 +29,7 @@ type shareQueue struct {
 	wake  chan struct{} // something was put
 
 	mu      sync.Mutex
-	ring    []dataplane.FlowRecord // grows up to limit
+	ring    []lb.FlowRecord // grows up to limit
 	head, n int
 	taken   time.Time // when the last batch was
 	dropped uint64    // since the queue was made
@@ -40,7 +40,7 @@ func newShareQueue(limit int) *shareQueue {
 }
 
 // put adds records and never waits.
-func (q *shareQueue) put(records []dataplane.FlowRecord) {
+func (q *shareQueue) put(records []lb.FlowRecord) {
 	q.mu.Lock()
 	for _, r := range records {
 		if q.n == len(q.ring) && q.n < q.limit {
@@ -63,7 +63,7 @@ func (q *shareQueue) put(records []dataplane.FlowRecord) {
 
 // grow doubles the ring, up to the limit. The caller holds mu.
 func (q *shareQueue) grow() {
-	bigger := make([]dataplane.FlowRecord, min(max(64, 2*len(q.ring)), q.limit))
+	bigger := make([]lb.FlowRecord, min(max(64, 2*len(q.ring)), q.limit))
 	n := copy(bigger, q.ring[q.head:])
 	copy(bigger[n:], q.ring[:q.head])
 	q.ring, q.head = bigger, 0
@@ -72,7 +72,7 @@ func (q *shareQueue) grow() {
 // take waits for records and moves the oldest into batch: as many as there is
 // room for, or what came until shareDelay after the batch before. It returns
 // none when ctx ends.
-func (q *shareQueue) take(ctx context.Context, batch []dataplane.FlowRecord) []dataplane.FlowRecord {
+func (q *shareQueue) take(ctx context.Context, batch []lb.FlowRecord) []lb.FlowRecord {
 	if !q.await(ctx, 1, nil) {
 		return nil
 	}

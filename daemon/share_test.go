@@ -18,25 +18,25 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/controller"
-	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/kernel/lb"
 	"github.com/fairlead/fairlead/soak"
 )
 
 // fakeFlows is a flow table in memory. Its pages have the records of one
 // bucket, which is the key modulo the number of buckets.
 type fakeFlows struct {
-	ring chan []dataplane.FlowRecord // what its data plane says
+	ring chan []lb.FlowRecord // what its data plane says
 
 	mu      sync.Mutex
 	buckets uint32
-	entries map[uint64]dataplane.FlowRecord
+	entries map[uint64]lb.FlowRecord
 }
 
 func newFakeFlows() *fakeFlows {
-	return &fakeFlows{ring: make(chan []dataplane.FlowRecord), buckets: 16, entries: map[uint64]dataplane.FlowRecord{}}
+	return &fakeFlows{ring: make(chan []lb.FlowRecord), buckets: 16, entries: map[uint64]lb.FlowRecord{}}
 }
 
-func (f *fakeFlows) Shared(ctx context.Context, take func([]dataplane.FlowRecord)) error {
+func (f *fakeFlows) Shared(ctx context.Context, take func([]lb.FlowRecord)) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -47,7 +47,7 @@ func (f *fakeFlows) Shared(ctx context.Context, take func([]dataplane.FlowRecord
 	}
 }
 
-func (f *fakeFlows) FlowWrite(records []dataplane.FlowRecord) (int, error) {
+func (f *fakeFlows) FlowWrite(records []lb.FlowRecord) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, r := range records {
@@ -56,7 +56,7 @@ func (f *fakeFlows) FlowWrite(records []dataplane.FlowRecord) (int, error) {
 	return len(records), nil
 }
 
-func (f *fakeFlows) Flows(first uint32) (records []dataplane.FlowRecord, next, buckets uint32, err error) {
+func (f *fakeFlows) Flows(first uint32) (records []lb.FlowRecord, next, buckets uint32, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for k, r := range f.entries {
@@ -68,7 +68,7 @@ func (f *fakeFlows) Flows(first uint32) (records []dataplane.FlowRecord, next, b
 }
 
 // track is what a packet does: an entry of its own, and a record of it.
-func (f *fakeFlows) track(records ...dataplane.FlowRecord) {
+func (f *fakeFlows) track(records ...lb.FlowRecord) {
 	f.mu.Lock()
 	for _, r := range records {
 		f.entries[r.Key] = r
@@ -77,7 +77,7 @@ func (f *fakeFlows) track(records ...dataplane.FlowRecord) {
 	f.ring <- records
 }
 
-func (f *fakeFlows) has(records ...dataplane.FlowRecord) bool {
+func (f *fakeFlows) has(records ...lb.FlowRecord) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, r := range records {
@@ -89,12 +89,12 @@ func (f *fakeFlows) has(records ...dataplane.FlowRecord) bool {
 }
 
 // randomFlows are records of n connections.
-func randomFlows(t *testing.T, n int) []dataplane.FlowRecord {
+func randomFlows(t *testing.T, n int) []lb.FlowRecord {
 	t.Helper()
 	r := soak.Rand(t)
-	out := make([]dataplane.FlowRecord, n)
+	out := make([]lb.FlowRecord, n)
 	for i := range out {
-		out[i] = dataplane.FlowRecord{Key: r.Uint64(), Slot: uint16(r.IntN(1 << 14)), State: uint8(r.IntN(4))}
+		out[i] = lb.FlowRecord{Key: r.Uint64(), Slot: uint16(r.IntN(1 << 14)), State: uint8(r.IntN(4))}
 	}
 	return out
 }
@@ -151,7 +151,7 @@ func TestShareBetweenBalancers(t *testing.T) {
 	// Its data plane went on without it.
 	alone := randomFlows(t, 10)
 	for _, r := range alone {
-		two.FlowWrite([]dataplane.FlowRecord{r})
+		two.FlowWrite([]lb.FlowRecord{r})
 	}
 	d.start(RoleBalancer, "lb2")
 	d.eventually("lb2 has what it missed", func() bool { return two.has(missed...) })
@@ -397,13 +397,13 @@ func TestShareQueueBounded(t *testing.T) {
 	if n, dropped := q.count(); n != limit || dropped != uint64(len(flood)-limit) {
 		t.Fatalf("%d queued, %d dropped of %d", n, dropped, len(flood))
 	}
-	batch := q.take(t.Context(), make([]dataplane.FlowRecord, 0, 300))
+	batch := q.take(t.Context(), make([]lb.FlowRecord, 0, 300))
 	if want := flood[len(flood)-limit:][:300]; !slices.Equal(batch, want) {
 		t.Error("the oldest that are left do not come first")
 	}
 	got := slices.Clone(batch)
 	for n, _ := q.count(); n > 0; n, _ = q.count() {
-		got = append(got, q.take(t.Context(), make([]dataplane.FlowRecord, 0, 300))...)
+		got = append(got, q.take(t.Context(), make([]lb.FlowRecord, 0, 300))...)
 	}
 	if !slices.Equal(got, flood[len(flood)-limit:]) {
 		t.Error("what was left did not come out in order")
@@ -418,26 +418,26 @@ func TestShareQueueGathers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newShareQueue(100)
 		start := time.Now()
-		q.put([]dataplane.FlowRecord{{Key: 0}})
-		if batch := q.take(t.Context(), make([]dataplane.FlowRecord, 0, 10)); len(batch) != 1 || time.Since(start) != 0 {
+		q.put([]lb.FlowRecord{{Key: 0}})
+		if batch := q.take(t.Context(), make([]lb.FlowRecord, 0, 10)); len(batch) != 1 || time.Since(start) != 0 {
 			t.Errorf("after silence: %d records after %v", len(batch), time.Since(start))
 		}
 		go func() {
-			q.put([]dataplane.FlowRecord{{Key: 1}})
+			q.put([]lb.FlowRecord{{Key: 1}})
 			time.Sleep(shareDelay / 2)
-			q.put([]dataplane.FlowRecord{{Key: 2}})
+			q.put([]lb.FlowRecord{{Key: 2}})
 		}()
-		if batch := q.take(t.Context(), make([]dataplane.FlowRecord, 0, 10)); len(batch) != 2 || time.Since(start) != shareDelay {
+		if batch := q.take(t.Context(), make([]lb.FlowRecord, 0, 10)); len(batch) != 2 || time.Since(start) != shareDelay {
 			t.Errorf("%d records after %v", len(batch), time.Since(start))
 		}
-		q.put(make([]dataplane.FlowRecord, 10))
+		q.put(make([]lb.FlowRecord, 10))
 		start = time.Now()
-		if batch := q.take(t.Context(), make([]dataplane.FlowRecord, 0, 10)); len(batch) != 10 || time.Since(start) != 0 {
+		if batch := q.take(t.Context(), make([]lb.FlowRecord, 0, 10)); len(batch) != 10 || time.Since(start) != 0 {
 			t.Errorf("a full batch: %d records after %v", len(batch), time.Since(start))
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Hour, cancel)
-		if batch := q.take(ctx, make([]dataplane.FlowRecord, 0, 10)); len(batch) != 0 {
+		if batch := q.take(ctx, make([]lb.FlowRecord, 0, 10)); len(batch) != 0 {
 			t.Errorf("%d records out of an empty queue", len(batch))
 		}
 	})

@@ -12,10 +12,10 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/fabric/probe"
 	"github.com/fairlead/fairlead/fabric/steer"
 	"github.com/fairlead/fairlead/fabric/topology"
+	"github.com/fairlead/fairlead/kernel/lb"
 )
 
 // A balancer's tunnels take the paths of the fabric that probes find good:
@@ -48,8 +48,8 @@ const (
 
 // steerPlane is what is asked of the data plane.
 type steerPlane interface {
-	SetSteers(rows map[dataplane.SteerKey]steer.Row) error
-	SteerRowsInForce() (map[dataplane.SteerKey]steer.Row, error)
+	SetSteers(rows map[lb.SteerKey]steer.Row) error
+	SteerRowsInForce() (map[lb.SteerKey]steer.Row, error)
 	// TunnelSource is the outer source of tunnels to the server.
 	TunnelSource(server netip.Addr) netip.Addr
 }
@@ -73,11 +73,11 @@ type steerWatch struct {
 	fabric  *steer.Steering
 	wanted  map[netip.Addr]map[string]bool // ways of steering, by server
 	servers map[netip.Addr]*steeredServer
-	ranks   steer.Ranks                      // of servers that have one path
-	set     map[dataplane.SteerKey]steer.Row // what the plane was told
-	told    map[netip.Addr]string            // why a server is not steered to, as logged
-	again   chan struct{}                    // wanted has changed
-	news    chan struct{}                    // a verdict has
+	ranks   steer.Ranks               // of servers that have one path
+	set     map[lb.SteerKey]steer.Row // what the plane was told
+	told    map[netip.Addr]string     // why a server is not steered to, as logged
+	again   chan struct{}             // wanted has changed
+	news    chan struct{}             // a verdict has
 }
 
 func newProber(c probe.Config) (prober, error) { return probe.New(c) }
@@ -172,7 +172,7 @@ func (w *steerWatch) run(ctx context.Context) error {
 func (w *steerWatch) look(now time.Time) (next time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	rows := map[dataplane.SteerKey]steer.Row{}
+	rows := map[lb.SteerKey]steer.Row{}
 	for address, s := range w.servers {
 		if s.prober != nil {
 			until := s.judge(w.log, now)
@@ -181,7 +181,7 @@ func (w *steerWatch) look(now time.Time) (next time.Duration) {
 			}
 		}
 		for by := range w.wanted[address] {
-			key := dataplane.SteerKey{Server: address, By: by}
+			key := lb.SteerKey{Server: address, By: by}
 			was, ok := w.set[key]
 			if s.prober != nil && s.judged {
 				rows[key] = s.Row(steerMode(by), s.used, s.rank)

@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/fabric/paths"
 	"github.com/fairlead/fairlead/fabric/probe"
 	"github.com/fairlead/fairlead/fabric/steer"
 	"github.com/fairlead/fairlead/fabric/topology"
+	"github.com/fairlead/fairlead/kernel/lb"
 )
 
 // steeredServer is a server that tunnels are steered to.
@@ -114,7 +114,7 @@ func (w *steerWatch) keepPaths(servers []netip.Addr) {
 	var others []netip.Addr
 	for _, address := range servers {
 		s := w.servers[address]
-		row, ok := rows[dataplane.SteerKey{Server: address, By: config.SteerServer}]
+		row, ok := rows[lb.SteerKey{Server: address, By: config.SteerServer}]
 		if path := s.OnePathOf(row); ok && path >= 0 {
 			w.ranks.Keep(address, path, len(s.Paths))
 		} else {

@@ -16,20 +16,20 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/fabric/pathsel"
 	"github.com/fairlead/fairlead/fabric/probe"
 	"github.com/fairlead/fairlead/fabric/steer"
 	"github.com/fairlead/fairlead/fabric/topology"
+	"github.com/fairlead/fairlead/kernel/lb"
 )
 
 // steeredPlane keeps what it is told.
 type steeredPlane struct {
-	rows map[dataplane.SteerKey]steer.Row
+	rows map[lb.SteerKey]steer.Row
 	fail error
 }
 
-func (p *steeredPlane) SetSteers(rows map[dataplane.SteerKey]steer.Row) error {
+func (p *steeredPlane) SetSteers(rows map[lb.SteerKey]steer.Row) error {
 	if p.fail != nil {
 		return p.fail
 	}
@@ -37,7 +37,7 @@ func (p *steeredPlane) SetSteers(rows map[dataplane.SteerKey]steer.Row) error {
 	return nil
 }
 
-func (p *steeredPlane) SteerRowsInForce() (map[dataplane.SteerKey]steer.Row, error) {
+func (p *steeredPlane) SteerRowsInForce() (map[lb.SteerKey]steer.Row, error) {
 	return p.rows, p.fail
 }
 
@@ -157,7 +157,7 @@ func (s *steering) steers(by string, servers ...string) {
 
 // shares is how the row of a server is spread over its paths.
 func (s *steering) shares(server, by string) []int {
-	row, ok := s.plane.rows[dataplane.SteerKey{Server: netip.MustParseAddr(server), By: by}]
+	row, ok := s.plane.rows[lb.SteerKey{Server: netip.MustParseAddr(server), By: by}]
 	if !ok {
 		return nil
 	}

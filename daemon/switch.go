@@ -23,13 +23,13 @@ import (
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
-	"github.com/fairlead/fairlead/fabric"
+	"github.com/fairlead/fairlead/kernel/swtch"
 )
 
-// fabricSwitch is what the plane needs of fabric.Switch.
+// fabricSwitch is what the plane needs of swtch.Switch.
 type fabricSwitch interface {
-	Apply(fabric.Desired) error
-	Health(map[string]fabric.Report) error
+	Apply(swtch.Desired) error
+	Health(map[string]swtch.Report) error
 	Run(context.Context) error
 	Drain(drained bool) ([]string, error)
 	Unlock() ([]string, error)
@@ -37,7 +37,7 @@ type fabricSwitch interface {
 	LearnChains(rows []buckets.BucketRow) error
 	SetEndAfter(time.Time)
 	Ready() []string
-	Status() fabric.Status
+	Status() swtch.Status
 	Close() error
 }
 
@@ -84,7 +84,7 @@ func openSwitch(me self, cfg *config.Config, o Options, log *slog.Logger) (plane
 		return nil, err
 	}
 	options.Log = log
-	sw, err := fabric.Open(options)
+	sw, err := swtch.Open(options)
 	if err != nil {
 		return nil, err
 	}
@@ -92,19 +92,19 @@ func openSwitch(me self, cfg *config.Config, o Options, log *slog.Logger) (plane
 }
 
 // switchOptions is what the file and the daemon's folder say of a switch.
-func switchOptions(s *config.Switch, state *stateDir) (fabric.Options, error) {
+func switchOptions(s *config.Switch, state *stateDir) (swtch.Options, error) {
 	locked, err := readLock(state)
 	if err != nil {
-		return fabric.Options{}, err
+		return swtch.Options{}, err
 	}
 	_, err = os.Stat(filepath.Join(state.path, drainedName))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fabric.Options{}, fmt.Errorf("look whether the switch is drained: %w", err)
+		return swtch.Options{}, fmt.Errorf("look whether the switch is drained: %w", err)
 	}
-	return fabric.Options{
-		Locked: locked, KeepLock: func(l *fabric.Lock) error { return keepLock(state, l) },
+	return swtch.Options{
+		Locked: locked, KeepLock: func(l *swtch.Lock) error { return keepLock(state, l) },
 		Bridge: s.Bridge, Ports: s.Ports, AnnounceTable: s.AnnounceTable, Drained: err == nil,
-		Health: fabric.HealthOptions{Fall: pollFall, Flaps: s.Flaps, LockShare: float64(s.LockPercent) / 100, LockWindow: s.LockWindow},
+		Health: swtch.HealthOptions{Fall: pollFall, Flaps: s.Flaps, LockShare: float64(s.LockPercent) / 100, LockWindow: s.LockWindow},
 	}, nil
 }
 
@@ -151,12 +151,12 @@ func (p *switchPlane) changed() <-chan struct{} { return nil }
 // apply puts the VIPs of scheme faild in force; with none left, nothing of
 // them stays in the kernel.
 func (p *switchPlane) apply(a *controller.Assignment) (time.Time, error) {
-	want, ok, err := fabric.DesiredOf(a)
+	want, ok, err := swtch.DesiredOf(a)
 	if err != nil {
 		return time.Time{}, err
 	}
 	if !ok {
-		want = fabric.Desired{Version: a.Version}
+		want = swtch.Desired{Version: a.Version}
 	}
 	if err := p.sw.Apply(want); err != nil {
 		return time.Time{}, err
@@ -236,7 +236,7 @@ func (p *switchPlane) watchAgents(ctx context.Context) {
 }
 
 // poll asks every agent once.
-func (p *switchPlane) poll(ctx context.Context) map[string]fabric.Report {
+func (p *switchPlane) poll(ctx context.Context) map[string]swtch.Report {
 	p.mu.Lock()
 	agents := maps.Clone(p.agents)
 	p.mu.Unlock()
@@ -244,7 +244,7 @@ func (p *switchPlane) poll(ctx context.Context) map[string]fabric.Report {
 		mu sync.Mutex
 		wg sync.WaitGroup
 	)
-	reports := map[string]fabric.Report{}
+	reports := map[string]swtch.Report{}
 	// All at once, 1,023 at most: behind agents that hang, others would look
 	// as if they did not answer.
 	for name, agent := range agents {
@@ -263,18 +263,18 @@ func (p *switchPlane) poll(ctx context.Context) map[string]fabric.Report {
 
 // ask is one agent's answer over all VIPs of scheme faild, which share the
 // switch's nexthops: the server is as well as its worst VIP is.
-func (a *polled) ask(ctx context.Context) fabric.Report {
+func (a *polled) ask(ctx context.Context) swtch.Report {
 	if a.err != nil {
-		return fabric.Report{Detail: api.Text(a.err)}
+		return swtch.Report{Detail: api.Text(a.err)}
 	}
 	asked := time.Now()
 	resp, err := a.client.GetServing(ctx, connect.NewRequest(&fairleadv1.GetServingRequest{Owned: true}))
 	if err != nil {
-		return fabric.Report{Detail: api.Text(err)}
+		return swtch.Report{Detail: api.Text(err)}
 	}
-	r := fabric.Report{Answered: true}
+	r := swtch.Report{Answered: true}
 	known, counted := 0, true
-	states := map[fabric.State]*fairleadv1.ServingVIP{}
+	states := map[swtch.State]*fairleadv1.ServingVIP{}
 	for _, v := range resp.Msg.Vips {
 		active, ok := a.vips[v.VipId]
 		if !ok {
@@ -289,20 +289,20 @@ func (a *polled) ask(ctx context.Context) fabric.Report {
 			r.At = at
 		}
 		state := servingState(v.State)
-		if state == fabric.Disabled && !active {
+		if state == swtch.Disabled && !active {
 			state = drains // a VIP that goes away takes nobody out of the others
 		}
 		if states[state] == nil {
 			states[state] = v
 		}
 	}
-	for _, state := range []fabric.State{fabric.Down, fabric.Disabled, fabric.Unknown, fabric.Up, drains} {
+	for _, state := range []swtch.State{swtch.Down, swtch.Disabled, swtch.Unknown, swtch.Up, drains} {
 		if v := states[state]; v != nil {
 			r.State = state
 			if state == drains {
-				r.State = fabric.Disabled
+				r.State = swtch.Disabled
 			}
-			if state != fabric.Up {
+			if state != swtch.Up {
 				r.Detail = "VIP " + v.Name + ": " + v.Detail
 			}
 			break
@@ -315,7 +315,7 @@ func (a *polled) ask(ctx context.Context) fabric.Report {
 		// more is going away here, too.
 	default:
 		// What it does not know of may have connections there all the same.
-		r.State, r.Detail, r.At = fabric.Down, fmt.Sprintf("its agent knows %d of %d VIPs", known, len(a.vips)), time.Time{}
+		r.State, r.Detail, r.At = swtch.Down, fmt.Sprintf("its agent knows %d of %d VIPs", known, len(a.vips)), time.Time{}
 	}
 	if !counted {
 		r.At = time.Time{}
@@ -325,7 +325,7 @@ func (a *polled) ask(ctx context.Context) fabric.Report {
 
 // drains is what Disabled is in a VIP in which the assignment itself gives the
 // server no new connections.
-const drains fabric.State = "drains"
+const drains swtch.State = "drains"
 
 // either is what is owned of one VIP or another: nil, not known, where one of
 // them is not known. first: there is no other yet.
@@ -344,16 +344,16 @@ func either(owned, more []byte, first bool) []byte {
 
 // servingState: what an agent does not say, or says in a word of a newer
 // program, is not known to be well.
-func servingState(s fairleadv1.Serving) fabric.State {
+func servingState(s fairleadv1.Serving) swtch.State {
 	switch s {
 	case fairleadv1.Serving_SERVING_UP:
-		return fabric.Up
+		return swtch.Up
 	case fairleadv1.Serving_SERVING_DISABLED:
-		return fabric.Disabled
+		return swtch.Disabled
 	case fairleadv1.Serving_SERVING_UNKNOWN:
-		return fabric.Unknown
+		return swtch.Unknown
 	}
-	return fabric.Down
+	return swtch.Down
 }
 
 // describe fills in what the switch has in the kernel.
@@ -370,10 +370,10 @@ func (p *switchPlane) describe(a *controller.Assignment, s *fairleadv1.GetStatus
 	for _, g := range kernel.Groups {
 		out.Groups = append(out.Groups, &fairleadv1.SwitchGroup{Family: g.Family, Id: g.ID, Nexthops: uint32(g.Nexthops)})
 	}
-	for _, kind := range fabric.Kinds {
+	for _, kind := range swtch.Kinds {
 		out.Corrections = append(out.Corrections, &fairleadv1.SwitchCorrections{Kind: kind, Count: kernel.Corrections[kind]})
 	}
-	hosts := map[uint32]fabric.Host{}
+	hosts := map[uint32]swtch.Host{}
 	for _, h := range kernel.Hosts {
 		hosts[uint32(h.Number)] = h
 		out.Hosts = append(out.Hosts, switchHost(h))
@@ -407,7 +407,7 @@ func (p *switchPlane) describe(a *controller.Assignment, s *fairleadv1.GetStatus
 		}
 		up := 0
 		for _, h := range kernel.Hosts {
-			if h.State == fabric.Up {
+			if h.State == swtch.Up {
 				up++
 			}
 		}
@@ -431,7 +431,7 @@ func (p *switchPlane) describe(a *controller.Assignment, s *fairleadv1.GetStatus
 	return nil
 }
 
-func switchHost(h fabric.Host) *fairleadv1.SwitchHost {
+func switchHost(h swtch.Host) *fairleadv1.SwitchHost {
 	out := &fairleadv1.SwitchHost{
 		Server: h.Server, Number: uint32(h.Number), State: servingWord(string(h.State)), Detail: h.Detail, SinceUnixMs: unixMS(h.Since),
 		HeldDownUntilUnixMs: unixMS(h.HeldDownUntil), Nexthops: uint32(h.Nexthops), Port: h.Port, Connections: h.Connections,
@@ -447,13 +447,13 @@ func servingWord(state string) fairleadv1.Serving {
 	return fairleadv1.Serving(fairleadv1.Serving_value["SERVING_"+strings.ToUpper(state)])
 }
 
-func hostHealth(s fabric.State) fairleadv1.Health {
+func hostHealth(s swtch.State) fairleadv1.Health {
 	switch s {
-	case fabric.Up:
+	case swtch.Up:
 		return fairleadv1.Health_HEALTH_UP
-	case fabric.Unknown:
+	case swtch.Unknown:
 		return fairleadv1.Health_HEALTH_UNKNOWN
-	case fabric.Disabled:
+	case swtch.Disabled:
 		return fairleadv1.Health_HEALTH_UNSPECIFIED // it drains: nothing is wrong
 	}
 	return fairleadv1.Health_HEALTH_DOWN

@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/fairlead/fairlead/fabric"
+	"github.com/fairlead/fairlead/kernel/swtch"
 )
 
 // A switch keeps on disk, in the daemon's folder, whether it is drained and
@@ -57,12 +57,12 @@ func (p *switchPlane) unlock() ([]string, error) { return p.sw.Unlock() }
 // readLock is the lock that keepLock wrote, nil if there is none. One that is
 // damaged is not set aside: without it the switch would follow health at once,
 // which nobody has allowed.
-func readLock(s *stateDir) (*fabric.Lock, error) {
+func readLock(s *stateDir) (*swtch.Lock, error) {
 	text, _, err := s.open(lockedName)
 	if err == nil && text == nil {
 		return nil, nil
 	}
-	l := new(fabric.Lock)
+	l := new(swtch.Lock)
 	if err == nil {
 		err = json.Unmarshal(text, l)
 	}
@@ -75,7 +75,7 @@ func readLock(s *stateDir) (*fabric.Lock, error) {
 // keepLock writes l into the folder, whole or not at all; nil: there is none. A
 // switch that locks itself is locked, whatever the disk says: it is written when
 // that takes it.
-func keepLock(s *stateDir, l *fabric.Lock) error {
+func keepLock(s *stateDir, l *swtch.Lock) error {
 	if l != nil {
 		text, err := json.Marshal(l)
 		if err == nil {

@@ -26,26 +26,26 @@ import (
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
-	"github.com/fairlead/fairlead/fabric"
+	"github.com/fairlead/fairlead/kernel/swtch"
 )
 
 // fakeFabric is a switch's kernel in memory, which outlives the daemon.
 type fakeFabric struct {
 	mu      sync.Mutex
-	desired fabric.Desired
-	reports map[string]fabric.Report
-	status  fabric.Status
+	desired swtch.Desired
+	reports map[string]swtch.Report
+	status  swtch.Status
 	refuse  error
 }
 
-func (f *fakeFabric) Apply(d fabric.Desired) error {
+func (f *fakeFabric) Apply(d swtch.Desired) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.desired = d
 	return f.refuse
 }
 
-func (f *fakeFabric) Health(reports map[string]fabric.Report) error {
+func (f *fakeFabric) Health(reports map[string]swtch.Report) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reports = reports
@@ -74,13 +74,13 @@ func (f *fakeFabric) Ready() []string {
 	return nil
 }
 
-func (f *fakeFabric) Status() fabric.Status {
+func (f *fakeFabric) Status() swtch.Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.status
 }
 
-func (f *fakeFabric) report(server string) fabric.Report {
+func (f *fakeFabric) report(server string) swtch.Report {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.reports[server]
@@ -172,18 +172,18 @@ func TestSwitchDaemon(t *testing.T) {
 	}
 	d.eventually("agents are asked", func() bool { return f.report("s1").Answered })
 	r := f.report("s1")
-	if old := time.Since(r.At); r.State != fabric.Disabled || r.Detail != "VIP tls: by hand" || r.Connections != 7 || old < time.Hour || old > time.Hour+time.Minute {
+	if old := time.Since(r.At); r.State != swtch.Disabled || r.Detail != "VIP tls: by hand" || r.Connections != 7 || old < time.Hour || old > time.Hour+time.Minute {
 		t.Errorf("of s1: %+v", r)
 	}
 	// It does not know of one VIP: what it counts is not all.
-	if r := f.report("s2"); !r.Answered || r.State != fabric.Down || !r.At.IsZero() || r.Detail != "its agent knows 1 of 2 VIPs" {
+	if r := f.report("s2"); !r.Answered || r.State != swtch.Down || !r.At.IsZero() || r.Detail != "its agent knows 1 of 2 VIPs" {
 		t.Errorf("of s2: %+v", r)
 	}
 	agents["s2"].say(&fairleadv1.ServingVIP{VipId: 2, Name: "tls", State: disabled}, &fairleadv1.ServingVIP{VipId: 1, Name: "web", State: down, Detail: "refused"},
 		&fairleadv1.ServingVIP{VipId: 99, Name: "other", State: down, Connections: 100})
 	d.eventually("down weighs more than disabled", func() bool {
 		r := f.report("s2")
-		return r.State == fabric.Down && r.Detail == "VIP web: refused" && r.Connections == 0
+		return r.State == swtch.Down && r.Detail == "VIP web: refused" && r.Connections == 0
 	})
 
 	// A change by way of an agent reaches the switch, and it alone has them all.
@@ -221,7 +221,7 @@ func TestSwitchDaemon(t *testing.T) {
 		t.Errorf("/ready of a drained switch: %d %s", code, body)
 	}
 	d.stops["sw1"]()
-	open := func() fabric.Options {
+	open := func() swtch.Options {
 		t.Helper()
 		options, err := switchOptions(sw, &stateDir{path: filepath.Join(d.dir, "state", "sw1")})
 		if err != nil {
@@ -271,12 +271,12 @@ func second[T any](_ T, err error) error { return err }
 func TestSwitchStatus(t *testing.T) {
 	d := newDeploymentOf(t, faildFile)
 	at := time.Now().Add(-time.Minute).Truncate(time.Millisecond)
-	f := &fakeFabric{status: fabric.Status{
+	f := &fakeFabric{status: swtch.Status{
 		Bridge: "br0", Generation: 7, Locked: true, LockReason: "2 of 2 servers went down within 10s", LockedSince: at, Plain: true,
-		Groups: []fabric.Group{{Family: "ipv4", ID: fabric.FirstID, Nexthops: 256}},
-		Hosts: []fabric.Host{
-			{Server: "s1", Number: 0, State: fabric.Up, Since: at, Nexthops: 200, Port: "eth1", Connections: 12},
-			{Server: "s2", Number: 1, State: fabric.Down, Detail: "refused", HeldDownUntil: at.Add(time.Hour), Nexthops: 56, PreviousOf: map[string]int{"s1": 72}},
+		Groups: []swtch.Group{{Family: "ipv4", ID: swtch.FirstID, Nexthops: 256}},
+		Hosts: []swtch.Host{
+			{Server: "s1", Number: 0, State: swtch.Up, Since: at, Nexthops: 200, Port: "eth1", Connections: 12},
+			{Server: "s2", Number: 1, State: swtch.Down, Detail: "refused", HeldDownUntil: at.Add(time.Hour), Nexthops: 56, PreviousOf: map[string]int{"s1": 72}},
 		},
 		Corrections: map[string]uint64{"neighbour": 3}, Repointed: 72, LastChange: 1500 * time.Microsecond, Retries: 2, Rollbacks: 1,
 		Error: "no route", Chained: 72, Renewed: 3, Deputies: 56, Forgotten: 2, ChainsEnd: at.Add(4 * time.Minute),
@@ -388,7 +388,7 @@ func TestHungAgents(t *testing.T) {
 func TestLockIsKept(t *testing.T) {
 	state := &stateDir{path: t.TempDir(), log: slog.New(slog.DiscardHandler)}
 	sw := &config.Switch{}
-	options := func() fabric.Options {
+	options := func() swtch.Options {
 		t.Helper()
 		o, err := switchOptions(sw, state)
 		if err != nil {
@@ -403,7 +403,7 @@ func TestLockIsKept(t *testing.T) {
 	if err := o.KeepLock(nil); err != nil {
 		t.Errorf("unlocked twice: %v", err)
 	}
-	want := fabric.Lock{Reason: "3 of 4 servers went down within 10s", Since: time.Unix(1_800_000_000, 0).UTC(), Plain: true, Out: []string{"s4"}}
+	want := swtch.Lock{Reason: "3 of 4 servers went down within 10s", Since: time.Unix(1_800_000_000, 0).UTC(), Plain: true, Out: []string{"s4"}}
 	if err := o.KeepLock(&want); err != nil {
 		t.Fatal(err)
 	}
@@ -437,20 +437,20 @@ func TestAskedOfSeveralVIPs(t *testing.T) {
 	for name, c := range map[string]struct {
 		one, two fairleadv1.Serving // 0: the agent does not know the VIP
 		version  uint64             // of the agent's assignment
-		want     fabric.State
+		want     swtch.State
 	}{
-		"both up":                               {up, up, 5, fabric.Up},
-		"one down":                              {up, down, 5, fabric.Down},
-		"the other VIP goes away":               {up, disabled, 5, fabric.Up},
-		"and fails here":                        {down, disabled, 5, fabric.Down},
-		"taken out by hand":                     {disabled, up, 5, fabric.Disabled},
-		"both taken out":                        {disabled, disabled, 5, fabric.Disabled},
-		"no check is over":                      {unknown, up, 5, fabric.Unknown},
-		"no check is over, but one fails":       {unknown, down, 5, fabric.Down},
-		"the other VIP is gone in its version":  {up, 0, 6, fabric.Up},
-		"both are gone in its version":          {0, 0, 6, fabric.Unknown},
-		"its version is old, and without a VIP": {up, 0, 4, fabric.Down},
-		"one is missing in the same version":    {up, 0, 5, fabric.Down},
+		"both up":                               {up, up, 5, swtch.Up},
+		"one down":                              {up, down, 5, swtch.Down},
+		"the other VIP goes away":               {up, disabled, 5, swtch.Up},
+		"and fails here":                        {down, disabled, 5, swtch.Down},
+		"taken out by hand":                     {disabled, up, 5, swtch.Disabled},
+		"both taken out":                        {disabled, disabled, 5, swtch.Disabled},
+		"no check is over":                      {unknown, up, 5, swtch.Unknown},
+		"no check is over, but one fails":       {unknown, down, 5, swtch.Down},
+		"the other VIP is gone in its version":  {up, 0, 6, swtch.Up},
+		"both are gone in its version":          {0, 0, 6, swtch.Unknown},
+		"its version is old, and without a VIP": {up, 0, 4, swtch.Down},
+		"one is missing in the same version":    {up, 0, 5, swtch.Down},
 	} {
 		client := &ownerClient{version: c.version}
 		for i, state := range []fairleadv1.Serving{c.one, c.two} {

@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/fabric"
+	"github.com/fairlead/fairlead/kernel/swtch"
 	"github.com/fairlead/fairlead/lab/netspace"
 	"github.com/fairlead/fairlead/wire"
 )
@@ -50,7 +50,7 @@ func (r *runner) addGroups() (groups []group, err error) {
 				gateways = append(gateways, v.gateway(s, n))
 			}
 			err := netspace.In(r.lab.namespace(front), func() error {
-				return fabric.AddGroup(g.id, netip.PrefixFrom(v.Address, v.Address.BitLen()), bridgeName, gateways, size)
+				return swtch.AddGroup(g.id, netip.PrefixFrom(v.Address, v.Address.BitLen()), bridgeName, gateways, size)
 			})
 			if err != nil {
 				return nil, fmt.Errorf("add group of %s at %s: %w", v.Name, front, err)
@@ -65,7 +65,7 @@ func (r *runner) removeMember(groups []group, server string) error {
 	n := slices.Index(r.lab.servers(), server)
 	for _, g := range groups {
 		for s, front := range r.lab.fronts() {
-			err := netspace.In(r.lab.namespace(front), func() error { return fabric.RemoveMember(g.id, g.vip.gateway(s, n)) })
+			err := netspace.In(r.lab.namespace(front), func() error { return swtch.RemoveMember(g.id, g.vip.gateway(s, n)) })
 			if err != nil {
 				return fmt.Errorf("remove %s from the group of %s at %s: %w", server, g.vip.Name, front, err)
 			}
@@ -203,7 +203,7 @@ func (r *runner) repoint() error {
 			return err
 		}
 		for block := range repointBlocks {
-			times, err := fabric.MeasureRepoint(bridgeName, repointNexthops, repointRounds)
+			times, err := swtch.MeasureRepoint(bridgeName, repointNexthops, repointRounds)
 			if err != nil {
 				return err
 			}

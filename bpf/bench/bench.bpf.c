@@ -29,7 +29,7 @@ struct {
 } bench_flows SEC(".maps");
 
 /* The case that runs now. */
-struct bench_case {
+struct bench_run {
 	__u32 first;    /* flow */
 	__u32 mask;     /* flows - 1 */
 	__u32 length;   /* of the frame */
@@ -42,7 +42,7 @@ struct bench_case {
 	__u32 verdicts[8]; /* what the entry returned, by action */
 };
 
-struct bench_case bench_case SEC(".data.case");
+struct bench_run bench_case SEC(".data.case");
 __u32 bench_next SEC(".data.case");
 
 enum bench_entry { BENCH_NONE, BENCH_LB, BENCH_FLOOR };

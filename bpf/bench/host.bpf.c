@@ -14,7 +14,7 @@
 #define BENCH_HOPS 50 /* the same with hops in its option */
 
 /* What the entry overwrites, to be written back. */
-struct host_bench {
+struct bench_host_run {
 	__u64 head[4];     /* the first bytes of the frame, */
 	__u16 head_rest;   /* BENCH_HEAD of them */
 	__u16 check;       /* of TCP */
@@ -29,7 +29,7 @@ struct host_bench {
 	__u32 after;       /* length of the frame then */
 };
 
-struct host_bench host_bench SEC(".data.bench");
+struct bench_host_run host_bench SEC(".data.bench");
 struct fl_socket bench_socket SEC(".data.bench");
 
 static __always_inline void bench_write(void *data, void *end, _Bool head)

@@ -26,7 +26,7 @@ struct {
 } bench_flows SEC(".maps");
 
 /* The case that runs now, and what the entry overwrites. */
-struct bench_case {
+struct bench_run {
 	__u64 head;     /* the frame's first bytes: MAC addresses and type */
 	__u64 head_rest;
 	__u32 at_ttl;   /* offset of the word with the time to live, */
@@ -36,7 +36,7 @@ struct bench_case {
 	__u32 verdicts[8]; /* what the entry returned, by action */
 };
 
-struct bench_case bench_case SEC(".data.case");
+struct bench_run bench_case SEC(".data.case");
 __u32 bench_next SEC(".data.case");
 
 static __always_inline void bench_write(struct xdp_md *ctx)

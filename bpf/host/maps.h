@@ -86,7 +86,7 @@ struct {
 } host_added SEC(".maps");
 
 /* What else the agent changed in its network namespace, by what it was before
- * (host/notes.go; user space's own, as host_added is). */
+ * (kernel/host/notes.go; user space's own, as host_added is). */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, FL_VIP_LINES);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Does this server own the connection? The kernel's own tables say. Read
  * Beamer, NSDI'18, "avoiding reset connections in corner cases"; each case
- * there is a test of host/own_corner_test.go, with its time line. */
+ * there is a test of kernel/host/own_corner_test.go, with its time line. */
 #ifndef FAIRLEAD_HOST_OWNER_H
 #define FAIRLEAD_HOST_OWNER_H
 

@@ -94,7 +94,7 @@ struct {
 } check_pairs SEC(".maps");
 
 /* The stand-ins: the dummy addresses of RFC 7600 and RFC 9780, which nobody has
- * and no network carries. dataplane/checks.go has them, too. */
+ * and no network carries. kernel/lb/checks.go has them, too. */
 #define FL_CHECK_ADDR4 bpf_htonl(0xc0000008) /* 192.0.0.8 */
 #define FL_CHECK_ADDR6 { { { 0x01, 0, 0, 0, 0, 0, 0, 0x01, 0, 0, 0, 0, 0, 0, 0, 0x08 } } }
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/daemon"
-	"github.com/fairlead/fairlead/doctor"
 	"github.com/fairlead/fairlead/fabric/topology"
+	"github.com/fairlead/fairlead/inspect/doctor"
 )
 
 func newDoctorCommand() *cobra.Command {

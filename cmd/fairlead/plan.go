@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
-	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/kernel/lb"
 )
 
 // changeResult is what plan, apply and the verbs print as JSON.
@@ -118,7 +118,7 @@ func coordinator(cmd *cobra.Command, file string) (*api.Coordinator, error) {
 	}
 	return &api.Coordinator{
 		Config: func() *config.Config { return cfg },
-		Fits:   func(a *controller.Assignment) error { return dataplane.Fits(a, cfg.Limits) },
+		Fits:   func(a *controller.Assignment) error { return lb.Fits(a, cfg.Limits) },
 	}, nil
 }
 

@@ -13,8 +13,8 @@ import (
 
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/daemon"
-	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/trace"
+	"github.com/fairlead/fairlead/inspect/trace"
+	"github.com/fairlead/fairlead/kernel/lb"
 )
 
 func newTraceCommand() *cobra.Command {
@@ -119,7 +119,7 @@ func findLoaded(name, pinDir, stateDir string) (string, *controller.Assignment, 
 		name = found[0]
 	}
 	if pinDir == "" {
-		pinDir = dataplane.DefaultPinDir(name)
+		pinDir = lb.DefaultPinDir(name)
 		if _, err := os.Stat(filepath.Join(pinDir, "programs", "lb")); errors.Is(err, fs.ErrNotExist) {
 			return "", nil, fmt.Errorf("no balancer %s is loaded here (%s): start it with fairlead lb%s", name, pinDir, besides)
 		}
@@ -133,7 +133,7 @@ func findLoaded(name, pinDir, stateDir string) (string, *controller.Assignment, 
 
 // loadedBalancers are the names under which a balancer is pinned.
 func loadedBalancers() (names []string, err error) {
-	root := filepath.Dir(dataplane.DefaultPinDir("x"))
+	root := filepath.Dir(lb.DefaultPinDir("x"))
 	entries, err := os.ReadDir(root)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("look for what is loaded: %w", err)

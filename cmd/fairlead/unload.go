@@ -10,12 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/bpffs"
 	"github.com/fairlead/fairlead/daemon"
-	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/fabric"
-	"github.com/fairlead/fairlead/fabric/router"
-	"github.com/fairlead/fairlead/host"
+	"github.com/fairlead/fairlead/kernel"
+	"github.com/fairlead/fairlead/kernel/host"
+	"github.com/fairlead/fairlead/kernel/lb"
+	"github.com/fairlead/fairlead/kernel/router"
+	"github.com/fairlead/fairlead/kernel/swtch"
 )
 
 func newUnloadCommand() *cobra.Command {
@@ -54,10 +54,10 @@ bridge entries go. The sysctls that say how the kernel hashes stay.`,
 				return err
 			}
 			// What the machine's daemons pinned is not to be seen from there.
-			if err := bpffs.Lasting(bpffs.Root); err != nil && !privatePins {
+			if err := kernel.Lasting(kernel.Root); err != nil && !privatePins {
 				return fmt.Errorf("%w; or say --private-pins for daemons that were started so, here", err)
 			}
-			root := filepath.Dir(dataplane.DefaultPinDir("x"))
+			root := filepath.Dir(lb.DefaultPinDir("x"))
 			pinned, err := os.ReadDir(root)
 			if err != nil && !errors.Is(err, os.ErrNotExist) {
 				return fmt.Errorf("look for what is pinned: %w", err)
@@ -81,7 +81,7 @@ bridge entries go. The sysctls that say how the kernel hashes stay.`,
 				return usagef("several daemons' programs are loaded (%s): name the ones to take out, or --all", strings.Join(found, ", "))
 			}
 			for _, n := range names {
-				dir := dataplane.DefaultPinDir(n)
+				dir := lb.DefaultPinDir(n)
 				if _, err := os.Stat(dir); err != nil {
 					return notLoaded(n, found)
 				}
@@ -106,7 +106,7 @@ func unloadSwitch(cmd *cobra.Command, bridge string) error {
 	if _, err := net.InterfaceByName(bridge); err != nil {
 		return fmt.Errorf("no device %s on this machine, so no switch of it is loaded: name the bridge that the daemon had (switches[].bridge)", bridge)
 	}
-	sw, err := fabric.Open(fabric.Options{Bridge: bridge})
+	sw, err := swtch.Open(swtch.Options{Bridge: bridge})
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func unload(dir string) (left string, err error) {
 	if _, err := os.Stat(filepath.Join(dir, "programs", "host_in")); err == nil {
 		return "; its VIPs are off the loopback, except where an address stood there before it", host.Unload(dir)
 	}
-	return "", dataplane.Unload(dir)
+	return "", lb.Unload(dir)
 }
 
 // notLoaded is the error of a name for which nothing is pinned; others are

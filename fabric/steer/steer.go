@@ -7,7 +7,7 @@
 //	used paths ────────────Server.Row──▶ 64 entries: a source port and a flow label
 //	                                     for each part of the server's connections
 //
-// No I/O, no clock. dataplane.SetSteers puts rows before packets, fabric/probe
+// No I/O, no clock. lb.SetSteers puts rows before packets, fabric/probe
 // gives verdicts, daemon joins the two.
 package steer
 

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/bpffs"
 	"github.com/fairlead/fairlead/fabric/topology"
+	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/lab/netspace"
 )
 
@@ -176,7 +176,7 @@ func TestDotted(t *testing.T) {
 	}
 	of.Nodes[len(of.Nodes)-1].Name = "spine.0"
 	f := up(t, "dot", of, Options{})
-	pins := bpffs.Dir(f.Topology().Nodes[len(of.Nodes)-1].Name)
+	pins := kernel.Dir(f.Topology().Nodes[len(of.Nodes)-1].Name)
 	if err := os.MkdirAll(pins, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -15,9 +15,9 @@ import (
 
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
-	"github.com/fairlead/fairlead/bpffs"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/fabric/mptcp"
+	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/lab/netspace"
 )
 
@@ -170,4 +170,4 @@ func forget(namespace string) {
 
 // unpin removes what a daemon pinned, which detaches its programs: no process of
 // the namespace is left that holds them.
-func unpin(name string) error { return os.RemoveAll(bpffs.Dir(name)) }
+func unpin(name string) error { return os.RemoveAll(kernel.Dir(name)) }

@@ -1,0 +1,183 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/bpf"
+)
+
+// The shared clock: shared ms = CLOCK_MONOTONIC ms + D, with D fixed for the
+// boot and pinned. host_in reads jiffies instead, the cheapest clock there is:
+//
+//	shared ms = jiffies * mult >> shift + jiffies_base
+//
+// Both advance together (the tick counts CLOCK_MONOTONIC), so a base outlives
+// the agent; while it runs, it corrects what rounding adds up to.
+
+// scale turns jiffies into milliseconds.
+type scale struct {
+	hz          int
+	mult, shift uint32
+}
+
+func (s scale) ms(jiffies uint64) uint32 { return uint32(jiffies * uint64(s.mult) >> s.shift) }
+
+// scaleOf is exact for the usual HZ. 300 does not divide 1000: with 20 bits
+// of fraction the error is 0.1 ppm, and 2^42 jiffies still fit.
+func scaleOf(hz int) scale {
+	if 1000%hz == 0 {
+		return scale{hz, uint32(1000 / hz), 0}
+	}
+	return scale{hz, uint32((1000<<20 + hz/2) / hz), 20}
+}
+
+// jiffyScale asks for the resolution of the coarse clock, which is one tick.
+func jiffyScale() (scale, error) {
+	var res unix.Timespec
+	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &res); err != nil || res.Nano() <= 0 {
+		return scale{}, fmt.Errorf("host agent: the length of a tick is not known: resolution %d ns (%v)", res.Nano(), err)
+	}
+	return scaleOf(int((1e9 + res.Nano()/2) / res.Nano())), nil
+}
+
+func monotonicMS() uint64 {
+	var ts unix.Timespec
+	// Cannot fail: the clock and the pointer are valid.
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return uint64(ts.Nano()) / 1e6
+}
+
+// ClockBase is D of this boot: shared ms = CLOCK_MONOTONIC ms + D. ok is
+// false until SetClock fixed it, in this process or in one before.
+func (a *Agent) ClockBase() (d uint32, ok bool) {
+	return a.control.load(offClock), a.control.load(offClocked) != 0
+}
+
+// SharedNow is the shared clock in ms; meaningless until ClockBase is ok.
+func (a *Agent) SharedNow() uint32 {
+	d, _ := a.ClockBase()
+	return uint32(monotonicMS()) + d
+}
+
+// SetClock fixes the shared clock by what sharedNow reads, and pins it. Once
+// fixed it stays, for as long as the pins live: then SetClock does nothing,
+// and asks nothing. The clock set can be up to 32 ms off sharedNow (rounded to
+// the nearest, else every agent that joins would draw the clock back): D is a
+// multiple of 64, since the low six bits of a SYN cookie's timestamp mean
+// something (bpf/host/stamp.h).
+func (a *Agent) SetClock(sharedNow func() uint32) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, ok := a.ClockBase(); ok {
+		return nil
+	}
+	now := sharedNow()
+	a.control.store(offClock, (now-uint32(monotonicMS())+32)&^63)
+	a.control.store(offClocked, 1)
+	return a.refreshClock()
+}
+
+// RestoreClock puts back a base that was fixed in this boot, where what is pinned
+// of it is damaged: the constants of live connections are of that one.
+func (a *Agent) RestoreClock(d uint32) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.control.store(offClock, d)
+	a.control.store(offClocked, 1)
+	return a.refreshClock()
+}
+
+// refreshClock recomputes jiffies_base.
+func (a *Agent) refreshClock() error {
+	d, ok := a.ClockBase()
+	if !ok {
+		return nil
+	}
+	s := scaleOf(a.hz)
+	var c bpf.HostClock
+	if _, err := a.set.HostClock.Run(runOptions(&c)); err != nil {
+		return fmt.Errorf("run program host_clock: %w", err)
+	}
+	base := uint32(c.MonotonicNs/1e6) + d - s.ms(c.Jiffies)
+	// Jiffies stand up to one tick behind: a base within two is left alone.
+	if off := int32(base - a.control.load(offJiffies)); off < 0 || off >= 2*int32(s.ms(1)) {
+		a.control.store(offJiffies, base)
+	}
+	return nil
+}
+
+const warnNoTimestamps = "net.ipv4.tcp_timestamps is 0: new connections carry no cookie and break when balancers or servers change; " +
+	"run: sysctl -w net.ipv4.tcp_timestamps=2 (or 1), also for the next boot"
+
+// watchTimestamps asks sockets for their offset unless tcp_timestamps is 2.
+// The programs themselves notice the first connection that has one; this is
+// for what they cannot see, and for the log. It is never taken back: sockets
+// with an offset may live on.
+func (a *Agent) watchTimestamps() error {
+	var b [8]byte
+	n, err := a.sysctl.ReadAt(b[:], 0)
+	if n == 0 {
+		return fmt.Errorf("net.ipv4.tcp_timestamps: %w", err)
+	}
+	if off := b[0] == '0'; off != a.noTimestamps {
+		a.noTimestamps = off
+		if off {
+			a.log.Error(warnNoTimestamps)
+		} else {
+			a.log.Info("net.ipv4.tcp_timestamps is on again: new connections carry a cookie")
+		}
+	}
+	if b[0] != '2' && a.control.load(offLookup) == 0 {
+		a.control.store(offLookup, 1)
+	}
+	return nil
+}
+
+// Run does the agent's background work until ctx ends: it keeps the clock, the
+// sysctl, the ways to other servers and this server's own state watched, and
+// answers what the programs ask for.
+func (a *Agent) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.hops.Run(ctx, a.refreshPeers) })
+	g.Go(func() error { return a.serveAsks(ctx) })
+	g.Go(func() error { a.watch(ctx); return nil })
+	return g.Wait()
+}
+
+func (a *Agent) watch(ctx context.Context) {
+	tick, tend, look := time.NewTicker(time.Second), time.NewTicker(tendEvery), time.NewTicker(detachedEvery)
+	defer tick.Stop()
+	defer tend.Stop()
+	defer look.Stop()
+	report := func(err error) {
+		if err != nil {
+			a.log.Error("host agent", "error", err)
+		}
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.state.changed:
+		case <-tick.C:
+			a.mu.Lock()
+			report(errors.Join(a.refreshClock(), a.watchTimestamps(), a.keep()))
+			a.mu.Unlock()
+		case <-tend.C:
+			a.tend()
+			continue
+		case <-look.C:
+			if a.detached() {
+				a.tend()
+			}
+			continue
+		}
+		report(a.resettle())
+	}
+}

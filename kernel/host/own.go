@@ -1,0 +1,235 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netns"
+
+	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/health"
+	"github.com/fairlead/fairlead/kernel"
+	"github.com/fairlead/fairlead/kernel/nexthop"
+)
+
+// What the agent does for VIPs of schemes beamer and faild, whose servers know
+// who owns a connection.
+
+// openOwn opens what belongs to the calling thread's network namespace.
+func (a *Agent) openOwn() (err error) {
+	wrap := func(err error) error { return fmt.Errorf("host agent: %w", err) }
+	if a.ns, err = netns.Get(); err != nil {
+		return wrap(err)
+	}
+	if a.hops, err = nexthop.New(a.log); err != nil {
+		return wrap(err)
+	}
+	if a.diag, err = openDiag(); err != nil {
+		return wrap(err)
+	}
+	if a.broadcaster, err = openBroadcaster(); err != nil {
+		return wrap(err)
+	}
+	if a.joins, err = openJoins(); err != nil {
+		return wrap(err)
+	}
+	a.state = newStates(localProber{a.ns, a.diag}, func(t health.Target, r health.Report) {
+		a.log.Info("this server's state", "vip", t.VIPName, "state", r.State.String(), "detail", r.Detail)
+	})
+	return nil
+}
+
+// closeOwn closes what openOwn opened, also where that stopped half-way.
+func (a *Agent) closeOwn() {
+	if a.state != nil {
+		a.state.close() // its checks use the rest
+	}
+	if a.hops != nil {
+		a.hops.Close()
+	}
+	if a.diag != nil {
+		a.diag.close()
+	}
+	if a.broadcaster != nil {
+		a.broadcaster.close()
+	}
+	a.joins.close()
+	if a.ns.IsOpen() {
+		a.ns.Close()
+	}
+}
+
+// ownPlan is what an assignment wants beside the table of VIPs.
+type ownPlan struct {
+	peers   peerPlan
+	sources []bpf.HostSource
+	open    error // why tunnels are taken from anybody, if it is a reason of all
+	faild   bool
+	chains  []*chainVIP
+}
+
+func (a *Agent) planOwn(as *controller.Assignment) (p ownPlan, err error) {
+	p.chains = chainVIPs(as, a.o.Server)
+	p.peers = planPeers(as, a.o.Server)
+	p.faild = servesFaild(as, a.o.Server)
+	p.sources, p.open = planSources(as.Sources)
+	if slices.ContainsFunc(p.chains, func(c *chainVIP) bool { return c.scheme == config.Beamer }) {
+		return p, p.open
+	}
+	return p, nil
+}
+
+// prepare comes before packets go by the new table: what it needs is added,
+// and nothing taken away that the old one may need.
+func (a *Agent) prepare(p ownPlan) error {
+	a.state.watch(p.chains, a.o.Server)
+	if err := a.writeSources(withSources(a.sources, p.sources)); err != nil {
+		return err
+	}
+	if err := a.putPeers(p.peers); err != nil {
+		return err
+	}
+	if p.faild {
+		return a.accept()
+	}
+	return nil
+}
+
+// settle comes after it: what the old table alone needed goes.
+func (a *Agent) settle(p ownPlan, before *table) error {
+	a.chains, a.open = p.chains, p.open
+	errs := []error{a.forgetGenerations(before), a.writeSources(withoutSources(a.sources, p.sources)), a.dropPeers(p.peers)}
+	if !p.faild {
+		errs = append(errs, a.refuse())
+	}
+	a.joins.follow(p.chains)
+	a.syncJoins()
+	return errors.Join(errs...)
+}
+
+// forgetGenerations clears what packets taught of VIPs whose generation the
+// agent now knows to be another.
+func (a *Agent) forgetGenerations(before *table) error {
+	for key, v := range a.table.entries {
+		old, had := before.entries[key]
+		if v.Scheme != schemeBeamer || had && old.Generation == v.Generation {
+			continue
+		}
+		var own bpf.HostOwn
+		err := a.set.HostOwn.Lookup(v.Id, &own)
+		if err == nil {
+			// When a stale table was last met is told all the same.
+			err = a.set.HostOwn.Put(v.Id, bpf.HostOwn{StaleMs: own.StaleMs})
+		}
+		if err != nil {
+			return fmt.Errorf("map host_own: %w", err)
+		}
+	}
+	return nil
+}
+
+// keep puts right what others changed; a.mu is held.
+func (a *Agent) keep() error {
+	if len(a.joins.want) > 0 {
+		a.syncJoins()
+	}
+	for _, v := range a.chains {
+		if v.scheme == config.Faild {
+			return a.openCards()
+		}
+	}
+	return nil
+}
+
+// syncJoins brings MPTCP's endpoints in line; a.mu is held.
+func (a *Agent) syncJoins() {
+	err := a.joins.sync(a.ns, a.notes)
+	switch why := a.joins.why; {
+	case why == a.joins.told:
+		return
+	case err != nil:
+		a.log.Error(why)
+	default:
+		a.log.Info("MPTCP: joins are taken to their connections' server again")
+	}
+	a.joins.told = a.joins.why
+}
+
+// resettle writes what the servers' states have become into the table
+// (FL_HOST_VIP_UNSETTLED).
+func (a *Agent) resettle() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	flags, now := map[uint32]uint16{}, time.Now()
+	for _, v := range a.chains {
+		flags[v.id] = a.flags(v, now)
+	}
+	next := a.table.clone()
+	changed := false
+	for key, v := range next.entries {
+		f, ok := flags[v.Id]
+		if f |= v.Flags &^ vipUnsettled; ok && v.Scheme != 0 && v.Flags != f {
+			v.Flags = f
+			next.entries[key] = v
+			changed = true
+		}
+	}
+	if !changed {
+		return nil
+	}
+	if err := kernel.WaitForReaders(); err != nil {
+		return err
+	}
+	if err := next.write(a.set.HostVips, a.control); err != nil {
+		return err
+	}
+	a.flip()
+	a.table = next
+	return nil
+}
+
+func (a *Agent) flags(v *chainVIP, now time.Time) uint16 {
+	if a.state.unsettled(v, now) {
+		return vipUnsettled
+	}
+	return 0
+}
+
+// eachFlow calls f for every flow of UDP that is known.
+func (a *Agent) eachFlow(f func(vip uint32, client netip.AddrPort, port uint16)) error {
+	now := a.SharedNow()
+	a.mu.Lock()
+	known := map[uint32]uint32{}
+	for _, v := range a.table.entries {
+		known[v.Id] = v.ChainMs
+	}
+	a.mu.Unlock()
+	// In batches: they go by the map's own places, so that flows that come and
+	// go meanwhile do not send them back to the beginning.
+	keys, seen := make([]bpf.Tuple, flowBatch), make([]uint32, flowBatch)
+	var at ebpf.MapBatchCursor
+	for {
+		n, err := a.set.HostFlows.BatchLookup(&at, keys, seen, nil)
+		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return err
+		}
+		for i, key := range keys[:n] {
+			if int32(now-seen[i]) <= int32(known[key.VipId]) {
+				f(key.VipId, netip.AddrPortFrom(addrOf(key.Addr), swap16(key.Sport)), swap16(key.Dport))
+			}
+		}
+		if err != nil { // that was the end
+			return nil
+		}
+	}
+}
+
+// flowBatch is how many flows are read at a time. More than any one place of
+// the map's hash has: the kernel refuses to give part of one.
+const flowBatch = 4096

@@ -1,0 +1,94 @@
+package host
+
+import (
+	"fmt"
+
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/tables"
+)
+
+// Which tunnels are taken (bpf/host/tunnel.h): of the form that a VIP's
+// balancers send, or sent a version ago, and from sources that the assignment
+// knows.
+
+const vipNoTunnel = vipNoIPIP | vipNoGUE
+
+// refusals says which tunnels no balancer sends for a VIP.
+func refusals(vip *controller.VIP) uint16 {
+	switch {
+	case vip.Scheme == config.Faild || vip.Forwarding == config.L2:
+		return vipNoTunnel
+	case vip.Forwarding == config.GUE:
+		return vipNoIPIP
+	}
+	return vipNoGUE
+}
+
+// refuse notes what is refused for a VIP's service, and for what its address
+// has without ports: ICMP for all services there, fragments for those that want
+// them.
+func (t *table) refuse(service tables.Key, vip *controller.VIP) {
+	no := refusals(vip)
+	t.refused[service] = no
+	fragments := uint16(vipNoTunnel)
+	if vip.Fragments == config.Addresses {
+		fragments = no
+	}
+	icmp, fragment := sharedKeys(service)
+	for k, no := range map[tables.Key]uint16{icmp: no, fragment: fragments} {
+		if before, ok := t.refused[k]; ok {
+			no &= before
+		}
+		t.refused[k] = no
+	}
+}
+
+// close sets the flags of what is refused now and was in the version before:
+// while a version is handed out, balancers still go by the one before. Every
+// daemon has it by the time that the next one comes.
+func (t *table) close(before map[tables.Key]uint16) {
+	for k, v := range t.entries {
+		no := t.refused[k]
+		if was, ok := before[k]; ok {
+			no &= was
+		}
+		v.Flags |= no
+		t.entries[k] = v
+	}
+}
+
+// knownSources says of which address families (by whether it is IPv6) an
+// assignment knows where all tunnels come from. One that it does not name has a
+// balancer without a source, or the assignment is of an older fairlead; a list
+// that is too long cannot be held against packets.
+func knownSources(as *controller.Assignment) map[bool]bool {
+	known := map[bool]bool{}
+	if _, err := planSources(as.Sources); err != nil {
+		return known
+	}
+	for _, p := range as.Sources {
+		known[p.Addr().Is6()] = true
+	}
+	return known
+}
+
+// openSources are the warnings about tunnels that are taken from anybody: of a
+// family that servers are reached by, as open says.
+func openSources(open map[bool]bool, why error) (warnings []string) {
+	for _, six := range []bool{false, true} {
+		if !open[six] {
+			continue
+		}
+		family, key := "IPv4", "source"
+		if six {
+			family, key = "IPv6", "source6"
+		}
+		reason := fmt.Sprintf("the assignment does not say where every balancer's come from; write %s in every balancer's entry, then fairlead apply", key)
+		if why != nil {
+			reason = why.Error()
+		}
+		warnings = append(warnings, fmt.Sprintf("tunnels over %s are taken from anybody: %s", family, reason))
+	}
+	return warnings
+}

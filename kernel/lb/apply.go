@@ -1,0 +1,471 @@
+package lb
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/kernel"
+	"github.com/fairlead/fairlead/kernel/nexthop"
+	"github.com/fairlead/fairlead/tables"
+)
+
+// inForce is what the active half says, as far as the daemon must know it.
+type inForce struct {
+	ranges  map[uint32]lineRange // by VIP id
+	hops    map[uint32]bool      // VIPs of scheme beamer, by id
+	entries int                  // of the VIP table
+	tables  int                  // entries of `tables`
+}
+
+// writtenLine is what a server line was last told.
+type writtenLine struct {
+	server serverLine
+	image  bpf.Line // counters zero
+	uneven bool     // as found: not every CPU's copy says this
+}
+
+// usable says that packets go out by this line.
+func (w writtenLine) usable() bool {
+	return w.server.addr.IsValid() && w.image.MacDst>>56&lineUnresolved == 0
+}
+
+// resolveLimit bounds how long Apply waits for the next hops of servers that
+// it has not seen before; a server that does not answer by then is brought in
+// unresolved, and its packets are dropped with a reason until it does. The
+// kernel asks again after a second: the second answer is worth waiting for.
+const resolveLimit = 1200 * time.Millisecond
+
+// Apply brings an assignment into force. down, which may be nil, names slots
+// that health checks found down: they get no new connection, unless every
+// server of the VIP is down. For packets the change is atomic: each sees all of
+// the old tables or all of the new. A process killed in the middle leaves the
+// old ones in force.
+//
+// due is when the same assignment makes other tables, as a server has warmed
+// up or the flows of a draining one have ended: apply it again then. Zero:
+// never. It is told after an error too, if the assignment could be planned.
+//
+// Steps:
+//
+//  1. plan, which can fail and changes nothing;
+//  2. write server lines that are new to the plan: no packet names them yet;
+//  3. fill the idle half of `tables` and `vips`;
+//  4. flip control.active; a set that is pending takes the links over;
+//  5. wait until no packet reads the old half, and clear server lines that
+//     nothing names any more, their counts carried.
+//
+// On an error packets go by the assignment before, unless the error is
+// controller.ErrInForce: then they go by a, step 5 is not done, and the next
+// Apply does it first.
+func (l *LB) Apply(a *controller.Assignment, down func(vipID uint32, slot uint16) bool) (due time.Time, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.set == nil {
+		return due, errClosed
+	}
+	// The idle half and freed lines may be written only when nobody reads them.
+	if err := l.finish(); err != nil {
+		return due, err
+	}
+	control, err := l.set.readControl()
+	if err != nil {
+		return due, err
+	}
+	idle := control.Active&1 ^ 1
+	start := time.Now()
+	p, err := makePlan(a, down, l.moment(), l.force.ranges, l.set.capacity(), idle, l.hashes, l.buckets, l.random)
+	if err != nil {
+		l.undoBuckets()
+		if errors.Is(err, errLimit) {
+			err = fmt.Errorf("%w; fairlead check says what to write", err)
+		}
+		return due, fmt.Errorf("assignment %d: %w", a.Version, err)
+	}
+	for _, v := range p.vips {
+		for i := range v.slots {
+			v.slots[i] = l.steered(v.slots[i])
+		}
+	}
+	p.took = time.Since(start)
+	err = l.enact(a, p, idle)
+	l.undoBuckets()
+	return p.due, err
+}
+
+// enact is Apply from step 2 on.
+func (l *LB) enact(a *controller.Assignment, p *plan, idle uint32) error {
+	l.watchServers(p)
+	if err := l.checkServers(p); err != nil {
+		return fmt.Errorf("assignment %d: %w", a.Version, err)
+	}
+	if err := l.writeNewLines(p); err != nil {
+		return fmt.Errorf("write server lines: %w", err)
+	}
+	start := time.Now()
+	if err := l.fill(p, idle); err != nil {
+		return fmt.Errorf("fill the idle tables: %w", err)
+	}
+	if err := l.set.writeControl(unsafe.Offsetof(bpf.Control{}.Active), idle); err != nil {
+		return err
+	}
+	l.takenIn = p.took + time.Since(start)
+	before := l.force
+	l.force = inForce{map[uint32]lineRange{}, map[uint32]bool{}, len(p.entries), int(p.size)}
+	for _, v := range p.vips {
+		l.force.ranges[v.id] = v.lines
+		l.force.hops[v.id] = v.hops
+	}
+	swaps := l.old != nil
+	if swaps && l.links == nil {
+		if err := l.swapLinks(p); err != nil {
+			return err // packets go by the set before
+		}
+	}
+	l.buckets.enforced(p)
+	l.unfinished = func() error {
+		if err := kernel.WaitForReaders(); err != nil {
+			return err
+		}
+		if swaps {
+			if err := l.settleSwap(p); err != nil {
+				return err
+			}
+			swaps = false
+		}
+		if err := l.retire(before, p); err != nil {
+			return fmt.Errorf("clear server lines: %w", err)
+		}
+		return nil
+	}
+	if err := l.finish(); err != nil {
+		return fmt.Errorf("assignment %d is %w: %w", a.Version, controller.ErrInForce, err)
+	}
+	l.log.Debug("assignment in force", "version", a.Version, "vips", len(p.vips), "half", idle)
+	return nil
+}
+
+// finish clears away what the assignment in force has replaced.
+func (l *LB) finish() error {
+	if l.unfinished == nil {
+		return nil
+	}
+	if err := l.unfinished(); err != nil {
+		l.log.Error("clear away what the assignment in force replaced; the next one tries again", "error", err)
+		return err
+	}
+	l.unfinished = nil
+	return nil
+}
+
+// watchServers looks up the way to each server of the plan.
+func (l *LB) watchServers(p *plan) {
+	servers := map[netip.Addr]bool{}
+	for _, v := range p.vips {
+		for _, s := range v.slots {
+			if s.addr.IsValid() {
+				servers[s.addr] = true
+			}
+		}
+	}
+	l.hops.Watch(servers, resolveLimit)
+}
+
+// checkServers refuses l2 to servers behind a router, which would send them
+// to the router's own stack, and tunnels without an outer source.
+func (l *LB) checkServers(p *plan) error {
+	for _, v := range p.vips {
+		for slot, s := range v.slots {
+			if !s.addr.IsValid() {
+				continue
+			}
+			if s.forwarding != bpf.FwdL2 {
+				if l.asker.source(s.addr).IsUnspecified() {
+					return fmt.Errorf("vip %s: slot %d: tunnels to server %v have no source: the balancer's interfaces have no address of that family; give them one, or set source (IPv4) or source6 (IPv6) of this balancer", v.name, slot, s.addr)
+				}
+				continue
+			}
+			if h := l.hops.Get(s.addr); h.Via.IsValid() && !h.OnLink() {
+				return fmt.Errorf("vip %s: slot %d: server %v is behind router %v; forwarding l2 needs it on the same link, use ipip or gue", v.name, slot, s.addr, h.Via)
+			}
+		}
+	}
+	return nil
+}
+
+// writeNewLines makes every line that the plan names say what the plan says.
+// Lines whose server goes stay as they are until retire.
+func (l *LB) writeNewLines(p *plan) error {
+	for _, v := range p.vips {
+		before, known := l.force.ranges[v.id]
+		if _, lived := l.oldForce.ranges[v.id]; !known && !lived {
+			if err := l.resetVIP(v.id); err != nil {
+				return err
+			}
+		}
+		for slot, s := range v.slots {
+			if err := l.writeNewLine(v, uint32(slot), s, before, known); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (l *LB) writeNewLine(v plannedVIP, slot uint32, s serverLine, before lineRange, known bool) error {
+	line := v.lines.first + slot
+	was, written := l.written[line]
+	switch {
+	case !known || before != v.lines:
+		// A line of a range that is not in force: whatever it says is old.
+		n := int32(0)
+		if known && slot < before.size && l.written[before.first+slot].server.addr == s.addr {
+			var err error
+			if n, err = l.set.readConns(before.first + slot); err != nil {
+				return err
+			}
+		}
+		if err := l.set.writeConns(line, n); err != nil {
+			return err
+		}
+		return l.writeLine(line, s, true)
+	case !s.addr.IsValid():
+		return nil // free: now or in retire
+	case written && was.server.addr == s.addr:
+		return l.writeLine(line, s, false)
+	default:
+		// The slot has a new server (its rest is over).
+		if written && was.server.addr.IsValid() {
+			if err := l.carry(l.set, line, carriedKey{v.id, carriedGone}); err != nil {
+				return err
+			}
+			if err := l.carryMoved(v.id, slot); err != nil {
+				return err
+			}
+		}
+		if err := l.set.writeConns(line, 0); err != nil {
+			return err
+		}
+		return l.writeLine(line, s, true)
+	}
+}
+
+// fill writes the idle half.
+func (l *LB) fill(p *plan, half uint32) error {
+	if err := l.set.writeTables(half*l.set.capacity().tableEntries, p.tables); err != nil {
+		return err
+	}
+	for _, s := range p.stretches {
+		memory, err := l.set.mapEntries()
+		if err != nil {
+			return err
+		}
+		writeRows(memory[s.first:], s.rows)
+	}
+	all := make([]bpf.VIP, tables.Lines)
+	for i, e := range p.entries {
+		all[p.at[i]] = e
+	}
+	if err := l.set.writeAt(mapVIPs, int64(half)*vipHalf, all); err != nil {
+		return err
+	}
+	if err := l.set.writeControl(unsafe.Offsetof(bpf.Control{}.AskRate), uint32(l.o.Limits.AskRate)); err != nil {
+		return err
+	}
+	seed := unsafe.Offsetof(bpf.Control{}.VipSeed) + uintptr(half)*8
+	return l.set.writeControl(seed, p.seed)
+}
+
+// retire clears what was in force and is named no more. Counts of a line that
+// moved follow it; those of a server that is gone go to its VIP's sum.
+func (l *LB) retire(before inForce, p *plan) error {
+	planned := map[uint32]plannedVIP{}
+	for _, v := range p.vips {
+		planned[v.id] = v
+	}
+	for id, r := range before.ranges {
+		v, stays := planned[id]
+		for slot := range r.size {
+			line := r.first + slot
+			switch {
+			case !stays:
+				// Its counters went with the VIP.
+			case v.lines == r && v.server(slot).addr.IsValid():
+				continue // in use
+			case v.lines != r && v.server(slot).addr == l.written[line].server.addr:
+				if err := l.carry(l.set, line, carriedKey{id, slot}); err != nil {
+					return err
+				}
+			case v.lines == r && !l.written[line].server.addr.IsValid():
+				continue // was free before
+			default:
+				if err := l.carry(l.set, line, carriedKey{id, carriedGone}); err != nil {
+					return err
+				}
+				if err := l.carryMoved(id, slot); err != nil {
+					return err
+				}
+			}
+			if err := l.writeLine(line, serverLine{}, true); err != nil {
+				return err
+			}
+		}
+		if !stays {
+			if err := l.dropCarried(id); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// writeLine tells a line its server, on every CPU, unless it says so already.
+func (l *LB) writeLine(line uint32, s serverLine, reset bool) error {
+	was, image := l.written[line], l.image(s)
+	if reset || s.steers() && !was.server.steers() {
+		if err := l.prepareSteer(line, s); err != nil {
+			return err
+		}
+	}
+	if !reset && was.image == image && !was.uneven {
+		was.server = s
+		l.written[line] = was
+		return nil
+	}
+	// A next hop that is being asked for does not take away the one that
+	// works: after a restart, or when a route moves to a new router.
+	if !reset && was.server.sameWay(s) && was.usable() && l.hops.Get(s.addr).State == nexthop.Unresolved {
+		if was.server == s && !was.uneven {
+			return nil
+		}
+		image = was.image
+		image.MacDst = image.MacDst&^(uint64(lineClosed|lineDown|lineSteered)<<56) | uint64(s.flags)<<56
+	}
+	w := bpf.LineWrite{Index: line, Line: image}
+	if reset {
+		w.Reset = 1
+	}
+	ret, err := l.set.programs[progLineWrite].Run(&ebpf.RunOptions{Context: w})
+	if err != nil {
+		return fmt.Errorf("line %d: %w", line, err)
+	}
+	if ret != 0 {
+		return fmt.Errorf("line %d: program line_write returned %d", line, ret)
+	}
+	l.written[line] = writtenLine{server: s, image: image}
+	return nil
+}
+
+// sameWay says that packets go to t as to s.
+func (s serverLine) sameWay(t serverLine) bool {
+	return s.addr == t.addr && s.forwarding == t.forwarding && s.hops == t.hops
+}
+
+// image is what a line holds for a server: the template of its outer header
+// with the next hop that is known now.
+func (l *LB) image(s serverLine) bpf.Line {
+	if !s.addr.IsValid() {
+		return bpf.Line{}
+	}
+	h := l.hops.Get(s.addr)
+	flags := uint64(s.flags)
+	if s.addr.Is6() {
+		flags |= lineIPv6
+	}
+	if !h.Usable() {
+		flags |= lineUnresolved
+	}
+	return bpf.Line{
+		MacDst:  macWord(h.MAC) | uint64(s.forwarding)<<48 | flags<<56,
+		MacSrc:  macWord(h.Source) | uint64(h.VLAN)<<48,
+		Addr:    tables.Key{Addr: s.addr}.Words(),
+		Ifindex: uint32(h.Ifindex),
+		Mtu:     uint16(min(max(h.MTU-overhead(s), 0), 65535)),
+	}
+}
+
+// FL_LINE_* flags.
+const (
+	lineIPv6       = 1
+	lineUnresolved = 2
+	lineClosed     = 4
+	lineDown       = 8
+)
+
+// FL_HOPS_BYTES and FL_HOPS6_BYTES.
+const (
+	hopsBytes  = 16
+	hopsBytes6 = 24
+)
+
+// Overhead is how many bytes the balancers of a VIP put before a packet on its
+// way to server.
+func Overhead(scheme, forwarding string, server netip.Addr) int {
+	s := serverLine{addr: server.Unmap(), forwarding: bpf.FwdIPIP, hops: scheme == config.Beamer}
+	switch {
+	case scheme == config.Faild || forwarding == config.L2:
+		return 0
+	case forwarding == config.GUE:
+		s.forwarding = bpf.FwdGUE
+	}
+	return overhead(s)
+}
+
+func overhead(s serverLine) int {
+	if s.forwarding == bpf.FwdL2 {
+		return 0
+	}
+	n := 20
+	if s.addr.Is6() {
+		n = 40
+	}
+	if s.forwarding == bpf.FwdGUE {
+		n += 8 + 4
+	}
+	switch {
+	case !s.hops:
+	case s.forwarding == bpf.FwdIPIP && s.addr.Is6():
+		n += hopsBytes6
+	default:
+		n += hopsBytes
+	}
+	return n
+}
+
+// macWord is a MAC as the low six bytes of a word in memory order.
+func macWord(m [6]byte) uint64 {
+	var b [8]byte
+	copy(b[:], m[:])
+	return binary.LittleEndian.Uint64(b[:])
+}
+
+// looked follows what the kernel's tables say now of this machine's own
+// addresses and of the ways to servers.
+func (l *LB) looked() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.set == nil {
+		return
+	}
+	if err := l.syncInputs(); err != nil {
+		l.log.Error("which frames are this machine's is not known anew", "error", err)
+	}
+	l.syncLines()
+}
+
+// syncLines rewrites the lines whose next hop is another than what they say.
+func (l *LB) syncLines() {
+	for line, w := range l.written {
+		if err := l.writeLine(line, w.server, false); err != nil {
+			l.log.Error("write the new next hop", "server", w.server.addr, "error", err)
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package lb
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+	"time"
+
+	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/wire"
+)
+
+// An RST or ICMP error that names no server is handed to the daemon, which
+// sends a copy through the forwarding to each server of its VIP; the one that
+// knows the connection acts on it, the others ignore it. The program bounds
+// how many are handed up (control.ask_rate), this side how many frames leave.
+
+// askFrames is how many frames a second asking may cost; as many may go in
+// one burst. Beyond, what is asked is forgotten, as a lost packet would be.
+const askFrames = 20000
+
+// asker sends frames on any interface of its network namespace.
+type asker struct {
+	fd               int
+	source4, source6 netip.Addr
+	// A bucket of frames; ServeAsks alone uses it.
+	frames float64
+	filled time.Time
+}
+
+// take says whether n frames may be sent now.
+func (a *asker) take(n int, now time.Time) bool {
+	a.frames = min(askFrames, a.frames+askFrames*now.Sub(a.filled).Seconds())
+	a.filled = now
+	if a.frames < float64(n) {
+		return false
+	}
+	a.frames -= float64(n)
+	return true
+}
+
+func newAsker() (*asker, error) {
+	// Protocol 0: the socket sends and receives nothing.
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open a packet socket: %w; run as root, or with CAP_NET_RAW", err)
+	}
+	return &asker{fd: fd, filled: time.Now()}, nil
+}
+
+func (a *asker) close() { unix.Close(a.fd) }
+
+// ServeAsks sends what the program hands up until ctx ends.
+func (l *LB) ServeAsks(ctx context.Context) error {
+	for ctx.Err() == nil {
+		l.mu.Lock()
+		set := l.set
+		var r *ringbuf.Reader
+		err := errClosed
+		if set != nil {
+			r, err = ringbuf.NewReader(set.maps[mapAsks])
+		}
+		l.mu.Unlock()
+		if err != nil {
+			return fmt.Errorf("read asks: %w", err)
+		}
+		stop := context.AfterFunc(ctx, func() { r.Close() })
+		err = l.readAsks(r)
+		stop()
+		r.Close()
+		if err != nil && ctx.Err() == nil {
+			return fmt.Errorf("read asks: %w", err)
+		}
+	}
+	return nil
+}
+
+func (l *LB) readAsks(r *ringbuf.Reader) error {
+	var rec ringbuf.Record
+	for {
+		if err := r.ReadInto(&rec); err != nil {
+			return err
+		}
+		var ask bpf.Ask
+		if _, err := binary.Decode(rec.RawSample, binary.NativeEndian, &ask); err != nil {
+			return err
+		}
+		if int(ask.Length) > len(ask.Packet) {
+			continue
+		}
+		l.ask(ask.VipId, ask.Packet[:ask.Length])
+	}
+}
+
+// ask sends a copy of a packet to each server of a VIP.
+func (l *LB) ask(vip uint32, packet []byte) {
+	l.mu.Lock()
+	var lines []bpf.Line
+	if r, ok := l.force.ranges[vip]; ok {
+		for line := r.first; line < r.end(); line++ {
+			if w := l.written[line]; w.usable() {
+				lines = append(lines, w.image)
+			}
+		}
+	}
+	l.mu.Unlock()
+	if !l.asker.take(len(lines), time.Now()) {
+		return
+	}
+	for _, line := range lines {
+		if err := l.asker.send(line, packet); err != nil {
+			l.log.Debug("ask a server", "server", addrOf(line.Addr), "error", err)
+		}
+	}
+}
+
+// source is the outer source of tunnels to a server.
+func (a *asker) source(server netip.Addr) netip.Addr {
+	if server.Is6() {
+		return a.source6
+	}
+	return a.source4
+}
+
+// send forwards a packet (from its IP header on) as the program would.
+func (a *asker) send(line bpf.Line, packet []byte) error {
+	dst := addrOf(line.Addr)
+	o := wire.Outer{Src: a.source(dst), Dst: dst}
+	switch bpf.Forwarding(line.MacDst >> 48 & 0xff) {
+	case bpf.FwdIPIP:
+		o.Tunnel = wire.IPIP
+		packet = o.Encapsulate(packet)
+	case bpf.FwdGUE:
+		h := fnv.New32a()
+		h.Write(packet)
+		o.Tunnel, o.SrcPort = wire.GUE, wire.TunnelPorts|uint16(h.Sum32()&0x3fff)
+		packet = o.Encapsulate(packet)
+	}
+	link := wire.Link{VLAN: uint16(line.MacSrc >> 48)}
+	link.Dst, link.Src = macOf(line.MacDst), macOf(line.MacSrc)
+	frame := link.Frame(packet)
+	return unix.Sendto(a.fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: int(line.Ifindex), Halen: 6})
+}
+
+func macOf(word uint64) (m wire.MAC) {
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], word)
+	copy(m[:], b[:])
+	return m
+}

@@ -1,0 +1,87 @@
+package lb
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/fairlead/fairlead/bpf"
+)
+
+// readForce reads what an adopted set's active half says.
+func readForce(o *objects) (inForce, error) {
+	f := inForce{ranges: map[uint32]lineRange{}, hops: map[uint32]bool{}}
+	c, err := o.readControl()
+	if err != nil {
+		return f, err
+	}
+	entries, err := o.readVIPs(c.Active & 1)
+	if err != nil {
+		return f, err
+	}
+	f.entries = len(entries)
+	base := (c.Active & 1) * o.capacity().tableEntries
+	for _, e := range entries {
+		f.ranges[e.Id] = lineRange{e.FirstLine, e.Slots}
+		hash, policy := e.HashSize, e.NewSize
+		if f.hops[e.Id] = e.Scheme == uint8(bpf.SchemeBeamer); f.hops[e.Id] {
+			hash, policy = uint32(bucketEntries(int(hash))), 0
+		}
+		f.tables = max(f.tables, int(e.HashTable+hash-base), int(e.NewTable+policy-base))
+	}
+	return f, nil
+}
+
+// readWritten reads what the lines in force say.
+func readWritten(o *objects, f inForce) (map[uint32]writtenLine, error) {
+	written := map[uint32]writtenLine{}
+	for id, r := range f.ranges {
+		for line := r.first; line < r.end(); line++ {
+			var cpus []bpf.Line
+			if err := o.maps[mapLines].Lookup(line, &cpus); err != nil {
+				return nil, fmt.Errorf("server line %d: %w", line, err)
+			}
+			for i := range cpus {
+				cpus[i].Packets, cpus[i].Bytes, cpus[i].Opened = 0, 0, 0
+			}
+			image := cpus[0]
+			w := writtenLine{image: image, uneven: slices.ContainsFunc(cpus, func(c bpf.Line) bool { return c != image })}
+			if forwarding := bpf.Forwarding(image.MacDst >> 48 & 0xff); forwarding != bpf.FwdNone {
+				w.server = serverLine{addrOf(image.Addr), forwarding, uint8(image.MacDst>>56) & (lineClosed | lineDown | lineSteered), f.hops[id], ""}
+			}
+			written[line] = w
+		}
+	}
+	return written, nil
+}
+
+// DownServer is a server that takes nothing new for its health.
+type DownServer struct {
+	VIP     uint32
+	Slot    uint16
+	Address netip.Addr
+}
+
+// Down is who is down by the lines in force: when the balancer was opened, by what
+// the process before put there last.
+func (l *LB) Down() (down []DownServer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, r := range l.force.ranges {
+		for line := r.first; line < r.end(); line++ {
+			if w := l.written[line]; w.server.addr.IsValid() && w.server.flags&lineDown != 0 {
+				down = append(down, DownServer{id, uint16(line - r.first), w.server.addr})
+			}
+		}
+	}
+	return down
+}
+
+// addrOf is the address that two words of a map hold.
+func addrOf(words [2]uint64) netip.Addr {
+	var b [16]byte
+	binary.LittleEndian.PutUint64(b[:8], words[0])
+	binary.LittleEndian.PutUint64(b[8:], words[1])
+	return netip.AddrFrom16(b).Unmap()
+}

@@ -1,0 +1,105 @@
+package lb
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/controller"
+)
+
+// hashRowsPerSlot sizes the table of a VIP whose assignment says no number of
+// rows, as those of a build before do.
+const hashRowsPerSlot = 8
+
+// compiledHash is a VIP's consistent hash as `tables` holds it.
+type compiledHash struct {
+	entries     []uint32
+	form        bpf.HashForm
+	held, track uint32 // Anchor's thresholds
+}
+
+// hashTables keeps the consistent hashes of the VIPs between plans: most
+// changes, such as a health check's, touch one VIP.
+type hashTables map[uint32]struct {
+	spec    chash.Spec
+	members []chash.Member
+	buckets []chash.BucketState
+	hash    compiledHash
+}
+
+// compile is v's hash over the servers of its sets.
+func (h hashTables) compile(v *controller.VIP, r *sets) (compiledHash, error) {
+	spec := chash.Spec{Kind: kindOf(v), Rows: hashRows(v), Capacity: v.Capacity}
+	have, ok := h[v.ID]
+	if ok && have.spec == spec && slices.Equal(have.members, r.members) && slices.Equal(have.buckets, r.buckets) {
+		return have.hash, nil
+	}
+	hash, err := compileHash(spec, r)
+	if err != nil {
+		return hash, fmt.Errorf("vip %s: hash %s: %w", v.Name, spec.Kind, err)
+	}
+	have.spec, have.members, have.buckets, have.hash = spec, r.members, r.buckets, hash
+	h[v.ID] = have
+	return hash, nil
+}
+
+// hashSize is how many entries compile would make, without the work.
+func hashSize(v *controller.VIP, r *sets) (entries int, err error) {
+	spec := chash.Spec{Kind: kindOf(v), Rows: hashRows(v), Capacity: v.Capacity}
+	if spec.Kind == chash.KindAnchor {
+		var hash compiledHash
+		hash, err = compileHash(spec, r)
+		return len(hash.entries), err
+	}
+	if !slices.ContainsFunc(r.members, func(m chash.Member) bool { return m.New > 0 || m.Held > 0 }) {
+		return 0, nil
+	}
+	return spec.Rows, nil
+}
+
+// forgetOthers drops what is kept of VIPs that are no more.
+func (h hashTables) forgetOthers(a *controller.Assignment) {
+	ids := map[uint32]bool{}
+	for i := range a.VIPs {
+		ids[a.VIPs[i].ID] = true
+	}
+	for id := range h {
+		if !ids[id] {
+			delete(h, id)
+		}
+	}
+}
+
+// compileHash has no entry where no server takes or keeps a connection.
+func compileHash(spec chash.Spec, r *sets) (compiledHash, error) {
+	if spec.Kind == chash.KindAnchor {
+		if !slices.ContainsFunc(r.buckets, func(b chash.BucketState) bool { return b == chash.Working || b == chash.Draining }) {
+			return compiledHash{}, nil
+		}
+		t, err := chash.NewAnchorTable(spec.Capacity, r.buckets)
+		if err != nil {
+			return compiledHash{}, err
+		}
+		return compiledHash{t.Entries, bpf.HashAnchor, t.Held, t.Track}, nil
+	}
+	if !slices.ContainsFunc(r.members, func(m chash.Member) bool { return m.New > 0 || m.Held > 0 }) {
+		return compiledHash{}, nil
+	}
+	t, err := chash.Compile(spec, r.members)
+	if err != nil {
+		return compiledHash{}, err
+	}
+	return compiledHash{entries: t.Entries, form: bpf.HashTable}, nil
+}
+
+// hashRows is the number of rows of a VIP. It must be the same at every
+// balancer and not follow the number of servers, or a change of the pool
+// would move everybody: the controller fixes it for the VIP's life.
+func hashRows(v *controller.VIP) int {
+	if v.HashRows > 0 {
+		return v.HashRows
+	}
+	return min(layoutOf(v).Slots()*hashRowsPerSlot, chash.MaxRows)
+}

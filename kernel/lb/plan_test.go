@@ -1,0 +1,258 @@
+package lb
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/fabric/steer"
+	"github.com/fairlead/fairlead/scheme/jet"
+	"github.com/fairlead/fairlead/scheme/model"
+	"github.com/fairlead/fairlead/tables"
+)
+
+// drawAssignment draws VIPs with slots in any state; ids are few, so that a
+// series of draws keeps, drops and brings back VIPs.
+func drawAssignment(t *rapid.T) *controller.Assignment {
+	a := assignment(1, 11)
+	a.VIPs = nil
+	for _, id := range rapid.SliceOfNDistinct(rapid.Uint32Range(1, 6), 0, 6, rapid.ID[uint32]).Draw(t, "ids") {
+		v := controller.VIP{ID: id, Name: "v", Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(id % 3)}), Port: uint16(id), Protocol: "tcp",
+			Scheme: "cheetah", Policy: rapid.SampledFrom([]string{"rr", "wrr", "p2c", "least-conn", "hash"}).Draw(t, "policy"),
+			Forwarding: "ipip", CookieBits: 10, Fragments: rapid.SampledFrom([]string{"drop", "addresses"}).Draw(t, "fragments"),
+			ICMPEcho: rapid.Bool().Draw(t, "echo")}
+		for _, n := range rapid.SliceOfNDistinct(rapid.Uint16Range(0, 70), 0, 12, rapid.ID[uint16]).Draw(t, "slots") {
+			v.Slots = append(v.Slots, controller.Slot{Number: n, Server: string(rune('a' + n)), Weight: 1,
+				Address: netip.AddrFrom4([4]byte{10, 0, byte(id), byte(n)}),
+				State:   rapid.SampledFrom([]controller.State{controller.Active, controller.Draining, controller.Joining, controller.Standby, controller.Resting}).Draw(t, "state")})
+		}
+		a.VIPs = append(a.VIPs, v)
+	}
+	return a
+}
+
+// Over any series of assignments: a VIP keeps its range while its slots fit,
+// no two ranges in force or next overlap, every table stays within its half
+// and names only slots that take connections, and every entry is found by the
+// kernel's look-up.
+func TestPlans(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		random := rand.New(rand.NewPCG(1, rapid.Uint64().Draw(t, "seed")))
+		c := capacity{lines: 4096, tableEntries: 1 << 16, vipIDs: 4096}
+		held, hashes := map[uint32]lineRange{}, hashTables{}
+		for step := range rapid.IntRange(1, 6).Draw(t, "steps") {
+			a := drawAssignment(t)
+			half := uint32(step % 2)
+			p, err := makePlan(a, nil, moment{now: setsNow}, held, c, half, hashes, nil, random)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkRanges(t, held, p)
+			checkTables(t, a, p, c, half)
+			checkEntries(t, a, p)
+			held = map[uint32]lineRange{}
+			for _, v := range p.vips {
+				held[v.id] = v.lines
+			}
+		}
+	})
+}
+
+func checkRanges(t *rapid.T, held map[uint32]lineRange, p *plan) {
+	type owned struct {
+		lineRange
+		id uint32
+	}
+	var all []owned
+	for id, r := range held {
+		all = append(all, owned{r, id})
+	}
+	for _, v := range p.vips {
+		if r, ok := held[v.id]; ok && r != v.lines && v.lines.size <= r.size {
+			t.Fatalf("VIP %d moved from %v to %v for nothing", v.id, r, v.lines)
+		}
+		all = append(all, owned{v.lines, v.id})
+	}
+	for i, x := range all {
+		for _, y := range all[:i] {
+			same := x.id == y.id && x.lineRange == y.lineRange
+			if !same && x.first < y.end() && y.first < x.end() {
+				t.Fatalf("ranges %v and %v overlap", x, y)
+			}
+		}
+	}
+}
+
+func checkTables(t *rapid.T, a *controller.Assignment, p *plan, c capacity, half uint32) {
+	base := half * c.tableEntries
+	for i, v := range a.VIPs {
+		takes, keeps := map[uint32]bool{}, map[uint32]bool{lbNoSlot: true}
+		for _, s := range v.Slots {
+			n := uint32(s.Number)
+			takes[n] = s.State == controller.Active
+			keeps[n] = s.State != controller.Joining && s.State != controller.Standby
+		}
+		active := slices.Contains(slices.Collect(maps.Values(takes)), true)
+		takes[lbNoSlot] = !active
+		e := p.entries[i]
+		if (e.NewSize == 0) == active {
+			t.Fatalf("VIP %d: %d entries for new connections, active servers: %v", v.ID, e.NewSize, active)
+		}
+		if e.Policy != uint8(bpf.PolicyHash) {
+			for x := e.NewTable; x < e.NewTable+e.NewSize; x++ {
+				if slot := p.tables[x-base] & 0xffff; !takes[slot] {
+					t.Fatalf("VIP %d: entry %d names slot %d, which takes no connections", v.ID, x, slot)
+				}
+			}
+		}
+		for x := e.HashTable; x < e.HashTable+e.HashSize; x++ {
+			row := p.tables[x-base]
+			if slot, held := row&lbNoSlot, row>>15&lbNoSlot; !takes[slot] || !keeps[held] {
+				t.Fatalf("VIP %d: row %d: new connections to slot %d, earlier ones held by %d", v.ID, x-e.HashTable, slot, held)
+			}
+		}
+	}
+}
+
+// lbNoSlot is FL_ROW_NONE.
+const lbNoSlot = 0x7fff
+
+func checkEntries(t *rapid.T, a *controller.Assignment, p *plan) {
+	table := map[int]bpf.VIP{}
+	for i, at := range p.at {
+		table[at] = p.entries[i]
+	}
+	find := func(k tables.Key) (bpf.VIP, bool) {
+		first, second := tables.Candidates(k, p.seed)
+		for _, at := range []int{first, second} {
+			if e := table[at]; e.Used == 1 && e.Addr == k.Words() && e.Port == k.PortBE() && e.Proto == k.Proto {
+				return e, true
+			}
+		}
+		return bpf.VIP{}, false
+	}
+	for _, v := range a.VIPs {
+		if e, ok := find(tables.Key{Addr: v.Address, Port: v.Port, Proto: protoTCP}); !ok || e.Id != v.ID {
+			t.Fatalf("VIP %d is not found", v.ID)
+		}
+		echo, fragments := false, false
+		for _, o := range a.VIPs {
+			if o.Address == v.Address {
+				echo, fragments = echo || o.ICMPEcho, fragments || o.Fragments == "addresses"
+			}
+		}
+		e, ok := find(tables.Key{Addr: v.Address, Proto: protoICMP})
+		if !ok || (bpf.VIPFlags(e.Flags)&bpf.VIPICMPEcho != 0) != echo {
+			t.Fatalf("address of VIP %d: entry %v, flags %#x, echo %v", v.ID, ok, e.Flags, echo)
+		}
+		e, ok = find(tables.Key{Addr: v.Address, Proto: protoTCP | protoFrag})
+		if !ok || (bpf.VIPFlags(e.Flags)&bpf.VIPFragAddresses != 0) != fragments {
+			t.Fatalf("fragments of VIP %d: entry %v, flags %#x, accepted %v", v.ID, ok, e.Flags, fragments)
+		}
+	}
+}
+
+// What Go says twice agrees with the header.
+func TestConstantsAgreeWithHeader(t *testing.T) {
+	b, err := os.ReadFile("../../bpf/include/fairlead.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := string(b)
+	for _, want := range []string{"#define FL_LAYOUT 2\n", "#define FL_VIP_BITS 12\n", "#define FL_LINE_IPV6 1 ", "#define FL_LINE_UNRESOLVED 2 ",
+		"#define FL_LINE_CLOSED 4 ", "#define FL_LINE_DOWN 8 ", "#define FL_ROW_NONE 0x7fff\n", "#define FL_FLOW_WAYS 7\n", "#define FL_FLOW_WRITES 64\n", "#define FL_PROTO_FRAG 0x80\n",
+		fmt.Sprintf("#define FL_LINE_STEERED %d ", lineSteered), fmt.Sprintf("#define FL_STEER_ENTRIES %d\n", steer.Entries)} {
+		if !strings.Contains(header, want) {
+			t.Errorf("the header does not say %q: change the constant in Go too", want)
+		}
+	}
+	if steer.Entries != len(model.Steer{}) {
+		t.Errorf("a row has %d entries, the model's %d", steer.Entries, len(model.Steer{}))
+	}
+	if b, err = os.ReadFile("../../bpf/lb/flows.h"); err != nil {
+		t.Fatal(err)
+	}
+	const slack = 64 // units: used as much "later" than now is not old
+	if !strings.Contains(string(b), fmt.Sprintf("#define FL_FLOW_SLACK %d\n", slack)) || jet.Entry(slack<<16).Expired(0) || !jet.Entry((slack+1)<<16).Expired(0) {
+		t.Errorf("flows.h and scheme/jet do not both have a slack of %d", slack)
+	}
+	for state, name := range []string{"NEW", "CONFIRMED", "FADING", "DATAGRAM"} {
+		if want := fmt.Sprintf("%dULL << 16 * FL_FLOW_%s", jet.State(state).Idle(), name); !strings.Contains(string(b), want) {
+			t.Errorf("flows.h does not say %q: change the constant in scheme/jet too", want)
+		}
+	}
+	// What a warm-up outlasts is forgotten by the flow table, not before.
+	for state, warmUp := range map[jet.State]time.Duration{jet.Confirmed: config.DefaultWarmUp, jet.Datagram: config.DefaultWarmUpUDP} {
+		if idle := time.Duration(state.Idle()) * jet.Unit * time.Millisecond; warmUp > idle || idle-warmUp > 2*time.Second {
+			t.Errorf("the default warm-up of %v and the %v for which %s entries are known differ", warmUp, idle, state)
+		}
+	}
+	list := header[strings.Index(header, "#define FL_REASONS(X)"):strings.Index(header, "enum fl_reason {")]
+	for i, m := range regexp.MustCompile(`X\((\w+)\)`).FindAllStringSubmatch(list, -1) {
+		if got := ReasonName(uint32(i)); got != strings.ToLower(m[1]) {
+			t.Errorf("reason %d is %s in Go, %s in the header", i, got, m[1])
+		}
+	}
+}
+
+// A pool without cookies takes more slots than the default cookie names, and
+// the message of a full VIP table says what fills it.
+func TestBounds(t *testing.T) {
+	c := capacity{lines: 1 << 15, tableEntries: 1 << 20, vipIDs: tables.Lines}
+	plan := func(a *controller.Assignment) error {
+		_, err := makePlan(a, nil, moment{now: setsNow}, nil, c, 0, hashTables{}, nil, rand.New(rand.NewPCG(1, 2)))
+		return err
+	}
+	a := assignment(1, 11)
+	v := &a.VIPs[0]
+	v.Slots[0].Number = 2048
+	if err := plan(a); err == nil {
+		t.Error("slot 2048 fits a cookie of 12 bits")
+	}
+	v.Protocol, v.CookieBits = "udp", 0
+	v.Slots[0].Number = 16383
+	if err := plan(a); err != nil {
+		t.Error(err)
+	}
+	v.Slots[0].Number = 16384
+	if err := plan(a); err == nil || !strings.Contains(err.Error(), "slots are 0 to 16383") {
+		t.Errorf("slot 16384: %v", err)
+	}
+
+	// The numbers of docs/configuration.md.
+	many := func(n int, own bool) *controller.Assignment {
+		a := assignment(1)
+		for i := range n {
+			w := a.VIPs[0]
+			w.ID, w.Port = uint32(i+1), 80
+			if own {
+				w.Address = netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)})
+			} else {
+				w.Port = uint16(i + 1)
+			}
+			a.VIPs = append(a.VIPs, w)
+		}
+		a.VIPs = a.VIPs[1:]
+		return a
+	}
+	for n, own := range map[int]bool{546: true, 1636: false} {
+		if err := plan(many(n, own)); err != nil {
+			t.Error(err)
+		}
+		if err := plan(many(n+1, own)); err == nil || !strings.Contains(err.Error(), "entries in the VIP table") {
+			t.Errorf("%d VIPs: %v", n+1, err)
+		}
+	}
+}

@@ -1,0 +1,198 @@
+package lb
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+
+	"github.com/fairlead/fairlead/kernel/nexthop"
+)
+
+// Run keeps what packets need right until ctx ends: the clock, the programs where
+// they belong, the next hops, and asks. Without it packets go on, with what was known last.
+func (l *LB) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	errs := make(chan error, 4)
+	for _, f := range []func(context.Context) error{
+		l.keepClock,
+		l.keepAttached,
+		l.ServeAsks,
+		func(ctx context.Context) error { return l.hops.Run(ctx, l.looked) },
+	} {
+		wg.Go(func() {
+			errs <- f(ctx)
+			cancel() // one fails: all end
+		})
+	}
+	wg.Wait()
+	return errors.Join(<-errs, <-errs, <-errs, <-errs)
+}
+
+func (l *LB) keepClock(ctx context.Context) error {
+	t := time.NewTicker(clockRefresh)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+			l.mu.Lock()
+			err := l.refreshClock()
+			l.mu.Unlock()
+			if err != nil {
+				l.log.Error("refresh the clock", "error", err)
+			}
+		}
+	}
+}
+
+// watchWritten follows the servers of adopted lines, without waiting.
+func (l *LB) watchWritten() {
+	servers := map[netip.Addr]bool{}
+	for _, w := range l.written {
+		if w.server.addr.IsValid() {
+			servers[w.server.addr] = true
+		}
+	}
+	l.hops.Watch(servers, 0)
+}
+
+// Status is how a balancer stands.
+type Status struct {
+	PinDir     string
+	Adopted    bool   // Open found it pinned and running
+	Pending    bool   // a new set of maps waits for the next assignment
+	HZ         uint32 // the kernel's, as measured
+	Interfaces []InterfaceStatus
+	Limits     []Limit
+	Astray     []string       // what is not as it should be, and what to do
+	NextHops   []nexthop.Hop  // by server
+	Buckets    []BucketStatus // by VIP, those of scheme beamer in force
+	// TakenIn is how long the last assignment's tables took: to be computed,
+	// to fill the idle half and to come into force. Packets go on meanwhile.
+	TakenIn time.Duration
+}
+
+// InterfaceStatus is one interface and how the programs sit on it.
+type InterfaceStatus struct {
+	Name   string
+	Index  int
+	Mode   string // of XDP: native, generic or, where the program is not on it, off
+	Egress string // of health checks and their answers: tcx or off
+	MTU    int
+}
+
+// Limit is how full a map is.
+type Limit struct {
+	Name        string // vip_lines, server_lines, table_entries, flows
+	Used, Limit uint64
+}
+
+// Status reads how the balancer stands.
+func (l *LB) Status() Status {
+	flows := l.usedFlows()
+	l.mu.Lock()
+	s := Status{PinDir: l.PinDir(), Adopted: l.adopted, Pending: l.old != nil && l.links == nil, HZ: l.jiffies.hz}
+	if l.set != nil {
+		s.Limits = l.limits(flows.Used)
+		s.Buckets, s.TakenIn = l.bucketStatus(), l.takenIn
+	}
+	for _, i := range l.ifaces {
+		s.Interfaces = append(s.Interfaces, l.interfaceStatus(i))
+	}
+	for _, what := range slices.Sorted(maps.Keys(l.astray)) {
+		s.Astray = append(s.Astray, l.astray[what])
+	}
+	l.mu.Unlock()
+	s.NextHops = l.hops.List()
+	sort.Slice(s.NextHops, func(i, j int) bool { return s.NextHops[i].Server.Less(s.NextHops[j].Server) })
+	return s
+}
+
+// interfaceStatus is one interface; the caller holds mu.
+func (l *LB) interfaceStatus(i net.Interface) InterfaceStatus {
+	s := InterfaceStatus{Name: i.Name, Index: i.Index, Mode: "off", Egress: "off"}
+	dev, err := l.hops.Link(i.Index)
+	if err != nil {
+		return s // it is gone
+	}
+	s.MTU = dev.Attrs().MTU
+	if l.links == nil {
+		if l.old != nil { // in force as a process before left it
+			s.Mode = xdpMode(dev)
+		}
+		return s
+	}
+	there := map[string]bool{}
+	for _, p := range placesOn([]net.Interface{i}) {
+		held := l.links.links[p.pin()]
+		there[p.kind] = held != nil && isAt(held, p)
+	}
+	if there[linkXDP] {
+		s.Mode = xdpMode(dev)
+	}
+	if there[linkAnswers] && there[linkChecks] {
+		s.Egress = "tcx"
+	}
+	return s
+}
+
+func xdpMode(dev netlink.Link) string {
+	x := dev.Attrs().Xdp
+	if x == nil || !x.Attached {
+		return "off"
+	}
+	switch x.AttachMode {
+	case nl.XDP_ATTACHED_DRV, nl.XDP_ATTACHED_HW:
+		return "native"
+	}
+	return "generic"
+}
+
+func (l *LB) limits(flows uint64) []Limit {
+	c := l.set.capacity()
+	lines := uint64(0)
+	for _, r := range l.force.ranges {
+		lines += uint64(r.size)
+	}
+	return []Limit{
+		{"vip_lines", uint64(l.force.entries), vipLines},
+		{"server_lines", lines, uint64(c.lines)},
+		{"table_entries", uint64(l.force.tables), uint64(c.tableEntries)},
+		{"flows", flows, uint64(l.set.maps[mapFlows].MaxEntries()) * flowWays},
+	}
+}
+
+// Open says that the consistent hash gives a VIP's slot new connections now:
+// its server is active and up, and does not wait for a warm-up's end.
+func (l *LB) Open(vipID uint32, slot uint16) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r, found := l.force.ranges[vipID]
+	if !found || uint32(slot) >= r.size {
+		return false
+	}
+	w := l.written[r.first+uint32(slot)]
+	return w.server.addr.IsValid() && w.image.MacDst>>56&lineClosed == 0
+}
+
+// Line is the server line of a VIP's slot, which the marks of health checks
+// name (SO_MARK 0xFA100000 | line). ok is false where no server is there.
+func (l *LB) Line(vipID uint32, slot uint16) (line uint32, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r, found := l.force.ranges[vipID]
+	line = r.first + uint32(slot)
+	return line, found && uint32(slot) < r.size && l.written[line].server.addr.IsValid()
+}

@@ -1,0 +1,509 @@
+package lb
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/policy"
+	"github.com/fairlead/fairlead/scheme/bound"
+	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/scheme/jet"
+	"github.com/fairlead/fairlead/scheme/model"
+)
+
+// TwinOf makes a twin of a loaded balancer: the program of this build with the
+// loaded one's constants and a snapshot of its maps. Nothing pinned changes.
+// The snapshot is not atomic: a packet that passes meanwhile may be in one
+// map and not yet in another.
+func TwinOf(s *State) (*Twin, error) {
+	constants, err := s.constants()
+	if err != nil {
+		return nil, err
+	}
+	size := twinSize{lines: s.Map(mapLines).MaxEntries(), tableEntries: s.Map(mapTables).MaxEntries(),
+		flowBuckets: s.Map(mapFlows).MaxEntries(), vipIDs: s.Map(mapVIPCPU).MaxEntries()}
+	if m := s.Map(mapSteers); m != nil {
+		size.steers = m.MaxEntries()
+	}
+	t, err := newTwin(size, func(spec *ebpf.CollectionSpec) error {
+		own := spec.Maps[".rodata"]
+		if own == nil || int(own.ValueSize) != len(constants) {
+			return fmt.Errorf("%s: the loaded program's constants are not this build's: trace with the build that loaded it", s.pinDir)
+		}
+		for name, v := range spec.Variables {
+			if v.SectionName == ".rodata" {
+				if err := v.Set(constants[v.Offset : v.Offset+v.Size()]); err != nil {
+					return fmt.Errorf("constant %s: %w", name, err)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := t.copyFrom(s); err != nil {
+		t.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// constants are the bytes of the loaded program's read-only data.
+func (s *State) constants() ([]byte, error) {
+	info, err := s.Program(progLB).Info()
+	if err != nil {
+		return nil, fmt.Errorf("program %s: %w", progLB, err)
+	}
+	ids, ok := info.MapIDs()
+	if !ok {
+		return nil, errors.New("this kernel does not tell a program's maps: Linux 4.15 or later is needed")
+	}
+	for _, id := range ids {
+		m, err := ebpf.NewMapFromID(id)
+		if err != nil {
+			return nil, fmt.Errorf("map %d of program %s: %w", id, progLB, err)
+		}
+		defer m.Close()
+		info, err := m.Info()
+		if err != nil {
+			return nil, err
+		}
+		if info.Name == ".rodata" {
+			return m.LookupBytes(uint32(0))
+		}
+	}
+	return nil, fmt.Errorf("%s: the loaded program has no constants: another program is pinned there", s.pinDir)
+}
+
+// Tags are the kernel's digests of the loaded program and of this build's:
+// equal when they are the same instructions.
+func (t *Twin) Tags(s *State) (loaded, own string, err error) {
+	a, err := s.Program(progLB).Info()
+	if err != nil {
+		return "", "", fmt.Errorf("program %s: %w", progLB, err)
+	}
+	b, err := t.set.programs[progLB].Info()
+	if err != nil {
+		return "", "", fmt.Errorf("copy of program %s: %w", progLB, err)
+	}
+	return a.Tag, b.Tag, nil
+}
+
+// copyFrom fills the private maps; counters start at zero.
+func (t *Twin) copyFrom(s *State) error {
+	// A map that is open for reading only cannot be mapped into memory (the
+	// kernel wants a shared, writable mapping): it is read by system calls.
+	for _, name := range []string{mapVIPs, mapControl} {
+		b, err := s.Map(name).LookupBytes(uint32(0))
+		if err != nil {
+			return fmt.Errorf("map %s: %w", name, err)
+		}
+		if err := t.set.writeAt(name, 0, b); err != nil {
+			return err
+		}
+	}
+	// Whichever way a frame came, it is looked at as if it were this machine's.
+	if err := t.set.writeControl(unsafe.Offsetof(bpf.Control{}.Inputs), uint32(0)); err != nil {
+		return err
+	}
+	tables, err := batchLookup[uint64](s.Map(mapTables), mapTables, 1)
+	if err != nil {
+		return err
+	}
+	if err := t.set.writeAt(mapTables, 0, tables); err != nil {
+		return err
+	}
+	conns, err := batchLookup[uint32](s.Map(mapConns), mapConns, 1)
+	if err != nil {
+		return err
+	}
+	b := make([]byte, len(conns)*arrayStride)
+	for i, n := range conns {
+		binary.NativeEndian.PutUint32(b[i*arrayStride:], n)
+	}
+	if err := t.set.writeAt(mapConns, 0, b); err != nil {
+		return err
+	}
+	if err := copyArray[bpf.Bucket](t, s, mapFlows, nil); err != nil {
+		return err
+	}
+	if err := copyArray(t, s, mapLines, func(l *bpf.Line) bool {
+		l.Packets, l.Bytes, l.Opened = 0, 0, 0
+		return l.MacDst != 0
+	}); err != nil {
+		return err
+	}
+	if err := copyArray(t, s, mapVIPCPU, func(c *bpf.VIPCPU) bool {
+		used := c.Next|c.Candidate != 0 || c.Random != 0
+		*c = bpf.VIPCPU{Next: c.Next, Candidate: c.Candidate, Random: max(c.Random, 1)} // 0 would be seeded by chance
+		return used
+	}); err != nil {
+		return err
+	}
+	for _, name := range []string{bpf.LBMapAskSources, bpf.LBMapAskBound} {
+		if err := copyArray[bpf.Bound](t, s, name, nil); err != nil {
+			return err
+		}
+	}
+	return copyArray[bpf.Steer](t, s, mapSteers, nil)
+}
+
+// copyArray copies an array map, per CPU or not. keep changes an element on
+// the way; an entry of which it keeps none is not written (it stays zero).
+func copyArray[V any](t *Twin, s *State, name string, keep func(*V) bool) error {
+	from, to := s.Map(name), t.set.maps[name]
+	if from == nil {
+		return fmt.Errorf("%s: map %s is not pinned: restart the daemon", s.pinDir, name)
+	}
+	perCPU := 1
+	if from.Type() == ebpf.PerCPUArray {
+		perCPU = ebpf.MustPossibleCPU()
+	}
+	values, err := batchLookup[V](from, name, perCPU)
+	if err != nil {
+		return err
+	}
+	var keptKeys []uint32
+	var kept []V
+	for i := range from.MaxEntries() {
+		entry, used := values[int(i)*perCPU:int(i+1)*perCPU], keep == nil
+		for j := range entry {
+			if keep != nil && keep(&entry[j]) {
+				used = true
+			}
+		}
+		if used {
+			keptKeys, kept = append(keptKeys, i), append(kept, entry...)
+		}
+	}
+	if len(keptKeys) == 0 {
+		return nil
+	}
+	if _, err := to.BatchUpdate(keptKeys, kept, nil); err != nil {
+		return fmt.Errorf("copy of map %s: %w", name, err)
+	}
+	return nil
+}
+
+// Model is the Go model over what the twin's maps hold now, with the per-CPU
+// state of cpu: what it says of the next packet must be what the twin does.
+func (t *Twin) Model(cpu int) (*model.Tables, *model.State, error) {
+	r := &modelReader{t: t, cpu: cpu}
+	tables, state := r.read()
+	return tables, state, r.err
+}
+
+type modelReader struct {
+	t       *Twin
+	cpu     int
+	entries []uint32 // all of `tables`, of which raw is the memory
+	raw     []byte
+	err     error
+}
+
+func (r *modelReader) fail(err error) {
+	if r.err == nil && err != nil {
+		r.err = fmt.Errorf("read the twin's tables: %w", err)
+	}
+}
+
+func (r *modelReader) read() (*model.Tables, *model.State) {
+	set := r.t.set
+	control, err := set.readControl()
+	r.fail(err)
+	r.raw = make([]byte, int(set.maps[mapTables].MaxEntries())*arrayStride)
+	r.fail(set.readAt(mapTables, 0, r.raw))
+	r.entries = make([]uint32, len(r.raw)/arrayStride)
+	for i := range r.entries {
+		r.entries[i] = binary.NativeEndian.Uint32(r.raw[i*arrayStride:])
+	}
+	tables := &model.Tables{Services: map[model.Key]*model.VIP{}, Addresses: map[netip.Addr]*model.Address{},
+		Fragments: map[model.Key]*model.VIP{}, AskRate: control.AskRate, AskKey: r.t.askKey,
+		Source4: r.t.source4, Source6: r.t.source6, GUEChecksum6: r.t.gueChecksum6, Steering: r.t.steering,
+		Ingress: 1, // the loopback: a test run's frames come in there
+	}
+	state := model.NewState(int(set.maps[mapLines].MaxEntries()), int(set.maps[mapFlows].MaxEntries()))
+	vips, err := set.readVIPs(control.Active & 1)
+	r.fail(err)
+	for _, e := range vips {
+		v := r.vip(e)
+		switch {
+		case e.Proto&protoFrag != 0:
+			tables.Fragments[model.Key{Addr: v.Addr, Proto: v.Proto}] = v
+		case bpf.VIPFlags(e.Flags)&bpf.VIPAddressEntry != 0:
+			tables.Addresses[v.Addr] = v
+		default:
+			tables.Services[model.Key{Addr: v.Addr, Port: v.Port, Proto: v.Proto}] = v
+			state.CPU[e.Id] = r.policyState(e.Id)
+		}
+	}
+	if control.Inputs > 0 {
+		tables.Inputs = r.inputs()
+	}
+	r.lines(tables)
+	r.left(state)
+	return tables, state
+}
+
+func (r *modelReader) inputs() map[model.Input]bool {
+	inputs := map[model.Input]bool{}
+	var e bpf.Input
+	var nothing uint32
+	entries := r.t.set.maps[mapInputs].Iterate()
+	for entries.Next(&e, &nothing) {
+		inputs[model.Input{Ifindex: e.Ifindex, VLAN: uint16(e.Word), MAC: macOf(e.Word >> 16)}] = true
+	}
+	r.fail(entries.Err())
+	return inputs
+}
+
+var modelPolicies = [...]string{policy.RR, policy.WRR, policy.P2C, policy.LeastConn, policy.Hash}
+
+func (r *modelReader) vip(e bpf.VIP) *model.VIP {
+	has := func(f bpf.VIPFlags) bool { return bpf.VIPFlags(e.Flags)&f != 0 }
+	v := &model.VIP{ID: e.Id, Addr: addrOf(e.Addr), Port: bits.ReverseBytes16(e.Port), Proto: e.Proto &^ protoFrag,
+		FirstLine: e.FirstLine, Slots: e.Slots, Epochs: e.Epochs, HashKey: cheetah.Key(e.HashKey),
+		Layout: cheetah.Layout{Bits: 32 - int(e.Shift)}, Scheme: model.Scheme(e.Scheme),
+		ICMPEcho:           has(bpf.VIPICMPEcho),
+		FragmentsByAddress: has(bpf.VIPFragAddresses),
+		Affinity:           has(bpf.VIPAffinity),
+		Share:              has(bpf.VIPShare),
+		TrackAll:           has(bpf.VIPTrackAll),
+		Joins:              has(bpf.VIPJoin), JoinHash: e.JoinHash, Generation: e.Generation}
+	for i, k := range e.Key {
+		v.Keys[i] = cheetah.Key(k)
+	}
+	if int(e.Policy) < len(modelPolicies) {
+		v.Policy = modelPolicies[e.Policy]
+	}
+	if v.Scheme == model.Beamer {
+		v.Buckets = bucketRows{r.raw, e.HashTable, e.HashSize}
+		return v
+	}
+	v.NewTable, v.NoNew = r.stretch(e.NewTable, e.NewSize), e.NewSize == 0
+	if e.HashSize > 0 {
+		v.Hash = placerOf(e, r.stretch(e.HashTable, e.HashSize))
+	}
+	return v
+}
+
+// placerOf is a VIP's consistent hash over its entries of `tables`.
+func placerOf(e bpf.VIP, entries []uint32) model.Placer {
+	if bpf.HashForm(e.HashForm) == bpf.HashAnchor {
+		return &chash.AnchorTable{Entries: entries, Held: e.AnchorHeld, Track: e.AnchorTrack}
+	}
+	return &chash.Table{Entries: entries}
+}
+
+// stretch is a table of a VIP.
+func (r *modelReader) stretch(first, size uint32) []uint32 {
+	if uint64(first)+uint64(size) > uint64(len(r.entries)) {
+		r.fail(fmt.Errorf("a table from %d on with %d entries lies outside of `tables`", first, size))
+		return nil
+	}
+	return r.entries[first : first+size]
+}
+
+func (r *modelReader) policyState(id uint32) *policy.State {
+	var all []bpf.VIPCPU
+	if err := r.t.set.maps[mapVIPCPU].Lookup(id, &all); err != nil {
+		r.fail(err)
+		return &policy.State{}
+	}
+	c := all[r.cpu]
+	return &policy.State{Next: c.Next, Candidate: c.Candidate, Random: c.Random}
+}
+
+func (r *modelReader) lines(tables *model.Tables) {
+	all, err := readArray[bpf.Line](r.t, mapLines, r.cpu)
+	r.fail(err)
+	tables.Lines = make([]model.Line, len(all))
+	for i, l := range all {
+		if l.MacDst == 0 {
+			continue
+		}
+		tables.Lines[i] = model.Line{Forwarding: model.Forwarding(l.MacDst >> 48), Unresolved: l.MacDst>>56&lineUnresolved != 0,
+			Closed: l.MacDst>>56&lineClosed != 0, Down: l.MacDst>>56&lineDown != 0,
+			MACDst: macOf(l.MacDst), MACSrc: macOf(l.MacSrc), VLAN: uint16(l.MacSrc >> 48), Addr: addrOf(l.Addr), Ifindex: l.Ifindex, MTU: int(l.Mtu)}
+		if l.MacDst>>56&lineSteered != 0 {
+			tables.Lines[i].Steer = r.t.steerRow(i)
+		}
+	}
+}
+
+// readArray is an array map's content; of a per-CPU one, that of cpu.
+func readArray[V any](t *Twin, name string, cpu int) ([]V, error) {
+	m, cpus := t.set.maps[name], 1
+	if m.Type() == ebpf.PerCPUArray {
+		cpus = ebpf.MustPossibleCPU()
+	} else {
+		cpu = 0
+	}
+	values, err := batchLookup[V](m, name, cpus)
+	if err != nil {
+		return nil, err
+	}
+	if cpus == 1 {
+		return values, nil
+	}
+	one := make([]V, len(values)/cpus)
+	for i := range one {
+		one[i] = values[i*cpus+cpu]
+	}
+	return one, nil
+}
+
+// batchLookup reads a whole array map, cpus values an entry.
+func batchLookup[V any](m *ebpf.Map, name string, cpus int) ([]V, error) {
+	n := int(m.MaxEntries())
+	keys, values := make([]uint32, n), make([]V, n*cpus)
+	var cursor ebpf.MapBatchCursor
+	got, err := m.BatchLookup(&cursor, keys, values, nil)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil, fmt.Errorf("map %s: %w", name, err)
+	}
+	if got != n {
+		return nil, fmt.Errorf("map %s: %d of %d entries could be read", name, got, n)
+	}
+	return values, nil
+}
+
+// left reads what packets left behind.
+func (r *modelReader) left(state *model.State) {
+	set := r.t.set
+	conns, err := readArray[int32](r.t, mapConns, r.cpu)
+	r.fail(err)
+	copy(state.Conns, conns)
+	buckets, err := readArray[bpf.Bucket](r.t, mapFlows, r.cpu)
+	r.fail(err)
+	for i, b := range buckets {
+		state.Flows.Buckets[i] = bucketOf(b)
+	}
+	for kind := range state.Asks {
+		var all []bpf.Bound
+		if err := set.maps[bpf.LBMapAskBound].Lookup(uint32(kind), &all); err != nil {
+			r.fail(err)
+			continue
+		}
+		state.Asks[kind] = bound.Bound{Tokens: uint64(all[r.cpu].Tokens), LastMS: all[r.cpu].LastMs}
+	}
+	sources, err := readArray[bpf.Bound](r.t, bpf.LBMapAskSources, r.cpu)
+	r.fail(err)
+	for i, b := range sources {
+		state.AskSources[i] = bound.Bound{Tokens: uint64(b.Tokens), LastMS: b.LastMs}
+	}
+}
+
+// bucketOf is a bucket of the flow table as the model holds it.
+func bucketOf(b bpf.Bucket) jet.Bucket {
+	to := jet.Bucket{Tags: binary.LittleEndian.Uint64(b.Tag[:])}
+	for i, e := range b.Entry {
+		to.Entry[i] = jet.Entry(e)
+	}
+	return to
+}
+
+// readConstants keeps the constants that the model needs.
+func (t *Twin) readConstants(spec *ebpf.CollectionSpec) error {
+	var s4, m4, check, steering uint32
+	var s6, m6 [2]uint64
+	for name, to := range map[string]any{"source4": &s4, "source4_mask": &m4, "source6": &s6, "source6_mask": &m6, "gue6_checksum": &check, "steering": &steering, "ask_key": &t.askKey} {
+		if err := spec.Variables[name].Get(to); err != nil {
+			return fmt.Errorf("constant %s: %w", name, err)
+		}
+	}
+	a4 := netip.AddrFrom4([4]byte(binary.NativeEndian.AppendUint32(nil, s4)))
+	a6 := netip.AddrFrom16([16]byte(binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(nil, s6[0]), s6[1])))
+	t.source4 = netip.PrefixFrom(a4, 32-bits.OnesCount32(m4))
+	t.source6 = netip.PrefixFrom(a6, 128-bits.OnesCount64(m6[0])-bits.OnesCount64(m6[1]))
+	t.gueChecksum6, t.steering = check != 0, steering != 0
+	return nil
+}
+
+// TwinLeft is what one packet left behind in the twin's maps: the differences
+// of counters from before to after.
+type TwinLeft struct {
+	// Line counted the packet, -1: none did.
+	Line           int
+	Packets, Bytes uint64
+	Opened         uint64
+	// Open is by how much the line's open connections changed.
+	Open int32
+	// Of the VIP with this id.
+	VIP                                               uint32
+	NewConns, Fallback, FlowHits, BadCookies, Dropped uint64
+	Tracked, FlowFull, FlowReplaced                   uint64
+	// Flows is the number of entries of the flow table that were made,
+	// renewed or otherwise changed.
+	Flows int
+}
+
+// Observe runs a frame as Run does and tells what it left behind.
+func (t *Twin) Observe(frame []byte, cpu int) (TwinRun, TwinLeft, error) {
+	left := TwinLeft{Line: -1}
+	before, err := t.glance(cpu)
+	if err != nil {
+		return TwinRun{}, left, err
+	}
+	run, err := t.Run(frame)
+	if err != nil {
+		return run, left, err
+	}
+	after, err := t.glance(cpu)
+	if err != nil {
+		return run, left, err
+	}
+	for i, l := range after.lines {
+		if b := before.lines[i]; l.Packets != b.Packets {
+			left.Line, left.Packets, left.Bytes, left.Opened = i, l.Packets-b.Packets, l.Bytes-b.Bytes, l.Opened-b.Opened
+			left.Open = after.conns[i] - before.conns[i]
+		}
+	}
+	for id, c := range after.vips {
+		if b := before.vips[id]; c != b {
+			left.VIP = uint32(id)
+			left.NewConns, left.Fallback, left.FlowHits = c.NewConns-b.NewConns, c.Fallback-b.Fallback, c.FlowHits-b.FlowHits
+			left.BadCookies, left.Dropped = c.BadCookies-b.BadCookies, c.Dropped-b.Dropped
+			left.Tracked, left.FlowFull, left.FlowReplaced = c.Tracked-b.Tracked, c.FlowFull-b.FlowFull, c.FlowReplaced-b.FlowReplaced
+		}
+	}
+	for i, b := range after.flows {
+		for j, e := range b.Entry {
+			if was := before.flows[i]; e != was.Entry[j] || b.Tag[j] != was.Tag[j] {
+				left.Flows++
+			}
+		}
+	}
+	return run, left, nil
+}
+
+// glance is everything that a packet may change.
+type glance struct {
+	lines []bpf.Line
+	conns []int32
+	vips  []bpf.VIPCPU
+	flows []bpf.Bucket
+}
+
+func (t *Twin) glance(cpu int) (g glance, err error) {
+	if g.lines, err = readArray[bpf.Line](t, mapLines, cpu); err != nil {
+		return g, err
+	}
+	if g.vips, err = readArray[bpf.VIPCPU](t, mapVIPCPU, cpu); err != nil {
+		return g, err
+	}
+	if g.flows, err = readArray[bpf.Bucket](t, mapFlows, cpu); err != nil {
+		return g, err
+	}
+	g.conns, err = readArray[int32](t, mapConns, cpu)
+	return g, err
+}

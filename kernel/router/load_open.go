@@ -1,0 +1,201 @@
+// Package router is the kernel side of `fairlead router`: the XDP program that
+// forwards what the kernel would forward, and picks among equal next hops by
+// the packet's selector (fabric/pathsel).
+//
+//	netlink ──follow_*.go──▶ Tables ──Plane.Apply (maps_*.go)──▶ maps ◀── program
+//
+// The kernel's tables stay the truth: what the program does not forward by
+// itself, from time exceeded to fragments, is left to the kernel, counted by
+// reason. The program needs no process: everything is pinned (load_*.go), Open
+// adopts what it finds, and packets go on while the daemon is dead.
+package router
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	xdp "github.com/cilium/ebpf/link"
+
+	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/fabric/pathsel"
+	"github.com/fairlead/fairlead/kernel"
+)
+
+// Options say what to load.
+type Options struct {
+	// Name of the router in its fabric: its hash and its folder of pins.
+	Name   string
+	PinDir string // default DefaultPinDir(Name)
+	// Selector is the fabric's.
+	Selector *pathsel.Selector
+	// Plain: go by the hash alone, whatever packets select.
+	Plain bool
+}
+
+// Plane is a router's program with its maps.
+type Plane struct {
+	o    Options
+	log  *slog.Logger
+	lock *os.File
+
+	mu     sync.Mutex
+	set    *set             // nil: closed
+	state  *state           // what set's maps hold
+	links  map[int]xdp.Link // by index of the device; nil before the first Apply
+	astray string           // what Tend could not do
+	// adopted: the maps, with what they hold, are those of a process before.
+	adopted bool
+}
+
+var errClosed = errors.New("the router's plane is closed")
+
+// DefaultPinDir is the folder of the router of the given name.
+func DefaultPinDir(name string) string { return kernel.Dir(name) }
+
+// Open loads this build's program over what is pinned, if that has its form,
+// else over maps of its own. Packets go on as before, until the first Apply.
+func Open(o Options, log *slog.Logger) (plane *Plane, err error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	if err := kernel.CheckSystem(ebpf.XDP); err != nil {
+		return nil, err
+	}
+	if err := kernel.Ensure(o.PinDir); err != nil {
+		return nil, err
+	}
+	_, statErr := os.Stat(o.PinDir)
+	if err := os.MkdirAll(o.PinDir, 0o700); err != nil {
+		return nil, fmt.Errorf("pin folder: %w", err)
+	}
+	p := &Plane{o: o, log: log}
+	defer func() {
+		if err != nil {
+			p.release()
+			if statErr != nil { // it was not there before us
+				_ = os.RemoveAll(o.PinDir)
+			}
+		}
+	}()
+	if p.lock, err = kernel.Lock(o.PinDir); err != nil {
+		return nil, err
+	}
+	if err := p.load(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// complete fills in defaults and refuses what cannot be.
+func (o *Options) complete() error {
+	if o.Name == "" {
+		return errors.New("the router has no name; give it one of fabric.yaml's routers with --name")
+	}
+	if o.Selector == nil {
+		return errors.New("the router has no selector; name the fabric's file with -f")
+	}
+	if o.Plain {
+		c := o.Selector.Config()
+		c.Permutation = pathsel.None
+		var err error
+		if o.Selector, err = pathsel.New(c); err != nil {
+			return err
+		}
+	}
+	if o.PinDir == "" {
+		if strings.ContainsAny(o.Name, "/:") {
+			return fmt.Errorf("router name %q: it names a folder of pins; use letters, digits, dots and dashes", o.Name)
+		}
+		o.PinDir = DefaultPinDir(o.Name)
+	}
+	return nil
+}
+
+// load makes p.set and p.state.
+func (p *Plane) load() error {
+	spec, err := p.spec()
+	if err != nil {
+		return err
+	}
+	before, err := openInForce(p.o.PinDir)
+	if err != nil {
+		return err
+	}
+	defer before.close()
+	replace := before.adoptable(spec)
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replace})
+	if err != nil {
+		var ve *ebpf.VerifierError
+		if errors.As(err, &ve) {
+			p.log.Debug("verifier", "log", fmt.Sprintf("%+v", ve))
+		}
+		return fmt.Errorf("load the router's program: %w; a kernel of %s or later with CONFIG_DEBUG_INFO_BTF is needed", err, kernel.MinKernel)
+	}
+	p.set = newSet(coll)
+	if err := p.set.writeLayout(); err != nil {
+		return err
+	}
+	if p.state, err = readState(p.set); err != nil {
+		return fmt.Errorf("read the tables in force: %w", err)
+	}
+	p.adopted = replace != nil
+	switch {
+	case p.adopted:
+		p.log.Info("adopted what was pinned", "pin_dir", p.o.PinDir, "routes", len(p.state.routes))
+	case before != nil:
+		p.log.Info("what is pinned has another form: new maps are filled beside it and take over; counters begin at zero", "pin_dir", p.o.PinDir)
+	}
+	return nil
+}
+
+// Sizes of the maps: room for what goes and what comes with a change.
+const (
+	maxInputs = 2 * mostDevices
+	maxRoutes = 2 * mostRoutes // of each family; memory is taken as they come
+	maxGroups = 2 * mostGroups
+	maxHops   = 2 * mostHops
+)
+
+// spec is this build's program and maps, sized and with its constants.
+func (p *Plane) spec() (*ebpf.CollectionSpec, error) {
+	spec, err := bpf.LoadRouter()
+	if err != nil {
+		return nil, fmt.Errorf("read the router's program: %w", err)
+	}
+	for name, size := range map[string]uint32{bpf.RouterMapInputs: maxInputs, bpf.RouterMapRoutes4: maxRoutes, bpf.RouterMapRoutes6: maxRoutes,
+		bpf.RouterMapGroups: maxGroups, bpf.RouterMapHops: maxHops, bpf.RouterMapHopCounts: maxHops} {
+		spec.Maps[name].MaxEntries = size
+	}
+	addOwnMaps(spec)
+	s := p.o.Selector
+	return spec, errors.Join(spec.Variables[bpf.RouterVarSelector].Set(s.Material()),
+		spec.Variables[bpf.RouterVarSeed].Set(pathsel.NewRouter(s, p.o.Name).Seed()))
+}
+
+// Close lets go of everything; it stays pinned and attached.
+func (p *Plane) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.release()
+	return nil
+}
+
+func (p *Plane) release() {
+	for _, l := range p.links {
+		l.Close()
+	}
+	p.set.close()
+	p.set, p.links = nil, nil
+	if p.lock != nil {
+		p.lock.Close()
+	}
+}
+
+// PinDir is the folder of bpffs that holds this router.
+func (p *Plane) PinDir() string { return filepath.Clean(p.o.PinDir) }

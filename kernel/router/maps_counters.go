@@ -1,0 +1,141 @@
+package router
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/fairlead/fairlead/bpf"
+)
+
+// Counters are all that the program counts, since its maps were made; hops
+// since they came.
+type Counters struct {
+	// Packets by how their hop was chosen, of hops that are gone, too.
+	Ways Ways
+	// Bytes of these packets, from the IP header on.
+	Bytes uint64
+	// Hops that are there, in no order.
+	Hops []HopCounters
+	// Passed are packets that were left to the kernel, by reason, all reasons.
+	Passed []ReasonCount
+}
+
+// Ways are forwarded packets by how their hop was chosen (pathsel.How).
+type Ways struct {
+	Selected uint64 // the digit named a hop of the group
+	Gone     uint64 // it named a port of this router that is none of the group's: hashed
+	Hashed   uint64 // it named no port, or there was none
+	Single   uint64 // there was nothing to choose
+}
+
+// Total is their sum.
+func (w Ways) Total() uint64 { return w.Selected + w.Gone + w.Hashed + w.Single }
+
+// HopCounters are those of one hop.
+type HopCounters struct {
+	ID    HopID
+	Ways  Ways
+	Bytes uint64
+}
+
+// ReasonCount is why packets were left to the kernel.
+type ReasonCount struct {
+	Name           string // of FL_ROUTER_REASONS, in lower case
+	Packets, Bytes uint64 // bytes of the frames
+}
+
+// Counters reads all counters.
+func (p *Plane) Counters() (Counters, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.set == nil {
+		return Counters{}, errClosed
+	}
+	var c Counters
+	total, err := p.set.carried()
+	if err != nil {
+		return c, err
+	}
+	for id, index := range p.state.hops {
+		n, err := p.set.hopCount(index)
+		if err != nil {
+			return c, err
+		}
+		add(&total, n)
+		c.Hops = append(c.Hops, HopCounters{ID: id, Ways: ways(n), Bytes: n.Bytes})
+	}
+	c.Ways, c.Bytes = ways(total), total.Bytes
+	c.Passed, err = p.set.passed()
+	return c, err
+}
+
+func ways(n bpf.HopCount) Ways {
+	return Ways{Selected: n.Packets[bpf.HowSelected], Gone: n.Packets[bpf.HowGone],
+		Hashed: n.Packets[bpf.HowHashed], Single: n.Packets[bpf.HowSingle]}
+}
+
+func add(to *bpf.HopCount, n bpf.HopCount) {
+	for i, x := range n.Packets {
+		to.Packets[i] += x
+	}
+	to.Bytes += n.Bytes
+}
+
+// hopCount sums a hop's counters over the CPUs.
+func (s *set) hopCount(index uint32) (n bpf.HopCount, err error) {
+	var cpus []bpf.HopCount
+	if err := s.maps[bpf.RouterMapHopCounts].Lookup(index, &cpus); err != nil {
+		return n, fmt.Errorf("counters of hop %d: %w", index, err)
+	}
+	for _, x := range cpus {
+		add(&n, x)
+	}
+	return n, nil
+}
+
+// carried is what went out by hops that are gone.
+func (s *set) carried() (n bpf.HopCount, err error) {
+	if err := s.maps[mapCarried].Lookup(uint32(0), &n); err != nil {
+		return n, fmt.Errorf("counters of hops that are gone: %w", err)
+	}
+	return n, nil
+}
+
+// carry adds a hop's counters, which no packet uses any more, to those of hops
+// that are gone, and sets them to zero.
+func (s *set) carry(index uint32) error {
+	n, err := s.hopCount(index)
+	if err != nil {
+		return err
+	}
+	all, err := s.carried()
+	if err != nil {
+		return err
+	}
+	add(&all, n)
+	if err := s.maps[mapCarried].Put(uint32(0), all); err != nil {
+		return fmt.Errorf("counters of hops that are gone: %w", err)
+	}
+	if err := s.maps[bpf.RouterMapHopCounts].Put(index, make([]bpf.HopCount, ebpf.MustPossibleCPU())); err != nil {
+		return fmt.Errorf("counters of hop %d: %w", index, err)
+	}
+	return nil
+}
+
+// passed reads the counters of all reasons.
+func (s *set) passed() (all []ReasonCount, err error) {
+	for r := range uint32(bpf.RouterReasonCount) {
+		var cpus []bpf.RouterCount
+		if err := s.maps[bpf.RouterMapReasons].Lookup(r, &cpus); err != nil {
+			return nil, fmt.Errorf("counter of reason %d: %w", r, err)
+		}
+		n := ReasonCount{Name: ReasonName(r)}
+		for _, x := range cpus {
+			n.Packets += x.Packets
+			n.Bytes += x.Bytes
+		}
+		all = append(all, n)
+	}
+	return all, nil
+}
