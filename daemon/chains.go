@@ -9,9 +9,9 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/rollout"
 )
 
 // Balancers, and switches, tell each other what their bucket tables have
@@ -134,7 +134,7 @@ func (l *learner) free() (peers []*peer) {
 func (l *learner) note(p *peer, err error) {
 	text := ""
 	if err != nil {
-		text = api.Text(err)
+		text = rollout.Text(err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -15,10 +15,10 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/rollout"
 	"github.com/fairlead/fairlead/sealed"
 )
 
@@ -249,7 +249,7 @@ func TestDigestsDiffer(t *testing.T) {
 	if err != nil {
 		file = d.cfg // it says that s1 works: the series is longer
 	}
-	ch, err := (&api.Coordinator{Config: func() *config.Config { return file }}).Apply(t.Context(), api.Options{})
+	ch, err := (&rollout.Coordinator{Config: func() *config.Config { return file }}).Apply(t.Context(), rollout.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/rollout"
 )
 
 // A balancer asks the agents of previous servers which buckets they own
@@ -246,14 +247,14 @@ func (w *ownerWatch) ask(ctx context.Context, name string, o *owner) bool {
 	if o.err != nil {
 		return false
 	}
-	owned, err := api.Owned(ctx, o.client)
+	owned, err := rollout.Owned(ctx, o.client)
 	w.mu.Lock()
 	was := o.silent
 	o.silent = err != nil
 	w.mu.Unlock()
 	if err != nil {
 		if !was && !errors.Is(ctx.Err(), context.Canceled) {
-			w.log.Warn("a previous server's agent does not say what it owns: its chains end by time alone", "server", name, "error", api.Text(err))
+			w.log.Warn("a previous server's agent does not say what it owns: its chains end by time alone", "server", name, "error", rollout.Text(err))
 		}
 		return false
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/kernel/lb"
+	"github.com/fairlead/fairlead/rollout"
 )
 
 // service is the daemon's API (fairlead.v1.Fairlead).
@@ -108,10 +109,10 @@ func (s service) GetLive(context.Context, *connect.Request[fairleadv1.GetLiveReq
 
 // change runs one verb for all daemons: one at a time through this daemon.
 // The coordinator calls this daemon's own SetAssignment as it does its peers'.
-func change[R any](d *daemon, ctx context.Context, req *connect.Request[R], verb func(*api.Coordinator, context.Context, *R) (*fairleadv1.ChangeResponse, error)) (*connect.Response[fairleadv1.ChangeResponse], error) {
+func change[R any](d *daemon, ctx context.Context, req *connect.Request[R], verb func(*rollout.Coordinator, context.Context, *R) (*fairleadv1.ChangeResponse, error)) (*connect.Response[fairleadv1.ChangeResponse], error) {
 	d.verbs.Lock()
 	defer d.verbs.Unlock()
-	c := &api.Coordinator{
+	c := &rollout.Coordinator{
 		Config:     func() *config.Config { return d.settings.Load().cfg },
 		Self:       d.me.name,
 		SelfClient: service{d}, // client and handler have the same methods
@@ -128,27 +129,27 @@ func change[R any](d *daemon, ctx context.Context, req *connect.Request[R], verb
 }
 
 func (s service) AddServer(ctx context.Context, req *connect.Request[fairleadv1.AddServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
-	return change(s.d, ctx, req, (*api.Coordinator).AddServer)
+	return change(s.d, ctx, req, (*rollout.Coordinator).AddServer)
 }
 
 func (s service) DrainServer(ctx context.Context, req *connect.Request[fairleadv1.DrainServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
-	return change(s.d, ctx, req, (*api.Coordinator).DrainServer)
+	return change(s.d, ctx, req, (*rollout.Coordinator).DrainServer)
 }
 
 func (s service) UndrainServer(ctx context.Context, req *connect.Request[fairleadv1.UndrainServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
-	return change(s.d, ctx, req, (*api.Coordinator).UndrainServer)
+	return change(s.d, ctx, req, (*rollout.Coordinator).UndrainServer)
 }
 
 func (s service) RemoveServer(ctx context.Context, req *connect.Request[fairleadv1.RemoveServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
-	return change(s.d, ctx, req, (*api.Coordinator).RemoveServer)
+	return change(s.d, ctx, req, (*rollout.Coordinator).RemoveServer)
 }
 
 func (s service) SetWeight(ctx context.Context, req *connect.Request[fairleadv1.SetWeightRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
-	return change(s.d, ctx, req, (*api.Coordinator).SetWeight)
+	return change(s.d, ctx, req, (*rollout.Coordinator).SetWeight)
 }
 
 func (s service) RotateKey(ctx context.Context, req *connect.Request[fairleadv1.RotateKeyRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
-	return change(s.d, ctx, req, (*api.Coordinator).RotateKey)
+	return change(s.d, ctx, req, (*rollout.Coordinator).RotateKey)
 }
 
 // ShareFlows writes connections that a peer balancer tracks into this one's

@@ -24,6 +24,7 @@ import (
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/kernel/swtch"
+	"github.com/fairlead/fairlead/rollout"
 )
 
 // fabricSwitch is what the plane needs of swtch.Switch.
@@ -265,12 +266,12 @@ func (p *switchPlane) poll(ctx context.Context) map[string]swtch.Report {
 // switch's nexthops: the server is as well as its worst VIP is.
 func (a *polled) ask(ctx context.Context) swtch.Report {
 	if a.err != nil {
-		return swtch.Report{Detail: api.Text(a.err)}
+		return swtch.Report{Detail: rollout.Text(a.err)}
 	}
 	asked := time.Now()
 	resp, err := a.client.GetServing(ctx, connect.NewRequest(&fairleadv1.GetServingRequest{Owned: true}))
 	if err != nil {
-		return swtch.Report{Detail: api.Text(err)}
+		return swtch.Report{Detail: rollout.Text(err)}
 	}
 	r := swtch.Report{Answered: true}
 	known, counted := 0, true
@@ -281,7 +282,7 @@ func (a *polled) ask(ctx context.Context) swtch.Report {
 			continue
 		}
 		known++
-		counted = counted && api.Counted(v)
+		counted = counted && rollout.Counted(v)
 		r.Connections += v.Connections
 		r.Owned = either(r.Owned, v.Owned, known == 1)
 		// The answer took some time, so that the count is younger than this.

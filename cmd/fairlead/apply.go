@@ -3,12 +3,12 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/api"
+	"github.com/fairlead/fairlead/rollout"
 )
 
 func newApplyCommand() *cobra.Command {
 	var file, output string
-	var o api.Options
+	var o rollout.Options
 	cmd := &cobra.Command{
 		Use:   "apply",
 		Short: "Bring all daemons to what the file says",

@@ -25,13 +25,14 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/rollout"
 )
 
 // miniDaemon answers the API on its socket and keeps its assignment in
 // memory: a daemon without a kernel.
 type miniDaemon struct {
 	fairleadv1connect.UnimplementedFairleadHandler
-	api.Coordinator
+	rollout.Coordinator
 	mu   sync.Mutex
 	cur  *controller.Assignment
 	live []*fairleadv1.LiveVIP

@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/kernel/lb"
+	"github.com/fairlead/fairlead/rollout"
 )
 
 // changeResult is what plan, apply and the verbs print as JSON.
@@ -35,11 +35,11 @@ type unanswered struct {
 	Error string `json:"error"`
 }
 
-func resultOf(ch *api.Change) changeResult {
+func resultOf(ch *rollout.Change) changeResult {
 	r := changeResult{Daemons: true, From: ch.From, To: ch.To, Unanswered: []unanswered{}, Refused: []string{},
 		Changes: append([]string{}, ch.Lines...), Notes: append([]string{}, ch.Notes...)}
 	for _, d := range ch.Silent {
-		r.Unanswered = append(r.Unanswered, unanswered{d.Name, d.API, api.Text(d.Err)})
+		r.Unanswered = append(r.Unanswered, unanswered{d.Name, d.API, rollout.Text(d.Err)})
 	}
 	return r
 }
@@ -67,14 +67,14 @@ func (r changeResult) print(cmd *cobra.Command, output, nothing string) error {
 }
 
 // changeFlags adds what every change has.
-func changeFlags(cmd *cobra.Command, o *api.Options) {
+func changeFlags(cmd *cobra.Command, o *rollout.Options) {
 	cmd.Flags().BoolVar(&o.Force, "force", false, "go on although live connections may break, or daemons do not answer")
 	cmd.Flags().StringSliceVar(&o.Without, "without", nil, "daemons that are gone for good, comma-separated: not asked, not waited for")
 }
 
 func newPlanCommand() *cobra.Command {
 	var file, output string
-	var o api.Options
+	var o rollout.Options
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "Show what apply would do",
@@ -92,7 +92,7 @@ status 1 if apply would be refused, with the reasons.`,
 				return err
 			}
 			ch, err := c.PlanFile(cmd.Context(), o)
-			alone := errors.Is(err, api.ErrNobody)
+			alone := errors.Is(err, rollout.ErrNobody)
 			if err != nil && !alone {
 				return refusedAs(cmd, output, ch, err)
 			}
@@ -111,12 +111,12 @@ status 1 if apply would be refused, with the reasons.`,
 }
 
 // coordinator is who asks and tells all daemons of the file.
-func coordinator(cmd *cobra.Command, file string) (*api.Coordinator, error) {
+func coordinator(cmd *cobra.Command, file string) (*rollout.Coordinator, error) {
 	cfg, err := loadFile(cmd, file)
 	if err != nil {
 		return nil, err
 	}
-	return &api.Coordinator{
+	return &rollout.Coordinator{
 		Config: func() *config.Config { return cfg },
 		Fits:   func(a *controller.Assignment) error { return lb.Fits(a, cfg.Limits) },
 	}, nil
@@ -124,13 +124,13 @@ func coordinator(cmd *cobra.Command, file string) (*api.Coordinator, error) {
 
 // refusedAs is refused, and what was found as JSON or YAML if that is asked
 // for.
-func refusedAs(cmd *cobra.Command, output string, ch *api.Change, err error) error {
+func refusedAs(cmd *cobra.Command, output string, ch *rollout.Change, err error) error {
 	if ch == nil || output == "table" {
 		return refused(cmd, err)
 	}
 	r := resultOf(ch)
-	r.Daemons = !errors.Is(err, api.ErrNobody)
-	r.Refused = strings.Split(api.Text(err), "\n")
+	r.Daemons = !errors.Is(err, rollout.ErrNobody)
+	r.Refused = strings.Split(rollout.Text(err), "\n")
 	nothing := func(io.Writer) error { return nil }
 	if err := printAs(cmd.OutOrStdout(), output, r, nothing); err != nil {
 		return err
@@ -140,7 +140,7 @@ func refusedAs(cmd *cobra.Command, output string, ch *api.Change, err error) err
 
 // refused prints the lines of a refusal, each on its own.
 func refused(cmd *cobra.Command, err error) error {
-	lines := strings.Split(api.Text(err), "\n")
+	lines := strings.Split(rollout.Text(err), "\n")
 	if len(lines) == 1 {
 		return errors.New(lines[0])
 	}

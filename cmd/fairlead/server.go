@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/rollout"
 )
 
 // verb is a change that a daemon carries out and hands on: add, drain,
@@ -22,7 +23,7 @@ import (
 // undrain, unlock.
 type verb struct {
 	file, endpoint, output string
-	options                api.Options
+	options                rollout.Options
 }
 
 // verbTimeout bounds a whole change, from asking everybody to the last step.
@@ -54,7 +55,7 @@ func (v *verb) run(cmd *cobra.Command, do func(context.Context, client) (*connec
 		resp, err := do(ctx, c.client)
 		// Unavailable: out of reach, or starting or stopping; nothing was begun.
 		if err != nil && connect.CodeOf(err) == connect.CodeUnavailable {
-			away = append(away, c.name+": "+api.Text(err))
+			away = append(away, c.name+": "+rollout.Text(err))
 			continue
 		}
 		if err != nil {
@@ -134,7 +135,7 @@ func vipServer(args []string) (vip, server string) {
 }
 
 // newVerb is a command of the form VERB [VIP] SERVER.
-func newVerb(name, short, long, example string, do func(context.Context, client, string, string, api.Options) (*connect.Response[fairleadv1.ChangeResponse], error)) *cobra.Command {
+func newVerb(name, short, long, example string, do func(context.Context, client, string, string, rollout.Options) (*connect.Response[fairleadv1.ChangeResponse], error)) *cobra.Command {
 	var v verb
 	cmd := &cobra.Command{
 		Use:     name + " [VIP] SERVER",
@@ -172,7 +173,7 @@ A switch withdraws its announced routes, so that routers send their packets to
 the other switches; what still comes is forwarded as before. It stays so over
 restarts, until 'fairlead undrain'. No other daemon is asked.`,
 		"  fairlead drain web s1\n  fairlead drain s1        # in every VIP\n  fairlead drain sw1       # a switch of the file",
-		func(ctx context.Context, c client, vip, server string, o api.Options) (*connect.Response[fairleadv1.ChangeResponse], error) {
+		func(ctx context.Context, c client, vip, server string, o rollout.Options) (*connect.Response[fairleadv1.ChangeResponse], error) {
 			return c.DrainServer(ctx, connect.NewRequest(&fairleadv1.DrainServerRequest{Vip: vip, Server: server, Force: o.Force, Without: o.Without}))
 		})
 }
@@ -185,7 +186,7 @@ warm-up: what it takes over was tracked (schemes jet and full-ct), or its owners
 pass it on (beamer, faild). All VIPs of scheme faild change together. A switch
 announces its routes again.`,
 		"  fairlead undrain web s1\n  fairlead undrain sw1",
-		func(ctx context.Context, c client, vip, server string, o api.Options) (*connect.Response[fairleadv1.ChangeResponse], error) {
+		func(ctx context.Context, c client, vip, server string, o rollout.Options) (*connect.Response[fairleadv1.ChangeResponse], error) {
 			return c.UndrainServer(ctx, connect.NewRequest(&fairleadv1.UndrainServerRequest{Vip: vip, Server: server, Force: o.Force, Without: o.Without}))
 		})
 }
@@ -199,7 +200,7 @@ warm_up. Schemes beamer and faild want it drained first, too, until its agent
 says that it owns nothing. Its slot rests until no connection can name it any more: what still
 comes is forwarded to it. A standby goes at once.`,
 		"  fairlead remove web s1\n  fairlead remove s1 --without s1   # the machine is gone",
-		func(ctx context.Context, c client, vip, server string, o api.Options) (*connect.Response[fairleadv1.ChangeResponse], error) {
+		func(ctx context.Context, c client, vip, server string, o rollout.Options) (*connect.Response[fairleadv1.ChangeResponse], error) {
 			return c.RemoveServer(ctx, connect.NewRequest(&fairleadv1.RemoveServerRequest{Vip: vip, Server: server, Force: o.Force, Without: o.Without}))
 		})
 }

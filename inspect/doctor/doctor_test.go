@@ -77,7 +77,7 @@ func TestDoctor(t *testing.T) {
 		t.Fatal("network namespaces need root: run the tests with sudo")
 	}
 	program := filepath.Join(t.TempDir(), "fairlead")
-	if out, err := exec.Command("go", "build", "-o", program, "../cmd/fairlead").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", program, "../../cmd/fairlead").CombinedOutput(); err != nil {
 		t.Fatalf("build fairlead: %v\n%s", err, out)
 	}
 	name := fmt.Sprint("doctor", os.Getpid())

@@ -23,7 +23,7 @@ func TestTopology(t *testing.T) {
 		t.Fatal("fabrics of namespaces need root: run the tests with sudo")
 	}
 	program := filepath.Join(t.TempDir(), "fairlead")
-	if out, err := exec.Command("go", "build", "-o", program, "../cmd/fairlead").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", program, "../../cmd/fairlead").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v: %s", err, out)
 	}
 	of, err := topology.LeafSpine(2, 2, 1)

@@ -1,4 +1,8 @@
-package api
+// Package rollout hands versions of the assignment round: it asks all daemons
+// what they have in force, plans a change on that, and gives them each version
+// in the order that keeps neighbours mixable. Its edge is Coordinator, Hand and
+// Owned; whoever serves the API or a command calls these.
+package rollout
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package api
+package rollout
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/config"
@@ -113,7 +114,7 @@ func (c *Coordinator) dial(d *Daemon, cfg *config.Config) (err error) {
 	}
 	dial := c.dialTo
 	if dial == nil {
-		dial = Dial
+		dial = api.Dial
 	}
 	if d.Client, err = dial(d.API, cfg.TLS); err != nil {
 		return fmt.Errorf("%s: %w", d.Name, err)
