@@ -10,14 +10,14 @@ GO ?= go
 
 # What regenerating the BPF objects takes, and the standard clients that the
 # lab's tests drive.
-BUILD_PACKAGES := clang-19 llvm-19 libbpf-dev linux-libc-dev
+BUILD_PACKAGES := clang-19 clang-format-19 llvm-19 libbpf-dev linux-libc-dev
 TEST_PACKAGES := $(BUILD_PACKAGES) curl wrk iperf3 iproute2 ethtool nftables mptcpize
 
 # A soak: so many runs of these packages, those with tests that draw seeds.
 SOAK_RUNS ?= 20
 SOAK_PACKAGES ?= $(sort $(dir $(shell grep -rlE '\b(soak|rapid)\.[A-Z]' --include='*_test.go' --exclude-dir=soak .)))
 
-.PHONY: build demo test soak generate check-generated proto deps clean
+.PHONY: build demo test soak generate check-generated check-c proto deps clean
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/fairlead ./cmd/fairlead
@@ -57,6 +57,11 @@ generate:
 check-generated: generate
 	@git diff --exit-code --stat -- '*_bpfel.o' '*_bpfel.go' '*_x86_bpfel.*' || \
 		{ echo 'BPF objects differ from their source: run make generate and commit the result' >&2; exit 1; }
+
+# How the C is set (.clang-format): `find bpf -name '*.[ch]' | xargs clang-format-19 -i`
+# mends it.
+check-c:
+	@find bpf -name '*.[ch]' | xargs clang-format-19 --dry-run -Werror
 
 # The API's Go code; needs protoc and its Go plugins, and only after a change
 # of api/fairlead.proto.

@@ -203,50 +203,6 @@ func (v Policy) String() string {
 	return fmt.Sprintf("policy_%d", uint32(v))
 }
 
-// Question is fl_question.
-type Question struct {
-	_      structs.HostLayout
-	Client [2]uint64
-	Vip    [2]uint64
-	Source [2]uint64
-	Tunnel [2]uint64
-	Hops   struct {
-		_     structs.HostLayout
-		Chain uint64
-		When  uint64
-	}
-	Next       HostPeer
-	VipId      uint32
-	ChainMs    uint32
-	Seq        uint32
-	Ack        uint32
-	Bytes      uint32
-	Sport      uint16
-	Dport      uint16
-	Slot       uint16
-	L2         uint16
-	Carried    uint16
-	L3         uint16
-	L4         uint16
-	L4Len      uint16
-	Proto      uint8
-	Flags      uint8
-	Carrier    uint8
-	From       uint8
-	Quote      uint8
-	Opening    uint8
-	Stale      uint8
-	Outer6     uint8
-	Mac        uint8
-	Settled    uint8
-	NextSlot   uint16
-	Cut        uint16
-	InnerProto uint16
-	Congested  uint8
-	Gue        uint8
-	Pad        [2]uint8
-}
-
 // Reason is fl_reason.
 type Reason uint32
 

@@ -60,11 +60,13 @@ static __always_inline void bench_write(struct xdp_md *ctx)
 	/* The outer header overwrote the MAC addresses and the type. */
 	*(__u64 *)data = 0x0201000000000002;
 	*(__u32 *)(data + 8) = 0x01000000;
-	*(__u16 *)(data + 12) = bench_case.family == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
+	*(__u16 *)(data + 12) =
+		bench_case.family == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
 	if (data + saddr + 4 <= end)
 		*(__u32 *)(data + saddr) = f->saddr;
 	if (bench_case.family == 4 && data + 26 <= end)
-		*(__u16 *)(data + 24) = fl_csum_replace32(bench_case.check, bench_case.saddr, f->saddr);
+		*(__u16 *)(data + 24) =
+			fl_csum_replace32(bench_case.check, bench_case.saddr, f->saddr);
 	if (data + ports + 4 <= end)
 		*(__u32 *)(data + ports) = f->sport | (__u32)f->dport << 16;
 	if (data + ecr + 4 <= end)
@@ -85,24 +87,24 @@ struct bench_loop {
 	struct xdp_md *ctx;
 };
 
-#define BENCH_PROGRAM(name, call)                                     \
-	static long name##_step(__u64 i, struct bench_loop *l)        \
-	{                                                             \
-		struct xdp_md *ctx = l->ctx;                          \
-		int action;                                           \
-                                                                      \
-		bench_write(ctx);                                     \
-		action = call;                                        \
-		bench_case.verdicts[action & 7]++;                    \
-		bench_undo(ctx);                                      \
-		return 0;                                             \
-	}                                                             \
-	SEC("xdp") int name(struct xdp_md *ctx)                       \
-	{                                                             \
-		struct bench_loop l = { .ctx = ctx };                 \
-                                                                      \
-		bpf_loop(BENCH_PACKETS, name##_step, &l, 0);          \
-		return XDP_PASS;                                      \
+#define BENCH_PROGRAM(name, call)                              \
+	static long name##_step(__u64 i, struct bench_loop *l) \
+	{                                                      \
+		struct xdp_md *ctx = l->ctx;                   \
+		int action;                                    \
+                                                               \
+		bench_write(ctx);                              \
+		action = call;                                 \
+		bench_case.verdicts[action & 7]++;             \
+		bench_undo(ctx);                               \
+		return 0;                                      \
+	}                                                      \
+	SEC("xdp") int name(struct xdp_md *ctx)                \
+	{                                                      \
+		struct bench_loop l = { .ctx = ctx };          \
+                                                               \
+		bpf_loop(BENCH_PACKETS, name##_step, &l, 0);   \
+		return XDP_PASS;                               \
 	}
 
 BENCH_PROGRAM(bench_none, XDP_PASS)

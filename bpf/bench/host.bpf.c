@@ -58,27 +58,27 @@ struct bench_xdp {
 	struct xdp_md *ctx;
 };
 
-#define BENCH_XDP(name, call, cut)                                                      \
-	static long name##_step(__u64 i, struct bench_xdp *l)                           \
-	{                                                                               \
-		struct xdp_md *ctx = l->ctx;                                            \
-		long length;                                                            \
-											\
-		bench_write((void *)(long)ctx->data, (void *)(long)ctx->data_end, 1);   \
-		call;                                                                   \
-		bench_look((void *)(long)ctx->data, (void *)(long)ctx->data_end,        \
-			   host_bench.at_word - (cut));                                 \
-		length = (long)ctx->data_end - (long)ctx->data;                         \
-		asm volatile("" : "+r"(length)); /* not data_end less something */      \
-		bpf_xdp_adjust_head(ctx, (int)(length - host_bench.length));            \
-		return 0;                                                               \
-	}                                                                               \
-	SEC("xdp") int name(struct xdp_md *ctx)                                         \
-	{                                                                               \
-		struct bench_xdp l = { .ctx = ctx };                                    \
-											\
-		bpf_loop(BENCH_PACKETS, name##_step, &l, 0);                            \
-		return XDP_PASS;                                                        \
+#define BENCH_XDP(name, call, cut)                                                    \
+	static long name##_step(__u64 i, struct bench_xdp *l)                         \
+	{                                                                             \
+		struct xdp_md *ctx = l->ctx;                                          \
+		long length;                                                          \
+                                                                                      \
+		bench_write((void *)(long)ctx->data, (void *)(long)ctx->data_end, 1); \
+		call;                                                                 \
+		bench_look((void *)(long)ctx->data, (void *)(long)ctx->data_end,      \
+			   host_bench.at_word - (cut));                               \
+		length = (long)ctx->data_end - (long)ctx->data;                       \
+		asm volatile("" : "+r"(length)); /* not data_end less something */    \
+		bpf_xdp_adjust_head(ctx, (int)(length - host_bench.length));          \
+		return 0;                                                             \
+	}                                                                             \
+	SEC("xdp") int name(struct xdp_md *ctx)                                       \
+	{                                                                             \
+		struct bench_xdp l = { .ctx = ctx };                                  \
+                                                                                      \
+		bpf_loop(BENCH_PACKETS, name##_step, &l, 0);                          \
+		return XDP_PASS;                                                      \
 	}
 
 BENCH_XDP(bench_in_none, , 0)
@@ -100,7 +100,7 @@ static __always_inline void bench_write_hops(void *data, void *end)
 		struct xdp_md *ctx = l->ctx;                                            \
 		__u32 verdict;                                                          \
 		long length;                                                            \
-											\
+                                                                                        \
 		bench_write_hops((void *)(long)ctx->data, (void *)(long)ctx->data_end); \
 		verdict = call;                                                         \
 		length = (long)ctx->data_end - (long)ctx->data;                         \
@@ -113,7 +113,7 @@ static __always_inline void bench_write_hops(void *data, void *end)
 	SEC("xdp") int name(struct xdp_md *ctx)                                         \
 	{                                                                               \
 		struct bench_xdp l = { .ctx = ctx };                                    \
-											\
+                                                                                        \
 		bpf_loop(BENCH_PACKETS, name##_step, &l, 0);                            \
 		return XDP_PASS;                                                        \
 	}
@@ -127,27 +127,27 @@ struct bench_skb {
 
 /* A test run's packet belongs to a socket of its own; it gets a constant, as
  * an established connection's has. */
-#define BENCH_TC(name, call)                                                            \
-	static long name##_step(__u64 i, struct bench_skb *l)                           \
-	{                                                                               \
-		struct __sk_buff *skb = l->skb;                                         \
-											\
-		bench_write((void *)(long)skb->data, (void *)(long)skb->data_end, 0);   \
-		call;                                                                   \
-		bench_look((void *)(long)skb->data, (void *)(long)skb->data_end,        \
-			   host_bench.at_word);                                         \
-		return 0;                                                               \
-	}                                                                               \
-	SEC("tc") int name(struct __sk_buff *skb)                                       \
-	{                                                                               \
-		struct bench_skb l = { .skb = skb };                                    \
-		struct bpf_sock *sk = skb->sk;                                          \
-											\
-		if (sk)                                                                 \
-			bpf_sk_storage_get(&host_sockets, sk, &bench_socket,            \
-					   BPF_SK_STORAGE_GET_F_CREATE);                \
-		bpf_loop(BENCH_PACKETS, name##_step, &l, 0);                            \
-		return TC_ACT_OK;                                                       \
+#define BENCH_TC(name, call)                                                          \
+	static long name##_step(__u64 i, struct bench_skb *l)                         \
+	{                                                                             \
+		struct __sk_buff *skb = l->skb;                                       \
+                                                                                      \
+		bench_write((void *)(long)skb->data, (void *)(long)skb->data_end, 0); \
+		call;                                                                 \
+		bench_look((void *)(long)skb->data, (void *)(long)skb->data_end,      \
+			   host_bench.at_word);                                       \
+		return 0;                                                             \
+	}                                                                             \
+	SEC("tc") int name(struct __sk_buff *skb)                                     \
+	{                                                                             \
+		struct bench_skb l = { .skb = skb };                                  \
+		struct bpf_sock *sk = skb->sk;                                        \
+                                                                                      \
+		if (sk)                                                               \
+			bpf_sk_storage_get(&host_sockets, sk, &bench_socket,          \
+					   BPF_SK_STORAGE_GET_F_CREATE);              \
+		bpf_loop(BENCH_PACKETS, name##_step, &l, 0);                          \
+		return TC_ACT_OK;                                                     \
 	}
 
 BENCH_TC(bench_out_none, )

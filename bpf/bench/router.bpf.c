@@ -64,21 +64,21 @@ struct bench_loop {
 	struct xdp_md *ctx;
 };
 
-#define BENCH_PROGRAM(name, call)                                     \
-	static long name##_step(__u64 i, struct bench_loop *l)        \
-	{                                                             \
-		struct xdp_md *ctx = l->ctx;                          \
-                                                                      \
-		bench_write(ctx);                                     \
-		bench_case.verdicts[(call) & 7]++;                    \
-		return 0;                                             \
-	}                                                             \
-	SEC("xdp") int name(struct xdp_md *ctx)                       \
-	{                                                             \
-		struct bench_loop l = { .ctx = ctx };                 \
-                                                                      \
-		bpf_loop(BENCH_PACKETS, name##_step, &l, 0);          \
-		return XDP_PASS;                                      \
+#define BENCH_PROGRAM(name, call)                              \
+	static long name##_step(__u64 i, struct bench_loop *l) \
+	{                                                      \
+		struct xdp_md *ctx = l->ctx;                   \
+                                                               \
+		bench_write(ctx);                              \
+		bench_case.verdicts[(call) & 7]++;             \
+		return 0;                                      \
+	}                                                      \
+	SEC("xdp") int name(struct xdp_md *ctx)                \
+	{                                                      \
+		struct bench_loop l = { .ctx = ctx };          \
+                                                               \
+		bpf_loop(BENCH_PACKETS, name##_step, &l, 0);   \
+		return XDP_PASS;                               \
 	}
 
 BENCH_PROGRAM(bench_none, XDP_PASS)

@@ -24,7 +24,7 @@ var objects = []string{"lb_bpfel.o", "health_bpfel.o", "host_bpfel.o", "router_b
 // contain come with them by their names.
 var exported = strings.Fields(`
 	ask bound bucket clock control count flow_state flow_sweep flow_write forwarding hash_form input line
-	line_write policy question reason scheme shared steer vip vip_cpu vip_flags
+	line_write policy reason scheme shared steer vip vip_cpu vip_flags
 	check_addr check_pair check_sent
 	ask_bound host_ask host_clock host_control host_count host_own host_peer host_peer_key host_reason
 	host_source host_vip host_vip_flags socket tuple

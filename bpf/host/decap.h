@@ -18,14 +18,14 @@
 struct fl_outer {
 	__u64 src[2];      /* outer source and destination, as in fl_host_vip */
 	__u64 dst[2];
-	__u16 hops;        /* their offset, unless carrier is FL_CARRIER_NONE */
+	__u16 hops_at;      /* their offset, unless hops_place is FL_HOPS_IN_NONE */
 	__u16 inner;       /* offset of the inner IP header; without a tunnel, of the
 	                    * packet's own */
 	__u16 cut;         /* bytes between the Ethernet header and inner */
 	__u16 inner_proto; /* ETH_P_IP or ETH_P_IPV6, BE */
 	__u16 l2_len;      /* 14, or 18 with a tag */
 	__u8 congested;    /* the outer header says: congestion experienced */
-	__u8 carrier;      /* enum fl_carrier */
+	__u8 hops_place;   /* enum fl_hops_place */
 	__u8 ipv6;         /* the outer header is */
 	__u8 gue;          /* the tunnel is GUE */
 };
@@ -53,8 +53,8 @@ static __always_inline _Bool fl_tunnel(struct fl_outer *o, void *data, void *end
 			if (gue[0] != FL_HOPS_BYTES / 4 || (void *)hops + FL_HOPS_BYTES > end ||
 			    *hops != FL_HOPS_TYPE)
 				return 0;
-			o->hops = pos;
-			o->carrier = FL_CARRIER_GUE;
+			o->hops_at = pos;
+			o->hops_place = FL_HOPS_IN_GUE;
 			pos += FL_HOPS_BYTES;
 		}
 	}
@@ -86,11 +86,11 @@ static __always_inline _Bool fl_outer_ip4(struct fl_outer *o, void *data, void *
 	o->congested = (ip->tos & 3) == 3;
 	if (header == sizeof(*ip) + FL_HOPS_BYTES && ip->protocol != IPPROTO_UDP &&
 	    (void *)options + FL_HOPS_BYTES <= end && *options == FL_HOPS_TYPE) {
-		o->hops = o->l2_len + sizeof(*ip);
-		o->carrier = FL_CARRIER_OPTION4;
+		o->hops_at = o->l2_len + sizeof(*ip);
+		o->hops_place = FL_HOPS_IN_OPTION4;
 	}
 	if (!fl_tunnel(o, data, end, o->l2_len + header, ip->protocol))
-		o->carrier = FL_CARRIER_NONE;
+		o->hops_place = FL_HOPS_IN_NONE;
 	return 1;
 }
 
@@ -107,7 +107,7 @@ static __always_inline _Bool fl_outer_ip6(struct fl_outer *o, void *data, void *
 	/* IPv4 addresses are kept mapped: on the wire such a source would pass
 	 * for a balancer's or server's of IPv4, past all filters of IPv4. No
 	 * packet may have it (RFC 4291 has it for sockets); it is nobody's. */
-	if (!o->src[0] && (__u32)o->src[1] == 0xffff0000U)
+	if (fl_is_mapped(o->src))
 		o->src[1] = 0;
 	o->ipv6 = 1;
 	/* The class is the eight bits after the version. */
@@ -117,12 +117,12 @@ static __always_inline _Bool fl_outer_ip6(struct fl_outer *o, void *data, void *
 	    (*(__u64 *)options & ~0xffULL) == FL_HOPS6_HEAD &&
 	    *(__u16 *)(options + 8) == FL_HOPS_TYPE6 && options[0] != IPPROTO_UDP) {
 		next = options[0];
-		o->hops = pos + 8;
-		o->carrier = FL_CARRIER_OPTION6;
+		o->hops_at = pos + 8;
+		o->hops_place = FL_HOPS_IN_OPTION6;
 		pos += FL_HOPS6_BYTES;
 	}
 	if (!fl_tunnel(o, data, end, pos, next))
-		o->carrier = FL_CARRIER_NONE;
+		o->hops_place = FL_HOPS_IN_NONE;
 	return 1;
 }
 
@@ -145,11 +145,11 @@ __noinline int fl_outer_parse(struct xdp_md *ctx, struct fl_outer *o)
 		type = tag[1];
 		o->l2_len += 4;
 	}
-	o->inner = o->hops = o->l2_len;
+	o->inner = o->hops_at = o->l2_len;
 	o->inner_proto = type;
 	o->cut = 0;
 	o->congested = 0;
-	o->carrier = FL_CARRIER_NONE;
+	o->hops_place = FL_HOPS_IN_NONE;
 	o->ipv6 = 0;
 	o->gue = 0;
 	if (type == FL_BE16(ETH_P_IP))

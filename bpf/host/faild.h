@@ -35,11 +35,11 @@ static __always_inline _Bool fl_faild_read(struct fl_question *q, const __u8 *ma
 	if (numbers >> 30 != (__u64)q->slot + 1)
 		return 0;
 	/* A number less one is a slot; 0, none, becomes FL_BUCKET_NONE. */
-	q->hops.chain = fl_hops_chain((__u16)((numbers >> 20 & 1023) - 1),
-				      (__u16)((numbers >> 10 & 1023) - 1),
-				      (__u16)((numbers & 1023) - 1));
+	q->hops.chain =
+		fl_hops_chain((__u16)((numbers >> 20 & 1023) - 1),
+			      (__u16)((numbers >> 10 & 1023) - 1), (__u16)((numbers & 1023) - 1));
 	q->hops.when = 0;
-	q->carrier = FL_CARRIER_MAC;
+	q->hops_place = FL_HOPS_IN_MAC;
 	q->mac = mac[0];
 	q->from = mac[0] == FL_FAILD_MAC ? FL_FROM_BALANCER : FL_FROM_SERVER;
 	return 1;
@@ -185,7 +185,7 @@ static __always_inline void fl_accept(struct __sk_buff *skb)
 	struct fl_host_control *c;
 	struct fl_host_vip *v;
 	struct fl_cursor cur;
-	struct fl_packet p;
+	struct fl_host_packet p;
 	int malformed;
 
 	if (data + ETH_HLEN > end || !fl_faild_kind(*(__u8 *)data))

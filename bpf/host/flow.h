@@ -8,6 +8,7 @@
 
 #include "kernel.h"
 #include "question.h"
+#include "quic.h"
 #include "vip.h"
 
 /* An entry is written at most this often: a look-up costs a tenth of it. */
@@ -71,19 +72,6 @@ static __always_inline _Bool fl_udp_connected(struct xdp_md *ctx, const struct f
 	connected = sk->state == FL_TCP_ESTABLISHED;
 	bpf_sk_release(sk);
 	return connected;
-}
-
-/* Whether a client's first packet of a QUIC connection: see bpf/lb/packet.h,
- * which this repeats for a payload of `length` bytes at b. */
-static __always_inline _Bool fl_opens_quic(const __u8 *b, __u32 length, const void *end)
-{
-	__u32 version, form;
-
-	if (length < 1200 || (const void *)(b + 5) > end)
-		return 0;
-	form = b[0] & 0xf0;
-	version = (__u32)b[1] << 24 | b[2] << 16 | b[3] << 8 | b[4];
-	return (form == 0xc0 && version == 1) || (form == 0xd0 && version == 0x6b3343cf);
 }
 
 #endif

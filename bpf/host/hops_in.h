@@ -89,14 +89,14 @@ static __always_inline int fl_in_hops(struct xdp_md *ctx, const __u32 cut)
 		q->dport = in->tcp.dest;
 		q->slot = v->slot;
 		q->l2 = ETH_HLEN;
-		q->carried = ETH_HLEN + cut - FL_HOPS_BYTES;
+		q->hops_at = ETH_HLEN + cut - FL_HOPS_BYTES;
 		q->l3 = ETH_HLEN + cut;
 		q->l4 = ETH_HLEN + cut + sizeof(in->ip);
 		q->l4_len = length - sizeof(in->ip);
 		q->proto = IPPROTO_TCP;
 		q->flags = ((__u8 *)&in->tcp)[13];
-		q->carrier = cut == sizeof(*outer) + FL_HOPS_BYTES ? FL_CARRIER_OPTION4
-								   : FL_CARRIER_GUE;
+		q->hops_place =
+			cut == sizeof(*outer) + FL_HOPS_BYTES ? FL_HOPS_IN_OPTION4 : FL_HOPS_IN_GUE;
 		q->from = from;
 		q->quote = 0;
 		q->opening = 0;

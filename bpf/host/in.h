@@ -41,7 +41,7 @@ __noinline int fl_in_gue(struct xdp_md *ctx)
 
 /* The packet as a question: who owns it? */
 static __always_inline void fl_in_question(struct fl_question *q, const struct fl_outer *o,
-					   const struct fl_packet *p, void *data)
+					   const struct fl_host_packet *p, void *data)
 {
 	q->client[0] = p->src[0];
 	q->client[1] = p->src[1];
@@ -55,8 +55,8 @@ static __always_inline void fl_in_question(struct fl_question *q, const struct f
 	q->l3 = o->inner;
 	q->l4 = p->l4 - data;
 	q->l4_len = p->l4_len;
-	q->carried = o->hops;
-	q->carrier = o->carrier;
+	q->hops_at = o->hops_at;
+	q->hops_place = o->hops_place;
 	q->outer6 = o->ipv6;
 	q->quote = 0;
 	q->opening = 0;
@@ -111,7 +111,7 @@ __noinline int fl_in_any(struct xdp_md *ctx)
 	struct fl_host_vip *v;
 	struct fl_outer outer;
 	struct fl_cursor cur;
-	struct fl_packet p;
+	struct fl_host_packet p;
 	int malformed, restored = 0;
 	void *inner;
 	__u8 from;
@@ -123,8 +123,9 @@ __noinline int fl_in_any(struct xdp_md *ctx)
 	inner = fl_at(data, outer.inner, FL_L3_MASK);
 	cur.pos = inner;
 	cur.end = end;
-	malformed = outer.inner_proto == FL_BE16(ETH_P_IP) ? fl_parse_ip4(&cur, &p)
-							   : fl_parse_ip6_in(ctx, &cur, &p, outer.inner);
+	malformed = outer.inner_proto == FL_BE16(ETH_P_IP)
+			    ? fl_parse_ip4(&cur, &p)
+			    : fl_parse_ip6_in(ctx, &cur, &p, outer.inner);
 	if (!malformed && p.l3_len > (__u32)(end - inner))
 		malformed = !fl_continues(ctx, data, inner, p.l3_len);
 	v = malformed ? 0 : fl_host_vip_find(c, p.dst, p.dport, p.proto);

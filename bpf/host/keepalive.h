@@ -45,7 +45,8 @@ static __always_inline void fl_fill_probe(struct __sk_buff *skb, __u32 l4, __u32
 		if (bpf_skb_load_bytes(skb, at, &was, 2))
 			return;
 		is = bpf_htons(bpf_ntohs(was) + 1);
-		bpf_l3_csum_replace(skb, ETH_HLEN + __builtin_offsetof(struct iphdr, check), was, is, 2);
+		bpf_l3_csum_replace(skb, ETH_HLEN + __builtin_offsetof(struct iphdr, check), was,
+				    is, 2);
 		bpf_skb_store_bytes(skb, at, &is, 2, 0);
 	} else {
 		is = bpf_htons(l4_len + 1);

@@ -6,7 +6,7 @@
 
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
-#include "fairlead.h"
+#include "host.h"
 
 /* Settings, fixed before load. */
 const volatile __u64 netns_cookie = 0; /* sockops: sockets of this namespace only; 0: all */

@@ -97,7 +97,7 @@ static __always_inline int fl_not_owned(struct xdp_md *ctx, struct fl_question *
 		fl_host_reason(FL_HOST_DROP_NOT_MINE, q->bytes);
 		return XDP_DROP;
 	}
-	if (q->quote && q->carrier == FL_CARRIER_MAC)
+	if (q->quote && q->hops_place == FL_HOPS_IN_MAC)
 		return fl_ask_others(ctx, q, now);
 	verdict = fl_previous(q, now);
 	return verdict == FL_TAKE ? fl_unowned(q) : verdict;
@@ -144,8 +144,7 @@ __noinline int fl_own(struct xdp_md *ctx, struct fl_question *q)
 	now = fl_shared_now(c);
 	if (q->proto == IPPROTO_TCP && !q->quote)
 		return fl_own_tcp(ctx, q, now);
-	reason = q->proto == IPPROTO_TCP ? fl_owns_tcp(ctx, q, &doubt)
-					 : fl_own_udp(ctx, q, now);
+	reason = q->proto == IPPROTO_TCP ? fl_owns_tcp(ctx, q, &doubt) : fl_own_udp(ctx, q, now);
 	if (reason) {
 		fl_host_reason(reason, q->bytes);
 		return FL_TAKE;
@@ -175,10 +174,10 @@ static __always_inline _Bool fl_asked_read(struct xdp_md *ctx, struct fl_questio
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	void *l4 = fl_at(data, q->l4, FL_L4_MASK);
-	__u64 *hops = fl_at(data, q->carried, FL_L3_MASK);
+	__u64 *hops = fl_at(data, q->hops_at, FL_L3_MASK);
 	struct tcphdr *tcp = l4;
 
-	if (q->carrier != FL_CARRIER_NONE && q->carrier != FL_CARRIER_MAC) {
+	if (q->hops_place != FL_HOPS_IN_NONE && q->hops_place != FL_HOPS_IN_MAC) {
 		if ((void *)(hops + 2) > end)
 			return 0;
 		q->hops.chain = hops[0];
@@ -189,8 +188,8 @@ static __always_inline _Bool fl_asked_read(struct xdp_md *ctx, struct fl_questio
 	if (q->proto == IPPROTO_UDP) {
 		if (l4 + sizeof(struct udphdr) > end)
 			return 0;
-		q->opening = fl_opens_quic(l4 + sizeof(struct udphdr),
-					   q->l4_len - sizeof(struct udphdr), end);
+		q->opening = fl_quic_initial(l4 + sizeof(struct udphdr),
+					     q->l4_len - sizeof(struct udphdr), end);
 		return 1;
 	}
 	if ((void *)(tcp + 1) > end || q->l4_len < sizeof(*tcp))
@@ -216,9 +215,8 @@ static __always_inline _Bool fl_forwarded(struct xdp_md *ctx, const struct fl_qu
  * the VIP of what it quotes, and what no balancer forwards has none: redirects,
  * neighbour discovery, errors about nobody's connections. Else ICMP is the
  * address's, but for errors about connections whose servers ask each other. */
-static __always_inline struct fl_host_vip *fl_asked_vip(struct xdp_md *ctx,
-							const struct fl_host_control *c,
-							struct fl_question *q)
+static __always_inline struct fl_host_vip *
+fl_asked_vip(struct xdp_md *ctx, const struct fl_host_control *c, struct fl_question *q)
 {
 	struct fl_host_vip *v = 0, *address;
 	__u8 icmp = q->proto;
@@ -271,7 +269,7 @@ static __always_inline void fl_asked_of(const struct fl_host_control *c,
 	q->tunnel[0] = v->tunnel[0];
 	q->tunnel[1] = v->tunnel[1];
 	q->stale = v->flags & FL_HOST_VIP_UNSETTLED;
-	if (q->carrier != FL_CARRIER_MAC &&
+	if (q->hops_place != FL_HOPS_IN_MAC &&
 	    fl_generation_stale(c, v, fl_hops_generation(&q->hops), q->from == FL_FROM_BALANCER))
 		q->stale = 1;
 	q->settled = !q->stale && fl_hops_empty(q->hops.chain) && q->mac != FL_FAILD_MAC_COPY;
@@ -305,12 +303,12 @@ __noinline int fl_asked(struct xdp_md *ctx, struct fl_question *q)
 		fl_host_reason(FL_HOST_DROP_MALFORMED, q->bytes);
 		return XDP_DROP;
 	}
-	if (q->carrier == FL_CARRIER_NONE) { /* a health check or a copy */
+	if (q->hops_place == FL_HOPS_IN_NONE) { /* a health check or a copy */
 		q->vip_id = v->id;
 		q->chain_ms = v->chain_ms;
 	} else {
 		fl_asked_of(c, v, q);
-		if (!q->settled || (q->quote && q->carrier == FL_CARRIER_MAC) ||
+		if (!q->settled || (q->quote && q->hops_place == FL_HOPS_IN_MAC) ||
 		    (q->proto == IPPROTO_UDP && q->from == FL_FROM_SERVER))
 			verdict = fl_own(ctx, q);
 	}
@@ -324,7 +322,7 @@ static __always_inline int fl_answered(struct xdp_md *ctx, const struct fl_quest
 {
 	if (answer != FL_PASS_ON)
 		return answer;
-	return q->carrier == FL_CARRIER_MAC ? fl_pass_on_faild(ctx, q) : fl_pass_on(ctx, q);
+	return q->hops_place == FL_HOPS_IN_MAC ? fl_pass_on_faild(ctx, q) : fl_pass_on(ctx, q);
 }
 
 #endif

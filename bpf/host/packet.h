@@ -13,7 +13,7 @@
 #include <linux/udp.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
-#include "fairlead.h"
+#include "host.h"
 #include "ipv6.h"
 #include "tcpopt.h"
 #include "vip.h"
@@ -25,7 +25,7 @@ struct fl_cursor {
 	void *end;
 };
 
-struct fl_packet {
+struct fl_host_packet {
 	__u64 src[2]; /* as in fl_host_vip */
 	__u64 dst[2];
 	void *l4;     /* after the IP header */
@@ -38,7 +38,7 @@ struct fl_packet {
 
 enum fl_parse { FL_PARSE_OK, FL_PARSE_MALFORMED };
 
-static __always_inline int fl_parse_ports(const struct fl_cursor *c, struct fl_packet *p)
+static __always_inline int fl_parse_ports(const struct fl_cursor *c, struct fl_host_packet *p)
 {
 	__be16 *ports = p->l4;
 
@@ -61,11 +61,11 @@ static __always_inline int fl_parse_ports(const struct fl_cursor *c, struct fl_p
  * ways join here (a tenth of the work to verify). In assembly, since the
  * compiler would see through it. What is read at the result is checked with
  * the packet's end again. */
-#define fl_join(data, at, mask)                                                         \
-	({                                                                              \
-		__u64 _offset = (void *)(at) - (void *)(data);                          \
-		asm volatile("%0 &= " FL_TEXT(mask) : "+r"(_offset));                   \
-		(void *)(data) + _offset;                                               \
+#define fl_join(data, at, mask)                                       \
+	({                                                            \
+		__u64 _offset = (void *)(at) - (void *)(data);        \
+		asm volatile("%0 &= " FL_TEXT(mask) : "+r"(_offset)); \
+		(void *)(data) + _offset;                             \
 	})
 
 /* Protocols of 128 and more are nobody's here, and must not be taken for
@@ -77,7 +77,7 @@ static __always_inline __u8 fl_protocol(__u8 proto)
 
 /* Whether the packet is as long as its IP header says (l3_len) is for the
  * caller to see: it can be longer than lies between pos and end. */
-static __always_inline int fl_parse_ip4(struct fl_cursor *c, struct fl_packet *p)
+static __always_inline int fl_parse_ip4(struct fl_cursor *c, struct fl_host_packet *p)
 {
 	struct iphdr *ip = c->pos;
 	__u32 header, total;
@@ -104,7 +104,7 @@ static __always_inline int fl_parse_ip4(struct fl_cursor *c, struct fl_packet *p
 }
 
 /* Up to the fixed header's end. */
-static __always_inline int fl_parse_fixed6(struct fl_cursor *c, struct fl_packet *p)
+static __always_inline int fl_parse_fixed6(struct fl_cursor *c, struct fl_host_packet *p)
 {
 	struct ipv6hdr *ip = c->pos;
 
@@ -121,7 +121,7 @@ static __always_inline int fl_parse_fixed6(struct fl_cursor *c, struct fl_packet
 
 /* On the way out. Extension headers: none but the hop-by-hop header of eight
  * bytes and the fragment header, which are what our own stack sends. */
-static __always_inline int fl_parse_ip6(struct fl_cursor *c, struct fl_packet *p)
+static __always_inline int fl_parse_ip6(struct fl_cursor *c, struct fl_host_packet *p)
 {
 	if (fl_parse_fixed6(c, p))
 		return FL_PARSE_MALFORMED;
@@ -154,7 +154,7 @@ static __always_inline int fl_parse_ip6(struct fl_cursor *c, struct fl_packet *p
 /* On the way in, at offset l3: through all extension headers that a balancer
  * finds its way through. */
 static __always_inline int fl_parse_ip6_in(struct xdp_md *ctx, struct fl_cursor *c,
-					   struct fl_packet *p, __u32 l3)
+					   struct fl_host_packet *p, __u32 l3)
 {
 	__u32 header;
 	int walk;
@@ -220,7 +220,7 @@ static __always_inline __u32 fl_option_offset(int at)
 		const __u8 *_opts = (const __u8 *)((tcp) + 1);                          \
 		__u32 _header;                                                          \
 		int _at = FL_TCPOPT_MALFORMED;                                          \
-											\
+                                                                                        \
 		if ((const void *)_opts <= (const void *)(end)) {                       \
 			_header = (tcp)->doff * 4;                                      \
 			if (_header < sizeof(struct tcphdr) || _header > (l4_len)) {    \

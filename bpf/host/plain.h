@@ -33,7 +33,7 @@ static __always_inline int fl_in_plain(struct xdp_md *ctx, const struct fl_host_
 	struct fl_plain *in = (void *)outer + cut;
 	struct fl_host_count *count;
 	struct fl_host_vip *v;
-	struct fl_packet p;
+	struct fl_host_packet p;
 	__u32 was, is, header, macs1;
 	__u64 macs0;
 

@@ -61,7 +61,7 @@ static __always_inline _Bool fl_peer(struct fl_question *q, __u16 slot, _Bool da
 		fl_host_reason(FL_HOST_UNRESOLVED_PREVIOUS, q->bytes);
 		return 0;
 	}
-	if (q->carrier == FL_CARRIER_MAC)
+	if (q->hops_place == FL_HOPS_IN_MAC)
 		return 1; /* the switch knows the way */
 	if ((peer->flags & ~FL_PEER_SILENT) != (q->outer6 ? FL_PEER_IPV6 : 0)) {
 		fl_host_reason(FL_HOST_UNRESOLVED_PREVIOUS, q->bytes);
@@ -76,7 +76,7 @@ static __always_inline _Bool fl_peer(struct fl_question *q, __u16 slot, _Bool da
 static __always_inline _Bool fl_is_first(const struct fl_question *q)
 {
 	return q->from == FL_FROM_BALANCER &&
-	       (q->carrier == FL_CARRIER_MAC || !bpf_map_lookup_elem(&host_senders, q->source));
+	       (q->hops_place == FL_HOPS_IN_MAC || !bpf_map_lookup_elem(&host_senders, q->source));
 }
 
 /* Who is next: FL_PASS_ON, with the way in q->next and the rest of the chain in
@@ -86,9 +86,9 @@ static __always_inline int fl_previous(struct fl_question *q, __u32 now)
 	_Bool datagram = q->proto == IPPROTO_UDP && !q->quote;
 	__u64 chain = q->hops.chain;
 
-	if (q->carrier == FL_CARRIER_NONE || fl_hops_empty(chain))
+	if (q->hops_place == FL_HOPS_IN_NONE || fl_hops_empty(chain))
 		return FL_TAKE;
-	if (q->carrier != FL_CARRIER_MAC && fl_chain_over(q, now))
+	if (q->hops_place != FL_HOPS_IN_MAC && fl_chain_over(q, now))
 		return FL_TAKE;
 	/* A datagram comes back to the first who had it (below), whose slot is
 	 * then in the chain of all others and in nobody's own. */
@@ -120,8 +120,8 @@ static __always_inline int fl_previous(struct fl_question *q, __u32 now)
 /* What a checksum's sum gains where 16 covered bytes change. */
 static __always_inline __u64 fl_csum_words(const __u64 *was, const __u64 *is)
 {
-	return (__u32)~was[0] + (__u64)(__u32)~(was[0] >> 32) + (__u32)is[0] + (is[0] >> 32) +
-	       (__u32)~was[1] + (__u64)(__u32)~(was[1] >> 32) + (__u32)is[1] + (is[1] >> 32);
+	return (__u32)~was[0] + (__u64)(__u32) ~(was[0] >> 32) + (__u32)is[0] + (is[0] >> 32) +
+	       (__u32)~was[1] + (__u64)(__u32) ~(was[1] >> 32) + (__u32)is[1] + (is[1] >> 32);
 }
 
 static __always_inline void fl_store(void *at, const __u64 *words)
@@ -216,26 +216,26 @@ __noinline int fl_pass_on(struct xdp_md *ctx, const struct fl_question *q)
 	if (!q)
 		return XDP_DROP;
 	outer = fl_at(data, q->l2, 31);
-	hops = fl_at(data, q->carried, FL_L3_MASK);
+	hops = fl_at(data, q->hops_at, FL_L3_MASK);
 	if (hops + FL_HOPS_BYTES > end)
 		return XDP_DROP;
 	was[0] = *(__u64 *)hops;
 	was[1] = is[1] = *(__u64 *)(hops + 8);
-	/* Type and length stay: they are the carrier's. */
+	/* Type and length stay: they belong to the place. */
 	is[0] = (q->hops.chain & ~0xffffULL) | (was[0] & 0xffff);
 	covered = fl_csum_words(was, is);
 	if (q->outer6)
 		failed = fl_readdress6(q, outer, end, &pseudo);
 	else
 		failed = fl_readdress4(q, outer, end,
-				       q->carrier == FL_CARRIER_OPTION4 ? covered : 0, &pseudo);
+				       q->hops_place == FL_HOPS_IN_OPTION4 ? covered : 0, &pseudo);
 	if (failed) { /* it has gone round without end */
 		fl_host_reason(FL_HOST_DROP_LOOP, q->bytes);
 		return XDP_DROP;
 	}
 	*(__u64 *)hops = is[0];
-	if (q->carrier == FL_CARRIER_GUE)
-		fl_recheck_gue(fl_at(data, q->carried - 4 - sizeof(struct udphdr), FL_L3_MASK), end,
+	if (q->hops_place == FL_HOPS_IN_GUE)
+		fl_recheck_gue(fl_at(data, q->hops_at - 4 - sizeof(struct udphdr), FL_L3_MASK), end,
 			       covered + pseudo);
 	fl_host_reason(FL_HOST_FORWARD_PREVIOUS, q->bytes);
 	return fl_depart(ctx, q);

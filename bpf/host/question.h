@@ -9,12 +9,12 @@
 #include "packet.h"
 
 /* Where the hops stand. */
-enum fl_carrier {
-	FL_CARRIER_NONE,    /* nowhere: a copy, a health check, another scheme */
-	FL_CARRIER_OPTION4, /* IPv4 option */
-	FL_CARRIER_OPTION6, /* IPv6 destination option */
-	FL_CARRIER_GUE,     /* private data */
-	FL_CARRIER_MAC,     /* faild: the destination MAC */
+enum fl_hops_place {
+	FL_HOPS_IN_NONE,    /* nowhere: a copy, a health check, another scheme */
+	FL_HOPS_IN_OPTION4, /* IPv4 option */
+	FL_HOPS_IN_OPTION6, /* IPv6 destination option */
+	FL_HOPS_IN_GUE,     /* private data */
+	FL_HOPS_IN_MAC,     /* faild: the destination MAC */
 };
 
 /* Who sent the packet here. */
@@ -47,13 +47,13 @@ struct fl_question {
 	__u16 dport;     /* BE */
 	__u16 slot;      /* this server's */
 	__u16 l2;        /* bytes before the (outer) IP header: 14 or 18 */
-	__u16 carried;   /* offset of the hops' sixteen octets */
+	__u16 hops_at;   /* offset of the hops' sixteen octets */
 	__u16 l3;        /* offset of the inner IP header */
 	__u16 l4;        /* offset of what follows it */
 	__u16 l4_len;
 	__u8 proto;      /* of the connection */
 	__u8 flags;      /* TCP's */
-	__u8 carrier;    /* enum fl_carrier */
+	__u8 hops_place; /* enum fl_hops_place */
 	__u8 from;       /* enum fl_from */
 	__u8 quote;      /* the packet is an ICMP error */
 	__u8 opening;    /* UDP: QUIC Initial */
@@ -74,11 +74,6 @@ static __always_inline _Bool fl_is_icmp(__u8 proto)
 	return proto == IPPROTO_ICMP || proto == IPPROTO_ICMPV6;
 }
 
-#define FL_TCP_FIN 0x01
-#define FL_TCP_SYN 0x02
-#define FL_TCP_RST 0x04
-#define FL_TCP_ACK 0x10
-
 /* What the offsets above are below: 18 bytes of Ethernet, 60 of IPv4 or 64 of
  * IPv6, 28 of UDP and GUE; and the inner headers on top, of which no one begins
  * behind FL_L4_MAX. */
@@ -87,11 +82,11 @@ static __always_inline _Bool fl_is_icmp(__u8 proto)
 
 /* data + offset, for an offset of at most `mask`. In assembly, since the
  * compiler drops what it can prove and the verifier cannot. */
-#define fl_at(data, offset, mask)                                                       \
-	({                                                                              \
-		__u64 _at = (offset);                                                   \
-		asm volatile("%0 &= " FL_TEXT(mask) : "+r"(_at));                       \
-		(void *)(data) + _at;                                                   \
+#define fl_at(data, offset, mask)                                 \
+	({                                                        \
+		__u64 _at = (offset);                             \
+		asm volatile("%0 &= " FL_TEXT(mask) : "+r"(_at)); \
+		(void *)(data) + _at;                             \
 	})
 
 #endif

@@ -22,7 +22,7 @@ static __always_inline __u32 fl_shared_now(const struct fl_host_control *c)
 /* A TIME_WAIT socket cannot say under which epoch its connection was stamped,
  * but its peer's packet does: noted for the answer that may come of it. */
 static __always_inline void fl_remember_epoch(const struct fl_host_vip *v,
-					      const struct fl_packet *p, __u32 epoch)
+					      const struct fl_host_packet *p, __u32 epoch)
 {
 	struct fl_tuple t = {
 		.addr = { p->src[0], p->src[1] },
@@ -39,8 +39,8 @@ static __always_inline void fl_remember_epoch(const struct fl_host_vip *v,
 /* What TSecr, `was` in the packet, is for the stack: in *is, also as in the
  * packet. 0: it is to be left alone. */
 static __always_inline _Bool fl_restored(struct xdp_md *ctx, const struct fl_host_control *c,
-					 const struct fl_host_vip *v, const struct fl_packet *p,
-					 __u32 was, __u32 *is)
+					 const struct fl_host_vip *v,
+					 const struct fl_host_packet *p, __u32 was, __u32 *is)
 {
 	__u32 echo = bpf_ntohl(was), field, epoch, slot;
 	struct fl_offset o = {};
@@ -73,7 +73,7 @@ static __always_inline _Bool fl_restored(struct xdp_md *ctx, const struct fl_hos
 /* Returns 1 where TSecr was restored, 0 where the packet needs nothing, -1
  * where it is malformed. */
 static __always_inline int fl_restore(struct xdp_md *ctx, const struct fl_host_control *c,
-				      const struct fl_host_vip *v, const struct fl_packet *p,
+				      const struct fl_host_vip *v, const struct fl_host_packet *p,
 				      const void *end)
 {
 	struct tcphdr *tcp = p->l4;

@@ -26,8 +26,8 @@ struct fl_offset {
 /* A socket of TCP's tables as the struct that its state says it is. The
  * helpers for this (bpf_skc_to_tcp_*) refuse request and TIME_WAIT sockets of
  * MPTCP listeners, which is what Go's net.Listen makes; and they are calls. */
-#define FL_AS(type, sk)                                                                 \
-	((struct type *)(bpf_ksym_exists(bpf_rdonly_cast)                               \
+#define FL_AS(type, sk)                                                                      \
+	((struct type *)(bpf_ksym_exists(bpf_rdonly_cast)                                    \
 				 ? bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct type)) \
 				 : (void *)bpf_skc_to_##type(sk)))
 

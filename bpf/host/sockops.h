@@ -20,17 +20,17 @@
 /* A word of the context, at a constant offset from the context itself: the
  * compiler likes to compute one address for two fields, which the verifier
  * refuses. */
-#define FL_OPS(ops, field)                                                              \
-	({                                                                              \
-		__u32 _word;                                                            \
-		asm volatile("%0 = *(u32 *)(%1 + %2)"                                   \
-			     : "=r"(_word)                                              \
+#define FL_OPS(ops, field)                                                                     \
+	({                                                                                     \
+		__u32 _word;                                                                   \
+		asm volatile("%0 = *(u32 *)(%1 + %2)"                                          \
+			     : "=r"(_word)                                                     \
 			     : "r"(ops), "i"(__builtin_offsetof(struct bpf_sock_ops, field))); \
-		_word;                                                                  \
+		_word;                                                                         \
 	})
 
 /* Fills p with the connection as it arrives here: the client is the source. */
-static __always_inline void fl_sockops_tuple(struct bpf_sock_ops *ops, struct fl_packet *p)
+static __always_inline void fl_sockops_tuple(struct bpf_sock_ops *ops, struct fl_host_packet *p)
 {
 	/* remote_port has the port's two bytes in its upper half. */
 	p->sport = FL_OPS(ops, remote_port) >> 16;
@@ -129,7 +129,7 @@ static __always_inline void fl_established(struct bpf_sock_ops *ops)
 	struct fl_host_vip *v;
 	struct bpf_sock *sk;
 	struct tcp_sock *t;
-	struct fl_packet p;
+	struct fl_host_packet p;
 	struct fl_stamp s;
 	__u64 now;
 
@@ -147,7 +147,8 @@ static __always_inline void fl_established(struct bpf_sock_ops *ops)
 		return;
 	made.vip_id = v->id;
 	if (v->scheme == FL_SCHEME_CHEETAH && BPF_CORE_READ_BITFIELD(t, rx_opt.tstamp_ok)) {
-		if (bpf_core_field_exists(t->tcp_usec_ts) && BPF_CORE_READ_BITFIELD(t, tcp_usec_ts)) {
+		if (bpf_core_field_exists(t->tcp_usec_ts) &&
+		    BPF_CORE_READ_BITFIELD(t, tcp_usec_ts)) {
 			fl_host_reason(FL_HOST_OUT_MICROSECONDS, 0);
 		} else {
 			now = fl_monotonic_ms();
@@ -159,7 +160,8 @@ static __always_inline void fl_established(struct bpf_sock_ops *ops)
 				__u64 hash = fl_host_hash(v, s.epoch, p.src, p.sport, p.dport);
 
 				made.constant = (fl_cookie_encode(hash, s.slot, s.epoch, v->shift)
-						 << v->shift) + c->clock_base - t->tsoffset;
+						 << v->shift) +
+						c->clock_base - t->tsoffset;
 				made.live = s.epoch;
 				made.stamped = 1;
 			}

@@ -19,7 +19,7 @@
 /* Parses from layer 3 on. On egress to an Ethernet device the packet starts
  * with its MAC header, and a VLAN tag is not in the packet yet. */
 static __always_inline int fl_out_parse(struct __sk_buff *skb, struct fl_cursor *c,
-					struct fl_packet *p)
+					struct fl_host_packet *p)
 {
 	void *data = (void *)(long)skb->data;
 	int malformed = FL_PARSE_MALFORMED;
@@ -62,7 +62,8 @@ static __always_inline void fl_stamp_socket(struct __sk_buff *skb, struct bpf_so
 		l4 = ETH_HLEN + sizeof(*ip);
 		if (ip->nexthdr != IPPROTO_TCP) {
 			/* BIG TCP's hop-by-hop header, only while here. */
-			if (ip->nexthdr || (void *)(hop + 8) > end || hop[0] != IPPROTO_TCP || hop[1])
+			if (ip->nexthdr || (void *)(hop + 8) > end || hop[0] != IPPROTO_TCP ||
+			    hop[1])
 				return;
 			l4 += 8;
 		}
@@ -97,8 +98,8 @@ static __always_inline void fl_stamp_socket(struct __sk_buff *skb, struct bpf_so
 
 /* The field that names this server's slot to the connection's client. The
  * packet is outgoing: the client is its destination. */
-static __always_inline __u32 fl_out_field(const struct fl_host_vip *v, const struct fl_packet *p,
-					  const struct fl_stamp *s)
+static __always_inline __u32 fl_out_field(const struct fl_host_vip *v,
+					  const struct fl_host_packet *p, const struct fl_stamp *s)
 {
 	__u64 hash = fl_host_hash(v, s->epoch, p->dst, p->dport, p->sport);
 
@@ -108,7 +109,7 @@ static __always_inline __u32 fl_out_field(const struct fl_host_vip *v, const str
 /* The parity that a TIME_WAIT connection was stamped under: what its client
  * showed last (restore.h), else today's. */
 static __always_inline void fl_time_wait_stamp(const struct fl_host_vip *v,
-					       const struct fl_packet *p, struct fl_stamp *s)
+					       const struct fl_host_packet *p, struct fl_stamp *s)
 {
 	struct fl_tuple t = {
 		.addr = { p->dst[0], p->dst[1] },
@@ -154,7 +155,7 @@ static __always_inline int fl_stamp_lookup(struct __sk_buff *skb, struct fl_host
 	struct bpf_sock *sk;
 	struct fl_host_vip *v;
 	struct fl_cursor cur;
-	struct fl_packet p;
+	struct fl_host_packet p;
 	struct fl_offset o = {};
 	struct fl_stamp s;
 	struct tcphdr *tcp;
@@ -220,7 +221,8 @@ static __always_inline int fl_stamp_lookup(struct __sk_buff *skb, struct fl_host
 			ms = kept->stamped;
 			bpf_sk_release(sk);
 			if (ms)
-				fl_edit_word(skb, data, tcp, at, was, bpf_htonl(tsval + is), cur.end);
+				fl_edit_word(skb, data, tcp, at, was, bpf_htonl(tsval + is),
+					     cur.end);
 			return FL_OUT_GOES;
 		}
 		bpf_sk_release(sk);

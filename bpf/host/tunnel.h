@@ -74,8 +74,7 @@ static __always_inline _Bool fl_tunnel_taken(const struct fl_host_vip *v, const 
 	if (!fl_sources_known(v))
 		return 1;
 	*from = fl_from(source[0], source[1]);
-	if (*from == FL_FROM_BALANCER ||
-	    (*from == FL_FROM_SERVER && v->scheme == FL_SCHEME_BEAMER))
+	if (*from == FL_FROM_BALANCER || (*from == FL_FROM_SERVER && v->scheme == FL_SCHEME_BEAMER))
 		return 1;
 	fl_host_reason(FL_HOST_DROP_FOREIGN_SOURCE, bytes);
 	return 0;

@@ -5,18 +5,8 @@
 
 #include "maps.h"
 #include "cookie.h"
+#include "ipv6.h"
 #include "vip_table.h"
-
-/* An IPv4 address as the second word of ::ffff:a.b.c.d; the first is 0. */
-static __always_inline __u64 fl_mapped4(__u32 addr)
-{
-	return 0xffff0000ULL | (__u64)addr << 32;
-}
-
-static __always_inline _Bool fl_is_mapped(const __u64 *addr)
-{
-	return !addr[0] && (__u32)addr[1] == 0xffff0000U;
-}
 
 static __always_inline struct fl_host_vip *fl_host_vip_at(__u32 index, const __u64 *addr,
 							  __u32 service)
@@ -30,8 +20,8 @@ static __always_inline struct fl_host_vip *fl_host_vip_at(__u32 index, const __u
 	return 0;
 }
 
-static __always_inline struct fl_host_vip *fl_host_vip_exact(const struct fl_host_control *c,
-							     const __u64 *addr, __u16 port, __u8 proto)
+static __always_inline struct fl_host_vip *
+fl_host_vip_exact(const struct fl_host_control *c, const __u64 *addr, __u16 port, __u8 proto)
 {
 	__u32 half = c->active & 1, service = port | (__u32)proto << 16;
 	__u64 product = fl_vip_product(addr[0], addr[1], port, proto, c->vip_seed[half]);
@@ -44,8 +34,8 @@ static __always_inline struct fl_host_vip *fl_host_vip_exact(const struct fl_hos
 }
 
 /* The service at addr and port (BE); a VIP of all ports has port 0. */
-static __always_inline struct fl_host_vip *fl_host_vip_find(const struct fl_host_control *c,
-							    const __u64 *addr, __u16 port, __u8 proto)
+static __always_inline struct fl_host_vip *
+fl_host_vip_find(const struct fl_host_control *c, const __u64 *addr, __u16 port, __u8 proto)
 {
 	struct fl_host_vip *v = fl_host_vip_exact(c, addr, port, proto);
 

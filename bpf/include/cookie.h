@@ -31,8 +31,8 @@ static __always_inline __u64 fl_hash4(const __u64 *key, __u32 saddr, __u16 sport
 	return fl_sip_end(&s);
 }
 
-static __always_inline __u64 fl_hash6(const __u64 *key, __u64 saddr_hi, __u64 saddr_lo,
-				      __u16 sport, __u16 dport)
+static __always_inline __u64 fl_hash6(const __u64 *key, __u64 saddr_hi, __u64 saddr_lo, __u16 sport,
+				      __u16 dport)
 {
 	struct fl_sip s;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Hops: what a tunnel of scheme beamer says beside the packet (docs/wire-format.md,
  * "Hops"; Beamer, NSDI'18, "daisy chaining", with a chain in place of the one
- * previous server). Sixteen octets, the same in every carrier:
+ * previous server). Sixteen octets, the same wherever they stand:
  *
  *   0       type: FL_HOPS_OPTION, in IPv6 FL_HOPS_OPTION6
  *   1       length: 16, in IPv6 14 (its options do not count type and length)
@@ -37,7 +37,7 @@
 /* As loaded: octets 0-7 of hops without a chain. */
 #define FL_HOPS_EMPTY (0xffffffffffff0000ULL | FL_HOPS_TYPE)
 
-/* Whether octets 0-7 hold no chain, in any carrier. */
+/* Whether octets 0-7 hold no chain, wherever they stand. */
 #define fl_hops_empty(chain) (((chain) | 0xffff) == (FL_HOPS_EMPTY | 0xffff))
 
 /* As loaded: the destination options header's first eight octets but for the

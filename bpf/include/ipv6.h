@@ -1,12 +1,24 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* IPv6 extension headers, walked alike by the balancer and by the server: what
- * the one forwards the other must find its way through. */
+/* IPv4 addresses as IPv6's, and extension headers, walked alike by the balancer
+ * and by the server: what the one forwards the other must find its way through. */
 #ifndef FAIRLEAD_IPV6_H
 #define FAIRLEAD_IPV6_H
 
 #include <linux/bpf.h>
 #include <linux/in.h>
+#include <linux/ipv6.h>
 #include <bpf/bpf_helpers.h>
+
+/* An IPv4 address as the second word of ::ffff:a.b.c.d; the first is 0. */
+static __always_inline __u64 fl_mapped4(__u32 addr)
+{
+	return 0xffff0000ULL | (__u64)addr << 32;
+}
+
+static __always_inline _Bool fl_is_mapped(const __u64 *addr)
+{
+	return !addr[0] && (__u32)addr[1] == 0xffff0000U;
+}
 
 /* Packet offsets are far below this; masking with it tells the verifier. */
 #define FL_OFFSET_MASK 0x7ff
@@ -31,8 +43,8 @@ __noinline int fl_ipv6_walk(struct xdp_md *ctx, __u32 off, __u32 next)
 
 		if (off > FL_L4_MAX)
 			return -1;
-		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING &&
-		    next != IPPROTO_DSTOPTS && next != IPPROTO_FRAGMENT)
+		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING && next != IPPROTO_DSTOPTS &&
+		    next != IPPROTO_FRAGMENT)
 			return (int)(off | (next & 0xff) << 16);
 		h = data + (off & FL_OFFSET_MASK);
 		if ((void *)(h + 8) > end)

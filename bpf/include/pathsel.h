@@ -50,14 +50,14 @@ enum fl_how {
 
 /* What differs between IPv4 ([0]) and IPv6 ([1]). */
 struct fl_pathsel_family {
-	__u64 round[FL_PATHSEL_ROUNDS][2];   /* feistel: xor, odd multiplier */
-	__u32 power[FL_PATHSEL_MAX_LENGTH];  /* radix^position */
-	__u32 last;                          /* greatest value that is a selector */
-	__u32 inverse;                       /* 65536 / length + 1 */
-	__u8 length;                         /* L */
-	__u8 half;                           /* half of the fields' bits */
-	__u8 field;                          /* enum fl_field */
-	__u8 shift;                          /* log2(radix); 0: no power of two */
+	__u64 round[FL_PATHSEL_ROUNDS][2]; /* feistel: xor, odd multiplier */
+	__u32 power[FL_PATHSEL_MAX_LENGTH]; /* radix^position */
+	__u32 last; /* greatest value that is a selector */
+	__u32 inverse; /* 65536 / length + 1 */
+	__u8 length; /* L */
+	__u8 half; /* half of the fields' bits */
+	__u8 field; /* enum fl_field */
+	__u8 shift; /* log2(radix); 0: no power of two */
 	__u32 pad;
 };
 
@@ -72,12 +72,12 @@ struct fl_pathsel_family {
 struct fl_pathsel {
 	__u64 add;
 	__u64 multiply[FL_PATHSEL_WORDS];
-	__u64 finish[2];                     /* odd */
+	__u64 finish[2]; /* odd */
 	struct fl_pathsel_family family[2];
 	__u16 rc5[2 * FL_PATHSEL_RC5_ROUNDS + 2];
 	__u8 skip32[10];
-	__u8 permutation;                    /* enum fl_permutation */
-	__u8 radix;                          /* 2 to 64 */
+	__u8 permutation; /* enum fl_permutation */
+	__u8 radix; /* 2 to 64 */
 };
 _Static_assert(sizeof(struct fl_pathsel) == 120 + 2 * 272 + 64, "no padding in it");
 
@@ -150,6 +150,7 @@ static __always_inline __u32 fl_pathsel_rc5(const volatile struct fl_pathsel *k,
 }
 
 /* F of Skipjack's specification (NIST 1998, table 2). */
+/* clang-format off */
 static const __u8 fl_skipjack[256] = {
 	0xa3, 0xd7, 0x09, 0x83, 0xf8, 0x48, 0xf6, 0xf4, 0xb3, 0x21, 0x15, 0x78, 0x99, 0xb1, 0xaf, 0xf9,
 	0xe7, 0x2d, 0x4d, 0x8a, 0xce, 0x4c, 0xca, 0x2e, 0x52, 0x95, 0xd9, 0x1e, 0x4e, 0x38, 0x44, 0x28,
@@ -168,6 +169,7 @@ static const __u8 fl_skipjack[256] = {
 	0x08, 0x77, 0x11, 0xbe, 0x92, 0x4f, 0x24, 0xc5, 0x32, 0x36, 0x9d, 0xcf, 0xf3, 0xa6, 0xbb, 0xac,
 	0x5e, 0x6c, 0xa9, 0x13, 0x57, 0x25, 0xb5, 0xe3, 0xbd, 0xa8, 0x3a, 0x01, 0x05, 0x59, 0x2a, 0x46,
 };
+/* clang-format on */
 
 /* Skipjack's G: round is a constant after unrolling, so no division is left. */
 static __always_inline __u16 fl_pathsel_skip32_g(const volatile struct fl_pathsel *k, int round,
@@ -269,9 +271,8 @@ static __always_inline __u32 fl_pathsel_digit(const volatile struct fl_pathsel *
 
 /* Reads a packet; seed: pathsel.Router.Seed; ttl as received. */
 static __always_inline void fl_pathsel_read(const volatile struct fl_pathsel *k,
-					    const volatile __u64 *seed,
-					    const struct fl_flow *flow, bool six, __u8 ttl,
-					    struct fl_choice *c)
+					    const volatile __u64 *seed, const struct fl_flow *flow,
+					    bool six, __u8 ttl, struct fl_choice *c)
 {
 	__u32 fields = flow->ports, other = 0, p = 0;
 	__u64 sum;

@@ -90,6 +90,7 @@ _Static_assert(sizeof(struct fl_hop_count) == 64, "a hop's counters are one cach
 
 /* Nothing is dropped here: what the program does not forward is the kernel's,
  * which answers, asks, fragments or drops as it always did. */
+/* clang-format off */
 #define FL_ROUTER_REASONS(X)                                                        \
 	X(NOT_IP)         /* neither IPv4 nor IPv6, or more than one tag */         \
 	X(MALFORMED)      /* lengths, or the version */                             \
@@ -118,6 +119,7 @@ enum fl_router_reason {
 #undef X
 	FL_ROUTER_REASON_COUNT,
 };
+/* clang-format on */
 
 struct fl_router_count {
 	__u64 packets;

@@ -13,6 +13,12 @@
 
 #include <linux/types.h>
 
+/* Flags: the header's fourteenth octet. */
+#define FL_TCP_FIN 0x01
+#define FL_TCP_SYN 0x02
+#define FL_TCP_RST 0x04
+#define FL_TCP_ACK 0x10
+
 #define FL_TCPOPT_MAX 40 /* doff has four bits: 15 words less the header's 5 */
 #define FL_TCPOPT_NONE (-1)
 #define FL_TCPOPT_MALFORMED (-2)

@@ -42,7 +42,8 @@ static __always_inline struct fl_bound *fl_ask_source(struct xdp_md *ctx, __u32 
 	__u64 from = 0, hash;
 	__u32 index;
 
-	if (six ? bpf_xdp_load_bytes(ctx, l3 + 8, &from, 8) : bpf_xdp_load_bytes(ctx, l3 + 12, &from, 4))
+	if (six ? bpf_xdp_load_bytes(ctx, l3 + 8, &from, 8)
+		: bpf_xdp_load_bytes(ctx, l3 + 12, &from, 4))
 		return NULL;
 	hash = six ? fl_hash6(key, from, 0, 0, 0) : fl_hash4(key, (__u32)from, 0, 0);
 	index = hash >> (64 - FL_ASK_SOURCE_BITS);

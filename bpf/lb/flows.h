@@ -45,8 +45,9 @@ enum fl_event {
  * 1.024 s, by state, 16 bits each: TCP's two hours and four minutes (RFC 5382
  * §5), even for one packet, as a connection may speak that rarely; two minutes
  * behind a FIN or RST, and for UDP (RFC 4787 §4.3). */
-#define FL_FLOW_IDLES (7266ULL << 16 * FL_FLOW_NEW | 7266ULL << 16 * FL_FLOW_CONFIRMED | \
-		       118ULL << 16 * FL_FLOW_FADING | 118ULL << 16 * FL_FLOW_DATAGRAM)
+#define FL_FLOW_IDLES                                                      \
+	(7266ULL << 16 * FL_FLOW_NEW | 7266ULL << 16 * FL_FLOW_CONFIRMED | \
+	 118ULL << 16 * FL_FLOW_FADING | 118ULL << 16 * FL_FLOW_DATAGRAM)
 
 /* A FIN or RST may be forged, and a closed half may be silent for long: while
  * nobody needs its place, TCP's FADING entry is known as long as a live one. */
@@ -72,7 +73,7 @@ enum fl_event {
 #define FL_TAGS_LOW 0x7f7f7f7f7f7f7f7fULL  /* all bits of each byte but the highest */
 #define FL_TAGS_USED 0x0080808080808080ULL /* highest bits of the seven tags */
 
-static __always_inline __u64 fl_flow_hash(const struct fl_vip *v, const struct fl_packet *p)
+static __always_inline __u64 fl_flow_hash(const struct fl_vip *v, const struct fl_lb_packet *p)
 {
 	bool ports = likely(!(v->flags & (FL_VIP_AFFINITY | FL_VIP_FRAG_ADDRESSES))) &&
 		     p->kind != FL_KIND_FRAGMENT;
@@ -80,7 +81,7 @@ static __always_inline __u64 fl_flow_hash(const struct fl_vip *v, const struct f
 	return fl_hash_key(v->hash_key, p, ports ? p->sport : 0, ports ? p->dport : 0);
 }
 
-static __always_inline __u64 fl_flow_key(const struct fl_vip *v, const struct fl_packet *p,
+static __always_inline __u64 fl_flow_key(const struct fl_vip *v, const struct fl_lb_packet *p,
 					 __u64 hash)
 {
 	__u64 x = hash + v->id * 0x9e3779b97f4a7c15ULL;
@@ -261,8 +262,7 @@ __noinline int fl_flow_follow(const struct fl_vip *v, __u64 x, __u32 unit, __u32
 		goto hit;
 	window = next == FL_FLOW_DATAGRAM ? FL_FLOW_WINDOW_UDP : FL_FLOW_WINDOW_TCP;
 	/* NEW, which one packet made, is never told, and nothing becomes it. */
-	if (next != state ||
-	    (fl_flow_confirmed(next) && (__u16)(FL_FLOW_TIME(e) ^ unit) >> window))
+	if (next != state || (fl_flow_confirmed(next) && (__u16)(FL_FLOW_TIME(e) ^ unit) >> window))
 		fl_share(x, v->id, FL_FLOW_SLOT(e), next, tcp);
 hit:
 	id = v->id;
@@ -331,7 +331,8 @@ static __always_inline void fl_flow_retag(struct fl_bucket *b, __u32 at, __u64 t
 		__u64 tags = fl_flow_tags(b);
 
 		if (tags >> 8 * at & 0xff ||
-		    __sync_val_compare_and_swap((__u64 *)b->tag, tags, tags | tag << 8 * at) == tags)
+		    __sync_val_compare_and_swap((__u64 *)b->tag, tags, tags | tag << 8 * at) ==
+			    tags)
 			return;
 	}
 }
@@ -362,7 +363,8 @@ __noinline __u32 fl_flow_try(__u64 x, __u32 low, __u32 how)
 		for (int i = 0; i < FL_FLOW_WAYS; i++)
 			fresh += FL_FLOW_STATE(*(volatile __u64 *)&b->entry[i]) == FL_FLOW_NEW;
 		for (int i = 0; i < FL_FLOW_WAYS; i++) {
-			__u32 rank = fl_flow_rank(*(volatile __u64 *)&b->entry[i], unit, how, fresh);
+			__u32 rank =
+				fl_flow_rank(*(volatile __u64 *)&b->entry[i], unit, how, fresh);
 
 			if (rank > best) {
 				best = rank;

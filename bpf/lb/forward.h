@@ -44,8 +44,8 @@ static __always_inline void fl_write_hops6(void *h, const struct fl_way *w, __u8
 
 static __always_inline __u64 fl_hops_sum(const struct fl_way *w)
 {
-	return (w->hops.chain & 0xffffffff) + (w->hops.chain >> 32) +
-	       (w->hops.when & 0xffffffff) + (w->hops.when >> 32);
+	return (w->hops.chain & 0xffffffff) + (w->hops.chain >> 32) + (w->hops.when & 0xffffffff) +
+	       (w->hops.when >> 32);
 }
 
 /* UDP and GUE headers at h; length is the inner packet's. GUE version 0 (RFC
@@ -63,15 +63,14 @@ static __always_inline void fl_gue(void *h, const struct fl_way *w, const struct
 }
 
 /* hops: as the header's option. */
-static __always_inline void fl_outer4(void *h, const struct fl_packet *p,
-				      const struct fl_way *w, __u32 length, __u8 proto, bool hops)
+static __always_inline void fl_outer4(void *h, const struct fl_lb_packet *p, const struct fl_way *w,
+				      __u32 length, __u8 proto, bool hops)
 {
 	__u32 saddr = source4 | ((__u32)(w->hash >> 32) & source4_mask);
 	__u32 daddr = w->line->addr[1] >> 32;
 	/* Version, header length, traffic class, total length; identification 0 and
 	 * "do not fragment" (RFC 6864); TTL and protocol. */
-	__u32 first = (hops ? 0x49 : 0x45) | (__u32)p->tos << 8 |
-		      (__u32)bpf_htons(length) << 16;
+	__u32 first = (hops ? 0x49 : 0x45) | (__u32)p->tos << 8 | (__u32)bpf_htons(length) << 16;
 	__u32 second = bpf_htons(0x4000) << 16;
 	__u32 third = FL_OUTER_TTL | (__u32)proto << 8;
 	__u64 sum = (__u64)first + second + third + saddr + daddr + (hops ? fl_hops_sum(w) : 0);
@@ -89,7 +88,7 @@ static __always_inline void fl_source6(__u64 *saddr, __u64 hash)
 	saddr[1] = source6[1] | ((hash >> 32 | hash << 32) & source6_mask[1]);
 }
 
-static __always_inline void fl_outer6(void *h, const struct fl_packet *p, const __u64 *saddr,
+static __always_inline void fl_outer6(void *h, const struct fl_lb_packet *p, const __u64 *saddr,
 				      const struct fl_line *line, __u32 label, __u32 length,
 				      __u8 proto)
 {
@@ -106,11 +105,11 @@ static __always_inline void fl_outer6(void *h, const struct fl_packet *p, const 
 
 /* Whether GUE over IPv6 gets a UDP checksum: it is wanted, and fl_gue6_check
  * can tell it. */
-static __always_inline bool fl_gue6_summed(const struct fl_packet *p)
+static __always_inline bool fl_gue6_summed(const struct fl_lb_packet *p)
 {
 	if (!gue6_checksum || p->kind != FL_KIND_SEGMENT)
 		return false;
-	if (p->proto == IPPROTO_UDP && !p->ecr) /* fl_parse_l4: not covered */
+	if (p->proto == IPPROTO_UDP && !p->covered)
 		return false;
 	return p->family == 4 || p->l4 - p->l3 == sizeof(struct ipv6hdr);
 }
@@ -121,7 +120,7 @@ static __always_inline bool fl_gue6_summed(const struct fl_packet *p)
  * sums to 0xffff by its own checksum. In an inner IPv6 packet the addresses
  * cancel out. Only for what fl_gue6_summed says yes to. inner points
  * to the inner header, 20 bytes of which may be read. */
-static __always_inline __u16 fl_gue6_check(const struct fl_packet *p, const __u64 *saddr,
+static __always_inline __u16 fl_gue6_check(const struct fl_lb_packet *p, const __u64 *saddr,
 					   const struct fl_way *w, __u16 sport, const void *inner,
 					   bool hops)
 {
@@ -133,7 +132,8 @@ static __always_inline __u16 fl_gue6_check(const struct fl_packet *p, const __u6
 
 	pseudo = (__u32)bpf_htons(p->len - l4) + bpf_htons(p->proto);
 	if (p->family == 4) {
-		part = fl_csum_finish((__u64)pseudo + *(__u32 *)(inner + 12) + *(__u32 *)(inner + 16));
+		part = fl_csum_finish((__u64)pseudo + *(__u32 *)(inner + 12) +
+				      *(__u32 *)(inner + 16));
 	} else {
 		part = fl_csum_finish(pseudo);
 		part += *(__u32 *)inner;
@@ -164,7 +164,7 @@ static __always_inline int fl_send(struct xdp_md *ctx, __u32 ifindex)
  * constant forwarding says) in the packet's own family, untagged, a next hop
  * that is known, and a packet that fits. XDP_ABORTED: not that case, the
  * packet is as it was. */
-static __always_inline int fl_forward_common(struct xdp_md *ctx, const struct fl_packet *p,
+static __always_inline int fl_forward_common(struct xdp_md *ctx, const struct fl_lb_packet *p,
 					     const struct fl_way *w, __u8 forwarding)
 {
 	const struct fl_line *line = w->line;
@@ -213,7 +213,7 @@ static __always_inline int fl_forward_common(struct xdp_md *ctx, const struct fl
 	return fl_send(ctx, line->ifindex);
 }
 
-static __always_inline int fl_forward_plain(struct xdp_md *ctx, const struct fl_packet *p,
+static __always_inline int fl_forward_plain(struct xdp_md *ctx, const struct fl_lb_packet *p,
 					    const struct fl_way *w)
 {
 	if (likely(FL_WORD_FORWARDING(w->mac_dst) == FL_FWD_IPIP))
@@ -268,7 +268,7 @@ __noinline int fl_forward_l2(struct xdp_md *ctx, __u64 mac_dst, __u64 mac_src, _
 
 /* The tunnel of fl_forward; hops is a constant, of which each value has code of
  * its own: the verifier follows no length that depends on it. */
-static __always_inline int fl_encapsulate(struct xdp_md *ctx, const struct fl_packet *p,
+static __always_inline int fl_encapsulate(struct xdp_md *ctx, const struct fl_lb_packet *p,
 					  const struct fl_way *w, __u64 mac_src, bool hops,
 					  bool summed)
 {
@@ -307,7 +307,8 @@ static __always_inline int fl_encapsulate(struct xdp_md *ctx, const struct fl_pa
 			fl_outer6(h, p, saddr, line, spread.label, p->len + FL_GUE_BYTES + option,
 				  IPPROTO_UDP);
 			fl_gue(h + sizeof(struct ipv6hdr), w, &spread, p->len, inner,
-			       summed ? fl_gue6_check(p, saddr, w, spread.sport, inner_ip, hops) : 0,
+			       summed ? fl_gue6_check(p, saddr, w, spread.sport, inner_ip, hops)
+				      : 0,
 			       hops);
 		} else {
 			if (h + sizeof(struct ipv6hdr) + options6 > end)
@@ -343,7 +344,7 @@ static __always_inline int fl_encapsulate(struct xdp_md *ctx, const struct fl_pa
 #define FL_PACKED_UDP 4
 #define FL_PACKED_SUMMED 8 /* see fl_gue6_summed */
 
-static __always_inline __u64 fl_packed(const struct fl_packet *p, __u32 index)
+static __always_inline __u64 fl_packed(const struct fl_lb_packet *p, __u32 index)
 {
 	return (__u64)index << 32 | (__u64)(p->len & 0xffff) << 16 | (__u64)p->tos << 8 |
 	       ((p->l4 - p->l3) << 2 & 0xf0) | (p->l3 == ETH_HLEN ? 0 : FL_PACKED_TAGGED) |
@@ -357,7 +358,9 @@ __noinline int fl_encapsulate_hops(struct xdp_md *ctx, __u64 hash, __u64 chain, 
 				   __u64 packed)
 {
 	bool six = packed & FL_PACKED_IPV6;
-	struct fl_packet p = { .family = six ? 6 : 4, .tos = packed >> 8, .len = packed >> 16 & 0xffff };
+	struct fl_lb_packet p = { .family = six ? 6 : 4,
+				  .tos = packed >> 8,
+				  .len = packed >> 16 & 0xffff };
 	struct fl_way w = { .index = packed >> 32, .hash = hash, .hops = { chain, when } };
 
 	p.l3 = packed & FL_PACKED_TAGGED ? ETH_HLEN + 4 : ETH_HLEN;
@@ -374,7 +377,7 @@ __noinline int fl_encapsulate_hops(struct xdp_md *ctx, __u64 hash, __u64 chain, 
 /* Encapsulates and sends. Returns the XDP action, or XDP_ABORTED with the
  * reason in *failed and the packet as it was (FL_REPLY_TOO_BIG: to be done by
  * the caller). */
-static __always_inline int fl_forward(struct xdp_md *ctx, const struct fl_packet *p,
+static __always_inline int fl_forward(struct xdp_md *ctx, const struct fl_lb_packet *p,
 				      const struct fl_way *w, __u32 *failed)
 {
 	const struct fl_line *line = w->line;
@@ -391,7 +394,8 @@ static __always_inline int fl_forward(struct xdp_md *ctx, const struct fl_packet
 	}
 	*failed = FL_DROP_HEADROOM;
 	if ((forwarding & ~FL_FWD_HOPS) == FL_FWD_L2)
-		return fl_forward_l2(ctx, w->mac_dst, mac_src, p->l3 << 8 | p->family, line->ifindex);
+		return fl_forward_l2(ctx, w->mac_dst, mac_src, p->l3 << 8 | p->family,
+				     line->ifindex);
 	if (forwarding & FL_FWD_HOPS)
 		return fl_encapsulate_hops(ctx, w->hash, w->hops.chain, w->hops.when,
 					   fl_packed(p, w->index));

@@ -11,7 +11,7 @@
 /* No service takes the packet: is it at least to a VIP's address? A fragment
  * to one is dropped, as nobody could put it together. What may be of an MPTCP
  * join goes on, with the address's entry in *joins. */
-static __always_inline int fl_unserved(const struct fl_snapshot *s, const struct fl_packet *p,
+static __always_inline int fl_unserved(const struct fl_snapshot *s, const struct fl_lb_packet *p,
 				       struct fl_vip **joins)
 {
 	struct fl_vip *address = fl_vip_address(s, p);

@@ -29,7 +29,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "csum.h"
-#include "fairlead.h"
+#include "balancer.h"
 
 #define FL_MARK 0xFA1
 #define FL_MARK_BITS 20 /* of the server line */
@@ -96,7 +96,9 @@ struct {
 /* The stand-ins: the dummy addresses of RFC 7600 and RFC 9780, which nobody has
  * and no network carries. kernel/lb/checks.go has them, too. */
 #define FL_CHECK_ADDR4 bpf_htonl(0xc0000008) /* 192.0.0.8 */
+/* clang-format off */
 #define FL_CHECK_ADDR6 { { { 0x01, 0, 0, 0, 0, 0, 0, 0x01, 0, 0, 0, 0, 0, 0, 0, 0x08 } } }
+/* clang-format on */
 
 /* bpf_l4_csum_replace: a whole packet's sum does not change with the addresses of
  * IPv6. Kernels before 6.16 do not know it, and get that wrong. */
@@ -230,7 +232,8 @@ static __always_inline bool fl_check_parse(struct __sk_buff *skb, struct fl_chec
 		p->six = false;
 		l4 = ETH_HLEN + sizeof(four);
 	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
-		if (bpf_skb_load_bytes(skb, ETH_HLEN, &six, sizeof(six)) || six.nexthdr != IPPROTO_TCP)
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, &six, sizeof(six)) ||
+		    six.nexthdr != IPPROTO_TCP)
 			return false;
 		__builtin_memcpy(&p->from, &six.saddr, 16);
 		__builtin_memcpy(&p->to, &six.daddr, 16);
@@ -252,7 +255,8 @@ static __always_inline struct fl_check_addr fl_check_stand_in(bool six)
 	return six ? u.words : fl_check_mapped(FL_CHECK_ADDR4);
 }
 
-static __always_inline bool fl_check_equal(const struct fl_check_addr *a, const struct fl_check_addr *b)
+static __always_inline bool fl_check_equal(const struct fl_check_addr *a,
+					   const struct fl_check_addr *b)
 {
 	return a->addr[0] == b->addr[0] && a->addr[1] == b->addr[1];
 }
@@ -271,7 +275,8 @@ static __always_inline long fl_check_rewrite(struct __sk_buff *skb, bool six, bo
 		at += source ? offsetof(struct iphdr, saddr) : offsetof(struct iphdr, daddr);
 		l4 = ETH_HLEN + sizeof(struct iphdr) + offsetof(struct tcphdr, check);
 		if (bpf_l4_csum_replace(skb, l4, was, is, BPF_F_PSEUDO_HDR | sizeof(is)) ||
-		    bpf_l3_csum_replace(skb, ETH_HLEN + offsetof(struct iphdr, check), was, is, sizeof(is)))
+		    bpf_l3_csum_replace(skb, ETH_HLEN + offsetof(struct iphdr, check), was, is,
+					sizeof(is)))
 			return -1;
 		return bpf_skb_store_bytes(skb, at, &is, sizeof(is), 0);
 	}
@@ -330,8 +335,7 @@ int health(struct __sk_buff *skb)
 		return TC_ACT_SHOT;
 	if (!skb->gso_size && skb->len - ETH_HLEN > line->mtu)
 		return TC_ACT_SHOT;
-	if (forwarding != FL_FWD_L2 &&
-	    fl_health_encapsulate(skb, line, index, forwarding, flags))
+	if (forwarding != FL_FWD_L2 && fl_health_encapsulate(skb, line, index, forwarding, flags))
 		return TC_ACT_SHOT;
 	__builtin_memcpy(eth, &mac_dst, 6);
 	__builtin_memcpy(eth + 6, &mac_src, 6);

@@ -20,7 +20,7 @@ struct fl_icmp {
 
 /* What the quoted TCP header, size bytes of which are quoted at offset l4,
  * says about its timestamp. */
-static __always_inline int fl_quote_stamp(struct xdp_md *ctx, struct fl_packet *p, __u32 l4,
+static __always_inline int fl_quote_stamp(struct xdp_md *ctx, struct fl_lb_packet *p, __u32 l4,
 					  __u32 size)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -28,7 +28,7 @@ static __always_inline int fl_quote_stamp(struct xdp_md *ctx, struct fl_packet *
 	__u32 header, quoted;
 	__s64 found;
 
-	p->stamp = FL_STAMP_CUT;
+	p->carried = FL_CARRIED_CUT;
 	if (size < sizeof(struct tcphdr) || (void *)(tcp + sizeof(struct tcphdr)) > end)
 		return FL_CONTINUE;
 	header = tcp[12] >> 4 << 2;
@@ -37,29 +37,29 @@ static __always_inline int fl_quote_stamp(struct xdp_md *ctx, struct fl_packet *
 	quoted = header < size ? header : size;
 	found = fl_timestamp(ctx, l4, quoted - sizeof(struct tcphdr), 0);
 	if (found >= 0) {
-		p->stamp = FL_STAMP_PRESENT;
-		p->ecr = bpf_ntohl((__u32)found);
+		p->carried = FL_CARRIED_WHOLE;
+		p->word = bpf_ntohl((__u32)found);
 	} else if (quoted == header) {
 		if (found == FL_TCPOPT_MALFORMED)
 			return FL_DROP_MALFORMED_OPTION;
-		p->stamp = FL_STAMP_NONE;
+		p->carried = FL_CARRIED_NONE;
 	}
 	return FL_CONTINUE;
 }
 
 /* A quoted later fragment has no ports. */
-static __always_inline int fl_quote_fragment(struct fl_packet *p, __u32 proto)
+static __always_inline int fl_quote_fragment(struct fl_lb_packet *p, __u32 proto)
 {
 	if (proto != IPPROTO_TCP && proto != IPPROTO_UDP)
 		return FL_DROP_FRAGMENT;
 	p->proto = proto;
 	p->kind = FL_KIND_FRAGMENT;
-	p->stamp = FL_STAMP_CUT;
+	p->carried = FL_CARRIED_CUT;
 	return FL_CONTINUE;
 }
 
 /* Turns p into the connection that the error at offset l4 quotes. */
-static __always_inline int fl_icmp_quote(struct xdp_md *ctx, struct fl_packet *p)
+static __always_inline int fl_icmp_quote(struct xdp_md *ctx, struct fl_lb_packet *p)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u32 at = p->l4 + 8, l4, proto, left;
@@ -72,7 +72,7 @@ static __always_inline int fl_icmp_quote(struct xdp_md *ctx, struct fl_packet *p
 			return FL_DROP_MALFORMED_L4;
 		if (ip->saddr != (__u32)(p->daddr[1] >> 32))
 			return FL_DROP_MALFORMED_L4; /* quotes no packet of this VIP */
-		p->saddr[1] = (__u64)ip->daddr << 32 | FL_MAPPED;
+		p->saddr[1] = fl_mapped4(ip->daddr);
 		proto = ip->protocol;
 		l4 = at + ip->ihl * 4;
 		if (ip->frag_off & bpf_htons(0x1fff))
@@ -118,7 +118,7 @@ static __always_inline int fl_icmp_quote(struct xdp_md *ctx, struct fl_packet *p
 
 /* Everything that is neither a segment, nor a datagram, nor a fragment.
  * Decides, or turns p into the connection that it concerns. */
-static __always_inline int fl_special(struct xdp_md *ctx, struct fl_packet *p,
+static __always_inline int fl_special(struct xdp_md *ctx, struct fl_lb_packet *p,
 				      const struct fl_snapshot *s)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;

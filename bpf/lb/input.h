@@ -22,7 +22,8 @@ static __always_inline bool fl_mine_at_once(struct xdp_md *ctx, __u64 start, __u
 
 static __always_inline bool fl_mine(struct xdp_md *ctx, __u64 start, __u32 vlan)
 {
-	struct fl_input key = { .word = FL_INPUT_WORD(start, vlan), .ifindex = ctx->ingress_ifindex };
+	struct fl_input key = { .word = FL_INPUT_WORD(start, vlan),
+				.ifindex = ctx->ingress_ifindex };
 
 	return fl_mine_at_once(ctx, start, vlan) || bpf_map_lookup_elem(&inputs, &key);
 }

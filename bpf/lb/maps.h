@@ -7,7 +7,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-#include "fairlead.h"
+#include "balancer.h"
 
 /* ---- settings: constants once loaded ----------------------------------- */
 

@@ -17,8 +17,9 @@
 #include <bpf/bpf_helpers.h>
 
 #include "csum.h"
-#include "fairlead.h"
+#include "balancer.h"
 #include "ipv6.h"
+#include "quic.h"
 #include "tcpopt.h"
 
 /* Hints that keep the plain way of a packet in one piece of code: each jump
@@ -38,16 +39,12 @@ enum fl_kind {
 	FL_KIND_OTHER,    /* ICMP, another protocol, or malformed: stage special */
 };
 
-enum fl_stamp {
-	FL_STAMP_NONE,    /* the header is whole and has no timestamp */
-	FL_STAMP_PRESENT,
-	FL_STAMP_CUT,     /* a quote too short to tell */
+/* What the packet has of what carries a cookie. */
+enum fl_carried {
+	FL_CARRIED_NONE, /* the header is whole and has no such thing */
+	FL_CARRIED_WHOLE,
+	FL_CARRIED_CUT, /* a quote too short to tell */
 };
-
-#define FL_TCP_FIN 0x01
-#define FL_TCP_SYN 0x02
-#define FL_TCP_RST 0x04
-#define FL_TCP_ACK 0x10
 
 /* A SYN alone opens a connection; what has another of these flags with it is
  * of one that there is, or forged. */
@@ -56,13 +53,13 @@ static __always_inline bool fl_tcp_opens(__u8 flags)
 	return (flags & (FL_TCP_SYN | FL_TCP_ACK | FL_TCP_RST | FL_TCP_FIN)) == FL_TCP_SYN;
 }
 
-struct fl_packet {
+struct fl_lb_packet {
 	__u64 saddr[2];  /* the client, as in fl_vip.addr */
 	__u64 daddr[2];  /* the VIP */
 	__u32 l3;        /* offset of the IP header: 14, or 18 with a tag */
 	__u32 l4;        /* offset of what follows it */
 	__u32 len;       /* bytes from the IP header on, by its own account */
-	__u32 ecr;       /* what carries the cookie, if stamp says so; UDP: see there */
+	__u32 word;      /* what the carrier holds, where `carried` says that it does */
 	__u32 malformed; /* a reason, if not 0 */
 	__u16 sport;     /* BE, the client's */
 	__u16 dport;     /* BE, the VIP's */
@@ -71,12 +68,10 @@ struct fl_packet {
 	__u8 tos;        /* DSCP and ECN */
 	__u8 flags;      /* TCP's */
 	__u8 kind;       /* enum fl_kind */
-	__u8 stamp;      /* enum fl_stamp */
+	__u8 carried;    /* enum fl_carried */
 	bool initial;    /* UDP: opens a connection, see fl_quic_initial */
-	__u8 pad;
+	bool covered;    /* UDP: the checksum covers the rest of the packet */
 };
-
-#define FL_MAPPED 0xffff0000ULL /* ::ffff:0:0, the half before the IPv4 address */
 
 /* The timestamp of the TCP header at offset l4 whose options take len bytes:
  * TSval (which = 0) or TSecr (which = 4), | 1 << 32; or FL_TCPOPT_*. A
@@ -109,7 +104,7 @@ __noinline __s64 fl_timestamp(struct xdp_md *ctx, __u32 l4, __u32 len, __u32 whi
 
 /* Whether l3 begins an IPv4 packet with TCP and nothing unusual: no options,
  * whole, all there. Fills p if so. */
-static __always_inline bool fl_plain_ipv4(struct fl_packet *p, void *l3, void *end)
+static __always_inline bool fl_plain_ipv4(struct fl_lb_packet *p, void *l3, void *end)
 {
 	struct iphdr *ip = l3;
 	__u16 *ports = l3 + sizeof(*ip);
@@ -126,15 +121,15 @@ static __always_inline bool fl_plain_ipv4(struct fl_packet *p, void *l3, void *e
 	p->kind = FL_KIND_SEGMENT;
 	p->tos = ip->tos;
 	p->l4 = p->l3 + sizeof(*ip);
-	p->saddr[1] = (__u64)ip->saddr << 32 | FL_MAPPED;
-	p->daddr[1] = (__u64)ip->daddr << 32 | FL_MAPPED;
+	p->saddr[1] = fl_mapped4(ip->saddr);
+	p->daddr[1] = fl_mapped4(ip->daddr);
 	p->sport = ports[0];
 	p->dport = ports[1];
 	return true;
 }
 
 /* The same for IPv6: no extension header. */
-static __always_inline bool fl_plain_ipv6(struct fl_packet *p, void *l3, void *end)
+static __always_inline bool fl_plain_ipv6(struct fl_lb_packet *p, void *l3, void *end)
 {
 	struct ipv6hdr *ip = l3;
 	__u16 *ports = l3 + sizeof(*ip);
@@ -163,7 +158,8 @@ static __always_inline bool fl_plain_ipv6(struct fl_packet *p, void *l3, void *e
 
 /* Whether the IPv4 header of size bytes at l3, all of them there, has its
  * checksum. */
-static __always_inline bool fl_sound4(struct xdp_md *ctx, const struct iphdr *ip, __u32 l3, __u32 size)
+static __always_inline bool fl_sound4(struct xdp_md *ctx, const struct iphdr *ip, __u32 l3,
+				      __u32 size)
 {
 	__u32 options[10] = {}, more = size - sizeof(*ip);
 	const __u32 *word = (const void *)ip;
@@ -178,7 +174,7 @@ static __always_inline bool fl_sound4(struct xdp_md *ctx, const struct iphdr *ip
 	return fl_csum_fold(sum) == 0xffff;
 }
 
-static __always_inline int fl_parse_ipv4(struct xdp_md *ctx, struct fl_packet *p, void *data,
+static __always_inline int fl_parse_ipv4(struct xdp_md *ctx, struct fl_lb_packet *p, void *data,
 					 void *end)
 {
 	struct iphdr *ip = data + p->l3;
@@ -188,9 +184,9 @@ static __always_inline int fl_parse_ipv4(struct xdp_md *ctx, struct fl_packet *p
 		return FL_PASS_NOT_IP;
 	p->family = 4;
 	p->saddr[0] = 0;
-	p->saddr[1] = (__u64)ip->saddr << 32 | FL_MAPPED;
+	p->saddr[1] = fl_mapped4(ip->saddr);
 	p->daddr[0] = 0;
-	p->daddr[1] = (__u64)ip->daddr << 32 | FL_MAPPED;
+	p->daddr[1] = fl_mapped4(ip->daddr);
 	p->proto = ip->protocol;
 	p->tos = ip->tos;
 	p->len = bpf_ntohs(ip->tot_len);
@@ -206,7 +202,7 @@ static __always_inline int fl_parse_ipv4(struct xdp_md *ctx, struct fl_packet *p
 	return FL_CONTINUE;
 }
 
-static __always_inline int fl_parse_ipv6(struct xdp_md *ctx, struct fl_packet *p, void *data,
+static __always_inline int fl_parse_ipv6(struct xdp_md *ctx, struct fl_lb_packet *p, void *data,
 					 void *end)
 {
 	struct ipv6hdr *ip = data + p->l3;
@@ -248,7 +244,7 @@ static __always_inline __u32 fl_vlan(const void *data)
 }
 
 /* Fills p up to the ports. */
-static __always_inline int fl_parse(struct xdp_md *ctx, struct fl_packet *p)
+static __always_inline int fl_parse(struct xdp_md *ctx, struct fl_lb_packet *p)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u16 proto;
@@ -290,23 +286,8 @@ static __always_inline int fl_parse(struct xdp_md *ctx, struct fl_packet *p)
 	return FL_CONTINUE;
 }
 
-/* Whether a datagram, payload bytes of which begin at b, is a client's first
- * of a QUIC connection: a long header with the fixed bit and the type Initial
- * of version 1 (RFC 9000 §17.2.2) or 2 (RFC 9369 §3), in a datagram no smaller
- * than a client sends it (RFC 9000 §14.1). */
-static __always_inline bool fl_quic_initial(const __u8 *b, __u32 payload, const void *end)
-{
-	__u32 version, form;
-
-	if (payload < 1200 || (const void *)(b + 5) > end)
-		return false;
-	form = b[0] & 0xf0;
-	version = (__u32)b[1] << 24 | b[2] << 16 | b[3] << 8 | b[4];
-	return (form == 0xc0 && version == 1) || (form == 0xd0 && version == 0x6b3343cf);
-}
-
 /* Reads flags and timestamp of a TCP segment, or checks a UDP header. */
-static __always_inline int fl_parse_l4(struct xdp_md *ctx, struct fl_packet *p)
+static __always_inline int fl_parse_l4(struct xdp_md *ctx, struct fl_lb_packet *p)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	void *l4 = data + (p->l4 & FL_OFFSET_MASK);
@@ -323,11 +304,9 @@ static __always_inline int fl_parse_l4(struct xdp_md *ctx, struct fl_packet *p)
 		 * itself for ever. (TCP ends such a thing by itself.) */
 		if (p->saddr[1] == p->daddr[1] && p->saddr[0] == p->daddr[0])
 			return FL_DROP_MALFORMED_IP;
-		/* Datagrams have no echo: ecr says whether the checksum covers
-		 * the rest of the packet, for fl_gue6_check. */
-		p->ecr = udp->check && bpf_ntohs(udp->len) == room;
-		p->initial = fl_quic_initial(l4 + sizeof(*udp),
-					     bpf_ntohs(udp->len) - sizeof(*udp), end);
+		p->covered = udp->check && bpf_ntohs(udp->len) == room;
+		p->initial =
+			fl_quic_initial(l4 + sizeof(*udp), bpf_ntohs(udp->len) - sizeof(*udp), end);
 		return FL_CONTINUE;
 	}
 	if (unlikely(l4 + sizeof(struct tcphdr) > end))
@@ -339,31 +318,31 @@ static __always_inline int fl_parse_l4(struct xdp_md *ctx, struct fl_packet *p)
 	/* The two layouts that nearly all stacks use: NOP NOP TS in segments,
 	 * MSS SACK-permitted TS in SYNs (Linux). */
 	if (likely(size >= 32 && l4 + 32 <= end && *(__u32 *)(l4 + 20) == FL_TCPOPT_ALIGNED)) {
-		p->ecr = *(__u32 *)(l4 + 28);
-		p->stamp = FL_STAMP_PRESENT;
+		p->word = *(__u32 *)(l4 + 28);
+		p->carried = FL_CARRIED_WHOLE;
 		goto found;
 	}
 	if (size >= 36 && l4 + 36 <= end && *(__u16 *)(l4 + 20) == 0x0402 &&
 	    *(__u32 *)(l4 + 24) == 0x0a080204) {
-		p->ecr = *(__u32 *)(l4 + 32);
-		p->stamp = FL_STAMP_PRESENT;
+		p->word = *(__u32 *)(l4 + 32);
+		p->carried = FL_CARRIED_WHOLE;
 		goto found;
 	}
 	if (size == sizeof(struct tcphdr)) {
-		p->stamp = FL_STAMP_NONE;
+		p->carried = FL_CARRIED_NONE;
 		return FL_CONTINUE;
 	}
 	found = fl_timestamp(ctx, p->l4, size - sizeof(struct tcphdr), 4);
 	if (found == FL_TCPOPT_MALFORMED)
 		return FL_DROP_MALFORMED_OPTION;
 	if (found < 0) {
-		p->stamp = FL_STAMP_NONE;
+		p->carried = FL_CARRIED_NONE;
 		return FL_CONTINUE;
 	}
-	p->ecr = (__u32)found;
-	p->stamp = FL_STAMP_PRESENT;
+	p->word = (__u32)found;
+	p->carried = FL_CARRIED_WHOLE;
 found:
-	p->ecr = bpf_ntohl(p->ecr);
+	p->word = bpf_ntohl(p->word);
 	return FL_CONTINUE;
 }
 

@@ -68,8 +68,9 @@ static long fl_anchor_step(__u64 i, struct fl_walk *w)
  * Most end at the second bucket or the third: these spare the loop's calls. */
 __noinline __u32 fl_anchor_walk(const struct fl_vip *v, __u64 hash)
 {
-	struct fl_walk w = { .hash = hash, .n = 0x10000, .held = FL_ROW_NONE,
-			     .place = FL_PLACE_NONE };
+	struct fl_walk w = {
+		.hash = hash, .n = 0x10000, .held = FL_ROW_NONE, .place = FL_PLACE_NONE
+	};
 
 	if (!v)
 		return FL_PLACE_NONE;

@@ -76,7 +76,7 @@ static __always_inline __u64 fl_random(struct fl_vip_cpu *cpu)
 }
 
 /* For policies other than hash. False: no server takes new connections. */
-static __always_inline bool fl_policy_choose(const struct fl_vip *v, const struct fl_packet *p,
+static __always_inline bool fl_policy_choose(const struct fl_vip *v, const struct fl_lb_packet *p,
 					     struct fl_vip_cpu *cpu, struct fl_way *w)
 {
 	__u32 size = v->new_size, at, entry;

@@ -10,7 +10,7 @@
 #include "scheme_jet.h"
 
 static __always_inline int fl_scheme(struct xdp_md *ctx, const struct fl_vip *v,
-				     struct fl_packet *p, struct fl_way *w, __u32 now)
+				     struct fl_lb_packet *p, struct fl_way *w, __u32 now)
 {
 	struct fl_vip_cpu *cpu;
 	__u32 id = v->id;
@@ -24,9 +24,9 @@ static __always_inline int fl_scheme(struct xdp_md *ctx, const struct fl_vip *v,
 		syn = p->proto == IPPROTO_TCP && fl_tcp_opens(p->flags);
 		w->closes = p->proto == IPPROTO_TCP && p->flags & (FL_TCP_FIN | FL_TCP_RST);
 	} else if (p->kind == FL_KIND_FRAGMENT && !(v->flags & FL_VIP_FRAG_ADDRESSES)) {
-		return p->stamp == FL_STAMP_CUT ? FL_ASK_ICMP : FL_DROP_FRAGMENT;
+		return p->carried == FL_CARRIED_CUT ? FL_ASK_ICMP : FL_DROP_FRAGMENT;
 	}
-	if (likely(p->stamp == FL_STAMP_PRESENT && v->scheme == FL_SCHEME_CHEETAH)) {
+	if (likely(p->carried == FL_CARRIED_WHOLE && v->scheme == FL_SCHEME_CHEETAH)) {
 		if (likely(!syn)) {
 			if (likely(fl_cheetah_known(v, p, w, now)))
 				return p->kind == FL_KIND_QUOTE ? FL_FORWARD_ICMP : FL_KNOWN;
@@ -36,7 +36,8 @@ static __always_inline int fl_scheme(struct xdp_md *ctx, const struct fl_vip *v,
 				return FL_DROP_NO_SERVER;
 			w->cpu = cpu;
 			w->opens = true;
-			return likely(fl_policy_choose(v, p, cpu, w)) ? FL_FORWARD_NEW : FL_DROP_NO_SERVER;
+			return likely(fl_policy_choose(v, p, cpu, w)) ? FL_FORWARD_NEW
+								      : FL_DROP_NO_SERVER;
 		}
 	}
 	if (v->scheme == FL_SCHEME_BEAMER)

@@ -36,7 +36,7 @@ static __always_inline bool fl_beamer_moved(const struct fl_vip *v, struct fl_wa
  * first subflow, whatever its own hash says. The paper has the server's number
  * itself in the port, which shows clients who serves whom; here it is permuted
  * under the deployment's key. v: the address's entry. */
-static __always_inline bool fl_beamer_join(const struct fl_vip *v, const struct fl_packet *p,
+static __always_inline bool fl_beamer_join(const struct fl_vip *v, const struct fl_lb_packet *p,
 					   struct fl_way *w)
 {
 	__u32 field = bpf_ntohs(p->dport) - FL_JOIN_PORT;
@@ -48,7 +48,7 @@ static __always_inline bool fl_beamer_join(const struct fl_vip *v, const struct 
  * there is, which w then names. The sender is told, as at a port that has one:
  * else the answers would tell which have. */
 #define FL_JOIN_TRIES 16
-static __always_inline bool fl_beamer_tells(const struct fl_vip *v, const struct fl_packet *p,
+static __always_inline bool fl_beamer_tells(const struct fl_vip *v, const struct fl_lb_packet *p,
 					    struct fl_way *w)
 {
 	for (__u32 slot = 0; slot < FL_JOIN_TRIES; slot++) {
@@ -59,7 +59,7 @@ static __always_inline bool fl_beamer_tells(const struct fl_vip *v, const struct
 }
 
 /* The way by w->hash. False: no server has the bucket. */
-static __always_inline bool fl_beamer_way(const struct fl_vip *v, const struct fl_packet *p,
+static __always_inline bool fl_beamer_way(const struct fl_vip *v, const struct fl_lb_packet *p,
 					  struct fl_way *w)
 {
 	__u32 b = fl_scale(w->hash >> 32, v->hash_size), slot;
@@ -78,7 +78,7 @@ static __always_inline bool fl_beamer_way(const struct fl_vip *v, const struct f
 	return fl_way_to(w, v, slot);
 }
 
-static __always_inline int fl_beamer(const struct fl_vip *v, const struct fl_packet *p,
+static __always_inline int fl_beamer(const struct fl_vip *v, const struct fl_lb_packet *p,
 				     struct fl_way *w)
 {
 	w->hash = fl_flow_hash(v, p);

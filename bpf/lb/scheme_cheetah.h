@@ -10,12 +10,12 @@
 #define FL_SHIFT_DEFAULT 20 /* cookie_bits: 12 */
 
 /* False: the cookie does not decode, or to no server. */
-static __always_inline bool fl_cheetah_known(const struct fl_vip *v, const struct fl_packet *p,
+static __always_inline bool fl_cheetah_known(const struct fl_vip *v, const struct fl_lb_packet *p,
 					     struct fl_way *w, __u32 now)
 {
 	__u32 shift = v->shift, field, epoch;
 
-	field = fl_cookie_field(p->ecr, now, shift);
+	field = fl_cookie_field(p->word, now, shift);
 	epoch = fl_cookie_epoch(field, shift);
 	if (unlikely(!(v->epochs >> epoch & 1)))
 		return false;

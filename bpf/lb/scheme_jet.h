@@ -26,14 +26,14 @@
 /* What was seen of a packet, in one word: time in units, TCP's flags, and */
 #define FL_SEEN_FLAGS(seen) ((seen) >> 16 & 0xff)
 #define FL_SEEN_KIND(seen) ((seen) >> 24 & 3)  /* enum fl_kind */
-#define FL_SEEN_STAMP(seen) ((seen) >> 26 & 3) /* enum fl_stamp */
+#define FL_SEEN_CARRIED(seen) ((seen) >> 26 & 3) /* enum fl_carried */
 #define FL_SEEN_INITIAL (1u << 28)
 #define FL_SEEN_TCP (1u << 29)
 
-static __always_inline __u32 fl_seen(const struct fl_packet *p, __u32 now)
+static __always_inline __u32 fl_seen(const struct fl_lb_packet *p, __u32 now)
 {
 	return (now >> 10 & 0xffff) | (__u32)p->flags << 16 | (__u32)p->kind << 24 |
-	       (__u32)p->stamp << 26 | (p->initial ? FL_SEEN_INITIAL : 0) |
+	       (__u32)p->carried << 26 | (p->initial ? FL_SEEN_INITIAL : 0) |
 	       (p->proto == IPPROTO_TCP ? FL_SEEN_TCP : 0);
 }
 
@@ -60,7 +60,7 @@ static __always_inline __u32 fl_event_of(__u32 seen, bool segment, bool opening)
 /* The reason under which scheme cheetah forwards it. */
 static __always_inline __u32 fl_cheetah_reason(__u32 seen, bool opening)
 {
-	if (FL_SEEN_STAMP(seen) == FL_STAMP_PRESENT)
+	if (FL_SEEN_CARRIED(seen) == FL_CARRIED_WHOLE)
 		return opening ? FL_FORWARD_NEW : FL_FORWARD_BAD_COOKIE;
 	return seen & FL_SEEN_TCP ? FL_FORWARD_NO_TIMESTAMP : FL_FORWARD_UDP;
 }
@@ -84,9 +84,9 @@ static __always_inline __u32 fl_cheetah_asks(__u32 seen, bool segment)
 {
 	/* Linux answers for sockets it does not know by RSTs that carry no
 	 * timestamp. */
-	if (segment && FL_SEEN_STAMP(seen) == FL_STAMP_NONE && FL_SEEN_FLAGS(seen) & FL_TCP_RST)
+	if (segment && FL_SEEN_CARRIED(seen) == FL_CARRIED_NONE && FL_SEEN_FLAGS(seen) & FL_TCP_RST)
 		return FL_ASK_RST;
-	return FL_SEEN_STAMP(seen) == FL_STAMP_CUT ? FL_ASK_ICMP : FL_KNOWN;
+	return FL_SEEN_CARRIED(seen) == FL_CARRIED_CUT ? FL_ASK_ICMP : FL_KNOWN;
 }
 
 /* Where a packet goes whose flow has this hash and key: all that the flow
@@ -96,8 +96,7 @@ static __always_inline __u32 fl_cheetah_asks(__u32 seen, bool segment)
 __noinline __u32 fl_by_hash(const struct fl_vip *v, __u64 hash, __u64 x, __u32 seen)
 {
 	bool tcp = seen & FL_SEEN_TCP, segment = tcp && FL_SEEN_KIND(seen) == FL_KIND_SEGMENT;
-	bool opening = seen & FL_SEEN_INITIAL ||
-		       (segment && fl_tcp_opens(FL_SEEN_FLAGS(seen)));
+	bool opening = seen & FL_SEEN_INITIAL || (segment && fl_tcp_opens(FL_SEEN_FLAGS(seen)));
 	__u32 event = fl_event_of(seen, segment, opening), unit = seen & 0xffff;
 	__u32 reason = opening ? FL_FORWARD_NEW : FL_KNOWN, why, row, slot, held;
 	bool entries = true, full = false, fresh = opening;
@@ -113,7 +112,7 @@ __noinline __u32 fl_by_hash(const struct fl_vip *v, __u64 hash, __u64 x, __u32 s
 		break;
 	case FL_SCHEME_CHEETAH:
 		reason = fl_cheetah_reason(seen, opening);
-		entries = FL_SEEN_STAMP(seen) != FL_STAMP_PRESENT;
+		entries = FL_SEEN_CARRIED(seen) != FL_CARRIED_WHOLE;
 		break;
 	case FL_SCHEME_FULL_CT:
 		full = fresh = true;
@@ -149,11 +148,10 @@ __noinline __u32 fl_by_hash(const struct fl_vip *v, __u64 hash, __u64 x, __u32 s
 	if (entries &&
 	    unlikely(FL_ROW_TRACK(row) || full || v->flags & FL_VIP_TRACK_ALL ||
 		     found == FL_FLOW_STALE) &&
-	    event <= FL_EVENT_DATA &&
-	    !(tcp && FL_SEEN_KIND(seen) == FL_KIND_FRAGMENT) &&
+	    event <= FL_EVENT_DATA && !(tcp && FL_SEEN_KIND(seen) == FL_KIND_FRAGMENT) &&
 	    fl_flow_line(v, slot) >= 0 &&
 	    fl_flow_insert(x, unit << 16 | fl_flow_first(tcp, full) << 14 | slot, v->id,
-			   full ? FL_INSERT_LRU
+			   full                                            ? FL_INSERT_LRU
 			   : tcp && (!opening || slot == FL_ROW_HELD(row)) ? 0
 									   : FL_INSERT_AGED) &&
 	    opening && !full) {
@@ -169,7 +167,7 @@ goes:
 /* The way of nearly all packets of scheme jet: in the middle of a connection
  * that nobody tracks and that no change would move. fl_by_hash would say the
  * same; this spares the call, a sixth of all that the packet costs. */
-static __always_inline bool fl_jet_untracked(const struct fl_vip *v, const struct fl_packet *p,
+static __always_inline bool fl_jet_untracked(const struct fl_vip *v, const struct fl_lb_packet *p,
 					     struct fl_way *w, __u64 x)
 {
 	struct fl_bucket *b;
@@ -186,7 +184,7 @@ static __always_inline bool fl_jet_untracked(const struct fl_vip *v, const struc
 	return likely(!FL_ROW_TRACK(row)) && likely(fl_way_to(w, v, FL_ROW_HELD(row)));
 }
 
-static __always_inline int fl_jet(const struct fl_vip *v, const struct fl_packet *p,
+static __always_inline int fl_jet(const struct fl_vip *v, const struct fl_lb_packet *p,
 				  struct fl_way *w, __u32 now)
 {
 	__u32 goes;

@@ -13,8 +13,8 @@
 
 /* Counts a connection in or out. Only TCP's ends are seen, so only TCP's
  * beginnings count as open. */
-static __always_inline void fl_count_connection(const struct fl_vip *v, const struct fl_packet *p,
-						const struct fl_way *w)
+static __always_inline void
+fl_count_connection(const struct fl_vip *v, const struct fl_lb_packet *p, const struct fl_way *w)
 {
 	__u32 index = w->index;
 	__s32 *open;
@@ -41,8 +41,8 @@ static __always_inline void fl_count_connection(const struct fl_vip *v, const st
 }
 
 static __always_inline int fl_act(struct xdp_md *ctx, const struct fl_vip *v,
-				  const struct fl_packet *p, struct fl_way *w, __u32 now, int reason,
-				  bool plain)
+				  const struct fl_lb_packet *p, struct fl_way *w, __u32 now,
+				  int reason, bool plain)
 {
 	int action = XDP_DROP;
 	__u32 failed;
@@ -127,7 +127,7 @@ static __always_inline int fl_act(struct xdp_md *ctx, const struct fl_vip *v,
 
 /* From the tuple on: VIP, scheme, policy, forwarding. Inlined where p's family,
  * protocol and kind are constants, the compiler leaves out what they exclude. */
-static __always_inline int fl_pipeline(struct xdp_md *ctx, struct fl_packet *p,
+static __always_inline int fl_pipeline(struct xdp_md *ctx, struct fl_lb_packet *p,
 				       const struct fl_snapshot *s, bool plain)
 {
 	struct fl_way w = {};
@@ -150,7 +150,7 @@ static __always_inline void fl_snapshot(struct fl_snapshot *s)
  * options or extensions, malformed ones. Fills p up to the tuple, or decides.
  * A function of its own: verified once, and its many cases keep no register
  * of the plain way busy. */
-__noinline int fl_prepare(struct xdp_md *ctx, struct fl_packet *p, __u32 half, __u64 seed)
+__noinline int fl_prepare(struct xdp_md *ctx, struct fl_lb_packet *p, __u32 half, __u64 seed)
 {
 	struct fl_snapshot s = { .half = half & 1, .seed = seed };
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -169,7 +169,7 @@ __noinline int fl_prepare(struct xdp_md *ctx, struct fl_packet *p, __u32 half, _
 
 static __always_inline int fl_general(struct xdp_md *ctx, const struct fl_snapshot *s)
 {
-	struct fl_packet p = {};
+	struct fl_lb_packet p = {};
 	struct fl_way none = {};
 	int reason;
 
@@ -184,7 +184,7 @@ static __always_inline int fl_general(struct xdp_md *ctx, const struct fl_snapsh
 static __always_inline int fl_balance(struct xdp_md *ctx)
 {
 	void *data, *end, *l3;
-	struct fl_packet p = {};
+	struct fl_lb_packet p = {};
 	struct fl_snapshot s;
 	__u32 vlan = 0;
 	__u16 type;

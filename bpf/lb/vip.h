@@ -16,8 +16,8 @@ struct fl_snapshot {
 	__u32 now;
 };
 
-static __always_inline bool fl_vip_is(const struct fl_vip *v, __u64 addr0, __u64 addr1,
-				      __u16 port, __u8 proto)
+static __always_inline bool fl_vip_is(const struct fl_vip *v, __u64 addr0, __u64 addr1, __u16 port,
+				      __u8 proto)
 {
 	/* port, proto and used as one word; used is 1. */
 	return v->addr[1] == addr1 && v->addr[0] == addr0 &&
@@ -40,13 +40,13 @@ static __always_inline struct fl_vip *fl_vip_at(const struct fl_snapshot *s, con
 
 /* The address's own entry (no service), or NULL. */
 static __always_inline struct fl_vip *fl_vip_address(const struct fl_snapshot *s,
-						     const struct fl_packet *p)
+						     const struct fl_lb_packet *p)
 {
 	return fl_vip_at(s, p->daddr, 0, p->family == 4 ? IPPROTO_ICMP : IPPROTO_ICMPV6);
 }
 
 static __always_inline struct fl_vip *fl_vip_find(const struct fl_snapshot *s,
-						  const struct fl_packet *p)
+						  const struct fl_lb_packet *p)
 {
 	struct fl_vip *v;
 

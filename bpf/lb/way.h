@@ -24,7 +24,7 @@ struct fl_way {
 	bool closes;
 };
 
-static __always_inline __u64 fl_hash_key(const __u64 *key, const struct fl_packet *p,
+static __always_inline __u64 fl_hash_key(const __u64 *key, const struct fl_lb_packet *p,
 					 __u16 sport, __u16 dport)
 {
 	if (p->family == 4)

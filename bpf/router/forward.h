@@ -7,7 +7,7 @@
 #include "route.h"
 
 /* Why a packet cannot leave by a hop, or FL_CONTINUE. */
-static __always_inline int fl_fits(struct xdp_md *ctx, const struct fl_packet *p,
+static __always_inline int fl_fits(struct xdp_md *ctx, const struct fl_router_packet *p,
 				   const struct fl_hop *hop, __u64 mac_dst, __u64 mac_src)
 {
 	if (unlikely(mac_dst >> 48))
@@ -49,7 +49,7 @@ static __always_inline void fl_ethernet(void *data, __u64 mac_dst, __u64 mac_src
 }
 
 /* Sets the XDP action, or returns a reason with the packet as it was. */
-static __always_inline int fl_forward(struct xdp_md *ctx, const struct fl_packet *p,
+static __always_inline int fl_forward(struct xdp_md *ctx, const struct fl_router_packet *p,
 				      const struct fl_hop *hop, int *action)
 {
 	__u64 mac_dst = *(volatile __u64 *)&hop->mac_dst;

@@ -6,7 +6,7 @@
 #include "maps.h"
 #include "packet.h"
 
-static __always_inline int fl_input(struct xdp_md *ctx, const struct fl_packet *p)
+static __always_inline int fl_input(struct xdp_md *ctx, const struct fl_router_packet *p)
 {
 	struct fl_input_key key = { .ifindex = ctx->ingress_ifindex, .vlan = p->vlan };
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;

@@ -21,7 +21,7 @@
 /* A stage returns enum fl_router_reason when the packet is the kernel's, or this. */
 #define FL_CONTINUE (-1)
 
-struct fl_packet {
+struct fl_router_packet {
 	__u32 l3;     /* offset of the IP header: 14, or 18 with a tag */
 	__u32 len;    /* bytes from the IP header on, by its own account */
 	__u16 vlan;   /* 0: untagged, or a tag that names no VLAN */
@@ -66,11 +66,13 @@ static __always_inline bool fl_stays4(__u32 addr)
 /* :: and ::1, fe80::/10, ff00::/8. */
 static __always_inline bool fl_stays6(const __u32 *addr)
 {
-	return (__u8)addr[0] == 0xff || (addr[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000) ||
+	return (__u8)addr[0] == 0xff ||
+	       (addr[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000) ||
 	       (!addr[0] && !addr[1] && !addr[2] && (addr[3] & ~bpf_htonl(1)) == 0);
 }
 
-static __always_inline int fl_parse_ipv4(struct xdp_md *ctx, struct fl_packet *p, void *l3, void *end)
+static __always_inline int fl_parse_ipv4(struct xdp_md *ctx, struct fl_router_packet *p, void *l3,
+					 void *end)
 {
 	struct iphdr *ip = l3;
 
@@ -100,7 +102,8 @@ static __always_inline int fl_parse_ipv4(struct xdp_md *ctx, struct fl_packet *p
 /* Extension headers are not walked: a router has no business in any but the
  * hop-by-hop options, and the first of them is the same in all fragments of a
  * packet. What has one goes by its addresses and that header's number. */
-static __always_inline int fl_parse_ipv6(struct xdp_md *ctx, struct fl_packet *p, void *l3, void *end)
+static __always_inline int fl_parse_ipv6(struct xdp_md *ctx, struct fl_router_packet *p, void *l3,
+					 void *end)
 {
 	struct ipv6hdr *ip = l3;
 
@@ -126,7 +129,7 @@ static __always_inline int fl_parse_ipv6(struct xdp_md *ctx, struct fl_packet *p
 	return FL_CONTINUE;
 }
 
-static __always_inline int fl_parse(struct xdp_md *ctx, struct fl_packet *p)
+static __always_inline int fl_parse(struct xdp_md *ctx, struct fl_router_packet *p)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u16 type;

@@ -7,14 +7,14 @@
 #include "maps.h"
 #include "packet.h"
 
-static __always_inline __u32 *fl_lookup4(const struct fl_packet *p)
+static __always_inline __u32 *fl_lookup4(const struct fl_router_packet *p)
 {
 	struct fl_route4 key = { .bits = 32, .addr = p->flow.dst[0] };
 
 	return bpf_map_lookup_elem(&routes4, &key);
 }
 
-static __always_inline __u32 *fl_lookup6(const struct fl_packet *p)
+static __always_inline __u32 *fl_lookup6(const struct fl_router_packet *p)
 {
 	struct fl_route6 key = { .bits = 128 };
 
@@ -33,7 +33,7 @@ struct fl_way {
 /* Takes the hop that a route's value, NULL: there is none, leads to. What the
  * packet selects is read after the look-up: before it, it would be kept on the
  * stack across that call, and paid for where there is nothing to choose. */
-static __always_inline int fl_take(const struct fl_packet *p, bool six, const __u32 *found,
+static __always_inline int fl_take(const struct fl_router_packet *p, bool six, const __u32 *found,
 				   struct fl_way *w)
 {
 	const struct fl_router_group *g;
@@ -57,10 +57,10 @@ static __always_inline int fl_take(const struct fl_packet *p, bool six, const __
 }
 
 /* `six` is a constant in each branch, as pathsel.h wants it. */
-static __always_inline int fl_route(const struct fl_packet *p, struct fl_way *w)
+static __always_inline int fl_route(const struct fl_router_packet *p, struct fl_way *w)
 {
-	int reason = p->family == 4 ? fl_take(p, false, fl_lookup4(p), w) :
-				      fl_take(p, true, fl_lookup6(p), w);
+	int reason = p->family == 4 ? fl_take(p, false, fl_lookup4(p), w)
+				    : fl_take(p, true, fl_lookup6(p), w);
 	__u32 index = w->index;
 
 	if (reason != FL_CONTINUE)

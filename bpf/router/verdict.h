@@ -19,7 +19,8 @@ static __always_inline void fl_count_pass(struct xdp_md *ctx, __u32 reason)
 	}
 }
 
-static __always_inline void fl_count_forward(const struct fl_packet *p, const struct fl_way *w)
+static __always_inline void fl_count_forward(const struct fl_router_packet *p,
+					     const struct fl_way *w)
 {
 	__u32 index = w->index;
 	struct fl_hop_count *c = bpf_map_lookup_elem(&hop_counts, &index);
@@ -32,7 +33,7 @@ static __always_inline void fl_count_forward(const struct fl_packet *p, const st
 
 static __always_inline int fl_decide(struct xdp_md *ctx, int *action)
 {
-	struct fl_packet p = {};
+	struct fl_router_packet p = {};
 	struct fl_way w = {};
 	int reason = fl_parse(ctx, &p);
 

@@ -235,7 +235,7 @@ func TestEveryCookie(t *testing.T) {
 
 // The reasons of the model are the header's, in order.
 func TestReasonsAreTheHeaders(t *testing.T) {
-	header, err := os.ReadFile("../../bpf/include/fairlead.h")
+	header, err := os.ReadFile("../../bpf/include/balancer.h")
 	if err != nil {
 		t.Fatal(err)
 	}

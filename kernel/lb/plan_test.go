@@ -166,11 +166,14 @@ func checkEntries(t *rapid.T, a *controller.Assignment, p *plan) {
 
 // What Go says twice agrees with the header.
 func TestConstantsAgreeWithHeader(t *testing.T) {
-	b, err := os.ReadFile("../../bpf/include/fairlead.h")
-	if err != nil {
-		t.Fatal(err)
+	header := ""
+	for _, name := range []string{"fairlead.h", "balancer.h"} {
+		b, err := os.ReadFile("../../bpf/include/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		header += string(b)
 	}
-	header := string(b)
 	for _, want := range []string{"#define FL_LAYOUT 2\n", "#define FL_VIP_BITS 12\n", "#define FL_LINE_IPV6 1 ", "#define FL_LINE_UNRESOLVED 2 ",
 		"#define FL_LINE_CLOSED 4 ", "#define FL_LINE_DOWN 8 ", "#define FL_ROW_NONE 0x7fff\n", "#define FL_FLOW_WAYS 7\n", "#define FL_FLOW_WRITES 64\n", "#define FL_PROTO_FRAG 0x80\n",
 		fmt.Sprintf("#define FL_LINE_STEERED %d ", lineSteered), fmt.Sprintf("#define FL_STEER_ENTRIES %d\n", steer.Entries)} {
@@ -181,7 +184,8 @@ func TestConstantsAgreeWithHeader(t *testing.T) {
 	if steer.Entries != len(model.Steer{}) {
 		t.Errorf("a row has %d entries, the model's %d", steer.Entries, len(model.Steer{}))
 	}
-	if b, err = os.ReadFile("../../bpf/lb/flows.h"); err != nil {
+	b, err := os.ReadFile("../../bpf/lb/flows.h")
+	if err != nil {
 		t.Fatal(err)
 	}
 	const slack = 64 // units: used as much "later" than now is not old

@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/controller/buckets"
 )
 
-// How the bucket table of a VIP stands in `tables` (bpf/include/fairlead.h,
+// How the bucket table of a VIP stands in `tables` (bpf/include/balancer.h,
 // FL_BUCKET_*):
 //
 //	rows of 16 bits, four an entry ─▶ two entries a bucket: its words

@@ -26,7 +26,7 @@ const (
 	stampCut // a quotation too short to tell
 )
 
-// packet is what the stages hand on, as fl_packet.
+// packet is what the stages hand on, as fl_lb_packet.
 type packet struct {
 	*wire.Parsed
 	kind      kind

@@ -1,7 +1,7 @@
 package model
 
 // Reason is why a packet went where it went: fl_reason of
-// bpf/include/fairlead.h, in its order (TestReasonsAreTheHeaders).
+// bpf/include/balancer.h, in its order (TestReasonsAreTheHeaders).
 type Reason int
 
 const (

@@ -185,7 +185,7 @@ func TestSizes(t *testing.T) {
 
 // The data plane's structures are as large as is said here.
 func TestBytesOfTheDataPlane(t *testing.T) {
-	header, err := os.ReadFile("../../bpf/include/fairlead.h")
+	header, err := os.ReadFile("../../bpf/include/balancer.h")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestBytesOfTheDataPlane(t *testing.T) {
 		"#define FL_BUCKET_WORDS(b, n) ((((n) + 7) >> 3) * 2 + 2 * (b))",
 	} {
 		if !strings.Contains(string(header), want) {
-			t.Errorf("bpf/include/fairlead.h no longer says %q: bring memory.go up to date", want)
+			t.Errorf("bpf/include/balancer.h no longer says %q: bring memory.go up to date", want)
 		}
 	}
 }

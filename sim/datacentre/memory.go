@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/sim/workload"
 )
 
-// Sizes in a balancer's data plane (bpf/include/fairlead.h; a test compares).
+// Sizes in a balancer's data plane (bpf/include/balancer.h; a test compares).
 const (
 	// lineBytes is a server line: where a server is and how packets get there,
 	// one for each slot and processor.

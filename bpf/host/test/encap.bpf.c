@@ -25,7 +25,8 @@ int encap(struct __sk_buff *skb)
 
 	if (!header_len || skb->protocol != bpf_htons(inner_family == 4 ? ETH_P_IP : ETH_P_IPV6))
 		return TC_ACT_UNSPEC;
-	if (bpf_skb_load_bytes(skb, ETH_HLEN + (inner_family == 4 ? 16 : 24), dst, inner_family == 4 ? 4 : 16))
+	if (bpf_skb_load_bytes(skb, ETH_HLEN + (inner_family == 4 ? 16 : 24), dst,
+			       inner_family == 4 ? 4 : 16))
 		return TC_ACT_UNSPEC;
 	for (int i = 0; i < 16; i++)
 		if (dst[i] != vip[i])
