@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/health"
 	"github.com/fairlead/fairlead/kernel/lb"
 	"github.com/fairlead/fairlead/kernel/nexthop"
+	"github.com/fairlead/fairlead/tables"
 )
 
 // balancer is the plane of `fairlead lb`: the data plane, and the health of
@@ -322,7 +323,7 @@ func (b *balancer) describe(a *controller.Assignment, s *fairleadv1.GetStatusRes
 	}
 	b.table.describe(s)
 	b.steer.describe(a, s)
-	chains := map[uint32]lb.BucketStatus{}
+	chains := map[uint32]tables.BucketStatus{}
 	for _, c := range kernel.Buckets {
 		chains[c.VIP] = c
 	}
@@ -373,7 +374,7 @@ func (b *balancer) notReady(a *controller.Assignment) (why []string) {
 }
 
 // describeBuckets fills in how v's bucket table stands.
-func describeBuckets(v *fairleadv1.VIP, c lb.BucketStatus) {
+func describeBuckets(v *fairleadv1.VIP, c tables.BucketStatus) {
 	if v.Buckets == nil || c.VIP != v.Id {
 		return
 	}

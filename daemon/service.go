@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
-	"github.com/fairlead/fairlead/kernel/lb"
 	"github.com/fairlead/fairlead/rollout"
+	"github.com/fairlead/fairlead/tables"
 )
 
 // service is the daemon's API (fairlead.v1.Fairlead).
@@ -118,7 +118,7 @@ func change[R any](d *daemon, ctx context.Context, req *connect.Request[R], verb
 		SelfClient: service{d}, // client and handler have the same methods
 		Log:        d.log,
 		Fits: func(a *controller.Assignment) error {
-			return lb.Fits(a, d.settings.Load().cfg.Limits)
+			return tables.Fits(a, d.settings.Load().cfg.Limits)
 		},
 	}
 	resp, err := verb(c, ctx, req.Msg)

@@ -33,7 +33,7 @@ type Coordinator struct {
 	SelfClient fairleadv1connect.FairleadClient
 	Log        *slog.Logger // nil: silent
 	// Fits, if set, says whether balancers have room for an assignment
-	// (lb.Fits), so that a series is refused before its first step
+	// (tables.Fits), so that a series is refused before its first step
 	// and not by a daemon in its middle.
 	Fits func(*controller.Assignment) error
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
-	"github.com/fairlead/fairlead/kernel/lb"
+	"github.com/fairlead/fairlead/tables"
 )
 
 // checkResult is what check prints as JSON.
@@ -90,7 +90,7 @@ func firstFits(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	return lb.Fits(first, cfg.Limits)
+	return tables.Fits(first, cfg.Limits)
 }
 
 // loadFile is config.Load for commands: every problem on a line of its own,

@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/kernel/lb"
 	"github.com/fairlead/fairlead/rollout"
+	"github.com/fairlead/fairlead/tables"
 )
 
 // changeResult is what plan, apply and the verbs print as JSON.
@@ -118,7 +119,7 @@ func coordinator(cmd *cobra.Command, file string) (*rollout.Coordinator, error) 
 	}
 	return &rollout.Coordinator{
 		Config: func() *config.Config { return cfg },
-		Fits:   func(a *controller.Assignment) error { return lb.Fits(a, cfg.Limits) },
+		Fits:   func(a *controller.Assignment) error { return tables.Fits(a, cfg.Limits) },
 	}, nil
 }
 

@@ -20,22 +20,22 @@ import (
 
 // inForce is what the active half says, as far as the daemon must know it.
 type inForce struct {
-	ranges  map[uint32]lineRange // by VIP id
-	hops    map[uint32]bool      // VIPs of scheme beamer, by id
-	entries int                  // of the VIP table
-	tables  int                  // entries of `tables`
+	ranges  map[uint32]tables.Range // by VIP id
+	hops    map[uint32]bool         // VIPs of scheme beamer, by id
+	entries int                     // of the VIP table
+	tables  int                     // entries of `tables`
 }
 
 // writtenLine is what a server line was last told.
 type writtenLine struct {
-	server serverLine
+	server tables.Line
 	image  bpf.Line // counters zero
 	uneven bool     // as found: not every CPU's copy says this
 }
 
 // usable says that packets go out by this line.
 func (w writtenLine) usable() bool {
-	return w.server.addr.IsValid() && w.image.MacDst>>56&lineUnresolved == 0
+	return w.server.Addr.IsValid() && w.image.MacDst>>56&tables.LineUnresolved == 0
 }
 
 // resolveLimit bounds how long Apply waits for the next hops of servers that
@@ -82,27 +82,27 @@ func (l *LB) Apply(a *controller.Assignment, down func(vipID uint32, slot uint16
 	}
 	idle := control.Active&1 ^ 1
 	start := time.Now()
-	p, err := makePlan(a, down, l.moment(), l.force.ranges, l.set.capacity(), idle, l.hashes, l.buckets, l.random)
+	p, err := tables.Balancer(a, l.view(down, idle))
 	if err != nil {
 		l.undoBuckets()
-		if errors.Is(err, errLimit) {
+		if errors.Is(err, tables.ErrLimit) {
 			err = fmt.Errorf("%w; fairlead check says what to write", err)
 		}
 		return due, fmt.Errorf("assignment %d: %w", a.Version, err)
 	}
-	for _, v := range p.vips {
-		for i := range v.slots {
-			v.slots[i] = l.steered(v.slots[i])
-		}
-	}
-	p.took = time.Since(start)
-	err = l.enact(a, p, idle)
+	err = l.enact(a, p, idle, time.Since(start))
 	l.undoBuckets()
-	return p.due, err
+	return p.Due, err
+}
+
+// view is what Apply plans by.
+func (l *LB) view(down func(vipID uint32, slot uint16) bool, idle uint32) tables.View {
+	return tables.View{Moment: l.moment(), Down: down, Steers: l.o.Steer, Held: l.force.ranges, Half: idle,
+		Capacity: l.set.capacity(), Hashes: l.hashes, Chains: l.chains, Random: l.random}
 }
 
 // enact is Apply from step 2 on.
-func (l *LB) enact(a *controller.Assignment, p *plan, idle uint32) error {
+func (l *LB) enact(a *controller.Assignment, p *tables.Plan, idle uint32, planned time.Duration) error {
 	l.watchServers(p)
 	if err := l.checkServers(p); err != nil {
 		return fmt.Errorf("assignment %d: %w", a.Version, err)
@@ -117,12 +117,12 @@ func (l *LB) enact(a *controller.Assignment, p *plan, idle uint32) error {
 	if err := l.set.writeControl(unsafe.Offsetof(bpf.Control{}.Active), idle); err != nil {
 		return err
 	}
-	l.takenIn = p.took + time.Since(start)
+	l.takenIn = planned + time.Since(start)
 	before := l.force
-	l.force = inForce{map[uint32]lineRange{}, map[uint32]bool{}, len(p.entries), int(p.size)}
-	for _, v := range p.vips {
-		l.force.ranges[v.id] = v.lines
-		l.force.hops[v.id] = v.hops
+	l.force = inForce{map[uint32]tables.Range{}, map[uint32]bool{}, len(p.Entries), int(p.Size)}
+	for _, v := range p.VIPs {
+		l.force.ranges[v.ID] = v.Lines
+		l.force.hops[v.ID] = v.Hops
 	}
 	swaps := l.old != nil
 	if swaps && l.links == nil {
@@ -130,7 +130,7 @@ func (l *LB) enact(a *controller.Assignment, p *plan, idle uint32) error {
 			return err // packets go by the set before
 		}
 	}
-	l.buckets.enforced(p)
+	l.chains.Enforced(p)
 	l.unfinished = func() error {
 		if err := kernel.WaitForReaders(); err != nil {
 			return err
@@ -149,7 +149,7 @@ func (l *LB) enact(a *controller.Assignment, p *plan, idle uint32) error {
 	if err := l.finish(); err != nil {
 		return fmt.Errorf("assignment %d is %w: %w", a.Version, controller.ErrInForce, err)
 	}
-	l.log.Debug("assignment in force", "version", a.Version, "vips", len(p.vips), "half", idle)
+	l.log.Debug("assignment in force", "version", a.Version, "vips", len(p.VIPs), "half", idle)
 	return nil
 }
 
@@ -167,12 +167,12 @@ func (l *LB) finish() error {
 }
 
 // watchServers looks up the way to each server of the plan.
-func (l *LB) watchServers(p *plan) {
+func (l *LB) watchServers(p *tables.Plan) {
 	servers := map[netip.Addr]bool{}
-	for _, v := range p.vips {
-		for _, s := range v.slots {
-			if s.addr.IsValid() {
-				servers[s.addr] = true
+	for _, v := range p.VIPs {
+		for _, s := range v.Slots {
+			if s.Addr.IsValid() {
+				servers[s.Addr] = true
 			}
 		}
 	}
@@ -181,20 +181,20 @@ func (l *LB) watchServers(p *plan) {
 
 // checkServers refuses l2 to servers behind a router, which would send them
 // to the router's own stack, and tunnels without an outer source.
-func (l *LB) checkServers(p *plan) error {
-	for _, v := range p.vips {
-		for slot, s := range v.slots {
-			if !s.addr.IsValid() {
+func (l *LB) checkServers(p *tables.Plan) error {
+	for _, v := range p.VIPs {
+		for slot, s := range v.Slots {
+			if !s.Addr.IsValid() {
 				continue
 			}
-			if s.forwarding != bpf.FwdL2 {
-				if l.asker.source(s.addr).IsUnspecified() {
-					return fmt.Errorf("vip %s: slot %d: tunnels to server %v have no source: the balancer's interfaces have no address of that family; give them one, or set source (IPv4) or source6 (IPv6) of this balancer", v.name, slot, s.addr)
+			if s.Forwarding != bpf.FwdL2 {
+				if l.asker.source(s.Addr).IsUnspecified() {
+					return fmt.Errorf("vip %s: slot %d: tunnels to server %v have no source: the balancer's interfaces have no address of that family; give them one, or set source (IPv4) or source6 (IPv6) of this balancer", v.Name, slot, s.Addr)
 				}
 				continue
 			}
-			if h := l.hops.Get(s.addr); h.Via.IsValid() && !h.OnLink() {
-				return fmt.Errorf("vip %s: slot %d: server %v is behind router %v; forwarding l2 needs it on the same link, use ipip or gue", v.name, slot, s.addr, h.Via)
+			if h := l.hops.Get(s.Addr); h.Via.IsValid() && !h.OnLink() {
+				return fmt.Errorf("vip %s: slot %d: server %v is behind router %v; forwarding l2 needs it on the same link, use ipip or gue", v.Name, slot, s.Addr, h.Via)
 			}
 		}
 	}
@@ -203,15 +203,15 @@ func (l *LB) checkServers(p *plan) error {
 
 // writeNewLines makes every line that the plan names say what the plan says.
 // Lines whose server goes stay as they are until retire.
-func (l *LB) writeNewLines(p *plan) error {
-	for _, v := range p.vips {
-		before, known := l.force.ranges[v.id]
-		if _, lived := l.oldForce.ranges[v.id]; !known && !lived {
-			if err := l.resetVIP(v.id); err != nil {
+func (l *LB) writeNewLines(p *tables.Plan) error {
+	for _, v := range p.VIPs {
+		before, known := l.force.ranges[v.ID]
+		if _, lived := l.oldForce.ranges[v.ID]; !known && !lived {
+			if err := l.resetVIP(v.ID); err != nil {
 				return err
 			}
 		}
-		for slot, s := range v.slots {
+		for slot, s := range v.Slots {
 			if err := l.writeNewLine(v, uint32(slot), s, before, known); err != nil {
 				return err
 			}
@@ -220,16 +220,16 @@ func (l *LB) writeNewLines(p *plan) error {
 	return nil
 }
 
-func (l *LB) writeNewLine(v plannedVIP, slot uint32, s serverLine, before lineRange, known bool) error {
-	line := v.lines.first + slot
+func (l *LB) writeNewLine(v tables.VIP, slot uint32, s tables.Line, before tables.Range, known bool) error {
+	line := v.Lines.First + slot
 	was, written := l.written[line]
 	switch {
-	case !known || before != v.lines:
+	case !known || before != v.Lines:
 		// A line of a range that is not in force: whatever it says is old.
 		n := int32(0)
-		if known && slot < before.size && l.written[before.first+slot].server.addr == s.addr {
+		if known && slot < before.Size && l.written[before.First+slot].server.Addr == s.Addr {
 			var err error
-			if n, err = l.set.readConns(before.first + slot); err != nil {
+			if n, err = l.set.readConns(before.First + slot); err != nil {
 				return err
 			}
 		}
@@ -237,17 +237,17 @@ func (l *LB) writeNewLine(v plannedVIP, slot uint32, s serverLine, before lineRa
 			return err
 		}
 		return l.writeLine(line, s, true)
-	case !s.addr.IsValid():
+	case !s.Addr.IsValid():
 		return nil // free: now or in retire
-	case written && was.server.addr == s.addr:
+	case written && was.server.Addr == s.Addr:
 		return l.writeLine(line, s, false)
 	default:
 		// The slot has a new server (its rest is over).
-		if written && was.server.addr.IsValid() {
-			if err := l.carry(l.set, line, carriedKey{v.id, carriedGone}); err != nil {
+		if written && was.server.Addr.IsValid() {
+			if err := l.carry(l.set, line, carriedKey{v.ID, carriedGone}); err != nil {
 				return err
 			}
-			if err := l.carryMoved(v.id, slot); err != nil {
+			if err := l.carryMoved(v.ID, slot); err != nil {
 				return err
 			}
 		}
@@ -259,20 +259,20 @@ func (l *LB) writeNewLine(v plannedVIP, slot uint32, s serverLine, before lineRa
 }
 
 // fill writes the idle half.
-func (l *LB) fill(p *plan, half uint32) error {
-	if err := l.set.writeTables(half*l.set.capacity().tableEntries, p.tables); err != nil {
+func (l *LB) fill(p *tables.Plan, half uint32) error {
+	if err := l.set.writeTables(half*l.set.capacity().TableEntries, p.Tables); err != nil {
 		return err
 	}
-	for _, s := range p.stretches {
+	for _, s := range p.Stretches {
 		memory, err := l.set.mapEntries()
 		if err != nil {
 			return err
 		}
-		writeRows(memory[s.first:], s.rows)
+		tables.WriteRows(memory[s.First:], s.Rows)
 	}
 	all := make([]bpf.VIP, tables.Lines)
-	for i, e := range p.entries {
-		all[p.at[i]] = e
+	for i, e := range p.Entries {
+		all[p.At[i]] = e
 	}
 	if err := l.set.writeAt(mapVIPs, int64(half)*vipHalf, all); err != nil {
 		return err
@@ -281,30 +281,30 @@ func (l *LB) fill(p *plan, half uint32) error {
 		return err
 	}
 	seed := unsafe.Offsetof(bpf.Control{}.VipSeed) + uintptr(half)*8
-	return l.set.writeControl(seed, p.seed)
+	return l.set.writeControl(seed, p.Seed)
 }
 
 // retire clears what was in force and is named no more. Counts of a line that
 // moved follow it; those of a server that is gone go to its VIP's sum.
-func (l *LB) retire(before inForce, p *plan) error {
-	planned := map[uint32]plannedVIP{}
-	for _, v := range p.vips {
-		planned[v.id] = v
+func (l *LB) retire(before inForce, p *tables.Plan) error {
+	planned := map[uint32]tables.VIP{}
+	for _, v := range p.VIPs {
+		planned[v.ID] = v
 	}
 	for id, r := range before.ranges {
 		v, stays := planned[id]
-		for slot := range r.size {
-			line := r.first + slot
+		for slot := range r.Size {
+			line := r.First + slot
 			switch {
 			case !stays:
 				// Its counters went with the VIP.
-			case v.lines == r && v.server(slot).addr.IsValid():
+			case v.Lines == r && v.Server(slot).Addr.IsValid():
 				continue // in use
-			case v.lines != r && v.server(slot).addr == l.written[line].server.addr:
+			case v.Lines != r && v.Server(slot).Addr == l.written[line].server.Addr:
 				if err := l.carry(l.set, line, carriedKey{id, slot}); err != nil {
 					return err
 				}
-			case v.lines == r && !l.written[line].server.addr.IsValid():
+			case v.Lines == r && !l.written[line].server.Addr.IsValid():
 				continue // was free before
 			default:
 				if err := l.carry(l.set, line, carriedKey{id, carriedGone}); err != nil {
@@ -314,7 +314,7 @@ func (l *LB) retire(before inForce, p *plan) error {
 					return err
 				}
 			}
-			if err := l.writeLine(line, serverLine{}, true); err != nil {
+			if err := l.writeLine(line, tables.Line{}, true); err != nil {
 				return err
 			}
 		}
@@ -328,9 +328,9 @@ func (l *LB) retire(before inForce, p *plan) error {
 }
 
 // writeLine tells a line its server, on every CPU, unless it says so already.
-func (l *LB) writeLine(line uint32, s serverLine, reset bool) error {
+func (l *LB) writeLine(line uint32, s tables.Line, reset bool) error {
 	was, image := l.written[line], l.image(s)
-	if reset || s.steers() && !was.server.steers() {
+	if reset || s.Steers() && !was.server.Steers() {
 		if err := l.prepareSteer(line, s); err != nil {
 			return err
 		}
@@ -342,12 +342,12 @@ func (l *LB) writeLine(line uint32, s serverLine, reset bool) error {
 	}
 	// A next hop that is being asked for does not take away the one that
 	// works: after a restart, or when a route moves to a new router.
-	if !reset && was.server.sameWay(s) && was.usable() && l.hops.Get(s.addr).State == nexthop.Unresolved {
+	if !reset && was.server.SameWay(s) && was.usable() && l.hops.Get(s.Addr).State == nexthop.Unresolved {
 		if was.server == s && !was.uneven {
 			return nil
 		}
 		image = was.image
-		image.MacDst = image.MacDst&^(uint64(lineClosed|lineDown|lineSteered)<<56) | uint64(s.flags)<<56
+		image.MacDst = image.MacDst&^(uint64(tables.LineClosed|tables.LineDown|tables.LineSteered)<<56) | uint64(s.Flags)<<56
 	}
 	w := bpf.LineWrite{Index: line, Line: image}
 	if reset {
@@ -364,41 +364,28 @@ func (l *LB) writeLine(line uint32, s serverLine, reset bool) error {
 	return nil
 }
 
-// sameWay says that packets go to t as to s.
-func (s serverLine) sameWay(t serverLine) bool {
-	return s.addr == t.addr && s.forwarding == t.forwarding && s.hops == t.hops
-}
-
 // image is what a line holds for a server: the template of its outer header
 // with the next hop that is known now.
-func (l *LB) image(s serverLine) bpf.Line {
-	if !s.addr.IsValid() {
+func (l *LB) image(s tables.Line) bpf.Line {
+	if !s.Addr.IsValid() {
 		return bpf.Line{}
 	}
-	h := l.hops.Get(s.addr)
-	flags := uint64(s.flags)
-	if s.addr.Is6() {
-		flags |= lineIPv6
+	h := l.hops.Get(s.Addr)
+	flags := uint64(s.Flags)
+	if s.Addr.Is6() {
+		flags |= tables.LineIPv6
 	}
 	if !h.Usable() {
-		flags |= lineUnresolved
+		flags |= tables.LineUnresolved
 	}
 	return bpf.Line{
-		MacDst:  macWord(h.MAC) | uint64(s.forwarding)<<48 | flags<<56,
+		MacDst:  macWord(h.MAC) | uint64(s.Forwarding)<<48 | flags<<56,
 		MacSrc:  macWord(h.Source) | uint64(h.VLAN)<<48,
-		Addr:    tables.Key{Addr: s.addr}.Words(),
+		Addr:    tables.Key{Addr: s.Addr}.Words(),
 		Ifindex: uint32(h.Ifindex),
 		Mtu:     uint16(min(max(h.MTU-overhead(s), 0), 65535)),
 	}
 }
-
-// FL_LINE_* flags.
-const (
-	lineIPv6       = 1
-	lineUnresolved = 2
-	lineClosed     = 4
-	lineDown       = 8
-)
 
 // FL_HOPS_BYTES and FL_HOPS6_BYTES.
 const (
@@ -409,30 +396,30 @@ const (
 // Overhead is how many bytes the balancers of a VIP put before a packet on its
 // way to server.
 func Overhead(scheme, forwarding string, server netip.Addr) int {
-	s := serverLine{addr: server.Unmap(), forwarding: bpf.FwdIPIP, hops: scheme == config.Beamer}
+	s := tables.Line{Addr: server.Unmap(), Forwarding: bpf.FwdIPIP, Hops: scheme == config.Beamer}
 	switch {
 	case scheme == config.Faild || forwarding == config.L2:
 		return 0
 	case forwarding == config.GUE:
-		s.forwarding = bpf.FwdGUE
+		s.Forwarding = bpf.FwdGUE
 	}
 	return overhead(s)
 }
 
-func overhead(s serverLine) int {
-	if s.forwarding == bpf.FwdL2 {
+func overhead(s tables.Line) int {
+	if s.Forwarding == bpf.FwdL2 {
 		return 0
 	}
 	n := 20
-	if s.addr.Is6() {
+	if s.Addr.Is6() {
 		n = 40
 	}
-	if s.forwarding == bpf.FwdGUE {
+	if s.Forwarding == bpf.FwdGUE {
 		n += 8 + 4
 	}
 	switch {
-	case !s.hops:
-	case s.forwarding == bpf.FwdIPIP && s.addr.Is6():
+	case !s.Hops:
+	case s.Forwarding == bpf.FwdIPIP && s.Addr.Is6():
 		n += hopsBytes6
 	default:
 		n += hopsBytes
@@ -465,7 +452,7 @@ func (l *LB) looked() {
 func (l *LB) syncLines() {
 	for line, w := range l.written {
 		if err := l.writeLine(line, w.server, false); err != nil {
-			l.log.Error("write the new next hop", "server", w.server.addr, "error", err)
+			l.log.Error("write the new next hop", "server", w.server.Addr, "error", err)
 		}
 	}
 }

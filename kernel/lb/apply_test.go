@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/kernel/nexthop"
+	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -60,7 +61,7 @@ func TestKilledBeforeFlip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := makePlan(assignment(2, 0, 12), nil, l.moment(), l.force.ranges, l.set.capacity(), c.Active^1, l.hashes, l.buckets, l.random)
+	p, err := tables.Balancer(assignment(2, 0, 12), l.view(nil, c.Active^1))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -102,7 +102,7 @@ func (l *LB) ask(vip uint32, packet []byte) {
 	l.mu.Lock()
 	var lines []bpf.Line
 	if r, ok := l.force.ranges[vip]; ok {
-		for line := r.first; line < r.end(); line++ {
+		for line := r.First; line < r.End(); line++ {
 			if w := l.written[line]; w.usable() {
 				lines = append(lines, w.image)
 			}

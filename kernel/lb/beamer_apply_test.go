@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/soak"
+	"github.com/fairlead/fairlead/tables"
 )
 
 // The corner of the bucket table's owners as one balancer sees it:
@@ -45,7 +46,7 @@ func TestBeamerCorner(t *testing.T) {
 		t.Helper()
 		want := muxed{serverAddr(server), chain(previous...), 0, generation}
 		if len(previous) > 0 {
-			want.time = wireTime(beamerStart + uint32(moved))
+			want.time = tables.WireTime(beamerStart + uint32(moved))
 		}
 		if got := w.mux(l, port); got != want {
 			t.Fatalf("%s: %v, want %v", when, got, want)
@@ -173,7 +174,7 @@ func TestBeamerReports(t *testing.T) {
 		if m.previous != chain(0) {
 			t.Fatalf("after %d s, at each of which the previous server owned a connection: %v", s, m)
 		}
-		if over := int32(wireTime(beamerStart+uint32(s)) - m.time - beamerChainTime*1000); over >= 0 {
+		if over := int32(tables.WireTime(beamerStart+uint32(s)) - m.time - beamerChainTime*1000); over >= 0 {
 			t.Fatalf("after %d s its packets carry a time by which no server passes them on: %v", s, m)
 		}
 	}
@@ -305,7 +306,7 @@ func TestBeamerKilledInFill(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	e := l.buckets.tables[1]
+	e := l.chains.Of(1)
 	inForce := buckets.Restore(e.Generation, slices.Clone(e.Current), slices.Clone(e.Since), slices.Clone(e.Previous))
 	third, _ := second.Apply([]buckets.Move{{Bucket: 7, To: 3}}, buckets.Options{Now: beamerStart + 30, ChainTime: beamerChainTime})
 	for range 3 {
@@ -317,7 +318,7 @@ func TestBeamerKilledInFill(t *testing.T) {
 		}
 		idle := control.Active&1 ^ 1
 		at(l, 31)
-		p, err := makePlan(beamerAssignment(third, servers...), nil, l.moment(), l.force.ranges, l.set.capacity(), idle, l.hashes, l.buckets, l.random)
+		p, err := tables.Balancer(beamerAssignment(third, servers...), l.view(nil, idle))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -328,14 +329,14 @@ func TestBeamerKilledInFill(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		capacity := int(l.set.capacity().tableEntries)
+		capacity := int(l.set.capacity().TableEntries)
 		for i := random.IntN(capacity); i < capacity; i++ {
 			memory[int(idle)*capacity+i] = random.Uint64()
 		}
 		l.Close()
 		l = w.open(w.options())
 		at(l, 31)
-		got := l.buckets.tables[1]
+		got := l.chains.Of(1)
 		if got == nil || !reflect.DeepEqual(got.Current, inForce.Current) || !reflect.DeepEqual(got.Previous, inForce.Previous) || got.Generation != 2 {
 			t.Fatal("what was adopted is not what was in force")
 		}
@@ -348,7 +349,7 @@ func TestBeamerKilledInFill(t *testing.T) {
 	if _, err := l.Apply(beamerAssignment(third, servers...), nil); err != nil {
 		t.Fatal(err)
 	}
-	if e := l.buckets.tables[1]; e.Generation != 3 || e.Current[7] != 3 {
+	if e := l.chains.Of(1); e.Generation != 3 || e.Current[7] != 3 {
 		t.Errorf("after the next change: generation %d, bucket 7 at %d", e.Generation, e.Current[7])
 	}
 }

@@ -3,16 +3,15 @@ package lb
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
 
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/tables"
 )
 
 // The largest deployment that issue 4 names: 6.4 million buckets over
@@ -94,7 +93,7 @@ func TestBeamerLargeTable(t *testing.T) {
 	}
 	w := newWired(t)
 	o := w.options()
-	o.Limits.ServerLines, o.Limits.TableEntries = 1<<16, 2*(bucketEntries(largeBuckets)+bucketWords)
+	o.Limits.ServerLines, o.Limits.TableEntries = 1<<16, 2*(tables.BucketEntries(largeBuckets)+tables.BucketWords)
 	l := w.open(o)
 	apply := func(what string, a *controller.Assignment) time.Duration {
 		t.Helper()
@@ -160,7 +159,7 @@ func TestBeamerLargeTable(t *testing.T) {
 	start := time.Now()
 	l = w.open(o)
 	t.Logf("adopted in %v", time.Since(start))
-	e := l.buckets.tables[1]
+	e := l.chains.Of(1)
 	if e == nil || e.Generation != 4 || !slices.Equal(e.Current, table.Current) || !slices.Equal(e.Previous, table.Previous) {
 		t.Error("what was adopted is not what was in force")
 	}
@@ -171,50 +170,7 @@ func TestBeamerLargeTable(t *testing.T) {
 func largeMuxed(t *buckets.Table, b, s int) muxed {
 	m := muxed{serverAddr(11 + int(t.Current[b])%8), t.Previous[b], 0, t.Generation}
 	if m.previous != chain() {
-		m.time = wireTime(beamerStart + uint32(s))
+		m.time = tables.WireTime(beamerStart + uint32(s))
 	}
 	return m
-}
-
-// What the largest tables need of the maps, and who can be named: Fits says it
-// before any balancer is told.
-func TestBeamerFits(t *testing.T) {
-	limits := config.DefaultLimits()
-	limits.ServerLines = 1 << 16
-	fits := func(entries, slots int, v func(*controller.VIP)) error {
-		l := limits
-		l.TableEntries = entries
-		a := beamerAssignment(buckets.New(largeBuckets, weights(1)), 11)
-		a.VIPs[0].Slots[0].Number = 0
-		for n := 1; n < slots; n++ {
-			a.VIPs[0].Slots = append(a.VIPs[0].Slots, controller.Slot{Number: uint16(n), Server: fmt.Sprint(n), Address: serverAddr(12), Weight: 1, State: controller.Active})
-		}
-		if v != nil {
-			v(&a.VIPs[0])
-		}
-		return Fits(a, l)
-	}
-	need := 2 * (largeBuckets/4 + 2*largeBuckets + 1)
-	if err := fits(need, 1, nil); err != nil {
-		t.Error(err)
-	}
-	if err := fits(need, rowMoved, nil); err != nil {
-		t.Errorf("%d slots: %v", rowMoved, err)
-	}
-	for _, c := range []struct {
-		entries int
-		change  func(*controller.VIP)
-		want    string
-	}{
-		{need - 2, nil, fmt.Sprintf("limits.table_entries %d: the tables of policies, hashes and buckets need %d, half of them for the idle copy; write under limits table_entries: ", need-2, need)},
-		{need, func(v *controller.VIP) { v.Slots[0].Number = rowMoved }, "slots are 0 to 65533"},
-		{need, func(v *controller.VIP) { v.Forwarding = "l2" }, "forwarding l2: nothing carries"},
-		{need, func(v *controller.VIP) { v.Policy = "rr" }, "must be hash"},
-		{need, func(v *controller.VIP) { v.Buckets = nil }, "needs a table of 1 to 8388608 buckets"},
-		{need, func(v *controller.VIP) { v.Buckets.Current[17] = 5 }, "bucket 17 is of slot 5, in which no server is"},
-	} {
-		if err := fits(c.entries, 1, c.change); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("error %v, want one with %q", err, c.want)
-		}
-	}
 }

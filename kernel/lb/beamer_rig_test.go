@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/scheme/cheetah"
@@ -41,7 +42,7 @@ func (m muxed) String() string {
 func beamerAssignment(t *buckets.Table, servers ...int) *controller.Assignment {
 	a := assignment(uint64(t.Generation), servers...)
 	v := &a.VIPs[0]
-	v.Scheme, v.Policy, v.CookieBits, v.Buckets, v.ChainTime = beamer, "hash", 0, t, beamerChainTime*time.Second
+	v.Scheme, v.Policy, v.CookieBits, v.Buckets, v.ChainTime = config.Beamer, "hash", 0, t, beamerChainTime*time.Second
 	return a
 }
 

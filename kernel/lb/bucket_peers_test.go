@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/tables"
 )
 
 // A balancer that joins learns from a peer whom a bucket was given to while
@@ -129,7 +130,7 @@ func TestBeamerNewTakesOwners(t *testing.T) {
 		want [buckets.Chain]uint16
 	}{
 		{0, 3, chain(3)},
-		{newFor + 1, 2, chain(3)}, // no more: slot 2 never had the bucket
+		{tables.NewFor + 1, 2, chain(3)}, // no more: slot 2 never had the bucket
 	} {
 		at(l, c.at)
 		l.SetOwned(1, c.slot, report, begun(c.at))
@@ -141,8 +142,8 @@ func TestBeamerNewTakesOwners(t *testing.T) {
 		}
 	}
 	// Until nobody owns anything.
-	l.SetOwned(1, 3, make([]byte, n/8), begun(newFor).Add(20*time.Second))
-	at(l, newFor+21)
+	l.SetOwned(1, 3, make([]byte, n/8), begun(tables.NewFor).Add(20*time.Second))
+	at(l, tables.NewFor+21)
 	if _, err := l.Apply(a, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -4,38 +4,31 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/controller"
-	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/tables"
 )
 
-// A server that died and was then removed by force is checked by nobody any
-// more. It must not stand in a chain before one that fails its checks, lives
-// and owns connections, or it swallows what is for that one.
-func TestRemovedStandsLast(t *testing.T) {
-	const now = 1_700_000_000
-	v := &controller.VIP{ID: 1, Name: "web", Protocol: config.TCP, ChainTime: 4 * time.Minute, Slots: []controller.Slot{
-		{Number: 0, Server: "up", Weight: 1, State: controller.Active},
-		{Number: 1, Server: "removed", Weight: 1, State: controller.Resting},
-		{Number: 2, Server: "failing", Weight: 1, State: controller.Active},
-	}}
-	v.Buckets = &buckets.Table{Generation: 3, Current: []uint16{2}, Since: []uint32{now - 5},
-		Previous: [][buckets.Chain]uint16{{1, buckets.None, buckets.None}}}
-	b := newBucketTables()
-	if _, err := b.update(v, nil, now); err != nil {
-		t.Fatal(err)
+// The shared clock's full value is the one nearest to the wall clock's, and a
+// second of it comes back as a moment of the wall clock at which that second
+// has begun.
+func TestSharedTime(t *testing.T) {
+	for _, ahead := range []time.Duration{0, 700 * time.Millisecond, -time.Hour, 20 * 24 * time.Hour, -20 * 24 * time.Hour} {
+		l := &LB{clockSet: true}
+		now := time.Now()
+		l.clockD = uint32(now.Add(ahead).UnixMilli()) - monotonicMS()
+		shared := l.sharedMS(now)
+		if off := int64(shared) - now.Add(ahead).UnixMilli(); off < -20 || off > 20 {
+			t.Errorf("ahead %v: shared %d ms, off by %d", ahead, shared, off)
+		}
+		s := uint32(shared/1000) + 100
+		if back := (tables.Moment{Now: now, SharedMS: shared}).Wall(s); uint32(l.sharedMS(back)/1000) != s || back.Sub(now) > 101*time.Second {
+			t.Errorf("ahead %v: second %d comes back as %v, which is second %d", ahead, s, back, l.sharedMS(back)/1000)
+		}
 	}
-	failing := func(_ uint32, slot uint16) bool { return slot == 2 }
-	if _, err := b.update(v, failing, now+1); err != nil {
-		t.Fatal(err)
+	l := &LB{}
+	if got := l.sharedMS(time.UnixMilli(123_456)); got != 123_456 {
+		t.Errorf("without a clock: %d", got)
 	}
-	own := []ownReport{2: {buckets: buckets.Bitmap{1}, at: now + 3}}
-	b.reports = map[uint32][]ownReport{1: own}
-	s, err := b.update(v, failing, now+4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r := s.rows.At(0); r.Current != 0 || r.Previous != [buckets.Chain]uint16{2, 1, buckets.None} {
-		t.Errorf("row %+v, want the deputy 0 with the chain 2, 1", r)
+	if at := (tables.Moment{Now: time.Now()}).Wall(0); !at.IsZero() {
+		t.Errorf("never is %v", at)
 	}
 }

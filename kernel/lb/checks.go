@@ -153,7 +153,7 @@ func (l *LB) findWaysOut() {
 		add(i.Index)
 	}
 	for line := range l.checked {
-		if s := l.written[line].server.addr; s.IsValid() {
+		if s := l.written[line].server.Addr; s.IsValid() {
 			add(l.hops.Get(s).Ifindex)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/tables"
 )
 
 // Counters are what packets left behind since the balancer was loaded; they
@@ -97,7 +98,7 @@ func readCounters(o *objects, f inForce) (Counters, error) {
 	return c, nil
 }
 
-func readVIPCounters(o *objects, id uint32, r lineRange, carried map[carriedKey]carriedCount) (VIPCounters, error) {
+func readVIPCounters(o *objects, id uint32, r tables.Range, carried map[carriedKey]carriedCount) (VIPCounters, error) {
 	v := VIPCounters{ID: id}
 	var cpus []bpf.VIPCPU
 	if err := o.maps[mapVIPCPU].Lookup(id, &cpus); err != nil {
@@ -116,8 +117,8 @@ func readVIPCounters(o *objects, id uint32, r lineRange, carried map[carriedKey]
 	}
 	gone := carried[carriedKey{id, carriedGone}]
 	v.Packets, v.Bytes = gone.Packets, gone.Bytes
-	for slot := range r.size {
-		n, addr, err := readLine(o, r.first+slot)
+	for slot := range r.Size {
+		n, addr, err := readLine(o, r.First+slot)
 		if err != nil {
 			return v, err
 		}
@@ -127,7 +128,7 @@ func readVIPCounters(o *objects, id uint32, r lineRange, carried map[carriedKey]
 		if !addr.IsValid() {
 			continue
 		}
-		open, err := o.readConns(r.first + slot)
+		open, err := o.readConns(r.First + slot)
 		if err != nil {
 			return v, err
 		}

@@ -7,11 +7,12 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/tables"
 )
 
 // readForce reads what an adopted set's active half says.
 func readForce(o *objects) (inForce, error) {
-	f := inForce{ranges: map[uint32]lineRange{}, hops: map[uint32]bool{}}
+	f := inForce{ranges: map[uint32]tables.Range{}, hops: map[uint32]bool{}}
 	c, err := o.readControl()
 	if err != nil {
 		return f, err
@@ -21,12 +22,12 @@ func readForce(o *objects) (inForce, error) {
 		return f, err
 	}
 	f.entries = len(entries)
-	base := (c.Active & 1) * o.capacity().tableEntries
+	base := (c.Active & 1) * o.capacity().TableEntries
 	for _, e := range entries {
-		f.ranges[e.Id] = lineRange{e.FirstLine, e.Slots}
+		f.ranges[e.Id] = tables.Range{First: e.FirstLine, Size: e.Slots}
 		hash, policy := e.HashSize, e.NewSize
 		if f.hops[e.Id] = e.Scheme == uint8(bpf.SchemeBeamer); f.hops[e.Id] {
-			hash, policy = uint32(bucketEntries(int(hash))), 0
+			hash, policy = uint32(tables.BucketEntries(int(hash))), 0
 		}
 		f.tables = max(f.tables, int(e.HashTable+hash-base), int(e.NewTable+policy-base))
 	}
@@ -37,7 +38,7 @@ func readForce(o *objects) (inForce, error) {
 func readWritten(o *objects, f inForce) (map[uint32]writtenLine, error) {
 	written := map[uint32]writtenLine{}
 	for id, r := range f.ranges {
-		for line := r.first; line < r.end(); line++ {
+		for line := r.First; line < r.End(); line++ {
 			var cpus []bpf.Line
 			if err := o.maps[mapLines].Lookup(line, &cpus); err != nil {
 				return nil, fmt.Errorf("server line %d: %w", line, err)
@@ -48,7 +49,8 @@ func readWritten(o *objects, f inForce) (map[uint32]writtenLine, error) {
 			image := cpus[0]
 			w := writtenLine{image: image, uneven: slices.ContainsFunc(cpus, func(c bpf.Line) bool { return c != image })}
 			if forwarding := bpf.Forwarding(image.MacDst >> 48 & 0xff); forwarding != bpf.FwdNone {
-				w.server = serverLine{addrOf(image.Addr), forwarding, uint8(image.MacDst>>56) & (lineClosed | lineDown | lineSteered), f.hops[id], ""}
+				w.server = tables.Line{Addr: addrOf(image.Addr), Forwarding: forwarding, Hops: f.hops[id],
+					Flags: uint8(image.MacDst>>56) & (tables.LineClosed | tables.LineDown | tables.LineSteered)}
 			}
 			written[line] = w
 		}
@@ -69,9 +71,9 @@ func (l *LB) Down() (down []DownServer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for id, r := range l.force.ranges {
-		for line := r.first; line < r.end(); line++ {
-			if w := l.written[line]; w.server.addr.IsValid() && w.server.flags&lineDown != 0 {
-				down = append(down, DownServer{id, uint16(line - r.first), w.server.addr})
+		for line := r.First; line < r.End(); line++ {
+			if w := l.written[line]; w.server.Addr.IsValid() && w.server.Flags&tables.LineDown != 0 {
+				down = append(down, DownServer{id, uint16(line - r.First), w.server.Addr})
 			}
 		}
 	}

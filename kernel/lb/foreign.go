@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/tables"
 )
 
 // A set of another layout cannot be read with this build's types. It tells
@@ -77,7 +78,7 @@ func (f fields) address(b []byte, name string) (words [2]uint64) {
 }
 
 // foreignRanges is what another layout's active half says of server lines.
-func foreignRanges(o *objects) (map[uint32]lineRange, error) {
+func foreignRanges(o *objects) (map[uint32]tables.Range, error) {
 	control, err := fieldsOf(o.maps[mapControl], "fl_control")
 	if err != nil {
 		return nil, err
@@ -101,10 +102,10 @@ func foreignRanges(o *objects) (map[uint32]lineRange, error) {
 	if control.number(c, "active")&1 == 1 {
 		half = all[len(all)/2:]
 	}
-	ranges := map[uint32]lineRange{}
+	ranges := map[uint32]tables.Range{}
 	for ; len(half) >= int(vip.size); half = half[vip.size:] {
 		if vip.number(half, "used") != 0 {
-			ranges[uint32(vip.number(half, "id"))] = lineRange{uint32(vip.number(half, "first_line")), uint32(vip.number(half, "slots"))}
+			ranges[uint32(vip.number(half, "id"))] = tables.Range{First: uint32(vip.number(half, "first_line")), Size: uint32(vip.number(half, "slots"))}
 		}
 	}
 	return ranges, nil
@@ -115,7 +116,7 @@ func foreignRanges(o *objects) (map[uint32]lineRange, error) {
 // written cannot overwrite anything, and what the old one counts from here
 // until the links are updated is lost. Reasons begin at zero: their numbers
 // may mean something else there, and a map's BTF has no names for them.
-func (l *LB) carryForeign(p *plan) error {
+func (l *LB) carryForeign(p *tables.Plan) error {
 	ranges, err := foreignRanges(l.old)
 	if err != nil {
 		return err
@@ -128,24 +129,24 @@ func (l *LB) carryForeign(p *plan) error {
 	if err != nil {
 		return err
 	}
-	for _, v := range p.vips {
-		r, ok := ranges[v.id]
+	for _, v := range p.VIPs {
+		r, ok := ranges[v.ID]
 		if !ok {
 			continue
 		}
-		for slot := range r.size {
-			if err := l.carryForeignLine(v, slot, r.first+slot, line); err != nil {
+		for slot := range r.Size {
+			if err := l.carryForeignLine(v, slot, r.First+slot, line); err != nil {
 				return err
 			}
 		}
-		if err := l.carryForeignVIP(v.id, perCPU); err != nil {
+		if err := l.carryForeignVIP(v.ID, perCPU); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (l *LB) carryForeignLine(v plannedVIP, slot, index uint32, f fields) error {
+func (l *LB) carryForeignLine(v tables.VIP, slot, index uint32, f fields) error {
 	var cpus [][]byte
 	if err := l.old.maps[mapLines].Lookup(index, &cpus); err != nil {
 		return err
@@ -154,10 +155,10 @@ func (l *LB) carryForeignLine(v plannedVIP, slot, index uint32, f fields) error 
 	for _, b := range cpus {
 		n.add(carriedCount{f.number(b, "packets"), f.number(b, "bytes"), f.number(b, "opened")})
 	}
-	key := carriedKey{v.id, carriedGone}
-	if s := v.server(slot); s.addr.IsValid() && s.addr == addrOf(f.address(cpus[0], "addr")) {
+	key := carriedKey{v.ID, carriedGone}
+	if s := v.Server(slot); s.Addr.IsValid() && s.Addr == addrOf(f.address(cpus[0], "addr")) {
 		key.Slot = slot
-		if err := l.carryForeignConns(index, v.lines.first+slot); err != nil {
+		if err := l.carryForeignConns(index, v.Lines.First+slot); err != nil {
 			return err
 		}
 	}

@@ -3,6 +3,7 @@ package lb
 import (
 	schemebeamer "github.com/fairlead/fairlead/scheme/beamer"
 	"github.com/fairlead/fairlead/scheme/model"
+	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -31,7 +32,7 @@ func (h *hostile) buckets(v *model.VIP) {
 			}
 		case 2: // whatever may stand in memory
 			word := func() uint16 {
-				return pick(h.Rand, uint16(h.IntN(int(v.Slots)+2)), wire.NoServer, rowMoved, uint16(h.Uint32()))
+				return pick(h.Rand, uint16(h.IntN(int(v.Slots)+2)), wire.NoServer, tables.RowMoved, uint16(h.Uint32()))
 			}
 			t[b] = schemebeamer.Row{Current: word(), Previous: [wire.HopsChain]uint16{word(), word(), word()}, Time: h.Uint32()}
 		case 3:
@@ -46,17 +47,17 @@ func (h *hostile) buckets(v *model.VIP) {
 // bucketWordsOf is the table as it stands in `tables`.
 func bucketWordsOf(t schemebeamer.Buckets) []uint64 {
 	n := t.Len()
-	entries := make([]uint64, bucketEntries(n))
+	entries := make([]uint64, tables.BucketEntries(n))
 	for b := range n {
 		r := t.Row(b)
 		row := uint64(r.Current)
-		if r != schemebeamer.Settled(r.Current) || r.Current == rowMoved {
-			row = rowMoved
-			words := entries[wordsAt(n)+b*bucketWords:]
+		if r != schemebeamer.Settled(r.Current) || r.Current == tables.RowMoved {
+			row = tables.RowMoved
+			words := entries[tables.WordsAt(n)+b*tables.BucketWords:]
 			words[0] = uint64(r.Current) | uint64(r.Previous[0])<<16 | uint64(r.Previous[1])<<32 | uint64(r.Previous[2])<<48
 			words[1] = uint64(r.Time)
 		}
-		entries[b/rowsInEntry] |= row << (b % rowsInEntry * 16)
+		entries[b/tables.RowsInEntry] |= row << (b % tables.RowsInEntry * 16)
 	}
 	return entries
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/wire"
 )
@@ -348,11 +347,7 @@ func TestTrackedShare(t *testing.T) {
 				r.add(working+n, controller.Standby)
 			}
 			r.apply()
-			h := r.l.hashes[r.v.ID].hash
-			place := (&chash.Table{Entries: h.entries}).Place
-			if hash == "anchor" {
-				place = (&chash.AnchorTable{Entries: h.entries, Held: h.held, Track: h.track}).Place
-			}
+			place := r.l.hashes.Of(r.v.ID).Place
 			tracked := 0
 			for range keys {
 				if _, _, track := place(r.rand.Uint64()); track {

@@ -45,7 +45,7 @@ func (t rigBuckets) Row(b int) schemebeamer.Row {
 }
 
 // words are a moved bucket's.
-func (b rigBucket) words() [bucketWords]uint64 {
+func (b rigBucket) words() [tables.BucketWords]uint64 {
 	p := b.hops(0).Previous
 	return [...]uint64{uint64(b.current) | uint64(p[0])<<16 | uint64(p[1])<<32 | uint64(p[2])<<48, uint64(b.time)}
 }
@@ -56,16 +56,16 @@ func (r *rig) addBeamer(v rigVIP, generation uint32, buckets []rigBucket) int {
 	v.scheme, v.policy = bpf.SchemeBeamer, bpf.PolicyHash
 	r.add(v)
 	e := &r.entries[len(r.entries)-1]
-	r.tables += r.tables % bucketWords
+	r.tables += r.tables % tables.BucketWords
 	e.HashTable, e.HashSize, e.HashForm = r.tables, uint32(len(buckets)), uint8(bpf.HashBuckets)
 	e.NewTable, e.NewSize, e.Generation = e.HashTable, e.HashSize, generation
-	table := make([]uint64, bucketEntries(len(buckets)))
+	table := make([]uint64, tables.BucketEntries(len(buckets)))
 	for b, bucket := range buckets {
 		row := uint64(bucket.current)
 		if len(bucket.previous) > 0 {
-			row = rowMoved
+			row = tables.RowMoved
 			w := bucket.words()
-			copy(table[wordsAt(len(buckets))+b*bucketWords:], w[:])
+			copy(table[tables.WordsAt(len(buckets))+b*tables.BucketWords:], w[:])
 		}
 		table[b/4] |= row << (b % 4 * 16)
 	}

@@ -12,6 +12,7 @@ import (
 	schemebeamer "github.com/fairlead/fairlead/scheme/beamer"
 	"github.com/fairlead/fairlead/scheme/stateless"
 	"github.com/fairlead/fairlead/soak"
+	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -115,13 +116,13 @@ func TestBeamerNobody(t *testing.T) {
 		"no server":             0xffff,
 		"a slot without a line": 5,
 		"a slot beyond":         1000,
-		"chain, no server":      rowMoved,
+		"chain, no server":      tables.RowMoved,
 	} {
 		r := newRig(t)
 		r.addBeamer(rigVIP{addr: vip4, port: 80, proto: wire.ProtoTCP,
 			servers: append(muxServers(bpf.FwdIPIP, false, 0), bpf.Line{})}, 1, []rigBucket{{current: 0}})
 		r.address(vip4, 0)
-		words := r.entries[0].HashTable + uint32(wordsAt(1))
+		words := r.entries[0].HashTable + uint32(tables.WordsAt(1))
 		if err := errors.Join(r.o.Tables.Put(r.entries[0].HashTable, row), r.o.Tables.Put(words, ^uint64(0))); err != nil {
 			t.Fatal(err)
 		}

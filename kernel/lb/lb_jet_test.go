@@ -7,6 +7,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -128,7 +129,7 @@ func TestForgedOpenings(t *testing.T) {
 			case !x.drains: // as if a server of the horizon had taken over
 				r.writeLine(5, open, false)
 			case x.down:
-				open.MacDst |= (lineClosed | lineDown) << 56
+				open.MacDst |= (tables.LineClosed | tables.LineDown) << 56
 				r.writeLine(5, open, false)
 			}
 			for _, port := range ports {

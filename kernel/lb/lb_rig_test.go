@@ -237,7 +237,7 @@ func (r *rig) drain(entry int, holds bool) (undo func()) {
 	open := r.line(line)
 	open.Packets, open.Bytes, open.Opened = 0, 0, 0
 	closed := open
-	closed.MacDst |= lineClosed << 56
+	closed.MacDst |= tables.LineClosed << 56
 	rows := map[uint32]uint64{}
 	for i := was.HashTable; i < was.HashTable+was.HashSize; i++ {
 		var row uint64

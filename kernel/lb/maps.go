@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/fabric/steer"
+	"github.com/fairlead/fairlead/tables"
 )
 
 // Names of the maps in bpf/lb/maps.h, as pinned.
@@ -130,11 +132,11 @@ func (o *objects) writeLayout() error {
 }
 
 // capacity is what the set's maps hold.
-func (o *objects) capacity() capacity {
-	return capacity{
-		lines:        o.maps[mapLines].MaxEntries(),
-		tableEntries: o.maps[mapTables].MaxEntries() / 2,
-		vipIDs:       o.maps[mapVIPCPU].MaxEntries(),
+func (o *objects) capacity() tables.Capacity {
+	return tables.Capacity{
+		Lines:        o.maps[mapLines].MaxEntries(),
+		TableEntries: o.maps[mapTables].MaxEntries() / 2,
+		VIPIDs:       o.maps[mapVIPCPU].MaxEntries(),
 	}
 }
 
@@ -257,4 +259,37 @@ func (o *objects) readConns(line uint32) (n int32, err error) {
 
 func (o *objects) writeConns(line uint32, n int32) error {
 	return o.writeAt(mapConns, int64(line)*arrayStride, n)
+}
+
+// mapEntries maps `tables`, once for as long as the set is open. Maps opened
+// for reading alone have no memory.
+func (o *objects) mapEntries() ([]uint64, error) {
+	if o.entries != nil {
+		return o.entries, nil
+	}
+	m := o.maps[mapTables]
+	if m == nil {
+		return nil, fmt.Errorf("no map %s is pinned", mapTables)
+	}
+	size := pages(int(m.MaxEntries()) * arrayStride)
+	b, err := unix.Mmap(m.FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map %s: map %d bytes of it into memory: %w", mapTables, size, err)
+	}
+	o.mapped = append(o.mapped, b)
+	o.entries = unsafe.Slice((*uint64)(unsafe.Pointer(&b[0])), int(m.MaxEntries()))
+	return o.entries, nil
+}
+
+func (o *objects) unmap() {
+	for _, b := range o.mapped {
+		_ = unix.Munmap(b) // it is a mapping of ours
+	}
+	o.mapped, o.entries, o.steers = nil, nil, nil
+}
+
+// pages is size, and what the last page has beyond it.
+func pages(size int) int {
+	page := os.Getpagesize()
+	return (size + page - 1) &^ (page - 1)
 }

@@ -39,6 +39,7 @@ import (
 	"github.com/fairlead/fairlead/fabric/steer"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/kernel/nexthop"
+	"github.com/fairlead/fairlead/tables"
 )
 
 // Options say what to load and where to attach it.
@@ -100,8 +101,8 @@ type LB struct {
 	checked        map[uint32]netip.Addr  // what it says
 	toCheck        map[uint32]netip.Addr  // what it is to say: of SteerChecks
 	steerRows      map[SteerKey]steer.Row // of SetSteers
-	hashes         hashTables
-	buckets        *bucketTables
+	hashes         tables.Hashes
+	chains         *tables.Chains
 	takenIn        time.Duration    // see Status.TakenIn
 	flowStats      FlowStats        // of the last sweep
 	swept          time.Time        // when that was
@@ -135,7 +136,7 @@ func Open(o Options, log *slog.Logger) (lb *LB, err error) {
 		return nil, fmt.Errorf("pin folder: %w", err)
 	}
 	l := &LB{o: o, log: log, ns: netns.None(), ifaces: ifaces, random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
-		written: map[uint32]writtenLine{}, hashes: hashTables{}, buckets: newBucketTables(), now: time.Now}
+		written: map[uint32]writtenLine{}, hashes: tables.Hashes{}, chains: tables.NewChains(), now: time.Now}
 	defer func() {
 		if err != nil {
 			l.release()

@@ -526,7 +526,7 @@ func TestReadOnly(t *testing.T) {
 			t.Fatalf("%+v, %v", vips, err)
 		}
 		v := vips[0]
-		if v.ID != 1 || v.Address != netip.MustParseAddr(wiredVIP) || v.Port != 80 || v.Protocol != protoTCP || v.Epochs != 1 || v.Shift != 20 || v.NewSize != 2 {
+		if v.ID != 1 || v.Address != netip.MustParseAddr(wiredVIP) || v.Port != 80 || v.Protocol != wire.ProtoTCP || v.Epochs != 1 || v.Shift != 20 || v.NewSize != 2 {
 			t.Errorf("VIP %+v", v)
 		}
 		if len(v.Servers) != 2 || v.Servers[0] != (LoadedServer{0, netip.MustParseAddr("10.77.0.11"), "ipip", true, 1480, false, false, false}) ||

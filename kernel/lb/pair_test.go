@@ -163,7 +163,7 @@ func (p *pair) write() error {
 		add(k.Addr, k.Port, k.Proto, e)
 	}
 	for k, v := range wanted.Fragments {
-		add(k.Addr, 0, k.Proto|protoFrag, byID[v.ID])
+		add(k.Addr, 0, k.Proto|tables.ProtoFrag, byID[v.ID])
 	}
 	for addr, a := range wanted.Addresses {
 		e := bpf.VIP{Id: a.ID, Flags: uint8(bpf.VIPAddressEntry)}
@@ -280,7 +280,7 @@ func lineEntry(l model.Line) bpf.Line {
 		return bpf.Line{}
 	}
 	flags := uint64(0)
-	for flag, set := range map[uint64]bool{lineIPv6: l.Addr.Is6(), lineUnresolved: l.Unresolved, lineClosed: l.Closed, lineDown: l.Down, lineSteered: l.Steer != nil} {
+	for flag, set := range map[uint64]bool{tables.LineIPv6: l.Addr.Is6(), tables.LineUnresolved: l.Unresolved, tables.LineClosed: l.Closed, tables.LineDown: l.Down, tables.LineSteered: l.Steer != nil} {
 		if set {
 			flags |= flag
 		}

@@ -54,7 +54,7 @@ type objects struct {
 	maps     map[string]*ebpf.Map
 	programs map[string]*ebpf.Program
 	readOnly bool        // opened without the right to write
-	entries  entryMemory // of `tables`, once mapEntries mapped it
+	entries  []uint64    // of `tables`, once mapEntries mapped it
 	steers   []bpf.Steer // of `steers`, likewise
 	mapped   [][]byte    // all of these mappings
 }

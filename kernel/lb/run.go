@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 
 	"github.com/fairlead/fairlead/kernel/nexthop"
+	"github.com/fairlead/fairlead/tables"
 )
 
 // Run keeps what packets need right until ctx ends: the clock, the programs where
@@ -61,8 +62,8 @@ func (l *LB) keepClock(ctx context.Context) error {
 func (l *LB) watchWritten() {
 	servers := map[netip.Addr]bool{}
 	for _, w := range l.written {
-		if w.server.addr.IsValid() {
-			servers[w.server.addr] = true
+		if w.server.Addr.IsValid() {
+			servers[w.server.Addr] = true
 		}
 	}
 	l.hops.Watch(servers, 0)
@@ -76,9 +77,9 @@ type Status struct {
 	HZ         uint32 // the kernel's, as measured
 	Interfaces []InterfaceStatus
 	Limits     []Limit
-	Astray     []string       // what is not as it should be, and what to do
-	NextHops   []nexthop.Hop  // by server
-	Buckets    []BucketStatus // by VIP, those of scheme beamer in force
+	Astray     []string              // what is not as it should be, and what to do
+	NextHops   []nexthop.Hop         // by server
+	Buckets    []tables.BucketStatus // by VIP, those of scheme beamer in force
 	// TakenIn is how long the last assignment's tables took: to be computed,
 	// to fill the idle half and to come into force. Packets go on meanwhile.
 	TakenIn time.Duration
@@ -106,7 +107,7 @@ func (l *LB) Status() Status {
 	s := Status{PinDir: l.PinDir(), Adopted: l.adopted, Pending: l.old != nil && l.links == nil, HZ: l.jiffies.hz}
 	if l.set != nil {
 		s.Limits = l.limits(flows.Used)
-		s.Buckets, s.TakenIn = l.bucketStatus(), l.takenIn
+		s.Buckets, s.TakenIn = l.chains.Status(l.moment()), l.takenIn
 	}
 	for _, i := range l.ifaces {
 		s.Interfaces = append(s.Interfaces, l.interfaceStatus(i))
@@ -164,12 +165,12 @@ func (l *LB) limits(flows uint64) []Limit {
 	c := l.set.capacity()
 	lines := uint64(0)
 	for _, r := range l.force.ranges {
-		lines += uint64(r.size)
+		lines += uint64(r.Size)
 	}
 	return []Limit{
 		{"vip_lines", uint64(l.force.entries), vipLines},
-		{"server_lines", lines, uint64(c.lines)},
-		{"table_entries", uint64(l.force.tables), uint64(c.tableEntries)},
+		{"server_lines", lines, uint64(c.Lines)},
+		{"table_entries", uint64(l.force.tables), uint64(c.TableEntries)},
 		{"flows", flows, uint64(l.set.maps[mapFlows].MaxEntries()) * flowWays},
 	}
 }
@@ -180,11 +181,11 @@ func (l *LB) Open(vipID uint32, slot uint16) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r, found := l.force.ranges[vipID]
-	if !found || uint32(slot) >= r.size {
+	if !found || uint32(slot) >= r.Size {
 		return false
 	}
-	w := l.written[r.first+uint32(slot)]
-	return w.server.addr.IsValid() && w.image.MacDst>>56&lineClosed == 0
+	w := l.written[r.First+uint32(slot)]
+	return w.server.Addr.IsValid() && w.image.MacDst>>56&tables.LineClosed == 0
 }
 
 // Line is the server line of a VIP's slot, which the marks of health checks
@@ -193,6 +194,6 @@ func (l *LB) Line(vipID uint32, slot uint16) (line uint32, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r, found := l.force.ranges[vipID]
-	line = r.first + uint32(slot)
-	return line, found && uint32(slot) < r.size && l.written[line].server.addr.IsValid()
+	line = r.First + uint32(slot)
+	return line, found && uint32(slot) < r.Size && l.written[line].server.Addr.IsValid()
 }

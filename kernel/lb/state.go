@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/tables"
 )
 
 // State reads a loaded balancer through its pins and changes nothing; the
@@ -147,9 +148,9 @@ func (s *State) servers(e bpf.VIP) ([]LoadedServer, error) {
 			continue
 		}
 		list = append(list, LoadedServer{Slot: uint16(slot), Address: addrOf(line.Addr), Forwarding: forwarding,
-			Resolved: line.MacDst>>56&lineUnresolved == 0, MTU: line.Mtu,
-			Closed: line.MacDst>>56&lineClosed != 0, Down: line.MacDst>>56&lineDown != 0,
-			Steered: line.MacDst>>56&lineSteered != 0})
+			Resolved: line.MacDst>>56&tables.LineUnresolved == 0, MTU: line.Mtu,
+			Closed: line.MacDst>>56&tables.LineClosed != 0, Down: line.MacDst>>56&tables.LineDown != 0,
+			Steered: line.MacDst>>56&tables.LineSteered != 0})
 	}
 	return list, nil
 }

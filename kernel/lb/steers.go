@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/bpf"
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/fabric/steer"
 	"github.com/fairlead/fairlead/scheme/model"
+	"github.com/fairlead/fairlead/tables"
 )
 
 // Steered tunnels: rows of the map steers say which source port and flow label
@@ -34,19 +34,12 @@ type SteerKey struct {
 	By string
 }
 
-// lineSteered is FL_LINE_STEERED. A test holds it, and steer.Entries, against the
-// header.
-const lineSteered = 16
-
 // steerWord is the entry as the program reads it.
 func steerWord(e steer.Entry) uint64 { return uint64(e.Port) | uint64(e.Label&0xfffff)<<32 }
 
 func steerEntry(word uint64) steer.Entry {
 	return steer.Entry{Port: uint16(word), Label: uint32(word >> 32)}
 }
-
-// steers says whether s's row is read.
-func (s serverLine) steers() bool { return s.flags&lineSteered != 0 }
 
 // checkSteer: which path a tunnel takes depends on its source.
 func (o *Options) checkSteer() error {
@@ -56,16 +49,6 @@ func (o *Options) checkSteer() error {
 		}
 	}
 	return nil
-}
-
-// steered is s as it is written: flagged, if it is a server of a VIP with this setting.
-func (l *LB) steered(s serverLine) serverLine {
-	if s.steer == "" || s.steer == config.SteerOff || s.forwarding != bpf.FwdGUE || !l.o.Steer {
-		s.steer = ""
-		return s
-	}
-	s.flags |= lineSteered
-	return s
 }
 
 // SetSteers replaces the rows of servers. A server without one keeps the row
@@ -78,10 +61,10 @@ func (l *LB) SetSteers(rows map[SteerKey]steer.Row) error {
 	}
 	l.steerRows = rows
 	for line, w := range l.written {
-		if !w.server.steers() {
+		if !w.server.Steers() {
 			continue
 		}
-		if row, ok := rows[w.server.steerKey()]; ok {
+		if row, ok := rows[steerKey(w.server)]; ok {
 			if err := l.set.writeSteer(line, row); err != nil {
 				return err
 			}
@@ -99,7 +82,7 @@ func (l *LB) SteerRowsInForce() (map[SteerKey]steer.Row, error) {
 	}
 	rows := map[SteerKey]steer.Row{}
 	for line, w := range l.written {
-		if !w.server.steers() || w.server.steer == "" {
+		if !w.server.Steers() || w.server.Steer == "" {
 			continue
 		}
 		memory, err := l.set.mapSteers()
@@ -110,19 +93,19 @@ func (l *LB) SteerRowsInForce() (map[SteerKey]steer.Row, error) {
 		for i := range row {
 			row[i] = steerEntry(atomic.LoadUint64(&memory[line].Entry[i]))
 		}
-		rows[w.server.steerKey()] = row
+		rows[steerKey(w.server)] = row
 	}
 	return rows, nil
 }
 
-func (s serverLine) steerKey() SteerKey { return SteerKey{s.addr, s.steer} }
+func steerKey(s tables.Line) SteerKey { return SteerKey{s.Addr, s.Steer} }
 
 // prepareSteer gives a line's row what its new server shall have.
-func (l *LB) prepareSteer(line uint32, s serverLine) error {
-	if !s.steers() {
+func (l *LB) prepareSteer(line uint32, s tables.Line) error {
+	if !s.Steers() {
 		return nil
 	}
-	return l.set.writeSteer(line, l.steerRows[s.steerKey()])
+	return l.set.writeSteer(line, l.steerRows[steerKey(s)])
 }
 
 // writeSteer writes what differs of a line's row.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/kernel"
+	"github.com/fairlead/fairlead/tables"
 )
 
 // Bringing a set of another layout or other sizes into force. Apply has
@@ -38,7 +39,7 @@ func stopAfter(step string) error {
 
 // swapLinks brings l.set into force for packets. On an error they stay with
 // the set before. Plan p is what l.set holds.
-func (l *LB) swapLinks(p *plan) error {
+func (l *LB) swapLinks(p *tables.Plan) error {
 	next := filepath.Join(l.o.PinDir, dirNext)
 	if err := l.set.pin(next); err != nil {
 		return err
@@ -60,7 +61,7 @@ func (l *LB) swapLinks(p *plan) error {
 
 // settleSwap makes l.set what is pinned. After an error it can be called
 // again: every step is done already or changes nothing twice.
-func (l *LB) settleSwap(p *plan) error {
+func (l *LB) settleSwap(p *tables.Plan) error {
 	if l.old == nil {
 		return l.links.dropOthers()
 	}
@@ -119,7 +120,7 @@ func exchange(a, b string) error {
 // from then on, and all that another layout has. And what must not be missing
 // for a moment: the flow table, if its size changes. What the old set counts from
 // here until the links are updated is lost.
-func (l *LB) carryBefore(p *plan) error {
+func (l *LB) carryBefore(p *tables.Plan) error {
 	if !l.oldReadable {
 		if l.foreignCarried {
 			return nil // by a try before
@@ -127,24 +128,24 @@ func (l *LB) carryBefore(p *plan) error {
 		l.foreignCarried = true
 		return l.carryForeign(p)
 	}
-	for _, v := range p.vips {
-		r, ok := l.oldForce.ranges[v.id]
+	for _, v := range p.VIPs {
+		r, ok := l.oldForce.ranges[v.ID]
 		if !ok {
 			continue
 		}
-		for slot := range min(r.size, v.lines.size) {
-			_, addr, err := readLine(l.old, r.first+slot)
+		for slot := range min(r.Size, v.Lines.Size) {
+			_, addr, err := readLine(l.old, r.First+slot)
 			if err != nil {
 				return err
 			}
-			if !addr.IsValid() || v.server(slot).addr != addr {
+			if !addr.IsValid() || v.Server(slot).Addr != addr {
 				continue
 			}
-			n, err := l.old.readConns(r.first + slot)
+			n, err := l.old.readConns(r.First + slot)
 			if err != nil {
 				return err
 			}
-			if err := l.set.writeConns(v.lines.first+slot, n); err != nil {
+			if err := l.set.writeConns(v.Lines.First+slot, n); err != nil {
 				return err
 			}
 		}
@@ -160,7 +161,7 @@ func (l *LB) carryBefore(p *plan) error {
 // its other counters, and its flow table if that keeps its size, are shared.
 // Counts of slots that live on go to
 // the slot, all others to their VIP's sum.
-func (l *LB) carryOld(p *plan) error {
+func (l *LB) carryOld(p *tables.Plan) error {
 	f, err := readForce(l.old)
 	if err != nil {
 		return err
@@ -170,30 +171,30 @@ func (l *LB) carryOld(p *plan) error {
 		return err
 	}
 	shared := sameMap(l.old.maps[mapCarried], l.set.maps[mapCarried])
-	for _, v := range p.vips {
-		r, ok := f.ranges[v.id]
+	for _, v := range p.VIPs {
+		r, ok := f.ranges[v.ID]
 		if !ok {
 			continue
 		}
-		for slot := range r.size {
-			line := r.first + slot
+		for slot := range r.Size {
+			line := r.First + slot
 			n, addr, err := readLine(l.old, line)
 			if err != nil {
 				return err
 			}
-			key := carriedKey{v.id, carriedGone}
-			if addr.IsValid() && v.server(slot).addr == addr {
+			key := carriedKey{v.ID, carriedGone}
+			if addr.IsValid() && v.Server(slot).Addr == addr {
 				key.Slot = slot
 			}
 			if !shared {
-				n.add(before[carriedKey{v.id, slot}])
+				n.add(before[carriedKey{v.ID, slot}])
 			}
 			if err := l.addCarried(key, n); err != nil {
 				return err
 			}
 		}
 		if !shared {
-			if err := l.addCarried(carriedKey{v.id, carriedGone}, before[carriedKey{v.id, carriedGone}]); err != nil {
+			if err := l.addCarried(carriedKey{v.ID, carriedGone}, before[carriedKey{v.ID, carriedGone}]); err != nil {
 				return err
 			}
 		}

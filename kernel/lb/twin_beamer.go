@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	schemebeamer "github.com/fairlead/fairlead/scheme/beamer"
+	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -28,14 +29,14 @@ func (t bucketRows) entry(i uint32) (uint64, bool) {
 // Row of bucket b. One that leads out of `tables` names nobody, as in the
 // program (fl_beamer_way).
 func (t bucketRows) Row(b int) schemebeamer.Row {
-	row, ok := t.entry(t.first + uint32(b/rowsInEntry))
+	row, ok := t.entry(t.first + uint32(b/tables.RowsInEntry))
 	if !ok {
 		return schemebeamer.Settled(wire.NoServer)
 	}
-	if slot := uint16(row >> (16 * (b % rowsInEntry))); slot != rowMoved {
+	if slot := uint16(row >> (16 * (b % tables.RowsInEntry))); slot != tables.RowMoved {
 		return schemebeamer.Settled(slot)
 	}
-	words := t.first + uint32(wordsAt(int(t.n))+b*bucketWords)
+	words := t.first + uint32(tables.WordsAt(int(t.n))+b*tables.BucketWords)
 	servers, ok := t.entry(words)
 	time, also := t.entry(words + 1)
 	if !ok || !also {

@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/scheme/model"
+	"github.com/fairlead/fairlead/tables"
 )
 
 // TwinOf makes a twin of a loaded balancer: the program of this build with the
@@ -115,11 +116,11 @@ func (t *Twin) copyFrom(s *State) error {
 	if err := t.set.writeControl(unsafe.Offsetof(bpf.Control{}.Inputs), uint32(0)); err != nil {
 		return err
 	}
-	tables, err := batchLookup[uint64](s.Map(mapTables), mapTables, 1)
+	entries, err := batchLookup[uint64](s.Map(mapTables), mapTables, 1)
 	if err != nil {
 		return err
 	}
-	if err := t.set.writeAt(mapTables, 0, tables); err != nil {
+	if err := t.set.writeAt(mapTables, 0, entries); err != nil {
 		return err
 	}
 	conns, err := batchLookup[uint32](s.Map(mapConns), mapConns, 1)
@@ -198,8 +199,8 @@ func copyArray[V any](t *Twin, s *State, name string, keep func(*V) bool) error 
 // state of cpu: what it says of the next packet must be what the twin does.
 func (t *Twin) Model(cpu int) (*model.Tables, *model.State, error) {
 	r := &modelReader{t: t, cpu: cpu}
-	tables, state := r.read()
-	return tables, state, r.err
+	m, state := r.read()
+	return m, state, r.err
 }
 
 type modelReader struct {
@@ -226,7 +227,7 @@ func (r *modelReader) read() (*model.Tables, *model.State) {
 	for i := range r.entries {
 		r.entries[i] = binary.NativeEndian.Uint32(r.raw[i*arrayStride:])
 	}
-	tables := &model.Tables{Services: map[model.Key]*model.VIP{}, Addresses: map[netip.Addr]*model.Address{},
+	m := &model.Tables{Services: map[model.Key]*model.VIP{}, Addresses: map[netip.Addr]*model.Address{},
 		Fragments: map[model.Key]*model.VIP{}, AskRate: control.AskRate, AskKey: r.t.askKey,
 		Source4: r.t.source4, Source6: r.t.source6, GUEChecksum6: r.t.gueChecksum6, Steering: r.t.steering,
 		Ingress: 1, // the loopback: a test run's frames come in there
@@ -237,21 +238,21 @@ func (r *modelReader) read() (*model.Tables, *model.State) {
 	for _, e := range vips {
 		v := r.vip(e)
 		switch {
-		case e.Proto&protoFrag != 0:
-			tables.Fragments[model.Key{Addr: v.Addr, Proto: v.Proto}] = v
+		case e.Proto&tables.ProtoFrag != 0:
+			m.Fragments[model.Key{Addr: v.Addr, Proto: v.Proto}] = v
 		case bpf.VIPFlags(e.Flags)&bpf.VIPAddressEntry != 0:
-			tables.Addresses[v.Addr] = v
+			m.Addresses[v.Addr] = v
 		default:
-			tables.Services[model.Key{Addr: v.Addr, Port: v.Port, Proto: v.Proto}] = v
+			m.Services[model.Key{Addr: v.Addr, Port: v.Port, Proto: v.Proto}] = v
 			state.CPU[e.Id] = r.policyState(e.Id)
 		}
 	}
 	if control.Inputs > 0 {
-		tables.Inputs = r.inputs()
+		m.Inputs = r.inputs()
 	}
-	r.lines(tables)
+	r.lines(m)
 	r.left(state)
-	return tables, state
+	return m, state
 }
 
 func (r *modelReader) inputs() map[model.Input]bool {
@@ -270,7 +271,7 @@ var modelPolicies = [...]string{policy.RR, policy.WRR, policy.P2C, policy.LeastC
 
 func (r *modelReader) vip(e bpf.VIP) *model.VIP {
 	has := func(f bpf.VIPFlags) bool { return bpf.VIPFlags(e.Flags)&f != 0 }
-	v := &model.VIP{ID: e.Id, Addr: addrOf(e.Addr), Port: bits.ReverseBytes16(e.Port), Proto: e.Proto &^ protoFrag,
+	v := &model.VIP{ID: e.Id, Addr: addrOf(e.Addr), Port: bits.ReverseBytes16(e.Port), Proto: e.Proto &^ tables.ProtoFrag,
 		FirstLine: e.FirstLine, Slots: e.Slots, Epochs: e.Epochs, HashKey: cheetah.Key(e.HashKey),
 		Layout: cheetah.Layout{Bits: 32 - int(e.Shift)}, Scheme: model.Scheme(e.Scheme),
 		ICMPEcho:           has(bpf.VIPICMPEcho),
@@ -323,19 +324,19 @@ func (r *modelReader) policyState(id uint32) *policy.State {
 	return &policy.State{Next: c.Next, Candidate: c.Candidate, Random: c.Random}
 }
 
-func (r *modelReader) lines(tables *model.Tables) {
+func (r *modelReader) lines(m *model.Tables) {
 	all, err := readArray[bpf.Line](r.t, mapLines, r.cpu)
 	r.fail(err)
-	tables.Lines = make([]model.Line, len(all))
+	m.Lines = make([]model.Line, len(all))
 	for i, l := range all {
 		if l.MacDst == 0 {
 			continue
 		}
-		tables.Lines[i] = model.Line{Forwarding: model.Forwarding(l.MacDst >> 48), Unresolved: l.MacDst>>56&lineUnresolved != 0,
-			Closed: l.MacDst>>56&lineClosed != 0, Down: l.MacDst>>56&lineDown != 0,
+		m.Lines[i] = model.Line{Forwarding: model.Forwarding(l.MacDst >> 48), Unresolved: l.MacDst>>56&tables.LineUnresolved != 0,
+			Closed: l.MacDst>>56&tables.LineClosed != 0, Down: l.MacDst>>56&tables.LineDown != 0,
 			MACDst: macOf(l.MacDst), MACSrc: macOf(l.MacSrc), VLAN: uint16(l.MacSrc >> 48), Addr: addrOf(l.Addr), Ifindex: l.Ifindex, MTU: int(l.Mtu)}
-		if l.MacDst>>56&lineSteered != 0 {
-			tables.Lines[i].Steer = r.t.steerRow(i)
+		if l.MacDst>>56&tables.LineSteered != 0 {
+			m.Lines[i].Steer = r.t.steerRow(i)
 		}
 	}
 }

@@ -1,8 +1,9 @@
-package lb
+package tables
 
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"regexp"
 	"strconv"
 	"strings"
@@ -12,19 +13,19 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/soak"
-	"github.com/fairlead/fairlead/tables"
 )
 
 // TestMeasured: a plan that is only measured takes the room of the real one.
 func TestMeasured(t *testing.T) {
-	c := capacity{lines: 1 << 15, tableEntries: 1 << 24, vipIDs: tables.Lines}
+	c := Capacity{Lines: 1 << 15, TableEntries: 1 << 24, VIPIDs: Lines}
 	rapid.Check(t, func(t *rapid.T) {
 		a := drawAssignment(t)
-		plan := func(hashes hashTables) (*plan, error) {
-			return makePlan(a, nil, moment{now: setsNow}, nil, c, 1, hashes, nil, rand.New(rand.NewPCG(1, 2)))
+		plan := func(hashes Hashes) (*Plan, error) {
+			return Balancer(a, View{Moment: Moment{Now: setsNow}, Half: 1, Capacity: c, Hashes: hashes, Random: rand.New(rand.NewPCG(1, 2))})
 		}
-		made, err := plan(hashTables{})
+		made, err := plan(Hashes{})
 		measured, measuredErr := plan(nil)
 		if (err == nil) != (measuredErr == nil) {
 			t.Fatalf("made: %v, measured: %v", err, measuredErr)
@@ -32,11 +33,11 @@ func TestMeasured(t *testing.T) {
 		if err != nil {
 			return
 		}
-		if int(made.flat) != len(made.tables) || measured.flat != made.flat || measured.need != made.need || measured.size != made.size || measured.tables != nil {
-			t.Fatalf("made %d (%d entries) %d %d, measured %d %d %d", made.flat, len(made.tables), made.need, made.size, measured.flat, measured.need, measured.size)
+		if int(made.flat) != len(made.Tables) || measured.flat != made.flat || measured.Need != made.Need || measured.Size != made.Size || measured.Tables != nil {
+			t.Fatalf("made %d (%d entries) %d %d, measured %d %d %d", made.flat, len(made.Tables), made.Need, made.Size, measured.flat, measured.Need, measured.Size)
 		}
-		for i := range made.entries {
-			x, y := made.entries[i], measured.entries[i]
+		for i := range made.Entries {
+			x, y := made.Entries[i], measured.Entries[i]
 			y.HashForm, y.AnchorHeld, y.AnchorTrack = x.HashForm, x.AnchorHeld, x.AnchorTrack
 			if x != y {
 				t.Fatalf("made %+v, measured %+v", x, y)
@@ -116,25 +117,6 @@ func TestThousandVIPs(t *testing.T) {
 	}
 }
 
-// TestNamedLimits: the kernel takes what is named, and one VIP of it in force.
-func TestNamedLimits(t *testing.T) {
-	vips := 16
-	if soak.On() {
-		vips = 1000 // 1 GiB of tables
-	}
-	w := newWired(t)
-	o := w.options()
-	a := site(t, vips, 100, "")
-	o.Limits = named(t, a, o.Limits)
-	l := w.open(o)
-	if _, err := l.Apply(a, nil); err != nil {
-		t.Error(err)
-	}
-	if line, ok := l.Line(a.VIPs[vips-1].ID, 99); !ok || int(line) >= o.Limits.ServerLines {
-		t.Errorf("the last server's line is %d, %t", line, ok)
-	}
-}
-
 // Where no limit is enough, that is said.
 func TestNoLimitIsEnough(t *testing.T) {
 	a := site(t, 40, 1, "protocol: udp,")
@@ -144,5 +126,49 @@ func TestNoLimitIsEnough(t *testing.T) {
 	if err := Fits(a, config.DefaultLimits()); err == nil ||
 		!strings.Contains(err.Error(), "limits.server_lines 262144 is too low") || !strings.Contains(err.Error(), "no limit is higher") {
 		t.Error(err)
+	}
+}
+
+// What the largest tables need of the maps, and who can be named: Fits says it
+// before any balancer is told.
+func TestBeamerFits(t *testing.T) {
+	limits := config.DefaultLimits()
+	limits.ServerLines = 1 << 16
+	const large = 6_400_000
+	fits := func(entries, slots int, v func(*controller.VIP)) error {
+		l := limits
+		l.TableEntries = entries
+		a := beamerAssignment(buckets.New(large, weights(1)), 11)
+		a.VIPs[0].Slots[0].Number = 0
+		for n := 1; n < slots; n++ {
+			a.VIPs[0].Slots = append(a.VIPs[0].Slots, controller.Slot{Number: uint16(n), Server: fmt.Sprint(n), Address: netip.AddrFrom4([4]byte{10, 77, 0, 12}), Weight: 1, State: controller.Active})
+		}
+		if v != nil {
+			v(&a.VIPs[0])
+		}
+		return Fits(a, l)
+	}
+	need := 2 * (large/4 + 2*large + 1)
+	if err := fits(need, 1, nil); err != nil {
+		t.Error(err)
+	}
+	if err := fits(need, RowMoved, nil); err != nil {
+		t.Errorf("%d slots: %v", RowMoved, err)
+	}
+	for _, c := range []struct {
+		entries int
+		change  func(*controller.VIP)
+		want    string
+	}{
+		{need - 2, nil, fmt.Sprintf("limits.table_entries %d: the tables of policies, hashes and buckets need %d, half of them for the idle copy; write under limits table_entries: ", need-2, need)},
+		{need, func(v *controller.VIP) { v.Slots[0].Number = RowMoved }, "slots are 0 to 65533"},
+		{need, func(v *controller.VIP) { v.Forwarding = "l2" }, "forwarding l2: nothing carries"},
+		{need, func(v *controller.VIP) { v.Policy = "rr" }, "must be hash"},
+		{need, func(v *controller.VIP) { v.Buckets = nil }, "needs a table of 1 to 8388608 buckets"},
+		{need, func(v *controller.VIP) { v.Buckets.Current[17] = 5 }, "bucket 17 is of slot 5, in which no server is"},
+	} {
+		if err := fits(c.entries, 1, c.change); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("error %v, want one with %q", err, c.want)
+		}
 	}
 }

@@ -1,9 +1,8 @@
-package lb
+package tables
 
 import (
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"sort"
 	"time"
 
@@ -12,161 +11,163 @@ import (
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/cheetah"
-	"github.com/fairlead/fairlead/tables"
+	"github.com/fairlead/fairlead/wire"
 )
 
-// IP protocol numbers that stand in the VIP table.
-const (
-	protoICMP   = 1
-	protoTCP    = 6
-	protoUDP    = 17
-	protoICMPv6 = 58
-	protoFrag   = 0x80 // FL_PROTO_FRAG
-)
+// ProtoFrag is FL_PROTO_FRAG: in the VIP table's protocol it says who takes the
+// fragments of an address.
+const ProtoFrag = 0x80
 
-// serverLine is what a server line shall say, without the next hop.
-type serverLine struct {
-	addr       netip.Addr // invalid: the line names no server
-	forwarding bpf.Forwarding
-	flags      uint8 // lineClosed, lineDown, lineSteered
-	hops       bool  // packets carry hops (scheme beamer)
-	// steer is the VIP's setting, "" where its row is not read, or not known
-	// which it was.
-	steer string
+// VIP is one VIP as a balancer will bring it into force.
+type VIP struct {
+	ID    uint32
+	Name  string
+	Lines Range
+	Hops  bool   // packets carry hops (scheme beamer)
+	Slots []Line // by slot, len == Lines.Size
 }
 
-// lineRange is a VIP's stretch of server lines.
-type lineRange struct{ first, size uint32 }
-
-func (r lineRange) end() uint32 { return r.first + r.size }
-
-// plannedVIP is one VIP as Apply will bring it into force.
-type plannedVIP struct {
-	id    uint32
-	name  string
-	lines lineRange
-	hops  bool         // of scheme beamer
-	slots []serverLine // by slot, len == lines.size
-}
-
-// plan is an assignment turned into what the idle half shall hold. Making
-// one changes nothing.
-type plan struct {
-	vips    []plannedVIP
-	entries []bpf.VIP // where entry i stands: at[i]
-	at      []int
-	seed    uint64
-	tables  []uint32 // of the half, from its first entry; none where they are only measured
-	flat    uint32   // how many entries these are
-	// stretches are the bucket tables, behind tables.
-	stretches []stretch
-	size      uint32    // entries of the half in use, stretches' included
-	need      uint64    // the same wherever the half begins
-	due       time.Time // when time alone makes another plan; zero: never
-	took      time.Duration
-}
-
-// server is what the plan says of a slot; nothing beyond the range.
-func (v plannedVIP) server(slot uint32) serverLine {
-	if slot < uint32(len(v.slots)) {
-		return v.slots[slot]
+// Server is what the plan says of a slot; nothing beyond the range.
+func (v VIP) Server(slot uint32) Line {
+	if slot < uint32(len(v.Slots)) {
+		return v.Slots[slot]
 	}
-	return serverLine{}
+	return Line{}
 }
 
-// capacity is what the loaded maps hold.
-type capacity struct {
-	lines        uint32 // server lines of all VIPs
-	tableEntries uint32 // entries of one half of `tables`
-	vipIDs       uint32 // ids 1..vipIDs-1 have counters
+// Plan is an assignment turned into what the idle half of a balancer's maps
+// shall hold.
+type Plan struct {
+	VIPs    []VIP
+	Entries []bpf.VIP // of the VIP table; where entry i stands: At[i]
+	At      []int
+	Seed    uint64   // the VIP table's
+	Tables  []uint32 // of the half, from its first entry; none where they are only measured
+	// Stretches are the bucket tables, behind Tables.
+	Stretches []Stretch
+	Size      uint32    // entries of the half in use, stretches' included
+	Need      uint64    // the same wherever the half begins
+	Due       time.Time // when time alone makes another plan; zero: never
+	flat      uint32    // how many entries Tables are
 }
 
-// makePlan turns an assignment into table contents at a time. ranges are the
-// server lines in force; a VIP keeps its range as long as its slots fit.
-// Without chains (nil) it says what VIPs of scheme beamer need, and leaves
-// their rows out; without hashes the same of all VIPs.
-func makePlan(a *controller.Assignment, down func(vipID uint32, slot uint16) bool, when moment,
-	ranges map[uint32]lineRange, c capacity, half uint32, hashes hashTables, chains *bucketTables, random *rand.Rand) (*plan, error) {
+// Capacity is what the loaded maps hold.
+type Capacity struct {
+	Lines        uint32 // server lines of all VIPs
+	TableEntries uint32 // entries of one half of `tables`
+	VIPIDs       uint32 // ids 1..VIPIDs-1 have counters
+}
+
+// View is what a balancer knows besides its assignment.
+type View struct {
+	Moment
+	// Down, which may be nil, names slots that health checks found down.
+	Down func(vipID uint32, slot uint16) bool
+	// Steers says that tunnels may be steered (VIP.Steer).
+	Steers bool
+	// Held are the server lines in force, by VIP id: a VIP keeps its range as
+	// long as its slots fit.
+	Held map[uint32]Range
+	Half uint32 // the idle one
+	Capacity
+	// Hashes and Chains are kept from plan to plan. Without chains (nil) the plan
+	// says what VIPs of scheme beamer need, and leaves their rows out; without
+	// hashes the same of all VIPs.
+	Hashes Hashes
+	Chains *Chains
+	Random *rand.Rand
+}
+
+// base is the first entry of `tables` of the half.
+func (v *View) base() uint32 { return v.Half * v.TableEntries }
+
+// Balancer turns an assignment into what a balancer's maps hold. It changes
+// nothing but what view keeps from plan to plan.
+func Balancer(a *controller.Assignment, view View) (*Plan, error) {
 	a = ofBalancers(a)
-	p := &plan{}
-	alloc := newAllocator(ranges, c.lines)
-	var keys []tables.Key
+	p := &Plan{}
+	alloc := newAllocator(view.Held, view.Lines)
+	var keys []Key
 	for i := range a.VIPs {
 		v := &a.VIPs[i]
-		if v.ID == 0 || v.ID >= c.vipIDs {
-			return nil, fmt.Errorf("vip %s: id %d: the loaded program counts VIPs 1 to %d", v.Name, v.ID, c.vipIDs-1)
+		if v.ID == 0 || v.ID >= view.VIPIDs {
+			return nil, fmt.Errorf("vip %s: id %d: the loaded program counts VIPs 1 to %d", v.Name, v.ID, view.VIPIDs-1)
 		}
-		r := setsOf(v, down, when.now)
+		r := setsOf(v, view.Down, view.Now)
 		p.sooner(r.due)
-		pv, err := planServers(v, &r, alloc)
+		pv, err := planServers(v, &r, alloc, view.Steers)
 		if err != nil {
 			return nil, err
 		}
-		e, err := p.service(a, v, pv.lines, &r, half*c.tableEntries, hashes)
+		e, err := p.service(a, v, pv.Lines, &r, view.base(), view.Hashes)
 		if err != nil {
 			return nil, err
 		}
 		if v.Scheme == beamer {
-			if err := p.bucketed(v, &e, down, when, chains); err != nil {
+			if err := p.bucketed(v, &e, &view); err != nil {
 				return nil, err
 			}
 		}
-		p.vips = append(p.vips, pv)
-		p.entries = append(p.entries, e)
-		keys = append(keys, tables.Key{Addr: v.Address, Port: v.Port, Proto: e.Proto})
+		p.VIPs = append(p.VIPs, pv)
+		p.Entries = append(p.Entries, e)
+		keys = append(keys, Key{Addr: v.Address, Port: v.Port, Proto: e.Proto})
 	}
-	hashes.forgetOthers(a)
-	chains.forgetOthers(a)
-	if err := p.place(half*c.tableEntries, c); err != nil {
+	view.Hashes.forgetOthers(a)
+	view.Chains.forgetOthers(a)
+	if err := p.place(view.base(), view.TableEntries); err != nil {
 		return nil, err
 	}
 	keys = p.addressEntries(a, keys)
 	var err error
-	if p.at, p.seed, err = tables.Build(keys, random); err != nil {
+	if p.At, p.Seed, err = Build(keys, view.Random); err != nil {
 		return nil, fmt.Errorf("%d vips need %d entries in the VIP table (one each; one for each address's ICMP, and one for its fragments of each protocol): %w; give VIPs common addresses, with ports of their own, or make a second deployment", len(a.VIPs), len(keys), err)
 	}
 	for i, k := range keys {
-		e := &p.entries[i]
+		e := &p.Entries[i]
 		e.Addr, e.Port, e.Proto, e.Used = k.Words(), k.PortBE(), k.Proto, 1
 	}
 	return p, nil
 }
 
 // sooner notes that time alone makes another plan at t; zero: never.
-func (p *plan) sooner(t time.Time) {
-	if p.due.IsZero() || !t.IsZero() && t.Before(p.due) {
-		p.due = t
+func (p *Plan) sooner(t time.Time) {
+	if p.Due.IsZero() || !t.IsZero() && t.Before(p.Due) {
+		p.Due = t
 	}
 }
 
 // planServers gives v its range and says what each of its lines names.
-func planServers(v *controller.VIP, sets *sets, alloc *allocator) (plannedVIP, error) {
+func planServers(v *controller.VIP, sets *sets, alloc *allocator, steers bool) (VIP, error) {
 	forwarding, ok := map[string]bpf.Forwarding{
 		"ipip": bpf.FwdIPIP, "gue": bpf.FwdGUE, "l2": bpf.FwdL2}[v.Forwarding]
 	if !ok {
-		return plannedVIP{}, fmt.Errorf("vip %s: forwarding %q: must be ipip, gue or l2", v.Name, v.Forwarding)
+		return VIP{}, fmt.Errorf("vip %s: forwarding %q: must be ipip, gue or l2", v.Name, v.Forwarding)
 	}
 	r, err := alloc.take(v)
 	if err != nil {
-		return plannedVIP{}, err
+		return VIP{}, err
 	}
-	pv := plannedVIP{id: v.ID, name: v.Name, lines: r, hops: v.Scheme == beamer, slots: make([]serverLine, r.size)}
+	pv := VIP{ID: v.ID, Name: v.Name, Lines: r, Hops: v.Scheme == beamer, Slots: make([]Line, r.Size)}
 	for _, s := range v.Slots {
-		pv.slots[s.Number] = serverLine{s.Address.Unmap(), forwarding, sets.lines[s.Number], v.Scheme == beamer, v.Steer}
+		l := Line{Addr: s.Address.Unmap(), Forwarding: forwarding, Flags: sets.lines[s.Number], Hops: pv.Hops}
+		if steers && forwarding == bpf.FwdGUE && v.Steer != config.SteerOff && v.Steer != "" {
+			l.Flags, l.Steer = l.Flags|LineSteered, v.Steer
+		}
+		pv.Slots[s.Number] = l
 	}
 	return pv, nil
 }
 
 // service makes the entry of a VIP and appends its tables; base is the first
 // entry of the half.
-func (p *plan) service(a *controller.Assignment, v *controller.VIP, r lineRange,
-	sets *sets, base uint32, hashes hashTables) (bpf.VIP, error) {
-	e := bpf.VIP{Id: v.ID, FirstLine: r.first, Slots: r.size, HashKey: a.HashKey}
+func (p *Plan) service(a *controller.Assignment, v *controller.VIP, r Range,
+	sets *sets, base uint32, hashes Hashes) (bpf.VIP, error) {
+	e := bpf.VIP{Id: v.ID, FirstLine: r.First, Slots: r.Size, HashKey: a.HashKey}
 	switch v.Protocol {
 	case "tcp":
-		e.Proto = protoTCP
+		e.Proto = wire.ProtoTCP
 	case "udp":
-		e.Proto = protoUDP
+		e.Proto = wire.ProtoUDP
 	default:
 		return e, fmt.Errorf("vip %s: protocol %q: must be tcp or udp", v.Name, v.Protocol)
 	}
@@ -236,9 +237,9 @@ func (p *plan) service(a *controller.Assignment, v *controller.VIP, r lineRange,
 		if err != nil {
 			return e, err
 		}
-		e.HashSize = uint32(len(hash.entries))
-		e.HashForm, e.AnchorHeld, e.AnchorTrack = uint8(hash.form), hash.held, hash.track
-		p.tables = append(append(p.tables, takers...), hash.entries...)
+		e.HashSize = uint32(len(hash.Entries))
+		e.HashForm, e.AnchorHeld, e.AnchorTrack = uint8(hash.Form), hash.held, hash.track
+		p.Tables = append(append(p.Tables, takers...), hash.Entries...)
 	}
 	p.flat += e.HashSize
 	if pol == bpf.PolicyHash {
@@ -265,7 +266,7 @@ func layoutOf(v *controller.VIP) cheetah.Layout {
 // can say beside FL_BUCKET_MOVED and FL_BUCKET_NONE.
 func maxSlots(v *controller.VIP) int {
 	if v.Scheme == beamer {
-		return rowMoved
+		return RowMoved
 	}
 	if v.CookieBits == 0 {
 		return cheetah.Layout{Bits: cheetah.MaxBits}.Slots()
@@ -286,7 +287,7 @@ func policyMembers(slots []controller.Slot) []policy.Member {
 // Where VIPs of one address differ, the one that accepts fragments takes
 // them, else the one with the smallest id; echo is answered if one of them
 // says so.
-func (p *plan) addressEntries(a *controller.Assignment, keys []tables.Key) []tables.Key {
+func (p *Plan) addressEntries(a *controller.Assignment, keys []Key) []Key {
 	order := make([]int, len(a.VIPs))
 	for i := range order {
 		order[i] = i
@@ -299,35 +300,35 @@ func (p *plan) addressEntries(a *controller.Assignment, keys []tables.Key) []tab
 		}
 		return a.VIPs[i].ID < a.VIPs[j].ID
 	})
-	index := map[tables.Key]int{}
-	add := func(k tables.Key, e bpf.VIP) {
+	index := map[Key]int{}
+	add := func(k Key, e bpf.VIP) {
 		if at, ok := index[k]; ok {
-			p.entries[at].Flags |= e.Flags & uint8(bpf.VIPICMPEcho)
+			p.Entries[at].Flags |= e.Flags & uint8(bpf.VIPICMPEcho)
 			return
 		}
 		index[k] = len(keys)
 		e.Flags |= uint8(bpf.VIPAddressEntry)
-		p.entries, keys = append(p.entries, e), append(keys, k)
+		p.Entries, keys = append(p.Entries, e), append(keys, k)
 	}
 	for _, i := range order {
-		e, addr := p.entries[i], a.VIPs[i].Address.Unmap()
-		icmp := uint8(protoICMP)
+		e, addr := p.Entries[i], a.VIPs[i].Address.Unmap()
+		icmp := uint8(wire.ProtoICMP)
 		if addr.Is6() {
-			icmp = protoICMPv6
+			icmp = wire.ProtoICMPv6
 		}
-		add(tables.Key{Addr: addr, Proto: icmp}, e)
-		add(tables.Key{Addr: addr, Proto: e.Proto | protoFrag}, e)
+		add(Key{Addr: addr, Proto: icmp}, e)
+		add(Key{Addr: addr, Proto: e.Proto | ProtoFrag}, e)
 	}
 	for _, i := range order {
 		v := &a.VIPs[i]
 		if !v.MPTCP || v.Scheme != beamer {
 			continue
 		}
-		icmp := uint8(protoICMP)
+		icmp := uint8(wire.ProtoICMP)
 		if v.Address.Unmap().Is6() {
-			icmp = protoICMPv6
+			icmp = wire.ProtoICMPv6
 		}
-		joinEntry(&p.entries[index[tables.Key{Addr: v.Address.Unmap(), Proto: icmp}]], v, p.entries[i])
+		joinEntry(&p.Entries[index[Key{Addr: v.Address.Unmap(), Proto: icmp}]], v, p.Entries[i])
 	}
 	return keys
 }

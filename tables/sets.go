@@ -1,4 +1,4 @@
-package lb
+package tables
 
 import (
 	"time"
@@ -206,10 +206,10 @@ func (c *casting) bucket(s *controller.Slot) chash.BucketState {
 // flags are those of s's line that the flow table asks for.
 func (c *casting) flags(s *controller.Slot, works bool) (f uint8) {
 	if !works {
-		f |= lineClosed
+		f |= LineClosed
 	}
 	if c.down[s.Number] {
-		f |= lineDown
+		f |= LineDown
 	}
 	return f
 }

@@ -1,4 +1,4 @@
-package lb
+package tables
 
 import (
 	"fmt"
@@ -142,10 +142,10 @@ func TestSets(t *testing.T) {
 				}
 				flags := uint8(0)
 				if !works {
-					flags |= lineClosed
+					flags |= LineClosed
 				}
 				if c.down {
-					flags |= lineDown
+					flags |= LineDown
 				}
 				if got.lines[0] != 0 || got.lines[1] != flags {
 					t.Errorf("%s: flags of lines %v, want %d for slot 1", what, got.lines, flags)
@@ -178,7 +178,7 @@ func TestSetsAllDown(t *testing.T) {
 	for _, hash := range []string{"table-hrw", "anchor"} {
 		v := setsVIP("udp", hash, setsSlot(controller.Active), controller.Slot{Number: 2, Server: "c", Address: netip.MustParseAddr("10.0.0.3"), Weight: 1, State: controller.Draining, DrainSince: ago(1)})
 		got := setsOf(v, down, setsNow)
-		if len(got.takers) != 2 || !got.working || got.lines[0] != 0 || got.lines[1] != 0 || got.lines[2] != lineClosed {
+		if len(got.takers) != 2 || !got.working || got.lines[0] != 0 || got.lines[1] != 0 || got.lines[2] != LineClosed {
 			t.Errorf("%s: %+v", hash, got)
 		}
 		if got.all {
@@ -241,7 +241,7 @@ func TestSetsNewcomerAlone(t *testing.T) {
 }
 
 // The horizon's spare buckets are the numbers above the highest slot, as far
-// as the capacity goes; numbers that were freed below it are in it, too.
+// as the Capacity goes; numbers that were freed below it are in it, too.
 func TestSetsSpare(t *testing.T) {
 	v := setsVIP("tcp", "anchor", setsSlot(controller.Active, func(s *controller.Slot) { s.Number = 3 }))
 	w, h := chash.Working, chash.Horizon
@@ -255,7 +255,7 @@ func TestSetsSpare(t *testing.T) {
 	} {
 		v.Horizon, v.Capacity = c.horizon, c.capacity
 		if got := setsOf(v, nil, setsNow).buckets; fmt.Sprint(got) != fmt.Sprint(c.want) {
-			t.Errorf("horizon %d of capacity %d: %v, want %v", c.horizon, c.capacity, got, c.want)
+			t.Errorf("horizon %d of Capacity %d: %v, want %v", c.horizon, c.capacity, got, c.want)
 		}
 	}
 }

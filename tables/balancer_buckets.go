@@ -1,4 +1,4 @@
-package lb
+package tables
 
 import (
 	"fmt"
@@ -9,7 +9,6 @@ import (
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/scheme/cheetah"
-	"github.com/fairlead/fairlead/tables"
 )
 
 // The parts of a plan that are of scheme beamer.
@@ -20,28 +19,34 @@ const (
 	faild  = "faild" // a switch's, not a balancer's
 )
 
-// moment is when a plan is made.
-type moment struct {
-	now time.Time
-	// shared is the same by the shared clock, ms since 1970, and wall turns
-	// seconds of that back. Plans without bucket tables need neither.
-	shared uint64
-	wall   func(s uint32) time.Time
+// Moment is when a plan is made.
+type Moment struct {
+	Now time.Time
+	// SharedMS is the same by the shared clock, ms since 1970. Plans without
+	// bucket tables do not need it.
+	SharedMS uint64
 }
 
-func (l *LB) moment() moment {
-	now := l.now()
-	return moment{now, l.sharedMS(now), l.wallTime}
+// Wall turns seconds since 1970 on the shared clock back; zero for 0.
+func (m Moment) Wall(s uint32) time.Time {
+	if s == 0 {
+		return time.Time{}
+	}
+	ahead := int64(m.SharedMS) - m.Now.UnixMilli()
+	// A little later, so that the second has begun by a clock read again.
+	return time.UnixMilli(int64(s)*1000 - ahead + 5)
 }
 
-// stretch is the bucket table of a VIP as it will stand in `tables`.
-type stretch struct {
-	vip   uint32 // id
-	entry int    // in plan.entries
-	n     int    // buckets
-	first uint32 // its first row's entry of `tables`
-	rows  *buckets.Effective
-	table *buckets.Table // what rows were brought to
+func (m Moment) seconds() uint32 { return uint32(m.SharedMS / 1000) }
+
+// Stretch is the bucket table of a VIP as it will stand in `tables`.
+type Stretch struct {
+	VIP   uint32             // id
+	First uint32             // its first row's entry of `tables`
+	Rows  *buckets.Effective // nil where they are only measured
+	entry int                // in Plan.Entries
+	n     int                // buckets
+	table *buckets.Table     // what Rows were brought to
 	// due is when time alone changes rows, s since 1970 on the shared clock, 0:
 	// never; changed says that rows are not those of the plan before.
 	due, chainTime uint32
@@ -61,7 +66,7 @@ func ofBalancers(a *controller.Assignment) *controller.Assignment {
 
 // bucketed fills in what e says of v's bucket table, and appends that; place
 // says where it stands.
-func (p *plan) bucketed(v *controller.VIP, e *bpf.VIP, down func(vipID uint32, slot uint16) bool, when moment, tables *bucketTables) error {
+func (p *Plan) bucketed(v *controller.VIP, e *bpf.VIP, view *View) error {
 	t := v.Buckets
 	if t == nil || t.Len() == 0 || t.Len() > buckets.Max {
 		return fmt.Errorf("vip %s: buckets: scheme beamer needs a table of 1 to %d buckets; hand out an assignment that a controller of this build made", v.Name, buckets.Max)
@@ -81,47 +86,47 @@ func (p *plan) bucketed(v *controller.VIP, e *bpf.VIP, down func(vipID uint32, s
 		}
 		served = served || s != buckets.None
 	}
-	s := stretch{vip: v.ID, n: t.Len()}
-	if tables != nil {
+	s := Stretch{VIP: v.ID, n: t.Len()}
+	if view.Chains != nil {
 		var err error
-		if s, err = tables.update(v, down, uint32(when.shared/1000)); err != nil {
+		if s, err = view.Chains.update(v, view.Down, view.seconds()); err != nil {
 			return err
 		}
-		p.sooner(when.wall(s.due))
+		p.sooner(view.Wall(s.due))
 	}
-	s.entry = len(p.entries)
+	s.entry = len(p.Entries)
 	e.HashForm, e.HashSize, e.Generation = uint8(bpf.HashBuckets), uint32(s.n), t.Generation
 	if served {
 		e.NewSize = e.HashSize
 	}
-	p.stretches = append(p.stretches, s)
+	p.Stretches = append(p.Stretches, s)
 	return nil
 }
 
 // place puts the bucket tables behind the others, from entry base of `tables`
 // on, each where words of its buckets share a cache line.
-func (p *plan) place(base uint32, c capacity) error {
+func (p *Plan) place(base uint32, room uint32) error {
 	at, need := uint64(base)+uint64(p.flat), uint64(p.flat)
 	rows := 0
-	for i := range p.stretches {
-		s := &p.stretches[i]
-		at = (at + bucketWords - 1) &^ (bucketWords - 1)
-		s.first = uint32(at)
-		e := &p.entries[s.entry]
-		e.HashTable, e.NewTable = s.first, s.first
-		at += uint64(bucketEntries(s.n))
-		need += uint64(bucketEntries(s.n) + bucketWords - 1) // wherever base is
+	for i := range p.Stretches {
+		s := &p.Stretches[i]
+		at = (at + BucketWords - 1) &^ (BucketWords - 1)
+		s.First = uint32(at)
+		e := &p.Entries[s.entry]
+		e.HashTable, e.NewTable = s.First, s.First
+		at += uint64(BucketEntries(s.n))
+		need += uint64(BucketEntries(s.n) + BucketWords - 1) // wherever base is
 		rows += s.n
 	}
-	p.size, p.need = uint32(min(at-uint64(base), 1<<32-1)), need
-	if need <= uint64(c.tableEntries) {
+	p.Size, p.Need = uint32(min(at-uint64(base), 1<<32-1)), need
+	if need <= uint64(room) {
 		return nil
 	}
 	of := "the policies' and hash tables need"
 	if rows > 0 {
 		of = fmt.Sprintf("the policies' and hash tables and those of %d buckets (nine entries for four: their rows, and the chains of those that have moved) need", rows)
 	}
-	return fmt.Errorf("limits.table_entries %d %w: %s %d (twice %d, for the idle copy)", 2*c.tableEntries, errLimit, of, 2*need, need)
+	return fmt.Errorf("limits.table_entries %d %w: %s %d (twice %d, for the idle copy)", 2*room, ErrLimit, of, 2*need, need)
 }
 
 // bucketSets are the flags of v's lines: who takes new connections is what its
@@ -131,10 +136,10 @@ func bucketSets(v *controller.VIP, down func(vipID uint32, slot uint16) bool) se
 	for _, s := range v.Slots {
 		var f uint8
 		if down != nil && down(v.ID, s.Number) {
-			f = lineDown | lineClosed
+			f = LineDown | LineClosed
 		}
 		if s.State != controller.Active || s.Weight == 0 {
-			f |= lineClosed
+			f |= LineClosed
 		}
 		r.lines[s.Number] = f
 	}
@@ -148,7 +153,7 @@ func joinEntry(e *bpf.VIP, v *controller.VIP, service bpf.VIP) {
 	*e = service
 	e.Flags |= flags | uint8(bpf.VIPJoin)
 	key := cheetah.Key(service.HashKey)
-	words := tables.Key{Addr: v.Address}.Words()
-	port := tables.Key{Port: v.Port}.PortBE()
+	words := Key{Addr: v.Address}.Words()
+	port := Key{Port: v.Port}.PortBE()
 	e.JoinHash = cheetah.HashIPv6(&key, words[0], words[1], uint32(port)<<16)
 }

@@ -1,4 +1,4 @@
-package lb
+package tables
 
 import (
 	"fmt"
@@ -13,24 +13,39 @@ import (
 // rows, as those of a build before do.
 const hashRowsPerSlot = 8
 
-// compiledHash is a VIP's consistent hash as `tables` holds it.
-type compiledHash struct {
-	entries     []uint32
-	form        bpf.HashForm
+// Hash is a VIP's consistent hash as `tables` holds it.
+type Hash struct {
+	Entries     []uint32
+	Form        bpf.HashForm
 	held, track uint32 // Anchor's thresholds
 }
 
-// hashTables keeps the consistent hashes of the VIPs between plans: most
+// Place is where new connections of a key go and where earlier ones are held,
+// slots or -1, and whether it is tracked.
+func (h *Hash) Place(key uint64) (to, held int, track bool) {
+	if h.Form == bpf.HashAnchor {
+		return (&chash.AnchorTable{Entries: h.Entries, Held: h.held, Track: h.track}).Place(key)
+	}
+	return (&chash.Table{Entries: h.Entries}).Place(key)
+}
+
+// Hashes keeps the consistent hashes of the VIPs between plans: most
 // changes, such as a health check's, touch one VIP.
-type hashTables map[uint32]struct {
+type Hashes map[uint32]struct {
 	spec    chash.Spec
 	members []chash.Member
 	buckets []chash.BucketState
-	hash    compiledHash
+	hash    Hash
+}
+
+// Of is the hash of a VIP, by id, that was planned last.
+func (h Hashes) Of(id uint32) *Hash {
+	hash := h[id].hash
+	return &hash
 }
 
 // compile is v's hash over the servers of its sets.
-func (h hashTables) compile(v *controller.VIP, r *sets) (compiledHash, error) {
+func (h Hashes) compile(v *controller.VIP, r *sets) (Hash, error) {
 	spec := chash.Spec{Kind: kindOf(v), Rows: hashRows(v), Capacity: v.Capacity}
 	have, ok := h[v.ID]
 	if ok && have.spec == spec && slices.Equal(have.members, r.members) && slices.Equal(have.buckets, r.buckets) {
@@ -49,9 +64,9 @@ func (h hashTables) compile(v *controller.VIP, r *sets) (compiledHash, error) {
 func hashSize(v *controller.VIP, r *sets) (entries int, err error) {
 	spec := chash.Spec{Kind: kindOf(v), Rows: hashRows(v), Capacity: v.Capacity}
 	if spec.Kind == chash.KindAnchor {
-		var hash compiledHash
+		var hash Hash
 		hash, err = compileHash(spec, r)
-		return len(hash.entries), err
+		return len(hash.Entries), err
 	}
 	if !slices.ContainsFunc(r.members, func(m chash.Member) bool { return m.New > 0 || m.Held > 0 }) {
 		return 0, nil
@@ -60,7 +75,7 @@ func hashSize(v *controller.VIP, r *sets) (entries int, err error) {
 }
 
 // forgetOthers drops what is kept of VIPs that are no more.
-func (h hashTables) forgetOthers(a *controller.Assignment) {
+func (h Hashes) forgetOthers(a *controller.Assignment) {
 	ids := map[uint32]bool{}
 	for i := range a.VIPs {
 		ids[a.VIPs[i].ID] = true
@@ -73,25 +88,25 @@ func (h hashTables) forgetOthers(a *controller.Assignment) {
 }
 
 // compileHash has no entry where no server takes or keeps a connection.
-func compileHash(spec chash.Spec, r *sets) (compiledHash, error) {
+func compileHash(spec chash.Spec, r *sets) (Hash, error) {
 	if spec.Kind == chash.KindAnchor {
 		if !slices.ContainsFunc(r.buckets, func(b chash.BucketState) bool { return b == chash.Working || b == chash.Draining }) {
-			return compiledHash{}, nil
+			return Hash{}, nil
 		}
 		t, err := chash.NewAnchorTable(spec.Capacity, r.buckets)
 		if err != nil {
-			return compiledHash{}, err
+			return Hash{}, err
 		}
-		return compiledHash{t.Entries, bpf.HashAnchor, t.Held, t.Track}, nil
+		return Hash{t.Entries, bpf.HashAnchor, t.Held, t.Track}, nil
 	}
 	if !slices.ContainsFunc(r.members, func(m chash.Member) bool { return m.New > 0 || m.Held > 0 }) {
-		return compiledHash{}, nil
+		return Hash{}, nil
 	}
 	t, err := chash.Compile(spec, r.members)
 	if err != nil {
-		return compiledHash{}, err
+		return Hash{}, err
 	}
-	return compiledHash{entries: t.Entries, form: bpf.HashTable}, nil
+	return Hash{Entries: t.Entries, Form: bpf.HashTable}, nil
 }
 
 // hashRows is the number of rows of a VIP. It must be the same at every

@@ -1,4 +1,4 @@
-package lb
+package tables
 
 import (
 	"errors"
@@ -8,11 +8,10 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
-	"github.com/fairlead/fairlead/tables"
 )
 
-// errLimit marks errors of a limit that is too low.
-var errLimit = errors.New("is too low")
+// ErrLimit marks errors of a limit that is too low.
+var ErrLimit = errors.New("is too low")
 
 // Fits says whether a balancer with these limits could put a in force, and if
 // not which limits to write, and what memory these take. It touches no kernel, and
@@ -22,22 +21,22 @@ var errLimit = errors.New("is too low")
 // ones are in force. The size of tables does not hang on the time.
 func Fits(a *controller.Assignment, l config.Limits) error {
 	most := config.MostLimits()
-	c := capacity{lines: uint32(most.ServerLines), tableEntries: uint32(most.TableEntries / 2), vipIDs: tables.Lines}
-	p, err := makePlan(a, nil, moment{}, nil, c, 0, nil, nil, rand.New(rand.NewPCG(1, a.Version)))
-	if errors.Is(err, errLimit) {
+	c := Capacity{Lines: uint32(most.ServerLines), TableEntries: uint32(most.TableEntries / 2), VIPIDs: Lines}
+	p, err := Balancer(a, View{Capacity: c, Random: rand.New(rand.NewPCG(1, a.Version))})
+	if errors.Is(err, ErrLimit) {
 		return fmt.Errorf("does not fit: %w, and no limit is higher: hash anchor and scheme beamer take less room in tables, smaller pools fewer lines, or make a second deployment", err)
 	} else if err != nil {
 		return fmt.Errorf("does not fit: %w", err)
 	}
 	lines := 0
-	for _, v := range p.vips {
-		lines = max(lines, int(v.lines.end()))
+	for _, v := range p.VIPs {
+		lines = max(lines, int(v.Lines.End()))
 	}
 	var wrong, write []string
-	if entries := int(2 * p.need); entries > l.TableEntries {
+	if entries := int(2 * p.Need); entries > l.TableEntries {
 		wrong = append(wrong, fmt.Sprintf("limits.table_entries %d: the tables of policies, hashes and buckets need %d, half of them for the idle copy", l.TableEntries, entries))
 		entries = enough(entries, most.TableEntries)
-		write = append(write, fmt.Sprintf("table_entries: %d (%s)", entries, inMiB(entries*arrayStride)))
+		write = append(write, fmt.Sprintf("table_entries: %d (%s)", entries, inMiB(entries*8)))
 	}
 	if lines > l.ServerLines {
 		wrong = append(wrong, fmt.Sprintf("limits.server_lines %d: the VIPs' pools need %d, each a power of two and %d at least", l.ServerLines, lines, minRange))

@@ -1,26 +1,18 @@
-package lb
+package tables
 
 import (
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net/netip"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/fairlead/fairlead/bpf"
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
-	"github.com/fairlead/fairlead/fabric/steer"
-	"github.com/fairlead/fairlead/scheme/jet"
-	"github.com/fairlead/fairlead/scheme/model"
-	"github.com/fairlead/fairlead/tables"
+	"github.com/fairlead/fairlead/wire"
 )
 
 // drawAssignment draws VIPs with slots in any state; ids are few, so that a
@@ -50,53 +42,53 @@ func drawAssignment(t *rapid.T) *controller.Assignment {
 func TestPlans(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		random := rand.New(rand.NewPCG(1, rapid.Uint64().Draw(t, "seed")))
-		c := capacity{lines: 4096, tableEntries: 1 << 16, vipIDs: 4096}
-		held, hashes := map[uint32]lineRange{}, hashTables{}
+		c := Capacity{Lines: 4096, TableEntries: 1 << 16, VIPIDs: 4096}
+		held, hashes := map[uint32]Range{}, Hashes{}
 		for step := range rapid.IntRange(1, 6).Draw(t, "steps") {
 			a := drawAssignment(t)
 			half := uint32(step % 2)
-			p, err := makePlan(a, nil, moment{now: setsNow}, held, c, half, hashes, nil, random)
+			p, err := Balancer(a, View{Moment: Moment{Now: setsNow}, Held: held, Half: half, Capacity: c, Hashes: hashes, Random: random})
 			if err != nil {
 				t.Fatal(err)
 			}
 			checkRanges(t, held, p)
 			checkTables(t, a, p, c, half)
 			checkEntries(t, a, p)
-			held = map[uint32]lineRange{}
-			for _, v := range p.vips {
-				held[v.id] = v.lines
+			held = map[uint32]Range{}
+			for _, v := range p.VIPs {
+				held[v.ID] = v.Lines
 			}
 		}
 	})
 }
 
-func checkRanges(t *rapid.T, held map[uint32]lineRange, p *plan) {
+func checkRanges(t *rapid.T, held map[uint32]Range, p *Plan) {
 	type owned struct {
-		lineRange
+		Range
 		id uint32
 	}
 	var all []owned
 	for id, r := range held {
 		all = append(all, owned{r, id})
 	}
-	for _, v := range p.vips {
-		if r, ok := held[v.id]; ok && r != v.lines && v.lines.size <= r.size {
-			t.Fatalf("VIP %d moved from %v to %v for nothing", v.id, r, v.lines)
+	for _, v := range p.VIPs {
+		if r, ok := held[v.ID]; ok && r != v.Lines && v.Lines.Size <= r.Size {
+			t.Fatalf("VIP %d moved from %v to %v for nothing", v.ID, r, v.Lines)
 		}
-		all = append(all, owned{v.lines, v.id})
+		all = append(all, owned{v.Lines, v.ID})
 	}
 	for i, x := range all {
 		for _, y := range all[:i] {
-			same := x.id == y.id && x.lineRange == y.lineRange
-			if !same && x.first < y.end() && y.first < x.end() {
+			same := x.id == y.id && x.Range == y.Range
+			if !same && x.First < y.End() && y.First < x.End() {
 				t.Fatalf("ranges %v and %v overlap", x, y)
 			}
 		}
 	}
 }
 
-func checkTables(t *rapid.T, a *controller.Assignment, p *plan, c capacity, half uint32) {
-	base := half * c.tableEntries
+func checkTables(t *rapid.T, a *controller.Assignment, p *Plan, c Capacity, half uint32) {
+	base := half * c.TableEntries
 	for i, v := range a.VIPs {
 		takes, keeps := map[uint32]bool{}, map[uint32]bool{lbNoSlot: true}
 		for _, s := range v.Slots {
@@ -106,19 +98,19 @@ func checkTables(t *rapid.T, a *controller.Assignment, p *plan, c capacity, half
 		}
 		active := slices.Contains(slices.Collect(maps.Values(takes)), true)
 		takes[lbNoSlot] = !active
-		e := p.entries[i]
+		e := p.Entries[i]
 		if (e.NewSize == 0) == active {
 			t.Fatalf("VIP %d: %d entries for new connections, active servers: %v", v.ID, e.NewSize, active)
 		}
 		if e.Policy != uint8(bpf.PolicyHash) {
 			for x := e.NewTable; x < e.NewTable+e.NewSize; x++ {
-				if slot := p.tables[x-base] & 0xffff; !takes[slot] {
+				if slot := p.Tables[x-base] & 0xffff; !takes[slot] {
 					t.Fatalf("VIP %d: entry %d names slot %d, which takes no connections", v.ID, x, slot)
 				}
 			}
 		}
 		for x := e.HashTable; x < e.HashTable+e.HashSize; x++ {
-			row := p.tables[x-base]
+			row := p.Tables[x-base]
 			if slot, held := row&lbNoSlot, row>>15&lbNoSlot; !takes[slot] || !keeps[held] {
 				t.Fatalf("VIP %d: row %d: new connections to slot %d, earlier ones held by %d", v.ID, x-e.HashTable, slot, held)
 			}
@@ -129,13 +121,13 @@ func checkTables(t *rapid.T, a *controller.Assignment, p *plan, c capacity, half
 // lbNoSlot is FL_ROW_NONE.
 const lbNoSlot = 0x7fff
 
-func checkEntries(t *rapid.T, a *controller.Assignment, p *plan) {
+func checkEntries(t *rapid.T, a *controller.Assignment, p *Plan) {
 	table := map[int]bpf.VIP{}
-	for i, at := range p.at {
-		table[at] = p.entries[i]
+	for i, at := range p.At {
+		table[at] = p.Entries[i]
 	}
-	find := func(k tables.Key) (bpf.VIP, bool) {
-		first, second := tables.Candidates(k, p.seed)
+	find := func(k Key) (bpf.VIP, bool) {
+		first, second := Candidates(k, p.Seed)
 		for _, at := range []int{first, second} {
 			if e := table[at]; e.Used == 1 && e.Addr == k.Words() && e.Port == k.PortBE() && e.Proto == k.Proto {
 				return e, true
@@ -144,7 +136,7 @@ func checkEntries(t *rapid.T, a *controller.Assignment, p *plan) {
 		return bpf.VIP{}, false
 	}
 	for _, v := range a.VIPs {
-		if e, ok := find(tables.Key{Addr: v.Address, Port: v.Port, Proto: protoTCP}); !ok || e.Id != v.ID {
+		if e, ok := find(Key{Addr: v.Address, Port: v.Port, Proto: wire.ProtoTCP}); !ok || e.Id != v.ID {
 			t.Fatalf("VIP %d is not found", v.ID)
 		}
 		echo, fragments := false, false
@@ -153,60 +145,13 @@ func checkEntries(t *rapid.T, a *controller.Assignment, p *plan) {
 				echo, fragments = echo || o.ICMPEcho, fragments || o.Fragments == "addresses"
 			}
 		}
-		e, ok := find(tables.Key{Addr: v.Address, Proto: protoICMP})
+		e, ok := find(Key{Addr: v.Address, Proto: wire.ProtoICMP})
 		if !ok || (bpf.VIPFlags(e.Flags)&bpf.VIPICMPEcho != 0) != echo {
 			t.Fatalf("address of VIP %d: entry %v, flags %#x, echo %v", v.ID, ok, e.Flags, echo)
 		}
-		e, ok = find(tables.Key{Addr: v.Address, Proto: protoTCP | protoFrag})
+		e, ok = find(Key{Addr: v.Address, Proto: wire.ProtoTCP | ProtoFrag})
 		if !ok || (bpf.VIPFlags(e.Flags)&bpf.VIPFragAddresses != 0) != fragments {
 			t.Fatalf("fragments of VIP %d: entry %v, flags %#x, accepted %v", v.ID, ok, e.Flags, fragments)
-		}
-	}
-}
-
-// What Go says twice agrees with the header.
-func TestConstantsAgreeWithHeader(t *testing.T) {
-	header := ""
-	for _, name := range []string{"fairlead.h", "balancer.h"} {
-		b, err := os.ReadFile("../../bpf/include/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		header += string(b)
-	}
-	for _, want := range []string{"#define FL_LAYOUT 2\n", "#define FL_VIP_BITS 12\n", "#define FL_LINE_IPV6 1 ", "#define FL_LINE_UNRESOLVED 2 ",
-		"#define FL_LINE_CLOSED 4 ", "#define FL_LINE_DOWN 8 ", "#define FL_ROW_NONE 0x7fff\n", "#define FL_FLOW_WAYS 7\n", "#define FL_FLOW_WRITES 64\n", "#define FL_PROTO_FRAG 0x80\n",
-		fmt.Sprintf("#define FL_LINE_STEERED %d ", lineSteered), fmt.Sprintf("#define FL_STEER_ENTRIES %d\n", steer.Entries)} {
-		if !strings.Contains(header, want) {
-			t.Errorf("the header does not say %q: change the constant in Go too", want)
-		}
-	}
-	if steer.Entries != len(model.Steer{}) {
-		t.Errorf("a row has %d entries, the model's %d", steer.Entries, len(model.Steer{}))
-	}
-	b, err := os.ReadFile("../../bpf/lb/flows.h")
-	if err != nil {
-		t.Fatal(err)
-	}
-	const slack = 64 // units: used as much "later" than now is not old
-	if !strings.Contains(string(b), fmt.Sprintf("#define FL_FLOW_SLACK %d\n", slack)) || jet.Entry(slack<<16).Expired(0) || !jet.Entry((slack+1)<<16).Expired(0) {
-		t.Errorf("flows.h and scheme/jet do not both have a slack of %d", slack)
-	}
-	for state, name := range []string{"NEW", "CONFIRMED", "FADING", "DATAGRAM"} {
-		if want := fmt.Sprintf("%dULL << 16 * FL_FLOW_%s", jet.State(state).Idle(), name); !strings.Contains(string(b), want) {
-			t.Errorf("flows.h does not say %q: change the constant in scheme/jet too", want)
-		}
-	}
-	// What a warm-up outlasts is forgotten by the flow table, not before.
-	for state, warmUp := range map[jet.State]time.Duration{jet.Confirmed: config.DefaultWarmUp, jet.Datagram: config.DefaultWarmUpUDP} {
-		if idle := time.Duration(state.Idle()) * jet.Unit * time.Millisecond; warmUp > idle || idle-warmUp > 2*time.Second {
-			t.Errorf("the default warm-up of %v and the %v for which %s entries are known differ", warmUp, idle, state)
-		}
-	}
-	list := header[strings.Index(header, "#define FL_REASONS(X)"):strings.Index(header, "enum fl_reason {")]
-	for i, m := range regexp.MustCompile(`X\((\w+)\)`).FindAllStringSubmatch(list, -1) {
-		if got := ReasonName(uint32(i)); got != strings.ToLower(m[1]) {
-			t.Errorf("reason %d is %s in Go, %s in the header", i, got, m[1])
 		}
 	}
 }
@@ -214,9 +159,9 @@ func TestConstantsAgreeWithHeader(t *testing.T) {
 // A pool without cookies takes more slots than the default cookie names, and
 // the message of a full VIP table says what fills it.
 func TestBounds(t *testing.T) {
-	c := capacity{lines: 1 << 15, tableEntries: 1 << 20, vipIDs: tables.Lines}
+	c := Capacity{Lines: 1 << 15, TableEntries: 1 << 20, VIPIDs: Lines}
 	plan := func(a *controller.Assignment) error {
-		_, err := makePlan(a, nil, moment{now: setsNow}, nil, c, 0, hashTables{}, nil, rand.New(rand.NewPCG(1, 2)))
+		_, err := Balancer(a, View{Moment: Moment{Now: setsNow}, Capacity: c, Hashes: Hashes{}, Random: rand.New(rand.NewPCG(1, 2))})
 		return err
 	}
 	a := assignment(1, 11)

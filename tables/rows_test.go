@@ -1,10 +1,9 @@
-package lb
+package tables
 
 import (
 	"math/rand/v2"
 	"reflect"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
@@ -15,7 +14,7 @@ import (
 func drawRows(random *rand.Rand, n int, nowS uint32) (current []uint16, since []uint32, previous [][buckets.Chain]uint16) {
 	current, since, previous = make([]uint16, n), make([]uint32, n), make([][buckets.Chain]uint16, n)
 	for b := range n {
-		current[b] = uint16(random.UintN(rowMoved))
+		current[b] = uint16(random.UintN(RowMoved))
 		previous[b] = buckets.NoPrevious
 		if random.IntN(2) == 0 {
 			continue
@@ -37,16 +36,16 @@ func TestRowsReadBack(t *testing.T) {
 		n := rapid.OneOf(rapid.IntRange(1, 40), rapid.Just(2*rowsAtOnce+3)).Draw(t, "buckets")
 		first := rapid.Uint32Range(0, 9).Draw(t, "first")
 		nowMS := rapid.Uint64Range(1_700_000_000_000, 1_900_000_000_000).Draw(t, "now")
-		size := bucketEntries(n)
-		memory := make(entryMemory, int(first)+size+5)
+		size := BucketEntries(n)
+		memory := make([]uint64, int(first)+size+5)
 		for i := range memory {
 			memory[i] = random.Uint64()
 		}
 		for range 2 {
 			current, since, previous := drawRows(random, n, uint32(nowMS/1000))
-			before := append(entryMemory(nil), memory...)
-			writeRows(memory[first:], buckets.Restore(7, current, since, previous))
-			got, err := readRows(memory[first:], n, 7, nowMS)
+			before := append([]uint64(nil), memory...)
+			WriteRows(memory[first:], buckets.Restore(7, current, since, previous))
+			got, err := ReadRows(memory[first:], n, 7, nowMS)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -65,12 +64,12 @@ func TestRowsReadBack(t *testing.T) {
 // A table that does not end within the map is refused, not read.
 func TestRowsOutside(t *testing.T) {
 	for n := 1; n < 20; n++ {
-		memory := make(entryMemory, bucketEntries(n))
-		if _, err := readRows(memory, n, 1, 0); err != nil {
+		memory := make([]uint64, BucketEntries(n))
+		if _, err := ReadRows(memory, n, 1, 0); err != nil {
 			t.Errorf("%d buckets in %d entries: %v", n, len(memory), err)
 		}
 		for cut := 1; cut <= len(memory); cut++ {
-			if _, err := readRows(memory[cut:], n, 1, 0); err == nil {
+			if _, err := ReadRows(memory[cut:], n, 1, 0); err == nil {
 				t.Errorf("%d buckets were read from %d entries of %d", n, len(memory)-cut, len(memory))
 			}
 		}
@@ -82,14 +81,14 @@ func TestUnixTime(t *testing.T) {
 	for _, now := range []uint64{1_700_000_000_000, 400 << 32, 400<<32 - 1, 400<<32 + 999} {
 		for _, ago := range []int64{0, 1, 240, 86400, -2, 2_000_000, -2_000_000} {
 			s := uint32(int64(now/1000) - ago)
-			if got := unixTime(wireTime(s), now); got != s {
+			if got := unixTime(WireTime(s), now); got != s {
 				t.Errorf("at %d ms: %d s was read as %d", now, s, got)
 			}
 		}
 	}
 }
 
-// writeRows of 6.4 million buckets, half of them just moved: over rows of
+// WriteRows of 6.4 million buckets, half of them just moved: over rows of
 // which all differ, and over rows of which none does.
 func BenchmarkWriteRows(b *testing.B) {
 	const n = 6_400_000
@@ -103,40 +102,14 @@ func BenchmarkWriteRows(b *testing.B) {
 		}
 		return buckets.Restore(1, current, since, previous)
 	}
-	memory := make(entryMemory, bucketEntries(n))
+	memory := make([]uint64, BucketEntries(n))
 	tables := []*buckets.Effective{table(1), table(2)}
 	for name, step := range map[string]int{"changed": 1, "same": 0} {
 		b.Run(name, func(b *testing.B) {
 			for i := range b.N {
-				writeRows(memory, tables[i*step%2])
+				WriteRows(memory, tables[i*step%2])
 			}
 			b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(b.N), "ms/table")
 		})
-	}
-}
-
-// The shared clock's full value is the one nearest to the wall clock's, and a
-// second of it comes back as a moment of the wall clock at which that second
-// has begun.
-func TestSharedTime(t *testing.T) {
-	for _, ahead := range []time.Duration{0, 700 * time.Millisecond, -time.Hour, 20 * 24 * time.Hour, -20 * 24 * time.Hour} {
-		l := &LB{clockSet: true}
-		now := time.Now()
-		l.clockD = uint32(now.Add(ahead).UnixMilli()) - monotonicMS()
-		shared := l.sharedMS(now)
-		if off := int64(shared) - now.Add(ahead).UnixMilli(); off < -20 || off > 20 {
-			t.Errorf("ahead %v: shared %d ms, off by %d", ahead, shared, off)
-		}
-		s := uint32(shared/1000) + 100
-		if back := l.wallTime(s); uint32(l.sharedMS(back)/1000) != s || back.Sub(now) > 101*time.Second {
-			t.Errorf("ahead %v: second %d comes back as %v, which is second %d", ahead, s, back, l.sharedMS(back)/1000)
-		}
-	}
-	l := &LB{}
-	if got := l.sharedMS(time.UnixMilli(123_456)); got != 123_456 {
-		t.Errorf("without a clock: %d", got)
-	}
-	if at := l.wallTime(0); !at.IsZero() {
-		t.Errorf("never is %v", at)
 	}
 }

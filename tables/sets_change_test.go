@@ -1,4 +1,4 @@
-package lb
+package tables
 
 import (
 	"fmt"
@@ -9,9 +9,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/controller"
-	"github.com/fairlead/fairlead/scheme/model"
 )
 
 // changing is a VIP through any series of changes, and connections that
@@ -23,7 +23,7 @@ type changing struct {
 	down  map[uint16]bool
 	spare map[uint16]time.Time // since when a number is in Anchor's horizon
 	sets  sets
-	place model.Placer
+	place *Hash
 	conns []*conn
 }
 
@@ -75,16 +75,13 @@ func (c *changing) plan(since time.Time) {
 	s := setsOf(c.v, func(_ uint32, slot uint16) bool { return c.down[slot] }, c.now)
 	c.sets = s
 	if c.v.Protocol == "udp" { // a datagram that finds its server down goes to another
-		c.end(func(o *conn) bool { return s.lines[uint16(o.slot)]&lineDown != 0 })
+		c.end(func(o *conn) bool { return s.lines[uint16(o.slot)]&LineDown != 0 })
 	}
 	h, err := compileHash(chash.Spec{Kind: chash.Kind(c.v.Hash), Rows: c.v.HashRows, Capacity: c.v.Capacity}, &s)
 	if err != nil {
 		c.Fatal(err)
 	}
-	c.place = &chash.Table{Entries: h.entries}
-	if c.v.Hash == "anchor" {
-		c.place = &chash.AnchorTable{Entries: h.entries, Held: h.held, Track: h.track}
-	}
+	c.place = &h
 	for n := range uint16(24) {
 		if int(n) >= c.v.HorizonTop() {
 			delete(c.spare, n)
@@ -148,8 +145,8 @@ func (c *changing) change() {
 // does. (If none works, they are at the far end of the horizon and it meets
 // them all or none.)
 func (c *changing) displaced(h uint64) bool {
-	t, ok := c.place.(*chash.AnchorTable)
-	return ok && c.sets.all && c.sets.working && slices.ContainsFunc(t.Path(h), func(n int) bool {
+	t := &chash.AnchorTable{Entries: c.place.Entries, Held: c.place.held, Track: c.place.track}
+	return c.place.Form == bpf.HashAnchor && c.sets.all && c.sets.working && slices.ContainsFunc(t.Path(h), func(n int) bool {
 		if s, ok := c.v.Slot(uint16(n)); ok {
 			return c.v.Warming(s, c.now)
 		}

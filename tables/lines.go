@@ -1,0 +1,111 @@
+package tables
+
+import (
+	"fmt"
+	"net/netip"
+	"sort"
+
+	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/controller"
+)
+
+// FL_LINE_* flags.
+const (
+	LineIPv6       = 1
+	LineUnresolved = 2
+	LineClosed     = 4
+	LineDown       = 8
+	LineSteered    = 16
+)
+
+// Line is what a server line shall say, without the next hop.
+type Line struct {
+	Addr       netip.Addr // invalid: the line names no server
+	Forwarding bpf.Forwarding
+	Flags      uint8 // LineClosed, LineDown, LineSteered
+	Hops       bool  // packets carry hops (scheme beamer)
+	// Steer is the VIP's setting, "" where its row is not read, or not known
+	// which it was.
+	Steer string
+}
+
+// Steers says whether l's row of the map steers is read.
+func (l Line) Steers() bool { return l.Flags&LineSteered != 0 }
+
+// SameWay says that packets go to t as to l.
+func (l Line) SameWay(t Line) bool {
+	return l.Addr == t.Addr && l.Forwarding == t.Forwarding && l.Hops == t.Hops
+}
+
+// Range is a VIP's stretch of server lines.
+type Range struct{ First, Size uint32 }
+
+// End is the line behind the last.
+func (r Range) End() uint32 { return r.First + r.Size }
+
+// minRange is the smallest range of server lines, so that small pools grow
+// without moving.
+const minRange = 16
+
+// allocator hands out ranges of server lines. Ranges in force stay where they
+// are while they suffice; a VIP that outgrows its range gets a new one, and
+// no new range overlaps any that is in force, because packets use those until
+// the flip.
+type allocator struct {
+	total uint32
+	held  map[uint32]Range // in force, by VIP id
+	taken []Range          // in force or handed out, ascending
+}
+
+func newAllocator(held map[uint32]Range, total uint32) *allocator {
+	al := &allocator{total: total, held: held}
+	for _, r := range held {
+		al.mark(r)
+	}
+	return al
+}
+
+func (al *allocator) mark(r Range) {
+	at := sort.Search(len(al.taken), func(i int) bool { return al.taken[i].First >= r.First })
+	al.taken = append(al.taken, Range{})
+	copy(al.taken[at+1:], al.taken[at:])
+	al.taken[at] = r
+}
+
+// take returns the range of v, whose size is a power of two that holds every
+// slot in use.
+func (al *allocator) take(v *controller.VIP) (Range, error) {
+	limit := uint32(maxSlots(v))
+	size := uint32(minRange)
+	for _, s := range v.Slots {
+		n := uint32(s.Number) + 1
+		if n > limit {
+			if v.CookieBits == 0 {
+				return Range{}, fmt.Errorf("vip %s: server %s: slot %d: slots are 0 to %d; split the pool into two VIPs", v.Name, s.Server, s.Number, limit-1)
+			}
+			return Range{}, fmt.Errorf("vip %s: server %s: slot %d: cookie_bits %d name slots 0 to %d; widen cookie_bits",
+				v.Name, s.Server, s.Number, v.CookieBits, limit-1)
+		}
+		for size < n {
+			size *= 2
+		}
+	}
+	// A range never shrinks: its upper slots may still be named by cookies
+	// of connections that the balancer cannot see.
+	if r, ok := al.held[v.ID]; ok && r.Size >= size && r.Size <= max(limit, size) {
+		return r, nil
+	}
+	var first uint32
+	for _, t := range al.taken {
+		if t.First >= first+size {
+			break
+		}
+		first = max(first, t.End())
+	}
+	if first+size > al.total {
+		return Range{}, fmt.Errorf("limits.server_lines %d %w: no %d lines in a row are free for vip %s", al.total, ErrLimit, size, v.Name)
+	}
+	r := Range{first, size}
+	al.mark(r)
+	return r, nil
+}
