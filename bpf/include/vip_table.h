@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Where in a VIP table a key stands: one of two lines, both taken from one
- * product. User space (Go's viptable.Build) places the entries and tries
+ * product. User space (Go's tables.Build) places the entries and tries
  * seeds until all fit. */
 #ifndef FAIRLEAD_VIP_TABLE_H
 #define FAIRLEAD_VIP_TABLE_H

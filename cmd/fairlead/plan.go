@@ -10,7 +10,6 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
-	"github.com/fairlead/fairlead/kernel/lb"
 	"github.com/fairlead/fairlead/rollout"
 	"github.com/fairlead/fairlead/tables"
 )
