@@ -1,3 +1,10 @@
+// Package tables says what a balancer, a host and a switch hold in their maps,
+// made of an assignment and of what each of them sees (health, time, reports):
+//
+//	Balancer(assignment, view) ─▶ Plan: VIP table, server lines, `tables`
+//
+// The kernel rooms only write it: fill, flip, retire. Pure: no I/O, no kernel, no
+// clock; moments and randomness are the caller's.
 package tables
 
 import (

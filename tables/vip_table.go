@@ -1,15 +1,3 @@
-// Package tables says what a balancer, a host and a switch hold in their maps,
-// made of an assignment and of what each of them sees (health, time, reports):
-//
-//	Balancer(assignment, view) ─▶ Plan: VIP table, server lines, `tables`
-//
-// The kernel rooms only write it: fill, flip, retire. Pure: no I/O, no kernel, no
-// clock; moments and randomness are the caller's.
-//
-// This file places VIPs in the balancer's and the host's VIP table: a
-// cuckoo table of two candidate lines a key, both taken from one product, so
-// that the program in the kernel reads at most two cache lines. BPF's half is
-// bpf/include/vip_table.h; the constants and the product here mirror it.
 package tables
 
 import (
@@ -20,6 +8,11 @@ import (
 	"math/rand/v2"
 	"net/netip"
 )
+
+// VIPs stand in the balancer's and the host's VIP table: a
+// cuckoo table of two candidate lines a key, both taken from one product, so
+// that the program in the kernel reads at most two cache lines. BPF's half is
+// bpf/include/vip_table.h; the constants and the product here mirror it.
 
 // Bits and Lines are the table's size (FL_VIP_BITS, FL_VIP_LINES).
 const (
