@@ -24,6 +24,7 @@ import (
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/cmd/built"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/lab"
@@ -48,10 +49,7 @@ func newRig(t *testing.T, change ...func(*lab.Options)) *rig {
 	if os.Geteuid() != 0 {
 		t.Fatal("network namespaces need root: run the tests with sudo")
 	}
-	program := filepath.Join(t.TempDir(), "fairlead")
-	if out, err := exec.Command("go", "build", "-o", program, "../cmd/fairlead").CombinedOutput(); err != nil {
-		t.Fatalf("build fairlead: %v\n%s", err, out)
-	}
+	program := built.Fairlead(t)
 	name := fmt.Sprint("daemon", os.Getpid())
 	options := lab.Options{Name: name, Servers: 2, LBs: 2, Program: program}
 	for _, f := range change {

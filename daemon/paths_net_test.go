@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/cmd/built"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/fabric/topology"
 	"github.com/fairlead/fairlead/lab/fabrics"
@@ -32,10 +33,7 @@ func TestPathService(t *testing.T) {
 		t.Fatal("network namespaces need root: run the tests with sudo")
 	}
 	folder := t.TempDir()
-	program := filepath.Join(folder, "fairlead")
-	if out, err := exec.Command("go", "build", "-o", program, "../cmd/fairlead").CombinedOutput(); err != nil {
-		t.Fatalf("build fairlead: %v\n%s", err, out)
-	}
+	program := built.Fairlead(t)
 	of, err := topology.LeafSpine(2, 3, 1)
 	if err != nil {
 		t.Fatal(err)

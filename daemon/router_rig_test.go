@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/cmd/built"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/fabric/pathsel"
 	"github.com/fairlead/fairlead/fabric/topology"
@@ -57,11 +57,8 @@ func newRouterRig(t *testing.T, name string) *routerRig {
 	if os.Geteuid() != 0 {
 		t.Fatal("network namespaces need root: run the tests with sudo")
 	}
-	r := &routerRig{t: t, program: filepath.Join(t.TempDir(), "fairlead"), arrived: map[string]int{},
+	r := &routerRig{t: t, program: built.Fairlead(t), arrived: map[string]int{},
 		from: map[bool]netip.Addr{}, to: map[bool]netip.Addr{}}
-	if out, err := exec.Command("go", "build", "-o", r.program, "../cmd/fairlead").CombinedOutput(); err != nil {
-		t.Fatalf("build fairlead: %v\n%s", err, out)
-	}
 	of, err := topology.LeafSpine(2, 3, 1)
 	if err != nil {
 		t.Fatal(err)

@@ -16,9 +16,9 @@ var demoScale = Scale{
 		"crash", "remove", "add another"},
 }
 
-// Demo runs a small churn and tells it to a newcomer. live rewrites the
-// current line as counts change, for a terminal.
-func Demo(ctx context.Context, w io.Writer, live bool, seed uint64) (*Result, error) {
+// Demo runs a small churn of program, a fairlead binary, and tells it to a
+// newcomer. live rewrites the current line as counts change, for a terminal.
+func Demo(ctx context.Context, w io.Writer, live bool, seed uint64, program string) (*Result, error) {
 	fmt.Fprint(w, `Fairlead demo: a small data centre on this machine, made of network namespaces
 
              ECMP       ┌ lb1  lb2   (lb3 waits)          balancers
@@ -41,7 +41,7 @@ Building the lab ...
 `)
 	t := &teller{w: w, live: live}
 	result, err := Run(ctx, RunOptions{
-		Scenario: "churn", Seed: seed, Policies: []string{"rr"}, IPv4: true, Scale: demoScale, Watch: t.watch,
+		Scenario: "churn", Seed: seed, Program: program, Policies: []string{"rr"}, IPv4: true, Scale: demoScale, Watch: t.watch,
 	})
 	t.end()
 	if err != nil {

@@ -93,8 +93,7 @@ type Options struct {
 	Exposed bool `json:"exposed,omitempty"`
 	// Unguarded starts the daemons without what holds attackers off.
 	Unguarded bool `json:"unguarded,omitempty"`
-	// Program is the fairlead binary that runs in the machines (default:
-	// this one).
+	// Program is the fairlead binary that runs in the machines.
 	Program string `json:"program"`
 }
 

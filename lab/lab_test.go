@@ -6,51 +6,22 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/cmd/built"
 	"github.com/fairlead/fairlead/lab/netspace"
 )
-
-// programDir is removed when the tests are over.
-var programDir string
-
-// program builds the fairlead binary that runs in the labs' machines.
-var program = sync.OnceValues(func() (string, error) {
-	var err error
-	if programDir, err = os.MkdirTemp("", "fairlead-lab-test"); err != nil {
-		return "", err
-	}
-	path := filepath.Join(programDir, "fairlead")
-	if out, err := exec.Command("go", "build", "-o", path, "../cmd/fairlead").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build fairlead: %w\n%s", err, out)
-	}
-	return path, nil
-})
-
-func TestMain(m *testing.M) {
-	status := m.Run()
-	if programDir != "" {
-		os.RemoveAll(programDir)
-	}
-	os.Exit(status)
-}
 
 func testProgram(t *testing.T) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("labs need root: run the tests with sudo")
 	}
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return built.Fairlead(t)
 }
 
 // TestUpDown builds a lab without balancers, uses it and looks for remains.

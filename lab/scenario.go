@@ -94,7 +94,7 @@ type RunOptions struct {
 	Schedule   pcc.Schedule
 	Scale      Scale  // default the scenario's own
 	Keep       bool   // leave the lab of a failed run, to look at
-	Program    string // the fairlead binary (default: this one)
+	Program    string // the fairlead binary that runs in the machines
 	// Watch, if not nil, is told of every change while it runs.
 	Watch func(Moment)
 }

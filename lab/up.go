@@ -34,12 +34,6 @@ func Up(ctx context.Context, o Options, owned bool) (*Lab, error) {
 	}
 	RemoveStale()
 	l := &Lab{Options: o, Kernel: kernelRelease()}
-	if l.Program == "" {
-		var err error
-		if l.Program, err = os.Executable(); err != nil {
-			return nil, err
-		}
-	}
 	if owned {
 		l.Owner, l.OwnerStart = os.Getpid(), processStart(os.Getpid())
 	}

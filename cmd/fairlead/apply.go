@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/rollout"
 )
 
@@ -23,7 +24,7 @@ it again: it goes on from there.`,
   fairlead apply -f fairlead.yaml --without lb2   # which is gone for good`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkOutput(output); err != nil {
+			if err := cli.CheckOutput(output); err != nil {
 				return err
 			}
 			c, err := coordinator(cmd, file)
@@ -38,7 +39,7 @@ it again: it goes on from there.`,
 		},
 	}
 	fileFlag(cmd, &file)
-	outputFlag(cmd, &output)
+	cli.OutputFlag(cmd, &output)
 	changeFlags(cmd, &o)
 	return cmd
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -23,6 +22,7 @@ import (
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/cmd/cli/clitest"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/rollout"
@@ -157,17 +157,16 @@ func (d *deployment) write(pool string) {
 // run runs the program, wants its status and all of parts in what it prints.
 func (d *deployment) run(status int, command string, parts ...string) (stdout string) {
 	d.t.Helper()
-	var out, errs bytes.Buffer
-	got := run(context.Background(), append(strings.Fields(command), "-f", d.file), strings.NewReader(""), &out, &errs)
+	got, out, errs := clitest.Run(newRootCommand(), append(strings.Fields(command), "-f", d.file)...)
 	if got != status {
-		d.t.Errorf("%s: exit status %d, want %d\n%s%s", command, got, status, &out, &errs)
+		d.t.Errorf("%s: exit status %d, want %d\n%s%s", command, got, status, out, errs)
 	}
 	for _, p := range parts {
-		if !strings.Contains(out.String()+errs.String(), p) {
-			d.t.Errorf("%s: prints no %q:\n%s%s", command, p, &out, &errs)
+		if !strings.Contains(out+errs, p) {
+			d.t.Errorf("%s: prints no %q:\n%s%s", command, p, out, errs)
 		}
 	}
-	return out.String()
+	return out
 }
 
 // TestChanges goes through every command that changes, over real sockets.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/tables"
@@ -61,7 +62,7 @@ Exit status 0 if all is right, 1 if not.`,
 			for _, p := range problems {
 				r.Problems = append(r.Problems, checkProblem{p.Line, p.Col, p.Field, p.Value, p.Wrong, p.Remedy})
 			}
-			printErr := printAs(cmd.OutOrStdout(), output, r, func(w io.Writer) error {
+			printErr := cli.PrintAs(cmd.OutOrStdout(), output, r, func(w io.Writer) error {
 				if err != nil {
 					_, err := fmt.Fprintln(cmd.ErrOrStderr(), problems.Error())
 					return err
@@ -74,13 +75,13 @@ Exit status 0 if all is right, 1 if not.`,
 				return err
 			})
 			if printErr == nil && err != nil {
-				return errSilent
+				return cli.ErrSilent
 			}
 			return printErr
 		},
 	}
 	fileFlag(cmd, &file)
-	outputFlag(cmd, &output)
+	cli.OutputFlag(cmd, &output)
 	return cmd
 }
 
@@ -99,7 +100,7 @@ func loadFile(cmd *cobra.Command, file string) (*config.Config, error) {
 	cfg, err := config.Load(file)
 	if err != nil {
 		fmt.Fprintln(cmd.ErrOrStderr(), err)
-		return nil, errSilent
+		return nil, cli.ErrSilent
 	}
 	return cfg, nil
 }

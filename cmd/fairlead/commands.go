@@ -54,10 +54,5 @@ func addCommands(root *cobra.Command) {
 		newRotateCommand(),
 		newUnloadCommand(),
 	)
-	add(groupTry,
-		newDemoCommand(),
-		newLabCommand(),
-		newBenchCommand(),
-		newSimCommand(),
-	)
+	add(groupTry, newExperimentCommands()...)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/fabric/topology"
@@ -39,7 +40,7 @@ Without a configuration only the machine itself is looked at.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if fabric != "" {
 				if cmd.Flags().Changed("file") {
-					return usagef("--fabric looks at routers, --file at the other daemons: give one of them")
+					return cli.Usagef("--fabric looks at routers, --file at the other daemons: give one of them")
 				}
 				return doctorFabric(cmd, fabric, name, output)
 			}
@@ -64,7 +65,7 @@ Without a configuration only the machine itself is looked at.`,
 	}
 	fileFlag(cmd, &file)
 	cmd.Flags().StringVar(&fabric, "fabric", "", "look at the routers of this fabric.yaml, and at this machine if it is one of them or a host")
-	outputFlag(cmd, &output)
+	cli.OutputFlag(cmd, &output)
 	cmd.Flags().StringVar(&name, "name", "", "which entry of the file this machine is (default: the one of the host name, else the only one)")
 	cmd.Flags().StringVar(&pinDir, "pin-dir", "", "folder of bpffs where the daemon was started with its own --pin-dir")
 	return cmd
@@ -93,9 +94,9 @@ func printChecks(cmd *cobra.Command, output string, checks []doctor.Check) error
 		Checks []doctor.Check `json:"checks"`
 		Failed bool           `json:"failed"`
 	}{checks, doctor.Failed(checks)}
-	err := printAs(cmd.OutOrStdout(), output, value, func(w io.Writer) error { return doctorTable(w, checks) })
+	err := cli.PrintAs(cmd.OutOrStdout(), output, value, func(w io.Writer) error { return doctorTable(w, checks) })
 	if err == nil && value.Failed {
-		return errSilent
+		return cli.ErrSilent
 	}
 	return err
 }

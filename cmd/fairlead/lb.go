@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/daemon"
 )
 
@@ -64,7 +65,7 @@ func (f *daemonFlags) complete(cmd *cobra.Command) error {
 	case "json":
 		f.options.Log = slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), settings))
 	default:
-		return usagef("--log %q: must be text or json", f.log)
+		return cli.Usagef("--log %q: must be text or json", f.log)
 	}
 	if f.options.Unguarded {
 		f.options.Log.Warn("guards are off (--without-guards): anybody who can send packets can break connections; for the laboratory only")

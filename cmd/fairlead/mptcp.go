@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/fabric/mptcp"
 	"github.com/fairlead/fairlead/fabric/paths"
@@ -42,10 +43,10 @@ again. 'fairlead mptcp list' shows connections, subflows and their paths.`,
 				return err
 			}
 			if o.Subflows < 0 || o.Subflows > mptcp.MaxSubflows || cmd.Flags().Changed("subflows") && o.Subflows == 0 {
-				return usagef("--subflows %d: must be 1 to %d", o.Subflows, mptcp.MaxSubflows)
+				return cli.Usagef("--subflows %d: must be 1 to %d", o.Subflows, mptcp.MaxSubflows)
 			}
 			if o.RandomPorts && o.Subflows == 0 {
-				return usagef("--random-ports: say --subflows, too; without chosen paths nobody knows how many are disjoint")
+				return cli.Usagef("--random-ports: say --subflows, too; without chosen paths nobody knows how many are disjoint")
 			}
 			o.Log = f.options.Log
 			return daemon.RunMPTCP(cmd.Context(), o)
@@ -72,7 +73,7 @@ subflows.`,
 		Example: "  fairlead mptcp list -f fabric.yaml\n  fairlead mptcp list -f fabric.yaml -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkOutput(output); err != nil {
+			if err := cli.CheckOutput(output); err != nil {
 				return err
 			}
 			f, err := topology.Read(file)
@@ -87,11 +88,11 @@ subflows.`,
 			if err != nil {
 				return err
 			}
-			return printAs(cmd.OutOrStdout(), output, map[string]any{"connections": list}, func(w io.Writer) error { return printMPTCP(w, list) })
+			return cli.PrintAs(cmd.OutOrStdout(), output, map[string]any{"connections": list}, func(w io.Writer) error { return printMPTCP(w, list) })
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "/etc/fairlead/fabric.yaml", "the fabric's file")
-	outputFlag(cmd, &output)
+	cli.OutputFlag(cmd, &output)
 	return cmd
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/fabric/topology"
@@ -39,7 +40,7 @@ A place is a router's or host's name, or an address. docs/path.md has more.`,
 		Example: `  fairlead path list h1 h2
   fairlead path ports h1 h2 --via spine2 --dst-port 443
   fairlead path of 'tcp 10.1.1.2:40001 > 10.1.2.2:443'`,
-		Args: commandsAlone,
+		Args: cli.CommandsAlone,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddGroup(
@@ -68,7 +69,7 @@ type pathFlags struct {
 func (f *pathFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&f.file, "file", "f", defaultFabric, "the fabric's file")
 	cmd.Flags().StringVar(&f.service, "service", "", "ask the path service at this unix:/path, https://address:port or http://127.0.0.1:port")
-	outputFlag(cmd, &f.output)
+	cli.OutputFlag(cmd, &f.output)
 }
 
 // look is who answers questions about paths: the file alone, or the service
@@ -98,7 +99,7 @@ func (f *pathFlags) serving() (fairleadv1connect.PathsClient, error) {
 		}
 	}
 	if err := topology.CheckAPI(endpoint, true); err != nil {
-		return nil, usagef("--service %s: %w; write unix:/path, https://address:port or http://127.0.0.1:port", endpoint, err)
+		return nil, cli.Usagef("--service %s: %w; write unix:/path, https://address:port or http://127.0.0.1:port", endpoint, err)
 	}
 	c, err := api.DialPaths(endpoint, files)
 	if err != nil {
@@ -125,7 +126,7 @@ func ask[Q, A any](ctx context.Context, f *pathFlags, call func(context.Context,
 
 // print prints an answer.
 func (f *pathFlags) print(w io.Writer, m proto.Message, table func(*tabwriter.Writer)) error {
-	return printAs(w, f.output, plainMessage(m.ProtoReflect()), func(w io.Writer) error {
+	return cli.PrintAs(w, f.output, plainMessage(m.ProtoReflect()), func(w io.Writer) error {
 		t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 		table(t)
 		return t.Flush()

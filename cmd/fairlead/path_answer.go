@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/fabric/probe"
 	"github.com/fairlead/fairlead/fabric/topology"
 )
@@ -33,7 +34,7 @@ port that makes it take the probe's path back.`,
 			}
 			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 			if port == 0 {
-				return usagef("--port 0: must be 1 to 65535, as probers must know it")
+				return cli.Usagef("--port 0: must be 1 to 65535, as probers must know it")
 			}
 			a, err := probe.NewAnswerer(probe.AnswerConfig{Key: fabric.Selector.Key, Port: port, Log: log})
 			if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/fabric/paths"
 	"github.com/fairlead/fairlead/fabric/probe"
 	"github.com/fairlead/fairlead/fabric/topology"
@@ -48,7 +49,7 @@ key_file the selector's key is in what is written: keep it from others.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if timeout <= 0 {
-				return usagef("--timeout %s: must be more than 0, such as %s", timeout, probe.DefaultTimeout)
+				return cli.Usagef("--timeout %s: must be more than 0, such as %s", timeout, probe.DefaultTimeout)
 			}
 			f, err := topology.ReadDraft(file)
 			if err != nil {
@@ -90,12 +91,12 @@ func learn(ctx context.Context, f *topology.Fabric, from, target string, timeout
 	if given {
 		var err error
 		if to, err = netip.ParseAddr(text); err != nil {
-			return usagef("%q: %q is no address; write NAME=ADDRESS, such as h2=192.0.2.10", target, text)
+			return cli.Usagef("%q: %q is no address; write NAME=ADDRESS, such as h2=192.0.2.10", target, text)
 		}
 	} else {
 		i, err := f.Find(name)
 		if err != nil || len(f.Nodes[i].Addresses) == 0 {
-			return usagef("%q: the file has no address of it; write %s=ADDRESS", target, name)
+			return cli.Usagef("%q: the file has no address of it; write %s=ADDRESS", target, name)
 		}
 		name, to = f.Nodes[i].Name, f.Nodes[i].Addresses[0]
 	}
@@ -107,7 +108,7 @@ func learn(ctx context.Context, f *topology.Fabric, from, target string, timeout
 		}
 	}
 	if name == from || source == to {
-		return usagef("%q: is this host; name another, to which there is a way to learn", target)
+		return cli.Usagef("%q: is this host; name another, to which there is a way to learn", target)
 	}
 	before := topology.Fabric{Nodes: slices.Clone(f.Nodes), Links: slices.Clone(f.Links)}
 	if err := probe.Learn(ctx, f, probe.LearnConfig{

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/cmd/cli"
 )
 
 func newPathListCommand() *cobra.Command {
@@ -51,7 +52,7 @@ what --avoid names. Numbers of paths are among those that are found.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(r.via)+len(r.avoid) == 0 {
-				return usagef("give --via or --avoid; `fairlead path list` lists all paths")
+				return cli.Usagef("give --via or --avoid; `fairlead path list` lists all paths")
 			}
 			return f.list(cmd, &fairleadv1.ListPathsRequest{From: args[0], To: args[1], Rules: r.rules(), First: first, Limit: limit})
 		},
@@ -64,7 +65,7 @@ what --avoid names. Numbers of paths are among those that are found.`,
 
 // list prints paths.
 func (f *pathFlags) list(cmd *cobra.Command, q *fairleadv1.ListPathsRequest) error {
-	if err := checkOutput(f.output); err != nil {
+	if err := cli.CheckOutput(f.output); err != nil {
 		return err
 	}
 	c, err := f.look()

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/cmd/cli"
 )
 
 func newPathOfCommand() *cobra.Command {
@@ -27,12 +28,12 @@ IPv6 addresses with a port stand in brackets.`,
   fairlead path of 'udp [2001:db8::2]:5000 > [2001:db8::9]:53 label=0x12345 ttl=63'`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(f.output); err != nil {
+			if err := cli.CheckOutput(f.output); err != nil {
 				return err
 			}
 			q, err := parseFlow(strings.Join(args, " "))
 			if err != nil {
-				return usageError{err}
+				return cli.Usage(err)
 			}
 			c, err := f.look()
 			if err != nil {

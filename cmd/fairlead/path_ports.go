@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/cmd/cli"
 )
 
 // wantedFlags are what of a flow is decided.
@@ -38,7 +39,7 @@ func (w *wantedFlags) wanted() (_ *fairleadv1.WantedFields, err error) {
 		port uint32
 	}{{"--src-port", w.m.SrcPort}, {"--dst-port", w.m.DstPort}} {
 		if p.port > math.MaxUint16 {
-			return nil, usagef("%s %d: must be 65535 at most", p.flag, p.port)
+			return nil, cli.Usagef("%s %d: must be 65535 at most", p.flag, p.port)
 		}
 	}
 	if w.m.SrcPorts, err = portBounds("--src-ports", w.srcPorts); err != nil {
@@ -58,9 +59,9 @@ func portBounds(flag, text string) (*fairleadv1.PortRange, error) {
 	last, err2 := strconv.ParseUint(b, 10, 16)
 	switch {
 	case !ok || err1 != nil || err2 != nil || last == 0:
-		return nil, usagef("%s %s: must be two ports, such as 40000-49999", flag, text)
+		return nil, cli.Usagef("%s %s: must be two ports, such as 40000-49999", flag, text)
 	case first > last:
-		return nil, usagef("%s %s: the first is above the last; write %d-%d", flag, text, last, first)
+		return nil, cli.Usagef("%s %s: the first is above the last; write %d-%d", flag, text, last, first)
 	}
 	return &fairleadv1.PortRange{First: uint32(first), Last: uint32(last)}, nil
 }
@@ -85,7 +86,7 @@ routers count by it.`,
   fairlead path ports h1 h2 --path 2 --protocol udp --ipv6 -o json`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(f.output); err != nil {
+			if err := cli.CheckOutput(f.output); err != nil {
 				return err
 			}
 			wanted, err := w.wanted()
@@ -149,7 +150,7 @@ func (f *pathFlags) printPorts(cmd *cobra.Command, all []*fairleadv1.GetPortsRes
 		for _, m := range all {
 			values = append(values, plainMessage(m.ProtoReflect()))
 		}
-		return printAs(cmd.OutOrStdout(), f.output, map[string]any{"paths": values}, nil)
+		return cli.PrintAs(cmd.OutOrStdout(), f.output, map[string]any{"paths": values}, nil)
 	}
 	t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 4, 2, ' ', 0)
 	fmt.Fprintln(t, "PATH\tFLOW\tWAY")

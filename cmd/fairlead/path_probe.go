@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/fabric/paths"
 	"github.com/fairlead/fairlead/fabric/probe"
 	"github.com/fairlead/fairlead/fabric/topology"
@@ -63,7 +64,7 @@ Exit status 1 if a path is not as it should be.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&f.file, "file", "f", defaultFabric, "the fabric's file")
-	outputFlag(cmd, &f.output)
+	cli.OutputFlag(cmd, &f.output)
 	flags.StringSliceVar(&f.via, "via", nil, "only paths over these nodes, in this order")
 	flags.BoolVar(&f.ipv6, "ipv6", false, "probe over IPv6")
 	flags.IntVar(&f.count, "count", 20, "probes for each path, 3 or more")
@@ -80,18 +81,18 @@ Exit status 1 if a path is not as it should be.`,
 func (f *probeFlags) check() error {
 	switch {
 	case f.count < 3:
-		return usagef("--count %d: must be 3 or more, as three probes make a verdict", f.count)
+		return cli.Usagef("--count %d: must be 3 or more, as three probes make a verdict", f.count)
 	case f.interval <= 0:
-		return usagef("--interval %s: must be more than 0, such as %s", f.interval, probe.DefaultInterval)
+		return cli.Usagef("--interval %s: must be more than 0, such as %s", f.interval, probe.DefaultInterval)
 	case f.timeout <= 0:
-		return usagef("--timeout %s: must be more than 0, such as %s", f.timeout, probe.DefaultTimeout)
+		return cli.Usagef("--timeout %s: must be more than 0, such as %s", f.timeout, probe.DefaultTimeout)
 	case f.metrics != "" && !f.watch:
-		return usagef("--metrics %s: has nobody to ask once the command has ended; add --watch", f.metrics)
+		return cli.Usagef("--metrics %s: has nobody to ask once the command has ended; add --watch", f.metrics)
 	}
-	if err := checkPlot(f.plot); err != nil {
+	if err := cli.CheckPlot(f.plot); err != nil {
 		return err
 	}
-	return checkOutput(f.output)
+	return cli.CheckOutput(f.output)
 }
 
 func (f *probeFlags) run(ctx context.Context, w io.Writer, a, b string) error {
@@ -181,14 +182,14 @@ func (f *probeFlags) once(ctx context.Context, w io.Writer, p *probe.Prober, vie
 		}
 		view.take(p.Report())
 	}
-	if err := printAs(w, f.output, view.value(), view.table); err != nil {
+	if err := cli.PrintAs(w, f.output, view.value(), view.table); err != nil {
 		return err
 	}
-	if err := writePlot(f.plot, view.draw); err != nil {
+	if err := cli.WritePlot(f.plot, view.draw); err != nil {
 		return err
 	}
 	if view.bad() {
-		return errSilent
+		return cli.ErrSilent
 	}
 	return nil
 }
@@ -235,7 +236,7 @@ func (f *probeFlags) follow(ctx context.Context, w io.Writer, p *probe.Prober, v
 
 // tell prints what is new: a line each, or a JSON document of its own.
 func (f *probeFlags) tell(w io.Writer, view *probeView) error {
-	if err := writePlot(f.plot, view.draw); err != nil {
+	if err := cli.WritePlot(f.plot, view.draw); err != nil {
 		return err
 	}
 	switch f.output {
@@ -245,7 +246,7 @@ func (f *probeFlags) tell(w io.Writer, view *probeView) error {
 		if _, err := fmt.Fprintln(w, "---"); err != nil {
 			return err
 		}
-		return printAs(w, f.output, view.value(), nil)
+		return cli.PrintAs(w, f.output, view.value(), nil)
 	}
 	return view.news(w, time.Now())
 }
@@ -254,7 +255,7 @@ func (f *probeFlags) tell(w io.Writer, view *probeView) error {
 func serveProbeMetrics(address string, p *probe.Prober, view *probeView) (stop func(), err error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, usagef("--metrics %s: %w; name a free ADDRESS:PORT of this machine", address, err)
+		return nil, cli.Usagef("--metrics %s: %w; name a free ADDRESS:PORT of this machine", address, err)
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(probe.NewCollector(view.fabric, view.targets, p.Report))

@@ -2,12 +2,10 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"encoding/xml"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -17,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/cmd/built"
+	"github.com/fairlead/fairlead/cmd/cli"
+	"github.com/fairlead/fairlead/cmd/cli/clitest"
 	"github.com/fairlead/fairlead/fabric/topology"
 	"github.com/fairlead/fairlead/lab/fabrics"
 	"github.com/fairlead/fairlead/lab/netspace"
@@ -46,10 +47,7 @@ func TestPathProbe(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("fabrics of namespaces need root: run the tests with sudo")
 	}
-	program := filepath.Join(t.TempDir(), "fairlead")
-	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v: %s", err, out)
-	}
+	program := built.Fairlead(t)
 	of, err := topology.LeafSpine(2, 2, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +95,7 @@ func TestPathProbe(t *testing.T) {
 	plot := filepath.Join(t.TempDir(), "fabric.svg")
 	out, err = probe("-o", "json", "--plot", plot)
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != exitFailed {
+	if !errors.As(err, &exit) || exit.ExitCode() != cli.ExitFailed {
 		t.Errorf("with a bad link: %v, want exit status 1", err)
 	}
 	var p probed
@@ -220,18 +218,17 @@ func TestPathProbeUsage(t *testing.T) {
 		want int
 		says string
 	}{
-		{[]string{"path", "probe", "a"}, exitUsage, "probe A B"},
-		{[]string{"path", "probe", "a", "b", "--count", "2"}, exitUsage, "--count 2: must be 3 or more"},
-		{[]string{"path", "probe", "a", "b", "--metrics", ":1"}, exitUsage, "add --watch"},
-		{[]string{"path", "probe", "a", "b", "--plot", "x.png"}, exitUsage, "must be named *.svg"},
-		{[]string{"path", "probe", "a", "b", "-o", "xml"}, exitUsage, "must be table, json or yaml"},
-		{[]string{"path", "probe", "a", "b", "-f", "/nowhere.yaml"}, exitFailed, "/nowhere.yaml"},
-		{[]string{"path", "learn"}, exitUsage, "HOST"},
-		{[]string{"path", "answer", "-f", "/nowhere.yaml"}, exitFailed, "/nowhere.yaml"},
+		{[]string{"path", "probe", "a"}, cli.ExitUsage, "probe A B"},
+		{[]string{"path", "probe", "a", "b", "--count", "2"}, cli.ExitUsage, "--count 2: must be 3 or more"},
+		{[]string{"path", "probe", "a", "b", "--metrics", ":1"}, cli.ExitUsage, "add --watch"},
+		{[]string{"path", "probe", "a", "b", "--plot", "x.png"}, cli.ExitUsage, "must be named *.svg"},
+		{[]string{"path", "probe", "a", "b", "-o", "xml"}, cli.ExitUsage, "must be table, json or yaml"},
+		{[]string{"path", "probe", "a", "b", "-f", "/nowhere.yaml"}, cli.ExitFailed, "/nowhere.yaml"},
+		{[]string{"path", "learn"}, cli.ExitUsage, "HOST"},
+		{[]string{"path", "answer", "-f", "/nowhere.yaml"}, cli.ExitFailed, "/nowhere.yaml"},
 	} {
-		var errs bytes.Buffer
-		if got := run(context.Background(), c.args, strings.NewReader(""), io.Discard, &errs); got != c.want || !strings.Contains(errs.String(), c.says) {
-			t.Errorf("%v: exit status %d, want %d, saying %q: %s", c.args, got, c.want, c.says, errs.String())
+		if got, _, errs := clitest.Run(newRootCommand(), c.args...); got != c.want || !strings.Contains(errs, c.says) {
+			t.Errorf("%v: exit status %d, want %d, saying %q: %s", c.args, got, c.want, c.says, errs)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/fabric/paths"
 	"github.com/fairlead/fairlead/fabric/topology"
 )
@@ -25,17 +26,17 @@ together: for a meter of your own. The link's capacity must stand in the file.`,
 		Example: "  fairlead path report leaf1:0-spine1:3 leaf1 4.2Gbit --valid 1m",
 		Args:    cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(f.output); err != nil {
+			if err := cli.CheckOutput(f.output); err != nil {
 				return err
 			}
 			bits, err := int64(0), error(nil)
 			if args[2] != "0" {
 				if bits, err = topology.ParseRate(args[2]); err != nil {
-					return usagef("RATE %q: %w; write bit/s such as 4Gbit or 250Mbit", args[2], err)
+					return cli.Usagef("RATE %q: %w; write bit/s such as 4Gbit or 250Mbit", args[2], err)
 				}
 			}
 			if valid < time.Second || valid%time.Second != 0 {
-				return usagef("--valid %s: must be whole seconds, 1s or more", valid)
+				return cli.Usagef("--valid %s: must be whole seconds, 1s or more", valid)
 			}
 			c, err := f.serving()
 			if err != nil {
@@ -46,7 +47,7 @@ together: for a meter of your own. The link's capacity must stand in the file.`,
 			if _, err := ask(cmd.Context(), &f, c.ReportLoad, q); err != nil {
 				return err
 			}
-			return printAs(cmd.OutOrStdout(), f.output, plainMessage(q.ProtoReflect()), func(w io.Writer) error {
+			return cli.PrintAs(cmd.OutOrStdout(), f.output, plainMessage(q.ProtoReflect()), func(w io.Writer) error {
 				_, err := fmt.Fprintf(w, "link %s carries %s from %s, for %s\n", args[0], humanRate(float64(bits)), args[1], valid)
 				return err
 			})
@@ -74,7 +75,7 @@ once, and tried again.`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if every < 100*time.Millisecond {
-				return usagef("--every %s: must be 100ms or more", every)
+				return cli.Usagef("--every %s: must be 100ms or more", every)
 			}
 			f := pathFlags{file: file, service: service}
 			fabric, err := topology.Read(file)

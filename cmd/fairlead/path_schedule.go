@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/fabric/topology"
 )
 
@@ -37,18 +38,18 @@ the new flow, then end the old one.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case again != 0 && len(args) > 0:
-				return usagef("--again %d names the flow, and with it both ends: leave out %s", again, strings.Join(args, " "))
+				return cli.Usagef("--again %d names the flow, and with it both ends: leave out %s", again, strings.Join(args, " "))
 			case again != 0:
 				return nil
 			}
 			return cobra.ExactArgs(2)(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(f.output); err != nil {
+			if err := cli.CheckOutput(f.output); err != nil {
 				return err
 			}
 			if lease < 0 || lease%time.Second != 0 {
-				return usagef("--lease %s: must be whole seconds, such as 10m; 0: never", lease)
+				return cli.Usagef("--lease %s: must be whole seconds, such as 10m; 0: never", lease)
 			}
 			if again != 0 {
 				return f.again(cmd, again)
@@ -107,14 +108,14 @@ func newPathReleaseCommand() *cobra.Command {
 		Example: "  fairlead path release 17",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(f.output); err != nil {
+			if err := cli.CheckOutput(f.output); err != nil {
 				return err
 			}
 			var ids []uint64
 			for _, text := range args {
 				id, err := strconv.ParseUint(text, 10, 64)
 				if err != nil {
-					return usagef("ID %q: must be a number, as `fairlead path flows` shows it", text)
+					return cli.Usagef("ID %q: must be a number, as `fairlead path flows` shows it", text)
 				}
 				ids = append(ids, id)
 			}
@@ -149,7 +150,7 @@ func newPathFlowsCommand() *cobra.Command {
 		Example: "  fairlead path flows -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkOutput(f.output); err != nil {
+			if err := cli.CheckOutput(f.output); err != nil {
 				return err
 			}
 			c, err := f.serving()
@@ -197,7 +198,7 @@ reported ('fairlead path report', 'fairlead path measure').`,
 		Example: "  fairlead path load\n  fairlead path load --all -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkOutput(f.output); err != nil {
+			if err := cli.CheckOutput(f.output); err != nil {
 				return err
 			}
 			c, err := f.serving()

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/daemon"
 )
 
@@ -28,7 +29,7 @@ seconds what their links carry.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Measure != 0 && o.Measure < 100*time.Millisecond {
-				return usagef("--measure %s: must be 100ms or more, or 0 for never", o.Measure)
+				return cli.Usagef("--measure %s: must be 100ms or more, or 0 for never", o.Measure)
 			}
 			if err := d.complete(cmd); err != nil {
 				return err

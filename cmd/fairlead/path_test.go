@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/cmd/cli"
+	"github.com/fairlead/fairlead/cmd/cli/clitest"
 	"github.com/fairlead/fairlead/fabric/probe"
 	"github.com/fairlead/fairlead/fabric/topology"
 )
@@ -39,9 +41,7 @@ func runPath(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	if err := os.WriteFile(file, []byte(pathFabric), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var out, complaints bytes.Buffer
-	status = run(t.Context(), append([]string{"path", args[0], "-f", file}, args[1:]...), strings.NewReader(""), &out, &complaints)
-	return status, out.String(), complaints.String()
+	return clitest.Run(newRootCommand(), append([]string{"path", args[0], "-f", file}, args[1:]...)...)
 }
 
 func TestPathCommands(t *testing.T) {
@@ -57,7 +57,7 @@ func TestPathCommands(t *testing.T) {
 		{[]string{"of", "udp 10.1.1.2 > 10.1.2.2 ttl=9"}, "(ttl 9)"},
 	} {
 		status, out, complaints := runPath(t, c.args...)
-		if status != exitDone || !strings.Contains(out, c.want) || complaints != "" {
+		if status != cli.ExitDone || !strings.Contains(out, c.want) || complaints != "" {
 			t.Errorf("%v: %d\n%s%s", c.args, status, out, complaints)
 		}
 	}
@@ -78,7 +78,7 @@ func TestPathPorts(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal([]byte(out), &answer); status != exitDone || err != nil || len(answer.Paths) != 2 {
+	if err := json.Unmarshal([]byte(out), &answer); status != cli.ExitDone || err != nil || len(answer.Paths) != 2 {
 		t.Fatalf("%d %v %s%s", status, err, out, complaints)
 	}
 	for _, p := range answer.Paths {
@@ -88,7 +88,7 @@ func TestPathPorts(t *testing.T) {
 		for _, f := range p.Flows {
 			flow := "tcp " + endText(f.Src, uint32(f.SrcPort)) + " > " + endText(f.Dst, 443)
 			status, out, _ := runPath(t, "of", flow)
-			if status != exitDone || !strings.Contains(out, p.Path.Hops[1].Link+" ") || !strings.Contains(out, "selected: port ") {
+			if status != cli.ExitDone || !strings.Contains(out, p.Path.Hops[1].Link+" ") || !strings.Contains(out, "selected: port ") {
 				t.Errorf("%s: %d\n%s, want %s", flow, status, out, p.Path.Hops[1].Link)
 			}
 			var of struct{ Path struct{ Number int } }
@@ -107,35 +107,35 @@ func TestPathRefused(t *testing.T) {
 		want   string
 		args   []string
 	}{
-		{exitUsage, "give --via or --avoid", []string{"find", "h1", "h2"}},
-		{exitUsage, "accepts 2 arg(s)", []string{"list", "h1"}},
-		{exitUsage, `--output "xml"`, []string{"list", "h1", "h2", "-o", "xml"}},
-		{exitUsage, "--src-ports 9: must be two ports", []string{"ports", "h1", "h2", "--src-ports", "9"}},
-		{exitUsage, "--src-ports 60000-50000: the first is above the last; write 50000-60000", []string{"ports", "h1", "h2", "--src-ports", "60000-50000"}},
-		{exitUsage, "--dst-port 70000: must be 65535 at most", []string{"ports", "h1", "h2", "--dst-port", "70000"}},
-		{exitFailed, "no address of IPv6 is known of h1 there", []string{"ports", "h1", "h2", "--ipv6"}},
-		{exitUsage, "no SOURCE > DESTINATION", []string{"of", "tcp 10.1.1.2"}},
-		{exitUsage, `"ttl=0" is neither`, []string{"of", "10.1.1.2 > 10.1.2.2 ttl=0"}},
-		{exitUsage, `"h1" is no address`, []string{"of", "h1 > 10.1.2.2"}},
-		{exitUsage, `--service http://192.0.2.1:80: plain http is for loopback addresses`, []string{"list", "h1", "h2", "--service", "http://192.0.2.1:80"}},
-		{exitUsage, `ID "x": must be a number`, []string{"release", "x"}},
-		{exitUsage, "--lease 1.5s: must be whole seconds", []string{"schedule", "h1", "h2", "--lease", "1500ms"}},
-		{exitUsage, "--again 1 names the flow, and with it both ends: leave out h1 h2", []string{"schedule", "h1", "h2", "--again", "1"}},
-		{exitUsage, `"here=127.0.0.1": is this host`, []string{"learn", "--from", "me", "here=127.0.0.1"}},
-		{exitUsage, `"me=192.0.2.1": is this host`, []string{"learn", "--from", "me", "me=192.0.2.1"}},
-		{exitUsage, `"h9=foo": "foo" is no address; write NAME=ADDRESS`, []string{"learn", "h9=foo"}},
-		{exitUsage, "--timeout 0s: must be more than 0", []string{"learn", "h2", "--timeout", "0s"}},
-		{exitUsage, "--port 0: must be 1 to 65535", []string{"answer", "--port", "0"}},
-		{exitUsage, `RATE "fast": not a rate`, []string{"report", "h1-leaf1", "h1", "fast"}},
-		{exitUsage, "--measure 1ms: must be 100ms or more", []string{"serve", "--measure", "1ms"}},
-		{exitFailed, "leaf2 is a router, which answers no probes", []string{"probe", "h1", "leaf2"}},
-		{exitFailed, "to h3: not in the fabric", []string{"list", "h1", "h3"}},
-		{exitFailed, "the path service does not answer: dial unix /nowhere/paths.sock", []string{"schedule", "h1", "h2"}},
-		{exitFailed, "leaf2: the file names no device and capacity", []string{"measure", "leaf2"}},
+		{cli.ExitUsage, "give --via or --avoid", []string{"find", "h1", "h2"}},
+		{cli.ExitUsage, "accepts 2 arg(s)", []string{"list", "h1"}},
+		{cli.ExitUsage, `--output "xml"`, []string{"list", "h1", "h2", "-o", "xml"}},
+		{cli.ExitUsage, "--src-ports 9: must be two ports", []string{"ports", "h1", "h2", "--src-ports", "9"}},
+		{cli.ExitUsage, "--src-ports 60000-50000: the first is above the last; write 50000-60000", []string{"ports", "h1", "h2", "--src-ports", "60000-50000"}},
+		{cli.ExitUsage, "--dst-port 70000: must be 65535 at most", []string{"ports", "h1", "h2", "--dst-port", "70000"}},
+		{cli.ExitFailed, "no address of IPv6 is known of h1 there", []string{"ports", "h1", "h2", "--ipv6"}},
+		{cli.ExitUsage, "no SOURCE > DESTINATION", []string{"of", "tcp 10.1.1.2"}},
+		{cli.ExitUsage, `"ttl=0" is neither`, []string{"of", "10.1.1.2 > 10.1.2.2 ttl=0"}},
+		{cli.ExitUsage, `"h1" is no address`, []string{"of", "h1 > 10.1.2.2"}},
+		{cli.ExitUsage, `--service http://192.0.2.1:80: plain http is for loopback addresses`, []string{"list", "h1", "h2", "--service", "http://192.0.2.1:80"}},
+		{cli.ExitUsage, `ID "x": must be a number`, []string{"release", "x"}},
+		{cli.ExitUsage, "--lease 1.5s: must be whole seconds", []string{"schedule", "h1", "h2", "--lease", "1500ms"}},
+		{cli.ExitUsage, "--again 1 names the flow, and with it both ends: leave out h1 h2", []string{"schedule", "h1", "h2", "--again", "1"}},
+		{cli.ExitUsage, `"here=127.0.0.1": is this host`, []string{"learn", "--from", "me", "here=127.0.0.1"}},
+		{cli.ExitUsage, `"me=192.0.2.1": is this host`, []string{"learn", "--from", "me", "me=192.0.2.1"}},
+		{cli.ExitUsage, `"h9=foo": "foo" is no address; write NAME=ADDRESS`, []string{"learn", "h9=foo"}},
+		{cli.ExitUsage, "--timeout 0s: must be more than 0", []string{"learn", "h2", "--timeout", "0s"}},
+		{cli.ExitUsage, "--port 0: must be 1 to 65535", []string{"answer", "--port", "0"}},
+		{cli.ExitUsage, `RATE "fast": not a rate`, []string{"report", "h1-leaf1", "h1", "fast"}},
+		{cli.ExitUsage, "--measure 1ms: must be 100ms or more", []string{"serve", "--measure", "1ms"}},
+		{cli.ExitFailed, "leaf2 is a router, which answers no probes", []string{"probe", "h1", "leaf2"}},
+		{cli.ExitFailed, "to h3: not in the fabric", []string{"list", "h1", "h3"}},
+		{cli.ExitFailed, "the path service does not answer: dial unix /nowhere/paths.sock", []string{"schedule", "h1", "h2"}},
+		{cli.ExitFailed, "leaf2: the file names no device and capacity", []string{"measure", "leaf2"}},
 	} {
 		status, out, complaints := runPath(t, c.args...)
 
-		if lines := strings.Count(complaints, "\n"); status != c.status || !strings.Contains(complaints, c.want) || out != "" || lines > 2 || status == exitFailed && lines != 1 {
+		if lines := strings.Count(complaints, "\n"); status != c.status || !strings.Contains(complaints, c.want) || out != "" || lines > 2 || status == cli.ExitFailed && lines != 1 {
 			t.Errorf("%v: %d %s%s, want %d %s", c.args, status, out, complaints, c.status, c.want)
 		}
 	}
@@ -166,10 +166,9 @@ func TestLearnDraft(t *testing.T) {
 	if err := os.WriteFile(file, []byte(draft), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var out, complaints bytes.Buffer
-	status := run(t.Context(), []string{"path", "learn", "-f", file, "--from", "h1", "h1"}, strings.NewReader(""), &out, &complaints)
-	if want := `"h1": is this host`; status != exitUsage || !strings.Contains(complaints.String(), want) {
-		t.Errorf("%d %s, want %s", status, complaints.String(), want)
+	status, _, said := clitest.Run(newRootCommand(), "path", "learn", "-f", file, "--from", "h1", "h1")
+	if want := `"h1": is this host`; status != cli.ExitUsage || !strings.Contains(said, want) {
+		t.Errorf("%d %s, want %s", status, said, want)
 	}
 }
 
@@ -255,9 +254,8 @@ func TestImportRefused(t *testing.T) {
 		"/dev":       "/dev: is a folder, must be a regular file",
 		empty:        empty + ": no file names a neighbour",
 	} {
-		var out, complaints bytes.Buffer
-		if status := run(t.Context(), []string{"path", "import", file}, strings.NewReader(""), &out, &complaints); status != exitFailed || !strings.Contains(complaints.String(), want) {
-			t.Errorf("%s: %d %s, want %s", file, status, complaints.String(), want)
+		if status, _, said := clitest.Run(newRootCommand(), "path", "import", file); status != cli.ExitFailed || !strings.Contains(said, want) {
+			t.Errorf("%s: %d %s, want %s", file, status, said, want)
 		}
 	}
 }

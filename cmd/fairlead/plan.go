@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/rollout"
@@ -46,7 +47,7 @@ func resultOf(ch *rollout.Change) changeResult {
 
 // print is the human form: changes on stdout, who was left out on stderr.
 func (r changeResult) print(cmd *cobra.Command, output, nothing string) error {
-	return printAs(cmd.OutOrStdout(), output, r, func(w io.Writer) error {
+	return cli.PrintAs(cmd.OutOrStdout(), output, r, func(w io.Writer) error {
 		for _, u := range r.Unanswered {
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s does not answer (%s): it gets this when it is back, and if its programs run, they go by what they have until then\n", u.Name, u.Error)
 		}
@@ -84,7 +85,7 @@ status 1 if apply would be refused, with the reasons.`,
 		Example: "  fairlead plan -f fairlead.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkOutput(output); err != nil {
+			if err := cli.CheckOutput(output); err != nil {
 				return err
 			}
 			c, err := coordinator(cmd, file)
@@ -105,7 +106,7 @@ status 1 if apply would be refused, with the reasons.`,
 		},
 	}
 	fileFlag(cmd, &file)
-	outputFlag(cmd, &output)
+	cli.OutputFlag(cmd, &output)
 	changeFlags(cmd, &o)
 	return cmd
 }
@@ -132,7 +133,7 @@ func refusedAs(cmd *cobra.Command, output string, ch *rollout.Change, err error)
 	r.Daemons = !errors.Is(err, rollout.ErrNobody)
 	r.Refused = strings.Split(rollout.Text(err), "\n")
 	nothing := func(io.Writer) error { return nil }
-	if err := printAs(cmd.OutOrStdout(), output, r, nothing); err != nil {
+	if err := cli.PrintAs(cmd.OutOrStdout(), output, r, nothing); err != nil {
 		return err
 	}
 	return refused(cmd, err)
@@ -147,5 +148,5 @@ func refused(cmd *cobra.Command, err error) error {
 	for _, line := range lines {
 		fmt.Fprintln(cmd.ErrOrStderr(), "fairlead:", line)
 	}
-	return errSilent
+	return cli.ErrSilent
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/rollout"
 )
@@ -32,7 +33,7 @@ const verbTimeout = 2 * time.Minute
 func (v *verb) flags(cmd *cobra.Command) {
 	fileFlag(cmd, &v.file)
 	cmd.Flags().StringVar(&v.endpoint, "api", "", "daemon that does it, unix:/path or https://address:port (default: the file's first that answers)")
-	outputFlag(cmd, &v.output)
+	cli.OutputFlag(cmd, &v.output)
 	changeFlags(cmd, &v.options)
 }
 
@@ -41,7 +42,7 @@ type client = fairleadv1connect.FairleadClient
 // run has the change made by the daemon of --api, or by the first of the
 // file's that answers, balancers before agents.
 func (v *verb) run(cmd *cobra.Command, do func(context.Context, client) (*connect.Response[fairleadv1.ChangeResponse], error)) error {
-	if err := checkOutput(v.output); err != nil {
+	if err := cli.CheckOutput(v.output); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), verbTimeout)
@@ -100,7 +101,7 @@ func (v *verb) clients(cmd *cobra.Command) (all []namedClient, err error) {
 	}
 	if v.endpoint != "" {
 		if add(v.endpoint, v.endpoint); err != nil {
-			return nil, usageError{fmt.Errorf("--api: %w", err)}
+			return nil, cli.Usage(fmt.Errorf("--api: %w", err))
 		}
 		return all, nil
 	}
@@ -228,11 +229,11 @@ servers that own connections of its buckets go on getting their packets.`,
 			vip, server := vipServer(args)
 			if address != "" {
 				if _, err := netip.ParseAddr(address); err != nil {
-					return usagef("--address %s: not an IP address", address)
+					return cli.Usagef("--address %s: not an IP address", address)
 				}
 			}
 			if cmd.Flags().Changed("weight") && (weight < 1 || weight > 1000) {
-				return usagef("--weight %d: must be 1 to 1000", weight)
+				return cli.Usagef("--weight %d: must be 1 to 1000", weight)
 			}
 			return v.run(cmd, func(ctx context.Context, c client) (*connect.Response[fairleadv1.ChangeResponse], error) {
 				return c.AddServer(ctx, connect.NewRequest(&fairleadv1.AddServerRequest{
@@ -263,7 +264,7 @@ func newWeightCommand() *cobra.Command {
 			vip, server := vipServer(args[:last])
 			weight, err := strconv.ParseUint(args[last], 10, 32)
 			if err != nil || weight < 1 || weight > 1000 {
-				return usagef("weight %s: must be 1 to 1000; 'fairlead drain' gives a server no new connections", args[last])
+				return cli.Usagef("weight %s: must be 1 to 1000; 'fairlead drain' gives a server no new connections", args[last])
 			}
 			if err := v.notSwitch(server); err != nil {
 				return err
@@ -277,4 +278,9 @@ func newWeightCommand() *cobra.Command {
 	}
 	v.flags(cmd)
 	return cmd
+}
+
+// fileFlag adds -f, the configuration file, as every command has it.
+func fileFlag(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVarP(file, "file", "f", "/etc/fairlead/fairlead.yaml", "configuration file")
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/fabric/topology"
@@ -51,10 +52,10 @@ are: their selector, next hops with port numbers, routes and counters.`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "table" && output != "json" && output != "yaml" {
-				return usagef("--output %q: must be table, json or yaml", output)
+				return cli.Usagef("--output %q: must be table, json or yaml", output)
 			}
 			if fabric != "" && cmd.Flags().Changed("file") {
-				return usagef("--fabric asks routers, --file the other daemons: give one of them")
+				return cli.Usagef("--fabric asks routers, --file the other daemons: give one of them")
 			}
 			ask := func() ([]answer, error) {
 				if fabric != "" {
@@ -66,7 +67,7 @@ are: their selector, next hops with port numbers, routes and counters.`,
 			if err != nil {
 				return err
 			}
-			err = printAs(cmd.OutOrStdout(), output, statusValue(answers), func(w io.Writer) error {
+			err = cli.PrintAs(cmd.OutOrStdout(), output, statusValue(answers), func(w io.Writer) error {
 				return statusTable(w, answers, inForce(cmd.Context(), answers, timeout))
 			})
 			if err != nil {
@@ -85,7 +86,7 @@ are: their selector, next hops with port numbers, routes and counters.`,
 	}
 	fileFlag(cmd, &file)
 	cmd.Flags().StringVar(&fabric, "fabric", "", "ask the routers of this fabric.yaml")
-	outputFlag(cmd, &output)
+	cli.OutputFlag(cmd, &output)
 	cmd.Flags().StringVar(&name, "name", "", "ask this daemon alone")
 	cmd.Flags().DurationVar(&timeout, "timeout", 3*time.Second, "how long to wait for each daemon")
 	return cmd

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/rollout"
@@ -59,7 +60,7 @@ type switchResult struct {
 
 // onSwitch has the switch called name do something and prints what it did.
 func (v *verb) onSwitch(cmd *cobra.Command, s *config.Switch, t config.TLS, do func(context.Context, client) ([]string, error)) error {
-	if err := checkOutput(v.output); err != nil {
+	if err := cli.CheckOutput(v.output); err != nil {
 		return err
 	}
 	endpoint := s.API
@@ -68,7 +69,7 @@ func (v *verb) onSwitch(cmd *cobra.Command, s *config.Switch, t config.TLS, do f
 	}
 	c, err := api.Dial(endpoint, t)
 	if err != nil {
-		return usageError{err}
+		return cli.Usage(err)
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), verbTimeout)
 	defer cancel()
@@ -82,7 +83,7 @@ func (v *verb) onSwitch(cmd *cobra.Command, s *config.Switch, t config.TLS, do f
 		}
 	}
 	r := switchResult{Switch: s.Name, Changes: append([]string{}, changes...)}
-	return printAs(cmd.OutOrStdout(), v.output, r, func(w io.Writer) error {
+	return cli.PrintAs(cmd.OutOrStdout(), v.output, r, func(w io.Writer) error {
 		if len(r.Changes) == 0 {
 			_, err := fmt.Fprintln(w, "nothing to do: it is so already")
 			return err
@@ -156,7 +157,7 @@ func unannounced(name string, answers []answer) string {
 // drainSwitch withdraws a switch's announced routes, or announces them again.
 func (v *verb) drainSwitch(cmd *cobra.Command, s *config.Switch, t config.TLS, undrain bool) error {
 	if v.options.Force || len(v.options.Without) > 0 {
-		return usagef("--force, --without: %s is a switch, and nobody else is asked when one is drained; leave them out", s.Name)
+		return cli.Usagef("--force, --without: %s is a switch, and nobody else is asked when one is drained; leave them out", s.Name)
 	}
 	err := v.onSwitch(cmd, s, t, func(ctx context.Context, c client) ([]string, error) {
 		r, err := c.DrainSwitch(ctx, connect.NewRequest(&fairleadv1.DrainSwitchRequest{Undrain: undrain}))
@@ -215,6 +216,6 @@ its metrics. When the servers have been seen to, this has it go on.`,
 		},
 	}
 	fileFlag(cmd, &v.file)
-	outputFlag(cmd, &v.output)
+	cli.OutputFlag(cmd, &v.output)
 	return cmd
 }

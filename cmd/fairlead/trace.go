@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/inspect/trace"
@@ -38,18 +39,18 @@ was captured, so that its cookie is as old as it was then.`,
   fairlead trace 'icmp 198.51.100.1 > 192.0.2.10 too-big mtu=1400 quoting tcp 192.0.2.10:80 > 203.0.113.7:4711 cookie-of=web1'
   fairlead trace --pcap capture.pcap -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(output); err != nil {
+			if err := cli.CheckOutput(output); err != nil {
 				return err
 			}
 			if (len(args) == 0) == (capture == "") {
-				return usagef("give a packet or --pcap FILE; the packet's language: fairlead trace --help")
+				return cli.Usagef("give a packet or --pcap FILE; the packet's language: fairlead trace --help")
 			}
 			var spec *trace.Spec
 			if capture == "" {
 				var err error
 				// Words may come quoted as one argument or as several.
 				if spec, err = trace.ParseSpec(strings.Join(args, " ")); err != nil {
-					return usagef("%w", err)
+					return cli.Usagef("%w", err)
 				}
 			}
 			dir, names, err := findLoaded(name, pinDir, stateDir)
@@ -66,13 +67,13 @@ was captured, so that its cookie is as old as it was then.`,
 				if err != nil {
 					return err
 				}
-				return printAs(cmd.OutOrStdout(), output, story, story.Text)
+				return cli.PrintAs(cmd.OutOrStdout(), output, story, story.Text)
 			}
 			stories, err := traceCapture(t, capture, number)
 			if err != nil {
 				return err
 			}
-			return printAs(cmd.OutOrStdout(), output, stories, func(w io.Writer) error {
+			return cli.PrintAs(cmd.OutOrStdout(), output, stories, func(w io.Writer) error {
 				for i, s := range stories {
 					if i > 0 {
 						fmt.Fprintln(w)
@@ -90,7 +91,7 @@ was captured, so that its cookie is as old as it was then.`,
 	cmd.Flags().StringVar(&stateDir, "state-dir", daemon.DefaultStateDir, "folder of the daemons' state: gives names to VIPs and servers")
 	cmd.Flags().StringVar(&capture, "pcap", "", "trace the packets of this file")
 	cmd.Flags().IntVar(&number, "packet", 0, "of --pcap, show only this packet (from 1); those before run, too")
-	outputFlag(cmd, &output)
+	cli.OutputFlag(cmd, &output)
 	return cmd
 }
 
@@ -102,7 +103,7 @@ const besides = "; packets of scheme faild pass none: ip route get, ip neigh and
 func findLoaded(name, pinDir, stateDir string) (string, *controller.Assignment, error) {
 	if pinDir != "" {
 		if name != "" {
-			return "", nil, usagef("give --name or --pin-dir, not both")
+			return "", nil, cli.Usagef("give --name or --pin-dir, not both")
 		}
 		name = filepath.Base(pinDir)
 	}
@@ -114,7 +115,7 @@ func findLoaded(name, pinDir, stateDir string) (string, *controller.Assignment, 
 		case len(found) == 0:
 			return "", nil, errors.New("no balancer is loaded here: start one with fairlead lb" + besides)
 		case len(found) > 1:
-			return "", nil, usagef("several balancers are loaded (%s): say which by --name", strings.Join(found, ", "))
+			return "", nil, cli.Usagef("several balancers are loaded (%s): say which by --name", strings.Join(found, ", "))
 		}
 		name = found[0]
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/kernel/host"
@@ -38,13 +39,13 @@ bridge entries go. The sysctls that say how the kernel hashes stay.`,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			if bridge != "" {
 				if all || pinDir != "" || len(names) > 0 {
-					return usagef("--switch names a bridge: give neither names, --all nor --pin-dir with it")
+					return cli.Usagef("--switch names a bridge: give neither names, --all nor --pin-dir with it")
 				}
 				return unloadSwitch(cmd, bridge)
 			}
 			if pinDir != "" {
 				if all || len(names) > 0 {
-					return usagef("--pin-dir names the folder: give neither names nor --all with it")
+					return cli.Usagef("--pin-dir names the folder: give neither names nor --all with it")
 				}
 				left, err := unload(pinDir)
 				if err != nil {
@@ -69,7 +70,7 @@ bridge entries go. The sysctls that say how the kernel hashes stay.`,
 			switch {
 			case all:
 				if len(names) > 0 {
-					return usagef("give names or --all, not both")
+					return cli.Usagef("give names or --all, not both")
 				}
 				names = found
 			case len(names) == 0 && len(found) == 0:
@@ -78,7 +79,7 @@ bridge entries go. The sysctls that say how the kernel hashes stay.`,
 			case len(names) == 0 && len(found) == 1:
 				names = found
 			case len(names) == 0:
-				return usagef("several daemons' programs are loaded (%s): name the ones to take out, or --all", strings.Join(found, ", "))
+				return cli.Usagef("several daemons' programs are loaded (%s): name the ones to take out, or --all", strings.Join(found, ", "))
 			}
 			for _, n := range names {
 				dir := lb.DefaultPinDir(n)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/version"
 )
 
@@ -21,12 +22,12 @@ func newVersionCommand() *cobra.Command {
 				Version string `json:"version"`
 				Go      string `json:"go"`
 			}{version.String(), runtime.Version()}
-			return printAs(cmd.OutOrStdout(), output, value, func(w io.Writer) error {
+			return cli.PrintAs(cmd.OutOrStdout(), output, value, func(w io.Writer) error {
 				_, err := fmt.Fprintf(w, "fairlead %s (%s)\n", value.Version, value.Go)
 				return err
 			})
 		},
 	}
-	outputFlag(cmd, &output)
+	cli.OutputFlag(cmd, &output)
 	return cmd
 }

@@ -8,14 +8,13 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/cmd/built"
 	"github.com/fairlead/fairlead/fabric/paths"
 	"github.com/fairlead/fairlead/fabric/pathsel"
 	"github.com/fairlead/fairlead/fabric/topology"
@@ -190,39 +189,6 @@ func TestRewritten(t *testing.T) {
 	}
 }
 
-// built is the fairlead that runs in routers, built once for all tests.
-var built struct {
-	once sync.Once
-	dir  string
-	err  error
-}
-
-func TestMain(m *testing.M) {
-	status := m.Run()
-	if built.dir != "" {
-		os.RemoveAll(built.dir)
-	}
-	os.Exit(status)
-}
-
-// program is the fairlead that runs in routers.
-func program(t *testing.T) string {
-	t.Helper()
-	built.once.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "fairlead-probe"); built.err != nil {
-			return
-		}
-		out, err := exec.Command("go", "build", "-o", filepath.Join(built.dir, "fairlead"), "../../cmd/fairlead").CombinedOutput()
-		if err != nil {
-			built.err = fmt.Errorf("go build: %w: %s", err, out)
-		}
-	})
-	if built.err != nil {
-		t.Fatal(built.err)
-	}
-	return filepath.Join(built.dir, "fairlead")
-}
-
 // names is a finding that says just this of one link.
 func names(kind Kind, link int) func([]State, []Finding) bool {
 	return func(_ []State, found []Finding) bool {
@@ -234,7 +200,7 @@ func names(kind Kind, link int) func([]State, []Finding) bool {
 // no other; and it is well again when it is.
 func TestBadLink(t *testing.T) {
 	of, err := topology.LeafSpine(2, 4, 1)
-	f := buildFabric(t, "link", of, err, fabrics.Options{Program: program(t), Wires: true})
+	f := buildFabric(t, "link", of, err, fabrics.Options{Program: built.Fairlead(t), Wires: true})
 	answerOn(t, f, "host-1", DefaultPort)
 	do := func(err error) {
 		t.Helper()
@@ -298,7 +264,7 @@ func TestFields(t *testing.T) {
 	if err == nil {
 		of.Selector.IPv4, of.Selector.IPv6 = pathsel.SourcePort, pathsel.FlowLabel
 	}
-	f := buildFabric(t, "field", of, err, fabrics.Options{Program: program(t)})
+	f := buildFabric(t, "field", of, err, fabrics.Options{Program: built.Fairlead(t)})
 	answerOn(t, f, "host-1", DefaultPort)
 	for _, six := range []bool{false, true} {
 		p := probeFrom(t, f, "host-0", "host-1", six)

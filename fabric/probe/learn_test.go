@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/cmd/built"
 	"github.com/fairlead/fairlead/fabric/topology"
 	"github.com/fairlead/fairlead/lab/fabrics"
 	"github.com/fairlead/fairlead/lab/netspace"
@@ -14,7 +15,7 @@ import (
 // of all ports that selectors can name.
 func TestLearn(t *testing.T) {
 	of, err := topology.LeafSpine(2, 3, 1)
-	f := buildFabric(t, "learn", of, err, fabrics.Options{Program: program(t)})
+	f := buildFabric(t, "learn", of, err, fabrics.Options{Program: built.Fairlead(t)})
 	real := f.Topology()
 	learned := &topology.Fabric{Selector: real.Selector}
 	for i, n := range real.Nodes {

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
+	"github.com/fairlead/fairlead/cmd/built"
 	"github.com/fairlead/fairlead/inspect/doctor"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/lab"
@@ -76,10 +77,7 @@ func TestDoctor(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("network namespaces need root: run the tests with sudo")
 	}
-	program := filepath.Join(t.TempDir(), "fairlead")
-	if out, err := exec.Command("go", "build", "-o", program, "../../cmd/fairlead").CombinedOutput(); err != nil {
-		t.Fatalf("build fairlead: %v\n%s", err, out)
-	}
+	program := built.Fairlead(t)
 	name := fmt.Sprint("doctor", os.Getpid())
 	l, err := lab.Up(t.Context(), lab.Options{Name: name, Servers: 1, LBs: 1, Program: program}, true)
 	if err != nil {

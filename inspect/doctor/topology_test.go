@@ -3,13 +3,12 @@ package doctor_test
 import (
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/cmd/built"
 	"github.com/fairlead/fairlead/fabric/topology"
 	"github.com/fairlead/fairlead/inspect/doctor"
 	"github.com/fairlead/fairlead/lab/fabrics"
@@ -22,10 +21,7 @@ func TestTopology(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("fabrics of namespaces need root: run the tests with sudo")
 	}
-	program := filepath.Join(t.TempDir(), "fairlead")
-	if out, err := exec.Command("go", "build", "-o", program, "../../cmd/fairlead").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v: %s", err, out)
-	}
+	program := built.Fairlead(t)
 	of, err := topology.LeafSpine(2, 2, 1)
 	if err != nil {
 		t.Fatal(err)

@@ -39,7 +39,7 @@ const (
 type Options struct {
 	Runs int   `json:"runs"` // with seven subflows, with chosen and with random ports, 1 to MostRuns
 	Rate int64 `json:"rate"` // of a link, bit/s
-	// Program is the fairlead binary that runs in the machines; empty: this one.
+	// Program is the fairlead binary that runs in the machines.
 	Program string `json:"-"`
 	// Watch, if set, is told what happens.
 	Watch func(string) `json:"-"`
@@ -70,13 +70,6 @@ func (o *Options) Check() error {
 func (o *Options) fill() error {
 	if o.Watch == nil {
 		o.Watch = func(string) {}
-	}
-	if o.Program == "" {
-		program, err := os.Executable()
-		if err != nil {
-			return err
-		}
-		o.Program = program
 	}
 	return o.Check()
 }

@@ -4,42 +4,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/cmd/built"
 	"github.com/fairlead/fairlead/fabric/mptcp"
 	"github.com/fairlead/fairlead/lab/fabrics"
 	"github.com/fairlead/fairlead/lab/netspace"
 )
-
-// programDir is removed when the tests are over.
-var programDir string
-
-// program builds the fairlead binary that runs in the machines.
-var program = sync.OnceValues(func() (string, error) {
-	var err error
-	if programDir, err = os.MkdirTemp("", "fairlead-sevenpaths-test"); err != nil {
-		return "", err
-	}
-	path := filepath.Join(programDir, "fairlead")
-	if out, err := exec.Command("go", "build", "-o", path, "../../cmd/fairlead").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build fairlead: %w\n%s", err, out)
-	}
-	return path, nil
-})
-
-func TestMain(m *testing.M) {
-	status := m.Run()
-	if programDir != "" {
-		os.RemoveAll(programDir)
-	}
-	os.Exit(status)
-}
 
 // options are the tests': slower links leave processors to other tests.
 func options(t *testing.T) Options {
@@ -47,11 +21,7 @@ func options(t *testing.T) Options {
 	if os.Geteuid() != 0 {
 		t.Fatal("testbeds need root: run the tests with sudo")
 	}
-	o := Options{Runs: 1, Rate: 10e6, Watch: func(text string) { t.Log(text) }}
-	var err error
-	if o.Program, err = program(); err != nil {
-		t.Fatal(err)
-	}
+	o := Options{Runs: 1, Rate: 10e6, Program: built.Fairlead(t), Watch: func(text string) { t.Log(text) }}
 	if err := o.fill(); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/cmd/built"
 	"github.com/fairlead/fairlead/lab/netspace"
 )
 
@@ -18,7 +19,7 @@ func TestAgentRestarts(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("this test builds network namespaces: run it as root")
 	}
-	o := Options{Servers: 1, Program: program(t)}
+	o := Options{Servers: 1, Program: built.Fairlead(t)}
 	if err := o.complete(); err != nil {
 		t.Fatal(err)
 	}

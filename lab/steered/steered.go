@@ -20,7 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -44,7 +43,7 @@ type Options struct {
 	Limit int
 	// Phase is how long each phase lasts (default 5s, at least 2s).
 	Phase time.Duration
-	// Program is the fairlead binary (default: this one).
+	// Program is the fairlead binary that runs in the machines.
 	Program string
 	// Keep leaves the lab of a failed run.
 	Keep bool
@@ -150,12 +149,6 @@ func (o *Options) complete() error {
 	}
 	if o.Watch == nil {
 		o.Watch = func(string) {}
-	}
-	if o.Program == "" {
-		var err error
-		if o.Program, err = os.Executable(); err != nil {
-			return err
-		}
 	}
 	return nil
 }

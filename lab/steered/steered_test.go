@@ -1,49 +1,15 @@
 package steered
 
 import (
-	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/cmd/built"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/lab/netspace"
 )
-
-// built is the fairlead binary, built once for all tests.
-var built struct {
-	once sync.Once
-	dir  string
-	err  error
-}
-
-func TestMain(m *testing.M) {
-	status := m.Run()
-	if built.dir != "" {
-		os.RemoveAll(built.dir)
-	}
-	os.Exit(status)
-}
-
-func program(t *testing.T) string {
-	t.Helper()
-	built.once.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "fairlead-steered"); built.err != nil {
-			return
-		}
-		if out, err := exec.Command("go", "build", "-o", filepath.Join(built.dir, "fairlead"), "../../cmd/fairlead").CombinedOutput(); err != nil {
-			built.err = fmt.Errorf("%w: %s", err, out)
-		}
-	})
-	if built.err != nil {
-		t.Fatal(built.err)
-	}
-	return filepath.Join(built.dir, "fairlead")
-}
 
 // A small run of the whole scenario: what is steered leaves the bad link in time
 // and breaks nothing, what is not stalls.
@@ -52,7 +18,7 @@ func TestFabric(t *testing.T) {
 		t.Fatal("this test builds network namespaces: run it as root")
 	}
 	// A phase of the cut is longer than what counts as a stall.
-	r, err := Run(t.Context(), Options{Servers: 2, Connections: 16, Phase: 2500 * time.Millisecond, Program: program(t),
+	r, err := Run(t.Context(), Options{Servers: 2, Connections: 16, Phase: 2500 * time.Millisecond, Program: built.Fairlead(t),
 		Watch: func(text string) { t.Log(text) }})
 	if err != nil {
 		t.Fatal(err)

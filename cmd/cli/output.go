@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"encoding/json"
@@ -9,18 +9,18 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// outputFlag adds -o table|json|yaml. JSON field names are stable.
-func outputFlag(cmd *cobra.Command, output *string) {
+// OutputFlag adds -o table|json|yaml. JSON field names are stable.
+func OutputFlag(cmd *cobra.Command, output *string) {
 	cmd.Flags().StringVarP(output, "output", "o", "table", "how to print: table, json or yaml")
 }
 
-// checkOutput refuses an -o that printAs would refuse, before anything is done.
-func checkOutput(output string) error {
-	return printAs(io.Discard, output, nil, func(io.Writer) error { return nil })
+// CheckOutput refuses an -o that PrintAs would refuse, before anything is done.
+func CheckOutput(output string) error {
+	return PrintAs(io.Discard, output, nil, func(io.Writer) error { return nil })
 }
 
-// printAs prints value as -o asks; table prints the human form.
-func printAs(w io.Writer, output string, value any, table func(io.Writer) error) error {
+// PrintAs prints value as -o asks; table prints the human form.
+func PrintAs(w io.Writer, output string, value any, table func(io.Writer) error) error {
 	switch output {
 	case "table":
 		return table(w)
@@ -44,7 +44,7 @@ func printAs(w io.Writer, output string, value any, table func(io.Writer) error)
 		e.CompactSeqIndent()
 		return e.Encode(&n)
 	}
-	return usagef("--output %q: must be table, json or yaml", output)
+	return Usagef("--output %q: must be table, json or yaml", output)
 }
 
 // plainStyle drops the brackets and quotes that n has from JSON.
@@ -53,9 +53,4 @@ func plainStyle(n *yaml.Node) {
 	for _, c := range n.Content {
 		plainStyle(c)
 	}
-}
-
-// fileFlag adds -f, the configuration file, as every command has it.
-func fileFlag(cmd *cobra.Command, file *string) {
-	cmd.Flags().StringVarP(file, "file", "f", "/etc/fairlead/fairlead.yaml", "configuration file")
 }

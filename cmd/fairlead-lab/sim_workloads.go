@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/workload"
 )
@@ -37,7 +38,7 @@ values. With a file, reads it as the simulations do and shows what is in it:
   fairlead sim workloads flows.csv -o json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(output); err != nil {
+			if err := cli.CheckOutput(output); err != nil {
 				return err
 			}
 			if len(args) == 0 {
@@ -45,16 +46,16 @@ values. With a file, reads it as the simulations do and shows what is in it:
 				for i := range list {
 					list[i].Steps = nil
 				}
-				return printAs(cmd.OutOrStdout(), output, list, func(w io.Writer) error { return printWorkloads(w, list) })
+				return cli.PrintAs(cmd.OutOrStdout(), output, list, func(w io.Writer) error { return printWorkloads(w, list) })
 			}
 			e, err := workload.Describe(args[0])
 			if err != nil {
 				return err
 			}
-			return printAs(cmd.OutOrStdout(), output, e, func(w io.Writer) error { return printWorkload(w, e) })
+			return cli.PrintAs(cmd.OutOrStdout(), output, e, func(w io.Writer) error { return printWorkload(w, e) })
 		},
 	}
-	outputFlag(c, &output)
+	cli.OutputFlag(c, &output)
 	return c
 }
 

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/config/yamlfile"
 	"github.com/fairlead/fairlead/lab"
 )
@@ -62,25 +62,28 @@ the flood fills no table: then the run proves nothing.`,
   fairlead lab run scaling --seed 2
   fairlead lab run churn -o json --seed 7 --scheme cheetah --policy p2c --ipv6`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(output); err != nil {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if err := cli.CheckOutput(output); err != nil {
 				return err
 			}
 			o.Scenario = args[0]
 			if known := lab.ScenarioNames(); !slices.Contains(known, o.Scenario) {
 				known = append(known, "fabric", "seven-paths")
-				return usagef("there is no scenario %q%s; there are %s", o.Scenario, didYouMean(yamlfile.Nearest(o.Scenario, known)), strings.Join(known, ", "))
+				return cli.Usagef("there is no scenario %q%s; there are %s", o.Scenario, cli.DidYouMean(yamlfile.Nearest(o.Scenario, known)), strings.Join(known, ", "))
 			}
 			if !cmd.Flags().Changed("seed") {
 				o.Seed = rand.Uint64() >> 33 // short enough to type again
 			}
 			out := cmd.OutOrStdout()
-			if output == "table" && isTerminal(out) {
+			if output == "table" && cli.Terminal(out) {
 				o.Watch = func(m lab.Moment) {
 					if m.Text != "" {
 						fmt.Fprintln(out, m.Line())
 					}
 				}
+			}
+			if o.Program, err = cli.Beside(cli.Product); err != nil {
+				return err
 			}
 			result, err := lab.Run(cmd.Context(), o)
 			if errors.Is(err, context.Canceled) && cmd.Context().Err() != nil {
@@ -89,7 +92,7 @@ the flood fills no table: then the run proves nothing.`,
 			if err != nil {
 				return err
 			}
-			if err := printAs(out, output, result, func(w io.Writer) error { return result.PrintResult(w) }); err != nil {
+			if err := cli.PrintAs(out, output, result, func(w io.Writer) error { return result.PrintResult(w) }); err != nil {
 				return err
 			}
 			if len(result.Verdict) > 0 {
@@ -110,17 +113,7 @@ the flood fills no table: then the run proves nothing.`,
 	c.Flags().BoolVar(&o.NoTimestamps, "no-timestamps", false, "client without TCP timestamps, so without cookies: cheetah's fallback")
 	c.Flags().BoolVar(&o.WithoutGuards, "without-guards", false, "attack: leave out what holds attackers off; the run fails unless attacks succeed then")
 	c.Flags().BoolVar(&o.Keep, "keep", false, "leave the lab there if the run fails")
-	outputFlag(c, &output)
+	cli.OutputFlag(c, &output)
 	c.AddCommand(newLabFabric(), newLabSevenPaths())
 	return c
-}
-
-// isTerminal tells whether a person watches.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

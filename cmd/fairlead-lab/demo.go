@@ -6,21 +6,25 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/lab"
 )
 
 func newDemoCommand() *cobra.Command {
 	var seed uint64
 	c := &cobra.Command{
-		Use:   "demo",
-		Short: "See Fairlead keep connections alive, on this machine, in a minute",
+		Use: "demo",
 		Long: `Builds a small data centre of network namespaces on this machine, changes it
 under hundreds of real connections, and shows what breaks with Fairlead's
 cookie and what breaks without. Everything is removed at the end. Needs root.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cmd.OutOrStdout()
-			result, err := lab.Demo(cmd.Context(), out, isTerminal(out), seed)
+			program, err := cli.Beside(cli.Product)
+			if err != nil {
+				return err
+			}
+			result, err := lab.Demo(cmd.Context(), out, cli.Terminal(out), seed, program)
 			if err != nil {
 				return err
 			}

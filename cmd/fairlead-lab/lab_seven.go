@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/fabric/topology"
 	"github.com/fairlead/fairlead/lab/sevenpaths"
 )
@@ -30,18 +31,21 @@ times (of two). It needs root, and takes six minutes with 50 runs, two with one.
 		Example: "  fairlead lab run seven-paths\n  fairlead lab run seven-paths --runs 400 --rate 100Mbit -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if err := checkOutput(output); err != nil {
+			if err := cli.CheckOutput(output); err != nil {
 				return err
 			}
 			if o.Rate, err = topology.ParseRate(rate); err != nil {
-				return usagef("--rate %q: %w; such as 20Mbit", rate, err)
+				return cli.Usagef("--rate %q: %w; such as 20Mbit", rate, err)
 			}
 			if err := o.Check(); err != nil {
-				return usageError{err}
+				return cli.Usage(err)
 			}
 			out := cmd.OutOrStdout()
-			if output == "table" && isTerminal(out) {
+			if output == "table" && cli.Terminal(out) {
 				o.Watch = func(text string) { fmt.Fprintln(out, text) }
+			}
+			if o.Program, err = cli.Beside(cli.Product); err != nil {
+				return err
 			}
 			result, err := sevenpaths.Run(cmd.Context(), o)
 			if errors.Is(err, context.Canceled) && cmd.Context().Err() != nil {
@@ -50,7 +54,7 @@ times (of two). It needs root, and takes six minutes with 50 runs, two with one.
 			if err != nil {
 				return err
 			}
-			if err := printAs(out, output, result, result.PrintResult); err != nil {
+			if err := cli.PrintAs(out, output, result, result.PrintResult); err != nil {
 				return err
 			}
 			if len(result.Verdict) > 0 {
@@ -61,6 +65,6 @@ times (of two). It needs root, and takes six minutes with 50 runs, two with one.
 	}
 	c.Flags().IntVar(&o.Runs, "runs", sevenpaths.DefaultRuns, fmt.Sprintf("runs with seven subflows, for each kind of ports, 1 to %d", sevenpaths.MostRuns))
 	c.Flags().StringVar(&rate, "rate", "20Mbit", "rate of each link, 1Mbit to 200Mbit")
-	outputFlag(c, &output)
+	cli.OutputFlag(c, &output)
 	return c
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/show"
 )
@@ -28,11 +29,11 @@ func newSimScenario(k sim.Kind) *cobra.Command {
 		Example: k.Example,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(checkOutput(output), checkPlot(plot), checkCommon(common)); err != nil {
+			if err := errors.Join(cli.CheckOutput(output), cli.CheckPlot(plot), checkCommon(common)); err != nil {
 				return err
 			}
 			if err := scenario.Check(); err != nil {
-				return usageError{err}
+				return cli.Usage(err)
 			}
 			progress, done := simProgress(k.Name)
 			common.Progress = progress
@@ -43,14 +44,14 @@ func newSimScenario(k sim.Kind) *cobra.Command {
 			}
 			table := func(w io.Writer) error { return show.Table(w, r) }
 			draw := func(w io.Writer) error { return show.Plot(w, r) }
-			return errors.Join(printAs(cmd.OutOrStdout(), output, r, table), writePlot(plot, draw))
+			return errors.Join(cli.PrintAs(cmd.OutOrStdout(), output, r, table), cli.WritePlot(plot, draw))
 		},
 	}
 	scenario.Flags(c.Flags())
 	c.Flags().VisitAll(plainList)
 	commonFlags(c.Flags(), &common)
 	c.Flags().StringVar(&plot, "plot", "", "draw the figures to this file, an SVG")
-	outputFlag(c, &output)
+	cli.OutputFlag(c, &output)
 	return c
 }
 
@@ -64,10 +65,10 @@ func commonFlags(f *pflag.FlagSet, c *sim.Common) {
 func checkCommon(c sim.Common) error {
 	const most = 10_000
 	if c.Seeds < 1 || c.Seeds > most {
-		return usagef("--seeds %d: must be 1 to 10,000", c.Seeds)
+		return cli.Usagef("--seeds %d: must be 1 to 10,000", c.Seeds)
 	}
 	if c.Workers < 0 || c.Workers > most {
-		return usagef("--workers %d: must be 1 to 10,000, or 0 for all cores", c.Workers)
+		return cli.Usagef("--workers %d: must be 1 to 10,000, or 0 for all cores", c.Workers)
 	}
 	return nil
 }
@@ -75,7 +76,7 @@ func checkCommon(c sim.Common) error {
 // simProgress shows the share done and the time on a terminal; done says there
 // what it took.
 func simProgress(what string) (progress func(share float64), done func()) {
-	if !terminal(os.Stderr) {
+	if !cli.Terminal(os.Stderr) {
 		return nil, func() {}
 	}
 	var mu sync.Mutex

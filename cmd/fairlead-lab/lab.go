@@ -8,16 +8,17 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/lab"
 )
 
 func newLabCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "lab",
-		Short: "A whole deployment on this machine, in network namespaces",
+		Use: "lab",
 		Long: `A lab is a client, a router, balancers (or switches) and servers in network namespaces of
 this machine, with Fairlead running in them: to look at, to try things in, and
 to see what breaks connections and what does not. It needs root.`,
@@ -44,13 +45,16 @@ func newLabUp() *cobra.Command {
 		Use:   "up",
 		Short: "Start a lab and leave it running",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			// To lab.Options zero means the default; asked for, it is wrong.
 			if o.Servers < 1 || o.Servers > lab.MaxServers {
-				return usagef("--servers %d: must be 1 to %d", o.Servers, lab.MaxServers)
+				return cli.Usagef("--servers %d: must be 1 to %d", o.Servers, lab.MaxServers)
 			}
 			if o.LBs < 1 || o.LBs > lab.MaxLBs {
-				return usagef("--lbs %d: must be 1 to %d (without balancers: --plain)", o.LBs, lab.MaxLBs)
+				return cli.Usagef("--lbs %d: must be 1 to %d (without balancers: --plain)", o.LBs, lab.MaxLBs)
+			}
+			if o.Program, err = cli.Beside(cli.Product); err != nil {
+				return err
 			}
 			l, err := lab.Up(cmd.Context(), o, false)
 			if errors.Is(err, context.Canceled) && cmd.Context().Err() != nil {
@@ -59,7 +63,7 @@ func newLabUp() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			l.Describe(cmd.OutOrStdout(), os.Args[0])
+			l.Describe(cmd.OutOrStdout(), strings.TrimSuffix(os.Args[0], "-lab"))
 			return nil
 		},
 	}
@@ -89,10 +93,10 @@ func newLabDown() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			named := cmd.Flags().Changed("lab")
 			if len(args) > 0 && named && args[0] != name {
-				return usagef("which lab, %s or --lab %s?", args[0], name)
+				return cli.Usagef("which lab, %s or --lab %s?", args[0], name)
 			}
 			if all && (named || len(args) > 0) {
-				return usagef("--all takes down every lab: name none with it")
+				return cli.Usagef("--all takes down every lab: name none with it")
 			}
 			names := []string{name}
 			if len(args) > 0 {
@@ -125,11 +129,11 @@ func newLabStatus() *cobra.Command {
 				return err
 			}
 			s := l.Status(cmd.Context())
-			return printAs(cmd.OutOrStdout(), output, s, func(w io.Writer) error { return s.Print(w) })
+			return cli.PrintAs(cmd.OutOrStdout(), output, s, func(w io.Writer) error { return s.Print(w) })
 		},
 	}
 	labName(c, &name)
-	outputFlag(c, &output)
+	cli.OutputFlag(c, &output)
 	return c
 }
 
@@ -154,7 +158,7 @@ status is the command's.`,
 				command = command[1:]
 			}
 			if len(command) == 0 {
-				return usagef("what should run in %s? For example: fairlead lab exec %s -- ip address", args[0], args[0])
+				return cli.Usagef("what should run in %s? For example: fairlead lab exec %s -- ip address", args[0], args[0])
 			}
 			return l.Exec(args[0], command)
 		},
@@ -213,7 +217,7 @@ func newLabServe() *cobra.Command {
 			for _, t := range texts {
 				a, err := netip.ParseAddr(t)
 				if err != nil {
-					return usagef("--address: %v", err)
+					return cli.Usagef("--address: %v", err)
 				}
 				addresses = append(addresses, a)
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/fabric/topology"
 	"github.com/fairlead/fairlead/lab/steered"
 )
@@ -35,8 +36,8 @@ that is not steered, for then the run proves nothing. It needs root, and takes
 about a minute.`,
 		Example: "  fairlead lab run fabric\n  fairlead lab run fabric --steer server,off -o json",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkOutput(output); err != nil {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if err := cli.CheckOutput(output); err != nil {
 				return err
 			}
 			for _, f := range []struct {
@@ -45,16 +46,19 @@ about a minute.`,
 			}{{"rate", rate, &o.ConnectionRate}, {"limit", limit, &o.Limit}} {
 				bits, err := topology.ParseRate(f.text)
 				if err != nil {
-					return usagef("--%s %q: %v; write bit/s such as 400kbit or 1Mbit", f.flag, f.text, err)
+					return cli.Usagef("--%s %q: %v; write bit/s such as 400kbit or 1Mbit", f.flag, f.text, err)
 				}
 				*f.to = int(bits)
 			}
 			if err := steered.CheckOptions(o); err != nil {
-				return usagef("%v", err)
+				return cli.Usagef("%v", err)
 			}
 			out := cmd.OutOrStdout()
-			if output == "table" && isTerminal(out) {
+			if output == "table" && cli.Terminal(out) {
 				o.Watch = func(text string) { fmt.Fprintln(out, text) }
+			}
+			if o.Program, err = cli.Beside(cli.Product); err != nil {
+				return err
 			}
 			result, err := steered.Run(cmd.Context(), o)
 			if errors.Is(err, context.Canceled) && cmd.Context().Err() != nil {
@@ -63,7 +67,7 @@ about a minute.`,
 			if err != nil {
 				return err
 			}
-			if err := printAs(out, output, result, func(w io.Writer) error { return result.Print(w) }); err != nil {
+			if err := cli.PrintAs(out, output, result, func(w io.Writer) error { return result.Print(w) }); err != nil {
 				return err
 			}
 			if len(result.Verdict) > 0 {
@@ -79,6 +83,6 @@ about a minute.`,
 	c.Flags().StringVar(&limit, "limit", "1Mbit", "rate of the degraded link")
 	c.Flags().DurationVar(&o.Phase, "phase", 0, "how long each phase lasts, 2s to 1m (default 5s)")
 	c.Flags().BoolVar(&o.Keep, "keep", false, "leave the fabric there if the run fails")
-	outputFlag(c, &output)
+	cli.OutputFlag(c, &output)
 	return c
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/sim/tracking"
 )
 
@@ -39,21 +40,21 @@ All cases with all seeds take about ten minutes and 1.5 GB of memory.`,
 			for _, h := range hashes {
 				o.Hashes = append(o.Hashes, chash.Kind(h))
 			}
-			if err := errors.Join(checkOutput(output), checkPlot(plot)); err != nil {
+			if err := errors.Join(cli.CheckOutput(output), cli.CheckPlot(plot)); err != nil {
 				return err
 			}
 			if err := o.Check(); err != nil {
-				return usageError{err}
+				return cli.Usage(err)
 			}
 			if capture != "" {
 				for _, flag := range []string{"flows", "packets", "zipf"} {
 					if cmd.Flags().Changed(flag) {
-						return usagef("--%s: a capture (--pcap) has its own", flag)
+						return cli.Usagef("--%s: a capture (--pcap) has its own", flag)
 					}
 				}
 				var err error
 				if o.Capture, err = readCapture(capture); err != nil {
-					return usageError{err} // as of --flows
+					return cli.Usage(err) // as of --flows
 				}
 			}
 			var done func()
@@ -63,7 +64,7 @@ All cases with all seeds take about ten minutes and 1.5 GB of memory.`,
 			if err != nil {
 				return interrupted(err)
 			}
-			return errors.Join(printAs(cmd.OutOrStdout(), output, r, r.Print), writePlot(plot, r.Plot))
+			return errors.Join(cli.PrintAs(cmd.OutOrStdout(), output, r, r.Print), cli.WritePlot(plot, r.Plot))
 		},
 	}
 	f := c.Flags()
@@ -82,7 +83,7 @@ All cases with all seeds take about ten minutes and 1.5 GB of memory.`,
 	f.BoolVar(&o.Plain, "plain", false, "also full-ct over a plain open-addressing table, to measure full-ct's own table by")
 	f.StringVar(&plot, "plot", "", "write the rates to this file, an SVG")
 	f.VisitAll(plainList)
-	outputFlag(c, &output)
+	cli.OutputFlag(c, &output)
 	return c
 }
 
@@ -96,7 +97,7 @@ func kindNames(kinds []chash.Kind) []string {
 
 // traceProgress shows the steps on a terminal; done clears the line.
 func traceProgress() (progress func(step, steps int, what string), done func()) {
-	if !terminal(os.Stderr) {
+	if !cli.Terminal(os.Stderr) {
 		return nil, func() {}
 	}
 	return func(step, steps int, what string) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/scenarios"
 	"github.com/fairlead/fairlead/sim/show"
@@ -41,19 +42,19 @@ All of them take about 20 minutes on two cores.`,
   fairlead sim all --report results --renew fat-tree`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(checkOutput(output), checkAll(common, report)); err != nil {
+			if err := errors.Join(cli.CheckOutput(output), checkAll(common, report)); err != nil {
 				return err
 			}
 			names, flag := only, "--only"
 			if len(renew) > 0 && len(only) > 0 {
-				return usagef("--only and --renew: give one of them: --renew keeps what an older report has of the other scenarios, --only does not")
+				return cli.Usagef("--only and --renew: give one of them: --renew keeps what an older report has of the other scenarios, --only does not")
 			}
 			if len(renew) > 0 {
 				names, flag = renew, "--renew"
 			}
 			kinds, err := chosen(flag, names)
 			if err != nil {
-				return usageError{err}
+				return cli.Usage(err)
 			}
 			kept, err := keptBy(report, renew)
 			if err != nil {
@@ -69,20 +70,20 @@ All of them take about 20 minutes on two cores.`,
 	commonFlags(f, &common)
 	f.Lookup("seeds").Usage = "how many seeds of each scenario, from --seed on (0: as many as each has by default)"
 	f.VisitAll(plainList)
-	outputFlag(c, &output)
+	cli.OutputFlag(c, &output)
 	return c
 }
 
 func checkAll(common sim.Common, report string) error {
 	if common.Seeds < 0 {
-		return usagef("--seeds %d: must be 1 to 10,000, or 0 for as many as each has by default", common.Seeds)
+		return cli.Usagef("--seeds %d: must be 1 to 10,000, or 0 for as many as each has by default", common.Seeds)
 	}
 	common.Seeds = max(1, common.Seeds) // each has its own
 	if err := checkCommon(common); err != nil {
 		return err
 	}
 	if report == "" {
-		return usagef("--report: name the directory that the report is to be written to")
+		return cli.Usagef("--report: name the directory that the report is to be written to")
 	}
 	return nil
 }
@@ -117,7 +118,7 @@ func keptBy(report string, renewed []string) (kept []show.Entry, err error) {
 	}
 	older, err := show.ReadReport(report)
 	if err != nil {
-		return nil, usagef("--renew: %w; run all scenarios first", err)
+		return nil, cli.Usagef("--renew: %w; run all scenarios first", err)
 	}
 	for _, e := range older.Entries {
 		if !slices.Contains(renewed, e.Name) {
@@ -144,7 +145,7 @@ func inOrder(entries []show.Entry) (all []show.Entry) {
 func simAll(cmd *cobra.Command, kinds []sim.Kind, kept []show.Entry, common sim.Common, report, output string) (err error) {
 	place, err := show.NewPlace(report)
 	if err != nil {
-		return usagef("--report %w", err)
+		return cli.Usagef("--report %w", err)
 	}
 	defer func() { err = errors.Join(err, place.Discard()) }()
 	done := func() {}
@@ -174,7 +175,7 @@ func simAll(cmd *cobra.Command, kinds []sim.Kind, kept []show.Entry, common sim.
 		_, err := fmt.Fprintf(w, "written: %s\n", report)
 		return err
 	}
-	return errors.Join(printAs(cmd.OutOrStdout(), output, r, written), failures(entries))
+	return errors.Join(cli.PrintAs(cmd.OutOrStdout(), output, r, written), failures(entries))
 }
 
 func entryLine(e show.Entry) string {

@@ -1,15 +1,25 @@
 package main
 
 import (
-	"bytes"
-	"strings"
 	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/fairlead/fairlead/cmd/cli"
+	"github.com/fairlead/fairlead/cmd/cli/clitest"
 )
 
-// TestUsage: what is typed wrongly is told with the word that is wrong and what
-// would be right, in one line and none of Go's own words.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"fairlead": main})
+}
+
+func TestScripts(t *testing.T)           { clitest.Scripts(t, newRootCommand) }
+func TestEveryCommandHelps(t *testing.T) { clitest.EveryCommandHelps(t, newRootCommand) }
+
+// What is typed wrongly is told with the word that is wrong and what would be
+// right.
 func TestUsage(t *testing.T) {
-	for line, want := range map[string]string{
+	clitest.Usage(t, newRootCommand, map[string]string{
 		"lab run seven-paths --runs x":                    `--runs "x": must be a whole number`,
 		"lab run seven-paths --runs 99999999999999999999": `--runs "99999999999999999999": is too large or too small for a number`,
 		"lab run fabric --phase 90":                       `--phase "90": must be a time such as 500ms, 5s or 2m`,
@@ -24,19 +34,18 @@ func TestUsage(t *testing.T) {
 		"lab run churn --ipv6=maybe":                      `--ipv6 "maybe": must be true or false`,
 		"lab run churn --seed -1":                         `--seed "-1": must be a whole number from 0 on`,
 		"lab run scaling --rate-factor half":              `--rate-factor "half": must be a number such as 0.5`,
-		"check fairlead.yaml":                             "\"fairlead.yaml\": no argument is taken; write `fairlead check -f fairlead.yaml` if it is the file",
-		"check -f fairlead.yaml more":                     "\"more\": no argument is taken; write `fairlead check`",
-		"version now":                                     "\"now\": no argument is taken; write `fairlead version`",
-		"mptcp lst":                                       `there is no command "lst"; did you mean list?`,
-		"path probe a b --interval 0s":                    "--interval 0s: must be more than 0",
-		"path probe a b --timeout -1s":                    "--timeout -1s: must be more than 0",
-		"path probe a b --no-such-flag --timeout -1s":     "unknown flag: --no-such-flag",
-	} {
-		var out, complaints bytes.Buffer
-		status := run(t.Context(), strings.Fields(line), strings.NewReader(""), &out, &complaints)
-		said := complaints.String()
-		if status != exitUsage || !strings.Contains(said, want) || strings.Count(said, "\n") != 2 || strings.Contains(said, "strconv") || strings.Contains(said, "parsing") {
-			t.Errorf("%s: %d %s, want %d %s", line, status, said, exitUsage, want)
+	})
+}
+
+// What fairlead hands over is what this program has.
+func TestExperiments(t *testing.T) {
+	commands := newRootCommand().Commands()
+	for _, c := range commands {
+		if _, known := cli.Experiments[c.Name()]; !known {
+			t.Errorf("fairlead does not know %s", c.Name())
 		}
+	}
+	if len(commands) != len(cli.Experiments) {
+		t.Errorf("%d commands, want those of %v", len(commands), cli.Experiments)
 	}
 }

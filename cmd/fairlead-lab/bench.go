@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/bench"
+	"github.com/fairlead/fairlead/cmd/cli"
 )
 
 func newBenchCommand() *cobra.Command {
@@ -18,8 +19,7 @@ func newBenchCommand() *cobra.Command {
 	var list bool
 	o := bench.Options{Rounds: 15}
 	c := &cobra.Command{
-		Use:   "bench",
-		Short: "Measure what a packet costs in the programs, next to a floor",
+		Use: "bench",
 		Long: `Measure what a packet costs in the loaded programs, in nanoseconds, next to a
 floor program that does the least any balancer does: parse IPv4 and TCP, VIP in
 a BPF hash map, hash of the tuple, a table of 65,537 entries, a per-CPU
@@ -69,21 +69,21 @@ What it costs to change a bucket table is measured by "fairlead bench buckets".`
 				return err
 			}
 			if err := bench.Known(o.Only); err != nil {
-				return usageError{err}
+				return cli.Usage(err)
 			}
 			if o.Rounds < bench.MinRounds {
-				return usagef("--rounds %d: a median needs at least %d", o.Rounds, bench.MinRounds)
+				return cli.Usagef("--rounds %d: a median needs at least %d", o.Rounds, bench.MinRounds)
 			}
 			// A round of all cases takes 8 s.
 			about := fmt.Sprintf("about %.0f minutes on two cores", max(2, float64(o.Rounds)*8/60))
 			if len(o.Only) > 0 {
 				about += " for all cases, less for some"
 			}
-			if !terminal(os.Stderr) {
+			if !cli.Terminal(os.Stderr) {
 				about += "; nothing is printed until the end"
 			}
 			fmt.Fprintln(cmd.ErrOrStderr(), "fairlead bench:", about)
-			if terminal(os.Stderr) {
+			if cli.Terminal(os.Stderr) {
 				fmt.Fprint(os.Stderr, "loading programs and flows")
 				o.Progress = func(round int) {
 					if round == 0 {
@@ -101,21 +101,15 @@ What it costs to change a bucket table is measured by "fairlead bench buckets".`
 				return err
 			}
 			// An interrupted run has a result, too: of its whole rounds.
-			return errors.Join(printAs(cmd.OutOrStdout(), output, r, func(w io.Writer) error { return benchTable(w, r) }), err)
+			return errors.Join(cli.PrintAs(cmd.OutOrStdout(), output, r, func(w io.Writer) error { return benchTable(w, r) }), err)
 		},
 	}
 	c.AddCommand(newBenchBucketsCommand())
-	outputFlag(c, &output)
+	cli.OutputFlag(c, &output)
 	c.Flags().IntVar(&o.Rounds, "rounds", o.Rounds, "how often every case is measured (at least 10)")
 	c.Flags().StringSliceVar(&o.Only, "cases", nil, "cases to measure beside those they are compared with (default all; --list names them)")
 	c.Flags().BoolVar(&list, "list", false, "print the names of the cases and measure nothing")
 	return c
-}
-
-// terminal reports whether progress may be shown on f.
-func terminal(f *os.File) bool {
-	s, err := f.Stat()
-	return err == nil && s.Mode()&os.ModeCharDevice != 0
 }
 
 func benchTable(out io.Writer, r *bench.Result) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/bench"
+	"github.com/fairlead/fairlead/cmd/cli"
 )
 
 func newBenchBucketsCommand() *cobra.Command {
@@ -46,12 +47,12 @@ It takes about half a minute and a gigabyte of memory.`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Runs < 1 {
-				return usagef("--runs %d: must be 1 or more", o.Runs)
+				return cli.Usagef("--runs %d: must be 1 or more", o.Runs)
 			}
 			if o.Seed == 0 {
 				o.Seed = rand.Uint64()
 			}
-			if terminal(os.Stderr) {
+			if cli.Terminal(os.Stderr) {
 				o.Progress = func(name string) { fmt.Fprintf(os.Stderr, "\r\033[K%s", name) }
 			}
 			r, err := bench.Buckets(cmd.Context(), o)
@@ -61,10 +62,10 @@ It takes about half a minute and a gigabyte of memory.`,
 			if err != nil {
 				return err
 			}
-			return printAs(cmd.OutOrStdout(), output, r, func(w io.Writer) error { return bucketsTable(w, r) })
+			return cli.PrintAs(cmd.OutOrStdout(), output, r, func(w io.Writer) error { return bucketsTable(w, r) })
 		},
 	}
-	outputFlag(c, &output)
+	cli.OutputFlag(c, &output)
 	c.Flags().IntVar(&o.Runs, "runs", o.Runs, "how often each change is measured")
 	c.Flags().Uint64Var(&o.Seed, "seed", 0, "seed of the aged tables (default random; it is printed)")
 	return c

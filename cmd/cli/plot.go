@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"bytes"
@@ -12,23 +12,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkPlot refuses a --plot that cannot be written, before anything is done.
-func checkPlot(file string) error {
+// CheckPlot refuses a --plot that cannot be written, before anything is done.
+func CheckPlot(file string) error {
 	if file == "" {
 		return nil
 	}
 	if !strings.EqualFold(filepath.Ext(file), ".svg") {
-		return usagef("--plot %q: must be named *.svg, as it is one", file)
+		return Usagef("--plot %q: must be named *.svg, as it is one", file)
 	}
 	if isDirectory(file) {
-		return usagef("--plot %q: is a directory; name a file in it", file)
+		return Usagef("--plot %q: is a directory; name a file in it", file)
 	}
 	dir := filepath.Dir(file)
 	if !isDirectory(dir) {
-		return usagef("--plot %q: there is no directory %q; make it first", file, dir)
+		return Usagef("--plot %q: there is no directory %q; make it first", file, dir)
 	}
 	if err := unix.Access(dir, unix.W_OK); err != nil {
-		return usagef("--plot %q: cannot write to directory %q: %w", file, dir, err)
+		return Usagef("--plot %q: cannot write to directory %q: %w", file, dir, err)
 	}
 	return nil
 }
@@ -38,9 +38,9 @@ func isDirectory(dir string) bool {
 	return err == nil && info.IsDir()
 }
 
-// writePlot draws to memory and to a file beside, so that an error leaves no
+// WritePlot draws to memory and to a file beside, so that an error leaves no
 // half plot and an older one as it was.
-func writePlot(file string, draw func(io.Writer) error) error {
+func WritePlot(file string, draw func(io.Writer) error) error {
 	if file == "" {
 		return nil
 	}
