@@ -4,11 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -36,6 +37,15 @@ func AttachXDP(program *ebpf.Program, index int, name string, patience time.Dura
 	return l, nil
 }
 
+// AttachTCX attaches to tc at a device, before all that is there or after it.
+func AttachTCX(program *ebpf.Program, index int, to ebpf.AttachType, anchor link.Anchor) (link.Link, error) {
+	l, err := link.AttachTCX(link.TCXOptions{Program: program, Interface: index, Attach: to, Anchor: anchor})
+	if err != nil {
+		return nil, fmt.Errorf("attach to tc (%v): %w", to, err)
+	}
+	return l, nil
+}
+
 func attachMode(index int, program *ebpf.Program, mode link.XDPAttachFlags, patience time.Duration) (link.Link, error) {
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		l, err := link.AttachXDP(link.XDPOptions{Program: program, Interface: index, Flags: mode})
@@ -45,12 +55,41 @@ func attachMode(index int, program *ebpf.Program, mode link.XDPAttachFlags, pati
 	}
 }
 
-// Detach ends an attachment at once, not when its last holder is gone, and
-// removes its pin at path. One whose device vanished is as good.
-func Detach(l link.Link, path string) error {
-	err := l.Detach()
-	if err != nil && !errors.Is(err, ebpf.ErrNotSupported) && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.ENOLINK) {
-		return err
+// Busy says that an error of attaching is that another program is there.
+func Busy(err error) bool { return errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) }
+
+// XDPAt says which XDP program is on a device of the calling thread's namespace,
+// for people; empty: none, or it cannot be told.
+func XDPAt(index int) string {
+	dev, err := netlink.LinkByIndex(index)
+	if err != nil || XDPMode(dev) == Off {
+		return ""
 	}
-	return os.Remove(path)
+	id := dev.Attrs().Xdp.ProgId
+	p, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
+	if err != nil {
+		return fmt.Sprintf("program %d", id)
+	}
+	defer p.Close()
+	info, err := p.Info()
+	if err != nil {
+		return fmt.Sprintf("program %d", id)
+	}
+	return fmt.Sprintf("program %d (%s)", id, info.Name)
+}
+
+// Off is the mode of XDP, or the way to tc, of a program that is not there.
+const Off = "off"
+
+// XDPMode is how XDP runs on a device: native, generic or Off.
+func XDPMode(dev netlink.Link) string {
+	x := dev.Attrs().Xdp
+	if x == nil || !x.Attached {
+		return Off
+	}
+	switch x.AttachMode {
+	case nl.XDP_ATTACHED_DRV, nl.XDP_ATTACHED_HW:
+		return "native"
+	}
+	return "generic"
 }

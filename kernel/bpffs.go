@@ -1,6 +1,6 @@
-// Package bpffs keeps maps, programs and links in the BPF file system, so
-// that they outlive the process that made them; and waits for packets that still
-// read them. Shared by the balancer's, the host's and the router's kernel side.
+// Package kernel keeps maps, programs and links in the BPF file system, so
+// that they outlive the process that made them; loads, adopts, attaches, replaces
+// and unloads them; and waits for packets that still read them. Shared by the balancer's, the host's and the router's kernel side.
 package kernel
 
 import (
@@ -140,15 +140,4 @@ func PinClone[T interface {
 	}
 	defer c.Close()
 	return Replace(c, path)
-}
-
-// Sweep removes the pins in a folder that were being made when their process
-// was killed. The folder need not exist.
-func Sweep(dir string) error {
-	return Each(dir, func(name, path string) error {
-		if strings.HasSuffix(name, PinNew) {
-			return os.Remove(path)
-		}
-		return nil
-	})
 }

@@ -17,6 +17,9 @@ const MinKernel = "6.6"
 
 const minKernelCode = 6<<16 | 6<<8
 
+// needRights is the remedy where the kernel refuses.
+const needRights = "run as root, or with CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW and CAP_PERFMON"
+
 // CheckSystem says in one line what this process or kernel lacks to run
 // programs of these kinds.
 func CheckSystem(kinds ...ebpf.ProgramType) error {
@@ -34,7 +37,7 @@ func CheckSystem(kinds ...ebpf.ProgramType) error {
 		err := features.HaveProgramType(kind)
 		switch {
 		case errors.Is(err, unix.EPERM):
-			return fmt.Errorf("load BPF programs: %w; run as root, or with CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW and CAP_PERFMON", err)
+			return fmt.Errorf("load BPF programs: %w; %s", err, needRights)
 		case errors.Is(err, ebpf.ErrNotSupported):
 			return fmt.Errorf("this kernel has no BPF programs of kind %v; a kernel of %s or later with CONFIG_BPF_SYSCALL is needed", kind, MinKernel)
 		case err != nil:

@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/inspect/trace"
-	"github.com/fairlead/fairlead/kernel/lb"
+	"github.com/fairlead/fairlead/kernel"
 )
 
 func newTraceCommand() *cobra.Command {
@@ -120,7 +120,7 @@ func findLoaded(name, pinDir, stateDir string) (string, *controller.Assignment, 
 		name = found[0]
 	}
 	if pinDir == "" {
-		pinDir = lb.DefaultPinDir(name)
+		pinDir = kernel.Dir(name)
 		if _, err := os.Stat(filepath.Join(pinDir, "programs", "lb")); errors.Is(err, fs.ErrNotExist) {
 			return "", nil, fmt.Errorf("no balancer %s is loaded here (%s): start it with fairlead lb%s", name, pinDir, besides)
 		}
@@ -134,7 +134,7 @@ func findLoaded(name, pinDir, stateDir string) (string, *controller.Assignment, 
 
 // loadedBalancers are the names under which a balancer is pinned.
 func loadedBalancers() (names []string, err error) {
-	root := filepath.Dir(lb.DefaultPinDir("x"))
+	root := filepath.Dir(kernel.Dir("x"))
 	entries, err := os.ReadDir(root)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("look for what is loaded: %w", err)

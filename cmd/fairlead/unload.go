@@ -58,7 +58,7 @@ bridge entries go. The sysctls that say how the kernel hashes stay.`,
 			if err := kernel.Lasting(kernel.Root); err != nil && !privatePins {
 				return fmt.Errorf("%w; or say --private-pins for daemons that were started so, here", err)
 			}
-			root := filepath.Dir(lb.DefaultPinDir("x"))
+			root := filepath.Dir(kernel.Dir("x"))
 			pinned, err := os.ReadDir(root)
 			if err != nil && !errors.Is(err, os.ErrNotExist) {
 				return fmt.Errorf("look for what is pinned: %w", err)
@@ -82,7 +82,7 @@ bridge entries go. The sysctls that say how the kernel hashes stay.`,
 				return cli.Usagef("several daemons' programs are loaded (%s): name the ones to take out, or --all", strings.Join(found, ", "))
 			}
 			for _, n := range names {
-				dir := lb.DefaultPinDir(n)
+				dir := kernel.Dir(n)
 				if _, err := os.Stat(dir); err != nil {
 					return notLoaded(n, found)
 				}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/kernel/lb"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/scheme/jet"
@@ -78,7 +79,7 @@ func loadedWith(t *testing.T, a *controller.Assignment, change func(*lb.Options)
 	if os.Geteuid() != 0 {
 		t.Fatal("this test loads programs into the kernel: run it as root")
 	}
-	pinDir = filepath.Join(filepath.Dir(lb.DefaultPinDir("x")), "fl-trace-"+strings.ToLower(t.Name()))
+	pinDir = filepath.Join(filepath.Dir(kernel.Dir("x")), "fl-trace-"+strings.ToLower(t.Name()))
 	_ = lb.Unload(pinDir) // of a run that was killed
 	t.Cleanup(func() {
 		if balancer != nil {
@@ -370,7 +371,7 @@ func TestCapture(t *testing.T) {
 }
 
 func TestOpenRefuses(t *testing.T) {
-	_, err := Open(filepath.Join(filepath.Dir(lb.DefaultPinDir("x")), "fl-trace-none"), nil)
+	_, err := Open(filepath.Join(filepath.Dir(kernel.Dir("x")), "fl-trace-none"), nil)
 	if err == nil || !strings.Contains(err.Error(), "fairlead lb") {
 		t.Errorf("error %v names no remedy", err)
 	}

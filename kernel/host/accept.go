@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"path/filepath"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -41,8 +40,8 @@ func (a *Agent) accept() error {
 		var errs []error
 		for i := range a.devices {
 			d := &a.devices[i]
-			d.Ingress = off
-			if d.Mode == off {
+			d.Ingress = kernel.Off
+			if d.Mode == kernel.Off {
 				continue
 			}
 			kind, err := a.attachAccept(d)
@@ -77,17 +76,9 @@ func (a *Agent) refuse() error {
 	errs := []error{setPromiscuous(a.netlink, a.notes, nil)}
 	for i := range a.devices {
 		a.devices[i].Ingress = ""
+		errs = append(errs, a.folder.Drop(linkName(linkAccept, a.devices[i].Name)))
 	}
-	err := kernel.Each(filepath.Join(a.o.PinDir, dirLinks), func(name, _ string) error {
-		for _, d := range a.devices {
-			if name == linkName(linkAccept, d.Name) {
-				return a.drop(name)
-			}
-		}
-		return nil
-	})
-	err = errors.Join(err, detachClassic(a.netlink, classicAccept, nil))
-	return errors.Join(append(errs, err)...)
+	return errors.Join(append(errs, detachClassic(a.netlink, classicAccept, nil))...)
 }
 
 // linkAccept is the first part of the names of host_accept's links.
@@ -96,7 +87,7 @@ const linkAccept = "accept"
 // attachAccept attaches host_accept before what other programs do on the way
 // in: until it ran, the frame is another machine's.
 func (a *Agent) attachAccept(d *Interface) (kind string, err error) {
-	return a.attachTC(linkName(linkAccept, d.Name), classicAccept, &net.Interface{Index: d.Index, Name: d.Name}, a.set.HostAccept,
+	return a.attachTC(linkName(linkAccept, d.Name), classicAccept, &net.Interface{Index: d.Index, Name: d.Name}, "host_accept",
 		ebpf.AttachTCXIngress, link.Head())
 }
 

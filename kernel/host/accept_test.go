@@ -269,7 +269,7 @@ func TestErrorsAreCopied(t *testing.T) {
 // attaching fails at first.
 func TestAcceptComesBack(t *testing.T) {
 	r := newChainRig(t, chainAssignment(config.Faild))
-	pin := filepath.Join(r.pin, dirLinks, linkName(linkAccept, hosttest.ServerInterface))
+	pin := filepath.Join(r.pin, kernel.DirLinks, linkName(linkAccept, hosttest.ServerInterface))
 	// Pins are made beside their place, which is taken.
 	if err := os.MkdirAll(filepath.Join(pin+kernel.PinNew, "taken"), 0o700); err != nil {
 		t.Fatal(err)
@@ -294,7 +294,7 @@ func TestAcceptComesBack(t *testing.T) {
 	}
 	for look := range 3 {
 		r.agent.tend()
-		if s := r.agent.Status(); len(s.Warnings) != 1 || s.Interfaces[0].Ingress != off {
+		if s := r.agent.Status(); len(s.Warnings) != 1 || s.Interfaces[0].Ingress != kernel.Off {
 			t.Errorf("look %d: ingress %q, warnings %q: want off, and one that says why", look, s.Interfaces[0].Ingress, s.Warnings)
 		}
 	}

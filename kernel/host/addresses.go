@@ -11,6 +11,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/kernel"
 )
 
 // The VIPs stand on the loopback, where the stack takes their packets and no
@@ -102,7 +104,7 @@ func removeVIPs(h *netlink.Handle, added *ebpf.Map, keep func(netip.Addr) bool) 
 
 // removeAdded removes every VIP that the agent of pinDir added.
 func removeAdded(pinDir string) error {
-	added, err := ebpf.LoadPinnedMap(filepath.Join(pinDir, dirMaps, "host_added"), nil)
+	added, err := ebpf.LoadPinnedMap(filepath.Join(pinDir, kernel.DirMaps, "host_added"), nil)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

@@ -8,6 +8,9 @@ import (
 	"github.com/fairlead/fairlead/bpf"
 )
 
+// mapControl is pinned last.
+const mapControl = "host_control"
+
 // mapReasons is the one map whose form grows without a new layout: it counts,
 // and nobody's connection hangs on it.
 const mapReasons = "host_reasons"

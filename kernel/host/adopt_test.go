@@ -28,7 +28,7 @@ func TestAdoptsAnOlderBuild(t *testing.T) {
 		r.agent.Close()
 
 		// As it would have left them.
-		maps := filepath.Join(r.pin, dirMaps)
+		maps := filepath.Join(r.pin, kernel.DirMaps)
 		for _, name := range newMaps {
 			if err := os.Remove(filepath.Join(maps, name)); err != nil {
 				t.Fatal(err)

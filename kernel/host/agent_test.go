@@ -149,7 +149,7 @@ func TestLeftovers(t *testing.T) {
 	}
 	r.agent.Close()
 	// Attached, and pinned under the name that is not yet the right one.
-	xdp := filepath.Join(r.pin, dirLinks, "xdp-"+hosttest.ServerInterface)
+	xdp := filepath.Join(r.pin, kernel.DirLinks, "xdp-"+hosttest.ServerInterface)
 	if err := os.Rename(xdp, xdp+kernel.PinNew); err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func TestLateFlip(t *testing.T) {
 	next := rotated(r.as, 1, 0, 1)
 	a := r.agent
 	a.mu.Lock()
-	at := monotonicMS() - 1000
+	at := kernel.MonotonicMS() - 1000
 	planned, err := a.fill(next, at)
 	if err != nil {
 		t.Fatal(err)

@@ -45,11 +45,11 @@ func (a *Agent) Apply(as *controller.Assignment) error {
 	var at uint64
 	for margin := firstMargin; ; margin *= 4 {
 		var err error
-		at = monotonicMS() + uint64(margin)
+		at = kernel.MonotonicMS() + uint64(margin)
 		if next, err = a.fill(as, at); err != nil {
 			return fmt.Errorf("host agent: apply version %d: %w", as.Version, err)
 		}
-		if monotonicMS() < at || margin >= lastMargin {
+		if kernel.MonotonicMS() < at || margin >= lastMargin {
 			break
 		}
 	}
@@ -83,7 +83,7 @@ func (a *Agent) fill(as *controller.Assignment, at uint64) (*table, error) {
 // done, CLOCK_MONOTONIC ms.
 func (a *Agent) flip() uint64 {
 	a.control.store(offActive, 1-a.control.load(offActive)&1)
-	return monotonicMS()
+	return kernel.MonotonicMS()
 }
 
 // finish is what follows the flip at `flipped` to next, planned for `at`.

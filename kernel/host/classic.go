@@ -96,19 +96,3 @@ func detachClassic(h *netlink.Handle, c classic, keep map[int]bool) error {
 	}
 	return errors.Join(errs...)
 }
-
-// xdpMode is how the kernel says that XDP runs on an interface.
-func xdpMode(h *netlink.Handle, index int) (string, error) {
-	l, err := h.LinkByIndex(index)
-	if err != nil {
-		return "", err
-	}
-	x := l.Attrs().Xdp
-	switch {
-	case x == nil || !x.Attached:
-		return "", fmt.Errorf("interface %s: the XDP program is pinned but not attached", l.Attrs().Name)
-	case x.AttachMode == 2: // XDP_ATTACHED_SKB
-		return "generic", nil
-	}
-	return "native", nil
-}

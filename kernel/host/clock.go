@@ -6,52 +6,12 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/kernel"
 )
-
-// The shared clock: shared ms = CLOCK_MONOTONIC ms + D, with D fixed for the
-// boot and pinned. host_in reads jiffies instead, the cheapest clock there is:
-//
-//	shared ms = jiffies * mult >> shift + jiffies_base
-//
-// Both advance together (the tick counts CLOCK_MONOTONIC), so a base outlives
-// the agent; while it runs, it corrects what rounding adds up to.
-
-// scale turns jiffies into milliseconds.
-type scale struct {
-	hz          int
-	mult, shift uint32
-}
-
-func (s scale) ms(jiffies uint64) uint32 { return uint32(jiffies * uint64(s.mult) >> s.shift) }
-
-// scaleOf is exact for the usual HZ. 300 does not divide 1000: with 20 bits
-// of fraction the error is 0.1 ppm, and 2^42 jiffies still fit.
-func scaleOf(hz int) scale {
-	if 1000%hz == 0 {
-		return scale{hz, uint32(1000 / hz), 0}
-	}
-	return scale{hz, uint32((1000<<20 + hz/2) / hz), 20}
-}
-
-// jiffyScale asks for the resolution of the coarse clock, which is one tick.
-func jiffyScale() (scale, error) {
-	var res unix.Timespec
-	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &res); err != nil || res.Nano() <= 0 {
-		return scale{}, fmt.Errorf("host agent: the length of a tick is not known: resolution %d ns (%v)", res.Nano(), err)
-	}
-	return scaleOf(int((1e9 + res.Nano()/2) / res.Nano())), nil
-}
-
-func monotonicMS() uint64 {
-	var ts unix.Timespec
-	// Cannot fail: the clock and the pointer are valid.
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
-	return uint64(ts.Nano()) / 1e6
-}
 
 // ClockBase is D of this boot: shared ms = CLOCK_MONOTONIC ms + D. ok is
 // false until SetClock fixed it, in this process or in one before.
@@ -62,7 +22,7 @@ func (a *Agent) ClockBase() (d uint32, ok bool) {
 // SharedNow is the shared clock in ms; meaningless until ClockBase is ok.
 func (a *Agent) SharedNow() uint32 {
 	d, _ := a.ClockBase()
-	return uint32(monotonicMS()) + d
+	return uint32(kernel.MonotonicMS()) + d
 }
 
 // SetClock fixes the shared clock by what sharedNow reads, and pins it. Once
@@ -78,7 +38,7 @@ func (a *Agent) SetClock(sharedNow func() uint32) error {
 		return nil
 	}
 	now := sharedNow()
-	a.control.store(offClock, (now-uint32(monotonicMS())+32)&^63)
+	a.control.store(offClock, (now-uint32(kernel.MonotonicMS())+32)&^63)
 	a.control.store(offClocked, 1)
 	return a.refreshClock()
 }
@@ -93,20 +53,17 @@ func (a *Agent) RestoreClock(d uint32) error {
 	return a.refreshClock()
 }
 
-// refreshClock recomputes jiffies_base.
+// refreshClock recomputes jiffies_base (kernel.Jiffies).
 func (a *Agent) refreshClock() error {
 	d, ok := a.ClockBase()
 	if !ok {
 		return nil
 	}
-	s := scaleOf(a.hz)
 	var c bpf.HostClock
-	if _, err := a.set.HostClock.Run(runOptions(&c)); err != nil {
+	if _, err := a.set.HostClock.Run(&ebpf.RunOptions{Context: c, ContextOut: &c}); err != nil {
 		return fmt.Errorf("run program host_clock: %w", err)
 	}
-	base := uint32(c.MonotonicNs/1e6) + d - s.ms(c.Jiffies)
-	// Jiffies stand up to one tick behind: a base within two is left alone.
-	if off := int32(base - a.control.load(offJiffies)); off < 0 || off >= 2*int32(s.ms(1)) {
+	if base := a.jiffies.Base(a.control.load(offJiffies), d, c.MonotonicNs, c.Jiffies); base != a.control.load(offJiffies) {
 		a.control.store(offJiffies, base)
 	}
 	return nil
@@ -151,7 +108,7 @@ func (a *Agent) Run(ctx context.Context) error {
 }
 
 func (a *Agent) watch(ctx context.Context) {
-	tick, tend, look := time.NewTicker(time.Second), time.NewTicker(tendEvery), time.NewTicker(detachedEvery)
+	tick, tend, look := time.NewTicker(time.Second), time.NewTicker(kernel.TendEvery), time.NewTicker(detachedEvery)
 	defer tick.Stop()
 	defer tend.Stop()
 	defer look.Stop()

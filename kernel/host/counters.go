@@ -3,7 +3,6 @@ package host
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -165,7 +164,7 @@ type Generations struct {
 func (a *Agent) Status() Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := Status{PinDir: a.o.PinDir, Adopted: a.adopted, HZ: a.hz, Lookup: a.control.load(offLookup) != 0, Interfaces: slices.Clone(a.devices)}
+	s := Status{PinDir: a.o.PinDir, Adopted: a.adopted, HZ: a.jiffies.HZ, Lookup: a.control.load(offLookup) != 0, Interfaces: slices.Clone(a.devices)}
 	for vip := range a.table.VIPs() {
 		s.VIPs = append(s.VIPs, vip.String())
 	}
@@ -173,9 +172,7 @@ func (a *Agent) Status() Status {
 	if a.noTimestamps {
 		s.Warnings = append(s.Warnings, warnNoTimestamps)
 	}
-	for _, what := range slices.Sorted(maps.Keys(a.astray)) {
-		s.Warnings = append(s.Warnings, a.astray[what])
-	}
+	s.Warnings = append(s.Warnings, a.astray.List()...)
 	s.Warnings = append(s.Warnings, openSources(a.table.open, a.open)...)
 	a.describeOwn(&s)
 	return s

@@ -10,6 +10,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/kernel"
 )
 
 // host_notes is what the agent changed in its network namespace besides
@@ -83,7 +85,7 @@ func (n notes) of(kind uint32) ([]note, error) {
 // undoNotes undoes all that the agent of pinDir noted. It must run in the
 // agent's network namespace.
 func undoNotes(pinDir string) error {
-	m, err := ebpf.LoadPinnedMap(filepath.Join(pinDir, dirMaps, "host_notes"), nil)
+	m, err := ebpf.LoadPinnedMap(filepath.Join(pinDir, kernel.DirMaps, "host_notes"), nil)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

@@ -3,15 +3,14 @@ package host
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -31,34 +30,34 @@ import (
 //	links/tcx-IFACE    attachment of host_out
 //	links/accept-IFACE attachment of host_accept
 //	links/sockops      attachment of host_sockops
-const (
-	dirMaps     = "maps"
-	dirPrograms = "programs"
-	dirLinks    = "links"
-)
 
 // layout is FL_HOST_LAYOUT: the form of the pinned maps. A pinned folder of
 // another form is refused.
 const layout = 1
 
+type objects struct {
+	bpf.HostPrograms
+	bpf.HostMaps
+}
+
 // Agent is the kernel side of one server. Safe for use by several goroutines.
 type Agent struct {
 	o       Options
 	log     *slog.Logger
-	lock    *os.File
+	folder  *kernel.Folder
 	adopted bool
-	fresh   bool // this Open pinned everything that is pinned
-	set     *bpf.HostObjects
+	loaded  *kernel.Set              // nil: closed
+	set     objects                  // the same by their names
+	before  map[string]*ebpf.Program // in force until Open is over
 	control *control
 	sysctl  *os.File // net.ipv4.tcp_timestamps of the agent's own namespace
 	devices []Interface
-	hz      int
-	links   map[string]link.Link // held open, by their pins' names
+	jiffies kernel.Jiffies
 	// attached: Open is over, and what is missing from here on somebody took away.
 	attached bool
 	// accepting: frames for slots' MACs are to be accepted.
 	accepting bool
-	astray    map[string]string // what is not as it should be, by what: see tend
+	astray    kernel.Astray
 
 	netlink *netlink.Handle
 	ns      netns.NsHandle
@@ -99,30 +98,26 @@ func Open(o Options, log *slog.Logger) (a *Agent, err error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("host agent: %w; run it as root", err)
 	}
-	if err := kernel.Ensure(o.PinDir); err != nil {
-		return nil, err
+	folder, err := kernel.Claim(o.PinDir, log)
+	if err != nil {
+		return nil, fmt.Errorf("host agent: %w", err)
 	}
-	if err := os.MkdirAll(o.PinDir, 0o700); err != nil {
-		return nil, err
-	}
-	a = &Agent{o: o, log: log.With("agent", o.Name), links: map[string]link.Link{}}
+	a = &Agent{o: o, log: log.With("agent", o.Name), folder: folder}
 	defer func() {
 		if err != nil {
-			if a.fresh { // what we began is ours to undo
-				err = errors.Join(err, detach(o.PinDir), os.RemoveAll(o.PinDir))
+			if folder.Fresh { // what we began is ours to undo
+				err = errors.Join(err, detachFilters())
 			}
+			folder.Abandon()
 			a.release()
 			a = nil
 		}
 	}()
-	if a.lock, err = kernel.Lock(o.PinDir); err != nil {
-		return a, err
+	before, err := kernel.OpenSet(o.PinDir, nil)
+	if err != nil {
+		return a, fmt.Errorf("host agent: adopt: %w", err)
 	}
-	for _, dir := range []string{dirMaps, dirPrograms, dirLinks} {
-		if err := kernel.Sweep(filepath.Join(o.PinDir, dir)); err != nil {
-			return a, fmt.Errorf("host agent: %w", err)
-		}
-	}
+	defer before.Close()
 	if a.sysctl, err = os.Open("/proc/sys/net/ipv4/tcp_timestamps"); err != nil {
 		return a, fmt.Errorf("host agent: %w", err)
 	}
@@ -132,7 +127,7 @@ func Open(o Options, log *slog.Logger) (a *Agent, err error) {
 	if err := a.openOwn(); err != nil {
 		return a, err
 	}
-	if err := a.load(); err != nil {
+	if err := a.load(before); err != nil {
 		return a, err
 	}
 	a.notes = notes{a.set.HostNotes}
@@ -145,13 +140,13 @@ func Open(o Options, log *slog.Logger) (a *Agent, err error) {
 	if err := a.attach(); err != nil {
 		return a, err
 	}
-	a.attached = true
+	a.attached, a.before = true, nil
 	return a, nil
 }
 
 // load makes maps and programs. Pinned maps are taken over, whatever programs
 // use them today.
-func (a *Agent) load() error {
+func (a *Agent) load(before *kernel.Set) error {
 	spec, err := bpf.LoadHost()
 	if err != nil {
 		return fmt.Errorf("host agent: read the object: %w", err)
@@ -160,96 +155,44 @@ func (a *Agent) load() error {
 	if err != nil {
 		return err
 	}
-	scale, err := jiffyScale()
-	if err != nil {
-		return err
+	if a.jiffies, err = kernel.MeasureJiffies(); err != nil {
+		return fmt.Errorf("host agent: %w", err)
 	}
-	a.hz = scale.hz
 	guards := uint32(1)
 	if a.o.Unguarded {
 		guards = 0
 	}
-	for name, value := range map[string]any{
-		"guards": guards, "netns_cookie": cookie, "jiffy_mult": scale.mult, "jiffy_shift": scale.shift,
-	} {
-		if err := spec.Variables[name].Set(value); err != nil {
-			return fmt.Errorf("host agent: constant %s: %w", name, err)
-		}
-	}
-	pinned := map[string]*ebpf.Map{}
-	var reasons *ebpf.Map // in a form with fewer of them
-	defer func() {
-		for _, m := range pinned {
-			m.Close()
-		}
-		if reasons != nil {
-			reasons.Close()
-		}
-	}()
-	maps := filepath.Join(a.o.PinDir, dirMaps)
-	err = kernel.Each(maps, func(name, path string) error {
-		m, err := ebpf.LoadPinnedMap(path, nil)
-		if err != nil {
-			return err
-		}
-		if s := spec.Maps[name]; name == mapReasons && s != nil && fewerReasons(s, m) {
-			reasons = m
-			return nil
-		}
-		pinned[name] = m
-		if s := spec.Maps[name]; s == nil || s.Compatible(m) != nil {
-			return fmt.Errorf("pinned by another version of fairlead in a form that this one does not know; "+
-				"let the server's connections end, then: fairlead unload %s", a.o.PinDir)
-		}
-		return nil
+	err = kernel.SetConstants(spec, map[string]any{
+		"guards": guards, "netns_cookie": cookie, "jiffy_mult": a.jiffies.Mult, "jiffy_shift": a.jiffies.Shift,
 	})
 	if err != nil {
-		return fmt.Errorf("host agent: adopt: %w", err)
+		return fmt.Errorf("host agent: %w", err)
 	}
-	a.adopted = len(pinned) > 0 || reasons != nil
-	a.fresh = !a.adopted
-	a.set = &bpf.HostObjects{}
-	err = spec.LoadAndAssign(a.set, &ebpf.CollectionOptions{MapReplacements: pinned})
-	var verifier *ebpf.VerifierError
-	switch {
-	case errors.As(err, &verifier):
-		return fmt.Errorf("host agent: the kernel refuses the programs (%w); fairlead doctor says what it lacks", err)
-	case errors.Is(err, unix.EPERM):
-		return fmt.Errorf("host agent: load: %w; run it as root or with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN", err)
-	case err != nil:
-		return fmt.Errorf("host agent: load: %w", err)
+	replace, _ := before.Adoptable(spec)
+	reasons := before.Maps[mapReasons]
+	if reasons != nil && !fewerReasons(spec.Maps[mapReasons], reasons) {
+		reasons = nil
+	}
+	for name, m := range before.Maps {
+		if replace[name] == nil && m != reasons {
+			return fmt.Errorf("host agent: adopt: %s: pinned by another version of fairlead in a form that this one does not know; "+
+				"let the server's connections end, then: fairlead unload %s", filepath.Join(a.o.PinDir, kernel.DirMaps, name), a.o.PinDir)
+		}
+	}
+	a.adopted = len(before.Maps) > 0
+	a.folder.Fresh, a.before = !a.adopted, before.Programs
+	if a.loaded, err = kernel.Load(spec, "the programs", replace, a.log); err != nil {
+		return fmt.Errorf("host agent: %w", err)
+	}
+	// Of clones of the lists, which Assign empties.
+	c := ebpf.Collection{Maps: maps.Clone(a.loaded.Maps), Programs: maps.Clone(a.loaded.Programs)}
+	if err := c.Assign(&a.set); err != nil {
+		return fmt.Errorf("host agent: %w", err)
 	}
 	if reasons != nil {
-		if err := carryReasons(reasons, a.set.HostReasons); err != nil {
-			return err
-		}
-	}
-	for name, m := range a.maps() {
-		if pinned[name] != nil {
-			continue
-		}
-		if err := kernel.Replace(m, filepath.Join(maps, name)); err != nil {
-			return err
-		}
+		return carryReasons(reasons, a.set.HostReasons)
 	}
 	return nil
-}
-
-func (a *Agent) maps() map[string]*ebpf.Map {
-	return map[string]*ebpf.Map{
-		"host_vips": a.set.HostVips, "host_control": a.set.HostControl, "host_sockets": a.set.HostSockets,
-		"old_epochs": a.set.OldEpochs, "host_reasons": a.set.HostReasons, "host_vip_count": a.set.HostVipCount,
-		"host_added": a.set.HostAdded, "host_notes": a.set.HostNotes, "host_peers": a.set.HostPeers,
-		"host_senders": a.set.HostSenders, "host_sources": a.set.HostSources, "host_own": a.set.HostOwn,
-		"host_flows": a.set.HostFlows, "host_nics": a.set.HostNics, "host_asks": a.set.HostAsks,
-	}
-}
-
-func (a *Agent) programs() map[string]*ebpf.Program {
-	return map[string]*ebpf.Program{
-		"host_in": a.set.HostIn, "host_out": a.set.HostOut, "host_sockops": a.set.HostSockops, "host_clock": a.set.HostClock,
-		"host_accept": a.set.HostAccept,
-	}
 }
 
 // setUp prepares a control that is new and brings an adopted one up to date.
@@ -288,22 +231,16 @@ func (a *Agent) Close() error {
 }
 
 func (a *Agent) release() {
-	for _, l := range a.links {
-		l.Close()
-	}
-	a.links = nil
 	a.closeOwn()
-	if a.set != nil {
-		a.set.Close()
-	}
+	a.loaded.Close()
+	a.loaded = nil
 	if a.netlink != nil {
 		a.netlink.Close()
 	}
-	for _, f := range []*os.File{a.sysctl, a.lock} {
-		if f != nil {
-			f.Close()
-		}
+	if a.sysctl != nil {
+		a.sysctl.Close()
 	}
+	a.folder.Close()
 }
 
 // Unload detaches an agent's programs, takes the VIPs that it added off the
@@ -312,17 +249,5 @@ func (a *Agent) release() {
 // balancers end with it. It must run in the agent's network namespace.
 // Nothing pinned is no error.
 func Unload(pinDir string) error {
-	if _, err := os.Stat(pinDir); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if !kernel.On(pinDir) {
-		return fmt.Errorf("%s is not on a bpffs; name the folder that fairlead status calls pin_dir", pinDir)
-	}
-	lock, err := kernel.Lock(pinDir)
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
-	errs := []error{detach(pinDir), removeAdded(pinDir), undoNotes(pinDir)}
-	return errors.Join(append(errs, os.RemoveAll(pinDir))...)
+	return kernel.Unload(pinDir, detachFilters, func() error { return removeAdded(pinDir) }, func() error { return undoNotes(pinDir) })
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/kernel/host/hosttest"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/wire"
@@ -53,7 +54,7 @@ func TestOutOptions(t *testing.T) {
 			l := p.layout()
 			field := l.Encode(cheetah.Hash(packetKeys[0], client, vip.Port()), packetSlot, 0)
 			low := got.Timestamp.Val - field<<l.Shift()
-			age := int32(uint32(monotonicMS()) + packetD - low)
+			age := int32(uint32(kernel.MonotonicMS()) + packetD - low)
 			if low&63 != 0xabcdef&63 || age < 0 || age > 1000 || got.Timestamp.Ecr != 0x123 {
 				t.Errorf("%s to %v: TSval %#x: %#x under the cookie, %d ms old", name, client, got.Timestamp.Val, low, age)
 			}

@@ -99,7 +99,7 @@ func newRig(t *testing.T, timestamps string, as *controller.Assignment) *rig {
 		must(r.Server.Sysctl(name, v))
 	}
 	// A clock that has nothing to do with any other.
-	r.now = func() uint32 { return uint32(monotonicMS()) + 0xfff12345 }
+	r.now = func() uint32 { return uint32(kernel.MonotonicMS()) + 0xfff12345 }
 	r.open()
 	r.watch = watch{last: map[netip.AddrPort]uint32{}, epochs: map[netip.AddrPort]uint32{}, echoes: map[netip.AddrPort]uint32{}, fins: map[netip.AddrPort]bool{}}
 	c, err := r.Client.Listen(hosttest.ClientInterface, r.see)

@@ -59,7 +59,7 @@ func newChainRig(t *testing.T, as *controller.Assignment) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{Rig: base, t: t, as: as, port: 80, now: func() uint32 { return uint32(monotonicMS()) + 0xfff12345 }}
+	r := &rig{Rig: base, t: t, as: as, port: 80, now: func() uint32 { return uint32(kernel.MonotonicMS()) + 0xfff12345 }}
 	r.pin = filepath.Join(kernel.Root, "fairlead-test", fmt.Sprintf("%s-%d", kernel.Name(filepath.Base(t.Name())), os.Getpid()))
 	t.Cleanup(func() {
 		if r.agent != nil {

@@ -3,10 +3,7 @@ package host
 import (
 	"fmt"
 
-	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
-
-	"github.com/fairlead/fairlead/bpf"
 )
 
 // netnsCookie names the calling thread's network namespace as the programs
@@ -22,8 +19,4 @@ func netnsCookie() (uint64, error) {
 		return 0, fmt.Errorf("host agent: the network namespace has no cookie: %w; Linux 5.14 or newer is needed", err)
 	}
 	return cookie, nil
-}
-
-func runOptions(c *bpf.HostClock) *ebpf.RunOptions {
-	return &ebpf.RunOptions{Context: *c, ContextOut: c}
 }

@@ -40,7 +40,7 @@ func tended(t *testing.T) *rig {
 // links are the ids of the agent's links by name, those that are attached.
 func (r *rig) links() map[string]link.ID {
 	ids := map[string]link.ID{}
-	_ = kernel.Each(filepath.Join(r.pin, dirLinks), func(name, path string) error {
+	_ = kernel.Each(filepath.Join(r.pin, kernel.DirLinks), func(name, path string) error {
 		l, err := link.LoadPinnedLink(path, nil)
 		if err != nil {
 			return err
@@ -69,7 +69,7 @@ func TestTakenAwayIsPutBack(t *testing.T) {
 			t.Fatalf("links %v, want xdp, tcx and sockops", before)
 		}
 		for name := range before {
-			l, err := link.LoadPinnedLink(filepath.Join(r.pin, dirLinks, name), nil)
+			l, err := link.LoadPinnedLink(filepath.Join(r.pin, kernel.DirLinks, name), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -117,7 +117,7 @@ func TestTakenAwayIsPutBack(t *testing.T) {
 // Somebody else's XDP program is let be, and said.
 func TestForeignXDPIsTold(t *testing.T) {
 	r := tended(t)
-	name := filepath.Join(r.pin, dirLinks, linkName("xdp", hosttest.ServerInterface))
+	name := filepath.Join(r.pin, kernel.DirLinks, linkName("xdp", hosttest.ServerInterface))
 	ours, err := link.LoadPinnedLink(name, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func TestForeignXDPIsTold(t *testing.T) {
 	}
 	eventually(t, "the warning", func() bool {
 		s := r.agent.Status()
-		return s.Interfaces[0].Mode == off && len(s.Warnings) == 1 && strings.Contains(s.Warnings[0], "(others)") && strings.Contains(s.Warnings[0], "xdp off")
+		return s.Interfaces[0].Mode == kernel.Off && len(s.Warnings) == 1 && strings.Contains(s.Warnings[0], "(others)") && strings.Contains(s.Warnings[0], "xdp off")
 	})
 	theirs.Close()
 	eventually(t, "ours is back", func() bool {

@@ -125,7 +125,7 @@ func (l *LB) enact(a *controller.Assignment, p *tables.Plan, idle uint32, planne
 		l.force.hops[v.ID] = v.Hops
 	}
 	swaps := l.old != nil
-	if swaps && l.links == nil {
+	if swaps && !l.attached {
 		if err := l.swapLinks(p); err != nil {
 			return err // packets go by the set before
 		}
@@ -353,7 +353,7 @@ func (l *LB) writeLine(line uint32, s tables.Line, reset bool) error {
 	if reset {
 		w.Reset = 1
 	}
-	ret, err := l.set.programs[progLineWrite].Run(&ebpf.RunOptions{Context: w})
+	ret, err := l.set.Programs[progLineWrite].Run(&ebpf.RunOptions{Context: w})
 	if err != nil {
 		return fmt.Errorf("line %d: %w", line, err)
 	}

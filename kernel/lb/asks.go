@@ -63,7 +63,7 @@ func (l *LB) ServeAsks(ctx context.Context) error {
 		var r *ringbuf.Reader
 		err := errClosed
 		if set != nil {
-			r, err = ringbuf.NewReader(set.maps[mapAsks])
+			r, err = ringbuf.NewReader(set.Maps[mapAsks])
 		}
 		l.mu.Unlock()
 		if err != nil {

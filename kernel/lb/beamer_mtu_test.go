@@ -61,7 +61,7 @@ func TestBeamerMTU(t *testing.T) {
 			t.Fatal("slot 0 has no line")
 		}
 		var cpus []bpf.Line
-		if err := l.set.maps[mapLines].Lookup(line, &cpus); err != nil {
+		if err := l.set.Maps[mapLines].Lookup(line, &cpus); err != nil {
 			t.Fatal(err)
 		}
 		return cpus[0].Mtu

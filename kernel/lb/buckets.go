@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/tables"
 )
 
@@ -71,7 +72,7 @@ func (l *LB) sharedMS(t time.Time) uint64 {
 		return wall
 	}
 	now := uint32(time.Now().UnixMilli())
-	return wall + uint64(int64(int32(monotonicMS()+l.clockD-now)))
+	return wall + uint64(int64(int32(uint32(kernel.MonotonicMS())+l.clockD-now)))
 }
 
 // readBuckets takes the bucket tables from the rows by which packets go.

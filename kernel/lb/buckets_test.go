@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/tables"
 )
 
@@ -14,7 +15,7 @@ func TestSharedTime(t *testing.T) {
 	for _, ahead := range []time.Duration{0, 700 * time.Millisecond, -time.Hour, 20 * 24 * time.Hour, -20 * 24 * time.Hour} {
 		l := &LB{clockSet: true}
 		now := time.Now()
-		l.clockD = uint32(now.Add(ahead).UnixMilli()) - monotonicMS()
+		l.clockD = uint32(now.Add(ahead).UnixMilli()) - uint32(kernel.MonotonicMS())
 		shared := l.sharedMS(now)
 		if off := int64(shared) - now.Add(ahead).UnixMilli(); off < -20 || off > 20 {
 			t.Errorf("ahead %v: shared %d ms, off by %d", ahead, shared, off)

@@ -102,7 +102,7 @@ func (l *LB) tendChecks(note func(what string, err error)) {
 		w.route[six] = l.routeChecks(six)
 		note("route to "+checkRoute(six).Dst.IP.String(), w.route[six])
 	}
-	if l.links == nil {
+	if !l.attached {
 		w.lines = errors.New("the programs are not attached yet")
 	} else {
 		l.findWaysOut()
@@ -110,11 +110,9 @@ func (l *LB) tendChecks(note func(what string, err error)) {
 			note(answersOn(i).pin(), l.hear(answersOn(i)))
 		}
 		for _, p := range append(placesOn(l.ifaces), placesOut(l.waysOut)...) {
-			held := l.links.links[p.pin()]
-			there := held != nil && isAt(held, p)
 			if p.kind == linkAnswers {
-				w.hears[p.device.Index] = there
-			} else if p.kind == linkChecks && !there {
+				w.hears[p.device.Index] = l.there(p)
+			} else if p.kind == linkChecks && !l.there(p) {
 				w.lines = errors.New("the program that sends checks is not attached: see the warnings of fairlead status")
 			}
 		}
@@ -148,7 +146,7 @@ func (l *LB) findWaysOut() {
 	}
 	for _, i := range l.waysOut {
 		if dev, err := kernel.Device(i.Name); err == nil && dev == nil {
-			l.links.drop(answersOn(i))
+			_ = l.folder.Drop(answersOn(i).pin()) // the device is gone, and the link with it
 		}
 		add(i.Index)
 	}
@@ -162,10 +160,8 @@ func (l *LB) findWaysOut() {
 
 // hear has answers taken on an interface by which checks leave.
 func (l *LB) hear(p place) error {
-	if l.links.links[p.pin()] != nil {
-		return l.putBack(p)
-	}
-	if err := l.links.anew(p, l.set.programs[p.program], 0); err != nil {
+	known := l.folder.Holds(p.pin())
+	if err := l.hold(p, nil); err != nil || known {
 		return err
 	}
 	l.log.Info("health checks leave by this interface, and their answers are taken there", "interface", p.device.Name)

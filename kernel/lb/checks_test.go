@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -257,7 +258,7 @@ func TestChecksByAnotherArm(t *testing.T) {
 	eventually(t, "the device that is gone is forgotten", func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return len(l.waysOut) == 0 && kernel.Missing(l.links.path(answersOn(net.Interface{Name: "lb1"})))
+		return len(l.waysOut) == 0 && kernel.Missing(filepath.Join(w.pinDir, kernel.DirLinks, linkPin(linkAnswers, "lb1")))
 	})
 }
 

@@ -85,7 +85,7 @@ func readCounters(o *objects, f inForce) (Counters, error) {
 	sort.Slice(c.VIPs, func(i, j int) bool { return c.VIPs[i].ID < c.VIPs[j].ID })
 	for r := range bpf.ReasonCount {
 		var cpus []bpf.Count
-		if err := o.maps[mapReasons].Lookup(uint32(r), &cpus); err != nil {
+		if err := o.Maps[mapReasons].Lookup(uint32(r), &cpus); err != nil {
 			return c, fmt.Errorf("counter of reason %d: %w", r, err)
 		}
 		n := ReasonCount{Name: ReasonName(uint32(r))}
@@ -101,7 +101,7 @@ func readCounters(o *objects, f inForce) (Counters, error) {
 func readVIPCounters(o *objects, id uint32, r tables.Range, carried map[carriedKey]carriedCount) (VIPCounters, error) {
 	v := VIPCounters{ID: id}
 	var cpus []bpf.VIPCPU
-	if err := o.maps[mapVIPCPU].Lookup(id, &cpus); err != nil {
+	if err := o.Maps[mapVIPCPU].Lookup(id, &cpus); err != nil {
 		return v, fmt.Errorf("counters of VIP %d: %w", id, err)
 	}
 	for _, x := range cpus {
@@ -141,7 +141,7 @@ func readVIPCounters(o *objects, id uint32, r tables.Range, carried map[carriedK
 // readLine sums a line over the CPUs; addr is invalid where it names nobody.
 func readLine(o *objects, line uint32) (n carriedCount, addr netip.Addr, err error) {
 	var cpus []bpf.Line
-	if err := o.maps[mapLines].Lookup(line, &cpus); err != nil {
+	if err := o.Maps[mapLines].Lookup(line, &cpus); err != nil {
 		return n, addr, fmt.Errorf("server line %d: %w", line, err)
 	}
 	for _, x := range cpus {
@@ -157,7 +157,7 @@ func readCarried(o *objects) (map[carriedKey]carriedCount, error) {
 	all := map[carriedKey]carriedCount{}
 	var k carriedKey
 	var n carriedCount
-	it := o.maps[mapCarried].Iterate()
+	it := o.Maps[mapCarried].Iterate()
 	for it.Next(&k, &n) {
 		all[k] = n
 	}
@@ -181,7 +181,7 @@ func (l *LB) carry(from *objects, line uint32, to carriedKey) error {
 func (l *LB) carryMoved(vip, slot uint32) error {
 	var n carriedCount
 	key := carriedKey{vip, slot}
-	err := l.set.maps[mapCarried].Lookup(key, &n)
+	err := l.set.Maps[mapCarried].Lookup(key, &n)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		return nil
 	}
@@ -191,7 +191,7 @@ func (l *LB) carryMoved(vip, slot uint32) error {
 	if err := l.addCarried(carriedKey{vip, carriedGone}, n); err != nil {
 		return err
 	}
-	return l.set.maps[mapCarried].Delete(key)
+	return l.set.Maps[mapCarried].Delete(key)
 }
 
 func (l *LB) addCarried(key carriedKey, n carriedCount) error {
@@ -199,11 +199,11 @@ func (l *LB) addCarried(key carriedKey, n carriedCount) error {
 		return nil
 	}
 	var have carriedCount
-	if err := l.set.maps[mapCarried].Lookup(key, &have); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := l.set.Maps[mapCarried].Lookup(key, &have); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return err
 	}
 	have.add(n)
-	return l.set.maps[mapCarried].Put(key, have)
+	return l.set.Maps[mapCarried].Put(key, have)
 }
 
 // dropCarried forgets a VIP that is gone.
@@ -214,7 +214,7 @@ func (l *LB) dropCarried(vip uint32) error {
 	}
 	for k := range all {
 		if k.VIP == vip {
-			if err := l.set.maps[mapCarried].Delete(k); err != nil {
+			if err := l.set.Maps[mapCarried].Delete(k); err != nil {
 				return err
 			}
 		}
@@ -228,7 +228,7 @@ func (l *LB) resetVIP(id uint32) error {
 	for i := range cpus {
 		cpus[i].Random = rand.Uint64() | 1 // a generator's state must not be zero
 	}
-	if err := l.set.maps[mapVIPCPU].Put(id, cpus); err != nil {
+	if err := l.set.Maps[mapVIPCPU].Put(id, cpus); err != nil {
 		return fmt.Errorf("counters of VIP %d: %w", id, err)
 	}
 	return l.dropCarried(id)

@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/kernel"
 )
 
 // What cannot be opened says where and what to do, and leaves nothing behind.
@@ -65,7 +66,7 @@ func TestOpenUndoes(t *testing.T) {
 	}
 	eventually(t, "lb0 is free again", func() bool {
 		mode := ""
-		inNS(t, w.lb, func() { mode = xdpMode(must(netlink.LinkByName("lb0"))) })
+		inNS(t, w.lb, func() { mode = kernel.XDPMode(must(netlink.LinkByName("lb0"))) })
 		return mode == "off"
 	})
 }
@@ -88,7 +89,7 @@ func TestOneOwner(t *testing.T) {
 		t.Errorf("after unload: %v", err)
 	}
 	inNS(t, w.lb, func() {
-		if m := xdpMode(must(netlink.LinkByName("lb0"))); m != "off" {
+		if m := kernel.XDPMode(must(netlink.LinkByName("lb0"))); m != "off" {
 			t.Errorf("after unload XDP is %s", m)
 		}
 	})
@@ -111,7 +112,7 @@ func TestInterfaceLeaves(t *testing.T) {
 	l.Close()
 	w.open(w.options())
 	inNS(t, w.lb, func() {
-		if m := xdpMode(must(netlink.LinkByName("lb1.7"))); m != "off" {
+		if m := kernel.XDPMode(must(netlink.LinkByName("lb1.7"))); m != "off" {
 			t.Errorf("lb1.7 still runs XDP, %s", m)
 		}
 	})

@@ -53,7 +53,7 @@ func eachFlow(flows *ebpf.Map, first, end uint32, f func(bucket uint32, tag uint
 
 // unit is the set's time now, as its program computes it.
 func (l *LB) unit(o *objects) (uint16, error) {
-	c, err := readClock(l.set.programs[progClock])
+	c, err := readClock(l.set.Programs[progClock])
 	if err != nil {
 		return 0, err
 	}
@@ -61,7 +61,7 @@ func (l *LB) unit(o *objects) (uint16, error) {
 	if err != nil {
 		return 0, err
 	}
-	return flowUnit(l.jiffies.ms(c.Jiffies) + control.ClockBase), nil
+	return flowUnit(l.jiffies.MS(c.Jiffies) + control.ClockBase), nil
 }
 
 // Bounds of one page of Flows.
@@ -81,7 +81,7 @@ func (l *LB) Flows(first uint32) (records []FlowRecord, next, buckets uint32, er
 		return nil, 0, 0, errClosed
 	}
 	set := l.running()
-	flows := set.maps[mapFlows]
+	flows := set.Maps[mapFlows]
 	buckets = flows.MaxEntries()
 	unit, err := l.unit(set)
 	if err != nil {
@@ -116,7 +116,7 @@ func (l *LB) Flows(first uint32) (records []FlowRecord, next, buckets uint32, er
 // there; the flow enters each, and those that it is not in expire. With
 // touched, only flows that had a packet since that time are carried.
 func (l *LB) carryFlows(touched *uint16) error {
-	from, to := l.old.maps[mapFlows], l.set.maps[mapFlows]
+	from, to := l.old.Maps[mapFlows], l.set.Maps[mapFlows]
 	if sameMap(from, to) {
 		return nil
 	}

@@ -53,7 +53,7 @@ const (
 
 // running is the set that packets use.
 func (l *LB) running() *objects {
-	if l.old != nil && l.oldReadable && l.links == nil {
+	if l.old != nil && l.oldReadable && !l.attached {
 		return l.old
 	}
 	return l.set
@@ -110,7 +110,7 @@ func (o *objects) runFlowWrite(w bpf.FlowWrite) (taken int, err error) {
 
 // call runs a syscall program; out, which may be nil, is the context after it.
 func (o *objects) call(program string, in, out any) error {
-	p := o.programs[program]
+	p := o.Programs[program]
 	if p == nil {
 		return fmt.Errorf("no program %s is loaded", program)
 	}
@@ -152,7 +152,7 @@ func (l *LB) sweepFrom(first uint32, s *FlowStats) (more bool, err error) {
 	s.Used += uint64(w.Used)
 	s.Confirmed += uint64(w.Confirmed)
 	s.Expired += uint64(w.Expired)
-	buckets := set.maps[mapFlows].MaxEntries()
+	buckets := set.Maps[mapFlows].MaxEntries()
 	if buckets-first > sweepBuckets {
 		return true, nil
 	}
@@ -194,7 +194,7 @@ func (l *LB) Shared(ctx context.Context, take func([]FlowRecord)) error {
 	if l.set != nil {
 		// Also while an older set is in force: of the same layout, they have
 		// the ring in common.
-		r, err = ringbuf.NewReader(l.set.maps[mapShared])
+		r, err = ringbuf.NewReader(l.set.Maps[mapShared])
 	}
 	l.mu.Unlock()
 	if err != nil {

@@ -159,7 +159,7 @@ func TestFlowSweep(t *testing.T) {
 	if s := r.sweep(); s.Used != 0 || s.Expired != before.Used {
 		t.Errorf("after two hours %+v", s)
 	}
-	err := eachFlow(r.l.set.maps[mapFlows], 0, r.l.set.maps[mapFlows].MaxEntries(), func(bucket uint32, _ uint8, e jet.Entry) {
+	err := eachFlow(r.l.set.Maps[mapFlows], 0, r.l.set.Maps[mapFlows].MaxEntries(), func(bucket uint32, _ uint8, e jet.Entry) {
 		t.Errorf("bucket %d has %#x", bucket, e)
 	})
 	if err != nil {

@@ -40,7 +40,7 @@ func readWritten(o *objects, f inForce) (map[uint32]writtenLine, error) {
 	for id, r := range f.ranges {
 		for line := r.First; line < r.End(); line++ {
 			var cpus []bpf.Line
-			if err := o.maps[mapLines].Lookup(line, &cpus); err != nil {
+			if err := o.Maps[mapLines].Lookup(line, &cpus); err != nil {
 				return nil, fmt.Errorf("server line %d: %w", line, err)
 			}
 			for i := range cpus {

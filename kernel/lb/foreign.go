@@ -79,19 +79,19 @@ func (f fields) address(b []byte, name string) (words [2]uint64) {
 
 // foreignRanges is what another layout's active half says of server lines.
 func foreignRanges(o *objects) (map[uint32]tables.Range, error) {
-	control, err := fieldsOf(o.maps[mapControl], "fl_control")
+	control, err := fieldsOf(o.Maps[mapControl], "fl_control")
 	if err != nil {
 		return nil, err
 	}
-	c, err := o.maps[mapControl].LookupBytes(uint32(0))
+	c, err := o.Maps[mapControl].LookupBytes(uint32(0))
 	if err != nil {
 		return nil, err
 	}
-	vip, err := fieldsOf(o.maps[mapVIPs], "fl_vip")
+	vip, err := fieldsOf(o.Maps[mapVIPs], "fl_vip")
 	if err != nil {
 		return nil, err
 	}
-	all, err := o.maps[mapVIPs].LookupBytes(uint32(0))
+	all, err := o.Maps[mapVIPs].LookupBytes(uint32(0))
 	if err != nil {
 		return nil, err
 	}
@@ -121,11 +121,11 @@ func (l *LB) carryForeign(p *tables.Plan) error {
 	if err != nil {
 		return err
 	}
-	line, err := fieldsOf(l.old.maps[mapLines], "fl_line")
+	line, err := fieldsOf(l.old.Maps[mapLines], "fl_line")
 	if err != nil {
 		return err
 	}
-	perCPU, err := fieldsOf(l.old.maps[mapVIPCPU], "fl_vip_cpu")
+	perCPU, err := fieldsOf(l.old.Maps[mapVIPCPU], "fl_vip_cpu")
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (l *LB) carryForeign(p *tables.Plan) error {
 
 func (l *LB) carryForeignLine(v tables.VIP, slot, index uint32, f fields) error {
 	var cpus [][]byte
-	if err := l.old.maps[mapLines].Lookup(index, &cpus); err != nil {
+	if err := l.old.Maps[mapLines].Lookup(index, &cpus); err != nil {
 		return err
 	}
 	var n carriedCount
@@ -168,7 +168,7 @@ func (l *LB) carryForeignLine(v tables.VIP, slot, index uint32, f fields) error 
 // carryForeignConns takes over a line's open connections, if the other layout
 // counts them in a word a line, too.
 func (l *LB) carryForeignConns(from, to uint32) error {
-	m := l.old.maps[mapConns]
+	m := l.old.Maps[mapConns]
 	if m == nil || m.Type() != ebpf.Array || m.ValueSize() != 4 {
 		return nil
 	}
@@ -181,11 +181,11 @@ func (l *LB) carryForeignConns(from, to uint32) error {
 
 func (l *LB) carryForeignVIP(id uint32, f fields) error {
 	var before [][]byte
-	if err := l.old.maps[mapVIPCPU].Lookup(id, &before); err != nil {
+	if err := l.old.Maps[mapVIPCPU].Lookup(id, &before); err != nil {
 		return err
 	}
 	var now []bpf.VIPCPU
-	if err := l.set.maps[mapVIPCPU].Lookup(id, &now); err != nil {
+	if err := l.set.Maps[mapVIPCPU].Lookup(id, &now); err != nil {
 		return err
 	}
 	for i, b := range before {
@@ -199,5 +199,5 @@ func (l *LB) carryForeignVIP(id uint32, f fields) error {
 		now[i].FlowReplaced += f.number(b, "flow_replaced")
 		now[i].ShareLost += f.number(b, "share_lost")
 	}
-	return l.set.maps[mapVIPCPU].Put(id, now)
+	return l.set.Maps[mapVIPCPU].Put(id, now)
 }

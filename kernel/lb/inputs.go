@@ -122,12 +122,12 @@ func (l *LB) syncInputs() error {
 	for i := range inputsOf(links, attached) {
 		want[i.entry()] = true
 	}
-	if most := int(l.set.maps[mapInputs].MaxEntries()); len(want) > most {
+	if most := int(l.set.Maps[mapInputs].MaxEntries()); len(want) > most {
 		return fmt.Errorf("the interfaces and the devices over them have %d addresses, counted by VLAN; %d are known at most: attach to fewer", len(want), most)
 	}
 	for _, o := range []*objects{l.set, l.old} {
 		// What an older build loaded may have no such map.
-		if o == nil || o.maps[mapInputs] == nil || o == l.old && !l.oldReadable {
+		if o == nil || o.Maps[mapInputs] == nil || o == l.old && !l.oldReadable {
 			continue
 		}
 		if err := o.writeInputs(want); err != nil {
@@ -148,7 +148,7 @@ func (o *objects) writeInputs(want map[bpf.Input]bool) error {
 	}
 	var e bpf.Input
 	var nothing uint32
-	entries := o.maps[mapInputs].Iterate()
+	entries := o.Maps[mapInputs].Iterate()
 	for entries.Next(&e, &nothing) {
 		if !want[e] {
 			gone = append(gone, e)
@@ -159,7 +159,7 @@ func (o *objects) writeInputs(want map[bpf.Input]bool) error {
 		return err
 	}
 	for e := range missing {
-		if err := o.maps[mapInputs].Put(e, nothing); err != nil {
+		if err := o.Maps[mapInputs].Put(e, nothing); err != nil {
 			return err
 		}
 	}
@@ -167,7 +167,7 @@ func (o *objects) writeInputs(want map[bpf.Input]bool) error {
 		return err
 	}
 	for _, e := range gone {
-		if err := o.maps[mapInputs].Delete(e); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		if err := o.Maps[mapInputs].Delete(e); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return err
 		}
 	}

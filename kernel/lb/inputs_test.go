@@ -25,7 +25,7 @@ func everyFrame(t testing.TB, o *objects) *ebpf.Program {
 	if err := o.writeControl(unsafe.Offsetof(bpf.Control{}.Inputs), uint32(0)); err != nil {
 		t.Fatal(err)
 	}
-	return o.programs[progLB]
+	return o.Programs[progLB]
 }
 
 // inputs says which frames are the rig's, of which all have been so far.
@@ -273,7 +273,7 @@ func TestInputsOnOneLine(t *testing.T) {
 			want[i.entry()] = true
 		}
 		err := set.writeInputs(want)
-		all, readErr := inputEntries(set.maps[mapInputs])
+		all, readErr := inputEntries(set.Maps[mapInputs])
 		cacheErr := set.readAt(mapInputCache, int64(inputLine(first.entry()))*int64(unsafe.Sizeof(onLine)), &onLine)
 		if err := errors.Join(err, readErr, cacheErr); err != nil {
 			t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/tables"
@@ -121,7 +122,7 @@ func loadRig(t *testing.T, gueChecksum6 bool) *bpf.LBObjects {
 	if gueChecksum6 {
 		c["gue6_checksum"] = uint32(1)
 	}
-	if err := setConstants(spec, c); err != nil {
+	if err := kernel.SetConstants(spec, c); err != nil {
 		t.Fatal(err)
 	}
 	o := new(bpf.LBObjects)

@@ -111,10 +111,10 @@ func (o *objects) layout() (uint32, error) {
 }
 
 func (o *objects) meta() (m metaRecord, err error) {
-	if o.maps[mapMeta] == nil {
+	if o.Maps[mapMeta] == nil {
 		return m, errors.New("no map meta")
 	}
-	err = o.maps[mapMeta].Lookup(uint32(0), &m)
+	err = o.Maps[mapMeta].Lookup(uint32(0), &m)
 	return m, err
 }
 
@@ -124,7 +124,7 @@ func (o *objects) putMeta(change func(*metaRecord)) error {
 		return err
 	}
 	change(&m)
-	return o.maps[mapMeta].Put(uint32(0), m)
+	return o.Maps[mapMeta].Put(uint32(0), m)
 }
 
 func (o *objects) writeLayout() error {
@@ -134,9 +134,9 @@ func (o *objects) writeLayout() error {
 // capacity is what the set's maps hold.
 func (o *objects) capacity() tables.Capacity {
 	return tables.Capacity{
-		Lines:        o.maps[mapLines].MaxEntries(),
-		TableEntries: o.maps[mapTables].MaxEntries() / 2,
-		VIPIDs:       o.maps[mapVIPCPU].MaxEntries(),
+		Lines:        o.Maps[mapLines].MaxEntries(),
+		TableEntries: o.Maps[mapTables].MaxEntries() / 2,
+		VIPIDs:       o.Maps[mapVIPCPU].MaxEntries(),
 	}
 }
 
@@ -152,7 +152,7 @@ func (o *objects) writeControl(field uintptr, value any) error {
 
 // memory is a map's memory.
 func (o *objects) memory(name string) (*ebpf.Memory, error) {
-	m := o.maps[name]
+	m := o.Maps[name]
 	if m == nil {
 		return nil, fmt.Errorf("no map %s is pinned", name)
 	}
@@ -185,7 +185,7 @@ func (o *objects) readAt(name string, offset int64, value any) error {
 // copyAt reads where there is no memory to map: the kernel maps none for a
 // file descriptor that only reads. One element at most.
 func (o *objects) copyAt(name string, offset int64, to []byte) error {
-	m := o.maps[name]
+	m := o.Maps[name]
 	if m == nil {
 		return errors.New("it is not pinned")
 	}
@@ -267,7 +267,7 @@ func (o *objects) mapEntries() ([]uint64, error) {
 	if o.entries != nil {
 		return o.entries, nil
 	}
-	m := o.maps[mapTables]
+	m := o.Maps[mapTables]
 	if m == nil {
 		return nil, fmt.Errorf("no map %s is pinned", mapTables)
 	}

@@ -52,7 +52,7 @@ func (o *opaque) reach(frame []byte, ecr uint32) uint32 {
 	binary.BigEndian.PutUint32(frame[at:], ecr)
 	out := make([]byte, len(frame)+64)
 	run := &ebpf.RunOptions{Data: frame, DataOut: out}
-	action, err := o.twin.set.programs[progLB].Run(run)
+	action, err := o.twin.set.Programs[progLB].Run(run)
 	if err != nil || action != actTX {
 		o.t.Fatalf("seed %d: action %d, %v", o.seed, action, err)
 	}

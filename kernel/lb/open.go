@@ -1,4 +1,4 @@
-// Package dataplane runs the balancer's programs in the kernel: it loads,
+// Package lb runs the balancer's programs in the kernel: it loads,
 // pins, attaches and replaces them, fills their tables from an assignment,
 // keeps next hops right and reads the counters.
 //
@@ -22,9 +22,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,7 +44,7 @@ import (
 // Options say what to load and where to attach it.
 type Options struct {
 	Name       string // the daemon's own name
-	PinDir     string // default DefaultPinDir(Name)
+	PinDir     string // default kernel.Dir(Name)
 	Interfaces []string
 	// Source4 and Source6 are the tunnels' outer sources; the host bits of
 	// the prefix take the connection's hash. Default: the first interface's
@@ -71,21 +70,21 @@ const maxServerLines = 1 << 18
 type LB struct {
 	o       Options
 	log     *slog.Logger
-	lock    *os.File
+	folder  *kernel.Folder
 	ns      netns.NsHandle
 	hops    *nexthop.Watcher
 	netlink *netlink.Handle
 	asker   *asker
 	random  *rand.Rand
-	jiffies jiffyScale
+	jiffies kernel.Jiffies
 
 	mu       sync.Mutex
-	ifaces   []net.Interface   // of o.Interfaces; index 0: it is gone
-	astray   map[string]string // what is not as it should be, by what: see tend
-	set      *objects          // what the daemon fills: in force, or pending
-	old      *objects          // in force while set is pending, else nil
-	links    *attachments      // nil while set is pending and nothing was swapped
-	oldForce inForce           // what old's active half says
+	ifaces   []net.Interface // of o.Interfaces; index 0: it is gone
+	astray   kernel.Astray
+	set      *objects // what the daemon fills: in force, or pending
+	old      *objects // in force while set is pending, else nil
+	attached bool     // set is in force: false while it is pending and nothing was swapped
+	oldForce inForce  // what old's active half says
 	// oldReadable: old has this build's layout, and its counters, which can
 	// be read, are not carried yet.
 	oldReadable    bool
@@ -128,26 +127,18 @@ func Open(o Options, log *slog.Logger) (lb *LB, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := kernel.Ensure(o.PinDir); err != nil {
+	folder, err := kernel.Claim(o.PinDir, log)
+	if err != nil {
 		return nil, err
 	}
-	_, statErr := os.Stat(o.PinDir)
-	if err := os.MkdirAll(o.PinDir, 0o700); err != nil {
-		return nil, fmt.Errorf("pin folder: %w", err)
-	}
-	l := &LB{o: o, log: log, ns: netns.None(), ifaces: ifaces, random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+	l := &LB{o: o, log: log, folder: folder, ns: netns.None(), ifaces: ifaces, random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 		written: map[uint32]writtenLine{}, hashes: tables.Hashes{}, chains: tables.NewChains(), now: time.Now}
 	defer func() {
 		if err != nil {
+			folder.Abandon()
 			l.release()
-			if statErr != nil { // it was not there before us
-				_ = os.RemoveAll(o.PinDir)
-			}
 		}
 	}()
-	if l.lock, err = kernel.Lock(o.PinDir); err != nil {
-		return nil, err
-	}
 	if l.ns, err = netns.Get(); err != nil {
 		return nil, fmt.Errorf("open the network namespace: %w", err)
 	}
@@ -174,11 +165,9 @@ func (o *Options) complete() error {
 	if o.Name == "" && o.PinDir == "" {
 		return errors.New("the balancer has no name; give it one under balancers[].name")
 	}
-	if o.PinDir == "" {
-		if strings.ContainsAny(o.Name, "/:") {
-			return fmt.Errorf("balancer name %q: it names a folder of pins; use letters, digits, dots and dashes", o.Name)
-		}
-		o.PinDir = DefaultPinDir(o.Name)
+	var err error
+	if o.PinDir, err = kernel.PinDir("balancer", o.Name, o.PinDir); err != nil {
+		return err
 	}
 	if err := o.checkSteer(); err != nil {
 		return err
@@ -190,7 +179,7 @@ func (o *Options) complete() error {
 // over maps of its own, and brings them into force where that can be done
 // without an assignment.
 func (l *LB) load() error {
-	pinned, err := loadPinned(l.o.PinDir, nil)
+	pinned, err := loadPinned(l.folder.Dir, nil)
 	if err != nil {
 		return err
 	}
@@ -204,20 +193,17 @@ func (l *LB) load() error {
 		pinned.close()
 		return err
 	}
+	l.folder.Fresh = fresh
 	replacements, fits := adoptable(spec, pinned)
 	if fresh {
 		replacements, fits = nil, true
 	}
-	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements})
+	set, err := kernel.Load(spec, "the balancer's programs", replacements, l.log)
 	if err != nil {
 		pinned.close()
-		var ve *ebpf.VerifierError
-		if errors.As(err, &ve) {
-			l.log.Debug("verifier", "log", fmt.Sprintf("%+v", ve))
-		}
-		return fmt.Errorf("load the balancer's programs: %w; Linux %s or later with CONFIG_BPF_SYSCALL and CONFIG_DEBUG_INFO_BTF is needed", err, kernel.MinKernel)
+		return err
 	}
-	l.set = newObjects(coll)
+	l.set = &objects{Set: set}
 	if err := l.loadHealth(); err != nil {
 		pinned.close()
 		return err
@@ -231,7 +217,7 @@ func (l *LB) load() error {
 	if !fits {
 		// Packets stay with the old set until Apply has filled the new one.
 		l.old = pinned
-		l.log.Info("what is pinned has another layout or other sizes: a new set is loaded beside it and takes over with the next assignment", "pin_dir", l.o.PinDir)
+		l.log.Info("what is pinned has another layout or other sizes: a new set is loaded beside it and takes over with the next assignment", "pin_dir", l.folder.Dir)
 		layout, err := pinned.layout()
 		if l.oldReadable = err == nil && layout == layoutVersion; l.oldReadable {
 			if l.oldForce, err = readForce(pinned); err != nil {
@@ -265,7 +251,7 @@ func (l *LB) load() error {
 	l.watchWritten()
 	l.adopted = !fresh
 	if !fresh {
-		l.log.Info("adopted what was pinned", "pin_dir", l.o.PinDir, "vips", len(l.force.ranges))
+		l.log.Info("adopted what was pinned", "pin_dir", l.folder.Dir, "vips", len(l.force.ranges))
 	}
 	return nil
 }
@@ -274,42 +260,31 @@ func (l *LB) load() error {
 // pinned it was killed before it had finished, for meta is pinned last and
 // links come after it.
 func (l *LB) nothingRuns(pinned *objects) (bool, error) {
-	if pinned.maps[mapMeta] != nil && pinned.programs[progLB] != nil {
+	if pinned.Maps[mapMeta] != nil && pinned.Programs[progLB] != nil {
 		return false, nil
 	}
-	running, err := runningProgram(l.o.PinDir)
+	running, err := kernel.Running(l.folder.Dir)
 	return running == 0, err
 }
 
-// enforce pins the set and attaches its programs, or puts them in the place
-// of the programs that are attached.
+// enforce pins the set and has its programs where they belong, in the place of those
+// that are there.
 func (l *LB) enforce(before *objects, fresh bool) error {
-	dir := l.o.PinDir
 	if fresh {
 		// Pins before links: an attached program whose maps nobody can find
 		// could not be adopted.
-		if err := removePins(dir); err != nil {
-			return err
-		}
-		if err := l.set.pin(dir); err != nil {
+		if err := l.set.Pin(l.folder.Dir, mapMeta); err != nil {
 			return err
 		}
 	}
-	links, err := attachAll(dir, l.ifaces, l.set.programs, before.programs, l.log)
-	if err != nil {
-		if fresh {
-			_ = removePins(dir)
-		}
+	if err := l.holdAll(before); err != nil {
 		return err
 	}
-	l.links = links
-	if err := l.set.pin(dir); err != nil {
+	if err := l.set.Pin(l.folder.Dir, mapMeta); err != nil {
 		return err
 	}
-	if err := l.set.unpinOthers(dir); err != nil {
-		return err
-	}
-	return links.dropOthers()
+	l.attached = true
+	return l.folder.Settle(l.folder.Holds)
 }
 
 // spec is this build's programs and maps, sized and with their constants.
@@ -318,7 +293,7 @@ func (l *LB) spec() (*ebpf.CollectionSpec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the balancer's programs: %w", err)
 	}
-	if l.jiffies, err = measureClock(spec); err != nil {
+	if l.jiffies, err = kernel.MeasureJiffies(); err != nil {
 		return nil, err
 	}
 	for name, size := range map[string]int{
@@ -351,22 +326,9 @@ func (l *LB) spec() (*ebpf.CollectionSpec, error) {
 	if l.o.Unguarded {
 		c["guards"] = uint32(0)
 	}
-	c["jiffy_mult"], c["jiffy_shift"] = l.jiffies.mult, l.jiffies.shift
+	c["jiffy_mult"], c["jiffy_shift"] = uint64(l.jiffies.Mult), l.jiffies.Shift
 	c["flow_buckets"] = spec.Maps[mapFlows].MaxEntries
-	return spec, setConstants(spec, c)
-}
-
-func setConstants(spec *ebpf.CollectionSpec, values map[string]any) error {
-	for name, value := range values {
-		v, ok := spec.Variables[name]
-		if !ok {
-			return fmt.Errorf("the balancer's program has no constant %s", name)
-		}
-		if err := v.Set(value); err != nil {
-			return fmt.Errorf("constant %s: %w", name, err)
-		}
-	}
-	return nil
+	return spec, kernel.SetConstants(spec, c)
 }
 
 // loadHealth adds the programs that steer health checks, over the same lines.
@@ -375,30 +337,30 @@ func (l *LB) loadHealth() error {
 	if err != nil {
 		return fmt.Errorf("read the health program: %w", err)
 	}
-	shared := map[string]*ebpf.Map{mapLines: l.set.maps[mapLines], mapSteers: l.set.maps[mapSteers]}
+	shared := map[string]*ebpf.Map{mapLines: l.set.Maps[mapLines], mapSteers: l.set.Maps[mapSteers]}
 	for name, m := range shared {
 		spec.Maps[name].MaxEntries = m.MaxEntries()
 	}
-	spec.Maps[mapCheckLines].MaxEntries = l.set.maps[mapLines].MaxEntries()
+	spec.Maps[mapCheckLines].MaxEntries = l.set.Maps[mapLines].MaxEntries()
 	// A line has one check at a time, and those that ended a while ago.
 	pairs := spec.Maps[mapCheckPairs]
-	pairs.MaxEntries = max(pairs.MaxEntries, 2*l.set.maps[mapLines].MaxEntries())
+	pairs.MaxEntries = max(pairs.MaxEntries, 2*l.set.Maps[mapLines].MaxEntries())
 	c, err := l.constants()
 	if err != nil {
 		return err
 	}
-	if err := setConstants(spec, c); err != nil {
+	if err := kernel.SetConstants(spec, c); err != nil {
 		return err
 	}
-	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
+	health, err := kernel.Load(spec, "the health program", shared, l.log)
 	if err != nil {
-		return fmt.Errorf("load the health program: %w", err)
+		return err
 	}
 	for _, name := range []string{progHealth, progHealthBack} {
-		l.set.programs[name] = coll.Programs[name]
+		l.set.Programs[name] = health.Programs[name]
 	}
-	l.checkLines = coll.Maps[mapCheckLines]
-	for name, m := range coll.Maps {
+	l.checkLines = health.Maps[mapCheckLines]
+	for name, m := range health.Maps {
 		if name != mapCheckLines {
 			m.Close()
 		}
@@ -414,27 +376,10 @@ func adoptable(spec *ebpf.CollectionSpec, pinned *objects) (replace map[string]*
 	if err != nil || layout != layoutVersion {
 		return nil, false
 	}
-	replace, fits = map[string]*ebpf.Map{}, true
-	for name, m := range spec.Maps {
-		p, found := pinned.maps[mapPin(name)]
-		if !found {
-			continue
-		}
-		if strings.HasPrefix(name, ".data") {
-			// The loader makes global data mappable, after this comparison.
-			m = m.Copy()
-			m.Flags |= unix.BPF_F_MMAPABLE
-		}
-		switch {
-		case m.Compatible(p) == nil:
-			replace[name] = p
-		case name == mapSteers:
-			// Steering was switched on or off: a row that is not there spreads by
-			// the hash, which breaks nothing.
-		default:
-			fits = false
-		}
-	}
+	replace, misfits := pinned.Adoptable(spec)
+	// Steering was switched on or off: a row that is not there spreads by the hash,
+	// which breaks nothing.
+	fits = !slices.ContainsFunc(misfits, func(name string) bool { return name != mapSteers })
 	if !fits {
 		// What the new set fills itself, or what names lines of the old one.
 		for _, name := range []string{".data." + mapVIPs, ".data." + mapControl, mapTables, mapLines, mapConns, mapSteers, mapMeta} {
@@ -453,15 +398,12 @@ func (l *LB) Close() error {
 }
 
 func (l *LB) release() {
-	if l.links != nil {
-		l.links.close()
-	}
 	if l.checkLines != nil {
 		l.checkLines.Close()
 	}
 	l.set.close()
 	l.old.close()
-	l.set, l.old, l.links = nil, nil, nil
+	l.set, l.old, l.attached = nil, nil, false
 	if l.hops != nil {
 		l.hops.Close()
 	}
@@ -474,9 +416,7 @@ func (l *LB) release() {
 	if l.asker != nil {
 		l.asker.close()
 	}
-	if l.lock != nil {
-		l.lock.Close()
-	}
+	l.folder.Close()
 }
 
 // PinDir is the folder of bpffs that holds this balancer.

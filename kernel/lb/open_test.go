@@ -107,12 +107,12 @@ func TestAdopt(t *testing.T) {
 	// one CPU, is written anew.
 	line, ok := l.Line(1, 0)
 	var cpus []bpf.Line
-	if err := errors.Join(l.set.putMeta(func(m *metaRecord) { m.ClockD ^= 1 << 20 }), l.set.maps[mapLines].Lookup(line, &cpus)); err != nil || !ok {
+	if err := errors.Join(l.set.putMeta(func(m *metaRecord) { m.ClockD ^= 1 << 20 }), l.set.Maps[mapLines].Lookup(line, &cpus)); err != nil || !ok {
 		t.Fatal(err, ok)
 	}
 	whole := cpus[len(cpus)-1]
 	cpus[len(cpus)-1].Addr[0] ^= 1 << 5
-	if err := l.set.maps[mapLines].Put(line, cpus); err != nil {
+	if err := l.set.Maps[mapLines].Put(line, cpus); err != nil {
 		t.Fatal(err)
 	}
 	l.Close()
@@ -124,7 +124,7 @@ func TestAdopt(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.apply(l, 11, 12)
-	if err := l.set.maps[mapLines].Lookup(line, &cpus); err != nil || len(cpus) > 1 && cpus[len(cpus)-1].Addr != whole.Addr {
+	if err := l.set.Maps[mapLines].Lookup(line, &cpus); err != nil || len(cpus) > 1 && cpus[len(cpus)-1].Addr != whole.Addr {
 		t.Errorf("the line on the last CPU has %x, had %x: %v", cpus[len(cpus)-1].Addr, whole.Addr, err)
 	}
 	l.Close()
@@ -220,7 +220,7 @@ func TestUpdateProgram(t *testing.T) {
 
 func (w *wired) linkProgram() ebpf.ProgramID {
 	w.t.Helper()
-	id, err := runningProgram(w.pinDir)
+	id, err := kernel.Running(w.pinDir)
 	if err != nil || id == 0 {
 		w.t.Fatal("no program runs: ", err)
 	}
@@ -264,7 +264,7 @@ func TestChangeOfSizes(t *testing.T) {
 	if s := l.Status(); s.Pending {
 		t.Error("still pending")
 	}
-	if m := l.set.maps[mapLines].MaxEntries(); m != 512 {
+	if m := l.set.Maps[mapLines].MaxEntries(); m != 512 {
 		t.Errorf("%d lines", m)
 	}
 	l.Close()
@@ -314,7 +314,7 @@ func TestKilledInSwap(t *testing.T) {
 			}
 			defer s.Close()
 			uses, err := usesMap(s.Program(progLB), s.Map(mapLines))
-			if err != nil || !uses || programID(s.Program(progLB)) != w.linkProgram() {
+			if err != nil || !uses || kernel.ProgramID(s.Program(progLB)) != w.linkProgram() {
 				t.Errorf("what is pinned is not what runs: %v %v", uses, err)
 			}
 		})
@@ -325,7 +325,7 @@ func TestKilledInSwap(t *testing.T) {
 // that the next one makes whole, whatever is missing.
 func TestKilledInFirstPinning(t *testing.T) {
 	w := newWired(t)
-	maps, programs, links := filepath.Join(w.pinDir, dirMaps), filepath.Join(w.pinDir, dirPrograms), filepath.Join(w.pinDir, dirLinks)
+	maps, programs, links := filepath.Join(w.pinDir, kernel.DirMaps), filepath.Join(w.pinDir, kernel.DirPrograms), filepath.Join(w.pinDir, kernel.DirLinks)
 	remove := func(paths ...string) {
 		for _, path := range paths {
 			if err := os.RemoveAll(path); err != nil {
@@ -364,7 +364,7 @@ func TestExchangeWithNothing(t *testing.T) {
 	l := w.open(w.options())
 	w.apply(l, 11)
 	l.Close()
-	if err := os.RemoveAll(filepath.Join(w.pinDir, dirPrograms)); err != nil {
+	if err := os.RemoveAll(filepath.Join(w.pinDir, kernel.DirPrograms)); err != nil {
 		t.Fatal(err)
 	}
 	o := w.options()
@@ -482,16 +482,16 @@ func TestHalfPinned(t *testing.T) {
 	w := newWired(t)
 	l := w.open(w.options())
 	w.apply(l, 11)
-	m, err := l.set.maps[mapReasons].Clone()
+	m, err := l.set.Maps[mapReasons].Clone()
 	if err != nil {
 		t.Fatal(err)
 	}
-	half := filepath.Join(w.pinDir, dirMaps, mapReasons+kernel.PinNew)
+	half := filepath.Join(w.pinDir, kernel.DirMaps, mapReasons+kernel.PinNew)
 	if err := m.Pin(half); err != nil {
 		t.Fatal(err)
 	}
 	m.Close()
-	xdp := filepath.Join(w.pinDir, dirLinks, linkPin("xdp", "lb0"))
+	xdp := filepath.Join(w.pinDir, kernel.DirLinks, linkPin("xdp", "lb0"))
 	l.Close()
 	if err := os.Rename(xdp, xdp+kernel.PinNew); err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/fabric/steer"
+	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/scheme/model"
@@ -65,7 +66,7 @@ func newPairOf(t *testing.T, seed uint64, h *hostile) *pair {
 		for i := range cpus {
 			cpus[i].Random = uint64(v.ID)
 		}
-		if err := p.twin.set.maps[mapVIPCPU].Put(v.ID, cpus); err != nil {
+		if err := p.twin.set.Maps[mapVIPCPU].Put(v.ID, cpus); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -91,7 +92,7 @@ func diffTwin(tables *model.Tables) (*Twin, error) {
 		}
 		diffTwins[key] = t
 	}
-	m := t.set.maps
+	m := t.set.Maps
 	return t, errors.Join(t.set.writeAt(mapVIPs, 0, make([]byte, 2*vipHalf)), clearArray[int32](m[mapConns]),
 		clearArray[bpf.Bucket](m[mapFlows]), clearArray[bpf.VIPCPU](m[mapVIPCPU]),
 		clearArray[bpf.Bound](m[bpf.LBMapAskBound]), clearArray[bpf.Bound](m[bpf.LBMapAskSources]), t.drainShared())
@@ -117,7 +118,7 @@ func tableConstants(spec *ebpf.CollectionSpec, t *model.Tables) error {
 	if t.GUEChecksum6 {
 		c["gue6_checksum"] = uint32(1)
 	}
-	return setConstants(spec, c)
+	return kernel.SetConstants(spec, c)
 }
 
 // fill writes the model's tables into half 1 of the program's.
@@ -132,7 +133,7 @@ func (p *pair) fill() {
 func (p *pair) write() error {
 	const half = 1
 	set, wanted := p.twin.set, p.h.tables
-	next := set.maps[mapTables].MaxEntries() / 2 * half
+	next := set.Maps[mapTables].MaxEntries() / 2 * half
 	put := func(entries []uint32) (first, size uint32, err error) {
 		first, size = next, uint32(len(entries))
 		next += size
@@ -213,9 +214,9 @@ func (p *pair) writeLines() error {
 			rows[i] = steerRow(p.h.tables.Lines[i].Steer)
 		}
 	}
-	_, err := p.twin.set.maps[mapLines].BatchUpdate(keys, lines, nil)
+	_, err := p.twin.set.Maps[mapLines].BatchUpdate(keys, lines, nil)
 	if err == nil {
-		_, err = p.twin.set.maps[mapSteers].BatchUpdate(keys, rows, nil)
+		_, err = p.twin.set.Maps[mapSteers].BatchUpdate(keys, rows, nil)
 	}
 	return err
 }
@@ -365,7 +366,7 @@ func (p *pair) sameState() {
 
 // compareFlows compares every entry of the flow tables.
 func (p *pair) compareFlows() error {
-	all, err := batchLookup[bpf.Bucket](p.twin.set.maps[mapFlows], mapFlows, 1)
+	all, err := batchLookup[bpf.Bucket](p.twin.set.Maps[mapFlows], mapFlows, 1)
 	if err != nil {
 		return err
 	}
@@ -380,7 +381,7 @@ func (p *pair) compareFlows() error {
 // compareCounters compares what a VIP counts and its policy's state.
 func (p *pair) compareCounters(id uint32) error {
 	var all []bpf.VIPCPU
-	if err := p.twin.set.maps[mapVIPCPU].Lookup(id, &all); err != nil {
+	if err := p.twin.set.Maps[mapVIPCPU].Lookup(id, &all); err != nil {
 		return err
 	}
 	got, zero := all[p.cpu], p.counters[id]
@@ -411,7 +412,7 @@ func (p *pair) reread() {
 	}
 	for id := range p.state.CPU {
 		var all []bpf.VIPCPU
-		if err := p.twin.set.maps[mapVIPCPU].Lookup(id, &all); err != nil {
+		if err := p.twin.set.Maps[mapVIPCPU].Lookup(id, &all); err != nil {
 			p.t.Fatal(err)
 		}
 		p.counters[id] = all[p.cpu]

@@ -3,17 +3,13 @@ package lb
 import (
 	"context"
 	"errors"
-	"maps"
 	"net"
 	"net/netip"
-	"slices"
 	"sort"
 	"sync"
 	"time"
 
-	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
-
+	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/kernel/nexthop"
 	"github.com/fairlead/fairlead/tables"
 )
@@ -26,8 +22,17 @@ func (l *LB) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	errs := make(chan error, 4)
 	for _, f := range []func(context.Context) error{
-		l.keepClock,
-		l.keepAttached,
+		func(ctx context.Context) error {
+			every(ctx, clockRefresh, func() {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				if err := l.refreshClock(); err != nil {
+					l.log.Error("refresh the clock", "error", err)
+				}
+			})
+			return nil
+		},
+		func(ctx context.Context) error { every(ctx, kernel.TendEvery, l.tend); return nil },
 		l.ServeAsks,
 		func(ctx context.Context) error { return l.hops.Run(ctx, l.looked) },
 	} {
@@ -40,20 +45,16 @@ func (l *LB) Run(ctx context.Context) error {
 	return errors.Join(<-errs, <-errs, <-errs, <-errs)
 }
 
-func (l *LB) keepClock(ctx context.Context) error {
-	t := time.NewTicker(clockRefresh)
+// every calls f so often until ctx ends.
+func every(ctx context.Context, d time.Duration, f func()) {
+	t := time.NewTicker(d)
 	defer t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-t.C:
-			l.mu.Lock()
-			err := l.refreshClock()
-			l.mu.Unlock()
-			if err != nil {
-				l.log.Error("refresh the clock", "error", err)
-			}
+			f()
 		}
 	}
 }
@@ -104,16 +105,13 @@ type Limit struct {
 func (l *LB) Status() Status {
 	flows := l.usedFlows()
 	l.mu.Lock()
-	s := Status{PinDir: l.PinDir(), Adopted: l.adopted, Pending: l.old != nil && l.links == nil, HZ: l.jiffies.hz}
+	s := Status{PinDir: l.PinDir(), Adopted: l.adopted, Pending: l.old != nil && !l.attached, HZ: uint32(l.jiffies.HZ), Astray: l.astray.List()}
 	if l.set != nil {
 		s.Limits = l.limits(flows.Used)
 		s.Buckets, s.TakenIn = l.chains.Status(l.moment()), l.takenIn
 	}
 	for _, i := range l.ifaces {
 		s.Interfaces = append(s.Interfaces, l.interfaceStatus(i))
-	}
-	for _, what := range slices.Sorted(maps.Keys(l.astray)) {
-		s.Astray = append(s.Astray, l.astray[what])
 	}
 	l.mu.Unlock()
 	s.NextHops = l.hops.List()
@@ -123,42 +121,29 @@ func (l *LB) Status() Status {
 
 // interfaceStatus is one interface; the caller holds mu.
 func (l *LB) interfaceStatus(i net.Interface) InterfaceStatus {
-	s := InterfaceStatus{Name: i.Name, Index: i.Index, Mode: "off", Egress: "off"}
+	s := InterfaceStatus{Name: i.Name, Index: i.Index, Mode: kernel.Off, Egress: kernel.Off}
 	dev, err := l.hops.Link(i.Index)
 	if err != nil {
 		return s // it is gone
 	}
 	s.MTU = dev.Attrs().MTU
-	if l.links == nil {
+	if !l.attached {
 		if l.old != nil { // in force as a process before left it
-			s.Mode = xdpMode(dev)
+			s.Mode = kernel.XDPMode(dev)
 		}
 		return s
 	}
 	there := map[string]bool{}
 	for _, p := range placesOn([]net.Interface{i}) {
-		held := l.links.links[p.pin()]
-		there[p.kind] = held != nil && isAt(held, p)
+		there[p.kind] = l.there(p)
 	}
 	if there[linkXDP] {
-		s.Mode = xdpMode(dev)
+		s.Mode = kernel.XDPMode(dev)
 	}
 	if there[linkAnswers] && there[linkChecks] {
 		s.Egress = "tcx"
 	}
 	return s
-}
-
-func xdpMode(dev netlink.Link) string {
-	x := dev.Attrs().Xdp
-	if x == nil || !x.Attached {
-		return "off"
-	}
-	switch x.AttachMode {
-	case nl.XDP_ATTACHED_DRV, nl.XDP_ATTACHED_HW:
-		return "native"
-	}
-	return "generic"
 }
 
 func (l *LB) limits(flows uint64) []Limit {
@@ -171,7 +156,7 @@ func (l *LB) limits(flows uint64) []Limit {
 		{"vip_lines", uint64(l.force.entries), vipLines},
 		{"server_lines", lines, uint64(c.Lines)},
 		{"table_entries", uint64(l.force.tables), uint64(c.TableEntries)},
-		{"flows", flows, uint64(l.set.maps[mapFlows].MaxEntries()) * flowWays},
+		{"flows", flows, uint64(l.set.Maps[mapFlows].MaxEntries()) * flowWays},
 	}
 }
 

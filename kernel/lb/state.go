@@ -37,7 +37,7 @@ func OpenReadOnly(pinDir string) (*State, error) {
 	s := &State{pinDir, o}
 	layout, err := o.layout()
 	switch {
-	case err != nil || o.programs[progLB] == nil:
+	case err != nil || o.Programs[progLB] == nil:
 		err = fmt.Errorf("%s: %w there; start one with fairlead lb", pinDir, ErrNotLoaded)
 	case layout != layoutVersion:
 		err = fmt.Errorf("%s: a fairlead with layout %d loaded it, this one reads layout %d; use that build, or restart the daemon with this one", pinDir, layout, layoutVersion)
@@ -53,11 +53,11 @@ func OpenReadOnly(pinDir string) (*State, error) {
 func (s *State) Close() { s.o.close() }
 
 // Program is a pinned program, nil if there is none of that name.
-func (s *State) Program(name string) *ebpf.Program { return s.o.programs[name] }
+func (s *State) Program(name string) *ebpf.Program { return s.o.Programs[name] }
 
 // Map is a pinned map, open for reading, nil if there is none of that name.
 // It is the State's: do not close it.
-func (s *State) Map(name string) *ebpf.Map { return s.o.maps[name] }
+func (s *State) Map(name string) *ebpf.Map { return s.o.Maps[name] }
 
 // Counters reads all counters.
 func (s *State) Counters() (Counters, error) {
@@ -138,7 +138,7 @@ func (s *State) servers(e bpf.VIP) ([]LoadedServer, error) {
 	var list []LoadedServer
 	for slot := range e.Slots {
 		var cpus []bpf.Line
-		if err := s.o.maps[mapLines].Lookup(e.FirstLine+slot, &cpus); err != nil {
+		if err := s.o.Maps[mapLines].Lookup(e.FirstLine+slot, &cpus); err != nil {
 			return nil, fmt.Errorf("server line %d: %w", e.FirstLine+slot, err)
 		}
 		line := cpus[0]

@@ -130,7 +130,7 @@ func (o *objects) mapSteers() ([]bpf.Steer, error) {
 	if o.steers != nil {
 		return o.steers, nil
 	}
-	m := o.maps[mapSteers]
+	m := o.Maps[mapSteers]
 	if m == nil {
 		return nil, fmt.Errorf("no map %s is pinned", mapSteers)
 	}
@@ -147,7 +147,7 @@ func (o *objects) mapSteers() ([]bpf.Steer, error) {
 // steerRow is a line's row, for the model.
 func (t *Twin) steerRow(line int) *model.Steer {
 	var row bpf.Steer
-	if t.set.maps[mapSteers].Lookup(uint32(line), &row) != nil {
+	if t.set.Maps[mapSteers].Lookup(uint32(line), &row) != nil {
 		return nil // fewer rows than lines
 	}
 	r := &model.Steer{}

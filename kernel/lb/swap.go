@@ -10,8 +10,6 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/tables"
@@ -40,8 +38,8 @@ func stopAfter(step string) error {
 // swapLinks brings l.set into force for packets. On an error they stay with
 // the set before. Plan p is what l.set holds.
 func (l *LB) swapLinks(p *tables.Plan) error {
-	next := filepath.Join(l.o.PinDir, dirNext)
-	if err := l.set.pin(next); err != nil {
+	next := filepath.Join(l.folder.Dir, dirNext)
+	if err := l.set.Pin(next, mapMeta); err != nil {
 		return err
 	}
 	if err := stopAfter("pinned"); err != nil {
@@ -50,12 +48,12 @@ func (l *LB) swapLinks(p *tables.Plan) error {
 	if err := l.carryBefore(p); err != nil {
 		l.log.Warn("the set before does not tell its counters or flows: some counters begin at zero, some tracked connections are not known", "error", err)
 	}
-	links, err := attachAll(l.o.PinDir, l.ifaces, l.set.programs, l.old.programs, l.log)
-	if err != nil {
+	if err := l.holdAll(l.old); err != nil {
+		l.folder.Undo()
 		_ = os.RemoveAll(next)
 		return err
 	}
-	l.links = links
+	l.attached = true
 	return nil
 }
 
@@ -63,9 +61,9 @@ func (l *LB) swapLinks(p *tables.Plan) error {
 // again: every step is done already or changes nothing twice.
 func (l *LB) settleSwap(p *tables.Plan) error {
 	if l.old == nil {
-		return l.links.dropOthers()
+		return l.folder.Settle(l.folder.Holds)
 	}
-	next := filepath.Join(l.o.PinDir, dirNext)
+	next := filepath.Join(l.folder.Dir, dirNext)
 	if err := stopAfter("linked"); err != nil {
 		return err
 	}
@@ -79,11 +77,11 @@ func (l *LB) settleSwap(p *tables.Plan) error {
 		}
 		l.oldReadable = false // not to be counted twice
 	}
-	for i, d := range []string{dirMaps, dirPrograms} {
+	for i, d := range []string{kernel.DirMaps, kernel.DirPrograms} {
 		if i < l.exchanged {
 			continue
 		}
-		if err := exchange(filepath.Join(l.o.PinDir, d), filepath.Join(next, d)); err != nil {
+		if err := kernel.Exchange(filepath.Join(l.folder.Dir, d), filepath.Join(next, d)); err != nil {
 			return err
 		}
 		l.exchanged++
@@ -96,23 +94,8 @@ func (l *LB) settleSwap(p *tables.Plan) error {
 	}
 	l.old.close()
 	l.old = nil
-	l.log.Info("the new set of maps took over", "pin_dir", l.o.PinDir)
-	return l.links.dropOthers()
-}
-
-// exchange swaps two folders in one step. What stands at b takes a's place
-// also if nothing is at a, as after somebody removed pins by hand.
-func exchange(a, b string) error {
-	err := unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
-	if errors.Is(err, unix.ENOENT) {
-		if _, statErr := os.Stat(a); errors.Is(statErr, fs.ErrNotExist) {
-			err = os.Rename(b, a)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("exchange %s and %s: %w", a, b, err)
-	}
-	return nil
+	l.log.Info("the new set of maps took over", "pin_dir", l.folder.Dir)
+	return l.folder.Settle(l.folder.Holds)
 }
 
 // carryBefore takes over, before the links are updated, what would be wrong
@@ -170,7 +153,7 @@ func (l *LB) carryOld(p *tables.Plan) error {
 	if err != nil {
 		return err
 	}
-	shared := sameMap(l.old.maps[mapCarried], l.set.maps[mapCarried])
+	shared := sameMap(l.old.Maps[mapCarried], l.set.Maps[mapCarried])
 	for _, v := range p.VIPs {
 		r, ok := f.ranges[v.ID]
 		if !ok {
@@ -230,7 +213,7 @@ func finishSwap(pinDir string, log *slog.Logger) error {
 	if _, err := os.Stat(next); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	running, err := runningProgram(pinDir)
+	running, err := kernel.Running(pinDir)
 	if err != nil {
 		return err
 	}
@@ -246,7 +229,7 @@ func finishSwap(pinDir string, log *slog.Logger) error {
 	defer current.close()
 	var inForce *ebpf.Program
 	for _, o := range []*objects{current, candidate} {
-		if p := o.programs[progLB]; p != nil && (programID(p) == running || inForce == nil) {
+		if p := o.Programs[progLB]; p != nil && (kernel.ProgramID(p) == running || inForce == nil) {
 			inForce = p
 		}
 	}
@@ -254,48 +237,22 @@ func finishSwap(pinDir string, log *slog.Logger) error {
 		return os.RemoveAll(next)
 	}
 	// The two exchanges are independent: one may be done and the other not.
-	if p := candidate.programs[progLB]; p != nil && programID(p) == programID(inForce) {
-		if err := exchange(filepath.Join(pinDir, dirPrograms), filepath.Join(next, dirPrograms)); err != nil {
+	if p := candidate.Programs[progLB]; p != nil && kernel.ProgramID(p) == kernel.ProgramID(inForce) {
+		if err := kernel.Exchange(filepath.Join(pinDir, kernel.DirPrograms), filepath.Join(next, kernel.DirPrograms)); err != nil {
 			return err
 		}
 	}
-	uses, err := usesMap(inForce, candidate.maps[mapLines])
+	uses, err := usesMap(inForce, candidate.Maps[mapLines])
 	if err != nil {
 		return err
 	}
 	if uses {
-		if err := exchange(filepath.Join(pinDir, dirMaps), filepath.Join(next, dirMaps)); err != nil {
+		if err := kernel.Exchange(filepath.Join(pinDir, kernel.DirMaps), filepath.Join(next, kernel.DirMaps)); err != nil {
 			return err
 		}
 	}
 	log.Info("finished the change of maps that a killed process had begun", "pin_dir", pinDir)
 	return os.RemoveAll(next)
-}
-
-// runningProgram is the id of the program that the XDP links run; 0: none.
-func runningProgram(pinDir string) (id ebpf.ProgramID, err error) {
-	err = kernel.Each(filepath.Join(pinDir, dirLinks), func(_, path string) error {
-		l, err := link.LoadPinnedLink(path, nil)
-		if err != nil {
-			return err
-		}
-		defer l.Close()
-		info, err := l.Info()
-		if err == nil && info.XDP() != nil {
-			id = info.Program
-		}
-		return err
-	})
-	return id, err
-}
-
-func programID(p *ebpf.Program) ebpf.ProgramID {
-	info, err := p.Info()
-	if err != nil {
-		return 0
-	}
-	id, _ := info.ID()
-	return id
 }
 
 func usesMap(p *ebpf.Program, m *ebpf.Map) (bool, error) {

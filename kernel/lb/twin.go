@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"runtime"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/scheme/model"
@@ -70,20 +72,20 @@ func newTwin(size twinSize, constants func(*ebpf.CollectionSpec) error) (*Twin, 
 		return nil, err
 	}
 	// shared ms = jiffies * 0 + clock_base: SetClock decides alone.
-	if err := setConstants(spec, map[string]any{"jiffy_mult": uint64(0), "flow_buckets": max(size.flowBuckets, 1)}); err != nil {
+	if err := kernel.SetConstants(spec, map[string]any{"jiffy_mult": uint64(0), "flow_buckets": max(size.flowBuckets, 1)}); err != nil {
 		return nil, err
 	}
 	t := &Twin{}
 	if err := t.readConstants(spec); err != nil {
 		return nil, err
 	}
-	coll, err := ebpf.NewCollection(spec)
+	set, err := kernel.Load(spec, "a copy of the balancer's program", nil, slog.New(slog.DiscardHandler))
 	if err != nil {
-		return nil, fmt.Errorf("load a copy of the balancer's program: %w", err)
+		return nil, err
 	}
-	t.set = newObjects(coll)
+	t.set = &objects{Set: set}
 	for name, r := range map[string]**ringbuf.Reader{mapAsks: &t.asks, mapShared: &t.shared} {
-		if *r, err = ringbuf.NewReader(t.set.maps[name]); err != nil {
+		if *r, err = ringbuf.NewReader(t.set.Maps[name]); err != nil {
 			t.Close()
 			return nil, fmt.Errorf("map %s: %w", name, err)
 		}
@@ -166,7 +168,7 @@ func (t *Twin) Run(frame []byte) (TwinRun, error) {
 	}
 	out := make([]byte, len(frame)+512)
 	o := &ebpf.RunOptions{Data: frame, DataOut: out}
-	action, err := t.set.programs[progLB].Run(o)
+	action, err := t.set.Programs[progLB].Run(o)
 	if err != nil {
 		return r, fmt.Errorf("test run of %d bytes: %w", len(frame), err)
 	}
@@ -182,7 +184,7 @@ func (t *Twin) Run(frame []byte) (TwinRun, error) {
 
 // takeReason reads what was counted since the last time.
 func (t *Twin) takeReason(r *TwinRun) error {
-	m := t.set.maps[mapReasons]
+	m := t.set.Maps[mapReasons]
 	cpus := ebpf.MustPossibleCPU()
 	keys, now := make([]uint32, m.MaxEntries()), make([]bpf.Count, int(m.MaxEntries())*cpus)
 	var cursor ebpf.MapBatchCursor
@@ -253,13 +255,13 @@ func (t *Twin) putLine(index uint32, line bpf.Line) error {
 	for i := range all {
 		all[i] = line
 	}
-	return t.set.maps[mapLines].Put(index, all)
+	return t.set.Maps[mapLines].Put(index, all)
 }
 
 // linePackets is the number of packets that a line has counted.
 func (t *Twin) linePackets(index uint32) (packets, bytes uint64, err error) {
 	var all []bpf.Line
-	if err := t.set.maps[mapLines].Lookup(index, &all); err != nil {
+	if err := t.set.Maps[mapLines].Lookup(index, &all); err != nil {
 		return 0, 0, fmt.Errorf("map %s: %w", mapLines, err)
 	}
 	for _, l := range all {

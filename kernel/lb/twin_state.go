@@ -92,7 +92,7 @@ func (t *Twin) Tags(s *State) (loaded, own string, err error) {
 	if err != nil {
 		return "", "", fmt.Errorf("program %s: %w", progLB, err)
 	}
-	b, err := t.set.programs[progLB].Info()
+	b, err := t.set.Programs[progLB].Info()
 	if err != nil {
 		return "", "", fmt.Errorf("copy of program %s: %w", progLB, err)
 	}
@@ -161,7 +161,7 @@ func (t *Twin) copyFrom(s *State) error {
 // copyArray copies an array map, per CPU or not. keep changes an element on
 // the way; an entry of which it keeps none is not written (it stays zero).
 func copyArray[V any](t *Twin, s *State, name string, keep func(*V) bool) error {
-	from, to := s.Map(name), t.set.maps[name]
+	from, to := s.Map(name), t.set.Maps[name]
 	if from == nil {
 		return fmt.Errorf("%s: map %s is not pinned: restart the daemon", s.pinDir, name)
 	}
@@ -221,7 +221,7 @@ func (r *modelReader) read() (*model.Tables, *model.State) {
 	set := r.t.set
 	control, err := set.readControl()
 	r.fail(err)
-	r.raw = make([]byte, int(set.maps[mapTables].MaxEntries())*arrayStride)
+	r.raw = make([]byte, int(set.Maps[mapTables].MaxEntries())*arrayStride)
 	r.fail(set.readAt(mapTables, 0, r.raw))
 	r.entries = make([]uint32, len(r.raw)/arrayStride)
 	for i := range r.entries {
@@ -232,7 +232,7 @@ func (r *modelReader) read() (*model.Tables, *model.State) {
 		Source4: r.t.source4, Source6: r.t.source6, GUEChecksum6: r.t.gueChecksum6, Steering: r.t.steering,
 		Ingress: 1, // the loopback: a test run's frames come in there
 	}
-	state := model.NewState(int(set.maps[mapLines].MaxEntries()), int(set.maps[mapFlows].MaxEntries()))
+	state := model.NewState(int(set.Maps[mapLines].MaxEntries()), int(set.Maps[mapFlows].MaxEntries()))
 	vips, err := set.readVIPs(control.Active & 1)
 	r.fail(err)
 	for _, e := range vips {
@@ -259,7 +259,7 @@ func (r *modelReader) inputs() map[model.Input]bool {
 	inputs := map[model.Input]bool{}
 	var e bpf.Input
 	var nothing uint32
-	entries := r.t.set.maps[mapInputs].Iterate()
+	entries := r.t.set.Maps[mapInputs].Iterate()
 	for entries.Next(&e, &nothing) {
 		inputs[model.Input{Ifindex: e.Ifindex, VLAN: uint16(e.Word), MAC: macOf(e.Word >> 16)}] = true
 	}
@@ -316,7 +316,7 @@ func (r *modelReader) stretch(first, size uint32) []uint32 {
 
 func (r *modelReader) policyState(id uint32) *policy.State {
 	var all []bpf.VIPCPU
-	if err := r.t.set.maps[mapVIPCPU].Lookup(id, &all); err != nil {
+	if err := r.t.set.Maps[mapVIPCPU].Lookup(id, &all); err != nil {
 		r.fail(err)
 		return &policy.State{}
 	}
@@ -343,7 +343,7 @@ func (r *modelReader) lines(m *model.Tables) {
 
 // readArray is an array map's content; of a per-CPU one, that of cpu.
 func readArray[V any](t *Twin, name string, cpu int) ([]V, error) {
-	m, cpus := t.set.maps[name], 1
+	m, cpus := t.set.Maps[name], 1
 	if m.Type() == ebpf.PerCPUArray {
 		cpus = ebpf.MustPossibleCPU()
 	} else {
@@ -391,7 +391,7 @@ func (r *modelReader) left(state *model.State) {
 	}
 	for kind := range state.Asks {
 		var all []bpf.Bound
-		if err := set.maps[bpf.LBMapAskBound].Lookup(uint32(kind), &all); err != nil {
+		if err := set.Maps[bpf.LBMapAskBound].Lookup(uint32(kind), &all); err != nil {
 			r.fail(err)
 			continue
 		}
@@ -428,83 +428,4 @@ func (t *Twin) readConstants(spec *ebpf.CollectionSpec) error {
 	t.source6 = netip.PrefixFrom(a6, 128-bits.OnesCount64(m6[0])-bits.OnesCount64(m6[1]))
 	t.gueChecksum6, t.steering = check != 0, steering != 0
 	return nil
-}
-
-// TwinLeft is what one packet left behind in the twin's maps: the differences
-// of counters from before to after.
-type TwinLeft struct {
-	// Line counted the packet, -1: none did.
-	Line           int
-	Packets, Bytes uint64
-	Opened         uint64
-	// Open is by how much the line's open connections changed.
-	Open int32
-	// Of the VIP with this id.
-	VIP                                               uint32
-	NewConns, Fallback, FlowHits, BadCookies, Dropped uint64
-	Tracked, FlowFull, FlowReplaced                   uint64
-	// Flows is the number of entries of the flow table that were made,
-	// renewed or otherwise changed.
-	Flows int
-}
-
-// Observe runs a frame as Run does and tells what it left behind.
-func (t *Twin) Observe(frame []byte, cpu int) (TwinRun, TwinLeft, error) {
-	left := TwinLeft{Line: -1}
-	before, err := t.glance(cpu)
-	if err != nil {
-		return TwinRun{}, left, err
-	}
-	run, err := t.Run(frame)
-	if err != nil {
-		return run, left, err
-	}
-	after, err := t.glance(cpu)
-	if err != nil {
-		return run, left, err
-	}
-	for i, l := range after.lines {
-		if b := before.lines[i]; l.Packets != b.Packets {
-			left.Line, left.Packets, left.Bytes, left.Opened = i, l.Packets-b.Packets, l.Bytes-b.Bytes, l.Opened-b.Opened
-			left.Open = after.conns[i] - before.conns[i]
-		}
-	}
-	for id, c := range after.vips {
-		if b := before.vips[id]; c != b {
-			left.VIP = uint32(id)
-			left.NewConns, left.Fallback, left.FlowHits = c.NewConns-b.NewConns, c.Fallback-b.Fallback, c.FlowHits-b.FlowHits
-			left.BadCookies, left.Dropped = c.BadCookies-b.BadCookies, c.Dropped-b.Dropped
-			left.Tracked, left.FlowFull, left.FlowReplaced = c.Tracked-b.Tracked, c.FlowFull-b.FlowFull, c.FlowReplaced-b.FlowReplaced
-		}
-	}
-	for i, b := range after.flows {
-		for j, e := range b.Entry {
-			if was := before.flows[i]; e != was.Entry[j] || b.Tag[j] != was.Tag[j] {
-				left.Flows++
-			}
-		}
-	}
-	return run, left, nil
-}
-
-// glance is everything that a packet may change.
-type glance struct {
-	lines []bpf.Line
-	conns []int32
-	vips  []bpf.VIPCPU
-	flows []bpf.Bucket
-}
-
-func (t *Twin) glance(cpu int) (g glance, err error) {
-	if g.lines, err = readArray[bpf.Line](t, mapLines, cpu); err != nil {
-		return g, err
-	}
-	if g.vips, err = readArray[bpf.VIPCPU](t, mapVIPCPU, cpu); err != nil {
-		return g, err
-	}
-	if g.flows, err = readArray[bpf.Bucket](t, mapFlows, cpu); err != nil {
-		return g, err
-	}
-	g.conns, err = readArray[int32](t, mapConns, cpu)
-	return g, err
 }

@@ -18,7 +18,7 @@ import (
 // attached are the ids of the balancer's pinned links that are attached.
 func (w *wired) attached() map[string]link.ID {
 	ids := map[string]link.ID{}
-	_ = kernel.Each(filepath.Join(w.pinDir, dirLinks), func(name, path string) error {
+	_ = kernel.Each(filepath.Join(w.pinDir, kernel.DirLinks), func(name, path string) error {
 		l, err := link.LoadPinnedLink(path, nil)
 		if err != nil {
 			return err
@@ -48,7 +48,7 @@ func TestTakenAwayIsPutBack(t *testing.T) {
 		t.Fatalf("links %v, want xdp, answers and checks", before)
 	}
 	for name := range before {
-		ours := must(link.LoadPinnedLink(filepath.Join(w.pinDir, dirLinks, name), nil))
+		ours := must(link.LoadPinnedLink(filepath.Join(w.pinDir, kernel.DirLinks, name), nil))
 		check(ours.Detach())
 		check(ours.Close())
 	}
@@ -99,7 +99,7 @@ func TestForeignXDPIsTold(t *testing.T) {
 	inNS(t, w.lb, func() {
 		l.mu.Lock() // it looks when this is done
 		defer l.mu.Unlock()
-		ours := must(link.LoadPinnedLink(filepath.Join(w.pinDir, dirLinks, linkPin(linkXDP, "lb0")), nil))
+		ours := must(link.LoadPinnedLink(filepath.Join(w.pinDir, kernel.DirLinks, linkPin(linkXDP, "lb0")), nil))
 		defer ours.Close()
 		check(ours.Detach())
 		theirs = must(link.AttachXDP(link.XDPOptions{Program: others, Interface: must(netlink.LinkByName("lb0")).Attrs().Index, Flags: link.XDPDriverMode}))

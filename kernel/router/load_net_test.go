@@ -15,6 +15,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	xlink "github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -171,7 +172,7 @@ func (w *wires) tend(p *Plane) {
 	w.t.Helper()
 	well := netspace.WaitFor(10*time.Second, func() bool {
 		w.must(netspace.In(w.router, func() error { p.Tend(); return nil }))
-		return p.Status().Astray == "" && !kernel.Missing(p.linkPath(w.index["in0"]))
+		return p.Status().Astray == "" && !kernel.Missing(filepath.Join(w.pinDir, kernel.DirLinks, linkPin(w.index["in0"])))
 	})
 	if !well {
 		w.t.Fatalf("not put back: %+v", p.Status())
@@ -276,7 +277,7 @@ func TestOtherForm(t *testing.T) {
 	w := newWires(t)
 	p := w.open(w.options())
 	w.must(w.apply(p, w.tables(true, true)))
-	w.must(p.set.maps[mapMeta].Put(uint32(0), uint32(layoutVersion+1)))
+	w.must(p.set.Maps[mapMeta].Put(uint32(0), uint32(layoutVersion+1)))
 	before := p.set.dir
 	p.Close()
 	// What a process that was killed left in the other folder is no obstacle.
@@ -284,7 +285,7 @@ func TestOtherForm(t *testing.T) {
 	if before == other {
 		other = filepath.Join(w.pinDir, setDirs[0])
 	}
-	w.must(os.MkdirAll(filepath.Join(other, dirMaps), 0o700))
+	w.must(os.MkdirAll(filepath.Join(other, kernel.DirMaps), 0o700))
 	p = w.open(w.options())
 	if p.Status().Adopted {
 		t.Error("adopted what has another layout")
@@ -344,6 +345,15 @@ func TestNothingLost(t *testing.T) {
 	t.Logf("%d packets", sent)
 }
 
+// detach takes the program off a device behind the daemon's back.
+func (w *wires) detach(device string) {
+	w.t.Helper()
+	l, err := xlink.LoadPinnedLink(filepath.Join(w.pinDir, kernel.DirLinks, linkPin(w.index[device])), nil)
+	w.must(err)
+	defer l.Close()
+	w.must(l.Detach())
+}
+
 // TestDetachedOutside: a link that somebody takes away is back with the next
 // Apply.
 func TestDetachedOutside(t *testing.T) {
@@ -351,7 +361,7 @@ func TestDetachedOutside(t *testing.T) {
 	p := w.open(w.options())
 	tables := w.tables(true, true)
 	w.must(w.apply(p, tables))
-	w.must(p.links[w.index["in0"]].Detach())
+	w.detach("in0")
 	if by := w.passes(8); by != [2]int{} {
 		t.Fatalf("detached: of 8 packets %v came out", by)
 	}
@@ -366,7 +376,7 @@ func TestTend(t *testing.T) {
 	w := newWires(t)
 	p := w.open(w.options())
 	w.must(w.apply(p, w.tables(true, true)))
-	w.must(p.links[w.index["in0"]].Detach())
+	w.detach("in0")
 	w.must(os.RemoveAll(w.pinDir))
 	w.tend(p)
 	if by := w.passes(64); by[0]+by[1] != 64 {
@@ -388,7 +398,7 @@ func TestPinsRemoved(t *testing.T) {
 	p := w.open(w.options())
 	tables := w.tables(true, true)
 	w.must(w.apply(p, tables))
-	for _, remove := range []string{dirLinks, filepath.Base(p.set.dir), filepath.Join(filepath.Base(p.set.dir), dirMaps, bpf.RouterMapHops)} {
+	for _, remove := range []string{kernel.DirLinks, filepath.Base(p.set.dir), filepath.Join(filepath.Base(p.set.dir), kernel.DirMaps, bpf.RouterMapHops)} {
 		w.must(os.RemoveAll(filepath.Join(w.pinDir, remove)))
 		w.must(w.apply(p, tables))
 		if by := w.passes(16); by[0]+by[1] != 16 {
@@ -418,13 +428,13 @@ func TestReplaceFails(t *testing.T) {
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
 	w.must(err)
 	defer other.Close()
-	program := p.set.program
-	p.set.program = other // no link takes it
+	program := p.set.program()
+	p.set.Programs[bpf.RouterProgRouter] = other // no link takes it
 	var failed *AttachError
 	if err := w.apply(p, tables); !errors.As(err, &failed) || !strings.Contains(err.Error(), "in0") {
 		t.Errorf("error %v", err)
 	}
-	p.set.program = program
+	p.set.Programs[bpf.RouterProgRouter] = program
 	if by := w.passes(8); by != [2]int{} {
 		t.Errorf("of 8 packets %v came out by the program before", by)
 	}
@@ -484,7 +494,7 @@ func TestAttachError(t *testing.T) {
 	}))
 	tables.Devices = tables.Devices[:1]
 	w.must(w.apply(p, tables))
-	pins, err := os.ReadDir(filepath.Join(w.pinDir, dirLinks))
+	pins, err := os.ReadDir(filepath.Join(w.pinDir, kernel.DirLinks))
 	if err != nil || len(pins) != 1 {
 		t.Errorf("pins of links %v, %v", pins, err)
 	}

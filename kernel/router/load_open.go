@@ -14,13 +14,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	"github.com/cilium/ebpf"
-	xdp "github.com/cilium/ebpf/link"
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/fabric/pathsel"
@@ -31,7 +28,7 @@ import (
 type Options struct {
 	// Name of the router in its fabric: its hash and its folder of pins.
 	Name   string
-	PinDir string // default DefaultPinDir(Name)
+	PinDir string // default kernel.Dir(Name)
 	// Selector is the fabric's.
 	Selector *pathsel.Selector
 	// Plain: go by the hash alone, whatever packets select.
@@ -40,23 +37,20 @@ type Options struct {
 
 // Plane is a router's program with its maps.
 type Plane struct {
-	o    Options
-	log  *slog.Logger
-	lock *os.File
+	o      Options
+	log    *slog.Logger
+	folder *kernel.Folder
 
 	mu     sync.Mutex
-	set    *set             // nil: closed
-	state  *state           // what set's maps hold
-	links  map[int]xdp.Link // by index of the device; nil before the first Apply
-	astray string           // what Tend could not do
+	set    *set          // nil: closed
+	state  *state        // what set's maps hold
+	held   map[int]bool  // devices, by index, that the program is held to; nil before the first Apply
+	astray kernel.Astray // what Tend could not do
 	// adopted: the maps, with what they hold, are those of a process before.
 	adopted bool
 }
 
 var errClosed = errors.New("the router's plane is closed")
-
-// DefaultPinDir is the folder of the router of the given name.
-func DefaultPinDir(name string) string { return kernel.Dir(name) }
 
 // Open loads this build's program over what is pinned, if that has its form,
 // else over maps of its own. Packets go on as before, until the first Apply.
@@ -67,25 +61,17 @@ func Open(o Options, log *slog.Logger) (plane *Plane, err error) {
 	if err := kernel.CheckSystem(ebpf.XDP); err != nil {
 		return nil, err
 	}
-	if err := kernel.Ensure(o.PinDir); err != nil {
+	folder, err := kernel.Claim(o.PinDir, log)
+	if err != nil {
 		return nil, err
 	}
-	_, statErr := os.Stat(o.PinDir)
-	if err := os.MkdirAll(o.PinDir, 0o700); err != nil {
-		return nil, fmt.Errorf("pin folder: %w", err)
-	}
-	p := &Plane{o: o, log: log}
+	p := &Plane{o: o, log: log, folder: folder}
 	defer func() {
 		if err != nil {
+			folder.Abandon()
 			p.release()
-			if statErr != nil { // it was not there before us
-				_ = os.RemoveAll(o.PinDir)
-			}
 		}
 	}()
-	if p.lock, err = kernel.Lock(o.PinDir); err != nil {
-		return nil, err
-	}
 	if err := p.load(); err != nil {
 		return nil, err
 	}
@@ -108,13 +94,9 @@ func (o *Options) complete() error {
 			return err
 		}
 	}
-	if o.PinDir == "" {
-		if strings.ContainsAny(o.Name, "/:") {
-			return fmt.Errorf("router name %q: it names a folder of pins; use letters, digits, dots and dashes", o.Name)
-		}
-		o.PinDir = DefaultPinDir(o.Name)
-	}
-	return nil
+	var err error
+	o.PinDir, err = kernel.PinDir("router", o.Name, o.PinDir)
+	return err
 }
 
 // load makes p.set and p.state.
@@ -129,15 +111,11 @@ func (p *Plane) load() error {
 	}
 	defer before.close()
 	replace := before.adoptable(spec)
-	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replace})
+	loaded, err := kernel.Load(spec, "the router's program", replace, p.log)
 	if err != nil {
-		var ve *ebpf.VerifierError
-		if errors.As(err, &ve) {
-			p.log.Debug("verifier", "log", fmt.Sprintf("%+v", ve))
-		}
-		return fmt.Errorf("load the router's program: %w; a kernel of %s or later with CONFIG_DEBUG_INFO_BTF is needed", err, kernel.MinKernel)
+		return err
 	}
-	p.set = newSet(coll)
+	p.set = &set{Set: loaded}
 	if err := p.set.writeLayout(); err != nil {
 		return err
 	}
@@ -174,8 +152,8 @@ func (p *Plane) spec() (*ebpf.CollectionSpec, error) {
 	}
 	addOwnMaps(spec)
 	s := p.o.Selector
-	return spec, errors.Join(spec.Variables[bpf.RouterVarSelector].Set(s.Material()),
-		spec.Variables[bpf.RouterVarSeed].Set(pathsel.NewRouter(s, p.o.Name).Seed()))
+	return spec, kernel.SetConstants(spec, map[string]any{
+		bpf.RouterVarSelector: s.Material(), bpf.RouterVarSeed: pathsel.NewRouter(s, p.o.Name).Seed()})
 }
 
 // Close lets go of everything; it stays pinned and attached.
@@ -187,14 +165,9 @@ func (p *Plane) Close() error {
 }
 
 func (p *Plane) release() {
-	for _, l := range p.links {
-		l.Close()
-	}
 	p.set.close()
-	p.set, p.links = nil, nil
-	if p.lock != nil {
-		p.lock.Close()
-	}
+	p.set, p.held = nil, nil
+	p.folder.Close()
 }
 
 // PinDir is the folder of bpffs that holds this router.

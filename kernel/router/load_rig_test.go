@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 
 	"github.com/fairlead/fairlead/fabric/pathsel"
+	"github.com/fairlead/fairlead/kernel"
 )
 
 // Actions of XDP.
@@ -74,7 +75,7 @@ func newRig(t testing.TB, o Options) *rig {
 	if err != nil {
 		t.Fatalf("load: %+v", err)
 	}
-	p.set = newSet(coll)
+	p.set = &set{Set: kernel.NewSet(coll)}
 	t.Cleanup(func() { p.set.close() })
 	if p.state, err = readState(p.set); err != nil {
 		t.Fatal(err)
@@ -99,7 +100,7 @@ func (r *rig) run(frame []byte) (action uint32, out []byte) {
 	}
 	out = make([]byte, len(in)+64)
 	o := ebpf.RunOptions{Data: in, DataOut: out, Repeat: 1}
-	action, err := r.set.program.Run(&o)
+	action, err := r.set.program().Run(&o)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -1,14 +1,11 @@
 package router
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
 	"github.com/cilium/ebpf"
-	xdp "github.com/cilium/ebpf/link"
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/kernel"
@@ -24,12 +21,6 @@ import (
 // the free folder, switches the links, and removes the folder before. Killed
 // anywhere in between, the links say what is in force. Both sets may have the
 // same maps.
-const (
-	dirMaps     = "maps"
-	dirPrograms = "programs"
-	dirLinks    = "links"
-)
-
 var setDirs = [2]string{"a", "b"}
 
 // Maps that no program reads.
@@ -50,25 +41,13 @@ func addOwnMaps(spec *ebpf.CollectionSpec) {
 
 // set is a program with its maps.
 type set struct {
-	dir     string // where it is pinned; "": nowhere yet
-	maps    map[string]*ebpf.Map
-	program *ebpf.Program
-	hops    []hopWords // the map's memory; nil in a set that is only looked at
-	unmap   func()
+	*kernel.Set
+	dir   string     // where it is pinned; "": nowhere yet
+	hops  []hopWords // the map's memory; nil in a set that is only looked at
+	unmap func()
 }
 
-// newSet takes a collection over. The program's constants stay with it alone.
-func newSet(c *ebpf.Collection) *set {
-	s := &set{maps: map[string]*ebpf.Map{}, program: c.Programs[bpf.RouterProgRouter]}
-	for name, m := range c.Maps {
-		if name[0] == '.' {
-			m.Close()
-		} else {
-			s.maps[name] = m
-		}
-	}
-	return s
-}
+func (s *set) program() *ebpf.Program { return s.Programs[bpf.RouterProgRouter] }
 
 func (s *set) close() {
 	if s == nil {
@@ -77,79 +56,27 @@ func (s *set) close() {
 	if s.unmap != nil {
 		s.unmap()
 	}
-	for _, m := range s.maps {
-		m.Close()
-	}
-	s.program.Close()
-}
-
-// openSet opens what is pinned in a folder; nil if that is no whole set.
-func openSet(dir string) (*set, error) {
-	s := &set{dir: dir, maps: map[string]*ebpf.Map{}}
-	err := kernel.Each(filepath.Join(dir, dirMaps), func(name, path string) error {
-		m, err := ebpf.LoadPinnedMap(path, nil)
-		if err == nil {
-			s.maps[name] = m
-		}
-		return err
-	})
-	if err == nil {
-		s.program, err = ebpf.LoadPinnedProgram(filepath.Join(dir, dirPrograms, bpf.RouterProgRouter), nil)
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		s.close()
-		return nil, nil
-	}
-	if err != nil {
-		s.close()
-		return nil, fmt.Errorf("open what is pinned: %w", err)
-	}
-	return s, nil
+	s.Close()
 }
 
 // openInForce opens the set whose program the links run; nil: there is none.
 func openInForce(pinDir string) (*set, error) {
-	running, err := runningProgram(pinDir)
+	running, err := kernel.Running(pinDir)
 	if err != nil || running == 0 {
 		return nil, err
 	}
 	for _, d := range setDirs {
-		s, err := openSet(filepath.Join(pinDir, d))
+		dir := filepath.Join(pinDir, d)
+		s, err := kernel.OpenSet(dir, nil)
 		if err != nil {
 			return nil, err
 		}
-		if s != nil && programID(s.program) == running {
-			return s, nil
+		if p := s.Programs[bpf.RouterProgRouter]; p != nil && kernel.ProgramID(p) == running {
+			return &set{Set: s, dir: dir}, nil
 		}
-		s.close()
+		s.Close()
 	}
 	return nil, nil
-}
-
-// runningProgram is the id of the program that the links run; 0: none. A
-// process that was killed while it switched them leaves two: either will do.
-func runningProgram(pinDir string) (id ebpf.ProgramID, err error) {
-	err = kernel.Each(filepath.Join(pinDir, dirLinks), func(_, path string) error {
-		l, err := xdp.LoadPinnedLink(path, nil)
-		if err != nil {
-			return err
-		}
-		defer l.Close()
-		if info, err := l.Info(); err == nil && info.XDP() != nil && info.XDP().Ifindex != 0 {
-			id = info.Program
-		}
-		return nil
-	})
-	return id, err
-}
-
-func programID(p *ebpf.Program) ebpf.ProgramID {
-	info, err := p.Info()
-	if err != nil {
-		return 0
-	}
-	id, _ := info.ID()
-	return id
 }
 
 // adoptable gives the maps of a set that this build's program can go on with:
@@ -159,63 +86,36 @@ func (s *set) adoptable(spec *ebpf.CollectionSpec) map[string]*ebpf.Map {
 		return nil
 	}
 	layout := uint32(0)
-	if m := s.maps[mapMeta]; m == nil || m.Lookup(uint32(0), &layout) != nil || layout != layoutVersion {
+	if m := s.Maps[mapMeta]; m == nil || m.Lookup(uint32(0), &layout) != nil || layout != layoutVersion {
 		return nil
 	}
-	replace := map[string]*ebpf.Map{}
-	for name, m := range spec.Maps {
-		if name[0] == '.' {
-			continue
-		}
-		pinned := s.maps[name]
-		if pinned == nil || m.Compatible(pinned) != nil {
+	replace, _ := s.Adoptable(spec)
+	for name := range spec.Maps {
+		if kernel.PinName(name) != "" && replace[name] == nil {
 			return nil
 		}
-		replace[name] = pinned
 	}
 	return replace
 }
 
 func (s *set) writeLayout() error {
-	if err := s.maps[mapMeta].Put(uint32(0), uint32(layoutVersion)); err != nil {
+	if err := s.Maps[mapMeta].Put(uint32(0), uint32(layoutVersion)); err != nil {
 		return fmt.Errorf("write the layout: %w", err)
 	}
 	return nil
 }
 
-// pin pins the set in the folder of pinDir that is not in force.
-func (s *set) pin(pinDir string, inForce string) error {
+// pinBeside pins the set in the folder of pinDir that is not in force.
+func (s *set) pinBeside(pinDir, inForce string) error {
 	dir := filepath.Join(pinDir, setDirs[0])
 	if dir == inForce {
 		dir = filepath.Join(pinDir, setDirs[1])
 	}
-	if err := os.RemoveAll(dir); err != nil { // of a process that was killed
-		return err
-	}
-	for name, m := range s.maps {
-		if err := kernel.PinClone(m, filepath.Join(dir, dirMaps, name)); err != nil {
-			return err
-		}
-	}
-	if err := kernel.PinClone(s.program, filepath.Join(dir, dirPrograms, bpf.RouterProgRouter)); err != nil {
+	if err := s.Pin(dir, mapMeta); err != nil {
 		return err
 	}
 	s.dir = dir
 	return nil
-}
-
-// pinned: all that pin made is there.
-func (s *set) pinned() bool {
-	there := func(path ...string) bool {
-		_, err := os.Stat(filepath.Join(append([]string{s.dir}, path...)...))
-		return err == nil
-	}
-	for name := range s.maps {
-		if !there(dirMaps, name) {
-			return false
-		}
-	}
-	return there(dirPrograms, bpf.RouterProgRouter)
 }
 
 // dropOther removes the folder that is not the set's.
@@ -233,7 +133,7 @@ func (s *set) dropOther(pinDir string) error {
 // PinnedAt says whether what is pinned under a folder is a router's.
 func PinnedAt(pinDir string) bool {
 	for _, d := range setDirs {
-		if _, err := os.Stat(filepath.Join(pinDir, d, dirPrograms, bpf.RouterProgRouter)); err == nil {
+		if _, err := os.Stat(filepath.Join(pinDir, d, kernel.DirPrograms, bpf.RouterProgRouter)); err == nil {
 			return true
 		}
 	}
@@ -243,28 +143,4 @@ func PinnedAt(pinDir string) bool {
 // Unload detaches a router's program and removes everything pinned under
 // pinDir: the kernel forwards everything from then on. Nothing pinned is no
 // error.
-func Unload(pinDir string) error {
-	if _, err := os.Stat(pinDir); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if !kernel.On(pinDir) {
-		return fmt.Errorf("%s is not on a bpffs; name the folder that fairlead status calls pin_dir", pinDir)
-	}
-	lock, err := kernel.Lock(pinDir)
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
-	err = kernel.Each(filepath.Join(pinDir, dirLinks), func(_, path string) error {
-		l, err := xdp.LoadPinnedLink(path, nil)
-		if err != nil {
-			return err
-		}
-		defer l.Close()
-		return kernel.Detach(l, path)
-	})
-	if err != nil {
-		return fmt.Errorf("unload: %w", err)
-	}
-	return os.RemoveAll(pinDir)
-}
+func Unload(pinDir string) error { return kernel.Unload(pinDir) }

@@ -3,9 +3,11 @@ package router
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
+
+	"github.com/fairlead/fairlead/kernel"
 )
 
 // PlaneStatus is how a router's program stands.
@@ -38,11 +40,11 @@ type Limit struct {
 func (p *Plane) Status() PlaneStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := PlaneStatus{PinDir: p.PinDir(), Adopted: p.adopted, Running: p.links != nil, Astray: p.astray}
-	for _, index := range slices.Sorted(maps.Keys(p.links)) {
+	s := PlaneStatus{PinDir: p.PinDir(), Adopted: p.adopted, Running: p.held != nil, Astray: strings.Join(p.astray.List(), "\n")}
+	for _, index := range slices.Sorted(maps.Keys(p.held)) {
 		d := deviceStatus(index)
-		if on, err := linkOf(p.links[index]); err == nil && on != index {
-			d.Mode = "off"
+		if !p.folder.There(linkPin(index), index) {
+			d.Mode = kernel.Off
 		}
 		s.Devices = append(s.Devices, d)
 	}
@@ -54,17 +56,9 @@ func (p *Plane) Status() PlaneStatus {
 }
 
 func deviceStatus(index int) DeviceStatus {
-	d := DeviceStatus{Ifindex: index, Mode: "off"}
 	dev, err := netlink.LinkByIndex(index)
 	if err != nil {
-		return d
+		return DeviceStatus{Ifindex: index, Mode: kernel.Off}
 	}
-	d.Name = dev.Attrs().Name
-	if x := dev.Attrs().Xdp; x != nil && x.Attached {
-		d.Mode = "generic"
-		if x.AttachMode == nl.XDP_ATTACHED_DRV || x.AttachMode == nl.XDP_ATTACHED_HW {
-			d.Mode = "native"
-		}
-	}
-	return d
+	return DeviceStatus{Ifindex: index, Name: dev.Attrs().Name, Mode: kernel.XDPMode(dev)}
 }

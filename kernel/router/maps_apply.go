@@ -180,7 +180,7 @@ func (c *change) groupEntry(g bpf.RouterGroup) (uint32, error) {
 			return 0, fmt.Errorf("all %d entries for groups of next hops are taken while old ones are still in use; use fewer different groups", maxGroups)
 		}
 		index = st.freeGroups[n-1]
-		if err := c.set.maps[bpf.RouterMapGroups].Put(index, &g); err != nil {
+		if err := c.set.Maps[bpf.RouterMapGroups].Put(index, &g); err != nil {
 			return 0, err
 		}
 		st.freeGroups = st.freeGroups[:n-1]
@@ -217,16 +217,16 @@ func (c *change) putRoutes() error {
 
 func (s *set) putRoute(p netip.Prefix, v uint32) error {
 	if p.Addr().Is4() {
-		return s.maps[bpf.RouterMapRoutes4].Put(key4(p), v)
+		return s.Maps[bpf.RouterMapRoutes4].Put(key4(p), v)
 	}
-	return s.maps[bpf.RouterMapRoutes6].Put(key6(p), v)
+	return s.Maps[bpf.RouterMapRoutes6].Put(key6(p), v)
 }
 
 func (s *set) dropRoute(p netip.Prefix) error {
 	if p.Addr().Is4() {
-		return s.maps[bpf.RouterMapRoutes4].Delete(key4(p))
+		return s.Maps[bpf.RouterMapRoutes4].Delete(key4(p))
 	}
-	return s.maps[bpf.RouterMapRoutes6].Delete(key6(p))
+	return s.Maps[bpf.RouterMapRoutes6].Delete(key6(p))
 }
 
 func (c *change) dropRoutes() error {
@@ -250,7 +250,7 @@ func (c *change) putInputs() error {
 		if have, ok := c.state.inputs[key]; ok && have == v {
 			continue
 		}
-		if err := c.set.maps[bpf.RouterMapInputs].Put(key, v); err != nil {
+		if err := c.set.Maps[bpf.RouterMapInputs].Put(key, v); err != nil {
 			return fmt.Errorf("input %s: %w", d.Name, err)
 		}
 		c.state.inputs[key] = v
@@ -263,7 +263,7 @@ func (c *change) dropInputs() error {
 		if _, ok := c.inputs[key]; ok {
 			continue
 		}
-		if err := c.set.maps[bpf.RouterMapInputs].Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		if err := c.set.Maps[bpf.RouterMapInputs].Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("input of device %d: %w", key.Ifindex, err)
 		}
 		delete(c.state.inputs, key)
@@ -281,7 +281,7 @@ func (c *change) enforce() error {
 			devices[d.Ifindex] = d.Name
 		}
 	}
-	pin := c.links == nil || !c.set.pinned() // somebody removed pins
+	pin := c.held == nil || !c.set.Pinned(c.set.dir) // somebody removed pins
 	if pin {
 		if err := c.pinSet(); err != nil {
 			return err
@@ -308,7 +308,7 @@ func (c *change) pinSet() error {
 	if before != nil {
 		dir = before.dir
 	}
-	return c.set.pin(c.o.PinDir, dir)
+	return c.set.pinBeside(c.o.PinDir, dir)
 }
 
 // free gives back what no route names any more, once no packet can be on its

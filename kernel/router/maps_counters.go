@@ -85,7 +85,7 @@ func add(to *bpf.HopCount, n bpf.HopCount) {
 // hopCount sums a hop's counters over the CPUs.
 func (s *set) hopCount(index uint32) (n bpf.HopCount, err error) {
 	var cpus []bpf.HopCount
-	if err := s.maps[bpf.RouterMapHopCounts].Lookup(index, &cpus); err != nil {
+	if err := s.Maps[bpf.RouterMapHopCounts].Lookup(index, &cpus); err != nil {
 		return n, fmt.Errorf("counters of hop %d: %w", index, err)
 	}
 	for _, x := range cpus {
@@ -96,7 +96,7 @@ func (s *set) hopCount(index uint32) (n bpf.HopCount, err error) {
 
 // carried is what went out by hops that are gone.
 func (s *set) carried() (n bpf.HopCount, err error) {
-	if err := s.maps[mapCarried].Lookup(uint32(0), &n); err != nil {
+	if err := s.Maps[mapCarried].Lookup(uint32(0), &n); err != nil {
 		return n, fmt.Errorf("counters of hops that are gone: %w", err)
 	}
 	return n, nil
@@ -114,10 +114,10 @@ func (s *set) carry(index uint32) error {
 		return err
 	}
 	add(&all, n)
-	if err := s.maps[mapCarried].Put(uint32(0), all); err != nil {
+	if err := s.Maps[mapCarried].Put(uint32(0), all); err != nil {
 		return fmt.Errorf("counters of hops that are gone: %w", err)
 	}
-	if err := s.maps[bpf.RouterMapHopCounts].Put(index, make([]bpf.HopCount, ebpf.MustPossibleCPU())); err != nil {
+	if err := s.Maps[bpf.RouterMapHopCounts].Put(index, make([]bpf.HopCount, ebpf.MustPossibleCPU())); err != nil {
 		return fmt.Errorf("counters of hop %d: %w", index, err)
 	}
 	return nil
@@ -127,7 +127,7 @@ func (s *set) carry(index uint32) error {
 func (s *set) passed() (all []ReasonCount, err error) {
 	for r := range uint32(bpf.RouterReasonCount) {
 		var cpus []bpf.RouterCount
-		if err := s.maps[bpf.RouterMapReasons].Lookup(r, &cpus); err != nil {
+		if err := s.Maps[bpf.RouterMapReasons].Lookup(r, &cpus); err != nil {
 			return nil, fmt.Errorf("counter of reason %d: %w", r, err)
 		}
 		n := ReasonCount{Name: ReasonName(r)}

@@ -198,7 +198,7 @@ func TestComplexity(t *testing.T) {
 	for _, p := range []pathsel.Permutation{pathsel.None, pathsel.Feistel, pathsel.RC5, pathsel.Skip32} {
 		for _, radix := range []int{16, 17} {
 			r := newRig(t, Options{Selector: rigSelector(t, pathsel.Config{Permutation: p, Radix: radix})})
-			info, err := r.set.program.Info()
+			info, err := r.set.program().Info()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -30,16 +30,16 @@ func readState(s *set) (*state, error) {
 	if err := s.mapHops(); err != nil {
 		return nil, err
 	}
-	if err := collect(s.maps[bpf.RouterMapInputs], st.inputs, func(k bpf.InputKey) bpf.InputKey { return k }); err != nil {
+	if err := collect(s.Maps[bpf.RouterMapInputs], st.inputs, func(k bpf.InputKey) bpf.InputKey { return k }); err != nil {
 		return nil, err
 	}
-	if err := collect(s.maps[bpf.RouterMapRoutes4], st.routes, prefix4); err != nil {
+	if err := collect(s.Maps[bpf.RouterMapRoutes4], st.routes, prefix4); err != nil {
 		return nil, err
 	}
-	if err := collect(s.maps[bpf.RouterMapRoutes6], st.routes, prefix6); err != nil {
+	if err := collect(s.Maps[bpf.RouterMapRoutes6], st.routes, prefix6); err != nil {
 		return nil, err
 	}
-	if err := st.readGroups(s.maps[bpf.RouterMapGroups]); err != nil {
+	if err := st.readGroups(s.Maps[bpf.RouterMapGroups]); err != nil {
 		return nil, err
 	}
 	st.readHops(s.hops)
@@ -84,7 +84,7 @@ func (st *state) readGroups(m *ebpf.Map) error {
 
 // mapHops makes the map of hops memory of this process.
 func (s *set) mapHops() error {
-	b, err := unix.Mmap(s.maps[bpf.RouterMapHops].FD(), 0, maxHops*int(unsafe.Sizeof(bpf.Hop{})), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	b, err := unix.Mmap(s.Maps[bpf.RouterMapHops].FD(), 0, maxHops*int(unsafe.Sizeof(bpf.Hop{})), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return fmt.Errorf("map the hops into memory: %w", err)
 	}
