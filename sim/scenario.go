@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"sync"
 
-	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -13,12 +12,33 @@ import (
 type Scenario interface {
 	// Flags adds its own options. --seed, --seeds, --output and --plot are not
 	// among them: every scenario has those.
-	Flags(f *pflag.FlagSet)
+	Flags(f *Flags)
 	// Check says what is wrong with the options: the flag, its value and what
 	// would be right.
 	Check() error
 	// Run carries it out for all of c's seeds. Call Check before.
 	Run(ctx context.Context, c Common) (*Result, error)
+}
+
+// Flags are options as users give them, each at its default.
+type Flags []*Flag
+
+// Flag is an option's name on the command line, its help, and where its value
+// goes: To points to an int, float64, bool, string, time.Duration, a list of
+// these, or what has Set(string) error, String and Type.
+type Flag struct {
+	Name, Help string
+	To         any
+	// Instead are other flags whose say this one takes over, so that none of
+	// them may be given with it.
+	Instead []string
+}
+
+// Add adds a flag.
+func (f *Flags) Add(name string, to any, help string) *Flag {
+	flag := &Flag{Name: name, To: to, Help: help}
+	*f = append(*f, flag)
+	return flag
 }
 
 // Kind is a scenario's entry in the list of all.

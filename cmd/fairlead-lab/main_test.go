@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -47,5 +49,18 @@ func TestExperiments(t *testing.T) {
 	}
 	if len(commands) != len(cli.Experiments) {
 		t.Errorf("%d commands, want those of %v", len(commands), cli.Experiments)
+	}
+}
+
+// Flags are made here: what is simulated knows of no flag library.
+func TestNoFlagLibrary(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "../../sim/...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, library := range []string{"github.com/spf13/pflag", "github.com/spf13/cobra"} {
+		if strings.Contains(string(out), library) {
+			t.Errorf("sim imports %s", library)
+		}
 	}
 }

@@ -22,6 +22,7 @@ func newSimScenario(k sim.Kind) *cobra.Command {
 	var output, plot string
 	common := sim.Common{Seed: 1, Seeds: k.Seeds}
 	scenario := k.New()
+	var flags sim.Flags
 	c := &cobra.Command{
 		Use:     k.Name,
 		Short:   k.Short,
@@ -32,7 +33,7 @@ func newSimScenario(k sim.Kind) *cobra.Command {
 			if err := errors.Join(cli.CheckOutput(output), cli.CheckPlot(plot), checkCommon(common)); err != nil {
 				return err
 			}
-			if err := scenario.Check(); err != nil {
+			if err := errors.Join(checkInstead(cmd.Flags(), flags), scenario.Check()); err != nil {
 				return cli.Usage(err)
 			}
 			progress, done := simProgress(k.Name)
@@ -47,7 +48,8 @@ func newSimScenario(k sim.Kind) *cobra.Command {
 			return errors.Join(cli.PrintAs(cmd.OutOrStdout(), output, r, table), cli.WritePlot(plot, draw))
 		},
 	}
-	scenario.Flags(c.Flags())
+	scenario.Flags(&flags)
+	addFlags(c.Flags(), flags)
 	c.Flags().VisitAll(plainList)
 	commonFlags(c.Flags(), &common)
 	c.Flags().StringVar(&plot, "plot", "", "draw the figures to this file, an SVG")

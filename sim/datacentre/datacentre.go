@@ -24,8 +24,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/pcc"
 	"github.com/fairlead/fairlead/sim/workload"
@@ -100,23 +98,23 @@ func New() *Datacentre {
 }
 
 // Flags adds its options.
-func (d *Datacentre) Flags(f *pflag.FlagSet) {
-	f.IntVar(&d.Servers, "servers", d.Servers, "servers of all VIPs together")
-	f.IntVar(&d.VIPs, "vips", d.VIPs, "VIPs; each server is behind one of them")
-	f.Float64Var(&d.Skew, "skew", d.Skew, "sizes of VIPs: 2 servers each, the others in proportion to 1/rank^SKEW")
-	f.IntVar(&d.Balancers, "balancers", d.Balancers, "balancers behind ECMP, each serving all VIPs")
-	f.IntVar(&d.Active, "active", d.Active, "mean number of connections at a time, spread as servers are")
-	f.Float64Var(&d.Hours, "hours", d.Hours, "how long it takes")
-	f.IntVar(&d.Changes, "changes", d.Changes, "upgrades of servers in all; each leaves and comes back after a downtime")
-	f.IntVar(&d.Failures, "failures", d.Failures, "mean number of servers that fail, and come back after a downtime")
-	f.Float64Var(&d.Wave, "wave", d.Wave, "percent of a VIP's servers that are upgraded at once (at least one server)")
-	f.DurationVar(&d.Drain, "drain", d.Drain, "time after which no connection of a server that was taken out is waited for")
-	f.IntVar(&d.BalancerChanges, "balancer-changes", d.BalancerChanges, "balancers that leave, one after the other, and come back after a downtime")
-	f.StringVar((*string)(&d.ECMP), "ecmp", string(d.ECMP), "how connections are spread over balancers: modulo, resilient")
-	f.DurationVar(&d.Stale, "stale", d.Stale, "time up to which a balancer does not know of a change, each a time of its own")
-	f.Float64Var(&d.Horizon, "horizon", d.Horizon, "servers more that jet is ready for, in percent of a VIP's")
-	f.IntVar(&d.Buckets, "buckets", d.Buckets, "buckets a server has (beamer)")
-	f.Var(&d.Lifetimes, "lifetimes", workload.LifetimesUsage)
+func (d *Datacentre) Flags(f *sim.Flags) {
+	f.Add("servers", &d.Servers, "servers of all VIPs together")
+	f.Add("vips", &d.VIPs, "VIPs; each server is behind one of them")
+	f.Add("skew", &d.Skew, "sizes of VIPs: 2 servers each, the others in proportion to 1/rank^SKEW")
+	f.Add("balancers", &d.Balancers, "balancers behind ECMP, each serving all VIPs")
+	f.Add("active", &d.Active, "mean number of connections at a time, spread as servers are")
+	f.Add("hours", &d.Hours, "how long it takes")
+	f.Add("changes", &d.Changes, "upgrades of servers in all; each leaves and comes back after a downtime")
+	f.Add("failures", &d.Failures, "mean number of servers that fail, and come back after a downtime")
+	f.Add("wave", &d.Wave, "percent of a VIP's servers that are upgraded at once (at least one server)")
+	f.Add("drain", &d.Drain, "time after which no connection of a server that was taken out is waited for")
+	f.Add("balancer-changes", &d.BalancerChanges, "balancers that leave, one after the other, and come back after a downtime")
+	f.Add("ecmp", (*string)(&d.ECMP), "how connections are spread over balancers: modulo, resilient")
+	f.Add("stale", &d.Stale, "time up to which a balancer does not know of a change, each a time of its own")
+	f.Add("horizon", &d.Horizon, "servers more that jet is ready for, in percent of a VIP's")
+	f.Add("buckets", &d.Buckets, "buckets a server has (beamer)")
+	f.Add("lifetimes", &d.Lifetimes, workload.LifetimesUsage)
 }
 
 func (d *Datacentre) end() sim.Time { return sim.Time(d.Hours * 3600 * float64(sim.Second)) }

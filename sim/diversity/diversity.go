@@ -13,8 +13,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/pflag"
-
 	"github.com/fairlead/fairlead/sim"
 )
 
@@ -54,13 +52,13 @@ func New() *Options {
 }
 
 // Flags adds the options.
-func (o *Options) Flags(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.Models, "models", o.Models, "topologies")
-	f.IntVar(&o.FatTree, nameFatTree, o.FatTree, "ports of a switch; k³/4 servers")
-	f.IntSliceVar(&o.VL2, nameVL2, o.VL2, "ports of an aggregation and of an intermediate switch, servers of a rack")
-	f.IntSliceVar(&o.BCube, nameBCube, o.BCube, "n and k; n^(k+1) servers")
-	f.IntSliceVar(&o.LeafSpine, nameLeafSpine, o.LeafSpine, "leaves, spines, servers of a leaf")
-	f.IntSliceVar(&o.Jellyfish, nameJellyfish, o.Jellyfish, "switches, links of each to others, servers of each")
+func (o *Options) Flags(f *sim.Flags) {
+	f.Add("models", &o.Models, "topologies")
+	f.Add(nameFatTree, &o.FatTree, "ports of a switch; k³/4 servers")
+	f.Add(nameVL2, &o.VL2, "ports of an aggregation and of an intermediate switch, servers of a rack")
+	f.Add(nameBCube, &o.BCube, "n and k; n^(k+1) servers")
+	f.Add(nameLeafSpine, &o.LeafSpine, "leaves, spines, servers of a leaf")
+	f.Add(nameJellyfish, &o.Jellyfish, "switches, links of each to others, servers of each")
 }
 
 // maxHosts bounds the work, which grows with their square.

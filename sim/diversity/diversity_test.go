@@ -9,11 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/pflag"
-
 	"github.com/fairlead/fairlead/fabric/paths"
 	"github.com/fairlead/fairlead/fabric/topology"
 	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/sim/simtest"
 	"github.com/fairlead/fairlead/soak"
 )
 
@@ -173,13 +172,8 @@ func TestBadOptions(t *testing.T) {
 		"--bcube=5,3,1", "--bcube=10,4", "--bcube=2,9000", "--bcube=1,1", "--leaf-spine=2,2,0", "--leaf-spine=2,2,-5", "--jellyfish=5,3,1",
 	} {
 		o := New()
-		f := pflag.NewFlagSet("path-diversity", pflag.ContinueOnError)
-		o.Flags(f)
-		if err := f.Parse([]string{arg}); err != nil {
-			t.Fatal(err)
-		}
 		flag, _, _ := strings.Cut(arg, "=")
-		if err := o.Check(); err == nil || !strings.HasPrefix(err.Error(), flag) || strings.Contains(err.Error(), "\n") {
+		if err := simtest.Check(o, arg); err == nil || !strings.HasPrefix(err.Error(), flag) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", arg, err)
 		}
 	}
@@ -196,12 +190,7 @@ func TestTooLarge(t *testing.T) {
 		"--leaf-spine=2,2,999999999": "too many servers, 5000 are the limit; write smaller numbers",
 	} {
 		o := New()
-		f := pflag.NewFlagSet("path-diversity", pflag.ContinueOnError)
-		o.Flags(f)
-		if err := f.Parse([]string{arg}); err != nil {
-			t.Fatal(err)
-		}
-		if err := o.Check(); err == nil || !strings.HasSuffix(err.Error(), ": "+want) {
+		if err := simtest.Check(o, arg); err == nil || !strings.HasSuffix(err.Error(), ": "+want) {
 			t.Errorf("%s: %v, want %s", arg, err, want)
 		}
 	}

@@ -17,8 +17,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/spf13/pflag"
-
 	"github.com/fairlead/fairlead/sim"
 )
 
@@ -75,12 +73,12 @@ func New() *Options {
 const defaultRounds = 30
 
 // Flags adds the options.
-func (o *Options) Flags(f *pflag.FlagSet) {
-	f.IntVar(&o.K, "k", o.K, "ports of a switch; k³/4 hosts")
-	f.IntSliceVar(&o.Larger, "larger", o.Larger, "ports of a switch of the fat-trees in the figure of sizes")
-	f.IntSliceVar(&o.Subflows, "subflows", o.Subflows, subflowsUsage)
-	f.IntSliceVar(&o.Connections, "connections", o.Connections, "connections of a host in the matrices that overload it")
-	f.IntVar(&o.Rounds, "rounds", o.Rounds, roundsUsage)
+func (o *Options) Flags(f *sim.Flags) {
+	f.Add("k", &o.K, "ports of a switch; k³/4 hosts")
+	f.Add("larger", &o.Larger, "ports of a switch of the fat-trees in the figure of sizes")
+	f.Add("subflows", &o.Subflows, subflowsUsage)
+	f.Add("connections", &o.Connections, "connections of a host in the matrices that overload it")
+	f.Add("rounds", &o.Rounds, roundsUsage)
 }
 
 const (

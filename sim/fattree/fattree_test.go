@@ -11,10 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/fairlead/fairlead/fabric/topology"
 	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/sim/simtest"
 	"github.com/fairlead/fairlead/soak"
 )
 
@@ -219,13 +218,8 @@ func TestOrder(t *testing.T) {
 
 func bad(t *testing.T, s sim.Scenario, arg string) {
 	t.Helper()
-	f := pflag.NewFlagSet("", pflag.ContinueOnError)
-	s.Flags(f)
-	if err := f.Parse([]string{arg}); err != nil {
-		t.Fatal(err)
-	}
 	flag, _, _ := strings.Cut(arg, "=")
-	if err := s.Check(); err == nil || !strings.HasPrefix(err.Error(), flag) || strings.Contains(err.Error(), "\n") {
+	if err := simtest.Check(s, arg); err == nil || !strings.HasPrefix(err.Error(), flag) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("%s: %v", arg, err)
 	}
 }

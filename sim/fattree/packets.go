@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/packets"
 )
@@ -56,15 +54,15 @@ func NewPackets() *Packets {
 }
 
 // Flags adds the options.
-func (o *Packets) Flags(f *pflag.FlagSet) {
-	f.IntVar(&o.K, "k", o.K, "ports of a switch; k³/4 hosts")
-	f.IntSliceVar(&o.Subflows, "subflows", o.Subflows, subflowsUsage)
-	f.IntVar(&o.Rounds, "rounds", o.Rounds, roundsUsage)
-	f.Float64Var(&o.Seconds, "seconds", o.Seconds, "simulated time")
-	f.IntVar(&o.Rate, "rate", o.Rate, "what a link carries, in Mbit/s")
-	f.DurationVar(&o.Delay, "delay", o.Delay, "propagation of a link")
-	f.IntVar(&o.Buffer, "buffer", o.Buffer, "packets of 1500 bytes that a switch's queue holds")
-	f.DurationVar(&o.MinRTO, "min-rto", o.MinRTO, "least retransmission timeout")
+func (o *Packets) Flags(f *sim.Flags) {
+	f.Add("k", &o.K, "ports of a switch; k³/4 hosts")
+	f.Add("subflows", &o.Subflows, subflowsUsage)
+	f.Add("rounds", &o.Rounds, roundsUsage)
+	f.Add("seconds", &o.Seconds, "simulated time")
+	f.Add("rate", &o.Rate, "what a link carries, in Mbit/s")
+	f.Add("delay", &o.Delay, "propagation of a link")
+	f.Add("buffer", &o.Buffer, "packets of 1500 bytes that a switch's queue holds")
+	f.Add("min-rto", &o.MinRTO, "least retransmission timeout")
 }
 
 // Limits of scenario fat-tree-packets.

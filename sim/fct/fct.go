@@ -19,8 +19,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/fairlead/fairlead/sim"
 )
 
@@ -102,27 +100,27 @@ func New() *Options {
 }
 
 // Flags adds the options.
-func (o *Options) Flags(f *pflag.FlagSet) {
-	f.IntSliceVar(&o.Figures, "figures", o.Figures, "the paper's figures to repeat")
-	f.StringSliceVar(&o.Policies, "policies", o.Policies, "policies and hashes")
-	f.IntVar(&o.Servers, "servers", o.Servers, "servers of figure 6")
-	f.IntSliceVar(&o.Sizes, "sizes", o.Sizes, "numbers of servers of figures 7 and 8")
-	f.Float64SliceVar(&o.Rates, "rates", o.Rates, "requests a second and server of figure 6")
-	f.Float64Var(&o.Rate, "rate", o.Rate, "requests a second and server of figure 7")
-	f.Float64Var(&o.BimodalRate, "bimodal-rate", o.BimodalRate, "requests a second and server of figure 8 (fitted)")
-	f.DurationVar(&o.Work, "work", o.Work, "mean work of a request of figure 6 (fitted)")
-	f.Float64Var(&o.Variation, "variation", o.Variation, "its coefficient of variation; 0: constant, 1: exponential (fitted)")
-	f.DurationVar(&o.LoadWork, "load-work", o.LoadWork, "mean work of a request of figure 7 (fitted)")
-	f.Float64Var(&o.LoadVariation, "load-variation", o.LoadVariation, "its coefficient of variation (fitted)")
-	f.DurationVar(&o.Window, "window", o.Window, "time over which load is averaged in figure 7 (fitted)")
-	f.IntVar(&o.Cores, "cores", o.Cores, "cores of the servers of figure 8, which take two servers each at most")
-	f.Float64Var(&o.Slowed, "slowed", o.Slowed, "speed of a server while the other one on its core works, too; 1: as if alone (fitted)")
-	f.DurationVar(&o.Report, "report", o.Report, "time between two reports of a server")
-	f.DurationVar(&o.Delay, "report-delay", o.Delay, "time that a report is on its way (fitted)")
-	f.DurationVar(&o.ProbeDelay, "probe-delay", o.ProbeDelay, "time between a probe and its answer")
-	f.IntVar(&o.Clients, "clients", o.Clients, "addresses that requests come from")
-	f.IntVar(&o.Seconds, "seconds", o.Seconds, "simulated seconds of a run")
-	f.IntVar(&o.Runs, "runs", o.Runs, "runs of each seed, over which its figures are averaged")
+func (o *Options) Flags(f *sim.Flags) {
+	f.Add("figures", &o.Figures, "the paper's figures to repeat")
+	f.Add("policies", &o.Policies, "policies and hashes")
+	f.Add("servers", &o.Servers, "servers of figure 6")
+	f.Add("sizes", &o.Sizes, "numbers of servers of figures 7 and 8")
+	f.Add("rates", &o.Rates, "requests a second and server of figure 6")
+	f.Add("rate", &o.Rate, "requests a second and server of figure 7")
+	f.Add("bimodal-rate", &o.BimodalRate, "requests a second and server of figure 8 (fitted)")
+	f.Add("work", &o.Work, "mean work of a request of figure 6 (fitted)")
+	f.Add("variation", &o.Variation, "its coefficient of variation; 0: constant, 1: exponential (fitted)")
+	f.Add("load-work", &o.LoadWork, "mean work of a request of figure 7 (fitted)")
+	f.Add("load-variation", &o.LoadVariation, "its coefficient of variation (fitted)")
+	f.Add("window", &o.Window, "time over which load is averaged in figure 7 (fitted)")
+	f.Add("cores", &o.Cores, "cores of the servers of figure 8, which take two servers each at most")
+	f.Add("slowed", &o.Slowed, "speed of a server while the other one on its core works, too; 1: as if alone (fitted)")
+	f.Add("report", &o.Report, "time between two reports of a server")
+	f.Add("report-delay", &o.Delay, "time that a report is on its way (fitted)")
+	f.Add("probe-delay", &o.ProbeDelay, "time between a probe and its answer")
+	f.Add("clients", &o.Clients, "addresses that requests come from")
+	f.Add("seconds", &o.Seconds, "simulated seconds of a run")
+	f.Add("runs", &o.Runs, "runs of each seed, over which its figures are averaged")
 }
 
 // Limits of the options.

@@ -16,8 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/workload"
@@ -92,15 +90,15 @@ func New() *Options {
 }
 
 // Flags adds the options.
-func (o *Options) Flags(f *pflag.FlagSet) {
-	f.IntVar(&o.Servers, "servers", o.Servers, "servers in the pool")
-	f.IntSliceVar(&o.Active, "active", o.Active, "`numbers` of connections that live at a time in the mean, comma-separated")
-	f.Var(&o.Lifetimes, "lifetimes", workload.LifetimesUsage)
-	f.IntVar(&o.Seconds, "seconds", o.Seconds, "simulated seconds")
-	f.IntVar(&o.Points, "points", o.Points, "points that a server has on the ring")
-	f.DurationVar(&o.Report, "report", o.Report, "time between two reports of the servers' loads to awrr")
-	f.Var(&o.Flows, "flows", workload.FlowsUsage)
-	f.StringSliceVar(&o.Schemes, "schemes", o.Schemes, "hashes and policies, `comma-separated`")
+func (o *Options) Flags(f *sim.Flags) {
+	f.Add("servers", &o.Servers, "servers in the pool")
+	f.Add("active", &o.Active, "`numbers` of connections that live at a time in the mean, comma-separated")
+	f.Add("lifetimes", &o.Lifetimes, workload.LifetimesUsage)
+	f.Add("seconds", &o.Seconds, "simulated seconds")
+	f.Add("points", &o.Points, "points that a server has on the ring")
+	f.Add("report", &o.Report, "time between two reports of the servers' loads to awrr")
+	f.Add("flows", &o.Flows, workload.FlowsUsage)
+	f.Add("schemes", &o.Schemes, "hashes and policies, `comma-separated`")
 }
 
 // Check says which option is wrong.

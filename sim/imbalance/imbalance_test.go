@@ -12,9 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/sim/simtest"
 	"github.com/fairlead/fairlead/sim/workload"
 	"github.com/fairlead/fairlead/soak"
 )
@@ -219,13 +218,8 @@ func TestBadOptions(t *testing.T) {
 		"--report=1us", "--schemes=md5", "--schemes=rr,rr",
 	} {
 		o := New()
-		f := pflag.NewFlagSet("imbalance", pflag.ContinueOnError)
-		o.Flags(f)
-		if err := f.Parse(strings.Fields(args)); err != nil {
-			t.Fatal(err)
-		}
 		flag, _, _ := strings.Cut(args, "=")
-		if err := o.Check(); err == nil || !strings.HasPrefix(err.Error(), flag) || strings.Contains(err.Error(), "\n") {
+		if err := simtest.Check(o, args); err == nil || !strings.HasPrefix(err.Error(), flag) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", args, err)
 		}
 	}

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/workload"
 )
@@ -61,16 +59,16 @@ they may be, and a flood of SYNs on flow tables of limited size.`,
 }
 
 // Flags adds the options.
-func (o *BalancerChurn) Flags(f *pflag.FlagSet) {
+func (o *BalancerChurn) Flags(f *sim.Flags) {
 	o.Base.Flags(f)
-	f.Float64Var(&o.Updates, "updates", o.Updates, "updates of the pool a minute")
-	f.IntVar(&o.Balancers, "balancers", o.Balancers, "balancers at the start")
-	f.Float64SliceVar(&o.Churns, "churns", o.Churns, "balancers that leave or join a minute, varied")
-	f.Float64Var(&o.Churn, "balancer-churn", o.Churn, "balancers that leave or join a minute, where something else is varied")
-	f.DurationSliceVar(&o.Stales, "stales", o.Stales, "longest delays by which balancers hear of an update, varied")
-	f.DurationVar(&o.Stale, "stale", o.Stale, "longest delay by which balancers hear of an update, where something else is varied")
-	f.Float64SliceVar(&o.Floods, "floods", o.Floods, "SYNs a second of a flood, varied; elsewhere there is none")
-	f.Float64Var(&o.FloodEntries, "flood-entries", o.FloodEntries, "--entries where floods are varied: tables that a flood can fill")
+	f.Add("updates", &o.Updates, "updates of the pool a minute")
+	f.Add("balancers", &o.Balancers, "balancers at the start")
+	f.Add("churns", &o.Churns, "balancers that leave or join a minute, varied")
+	f.Add("balancer-churn", &o.Churn, "balancers that leave or join a minute, where something else is varied")
+	f.Add("stales", &o.Stales, "longest delays by which balancers hear of an update, varied")
+	f.Add("stale", &o.Stale, "longest delay by which balancers hear of an update, where something else is varied")
+	f.Add("floods", &o.Floods, "SYNs a second of a flood, varied; elsewhere there is none")
+	f.Add("flood-entries", &o.FloodEntries, "--entries where floods are varied: tables that a flood can fill")
 }
 
 // maxStale bounds a balancer's delay.

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/spf13/pflag"
-
 	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/workload"
 )
@@ -46,11 +44,11 @@ behind routers that hash modulo their number.`,
 }
 
 // Flags adds the options.
-func (o *DIPUpdates) Flags(f *pflag.FlagSet) {
+func (o *DIPUpdates) Flags(f *sim.Flags) {
 	o.Base.Flags(f)
-	f.Float64SliceVar(&o.Rates, "rates", o.Rates, "updates of the pool a minute")
-	f.IntVar(&o.Balancers, "balancers", o.Balancers, "balancers of full-ct-ecmp")
-	f.Float64Var(&o.BalancerChurn, "balancer-churn", o.BalancerChurn, "balancers of full-ct-ecmp that leave or join a minute")
+	f.Add("rates", &o.Rates, "updates of the pool a minute")
+	f.Add("balancers", &o.Balancers, "balancers of full-ct-ecmp")
+	f.Add("balancer-churn", &o.BalancerChurn, "balancers of full-ct-ecmp that leave or join a minute")
 }
 
 // Check says which option is wrong.

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/spf13/pflag"
-
 	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/workload"
 )
@@ -31,8 +29,6 @@ type Base struct {
 	// Buckets, ChainSeconds and Entries are Setup's.
 	Buckets, ChainSeconds int
 	Entries               float64
-	// given are the flags on the command line, nil: there is none.
-	given *pflag.FlagSet
 }
 
 // NewBase is Cheetah's pool and load (§2.1) with as many standby servers as
@@ -46,19 +42,18 @@ func NewBase(schemes ...string) Base {
 }
 
 // Flags adds the options.
-func (b *Base) Flags(f *pflag.FlagSet) {
-	b.given = f
-	f.IntVar(&b.Servers, "servers", b.Servers, "servers that work at the start")
-	f.IntVar(&b.Standby, "standby", b.Standby, "servers on standby at the start; JET's horizon")
-	f.IntVar(&b.Active, "active", b.Active, "live connections in the mean")
-	f.IntVar(&b.Seconds, "seconds", b.Seconds, secondsUsage)
-	f.Var(&b.Lifetimes, "lifetimes", workload.LifetimesUsage)
-	f.Var(&b.Flows, "flows", workload.FlowsUsage)
-	f.BoolVar(&b.Even, "even", b.Even, "the same time between any two updates of the pool, instead of a Poisson process")
-	f.StringSliceVar(&b.Schemes, "schemes", b.Schemes, "schemes to compare")
-	f.IntVar(&b.Buckets, "buckets", b.Buckets, "buckets of beamer and faild for each server")
-	f.IntVar(&b.ChainSeconds, "chain-time", b.ChainSeconds, "seconds for which beamer's servers pass packets on after a bucket's move")
-	f.Float64Var(&b.Entries, "entries", b.Entries, "entries of a flow table (jet, full-ct) for each connection that it is to hold")
+func (b *Base) Flags(f *sim.Flags) {
+	f.Add("servers", &b.Servers, "servers that work at the start")
+	f.Add("standby", &b.Standby, "servers on standby at the start; JET's horizon")
+	f.Add("active", &b.Active, "live connections in the mean")
+	f.Add("seconds", &b.Seconds, secondsUsage)
+	f.Add("lifetimes", &b.Lifetimes, workload.LifetimesUsage)
+	f.Add("flows", &b.Flows, workload.FlowsUsage).Instead = []string{"active", "seconds", "lifetimes"}
+	f.Add("even", &b.Even, "the same time between any two updates of the pool, instead of a Poisson process")
+	f.Add("schemes", &b.Schemes, "schemes to compare")
+	f.Add("buckets", &b.Buckets, "buckets of beamer and faild for each server")
+	f.Add("chain-time", &b.ChainSeconds, "seconds for which beamer's servers pass packets on after a bucket's move")
+	f.Add("entries", &b.Entries, "entries of a flow table (jet, full-ct) for each connection that it is to hold")
 }
 
 // Limits of the options.
@@ -117,11 +112,6 @@ func (b *Base) checkLoad() error {
 				b.Active, b.Lifetimes.Name, a, maxArrivals)
 		}
 		return nil
-	}
-	for _, name := range []string{"active", "seconds", "lifetimes"} {
-		if b.given != nil && b.given.Changed(name) {
-			return fmt.Errorf("--%s %s: the connections of --flows %s say that themselves; leave one of the two out", name, b.given.Lookup(name).Value, b.Flows.Name)
-		}
 	}
 	return nil
 }

@@ -12,9 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/sim/simtest"
 	"github.com/fairlead/fairlead/sim/workload"
 )
 
@@ -183,7 +182,7 @@ func TestFlows(t *testing.T) {
 	}
 	for _, kind := range []sim.Kind{DIPUpdatesKind, BalancerChurnKind} {
 		for _, option := range []string{"--active 10", "--seconds 100", "--lifetimes hadoop"} {
-			err := check(kind.New(), strings.Fields("--flows "+file+" "+option)...)
+			err := simtest.Check(kind.New(), strings.Fields("--flows "+file+" "+option)...)
 			if err == nil || !strings.Contains(err.Error(), option+":") {
 				t.Errorf("%s --flows with %s: error %v", kind.Name, option, err)
 			}
@@ -227,16 +226,6 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// check parses options and says what is wrong with them.
-func check(s sim.Scenario, args ...string) error {
-	f := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	s.Flags(f)
-	if err := f.Parse(args); err != nil {
-		return err
-	}
-	return s.Check()
-}
-
 // Each wrong option is named with its value, in one line.
 func TestOptions(t *testing.T) {
 	for args, want := range map[string]string{
@@ -276,13 +265,13 @@ func TestOptions(t *testing.T) {
 		if fields[0] == "churn" {
 			s, fields = BalancerChurnKind.New(), fields[1:]
 		}
-		err := check(s, fields...)
+		err := simtest.Check(s, fields...)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: error %v, want %q", args, err, want)
 		}
 	}
 	for _, kind := range []sim.Kind{DIPUpdatesKind, BalancerChurnKind} {
-		if err := check(kind.New()); err != nil {
+		if err := simtest.Check(kind.New()); err != nil {
 			t.Errorf("%s: %v", kind.Name, err)
 		}
 	}

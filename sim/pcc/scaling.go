@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/pflag"
-
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/sim"
 )
@@ -48,10 +46,10 @@ func scalingSchemes() []string {
 // maxRateFactor bounds how much faster than the paper's requests may come.
 const maxRateFactor = 20
 
-func (s *scaling) Flags(f *pflag.FlagSet) {
-	f.StringSliceVar(&s.schemes, "schemes", s.schemes, "schemes, comma-separated")
-	f.Float64Var(&s.factor, "rate-factor", s.factor, fmt.Sprintf("share of the paper's rate, at most %d", maxRateFactor))
-	f.Float64SliceVar(&s.lifetimes, "lifetimes-factor", s.lifetimes, "what the lifetimes are multiplied by in figure `lifetimes`, comma-separated")
+func (s *scaling) Flags(f *sim.Flags) {
+	f.Add("schemes", &s.schemes, "schemes, comma-separated")
+	f.Add("rate-factor", &s.factor, fmt.Sprintf("share of the paper's rate, at most %d", maxRateFactor))
+	f.Add("lifetimes-factor", &s.lifetimes, "what the lifetimes are multiplied by in figure `lifetimes`, comma-separated")
 }
 
 func (s *scaling) Check() error {

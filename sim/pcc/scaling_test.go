@@ -8,9 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/sim/simtest"
 	"github.com/fairlead/fairlead/sim/workload"
 )
 
@@ -147,12 +146,7 @@ func (p *planned) Next() (c workload.Connection, ok bool) {
 func TestScaling(t *testing.T) {
 	run := func(workers int) (*sim.Result, []byte) {
 		s := ScalingKind.New()
-		f := pflag.NewFlagSet("", pflag.ContinueOnError)
-		s.Flags(f)
-		if err := f.Parse([]string{"--rate-factor", "0.1", "--lifetimes-factor", "0.1"}); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Check(); err != nil {
+		if err := simtest.Check(s, "--rate-factor", "0.1", "--lifetimes-factor", "0.1"); err != nil {
 			t.Fatal(err)
 		}
 		r, err := s.Run(t.Context(), sim.Common{Seed: 5, Seeds: 2, Workers: workers})
@@ -194,12 +188,7 @@ func TestScalingOptions(t *testing.T) {
 	for _, flags := range [][]string{{"--rate-factor", "0"}, {"--rate-factor", "NaN"}, {"--schemes", "hash,best"}, {"--schemes", ""}, {"--schemes", "hash,hash"},
 		{"--lifetimes-factor", "0.1,-1"}} {
 		s := ScalingKind.New()
-		f := pflag.NewFlagSet("", pflag.ContinueOnError)
-		s.Flags(f)
-		if err := f.Parse(flags); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Check(); err == nil || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), flags[0]) {
+		if err := simtest.Check(s, flags...); err == nil || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), flags[0]) {
 			t.Errorf("%v: %v", flags, err)
 		}
 	}

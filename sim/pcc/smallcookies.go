@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/spf13/pflag"
-
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/sim"
@@ -44,14 +42,14 @@ servers' connections, and how even the load is.`,
 }
 
 // Flags adds the options.
-func (o *SmallCookies) Flags(f *pflag.FlagSet) {
-	f.IntVar(&o.Servers, "servers", o.Servers, "servers that work at the start")
-	f.IntVar(&o.Standby, "standby", o.Standby, "servers on standby at the start")
-	f.IntVar(&o.Active, "active", o.Active, "live connections in the mean")
-	f.IntVar(&o.Seconds, "seconds", o.Seconds, secondsUsage)
-	f.Var(&o.Lifetimes, "lifetimes", workload.LifetimesUsage)
-	f.Float64SliceVar(&o.Rates, "rates", o.Rates, "updates of the pool a minute")
-	f.IntSliceVar(&o.Configurations, "configurations", o.Configurations, "how many configurations a balancer remembers: powers of two")
+func (o *SmallCookies) Flags(f *sim.Flags) {
+	f.Add("servers", &o.Servers, "servers that work at the start")
+	f.Add("standby", &o.Standby, "servers on standby at the start")
+	f.Add("active", &o.Active, "live connections in the mean")
+	f.Add("seconds", &o.Seconds, secondsUsage)
+	f.Add("lifetimes", &o.Lifetimes, workload.LifetimesUsage)
+	f.Add("rates", &o.Rates, "updates of the pool a minute")
+	f.Add("configurations", &o.Configurations, "how many configurations a balancer remembers: powers of two")
 }
 
 // Check says which option is wrong.

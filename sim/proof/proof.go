@@ -15,8 +15,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/spf13/pflag"
-
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/sim"
 )
@@ -60,9 +58,9 @@ type Options struct {
 }
 
 // Flags adds the options.
-func (o *Options) Flags(f *pflag.FlagSet) {
-	f.IntVar(&o.Servers, "servers", o.Servers, "count for 2 servers up to so many; 7 take half a minute")
-	f.IntVar(&o.Identifiers, "identifiers", o.Identifiers, "connections that policies and real cookies are tried with")
+func (o *Options) Flags(f *sim.Flags) {
+	f.Add("servers", &o.Servers, "count for 2 servers up to so many; 7 take half a minute")
+	f.Add("identifiers", &o.Identifiers, "connections that policies and real cookies are tried with")
 }
 
 // Check says which option is wrong.

@@ -10,8 +10,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/spf13/pflag"
-
 	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/show"
 )
@@ -34,18 +32,16 @@ func TestAll(t *testing.T) {
 		if err := s.Check(); err != nil {
 			t.Errorf("%s: its defaults are wrong: %v", k.Name, err)
 		}
-		f := pflag.NewFlagSet(k.Name, pflag.ContinueOnError)
-		s.Flags(f)
-		for _, common := range []string{"seed", "seeds", "workers", "output", "plot"} {
-			if f.Lookup(common) != nil {
-				t.Errorf("%s: --%s is every scenario's", k.Name, common)
+		var flags sim.Flags
+		s.Flags(&flags)
+		for _, f := range flags {
+			if slices.Contains([]string{"seed", "seeds", "workers", "output", "plot"}, f.Name) {
+				t.Errorf("%s: --%s is every scenario's", k.Name, f.Name)
+			}
+			if f.Help == "" {
+				t.Errorf("%s: --%s has no help", k.Name, f.Name)
 			}
 		}
-		f.VisitAll(func(flag *pflag.Flag) {
-			if flag.Usage == "" {
-				t.Errorf("%s: --%s has no help", k.Name, flag.Name)
-			}
-		})
 	}
 }
 
@@ -55,8 +51,8 @@ type fake struct {
 	run   func(ctx context.Context, c sim.Common) (*sim.Result, error)
 }
 
-func (f *fake) Flags(*pflag.FlagSet) {}
-func (f *fake) Check() error         { return f.check }
+func (f *fake) Flags(*sim.Flags) {}
+func (f *fake) Check() error     { return f.check }
 func (f *fake) Run(ctx context.Context, c sim.Common) (*sim.Result, error) {
 	return f.run(ctx, c)
 }

@@ -18,8 +18,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/fairlead/fairlead/fabric/pathsel"
 	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/workload"
@@ -100,15 +98,15 @@ func New() *Options {
 }
 
 // Flags adds the options.
-func (o *Options) Flags(f *pflag.FlagSet) {
-	f.IntVar(&o.Packets, "packets", o.Packets, "packets of the trace, and flows that are tested for evenness")
-	f.IntVar(&o.Mean, "mean", o.Mean, "packets that a flow of the trace has in the mean")
-	f.Float64Var(&o.Skew, "skew", o.Skew, "exponent of Zipf's law of flows' sizes; 0: all have the same")
-	f.DurationVar(&o.Span, "span", o.Span, "how long the trace lasts")
-	f.IntSliceVar(&o.Hops, "hops", o.Hops, "`numbers` of next hops to test for evenness, comma-separated")
-	f.IntVar(&o.Radix, "radix", o.Radix, "radix of CFLB's selectors")
-	f.Var(&o.Flows, "flows", workload.FlowsUsage)
-	f.StringSliceVar(&o.Schemes, "schemes", o.Schemes, "ways of choosing, `comma-separated`")
+func (o *Options) Flags(f *sim.Flags) {
+	f.Add("packets", &o.Packets, "packets of the trace, and flows that are tested for evenness")
+	f.Add("mean", &o.Mean, "packets that a flow of the trace has in the mean")
+	f.Add("skew", &o.Skew, "exponent of Zipf's law of flows' sizes; 0: all have the same")
+	f.Add("span", &o.Span, "how long the trace lasts")
+	f.Add("hops", &o.Hops, "`numbers` of next hops to test for evenness, comma-separated")
+	f.Add("radix", &o.Radix, "radix of CFLB's selectors")
+	f.Add("flows", &o.Flows, workload.FlowsUsage)
+	f.Add("schemes", &o.Schemes, "ways of choosing, `comma-separated`")
 }
 
 // Check says which option is wrong.

@@ -16,8 +16,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/workload"
@@ -72,15 +70,15 @@ func DefaultOptions() *Options {
 const sampleEvery = 100 * sim.Millisecond
 
 // Flags adds the options.
-func (o *Options) Flags(f *pflag.FlagSet) {
-	f.IntVar(&o.Active, "active", o.Active, "connections that live at a time, in the mean")
-	f.IntVar(&o.Servers, "servers", o.Servers, "servers")
-	f.IntVar(&o.Buckets, "buckets", o.Buckets, "buckets of each server")
-	f.IntVar(&o.Seconds, "seconds", o.Seconds, "simulated time")
-	f.Float64SliceVar(&o.Thresholds, "thresholds", o.Thresholds, "how many percent above the mean a server leaves")
-	f.DurationVar(&o.Every, "every", o.Every, "how often servers are judged; 0s: at each start and end of a connection")
-	f.DurationSliceVar(&o.Intervals, "intervals", o.Intervals, "how often, in the figure that compares that")
-	f.Var(&o.Lifetimes, "lifetimes", workload.LifetimesUsage)
+func (o *Options) Flags(f *sim.Flags) {
+	f.Add("active", &o.Active, "connections that live at a time, in the mean")
+	f.Add("servers", &o.Servers, "servers")
+	f.Add("buckets", &o.Buckets, "buckets of each server")
+	f.Add("seconds", &o.Seconds, "simulated time")
+	f.Add("thresholds", &o.Thresholds, "how many percent above the mean a server leaves")
+	f.Add("every", &o.Every, "how often servers are judged; 0s: at each start and end of a connection")
+	f.Add("intervals", &o.Intervals, "how often, in the figure that compares that")
+	f.Add("lifetimes", &o.Lifetimes, workload.LifetimesUsage)
 }
 
 // Limits of the options.

@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/spf13/pflag"
-
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/workload"
@@ -118,23 +116,20 @@ func NewJet() *Jet {
 }
 
 // Flags implements sim.Scenario.
-func (j *Jet) Flags(f *pflag.FlagSet) {
-	f.StringSliceVar(&j.Schemes, "scheme", j.Schemes, "`schemes`: jet, full-ct, stateless")
-	f.StringSliceVar(&j.Hashes, "hash", j.Hashes, "consistent `hashes`: "+kindNames())
-	f.IntVar(&j.Servers, "servers", j.Servers, "servers that work at first")
-	f.IntVar(&j.Seconds, "seconds", j.Seconds, "simulated seconds")
-	f.Float64SliceVar(&j.Kills, "kills", j.Kills, "`rates`: servers that fail a minute, in the mean")
-	f.Float64SliceVar(&j.Ratios, "ratio", j.Ratios, "`ratios`: entries of the tracking table for each active connection")
-	for name, list := range map[string][]float64{"kills": j.Kills, "ratio": j.Ratios} {
-		f.Lookup(name).DefValue = "[" + numbers(list, ",") + "]"
-	}
-	f.IntSliceVar(&j.Horizons, "horizon", j.Horizons, "`sizes` of the horizon, in servers")
-	f.IntSliceVar(&j.Actives, "active", j.Actives, "`numbers` of connections that live at a time, in the mean")
-	f.StringSliceVar(&j.Evict, "evict", nil, "`rules` of what gives way when the table is full: rank (default of jet), state, lru (default of full-ct)")
-	f.IntVar(&j.WarmUp, "warm-up", j.WarmUp, "seconds that a server is in the horizon before it works, if it had fallen out")
-	f.Var(&j.Lifetimes, "lifetimes", workload.LifetimesUsage)
-	f.Var(&j.Downtimes, "downtimes", "how long servers stay away: downtime or a file (fairlead sim workloads)")
-	f.StringVar(&j.Speak, "speak", j.Speak, "what connections do after a change: send a packet in the same order each time, in a random one, or never")
+func (j *Jet) Flags(f *sim.Flags) {
+	f.Add("scheme", &j.Schemes, "`schemes`: jet, full-ct, stateless")
+	f.Add("hash", &j.Hashes, "consistent `hashes`: "+kindNames())
+	f.Add("servers", &j.Servers, "servers that work at first")
+	f.Add("seconds", &j.Seconds, "simulated seconds")
+	f.Add("kills", &j.Kills, "`rates`: servers that fail a minute, in the mean")
+	f.Add("ratio", &j.Ratios, "`ratios`: entries of the tracking table for each active connection")
+	f.Add("horizon", &j.Horizons, "`sizes` of the horizon, in servers")
+	f.Add("active", &j.Actives, "`numbers` of connections that live at a time, in the mean")
+	f.Add("evict", &j.Evict, "`rules` of what gives way when the table is full: rank (default of jet), state, lru (default of full-ct)")
+	f.Add("warm-up", &j.WarmUp, "seconds that a server is in the horizon before it works, if it had fallen out")
+	f.Add("lifetimes", &j.Lifetimes, workload.LifetimesUsage)
+	f.Add("downtimes", &j.Downtimes, "how long servers stay away: downtime or a file (fairlead sim workloads)")
+	f.Add("speak", &j.Speak, "what connections do after a change: send a packet in the same order each time, in a random one, or never")
 }
 
 func kindNames() string {

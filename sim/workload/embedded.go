@@ -91,7 +91,7 @@ func durations(r *bufio.Reader, file string) (*Distribution, error) {
 // Flag is the value of a flag that takes the name of a distribution of
 // durations or a user's file:
 //
-//	f.Var(&o.Lifetimes, "lifetimes", workload.LifetimesUsage)
+//	f.Add("lifetimes", &o.Lifetimes, workload.LifetimesUsage)
 //
 // The file is read while the flags are.
 type Flag struct{ *Distribution }

@@ -62,7 +62,7 @@ func readRecord(r *bufio.Reader, file string) (*Record, error) {
 
 // RecordFlag is the value of a flag that takes a flow file or a capture:
 //
-//	f.Var(&o.Flows, "flows", workload.FlowsUsage)
+//	f.Add("flows", &o.Flows, workload.FlowsUsage)
 //
 // The file is read while the flags are.
 type RecordFlag struct{ *Record }

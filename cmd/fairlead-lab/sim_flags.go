@@ -2,11 +2,55 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/fairlead/fairlead/sim"
 )
+
+// addFlags makes flags of a scenario's.
+func addFlags(f *pflag.FlagSet, flags sim.Flags) {
+	for _, o := range flags {
+		switch to := o.To.(type) {
+		case *bool:
+			f.BoolVar(to, o.Name, *to, o.Help)
+		case *int:
+			f.IntVar(to, o.Name, *to, o.Help)
+		case *float64:
+			f.Float64Var(to, o.Name, *to, o.Help)
+		case *string:
+			f.StringVar(to, o.Name, *to, o.Help)
+		case *time.Duration:
+			f.DurationVar(to, o.Name, *to, o.Help)
+		case *[]int:
+			f.IntSliceVar(to, o.Name, *to, o.Help)
+		case *[]float64:
+			f.Float64SliceVar(to, o.Name, *to, o.Help)
+		case *[]string:
+			f.StringSliceVar(to, o.Name, *to, o.Help)
+		case *[]time.Duration:
+			f.DurationSliceVar(to, o.Name, *to, o.Help)
+		default:
+			f.Var(to.(pflag.Value), o.Name, o.Help)
+		}
+	}
+}
+
+// checkInstead refuses flags whose say another one takes over.
+func checkInstead(f *pflag.FlagSet, flags sim.Flags) error {
+	for _, o := range flags {
+		for _, name := range o.Instead {
+			if f.Changed(o.Name) && f.Changed(name) {
+				return fmt.Errorf("--%s %s: --%s %s says that itself; leave one of the two out", name, f.Lookup(name).Value, o.Name, f.Lookup(o.Name).Value)
+			}
+		}
+	}
+	return nil
+}
 
 // listWords are what help calls the values of a flag that takes a list, by the
 // library's word.
