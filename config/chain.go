@@ -8,37 +8,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fairlead/fairlead/wire"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // What schemes beamer and faild share: buckets, and chains of previous
 // servers.
 
 const (
-	DefaultBuckets = 4096
-	// DefaultFaildBuckets: iproute2 can still list a group of so many nexthops
-	// (fabric.ListedNexthops is the most).
-	DefaultFaildBuckets = 256
-	MaxBuckets          = 1 << 23
-	// MaxFaildBuckets is how many nexthops a group of Linux can have: 8 bytes
-	// each in one netlink attribute, whose length has 16 bits.
-	MaxFaildBuckets = (1<<16 - 1 - 4) / 8
-	// DefaultChainTime is as long as a client may go on sending to a server
-	// that has answered nothing (Beamer, "daisy chaining").
-	DefaultChainTime = 4 * time.Minute
-	MinChainTime     = time.Second
-	MaxChainTime     = 24 * time.Hour
-
-	// maxBucketServers: a bucket names its servers in 16 bits, two values of
-	// which stand for nobody and for a bucket that has moved.
-	maxBucketServers = 1<<16 - 2
-	// maxFaildServers: a MAC address has 10 bits for each of four servers, and
-	// zero is nobody.
-	maxFaildServers = wire.FaildMaxSlot + 1
-	// Ports from firstJoinPort up stand for servers, one each.
-	firstJoinPort   = 1 << 15
-	maxMPTCPServers = 1 << 15
-
 	DefaultAnnounceTable = 177
 	DefaultLockPercent   = 50
 	DefaultLockWindow    = 10 * time.Second
@@ -47,22 +23,18 @@ const (
 
 // Chains says whether v's packets may be passed on from server to server:
 // schemes beamer and faild, which go by buckets.
-func (v *VIP) Chains() bool { return v.Scheme == Beamer || v.Scheme == Faild }
+func (v *VIP) Chains() bool { return v.Scheme.Row().Chains() }
 
 // fillChain fills in what is about buckets.
 func (v *VIP) fillChain(at positions, path string) {
 	if !v.Chains() {
 		return
 	}
-	buckets := DefaultBuckets
-	if v.Scheme == Faild {
-		buckets = DefaultFaildBuckets
-	}
 	if at[path+".buckets"] == nil {
-		v.Buckets = or(v.Buckets, buckets)
+		v.Buckets = or(v.Buckets, v.Scheme.Row().Buckets)
 	}
 	if at[path+".chain_time"] == nil {
-		v.ChainTime = or(v.ChainTime, DefaultChainTime)
+		v.ChainTime = or(v.ChainTime, vip.DefaultChainTime)
 	}
 }
 
@@ -87,10 +59,7 @@ func (s *Switch) fill(c *Config, path string) {
 
 // checkChain looks at the choices of schemes beamer and faild.
 func (c *Config) checkChain(path string, v *VIP) {
-	limit := MaxBuckets
-	if v.Scheme == Faild {
-		limit = MaxFaildBuckets
-	}
+	limit := v.Scheme.Row().MaxBuckets
 	working := 0
 	for _, m := range v.Servers {
 		if !m.Standby && !m.Drain {
@@ -99,33 +68,33 @@ func (c *Config) checkChain(path string, v *VIP) {
 	}
 	switch {
 	case v.Buckets < 1 || v.Buckets > limit:
-		c.problem(path+".buckets", fmt.Sprint(v.Buckets), "out of range", fmt.Sprintf("write 1 to %d, for good shares a hundred times the servers that there may be", limit))
+		c.problem(path+".buckets", v.Buckets, "out of range", fmt.Sprintf("write 1 to %d, for good shares a hundred times the servers that there may be", limit))
 	case v.Buckets < working:
-		c.problem(path+".buckets", fmt.Sprint(v.Buckets), fmt.Sprintf("the VIP has %d servers that work: some would get no bucket", working),
+		c.problem(path+".buckets", v.Buckets, fmt.Sprintf("the VIP has %d servers that work: some would get no bucket", working),
 			fmt.Sprintf("write %d or more: it is fixed for the VIP's life", min(limit, 100*working)))
 	}
-	if v.ChainTime < MinChainTime || v.ChainTime > MaxChainTime {
-		c.problem(path+".chain_time", v.ChainTime.String(), "out of range", fmt.Sprintf("write %s to %s: longer than a client waits before it sends again", MinChainTime, MaxChainTime))
+	if v.ChainTime < vip.MinChainTime || v.ChainTime > vip.MaxChainTime {
+		c.problem(path+".chain_time", v.ChainTime.String(), "out of range", fmt.Sprintf("write %s to %s: longer than a client waits before it sends again", vip.MinChainTime, vip.MaxChainTime))
 	}
 	c.checkMPTCP(path, v)
-	if v.Scheme == Beamer && v.Forwarding == L2 {
-		c.problem(path+".forwarding", L2, "scheme beamer's packets name the servers to ask next, and forwarding l2 has no header that could carry them", "write forwarding: ipip or gue")
+	if v.Scheme == vip.Beamer && v.Forwarding == vip.L2 {
+		c.problem(path+".forwarding", vip.L2, "scheme beamer's packets name the servers to ask next, and forwarding l2 has no header that could carry them", "write forwarding: ipip or gue")
 	}
-	if v.Scheme == Faild && c.written(path, "forwarding") {
+	if v.Scheme == vip.Faild && c.written(path, "forwarding") {
 		c.problem(path+".forwarding", v.Forwarding, "scheme faild has no balancer that forwards: a switch does", "remove it")
 	}
-	if v.Scheme == Faild && v.Affinity == Address {
-		c.problem(path+".affinity", Address, "a switch hashes the ports of every VIP, too", "remove it, or write scheme: beamer")
+	if v.Scheme == vip.Faild && v.Affinity == vip.Address {
+		c.problem(path+".affinity", vip.Address, "a switch hashes the ports of every VIP, too", "remove it, or write scheme: beamer")
 	}
-	if v.Scheme == Faild && !*v.MSSClamp && c.written(path, "mss_clamp") {
+	if v.Scheme == vip.Faild && !*v.MSSClamp && c.written(path, "mss_clamp") {
 		c.problem(path+".mss_clamp", "false", "scheme faild puts no header before a packet, so there is nothing to clamp", "remove it")
 	}
-	why := "scheme " + v.Scheme + " goes by its buckets"
+	why := "scheme " + string(v.Scheme) + " goes by its buckets"
 	for _, f := range []struct {
 		key, value string
 		set        bool
 	}{
-		{"hash", v.Hash, v.Hash != ""},
+		{"hash", string(v.Hash), v.Hash != ""},
 		{"capacity", fmt.Sprint(v.Capacity), v.Capacity != 0},
 		{"horizon", fmt.Sprint(*v.Horizon), *v.Horizon != 0},
 		{"warm_up", v.WarmUp.String(), v.WarmUp != 0},
@@ -143,12 +112,12 @@ func (c *Config) written(path, key string) bool { return c.origin.At[path+"."+ke
 func (c *Config) checkMPTCP(path string, v *VIP) {
 	switch {
 	case !v.MPTCP:
-	case v.Scheme != Beamer:
-		c.problem(path+".mptcp", "true", "scheme "+v.Scheme+" takes no joins to the first subflow's server", "remove it, or write scheme: beamer")
-	case v.Protocol != TCP:
+	case v.Scheme != vip.Beamer:
+		c.problem(path+".mptcp", "true", "scheme "+string(v.Scheme)+" takes no joins to the first subflow's server", "remove it, or write scheme: beamer")
+	case v.Protocol != vip.TCP:
 		c.problem(path+".mptcp", "true", "the VIP's protocol is "+v.Protocol, "remove it, or write protocol: tcp")
-	case (v.Port == 0 || v.Port >= firstJoinPort) && c.portKnown(path):
-		c.problem(path+".mptcp", "true", fmt.Sprintf("joins arrive at ports %d to 65535 of the address, and the VIP's own is %s", firstJoinPort, v.Port), fmt.Sprintf("write a port below %d", firstJoinPort))
+	case (v.Port == 0 || v.Port >= vip.FirstJoinPort) && c.portKnown(path):
+		c.problem(path+".mptcp", "true", fmt.Sprintf("joins arrive at ports %d to 65535 of the address, and the VIP's own is %s", vip.FirstJoinPort, v.Port), fmt.Sprintf("write a port below %d", vip.FirstJoinPort))
 	}
 }
 
@@ -165,7 +134,7 @@ func (c *Config) checkNoChain(path string, v *VIP, schemeKnown bool) {
 		{"chain_time", v.ChainTime.String(), v.ChainTime != 0},
 	} {
 		if f.set || c.written(path, f.key) {
-			c.problem(path+"."+f.key, f.value, "scheme "+v.Scheme+" has no buckets that move from server to server", "remove it, or write scheme: beamer")
+			c.problem(path+"."+f.key, f.value, "scheme "+string(v.Scheme)+" has no buckets that move from server to server", "remove it, or write scheme: beamer")
 		}
 	}
 	c.checkMPTCP(path, v)
@@ -177,7 +146,7 @@ func (c *Config) checkJoins() {
 	joins := map[netip.Addr]int{}
 	for i := range c.VIPs {
 		v := &c.VIPs[i]
-		if !v.MPTCP || v.Scheme != Beamer || v.Protocol != TCP {
+		if !v.MPTCP || v.Scheme != vip.Beamer || v.Protocol != vip.TCP {
 			continue
 		}
 		if j, ok := joins[v.Address]; ok {
@@ -191,13 +160,13 @@ func (c *Config) checkJoins() {
 	for i := range c.VIPs {
 		v := &c.VIPs[i]
 		j, ok := joins[v.Address]
-		if !ok || j == i || v.Protocol != TCP || v.Port != 0 && v.Port < firstJoinPort {
+		if !ok || j == i || v.Protocol != vip.TCP || v.Port != 0 && v.Port < vip.FirstJoinPort {
 			continue
 		}
 		path := fmt.Sprintf("vips[%d]", i)
 		if c.portKnown(path) {
-			c.problem(path+".port", v.Port.String(), fmt.Sprintf("vips[%d] (%s) on the same address has mptcp: true, whose joins take ports %d to 65535", j, c.VIPs[j].Name, firstJoinPort),
-				fmt.Sprintf("write a port below %d, or give one of the two an address of its own", firstJoinPort))
+			c.problem(path+".port", v.Port.String(), fmt.Sprintf("vips[%d] (%s) on the same address has mptcp: true, whose joins take ports %d to 65535", j, c.VIPs[j].Name, vip.FirstJoinPort),
+				fmt.Sprintf("write a port below %d, or give one of the two an address of its own", vip.FirstJoinPort))
 		}
 	}
 }
@@ -213,7 +182,7 @@ func (c *Config) checkSources() {
 	need := map[bool]int{} // by whether it is IPv6: the VIP whose servers need it
 	for i := range c.VIPs {
 		v := &c.VIPs[i]
-		if v.Scheme != Beamer {
+		if v.Scheme != vip.Beamer {
 			continue
 		}
 		first := -1
@@ -276,12 +245,12 @@ func (c *Config) checkFaild() {
 	first := -1
 	routed := map[netip.Addr]int{}
 	for i := range c.VIPs {
-		if v := &c.VIPs[i]; v.Scheme == Faild && v.Address.IsValid() {
+		if v := &c.VIPs[i]; v.Scheme == vip.Faild && v.Address.IsValid() {
 			routed[v.Address] = i
 		}
 	}
 	for i := range c.VIPs {
-		if j, ok := routed[c.VIPs[i].Address]; ok && c.VIPs[i].Scheme != Faild && !c.origin.Bad[fmt.Sprintf("vips[%d].scheme", i)] {
+		if j, ok := routed[c.VIPs[i].Address]; ok && c.VIPs[i].Scheme != vip.Faild && !c.origin.Bad[fmt.Sprintf("vips[%d].scheme", i)] {
 			c.problem(fmt.Sprintf("vips[%d].scheme", i), c.VIPs[i].Scheme,
 				fmt.Sprintf("vips[%d] (%s) on the same address has scheme faild, and a switch routes addresses, not ports", j, c.VIPs[j].Name),
 				"write scheme: faild for both, or give one an address of its own")
@@ -289,12 +258,12 @@ func (c *Config) checkFaild() {
 	}
 	for i := range c.VIPs {
 		v := &c.VIPs[i]
-		if v.Scheme != Faild {
+		if v.Scheme != vip.Faild {
 			continue
 		}
 		path := fmt.Sprintf("vips[%d]", i)
 		if len(c.Switches) == 0 && !c.origin.Bad["switches"] {
-			c.problem(path+".scheme", Faild, "the file names no switch, and nobody else forwards for it", "write switches: [{name: sw1}], and run `fairlead switch` there")
+			c.problem(path+".scheme", vip.Faild, "the file names no switch, and nobody else forwards for it", "write switches: [{name: sw1}], and run `fairlead switch` there")
 		}
 		if first < 0 {
 			first = i
@@ -342,16 +311,16 @@ func (c *Config) checkSwitches() {
 		}
 		// The kernel's own tables: default, main, local.
 		if t := s.AnnounceTable; t < 1 || t > math.MaxUint32 || t >= 253 && t <= 255 {
-			c.problem(path+".announce_table", fmt.Sprint(t), "no routing table of its own", "write 1 to 252 or 256 to 4294967295, which nothing else uses")
+			c.problem(path+".announce_table", t, "no routing table of its own", "write 1 to 252 or 256 to 4294967295, which nothing else uses")
 		}
 		if s.LockPercent < 1 || s.LockPercent > 100 {
-			c.problem(path+".lock_percent", fmt.Sprint(s.LockPercent), "out of range", "write 1 to 99, or 100 for a switch that never locks itself")
+			c.problem(path+".lock_percent", s.LockPercent, "out of range", "write 1 to 99, or 100 for a switch that never locks itself")
 		}
 		if s.LockWindow < time.Second || s.LockWindow > time.Hour {
 			c.problem(path+".lock_window", s.LockWindow.String(), "out of range", "write 1s to 1h")
 		}
 		if s.Flaps < 1 || s.Flaps > 60 {
-			c.problem(path+".flaps", fmt.Sprint(s.Flaps), "out of range", "write 1 to 60 a minute")
+			c.problem(path+".flaps", s.Flaps, "out of range", "write 1 to 60 a minute")
 		}
 	}
 }

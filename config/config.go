@@ -9,7 +9,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/config/yamlfile"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // Config is fairlead.yaml. The same file serves every daemon; each finds
@@ -118,13 +120,13 @@ type VIP struct {
 	Address  netip.Addr `yaml:"address"`
 	Port     Port       `yaml:"port"`     // 1-65535 or "all"
 	Protocol string     `yaml:"protocol"` // tcp (default) or udp
-	Scheme   string     `yaml:"scheme"`   // cheetah (default; on udp the same as jet), jet, full-ct, stateless, beamer, faild
+	Scheme   vip.Scheme `yaml:"scheme"`   // cheetah (default; on udp the same as jet), jet, full-ct, stateless, beamer, faild
 	// Policy is rr (default), wrr, p2c, least-conn or hash; schemes without
 	// cookies and protocol udp allow (and default to) hash alone.
-	Policy string `yaml:"policy"`
+	Policy vip.Policy `yaml:"policy"`
 	// Hash is the consistent hash (chash.Kind): of policy hash, and of what
 	// carries no cookie. Default table-hrw.
-	Hash string `yaml:"hash"`
+	Hash chash.Kind `yaml:"hash"`
 	// Capacity, of hash anchor and dx: how many servers the VIP can ever
 	// number, fixed for its life. Default: servers and a quarter more, at
 	// least 16 more. Else 0.
@@ -150,20 +152,20 @@ type VIP struct {
 	MPTCP bool `yaml:"mptcp"`
 	// Affinity of policy hash: connection (default) or address: all
 	// connections of a client address go to one server.
-	Affinity   string `yaml:"affinity"`
-	Forwarding string `yaml:"forwarding"` // ipip (default), gue, l2
+	Affinity   string         `yaml:"affinity"`
+	Forwarding vip.Forwarding `yaml:"forwarding"` // ipip (default), gue, l2
 	// Steer chooses the path of forwarding gue's tunnels through the fabric: off
 	// (default), server (a path for each server) or connection (each server's
 	// connections over all of its good paths).
 	Steer string `yaml:"steer"`
 	// CookieBits is the cookie's width, 10 to 15 (default 12: 2,048 slots,
 	// 17 minutes idle).
-	CookieBits int      `yaml:"cookie_bits"`
-	Fragments  string   `yaml:"fragments"` // drop (default) or addresses
-	ICMPEcho   *bool    `yaml:"icmp_echo"` // default true
-	MSSClamp   *bool    `yaml:"mss_clamp"` // default true
-	Servers    []Member `yaml:"servers"`
-	Health     *Health  `yaml:"health"`
+	CookieBits int         `yaml:"cookie_bits"`
+	Fragments  string      `yaml:"fragments"` // drop (default) or addresses
+	ICMPEcho   *bool       `yaml:"icmp_echo"` // default true
+	MSSClamp   *bool       `yaml:"mss_clamp"` // default true
+	Servers    []Member    `yaml:"servers"`
+	Health     *vip.Health `yaml:"health"`
 }
 
 // Port is a port number; 0 stands for all ports.
@@ -196,19 +198,6 @@ type Member struct {
 func (m *Member) UnmarshalText(text []byte) error {
 	*m = Member{Name: string(text)}
 	return nil
-}
-
-// Health is a VIP's check, sent through its forwarding to the VIP on each
-// server.
-type Health struct {
-	Type     string        `yaml:"type"`     // tcp (default) or http
-	Port     uint16        `yaml:"port"`     // default: the VIP's
-	Path     string        `yaml:"path"`     // http: default /
-	Host     string        `yaml:"host"`     // http: Host header, default the VIP's address
-	Interval time.Duration `yaml:"interval"` // 100ms to 1h, default 2s
-	Timeout  time.Duration `yaml:"timeout"`  // at most interval, default 1s
-	Rise     int           `yaml:"rise"`     // good answers in a row to be up, default 2
-	Fall     int           `yaml:"fall"`     // bad ones in a row to be down, default 3
 }
 
 // Problem and Problems are what is wrong with a file.

@@ -11,78 +11,18 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/config/yamlfile"
 	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/vip"
 )
 
-// Choices of a VIP, as written in YAML.
-const (
-	TCP = "tcp"
-	UDP = "udp"
-
-	Cheetah   = "cheetah"
-	JET       = "jet"
-	FullCT    = "full-ct"
-	Stateless = "stateless"
-	Beamer    = "beamer"
-	Faild     = "faild"
-
-	// Consistent hashes (chash.Kinds); the last two are for schemes that do
-	// not foresee what a change moves.
-	TableHRW = string(chash.KindTableHRW)
-	Anchor   = string(chash.KindAnchor)
-	Ring     = string(chash.KindRing)
-	HRW      = string(chash.KindHRW)
-	Dx       = string(chash.KindDx)
-	Maglev   = string(chash.KindMaglev)
-	Bucket   = string(chash.KindBucket)
-
-	RR        = "rr"
-	WRR       = "wrr"
-	P2C       = "p2c"
-	LeastConn = "least-conn"
-	Hash      = "hash"
-
-	Connection = "connection"
-	Address    = "address"
-
-	IPIP = "ipip"
-	GUE  = "gue"
-	L2   = "l2"
-
-	Drop      = "drop"
-	Addresses = "addresses"
-
-	SteerOff        = "off"
-	SteerServer     = "server"
-	SteerConnection = "connection"
-
-	// NoAgent as a server's api: nothing of ours runs there.
-	NoAgent = "none"
-)
+// NoAgent as a server's api: nothing of ours runs there.
+const NoAgent = "none"
 
 // Defaults of what a file leaves out.
 const (
-	DefaultMetrics    = "127.0.0.1:7470"
-	DefaultBridge     = "br0"
-	DefaultCookieBits = 12
-	DefaultInterval   = 2 * time.Second
-	DefaultTimeout    = time.Second
-	DefaultRise       = 2
-	DefaultFall       = 3
-
-	// The flow table's idle times (bpf/lb), after which nobody remembers a
-	// connection that said nothing.
-	DefaultWarmUp    = 2*time.Hour + 4*time.Minute
-	DefaultWarmUpUDP = 2 * time.Minute
-)
-
-// Bounds of health checks.
-const (
-	MinInterval = 100 * time.Millisecond
-	MaxInterval = time.Hour
-	MaxInARow   = 100 // of rise and fall
+	DefaultMetrics = "127.0.0.1:7470"
+	DefaultBridge  = "br0"
 )
 
 // maxSecret bounds a secret's file, in bytes.
@@ -229,7 +169,7 @@ func (c *Config) fill() {
 }
 
 func (v *VIP) fill(at positions, path string) {
-	v.Protocol = or(v.Protocol, TCP)
+	v.Protocol = or(v.Protocol, vip.TCP)
 	if v.Name == "" && v.Address.IsValid() {
 		host := v.Address.String()
 		if v.Address.Is6() {
@@ -237,21 +177,21 @@ func (v *VIP) fill(at positions, path string) {
 		}
 		v.Name = host + ":" + v.Port.String() + "/" + v.Protocol
 	}
-	v.Scheme = or(v.Scheme, Cheetah)
+	v.Scheme = or(v.Scheme, vip.Cheetah)
 	if v.Policy == "" {
-		v.Policy = RR
-		if v.Scheme != Cheetah || v.Protocol == UDP {
-			v.Policy = Hash
+		v.Policy = vip.RR
+		if v.Scheme != vip.Cheetah || v.Protocol == vip.UDP {
+			v.Policy = vip.ByTheHash
 		}
 	}
 	v.fillHash(at, path)
 	v.fillChain(at, path)
-	v.Affinity = or(v.Affinity, Connection)
-	v.Forwarding = or(v.Forwarding, IPIP)
-	v.Steer = or(v.Steer, SteerOff)
-	v.Fragments = or(v.Fragments, Drop)
+	v.Affinity = or(v.Affinity, vip.Connection)
+	v.Forwarding = or(v.Forwarding, vip.IPIP)
+	v.Steer = or(v.Steer, vip.SteerOff)
+	v.Fragments = or(v.Fragments, vip.Drop)
 	if at[path+".cookie_bits"] == nil {
-		v.CookieBits = or(v.CookieBits, DefaultCookieBits)
+		v.CookieBits = or(v.CookieBits, vip.TCPTimestamp.Row().DefaultBits)
 	}
 	if v.ICMPEcho == nil {
 		v.ICMPEcho = new(true)
@@ -271,10 +211,10 @@ func (v *VIP) fill(at positions, path string) {
 			h.Path = or(h.Path, "/")
 			h.Host = or(h.Host, hostHeader(v.Address))
 		}
-		h.Interval = or(h.Interval, DefaultInterval)
-		h.Timeout = or(h.Timeout, min(DefaultTimeout, h.Interval))
-		h.Rise = or(h.Rise, DefaultRise)
-		h.Fall = or(h.Fall, DefaultFall)
+		h.Interval = or(h.Interval, vip.DefaultInterval)
+		h.Timeout = or(h.Timeout, min(vip.DefaultTimeout, h.Interval))
+		h.Rise = or(h.Rise, vip.DefaultRise)
+		h.Fall = or(h.Fall, vip.DefaultFall)
 	}
 }
 
@@ -331,7 +271,7 @@ func (c *Config) readSecret(dir string) {
 
 // Cookies says whether v's connections carry cookies: scheme cheetah on TCP.
 // What carries none goes as in scheme jet.
-func (v *VIP) Cookies() bool { return v.Scheme == Cheetah && v.Protocol == TCP }
+func (v *VIP) Cookies() bool { return v.Scheme.Row().Carrier(v.Protocol) != "" }
 
 // IdleLimit is how long a connection of v may be silent and keep a cookie
 // that decodes.
@@ -350,7 +290,7 @@ func or[T comparable](v, otherwise T) T {
 func example(field string, t reflect.Type) string {
 	switch field {
 	case "buckets":
-		return fmt.Sprintf("1 to %d (scheme faild: to %d)", MaxBuckets, MaxFaildBuckets)
+		return fmt.Sprintf("1 to %d (scheme faild: to %d)", vip.Beamer.Row().MaxBuckets, vip.Faild.Row().MaxBuckets)
 	case "chain_time":
 		return "a duration such as 10s or 4m"
 	}

@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/vip"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write what came out as what is expected")
@@ -104,27 +105,27 @@ func TestGood(t *testing.T) {
 		t.Errorf("secret has %d bytes", len(c.SecretBytes()))
 	}
 	web, dns := c.VIPs[0], c.VIPs[1]
-	if web.Name != "192.0.2.10:80/tcp" || web.Scheme != Cheetah || web.Policy != RR || web.CookieBits != 12 ||
-		web.Forwarding != IPIP || !*web.ICMPEcho || !*web.MSSClamp || web.Fragments != Drop {
+	if web.Name != "192.0.2.10:80/tcp" || web.Scheme != vip.Cheetah || web.Policy != vip.RR || web.CookieBits != 12 ||
+		web.Forwarding != vip.IPIP || !*web.ICMPEcho || !*web.MSSClamp || web.Fragments != vip.Drop {
 		t.Errorf("defaults of the first VIP: %+v", web)
 	}
 	if m := web.Servers; m[0] != (Member{Name: "web1", Weight: 1}) || m[1] != (Member{Name: "web2", Weight: 1, Drain: true}) {
 		t.Errorf("members %+v", m)
 	}
-	if h := *web.Health; h != (Health{Type: "http", Port: 80, Path: "/", Host: "192.0.2.10", Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3}) {
+	if h := *web.Health; h != (vip.Health{Type: "http", Port: 80, Path: "/", Host: "192.0.2.10", Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3}) {
 		t.Errorf("health %+v", h)
 	}
-	if dns.Port != 0 || dns.Scheme != Cheetah || dns.Policy != Hash {
+	if dns.Port != 0 || dns.Scheme != vip.Cheetah || dns.Policy != vip.ByTheHash {
 		t.Errorf("defaults of the second VIP: %+v", dns)
 	}
-	if web.Hash != TableHRW || *web.Horizon != 0 || web.Capacity != 0 || web.WarmUp != DefaultWarmUp || !*web.Share || dns.WarmUp != DefaultWarmUpUDP {
+	if web.Hash != chash.KindTableHRW || *web.Horizon != 0 || web.Capacity != 0 || web.WarmUp != vip.DefaultWarmUp || !*web.Share || dns.WarmUp != vip.DefaultWarmUpUDP {
 		t.Errorf("hashes' defaults: %+v, %+v", web, dns)
 	}
-	if v := c.VIPs[2]; v.Policy != Hash || v.Hash != Anchor || *v.Horizon != 1 || v.Capacity != 0 || v.WarmUp != 10*time.Minute || !*v.Share ||
+	if v := c.VIPs[2]; v.Policy != vip.ByTheHash || v.Hash != chash.KindAnchor || *v.Horizon != 1 || v.Capacity != 0 || v.WarmUp != 10*time.Minute || !*v.Share ||
 		v.Servers[1] != (Member{Name: "web1", Weight: 1, Standby: true}) {
 		t.Errorf("the third VIP: %+v", v)
 	}
-	if v := c.VIPs[3]; v.Policy != Hash || *v.Share || *v.Horizon != 0 {
+	if v := c.VIPs[3]; v.Policy != vip.ByTheHash || *v.Share || *v.Horizon != 0 {
 		t.Errorf("defaults of the fourth VIP: %+v", v)
 	}
 	lb1, lb2 := c.Balancers[0], c.Balancers[1]
@@ -161,13 +162,13 @@ vips:
 		t.Fatal(err)
 	}
 	a, b, f := c.VIPs[0], c.VIPs[1], c.VIPs[2]
-	if a.Buckets != DefaultBuckets || a.ChainTime != 4*time.Minute || !a.MPTCP || a.Policy != Hash || a.Hash != "" || a.WarmUp != 0 || *a.Share || *a.Horizon != 0 || !a.Chains() {
+	if a.Buckets != 4096 || a.ChainTime != 4*time.Minute || !a.MPTCP || a.Policy != vip.ByTheHash || a.Hash != "" || a.WarmUp != 0 || *a.Share || *a.Horizon != 0 || !a.Chains() {
 		t.Errorf("defaults of scheme beamer: %+v", a)
 	}
-	if b.Buckets != MaxBuckets || b.ChainTime != time.Second || b.MPTCP {
+	if b.Buckets != vip.Beamer.Row().MaxBuckets || b.ChainTime != time.Second || b.MPTCP {
 		t.Errorf("the second VIP: %+v", b)
 	}
-	if f.Buckets != DefaultFaildBuckets || f.ChainTime != 4*time.Minute || f.MaxNumbers() != 1023 {
+	if f.Buckets != 256 || f.ChainTime != 4*time.Minute || f.MaxNumbers() != 1023 {
 		t.Errorf("defaults of scheme faild: %+v", f)
 	}
 	if s := c.Switches[0]; s.API != "unix:/run/fairlead/sw1.sock" || *s.Metrics != DefaultMetrics || s.Bridge != "br0" || len(s.Ports) != 0 ||
@@ -264,7 +265,7 @@ func TestExposedSecrets(t *testing.T) {
 
 // TestLongestWarmUp: what the flow table has forgotten is not held.
 func TestLongestWarmUp(t *testing.T) {
-	for protocol, longest := range map[string]string{TCP: "2h4m", UDP: "2m"} {
+	for protocol, longest := range map[string]string{vip.TCP: "2h4m", vip.UDP: "2m"} {
 		parse := func(more string) error {
 			_, err := Parse("f", []byte("servers: [{name: s, address: 10.0.0.1}]\nvips: [{name: v, address: 192.0.2.1, port: 53, scheme: jet, protocol: "+protocol+", warm_up: "+longest+more+", servers: [s]}]"))
 			return err
@@ -328,13 +329,13 @@ func TestAnyBytes(t *testing.T) {
 // TestHashes: the file's words are those of package chash, and every scheme
 // has hashes that it takes.
 func TestHashes(t *testing.T) {
-	for _, scheme := range []string{Cheetah, JET, FullCT, Stateless} {
+	for _, scheme := range []vip.Scheme{vip.Cheetah, vip.JET, vip.FullCT, vip.Stateless} {
 		for _, kind := range chash.Kinds() {
 			c := &Config{Secret: strings.Repeat("0123456789abcdef", 4),
 				Servers: []Server{{Name: "s", Address: netip.MustParseAddr("10.0.0.1")}},
-				VIPs:    []VIP{{Address: netip.MustParseAddr("192.0.2.1"), Port: 80, Scheme: scheme, Hash: string(kind), Servers: []Member{{Name: "s"}}}}}
+				VIPs:    []VIP{{Address: netip.MustParseAddr("192.0.2.1"), Port: 80, Scheme: scheme, Hash: kind, Servers: []Member{{Name: "s"}}}}}
 			err := c.Validate()
-			if want := kind.Minimal() || scheme == FullCT || scheme == Stateless; (err == nil) != want {
+			if want := kind.Minimal() || scheme == vip.FullCT || scheme == vip.Stateless; (err == nil) != want {
 				t.Errorf("scheme %s with hash %s: %v", scheme, kind, err)
 			}
 		}

@@ -8,24 +8,25 @@ import (
 	"github.com/fairlead/fairlead/config/yamlfile"
 	"github.com/fairlead/fairlead/fabric/steer"
 	"github.com/fairlead/fairlead/fabric/topology"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // Steers says whether v's tunnels take paths that are chosen.
-func (v *VIP) Steers() bool { return v.Steer != SteerOff && v.Steer != "" }
+func (v *VIP) Steers() bool { return v.Steer != vip.SteerOff && v.Steer != "" }
 
 // checkSteer looks at a VIP's steer alone.
 func (c *Config) checkSteer(path string, v *VIP) {
-	if !c.checkOneOf(path+".steer", v.Steer, SteerOff, SteerServer, SteerConnection) || !v.Steers() {
+	if !checkOneOf(c, path+".steer", v.Steer, vip.SteerOff, vip.SteerServer, vip.SteerConnection) || !v.Steers() {
 		return
 	}
 	path += ".steer"
 	switch {
-	case v.Scheme == Faild:
+	case v.Scheme == vip.Faild:
 		c.problem(path, v.Steer, "scheme faild has no balancer that makes tunnels: a switch forwards", "remove it")
 		return
-	case v.Forwarding == IPIP:
+	case v.Forwarding == vip.IPIP:
 		c.problem(path, v.Steer, "routers read a path in ports, and forwarding ipip's tunnels have none", "write forwarding: gue")
-	case v.Forwarding == L2:
+	case v.Forwarding == vip.L2:
 		c.problem(path, v.Steer, "forwarding l2 makes no tunnel whose path could be chosen: the server is on the same link", "write forwarding: gue, or remove steer")
 	}
 	if c.Fabric == "" {
@@ -46,7 +47,7 @@ func (c *Config) checkSteer(path string, v *VIP) {
 // checkSteerSources: routers hash a tunnel's source, so that a path is known for
 // one source alone.
 func (c *Config) checkSteerSources() {
-	steered := slices.IndexFunc(c.VIPs, func(v VIP) bool { return v.Steers() && v.Scheme != Faild })
+	steered := slices.IndexFunc(c.VIPs, func(v VIP) bool { return v.Steers() && v.Scheme != vip.Faild })
 	if steered < 0 {
 		return
 	}

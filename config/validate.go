@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/config/yamlfile"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // maxWeight fits the upper half of a table's entry with room for shares.
@@ -17,8 +18,8 @@ const maxWeight = 1000
 type positions = map[string]*yamlfile.Position
 
 // problem records what is wrong with the field at path (yamlfile).
-func (c *Config) problem(path, value, wrong, remedy string) {
-	c.origin.Problem(path, value, wrong, remedy)
+func (c *Config) problem(path string, value any, wrong, remedy string) {
+	c.origin.Problem(path, fmt.Sprint(value), wrong, remedy)
 }
 
 // mostCompared bounds the search for the servers that slips may have meant, about
@@ -47,7 +48,7 @@ func (c *Config) check() {
 	c.checkSecret()
 	for _, l := range c.Limits.all() {
 		if what, remedy := l.problem(); what != "" {
-			c.problem("limits."+l.key, fmt.Sprint(*l.value), what, remedy)
+			c.problem("limits."+l.key, *l.value, what, remedy)
 		}
 	}
 	c.checkMetrics("metrics", c.Metrics)
@@ -74,7 +75,7 @@ func (c *Config) checkSecret() {
 		switch {
 		case v.Cookies():
 			what = "scheme cheetah, whose cookies need it"
-		case v.MPTCP && v.Scheme == Beamer:
+		case v.MPTCP && v.Scheme == vip.Beamer:
 			what = "mptcp: true, whose ports would name its servers to everybody"
 		default:
 			continue
@@ -276,12 +277,16 @@ func (c *Config) checkUnicast(path string, a netip.Addr) {
 	c.problem(path, a.String(), wrong, remedy)
 }
 
-func (c *Config) checkOneOf(path, value string, legal ...string) bool {
-	if slices.Contains(legal, value) {
+func checkOneOf[T ~string](c *Config, path string, value T, choices ...T) bool {
+	if slices.Contains(choices, value) {
 		return true
 	}
+	legal := make([]string, len(choices))
+	for i, l := range choices {
+		legal[i] = string(l)
+	}
 	remedy := "write " + strings.Join(legal, ", ")
-	if near := yamlfile.Nearest(value, legal); near != "" {
+	if near := yamlfile.Nearest(string(value), legal); near != "" {
 		remedy = "write " + near + " (known: " + strings.Join(legal, ", ") + ")"
 	}
 	c.problem(path, value, "unknown", remedy)
@@ -293,13 +298,13 @@ func (c *Config) checkHealth(path string, v *VIP) {
 	if h == nil {
 		return
 	}
-	c.checkOneOf(path+".type", h.Type, "tcp", "http")
+	checkOneOf(c, path+".type", h.Type, "tcp", "http")
 	if h.Port == 0 {
 		// Else what is wrong with the VIP's port has been said.
 		if c.portKnown(strings.TrimSuffix(path, ".health")) {
 			c.problem(path+".port", "", "missing, and the VIP has all ports, so none to check", "write the port that answers")
 		}
-	} else if v.Protocol == UDP && c.origin.At[path+".port"] == nil && c.origin.File != "" {
+	} else if v.Protocol == vip.UDP && c.origin.At[path+".port"] == nil && c.origin.File != "" {
 		c.problem(path+".port", "", "missing: checks speak TCP, and the VIP is UDP", "write a TCP port of the servers that answers when the service is well")
 	}
 	if h.Type == "tcp" {
@@ -317,7 +322,7 @@ func (c *Config) checkHealth(path string, v *VIP) {
 			c.problem(path+".host", h.Host, "not a host name", "write what the Host header shall hold")
 		}
 	}
-	if h.Interval < MinInterval || h.Interval > MaxInterval {
+	if h.Interval < vip.MinInterval || h.Interval > vip.MaxInterval {
 		c.problem(path+".interval", h.Interval.String(), "out of range", "write 100ms to 1h")
 	}
 	if h.Timeout <= 0 || h.Timeout > h.Interval {
@@ -327,8 +332,8 @@ func (c *Config) checkHealth(path string, v *VIP) {
 		key string
 		v   int
 	}{{"rise", h.Rise}, {"fall", h.Fall}} {
-		if f.v < 1 || f.v > MaxInARow {
-			c.problem(path+"."+f.key, fmt.Sprint(f.v), "out of range", "write 1 to 100")
+		if f.v < 1 || f.v > vip.MaxInARow {
+			c.problem(path+"."+f.key, f.v, "out of range", "write 1 to 100")
 		}
 	}
 }

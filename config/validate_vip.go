@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/vip"
 )
 
 type vipKey struct {
@@ -90,40 +91,40 @@ func (c *Config) checkVIPAddress(path string, v *VIP) {
 // checkChoices refuses values that do not exist and combinations that cannot
 // work, with the reason.
 func (c *Config) checkChoices(path string, v *VIP) {
-	protocol := c.checkOneOf(path+".protocol", v.Protocol, TCP, UDP)
-	scheme := c.checkOneOf(path+".scheme", v.Scheme, Cheetah, JET, FullCT, Stateless, Beamer, Faild)
-	policy := c.checkOneOf(path+".policy", v.Policy, RR, WRR, P2C, LeastConn, Hash)
-	affinity := c.checkOneOf(path+".affinity", v.Affinity, Connection, Address)
-	c.checkOneOf(path+".forwarding", v.Forwarding, IPIP, GUE, L2)
-	c.checkOneOf(path+".fragments", v.Fragments, Drop, Addresses)
+	protocol := checkOneOf(c, path+".protocol", v.Protocol, vip.TCP, vip.UDP)
+	scheme := checkOneOf(c, path+".scheme", v.Scheme, vip.Cheetah, vip.JET, vip.FullCT, vip.Stateless, vip.Beamer, vip.Faild)
+	policy := checkOneOf(c, path+".policy", v.Policy, vip.RR, vip.WRR, vip.P2C, vip.LeastConn, vip.ByTheHash)
+	affinity := checkOneOf(c, path+".affinity", v.Affinity, vip.Connection, vip.Address)
+	checkOneOf(c, path+".forwarding", v.Forwarding, vip.IPIP, vip.GUE, vip.L2)
+	checkOneOf(c, path+".fragments", v.Fragments, vip.Drop, vip.Addresses)
 	c.checkSteer(path, v)
 
-	if protocol && policy && v.Protocol == UDP && v.Policy != Hash {
+	if protocol && policy && v.Protocol == vip.UDP && v.Policy != vip.ByTheHash {
 		c.problem(path+".policy", v.Policy, "UDP has no timestamps that could carry a cookie, so only hash finds the same server again", "write policy: hash")
-	} else if scheme && policy && v.Scheme != Cheetah && v.Policy != Hash {
-		wrong := "scheme " + v.Scheme + " finds what it did not remember by its hash alone"
+	} else if scheme && policy && v.Scheme != vip.Cheetah && v.Policy != vip.ByTheHash {
+		wrong := "scheme " + string(v.Scheme) + " finds what it did not remember by its hash alone"
 		switch {
-		case v.Scheme == Stateless:
+		case v.Scheme == vip.Stateless:
 			wrong = "scheme stateless remembers nothing, so only hash finds the same server again"
 		case v.Chains():
-			wrong = "scheme " + v.Scheme + " goes by its buckets, which a hash finds"
+			wrong = "scheme " + string(v.Scheme) + " goes by its buckets, which a hash finds"
 		}
 		c.problem(path+".policy", v.Policy, wrong, "write policy: hash, or scheme: cheetah")
 	}
-	if affinity && policy && v.Affinity == Address && v.Policy != Hash {
-		c.problem(path+".affinity", Address, "policy "+v.Policy+" does not look at addresses", "write policy: hash, or remove affinity")
+	if affinity && policy && v.Affinity == vip.Address && v.Policy != vip.ByTheHash {
+		c.problem(path+".affinity", vip.Address, "policy "+string(v.Policy)+" does not look at addresses", "write policy: hash, or remove affinity")
 	}
 	switch {
 	case v.Cookies():
 		if err := (cheetah.Layout{Bits: v.CookieBits}).Validate(); err != nil {
-			c.problem(path+".cookie_bits", fmt.Sprint(v.CookieBits), "out of range",
+			c.problem(path+".cookie_bits", v.CookieBits, "out of range",
 				fmt.Sprintf("write %d to %d: wider names more servers, narrower lets connections idle longer", cheetah.MinBits, cheetah.MaxBits))
 		}
 	case c.origin.At[path+".cookie_bits"] == nil:
-	case protocol && v.Protocol == UDP:
-		c.problem(path+".cookie_bits", fmt.Sprint(v.CookieBits), "UDP carries no cookie", "remove it")
-	case scheme && v.Scheme != Cheetah:
-		c.problem(path+".cookie_bits", fmt.Sprint(v.CookieBits), "scheme "+v.Scheme+" has no cookie", "remove it, or write scheme: cheetah")
+	case protocol && v.Protocol == vip.UDP:
+		c.problem(path+".cookie_bits", v.CookieBits, "UDP carries no cookie", "remove it")
+	case scheme && v.Scheme != vip.Cheetah:
+		c.problem(path+".cookie_bits", v.CookieBits, "scheme "+string(v.Scheme)+" has no cookie", "remove it, or write scheme: cheetah")
 	}
 	if v.Chains() {
 		c.checkChain(path, v)
@@ -166,7 +167,7 @@ func (c *Config) checkPool(path string, v *VIP) {
 			first[m.Name] = j
 		}
 		if ok && s.API == NoAgent && v.Chains() {
-			c.problem(p, m.Name, "its api is none: with scheme "+v.Scheme+" servers pass packets on to each other, which the agent does", "run `fairlead host` there and give it an api, or write scheme: jet, which needs no agent")
+			c.problem(p, m.Name, "its api is none: with scheme "+string(v.Scheme)+" servers pass packets on to each other, which the agent does", "run `fairlead host` there and give it an api, or write scheme: jet, which needs no agent")
 		}
 		if ok && s.API == NoAgent && v.Cookies() {
 			c.problem(p, m.Name, "its api is none: without the agent nobody stamps cookies", "run `fairlead host` there and give it an api, or write scheme: jet, which needs no agent")
@@ -176,9 +177,9 @@ func (c *Config) checkPool(path string, v *VIP) {
 		}
 		switch {
 		case m.Weight < 1 || m.Weight > maxWeight:
-			c.problem(p+".weight", fmt.Sprint(m.Weight), "out of range", fmt.Sprintf("write 1 to %d; drain: true gives it no new connections", maxWeight))
-		case m.Weight != 1 && v.Policy == RR:
-			c.problem(p+".weight", fmt.Sprint(m.Weight), "policy rr gives every server the same", "write policy: wrr")
+			c.problem(p+".weight", m.Weight, "out of range", fmt.Sprintf("write 1 to %d; drain: true gives it no new connections", maxWeight))
+		case m.Weight != 1 && v.Policy == vip.RR:
+			c.problem(p+".weight", m.Weight, "policy rr gives every server the same", "write policy: wrr")
 		}
 	}
 	if n := len(v.Servers); n > 0 && !slices.ContainsFunc(v.Servers, func(m Member) bool { return !m.Standby }) {
@@ -235,7 +236,7 @@ func (c *Config) checkNeighbours() {
 			fragments[key] = i
 			continue
 		}
-		if v.Fragments == Addresses || c.VIPs[j].Fragments == Addresses {
+		if v.Fragments == vip.Addresses || c.VIPs[j].Fragments == vip.Addresses {
 			c.problem(path+".fragments", v.Fragments,
 				fmt.Sprintf("vips[%d] (%s) has the same address and protocol, and a fragment names no port: which VIP it belongs to cannot be told", j, c.VIPs[j].Name),
 				"write fragments: drop for both, or give one an address of its own")

@@ -7,8 +7,10 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // Assignment is what all daemons share. A change makes a series of
@@ -51,22 +53,22 @@ type VIP struct {
 	Address  netip.Addr `json:"address"`
 	Port     uint16     `json:"port"`     // 0: all
 	Protocol string     `json:"protocol"` // tcp, udp
-	Scheme   string     `json:"scheme"`
-	Policy   string     `json:"policy"`
+	Scheme   vip.Scheme `json:"scheme"`
+	Policy   vip.Policy `json:"policy"`
 	// Affinity is "address" or "connection".
-	Affinity   string `json:"affinity"`
-	Forwarding string `json:"forwarding"`
+	Affinity   string         `json:"affinity"`
+	Forwarding vip.Forwarding `json:"forwarding"`
 	// Steer chooses the paths of tunnels: "server" or "connection"; "": not.
-	Steer      string  `json:"steer,omitempty"`
-	CookieBits int     `json:"cookie_bits"`
-	Fragments  string  `json:"fragments"`
-	ICMPEcho   bool    `json:"icmp_echo"`
-	MSSClamp   bool    `json:"mss_clamp"`
-	Health     *Health `json:"health,omitempty"`
+	Steer      string      `json:"steer,omitempty"`
+	CookieBits int         `json:"cookie_bits"`
+	Fragments  string      `json:"fragments"`
+	ICMPEcho   bool        `json:"icmp_echo"`
+	MSSClamp   bool        `json:"mss_clamp"`
+	Health     *vip.Health `json:"health,omitempty"`
 
 	// Hash is the consistent hash (chash.Kind); "" in assignments made before
 	// there was a choice: table-hrw.
-	Hash string `json:"hash,omitempty"`
+	Hash chash.Kind `json:"hash,omitempty"`
 	// HashRows is how many rows its table has, fixed when the VIP is made,
 	// since another number moves every connection. 0: hash anchor, which has
 	// no rows, or an assignment made before they stood here (see
@@ -105,18 +107,6 @@ type VIP struct {
 type HorizonStep struct {
 	Top   uint16    `json:"top"`
 	Since time.Time `json:"since,omitzero"`
-}
-
-// Health is a VIP's check with every default filled in.
-type Health struct {
-	Type     string        `json:"type"`
-	Port     uint16        `json:"port"`
-	Path     string        `json:"path"`
-	Host     string        `json:"host"`
-	Interval time.Duration `json:"interval"`
-	Timeout  time.Duration `json:"timeout"`
-	Rise     int           `json:"rise"`
-	Fall     int           `json:"fall"`
 }
 
 // State is where a server is in its life within one VIP.

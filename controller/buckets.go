@@ -5,13 +5,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // Chains says whether v's packets may be passed on from server to server:
 // schemes beamer and faild, which go by bucket tables.
-func (v *VIP) Chains() bool { return v.Scheme == config.Beamer || v.Scheme == config.Faild }
+func (v *VIP) Chains() bool { return v.Scheme.Row().Chains() }
 
 // Bucketed: v has its bucket table.
 func (v *VIP) Bucketed() bool { return v.Buckets != nil }
@@ -82,7 +82,7 @@ func (l LiveCounts) Owners(v *VIP) func(bucket int) []uint16 {
 // options are what a change of v's table goes by.
 func (p *planner) options(v *VIP) buckets.Options {
 	o := buckets.Options{Now: uint32(p.now.Unix()), ChainTime: v.ChainSeconds(), Owns: p.live.Owns(v), Owners: p.live.Owners(v)}
-	if v.Scheme == config.Faild {
+	if v.Scheme.Row().Switched {
 		o.Owns = p.ownsAny()
 	}
 	return o
@@ -196,14 +196,14 @@ func (v *VIP) validateChains() error {
 		return nil
 	case !v.Bucketed():
 		return fmt.Errorf("buckets: missing; scheme %s goes by them", v.Scheme)
-	case v.ChainTime < config.MinChainTime || v.ChainTime > config.MaxChainTime:
-		return fmt.Errorf("chain_time %s: must be %s to %s", v.ChainTime, config.MinChainTime, config.MaxChainTime)
-	case v.MPTCP && (v.Scheme != config.Beamer || v.Protocol != config.TCP):
+	case v.ChainTime < vip.MinChainTime || v.ChainTime > vip.MaxChainTime:
+		return fmt.Errorf("chain_time %s: must be %s to %s", v.ChainTime, vip.MinChainTime, vip.MaxChainTime)
+	case v.MPTCP && (!v.Scheme.Row().Hops || v.Protocol != vip.TCP):
 		return fmt.Errorf("mptcp: scheme %s on %s takes no joins", v.Scheme, v.Protocol)
-	case v.Scheme == config.Beamer && v.Forwarding == config.L2:
+	case v.Scheme.Row().Hops && !v.Forwarding.Row().Tunnel:
 		return fmt.Errorf("forwarding %s: has no header that carries a chain", v.Forwarding)
-	case v.Scheme == config.Faild && v.Buckets.Len() > config.MaxFaildBuckets:
-		return fmt.Errorf("buckets: %d: must be at most %d with scheme faild", v.Buckets.Len(), config.MaxFaildBuckets)
+	case v.Buckets.Len() > v.Scheme.Row().MaxBuckets:
+		return fmt.Errorf("buckets: %d: must be at most %d with scheme %s", v.Buckets.Len(), v.Scheme.Row().MaxBuckets, v.Scheme)
 	}
 	if err := v.Buckets.Validate(); err != nil {
 		return err
@@ -213,13 +213,13 @@ func (v *VIP) validateChains() error {
 
 // checkChains refuses pools that verbs make and the file could not have.
 func (p *planner) checkChains(w *wanted) {
-	if w.vip.Scheme != config.Beamer {
+	if !w.vip.Scheme.Row().Hops {
 		return
 	}
 	for _, m := range w.members {
 		if first := w.members[0]; m.address.Is6() != first.address.Is6() {
-			p.refuse("vip %s: %s: its address is %s, that of %s is %s, and with scheme beamer servers pass packets on to each other from their own addresses; give the pool addresses of one family",
-				w.vip.Name, m.server, m.address, first.server, first.address)
+			p.refuse("vip %s: %s: its address is %s, that of %s is %s, and with scheme %s servers pass packets on to each other from their own addresses; give the pool addresses of one family",
+				w.vip.Name, m.server, m.address, first.server, first.address, w.vip.Scheme)
 			return
 		}
 	}

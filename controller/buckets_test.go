@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // beamer is an assignment with one VIP of scheme beamer and two servers.
@@ -87,10 +89,10 @@ func TestInvalidTables(t *testing.T) {
 		"bucket 3: current 9: no server has this number":            func(v *VIP) { v.Buckets.Current[3] = 9 },
 		"bucket 0: previous[0] 0: is its current server":            func(v *VIP) { v.Buckets.Previous[0][0] = 0 },
 		"chain_time 0s: must be 1s to 24h0m0s":                      func(v *VIP) { v.ChainTime = 0 },
-		"mptcp: scheme beamer on udp takes no joins":                func(v *VIP) { v.MPTCP, v.Protocol = true, config.UDP },
-		"forwarding l2: has no header that carries a chain":         func(v *VIP) { v.Forwarding = config.L2 },
-		"buckets, chain_time or mptcp: scheme jet has none":         func(v *VIP) { v.Scheme = config.JET },
-		`hash "anchor", hash_rows 0, warm_up 0s, share false: sch`:  func(v *VIP) { v.Hash, v.Capacity = config.Anchor, 4 },
+		"mptcp: scheme beamer on udp takes no joins":                func(v *VIP) { v.MPTCP, v.Protocol = true, vip.UDP },
+		"forwarding l2: has no header that carries a chain":         func(v *VIP) { v.Forwarding = vip.L2 },
+		"buckets, chain_time or mptcp: scheme jet has none":         func(v *VIP) { v.Scheme = vip.JET },
+		`hash "anchor", hash_rows 0, warm_up 0s, share false: sch`:  func(v *VIP) { v.Hash, v.Capacity = chash.KindAnchor, 4 },
 		"previous: 7 buckets, and current has 8; both must have as": func(v *VIP) { v.Buckets.Previous = v.Buckets.Previous[:7] },
 	} {
 		a := beamer(t, "").Clone()

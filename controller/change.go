@@ -124,8 +124,8 @@ func (p *planner) edit(cur *Assignment, op Op) error {
 func (p *planner) editVIP(w *wanted, op Op) error {
 	others := slices.DeleteFunc(slices.Clone(w.members), func(m member) bool { return m.server == op.Server })
 	switch {
-	case op.Kind == Weight && w.vip.Policy == config.RR && op.Weight != 1:
-		return Refusal{fmt.Sprintf("vip %s: weight %d: policy rr gives every server the same; set policy: wrr in the file and apply", w.vip.Name, op.Weight)}
+	case op.Kind == Weight && !w.vip.Policy.Row().Weighted && op.Weight != 1:
+		return Refusal{fmt.Sprintf("vip %s: weight %d: policy %s gives every server the same; set policy: wrr in the file and apply", w.vip.Name, op.Weight, w.vip.Policy)}
 	case op.Kind == Remove && len(others) == 0 && !p.force:
 		return Refusal{fmt.Sprintf("vip %s: %s is its last server: nobody would answer; add another before, or --force", w.vip.Name, op.Server)}
 	case op.Kind == Remove:
@@ -156,9 +156,9 @@ func (p *planner) editVIP(w *wanted, op Op) error {
 // named are the wanted VIPs that a verb on the VIP called name ("": any) is
 // about: VIPs of scheme faild share the switch's nexthops, and so their pool.
 func (p *planner) named(name string) (all []*wanted) {
-	faild := slices.ContainsFunc(p.want, func(w wanted) bool { return w.vip.Name == name && w.vip.Scheme == config.Faild })
+	faild := slices.ContainsFunc(p.want, func(w wanted) bool { return w.vip.Name == name && w.vip.Scheme.Row().Switched })
 	for i := range p.want {
-		if w := &p.want[i]; name == "" || w.vip.Name == name || faild && w.vip.Scheme == config.Faild {
+		if w := &p.want[i]; name == "" || w.vip.Name == name || faild && w.vip.Scheme.Row().Switched {
 			all = append(all, w)
 		}
 	}
@@ -211,8 +211,8 @@ func (p *planner) add(cur *Assignment, w *wanted, op Op) error {
 	if m.api == config.NoAgent && w.vip.cookies() {
 		return Refusal{fmt.Sprintf("vip %s: %s: its api is none: without the agent nobody stamps cookies, which scheme cheetah needs; run `fairlead host` there and name its api", w.vip.Name, op.Server)}
 	}
-	if w.vip.Policy == config.RR && m.weight != 1 {
-		return Refusal{fmt.Sprintf("vip %s: weight %d: policy rr gives every server the same; set policy: wrr in the file and apply", w.vip.Name, m.weight)}
+	if !w.vip.Policy.Row().Weighted && m.weight != 1 {
+		return Refusal{fmt.Sprintf("vip %s: weight %d: policy %s gives every server the same; set policy: wrr in the file and apply", w.vip.Name, m.weight, w.vip.Policy)}
 	}
 	for i, other := range w.members {
 		switch {

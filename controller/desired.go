@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // wanted is one VIP as it shall become: its settings and its pool. ID, Slots,
@@ -57,7 +58,7 @@ func desired(cfg *config.Config) ([]wanted, error) {
 			ChainTime: c.ChainTime, MPTCP: c.MPTCP,
 		}, buckets: c.Buckets}
 		if h := c.Health; h != nil {
-			w.vip.Health = &Health{Type: h.Type, Port: h.Port, Path: h.Path, Host: h.Host,
+			w.vip.Health = &vip.Health{Type: h.Type, Port: h.Port, Path: h.Path, Host: h.Host,
 				Interval: h.Interval, Timeout: h.Timeout, Rise: h.Rise, Fall: h.Fall}
 		}
 		for _, m := range c.Servers {

@@ -3,7 +3,6 @@ package controller
 import (
 	"slices"
 
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller/buckets"
 )
 
@@ -17,7 +16,7 @@ func (p *planner) lead(a *Assignment) *VIP {
 	stays := false
 	for i := range a.VIPs {
 		v := &a.VIPs[i]
-		if v.Scheme != config.Faild {
+		if !v.Scheme.Row().Switched {
 			continue
 		}
 		w := p.wanted(v.identity())
@@ -32,7 +31,7 @@ func (p *planner) lead(a *Assignment) *VIP {
 // there are.
 func (p *planner) likeOthers(v *VIP, next *Assignment) {
 	lead := p.lead(next)
-	if v.Scheme != config.Faild || lead == nil {
+	if !v.Scheme.Row().Switched || lead == nil {
 		return
 	}
 	v.Slots, v.Buckets = slices.Clone(lead.Slots), lead.Buckets
@@ -49,7 +48,7 @@ func (p *planner) likeOthers(v *VIP, next *Assignment) {
 func (p *planner) shareTable(next *Assignment) {
 	lead := p.lead(next)
 	for i := range next.VIPs {
-		if v := &next.VIPs[i]; v.Scheme == config.Faild && v.Buckets.Len() == lead.Buckets.Len() {
+		if v := &next.VIPs[i]; v.Scheme.Row().Switched && v.Buckets.Len() == lead.Buckets.Len() {
 			v.Buckets = lead.Buckets
 		}
 	}
@@ -62,7 +61,7 @@ func (p *planner) ownsAny() buckets.Owns {
 	var all []buckets.Owns
 	for i := range p.cur.VIPs {
 		v := &p.cur.VIPs[i]
-		if v.Scheme != config.Faild {
+		if !v.Scheme.Row().Switched {
 			continue
 		}
 		o := p.live.Owns(v)
@@ -97,7 +96,7 @@ func (p *planner) ownsAny() buckets.Owns {
 func (p *planner) restedOutEverywhere(s *Slot) bool {
 	for i := range p.cur.VIPs {
 		v := &p.cur.VIPs[i]
-		if v.Scheme != config.Faild {
+		if !v.Scheme.Row().Switched {
 			continue
 		}
 		if t, ok := v.Slot(s.Number); ok && t.Server == s.Server && t.Address == s.Address && !p.restedOutIn(v, t) {

@@ -9,10 +9,11 @@ import (
 
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // change draws a verb or a file and plans it. agents: even servers have one.
-func (h *holder) change(t *rapid.T, protocol, hash string, agents bool) ([]*Assignment, error) {
+func (h *holder) change(t *rapid.T, protocol string, hash chash.Kind, agents bool) ([]*Assignment, error) {
 	if rapid.IntRange(0, 3).Draw(t, "file") == 0 {
 		c := drawHolderConfig(t, protocol, hash)
 		for i := range c.Servers {
@@ -37,7 +38,7 @@ func (h *holder) change(t *rapid.T, protocol, hash string, agents bool) ([]*Assi
 	return steps, err
 }
 
-func drawHolder(t *rapid.T, protocol, hash string) *holder {
+func drawHolder(t *rapid.T, protocol string, hash chash.Kind) *holder {
 	first, err := First(drawHolderConfig(t, protocol, hash))
 	if err != nil {
 		t.Fatal(err)
@@ -48,10 +49,10 @@ func drawHolder(t *rapid.T, protocol, hash string) *holder {
 	return &holder{t: t, cur: first, now: time.Unix(1_800_000_000, 0), down: map[uint16]bool{}}
 }
 
-func eachHolder(t *testing.T, f func(t *rapid.T, protocol, hash string)) {
-	for _, protocol := range []string{config.TCP, config.UDP} {
-		for _, hash := range []string{config.TableHRW, config.Anchor, config.Dx, config.HRW} {
-			t.Run(protocol+" "+hash, func(t *testing.T) {
+func eachHolder(t *testing.T, f func(t *rapid.T, protocol string, hash chash.Kind)) {
+	for _, protocol := range []string{vip.TCP, vip.UDP} {
+		for _, hash := range []chash.Kind{chash.KindTableHRW, chash.KindAnchor, chash.KindDx, chash.KindHRW} {
+			t.Run(protocol+" "+string(hash), func(t *testing.T) {
 				rapid.Check(t, func(t *rapid.T) { f(t, protocol, hash) })
 			})
 		}
@@ -61,7 +62,7 @@ func eachHolder(t *testing.T, f func(t *rapid.T, protocol, hash string)) {
 // TestFollowAtOnce: a balancer that gets each version when it is made has the
 // assignment's own sets.
 func TestFollowAtOnce(t *testing.T) {
-	eachHolder(t, func(t *rapid.T, protocol, hash string) {
+	eachHolder(t, func(t *rapid.T, protocol string, hash chash.Kind) {
 		h := drawHolder(t, protocol, hash)
 		// No agents: what they count lets a drain end early, and a balancer
 		// cannot know that.
@@ -95,7 +96,7 @@ func TestFollowAtOnce(t *testing.T) {
 // TestFollowLate: a balancer whose daemon is away while versions are made,
 // for however long, breaks no connection of its own when it catches up.
 func TestFollowLate(t *testing.T) {
-	eachHolder(t, func(t *rapid.T, protocol, hash string) {
+	eachHolder(t, func(t *rapid.T, protocol string, hash chash.Kind) {
 		h := drawHolder(t, protocol, hash)
 		// late is the balancer; it goes by what it had when it was last there.
 		late := &holder{t: t, cur: Follow(nil, h.cur, h.now), down: map[uint16]bool{}}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // complete fills in what assignments did not hold before there were hashes to
@@ -16,18 +17,20 @@ func (v *VIP) complete() {
 		return
 	}
 	if v.Hash == "" {
-		v.Hash = config.TableHRW
+		v.Hash = vip.DefaultHash
 	}
 	if v.WarmUp == 0 {
-		v.WarmUp = config.MaxWarmUp(v.Protocol)
+		v.WarmUp = vip.MaxWarmUp(v.Protocol)
 	}
 }
 
 // weighted: its servers may have different weights.
-func (v *VIP) weighted() bool { return v.Chains() || chash.Kind(v.Hash).Weighted() }
+func (v *VIP) weighted() bool { return v.Chains() || v.Hash.Weighted() }
 
 // tracks: connections may be found by a flow table alone.
-func (v *VIP) tracks() bool { return v.Scheme == config.JET || v.Scheme == config.FullCT }
+func (v *VIP) tracks() bool {
+	return v.Scheme.Row().Finds == vip.ByHash && v.Scheme.Row().Tracks != vip.None
+}
 
 // size fixes what a VIP with so many servers keeps for its life: twice the
 // servers have rows for an even spread. Capacity, if set, is kept.
@@ -36,11 +39,11 @@ func (v *VIP) size(servers int) {
 	if v.Chains() {
 		return
 	}
-	if v.Hash != config.Anchor {
+	if !v.Hash.SpareNumbers() {
 		v.HashRows = chash.Rows(2 * servers)
 	}
 	switch {
-	case !chash.Kind(v.Hash).Buckets():
+	case !v.Hash.Buckets():
 		v.Capacity = 0
 	case v.Capacity == 0:
 		v.Capacity = min(chash.DefaultCapacity(servers, v.Horizon), v.maxNumbers())
@@ -57,7 +60,7 @@ func (v *VIP) maxNumbers() int {
 func (v *VIP) resized(w *wanted) (rows, capacity int) {
 	old := *v
 	old.complete()
-	if to := &w.vip; to.Hash != old.Hash || chash.Kind(to.Hash).Buckets() && to.Capacity != 0 && to.Capacity != old.Capacity {
+	if to := &w.vip; to.Hash != old.Hash || to.Hash.Buckets() && to.Capacity != 0 && to.Capacity != old.Capacity {
 		numbers := len(w.members)
 		if n := len(v.Slots); n > 0 {
 			numbers = max(numbers, int(v.Slots[n-1].Number)+1)
@@ -73,7 +76,7 @@ func (v *VIP) resized(w *wanted) (rows, capacity int) {
 // hash anchor: Horizon numbers above the highest slot's, as far as Capacity
 // goes. 0 for other hashes.
 func (v *VIP) HorizonTop() int {
-	if v.Capacity == 0 || !chash.Kind(v.Hash).SpareNumbers() {
+	if v.Capacity == 0 || !v.Hash.SpareNumbers() {
 		return 0
 	}
 	top := v.Horizon
@@ -121,7 +124,7 @@ func (v *VIP) inHorizonSince(number uint16, now time.Time) time.Time {
 // warmUpWords is what people should know of a server that comes unforeseen.
 // With cookies it concerns few.
 func (v *VIP) warmUpWords(s *Slot, now time.Time) string {
-	if v.cookies() || v.Scheme == config.FullCT || v.Scheme == config.Stateless || !v.Warming(s, now) {
+	if v.cookies() || !v.Scheme.Row().Foresees() || !v.Warming(s, now) {
 		return ""
 	}
 	if s.State == Standby {
@@ -134,7 +137,7 @@ func (v *VIP) warmUpWords(s *Slot, now time.Time) string {
 // for at once: with hash anchor it waits in the horizon for its warm-up, but
 // not if none of the others came earlier.
 func (v *VIP) onceWarm(s *Slot, now time.Time) string {
-	if v.Hash != config.Anchor || v.cookies() && v.Policy != config.Hash || !v.Warming(s, now) ||
+	if !v.Hash.SpareNumbers() || v.cookies() && !v.Policy.Row().Hashes || !v.Warming(s, now) ||
 		!slices.ContainsFunc(v.Slots, func(t Slot) bool { return t.State == Active && v.WarmUntil(&t).Before(v.WarmUntil(s)) }) {
 		return ""
 	}
@@ -148,14 +151,14 @@ func clock(at time.Time) string {
 
 func (v *VIP) hashWords() string {
 	switch v.Hash {
-	case "", config.TableHRW:
+	case "", chash.KindTableHRW:
 		return ""
-	case config.Anchor:
+	case chash.KindAnchor:
 		return fmt.Sprintf(" by anchor with capacity %d and horizon %d", v.Capacity, v.Horizon)
-	case config.Dx:
+	case chash.KindDx:
 		return fmt.Sprintf(" by dx with capacity %d", v.Capacity)
 	}
-	return " by " + v.Hash
+	return " by " + string(v.Hash)
 }
 
 // holds: connections that nobody tracked may be at s now. (Health is the
@@ -167,7 +170,7 @@ func (v *VIP) holds(s *Slot, now time.Time) bool {
 	case s.State == Active:
 		return true
 	case s.State == Draining, s.State == Resting:
-		return v.Protocol == config.TCP || now.Before(s.DrainSince.Add(v.WarmUp))
+		return v.Protocol == vip.TCP || now.Before(s.DrainSince.Add(v.WarmUp))
 	}
 	return false
 }
@@ -276,11 +279,11 @@ func (p *planner) moves(v *VIP, w *wanted) string {
 	old.complete()
 	_, capacity := v.resized(w)
 	from, scheme := old.Scheme, to.Scheme
-	if v.Protocol == config.UDP && from == config.Cheetah {
-		from = config.JET
+	if v.Protocol == vip.UDP && from == vip.Cheetah {
+		from = vip.JET
 	}
-	if v.Protocol == config.UDP && scheme == config.Cheetah {
-		scheme = config.JET
+	if v.Protocol == vip.UDP && scheme == vip.Cheetah {
+		scheme = vip.JET
 	}
 	switch {
 	case to.Hash != old.Hash:
@@ -292,7 +295,7 @@ func (p *planner) moves(v *VIP, w *wanted) string {
 			old.Affinity, old.Fragments, to.Affinity, to.Fragments)
 	case from == scheme:
 		return ""
-	case scheme == config.Stateless:
+	case scheme == vip.Stateless:
 		return fmt.Sprintf("its VIP would change from scheme %s to %s, which forgets where connections are held", old.Scheme, to.Scheme)
 	case !p.calm(v):
 		return fmt.Sprintf("its VIP would change from scheme %s to %s while servers drain, rest, are new or have new weights, which moves connections", old.Scheme, to.Scheme)
@@ -330,7 +333,7 @@ func (p *planner) adviseMove(v *VIP) {
 // find no server, or held ones another than theirs.
 func (p *planner) refuseNewcomers(v *VIP, w *wanted) {
 	to := &w.vip
-	if p.force || v.Hash != config.Anchor || to.Hash != config.Anchor || to.Scheme != config.JET && (to.Scheme != config.Cheetah || v.cookies()) ||
+	if p.force || !v.Hash.SpareNumbers() || !to.Hash.SpareNumbers() || !to.Scheme.Row().Foresees() || v.cookies() && to.Scheme.Row().Finds == vip.ByCookie ||
 		!slices.ContainsFunc(v.Slots, func(s Slot) bool { return v.holds(&s, p.now) }) {
 		return
 	}
@@ -358,7 +361,7 @@ func (p *planner) refuseNewcomers(v *VIP, w *wanted) {
 }
 
 // byAddress: what carries no cookie is placed by its client's address.
-func byAddress(v *VIP) bool { return v.Affinity == config.Address || v.Fragments == config.Addresses }
+func byAddress(v *VIP) bool { return v.Affinity == vip.Address || v.Fragments == vip.Addresses }
 
 // calm: every connection that was placed by the hash is where the hash puts
 // it now, so that it does not matter which scheme finds it.
@@ -393,9 +396,9 @@ func (p *planner) checkWanted(w *wanted) {
 func (v *VIP) validateHash() error {
 	hash := v.Hash
 	if hash == "" {
-		hash = config.TableHRW
+		hash = vip.DefaultHash
 	}
-	kind := chash.Kind(hash)
+	kind := hash
 	switch {
 	case v.HashRows < 0 || v.HashRows > chash.MaxRows || v.HashRows&(v.HashRows-1) != 0 || v.HashRows == 1:
 		return fmt.Errorf("hash_rows %d: must be a power of two, 2 to %d, or 0", v.HashRows, chash.MaxRows)
@@ -405,17 +408,17 @@ func (v *VIP) validateHash() error {
 		return fmt.Errorf("capacity %d: hash %s has none", v.Capacity, hash)
 	case v.Horizon < 0 || v.Horizon > chash.MaxSlots || v.Horizon > 0 && !kind.SpareNumbers():
 		return fmt.Errorf("horizon %d: must be 0 to %d with hash anchor, else 0", v.Horizon, chash.MaxSlots)
-	case v.WarmUp < 0 || v.WarmUp > config.MaxWarmUp(v.Protocol):
-		return fmt.Errorf("warm_up %s: must be 0 to %s over %s", v.WarmUp, config.MaxWarmUp(v.Protocol), v.Protocol)
-	case v.Scheme != config.Cheetah && v.Policy != config.Hash:
+	case v.WarmUp < 0 || v.WarmUp > vip.MaxWarmUp(v.Protocol):
+		return fmt.Errorf("warm_up %s: must be 0 to %s over %s", v.WarmUp, vip.MaxWarmUp(v.Protocol), v.Protocol)
+	case !slices.Contains(v.Scheme.Row().Policies, v.Policy):
 		return fmt.Errorf("policy %s: scheme %s knows hash alone", v.Policy, v.Scheme)
 	case v.Chains():
 		if v.Hash != "" || v.HashRows != 0 || v.WarmUp != 0 || v.Share || len(v.HorizonSteps) > 0 {
 			return fmt.Errorf("hash %q, hash_rows %d, warm_up %s, share %t: scheme %s goes by buckets and has none of them", v.Hash, v.HashRows, v.WarmUp, v.Share, v.Scheme)
 		}
 		return nil
-	case v.Scheme == config.JET && !kind.Minimal():
-		return fmt.Errorf("hash %s moves more than scheme jet foresees", hash)
+	case v.Scheme.Row().Finds == vip.ByHash && v.Scheme.Row().Foresees() && !kind.Minimal():
+		return fmt.Errorf("hash %s moves more than scheme %s foresees", hash, v.Scheme)
 	}
 	top := 0
 	for i, s := range v.HorizonSteps {

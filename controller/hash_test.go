@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // TestOldAssignment: one that was written before there were hashes to choose
@@ -34,8 +36,8 @@ func TestOldAssignment(t *testing.T) {
 	if err != nil || len(steps) != 1 || !slices.Equal(changes, []string{"version 8: vip web: s2 (slot 1) takes new connections again"}) {
 		t.Fatalf("%q %v", changes, err)
 	}
-	if web, dns := steps[0].VIPs[0], steps[0].VIPs[1]; web.HashRows != 0 || web.Hash != config.TableHRW || web.WarmUp != config.DefaultWarmUp ||
-		dns.Hash != config.TableHRW || dns.WarmUp != config.DefaultWarmUpUDP || dns.Share {
+	if web, dns := steps[0].VIPs[0], steps[0].VIPs[1]; web.HashRows != 0 || web.Hash != chash.KindTableHRW || web.WarmUp != vip.DefaultWarmUp ||
+		dns.Hash != chash.KindTableHRW || dns.WarmUp != vip.DefaultWarmUpUDP || dns.Share {
 		t.Errorf("what was absent: %+v", steps[0].VIPs)
 	}
 	cfg, err := config.Parse("f", []byte(`
@@ -59,9 +61,9 @@ vips:
 // TestValidateHash: what a data plane could not carry out.
 func TestValidateHash(t *testing.T) {
 	good := func() *VIP {
-		v := &VIP{ID: 1, Name: "v", Address: netip.AddrFrom4([4]byte{192, 0, 2, 1}), Port: 80, Protocol: config.TCP, Scheme: config.JET, Policy: config.Hash,
-			Affinity: config.Connection, Forwarding: config.IPIP, Fragments: config.Drop, CookieBits: 12,
-			Hash: config.Anchor, Capacity: 8, Horizon: 2, WarmUp: time.Hour}
+		v := &VIP{ID: 1, Name: "v", Address: netip.AddrFrom4([4]byte{192, 0, 2, 1}), Port: 80, Protocol: vip.TCP, Scheme: vip.JET, Policy: vip.ByTheHash,
+			Affinity: vip.Connection, Forwarding: vip.IPIP, Fragments: vip.Drop, CookieBits: 12,
+			Hash: chash.KindAnchor, Capacity: 8, Horizon: 2, WarmUp: time.Hour}
 		for i := range 3 {
 			v.Slots = append(v.Slots, Slot{Number: uint16(i), Server: fmt.Sprint("s", i), Address: addr(10, 0, 0, byte(i+1)), Weight: 1, State: Active})
 		}
@@ -69,7 +71,7 @@ func TestValidateHash(t *testing.T) {
 		return v
 	}
 	table := func(v *VIP) {
-		v.Hash, v.Capacity, v.Horizon, v.HorizonSteps, v.HashRows = config.TableHRW, 0, 0, nil, 2048
+		v.Hash, v.Capacity, v.Horizon, v.HorizonSteps, v.HashRows = chash.KindTableHRW, 0, 0, nil, 2048
 	}
 	for want, change := range map[string]func(*VIP){
 		"":                                  func(*VIP) {},
@@ -85,8 +87,8 @@ func TestValidateHash(t *testing.T) {
 		"hash_rows -1: must be":             func(v *VIP) { table(v); v.HashRows = -1 },
 		"warm_up -1s: must be":              func(v *VIP) { v.WarmUp = -time.Second },
 		"warm_up 25h0m0s: must be":          func(v *VIP) { v.WarmUp = 25 * time.Hour },
-		"policy rr: scheme jet knows hash":  func(v *VIP) { v.Policy = config.RR },
-		"hash maglev moves more than":       func(v *VIP) { table(v); v.Hash = config.Maglev },
+		"policy rr: scheme jet knows hash":  func(v *VIP) { v.Policy = vip.RR },
+		"hash maglev moves more than":       func(v *VIP) { table(v); v.Hash = chash.KindMaglev },
 		"horizon steps end at 0, must":      func(v *VIP) { v.HorizonSteps = nil },
 		"horizon steps end at 4, must":      func(v *VIP) { v.HorizonSteps[0].Top = 4 },
 		"horizon step 1 (below 5 since":     func(v *VIP) { v.HorizonSteps = append(v.HorizonSteps, v.HorizonSteps[0]) },
@@ -107,7 +109,7 @@ func TestHorizonSteps(t *testing.T) {
 	at := func(minutes int) time.Time {
 		return time.Unix(1_800_000_000, 0).Add(time.Duration(minutes) * time.Minute)
 	}
-	v := &VIP{Hash: config.Anchor, Capacity: 20, Horizon: 2, WarmUp: time.Hour, Slots: []Slot{{Number: 4}}}
+	v := &VIP{Hash: chash.KindAnchor, Capacity: 20, Horizon: 2, WarmUp: time.Hour, Slots: []Slot{{Number: 4}}}
 	v.stepHorizon(time.Time{})
 	for _, c := range []struct {
 		minute  int
@@ -123,7 +125,7 @@ func TestHorizonSteps(t *testing.T) {
 		{5, func() { v.Horizon = 6 }, "7@- 8@1 11@5", [3]int{-1, 5, 5}},
 		{61, func() {}, "8@1 11@5", [3]int{1, 5, 5}},
 		{66, func() { v.Horizon = 100 }, "11@5 20@66", [3]int{5, 5, 5}},
-		{67, func() { v.Hash, v.Capacity = config.TableHRW, 0 }, "", [3]int{-2, -2, -2}},
+		{67, func() { v.Hash, v.Capacity = chash.KindTableHRW, 0 }, "", [3]int{-2, -2, -2}},
 	} {
 		c.change()
 		v.stepHorizon(at(c.minute))

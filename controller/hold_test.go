@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // flow is a connection without a cookie, as a balancer of scheme jet sees it.
@@ -41,7 +42,7 @@ func placerOf(t *rapid.T, v *VIP, down map[uint16]bool, now time.Time) (p placer
 	down = failing(v, down)
 	if alone := active && !slices.ContainsFunc(v.Slots, func(s Slot) bool {
 		return s.State == Active && !down[s.Number] && !v.Warming(&s, now)
-	}); alone || !active && (v.Protocol == config.UDP || v.unsure(now)) {
+	}); alone || !active && (v.Protocol == vip.UDP || v.unsure(now)) {
 		defer func() { p = all{p} }()
 	}
 	var members []chash.Member
@@ -66,11 +67,11 @@ func placerOf(t *rapid.T, v *VIP, down map[uint16]bool, now time.Time) (p placer
 				m.New = s.Weight
 			}
 		case Draining, Resting:
-			if v.Protocol == config.TCP || now.Before(s.DrainSince.Add(v.WarmUp)) || !active && !s.DrainSince.IsZero() {
+			if v.Protocol == vip.TCP || now.Before(s.DrainSince.Add(v.WarmUp)) || !active && !s.DrainSince.IsZero() {
 				m.Held = held
 			}
 		}
-		if v.Protocol == config.UDP && down[s.Number] {
+		if v.Protocol == vip.UDP && down[s.Number] {
 			m.Held = 0
 		}
 		if until := v.WarmUntil(s); now.Before(until) {
@@ -85,10 +86,10 @@ func placerOf(t *rapid.T, v *VIP, down map[uint16]bool, now time.Time) (p placer
 			works = true
 			fallthrough
 		case m.New > 0:
-			works = works || v.Hash != config.Anchor
+			works = works || v.Hash != chash.KindAnchor
 		}
 	}
-	if v.Hash != config.Anchor {
+	if v.Hash != chash.KindAnchor {
 		table, err := chash.Compile(chash.Spec{Kind: chash.Kind(v.Hash), Rows: v.HashRows, Capacity: v.Capacity}, members)
 		if err != nil {
 			t.Fatal(err)
@@ -165,7 +166,7 @@ func (h *holder) packets() {
 		if !ok || s.Server != f.server || !h.now.Before(f.seen.Add(v.WarmUp)) {
 			continue // its server is gone, or everybody has forgotten it
 		}
-		if v.Protocol == config.UDP && failing(v, h.down)[f.slot] {
+		if v.Protocol == vip.UDP && failing(v, h.down)[f.slot] {
 			continue // datagrams leave it
 		}
 		kept = append(kept, f)
@@ -206,7 +207,7 @@ func (h *holder) live() LiveCounts {
 	l := LiveCounts{Connections: map[LiveKey]map[uint32]uint64{}}
 	v := &h.cur.VIPs[0]
 	for _, f := range h.flows {
-		if s, ok := v.Slot(f.slot); ok && s.API != config.NoAgent && v.Protocol == config.TCP {
+		if s, ok := v.Slot(f.slot); ok && s.API != config.NoAgent && v.Protocol == vip.TCP {
 			k := LiveKey{v.ID, f.server}
 			if l.Connections[k] == nil {
 				l.Connections[k] = map[uint32]uint64{}
@@ -235,14 +236,14 @@ func (h *holder) take(steps []*Assignment, err error) {
 
 func addr(a, b, c, d byte) netip.Addr { return netip.AddrFrom4([4]byte{a, b, c, d}) }
 
-func drawHolderConfig(t *rapid.T, protocol, hash string) *config.Config {
+func drawHolderConfig(t *rapid.T, protocol string, hash chash.Kind) *config.Config {
 	c := &config.Config{}
-	v := config.VIP{Name: "v", Address: addr(192, 0, 2, 1), Port: 443, Protocol: protocol, Scheme: config.JET, Hash: hash,
+	v := config.VIP{Name: "v", Address: addr(192, 0, 2, 1), Port: 443, Protocol: protocol, Scheme: vip.JET, Hash: hash,
 		WarmUp: time.Duration(rapid.SampledFrom([]int{30, 60, 120}).Draw(t, "warm_up")) * time.Second}
 	if chash.Kind(hash).Buckets() {
 		v.Capacity = 12
 	}
-	if hash == config.Anchor {
+	if hash == chash.KindAnchor {
 		v.Horizon = new(rapid.IntRange(0, 3).Draw(t, "horizon"))
 	}
 	for i := range 6 {
@@ -282,16 +283,16 @@ func drawHolderConfig(t *rapid.T, protocol, hash string) *config.Config {
 // times, no connection of scheme jet leaves its server as long as it is not
 // silent for the warm-up, though a balancer remembers only what it must.
 func TestNothingMoves(t *testing.T) {
-	for _, protocol := range []string{config.TCP, config.UDP} {
-		for _, hash := range []string{config.TableHRW, config.Anchor, config.Dx, config.HRW} {
-			t.Run(protocol+" "+hash, func(t *testing.T) {
+	for _, protocol := range []string{vip.TCP, vip.UDP} {
+		for _, hash := range []chash.Kind{chash.KindTableHRW, chash.KindAnchor, chash.KindDx, chash.KindHRW} {
+			t.Run(protocol+" "+string(hash), func(t *testing.T) {
 				rapid.Check(t, func(t *rapid.T) { nothingMoves(t, protocol, hash) })
 			})
 		}
 	}
 }
 
-func nothingMoves(t *rapid.T, protocol, hash string) {
+func nothingMoves(t *rapid.T, protocol string, hash chash.Kind) {
 	first, err := First(drawHolderConfig(t, protocol, hash))
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // LiveKey is a server within one VIP.
@@ -68,7 +69,7 @@ func (r Refusal) Error() string { return strings.Join(r, "\n") }
 // scheme stateless promises nothing.
 func (p *planner) refuseRemoval(v *VIP, s *Slot, what string) {
 	n, silent := p.live.of(v.ID, s.Server)
-	p.refuseLosing(v, s, what, n, silent, v.tracks() && v.Protocol == config.TCP)
+	p.refuseLosing(v, s, what, n, silent, v.tracks() && v.Protocol == vip.TCP)
 }
 
 // refuseMove: connections would meet another server. Those with a cookie stay
@@ -145,7 +146,7 @@ func (p *planner) refuseLosing(v *VIP, s *Slot, what string, n uint64, silent st
 // does.
 func uncounted(v *VIP, s *Slot, silent string) string {
 	switch {
-	case v.Protocol == config.UDP && !v.Chains():
+	case v.Protocol == vip.UDP && !v.Chains():
 		return "UDP shows no end"
 	case s.API == config.NoAgent:
 		return "its api is none"
@@ -201,7 +202,7 @@ func (p *planner) refuseRotation(cur *Assignment) {
 }
 
 // cookies: see config.VIP.Cookies.
-func (v *VIP) cookies() bool { return v.Scheme == config.Cheetah && v.Protocol == config.TCP }
+func (v *VIP) cookies() bool { return v.Scheme.Row().Carrier(v.Protocol) != "" }
 
 // count is "1 one" or "n many".
 func count(n uint64, one, many string) string {

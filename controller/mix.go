@@ -2,6 +2,7 @@ package controller
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -9,8 +10,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // ErrConflict: the assignment in force is not the one that the caller saw.
@@ -161,14 +162,14 @@ func (v *VIP) validate() error {
 		name, value string
 		legal       []string
 	}{
-		{"protocol", v.Protocol, []string{config.TCP, config.UDP}},
-		{"scheme", v.Scheme, []string{config.Cheetah, config.JET, config.FullCT, config.Stateless, config.Beamer, config.Faild}},
-		{"hash", v.Hash, []string{"", config.TableHRW, config.Anchor, config.Ring, config.HRW, config.Dx, config.Maglev, config.Bucket}},
-		{"policy", v.Policy, []string{config.RR, config.WRR, config.P2C, config.LeastConn, config.Hash}},
-		{"affinity", v.Affinity, []string{config.Connection, config.Address}},
-		{"forwarding", v.Forwarding, []string{config.IPIP, config.GUE, config.L2}},
-		{"steer", v.Steer, []string{"", config.SteerServer, config.SteerConnection}},
-		{"fragments", v.Fragments, []string{config.Drop, config.Addresses}},
+		{"protocol", v.Protocol, []string{vip.TCP, vip.UDP}},
+		{"scheme", string(v.Scheme), vip.SchemeNames()},
+		{"hash", string(cmp.Or(v.Hash, vip.DefaultHash)), vip.HashNames()},
+		{"policy", string(v.Policy), vip.PolicyNames()},
+		{"affinity", v.Affinity, []string{vip.Connection, vip.Address}},
+		{"forwarding", string(v.Forwarding), vip.ForwardingNames()},
+		{"steer", v.Steer, []string{"", vip.SteerServer, vip.SteerConnection}},
+		{"fragments", v.Fragments, []string{vip.Drop, vip.Addresses}},
 	} {
 		if !slices.Contains(f.legal, f.value) {
 			return fmt.Errorf("%s %q is unknown to this version", f.name, f.value)

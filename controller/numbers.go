@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // Bounds of numbers that no other check has. An assignment comes from a network
@@ -27,7 +27,7 @@ var (
 // hangs on nothing else. version is the assignment's.
 func (v *VIP) validateNumbers(version uint64) error {
 	if v.Health != nil {
-		if err := v.Health.validate(); err != nil {
+		if err := checkHealth(v.Health); err != nil {
 			return fmt.Errorf("health: %w", err)
 		}
 	}
@@ -59,19 +59,19 @@ func validTime(name string, t time.Time) error {
 	return nil
 }
 
-// validate has the bounds of the file's checks.
-func (h *Health) validate() error {
+// checkHealth has the bounds of the file's checks.
+func checkHealth(h *vip.Health) error {
 	switch {
 	case !slices.Contains([]string{"tcp", "http"}, h.Type):
 		return fmt.Errorf("type %q is unknown to this version", h.Type)
 	case h.Port == 0:
 		return fmt.Errorf("port 0: must be 1 to 65535")
-	case h.Interval < config.MinInterval || h.Interval > config.MaxInterval:
-		return fmt.Errorf("interval %s: must be %s to %s", h.Interval, config.MinInterval, config.MaxInterval)
+	case h.Interval < vip.MinInterval || h.Interval > vip.MaxInterval:
+		return fmt.Errorf("interval %s: must be %s to %s", h.Interval, vip.MinInterval, vip.MaxInterval)
 	case h.Timeout <= 0 || h.Timeout > h.Interval:
 		return fmt.Errorf("timeout %s: must be more than 0 and at most the interval, %s", h.Timeout, h.Interval)
-	case h.Rise < 1 || h.Rise > config.MaxInARow, h.Fall < 1 || h.Fall > config.MaxInARow:
-		return fmt.Errorf("rise %d, fall %d: must be 1 to %d", h.Rise, h.Fall, config.MaxInARow)
+	case h.Rise < 1 || h.Rise > vip.MaxInARow, h.Fall < 1 || h.Fall > vip.MaxInARow:
+		return fmt.Errorf("rise %d, fall %d: must be 1 to %d", h.Rise, h.Fall, vip.MaxInARow)
 	}
 	return nil
 }

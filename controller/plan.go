@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // handingOver is how long the last daemon may take to get a version after it
@@ -162,7 +163,7 @@ func (p *planner) check(cur *Assignment) {
 		}
 		if why != "" && v.Chains() && len(p.refused) > before {
 			how := ""
-			if v.Scheme == config.Faild {
+			if v.Scheme.Row().Switched {
 				how = " (`fairlead drain` of every switch withdraws the routes of all VIPs)"
 			}
 			p.refuse("vip %s: while all its servers drain they go on taking new connections, as their buckets have nowhere to go; "+
@@ -179,12 +180,12 @@ func form(v *VIP) string {
 	switch {
 	case v.cookies():
 		return cookieForm(v)
-	case v.Protocol == config.UDP && v.Scheme == config.Cheetah:
+	case v.Protocol == vip.UDP && v.Scheme.Row().Finds == vip.ByCookie:
 		return "udp"
-	case v.Protocol == config.UDP:
-		return "udp " + v.Scheme
+	case v.Protocol == vip.UDP:
+		return "udp " + string(v.Scheme)
 	}
-	return v.Scheme
+	return string(v.Scheme)
 }
 
 // cookieForm is what live cookies depend on, "" if there are none.
@@ -204,7 +205,7 @@ func remade(v, to *VIP) bool { return cookieForm(v) != cookieForm(to) || chainFo
 // server, "" if they are not.
 func chainForm(v *VIP) string {
 	if v.Chains() {
-		return v.Scheme
+		return string(v.Scheme)
 	}
 	return ""
 }

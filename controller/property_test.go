@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // connection is one that is established: what its cookie says, and where it
@@ -197,7 +198,7 @@ func drawConfig(t *rapid.T) *config.Config {
 		if i > 0 && rapid.IntRange(0, 4).Draw(t, "absent") == 0 {
 			continue
 		}
-		v := config.VIP{Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)}), Port: 80, Policy: config.WRR}
+		v := config.VIP{Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)}), Port: 80, Policy: vip.WRR}
 		// Names go round among VIPs.
 		v.Name = fmt.Sprintf("v%d", i)
 		if i > 0 && rapid.IntRange(0, 5).Draw(t, "renamed") == 0 {
@@ -210,12 +211,12 @@ func drawConfig(t *rapid.T) *config.Config {
 		case 0:
 			v.CookieBits = 10
 		case 1:
-			v.Scheme, v.Policy = config.Stateless, config.Hash
+			v.Scheme, v.Policy = vip.Stateless, vip.ByTheHash
 		case 2:
-			v.Scheme, v.Policy = rapid.SampledFrom([]string{config.JET, config.FullCT}).Draw(t, "scheme"), config.Hash
-			v.Hash = rapid.SampledFrom([]string{"", config.Ring, config.Anchor}).Draw(t, "hash")
+			v.Scheme, v.Policy = rapid.SampledFrom([]vip.Scheme{vip.JET, vip.FullCT}).Draw(t, "scheme"), vip.ByTheHash
+			v.Hash = rapid.SampledFrom([]chash.Kind{"", chash.KindRing, chash.KindAnchor}).Draw(t, "hash")
 		case 3:
-			v.Hash = rapid.SampledFrom([]string{config.HRW, config.Dx}).Draw(t, "hash")
+			v.Hash = rapid.SampledFrom([]chash.Kind{chash.KindHRW, chash.KindDx}).Draw(t, "hash")
 		}
 		for _, s := range c.Servers {
 			switch rapid.IntRange(0, 4).Draw(t, "member") {

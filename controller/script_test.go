@@ -13,8 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/vip"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write what came out as what is expected")
@@ -222,7 +224,7 @@ func (w *world) setOwned(args []string) string {
 		return "no vip " + args[0] + " with buckets\n"
 	}
 	o := Owned{At: w.now, Generation: v.Buckets.Generation}
-	if v.Scheme == config.Beamer {
+	if v.Scheme == vip.Beamer {
 		o.Buckets = v.Buckets.Len()
 		o.Bitmap = make([]byte, (o.Buckets+7)/8)
 	}
@@ -295,13 +297,13 @@ func show1(a *Assignment) string {
 		port := config.Port(v.Port)
 		fmt.Fprintf(&b, "vip %d %s %s:%s/%s %s %d bits %s %s\n", v.ID, v.Name, v.Address, port, v.Protocol, v.Scheme, v.CookieBits, v.Policy, v.Forwarding)
 		clock := func(what string, at time.Time) {
-			if !at.IsZero() && (v.tracks() || v.Hash != config.TableHRW || v.Chains()) {
+			if !at.IsZero() && (v.tracks() || v.Hash != chash.KindTableHRW || v.Chains()) {
 				fmt.Fprintf(&b, " %s %s", what, at.Format(time.TimeOnly))
 			}
 		}
 		if v.Bucketed() {
 			showTable(&b, &v)
-		} else if v.tracks() || v.Hash != config.TableHRW {
+		} else if v.tracks() || v.Hash != chash.KindTableHRW {
 			fmt.Fprintf(&b, "  %s rows %d capacity %d horizon %d warm_up %s share %t", v.Hash, v.HashRows, v.Capacity, v.Horizon, v.WarmUp, v.Share)
 			for _, s := range v.HorizonSteps {
 				fmt.Fprintf(&b, ", below %d", s.Top)

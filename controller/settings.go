@@ -6,7 +6,7 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // settings takes over what may change in place: it concerns new connections,
@@ -27,7 +27,7 @@ func (p *planner) settings(v *VIP, w *wanted, next *Assignment) (changed bool) {
 	set("policy", v.Policy, to.Policy)
 	set("affinity", v.Affinity, to.Affinity)
 	set("forwarding", v.Forwarding, to.Forwarding)
-	set("steer", cmp.Or(v.Steer, config.SteerOff), cmp.Or(to.Steer, config.SteerOff))
+	set("steer", cmp.Or(v.Steer, vip.SteerOff), cmp.Or(to.Steer, vip.SteerOff))
 	set("fragments", v.Fragments, to.Fragments)
 	set("icmp_echo", v.ICMPEcho, to.ICMPEcho)
 	set("mss_clamp", v.MSSClamp, to.MSSClamp)
@@ -58,7 +58,7 @@ func (p *planner) settings(v *VIP, w *wanted, next *Assignment) (changed bool) {
 }
 
 func show(v any) string {
-	h, isHealth := v.(*Health)
+	h, isHealth := v.(*vip.Health)
 	switch {
 	case !isHealth:
 		return fmt.Sprint(v)

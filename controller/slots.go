@@ -9,6 +9,7 @@ import (
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // slot is m's first state in a VIP.
@@ -161,7 +162,7 @@ func (v *VIP) restFor() time.Duration {
 		return v.ChainTime + handingOver
 	}
 	if v.tracks() {
-		return config.MaxWarmUp(v.Protocol) + handingOver
+		return vip.MaxWarmUp(v.Protocol) + handingOver
 	}
 	c := config.VIP{CookieBits: v.CookieBits}
 	return c.IdleLimit() + handingOver
@@ -171,7 +172,7 @@ func (v *VIP) restFor() time.Duration {
 // force, or opened while it was) hold it longer than its time, and so does an
 // agent that does not answer. A standby that never worked rests no time.
 func (p *planner) restedOut(v *VIP, s *Slot) bool {
-	if v.Scheme == config.Faild {
+	if v.Scheme.Row().Switched {
 		return p.restedOutEverywhere(s)
 	}
 	return p.restedOutIn(v, s)

@@ -14,7 +14,7 @@ import (
 // once. Of a family in which some balancer has none, none; and none without a
 // VIP that has tunnels.
 func sources(cfg *config.Config) (all []netip.Prefix) {
-	if !slices.ContainsFunc(cfg.VIPs, func(v config.VIP) bool { return v.Scheme != config.Faild && v.Forwarding != config.L2 }) {
+	if !slices.ContainsFunc(cfg.VIPs, func(v config.VIP) bool { return !v.Scheme.Row().Switched && v.Forwarding.Row().Tunnel }) {
 		return nil
 	}
 	for _, six := range []bool{false, true} {
@@ -62,7 +62,7 @@ func (p *planner) stepSources(next *Assignment) bool {
 // is not gone yet, and its tunnels come from a family that has left with it.
 func (p *planner) needsSources(next *Assignment) bool {
 	return slices.ContainsFunc(next.VIPs, func(v VIP) bool {
-		return v.Scheme == config.Beamer && slices.ContainsFunc(v.Slots, func(s Slot) bool {
+		return v.Scheme.Row().Hops && slices.ContainsFunc(v.Slots, func(s Slot) bool {
 			return !slices.ContainsFunc(p.sources, func(p netip.Prefix) bool { return p.Addr().Is6() == s.Address.Unmap().Is6() })
 		})
 	})

@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead/fairlead/kernel/lb"
 	"github.com/fairlead/fairlead/kernel/nexthop"
 	"github.com/fairlead/fairlead/tables"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // balancer is the plane of `fairlead lb`: the data plane, and the health of
@@ -357,7 +358,7 @@ func (b *balancer) notReady(a *controller.Assignment) (why []string) {
 	beamer := false
 	for i := range a.VIPs {
 		v := &a.VIPs[i]
-		if v.Scheme != config.Beamer {
+		if !v.Scheme.Row().Hops {
 			continue
 		}
 		beamer = true
@@ -436,7 +437,7 @@ func (b *balancer) describeVIP(v *fairleadv1.VIP, a *controller.Assignment, coun
 		key := health.Key{VIP: v.Id, Slot: uint16(slot.Number)}
 		// A policy but hash does not wait for warm-ups.
 		slot.TakesNew = slot.State == fairleadv1.SlotState_SLOT_STATE_ACTIVE && !b.down[key] &&
-			(v.Policy != config.Hash || b.lb.Open(v.Id, uint16(slot.Number)))
+			(!vip.Policy(v.Policy).Row().Hashes || b.lb.Open(v.Id, uint16(slot.Number)))
 		if addr, err := netip.ParseAddr(slot.Address); err == nil {
 			if h, ok := hops[addr]; ok {
 				slot.NextHop = nextHop(h, v.Scheme, v.Forwarding)
@@ -463,7 +464,7 @@ func nextHop(h nexthop.Hop, scheme, forwarding string) *fairleadv1.NextHop {
 	if h.MAC != [6]byte{} {
 		out.Mac = net.HardwareAddr(h.MAC[:]).String()
 	}
-	if room := h.MTU - lb.Overhead(scheme, forwarding, h.Server); room > 0 {
+	if room := h.MTU - vip.Overhead(vip.Scheme(scheme), vip.Forwarding(forwarding), h.Server); room > 0 {
 		out.Mtu = uint32(room)
 	}
 	return out

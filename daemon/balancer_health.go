@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"net/netip"
 
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/health"
 	"github.com/fairlead/fairlead/kernel/lb"
@@ -66,7 +65,7 @@ func recalled(a *controller.Assignment, known []health.Known, down []lb.DownServ
 }
 
 // isChecked says whether a balancer checks v's servers.
-func isChecked(v *controller.VIP) bool { return v.Health != nil && v.Scheme != config.Faild }
+func isChecked(v *controller.VIP) bool { return v.Health != nil && !v.Scheme.Row().Switched }
 
 // target is how s is checked, but for its line.
 func target(v *controller.VIP, s controller.Slot) health.Target {

@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/health"
+	"github.com/fairlead/fairlead/vip"
 )
 
 func testConfig(t *testing.T) *config.Config {
@@ -165,7 +166,7 @@ func TestMedianOffset(t *testing.T) {
 // servers are.
 func TestOverlay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		v := controller.VIP{ID: 7, Health: &controller.Health{}, Address: netip.MustParseAddr("192.0.2.1")}
+		v := controller.VIP{ID: 7, Health: &vip.Health{}, Address: netip.MustParseAddr("192.0.2.1")}
 		isDown := map[uint16]bool{}
 		var activeUp, active int
 		for i := range rapid.IntRange(0, 6).Draw(t, "slots") {

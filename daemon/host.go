@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/fabric/topology"
 	"github.com/fairlead/fairlead/kernel/host"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // agent is the plane of `fairlead host`.
@@ -208,7 +209,7 @@ func (h *agent) describeChains(v *fairleadv1.VIP, i int, kernel host.Status, ser
 		}
 		b.Peers++
 		// Faild's packets find their way by the switch.
-		if p.Silent || v.Scheme == config.Beamer && !p.Hop.Usable() {
+		if p.Silent || vip.Scheme(v.Scheme).Row().Hops && !p.Hop.Usable() {
 			b.PeersUnresolved++
 		}
 	}

@@ -89,7 +89,7 @@ func (w *ownerWatch) follow(a *controller.Assignment, spent time.Duration) {
 	w.agents, w.unheard = map[string]*owner{}, map[uint32]map[uint16]bool{}
 	for i := range a.VIPs {
 		v := &a.VIPs[i]
-		if v.Scheme != config.Beamer || !v.Bucketed() {
+		if !v.Scheme.Row().Hops || !v.Bucketed() {
 			continue
 		}
 		for _, s := range v.Slots {

@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/health"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // deadServer fails the checks of slot 1.
@@ -38,11 +39,11 @@ func TestBeamerReady(t *testing.T) {
 	defer b.checks.Close()
 	b.owners = newOwnerWatch(b.log, config.TLS{}, &fakeTables{}, func() {})
 	servers := []buckets.Server{{Number: 0, Weight: 1}, {Number: 1, Weight: 1}}
-	a := &controller.Assignment{Version: 1, VIPs: []controller.VIP{{ID: 1, Name: "web", Scheme: config.Beamer, Buckets: buckets.New(8, servers),
-		Health: &controller.Health{Type: "tcp"},
+	a := &controller.Assignment{Version: 1, VIPs: []controller.VIP{{ID: 1, Name: "web", Scheme: vip.Beamer, Buckets: buckets.New(8, servers),
+		Health: &vip.Health{Type: "tcp"},
 		Slots: []controller.Slot{{Number: 0, Server: "s0", State: controller.Active, API: "unix:/nowhere/s0.sock"},
 			{Number: 1, Server: "s1", State: controller.Active, API: "unix:/nowhere/s1.sock"}}}}}
-	jet := &controller.Assignment{Version: 1, VIPs: []controller.VIP{{ID: 1, Name: "web", Scheme: config.JET, Slots: a.VIPs[0].Slots}}}
+	jet := &controller.Assignment{Version: 1, VIPs: []controller.VIP{{ID: 1, Name: "web", Scheme: vip.JET, Slots: a.VIPs[0].Slots}}}
 
 	says := func(text string) bool {
 		return slices.ContainsFunc(b.notReady(a), func(why string) bool { return strings.Contains(why, text) })

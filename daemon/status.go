@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/version"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // skewWarning is the clock difference from which status warns: half of what
@@ -201,9 +201,9 @@ func (d *daemon) patience(vip string) uint64 {
 func describeVIP(v, own *controller.VIP, me self) *fairleadv1.VIP {
 	out := &fairleadv1.VIP{
 		Id: v.ID, Name: v.Name, Address: v.Address.String(), Port: uint32(v.Port), Protocol: v.Protocol,
-		Scheme: v.Scheme, Policy: v.Policy, Affinity: v.Affinity, Forwarding: v.Forwarding, Steer: cmp.Or(v.Steer, config.SteerOff),
+		Scheme: string(v.Scheme), Policy: string(v.Policy), Affinity: v.Affinity, Forwarding: string(v.Forwarding), Steer: cmp.Or(v.Steer, vip.SteerOff),
 		Fragments: v.Fragments, IcmpEcho: v.ICMPEcho, MssClamp: v.MSSClamp,
-		Hash: v.Hash, HashRows: uint32(v.HashRows), Capacity: uint32(v.Capacity), Horizon: uint32(v.Horizon),
+		Hash: string(v.Hash), HashRows: uint32(v.HashRows), Capacity: uint32(v.Capacity), Horizon: uint32(v.Horizon),
 		WarmUpMs: uint64(v.WarmUp.Milliseconds()), Share: v.Share,
 		Counters: &fairleadv1.Counters{},
 	}
@@ -211,7 +211,7 @@ func describeVIP(v, own *controller.VIP, me self) *fairleadv1.VIP {
 		out.Mptcp = v.MPTCP
 		out.Buckets = &fairleadv1.Buckets{Count: uint32(v.Buckets.Len()), Generation: v.Buckets.Generation, ChainTimeMs: uint64(v.ChainTime.Milliseconds())}
 	}
-	if v.Scheme == config.Cheetah {
+	if v.Scheme.Row().Finds == vip.ByCookie {
 		out.CookieBits = uint32(v.CookieBits)
 		out.IdleLimitMs = uint64(cheetah.Layout{Bits: v.CookieBits}.IdleLimit().Milliseconds())
 	}
@@ -241,9 +241,9 @@ func (me self) concerns(v *controller.VIP) bool {
 	case RoleHost:
 		return hasServer(v, me.name)
 	case RoleSwitch:
-		return v.Scheme == config.Faild
+		return v.Scheme.Row().Switched
 	}
-	return v.Scheme != config.Faild
+	return !v.Scheme.Row().Switched
 }
 
 func hasServer(v *controller.VIP, name string) bool {

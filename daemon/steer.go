@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/fabric/steer"
 	"github.com/fairlead/fairlead/fabric/topology"
 	"github.com/fairlead/fairlead/kernel/lb"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // A balancer's tunnels take the paths of the fabric that probes find good:
@@ -114,7 +115,7 @@ func oneSource(b *config.Balancer) bool {
 func (w *steerWatch) follow(a *controller.Assignment) {
 	wanted := map[netip.Addr]map[string]bool{}
 	for _, v := range a.VIPs {
-		if v.Steer == "" || v.Scheme == config.Faild {
+		if v.Steer == "" || v.Scheme.Row().Switched {
 			continue
 		}
 		for _, s := range v.Slots {
@@ -258,7 +259,7 @@ func standing(v probe.Verdict) steer.Standing {
 func unprobable(st probe.State) bool { return st.Verdict == probe.Unknown && st.Reason != "" }
 
 func steerMode(by string) steer.Mode {
-	if by == config.SteerServer {
+	if by == vip.SteerServer {
 		return steer.OnePath
 	}
 	return steer.AllPaths

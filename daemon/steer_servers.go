@@ -12,12 +12,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/fabric/paths"
 	"github.com/fairlead/fairlead/fabric/probe"
 	"github.com/fairlead/fairlead/fabric/steer"
 	"github.com/fairlead/fairlead/fabric/topology"
 	"github.com/fairlead/fairlead/kernel/lb"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // steeredServer is a server that tunnels are steered to.
@@ -90,7 +90,7 @@ func (w *steerWatch) rank() {
 	var fresh []netip.Addr
 	for _, address := range slices.SortedFunc(maps.Keys(w.servers), netip.Addr.Compare) {
 		switch {
-		case !w.wanted[address][config.SteerServer]:
+		case !w.wanted[address][vip.SteerServer]:
 			w.ranks.Leave(address)
 		case w.servers[address].Server != nil && !w.ranks.Has(address):
 			fresh = append(fresh, address)
@@ -100,7 +100,7 @@ func (w *steerWatch) rank() {
 		w.keepPaths(fresh)
 	}
 	for address, s := range w.servers {
-		if w.wanted[address][config.SteerServer] && s.Server != nil {
+		if w.wanted[address][vip.SteerServer] && s.Server != nil {
 			s.rank = w.ranks.Of(address)
 		}
 	}
@@ -114,7 +114,7 @@ func (w *steerWatch) keepPaths(servers []netip.Addr) {
 	var others []netip.Addr
 	for _, address := range servers {
 		s := w.servers[address]
-		row, ok := rows[lb.SteerKey{Server: address, By: config.SteerServer}]
+		row, ok := rows[lb.SteerKey{Server: address, By: vip.SteerServer}]
 		if path := s.OnePathOf(row); ok && path >= 0 {
 			w.ranks.Keep(address, path, len(s.Paths))
 		} else {

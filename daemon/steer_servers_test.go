@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/fabric/probe"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // allGood has every path of the servers judged good, and rows written.
@@ -27,7 +27,7 @@ func (s *steering) allGood(now time.Time, servers ...string) {
 // A server that has one path keeps it whoever comes and goes, also over a restart
 // of the daemon.
 func TestSteeringKeepsPaths(t *testing.T) {
-	const a, b, by = "10.0.1.1", "10.0.1.2", config.SteerServer
+	const a, b, by = "10.0.1.1", "10.0.1.2", vip.SteerServer
 	s, now := newSteering(t), time.Unix(5000, 0)
 	s.steers(by, b)
 	s.allGood(now, b)
@@ -54,7 +54,7 @@ func TestSteeringKeepsPaths(t *testing.T) {
 
 // A path that no probe can take is not waited for, and not used.
 func TestSteeringUnprobable(t *testing.T) {
-	const a, by = "10.0.1.1", config.SteerConnection
+	const a, by = "10.0.1.1", vip.SteerConnection
 	s := newSteering(t)
 	s.steers(by, a)
 	p := s.probers[netip.MustParseAddr(a)]
@@ -74,7 +74,7 @@ func TestSteeringUnprobable(t *testing.T) {
 // Probes that have ended are told of until they run again, and what was known
 // holds meanwhile.
 func TestSteeringEndedIsTold(t *testing.T) {
-	const a, by = "10.0.1.1", config.SteerConnection
+	const a, by = "10.0.1.1", vip.SteerConnection
 	s, address, now := newSteering(t), netip.MustParseAddr("10.0.1.1"), time.Unix(5000, 0)
 	s.steers(by, a)
 	s.probers[address].say(probe.Lost, probe.Good)
@@ -99,7 +99,7 @@ func TestSteeringEndedIsTold(t *testing.T) {
 // A fabric's file that has changed is taken over under connections: what stands on
 // a path stays there, and what was known of it holds.
 func TestSteeringReads(t *testing.T) {
-	const a, b, by = "10.0.1.1", "10.0.1.2", config.SteerServer
+	const a, b, by = "10.0.1.1", "10.0.1.2", vip.SteerServer
 	s, now := newSteering(t), time.Unix(5000, 0)
 	s.steers(by, a, b)
 	s.probers[netip.MustParseAddr(a)].say(probe.Good, probe.Lost)
@@ -158,7 +158,7 @@ func TestSteeringMovedByWay(t *testing.T) {
 	s, now := newSteering(t), time.Unix(5000, 0)
 	address := netip.MustParseAddr(a)
 	slots := []controller.Slot{{Server: a, Address: address}}
-	both := &controller.Assignment{VIPs: []controller.VIP{{Name: "one", Steer: config.SteerServer, Slots: slots}, {Name: "all", Steer: config.SteerConnection, Slots: slots}}}
+	both := &controller.Assignment{VIPs: []controller.VIP{{Name: "one", Steer: vip.SteerServer, Slots: slots}, {Name: "all", Steer: vip.SteerConnection, Slots: slots}}}
 	s.follow(both)
 	s.reconcile(s.ctx, &s.running)
 	s.allGood(now, a)
@@ -167,7 +167,7 @@ func TestSteeringMovedByWay(t *testing.T) {
 	var r fairleadv1.GetStatusResponse
 	s.describe(both, &r)
 	for _, row := range r.Steered {
-		if want := map[string]uint64{config.SteerServer: 0, config.SteerConnection: 32}[row.By]; row.Moved != want {
+		if want := map[string]uint64{vip.SteerServer: 0, vip.SteerConnection: 32}[row.By]; row.Moved != want {
 			t.Errorf("by %s: %d parts moved, want %d", row.By, row.Moved, want)
 		}
 	}
@@ -191,7 +191,7 @@ func (s *steering) warns(want ...string) {
 
 // A path that is held is better than one that is lost; and what is used is said.
 func TestSteeringHeld(t *testing.T) {
-	const a, by = "10.0.1.1", config.SteerConnection
+	const a, by = "10.0.1.1", vip.SteerConnection
 	s, now := newSteering(t), time.Now() // describe looks at the clock
 	s.steers(by, a)
 	p := s.probers[netip.MustParseAddr(a)]

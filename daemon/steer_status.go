@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/fabric/probe"
 	"github.com/fairlead/fairlead/fabric/steer"
@@ -24,7 +23,7 @@ func (w *steerWatch) describe(a *controller.Assignment, s *fairleadv1.GetStatusR
 		for _, slot := range v.Slots {
 			names[slot.Address.Unmap()] = slot.Server
 		}
-		if w == nil && v.Steer != "" && v.Scheme != config.Faild {
+		if w == nil && v.Steer != "" && !v.Scheme.Row().Switched {
 			s.Warnings = append(s.Warnings, fmt.Sprintf("VIP %s: steer is %s, and this balancer was started without a fabric, or with source addresses that have host bits: its tunnels go as their hash says; put fabric and source right in its configuration and restart it", v.Name, v.Steer))
 		}
 	}

@@ -14,13 +14,13 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/fabric/pathsel"
 	"github.com/fairlead/fairlead/fabric/probe"
 	"github.com/fairlead/fairlead/fabric/steer"
 	"github.com/fairlead/fairlead/fabric/topology"
 	"github.com/fairlead/fairlead/kernel/lb"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // steeredPlane keeps what it is told.
@@ -176,7 +176,7 @@ func (s *steering) want(server, by string, want ...int) {
 }
 
 func TestSteering(t *testing.T) {
-	const a, b, by = "10.0.1.1", "10.0.1.2", config.SteerConnection
+	const a, b, by = "10.0.1.1", "10.0.1.2", vip.SteerConnection
 	s, now := newSteering(t), time.Unix(5000, 0)
 	s.steers(by, a, b)
 	pa, pb := s.probers[netip.MustParseAddr(a)], s.probers[netip.MustParseAddr(b)]
@@ -226,7 +226,7 @@ func TestSteering(t *testing.T) {
 func TestSteeringFails(t *testing.T) {
 	const a = "10.0.1.1"
 	s, now := newSteering(t), time.Unix(5000, 0)
-	s.steers(config.SteerServer, a)
+	s.steers(vip.SteerServer, a)
 	s.probers[netip.MustParseAddr(a)].say(probe.Good, probe.Good)
 	s.plane.fail = errors.New("no memory")
 	s.look(now)
@@ -234,15 +234,15 @@ func TestSteeringFails(t *testing.T) {
 		t.Fatal("rows in spite of an error")
 	}
 	s.look(now)
-	s.want(a, config.SteerServer, 64, 0)
+	s.want(a, vip.SteerServer, 64, 0)
 	// What was not put before packets has not moved them.
 	s.plane.fail = errors.New("no memory")
 	s.probers[netip.MustParseAddr(a)].say(probe.Lost, probe.Good)
 	s.look(now)
 	s.plane.fail = nil
 	s.look(now)
-	s.want(a, config.SteerServer, 0, 64)
-	if got := s.servers[netip.MustParseAddr(a)].moved[config.SteerServer].parts; got != 64 {
+	s.want(a, vip.SteerServer, 0, 64)
+	if got := s.servers[netip.MustParseAddr(a)].moved[vip.SteerServer].parts; got != 64 {
 		t.Errorf("%d parts moved, want 64", got)
 	}
 }
@@ -250,7 +250,7 @@ func TestSteeringFails(t *testing.T) {
 // Servers that go are not probed any more; those that cannot be steered to are told.
 func TestSteeringServers(t *testing.T) {
 	s := newSteering(t)
-	s.steers(config.SteerConnection, "10.0.1.1", "10.9.9.9")
+	s.steers(vip.SteerConnection, "10.0.1.1", "10.9.9.9")
 	var r fairleadv1.GetStatusResponse
 	s.describe(&controller.Assignment{}, &r)
 	if len(r.Steered) != 2 || len(r.Steered[0].Paths) != 2 || !strings.Contains(r.Steered[1].Error, "10.9.9.9") || len(r.Warnings) != 1 {
@@ -260,7 +260,7 @@ func TestSteeringServers(t *testing.T) {
 		t.Errorf("second path over %s", got)
 	}
 	gone := s.servers[netip.MustParseAddr("10.0.1.1")]
-	s.steers(config.SteerConnection, "10.0.1.2")
+	s.steers(vip.SteerConnection, "10.0.1.2")
 	if len(s.servers) != 1 || gone.prober != nil {
 		t.Errorf("%d servers are steered to, and the one that went is probed: %v", len(s.servers), gone.prober != nil)
 	}
@@ -271,7 +271,7 @@ func TestSteeringAgain(t *testing.T) {
 	const a = "10.0.1.1"
 	s, address := newSteering(t), netip.MustParseAddr(a)
 	s.openFails = errors.New("no port is free")
-	s.steers(config.SteerConnection, a)
+	s.steers(vip.SteerConnection, a)
 	if !s.unprobed() || !strings.Contains(s.servers[address].err.Error(), "no port is free") {
 		t.Fatalf("%v", s.servers[address].err)
 	}
@@ -290,7 +290,7 @@ func TestSteeringAgain(t *testing.T) {
 		t.Error("probes that ended do not begin again")
 	}
 	// A server that the fabric's file does not reach is no work until that changes.
-	s.steers(config.SteerConnection, a, "10.9.9.9")
+	s.steers(vip.SteerConnection, a, "10.9.9.9")
 	lost := s.servers[netip.MustParseAddr("10.9.9.9")]
 	if s.unprobed() {
 		t.Error("a server that no path leads to is looked for again and again")

@@ -174,7 +174,7 @@ func (p *switchPlane) follow(a *controller.Assignment) {
 	p.agents, p.first, p.size = map[string]*polled{}, 0, 0
 	for i := range a.VIPs {
 		v := &a.VIPs[i]
-		if v.Scheme != config.Faild {
+		if !v.Scheme.Row().Switched {
 			continue
 		}
 		if v.Bucketed() && (p.first == 0 || v.ID < p.first) {

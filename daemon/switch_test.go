@@ -27,6 +27,7 @@ import (
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/kernel/swtch"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // fakeFabric is a switch's kernel in memory, which outlives the daemon.
@@ -336,11 +337,11 @@ func TestSwitchStatus(t *testing.T) {
 // cannot be reached at all is said so.
 func TestSwitchFollows(t *testing.T) {
 	p := newSwitchPlane(&fakeFabric{}, config.TLS{}, &stateDir{path: t.TempDir()}, slog.New(slog.DiscardHandler))
-	v := controller.VIP{ID: 5, Scheme: config.Faild, Slots: []controller.Slot{{Number: 0, Server: "s1", API: "unix:/nowhere/s1.sock"}, {Number: 1, Server: "s2", API: "ftp://s2"}}}
+	v := controller.VIP{ID: 5, Scheme: vip.Faild, Slots: []controller.Slot{{Number: 0, Server: "s1", API: "unix:/nowhere/s1.sock"}, {Number: 1, Server: "s2", API: "ftp://s2"}}}
 	p.follow(&controller.Assignment{VIPs: []controller.VIP{v}})
 	client := p.agents["s1"].client
 	v.Slots = append(v.Slots, controller.Slot{Number: 2, Server: "s3", API: "unix:/nowhere/s3.sock"})
-	p.follow(&controller.Assignment{VIPs: []controller.VIP{v, {ID: 6, Scheme: config.Beamer, Slots: []controller.Slot{{Server: "s4"}}}}})
+	p.follow(&controller.Assignment{VIPs: []controller.VIP{v, {ID: 6, Scheme: vip.Beamer, Slots: []controller.Slot{{Server: "s4"}}}}})
 	if len(p.agents) != 3 || p.agents["s1"].client != client {
 		t.Errorf("agents %v", p.agents)
 	}

@@ -191,7 +191,7 @@ func (ch *Change) withoutServers() {
 		if before, ok := ch.view.Base.VIP(v.Name); !takes(v) && (!ok || takes(before)) {
 			if v.Chains() {
 				why := "buckets have nowhere to go; undrain one, or lead clients elsewhere"
-				if v.Scheme == config.Faild {
+				if v.Scheme.Row().Switched {
 					why = "a switch cannot refuse any; undrain one, or lead clients elsewhere (`fairlead drain` of every switch withdraws the routes of all VIPs)"
 				}
 				ch.Notes = append(ch.Notes, fmt.Sprintf("VIP %s: all its servers drain, and go on taking new connections all the same, as %s", v.Name, why))
@@ -341,7 +341,7 @@ func (d *Daemon) concern(a *controller.Assignment) *controller.Assignment {
 	}
 	part := *a
 	part.VIPs = slices.DeleteFunc(slices.Clone(a.VIPs), func(v controller.VIP) bool {
-		return (v.Scheme == config.Faild) != (d.Kind == Switch)
+		return (v.Scheme.Row().Switched) != (d.Kind == Switch)
 	})
 	return &part
 }

@@ -10,14 +10,15 @@ package tables
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sort"
 	"time"
 
 	"github.com/fairlead/fairlead/bpf"
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -110,7 +111,7 @@ func Balancer(a *controller.Assignment, view View) (*Plan, error) {
 		if err != nil {
 			return nil, err
 		}
-		if v.Scheme == beamer {
+		if v.Scheme.Row().Hops {
 			if err := p.bucketed(v, &e, &view); err != nil {
 				return nil, err
 			}
@@ -145,19 +146,18 @@ func (p *Plan) sooner(t time.Time) {
 
 // planServers gives v its range and says what each of its lines names.
 func planServers(v *controller.VIP, sets *sets, alloc *allocator, steers bool) (VIP, error) {
-	forwarding, ok := map[string]bpf.Forwarding{
-		"ipip": bpf.FwdIPIP, "gue": bpf.FwdGUE, "l2": bpf.FwdL2}[v.Forwarding]
-	if !ok {
+	forwarding := v.Forwarding.Row()
+	if forwarding.Number == 0 {
 		return VIP{}, fmt.Errorf("vip %s: forwarding %q: must be ipip, gue or l2", v.Name, v.Forwarding)
 	}
 	r, err := alloc.take(v)
 	if err != nil {
 		return VIP{}, err
 	}
-	pv := VIP{ID: v.ID, Name: v.Name, Lines: r, Hops: v.Scheme == beamer, Slots: make([]Line, r.Size)}
+	pv := VIP{ID: v.ID, Name: v.Name, Lines: r, Hops: v.Scheme.Row().Hops, Slots: make([]Line, r.Size)}
 	for _, s := range v.Slots {
-		l := Line{Addr: s.Address.Unmap(), Forwarding: forwarding, Flags: sets.lines[s.Number], Hops: pv.Hops}
-		if steers && forwarding == bpf.FwdGUE && v.Steer != config.SteerOff && v.Steer != "" {
+		l := Line{Addr: s.Address.Unmap(), Forwarding: bpf.Forwarding(forwarding.Number), Flags: sets.lines[s.Number], Hops: pv.Hops}
+		if steers && forwarding.Ports && v.Steer != vip.SteerOff && v.Steer != "" {
 			l.Flags, l.Steer = l.Flags|LineSteered, v.Steer
 		}
 		pv.Slots[s.Number] = l
@@ -178,38 +178,26 @@ func (p *Plan) service(a *controller.Assignment, v *controller.VIP, r Range,
 	default:
 		return e, fmt.Errorf("vip %s: protocol %q: must be tcp or udp", v.Name, v.Protocol)
 	}
-	policies := map[string]bpf.Policy{"rr": bpf.PolicyRR, "wrr": bpf.PolicyWRR,
-		"p2c": bpf.PolicyP2C, "least-conn": bpf.PolicyLeastConn, "hash": bpf.PolicyHash}
-	pol, ok := policies[v.Policy]
-	if !ok {
+	scheme, pol := v.Scheme.Row(), v.Policy.Row()
+	switch {
+	case pol.Name == "":
 		return e, fmt.Errorf("vip %s: policy %q: must be rr, wrr, p2c, least-conn or hash", v.Name, v.Policy)
+	case scheme.Name == "" || scheme.Switched:
+		return e, fmt.Errorf("vip %s: scheme %q: must be cheetah, jet, full-ct, stateless or beamer", v.Name, v.Scheme)
+	case !slices.Contains(scheme.Policies, v.Policy):
+		return e, fmt.Errorf("vip %s: policy %q: scheme %s places connections by their hash alone: must be hash", v.Name, v.Policy, v.Scheme)
 	}
-	e.Policy = uint8(pol)
+	e.Scheme, e.Policy = scheme.Number, pol.Number
 	layout := layoutOf(v)
 	if err := layout.Validate(); err != nil {
 		return e, fmt.Errorf("vip %s: %w", v.Name, err)
 	}
 	e.Shift = uint8(layout.Shift())
-	switch v.Scheme {
-	case "cheetah":
-		e.Scheme = uint8(bpf.SchemeCheetah)
+	if scheme.Finds == vip.ByCookie {
 		for _, k := range a.Keys {
 			e.Key[k.Epoch&1] = cheetah.VIPKey(k.Secret, v.Address, v.Port, e.Proto)
 			e.Epochs |= 1 << (k.Epoch & 1)
 		}
-	case "jet":
-		e.Scheme = uint8(bpf.SchemeJet)
-	case "full-ct":
-		e.Scheme = uint8(bpf.SchemeFullCT)
-	case "stateless":
-		e.Scheme = uint8(bpf.SchemeStateless)
-	case beamer:
-		e.Scheme = uint8(bpf.SchemeBeamer)
-	default:
-		return e, fmt.Errorf("vip %s: scheme %q: must be cheetah, jet, full-ct, stateless or beamer", v.Name, v.Scheme)
-	}
-	if v.Scheme != "cheetah" && pol != bpf.PolicyHash {
-		return e, fmt.Errorf("vip %s: policy %q: scheme %s places connections by their hash alone: must be hash", v.Name, v.Policy, v.Scheme)
 	}
 	if v.Affinity == "address" {
 		e.Flags |= uint8(bpf.VIPAffinity)
@@ -226,10 +214,10 @@ func (p *Plan) service(a *controller.Assignment, v *controller.VIP, r Range,
 	if sets.all {
 		e.Flags |= uint8(bpf.VIPTrackAll)
 	}
-	if v.Scheme == beamer {
+	if scheme.Chains() {
 		return e, nil // its table comes behind all others: bucketed, place
 	}
-	takers := policy.Table(v.Policy, policyMembers(sets.takers))
+	takers := policy.Table(string(v.Policy), policyMembers(sets.takers))
 	e.NewTable, e.NewSize = base+p.flat, uint32(len(takers))
 	p.flat += e.NewSize
 	e.HashTable = base + p.flat
@@ -249,7 +237,7 @@ func (p *Plan) service(a *controller.Assignment, v *controller.VIP, r Range,
 		p.Tables = append(append(p.Tables, takers...), hash.Entries...)
 	}
 	p.flat += e.HashSize
-	if pol == bpf.PolicyHash {
+	if pol.Hashes {
 		e.NewTable, e.NewSize = e.HashTable, e.HashSize
 		if !sets.working {
 			e.NewSize = 0 // those that drain keep what they have
@@ -263,7 +251,7 @@ func (p *Plan) service(a *controller.Assignment, v *controller.VIP, r Range,
 // default's rows, and their slots are bounded by maxSlots alone.
 func layoutOf(v *controller.VIP) cheetah.Layout {
 	if v.CookieBits == 0 {
-		return cheetah.Layout{Bits: config.DefaultCookieBits}
+		return cheetah.Layout{Bits: vip.TCPTimestamp.Row().DefaultBits}
 	}
 	return cheetah.Layout{Bits: v.CookieBits}
 }
@@ -272,7 +260,7 @@ func layoutOf(v *controller.VIP) cheetah.Layout {
 // without cookies what the widest cookie would name; with buckets, what a row
 // can say beside FL_BUCKET_MOVED and FL_BUCKET_NONE.
 func maxSlots(v *controller.VIP) int {
-	if v.Scheme == beamer {
+	if v.Scheme.Row().Hops {
 		return RowMoved
 	}
 	if v.CookieBits == 0 {
@@ -328,7 +316,7 @@ func (p *Plan) addressEntries(a *controller.Assignment, keys []Key) []Key {
 	}
 	for _, i := range order {
 		v := &a.VIPs[i]
-		if !v.MPTCP || v.Scheme != beamer {
+		if !v.MPTCP || !v.Scheme.Row().Hops {
 			continue
 		}
 		icmp := uint8(wire.ProtoICMP)

@@ -13,12 +13,6 @@ import (
 
 // The parts of a plan that are of scheme beamer.
 
-// Schemes that go by a bucket table.
-const (
-	beamer = "beamer"
-	faild  = "faild" // a switch's, not a balancer's
-)
-
 // Moment is when a plan is made.
 type Moment struct {
 	Now time.Time
@@ -55,7 +49,7 @@ type Stretch struct {
 
 // ofBalancers is a without the VIPs that switches serve.
 func ofBalancers(a *controller.Assignment) *controller.Assignment {
-	others := func(v controller.VIP) bool { return v.Scheme == faild }
+	others := func(v controller.VIP) bool { return v.Scheme.Row().Switched }
 	if !slices.ContainsFunc(a.VIPs, others) {
 		return a
 	}
@@ -71,8 +65,8 @@ func (p *Plan) bucketed(v *controller.VIP, e *bpf.VIP, view *View) error {
 	if t == nil || t.Len() == 0 || t.Len() > buckets.Max {
 		return fmt.Errorf("vip %s: buckets: scheme beamer needs a table of 1 to %d buckets; hand out an assignment that a controller of this build made", v.Name, buckets.Max)
 	}
-	if v.Forwarding == "l2" {
-		return fmt.Errorf("vip %s: forwarding l2: nothing carries a packet's hops, which scheme beamer needs; use ipip or gue", v.Name)
+	if !v.Forwarding.Row().Tunnel {
+		return fmt.Errorf("vip %s: forwarding %s: nothing carries a packet's hops, which scheme %s needs; use ipip or gue", v.Name, v.Forwarding, v.Scheme)
 	}
 	has := make([]bool, buckets.MaxServers+1)
 	has[buckets.None] = true

@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -23,7 +24,7 @@ func TestBeamerPlaces(t *testing.T) {
 		a := drawAssignment(t)
 		for i := range a.VIPs {
 			if v := &a.VIPs[i]; rapid.Bool().Draw(t, "beamer") {
-				v.Scheme, v.Policy, v.CookieBits = beamer, "hash", 0
+				v.Scheme, v.Policy, v.CookieBits = vip.Beamer, "hash", 0
 				v.Buckets = buckets.New(rapid.IntRange(1, 3000).Draw(t, "buckets"), v.BucketServers())
 			}
 		}
@@ -60,7 +61,7 @@ func TestBeamerPlaces(t *testing.T) {
 // A switch's VIPs are none of a balancer's, whatever they say.
 func TestFaildIgnored(t *testing.T) {
 	a := assignment(1, 11)
-	other := controller.VIP{ID: 2, Name: "switched", Address: netip.MustParseAddr("192.0.2.9"), Port: 80, Protocol: "tcp", Scheme: faild}
+	other := controller.VIP{ID: 2, Name: "switched", Address: netip.MustParseAddr("192.0.2.9"), Port: 80, Protocol: "tcp", Scheme: vip.Faild}
 	a.VIPs = append([]controller.VIP{other}, a.VIPs...)
 	p, err := Balancer(a, View{Moment: Moment{Now: setsNow}, Capacity: Capacity{4096, 1 << 16, 4096}, Hashes: Hashes{}, Chains: NewChains(), Random: rand.New(rand.NewPCG(1, 2))})
 	if err != nil {

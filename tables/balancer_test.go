@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -22,7 +23,7 @@ func drawAssignment(t *rapid.T) *controller.Assignment {
 	a.VIPs = nil
 	for _, id := range rapid.SliceOfNDistinct(rapid.Uint32Range(1, 6), 0, 6, rapid.ID[uint32]).Draw(t, "ids") {
 		v := controller.VIP{ID: id, Name: "v", Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(id % 3)}), Port: uint16(id), Protocol: "tcp",
-			Scheme: "cheetah", Policy: rapid.SampledFrom([]string{"rr", "wrr", "p2c", "least-conn", "hash"}).Draw(t, "policy"),
+			Scheme: "cheetah", Policy: rapid.SampledFrom([]vip.Policy{"rr", "wrr", "p2c", "least-conn", "hash"}).Draw(t, "policy"),
 			Forwarding: "ipip", CookieBits: 10, Fragments: rapid.SampledFrom([]string{"drop", "addresses"}).Draw(t, "fragments"),
 			ICMPEcho: rapid.Bool().Draw(t, "echo")}
 		for _, n := range rapid.SliceOfNDistinct(rapid.Uint16Range(0, 70), 0, 12, rapid.ID[uint16]).Draw(t, "slots") {

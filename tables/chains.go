@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/bpf"
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // Scheme beamer: what packets go by is the assignment's bucket table with this
@@ -137,7 +137,7 @@ func (b *Chains) update(v *controller.VIP, down func(vipID uint32, slot uint16) 
 		e = new(buckets.Effective)
 		b.tables[v.ID], b.newUntil[v.ID] = e, now+NewFor
 	}
-	view := buckets.View{Now: now, ChainTime: seconds(v.ChainTime), Servers: v.BucketServers(), EndAfter: b.endAfter, Datagrams: v.Protocol == config.UDP}
+	view := buckets.View{Now: now, ChainTime: seconds(v.ChainTime), Servers: v.BucketServers(), EndAfter: b.endAfter, Datagrams: v.Protocol == vip.UDP}
 	view.Down = func(slot uint16) bool {
 		// Nobody checks a server that was removed. Removed by force it is often
 		// a dead one, and would swallow what is for servers behind it.
@@ -257,7 +257,7 @@ func (b *Chains) Adopt(entries []bpf.VIP, memory func() ([]uint64, error), nowMS
 	clear(b.inForce)
 	clear(b.moved)
 	for _, e := range entries {
-		if bpf.Scheme(e.Scheme) != bpf.SchemeBeamer || bpf.VIPFlags(e.Flags)&bpf.VIPAddressEntry != 0 {
+		if !vip.SchemeOf(e.Scheme).Hops || bpf.VIPFlags(e.Flags)&bpf.VIPAddressEntry != 0 {
 			continue
 		}
 		all, err := memory()

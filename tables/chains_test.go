@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // A server that died and was then removed by force is checked by nobody any
@@ -14,7 +14,7 @@ import (
 // and owns connections, or it swallows what is for that one.
 func TestRemovedStandsLast(t *testing.T) {
 	const now = 1_700_000_000
-	v := &controller.VIP{ID: 1, Name: "web", Protocol: config.TCP, ChainTime: 4 * time.Minute, Slots: []controller.Slot{
+	v := &controller.VIP{ID: 1, Name: "web", Protocol: vip.TCP, ChainTime: 4 * time.Minute, Slots: []controller.Slot{
 		{Number: 0, Server: "up", Weight: 1, State: controller.Active},
 		{Number: 1, Server: "removed", Weight: 1, State: controller.Resting},
 		{Number: 2, Server: "failing", Weight: 1, State: controller.Active},

@@ -5,10 +5,10 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // trackingHashes are the hashes by which a scheme tracks what is foreseen.
@@ -30,7 +30,7 @@ func assignment(version uint64, servers ...int) *controller.Assignment {
 func beamerAssignment(t *buckets.Table, servers ...int) *controller.Assignment {
 	a := assignment(uint64(t.Generation), servers...)
 	v := &a.VIPs[0]
-	v.Scheme, v.Policy, v.CookieBits, v.Buckets, v.ChainTime = config.Beamer, "hash", 0, t, 4*time.Minute
+	v.Scheme, v.Policy, v.CookieBits, v.Buckets, v.ChainTime = vip.Beamer, "hash", 0, t, 4*time.Minute
 	return a
 }
 

@@ -50,7 +50,7 @@ type sets struct {
 // nil, names slots that health checks found down; if no server would be left
 // to take new connections, all active ones take them whatever it says.
 func setsOf(v *controller.VIP, down func(vipID uint32, slot uint16) bool, now time.Time) sets {
-	if v.Scheme == beamer {
+	if v.Scheme.Row().Chains() {
 		return bucketSets(v, down)
 	}
 	c := casting{v: v, now: now, kind: kindOf(v), down: map[uint16]bool{}}

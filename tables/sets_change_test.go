@@ -36,7 +36,7 @@ type conn struct {
 
 func newChanging(t *rapid.T, protocol, kind string) *changing {
 	c := &changing{T: t, now: setsNow, down: map[uint16]bool{}, spare: map[uint16]time.Time{}}
-	c.v = &controller.VIP{ID: 7, Name: "v", Protocol: protocol, Scheme: "jet", Policy: "hash", Hash: kind, HashRows: 512, WarmUp: setsWarmUp}
+	c.v = &controller.VIP{ID: 7, Name: "v", Protocol: protocol, Scheme: "jet", Policy: "hash", Hash: chash.Kind(kind), HashRows: 512, WarmUp: setsWarmUp}
 	if !chash.Kind(kind).Weighted() {
 		c.v.Capacity = 24
 	}

@@ -40,7 +40,7 @@ func reweighted(old int, t time.Time) func(*controller.Slot) {
 
 // setsVIP has an active server of weight 3 in slot 0, and s.
 func setsVIP(protocol, hash string, s ...controller.Slot) *controller.VIP {
-	v := &controller.VIP{ID: 7, Name: "v", Protocol: protocol, Scheme: "jet", Policy: "hash", Hash: hash, HashRows: 1024, WarmUp: setsWarmUp}
+	v := &controller.VIP{ID: 7, Name: "v", Protocol: protocol, Scheme: "jet", Policy: "hash", Hash: chash.Kind(hash), HashRows: 1024, WarmUp: setsWarmUp}
 	if hash == "anchor" {
 		v.HashRows, v.Capacity, v.Horizon = 0, 10, 2
 	}

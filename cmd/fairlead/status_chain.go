@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
-	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // chainView is a VIP of scheme beamer or faild as one daemon has it.
@@ -112,7 +112,7 @@ func (c chainView) text(now time.Time) string {
 func (view *vipView) slotChains(s *slotView) string {
 	owns := "-"
 	for _, c := range view.chains {
-		if c.role == fairleadv1.Role_ROLE_HOST && c.daemon == s.slot.Server && view.vip.Scheme == config.Beamer {
+		if c.role == fairleadv1.Role_ROLE_HOST && c.daemon == s.slot.Server && vip.Scheme(view.vip.Scheme).Row().Hops {
 			owns = fmt.Sprint(c.vip.Buckets.Owned)
 		}
 	}

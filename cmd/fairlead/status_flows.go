@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
-	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // hashLine says by which hash a VIP places what it does not remember, and
@@ -25,7 +25,7 @@ func hashLine(v *fairleadv1.VIP) string {
 	if v.Horizon > 0 {
 		line += fmt.Sprintf(", horizon %d", v.Horizon)
 	}
-	if v.Scheme == config.JET || v.Scheme == config.Cheetah {
+	if vip.Scheme(v.Scheme).Row().Foresees() {
 		line += fmt.Sprintf(", warm-up %v", time.Duration(v.WarmUpMs)*time.Millisecond)
 	}
 	if v.Share {
@@ -37,7 +37,7 @@ func hashLine(v *fairleadv1.VIP) string {
 // flowLine sums what the balancers tracked of a VIP; empty for a scheme that
 // tracks nothing.
 func flowLine(v *fairleadv1.VIP, total *fairleadv1.Counters) string {
-	if v.Scheme == config.Stateless {
+	if vip.Scheme(v.Scheme).Row().Tracks == vip.None {
 		return ""
 	}
 	line := fmt.Sprintf("tracked %d, packets by entry %d, entries replaced %d, refused %d", total.Tracked, total.FlowHits, total.FlowReplaced, total.FlowFull)

@@ -12,8 +12,8 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // statusTable prints the status for people: daemons, then each VIP with its
@@ -199,7 +199,7 @@ func mergeVIPs(answers []answer, force *controller.Assignment) []*vipView {
 // statusOf is what the assignment alone says of a VIP.
 func statusOf(v *controller.VIP) *fairleadv1.VIP {
 	out := &fairleadv1.VIP{Id: v.ID, Name: v.Name, Address: v.Address.String(), Port: uint32(v.Port), Protocol: v.Protocol,
-		Scheme: v.Scheme, Policy: v.Policy, Forwarding: v.Forwarding, Hash: v.Hash, HashRows: uint32(v.HashRows),
+		Scheme: string(v.Scheme), Policy: string(v.Policy), Forwarding: string(v.Forwarding), Hash: string(v.Hash), HashRows: uint32(v.HashRows),
 		Capacity: uint32(v.Capacity), Horizon: uint32(v.Horizon), WarmUpMs: uint64(v.WarmUp.Milliseconds()), Share: v.Share, Mptcp: v.MPTCP}
 	if v.Bucketed() {
 		out.Buckets = &fairleadv1.Buckets{Count: uint32(v.Buckets.Len()), Generation: v.Buckets.Generation, ChainTimeMs: uint64(v.ChainTime.Milliseconds())}
@@ -277,13 +277,13 @@ func (view *vipView) print(w io.Writer) {
 		address = "[" + address + "]"
 	}
 	choices := v.Scheme + ", " + v.Policy
-	if v.Scheme != config.Faild { // which no balancer forwards
+	if !vip.Scheme(v.Scheme).Row().Switched { // which no balancer forwards
 		choices += ", " + v.Forwarding
 	}
 	fmt.Fprintf(w, "\nVIP %s %s:%s/%s: %s\n", v.Name, address, port, v.Protocol, choices)
 	counted, flows := "no balancer answers: no counters", ""
 	switch {
-	case v.Scheme == config.Faild:
+	case vip.Scheme(v.Scheme).Row().Switched:
 		counted = "no switch answers: nothing is known of its nexthops"
 		if slices.ContainsFunc(view.chains, func(c chainView) bool { return c.role == fairleadv1.Role_ROLE_SWITCH }) {
 			counted = ""

@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/kernel/ethtool"
 	"github.com/fairlead/fairlead/kernel/lb"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // fullSize is the packet that clients on the Internet and in most data
@@ -113,7 +114,7 @@ func (r *report) way(ctx context.Context, s *config.Server, tunnels []tunnel, in
 		return
 	}
 	before := len(r.checks)
-	if l2 := slices.ContainsFunc(tunnels, func(t tunnel) bool { return t.forwarding == config.L2 }); l2 && !onLink {
+	if l2 := slices.ContainsFunc(tunnels, func(t tunnel) bool { return !t.forwarding.Row().Tunnel }); l2 && !onLink {
 		r.fail(check, fmt.Sprintf("%s is behind the gateway %s, but forwarding l2 needs it in the same network", s.Address, hop), "use forwarding ipip or gue")
 	}
 	mac, err := neighbour(ctx, route.LinkIndex, hop)
@@ -205,7 +206,7 @@ func (r *report) passedOn(cfg *config.Config) {
 
 // tunnel is what balancers put before the packets of a VIP to one server.
 type tunnel struct {
-	forwarding string
+	forwarding vip.Forwarding
 	bytes      int
 	// clamped: all its packets are TCP whose MSS is, so that no full-size
 	// packet goes that way.
@@ -216,10 +217,10 @@ type tunnel struct {
 // kind, the largest first; frames of switches (scheme faild) are in none.
 func tunnelsTo(cfg *config.Config, s *config.Server) (all []tunnel) {
 	for _, v := range cfg.VIPs {
-		if v.Scheme == config.Faild || !member(v, s.Name) {
+		if v.Scheme.Row().Switched || !member(v, s.Name) {
 			continue
 		}
-		t := tunnel{v.Forwarding, lb.Overhead(v.Scheme, v.Forwarding, s.Address), v.Protocol == config.TCP && v.MSSClamp != nil && *v.MSSClamp}
+		t := tunnel{v.Forwarding, vip.Overhead(v.Scheme, v.Forwarding, s.Address), v.Protocol == vip.TCP && v.MSSClamp != nil && *v.MSSClamp}
 		i := slices.IndexFunc(all, func(o tunnel) bool { return o.forwarding == t.forwarding && o.bytes == t.bytes })
 		if i < 0 {
 			all = append(all, t)

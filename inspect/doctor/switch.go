@@ -229,7 +229,7 @@ func (r *report) servedHere(vips []netip.Addr) {
 func (r *report) faildMAC(cfg *config.Config, server string, interfaces []string) {
 	for i := range cfg.VIPs {
 		v := &cfg.VIPs[i]
-		if v.Scheme != config.Faild || !member(*v, server) {
+		if !v.Scheme.Row().Switched || !member(*v, server) {
 			continue
 		}
 		for _, name := range interfaces {

@@ -6,24 +6,25 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // Scheme beamer's tunnels carry 16 octets of hops, in ipip over IPv6 24: the
 // room that doctor asks for is the largest tunnel's. A switch makes none.
 func TestTunnels(t *testing.T) {
-	vip := func(scheme, forwarding, protocol string, clamp bool) config.VIP {
+	made := func(scheme vip.Scheme, forwarding vip.Forwarding, protocol string, clamp bool) config.VIP {
 		return config.VIP{Scheme: scheme, Forwarding: forwarding, Protocol: protocol, MSSClamp: &clamp, Servers: []config.Member{{Name: "s1"}}}
 	}
 	cfg := &config.Config{VIPs: []config.VIP{
-		vip(config.JET, config.IPIP, config.TCP, false),
-		vip(config.Beamer, config.IPIP, config.TCP, true),
-		vip(config.Beamer, config.IPIP, config.UDP, true),
-		vip(config.Beamer, config.GUE, config.TCP, true),
-		vip(config.Faild, config.IPIP, config.TCP, true),
+		made(vip.JET, vip.IPIP, vip.TCP, false),
+		made(vip.Beamer, vip.IPIP, vip.TCP, true),
+		made(vip.Beamer, vip.IPIP, vip.UDP, true),
+		made(vip.Beamer, vip.GUE, vip.TCP, true),
+		made(vip.Faild, vip.IPIP, vip.TCP, true),
 	}}
 	for address, want := range map[string][]tunnel{
-		"10.0.0.1": {{config.GUE, 48, true}, {config.IPIP, 36, false}, {config.IPIP, 20, false}},
-		"fd00::1":  {{config.GUE, 68, true}, {config.IPIP, 64, false}, {config.IPIP, 40, false}},
+		"10.0.0.1": {{vip.GUE, 48, true}, {vip.IPIP, 36, false}, {vip.IPIP, 20, false}},
+		"fd00::1":  {{vip.GUE, 68, true}, {vip.IPIP, 64, false}, {vip.IPIP, 40, false}},
 	} {
 		if got := tunnelsTo(cfg, &config.Server{Name: "s1", Address: netip.MustParseAddr(address)}); !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", address, got, want)

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/scheme/model"
 	"github.com/fairlead/fairlead/wire"
@@ -150,7 +149,7 @@ func explainBeamer(reason model.Reason, m model.Result) string {
 // its packets, so nothing that is traced here becomes of them.
 func (t *Tracer) switched(p *wire.Parsed) error {
 	for _, v := range t.names {
-		if v.Scheme == config.Faild && p.Version != 0 && v.Address == p.Dst {
+		if v.Scheme.Row().Switched && p.Version != 0 && v.Address == p.Dst {
 			return fmt.Errorf("VIP %s (%s) is of scheme faild: switches send its packets to servers, and no balancer sees them. "+
 				"`fairlead status SWITCH` shows its servers and buckets, `ip neigh show dev BRIDGE` on the switch the MAC address of each bucket; see docs/faild.md, \"Where does a packet go?\"", v.Name, v.Address)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/scheme/model"
+	"github.com/fairlead/fairlead/vip"
 )
 
 const testChainTime = 4 * time.Minute
@@ -18,7 +19,7 @@ const testChainTime = 4 * time.Minute
 // bucketVIP is one of scheme beamer with eight buckets. Bucket 0 has moved from
 // the first server to the second and, with three servers, to the last; all
 // others are the first one's.
-func bucketVIP(id uint32, name, addr, proto, forwarding string, servers ...string) controller.VIP {
+func bucketVIP(id uint32, name, addr, proto string, forwarding vip.Forwarding, servers ...string) controller.VIP {
 	v := testVIP(id, name, addr, proto, forwarding, servers...)
 	table := buckets.New(8, []buckets.Server{{Number: 0, Weight: 1}})
 	o := buckets.Options{Now: uint32(time.Now().Unix()), ChainTime: uint32(testChainTime.Seconds())}

@@ -5,17 +5,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/fabric/steer"
 	"github.com/fairlead/fairlead/kernel/lb"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // A steered packet's story tells its part, and the port that was chosen for it.
 func TestSteeredStory(t *testing.T) {
 	a := *testAssignment
 	v := testVIP(40, "steered", "192.0.2.40", "tcp", "gue", "10.78.0.11")
-	v.Steer = config.SteerConnection
+	v.Steer = vip.SteerConnection
 	a.VIPs = []controller.VIP{v}
 	pinDir, balancer := loadedWith(t, &a, func(o *lb.Options) {
 		o.Steer, o.Source4, o.Source6 = true, netip.MustParsePrefix("10.88.0.1/32"), netip.MustParsePrefix("fd88::1/128")
@@ -26,7 +26,7 @@ func TestSteeredStory(t *testing.T) {
 			row[i].Port = uint16(2000 + i)
 		}
 	}
-	key := lb.SteerKey{Server: netip.MustParseAddr("10.78.0.11"), By: config.SteerConnection}
+	key := lb.SteerKey{Server: netip.MustParseAddr("10.78.0.11"), By: vip.SteerConnection}
 	if err := balancer.SetSteers(map[lb.SteerKey]steer.Row{key: row}); err != nil {
 		t.Fatal(err)
 	}

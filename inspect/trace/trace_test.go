@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
+	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/kernel"
@@ -24,6 +25,7 @@ import (
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/scheme/model"
+	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -44,7 +46,7 @@ var testAssignment = &controller.Assignment{Version: 1, Keys: []controller.Key{{
 
 // trackingVIP is one of schemes jet or full-ct; under jet the second server
 // drains and the last is on standby.
-func trackingVIP(id uint32, name, addr, hash string, servers ...string) controller.VIP {
+func trackingVIP(id uint32, name, addr string, hash chash.Kind, servers ...string) controller.VIP {
 	v := testVIP(id, name, addr, "tcp", "ipip", servers...)
 	v.Scheme, v.Policy, v.Hash, v.Share = "jet", "hash", hash, true
 	if name == "full" {
@@ -58,9 +60,9 @@ func trackingVIP(id uint32, name, addr, hash string, servers ...string) controll
 	return v
 }
 
-func testVIP(id uint32, name, addr, proto, forwarding string, servers ...string) controller.VIP {
+func testVIP(id uint32, name, addr, proto string, forwarding vip.Forwarding, servers ...string) controller.VIP {
 	v := controller.VIP{ID: id, Name: name, Address: netip.MustParseAddr(addr), Port: map[string]uint16{"tcp": 80, "udp": 53}[proto], Protocol: proto,
-		Scheme: map[string]string{"tcp": "cheetah", "udp": "stateless"}[proto], Policy: map[string]string{"tcp": "rr", "udp": "hash"}[proto], Affinity: "connection", Forwarding: forwarding,
+		Scheme: map[string]vip.Scheme{"tcp": "cheetah", "udp": "stateless"}[proto], Policy: map[string]vip.Policy{"tcp": "rr", "udp": "hash"}[proto], Affinity: "connection", Forwarding: forwarding,
 		CookieBits: 12, Fragments: "drop", ICMPEcho: true}
 	for i, s := range servers {
 		v.Slots = append(v.Slots, controller.Slot{Number: uint16(i), Server: fmt.Sprint(name, "-", i+1), Address: netip.MustParseAddr(s), Weight: 1, State: controller.Active})

@@ -10,7 +10,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/kernel"
 )
@@ -24,7 +23,7 @@ import (
 // servesFaild says whether server is in a VIP of scheme faild.
 func servesFaild(as *controller.Assignment, server string) bool {
 	for i := range as.VIPs {
-		if slot, _ := slots(&as.VIPs[i], server); slot != nil && as.VIPs[i].Scheme == config.Faild {
+		if slot, _ := slots(&as.VIPs[i], server); slot != nil && as.VIPs[i].Scheme.Row().Switched {
 			return true
 		}
 	}

@@ -15,10 +15,10 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/kernel/host/hosttest"
+	choices "github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -69,7 +69,7 @@ func (r *rig) ingress() (names []string) {
 	return names
 }
 
-func without(as *controller.Assignment, schemes ...string) *controller.Assignment {
+func without(as *controller.Assignment, schemes ...choices.Scheme) *controller.Assignment {
 	next := *as
 	next.Version++
 	next.VIPs = slices.DeleteFunc(slices.Clone(as.VIPs), func(v controller.VIP) bool { return slices.Contains(schemes, v.Scheme) })
@@ -79,8 +79,8 @@ func without(as *controller.Assignment, schemes ...string) *controller.Assignmen
 // Frames for slots' MACs are accepted while a VIP of scheme faild is there,
 // and not before or after; a killed agent's successor cleans up for it.
 func TestAcceptFollowsFaild(t *testing.T) {
-	all := chainAssignment(config.Faild)
-	none := without(all, config.Faild)
+	all := chainAssignment(choices.Faild)
+	none := without(all, choices.Faild)
 	r := newChainRig(t, none)
 	is := func(want bool) {
 		t.Helper()
@@ -120,8 +120,8 @@ func TestAcceptFollowsFaild(t *testing.T) {
 
 // A card that somebody else made promiscuous stays so.
 func TestPromiscuousByOthers(t *testing.T) {
-	all := chainAssignment(config.Faild)
-	r := newChainRig(t, without(all, config.Faild))
+	all := chainAssignment(choices.Faild)
+	r := newChainRig(t, without(all, choices.Faild))
 	err := r.Server.Do(func() error {
 		l, err := netlink.LinkByName(hosttest.ServerInterface)
 		if err == nil {
@@ -132,7 +132,7 @@ func TestPromiscuousByOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, as := range []*controller.Assignment{all, without(all, config.Faild)} {
+	for _, as := range []*controller.Assignment{all, without(all, choices.Faild)} {
 		if err := r.agent.Apply(as); err != nil {
 			t.Fatal(err)
 		}
@@ -148,8 +148,8 @@ func TestFaildFramesAreDelivered(t *testing.T) {
 	for _, classic := range []bool{false, true} {
 		name := map[bool]string{false: "tcx", true: "clsact"}[classic]
 		t.Run(name, func(t *testing.T) {
-			as := chainAssignment(config.Faild)
-			r := newChainRig(t, without(as, config.Faild))
+			as := chainAssignment(choices.Faild)
+			r := newChainRig(t, without(as, choices.Faild))
 			if classic {
 				r.agent.Close()
 				err := r.Server.Do(func() (err error) {
@@ -218,7 +218,7 @@ func (r *rig) clientSendsTo(addr netip.Addr, mac wire.MAC) {
 // An ICMP error about nobody's connection goes to each other server of the VIP
 // once, as a copy, and a copy to nobody.
 func TestErrorsAreCopied(t *testing.T) {
-	as := chainAssignment(config.Faild)
+	as := chainAssignment(choices.Faild)
 	as.VIPs[0].Slots = append(as.VIPs[0].Slots, controller.Slot{Number: 9, Server: "third", Address: netip.MustParseAddr("10.99.0.9"), State: controller.Draining})
 	r := newChainRig(t, as)
 	r.run()
@@ -268,7 +268,7 @@ func TestErrorsAreCopied(t *testing.T) {
 // host_accept and the card that is open to all frames come back, also where
 // attaching fails at first.
 func TestAcceptComesBack(t *testing.T) {
-	r := newChainRig(t, chainAssignment(config.Faild))
+	r := newChainRig(t, chainAssignment(choices.Faild))
 	pin := filepath.Join(r.pin, kernel.DirLinks, linkName(linkAccept, hosttest.ServerInterface))
 	// Pins are made beside their place, which is taken.
 	if err := os.MkdirAll(filepath.Join(pin+kernel.PinNew, "taken"), 0o700); err != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/bpf"
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/kernel/host/hosttest"
+	choices "github.com/fairlead/fairlead/vip"
 )
 
 // newMaps are those that an agent of the build before schemes beamer and faild
@@ -20,7 +20,7 @@ var newMaps = []string{"host_notes", "host_peers", "host_senders", "host_sources
 // An older build's pins are adopted: counts are carried to the map with more
 // reasons, maps that it had not are made, and its connections live.
 func TestAdoptsAnOlderBuild(t *testing.T) {
-	r := newRig(t, "2", assignment(config.L2, hosttest.Server4, hosttest.Server4, 12))
+	r := newRig(t, "2", assignment(choices.L2, hosttest.Server4, hosttest.Server4, 12))
 	r.listen(hosttest.VIP4)
 	r.during(func() {
 		c := r.dial(hosttest.VIP4)

@@ -13,10 +13,10 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/kernel/host/hosttest"
+	choices "github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -49,7 +49,7 @@ func TestRestartAdopts(t *testing.T) {
 
 // The classic attachment, for kernels without tcx.
 func TestClassicEgress(t *testing.T) {
-	r := newRig(t, "1", assignment(config.L2, hosttest.Server4, hosttest.Server4, 12))
+	r := newRig(t, "1", assignment(choices.L2, hosttest.Server4, hosttest.Server4, 12))
 	err := r.Server.Do(func() error { return Unload(r.pin) })
 	if err == nil {
 		t.Error("unload while the agent runs must be refused")
@@ -77,7 +77,7 @@ func TestClassicEgress(t *testing.T) {
 
 // An agent that cannot start leaves nothing behind, and says what to do.
 func TestFailedOpenLeavesNothing(t *testing.T) {
-	r := newRig(t, "2", assignment(config.L2, hosttest.Server4, hosttest.Server4, 12))
+	r := newRig(t, "2", assignment(choices.L2, hosttest.Server4, hosttest.Server4, 12))
 	pin := r.pin + "-failed"
 	err := r.Server.Do(func() error {
 		_, err := Open(Options{Name: "s", PinDir: pin, Interfaces: []string{"nosuch"}}, r.agent.log)
@@ -112,7 +112,7 @@ func TestFailedOpenLeavesNothing(t *testing.T) {
 // What a process left that was killed while it pinned, and interfaces that are
 // no longer named, are cleared away at the next start.
 func TestLeftovers(t *testing.T) {
-	r := newRig(t, "2", assignment(config.L2, hosttest.Server4, hosttest.Server4, 12))
+	r := newRig(t, "2", assignment(choices.L2, hosttest.Server4, hosttest.Server4, 12))
 	err := r.Server.Do(func() error {
 		lo, err := net.InterfaceByName("lo")
 		if err != nil {
@@ -170,7 +170,7 @@ func TestLeftovers(t *testing.T) {
 // A server whose address moves has two slots for a while: tunnels to both
 // addresses are its own, and connections of both live.
 func TestTwoAddresses(t *testing.T) {
-	r := newRig(t, "1", assignment(config.IPIP, hosttest.Server4, hosttest.Server4, 12))
+	r := newRig(t, "1", assignment(choices.IPIP, hosttest.Server4, hosttest.Server4, 12))
 	r.listen(hosttest.VIP4)
 	tunnel := func(dst netip.Addr) {
 		t.Helper()
@@ -203,7 +203,7 @@ func TestTwoAddresses(t *testing.T) {
 
 // What is new is said to begin when it did, also where the flip came late.
 func TestLateFlip(t *testing.T) {
-	r := newRig(t, "2", assignment(config.L2, hosttest.Server4, hosttest.Server4, 12))
+	r := newRig(t, "2", assignment(choices.L2, hosttest.Server4, hosttest.Server4, 12))
 	r.listen(hosttest.VIP4)
 	next := rotated(r.as, 1, 0, 1)
 	a := r.agent
@@ -256,7 +256,7 @@ func TestSlots(t *testing.T) {
 // VIPs come to the loopback and go from it with the assignment; one that was
 // there before stays.
 func TestVIPsOnLoopback(t *testing.T) {
-	r := newRig(t, "2", assignment(config.L2, hosttest.Server4, hosttest.Server4, 12))
+	r := newRig(t, "2", assignment(choices.L2, hosttest.Server4, hosttest.Server4, 12))
 	has := func(vip netip.Addr) (yes bool) {
 		r.Server.Do(func() error {
 			l, err := net.Listen("tcp", netip.AddrPortFrom(vip, 0).String())

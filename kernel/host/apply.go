@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/bpf"
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/tables"
+	choices "github.com/fairlead/fairlead/vip"
 )
 
 // Apply makes the programs follow an assignment: for packets all at once, for
@@ -140,14 +140,14 @@ func (a *Agent) plan(as *controller.Assignment, at uint64) (*table, error) {
 		switch six := slot.Address.Unmap().Is6(); {
 		case known[six] && (other == nil || known[other.Address.Unmap().Is6()]):
 			v.Flags |= vipSources
-		case refusals(vip) != vipNoTunnel && vip.Scheme != config.Beamer:
+		case refusals(vip) != vipNoTunnel && !vip.Scheme.Row().Hops:
 			t.open[six] = true
 		}
 		old := uint16(noSlot)
 		if other != nil {
 			old = other.Number
 			v.OldTunnel = tables.Key{Addr: other.Address}.Words()
-			if v.Scheme == schemeBeamer || v.Scheme == schemeFaild {
+			if choices.SchemeOf(v.Scheme).Chains() {
 				v.OldSlot = old
 			}
 		}
@@ -210,7 +210,7 @@ const maxKeepalive = 2 * time.Minute
 // entry is the VIP's entry without what depends on time.
 func (a *Agent) entry(as *controller.Assignment, vip *controller.VIP, slot *controller.Slot) (bpf.HostVIP, tables.Key, error) {
 	key := tables.Key{Addr: vip.Address.Unmap(), Port: vip.Port, Proto: protoTCP}
-	if vip.Protocol == config.UDP {
+	if vip.Protocol == choices.UDP {
 		key.Proto = protoUDP
 	}
 	if vip.ID >= maxVIPID {
@@ -224,7 +224,7 @@ func (a *Agent) entry(as *controller.Assignment, vip *controller.VIP, slot *cont
 	if vip.MSSClamp && key.Proto == protoTCP {
 		v.Mss = a.mss(vip, slot)
 	}
-	if vip.Scheme != config.Cheetah || key.Proto != protoTCP {
+	if vip.Scheme.Row().Carrier(vip.Protocol) == "" {
 		return v, key, nil
 	}
 	layout := cheetah.Layout{Bits: vip.CookieBits}
@@ -288,7 +288,7 @@ func addShared(t *table, service tables.Key, v bpf.HostVIP) {
 			Addr: k.Words(), Proto: k.Proto, Used: 1, Id: v.Id, Slot: v.Slot, OldSlot: noSlot,
 			Tunnel: v.Tunnel, OldTunnel: v.OldTunnel, Flags: v.Flags & vipSources,
 		}
-		if v.Scheme == schemeBeamer || v.Scheme == schemeFaild {
+		if choices.SchemeOf(v.Scheme).Chains() {
 			e := t.entries[k]
 			e.Scheme, e.OldSlot, e.Flags, e.Generation, e.ChainMs = v.Scheme, v.OldSlot, v.Flags, v.Generation, v.ChainMs
 			t.entries[k] = e
@@ -296,39 +296,16 @@ func addShared(t *table, service tables.Key, v bpf.HostVIP) {
 	}
 }
 
-// What scheme beamer's hops add to a tunnel: FL_HOPS_BYTES, and as a header of
-// IPv6's options FL_HOPS6_BYTES.
-const (
-	hopsBytes  = 16
-	hopsBytes6 = 24
-)
-
 // mss is the largest segment that a client may send so that it still reaches
 // this server with the tunnel's headers before it; 0 leaves the stack's.
 func (a *Agent) mss(vip *controller.VIP, slot *controller.Slot) uint16 {
-	if vip.Scheme == config.Faild {
-		return 0 // a switch puts nothing before its packets
-	}
-	tunnel := 0
-	switch vip.Forwarding {
-	case config.L2:
+	tunnel := choices.Overhead(vip.Scheme, vip.Forwarding, slot.Address)
+	if tunnel == 0 {
 		return 0
-	case config.GUE:
-		tunnel = 8 + 4
-	}
-	if vip.Scheme == config.Beamer {
-		tunnel += hopsBytes
-		if vip.Forwarding == config.IPIP && slot.Address.Unmap().Is6() {
-			tunnel += hopsBytes6 - hopsBytes
-		}
 	}
 	headers := 20 + 20
 	if vip.Address.Unmap().Is6() {
 		headers = 40 + 20
-	}
-	tunnel += 20
-	if slot.Address.Unmap().Is6() {
-		tunnel += 20
 	}
 	mtu := 0
 	for _, d := range a.devices {

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/bpf"
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/scheme/beamer"
 )
 
@@ -197,7 +196,7 @@ func (a *Agent) describeOwn(s *Status) {
 	}
 	tunnels := false
 	for _, v := range a.chains {
-		if v.scheme != config.Beamer {
+		if !v.scheme.Hops {
 			continue
 		}
 		tunnels = true

@@ -12,10 +12,10 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/kernel/host/hosttest"
+	choices "github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -27,11 +27,11 @@ var (
 )
 
 // tunnelAssignment is chainAssignment under any scheme and forwarding.
-func tunnelAssignment(scheme, forwarding string) *controller.Assignment {
+func tunnelAssignment(scheme choices.Scheme, forwarding choices.Forwarding) *controller.Assignment {
 	as := chainAssignment(scheme)
 	for i := range as.VIPs {
 		as.VIPs[i].Forwarding, as.VIPs[i].CookieBits = forwarding, 12
-		if scheme != config.Beamer {
+		if scheme != choices.Beamer {
 			as.VIPs[i].Buckets, as.VIPs[i].ChainTime = nil, 0
 		}
 	}
@@ -117,18 +117,18 @@ func (r *rig) know() {
 // Neighbour discovery in a tunnel moves nothing, whoever sends it. Without
 // guards it does: the packets are right.
 func TestNeighbourDiscoveryInTunnels(t *testing.T) {
-	for _, scheme := range []string{config.Cheetah, config.JET, config.Beamer} {
+	for _, scheme := range []choices.Scheme{choices.Cheetah, choices.JET, choices.Beamer} {
 		for _, c := range []struct {
-			forwarding string
+			forwarding choices.Forwarding
 			tunnel     wire.Tunnel
-		}{{config.IPIP, wire.IPIP}, {config.GUE, wire.GUE}} {
-			t.Run(scheme+"-"+c.forwarding, func(t *testing.T) {
+		}{{choices.IPIP, wire.IPIP}, {choices.GUE, wire.GUE}} {
+			t.Run(string(scheme)+"-"+string(c.forwarding), func(t *testing.T) {
 				r := newChainRig(t, tunnelAssignment(scheme, c.forwarding))
 				r.know()
 				sent := uint64(0)
 				for _, known := range []bool{true, false} {
 					for _, six := range []bool{false, true} {
-						if !six && scheme == config.Beamer { // its servers have one family
+						if !six && scheme == choices.Beamer { // its servers have one family
 							continue
 						}
 						for _, packet := range linkOnly() {
@@ -181,9 +181,9 @@ func (r *rig) reaches(o wire.Outer, port uint16, ip wire.IP) bool {
 // Tunnels are taken from known sources in every scheme; from all of a family of
 // which the assignment names none, which is said; and from those that it adds.
 func TestForeignSources(t *testing.T) {
-	for _, scheme := range []string{config.Cheetah, config.JET} {
-		t.Run(scheme, func(t *testing.T) {
-			as := tunnelAssignment(scheme, config.GUE)
+	for _, scheme := range []choices.Scheme{choices.Cheetah, choices.JET} {
+		t.Run(string(scheme), func(t *testing.T) {
+			as := tunnelAssignment(scheme, choices.GUE)
 			r := newChainRig(t, as)
 			r.listen(hosttest.VIP4)
 			r.listen(hosttest.VIP6)
@@ -209,7 +209,7 @@ func TestForeignSources(t *testing.T) {
 			}
 			apply := func(sources ...string) {
 				t.Helper()
-				next := tunnelAssignment(scheme, config.GUE)
+				next := tunnelAssignment(scheme, choices.GUE)
 				next.Version, next.Sources = r.as.Version+1, prefixes(sources...)
 				r.as = next
 				if err := r.agent.Apply(next); err != nil {
@@ -254,11 +254,11 @@ func TestForeignSources(t *testing.T) {
 // agents. With the next version, which comes when all have it, the old one is not.
 func TestForwardingChanges(t *testing.T) {
 	for _, c := range []struct {
-		from, to string
+		from, to choices.Forwarding
 		old, new wire.Tunnel
-	}{{config.IPIP, config.GUE, wire.IPIP, wire.GUE}, {config.GUE, config.IPIP, wire.GUE, wire.IPIP}, {config.IPIP, config.L2, wire.IPIP, wire.IPIP}} {
-		t.Run(c.from+"-"+c.to, func(t *testing.T) {
-			r := newChainRig(t, tunnelAssignment(config.JET, c.from))
+	}{{choices.IPIP, choices.GUE, wire.IPIP, wire.GUE}, {choices.GUE, choices.IPIP, wire.GUE, wire.IPIP}, {choices.IPIP, choices.L2, wire.IPIP, wire.IPIP}} {
+		t.Run(string(c.from+"-"+c.to), func(t *testing.T) {
+			r := newChainRig(t, tunnelAssignment(choices.JET, c.from))
 			r.listen(hosttest.VIP4)
 			port := uint16(20000)
 			try := func(what string, kind wire.Tunnel, want bool) {
@@ -270,7 +270,7 @@ func TestForwardingChanges(t *testing.T) {
 			}
 			apply := func(version uint64) {
 				t.Helper()
-				r.as = tunnelAssignment(config.JET, c.to)
+				r.as = tunnelAssignment(choices.JET, c.to)
 				r.as.Version = version
 				if err := r.agent.Apply(r.as); err != nil {
 					t.Fatal(err)
@@ -290,7 +290,7 @@ func TestForwardingChanges(t *testing.T) {
 			try("meanwhile, restarted", c.old, true)
 			apply(3)
 			try("after", c.old, false)
-			if c.to != config.L2 {
+			if c.to != choices.L2 {
 				try("after", c.new, true)
 			}
 			r.agent.Close()
@@ -302,7 +302,7 @@ func TestForwardingChanges(t *testing.T) {
 
 // What a balancer finds its way through, so does the server: to the listener.
 func TestExtensionHeaders(t *testing.T) {
-	r := newChainRig(t, tunnelAssignment(config.Beamer, config.IPIP))
+	r := newChainRig(t, tunnelAssignment(choices.Beamer, choices.IPIP))
 	r.listen(hosttest.VIP6)
 	for i, ip := range []wire.IP{
 		{}, {Atomic: true}, {Extensions: []wire.Extension{{Type: 0}}}, {Extensions: []wire.Extension{{Type: 0, Body: append([]byte{0x1e, 28}, make([]byte, 28)...)}}},
@@ -317,7 +317,7 @@ func TestExtensionHeaders(t *testing.T) {
 // A table that an older agent left has no flags: nothing that was taken before
 // the first Apply is refused.
 func TestOlderTable(t *testing.T) {
-	r := newChainRig(t, tunnelAssignment(config.JET, config.IPIP))
+	r := newChainRig(t, tunnelAssignment(choices.JET, choices.IPIP))
 	r.listen(hosttest.VIP4)
 	old := r.agent.table.clone()
 	for k, v := range old.entries {

@@ -10,17 +10,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/kernel/host/hosttest"
 	"github.com/fairlead/fairlead/scheme/cheetah"
+	choices "github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
 func mptcpAssignment() *controller.Assignment {
-	as := chainAssignment(config.Beamer)
+	as := chainAssignment(choices.Beamer)
 	for i := range as.VIPs {
-		as.VIPs[i].MPTCP = as.VIPs[i].Protocol == config.TCP
+		as.VIPs[i].MPTCP = as.VIPs[i].Protocol == choices.TCP
 	}
 	return as
 }
@@ -80,7 +80,7 @@ func (r *rig) sysctl(file string) (value byte) {
 // of others stay. A killed agent's successor removes what that one made.
 func TestJoinsFollowTheAssignment(t *testing.T) {
 	all := mptcpAssignment()
-	none := chainAssignment(config.Beamer)
+	none := chainAssignment(choices.Beamer)
 	none.Version = all.Version + 1
 	r := newChainRig(t, none)
 	foreign := netip.AddrPortFrom(hosttest.Server4, 0)
@@ -154,7 +154,7 @@ func TestJoinsAreKept(t *testing.T) {
 	})
 	eventually(t, "the endpoints are there again", func() bool { at, _ := r.kernelJoins(); return len(at) == 2 })
 
-	if err := r.agent.Apply(chainAssignment(config.Beamer)); err != nil {
+	if err := r.agent.Apply(chainAssignment(choices.Beamer)); err != nil {
 		t.Fatal(err)
 	}
 	inMPTCP(t, r.Server, func(p *pathManager) error { // a namespace has room for eight

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/kernel/host/hosttest"
+	choices "github.com/fairlead/fairlead/vip"
 )
 
 // A connection that is silent is renewed: the agent's keepalives are set, and
@@ -92,7 +92,7 @@ func TestKeepaliveRenewsTheCookie(t *testing.T) {
 // are, longer ones made short enough for the cookie, without giving the
 // connection up sooner than it wanted.
 func TestKeepaliveOfTheApplication(t *testing.T) {
-	r := newRig(t, "1", assignment(config.L2, hosttest.Server4, hosttest.Server4, 15))
+	r := newRig(t, "1", assignment(choices.L2, hosttest.Server4, hosttest.Server4, 15))
 	names := []int{unix.TCP_KEEPIDLE, unix.TCP_KEEPINTVL, unix.TCP_KEEPCNT}
 	for _, c := range []struct{ set, want []int }{
 		{[]int{10, 3, 2}, []int{10, 3, 2}},

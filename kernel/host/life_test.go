@@ -9,9 +9,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/kernel/host/hosttest"
+	choices "github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -21,7 +21,7 @@ func eachSysctl(t *testing.T, bits int, f func(t *testing.T, r *rig)) {
 	t.Helper()
 	for _, timestamps := range bothSysctls {
 		t.Run("timestamps"+timestamps, func(t *testing.T) {
-			r := newRig(t, timestamps, assignment(config.IPIP, hosttest.Server4, hosttest.Server4, bits))
+			r := newRig(t, timestamps, assignment(choices.IPIP, hosttest.Server4, hosttest.Server4, bits))
 			for _, vip := range []netip.Addr{hosttest.VIP4} {
 				if err := r.Tunnel(vip, wire.Outer{Tunnel: wire.IPIP, Src: hosttest.Client4, Dst: hosttest.Server4}); err != nil {
 					t.Fatal(err)
@@ -289,7 +289,7 @@ func TestSYNCookies(t *testing.T) {
 // The look-ups begin with the first connection that needs one, before any
 // watch on the sysctl could see that it changed.
 func TestSysctlChanges(t *testing.T) {
-	r := newRig(t, "2", assignment(config.L2, hosttest.Server4, hosttest.Server4, 12))
+	r := newRig(t, "2", assignment(choices.L2, hosttest.Server4, hosttest.Server4, 12))
 	r.listen(hosttest.VIP4)
 	r.during(func() {
 		old := r.dial(hosttest.VIP4)

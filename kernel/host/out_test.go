@@ -12,10 +12,10 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/kernel/host/hosttest"
 	"github.com/fairlead/fairlead/scheme/cheetah"
+	choices "github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -126,7 +126,7 @@ func TestMultipathClient(t *testing.T) {
 // Clients without timestamps, and connections that were there before the
 // agent, are left alone and counted.
 func TestNoTimestamps(t *testing.T) {
-	r := newRig(t, "1", assignment(config.L2, hosttest.Server4, hosttest.Server4, 12))
+	r := newRig(t, "1", assignment(choices.L2, hosttest.Server4, hosttest.Server4, 12))
 	r.listen(hosttest.VIP4)
 	with := r.dial(hosttest.VIP4)
 	if err := r.Client.Sysctl("net.ipv4.tcp_timestamps", "0"); err != nil {
@@ -145,7 +145,7 @@ func TestNoTimestamps(t *testing.T) {
 // A listener for both families sees IPv4 as mapped addresses; a VIP of all
 // ports has no port to look up.
 func TestDualStackListenerAllPorts(t *testing.T) {
-	as := assignment(config.L2, hosttest.Server4, hosttest.Server4, 12)
+	as := assignment(choices.L2, hosttest.Server4, hosttest.Server4, 12)
 	for i := range as.VIPs {
 		as.VIPs[i].Port = 0
 	}

@@ -11,11 +11,11 @@ import (
 	"github.com/vishvananda/netns"
 
 	"github.com/fairlead/fairlead/bpf"
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/health"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/kernel/nexthop"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // What the agent does for VIPs of schemes beamer and faild, whose servers know
@@ -79,7 +79,7 @@ func (a *Agent) planOwn(as *controller.Assignment) (p ownPlan, err error) {
 	p.peers = planPeers(as, a.o.Server)
 	p.faild = servesFaild(as, a.o.Server)
 	p.sources, p.open = planSources(as.Sources)
-	if slices.ContainsFunc(p.chains, func(c *chainVIP) bool { return c.scheme == config.Beamer }) {
+	if slices.ContainsFunc(p.chains, func(c *chainVIP) bool { return c.scheme.Hops }) {
 		return p, p.open
 	}
 	return p, nil
@@ -118,7 +118,7 @@ func (a *Agent) settle(p ownPlan, before *table) error {
 func (a *Agent) forgetGenerations(before *table) error {
 	for key, v := range a.table.entries {
 		old, had := before.entries[key]
-		if v.Scheme != schemeBeamer || had && old.Generation == v.Generation {
+		if !vip.SchemeOf(v.Scheme).Hops || had && old.Generation == v.Generation {
 			continue
 		}
 		var own bpf.HostOwn
@@ -140,7 +140,7 @@ func (a *Agent) keep() error {
 		a.syncJoins()
 	}
 	for _, v := range a.chains {
-		if v.scheme == config.Faild {
+		if v.scheme.Switched {
 			return a.openCards()
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/bpf"
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/kernel/nexthop"
@@ -64,7 +63,7 @@ func planPeers(as *controller.Assignment, server string) peerPlan {
 			p.peers[bpf.HostPeerKey{VipId: vip.ID, Slot: s.Number}] = addr
 			// Faild's packets go by the switch, to MAC addresses that name slots:
 			// a way says no more than whether the server is silent.
-			beamer := vip.Scheme == config.Beamer
+			beamer := vip.Scheme.Row().Hops
 			if beamer {
 				p.senders[addr.As16()] = true
 			}

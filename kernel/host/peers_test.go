@@ -16,11 +16,11 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/bpf"
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/kernel/host/hosttest"
 	"github.com/fairlead/fairlead/kernel/nexthop"
+	choices "github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -45,7 +45,7 @@ func (r *rig) peer(vip uint32, slot uint16) (p bpf.HostPeer, ok bool) {
 
 // The ways to other servers are known when Apply returns.
 func TestPeersAreResolved(t *testing.T) {
-	r := newChainRig(t, chainAssignment(config.Beamer))
+	r := newChainRig(t, chainAssignment(choices.Beamer))
 	for _, p := range r.agent.Status().Peers {
 		if p.Slot != 3 || !p.Looked || p.Hop.State != nexthop.Resolved {
 			t.Errorf("peer %+v", p)
@@ -151,10 +151,10 @@ func TestChainWorksAtOnce(t *testing.T) {
 		{hosttest.VIP6, hosttest.Server6, hosttest.Client6, wire.GUE},
 	} {
 		t.Run(fmt.Sprintf("%v-%v", c.vip, c.tunnel), func(t *testing.T) {
-			as := chainAssignment(config.Beamer)
+			as := chainAssignment(choices.Beamer)
 			if c.tunnel == wire.GUE {
 				for i := range as.VIPs {
-					as.VIPs[i].Forwarding = config.GUE
+					as.VIPs[i].Forwarding = choices.GUE
 				}
 			}
 			r := newChainRig(t, as)
@@ -190,7 +190,7 @@ func TestChainWorksAtOnce(t *testing.T) {
 
 // What claims to be a tunnel and comes from nobody known is dropped.
 func TestForeignSource(t *testing.T) {
-	r := newChainRig(t, chainAssignment(config.Beamer))
+	r := newChainRig(t, chainAssignment(choices.Beamer))
 	hops := wire.NewHops(r.agent.SharedNow(), 1, 3)
 	forged := wire.Outer{Src: netip.MustParseAddr("10.99.0.66"), Dst: hosttest.Server4, Hops: &hops}
 	r.sendFromClient(forged.Encapsulate(stray(hosttest.VIP4).Packet()))
@@ -204,8 +204,8 @@ func TestForeignSource(t *testing.T) {
 // packets go to its own MAC or by Faild's switch, until it answers again: a
 // flow that begins is taken here meanwhile, though a chain names it.
 func TestPeersAreSilent(t *testing.T) {
-	for _, scheme := range []string{config.Beamer, config.Faild} {
-		t.Run(scheme, func(t *testing.T) {
+	for _, scheme := range []choices.Scheme{choices.Beamer, choices.Faild} {
+		t.Run(string(scheme), func(t *testing.T) {
 			r := newChainRig(t, chainAssignment(scheme))
 			r.run()
 			silent := func() (n int) {
@@ -247,7 +247,7 @@ func TestPeersAreSilent(t *testing.T) {
 				t.Fatal(err)
 			}
 			eventually(t, "it is silent", func() bool { return silent() == 2 })
-			if scheme == config.Beamer {
+			if scheme == choices.Beamer {
 				hops := wire.NewHops(r.agent.SharedNow(), 1, 3)
 				begins := wire.UDP{Src: netip.MustParseAddrPort("198.51.100.7:4000"), Dst: netip.AddrPortFrom(hosttest.VIP4, 80)}
 				r.sendFromClient(wire.Outer{Src: hosttest.Client4, Dst: hosttest.Server4, Hops: &hops}.Encapsulate(begins.Packet()))
@@ -265,7 +265,7 @@ func TestPeersAreSilent(t *testing.T) {
 // A previous server whose MAC changes is followed, and one that leaves the
 // assignment is forgotten.
 func TestPeersAreFollowed(t *testing.T) {
-	r := newChainRig(t, chainAssignment(config.Beamer))
+	r := newChainRig(t, chainAssignment(choices.Beamer))
 	stop := r.run()
 	mac := [6]byte{2, 0, 0, 0, 7, 7}
 	err := r.Client.Do(func() error {
@@ -307,7 +307,7 @@ func TestPeersAreFollowed(t *testing.T) {
 	}
 	// An agent that finds it pinned forgets it, too.
 	stop()
-	r.reopen(chainAssignment(config.Beamer))
+	r.reopen(chainAssignment(choices.Beamer))
 	r.reopen(&next)
 	if p, ok := r.peer(1, 3); ok {
 		t.Errorf("%+v is left after a restart", p)
@@ -317,7 +317,7 @@ func TestPeersAreFollowed(t *testing.T) {
 // Of a large pool's servers only those are looked up that a chain names or
 // that are on their way out.
 func TestLargePools(t *testing.T) {
-	as := chainAssignment(config.Beamer)
+	as := chainAssignment(choices.Beamer)
 	as.VIPs = as.VIPs[:1]
 	vip := &as.VIPs[0]
 	servers := []buckets.Server{{Number: 5, Weight: 1}}

@@ -15,11 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/kernel/host/hosttest"
 	"github.com/fairlead/fairlead/scheme/cheetah"
+	choices "github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -57,11 +57,11 @@ func secret(epoch uint32) []byte {
 }
 
 // assignment has one TCP VIP of each family on port 80.
-func assignment(forwarding string, tunnel4, tunnel6 netip.Addr, bits int) *controller.Assignment {
+func assignment(forwarding choices.Forwarding, tunnel4, tunnel6 netip.Addr, bits int) *controller.Assignment {
 	as := &controller.Assignment{Version: 1, Keys: []controller.Key{{Epoch: 0, Secret: secret(0)}}}
 	for i, a := range []netip.Addr{hosttest.VIP4, hosttest.VIP6} {
 		as.VIPs = append(as.VIPs, controller.VIP{
-			ID: uint32(i + 1), Name: fmt.Sprintf("v%d", i), Address: a, Port: 80, Protocol: config.TCP, Scheme: config.Cheetah,
+			ID: uint32(i + 1), Name: fmt.Sprintf("v%d", i), Address: a, Port: 80, Protocol: choices.TCP, Scheme: choices.Cheetah,
 			Policy: "rr", Forwarding: forwarding, CookieBits: bits, MSSClamp: true,
 			Slots: []controller.Slot{
 				{Number: 3, Server: "other", Address: hosttest.Client4, State: controller.Active},
@@ -306,14 +306,15 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 func TestConnections(t *testing.T) {
 	for _, c := range []struct {
-		name, forwarding string
-		outer            wire.Outer
+		name       string
+		forwarding choices.Forwarding
+		outer      wire.Outer
 	}{
-		{"ipip4", config.IPIP, wire.Outer{Tunnel: wire.IPIP, Src: hosttest.Client4, Dst: hosttest.Server4}},
-		{"ipip6", config.IPIP, wire.Outer{Tunnel: wire.IPIP, Src: hosttest.Client6, Dst: hosttest.Server6}},
-		{"gue4", config.GUE, wire.Outer{Tunnel: wire.GUE, Src: hosttest.Client4, Dst: hosttest.Server4, SrcPort: 50000}},
-		{"gue6", config.GUE, wire.Outer{Tunnel: wire.GUE, Src: hosttest.Client6, Dst: hosttest.Server6, SrcPort: 50000}},
-		{"l2", config.L2, wire.Outer{}},
+		{"ipip4", choices.IPIP, wire.Outer{Tunnel: wire.IPIP, Src: hosttest.Client4, Dst: hosttest.Server4}},
+		{"ipip6", choices.IPIP, wire.Outer{Tunnel: wire.IPIP, Src: hosttest.Client6, Dst: hosttest.Server6}},
+		{"gue4", choices.GUE, wire.Outer{Tunnel: wire.GUE, Src: hosttest.Client4, Dst: hosttest.Server4, SrcPort: 50000}},
+		{"gue6", choices.GUE, wire.Outer{Tunnel: wire.GUE, Src: hosttest.Client6, Dst: hosttest.Server6, SrcPort: 50000}},
+		{"l2", choices.L2, wire.Outer{}},
 	} {
 		for _, timestamps := range []string{"1", "2"} {
 			for _, vip := range []netip.Addr{hosttest.VIP4, hosttest.VIP6} {

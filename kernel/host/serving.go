@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/bpf"
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/kernel/swtch"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/scheme/stateless"
+	choices "github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -63,7 +63,7 @@ type Serving struct {
 type chainVIP struct {
 	id         uint32
 	name       string
-	scheme     string
+	scheme     choices.SchemeRow
 	service    netip.AddrPort // port 0: all
 	proto      uint8
 	slot       uint16
@@ -73,7 +73,7 @@ type chainVIP struct {
 	generation uint32
 	hashKey    cheetah.Key
 	disabled   bool
-	health     *controller.Health
+	health     *choices.Health
 	// joins are the ports of MPTCP joins that end here, by slot.
 	joins map[uint16]uint16
 }
@@ -89,17 +89,17 @@ func chainVIPs(as *controller.Assignment, server string) []*chainVIP {
 			continue
 		}
 		v := &chainVIP{
-			id: vip.ID, name: vip.Name, scheme: vip.Scheme, proto: protoTCP, slot: slot.Number,
+			id: vip.ID, name: vip.Name, scheme: vip.Scheme.Row(), proto: protoTCP, slot: slot.Number,
 			service:    netip.AddrPortFrom(vip.Address.Unmap(), vip.Port),
-			ports:      vip.Affinity != config.Address && vip.Fragments != config.Addresses,
+			ports:      vip.Affinity != choices.Address && vip.Fragments != choices.Addresses,
 			generation: vip.Buckets.Generation, hashKey: as.HashKey, health: vip.Health,
 			disabled: slot.State != controller.Active && slot.State != controller.Joining,
 		}
-		if vip.Protocol == config.UDP {
+		if vip.Protocol == choices.UDP {
 			v.proto = protoUDP
 		}
 		v.buckets = len(vip.Buckets.Current)
-		if vip.Scheme == config.Faild {
+		if v.scheme.Switched {
 			v.seed = swtch.SeedOf(as.HashKey)
 		}
 		if vip.MPTCP {
@@ -117,10 +117,7 @@ func chainVIPs(as *controller.Assignment, server string) []*chainVIP {
 
 // fill sets what schemes beamer and faild have in the table of VIPs.
 func (v *chainVIP) fill(e *bpf.HostVIP, vip *controller.VIP) {
-	e.Scheme = schemeBeamer
-	if vip.Scheme == config.Faild {
-		e.Scheme = schemeFaild
-	}
+	e.Scheme = v.scheme.Number
 	e.Generation = v.generation
 	e.ChainMs = uint32(min(vip.ChainTime.Milliseconds(), math.MaxInt32))
 }
@@ -128,7 +125,7 @@ func (v *chainVIP) fill(e *bpf.HostVIP, vip *controller.VIP) {
 // bucket is the bucket of a client's connection to port: by fl_vip's hash_key
 // and fl_scale, the same everywhere, or as a switch hashes it.
 func (v *chainVIP) bucket(client netip.AddrPort, port uint16) int {
-	if v.scheme == config.Faild {
+	if v.scheme.Switched {
 		return wire.FaildBucket(v.seed, client, netip.AddrPortFrom(v.service.Addr(), port), v.proto, v.buckets)
 	}
 	return stateless.Row(stateless.Hash(v.hashKey, client, port, v.ports), v.buckets)

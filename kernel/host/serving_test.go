@@ -15,31 +15,31 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/bpf"
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/kernel/host/hosttest"
 	"github.com/fairlead/fairlead/kernel/swtch"
 	"github.com/fairlead/fairlead/scheme/cheetah"
+	choices "github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
 // chainAssignment has one VIP of each family and protocol on port 80, of
 // scheme beamer or faild, with this server and another.
-func chainAssignment(scheme string) *controller.Assignment {
+func chainAssignment(scheme choices.Scheme) *controller.Assignment {
 	as := &controller.Assignment{Version: 1, Keys: []controller.Key{{Epoch: 0, Secret: secret(0)}}, HashKey: cheetah.Key{7, 11},
 		Sources: []netip.Prefix{netip.PrefixFrom(hosttest.Client4, 32), netip.PrefixFrom(hosttest.Client6, 128)}}
 	servers := []buckets.Server{{Number: 3, Weight: 1}, {Number: 5, Weight: 1}}
 	for _, a := range []netip.Addr{hosttest.VIP4, hosttest.VIP6} {
-		for _, protocol := range []string{config.TCP, config.UDP} {
+		for _, protocol := range []string{choices.TCP, choices.UDP} {
 			mine, other := hosttest.Server4, hosttest.Client4
 			if a.Is6() {
 				mine, other = hosttest.Server6, hosttest.Client6
 			}
 			as.VIPs = append(as.VIPs, controller.VIP{
 				ID: uint32(len(as.VIPs) + 1), Name: fmt.Sprintf("v%d", len(as.VIPs)+1), Address: a, Port: 80, Protocol: protocol, Scheme: scheme,
-				Policy: config.Hash, Affinity: config.Connection, Forwarding: config.IPIP, MSSClamp: true, Fragments: config.Drop,
+				Policy: choices.ByTheHash, Affinity: choices.Connection, Forwarding: choices.IPIP, MSSClamp: true, Fragments: choices.Drop,
 				Buckets: buckets.New(100, servers), ChainTime: 4 * time.Minute,
 				Slots: []controller.Slot{
 					{Number: 3, Server: "other", Address: other, State: controller.Active, Weight: 1},
@@ -151,7 +151,7 @@ func (r *rig) listenOn(address string) net.Listener {
 func TestServingCountsConnections(t *testing.T) {
 	for i, vip := range []netip.Addr{hosttest.VIP4, hosttest.VIP6} {
 		t.Run(vip.String(), func(t *testing.T) {
-			r := newChainRig(t, chainAssignment(config.Beamer))
+			r := newChainRig(t, chainAssignment(choices.Beamer))
 			id := uint32(2*i + 1)
 			if s := r.serving(id); s.Connections != 0 || len(s.owns()) != 0 || s.Slot != 5 || s.Buckets != 100 || s.Generation != 1 {
 				t.Fatalf("before any connection: %+v", s)
@@ -216,7 +216,7 @@ func TestServingCountsConnections(t *testing.T) {
 
 // A server that closes first owns the connection until TIME_WAIT ends.
 func TestServingCountsTimeWait(t *testing.T) {
-	r := newChainRig(t, chainAssignment(config.Beamer))
+	r := newChainRig(t, chainAssignment(choices.Beamer))
 	var l net.Listener
 	err := r.Server.Do(func() (err error) {
 		l, err = net.Listen("tcp", "10.99.99.99:80")
@@ -243,7 +243,7 @@ func TestServingCountsTimeWait(t *testing.T) {
 
 // UDP's connected sockets are connections; those that listen are none.
 func TestServingCountsDatagrams(t *testing.T) {
-	r := newChainRig(t, chainAssignment(config.Beamer))
+	r := newChainRig(t, chainAssignment(choices.Beamer))
 	clients := []string{"10.99.0.1:5001", "10.99.0.1:5002"}
 	for _, client := range clients {
 		err := r.Server.Do(func() error {
@@ -286,8 +286,8 @@ func TestServingCountsDatagrams(t *testing.T) {
 
 // With affinity by address a client's connections are one bucket's.
 func TestServingAffinity(t *testing.T) {
-	as := chainAssignment(config.Beamer)
-	as.VIPs[0].Affinity = config.Address
+	as := chainAssignment(choices.Beamer)
+	as.VIPs[0].Affinity = choices.Address
 	r := newChainRig(t, as)
 	r.listenOn(":80")
 	for range 10 {
@@ -301,7 +301,7 @@ func TestServingAffinity(t *testing.T) {
 
 // Faild's buckets are those of the switch's hash, TIME_WAIT's among them.
 func TestServingFaild(t *testing.T) {
-	r := newChainRig(t, chainAssignment(config.Faild))
+	r := newChainRig(t, chainAssignment(choices.Faild))
 	var l net.Listener
 	err := r.Server.Do(func() (err error) {
 		l, err = net.Listen("tcp", ":80")
@@ -364,9 +364,9 @@ func (r *rig) unsettled() (set, all int) {
 // The server's own state follows its listener; by the assignment it is
 // disabled.
 func TestServingState(t *testing.T) {
-	as := chainAssignment(config.Beamer)
+	as := chainAssignment(choices.Beamer)
 	as.VIPs = as.VIPs[:1]
-	as.VIPs[0].Health = &controller.Health{Type: "tcp", Port: 80, Interval: 20 * time.Millisecond, Timeout: time.Second, Rise: 1, Fall: 2}
+	as.VIPs[0].Health = &choices.Health{Type: "tcp", Port: 80, Interval: 20 * time.Millisecond, Timeout: time.Second, Rise: 1, Fall: 2}
 	r := newChainRig(t, as)
 	r.run()
 	is := func(state ServingState, detail string) {
@@ -404,7 +404,7 @@ func TestServingState(t *testing.T) {
 
 // Without a check of the VIP's own, somebody has to listen.
 func TestServingStateByListener(t *testing.T) {
-	r := newChainRig(t, chainAssignment(config.Faild))
+	r := newChainRig(t, chainAssignment(choices.Faild))
 	is := func(vip uint32, state ServingState, detail string) {
 		t.Helper()
 		eventually(t, fmt.Sprintf("VIP %d is %s", vip, state), func() bool {
@@ -436,7 +436,7 @@ func TestServingStateByListener(t *testing.T) {
 // A count is shared by all who ask soon after it, and buckets of another table
 // are counted anew.
 func TestServingIsShared(t *testing.T) {
-	r := newChainRig(t, chainAssignment(config.Beamer))
+	r := newChainRig(t, chainAssignment(choices.Beamer))
 	first := r.serving(1).At
 	asked := 1
 	for r.serving(1).At.Equal(first) {
@@ -463,7 +463,7 @@ func TestServingIsShared(t *testing.T) {
 
 // BenchmarkServing is a count over many connections.
 func BenchmarkTally(b *testing.B) {
-	vips := chainVIPs(chainAssignment(config.Beamer), "s")
+	vips := chainVIPs(chainAssignment(choices.Beamer), "s")
 	r := rand.New(rand.NewPCG(1, 2))
 	var sockets []socket
 	for range 100_000 {
@@ -483,7 +483,7 @@ func BenchmarkTally(b *testing.B) {
 // counted; and where the kernel cannot be asked it is told all the same that it
 // serves, with the last count.
 func TestServingBusy(t *testing.T) {
-	r := newChainRig(t, chainAssignment(config.Beamer))
+	r := newChainRig(t, chainAssignment(choices.Beamer))
 	flow := func(i uint32) bpf.Tuple {
 		return bpf.Tuple{Addr: [2]uint64{0, uint64(i)<<32 | 0xffff_0000}, Sport: uint16(i), Dport: swap16(80), VipId: 2}
 	}
@@ -561,7 +561,7 @@ func uncounted(warning string) bool { return strings.Contains(warning, "cannot b
 
 // An agent that starts while its service is down never says that it is up.
 func TestServingUnknown(t *testing.T) {
-	r := newChainRig(t, chainAssignment(config.Faild))
+	r := newChainRig(t, chainAssignment(choices.Faild))
 	eventually(t, "it is down", func() bool {
 		s := r.serving(1)
 		if s.State == ServingUp {

@@ -3,9 +3,10 @@ package host
 import (
 	"fmt"
 
-	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/tables"
+	choices "github.com/fairlead/fairlead/vip"
 )
 
 // Which tunnels are taken (bpf/host/tunnel.h): of the form that a VIP's
@@ -14,15 +15,15 @@ import (
 
 const vipNoTunnel = vipNoIPIP | vipNoGUE
 
+// tunnelFlags are what refuses each forwarding's tunnels.
+var tunnelFlags = map[uint8]uint16{uint8(bpf.FwdIPIP): vipNoIPIP, uint8(bpf.FwdGUE): vipNoGUE}
+
 // refusals says which tunnels no balancer sends for a VIP.
 func refusals(vip *controller.VIP) uint16 {
-	switch {
-	case vip.Scheme == config.Faild || vip.Forwarding == config.L2:
+	if vip.Scheme.Row().Switched {
 		return vipNoTunnel
-	case vip.Forwarding == config.GUE:
-		return vipNoIPIP
 	}
-	return vipNoGUE
+	return vipNoTunnel &^ tunnelFlags[vip.Forwarding.Row().Number]
 }
 
 // refuse notes what is refused for a VIP's service, and for what its address
@@ -32,7 +33,7 @@ func (t *table) refuse(service tables.Key, vip *controller.VIP) {
 	no := refusals(vip)
 	t.refused[service] = no
 	fragments := uint16(vipNoTunnel)
-	if vip.Fragments == config.Addresses {
+	if vip.Fragments == choices.Addresses {
 		fragments = no
 	}
 	icmp, fragment := sharedKeys(service)

@@ -16,14 +16,14 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/kernel/host/hosttest"
+	choices "github.com/fairlead/fairlead/vip"
 )
 
 // tended is a rig whose agent watches until the test ends.
 func tended(t *testing.T) *rig {
-	r := newRig(t, "2", assignment(config.L2, hosttest.Server4, hosttest.Server4, 12))
+	r := newRig(t, "2", assignment(choices.L2, hosttest.Server4, hosttest.Server4, 12))
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- r.agent.Run(ctx) }()
@@ -216,7 +216,7 @@ func TestVIPComesBack(t *testing.T) {
 
 // A VIP that cannot be put back is not said to be.
 func TestVIPThatCannotComeBack(t *testing.T) {
-	r := newRig(t, "2", assignment(config.L2, hosttest.Server4, hosttest.Server4, 12))
+	r := newRig(t, "2", assignment(choices.L2, hosttest.Server4, hosttest.Server4, 12))
 	var said bytes.Buffer
 	r.agent.log = slog.New(slog.NewTextHandler(&said, nil))
 	if err := r.Server.Sysctl("net.ipv6.conf.lo.disable_ipv6", "1"); err != nil {
@@ -232,7 +232,7 @@ func TestVIPThatCannotComeBack(t *testing.T) {
 
 // An agent that cannot look, having no descriptor left, takes nothing to be gone.
 func TestLookingFails(t *testing.T) {
-	r := newRig(t, "2", assignment(config.L2, hosttest.Server4, hosttest.Server4, 12))
+	r := newRig(t, "2", assignment(choices.L2, hosttest.Server4, hosttest.Server4, 12))
 	undo := oneDescriptor(t) // for the namespace to come back to
 	r.agent.tend()
 	undo()

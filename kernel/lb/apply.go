@@ -11,11 +11,11 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/bpf"
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/kernel/nexthop"
 	"github.com/fairlead/fairlead/tables"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // inForce is what the active half says, as far as the daemon must know it.
@@ -387,44 +387,8 @@ func (l *LB) image(s tables.Line) bpf.Line {
 	}
 }
 
-// FL_HOPS_BYTES and FL_HOPS6_BYTES.
-const (
-	hopsBytes  = 16
-	hopsBytes6 = 24
-)
-
-// Overhead is how many bytes the balancers of a VIP put before a packet on its
-// way to server.
-func Overhead(scheme, forwarding string, server netip.Addr) int {
-	s := tables.Line{Addr: server.Unmap(), Forwarding: bpf.FwdIPIP, Hops: scheme == config.Beamer}
-	switch {
-	case scheme == config.Faild || forwarding == config.L2:
-		return 0
-	case forwarding == config.GUE:
-		s.Forwarding = bpf.FwdGUE
-	}
-	return overhead(s)
-}
-
 func overhead(s tables.Line) int {
-	if s.Forwarding == bpf.FwdL2 {
-		return 0
-	}
-	n := 20
-	if s.Addr.Is6() {
-		n = 40
-	}
-	if s.Forwarding == bpf.FwdGUE {
-		n += 8 + 4
-	}
-	switch {
-	case !s.Hops:
-	case s.Forwarding == bpf.FwdIPIP && s.Addr.Is6():
-		n += hopsBytes6
-	default:
-		n += hopsBytes
-	}
-	return n
+	return vip.ForwardingOf(uint8(s.Forwarding)).Overhead(s.Addr, s.Hops)
 }
 
 // macWord is a MAC as the low six bytes of a word in memory order.

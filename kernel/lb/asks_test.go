@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/kernel/nexthop"
+	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -24,7 +25,7 @@ func TestAsk(t *testing.T) {
 			w := newWired(t)
 			l := w.open(w.options())
 			a := assignment(1, 11, 12, 13)
-			a.VIPs[0].Forwarding = forwarding
+			a.VIPs[0].Forwarding = vip.Forwarding(forwarding)
 			a.VIPs[0].Slots[2].Address = netip.MustParseAddr("fd77::13")
 			a.VIPs[0].Slots[2].State = controller.Resting // it may be the one
 			if _, err := l.Apply(a, nil); err != nil {
@@ -79,7 +80,7 @@ func TestHealthSteering(t *testing.T) {
 			w := newWired(t)
 			l := w.open(w.options())
 			a := assignment(1, 11)
-			a.VIPs[0].Forwarding = c.forwarding
+			a.VIPs[0].Forwarding = vip.Forwarding(c.forwarding)
 			a.VIPs[0].Slots[0].Address = netip.MustParseAddr(c.server)
 			if _, err := l.Apply(a, nil); err != nil {
 				t.Fatal(err)

@@ -1,10 +1,7 @@
 package lb
 
 import (
-	"fmt"
 	"net/netip"
-	"os"
-	"strings"
 	"testing"
 
 	"github.com/fairlead/fairlead/bpf"
@@ -36,15 +33,6 @@ func TestOverhead(t *testing.T) {
 	}
 	if n := overhead(tables.Line{Addr: netip.MustParseAddr("10.0.0.1"), Forwarding: bpf.FwdL2}); n != 0 {
 		t.Errorf("l2 adds %d bytes", n)
-	}
-	b, err := os.ReadFile("../../bpf/include/hops.h")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{fmt.Sprintf("#define FL_HOPS_BYTES %d\n", hopsBytes), fmt.Sprintf("#define FL_HOPS6_BYTES %d ", hopsBytes6)} {
-		if !strings.Contains(string(b), want) {
-			t.Errorf("hops.h does not say %q", want)
-		}
 	}
 }
 

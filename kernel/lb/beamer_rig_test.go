@@ -8,11 +8,11 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/scheme/stateless"
+	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -42,7 +42,7 @@ func (m muxed) String() string {
 func beamerAssignment(t *buckets.Table, servers ...int) *controller.Assignment {
 	a := assignment(uint64(t.Generation), servers...)
 	v := &a.VIPs[0]
-	v.Scheme, v.Policy, v.CookieBits, v.Buckets, v.ChainTime = config.Beamer, "hash", 0, t, beamerChainTime*time.Second
+	v.Scheme, v.Policy, v.CookieBits, v.Buckets, v.ChainTime = vip.Beamer, "hash", 0, t, beamerChainTime*time.Second
 	return a
 }
 

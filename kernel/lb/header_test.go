@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/fabric/steer"
 	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/scheme/model"
 	"github.com/fairlead/fairlead/tables"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // What Go says twice agrees with the header.
@@ -49,7 +49,7 @@ func TestConstantsAgreeWithHeader(t *testing.T) {
 		}
 	}
 	// What a warm-up outlasts is forgotten by the flow table, not before.
-	for state, warmUp := range map[jet.State]time.Duration{jet.Confirmed: config.DefaultWarmUp, jet.Datagram: config.DefaultWarmUpUDP} {
+	for state, warmUp := range map[jet.State]time.Duration{jet.Confirmed: vip.DefaultWarmUp, jet.Datagram: vip.DefaultWarmUpUDP} {
 		if idle := time.Duration(state.Idle()) * jet.Unit * time.Millisecond; warmUp > idle || idle-warmUp > 2*time.Second {
 			t.Errorf("the default warm-up of %v and the %v for which %s entries are known differ", warmUp, idle, state)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/soak"
@@ -49,7 +50,7 @@ func trackingOf(t *testing.T, protocol, hash string, active int, flows int) *tra
 	r.a = assignment(0)
 	r.v = &r.a.VIPs[0]
 	r.v.Protocol, r.v.Scheme, r.v.Policy, r.v.CookieBits = protocol, "jet", "hash", 0
-	r.v.Hash, r.v.HashRows, r.v.WarmUp, r.v.Share = hash, 16384, 7440*time.Second, true
+	r.v.Hash, r.v.HashRows, r.v.WarmUp, r.v.Share = chash.Kind(hash), 16384, 7440*time.Second, true
 	if protocol == "udp" {
 		r.v.WarmUp = 2 * time.Minute
 	}

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/fabric/steer"
+	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -54,13 +54,13 @@ var server11 = netip.MustParseAddr("10.77.0.11")
 // and in the next one, until that knows better.
 func TestSteer(t *testing.T) {
 	w := newWired(t)
-	o, a := w.steered(config.SteerConnection, 11)
+	o, a := w.steered(vip.SteerConnection, 11)
 	l := w.open(o)
 	w.mustApply(l, a)
 	if got := w.outer(1000).SrcPort; got < 49152 {
 		t.Errorf("source port %d before anything was chosen, want the hash's: 49152 or more", got)
 	}
-	key := SteerKey{server11, config.SteerConnection}
+	key := SteerKey{server11, vip.SteerConnection}
 	set := func(port uint16) {
 		t.Helper()
 		if err := l.SetSteers(map[SteerKey]steer.Row{key: rowOf(port)}); err != nil {
@@ -94,7 +94,7 @@ func TestSteer(t *testing.T) {
 	want(1302, 2003)
 
 	// Another server on the slot begins by the hash, with its own row after.
-	_, b := w.steered(config.SteerConnection, 12)
+	_, b := w.steered(vip.SteerConnection, 12)
 	b.Version = 2
 	w.mustApply(l, b)
 	if got := w.outer(1400).SrcPort; got < 49152 {
@@ -111,10 +111,10 @@ func TestSteer(t *testing.T) {
 	if got := w.outer(1500).SrcPort; got < 49152 {
 		t.Errorf("steered by a VIP that does not: port %d", got)
 	}
-	a.Version, a.VIPs[0].Steer = 5, config.SteerConnection
+	a.Version, a.VIPs[0].Steer = 5, vip.SteerConnection
 	w.mustApply(l, a)
 	want(1501, 2003)
-	a.Version, a.VIPs[0].Steer = 6, config.SteerServer // whose row nobody has set
+	a.Version, a.VIPs[0].Steer = 6, vip.SteerServer // whose row nobody has set
 	w.mustApply(l, a)
 	want(1502, 2003)
 }
@@ -123,8 +123,8 @@ func TestSteer(t *testing.T) {
 // that is pinned goes on.
 func TestSteerSwitched(t *testing.T) {
 	w := newWired(t)
-	o, a := w.steered(config.SteerServer, 11)
-	key := SteerKey{server11, config.SteerServer}
+	o, a := w.steered(vip.SteerServer, 11)
+	key := SteerKey{server11, vip.SteerServer}
 	off := o
 	off.Steer = false
 	for i, o := range []Options{off, o, off, o} {
@@ -152,7 +152,7 @@ func TestSteerSwitched(t *testing.T) {
 
 func TestSteerNeedsOneSource(t *testing.T) {
 	w := newWired(t)
-	o, _ := w.steered(config.SteerServer, 11)
+	o, _ := w.steered(vip.SteerServer, 11)
 	o.Source4 = netip.MustParsePrefix("10.88.0.0/16")
 	if _, err := w.tryOpen(o); err == nil || !strings.Contains(err.Error(), "source 10.88.0.0/16: steered tunnels need one source address") {
 		t.Errorf("opened with %v: %v", o.Source4, err)
@@ -164,7 +164,7 @@ func TestSteeredHealthCheck(t *testing.T) {
 	for _, server := range []string{"10.77.0.11", "fd77::11"} {
 		t.Run(server, func(t *testing.T) {
 			w := newWired(t)
-			o, a := w.steered(config.SteerConnection, 11)
+			o, a := w.steered(vip.SteerConnection, 11)
 			address := netip.MustParseAddr(server)
 			a.VIPs[0].Slots[0].Address = address
 			l := w.open(o)
@@ -176,7 +176,7 @@ func TestSteeredHealthCheck(t *testing.T) {
 			for i := range row {
 				row[i].Label = 0xabcde
 			}
-			if err := l.SetSteers(map[SteerKey]steer.Row{{address, config.SteerConnection}: row}); err != nil {
+			if err := l.SetSteers(map[SteerKey]steer.Row{{address, vip.SteerConnection}: row}); err != nil {
 				t.Fatal(err)
 			}
 			f := w.connect(mark, "gue", server)

@@ -5,15 +5,16 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // The configuration lets nobody write what a switch cannot do, and its defaults
 // are those of this package.
 func TestConfigurationAgrees(t *testing.T) {
 	for what, ok := range map[string]bool{
-		"the most nexthops":           config.MaxFaildBuckets == MaxNexthops,
-		"nexthops that can be listed": config.DefaultFaildBuckets <= ListedNexthops,
-		"the most buckets":            config.MaxBuckets == buckets.Max,
+		"the most nexthops":           vip.Faild.Row().MaxBuckets == MaxNexthops,
+		"nexthops that can be listed": vip.Faild.Row().Buckets <= ListedNexthops,
+		"the most buckets":            vip.Beamer.Row().MaxBuckets == buckets.Max,
 		"the announced table":         config.DefaultAnnounceTable == AnnounceTable,
 		"flaps":                       config.DefaultFlaps == defaultFlaps,
 		"the lock's share":            float64(config.DefaultLockPercent)/100 == defaultLockShare,

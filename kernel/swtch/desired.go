@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -25,13 +25,13 @@ func DesiredOf(a *controller.Assignment) (d Desired, ok bool, err error) {
 	var first *controller.VIP
 	for i := range a.VIPs {
 		v := &a.VIPs[i]
-		if v.Scheme != config.Faild {
+		if !v.Scheme.Row().Switched {
 			continue
 		}
 		if !slices.Contains(d.VIPs, v.Address) {
 			d.VIPs = append(d.VIPs, v.Address)
 		}
-		udp := v.Protocol == config.UDP
+		udp := v.Protocol == vip.UDP
 		d.Datagrams, d.Streams = d.Datagrams || udp, d.Streams || !udp
 		if first == nil || v.ID < first.ID {
 			first = v
@@ -45,7 +45,7 @@ func DesiredOf(a *controller.Assignment) (d Desired, ok bool, err error) {
 	weights := map[uint16]int{}
 	for i := range a.VIPs {
 		v := &a.VIPs[i]
-		if v.Scheme != config.Faild {
+		if !v.Scheme.Row().Switched {
 			continue
 		}
 		if err := samePool(first, v); err != nil {

@@ -8,7 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
-	"github.com/fairlead/fairlead/config"
+	choices "github.com/fairlead/fairlead/vip"
 )
 
 const (
@@ -105,8 +105,8 @@ func (s *site) phase(ctx context.Context, l *load, steer, name string, begin fun
 	}
 	w := l.watch()
 	left := leaving{usual: s.usual * quietShare, last: before, at: began}
-	leaves = leaves && steer != config.SteerOff
-	if settles && steer != config.SteerOff {
+	leaves = leaves && steer != choices.SteerOff
+	if settles && steer != choices.SteerOff {
 		if err := s.settle(ctx, func(now time.Time) { w.step(l, now) }); err != nil {
 			return nil, err
 		}

@@ -3,7 +3,7 @@ package steered
 import (
 	"fmt"
 
-	"github.com/fairlead/fairlead/config"
+	choices "github.com/fairlead/fairlead/vip"
 )
 
 const (
@@ -20,7 +20,7 @@ const (
 func (r *Result) judge() {
 	say := func(format string, args ...any) { r.Verdict = append(r.Verdict, fmt.Sprintf(format, args...)) }
 	for _, run := range r.Runs {
-		steered := run.Steer != config.SteerOff
+		steered := run.Steer != choices.SteerOff
 		if steered && run.Broken > 0 {
 			say("steer %s: %d connections broke", run.Steer, run.Broken)
 		}

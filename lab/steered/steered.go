@@ -25,7 +25,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/config"
+	choices "github.com/fairlead/fairlead/vip"
 )
 
 // Options of a run; zero fields are the defaults.
@@ -107,11 +107,11 @@ type Spine struct {
 }
 
 // Settings of steer that can be compared.
-var Settings = []string{config.SteerOff, config.SteerServer, config.SteerConnection}
+var Settings = []string{choices.SteerOff, choices.SteerServer, choices.SteerConnection}
 
 func (o *Options) complete() error {
 	if len(o.Steer) == 0 {
-		o.Steer = []string{config.SteerConnection, config.SteerOff}
+		o.Steer = []string{choices.SteerConnection, choices.SteerOff}
 	}
 	for i, s := range o.Steer {
 		if !slices.Contains(Settings, s) {

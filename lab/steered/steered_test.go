@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/cmd/built"
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/lab/netspace"
+	choices "github.com/fairlead/fairlead/vip"
 )
 
 // A small run of the whole scenario: what is steered leaves the bad link in time
@@ -48,7 +48,7 @@ func TestOptions(t *testing.T) {
 	for want, o := range map[string]Options{
 		"":                 {},
 		"--steer path":     {Steer: []string{"path"}},
-		"named twice":      {Steer: []string{config.SteerOff, config.SteerOff}},
+		"named twice":      {Steer: []string{choices.SteerOff, choices.SteerOff}},
 		"--servers 17":     {Servers: 17},
 		"--connections 1:": {Connections: 1},
 		"--limit 4000000":  {Limit: 4_000_000},
@@ -71,10 +71,10 @@ func TestJudge(t *testing.T) {
 	unsteered := phase("healthy", nil, 0)
 	unsteered.Spines = append(unsteered.Spines, Spine{Packets: 100, Selected: 20})
 	r := Result{BadSpine: "spine1", Runs: []RunResult{
-		{Steer: config.SteerConnection, Broken: 2, Phases: []Phase{phase("healthy", nil, 0), phase("degraded", &late, 0), phase("cut", &never, 3)}},
-		{Steer: config.SteerOff, Broken: 1, Phases: []Phase{unsteered, phase("cut", nil, 0)}},
-		{Steer: config.SteerServer, Phases: []Phase{unsteered, {Name: "healthy", Spines: []Spine{{}}}}},
-		{Steer: config.SteerOff, Phases: []Phase{phase("healthy", nil, 0)}},
+		{Steer: choices.SteerConnection, Broken: 2, Phases: []Phase{phase("healthy", nil, 0), phase("degraded", &late, 0), phase("cut", &never, 3)}},
+		{Steer: choices.SteerOff, Broken: 1, Phases: []Phase{unsteered, phase("cut", nil, 0)}},
+		{Steer: choices.SteerServer, Phases: []Phase{unsteered, {Name: "healthy", Spines: []Spine{{}}}}},
+		{Steer: choices.SteerOff, Phases: []Phase{phase("healthy", nil, 0)}},
 	}}
 	r.judge()
 	for _, want := range []string{"2 connections broke", "after 1.50 s in phase degraded", "did not leave spine1 in phase cut", "3 connections stalled", "nothing stalled while the link was cut, so this run proves nothing",

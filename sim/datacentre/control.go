@@ -128,7 +128,7 @@ func (v *vip) assignment(table *buckets.Table) int64 {
 	a := controller.VIP{
 		ID: uint32(v.number + 1), Name: fmt.Sprintf("vip-%d", v.number), Address: netip.AddrFrom4([4]byte{192, 0, 2, 1}),
 		Port: 443, Protocol: "tcp", Scheme: pcc.Cheetah, Policy: "rr", Affinity: "connection", Forwarding: "gue",
-		CookieBits: cheetah.MaxBits, Hash: string(chash.KindAnchor), Capacity: v.capacity(v.size[v.number]),
+		CookieBits: cheetah.MaxBits, Hash: chash.KindAnchor, Capacity: v.capacity(v.size[v.number]),
 	}
 	if table != nil {
 		a.Scheme, a.Buckets, a.Hash = "beamer", table, ""

@@ -1,0 +1,53 @@
+package bpf_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/vip"
+)
+
+// The numbers and names of package vip's rows are C's, and every one of C's has
+// a row.
+func TestChoices(t *testing.T) {
+	for n := range 256 {
+		for what, names := range map[string][2]string{
+			"scheme-":     {bpf.Scheme(n).String(), string(vip.SchemeOf(uint8(n)).Name)},
+			"policy-":     {bpf.Policy(n).String(), string(vip.PolicyOf(uint8(n)).Name)},
+			"forwarding-": {bpf.Forwarding(n).String(), string(vip.ForwardingOf(uint8(n)).Name)},
+		} {
+			c, row := strings.ReplaceAll(names[0], "_", "-"), names[1]
+			if strings.HasPrefix(c, what) || bpf.Forwarding(n) == bpf.FwdNone && c == "none" {
+				c = "" // C knows no such number
+			}
+			if c != row {
+				t.Errorf("%s%d: %q in C, %q in vip", what, n, c, row)
+			}
+		}
+	}
+}
+
+// The bytes of a tunnel's hops are C's.
+func TestHopsBytes(t *testing.T) {
+	b, err := os.ReadFile("include/hops.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range vip.Forwardings() {
+		if !r.Tunnel {
+			continue
+		}
+		macro := map[int]string{r.Hops4: "FL_HOPS_BYTES", r.Hops6: "FL_HOPS_BYTES"}
+		if r.Hops6 != r.Hops4 {
+			macro[r.Hops6] = "FL_HOPS6_BYTES"
+		}
+		for bytes, name := range macro {
+			if want := fmt.Sprintf("#define %s %d", name, bytes); !strings.Contains(string(b), want+"\n") && !strings.Contains(string(b), want+" ") {
+				t.Errorf("forwarding %s: hops.h does not say %q", r.Name, want)
+			}
+		}
+	}
+}

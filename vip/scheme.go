@@ -1,0 +1,204 @@
+// Package vip is the choices of a VIP as types: its scheme (how a packet that
+// is not the first finds its server), policy (how the first one's server is
+// chosen), carrier (where a cookie travels) and forwarding (how the packet gets
+// to the server). What one can do, needs and goes together with is said by its
+// row in a table here, and nowhere else: other rooms ask the row, and compare no
+// names (TestNobodyCompares). Pure: it imports leaves alone.
+package vip
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/wire"
+)
+
+// Scheme is how a packet that is not a connection's first finds its server.
+type Scheme string
+
+const (
+	Cheetah   Scheme = "cheetah"
+	JET       Scheme = "jet"
+	FullCT    Scheme = "full-ct"
+	Stateless Scheme = "stateless"
+	Beamer    Scheme = "beamer"
+	Faild     Scheme = "faild"
+)
+
+// Finds is what a connection is found by. Where a packet has no cookie, scheme
+// cheetah finds it by the hash.
+type Finds int
+
+const (
+	ByHash Finds = iota
+	ByCookie
+	ByBuckets
+)
+
+// Tracks is which connections flow tables remember, of those without a cookie.
+type Tracks int
+
+const (
+	None Tracks = iota
+	// Foreseen: those that a change which may come would move.
+	Foreseen
+	All
+)
+
+// SchemeRow is a scheme's row.
+type SchemeRow struct {
+	Name Scheme
+	// Number is fl_scheme's.
+	Number uint8
+	Finds  Finds
+	Tracks Tracks
+	// Carriers are where its cookie may travel.
+	Carriers []Carrier
+	// Policies that go with it, where packets have no cookie ByTheHash alone.
+	// The first is the default.
+	Policies []Policy
+	// NeedsAgent is what the agent of each server does, "" if there may be none.
+	NeedsAgent string
+	// Switched: a switch forwards, no balancer. It makes no tunnels, routes
+	// addresses, hashes ports, and has one group of servers for all its VIPs.
+	Switched bool
+	// Hops: the balancers' packets name the servers to ask next, so servers must
+	// know where tunnels come from, and pass packets on from their own address.
+	// Joins of Multipath TCP find the first subflow's server.
+	Hops bool
+	// Slots is how many servers there can be, where no cookie names them.
+	Slots int
+	// Buckets is the default number, and MaxBuckets the highest (ByBuckets).
+	Buckets, MaxBuckets int
+	// WhyHash is why only policy hash goes with it.
+	WhyHash string
+	// Unused is why it has no use for what is about tracking.
+	Unused string
+}
+
+// schemes in the order in which people are told of them; the first is the
+// default.
+var schemes = []SchemeRow{
+	{Name: Cheetah, Number: 1, Finds: ByCookie, Tracks: Foreseen, Carriers: []Carrier{TCPTimestamp},
+		Policies: []Policy{RR, WRR, P2C, LeastConn, ByTheHash}, NeedsAgent: "stamps cookies", Slots: chash.MaxSlots},
+	{Name: JET, Number: 2, Finds: ByHash, Tracks: Foreseen, Policies: hashAlone, Slots: chash.MaxSlots,
+		WhyHash: "scheme jet finds what it did not remember by its hash alone"},
+	{Name: FullCT, Number: 3, Finds: ByHash, Tracks: All, Policies: hashAlone, Slots: chash.MaxSlots,
+		WhyHash: "scheme full-ct finds what it did not remember by its hash alone",
+		Unused:  "scheme full-ct tracks every connection, whatever is to come"},
+	{Name: Stateless, Number: 0, Finds: ByHash, Tracks: None, Policies: hashAlone, Slots: chash.MaxSlots,
+		WhyHash: "scheme stateless remembers nothing, so only hash finds the same server again",
+		Unused:  "scheme stateless tracks no connection"},
+	// A bucket names its servers in 16 bits, two values of which stand for
+	// nobody and for a bucket that has moved.
+	{Name: Beamer, Number: 4, Finds: ByBuckets, Policies: hashAlone, NeedsAgent: "passes packets on", Hops: true,
+		Slots: 1<<16 - 2, Buckets: 4096, MaxBuckets: 1 << 23,
+		WhyHash: "scheme beamer goes by its buckets, which a hash finds"},
+	// iproute2 can still list a group of 256 nexthops. Linux can have as many in
+	// one as fit a netlink attribute, 8 bytes each, whose length has 16 bits. A
+	// MAC address has 10 bits for each of four servers.
+	{Name: Faild, Number: 5, Finds: ByBuckets, Policies: hashAlone, NeedsAgent: "passes packets on", Switched: true,
+		Slots: wire.FaildMaxSlot + 1, Buckets: 256, MaxBuckets: (1<<16 - 1 - 4) / 8,
+		WhyHash: "scheme faild goes by its buckets, which a hash finds"},
+}
+
+var hashAlone = []Policy{ByTheHash}
+
+// DefaultScheme is that of a VIP whose entry names none.
+var DefaultScheme = schemes[0].Name
+
+// Schemes are all schemes' rows.
+func Schemes() []SchemeRow { return schemes }
+
+// Row is s's row, a zero one if there is no such scheme.
+func (s Scheme) Row() SchemeRow { return find(schemes, func(r *SchemeRow) bool { return r.Name == s }) }
+
+// SchemeOf is the row of fl_scheme's number, a zero one if nobody has it.
+func SchemeOf(number uint8) SchemeRow {
+	return find(schemes, func(r *SchemeRow) bool { return r.Number == number })
+}
+
+// Chains: packets may be passed on from server to server, by bucket tables.
+func (r SchemeRow) Chains() bool { return r.Finds == ByBuckets }
+
+// Foresees: what the horizon would move is tracked.
+func (r SchemeRow) Foresees() bool { return r.Tracks == Foreseen }
+
+// Carrier is where a cookie of the scheme travels over the protocol, "" if
+// there is none.
+func (r SchemeRow) Carrier(protocol string) Carrier {
+	for _, c := range r.Carriers {
+		if slices.Contains(c.Row().Protocols, protocol) {
+			return c
+		}
+	}
+	return ""
+}
+
+// Policies that go with the scheme over the protocol, the default first.
+func (s Scheme) Policies(protocol string) []Policy {
+	r := s.Row()
+	if len(r.Carriers) > 0 && r.Carrier(protocol) == "" {
+		return hashAlone
+	}
+	return r.Policies
+}
+
+// Bounds of chain_time. The default is as long as a client may go on sending to
+// a server that has answered nothing (Beamer, "daisy chaining").
+const (
+	DefaultChainTime = 4 * time.Minute
+	MinChainTime     = time.Second
+	MaxChainTime     = 24 * time.Hour
+)
+
+// Multipath TCP's joins come to ports from FirstJoinPort up, which stand for
+// servers, one each.
+const (
+	FirstJoinPort = 1 << 15
+	JoinSlots     = 1 << 15
+)
+
+// Carrier is where a cookie travels.
+type Carrier string
+
+// TCPTimestamp is the upper bits of the TCP timestamp.
+const TCPTimestamp Carrier = "tcp-timestamp"
+
+// CarrierRow is a carrier's row.
+type CarrierRow struct {
+	Name Carrier
+	// Protocols in whose packets there is room.
+	Protocols []string
+	// Bits bound the cookie's width, and DefaultBits is where nobody says.
+	MinBits, MaxBits, DefaultBits int
+	// Slots is how many servers so many bits name.
+	Slots func(bits int) int
+	// Idle is how long a connection may be silent and keep its cookie.
+	Idle func(bits int) time.Duration
+}
+
+var carriers = []CarrierRow{
+	{TCPTimestamp, []string{TCP}, cheetah.MinBits, cheetah.MaxBits, 12,
+		func(bits int) int { return cheetah.Layout{Bits: bits}.Slots() },
+		func(bits int) time.Duration { return cheetah.Layout{Bits: bits}.IdleLimit() }},
+}
+
+// Carriers are all carriers' rows.
+func Carriers() []CarrierRow { return carriers }
+
+// Row is c's row, a zero one if there is no such carrier.
+func (c Carrier) Row() CarrierRow {
+	return find(carriers, func(r *CarrierRow) bool { return r.Name == c })
+}
+
+func find[R any](rows []R, is func(*R) bool) (none R) {
+	for i := range rows {
+		if is(&rows[i]) {
+			return rows[i]
+		}
+	}
+	return none
+}
