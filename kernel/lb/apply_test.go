@@ -19,6 +19,7 @@ import (
 // Tables change under load without a packet lost or sent elsewhere than one
 // of the two assignments says.
 func TestSwapUnderLoad(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	l := w.open(w.options())
 	w.apply(l, 11, 12)
@@ -53,6 +54,7 @@ func TestSwapUnderLoad(t *testing.T) {
 // A process that dies after it filled the idle half, before the flip, leaves
 // the old half in force.
 func TestKilledBeforeFlip(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	l := w.open(w.options())
 	w.apply(l, 11)
@@ -87,6 +89,7 @@ func TestKilledBeforeFlip(t *testing.T) {
 // Counters follow a server line that moves because its VIP outgrows its
 // range, and the VIP's sum keeps what removed servers counted.
 func TestCountersOutliveLines(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	l := w.open(w.options())
 	w.apply(l, 11, 12)
@@ -148,6 +151,7 @@ func TestCountersOutliveLines(t *testing.T) {
 
 // Servers that are down or not active take nothing new.
 func TestDownTakesNothing(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	l := w.open(w.options())
 	a := assignment(1, 11, 12, 13, 14)
@@ -168,6 +172,7 @@ func TestDownTakesNothing(t *testing.T) {
 
 // The next hop's MAC changes, and packets follow.
 func TestNextHopFollowed(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	l := w.open(w.options())
 	w.apply(l, 11)
@@ -188,6 +193,7 @@ func TestNextHopFollowed(t *testing.T) {
 // A neighbour that stops answering keeps its last MAC: forgetting it would
 // break what may still work.
 func TestFailedKeepsMAC(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	l := w.open(w.options())
 	w.apply(l, 11)
@@ -206,6 +212,7 @@ func TestFailedKeepsMAC(t *testing.T) {
 
 // Tunnels to a family of which the balancer has no address are refused.
 func TestNoSource(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	o := w.options()
 	o.Source4, o.Source6 = netip.Prefix{}, netip.Prefix{}
@@ -227,6 +234,7 @@ func TestNoSource(t *testing.T) {
 // A server on another interface than the packets come in by, to which the
 // balancer is not even attached.
 func TestOtherInterface(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	inNS(t, w.lb, func() {
 		check(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "lb1"}, PeerName: "net1", PeerNamespace: netlink.NsFd(w.net)}))
@@ -251,6 +259,7 @@ func TestOtherInterface(t *testing.T) {
 // A server that cannot be resolved is dropped for with a reason; when it
 // comes up, packets flow without a change of the assignment.
 func TestUnresolvedThenResolved(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	l := w.open(w.options())
 	w.apply(l, 30)
@@ -270,6 +279,7 @@ func TestUnresolvedThenResolved(t *testing.T) {
 
 // The route to a server moves behind a router, then to a VLAN.
 func TestRouteFollowed(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	l := w.open(w.options())
 	inNS(t, w.lb, func() {
@@ -315,6 +325,7 @@ func TestRouteFollowed(t *testing.T) {
 
 // l2 to a server behind a router is refused, and nothing changes.
 func TestL2NeedsTheLink(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	l := w.open(w.options())
 	w.apply(l, 11)
@@ -337,6 +348,7 @@ func TestL2NeedsTheLink(t *testing.T) {
 
 // Plans that cannot be are refused with the place and the remedy.
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	l := w.open(w.options())
 	w.apply(l, 11)

@@ -20,6 +20,7 @@ import (
 // An RST without a timestamp names no server: every server of the VIP gets a
 // copy through its forwarding.
 func TestAsk(t *testing.T) {
+	t.Parallel()
 	for _, forwarding := range []string{"ipip", "gue", "l2"} {
 		t.Run(forwarding, func(t *testing.T) {
 			w := newWired(t)
@@ -73,6 +74,7 @@ func TestAsk(t *testing.T) {
 
 // A health check's connection goes through the forwarding of its server line.
 func TestHealthSteering(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ forwarding, server string }{
 		{"ipip", "10.77.0.11"}, {"ipip", "fd77::11"}, {"gue", "10.77.0.11"}, {"gue", "fd77::11"}, {"l2", "10.77.0.11"},
 	} {

@@ -24,6 +24,7 @@ import (
 //	390 s  the deputy's time is over, 0's is not
 //	400 s  settled
 func TestBeamerCorner(t *testing.T) {
+	t.Parallel()
 	const n, b = 64, 3
 	w := newWired(t)
 	l := w.open(w.options())
@@ -131,6 +132,7 @@ func TestBeamerCorner(t *testing.T) {
 // Reports of agents: who says that it owns nothing of a bucket leaves the
 // chain early, who says that it does stays beyond the chain's time.
 func TestBeamerReports(t *testing.T) {
+	t.Parallel()
 	const n, gone, kept = 16, 1, 2
 	w := newWired(t)
 	l := w.open(w.options())
@@ -200,6 +202,7 @@ func TestBeamerReports(t *testing.T) {
 // A table of an older generation is refused, and packets stay with the newer;
 // also after a restart, and where generations wrap.
 func TestBeamerGenerationBackwards(t *testing.T) {
+	t.Parallel()
 	const n, b = 16, 9
 	w := newWired(t)
 	l := w.open(w.options())
@@ -248,6 +251,7 @@ func TestBeamerGenerationBackwards(t *testing.T) {
 // An Apply that fails after the buckets were looked at leaves them as packets
 // see them: what it would have brought is no part of anybody's chain.
 func TestBeamerFailedApply(t *testing.T) {
+	t.Parallel()
 	const n, b = 16, 1
 	w := newWired(t)
 	l := w.open(w.options())
@@ -287,6 +291,7 @@ func TestBeamerFailedApply(t *testing.T) {
 // A process that is killed while it fills the idle half, wherever it is,
 // leaves the rows in force to the next one.
 func TestBeamerKilledInFill(t *testing.T) {
+	t.Parallel()
 	const n = 4096
 	random := soak.Rand(t)
 	w := newWired(t)

@@ -88,6 +88,7 @@ func storm(p *ebpf.Program, flows []largeFlow, started chan<- bool, over *atomic
 // second, no packet is lost, and each sees the old table or the new, never
 // both. (The best of three counts: machines that test have other things to do.)
 func TestBeamerLargeTable(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("half a gigabyte of maps")
 	}

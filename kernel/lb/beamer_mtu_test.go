@@ -39,6 +39,7 @@ func TestOverhead(t *testing.T) {
 // The lines of a VIP of scheme beamer know that after a restart, too: a line
 // that is written anew for its next hop keeps its room for hops.
 func TestBeamerMTU(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	l := w.open(w.options())
 	a := beamerAssignment(buckets.New(16, weights(1)), 11)

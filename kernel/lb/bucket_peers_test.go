@@ -12,6 +12,7 @@ import (
 // A balancer that joins learns from a peer whom a bucket was given to while
 // its server was down: the table says nothing of it.
 func TestBeamerLearnsChains(t *testing.T) {
+	t.Parallel()
 	const n, b = 64, 3
 	w := newWired(t)
 	l := w.open(w.options())
@@ -117,6 +118,7 @@ func allRows(t *testing.T, l *LB) (all []buckets.BucketRow) {
 // A balancer that starts from nothing takes owners that report themselves into
 // its chains, for a while.
 func TestBeamerNewTakesOwners(t *testing.T) {
+	t.Parallel()
 	const n, b = 16, 2
 	w := newWired(t)
 	l := w.open(w.options())

@@ -98,6 +98,7 @@ func (w *wired) probeWithin(limit time.Duration, l *LB, t health.Target) (err er
 // Checks reach the server whatever the balancer's own addresses and routes say of
 // the VIP, as where a BGP speaker announces it, and they still tell a dead server.
 func TestChecksWhoeverHoldsTheVIP(t *testing.T) {
+	t.Parallel()
 	for _, family := range []struct{ name, vip, server string }{{"IPv4", "192.0.2.1", "10.77.0.1"}, {"IPv6", "2001:db8::1", "fd77::1"}} {
 		t.Run(family.name, func(t *testing.T) {
 			w := newWired(t)
@@ -153,6 +154,7 @@ func TestChecksWhoeverHoldsTheVIP(t *testing.T) {
 // The balancer's own connections to a VIP are let alone beside its checks, and
 // unloading takes the checks' routes away.
 func TestChecksLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	l := w.open(w.options())
 	w.run(l)
@@ -185,6 +187,7 @@ func TestChecksLeaveNothingBehind(t *testing.T) {
 // servers are asked. What comes for others, who are masqueraded by the balancer's
 // address, reaches the stack: of other ports, and of the check's own.
 func TestLateAnswersAskNobody(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	l := w.open(w.options())
 	w.run(l)
@@ -237,6 +240,7 @@ func TestLateAnswersAskNobody(t *testing.T) {
 
 // A server behind an interface that no VIP's packets come in by is checked, too.
 func TestChecksByAnotherArm(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	inNS(t, w.lb, func() {
 		check(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "lb1"}, PeerName: "net1", PeerNamespace: netlink.NsFd(w.net)}))
@@ -264,6 +268,7 @@ func TestChecksByAnotherArm(t *testing.T) {
 
 // What this machine lacks for a check is not the server's fault.
 func TestChecksThatCannotBeSent(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	l := w.open(w.options())
 	target := w.checkedVIP(l, wiredVIP, "10.77.0.1")
@@ -296,6 +301,7 @@ func TestChecksThatCannotBeSent(t *testing.T) {
 
 // A second balancer in a network namespace is refused, until the first is unloaded.
 func TestOneBalancerANamespace(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	l := w.open(w.options())
 	inNS(t, w.lb, func() {

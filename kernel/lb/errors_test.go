@@ -22,6 +22,7 @@ import (
 
 // What cannot be opened says where and what to do, and leaves nothing behind.
 func TestOpenRefuses(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	for want, change := range map[string]func(*Options){
 		"interface nosuch0: there is none": func(o *Options) { o.Interfaces = []string{"lb0", "nosuch0"} },
@@ -46,6 +47,7 @@ func TestOpenRefuses(t *testing.T) {
 
 // Another XDP program on the second interface: the first is let go of again.
 func TestOpenUndoes(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	inNS(t, w.lb, func() {
 		check(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "lb1"}, PeerName: "lb1peer"}))
@@ -73,6 +75,7 @@ func TestOpenUndoes(t *testing.T) {
 
 // One process at a time.
 func TestOneOwner(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	l := w.open(w.options())
 	if _, err := w.tryOpen(w.options()); err == nil || !strings.Contains(err.Error(), "in use by another fairlead") {
@@ -97,6 +100,7 @@ func TestOneOwner(t *testing.T) {
 
 // An interface that leaves the configuration is let go of.
 func TestInterfaceLeaves(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	inNS(t, w.lb, func() {
 		check(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "lb1.7"}, PeerName: "lb1peer"}))
@@ -122,6 +126,7 @@ func TestInterfaceLeaves(t *testing.T) {
 // The interface is deleted and made again while no process runs: its pinned
 // link names nothing, and the next process attaches anew.
 func TestInterfaceReplaced(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	inNS(t, w.lb, func() {
 		check(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "lb1"}, PeerName: "lb1peer"}))

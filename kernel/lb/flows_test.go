@@ -21,6 +21,7 @@ import (
 // A table full of connections that must be tracked refuses more of them, and
 // says so; what one packet made gives way.
 func TestFlowTableFull(t *testing.T) {
+	t.Parallel()
 	r := trackingOf(t, "tcp", "table-hrw", 2, 2048)
 	r.add(2, controller.Standby)
 	r.add(3, controller.Standby)
@@ -72,6 +73,7 @@ func TestFlowTableFull(t *testing.T) {
 // somebody knows the ports or tries them all. Connections say nothing until the
 // change for which they were tracked.
 func TestForgedResetsAndFlood(t *testing.T) {
+	t.Parallel()
 	const connections, firstPort, lastPort = 400, 1024, 1<<16 - 1
 	for name, attack := range map[string]func(r *tracking, clients []netip.AddrPort){
 		"known": func(r *tracking, clients []netip.AddrPort) {
@@ -130,6 +132,7 @@ func TestForgedResetsAndFlood(t *testing.T) {
 
 // A sweep clears what is over and counts the rest.
 func TestFlowSweep(t *testing.T) {
+	t.Parallel()
 	r := trackingOf(t, "tcp", "table-hrw", 2, 8192)
 	r.add(2, controller.Standby)
 	r.apply()
@@ -175,6 +178,7 @@ func TestFlowSweep(t *testing.T) {
 // A connection that one balancer tracked is known to another, whether it told
 // it or was asked for all.
 func TestFlowsShared(t *testing.T) {
+	t.Parallel()
 	for _, protocol := range []string{"tcp", "udp"} {
 		t.Run(protocol, func(t *testing.T) {
 			one := trackingOf(t, protocol, "table-hrw", 4, 4096)
@@ -252,6 +256,7 @@ func TestFlowsShared(t *testing.T) {
 
 // VIPs that do not share tell nobody.
 func TestFlowsNotShared(t *testing.T) {
+	t.Parallel()
 	r := trackingOf(t, "tcp", "table-hrw", 4, 4096)
 	r.v.Share = false
 	r.add(4, controller.Standby)
@@ -302,6 +307,7 @@ func resizeFlows(t *testing.T, flows int) {
 
 // A killed daemon's successor finds the flows.
 func TestFlowsAdopted(t *testing.T) {
+	t.Parallel()
 	r := trackingOf(t, "tcp", "anchor", 4, 4096)
 	r.v.Horizon = 1
 	r.apply()

@@ -214,6 +214,7 @@ func TestInputsOf(t *testing.T) {
 // In a network: what is flooded reaches no server, and what is this machine's
 // does, also when its addresses change.
 func TestInputsFollowTheInterface(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	l := w.open(w.options())
 	if _, err := l.Apply(assignment(1, 11), nil); err != nil {

@@ -16,6 +16,7 @@ var trackingHashes = []string{"table-hrw", "ring", "dx", "anchor"}
 // ones; those that it would take back are tracked, so that nothing moves when
 // it is active again.
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	for _, hash := range trackingHashes {
 		t.Run(hash, func(t *testing.T) {
 			r := trackingOf(t, "tcp", hash, 6, 4096)
@@ -51,6 +52,7 @@ func TestDrain(t *testing.T) {
 // What a standby server would take is tracked, so it becomes active in a
 // moment; the rest needs no entry and keeps its server all the same.
 func TestStandbyBecomesActive(t *testing.T) {
+	t.Parallel()
 	for _, hash := range trackingHashes {
 		t.Run(hash, func(t *testing.T) {
 			r := trackingOf(t, "tcp", hash, 6, 4096)
@@ -83,6 +85,7 @@ func TestStandbyBecomesActive(t *testing.T) {
 // A newcomer that works alone, as all others are down, keeps what it was given
 // when they are back, though nothing says that they ever were away.
 func TestNewcomerAlone(t *testing.T) {
+	t.Parallel()
 	for _, protocol := range []string{"tcp", "udp"} {
 		for _, hash := range trackingHashes {
 			t.Run(protocol+" "+hash, func(t *testing.T) {
@@ -115,6 +118,7 @@ func TestNewcomerAlone(t *testing.T) {
 // A server that was not in the horizon: connections from before are held
 // where they are, and tracked as they go on.
 func TestWarmUp(t *testing.T) {
+	t.Parallel()
 	for _, hash := range trackingHashes {
 		t.Run(hash, func(t *testing.T) {
 			r := trackingOf(t, "tcp", hash, 5, 8192)
@@ -152,6 +156,7 @@ func TestWarmUp(t *testing.T) {
 
 // A weight that grows moves nothing either.
 func TestWeightWarmsUp(t *testing.T) {
+	t.Parallel()
 	r := trackingOf(t, "tcp", "table-hrw", 5, 8192)
 	c := r.opens(600)
 	s := r.slot(1)
@@ -175,6 +180,7 @@ func TestWeightWarmsUp(t *testing.T) {
 // Until then what begins a flow cannot be told from what goes on with one,
 // but in QUIC.
 func TestUDPDrain(t *testing.T) {
+	t.Parallel()
 	for _, hash := range trackingHashes {
 		t.Run(hash, func(t *testing.T) {
 			r := trackingOf(t, "udp", hash, 5, 8192)
@@ -226,6 +232,7 @@ func TestUDPDrain(t *testing.T) {
 // Health: TCP's connections stay with a server that is down, as it may come
 // back; those of UDP go elsewhere at once, and stay there.
 func TestDownAndUp(t *testing.T) {
+	t.Parallel()
 	for _, hash := range trackingHashes {
 		t.Run(hash+" tcp", func(t *testing.T) {
 			r := trackingOf(t, "tcp", hash, 5, 8192)
@@ -270,6 +277,7 @@ func TestDownAndUp(t *testing.T) {
 
 // With all servers of TCP down, everything goes on as if none were.
 func TestAllDown(t *testing.T) {
+	t.Parallel()
 	r := trackingOf(t, "tcp", "table-hrw", 4, 4096)
 	c := r.opens(300)
 	for n := range uint16(4) {
@@ -297,6 +305,7 @@ func TestAllDown(t *testing.T) {
 
 // A server that takes a number of Anchor's spare horizon works at once.
 func TestAnchorSpare(t *testing.T) {
+	t.Parallel()
 	r := trackingOf(t, "tcp", "anchor", 8, 8192)
 	r.v.Horizon = 2
 	r.apply()
@@ -335,6 +344,7 @@ func TestAnchorSpare(t *testing.T) {
 // servers, within 2 %; within 4 % by ring, whose 256 points a server do not
 // balance better. What the hash promises is told exactly, packets by chance.
 func TestTrackedShare(t *testing.T) {
+	t.Parallel()
 	const working, horizon, flows, keys = 80, 20, 40_000, 1_000_000
 	for _, hash := range trackingHashes {
 		t.Run(hash, func(t *testing.T) {

@@ -101,6 +101,7 @@ func beside(victim netip.Addr) netip.Addr {
 
 // A balancer's senders are spread by a secret of its own.
 func TestAskKeyIsDrawn(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	w.open(w.options())
 	s, err := OpenReadOnly(w.pinDir)

@@ -13,6 +13,7 @@ import (
 // TestNamedLimits: the kernel takes the limits that tables.Fits names, and VIPs
 // that need them in force.
 func TestNamedLimits(t *testing.T) {
+	t.Parallel()
 	vips := 16
 	if soak.On() {
 		vips = 1000 // 1 GiB of tables

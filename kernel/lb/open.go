@@ -415,6 +415,7 @@ func (l *LB) release() {
 	}
 	if l.asker != nil {
 		l.asker.close()
+		l.asker = nil // its number may be another file's when Close is called again
 	}
 	l.folder.Close()
 }

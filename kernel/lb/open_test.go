@@ -49,6 +49,7 @@ func (w *wired) apply(l *LB, servers ...int) {
 // From nothing to a packet that comes out encapsulated to a server whose MAC
 // nobody typed.
 func TestOpenApplyForward(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	l := w.open(w.options())
 	if err := l.SetClock(func() uint32 { return 12345 }); err != nil {
@@ -80,6 +81,7 @@ func TestOpenApplyForward(t *testing.T) {
 // Packets go on while no process holds anything, and the next one adopts what
 // it finds, counters included.
 func TestAdopt(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	l := w.open(w.options())
 	if err := l.SetClock(func() uint32 { return 12345 }); err != nil {
@@ -192,6 +194,7 @@ func total(to map[netip.Addr]int) (n int) {
 
 // A new program takes the old one's place under load without losing a packet.
 func TestUpdateProgram(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	l := w.open(w.options())
 	w.apply(l, 11, 12)
@@ -230,6 +233,7 @@ func (w *wired) linkProgram() ebpf.ProgramID {
 // Other sizes need other maps: the old ones stay in force until the new ones
 // are filled, no packet is lost, counters go on.
 func TestChangeOfSizes(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	l := w.open(w.options())
 	if err := l.SetClock(func() uint32 { return 12345 }); err != nil {
@@ -324,6 +328,7 @@ func TestKilledInSwap(t *testing.T) {
 // A process that is killed while it pins for the first time leaves something
 // that the next one makes whole, whatever is missing.
 func TestKilledInFirstPinning(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	maps, programs, links := filepath.Join(w.pinDir, kernel.DirMaps), filepath.Join(w.pinDir, kernel.DirPrograms), filepath.Join(w.pinDir, kernel.DirLinks)
 	remove := func(paths ...string) {
@@ -360,6 +365,7 @@ func TestKilledInFirstPinning(t *testing.T) {
 // Other sizes come into force also where somebody has removed the programs'
 // pins.
 func TestExchangeWithNothing(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	l := w.open(w.options())
 	w.apply(l, 11)
@@ -425,6 +431,7 @@ func TestSwapFinishedLater(t *testing.T) {
 // What another layout left pinned keeps packets going until the first
 // assignment; its clock lives on, and its counters are found by name.
 func TestOtherLayout(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	l := w.open(w.options())
 	if err := l.SetClock(func() uint32 { return 12345 }); err != nil {
@@ -464,6 +471,7 @@ func TestOtherLayout(t *testing.T) {
 
 // A driver without native XDP gets generic XDP, and status says so.
 func TestGenericMode(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	inNS(t, w.lb, func() {
 		check(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}))
@@ -479,6 +487,7 @@ func TestGenericMode(t *testing.T) {
 
 // What a process that was killed while pinning left behind is cleared up.
 func TestHalfPinned(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	l := w.open(w.options())
 	w.apply(l, 11)
@@ -508,6 +517,7 @@ func TestHalfPinned(t *testing.T) {
 
 // What only shows reads the same as the daemon, beside it and without it.
 func TestReadOnly(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	l := w.open(w.options())
 	a := assignment(1, 11, 12)

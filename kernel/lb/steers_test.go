@@ -53,6 +53,7 @@ var server11 = netip.MustParseAddr("10.77.0.11")
 // A steered server's tunnels carry what its row says, also while no daemon runs
 // and in the next one, until that knows better.
 func TestSteer(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	o, a := w.steered(vip.SteerConnection, 11)
 	l := w.open(o)
@@ -122,6 +123,7 @@ func TestSteer(t *testing.T) {
 // Steering is switched on and off with a restart of the daemon: everything else
 // that is pinned goes on.
 func TestSteerSwitched(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	o, a := w.steered(vip.SteerServer, 11)
 	key := SteerKey{server11, vip.SteerServer}
@@ -151,6 +153,7 @@ func TestSteerSwitched(t *testing.T) {
 }
 
 func TestSteerNeedsOneSource(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	o, _ := w.steered(vip.SteerServer, 11)
 	o.Source4 = netip.MustParsePrefix("10.88.0.0/16")
@@ -161,6 +164,7 @@ func TestSteerNeedsOneSource(t *testing.T) {
 
 // A health check goes the way of connections, over both families.
 func TestSteeredHealthCheck(t *testing.T) {
+	t.Parallel()
 	for _, server := range []string{"10.77.0.11", "fd77::11"} {
 		t.Run(server, func(t *testing.T) {
 			w := newWired(t)

@@ -37,6 +37,7 @@ func (w *wired) attached() map[string]link.ID {
 // Whatever of its programs, pins and routes somebody takes away, the balancer puts
 // back, and forwards on.
 func TestTakenAwayIsPutBack(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	l := w.open(w.options())
 	w.run(l)
@@ -88,6 +89,7 @@ func TestTakenAwayIsPutBack(t *testing.T) {
 // Somebody else's XDP program is let be, and told; and when it goes the
 // balancer's takes its place.
 func TestForeignXDPIsTold(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	l := w.open(w.options())
 	w.run(l)
@@ -116,6 +118,7 @@ func TestForeignXDPIsTold(t *testing.T) {
 // An interface that is deleted is missed, and one that is made in its place gets
 // the programs.
 func TestInterfaceMadeAgain(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	add := func() {
 		inNS(t, w.lb, func() {
@@ -143,6 +146,7 @@ func TestInterfaceMadeAgain(t *testing.T) {
 
 // A balancer that cannot look, having no descriptor left, takes nothing to be gone.
 func TestLookingFails(t *testing.T) {
+	t.Parallel()
 	w := newWired(t)
 	l := w.open(w.options())
 	w.mustApply(l, assignment(1, 11))
