@@ -183,7 +183,7 @@ func (f *Follower) Renumber(fabric *topology.Fabric, node int) {
 // until ctx ends. It fails if it cannot watch, or if the first tables cannot be
 // put in force; later failures stand in the View and are tried again.
 func (f *Follower) Run(ctx context.Context, apply func(Tables) error) error {
-	if err := f.kernel.watch(ctx, f.heard, f.lost); err != nil {
+	if err := f.kernel.Watch(ctx, groups, f.heard, f.lost); err != nil {
 		return err
 	}
 	err := f.kernel.watchFeatures(ctx, func() { f.outdate(partFeatures); f.tell() })

@@ -18,7 +18,7 @@ import (
 
 // netdev opens the kernel's generic netlink family of network devices.
 func (k *rtnetlink) netdev() (conn *genetlink.Conn, family genetlink.Family, err error) {
-	if conn, err = genetlink.Dial(&netlink.Config{NetNS: int(k.namespace.Fd())}); err != nil {
+	if conn, err = genetlink.Dial(&netlink.Config{NetNS: k.Namespace()}); err != nil {
 		return nil, family, err
 	}
 	if family, err = conn.GetFamily("netdev"); err == nil {

@@ -266,7 +266,7 @@ func (k *rtnetlink) solicit(n HopID) error {
 	if err != nil {
 		return err
 	}
-	_, err = k.conn.Execute(netlink.Message{
+	_, err = k.Execute(netlink.Message{
 		Header: netlink.Header{Type: unix.RTM_NEWNEIGH, Flags: netlink.Request | netlink.Create | netlink.Acknowledge},
 		Data:   append(header, destination...),
 	})

@@ -12,6 +12,8 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/kernel/rtnl"
 )
 
 // kernel is the edge to the kernel of one network namespace; tests put one
@@ -34,21 +36,14 @@ type kernel interface {
 // rtnetlink is the kernel of the namespace in which it was opened, on whatever
 // thread it is used later.
 type rtnetlink struct {
-	conn      *netlink.Conn
-	namespace *os.File
-	sysctls   map[string]*os.File
-	// port is conn's netlink port, which notifications of its changes carry.
+	*rtnl.Conn
+	sysctls map[string]*os.File
+	// port is the socket's netlink port, which notifications of its changes carry.
 	port atomic.Uint32
 }
 
-const (
-	// Room for the refusals of a whole batch, which the kernel queues before
-	// any is read.
-	receiveBuffer = 8 << 20
-	sendBuffer    = 1 << 20
-	// A sent batch must fit the send buffer with the kernel's own overhead.
-	batchBytes = 128 << 10
-)
+// A sent batch must fit the send buffer with the kernel's own overhead.
+const batchBytes = 128 << 10
 
 // settings are the sysctls that a switch needs. All switches must hash alike;
 // the ports of a flow are hashed, and nothing that differs between switches
@@ -103,15 +98,11 @@ func (s Setting) equal(is string) bool {
 }
 
 func openKernel() (*rtnetlink, error) {
-	namespace, err := os.Open("/proc/thread-self/ns/net")
+	conn, err := rtnl.Open()
 	if err != nil {
-		return nil, fmt.Errorf("open the network namespace: %w", err)
-	}
-	k := &rtnetlink{namespace: namespace, sysctls: map[string]*os.File{}}
-	if k.conn, err = dial(0); err != nil {
-		k.Close()
 		return nil, err
 	}
+	k := &rtnetlink{Conn: conn, sysctls: map[string]*os.File{}}
 	for _, path := range []string{policy4, policy6, fields4, fields6, hashSeed, compatMode, forward4, forward6} {
 		// /proc/sys/net is of the namespace of the thread that opens it.
 		f, err := os.OpenFile("/proc/sys/"+path, os.O_RDWR, 0)
@@ -128,35 +119,11 @@ func openKernel() (*rtnetlink, error) {
 	return k, nil
 }
 
-// dial opens a socket in the namespace of that file descriptor; 0: the
-// thread's.
-func dial(namespace int) (*netlink.Conn, error) {
-	conn, err := netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{NetNS: namespace})
-	if err != nil {
-		return nil, fmt.Errorf("open netlink: %w", err)
-	}
-	for _, option := range []netlink.ConnOption{netlink.ExtendedAcknowledge, netlink.GetStrictCheck} {
-		if err := conn.SetOption(option, true); err != nil {
-			conn.Close()
-			return nil, fmt.Errorf("set option %v of netlink: %w (Linux 5.3 or newer is needed)", option, err)
-		}
-	}
-	if err := errors.Join(conn.SetReadBuffer(receiveBuffer), conn.SetWriteBuffer(sendBuffer)); err != nil {
-		conn.Close()
-		return nil, fmt.Errorf("enlarge netlink's buffers: %w", err)
-	}
-	return conn, nil
-}
-
 func (k *rtnetlink) Close() error {
 	for _, f := range k.sysctls {
 		f.Close()
 	}
-	k.namespace.Close()
-	if k.conn == nil {
-		return nil
-	}
-	return k.conn.Close()
+	return k.Conn.Close()
 }
 
 func (k *rtnetlink) sysctl(path string) (string, error) {
@@ -205,7 +172,7 @@ func (k *rtnetlink) execute(messages []netlink.Message) error {
 func (k *rtnetlink) batch(messages []netlink.Message) error {
 	batch := append(messages[:len(messages):len(messages)],
 		netlink.Message{Header: netlink.Header{Type: netlink.Noop, Flags: netlink.Request | netlink.Acknowledge}})
-	sent, err := k.conn.SendMessages(batch)
+	sent, err := k.SendMessages(batch)
 	if err != nil {
 		return err
 	}
@@ -213,13 +180,13 @@ func (k *rtnetlink) batch(messages []netlink.Message) error {
 	end := sent[len(sent)-1].Header.Sequence
 	var first error
 	for {
-		replies, err := k.conn.Receive()
+		replies, err := k.Receive()
 		if err != nil {
 			var socket *os.SyscallError
 			if errors.As(err, &socket) {
 				// Refusals were lost, and the acknowledgement perhaps with
 				// them: nothing more is known of this batch.
-				return errors.Join(first, err, k.reopen())
+				return errors.Join(first, err, k.Reopen())
 			}
 			if first == nil {
 				first = err
@@ -234,31 +201,4 @@ func (k *rtnetlink) batch(messages []netlink.Message) error {
 	}
 }
 
-// reopen has a new socket, on which no reply to earlier requests can come.
-func (k *rtnetlink) reopen() error {
-	conn, err := dial(int(k.namespace.Fd()))
-	if err != nil {
-		return err
-	}
-	k.conn.Close()
-	k.conn = conn
-	return nil
-}
-
-func (k *rtnetlink) ask(m netlink.Message) ([]netlink.Message, error) {
-	for try := 0; ; try++ {
-		replies, err := k.conn.Execute(m)
-		if err != nil {
-			// The rest of an answer may still be queued.
-			return nil, errors.Join(err, k.reopen())
-		}
-		interrupted := false
-		for _, r := range replies {
-			interrupted = interrupted || r.Header.Flags&netlink.DumpInterrupted != 0
-		}
-		// What changed during a dump may stand in it twice or not at all.
-		if !interrupted || try == 5 {
-			return replies, nil
-		}
-	}
-}
+func (k *rtnetlink) ask(m netlink.Message) ([]netlink.Message, error) { return k.Ask(m) }

@@ -132,17 +132,6 @@ func (s *Switch) routesTo(a netip.Addr) bool {
 // watch tells of changes that concern, one token for any number of them, and
 // not of those that this kernel itself was told to make, where it says so.
 func (k *rtnetlink) watch(ctx context.Context, concerns func(netlink.Message) bool) (<-chan struct{}, error) {
-	conn, err := dial(int(k.namespace.Fd()))
-	if err != nil {
-		return nil, err
-	}
-	for _, group := range []uint32{unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_NEXTHOP} {
-		if err := conn.JoinGroup(group); err != nil {
-			conn.Close()
-			return nil, err
-		}
-	}
-	context.AfterFunc(ctx, func() { conn.Close() })
 	changed := make(chan struct{}, 1)
 	tell := func() {
 		select {
@@ -150,24 +139,13 @@ func (k *rtnetlink) watch(ctx context.Context, concerns func(netlink.Message) bo
 		default:
 		}
 	}
-	go func() {
-		for ctx.Err() == nil {
-			messages, err := conn.Receive()
-			if err != nil {
-				if ctx.Err() == nil {
-					tell() // something was lost
-				}
-				continue
-			}
-			for _, m := range messages {
-				if (m.Header.PID == 0 || m.Header.PID != k.port.Load()) && concerns(m) {
-					tell()
-					break
-				}
-			}
+	heard := func(m netlink.Message) {
+		if (m.Header.PID == 0 || m.Header.PID != k.port.Load()) && concerns(m) {
+			tell()
 		}
-	}()
-	return changed, nil
+	}
+	groups := []uint32{unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_NEXTHOP}
+	return changed, k.Watch(ctx, groups, heard, func(error) { tell() })
 }
 
 // forwards: the kernel forwards packets of that family.
