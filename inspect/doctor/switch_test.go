@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/kernel/host/hosttest"
 	"github.com/fairlead/fairlead/kernel/swtch"
+	"github.com/fairlead/fairlead/scheme/faild"
 )
 
 func switchConfig(t *testing.T, buckets int) *config.Config {
@@ -43,7 +44,7 @@ func TestSwitchChecks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seed := swtch.SeedOf(a.HashKey)
+	seed := faild.Seed(a.HashKey)
 	var hash []string
 	for _, s := range swtch.Settings(seed) {
 		hash = append(hash, s.Name+"="+s.Value)

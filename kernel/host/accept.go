@@ -10,7 +10,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/kernel"
 )
 
@@ -19,16 +18,6 @@ import (
 // promiscuous, and the stack takes them because host_accept, on tc ingress,
 // says that they are for this machine. Both are there only while a VIP of
 // scheme faild is.
-
-// servesFaild says whether server is in a VIP of scheme faild.
-func servesFaild(as *controller.Assignment, server string) bool {
-	for i := range as.VIPs {
-		if slot, _ := slots(&as.VIPs[i], server); slot != nil && as.VIPs[i].Scheme.Row().Switched {
-			return true
-		}
-	}
-	return false
-}
 
 // accept has frames for slots' MACs accepted, from here on, and where they are not
 // any more. A device that host_in is not on is left to a later look.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/kernel"
+	"github.com/fairlead/fairlead/tables"
 )
 
 // The VIPs stand on the loopback, where the stack takes their packets and no
@@ -40,7 +41,7 @@ func vipAddress(a netip.Addr) *netlink.Addr {
 
 // putVIPs adds the VIPs that are not there yet. Called before the table is
 // switched: a packet that is decapsulated finds its address.
-func (a *Agent) putVIPs(t *table) error {
+func (a *Agent) putVIPs(t *tables.HostTable) error {
 	lo, err := a.netlink.LinkByName(loopback)
 	if err != nil {
 		return fmt.Errorf("host agent: loopback: %w", err)
@@ -73,7 +74,7 @@ func (a *Agent) putVIP(lo netlink.Link, vip netip.Addr) error {
 }
 
 // dropVIPs removes those that we added and that serve no more.
-func (a *Agent) dropVIPs(t *table) error {
+func (a *Agent) dropVIPs(t *tables.HostTable) error {
 	keep := t.VIPs()
 	return removeVIPs(a.netlink, a.set.HostAdded, func(vip netip.Addr) bool { return keep[vip] })
 }

@@ -13,9 +13,11 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/kernel/host/hosttest"
+	"github.com/fairlead/fairlead/tables"
 	choices "github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
@@ -209,12 +211,16 @@ func TestLateFlip(t *testing.T) {
 	a := r.agent
 	a.mu.Lock()
 	at := kernel.MonotonicMS() - 1000
-	planned, err := a.fill(next, at)
+	own, err := tables.Host(next, a.o.Server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	planned, err := a.fill(own, at)
 	if err != nil {
 		t.Fatal(err)
 	}
 	flipped := a.flip()
-	err = a.finish(next, planned, at, flipped)
+	err = a.finish(next, own, planned, at, flipped)
 	a.mu.Unlock()
 	if err != nil {
 		t.Fatal(err)
@@ -223,34 +229,13 @@ func TestLateFlip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for key, v := range used.entries {
-		if v.Scheme == schemeCheetah && v.StampSince != flipped {
+	for key, v := range used.Entries {
+		if v.Scheme == uint8(bpf.SchemeCheetah) && v.StampSince != flipped {
 			t.Errorf("%v: stamps under the new epoch since %d, want %d", key, v.StampSince, flipped)
 		}
 	}
 	r.as = next
 	r.during(func() { r.echo(r.dial(hosttest.VIP4), 1000) })
-}
-
-// One that takes new connections stands for the server, whatever its number.
-func TestSlots(t *testing.T) {
-	vip := controller.VIP{Slots: []controller.Slot{
-		{Number: 1, Server: "a", State: controller.Resting}, {Number: 2, Server: "b", State: controller.Active},
-		{Number: 3, Server: "a", State: controller.Active}, {Number: 4, Server: "a", State: controller.Joining},
-		{Number: 5, Server: "c", State: controller.Resting},
-	}}
-	for server, want := range map[string][2]int{"a": {3, 4}, "b": {2, -1}, "c": {5, -1}, "d": {-1, -1}} {
-		slot, other := slots(&vip, server)
-		got := [2]int{-1, -1}
-		for i, s := range []*controller.Slot{slot, other} {
-			if s != nil {
-				got[i] = int(s.Number)
-			}
-		}
-		if got != want {
-			t.Errorf("%s: slots %v, want %v", server, got, want)
-		}
-	}
 }
 
 // VIPs come to the loopback and go from it with the assignment; one that was

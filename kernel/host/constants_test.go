@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/scheme/beamer"
+	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -29,8 +30,8 @@ func TestConstantsAreTheHeaders(t *testing.T) {
 		headers.Write(b)
 	}
 	for name, want := range map[string]int{
-		"FL_CHAIN": buckets.Chain, "FL_BUCKET_NONE": buckets.None, "FL_NO_SLOT": noSlot,
-		"FL_JOIN_PORT": joinPortFirst, "FL_HOST_SOURCES": maxSources,
+		"FL_CHAIN": buckets.Chain, "FL_BUCKET_NONE": buckets.None, "FL_NO_SLOT": tables.NoSlot,
+		"FL_JOIN_PORT": tables.JoinPortFirst, "FL_HOST_SOURCES": tables.MaxSources,
 		"FL_GENERATION_AHEAD": beamer.GenerationAhead, "FL_PEER_IPV6": peerIPv6, "FL_PEER_UNRESOLVED": peerUnresolved,
 	} {
 		m := regexp.MustCompile(fmt.Sprintf(`(?m)^#define %s (\w+)`, name)).FindStringSubmatch(headers.String())

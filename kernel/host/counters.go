@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/scheme/beamer"
+	"github.com/fairlead/fairlead/tables"
 )
 
 // Counters are sums over all CPUs since the maps were made.
@@ -49,7 +50,7 @@ func (a *Agent) ids() []uint32 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var ids []uint32
-	for _, v := range a.table.entries {
+	for _, v := range a.table.Entries {
 		ids = append(ids, v.Id)
 	}
 	slices.Sort(ids)
@@ -172,7 +173,7 @@ func (a *Agent) Status() Status {
 		s.Warnings = append(s.Warnings, warnNoTimestamps)
 	}
 	s.Warnings = append(s.Warnings, a.astray.List()...)
-	s.Warnings = append(s.Warnings, openSources(a.table.open, a.open)...)
+	s.Warnings = append(s.Warnings, tables.OpenSources(a.table.Open, a.open)...)
 	a.describeOwn(&s)
 	return s
 }
@@ -196,19 +197,19 @@ func (a *Agent) describeOwn(s *Status) {
 	}
 	tunnels := false
 	for _, v := range a.chains {
-		if !v.scheme.Hops {
+		if !v.Scheme.Hops {
 			continue
 		}
 		tunnels = true
-		g := Generations{v.generation, v.generation}
+		g := Generations{v.Generation, v.Generation}
 		var own bpf.HostOwn
-		if a.set.HostOwn.Lookup(v.id, &own) == nil && own.Newest != 0 && own.Newest-g.Seen <= beamer.GenerationAhead {
+		if a.set.HostOwn.Lookup(v.ID, &own) == nil && own.Newest != 0 && own.Newest-g.Seen <= beamer.GenerationAhead {
 			g.Seen = own.Newest
 		}
 		if s.Generations == nil {
 			s.Generations = map[uint32]Generations{}
 		}
-		s.Generations[v.id] = g
+		s.Generations[v.ID] = g
 	}
 	if tunnels && len(a.sources) == 0 {
 		s.Warnings = append(s.Warnings, "no balancer's tunnel source is known, so tunnels of scheme beamer are dropped (drop_foreign_source): give the balancers source or source6")

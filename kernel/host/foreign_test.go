@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/kernel/host/hosttest"
+	"github.com/fairlead/fairlead/tables"
 	choices "github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
@@ -210,7 +211,10 @@ func TestForeignSources(t *testing.T) {
 			apply := func(sources ...string) {
 				t.Helper()
 				next := tunnelAssignment(scheme, choices.GUE)
-				next.Version, next.Sources = r.as.Version+1, prefixes(sources...)
+				next.Version, next.Sources = r.as.Version+1, nil
+				for _, p := range sources {
+					next.Sources = append(next.Sources, netip.MustParsePrefix(p))
+				}
 				r.as = next
 				if err := r.agent.Apply(next); err != nil {
 					t.Fatal(err)
@@ -236,7 +240,7 @@ func TestForeignSources(t *testing.T) {
 			}
 			warned(0)
 			var many []string
-			for i := range maxSources + 1 {
+			for i := range tables.MaxSources + 1 {
 				many = append(many, fmt.Sprintf("10.98.%d.1/32", i))
 			}
 			apply(many...)
@@ -319,15 +323,15 @@ func TestExtensionHeaders(t *testing.T) {
 func TestOlderTable(t *testing.T) {
 	r := newChainRig(t, tunnelAssignment(choices.JET, choices.IPIP))
 	r.listen(hosttest.VIP4)
-	old := r.agent.table.clone()
-	for k, v := range old.entries {
+	old := r.agent.table.Clone()
+	for k, v := range old.Entries {
 		v.Flags = 0
-		old.entries[k] = v
+		old.Entries[k] = v
 	}
 	if err := kernel.WaitForReaders(); err != nil {
 		t.Fatal(err)
 	}
-	if err := old.write(r.agent.set.HostVips, r.agent.control); err != nil {
+	if err := writeTable(r.agent.set.HostVips, r.agent.control, old); err != nil {
 		t.Fatal(err)
 	}
 	r.agent.flip()

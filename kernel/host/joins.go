@@ -3,7 +3,6 @@ package host
 import (
 	"errors"
 	"fmt"
-	"math/bits"
 	"net/netip"
 	"os"
 	"slices"
@@ -12,28 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/kernel"
-	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/tables"
 )
-
-// Joins of Multipath TCP reach the server of the first subflow by a port of
-// the VIP that stands for the server alone (Beamer, NSDI'18, "MPTCP": there the
-// port is the server's number; here it is permuted under the deployment's
-// key, so that clients learn no number).
-
-// joinLayout is the permutation of slots behind join ports: 15 bits
-// (FL_JOIN_SHIFT).
-var joinLayout = cheetah.Layout{Bits: 16}
-
-// joinPortFirst is FL_JOIN_PORT.
-const joinPortFirst = 32768
-
-// joinPort is the port of service's joins to slot.
-func joinPort(key cheetah.Key, service netip.AddrPort, slot uint16) uint16 {
-	w := tables.Key{Addr: service.Addr()}.Words()
-	hash := cheetah.HashIPv6(&key, w[0], w[1], uint32(bits.ReverseBytes16(service.Port()))<<16)
-	return joinPortFirst + uint16(joinLayout.Encode(hash, uint32(slot), 0))
-}
 
 // joins are the endpoints of the agent's namespace. Where the machine cannot
 // do it, connections stay as they are without MPTCP's joins: that is said, and
@@ -75,11 +54,11 @@ func (j *joins) close() {
 }
 
 // follow makes vips' join ports known to clients.
-func (j *joins) follow(vips []*chainVIP) {
+func (j *joins) follow(vips []*tables.ChainVIP) {
 	j.want = map[netip.AddrPort]bool{}
 	for _, v := range vips {
-		for _, port := range v.joins {
-			j.want[netip.AddrPortFrom(v.service.Addr(), port)] = true
+		for _, port := range v.Joins {
+			j.want[netip.AddrPortFrom(v.Service.Addr(), port)] = true
 		}
 	}
 }

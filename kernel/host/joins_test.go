@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/kernel/host/hosttest"
 	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/tables"
 	choices "github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
@@ -91,7 +92,7 @@ func TestJoinsFollowTheAssignment(t *testing.T) {
 	}
 	want := []netip.AddrPort{foreign}
 	for _, vip := range []netip.Addr{hosttest.VIP4, hosttest.VIP6} {
-		want = append(want, netip.AddrPortFrom(vip, joinPort(all.HashKey, netip.AddrPortFrom(vip, 80), 5)))
+		want = append(want, netip.AddrPortFrom(vip, tables.JoinPort(all.HashKey, netip.AddrPortFrom(vip, 80), 5)))
 	}
 	slices.SortFunc(want, netip.AddrPort.Compare)
 	is := func(there bool) {
@@ -184,14 +185,14 @@ func TestJoinPortHidesTheNumber(t *testing.T) {
 		key := cheetah.Key{k + 1, 3 * k}
 		seen := map[uint16]bool{}
 		for slot := range uint16(1 << 15) {
-			port := joinPort(key, service, slot)
-			if port < joinPortFirst || seen[port] {
+			port := tables.JoinPort(key, service, slot)
+			if port < tables.JoinPortFirst || seen[port] {
 				t.Fatalf("slot %d: port %d", slot, port)
 			}
 			seen[port] = true
 		}
 		for slot := range uint16(256) {
-			steps[joinPort(key, service, slot+1)-joinPort(key, service, slot)]++
+			steps[tables.JoinPort(key, service, slot+1)-tables.JoinPort(key, service, slot)]++
 		}
 	}
 	// 16,384 steps over 65,535 values: one that comes often tells the next
@@ -231,7 +232,7 @@ func TestMPTCPClientJoins(t *testing.T) {
 			}
 			defer c.Close()
 			r.echo(c, 10000)
-			port := joinPort(r.as.HashKey, netip.AddrPortFrom(vip, 80), 5)
+			port := tables.JoinPort(r.as.HashKey, netip.AddrPortFrom(vip, 80), 5)
 			id := uint32(2*i + 1)
 			eventually(t, "the connection and its join are counted, in one bucket", func() bool {
 				s := r.serving(id)
@@ -271,7 +272,7 @@ func TestJoinPortsAnswerNoStranger(t *testing.T) {
 		if vip.Is6() {
 			client = hosttest.Client6
 		}
-		join := joinPort(r.as.HashKey, netip.AddrPortFrom(vip, 80), 5)
+		join := tables.JoinPort(r.as.HashKey, netip.AddrPortFrom(vip, 80), 5)
 		answers := r.watchFrames(func(p *wire.Parsed) bool { return p.Protocol == wire.ProtoTCP && p.Source().Addr() == vip })
 		from := uint16(20000)
 		for _, probe := range probes {

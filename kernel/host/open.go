@@ -73,16 +73,16 @@ type Agent struct {
 	counts      counts
 
 	mu      sync.Mutex
-	table   *table           // what is applied
-	chains  []*chainVIP      // of it
-	sources []bpf.HostSource // written
+	table   *tables.HostTable  // what is applied
+	chains  []*tables.ChainVIP // of it
+	sources []bpf.HostSource   // written
 	joins   joins
 	epoch   [2]uint32 // which epoch each parity stands for
 	// version is the last that Apply was called with, former what the one
 	// before it refused (or, of an adopted table, what that does).
 	version uint64
 	former  map[tables.Key]uint16
-	open    error // of the ownPlan in force
+	open    error // of the *tables.HostPlan in force
 
 	noTimestamps bool // the sysctl is 0
 }

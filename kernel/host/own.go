@@ -3,18 +3,18 @@ package host
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netns"
 
 	"github.com/fairlead/fairlead/bpf"
-	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/health"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/kernel/nexthop"
+	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/vip"
 )
 
@@ -65,59 +65,39 @@ func (a *Agent) closeOwn() {
 	}
 }
 
-// ownPlan is what an assignment wants beside the table of VIPs.
-type ownPlan struct {
-	peers   peerPlan
-	sources []bpf.HostSource
-	open    error // why tunnels are taken from anybody, if it is a reason of all
-	faild   bool
-	chains  []*chainVIP
-}
-
-func (a *Agent) planOwn(as *controller.Assignment) (p ownPlan, err error) {
-	p.chains = chainVIPs(as, a.o.Server)
-	p.peers = planPeers(as, a.o.Server)
-	p.faild = servesFaild(as, a.o.Server)
-	p.sources, p.open = planSources(as.Sources)
-	if slices.ContainsFunc(p.chains, func(c *chainVIP) bool { return c.scheme.Hops }) {
-		return p, p.open
-	}
-	return p, nil
-}
-
 // prepare comes before packets go by the new table: what it needs is added,
 // and nothing taken away that the old one may need.
-func (a *Agent) prepare(p ownPlan) error {
-	a.state.watch(p.chains, a.o.Server)
-	if err := a.writeSources(withSources(a.sources, p.sources)); err != nil {
+func (a *Agent) prepare(p *tables.HostPlan) error {
+	a.state.watch(p.Chains, a.o.Server)
+	if err := a.writeSources(tables.WithSources(a.sources, p.Sources)); err != nil {
 		return err
 	}
-	if err := a.putPeers(p.peers); err != nil {
+	if err := a.putPeers(p); err != nil {
 		return err
 	}
-	if p.faild {
+	if p.Faild {
 		return a.accept()
 	}
 	return nil
 }
 
 // settle comes after it: what the old table alone needed goes.
-func (a *Agent) settle(p ownPlan, before *table) error {
-	a.chains, a.open = p.chains, p.open
-	errs := []error{a.forgetGenerations(before), a.writeSources(withoutSources(a.sources, p.sources)), a.dropPeers(p.peers)}
-	if !p.faild {
+func (a *Agent) settle(p *tables.HostPlan, before *tables.HostTable) error {
+	a.chains, a.open = p.Chains, p.Open
+	errs := []error{a.forgetGenerations(before), a.writeSources(tables.WithoutSources(a.sources, p.Sources)), a.dropPeers(p)}
+	if !p.Faild {
 		errs = append(errs, a.refuse())
 	}
-	a.joins.follow(p.chains)
+	a.joins.follow(p.Chains)
 	a.syncJoins()
 	return errors.Join(errs...)
 }
 
 // forgetGenerations clears what packets taught of VIPs whose generation the
 // agent now knows to be another.
-func (a *Agent) forgetGenerations(before *table) error {
-	for key, v := range a.table.entries {
-		old, had := before.entries[key]
+func (a *Agent) forgetGenerations(before *tables.HostTable) error {
+	for key, v := range a.table.Entries {
+		old, had := before.Entries[key]
 		if !vip.SchemeOf(v.Scheme).Hops || had && old.Generation == v.Generation {
 			continue
 		}
@@ -140,7 +120,7 @@ func (a *Agent) keep() error {
 		a.syncJoins()
 	}
 	for _, v := range a.chains {
-		if v.scheme.Switched {
+		if v.Scheme.Switched {
 			return a.openCards()
 		}
 	}
@@ -168,15 +148,15 @@ func (a *Agent) resettle() error {
 	defer a.mu.Unlock()
 	flags, now := map[uint32]uint16{}, time.Now()
 	for _, v := range a.chains {
-		flags[v.id] = a.flags(v, now)
+		flags[v.ID] = a.flags(v, now)
 	}
-	next := a.table.clone()
+	next := a.table.Clone()
 	changed := false
-	for key, v := range next.entries {
+	for key, v := range next.Entries {
 		f, ok := flags[v.Id]
-		if f |= v.Flags &^ vipUnsettled; ok && v.Scheme != 0 && v.Flags != f {
+		if f |= v.Flags &^ uint16(bpf.HostVIPUnsettled); ok && v.Scheme != 0 && v.Flags != f {
 			v.Flags = f
-			next.entries[key] = v
+			next.Entries[key] = v
 			changed = true
 		}
 	}
@@ -186,7 +166,7 @@ func (a *Agent) resettle() error {
 	if err := kernel.WaitForReaders(); err != nil {
 		return err
 	}
-	if err := next.write(a.set.HostVips, a.control); err != nil {
+	if err := writeTable(a.set.HostVips, a.control, next); err != nil {
 		return err
 	}
 	a.flip()
@@ -194,9 +174,9 @@ func (a *Agent) resettle() error {
 	return nil
 }
 
-func (a *Agent) flags(v *chainVIP, now time.Time) uint16 {
+func (a *Agent) flags(v *tables.ChainVIP, now time.Time) uint16 {
 	if a.state.unsettled(v, now) {
-		return vipUnsettled
+		return uint16(bpf.HostVIPUnsettled)
 	}
 	return 0
 }
@@ -206,7 +186,7 @@ func (a *Agent) eachFlow(f func(vip uint32, client netip.AddrPort, port uint16))
 	now := a.SharedNow()
 	a.mu.Lock()
 	known := map[uint32]uint32{}
-	for _, v := range a.table.entries {
+	for _, v := range a.table.Entries {
 		known[v.Id] = v.ChainMs
 	}
 	a.mu.Unlock()
@@ -221,7 +201,7 @@ func (a *Agent) eachFlow(f func(vip uint32, client netip.AddrPort, port uint16))
 		}
 		for i, key := range keys[:n] {
 			if int32(now-seen[i]) <= int32(known[key.VipId]) {
-				f(key.VipId, netip.AddrPortFrom(addrOf(key.Addr), swap16(key.Sport)), swap16(key.Dport))
+				f(key.VipId, netip.AddrPortFrom(tables.AddrOf(key.Addr), bits.ReverseBytes16(key.Sport)), bits.ReverseBytes16(key.Dport))
 			}
 		}
 		if err != nil { // that was the end

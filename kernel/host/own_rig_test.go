@@ -131,23 +131,23 @@ func newOwnHost(t *testing.T, n *ownNet, slot uint16) *ownHost {
 	n.must(err)
 	h.vips = map[tables.Key]bpf.HostVIP{}
 	for _, vip := range ownVIPs {
-		k := tables.Key{Addr: vip.Addr(), Port: vip.Port(), Proto: protoTCP}
+		k := tables.Key{Addr: vip.Addr(), Port: vip.Port(), Proto: wire.ProtoTCP}
 		scheme := bpf.SchemeBeamer
 		if isUDP(vip) {
-			k.Proto = protoUDP
+			k.Proto = wire.ProtoUDP
 		}
-		v := bpf.HostVIP{Addr: k.Words(), Port: k.PortBE(), Proto: k.Proto, Used: 1, Id: vipID(vip), Slot: slot, OldSlot: noSlot,
+		v := bpf.HostVIP{Addr: k.Words(), Port: k.PortBE(), Proto: k.Proto, Used: 1, Id: vipID(vip), Slot: slot, OldSlot: tables.NoSlot,
 			Generation: ownGeneration, ChainMs: ownChainMS, Tunnel: tables.Key{Addr: h.addr(vip.Addr().Is6())}.Words()}
 		if isFaild(vip) {
 			scheme, v.Tunnel = bpf.SchemeFaild, [2]uint64{}
 		}
 		v.Scheme = uint8(scheme)
 		h.vips[k] = v
-		icmp := uint8(protoICMP)
+		icmp := uint8(wire.ProtoICMP)
 		if vip.Addr().Is6() {
-			icmp = protoICMPv6
+			icmp = wire.ProtoICMPv6
 		}
-		for _, proto := range []uint8{icmp, k.Proto | protoFrag} {
+		for _, proto := range []uint8{icmp, k.Proto | tables.ProtoFrag} {
 			shared := tables.Key{Addr: vip.Addr(), Proto: proto}
 			if _, ok := h.vips[shared]; !ok {
 				s := v
@@ -253,8 +253,7 @@ func words(addr string) [2]uint64 { return tables.Key{Addr: netip.MustParseAddr(
 
 func (h *ownHost) write() {
 	h.t.Helper()
-	t := &table{entries: h.vips}
-	h.net.must(t.write(h.o.HostVips, h.c))
+	h.net.must(writeTable(h.o.HostVips, h.c, &tables.HostTable{Entries: h.vips}))
 	h.c.store(offActive, 1-h.c.load(offActive)&1)
 }
 

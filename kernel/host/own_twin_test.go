@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/scheme/beamer"
 	"github.com/fairlead/fairlead/scheme/faild"
+	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -252,7 +253,7 @@ func (t *ownTwin) flowTable() map[ownTuple]uint32 {
 	entries := t.o.HostFlows.Iterate()
 	for entries.Next(&key, &last) {
 		port := func(be uint16) uint16 { return be<<8 | be>>8 }
-		all[ownTuple{netip.AddrPortFrom(addrOf(key.Addr), port(key.Sport)), ownVIPs[key.VipId-1]}] = last
+		all[ownTuple{netip.AddrPortFrom(tables.AddrOf(key.Addr), port(key.Sport)), ownVIPs[key.VipId-1]}] = last
 	}
 	t.net.must(entries.Err())
 	return all

@@ -50,7 +50,7 @@ type packets struct {
 
 func loadPackets(t *testing.T) *packets {
 	t.Helper()
-	p := &packets{t: t, bits: 12, scheme: schemeCheetah}
+	p := &packets{t: t, bits: 12, scheme: uint8(bpf.SchemeCheetah)}
 	spec, err := bpf.LoadHost()
 	if err == nil {
 		err = spec.Variables["jiffy_mult"].Set(uint32(0)) // the test's clock stands still
@@ -76,9 +76,9 @@ func (p *packets) layout() cheetah.Layout { return cheetah.Layout{Bits: p.bits} 
 // fill makes a VIP of each family, with a cookie width of p.bits.
 func (p *packets) fill() {
 	p.t.Helper()
-	t := newTable()
+	t := tables.NewHostTable()
 	for i, vip := range []netip.AddrPort{packetVIP4, packetVIP6} {
-		k := tables.Key{Addr: vip.Addr(), Port: vip.Port(), Proto: protoTCP}
+		k := tables.Key{Addr: vip.Addr(), Port: vip.Port(), Proto: wire.ProtoTCP}
 		tunnel := []netip.Addr{packetTunnel4, packetTunnel6}[i]
 		v := bpf.HostVIP{Addr: k.Words(), Port: k.PortBE(), Proto: k.Proto, Used: 1, Id: uint32(i + 1),
 			Slot: packetSlot, OldSlot: packetOldSlot, Epochs: packetEpochs, Shift: uint8(32 - p.bits), Scheme: p.scheme,
@@ -86,21 +86,21 @@ func (p *packets) fill() {
 		if p.both {
 			v.OldTunnel = tables.Key{Addr: []netip.Addr{packetTunnel6, packetTunnel4}[i]}.Words()
 		}
-		t.entries[k] = v
-		addShared(t, k, v)
-		k.Proto = protoUDP
+		t.Entries[k] = v
+		t.AddShared(k, v)
+		k.Proto = wire.ProtoUDP
 		u := v
-		if u.Proto = protoUDP; u.Scheme == schemeCheetah {
+		if u.Proto = wire.ProtoUDP; u.Scheme == uint8(bpf.SchemeCheetah) {
 			u.Scheme = 0
 		}
-		t.entries[k] = u
-		addShared(t, k, u)
+		t.Entries[k] = u
+		t.AddShared(k, u)
 	}
-	for k, v := range t.entries {
+	for k, v := range t.Entries {
 		v.Flags = p.flags
-		t.entries[k] = v
+		t.Entries[k] = v
 	}
-	if err := t.write(p.o.HostVips, p.c); err != nil {
+	if err := writeTable(p.o.HostVips, p.c, t); err != nil {
 		p.t.Fatal(err)
 	}
 	p.c.store(offActive, 1-p.c.load(offActive)&1)
@@ -235,9 +235,9 @@ func (p *packets) model(frame []byte) (uint32, []byte) {
 	if dst.Is6() {
 		vip, want = packetVIP6, packetTunnel6
 	}
-	icmp := byte(protoICMP)
+	icmp := byte(wire.ProtoICMP)
 	if dst.Is6() {
-		icmp = protoICMPv6
+		icmp = wire.ProtoICMPv6
 	}
 	service := !fragment && (proto == wire.ProtoTCP || proto == wire.ProtoUDP) && dport == vip.Port()
 	shared := fragment && (proto == wire.ProtoTCP || proto == wire.ProtoUDP) || !fragment && proto == icmp

@@ -11,8 +11,6 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/bpf"
-	"github.com/fairlead/fairlead/controller"
-	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/kernel/nexthop"
 	"github.com/fairlead/fairlead/tables"
 )
@@ -22,11 +20,6 @@ import (
 // (host_senders).
 
 const (
-	// resolveAll is up to how many servers a VIP may have for the way to each to
-	// be looked up at once. In larger pools only those are that a chain names or
-	// that are on their way out: a segment's neighbour tables are smaller than
-	// such pools.
-	resolveAll = 1024
 	// resolveLimit bounds how long Apply waits for the ways to new peers.
 	resolveLimit = 2 * time.Second
 )
@@ -37,59 +30,6 @@ type peerTable struct {
 	want    map[bpf.HostPeerKey]netip.Addr
 	written map[bpf.HostPeerKey]bpf.HostPeer
 	senders map[[16]byte]bool // written
-}
-
-// peerPlan is the peers of an assignment.
-type peerPlan struct {
-	peers   map[bpf.HostPeerKey]netip.Addr
-	senders map[[16]byte]bool
-	// ways are to be looked up; Apply waits for those that are true.
-	ways map[netip.Addr]bool
-}
-
-func planPeers(as *controller.Assignment, server string) peerPlan {
-	p := peerPlan{map[bpf.HostPeerKey]netip.Addr{}, map[[16]byte]bool{}, map[netip.Addr]bool{}}
-	for i := range as.VIPs {
-		vip := &as.VIPs[i]
-		if mine, _ := slots(vip, server); mine == nil || !vip.Bucketed() {
-			continue
-		}
-		named := chained(vip)
-		for _, s := range vip.Slots {
-			if s.Server == server {
-				continue
-			}
-			addr := s.Address.Unmap()
-			p.peers[bpf.HostPeerKey{VipId: vip.ID, Slot: s.Number}] = addr
-			// Faild's packets go by the switch, to MAC addresses that name slots:
-			// a way says no more than whether the server is silent.
-			beamer := vip.Scheme.Row().Hops
-			if beamer {
-				p.senders[addr.As16()] = true
-			}
-			if named == nil || named[s.Number] || s.State == controller.Draining || s.State == controller.Resting {
-				p.ways[addr] = p.ways[addr] || beamer
-			}
-		}
-	}
-	return p
-}
-
-// chained is the numbers that the chains of a large pool's VIP name; nil: the
-// pool is small, any may be.
-func chained(vip *controller.VIP) map[uint16]bool {
-	if len(vip.Slots) <= resolveAll {
-		return nil
-	}
-	named := map[uint16]bool{}
-	for _, chain := range vip.Buckets.Previous {
-		for _, number := range chain {
-			if number != buckets.None {
-				named[number] = true
-			}
-		}
-	}
-	return named
 }
 
 // adoptPeers reads what is pinned.
@@ -121,13 +61,13 @@ func (a *Agent) adoptPeers() error {
 // putPeers adds the peers of p, with the ways to them known as far as they can
 // be: the first packet that is to be passed on will be. Those that are gone
 // stay until dropPeers.
-func (a *Agent) putPeers(p peerPlan) error {
-	a.hops.Watch(p.ways, resolveLimit)
+func (a *Agent) putPeers(p *tables.HostPlan) error {
+	a.hops.Watch(p.Ways, resolveLimit)
 	t := &a.peers
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.want = p.peers
-	for addr := range p.senders {
+	t.want = p.Peers
+	for addr := range p.Senders {
 		if t.senders[addr] {
 			continue
 		}
@@ -173,12 +113,12 @@ func (a *Agent) refreshPeers() {
 }
 
 // dropPeers removes what p does not have.
-func (a *Agent) dropPeers(p peerPlan) error {
+func (a *Agent) dropPeers(p *tables.HostPlan) error {
 	t := &a.peers
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for key := range t.written {
-		if _, ok := p.peers[key]; ok {
+		if _, ok := p.Peers[key]; ok {
 			continue
 		}
 		if err := a.set.HostPeers.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -187,7 +127,7 @@ func (a *Agent) dropPeers(p peerPlan) error {
 		delete(t.written, key)
 	}
 	for addr := range t.senders {
-		if p.senders[addr] {
+		if p.Senders[addr] {
 			continue
 		}
 		if err := a.set.HostSenders.Delete(addr); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {

@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/kernel/host/hosttest"
 	"github.com/fairlead/fairlead/kernel/nexthop"
+	"github.com/fairlead/fairlead/tables"
 	choices "github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
@@ -322,7 +323,7 @@ func TestLargePools(t *testing.T) {
 	vip := &as.VIPs[0]
 	servers := []buckets.Server{{Number: 5, Weight: 1}}
 	vip.Slots = vip.Slots[1:]
-	for n := range uint16(resolveAll + 100) {
+	for n := range uint16(tables.ResolveAll + 100) {
 		addr := netip.AddrFrom4([4]byte{10, 7, byte(n >> 8), byte(n)})
 		vip.Slots = append(vip.Slots, controller.Slot{Number: 10 + n, Server: fmt.Sprint(n), Address: addr, State: controller.Active, Weight: 1})
 		servers = append(servers, buckets.Server{Number: 10 + n, Weight: 1})
@@ -330,18 +331,21 @@ func TestLargePools(t *testing.T) {
 	vip.Slots[7].State = controller.Draining
 	vip.Buckets = buckets.New(4096, servers)
 	vip.Buckets.Previous[99] = [buckets.Chain]uint16{10, 12, buckets.None}
-	p := planPeers(as, "s")
-	if len(p.peers) != len(vip.Slots)-1 || len(p.senders) != len(p.peers) {
-		t.Errorf("%d peers and %d senders of %d servers", len(p.peers), len(p.senders), len(vip.Slots))
+	p, err := tables.Host(as, "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Peers) != len(vip.Slots)-1 || len(p.Senders) != len(p.Peers) {
+		t.Errorf("%d peers and %d senders of %d servers", len(p.Peers), len(p.Senders), len(vip.Slots))
 	}
 	want := map[netip.Addr]bool{vip.Slots[1].Address: true, vip.Slots[3].Address: true, vip.Slots[7].Address: true}
-	if !maps.Equal(p.ways, want) {
-		t.Errorf("ways to %v, want %v", p.ways, want)
+	if !maps.Equal(p.Ways, want) {
+		t.Errorf("ways to %v, want %v", p.Ways, want)
 	}
 	r := newChainRig(t, as) // no way leads there
-	for n := range uint16(resolveAll + 100) {
+	for n := range uint16(tables.ResolveAll + 100) {
 		p, ok := r.peer(1, 10+n)
-		if !ok || p.Flags != peerUnresolved || addrOf(p.Addr) != vip.Slots[n+1].Address {
+		if !ok || p.Flags != peerUnresolved || tables.AddrOf(p.Addr) != vip.Slots[n+1].Address {
 			t.Fatalf("slot %d: %+v", 10+n, p)
 		}
 	}

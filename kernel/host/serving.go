@@ -2,18 +2,12 @@ package host
 
 import (
 	"fmt"
-	"math"
 	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/fairlead/fairlead/bpf"
-	"github.com/fairlead/fairlead/controller"
-	"github.com/fairlead/fairlead/kernel/swtch"
-	"github.com/fairlead/fairlead/scheme/cheetah"
-	"github.com/fairlead/fairlead/scheme/stateless"
-	choices "github.com/fairlead/fairlead/vip"
+	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -56,79 +50,6 @@ type Serving struct {
 	At time.Time
 	// Generation of the table by which buckets were told apart.
 	Generation uint32
-}
-
-// chainVIP is what is needed of a VIP of scheme beamer or faild between
-// assignments.
-type chainVIP struct {
-	id         uint32
-	name       string
-	scheme     choices.SchemeRow
-	service    netip.AddrPort // port 0: all
-	proto      uint8
-	slot       uint16
-	buckets    int
-	seed       uint32 // of the switches' hash; scheme faild
-	ports      bool
-	generation uint32
-	hashKey    cheetah.Key
-	disabled   bool
-	health     *choices.Health
-	// joins are the ports of MPTCP joins that end here, by slot.
-	joins map[uint16]uint16
-}
-
-// chainVIPs are the assignment's VIPs of schemes beamer and faild that server
-// is in.
-func chainVIPs(as *controller.Assignment, server string) []*chainVIP {
-	var all []*chainVIP
-	for i := range as.VIPs {
-		vip := &as.VIPs[i]
-		slot, other := slots(vip, server)
-		if slot == nil || !vip.Bucketed() {
-			continue
-		}
-		v := &chainVIP{
-			id: vip.ID, name: vip.Name, scheme: vip.Scheme.Row(), proto: protoTCP, slot: slot.Number,
-			service:    netip.AddrPortFrom(vip.Address.Unmap(), vip.Port),
-			ports:      vip.Affinity != choices.Address && vip.Fragments != choices.Addresses,
-			generation: vip.Buckets.Generation, hashKey: as.HashKey, health: vip.Health,
-			disabled: slot.State != controller.Active && slot.State != controller.Joining,
-		}
-		if vip.Protocol == choices.UDP {
-			v.proto = protoUDP
-		}
-		v.buckets = len(vip.Buckets.Current)
-		if v.scheme.Switched {
-			v.seed = swtch.SeedOf(as.HashKey)
-		}
-		if vip.MPTCP {
-			v.joins = map[uint16]uint16{}
-			for _, s := range []*controller.Slot{slot, other} {
-				if s != nil {
-					v.joins[s.Number] = joinPort(as.HashKey, v.service, s.Number)
-				}
-			}
-		}
-		all = append(all, v)
-	}
-	return all
-}
-
-// fill sets what schemes beamer and faild have in the table of VIPs.
-func (v *chainVIP) fill(e *bpf.HostVIP, vip *controller.VIP) {
-	e.Scheme = v.scheme.Number
-	e.Generation = v.generation
-	e.ChainMs = uint32(min(vip.ChainTime.Milliseconds(), math.MaxInt32))
-}
-
-// bucket is the bucket of a client's connection to port: by fl_vip's hash_key
-// and fl_scale, the same everywhere, or as a switch hashes it.
-func (v *chainVIP) bucket(client netip.AddrPort, port uint16) int {
-	if v.scheme.Switched {
-		return wire.FaildBucket(v.seed, client, netip.AddrPortFrom(v.service.Addr(), port), v.proto, v.buckets)
-	}
-	return stateless.Row(stateless.Hash(v.hashKey, client, port, v.ports), v.buckets)
 }
 
 // owned is one count of a VIP.
@@ -181,15 +102,15 @@ func (a *Agent) Serving(withOwned bool) []Serving {
 	}
 	var all []Serving
 	for _, v := range vips {
-		n := c.last[v.id]
-		if n.buckets != v.buckets {
+		n := c.last[v.ID]
+		if n.buckets != v.Buckets {
 			n = owned{} // of an earlier VIP's table
 		}
-		s := Serving{VIP: v.id, Name: v.name, Slot: v.slot, Connections: n.connections, At: n.at,
+		s := Serving{VIP: v.ID, Name: v.Name, Slot: v.Slot, Connections: n.connections, At: n.at,
 			Buckets: n.buckets, Generation: n.generation}
 		s.State, s.Detail = a.state.of(v)
 		if withOwned && !n.at.IsZero() {
-			s.Owned = c.union(v.id)
+			s.Owned = c.union(v.ID)
 		}
 		all = append(all, s)
 	}
@@ -197,7 +118,7 @@ func (a *Agent) Serving(withOwned bool) []Serving {
 }
 
 // recount counts anew, as far as that can be done; a.counts.mu is held.
-func (a *Agent) recount(vips []*chainVIP) {
+func (a *Agent) recount(vips []*tables.ChainVIP) {
 	err := a.count(vips)
 	why := ""
 	if err != nil {
@@ -212,9 +133,9 @@ func (a *Agent) recount(vips []*chainVIP) {
 }
 
 // covers says whether the last count was by the tables of vips.
-func (c *counts) covers(vips []*chainVIP) bool {
+func (c *counts) covers(vips []*tables.ChainVIP) bool {
 	for _, v := range vips {
-		if n, ok := c.last[v.id]; !ok || n.generation != v.generation || n.buckets != v.buckets {
+		if n, ok := c.last[v.ID]; !ok || n.generation != v.Generation || n.buckets != v.Buckets {
 			return false
 		}
 	}
@@ -236,18 +157,18 @@ func (c *counts) union(id uint32) []byte {
 }
 
 // count asks the kernel for its sockets, and the map for UDP's flows.
-func (a *Agent) count(vips []*chainVIP) error {
+func (a *Agent) count(vips []*tables.ChainVIP) error {
 	c := &a.counts
 	began := time.Now()
 	t := newTally(vips, began)
-	if t.protocols[protoTCP] {
+	if t.protocols[wire.ProtoTCP] {
 		const states = tcpStates &^ (1<<tcpListen | 1<<tcpClose | 1<<tcpSynSent)
-		if err := a.diag.each(protoTCP, states, t.tcp); err != nil {
+		if err := a.diag.each(wire.ProtoTCP, states, t.tcp); err != nil {
 			return err
 		}
 	}
-	if t.protocols[protoUDP] {
-		if err := a.diag.each(protoUDP, 1<<tcpEstablished, t.udp); err != nil {
+	if t.protocols[wire.ProtoUDP] {
+		if err := a.diag.each(wire.ProtoUDP, 1<<tcpEstablished, t.udp); err != nil {
 			return err
 		}
 		if err := a.eachFlow(t.flow); err != nil {
@@ -275,23 +196,23 @@ type service struct {
 }
 
 type tallied struct {
-	vip  *chainVIP
+	vip  *tables.ChainVIP
 	join bool
 	n    *owned
 	udp  map[netip.AddrPort]bool // UDP's clients that count already
 }
 
-func newTally(vips []*chainVIP, at time.Time) *tally {
+func newTally(vips []*tables.ChainVIP, at time.Time) *tally {
 	t := &tally{at, map[uint8]bool{}, map[service]*tallied{}, map[uint32]*tallied{}, map[netip.Addr]bool{}}
 	for _, v := range vips {
-		n := &owned{at: at, generation: v.generation, buckets: v.buckets, bits: make([]byte, (v.buckets+7)/8)}
+		n := &owned{at: at, generation: v.Generation, buckets: v.Buckets, bits: make([]byte, (v.Buckets+7)/8)}
 		e := &tallied{v, false, n, map[netip.AddrPort]bool{}}
-		t.protocols[v.proto] = true
-		t.addresses[v.service.Addr()] = true
-		t.byID[v.id] = e
-		t.services[service{v.service, v.proto}] = e
-		for _, port := range v.joins {
-			t.services[service{netip.AddrPortFrom(v.service.Addr(), port), v.proto}] = &tallied{v, true, n, nil}
+		t.protocols[v.Proto] = true
+		t.addresses[v.Service.Addr()] = true
+		t.byID[v.ID] = e
+		t.services[service{v.Service, v.Proto}] = e
+		for _, port := range v.Joins {
+			t.services[service{netip.AddrPortFrom(v.Service.Addr(), port), v.Proto}] = &tallied{v, true, n, nil}
 		}
 	}
 	return t
@@ -318,7 +239,7 @@ func (t *tally) find(s socket, proto uint8) *tallied {
 }
 
 func (t *tally) tcp(s socket) {
-	e := t.find(s, protoTCP)
+	e := t.find(s, wire.ProtoTCP)
 	if e == nil {
 		return
 	}
@@ -332,14 +253,14 @@ func (t *tally) tcp(s socket) {
 }
 
 func (t *tally) udp(s socket) {
-	if e := t.find(s, protoUDP); e != nil {
+	if e := t.find(s, wire.ProtoUDP); e != nil {
 		e.datagrams(s.remote, s.local.Port())
 	}
 }
 
 // flow is an entry of the table of UDP's flows.
 func (t *tally) flow(id uint32, client netip.AddrPort, port uint16) {
-	if e := t.byID[id]; e != nil && e.vip.proto == protoUDP {
+	if e := t.byID[id]; e != nil && e.vip.Proto == wire.ProtoUDP {
 		e.datagrams(client, port)
 	}
 }
@@ -353,6 +274,6 @@ func (e *tallied) datagrams(client netip.AddrPort, port uint16) {
 }
 
 func (e *tallied) mark(client netip.AddrPort, port uint16) {
-	b := e.vip.bucket(client, port)
+	b := e.vip.Bucket(client, port)
 	e.n.bits[b/8] |= 1 << (b % 8)
 }

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -19,8 +20,9 @@ import (
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/kernel/host/hosttest"
-	"github.com/fairlead/fairlead/kernel/swtch"
 	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/scheme/faild"
+	"github.com/fairlead/fairlead/tables"
 	choices "github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
@@ -266,7 +268,7 @@ func TestServingCountsDatagrams(t *testing.T) {
 		t.Errorf("%+v, want %d connections", s, len(clients))
 	}
 	// Flows without a socket, as the program notes them.
-	port := func(p uint16) uint16 { return swap16(p) }
+	port := func(p uint16) uint16 { return bits.ReverseBytes16(p) }
 	now := r.agent.SharedNow()
 	for i, seen := range []uint32{now, now - 10, now - 5*60*1000} { // the last one ended long ago
 		key := bpf.Tuple{Addr: [2]uint64{0, 0xffff0000 | 0x0100630a<<32}, Sport: port(uint16(6000 + i)), Dport: port(80), VipId: 2}
@@ -327,7 +329,7 @@ func TestServingFaild(t *testing.T) {
 	is("nothing lives here", 0)
 	c := r.dial(hosttest.VIP6)
 	client, vip := c.LocalAddr().(*net.TCPAddr).AddrPort(), c.RemoteAddr().(*net.TCPAddr).AddrPort()
-	bucket := wire.FaildBucket(swtch.SeedOf(r.as.HashKey), client, vip, wire.ProtoTCP, r.as.VIPs[slices.IndexFunc(r.as.VIPs, func(v controller.VIP) bool { return v.ID == 3 })].Buckets.Len())
+	bucket := wire.FaildBucket(faild.Seed(r.as.HashKey), client, vip, wire.ProtoTCP, r.as.VIPs[slices.IndexFunc(r.as.VIPs, func(v controller.VIP) bool { return v.ID == 3 })].Buckets.Len())
 	a, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
@@ -352,9 +354,9 @@ func (r *rig) unsettled() (set, all int) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	for _, v := range used.entries {
+	for _, v := range used.Entries {
 		all++
-		if v.Flags&vipUnsettled != 0 {
+		if v.Flags&uint16(bpf.HostVIPUnsettled) != 0 {
 			set++
 		}
 	}
@@ -463,7 +465,10 @@ func TestServingIsShared(t *testing.T) {
 
 // BenchmarkServing is a count over many connections.
 func BenchmarkTally(b *testing.B) {
-	vips := chainVIPs(chainAssignment(choices.Beamer), "s")
+	p, err := tables.Host(chainAssignment(choices.Beamer), "s")
+	if err != nil {
+		b.Fatal(err)
+	}
 	r := rand.New(rand.NewPCG(1, 2))
 	var sockets []socket
 	for range 100_000 {
@@ -471,7 +476,7 @@ func BenchmarkTally(b *testing.B) {
 			netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, byte(r.Uint32()), byte(r.Uint32())}), uint16(r.Uint32())|1), tcpEstablished})
 	}
 	for b.Loop() {
-		tally := newTally(vips, time.Now())
+		tally := newTally(p.Chains, time.Now())
 		for _, s := range sockets {
 			tally.tcp(s)
 		}
@@ -485,7 +490,7 @@ func BenchmarkTally(b *testing.B) {
 func TestServingBusy(t *testing.T) {
 	r := newChainRig(t, chainAssignment(choices.Beamer))
 	flow := func(i uint32) bpf.Tuple {
-		return bpf.Tuple{Addr: [2]uint64{0, uint64(i)<<32 | 0xffff_0000}, Sport: uint16(i), Dport: swap16(80), VipId: 2}
+		return bpf.Tuple{Addr: [2]uint64{0, uint64(i)<<32 | 0xffff_0000}, Sport: uint16(i), Dport: bits.ReverseBytes16(80), VipId: 2}
 	}
 	n := r.agent.set.HostFlows.MaxEntries()
 	keys, seen := make([]bpf.Tuple, n/2), make([]uint32, n/2)

@@ -1,89 +1,15 @@
 package host
 
 import (
-	"cmp"
 	"fmt"
-	"net/netip"
-	"slices"
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/tables"
 )
 
-// Where tunnels may come from: the balancers' sources, and what the file adds
-// (host_sources). Whoever could forge a tunnel could send the server what only
-// its own link may (neighbour discovery), and claim any chain for a packet.
-
-// maxSources is FL_HOST_SOURCES.
-const maxSources = 64
-
-// aggregate is the fewest prefixes that hold exactly what the given ones do,
-// ascending. IPv4 is mapped: a prefix of n bits has 96 + n.
-func aggregate(prefixes []netip.Prefix) []netip.Prefix {
-	var all []netip.Prefix
-	for _, p := range prefixes {
-		bits := p.Bits()
-		if p.Addr().Is4() {
-			bits += 96
-		}
-		p = netip.PrefixFrom(netip.AddrFrom16(p.Addr().As16()), bits).Masked()
-		if bits == 0 { // an entry without a mask would end the list
-			all = append(all, netip.MustParsePrefix("::/1"), netip.MustParsePrefix("8000::/1"))
-			continue
-		}
-		all = append(all, p)
-	}
-	slices.SortFunc(all, func(a, b netip.Prefix) int {
-		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
-	})
-	var kept []netip.Prefix
-	for _, p := range all {
-		if n := len(kept); n > 0 && kept[n-1].Overlaps(p) {
-			continue // a wider one holds it: it sorts before
-		}
-		kept = append(kept, p)
-		// Two halves are one, and that may be a half again.
-		for n := len(kept); n > 1; n = len(kept) {
-			a, b := kept[n-2], kept[n-1]
-			if a.Bits() != b.Bits() || a.Bits() == 1 {
-				break
-			}
-			whole := netip.PrefixFrom(a.Addr(), a.Bits()-1).Masked()
-			if !whole.Contains(b.Addr()) {
-				break
-			}
-			kept = append(kept[:n-2], whole)
-		}
-	}
-	return kept
-}
-
-func sourceOf(p netip.Prefix) bpf.HostSource {
-	mask := make([]byte, 16)
-	for i := range p.Bits() {
-		mask[i/8] |= 0x80 >> (i % 8)
-	}
-	return bpf.HostSource{Addr: tables.Key{Addr: p.Addr()}.Words(),
-		Mask: tables.Key{Addr: netip.AddrFrom16([16]byte(mask))}.Words()}
-}
-
-// planSources is what host_sources is to hold.
-func planSources(prefixes []netip.Prefix) ([]bpf.HostSource, error) {
-	few := aggregate(prefixes)
-	if len(few) > maxSources {
-		return nil, fmt.Errorf("the balancers' tunnel sources are %d prefixes, also where neighbouring ones are taken together; "+
-			"a server knows %d at most: give the balancers sources out of fewer prefixes (balancers[].source, source6; tunnel_sources)", len(few), maxSources)
-	}
-	var list []bpf.HostSource
-	for _, p := range few {
-		list = append(list, sourceOf(p))
-	}
-	return list, nil
-}
-
 // adoptSources reads what is pinned.
 func (a *Agent) adoptSources() error {
-	for i := range uint32(maxSources) {
+	for i := range uint32(tables.MaxSources) {
 		var s bpf.HostSource
 		if err := a.set.HostSources.Lookup(i, &s); err != nil {
 			return fmt.Errorf("map host_sources: %w", err)
@@ -96,57 +22,10 @@ func (a *Agent) adoptSources() error {
 	return nil
 }
 
-// withSources is the list old with what is new in want behind it. Where both
-// do not fit at once, want replaces it.
-func withSources(old, want []bpf.HostSource) []bpf.HostSource {
-	both := slices.Clone(old)
-	for _, s := range want {
-		if !slices.Contains(both, s) {
-			both = append(both, s)
-		}
-	}
-	if len(both) > maxSources {
-		return want
-	}
-	return both
-}
-
-// withoutSources is the list old without what is not in want.
-func withoutSources(old, want []bpf.HostSource) []bpf.HostSource {
-	return slices.DeleteFunc(slices.Clone(old), func(s bpf.HostSource) bool { return !slices.Contains(want, s) })
-}
-
-// sourceWrite sets one entry of the list.
-type sourceWrite struct {
-	index uint32
-	value bpf.HostSource
-}
-
-// sourceWrites are the writes, one after another, that make the list `from`
-// the list `to`. The end is marked before what stands in front of it, and
-// where `to` is withSources' or withoutSources' an entry that stays is found
-// after every write: it moves towards the front only, and is there twice
-// meanwhile.
-func sourceWrites(from, to []bpf.HostSource) (writes []sourceWrite) {
-	end := sourceWrite{index: uint32(len(to))}
-	if len(to) > len(from) && len(to) < maxSources {
-		writes = append(writes, end)
-	}
-	for i, s := range to {
-		if i >= len(from) || from[i] != s {
-			writes = append(writes, sourceWrite{uint32(i), s})
-		}
-	}
-	if len(to) < len(from) {
-		writes = append(writes, end)
-	}
-	return writes
-}
-
 // writeSources replaces the list.
 func (a *Agent) writeSources(to []bpf.HostSource) error {
-	for _, w := range sourceWrites(a.sources, to) {
-		if err := a.set.HostSources.Put(w.index, w.value); err != nil {
+	for _, w := range tables.SourceWrites(a.sources, to) {
+		if err := a.set.HostSources.Put(w.Index, w.Value); err != nil {
 			return fmt.Errorf("map host_sources: %w", err)
 		}
 	}

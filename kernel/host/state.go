@@ -10,6 +10,8 @@ import (
 
 	"github.com/fairlead/fairlead/health"
 	"github.com/fairlead/fairlead/kernel"
+	"github.com/fairlead/fairlead/tables"
+	"github.com/fairlead/fairlead/wire"
 )
 
 // Whether this server serves a VIP is asked on the spot, of the VIP's own
@@ -49,20 +51,20 @@ func newStates(p health.Prober, log func(health.Target, health.Report)) *states 
 }
 
 // watch makes vips those that are checked.
-func (s *states) watch(vips []*chainVIP, server string) {
+func (s *states) watch(vips []*tables.ChainVIP, server string) {
 	var targets []health.Target
 	for _, v := range vips {
-		if v.disabled || v.service.Port() == 0 && v.health == nil {
+		if v.Disabled || v.Service.Port() == 0 && v.Health == nil {
 			continue
 		}
-		t := health.Target{VIP: v.id, VIPName: v.name, Slot: v.slot, Server: server,
-			Address: v.service, Type: probeListen, Interval: time.Second, Timeout: time.Second, Rise: 1, Fall: 2}
-		if h := v.health; h != nil {
-			t.Address = netip.AddrPortFrom(v.service.Addr(), h.Port)
+		t := health.Target{VIP: v.ID, VIPName: v.Name, Slot: v.Slot, Server: server,
+			Address: v.Service, Type: probeListen, Interval: time.Second, Timeout: time.Second, Rise: 1, Fall: 2}
+		if h := v.Health; h != nil {
+			t.Address = netip.AddrPortFrom(v.Service.Addr(), h.Port)
 			t.Type, t.Path, t.Host, t.Interval, t.Timeout, t.Rise, t.Fall = h.Type, h.Path, h.Host, h.Interval, h.Timeout, h.Rise, h.Fall
 		} else {
 			// The line is the balancer's; a look at sockets has no use for it.
-			t.Line = uint32(v.proto)
+			t.Line = uint32(v.Proto)
 		}
 		targets = append(targets, t)
 	}
@@ -70,11 +72,11 @@ func (s *states) watch(vips []*chainVIP, server string) {
 }
 
 // of is the state of v. Where nothing is checked it is up.
-func (s *states) of(v *chainVIP) (state ServingState, detail string) {
-	if v.disabled {
+func (s *states) of(v *tables.ChainVIP) (state ServingState, detail string) {
+	if v.Disabled {
 		return ServingDisabled, "takes no new connections, by the assignment"
 	}
-	switch r, ok := s.checks.Report(v.id, v.slot); {
+	switch r, ok := s.checks.Report(v.ID, v.Slot); {
 	case ok && r.State == health.Down:
 		return ServingDown, r.Detail
 	case ok && r.State != health.Up:
@@ -86,8 +88,8 @@ func (s *states) of(v *chainVIP) (state ServingState, detail string) {
 // unsettled says that some balancer may hold the server down, and have given
 // its new connections to others: it is down, or it was a moment ago, or
 // nothing is known yet.
-func (s *states) unsettled(v *chainVIP, now time.Time) bool {
-	r, checked := s.checks.Report(v.id, v.slot)
+func (s *states) unsettled(v *tables.ChainVIP, now time.Time) bool {
+	r, checked := s.checks.Report(v.ID, v.Slot)
 	return checked && (r.State != health.Up || now.Sub(r.Since) < settleAfter)
 }
 
@@ -104,7 +106,7 @@ func (p localProber) Probe(ctx context.Context, t health.Target) error {
 // listens fails unless a socket takes what comes to address.
 func (p localProber) listens(proto uint8, address netip.AddrPort) error {
 	states, found := uint32(1<<tcpListen), false
-	if proto == protoUDP {
+	if proto == wire.ProtoUDP {
 		states = 1 << tcpClose // UDP's sockets without a peer
 	}
 	err := p.diag.each(proto, states, func(s socket) {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/wire"
 )
@@ -91,7 +92,11 @@ func TestInTunnelsTaken(t *testing.T) {
 	p.both = true
 	list := []netip.Prefix{netip.MustParsePrefix("10.254.0.0/24"), netip.MustParsePrefix("10.254.1.1/32"), netip.MustParsePrefix("10.254.1.3/32"),
 		netip.MustParsePrefix("10.254.1.5/32"), netip.MustParsePrefix("10.254.1.7/32"), netip.MustParsePrefix("fd00:254::/64"), netip.MustParsePrefix("fd00:255::1/128")}
-	for i, s := range sourcesOf(aggregate(list)) {
+	sources, err := tables.HostSources(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range sources {
 		if err := p.o.HostSources.Put(uint32(i), s); err != nil {
 			t.Fatal(err)
 		}
@@ -108,8 +113,8 @@ func TestInTunnelsTaken(t *testing.T) {
 		"fd00:254::": true, "fd00:254::ffff:ffff:ffff:ffff": true, "fd00:255::1": true, "fd00:255::2": false, "fd00:254:0:1::": false,
 		"::": false, "fd00::77": false,
 	}
-	for _, scheme := range []uint8{0, schemeCheetah, schemeBeamer} {
-		for _, flags := range []uint16{0, vipNoIPIP, vipNoGUE, vipNoTunnel, vipSources, vipSources | vipNoGUE} {
+	for _, scheme := range []uint8{0, uint8(bpf.SchemeCheetah), uint8(bpf.SchemeBeamer)} {
+		for _, flags := range []uint16{0, uint16(bpf.HostVIPNoIPIP), uint16(bpf.HostVIPNoGUE), tables.NoTunnel, uint16(bpf.HostVIPSources), uint16(bpf.HostVIPSources) | uint16(bpf.HostVIPNoGUE)} {
 			p.scheme, p.flags = scheme, flags
 			p.fill()
 			for source, ok := range known {
@@ -124,10 +129,10 @@ func TestInTunnelsTaken(t *testing.T) {
 							outer = packetTunnel6
 						}
 						want, reason := uint32(xdpPass), ""
-						switch refused := map[wire.Tunnel]uint16{wire.IPIP: vipNoIPIP, wire.GUE: vipNoGUE}[kind]; {
+						switch refused := map[wire.Tunnel]uint16{wire.IPIP: uint16(bpf.HostVIPNoIPIP), wire.GUE: uint16(bpf.HostVIPNoGUE)}[kind]; {
 						case flags&refused != 0:
 							want, reason = xdpDrop, "drop_foreign_tunnel"
-						case (scheme == schemeBeamer || flags&vipSources != 0) && !ok && (scheme != schemeBeamer || src != server4 && src != server6):
+						case (scheme == uint8(bpf.SchemeBeamer) || flags&uint16(bpf.HostVIPSources) != 0) && !ok && (scheme != uint8(bpf.SchemeBeamer) || src != server4 && src != server6):
 							want, reason = xdpDrop, "drop_foreign_source"
 						}
 						o := wire.Outer{Tunnel: kind, Src: src, Dst: outer, SrcPort: 50000}

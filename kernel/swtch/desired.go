@@ -1,15 +1,13 @@
 package swtch
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/controller"
-	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/scheme/faild"
 	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
@@ -21,7 +19,7 @@ import (
 // has no such VIP.
 func DesiredOf(a *controller.Assignment) (d Desired, ok bool, err error) {
 	d.Version = a.Version
-	d.Seed = SeedOf(a.HashKey)
+	d.Seed = faild.Seed(a.HashKey)
 	var first *controller.VIP
 	for i := range a.VIPs {
 		v := &a.VIPs[i]
@@ -113,16 +111,4 @@ func (d *Desired) check() error {
 		}
 	}
 	return nil
-}
-
-// SeedOf is the kernel's hash seed for a deployment's hash key: the first
-// four octets, big-endian, of the SHA-256 of a name and the key, so that the
-// seed, which everybody on the switch can read, tells nothing of the key.
-// Never 0, with which each switch would draw its own.
-func SeedOf(k cheetah.Key) uint32 {
-	h := sha256.New()
-	h.Write([]byte("fairlead fib_multipath_hash_seed"))
-	binary.Write(h, binary.BigEndian, k)
-	seed := binary.BigEndian.Uint32(h.Sum(nil))
-	return max(seed, 1)
 }

@@ -6,7 +6,11 @@
 package faild
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+
 	"github.com/fairlead/fairlead/scheme/beamer"
+	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -48,4 +52,16 @@ func Next(dst wire.MAC, a beamer.Answer) wire.MAC {
 	}
 	mac, _ := wire.EncodeFaild(f) // of a chain that no switch writes, as it is
 	return mac
+}
+
+// Seed is the kernel's hash seed for a deployment's hash key: the first
+// four octets, big-endian, of the SHA-256 of a name and the key, so that the
+// seed, which everybody on the switch can read, tells nothing of the key.
+// Never 0, with which each switch would draw its own.
+func Seed(k cheetah.Key) uint32 {
+	h := sha256.New()
+	h.Write([]byte("fairlead fib_multipath_hash_seed"))
+	binary.Write(h, binary.BigEndian, k)
+	seed := binary.BigEndian.Uint32(h.Sum(nil))
+	return max(seed, 1)
 }

@@ -1,11 +1,10 @@
-package host
+package tables
 
 import (
 	"fmt"
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/controller"
-	"github.com/fairlead/fairlead/tables"
 	choices "github.com/fairlead/fairlead/vip"
 )
 
@@ -13,49 +12,49 @@ import (
 // balancers send, or sent a version ago, and from sources that the assignment
 // knows.
 
-const vipNoTunnel = vipNoIPIP | vipNoGUE
+const NoTunnel = uint16(bpf.HostVIPNoIPIP) | uint16(bpf.HostVIPNoGUE)
 
 // tunnelFlags are what refuses each forwarding's tunnels.
-var tunnelFlags = map[uint8]uint16{uint8(bpf.FwdIPIP): vipNoIPIP, uint8(bpf.FwdGUE): vipNoGUE}
+var tunnelFlags = map[uint8]uint16{uint8(bpf.FwdIPIP): uint16(bpf.HostVIPNoIPIP), uint8(bpf.FwdGUE): uint16(bpf.HostVIPNoGUE)}
 
 // refusals says which tunnels no balancer sends for a VIP.
 func refusals(vip *controller.VIP) uint16 {
 	if vip.Scheme.Row().Switched {
-		return vipNoTunnel
+		return NoTunnel
 	}
-	return vipNoTunnel &^ tunnelFlags[vip.Forwarding.Row().Number]
+	return NoTunnel &^ tunnelFlags[vip.Forwarding.Row().Number]
 }
 
 // refuse notes what is refused for a VIP's service, and for what its address
 // has without ports: ICMP for all services there, fragments for those that want
 // them.
-func (t *table) refuse(service tables.Key, vip *controller.VIP) {
+func (t *HostTable) refuse(service Key, vip *controller.VIP) {
 	no := refusals(vip)
-	t.refused[service] = no
-	fragments := uint16(vipNoTunnel)
+	t.Refused[service] = no
+	fragments := uint16(NoTunnel)
 	if vip.Fragments == choices.Addresses {
 		fragments = no
 	}
 	icmp, fragment := sharedKeys(service)
-	for k, no := range map[tables.Key]uint16{icmp: no, fragment: fragments} {
-		if before, ok := t.refused[k]; ok {
+	for k, no := range map[Key]uint16{icmp: no, fragment: fragments} {
+		if before, ok := t.Refused[k]; ok {
 			no &= before
 		}
-		t.refused[k] = no
+		t.Refused[k] = no
 	}
 }
 
 // close sets the flags of what is refused now and was in the version before:
 // while a version is handed out, balancers still go by the one before. Every
 // daemon has it by the time that the next one comes.
-func (t *table) close(before map[tables.Key]uint16) {
-	for k, v := range t.entries {
-		no := t.refused[k]
+func (t *HostTable) close(before map[Key]uint16) {
+	for k, v := range t.Entries {
+		no := t.Refused[k]
 		if was, ok := before[k]; ok {
 			no &= was
 		}
 		v.Flags |= no
-		t.entries[k] = v
+		t.Entries[k] = v
 	}
 }
 
@@ -65,7 +64,7 @@ func (t *table) close(before map[tables.Key]uint16) {
 // that is too long cannot be held against packets.
 func knownSources(as *controller.Assignment) map[bool]bool {
 	known := map[bool]bool{}
-	if _, err := planSources(as.Sources); err != nil {
+	if _, err := HostSources(as.Sources); err != nil {
 		return known
 	}
 	for _, p := range as.Sources {
@@ -74,9 +73,9 @@ func knownSources(as *controller.Assignment) map[bool]bool {
 	return known
 }
 
-// openSources are the warnings about tunnels that are taken from anybody: of a
+// OpenSources are the warnings about tunnels that are taken from anybody: of a
 // family that servers are reached by, as open says.
-func openSources(open map[bool]bool, why error) (warnings []string) {
+func OpenSources(open map[bool]bool, why error) (warnings []string) {
 	for _, six := range []bool{false, true} {
 		if !open[six] {
 			continue

@@ -1,17 +1,16 @@
-package host
+package tables
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/fairlead/fairlead/controller"
-	"github.com/fairlead/fairlead/kernel/host/hosttest"
 	choices "github.com/fairlead/fairlead/vip"
 )
 
 // A clamped segment fills the smallest interface with all that is put before
 // it, and no byte less.
 func TestMSSLeavesRoom(t *testing.T) {
-	a := &Agent{devices: []Interface{{MTU: 9000}, {MTU: 1500}}}
 	const ip4, ip6, tcp, udp, gue, hops, options6 = 20, 40, 20, 8, 4, 16, 24
 	for _, c := range []struct {
 		scheme        choices.Scheme
@@ -30,20 +29,41 @@ func TestMSSLeavesRoom(t *testing.T) {
 		{choices.Beamer, choices.GUE, true, true, ip6 + udp + gue + hops + ip6 + tcp},
 		{choices.Faild, choices.IPIP, false, false, 0},
 	} {
-		vip := &controller.VIP{Scheme: c.scheme, Forwarding: c.forwarding, Address: hosttest.VIP4}
-		slot := &controller.Slot{Address: hosttest.Server4}
+		vip := &controller.VIP{Scheme: c.scheme, Forwarding: c.forwarding, Address: netip.MustParseAddr("192.0.2.1")}
+		slot := &controller.Slot{Address: netip.MustParseAddr("10.77.0.2")}
 		if c.vip6 {
-			vip.Address = hosttest.VIP6
+			vip.Address = netip.MustParseAddr("2001:db8::1")
 		}
 		if c.server6 {
-			slot.Address = hosttest.Server6
+			slot.Address = netip.MustParseAddr("fd00:77::2")
 		}
 		want := 0
 		if c.before > 0 {
 			want = 1500 - c.before
 		}
-		if got := int(a.mss(vip, slot)); got != want {
+		if got := int(mss(vip, slot, 1500)); got != want {
 			t.Errorf("%+v: %d, want %d", c, got, want)
+		}
+	}
+}
+
+// One that takes new connections stands for the server, whatever its number.
+func TestSlots(t *testing.T) {
+	vip := controller.VIP{Slots: []controller.Slot{
+		{Number: 1, Server: "a", State: controller.Resting}, {Number: 2, Server: "b", State: controller.Active},
+		{Number: 3, Server: "a", State: controller.Active}, {Number: 4, Server: "a", State: controller.Joining},
+		{Number: 5, Server: "c", State: controller.Resting},
+	}}
+	for server, want := range map[string][2]int{"a": {3, 4}, "b": {2, -1}, "c": {5, -1}, "d": {-1, -1}} {
+		slot, other := HostSlots(&vip, server)
+		got := [2]int{-1, -1}
+		for i, s := range []*controller.Slot{slot, other} {
+			if s != nil {
+				got[i] = int(s.Number)
+			}
+		}
+		if got != want {
+			t.Errorf("%s: slots %v, want %v", server, got, want)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package host
+package tables
 
 import (
 	"math/rand/v2"
@@ -8,7 +8,6 @@ import (
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/soak"
-	"github.com/fairlead/fairlead/tables"
 )
 
 func prefixes(s ...string) (list []netip.Prefix) {
@@ -73,7 +72,7 @@ func sourcesOf(list []netip.Prefix) (all []bpf.HostSource) {
 
 // holds is the program's loop over the list (fl_from).
 func holds(list []bpf.HostSource, addr netip.Addr) bool {
-	w := tables.Key{Addr: addr}.Words()
+	w := Key{Addr: addr}.Words()
 	for _, s := range list {
 		if s.Mask == [2]uint64{} {
 			return false
@@ -87,16 +86,16 @@ func holds(list []bpf.HostSource, addr netip.Addr) bool {
 
 func TestTooManySources(t *testing.T) {
 	var many []netip.Prefix
-	for i := range maxSources + 1 {
+	for i := range MaxSources + 1 {
 		many = append(many, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), 1}), 32))
 	}
-	_, err := planSources(many)
+	_, err := HostSources(many)
 	const want = "the balancers' tunnel sources are 65 prefixes, also where neighbouring ones are taken together; a server knows 64 at most: " +
 		"give the balancers sources out of fewer prefixes (balancers[].source, source6; tunnel_sources)"
 	if err == nil || err.Error() != want {
 		t.Errorf("error: %v", err)
 	}
-	if list, err := planSources(many[1:]); err != nil || len(list) != maxSources {
+	if list, err := HostSources(many[1:]); err != nil || len(list) != MaxSources {
 		t.Errorf("%d sources: %v", len(list), err)
 	}
 }
@@ -106,31 +105,31 @@ func TestTooManySources(t *testing.T) {
 func TestSourcesChangeInPlace(t *testing.T) {
 	seed := soak.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
-	var memory [maxSources]bpf.HostSource
+	var memory [MaxSources]bpf.HostSource
 	var old []bpf.HostSource
 	for round := range 300 {
 		var want []bpf.HostSource
-		for _, n := range r.Perm(70)[:r.IntN(maxSources/2+1)] {
+		for _, n := range r.Perm(70)[:r.IntN(MaxSources/2+1)] {
 			want = append(want, sourceOf(netip.PrefixFrom(netip.AddrFrom16(netip.AddrFrom4([4]byte{10, 0, byte(n), 1}).As16()), 128)))
 		}
-		stay := withoutSources(old, want)
-		both := withSources(old, want)
+		stay := WithoutSources(old, want)
+		both := WithSources(old, want)
 		write := func(from, to, found []bpf.HostSource) {
-			for _, w := range sourceWrites(from, to) {
-				memory[w.index] = w.value
+			for _, w := range SourceWrites(from, to) {
+				memory[w.Index] = w.Value
 				for _, s := range found {
-					if !holds(memory[:], addrOf(s.Addr)) {
+					if !holds(memory[:], AddrOf(s.Addr)) {
 						t.Fatalf("seed %d, round %d: %v is not found after %v", seed, round, s, w)
 					}
 				}
 			}
-			if got := memory[:len(to)]; !slices.Equal(got, to) || len(to) < maxSources && memory[len(to)].Mask != [2]uint64{} {
+			if got := memory[:len(to)]; !slices.Equal(got, to) || len(to) < MaxSources && memory[len(to)].Mask != [2]uint64{} {
 				t.Fatalf("seed %d, round %d: %v, want %v", seed, round, got, to)
 			}
 		}
 		write(old, both, old)
-		write(both, withoutSources(both, want), want)
-		if old = withoutSources(both, want); len(old) != len(want) || len(stay) > len(old) {
+		write(both, WithoutSources(both, want), want)
+		if old = WithoutSources(both, want); len(old) != len(want) || len(stay) > len(old) {
 			t.Fatalf("seed %d, round %d: %d sources, want %d", seed, round, len(old), len(want))
 		}
 	}
