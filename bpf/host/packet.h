@@ -15,7 +15,7 @@
 #include <bpf/bpf_helpers.h>
 #include "host.h"
 #include "ipv6.h"
-#include "tcpopt.h"
+#include "timestamp.h"
 #include "vip.h"
 
 #define FL_BE16(x) __bpf_constant_htons(x)

@@ -45,7 +45,7 @@ static __always_inline _Bool fl_restored(struct xdp_md *ctx, const struct fl_hos
 	__u32 echo = bpf_ntohl(was), field, epoch, slot;
 	struct fl_offset o = {};
 
-	field = fl_cookie_field(echo, fl_shared_now(c), v->shift);
+	field = fl_timestamp_field(echo, fl_shared_now(c), v->shift);
 	epoch = fl_cookie_epoch(field, v->shift);
 	slot = fl_cookie_slot(fl_host_hash(v, epoch, p->src, p->sport, p->dport), field, v->shift);
 	if (!(v->epochs >> epoch & 1) || (slot != v->slot && slot != v->old_slot)) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Cheetah's cookie (paper §3.1, App. C; docs/wire-format.md draws it).
+/* Cheetah's cookie (paper §3.1, App. C; docs/wire-format.md draws it), whatever
+ * carries it:
  *
- *   wire TSval = shared ms when sent + (field << shift)      (mod 2^32)
- *   field      = epoch parity (1 bit) | P(slot) (bits - 1 bits)
- *   shift      = 32 - bits, bits = 10..15
+ *   field = epoch parity (1 bit) | P(slot) (bits - 1 bits), bits = 10..15
+ *   shift = 32 - bits
  *
  * P is a permutation keyed by the connection's hash, so a client that
  * changes its cookie lands on a slot of the same VIP at random. Decoding is
@@ -15,10 +15,6 @@
 #define FAIRLEAD_COOKIE_H
 
 #include "siphash.h"
-
-/* Balancers' and hosts' clocks may differ by this much, either way. An echo
- * is decoded right while its age is at most 2^shift - 2 * FL_SKEW_MS. */
-#define FL_SKEW_MS 1000
 
 /* Hash of a connection as the balancer sees it (client is the source).
  * Addresses and ports as loaded from the packet (network byte order). */
@@ -41,12 +37,6 @@ static __always_inline __u64 fl_hash6(const __u64 *key, __u64 saddr_hi, __u64 sa
 	fl_sip_word(&s, saddr_lo);
 	fl_sip_word(&s, (__u64)sport | (__u64)dport << 16);
 	return fl_sip_end(&s);
-}
-
-/* The field that a TSecr (or a quoted TSval) carries, given the shared clock. */
-static __always_inline __u32 fl_cookie_field(__u32 ts, __u32 now_ms, __u32 shift)
-{
-	return (ts - now_ms + ((1u << shift) - FL_SKEW_MS)) >> shift;
 }
 
 /* Parity of the epoch that a field was encoded under. */

@@ -30,12 +30,12 @@
 
 #include "csum.h"
 #include "balancer.h"
+#include "gue.h"
 
 #define FL_MARK 0xFA1
 #define FL_MARK_BITS 20 /* of the server line */
 /* TC_ACT_UNSPEC is TCX_NEXT by its name before tcx, whose headers Debian 12
  * does not have: the next program decides. */
-#define FL_GUE_PORT 6080
 
 /* Constants as in maps.h; the daemon sets both alike. */
 const volatile __u32 source4;
@@ -123,28 +123,6 @@ static __always_inline __u64 fl_health_steer(__u32 index, __u8 flags, __u64 hash
 	return row ? *(volatile __u64 *)&row->entry[FL_STEER_INDEX(hash << 32)] : 0;
 }
 
-struct fl_gue_header {
-	struct udphdr udp;
-	__u8 version; /* 0: data, no options */
-	__u8 proto;
-	__be16 flags;
-} __attribute__((packed));
-
-/* UDP checksums are zero, over IPv6 too (RFC 6935), whatever gue6_checksum
- * says: the inner checksum may still be unfinished here, to be
- * computed by the device, so that no sum over it would hold. */
-static __always_inline void fl_health_gue(struct fl_gue_header *g, __u16 sport, __u32 inner_len,
-					  __u8 inner)
-{
-	g->udp.source = bpf_htons(sport);
-	g->udp.dest = bpf_htons(FL_GUE_PORT);
-	g->udp.len = bpf_htons(inner_len + sizeof(*g));
-	g->udp.check = 0;
-	g->version = 0;
-	g->proto = inner;
-	g->flags = 0;
-}
-
 /* Puts the outer header in front; 0 or negative. */
 static __always_inline int fl_health_encapsulate(struct __sk_buff *skb, const struct fl_line *line,
 						 __u32 index, __u8 forwarding, __u8 line_flags)
@@ -153,10 +131,10 @@ static __always_inline int fl_health_encapsulate(struct __sk_buff *skb, const st
 	__u64 steer = fl_health_steer(index, line_flags, hash);
 	bool gue = forwarding == FL_FWD_GUE, six = line_flags & FL_LINE_IPV6;
 	__u8 inner = skb->protocol == bpf_htons(ETH_P_IPV6) ? IPPROTO_IPV6 : IPPROTO_IPIP;
-	__u32 l4 = gue ? sizeof(struct fl_gue_header) : 0;
+	__u32 l4 = gue ? FL_GUE_BYTES : 0;
 	__u32 l3 = six ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
 	__u64 flags = six ? BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 : BPF_F_ADJ_ROOM_ENCAP_L3_IPV4;
-	struct fl_gue_header g;
+	__u8 g[FL_GUE_BYTES] __attribute__((aligned(8)));
 
 	if (gue)
 		flags |= BPF_F_ADJ_ROOM_ENCAP_L4_UDP;
@@ -200,8 +178,12 @@ static __always_inline int fl_health_encapsulate(struct __sk_buff *skb, const st
 	}
 	if (!gue)
 		return 0;
-	fl_health_gue(&g, steer ? FL_STEER_PORT(steer) : 49152 + (hash >> 18), inner_len, inner);
-	return bpf_skb_store_bytes(skb, ETH_HLEN + l3, &g, sizeof(g), 0);
+	/* UDP checksums are zero, over IPv6 too (RFC 6935), whatever gue6_checksum
+	 * says: the inner checksum may still be unfinished here, to be
+	 * computed by the device, so that no sum over it would hold. */
+	fl_gue_write(g, steer ? FL_STEER_PORT(steer) : 49152 + (hash >> 18), inner_len, inner, 0,
+		     0);
+	return bpf_skb_store_bytes(skb, ETH_HLEN + l3, g, sizeof(g), 0);
 }
 
 static __always_inline struct fl_check_addr fl_check_mapped(__be32 addr)

@@ -6,9 +6,9 @@
 #ifndef FAIRLEAD_LB_ICMP_H
 #define FAIRLEAD_LB_ICMP_H
 
+#include "carrier.h"
 #include "csum.h"
 #include "icmptype.h"
-#include "packet.h"
 #include "vip.h"
 
 struct fl_icmp {
@@ -17,35 +17,6 @@ struct fl_icmp {
 	__u16 checksum;
 	__u32 rest;
 };
-
-/* What the quoted TCP header, size bytes of which are quoted at offset l4,
- * says about its timestamp. */
-static __always_inline int fl_quote_stamp(struct xdp_md *ctx, struct fl_lb_packet *p, __u32 l4,
-					  __u32 size)
-{
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	__u8 *tcp = data + (l4 & FL_OFFSET_MASK);
-	__u32 header, quoted;
-	__s64 found;
-
-	p->carried = FL_CARRIED_CUT;
-	if (size < sizeof(struct tcphdr) || (void *)(tcp + sizeof(struct tcphdr)) > end)
-		return FL_CONTINUE;
-	header = tcp[12] >> 4 << 2;
-	if (header < sizeof(struct tcphdr))
-		return FL_DROP_MALFORMED_L4;
-	quoted = header < size ? header : size;
-	found = fl_timestamp(ctx, l4, quoted - sizeof(struct tcphdr), 0);
-	if (found >= 0) {
-		p->carried = FL_CARRIED_WHOLE;
-		p->word = bpf_ntohl((__u32)found);
-	} else if (quoted == header) {
-		if (found == FL_TCPOPT_MALFORMED)
-			return FL_DROP_MALFORMED_OPTION;
-		p->carried = FL_CARRIED_NONE;
-	}
-	return FL_CONTINUE;
-}
 
 /* A quoted later fragment has no ports. */
 static __always_inline int fl_quote_fragment(struct fl_lb_packet *p, __u32 proto)
@@ -110,10 +81,8 @@ static __always_inline int fl_icmp_quote(struct xdp_md *ctx, struct fl_lb_packet
 	p->dport = ports[0];
 	p->proto = proto;
 	p->kind = FL_KIND_QUOTE;
-	if (proto == IPPROTO_UDP)
-		return FL_CONTINUE;
 	left = p->len - (l4 - p->l3);
-	return fl_quote_stamp(ctx, p, l4, left);
+	return fl_carrier_quoted(ctx, p, l4, left);
 }
 
 /* Everything that is neither a segment, nor a datagram, nor a fragment.

@@ -19,8 +19,6 @@
 #include "csum.h"
 #include "balancer.h"
 #include "ipv6.h"
-#include "quic.h"
-#include "tcpopt.h"
 
 /* Hints that keep the plain way of a packet in one piece of code: each jump
  * out of line and back costs it. */
@@ -46,13 +44,6 @@ enum fl_carried {
 	FL_CARRIED_CUT, /* a quote too short to tell */
 };
 
-/* A SYN alone opens a connection; what has another of these flags with it is
- * of one that there is, or forged. */
-static __always_inline bool fl_tcp_opens(__u8 flags)
-{
-	return (flags & (FL_TCP_SYN | FL_TCP_ACK | FL_TCP_RST | FL_TCP_FIN)) == FL_TCP_SYN;
-}
-
 struct fl_lb_packet {
 	__u64 saddr[2];  /* the client, as in fl_vip.addr */
 	__u64 daddr[2];  /* the VIP */
@@ -69,32 +60,10 @@ struct fl_lb_packet {
 	__u8 flags;      /* TCP's */
 	__u8 kind;       /* enum fl_kind */
 	__u8 carried;    /* enum fl_carried */
-	bool initial;    /* UDP: opens a connection, see fl_quic_initial */
+	bool opens;      /* a connection: SYN alone, QUIC Initial */
+	bool closes;     /* TCP: FIN, RST */
 	bool covered;    /* UDP: the checksum covers the rest of the packet */
 };
-
-/* The timestamp of the TCP header at offset l4 whose options take len bytes:
- * TSval (which = 0) or TSecr (which = 4), | 1 << 32; or FL_TCPOPT_*. A
- * function of its own so that the verifier walks the options once. */
-#define FL_STAMP_FOUND (1LL << 32)
-
-__noinline __s64 fl_timestamp(struct xdp_md *ctx, __u32 l4, __u32 len, __u32 which)
-{
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	const __u8 *opts, *at;
-	int off;
-
-	if (l4 > FL_OFFSET_MASK || len > FL_TCPOPT_MAX)
-		return FL_TCPOPT_MALFORMED;
-	opts = data + l4 + sizeof(struct tcphdr);
-	off = fl_tcpopt_timestamp(opts, len, end);
-	if (off < 0)
-		return off;
-	at = opts + (off & 0x3f) + (which & 4);
-	if ((void *)(at + 4) > end)
-		return FL_TCPOPT_MALFORMED;
-	return FL_STAMP_FOUND | *(__u32 *)at;
-}
 
 /* Nobody may send a packet whose time to live is 0, nor a router forward it
  * (RFC 1122 §3.2.1.7, RFC 1812 §5.3.1, RFC 8200 §3), and one whose header does
@@ -283,66 +252,6 @@ static __always_inline int fl_parse(struct xdp_md *ctx, struct fl_lb_packet *p)
 			p->dport = ports[1];
 		}
 	}
-	return FL_CONTINUE;
-}
-
-/* Reads flags and timestamp of a TCP segment, or checks a UDP header. */
-static __always_inline int fl_parse_l4(struct xdp_md *ctx, struct fl_lb_packet *p)
-{
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	void *l4 = data + (p->l4 & FL_OFFSET_MASK);
-	__u32 room = p->len - (p->l4 - p->l3), size;
-	__s64 found;
-
-	if (p->proto == IPPROTO_UDP) {
-		struct udphdr *udp = l4;
-
-		if ((void *)(udp + 1) > end || bpf_ntohs(udp->len) < sizeof(*udp) ||
-		    bpf_ntohs(udp->len) > room)
-			return FL_DROP_MALFORMED_L4;
-		/* From the VIP to itself: a server that echoes would answer
-		 * itself for ever. (TCP ends such a thing by itself.) */
-		if (p->saddr[1] == p->daddr[1] && p->saddr[0] == p->daddr[0])
-			return FL_DROP_MALFORMED_IP;
-		p->covered = udp->check && bpf_ntohs(udp->len) == room;
-		p->initial =
-			fl_quic_initial(l4 + sizeof(*udp), bpf_ntohs(udp->len) - sizeof(*udp), end);
-		return FL_CONTINUE;
-	}
-	if (unlikely(l4 + sizeof(struct tcphdr) > end))
-		return FL_DROP_MALFORMED_L4;
-	size = *(__u8 *)(l4 + 12) >> 4 << 2;
-	p->flags = *(__u8 *)(l4 + 13);
-	if (unlikely(size < sizeof(struct tcphdr) || size > room))
-		return FL_DROP_MALFORMED_L4;
-	/* The two layouts that nearly all stacks use: NOP NOP TS in segments,
-	 * MSS SACK-permitted TS in SYNs (Linux). */
-	if (likely(size >= 32 && l4 + 32 <= end && *(__u32 *)(l4 + 20) == FL_TCPOPT_ALIGNED)) {
-		p->word = *(__u32 *)(l4 + 28);
-		p->carried = FL_CARRIED_WHOLE;
-		goto found;
-	}
-	if (size >= 36 && l4 + 36 <= end && *(__u16 *)(l4 + 20) == 0x0402 &&
-	    *(__u32 *)(l4 + 24) == 0x0a080204) {
-		p->word = *(__u32 *)(l4 + 32);
-		p->carried = FL_CARRIED_WHOLE;
-		goto found;
-	}
-	if (size == sizeof(struct tcphdr)) {
-		p->carried = FL_CARRIED_NONE;
-		return FL_CONTINUE;
-	}
-	found = fl_timestamp(ctx, p->l4, size - sizeof(struct tcphdr), 4);
-	if (found == FL_TCPOPT_MALFORMED)
-		return FL_DROP_MALFORMED_OPTION;
-	if (found < 0) {
-		p->carried = FL_CARRIED_NONE;
-		return FL_CONTINUE;
-	}
-	p->word = (__u32)found;
-	p->carried = FL_CARRIED_WHOLE;
-found:
-	p->word = bpf_ntohl(p->word);
 	return FL_CONTINUE;
 }
 

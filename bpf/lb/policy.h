@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Stage 4: which server takes a new connection? All policies but hash,
- * which is the consistent hash (scheme_jet.h), choose an entry of the VIP's
+ * which is the consistent hash (by_hash.h), choose an entry of the VIP's
  * table, which user space compiles from the active slots:
  *
  *   rr, wrr     the next entry; each CPU walks the table for itself
@@ -77,12 +77,16 @@ static __always_inline __u64 fl_random(struct fl_vip_cpu *cpu)
 
 /* For policies other than hash. False: no server takes new connections. */
 static __always_inline bool fl_policy_choose(const struct fl_vip *v, const struct fl_lb_packet *p,
-					     struct fl_vip_cpu *cpu, struct fl_way *w)
+					     struct fl_way *w)
 {
-	__u32 size = v->new_size, at, entry;
+	__u32 size = v->new_size, id = v->id, at, entry;
+	struct fl_vip_cpu *cpu = bpf_map_lookup_elem(&vip_cpu, &id);
 	struct fl_choice best;
 	__u64 random;
 
+	if (unlikely(!cpu)) /* user space gives no such id */
+		return false;
+	w->cpu = cpu;
 	if (!size)
 		return false;
 	switch (v->policy) {

@@ -85,11 +85,10 @@ static __always_inline int fl_beamer(const struct fl_vip *v, const struct fl_lb_
 	if (unlikely(!fl_beamer_way(v, p, w)) &&
 	    !(v->flags & FL_VIP_JOIN && fl_beamer_tells(v, p, w)))
 		return FL_DROP_NO_SERVER;
-	w->mac_dst |= (__u64)FL_FWD_HOPS << 48;
+	w->form |= FL_FORM_HOPS;
 	if (unlikely(p->kind != FL_KIND_SEGMENT))
 		return p->kind == FL_KIND_QUOTE ? FL_FORWARD_ICMP : FL_FORWARD_FRAGMENT;
-	w->opens = p->initial || (p->proto == IPPROTO_TCP && fl_tcp_opens(p->flags));
-	return w->opens ? FL_FORWARD_NEW : FL_KNOWN;
+	return p->opens ? FL_FORWARD_NEW : FL_KNOWN;
 }
 
 #endif

@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Stage 3, scheme cheetah (paper §3.1): the echoed timestamp names the slot.
- * bpf/include/cookie.h is the definition that host and Go model share. */
+/* Stage 3, scheme cheetah (paper §3.1): the cookie names the slot that the
+ * policy chose. bpf/include/cookie.h is the definition that host and Go model
+ * share.
+ *
+ *   carries one? ─yes─▶ opens? ─no──▶ its slot ─none─▶ by the hash
+ *        │no              └─yes─▶ policy
+ *        └─▶ by the hash, with entries, as in scheme jet
+ *
+ * What carries a bad cookie was opened by the policy, so that no entry knows it,
+ * and goes to the server that holds. */
 #ifndef FAIRLEAD_LB_SCHEME_CHEETAH_H
 #define FAIRLEAD_LB_SCHEME_CHEETAH_H
 
-#include "vip.h"
-#include "way.h"
+#include "carrier.h"
+#include "policy.h"
 
 #define FL_SHIFT_DEFAULT 20 /* cookie_bits: 12 */
 
@@ -15,7 +23,7 @@ static __always_inline bool fl_cheetah_known(const struct fl_vip *v, const struc
 {
 	__u32 shift = v->shift, field, epoch;
 
-	field = fl_cookie_field(p->word, now, shift);
+	field = fl_carrier_field(p, now, shift);
 	epoch = fl_cookie_epoch(field, shift);
 	if (unlikely(!(v->epochs >> epoch & 1)))
 		return false;
@@ -24,6 +32,38 @@ static __always_inline bool fl_cheetah_known(const struct fl_vip *v, const struc
 	if (likely(shift == FL_SHIFT_DEFAULT))
 		return fl_way_to(w, v, fl_cookie_slot(w->hash, field, FL_SHIFT_DEFAULT));
 	return fl_way_to(w, v, fl_cookie_slot(w->hash, field, shift));
+}
+
+/* What concerns a connection that no entry knows: only the servers know whether
+ * it has a cookie. A reason to ask them, or 0. */
+static __always_inline __u32 fl_cheetah_asks(const struct fl_lb_packet *p)
+{
+	/* Linux answers for sockets it does not know by RSTs that carry no
+	 * timestamp. */
+	if (p->proto == IPPROTO_TCP && p->kind == FL_KIND_SEGMENT &&
+	    p->carried == FL_CARRIED_NONE && p->flags & FL_TCP_RST)
+		return FL_ASK_RST;
+	return p->carried == FL_CARRIED_CUT ? FL_ASK_ICMP : 0;
+}
+
+static __always_inline int fl_cheetah(const struct fl_vip *v, const struct fl_lb_packet *p,
+				      struct fl_way *w, __u32 now)
+{
+	if (unlikely(p->carried != FL_CARRIED_WHOLE)) {
+		w->rules = fl_cheetah_asks(p) << 8 | FL_RULE_TRACKS | FL_RULE_FALLBACK |
+			   (p->proto == IPPROTO_TCP ? FL_FORWARD_NO_TIMESTAMP : FL_FORWARD_UDP);
+		return FL_CONTINUE;
+	}
+	if (likely(!p->opens)) {
+		if (likely(fl_cheetah_known(v, p, w, now)))
+			return p->kind == FL_KIND_QUOTE ? FL_FORWARD_ICMP : FL_KNOWN;
+		w->rules = FL_FORWARD_BAD_COOKIE | FL_RULE_FALLBACK;
+		return FL_CONTINUE;
+	}
+	if (v->policy != FL_POLICY_HASH)
+		return likely(fl_policy_choose(v, p, w)) ? FL_FORWARD_NEW : FL_DROP_NO_SERVER;
+	w->rules = FL_FORWARD_NEW;
+	return FL_CONTINUE;
 }
 
 #endif

@@ -21,7 +21,7 @@ static __always_inline __u64 fl_steer(const struct fl_way *w)
 	__u32 index = w->index;
 	struct fl_steer *row;
 
-	if (!(FL_WORD_FLAGS(w->mac_dst) & FL_LINE_STEERED))
+	if (!(w->form & FL_FORM_STEERED))
 		return 0;
 	row = bpf_map_lookup_elem(&steers, &index);
 	return row ? *(volatile __u64 *)&row->entry[FL_STEER_INDEX(w->hash)] : 0;

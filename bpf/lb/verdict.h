@@ -19,7 +19,7 @@ fl_count_connection(const struct fl_vip *v, const struct fl_lb_packet *p, const 
 	__u32 index = w->index;
 	__s32 *open;
 
-	if (w->opens) {
+	if (p->opens) {
 		struct fl_vip_cpu *cpu = w->cpu;
 		__u32 id = v->id;
 
@@ -34,7 +34,7 @@ fl_count_connection(const struct fl_vip *v, const struct fl_lb_packet *p, const 
 	open = bpf_map_lookup_elem(&conns, &index);
 	if (!open)
 		return;
-	if (w->opens)
+	if (p->opens)
 		__sync_fetch_and_add(open, 1);
 	else if (*open > 0) /* a FIN sent twice must not lead below zero */
 		__sync_fetch_and_add(open, -1);
@@ -48,7 +48,7 @@ static __always_inline int fl_act(struct xdp_md *ctx, const struct fl_vip *v,
 	__u32 failed;
 
 	/* A known connection's packet in the middle of it: nearly all. */
-	if (plain && likely(reason == FL_KNOWN && !w->closes)) {
+	if (plain && likely(reason == FL_KNOWN && !p->closes)) {
 		action = fl_forward_plain(ctx, p, w);
 		if (likely(action != XDP_ABORTED)) {
 			w->line->packets++;
@@ -74,7 +74,7 @@ static __always_inline int fl_act(struct xdp_md *ctx, const struct fl_vip *v,
 		if (likely(action != XDP_ABORTED)) {
 			w->line->packets++;
 			w->line->bytes += p->len;
-			if (w->opens || w->closes)
+			if (p->opens || p->closes)
 				fl_count_connection(v, p, w);
 			if (reason == FL_KNOWN)
 				return action;

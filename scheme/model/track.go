@@ -123,7 +123,7 @@ func (t *Tables) line(v *VIP, slot int) jet.Line {
 	return l
 }
 
-// track is fl_by_hash where entries are made: the flow table, then the hash,
+// track is fl_hash_goes where entries are made: the flow table, then the hash,
 // which says whether the flow must be remembered. Schemes jet and full-ct, and
 // cheetah for what carries no timestamp. why is the reason under which it is
 // forwarded.
