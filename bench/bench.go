@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/lab/experiment"
 )
 
 // MinRounds is the least number of rounds that says anything.
@@ -40,12 +42,12 @@ type Options struct {
 
 // Result is what `fairlead bench -o json` prints.
 type Result struct {
-	Kernel string `json:"kernel"`
+	experiment.Head
 	CPU    string `json:"cpu"`
 	Rounds int    `json:"rounds"`
 	// HarnessNS is what was subtracted (median), by kind of packet.
 	HarnessNS map[string]float64 `json:"harness_ns"`
-	Cases     []Case             `json:"cases"`
+	Cases     []Case             `json:"runs"`
 }
 
 // Case is one measured way of a packet. Times are nanoseconds a packet, the
@@ -70,6 +72,9 @@ var bounds = map[string]float64{
 	"host-in-settled": 1.2, "host-in-owned": 2.8, "host-forward": 2.8,
 	"router-cflb": 1.15, "router-rc5": 1.6,
 }
+
+// seed of flows and tables, the same in all runs so that they can be compared.
+const seed = 1
 
 // parts is into how many runs a sample is cut. A round runs the first part of
 // every case, then the second of every case, and so on; the fastest part of a
@@ -133,6 +138,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	defer unpin()
 
+	head := experiment.Begin("bench", seed)
 	suites, err := openSuites(o.Only)
 	if err != nil {
 		return nil, err
@@ -151,16 +157,16 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		}
 		for _, s := range suites {
 			if err := oneRound(ctx, s, o.Packets, times, round > 0); err != nil {
-				return interrupted(ctx, suites, times, round-1, err)
+				return interrupted(ctx, head, suites, times, round-1, err)
 			}
 		}
 	}
-	return report(suites, times, o.Rounds)
+	return report(head, suites, times, o.Rounds)
 }
 
 // interrupted is Run's answer where err stopped it after some whole rounds:
 // if the context ended it, what these say, with ErrInterrupted.
-func interrupted(ctx context.Context, suites []*suite, times map[string][]float64, whole int, err error) (*Result, error) {
+func interrupted(ctx context.Context, head experiment.Head, suites []*suite, times map[string][]float64, whole int, err error) (*Result, error) {
 	if ctx.Err() == nil {
 		return nil, err
 	}
@@ -170,7 +176,7 @@ func interrupted(ctx context.Context, suites []*suite, times map[string][]float6
 	for name := range times { // one suite may have begun the next round
 		times[name] = times[name][:min(whole, len(times[name]))]
 	}
-	r, err := report(suites, times, whole)
+	r, err := report(head, suites, times, whole)
 	if err != nil {
 		return nil, err
 	}
@@ -294,8 +300,9 @@ func oneRound(ctx context.Context, s *suite, packets int, times map[string][]flo
 	return nil
 }
 
-func report(suites []*suite, times map[string][]float64, rounds int) (*Result, error) {
-	r := &Result{Rounds: rounds, HarnessNS: map[string]float64{}, Kernel: kernel(), CPU: cpu()}
+func report(head experiment.Head, suites []*suite, times map[string][]float64, rounds int) (*Result, error) {
+	head.End()
+	r := &Result{Head: head, Rounds: rounds, HarnessNS: map[string]float64{}, CPU: cpu()}
 	for _, s := range suites {
 		for _, h := range s.harnesses {
 			r.HarnessNS[h.name] = median(times[h.name])
@@ -340,14 +347,6 @@ func pin() (undo func(), err error) {
 		return nil, fmt.Errorf("set the CPU affinity: %w", err)
 	}
 	return func() { _ = unix.SchedSetaffinity(0, &all) }, nil
-}
-
-func kernel() string {
-	var u unix.Utsname
-	if unix.Uname(&u) != nil {
-		return "unknown"
-	}
-	return unix.ByteSliceToString(u.Release[:])
 }
 
 func cpu() string {

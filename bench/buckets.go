@@ -14,17 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/lab/experiment"
 )
 
 // BucketsResult is what `fairlead bench buckets -o json` prints: what it costs
 // to change the bucket table of a VIP of scheme beamer or faild, on one core.
 type BucketsResult struct {
-	Kernel string `json:"kernel"`
-	CPU    string `json:"cpu"`
-	Runs   int    `json:"runs"`
-	// Seed of what is random: how an aged table got where it is.
-	Seed  uint64        `json:"seed"`
-	Cases []BucketsCase `json:"cases"`
+	experiment.Head
+	CPU    string        `json:"cpu"`
+	Rounds int           `json:"rounds"` // in which each change was measured
+	Cases  []BucketsCase `json:"runs"`
 	// Minimal is the way to one contiguous range a server (Table.Minimal).
 	Minimal BucketsMinimal `json:"minimal"`
 	// PeakBytes is the most memory that the process had resident.
@@ -103,7 +102,7 @@ func Buckets(ctx context.Context, o BucketsOptions) (*BucketsResult, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	r := &BucketsResult{Kernel: kernel(), CPU: cpu(), Runs: o.Runs, Seed: o.Seed}
+	r := &BucketsResult{Head: experiment.Begin("bench buckets", o.Seed), CPU: cpu(), Rounds: o.Runs}
 	for _, c := range []struct {
 		name          string
 		buckets       int
@@ -134,6 +133,7 @@ func Buckets(ctx context.Context, o BucketsOptions) (*BucketsResult, error) {
 		return nil, err
 	}
 	r.PeakBytes = uint64(usage.Maxrss) << 10
+	r.End()
 	return r, nil
 }
 

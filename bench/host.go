@@ -130,7 +130,7 @@ const (
 
 func (a *agent) fill() error {
 	k := tables.Key{Addr: a.vip.Addr(), Port: a.vip.Port(), Proto: wire.ProtoTCP}
-	at, seed, err := tables.Build([]tables.Key{k}, rand.New(rand.NewPCG(1, 1)))
+	at, seed, err := tables.Build([]tables.Key{k}, rand.New(rand.NewPCG(seed, 1)))
 	if err != nil {
 		return err
 	}

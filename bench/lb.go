@@ -133,7 +133,7 @@ func openBalancer(names []string, limit int, sets ...flowSet) (*balancer, error)
 			return nil, fmt.Errorf("set %s: %w", name, err)
 		}
 	}
-	b := &balancer{random: rand.New(rand.NewPCG(1, 1)), hashes: h, ids: map[string]uint32{}, tables: map[string][]byte{}}
+	b := &balancer{random: rand.New(rand.NewPCG(seed, 1)), hashes: h, ids: map[string]uint32{}, tables: map[string][]byte{}}
 	if err := spec.LoadAndAssign(&b.o, nil); err != nil {
 		return nil, fmt.Errorf("load the program: %w", err)
 	}

@@ -212,7 +212,7 @@ func (f *forwarder) fillRoutes() error {
 
 // fillFlows makes the flows: random, or steered to a hop each.
 func (f *forwarder) fillFlows() error {
-	random := rand.New(rand.NewPCG(1, 1))
+	random := rand.New(rand.NewPCG(seed, 1))
 	to := routerTo[f.c.six]
 	all := make([]routerBenchFlow, flowCount)
 	for i := range all {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/lab/experiment"
 	"github.com/fairlead/fairlead/sim/pcc"
 )
 
@@ -129,10 +130,7 @@ type Moment struct {
 
 // Result is what `lab run -o json` prints.
 type Result struct {
-	Scenario string  `json:"scenario"`
-	Seed     uint64  `json:"seed"`
-	Kernel   string  `json:"kernel"`
-	Seconds  float64 `json:"seconds"`
+	experiment.Head
 	// WithoutGuards: attacks were not held off.
 	WithoutGuards bool       `json:"without_guards,omitempty"`
 	Runs          []RunTally `json:"runs"`
@@ -164,8 +162,6 @@ type Result struct {
 	// Failures are connections that did not complete, the first maxFailures
 	// of each run.
 	Failures []Failure `json:"failures,omitempty"`
-	// Verdict is why the run failed, empty if it did not.
-	Verdict []string `json:"verdict,omitempty"`
 }
 
 // maxFailures bounds Result.Failures for each run.
@@ -235,9 +231,8 @@ func Run(ctx context.Context, o RunOptions) (*Result, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	began := time.Now()
 	s := scenarios()[o.Scenario]
-	whole := &Result{Scenario: o.Scenario, Seed: o.Seed, Kernel: kernelRelease(), WithoutGuards: o.WithoutGuards}
+	whole := &Result{Head: experiment.Begin(o.Scenario, o.Seed), WithoutGuards: o.WithoutGuards}
 	for _, p := range s.parts(o) {
 		result, err := o.runLab(ctx, s, p, whole.Runs)
 		if err != nil {
@@ -245,7 +240,7 @@ func Run(ctx context.Context, o RunOptions) (*Result, error) {
 		}
 		whole.join(result)
 	}
-	whole.Seconds = time.Since(began).Seconds()
+	whole.End()
 	return whole, nil
 }
 
@@ -299,7 +294,7 @@ func (o RunOptions) runLab(ctx context.Context, s scenario, p part, before []Run
 	if err != nil {
 		return nil, err
 	}
-	r := &runner{o: o, lab: l, part: p, before: make([]Tally, len(before)), result: &Result{Kernel: l.Kernel, Runs: p.runs}}
+	r := &runner{o: o, lab: l, part: p, before: make([]Tally, len(before)), result: &Result{Runs: p.runs}}
 	counters, err := l.readCounters()
 	if err == nil {
 		err = s.play(r, ctx)
@@ -330,7 +325,6 @@ func (o RunOptions) runLab(ctx context.Context, s scenario, p part, before []Run
 
 // join adds what another lab found.
 func (r *Result) join(o *Result) {
-	r.Kernel = o.Kernel
 	for i := range r.Timeline { // tallies in the order of all runs
 		r.Timeline[i].Tallies = append(r.Timeline[i].Tallies, make([]Tally, len(o.Runs))...)
 	}

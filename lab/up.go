@@ -12,10 +12,9 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/lab/experiment"
 	"github.com/fairlead/fairlead/lab/netspace"
 )
 
@@ -33,7 +32,7 @@ func Up(ctx context.Context, o Options, owned bool) (*Lab, error) {
 		return nil, err
 	}
 	RemoveStale()
-	l := &Lab{Options: o, Kernel: kernelRelease()}
+	l := &Lab{Options: o, Kernel: experiment.Kernel()}
 	if owned {
 		l.Owner, l.OwnerStart = os.Getpid(), processStart(os.Getpid())
 	}
@@ -231,14 +230,6 @@ func processStart(pid int) string {
 		return ""
 	}
 	return fields[19]
-}
-
-func kernelRelease() string {
-	var u unix.Utsname
-	if unix.Uname(&u) != nil {
-		return "unknown"
-	}
-	return unix.ByteSliceToString(u.Release[:])
 }
 
 // Machine checks a machine's name and returns its namespace.

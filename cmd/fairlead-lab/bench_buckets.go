@@ -72,7 +72,7 @@ It takes about half a minute and a gigabyte of memory.`,
 }
 
 func bucketsTable(out io.Writer, r *bench.BucketsResult) error {
-	fmt.Fprintf(out, "kernel %s · %s · one core · %d runs · seed %d\n\n", r.Kernel, r.CPU, r.Runs, r.Seed)
+	fmt.Fprintf(out, "kernel %s · %s · one core · %d runs · seed %d\n\n", r.Kernel, r.CPU, r.Rounds, r.Seed)
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "change\tbuckets\tservers\tmoves\tleast\tforgotten\tassign ms\tapply ms\teffective ms\tidle ms\tdelta MB\tdelta ms\tread ms\tsnapshot MB\ttable MB\tassign MB\t")
 	mb := func(n int) float64 { return float64(n) / 1e6 }

@@ -1,11 +1,7 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -50,6 +46,7 @@ about a minute.`,
 				}
 				*f.to = int(bits)
 			}
+			drawSeed(cmd, &o.Seed)
 			if err := steered.CheckOptions(o); err != nil {
 				return cli.Usagef("%v", err)
 			}
@@ -61,19 +58,10 @@ about a minute.`,
 				return err
 			}
 			result, err := steered.Run(cmd.Context(), o)
-			if errors.Is(err, context.Canceled) && cmd.Context().Err() != nil {
-				return errors.New("interrupted; the fabric is taken down")
-			}
 			if err != nil {
-				return err
+				return stopped(cmd, o.Seed, "fabric", err)
 			}
-			if err := cli.PrintAs(out, output, result, func(w io.Writer) error { return result.Print(w) }); err != nil {
-				return err
-			}
-			if len(result.Verdict) > 0 {
-				return errors.New(strings.Join(result.Verdict, "; "))
-			}
-			return nil
+			return tell(cmd, output, result.Head, result, result.Print)
 		},
 	}
 	c.Flags().StringSliceVar(&o.Steer, "steer", nil, "settings to compare, comma-separated: off, server, connection (default connection,off)")
@@ -83,6 +71,7 @@ about a minute.`,
 	c.Flags().StringVar(&limit, "limit", "1Mbit", "rate of the degraded link")
 	c.Flags().DurationVar(&o.Phase, "phase", 0, "how long each phase lasts, 2s to 1m (default 5s)")
 	c.Flags().BoolVar(&o.Keep, "keep", false, "leave the fabric there if the run fails")
+	seedFlag(c, &o.Seed)
 	cli.OutputFlag(c, &output)
 	return c
 }

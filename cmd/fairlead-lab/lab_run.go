@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/config/yamlfile"
 	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/experiment"
 )
 
 func newLabRun() *cobra.Command {
@@ -71,9 +72,7 @@ the flood fills no table: then the run proves nothing.`,
 				known = append(known, "fabric", "seven-paths")
 				return cli.Usagef("there is no scenario %q%s; there are %s", o.Scenario, cli.DidYouMean(yamlfile.Nearest(o.Scenario, known)), strings.Join(known, ", "))
 			}
-			if !cmd.Flags().Changed("seed") {
-				o.Seed = rand.Uint64() >> 33 // short enough to type again
-			}
+			drawSeed(cmd, &o.Seed)
 			out := cmd.OutOrStdout()
 			if output == "table" && cli.Terminal(out) {
 				o.Watch = func(m lab.Moment) {
@@ -86,22 +85,13 @@ the flood fills no table: then the run proves nothing.`,
 				return err
 			}
 			result, err := lab.Run(cmd.Context(), o)
-			if errors.Is(err, context.Canceled) && cmd.Context().Err() != nil {
-				return fmt.Errorf("interrupted (seed %d); the lab is taken down", o.Seed)
-			}
 			if err != nil {
-				return err
+				return stopped(cmd, o.Seed, "lab", err)
 			}
-			if err := cli.PrintAs(out, output, result, func(w io.Writer) error { return result.PrintResult(w) }); err != nil {
-				return err
-			}
-			if len(result.Verdict) > 0 {
-				return fmt.Errorf("seed %d: %s", result.Seed, strings.Join(result.Verdict, "; "))
-			}
-			return nil
+			return tell(cmd, output, result.Head, result, result.PrintResult)
 		},
 	}
-	c.Flags().Uint64Var(&o.Seed, "seed", 0, "repeat the run with this seed (default: a new one, which is printed)")
+	seedFlag(c, &o.Seed)
 	c.Flags().StringSliceVar(&o.Schemes, "scheme", nil, "schemes, comma-separated (default cheetah,stateless; attack: cheetah,jet,beamer,faild; synflood: jet,cheetah,full-ct; chain: beamer,faild; stale-mux: beamer; drain-switch: faild; scaling: cheetah,beamer,jet,stateless)")
 	c.Flags().StringSliceVar(&o.Hashes, "hash", nil, "hashes of the other schemes, comma-separated (default table-hrw, for jet table-hrw,anchor; attack: table-hrw; scaling: anchor, for stateless table-hrw,maglev,bucket)")
 	c.Flags().StringSliceVar(&o.Policies, "policy", nil, "policies of cheetah, comma-separated (default rr,p2c; attack, synflood, scaling: rr)")
@@ -116,4 +106,36 @@ the flood fills no table: then the run proves nothing.`,
 	cli.OutputFlag(c, &output)
 	c.AddCommand(newLabFabric(), newLabSevenPaths())
 	return c
+}
+
+// seedFlag adds --seed.
+func seedFlag(c *cobra.Command, seed *uint64) {
+	c.Flags().Uint64Var(seed, "seed", 0, "repeat the run with this seed (default: a new one, which is printed)")
+}
+
+// drawSeed draws one where none is given.
+func drawSeed(cmd *cobra.Command, seed *uint64) {
+	if !cmd.Flags().Changed("seed") {
+		*seed = rand.Uint64() >> 33 // short enough to type again
+	}
+}
+
+// stopped is the error of an experiment that has no result: perhaps that it was
+// interrupted.
+func stopped(cmd *cobra.Command, seed uint64, what string, err error) error {
+	if errors.Is(err, context.Canceled) && cmd.Context().Err() != nil {
+		return fmt.Errorf("interrupted (seed %d); the %s is taken down", seed, what)
+	}
+	return err
+}
+
+// tell prints an experiment's result and fails if that is its verdict.
+func tell(cmd *cobra.Command, output string, head experiment.Head, result any, table func(io.Writer) error) error {
+	if err := cli.PrintAs(cmd.OutOrStdout(), output, result, table); err != nil {
+		return err
+	}
+	if len(head.Verdict) > 0 {
+		return fmt.Errorf("seed %d: %s", head.Seed, strings.Join(head.Verdict, "; "))
+	}
+	return nil
 }

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -37,6 +34,7 @@ times (of two). It needs root, and takes six minutes with 50 runs, two with one.
 			if o.Rate, err = topology.ParseRate(rate); err != nil {
 				return cli.Usagef("--rate %q: %w; such as 20Mbit", rate, err)
 			}
+			drawSeed(cmd, &o.Seed)
 			if err := o.Check(); err != nil {
 				return cli.Usage(err)
 			}
@@ -48,23 +46,15 @@ times (of two). It needs root, and takes six minutes with 50 runs, two with one.
 				return err
 			}
 			result, err := sevenpaths.Run(cmd.Context(), o)
-			if errors.Is(err, context.Canceled) && cmd.Context().Err() != nil {
-				return errors.New("interrupted; the testbed is taken down")
-			}
 			if err != nil {
-				return err
+				return stopped(cmd, o.Seed, "testbed", err)
 			}
-			if err := cli.PrintAs(out, output, result, result.PrintResult); err != nil {
-				return err
-			}
-			if len(result.Verdict) > 0 {
-				return errors.New(strings.Join(result.Verdict, "; "))
-			}
-			return nil
+			return tell(cmd, output, result.Head, result, result.PrintResult)
 		},
 	}
 	c.Flags().IntVar(&o.Runs, "runs", sevenpaths.DefaultRuns, fmt.Sprintf("runs with seven subflows, for each kind of ports, 1 to %d", sevenpaths.MostRuns))
 	c.Flags().StringVar(&rate, "rate", "20Mbit", "rate of each link, 1Mbit to 200Mbit")
+	seedFlag(c, &o.Seed)
 	cli.OutputFlag(c, &output)
 	return c
 }

@@ -84,9 +84,10 @@ func (f *Fabric) buildNode(node int) error {
 			if err := netspace.Sysctls(routerSysctls); err != nil {
 				return err
 			}
-			// Routers with equal seeds would all decide alike.
+			// Routers with equal seeds would all decide alike; what a fabric is
+			// built of says which they are, its name does not.
 			h := fnv.New32a()
-			h.Write([]byte(n.Name))
+			fmt.Fprintf(h, "%x %d", f.topology.Selector.Key, node)
 			if err := netspace.Sysctl("net.ipv4.fib_multipath_hash_seed", fmt.Sprint(h.Sum32()|1)); err != nil {
 				return err
 			}

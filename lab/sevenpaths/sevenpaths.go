@@ -17,11 +17,11 @@ import (
 	"math"
 	"os"
 	"slices"
-	"time"
 
 	"github.com/fairlead/fairlead/fabric/mptcp"
 	"github.com/fairlead/fairlead/fabric/pathsel"
 	"github.com/fairlead/fairlead/fabric/topology"
+	"github.com/fairlead/fairlead/lab/experiment"
 	"github.com/fairlead/fairlead/lab/fabrics"
 )
 
@@ -39,6 +39,8 @@ const (
 type Options struct {
 	Runs int   `json:"runs"` // with seven subflows, with chosen and with random ports, 1 to MostRuns
 	Rate int64 `json:"rate"` // of a link, bit/s
+	// Seed of the fabric's keys and of the connections' ports.
+	Seed uint64 `json:"seed"`
 	// Program is the fairlead binary that runs in the machines.
 	Program string `json:"-"`
 	// Watch, if set, is told what happens.
@@ -79,8 +81,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	began := time.Now()
-	r := &Result{Scenario: "seven-paths", Rate: o.Rate, ExpectedAllAtRandom: allAtRandom(Paths)}
+	r := &Result{Head: experiment.Begin("seven-paths", o.Seed), Rate: o.Rate, ExpectedAllAtRandom: allAtRandom(Paths)}
 	if err := o.part(ctx, r, sevenLinks, o.sevenPoints()); err != nil {
 		return nil, err
 	}
@@ -88,7 +89,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	r.judge()
-	r.Seconds = time.Since(began).Seconds()
+	r.End()
 	return r, nil
 }
 
@@ -183,6 +184,8 @@ func (o Options) part(ctx context.Context, r *Result, build func(int64) testbed,
 	o.Watch("building " + b.name)
 	// Each testbed has a name of its own: the first one's remains cannot be in
 	// the second one's way.
+	random := experiment.Random(o.Seed)
+	_, _ = random.Read(b.fabric.Selector.Key[:]) // it never fails
 	f, err := fabrics.Up(ctx, b.fabric, fabrics.Options{Name: fmt.Sprint(b.name[:3], os.Getpid()), Program: o.Program})
 	if err != nil {
 		return err
@@ -192,7 +195,7 @@ func (o Options) part(ctx context.Context, r *Result, build func(int64) testbed,
 			err = down
 		}
 	}()
-	t, err := newTraffic(ctx, f, b, o.Program)
+	t, err := newTraffic(ctx, f, b, o.Program, experiment.Ports(random))
 	if err != nil {
 		return err
 	}
@@ -214,11 +217,11 @@ func (o Options) part(ctx context.Context, r *Result, build func(int64) testbed,
 				return fmt.Errorf("%s, %s ports, %d subflows: %w", b.name, c.Ports, p.subflows, err)
 			}
 			run.Ratio = run.Goodput / one
-			c.Runs = append(c.Runs, run)
+			c.Connections = append(c.Connections, run)
 		}
 		c.sum()
 		o.Watch(c.line())
-		r.Points = append(r.Points, c)
+		r.Runs = append(r.Runs, c)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/cmd/built"
 	"github.com/fairlead/fairlead/fabric/mptcp"
+	"github.com/fairlead/fairlead/lab/experiment"
 	"github.com/fairlead/fairlead/lab/fabrics"
 	"github.com/fairlead/fairlead/lab/netspace"
 )
@@ -43,8 +44,8 @@ func TestAllLinks(t *testing.T) {
 		if err := o.part(t.Context(), r, c.build, c.points); err != nil {
 			t.Fatal(err)
 		}
-		for _, p := range r.Points {
-			for _, run := range p.Runs {
+		for _, p := range r.Runs {
+			for _, run := range p.Connections {
 				// Random ports need not find other links.
 				if p.Ports == "chosen" && run.Used != p.Subflows || run.Used < 1 || run.Used > p.Subflows {
 					t.Errorf("%s, %s ports, %d subflows: %d links used: %.2f", p.Testbed, p.Ports, p.Subflows, run.Used, run.Shares)
@@ -141,7 +142,7 @@ func sevenTestbed(t *testing.T, name string) *traffic {
 			t.Error(err)
 		}
 	})
-	d, err := newTraffic(t.Context(), f, b, o.Program)
+	d, err := newTraffic(t.Context(), f, b, o.Program, experiment.Ports(experiment.Random(1)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,29 +248,30 @@ func TestOptions(t *testing.T) {
 
 func TestJudge(t *testing.T) {
 	run := func(used int, ratio float64) OneRun { return OneRun{Used: used, Ratio: ratio} }
-	r := &Result{Points: []Point{
-		{Testbed: "seven-links", Ports: "chosen", Subflows: 7, Links: 7, Runs: []OneRun{run(7, 6.5), run(7, 6.4)}},
-		{Testbed: "two-links", Ports: "chosen", Subflows: 2, Links: 2, Runs: []OneRun{run(2, 1.95)}},
-		{Testbed: "seven-links", Ports: "random", Subflows: 7, Links: 7, Runs: []OneRun{run(4, 4)}},
+	r := &Result{Runs: []Point{
+		{Testbed: "seven-links", Ports: "chosen", Subflows: 7, Links: 7, Connections: []OneRun{run(7, 6.5), run(7, 6.4)}},
+		{Testbed: "two-links", Ports: "chosen", Subflows: 2, Links: 2, Connections: []OneRun{run(2, 1.95)}},
+		{Testbed: "seven-links", Ports: "random", Subflows: 7, Links: 7, Connections: []OneRun{run(4, 4)}},
 	}}
 	judge := func() []string {
-		for i := range r.Points {
-			p := &r.Points[i]
+		for i := range r.Runs {
+			p := &r.Runs[i]
 			p.AllUsed, p.MeanUsed = 0, 0
 			p.sum()
 		}
+		r.Verdict = nil
 		r.judge()
 		return r.Verdict
 	}
 	if v := judge(); len(v) != 0 {
 		t.Errorf("%v", v)
 	}
-	r.Points = append(r.Points, Point{Testbed: "two-links", Ports: "random", Subflows: 2, Links: 2, Runs: []OneRun{run(1, 1)}})
+	r.Runs = append(r.Runs, Point{Testbed: "two-links", Ports: "random", Subflows: 2, Links: 2, Connections: []OneRun{run(1, 1)}})
 	if v := judge(); len(v) != 0 {
 		t.Errorf("random ports are judged: %v", v)
 	}
-	r.Points[0].Runs[1].Used = 6
-	r.Points[1].Runs[0].Ratio = 1.8
+	r.Runs[0].Connections[1].Used = 6
+	r.Runs[1].Connections[0].Ratio = 1.8
 	if v := judge(); len(v) != 2 {
 		t.Errorf("%v, want two", v)
 	}

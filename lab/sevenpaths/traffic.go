@@ -37,6 +37,7 @@ type traffic struct {
 	fabric  *fabrics.Fabric
 	bed     testbed
 	program string
+	ports   func() *net.TCPAddr // of connections
 
 	listener net.Listener
 	received atomic.Uint64    // bytes
@@ -46,8 +47,8 @@ type traffic struct {
 	started  int              // daemons
 }
 
-func newTraffic(ctx context.Context, f *fabrics.Fabric, b testbed, program string) (*traffic, error) {
-	t := &traffic{fabric: f, bed: b, program: program}
+func newTraffic(ctx context.Context, f *fabrics.Fabric, b testbed, program string, ports func() *net.TCPAddr) (*traffic, error) {
+	t := &traffic{fabric: f, bed: b, program: program, ports: ports}
 	err := f.In("server", func() (err error) {
 		var lc net.ListenConfig
 		lc.SetMultipathTCP(true)
@@ -237,7 +238,7 @@ func (t *traffic) dial(ctx context.Context, multipath bool, server netip.Addr) (
 	to := net.JoinHostPort(server.String(), strconv.Itoa(t.listener.Addr().(*net.TCPAddr).Port))
 	var conn net.Conn
 	err := t.fabric.In("client", func() (err error) {
-		d := net.Dialer{Timeout: readyWait}
+		d := net.Dialer{Timeout: readyWait, LocalAddr: t.ports()}
 		d.SetMultipathTCP(multipath)
 		conn, err = d.DialContext(ctx, "tcp", to)
 		return err

@@ -54,7 +54,7 @@ func (s *site) open(ctx context.Context, steer string) (*load, error) {
 	l := &load{stop: stop}
 	err := s.fabric.In("client", func() error {
 		for range s.o.Connections {
-			d := net.Dialer{Timeout: 10 * time.Second, KeepAlive: -1}
+			d := net.Dialer{Timeout: 10 * time.Second, KeepAlive: -1, LocalAddr: s.ports()}
 			c, err := d.DialContext(ctx, "tcp4", vip(steer)+":80")
 			if err != nil {
 				return err

@@ -27,6 +27,7 @@ func (p *Phase) line() string {
 
 // Print writes the result for people.
 func (r *Result) Print(w io.Writer) error {
+	fmt.Fprintf(w, "seed %d, kernel %s, %.0f s\n", r.Seed, r.Kernel, r.Seconds)
 	fmt.Fprintf(w, "%d connections of %g Mbit/s to %d servers; link %s of %s is limited to %g Mbit/s, later cut\n\n",
 		r.Connections, float64(r.ConnectionRate)/1e6, r.Servers, r.Link, r.BadSpine, float64(r.Limit)/1e6)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

@@ -2,10 +2,10 @@ package steered
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -25,6 +25,7 @@ import (
 	"github.com/fairlead/fairlead/fabric/pathsel"
 	"github.com/fairlead/fairlead/fabric/topology"
 	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/experiment"
 	"github.com/fairlead/fairlead/lab/fabrics"
 	"github.com/fairlead/fairlead/lab/netspace"
 )
@@ -39,6 +40,8 @@ const readyWait = 60 * time.Second
 type site struct {
 	o        *Options
 	fabric   *fabrics.Fabric
+	random   *rand.ChaCha8
+	ports    func() *net.TCPAddr         // of connections
 	link     int                         // that is degraded and cut
 	daemons  map[string]*fabrics.Process // of servers and the balancer, by node
 	balancer fairleadv1connect.FairleadClient
@@ -91,11 +94,14 @@ func vips() (list []string) {
 
 // build brings everything up and waits until it serves.
 func build(ctx context.Context, o *Options) (_ *site, err error) {
-	f, err := fabrics.Up(ctx, plan(o.Servers), fabrics.Options{Name: fmt.Sprint("steer", os.Getpid()), Program: o.Program, Wires: true, MTU: fabricMTU})
+	random := experiment.Random(o.Seed)
+	of := plan(o.Servers)
+	_, _ = random.Read(of.Selector.Key[:]) // it never fails
+	f, err := fabrics.Up(ctx, of, fabrics.Options{Name: fmt.Sprint("steer", os.Getpid()), Program: o.Program, Wires: true, MTU: fabricMTU})
 	if err != nil {
 		return nil, err
 	}
-	s := &site{o: o, fabric: f, link: f.Link(spines[0], "leaf2", 0), daemons: map[string]*fabrics.Process{}, routers: map[string]fairleadv1connect.FairleadClient{}}
+	s := &site{o: o, fabric: f, random: random, ports: experiment.Ports(random), link: f.Link(spines[0], "leaf2", 0), daemons: map[string]*fabrics.Process{}, routers: map[string]fairleadv1connect.FairleadClient{}}
 	defer func() {
 		if err != nil && !o.Keep {
 			err = errors.Join(err, f.Down())
@@ -168,7 +174,7 @@ func (s *site) yaml() string {
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	secret := make([]byte, 32)
-	_, _ = rand.Read(secret) // crypto/rand: it never fails
+	_, _ = s.random.Read(secret) // it never fails
 	p("secret: %x", secret)
 	p("metrics: %q", "")
 	p("fabric: fabric.yaml")

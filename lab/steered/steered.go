@@ -23,8 +23,7 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/fairlead/fairlead/lab/experiment"
 	choices "github.com/fairlead/fairlead/vip"
 )
 
@@ -43,6 +42,8 @@ type Options struct {
 	Limit int
 	// Phase is how long each phase lasts (default 5s, at least 2s).
 	Phase time.Duration
+	// Seed of the fabric's keys and of the connections' ports.
+	Seed uint64
 	// Program is the fairlead binary that runs in the machines.
 	Program string
 	// Keep leaves the lab of a failed run.
@@ -53,7 +54,7 @@ type Options struct {
 
 // Result is all runs. Its JSON form is stable.
 type Result struct {
-	Kernel         string      `json:"kernel"`
+	experiment.Head
 	Servers        int         `json:"servers"`
 	Connections    int         `json:"connections"`
 	ConnectionRate int         `json:"connection_bits_per_second"`
@@ -61,7 +62,6 @@ type Result struct {
 	Link           string      `json:"link"`      // that is degraded and cut
 	BadSpine       string      `json:"bad_spine"` // whose link it is
 	Runs           []RunResult `json:"runs"`
-	Verdict        []string    `json:"verdict"` // what does not hold; empty: all does
 }
 
 // RunResult is one setting of steer.
@@ -161,6 +161,7 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
+	head := experiment.Begin("fabric", o.Seed)
 	o.Watch("building the fabric")
 	s, err := build(ctx, &o)
 	if err != nil {
@@ -171,8 +172,8 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 			err = errors.Join(err, s.fabric.Down())
 		}
 	}()
-	result = &Result{Kernel: kernel(), Servers: o.Servers, Connections: o.Connections, ConnectionRate: o.ConnectionRate,
-		Limit: o.Limit, Link: s.linkName(), BadSpine: s.badSpine(), Verdict: []string{}}
+	result = &Result{Head: head, Servers: o.Servers, Connections: o.Connections, ConnectionRate: o.ConnectionRate,
+		Limit: o.Limit, Link: s.linkName(), BadSpine: s.badSpine()}
 	for _, steer := range o.Steer {
 		run, err := s.run(ctx, steer)
 		if err != nil {
@@ -181,15 +182,8 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 		result.Runs = append(result.Runs, *run)
 	}
 	result.judge()
+	result.End()
 	return result, nil
-}
-
-func kernel() string {
-	var u unix.Utsname
-	if unix.Uname(&u) != nil {
-		return ""
-	}
-	return unix.ByteSliceToString(u.Release[:])
 }
 
 // run is one setting: its connections live through all phases.
