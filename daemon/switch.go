@@ -25,11 +25,12 @@ import (
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/kernel/swtch"
 	"github.com/fairlead/fairlead/rollout"
+	"github.com/fairlead/fairlead/tables"
 )
 
 // fabricSwitch is what the plane needs of swtch.Switch.
 type fabricSwitch interface {
-	Apply(swtch.Desired) error
+	Apply(tables.SwitchPlan) error
 	Health(map[string]swtch.Report) error
 	Run(context.Context) error
 	Drain(drained bool) ([]string, error)
@@ -152,12 +153,12 @@ func (p *switchPlane) changed() <-chan struct{} { return nil }
 // apply puts the VIPs of scheme faild in force; with none left, nothing of
 // them stays in the kernel.
 func (p *switchPlane) apply(a *controller.Assignment) (time.Time, error) {
-	want, ok, err := swtch.DesiredOf(a)
+	want, ok, err := tables.Switch(a)
 	if err != nil {
 		return time.Time{}, err
 	}
 	if !ok {
-		want = swtch.Desired{Version: a.Version}
+		want = tables.SwitchPlan{Version: a.Version}
 	}
 	if err := p.sw.Apply(want); err != nil {
 		return time.Time{}, err

@@ -27,19 +27,20 @@ import (
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/kernel/swtch"
+	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/vip"
 )
 
 // fakeFabric is a switch's kernel in memory, which outlives the daemon.
 type fakeFabric struct {
 	mu      sync.Mutex
-	desired swtch.Desired
+	desired tables.SwitchPlan
 	reports map[string]swtch.Report
 	status  swtch.Status
 	refuse  error
 }
 
-func (f *fakeFabric) Apply(d swtch.Desired) error {
+func (f *fakeFabric) Apply(d tables.SwitchPlan) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.desired = d

@@ -2,6 +2,8 @@
 // made of an assignment and of what each of them sees (health, time, reports):
 //
 //	Balancer(assignment, view) ─▶ Plan: VIP table, server lines, `tables`
+//	Host(assignment, server)   ─▶ HostPlan: host_vips (Table), peers, sources
+//	Switch(assignment)         ─▶ SwitchPlan: pool, bucket table; NextHops
 //
 // The kernel rooms only write it: fill, flip, retire. Pure: no I/O, no kernel, no
 // clock; moments and randomness are the caller's.

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/kernel/swtch"
+	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -28,7 +29,7 @@ func (r *report) switches(cfg *config.Config, s *config.Switch) {
 		r.fail("faild", err.Error(), "correct the file (fairlead check)")
 		return
 	}
-	d, ok, err := swtch.DesiredOf(a)
+	d, ok, err := tables.Switch(a)
 	if err != nil {
 		r.fail("faild", err.Error(), "correct the file (fairlead check)")
 		return
@@ -58,7 +59,7 @@ func (r *report) switches(cfg *config.Config, s *config.Switch) {
 }
 
 // nexthops: enough for the servers, and few enough for other programs.
-func (r *report) nexthops(d *swtch.Desired) {
+func (r *report) nexthops(d *tables.SwitchPlan) {
 	n, servers := d.Table.Len(), 0
 	for _, s := range d.Servers {
 		if s.Weight > 0 {
@@ -69,10 +70,10 @@ func (r *report) nexthops(d *swtch.Desired) {
 	switch {
 	case n < servers:
 		r.fail(name, fmt.Sprintf("buckets: %d nexthops for %d servers: some would get nothing", n, servers),
-			fmt.Sprintf("set buckets to %d or more (at most %d) before the first start; it is fixed for the VIPs' life", min(balanced*servers, swtch.MaxNexthops), swtch.MaxNexthops))
-	case n < balanced*servers && n < swtch.MaxNexthops:
+			fmt.Sprintf("set buckets to %d or more (at most %d) before the first start; it is fixed for the VIPs' life", min(balanced*servers, tables.MaxNexthops), tables.MaxNexthops))
+	case n < balanced*servers && n < tables.MaxNexthops:
 		r.warn(name, fmt.Sprintf("buckets: %d nexthops for %d servers: when one drains, some others get up to %d %% more than their share", n, servers, 100*servers/n),
-			fmt.Sprintf("set buckets to %d or more before the first start; it is fixed for the VIPs' life", min(balanced*servers, swtch.MaxNexthops)))
+			fmt.Sprintf("set buckets to %d or more before the first start; it is fixed for the VIPs' life", min(balanced*servers, tables.MaxNexthops)))
 	case n > swtch.ListedNexthops:
 		r.warn(name, fmt.Sprintf("buckets: %d nexthops in a group: `ip nexthop` and programs that list all nexthops fail with more than %d (single ones can be shown)", n, swtch.ListedNexthops),
 			fmt.Sprintf("set buckets to at most %d where other programs list nexthops", swtch.ListedNexthops))
@@ -102,7 +103,7 @@ func (r *report) hashing(i *swtch.Inspection, s *config.Switch) {
 	}
 }
 
-func (r *report) forwarding(i *swtch.Inspection, d *swtch.Desired) {
+func (r *report) forwarding(i *swtch.Inspection, d *tables.SwitchPlan) {
 	four, six := swtch.Families(d.VIPs)
 	var set []string
 	if four && !i.Forwards4 {

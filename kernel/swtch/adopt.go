@@ -8,7 +8,7 @@ import (
 
 // adopt takes over what an earlier run installed.
 func (s *Switch) adopt(f *found) error {
-	if !s.desired.serves() {
+	if !s.desired.Serves() {
 		s.rows = new(buckets.Effective)
 		return nil
 	}

@@ -24,7 +24,7 @@ func (s *Switch) ChainRows(first, max int) (rows []buckets.BucketRow, generation
 func (s *Switch) LearnChains(rows []buckets.BucketRow) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.rows == nil || s.desired == nil || !s.desired.serves() {
+	if s.rows == nil || s.desired == nil || !s.desired.Serves() {
 		return nil
 	}
 	before := s.snapshot()

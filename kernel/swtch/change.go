@@ -53,8 +53,11 @@ func (s *Switch) change() error {
 // lingering.
 func (s *Switch) want() (objects, error) {
 	p, now := &s.plan, s.o.Now()
-	p.vips, p.servers, p.datagrams = s.desired.VIPs, s.desired.Servers, s.desired.Datagrams
-	p.rows, p.bridge, p.table = s.rows, s.links.bridge, uint32(s.o.AnnounceTable)
+	macs, used, err := s.desired.NextHops(s.rows)
+	if err != nil {
+		return objects{}, err
+	}
+	p.vips, p.macs, p.bridge, p.table = s.desired.VIPs, macs, s.links.bridge, uint32(s.o.AnnounceTable)
 	if announce := !s.drained && (s.healthy || p.announce); announce != p.announce {
 		p.announce, s.fixed = announce, objects{}
 	}
@@ -66,10 +69,7 @@ func (s *Switch) want() (objects, error) {
 	}
 	p.lingering = s.lingering
 	o := s.fixed
-	used, err := p.moving(&o)
-	if err != nil {
-		return o, err
-	}
+	p.moving(&o, used)
 	for mac := range s.used {
 		if !used[mac] {
 			s.lingering[mac] = now.Add(lingerTime)

@@ -24,10 +24,7 @@ package swtch
 
 import (
 	"log/slog"
-	"net/netip"
 	"time"
-
-	"github.com/fairlead/fairlead/controller/buckets"
 )
 
 // What is ours in the kernel.
@@ -89,34 +86,6 @@ type HealthOptions struct {
 	// LockKeep: a locked switch keeps the buckets as they were when it locked;
 	// without, it goes back to what they were before the servers went down.
 	LockKeep bool
-}
-
-// Server is one of the pool.
-type Server struct {
-	// Number is its slot, at most wire.FaildMaxSlot.
-	Number  uint16
-	Name    string
-	Address netip.Addr
-	// Weight: 0 takes no buckets (it drains, joins or rests).
-	Weight int
-}
-
-// Desired is what a switch shall have in the kernel.
-type Desired struct {
-	// Version is the assignment's, for Status.
-	Version uint64
-	// VIPs are the served addresses.
-	VIPs []netip.Addr
-	// Datagrams and Streams: a VIP among them is of protocol udp, or tcp.
-	Datagrams, Streams bool
-	// Table is the bucket table of all of them.
-	Table *buckets.Table
-	// ChainTime is how long after a move packets are passed on to a bucket's
-	// previous servers at least, in whole seconds.
-	ChainTime time.Duration
-	Servers   []Server
-	// Seed is the kernel's hash seed, the same at all switches; not 0.
-	Seed uint32
 }
 
 // State is a server's, as its agent reports it.

@@ -224,7 +224,7 @@ func TestFlowsOfOthersStay(t *testing.T) {
 	}
 
 	c.add(time.Second)
-	drained := d.weigh(3, 0, c.now)
+	drained := weigh(d, 3, 0, c.now)
 	must(t, s.Apply(drained))
 	after := f.send()
 	at, moved := movedFrom(first, after, 3)
@@ -240,7 +240,7 @@ func TestFlowsOfOthersStay(t *testing.T) {
 	// A host that still forwards drained traffic is drained in turn: its MACs
 	// name both.
 	c.add(time.Second)
-	must(t, s.Apply(drained.weigh(5, 0, c.now)))
+	must(t, s.Apply(weigh(drained, 5, 0, c.now)))
 	twice := f.send()
 	if _, moved := movedFrom(after, twice, 5); moved != 0 {
 		t.Errorf("the second drain moved %d flows of others", moved)

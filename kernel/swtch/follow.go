@@ -11,7 +11,7 @@ import (
 // settle brings the rows up to date.
 func (s *Switch) settle() {
 	now := s.o.Now()
-	if !s.desired.serves() {
+	if !s.desired.Serves() {
 		s.rows, s.due, s.adopting = new(buckets.Effective), time.Time{}, time.Time{}
 		return
 	}
@@ -90,7 +90,7 @@ func (s *Switch) Health(reports map[string]Report) error {
 		r.cut = cut[name]
 		s.health.take(name, r, now)
 	}
-	if s.desired == nil || !s.desired.serves() {
+	if s.desired == nil || !s.desired.Serves() {
 		return nil
 	}
 	if fallen, locks := s.health.cascade(now); locks && !s.lock.on {

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -35,7 +36,7 @@ type WrongSetting struct {
 }
 
 // Inspect looks at the caller's network namespace and changes nothing in it.
-func Inspect(bridge string, ports map[string]string, servers []Server, seed uint32) (*Inspection, error) {
+func Inspect(bridge string, ports map[string]string, servers []tables.SwitchServer, seed uint32) (*Inspection, error) {
 	k, err := openKernel()
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/tables"
 )
 
 // dumpAll is everything that anybody could see of the switch, without
@@ -75,7 +76,7 @@ func TestInstallShowAndRemove(t *testing.T) {
 		t.Errorf("a second Apply changed something:\n%s", changes(text, after))
 	}
 	// Without VIPs nothing stays, and with them all comes back.
-	must(t, s.Apply(Desired{Version: 2}))
+	must(t, s.Apply(tables.SwitchPlan{Version: 2}))
 	must(t, s.Reconcile())
 	if after := n.dumpAll(); after != before {
 		t.Errorf("without VIPs there is left:\n%s", changes(before, after))
@@ -102,7 +103,7 @@ func TestReportsEndChains(t *testing.T) {
 		t.Fatal("this kernel hashes otherwise than the model")
 	}
 	c.add(time.Second)
-	d = d.weigh(0, 0, c.now) // buckets 0 to 3
+	d = weigh(d, 0, 0, c.now) // buckets 0 to 3
 	must(t, s.Apply(d))
 	report := func(connections uint64, owned []byte) int {
 		c.add(10 * time.Second)
@@ -159,7 +160,7 @@ func TestDrainAServerRepoints(t *testing.T) {
 	must(t, s.Health(all(4, nil)))
 	for i := range 3 {
 		c.add(time.Second)
-		d = d.weigh(i, 0, c.now)
+		d = weigh(d, i, 0, c.now)
 		must(t, s.Apply(d))
 	}
 	st := s.Status()

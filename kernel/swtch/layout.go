@@ -6,15 +6,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/wire"
 )
 
 // Where things stand: nexthop ids and the addresses of virtual nexthops.
-
-// MaxNexthops is how many members the kernel takes in one group: the length of
-// the attribute that lists them, 8 octets each behind a header of 4, has 16
-// bits.
-const MaxNexthops = (1<<16 - 1 - 4) / 8
 
 // ListedNexthops is how many members a group may have so that iproute2 and
 // others can list all nexthops: they ask with a buffer of one page, and a
@@ -74,20 +70,8 @@ func bucketOf(a netip.Addr) (bucket int, ok bool) {
 	if a.Is4() {
 		bucket -= 192 << 8
 	}
-	return bucket, bucket >= 0 && bucket < MaxNexthops && hopAddress(a.Is6(), bucket) == a
+	return bucket, bucket >= 0 && bucket < tables.MaxNexthops && hopAddress(a.Is6(), bucket) == a
 }
-
-// copyMAC is where a host sends a copy of what it cannot resolve, for one
-// server (scheme faild's ICMP errors).
-func copyMAC(number uint16) wire.MAC {
-	mac, err := wire.EncodeFaild(wire.Faild{Kind: wire.FaildCopy, Current: number, Previous: noPrevious})
-	if err != nil {
-		panic(err) // numbers were checked in check()
-	}
-	return mac
-}
-
-var noPrevious = [wire.FaildChain]uint16{wire.FaildNone, wire.FaildNone, wire.FaildNone}
 
 // faildMAC: the MAC is of our making.
 func faildMAC(mac wire.MAC) bool {

@@ -9,6 +9,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -143,7 +144,7 @@ func (l *links) check(name string) error {
 
 // portOf finds a server's port: configured, or by its address and the MAC of
 // the neighbour entry, or where it was before. 0: not known.
-func portOf(s Server, configured map[string]string, l *links, f *found, before uint32) uint32 {
+func portOf(s tables.SwitchServer, configured map[string]string, l *links, f *found, before uint32) uint32 {
 	if name, ok := configured[s.Name]; ok {
 		return l.ports[name]
 	}
@@ -156,7 +157,7 @@ func portOf(s Server, configured map[string]string, l *links, f *found, before u
 		return before
 	}
 	// As an earlier run of ours installed it.
-	if v, ok := f.objects[kindBridge][key{kind: kindBridge, mac: copyMAC(s.Number)}]; ok && v.foreign == 0 && l.names[v.device] != "" {
+	if v, ok := f.objects[kindBridge][key{kind: kindBridge, mac: tables.CopyMAC(s.Number)}]; ok && v.foreign == 0 && l.names[v.device] != "" {
 		return v.device
 	}
 	return 0

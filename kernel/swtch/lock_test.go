@@ -72,7 +72,7 @@ func TestCascadeLocks(t *testing.T) {
 				t.Fatalf("not put right:\n%s", changes(before, after))
 			}
 			// Operators go on changing what they want changed.
-			must(t, s.Apply(d.weigh(4, 0, c.now)))
+			must(t, s.Apply(weigh(d, 4, 0, c.now)))
 			if h := s.Status().Hosts; h[4].Nexthops != 0 || h[0].Nexthops != 0 || !s.Status().Locked {
 				t.Fatalf("drained while locked: %+v", h)
 			}
@@ -125,7 +125,7 @@ func TestFirstSwitchOfAll(t *testing.T) {
 	if st := s.Status(); st.Locked || len(st.NotReady) != 0 || st.Hosts[0].Nexthops != 10 {
 		t.Fatalf("all are up: %+v", st)
 	}
-	must(t, s.Apply(d.weigh(0, 0, time.Now())))
+	must(t, s.Apply(weigh(d, 0, 0, time.Now())))
 }
 
 // A daemon that starts while most servers are down for long leaves it at that;
@@ -278,7 +278,7 @@ func TestRefusedApplyKeepsHealth(t *testing.T) {
 	must(t, s.Health(all(3, map[int]Report{2: down})))
 	k := &refusing{kernel: s.kernel, refuse: func(int, netlink.Message) bool { return true }}
 	s.kernel = k
-	without := d.weigh(2, 0, c.now)
+	without := weigh(d, 2, 0, c.now)
 	without.Servers = without.Servers[:2]
 	if err := s.Apply(without); err == nil {
 		t.Fatal("nothing refused")

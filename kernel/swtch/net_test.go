@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/kernel/host/hosttest"
+	"github.com/fairlead/fairlead/tables"
 )
 
 var (
@@ -142,16 +143,16 @@ func (n *network) ports() map[string]string {
 }
 
 // desired is a pool of that many servers.
-func desired(buckts, servers int) Desired {
-	d := Desired{VIPs: []netip.Addr{vip4, vip6}, ChainTime: 240 * time.Second, Seed: 12345, Version: 1, Datagrams: true}
+func desired(buckts, servers int) tables.SwitchPlan {
+	d := tables.SwitchPlan{VIPs: []netip.Addr{vip4, vip6}, ChainTime: 240 * time.Second, Seed: 12345, Version: 1, Datagrams: true}
 	for i := range servers {
-		d.Servers = append(d.Servers, Server{Number: uint16(i), Name: fmt.Sprintf("server%d", i), Address: netip.AddrFrom4([4]byte{10, 2, 0, byte(i + 1)}), Weight: 1})
+		d.Servers = append(d.Servers, tables.SwitchServer{Number: uint16(i), Name: fmt.Sprintf("server%d", i), Address: netip.AddrFrom4([4]byte{10, 2, 0, byte(i + 1)}), Weight: 1})
 	}
-	d.Table = buckets.New(buckts, d.bucketServers())
+	d.Table = buckets.New(buckts, bucketServers(d))
 	return d
 }
 
-func (d *Desired) bucketServers() (servers []buckets.Server) {
+func bucketServers(d tables.SwitchPlan) (servers []buckets.Server) {
 	for _, s := range d.Servers {
 		servers = append(servers, buckets.Server{Number: s.Number, Weight: s.Weight})
 	}
@@ -159,11 +160,11 @@ func (d *Desired) bucketServers() (servers []buckets.Server) {
 }
 
 // weigh is d after a server's weight was changed.
-func (d Desired) weigh(number, weight int, now time.Time) Desired {
-	d.Servers = append([]Server(nil), d.Servers...)
+func weigh(d tables.SwitchPlan, number, weight int, now time.Time) tables.SwitchPlan {
+	d.Servers = append([]tables.SwitchServer(nil), d.Servers...)
 	d.Servers[number].Weight = weight
 	o := buckets.Options{Now: seconds(now), ChainTime: uint32(d.ChainTime / time.Second)}
-	d.Table, _ = d.Table.Apply(d.Table.Assign(d.bucketServers(), o), o)
+	d.Table, _ = d.Table.Apply(d.Table.Assign(bucketServers(d), o), o)
 	d.Version++
 	return d
 }

@@ -11,14 +11,12 @@ import (
 
 // plan is what the kernel shall have, from which objects are made.
 type plan struct {
-	vips      []netip.Addr
-	rows      *buckets.Effective
-	servers   []Server
-	ports     map[uint16]uint32 // by server's number; missing: unknown
-	bridge    uint32
-	table     uint32 // of announced routes
-	announce  bool
-	datagrams bool
+	vips     []netip.Addr
+	macs     []wire.MAC        // by bucket (tables.SwitchPlan.NextHops)
+	ports    map[uint16]uint32 // by server's number; missing: unknown
+	bridge   uint32
+	table    uint32 // of announced routes
+	announce bool
 	// lingering are MACs that frames under way may still have.
 	lingering map[wire.MAC]time.Time
 }
@@ -26,12 +24,12 @@ type plan struct {
 // fixed are the objects that rows do not change.
 func (p *plan) fixed() objects {
 	var o objects
-	if p.rows.Len() == 0 || p.rows.Current[0] == buckets.None {
-		return o // no server ever: no route, so that clients hear of it
+	if len(p.macs) == 0 {
+		return o
 	}
 	for _, six := range p.families() {
-		members := make([]byte, 0, 4*p.rows.Len())
-		for b := range p.rows.Len() {
+		members := make([]byte, 0, 4*len(p.macs))
+		for b := range p.macs {
 			id := hopID(six, b)
 			members = binary.NativeEndian.AppendUint32(members, id)
 			o.put(key{kind: kindNexthop, id: id}, value{device: p.bridge, gateway: hopAddress(six, b)})
@@ -67,57 +65,19 @@ func (p *plan) families() (families []bool) {
 
 // moving adds to o the objects that follow the rows: neighbours and bridge
 // entries. used are the MACs that frames may have now.
-func (p *plan) moving(o *objects) (used map[wire.MAC]bool, err error) {
-	used = map[wire.MAC]bool{}
+func (p *plan) moving(o *objects, used map[wire.MAC]bool) {
 	o[kindNeighbour], o[kindBridge] = map[key]value{}, map[key]value{}
-	if o[kindNexthop] != nil {
-		families := p.families()
-		for b := range p.rows.Len() {
-			mac, err := rowMAC(p.rows.At(b))
-			if err != nil {
-				return nil, err
-			}
-			for _, six := range families {
-				o.put(key{kind: kindNeighbour, addr: hopAddress(six, b)}, value{device: p.bridge, mac: mac})
-			}
-			p.use(used, mac)
+	families := p.families()
+	for b, mac := range p.macs {
+		for _, six := range families {
+			o.put(key{kind: kindNeighbour, addr: hopAddress(six, b)}, value{device: p.bridge, mac: mac})
 		}
-	}
-	for _, s := range p.servers {
-		used[copyMAC(s.Number)] = true
 	}
 	for mac := range used {
 		p.entry(o, mac)
 	}
 	for mac := range p.lingering {
 		p.entry(o, mac)
-	}
-	return used, nil
-}
-
-// rowMAC says a row. Effective keeps rows free of what MACs cannot say.
-func rowMAC(r buckets.Row) (wire.MAC, error) {
-	return wire.EncodeFaild(wire.Faild{Kind: wire.FaildPass, Current: r.Current, Previous: r.Previous})
-}
-
-// use marks the MAC and all that hosts make of it on its way along the chain.
-func (p *plan) use(used map[wire.MAC]bool, mac wire.MAC) {
-	if used[mac] {
-		return
-	}
-	f, _, _ := wire.DecodeFaild(mac)
-	back, comesBack := f.Back()
-	for ok := true; ok; f, ok = f.Next() {
-		mark(used, f)
-	}
-	for ok := comesBack && p.datagrams; ok; back, ok = back.Next() {
-		mark(used, back)
-	}
-}
-
-func mark(used map[wire.MAC]bool, f wire.Faild) {
-	if mac, err := wire.EncodeFaild(f); err == nil {
-		used[mac] = true
 	}
 }
 

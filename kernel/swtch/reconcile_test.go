@@ -12,10 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/soak"
+	"github.com/fairlead/fairlead/tables"
 )
 
 // ready is a switch with everything installed.
-func ready(t *testing.T, n *network, buckets int) (*Switch, *clock, Desired) {
+func ready(t *testing.T, n *network, buckets int) (*Switch, *clock, tables.SwitchPlan) {
 	t.Helper()
 	c := &clock{time.Unix(1_800_000_000, 0)}
 	s := n.open(Options{Ports: n.ports(), Now: c.Now})
@@ -102,7 +103,7 @@ ip route add 10.98.0.1/32 nhid 18; ip route add 10.99.0.0/24 via 10.2.0.1; ip ro
 	before := n.run(n.sw, show)
 	s, c, d := ready(t, n, 16)
 	c.add(time.Second)
-	must(t, s.Apply(d.weigh(0, 0, c.now)))
+	must(t, s.Apply(weigh(d, 0, 0, c.now)))
 	must(t, s.Reconcile())
 	text := n.run(n.sw, show)
 	for l := range strings.Lines(before) {
@@ -190,7 +191,7 @@ func TestRestartChangesNothing(t *testing.T) {
 	s, c, d := ready(t, n, 64)
 	for i := range 2 {
 		c.add(time.Second)
-		d = d.weigh(i, 0, c.now)
+		d = weigh(d, i, 0, c.now)
 		must(t, s.Apply(d))
 	}
 	reports := all(5, map[int]Report{2: {}})
@@ -309,7 +310,7 @@ func TestRefusalsMidwayLeaveNothingHalf(t *testing.T) {
 		c.add(lingerTime + time.Second)
 		must(t, s.Reconcile())
 		before := n.dumpAll()
-		next := d.weigh(random.IntN(4), random.IntN(2), c.now)
+		next := weigh(d, random.IntN(4), random.IntN(2), c.now)
 		once, victim := random.IntN(2) == 0, random.IntN(40)
 		k.n, k.refuse = 0, func(i int, m netlink.Message) bool {
 			if once {

@@ -21,7 +21,7 @@ func (s *Switch) ready() []string {
 	if s.desired == nil {
 		return append(why, "nothing was applied yet")
 	}
-	if !s.desired.serves() {
+	if !s.desired.Serves() {
 		return append(why, "there is no VIP of scheme faild")
 	}
 	if s.drained {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -28,7 +29,7 @@ type Switch struct {
 	links  *links
 	health *health
 	// desired is what Apply last put in force; nil: nothing yet.
-	desired *Desired
+	desired *tables.SwitchPlan
 	rows    *buckets.Effective
 	// due is when time alone changes rows; zero: never.
 	due time.Time
@@ -148,15 +149,15 @@ func (s *Switch) Close() error {
 // right changes, and until a first round of Health nothing moves for health.
 // A locked switch takes it, too: what is locked is health alone. Without VIPs
 // nothing of ours stays but the sysctls.
-func (s *Switch) Apply(d Desired) error {
+func (s *Switch) Apply(d tables.SwitchPlan) error {
 	if len(d.VIPs) == 0 {
 		d.Table, d.Servers = &buckets.Table{}, nil
-	} else if err := d.check(); err != nil {
+	} else if err := d.Check(); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.desired != nil && s.desired.serves() && d.serves() && s.desired.Table.Len() != d.Table.Len() {
+	if s.desired != nil && s.desired.Serves() && d.Serves() && s.desired.Table.Len() != d.Table.Len() {
 		return fmt.Errorf("buckets: %d, but this switch has %d nexthops, and another number moves every connection: remove what is installed first", d.Table.Len(), s.desired.Table.Len())
 	}
 	before := s.snapshot()
@@ -168,7 +169,7 @@ func (s *Switch) Apply(d Desired) error {
 	s.health.keep(names)
 	s.fixed = objects{}
 	f, err := s.look()
-	if err == nil && (before.desired == nil || !before.desired.serves()) {
+	if err == nil && (before.desired == nil || !before.desired.Serves()) {
 		err = s.adopt(f)
 	}
 	if err == nil {
@@ -185,7 +186,7 @@ func (s *Switch) Apply(d Desired) error {
 
 // compareHash finds out whether agents may say what they own by bucket.
 func (s *Switch) compareHash() {
-	if s.byBucket || !s.desired.serves() {
+	if s.byBucket || !s.desired.Serves() {
 		return
 	}
 	if err := verifyHash(s.kernel, s.desired.VIPs, s.desired.Seed, s.desired.Table.Len()); err != nil {
@@ -195,12 +196,9 @@ func (s *Switch) compareHash() {
 	s.byBucket = true
 }
 
-// serves: there is a VIP.
-func (d *Desired) serves() bool { return len(d.VIPs) > 0 }
-
 // snapshot is what a change that fails goes back to.
 type snapshot struct {
-	desired *Desired
+	desired *tables.SwitchPlan
 	rows    *buckets.Effective
 	due     time.Time
 	drained bool
@@ -275,7 +273,7 @@ func (s *Switch) read() (*found, error) {
 
 // hashAlike sets the sysctls.
 func (s *Switch) hashAlike() error {
-	if !s.desired.serves() {
+	if !s.desired.Serves() {
 		return nil
 	}
 	for _, setting := range Settings(s.desired.Seed) {
