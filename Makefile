@@ -17,12 +17,18 @@ TEST_PACKAGES := $(BUILD_PACKAGES) curl wrk iperf3 iproute2 ethtool nftables mpt
 SOAK_RUNS ?= 20
 SOAK_PACKAGES ?= $(sort $(dir $(shell grep -rlE '\b(soak|rapid)\.[A-Z]' --include='*_test.go' --exclude-dir=soak .)))
 
-.PHONY: build demo test soak generate check-generated check-c proto deps clean
+.PHONY: build demo results test soak generate check-generated check-c proto deps clean
 
 # Without DWARF (-w), a quarter of a program, which nothing at run time reads.
 # Functions' names stay, for traces and perf, and so does the build's version.
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags=-w -o bin/ ./cmd/fairlead ./cmd/fairlead-lab
+
+# All simulations, in 20 minutes (RENEW=fat-tree,proof: these alone, again), to
+# results/; the page and its figures go to the docs, data and index.html do not.
+results: build
+	bin/fairlead sim all --report results $(if $(RENEW),--renew $(RENEW))
+	rm -rf docs/results && mkdir docs/results && cp -r results/README.md results/figures docs/results
 
 demo: build
 	$(SUDO) bin/fairlead demo

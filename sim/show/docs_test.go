@@ -2,55 +2,90 @@ package show_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/scenarios"
 	"github.com/fairlead/fairlead/sim/show"
 )
 
-// The report of the documentation, read and written again, is the same bytes:
-// what is kept while other scenarios are renewed does not change.
+// A report that is read and written again is the same bytes: what is kept while
+// other scenarios are renewed does not change.
 func TestReadReport(t *testing.T) {
-	const results = "../../docs/results"
-	r, err := show.ReadReport(results)
+	kinds := slices.DeleteFunc(scenarios.All(), func(k sim.Kind) bool { return k.Name != "proof" && k.Name != "path-diversity" })
+	entries, err := scenarios.Run(t.Context(), kinds, scenarios.Options{Seed: 1, Seeds: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range r.Entries {
-		for _, k := range scenarios.All() {
-			if k.Name == r.Entries[i].Name {
-				r.Entries[i].Long = k.Long
-			}
+	first, again := filepath.Join(t.TempDir(), "report"), filepath.Join(t.TempDir(), "report")
+	write := func(dir string, r *show.Report) {
+		place, err := show.NewPlace(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(place.Write(r), place.Discard()); err != nil {
+			t.Fatal(err)
 		}
 	}
-	dir := filepath.Join(t.TempDir(), "report")
-	place, err := show.NewPlace(dir)
+	write(first, &show.Report{Command: "fairlead sim all", Version: "1", Machine: sim.ThisMachine(), Entries: entries})
+	r, err := show.ReadReport(first)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer place.Discard()
-	if err := place.Write(r); err != nil {
+	for i := range r.Entries { // as those that keep entries do
+		r.Entries[i].Long = entries[i].Long
+	}
+	write(again, r)
+	of, err := filepath.Glob(first + "/*/*")
+	if err != nil {
 		t.Fatal(err)
 	}
+	if len(of) < 4 { // figures, and beside them:
+		t.Errorf("figures %v", of)
+	}
+	for _, path := range append(of, first+"/README.md", first+"/index.html", first+"/results.json") {
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := strings.TrimPrefix(path, first)
+		if got, err := os.ReadFile(filepath.Join(again, name)); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s: other bytes, %v", name, err)
+		}
+	}
+}
+
+// The page of the documentation is small, as every clone carries all its
+// versions: figures that it shows, and no data.
+func TestResultsAreSmall(t *testing.T) {
+	const results, most = "../../docs/results", 1_000_000
+	page, err := os.ReadFile(results + "/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := 0
 	err = filepath.WalkDir(results, func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			return err
+		data, err := os.ReadFile(path)
+		size += len(data)
+		name := strings.TrimPrefix(path, results+"/")
+		if name != "README.md" && !bytes.Contains(page, []byte("("+name+")")) {
+			t.Errorf("%s: the page does not show it; `make results` copies what belongs here", path)
 		}
-		name := strings.TrimPrefix(path, results)
-		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%s: other bytes, %v", name, err)
-		}
-		return nil
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if size > most {
+		t.Errorf("docs/results has %d bytes, want at most %d", size, most)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
@@ -64,7 +65,12 @@ func draws(w io.Writer, r *sim.Result, figures []sim.Figure) error {
 			return fmt.Errorf("plot %s, figure %s: %w", r.Scenario, figures[i].Name, err)
 		}
 	}
-	if _, err := canvas.WriteTo(w); err != nil {
+	var svg strings.Builder
+	_, err := canvas.WriteTo(&svg)
+	if err == nil {
+		_, err = io.WriteString(w, compact(svg.String()))
+	}
+	if err != nil {
 		return fmt.Errorf("write plot: %w", err)
 	}
 	return nil
