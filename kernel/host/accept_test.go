@@ -79,6 +79,7 @@ func without(as *controller.Assignment, schemes ...choices.Scheme) *controller.A
 // Frames for slots' MACs are accepted while a VIP of scheme faild is there,
 // and not before or after; a killed agent's successor cleans up for it.
 func TestAcceptFollowsFaild(t *testing.T) {
+	t.Parallel()
 	all := chainAssignment(choices.Faild)
 	none := without(all, choices.Faild)
 	r := newChainRig(t, none)
@@ -120,6 +121,7 @@ func TestAcceptFollowsFaild(t *testing.T) {
 
 // A card that somebody else made promiscuous stays so.
 func TestPromiscuousByOthers(t *testing.T) {
+	t.Parallel()
 	all := chainAssignment(choices.Faild)
 	r := newChainRig(t, without(all, choices.Faild))
 	err := r.Server.Do(func() error {
@@ -145,6 +147,7 @@ func TestPromiscuousByOthers(t *testing.T) {
 // Frames to the server's slot are delivered, also where tc has filters alone;
 // those to other slots are not.
 func TestFaildFramesAreDelivered(t *testing.T) {
+	t.Parallel()
 	for _, classic := range []bool{false, true} {
 		name := map[bool]string{false: "tcx", true: "clsact"}[classic]
 		t.Run(name, func(t *testing.T) {
@@ -218,6 +221,7 @@ func (r *rig) clientSendsTo(addr netip.Addr, mac wire.MAC) {
 // An ICMP error about nobody's connection goes to each other server of the VIP
 // once, as a copy, and a copy to nobody.
 func TestErrorsAreCopied(t *testing.T) {
+	t.Parallel()
 	as := chainAssignment(choices.Faild)
 	as.VIPs[0].Slots = append(as.VIPs[0].Slots, controller.Slot{Number: 9, Server: "third", Address: netip.MustParseAddr("10.99.0.9"), State: controller.Draining})
 	r := newChainRig(t, as)
@@ -268,6 +272,7 @@ func TestErrorsAreCopied(t *testing.T) {
 // host_accept and the card that is open to all frames come back, also where
 // attaching fails at first.
 func TestAcceptComesBack(t *testing.T) {
+	t.Parallel()
 	r := newChainRig(t, chainAssignment(choices.Faild))
 	pin := filepath.Join(r.pin, kernel.DirLinks, linkName(linkAccept, hosttest.ServerInterface))
 	// Pins are made beside their place, which is taken.

@@ -20,6 +20,7 @@ var newMaps = []string{"host_notes", "host_peers", "host_senders", "host_sources
 // An older build's pins are adopted: counts are carried to the map with more
 // reasons, maps that it had not are made, and its connections live.
 func TestAdoptsAnOlderBuild(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "2", assignment(choices.L2, hosttest.Server4, hosttest.Server4, 12))
 	r.listen(hosttest.VIP4)
 	r.during(func() {

@@ -24,6 +24,7 @@ import (
 
 // A killed or replaced agent changes nothing for connections.
 func TestRestartAdopts(t *testing.T) {
+	t.Parallel()
 	eachSysctl(t, 12, func(t *testing.T, r *rig) {
 		r.during(func() {
 			c := r.dial(hosttest.VIP4)
@@ -51,6 +52,7 @@ func TestRestartAdopts(t *testing.T) {
 
 // The classic attachment, for kernels without tcx.
 func TestClassicEgress(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "1", assignment(choices.L2, hosttest.Server4, hosttest.Server4, 12))
 	err := r.Server.Do(func() error { return Unload(r.pin) })
 	if err == nil {
@@ -79,6 +81,7 @@ func TestClassicEgress(t *testing.T) {
 
 // An agent that cannot start leaves nothing behind, and says what to do.
 func TestFailedOpenLeavesNothing(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "2", assignment(choices.L2, hosttest.Server4, hosttest.Server4, 12))
 	pin := r.pin + "-failed"
 	err := r.Server.Do(func() error {
@@ -114,6 +117,7 @@ func TestFailedOpenLeavesNothing(t *testing.T) {
 // What a process left that was killed while it pinned, and interfaces that are
 // no longer named, are cleared away at the next start.
 func TestLeftovers(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "2", assignment(choices.L2, hosttest.Server4, hosttest.Server4, 12))
 	err := r.Server.Do(func() error {
 		lo, err := net.InterfaceByName("lo")
@@ -172,6 +176,7 @@ func TestLeftovers(t *testing.T) {
 // A server whose address moves has two slots for a while: tunnels to both
 // addresses are its own, and connections of both live.
 func TestTwoAddresses(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "1", assignment(choices.IPIP, hosttest.Server4, hosttest.Server4, 12))
 	r.listen(hosttest.VIP4)
 	tunnel := func(dst netip.Addr) {
@@ -205,6 +210,7 @@ func TestTwoAddresses(t *testing.T) {
 
 // What is new is said to begin when it did, also where the flip came late.
 func TestLateFlip(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "2", assignment(choices.L2, hosttest.Server4, hosttest.Server4, 12))
 	r.listen(hosttest.VIP4)
 	next := rotated(r.as, 1, 0, 1)
@@ -241,6 +247,7 @@ func TestLateFlip(t *testing.T) {
 // VIPs come to the loopback and go from it with the assignment; one that was
 // there before stays.
 func TestVIPsOnLoopback(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "2", assignment(choices.L2, hosttest.Server4, hosttest.Server4, 12))
 	has := func(vip netip.Addr) (yes bool) {
 		r.Server.Do(func() error {

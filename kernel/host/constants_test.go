@@ -17,6 +17,7 @@ import (
 
 // What Go says beside the programs' headers is what these say.
 func TestConstantsAreTheHeaders(t *testing.T) {
+	t.Parallel()
 	names, err := filepath.Glob("../../bpf/include/*.h")
 	if err != nil {
 		t.Fatal(err)

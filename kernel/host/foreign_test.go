@@ -118,6 +118,7 @@ func (r *rig) know() {
 // Neighbour discovery in a tunnel moves nothing, whoever sends it. Without
 // guards it does: the packets are right.
 func TestNeighbourDiscoveryInTunnels(t *testing.T) {
+	t.Parallel()
 	for _, scheme := range []choices.Scheme{choices.Cheetah, choices.JET, choices.Beamer} {
 		for _, c := range []struct {
 			forwarding choices.Forwarding
@@ -182,6 +183,7 @@ func (r *rig) reaches(o wire.Outer, port uint16, ip wire.IP) bool {
 // Tunnels are taken from known sources in every scheme; from all of a family of
 // which the assignment names none, which is said; and from those that it adds.
 func TestForeignSources(t *testing.T) {
+	t.Parallel()
 	for _, scheme := range []choices.Scheme{choices.Cheetah, choices.JET} {
 		t.Run(string(scheme), func(t *testing.T) {
 			as := tunnelAssignment(scheme, choices.GUE)
@@ -257,6 +259,7 @@ func TestForeignSources(t *testing.T) {
 // While a forwarding changes both tunnels are taken: balancers have it after the
 // agents. With the next version, which comes when all have it, the old one is not.
 func TestForwardingChanges(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		from, to choices.Forwarding
 		old, new wire.Tunnel
@@ -306,6 +309,7 @@ func TestForwardingChanges(t *testing.T) {
 
 // What a balancer finds its way through, so does the server: to the listener.
 func TestExtensionHeaders(t *testing.T) {
+	t.Parallel()
 	r := newChainRig(t, tunnelAssignment(choices.Beamer, choices.IPIP))
 	r.listen(hosttest.VIP6)
 	for i, ip := range []wire.IP{
@@ -321,6 +325,7 @@ func TestExtensionHeaders(t *testing.T) {
 // A table that an older agent left has no flags: nothing that was taken before
 // the first Apply is refused.
 func TestOlderTable(t *testing.T) {
+	t.Parallel()
 	r := newChainRig(t, tunnelAssignment(choices.JET, choices.IPIP))
 	r.listen(hosttest.VIP4)
 	old := r.agent.table.Clone()

@@ -80,6 +80,7 @@ func (r *rig) sysctl(file string) (value byte) {
 // Endpoints come and go with the VIPs, and with them what else was set; those
 // of others stay. A killed agent's successor removes what that one made.
 func TestJoinsFollowTheAssignment(t *testing.T) {
+	t.Parallel()
 	all := mptcpAssignment()
 	none := chainAssignment(choices.Beamer)
 	none.Version = all.Version + 1
@@ -142,6 +143,7 @@ func TestJoinsFollowTheAssignment(t *testing.T) {
 // What somebody takes away is put back, and where there is no room it is said
 // and nothing fails.
 func TestJoinsAreKept(t *testing.T) {
+	t.Parallel()
 	r := newChainRig(t, mptcpAssignment())
 	r.run()
 	inMPTCP(t, r.Server, func(p *pathManager) error {
@@ -178,6 +180,7 @@ func TestJoinsAreKept(t *testing.T) {
 // The port says nothing of the number: under one key numbers' ports look like
 // random ones, and each names one number alone.
 func TestJoinPortHidesTheNumber(t *testing.T) {
+	t.Parallel()
 	service := netip.AddrPortFrom(hosttest.VIP4, 80)
 	const keys = 64
 	steps := map[uint16]int{}
@@ -207,6 +210,7 @@ func TestJoinPortHidesTheNumber(t *testing.T) {
 // A kernel's own client that is told of the join port adds a subflow there, and
 // it lives at this server.
 func TestMPTCPClientJoins(t *testing.T) {
+	t.Parallel()
 	for i, vip := range []netip.Addr{hosttest.VIP4, hosttest.VIP6} {
 		t.Run(vip.String(), func(t *testing.T) {
 			as := mptcpAssignment()
@@ -252,6 +256,7 @@ func TestMPTCPClientJoins(t *testing.T) {
 // A port of joins answers no stranger, whatever he sends: it is like one that
 // stands for no server.
 func TestJoinPortsAnswerNoStranger(t *testing.T) {
+	t.Parallel()
 	probes := []wire.TCP{
 		{Flags: wire.SYN, Options: wire.SYNOptions(1400, 7)},                                             // SYN
 		{Flags: wire.SYN, Options: []byte{30, 4, 0x01, 0x01}},                                            // SYN, MP_CAPABLE

@@ -18,6 +18,7 @@ import (
 // A connection that is silent is renewed: the agent's keepalives are set, and
 // their answers echo a new timestamp.
 func TestKeepaliveRenewsTheCookie(t *testing.T) {
+	t.Parallel()
 	eachSysctl(t, 15, func(t *testing.T, r *rig) {
 		r.during(func() {
 			var accepted *net.TCPConn
@@ -92,6 +93,7 @@ func TestKeepaliveRenewsTheCookie(t *testing.T) {
 // are, longer ones made short enough for the cookie, without giving the
 // connection up sooner than it wanted.
 func TestKeepaliveOfTheApplication(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "1", assignment(choices.L2, hosttest.Server4, hosttest.Server4, 15))
 	names := []int{unix.TCP_KEEPIDLE, unix.TCP_KEEPINTVL, unix.TCP_KEEPCNT}
 	for _, c := range []struct{ set, want []int }{

@@ -71,6 +71,7 @@ func rotated(as *controller.Assignment, stamp uint32, keys ...uint32) *controlle
 
 // A key rotates while connections live, are opened and are half open.
 func TestRotation(t *testing.T) {
+	t.Parallel()
 	eachSysctl(t, 12, func(t *testing.T, r *rig) {
 		r.during(func() {
 			apply := func(as *controller.Assignment) {
@@ -154,6 +155,7 @@ func TestRotation(t *testing.T) {
 // A TIME_WAIT socket answers a repeated FIN, also after a rotation, under the
 // epoch that its client knows.
 func TestTimeWaitAnswers(t *testing.T) {
+	t.Parallel()
 	eachSysctl(t, 12, func(t *testing.T, r *rig) {
 		r.during(func() {
 			apply := func(as *controller.Assignment) {
@@ -248,6 +250,7 @@ func TestTimeWaitAnswers(t *testing.T) {
 // With SYN cookies nothing knows the connection between SYN-ACK and its
 // answer; options and stamping survive it all the same.
 func TestSYNCookies(t *testing.T) {
+	t.Parallel()
 	eachSysctl(t, 12, func(t *testing.T, r *rig) {
 		if err := r.Server.Sysctl("net.ipv4.tcp_syncookies", "2"); err != nil { // always
 			t.Fatal(err)
@@ -289,6 +292,7 @@ func TestSYNCookies(t *testing.T) {
 // The look-ups begin with the first connection that needs one, before any
 // watch on the sysctl could see that it changed.
 func TestSysctlChanges(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "2", assignment(choices.L2, hosttest.Server4, hosttest.Server4, 12))
 	r.listen(hosttest.VIP4)
 	r.during(func() {
@@ -325,6 +329,7 @@ func TestSysctlChanges(t *testing.T) {
 // A SYN-ACK that is repeated is stamped like the first. The client's answer
 // is held back by a filter until the server has repeated itself.
 func TestSYNACKRetransmit(t *testing.T) {
+	t.Parallel()
 	eachSysctl(t, 12, func(t *testing.T, r *rig) {
 		seen := map[uint32]int{}
 		w, err := r.Client.Listen(hosttest.ClientInterface, func(p *wire.Parsed, leaves bool) {

@@ -34,6 +34,7 @@ func (p *packets) out(frame []byte) []byte {
 // SYN-ACKs are stamped wherever their timestamp stands, keep the low six bits
 // of TSval, and have their MSS lowered; checksums stay right.
 func TestOutOptions(t *testing.T) {
+	t.Parallel()
 	p := loadPackets(t)
 	ts := wire.BareTimestamp(0xabcdef, 0x123)
 	for name, options := range map[string][]byte{
@@ -71,6 +72,7 @@ func TestOutOptions(t *testing.T) {
 // What is not ours, or cannot be stamped, leaves as it came: and cut or
 // broken packets do no harm.
 func TestOutLeavesAlone(t *testing.T) {
+	t.Parallel()
 	p := loadPackets(t)
 	ts := wire.Timestamp(1, 2)
 	syn := wire.TCP{Src: packetVIP4, Dst: packetClient4, Flags: wire.SYN | wire.ACK, Options: ts}
@@ -99,6 +101,7 @@ func TestOutLeavesAlone(t *testing.T) {
 
 // A client that speaks MPTCP: subflows are what the programs see.
 func TestMultipathClient(t *testing.T) {
+	t.Parallel()
 	eachSysctl(t, 12, func(t *testing.T, r *rig) {
 		r.during(func() {
 			var c net.Conn
@@ -126,6 +129,7 @@ func TestMultipathClient(t *testing.T) {
 // Clients without timestamps, and connections that were there before the
 // agent, are left alone and counted.
 func TestNoTimestamps(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "1", assignment(choices.L2, hosttest.Server4, hosttest.Server4, 12))
 	r.listen(hosttest.VIP4)
 	with := r.dial(hosttest.VIP4)
@@ -145,6 +149,7 @@ func TestNoTimestamps(t *testing.T) {
 // A listener for both families sees IPv4 as mapped addresses; a VIP of all
 // ports has no port to look up.
 func TestDualStackListenerAllPorts(t *testing.T) {
+	t.Parallel()
 	as := assignment(choices.L2, hosttest.Server4, hosttest.Server4, 12)
 	for i := range as.VIPs {
 		as.VIPs[i].Port = 0
@@ -176,6 +181,7 @@ func TestDualStackListenerAllPorts(t *testing.T) {
 // A listener without MPTCP, and connections opened with data in the SYN (TCP
 // Fast Open), whose SYN-ACK belongs to a full socket.
 func TestPlainListenerAndFastOpen(t *testing.T) {
+	t.Parallel()
 	eachSysctl(t, 12, func(t *testing.T, r *rig) {
 		if err := r.Server.Sysctl("net.ipv4.tcp_fastopen", "1538"); err != nil { // all listeners, no cookie needed
 			t.Fatal(err)

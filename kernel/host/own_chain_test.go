@@ -15,6 +15,7 @@ import (
 // TestComplexity holds the programs well below the verifier's limit of a
 // million instructions: older kernels prune less.
 func TestComplexity(t *testing.T) {
+	t.Parallel()
 	const bound = 100_000
 	n := newOwnNet(t, 1)
 	for name, p := range map[string]*ebpf.Program{"host_in": n.hosts[0].o.HostIn, "host_out": n.hosts[0].o.HostOut,
@@ -53,6 +54,7 @@ func (c *client) stranger(what string, h *ownHost, f fate, chain ...uint16) {
 }
 
 func TestOwnChainEndsByTime(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 2)
 	second := n.hosts[1]
 	for _, now := range []uint32{ownNow, 0, 1, 0xffff_ffff, 0x8000_0000, ownChainMS / 2} { // the clock wraps
@@ -77,6 +79,7 @@ func TestOwnChainEndsByTime(t *testing.T) {
 
 // Without a chain there is no time to look at.
 func TestOwnNoChainNoTime(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 1)
 	h := n.hosts[0]
 	h.clock(0x9000_0000)
@@ -94,6 +97,7 @@ func TestOwnNoChainNoTime(t *testing.T) {
 // A chain's time is set by balancers, not by the server it passes: a server
 // whose clock is behind passes on what another would not.
 func TestOwnClocksDisagree(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 3)
 	second, third := n.hosts[1], n.hosts[2]
 	eachTunnel(t, n, func(c *client) {
@@ -107,6 +111,7 @@ func TestOwnClocksDisagree(t *testing.T) {
 }
 
 func TestOwnUnknownPrevious(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 4)
 	fourth := n.hosts[3]
 	eachCarrier(t, n, func(c *client) {
@@ -133,6 +138,7 @@ func TestOwnUnknownPrevious(t *testing.T) {
 }
 
 func TestOwnLoops(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 3)
 	n.listenAll()
 	second := n.hosts[1]
@@ -157,6 +163,7 @@ func TestOwnLoops(t *testing.T) {
 // What is passed on is as it was but for the addresses of the tunnel, its TTL
 // and the hops; with tags, by other interfaces, and however large.
 func TestOwnPassedOn(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 2)
 	first, second := n.hosts[0], n.hosts[1]
 	r := rand.New(rand.NewPCG(4, 4))
@@ -204,6 +211,7 @@ func TestOwnPassedOn(t *testing.T) {
 
 // A wrong checksum stays wrong: nothing is repaired on the way.
 func TestOwnKeepsWrongChecksums(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 2)
 	second := n.hosts[1]
 	for _, by := range []carrier{ipip4, gue4c} {
@@ -225,6 +233,7 @@ func TestOwnKeepsWrongChecksums(t *testing.T) {
 
 // Frames that are larger than a page: only their head is looked at.
 func TestOwnLargeFrames(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 2)
 	n.listenAll()
 	first, second := n.hosts[0], n.hosts[1]
@@ -250,6 +259,7 @@ func TestOwnLargeFrames(t *testing.T) {
 
 // What a server offers its clients leaves room for the tunnel.
 func TestOwnMSS(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 1)
 	h := n.hosts[0]
 	eachCarrier(t, n, func(c *client) {

@@ -32,6 +32,7 @@ func corner(t *testing.T, test func(c *client, a, b *ownHost)) {
 //	│              │              │◀── [] ───────│
 //	│◀─────────────────── data ───│              │
 func TestCornerACKAtTheNewOwner(t *testing.T) {
+	t.Parallel()
 	corner(t, func(c *client, a, b *ownHost) {
 		c.ack = c.synAck(a).Seq + 1
 		c.seq++
@@ -57,6 +58,7 @@ func TestCornerACKAtTheNewOwner(t *testing.T) {
 //	│── ACK a+1, a challenge to SYN-ACK b ───────▶│ as before
 //	│              │              │◀── [] ───────│
 func TestCornerSYNAgainAtTheNewOwner(t *testing.T) {
+	t.Parallel()
 	corner(t, func(c *client, a, b *ownHost) {
 		old := c.synAck(a).Seq
 		c.synAck(b, 1)
@@ -73,6 +75,7 @@ func TestCornerSYNAgainAtTheNewOwner(t *testing.T) {
 // The same, but the client goes by the new owner's answer: A's came never. A's
 // request is left alone, and gives up by itself.
 func TestCornerTheNewOwnersAnswerCounts(t *testing.T) {
+	t.Parallel()
 	corner(t, func(c *client, a, b *ownHost) {
 		c.synAck(a)
 		c.ack = c.synAck(b, 1).Seq + 1
@@ -98,6 +101,7 @@ func TestCornerTheNewOwnersAnswerCounts(t *testing.T) {
 //	│── late FIN 1▶│── [A] ──────────────────────▶│ of connection 1
 //	│◀──────────────────────────────────── ACK ──│
 func TestCornerTimeWaitAtTheNewOwner(t *testing.T) {
+	t.Parallel()
 	corner(t, func(c *client, a, b *ownHost) {
 		c.connect(b)
 		c.hangUp(b, b)
@@ -127,6 +131,7 @@ func TestCornerTimeWaitAtTheNewOwner(t *testing.T) {
 //	│              │              │◀── [] ───────│
 //	│◀──────────────────── ACK ───│              │
 func TestCornerTimeWaitAtThePrevious(t *testing.T) {
+	t.Parallel()
 	corner(t, func(c *client, a, b *ownHost) {
 		c.connect(a)
 		c.hangUp(a, a)
@@ -160,6 +165,7 @@ func TestCornerTimeWaitAtThePrevious(t *testing.T) {
 //	│              │              │◀── [] ───────│
 //	│              │              │ established  │
 func TestCornerSynCookie(t *testing.T) {
+	t.Parallel()
 	for _, by := range []carrier{ipip4, ipip6, byMAC} {
 		for _, flooded := range []int{0, 1} {
 			t.Run(fmt.Sprintf("%s-%c", by.name, 'A'+flooded), func(t *testing.T) {
@@ -202,6 +208,7 @@ func TestCornerSynCookie(t *testing.T) {
 //	│── data ─────▶│── [A], 8 ─────────────────────────────────▶│
 //	│◀──────────────────────────────────────────────── data ────│
 func TestCornerStaleMux(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 2)
 	n.listenAll()
 	a, b := n.hosts[0], n.hosts[1]
@@ -240,6 +247,7 @@ func TestCornerStaleMux(t *testing.T) {
 //	│              │              │── [] ───────▶│ owned
 //	│◀═══ connection 3, [B] ═════▶│              │
 func TestCornerThereAndBack(t *testing.T) {
+	t.Parallel()
 	corner(t, func(c *client, a, b *ownHost) {
 		one := c
 		one.connect(a)
@@ -265,6 +273,7 @@ func TestCornerThereAndBack(t *testing.T) {
 // server that lost the bucket: the SYN is the new owner's, as it is without any
 // balancer, and nothing of the new connection reaches the old one.
 func TestCornerPortComesAround(t *testing.T) {
+	t.Parallel()
 	corner(t, func(c *client, a, b *ownHost) {
 		c.connect(a)
 		next := *c

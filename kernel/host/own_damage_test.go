@@ -13,6 +13,7 @@ import (
 
 // Whatever is cut off, nothing is passed on or decapsulated that is not there.
 func TestOwnTruncatedAtEveryByte(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 2)
 	second := n.hosts[1]
 	test := func(c *client, name string, packet []byte) {
@@ -53,6 +54,7 @@ func (c *client) icmp(quoted []byte) []byte {
 // Bits that flip: never an error of the program, never a larger packet, and
 // what goes on to another server is a tunnel that this one would have taken.
 func TestOwnDamaged(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 2)
 	second := n.hosts[1]
 	seed := soak.Seed(t)

@@ -27,6 +27,7 @@ import (
 const ownPackets = 6000 // a round: within the minute that TIME_WAIT lasts
 
 func TestOwnAgainstModel(t *testing.T) {
+	t.Parallel()
 	for seed := range soak.Seeds(t, 1) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { ownRound(t, seed) })
 	}

@@ -14,6 +14,7 @@ import (
 // who may send at all.
 
 func TestOwnGenerations(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 3)
 	first, second := n.hosts[0], n.hosts[1]
 	for _, base := range []uint32{ownGeneration, 0xffff_fffe, 0x7fff_ffff, 5} { // serial numbers wrap
@@ -67,6 +68,7 @@ func (h *ownHost) forget(vip netip.AddrPort) {
 
 // The moment of the last packet by an older table is kept for the agent.
 func TestOwnStaleMoment(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 1)
 	h := n.hosts[0]
 	c := newClient(n, ipip4, 32000, false)
@@ -86,6 +88,7 @@ func TestOwnStaleMoment(t *testing.T) {
 
 // While balancers may disagree whether a server is up, it resets nothing.
 func TestOwnUnsettled(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 2)
 	n.listenAll()
 	second := n.hosts[1]
@@ -103,6 +106,7 @@ func TestOwnUnsettled(t *testing.T) {
 }
 
 func TestOwnForeignSource(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 3)
 	second := n.hosts[1]
 	eachTunnel(t, n, func(c *client) {
@@ -156,6 +160,7 @@ func TestOwnForeignSource(t *testing.T) {
 // Packets without a tunnel are the VIP's as they always were: from clients in
 // the same network, say.
 func TestOwnWithoutTunnel(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 1)
 	h := n.hosts[0]
 	for _, vip := range []netip.AddrPort{beamer4, beamer6, faild4, faild6} {
@@ -171,6 +176,7 @@ func TestOwnWithoutTunnel(t *testing.T) {
 // A source of IPv6 that is a balancer's or server's IPv4 address, mapped, is
 // nobody's: filters of IPv4 never see it.
 func TestOwnMappedSource(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 2)
 	for i, by := range []carrier{gue6, ipip6} {
 		for j, known := range []netip.Addr{balancer4, n.hosts[1].addr(false)} {

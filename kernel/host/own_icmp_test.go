@@ -24,6 +24,7 @@ func (c *client) quoted(seq uint32) []byte {
 
 // One hop at a time from who has the bucket to who has the connection.
 func TestOwnICMP(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 3)
 	n.listenAll()
 	first, second, third := n.hosts[0], n.hosts[1], n.hosts[2]
@@ -63,6 +64,7 @@ func TestOwnICMP(t *testing.T) {
 // What quotes no connection of ours is never passed on, nor is it taken out of a
 // tunnel: no balancer sends it.
 func TestOwnICMPOfNothing(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 2)
 	second := n.hosts[1]
 	eachTunnel(t, n, func(c *client) {
@@ -96,6 +98,7 @@ func TestOwnICMPOfNothing(t *testing.T) {
 // In faild an error comes to any server. Who does not own the connection has
 // the others asked, within bounds, and who is asked asks nobody.
 func TestOwnICMPFaild(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 2)
 	n.listenAll()
 	first, second := n.hosts[0], n.hosts[1]
@@ -193,6 +196,7 @@ func (h *ownHost) perCPU() (cpus []bpf.Count) {
 
 // Whatever is a copy: who does not own it ignores it, chain or none.
 func TestOwnFaildCopies(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 2)
 	n.listenAll()
 	first, second := n.hosts[0], n.hosts[1]
@@ -216,6 +220,7 @@ func TestOwnFaildCopies(t *testing.T) {
 // Fragments go by their addresses to who has the bucket, and are never asked
 // about.
 func TestOwnFragments(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 2)
 	second := n.hosts[1]
 	eachCarrier(t, n, func(c *client) {
@@ -234,6 +239,7 @@ func TestOwnFragments(t *testing.T) {
 
 // Frames for other servers, which a bridge floods, are dropped.
 func TestOwnFlooded(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 3)
 	second := n.hosts[1]
 	for _, c := range []*client{newClient(n, byMAC, 10000, false), newClient(n, byMAC, 10000, false).v6(), newClient(n, byMAC, 10000, true)} {
@@ -275,6 +281,7 @@ func TestOwnFlooded(t *testing.T) {
 
 // A frame that cannot leave under this server's own address does not leave.
 func TestOwnFaildWithoutAddress(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 2)
 	second := n.hosts[1]
 	n.must(second.o.HostNics.Delete(uint32(1)))
@@ -284,6 +291,7 @@ func TestOwnFaildWithoutAddress(t *testing.T) {
 
 // The chain and the kind of a frame that is passed on, with a tag as without.
 func TestOwnFaildPassedOn(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 4)
 	third := n.hosts[2]
 	for _, tag := range []uint16{0, 42} {

@@ -16,6 +16,7 @@ import (
 // An established connection is heard wherever its bucket goes, up to three
 // moves on.
 func TestOwnEstablished(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 4)
 	n.listenAll()
 	first, second, third, fourth := n.hosts[0], n.hosts[1], n.hosts[2], n.hosts[3]
@@ -34,6 +35,7 @@ func TestOwnEstablished(t *testing.T) {
 
 // Half-closed connections are owned as whole ones are.
 func TestOwnHalfClosed(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 2)
 	n.listenAll()
 	first, second := n.hosts[0], n.hosts[1]
@@ -48,6 +50,7 @@ func TestOwnHalfClosed(t *testing.T) {
 }
 
 func TestOwnRequest(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 2)
 	n.listenAll()
 	second := n.hosts[1]
@@ -69,6 +72,7 @@ func TestOwnRequest(t *testing.T) {
 // In TIME_WAIT a server hears what is late, and leaves a newer connection of
 // the same client's port to whoever has it.
 func TestOwnTimeWait(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 2)
 	n.listenAll()
 	second := n.hosts[1]
@@ -95,6 +99,7 @@ func TestOwnTimeWait(t *testing.T) {
 // A server whose process has gone waits in FIN_WAIT2 without a socket of its
 // own: the client may still send, so what lies ahead is of this connection.
 func TestOwnFinWait2(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 2)
 	n.listenAll()
 	second := n.hosts[1]
@@ -118,6 +123,7 @@ func TestOwnFinWait2(t *testing.T) {
 // Without a socket, or with a listener alone, a server asks the one before; at
 // the end of the chain the stack answers.
 func TestOwnNobody(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 4)
 	n.hosts[0].listen(beamer4)
 	n.hosts[0].listen(beamer6)
@@ -147,6 +153,7 @@ func TestOwnNobody(t *testing.T) {
 // "Not mine" is remembered for a moment, but never of a connection that came
 // since, nor where the VIP, the port or the address is another.
 func TestOwnStrangerBecomesMine(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 2)
 	n.listenAll()
 	second := n.hosts[1]
@@ -219,6 +226,7 @@ func overflow(c *client, h *ownHost) {
 // An ACK that ends the handshake of a SYN cookie finds no socket. It is this
 // server's where the listener has overflowed lately and the cookie is right.
 func TestOwnSynCookie(t *testing.T) {
+	t.Parallel()
 	for _, by := range []carrier{ipip4, gue4, ipip6, gue6, byMAC} {
 		t.Run(by.name, func(t *testing.T) {
 			n := newOwnNet(t, 2)
@@ -244,6 +252,7 @@ func TestOwnSynCookie(t *testing.T) {
 // The first question after a program was loaded is answered like any other,
 // whatever its numbers: the memory of strangers is empty.
 func TestOwnFirstQuestion(t *testing.T) {
+	t.Parallel()
 	for _, by := range carriers {
 		n := newOwnNet(t, 2)
 		n.listenAll()

@@ -44,6 +44,7 @@ func eachCarrierUDP(t *testing.T, n *ownNet, test func(c *client)) {
 //	│               │◀── [C] ───────│ not known     │
 //	│               │── [] ────────────────────────▶│ taken
 func TestOwnFlows(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 4)
 	first, second, third, fourth := n.hosts[0], n.hosts[1], n.hosts[2], n.hosts[3]
 	eachCarrierUDP(t, n, func(c *client) {
@@ -82,6 +83,7 @@ func TestOwnFlows(t *testing.T) {
 //	│               │── [A] ───────────────────────▶│
 //	│               │◀── [] ────────────────────────│
 func TestOwnSilentPrevious(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 3)
 	n.listenAll()
 	first, third := n.hosts[0], n.hosts[2]
@@ -113,6 +115,7 @@ func TestOwnSilentPrevious(t *testing.T) {
 
 // What is settled is taken without a question, and known from then on.
 func TestOwnFlowsForgotten(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 2)
 	first := n.hosts[0]
 	eachCarrierUDP(t, n, func(c *client) {
@@ -139,6 +142,7 @@ func TestOwnFlowsForgotten(t *testing.T) {
 
 // An entry is written once a second at most.
 func TestOwnFlowsWrittenRarely(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 1)
 	h := n.hosts[0]
 	c := newClient(n, gue4, 10000, true)
@@ -159,6 +163,7 @@ func TestOwnFlowsWrittenRarely(t *testing.T) {
 // A socket that is connected to the client owns its flow; one that is for all
 // says nothing.
 func TestOwnConnectedUDP(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 2)
 	second := n.hosts[1]
 	for _, vip := range []netip.AddrPort{beamer4U, beamer6U, faild4U, faild6U} {
@@ -188,6 +193,7 @@ func TestOwnConnectedUDP(t *testing.T) {
 
 // A QUIC client's first packet opens a connection with who has the bucket.
 func TestOwnQUICInitial(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 2)
 	second := n.hosts[1]
 	eachCarrierUDP(t, n, func(c *client) {
@@ -212,6 +218,7 @@ func TestOwnQUICInitial(t *testing.T) {
 // Datagrams that nobody knows are taken, whatever the table that they came by:
 // nothing resets them, and most begin a flow.
 func TestOwnFlowsStale(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 2)
 	second := n.hosts[1]
 	eachCarrierUDP(t, n, func(c *client) {
@@ -234,6 +241,7 @@ func TestOwnFlowsStale(t *testing.T) {
 // Balancers' prefixes may hold the servers, too: a datagram does not go round
 // for it.
 func TestOwnFlowsSourcesOverlap(t *testing.T) {
+	t.Parallel()
 	n := newOwnNet(t, 3)
 	for _, h := range n.hosts {
 		n.must(h.o.HostSources.Put(uint32(0), bpf.HostSource{Addr: words("10.0.0.0"), Mask: [2]uint64{^uint64(0), ^uint64(0) >> 24}}))

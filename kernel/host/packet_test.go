@@ -396,6 +396,7 @@ func (p *packets) fixtures() (list []fixture) {
 // What is right is treated as the model says, and what is restored has right
 // checksums.
 func TestInAgreesWithModel(t *testing.T) {
+	t.Parallel()
 	p := loadPackets(t)
 	for _, f := range p.fixtures() {
 		p.agree(f.name, f.frame)
@@ -408,6 +409,7 @@ func TestInAgreesWithModel(t *testing.T) {
 }
 
 func TestInTruncatedAtEveryByte(t *testing.T) {
+	t.Parallel()
 	p := loadPackets(t)
 	for _, f := range p.fixtures() {
 		for n := 14; n < len(f.frame); n++ {
@@ -418,6 +420,7 @@ func TestInTruncatedAtEveryByte(t *testing.T) {
 
 // Every value of the cookie names the slot that the model says.
 func TestInEveryCookie(t *testing.T) {
+	t.Parallel()
 	p := loadPackets(t)
 	for p.bits = cheetah.MinBits; p.bits <= cheetah.MaxBits; p.bits++ {
 		p.fill()
@@ -439,6 +442,7 @@ func TestInEveryCookie(t *testing.T) {
 }
 
 func TestInHostileOptions(t *testing.T) {
+	t.Parallel()
 	p := loadPackets(t)
 	ecr := p.cookie(packetClient4, packetVIP4, packetSlot, 0, 10)
 	ts := wire.BareTimestamp(7, ecr)
@@ -470,6 +474,7 @@ func TestInHostileOptions(t *testing.T) {
 
 // Random damage: the program does what the model does.
 func TestInDamaged(t *testing.T) {
+	t.Parallel()
 	p := loadPackets(t)
 	const seed = 7
 	r := rand.New(rand.NewPCG(seed, 0))

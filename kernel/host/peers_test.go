@@ -46,6 +46,7 @@ func (r *rig) peer(vip uint32, slot uint16) (p bpf.HostPeer, ok bool) {
 
 // The ways to other servers are known when Apply returns.
 func TestPeersAreResolved(t *testing.T) {
+	t.Parallel()
 	r := newChainRig(t, chainAssignment(choices.Beamer))
 	for _, p := range r.agent.Status().Peers {
 		if p.Slot != 3 || !p.Looked || p.Hop.State != nexthop.Resolved {
@@ -142,6 +143,7 @@ func stray(vip netip.Addr) wire.TCP {
 // A chain works as soon as Apply has returned: what is not owned goes to the
 // previous server, here the client's machine.
 func TestChainWorksAtOnce(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		vip, mine, other netip.Addr
 		tunnel           wire.Tunnel
@@ -191,6 +193,7 @@ func TestChainWorksAtOnce(t *testing.T) {
 
 // What claims to be a tunnel and comes from nobody known is dropped.
 func TestForeignSource(t *testing.T) {
+	t.Parallel()
 	r := newChainRig(t, chainAssignment(choices.Beamer))
 	hops := wire.NewHops(r.agent.SharedNow(), 1, 3)
 	forged := wire.Outer{Src: netip.MustParseAddr("10.99.0.66"), Dst: hosttest.Server4, Hops: &hops}
@@ -205,6 +208,7 @@ func TestForeignSource(t *testing.T) {
 // packets go to its own MAC or by Faild's switch, until it answers again: a
 // flow that begins is taken here meanwhile, though a chain names it.
 func TestPeersAreSilent(t *testing.T) {
+	t.Parallel()
 	for _, scheme := range []choices.Scheme{choices.Beamer, choices.Faild} {
 		t.Run(string(scheme), func(t *testing.T) {
 			r := newChainRig(t, chainAssignment(scheme))
@@ -266,6 +270,7 @@ func TestPeersAreSilent(t *testing.T) {
 // A previous server whose MAC changes is followed, and one that leaves the
 // assignment is forgotten.
 func TestPeersAreFollowed(t *testing.T) {
+	t.Parallel()
 	r := newChainRig(t, chainAssignment(choices.Beamer))
 	stop := r.run()
 	mac := [6]byte{2, 0, 0, 0, 7, 7}
@@ -318,6 +323,7 @@ func TestPeersAreFollowed(t *testing.T) {
 // Of a large pool's servers only those are looked up that a chain names or
 // that are on their way out.
 func TestLargePools(t *testing.T) {
+	t.Parallel()
 	as := chainAssignment(choices.Beamer)
 	as.VIPs = as.VIPs[:1]
 	vip := &as.VIPs[0]

@@ -62,7 +62,7 @@ func newChainRig(t *testing.T, as *controller.Assignment) *rig {
 		t.Fatal(err)
 	}
 	r := &rig{Rig: base, t: t, as: as, port: 80, now: func() uint32 { return uint32(kernel.MonotonicMS()) + 0xfff12345 }}
-	r.pin = filepath.Join(kernel.Root, "fairlead-test", fmt.Sprintf("%s-%d", kernel.Name(filepath.Base(t.Name())), os.Getpid()))
+	r.pin = kernel.Dir(fmt.Sprintf("host-%s-%d", strings.ReplaceAll(t.Name(), "/", "-"), os.Getpid()))
 	t.Cleanup(func() {
 		if r.agent != nil {
 			r.agent.Close()
@@ -70,7 +70,6 @@ func newChainRig(t *testing.T, as *controller.Assignment) *rig {
 		if err := r.Server.Do(func() error { return Unload(r.pin) }); err != nil {
 			t.Error(err)
 		}
-		os.Remove(filepath.Dir(r.pin))
 		r.Close()
 	})
 	if err := r.Server.Sysctl("net.ipv4.tcp_syncookies", "0"); err != nil {
@@ -151,6 +150,7 @@ func (r *rig) listenOn(address string) net.Listener {
 
 // What lives here is owned: established, half open, and in TIME_WAIT.
 func TestServingCountsConnections(t *testing.T) {
+	t.Parallel()
 	for i, vip := range []netip.Addr{hosttest.VIP4, hosttest.VIP6} {
 		t.Run(vip.String(), func(t *testing.T) {
 			r := newChainRig(t, chainAssignment(choices.Beamer))
@@ -218,6 +218,7 @@ func TestServingCountsConnections(t *testing.T) {
 
 // A server that closes first owns the connection until TIME_WAIT ends.
 func TestServingCountsTimeWait(t *testing.T) {
+	t.Parallel()
 	r := newChainRig(t, chainAssignment(choices.Beamer))
 	var l net.Listener
 	err := r.Server.Do(func() (err error) {
@@ -245,6 +246,7 @@ func TestServingCountsTimeWait(t *testing.T) {
 
 // UDP's connected sockets are connections; those that listen are none.
 func TestServingCountsDatagrams(t *testing.T) {
+	t.Parallel()
 	r := newChainRig(t, chainAssignment(choices.Beamer))
 	clients := []string{"10.99.0.1:5001", "10.99.0.1:5002"}
 	for _, client := range clients {
@@ -288,6 +290,7 @@ func TestServingCountsDatagrams(t *testing.T) {
 
 // With affinity by address a client's connections are one bucket's.
 func TestServingAffinity(t *testing.T) {
+	t.Parallel()
 	as := chainAssignment(choices.Beamer)
 	as.VIPs[0].Affinity = choices.Address
 	r := newChainRig(t, as)
@@ -303,6 +306,7 @@ func TestServingAffinity(t *testing.T) {
 
 // Faild's buckets are those of the switch's hash, TIME_WAIT's among them.
 func TestServingFaild(t *testing.T) {
+	t.Parallel()
 	r := newChainRig(t, chainAssignment(choices.Faild))
 	var l net.Listener
 	err := r.Server.Do(func() (err error) {
@@ -366,6 +370,7 @@ func (r *rig) unsettled() (set, all int) {
 // The server's own state follows its listener; by the assignment it is
 // disabled.
 func TestServingState(t *testing.T) {
+	t.Parallel()
 	as := chainAssignment(choices.Beamer)
 	as.VIPs = as.VIPs[:1]
 	as.VIPs[0].Health = &choices.Health{Type: "tcp", Port: 80, Interval: 20 * time.Millisecond, Timeout: time.Second, Rise: 1, Fall: 2}
@@ -406,6 +411,7 @@ func TestServingState(t *testing.T) {
 
 // Without a check of the VIP's own, somebody has to listen.
 func TestServingStateByListener(t *testing.T) {
+	t.Parallel()
 	r := newChainRig(t, chainAssignment(choices.Faild))
 	is := func(vip uint32, state ServingState, detail string) {
 		t.Helper()
@@ -438,6 +444,7 @@ func TestServingStateByListener(t *testing.T) {
 // A count is shared by all who ask soon after it, and buckets of another table
 // are counted anew.
 func TestServingIsShared(t *testing.T) {
+	t.Parallel()
 	r := newChainRig(t, chainAssignment(choices.Beamer))
 	first := r.serving(1).At
 	asked := 1
@@ -488,7 +495,9 @@ func BenchmarkTally(b *testing.B) {
 // counted; and where the kernel cannot be asked it is told all the same that it
 // serves, with the last count.
 func TestServingBusy(t *testing.T) {
+	t.Parallel()
 	r := newChainRig(t, chainAssignment(choices.Beamer))
+	eventually(t, "it is down", func() bool { return r.serving(2).State == ServingDown })
 	flow := func(i uint32) bpf.Tuple {
 		return bpf.Tuple{Addr: [2]uint64{0, uint64(i)<<32 | 0xffff_0000}, Sport: uint16(i), Dport: bits.ReverseBytes16(80), VipId: 2}
 	}
@@ -566,6 +575,7 @@ func uncounted(warning string) bool { return strings.Contains(warning, "cannot b
 
 // An agent that starts while its service is down never says that it is up.
 func TestServingUnknown(t *testing.T) {
+	t.Parallel()
 	r := newChainRig(t, chainAssignment(choices.Faild))
 	eventually(t, "it is down", func() bool {
 		s := r.serving(1)

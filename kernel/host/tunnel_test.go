@@ -88,6 +88,7 @@ func icmpMessages(client, vip netip.AddrPort) map[string][]byte {
 // What a VIP's flags refuse is dropped, of every form in every scheme, by the
 // short ways and the long one, and nothing else is.
 func TestInTunnelsTaken(t *testing.T) {
+	t.Parallel()
 	p := loadPackets(t)
 	p.both = true
 	list := []netip.Prefix{netip.MustParsePrefix("10.254.0.0/24"), netip.MustParsePrefix("10.254.1.1/32"), netip.MustParsePrefix("10.254.1.3/32"),

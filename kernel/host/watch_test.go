@@ -59,6 +59,7 @@ func (r *rig) links() map[string]link.ID {
 // Whatever of its programs and pins somebody takes away, the agent puts back, and
 // connections go on.
 func TestTakenAwayIsPutBack(t *testing.T) {
+	t.Parallel()
 	r := tended(t)
 	r.listen(hosttest.VIP4)
 	r.during(func() {
@@ -116,6 +117,7 @@ func TestTakenAwayIsPutBack(t *testing.T) {
 
 // Somebody else's XDP program is let be, and said.
 func TestForeignXDPIsTold(t *testing.T) {
+	t.Parallel()
 	r := tended(t)
 	name := filepath.Join(r.pin, kernel.DirLinks, linkName("xdp", hosttest.ServerInterface))
 	ours, err := link.LoadPinnedLink(name, nil)
@@ -161,6 +163,7 @@ func TestForeignXDPIsTold(t *testing.T) {
 // A VIP that the agent had put on the loopback comes back; one that somebody else
 // had is missed.
 func TestVIPComesBack(t *testing.T) {
+	t.Parallel()
 	r := tended(t)
 	r.listen(hosttest.VIP4)
 	// As if VIP6 had stood there before the agent came.
@@ -216,6 +219,7 @@ func TestVIPComesBack(t *testing.T) {
 
 // A VIP that cannot be put back is not said to be.
 func TestVIPThatCannotComeBack(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "2", assignment(choices.L2, hosttest.Server4, hosttest.Server4, 12))
 	var said bytes.Buffer
 	r.agent.log = slog.New(slog.NewTextHandler(&said, nil))
