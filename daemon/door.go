@@ -26,6 +26,7 @@ import (
 type door struct {
 	net.Listener
 	endpoint string // for metrics and log
+	metric   *prometheus.CounterVec
 	most     int
 	log      *slog.Logger
 
@@ -53,18 +54,21 @@ const (
 	refusedEvery = time.Minute
 )
 
-var mRefused = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "fairlead_connections_refused_total",
-	Help: "Connections to an endpoint (api, metrics) closed unheard, because too many were open of which nobody knew whose they are."}, []string{"endpoint"})
+// newRefused is the metric of connections that doors refuse.
+func newRefused() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "fairlead_connections_refused_total",
+		Help: "Connections to an endpoint (api, metrics) closed unheard, because too many were open of which nobody knew whose they are."}, []string{"endpoint"})
+}
 
 // newDoor is a door before l. It leaves seven of eight descriptors to what is
 // known: Go has raised the soft limit to the hard one when the process started.
-func newDoor(l net.Listener, endpoint string, log *slog.Logger) *door {
+func newDoor(l net.Listener, endpoint string, metric *prometheus.CounterVec, log *slog.Logger) *door {
 	most := uint64(mostStrangers)
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err == nil {
 		most = max(min(most, limit.Cur/8), 16)
 	}
-	return &door{Listener: l, endpoint: endpoint, most: int(most), log: log, strangers: map[netip.Prefix][]*guest{}}
+	return &door{Listener: l, endpoint: endpoint, metric: metric, most: int(most), log: log, strangers: map[netip.Prefix][]*guest{}}
 }
 
 // Accept implements net.Listener.
@@ -113,7 +117,7 @@ func (d *door) enter(g *guest) (gone *guest) {
 		}
 	}
 	d.remove(gone)
-	mRefused.WithLabelValues(d.endpoint).Inc()
+	d.metric.WithLabelValues(d.endpoint).Inc()
 	d.refused++
 	if time.Since(d.said) > refusedEvery {
 		d.log.Warn("connections were closed unheard: too many are open of which nobody knows whose they are", "endpoint", d.endpoint,

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"sync"
@@ -21,7 +20,7 @@ import (
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
-	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/daemon/daemontest"
 )
 
 // timeOnly is a daemon that tells the time.
@@ -62,16 +61,14 @@ func open(conns []net.Conn) (n int) {
 // these too, are heard, and those that were there stay. Without guards all stay
 // open.
 func TestSilentConnections(t *testing.T) {
-	files := &deployment{t: t, dir: t.TempDir()}
-	files.certificates()
-	at := func(name string) string { return filepath.Join(files.dir, name) }
-	certs := config.TLS{CA: at("ca.pem"), Cert: at("cert.pem"), Key: at("key.pem")}
+	certs := daemontest.Certificates(t, t.TempDir())
 	const most, attack = 20, 100
 	for _, unguarded := range []bool{false, true} {
 		t.Run(fmt.Sprint("unguarded=", unguarded), func(t *testing.T) {
 			var log strings.Builder
 			var logged sync.Mutex
-			l, err := listen("https://127.0.0.1:0", certs, slog.New(slog.NewTextHandler(locked{&logged, &log}, nil)), unguarded)
+			of := &Daemon{Log: slog.New(slog.NewTextHandler(locked{&logged, &log}, nil)), TLS: certs, Unguarded: unguarded, refused: newRefused()}
+			l, err := of.listen("https://127.0.0.1:0")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -168,12 +165,12 @@ func TestSilentConnections(t *testing.T) {
 
 // A source that floods alone loses its own, not those of others.
 func TestDoorIsFair(t *testing.T) {
-	l, err := listenMetrics("127.0.0.1:0", slog.New(slog.DiscardHandler), false)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	d := l.(*door)
+	d := newDoor(l, "metrics", newRefused(), slog.New(slog.DiscardHandler))
 	d.most = 8
 	go func() {
 		for {

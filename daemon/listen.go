@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,29 +20,68 @@ import (
 	"github.com/fairlead/fairlead/config/yamlfile"
 )
 
-// listen opens a daemon's API: unix:/path, for this machine's root alone, or
+// listen opens a daemon's API: unix:/path, for this machine's root alone,
 // https://address:port, for whoever presents a certificate that the
-// configuration's CA signed, behind a door unless unguarded.
-func listen(api string, files config.TLS, log *slog.Logger, unguarded bool) (net.Listener, error) {
+// configuration's CA signed, or, where the file allows it, http:// in the clear
+// on the loopback.
+func (d *Daemon) listen(api string) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(api, "unix:"); ok {
 		return listenUnix(path)
 	}
-	address, ok := strings.CutPrefix(api, "https://")
-	if !ok {
-		return nil, fmt.Errorf("api %q: must be unix:/path or https://address:port", api)
+	scheme, address, _ := strings.Cut(strings.TrimSuffix(api, "/"), "://")
+	var settings *tls.Config
+	var err error
+	switch {
+	case scheme == "https":
+		settings, err = serverTLS(d.TLS)
+	case !plainly(api):
+		err = fmt.Errorf("api %q: must be unix:/path or https://address:port", api)
 	}
-	settings, err := serverTLS(files)
 	if err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("tcp", strings.TrimSuffix(address, "/"))
+	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", api, err)
+		return nil, fmt.Errorf("listen on %s: %w; stop who listens there, or name another port", api, err)
 	}
-	if !unguarded {
-		l = newDoor(l, "api", log)
+	l = d.guarded(l, "api")
+	if settings != nil {
+		l = tls.NewListener(l, settings)
 	}
-	return tls.NewListener(l, settings), nil
+	return l, nil
+}
+
+// plainly says whether an endpoint answers in the clear, on the loopback.
+func plainly(api string) bool {
+	address, ok := strings.CutPrefix(strings.TrimSuffix(api, "/"), "http://")
+	ap, err := netip.ParseAddrPort(address)
+	return ok && err == nil && ap.Addr().IsLoopback()
+}
+
+// guarded puts a door before l, unless it is to be left out.
+func (d *Daemon) guarded(l net.Listener, endpoint string) net.Listener {
+	if d.Unguarded {
+		return l
+	}
+	return newDoor(l, endpoint, d.refused, d.Log)
+}
+
+// loopbackName lets through what was asked of an address of the loopback, or of
+// localhost. A web page may give a name of its own that address and have a
+// browser of this machine ask for it.
+func loopbackName(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := r.Host
+		if h, _, err := net.SplitHostPort(r.Host); err == nil {
+			host = h
+		}
+		a, err := netip.ParseAddr(strings.Trim(host, "[]"))
+		if host != "localhost" && (err != nil || !a.IsLoopback()) {
+			http.Error(w, "ask under one of the names 127.0.0.1, [::1] and localhost", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // listenUnix replaces what a dead daemon left at the path, and leaves alone

@@ -1,24 +1,22 @@
 package daemon
 
 import (
-	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/fairlead/fairlead/config"
 )
 
 // A second daemon of the same name must not take the first one's API away.
 func TestListenLeavesALiveSocketAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "api.sock")
-	first, err := listen("unix:"+path, config.TLS{}, slog.Default(), false)
+	first, err := new(Daemon).listen("unix:" + path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer first.Close()
-	second, err := listen("unix:"+path, config.TLS{}, slog.Default(), false)
+	second, err := new(Daemon).listen("unix:" + path)
 	if err == nil {
 		second.Close()
 		t.Fatal("two daemons listen on one path")
@@ -31,4 +29,29 @@ func TestListenLeavesALiveSocketAlone(t *testing.T) {
 		t.Fatalf("the first daemon's API is gone: %v", err)
 	}
 	conn.Close()
+}
+
+func TestListenUnix(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run", "lb1.sock")
+	for range 2 { // the second finds what the first left, as after a SIGKILL
+		l, err := new(Daemon).listen("unix:" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.(*net.UnixListener).SetUnlinkOnClose(false)
+		info, err := os.Stat(path)
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Fatalf("mode %v, %v: only root may change things", info.Mode(), err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "precious")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := new(Daemon).listen("unix:" + file); err == nil || !strings.Contains(err.Error(), "no socket") {
+		t.Fatalf("a file in the socket's place: %v", err)
+	}
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/fairlead/fairlead/kernel"
 )
 
-// lasting refuses pins that would go with this process's mount namespace, unless
+// Lasting refuses pins that would go with this process's mount namespace, unless
 // somebody wants them so (allowed): then warning says what that means.
-func lasting(pinDir, name string, allowed bool, log *slog.Logger) (warning string, err error) {
+func Lasting(pinDir, name string, allowed bool, log *slog.Logger) (warning string, err error) {
 	if pinDir == "" {
 		pinDir = kernel.Dir(name)
 	}

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -17,24 +18,23 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/sealed"
 )
 
 // DefaultStateDir holds a folder a daemon.
 const DefaultStateDir = "/var/lib/fairlead"
 
-// stateDir is a daemon's folder on disk: the assignment in force, on a balancer
-// the same with its own times (controller.Follow) and what is known of servers'
-// health, and the lock that keeps a second daemon of the same name out.
+// State is a daemon's folder on disk, with the lock that keeps a second daemon of
+// the same name out.
 //
 // Every file is sealed. One that is not whole is never used: it is set aside, and
 // the daemon says so and goes on without. A disk that takes nothing stops nobody
 // either: what was to be written is written as soon as it can be.
-type stateDir struct {
-	path  string
-	log   *slog.Logger
-	locks []*os.File
+type State struct {
+	path        string
+	unsavedText string
+	log         *slog.Logger
+	locks       []*os.File
 
 	disk sync.Mutex // one writes at a time, so that what was said last stands last
 
@@ -50,16 +50,18 @@ type unsaved struct {
 	err  error
 }
 
-// openState makes the folder where it is missing and takes its lock. The
-// kernel drops the lock when the process ends, however it ends.
-func openState(base, name string, log *slog.Logger) (*stateDir, error) {
-	path := filepath.Join(base, name)
+// OpenState makes the folder where it is missing, under base or else
+// DefaultStateDir, and takes its lock. The kernel drops the lock when the process
+// ends, however it ends. unsaved is a warning while the disk takes nothing: what
+// that means, with %s for why.
+func OpenState(base, name, unsaved string, log *slog.Logger) (*State, error) {
+	path := filepath.Join(cmp.Or(base, DefaultStateDir), name)
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("make state folder: %w; run as root, or choose another with --state-dir", err)
 	}
-	s := &stateDir{path: path, log: log}
+	s := &State{path: path, unsavedText: unsaved, log: log}
 	if err := s.takeLock(name); err != nil {
-		return nil, errors.Join(err, s.close())
+		return nil, errors.Join(err, s.Close())
 	}
 	// What a daemon that was killed left half written.
 	if left, err := filepath.Glob(filepath.Join(path, ".*-*")); err == nil {
@@ -72,7 +74,7 @@ func openState(base, name string, log *slog.Logger) (*stateDir, error) {
 
 // takeLock locks the folder, and the file in it that says who holds it. That one
 // cannot be made on a disk that is full or read-only; the folder is there.
-func (s *stateDir) takeLock(name string) error {
+func (s *State) takeLock(name string) error {
 	file := filepath.Join(s.path, "lock")
 	lock, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
 	if errors.Is(err, syscall.EROFS) {
@@ -121,59 +123,22 @@ func flock(f *os.File) error {
 	}
 }
 
-const (
-	assignmentName = "assignment.json"
-	ownName        = "own.json"
-	healthName     = "health.json"
-	// asideSuffix ends the name of a file that was set aside; the second has
-	// -2 behind it, and so on.
-	asideSuffix = ".damaged"
-)
+// asideSuffix ends the name of a file that was set aside; the second has -2 behind
+// it, and so on.
+const asideSuffix = ".damaged"
 
-func (s *stateDir) assignmentFile() string { return filepath.Join(s.path, assignmentName) }
+// Path is where the file called name is, or would be.
+func (s *State) Path(name string) string { return filepath.Join(s.path, name) }
 
-// ReadAssignment is the assignment that the daemon called name keeps on disk
-// under base, for whoever looks while it runs; nil where there is none.
-func ReadAssignment(base, name string) (*controller.Assignment, error) {
-	s := stateDir{path: filepath.Join(base, name)}
-	data, _, err := s.open(assignmentName)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", s.assignmentFile(), err)
-	}
-	if data == nil {
-		return nil, nil
-	}
-	return controller.Decode(data)
-}
-
-// load is the assignment on disk, nil where there is none that is whole.
-func (s *stateDir) load() (*controller.Assignment, error) {
-	return s.read(assignmentName, "; start a build that knows it, or move the file away and start again to take a peer's (where no peer answers, and what is pinned forwards: after fairlead unload)")
-}
-
-// loadOwn is it as this balancer carried it out; it may be of another version.
-func (s *stateDir) loadOwn() (*controller.Assignment, error) { return s.read(ownName, "") }
-
-func (s *stateDir) read(name, remedy string) (a *controller.Assignment, err error) {
-	err = s.parse(name, remedy, func(data []byte) error {
-		a, err = controller.Decode(data)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read assignment: %w", err)
-	}
-	return a, nil
-}
-
-// parse hands a file's content to decode, unless there is none, or none that is
+// Parse hands a file's content to decode, unless there is none, or none that is
 // whole: that one is set aside. The error is of a file that could not be read,
 // which may be whole, or of one that is and that decode does not take, as a later
 // build wrote it; for that one there is a remedy.
-func (s *stateDir) parse(name, remedy string, decode func([]byte) error) error {
-	data, isSealed, err := s.open(name)
+func (s *State) Parse(name, remedy string, decode func([]byte) error) error {
+	data, isSealed, err := read(s.Path(name))
 	switch {
 	case errors.Is(err, sealed.ErrDamaged):
-		s.setAside(name, err)
+		s.SetAside(name, err)
 		return nil
 	case err != nil:
 		return fmt.Errorf("%w: the file stays as it is; see to that, and start again", err)
@@ -182,9 +147,9 @@ func (s *stateDir) parse(name, remedy string, decode func([]byte) error) error {
 	}
 	if err := decode(data); err != nil {
 		if isSealed {
-			return fmt.Errorf("%s: %w%s", filepath.Join(s.path, name), err, remedy)
+			return fmt.Errorf("%s: %w%s", s.Path(name), err, remedy)
 		}
-		s.setAside(name, err)
+		s.SetAside(name, err)
 		return nil
 	}
 	if isSealed {
@@ -197,9 +162,25 @@ func (s *stateDir) parse(name, remedy string, decode func([]byte) error) error {
 	return nil
 }
 
-// open is a file's content; nil for no file.
-func (s *stateDir) open(name string) (data []byte, isSealed bool, err error) {
-	file, err := os.ReadFile(filepath.Join(s.path, name))
+// ReadState is the content of a file that the daemon called name keeps under
+// base, for whoever looks while it runs; nil for no file.
+func ReadState(base, name, file string) ([]byte, error) {
+	data, _, err := read(filepath.Join(base, name, file))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", filepath.Join(base, name, file), err)
+	}
+	return data, nil
+}
+
+// Read is a file's content as it is, damaged or not; nil for no file.
+func (s *State) Read(name string) ([]byte, error) {
+	data, _, err := read(s.Path(name))
+	return data, err
+}
+
+// read is a sealed file's content, or an older one's that is not; nil for no file.
+func read(path string) (data []byte, isSealed bool, err error) {
+	file, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, false, nil
 	}
@@ -209,10 +190,10 @@ func (s *stateDir) open(name string) (data []byte, isSealed bool, err error) {
 	return sealed.Open(file)
 }
 
-// setAside renames a file that is not to be used, for whoever wants to know what
+// SetAside renames a file that is not to be used, for whoever wants to know what
 // happened to it, and says so.
-func (s *stateDir) setAside(name string, why error) {
-	path := filepath.Join(s.path, name)
+func (s *State) SetAside(name string, why error) {
+	path := s.Path(name)
 	text := fmt.Sprintf("%s is damaged (%v) and is not used", path, why)
 	aside := asideSuffix
 	for n := 2; exists(path + aside); n++ { // each is kept
@@ -230,21 +211,21 @@ func (s *stateDir) setAside(name string, why error) {
 	s.useless[name] = true
 	delete(s.written, name)
 	s.mu.Unlock()
-	s.warn(text)
+	s.Warn(text)
 }
 
-// warn says what of this daemon's state is damaged, until it is started again.
-func (s *stateDir) warn(text string) {
+// Warn says what of this daemon's state is damaged, until it is started again.
+func (s *State) Warn(text string) {
 	s.mu.Lock()
 	s.damaged = append(s.damaged, text)
 	s.mu.Unlock()
 	s.log.Error("this daemon's state is damaged", "warning", text)
 }
 
-// lost says that a file is missing because it was damaged, now or when the daemon
+// Lost says that a file is missing because it was damaged, now or when the daemon
 // was last started.
-func (s *stateDir) lost(name string) bool {
-	path := filepath.Join(s.path, name)
+func (s *State) Lost(name string) bool {
+	path := s.Path(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.useless[name] || !exists(path) && exists(path+asideSuffix)
@@ -255,27 +236,44 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// save replaces the assignment; without must, as soon as the disk takes it.
-func (s *stateDir) save(data []byte, must bool) error {
-	if must {
-		return s.write(assignmentName, data)
+// Marked says whether the file called name is there.
+func (s *State) Marked(name string) (bool, error) {
+	_, err := os.Lstat(s.Path(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
 	}
-	return s.keep(assignmentName, data)
+	return err == nil, err
 }
 
-func (s *stateDir) saveOwn(data []byte) error { return s.keep(ownName, data) }
+// Mark makes the empty file called name, or removes it; was says whether it was
+// there.
+func (s *State) Mark(name string, is bool) (was bool, err error) {
+	was, err = s.Marked(name)
+	switch {
+	case err != nil || was == is:
+		return was, err
+	case is:
+		err = os.WriteFile(s.Path(name), nil, 0o600)
+	default:
+		err = os.Remove(s.Path(name))
+	}
+	if err == nil {
+		err = syncDir(s.path)
+	}
+	return was, err
+}
 
-// write replaces a file; after a crash at any moment it is the old or the new
+// Write replaces a file; after a crash at any moment it is the old or the new
 // one, whole. It may hold keys: mode 0600.
-func (s *stateDir) write(name string, data []byte) error {
+func (s *State) Write(name string, data []byte) error {
 	s.disk.Lock()
 	defer s.disk.Unlock()
 	return s.put(name, data)
 }
 
-// keep is write, where things go on all the same if the disk takes nothing: it is
+// Keep is Write, where things go on all the same if the disk takes nothing: it is
 // tried until it does (run). Nothing is written that is on disk already.
-func (s *stateDir) keep(name string, data []byte) error {
+func (s *State) Keep(name string, data []byte) error {
 	s.disk.Lock()
 	defer s.disk.Unlock()
 	s.mu.Lock()
@@ -297,15 +295,15 @@ func (s *stateDir) keep(name string, data []byte) error {
 	return err
 }
 
-// remove takes a file away, and forgets what was to be written there.
-func (s *stateDir) remove(name string) error {
+// Remove takes a file away, and forgets what was to be written there.
+func (s *State) Remove(name string) error {
 	s.disk.Lock()
 	defer s.disk.Unlock()
 	s.mu.Lock()
 	delete(s.written, name)
 	delete(s.unsaved, name)
 	s.mu.Unlock()
-	err := os.Remove(filepath.Join(s.path, name))
+	err := os.Remove(s.Path(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -316,7 +314,7 @@ func (s *stateDir) remove(name string) error {
 }
 
 // isOnDisk: the file holds data, and nothing is to be written there.
-func (s *stateDir) isOnDisk(name string, data []byte) {
+func (s *State) isOnDisk(name string, data []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.written == nil {
@@ -327,8 +325,8 @@ func (s *stateDir) isOnDisk(name string, data []byte) {
 	delete(s.useless, name)
 }
 
-// put is write; the caller holds disk.
-func (s *stateDir) put(name string, data []byte) error {
+// put is Write; the caller holds disk.
+func (s *State) put(name string, data []byte) error {
 	temp, err := os.CreateTemp(s.path, "."+name+"-*") // mode 0600
 	if err != nil {
 		return fmt.Errorf("save %s: %w", name, err)
@@ -346,7 +344,7 @@ func (s *stateDir) put(name string, data []byte) error {
 		s.mu.Lock()
 		delete(s.written, name)
 		s.mu.Unlock()
-		err = os.Rename(temp.Name(), filepath.Join(s.path, name))
+		err = os.Rename(temp.Name(), s.Path(name))
 	}
 	if err == nil {
 		err = syncDir(s.path)
@@ -362,44 +360,42 @@ func (s *stateDir) put(name string, data []byte) error {
 const saveInterval = time.Second
 
 // run writes what the disk did not take, once it does.
-func (s *stateDir) run(ctx context.Context) error {
-	for sleep(ctx, saveInterval) {
-		s.mu.Lock()
-		waiting := maps.Clone(s.unsaved)
-		s.mu.Unlock()
-		for name := range waiting {
-			s.retry(name)
-		}
+func (s *State) run(ctx context.Context) error {
+	for Sleep(ctx, saveInterval) {
+		s.Retry()
 	}
 	return nil
 }
 
-func (s *stateDir) retry(name string) {
+// Retry asks the disk once more to take what it did not.
+func (s *State) Retry() {
 	s.disk.Lock()
 	defer s.disk.Unlock()
 	s.mu.Lock()
-	u, waits := s.unsaved[name] // the newest: nobody writes meanwhile
+	waiting := maps.Clone(s.unsaved) // the newest: nobody writes meanwhile
 	s.mu.Unlock()
-	if waits && s.put(name, u.data) == nil {
-		s.log.Info("the disk takes this daemon's state again", "file", name)
+	for name, u := range waiting {
+		if s.put(name, u.data) == nil {
+			s.log.Info("the disk takes this daemon's state again", "file", name)
+		}
 	}
 }
 
-// counts is how many files are not on disk as they should be, and how many were
+// Counts is how many files are not on disk as they should be, and how many were
 // damaged since the daemon started.
-func (s *stateDir) counts() (waiting, damaged int) {
+func (s *State) Counts() (waiting, damaged int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.unsaved), len(s.damaged)
 }
 
-// warnings says what is not as it should be on disk.
-func (s *stateDir) warnings() (warnings []string) {
+// Warnings says what is not as it should be on disk.
+func (s *State) Warnings() (warnings []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	warnings = slices.Clone(s.damaged)
 	for _, name := range slices.Sorted(maps.Keys(s.unsaved)) {
-		warnings = append(warnings, fmt.Sprintf("what is in force is not on disk (%v): a restart may begin from what was before; make room, it is tried every second", s.unsaved[name].err))
+		warnings = append(warnings, fmt.Sprintf(s.unsavedText, s.unsaved[name].err)+"; make room, it is tried every second")
 	}
 	return warnings
 }
@@ -414,7 +410,7 @@ var syncDir = func(path string) error {
 	return d.Sync()
 }
 
-func (s *stateDir) close() (err error) {
+func (s *State) Close() (err error) {
 	for _, f := range s.locks {
 		err = errors.Join(err, f.Close())
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/fabric/topology"
 	"github.com/fairlead/fairlead/inspect/doctor"
 )
@@ -81,7 +80,7 @@ func doctorFabric(cmd *cobra.Command, file, name, output string) error {
 	var checks []doctor.Check
 	if host := doctor.FindHost(f, name); host >= 0 {
 		checks = doctor.MPTCP(f, host)
-	} else if node, err := daemon.FindRouter(f, name); err == nil {
+	} else if node, err := config.FindRouter(f, name); err == nil {
 		checks = doctor.Run(cmd.Context(), doctor.Options{Fabric: f, Router: node})
 	} else if name != "" {
 		return err

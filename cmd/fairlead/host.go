@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/daemon"
+	"github.com/fairlead/fairlead/daemon/host"
 )
 
 func newHostCommand() *cobra.Command {
@@ -26,7 +26,7 @@ its programs out. SIGHUP reads the file again.`,
 			if err := f.complete(cmd); err != nil {
 				return err
 			}
-			return daemon.RunHost(cmd.Context(), f.options)
+			return host.Run(cmd.Context(), f.options)
 		},
 	}
 	f.add(cmd)

@@ -7,11 +7,13 @@ import (
 
 	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/daemon"
+	"github.com/fairlead/fairlead/daemon/lb"
+	"github.com/fairlead/fairlead/daemon/member"
 )
 
 // daemonFlags are what the daemons have in common.
 type daemonFlags struct {
-	options daemon.Options
+	options member.Options
 	log     string
 	level   slog.Level
 }
@@ -91,7 +93,7 @@ packet: programs and maps stay pinned and go on forwarding until
 			if err := f.complete(cmd); err != nil {
 				return err
 			}
-			return daemon.RunLB(cmd.Context(), f.options)
+			return lb.Run(cmd.Context(), f.options)
 		},
 	}
 	f.add(cmd)

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/cli"
-	"github.com/fairlead/fairlead/daemon"
+	mptcpdaemon "github.com/fairlead/fairlead/daemon/mptcp"
 	"github.com/fairlead/fairlead/fabric/mptcp"
 	"github.com/fairlead/fairlead/fabric/paths"
 	"github.com/fairlead/fairlead/fabric/topology"
@@ -18,7 +18,7 @@ import (
 
 func newMPTCPCommand() *cobra.Command {
 	var f daemonFlags
-	var o daemon.MPTCPOptions
+	var o mptcpdaemon.Options
 	cmd := &cobra.Command{
 		Use:   "mptcp",
 		Short: "Give Multipath TCP connections subflows over chosen paths",
@@ -49,7 +49,7 @@ again. 'fairlead mptcp list' shows connections, subflows and their paths.`,
 				return cli.Usagef("--random-ports: say --subflows, too; without chosen paths nobody knows how many are disjoint")
 			}
 			o.Log = f.options.Log
-			return daemon.RunMPTCP(cmd.Context(), o)
+			return mptcpdaemon.Run(cmd.Context(), o)
 		},
 	}
 	f.addLog(cmd)

@@ -17,7 +17,7 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/daemon"
+	"github.com/fairlead/fairlead/daemon/paths"
 	"github.com/fairlead/fairlead/fabric/topology"
 )
 
@@ -82,7 +82,7 @@ func (f *pathFlags) look() (fairleadv1connect.PathsClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	return daemon.LocalPaths(fabric)
+	return paths.Local(fabric)
 }
 
 // serving is the path service: that of --service, else that of the file.

@@ -7,11 +7,12 @@ import (
 
 	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/daemon"
+	"github.com/fairlead/fairlead/daemon/paths"
 )
 
 func newPathServeCommand() *cobra.Command {
 	var d daemonFlags
-	var o daemon.PathsOptions
+	var o paths.Options
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the path service",
@@ -35,7 +36,7 @@ seconds what their links carry.`,
 				return err
 			}
 			o.Log = d.options.Log
-			return daemon.RunPaths(cmd.Context(), o)
+			return paths.Run(cmd.Context(), o)
 		},
 	}
 	flags := cmd.Flags()

@@ -3,12 +3,12 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/daemon"
+	"github.com/fairlead/fairlead/daemon/router"
 )
 
 func newRouterCommand() *cobra.Command {
 	var f daemonFlags
-	var o daemon.RouterOptions
+	var o router.Options
 	cmd := &cobra.Command{
 		Use:   "router",
 		Short: "Run the daemon of a router that lets packets choose their path",
@@ -34,7 +34,7 @@ kernel forwards alone. SIGHUP reads the file again.`,
 				return err
 			}
 			o.Name, o.StateDir, o.PinDir, o.PrivatePins, o.Log = f.options.Name, f.options.StateDir, f.options.PinDir, f.options.PrivatePins, f.options.Log
-			return daemon.RunRouter(cmd.Context(), o)
+			return router.Run(cmd.Context(), o)
 		},
 	}
 	f.addOwn(cmd)

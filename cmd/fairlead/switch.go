@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/daemon"
+	"github.com/fairlead/fairlead/daemon/swtch"
 	"github.com/fairlead/fairlead/rollout"
 )
 
@@ -44,7 +44,7 @@ unload --switch BRIDGE' takes it out. SIGHUP reads the file again.`,
 			if err := f.complete(cmd); err != nil {
 				return err
 			}
-			return daemon.RunSwitch(cmd.Context(), f.options)
+			return swtch.Run(cmd.Context(), f.options)
 		},
 	}
 	f.addCommon(cmd)

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/daemon"
+	"github.com/fairlead/fairlead/daemon/member"
 	"github.com/fairlead/fairlead/inspect/trace"
 	"github.com/fairlead/fairlead/kernel"
 )
@@ -125,7 +126,7 @@ func findLoaded(name, pinDir, stateDir string) (string, *controller.Assignment, 
 			return "", nil, fmt.Errorf("no balancer %s is loaded here (%s): start it with fairlead lb%s", name, pinDir, besides)
 		}
 	}
-	names, err := daemon.ReadAssignment(stateDir, name)
+	names, err := member.ReadAssignment(stateDir, name)
 	if err != nil {
 		return "", nil, fmt.Errorf("read the names of VIPs and servers from %s: %w", stateDir, err)
 	}

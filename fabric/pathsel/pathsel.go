@@ -25,7 +25,12 @@
 // together.
 package pathsel
 
-import "net/netip"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+)
 
 // Permutation names the keyed permutation between selector and fields.
 type Permutation string
@@ -59,6 +64,13 @@ type Config struct {
 	Radix int
 	IPv4  Field // Ports or SourcePort
 	IPv6  Field // any
+}
+
+// Digest says whether two have the same selector, and hashes of the same build: 16
+// hexadecimal digits that tell nobody the key.
+func (c Config) Digest() string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "fairlead selector %d %s %d %s %s %x", HashVersion, c.Permutation, c.Radix, c.IPv4, c.IPv6, c.Key))
+	return hex.EncodeToString(sum[:8])
 }
 
 // Flow is what a router sees of a packet. Ports are 0 for protocols other

@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/fabric/topology"
 )
 
@@ -126,10 +125,10 @@ func Find(cfg *config.Config, name string) (Options, error) {
 	if name == "" {
 		name = hostName(cfg)
 	}
-	var errLB, errHost, errSwitch error
-	o.Balancer, errLB = daemon.FindBalancer(cfg, name)
-	o.Server, errHost = daemon.FindServer(cfg, name)
-	o.Switch, errSwitch = daemon.FindSwitch(cfg, name)
+	lb, errLB := cfg.Find(config.RoleBalancer, name)
+	host, errHost := cfg.Find(config.RoleHost, name)
+	sw, errSwitch := cfg.Find(config.RoleSwitch, name)
+	o.Balancer, o.Server, o.Switch = lb.Balancer, host.Server, sw.Switch
 	if name != "" && errLB != nil && errHost != nil && errSwitch != nil {
 		for _, s := range cfg.Servers {
 			if s.Name == name {

@@ -9,7 +9,6 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/kernel/host"
 	"github.com/fairlead/fairlead/vip"
 )
@@ -22,7 +21,7 @@ const featureTCPMicroseconds = 1 << 4
 func (r *report) server(cfg *config.Config, s *config.Server) {
 	interfaces := s.Interfaces
 	if len(interfaces) == 0 {
-		name, err := daemon.InterfaceOf(s.Address)
+		name, err := config.InterfaceOf(s.Address)
 		if err != nil {
 			r.fail("interface", err.Error(), "name it under servers[].interfaces")
 		} else {
@@ -109,7 +108,7 @@ func (r *report) addressResolution(cfg *config.Config, s *config.Server, interfa
 // answerRoom: full-size answers go straight to clients; tunnels that come in
 // need an interface that accepts larger frames.
 func (r *report) answerRoom(cfg *config.Config, s *config.Server) {
-	name, err := daemon.InterfaceOf(s.Address)
+	name, err := config.InterfaceOf(s.Address)
 	if err != nil {
 		return // said above
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/fabric/paths"
 	"github.com/fairlead/fairlead/fabric/topology"
 )
@@ -136,7 +135,7 @@ func (d *topologyDoctor) unheard(answers []routerAnswer) {
 
 // selectors: all must read the file's.
 func (d *topologyDoctor) selectors(answers []routerAnswer) {
-	digest := daemon.SelectorDigest(d.f.Selector)
+	digest := d.f.Selector.Digest()
 	var differ []string
 	asked := 0
 	for _, a := range answers {

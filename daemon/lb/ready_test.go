@@ -1,0 +1,68 @@
+package lb
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/health"
+	"github.com/fairlead/fairlead/vip"
+)
+
+// deadServer fails the checks of slot 1.
+type deadServer struct{}
+
+func (deadServer) Probe(_ context.Context, t health.Target) error {
+	if t.Slot == 1 {
+		return errors.New("refused")
+	}
+	return nil
+}
+
+// A balancer with VIPs of scheme beamer is ready when what the checks say is
+// in its tables and previous servers were asked; one without does not wait for
+// either.
+func TestBeamerReady(t *testing.T) {
+	changed := make(chan health.Report, 16)
+	b := &balancer{log: slog.New(slog.DiscardHandler), wake: make(chan struct{}, 1), down: map[health.Key]bool{}}
+	b.checks = health.NewChecker(deadServer{}, func(_ health.Target, r health.Report) { changed <- r })
+	defer b.checks.Close()
+	b.owners = newOwnerWatch(b.log, config.TLS{}, &fakeTables{}, func() {})
+	servers := []buckets.Server{{Number: 0, Weight: 1}, {Number: 1, Weight: 1}}
+	a := &controller.Assignment{Version: 1, VIPs: []controller.VIP{{ID: 1, Name: "web", Scheme: vip.Beamer, Buckets: buckets.New(8, servers),
+		Health: &vip.Health{Type: "tcp"},
+		Slots: []controller.Slot{{Number: 0, Server: "s0", State: controller.Active, API: "unix:/nowhere/s0.sock"},
+			{Number: 1, Server: "s1", State: controller.Active, API: "unix:/nowhere/s1.sock"}}}}}
+	jet := &controller.Assignment{Version: 1, VIPs: []controller.VIP{{ID: 1, Name: "web", Scheme: vip.JET, Slots: a.VIPs[0].Slots}}}
+
+	says := func(text string) bool {
+		return slices.ContainsFunc(b.notReady(a), func(why string) bool { return strings.Contains(why, text) })
+	}
+	if !says("have not been asked yet what they own") || says("s1") || len(b.notReady(jet)) != 0 {
+		t.Errorf("at the start: %q, of scheme jet %q", b.notReady(a), b.notReady(jet))
+	}
+	b.owners.follow(a, 0)
+	b.owners.round(t.Context())
+	if why := b.notReady(a); len(why) != 0 {
+		t.Errorf("nothing is left to wait for, but %q", why)
+	}
+	b.checks.SetTargets([]health.Target{{VIP: 1, Slot: 1, Address: netip.MustParseAddrPort("192.0.2.1:80"), Type: "tcp",
+		Interval: 10 * time.Millisecond, Timeout: 10 * time.Millisecond, Rise: 1, Fall: 1}})
+	for (<-changed).State != health.Down {
+	}
+	if !says("what the checks say of server s1 is not in the tables yet") {
+		t.Errorf("s1 is down and has its buckets still: %q", b.notReady(a))
+	}
+	b.down[health.Key{VIP: 1, Slot: 1}] = true // applied
+	if why := b.notReady(a); len(why) != 0 {
+		t.Errorf("applied, but %q", why)
+	}
+}

@@ -1,0 +1,180 @@
+package member_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/fairlead/fairlead/api"
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/daemon"
+	"github.com/fairlead/fairlead/daemon/member"
+	"github.com/fairlead/fairlead/daemon/member/membertest"
+)
+
+// Four daemons over mutual TLS: one clock, one assignment, changes reach all,
+// one that was away catches up, and state survives.
+func TestDeployment(t *testing.T) {
+	d := membertest.New(t)
+	all := []string{"s1", "s2", "lb1", "lb2"}
+	d.StartAll()
+	if s := d.Status("s1"); s.Clock.Source != "wall" {
+		t.Errorf("the first daemon's clock comes from %s", s.Clock.Source)
+	}
+	base := d.Status("s1").Clock.BaseMs
+	for _, name := range all[1:] {
+		s := d.Status(name)
+		if diff := int32(s.Clock.BaseMs - base); s.Clock.Source != "peers" || diff < -500 || diff > 500 {
+			t.Errorf("%s: clock from %s, %d ms from s1's", name, s.Clock.Source, diff)
+		}
+	}
+	drain := &fairleadv1.DrainServerRequest{Vip: "web", Server: "s1"}
+	if _, err := d.Client("lb2").DrainServer(t.Context(), connect.NewRequest(drain)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range all {
+		if v := d.Status(name).AssignmentVersion; v != 2 {
+			t.Errorf("%s has version %d", name, v)
+		}
+	}
+	// lb1 is away while s2 drains too.
+	d.Stops["lb1"]()
+	drain.Server = "s2"
+	if _, err := d.Client("s1").DrainServer(t.Context(), connect.NewRequest(drain)); err != nil {
+		t.Fatal(err)
+	}
+	d.Start(config.RoleBalancer, "lb1")
+	if s := d.Status("lb1"); s.AssignmentVersion != 3 || s.Clock.Source != "pinned" {
+		t.Errorf("lb1 came back with version %d, clock %s", s.AssignmentVersion, s.Clock.Source)
+	}
+	// What the plane refuses is neither in force nor on disk.
+	d.Planes["lb1"].Lock()
+	d.Planes["lb1"].Refuse = os.ErrInvalid
+	d.Planes["lb1"].Unlock()
+	held, err := d.Client("lb1").GetAssignment(t.Context(), connect.NewRequest(&fairleadv1.GetAssignmentRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := controller.Decode(held.Msg.Assignment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.Version++
+	set := func(a *controller.Assignment, expected uint64) error {
+		_, err := d.Client("lb1").SetAssignment(t.Context(), connect.NewRequest(&fairleadv1.SetAssignmentRequest{
+			Assignment: a.Encode(), ExpectedVersion: expected}))
+		return err
+	}
+	if err := set(next, 3); err == nil {
+		t.Error("an assignment that the plane refuses was accepted")
+	}
+	if s := d.Status("lb1"); s.AssignmentVersion != 3 {
+		t.Errorf("version %d in force after a refusal", s.AssignmentVersion)
+	}
+	onDisk, err := member.ReadAssignment(d.State(), "lb1")
+	if err != nil || string(onDisk.Encode()) != string(held.Msg.Assignment) {
+		t.Errorf("on disk after a refusal: %v", err)
+	}
+	d.Planes["lb1"].Lock()
+	d.Planes["lb1"].Refuse = nil
+	d.Planes["lb1"].Unlock()
+	// Compare and set: the wrong expectation, then the right one, then again.
+	if err := set(next, 2); connect.CodeOf(err) != connect.CodeAborted {
+		t.Errorf("wrong expectation: %v", err)
+	}
+	if err := set(next, 3); err != nil {
+		t.Error(err)
+	}
+	if err := set(next, 3); err != nil {
+		t.Errorf("the same again: %v", err)
+	}
+	// A change of health applies the assignment again.
+	before := d.Planes["lb1"].Applies()
+	d.Planes["lb1"].Wake <- struct{}{}
+	d.Eventually("the plane is applied again", func() bool { return d.Planes["lb1"].Applies() > before })
+}
+
+// Without a certificate of the deployment's CA nobody is answered.
+func TestStrangersAreRefused(t *testing.T) {
+	d := membertest.New(t)
+	d.Start(config.RoleBalancer, "lb1")
+	stranger := membertest.New(t) // other keys
+	c, err := api.Dial(d.Endpoint("lb1"), config.TLS{CA: d.Config.TLS.CA, Cert: stranger.Config.TLS.Cert, Key: stranger.Config.TLS.Key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.GetAssignment(t.Context(), connect.NewRequest(&fairleadv1.GetAssignmentRequest{})); err == nil {
+		t.Fatal("a stranger was given the keys")
+	}
+}
+
+// An assignment on disk that this build does not read is refused before anything in
+// the kernel is replaced.
+func TestRefusesAssignmentFirst(t *testing.T) {
+	d := membertest.New(t)
+	s, err := daemon.OpenState(d.State(), "lb1", daemon.UnsavedForce, slog.New(slog.DiscardHandler))
+	if err == nil {
+		err = s.Write("assignment.json", []byte(`{"future": 1}`))
+		s.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = member.Run(t.Context(), d.Options("lb1"), membertest.Role(config.RoleBalancer, func(*member.Member) (member.Opened, error) {
+		t.Error("the kernel was touched")
+		return member.Opened{}, errors.New("touched")
+	}))
+	if err == nil || !strings.Contains(err.Error(), "after fairlead unload") {
+		t.Errorf("%v", err)
+	}
+}
+
+// Daemons that start together agree on one clock: one of them reads the wall
+// clock, the others wait for it.
+func TestColdStart(t *testing.T) {
+	d := membertest.New(t)
+	all := map[string]config.Role{"s1": config.RoleHost, "s2": config.RoleHost, "lb1": config.RoleBalancer, "lb2": config.RoleBalancer}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	var delay time.Duration
+	for name, role := range all {
+		p := membertest.NewPlane("")
+		delay += 60 * time.Millisecond
+		opening := delay // loading programs takes one longer than another
+		wg.Go(func() {
+			err := member.Run(ctx, d.Options(name), membertest.Role(role, func(*member.Member) (member.Opened, error) {
+				time.Sleep(opening)
+				return p.Opened(), nil
+			}))
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	defer wg.Wait()
+	defer cancel()
+	sources := map[string]int{}
+	for name := range all {
+		d.Eventually(name+" serves", func() bool { _, err := d.Try(name); return err == nil })
+		s := d.Status(name)
+		sources[s.Clock.Source]++
+		if len(s.Warnings) > 0 && strings.Contains(strings.Join(s.Warnings, "\n"), "no peer answered") {
+			// Only the one that was first may have been alone, and not for long.
+			d.Eventually(name+" hears a peer", func() bool {
+				return !strings.Contains(strings.Join(d.Status(name).Warnings, "\n"), "no peer answered")
+			})
+		}
+	}
+	if sources["wall"] != 1 || sources["peers"] != len(all)-1 {
+		t.Errorf("clocks come from %v, want one from the wall clock", sources)
+	}
+}

@@ -1,0 +1,98 @@
+package member_test
+
+import (
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/daemon"
+	"github.com/fairlead/fairlead/daemon/daemontest"
+	"github.com/fairlead/fairlead/daemon/member"
+	"github.com/fairlead/fairlead/daemon/member/membertest"
+)
+
+// A disk that is full, or read-only, stops no daemon: each starts from what is
+// there; what peers have goes into force and is said not to be on disk, until it
+// is; what somebody wants is refused, and nothing is changed by it.
+func TestFullDisk(t *testing.T) {
+	defer func(interval time.Duration) { *member.PeerInterval = interval }(*member.PeerInterval)
+	*member.PeerInterval = 200 * time.Millisecond
+	d := membertest.New(t)
+	defer d.StopAll()
+	disk := filepath.Join(d.Dir, "state", "lb1")
+	daemontest.SmallDisk(t, disk)
+	d.Planes["lb1"] = membertest.NewPlane(t.TempDir())
+	for name, role := range map[string]config.Role{"s1": config.RoleHost, "s2": config.RoleHost, "lb1": config.RoleBalancer, "lb2": config.RoleBalancer} {
+		d.Start(role, name)
+	}
+	// Nothing new to write.
+	d.Stops["lb1"]()
+	empty := daemontest.Fill(t, disk)
+	d.Start(config.RoleBalancer, "lb1")
+	if d.Warned("lb1", "not on disk") {
+		t.Errorf("all is on disk: %q", d.Status("lb1").Warnings)
+	}
+	// Somebody wants a change.
+	next := d.Held("lb1")
+	next.Version++
+	_, err := d.Client("lb1").SetAssignment(t.Context(), connect.NewRequest(&fairleadv1.SetAssignmentRequest{Assignment: next.Encode(), ExpectedVersion: 1}))
+	if err == nil || !strings.Contains(err.Error(), "save assignment.json") || !strings.Contains(err.Error(), "no space left") {
+		t.Errorf("a change that lb1 cannot keep: %v", err)
+	}
+	if s := d.Status("lb1"); s.AssignmentVersion != 1 || d.Planes["lb1"].Applied.Version != 1 {
+		t.Errorf("version %d after a change that was refused", s.AssignmentVersion)
+	}
+	// It was away meanwhile, and catches up.
+	d.Stops["lb1"]()
+	drain := &fairleadv1.DrainServerRequest{Vip: "web", Server: "s1", Force: true}
+	if _, err := d.Client("lb2").DrainServer(t.Context(), connect.NewRequest(drain)); err != nil {
+		t.Fatal(err)
+	}
+	d.Start(config.RoleBalancer, "lb1")
+	version := d.Status("lb2").AssignmentVersion
+	unsaved := func() bool {
+		_, body := d.Get("lb1", "/metrics")
+		return !strings.Contains(body, "fairlead_state_unsaved_files 0")
+	}
+	if s := d.Status("lb1"); s.AssignmentVersion != version || version < 2 || !d.Warned("lb1", "is not on disk") || !unsaved() {
+		t.Errorf("caught up: version %d of %d, warnings %q", s.AssignmentVersion, version, s.Warnings)
+	}
+	onDisk := func() uint64 {
+		a, err := member.ReadAssignment(d.State(), "lb1")
+		if err != nil || a == nil {
+			return 0
+		}
+		return a.Version
+	}
+	if v := onDisk(); v != 1 {
+		t.Errorf("on a full disk is version %d", v)
+	}
+	// Killed now, with nobody to ask: not back to version 1.
+	d.StopAll()
+	if err := d.End("lb1"); err == nil || !strings.Contains(err.Error(), "version 1 (from disk)") {
+		t.Errorf("older than what is in force: %v", err)
+	}
+	d.Start(config.RoleHost, "s2")
+	d.Start(config.RoleBalancer, "lb1")
+	empty()
+	d.Eventually("it is on disk, and nobody warns", func() bool { return onDisk() == version && !d.Warned("lb1", "is not on disk") && !unsaved() })
+	// The kernel has made the disk read-only.
+	d.Stops["lb1"]()
+	if err := unix.Mount("", disk, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	d.Start(config.RoleBalancer, "lb1")
+	if s := d.Status("lb1"); s.AssignmentVersion != version || d.Warned("lb1", "is not on disk") {
+		t.Errorf("from a read-only disk: version %d, warnings %q", s.AssignmentVersion, s.Warnings)
+	}
+	if _, err := daemon.OpenState(d.State(), "lb1", "", slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "runs already") {
+		t.Errorf("a second daemon on a read-only disk: %v", err)
+	}
+}

@@ -1,0 +1,122 @@
+package member
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/fabric/topology"
+)
+
+// reload reads the configuration again (SIGHUP). Peers, their certificates and
+// the fabric change at once; what is fixed while the programs are loaded is
+// named; what is shared is left to `fairlead apply`, which changes all daemons
+// together.
+func (m *Member) reload() {
+	cfg, err := config.Load(m.Options.File)
+	if err == nil {
+		_, err = cfg.Find(m.role.Is, m.Name)
+	}
+	if err == nil {
+		err = m.peers.set(cfg, m.Name)
+	}
+	if err != nil {
+		m.Log.Error("configuration not reloaded; what was read before stays", "error", err)
+		return
+	}
+	if m.opened.Peers != nil {
+		m.opened.Peers.Follow(m.peers.list())
+	}
+	m.compareFile(cfg, m.readFabric(cfg)...)
+	m.Log.Info("configuration reloaded", "file", m.Options.File, "entry", m.Name)
+}
+
+// readFabric has the plane read the fabric's file again, and says why that was not
+// possible. A file of another name needs a restart.
+func (m *Member) readFabric(cfg *config.Config) (warnings []string) {
+	take := m.opened.Fabric
+	if take == nil || cfg.Fabric == "" || cfg.Fabric != m.Config.Fabric {
+		return nil
+	}
+	fabric, err := topology.Read(cfg.Fabric)
+	changed := false
+	if err == nil {
+		changed, err = take(fabric)
+	}
+	switch {
+	case err != nil:
+		m.Log.Error("fabric not read again; what was read before stays", "file", cfg.Fabric, "error", err)
+		warnings = append(warnings, fmt.Sprintf("%s is not in force, what was read before is: %s; put it right and reload (SIGHUP)", cfg.Fabric, OneLine(err)))
+	case changed:
+		m.Log.Info("fabric read again", "file", cfg.Fabric)
+	}
+	return warnings
+}
+
+// OneLine is an error for a warning: a file may have several problems.
+func OneLine(err error) string {
+	first, _, more := strings.Cut(err.Error(), "\n")
+	if more {
+		first += "; and more"
+	}
+	return first
+}
+
+// compareFile keeps cfg and warns of everything in it that is not in force;
+// warnings is what is known of that already.
+func (m *Member) compareFile(cfg *config.Config, warnings ...string) {
+	set := &settings{cfg: cfg, warnings: warnings}
+	warn := func(text string) {
+		set.warnings = append(set.warnings, text)
+		m.Log.Warn(text)
+	}
+	if now, err := cfg.Find(m.role.Is, m.Name); err == nil {
+		is := fixed(m.role, cfg, now)
+		for i, was := range fixed(m.role, m.Config, m.Self) {
+			if !reflect.DeepEqual(was, is[i]) {
+				warn(fmt.Sprintf("%s changed in %s: restart this daemon to use it (nothing stops meanwhile)", was.Name, m.Options.File))
+			}
+		}
+	}
+	m.settings.Store(set)
+	a := m.force.Load().Assignment
+	if text := set.difference(a, m.Options.File); text != "" {
+		m.Log.Warn(text)
+	}
+}
+
+// difference says whether the file wants something else than the assignment
+// in force; empty where it does not. It is worked out once a version.
+func (s *settings) difference(a *controller.Assignment, file string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.compared == a.Version {
+		return s.differs
+	}
+	// Forced: a change that is refused as things stand is a difference too.
+	_, changes, err := controller.Plan(s.cfg, a, controller.LiveCounts{}, time.Now(), true)
+	s.compared, s.differs = a.Version, ""
+	switch {
+	case err != nil:
+		s.differs = fmt.Sprintf("%s and the assignment in force differ, and cannot be brought together: %v", file, err)
+	case len(changes) > 0:
+		s.differs = fmt.Sprintf("%s differs from assignment version %d in force: run fairlead plan to see how, fairlead apply to bring all daemons to the file", file, a.Version)
+	}
+	return s.differs
+}
+
+// Setting is a key of the file that takes a restart.
+type Setting struct {
+	Name  string
+	Value any
+}
+
+// fixed is all of them, for a daemon that is self in cfg.
+func fixed(r Role, cfg *config.Config, self config.Self) []Setting {
+	return slices.Concat([]Setting{{"api", self.API}, {"interfaces", self.Interfaces}, {"metrics", self.Metrics}}, r.Fixed(self),
+		[]Setting{{"limits", cfg.Limits}, {"tls", cfg.TLS}, {"fabric", cfg.Fabric}})
+}
