@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"unsafe"
 
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/tables"
 )
@@ -50,7 +51,7 @@ func (s flowSet) source(r uint32, i int) netip.AddrPort {
 
 // takes says whether the flow belongs to the set.
 func (b *balancer) takes(s flowSet, src netip.AddrPort) bool {
-	h := cheetah.Hash(hashKey, src, 80)
+	h := hash.Tuple(hashKey, src, 80)
 	switch s {
 	case settled:
 		return !b.hashes["buckets-6m"].tracks(h)
@@ -76,7 +77,7 @@ func (b *balancer) fillFlows(sets []flowSet) error {
 			if set == bad {
 				slot = serverCount + b.random.Uint32N(uint32(layout.Slots())-serverCount)
 			}
-			field := layout.Encode(cheetah.Hash(benchKeys[epoch], src, 80), slot, epoch)
+			field := layout.Encode(hash.Tuple(benchKeys[epoch], src, 80), slot, epoch)
 			ecr := layout.WireTS(field, sharedNow-b.random.Uint32N(60_000))
 			a := src.Addr().AsSlice()
 			f := &all[at*flowCount+i]

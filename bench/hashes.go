@@ -15,8 +15,8 @@ const (
 	anchorSize   = 600
 )
 
-// hash is a consistent hash, or a bucket table, as the program reads it.
-type hash struct {
+// placing is a consistent hash, or a bucket table, as the program reads it.
+type placing struct {
 	slots       uint32
 	form        bpf.HashForm
 	size        uint32 // rows, anchor's capacity, buckets
@@ -26,17 +26,17 @@ type hash struct {
 	place func(h uint64) (slot, held int, track bool)
 }
 
-func (h hash) tracks(key uint64) bool {
+func (h placing) tracks(key uint64) bool {
 	_, _, track := h.place(key)
 	return track
 }
 
-type hashes map[string]hash
+type hashes map[string]placing
 
 // makeHash compiles the hash of a name as the daemon does: "small" has
 // serverCount servers and no horizon, "table" and "anchor" the pool with one;
 // "buckets" and the others are bucket tables of serverCount servers.
-func makeHash(name string) (hash, error) {
+func makeHash(name string) (placing, error) {
 	switch name {
 	case "small":
 		return rowsHash(serverCount, 0)
@@ -51,10 +51,10 @@ func makeHash(name string) (hash, error) {
 	case "buckets-6m":
 		return bucketHash(manyBuckets, manyMoved), nil
 	}
-	return hash{}, fmt.Errorf("no hash is named %q", name)
+	return placing{}, fmt.Errorf("no hash is named %q", name)
 }
 
-func rowsHash(working, horizon int) (hash, error) {
+func rowsHash(working, horizon int) (placing, error) {
 	var members []chash.Member
 	for i := range working + horizon {
 		m := chash.Member{Name: fmt.Sprintf("server-%d", i), Number: i, Horizon: 1}
@@ -65,12 +65,12 @@ func rowsHash(working, horizon int) (hash, error) {
 	}
 	t, err := chash.Compile(chash.Spec{Kind: chash.KindTableHRW, Rows: chash.Rows(2 * len(members))}, members)
 	if err != nil {
-		return hash{}, err
+		return placing{}, err
 	}
-	return hash{slots: uint32(len(members)), size: uint32(len(t.Entries)), entries: wide(t.Entries), place: t.Place}, nil
+	return placing{slots: uint32(len(members)), size: uint32(len(t.Entries)), entries: wide(t.Entries), place: t.Place}, nil
 }
 
-func anchorHash() (hash, error) {
+func anchorHash() (placing, error) {
 	state := make([]chash.BucketState, workingCount+horizonCount)
 	for i := range state {
 		state[i] = chash.Working
@@ -80,9 +80,9 @@ func anchorHash() (hash, error) {
 	}
 	a, err := chash.NewAnchorTable(anchorSize, state)
 	if err != nil {
-		return hash{}, err
+		return placing{}, err
 	}
-	return hash{slots: uint32(len(state)), form: bpf.HashAnchor, size: uint32(len(a.Entries)),
+	return placing{slots: uint32(len(state)), form: bpf.HashAnchor, size: uint32(len(a.Entries)),
 		entries: wide(a.Entries), held: a.Held, track: a.Track, place: a.Place}, nil
 }
 
@@ -103,7 +103,7 @@ const (
 // bucketHash is a bucket table of n rows over serverCount servers, as the
 // daemon lays it out (dataplane, rows.go): behind the rows four words a
 // bucket. Every moved-th has moved (0: none), once.
-func bucketHash(n, moved int) hash {
+func bucketHash(n, moved int) placing {
 	at := (n + 7) / 8 * 2
 	entries := make([]uint64, at+2*n)
 	for b := range n {
@@ -119,7 +119,7 @@ func bucketHash(n, moved int) hash {
 		b := int(h >> 32 * uint64(n) >> 32)
 		return b % serverCount, b % serverCount, moved != 0 && b%moved == 0
 	}
-	return hash{slots: serverCount, form: bpf.HashBuckets, size: uint32(n), entries: entries, place: place}
+	return placing{slots: serverCount, form: bpf.HashBuckets, size: uint32(n), entries: entries, place: place}
 }
 
 func wide(entries []uint32) []uint64 {

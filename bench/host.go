@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/wire"
@@ -168,7 +169,7 @@ func (a *agent) fill() error {
 // young enough for a quarter of an hour.
 func (a *agent) in(p *ebpf.Program, lookup uint32) sample {
 	layout := cheetah.Layout{Bits: cookieBits}
-	ecr := layout.WireTS(layout.Encode(cheetah.Hash(benchKeys[0], a.client, a.vip.Port()), 0, 0), sharedNow-10)
+	ecr := layout.WireTS(layout.Encode(hash.Tuple(benchKeys[0], a.client, a.vip.Port()), 0, 0), sharedNow-10)
 	inner := wire.TCP{Src: a.client, Dst: a.vip, Flags: wire.ACK, Options: wire.Timestamp(1, ecr)}.Packet()
 	outer := wire.Outer{Tunnel: wire.IPIP, Src: tunnelStart, Dst: tunnelEnd}
 	frame := wire.Link{}.Frame(outer.Encapsulate(inner))

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/bpf"
-	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/wire"
 )
@@ -39,8 +39,8 @@ const (
 )
 
 var (
-	benchKeys = [2]cheetah.Key{{0x1111, 0x2222}, {0x3333, 0x4444}}
-	hashKey   = cheetah.Key{0x5555, 0x6666}
+	benchKeys = [2]hash.Key{{0x1111, 0x2222}, {0x3333, 0x4444}}
+	hashKey   = hash.Key{0x5555, 0x6666}
 	noVIP     = netip.MustParseAddr("192.0.2.250")
 )
 

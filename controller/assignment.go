@@ -9,7 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/controller/buckets"
-	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/vip"
 )
 
@@ -26,8 +26,8 @@ type Assignment struct {
 	// follows the newest key one version after that key was handed out.
 	StampEpoch uint32 `json:"stamp_epoch"`
 	// HashKey keys all hashing that is not a cookie. It never changes.
-	HashKey cheetah.Key `json:"hash_key"`
-	VIPs    []VIP       `json:"vips"`
+	HashKey hash.Key `json:"hash_key"`
+	VIPs    []VIP    `json:"vips"`
 	// NextVIPID is the ID that the next new VIP gets. IDs go round, so that
 	// one is not reused while a daemon may hold the VIP that had it before.
 	NextVIPID uint32 `json:"next_vip_id"`

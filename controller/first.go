@@ -9,7 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller/buckets"
-	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/hash"
 )
 
 // MaxVIPID bounds VIPs' IDs, so that counters of an ID are found by index. The
@@ -64,9 +64,9 @@ func deriveKey(secret []byte, epoch uint32) []byte {
 
 func publicKey(k Key) bool { return hmac.Equal(k.Secret, deriveKey(nil, k.Epoch)) }
 
-func deriveHashKey(secret []byte) cheetah.Key {
+func deriveHashKey(secret []byte) hash.Key {
 	b := derive(secret, "fairlead hash key", 0)
-	return cheetah.Key{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])}
+	return hash.Key{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])}
 }
 
 // SecretDiffers: the file's secret is not the one that a began with, so that

@@ -1,6 +1,6 @@
 package policy
 
-import "github.com/fairlead/fairlead/scheme/stateless"
+import "github.com/fairlead/fairlead/hash"
 
 // State is what a policy remembers of one VIP on one CPU (fl_vip_cpu).
 type State struct {
@@ -35,8 +35,8 @@ func Choose(policy string, table []uint32, s *State, open func(slot uint16) int3
 	switch policy {
 	case P2C:
 		r := s.random()
-		entry = table[stateless.Scale(uint32(r>>32), size)]
-		if probe := table[stateless.Scale(uint32(r), size)]; busier(entry, probe, open) {
+		entry = table[hash.Scale(uint32(r>>32), size)]
+		if probe := table[hash.Scale(uint32(r), size)]; busier(entry, probe, open) {
 			entry = probe
 		}
 	case LeastConn:
@@ -44,7 +44,7 @@ func Choose(policy string, table []uint32, s *State, open func(slot uint16) int3
 		if s.Candidate >= uint32(size) { // the table has become smaller
 			s.Candidate = 0
 		}
-		for _, at := range []int{stateless.Scale(uint32(r>>32), size), stateless.Scale(uint32(r), size)} {
+		for _, at := range []int{hash.Scale(uint32(r>>32), size), hash.Scale(uint32(r), size)} {
 			if busier(table[s.Candidate], table[at], open) {
 				s.Candidate = uint32(at)
 			}

@@ -1,6 +1,6 @@
 package policy
 
-import "github.com/fairlead/fairlead/scheme/stateless"
+import "github.com/fairlead/fairlead/hash"
 
 // HashBit is p2c between the servers that two hashes of the connection name;
 // one bit in its cookie says which of them took it (Cheetah, NSDI'20,
@@ -26,13 +26,13 @@ func ChooseHashBit(hash uint64, table []uint32, open func(slot uint16) int32) (e
 // HashBitEntry finds a known connection's server again from its hash and the
 // bit in its cookie. It holds as long as the table stays the same; App. B adds
 // a tag of the table's version against changes.
-func HashBitEntry(hash uint64, table []uint32, second bool) (entry uint32, ok bool) {
+func HashBitEntry(h uint64, table []uint32, second bool) (entry uint32, ok bool) {
 	if len(table) == 0 {
 		return 0, false
 	}
-	half := uint32(hash >> 32)
+	half := uint32(h >> 32)
 	if second {
-		half = uint32(hash)
+		half = uint32(h)
 	}
-	return table[stateless.Scale(half, len(table))], true
+	return table[hash.Scale(half, len(table))], true
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
-	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/hash"
 )
 
 // The parts of a plan that are of scheme beamer.
@@ -146,8 +146,8 @@ func joinEntry(e *bpf.VIP, v *controller.VIP, service bpf.VIP) {
 	flags := e.Flags & uint8(bpf.VIPAddressEntry|bpf.VIPICMPEcho)
 	*e = service
 	e.Flags |= flags | uint8(bpf.VIPJoin)
-	key := cheetah.Key(service.HashKey)
+	key := hash.Key(service.HashKey)
 	words := Key{Addr: v.Address}.Words()
 	port := Key{Port: v.Port}.PortBE()
-	e.JoinHash = cheetah.HashIPv6(&key, words[0], words[1], uint32(port)<<16)
+	e.JoinHash = hash.IPv6(&key, words[0], words[1], uint32(port)<<16)
 }

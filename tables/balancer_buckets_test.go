@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
-	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
@@ -113,9 +113,9 @@ func TestBeamerJoinEntry(t *testing.T) {
 			t.Errorf("%s: the address has\n%+v, want\n%+v", addr, address, want)
 		}
 		// The hash is that of a connection from the VIP's address, port 0.
-		key := cheetah.Key(a.HashKey)
+		key := hash.Key(a.HashKey)
 		b := netip.MustParseAddr(addr).As16()
-		if h := cheetah.Hash(key, netip.AddrPortFrom(netip.AddrFrom16(b), 0), 443); netip.MustParseAddr(addr).Is6() && h != address.JoinHash {
+		if h := hash.Tuple(key, netip.AddrPortFrom(netip.AddrFrom16(b), 0), 443); netip.MustParseAddr(addr).Is6() && h != address.JoinHash {
 			t.Errorf("%s: join_hash %x, want %x", addr, address.JoinHash, h)
 		}
 		if address.JoinHash == 0 {

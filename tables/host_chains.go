@@ -7,9 +7,9 @@ import (
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/scheme/faild"
-	"github.com/fairlead/fairlead/scheme/stateless"
 	choices "github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
@@ -27,7 +27,7 @@ type ChainVIP struct {
 	Seed       uint32 // of the switches' hash; scheme faild
 	Ports      bool
 	Generation uint32
-	HashKey    cheetah.Key
+	HashKey    hash.Key
 	Disabled   bool
 	Health     *choices.Health
 	// Joins are the ports of MPTCP joins that end here, by slot.
@@ -84,7 +84,7 @@ func (v *ChainVIP) Bucket(client netip.AddrPort, port uint16) int {
 	if v.Scheme.Switched {
 		return wire.FaildBucket(v.Seed, client, netip.AddrPortFrom(v.Service.Addr(), port), v.Proto, v.Buckets)
 	}
-	return stateless.Row(stateless.Hash(v.HashKey, client, port, v.Ports), v.Buckets)
+	return hash.Row(hash.Flow(v.HashKey, client, port, v.Ports), v.Buckets)
 }
 
 // Joins of Multipath TCP reach the server of the first subflow by a port of
@@ -100,8 +100,8 @@ var joinLayout = cheetah.Layout{Bits: 16}
 const JoinPortFirst = 32768
 
 // JoinPort is the port of service's joins to slot.
-func JoinPort(key cheetah.Key, service netip.AddrPort, slot uint16) uint16 {
+func JoinPort(key hash.Key, service netip.AddrPort, slot uint16) uint16 {
 	w := Key{Addr: service.Addr()}.Words()
-	hash := cheetah.HashIPv6(&key, w[0], w[1], uint32(bits.ReverseBytes16(service.Port()))<<16)
+	hash := hash.IPv6(&key, w[0], w[1], uint32(bits.ReverseBytes16(service.Port()))<<16)
 	return JoinPortFirst + uint16(joinLayout.Encode(hash, uint32(slot), 0))
 }

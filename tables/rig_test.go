@@ -7,7 +7,7 @@ import (
 
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
-	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/vip"
 )
 
@@ -23,7 +23,7 @@ func assignment(version uint64, servers ...int) *controller.Assignment {
 			Address: netip.AddrFrom4([4]byte{10, 77, 0, byte(n)}), Weight: 1, State: controller.Active})
 	}
 	return &controller.Assignment{Version: version, Keys: []controller.Key{{Epoch: 0, Secret: []byte("0123456789abcdef")}},
-		HashKey: cheetah.Key{1, 2}, VIPs: []controller.VIP{v}}
+		HashKey: hash.Key{1, 2}, VIPs: []controller.VIP{v}}
 }
 
 // beamerAssignment is assignment's VIP by scheme beamer.

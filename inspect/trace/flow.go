@@ -6,10 +6,10 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/kernel/lb"
 	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/scheme/model"
-	"github.com/fairlead/fairlead/scheme/stateless"
 )
 
 // Hash is what the VIP's consistent hash says of the packet.
@@ -85,7 +85,7 @@ func hashOf(m model.Result) *Hash {
 	case *chash.AnchorTable:
 		h.Form, h.Rows, h.Path = "anchor", len(t.Entries), t.Path(m.Hash)
 	}
-	h.Row = stateless.Row(m.Hash, h.Rows)
+	h.Row = hash.Row(m.Hash, h.Rows)
 	return h
 }
 

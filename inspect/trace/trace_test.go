@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/kernel/lb"
 	"github.com/fairlead/fairlead/scheme/cheetah"
@@ -33,7 +34,7 @@ import (
 // MAC addresses are permanent neighbours, so nobody need answer.
 
 var testAssignment = &controller.Assignment{Version: 1, Keys: []controller.Key{{Epoch: 0, Secret: []byte("0123456789abcdef")}},
-	HashKey: cheetah.Key{1, 2}, VIPs: []controller.VIP{
+	HashKey: hash.Key{1, 2}, VIPs: []controller.VIP{
 		testVIP(1, "web", "192.0.2.10", "tcp", "ipip", "10.78.0.11", "10.78.0.12", "10.78.0.13"),
 		testVIP(2, "web6", "2001:db8::10", "tcp", "gue", "10.78.0.11", "10.78.0.12"),
 		testVIP(3, "dns", "192.0.2.10", "udp", "l2", "10.78.0.13"),

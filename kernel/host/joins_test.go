@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/kernel/host/hosttest"
-	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/tables"
 	choices "github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
@@ -185,7 +185,7 @@ func TestJoinPortHidesTheNumber(t *testing.T) {
 	const keys = 64
 	steps := map[uint16]int{}
 	for k := range uint64(keys) {
-		key := cheetah.Key{k + 1, 3 * k}
+		key := hash.Key{k + 1, 3 * k}
 		seen := map[uint16]bool{}
 		for slot := range uint16(1 << 15) {
 			port := tables.JoinPort(key, service, slot)

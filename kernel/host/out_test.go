@@ -12,9 +12,9 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/kernel/host/hosttest"
-	"github.com/fairlead/fairlead/scheme/cheetah"
 	choices "github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
@@ -53,7 +53,7 @@ func TestOutOptions(t *testing.T) {
 				continue
 			}
 			l := p.layout()
-			field := l.Encode(cheetah.Hash(packetKeys[0], client, vip.Port()), packetSlot, 0)
+			field := l.Encode(hash.Tuple(packetKeys[0], client, vip.Port()), packetSlot, 0)
 			low := got.Timestamp.Val - field<<l.Shift()
 			age := int32(uint32(kernel.MonotonicMS()) + packetD - low)
 			if low&63 != 0xabcdef&63 || age < 0 || age > 1000 || got.Timestamp.Ecr != 0x123 {

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/wire"
@@ -33,7 +34,7 @@ var (
 	packetVIP6    = netip.MustParseAddrPort("[2001:db8::1]:80")
 	packetTunnel4 = netip.MustParseAddr("10.0.0.5") // of the IPv4 VIP
 	packetTunnel6 = netip.MustParseAddr("fd00::5")  // of the IPv6 VIP
-	packetKeys    = [2]cheetah.Key{{1, 2}, {3, 4}}
+	packetKeys    = [2]hash.Key{{1, 2}, {3, 4}}
 )
 
 type packets struct {
@@ -122,7 +123,7 @@ func (p *packets) in(frame []byte) (uint32, []byte) {
 // cookie is a TSecr that names slot under an epoch, ageMS old.
 func (p *packets) cookie(client, vip netip.AddrPort, slot, epoch, ageMS uint32) uint32 {
 	l := p.layout()
-	return l.WireTS(l.Encode(cheetah.Hash(packetKeys[epoch], client, vip.Port()), slot, epoch), packetNow-ageMS)
+	return l.WireTS(l.Encode(hash.Tuple(packetKeys[epoch], client, vip.Port()), slot, epoch), packetNow-ageMS)
 }
 
 // model is host_in, written to be plain. It returns what the program must.
@@ -284,7 +285,7 @@ func (p *packets) model(frame []byte) (uint32, []byte) {
 	l := p.layout()
 	field := l.Field(ts.Ecr, packetNow)
 	epoch := l.Epoch(field)
-	slot := l.Slot(cheetah.Hash(packetKeys[epoch], netip.AddrPortFrom(src, sport), dport), field)
+	slot := l.Slot(hash.Tuple(packetKeys[epoch], netip.AddrPortFrom(src, sport), dport), field)
 	if packetEpochs>>epoch&1 == 0 || slot != packetSlot && slot != packetOldSlot {
 		return xdpPass, out
 	}

@@ -17,9 +17,9 @@ import (
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/kernel/host/hosttest"
-	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/scheme/faild"
 	"github.com/fairlead/fairlead/tables"
 	choices "github.com/fairlead/fairlead/vip"
@@ -29,7 +29,7 @@ import (
 // chainAssignment has one VIP of each family and protocol on port 80, of
 // scheme beamer or faild, with this server and another.
 func chainAssignment(scheme choices.Scheme) *controller.Assignment {
-	as := &controller.Assignment{Version: 1, Keys: []controller.Key{{Epoch: 0, Secret: secret(0)}}, HashKey: cheetah.Key{7, 11},
+	as := &controller.Assignment{Version: 1, Keys: []controller.Key{{Epoch: 0, Secret: secret(0)}}, HashKey: hash.Key{7, 11},
 		Sources: []netip.Prefix{netip.PrefixFrom(hosttest.Client4, 32), netip.PrefixFrom(hosttest.Client6, 128)}}
 	servers := []buckets.Server{{Number: 3, Weight: 1}, {Number: 5, Weight: 1}}
 	for _, a := range []netip.Addr{hosttest.VIP4, hosttest.VIP6} {
@@ -127,7 +127,7 @@ func (s *Serving) owns() map[int]bool {
 
 // wantBucket is a connection's bucket, by cheetah's hash alone.
 func wantBucket(as *controller.Assignment, client net.Addr) int {
-	hash := cheetah.Hash(as.HashKey, netip.MustParseAddrPort(client.String()), 80)
+	hash := hash.Tuple(as.HashKey, netip.MustParseAddrPort(client.String()), 80)
 	return int(hash >> 32 * 100 >> 32)
 }
 

@@ -10,8 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
-	"github.com/fairlead/fairlead/scheme/cheetah"
-	"github.com/fairlead/fairlead/scheme/stateless"
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
@@ -55,7 +54,7 @@ func weights(n int) (s []buckets.Server) {
 }
 
 // portOf is a client's port whose connections are of bucket b of n.
-func portOf(t testing.TB, key cheetah.Key, b, n int) uint16 {
+func portOf(t testing.TB, key hash.Key, b, n int) uint16 {
 	t.Helper()
 	for port := uint16(1024); port != 0; port++ {
 		if clientBucket(key, port, n) == b {
@@ -67,8 +66,8 @@ func portOf(t testing.TB, key cheetah.Key, b, n int) uint16 {
 }
 
 // clientBucket is the bucket of n of a client's port.
-func clientBucket(key cheetah.Key, port uint16, n int) int {
-	h := stateless.Hash(key, netip.AddrPortFrom(netip.MustParseAddr(wiredClient), port), 80, true)
+func clientBucket(key hash.Key, port uint16, n int) int {
+	h := hash.Flow(key, netip.AddrPortFrom(netip.MustParseAddr(wiredClient), port), 80, true)
 	return int(h >> 32 * uint64(n) >> 32)
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/scheme/model"
@@ -32,7 +33,7 @@ type hostileFlow struct {
 const hostileLines = 600
 
 // hostileAskKey is one in all tables: a constant of the programs, which are kept.
-var hostileAskKey = cheetah.Key{0x13579bdf02468ace, 0xfdb97531eca86420}
+var hostileAskKey = hash.Key{0x13579bdf02468ace, 0xfdb97531eca86420}
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
@@ -52,12 +53,12 @@ func newHostile(r *rand.Rand) *hostile {
 		Source4: netip.MustParsePrefix("192.168.64.0/20"), Source6: netip.MustParsePrefix("fd00:7::/64"),
 		GUEChecksum6: r.IntN(2) == 0, Steering: r.IntN(2) == 0, AskRate: pick[uint32](r, 3, 1<<20), AskKey: hostileAskKey, Ingress: 1, Inputs: hostileInputs(r),
 	}
-	hashKey := cheetah.Key{r.Uint64(), r.Uint64()}
+	hashKey := hash.Key{r.Uint64(), r.Uint64()}
 	line := uint32(1)
 	for id := uint32(1); id <= 20; id++ {
 		six := id%2 == 0
 		v := &model.VIP{ID: id, Addr: h.address(six, 1), Port: pick[uint16](r, 80, 443, 0), Proto: pick[uint8](r, wire.ProtoTCP, wire.ProtoTCP, wire.ProtoUDP),
-			FirstLine: line, Slots: uint32(1 + r.IntN(24)), Keys: [2]cheetah.Key{{r.Uint64(), r.Uint64()}, {r.Uint64(), r.Uint64()}},
+			FirstLine: line, Slots: uint32(1 + r.IntN(24)), Keys: [2]hash.Key{{r.Uint64(), r.Uint64()}, {r.Uint64(), r.Uint64()}},
 			Epochs: uint8(1 + r.IntN(3)), HashKey: hashKey, Layout: cheetah.Layout{Bits: 10 + r.IntN(6)},
 			Scheme: pick(r, model.Cheetah, model.JET, model.JET, model.FullCT, model.Stateless, model.Beamer),
 			Policy: pick(r, policy.RR, policy.WRR, policy.P2C, policy.LeastConn, policy.Hash), Affinity: r.IntN(4) == 0, Share: r.IntN(2) == 0, TrackAll: r.IntN(6) == 0}

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/hash"
 	schemebeamer "github.com/fairlead/fairlead/scheme/beamer"
 	"github.com/fairlead/fairlead/scheme/cheetah"
-	"github.com/fairlead/fairlead/scheme/stateless"
 	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/wire"
 )
@@ -119,7 +119,7 @@ func clientOf(t *testing.T, a netip.Addr, b int) netip.AddrPort {
 	t.Helper()
 	for port := uint16(1024); port != 0; port++ {
 		c := netip.AddrPortFrom(a, port)
-		if stateless.Row(stateless.Hash(rigHash, c, 80, true), len(muxBuckets)) == b {
+		if hash.Row(hash.Flow(rigHash, c, 80, true), len(muxBuckets)) == b {
 			return c
 		}
 	}
@@ -200,7 +200,7 @@ func (r *rig) joins(a netip.Addr) (hash uint64) {
 // joinHash is what permutes the ports of the joins to port 80 of a.
 func joinHash(a netip.Addr) uint64 {
 	w, key := words(a), rigHash
-	return cheetah.HashIPv6(&key, w[0], w[1], uint32(tables.Key{Port: 80}.PortBE())<<16)
+	return hash.IPv6(&key, w[0], w[1], uint32(tables.Key{Port: 80}.PortBE())<<16)
 }
 
 // joinPort is the port of the joins to a slot.

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/hash"
 	schemebeamer "github.com/fairlead/fairlead/scheme/beamer"
-	"github.com/fairlead/fairlead/scheme/stateless"
 	"github.com/fairlead/fairlead/soak"
 	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/wire"
@@ -155,7 +155,7 @@ func TestBeamerAffinity(t *testing.T) {
 	for _, flag := range []bpf.VIPFlags{bpf.VIPAffinity, bpf.VIPFragAddresses} {
 		r := mux(t, false, 3, muxServers(bpf.FwdIPIP, false, 0), uint8(flag))
 		for _, c := range []netip.AddrPort{client4, client6} {
-			bucket := muxBuckets[stateless.Row(stateless.Hash(rigHash, c, 80, false), len(muxBuckets))]
+			bucket := muxBuckets[hash.Row(hash.Flow(rigHash, c, 80, false), len(muxBuckets))]
 			for port := range uint16(8) {
 				s := segment(netip.AddrPortFrom(c.Addr(), 2000+port), wire.ACK, nil)
 				r.expectHops(s.Frame(), bpf.ReasonCount, bucket.current, bucket.hops(3), 0)
@@ -163,7 +163,7 @@ func TestBeamerAffinity(t *testing.T) {
 		}
 		if flag == bpf.VIPFragAddresses {
 			r.fragmentsOf(vip4, wire.ProtoTCP)
-			bucket := muxBuckets[stateless.Row(stateless.Hash(rigHash, client4, 80, false), len(muxBuckets))]
+			bucket := muxBuckets[hash.Row(hash.Flow(rigHash, client4, 80, false), len(muxBuckets))]
 			ip := wire.IP{Src: client4.Addr(), Dst: vip4, Protocol: wire.ProtoTCP, FragmentOffset: 8, Payload: make([]byte, 64)}
 			r.expectHops(wire.Link{}.Frame(ip.Packet()), bpf.ForwardFragment, bucket.current, bucket.hops(3), 0)
 			// An error about a later fragment of an answer finds it, too.
@@ -357,7 +357,7 @@ func TestBeamerRandom(t *testing.T) {
 				c = netip.AddrPortFrom(client6.Addr(), c.Port())
 			}
 			frame, want := randomMuxed(random, c)
-			slot, hops, ok := schemebeamer.Way(table, stateless.Hash(rigHash, c, 80, true), generation)
+			slot, hops, ok := schemebeamer.Way(table, hash.Flow(rigHash, c, 80, true), generation)
 			if !ok {
 				t.Fatalf("seed %d: by the model nobody has %v's bucket", seed, c)
 			}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/cheetah"
@@ -71,8 +72,8 @@ type rigVIP struct {
 }
 
 var (
-	rigHash = cheetah.Key{0x0123456789abcdef, 0xfedcba9876543210}
-	rigKeys = [2]cheetah.Key{{1, 2}, {3, 4}}
+	rigHash = hash.Key{0x0123456789abcdef, 0xfedcba9876543210}
+	rigKeys = [2]hash.Key{{1, 2}, {3, 4}}
 )
 
 // rigObjects are kept and emptied from test to test: verifying the program
@@ -402,7 +403,7 @@ func (r *rig) asks() *ringbuf.Reader {
 // echo is the TSecr of a client whose server stands on slot.
 func echo(bits int, epoch, slot uint32, src netip.AddrPort, dport uint16, age uint32) uint32 {
 	l := cheetah.Layout{Bits: bits}
-	return l.WireTS(l.Encode(cheetah.Hash(rigKeys[epoch], src, dport), slot, epoch), rigNow-age)
+	return l.WireTS(l.Encode(hash.Tuple(rigKeys[epoch], src, dport), slot, epoch), rigNow-age)
 }
 
 // inner takes the tunnel off a frame that the program sent, and checks its

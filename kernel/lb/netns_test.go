@@ -22,8 +22,8 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/kernel"
-	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -238,7 +238,7 @@ func assignment(version uint64, servers ...int) *controller.Assignment {
 			Address: netip.AddrFrom4([4]byte{10, 77, 0, byte(n)}), Weight: 1, State: controller.Active})
 	}
 	return &controller.Assignment{Version: version, Keys: []controller.Key{{Epoch: 0, Secret: []byte("0123456789abcdef")}},
-		HashKey: cheetah.Key{1, 2}, VIPs: []controller.VIP{v}}
+		HashKey: hash.Key{1, 2}, VIPs: []controller.VIP{v}}
 }
 
 // syn is a client's first packet to the VIP.

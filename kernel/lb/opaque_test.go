@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/scheme/model"
 	"github.com/fairlead/fairlead/wire"
@@ -34,7 +35,7 @@ func newOpaque(t *testing.T, seed uint64) *opaque {
 	for id := uint32(1); id <= 2; id++ {
 		v := &model.VIP{ID: id, Addr: netip.AddrFrom4([4]byte{10, 1, 0, byte(id)}), Port: 80, Proto: wire.ProtoTCP,
 			FirstLine: 1 + (id-1)*uint32(l.Slots()), Slots: uint32(l.Slots()), Scheme: model.Cheetah, Policy: "rr", Epochs: 3, Layout: l,
-			Keys: [2]cheetah.Key{{r.Uint64(), r.Uint64()}, {r.Uint64(), r.Uint64()}}}
+			Keys: [2]hash.Key{{r.Uint64(), r.Uint64()}, {r.Uint64(), r.Uint64()}}}
 		tables.Services[model.Key{Addr: v.Addr, Port: v.Port, Proto: v.Proto}] = v
 		for s := range v.Slots {
 			tables.Lines[v.FirstLine+s] = model.Line{Forwarding: model.IPIP, MACDst: wire.MAC{2}, MACSrc: wire.MAC{4},

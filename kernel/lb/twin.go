@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/kernel"
-	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/scheme/model"
 )
@@ -46,7 +46,7 @@ type Twin struct {
 	source4, source6 netip.Prefix
 	gueChecksum6     bool
 	steering         bool
-	askKey           cheetah.Key
+	askKey           hash.Key
 }
 
 // twinSize is what the maps hold; zero fields are 1.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/bound"
 	"github.com/fairlead/fairlead/scheme/cheetah"
@@ -272,7 +273,7 @@ var modelPolicies = [...]string{policy.RR, policy.WRR, policy.P2C, policy.LeastC
 func (r *modelReader) vip(e bpf.VIP) *model.VIP {
 	has := func(f bpf.VIPFlags) bool { return bpf.VIPFlags(e.Flags)&f != 0 }
 	v := &model.VIP{ID: e.Id, Addr: addrOf(e.Addr), Port: bits.ReverseBytes16(e.Port), Proto: e.Proto &^ tables.ProtoFrag,
-		FirstLine: e.FirstLine, Slots: e.Slots, Epochs: e.Epochs, HashKey: cheetah.Key(e.HashKey),
+		FirstLine: e.FirstLine, Slots: e.Slots, Epochs: e.Epochs, HashKey: hash.Key(e.HashKey),
 		Layout: cheetah.Layout{Bits: 32 - int(e.Shift)}, Scheme: model.Scheme(e.Scheme),
 		ICMPEcho:           has(bpf.VIPICMPEcho),
 		FragmentsByAddress: has(bpf.VIPFragAddresses),
@@ -281,7 +282,7 @@ func (r *modelReader) vip(e bpf.VIP) *model.VIP {
 		TrackAll:           has(bpf.VIPTrackAll),
 		Joins:              has(bpf.VIPJoin), JoinHash: e.JoinHash, Generation: e.Generation}
 	for i, k := range e.Key {
-		v.Keys[i] = cheetah.Key(k)
+		v.Keys[i] = hash.Key(k)
 	}
 	if int(e.Policy) < len(modelPolicies) {
 		v.Policy = modelPolicies[e.Policy]

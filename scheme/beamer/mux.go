@@ -1,7 +1,7 @@
 package beamer
 
 import (
-	"github.com/fairlead/fairlead/scheme/stateless"
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -23,7 +23,7 @@ type Buckets interface {
 }
 
 // Bucket is the bucket that a connection's hash names, of n.
-func Bucket(hash uint64, n int) int { return stateless.Row(hash, n) }
+func Bucket(h uint64, n int) int { return hash.Row(h, n) }
 
 // Way is where a mux sends a packet whose hash is given (§4.2), by a table of
 // that generation. False: nobody has the bucket.

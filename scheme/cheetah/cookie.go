@@ -9,9 +9,10 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"math/bits"
 	"net/netip"
 	"time"
+
+	"github.com/fairlead/fairlead/hash"
 )
 
 // SkewMS is how far balancers' and hosts' clocks may differ, in
@@ -24,9 +25,6 @@ const (
 	MinBits = 10
 	MaxBits = 15
 )
-
-// Key is a SipHash key: two words, as BPF holds them.
-type Key [2]uint64
 
 // Layout is how a VIP's cookies lie in the timestamp.
 type Layout struct {
@@ -57,27 +55,14 @@ func (l Layout) Validate() error {
 // VIPKey derives the key of one VIP from an epoch's secret, so that cookies
 // of one VIP say nothing about another's. port is in host byte order, 0 for
 // all ports; proto is the IP protocol number.
-func VIPKey(secret []byte, addr netip.Addr, port uint16, proto uint8) Key {
+func VIPKey(secret []byte, addr netip.Addr, port uint16, proto uint8) hash.Key {
 	m := hmac.New(sha256.New, secret)
 	a := addr.As16()
 	m.Write([]byte("fairlead vip key"))
 	m.Write(a[:])
 	m.Write([]byte{byte(port >> 8), byte(port), proto})
 	s := m.Sum(nil)
-	return Key{binary.LittleEndian.Uint64(s), binary.LittleEndian.Uint64(s[8:])}
-}
-
-// Hash is the keyed hash of a connection as the balancer sees it: source is
-// the client. Only the destination's port enters; its address and protocol
-// are in the VIP's key.
-func Hash(k Key, src netip.AddrPort, dstPort uint16) uint64 {
-	sport, dport := uint64(bits.ReverseBytes16(src.Port())), uint64(bits.ReverseBytes16(dstPort))
-	if a := src.Addr().Unmap(); a.Is4() {
-		b := a.As4()
-		return sipWords(k, uint64(binary.LittleEndian.Uint32(b[:]))|sport<<32|dport<<48)
-	}
-	b := src.Addr().As16()
-	return sipWords(k, binary.LittleEndian.Uint64(b[:8]), binary.LittleEndian.Uint64(b[8:]), sport|dport<<16)
+	return hash.Key{binary.LittleEndian.Uint64(s), binary.LittleEndian.Uint64(s[8:])}
 }
 
 // Field is what a TSecr (or an ICMP-quoted TSval) carries at shared time

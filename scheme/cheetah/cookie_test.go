@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/fairlead/fairlead/hash"
 )
 
 // §3.1: decoding undoes encoding for every slot, epoch and width, at every
@@ -89,9 +91,9 @@ func TestHashIsNotLinear(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	linear := 0
 	for range 2000 {
-		k := Key{r.Uint64(), r.Uint64()}
+		k := hash.Key{r.Uint64(), r.Uint64()}
 		h := func(x uint32) uint64 {
-			return Hash(k, netip.AddrPortFrom(netip.AddrFrom4([4]byte{byte(x >> 24), byte(x >> 16), byte(x >> 8), byte(x)}), 1000), 80)
+			return hash.Tuple(k, netip.AddrPortFrom(netip.AddrFrom4([4]byte{byte(x >> 24), byte(x >> 16), byte(x >> 8), byte(x)}), 1000), 80)
 		}
 		a, b := r.Uint32(), r.Uint32()
 		if (h(a)^h(b)^h(a^b)^h(0))&0x3fff == 0 {

@@ -1,6 +1,10 @@
 package cheetah
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/fairlead/fairlead/hash"
+)
 
 // Decoded is what a timestamp's cookie says. Every timestamp says something;
 // whether it was meant is known only by the slot's existence.
@@ -21,11 +25,11 @@ type Decoded struct {
 // quotes) of the connection from src to dstPort at shared time nowMS. keys
 // are those of the even and the odd epoch, epochs has bit e set where parity
 // e is live (fl_cheetah_known).
-func (l Layout) Decode(keys [2]Key, epochs uint8, src netip.AddrPort, dstPort uint16, ts, nowMS uint32) Decoded {
+func (l Layout) Decode(keys [2]hash.Key, epochs uint8, src netip.AddrPort, dstPort uint16, ts, nowMS uint32) Decoded {
 	d := Decoded{Field: l.Field(ts, nowMS)}
 	d.Epoch = l.Epoch(d.Field)
 	d.Live = epochs>>d.Epoch&1 != 0
-	d.Hash = Hash(keys[d.Epoch], src, dstPort)
+	d.Hash = hash.Tuple(keys[d.Epoch], src, dstPort)
 	d.Slot = l.Slot(d.Hash, d.Field)
 	d.AgeMS = int32(nowMS - (ts - d.Field<<l.Shift()))
 	return d
@@ -33,6 +37,6 @@ func (l Layout) Decode(keys [2]Key, epochs uint8, src netip.AddrPort, dstPort ui
 
 // Stamp is the timestamp that a server puts on the wire at shared time nowMS
 // so that the client's echo names slot: what Decode undoes.
-func (l Layout) Stamp(key Key, epoch uint32, src netip.AddrPort, dstPort uint16, slot, nowMS uint32) uint32 {
-	return l.WireTS(l.Encode(Hash(key, src, dstPort), slot, epoch), nowMS)
+func (l Layout) Stamp(key hash.Key, epoch uint32, src netip.AddrPort, dstPort uint16, slot, nowMS uint32) uint32 {
+	return l.WireTS(l.Encode(hash.Tuple(key, src, dstPort), slot, epoch), nowMS)
 }

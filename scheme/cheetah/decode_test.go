@@ -5,13 +5,15 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/fairlead/fairlead/hash"
 )
 
 // Decode undoes Stamp and tells the age, at every width and in both epochs.
 func TestDecodeUndoesStamp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := Layout{Bits: rapid.IntRange(MinBits, MaxBits).Draw(t, "bits")}
-		keys := [2]Key{{rapid.Uint64().Draw(t, "key"), 1}, {2, 3}}
+		keys := [2]hash.Key{{rapid.Uint64().Draw(t, "key"), 1}, {2, 3}}
 		src := netip.AddrPortFrom(netip.AddrFrom4([4]byte(rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, "address"))), rapid.Uint16().Draw(t, "port"))
 		epoch, slot := rapid.Uint32Range(0, 1).Draw(t, "epoch"), rapid.Uint32Range(0, uint32(l.Slots()-1)).Draw(t, "slot")
 		sent := rapid.Uint32().Draw(t, "sent")

@@ -9,8 +9,8 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/scheme/beamer"
-	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -58,7 +58,7 @@ func Next(dst wire.MAC, a beamer.Answer) wire.MAC {
 // four octets, big-endian, of the SHA-256 of a name and the key, so that the
 // seed, which everybody on the switch can read, tells nothing of the key.
 // Never 0, with which each switch would draw its own.
-func Seed(k cheetah.Key) uint32 {
+func Seed(k hash.Key) uint32 {
 	h := sha256.New()
 	h.Write([]byte("fairlead fib_multipath_hash_seed"))
 	binary.Write(h, binary.BigEndian, k)

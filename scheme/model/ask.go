@@ -3,7 +3,7 @@ package model
 import (
 	"net/netip"
 
-	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/hash"
 )
 
 // AskSources is how many bounds the senders of ICMP errors share.
@@ -33,5 +33,5 @@ func (t *Tables) askSource(sender netip.Addr) uint64 {
 	if sender.Is6() {
 		sender = netip.PrefixFrom(sender, 64).Masked().Addr()
 	}
-	return cheetah.Hash(t.AskKey, netip.AddrPortFrom(sender, 0), 0) >> 54
+	return hash.Tuple(t.AskKey, netip.AddrPortFrom(sender, 0), 0) >> 54
 }

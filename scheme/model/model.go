@@ -14,6 +14,7 @@ package model
 import (
 	"net/netip"
 
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/beamer"
 	"github.com/fairlead/fairlead/scheme/bound"
@@ -79,9 +80,9 @@ type VIP struct {
 	Proto uint8
 	// Slot s is line FirstLine + s, for s below Slots.
 	FirstLine, Slots uint32
-	Keys             [2]cheetah.Key // of the even and the odd epoch
-	Epochs           uint8          // bit e: parity e is decoded
-	HashKey          cheetah.Key
+	Keys             [2]hash.Key // of the even and the odd epoch
+	Epochs           uint8       // bit e: parity e is decoded
+	HashKey          hash.Key
 	Layout           cheetah.Layout
 	Scheme           Scheme
 	Policy           string
@@ -179,7 +180,7 @@ type Tables struct {
 	// each kind (RST, ICMP); AskKey spreads the senders of ICMP errors over
 	// their bounds.
 	AskRate uint32
-	AskKey  cheetah.Key
+	AskKey  hash.Key
 	// Ingress is the interface that frames come in by; Inputs are the frames
 	// that are this machine's, nil: all.
 	Ingress uint32

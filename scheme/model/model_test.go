@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/wire"
@@ -19,7 +20,7 @@ import (
 
 var (
 	testVIP4 = netip.MustParseAddrPort("192.0.2.10:80")
-	testKeys = [2]cheetah.Key{{1, 2}, {3, 4}}
+	testKeys = [2]hash.Key{{1, 2}, {3, 4}}
 )
 
 // standing of a server in a pool.
@@ -43,10 +44,10 @@ func pool(scheme Scheme, pol string, n int, drained ...int) *Tables {
 	return poolOf(scheme, pol, chash.KindTableHRW, servers)
 }
 
-func poolOf(scheme Scheme, pol string, hash chash.Kind, servers []standing) *Tables {
+func poolOf(scheme Scheme, pol string, kind chash.Kind, servers []standing) *Tables {
 	n := len(servers)
 	v := &VIP{ID: 1, Addr: testVIP4.Addr(), Port: 80, Proto: wire.ProtoTCP, Slots: uint32(n), Keys: testKeys, Epochs: 1,
-		HashKey: cheetah.Key{5, 6}, Layout: cheetah.Layout{Bits: 12}, Scheme: scheme, Policy: pol, ICMPEcho: true, Share: true, NoNew: true}
+		HashKey: hash.Key{5, 6}, Layout: cheetah.Layout{Bits: 12}, Scheme: scheme, Policy: pol, ICMPEcho: true, Share: true, NoNew: true}
 	udp := *v
 	udp.ID, udp.Proto = 2, wire.ProtoUDP
 	t := &Tables{Services: map[Key]*VIP{{v.Addr, 80, v.Proto}: v, {v.Addr, 80, udp.Proto}: &udp}, Addresses: map[netip.Addr]*Address{v.Addr: v},
@@ -74,10 +75,10 @@ func poolOf(scheme Scheme, pol string, hash chash.Kind, servers []standing) *Tab
 	}
 	v.NewTable = policy.Table(pol, members)
 	var err error
-	if hash == chash.KindAnchor {
+	if kind == chash.KindAnchor {
 		v.Hash, err = chash.NewAnchorTable(64, buckets)
 	} else {
-		v.Hash, err = chash.Compile(chash.Spec{Kind: hash, Rows: 1024, Capacity: 64}, rows)
+		v.Hash, err = chash.Compile(chash.Spec{Kind: kind, Rows: 1024, Capacity: 64}, rows)
 	}
 	if err != nil {
 		panic(err)

@@ -3,8 +3,8 @@ package model
 import (
 	"math/bits"
 
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/scheme/jet"
-	"github.com/fairlead/fairlead/scheme/stateless"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -70,7 +70,7 @@ type Counters struct {
 // client, or all its connections, shall meet on one server.
 func (v *VIP) flowHash(k *packet) uint64 {
 	ports := !v.Affinity && !v.FragmentsByAddress && k.kind != fragment
-	return stateless.Hash(v.HashKey, k.client, k.vip.Port(), ports)
+	return hash.Flow(v.HashKey, k.client, k.vip.Port(), ports)
 }
 
 // flowKey tells flows of different VIPs apart in the one table, and TCP

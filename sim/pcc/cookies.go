@@ -3,6 +3,7 @@ package pcc
 import (
 	"fmt"
 
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/sim"
@@ -15,7 +16,7 @@ import (
 type cookies struct {
 	setup  Setup
 	layout cheetah.Layout
-	key    cheetah.Key
+	key    hash.Key
 	tables Versions[[]uint32]
 	turns  map[uint16]*policy.State // by balancer
 	slots  slots
@@ -31,7 +32,7 @@ func newCookies(s Setup) *cookies {
 	r := sim.Stream(s.Seed, "cookies")
 	return &cookies{
 		setup: s, layout: cheetah.Layout{Bits: cheetah.MaxBits},
-		key: cheetah.Key{r.Uint64(), r.Uint64()}, turns: map[uint16]*policy.State{}, slots: newSlots(s),
+		key: hash.Key{r.Uint64(), r.Uint64()}, turns: map[uint16]*policy.State{}, slots: newSlots(s),
 	}
 }
 
@@ -52,7 +53,7 @@ func (k *cookies) Update(p *Pool, now sim.Time) error {
 func (k *cookies) Forget(oldest int) { k.tables.Forget(oldest) }
 
 func (k *cookies) hash(key uint64) uint64 {
-	return cheetah.HashIPv4(&k.key, uint32(key), uint32(key>>32))
+	return hash.IPv4(&k.key, uint32(key), uint32(key>>32))
 }
 
 func (k *cookies) Open(c *Conns) {

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 )
 
@@ -31,7 +32,7 @@ func countCookies(ctx context.Context, bits, identifiers int, r *rand.Rand) (n c
 		var address [4]byte
 		binary.BigEndian.PutUint32(address[:], r.Uint32())
 		from := netip.AddrPortFrom(netip.AddrFrom4(address), uint16(r.Uint32()))
-		keys := [2]cheetah.Key{{r.Uint64(), r.Uint64()}, {r.Uint64(), r.Uint64()}}
+		keys := [2]hash.Key{{r.Uint64(), r.Uint64()}, {r.Uint64(), r.Uint64()}}
 		port := uint16(r.Uint32())
 		for epoch := range uint32(2) {
 			now := r.Uint32() // shared milliseconds

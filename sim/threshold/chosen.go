@@ -3,6 +3,7 @@ package threshold
 import (
 	"strconv"
 
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/sim"
@@ -12,17 +13,17 @@ import (
 // cookies are Cheetah's, of one run.
 type cookies struct {
 	layout cheetah.Layout
-	key    cheetah.Key
+	key    hash.Key
 	field  []uint32 // by connection
 }
 
 func newCookies(conns int, seed uint64) *cookies {
 	r := sim.Stream(seed, "cookies")
-	return &cookies{layout: cheetah.Layout{Bits: cheetah.MaxBits}, key: cheetah.Key{r.Uint64(), r.Uint64()}, field: make([]uint32, conns)}
+	return &cookies{layout: cheetah.Layout{Bits: cheetah.MaxBits}, key: hash.Key{r.Uint64(), r.Uint64()}, field: make([]uint32, conns)}
 }
 
 func (k *cookies) hash(key uint64) uint64 {
-	return cheetah.HashIPv4(&k.key, uint32(key), uint32(key>>32))
+	return hash.IPv4(&k.key, uint32(key), uint32(key>>32))
 }
 
 func (k *cookies) give(id int32, key uint64, slot uint16) {

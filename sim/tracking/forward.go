@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/chash"
-	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/sim"
 )
@@ -103,7 +103,7 @@ func (f *forwarder) jetChunk(packets []Packet, unit uint16) {
 		p := &packets[i]
 		h := uint64(0)
 		if six == nil {
-			h = cheetah.HashIPv4(&keys[p.VIP], p.Source, p.Ports)
+			h = hash.IPv4(&keys[p.VIP], p.Source, p.Ports)
 		} else {
 			h = f.trace.hash(p)
 		}
@@ -136,7 +136,7 @@ func (f *forwarder) fullChunk(packets []Packet, unit uint16) {
 		p := &packets[i]
 		h := uint64(0)
 		if six == nil {
-			h = cheetah.HashIPv4(&keys[p.VIP], p.Source, p.Ports)
+			h = hash.IPv4(&keys[p.VIP], p.Source, p.Ports)
 		} else {
 			h = f.trace.hash(p)
 		}
@@ -165,7 +165,7 @@ func (f *forwarder) plainChunk(packets []Packet, unit uint16) {
 		p := &packets[i]
 		h := uint64(0)
 		if six == nil {
-			h = cheetah.HashIPv4(&keys[p.VIP], p.Source, p.Ports)
+			h = hash.IPv4(&keys[p.VIP], p.Source, p.Ports)
 		} else {
 			h = f.trace.hash(p)
 		}

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"net/netip"
 
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/workload"
@@ -40,9 +41,9 @@ type Trace struct {
 	// TCP nor UDP, fragments, malformed.
 	Skipped int
 
-	keys    []cheetah.Key // of VIPs
-	sources [][2]uint64   // IPv6 addresses
-	six     []bool        // by VIP; nil: all are IPv4's
+	keys    []hash.Key  // of VIPs
+	sources [][2]uint64 // IPv6 addresses
+	six     []bool      // by VIP; nil: all are IPv4's
 }
 
 // TraceOptions says which trace to make.
@@ -162,9 +163,9 @@ func (t *Trace) hash(p *Packet) uint64 {
 	k := &t.keys[p.VIP]
 	if t.six != nil && t.six[p.VIP] {
 		a := &t.sources[p.Source]
-		return cheetah.HashIPv6(k, a[0], a[1], p.Ports)
+		return hash.IPv6(k, a[0], a[1], p.Ports)
 	}
-	return cheetah.HashIPv4(k, p.Source, p.Ports)
+	return hash.IPv4(k, p.Source, p.Ports)
 }
 
 // flowKey is the program's key of the flow table (fl_flow_key): VIPs share

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/workload"
 	"github.com/fairlead/fairlead/wire"
@@ -48,7 +48,7 @@ func TestTraceIsAsDefined(t *testing.T) {
 			t.Fatalf("flow %d: ports %d and %d, want %d and 80", f, source, destination, want)
 		}
 		addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[:4])), source)
-		if want := cheetah.Hash(tr.keys[0], addr, 80); tr.hash(&p) != want {
+		if want := hash.Tuple(tr.keys[0], addr, 80); tr.hash(&p) != want {
 			t.Fatalf("flow %d: hash %x, the program's is %x", f, tr.hash(&p), want)
 		}
 	}
@@ -131,7 +131,7 @@ func TestReadTrace(t *testing.T) {
 		t.Fatalf("%d packets, %d flows, %d VIPs, %d skipped; want 3, 2, 2, 1", len(tr.Packets), len(tr.Flows), len(tr.VIPs), tr.Skipped)
 	}
 	for i, source := range []netip.AddrPort{netip.AddrPortFrom(src4, 4000), netip.AddrPortFrom(src6, 5000)} {
-		want := cheetah.Hash(tr.keys[i], source, tr.VIPs[i].Address.Port())
+		want := hash.Tuple(tr.keys[i], source, tr.VIPs[i].Address.Port())
 		if got := tr.hash(&tr.Flows[i]); got != want {
 			t.Errorf("flow %v: hash %x, the program's is %x", source, got, want)
 		}

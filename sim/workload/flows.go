@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/sim"
 )
@@ -166,13 +167,13 @@ func (r *Record) Lifetimes() *Distribution {
 // Arrivals are the record's connections, with the keys that balancers of a
 // seed have for them.
 func (r *Record) Arrivals(seed uint64) Arrivals {
-	return &replay{r.Flows, fmt.Appendf(nil, "simulation %d", seed), map[vip]cheetah.Key{}}
+	return &replay{r.Flows, fmt.Appendf(nil, "simulation %d", seed), map[vip]hash.Key{}}
 }
 
 type replay struct {
 	flows  []Flow
 	secret []byte
-	keys   map[vip]cheetah.Key
+	keys   map[vip]hash.Key
 }
 
 type vip struct {
@@ -197,5 +198,5 @@ func (p *replay) key(f Flow) uint64 {
 		k = cheetah.VIPKey(p.secret, v.address.Addr(), v.address.Port(), v.protocol)
 		p.keys[v] = k
 	}
-	return cheetah.Hash(k, f.Source, f.Destination.Port())
+	return hash.Tuple(k, f.Source, f.Destination.Port())
 }

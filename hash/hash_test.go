@@ -1,11 +1,9 @@
-package stateless
+package hash
 
 import (
 	"math/rand/v2"
 	"net/netip"
 	"testing"
-
-	"github.com/fairlead/fairlead/scheme/cheetah"
 )
 
 // Rows are even: chi square of 100,000 flows over 64 rows within 4 standard
@@ -13,13 +11,13 @@ import (
 func TestRowsAreEven(t *testing.T) {
 	const seed, rows, flows = 5, 64, 100000
 	r := rand.New(rand.NewPCG(seed, 0))
-	key := cheetah.Key{r.Uint64(), r.Uint64()}
+	key := Key{r.Uint64(), r.Uint64()}
 	var count [rows]float64
 	for i := range uint32(flows) {
 		src := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 1000)
-		count[Row(Hash(key, src, 80, true), rows)]++
+		count[Row(Flow(key, src, 80, true), rows)]++
 		a, b := netip.AddrPortFrom(src.Addr(), 7), netip.AddrPortFrom(src.Addr(), 8)
-		if Hash(key, a, 80, false) != Hash(key, b, 443, false) {
+		if Flow(key, a, 80, false) != Flow(key, b, 443, false) {
 			t.Fatalf("affinity: %v and %v differ", a, b)
 		}
 	}

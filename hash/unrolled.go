@@ -1,12 +1,12 @@
-package cheetah
+package hash
 
 import "math/bits"
 
-// HashIPv4 is Hash for an IPv4 source, from the words as they lie in the
+// IPv4 is Tuple for an IPv4 source, from the words as they lie in the
 // packet's headers and are loaded in this machine's order (little endian):
 // the source address, and the two ports, source port first. It is unrolled
-// for callers that hash millions of packets; it equals Hash.
-func HashIPv4(k *Key, source, ports uint32) uint64 {
+// for callers that hash millions of packets; it equals Tuple.
+func IPv4(k *Key, source, ports uint32) uint64 {
 	w := uint64(source) | uint64(ports)<<32
 	v0, v1 := k[0]^0x736f6d6570736575, k[1]^0x646f72616e646f6d
 	v2, v3 := k[0]^0x6c7967656e657261, k[1]^0x7465646279746573^w
@@ -54,8 +54,8 @@ func HashIPv4(k *Key, source, ports uint32) uint64 {
 	return v0 ^ v1 ^ v2 ^ v3
 }
 
-// HashIPv6 is Hash for an IPv6 source, from words as HashIPv4 takes them: the
+// IPv6 is Tuple for an IPv6 source, from words as IPv4 takes them: the
 // first and the last eight bytes of the address, and the ports.
-func HashIPv6(k *Key, first, last uint64, ports uint32) uint64 {
-	return sipWords(*k, first, last, uint64(ports))
+func IPv6(k *Key, first, last uint64, ports uint32) uint64 {
+	return words(*k, first, last, uint64(ports))
 }
