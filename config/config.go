@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/config/yamlfile"
+	"github.com/fairlead/fairlead/fabric/topology"
 	"github.com/fairlead/fairlead/vip"
 )
 
@@ -49,12 +50,8 @@ type Config struct {
 	compared int
 }
 
-// TLS names PEM files. Both sides present certificates signed by CA.
-type TLS struct {
-	CA   string `yaml:"ca"`
-	Cert string `yaml:"cert"`
-	Key  string `yaml:"key"`
-}
+// TLS is the same in both files.
+type TLS = topology.TLS
 
 // Balancer is a machine that runs `fairlead lb`.
 type Balancer struct {

@@ -85,6 +85,7 @@ type Daemon struct {
 	started time.Time
 	phase   atomic.Value // Phase
 	refused *prometheus.CounterVec
+	private string // warns of pins that will not last; empty: they do
 	work    *errgroup.Group
 	ctx     context.Context // of work
 }

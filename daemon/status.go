@@ -17,6 +17,15 @@ func (d *Daemon) Status(role fairleadv1.Role) *fairleadv1.GetStatusResponse {
 	}
 }
 
+// Warnings are those of the daemon's state and pins.
+func (d *Daemon) Warnings() []string {
+	warnings := d.State.Warnings()
+	if d.private != "" {
+		warnings = append(warnings, d.private)
+	}
+	return warnings
+}
+
 func kernelRelease() string {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {

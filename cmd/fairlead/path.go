@@ -93,7 +93,7 @@ func (f *pathFlags) serving() (fairleadv1connect.PathsClient, error) {
 		if err != nil {
 			return nil, err
 		}
-		files = config.TLS(fabric.TLS)
+		files = fabric.TLS
 		if endpoint == "" {
 			endpoint = fabric.Service.API
 		}

@@ -139,7 +139,7 @@ func askRouters(ctx context.Context, file, name string, timeout time.Duration) (
 			answers = append(answers, answer{name: n.Name, role: "router", api: n.API})
 		}
 	}
-	return askThese(ctx, answers, file, config.TLS(f.TLS), name, timeout)
+	return askThese(ctx, answers, file, f.TLS, name, timeout)
 }
 
 // askThese fills in what the daemons say; with a name, of that one alone.

@@ -16,7 +16,6 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
-	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/daemon/member"
 	"github.com/fairlead/fairlead/kernel/host"
 	"github.com/fairlead/fairlead/vip"
@@ -49,13 +48,12 @@ type agent struct {
 	name    string
 	agent   *host.Agent
 	answers *answers
-	private string // warns of pins that will not last; empty: they do
 }
 
 // open loads the programs, or adopts those that are pinned.
 func (h *agent) open(m *member.Member) (o member.Opened, err error) {
 	h.name = m.Name
-	if h.private, err = daemon.Lasting(m.Options.PinDir, m.Name, m.Options.PrivatePins, m.Log); err != nil {
+	if err = m.Lasting(m.Options.PinDir, m.Options.PrivatePins); err != nil {
 		return o, err
 	}
 	me := m.Self.Server
@@ -160,9 +158,6 @@ func (h *agent) Describe(a *controller.Assignment, s *fairleadv1.GetStatusRespon
 	s.PinDir, s.Adopted = kernel.PinDir, kernel.Adopted
 	s.Clock.Hz = uint32(kernel.HZ)
 	s.Warnings = append(append(s.Warnings, kernel.Warnings...), h.answers.warnings()...)
-	if h.private != "" {
-		s.Warnings = append(s.Warnings, h.private)
-	}
 	for _, i := range kernel.Interfaces {
 		s.Interfaces = append(s.Interfaces, &fairleadv1.Interface{
 			Name: i.Name, Index: uint32(i.Index), XdpMode: i.Mode, EgressMode: i.Egress, Mtu: uint32(i.MTU),

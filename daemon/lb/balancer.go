@@ -16,7 +16,6 @@ import (
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
-	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/daemon/member"
 	"github.com/fairlead/fairlead/health"
 	"github.com/fairlead/fairlead/kernel/lb"
@@ -53,10 +52,7 @@ type balancer struct {
 	lb     *lb.LB
 	checks *health.Checker
 	wake   chan struct{}
-	// private warns of pins that will not last; empty: they do.
-	private string
 
-	state   *daemon.State
 	known   []health.Known // before the first assignment: what was known
 	begun   bool           // one was applied
 	learned chan struct{}  // what is known has changed
@@ -73,8 +69,8 @@ type balancer struct {
 
 // open loads the programs, or adopts those that are pinned.
 func (b *balancer) open(m *member.Member) (o member.Opened, err error) {
-	b.log, b.m, b.state = m.Log, m, m.State
-	if b.private, err = daemon.Lasting(m.Options.PinDir, m.Name, m.Options.PrivatePins, m.Log); err != nil {
+	b.log, b.m = m.Log, m
+	if err = m.Lasting(m.Options.PinDir, m.Options.PrivatePins); err != nil {
 		return o, err
 	}
 	me := m.Self.Balancer

@@ -27,7 +27,7 @@ const healthName = "health.json"
 
 // remember reads what was known. It is for before the first assignment.
 func (b *balancer) remember() {
-	err := b.state.Parse(healthName, "", func(data []byte) error { return json.Unmarshal(data, &b.known) })
+	err := b.m.State.Parse(healthName, "", func(data []byte) error { return json.Unmarshal(data, &b.known) })
 	if err != nil {
 		b.log.Warn("what was known of servers' health cannot be read; they count as up until checks say otherwise", "error", err)
 	}
@@ -93,7 +93,7 @@ func (b *balancer) keepHealth(ctx context.Context) error {
 			continue // no field can fail
 		}
 		last = data
-		if err := b.state.Keep(healthName, append(data, '\n')); err != nil {
+		if err := b.m.State.Keep(healthName, append(data, '\n')); err != nil {
 			b.log.Warn("what is known of servers' health is not on disk; a reboot forgets it", "error", err)
 		}
 	}

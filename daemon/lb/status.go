@@ -25,9 +25,6 @@ func (b *balancer) Describe(a *controller.Assignment, s *fairleadv1.GetStatusRes
 	s.PinDir, s.Adopted = kernel.PinDir, kernel.Adopted
 	s.Clock.Hz = uint32(kernel.HZ)
 	s.Warnings = append(s.Warnings, kernel.Astray...)
-	if b.private != "" {
-		s.Warnings = append(s.Warnings, b.private)
-	}
 	for _, i := range kernel.Interfaces {
 		s.Interfaces = append(s.Interfaces, &fairleadv1.Interface{
 			Name: i.Name, Index: uint32(i.Index), XdpMode: i.Mode, EgressMode: i.Egress, Mtu: uint32(i.MTU),

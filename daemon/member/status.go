@@ -67,7 +67,7 @@ func (m *Member) status() (*fairleadv1.GetStatusResponse, error) {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("assignment version %d is another one at %s than here (digest %x): run fairlead apply, which gives all of them what most have",
 			a.Version, strings.Join(others, ", "), force.digest[:digestShown]))
 	}
-	s.Warnings = append(s.Warnings, m.State.Warnings()...)
+	s.Warnings = append(s.Warnings, m.Warnings()...)
 	if m.learns != nil && !m.learns.asked() {
 		s.NotReady = append(s.NotReady, "peers have not been asked yet which chains they have")
 	}

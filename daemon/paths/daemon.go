@@ -12,7 +12,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/fabric/paths"
 	"github.com/fairlead/fairlead/fabric/topology"
@@ -66,7 +65,7 @@ func (d *server) read() (err error) {
 		return err
 	}
 	s := d.fabric.Service
-	d.Name, d.API, d.TLS, d.Metrics = stateName, []string{s.API}, config.TLS(d.fabric.TLS), s.Metrics
+	d.Name, d.API, d.TLS, d.Metrics = stateName, []string{s.API}, d.fabric.TLS, s.Metrics
 	d.Handler = d.service.handler(d.Options())
 	d.Collectors = []prometheus.Collector{daemon.Collector(families, d.service.collect)}
 	d.Says = []any{"api", s.API, "http", d.o.HTTP, "metrics", s.Metrics}

@@ -15,7 +15,6 @@ import (
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/fabric/paths"
 	"github.com/fairlead/fairlead/fabric/topology"
 )
@@ -66,7 +65,7 @@ func (d *server) askers(f *topology.Fabric) (out []*routerAsker) {
 		if n.Host || n.Plain || n.API == "" {
 			continue
 		}
-		client, err := api.Dial(n.API, config.TLS(f.TLS))
+		client, err := api.Dial(n.API, f.TLS)
 		if err != nil {
 			d.Log.Warn("a router cannot be asked what its links carry", "router", n.Name, "error", err)
 			continue

@@ -42,11 +42,10 @@ type Options struct {
 // server is one running router.
 type server struct {
 	*daemon.Daemon
-	o       Options
-	fabric  *topology.Fabric // as the daemon was started with
-	node    *topology.Node
-	sel     *pathsel.Selector
-	private string // warns of pins that will not last; empty: they do
+	o      Options
+	fabric *topology.Fabric // as the daemon was started with
+	node   *topology.Node
+	sel    *pathsel.Selector
 
 	plane    *router.Plane
 	follower *router.Follower
@@ -80,7 +79,7 @@ func (d *server) read() error {
 	}
 	d.fabric, d.node = f, &f.Nodes[n]
 	d.Name, d.Log = d.node.Name, d.Log.With("name", d.node.Name)
-	d.API, d.TLS, d.Metrics = []string{d.node.API}, config.TLS(f.TLS), d.node.Metrics
+	d.API, d.TLS, d.Metrics = []string{d.node.API}, f.TLS, d.node.Metrics
 	if d.sel, err = pathsel.New(f.Selector); err != nil {
 		return err
 	}
@@ -119,7 +118,7 @@ func (d *server) open(ctx context.Context) error {
 // pinned.
 func (d *server) load() error {
 	var err error
-	if d.private, err = daemon.Lasting(d.o.PinDir, d.Name, d.o.PrivatePins, d.Log); err != nil {
+	if err = d.Lasting(d.o.PinDir, d.o.PrivatePins); err != nil {
 		return err
 	}
 	numbers, err := d.loadNumbers()

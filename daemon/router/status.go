@@ -45,10 +45,8 @@ func (d *server) status() (*fairleadv1.GetStatusResponse, error) {
 		s.Router.Ports = append(s.Router.Ports, uint32(p))
 	}
 	s.Warnings, s.NotReady = d.warnings(&view), append(d.notReady(&view), daemon.Detached(s.Interfaces)...)
-	for _, text := range []string{plane.Astray, d.private} {
-		if text != "" {
-			s.Warnings = append(s.Warnings, text)
-		}
+	if plane.Astray != "" {
+		s.Warnings = append(s.Warnings, plane.Astray)
 	}
 	return s, nil
 }
@@ -70,7 +68,7 @@ func (d *server) notReady(view *router.View) (why []string) {
 
 // warnings are what an operator should know now.
 func (d *server) warnings(view *router.View) (warnings []string) {
-	warnings = append(d.State.Warnings(), view.Warnings...)
+	warnings = append(d.Warnings(), view.Warnings...)
 	if view.Err != "" {
 		warnings = append(warnings, "the kernel's routing is not in force, packets go by what was: "+view.Err)
 	}

@@ -75,8 +75,8 @@ func (c *checker) nodePath(i int) string {
 // checkDaemons looks at what is about daemons instead of packets.
 func (c *checker) checkDaemons() {
 	t := c.file.TLS
-	c.fabric.TLS = TLS(t)
-	if t != (tlsEntry{}) {
+	c.fabric.TLS = t
+	if t != (TLS{}) {
 		for _, f := range []struct{ key, value string }{{"ca", t.CA}, {"cert", t.Cert}, {"key", t.Key}} {
 			if f.value == "" {
 				c.Problem("tls."+f.key, "", "missing", "daemons know each other by certificates: name PEM files for ca, cert and key")
@@ -93,7 +93,7 @@ func (c *checker) checkEndpoint(path string, e Endpoint, plain bool) {
 	if err := CheckAPI(e.API, plain); err != nil {
 		c.Problem(path+".api", e.API, err.Error(), "write unix:/path, or https://address:port")
 	}
-	if strings.HasPrefix(e.API, "https://") && c.file.TLS == (tlsEntry{}) {
+	if strings.HasPrefix(e.API, "https://") && c.file.TLS == (TLS{}) {
 		c.Problem(path+".api", e.API, "needs certificates, and the file names none", "write tls: {ca, cert, key}; `fairlead certs` makes them")
 	}
 	if e.Metrics == "" {

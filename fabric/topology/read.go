@@ -11,7 +11,7 @@ import (
 // file is fabric.yaml as it is written.
 type file struct {
 	Selector selectorEntry `yaml:"selector"`
-	TLS      tlsEntry      `yaml:"tls,omitempty"`
+	TLS      TLS           `yaml:"tls,omitempty"`
 	Paths    serviceEntry  `yaml:"paths,omitempty"`
 	Routers  []routerEntry `yaml:"routers"`
 	Hosts    []hostEntry   `yaml:"hosts"`
@@ -25,12 +25,6 @@ type selectorEntry struct {
 	Radix       int    `yaml:"radix"`
 	IPv4        string `yaml:"ipv4"`
 	IPv6        string `yaml:"ipv6"`
-}
-
-type tlsEntry struct {
-	CA   string `yaml:"ca"`
-	Cert string `yaml:"cert"`
-	Key  string `yaml:"key"`
 }
 
 type serviceEntry struct {

@@ -26,9 +26,13 @@ type Fabric struct {
 	Service Endpoint
 }
 
-// TLS names the files with which daemons and their clients know each other
-// (config.TLS is the same).
-type TLS struct{ CA, Cert, Key string }
+// TLS names PEM files, with which daemons and their clients know each other: both
+// sides present certificates signed by CA.
+type TLS struct {
+	CA   string `yaml:"ca"`
+	Cert string `yaml:"cert"`
+	Key  string `yaml:"key"`
+}
 
 // Endpoint is where a daemon answers.
 type Endpoint struct {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/fabric/paths"
 	"github.com/fairlead/fairlead/fabric/topology"
 )
@@ -83,7 +82,7 @@ func (d *topologyDoctor) askRouters(ctx context.Context) []routerAnswer {
 }
 
 func (d *topologyDoctor) askRouter(ctx context.Context, a *routerAnswer) {
-	client, err := api.Dial(d.f.Nodes[a.node].API, config.TLS(d.f.TLS))
+	client, err := api.Dial(d.f.Nodes[a.node].API, d.f.TLS)
 	if err != nil {
 		a.err = err
 		return
