@@ -5,14 +5,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/tables"
 )
 
@@ -101,22 +98,4 @@ func removeVIPs(h *netlink.Handle, added *ebpf.Map, keep func(netip.Addr) bool) 
 		}
 	}
 	return nil
-}
-
-// removeAdded removes every VIP that the agent of pinDir added.
-func removeAdded(pinDir string) error {
-	added, err := ebpf.LoadPinnedMap(filepath.Join(pinDir, kernel.DirMaps, "host_added"), nil)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer added.Close()
-	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	return removeVIPs(h, added, func(netip.Addr) bool { return false })
 }

@@ -184,14 +184,3 @@ func Pins(interfaces []string) map[string]string {
 
 // linkSockops is the name of host_sockops' link.
 const linkSockops = "sockops"
-
-// detachFilters removes the programs that are filters, in the calling thread's
-// namespace.
-func detachFilters() error {
-	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	return errors.Join(detachClassic(h, classicOut, nil), detachClassic(h, classicAccept, nil))
-}

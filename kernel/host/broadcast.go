@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/wire"
@@ -28,46 +27,14 @@ import (
 // burst. Beyond, an error is forgotten as one that was lost on its way.
 const copyFrames = 20000
 
-// broadcaster sends copies on any interface of its network namespace.
-type broadcaster struct {
-	fd int
-	// A bucket of frames; the reader of asks alone uses it.
-	frames float64
-	filled time.Time
-}
-
-// openBroadcaster belongs to the calling thread's network namespace.
-func openBroadcaster() (*broadcaster, error) {
-	// Protocol 0: the socket sends and receives nothing.
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open a packet socket: %w; run as root, or with CAP_NET_RAW", err)
-	}
-	return &broadcaster{fd: fd, frames: copyFrames, filled: time.Now()}, nil
-}
-
-func (b *broadcaster) close() { unix.Close(b.fd) }
-
-// take says whether n frames may be sent now.
-func (b *broadcaster) take(n int, now time.Time) bool {
-	b.frames = min(copyFrames, b.frames+copyFrames*now.Sub(b.filled).Seconds())
-	b.filled = now
-	if b.frames < float64(n) {
-		return false
-	}
-	b.frames -= float64(n)
-	return true
-}
-
-// send sends a copy of packet (from its IP header on) to a slot.
-func (b *broadcaster) send(ifindex uint32, from net.HardwareAddr, slot uint16, packet []byte) error {
+// copyTo sends a copy of packet (from its IP header on) to a slot.
+func (a *Agent) copyTo(ifindex uint32, from net.HardwareAddr, slot uint16, packet []byte) error {
 	none := [wire.FaildChain]uint16{wire.FaildNone, wire.FaildNone, wire.FaildNone}
 	to, err := wire.EncodeFaild(wire.Faild{Kind: wire.FaildCopy, Current: slot, Previous: none})
 	if err != nil {
 		return err
 	}
-	frame := wire.Link{Dst: to, Src: wire.MAC(from)}.Frame(packet)
-	return unix.Sendto(b.fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: int(ifindex), Halen: 6})
+	return a.frames.Send(ifindex, wire.Link{Dst: to, Src: wire.MAC(from)}.Frame(packet))
 }
 
 // serveAsks sends what the program hands up until ctx ends.
@@ -111,12 +78,12 @@ func (a *Agent) broadcast(ask *bpf.HostAsk) {
 		}
 	}
 	a.peers.mu.Unlock()
-	if !a.broadcaster.take(len(to), time.Now()) {
+	if !a.frames.Take(len(to), time.Now()) {
 		return
 	}
 	a.copies.Add(uint64(len(to)))
 	for _, slot := range to {
-		if err := a.broadcaster.send(ask.Ifindex, from, slot, ask.Packet[:ask.Length]); err != nil {
+		if err := a.copyTo(ask.Ifindex, from, slot, ask.Packet[:ask.Length]); err != nil {
 			a.log.Debug("copy an ICMP error", "slot", slot, "error", err)
 		}
 	}

@@ -7,14 +7,15 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/scheme/beamer"
 	"github.com/fairlead/fairlead/tables"
 )
 
 // Counters are sums over all CPUs since the maps were made.
 type Counters struct {
-	VIPs    []VIPCounters // by ascending id
-	Reasons []ReasonCount // every one of the closed set, in the enum's order
+	VIPs    []VIPCounters        // by ascending id
+	Reasons []kernel.ReasonCount // every one of the closed set, in the enum's order
 }
 
 // VIPCounters counts one VIP's packets; bytes are from layer 3 on, without
@@ -28,13 +29,6 @@ type VIPCounters struct {
 	Live               [2]uint64
 	LiveWithoutCookie  uint64
 	LiveParityEpoch    [2]uint32 // which epoch Live's parities stand for
-}
-
-// ReasonCount is how many packets met a reason, by its name in the metrics
-// (lower case, without the FL_HOST_ of the enum).
-type ReasonCount struct {
-	Name           string
-	Packets, Bytes uint64
 }
 
 // Live is a VIP's established connections.
@@ -92,19 +86,9 @@ func (a *Agent) Counters() (Counters, error) {
 		}
 		c.VIPs = append(c.VIPs, v)
 	}
-	for r := range reasonNames {
-		var cpus []bpf.Count
-		if err := a.set.HostReasons.Lookup(uint32(r), &cpus); err != nil {
-			return c, fmt.Errorf("map host_reasons: %w", err)
-		}
-		n := ReasonCount{Name: reasonNames[r]}
-		for _, p := range cpus {
-			n.Packets += p.Packets
-			n.Bytes += p.Bytes
-		}
-		c.Reasons = append(c.Reasons, n)
-	}
-	return c, nil
+	var err error
+	c.Reasons, err = kernel.ReadReasons(a.set.HostReasons, reasonNames)
+	return c, err
 }
 
 // Live counts the established connections of each VIP, by its id.

@@ -4,14 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
-	"github.com/fairlead/fairlead/kernel"
 )
 
 // host_notes is what the agent changed in its network namespace besides
@@ -82,23 +77,8 @@ func (n notes) of(kind uint32) ([]note, error) {
 	return list, nil
 }
 
-// undoNotes undoes all that the agent of pinDir noted. It must run in the
-// agent's network namespace.
-func undoNotes(pinDir string) error {
-	m, err := ebpf.LoadPinnedMap(filepath.Join(pinDir, kernel.DirMaps, "host_notes"), nil)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	n := notes{m}
-	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-	if err != nil {
-		return err
-	}
-	defer h.Close()
+// undoNotes undoes all that was noted. It must run in the agent's network namespace.
+func undoNotes(h *netlink.Handle, n notes) error {
 	errs := []error{setPromiscuous(h, n, nil)}
 	p, err := openPathManager()
 	switch {

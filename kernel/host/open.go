@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -63,14 +64,14 @@ type Agent struct {
 	ns      netns.NsHandle
 
 	// For VIPs of schemes beamer and faild.
-	hops        *nexthop.Watcher
-	diag        *diag
-	state       *states
-	notes       notes
-	broadcaster *broadcaster
-	copies      atomic.Uint64 // of ICMP errors, sent
-	peers       peerTable
-	counts      counts
+	hops   *nexthop.Watcher
+	diag   *diag
+	state  *states
+	notes  notes
+	frames *kernel.Frames
+	copies atomic.Uint64 // of ICMP errors, sent
+	peers  peerTable
+	counts counts
 
 	mu      sync.Mutex
 	table   *tables.HostTable  // what is applied
@@ -106,7 +107,7 @@ func Open(o Options, log *slog.Logger) (a *Agent, err error) {
 	defer func() {
 		if err != nil {
 			if folder.Fresh { // what we began is ours to undo
-				err = errors.Join(err, detachFilters())
+				err = errors.Join(err, takeBack(o.PinDir))
 			}
 			folder.Abandon()
 			a.release()
@@ -249,5 +250,28 @@ func (a *Agent) release() {
 // balancers end with it. It must run in the agent's network namespace.
 // Nothing pinned is no error.
 func Unload(pinDir string) error {
-	return kernel.Unload(pinDir, detachFilters, func() error { return removeAdded(pinDir) }, func() error { return undoNotes(pinDir) })
+	return kernel.Unload(pinDir, func() error { return takeBack(pinDir) })
+}
+
+// takeBack undoes what the agent of pinDir changed in the calling thread's network
+// namespace beside what its links do.
+func takeBack(pinDir string) error {
+	s, err := kernel.OpenSet(pinDir, nil)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	errs := []error{detachClassic(h, classicOut, nil), detachClassic(h, classicAccept, nil)}
+	if added := s.Maps["host_added"]; added != nil {
+		errs = append(errs, removeVIPs(h, added, func(netip.Addr) bool { return false }))
+	}
+	if m := s.Maps["host_notes"]; m != nil {
+		errs = append(errs, undoNotes(h, notes{m}))
+	}
+	return errors.Join(errs...)
 }

@@ -33,7 +33,7 @@ func (a *Agent) openOwn() (err error) {
 	if a.diag, err = openDiag(); err != nil {
 		return wrap(err)
 	}
-	if a.broadcaster, err = openBroadcaster(); err != nil {
+	if a.frames, err = kernel.OpenFrames(copyFrames); err != nil {
 		return wrap(err)
 	}
 	if a.joins, err = openJoins(); err != nil {
@@ -56,9 +56,7 @@ func (a *Agent) closeOwn() {
 	if a.diag != nil {
 		a.diag.close()
 	}
-	if a.broadcaster != nil {
-		a.broadcaster.close()
-	}
+	a.frames.Close()
 	a.joins.close()
 	if a.ns.IsOpen() {
 		a.ns.Close()

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/kernel/host/hosttest"
+	"github.com/fairlead/fairlead/kernel/kerneltest"
 	choices "github.com/fairlead/fairlead/vip"
 )
 
@@ -237,35 +238,11 @@ func TestVIPThatCannotComeBack(t *testing.T) {
 // An agent that cannot look, having no descriptor left, takes nothing to be gone.
 func TestLookingFails(t *testing.T) {
 	r := newRig(t, "2", assignment(choices.L2, hosttest.Server4, hosttest.Server4, 12))
-	undo := oneDescriptor(t) // for the namespace to come back to
+	undo := kerneltest.OneDescriptor(t) // for the namespace to come back to
 	r.agent.tend()
 	undo()
 	s := r.agent.Status()
 	if len(s.Warnings) != 1 || !strings.Contains(s.Warnings[0], "too many open files") || s.Interfaces[0].Mode != "native" || s.Interfaces[0].Egress != egressTCX {
 		t.Errorf("%+v, warnings %q", s.Interfaces, s.Warnings)
-	}
-}
-
-// oneDescriptor leaves this process one more file to open, until undone.
-func oneDescriptor(t *testing.T) (undo func()) {
-	t.Helper()
-	f, err := os.Open("/") // it gets the lowest number that is free
-	if err != nil {
-		t.Fatal(err)
-	}
-	free := uint64(f.Fd())
-	f.Close()
-	var was, few unix.Rlimit
-	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &was); err != nil {
-		t.Fatal(err)
-	}
-	few.Cur, few.Max = free+1, was.Max
-	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, &few, nil); err != nil {
-		t.Fatal(err)
-	}
-	return func() {
-		if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, &was, nil); err != nil {
-			t.Fatal(err)
-		}
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -24,36 +24,11 @@ import (
 // one burst. Beyond, what is asked is forgotten, as a lost packet would be.
 const askFrames = 20000
 
-// asker sends frames on any interface of its network namespace.
+// asker sends frames as the program forwards packets.
 type asker struct {
-	fd               int
+	*kernel.Frames
 	source4, source6 netip.Addr
-	// A bucket of frames; ServeAsks alone uses it.
-	frames float64
-	filled time.Time
 }
-
-// take says whether n frames may be sent now.
-func (a *asker) take(n int, now time.Time) bool {
-	a.frames = min(askFrames, a.frames+askFrames*now.Sub(a.filled).Seconds())
-	a.filled = now
-	if a.frames < float64(n) {
-		return false
-	}
-	a.frames -= float64(n)
-	return true
-}
-
-func newAsker() (*asker, error) {
-	// Protocol 0: the socket sends and receives nothing.
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open a packet socket: %w; run as root, or with CAP_NET_RAW", err)
-	}
-	return &asker{fd: fd, filled: time.Now()}, nil
-}
-
-func (a *asker) close() { unix.Close(a.fd) }
 
 // ServeAsks sends what the program hands up until ctx ends.
 func (l *LB) ServeAsks(ctx context.Context) error {
@@ -109,7 +84,7 @@ func (l *LB) ask(vip uint32, packet []byte) {
 		}
 	}
 	l.mu.Unlock()
-	if !l.asker.take(len(lines), time.Now()) {
+	if !l.asker.Take(len(lines), time.Now()) {
 		return
 	}
 	for _, line := range lines {
@@ -143,8 +118,7 @@ func (a *asker) send(line bpf.Line, packet []byte) error {
 	}
 	link := wire.Link{VLAN: uint16(line.MacSrc >> 48)}
 	link.Dst, link.Src = macOf(line.MacDst), macOf(line.MacSrc)
-	frame := link.Frame(packet)
-	return unix.Sendto(a.fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: int(line.Ifindex), Halen: 6})
+	return a.Send(line.Ifindex, link.Frame(packet))
 }
 
 func macOf(word uint64) (m wire.MAC) {

@@ -10,14 +10,15 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/tables"
 )
 
 // Counters are what packets left behind since the balancer was loaded; they
 // never go down while a VIP lives, whatever happens to its servers.
 type Counters struct {
-	VIPs    []VIPCounters // by id
-	Reasons []ReasonCount // every reason, in the order of enum fl_reason
+	VIPs    []VIPCounters        // by id
+	Reasons []kernel.ReasonCount // every reason, in the order of enum fl_reason
 }
 
 // VIPCounters are one VIP's.
@@ -44,12 +45,6 @@ type ServerCounters struct {
 	Bytes   uint64 // as they came in, from layer 3 on
 	Opened  uint64 // new connections
 	Open    int64  // open connections, counted from SYN, FIN and RST
-}
-
-// ReasonCount is why packets were passed, forwarded, answered or dropped.
-type ReasonCount struct {
-	Name           string // without FL_, in lower case
-	Packets, Bytes uint64
 }
 
 // Counters reads all counters.
@@ -83,19 +78,8 @@ func readCounters(o *objects, f inForce) (Counters, error) {
 		c.VIPs = append(c.VIPs, v)
 	}
 	sort.Slice(c.VIPs, func(i, j int) bool { return c.VIPs[i].ID < c.VIPs[j].ID })
-	for r := range bpf.ReasonCount {
-		var cpus []bpf.Count
-		if err := o.Maps[mapReasons].Lookup(uint32(r), &cpus); err != nil {
-			return c, fmt.Errorf("counter of reason %d: %w", r, err)
-		}
-		n := ReasonCount{Name: ReasonName(uint32(r))}
-		for _, x := range cpus {
-			n.Packets += x.Packets
-			n.Bytes += x.Bytes
-		}
-		c.Reasons = append(c.Reasons, n)
-	}
-	return c, nil
+	c.Reasons, err = kernel.ReadReasons(o.Maps[mapReasons], reasonNames)
+	return c, err
 }
 
 func readVIPCounters(o *objects, id uint32, r tables.Range, carried map[carriedKey]carriedCount) (VIPCounters, error) {

@@ -74,7 +74,7 @@ type LB struct {
 	ns      netns.NsHandle
 	hops    *nexthop.Watcher
 	netlink *netlink.Handle
-	asker   *asker
+	asker   asker
 	random  *rand.Rand
 	jiffies kernel.Jiffies
 
@@ -148,7 +148,7 @@ func Open(o Options, log *slog.Logger) (lb *LB, err error) {
 	if l.netlink, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return nil, fmt.Errorf("open netlink: %w", err)
 	}
-	if l.asker, err = newAsker(); err != nil {
+	if l.asker.Frames, err = kernel.OpenFrames(askFrames); err != nil {
 		return nil, err
 	}
 	if err := finishSwap(o.PinDir, log); err != nil {
@@ -183,14 +183,20 @@ func (l *LB) load() error {
 	if err != nil {
 		return err
 	}
+	err = l.loadOver(pinned)
+	if l.old == nil {
+		pinned.close()
+	}
+	return err
+}
+
+func (l *LB) loadOver(pinned *objects) error {
 	spec, err := l.spec()
 	if err != nil {
-		pinned.close()
 		return err
 	}
 	fresh, err := l.nothingRuns(pinned)
 	if err != nil {
-		pinned.close()
 		return err
 	}
 	l.folder.Fresh = fresh
@@ -200,39 +206,17 @@ func (l *LB) load() error {
 	}
 	set, err := kernel.Load(spec, "the balancer's programs", replacements, l.log)
 	if err != nil {
-		pinned.close()
 		return err
 	}
 	l.set = &objects{Set: set}
-	if err := l.loadHealth(); err != nil {
-		pinned.close()
-		return err
-	}
-	for _, step := range []func() error{l.set.writeLayout, l.syncInputs} {
+	for _, step := range []func() error{l.loadHealth, l.set.writeLayout, l.syncInputs} {
 		if err := step(); err != nil {
-			pinned.close()
 			return err
 		}
 	}
 	if !fits {
-		// Packets stay with the old set until Apply has filled the new one.
-		l.old = pinned
-		l.log.Info("what is pinned has another layout or other sizes: a new set is loaded beside it and takes over with the next assignment", "pin_dir", l.folder.Dir)
-		layout, err := pinned.layout()
-		if l.oldReadable = err == nil && layout == layoutVersion; l.oldReadable {
-			if l.oldForce, err = readForce(pinned); err != nil {
-				return fmt.Errorf("read the tables in force: %w", err)
-			}
-		}
-		if err := l.adoptClock(pinned); err != nil {
-			return err
-		}
-		if l.oldReadable {
-			return l.readBuckets()
-		}
-		return nil
+		return l.keepBeside(pinned)
 	}
-	defer pinned.close()
 	if err := l.enforce(pinned, fresh); err != nil {
 		return err
 	}
@@ -253,7 +237,23 @@ func (l *LB) load() error {
 	if !fresh {
 		l.log.Info("adopted what was pinned", "pin_dir", l.folder.Dir, "vips", len(l.force.ranges))
 	}
-	return nil
+	return l.folder.Settle(l.folder.Holds)
+}
+
+// keepBeside leaves packets with the old set until Apply has filled the new one.
+func (l *LB) keepBeside(old *objects) error {
+	l.old = old
+	l.log.Info("what is pinned has another layout or other sizes: a new set is loaded beside it and takes over with the next assignment", "pin_dir", l.folder.Dir)
+	layout, err := old.layout()
+	if l.oldReadable = err == nil && layout == layoutVersion; l.oldReadable {
+		if l.oldForce, err = readForce(old); err != nil {
+			return fmt.Errorf("read the tables in force: %w", err)
+		}
+	}
+	if err := l.adoptClock(old); err != nil || !l.oldReadable {
+		return err
+	}
+	return l.readBuckets()
 }
 
 // nothingRuns says that what is pinned never came into force: the process that
@@ -284,7 +284,7 @@ func (l *LB) enforce(before *objects, fresh bool) error {
 		return err
 	}
 	l.attached = true
-	return l.folder.Settle(l.folder.Holds)
+	return nil
 }
 
 // spec is this build's programs and maps, sized and with their constants.
@@ -413,10 +413,7 @@ func (l *LB) release() {
 	if l.netlink != nil {
 		l.netlink.Close()
 	}
-	if l.asker != nil {
-		l.asker.close()
-		l.asker = nil // its number may be another file's when Close is called again
-	}
+	l.asker.Close()
 	l.folder.Close()
 }
 

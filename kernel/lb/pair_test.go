@@ -109,7 +109,7 @@ func (t *Twin) drainShared() error {
 }
 
 func tableConstants(spec *ebpf.CollectionSpec, t *model.Tables) error {
-	l := &LB{o: Options{Source4: t.Source4, Source6: t.Source6, Steer: t.Steering}, asker: &asker{}}
+	l := &LB{o: Options{Source4: t.Source4, Source6: t.Source6, Steer: t.Steering}, asker: asker{}}
 	c, err := l.constants()
 	if err != nil {
 		return err

@@ -10,9 +10,9 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/kernel"
+	"github.com/fairlead/fairlead/kernel/kerneltest"
 )
 
 // attached are the ids of the balancer's pinned links that are attached.
@@ -150,35 +150,11 @@ func TestLookingFails(t *testing.T) {
 	w := newWired(t)
 	l := w.open(w.options())
 	w.mustApply(l, assignment(1, 11))
-	undo := oneDescriptor(t) // for the namespace to come back to
+	undo := kerneltest.OneDescriptor(t) // for the namespace to come back to
 	l.tend()
 	undo()
 	s := l.Status()
 	if len(s.Astray) != 1 || !strings.Contains(s.Astray[0], "too many open files") || s.Interfaces[0].Mode != "native" || s.Interfaces[0].Egress != "tcx" {
 		t.Errorf("status %+v, %q", s.Interfaces, s.Astray)
-	}
-}
-
-// oneDescriptor leaves this process one more file to open, until undone.
-func oneDescriptor(t *testing.T) (undo func()) {
-	t.Helper()
-	f, err := os.Open("/") // it gets the lowest number that is free
-	if err != nil {
-		t.Fatal(err)
-	}
-	free := uint64(f.Fd())
-	f.Close()
-	var was, few unix.Rlimit
-	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &was); err != nil {
-		t.Fatal(err)
-	}
-	few.Cur, few.Max = free+1, was.Max
-	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, &few, nil); err != nil {
-		t.Fatal(err)
-	}
-	return func() {
-		if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, &was, nil); err != nil {
-			t.Fatal(err)
-		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/kernel"
 )
 
 // Counters are all that the program counts, since its maps were made; hops
@@ -18,7 +19,7 @@ type Counters struct {
 	// Hops that are there, in no order.
 	Hops []HopCounters
 	// Passed are packets that were left to the kernel, by reason, all reasons.
-	Passed []ReasonCount
+	Passed []kernel.ReasonCount
 }
 
 // Ways are forwarded packets by how their hop was chosen (pathsel.How).
@@ -37,12 +38,6 @@ type HopCounters struct {
 	ID    HopID
 	Ways  Ways
 	Bytes uint64
-}
-
-// ReasonCount is why packets were left to the kernel.
-type ReasonCount struct {
-	Name           string // of FL_ROUTER_REASONS, in lower case
-	Packets, Bytes uint64 // bytes of the frames
 }
 
 // Counters reads all counters.
@@ -66,7 +61,7 @@ func (p *Plane) Counters() (Counters, error) {
 		c.Hops = append(c.Hops, HopCounters{ID: id, Ways: ways(n), Bytes: n.Bytes})
 	}
 	c.Ways, c.Bytes = ways(total), total.Bytes
-	c.Passed, err = p.set.passed()
+	c.Passed, err = kernel.ReadReasons(p.set.Maps[bpf.RouterMapReasons], reasonNames)
 	return c, err
 }
 
@@ -121,21 +116,4 @@ func (s *set) carry(index uint32) error {
 		return fmt.Errorf("counters of hop %d: %w", index, err)
 	}
 	return nil
-}
-
-// passed reads the counters of all reasons.
-func (s *set) passed() (all []ReasonCount, err error) {
-	for r := range uint32(bpf.RouterReasonCount) {
-		var cpus []bpf.RouterCount
-		if err := s.Maps[bpf.RouterMapReasons].Lookup(r, &cpus); err != nil {
-			return nil, fmt.Errorf("counter of reason %d: %w", r, err)
-		}
-		n := ReasonCount{Name: ReasonName(r)}
-		for _, x := range cpus {
-			n.Packets += x.Packets
-			n.Bytes += x.Bytes
-		}
-		all = append(all, n)
-	}
-	return all, nil
 }

@@ -15,6 +15,3 @@ var reasonOf = map[RouteKind]bpf.RouterReason{
 	Connected:   bpf.RouterPassConnected,
 	Beyond:      bpf.RouterPassBeyond,
 }
-
-// ReasonName is the name of a reason's number.
-func ReasonName(reason uint32) string { return bpf.RouterReason(reason).String() }
