@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/hash"
+	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/wire"
 )
@@ -124,14 +125,13 @@ func openBalancer(names []string, limit int, sets ...flowSet) (*balancer, error)
 	// So that a table that was kept is put back in a millisecond.
 	spec.Maps["flows"].Flags |= unix.BPF_F_MMAPABLE
 	source6 := words(netip.MustParseAddr("fd00:254::"))
-	for name, v := range map[string]any{
+	err = kernel.SetConstants(spec, map[string]any{
 		"flow_buckets": buckets, "jiffy_mult": uint64(1), "steering": steering,
 		"source4": be32("10.254.0.0"), "source4_mask": be32("0.0.255.255"),
 		"source6": source6, "source6_mask": words(netip.MustParseAddr("::ffff:ffff")),
-	} {
-		if err := spec.Variables[name].Set(v); err != nil {
-			return nil, fmt.Errorf("set %s: %w", name, err)
-		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	b := &balancer{random: rand.New(rand.NewPCG(seed, 1)), hashes: h, ids: map[string]uint32{}, tables: map[string][]byte{}}
 	if err := spec.LoadAndAssign(&b.o, nil); err != nil {

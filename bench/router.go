@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/fabric/pathsel"
+	"github.com/fairlead/fairlead/kernel/router"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -140,20 +141,15 @@ func openForwarder(c routerCase) (f *forwarder, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for name, n := range map[string]uint32{routerMapInputs: 16, routerMapRoutes4: routerRoutes + 1, routerMapRoutes6: routerRoutes + 1,
-		routerMapGroups: 1, routerMapHops: routerHops, routerMapHopCounts: routerHops, routerMapBenchFlows: flowCount} {
-		spec.Maps[name].MaxEntries = n
+	if err := router.Configure(spec, f.selector, "bench"); err != nil {
+		return nil, err
 	}
-	for name, v := range map[string]any{routerVarSelector: f.selector.Material(), routerVarSeed: pathsel.NewRouter(f.selector, "bench").Seed()} {
-		if err := spec.Variables[name].Set(v); err != nil {
-			return nil, fmt.Errorf("set %s: %w", name, err)
-		}
-	}
+	spec.Maps[routerMapBenchFlows].MaxEntries = flowCount
 	if err := spec.LoadAndAssign(&f.o, nil); err != nil {
 		return nil, fmt.Errorf("load the program: %w", err)
 	}
 	f.packet()
-	for _, fill := range []func() error{f.fillHops, f.fillRoutes, f.fillFlows} {
+	for _, fill := range []func() error{f.fillTables, f.fillFlows} {
 		if err := fill(); err != nil {
 			f.o.Close()
 			return nil, fmt.Errorf("fill the tables: %w", err)
@@ -162,52 +158,26 @@ func openForwarder(c routerCase) (f *forwarder, err error) {
 	return f, nil
 }
 
-// fillHops writes the way in, the hops and their group.
-func (f *forwarder) fillHops() error {
-	mac := func(m wire.MAC) uint64 { return binary.LittleEndian.Uint64(append(m[:], 0, 0)) }
-	input := mac(routerMAC) | uint64(bpf.InputIPV4|bpf.InputIPV6)<<48
-	if err := f.o.Inputs.Put(bpf.InputKey{Ifindex: loopback}, input); err != nil {
-		return err
-	}
-	var hops []pathsel.Hop
-	var group bpf.RouterGroup
+// fillTables writes the way in, a group of hops, the routes that packets take to it
+// and others of their length.
+func (f *forwarder) fillTables() error {
+	t := router.Tables{Devices: []router.Device{{Ifindex: loopback, Name: "lo", MAC: routerMAC, IPv4: true, IPv6: true}}, Groups: make([]router.Group, 1)}
 	for i := range routerHops {
-		h := bpf.Hop{MacDst: mac(wire.MAC{2, 2, 0, 0, 0, byte(i)}), MacSrc: mac(wire.MAC{2, 1, 0, 0, 0, byte(i)}),
-			Ifindex: uint32(10 + i), Mtu: 1500, Device: uint32(10 + i)}
-		if err := f.o.Hops.Put(uint32(i), h); err != nil {
-			return err
-		}
-		hops = append(hops, pathsel.Hop{Port: i, Weight: 1})
-		group.Hop[i] = uint16(i)
+		id := router.HopID{Device: 10 + i, Gateway: netip.AddrFrom4([4]byte{10, 255, 0, byte(i)})}
+		t.Hops = append(t.Hops, router.Hop{ID: id, Ifindex: id.Device, Source: wire.MAC{2, 1, 0, 0, 0, byte(i)}, MAC: wire.MAC{2, 2, 0, 0, 0, byte(i)},
+			MTU: 1500, Port: i, Usable: true, Redirect: true})
+		t.Groups[0] = append(t.Groups[0], router.Member{Hop: id, Weight: 1})
+		t.Ports = append(t.Ports, i)
 	}
-	g, err := f.selector.Group(hops, 1<<routerHops-1)
-	if err != nil {
-		return err
-	}
-	c := &group.Choice
-	c.Ports, c.Known, c.Count, c.Even, c.Hop, c.Last = g.Ports, g.Known, g.Count, g.Even, g.Hop, g.Last
-	return f.o.Groups.Put(uint32(0), group)
-}
-
-// fillRoutes writes the route that packets take and others of its length.
-func (f *forwarder) fillRoutes() error {
 	for i := range routerRoutes + 1 {
-		k4 := bpf.Route4{Bits: 24, Addr: be32(fmt.Sprintf("10.%d.0.0", i))}
-		net := netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 0, byte(0x10 + i)})
+		to4, to6 := netip.AddrFrom4([4]byte{10, byte(i)}), netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 0, byte(0x10 + i)})
 		if i == 0 {
-			k4.Addr, net = be32("203.0.113.0"), routerTo[true].Addr()
+			to4, to6 = routerTo[false].Addr(), routerTo[true].Addr()
 		}
-		a := net.As16()
-		k6 := bpf.Route6{Bits: 48, Addr: [4]uint32{binary.LittleEndian.Uint32(a[:]), binary.LittleEndian.Uint32(a[4:])}}
-		group := uint32(bpf.RouteGroup) << 30
-		if err := f.o.Routes4.Put(k4, group); err != nil {
-			return err
-		}
-		if err := f.o.Routes6.Put(k6, group); err != nil {
-			return err
-		}
+		t.Routes = append(t.Routes, router.Route{Prefix: netip.PrefixFrom(to4, 24)}, router.Route{Prefix: netip.PrefixFrom(to6, 48)})
 	}
-	return nil
+	return router.Fill(map[string]*ebpf.Map{routerMapInputs: f.o.Inputs, routerMapHops: f.o.Hops, routerMapGroups: f.o.Groups,
+		routerMapRoutes4: f.o.Routes4, routerMapRoutes6: f.o.Routes6}, f.selector, t)
 }
 
 // fillFlows makes the flows: random, or steered to a hop each.

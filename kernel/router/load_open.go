@@ -146,14 +146,30 @@ func (p *Plane) spec() (*ebpf.CollectionSpec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the router's program: %w", err)
 	}
+	addOwnMaps(spec)
+	return spec, Configure(spec, p.o.Selector, p.o.Name)
+}
+
+// Configure sizes the maps of the program and sets its constants, for a router of
+// that name.
+func Configure(spec *ebpf.CollectionSpec, s *pathsel.Selector, name string) error {
 	for name, size := range map[string]uint32{bpf.RouterMapInputs: maxInputs, bpf.RouterMapRoutes4: maxRoutes, bpf.RouterMapRoutes6: maxRoutes,
 		bpf.RouterMapGroups: maxGroups, bpf.RouterMapHops: maxHops, bpf.RouterMapHopCounts: maxHops} {
 		spec.Maps[name].MaxEntries = size
 	}
-	addOwnMaps(spec)
-	s := p.o.Selector
-	return spec, kernel.SetConstants(spec, map[string]any{
-		bpf.RouterVarSelector: s.Material(), bpf.RouterVarSeed: pathsel.NewRouter(s, p.o.Name).Seed()})
+	return kernel.SetConstants(spec, map[string]any{
+		bpf.RouterVarSelector: s.Material(), bpf.RouterVarSeed: pathsel.NewRouter(s, name).Seed()})
+}
+
+// Fill has a program that is configured, and attached nowhere, go by tables: to
+// measure it. Its maps are by their names in the program.
+func Fill(maps map[string]*ebpf.Map, s *pathsel.Selector, t Tables) (err error) {
+	p := &Plane{o: Options{Selector: s}, set: &set{Set: &kernel.Set{Maps: maps}}}
+	if p.state, err = readState(p.set); err != nil {
+		return err
+	}
+	defer p.set.unmap()
+	return newChange(p, &t).run(func() error { return nil })
 }
 
 // Close lets go of everything; it stays pinned and attached.
