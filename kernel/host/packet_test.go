@@ -2,7 +2,6 @@ package host
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -126,193 +125,15 @@ func (p *packets) cookie(client, vip netip.AddrPort, slot, epoch, ageMS uint32) 
 	return l.WireTS(l.Encode(hash.Tuple(packetKeys[epoch], client, vip.Port()), slot, epoch), packetNow-ageMS)
 }
 
-// model is host_in, written to be plain. It returns what the program must.
+// model is what host_in must return, by the scheme's model.
 func (p *packets) model(frame []byte) (uint32, []byte) {
-	same := bytes.Clone(frame)
-	be16 := func(b []byte, at int) int { return int(binary.BigEndian.Uint16(b[at:])) }
-	if len(frame) < 14 {
-		return xdpPass, same
+	h := cheetah.Host{Layout: p.layout(), Keys: packetKeys, Epochs: packetEpochs, Slots: [2]uint32{packetSlot, packetOldSlot}, NowMS: packetNow, ClockD: packetD,
+		Services: []cheetah.Service{{VIP: packetVIP4, Tunnel: packetTunnel4}, {VIP: packetVIP6, Tunnel: packetTunnel6}}}
+	out, ok := h.In(frame)
+	if !ok {
+		return xdpDrop, out
 	}
-	l3, kind := 14, be16(frame, 12)
-	if kind == wire.EtherTypeVLAN {
-		if len(frame) < 18 {
-			return xdpPass, same
-		}
-		l3, kind = 18, be16(frame, 16)
-	}
-	packet := frame[l3:]
-	var outer netip.Addr
-	tunnel := func(b []byte, next byte) ([]byte, int) {
-		if next == wire.ProtoUDP {
-			if len(b) < 12 || be16(b, 2) != wire.GUEPort || b[8] != 0 || b[10] != 0 || b[11] != 0 {
-				return nil, 0
-			}
-			next, b = b[9], b[12:]
-		}
-		switch next {
-		case wire.ProtoIPIP:
-			return b, wire.EtherTypeIPv4
-		case wire.ProtoIPv6:
-			return b, wire.EtherTypeIPv6
-		}
-		return nil, 0
-	}
-	inner, innerKind := packet, kind
-	switch kind {
-	case wire.EtherTypeIPv4:
-		if len(packet) < 20 || packet[0]>>4 != 4 {
-			return xdpPass, same
-		}
-		header := int(packet[0]&15) * 4
-		if header >= 20 && be16(packet, 6)&0x3fff == 0 {
-			outer = netip.AddrFrom4([4]byte(packet[16:]))
-			if b, k := tunnel(packet[min(header, len(packet)):], packet[9]); k != 0 {
-				inner, innerKind = b, k
-			}
-		}
-	case wire.EtherTypeIPv6:
-		if len(packet) < 40 || packet[0]>>4 != 6 {
-			return xdpPass, same
-		}
-		outer = netip.AddrFrom16([16]byte(packet[24:]))
-		if b, k := tunnel(packet[40:], packet[6]); k != 0 {
-			inner, innerKind = b, k
-		}
-	default:
-		return xdpPass, same
-	}
-	cut := len(packet) - len(inner)
-
-	var src, dst netip.Addr
-	var proto byte
-	var l4 []byte
-	l4At := 0 // in inner
-	fragment := false
-	if innerKind == wire.EtherTypeIPv4 {
-		if len(inner) < 20 || inner[0]>>4 != 4 {
-			return xdpPass, same
-		}
-		header, total := int(inner[0]&15)*4, be16(inner, 2)
-		if header < 20 || total < header || total > len(inner) {
-			return xdpPass, same
-		}
-		src, dst = netip.AddrFrom4([4]byte(inner[12:])), netip.AddrFrom4([4]byte(inner[16:]))
-		proto, l4, l4At = inner[9], inner[header:total], header
-		fragment = be16(inner, 6)&0x3fff != 0
-	} else {
-		if len(inner) < 40 || inner[0]>>4 != 6 {
-			return xdpPass, same
-		}
-		header, total := 40, 40+be16(inner, 4)
-		proto = inner[6]
-		for n := 0; !fragment && (proto == 0 || proto == 43 || proto == 44 || proto == 60); n++ {
-			if len(inner) < header+8 {
-				return xdpPass, same
-			}
-			length := 8
-			if proto == 44 {
-				fragment = be16(inner, header+2)&0xfff9 != 0 // else atomic: whole (RFC 6946)
-			} else {
-				length += int(inner[header+1]) * 8
-			}
-			if proto, header = inner[header], header+length; n == 7 && !fragment {
-				return xdpPass, same
-			}
-		}
-		if total > len(inner) || header > total {
-			return xdpPass, same
-		}
-		src, dst = netip.AddrFrom16([16]byte(inner[8:])), netip.AddrFrom16([16]byte(inner[24:]))
-		l4, l4At = inner[header:total], header
-	}
-	var sport, dport uint16
-	if !fragment && (proto == wire.ProtoTCP || proto == wire.ProtoUDP) {
-		if len(l4) < 8 {
-			return xdpPass, same
-		}
-		sport, dport = uint16(be16(l4, 0)), uint16(be16(l4, 2))
-	}
-	vip, want := packetVIP4, packetTunnel4
-	if dst.Is6() {
-		vip, want = packetVIP6, packetTunnel6
-	}
-	icmp := byte(wire.ProtoICMP)
-	if dst.Is6() {
-		icmp = wire.ProtoICMPv6
-	}
-	service := !fragment && (proto == wire.ProtoTCP || proto == wire.ProtoUDP) && dport == vip.Port()
-	shared := fragment && (proto == wire.ProtoTCP || proto == wire.ProtoUDP) || !fragment && proto == icmp
-	if dst != vip.Addr() || !service && !shared || cut > 0 && outer != want {
-		return xdpPass, same
-	}
-
-	if cut > 0 && proto == icmp && !fragment && !forwarded(inner[l4At:], dst) {
-		return xdpDrop, same
-	}
-	out := append(bytes.Clone(frame[:l3]), bytes.Clone(inner)...)
-	binary.BigEndian.PutUint16(out[l3-2:], uint16(innerKind))
-	if congested := func() bool {
-		if kind == wire.EtherTypeIPv4 {
-			return packet[1]&3 == 3
-		}
-		return packet[1]>>4&3 == 3
-	}(); cut > 0 && congested {
-		if innerKind == wire.EtherTypeIPv4 && inner[1]&3 != 0 {
-			out[l3+1] |= 3
-			was, is := uint32(be16(inner, 0)), uint32(be16(out, l3))
-			sum := uint32(^uint16(be16(inner, 10))) + 0xffff - was + is
-			for sum>>16 != 0 {
-				sum = sum&0xffff + sum>>16
-			}
-			binary.BigEndian.PutUint16(out[l3+10:], ^uint16(sum))
-		} else if innerKind == wire.EtherTypeIPv6 && inner[1]>>4&3 != 0 {
-			out[l3+1] |= 0x30
-		}
-	}
-	if proto != wire.ProtoTCP || fragment {
-		return xdpPass, out
-	}
-	if len(l4) < 20 || int(l4[12]>>4)*4 < 20 || int(l4[12]>>4)*4 > len(l4) {
-		return xdpDrop, same
-	}
-	ts, ok, err := wire.FindTimestamp(l4[20 : int(l4[12]>>4)*4])
-	if err != nil && !ok {
-		return xdpDrop, same
-	}
-	if !ok || l4[13]&(wire.SYN|wire.ACK) == wire.SYN {
-		return xdpPass, out
-	}
-	l := p.layout()
-	field := l.Field(ts.Ecr, packetNow)
-	epoch := l.Epoch(field)
-	slot := l.Slot(hash.Tuple(packetKeys[epoch], netip.AddrPortFrom(src, sport), dport), field)
-	if packetEpochs>>epoch&1 == 0 || slot != packetSlot && slot != packetOldSlot {
-		return xdpPass, out
-	}
-	check := l3 + l4At + 16
-	at := l3 + l4At + 20 + ts.At + 4
-	before := bytes.Clone(out)
-	binary.BigEndian.PutUint32(out[at:], ts.Ecr-field<<l.Shift()-packetD)
-	fixChecksum(out, before, check, at, (20+ts.At)%2 == 1)
 	return xdpPass, out
-}
-
-// fixChecksum takes the changed bytes at..at+4 out of the checksum and puts
-// the new ones in, byte by byte.
-func fixChecksum(out, before []byte, check, at int, odd bool) {
-	sum := uint32(^binary.BigEndian.Uint16(out[check:]))
-	for i := range 4 {
-		shift := 8
-		if (i%2 == 1) != odd {
-			shift = 0
-		}
-		sum += 0xffff - uint32(before[at+i])<<shift
-		sum += uint32(out[at+i]) << shift
-	}
-	for sum>>16 != 0 {
-		sum = sum&0xffff + sum>>16
-	}
-	binary.BigEndian.PutUint16(out[check:], ^uint16(sum))
 }
 
 // agree compares program and model.

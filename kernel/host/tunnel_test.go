@@ -1,7 +1,6 @@
 package host
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -12,48 +11,6 @@ import (
 )
 
 // Which tunnels are taken, and what out of them.
-
-// forwarded: an ICMP message to the VIP that a balancer may have sent, echo or
-// an error about one of its connections.
-func forwarded(icmp []byte, vip netip.Addr) bool {
-	if len(icmp) < 8 {
-		return false
-	}
-	kind, quote := icmp[0], icmp[8:]
-	var src netip.Addr
-	var proto byte
-	later := false
-	if vip.Is4() {
-		if kind == 0 || kind == 8 {
-			return true
-		}
-		if kind != 3 && kind != 11 && kind != 12 || len(quote) < 20 || quote[0]>>4 != 4 || quote[0]&15 < 5 {
-			return false
-		}
-		src, proto, later = netip.AddrFrom4([4]byte(quote[12:])), quote[9], binary.BigEndian.Uint16(quote[6:])&0x1fff != 0
-		quote = quote[min(int(quote[0]&15)*4, len(quote)):]
-	} else {
-		if kind == 128 || kind == 129 {
-			return true
-		}
-		if kind < 1 || kind > 4 || len(quote) < 40 || quote[0]>>4 != 6 {
-			return false
-		}
-		src, proto = netip.AddrFrom16([16]byte(quote[8:])), quote[6]
-		quote = quote[40:]
-		if proto == 44 {
-			if len(quote) < 8 {
-				return false
-			}
-			proto, later = quote[0], binary.BigEndian.Uint16(quote[2:])&0xfff8 != 0
-			quote = quote[8:]
-		}
-	}
-	if src != vip || proto != wire.ProtoTCP && proto != wire.ProtoUDP {
-		return false
-	}
-	return later || len(quote) >= 8 && binary.BigEndian.Uint16(quote) == packetVIP4.Port()
-}
 
 // icmpMessages are messages to the VIP: those that a balancer sends, and others.
 func icmpMessages(client, vip netip.AddrPort) map[string][]byte {
