@@ -7,7 +7,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "../host/in.h"
-#include "../host/stamp.h"
+#include "../host/out.h"
 
 #define BENCH_PACKETS 16
 #define BENCH_HEAD 34 /* Ethernet and outer IPv4 */
@@ -151,7 +151,7 @@ struct bench_skb {
 	}
 
 BENCH_TC(bench_out_none, )
-BENCH_TC(bench_out, fl_stamp(skb))
+BENCH_TC(bench_out, fl_host_out(skb))
 
 struct bench_jiffies {
 	__u64 jiffies;

@@ -12,52 +12,16 @@
 #define FAIRLEAD_HOST_DECAP_H
 
 #include "csum.h"
-#include "packet.h"
-#include "question.h"
-
-struct fl_outer {
-	__u64 src[2];      /* outer source and destination, as in fl_host_vip */
-	__u64 dst[2];
-	__u16 hops_at;      /* their offset, unless hops_place is FL_HOPS_IN_NONE */
-	__u16 inner;       /* offset of the inner IP header; without a tunnel, of the
-	                    * packet's own */
-	__u16 cut;         /* bytes between the Ethernet header and inner */
-	__u16 inner_proto; /* ETH_P_IP or ETH_P_IPV6, BE */
-	__u16 l2_len;      /* 14, or 18 with a tag */
-	__u8 congested;    /* the outer header says: congestion experienced */
-	__u8 hops_place;   /* enum fl_hops_place */
-	__u8 ipv6;         /* the outer header is */
-	__u8 gue;          /* the tunnel is GUE */
-};
+#include "forward_gue.h"
 
 /* After the outer IP header at offset pos: is there a packet of ours to come?
  * Sets inner, inner_proto and cut; 0: no tunnel. */
 static __always_inline _Bool fl_tunnel(struct fl_outer *o, void *data, void *end, __u32 pos,
 				       __u8 next)
 {
-	if (next == IPPROTO_UDP) {
-		struct udphdr *udp = fl_at(data, pos, FL_L3_MASK);
-		__u8 *gue = (__u8 *)(udp + 1);
-		__u16 *hops = (void *)(gue + 4);
-
-		if ((void *)hops > end || udp->dest != bpf_htons(gue_port))
-			return 0;
-		/* Version 0, no control message, no optional fields, no flags,
-		 * hops or nothing: what our balancers send (docs/wire-format.md). */
-		if (*(__u16 *)(gue + 2))
-			return 0;
-		o->gue = 1;
-		next = gue[1];
-		pos += sizeof(*udp) + 4;
-		if (gue[0]) {
-			if (gue[0] != FL_HOPS_BYTES / 4 || (void *)hops + FL_HOPS_BYTES > end ||
-			    *hops != FL_HOPS_TYPE)
-				return 0;
-			o->hops_at = pos;
-			o->hops_place = FL_HOPS_IN_GUE;
-			pos += FL_HOPS_BYTES;
-		}
-	}
+	o->forwarding = FL_FWD_IPIP;
+	if (next == IPPROTO_UDP && !fl_gue(o, data, end, &pos, &next))
+		return 0;
 	if (next == IPPROTO_IPIP)
 		o->inner_proto = FL_BE16(ETH_P_IP);
 	else if (next == IPPROTO_IPV6)
@@ -151,7 +115,6 @@ __noinline int fl_outer_parse(struct xdp_md *ctx, struct fl_outer *o)
 	o->congested = 0;
 	o->hops_place = FL_HOPS_IN_NONE;
 	o->ipv6 = 0;
-	o->gue = 0;
 	if (type == FL_BE16(ETH_P_IP))
 		return fl_outer_ip4(o, data, end);
 	if (type == FL_BE16(ETH_P_IPV6))

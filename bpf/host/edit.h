@@ -9,6 +9,7 @@
 #ifndef FAIRLEAD_HOST_EDIT_H
 #define FAIRLEAD_HOST_EDIT_H
 
+#include <bpf/bpf_core_read.h>
 #include "csum.h"
 #include "kernel.h"
 #include "packet.h"

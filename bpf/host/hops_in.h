@@ -56,9 +56,9 @@ static __always_inline int fl_in_hops(struct xdp_md *ctx, const __u32 cut)
 	vip[0] = source[0] = 0;
 	vip[1] = fl_mapped4(in->ip.daddr);
 	v = fl_host_vip_find(c, vip, in->tcp.dest, IPPROTO_TCP);
-	if (!v || v->scheme != FL_SCHEME_BEAMER || v->tunnel[0] ||
+	if (!v || !fl_does(v, FL_DUTY_HOPS) || v->tunnel[0] ||
 	    v->tunnel[1] != fl_mapped4(outer->daddr) ||
-	    !fl_form_taken(v, cut != sizeof(*outer) + FL_HOPS_BYTES))
+	    !fl_form_taken(v, cut == sizeof(*outer) + FL_HOPS_BYTES ? FL_FWD_IPIP : FL_FWD_GUE))
 		return FL_NOT_PLAIN;
 	source[1] = fl_mapped4(outer->saddr);
 	from = fl_from4(source[1]);
@@ -105,7 +105,7 @@ static __always_inline int fl_in_hops(struct xdp_md *ctx, const __u32 cut)
 		q->mac = 0;
 		verdict = fl_own(ctx, q);
 		if (verdict == FL_PASS_ON)
-			return fl_pass_on(ctx, q);
+			return fl_beamer_pass_on(ctx, q);
 		if (verdict != FL_TAKE)
 			return verdict;
 	}
@@ -132,7 +132,7 @@ __noinline int fl_in_hops_ipip(struct xdp_md *ctx)
 
 __noinline int fl_in_hops_gue(struct xdp_md *ctx)
 {
-	return fl_in_hops(ctx, sizeof(struct iphdr) + sizeof(struct udphdr) + 4 + FL_HOPS_BYTES);
+	return fl_in_hops(ctx, sizeof(struct iphdr) + FL_GUE_BYTES + FL_HOPS_BYTES);
 }
 
 #endif

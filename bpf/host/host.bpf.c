@@ -1,19 +1,37 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /* The server's side.
  *
- *   NIC ─▶ host_in (XDP): ours? ─▶ restore TSecr ─▶ decapsulate ─▶ stack
- *   stack ─▶ host_out (tc egress): stamp TSval ─▶ client (direct return)
+ *   NIC ─▶ host_in (XDP): ours? ─▶ undo the cookie ─▶ decapsulate ─▶ stack
+ *   stack ─▶ host_out (tc egress): stamp the cookie ─▶ client (direct return)
  *   host_sockops (cgroup): established ─▶ the socket's constant, keepalives
  *
- * Read in.h, decap.h, restore.h, stamp.h and sockops.h in this order. */
+ * In:
+ *   in.h        the way itself; nearly all packets take a short one, plain.h of
+ *               scheme cheetah and hops_in.h of beamer
+ *   decap.h     which tunnel? a header a forwarding, forward_*.h; and off with it
+ *   vip.h       which VIP? and packet.h, which reads its packet
+ *   tunnel.h    of a form, and from somebody, whose tunnels are taken?
+ *   scheme.h    what does its scheme have done?
+ *     carrier.h   cheetah: undo the cookie; a header a carrier, carrier_*.h, and
+ *                 scheme_cheetah.h, which says what the cookie is
+ *     own.h       beamer, faild: whose connection is it? about.h reads what ICMP
+ *                 quotes, owner.h, flow.h and stranger.h know what is ours,
+ *                 previous.h who is next, scheme_beamer.h and scheme_faild.h how
+ *                 the chain comes and the packet goes on
+ * Out:
+ *   out.h       the way itself: carrier.h stamps, mss.h lowers, join.h refuses
+ * Sockets:
+ *   sockops.h   established, closed; socket.h and kernel.h read what the kernel has
+ *
+ * A new scheme is a line in scheme.h and, where what it has done is new, a header;
+ * a carrier is a header and a line in carrier.h, a forwarding one in decap.h. */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_helpers.h>
 
 #include "in.h"
-#include "stamp.h"
+#include "out.h"
 #include "sockops.h"
-#include "faild.h"
 
 SEC("xdp.frags") /* large MTUs too: everything read is in the first buffer */
 int host_in(struct xdp_md *ctx)
@@ -24,7 +42,7 @@ int host_in(struct xdp_md *ctx)
 SEC("tc")
 int host_out(struct __sk_buff *skb)
 {
-	return fl_stamp(skb);
+	return fl_host_out(skb);
 }
 
 SEC("tc")

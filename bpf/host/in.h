@@ -10,11 +10,11 @@
 #include "maps.h"
 #include "vip.h"
 #include "packet.h"
+#include "carrier.h"
 #include "decap.h"
 #include "hops_in.h"
 #include "own.h"
 #include "plain.h"
-#include "restore.h"
 #include "tunnel.h"
 
 /* Whether the packet at l3 goes on for length bytes in later buffers, as large
@@ -36,7 +36,7 @@ __noinline int fl_in_gue(struct xdp_md *ctx)
 {
 	struct fl_host_control *c = fl_host_settings();
 
-	return c ? fl_in_plain(ctx, c, sizeof(struct iphdr) + sizeof(struct udphdr) + 4) : XDP_PASS;
+	return c ? fl_in_plain(ctx, c, sizeof(struct iphdr) + FL_GUE_BYTES) : XDP_PASS;
 }
 
 /* The packet as a question: who owns it? */
@@ -64,7 +64,7 @@ static __always_inline void fl_in_question(struct fl_question *q, const struct f
 	q->cut = o->cut;
 	q->inner_proto = o->inner_proto;
 	q->congested = o->congested;
-	q->gue = o->gue;
+	q->forwarding = o->forwarding;
 	q->source[0] = o->cut ? o->src[0] : p->src[0];
 	q->source[1] = o->cut ? o->src[1] : p->src[1];
 }
@@ -136,7 +136,7 @@ __noinline int fl_in_any(struct xdp_md *ctx)
 
 	p.l4 = fl_join(data, p.l4, FL_L4_MASK);
 	/* An ICMP error's VIP is that of what it quotes. */
-	if (fl_asks(v) || (outer.cut && fl_is_icmp(p.proto))) {
+	if (fl_does(v, FL_DUTY_OWNER) || (outer.cut && fl_is_icmp(p.proto))) {
 		struct fl_question *q = fl_question();
 
 		if (!q)
@@ -145,11 +145,11 @@ __noinline int fl_in_any(struct xdp_md *ctx)
 		q->vip_id = v->id;
 		return FL_ASK;
 	}
-	if (outer.cut && !fl_tunnel_taken(v, outer.src, outer.gue, p.l3_len, &from))
+	if (outer.cut && !fl_tunnel_taken(v, outer.src, outer.forwarding, p.l3_len, &from))
 		return XDP_DROP;
 	count = fl_host_counted(v->id, 0, p.l3_len);
-	if (p.proto == IPPROTO_TCP && v->scheme == FL_SCHEME_CHEETAH) {
-		restored = fl_restore(ctx, c, v, &p, end);
+	if (fl_does(v, FL_DUTY_COOKIE)) {
+		restored = fl_carrier_undo(ctx, c, v, &p, end);
 		if (restored < 0) {
 			fl_host_reason(FL_HOST_DROP_MALFORMED, bytes);
 			return XDP_DROP;

@@ -156,6 +156,12 @@ static __always_inline struct fl_host_control *fl_host_settings(void)
 	return bpf_map_lookup_elem(&host_control, &zero);
 }
 
+/* The shared clock, cheaply: good to a tick. */
+static __always_inline __u32 fl_shared_now(const struct fl_host_control *c)
+{
+	return (__u32)(bpf_jiffies64() * jiffy_mult >> jiffy_shift) + c->jiffies_base;
+}
+
 static __always_inline void fl_host_reason(__u32 reason, __u64 bytes)
 {
 	struct fl_count *c = bpf_map_lookup_elem(&host_reasons, &reason);

@@ -10,53 +10,14 @@
 #ifndef FAIRLEAD_HOST_OWN_H
 #define FAIRLEAD_HOST_OWN_H
 
-#include "faild.h"
 #include "flow.h"
 #include "owner.h"
 #include "previous.h"
-#include "quote.h"
-#include "restore.h"
+#include "about.h"
+#include "scheme_beamer.h"
+#include "scheme_faild.h"
 #include "stranger.h"
 #include "tunnel.h"
-
-static __always_inline _Bool fl_asks(const struct fl_host_vip *v)
-{
-	return v->scheme == FL_SCHEME_BEAMER || v->scheme == FL_SCHEME_FAILD;
-}
-
-/* Whether a balancer's table of this generation is older than others' that
- * this server knows of. It learns from what balancers send, as far as that lies
- * close to what its agent says. Generations are serial numbers: the later of two
- * is less than 2^31 ahead. */
-static __always_inline _Bool fl_generation_stale(const struct fl_host_control *c,
-						 const struct fl_host_vip *v, __u32 generation,
-						 _Bool learn)
-{
-	struct fl_host_own *own;
-	__u32 id = v->id, ahead = generation - v->generation, seen;
-
-	own = bpf_map_lookup_elem(&host_own, &id);
-	if (!own)
-		return 0;
-	seen = *(volatile __u32 *)&own->newest;
-	seen = seen ? seen - v->generation : 0; /* ahead of the agent's */
-	if (seen > FL_GENERATION_AHEAD)
-		seen = 0;
-	if (ahead == seen)
-		return 0;
-	if ((__s32)(ahead - seen) < 0) {
-		if (learn)
-			*(volatile __u32 *)&own->stale_ms = fl_shared_now(c) | 1;
-		return 1;
-	}
-	if (!learn)
-		return 0;
-	if (ahead <= FL_GENERATION_AHEAD)
-		*(volatile __u32 *)&own->newest = generation;
-	else
-		fl_host_reason(FL_HOST_GENERATION_JUMP, 0);
-	return 0;
-}
 
 /* Nobody owns the connection here, and no previous server is left to ask. What
  * the stack would reset may live where a newer table says, so a segment by an
@@ -174,15 +135,11 @@ static __always_inline _Bool fl_asked_read(struct xdp_md *ctx, struct fl_questio
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	void *l4 = fl_at(data, q->l4, FL_L4_MASK);
-	__u64 *hops = fl_at(data, q->hops_at, FL_L3_MASK);
 	struct tcphdr *tcp = l4;
 
-	if (q->hops_place != FL_HOPS_IN_NONE && q->hops_place != FL_HOPS_IN_MAC) {
-		if ((void *)(hops + 2) > end)
-			return 0;
-		q->hops.chain = hops[0];
-		q->hops.when = hops[1];
-	}
+	if (q->hops_place != FL_HOPS_IN_NONE && q->hops_place != FL_HOPS_IN_MAC &&
+	    !fl_beamer_read(q, data, end))
+		return 0;
 	if (q->quote)
 		return 1;
 	if (q->proto == IPPROTO_UDP) {
@@ -207,7 +164,7 @@ static __always_inline _Bool fl_forwarded(struct xdp_md *ctx, const struct fl_qu
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 
-	return q->cut || (v && v->scheme == FL_SCHEME_FAILD && data + ETH_HLEN <= end &&
+	return q->cut || (v && fl_does(v, FL_DUTY_MAC) && data + ETH_HLEN <= end &&
 			  fl_faild_kind(*(__u8 *)data));
 }
 
@@ -230,7 +187,7 @@ fl_asked_vip(struct xdp_md *ctx, const struct fl_host_control *c, struct fl_ques
 	else if (about == FL_ABOUT_FRAGMENT &&
 		 fl_host_vip_exact(c, q->vip, 0, q->proto | FL_PROTO_FRAG))
 		about = FL_ABOUT_ADDRESS;
-	if (v && fl_asks(v))
+	if (v && fl_does(v, FL_DUTY_OWNER))
 		return v;
 	q->quote = 0;
 	q->dport = 0;
@@ -248,10 +205,10 @@ static __always_inline int fl_asked_source(struct xdp_md *ctx, const struct fl_h
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 
 	if (q->cut)
-		return fl_tunnel_taken(v, q->source, q->gue, q->bytes, &q->from) ? FL_TAKE
-										 : XDP_DROP;
+		return fl_tunnel_taken(v, q->source, q->forwarding, q->bytes, &q->from) ? FL_TAKE
+											: XDP_DROP;
 	q->from = FL_FROM_BALANCER;
-	if (v->scheme != FL_SCHEME_FAILD || data + ETH_HLEN > end || !fl_faild_kind(*(__u8 *)data))
+	if (!fl_does(v, FL_DUTY_MAC) || data + ETH_HLEN > end || !fl_faild_kind(*(__u8 *)data))
 		return FL_TAKE;
 	if (fl_faild_read(q, data))
 		return FL_TAKE;
@@ -295,7 +252,7 @@ __noinline int fl_asked(struct xdp_md *ctx, struct fl_question *q)
 		return FL_TAKE; /* the table has just changed */
 	q->slot = v->slot;
 	verdict = fl_asked_source(ctx, v, q);
-	if (verdict != FL_TAKE || !fl_asks(v))
+	if (verdict != FL_TAKE || !fl_does(v, FL_DUTY_OWNER))
 		return verdict;
 	if (q->proto != IPPROTO_TCP && q->proto != IPPROTO_UDP)
 		return FL_TAKE; /* fragments go by addresses; other ICMP is for the address */
@@ -322,7 +279,8 @@ static __always_inline int fl_answered(struct xdp_md *ctx, const struct fl_quest
 {
 	if (answer != FL_PASS_ON)
 		return answer;
-	return q->hops_place == FL_HOPS_IN_MAC ? fl_pass_on_faild(ctx, q) : fl_pass_on(ctx, q);
+	return q->hops_place == FL_HOPS_IN_MAC ? fl_faild_pass_on(ctx, q)
+					       : fl_beamer_pass_on(ctx, q);
 }
 
 #endif

@@ -15,7 +15,6 @@
 #include <bpf/bpf_helpers.h>
 #include "host.h"
 #include "ipv6.h"
-#include "timestamp.h"
 #include "vip.h"
 
 #define FL_BE16(x) __bpf_constant_htons(x)
@@ -151,6 +150,24 @@ static __always_inline int fl_parse_ip6(struct fl_cursor *c, struct fl_host_pack
 	return fl_parse_ports(c, p);
 }
 
+/* On the way out, to an Ethernet device, the packet starts
+ * with its MAC header, and a VLAN tag is not in the packet yet. */
+static __always_inline int fl_out_parse(struct __sk_buff *skb, struct fl_cursor *c,
+					struct fl_host_packet *p)
+{
+	void *data = (void *)(long)skb->data;
+	int malformed = FL_PARSE_MALFORMED;
+
+	c->end = (void *)(long)skb->data_end;
+	c->pos = data + ETH_HLEN;
+
+	if (skb->protocol == FL_BE16(ETH_P_IP))
+		malformed = fl_parse_ip4(c, p);
+	else if (skb->protocol == FL_BE16(ETH_P_IPV6))
+		malformed = fl_parse_ip6(c, p);
+	return malformed || p->l3_len > skb->len - ETH_HLEN ? FL_PARSE_MALFORMED : FL_PARSE_OK;
+}
+
 /* On the way in, at offset l3: through all extension headers that a balancer
  * finds its way through. */
 static __always_inline int fl_parse_ip6_in(struct xdp_md *ctx, struct fl_cursor *c,
@@ -178,31 +195,7 @@ static __always_inline int fl_parse_ip6_in(struct xdp_md *ctx, struct fl_cursor 
 	return fl_parse_ports(c, p);
 }
 
-/* Where the timestamp's place is not the usual one. Global functions, so that
- * the verifier walks the option loop once a program and not once for each way
- * that leads here; such a function can be given no packet pointers, so it
- * takes the header's offset and finds them again. l4: offset of the TCP
- * header; len: bytes of options (0 to 40). */
-__noinline int fl_timestamp_xdp(struct xdp_md *ctx, __u32 l4, __u32 len)
-{
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-
-	/* IP headers and tunnels before it are far below this. */
-	if (l4 > 1024 || data + l4 + sizeof(struct tcphdr) > end)
-		return FL_TCPOPT_MALFORMED;
-	return fl_tcpopt_timestamp(data + l4 + sizeof(struct tcphdr), len, end);
-}
-
-__noinline int fl_timestamp_skb(struct __sk_buff *skb, __u32 l4, __u32 len)
-{
-	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-
-	if (l4 > 1024 || data + l4 + sizeof(struct tcphdr) > end)
-		return FL_TCPOPT_MALFORMED;
-	return fl_tcpopt_timestamp(data + l4 + sizeof(struct tcphdr), len, end);
-}
-
-/* The verifier loses the bounds of what the functions above return; the
+/* The verifier loses the bounds of what finds an option returns; the
  * compiler, which knows them, drops every mask that is not in assembly. */
 static __always_inline __u32 fl_option_offset(int at)
 {
@@ -211,34 +204,5 @@ static __always_inline __u32 fl_option_offset(int at)
 	asm volatile("%0 &= 63" : "+r"(offset));
 	return offset;
 }
-
-/* Offset of TSval from the TCP header's start (22 to 52), or FL_TCPOPT_*.
- * l4_len bounds the header as the IP header does; `anywhere` is one of the
- * two functions above. */
-#define fl_timestamp_offset(ctx, tcp, data, l4_len, end, anywhere)                      \
-	({                                                                              \
-		const __u8 *_opts = (const __u8 *)((tcp) + 1);                          \
-		__u32 _header;                                                          \
-		int _at = FL_TCPOPT_MALFORMED;                                          \
-                                                                                        \
-		if ((const void *)_opts <= (const void *)(end)) {                       \
-			_header = (tcp)->doff * 4;                                      \
-			if (_header < sizeof(struct tcphdr) || _header > (l4_len)) {    \
-				/* malformed */                                         \
-			} else if (_header >= 32 &&                                     \
-				   (const void *)(_opts + 12) <= (const void *)(end) && \
-				   *(__u32 *)_opts == FL_TCPOPT_ALIGNED) {              \
-				_at = sizeof(struct tcphdr) + 4;                        \
-			} else if (_header == sizeof(struct tcphdr)) {                  \
-				_at = FL_TCPOPT_NONE;                                   \
-			} else {                                                        \
-				_at = anywhere(ctx, (void *)(tcp) - (void *)(data),     \
-					       _header - sizeof(struct tcphdr));        \
-				if (_at >= 0)                                           \
-					_at += sizeof(struct tcphdr);                   \
-			}                                                               \
-		}                                                                       \
-		_at;                                                                    \
-	})
 
 #endif

@@ -7,8 +7,8 @@
 #ifndef FAIRLEAD_HOST_PLAIN_H
 #define FAIRLEAD_HOST_PLAIN_H
 
+#include "carrier.h"
 #include "decap.h"
-#include "restore.h"
 #include "tunnel.h"
 
 #define FL_NOT_PLAIN (-1)
@@ -63,10 +63,10 @@ static __always_inline int fl_in_plain(struct xdp_md *ctx, const struct fl_host_
 	p.sport = in->tcp.source;
 	p.dport = in->tcp.dest;
 	v = fl_host_vip_find(c, p.dst, p.dport, IPPROTO_TCP);
-	if (!v || v->scheme != FL_SCHEME_CHEETAH || v->tunnel[0] ||
+	if (!v || !fl_does(v, FL_DUTY_COOKIE) || v->tunnel[0] ||
 	    v->tunnel[1] != fl_mapped4(outer->daddr))
 		return FL_NOT_PLAIN;
-	if (!fl_form_taken(v, cut != sizeof(*outer)) ||
+	if (!fl_form_taken(v, cut == sizeof(*outer) ? FL_FWD_IPIP : FL_FWD_GUE) ||
 	    (fl_sources_known(v) && fl_from4(fl_mapped4(outer->saddr)) != FL_FROM_BALANCER))
 		return FL_NOT_PLAIN;
 

@@ -65,7 +65,7 @@ struct fl_question {
 	__u16 cut;       /* bytes between the Ethernet and the inner header */
 	__u16 inner_proto; /* ETH_P_IP or ETH_P_IPV6, BE */
 	__u8 congested;  /* the outer header says: congestion experienced */
-	__u8 gue;        /* the tunnel is GUE */
+	__u8 forwarding; /* enum fl_forwarding, of the tunnel */
 	__u8 pad[2];
 };
 

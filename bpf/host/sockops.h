@@ -4,7 +4,7 @@
 #ifndef FAIRLEAD_HOST_SOCKOPS_H
 #define FAIRLEAD_HOST_SOCKOPS_H
 
-#include "socket.h"
+#include "carrier.h"
 
 #define FL_SOL_SOCKET 1
 #define FL_SO_KEEPALIVE 9
@@ -49,8 +49,8 @@ static __always_inline void fl_sockops_tuple(struct bpf_sock_ops *ops, struct fl
 }
 
 /* When the SYN-ACK that ended this handshake was sent: the last packet's
- * TSecr less the offset, or TSecr itself after a SYN cookie (restore.h
- * restored it without an offset). Without an echo (TCP Fast Open): now. */
+ * TSecr less the offset, or TSecr itself after a SYN cookie (fl_restored
+ * did it without an offset). Without an echo (TCP Fast Open): now. */
 static __always_inline __u64 fl_synack_ms(struct bpf_sock_ops *ops, __u64 now, __u32 offset)
 {
 	__u8 ts[10] = { 8, 10 };
@@ -146,7 +146,7 @@ static __always_inline void fl_established(struct bpf_sock_ops *ops)
 	if (!t)
 		return;
 	made.vip_id = v->id;
-	if (v->scheme == FL_SCHEME_CHEETAH && BPF_CORE_READ_BITFIELD(t, rx_opt.tstamp_ok)) {
+	if (fl_does(v, FL_DUTY_COOKIE) && BPF_CORE_READ_BITFIELD(t, rx_opt.tstamp_ok)) {
 		if (bpf_core_field_exists(t->tcp_usec_ts) &&
 		    BPF_CORE_READ_BITFIELD(t, tcp_usec_ts)) {
 			fl_host_reason(FL_HOST_OUT_MICROSECONDS, 0);
@@ -157,9 +157,7 @@ static __always_inline void fl_established(struct bpf_sock_ops *ops)
 			/* A handshake from before we had a slot: its client knows
 			 * unstamped timestamps, and must go on seeing them. */
 			if (fl_stamp_at(v, fl_synack_ms(ops, now, t->tsoffset), &s)) {
-				__u64 hash = fl_host_hash(v, s.epoch, p.src, p.sport, p.dport);
-
-				made.constant = (fl_cookie_encode(hash, s.slot, s.epoch, v->shift)
+				made.constant = (fl_cheetah_field(v, &s, p.src, p.sport, p.dport)
 						 << v->shift) +
 						c->clock_base - t->tsoffset;
 				made.live = s.epoch;

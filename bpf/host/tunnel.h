@@ -47,9 +47,19 @@ static __always_inline int fl_from4(__u64 source)
 }
 
 /* Whether v's balancers send tunnels of this form. */
-static __always_inline _Bool fl_form_taken(const struct fl_host_vip *v, _Bool gue)
+static __always_inline _Bool fl_form_taken(const struct fl_host_vip *v, __u8 forwarding)
 {
-	return !guards || !(v->flags & (gue ? FL_HOST_VIP_NO_GUE : FL_HOST_VIP_NO_IPIP));
+	__u16 refused = 0;
+
+	switch (forwarding) {
+	case FL_FWD_IPIP:
+		refused = FL_HOST_VIP_NO_IPIP;
+		break;
+	case FL_FWD_GUE:
+		refused = FL_HOST_VIP_NO_GUE;
+		break;
+	}
+	return !guards || !(v->flags & refused);
 }
 
 /* Whether v's tunnels come from known sources alone, whatever its scheme: where
@@ -57,24 +67,23 @@ static __always_inline _Bool fl_form_taken(const struct fl_host_vip *v, _Bool gu
  * that is no matter of guards. */
 static __always_inline _Bool fl_sources_known(const struct fl_host_vip *v)
 {
-	return v->scheme == FL_SCHEME_BEAMER || v->scheme == FL_SCHEME_FAILD ||
-	       (guards && v->flags & FL_HOST_VIP_SOURCES);
+	return fl_does(v, FL_DUTY_OWNER) || (guards && v->flags & FL_HOST_VIP_SOURCES);
 }
 
 /* Whether a tunnel for v is taken; *from says whose it is. Counted where not.
  * Servers pass on what is beamer's alone. */
 static __always_inline _Bool fl_tunnel_taken(const struct fl_host_vip *v, const __u64 *source,
-					     _Bool gue, __u32 bytes, __u8 *from)
+					     __u8 forwarding, __u32 bytes, __u8 *from)
 {
 	*from = FL_FROM_BALANCER;
-	if (!fl_form_taken(v, gue)) {
+	if (!fl_form_taken(v, forwarding)) {
 		fl_host_reason(FL_HOST_DROP_FOREIGN_TUNNEL, bytes);
 		return 0;
 	}
 	if (!fl_sources_known(v))
 		return 1;
 	*from = fl_from(source[0], source[1]);
-	if (*from == FL_FROM_BALANCER || (*from == FL_FROM_SERVER && v->scheme == FL_SCHEME_BEAMER))
+	if (*from == FL_FROM_BALANCER || (*from == FL_FROM_SERVER && fl_does(v, FL_DUTY_HOPS)))
 		return 1;
 	fl_host_reason(FL_HOST_DROP_FOREIGN_SOURCE, bytes);
 	return 0;

@@ -9,6 +9,7 @@
 #include "carrier.h"
 #include "csum.h"
 #include "icmptype.h"
+#include "quote.h"
 #include "vip.h"
 
 struct fl_icmp {
@@ -33,45 +34,19 @@ static __always_inline int fl_quote_fragment(struct fl_lb_packet *p, __u32 proto
 static __always_inline int fl_icmp_quote(struct xdp_md *ctx, struct fl_lb_packet *p)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	__u32 at = p->l4 + 8, l4, proto, left;
+	__u32 at = p->l4 + 8, l4, left;
+	struct fl_quote q;
 	__u16 *ports;
 
-	if (p->family == 4) {
-		struct iphdr *ip = data + (at & FL_OFFSET_MASK);
-
-		if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl < 5)
-			return FL_DROP_MALFORMED_L4;
-		if (ip->saddr != (__u32)(p->daddr[1] >> 32))
-			return FL_DROP_MALFORMED_L4; /* quotes no packet of this VIP */
-		p->saddr[1] = fl_mapped4(ip->daddr);
-		proto = ip->protocol;
-		l4 = at + ip->ihl * 4;
-		if (ip->frag_off & bpf_htons(0x1fff))
-			return fl_quote_fragment(p, proto);
-	} else {
-		struct ipv6hdr *ip = data + (at & FL_OFFSET_MASK);
-
-		if ((void *)(ip + 1) > end || ip->version != 6)
-			return FL_DROP_MALFORMED_L4;
-		if (*(__u64 *)&ip->saddr.s6_addr[0] != p->daddr[0] ||
-		    *(__u64 *)&ip->saddr.s6_addr[8] != p->daddr[1])
-			return FL_DROP_MALFORMED_L4;
-		p->saddr[0] = *(__u64 *)&ip->daddr.s6_addr[0];
-		p->saddr[1] = *(__u64 *)&ip->daddr.s6_addr[8];
-		proto = ip->nexthdr;
-		l4 = at + sizeof(*ip);
-		if (proto == IPPROTO_FRAGMENT) {
-			__u8 *f = data + (l4 & FL_OFFSET_MASK);
-
-			if ((void *)(f + 8) > end)
-				return FL_DROP_MALFORMED_L4;
-			proto = f[0];
-			if (((__u32)f[2] << 8 | f[3]) & 0xfff8)
-				return fl_quote_fragment(p, proto);
-			l4 += 8;
-		}
-	}
-	if (proto != IPPROTO_TCP && proto != IPPROTO_UDP)
+	if (!fl_quote_read(&q, data + (at & FL_OFFSET_MASK), end, p->family == 6) ||
+	    q.vip[1] != p->daddr[1] || q.vip[0] != p->daddr[0])
+		return FL_DROP_MALFORMED_L4; /* or it quotes no packet of this VIP */
+	p->saddr[0] = q.client[0];
+	p->saddr[1] = q.client[1];
+	if (q.later)
+		return fl_quote_fragment(p, q.proto);
+	l4 = at + q.l4;
+	if (q.proto != IPPROTO_TCP && q.proto != IPPROTO_UDP)
 		return FL_PASS_VIP_OTHER;
 	ports = data + (l4 & FL_OFFSET_MASK);
 	/* Eight bytes are what the oldest rule quotes (RFC 792). */
@@ -79,7 +54,7 @@ static __always_inline int fl_icmp_quote(struct xdp_md *ctx, struct fl_lb_packet
 		return FL_DROP_MALFORMED_L4;
 	p->sport = ports[1];
 	p->dport = ports[0];
-	p->proto = proto;
+	p->proto = q.proto;
 	p->kind = FL_KIND_QUOTE;
 	left = p->len - (l4 - p->l3);
 	return fl_carrier_quoted(ctx, p, l4, left);

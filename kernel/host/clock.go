@@ -30,7 +30,7 @@ func (a *Agent) SharedNow() uint32 {
 // and asks nothing. The clock set can be up to 32 ms off sharedNow (rounded to
 // the nearest, else every agent that joins would draw the clock back): D is a
 // multiple of 64, since the low six bits of a SYN cookie's timestamp mean
-// something (bpf/host/stamp.h).
+// something (bpf/host/carrier_tcp_timestamp.h).
 func (a *Agent) SetClock(sharedNow func() uint32) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

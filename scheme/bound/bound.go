@@ -1,6 +1,6 @@
 // Package bound is the token bucket by which balancers and servers bound what
 // they ask others about: fl_take_token of bpf/lb/ask.h, fl_ask_token of
-// bpf/host/faild.h. No clock of its own.
+// bpf/host/scheme_faild.h. No clock of its own.
 package bound
 
 // Bound is one bucket, in thousandths of tokens. The zero Bound is full once

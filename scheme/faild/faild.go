@@ -1,7 +1,7 @@
 // Package faild is scheme faild in plain Go (Faild, NSDI'18): what MAC address
 // a switch sends a bucket's frames to, what a server reads out of it, and what
 // MAC it passes a frame on with. Whether it does is package beamer's: a MAC is
-// hops without time and generation. BPF's twin is bpf/host/faild.h. No I/O, no
+// hops without time and generation. BPF's twin is bpf/host/scheme_faild.h. No I/O, no
 // clock.
 package faild
 

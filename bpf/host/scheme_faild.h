@@ -8,8 +8,8 @@
  *                ones, newest first; a number is a slot + 1, 0 is none
  *
  * A server takes frames whose first number is its own; the rest is the chain. */
-#ifndef FAIRLEAD_HOST_FAILD_H
-#define FAIRLEAD_HOST_FAILD_H
+#ifndef FAIRLEAD_HOST_SCHEME_FAILD_H
+#define FAIRLEAD_HOST_SCHEME_FAILD_H
 
 #include "maps.h"
 #include "question.h"
@@ -47,7 +47,7 @@ static __always_inline _Bool fl_faild_read(struct fl_question *q, const __u8 *ma
 
 /* Passes a frame on, by the way it came. A bridge between learns addresses from
  * what it forwards, so the source has to be this server's own. */
-__noinline int fl_pass_on_faild(struct xdp_md *ctx, const struct fl_question *q)
+__noinline int fl_faild_pass_on(struct xdp_md *ctx, const struct fl_question *q)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u32 ifindex = ctx->ingress_ifindex;
@@ -204,7 +204,7 @@ static __always_inline void fl_accept(struct __sk_buff *skb)
 	if (malformed)
 		return;
 	v = fl_host_vip_find(c, p.dst, p.dport, p.proto);
-	if (v && v->scheme == FL_SCHEME_FAILD)
+	if (v && fl_does(v, FL_DUTY_MAC))
 		bpf_skb_change_type(skb, 0); /* PACKET_HOST */
 }
 

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* In: forwarding gue (bpf/include/gue.h). */
+#ifndef FAIRLEAD_HOST_FORWARD_GUE_H
+#define FAIRLEAD_HOST_FORWARD_GUE_H
+
+#include "gue.h"
+#include "outer.h"
+
+/* Reads what begins at offset *pos with a UDP header; *pos and *next are then
+ * those of the packet within, and o has the hops. 0: none of ours. */
+static __always_inline _Bool fl_gue(struct fl_outer *o, void *data, void *end, __u32 *pos,
+				    __u8 *next)
+{
+	struct udphdr *udp = fl_at(data, *pos, FL_L3_MASK);
+	__u8 *gue = (__u8 *)(udp + 1);
+	__u16 *hops = (void *)(gue + 4);
+
+	if ((void *)hops > end || udp->dest != bpf_htons(gue_port))
+		return 0;
+	/* Version 0, no control message, no optional fields, no flags,
+	 * hops or nothing: what our balancers send (docs/wire-format.md). */
+	if (*(__u16 *)(gue + 2))
+		return 0;
+	o->forwarding = FL_FWD_GUE;
+	*next = gue[1];
+	*pos += FL_GUE_BYTES;
+	if (gue[0]) {
+		if (gue[0] != FL_HOPS_BYTES / 4 || (void *)hops + FL_HOPS_BYTES > end ||
+		    *hops != FL_HOPS_TYPE)
+			return 0;
+		o->hops_at = *pos;
+		o->hops_place = FL_HOPS_IN_GUE;
+		*pos += FL_HOPS_BYTES;
+	}
+	return 1;
+}
+
+#endif
