@@ -10,10 +10,10 @@
 #ifndef FAIRLEAD_HOST_OWN_H
 #define FAIRLEAD_HOST_OWN_H
 
+#include "about.h"
 #include "flow.h"
 #include "owner.h"
 #include "previous.h"
-#include "about.h"
 #include "scheme_beamer.h"
 #include "scheme_faild.h"
 #include "stranger.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Structs and enums of `fairlead router` that cross between BPF C and Go, as
- * fairlead.h has the balancer's. A change of one that lives in a pinned map is
+ * balancer.h has the balancer's. A change of one that lives in a pinned map is
  * a change of layout: raise FL_ROUTER_LAYOUT. */
 #ifndef FAIRLEAD_ROUTER_H
 #define FAIRLEAD_ROUTER_H

@@ -123,27 +123,47 @@ static __always_inline __u64 fl_health_steer(__u32 index, __u8 flags, __u64 hash
 	return row ? *(volatile __u64 *)&row->entry[FL_STEER_INDEX(hash << 32)] : 0;
 }
 
+/* Writes what the forwarding has behind the outer IP header to h, and returns how
+ * much that is.
+ * UDP checksums are zero, over IPv6 too (RFC 6935), whatever gue6_checksum
+ * says: the inner checksum may still be unfinished here, to be
+ * computed by the device, so that no sum over it would hold. */
+static __always_inline __u32 fl_health_own(void *h, __u8 forwarding, __u16 sport, __u32 inner_len,
+					   __u8 inner)
+{
+	switch (forwarding) {
+	case FL_FWD_GUE:
+		fl_gue_write(h, sport, inner_len, inner, 0, 0);
+		return FL_GUE_BYTES;
+	}
+	return 0;
+}
+
 /* Puts the outer header in front; 0 or negative. */
 static __always_inline int fl_health_encapsulate(struct __sk_buff *skb, const struct fl_line *line,
 						 __u32 index, __u8 forwarding, __u8 line_flags)
 {
 	__u32 hash = bpf_get_hash_recalc(skb), inner_len = skb->len - ETH_HLEN;
 	__u64 steer = fl_health_steer(index, line_flags, hash);
-	bool gue = forwarding == FL_FWD_GUE, six = line_flags & FL_LINE_IPV6;
+	bool six = line_flags & FL_LINE_IPV6;
 	__u8 inner = skb->protocol == bpf_htons(ETH_P_IPV6) ? IPPROTO_IPV6 : IPPROTO_IPIP;
-	__u32 l4 = gue ? FL_GUE_BYTES : 0;
+	__u16 sport = steer ? FL_STEER_PORT(steer) : 49152 + (hash >> 18);
+	__u8 own[16] __attribute__((aligned(8)));
+	__u32 l4 = fl_health_own(own, forwarding, sport, inner_len, inner);
 	__u32 l3 = six ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
 	__u64 flags = six ? BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 : BPF_F_ADJ_ROOM_ENCAP_L3_IPV4;
-	__u8 g[FL_GUE_BYTES] __attribute__((aligned(8)));
 
-	if (gue)
+	/* Or the compiler asks for the forwarding in its place, of which the verifier
+	 * does not know that it says how long this is. */
+	asm volatile("" : "+r"(l4));
+	if (l4)
 		flags |= BPF_F_ADJ_ROOM_ENCAP_L4_UDP;
 	if (bpf_skb_adjust_room(skb, l3 + l4, BPF_ADJ_ROOM_MAC, flags))
 		return -1;
 	if (six) {
 		struct ipv6hdr ip = {
 			.payload_len = bpf_htons(inner_len + l4),
-			.nexthdr = gue ? IPPROTO_UDP : inner,
+			.nexthdr = l4 ? IPPROTO_UDP : inner,
 			.hop_limit = 64,
 		};
 		__u32 first = bpf_htonl(6u << 28 | FL_STEER_LABEL(steer));
@@ -164,7 +184,7 @@ static __always_inline int fl_health_encapsulate(struct __sk_buff *skb, const st
 			.tot_len = bpf_htons(inner_len + l3 + l4),
 			.frag_off = bpf_htons(0x4000),
 			.ttl = 64,
-			.protocol = gue ? IPPROTO_UDP : inner,
+			.protocol = l4 ? IPPROTO_UDP : inner,
 			.saddr = source4 | (hash & source4_mask),
 			.daddr = line->addr[1] >> 32,
 		};
@@ -176,14 +196,7 @@ static __always_inline int fl_health_encapsulate(struct __sk_buff *skb, const st
 		if (bpf_skb_store_bytes(skb, ETH_HLEN, &ip, sizeof(ip), 0))
 			return -1;
 	}
-	if (!gue)
-		return 0;
-	/* UDP checksums are zero, over IPv6 too (RFC 6935), whatever gue6_checksum
-	 * says: the inner checksum may still be unfinished here, to be
-	 * computed by the device, so that no sum over it would hold. */
-	fl_gue_write(g, steer ? FL_STEER_PORT(steer) : 49152 + (hash >> 18), inner_len, inner, 0,
-		     0);
-	return bpf_skb_store_bytes(skb, ETH_HLEN + l3, g, sizeof(g), 0);
+	return l4 ? bpf_skb_store_bytes(skb, ETH_HLEN + l3, own, l4, 0) : 0;
 }
 
 static __always_inline struct fl_check_addr fl_check_mapped(__be32 addr)
