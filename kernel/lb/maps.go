@@ -96,7 +96,7 @@ func checkSizes(spec *ebpf.CollectionSpec) error {
 		{"reasons", spec.Maps[mapReasons].MaxEntries, uint32(len(reasonNames))},
 	} {
 		if c.got != c.want {
-			return fmt.Errorf("the balancer's program has %d %s, this build expects %d; run go generate ./dataplane and build again", c.got, c.what, c.want)
+			return fmt.Errorf("the balancer's program has %d %s, this build expects %d; run go generate ./bpf and build again", c.got, c.what, c.want)
 		}
 	}
 	return nil

@@ -15,7 +15,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	xlink "github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -343,15 +342,6 @@ func TestNothingLost(t *testing.T) {
 		t.Errorf("%d packets are counted, of %d", c.Ways.Total(), sent)
 	}
 	t.Logf("%d packets", sent)
-}
-
-// detach takes the program off a device behind the daemon's back.
-func (w *wires) detach(device string) {
-	w.t.Helper()
-	l, err := xlink.LoadPinnedLink(filepath.Join(w.pinDir, kernel.DirLinks, linkPin(w.index[device])), nil)
-	w.must(err)
-	defer l.Close()
-	w.must(l.Detach())
 }
 
 // TestDetachedOutside: a link that somebody takes away is back with the next

@@ -2,9 +2,11 @@ package router
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/cilium/ebpf"
+	xlink "github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
 
 	"github.com/fairlead/fairlead/fabric/pathsel"
@@ -137,4 +139,13 @@ func (r *rig) why(frame []byte) (reason string, action uint32, out []byte) {
 		r.t.Fatalf("action %d of a packet that is counted under %q", action, reason)
 	}
 	return reason, action, out
+}
+
+// detach takes the program off a device behind the daemon's back.
+func (w *wires) detach(device string) {
+	w.t.Helper()
+	l, err := xlink.LoadPinnedLink(filepath.Join(w.pinDir, kernel.DirLinks, linkPin(w.index[device])), nil)
+	w.must(err)
+	defer l.Close()
+	w.must(l.Detach())
 }
