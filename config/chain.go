@@ -21,10 +21,6 @@ const (
 	DefaultFlaps         = 3
 )
 
-// Chains says whether v's packets may be passed on from server to server:
-// schemes beamer and faild, which go by buckets.
-func (v *VIP) Chains() bool { return v.Scheme.Row().Chains() }
-
 // fillChain fills in what is about buckets.
 func (v *VIP) fillChain(at positions, path string) {
 	if !v.Chains() {
@@ -57,88 +53,8 @@ func (s *Switch) fill(c *Config, path string) {
 	}
 }
 
-// checkChain looks at the choices of schemes beamer and faild.
-func (c *Config) checkChain(path string, v *VIP) {
-	limit := v.Scheme.Row().MaxBuckets
-	working := 0
-	for _, m := range v.Servers {
-		if !m.Standby && !m.Drain {
-			working++
-		}
-	}
-	switch {
-	case v.Buckets < 1 || v.Buckets > limit:
-		c.problem(path+".buckets", v.Buckets, "out of range", fmt.Sprintf("write 1 to %d, for good shares a hundred times the servers that there may be", limit))
-	case v.Buckets < working:
-		c.problem(path+".buckets", v.Buckets, fmt.Sprintf("the VIP has %d servers that work: some would get no bucket", working),
-			fmt.Sprintf("write %d or more: it is fixed for the VIP's life", min(limit, 100*working)))
-	}
-	if v.ChainTime < vip.MinChainTime || v.ChainTime > vip.MaxChainTime {
-		c.problem(path+".chain_time", v.ChainTime.String(), "out of range", fmt.Sprintf("write %s to %s: longer than a client waits before it sends again", vip.MinChainTime, vip.MaxChainTime))
-	}
-	c.checkMPTCP(path, v)
-	if v.Scheme == vip.Beamer && v.Forwarding == vip.L2 {
-		c.problem(path+".forwarding", vip.L2, "scheme beamer's packets name the servers to ask next, and forwarding l2 has no header that could carry them", "write forwarding: ipip or gue")
-	}
-	if v.Scheme == vip.Faild && c.written(path, "forwarding") {
-		c.problem(path+".forwarding", v.Forwarding, "scheme faild has no balancer that forwards: a switch does", "remove it")
-	}
-	if v.Scheme == vip.Faild && v.Affinity == vip.Address {
-		c.problem(path+".affinity", vip.Address, "a switch hashes the ports of every VIP, too", "remove it, or write scheme: beamer")
-	}
-	if v.Scheme == vip.Faild && !*v.MSSClamp && c.written(path, "mss_clamp") {
-		c.problem(path+".mss_clamp", "false", "scheme faild puts no header before a packet, so there is nothing to clamp", "remove it")
-	}
-	why := "scheme " + string(v.Scheme) + " goes by its buckets"
-	for _, f := range []struct {
-		key, value string
-		set        bool
-	}{
-		{"hash", string(v.Hash), v.Hash != ""},
-		{"capacity", fmt.Sprint(v.Capacity), v.Capacity != 0},
-		{"horizon", fmt.Sprint(*v.Horizon), *v.Horizon != 0},
-		{"warm_up", v.WarmUp.String(), v.WarmUp != 0},
-		{"share", fmt.Sprint(*v.Share), *v.Share},
-	} {
-		if f.set || c.written(path, f.key) {
-			c.problem(path+"."+f.key, f.value, why+", tracks no connection and holds none", "remove it, or write scheme: jet")
-		}
-	}
-}
-
 // written says whether the file has key in the mapping at path.
 func (c *Config) written(path, key string) bool { return c.origin.At[path+"."+key] != nil }
-
-func (c *Config) checkMPTCP(path string, v *VIP) {
-	switch {
-	case !v.MPTCP:
-	case v.Scheme != vip.Beamer:
-		c.problem(path+".mptcp", "true", "scheme "+string(v.Scheme)+" takes no joins to the first subflow's server", "remove it, or write scheme: beamer")
-	case v.Protocol != vip.TCP:
-		c.problem(path+".mptcp", "true", "the VIP's protocol is "+v.Protocol, "remove it, or write protocol: tcp")
-	case (v.Port == 0 || v.Port >= vip.FirstJoinPort) && c.portKnown(path):
-		c.problem(path+".mptcp", "true", fmt.Sprintf("joins arrive at ports %d to 65535 of the address, and the VIP's own is %s", vip.FirstJoinPort, v.Port), fmt.Sprintf("write a port below %d", vip.FirstJoinPort))
-	}
-}
-
-// checkNoChain refuses what only buckets have.
-func (c *Config) checkNoChain(path string, v *VIP, schemeKnown bool) {
-	if !schemeKnown {
-		return
-	}
-	for _, f := range []struct {
-		key, value string
-		set        bool
-	}{
-		{"buckets", fmt.Sprint(v.Buckets), v.Buckets != 0},
-		{"chain_time", v.ChainTime.String(), v.ChainTime != 0},
-	} {
-		if f.set || c.written(path, f.key) {
-			c.problem(path+"."+f.key, f.value, "scheme "+string(v.Scheme)+" has no buckets that move from server to server", "remove it, or write scheme: beamer")
-		}
-	}
-	c.checkMPTCP(path, v)
-}
 
 // checkJoins: Multipath TCP's joins arrive at ports of the VIP's address that
 // stand for servers, so nothing else may be there.
@@ -146,7 +62,7 @@ func (c *Config) checkJoins() {
 	joins := map[netip.Addr]int{}
 	for i := range c.VIPs {
 		v := &c.VIPs[i]
-		if !v.MPTCP || v.Scheme != vip.Beamer || v.Protocol != vip.TCP {
+		if !v.MPTCP || !v.Scheme.Row().Hops || v.Protocol != vip.TCP {
 			continue
 		}
 		if j, ok := joins[v.Address]; ok {
@@ -182,7 +98,7 @@ func (c *Config) checkSources() {
 	need := map[bool]int{} // by whether it is IPv6: the VIP whose servers need it
 	for i := range c.VIPs {
 		v := &c.VIPs[i]
-		if v.Scheme != vip.Beamer {
+		if !v.Scheme.Row().Hops {
 			continue
 		}
 		first := -1
@@ -245,12 +161,12 @@ func (c *Config) checkFaild() {
 	first := -1
 	routed := map[netip.Addr]int{}
 	for i := range c.VIPs {
-		if v := &c.VIPs[i]; v.Scheme == vip.Faild && v.Address.IsValid() {
+		if v := &c.VIPs[i]; v.Scheme.Row().Switched && v.Address.IsValid() {
 			routed[v.Address] = i
 		}
 	}
 	for i := range c.VIPs {
-		if j, ok := routed[c.VIPs[i].Address]; ok && c.VIPs[i].Scheme != vip.Faild && !c.origin.Bad[fmt.Sprintf("vips[%d].scheme", i)] {
+		if j, ok := routed[c.VIPs[i].Address]; ok && !c.VIPs[i].Scheme.Row().Switched && !c.origin.Bad[fmt.Sprintf("vips[%d].scheme", i)] {
 			c.problem(fmt.Sprintf("vips[%d].scheme", i), c.VIPs[i].Scheme,
 				fmt.Sprintf("vips[%d] (%s) on the same address has scheme faild, and a switch routes addresses, not ports", j, c.VIPs[j].Name),
 				"write scheme: faild for both, or give one an address of its own")
@@ -258,7 +174,7 @@ func (c *Config) checkFaild() {
 	}
 	for i := range c.VIPs {
 		v := &c.VIPs[i]
-		if v.Scheme != vip.Faild {
+		if !v.Scheme.Row().Switched {
 			continue
 		}
 		path := fmt.Sprintf("vips[%d]", i)

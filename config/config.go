@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/config/yamlfile"
 	"github.com/fairlead/fairlead/fabric/topology"
 	"github.com/fairlead/fairlead/vip"
@@ -110,59 +109,20 @@ type Switch struct {
 	Flaps int `yaml:"flaps"`
 }
 
-// VIP is a served address, port and protocol with its four choices.
+// VIP is a served address, port and protocol with its four choices. What its
+// entry may leave out though zero or false says something stands here, and in
+// Settings once defaults are filled in.
 type VIP struct {
-	// Name is what verbs call it (default address:port/protocol).
-	Name     string     `yaml:"name"`
-	Address  netip.Addr `yaml:"address"`
-	Port     Port       `yaml:"port"`     // 1-65535 or "all"
-	Protocol string     `yaml:"protocol"` // tcp (default) or udp
-	Scheme   vip.Scheme `yaml:"scheme"`   // cheetah (default; on udp the same as jet), jet, full-ct, stateless, beamer, faild
-	// Policy is rr (default), wrr, p2c, least-conn or hash; schemes without
-	// cookies and protocol udp allow (and default to) hash alone.
-	Policy vip.Policy `yaml:"policy"`
-	// Hash is the consistent hash (chash.Kind): of policy hash, and of what
-	// carries no cookie. Default table-hrw.
-	Hash chash.Kind `yaml:"hash"`
-	// Capacity, of hash anchor and dx: how many servers the VIP can ever
-	// number, fixed for its life. Default: servers and a quarter more, at
-	// least 16 more. Else 0.
-	Capacity int `yaml:"capacity"`
-	// Horizon, of hash anchor: how many servers may be added at once without
-	// a warm-up. Default: a tenth of the servers, at least 1. Else 0.
-	Horizon *int `yaml:"horizon"`
-	// WarmUp is how long connections opened before a change that was not in
-	// the horizon are held where they are, 100ms to 24h. Default: how long
-	// the flow table keeps an idle entry, 2h4m for TCP and 2m for UDP.
-	WarmUp time.Duration `yaml:"warm_up"`
-	// Share tells tracked connections to the other balancers. Default true,
-	// false for scheme full-ct, which tracks all.
-	Share *bool `yaml:"share"`
+	vip.Settings
+	Port     Port  `yaml:"port"` // 1-65535 or "all"
+	ICMPEcho *bool `yaml:"icmp_echo"`
+	MSSClamp *bool `yaml:"mss_clamp"`
+	Horizon  *int  `yaml:"horizon"`
+	Share    *bool `yaml:"share"`
 	// Buckets of schemes beamer and faild, fixed for the VIP's life: 1 to
 	// 8,388,608 (default 4096), faild to 8,191 (default 256). Else 0.
-	Buckets int `yaml:"buckets"`
-	// ChainTime of schemes beamer and faild is how long after a bucket's move
-	// its previous servers are asked, 1s to 24h, default 4m. Else 0.
-	ChainTime time.Duration `yaml:"chain_time"`
-	// MPTCP of scheme beamer takes joins of Multipath TCP to the server of the
-	// first subflow. One VIP an address, on TCP.
-	MPTCP bool `yaml:"mptcp"`
-	// Affinity of policy hash: connection (default) or address: all
-	// connections of a client address go to one server.
-	Affinity   string         `yaml:"affinity"`
-	Forwarding vip.Forwarding `yaml:"forwarding"` // ipip (default), gue, l2
-	// Steer chooses the path of forwarding gue's tunnels through the fabric: off
-	// (default), server (a path for each server) or connection (each server's
-	// connections over all of its good paths).
-	Steer string `yaml:"steer"`
-	// CookieBits is the cookie's width, 10 to 15 (default 12: 2,048 slots,
-	// 17 minutes idle).
-	CookieBits int         `yaml:"cookie_bits"`
-	Fragments  string      `yaml:"fragments"` // drop (default) or addresses
-	ICMPEcho   *bool       `yaml:"icmp_echo"` // default true
-	MSSClamp   *bool       `yaml:"mss_clamp"` // default true
-	Servers    []Member    `yaml:"servers"`
-	Health     *vip.Health `yaml:"health"`
+	Buckets int      `yaml:"buckets"`
+	Servers []Member `yaml:"servers"`
 }
 
 // Port is a port number; 0 stands for all ports.

@@ -9,10 +9,8 @@ import (
 	"path/filepath"
 	"reflect"
 	"strconv"
-	"time"
 
 	"github.com/fairlead/fairlead/config/yamlfile"
-	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/vip"
 )
 
@@ -177,17 +175,14 @@ func (v *VIP) fill(at positions, path string) {
 		}
 		v.Name = host + ":" + v.Port.String() + "/" + v.Protocol
 	}
-	v.Scheme = or(v.Scheme, vip.Cheetah)
+	v.Scheme = or(v.Scheme, vip.DefaultScheme)
 	if v.Policy == "" {
-		v.Policy = vip.RR
-		if v.Scheme != vip.Cheetah || v.Protocol == vip.UDP {
-			v.Policy = vip.ByTheHash
-		}
+		v.Policy = v.Scheme.Policies(v.Protocol)[0]
 	}
 	v.fillHash(at, path)
 	v.fillChain(at, path)
 	v.Affinity = or(v.Affinity, vip.Connection)
-	v.Forwarding = or(v.Forwarding, vip.IPIP)
+	v.Forwarding = or(v.Forwarding, vip.DefaultForwarding)
 	v.Steer = or(v.Steer, vip.SteerOff)
 	v.Fragments = or(v.Fragments, vip.Drop)
 	if at[path+".cookie_bits"] == nil {
@@ -199,6 +194,8 @@ func (v *VIP) fill(at positions, path string) {
 	if v.MSSClamp == nil {
 		v.MSSClamp = new(true)
 	}
+	s := &v.Settings
+	s.Port, s.ICMPEcho, s.MSSClamp, s.Horizon, s.Share = uint16(v.Port), *v.ICMPEcho, *v.MSSClamp, *v.Horizon, *v.Share
 	for j := range v.Servers {
 		if m := &v.Servers[j]; at[fmt.Sprintf("%s.servers[%d].weight", path, j)] == nil {
 			m.Weight = or(m.Weight, 1)
@@ -268,14 +265,6 @@ func (c *Config) readSecret(dir string) {
 		c.secret = secret
 	}
 }
-
-// Cookies says whether v's connections carry cookies: scheme cheetah on TCP.
-// What carries none goes as in scheme jet.
-func (v *VIP) Cookies() bool { return v.Scheme.Row().Carrier(v.Protocol) != "" }
-
-// IdleLimit is how long a connection of v may be silent and keep a cookie
-// that decodes.
-func (v *VIP) IdleLimit() time.Duration { return cheetah.Layout{Bits: v.CookieBits}.IdleLimit() }
 
 func or[T comparable](v, otherwise T) T {
 	var zero T

@@ -333,7 +333,11 @@ func TestHashes(t *testing.T) {
 		for _, kind := range chash.Kinds() {
 			c := &Config{Secret: strings.Repeat("0123456789abcdef", 4),
 				Servers: []Server{{Name: "s", Address: netip.MustParseAddr("10.0.0.1")}},
-				VIPs:    []VIP{{Address: netip.MustParseAddr("192.0.2.1"), Port: 80, Scheme: scheme, Hash: kind, Servers: []Member{{Name: "s"}}}}}
+				VIPs: []VIP{{
+					Settings: vip.Settings{Address: netip.MustParseAddr("192.0.2.1"), Scheme: scheme, Hash: kind},
+					Port:     80,
+					Servers:  []Member{{Name: "s"}},
+				}}}
 			err := c.Validate()
 			if want := kind.Minimal() || scheme == vip.FullCT || scheme == vip.Stateless; (err == nil) != want {
 				t.Errorf("scheme %s with hash %s: %v", scheme, kind, err)

@@ -8,27 +8,14 @@ import (
 	"github.com/fairlead/fairlead/config/yamlfile"
 	"github.com/fairlead/fairlead/fabric/steer"
 	"github.com/fairlead/fairlead/fabric/topology"
-	"github.com/fairlead/fairlead/vip"
 )
 
-// Steers says whether v's tunnels take paths that are chosen.
-func (v *VIP) Steers() bool { return v.Steer != vip.SteerOff && v.Steer != "" }
-
-// checkSteer looks at a VIP's steer alone.
+// checkSteer looks at what a steered VIP needs beside its own settings.
 func (c *Config) checkSteer(path string, v *VIP) {
-	if !checkOneOf(c, path+".steer", v.Steer, vip.SteerOff, vip.SteerServer, vip.SteerConnection) || !v.Steers() {
+	if !v.Steers() || v.Scheme.Row().Switched {
 		return
 	}
 	path += ".steer"
-	switch {
-	case v.Scheme == vip.Faild:
-		c.problem(path, v.Steer, "scheme faild has no balancer that makes tunnels: a switch forwards", "remove it")
-		return
-	case v.Forwarding == vip.IPIP:
-		c.problem(path, v.Steer, "routers read a path in ports, and forwarding ipip's tunnels have none", "write forwarding: gue")
-	case v.Forwarding == vip.L2:
-		c.problem(path, v.Steer, "forwarding l2 makes no tunnel whose path could be chosen: the server is on the same link", "write forwarding: gue, or remove steer")
-	}
 	if c.Fabric == "" {
 		c.problem(path, v.Steer, "no fabric is named, so that nobody knows of paths", "write fabric: /etc/fairlead/fabric.yaml at the top of this file")
 	}
@@ -47,7 +34,7 @@ func (c *Config) checkSteer(path string, v *VIP) {
 // checkSteerSources: routers hash a tunnel's source, so that a path is known for
 // one source alone.
 func (c *Config) checkSteerSources() {
-	steered := slices.IndexFunc(c.VIPs, func(v VIP) bool { return v.Steers() && v.Scheme != vip.Faild })
+	steered := slices.IndexFunc(c.VIPs, func(v VIP) bool { return v.Steers() && !v.Scheme.Row().Switched })
 	if steered < 0 {
 		return
 	}

@@ -75,7 +75,7 @@ func (c *Config) checkSecret() {
 		switch {
 		case v.Cookies():
 			what = "scheme cheetah, whose cookies need it"
-		case v.MPTCP && v.Scheme == vip.Beamer:
+		case v.MPTCP && v.Scheme.Row().Hops:
 			what = "mptcp: true, whose ports would name its servers to everybody"
 		default:
 			continue

@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
-	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/config/yamlfile"
 	"github.com/fairlead/fairlead/vip"
 )
 
@@ -91,47 +92,21 @@ func (c *Config) checkVIPAddress(path string, v *VIP) {
 // checkChoices refuses values that do not exist and combinations that cannot
 // work, with the reason.
 func (c *Config) checkChoices(path string, v *VIP) {
-	protocol := checkOneOf(c, path+".protocol", v.Protocol, vip.TCP, vip.UDP)
-	scheme := checkOneOf(c, path+".scheme", v.Scheme, vip.Cheetah, vip.JET, vip.FullCT, vip.Stateless, vip.Beamer, vip.Faild)
-	policy := checkOneOf(c, path+".policy", v.Policy, vip.RR, vip.WRR, vip.P2C, vip.LeastConn, vip.ByTheHash)
-	affinity := checkOneOf(c, path+".affinity", v.Affinity, vip.Connection, vip.Address)
-	checkOneOf(c, path+".forwarding", v.Forwarding, vip.IPIP, vip.GUE, vip.L2)
-	checkOneOf(c, path+".fragments", v.Fragments, vip.Drop, vip.Addresses)
+	size := vip.Size{Buckets: v.Buckets, Servers: len(v.Servers)}
+	for _, m := range v.Servers {
+		if !m.Standby && !m.Drain {
+			size.Working++
+		}
+	}
+	for _, p := range v.Check(size, func(field string) bool { return c.written(path, field) }) {
+		if near := yamlfile.Nearest(p.Value, p.Words); near != "" {
+			p.Remedy = "write " + near + " (known: " + strings.Join(p.Words, ", ") + ")"
+		}
+		if p.Field != "mptcp" || v.Port != 0 || c.portKnown(path) { // else said of the port
+			c.problem(path+"."+p.Field, p.Value, p.Wrong, p.Remedy)
+		}
+	}
 	c.checkSteer(path, v)
-
-	if protocol && policy && v.Protocol == vip.UDP && v.Policy != vip.ByTheHash {
-		c.problem(path+".policy", v.Policy, "UDP has no timestamps that could carry a cookie, so only hash finds the same server again", "write policy: hash")
-	} else if scheme && policy && v.Scheme != vip.Cheetah && v.Policy != vip.ByTheHash {
-		wrong := "scheme " + string(v.Scheme) + " finds what it did not remember by its hash alone"
-		switch {
-		case v.Scheme == vip.Stateless:
-			wrong = "scheme stateless remembers nothing, so only hash finds the same server again"
-		case v.Chains():
-			wrong = "scheme " + string(v.Scheme) + " goes by its buckets, which a hash finds"
-		}
-		c.problem(path+".policy", v.Policy, wrong, "write policy: hash, or scheme: cheetah")
-	}
-	if affinity && policy && v.Affinity == vip.Address && v.Policy != vip.ByTheHash {
-		c.problem(path+".affinity", vip.Address, "policy "+string(v.Policy)+" does not look at addresses", "write policy: hash, or remove affinity")
-	}
-	switch {
-	case v.Cookies():
-		if err := (cheetah.Layout{Bits: v.CookieBits}).Validate(); err != nil {
-			c.problem(path+".cookie_bits", v.CookieBits, "out of range",
-				fmt.Sprintf("write %d to %d: wider names more servers, narrower lets connections idle longer", cheetah.MinBits, cheetah.MaxBits))
-		}
-	case c.origin.At[path+".cookie_bits"] == nil:
-	case protocol && v.Protocol == vip.UDP:
-		c.problem(path+".cookie_bits", v.CookieBits, "UDP carries no cookie", "remove it")
-	case scheme && v.Scheme != vip.Cheetah:
-		c.problem(path+".cookie_bits", v.CookieBits, "scheme "+string(v.Scheme)+" has no cookie", "remove it, or write scheme: cheetah")
-	}
-	if v.Chains() {
-		c.checkChain(path, v)
-	} else {
-		c.checkHash(path, v)
-		c.checkNoChain(path, v, scheme)
-	}
 }
 
 func (c *Config) checkPool(path string, v *VIP) {
@@ -145,6 +120,12 @@ func (c *Config) checkPool(path string, v *VIP) {
 		byName[known[i]] = &c.Servers[i]
 	}
 	first := map[string]int{}
+	if !v.Weighted() {
+		if j := slices.IndexFunc(v.Servers, func(m Member) bool { return m.Weight != v.Servers[0].Weight }); j >= 0 {
+			c.problem(fmt.Sprintf("%s.servers[%d].weight", path, j), v.Servers[j].Weight,
+				fmt.Sprintf("servers[0] has %d, and hash %s gives every server the same", v.Servers[0].Weight, v.Hash), "write the same weight for all, or hash: table-hrw")
+		}
+	}
 	for j, m := range v.Servers {
 		p := fmt.Sprintf("%s.servers[%d]", path, j)
 		if m.Name == "" {
@@ -178,36 +159,12 @@ func (c *Config) checkPool(path string, v *VIP) {
 		switch {
 		case m.Weight < 1 || m.Weight > maxWeight:
 			c.problem(p+".weight", m.Weight, "out of range", fmt.Sprintf("write 1 to %d; drain: true gives it no new connections", maxWeight))
-		case m.Weight != 1 && v.Policy == vip.RR:
-			c.problem(p+".weight", m.Weight, "policy rr gives every server the same", "write policy: wrr")
+		case m.Weight != 1 && v.Policy.Row().Name != "" && !v.Policy.Row().Weighted:
+			c.problem(p+".weight", m.Weight, "policy "+string(v.Policy)+" gives every server the same", "write policy: wrr")
 		}
 	}
 	if n := len(v.Servers); n > 0 && !slices.ContainsFunc(v.Servers, func(m Member) bool { return !m.Standby }) {
 		c.problem(path+".servers[0].standby", "true", "so has every server of the VIP: nobody would answer", "remove it from at least one")
-	}
-	c.checkNumbers(path, v)
-}
-
-// checkNumbers: every server has a number of its own, of which the cookie, or
-// the hash's capacity, allows so many.
-func (c *Config) checkNumbers(path string, v *VIP) {
-	n := len(v.Servers)
-	if limit := v.MaxNumbers(); n > limit {
-		wrong, remedy := fmt.Sprintf("%d servers: a VIP numbers at most %d", n, limit), "split the pool over two VIPs"
-		if v.Cookies() {
-			wrong = fmt.Sprintf("%d servers, but a cookie of %d bits names %d slots", n, v.CookieBits, limit)
-			for bits := v.CookieBits + 1; bits <= cheetah.MaxBits; bits++ {
-				if (cheetah.Layout{Bits: bits}).Slots() >= n {
-					remedy = fmt.Sprintf("write cookie_bits: %d", bits)
-					break
-				}
-			}
-		}
-		c.problem(path+".servers", "", wrong, remedy)
-		return
-	}
-	if !v.Chains() { // else checkChain says that there is none
-		c.checkCapacity(path, v)
 	}
 }
 

@@ -4,10 +4,11 @@
 package controller
 
 import (
+	"encoding/json"
 	"net/netip"
+	"reflect"
 	"time"
 
-	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/vip"
@@ -44,62 +45,48 @@ type Key struct {
 	Secret []byte `json:"secret"`
 }
 
-// VIP is a VIP with everything that balancers and agents must agree on.
+// VIP is a VIP with everything that balancers and agents must agree on: its
+// settings, and what the controller made of them.
 type VIP struct {
 	// ID is 1 or more, stable for the VIP's life and not reused while a
 	// daemon may hold the one before.
-	ID       uint32     `json:"id"`
-	Name     string     `json:"name"`
-	Address  netip.Addr `json:"address"`
-	Port     uint16     `json:"port"`     // 0: all
-	Protocol string     `json:"protocol"` // tcp, udp
-	Scheme   vip.Scheme `json:"scheme"`
-	Policy   vip.Policy `json:"policy"`
-	// Affinity is "address" or "connection".
-	Affinity   string         `json:"affinity"`
-	Forwarding vip.Forwarding `json:"forwarding"`
-	// Steer chooses the paths of tunnels: "server" or "connection"; "": not.
-	Steer      string      `json:"steer,omitempty"`
-	CookieBits int         `json:"cookie_bits"`
-	Fragments  string      `json:"fragments"`
-	ICMPEcho   bool        `json:"icmp_echo"`
-	MSSClamp   bool        `json:"mss_clamp"`
-	Health     *vip.Health `json:"health,omitempty"`
-
-	// Hash is the consistent hash (chash.Kind); "" in assignments made before
-	// there was a choice: table-hrw.
-	Hash chash.Kind `json:"hash,omitempty"`
+	ID uint32 `json:"id"`
+	vip.Settings
 	// HashRows is how many rows its table has, fixed when the VIP is made,
 	// since another number moves every connection. 0: hash anchor, which has
 	// no rows, or an assignment made before they stood here (see
 	// dataplane).
 	HashRows int `json:"hash_rows,omitempty"`
-	// Capacity bounds slots' numbers (anchor, dx; else 0), fixed likewise.
-	Capacity int `json:"capacity,omitempty"`
-	// Horizon is how many numbers above the highest slot are in the horizon
-	// (anchor; else 0).
-	Horizon int `json:"horizon,omitempty"`
-	// HorizonSteps is since when (anchor; else empty), Top and Since
-	// ascending; the last one's Top is HorizonTop.
+	// HorizonSteps is since when numbers are in the horizon (anchor; else
+	// empty), Top and Since ascending; the last one's Top is HorizonTop.
 	HorizonSteps []HorizonStep `json:"horizon_steps,omitempty"`
-	// WarmUp is how long connections are held where they were before a
-	// server came that was not in the horizon. 0: not at all.
-	WarmUp time.Duration `json:"warm_up,omitempty"`
-	// Share: tracked connections are told to the other balancers.
-	Share bool `json:"share,omitempty"`
-
 	// Buckets is the bucket table (schemes beamer and faild; else nil). Its
 	// length is fixed when the VIP is made. Every number in it is a slot's.
 	Buckets *buckets.Table `json:"buckets,omitempty"`
-	// ChainTime is how long after a move packets are passed on to a bucket's
-	// previous servers (beamer, faild; else 0).
-	ChainTime time.Duration `json:"chain_time,omitempty"`
-	// MPTCP: joins of Multipath TCP go to the server of the first subflow
-	// (beamer).
-	MPTCP bool `json:"mptcp,omitempty"`
-
 	// Slots in ascending number; numbers may have gaps.
 	Slots []Slot `json:"slots"`
+}
+
+// encoded is VIP with its fields in the order in which an assignment is encoded:
+// digests are over it, and daemons of builds before compare them.
+var encoded = func() reflect.Type {
+	var fields []reflect.StructField
+	for _, name := range []string{"ID", "Name", "Address", "Port", "Protocol", "Scheme", "Policy", "Affinity", "Forwarding", "Steer",
+		"CookieBits", "Fragments", "ICMPEcho", "MSSClamp", "Health", "Hash", "HashRows", "Capacity", "Horizon", "HorizonSteps",
+		"WarmUp", "Share", "Buckets", "ChainTime", "MPTCP", "Slots"} {
+		f, _ := reflect.TypeFor[VIP]().FieldByName(name)
+		fields = append(fields, reflect.StructField{Name: f.Name, Type: f.Type, Tag: f.Tag})
+	}
+	return reflect.StructOf(fields)
+}()
+
+// MarshalJSON: see encoded.
+func (v VIP) MarshalJSON() ([]byte, error) {
+	from, to := reflect.ValueOf(v), reflect.New(encoded).Elem()
+	for i := range encoded.NumField() {
+		to.Field(i).Set(from.FieldByName(encoded.Field(i).Name))
+	}
+	return json.Marshal(to.Interface())
 }
 
 // HorizonStep: all numbers below Top are in the horizon, or in use, since

@@ -6,12 +6,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/controller/buckets"
-	"github.com/fairlead/fairlead/vip"
 )
-
-// Chains says whether v's packets may be passed on from server to server:
-// schemes beamer and faild, which go by bucket tables.
-func (v *VIP) Chains() bool { return v.Scheme.Row().Chains() }
 
 // Bucketed: v has its bucket table.
 func (v *VIP) Bucketed() bool { return v.Buckets != nil }
@@ -189,21 +184,8 @@ func (v *VIP) knowsChains(w *VIP, server string) error {
 
 // validateChains: see Validate.
 func (v *VIP) validateChains() error {
-	switch {
-	case !v.Chains() && (v.Bucketed() || v.ChainTime != 0 || v.MPTCP):
-		return fmt.Errorf("buckets, chain_time or mptcp: scheme %s has none of them", v.Scheme)
-	case !v.Chains():
+	if !v.Chains() {
 		return nil
-	case !v.Bucketed():
-		return fmt.Errorf("buckets: missing; scheme %s goes by them", v.Scheme)
-	case v.ChainTime < vip.MinChainTime || v.ChainTime > vip.MaxChainTime:
-		return fmt.Errorf("chain_time %s: must be %s to %s", v.ChainTime, vip.MinChainTime, vip.MaxChainTime)
-	case v.MPTCP && (!v.Scheme.Row().Hops || v.Protocol != vip.TCP):
-		return fmt.Errorf("mptcp: scheme %s on %s takes no joins", v.Scheme, v.Protocol)
-	case v.Scheme.Row().Hops && !v.Forwarding.Row().Tunnel:
-		return fmt.Errorf("forwarding %s: has no header that carries a chain", v.Forwarding)
-	case v.Buckets.Len() > v.Scheme.Row().MaxBuckets:
-		return fmt.Errorf("buckets: %d: must be at most %d with scheme %s", v.Buckets.Len(), v.Scheme.Row().MaxBuckets, v.Scheme)
 	}
 	if err := v.Buckets.Validate(); err != nil {
 		return err

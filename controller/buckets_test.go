@@ -85,14 +85,14 @@ func TestTablesGoForward(t *testing.T) {
 
 func TestInvalidTables(t *testing.T) {
 	for want, change := range map[string]func(v *VIP){
-		"buckets: missing; scheme beamer goes by them":              func(v *VIP) { v.Buckets = nil },
+		"buckets: 0: out of range; write 1 to 8388608":              func(v *VIP) { v.Buckets = nil },
 		"bucket 3: current 9: no server has this number":            func(v *VIP) { v.Buckets.Current[3] = 9 },
 		"bucket 0: previous[0] 0: is its current server":            func(v *VIP) { v.Buckets.Previous[0][0] = 0 },
-		"chain_time 0s: must be 1s to 24h0m0s":                      func(v *VIP) { v.ChainTime = 0 },
-		"mptcp: scheme beamer on udp takes no joins":                func(v *VIP) { v.MPTCP, v.Protocol = true, vip.UDP },
-		"forwarding l2: has no header that carries a chain":         func(v *VIP) { v.Forwarding = vip.L2 },
-		"buckets, chain_time or mptcp: scheme jet has none":         func(v *VIP) { v.Scheme = vip.JET },
-		`hash "anchor", hash_rows 0, warm_up 0s, share false: sch`:  func(v *VIP) { v.Hash, v.Capacity = chash.KindAnchor, 4 },
+		"chain_time: 0s: out of range; write 1s to 24h0m0s":         func(v *VIP) { v.ChainTime = 0 },
+		"mptcp: true: the VIP's protocol is udp":                    func(v *VIP) { v.MPTCP, v.Protocol = true, vip.UDP },
+		"forwarding l2 has no header that could carry them":         func(v *VIP) { v.Forwarding = vip.L2 },
+		"buckets: 8: scheme jet has no buckets":                     func(v *VIP) { v.Scheme = vip.JET },
+		"hash: anchor: scheme beamer goes by its buckets":           func(v *VIP) { v.Hash, v.Capacity = chash.KindAnchor, 4 },
 		"previous: 7 buckets, and current has 8; both must have as": func(v *VIP) { v.Buckets.Previous = v.Buckets.Previous[:7] },
 	} {
 		a := beamer(t, "").Clone()

@@ -231,7 +231,11 @@ func (f *chainedFleet) take(steps []*Assignment, forced bool) {
 func beamerConfig(t *rapid.T) *config.Config {
 	c := &config.Config{Secret: "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"}
 	c.Balancers = []config.Balancer{{Name: "lb", Interfaces: []string{"eth0"}, Source: netip.MustParsePrefix("10.200.0.0/16")}}
-	v := config.VIP{Name: "v", Address: netip.MustParseAddr("192.0.2.1"), Port: 80, Scheme: vip.Beamer, Buckets: 24}
+	v := config.VIP{
+		Settings: vip.Settings{Name: "v", Address: netip.MustParseAddr("192.0.2.1"), Scheme: vip.Beamer},
+		Port:     80,
+		Buckets:  24,
+	}
 	for i := range 7 {
 		s := config.Server{Name: fmt.Sprintf("s%d", i), Address: netip.AddrFrom4([4]byte{10, 0, 1, byte(i + 1)})}
 		c.Servers = append(c.Servers, s)

@@ -182,7 +182,7 @@ func listNames(all []wanted) string {
 // add puts a server into w's pool.
 func (p *planner) add(cur *Assignment, w *wanted, op Op) error {
 	m := member{server: op.Server, address: op.Address, api: op.API, weight: max(op.Weight, 1), standby: op.Standby}
-	if op.Weight == 0 && len(w.members) > 0 && !w.vip.weighted() {
+	if op.Weight == 0 && len(w.members) > 0 && !w.vip.Weighted() {
 		m.weight = w.members[0].weight
 	}
 	for i := range cur.VIPs {
@@ -208,7 +208,7 @@ func (p *planner) add(cur *Assignment, w *wanted, op Op) error {
 	if m.api == config.NoAgent && w.vip.Chains() {
 		return Refusal{fmt.Sprintf("vip %s: %s: its api is none: without the agent nobody knows whose a packet is, which scheme %s needs; run `fairlead host` there and name its api", w.vip.Name, op.Server, w.vip.Scheme)}
 	}
-	if m.api == config.NoAgent && w.vip.cookies() {
+	if m.api == config.NoAgent && w.vip.Cookies() {
 		return Refusal{fmt.Sprintf("vip %s: %s: its api is none: without the agent nobody stamps cookies, which scheme cheetah needs; run `fairlead host` there and name its api", w.vip.Name, op.Server)}
 	}
 	if !w.vip.Policy.Row().Weighted && m.weight != 1 {

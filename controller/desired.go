@@ -5,7 +5,6 @@ import (
 	"net/netip"
 
 	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/vip"
 )
 
 // wanted is one VIP as it shall become: its settings and its pool. ID, Slots,
@@ -50,16 +49,9 @@ func desired(cfg *config.Config) ([]wanted, error) {
 		if c.ICMPEcho == nil || c.MSSClamp == nil || c.Horizon == nil || c.Share == nil {
 			return nil, fmt.Errorf("vip %s: defaults are not filled in; call Validate before", c.Name)
 		}
-		w := wanted{vip: VIP{
-			Name: c.Name, Address: c.Address, Port: uint16(c.Port), Protocol: c.Protocol,
-			Scheme: c.Scheme, Policy: c.Policy, Affinity: c.Affinity, Forwarding: c.Forwarding, Steer: steer(c),
-			CookieBits: c.CookieBits, Fragments: c.Fragments, ICMPEcho: *c.ICMPEcho, MSSClamp: *c.MSSClamp,
-			Hash: c.Hash, Capacity: c.Capacity, Horizon: *c.Horizon, WarmUp: c.WarmUp, Share: *c.Share,
-			ChainTime: c.ChainTime, MPTCP: c.MPTCP,
-		}, buckets: c.Buckets}
-		if h := c.Health; h != nil {
-			w.vip.Health = &vip.Health{Type: h.Type, Port: h.Port, Path: h.Path, Host: h.Host,
-				Interval: h.Interval, Timeout: h.Timeout, Rise: h.Rise, Fall: h.Fall}
+		w := wanted{vip: VIP{Settings: c.Settings}, buckets: c.Buckets}
+		if !w.vip.Steers() {
+			w.vip.Steer = "" // as in assignments of builds that knew no other
 		}
 		for _, m := range c.Servers {
 			s := servers[m.Name]
@@ -91,13 +83,4 @@ func asIs(cur *Assignment) []wanted {
 		all = append(all, w)
 	}
 	return all
-}
-
-// steer is c's setting as an assignment has it: nothing for off, so that
-// assignments of builds that knew no other are the same.
-func steer(c *config.VIP) string {
-	if c.Steers() {
-		return c.Steer
-	}
-	return ""
 }

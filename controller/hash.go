@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/chash"
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/vip"
 )
 
@@ -24,14 +23,6 @@ func (v *VIP) complete() {
 	}
 }
 
-// weighted: its servers may have different weights.
-func (v *VIP) weighted() bool { return v.Chains() || v.Hash.Weighted() }
-
-// tracks: connections may be found by a flow table alone.
-func (v *VIP) tracks() bool {
-	return v.Scheme.Row().Finds == vip.ByHash && v.Scheme.Row().Tracks != vip.None
-}
-
 // size fixes what a VIP with so many servers keeps for its life: twice the
 // servers have rows for an even spread. Capacity, if set, is kept.
 func (v *VIP) size(servers int) {
@@ -46,13 +37,8 @@ func (v *VIP) size(servers int) {
 	case !v.Hash.Buckets():
 		v.Capacity = 0
 	case v.Capacity == 0:
-		v.Capacity = min(chash.DefaultCapacity(servers, v.Horizon), v.maxNumbers())
+		v.Capacity = min(chash.DefaultCapacity(servers, v.Horizon), v.MaxNumbers())
 	}
-}
-
-func (v *VIP) maxNumbers() int {
-	c := config.VIP{Scheme: v.Scheme, Protocol: v.Protocol, CookieBits: v.CookieBits, MPTCP: v.MPTCP}
-	return c.MaxNumbers()
 }
 
 // resized is what v's sizes become under the settings of w: what they are,
@@ -124,7 +110,7 @@ func (v *VIP) inHorizonSince(number uint16, now time.Time) time.Time {
 // warmUpWords is what people should know of a server that comes unforeseen.
 // With cookies it concerns few.
 func (v *VIP) warmUpWords(s *Slot, now time.Time) string {
-	if v.cookies() || !v.Scheme.Row().Foresees() || !v.Warming(s, now) {
+	if v.Cookies() || !v.Scheme.Row().Foresees() || !v.Warming(s, now) {
 		return ""
 	}
 	if s.State == Standby {
@@ -137,7 +123,7 @@ func (v *VIP) warmUpWords(s *Slot, now time.Time) string {
 // for at once: with hash anchor it waits in the horizon for its warm-up, but
 // not if none of the others came earlier.
 func (v *VIP) onceWarm(s *Slot, now time.Time) string {
-	if !v.Hash.SpareNumbers() || v.cookies() && !v.Policy.Row().Hashes || !v.Warming(s, now) ||
+	if !v.Hash.SpareNumbers() || v.Cookies() && !v.Policy.Row().Hashes || !v.Warming(s, now) ||
 		!slices.ContainsFunc(v.Slots, func(t Slot) bool { return t.State == Active && v.WarmUntil(&t).Before(v.WarmUntil(s)) }) {
 		return ""
 	}
@@ -204,7 +190,7 @@ func (v *VIP) settle(now time.Time) {
 // same time: a connection that stays with s by its new weight alone would not
 // survive a newcomer's being held against its old one.
 func (v *VIP) reweigh(s *Slot, weight int, now time.Time) {
-	if v.Chains() || !v.weighted() {
+	if v.Chains() || !v.Weighted() {
 		s.Weight = weight
 		return
 	}
@@ -314,7 +300,7 @@ func (p *planner) adviseMove(v *VIP) {
 			n = 0
 			break
 		}
-		if v.cookies() {
+		if v.Cookies() {
 			c = p.live.Connections[LiveKey{v.ID, s.Server}][NoCookie]
 		}
 		n += c
@@ -333,7 +319,7 @@ func (p *planner) adviseMove(v *VIP) {
 // find no server, or held ones another than theirs.
 func (p *planner) refuseNewcomers(v *VIP, w *wanted) {
 	to := &w.vip
-	if p.force || !v.Hash.SpareNumbers() || !to.Hash.SpareNumbers() || !to.Scheme.Row().Foresees() || v.cookies() && to.Scheme.Row().Finds == vip.ByCookie ||
+	if p.force || !v.Hash.SpareNumbers() || !to.Hash.SpareNumbers() || !to.Scheme.Row().Foresees() || v.Cookies() && to.Scheme.Row().Finds == vip.ByCookie ||
 		!slices.ContainsFunc(v.Slots, func(s Slot) bool { return v.holds(&s, p.now) }) {
 		return
 	}
@@ -380,7 +366,7 @@ func (p *planner) checkWanted(w *wanted) {
 		if m.standby {
 			standby++
 		}
-		if first := w.members[0]; m.weight != first.weight && !unequal && !v.weighted() {
+		if first := w.members[0]; m.weight != first.weight && !unequal && !v.Weighted() {
 			unequal = true
 			p.refuse("vip %s: %s: weight %d, and %s has %d: hash %s gives every server the same; write the same for all in the file, or hash: table-hrw, and apply",
 				v.Name, m.server, m.weight, first.server, first.weight, v.Hash)
@@ -394,31 +380,13 @@ func (p *planner) checkWanted(w *wanted) {
 
 // validateHash: see Validate.
 func (v *VIP) validateHash() error {
-	hash := v.Hash
-	if hash == "" {
-		hash = vip.DefaultHash
-	}
-	kind := hash
 	switch {
 	case v.HashRows < 0 || v.HashRows > chash.MaxRows || v.HashRows&(v.HashRows-1) != 0 || v.HashRows == 1:
 		return fmt.Errorf("hash_rows %d: must be a power of two, 2 to %d, or 0", v.HashRows, chash.MaxRows)
-	case kind.Buckets() && (v.Capacity < 1 || v.Capacity > chash.MaxSlots):
-		return fmt.Errorf("capacity %d: must be 1 to %d with hash %s", v.Capacity, chash.MaxSlots, hash)
-	case !kind.Buckets() && v.Capacity != 0:
-		return fmt.Errorf("capacity %d: hash %s has none", v.Capacity, hash)
-	case v.Horizon < 0 || v.Horizon > chash.MaxSlots || v.Horizon > 0 && !kind.SpareNumbers():
-		return fmt.Errorf("horizon %d: must be 0 to %d with hash anchor, else 0", v.Horizon, chash.MaxSlots)
-	case v.WarmUp < 0 || v.WarmUp > vip.MaxWarmUp(v.Protocol):
-		return fmt.Errorf("warm_up %s: must be 0 to %s over %s", v.WarmUp, vip.MaxWarmUp(v.Protocol), v.Protocol)
-	case !slices.Contains(v.Scheme.Row().Policies, v.Policy):
-		return fmt.Errorf("policy %s: scheme %s knows hash alone", v.Policy, v.Scheme)
+	case v.Chains() && (v.HashRows != 0 || len(v.HorizonSteps) > 0):
+		return fmt.Errorf("hash_rows %d and %d horizon steps: scheme %s goes by buckets and has none of them", v.HashRows, len(v.HorizonSteps), v.Scheme)
 	case v.Chains():
-		if v.Hash != "" || v.HashRows != 0 || v.WarmUp != 0 || v.Share || len(v.HorizonSteps) > 0 {
-			return fmt.Errorf("hash %q, hash_rows %d, warm_up %s, share %t: scheme %s goes by buckets and has none of them", v.Hash, v.HashRows, v.WarmUp, v.Share, v.Scheme)
-		}
 		return nil
-	case v.Scheme.Row().Finds == vip.ByHash && v.Scheme.Row().Foresees() && !kind.Minimal():
-		return fmt.Errorf("hash %s moves more than scheme %s foresees", hash, v.Scheme)
 	}
 	top := 0
 	for i, s := range v.HorizonSteps {

@@ -61,9 +61,10 @@ vips:
 // TestValidateHash: what a data plane could not carry out.
 func TestValidateHash(t *testing.T) {
 	good := func() *VIP {
-		v := &VIP{ID: 1, Name: "v", Address: netip.AddrFrom4([4]byte{192, 0, 2, 1}), Port: 80, Protocol: vip.TCP, Scheme: vip.JET, Policy: vip.ByTheHash,
-			Affinity: vip.Connection, Forwarding: vip.IPIP, Fragments: vip.Drop, CookieBits: 12,
-			Hash: chash.KindAnchor, Capacity: 8, Horizon: 2, WarmUp: time.Hour}
+		v := &VIP{
+			ID:       1,
+			Settings: vip.Settings{Name: "v", Address: netip.AddrFrom4([4]byte{192, 0, 2, 1}), Port: 80, Protocol: vip.TCP, Scheme: vip.JET, Policy: vip.ByTheHash, Affinity: vip.Connection, Forwarding: vip.IPIP, Fragments: vip.Drop, CookieBits: 12, Hash: chash.KindAnchor, Capacity: 8, Horizon: 2, WarmUp: time.Hour},
+		}
 		for i := range 3 {
 			v.Slots = append(v.Slots, Slot{Number: uint16(i), Server: fmt.Sprint("s", i), Address: addr(10, 0, 0, byte(i+1)), Weight: 1, State: Active})
 		}
@@ -74,26 +75,26 @@ func TestValidateHash(t *testing.T) {
 		v.Hash, v.Capacity, v.Horizon, v.HorizonSteps, v.HashRows = chash.KindTableHRW, 0, 0, nil, 2048
 	}
 	for want, change := range map[string]func(*VIP){
-		"":                                  func(*VIP) {},
-		"hash \"rendezvous\" is unknown":    func(v *VIP) { v.Hash = "rendezvous" },
-		"capacity 0: must be 1 to 16384":    func(v *VIP) { v.Capacity = 0 },
-		"capacity 16385: must be":           func(v *VIP) { v.Capacity = 16385 },
-		"slot 2: at most 1":                 func(v *VIP) { v.Capacity = 2 },
-		"capacity 8: hash table-hrw has":    func(v *VIP) { table(v); v.Capacity = 8 },
-		"horizon 2: must be 0 to 16384":     func(v *VIP) { table(v); v.Horizon = 2 },
-		"horizon -1: must be":               func(v *VIP) { v.Horizon = -1 },
-		"hash_rows 1000: must be a power":   func(v *VIP) { table(v); v.HashRows = 1000 },
-		"hash_rows 131072: must be":         func(v *VIP) { table(v); v.HashRows = 1 << 17 },
-		"hash_rows -1: must be":             func(v *VIP) { table(v); v.HashRows = -1 },
-		"warm_up -1s: must be":              func(v *VIP) { v.WarmUp = -time.Second },
-		"warm_up 25h0m0s: must be":          func(v *VIP) { v.WarmUp = 25 * time.Hour },
-		"policy rr: scheme jet knows hash":  func(v *VIP) { v.Policy = vip.RR },
-		"hash maglev moves more than":       func(v *VIP) { table(v); v.Hash = chash.KindMaglev },
-		"horizon steps end at 0, must":      func(v *VIP) { v.HorizonSteps = nil },
-		"horizon steps end at 4, must":      func(v *VIP) { v.HorizonSteps[0].Top = 4 },
-		"horizon step 1 (below 5 since":     func(v *VIP) { v.HorizonSteps = append(v.HorizonSteps, v.HorizonSteps[0]) },
-		"slot 1: old weight -1: must be":    func(v *VIP) { v.Slots[1].OldWeight = -1 },
-		"slot 1: state \"away\" is unknown": func(v *VIP) { v.Slots[1].State = "away" },
+		"": func(*VIP) {},
+		"hash: rendezvous: unknown to this version": func(v *VIP) { v.Hash = "rendezvous" },
+		"capacity: 0: out of range":                 func(v *VIP) { v.Capacity = 0 },
+		"capacity: 16385: out of range":             func(v *VIP) { v.Capacity = 16385 },
+		"slot 2: at most 1":                         func(v *VIP) { v.Capacity = 2 },
+		"capacity: 8: hash table-hrw has no":        func(v *VIP) { table(v); v.Capacity = 8 },
+		"horizon: 2: hash table-hrw needs":          func(v *VIP) { table(v); v.Horizon = 2 },
+		"horizon: -1: out of range; write":          func(v *VIP) { v.Horizon = -1 },
+		"hash_rows 1000: must be a power":           func(v *VIP) { table(v); v.HashRows = 1000 },
+		"hash_rows 131072: must be":                 func(v *VIP) { table(v); v.HashRows = 1 << 17 },
+		"hash_rows -1: must be":                     func(v *VIP) { table(v); v.HashRows = -1 },
+		"warm_up: -1s: out of range":                func(v *VIP) { v.WarmUp = -time.Second },
+		"warm_up: 25h0m0s: the flow table forgets":  func(v *VIP) { v.WarmUp = 25 * time.Hour },
+		"policy: rr: scheme jet finds":              func(v *VIP) { v.Policy = vip.RR },
+		"hash: maglev: scheme jet tracks what":      func(v *VIP) { table(v); v.Hash = chash.KindMaglev },
+		"horizon steps end at 0, must":              func(v *VIP) { v.HorizonSteps = nil },
+		"horizon steps end at 4, must":              func(v *VIP) { v.HorizonSteps[0].Top = 4 },
+		"horizon step 1 (below 5 since":             func(v *VIP) { v.HorizonSteps = append(v.HorizonSteps, v.HorizonSteps[0]) },
+		"slot 1: old weight -1: must be":            func(v *VIP) { v.Slots[1].OldWeight = -1 },
+		"slot 1: state \"away\" is unknown":         func(v *VIP) { v.Slots[1].State = "away" },
 	} {
 		v := good()
 		change(v)
@@ -109,7 +110,10 @@ func TestHorizonSteps(t *testing.T) {
 	at := func(minutes int) time.Time {
 		return time.Unix(1_800_000_000, 0).Add(time.Duration(minutes) * time.Minute)
 	}
-	v := &VIP{Hash: chash.KindAnchor, Capacity: 20, Horizon: 2, WarmUp: time.Hour, Slots: []Slot{{Number: 4}}}
+	v := &VIP{
+		Settings: vip.Settings{Hash: chash.KindAnchor, Capacity: 20, Horizon: 2, WarmUp: time.Hour},
+		Slots:    []Slot{{Number: 4}},
+	}
 	v.stepHorizon(time.Time{})
 	for _, c := range []struct {
 		minute  int

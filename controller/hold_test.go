@@ -238,8 +238,10 @@ func addr(a, b, c, d byte) netip.Addr { return netip.AddrFrom4([4]byte{a, b, c, 
 
 func drawHolderConfig(t *rapid.T, protocol string, hash chash.Kind) *config.Config {
 	c := &config.Config{}
-	v := config.VIP{Name: "v", Address: addr(192, 0, 2, 1), Port: 443, Protocol: protocol, Scheme: vip.JET, Hash: hash,
-		WarmUp: time.Duration(rapid.SampledFrom([]int{30, 60, 120}).Draw(t, "warm_up")) * time.Second}
+	v := config.VIP{
+		Settings: vip.Settings{Name: "v", Address: addr(192, 0, 2, 1), Protocol: protocol, Scheme: vip.JET, Hash: hash, WarmUp: time.Duration(rapid.SampledFrom([]int{30, 60, 120}).Draw(t, "warm_up")) * time.Second},
+		Port:     443,
+	}
 	if chash.Kind(hash).Buckets() {
 		v.Capacity = 12
 	}

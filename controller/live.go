@@ -69,7 +69,7 @@ func (r Refusal) Error() string { return strings.Join(r, "\n") }
 // scheme stateless promises nothing.
 func (p *planner) refuseRemoval(v *VIP, s *Slot, what string) {
 	n, silent := p.live.of(v.ID, s.Server)
-	p.refuseLosing(v, s, what, n, silent, v.tracks() && v.Protocol == vip.TCP)
+	p.refuseLosing(v, s, what, n, silent, v.Tracks() && v.Protocol == vip.TCP)
 }
 
 // refuseMove: connections would meet another server. Those with a cookie stay
@@ -77,7 +77,7 @@ func (p *planner) refuseRemoval(v *VIP, s *Slot, what string) {
 // time that the change is in force.
 func (p *planner) refuseMove(v *VIP, s *Slot, what, remedy string) {
 	n, silent := p.live.of(v.ID, s.Server)
-	if v.cookies() {
+	if v.Cookies() {
 		n = p.live.Connections[LiveKey{v.ID, s.Server}][NoCookie]
 	}
 	wait := min(handshake, v.WarmUp)
@@ -87,7 +87,7 @@ func (p *planner) refuseMove(v *VIP, s *Slot, what, remedy string) {
 		if why := uncounted(v, s, silent); why != "" {
 			now = "nobody counts them: " + why
 			over = fmt.Sprintf("when it has drained for warm_up, %s", v.WarmUp)
-		} else if v.cookies() {
+		} else if v.Cookies() {
 			now += " without a cookie"
 		}
 		p.refuse("vip %s: %s: %s, and it takes new connections (%s); %s %s, or --force", v.Name, s.Server, what, now, remedy, over)
@@ -123,7 +123,7 @@ func (p *planner) refuseLosing(v *VIP, s *Slot, what string, n uint64, silent st
 		until = p.now // it became one when they were over
 	}
 	switch {
-	case silent != "" && (v.cookies() || v.Chains()):
+	case silent != "" && (v.Cookies() || v.Chains()):
 		p.refuse("vip %s: %s: %s, but its agent does not answer (%s), so its connections cannot be counted; "+
 			"start the agent, or --without %s if the machine is gone", v.Name, s.Server, what, silent, s.Server)
 	case n > 0 && s.State == Draining:
@@ -170,7 +170,7 @@ func (p *planner) refuseRotation(cur *Assignment) {
 	old := cur.Keys[0].Epoch
 	for i := range cur.VIPs {
 		v := &cur.VIPs[i]
-		if !v.cookies() {
+		if !v.Cookies() {
 			continue
 		}
 		var n uint64
@@ -200,9 +200,6 @@ func (p *planner) refuseRotation(cur *Assignment) {
 		}
 	}
 }
-
-// cookies: see config.VIP.Cookies.
-func (v *VIP) cookies() bool { return v.Scheme.Row().Carrier(v.Protocol) != "" }
 
 // count is "1 one" or "n many".
 func count(n uint64, one, many string) string {

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/vip"
 )
 
@@ -115,9 +113,9 @@ func (v *VIP) Slot(number uint16) (*Slot, bool) {
 // slotLimit is how many slots v can number.
 func (v *VIP) slotLimit() int {
 	if v.Capacity > 0 {
-		return min(v.Capacity, v.maxNumbers())
+		return min(v.Capacity, v.MaxNumbers())
 	}
-	return v.maxNumbers()
+	return v.MaxNumbers()
 }
 
 // Validate says what a daemon could not carry out. Assignments made here are
@@ -158,28 +156,15 @@ func (a *Assignment) Validate() error {
 }
 
 func (v *VIP) validate() error {
-	for _, f := range []struct {
-		name, value string
-		legal       []string
-	}{
-		{"protocol", v.Protocol, []string{vip.TCP, vip.UDP}},
-		{"scheme", string(v.Scheme), vip.SchemeNames()},
-		{"hash", string(cmp.Or(v.Hash, vip.DefaultHash)), vip.HashNames()},
-		{"policy", string(v.Policy), vip.PolicyNames()},
-		{"affinity", v.Affinity, []string{vip.Connection, vip.Address}},
-		{"forwarding", string(v.Forwarding), vip.ForwardingNames()},
-		{"steer", v.Steer, []string{"", vip.SteerServer, vip.SteerConnection}},
-		{"fragments", v.Fragments, []string{vip.Drop, vip.Addresses}},
-	} {
-		if !slices.Contains(f.legal, f.value) {
-			return fmt.Errorf("%s %q is unknown to this version", f.name, f.value)
-		}
+	size := vip.Size{}
+	if v.Bucketed() {
+		size.Buckets = v.Buckets.Len()
+	}
+	if found := v.Check(size, nil); len(found) > 0 {
+		return found[0]
 	}
 	if !plain(v.Address) {
 		return fmt.Errorf("address %s is none that a VIP can have", v.Address)
-	}
-	if err := (cheetah.Layout{Bits: v.CookieBits}).Validate(); err != nil {
-		return err
 	}
 	for i, s := range v.Slots {
 		switch {

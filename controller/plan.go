@@ -178,7 +178,7 @@ func (p *planner) check(cur *Assignment) {
 // form is how v finds its connections, in words.
 func form(v *VIP) string {
 	switch {
-	case v.cookies():
+	case v.Cookies():
 		return cookieForm(v)
 	case v.Protocol == vip.UDP && v.Scheme.Row().Finds == vip.ByCookie:
 		return "udp"
@@ -190,7 +190,7 @@ func form(v *VIP) string {
 
 // cookieForm is what live cookies depend on, "" if there are none.
 func cookieForm(v *VIP) string {
-	if !v.cookies() {
+	if !v.Cookies() {
 		return ""
 	}
 	return fmt.Sprintf("%s with %d bits", v.Scheme, v.CookieBits)
@@ -274,7 +274,7 @@ func (p *planner) step(cur, next *Assignment) (changed bool, err error) {
 	}
 	for i := range p.want {
 		w := &p.want[i]
-		if cur.byIdentity(w.vip.identity()) != nil || blocked && w.vip.cookies() {
+		if cur.byIdentity(w.vip.identity()) != nil || blocked && w.vip.Cookies() {
 			continue
 		}
 		changed = true

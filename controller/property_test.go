@@ -63,7 +63,7 @@ func (f *fleet) open(b, h *Assignment) {
 	for i := range b.VIPs {
 		v := &b.VIPs[i]
 		for _, s := range v.Slots {
-			if s.State != Active || !v.cookies() || !rapid.Bool().Draw(f.t, "open") {
+			if s.State != Active || !v.Cookies() || !rapid.Bool().Draw(f.t, "open") {
 				continue
 			}
 			// The agent stamps what it knows of itself.
@@ -198,7 +198,7 @@ func drawConfig(t *rapid.T) *config.Config {
 		if i > 0 && rapid.IntRange(0, 4).Draw(t, "absent") == 0 {
 			continue
 		}
-		v := config.VIP{Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)}), Port: 80, Policy: vip.WRR}
+		v := config.VIP{Settings: vip.Settings{Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)}), Policy: vip.WRR}, Port: 80}
 		// Names go round among VIPs.
 		v.Name = fmt.Sprintf("v%d", i)
 		if i > 0 && rapid.IntRange(0, 5).Draw(t, "renamed") == 0 {

@@ -297,13 +297,13 @@ func show1(a *Assignment) string {
 		port := config.Port(v.Port)
 		fmt.Fprintf(&b, "vip %d %s %s:%s/%s %s %d bits %s %s\n", v.ID, v.Name, v.Address, port, v.Protocol, v.Scheme, v.CookieBits, v.Policy, v.Forwarding)
 		clock := func(what string, at time.Time) {
-			if !at.IsZero() && (v.tracks() || v.Hash != chash.KindTableHRW || v.Chains()) {
+			if !at.IsZero() && (v.Tracks() || v.Hash != chash.KindTableHRW || v.Chains()) {
 				fmt.Fprintf(&b, " %s %s", what, at.Format(time.TimeOnly))
 			}
 		}
 		if v.Bucketed() {
 			showTable(&b, &v)
-		} else if v.tracks() || v.Hash != chash.KindTableHRW {
+		} else if v.Tracks() || v.Hash != chash.KindTableHRW {
 			fmt.Fprintf(&b, "  %s rows %d capacity %d horizon %d warm_up %s share %t", v.Hash, v.HashRows, v.Capacity, v.Horizon, v.WarmUp, v.Share)
 			for _, s := range v.HorizonSteps {
 				fmt.Fprintf(&b, ", below %d", s.Top)

@@ -95,7 +95,7 @@ func (p *planner) stepKeys(cur, next *Assignment) bool {
 // made without a secret, so a key that decodes is known to everybody.
 func (p *planner) needsSecret(cur *Assignment) bool {
 	return p.secret != nil && slices.ContainsFunc(cur.Keys, publicKey) &&
-		slices.ContainsFunc(p.want, func(w wanted) bool { return w.vip.cookies() })
+		slices.ContainsFunc(p.want, func(w wanted) bool { return w.vip.Cookies() })
 }
 
 // stepSecret replaces a key that everybody knows; nothing is stamped yet, so

@@ -7,9 +7,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/chash"
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/scheme/cheetah"
-	"github.com/fairlead/fairlead/vip"
 )
 
 // slot is m's first state in a VIP.
@@ -134,9 +132,9 @@ func (p *planner) restWords(v *VIP, s *Slot) string {
 	switch {
 	case v.Chains():
 		who = "its packets are passed on to it"
-	case v.tracks():
+	case v.Tracks():
 		who = "flow tables remember it"
-	case v.cookies():
+	case v.Cookies():
 		who = "cookies name it"
 	}
 	off := "once its connections have ended"
@@ -157,16 +155,7 @@ type place struct {
 // restFor is how long the slot of a removed server is not reused: until no
 // connection that may still speak carries a cookie that decodes to it, or has
 // an entry in a flow table that names it.
-func (v *VIP) restFor() time.Duration {
-	if v.Chains() {
-		return v.ChainTime + handingOver
-	}
-	if v.tracks() {
-		return vip.MaxWarmUp(v.Protocol) + handingOver
-	}
-	c := config.VIP{CookieBits: v.CookieBits}
-	return c.IdleLimit() + handingOver
-}
+func (v *VIP) restFor() time.Duration { return v.Rest() + handingOver }
 
 // restedOut: no connection can name the slot any more. Live ones (removed by
 // force, or opened while it was) hold it longer than its time, and so does an
@@ -183,7 +172,7 @@ func (p *planner) restedOutIn(v *VIP, s *Slot) bool {
 		return true
 	}
 	n, silent := p.live.of(v.ID, s.Server)
-	return !s.RestUntil.After(p.now) && n == 0 && (silent == "" || !v.cookies() && !v.Chains())
+	return !s.RestUntil.After(p.now) && n == 0 && (silent == "" || !v.Cookies() && !v.Chains())
 }
 
 func holds(slots []Slot, m *member, states ...State) bool {
@@ -336,7 +325,7 @@ func (p *planner) refuseExhausted(v *VIP, m *member) {
 	}
 	limit := v.slotLimit()
 	all := fmt.Sprintf("all %d that a VIP can number", limit)
-	switch byCookie := v.cookies() && limit == (cheetah.Layout{Bits: v.CookieBits}).Slots(); {
+	switch byCookie := v.Cookies() && limit == (cheetah.Layout{Bits: v.CookieBits}).Slots(); {
 	case byCookie:
 		all = fmt.Sprintf("all %d of a cookie of %d bits", limit, v.CookieBits)
 		if v.CookieBits < cheetah.MaxBits {

@@ -14,7 +14,7 @@ import (
 // once. Of a family in which some balancer has none, none; and none without a
 // VIP that has tunnels.
 func sources(cfg *config.Config) (all []netip.Prefix) {
-	if !slices.ContainsFunc(cfg.VIPs, func(v config.VIP) bool { return !v.Scheme.Row().Switched && v.Forwarding.Row().Tunnel }) {
+	if !slices.ContainsFunc(cfg.VIPs, func(v config.VIP) bool { return v.Tunnels() }) {
 		return nil
 	}
 	for _, six := range []bool{false, true} {

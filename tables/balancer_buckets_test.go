@@ -61,7 +61,10 @@ func TestBeamerPlaces(t *testing.T) {
 // A switch's VIPs are none of a balancer's, whatever they say.
 func TestFaildIgnored(t *testing.T) {
 	a := assignment(1, 11)
-	other := controller.VIP{ID: 2, Name: "switched", Address: netip.MustParseAddr("192.0.2.9"), Port: 80, Protocol: "tcp", Scheme: vip.Faild}
+	other := controller.VIP{
+		ID:       2,
+		Settings: vip.Settings{Name: "switched", Address: netip.MustParseAddr("192.0.2.9"), Port: 80, Protocol: "tcp", Scheme: vip.Faild},
+	}
 	a.VIPs = append([]controller.VIP{other}, a.VIPs...)
 	p, err := Balancer(a, View{Moment: Moment{Now: setsNow}, Capacity: Capacity{4096, 1 << 16, 4096}, Hashes: Hashes{}, Chains: NewChains(), Random: rand.New(rand.NewPCG(1, 2))})
 	if err != nil {

@@ -22,10 +22,10 @@ func drawAssignment(t *rapid.T) *controller.Assignment {
 	a := assignment(1, 11)
 	a.VIPs = nil
 	for _, id := range rapid.SliceOfNDistinct(rapid.Uint32Range(1, 6), 0, 6, rapid.ID[uint32]).Draw(t, "ids") {
-		v := controller.VIP{ID: id, Name: "v", Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(id % 3)}), Port: uint16(id), Protocol: "tcp",
-			Scheme: "cheetah", Policy: rapid.SampledFrom([]vip.Policy{"rr", "wrr", "p2c", "least-conn", "hash"}).Draw(t, "policy"),
-			Forwarding: "ipip", CookieBits: 10, Fragments: rapid.SampledFrom([]string{"drop", "addresses"}).Draw(t, "fragments"),
-			ICMPEcho: rapid.Bool().Draw(t, "echo")}
+		v := controller.VIP{
+			ID:       id,
+			Settings: vip.Settings{Name: "v", Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(id % 3)}), Port: uint16(id), Protocol: "tcp", Scheme: "cheetah", Policy: rapid.SampledFrom([]vip.Policy{"rr", "wrr", "p2c", "least-conn", "hash"}).Draw(t, "policy"), Forwarding: "ipip", CookieBits: 10, Fragments: rapid.SampledFrom([]string{"drop", "addresses"}).Draw(t, "fragments"), ICMPEcho: rapid.Bool().Draw(t, "echo")},
+		}
 		for _, n := range rapid.SliceOfNDistinct(rapid.Uint16Range(0, 70), 0, 12, rapid.ID[uint16]).Draw(t, "slots") {
 			v.Slots = append(v.Slots, controller.Slot{Number: n, Server: string(rune('a' + n)), Weight: 1,
 				Address: netip.AddrFrom4([4]byte{10, 0, byte(id), byte(n)}),

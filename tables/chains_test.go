@@ -14,11 +14,15 @@ import (
 // and owns connections, or it swallows what is for that one.
 func TestRemovedStandsLast(t *testing.T) {
 	const now = 1_700_000_000
-	v := &controller.VIP{ID: 1, Name: "web", Protocol: vip.TCP, ChainTime: 4 * time.Minute, Slots: []controller.Slot{
-		{Number: 0, Server: "up", Weight: 1, State: controller.Active},
-		{Number: 1, Server: "removed", Weight: 1, State: controller.Resting},
-		{Number: 2, Server: "failing", Weight: 1, State: controller.Active},
-	}}
+	v := &controller.VIP{
+		ID:       1,
+		Settings: vip.Settings{Name: "web", Protocol: vip.TCP, ChainTime: 4 * time.Minute},
+		Slots: []controller.Slot{
+			{Number: 0, Server: "up", Weight: 1, State: controller.Active},
+			{Number: 1, Server: "removed", Weight: 1, State: controller.Resting},
+			{Number: 2, Server: "failing", Weight: 1, State: controller.Active},
+		},
+	}
 	v.Buckets = &buckets.Table{Generation: 3, Current: []uint16{2}, Since: []uint32{now - 5},
 		Previous: [][buckets.Chain]uint16{{1, buckets.None, buckets.None}}}
 	b := NewChains()

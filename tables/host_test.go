@@ -29,7 +29,9 @@ func TestMSSLeavesRoom(t *testing.T) {
 		{choices.Beamer, choices.GUE, true, true, ip6 + udp + gue + hops + ip6 + tcp},
 		{choices.Faild, choices.IPIP, false, false, 0},
 	} {
-		vip := &controller.VIP{Scheme: c.scheme, Forwarding: c.forwarding, Address: netip.MustParseAddr("192.0.2.1")}
+		vip := &controller.VIP{
+			Settings: choices.Settings{Scheme: c.scheme, Forwarding: c.forwarding, Address: netip.MustParseAddr("192.0.2.1")},
+		}
 		slot := &controller.Slot{Address: netip.MustParseAddr("10.77.0.2")}
 		if c.vip6 {
 			vip.Address = netip.MustParseAddr("2001:db8::1")

@@ -16,8 +16,10 @@ var trackingHashes = []string{"table-hrw", "ring", "dx", "anchor"}
 
 // assignment is one TCP VIP with servers 10.77.0.N in slots 0, 1, ….
 func assignment(version uint64, servers ...int) *controller.Assignment {
-	v := controller.VIP{ID: 1, Name: "web", Address: netip.MustParseAddr("192.0.2.1"), Port: 80, Protocol: "tcp",
-		Scheme: "cheetah", Policy: "rr", Affinity: "connection", Forwarding: "ipip", CookieBits: 12, Fragments: "drop", ICMPEcho: true}
+	v := controller.VIP{
+		ID:       1,
+		Settings: vip.Settings{Name: "web", Address: netip.MustParseAddr("192.0.2.1"), Port: 80, Protocol: "tcp", Scheme: "cheetah", Policy: "rr", Affinity: "connection", Forwarding: "ipip", CookieBits: 12, Fragments: "drop", ICMPEcho: true},
+	}
 	for i, n := range servers {
 		v.Slots = append(v.Slots, controller.Slot{Number: uint16(i), Server: fmt.Sprintf("s%d", n),
 			Address: netip.AddrFrom4([4]byte{10, 77, 0, byte(n)}), Weight: 1, State: controller.Active})

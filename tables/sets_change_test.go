@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // changing is a VIP through any series of changes, and connections that
@@ -36,7 +37,11 @@ type conn struct {
 
 func newChanging(t *rapid.T, protocol, kind string) *changing {
 	c := &changing{T: t, now: setsNow, down: map[uint16]bool{}, spare: map[uint16]time.Time{}}
-	c.v = &controller.VIP{ID: 7, Name: "v", Protocol: protocol, Scheme: "jet", Policy: "hash", Hash: chash.Kind(kind), HashRows: 512, WarmUp: setsWarmUp}
+	c.v = &controller.VIP{
+		ID:       7,
+		Settings: vip.Settings{Name: "v", Protocol: protocol, Scheme: "jet", Policy: "hash", Hash: chash.Kind(kind), WarmUp: setsWarmUp},
+		HashRows: 512,
+	}
 	if !chash.Kind(kind).Weighted() {
 		c.v.Capacity = 24
 	}

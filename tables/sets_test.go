@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/vip"
 )
 
 var setsNow = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -40,7 +41,11 @@ func reweighted(old int, t time.Time) func(*controller.Slot) {
 
 // setsVIP has an active server of weight 3 in slot 0, and s.
 func setsVIP(protocol, hash string, s ...controller.Slot) *controller.VIP {
-	v := &controller.VIP{ID: 7, Name: "v", Protocol: protocol, Scheme: "jet", Policy: "hash", Hash: chash.Kind(hash), HashRows: 1024, WarmUp: setsWarmUp}
+	v := &controller.VIP{
+		ID:       7,
+		Settings: vip.Settings{Name: "v", Protocol: protocol, Scheme: "jet", Policy: "hash", Hash: chash.Kind(hash), WarmUp: setsWarmUp},
+		HashRows: 1024,
+	}
 	if hash == "anchor" {
 		v.HashRows, v.Capacity, v.Horizon = 0, 10, 2
 	}

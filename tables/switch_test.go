@@ -15,8 +15,11 @@ import (
 // each other in the one that stays.
 func TestSwitchOfVIPThatGoes(t *testing.T) {
 	made := func(id uint32, protocol string, states ...controller.State) controller.VIP {
-		v := controller.VIP{ID: id, Name: "v", Address: netip.MustParseAddr("192.0.2.10"), Protocol: protocol, Scheme: vip.Faild,
-			ChainTime: 1500 * time.Millisecond, Buckets: buckets.New(8, []buckets.Server{{Number: 0, Weight: 1}, {Number: 1, Weight: 1}})}
+		v := controller.VIP{
+			ID:       id,
+			Settings: vip.Settings{Name: "v", Address: netip.MustParseAddr("192.0.2.10"), Protocol: protocol, Scheme: vip.Faild, ChainTime: 1500 * time.Millisecond},
+			Buckets:  buckets.New(8, []buckets.Server{{Number: 0, Weight: 1}, {Number: 1, Weight: 1}}),
+		}
 		for i, state := range states {
 			v.Slots = append(v.Slots, controller.Slot{Number: uint16(i), Server: string(rune('a' + i)), Weight: 3, State: state})
 		}

@@ -21,12 +21,6 @@ var choosing = []string{"vip", "scheme", "policy", "tables", "bpf"}
 // still compare, and should ask a row.
 var still = []string{
 	"bench/lb.go",
-	"config/chain.go",
-	"config/hash.go",
-	"config/load.go",
-	"config/steer.go",
-	"config/validate.go",
-	"config/validate_vip.go",
 	"controller/hash.go",
 	"inspect/doctor/server.go",
 	"inspect/trace/flow.go",

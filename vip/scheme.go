@@ -140,7 +140,7 @@ func (r SchemeRow) Carrier(protocol string) Carrier {
 // Policies that go with the scheme over the protocol, the default first.
 func (s Scheme) Policies(protocol string) []Policy {
 	r := s.Row()
-	if len(r.Carriers) > 0 && r.Carrier(protocol) == "" {
+	if r.Name == "" || len(r.Carriers) > 0 && r.Carrier(protocol) == "" {
 		return hashAlone
 	}
 	return r.Policies
@@ -158,7 +158,7 @@ const (
 // servers, one each.
 const (
 	FirstJoinPort = 1 << 15
-	JoinSlots     = 1 << 15
+	joinSlots     = 1 << 15
 )
 
 // Carrier is where a cookie travels.
@@ -184,6 +184,11 @@ var carriers = []CarrierRow{
 	{TCPTimestamp, []string{TCP}, cheetah.MinBits, cheetah.MaxBits, 12,
 		func(bits int) int { return cheetah.Layout{Bits: bits}.Slots() },
 		func(bits int) time.Duration { return cheetah.Layout{Bits: bits}.IdleLimit() }},
+}
+
+// holds: a cookie may be so wide.
+func (r *CarrierRow) holds(bits int) bool {
+	return r.Name != "" && bits >= r.MinBits && bits <= r.MaxBits
 }
 
 // Carriers are all carriers' rows.

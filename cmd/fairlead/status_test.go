@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // The table sums what two balancers tracked, and says what the hash prepares
@@ -87,11 +88,18 @@ func TestStatusTableNoBalancer(t *testing.T) {
 		}},
 	}
 	force := &controller.Assignment{Version: 4, VIPs: []controller.VIP{
-		{ID: 1, Name: "web", Slots: []controller.Slot{
-			{Number: 0, Server: "s1", State: controller.Active},
-			{Number: 1, Server: "s2", Address: netip.MustParseAddr("10.0.0.22"), Weight: 3, State: controller.Draining}}},
-		{ID: 2, Name: "dns", Address: netip.MustParseAddr("192.0.2.11"), Port: 53, Protocol: "udp", Scheme: "stateless", Policy: "hash", Forwarding: "l2",
-			Slots: []controller.Slot{{Number: 0, Server: "s2", Address: netip.MustParseAddr("10.0.0.22"), Weight: 1, State: controller.Active}}},
+		{
+			ID:       1,
+			Settings: vip.Settings{Name: "web"},
+			Slots: []controller.Slot{
+				{Number: 0, Server: "s1", State: controller.Active},
+				{Number: 1, Server: "s2", Address: netip.MustParseAddr("10.0.0.22"), Weight: 3, State: controller.Draining}},
+		},
+		{
+			ID:       2,
+			Settings: vip.Settings{Name: "dns", Address: netip.MustParseAddr("192.0.2.11"), Port: 53, Protocol: "udp", Scheme: "stateless", Policy: "hash", Forwarding: "l2"},
+			Slots:    []controller.Slot{{Number: 0, Server: "s2", Address: netip.MustParseAddr("10.0.0.22"), Weight: 1, State: controller.Active}},
+		},
 	}}
 	var out strings.Builder
 	if err := statusTable(&out, answers, force); err != nil {

@@ -356,9 +356,9 @@ func (d *Document) pairs(n *yaml.Node, path string, each func(key, value *yaml.N
 }
 
 func fieldOf(v reflect.Value, key string) (reflect.Value, bool) {
-	for i := range v.NumField() {
-		if keyOf(v.Type().Field(i)) == key && key != "" {
-			return v.Field(i), true
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		if keyOf(f) == key && key != "" {
+			return v.FieldByIndex(f.Index), true
 		}
 	}
 	return reflect.Value{}, false
@@ -373,8 +373,8 @@ func keyOf(f reflect.StructField) string {
 
 // keys is what a mapping of type t may hold, in the order of the struct.
 func keys(t reflect.Type) (names []string) {
-	for i := range t.NumField() {
-		if k := keyOf(t.Field(i)); k != "" {
+	for _, f := range reflect.VisibleFields(t) {
+		if k := keyOf(f); k != "" {
 			names = append(names, k)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 func TestRecalled(t *testing.T) {
 	vip := netip.MustParseAddrPort("192.0.2.1:80")
 	address := func(n uint16) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(n)}) }
-	a := &controller.Assignment{VIPs: []controller.VIP{{ID: 1, Address: vip.Addr(), Health: &choices.Health{Port: 80}}, {ID: 2}}}
+	a := &controller.Assignment{VIPs: []controller.VIP{{ID: 1, Settings: choices.Settings{Address: vip.Addr(), Health: &choices.Health{Port: 80}}}, {ID: 2}}}
 	names := []string{"well", "disk", "line", "both", "other", "unheard", "moved"}
 	var known []health.Known
 	for i, name := range names {

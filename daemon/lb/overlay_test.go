@@ -15,7 +15,7 @@ import (
 // servers are.
 func TestOverlay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		v := controller.VIP{ID: 7, Health: &vip.Health{}, Address: netip.MustParseAddr("192.0.2.1")}
+		v := controller.VIP{ID: 7, Settings: vip.Settings{Health: &vip.Health{}, Address: netip.MustParseAddr("192.0.2.1")}}
 		isDown := map[uint16]bool{}
 		var activeUp, active int
 		for i := range rapid.IntRange(0, 6).Draw(t, "slots") {

@@ -96,10 +96,20 @@ func TestOwnersAreAsked(t *testing.T) {
 	table := buckets.New(20, servers)
 	table.Previous[3][0], table.Previous[7][0] = 1, 3 // long ago, says the table
 	a := &controller.Assignment{Version: 1, VIPs: []controller.VIP{
-		{ID: 1, Scheme: vip.Beamer, Buckets: table, Slots: []controller.Slot{
-			{Number: 0, Server: "s0", API: "s0"}, {Number: 1, Server: "s1", API: "s1"}, {Number: 2, Server: "s2", API: "s2"}, {Number: 3, Server: "s3", API: "bad"},
-			{Number: 4, Server: "s1", API: "s1"}}}, // it left, and came again
-		{ID: 2, Scheme: vip.Faild, Buckets: table, Slots: []controller.Slot{{Number: 0, Server: "s9", API: "s9"}}},
+		{
+			ID:       1,
+			Settings: vip.Settings{Scheme: vip.Beamer},
+			Buckets:  table,
+			Slots: []controller.Slot{
+				{Number: 0, Server: "s0", API: "s0"}, {Number: 1, Server: "s1", API: "s1"}, {Number: 2, Server: "s2", API: "s2"}, {Number: 3, Server: "s3", API: "bad"},
+				{Number: 4, Server: "s1", API: "s1"}},
+		}, // it left, and came again
+		{
+			ID:       2,
+			Settings: vip.Settings{Scheme: vip.Faild},
+			Buckets:  table,
+			Slots:    []controller.Slot{{Number: 0, Server: "s9", API: "s9"}},
+		},
 	}}
 	w.follow(a, time.Millisecond)
 	if clients["s9"] != nil {
@@ -171,8 +181,12 @@ func TestOwnersRun(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- w.run(ctx) }()
-	w.follow(&controller.Assignment{Version: 1, VIPs: []controller.VIP{{ID: 1, Scheme: vip.Beamer,
-		Buckets: buckets.New(4, []buckets.Server{{Number: 0, Weight: 1}}), Slots: []controller.Slot{{Number: 0, Server: "s0", API: "s0"}}}}}, 0)
+	w.follow(&controller.Assignment{Version: 1, VIPs: []controller.VIP{{
+		ID:       1,
+		Settings: vip.Settings{Scheme: vip.Beamer},
+		Buckets:  buckets.New(4, []buckets.Server{{Number: 0, Weight: 1}}),
+		Slots:    []controller.Slot{{Number: 0, Server: "s0", API: "s0"}},
+	}}}, 0)
 	<-woken
 	cancel()
 	if err := <-done; err != nil {
@@ -205,7 +219,11 @@ func TestHungOwners(t *testing.T) {
 		}
 		return hungClient{}, nil
 	}
-	v := controller.VIP{ID: 1, Scheme: vip.Beamer, Buckets: buckets.New(4, []buckets.Server{{Number: 0, Weight: 1}})}
+	v := controller.VIP{
+		ID:       1,
+		Settings: vip.Settings{Scheme: vip.Beamer},
+		Buckets:  buckets.New(4, []buckets.Server{{Number: 0, Weight: 1}}),
+	}
 	for i := range ownersAtOnce {
 		v.Slots = append(v.Slots, controller.Slot{Number: uint16(i), Server: fmt.Sprintf("s%03d", i), API: "hung"})
 		tables.chain[1] = append(tables.chain[1], uint16(i))

@@ -37,11 +37,14 @@ func TestBeamerReady(t *testing.T) {
 	defer b.checks.Close()
 	b.owners = newOwnerWatch(b.log, config.TLS{}, &fakeTables{}, func() {})
 	servers := []buckets.Server{{Number: 0, Weight: 1}, {Number: 1, Weight: 1}}
-	a := &controller.Assignment{Version: 1, VIPs: []controller.VIP{{ID: 1, Name: "web", Scheme: vip.Beamer, Buckets: buckets.New(8, servers),
-		Health: &vip.Health{Type: "tcp"},
+	a := &controller.Assignment{Version: 1, VIPs: []controller.VIP{{
+		ID:       1,
+		Settings: vip.Settings{Name: "web", Scheme: vip.Beamer, Health: &vip.Health{Type: "tcp"}},
+		Buckets:  buckets.New(8, servers),
 		Slots: []controller.Slot{{Number: 0, Server: "s0", State: controller.Active, API: "unix:/nowhere/s0.sock"},
-			{Number: 1, Server: "s1", State: controller.Active, API: "unix:/nowhere/s1.sock"}}}}}
-	jet := &controller.Assignment{Version: 1, VIPs: []controller.VIP{{ID: 1, Name: "web", Scheme: vip.JET, Slots: a.VIPs[0].Slots}}}
+			{Number: 1, Server: "s1", State: controller.Active, API: "unix:/nowhere/s1.sock"}},
+	}}}
+	jet := &controller.Assignment{Version: 1, VIPs: []controller.VIP{{ID: 1, Settings: vip.Settings{Name: "web", Scheme: vip.JET}, Slots: a.VIPs[0].Slots}}}
 
 	says := func(text string) bool {
 		return slices.ContainsFunc(b.notReady(a), func(why string) bool { return strings.Contains(why, text) })

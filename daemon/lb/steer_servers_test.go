@@ -158,7 +158,7 @@ func TestSteeringMovedByWay(t *testing.T) {
 	s, now := newSteering(t), time.Unix(5000, 0)
 	address := netip.MustParseAddr(a)
 	slots := []controller.Slot{{Server: a, Address: address}}
-	both := &controller.Assignment{VIPs: []controller.VIP{{Name: "one", Steer: vip.SteerServer, Slots: slots}, {Name: "all", Steer: vip.SteerConnection, Slots: slots}}}
+	both := &controller.Assignment{VIPs: []controller.VIP{{Settings: vip.Settings{Name: "one", Steer: vip.SteerServer}, Slots: slots}, {Settings: vip.Settings{Name: "all", Steer: vip.SteerConnection}, Slots: slots}}}
 	s.follow(both)
 	s.reconcile(s.ctx, &s.running)
 	s.allGood(now, a)

@@ -147,7 +147,7 @@ func newSteering(t *testing.T) *steering {
 
 // steers has the servers of one VIP steered to.
 func (s *steering) steers(by string, servers ...string) {
-	v := controller.VIP{Name: "web", Steer: by}
+	v := controller.VIP{Settings: vip.Settings{Name: "web", Steer: by}}
 	for i, a := range servers {
 		v.Slots = append(v.Slots, controller.Slot{Number: uint16(i), Server: a, Address: netip.MustParseAddr(a)})
 	}

@@ -342,11 +342,15 @@ func TestSwitchStatus(t *testing.T) {
 // cannot be reached at all is said so.
 func TestSwitchFollows(t *testing.T) {
 	p := planeOf(&fakeFabric{})
-	v := controller.VIP{ID: 5, Scheme: vip.Faild, Slots: []controller.Slot{{Number: 0, Server: "s1", API: "unix:/nowhere/s1.sock"}, {Number: 1, Server: "s2", API: "ftp://s2"}}}
+	v := controller.VIP{
+		ID:       5,
+		Settings: vip.Settings{Scheme: vip.Faild},
+		Slots:    []controller.Slot{{Number: 0, Server: "s1", API: "unix:/nowhere/s1.sock"}, {Number: 1, Server: "s2", API: "ftp://s2"}},
+	}
 	p.follow(&controller.Assignment{VIPs: []controller.VIP{v}})
 	client := p.agents["s1"].client
 	v.Slots = append(v.Slots, controller.Slot{Number: 2, Server: "s3", API: "unix:/nowhere/s3.sock"})
-	p.follow(&controller.Assignment{VIPs: []controller.VIP{v, {ID: 6, Scheme: vip.Beamer, Slots: []controller.Slot{{Server: "s4"}}}}})
+	p.follow(&controller.Assignment{VIPs: []controller.VIP{v, {ID: 6, Settings: vip.Settings{Scheme: vip.Beamer}, Slots: []controller.Slot{{Server: "s4"}}}}})
 	if len(p.agents) != 3 || p.agents["s1"].client != client {
 		t.Errorf("agents %v", p.agents)
 	}

@@ -13,7 +13,11 @@ import (
 // room that doctor asks for is the largest tunnel's. A switch makes none.
 func TestTunnels(t *testing.T) {
 	made := func(scheme vip.Scheme, forwarding vip.Forwarding, protocol string, clamp bool) config.VIP {
-		return config.VIP{Scheme: scheme, Forwarding: forwarding, Protocol: protocol, MSSClamp: &clamp, Servers: []config.Member{{Name: "s1"}}}
+		return config.VIP{
+			Settings: vip.Settings{Scheme: scheme, Forwarding: forwarding, Protocol: protocol},
+			MSSClamp: &clamp,
+			Servers:  []config.Member{{Name: "s1"}},
+		}
 	}
 	cfg := &config.Config{VIPs: []config.VIP{
 		made(vip.JET, vip.IPIP, vip.TCP, false),

@@ -62,9 +62,10 @@ func trackingVIP(id uint32, name, addr string, hash chash.Kind, servers ...strin
 }
 
 func testVIP(id uint32, name, addr, proto string, forwarding vip.Forwarding, servers ...string) controller.VIP {
-	v := controller.VIP{ID: id, Name: name, Address: netip.MustParseAddr(addr), Port: map[string]uint16{"tcp": 80, "udp": 53}[proto], Protocol: proto,
-		Scheme: map[string]vip.Scheme{"tcp": "cheetah", "udp": "stateless"}[proto], Policy: map[string]vip.Policy{"tcp": "rr", "udp": "hash"}[proto], Affinity: "connection", Forwarding: forwarding,
-		CookieBits: 12, Fragments: "drop", ICMPEcho: true}
+	v := controller.VIP{
+		ID:       id,
+		Settings: vip.Settings{Name: name, Address: netip.MustParseAddr(addr), Port: map[string]uint16{"tcp": 80, "udp": 53}[proto], Protocol: proto, Scheme: map[string]vip.Scheme{"tcp": "cheetah", "udp": "stateless"}[proto], Policy: map[string]vip.Policy{"tcp": "rr", "udp": "hash"}[proto], Affinity: "connection", Forwarding: forwarding, CookieBits: 12, Fragments: "drop", ICMPEcho: true},
+	}
 	for i, s := range servers {
 		v.Slots = append(v.Slots, controller.Slot{Number: uint16(i), Server: fmt.Sprint(name, "-", i+1), Address: netip.MustParseAddr(s), Weight: 1, State: controller.Active})
 	}

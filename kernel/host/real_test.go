@@ -62,8 +62,8 @@ func assignment(forwarding choices.Forwarding, tunnel4, tunnel6 netip.Addr, bits
 	as := &controller.Assignment{Version: 1, Keys: []controller.Key{{Epoch: 0, Secret: secret(0)}}}
 	for i, a := range []netip.Addr{hosttest.VIP4, hosttest.VIP6} {
 		as.VIPs = append(as.VIPs, controller.VIP{
-			ID: uint32(i + 1), Name: fmt.Sprintf("v%d", i), Address: a, Port: 80, Protocol: choices.TCP, Scheme: choices.Cheetah,
-			Policy: "rr", Forwarding: forwarding, CookieBits: bits, MSSClamp: true,
+			ID:       uint32(i + 1),
+			Settings: choices.Settings{Name: fmt.Sprintf("v%d", i), Address: a, Port: 80, Protocol: choices.TCP, Scheme: choices.Cheetah, Policy: "rr", Forwarding: forwarding, CookieBits: bits, MSSClamp: true},
 			Slots: []controller.Slot{
 				{Number: 3, Server: "other", Address: hosttest.Client4, State: controller.Active},
 				{Number: 5, Server: "s", Address: []netip.Addr{tunnel4, tunnel6}[i], State: controller.Active},

@@ -39,9 +39,9 @@ func chainAssignment(scheme choices.Scheme) *controller.Assignment {
 				mine, other = hosttest.Server6, hosttest.Client6
 			}
 			as.VIPs = append(as.VIPs, controller.VIP{
-				ID: uint32(len(as.VIPs) + 1), Name: fmt.Sprintf("v%d", len(as.VIPs)+1), Address: a, Port: 80, Protocol: protocol, Scheme: scheme,
-				Policy: choices.ByTheHash, Affinity: choices.Connection, Forwarding: choices.IPIP, MSSClamp: true, Fragments: choices.Drop,
-				Buckets: buckets.New(100, servers), ChainTime: 4 * time.Minute,
+				ID:       uint32(len(as.VIPs) + 1),
+				Settings: choices.Settings{Name: fmt.Sprintf("v%d", len(as.VIPs)+1), Address: a, Port: 80, Protocol: protocol, Scheme: scheme, Policy: choices.ByTheHash, Affinity: choices.Connection, Forwarding: choices.IPIP, MSSClamp: true, Fragments: choices.Drop, ChainTime: 4 * time.Minute},
+				Buckets:  buckets.New(100, servers),
 				Slots: []controller.Slot{
 					{Number: 3, Server: "other", Address: other, State: controller.Active, Weight: 1},
 					{Number: 5, Server: "s", Address: mine, State: controller.Active, Weight: 1},

@@ -24,6 +24,7 @@ import (
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/kernel"
+	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -228,8 +229,10 @@ func testLog(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(te
 
 // assignment is one TCP VIP with servers 10.77.0.N in slots 0, 1, ….
 func assignment(version uint64, servers ...int) *controller.Assignment {
-	v := controller.VIP{ID: 1, Name: "web", Address: netip.MustParseAddr(wiredVIP), Port: 80, Protocol: "tcp",
-		Scheme: "cheetah", Policy: "rr", Affinity: "connection", Forwarding: "ipip", CookieBits: 12, Fragments: "drop", ICMPEcho: true}
+	v := controller.VIP{
+		ID:       1,
+		Settings: vip.Settings{Name: "web", Address: netip.MustParseAddr(wiredVIP), Port: 80, Protocol: "tcp", Scheme: "cheetah", Policy: "rr", Affinity: "connection", Forwarding: "ipip", CookieBits: 12, Fragments: "drop", ICMPEcho: true},
+	}
 	for i, n := range servers {
 		if n == 0 {
 			continue // the slot is free

@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/sim/pcc"
+	choices "github.com/fairlead/fairlead/vip"
 )
 
 // control counts what changes cost, in bytes to one balancer.
@@ -126,9 +127,8 @@ func (v *vip) slot(n uint16, state controller.State) controller.Slot {
 // product encodes it today; table: with its table of buckets.
 func (v *vip) assignment(table *buckets.Table) int64 {
 	a := controller.VIP{
-		ID: uint32(v.number + 1), Name: fmt.Sprintf("vip-%d", v.number), Address: netip.AddrFrom4([4]byte{192, 0, 2, 1}),
-		Port: 443, Protocol: "tcp", Scheme: pcc.Cheetah, Policy: "rr", Affinity: "connection", Forwarding: "gue",
-		CookieBits: cheetah.MaxBits, Hash: chash.KindAnchor, Capacity: v.capacity(v.size[v.number]),
+		ID:       uint32(v.number + 1),
+		Settings: choices.Settings{Name: fmt.Sprintf("vip-%d", v.number), Address: netip.AddrFrom4([4]byte{192, 0, 2, 1}), Port: 443, Protocol: "tcp", Scheme: pcc.Cheetah, Policy: "rr", Affinity: "connection", Forwarding: "gue", CookieBits: cheetah.MaxBits, Hash: chash.KindAnchor, Capacity: v.capacity(v.size[v.number])},
 	}
 	if table != nil {
 		a.Scheme, a.Buckets, a.Hash = "beamer", table, ""
