@@ -222,9 +222,9 @@ func (d *Daemon) unready() error {
 	return nil
 }
 
-// Options are an API handler's: until the daemon serves it answers only calls of
+// Guard is an API handler's: until the daemon serves it answers only calls of
 // the procedures named.
-func (d *Daemon) Options(always ...string) connect.HandlerOption {
+func (d *Daemon) Guard(always ...string) connect.HandlerOption {
 	guard := connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
 		return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 			if err := d.unready(); err != nil && !slices.Contains(always, req.Spec().Procedure) {
@@ -245,6 +245,15 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 		return false
 	case <-timer.C:
 		return true
+	}
+}
+
+// Poke wakes who waits at c, which has room for one: several pokes before it looks
+// are one.
+func Poke(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // it is told already
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/daemon/member"
 	"github.com/fairlead/fairlead/health"
 	"github.com/fairlead/fairlead/kernel/lb"
@@ -149,10 +150,7 @@ func (b *balancer) healthChanged(t health.Target, r health.Report) {
 	// From unknown to up changes no table.
 	concerns := r.State == health.Down || b.down[health.Key{VIP: t.VIP, Slot: t.Slot}] || b.failOpen[t.VIP]
 	b.mu.Unlock()
-	select {
-	case b.learned <- struct{}{}:
-	default: // it is going to be written
-	}
+	daemon.Poke(b.learned)
 	if concerns {
 		b.again()
 	}
@@ -160,10 +158,7 @@ func (b *balancer) healthChanged(t health.Target, r health.Report) {
 
 // again has the assignment applied once more, soon.
 func (b *balancer) again() {
-	select {
-	case b.wake <- struct{}{}:
-	default: // a change is waiting to be applied already
-	}
+	daemon.Poke(b.wake)
 }
 
 // Apply takes servers that are down out of the tables; they keep their slots.

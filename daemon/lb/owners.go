@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/rollout"
 )
 
@@ -110,10 +111,7 @@ func (w *ownerWatch) follow(a *controller.Assignment, spent time.Duration) {
 			w.unheard[v.ID] = previousOf(v.Buckets)
 		}
 	}
-	select {
-	case w.again <- struct{}{}:
-	default: // they are going to be asked
-	}
+	daemon.Poke(w.again)
 }
 
 // previousOf is every server that t names as a bucket's previous one.

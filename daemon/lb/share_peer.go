@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/kernel/lb"
 )
 
@@ -60,10 +61,7 @@ func (p *sharePeer) reach(client fairleadv1connect.FairleadClient) {
 
 // retry ends the pause before the next call.
 func (p *sharePeer) retry() {
-	select {
-	case p.back <- struct{}{}:
-	default: // it is known
-	}
+	daemon.Poke(p.back)
 }
 
 func (p *sharePeer) dialled() fairleadv1connect.FairleadClient {
@@ -99,8 +97,5 @@ func (p *sharePeer) share(ctx context.Context, batch []lb.FlowRecord) error {
 }
 
 func (p *sharePeer) wantPull() {
-	select {
-	case p.pull <- struct{}{}:
-	default: // it is going to be
-	}
+	daemon.Poke(p.pull)
 }

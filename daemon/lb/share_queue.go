@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/kernel/lb"
 )
 
@@ -55,10 +56,7 @@ func (q *shareQueue) put(records []lb.FlowRecord) {
 		q.n++
 	}
 	q.mu.Unlock()
-	select {
-	case q.wake <- struct{}{}:
-	default: // the reader is told already
-	}
+	daemon.Poke(q.wake)
 }
 
 // grow doubles the ring, up to the limit. The caller holds mu.

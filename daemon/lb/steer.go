@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/fabric/probe"
 	"github.com/fairlead/fairlead/fabric/steer"
 	"github.com/fairlead/fairlead/fabric/topology"
@@ -129,14 +130,7 @@ func (w *steerWatch) follow(a *controller.Assignment) {
 	w.mu.Lock()
 	w.wanted = wanted
 	w.mu.Unlock()
-	poke(w.again)
-}
-
-func poke(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+	daemon.Poke(w.again)
 }
 
 // run probes and steers until ctx ends.

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/fabric/paths"
 	"github.com/fairlead/fairlead/fabric/probe"
 	"github.com/fairlead/fairlead/fabric/steer"
@@ -214,7 +215,7 @@ func (w *steerWatch) read(f *topology.Fabric) (changed bool, err error) {
 		before.end()
 	}
 	w.fabric, w.servers, w.ranks = next, servers, steer.Ranks{}
-	poke(w.again)
+	daemon.Poke(w.again)
 	return true, nil
 }
 
@@ -249,7 +250,7 @@ func (w *steerWatch) begin(ctx context.Context, probers *sync.WaitGroup, s *stee
 			case <-run.Done():
 				return
 			case <-p.Changes():
-				poke(w.news)
+				daemon.Poke(w.news)
 			}
 		}
 	})

@@ -321,10 +321,7 @@ const retryInterval = time.Second
 
 // again has the assignment applied once more, soon.
 func (m *Member) again() {
-	select {
-	case m.retry <- struct{}{}:
-	default: // it is going to be
-	}
+	daemon.Poke(m.retry)
 }
 
 // reapply puts the assignment in force again when the plane asks for it, or

@@ -3,6 +3,8 @@ package member
 import (
 	"sync"
 	"time"
+
+	"github.com/fairlead/fairlead/daemon"
 )
 
 // schedule is when the assignment in force is due to be applied again. The
@@ -33,10 +35,7 @@ func (s *schedule) set(at time.Time) {
 	s.mu.Lock()
 	s.at = at.Round(0) // without the monotonic reading
 	s.mu.Unlock()
-	select {
-	case s.moved <- struct{}{}:
-	default: // said already
-	}
+	daemon.Poke(s.moved)
 }
 
 func (s *schedule) left() (d time.Duration, ok bool) {

@@ -33,7 +33,7 @@ func (m *Member) handler() http.Handler {
 			return resp, err
 		}
 	})
-	_, h := fairleadv1connect.NewFairleadHandler(m.service, m.Daemon.Options(timeOnly), connect.WithInterceptors(logged))
+	_, h := fairleadv1connect.NewFairleadHandler(m.service, m.Guard(timeOnly), connect.WithInterceptors(logged))
 	return h
 }
 

@@ -66,7 +66,7 @@ func (d *server) read() (err error) {
 	}
 	s := d.fabric.Service
 	d.Name, d.API, d.TLS, d.Metrics = stateName, []string{s.API}, d.fabric.TLS, s.Metrics
-	d.Handler = d.service.handler(d.Options())
+	d.Handler = d.service.handler(d.Guard())
 	d.Collectors = []prometheus.Collector{daemon.Collector(families, d.service.collect)}
 	d.Says = []any{"api", s.API, "http", d.o.HTTP, "metrics", s.Metrics}
 	if d.o.HTTP == "" {

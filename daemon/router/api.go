@@ -22,7 +22,7 @@ type service struct {
 }
 
 func (d *server) handler() http.Handler {
-	_, h := fairleadv1connect.NewFairleadHandler(service{d: d}, d.Options(), daemon.WholeJSON())
+	_, h := fairleadv1connect.NewFairleadHandler(service{d: d}, d.Guard(), daemon.WholeJSON())
 	return h
 }
 

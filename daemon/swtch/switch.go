@@ -213,10 +213,7 @@ func (p *plane) follow(a *controller.Assignment) {
 			agent.vips[v.ID] = weights[i].Weight > 0
 		}
 	}
-	select {
-	case p.asked <- struct{}{}:
-	default: // they are going to be
-	}
+	daemon.Poke(p.asked)
 }
 
 // Run implements member.Plane.
