@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/kernel"
+	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -89,7 +90,7 @@ func (l *LB) ask(vip uint32, packet []byte) {
 	}
 	for _, line := range lines {
 		if err := l.asker.send(line, packet); err != nil {
-			l.log.Debug("ask a server", "server", addrOf(line.Addr), "error", err)
+			l.log.Debug("ask a server", "server", tables.AddrOf(line.Addr), "error", err)
 		}
 	}
 }
@@ -104,7 +105,7 @@ func (a *asker) source(server netip.Addr) netip.Addr {
 
 // send forwards a packet (from its IP header on) as the program would.
 func (a *asker) send(line bpf.Line, packet []byte) error {
-	dst := addrOf(line.Addr)
+	dst := tables.AddrOf(line.Addr)
 	o := wire.Outer{Src: a.source(dst), Dst: dst}
 	switch bpf.Forwarding(line.MacDst >> 48 & 0xff) {
 	case bpf.FwdIPIP:

@@ -132,7 +132,7 @@ func readLine(o *objects, line uint32) (n carriedCount, addr netip.Addr, err err
 		n.add(carriedCount{x.Packets, x.Bytes, x.Opened})
 	}
 	if cpus[0].MacDst>>48&0xff != 0 {
-		addr = addrOf(cpus[0].Addr)
+		addr = tables.AddrOf(cpus[0].Addr)
 	}
 	return n, addr, nil
 }

@@ -1,7 +1,6 @@
 package lb
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -49,7 +48,7 @@ func readWritten(o *objects, f inForce) (map[uint32]writtenLine, error) {
 			image := cpus[0]
 			w := writtenLine{image: image, uneven: slices.ContainsFunc(cpus, func(c bpf.Line) bool { return c != image })}
 			if forwarding := bpf.Forwarding(image.MacDst >> 48 & 0xff); forwarding != bpf.FwdNone {
-				w.server = tables.Line{Addr: addrOf(image.Addr), Forwarding: forwarding, Hops: f.hops[id],
+				w.server = tables.Line{Addr: tables.AddrOf(image.Addr), Forwarding: forwarding, Hops: f.hops[id],
 					Flags: uint8(image.MacDst>>56) & (tables.LineClosed | tables.LineDown | tables.LineSteered)}
 			}
 			written[line] = w
@@ -78,12 +77,4 @@ func (l *LB) Down() (down []DownServer) {
 		}
 	}
 	return down
-}
-
-// addrOf is the address that two words of a map hold.
-func addrOf(words [2]uint64) netip.Addr {
-	var b [16]byte
-	binary.LittleEndian.PutUint64(b[:8], words[0])
-	binary.LittleEndian.PutUint64(b[8:], words[1])
-	return netip.AddrFrom16(b).Unmap()
 }

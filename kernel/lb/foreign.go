@@ -156,7 +156,7 @@ func (l *LB) carryForeignLine(v tables.VIP, slot, index uint32, f fields) error 
 		n.add(carriedCount{f.number(b, "packets"), f.number(b, "bytes"), f.number(b, "opened")})
 	}
 	key := carriedKey{v.ID, carriedGone}
-	if s := v.Server(slot); s.Addr.IsValid() && s.Addr == addrOf(f.address(cpus[0], "addr")) {
+	if s := v.Server(slot); s.Addr.IsValid() && s.Addr == tables.AddrOf(f.address(cpus[0], "addr")) {
 		key.Slot = slot
 		if err := l.carryForeignConns(index, v.Lines.First+slot); err != nil {
 			return err

@@ -122,7 +122,7 @@ func (s *State) VIPs() ([]LoadedVIP, error) {
 		if bpf.VIPFlags(e.Flags)&bpf.VIPAddressEntry != 0 {
 			continue
 		}
-		v := LoadedVIP{ID: e.Id, Address: addrOf(e.Addr), Port: bits.ReverseBytes16(e.Port), Protocol: e.Proto,
+		v := LoadedVIP{ID: e.Id, Address: tables.AddrOf(e.Addr), Port: bits.ReverseBytes16(e.Port), Protocol: e.Proto,
 			Scheme: e.Scheme, Policy: e.Policy, Flags: e.Flags, Epochs: e.Epochs, Shift: e.Shift,
 			FirstLine: e.FirstLine, Slots: e.Slots, NewSize: e.NewSize, HashForm: e.HashForm, HashSize: e.HashSize, Generation: e.Generation}
 		if v.Servers, err = s.servers(e); err != nil {
@@ -147,7 +147,7 @@ func (s *State) servers(e bpf.VIP) ([]LoadedServer, error) {
 		if forwarding == "" {
 			continue
 		}
-		list = append(list, LoadedServer{Slot: uint16(slot), Address: addrOf(line.Addr), Forwarding: forwarding,
+		list = append(list, LoadedServer{Slot: uint16(slot), Address: tables.AddrOf(line.Addr), Forwarding: forwarding,
 			Resolved: line.MacDst>>56&tables.LineUnresolved == 0, MTU: line.Mtu,
 			Closed: line.MacDst>>56&tables.LineClosed != 0, Down: line.MacDst>>56&tables.LineDown != 0,
 			Steered: line.MacDst>>56&tables.LineSteered != 0})
