@@ -33,9 +33,65 @@ results: build
 demo: build
 	$(SUDO) bin/fairlead demo
 
+# Packages whose tests make network namespaces or load programs. What is not
+# among them needs no root, and runs first.
+ROOT_PACKAGES := ./bench/... ./cmd/... ./config ./daemon/... ./fabric/mptcp ./fabric/pathsel/pathseltest \
+	./fabric/probe ./inspect/... ./kernel/... ./lab/...
+PURE_PACKAGES = $(filter-out $(shell $(GO) list $(ROOT_PACKAGES)),$(shell $(GO) list ./...))
+
+# Everything is compiled before anything runs: with root's tests two packages
+# at a time, and within one several tests that wait, a compiler beside them
+# would only slow both.
 test: deps build check-generated
 	$(GO) vet ./...
-	$(SUDO) env RAPID_SEED=$${RAPID_SEED:-1} $(GO) test -p 1 -timeout 18m ./...
+	$(MAKE) --no-print-directory test-pure
+	$(GO) test -run '^$$' ./... >/dev/null
+	$(SUDO) env RAPID_SEED=$${RAPID_SEED:-1} $(GO) test -p 2 -parallel 4 -timeout 18m $(ROOT_PACKAGES)
+
+test-pure:
+	RAPID_SEED=$${RAPID_SEED:-1} $(GO) test $(PURE_PACKAGES)
+
+# Where the time goes: packages, then tests, the slowest first.
+test-times:
+	$(SUDO) env RAPID_SEED=1 $(GO) test -count 1 -p 2 -parallel 4 -json ./... | $(GO) run ./soak/times
+
+# Everything that has goroutines, under the race detector; that needs cgo.
+RACE_PACKAGES = $(shell $(GO) list -f '{{.ImportPath}} {{.Dir}}' ./... | while read p d; do \
+	grep -qsE 'go func|\.Go\(|go [a-z][A-Za-z.]*\(' $$d/*.go && echo $$p; done)
+race: TEST_PACKAGES += gcc libc6-dev
+race: deps build
+	$(SUDO) env CGO_ENABLED=1 RAPID_SEED=$${RAPID_SEED:-1} $(GO) test -race -p 1 -parallel 4 -timeout 1h $(RACE_PACKAGES)
+
+GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+check: check-generated check-c
+	@wrong=$$(gofmt -l .); [ -z "$$wrong" ] || { echo "gofmt -w $$wrong" >&2; exit 1; }
+	$(GO) vet ./...
+	$(GO) run $(GOLANGCI) run ./...
+
+# Every decoder meets a minute of made-up input; what one finds goes beside
+# its test under testdata/fuzz and is a case of it from then on.
+FUZZ_TIME ?= 1m
+fuzz:
+	@grep -rHoE '^func Fuzz[A-Za-z0-9]+' --include='*_test.go' . | sed 's/:func / /' | while read -r file name; do \
+		echo "$$name: $$(dirname $$file)"; \
+		$(GO) test -run '^$$' -fuzz "^$$name$$$$" -fuzztime $(FUZZ_TIME) $$(dirname $$file) </dev/null || exit 1; \
+	done
+
+# Go's benchmarks, compared with those of another commit: BASE=main.
+BASE ?= HEAD~1
+BENCH ?= .
+BENCHSTAT := golang.org/x/perf/cmd/benchstat@v0.0.0-20260709024250-82a0b07e230d
+bench-go:
+	@dir=$$(mktemp -d) && trap 'git worktree remove --force $$dir/base; rm -rf $$dir' EXIT && \
+	git worktree add -q --detach $$dir/base $(BASE) && \
+	for p in $(PURE_PACKAGES); do \
+		d=.$${p#github.com/fairlead/fairlead}; grep -qs '^func Benchmark' $$d/*_test.go || continue; \
+		for _ in 1 2 3 4 5 6; do \
+			$(GO) test -run '^$$' -bench '$(BENCH)' $$d >>$$dir/new; \
+			[ ! -d $$dir/base/$$d ] || (cd $$dir/base && $(GO) test -run '^$$' -bench '$(BENCH)' $$d) >>$$dir/old; \
+		done; \
+	done; \
+	$(GO) run $(BENCHSTAT) $$dir/old $$dir/new
 
 # Seeds are drawn anew, and tests that ask soak.On() do more. A failure names
 # its seed and how to repeat it, and does not end the soak.

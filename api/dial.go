@@ -41,7 +41,6 @@ func dial(endpoint string, t config.TLS) (client *http.Client, base string, err 
 	dialer := net.Dialer{Timeout: dialTimeout}
 	transport := &http.Transport{IdleConnTimeout: time.Minute, MaxIdleConnsPerHost: 4,
 		DialContext: dialer.DialContext, TLSHandshakeTimeout: dialTimeout}
-	base = endpoint
 	switch {
 	case strings.HasPrefix(endpoint, "unix:"):
 		path := strings.TrimPrefix(endpoint, "unix:")

@@ -242,9 +242,7 @@ func (b *balancer) fillTables() (hash map[string]uint32, policy uint32, err erro
 	var all []uint64 // an array map's elements are padded to eight bytes
 	for name, h := range b.hashes {
 		hash[name] = uint32(len(all))
-		for _, e := range h.entries {
-			all = append(all, e)
-		}
+		all = append(all, h.entries...)
 		for len(all)%bucketWords != 0 { // the words of a bucket share a cache line
 			all = append(all, 0)
 		}

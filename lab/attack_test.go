@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
@@ -43,23 +42,17 @@ func TestJudgeAttacks(t *testing.T) {
 
 // TestAttack makes attacks on few connections, briefly.
 func TestAttack(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]RunOptions{
 		"guarded": {Schemes: []string{"cheetah"}, Scale: Scale{Steps: []string{"barrage", "cookies", "asks", "discovery", "redirect", "idle-api"}}},
 		// What a guard holds off is an attack.
 		"unguarded": {Schemes: []string{"jet"}, Forwarding: "ipip", WithoutGuards: true, Scale: Scale{Steps: []string{"resets"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-			defer cancel()
-			c.Scenario, c.Seed, c.Program = "attack", 3, testProgram(t)
+			t.Parallel()
+			c.Scenario, c.Seed = "attack", 3
 			c.Scale.Connections, c.Scale.Slot, c.Scale.Pause = 60, 700*time.Millisecond, 4*time.Second
-			result, err := Run(ctx, c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, v := range result.Verdict {
-				t.Error(v)
-			}
+			result := small(t, c)
 			if len(result.Attacks) != len(c.Scale.Steps) {
 				t.Errorf("%d attacks, want %v", len(result.Attacks), c.Scale.Steps)
 			}

@@ -24,17 +24,21 @@ import (
 //	client ── router ──┬─ lb1 lb2
 //	                   └─ server1 … server4
 func TestStandardClients(t *testing.T) {
+	t.Parallel()
 	for _, o := range []Options{
 		{Forwarding: "ipip", MTU: 1500}, // no room: agents clamp the MSS
 		{Forwarding: "gue", IPv6: true, Policy: "p2c"},
 		{Forwarding: "l2", Policy: "least-conn"},
 	} {
-		t.Run(o.Forwarding, func(t *testing.T) { testStandardClients(t, o) })
+		t.Run(o.Forwarding, func(t *testing.T) {
+			t.Parallel()
+			testStandardClients(t, o)
+		})
 	}
 }
 
 func testStandardClients(t *testing.T, o Options) {
-	o.Name, o.Program, o.Servers, o.LBs = fmt.Sprint("clients", os.Getpid()), testProgram(t), 4, 2
+	o.Name, o.Program, o.Servers, o.LBs = fmt.Sprint("clients", o.Forwarding, os.Getpid()), testProgram(t), 4, 2
 	l, err := Up(t.Context(), o, true)
 	if err != nil {
 		t.Fatal(err)
@@ -114,6 +118,7 @@ func testStandardClients(t *testing.T, o Options) {
 // router's "packet too big" to the VIP has to find the server whose packet it
 // quotes.
 func TestPathMTU(t *testing.T) {
+	t.Parallel()
 	o := Options{Name: fmt.Sprint("mtu", os.Getpid()), Program: testProgram(t), MTU: 1500, Servers: 2}
 	for i, a := range []netip.Addr{vipAddress4(1), vipAddress6(1)} {
 		o.VIPs = append(o.VIPs, VIP{Name: fmt.Sprint("web", i), Address: a, Port: httpPort, Protocol: "tcp", Scheme: "cheetah", Policy: "rr", NoClamp: true})

@@ -41,7 +41,7 @@ func (l *Lab) endpoint(machine string) string {
 
 // exposedAt is the address of a daemon's API.
 func (l *Lab) exposedAt(machine string) netip.AddrPort {
-	address := netip.Addr{}
+	var address netip.Addr
 	if n := slices.Index(l.fronts(), machine); n >= 0 {
 		address = netip.MustParseAddr(lbAddress4(n + 1))
 	} else {

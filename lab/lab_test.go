@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -26,6 +25,7 @@ func testProgram(t *testing.T) string {
 
 // TestUpDown builds a lab without balancers, uses it and looks for remains.
 func TestUpDown(t *testing.T) {
+	t.Parallel()
 	o := Options{Name: fmt.Sprint("up", os.Getpid()), Plain: true, Servers: 2, Program: testProgram(t)}
 	l, err := Up(t.Context(), o, false)
 	if err != nil {
@@ -165,23 +165,10 @@ func TestServer(t *testing.T) {
 // TestChurn is a short churn: every kind of change but those that wait for
 // connections to end.
 func TestChurn(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-	defer cancel()
-	result, err := Run(ctx, RunOptions{
-		Scenario: "churn", Seed: 11, Schemes: []string{"cheetah", "jet", "stateless"}, Policies: []string{"rr"}, Hashes: []string{"table-hrw"}, Program: testProgram(t),
+	t.Parallel()
+	small(t, RunOptions{
+		Scenario: "churn", Seed: 11, Schemes: []string{"cheetah", "jet", "stateless"}, Policies: []string{"rr"}, Hashes: []string{"table-hrw"},
 		Scale: Scale{Connections: 300, Slot: 1500 * time.Millisecond,
 			Steps: []string{"drain", "add", "reshuffle", "fail", "rotate", "kill lb", "kill host", "recover", "weight", "crash", "add two", "join lb", "lose lb"}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, v := range result.Verdict {
-		t.Error(v)
-	}
-	for _, f := range result.Failures {
-		if strings.HasPrefix(f.Target, "cheetah") {
-			t.Logf("%+v", f)
-		}
-	}
-	t.Logf("%+v", result.Runs)
 }

@@ -15,6 +15,7 @@ import (
 // TestScaling is a short run with few servers: what must hold does, and the
 // table has the lab beside the simulation.
 func TestScaling(t *testing.T) {
+	t.Parallel()
 	schedule := pcc.CheetahSchedule().Small(6, 4, 0.08)
 	result := small(t, RunOptions{Scenario: "scaling", Seed: 4, RateFactor: 0.05, Schedule: schedule,
 		Schemes: []string{"cheetah", "beamer", "stateless"}, Hashes: []string{"table-hrw"}})

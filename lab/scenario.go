@@ -70,6 +70,7 @@ func ScenarioNames() []string { return slices.Sorted(maps.Keys(scenarios())) }
 
 // RunOptions narrow a scenario; the zero value runs all of it.
 type RunOptions struct {
+	Lab      string // the labs' name; default: this process's
 	Scenario string
 	Seed     uint64
 	Schemes  []string // default cheetah and stateless; synflood: jet, cheetah, full-ct
@@ -278,7 +279,7 @@ func (o RunOptions) runLab(ctx context.Context, s scenario, p part, before []Run
 		n = size{o.Schedule.Servers, o.Schedule.Active, scalingFronts, scalingFronts}
 	}
 	options := Options{
-		Name: fmt.Sprint("run", os.Getpid()), Servers: n.servers, ActiveServers: n.activeServers,
+		Name: cmp.Or(o.Lab, fmt.Sprint("run", os.Getpid())), Servers: n.servers, ActiveServers: n.activeServers,
 		LBs: n.fronts, ActiveLBs: n.activeFronts, Forwarding: o.Forwarding, IPv6: o.IPv6,
 		Mixed: true, NoTimestamps: o.NoTimestamps, VIPs: o.vips(p.runs), Plain: o.Scenario == "control", Program: o.Program,
 		Exposed: o.Scenario == "attack", Unguarded: o.WithoutGuards,

@@ -47,13 +47,7 @@ func (c *control) store(off uintptr, v uint32) {
 	_, _ = c.memory.WriteAt(b, int64(off))
 }
 
-// seed is the odd multiplier of a half's VIP table.
-func (c *control) seed(half uint32) uint64 {
-	var b [8]byte
-	_, _ = c.memory.ReadAt(b[:], int64(offSeed)+8*int64(half))
-	return binary.LittleEndian.Uint64(b[:])
-}
-
+// storeSeed sets the odd multiplier of a half's VIP table.
 func (c *control) storeSeed(half uint32, seed uint64) {
 	b := binary.LittleEndian.AppendUint64(nil, seed)
 	_, _ = c.memory.WriteAt(b, int64(offSeed)+8*int64(half))

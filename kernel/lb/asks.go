@@ -49,7 +49,7 @@ func (l *LB) ServeAsks(ctx context.Context) error {
 		err = l.readAsks(r)
 		stop()
 		r.Close()
-		if err != nil && ctx.Err() == nil {
+		if ctx.Err() == nil {
 			return fmt.Errorf("read asks: %w", err)
 		}
 	}

@@ -248,16 +248,6 @@ func (t *Twin) takeShare(r *TwinRun) error {
 	return nil
 }
 
-// putLine writes a server line on every CPU, counters included: only for
-// maps that no packet uses meanwhile.
-func (t *Twin) putLine(index uint32, line bpf.Line) error {
-	all := make([]bpf.Line, ebpf.MustPossibleCPU())
-	for i := range all {
-		all[i] = line
-	}
-	return t.set.Maps[mapLines].Put(index, all)
-}
-
 // linePackets is the number of packets that a line has counted.
 func (t *Twin) linePackets(index uint32) (packets, bytes uint64, err error) {
 	var all []bpf.Line

@@ -200,7 +200,7 @@ func TestTableIsThePlainOne(t *testing.T) {
 			x, slot, state := keys[r.IntN(len(keys))], r.IntN(MaxSlot+1), State(r.IntN(4))
 			switch r.IntN(8) {
 			default:
-				got := Made
+				var got Inserted
 				if lru {
 					got = f.InsertLRU(x, slot, now, state)
 				} else {

@@ -1,8 +1,6 @@
 package pcc
 
 import (
-	"math/bits"
-
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/sim"
 )
@@ -30,7 +28,6 @@ type tags struct {
 	last    []config // by version modulo configurations
 	conns   []int32  // by server
 	lastIn  []int    // by server: the last version in which it worked
-	at      []uint16
 
 	TagCounts
 }
@@ -69,9 +66,6 @@ func newTags(s Setup, configurations, hashes int, kind chash.Kind, fresh bool) *
 		last: make([]config, configurations), conns: make([]int32, s.Working+s.Standby), lastIn: make([]int, s.Working+s.Standby),
 	}
 }
-
-// bits of the cookie.
-func (t *tags) bits() int { return bits.Len(uint(t.configurations-1)) + bits.Len(uint(t.hashes-1)) }
 
 func (t *tags) Update(p *Pool, _ sim.Time) error {
 	t.version = p.Version

@@ -135,7 +135,8 @@ func (t *tracking) enter(f *flowTable, key uint64, slot int, now int64, track bo
 		return true
 	}
 	at := &f.Buckets[f.Index(key)]
-	before, became := *at, jet.Made
+	before := *at
+	var became jet.Inserted
 	if t.jet {
 		became = f.Insert(key, slot, uint16(now), jet.New)
 	} else {
