@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/tables"
+	choices "github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -188,7 +189,7 @@ func (b *balancer) fillVIPs(names []string) error {
 			NewTable: row, NewSize: serverCount, HashTable: hashTables[v.hash], HashSize: h.size, Generation: 1,
 			HashForm: uint8(h.form), AnchorHeld: h.held, AnchorTrack: h.track,
 			Scheme: uint8(v.scheme), Policy: uint8(v.policy), Epochs: 3, Shift: 32 - cookieBits}
-		if v.scheme == bpf.SchemeJet {
+		if r := choices.SchemeOf(uint8(v.scheme)); r.Foresees() && r.Finds == choices.ByHash {
 			e.Flags = uint8(bpf.VIPShare) // as by default
 		}
 		b.ids[name] = id

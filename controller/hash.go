@@ -264,13 +264,7 @@ func (p *planner) moves(v *VIP, w *wanted) string {
 	old, to := *v, &w.vip
 	old.complete()
 	_, capacity := v.resized(w)
-	from, scheme := old.Scheme, to.Scheme
-	if v.Protocol == vip.UDP && from == vip.Cheetah {
-		from = vip.JET
-	}
-	if v.Protocol == vip.UDP && scheme == vip.Cheetah {
-		scheme = vip.JET
-	}
+	from, scheme := old.Goes(), to.Goes()
 	switch {
 	case to.Hash != old.Hash:
 		return fmt.Sprintf("its VIP would change from hash %s to %s, which moves connections", old.Hash, to.Hash)
@@ -281,7 +275,7 @@ func (p *planner) moves(v *VIP, w *wanted) string {
 			old.Affinity, old.Fragments, to.Affinity, to.Fragments)
 	case from == scheme:
 		return ""
-	case scheme == vip.Stateless:
+	case scheme.Row().Finds == vip.ByHash && scheme.Row().Tracks == vip.None:
 		return fmt.Sprintf("its VIP would change from scheme %s to %s, which forgets where connections are held", old.Scheme, to.Scheme)
 	case !p.calm(v):
 		return fmt.Sprintf("its VIP would change from scheme %s to %s while servers drain, rest, are new or have new weights, which moves connections", old.Scheme, to.Scheme)

@@ -81,6 +81,15 @@ func (p Problem) Error() string {
 // carries none goes as in scheme jet.
 func (s *Settings) Cookies() bool { return s.Scheme.Row().Carrier(s.Protocol) != "" }
 
+// Goes is the scheme that connections go by: cheetah's without a cookie as in
+// scheme jet.
+func (s *Settings) Goes() Scheme {
+	if s.Scheme.Row().Finds == ByCookie && !s.Cookies() {
+		return JET
+	}
+	return s.Scheme
+}
+
 // Chains says whether packets may be passed on from server to server: schemes
 // that go by buckets.
 func (s *Settings) Chains() bool { return s.Scheme.Row().Chains() }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/kernel/host"
-	"github.com/fairlead/fairlead/vip"
 )
 
 // featureTCPMicroseconds is RTAX_FEATURE_TCP_USEC_TS (linux/rtnetlink.h):
@@ -89,7 +88,7 @@ func (r *report) addressResolution(cfg *config.Config, s *config.Server, interfa
 			continue
 		}
 		for _, name := range interfaces {
-			hears := v.Forwarding == vip.L2 || inNetworkOf(name, v.Address)
+			hears := !v.Forwarding.Row().Tunnel || inNetworkOf(name, v.Address)
 			ignore, announce := larger("arp_ignore", name), larger("arp_announce", name)
 			if !hears || ignore >= 1 && announce >= 2 || said[name] {
 				continue

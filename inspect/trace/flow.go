@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/kernel/lb"
 	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/scheme/model"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // Hash is what the VIP's consistent hash says of the packet.
@@ -140,7 +141,7 @@ func why(m model.Result) string {
 		return "it must be remembered, but all seven entries of its bucket are live and confirmed (limits.flows)"
 	case stale != "":
 		return stale + "a new one takes its place"
-	case m.VIP.Scheme == model.FullCT:
+	case vip.SchemeOf(uint8(m.VIP.Scheme)).Tracks == vip.All:
 		return "full-ct remembers every connection"
 	case m.VIP.TrackAll && !m.Place.Track:
 		return "it must be remembered: every connection of this VIP must, until its tables are those of before again"

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/kernel/lb"
 	"github.com/fairlead/fairlead/scheme/model"
+	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -178,11 +179,11 @@ func (t *Tracer) story(tables *model.Tables, m model.Result, run lb.TwinRun, lef
 		}
 	}
 	if c := m.Cookie; c != nil {
-		valid := c.Live && c.Slot < m.VIP.Slots && tables.Lines[m.VIP.FirstLine+c.Slot].Forwarding != model.None
+		valid := c.Live && c.Slot < m.VIP.Slots && tables.Lines[m.VIP.FirstLine+c.Slot].Forwarding != 0
 		s.Cookie = &Cookie{m.VIP.Layout.Bits, c.Field, c.Epoch, c.Live, c.Slot, c.AgeMS, valid}
 	}
 	// Only a policy's table: the consistent hash speaks for itself.
-	if run.Reason == model.ForwardNew && m.VIP.Scheme == model.Cheetah {
+	if run.Reason == model.ForwardNew && vip.SchemeOf(uint8(m.VIP.Scheme)).Finds == vip.ByCookie {
 		s.Policy = &Policy{m.VIP.Policy, len(m.VIP.NewTable)}
 	}
 	s.Hash, s.Flow = hashOf(m), flowOf(m, left, run.Share != nil, now)
@@ -209,7 +210,7 @@ func (t *Tracer) story(tables *model.Tables, m model.Result, run lb.TwinRun, lef
 
 // explain says the reason in words; what is known, by what it is known.
 func explain(reason model.Reason, m model.Result) string {
-	if m.VIP != nil && m.VIP.Scheme == model.Beamer {
+	if m.VIP != nil && vip.SchemeOf(uint8(m.VIP.Scheme)).Hops {
 		if words := explainBeamer(reason, m); words != "" {
 			return words
 		}
@@ -263,7 +264,7 @@ func macString(m wire.MAC) string {
 // outerOf reads the headers that the program put before the packet; nil for
 // l2, which puts none.
 func outerOf(frame []byte, l model.Line) *Outer {
-	if l.Forwarding == model.L2 {
+	if !vip.ForwardingOf(uint8(l.Forwarding)).Tunnel {
 		return nil
 	}
 	p := wire.Parse(frame)

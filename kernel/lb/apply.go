@@ -187,7 +187,7 @@ func (l *LB) checkServers(p *tables.Plan) error {
 			if !s.Addr.IsValid() {
 				continue
 			}
-			if s.Forwarding != bpf.FwdL2 {
+			if vip.ForwardingOf(uint8(s.Forwarding)).Tunnel {
 				if l.asker.source(s.Addr).IsUnspecified() {
 					return fmt.Errorf("vip %s: slot %d: tunnels to server %v have no source: the balancer's interfaces have no address of that family; give them one, or set source (IPv4) or source6 (IPv6) of this balancer", v.Name, slot, s.Addr)
 				}

@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/tables"
+	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -107,14 +108,12 @@ func (a *asker) source(server netip.Addr) netip.Addr {
 func (a *asker) send(line bpf.Line, packet []byte) error {
 	dst := tables.AddrOf(line.Addr)
 	o := wire.Outer{Src: a.source(dst), Dst: dst}
-	switch bpf.Forwarding(line.MacDst >> 48 & 0xff) {
-	case bpf.FwdIPIP:
-		o.Tunnel = wire.IPIP
-		packet = o.Encapsulate(packet)
-	case bpf.FwdGUE:
-		h := fnv.New32a()
-		h.Write(packet)
-		o.Tunnel, o.SrcPort = wire.GUE, wire.TunnelPorts|uint16(h.Sum32()&0x3fff)
+	if forwarding := vip.ForwardingOf(uint8(line.MacDst >> 48)); forwarding.Tunnel {
+		if o.Tunnel = wire.Tunnel(forwarding.Name); forwarding.Ports {
+			h := fnv.New32a()
+			h.Write(packet)
+			o.SrcPort = wire.TunnelPorts | uint16(h.Sum32()&0x3fff)
+		}
 		packet = o.Encapsulate(packet)
 	}
 	link := wire.Link{VLAN: uint16(line.MacSrc >> 48)}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/tables"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // readForce reads what an adopted set's active half says.
@@ -25,7 +26,7 @@ func readForce(o *objects) (inForce, error) {
 	for _, e := range entries {
 		f.ranges[e.Id] = tables.Range{First: e.FirstLine, Size: e.Slots}
 		hash, policy := e.HashSize, e.NewSize
-		if f.hops[e.Id] = e.Scheme == uint8(bpf.SchemeBeamer); f.hops[e.Id] {
+		if f.hops[e.Id] = vip.SchemeOf(e.Scheme).Hops; f.hops[e.Id] {
 			hash, policy = uint32(tables.BucketEntries(int(hash))), 0
 		}
 		f.tables = max(f.tables, int(e.HashTable+hash-base), int(e.NewTable+policy-base))
@@ -47,7 +48,7 @@ func readWritten(o *objects, f inForce) (map[uint32]writtenLine, error) {
 			}
 			image := cpus[0]
 			w := writtenLine{image: image, uneven: slices.ContainsFunc(cpus, func(c bpf.Line) bool { return c != image })}
-			if forwarding := bpf.Forwarding(image.MacDst >> 48 & 0xff); forwarding != bpf.FwdNone {
+			if forwarding := bpf.Forwarding(image.MacDst >> 48 & 0xff); forwarding != 0 {
 				w.server = tables.Line{Addr: tables.AddrOf(image.Addr), Forwarding: forwarding, Hops: f.hops[id],
 					Flags: uint8(image.MacDst>>56) & (tables.LineClosed | tables.LineDown | tables.LineSteered)}
 			}

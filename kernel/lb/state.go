@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/tables"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // State reads a loaded balancer through its pins and changes nothing; the
@@ -142,8 +143,7 @@ func (s *State) servers(e bpf.VIP) ([]LoadedServer, error) {
 			return nil, fmt.Errorf("server line %d: %w", e.FirstLine+slot, err)
 		}
 		line := cpus[0]
-		forwarding := map[bpf.Forwarding]string{bpf.FwdIPIP: "ipip",
-			bpf.FwdGUE: "gue", bpf.FwdL2: "l2"}[bpf.Forwarding(line.MacDst>>48&0xff)]
+		forwarding := string(vip.ForwardingOf(uint8(line.MacDst >> 48)).Name)
 		if forwarding == "" {
 			continue
 		}

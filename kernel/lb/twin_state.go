@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/scheme/model"
 	"github.com/fairlead/fairlead/tables"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // TwinOf makes a twin of a loaded balancer: the program of this build with the
@@ -287,7 +288,7 @@ func (r *modelReader) vip(e bpf.VIP) *model.VIP {
 	if int(e.Policy) < len(modelPolicies) {
 		v.Policy = modelPolicies[e.Policy]
 	}
-	if v.Scheme == model.Beamer {
+	if vip.SchemeOf(e.Scheme).Hops {
 		v.Buckets = bucketRows{r.raw, e.HashTable, e.HashSize}
 		return v
 	}
