@@ -15,6 +15,7 @@ import (
 func Check(s sim.Scenario, args ...string) error {
 	var flags sim.Flags
 	s.Flags(&flags)
+	given := map[string]string{}
 	for len(args) > 0 {
 		name, value, one := strings.Cut(strings.TrimPrefix(args[0], "--"), "=")
 		if args = args[1:]; !one {
@@ -26,12 +27,20 @@ func Check(s sim.Scenario, args ...string) error {
 				continue
 			}
 			known = true
+			given[name] = value
 			if err := set(f.To, value); err != nil {
 				return fmt.Errorf("--%s %s: %w", name, value, err)
 			}
 		}
 		if !known {
 			return fmt.Errorf("there is no --%s", name)
+		}
+	}
+	for _, f := range flags {
+		for _, name := range f.Instead {
+			if value, both := given[name]; both && given[f.Name] != "" {
+				return fmt.Errorf("--%s %s: --%s says that itself", name, value, f.Name)
+			}
 		}
 	}
 	return s.Check()
