@@ -74,7 +74,7 @@ FUZZ_TIME ?= 1m
 fuzz:
 	@grep -rHoE '^func Fuzz[A-Za-z0-9]+' --include='*_test.go' . | sed 's/:func / /' | while read -r file name; do \
 		echo "$$name: $$(dirname $$file)"; \
-		$(GO) test -run '^$$' -fuzz "^$$name$$$$" -fuzztime $(FUZZ_TIME) $$(dirname $$file) </dev/null || exit 1; \
+		$(GO) test -run '^$$' -fuzz "^$$name$$$$" -fuzztime $(FUZZ_TIME) -fuzzminimizetime 10x $$(dirname $$file) </dev/null || exit 1; \
 	done
 
 # Go's benchmarks, compared with those of another commit: BASE=main.
