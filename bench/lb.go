@@ -29,7 +29,7 @@ const (
 
 	// flowLimit is the flow table's default size (limits.flows),
 	// fullFlowLimit what remembering each flow takes: a quarter full, so that
-	// few share a bucket with more flows than it holds.
+	// few share a set with more flows than it holds.
 	flowLimit     = 262_144
 	fullFlowLimit = 4 * flowCount
 
@@ -127,7 +127,7 @@ func openBalancer(names []string, limit int, sets ...flowSet) (*balancer, error)
 	spec.Maps["flows"].Flags |= unix.BPF_F_MMAPABLE
 	source6 := words(netip.MustParseAddr("fd00:254::"))
 	err = kernel.SetConstants(spec, map[string]any{
-		"flow_buckets": buckets, "jiffy_mult": uint64(1), "steering": steering,
+		"flow_sets": buckets, "jiffy_mult": uint64(1), "steering": steering,
 		"source4": be32("10.254.0.0"), "source4_mask": be32("0.0.255.255"),
 		"source6": source6, "source6_mask": words(netip.MustParseAddr("::ffff:ffff")),
 	})

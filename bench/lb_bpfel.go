@@ -83,7 +83,7 @@ const (
 	lbVarBenchNext    = "bench_next"
 	lbVarControl      = "control"
 	lbVarExported     = "exported"
-	lbVarFlowBuckets  = "flow_buckets"
+	lbVarFlowSets     = "flow_sets"
 	lbVarGuards       = "guards"
 	lbVarGue6Checksum = "gue6_checksum"
 	lbVarInputCache   = "input_cache"
@@ -180,7 +180,7 @@ type lbVariableSpecs struct {
 	BenchNext    *ebpf.VariableSpec `ebpf:"bench_next"`
 	Control      *ebpf.VariableSpec `ebpf:"control"`
 	Exported     *ebpf.VariableSpec `ebpf:"exported"`
-	FlowBuckets  *ebpf.VariableSpec `ebpf:"flow_buckets"`
+	FlowSets     *ebpf.VariableSpec `ebpf:"flow_sets"`
 	Guards       *ebpf.VariableSpec `ebpf:"guards"`
 	Gue6Checksum *ebpf.VariableSpec `ebpf:"gue6_checksum"`
 	InputCache   *ebpf.VariableSpec `ebpf:"input_cache"`
@@ -264,7 +264,7 @@ type lbVariables struct {
 	BenchNext    *ebpf.Variable `ebpf:"bench_next"`
 	Control      *ebpf.Variable `ebpf:"control"`
 	Exported     *ebpf.Variable `ebpf:"exported"`
-	FlowBuckets  *ebpf.Variable `ebpf:"flow_buckets"`
+	FlowSets     *ebpf.Variable `ebpf:"flow_sets"`
 	Guards       *ebpf.Variable `ebpf:"guards"`
 	Gue6Checksum *ebpf.Variable `ebpf:"gue6_checksum"`
 	InputCache   *ebpf.Variable `ebpf:"input_cache"`

@@ -36,7 +36,7 @@ const (
 	LBVarAskKey       = "ask_key"
 	LBVarControl      = "control"
 	LBVarExported     = "exported"
-	LBVarFlowBuckets  = "flow_buckets"
+	LBVarFlowSets     = "flow_sets"
 	LBVarGuards       = "guards"
 	LBVarGue6Checksum = "gue6_checksum"
 	LBVarInputCache   = "input_cache"
@@ -124,7 +124,7 @@ type LBVariableSpecs struct {
 	AskKey       *ebpf.VariableSpec `ebpf:"ask_key"`
 	Control      *ebpf.VariableSpec `ebpf:"control"`
 	Exported     *ebpf.VariableSpec `ebpf:"exported"`
-	FlowBuckets  *ebpf.VariableSpec `ebpf:"flow_buckets"`
+	FlowSets     *ebpf.VariableSpec `ebpf:"flow_sets"`
 	Guards       *ebpf.VariableSpec `ebpf:"guards"`
 	Gue6Checksum *ebpf.VariableSpec `ebpf:"gue6_checksum"`
 	InputCache   *ebpf.VariableSpec `ebpf:"input_cache"`
@@ -196,7 +196,7 @@ type LBVariables struct {
 	AskKey       *ebpf.Variable `ebpf:"ask_key"`
 	Control      *ebpf.Variable `ebpf:"control"`
 	Exported     *ebpf.Variable `ebpf:"exported"`
-	FlowBuckets  *ebpf.Variable `ebpf:"flow_buckets"`
+	FlowSets     *ebpf.Variable `ebpf:"flow_sets"`
 	Guards       *ebpf.Variable `ebpf:"guards"`
 	Gue6Checksum *ebpf.Variable `ebpf:"gue6_checksum"`
 	InputCache   *ebpf.Variable `ebpf:"input_cache"`

@@ -23,13 +23,6 @@ type Bound struct {
 	LastMs uint32
 }
 
-// Bucket is fl_bucket.
-type Bucket struct {
-	_     structs.HostLayout
-	Tag   [8]uint8
-	Entry [7]uint64
-}
-
 // Clock is fl_clock.
 type Clock struct {
 	_           structs.HostLayout
@@ -52,6 +45,13 @@ type Count struct {
 	_       structs.HostLayout
 	Packets uint64
 	Bytes   uint64
+}
+
+// FlowSet is fl_flow_set.
+type FlowSet struct {
+	_     structs.HostLayout
+	Tag   [8]uint8
+	Entry [7]uint64
 }
 
 // FlowState is fl_flow_state.

@@ -23,7 +23,7 @@ var objects = []string{"lb_bpfel.o", "health_bpfel.o", "host_bpfel.o", "router_b
 // exported are the types that Go uses, without their fl_; those that they
 // contain come with them by their names.
 var exported = strings.Fields(`
-	ask bound bucket clock control count flow_state flow_sweep flow_write forwarding hash_form input line
+	ask bound clock control count flow_set flow_state flow_sweep flow_write forwarding hash_form input line
 	line_write policy reason scheme shared steer vip vip_cpu vip_flags
 	check_addr check_pair check_sent
 	ask_bound host_ask host_clock host_control host_count host_own host_peer host_peer_key host_reason

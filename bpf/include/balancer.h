@@ -141,7 +141,7 @@ struct fl_vip_cpu {
 	__u64 bad_cookies;  /* cookies that named no slot */
 	__u64 dropped;
 	__u64 tracked;      /* entries made in the flow table */
-	__u64 flow_full;    /* not made: all of the bucket's are live and confirmed,
+	__u64 flow_full;    /* not made: all of the set's are live and confirmed,
 	                     * or other CPUs were faster thrice */
 	__u64 flow_replaced; /* made in place of a live one of another flow */
 	__u64 share_lost;   /* not told to other balancers: ring full */
@@ -174,17 +174,17 @@ enum fl_flow_state {
 	FL_FLOW_DATAGRAM = 3,  /* UDP: it went on */
 };
 
-/* A bucket is one cache line: a tag for each entry, 0 where it is empty, so
+/* A set is one cache line: a tag for each entry, 0 where it is empty, so
  * that a flow that is not there costs one load; tag[7] is always 0.
  * tag   = 0x80 | lowest 7 bits of the flow's key
  * entry = fingerprint << 32 | time << 16 | state << 14 | slot
  * where the fingerprint is the key's high half, time counts 1.024 s and wraps. */
 #define FL_FLOW_WAYS 7
-struct fl_bucket {
+struct fl_flow_set {
 	__u8 tag[8];
 	__u64 entry[FL_FLOW_WAYS];
 };
-_Static_assert(sizeof(struct fl_bucket) == 64, "a bucket is one cache line");
+_Static_assert(sizeof(struct fl_flow_set) == 64, "a set is one cache line");
 #define FL_FLOW_SLOT(e) ((e) & 0x3fff)
 #define FL_FLOW_STATE(e) ((e) >> 14 & 3)
 #define FL_FLOW_TIME(e) ((__u16)((e) >> 16))
@@ -210,7 +210,7 @@ struct fl_flow_write {
 };
 
 /* Context of the syscall program flow_sweep: clears forgotten entries of count
- * buckets from first on, as far as the table goes, and counts. */
+ * sets from first on, as far as the table goes, and counts. */
 struct fl_flow_sweep {
 	__u32 first;
 	__u32 count;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* The flow table: what must be remembered of connections, in buckets of one
+/* The flow table: what must be remembered of connections, in sets of one
  * cache line. Go's twin is scheme/jet.
  *
  *   h      = hash of the client's address and ports, keyed by hash_key
  *   x      = h + id of the VIP * golden ratio   (one table for all VIPs)
  *              + a TCP connection's ports * another odd number
- *   bucket = low 32 bits of x, scaled;  tag = the lowest 7
+ *   set = low 32 bits of x, scaled;  tag = the lowest 7
  *   fingerprint = high 32 bits of x
  *
  * A VIP with affinity by address, or that takes fragments by addresses,
@@ -91,9 +91,9 @@ static __always_inline __u64 fl_flow_key(const struct fl_vip *v, const struct fl
 	return x;
 }
 
-static __always_inline struct fl_bucket *fl_flow_bucket(__u64 x)
+static __always_inline struct fl_flow_set *fl_flow_set_of(__u64 x)
 {
-	__u32 index = fl_scale((__u32)x, flow_buckets);
+	__u32 index = fl_scale((__u32)x, flow_sets);
 
 	return bpf_map_lookup_elem(&flows, &index);
 }
@@ -103,7 +103,7 @@ static __always_inline __u64 fl_flow_tag(__u64 x)
 	return 0x80 | (x & 0x7f);
 }
 
-static __always_inline __u64 fl_flow_tags(struct fl_bucket *b)
+static __always_inline __u64 fl_flow_tags(struct fl_flow_set *b)
 {
 	return *(volatile __u64 *)b->tag;
 }
@@ -123,9 +123,9 @@ static __always_inline __u32 fl_flow_at(__u64 m)
 	return ((m & -m) >> 7) * 0x0001020304050607ULL >> 56;
 }
 
-/* Entry at of a bucket, which is behind its tags. The mask is for the
+/* Entry at of a set, which is behind its tags. The mask is for the
  * verifier; an at of 7, which there is not, would be the tags. */
-static __always_inline __u64 *fl_flow_entry(struct fl_bucket *b, __u32 at)
+static __always_inline __u64 *fl_flow_entry(struct fl_flow_set *b, __u32 at)
 {
 	return (__u64 *)b + ((at + 1) & 7);
 }
@@ -151,8 +151,8 @@ static __always_inline bool fl_flow_gone(__u64 entry, __u16 unit, bool tcp)
 		 fl_flow_age(entry, unit) <= FL_FLOW_FORGOTTEN + FL_FLOW_SLACK);
 }
 
-/* The flow's own entry in a bucket with these tags, or a negative number. */
-static __always_inline int fl_flow_own(struct fl_bucket *b, __u64 tags, __u64 x)
+/* The flow's own entry in a set with these tags, or a negative number. */
+static __always_inline int fl_flow_own(struct fl_flow_set *b, __u64 tags, __u64 x)
 {
 	__u64 m = fl_flow_match(tags, x);
 
@@ -218,7 +218,7 @@ static __always_inline __u32 fl_flow_next(__u32 state, __u32 event, __u32 tcp)
  * an entry one wins, and the others' packets meant nearly the same. */
 __noinline int fl_flow_follow(const struct fl_vip *v, __u64 x, __u32 unit, __u32 event, __u32 tcp)
 {
-	struct fl_bucket *b = fl_flow_bucket(x);
+	struct fl_flow_set *b = fl_flow_set_of(x);
 	struct fl_vip_cpu *cpu;
 	__u32 state, next, window, id, used = unit;
 	__u64 e, now, *entry;
@@ -278,7 +278,7 @@ hit:
 static __always_inline int fl_flow_touch(const struct fl_vip *v, __u64 x, __u32 unit, __u32 event,
 					 __u32 tcp)
 {
-	struct fl_bucket *b = fl_flow_bucket(x);
+	struct fl_flow_set *b = fl_flow_set_of(x);
 
 	if (unlikely(!b) || likely(!fl_flow_match(fl_flow_tags(b), x)))
 		return FL_FLOW_MISS;
@@ -300,7 +300,7 @@ static __always_inline int fl_flow_touch(const struct fl_vip *v, __u64 x, __u32 
 #define FL_RANK_EXPIRED 0x40000
 
 /* A function for the verifier's sake: it would try all ranks of all entries
- * in all orders. fresh: how many of its bucket are NEW. */
+ * in all orders. fresh: how many of its set are NEW. */
 __noinline __u32 fl_flow_rank(__u64 entry, __u32 unit, __u32 how, __u32 fresh)
 {
 	__u32 age = fl_flow_age(entry, unit), state = FL_FLOW_STATE(entry);
@@ -320,12 +320,12 @@ __noinline __u32 fl_flow_rank(__u64 entry, __u32 unit, __u32 how, __u32 fresh)
 #define FL_INSERT_MADE 0
 #define FL_INSERT_REPLACED 1 /* in place of a live one of another flow */
 #define FL_INSERT_FULL 2
-#define FL_INSERT_LOST 3 /* another CPU changed the bucket's tags meanwhile */
-/* Attempts: what other CPUs change in a bucket, they change in nanoseconds. */
+#define FL_INSERT_LOST 3 /* another CPU changed the set's tags meanwhile */
+/* Attempts: what other CPUs change in a set, they change in nanoseconds. */
 #define FL_INSERT_TRIES 3
 
-/* Gives entry at of the bucket this tag, if it has none. */
-static __always_inline void fl_flow_retag(struct fl_bucket *b, __u32 at, __u64 tag)
+/* Gives entry at of the set this tag, if it has none. */
+static __always_inline void fl_flow_retag(struct fl_flow_set *b, __u32 at, __u64 tag)
 {
 	for (int i = 0; i < FL_INSERT_TRIES; i++) {
 		__u64 tags = fl_flow_tags(b);
@@ -345,7 +345,7 @@ static __always_inline void fl_flow_retag(struct fl_bucket *b, __u32 at, __u64 t
  * flow's, the other is found by nobody and expires. */
 __noinline __u32 fl_flow_try(__u64 x, __u32 low, __u32 how)
 {
-	struct fl_bucket *b = fl_flow_bucket(x);
+	struct fl_flow_set *b = fl_flow_set_of(x);
 	__u32 outcome = FL_INSERT_MADE;
 	__u16 unit = low >> 16;
 	__u64 tags, claimed;
@@ -420,7 +420,7 @@ __noinline int fl_flow_insert(__u64 x, __u32 low, __u32 vip_id, __u32 how)
  * packets here go by it. */
 __noinline int fl_flow_told(__u64 x, __u32 low)
 {
-	struct fl_bucket *b = fl_flow_bucket(x);
+	struct fl_flow_set *b = fl_flow_set_of(x);
 	int at;
 
 	if (!b)

@@ -30,8 +30,8 @@ const volatile __u32 guards = 1;
 /* Of the hash that gives a sender of ICMP errors its bound: drawn whenever the
  * program is loaded, for bounds fill up within a second. */
 const volatile __u64 ask_key[2];
-/* Buckets of `flows`. */
-const volatile __u32 flow_buckets = 1;
+/* Sets of `flows`. */
+const volatile __u32 flow_sets = 1;
 
 /* ---- shared configuration, two halves ----------------------------------- */
 
@@ -98,7 +98,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct fl_bucket);
+	__type(value, struct fl_flow_set);
 } flows SEC(".maps");
 
 /* Flows to tell the other balancers. */

@@ -12,14 +12,14 @@
 static __always_inline bool fl_jet_untracked(const struct fl_vip *v, const struct fl_lb_packet *p,
 					     struct fl_way *w, __u64 x)
 {
-	struct fl_bucket *b;
+	struct fl_flow_set *b;
 	__u32 row;
 
 	if (p->kind != FL_KIND_SEGMENT || p->opens ||
 	    p->flags & (FL_TCP_SYN | FL_TCP_FIN | FL_TCP_RST) ||
 	    unlikely(v->flags & FL_VIP_TRACK_ALL))
 		return false;
-	b = fl_flow_bucket(x);
+	b = fl_flow_set_of(x);
 	if (unlikely(!b) || unlikely(fl_flow_match(fl_flow_tags(b), x)))
 		return false;
 	row = fl_place_at_once(v, w->hash);

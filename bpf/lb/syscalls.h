@@ -94,8 +94,8 @@ struct fl_sweeper {
 /* Clears the entry of a flow that is over. Its tag goes first: who finds no
  * tag does not follow the entry. If another flow took it in between, the entry
  * has changed; where that one found its tag there already, it is put back. If
- * another CPU changes a tag of the bucket meanwhile, the next sweep clears. */
-static __always_inline bool fl_flow_clear(struct fl_bucket *b, __u64 tags, __u32 at, __u64 e)
+ * another CPU changes a tag of the set meanwhile, the next sweep clears. */
+static __always_inline bool fl_flow_clear(struct fl_flow_set *b, __u64 tags, __u32 at, __u64 e)
 {
 	__u64 mask = 0xffULL << 8 * at, *all = (__u64 *)b->tag;
 
@@ -107,10 +107,10 @@ static __always_inline bool fl_flow_clear(struct fl_bucket *b, __u64 tags, __u32
 	return false;
 }
 
-static long fl_sweep_bucket(__u64 i, struct fl_sweeper *s)
+static long fl_sweep_set(__u64 i, struct fl_sweeper *s)
 {
 	__u32 index = s->first + i;
-	struct fl_bucket *b = bpf_map_lookup_elem(&flows, &index);
+	struct fl_flow_set *b = bpf_map_lookup_elem(&flows, &index);
 
 	if (!b)
 		return 1;
@@ -135,7 +135,7 @@ int flow_sweep(struct fl_flow_sweep *w)
 	struct fl_sweeper s = { .first = w->first };
 
 	s.unit = fl_now_ms(*(volatile __u32 *)&control.clock_base) >> 10;
-	bpf_loop(w->count, fl_sweep_bucket, &s, 0);
+	bpf_loop(w->count, fl_sweep_set, &s, 0);
 	w->used = s.used;
 	w->confirmed = s.confirmed;
 	w->expired = s.expired;

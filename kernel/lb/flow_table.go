@@ -8,22 +8,22 @@ import (
 	"github.com/fairlead/fairlead/scheme/jet"
 )
 
-// Reading the flow table from outside: what stands in a bucket, and which
+// Reading the flow table from outside: what stands in a set, and which
 // keys lead there.
 
 // flowUnit is a time of the shared clock as entries hold it.
 func flowUnit(ms uint32) uint16 { return uint16(ms / jet.Unit) }
 
-// bucketRange is the low halves of keys that lead to a bucket: from first to
+// setRange is the low halves of keys that lead to a set: from first to
 // below end.
-func bucketRange(bucket, buckets uint32) (first, end uint64) {
-	ceil := func(b uint64) uint64 { return (b<<32 + uint64(buckets) - 1) / uint64(buckets) }
-	return ceil(uint64(bucket)), ceil(uint64(bucket) + 1)
+func setRange(set, sets uint32) (first, end uint64) {
+	ceil := func(b uint64) uint64 { return (b<<32 + uint64(sets) - 1) / uint64(sets) }
+	return ceil(uint64(set)), ceil(uint64(set) + 1)
 }
 
 // flowKey is a key between first and end with an entry's fingerprint and tag.
-// A table has fewer than 2^25 buckets, so every bucket has one; a part of a
-// bucket's range may have none.
+// A table has fewer than 2^25 sets, so every set has one; a part of a
+// set's range may have none.
 func flowKey(e jet.Entry, tag uint8, first, end uint64) (key uint64, ok bool) {
 	low := first&^0x7f | uint64(tag&0x7f)
 	if low < first {
@@ -32,19 +32,19 @@ func flowKey(e jet.Entry, tag uint8, first, end uint64) (key uint64, ok bool) {
 	return uint64(e)>>32<<32 | low, low < end
 }
 
-// eachFlow calls f for the entries of buckets from first to below end.
-func eachFlow(flows *ebpf.Map, first, end uint32, f func(bucket uint32, tag uint8, e jet.Entry)) error {
-	var b jet.Bucket
-	for bucket := first; bucket < end; bucket++ {
-		if err := flows.Lookup(bucket, &b); err != nil {
-			return fmt.Errorf("bucket %d of the flow table: %w", bucket, err)
+// eachFlow calls f for the entries of sets from first to below end.
+func eachFlow(flows *ebpf.Map, first, end uint32, f func(set uint32, tag uint8, e jet.Entry)) error {
+	var b jet.FlowSet
+	for set := first; set < end; set++ {
+		if err := flows.Lookup(set, &b); err != nil {
+			return fmt.Errorf("set %d of the flow table: %w", set, err)
 		}
 		if b.Tags == 0 {
 			continue
 		}
 		for i, e := range b.Entry {
 			if tag := uint8(b.Tags >> (8 * i)); tag != 0 {
-				f(bucket, tag, e)
+				f(set, tag, e)
 			}
 		}
 	}
@@ -66,15 +66,15 @@ func (l *LB) unit(o *objects) (uint16, error) {
 
 // Bounds of one page of Flows.
 const (
-	pageFlows   = 4096
-	pageBuckets = 4096
+	pageFlows = 4096
+	pageSets  = 4096
 )
 
-// Flows reads the flows that other balancers shall know from bucket first on,
+// Flows reads the flows that other balancers shall know from set first on,
 // a page at a time: next is where to go on, 0: that was all. Connections of
-// which one packet was seen, which may have been forged, are left out. buckets is
+// which one packet was seen, which may have been forged, are left out. sets is
 // the size of the table, which a balancer that writes them must share.
-func (l *LB) Flows(first uint32) (records []FlowRecord, next, buckets uint32, err error) {
+func (l *LB) Flows(first uint32) (records []FlowRecord, next, sets uint32, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.set == nil {
@@ -82,37 +82,37 @@ func (l *LB) Flows(first uint32) (records []FlowRecord, next, buckets uint32, er
 	}
 	set := l.running()
 	flows := set.Maps[mapFlows]
-	buckets = flows.MaxEntries()
+	sets = flows.MaxEntries()
 	unit, err := l.unit(set)
 	if err != nil {
-		return nil, 0, buckets, err
+		return nil, 0, sets, err
 	}
-	if first >= buckets {
-		return nil, 0, buckets, nil
+	if first >= sets {
+		return nil, 0, sets, nil
 	}
-	end := min(first+pageBuckets, buckets)
+	end := min(first+pageSets, sets)
 	for next = first; next < end && len(records)+flowWays <= pageFlows; next++ {
-		err := eachFlow(flows, next, next+1, func(bucket uint32, tag uint8, e jet.Entry) {
+		err := eachFlow(flows, next, next+1, func(set uint32, tag uint8, e jet.Entry) {
 			if e.State() == jet.New || e.Expired(unit) {
 				return
 			}
-			lo, hi := bucketRange(bucket, buckets)
+			lo, hi := setRange(set, sets)
 			if key, ok := flowKey(e, tag, lo, hi); ok {
 				records = append(records, flowRecord(key, e))
 			}
 		})
 		if err != nil {
-			return nil, 0, buckets, err
+			return nil, 0, sets, err
 		}
 	}
-	if next == buckets {
+	if next == sets {
 		next = 0
 	}
-	return records, next, buckets, nil
+	return records, next, sets, nil
 }
 
 // carryFlows brings the flows of the set before into a table of another size.
-// A key of which only bucket and tag are known may lead to several buckets
+// A key of which only set and tag are known may lead to several sets
 // there; the flow enters each, and those that it is not in expire. With
 // touched, only flows that had a packet since that time are carried.
 func (l *LB) carryFlows(touched *uint16) error {
@@ -126,11 +126,11 @@ func (l *LB) carryFlows(touched *uint16) error {
 	}
 	was, is := from.MaxEntries(), to.MaxEntries()
 	var records []FlowRecord
-	for first := uint32(0); first < was; first += pageBuckets {
+	for first := uint32(0); first < was; first += pageSets {
 		records = records[:0]
-		err := eachFlow(from, first, min(first+pageBuckets, was), func(bucket uint32, tag uint8, e jet.Entry) {
+		err := eachFlow(from, first, min(first+pageSets, was), func(set uint32, tag uint8, e jet.Entry) {
 			if e = e.Plain(unit); !e.Expired(unit) && (touched == nil || int16(e.Time()-*touched) >= 0) {
-				records = appendMoved(records, e, tag, bucket, was, is)
+				records = appendMoved(records, e, tag, set, was, is)
 			}
 		})
 		if err != nil {
@@ -148,15 +148,15 @@ func flowRecord(key uint64, e jet.Entry) FlowRecord {
 	return FlowRecord{Key: key, Slot: uint16(e.Slot()), State: uint8(e.State())}
 }
 
-// appendMoved appends an entry of a bucket of was, once for each bucket of is
+// appendMoved appends an entry of a set of was, once for each set of is
 // in which its flow may look for it. Of several, one is the flow's and the
 // others are nobody's: none counts as confirmed before a packet finds it, so
 // that they give way.
-func appendMoved(records []FlowRecord, e jet.Entry, tag uint8, bucket, was, is uint32) []FlowRecord {
+func appendMoved(records []FlowRecord, e jet.Entry, tag uint8, set, was, is uint32) []FlowRecord {
 	have := len(records)
-	first, end := bucketRange(bucket, was)
+	first, end := setRange(set, was)
 	for b := uint32(first * uint64(is) >> 32); b < is; b++ {
-		lo, hi := bucketRange(b, is)
+		lo, hi := setRange(b, is)
 		if lo >= end {
 			break
 		}

@@ -18,7 +18,7 @@ import (
 // FlowRecord is a tracked flow as balancers tell it each other.
 type FlowRecord struct {
 	// Key places the flow in the table, and is the same in every balancer.
-	// One that Flows returns was rebuilt from a table of so many buckets:
+	// One that Flows returns was rebuilt from a table of so many sets:
 	// it fits tables of that size alone.
 	Key   uint64
 	VIP   uint32 // id of the VIP; 0: not known
@@ -47,8 +47,8 @@ const (
 	flowWays = jet.Ways
 	// flowWrites is FL_FLOW_WRITES.
 	flowWrites = 64
-	// sweepBuckets is how many buckets one call sweeps: about a millisecond.
-	sweepBuckets = 1 << 14
+	// sweepSets is how many sets one call sweeps: about a millisecond.
+	sweepSets = 1 << 14
 )
 
 // running is the set that packets use.
@@ -62,7 +62,7 @@ func (l *LB) running() *objects {
 // FlowWrite brings flows that other balancers told into the table, where each
 // stands under the same rules as a flow of our own, as if its packet had come
 // now; a live confirmed entry that names another server stays. taken is how
-// many were entered; the rest met such an entry, found their bucket full or are
+// many were entered; the rest met such an entry, found their set full or are
 // none that there can be. FlowWrite tells no other balancer.
 func (l *LB) FlowWrite(records []FlowRecord) (taken int, err error) {
 	l.mu.Lock()
@@ -126,7 +126,7 @@ func (o *objects) call(program string, in, out any) error {
 // many are left, and spares packets the search for one to replace.
 func (l *LB) FlowSweep(ctx context.Context) (FlowStats, error) {
 	var s FlowStats
-	for first := uint32(0); ; first += sweepBuckets {
+	for first := uint32(0); ; first += sweepSets {
 		if err := ctx.Err(); err != nil {
 			return s, err
 		}
@@ -137,7 +137,7 @@ func (l *LB) FlowSweep(ctx context.Context) (FlowStats, error) {
 	}
 }
 
-// sweepFrom sweeps one stretch of buckets and adds to s.
+// sweepFrom sweeps one stretch of sets and adds to s.
 func (l *LB) sweepFrom(first uint32, s *FlowStats) (more bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -145,18 +145,18 @@ func (l *LB) sweepFrom(first uint32, s *FlowStats) (more bool, err error) {
 		return false, errClosed
 	}
 	set := l.running()
-	w := bpf.FlowSweep{First: first, Count: sweepBuckets}
+	w := bpf.FlowSweep{First: first, Count: sweepSets}
 	if err := set.call(progFlowSweep, w, &w); err != nil {
-		return false, fmt.Errorf("sweep flows from bucket %d: %w", first, err)
+		return false, fmt.Errorf("sweep flows from set %d: %w", first, err)
 	}
 	s.Used += uint64(w.Used)
 	s.Confirmed += uint64(w.Confirmed)
 	s.Expired += uint64(w.Expired)
-	buckets := set.Maps[mapFlows].MaxEntries()
-	if buckets-first > sweepBuckets {
+	sets := set.Maps[mapFlows].MaxEntries()
+	if sets-first > sweepSets {
 		return true, nil
 	}
-	s.Limit = uint64(buckets) * flowWays
+	s.Limit = uint64(sets) * flowWays
 	l.flowStats, l.swept = *s, time.Now()
 	return false, nil
 }

@@ -213,7 +213,7 @@ func TestFlowsShared(t *testing.T) {
 			var pulled []FlowRecord
 			for next, pages := uint32(0), 0; ; pages++ {
 				page, after, buckets, err := one.l.Flows(next)
-				if err != nil || buckets != uint32(flowBuckets(4096)) {
+				if err != nil || buckets != uint32(flowSets(4096)) {
 					t.Fatal(buckets, err)
 				}
 				pulled = append(pulled, page...)
@@ -296,7 +296,7 @@ func resizeFlows(t *testing.T, flows int) {
 	r.goOn("in the new table", c, late)
 	s := r.sweep()
 	t.Logf("%+v before, %+v after", before, s)
-	if s.Limit != uint64(flowBuckets(flows)*flowWays) || s.Confirmed < before.Confirmed {
+	if s.Limit != uint64(flowSets(flows)*flowWays) || s.Confirmed < before.Confirmed {
 		t.Errorf("%+v before, %+v after", before, s)
 	}
 	// What goOn's packets found is confirmed; the copies beside it are not.
@@ -346,7 +346,7 @@ func TestFlowKeys(t *testing.T) {
 		key := rapid.Uint64().Draw(t, "key")
 		bucket := func(key uint64, buckets uint32) uint32 { return uint32(key & 0xffffffff * uint64(buckets) >> 32) }
 		e, tag := jet.Entry(key>>32<<32|0x5555<<16|2<<14|77), uint8(0x80|key&0x7f)
-		lo, hi := bucketRange(bucket(key, buckets), buckets)
+		lo, hi := setRange(bucket(key, buckets), buckets)
 		if low := key & 0xffffffff; low < lo || low >= hi {
 			t.Fatalf("key %#x is not of [%#x, %#x)", key, lo, hi)
 		}

@@ -88,8 +88,8 @@ func TestBeamerOpens(t *testing.T) {
 		t.Errorf("%d open behind a FIN, %d before", n, before)
 	}
 	for i := range uint32(rigFlows) {
-		var b bpf.Bucket
-		if err := r.o.Flows.Lookup(i, &b); err != nil || b != (bpf.Bucket{}) {
+		var b bpf.FlowSet
+		if err := r.o.Flows.Lookup(i, &b); err != nil || b != (bpf.FlowSet{}) {
 			t.Fatalf("something was remembered: %+v, %v", b, err)
 		}
 	}

@@ -159,7 +159,7 @@ func fillFlows(t *testing.T, r *rig, unit uint32, state uint8) {
 
 func fillFlowsOf(t *testing.T, r *rig, random *rand.Rand, unit uint32, state uint8) {
 	t.Helper()
-	keys, values := make([]uint32, rigFlows), make([]bpf.Bucket, rigFlows)
+	keys, values := make([]uint32, rigFlows), make([]bpf.FlowSet, rigFlows)
 	for i := range values {
 		keys[i] = uint32(i)
 		for at := range flowWays {
@@ -172,9 +172,9 @@ func fillFlowsOf(t *testing.T, r *rig, random *rand.Rand, unit uint32, state uin
 	}
 }
 
-func readBuckets(t *testing.T, r *rig) []bpf.Bucket {
+func readBuckets(t *testing.T, r *rig) []bpf.FlowSet {
 	t.Helper()
-	all := make([]bpf.Bucket, rigFlows)
+	all := make([]bpf.FlowSet, rigFlows)
 	for i := range all {
 		if err := r.o.Flows.Lookup(uint32(i), unsafe.Pointer(&all[i])); err != nil {
 			t.Fatal(err)

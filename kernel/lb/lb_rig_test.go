@@ -90,7 +90,7 @@ func newRigOf(t *testing.T, gueChecksum6 bool) *rig {
 	}
 	r := &rig{t: t, lines: 1, o: *rigObjects[gueChecksum6]}
 	if err := errors.Join(clearArray[bpf.Line](r.o.Lines), clearArray[int32](r.o.Conns), clearArray[uint64](r.o.Tables),
-		clearArray[bpf.Bucket](r.o.Flows), clearArray[bpf.VIPCPU](r.o.VipCpu), clearArray[bpf.Bound](r.o.AskBound), clearArray[bpf.Bound](r.o.AskSources)); err != nil {
+		clearArray[bpf.FlowSet](r.o.Flows), clearArray[bpf.VIPCPU](r.o.VipCpu), clearArray[bpf.Bound](r.o.AskBound), clearArray[bpf.Bound](r.o.AskSources)); err != nil {
 		t.Fatal(err)
 	}
 	asks := r.asks()
@@ -117,7 +117,7 @@ func loadRig(t *testing.T, gueChecksum6 bool) *bpf.LBObjects {
 	spec.Maps["conns"].MaxEntries = rigLines
 	spec.Maps["tables"].MaxEntries = rigTables
 	spec.Maps["flows"].MaxEntries = rigFlows
-	c := map[string]any{"flow_buckets": uint32(rigFlows), "jiffy_mult": uint64(0), "ask_key": hostileAskKey,
+	c := map[string]any{"flow_sets": uint32(rigFlows), "jiffy_mult": uint64(0), "ask_key": hostileAskKey,
 		"source4": be32(netip.MustParseAddr("10.254.0.0")), "source4_mask": be32(netip.MustParseAddr("0.0.255.255")),
 		"source6": words(netip.MustParseAddr("fd00:254::")), "source6_mask": words(netip.MustParseAddr("::ffff:ffff"))}
 	if gueChecksum6 {

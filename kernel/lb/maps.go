@@ -90,7 +90,7 @@ func checkSizes(spec *ebpf.CollectionSpec) error {
 		{"bytes of a VIP's counters", spec.Maps[mapVIPCPU].ValueSize, uint32(unsafe.Sizeof(bpf.VIPCPU{}))},
 		{"bytes of an entry of tables", spec.Maps[mapTables].ValueSize, 8},
 		{"bytes of an entry of conns", spec.Maps[mapConns].ValueSize, 4},
-		{"bytes of a bucket of flows", spec.Maps[mapFlows].ValueSize, uint32(unsafe.Sizeof(bpf.Bucket{}))},
+		{"bytes of a set of flows", spec.Maps[mapFlows].ValueSize, uint32(unsafe.Sizeof(bpf.FlowSet{}))},
 		{"bytes of a row of steers", spec.Maps[mapSteers].ValueSize, uint32(unsafe.Sizeof(steer.Row{}))},
 		{"bytes of input_cache", spec.Maps[".data."+mapInputCache].ValueSize, uint32(inputCacheLines * unsafe.Sizeof(bpf.Input{}))},
 		{"reasons", spec.Maps[mapReasons].MaxEntries, uint32(len(reasonNames))},
@@ -102,8 +102,8 @@ func checkSizes(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-// flowBuckets is the number of buckets for so many flows.
-func flowBuckets(flows int) int { return max(1, (flows+flowWays-1)/flowWays) }
+// flowSets is the number of sets for so many flows.
+func flowSets(flows int) int { return max(1, (flows+flowWays-1)/flowWays) }
 
 func (o *objects) layout() (uint32, error) {
 	m, err := o.meta()

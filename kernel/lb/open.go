@@ -300,7 +300,7 @@ func (l *LB) spec() (*ebpf.CollectionSpec, error) {
 		mapLines:  l.o.Limits.ServerLines,
 		mapConns:  l.o.Limits.ServerLines,
 		mapTables: l.o.Limits.TableEntries &^ 1,
-		mapFlows:  flowBuckets(l.o.Limits.Flows),
+		mapFlows:  flowSets(l.o.Limits.Flows),
 	} {
 		spec.Maps[name].MaxEntries = uint32(size)
 	}
@@ -327,7 +327,7 @@ func (l *LB) spec() (*ebpf.CollectionSpec, error) {
 		c["guards"] = uint32(0)
 	}
 	c["jiffy_mult"], c["jiffy_shift"] = uint64(l.jiffies.Mult), l.jiffies.Shift
-	c["flow_buckets"] = spec.Maps[mapFlows].MaxEntries
+	c["flow_sets"] = spec.Maps[mapFlows].MaxEntries
 	return spec, kernel.SetConstants(spec, c)
 }
 

@@ -85,7 +85,7 @@ func diffTwin(tables *model.Tables) (*Twin, error) {
 	t := diffTwins[key]
 	if t == nil {
 		var err error
-		t, err = newTwin(twinSize{lines: diffLines, tableEntries: 1 << 15, flowBuckets: diffFlowBuckets, vipIDs: diffVIPs, steers: diffLines},
+		t, err = newTwin(twinSize{lines: diffLines, tableEntries: 1 << 15, flowSets: diffFlowBuckets, vipIDs: diffVIPs, steers: diffLines},
 			func(spec *ebpf.CollectionSpec) error { return tableConstants(spec, tables) })
 		if err != nil {
 			return nil, err
@@ -94,7 +94,7 @@ func diffTwin(tables *model.Tables) (*Twin, error) {
 	}
 	m := t.set.Maps
 	return t, errors.Join(t.set.writeAt(mapVIPs, 0, make([]byte, 2*vipHalf)), clearArray[int32](m[mapConns]),
-		clearArray[bpf.Bucket](m[mapFlows]), clearArray[bpf.VIPCPU](m[mapVIPCPU]),
+		clearArray[bpf.FlowSet](m[mapFlows]), clearArray[bpf.VIPCPU](m[mapVIPCPU]),
 		clearArray[bpf.Bound](m[bpf.LBMapAskBound]), clearArray[bpf.Bound](m[bpf.LBMapAskSources]), t.drainShared())
 }
 
@@ -357,7 +357,7 @@ func (p *pair) sameState() {
 			p.t.Fatalf("seed %d: %v", p.seed, err)
 		}
 	}
-	left, r := model.NewState(len(p.state.Conns), len(p.state.Flows.Buckets)), &modelReader{t: p.twin, cpu: p.cpu}
+	left, r := model.NewState(len(p.state.Conns), len(p.state.Flows.Sets)), &modelReader{t: p.twin, cpu: p.cpu}
 	r.left(left)
 	if r.err != nil || left.Asks != p.state.Asks || left.AskSources != p.state.AskSources {
 		p.t.Fatalf("seed %d: the bounds on asks differ (%v)", p.seed, r.err)
@@ -366,12 +366,12 @@ func (p *pair) sameState() {
 
 // compareFlows compares every entry of the flow tables.
 func (p *pair) compareFlows() error {
-	all, err := batchLookup[bpf.Bucket](p.twin.set.Maps[mapFlows], mapFlows, 1)
+	all, err := batchLookup[bpf.FlowSet](p.twin.set.Maps[mapFlows], mapFlows, 1)
 	if err != nil {
 		return err
 	}
-	for i, want := range p.state.Flows.Buckets {
-		if got := bucketOf(all[i]); got != want {
+	for i, want := range p.state.Flows.Sets {
+		if got := setOf(all[i]); got != want {
 			return fmt.Errorf("flows' bucket %d: program %x, model %x", i, got, want)
 		}
 	}
@@ -451,7 +451,7 @@ func (p *pair) told() {
 // aKey is a key of what stands somewhere in the flow table, if anything does.
 func (p *pair) aKey() uint64 {
 	at, way := p.h.IntN(diffFlowBuckets), p.h.IntN(jet.Ways)
-	b := p.state.Flows.Buckets[at]
+	b := p.state.Flows.Sets[at]
 	x := uint64(b.Entry[way])>>32<<32 | uint64(at)<<32/diffFlowBuckets | b.Tags>>(8*way)&0x7f
 	if p.state.Flows.Index(x) != at {
 		p.t.Fatalf("seed %d: key %x is not of bucket %d", p.seed, x, at)

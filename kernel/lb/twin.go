@@ -50,7 +50,7 @@ type Twin struct {
 }
 
 // twinSize is what the maps hold; zero fields are 1.
-type twinSize struct{ lines, tableEntries, flowBuckets, vipIDs, steers uint32 }
+type twinSize struct{ lines, tableEntries, flowSets, vipIDs, steers uint32 }
 
 // newTwin loads the program of this build with the given constants, in which
 // the clock's are replaced.
@@ -65,14 +65,14 @@ func newTwin(size twinSize, constants func(*ebpf.CollectionSpec) error) (*Twin, 
 		}
 	}
 	for name, n := range map[string]uint32{mapLines: size.lines, mapConns: size.lines, mapTables: size.tableEntries,
-		mapFlows: size.flowBuckets, mapVIPCPU: size.vipIDs, mapSteers: size.steers} {
+		mapFlows: size.flowSets, mapVIPCPU: size.vipIDs, mapSteers: size.steers} {
 		spec.Maps[name].MaxEntries = max(n, 1)
 	}
 	if err := constants(spec); err != nil {
 		return nil, err
 	}
 	// shared ms = jiffies * 0 + clock_base: SetClock decides alone.
-	if err := kernel.SetConstants(spec, map[string]any{"jiffy_mult": uint64(0), "flow_buckets": max(size.flowBuckets, 1)}); err != nil {
+	if err := kernel.SetConstants(spec, map[string]any{"jiffy_mult": uint64(0), "flow_sets": max(size.flowSets, 1)}); err != nil {
 		return nil, err
 	}
 	t := &Twin{}

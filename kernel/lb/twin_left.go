@@ -64,7 +64,7 @@ type glance struct {
 	lines []bpf.Line
 	conns []int32
 	vips  []bpf.VIPCPU
-	flows []bpf.Bucket
+	flows []bpf.FlowSet
 }
 
 func (t *Twin) glance(cpu int) (g glance, err error) {
@@ -74,7 +74,7 @@ func (t *Twin) glance(cpu int) (g glance, err error) {
 	if g.vips, err = readArray[bpf.VIPCPU](t, mapVIPCPU, cpu); err != nil {
 		return g, err
 	}
-	if g.flows, err = readArray[bpf.Bucket](t, mapFlows, cpu); err != nil {
+	if g.flows, err = readArray[bpf.FlowSet](t, mapFlows, cpu); err != nil {
 		return g, err
 	}
 	g.conns, err = readArray[int32](t, mapConns, cpu)

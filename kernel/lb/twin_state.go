@@ -32,7 +32,7 @@ func TwinOf(s *State) (*Twin, error) {
 		return nil, err
 	}
 	size := twinSize{lines: s.Map(mapLines).MaxEntries(), tableEntries: s.Map(mapTables).MaxEntries(),
-		flowBuckets: s.Map(mapFlows).MaxEntries(), vipIDs: s.Map(mapVIPCPU).MaxEntries()}
+		flowSets: s.Map(mapFlows).MaxEntries(), vipIDs: s.Map(mapVIPCPU).MaxEntries()}
 	if m := s.Map(mapSteers); m != nil {
 		size.steers = m.MaxEntries()
 	}
@@ -136,7 +136,7 @@ func (t *Twin) copyFrom(s *State) error {
 	if err := t.set.writeAt(mapConns, 0, b); err != nil {
 		return err
 	}
-	if err := copyArray[bpf.Bucket](t, s, mapFlows, nil); err != nil {
+	if err := copyArray[bpf.FlowSet](t, s, mapFlows, nil); err != nil {
 		return err
 	}
 	if err := copyArray(t, s, mapLines, func(l *bpf.Line) bool {
@@ -386,10 +386,10 @@ func (r *modelReader) left(state *model.State) {
 	conns, err := readArray[int32](r.t, mapConns, r.cpu)
 	r.fail(err)
 	copy(state.Conns, conns)
-	buckets, err := readArray[bpf.Bucket](r.t, mapFlows, r.cpu)
+	sets, err := readArray[bpf.FlowSet](r.t, mapFlows, r.cpu)
 	r.fail(err)
-	for i, b := range buckets {
-		state.Flows.Buckets[i] = bucketOf(b)
+	for i, b := range sets {
+		state.Flows.Sets[i] = setOf(b)
 	}
 	for kind := range state.Asks {
 		var all []bpf.Bound
@@ -406,9 +406,9 @@ func (r *modelReader) left(state *model.State) {
 	}
 }
 
-// bucketOf is a bucket of the flow table as the model holds it.
-func bucketOf(b bpf.Bucket) jet.Bucket {
-	to := jet.Bucket{Tags: binary.LittleEndian.Uint64(b.Tag[:])}
+// setOf is a set of the flow table as the model holds it.
+func setOf(b bpf.FlowSet) jet.FlowSet {
+	to := jet.FlowSet{Tags: binary.LittleEndian.Uint64(b.Tag[:])}
 	for i, e := range b.Entry {
 		to.Entry[i] = jet.Entry(e)
 	}

@@ -6,11 +6,11 @@
 // keeps in its map `flows` (bpf/lb/flows.h), and full connection tracking uses
 // it with another rule for what gives way.
 //
-//	x      = 64 random bits of the flow      bucket = low half, scaled
+//	x      = 64 random bits of the flow      set = low half, scaled
 //	                                         tag    = its lowest 7 bits
 //	                                         fingerprint = high half
 //
-// A bucket is one cache line: eight tag bytes, of which the last is unused,
+// A set is one cache line: eight tag bytes, of which the last is unused,
 // and seven entries. A look-up compares all tags in one word and reads nothing
 // else where none fits. No I/O, no clock, no allocation.
 package jet
@@ -132,12 +132,12 @@ func (e Entry) Expired(unit uint16) bool { return e.age(unit) > idle[e.State()]+
 // looks at one without a packet takes it for that.
 func (e Entry) Gone(unit uint16, tcp bool) bool { return e.age(unit) > e.State().Known(tcp)+slack }
 
-// Ways is the number of entries in a bucket.
+// Ways is the number of entries in a set.
 const Ways = 7
 
-// Bucket is one cache line (fl_bucket). Byte i of Tags belongs to entry i;
+// FlowSet is one cache line (fl_flow_set). Byte i of Tags belongs to entry i;
 // 0 is an empty one, whatever its entry says; byte 7 is always 0.
-type Bucket struct {
+type FlowSet struct {
 	Tags  uint64
 	Entry [Ways]Entry
 }
@@ -151,31 +151,31 @@ const (
 func tagOf(x uint64) uint64 { return 0x80 | x&0x7f }
 
 // match is the highest bit of each byte of Tags that is x's tag; exact.
-func (b *Bucket) match(x uint64) uint64 {
+func (b *FlowSet) match(x uint64) uint64 {
 	v := b.Tags ^ tagOf(x)*ones
 	return ^(v&^highs + ^uint64(highs) | v) & highs
 }
 
-// Flows is the table: memory 64 bytes a bucket. Its zero value is not usable.
+// Flows is the table: memory 64 bytes a set. Its zero value is not usable.
 // Not for concurrent use.
 type Flows struct {
-	Buckets []Bucket
+	Sets []FlowSet
 }
 
-// NewFlows has the given number of buckets of seven entries, 1 at least. Of
-// flows that fall on buckets by chance, 0.07 % find theirs full at two flows a
-// bucket in the mean, 0.6 % at three, 5 % at five.
-func NewFlows(buckets int) *Flows { return &Flows{make([]Bucket, max(buckets, 1))} }
+// NewFlows has the given number of sets of seven entries, 1 at least. Of
+// flows that fall on sets by chance, 0.07 % find theirs full at two flows a
+// set in the mean, 0.6 % at three, 5 % at five.
+func NewFlows(sets int) *Flows { return &Flows{make([]FlowSet, max(sets, 1))} }
 
-func (f *Flows) bucket(x uint64) *Bucket {
-	return &f.Buckets[uint64(uint32(x))*uint64(len(f.Buckets))>>32]
+func (f *Flows) set(x uint64) *FlowSet {
+	return &f.Sets[uint64(uint32(x))*uint64(len(f.Sets))>>32]
 }
 
-// Index is the bucket of x.
-func (f *Flows) Index(x uint64) int { return int(uint64(uint32(x)) * uint64(len(f.Buckets)) >> 32) }
+// Index is the set of x.
+func (f *Flows) Index(x uint64) int { return int(uint64(uint32(x)) * uint64(len(f.Sets)) >> 32) }
 
 // find is the entry of x, gone or not; nil: none.
-func (b *Bucket) find(x uint64) *Entry {
+func (b *FlowSet) find(x uint64) *Entry {
 	for m := b.match(x); m != 0; m &= m - 1 {
 		if e := &b.Entry[bits.TrailingZeros64(m)>>3]; uint64(*e)>>32 == x>>32 {
 			return e
@@ -187,7 +187,7 @@ func (b *Bucket) find(x uint64) *Entry {
 // Find is the entry of x, nil where there is none or one that is gone. It
 // changes nothing: Touch does. unit is the time now in units.
 func (f *Flows) Find(x uint64, unit uint16, tcp bool) *Entry {
-	e := f.bucket(x).find(x)
+	e := f.set(x).find(x)
 	if e == nil || e.Gone(unit, tcp) {
 		return nil
 	}
@@ -197,7 +197,7 @@ func (f *Flows) Find(x uint64, unit uint16, tcp bool) *Entry {
 // Lookup is Find and Touch in one, for a TCP connection's later packet whose
 // server is up: its slot, -1 where it is not tracked.
 func (f *Flows) Lookup(x uint64, unit uint16) int {
-	b := f.bucket(x)
+	b := f.set(x)
 	for m := b.match(x); m != 0; m &= m - 1 {
 		e := &b.Entry[bits.TrailingZeros64(m)>>3]
 		if uint64(*e)>>32 != x>>32 {
@@ -216,7 +216,7 @@ func (f *Flows) Lookup(x uint64, unit uint16) int {
 }
 
 // free is x's own entry or the first empty one.
-func (b *Bucket) free(x uint64) (i int, ok bool) {
+func (b *FlowSet) free(x uint64) (i int, ok bool) {
 	for m := b.match(x); m != 0; m &= m - 1 {
 		if i := bits.TrailingZeros64(m) >> 3; uint64(b.Entry[i])>>32 == x>>32 {
 			return i, true
@@ -228,18 +228,18 @@ func (b *Bucket) free(x uint64) (i int, ok bool) {
 	return 0, false
 }
 
-func (b *Bucket) put(i int, x uint64, slot int, unit uint16, s State) {
+func (b *FlowSet) put(i int, x uint64, slot int, unit uint16, s State) {
 	shift := uint(i) * 8
 	b.Tags = b.Tags&^(0xff<<shift) | tagOf(x)<<shift
 	b.Entry[i] = entry(x, slot, unit, s)
 }
 
-// Sweep clears the entries that are gone of count buckets from first on, as
+// Sweep clears the entries that are gone of count sets from first on, as
 // far as the table goes, and counts: live entries (not Expired), those of them
 // that are confirmed (Confirmed and Datagram), and what was cleared.
 func (f *Flows) Sweep(first, count int, unit uint16) (live, confirmed, cleared int) {
-	for i := first; i < min(first+count, len(f.Buckets)); i++ {
-		b := &f.Buckets[i]
+	for i := first; i < min(first+count, len(f.Sets)); i++ {
+		b := &f.Sets[i]
 		for m := b.Tags & used; m != 0; m &= m - 1 {
 			at := bits.TrailingZeros64(m)
 			switch e := b.Entry[at>>3]; {

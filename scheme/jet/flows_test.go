@@ -9,16 +9,16 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A bucket is one cache line, and matching is exact for every pair of tags.
-func TestBucketIsACacheLine(t *testing.T) {
-	if n := unsafe.Sizeof(Bucket{}); n != 64 {
-		t.Fatalf("a bucket has %d bytes, want 64", n)
+// A set is one cache line, and matching is exact for every pair of tags.
+func TestSetIsACacheLine(t *testing.T) {
+	if n := unsafe.Sizeof(FlowSet{}); n != 64 {
+		t.Fatalf("a set has %d bytes, want 64", n)
 	}
 }
 
 func TestMatchIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var b Bucket
+		var b FlowSet
 		x := rapid.Uint64().Draw(t, "x")
 		want := [8]bool{}
 		for i := range Ways {
@@ -42,10 +42,10 @@ func TestMatchIsExact(t *testing.T) {
 	})
 }
 
-// keyIn is a random x of the given bucket (of n).
-func keyIn(r *rand.Rand, f *Flows, bucket int) uint64 {
+// keyIn is a random x of the given set (of n).
+func keyIn(r *rand.Rand, f *Flows, set int) uint64 {
 	for {
-		if x := r.Uint64(); f.Index(x) == bucket {
+		if x := r.Uint64(); f.Index(x) == set {
 			return x
 		}
 	}
@@ -53,7 +53,7 @@ func keyIn(r *rand.Rand, f *Flows, bucket int) uint64 {
 
 // naive is the table as the contract describes it, without words of tags.
 type naive struct {
-	buckets [][]naiveEntry // Ways each
+	sets [][]naiveEntry // Ways each
 }
 
 type naiveEntry struct {
@@ -81,18 +81,18 @@ func id(x uint64) uint64 { return x>>32<<8 | x&0x7f }
 func newNaive(n int) *naive {
 	t := &naive{}
 	for range n {
-		t.buckets = append(t.buckets, make([]naiveEntry, Ways))
+		t.sets = append(t.sets, make([]naiveEntry, Ways))
 	}
 	return t
 }
 
-func (t *naive) bucket(x uint64) []naiveEntry {
-	return t.buckets[uint64(uint32(x))*uint64(len(t.buckets))>>32]
+func (t *naive) set(x uint64) []naiveEntry {
+	return t.sets[uint64(uint32(x))*uint64(len(t.sets))>>32]
 }
 
 func (t *naive) find(x uint64, now uint16, tcp bool) *naiveEntry {
-	for i := range t.bucket(x) {
-		if e := &t.bucket(x)[i]; e.used && e.id == id(x) {
+	for i := range t.set(x) {
+		if e := &t.set(x)[i]; e.used && e.id == id(x) {
 			if e.gone(now, tcp) {
 				return nil
 			}
@@ -103,7 +103,7 @@ func (t *naive) find(x uint64, now uint16, tcp bool) *naiveEntry {
 }
 
 func (t *naive) insert(x uint64, slot int, now uint16, s State, lru bool) Inserted {
-	b, what := t.bucket(x), Made
+	b, what := t.set(x), Made
 	first := func(which func(naiveEntry) bool) int {
 		for i, e := range b {
 			if which(e) {
@@ -160,18 +160,18 @@ func (t *naive) insert(x uint64, slot int, now uint16, s State, lru bool) Insert
 }
 
 func same(f *Flows, n *naive) error {
-	for i, b := range f.Buckets {
+	for i, b := range f.Sets {
 		if b.Tags>>56 != 0 {
-			return fmt.Errorf("bucket %d: the last tag is used: %x", i, b.Tags)
+			return fmt.Errorf("set %d: the last tag is used: %x", i, b.Tags)
 		}
 		for j, e := range b.Entry {
-			tag, want := b.Tags>>(8*j)&0xff, n.buckets[i][j]
+			tag, want := b.Tags>>(8*j)&0xff, n.sets[i][j]
 			if (tag != 0) != want.used {
-				return fmt.Errorf("bucket %d entry %d: used %v, want %v", i, j, tag != 0, want.used)
+				return fmt.Errorf("set %d entry %d: used %v, want %v", i, j, tag != 0, want.used)
 			}
 			got := naiveEntry{true, uint64(e)>>32<<8 | tag&0x7f, e.Slot(), e.Time(), e.State()}
 			if tag != 0 && got != want {
-				return fmt.Errorf("bucket %d entry %d: %+v, want %+v", i, j, got, want)
+				return fmt.Errorf("set %d entry %d: %+v, want %+v", i, j, got, want)
 			}
 		}
 	}
@@ -224,8 +224,8 @@ func TestTableIsThePlainOne(t *testing.T) {
 				live, confirmed, expired := f.Sweep(first, 2, now)
 				l, c, x := 0, 0, 0
 				for i := first; i < min(first+2, 3); i++ {
-					for j := range n.buckets[i] {
-						switch e := &n.buckets[i][j]; {
+					for j := range n.sets[i] {
+						switch e := &n.sets[i][j]; {
 						case !e.used:
 						case e.gone(now, true):
 							*e, x = naiveEntry{}, x+1
@@ -316,7 +316,7 @@ func TestFloodTakesNothingConfirmed(t *testing.T) {
 		t.Errorf("seed %d: the flood filled nothing: %v", seed, counts)
 	}
 	// Full of confirmed entries the table refuses, and counts that.
-	for i := range f.Buckets {
+	for i := range f.Sets {
 		for j := range Ways {
 			f.Insert(keyIn(r, f, i), j, 131, Confirmed)
 		}
@@ -328,16 +328,16 @@ func TestFloodTakesNothingConfirmed(t *testing.T) {
 
 // Forged FINs, RSTs and SYNs of living connections and a flood of new flows,
 // which ends some of its own, in any order: what was confirmed keeps its place
-// while several of its bucket are not, and so does every one where five share a
-// bucket. It comes back when it speaks.
+// while several of its set are not, and so does every one where five share a
+// set. It comes back when it speaks.
 func TestForgedEndsAndAFloodTakeNothingConfirmed(t *testing.T) {
-	const perBucket = Ways - 2
+	const perSet = Ways - 2
 	rapid.Check(t, func(t *rapid.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 		f, now := NewFlows(2), uint16(r.Uint32())
 		var live, flood []uint64
-		for i := range f.Buckets {
-			for range perBucket {
+		for i := range f.Sets {
+			for range perSet {
 				x := keyIn(r, f, i)
 				f.Insert(x, len(live), now, New)
 				Touch(f.Find(x, now, true), now, true, Data, 0)
@@ -377,7 +377,7 @@ func TestForgedEndsAndAFloodTakeNothingConfirmed(t *testing.T) {
 	})
 }
 
-// One that opens in a bucket full of what closed has a place until its next
+// One that opens in a set full of what closed has a place until its next
 // packet, though another opens meanwhile: neither gives way, but what closed.
 func TestOpeningsKeepTheirPlaceAmongWhatCloses(t *testing.T) {
 	f := NewFlows(1)
@@ -475,7 +475,7 @@ func TestFadingConnectionsAreKnown(t *testing.T) {
 		tcp, udp bool
 		live     int
 	}{{10 + 118, true, true, 1}, {10 + 119, true, false, 0}, {10 + 7266, true, false, 0}, {10 + 7267, false, false, 0}} {
-		f := &Flows{append([]Bucket(nil), f.Buckets...)}
+		f := &Flows{append([]FlowSet(nil), f.Sets...)}
 		if got := f.Find(x, c.at, true) != nil; got != c.tcp {
 			t.Errorf("at %d: TCP's known %v, want %v", c.at, got, c.tcp)
 		}
@@ -491,10 +491,10 @@ func TestFadingConnectionsAreKnown(t *testing.T) {
 		f.Insert(i<<32|i, 1, 10+idleFor-1, New)
 	}
 	if got := f.Insert(50<<32|50, 2, 10+idleFor-1, New); got != Replaced || f.Find(x, 10+idleFor-1, true) == nil || f.Find(0, 10+idleFor-1, true) != nil {
-		t.Errorf("a new entry in a full bucket: %v; it takes the oldest that one packet made", got)
+		t.Errorf("a new entry in a full set: %v; it takes the oldest that one packet made", got)
 	}
 	if got := f.Insert(51<<32|51, 2, 10+idleFor, New); got != Made || f.Find(x, 10+idleFor, true) != nil {
-		t.Errorf("a new entry in a full bucket: %v; it takes the one that fades, which counts nobody", got)
+		t.Errorf("a new entry in a full set: %v; it takes the one that fades, which counts nobody", got)
 	}
 }
 
@@ -516,7 +516,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// filled is a table of so many flows, three a bucket in the mean, and 2^16
+// filled is a table of so many flows, three a set in the mean, and 2^16
 // keys to look up: of the table, or not.
 func filled(flows int, known bool) (*Flows, []uint64) {
 	r := rand.New(rand.NewPCG(1, 2))

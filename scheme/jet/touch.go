@@ -107,7 +107,7 @@ const (
 	// Replaced: a live one of another flow gave way (flow_replaced), not one
 	// that is Expired.
 	Replaced
-	// Full: refused, all of the bucket's are live and confirmed (flow_full).
+	// Full: refused, all of the set's are live and confirmed (flow_full).
 	Full
 	// Kept: refused what another balancer told, for the sake of the flow's own
 	// entry (Told).
@@ -124,7 +124,7 @@ const (
 // and forged RSTs the other. But one alone stays: it may be a connection whose
 // next packet is on its way, and what fades is most often over.
 func (f *Flows) Insert(x uint64, slot int, unit uint16, s State) Inserted {
-	b := f.bucket(x)
+	b := f.set(x)
 	if i, ok := b.free(x); ok {
 		b.put(i, x, slot, unit, s)
 		return Made
@@ -171,7 +171,7 @@ func (f *Flows) Insert(x uint64, slot int, unit uint16, s State) Inserted {
 // flow that is Confirmed or Datagram and names another server stays: it may be
 // newer than what was on its way, and packets here go by it.
 func (f *Flows) Told(x uint64, slot int, unit uint16, s State) Inserted {
-	if e := f.bucket(x).find(x); e != nil && !e.Expired(unit) && e.Slot() != slot&MaxSlot && e.State().confirmed() {
+	if e := f.set(x).find(x); e != nil && !e.Expired(unit) && e.Slot() != slot&MaxSlot && e.State().confirmed() {
 		return Kept
 	}
 	return f.Insert(x, slot, unit, s)
@@ -180,7 +180,7 @@ func (f *Flows) Told(x uint64, slot int, unit uint16, s State) Inserted {
 // InsertLRU is Insert as full connection tracking does it: where neither its
 // own nor an empty entry is there, the one used longest ago gives way.
 func (f *Flows) InsertLRU(x uint64, slot int, unit uint16, s State) Inserted {
-	b := f.bucket(x)
+	b := f.set(x)
 	if i, ok := b.free(x); ok {
 		b.put(i, x, slot, unit, s)
 		return Made

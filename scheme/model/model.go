@@ -203,8 +203,8 @@ type State struct {
 }
 
 // NewState is the state of a balancer that has seen nothing.
-func NewState(lines, flowBuckets int) *State {
-	return &State{Flows: jet.NewFlows(flowBuckets), Conns: make([]int32, lines), CPU: map[uint32]*policy.State{},
+func NewState(lines, flowSets int) *State {
+	return &State{Flows: jet.NewFlows(flowSets), Conns: make([]int32, lines), CPU: map[uint32]*policy.State{},
 		counters: map[uint32]*Counters{}}
 }
 

@@ -19,8 +19,8 @@ const (
 	countBytes = 4
 	// vipBytes is a VIP.
 	vipBytes = 128
-	// flowBucketBytes is a bucket of the flow table, of seven entries.
-	flowBucketBytes = 64
+	// flowSetBytes is a set of the flow table, of seven entries.
+	flowSetBytes = 64
 	// shareBytes is what a balancer tells another one of a tracked connection
 	// (ShareFlows): its key and its entry.
 	shareBytes = 8 + 4
@@ -54,21 +54,21 @@ func (v *vip) tableBytes(scheme int, entries []uint32) int64 {
 	return int64(len(entries)) * 4
 }
 
-// flowBuckets is how large a flow table must be for so many live entries: one
-// bucket each, of seven places, so that one entry in 14,000 finds its bucket
+// flowSets is how large a flow table must be for so many live entries: one
+// set each, of seven places, so that one entry in 14,000 finds its set
 // full (docs/jet.md).
-func flowBuckets(live float64) int { return int(live) + 1 }
+func flowSets(live float64) int { return int(live) + 1 }
 
 // flowBytes is by scheme what its flow table takes in a balancer that has the
 // greatest number of connections; 0: it has none.
 func flowBytes(scheme string, live, trackedShare, all float64) int64 {
 	switch scheme {
 	case pcc.JET:
-		return int64(flowBuckets(live*trackedShare)) * flowBucketBytes
+		return int64(flowSets(live*trackedShare)) * flowSetBytes
 	case pcc.FullCTECMP:
-		return int64(flowBuckets(live)) * flowBucketBytes
+		return int64(flowSets(live)) * flowSetBytes
 	case pcc.FullCT: // one balancer has all
-		return int64(flowBuckets(all)) * flowBucketBytes
+		return int64(flowSets(all)) * flowSetBytes
 	}
 	return 0
 }
@@ -78,7 +78,7 @@ func flowBytes(scheme string, live, trackedShare, all float64) int64 {
 // the share of those that live at the end of which there is no entry.
 func (d *Datacentre) forgotten(seed uint64, live float64) float64 {
 	const units = 64 // of the table's time
-	f := jet.NewFlows(flowBuckets(live))
+	f := jet.NewFlows(flowSets(live))
 	arrivals := workload.NewPoisson(sim.SplitMix(seed), live, d.Lifetimes.Distribution)
 	next, _ := arrivals.Next()
 	var here []workload.Connection

@@ -103,7 +103,7 @@ func (t *tracking) flood(c *Conns) {
 	for b, f := range t.flows {
 		if f.Flows != nil {
 			alive = append(alive, b)
-			entries += len(f.Buckets) * jet.Ways
+			entries += len(f.Sets) * jet.Ways
 		}
 	}
 	most := floodRounds * entries
@@ -134,7 +134,7 @@ func (t *tracking) enter(f *flowTable, key uint64, slot int, now int64, track bo
 	if t.jet && !track {
 		return true
 	}
-	at := &f.Buckets[f.Index(key)]
+	at := &f.Sets[f.Index(key)]
 	before := *at
 	var became jet.Inserted
 	if t.jet {

@@ -62,7 +62,7 @@ func (f *forwarder) run(ctx context.Context) (took pass, err error) {
 	if f.plain != nil {
 		clear(f.plain.entries)
 	} else {
-		clear(f.flows.Buckets)
+		clear(f.flows.Sets)
 	}
 	start := time.Now()
 	packets := f.trace.Packets

@@ -332,7 +332,7 @@ func (c *traceCase) describe(f *forwarder) {
 		c.FlowTableBytes = 8 * len(f.plain.entries)
 		return
 	}
-	c.FlowTableBytes = 64 * len(f.flows.Buckets)
+	c.FlowTableBytes = 64 * len(f.flows.Sets)
 }
 
 // count finds without measuring where each flow goes, and which the scheme

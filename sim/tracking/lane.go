@@ -173,7 +173,7 @@ func (l *lane) check() {
 	l.sum.live += len(l.live)
 	used := l.ct.used
 	if l.flows != nil {
-		used, _, _ = l.flows.Sweep(0, len(l.flows.Buckets), l.unit())
+		used, _, _ = l.flows.Sweep(0, len(l.flows.Sets), l.unit())
 	}
 	l.sum.used += used
 }
