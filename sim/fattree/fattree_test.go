@@ -239,7 +239,7 @@ func TestBadOptions(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
-	if _, err := New().Run(ctx, sim.Common{Seed: 1, Seeds: 5}); err == nil {
+	if _, err := small().Run(ctx, sim.Common{Seed: 1, Seeds: 1000}); err == nil {
 		t.Error("no error")
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/simtest"
 	"github.com/fairlead/fairlead/sim/workload"
+	"github.com/fairlead/fairlead/soak"
 )
 
 // small is a base of a few servers.
@@ -41,15 +42,18 @@ func smallChurn() *BalancerChurn {
 	return o
 }
 
-// Same options and seeds: the same bytes, on one core and on two.
+// Same options and seeds: the same bytes, on one core and on two; in a soak
+// over longer runs.
 func TestSameBytes(t *testing.T) {
-	for name, new := range map[string]func() sim.Scenario{
-		"dip-updates":    func() sim.Scenario { return smallUpdates() },
-		"balancer-churn": func() sim.Scenario { return smallChurn() },
-	} {
+	updates, churn := smallUpdates(), smallChurn()
+	if !soak.On() {
+		updates.Seconds, churn.Seconds = 30, 30
+		churn.Churns, churn.Stales = []float64{6}, []time.Duration{3 * time.Second}
+	}
+	for name, s := range map[string]sim.Scenario{"dip-updates": updates, "balancer-churn": churn} {
 		var first []byte
 		for _, workers := range []int{1, 2} {
-			r, err := new().Run(context.Background(), sim.Common{Seed: 5, Seeds: 2, Workers: workers})
+			r, err := s.Run(context.Background(), sim.Common{Seed: 5, Seeds: 2, Workers: workers})
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}

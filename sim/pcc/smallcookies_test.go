@@ -121,7 +121,7 @@ func smallCookies() *SmallCookies {
 
 func TestSmallCookies(t *testing.T) {
 	var first []byte
-	for _, workers := range []int{1, 1, 2} {
+	for _, workers := range []int{1, 2} {
 		r, err := smallCookies().Run(context.Background(), sim.Common{Seed: 1, Seeds: 2, Workers: workers})
 		if err != nil {
 			t.Fatal(err)

@@ -46,7 +46,7 @@ func played(t *testing.T, j *Jet, seed uint64) map[string]outcome {
 // The same seeds give the same bytes, on one core and on two.
 func TestJetRepeats(t *testing.T) {
 	var before []byte
-	for _, workers := range []int{1, 1, 2} {
+	for _, workers := range []int{1, 2} {
 		j := littleJet(SchemeJET, SchemeFullCT, SchemeStateless)
 		j.Hashes, j.Kills, j.Actives, j.Ratios = []string{"anchor", "table-hrw"}, []float64{2, 8}, []int{200, 500}, []float64{.1, .5}
 		r, err := j.Run(context.Background(), sim.Common{Seed: 3, Seeds: 2, Workers: workers})
