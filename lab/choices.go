@@ -6,13 +6,7 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/chash"
-)
-
-// What a lab's VIPs can be.
-var (
-	schemeNames     = []string{"cheetah", "jet", "beamer", "faild", "full-ct", "stateless"}
-	policyNames     = []string{"rr", "wrr", "p2c", "least-conn", "hash"}
-	forwardingNames = []string{"ipip", "gue", "l2"}
+	"github.com/fairlead/fairlead/vip"
 )
 
 // kinds are the names of the hashes.
@@ -41,33 +35,47 @@ func (c choice) check() error {
 // suits refuses a hash that a scheme cannot keep connections with, before a
 // lab is built for it.
 func suits(scheme, hash string) error {
-	if chained(scheme) {
+	row := vip.Scheme(scheme).Row()
+	if row.Chains() {
 		return fmt.Errorf("--hash %s: scheme %s goes by its buckets; leave --hash out", hash, scheme)
 	}
-	if k := chash.Kind(hash); scheme == "jet" && !k.Minimal() {
+	if k := chash.Kind(hash); row.Foresees() && !k.Minimal() {
 		var others []string
 		for _, k := range chash.Kinds() {
 			if k.Minimal() {
 				others = append(others, string(k))
 			}
 		}
-		return fmt.Errorf("--hash %s: its changes move more connections than jet can foresee; take one of %s, or --scheme full-ct", hash, strings.Join(others, ", "))
+		return fmt.Errorf("--hash %s: its changes move more connections than %s can foresee; take one of %s, or --scheme full-ct", hash, scheme, strings.Join(others, ", "))
 	}
 	return nil
 }
 
-// chained tells the schemes whose servers pass packets on to each other.
-func chained(scheme string) bool { return scheme == "beamer" || scheme == "faild" }
-
 // uniform refuses VIPs that need two kinds of front machines.
 func uniform(vips []VIP) error {
 	for _, v := range vips {
-		if (v.Scheme == "faild") != (vips[0].Scheme == "faild") && !v.bare() && !vips[0].bare() {
+		if v.row().Switched != vips[0].row().Switched && !v.bare() && !vips[0].bare() {
 			return fmt.Errorf("VIPs %s and %s: scheme faild has switches where the others have balancers; run them in two labs", vips[0].Name, v.Name)
 		}
 	}
 	return nil
 }
 
-// noHops is why scheme beamer and forwarding l2 do not go together.
-const noHops = "scheme beamer's packets name the servers to ask next, and l2 has no header for it; take ipip or gue"
+// carriesHops refuses a forwarding without a header for what the scheme's
+// packets say.
+func carriesHops(scheme, forwarding string) error {
+	if vip.Scheme(scheme).Row().Hops && !vip.Forwarding(forwarding).Row().Tunnel {
+		return fmt.Errorf("--forwarding %s: scheme %s's packets name the servers to ask next, and %[1]s has no header for it; take %s", forwarding, scheme, strings.Join(tunnels(), " or "))
+	}
+	return nil
+}
+
+// tunnels are the forwardings that put a header before a packet.
+func tunnels() (names []string) {
+	for _, f := range vip.Forwardings() {
+		if f.Tunnel {
+			names = append(names, string(f.Name))
+		}
+	}
+	return names
+}

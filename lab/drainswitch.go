@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fairlead/fairlead/vip"
 )
 
 // Scenario drain-switch: hosts of scheme faild drain one after the other, each
@@ -76,7 +78,7 @@ func (r *runner) drainSwitch(ctx context.Context) error {
 	}
 	var faild, others []RunTally
 	for _, run := range r.result.Runs {
-		if run.Scheme == "faild" {
+		if run.row().Switched {
 			faild = append(faild, run)
 		} else {
 			others = append(others, run)
@@ -229,7 +231,7 @@ func (r *runner) judgeDrains() {
 	for _, d := range r.result.Drains {
 		scheme, _, _ := strings.Cut(d.Run, "-")
 		moved[scheme] += d.Moved
-		if scheme == "faild" && (d.Moved > 0 || d.SwitchesDiffer > 0) {
+		if vip.Scheme(scheme).Row().Switched && (d.Moved > 0 || d.SwitchesDiffer > 0) {
 			say("%s: %s: %d of %d flows moved that were on other servers, %d differ between switches, must be 0", d.Run, d.Change, d.Moved, d.Flows, d.SwitchesDiffer)
 		}
 	}

@@ -63,13 +63,13 @@ func (r *runner) judge() []string {
 			say("%s: %d connections broken, must be 0", run.Name(), run.Broken)
 		case !control && run.mustHold() && run.Resets > 0:
 			say("%s: %d RSTs came to clients whose server lived, must be 0", run.Name(), run.Resets)
-		case !control && chained(run.Scheme) && run.LateResets > 0:
+		case !control && run.row().Chains() && run.LateResets > 0:
 			say("%s: %d RSTs came to clients that had completed, must be 0", run.Name(), run.LateResets)
 		case !control && r.changes > 0 && run.Survived == 0:
 			say("%s: no connection lived through a change, so the run proves nothing", run.Name())
-		case r.o.Scenario == "scaling" && run.Scheme == "stateless" && run.Broken == 0:
+		case r.o.Scenario == "scaling" && run.row().Forgets() && run.Broken == 0:
 			say("%s: no connection broken, so the run proves nothing about the others", run.Name())
-		case full && run.Scheme == "stateless" && run.Broken == 0:
+		case full && run.row().Forgets() && run.Broken == 0:
 			say("%s: no connection broken, so the churn proves nothing about the others", run.Name())
 		}
 		// What a scenario compares with may have fewer.

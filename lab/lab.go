@@ -25,6 +25,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fairlead/fairlead/vip"
 )
 
 // Root is the folder that holds a folder for each lab.
@@ -139,8 +141,8 @@ func (o *Options) fill() error {
 		o.VIPs = standardVIPs(*o)
 	}
 	for _, check := range []choice{
-		{"scheme", []string{o.Scheme}, schemeNames}, {"policy", []string{o.Policy}, policyNames},
-		{"forwarding", []string{o.Forwarding}, forwardingNames},
+		{"scheme", []string{o.Scheme}, vip.SchemeNames()}, {"policy", []string{o.Policy}, vip.PolicyNames()},
+		{"forwarding", []string{o.Forwarding}, vip.ForwardingNames()},
 	} {
 		if err := check.check(); err != nil {
 			return err
@@ -157,12 +159,13 @@ func (o *Options) fill() error {
 			return err
 		}
 	}
-	switch {
-	case o.Scheme == "beamer" && o.Forwarding == "l2":
-		return errors.New("--forwarding l2: " + noHops)
-	case chained(o.Scheme) && o.WarmUp != 0:
+	if err := carriesHops(o.Scheme, o.Forwarding); err != nil {
+		return err
+	}
+	switch scheme := vip.Scheme(o.Scheme); {
+	case scheme.Row().Chains() && o.WarmUp != 0:
 		return fmt.Errorf("--warm-up %v: scheme %s holds no connection where it was; leave --warm-up out", o.WarmUp, o.Scheme)
-	case o.Scheme != "cheetah" && o.Policy != "hash":
+	case !slices.Contains(scheme.Policies(vip.TCP), vip.Policy(o.Policy)):
 		return fmt.Errorf("--policy %s: scheme %s places by its hash; leave --policy out, or take --scheme cheetah", o.Policy, o.Scheme)
 	case !validName.MatchString(o.Name):
 		return fmt.Errorf("lab name %q: must be %s", o.Name, NameRule)
@@ -178,14 +181,8 @@ func (o *Options) fill() error {
 	return nil
 }
 
-// defaultPolicy is the policy where none is asked for: all schemes but cheetah
-// know only the hash.
-func defaultPolicy(scheme string) string {
-	if scheme != "cheetah" {
-		return "hash"
-	}
-	return "rr"
-}
+// defaultPolicy is the policy where none is asked for.
+func defaultPolicy(scheme string) string { return string(vip.Scheme(scheme).Policies(vip.TCP)[0]) }
 
 // Names of what a lab makes.
 

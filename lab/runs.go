@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/fairlead/fairlead/vip"
 )
 
 // RunTally is one scheme, policy, forwarding and family under the scenario.
@@ -39,11 +41,11 @@ type RunTally struct {
 func (r RunTally) Name() string {
 	name := r.Scheme
 	switch {
-	case r.Scheme == "beamer":
+	case r.row().Hops:
 		name += "-" + r.Forwarding
 	case r.Policy != "": // not of a switch
 		name += "-" + cmp.Or(r.Hash, r.Policy)
-		if r.Forwarding != "ipip" && r.Forwarding != "" {
+		if r.Forwarding != string(vip.DefaultForwarding) && r.Forwarding != "" {
 			name += "-" + r.Forwarding
 		}
 	}
@@ -59,10 +61,10 @@ func (r RunTally) Name() string {
 
 // mustHold tells whether the scheme promises to break nothing; cheetah also
 // without timestamps, where JET is its fallback.
-func (r RunTally) mustHold() bool { return r.horizon() || chained(r.Scheme) }
+func (r RunTally) mustHold() bool { return r.row().Foresees() || r.row().Chains() }
 
-// horizon tells whether the run's VIP has one.
-func (r RunTally) horizon() bool { return r.Scheme == "cheetah" || r.Scheme == "jet" }
+// row is a zero one where the kernel alone forwards.
+func (r RunTally) row() vip.SchemeRow { return vip.Scheme(r.Scheme).Row() }
 
 // runs lists the runs; they differ in the VIP and share everything else, so
 // that each meets exactly the same changes.
@@ -83,12 +85,11 @@ func (o RunOptions) runs() []RunTally {
 }
 
 // allWays are the ways of a scheme by each of its forwardings. Where none is
-// asked for, beamer has both that it knows, and scenario attack both that
-// have tunnels.
+// asked for, beamer and scenario attack have all that make tunnels.
 func (o RunOptions) allWays(scheme string) (ways []RunTally) {
-	forwardings := []string{cmp.Or(o.Forwarding, "ipip")}
-	if o.Forwarding == "" && scheme != "faild" && (scheme == "beamer" || o.Scenario == "attack") {
-		forwardings = []string{"ipip", "gue"}
+	forwardings := []string{cmp.Or(o.Forwarding, string(vip.DefaultForwarding))}
+	if row := vip.Scheme(scheme).Row(); o.Forwarding == "" && !row.Switched && (row.Hops || o.Scenario == "attack") {
+		forwardings = tunnels()
 	}
 	for _, f := range forwardings {
 		ways = append(ways, o.ways(scheme, f)...)
@@ -99,20 +100,20 @@ func (o RunOptions) allWays(scheme string) (ways []RunTally) {
 // ways are the policies of scheme cheetah, and the hashes of the others.
 func (o RunOptions) ways(scheme, forwarding string) (ways []RunTally) {
 	way := RunTally{Scheme: scheme, Policy: defaultPolicy(scheme), Forwarding: forwarding}
-	switch scheme {
-	case "cheetah":
+	switch row := way.row(); {
+	case row.Switched || row.Name == "": // the kernel's groups, too
+		return []RunTally{{Scheme: scheme, Forwarding: "switch"}}
+	case row.Chains():
+		return []RunTally{way}
+	case row.Finds == vip.ByCookie:
 		for _, way.Policy = range o.Policies {
 			ways = append(ways, way)
 		}
 		return ways
-	case "beamer":
-		return []RunTally{way}
-	case "faild", plainECMP, resilientECMP:
-		return []RunTally{{Scheme: scheme, Forwarding: "switch"}}
 	}
 	hashes := o.Hashes
 	if len(hashes) == 0 {
-		hashes = o.defaultHashes(scheme)
+		hashes = o.defaultHashes(way.row())
 	}
 	for _, way.Hash = range hashes {
 		ways = append(ways, way)
@@ -120,15 +121,13 @@ func (o RunOptions) ways(scheme, forwarding string) (ways []RunTally) {
 	return ways
 }
 
-func (o RunOptions) defaultHashes(scheme string) []string {
+func (o RunOptions) defaultHashes(scheme vip.SchemeRow) []string {
 	switch {
-	case scheme == "stateless" && o.Scenario == "scaling":
+	case scheme.Forgets() && o.Scenario == "scaling":
 		return scalingHashes
-	case scheme == "stateless", scheme == "full-ct" && o.Scenario != "scaling":
-		return []string{"table-hrw"}
 	case o.Scenario == "scaling":
 		return []string{"anchor"} // as the simulator has it
-	case o.Scenario == "attack":
+	case !scheme.Foresees() || o.Scenario == "attack":
 		return []string{"table-hrw"}
 	}
 	return []string{"table-hrw", "anchor"}
@@ -139,7 +138,7 @@ func vipsOf(runs []RunTally) []VIP {
 	var vips []VIP
 	for i, r := range runs {
 		v := VIP{Name: r.Name(), Address: vipAddress4(i + 1), Port: httpPort, Protocol: "tcp", Scheme: r.Scheme, Policy: cmp.Or(r.Policy, "hash"), Hash: r.Hash,
-			Forwarding: r.Forwarding, Standby: r.horizon(), Health: "http"}
+			Forwarding: r.Forwarding, Standby: r.row().Foresees(), Health: "http"}
 		if r.Family == "ipv6" {
 			v.Address = vipAddress6(i + 1)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/sim/pcc"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // ScalingRow holds one scheme in the lab beside the simulation of the same
@@ -35,14 +36,14 @@ type ScalingRow struct {
 
 // simulated is a run's scheme by the simulator's name.
 func (r RunTally) simulated() string {
-	switch {
-	case r.Scheme == "beamer":
+	switch row, anchor := r.row(), r.Hash == string(chash.KindAnchor); {
+	case row.Hops:
 		return pcc.Beamer3
-	case r.Scheme == "stateless" && r.Hash == string(chash.KindAnchor):
+	case row.Forgets() && anchor:
 		return pcc.AnchorTable // as the data plane walks it
-	case r.Scheme == "stateless":
+	case row.Forgets():
 		return r.Hash
-	case r.Scheme == "jet" && r.Hash != string(chash.KindAnchor):
+	case row.Finds == vip.ByHash && row.Foresees() && !anchor:
 		return pcc.JETTableHRW
 	}
 	return r.Scheme

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/lab/experiment"
 	"github.com/fairlead/fairlead/sim/pcc"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // scenario is what Run does under one name.
@@ -200,13 +201,13 @@ func (o *RunOptions) fill() error {
 			o.Scale = DrainedScale
 		}
 	}
-	schemes := schemeNames
+	schemes := vip.SchemeNames()
 	if s.allowed != nil {
 		schemes = s.allowed
 	}
 	for _, check := range []choice{
 		{"scheme", o.Schemes, schemes}, {"hash", o.Hashes, kinds()},
-		{"policy", o.Policies, policyNames}, {"forwarding", []string{cmp.Or(o.Forwarding, "ipip")}, forwardingNames},
+		{"policy", o.Policies, vip.PolicyNames()}, {"forwarding", []string{cmp.Or(o.Forwarding, string(vip.DefaultForwarding))}, vip.ForwardingNames()},
 	} {
 		if err := check.check(); err != nil {
 			return err
@@ -214,12 +215,12 @@ func (o *RunOptions) fill() error {
 	}
 	for _, scheme := range o.Schemes {
 		for _, hash := range o.Hashes {
-			if err := suits(scheme, hash); err != nil && scheme != "cheetah" && !chained(scheme) {
+			if err := suits(scheme, hash); err != nil && vip.Scheme(scheme).Row().Finds == vip.ByHash {
 				return err
 			}
 		}
-		if scheme == "beamer" && o.Forwarding == "l2" {
-			return errors.New("--forwarding l2: " + noHops)
+		if err := carriesHops(scheme, cmp.Or(o.Forwarding, string(vip.DefaultForwarding))); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -257,7 +258,7 @@ func (o RunOptions) apart() (parts []part) {
 func (o RunOptions) vips(runs []RunTally) []VIP {
 	vips := vipsOf(runs)
 	for i := range vips {
-		if v := &vips[i]; o.Scenario == "chain" && v.Forwarding == "gue" {
+		if v := &vips[i]; o.Scenario == "chain" && vip.Forwarding(v.Forwarding).Row().Ports {
 			v.ChainTime = chainBrief
 		}
 		if o.Scenario == "scaling" {
@@ -286,7 +287,7 @@ func (o RunOptions) runLab(ctx context.Context, s scenario, p part, before []Run
 	}
 	if o.Scenario == "synflood" || o.Scenario == "attack" {
 		for _, run := range p.runs {
-			if run.horizon() && run.Scheme != "cheetah" || run.NoTimestamps || run.Scheme == "full-ct" {
+			if row := run.row(); row.Finds == vip.ByHash && !row.Forgets() || run.NoTimestamps {
 				options.Flows += floodTable * o.Scale.Connections
 			}
 		}

@@ -41,7 +41,7 @@ var multihomedSysctls = [][2]string{
 // faild tells a lab of switches from one of balancers: a VIP of scheme faild
 // has only the former, and any other only the latter.
 func (l *Lab) faild() bool {
-	return slices.ContainsFunc(l.VIPs, func(v VIP) bool { return v.Scheme == "faild" })
+	return slices.ContainsFunc(l.VIPs, func(v VIP) bool { return v.row().Switched })
 }
 
 // buildSwitches attaches switches to the router and servers to the switches.

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/lab/netspace"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // FloodScale is scenario synflood as it is judged: connections that live at
@@ -54,7 +55,7 @@ func (o RunOptions) floodParts() (parts []part) {
 		} else {
 			others = append(others, r)
 		}
-		if r.Scheme == "cheetah" && !o.NoTimestamps {
+		if r.row().Finds == vip.ByCookie && !o.NoTimestamps {
 			r.NoTimestamps = true
 			hold = append(hold, r)
 		}
@@ -263,8 +264,8 @@ func (r *runner) judgeFlood(say func(string, ...any)) {
 	replaced, tracks := uint64(0), false
 	for _, run := range r.result.Runs {
 		replaced += run.FlowReplaced + run.FlowFull
-		tracks = tracks || run.Scheme != "beamer"
-		if run.Scheme == "full-ct" && run.Broken == 0 && (run.Drained == nil || *run.Drained > 0) {
+		tracks = tracks || run.row().Tracks != vip.None
+		if run.row().Tracks == vip.All && run.Broken == 0 && (run.Drained == nil || *run.Drained > 0) {
 			say("%s: no connection broken, so the flood proves nothing about the others", run.Name())
 		}
 		if run.Connections != r.o.Scale.Connections {

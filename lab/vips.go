@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // VIP is one VIP of a lab's fairlead.yaml, on all servers.
@@ -69,14 +70,17 @@ func (v VIP) family() string {
 
 // bare tells a VIP that Fairlead does not know: the lab makes routes for it,
 // to compare with (drainswitch.go).
-func (v VIP) bare() bool { return v.Scheme == plainECMP || v.Scheme == resilientECMP }
+func (v VIP) bare() bool { return v.row().Name == "" }
+
+// row is a zero one for a bare VIP.
+func (v VIP) row() vip.SchemeRow { return vip.Scheme(v.Scheme).Row() }
 
 // breaks tells whether the scheme breaks connections when servers change.
-func (v VIP) breaks() bool { return v.Scheme == "stateless" || v.Scheme == "full-ct" }
+func (v VIP) breaks() bool { return !v.row().Foresees() && !v.row().Chains() }
 
 // weighted tells whether the VIP knows weights; one that does not refuses them.
 func (v VIP) weighted() bool {
-	return v.Policy != "rr" && (v.Hash == "" || chash.Kind(v.Hash).Weighted())
+	return vip.Policy(v.Policy).Row().Weighted && (v.Hash == "" || chash.Kind(v.Hash).Weighted())
 }
 
 // standardVIPs are those of `lab up`: a web service with the chosen scheme
@@ -84,16 +88,17 @@ func (v VIP) weighted() bool {
 // meet one server; each in both families.
 func standardVIPs(o Options) []VIP {
 	var vips []VIP
+	row := vip.Scheme(o.Scheme).Row()
 	// Linux cannot tell a client of an IPv6 address and a port beside TCP
 	// timestamps: the options have no room.
 	for i, address := range []netip.Addr{vipAddress4(1), vipAddress6(1)} {
 		suffix := []string{"", "6"}[i]
 		vips = append(vips,
 			VIP{Name: "web" + suffix, Address: address, Port: httpPort, Protocol: "tcp", Scheme: o.Scheme, Policy: o.Policy, Health: "http",
-				MPTCP: o.Scheme == "beamer" && (address.Is4() || o.NoTimestamps)},
+				MPTCP: row.Hops && (address.Is4() || o.NoTimestamps)},
 			VIP{Name: "echo" + suffix, Address: address, Port: echoPort, Protocol: "udp", Scheme: o.Scheme, Policy: "hash"},
 		)
-		if o.Scheme == "faild" { // a switch knows no affinity
+		if row.Switched { // a switch knows no affinity
 			continue
 		}
 		vips = append(vips,
@@ -102,7 +107,7 @@ func standardVIPs(o Options) []VIP {
 		)
 	}
 	for i := range vips {
-		if chained(o.Scheme) && vips[i].Port == iperfPort && vips[i].Protocol == "udp" {
+		if row.Chains() && vips[i].Port == iperfPort && vips[i].Protocol == "udp" {
 			// iperf3 listens for datagrams only while it is asked to.
 			vips[i].Health = "tcp"
 		}
@@ -122,12 +127,12 @@ func (l *Lab) vipAddresses() []netip.Addr {
 	return addresses
 }
 
-// pools are the VIPs that a change of a pool has to name: all, but of those of
-// scheme faild one, because they share a pool.
+// pools are the VIPs that a change of a pool has to name: all, but of those
+// behind switches one, because they share a pool.
 func (l *Lab) pools() []VIP {
 	var vips []VIP
 	for _, v := range l.VIPs {
-		if !v.bare() && (v.Scheme != "faild" || !slices.ContainsFunc(vips, func(o VIP) bool { return o.Scheme == "faild" })) {
+		if !v.bare() && (!v.row().Switched || !slices.ContainsFunc(vips, func(o VIP) bool { return o.row().Switched })) {
 			vips = append(vips, v)
 		}
 	}
@@ -186,7 +191,7 @@ func (l *Lab) config(secret string) string {
 		if v.Affinity != "" {
 			p("    affinity: %s", v.Affinity)
 		}
-		if v.Scheme != "faild" {
+		if !v.row().Switched {
 			p("    forwarding: %s", cmp.Or(v.Forwarding, l.Forwarding))
 		}
 		if v.Buckets != 0 {
@@ -258,7 +263,7 @@ func (l *Lab) mixedFamilies() bool {
 
 // chained tells whether servers pass packets on to each other.
 func (l *Lab) chained() bool {
-	return slices.ContainsFunc(l.VIPs, func(v VIP) bool { return chained(v.Scheme) })
+	return slices.ContainsFunc(l.VIPs, func(v VIP) bool { return v.row().Chains() })
 }
 
 // pool names the servers that are in a VIP's pool at the start.

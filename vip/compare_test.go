@@ -20,16 +20,6 @@ var choosing = []string{"vip", "scheme", "policy", "tables", "bpf", "wire"}
 
 // still compare, and should ask a row.
 var still = []string{
-	"lab/choices.go",
-	"lab/drainswitch.go",
-	"lab/judge.go",
-	"lab/lab.go",
-	"lab/runs.go",
-	"lab/scalingtable.go",
-	"lab/scenario.go",
-	"lab/switches.go",
-	"lab/synflood.go",
-	"lab/vips.go",
 	"sim/datacentre/memory.go",
 	"sim/datacentre/result.go",
 	"sim/datacentre/vip.go",

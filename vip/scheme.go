@@ -123,6 +123,9 @@ func SchemeOf(number uint8) SchemeRow {
 // Chains: packets may be passed on from server to server, by bucket tables.
 func (r SchemeRow) Chains() bool { return r.Finds == ByBuckets }
 
+// Forgets: it goes by the hash and remembers no connection.
+func (r SchemeRow) Forgets() bool { return r.Finds == ByHash && r.Tracks == None }
+
 // Foresees: what the horizon would move is tracked.
 func (r SchemeRow) Foresees() bool { return r.Tracks == Foreseen }
 
