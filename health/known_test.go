@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,13 +20,18 @@ func (a answers) Probe(_ context.Context, t Target) error { return a(t) }
 func TestRecall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		well := map[string]bool{"s0": true, "s1": true, "s2": false}
+		var mu sync.Mutex // targets change at the same time
 		var changes []string
 		c := NewChecker(answers(func(t Target) error {
 			if well[t.Server] {
 				return nil
 			}
 			return errors.New("refused")
-		}), func(t Target, r Report) { changes = append(changes, t.Server+" "+r.State.String()) })
+		}), func(t Target, r Report) {
+			mu.Lock()
+			defer mu.Unlock()
+			changes = append(changes, t.Server+" "+r.State.String())
+		})
 		defer c.Close()
 		target := func(slot uint16, server string) Target {
 			return Target{VIP: 1, Slot: slot, Server: server, Address: netip.MustParseAddrPort("192.0.2.1:80"),
@@ -53,7 +59,9 @@ func TestRecall(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		synctest.Wait()
 		if c.Down(1, 1) || !c.Down(1, 2) {
+			mu.Lock()
 			t.Errorf("after all checks: %v", changes)
+			mu.Unlock()
 		}
 		if r, _ := c.Report(1, 0); r.State != Up || r.Remembered || !r.Since.Equal(at) {
 			t.Errorf("what checks confirm is no news: %+v", r)

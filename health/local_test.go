@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -15,9 +16,17 @@ import (
 )
 
 // scripted answers every check alike, until told otherwise.
-type scripted struct{ err error }
+type scripted struct{ err atomic.Pointer[error] }
 
-func (p *scripted) Probe(context.Context, Target) error { return p.err }
+// answer is what every check is told from now on.
+func (p *scripted) answer(err error) { p.err.Store(&err) }
+
+func (p *scripted) Probe(context.Context, Target) error {
+	if err := p.err.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
 
 // TestLocalError: a check that this machine could not make says nothing of the
 // server, whatever was known before; how many there were is told.
@@ -37,11 +46,11 @@ func TestLocalError(t *testing.T) {
 				err  error
 				want State
 			}{{nil, Up}, {errors.New("connection refused"), Down}} {
-				p.err = before.err
+				p.answer(before.err)
 				time.Sleep(5 * time.Second)
 				synctest.Wait()
 				known, _ := c.Report(1, 0)
-				p.err = local
+				p.answer(local)
 				time.Sleep(10 * time.Second)
 				synctest.Wait()
 				r, _ := c.Report(1, 0)
@@ -52,7 +61,7 @@ func TestLocalError(t *testing.T) {
 					t.Errorf("%v: told %d of %d: %s", local, n, targets, cause)
 				}
 			}
-			p.err = nil
+			p.answer(nil)
 			time.Sleep(5 * time.Second)
 			synctest.Wait()
 			if _, targets, _ := c.Unasked(); targets != 0 || c.Down(1, 0) {
