@@ -198,19 +198,6 @@ func TestPcapLinkTypes(t *testing.T) {
 	}
 }
 
-func FuzzParse(f *testing.F) {
-	f.Add(TCP{Src: c4, Dst: v4, Flags: ACK, Options: Timestamp(1, 2)}.Frame())
-	f.Add(UDP{Src: c6, Dst: v6, IP: IP{Atomic: true}}.Frame())
-	f.Add(ICMPError{Src: c4.Addr(), Dst: v4.Addr(), Type: ICMPUnreachable, Quoted: TCP{Src: v4, Dst: c4}.Packet()}.Frame())
-	f.Fuzz(func(t *testing.T, frame []byte) {
-		p := Parse(frame)
-		p.ChecksumErrors()
-		if p.Err == nil && p.Version != 0 {
-			_, _, _ = Decapsulate(p.Packet(), 0)
-		}
-	})
-}
-
 func TestParseNamesWhatIsWrong(t *testing.T) {
 	tcp := TCP{Src: c4, Dst: v4, Flags: ACK, Options: Timestamp(1, 2)}
 	bad := tcp
