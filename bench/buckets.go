@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/lab/experiment"
+	"github.com/fairlead/fairlead/tables/effective"
 )
 
 // BucketsResult is what `fairlead bench buckets -o json` prints: what it costs
@@ -47,7 +48,7 @@ type BucketsCase struct {
 	AssignMS float64 `json:"assign_ms"` // which buckets move (Table.Assign)
 	ApplyMS  float64 `json:"apply_ms"`  // the table after it (Table.Apply)
 	// EffectiveMS: a daemon takes the table over; its chains, health and
-	// agents' reports laid over (Effective.Update).
+	// agents' reports laid over (effective.Table.Update).
 	EffectiveMS float64 `json:"effective_ms"`
 	// IdleMS: the same again when nothing has changed, with every chain open.
 	IdleMS float64 `json:"idle_ms"`
@@ -181,7 +182,7 @@ func measureBuckets(ctx context.Context, name, path string, n, before, after int
 	}
 	servers := working(after, all)
 	options := buckets.Options{Now: bucketsNow, ChainTime: bucketsChainTime}
-	view := buckets.View{Now: bucketsNow, ChainTime: bucketsChainTime, Servers: servers}
+	view := effective.View{Now: bucketsNow, ChainTime: bucketsChainTime, Servers: servers}
 	var times [6][]float64
 	for range o.Runs {
 		if err := ctx.Err(); err != nil {
@@ -191,8 +192,8 @@ func measureBuckets(ctx context.Context, name, path string, n, before, after int
 		var moves []buckets.Move
 		var delta []byte
 		var err error
-		e := new(buckets.Effective)
-		e.Update(t, buckets.View{Now: bucketsNow - 1, ChainTime: bucketsChainTime, Servers: working(before, all)})
+		e := new(effective.Table)
+		e.Update(t, effective.View{Now: bucketsNow - 1, ChainTime: bucketsChainTime, Servers: working(before, all)})
 		for i, step := range []func(){
 			func() { moves = t.Assign(servers, options) },
 			func() { next, c.Forgotten = t.Apply(moves, options) },

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/tables/effective"
 	"github.com/fairlead/fairlead/vip"
 )
 
@@ -26,7 +27,7 @@ type owned struct {
 // mux is a balancer: a version, and what its packets go by.
 type mux struct {
 	a *Assignment
-	e *buckets.Effective
+	e *effective.Table
 	// away: its daemon gets no versions, and no clients come its way.
 	away bool
 }
@@ -76,7 +77,7 @@ func (f *chainedFleet) update() {
 	for i := range f.muxes {
 		m := &f.muxes[i]
 		v := &m.a.VIPs[0]
-		view := buckets.View{Now: uint32(f.now.Unix()), ChainTime: v.ChainSeconds(), Servers: v.BucketServers(), Owns: f.owns(v),
+		view := effective.View{Now: uint32(f.now.Unix()), ChainTime: v.ChainSeconds(), Servers: v.BucketServers(), Owns: f.owns(v),
 			EndAfter: math.MaxUint32, Down: func(n uint16) bool { return f.failing[n] }}
 		if !f.together.IsZero() {
 			view.EndAfter = uint32(f.together.Unix()) + buckets.ReportAfter
@@ -265,7 +266,7 @@ func TestChainsFindEveryConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := &chainedFleet{t: t, cur: first, now: time.Unix(1_800_000_000, 0), newest: 1, failing: map[uint16]bool{}, crowded: map[int]bool{}}
-		f.muxes = [2]mux{{a: first, e: new(buckets.Effective)}, {a: first, e: new(buckets.Effective)}}
+		f.muxes = [2]mux{{a: first, e: new(effective.Table)}, {a: first, e: new(effective.Table)}}
 		f.together = f.now
 		f.update()
 		server := rapid.SampledFrom([]string{"s0", "s1", "s2", "s3", "s4", "s5", "s6"})
@@ -339,12 +340,12 @@ func TestChainsFindEveryConnection(t *testing.T) {
 				f.t = t
 				m := &f.muxes[rapid.IntRange(0, 1).Draw(t, "balancer")]
 				e := m.e
-				if m.e = new(buckets.Effective); rapid.Bool().Draw(t, "from nothing") {
+				if m.e = new(effective.Table); rapid.Bool().Draw(t, "from nothing") {
 					f.update()
 					f.packets()
 					return
 				}
-				m.e = buckets.Restore(e.Generation, slices.Clone(e.Current), slices.Clone(e.Since), slices.Clone(e.Previous))
+				m.e = effective.Restore(e.Generation, slices.Clone(e.Current), slices.Clone(e.Since), slices.Clone(e.Previous))
 				f.update()
 				f.packets()
 			},

@@ -9,6 +9,7 @@ import (
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/hash"
+	"github.com/fairlead/fairlead/tables/effective"
 )
 
 // The parts of a plan that are of scheme beamer.
@@ -35,12 +36,12 @@ func (m Moment) seconds() uint32 { return uint32(m.SharedMS / 1000) }
 
 // Stretch is the bucket table of a VIP as it will stand in `tables`.
 type Stretch struct {
-	VIP   uint32             // id
-	First uint32             // its first row's entry of `tables`
-	Rows  *buckets.Effective // nil where they are only measured
-	entry int                // in Plan.Entries
-	n     int                // buckets
-	table *buckets.Table     // what Rows were brought to
+	VIP   uint32           // id
+	First uint32           // its first row's entry of `tables`
+	Rows  *effective.Table // nil where they are only measured
+	entry int              // in Plan.Entries
+	n     int              // buckets
+	table *buckets.Table   // what Rows were brought to
 	// due is when time alone changes rows, s since 1970 on the shared clock, 0:
 	// never; changed says that rows are not those of the plan before.
 	due, chainTime uint32

@@ -9,17 +9,18 @@ import (
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/tables/effective"
 	"github.com/fairlead/fairlead/vip"
 )
 
 // Scheme beamer: what packets go by is the assignment's bucket table with this
-// daemon's health and the agents' reports laid over (buckets.Effective). It is
+// daemon's health and the agents' reports laid over (effective.Table). It is
 // kept from plan to plan, since whom a bucket was given to meanwhile, a
 // deputy say, is written nowhere else; but for the rows in force, from which a
 // daemon that starts anew reads it.
 //
 //	assignment's table ─┐
-//	health (down) ──────┼─▶ Effective ─▶ rows of the idle half ─▶ flip
+//	health (down) ──────┼─▶ effective ─▶ rows of the idle half ─▶ flip
 //	reports (Report) ───┘       ▲                                   │
 //	                            └─── rows in force: a restart, ◀────┘
 //	                                 a plan not brought into force
@@ -27,7 +28,7 @@ import (
 // Chains are the bucket tables of all VIPs, by id. A nil one is for plans that are
 // only to say what they need.
 type Chains struct {
-	tables  map[uint32]*buckets.Effective
+	tables  map[uint32]*effective.Table
 	inForce map[uint32]uint32       // generation by which packets go
 	reports map[uint32][]ownReport  // by VIP, then by slot as far as any reported
 	moved   map[uint32]BucketStatus // of those in force
@@ -65,7 +66,7 @@ func ownersOf(n int, reports []ownReport) func(bucket int) []uint16 {
 
 // NewChains is empty.
 func NewChains() *Chains {
-	return &Chains{tables: map[uint32]*buckets.Effective{}, inForce: map[uint32]uint32{},
+	return &Chains{tables: map[uint32]*effective.Table{}, inForce: map[uint32]uint32{},
 		reports: map[uint32][]ownReport{}, newUntil: map[uint32]uint32{}, moved: map[uint32]BucketStatus{}, kept: map[uint32]uint64{}}
 }
 
@@ -134,10 +135,10 @@ func (b *Chains) update(v *controller.VIP, down func(vipID uint32, slot uint16) 
 	}
 	e := b.tables[v.ID]
 	if e == nil || e.Len() != t.Len() {
-		e = new(buckets.Effective)
+		e = new(effective.Table)
 		b.tables[v.ID], b.newUntil[v.ID] = e, now+NewFor
 	}
-	view := buckets.View{Now: now, ChainTime: seconds(v.ChainTime), Servers: v.BucketServers(), EndAfter: b.endAfter, Datagrams: v.Protocol == vip.UDP}
+	view := effective.View{Now: now, ChainTime: seconds(v.ChainTime), Servers: v.BucketServers(), EndAfter: b.endAfter, Datagrams: v.Protocol == vip.UDP}
 	view.Down = func(slot uint16) bool {
 		// Nobody checks a server that was removed. Removed by force it is often
 		// a dead one, and would swallow what is for servers behind it.
@@ -167,7 +168,7 @@ func seconds(d time.Duration) uint32 {
 }
 
 // statusOf counts the chains of e.
-func statusOf(e *buckets.Effective) BucketStatus {
+func statusOf(e *effective.Table) BucketStatus {
 	s := BucketStatus{Buckets: e.Len(), Loads: map[uint16]int{}, PreviousOf: map[uint16]int{}}
 	var loads, named [buckets.MaxServers + 1]int
 	for b, p := range e.Previous {
@@ -304,7 +305,7 @@ func (b *Chains) Status(m Moment) (list []BucketStatus) {
 // a chain, and those whose server is a deputy. At most limit, of the buckets from
 // first on; next is the bucket to go on from, 0: these are all. generation is
 // that of the table in force. A VIP without a bucket table in force has no rows.
-func (b *Chains) Rows(vip uint32, first, limit int) (rows []buckets.BucketRow, generation uint32, next int) {
+func (b *Chains) Rows(vip uint32, first, limit int) (rows []effective.BucketRow, generation uint32, next int) {
 	e := b.Of(vip)
 	if e == nil {
 		return nil, 0, 0
@@ -318,7 +319,7 @@ func (b *Chains) Rows(vip uint32, first, limit int) (rows []buckets.BucketRow, g
 // their moves lasts. news says that some row names a server that is not asked yet
 // and of which no report says that it owns nothing, so that a plan makes a
 // difference.
-func (b *Chains) Learn(vip uint32, rows []buckets.BucketRow, m Moment) (news bool) {
+func (b *Chains) Learn(vip uint32, rows []effective.BucketRow, m Moment) (news bool) {
 	e := b.Of(vip)
 	if e == nil {
 		return false
@@ -349,7 +350,7 @@ func (b *Chains) Learn(vip uint32, rows []buckets.BucketRow, m Moment) (news boo
 }
 
 // Of is the bucket table of a VIP, nil if packets go by none; read only.
-func (b *Chains) Of(vip uint32) *buckets.Effective {
+func (b *Chains) Of(vip uint32) *effective.Table {
 	if _, ok := b.inForce[vip]; ok {
 		return b.tables[vip]
 	}
@@ -358,7 +359,7 @@ func (b *Chains) Of(vip uint32) *buckets.Effective {
 
 // disowned says that a slot's agent reported, late enough, that it owns nothing
 // of a peer's row.
-func (b *Chains) disowned(vip uint32, slot uint16, r buckets.BucketRow) bool {
+func (b *Chains) disowned(vip uint32, slot uint16, r effective.BucketRow) bool {
 	of := b.reports[vip]
 	if int(slot) >= len(of) || of[slot].at == 0 {
 		return false

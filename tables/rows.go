@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/tables/effective"
 )
 
 // How the bucket table of a VIP stands in `tables` (bpf/include/balancer.h,
@@ -57,7 +58,7 @@ func rowsOf(m []uint64, n int) []uint16 {
 // WriteRows writes e to where its table begins. Only what differs from what
 // stands there is written: of a half that was in force a moment ago that is
 // little, and reading is cheaper.
-func WriteRows(to []uint64, e *buckets.Effective) {
+func WriteRows(to []uint64, e *effective.Table) {
 	n := e.Len()
 	rows, words := rowsOf(to, n), to[WordsAt(n):]
 	inParts(n, func(first, end int) {
@@ -80,7 +81,7 @@ func WriteRows(to []uint64, e *buckets.Effective) {
 
 // ReadRows is what n rows from `from` on say at nowMS, ms since 1970 on the
 // shared clock. Since of settled buckets is not written anywhere: it is 0.
-func ReadRows(from []uint64, n int, generation uint32, nowMS uint64) (*buckets.Effective, error) {
+func ReadRows(from []uint64, n int, generation uint32, nowMS uint64) (*effective.Table, error) {
 	if len(from) < BucketEntries(n) {
 		return nil, fmt.Errorf("%d buckets do not fit the %d entries of map tables from their first one on", n, len(from))
 	}
@@ -98,7 +99,7 @@ func ReadRows(from []uint64, n int, generation uint32, nowMS uint64) (*buckets.E
 			since[b] = unixTime(uint32(words[b*BucketWords+1]), nowMS)
 		}
 	})
-	return buckets.Restore(generation, current, since, previous), nil
+	return effective.Restore(generation, current, since, previous), nil
 }
 
 // parts are the beginnings of what one goroutine each does of n rows.

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/tables/effective"
 )
 
 // drawRows draws rows of n buckets, some settled, some with chains.
@@ -44,12 +45,12 @@ func TestRowsReadBack(t *testing.T) {
 		for range 2 {
 			current, since, previous := drawRows(random, n, uint32(nowMS/1000))
 			before := append([]uint64(nil), memory...)
-			WriteRows(memory[first:], buckets.Restore(7, current, since, previous))
+			WriteRows(memory[first:], effective.Restore(7, current, since, previous))
 			got, err := ReadRows(memory[first:], n, 7, nowMS)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !reflect.DeepEqual(got, buckets.Restore(7, current, since, previous)) {
+			if !reflect.DeepEqual(got, effective.Restore(7, current, since, previous)) {
 				t.Fatal("the rows read back differ from those written")
 			}
 			for i := range memory {
@@ -92,7 +93,7 @@ func TestUnixTime(t *testing.T) {
 // which all differ, and over rows of which none does.
 func BenchmarkWriteRows(b *testing.B) {
 	const n = 6_400_000
-	table := func(moved uint16) *buckets.Effective {
+	table := func(moved uint16) *effective.Table {
 		current, since, previous := make([]uint16, n), make([]uint32, n), make([][buckets.Chain]uint16, n)
 		for i := range n {
 			current[i], since[i], previous[i] = uint16(i/100), 1_800_000_000, buckets.NoPrevious
@@ -100,10 +101,10 @@ func BenchmarkWriteRows(b *testing.B) {
 				previous[i][0] = uint16(i/100) + moved
 			}
 		}
-		return buckets.Restore(1, current, since, previous)
+		return effective.Restore(1, current, since, previous)
 	}
 	memory := make([]uint64, BucketEntries(n))
-	tables := []*buckets.Effective{table(1), table(2)}
+	tables := []*effective.Table{table(1), table(2)}
 	for name, step := range map[string]int{"changed": 1, "same": 0} {
 		b.Run(name, func(b *testing.B) {
 			for i := range b.N {

@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/scheme/beamer"
 	"github.com/fairlead/fairlead/scheme/faild"
+	"github.com/fairlead/fairlead/tables/effective"
 	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
@@ -155,13 +156,13 @@ func (d *SwitchPlan) Serves() bool { return len(d.VIPs) > 0 }
 // there never was a server: no route, so that clients hear of it. used are all
 // that frames may have: those, what hosts make of them on their way along the
 // chain, and copies for each server.
-func (d *SwitchPlan) NextHops(rows *buckets.Effective) (macs []wire.MAC, used map[wire.MAC]bool, err error) {
+func (d *SwitchPlan) NextHops(rows *effective.Table) (macs []wire.MAC, used map[wire.MAC]bool, err error) {
 	used = map[wire.MAC]bool{}
 	if rows.Len() > 0 && rows.Current[0] != buckets.None {
 		macs = make([]wire.MAC, rows.Len())
 	}
 	for b := range macs {
-		// Effective keeps rows free of what MACs cannot say.
+		// effective.Table keeps rows free of what MACs cannot say.
 		if macs[b], err = faild.MAC(beamer.Row{Current: rows.Current[b], Previous: rows.Previous[b]}); err != nil {
 			return nil, nil, err
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/tables/effective"
 	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
@@ -43,7 +44,7 @@ func TestSwitchOfVIPThatGoes(t *testing.T) {
 func TestNextHops(t *testing.T) {
 	const none = buckets.None
 	d := SwitchPlan{Servers: []SwitchServer{{Number: 3}, {Number: 4}}}
-	rows := buckets.Restore(1, []uint16{3, 4}, []uint32{0, 0}, [][buckets.Chain]uint16{buckets.NoPrevious, {3, none, none}})
+	rows := effective.Restore(1, []uint16{3, 4}, []uint32{0, 0}, [][buckets.Chain]uint16{buckets.NoPrevious, {3, none, none}})
 	macs, used, err := d.NextHops(rows)
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +65,7 @@ func TestNextHops(t *testing.T) {
 	if !used[CopyMAC(3)] || !used[CopyMAC(4)] || used[CopyMAC(5)] {
 		t.Errorf("copies: %v", used)
 	}
-	if macs, _, err := d.NextHops(buckets.Restore(1, []uint16{none}, []uint32{0}, [][buckets.Chain]uint16{buckets.NoPrevious})); err != nil || macs != nil {
+	if macs, _, err := d.NextHops(effective.Restore(1, []uint16{none}, []uint32{0}, [][buckets.Chain]uint16{buckets.NoPrevious})); err != nil || macs != nil {
 		t.Errorf("nobody ever: %v, %v", macs, err)
 	}
 }

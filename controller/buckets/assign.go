@@ -8,34 +8,34 @@ import (
 // live: connections of bucket b may be at its previous server p, whose bucket
 // moved last at since.
 func (o *Options) live(p uint16, b int, since uint32) bool {
-	until, _ := o.until(p, b, since, since, since)
+	until, _ := o.Until(p, b, since, since, since)
 	return until > uint64(o.Now)
 }
 
-// worth is how much speaks for keeping a previous server in a chain.
-type worth uint8
+// Worth is how much speaks for keeping a previous server in a chain.
+type Worth uint8
 
 const (
-	ownsNone worth = iota // it said so, though perhaps too early to believe it
+	ownsNone Worth = iota // it said so, though perhaps too early to believe it
 	unknown
 	owner // it said so
 )
 
-// until is when the previous server p of bucket b counts no more, as far as
+// Until is when the previous server p of bucket b counts no more, as far as
 // is known: the chain time after the bucket moved last, at since, or after p
 // was last known to own a connection; 0 if p said that it owns none, long
 // enough after settled, when the last daemon gave it the last new one. Until
 // then its word since left, when it had the bucket last as far as is known
 // here, says something of its worth. The time has 64 bits, so that sums do not
 // go round.
-func (o *Options) until(p uint16, b int, since, left, settled uint32) (uint64, worth) {
+func (o *Options) Until(p uint16, b int, since, left, settled uint32) (uint64, Worth) {
 	from, w := uint64(since), unknown
 	if o.Owns != nil {
 		switch owned, at := o.Owns(p, b); {
 		case at == 0:
 		case owned:
 			from, w = max(from, uint64(at)), owner
-		case uint64(at) >= uint64(settled)+ReportAfter && at >= o.endAfter:
+		case uint64(at) >= uint64(settled)+ReportAfter && at >= o.EndAfter:
 			return 0, ownsNone
 		case at >= left:
 			w = ownsNone
@@ -44,9 +44,9 @@ func (o *Options) until(p uint16, b int, since, left, settled uint32) (uint64, w
 	return from + uint64(o.ChainTime), w
 }
 
-// fit drops what is too much of members, the newest first: who owns least, and
+// Fit drops what is too much of members, the newest first: who owns least, and
 // of those the last. It returns how many are left.
-func fit(members []uint16, worths []worth) int {
+func Fit(members []uint16, worths []Worth) int {
 	for w := ownsNone; w <= owner; w++ {
 		for i := len(members) - 1; i >= 0 && len(members) > Chain; i-- {
 			if worths[i] == w {
@@ -338,8 +338,8 @@ func (t *Table) Apply(moves []Move, o Options) (next *Table, forgotten int) {
 		}
 		// The server that has it now, though it may own nothing: until
 		// everybody knows of the move it gets new connections.
-		list, worths := make([]uint16, 0, 2*Chain), make([]worth, 0, 2*Chain)
-		add := func(s uint16, w worth) {
+		list, worths := make([]uint16, 0, 2*Chain), make([]Worth, 0, 2*Chain)
+		add := func(s uint16, w Worth) {
 			if s != None && s != m.To && !slices.Contains(list, s) {
 				list, worths = append(list, s), append(worths, w)
 			}
@@ -347,7 +347,7 @@ func (t *Table) Apply(moves []Move, o Options) (next *Table, forgotten int) {
 		add(cur, owner)
 		for _, s := range next.Previous[b] {
 			if s != None {
-				_, w := o.until(s, b, t.Since[b], t.left(b, s), t.Since[b])
+				_, w := o.Until(s, b, t.Since[b], t.Left(b, s), t.Since[b])
 				add(s, w)
 			}
 		}
@@ -357,7 +357,7 @@ func (t *Table) Apply(moves []Move, o Options) (next *Table, forgotten int) {
 			}
 		}
 		n := len(list)
-		list = list[:fit(list, worths)]
+		list = list[:Fit(list, worths)]
 		forgotten += n - len(list)
 		chain := NoPrevious
 		copy(chain[:], list)
@@ -366,10 +366,10 @@ func (t *Table) Apply(moves []Move, o Options) (next *Table, forgotten int) {
 	return next, forgotten
 }
 
-// left is when bucket b's previous server s had it last: the newest until the
+// Left is when bucket b's previous server s had it last: the newest until the
 // last move; the others did not have it in the table before, and all daemons
 // knew that one when the last was made.
-func (t *Table) left(b int, s uint16) uint32 {
+func (t *Table) Left(b int, s uint16) uint32 {
 	if since := t.Since[b]; s == t.Previous[b][0] || since < ReportAfter {
 		return since
 	}

@@ -30,27 +30,6 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-func BenchmarkEffective(b *testing.B) {
-	t, after := growth()
-	next, _ := t.Apply(t.Assign(after, Options{Now: 1000, ChainTime: 240}), Options{Now: 1000, ChainTime: 240})
-	for b.Loop() {
-		b.StopTimer()
-		e := new(Effective)
-		e.Update(t, View{Now: 999, ChainTime: 240, Servers: after})
-		b.StartTimer()
-		e.Update(next, View{Now: 1001, ChainTime: 240, Servers: after})
-	}
-}
-
-func BenchmarkEffectiveSettled(b *testing.B) {
-	t, after := growth()
-	e := new(Effective)
-	e.Update(t, View{Now: 999, ChainTime: 240, Servers: after})
-	for b.Loop() {
-		e.Update(t, View{Now: 999, ChainTime: 240, Servers: after})
-	}
-}
-
 func BenchmarkDelta(b *testing.B) {
 	t, after := growth()
 	next, _ := t.Apply(t.Assign(after, Options{Now: 1000, ChainTime: 240}), Options{Now: 1000, ChainTime: 240})

@@ -39,6 +39,16 @@ type Table struct {
 	Previous [][Chain]uint16
 }
 
+// Row is what packets of a bucket go by.
+type Row struct {
+	Current  uint16
+	Previous [Chain]uint16 // see Table.Previous; servers that are down stand last
+	// Since is the time that its packets carry, in seconds since 1970: of the
+	// last move, or when a previous server was last known to own one of its
+	// connections.
+	Since uint32
+}
+
 // NoPrevious is the chain of a settled bucket.
 var NoPrevious = [Chain]uint16{None, None, None}
 
@@ -67,8 +77,9 @@ type Options struct {
 	// Owners are those that reported to own connections of a bucket, whether
 	// the table names them or not (a daemon's deputies); nil: none.
 	Owners func(bucket int) []uint16
-
-	endAfter uint32 // see View.EndAfter
+	// EndAfter: reports from before, in seconds since 1970, that a server owns
+	// nothing end no chain; 0: no bound.
+	EndAfter uint32
 }
 
 // ReportAfter is how many seconds after a move a report must have been taken

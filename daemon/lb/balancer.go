@@ -15,11 +15,11 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
-	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/daemon/member"
 	"github.com/fairlead/fairlead/health"
 	"github.com/fairlead/fairlead/kernel/lb"
+	"github.com/fairlead/fairlead/tables/effective"
 )
 
 // Run is `fairlead lb`. It returns when ctx ends (nil) or when the daemon cannot go
@@ -110,7 +110,7 @@ func (c chains) VIPs() (ids []uint32) {
 }
 
 // Rows implements member.Chains.
-func (c chains) Rows(vip uint32, first, max int) (rows []buckets.BucketRow, generation uint32, size, next int) {
+func (c chains) Rows(vip uint32, first, max int) (rows []effective.BucketRow, generation uint32, size, next int) {
 	rows, generation, next = c.b.lb.ChainRows(vip, first, max)
 	for _, s := range c.b.lb.Status().Buckets {
 		if s.VIP == vip {
@@ -121,7 +121,7 @@ func (c chains) Rows(vip uint32, first, max int) (rows []buckets.BucketRow, gene
 }
 
 // Learn implements member.Chains.
-func (c chains) Learn(vip uint32, rows []buckets.BucketRow) {
+func (c chains) Learn(vip uint32, rows []effective.BucketRow) {
 	if c.b.lb.LearnChains(vip, rows) {
 		c.b.owners.applySoon()
 	}

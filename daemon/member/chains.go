@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/rollout"
+	"github.com/fairlead/fairlead/tables/effective"
 )
 
 // Balancers, and switches, tell each other what their bucket tables have
@@ -29,9 +30,9 @@ type Chains interface {
 	// Rows is a page of at most max rows with a chain, or not as the assignment's
 	// table has them, from bucket first on; next is where the next begins, 0: there
 	// is none. size is how many buckets there are.
-	Rows(vip uint32, first, max int) (rows []buckets.BucketRow, generation uint32, size, next int)
+	Rows(vip uint32, first, max int) (rows []effective.BucketRow, generation uint32, size, next int)
 	// Learn has the next table ask whom rows of a peer ask, too.
-	Learn(vip uint32, rows []buckets.BucketRow)
+	Learn(vip uint32, rows []effective.BucketRow)
 	// EndAfter says from when on a count of connections must have begun to end a
 	// chain, as a previous server says that it owns nothing.
 	EndAfter(time.Time)
@@ -211,17 +212,17 @@ func (l *learner) take(asked *fairleadv1.GetChainsRequest, r *fairleadv1.GetChai
 }
 
 // pageRows is the rows of an answer, which may hold anything.
-func pageRows(r *fairleadv1.GetChainsResponse) ([]buckets.BucketRow, error) {
+func pageRows(r *fairleadv1.GetChainsResponse) ([]effective.BucketRow, error) {
 	if len(r.Servers) != len(r.Bucket) || len(r.Since) != len(r.Bucket) {
 		return nil, fmt.Errorf("%d buckets, %d rows of servers and %d times", len(r.Bucket), len(r.Servers), len(r.Since))
 	}
-	rows := make([]buckets.BucketRow, len(r.Bucket))
+	rows := make([]effective.BucketRow, len(r.Bucket))
 	for i, b := range r.Bucket {
 		if b >= r.Buckets || i > 0 && b <= r.Bucket[i-1] {
 			return nil, fmt.Errorf("bucket %d: not in order, or beyond the %d that there are", b, r.Buckets)
 		}
 		s := r.Servers[i]
-		rows[i] = buckets.BucketRow{Bucket: b, Row: buckets.Row{
+		rows[i] = effective.BucketRow{Bucket: b, Row: buckets.Row{
 			Current: uint16(s), Previous: [buckets.Chain]uint16{uint16(s >> 16), uint16(s >> 32), uint16(s >> 48)}, Since: r.Since[i]}}
 	}
 	return rows, nil

@@ -12,24 +12,25 @@ import (
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/daemon/member"
 	"github.com/fairlead/fairlead/daemon/member/membertest"
+	"github.com/fairlead/fairlead/tables/effective"
 )
 
 // rows is the chains of one VIP, which notes what it is told.
 type rows struct {
 	vips  []uint32
-	rows  []buckets.BucketRow
-	told  chan []buckets.BucketRow
+	rows  []effective.BucketRow
+	told  chan []effective.BucketRow
 	at    sync.Mutex
 	after time.Time // counts end chains
 }
 
 func (r *rows) VIPs() []uint32 { return r.vips }
 
-func (r *rows) Rows(_ uint32, first, max int) (page []buckets.BucketRow, generation uint32, size, next int) {
+func (r *rows) Rows(_ uint32, first, max int) (page []effective.BucketRow, generation uint32, size, next int) {
 	return r.rows, 7, 1000, 0
 }
 
-func (r *rows) Learn(_ uint32, rows []buckets.BucketRow) { r.told <- rows }
+func (r *rows) Learn(_ uint32, rows []effective.BucketRow) { r.told <- rows }
 
 func (r *rows) EndAfter(t time.Time) {
 	r.at.Lock()
@@ -56,8 +57,8 @@ func startChains(d *membertest.Deployment, name string, c member.Chains) {
 // GetChains over the API; agents have no tables.
 func TestGetChains(t *testing.T) {
 	d := membertest.New(t)
-	startChains(d, "lb1", &rows{vips: []uint32{1}, rows: []buckets.BucketRow{{Bucket: 4, Row: buckets.Row{Current: 1, Previous: buckets.NoPrevious, Since: 9}}}, told: make(chan []buckets.BucketRow, 100)})
-	told := make(chan []buckets.BucketRow, 100)
+	startChains(d, "lb1", &rows{vips: []uint32{1}, rows: []effective.BucketRow{{Bucket: 4, Row: buckets.Row{Current: 1, Previous: buckets.NoPrevious, Since: 9}}}, told: make(chan []effective.BucketRow, 100)})
+	told := make(chan []effective.BucketRow, 100)
 	startChains(d, "lb2", &rows{vips: []uint32{1}, told: told})
 	if rows := <-told; len(rows) != 1 || rows[0].Bucket != 4 || rows[0].Current != 1 || rows[0].Previous != buckets.NoPrevious || rows[0].Since != 9 {
 		t.Errorf("lb2 learned %v", rows)

@@ -20,12 +20,13 @@ import (
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/daemon"
+	"github.com/fairlead/fairlead/tables/effective"
 )
 
 // fakeRows is bucket tables in memory: rows by VIP, ascending.
 type fakeRows struct {
-	rows    map[uint32][]buckets.BucketRow
-	learned map[uint32][]buckets.BucketRow
+	rows    map[uint32][]effective.BucketRow
+	learned map[uint32][]effective.BucketRow
 }
 
 func (f *fakeRows) VIPs() (ids []uint32) {
@@ -36,7 +37,7 @@ func (f *fakeRows) VIPs() (ids []uint32) {
 	return ids
 }
 
-func (f *fakeRows) Rows(vip uint32, first, max int) (page []buckets.BucketRow, generation uint32, size, next int) {
+func (f *fakeRows) Rows(vip uint32, first, max int) (page []effective.BucketRow, generation uint32, size, next int) {
 	if _, ok := f.rows[vip]; !ok {
 		return nil, 0, 0, 0
 	}
@@ -52,9 +53,9 @@ func (f *fakeRows) Rows(vip uint32, first, max int) (page []buckets.BucketRow, g
 	return page, 7, 1000, 0
 }
 
-func (f *fakeRows) Learn(vip uint32, rows []buckets.BucketRow) {
+func (f *fakeRows) Learn(vip uint32, rows []effective.BucketRow) {
 	if f.learned == nil {
-		f.learned = map[uint32][]buckets.BucketRow{}
+		f.learned = map[uint32][]effective.BucketRow{}
 	}
 	f.learned[vip] = append(f.learned[vip], rows...)
 }
@@ -90,18 +91,18 @@ func newLearner(tables Chains, peers ...*Peer) *learner {
 // Whatever a peer has arrives, in pages of any size, and nothing else.
 func TestChainsPages(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		from := &fakeRows{rows: map[uint32][]buckets.BucketRow{}}
+		from := &fakeRows{rows: map[uint32][]effective.BucketRow{}}
 		for _, id := range rapid.SliceOfDistinct(rapid.Uint32Range(1, 2000), rapid.ID).Draw(t, "vips") {
 			numbers := rapid.SliceOfNDistinct(rapid.Uint32Range(0, 999), 0, 12, rapid.ID).Draw(t, "buckets")
 			slices.Sort(numbers)
-			from.rows[id] = []buckets.BucketRow{}
+			from.rows[id] = []effective.BucketRow{}
 			for _, b := range numbers {
 				slot := rapid.Uint16()
-				from.rows[id] = append(from.rows[id], buckets.BucketRow{Bucket: b, Row: buckets.Row{Current: slot.Draw(t, "current"),
+				from.rows[id] = append(from.rows[id], effective.BucketRow{Bucket: b, Row: buckets.Row{Current: slot.Draw(t, "current"),
 					Previous: [buckets.Chain]uint16{slot.Draw(t, "first"), slot.Draw(t, "second"), slot.Draw(t, "third")}, Since: rapid.Uint32().Draw(t, "since")}})
 			}
 		}
-		to := &fakeRows{rows: map[uint32][]buckets.BucketRow{1: nil}}
+		to := &fakeRows{rows: map[uint32][]effective.BucketRow{1: nil}}
 		for id := range from.rows {
 			if rapid.Bool().Draw(t, "known") {
 				to.rows[id] = nil
@@ -127,7 +128,7 @@ func TestChainsPages(t *testing.T) {
 // A peer may answer anything: what cannot be is not learned, and ends.
 func TestChainsOfBadPeer(t *testing.T) {
 	rows := func() *fakeRows {
-		return &fakeRows{rows: map[uint32][]buckets.BucketRow{3: {{Bucket: 1}, {Bucket: 5}, {Bucket: 9}}, 4: {{Bucket: 2}}}}
+		return &fakeRows{rows: map[uint32][]effective.BucketRow{3: {{Bucket: 1}, {Bucket: 5}, {Bucket: 9}}, 4: {{Bucket: 2}}}}
 	}
 	for want, spoil := range map[string]func(*fairleadv1.GetChainsResponse){
 		"not in order":       func(r *fairleadv1.GetChainsResponse) { slices.Reverse(r.Bucket) },
@@ -136,7 +137,7 @@ func TestChainsOfBadPeer(t *testing.T) {
 		"2 times":            func(r *fairleadv1.GetChainsResponse) { r.Since = r.Since[:2] },
 		"its pages go round": func(r *fairleadv1.GetChainsResponse) { r.NextVipId, r.NextBucket = 3, 1 },
 	} {
-		to := &fakeRows{rows: map[uint32][]buckets.BucketRow{3: nil}}
+		to := &fakeRows{rows: map[uint32][]effective.BucketRow{3: nil}}
 		l := newLearner(to, &Peer{Name: "lb2", Role: config.RoleBalancer, Client: &rowsClient{tables: rows(), page: 3, spoil: spoil}})
 		l.round(t.Context())
 		if got := l.errors["lb2"]; !strings.Contains(got, want) {
@@ -180,8 +181,8 @@ func TestChainsWithoutEnd(t *testing.T) {
 			time.Sleep(chainsTimeout - time.Millisecond)
 			return &fairleadv1.GetChainsResponse{VipId: 3, Buckets: 1000, NextVipId: 3, NextBucket: r.FirstBucket + 1}
 		}}
-		good := &rowsClient{tables: &fakeRows{rows: map[uint32][]buckets.BucketRow{3: nil}}, page: 3}
-		l := newLearner(&fakeRows{rows: map[uint32][]buckets.BucketRow{3: nil}},
+		good := &rowsClient{tables: &fakeRows{rows: map[uint32][]effective.BucketRow{3: nil}}, page: 3}
+		l := newLearner(&fakeRows{rows: map[uint32][]effective.BucketRow{3: nil}},
 			&Peer{Name: "lb2", Role: config.RoleBalancer, Client: vips}, &Peer{Name: "lb3", Role: config.RoleBalancer, Client: slow}, &Peer{Name: "lb4", Role: config.RoleBalancer, Client: good})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
@@ -213,8 +214,8 @@ func TestChainsWithoutEnd(t *testing.T) {
 
 // Rows of a table of another size are of another table.
 func TestChainsOfOtherTable(t *testing.T) {
-	to := &fakeRows{rows: map[uint32][]buckets.BucketRow{3: nil}}
-	from := &fakeRows{rows: map[uint32][]buckets.BucketRow{3: {{Bucket: 1}, {Bucket: 5}}}}
+	to := &fakeRows{rows: map[uint32][]effective.BucketRow{3: nil}}
+	from := &fakeRows{rows: map[uint32][]effective.BucketRow{3: {{Bucket: 1}, {Bucket: 5}}}}
 	l := newLearner(to, &Peer{Name: "lb2", Role: config.RoleBalancer, Client: &rowsClient{tables: from, page: 3, spoil: func(r *fairleadv1.GetChainsResponse) { r.Buckets = 2000 }}})
 	l.round(t.Context())
 	if len(to.learned) != 0 || l.errors["lb2"] != "" {

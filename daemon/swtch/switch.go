@@ -18,12 +18,12 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
-	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/daemon/member"
 	"github.com/fairlead/fairlead/kernel/swtch"
 	"github.com/fairlead/fairlead/rollout"
 	"github.com/fairlead/fairlead/tables"
+	"github.com/fairlead/fairlead/tables/effective"
 )
 
 // fabricSwitch is what the plane needs of swtch.Switch.
@@ -33,8 +33,8 @@ type fabricSwitch interface {
 	Run(context.Context) error
 	Drain(drained bool) ([]string, error)
 	Unlock() ([]string, error)
-	ChainRows(first, max int) (rows []buckets.BucketRow, generation uint32, next int)
-	LearnChains(rows []buckets.BucketRow) error
+	ChainRows(first, max int) (rows []effective.BucketRow, generation uint32, next int)
+	LearnChains(rows []effective.BucketRow) error
 	SetEndAfter(time.Time)
 	Ready() []string
 	Status() swtch.Status
@@ -147,7 +147,7 @@ func (c chains) VIPs() []uint32 {
 }
 
 // Rows implements member.Chains.
-func (c chains) Rows(_ uint32, first, max int) (rows []buckets.BucketRow, generation uint32, size, next int) {
+func (c chains) Rows(_ uint32, first, max int) (rows []effective.BucketRow, generation uint32, size, next int) {
 	rows, generation, next = c.p.sw.ChainRows(first, max)
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
@@ -155,7 +155,7 @@ func (c chains) Rows(_ uint32, first, max int) (rows []buckets.BucketRow, genera
 }
 
 // Learn implements member.Chains.
-func (c chains) Learn(_ uint32, rows []buckets.BucketRow) {
+func (c chains) Learn(_ uint32, rows []effective.BucketRow) {
 	if err := c.p.sw.LearnChains(rows); err != nil {
 		c.p.log.Error("what another switch says of its chains could not be put in force; it is asked again", "error", err)
 	}

@@ -22,12 +22,12 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
-	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/daemon/member"
 	"github.com/fairlead/fairlead/daemon/member/membertest"
 	"github.com/fairlead/fairlead/kernel/swtch"
 	"github.com/fairlead/fairlead/tables"
+	"github.com/fairlead/fairlead/tables/effective"
 	"github.com/fairlead/fairlead/vip"
 )
 
@@ -88,12 +88,12 @@ func (f *fakeFabric) report(server string) swtch.Report {
 	return f.reports[server]
 }
 
-func (f *fakeFabric) ChainRows(first, max int) (rows []buckets.BucketRow, generation uint32, next int) {
+func (f *fakeFabric) ChainRows(first, max int) (rows []effective.BucketRow, generation uint32, next int) {
 	return nil, f.Status().Generation, 0
 }
 
-func (f *fakeFabric) LearnChains([]buckets.BucketRow) error { return nil }
-func (f *fakeFabric) SetEndAfter(time.Time)                 {}
+func (f *fakeFabric) LearnChains([]effective.BucketRow) error { return nil }
+func (f *fakeFabric) SetEndAfter(time.Time)                   {}
 
 func (f *fakeFabric) Run(ctx context.Context) error { <-ctx.Done(); return nil }
 func (f *fakeFabric) Close() error                  { return nil }

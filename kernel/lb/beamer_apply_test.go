@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/soak"
 	"github.com/fairlead/fairlead/tables"
+	"github.com/fairlead/fairlead/tables/effective"
 )
 
 // The corner of the bucket table's owners as one balancer sees it:
@@ -312,7 +313,7 @@ func TestBeamerKilledInFill(t *testing.T) {
 		}
 	}
 	e := l.chains.Of(1)
-	inForce := buckets.Restore(e.Generation, slices.Clone(e.Current), slices.Clone(e.Since), slices.Clone(e.Previous))
+	inForce := effective.Restore(e.Generation, slices.Clone(e.Current), slices.Clone(e.Since), slices.Clone(e.Previous))
 	third, _ := second.Apply([]buckets.Move{{Bucket: 7, To: 3}}, buckets.Options{Now: beamerStart + 30, ChainTime: beamerChainTime})
 	for range 3 {
 		// The next table is planned and written in part; the rest of the idle

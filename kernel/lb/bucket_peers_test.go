@@ -7,6 +7,7 @@ import (
 
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/tables"
+	"github.com/fairlead/fairlead/tables/effective"
 )
 
 // A balancer that joins learns from a peer whom a bucket was given to while
@@ -100,7 +101,7 @@ func TestBeamerLearnsChains(t *testing.T) {
 }
 
 // allRows reads ChainRows page by page.
-func allRows(t *testing.T, l *LB) (all []buckets.BucketRow) {
+func allRows(t *testing.T, l *LB) (all []effective.BucketRow) {
 	t.Helper()
 	for first := 0; ; {
 		rows, _, next := l.ChainRows(1, first, 3)

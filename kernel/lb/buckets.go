@@ -4,9 +4,9 @@ import (
 	"math"
 	"time"
 
-	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/tables"
+	"github.com/fairlead/fairlead/tables/effective"
 )
 
 // Scheme beamer: what packets go by is decided in tables.Chains, which is kept
@@ -41,7 +41,7 @@ func (l *LB) SetEndAfter(t time.Time) {
 
 // ChainRows are the rows of a VIP in force that its assignment alone does not
 // tell (tables.Chains.Rows).
-func (l *LB) ChainRows(vip uint32, first, limit int) (rows []buckets.BucketRow, generation uint32, next int) {
+func (l *LB) ChainRows(vip uint32, first, limit int) (rows []effective.BucketRow, generation uint32, next int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.set == nil {
@@ -52,7 +52,7 @@ func (l *LB) ChainRows(vip uint32, first, limit int) (rows []buckets.BucketRow, 
 
 // LearnChains takes note of a peer's rows, as its ChainRows gives them; after
 // news another Apply makes a difference (tables.Chains.Learn).
-func (l *LB) LearnChains(vip uint32, rows []buckets.BucketRow) (news bool) {
+func (l *LB) LearnChains(vip uint32, rows []effective.BucketRow) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.set != nil && l.chains.Learn(vip, rows, l.moment())

@@ -3,13 +3,13 @@ package swtch
 import (
 	"fmt"
 
-	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/tables/effective"
 )
 
 // adopt takes over what an earlier run installed.
 func (s *Switch) adopt(f *found) error {
 	if !s.desired.Serves() {
-		s.rows = new(buckets.Effective)
+		s.rows = new(effective.Table)
 		return nil
 	}
 	ours := false

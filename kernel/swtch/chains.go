@@ -1,6 +1,6 @@
 package swtch
 
-import "github.com/fairlead/fairlead/controller/buckets"
+import "github.com/fairlead/fairlead/tables/effective"
 
 // Switches follow health each by itself, so that their rows differ beside the
 // table: a deputy here, a chain that goes on there. A packet that another
@@ -9,7 +9,7 @@ import "github.com/fairlead/fairlead/controller/buckets"
 // ChainRows is a page of at most max rows that have a chain or are not as the
 // table has them, from bucket first on; next is where the next page begins, 0:
 // there is none.
-func (s *Switch) ChainRows(first, max int) (rows []buckets.BucketRow, generation uint32, next int) {
+func (s *Switch) ChainRows(first, max int) (rows []effective.BucketRow, generation uint32, next int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.rows == nil || s.desired == nil {
@@ -21,7 +21,7 @@ func (s *Switch) ChainRows(first, max int) (rows []buckets.BucketRow, generation
 
 // LearnChains takes another switch's rows: whom they name is asked here, too,
 // as long as the row's time says.
-func (s *Switch) LearnChains(rows []buckets.BucketRow) error {
+func (s *Switch) LearnChains(rows []effective.BucketRow) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.rows == nil || s.desired == nil || !s.desired.Serves() {

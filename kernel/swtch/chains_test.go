@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/tables/effective"
 )
 
 // Two switches that saw other things happen learn each other's chains, so
@@ -26,7 +26,7 @@ func TestSwitchesLearnChains(t *testing.T) {
 		t.Fatalf("%+v", second.Status())
 	}
 	for page, next := 0, 0; page == 0 || next != 0; page++ {
-		var rows []buckets.BucketRow
+		var rows []effective.BucketRow
 		rows, _, next = first.ChainRows(next, 3)
 		must(t, second.LearnChains(rows))
 	}

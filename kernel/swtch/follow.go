@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/tables/effective"
 )
 
 // settle brings the rows up to date.
 func (s *Switch) settle() {
 	now := s.o.Now()
 	if !s.desired.Serves() {
-		s.rows, s.due, s.adopting = new(buckets.Effective), time.Time{}, time.Time{}
+		s.rows, s.due, s.adopting = new(effective.Table), time.Time{}, time.Time{}
 		return
 	}
 	if !s.adopting.IsZero() {
@@ -23,7 +24,7 @@ func (s *Switch) settle() {
 		s.adopting = time.Time{}
 	}
 	if s.rows == nil {
-		s.rows = new(buckets.Effective)
+		s.rows = new(effective.Table)
 	}
 	due, _ := s.rows.Update(s.desired.Table, s.view(seconds(now)))
 	s.due = time.Time{}
@@ -33,8 +34,8 @@ func (s *Switch) settle() {
 }
 
 // view is what the rows go by besides the table.
-func (s *Switch) view(now uint32) buckets.View {
-	v := buckets.View{Now: now, ChainTime: uint32((s.desired.ChainTime + time.Second - 1) / time.Second), Fewest: true,
+func (s *Switch) view(now uint32) effective.View {
+	v := effective.View{Now: now, ChainTime: uint32((s.desired.ChainTime + time.Second - 1) / time.Second), Fewest: true,
 		// Where there are TCP VIPs, too, it counts more that connections of a
 		// server whose agent alone is gone do not break; hosts pass datagrams
 		// by a neighbour that does not answer.

@@ -11,6 +11,7 @@ import (
 	"github.com/mdlayher/netlink"
 
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/tables/effective"
 )
 
 // Faild section 4: "a rapid sequence of downed hosts may be a symptom of a
@@ -227,7 +228,7 @@ func TestLockOutlastsTheDaemon(t *testing.T) {
 	if is := n.dumpAll(); is != want {
 		t.Fatalf("a locked switch that starts again changes:\n%s", changes(want, is))
 	}
-	must(t, s.LearnChains([]buckets.BucketRow{{Bucket: 0, Row: buckets.Row{Current: 0, Previous: [buckets.Chain]uint16{2, buckets.None, buckets.None}, Since: seconds(c.now)}}}))
+	must(t, s.LearnChains([]effective.BucketRow{{Bucket: 0, Row: buckets.Row{Current: 0, Previous: [buckets.Chain]uint16{2, buckets.None, buckets.None}, Since: seconds(c.now)}}}))
 	if s.rows.Previous[0][0] != 2 {
 		t.Errorf("a locked switch learned nothing: %v", s.rows.At(0))
 	}

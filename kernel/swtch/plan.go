@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/controller/buckets"
+	"github.com/fairlead/fairlead/tables/effective"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -109,12 +110,12 @@ func installed(o objects, n int) (rows []buckets.Row, have []bool) {
 	return rows, have
 }
 
-// adopted is an Effective of what is installed, the table's rows where
+// adopted is an effective.Table of what is installed, the table's rows where
 // nothing is. MACs carry no time: a row as the table has it is as old as the
 // table says, and one without a chain has none any more; any other may have
 // been written just before this daemon started, so that its chain lasts its
 // whole time from now on.
-func adopted(t *buckets.Table, o objects, now uint32) (e *buckets.Effective, any bool) {
+func adopted(t *buckets.Table, o objects, now uint32) (e *effective.Table, any bool) {
 	n := t.Len()
 	current, since, previous := make([]uint16, n), make([]uint32, n), make([][buckets.Chain]uint16, n)
 	rows, have := installed(o, n)
@@ -130,5 +131,5 @@ func adopted(t *buckets.Table, o objects, now uint32) (e *buckets.Effective, any
 		}
 		current[b], previous[b] = rows[b].Current, rows[b].Previous
 	}
-	return buckets.Restore(t.Generation, current, since, previous), any
+	return effective.Restore(t.Generation, current, since, previous), any
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/tables"
+	"github.com/fairlead/fairlead/tables/effective"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -30,7 +31,7 @@ type Switch struct {
 	health *health
 	// desired is what Apply last put in force; nil: nothing yet.
 	desired *tables.SwitchPlan
-	rows    *buckets.Effective
+	rows    *effective.Table
 	// due is when time alone changes rows; zero: never.
 	due time.Time
 	// adopting: rows are what was installed before this daemon started, and
@@ -199,7 +200,7 @@ func (s *Switch) compareHash() {
 // snapshot is what a change that fails goes back to.
 type snapshot struct {
 	desired *tables.SwitchPlan
-	rows    *buckets.Effective
+	rows    *effective.Table
 	due     time.Time
 	drained bool
 	lock    lock

@@ -1,9 +1,10 @@
-package buckets
+package effective
 
 import (
 	"slices"
 	"testing"
 
+	"github.com/fairlead/fairlead/controller/buckets"
 	"pgregory.net/rapid"
 )
 
@@ -12,11 +13,11 @@ import (
 type world struct {
 	t       *rapid.T
 	now     uint32
-	table   *Table
-	servers []Server
+	table   *buckets.Table
+	servers []buckets.Server
 	down    map[uint16]bool
 	off     map[uint16]bool // disabled
-	muxes   []*Effective
+	muxes   []*Table
 	conns   []*conn
 	fewest  bool
 }
@@ -39,7 +40,7 @@ func (w *world) owns(number uint16, bucket int) (bool, uint32) {
 	return slices.ContainsFunc(w.conns, func(c *conn) bool { return c.server == number && c.bucket == bucket }), w.now
 }
 
-func (w *world) view(owns Owns) View {
+func (w *world) view(owns buckets.Owns) View {
 	return View{Now: w.now, ChainTime: chainTime, Servers: w.servers, Owns: owns, Fewest: w.fewest,
 		Down:     func(n uint16) bool { return w.down[n] },
 		Disabled: func(n uint16) bool { return w.off[n] },
@@ -47,18 +48,22 @@ func (w *world) view(owns Owns) View {
 }
 
 // check holds e against what must be true of every row.
-func check(t *rapid.T, e *Effective, u *Table, v View) {
+func check(t *rapid.T, e *Table, u *buckets.Table, v View) {
 	taken := map[uint16]int{}
 	for _, s := range v.Servers {
 		taken[s.Number] = s.Weight
 	}
 	out := func(n uint16) bool { return v.Down(n) || v.Disabled(n) }
-	anyUp := slices.ContainsFunc(v.Servers, func(s Server) bool { return s.Weight > 0 && !out(s.Number) })
+	anyUp := slices.ContainsFunc(v.Servers, func(s buckets.Server) bool { return s.Weight > 0 && !out(s.Number) })
+	rows := buckets.Table{Current: e.Current, Since: slices.Clone(e.Since), Previous: e.Previous}
+	for b, since := range rows.Since {
+		rows.Since[b] = max(since, 1)
+	}
+	if err := rows.Validate(); err != nil {
+		t.Fatal(err)
+	}
 	for b := range u.Current {
 		r := e.At(b)
-		if err := validRow(b, r.Current, max(r.Since, 1), r.Previous); err != nil {
-			t.Fatal(err)
-		}
 		switch want := u.Current[b]; {
 		case !out(want) && r.Current != want:
 			t.Fatalf("bucket %d is at %d, the table's server %d is up", b, r.Current, want)
@@ -66,7 +71,10 @@ func check(t *rapid.T, e *Effective, u *Table, v View) {
 			t.Fatalf("bucket %d is at %d, which is out or takes none; the table's %d is out", b, r.Current, want)
 		}
 		up := false
-		for _, s := range slices.Backward(r.Previous[:chainLen(r.Previous)]) {
+		for _, s := range slices.Backward(r.Previous[:]) {
+			if s == buckets.None {
+				continue
+			}
 			if _, ok := taken[s]; !ok {
 				t.Fatalf("bucket %d: unknown server %d in its chain %v", b, s, r.Previous)
 			}
@@ -85,15 +93,15 @@ func check(t *rapid.T, e *Effective, u *Table, v View) {
 func TestNobodyIsForgotten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{t: t, now: 10_000, down: map[uint16]bool{}, off: map[uint16]bool{}, fewest: rapid.Bool().Draw(t, "fewest")}
-		w.servers = []Server{{0, 1}, {1, 1}, {2, 2}, {3, 1}, {4, 0}, {5, 0}}
-		w.table = New(12, w.servers)
+		w.servers = []buckets.Server{{Number: 0, Weight: 1}, {Number: 1, Weight: 1}, {Number: 2, Weight: 2}, {Number: 3, Weight: 1}, {Number: 4, Weight: 0}, {Number: 5, Weight: 0}}
+		w.table = buckets.New(12, w.servers)
 		for range 2 {
-			e := new(Effective)
+			e := new(Table)
 			e.Update(w.table, w.view(nil))
 			w.muxes = append(w.muxes, e)
 		}
 		// Reports are on hand at every daemon, or at none.
-		var owns Owns
+		var owns buckets.Owns
 		if rapid.Bool().Draw(t, "reports") {
 			owns = w.owns
 		}
@@ -130,7 +138,7 @@ func TestNobodyIsForgotten(t *testing.T) {
 					if r.Current == c.server || slices.Contains(r.Previous[:], c.server) {
 						continue
 					}
-					if c.moves <= Chain {
+					if c.moves <= buckets.Chain {
 						t.Fatalf("at %d: a connection of server %d in bucket %d, which moved %d times, is lost: %+v", w.now, c.server, c.bucket, c.moves, r)
 					}
 					return true
@@ -165,7 +173,7 @@ func TestNobodyIsForgotten(t *testing.T) {
 			"weights": func(t *rapid.T) {
 				w.servers = slices.Clone(w.servers)
 				w.servers[rapid.IntRange(0, 5).Draw(t, "server")].Weight = rapid.IntRange(0, 2).Draw(t, "weight")
-				o := Options{Now: w.now, ChainTime: chainTime, Owns: owns}
+				o := buckets.Options{Now: w.now, ChainTime: chainTime, Owns: owns}
 				if moves := w.table.Assign(w.servers, o); len(moves) > 0 {
 					w.table, _ = w.table.Apply(moves, o)
 				}
@@ -188,14 +196,14 @@ func TestNobodyIsForgotten(t *testing.T) {
 	})
 }
 
-// TestIncremental: an Effective that was brought along step by step has the
+// TestIncremental: a Table that was brought along step by step has the
 // same rows as one that looks at all of them each time.
 func TestIncremental(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{t: t, now: 10_000, down: map[uint16]bool{}, off: map[uint16]bool{}}
-		w.servers = []Server{{0, 1}, {1, 1}, {2, 2}, {7, 1}, {9, 0}}
-		w.table = New(16, w.servers)
-		one, all := new(Effective), new(Effective)
+		w.servers = []buckets.Server{{Number: 0, Weight: 1}, {Number: 1, Weight: 1}, {Number: 2, Weight: 2}, {Number: 7, Weight: 1}, {Number: 9, Weight: 0}}
+		w.table = buckets.New(16, w.servers)
+		one, all := new(Table), new(Table)
 		reports := map[[2]int]uint32{}
 		owns := func(n uint16, b int) (bool, uint32) {
 			at := reports[[2]int{int(n), b}]
@@ -207,7 +215,7 @@ func TestIncremental(t *testing.T) {
 			case 0:
 				w.servers = slices.Clone(w.servers)
 				w.servers[rapid.IntRange(0, 4).Draw(t, "server")].Weight = rapid.IntRange(0, 2).Draw(t, "weight")
-				o := Options{Now: w.now, ChainTime: chainTime}
+				o := buckets.Options{Now: w.now, ChainTime: chainTime}
 				w.table, _ = w.table.Apply(w.table.Assign(w.servers, o), o)
 			case 1:
 				n := rapid.SampledFrom([]uint16{0, 1, 2, 7, 9}).Draw(t, "server")
@@ -242,68 +250,68 @@ func TestIncremental(t *testing.T) {
 func up(uint16) bool { return false }
 
 func TestChainEnds(t *testing.T) {
-	servers := []Server{{0, 0}, {1, 1}}
-	u := New(1, []Server{{0, 1}})
-	e := new(Effective)
+	servers := []buckets.Server{{Number: 0, Weight: 0}, {Number: 1, Weight: 1}}
+	u := buckets.New(1, []buckets.Server{{Number: 0, Weight: 1}})
+	e := new(Table)
 	e.Update(u, View{Now: 90, ChainTime: 100, Servers: servers})
-	next, _ := u.Apply([]Move{{0, 1}}, Options{Now: 100, ChainTime: 100})
+	next, _ := u.Apply([]buckets.Move{{Bucket: 0, To: 1}}, buckets.Options{Now: 100, ChainTime: 100})
 	owned, at := false, uint32(0)
 	view := func(now uint32) View {
 		return View{Now: now, ChainTime: 100, Servers: servers, Down: up, Owns: func(uint16, int) (bool, uint32) { return owned, at }}
 	}
-	row := func(what string, v View, want Row, wantDue uint32, wantChanged bool) {
+	row := func(what string, v View, want buckets.Row, wantDue uint32, wantChanged bool) {
 		t.Helper()
 		due, changed := e.Update(next, v)
 		if got := e.At(0); got != want || due != wantDue || changed != wantChanged {
 			t.Fatalf("%s: %+v, due %d, changed %t; want %+v, due %d, changed %t", what, got, due, changed, want, wantDue, wantChanged)
 		}
 	}
-	chain := [Chain]uint16{0, None, None}
-	row("moved", view(102), Row{1, chain, 102}, 202, true) // the daemon's own time: it gave 0 new ones until then
+	chain := [buckets.Chain]uint16{0, buckets.None, buckets.None}
+	row("moved", view(102), buckets.Row{Current: 1, Previous: chain, Since: 102}, 202, true) // the daemon's own time: it gave 0 new ones until then
 	at = 104
-	row("a report from too soon", view(104), Row{1, chain, 102}, 202, false)
+	row("a report from too soon", view(104), buckets.Row{Current: 1, Previous: chain, Since: 102}, 202, false)
 	owned, at = true, 150
-	row("owned", view(150), Row{1, chain, 102}, 152, false)
-	row("renewed", view(152), Row{1, chain, 150}, 250, true)
+	row("owned", view(150), buckets.Row{Current: 1, Previous: chain, Since: 102}, 152, false)
+	row("renewed", view(152), buckets.Row{Current: 1, Previous: chain, Since: 150}, 250, true)
 	if e.Renewed() != 1 {
 		t.Fatal("nothing renewed")
 	}
 	at = 201
-	row("owned still", view(201), Row{1, chain, 201}, 301, true)
-	row("nothing new", view(300), Row{1, chain, 201}, 301, false)
+	row("owned still", view(201), buckets.Row{Current: 1, Previous: chain, Since: 201}, 301, true)
+	row("nothing new", view(300), buckets.Row{Current: 1, Previous: chain, Since: 201}, 301, false)
 	owned, at = false, 300
-	row("owns nothing", view(300), Row{1, NoPrevious, 201}, 0, true)
-	row("settled", view(400), Row{1, NoPrevious, 201}, 0, false)
+	row("owns nothing", view(300), buckets.Row{Current: 1, Previous: buckets.NoPrevious, Since: 201}, 0, true)
+	row("settled", view(400), buckets.Row{Current: 1, Previous: buckets.NoPrevious, Since: 201}, 0, false)
 
 	// By time alone.
-	e = new(Effective)
+	e = new(Table)
 	e.Update(u, View{Now: 90, ChainTime: 100, Servers: servers})
 	v := View{Now: 100, ChainTime: 100, Servers: servers}
-	row("moved", v, Row{1, chain, 100}, 200, true)
+	row("moved", v, buckets.Row{Current: 1, Previous: chain, Since: 100}, 200, true)
 	v.Now = 199
-	row("not yet", v, Row{1, chain, 100}, 200, false)
+	row("not yet", v, buckets.Row{Current: 1, Previous: chain, Since: 100}, 200, false)
 	v.Now = 200
-	row("over", v, Row{1, NoPrevious, 100}, 0, true)
+	row("over", v, buckets.Row{Current: 1, Previous: buckets.NoPrevious, Since: 100}, 0, true)
 
 	// A daemon without a past goes by the table, and asks a while.
-	e = new(Effective)
+	e = new(Table)
 	v.Now = 150
-	row("late", v, Row{1, chain, 100}, 200, true)
-	e = new(Effective)
+	row("late", v, buckets.Row{Current: 1, Previous: chain, Since: 100}, 200, true)
+	e = new(Table)
 	v.Now = 1000
-	row("too late", v, Row{1, chain, 910}, 1010, true)
+	row("too late", v, buckets.Row{Current: 1, Previous: chain, Since: 910}, 1010, true)
 
 	// One that is started anew keeps what was in force.
-	e = Restore(next.Generation, []uint16{1}, []uint32{140}, [][Chain]uint16{{7, 0, None}})
-	v.Now, v.Servers = 180, []Server{{0, 0}, {1, 1}, {7, 0}}
-	row("restored", v, Row{1, [Chain]uint16{7, 0, None}, 140}, 240, false)
+	e = Restore(next.Generation, []uint16{1}, []uint32{140}, [][buckets.Chain]uint16{{7, 0, buckets.None}})
+	v.Now, v.Servers = 180, []buckets.Server{{Number: 0, Weight: 0}, {Number: 1, Weight: 1}, {Number: 7, Weight: 0}}
+	row("restored", v, buckets.Row{Current: 1, Previous: [buckets.Chain]uint16{7, 0, buckets.None}, Since: 140}, 240, false)
 }
 
 func TestDeputies(t *testing.T) {
-	servers := []Server{{0, 1}, {1, 1}, {2, 2}, {3, 1}}
-	u := New(1000, servers)
+	servers := []buckets.Server{{Number: 0, Weight: 1}, {Number: 1, Weight: 1}, {Number: 2, Weight: 2}, {Number: 3, Weight: 1}}
+	u := buckets.New(1000, servers)
 	for _, fewest := range []bool{false, true} {
-		e := new(Effective)
+		e := new(Table)
 		v := View{Now: 100, ChainTime: 100, Servers: servers, Fewest: fewest}
 		e.Update(u, v)
 		v.Down = func(n uint16) bool { return n == 2 }
@@ -351,16 +359,16 @@ func TestDeputies(t *testing.T) {
 // TestDatagramsPassTheDeadBy: over UDP a packet that nobody owns goes down the
 // whole chain, so that a dead server must not stand in it.
 func TestDatagramsPassTheDeadBy(t *testing.T) {
-	servers := []Server{{0, 1}, {1, 1}, {2, 1}}
-	u := New(12, servers)
-	e := new(Effective)
+	servers := []buckets.Server{{Number: 0, Weight: 1}, {Number: 1, Weight: 1}, {Number: 2, Weight: 1}}
+	u := buckets.New(12, servers)
+	e := new(Table)
 	owned, at := true, uint32(99)
 	v := View{Now: 100, ChainTime: 100, Servers: servers, Datagrams: true, Owns: func(n uint16, b int) (bool, uint32) { return n == 2 && b == 11 && owned, at }}
 	e.Update(u, v)
 	v.Now, v.Down = 101, func(n uint16) bool { return n == 2 }
 	e.Update(u, v)
 	for b := range u.Current {
-		if r := e.At(b); r.Current == 2 || r.Previous != NoPrevious {
+		if r := e.At(b); r.Current == 2 || r.Previous != buckets.NoPrevious {
 			t.Fatalf("bucket %d: %+v", b, r)
 		}
 	}
@@ -369,14 +377,14 @@ func TestDatagramsPassTheDeadBy(t *testing.T) {
 		e.Update(u, v)
 	}
 	for b := range u.Current {
-		if r := e.At(b); (r.Previous != NoPrevious) != (b == 11) {
+		if r := e.At(b); (r.Previous != buckets.NoPrevious) != (b == 11) {
 			t.Fatalf("bucket %d: %+v", b, r)
 		}
 	}
 	v.Now, at, v.Down = 104, 104, nil
 	e.Update(u, v)
 	for b, s := range u.Current {
-		if r := e.At(b); r.Current != s || (s == 2) != (r.Previous != NoPrevious) {
+		if r := e.At(b); r.Current != s || (s == 2) != (r.Previous != buckets.NoPrevious) {
 			t.Fatalf("bucket %d: %+v", b, r)
 		}
 	}
@@ -386,13 +394,13 @@ func TestDatagramsPassTheDeadBy(t *testing.T) {
 // stands before one that is down and says nothing, though that one had the
 // bucket later: it would swallow what is passed on to it.
 func TestDeadStandsLast(t *testing.T) {
-	servers := []Server{{1, 1}, {2, 1}, {3, 1}}
-	table := New(30, servers)
+	servers := []buckets.Server{{Number: 1, Weight: 1}, {Number: 2, Weight: 1}, {Number: 3, Weight: 1}}
+	table := buckets.New(30, servers)
 	down := map[uint16]bool{}
 	spoken := map[uint16]uint32{}
 	v := View{Now: 100, ChainTime: 100, Servers: servers, Down: func(n uint16) bool { return down[n] },
 		Owns: func(n uint16, _ int) (bool, uint32) { return spoken[n] > 0, spoken[n] }}
-	var e Effective
+	var e Table
 	update := func(now uint32) {
 		v.Now = now
 		e.Update(table, v)
@@ -405,12 +413,12 @@ func TestDeadStandsLast(t *testing.T) {
 	down[1] = true
 	update(110)
 	deputy := e.At(b).Current
-	if deputy == 1 || e.At(b).Previous != [Chain]uint16{1, None, None} {
+	if deputy == 1 || e.At(b).Previous != [buckets.Chain]uint16{1, buckets.None, buckets.None} {
 		t.Fatalf("with 1 down: %+v", e.At(b))
 	}
 	down[deputy], spoken[1] = true, 112
 	update(115)
-	if got := e.At(b); got.Current == 1 || got.Current == deputy || got.Previous != [Chain]uint16{1, deputy, None} {
+	if got := e.At(b); got.Current == 1 || got.Current == deputy || got.Previous != [buckets.Chain]uint16{1, deputy, buckets.None} {
 		t.Errorf("with deputy %d dead: %+v", deputy, got)
 	}
 }

@@ -1,25 +1,27 @@
-package buckets
+package effective
 
 import (
 	"cmp"
 	"slices"
+
+	"github.com/fairlead/fairlead/controller/buckets"
 )
 
 // BucketRow is one bucket's row, as daemons of a kind tell each other.
 type BucketRow struct {
 	Bucket uint32
-	Row
+	buckets.Row
 }
 
 // Rows are at most limit rows, of buckets from first on, that another daemon
 // of the same kind cannot know from the table alone: those with a chain, and
 // those whose server is a deputy. Their Since is when the bucket moved here,
 // whatever owners put off since. next is where to go on; 0: there are no more.
-func (e *Effective) Rows(first, limit int) (rows []BucketRow, next int) {
+func (e *Table) Rows(first, limit int) (rows []BucketRow, next int) {
 	at, _ := slices.BinarySearchFunc(e.open, first, func(c chained, b int) int { return cmp.Compare(int(c.bucket), b) })
 	for _, c := range e.open[at:] {
 		b := int(c.bucket)
-		if e.Previous[b][0] == None && e.Current[b] == e.table.Current[b] {
+		if e.Previous[b][0] == buckets.None && e.Current[b] == e.table.Current[b] {
 			continue
 		}
 		if len(rows) >= limit {
@@ -38,7 +40,7 @@ func (e *Effective) Rows(first, limit int) (rows []BucketRow, next int) {
 // over since. While another server has the bucket there than here, that one
 // stays in the chain, for it gets new connections. Rows that say nothing new
 // cost next to nothing.
-func (e *Effective) Learn(rows []BucketRow) {
+func (e *Table) Learn(rows []BucketRow) {
 	for _, r := range rows {
 		b := int(r.Bucket)
 		if b >= e.Len() || len(e.heard) > 4*e.Len() {
@@ -46,7 +48,7 @@ func (e *Effective) Learn(rows []BucketRow) {
 		}
 		own := e.At(b)
 		if r.Current == own.Current && !slices.ContainsFunc(r.Previous[:], func(s uint16) bool {
-			return s != None && s != own.Current && !slices.Contains(own.Previous[:], s)
+			return s != buckets.None && s != own.Current && !slices.Contains(own.Previous[:], s)
 		}) {
 			continue
 		}
@@ -65,7 +67,7 @@ type told struct {
 
 // begin takes over what was open and heard before.
 func (u *update) begin() {
-	e := u.Effective
+	e := u.Table
 	u.open, u.heard = e.open, e.heard
 	slices.SortStableFunc(u.heard, func(a, b BucketRow) int { return cmp.Compare(a.Bucket, b.Bucket) })
 	visits := len(u.open) + len(u.heard)
@@ -82,7 +84,7 @@ func (u *update) begin() {
 
 // told takes what was heard of c's bucket, which was as in was and whose server
 // is current now: who is to have a place in its chain, beside those who have.
-func (u *update) told(c *chained, was *Row, current uint16) (servers []told) {
+func (u *update) told(c *chained, was *buckets.Row, current uint16) (servers []told) {
 	for len(u.heard) > 0 && u.heard[0].Bucket < c.bucket {
 		u.heard = u.heard[1:]
 	}
@@ -90,7 +92,7 @@ func (u *update) told(c *chained, was *Row, current uint16) (servers []told) {
 	for ; len(u.heard) > 0 && u.heard[0].Bucket == c.bucket; u.heard = u.heard[1:] {
 		r := &u.heard[0]
 		since := min(r.Since, now)
-		if r.Current != None && r.Current != current {
+		if r.Current != buckets.None && r.Current != current {
 			// It gets new connections there until now: no report counts. The
 			// time of the packets need not change each time.
 			if i := slices.Index(was.Previous[:], r.Current); i >= 0 {
@@ -105,7 +107,7 @@ func (u *update) told(c *chained, was *Row, current uint16) (servers []told) {
 			continue
 		}
 		for _, s := range r.Previous {
-			if s == None || s == current || slices.Contains(was.Previous[:], s) {
+			if s == buckets.None || s == current || slices.Contains(was.Previous[:], s) {
 				continue
 			}
 			servers = append(servers, told{s, since, false})

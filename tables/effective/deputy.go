@@ -1,6 +1,10 @@
-package buckets
+package effective
 
-import "sort"
+import (
+	"sort"
+
+	"github.com/fairlead/fairlead/controller/buckets"
+)
 
 // deputy is who has bucket b while the table's server takes none: that server
 // itself if no other does. With Fewest it is to be asked for all such buckets
@@ -51,7 +55,8 @@ func (u *update) muster() {
 	if !u.v.Fewest || up == 0 {
 		return
 	}
-	u.room = u.t.loads()
+	u.room = make([]int, buckets.MaxServers)
+	copy(u.room, u.t.Loads())
 	n := u.t.Len()
 	for _, s := range u.servers {
 		u.room[s.Number] = (n*s.Weight+up-1)/up - u.room[s.Number]

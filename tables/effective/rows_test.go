@@ -1,9 +1,10 @@
-package buckets
+package effective
 
 import (
 	"slices"
 	"testing"
 
+	"github.com/fairlead/fairlead/controller/buckets"
 	"pgregory.net/rapid"
 )
 
@@ -13,10 +14,10 @@ import (
 func TestDaemonsTellEachOther(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := uint32(10_000)
-		servers := []Server{{0, 1}, {1, 1}, {2, 2}, {3, 1}, {4, 1}}
-		u := New(10, servers)
+		servers := []buckets.Server{{Number: 0, Weight: 1}, {Number: 1, Weight: 1}, {Number: 2, Weight: 2}, {Number: 3, Weight: 1}, {Number: 4, Weight: 1}}
+		u := buckets.New(10, servers)
 		down := [2]map[uint16]bool{{}, {}}
-		e := [2]*Effective{new(Effective), new(Effective)}
+		e := [2]*Table{new(Table), new(Table)}
 		var conns []conn
 		owns := func(n uint16, b int) (bool, uint32) {
 			return slices.ContainsFunc(conns, func(c conn) bool { return c.server == n && c.bucket == b }), now
@@ -58,12 +59,12 @@ func TestDaemonsTellEachOther(t *testing.T) {
 			for range 6 {
 				tell()
 			}
-			was := [2][][Chain]uint16{slices.Clone(e[0].Previous), slices.Clone(e[1].Previous)}
+			was := [2][][buckets.Chain]uint16{slices.Clone(e[0].Previous), slices.Clone(e[1].Previous)}
 			if tell() {
 				for i := range e {
 					for b, p := range was[i] {
 						if r := e[i].At(b); r.Previous != p {
-							t.Fatalf("at %d the same told again changes bucket %d of daemon %d: %v to %+v; the other has %+v; the table %+v; down %v", now, b, i, p, r, e[1-i].At(b), u.row(b), down)
+							t.Fatalf("at %d the same told again changes bucket %d of daemon %d: %v to %+v; the other has %+v; the table %+v; down %v", now, b, i, p, r, e[1-i].At(b), buckets.Row{Current: u.Current[b], Previous: u.Previous[b], Since: u.Since[b]}, down)
 						}
 					}
 				}
@@ -81,7 +82,7 @@ func TestDaemonsTellEachOther(t *testing.T) {
 							owners[d.server] = true
 						}
 					}
-					if len(owners) <= 1+Chain {
+					if len(owners) <= 1+buckets.Chain {
 						t.Fatalf("at %d: daemon %d does not find a connection of server %d in bucket %d: %+v", now, i, c.server, c.bucket, r)
 					}
 					return true
@@ -108,13 +109,13 @@ func TestDaemonsTellEachOther(t *testing.T) {
 				settle()
 			},
 			"from nothing": func(t *rapid.T) {
-				e[rapid.IntRange(0, 1).Draw(t, "daemon")] = new(Effective)
+				e[rapid.IntRange(0, 1).Draw(t, "daemon")] = new(Table)
 				settle()
 			},
 			"weights": func(t *rapid.T) {
 				servers = slices.Clone(servers)
 				servers[rapid.IntRange(0, 4).Draw(t, "server")].Weight = rapid.IntRange(0, 2).Draw(t, "weight")
-				o := Options{Now: now, ChainTime: chainTime, Owns: owns}
+				o := buckets.Options{Now: now, ChainTime: chainTime, Owns: owns}
 				if moves := u.Assign(servers, o); len(moves) > 0 {
 					u, _ = u.Apply(moves, o)
 				}
