@@ -72,6 +72,7 @@ func (p *path) additional() (int, error) {
 // a join that reached another server than its connection's would be refused. A
 // drain moves neither.
 func TestJoins(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	o := Options{Name: fmt.Sprint("joins", os.Getpid()), LBs: 2, Servers: 3, Scheme: "beamer", Program: testProgram(t),

@@ -97,7 +97,7 @@ func Processes(namespace string) []int {
 	var pids []int
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
-		if err != nil || unix.Stat(filepath.Join("/proc", e.Name(), "ns/net"), &is) != nil {
+		if err != nil || !network(filepath.Join("/proc", e.Name()), &is) {
 			continue
 		}
 		if is.Ino == want.Ino && is.Dev == want.Dev && pid != os.Getpid() {

@@ -3,8 +3,12 @@ package netspace
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // WaitFor polls the condition until it holds or the time is over, and says
@@ -21,13 +25,33 @@ func WaitFor(limit time.Duration, condition func() bool) bool {
 }
 
 // IsZombie tells whether a process has ended and only waits for its parent, or
-// is not there at all.
+// is not there at all. Its first thread alone may have ended: when another one
+// calls execve, which then takes the first one's number.
 func IsZombie(pid int) bool {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return true
 	}
 	// The state follows the name, which is in brackets and may hold anything.
-	_, rest, _ := strings.Cut(string(data[strings.LastIndexByte(string(data), ')'):]), " ")
-	return strings.HasPrefix(rest, "Z") || strings.HasPrefix(rest, "X")
+	fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
+	state, threads := fields[0], fields[17]
+	if state != "Z" && state != "X" {
+		return false
+	}
+	if threads == "0" { // its number became another thread's while it was looked at, or nobody's
+		return IsZombie(pid)
+	}
+	return threads == "1"
+}
+
+// network finds the network namespace of a process, given as its folder in /proc.
+func network(process string, is *unix.Stat_t) bool {
+	of := func(thread string) bool { return unix.Stat(filepath.Join(thread, "ns/net"), is) == nil }
+	if of(process) {
+		return true
+	}
+	// Its first thread has none any more while another one calls execve. After
+	// that the other one has the first one's number.
+	threads, _ := filepath.Glob(filepath.Join(process, "task/*"))
+	return slices.ContainsFunc(threads, of) || of(process)
 }
