@@ -190,7 +190,7 @@ func TestBytesOfTheDataPlane(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"sizeof(struct fl_line) == 64", "sizeof(struct fl_vip) == 128", "sizeof(struct fl_bucket) == 64",
+		"sizeof(struct fl_line) == 64", "sizeof(struct fl_vip) == 128", "sizeof(struct fl_flow_set) == 64",
 		"#define FL_BUCKET_WORDS(b, n) ((((n) + 7) >> 3) * 2 + 2 * (b))",
 	} {
 		if !strings.Contains(string(header), want) {
