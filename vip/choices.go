@@ -30,15 +30,13 @@ type PolicyRow struct {
 	// Hashes: the place of a connection follows from its packets alone, so that
 	// it may be its client's address's.
 	Hashes bool
-	// Counts: it goes by open connections.
-	Counts bool
 }
 
 var policies = []PolicyRow{
 	{Name: RR, Number: 0},
 	{Name: WRR, Number: 1, Weighted: true},
-	{Name: P2C, Number: 2, Weighted: true, Counts: true},
-	{Name: LeastConn, Number: 3, Weighted: true, Counts: true},
+	{Name: P2C, Number: 2, Weighted: true},
+	{Name: LeastConn, Number: 3, Weighted: true},
 	{Name: ByTheHash, Number: 4, Weighted: true, Hashes: true},
 }
 

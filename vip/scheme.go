@@ -59,8 +59,6 @@ type SchemeRow struct {
 	// Policies that go with it, where packets have no cookie ByTheHash alone.
 	// The first is the default.
 	Policies []Policy
-	// NeedsAgent is what the agent of each server does, "" if there may be none.
-	NeedsAgent string
 	// Switched: a switch forwards, no balancer. It makes no tunnels, routes
 	// addresses, hashes ports, and has one group of servers for all its VIPs.
 	Switched bool
@@ -82,7 +80,7 @@ type SchemeRow struct {
 // default.
 var schemes = []SchemeRow{
 	{Name: Cheetah, Number: 1, Finds: ByCookie, Tracks: Foreseen, Carriers: []Carrier{TCPTimestamp},
-		Policies: []Policy{RR, WRR, P2C, LeastConn, ByTheHash}, NeedsAgent: "stamps cookies", Slots: chash.MaxSlots},
+		Policies: []Policy{RR, WRR, P2C, LeastConn, ByTheHash}, Slots: chash.MaxSlots},
 	{Name: JET, Number: 2, Finds: ByHash, Tracks: Foreseen, Policies: hashAlone, Slots: chash.MaxSlots,
 		WhyHash: "scheme jet finds what it did not remember by its hash alone"},
 	{Name: FullCT, Number: 3, Finds: ByHash, Tracks: All, Policies: hashAlone, Slots: chash.MaxSlots,
@@ -93,13 +91,13 @@ var schemes = []SchemeRow{
 		Unused:  "scheme stateless tracks no connection"},
 	// A bucket names its servers in 16 bits, two values of which stand for
 	// nobody and for a bucket that has moved.
-	{Name: Beamer, Number: 4, Finds: ByBuckets, Policies: hashAlone, NeedsAgent: "passes packets on", Hops: true,
+	{Name: Beamer, Number: 4, Finds: ByBuckets, Policies: hashAlone, Hops: true,
 		Slots: 1<<16 - 2, Buckets: 4096, MaxBuckets: 1 << 23,
 		WhyHash: "scheme beamer goes by its buckets, which a hash finds"},
 	// iproute2 can still list a group of 256 nexthops. Linux can have as many in
 	// one as fit a netlink attribute, 8 bytes each, whose length has 16 bits. A
 	// MAC address has 10 bits for each of four servers.
-	{Name: Faild, Number: 5, Finds: ByBuckets, Policies: hashAlone, NeedsAgent: "passes packets on", Switched: true,
+	{Name: Faild, Number: 5, Finds: ByBuckets, Policies: hashAlone, Switched: true,
 		Slots: wire.FaildMaxSlot + 1, Buckets: 256, MaxBuckets: (1<<16 - 1 - 4) / 8,
 		WhyHash: "scheme faild goes by its buckets, which a hash finds"},
 }

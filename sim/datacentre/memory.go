@@ -41,15 +41,13 @@ func (v *vip) tableBytes(scheme int, entries []uint32) int64 {
 		members[i] = policy.Member{Slot: uint16(i), Weight: 1}
 	}
 	slots := int64(len(policy.Table(policy.RR, members))) * 4
-	switch schemeNames[scheme] {
-	case pcc.Hash: // a list of the servers that work
-		return slots
-	case pcc.Cheetah: // and what packets without a cookie go by
-		return slots + int64(v.capacity(n))*4
-	case pcc.Beamer1:
-		return bucketBytes(v.Buckets*n, 1)
-	case pcc.Beamer3:
-		return bucketBytes(v.Buckets*n, 2)
+	if bytes, ok := map[string]int64{
+		pcc.Hash:    slots,                          // a list of the servers that work
+		pcc.Cheetah: slots + int64(v.capacity(n))*4, // and what packets without a cookie go by
+		pcc.Beamer1: bucketBytes(v.Buckets*n, 1),
+		pcc.Beamer3: bucketBytes(v.Buckets*n, 2),
+	}[schemeNames[scheme]]; ok {
+		return bytes
 	}
 	return int64(len(entries)) * 4
 }
@@ -62,15 +60,16 @@ func flowSets(live float64) int { return int(live) + 1 }
 // flowBytes is by scheme what its flow table takes in a balancer that has the
 // greatest number of connections; 0: it has none.
 func flowBytes(scheme string, live, trackedShare, all float64) int64 {
-	switch scheme {
-	case pcc.JET:
-		return int64(flowSets(live*trackedShare)) * flowSetBytes
-	case pcc.FullCTECMP:
-		return int64(flowSets(live)) * flowSetBytes
-	case pcc.FullCT: // one balancer has all
-		return int64(flowSets(all)) * flowSetBytes
+	t, ok := tracks[scheme]
+	switch {
+	case !ok:
+		return 0
+	case t.one:
+		live = all
+	case !t.all:
+		live *= trackedShare
 	}
-	return 0
+	return int64(flowSets(live)) * flowSetBytes
 }
 
 // forgotten fills a flow table that is to hold so many live connections, as

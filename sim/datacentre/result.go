@@ -213,7 +213,7 @@ func (b bars) changes(o *outcome, k int) float64 {
 
 // receivers are the balancers that must be told: full-ct has one.
 func (b bars) receivers(k int) float64 {
-	if schemeNames[k] == pcc.FullCT {
+	if tracks[schemeNames[k]].one {
 		return 1
 	}
 	return float64(b.Balancers)
@@ -224,7 +224,7 @@ func (b bars) sent(o *outcome, k int) float64 {
 }
 
 func (b bars) joins(o *outcome, k int) float64 {
-	if schemeNames[k] == pcc.FullCT {
+	if tracks[schemeNames[k]].one {
 		return 0 // it never leaves
 	}
 	return float64(o.full[k]) * float64(o.joins)
@@ -236,11 +236,12 @@ func (b bars) whole(o *outcome, k int) float64 {
 
 func (b bars) shared(o *outcome, k int) float64 {
 	share := 0.0
-	switch schemeNames[k] {
-	case pcc.JET:
-		share = o.tracked / float64(b.Active)
-	case pcc.FullCTECMP:
+	switch t, ok := tracks[schemeNames[k]]; {
+	case !ok || t.one:
+	case t.all:
 		share = 1
+	default:
+		share = o.tracked / float64(b.Active)
 	}
 	return float64(o.opened) * share * shareBytes * float64(b.Balancers-1)
 }

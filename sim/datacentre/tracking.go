@@ -21,6 +21,9 @@ type tracking struct {
 	live int
 }
 
+// tracks are the schemes that track.
+var tracks = map[string]tracking{pcc.JET: {}, pcc.FullCTECMP: {all: true}, pcc.FullCT: {all: true, one: true}}
+
 // Update is a version of the pool, whose servers have these states.
 func (t *tracking) entries() []uint32 { return t.tables.Newest().Entries }
 

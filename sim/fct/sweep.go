@@ -71,6 +71,9 @@ func (o *Options) sweeps() (all []*sweep) {
 	return all
 }
 
+// toCompare are what stands beside choosers that go by reports.
+var toCompare = []string{nameHash, policy.P2C}
+
 // bimodal is figure 8, and with its most servers what reports do.
 func (o *Options) bimodal() []*sweep {
 	at := func(x float64, n int) point {
@@ -87,7 +90,7 @@ func (o *Options) bimodal() []*sweep {
 	for _, p := range o.Policies {
 		if listens(p) {
 			listeners = append(listeners, p)
-		} else if p == nameHash || p == policy.P2C { // to compare with
+		} else if slices.Contains(toCompare, p) {
 			deaf = append(deaf, p)
 		}
 	}

@@ -11,44 +11,55 @@ import (
 type pair struct {
 	worse, better string
 	reported      float64
+	// why says what an experiment found out about the ratio. There are checks
+	// with the default seconds alone, so runs have a steady state.
+	why func(*found, pair) string
 }
 
 func (p pair) label() string { return p.worse + " / " + p.better }
 
 // pairs are in the paper's order.
 var pairs = []pair{
-	{"ring", nameHash, 2},
-	{nameHash, policy.RR, 1.2},
-	{nameHash, policy.P2C, 10},
-	{policy.P2C, nameLeastLoaded, 4},
+	{"ring", nameHash, 2, (*found).whyRing},
+	{nameHash, policy.RR, 1.2, (*found).whyRR},
+	{nameHash, policy.P2C, 10, (*found).whyP2C},
+	{policy.P2C, nameLeastLoaded, 4, (*found).whyLeastLoaded},
 }
 
 // within is how far a ratio may be from the paper's, as a share.
 const within = 0.25
 
-// why says what an experiment found out about a pair's ratio. There are checks
-// with the default seconds alone, so runs have a steady state.
-func (f *found) why(p pair) string {
-	steady := f.ratios(p, run.later).Mean
-	last := len(f.loads) - 1
-	least, most := sim.Grouped(f.loads[0].active, 0), sim.Grouped(f.loads[last].active, 0)
-	above := func(load int) float64 {
+func (f *found) whyRing(pair) string {
+	return fmt.Sprintf("the %d points of the ring are fitted to this, as the paper does not say how many its consistent hash has: figure ring-points", f.o.Points)
+}
+
+func (f *found) whyRR(p pair) string {
+	return fmt.Sprintf("figure run-length: a run begins with an empty pool, which moves the ratio; in the steady state it is %.2f ×", f.ratios(p, run.later).Mean)
+}
+
+func (f *found) whyP2C(p pair) string {
+	at := func(load int) float64 {
+		return f.stat(load, func(r run) float64 { return excess(r.later(p.worse)) / excess(r.later(p.better)) }).Mean
+	}
+	least, most, above, last := f.ends(p)
+	return fmt.Sprintf("the ratio depends on the loads that are averaged: in the steady state it is %.1f × at %s active connections, %.1f × at %s, where p2c is %.1f and %.1f connections above the mean (figure above)",
+		at(0), least, at(last), most, above(0), above(last))
+}
+
+func (f *found) whyLeastLoaded(p pair) string {
+	least, most, above, last := f.ends(p)
+	return fmt.Sprintf("figure run-length: the paper averages over the entire run, which begins with an empty pool; in the steady state it is %.1f ×, where least-loaded is %.1f connections above the mean at %s and %.1f at %s",
+		f.ratios(p, run.later).Mean, above(0), least, above(last), most)
+}
+
+// ends are the least and the most active connections, and the better one's
+// excess by load, of which last is the most.
+func (f *found) ends(p pair) (least, most string, above func(load int) float64, last int) {
+	last = len(f.loads) - 1
+	above = func(load int) float64 {
 		return f.stat(load, func(r run) float64 { return f.connectionsAbove(r, p.better) }).Mean
 	}
-	switch p.better {
-	case nameHash:
-		return fmt.Sprintf("the %d points of the ring are fitted to this, as the paper does not say how many its consistent hash has: figure ring-points", f.o.Points)
-	case policy.RR:
-		return fmt.Sprintf("figure run-length: a run begins with an empty pool, which moves the ratio; in the steady state it is %.2f ×", steady)
-	case policy.P2C:
-		at := func(load int) float64 {
-			return f.stat(load, func(r run) float64 { return excess(r.later(p.worse)) / excess(r.later(p.better)) }).Mean
-		}
-		return fmt.Sprintf("the ratio depends on the loads that are averaged: in the steady state it is %.1f × at %s active connections, %.1f × at %s, where p2c is %.1f and %.1f connections above the mean (figure above)",
-			at(0), least, at(last), most, above(0), above(last))
-	}
-	return fmt.Sprintf("figure run-length: the paper averages over the entire run, which begins with an empty pool; in the steady state it is %.1f ×, where least-loaded is %.1f connections above the mean at %s and %.1f at %s",
-		steady, above(0), least, above(last), most)
+	return sim.Grouped(f.loads[0].active, 0), sim.Grouped(f.loads[last].active, 0), above, last
 }
 
 // ratio is the area under a pair's worse curve (excess against active
@@ -133,7 +144,7 @@ func (f *found) checks() []sim.Check {
 		if f.held(p) {
 			ours := f.ratios(p, run.whole).Mean
 			c := sim.NewCheck(fmt.Sprintf("%s is better balanced than %s", p.better, p.worse), "×", ours, p.reported*(1-within), p.reported*(1+within), fmt.Sprintf("%g ×", p.reported))
-			c.Why = f.why(p)
+			c.Why = p.why(f, p)
 			checks = append(checks, c)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/choose"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // chooser says which server a new connection goes to.
@@ -53,7 +54,8 @@ func (p pool) newChooser(name string, l *levels) (chooser, error) {
 	case policy.AWRR:
 		a := choose.NewAWRR(p.servers, p.report, r, func(server int) float64 { return float64(l.open[server]) })
 		return func(_ uint64, at sim.Time) uint16 { return a.Choose(at) }, nil
-	case policy.RR, policy.P2C, policy.LeastConn:
+	}
+	if vip.Policy(name).Row().Name != "" {
 		c := choose.NewPolicy(name, choose.Table(name, p.servers, p.name), policy.State{Random: r.Uint64()}, open)
 		return func(uint64, sim.Time) uint16 { return c.Choose() }, nil
 	}

@@ -60,36 +60,52 @@ const (
 	Cheetah     = "cheetah"
 )
 
+// schemes are all, in the order in which they are shown.
+var schemes = []struct {
+	name string
+	make func(Setup) (Scheme, error)
+}{
+	{Hash, func(Setup) (Scheme, error) { return &modulo{}, nil }},
+	{"ring", hashed(chash.KindRing)},
+	{"table-hrw", hashed(chash.KindTableHRW)},
+	{"maglev", hashed(chash.KindMaglev)},
+	{"anchor", hashed(chash.KindAnchor)},
+	{AnchorTable, func(s Setup) (Scheme, error) { return newPlaced(s, chash.KindAnchor), nil }},
+	{"hrw", hashed(chash.KindHRW)},
+	{"dx", hashed(chash.KindDx)},
+	{Beamer1, func(s Setup) (Scheme, error) { return newBeamer(s, 1), nil }},
+	{Beamer1Any, func(s Setup) (Scheme, error) { return newAnyBeamer(s), nil }},
+	{Beamer3, func(s Setup) (Scheme, error) { return newBeamer(s, 3), nil }},
+	{Faild1, func(s Setup) (Scheme, error) { return newFaild(s) }},
+	{JET, tracked(true, chash.KindAnchor)},
+	{JETTableHRW, tracked(true, chash.KindTableHRW)},
+	{FullCT, tracked(false, chash.KindAnchor)},
+	{FullCTECMP, tracked(false, chash.KindAnchor)},
+	{Cheetah, func(s Setup) (Scheme, error) { return newCookies(s), nil }},
+}
+
+func hashed(k chash.Kind) func(Setup) (Scheme, error) {
+	return func(s Setup) (Scheme, error) { return newStateless(s, k), nil }
+}
+
+func tracked(foreseen bool, k chash.Kind) func(Setup) (Scheme, error) {
+	return func(s Setup) (Scheme, error) { return newTracking(s, foreseen, k), nil }
+}
+
 // Names lists all schemes that New makes, in the order in which they are shown.
-func Names() []string {
-	return []string{Hash, "ring", "table-hrw", "maglev", "anchor", AnchorTable, "hrw", "dx", Beamer1, Beamer1Any, Beamer3, Faild1, JET, JETTableHRW, FullCT, FullCTECMP, Cheetah}
+func Names() (names []string) {
+	for _, s := range schemes {
+		names = append(names, s.name)
+	}
+	return names
 }
 
 // New makes a scheme by its name.
 func New(name string, s Setup) (Scheme, error) {
-	switch name {
-	case Hash:
-		return &modulo{}, nil
-	case Beamer1:
-		return newBeamer(s, 1), nil
-	case Beamer3:
-		return newBeamer(s, 3), nil
-	case Beamer1Any:
-		return newAnyBeamer(s), nil
-	case Faild1:
-		return newFaild(s)
-	case AnchorTable:
-		return newPlaced(s, chash.KindAnchor), nil
-	case JET:
-		return newTracking(s, true, chash.KindAnchor), nil
-	case JETTableHRW:
-		return newTracking(s, true, chash.KindTableHRW), nil
-	case FullCT, FullCTECMP:
-		return newTracking(s, false, chash.KindAnchor), nil
-	case Cheetah:
-		return newCookies(s), nil
-	case "ring", "table-hrw", "maglev", "anchor", "hrw", "dx":
-		return newStateless(s, chash.Kind(name)), nil
+	for _, known := range schemes {
+		if known.name == name {
+			return known.make(s)
+		}
 	}
 	return nil, fmt.Errorf("scheme %q: there are %s", name, strings.Join(Names(), ", "))
 }

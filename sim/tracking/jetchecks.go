@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // What the authors' public program breaks with 468 servers, a horizon of 47, a
@@ -34,15 +36,15 @@ func reportedBroken(names []string) []sim.Series {
 func (j *Jet) checks(found outcomes) []sim.Check {
 	var list []sim.Check
 	for _, c := range j.curves() {
-		switch {
-		case c.scheme == SchemeJET:
+		switch c.row().Tracks {
+		case vip.Foreseen:
 			if j.asAuthors() && c.unusual() == "" {
 				list = append(list, j.checkStandard(found, c))
 			}
 			list = append(list, j.checkTracked(found, c))
 			list = append(list, j.checkOrder(found, c, SchemeFullCT, jetToFullCT)...)
-		case c.scheme == SchemeFullCT:
-			if j.asAuthors() && c.name() == SchemeFullCT {
+		case vip.All:
+			if j.asAuthors() && c.hash == chash.KindAnchor && c.unusual() == "" {
 				list = append(list, j.checkAuthors(found, c))
 			}
 			list = append(list, j.checkOrder(found, c, SchemeStateless, fullCTToStateless)...)
@@ -144,10 +146,10 @@ func brokenRatio(a, b []outcome) (ratio float64, ok bool) {
 // text is the point without its curve.
 func (p point) text() string {
 	text := fmt.Sprintf("%g failures a minute, %s active", p.kills, sim.Grouped(float64(p.active), 0))
-	if p.scheme != SchemeStateless {
+	if !p.row().Forgets() {
 		text += fmt.Sprintf(", a table of %g", p.ratio)
 	}
-	if p.scheme == SchemeJET {
+	if p.row().Foresees() {
 		text += fmt.Sprintf(", a horizon of %d", p.horizon)
 	}
 	return text

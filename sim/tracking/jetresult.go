@@ -70,7 +70,7 @@ func (j *Jet) nothingToSee(found outcomes) error {
 	for _, p := range j.points() {
 		for _, o := range found[p] {
 			returns += o.additions
-			if p.scheme == SchemeStateless {
+			if p.row().Forgets() {
 				without += o.broken
 			}
 		}
@@ -177,7 +177,7 @@ func (j *Jet) entriesFigure(found outcomes) sim.Figure {
 		Note: "The mean over all changes of the pool.",
 	}
 	for _, c := range j.curves() {
-		if c.scheme == SchemeStateless {
+		if c.row().Forgets() {
 			continue
 		}
 		series := sim.Series{Name: c.name(), By: sim.Ours}
@@ -202,7 +202,7 @@ func (j *Jet) trackedFigure(found outcomes) sim.Figure {
 		Note: "Marks: |H| / (|W| + |H|) of the paper, over the servers that worked when each connection arrived.",
 	}
 	for _, c := range j.curves() {
-		if c.scheme != SchemeJET {
+		if !c.row().Foresees() {
 			continue
 		}
 		ours, theirs := sim.Series{Name: c.name(), By: sim.Ours}, sim.Series{Name: c.name(), By: sim.ByPaper}

@@ -70,7 +70,7 @@ func (j *Jet) play(ctx context.Context, points []point, seed uint64) ([]outcome,
 	byKey := map[siteKey]*site{}
 	lanes := make([]*lane, len(points))
 	for i, p := range points {
-		key := siteKey{poolOptions{p.hash, j.Servers, p.scheme == SchemeJET, p.horizon}, p.kills}
+		key := siteKey{poolOptions{p.hash, j.Servers, p.row().Foresees(), p.horizon}, p.kills}
 		s, ok := byKey[key]
 		if !ok {
 			var err error

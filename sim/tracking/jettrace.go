@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // Schemes of the trace benchmark.
@@ -234,7 +235,7 @@ func (o *JetTraceOptions) cases() []*traceCase {
 					continue
 				}
 				c := &traceCase{TraceCase: TraceCase{Servers: n, Horizon: o.horizon(n), Hash: k, Scheme: scheme}}
-				if scheme == SchemeJET {
+				if vip.Scheme(scheme).Row().Foresees() {
 					c.NotApplicable = noJET(k)
 					c.Expected = float64(c.Horizon) / float64(n+c.Horizon)
 				}
@@ -281,10 +282,10 @@ func (t *traceRun) seed(ctx context.Context, trace *Trace, n int, seed uint64) e
 			return err
 		}
 		f := &forwarder{trace: trace, flows: full}
-		switch c.Scheme {
-		case SchemeJET:
+		switch {
+		case vip.Scheme(c.Scheme).Row().Foresees():
 			f.jet, f.flows = true, few
-		case SchemePlain:
+		case c.Scheme == SchemePlain:
 			f.flows, f.plain = nil, plain
 		}
 		for _, before := range all {
@@ -375,7 +376,7 @@ func (c *traceCase) sum(packets int) {
 func ratios(cases []*traceCase) []SpeedRatio {
 	var out []SpeedRatio
 	for _, c := range cases {
-		if c.Scheme != SchemeFullCT {
+		if vip.Scheme(c.Scheme).Row().Tracks != vip.All {
 			continue
 		}
 		for _, other := range cases {

@@ -38,7 +38,7 @@ type laneSum struct {
 
 // newLane has a table of so many entries; 0: remembers nothing.
 func newLane(s *site, p point, entries int) *lane {
-	l := &lane{site: s, jet: p.scheme == SchemeJET, evict: p.evict, speak: p.speak, ct: newTracking(entries)}
+	l := &lane{site: s, jet: p.row().Foresees(), evict: p.evict, speak: p.speak, ct: newTracking(entries)}
 	if p.evict == EvictState && entries > 0 {
 		l.flows = jet.NewFlows((entries + jet.Ways - 1) / jet.Ways)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // curve is a scheme over a hash, with a rule of what gives way.
@@ -17,7 +18,7 @@ type curve struct {
 // name is the curve's in figures: its scheme, over Anchor unless said; without
 // a scheme that remembers, the hash alone.
 func (c curve) name() string {
-	if c.scheme == SchemeStateless {
+	if c.row().Forgets() {
 		return string(c.hash)
 	}
 	name := c.scheme
@@ -26,6 +27,8 @@ func (c curve) name() string {
 	}
 	return name + c.unusual()
 }
+
+func (c curve) row() vip.SchemeRow { return vip.Scheme(c.scheme).Row() }
 
 // unusual names a rule of what gives way that is not the scheme's default.
 func (c curve) unusual() string {
@@ -36,13 +39,7 @@ func (c curve) unusual() string {
 }
 
 func defaultEvict(scheme string) string {
-	switch scheme {
-	case SchemeJET:
-		return EvictRank
-	case SchemeFullCT:
-		return EvictLRU
-	}
-	return ""
+	return map[vip.Tracks]string{vip.Foreseen: EvictRank, vip.All: EvictLRU}[vip.Scheme(scheme).Row().Tracks]
 }
 
 // curves are all that were asked for, each once.
@@ -50,12 +47,13 @@ func (j *Jet) curves() []curve {
 	var list []curve
 	for _, h := range j.Hashes {
 		for _, scheme := range j.Schemes {
+			row := vip.Scheme(scheme).Row()
 			rules := j.Evict
-			if len(rules) == 0 || scheme == SchemeStateless {
+			if len(rules) == 0 || row.Forgets() {
 				rules = []string{defaultEvict(scheme)}
 			}
 			for _, evict := range rules {
-				if evict == EvictRank && scheme != SchemeJET {
+				if evict == EvictRank && !row.Foresees() {
 					evict = defaultEvict(scheme)
 				}
 				if c := (curve{scheme, chash.Kind(h), evict}); !slices.Contains(list, c) {
@@ -95,10 +93,10 @@ func pick[T comparable](list []T, standard T) T {
 
 // plain leaves out what is of no consequence, so that the same runs are equal.
 func (p point) plain() point {
-	if p.scheme != SchemeJET {
+	if !p.row().Foresees() {
 		p.horizon = 0
 	}
-	if p.scheme == SchemeStateless {
+	if p.row().Forgets() {
 		p.ratio, p.speak = 0, SpeakSame
 	}
 	return p
