@@ -164,7 +164,7 @@ func (s *Spec) setting(key, value string, has bool) (err error) {
 		}
 	case "age":
 		seconds, e := strconv.ParseFloat(value, 64)
-		if e != nil || seconds < 0 || seconds > 1<<22 {
+		if e != nil || !(seconds >= 0 && seconds <= 1<<22) { // NaN is neither
 			err = fmt.Errorf("age=%s: seconds are wanted, at most 4194304", value)
 		}
 		s.AgeMS = uint32(seconds * 1000)

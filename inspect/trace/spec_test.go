@@ -59,6 +59,7 @@ func TestSpecErrors(t *testing.T) {
 		"tcp 1.2.3.4:1 > [::1]:2":                      "two families",
 		"tcp 1.2.3.4:1 > 1.2.3.4:2 sin":                `"sin"`,
 		"tcp 1.2.3.4:1 > 1.2.3.4:2 ts=x":               "number",
+		"tcp 1.2.3.4:1 > 1.2.3.4:2 age=nan":            "seconds are wanted",
 		"udp 1.2.3.4:1 > 1.2.3.4:2 initial=3":          "version 1 or 2",
 		"udp 1.2.3.4:1 > 1.2.3.4:2 initial len=9":      "1200 bytes",
 		"tcp 1.2.3.4:1 > 1.2.3.4:2 initial":            "only udp",
