@@ -11,7 +11,7 @@ import (
 )
 
 // message is what sock_diag says of a subflow of IPv4.
-func message(t *testing.T) []byte {
+func message(t testing.TB) []byte {
 	t.Helper()
 	b := make([]byte, diagMessageSize)
 	b[0], b[1] = unix.AF_INET, stateEstablished

@@ -119,14 +119,14 @@ func parseEndpoint(b []byte) (e endpoint) {
 	var addr netip.Addr
 	var port uint16
 	for _, a := range attrs {
-		switch v := a.Value; a.Attr.Type & pmTypeMask {
-		case pmAddrID:
+		switch v, kind := a.Value, a.Attr.Type&pmTypeMask; {
+		case kind == pmAddrID && len(v) >= 1:
 			e.id = v[0]
-		case pmAddr4, pmAddr6:
+		case kind == pmAddr4 || kind == pmAddr6:
 			addr, _ = netip.AddrFromSlice(v)
-		case pmAddrPort:
+		case kind == pmAddrPort && len(v) >= 2:
 			port = binary.NativeEndian.Uint16(v)
-		case pmAddrFlags:
+		case kind == pmAddrFlags && len(v) >= 4:
 			e.signal = binary.NativeEndian.Uint32(v)&pmFlagSignal != 0
 		}
 	}
