@@ -3,6 +3,7 @@ package tables
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/chash"
@@ -24,9 +25,21 @@ type Hash struct {
 // slots or -1, and whether it is tracked.
 func (h *Hash) Place(key uint64) (to, held int, track bool) {
 	if h.Form == bpf.HashAnchor {
-		return (&chash.AnchorTable{Entries: h.Entries, Held: h.held, Track: h.track}).Place(key)
+		return h.Anchor().Place(key)
 	}
 	return (&chash.Table{Entries: h.Entries}).Place(key)
+}
+
+// Anchor is h in its Anchor form.
+func (h *Hash) Anchor() *chash.AnchorTable {
+	return &chash.AnchorTable{Entries: h.Entries, Held: h.held, Track: h.track}
+}
+
+// HashOf is v's hash alone, while all its servers answer.
+func HashOf(v *controller.VIP, now time.Time) (*Hash, error) {
+	r := setsOf(v, nil, now)
+	hash, err := Hashes{}.compile(v, &r)
+	return &hash, err
 }
 
 // Hashes keeps the consistent hashes of the VIPs between plans: most

@@ -174,7 +174,10 @@ func (c *casting) keeps(s *controller.Slot) bool {
 func (c *casting) member(s *controller.Slot) chash.Member {
 	// One server may stand in two slots, when its address changes: a place
 	// in the hash is the two together.
-	m := chash.Member{Name: s.Server + " " + s.Address.String(), Number: int(s.Number)}
+	m := chash.Member{Name: s.Server, Number: int(s.Number)}
+	if s.Address.IsValid() { // a simulation's have none
+		m.Name += " " + s.Address.String()
+	}
 	weight, before := s.Weight, s.Weight
 	if !c.kind.Weighted() {
 		weight, before = 1, 1

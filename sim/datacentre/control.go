@@ -39,15 +39,15 @@ func (c *control) add(o *control) {
 	}
 }
 
-// tables are a VIP's newest ones, by scheme (schemeNames): entries of the data
+// newest are a VIP's newest tables, by scheme (schemeNames): entries of the data
 // plane, or a table of buckets.
-type tables []struct {
+type newest []struct {
 	entries []uint32
 	buckets *buckets.Table
 }
 
-func (v *vip) tables() tables {
-	t := make(tables, len(v.schemes))
+func (v *vip) tables() newest {
+	t := make(newest, len(v.schemes))
 	for i, s := range v.schemes {
 		if e, ok := s.(interface{ entries() []uint32 }); ok {
 			t[i].entries = e.entries()
@@ -59,7 +59,7 @@ func (v *vip) tables() tables {
 }
 
 // change counts one: of the tables before and after, and the servers' records.
-func (c *control) change(before, after tables, ch *change, records int64) error {
+func (c *control) change(before, after newest, ch *change, records int64) error {
 	c.records += records
 	if !ch.moves() {
 		c.settles++

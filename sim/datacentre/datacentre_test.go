@@ -226,8 +226,8 @@ func TestTrackingHolds(t *testing.T) {
 	}
 	jet, full := &tracking{}, &tracking{all: true}
 	for _, s := range []*tracking{jet, full} {
-		s.update(table(chash.Working, chash.Working, chash.Working))
-		s.update(table(chash.Working, chash.Draining, chash.Working))
+		s.tables.Put(table(chash.Working, chash.Working, chash.Working))
+		s.tables.Put(table(chash.Working, chash.Draining, chash.Working))
 	}
 	c := pcc.Conns{Key: make([]uint64, 1000), Via: make([]uint16, 1000), First: make([]uint16, 1000), At: make([]uint16, 1000), Note: make([]uint32, 1000)}
 	for i := range c.Key {

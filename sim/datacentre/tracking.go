@@ -24,11 +24,9 @@ type tracking struct {
 // tracks are the schemes that track.
 var tracks = map[string]tracking{pcc.JET: {}, pcc.FullCTECMP: {all: true}, pcc.FullCT: {all: true, one: true}}
 
-// Update is a version of the pool, whose servers have these states.
 func (t *tracking) entries() []uint32 { return t.tables.Newest().Entries }
 
-func (t *tracking) update(table *chash.AnchorTable) { t.tables.Put(table) }
-
+// Update: vip.update makes one table for all that track.
 func (t *tracking) Update(*pcc.Pool, sim.Time) error { return nil }
 
 func (t *tracking) Forget(oldest int) { t.tables.Forget(oldest) }

@@ -8,9 +8,12 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/pcc"
 	"github.com/fairlead/fairlead/sim/workload"
+	"github.com/fairlead/fairlead/tables"
+	vips "github.com/fairlead/fairlead/vip"
 )
 
 // vip is one VIP's day.
@@ -29,7 +32,7 @@ type vip struct {
 	schemes []pcc.Scheme
 	tracks  []*tracking // of schemes: those that track, else nil
 
-	states  []chash.BucketState // as scheme jet knows the servers
+	jet     controller.VIP // the servers as scheme jet knows them
 	down    []bool
 	view    []int // by balancer: the version that it holds
 	pending []pending
@@ -54,14 +57,13 @@ func newVIP(s *site, number int) (*vip, error) {
 	stream := func(what string) string { return fmt.Sprint(what, " ", number) }
 	v := &vip{
 		site: s, number: number, changes: s.changes(number), pool: pcc.NewPool(n, 0),
-		states: make([]chash.BucketState, n+s.spare(n)), down: make([]bool, n),
+		down: make([]bool, n),
 		view: make([]int, s.Balancers), next: make([]sim.Time, s.Balancers),
 		tally: newTally(s),
 	}
-	for i := range v.states {
-		if v.states[i] = chash.Horizon; i < n {
-			v.states[i] = chash.Working
-		}
+	v.jet.Settings = vips.Settings{Scheme: vips.JET, Protocol: vips.TCP, Hash: vips.Hash(chash.KindAnchor), Capacity: s.capacity(n), Horizon: s.spare(n)}
+	for i := range n {
+		v.jet.Slots = append(v.jet.Slots, controller.Slot{Number: uint16(i), Weight: 1, State: controller.Active})
 	}
 	for _, m := range s.size[:number] {
 		v.before += m
@@ -153,34 +155,34 @@ func (v *vip) apply(c *change) {
 	var list []pcc.Change
 	for _, n := range slices.Concat(c.out, c.failed) {
 		list = append(list, pcc.Change{At: c.at, Server: n})
-		v.states[n] = chash.Draining
+		v.jet.Slots[n].State = controller.Draining
 	}
 	for _, n := range c.failed {
 		v.down[n] = true
 	}
 	for _, n := range c.over {
-		v.states[n] = chash.Horizon
+		v.jet.Slots[n].State = controller.Standby
 	}
 	for _, n := range c.in {
 		list = append(list, pcc.Change{At: c.at, Server: n, Add: true})
-		v.states[n], v.down[n] = chash.Working, false
+		v.jet.Slots[n].State, v.down[n] = controller.Active, false
 	}
 	v.pool.Apply(list...)
 }
 
 // update has all schemes have the new version.
 func (v *vip) update(c *change) error {
-	var before tables
+	var before newest
 	if v.pool.Version > 0 {
 		before = v.tables()
 	}
-	table, err := chash.NewAnchorTable(v.capacity(v.size[v.number]), v.states)
+	hash, err := tables.HashOf(&v.jet, time.Time{})
 	if err != nil {
 		return err
 	}
 	for i := len(v.schemes) - 1; i >= 0; i-- { // beamer-3 before beamer-1
 		if t := v.tracks[i]; t != nil {
-			t.update(table)
+			t.tables.Put(hash.Anchor())
 			continue
 		}
 		if err := v.schemes[i].Update(v.pool, c.at); err != nil {
@@ -300,7 +302,7 @@ func (v *vip) reshuffle(e *era) {
 			v.hear(p, e.at)
 		}
 	}
-	if disagree || slices.Contains(v.states, chash.Draining) {
+	if disagree || slices.ContainsFunc(v.jet.Slots, func(s controller.Slot) bool { return s.State == controller.Draining }) {
 		v.bring(e.at)
 	} else {
 		v.pop.expire(func(uint16) sim.Time { return e.at })

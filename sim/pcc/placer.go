@@ -1,14 +1,19 @@
 package pcc
 
 import (
+	"time"
+
 	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/sim"
+	"github.com/fairlead/fairlead/tables"
+	"github.com/fairlead/fairlead/vip"
 )
 
-// placer is a consistent hash as balancers of this program have it: a table
-// that follows from the servers' states alone, whatever happened before, so
-// that all balancers have the same. It says where new connections go, where
-// those are that nobody remembers, and whom to remember.
+// placer is a consistent hash as balancers of this program have it
+// (tables.Hash): it follows from the servers' states alone, whatever happened
+// before, so that all balancers have the same. It says where new connections
+// go, where those are that nobody remembers, and whom to remember.
 type placer interface {
 	Place(hash uint64) (slot, held int, track bool)
 }
@@ -20,30 +25,17 @@ type placers struct {
 	Versions[placer]
 }
 
-// bucketStates are the states as AnchorHash's table knows them, weights those
-// of the three sets of other tables: standby servers are the horizon.
-var (
-	bucketStates = [...]chash.BucketState{Standby: chash.Horizon, Working: chash.Working, Draining: chash.Draining}
-	weights      = [...]chash.Member{Standby: {Horizon: 1}, Working: {New: 1, Held: 1, Horizon: 1}, Draining: {Held: 1, Horizon: 1}}
-)
+// states are servers' in an assignment.
+var states = [...]controller.State{Standby: controller.Standby, Working: controller.Active, Draining: controller.Draining}
 
 func (t *placers) update(p *Pool) error {
-	if t.kind == chash.KindAnchor {
-		states := make([]chash.BucketState, len(p.State))
-		for n, s := range p.State {
-			states[n] = bucketStates[s]
-		}
-		table, err := chash.NewAnchorTable(len(states), states)
-		t.Put(table)
-		return err
-	}
-	members := make([]chash.Member, len(p.State))
+	n := len(p.State)
+	v := controller.VIP{Settings: vip.Settings{Scheme: vip.JET, Protocol: vip.TCP, Hash: vip.Hash(t.kind), Capacity: n}, HashRows: chash.Rows(n)}
 	for n, s := range p.State {
-		members[n] = weights[s]
-		members[n].Name, members[n].Number = t.setup.serverName(n), n
+		v.Slots = append(v.Slots, controller.Slot{Number: uint16(n), Server: t.setup.serverName(n), Weight: 1, State: states[s]})
 	}
-	table, err := chash.Compile(chash.Spec{Kind: t.kind, Rows: chash.Rows(len(members)), Capacity: len(members)}, members)
-	t.Put(table)
+	hash, err := tables.HashOf(&v, time.Time{})
+	t.Put(hash)
 	return err
 }
 

@@ -2,8 +2,12 @@ package tracking
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/tables"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // placement is a hash over servers in the form in which it is looked up; one
@@ -27,27 +31,20 @@ func newPlacement(k chash.Kind, native bool, working, horizon int, seed uint64) 
 	if native {
 		return nativePlacement(k, working, horizon, name)
 	}
-	if k == chash.KindAnchor {
-		state := make([]chash.BucketState, total)
-		for i := range state {
-			state[i] = chash.Working
-			if i >= working {
-				state[i] = chash.Horizon
-			}
+	v := controller.VIP{Settings: vip.Settings{Scheme: vip.JET, Protocol: vip.TCP, Hash: vip.Hash(k), Capacity: total}, HashRows: rowsFor(total)}
+	for i := range total {
+		s := controller.Slot{Number: uint16(i), Server: name(i), Weight: 1, State: controller.Active}
+		if i >= working {
+			s.State = controller.Standby
 		}
-		t, err := chash.NewAnchorTable(total, state)
-		return &placement{anchor: t}, err
+		v.Slots = append(v.Slots, s)
 	}
-	members := make([]chash.Member, total)
-	for i := range members {
-		members[i] = chash.Member{Name: name(i), Number: i, Horizon: 1}
-		if i < working {
-			members[i].New, members[i].Held = 1, 1
-		}
-	}
-	t, err := chash.Compile(chash.Spec{Kind: k, Rows: rowsFor(total), Capacity: total}, members)
+	t, err := tables.HashOf(&v, time.Time{})
 	if err != nil {
 		return nil, fmt.Errorf("table of %s for %d servers and a horizon of %d: %w", k, working, horizon, err)
+	}
+	if k == chash.KindAnchor {
+		return &placement{anchor: t.Anchor()}, nil
 	}
 	return &placement{rows: t.Entries}, nil
 }
