@@ -61,7 +61,7 @@ func open(conns []net.Conn) (n int) {
 // these too, are heard, and those that were there stay. Without guards all stay
 // open.
 func TestSilentConnections(t *testing.T) {
-	certs := daemontest.Certificates(t, t.TempDir())
+	certs := daemontest.Certificates(t, t.TempDir(), net.IPv4(127, 0, 0, 1))
 	const most, attack = 20, 100
 	for _, unguarded := range []bool{false, true} {
 		t.Run(fmt.Sprint("unguarded=", unguarded), func(t *testing.T) {

@@ -22,8 +22,8 @@ import (
 const Patience = 20 * time.Second
 
 // Certificates makes one CA and one certificate that all daemons share, as ca.pem,
-// cert.pem and key.pem in dir.
-func Certificates(t testing.TB, dir string) config.TLS {
+// cert.pem and key.pem in dir. They serve at address.
+func Certificates(t testing.TB, dir string, address net.IP) config.TLS {
 	t.Helper()
 	check := func(err error) {
 		if err != nil {
@@ -38,7 +38,7 @@ func Certificates(t testing.TB, dir string) config.TLS {
 		IsCA: true, BasicConstraintsValid: true,
 		KeyUsage:    x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IPAddresses: []net.IP{address},
 	}
 	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	check(err)

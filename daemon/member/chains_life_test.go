@@ -56,6 +56,7 @@ func startChains(d *membertest.Deployment, name string, c member.Chains) {
 
 // GetChains over the API; agents have no tables.
 func TestGetChains(t *testing.T) {
+	t.Parallel()
 	d := membertest.New(t)
 	startChains(d, "lb1", &rows{vips: []uint32{1}, rows: []effective.BucketRow{{Bucket: 4, Row: buckets.Row{Current: 1, Previous: buckets.NoPrevious, Since: 9}}}, told: make(chan []effective.BucketRow, 100)})
 	told := make(chan []effective.BucketRow, 100)
@@ -72,6 +73,7 @@ func TestGetChains(t *testing.T) {
 // Reports end chains once every balancer has the version in force, and not
 // while one of them may go by another.
 func TestTogether(t *testing.T) {
+	t.Parallel()
 	d := membertest.New(t)
 	p := new(rows)
 	began := time.Now()

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -63,6 +62,7 @@ func changeKey(d *membertest.Deployment, name string, reseal bool) (before *cont
 // from a peer and says so; with nobody there, and programs at work, it does not
 // start.
 func TestDamagedAssignment(t *testing.T) {
+	t.Parallel()
 	d := membertest.New(t)
 	d.Planes["lb1"] = membertest.NewPlane(t.TempDir())
 	d.Start(config.RoleHost, "s1")
@@ -129,6 +129,7 @@ func TestDamagedAssignment(t *testing.T) {
 
 // A state folder that is older than what is in force is not gone back to.
 func TestOldStateFolder(t *testing.T) {
+	t.Parallel()
 	d := membertest.New(t)
 	d.Planes["lb1"] = membertest.NewPlane(t.TempDir())
 	d.Start(config.RoleBalancer, "lb1")
@@ -181,8 +182,7 @@ func TestOldStateFolder(t *testing.T) {
 // Two assignments under one version: everybody says so, the one that differs from
 // most is not ready although it was, and fairlead apply mends it.
 func TestDigestsDiffer(t *testing.T) {
-	defer func(interval time.Duration) { *member.PeerInterval = interval }(*member.PeerInterval)
-	*member.PeerInterval = 200 * time.Millisecond
+	t.Parallel()
 	d := membertest.New(t)
 	defer d.StopAll()
 	for name, role := range map[string]config.Role{"s1": config.RoleHost, "s2": config.RoleHost, "lb1": config.RoleBalancer, "lb2": config.RoleBalancer} {

@@ -24,6 +24,7 @@ import (
 // Four daemons over mutual TLS: one clock, one assignment, changes reach all,
 // one that was away catches up, and state survives.
 func TestDeployment(t *testing.T) {
+	t.Parallel()
 	d := membertest.New(t)
 	all := []string{"s1", "s2", "lb1", "lb2"}
 	d.StartAll()
@@ -105,6 +106,7 @@ func TestDeployment(t *testing.T) {
 
 // Without a certificate of the deployment's CA nobody is answered.
 func TestStrangersAreRefused(t *testing.T) {
+	t.Parallel()
 	d := membertest.New(t)
 	d.Start(config.RoleBalancer, "lb1")
 	stranger := membertest.New(t) // other keys
@@ -141,6 +143,7 @@ func TestRefusesAssignmentFirst(t *testing.T) {
 // Daemons that start together agree on one clock: one of them reads the wall
 // clock, the others wait for it.
 func TestColdStart(t *testing.T) {
+	t.Parallel()
 	d := membertest.New(t)
 	all := map[string]config.Role{"s1": config.RoleHost, "s2": config.RoleHost, "lb1": config.RoleBalancer, "lb2": config.RoleBalancer}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
@@ -22,8 +21,7 @@ import (
 // there; what peers have goes into force and is said not to be on disk, until it
 // is; what somebody wants is refused, and nothing is changed by it.
 func TestFullDisk(t *testing.T) {
-	defer func(interval time.Duration) { *member.PeerInterval = interval }(*member.PeerInterval)
-	*member.PeerInterval = 200 * time.Millisecond
+	t.Parallel()
 	d := membertest.New(t)
 	defer d.StopAll()
 	disk := filepath.Join(d.Dir, "state", "lb1")

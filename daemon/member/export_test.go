@@ -1,12 +1,15 @@
 package member
 
+import "time"
+
 // For tests of whole deployments.
 var (
-	PeerInterval = &peerInterval
-	MakeForce    = makeForce
-	ForceText    = forceText
-	Never        = never
+	MakeForce = makeForce
+	ForceText = forceText
+	Never     = never
 )
 
 // InFlight is inFlight.
 const InFlight = inFlight
+
+func init() { peerInterval = 200 * time.Millisecond }

@@ -20,6 +20,7 @@ import (
 // tracked none. A restart keeps the time; with programs loaded anew there are
 // no such connections, and the assignment's time counts.
 func TestOwnTimes(t *testing.T) {
+	t.Parallel()
 	d := membertest.New(t)
 	for _, name := range []string{"s1", "s2"} {
 		d.Start(config.RoleHost, name)
@@ -88,6 +89,7 @@ func TestOwnTimes(t *testing.T) {
 // What a peer had when it last answered is remembered while it is away, also
 // over a reload: a change is judged by it.
 func TestPeerVersionStays(t *testing.T) {
+	t.Parallel()
 	d := membertest.New(t)
 	d.Start(config.RoleBalancer, "lb1")
 	d.Start(config.RoleBalancer, "lb2")

@@ -18,7 +18,7 @@ import (
 	"github.com/fairlead/fairlead/config"
 )
 
-var peerInterval = 5 * time.Second // tests have no such time
+var peerInterval = 5 * time.Second // tests have less
 
 const peerTimeout = 2 * time.Second
 

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -162,15 +163,21 @@ vips:
 `)
 }
 
+// deployments counts those of this process.
+var deployments atomic.Uint32
+
 // NewOf has the file of format, whose first argument is its folder and the next
-// five free ports.
+// five free ports. Its 127.0.0.1 becomes an address of the deployment alone, so
+// that nobody takes a port while its daemon is not running.
 func NewOf(t *testing.T, format string) *Deployment {
 	t.Helper()
 	d := &Deployment{T: t, Dir: t.TempDir(), Planes: map[string]*Plane{}, Stops: map[string]func(){}}
-	daemontest.Certificates(t, d.Dir)
+	pid := os.Getpid()
+	address := net.IPv4(127, byte(1+deployments.Add(1)%250), byte(pid>>8), byte(pid))
+	daemontest.Certificates(t, d.Dir, address)
 	var ports [6]int
 	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := net.Listen("tcp", address.String()+":0")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -178,6 +185,7 @@ func NewOf(t *testing.T, format string) *Deployment {
 		defer l.Close()
 	}
 	file := fmt.Sprintf(format, d.Dir, ports[0], ports[1], ports[2], ports[3], ports[4])
+	file = strings.ReplaceAll(file, "127.0.0.1", address.String())
 	path := filepath.Join(d.Dir, "fairlead.yaml")
 	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
 		t.Fatal(err)
