@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"syscall"
 
+	attribute "github.com/mdlayher/netlink"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -111,24 +112,28 @@ func attributes(m []byte) []syscall.NetlinkRouteAttr {
 	return attrs
 }
 
+// parseEndpoint reads an endpoint's attributes; one that is not whole has none.
 func parseEndpoint(b []byte) (e endpoint) {
-	attrs, err := nl.ParseRouteAttr(b)
+	d, err := attribute.NewAttributeDecoder(b)
 	if err != nil {
-		return e
+		return endpoint{}
 	}
 	var addr netip.Addr
 	var port uint16
-	for _, a := range attrs {
-		switch v, kind := a.Value, a.Attr.Type&pmTypeMask; {
-		case kind == pmAddrID && len(v) >= 1:
-			e.id = v[0]
-		case kind == pmAddr4 || kind == pmAddr6:
-			addr, _ = netip.AddrFromSlice(v)
-		case kind == pmAddrPort && len(v) >= 2:
-			port = binary.NativeEndian.Uint16(v)
-		case kind == pmAddrFlags && len(v) >= 4:
-			e.signal = binary.NativeEndian.Uint32(v)&pmFlagSignal != 0
+	for d.Next() {
+		switch d.Type() {
+		case pmAddrID:
+			e.id = d.Uint8()
+		case pmAddr4, pmAddr6:
+			addr, _ = netip.AddrFromSlice(d.Bytes())
+		case pmAddrPort:
+			port = d.Uint16()
+		case pmAddrFlags:
+			e.signal = d.Uint32()&pmFlagSignal != 0
 		}
+	}
+	if d.Err() != nil {
+		return endpoint{}
 	}
 	e.at = netip.AddrPortFrom(addr, port)
 	return e
