@@ -98,13 +98,16 @@ func (c *Config) checkChoices(path string, v *VIP) {
 			size.Working++
 		}
 	}
-	for _, p := range v.Check(size, func(field string) bool { return c.written(path, field) }) {
+	for _, p := range v.Check(size, func(field string) bool {
+		if field == "port" { // as far as it could be read
+			return c.portKnown(path)
+		}
+		return c.written(path, field)
+	}) {
 		if near := yamlfile.Nearest(p.Value, p.Words); near != "" {
 			p.Remedy = "write " + near + " (known: " + strings.Join(p.Words, ", ") + ")"
 		}
-		if p.Field != "mptcp" || v.Port != 0 || c.portKnown(path) { // else said of the port
-			c.problem(path+"."+p.Field, p.Value, p.Wrong, p.Remedy)
-		}
+		c.problem(path+"."+p.Field, p.Value, p.Wrong, p.Remedy)
 	}
 	c.checkSteer(path, v)
 }

@@ -223,7 +223,7 @@ func (c *check) choices() {
 	s, scheme := c.s, "scheme "+string(c.s.Scheme)
 	noCookie := len(c.r.Carriers) > 0 && !s.Cookies()
 	switch {
-	case !c.known("protocol", "policy"):
+	case !c.known("policy"):
 	case s.Protocol == UDP && !s.Policy.Row().Hashes:
 		c.problem("policy", s.Policy, "UDP has no timestamps that could carry a cookie, so only hash finds the same server again", "write policy: hash")
 	case c.known("scheme") && !slices.Contains(s.Scheme.Policies(s.Protocol), s.Policy):
@@ -341,6 +341,7 @@ func (c *check) joins() {
 		c.problem("mptcp", "true", "scheme "+string(s.Scheme)+" takes no joins to the first subflow's server", "remove it, or write scheme: beamer")
 	case s.Protocol != TCP:
 		c.problem("mptcp", "true", "the VIP's protocol is "+s.Protocol, "remove it, or write protocol: tcp")
+	case s.Port == 0 && c.file && !c.given("port"): // that is said of the port
 	case s.Port == 0 || s.Port >= FirstJoinPort:
 		port := "all"
 		if s.Port != 0 {

@@ -13,6 +13,10 @@ const (
 	Lab     = "fairlead-lab"
 )
 
+// HandedOver is the variable in which fairlead tells fairlead-lab its version
+// when it becomes that.
+const HandedOver = "FAIRLEAD_HANDED_OVER"
+
 // Experiments are the commands of fairlead-lab and their short help. Users type
 // them after fairlead, which hands them over.
 var Experiments = map[string]string{

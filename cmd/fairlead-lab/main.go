@@ -5,12 +5,24 @@
 package main
 
 import (
+	"fmt"
+	"os"
+
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/cli"
+	"github.com/fairlead/fairlead/version"
 )
 
-func main() { cli.Main(newRootCommand()) }
+func main() {
+	// Not for the programs that this one starts.
+	product, mine := os.Getenv(cli.HandedOver), version.String()
+	os.Unsetenv(cli.HandedOver)
+	if product != "" && product != mine {
+		fmt.Fprintf(os.Stderr, "fairlead-lab: this is version %s, and fairlead, which started it, is %s: put both of one `make build` into one folder\n", mine, product)
+	}
+	cli.Main(newRootCommand())
+}
 
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{

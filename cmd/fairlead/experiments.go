@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/cli"
+	"github.com/fairlead/fairlead/version"
 )
 
 // newExperimentCommands are those of fairlead-lab. To run, to explain and to
@@ -37,6 +38,12 @@ func newExperimentCommands() (commands []*cobra.Command) {
 func becomeLab() error {
 	program, err := cli.Beside(cli.Lab)
 	if err != nil {
+		return err
+	}
+	if os.Getenv(cli.HandedOver) != "" {
+		return fmt.Errorf("%s is not fairlead-lab but a copy of, or a link to, fairlead: put the one that `make build` made there", program)
+	}
+	if err := os.Setenv(cli.HandedOver, version.String()); err != nil {
 		return err
 	}
 	if err := syscall.Exec(program, os.Args, os.Environ()); err != nil {

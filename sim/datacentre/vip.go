@@ -83,23 +83,23 @@ func (v *vip) makeSchemes(n int) error {
 		ChainTime: pcc.DefaultChainTime,
 	}
 	names := serverNames(v.number, n, v.seed)
+	own := map[string]pcc.Scheme{
+		pcc.Beamer1:     nil, // of beamer-3's tables, below
+		pcc.AnchorTable: &anchor{capacity: v.capacity(n)},
+	}
+	for _, name := range []string{"maglev", "table-hrw"} {
+		own[name] = &compiled{spec: chash.Spec{Kind: chash.Kind(name), Rows: chash.Rows(2 * n)}, names: names}
+	}
+	for name, t := range tracks {
+		own[name] = &tracking{all: t.all, one: t.one}
+	}
 	for _, name := range schemeNames {
-		var s pcc.Scheme
-		var err error
-		switch name {
-		case pcc.Beamer1:
-			s = nil // of beamer-3's tables, below
-		case "maglev", "table-hrw":
-			s = &compiled{spec: chash.Spec{Kind: chash.Kind(name), Rows: chash.Rows(2 * n)}, names: names}
-		case pcc.AnchorTable:
-			s = &anchor{capacity: v.capacity(n)}
-		case pcc.JET, pcc.FullCT, pcc.FullCTECMP:
-			s = &tracking{all: name != pcc.JET, one: name == pcc.FullCT}
-		default:
-			s, err = pcc.New(name, setup)
-		}
-		if err != nil {
-			return err
+		s, ok := own[name]
+		if !ok {
+			var err error
+			if s, err = pcc.New(name, setup); err != nil {
+				return err
+			}
 		}
 		t, _ := s.(*tracking)
 		v.schemes, v.tracks = append(v.schemes, s), append(v.tracks, t)

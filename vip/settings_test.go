@@ -1,0 +1,40 @@
+package vip
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestCheck: each rule of what goes together, by the field that it names, what is
+// wrong and what to write. A VIP that breaks none has no problem.
+func TestCheck(t *testing.T) {
+	web := Settings{Protocol: TCP, Scheme: Cheetah, Policy: RR, Affinity: Connection, Forwarding: IPIP, Fragments: Drop, Steer: SteerOff,
+		Hash: "table-hrw", CookieBits: 12, WarmUp: DefaultWarmUp}
+	for what, c := range map[string]struct {
+		change               func(*Settings)
+		field, wrong, remedy string
+	}{
+		"nothing":          {func(*Settings) {}, "", "", ""},
+		"unknown protocol": {func(s *Settings) { s.Protocol = "tpc" }, "protocol", "unknown", "tcp, udp"},
+		"unknown protocol hides no other choice": {func(s *Settings) { s.Protocol, s.Scheme, s.CookieBits = "tpc", JET, 0 }, "policy",
+			"by its hash alone", "write policy: hash"},
+		"udp has no cookie":          {func(s *Settings) { s.Protocol = UDP }, "policy", "UDP has no timestamps", "write policy: hash"},
+		"a policy with jet":          {func(s *Settings) { s.Scheme = JET }, "policy", "by its hash alone", "write policy: hash"},
+		"affinity without hash":      {func(s *Settings) { s.Affinity = Address }, "affinity", "does not look at addresses", "write policy: hash"},
+		"cookie too wide":            {func(s *Settings) { s.CookieBits = 30 }, "cookie_bits", "out of range", "write "},
+		"joins elsewhere":            {func(s *Settings) { s.MPTCP = true }, "mptcp", "takes no joins", "scheme: beamer"},
+		"hash that foresees nothing": {func(s *Settings) { s.Hash = "maglev" }, "hash", "", "write hash: "},
+		"unknown forwarding":         {func(s *Settings) { s.Forwarding = "gre" }, "forwarding", "unknown", "ipip, gue, l2"},
+	} {
+		s := web
+		c.change(&s)
+		found := s.Check(Size{Servers: 2, Working: 2}, func(field string) bool { return field == c.field })
+		ok := c.field == "" && len(found) == 0
+		for _, p := range found {
+			ok = ok || p.Field == c.field && strings.Contains(p.Wrong, c.wrong) && strings.Contains(p.Remedy, c.remedy)
+		}
+		if !ok {
+			t.Errorf("%s: %+v, want %s: %s; %s", what, found, c.field, c.wrong, c.remedy)
+		}
+	}
+}
