@@ -98,3 +98,17 @@ func TestProduct(t *testing.T) {
 		}
 	}
 }
+
+// A copy of fairlead that is called fairlead-lab is told from it.
+func TestHandOverToItself(t *testing.T) {
+	folder := t.TempDir()
+	for _, name := range []string{cli.Product, cli.Lab} {
+		if err := os.Link(built.Fairlead(t), filepath.Join(folder, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	status, _, stderr := start(t, filepath.Join(folder, cli.Product), "lab", "status")
+	if status != cli.ExitFailed || !strings.Contains(stderr, "is not fairlead-lab but a copy") {
+		t.Errorf("%d %q", status, stderr)
+	}
+}
