@@ -165,7 +165,6 @@ func TestServer(t *testing.T) {
 // TestChurn is a short churn: every kind of change but those that wait for
 // connections to end.
 func TestChurn(t *testing.T) {
-	t.Parallel()
 	small(t, RunOptions{
 		Scenario: "churn", Seed: 11, Schemes: []string{"cheetah", "jet", "stateless"}, Policies: []string{"rr"}, Hashes: []string{"table-hrw"},
 		Scale: Scale{Connections: 300, Slot: 1500 * time.Millisecond,
