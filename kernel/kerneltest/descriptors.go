@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OneDescriptor leaves this process one more file to open, until undone.
+// OneDescriptor leaves this process one more file to open, until undone: for tests
+// that have the process to themselves (no t.Parallel).
 func OneDescriptor(t *testing.T) (undo func()) {
 	t.Helper()
 	f, err := os.Open("/") // it gets the lowest number that is free

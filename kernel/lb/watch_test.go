@@ -146,7 +146,6 @@ func TestInterfaceMadeAgain(t *testing.T) {
 
 // A balancer that cannot look, having no descriptor left, takes nothing to be gone.
 func TestLookingFails(t *testing.T) {
-	t.Parallel()
 	w := newWired(t)
 	l := w.open(w.options())
 	w.mustApply(l, assignment(1, 11))
