@@ -38,7 +38,7 @@ type share struct{ least, most float64 }
 
 var (
 	all  = share{1, 1}
-	most = share{0.97, 1} // a few of the flows find their bucket full
+	most = share{0.97, 1} // a few of the flows find their set full
 	few  = share{0, 0.03}
 	// tenth: of those that the horizon's tenth would take, each a share of
 	// 50/550 in expectation.

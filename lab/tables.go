@@ -72,17 +72,17 @@ func (l *Lab) tableUse(ctx context.Context, machine string) (TableUse, error) {
 	return use, nil
 }
 
-// count counts the entries of a flow table: buckets of eight tags, of which 0
-// is an empty place, and seven entries (struct fl_bucket).
+// count counts the entries of a flow table: sets of eight tags, of which 0
+// is an empty place, and seven entries (struct fl_flow_set).
 func (t *TableUse) count(flows *ebpf.Map) error {
 	t.Limit = int(flows.MaxEntries()) * jet.Ways
 	states := map[jet.State]*int{jet.New: &t.New, jet.Confirmed: &t.Confirmed, jet.Fading: &t.Fading, jet.Datagram: &t.Datagram}
 	var cursor ebpf.MapBatchCursor
 	const batch = 4096
-	keys, buckets := make([]uint32, batch), make([][64]byte, batch)
+	keys, sets := make([]uint32, batch), make([][64]byte, batch)
 	for {
-		n, err := flows.BatchLookup(&cursor, keys, buckets, nil)
-		for _, b := range buckets[:n] {
+		n, err := flows.BatchLookup(&cursor, keys, sets, nil)
+		for _, b := range sets[:n] {
 			for i := range jet.Ways {
 				if b[i] != 0 {
 					*states[jet.Entry(binary.NativeEndian.Uint64(b[8+8*i:])).State()]++

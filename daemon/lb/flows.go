@@ -98,14 +98,14 @@ func (w *flowWatch) describe(s *fairleadv1.GetStatusResponse) {
 	if w.swept {
 		s.Flows = &fairleadv1.Flows{Confirmed: w.stats.Confirmed, Unconfirmed: w.stats.Used - w.stats.Confirmed}
 		if w.stats.Confirmed*2 > w.stats.Limit {
-			s.Warnings = append(s.Warnings, fmt.Sprintf("flows: live connections hold %d of %d places, so that buckets begin to be full: "+
+			s.Warnings = append(s.Warnings, fmt.Sprintf("flows: live connections hold %d of %d places, so that sets of places begin to be full: "+
 				"raise limits.flows in the configuration (docs/jet.md says how far) and restart", w.stats.Confirmed, w.stats.Limit))
 		}
 	}
 	now := time.Now()
 	for _, v := range s.Vips {
 		if r := w.grew[v.Id]; now.Before(r.until) {
-			s.Warnings = append(s.Warnings, fmt.Sprintf("VIP %s: the flow table refused an entry %d times lately, its buckets being full of live connections: "+
+			s.Warnings = append(s.Warnings, fmt.Sprintf("VIP %s: the flow table refused an entry %d times lately, its sets being full of live connections: "+
 				"those that were to be tracked may break with the next change; raise limits.flows in the configuration (docs/jet.md says how far) and restart", v.Name, r.n))
 		}
 	}

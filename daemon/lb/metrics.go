@@ -19,7 +19,7 @@ var (
 	mVIPDropped  = daemon.Counter("vip_dropped_packets_total", "Packets for the VIP that were dropped.", "vip")
 	mVIPFailOpen = daemon.Gauge("vip_fail_open", "1 while every active server is down by its checks, so that all are used (balancer only).", "vip")
 	mVIPTracked  = daemon.Counter("vip_flow_tracked_total", "Entries made in the flow table (balancer only, as all about it).", "vip")
-	mVIPFull     = daemon.Counter("vip_flow_full_total", "Entries refused, for every one in the bucket was a live connection's: raise limits.flows.", "vip")
+	mVIPFull     = daemon.Counter("vip_flow_full_total", "Entries refused, for every one in the set was a live connection's: raise limits.flows.", "vip")
 	mVIPReplaced = daemon.Counter("vip_flow_replaced_total", "Entries that took the place of another flow's live one: unconfirmed, or in scheme full-ct any.", "vip")
 	mVIPLost     = daemon.Counter("vip_share_lost_total", "Records for other balancers that the daemon did not read in time.", "vip")
 

@@ -38,25 +38,6 @@ func tended(t *testing.T) *rig {
 	return r
 }
 
-// links are the ids of the agent's links by name, those that are attached.
-func (r *rig) links() map[string]link.ID {
-	ids := map[string]link.ID{}
-	_ = kernel.Each(filepath.Join(r.pin, kernel.DirLinks), func(name, path string) error {
-		l, err := link.LoadPinnedLink(path, nil)
-		if err != nil {
-			return err
-		}
-		defer l.Close()
-		if at, err := kernel.Where(l); err != nil || at == 0 {
-			return err
-		}
-		info, err := l.Info()
-		ids[name] = info.ID
-		return err
-	})
-	return ids
-}
-
 // Whatever of its programs and pins somebody takes away, the agent puts back, and
 // connections go on.
 func TestTakenAwayIsPutBack(t *testing.T) {
@@ -66,7 +47,7 @@ func TestTakenAwayIsPutBack(t *testing.T) {
 	r.during(func() {
 		c := r.dial(hosttest.VIP4)
 		r.echo(c, 1000)
-		before := r.links()
+		before := kerneltest.Attached(r.pin)
 		if len(before) != 3 {
 			t.Fatalf("links %v, want xdp, tcx and sockops", before)
 		}
@@ -81,7 +62,7 @@ func TestTakenAwayIsPutBack(t *testing.T) {
 			l.Close()
 		}
 		eventually(t, "all programs are attached again", func() bool {
-			now := r.links()
+			now := kerneltest.Attached(r.pin)
 			for name, id := range before {
 				if now[name] == 0 || now[name] == id {
 					return false
@@ -91,7 +72,7 @@ func TestTakenAwayIsPutBack(t *testing.T) {
 		})
 		r.echo(c, 1000)
 		r.echo(r.dial(hosttest.VIP4), 1000)
-		now := r.links()
+		now := kerneltest.Attached(r.pin)
 		pins := func() (n int) {
 			_ = filepath.Walk(r.pin, func(string, os.FileInfo, error) error { n++; return nil })
 			return n
@@ -101,7 +82,7 @@ func TestTakenAwayIsPutBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "all is pinned again", func() bool { return pins() == all })
-		for name, id := range r.links() {
+		for name, id := range kerneltest.Attached(r.pin) {
 			if now[name] != id {
 				t.Errorf("link %s was attached anew for the sake of its pin", name)
 			}

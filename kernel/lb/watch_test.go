@@ -15,25 +15,6 @@ import (
 	"github.com/fairlead/fairlead/kernel/kerneltest"
 )
 
-// attached are the ids of the balancer's pinned links that are attached.
-func (w *wired) attached() map[string]link.ID {
-	ids := map[string]link.ID{}
-	_ = kernel.Each(filepath.Join(w.pinDir, kernel.DirLinks), func(name, path string) error {
-		l, err := link.LoadPinnedLink(path, nil)
-		if err != nil {
-			return err
-		}
-		defer l.Close()
-		if at, err := kernel.Where(l); err != nil || at == 0 {
-			return err
-		}
-		info, err := l.Info()
-		ids[name] = info.ID
-		return err
-	})
-	return ids
-}
-
 // Whatever of its programs, pins and routes somebody takes away, the balancer puts
 // back, and forwards on.
 func TestTakenAwayIsPutBack(t *testing.T) {
@@ -44,7 +25,7 @@ func TestTakenAwayIsPutBack(t *testing.T) {
 	target := w.checkedVIP(l, wiredVIP, "10.77.0.1")
 	w.answers(target.Address.Addr())
 	eventually(t, "a check is answered", func() bool { return w.probe(l, target) == nil })
-	before := w.attached()
+	before := kerneltest.Attached(w.pinDir)
 	if len(before) != 3 {
 		t.Fatalf("links %v, want xdp, answers and checks", before)
 	}
@@ -55,7 +36,7 @@ func TestTakenAwayIsPutBack(t *testing.T) {
 	}
 	inNS(t, w.lb, func() { check(unrouteChecks()) })
 	eventually(t, "all programs are attached again", func() bool {
-		now := w.attached()
+		now := kerneltest.Attached(w.pinDir)
 		for name, id := range before {
 			if now[name] == 0 || now[name] == id {
 				return false
@@ -68,10 +49,10 @@ func TestTakenAwayIsPutBack(t *testing.T) {
 		_ = filepath.Walk(w.pinDir, func(string, os.FileInfo, error) error { n++; return nil })
 		return n
 	}
-	all, now := pins(), w.attached()
+	all, now := pins(), kerneltest.Attached(w.pinDir)
 	check(os.RemoveAll(w.pinDir))
 	eventually(t, "all is pinned again", func() bool { return pins() == all })
-	for name, id := range w.attached() {
+	for name, id := range kerneltest.Attached(w.pinDir) {
 		if now[name] != id {
 			t.Errorf("link %s was attached anew for the sake of its pin", name)
 		}

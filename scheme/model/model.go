@@ -12,6 +12,7 @@
 package model
 
 import (
+	"cmp"
 	"net/netip"
 
 	"github.com/fairlead/fairlead/hash"
@@ -20,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/scheme/bound"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/scheme/jet"
+	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -54,10 +56,7 @@ const (
 )
 
 func (s Scheme) String() string {
-	if s > Beamer {
-		return "unknown"
-	}
-	return [...]string{"stateless", "cheetah", "jet", "full-ct", "beamer"}[s]
+	return string(cmp.Or(vip.SchemeOf(uint8(s)).Name, "unknown"))
 }
 
 // Forwarding to a server, as fl_forwarding; None is no server.
@@ -70,7 +69,9 @@ const (
 	L2
 )
 
-func (f Forwarding) String() string { return [...]string{"none", "ipip", "gue", "l2"}[f&3] }
+func (f Forwarding) String() string {
+	return string(cmp.Or(vip.ForwardingOf(uint8(f)).Name, "none"))
+}
 
 // VIP is a service with its tables (fl_vip).
 type VIP struct {
