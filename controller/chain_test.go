@@ -82,7 +82,7 @@ func (f *chainedFleet) update() {
 		if !f.together.IsZero() {
 			view.EndAfter = uint32(f.together.Unix()) + buckets.ReportAfter
 		}
-		if m.e.Len() == 0 {
+		if m.e.Missed(v.Buckets) {
 			// It asks all agents, and a peer, before it is ready.
 			view.Owners = f.live().Owners(v)
 			m.e.Update(v.Buckets, view)
@@ -111,8 +111,9 @@ func (f *chainedFleet) tell(i int) {
 	}
 }
 
-// owners is how many servers have connections of bucket b, and its current
-// servers.
+// owners is how many slots have connections of bucket b, and its current
+// servers. A server that was removed and came again has two, of which its agent's
+// report does not tell the one from the other.
 func (f *chainedFleet) owners(b int) int {
 	seen := map[uint16]bool{}
 	for _, m := range f.muxes {
@@ -121,8 +122,16 @@ func (f *chainedFleet) owners(b int) int {
 		}
 	}
 	for _, c := range f.conns {
-		if c.bucket == b {
-			seen[c.slot] = true
+		if c.bucket != b {
+			continue
+		}
+		seen[c.slot] = true
+		for _, m := range f.muxes {
+			for _, s := range m.a.VIPs[0].Slots {
+				if s.Server == c.server {
+					seen[s.Number] = true
+				}
+			}
 		}
 	}
 	return len(seen)

@@ -42,6 +42,8 @@ type Stretch struct {
 	entry int              // in Plan.Entries
 	n     int              // buckets
 	table *buckets.Table   // what Rows were brought to
+	// everybody is all slots while their agents are to be asked, whoever is named.
+	everybody []uint16
 	// due is when time alone changes rows, s since 1970 on the shared clock, 0:
 	// never; changed says that rows are not those of the plan before.
 	due, chainTime uint32

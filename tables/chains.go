@@ -33,8 +33,9 @@ type Chains struct {
 	reports map[uint32][]ownReport  // by VIP, then by slot as far as any reported
 	moved   map[uint32]BucketStatus // of those in force
 	kept    map[uint32]uint64       // chains forgotten by tables that were read again since
-	// newUntil is until when a table that began with no rows of before takes
-	// every owner that reports itself into its chains.
+	// newUntil is until when a table that began with no rows of before, was read
+	// again, or missed generations asks everybody, and takes every owner that
+	// reports itself into its chains.
 	newUntil map[uint32]uint32
 	// endAfter: see SetEndAfter; s since 1970 on the shared clock.
 	endAfter uint32
@@ -47,8 +48,8 @@ type ownReport struct {
 	at      uint32 // s since 1970 on the shared clock
 }
 
-// NewFor is how many seconds reports of servers that no row names are taken
-// into the chains of a table that began with no rows of before: as long as it
+// NewFor is how many seconds servers that no row names are asked, and taken into
+// chains, by a table that may know less than other balancers': as long as it
 // takes to ask everybody a few times.
 const NewFor = 15
 
@@ -83,8 +84,9 @@ type BucketStatus struct {
 	// FirstEnd and LastEnd are when the first and the last chain end if nobody
 	// reports anything any more; zero without chains.
 	FirstEnd, LastEnd time.Time
-	// Previous are the slots that chains name or may name again, ascending:
-	// whose agents are to be asked what they own (Report).
+	// Previous are the slots whose agents are to be asked what they own (Report),
+	// ascending: those that chains name or may name again, and all of them for
+	// NewFor after this daemon may have missed others' chains.
 	Previous []uint16
 	// Loads is how many buckets each slot has, PreviousOf in how many chains it
 	// stands; slots without any are left out.
@@ -136,7 +138,10 @@ func (b *Chains) update(v *controller.VIP, down func(vipID uint32, slot uint16) 
 	e := b.tables[v.ID]
 	if e == nil || e.Len() != t.Len() {
 		e = new(effective.Table)
-		b.tables[v.ID], b.newUntil[v.ID] = e, now+NewFor
+		b.tables[v.ID] = e
+	}
+	if e.Missed(t) {
+		b.newUntil[v.ID] = now + NewFor
 	}
 	view := effective.View{Now: now, ChainTime: seconds(v.ChainTime), Servers: v.BucketServers(), EndAfter: b.endAfter, Datagrams: v.Protocol == vip.UDP}
 	view.Down = func(slot uint16) bool {
@@ -158,9 +163,15 @@ func (b *Chains) update(v *controller.VIP, down func(vipID uint32, slot uint16) 
 			view.Owners = ownersOf(t.Len(), of)
 		}
 	}
+	s = Stretch{VIP: v.ID, n: t.Len(), Rows: e, table: t, chainTime: view.ChainTime}
+	if now < b.newUntil[v.ID] {
+		for _, server := range view.Servers {
+			s.everybody = append(s.everybody, server.Number)
+		}
+	}
 	b.ahead = true
-	due, changed := e.Update(t, view)
-	return Stretch{VIP: v.ID, n: t.Len(), Rows: e, table: t, due: due, changed: changed, chainTime: view.ChainTime}, nil
+	s.due, s.changed = e.Update(t, view)
+	return s, nil
 }
 
 func seconds(d time.Duration) uint32 {
@@ -207,7 +218,10 @@ func (b *Chains) Enforced(p *Plan) {
 		}
 		status.VIP, status.Generation, status.Forgotten = s.VIP, e.Generation, b.kept[s.VIP]+e.Forgotten
 		status.due, status.chainTime = s.due, s.chainTime
-		status.Deputies, status.Renewed, status.Previous = 0, e.Renewed(), e.Asked()
+		status.Deputies, status.Renewed, status.Previous = 0, e.Renewed(), s.everybody
+		if s.everybody == nil {
+			status.Previous = e.Asked()
+		}
 		for bucket, slot := range s.table.Current {
 			if e.Current[bucket] != slot {
 				status.Deputies++
@@ -273,6 +287,7 @@ func (b *Chains) Adopt(entries []bpf.VIP, memory func() ([]uint64, error), nowMS
 			return fmt.Errorf("VIP %d: %w", e.Id, err)
 		}
 		b.tables[e.Id], b.inForce[e.Id] = rows, e.Generation
+		b.newUntil[e.Id] = uint32(nowMS/1000) + NewFor
 		status := statusOf(rows)
 		status.VIP, status.Generation, status.Forgotten = e.Id, e.Generation, b.kept[e.Id]
 		b.moved[e.Id] = status

@@ -14,7 +14,6 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
-	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/rollout"
 )
@@ -26,7 +25,7 @@ import (
 
 // ownerTables is what is asked of the data plane.
 type ownerTables interface {
-	// chained is the slots that chains of each VIP name now, by VIP id.
+	// chained is the slots to ask of each VIP, by VIP id: those that chains name.
 	chained() map[uint32][]uint16
 	SetOwned(vip uint32, slot uint16, owned []byte, at time.Time)
 }
@@ -42,10 +41,6 @@ type ownerWatch struct {
 	mu      sync.Mutex
 	version uint64            // of the assignment in force
 	agents  map[string]*owner // its own, by server
-	// unheard is the slots that tables name as previous, of whose servers
-	// nothing was heard since this daemon started: chains that others renewed
-	// would be taken for ended.
-	unheard map[uint32]map[uint16]bool
 	begun   bool          // a first round is over
 	spent   time.Duration // by the last application
 	news    bool          // something was heard that is not applied yet
@@ -87,7 +82,7 @@ func (w *ownerWatch) follow(a *controller.Assignment, spent time.Duration) {
 	}
 	w.version = a.Version
 	before := w.agents
-	w.agents, w.unheard = map[string]*owner{}, map[uint32]map[uint16]bool{}
+	w.agents = map[string]*owner{}
 	for i := range a.VIPs {
 		v := &a.VIPs[i]
 		if !v.Scheme.Row().Hops || !v.Bucketed() {
@@ -107,24 +102,8 @@ func (w *ownerWatch) follow(a *controller.Assignment, spent time.Duration) {
 			o.slots[v.ID] = append(o.slots[v.ID], s.Number)
 			o.sizes[v.ID] = v.Buckets.Len()
 		}
-		if !w.begun {
-			w.unheard[v.ID] = previousOf(v.Buckets)
-		}
 	}
 	daemon.Poke(w.again)
-}
-
-// previousOf is every server that t names as a bucket's previous one.
-func previousOf(t *buckets.Table) map[uint16]bool {
-	named := map[uint16]bool{}
-	for _, p := range t.Previous {
-		for _, n := range p {
-			if n != buckets.None {
-				named[n] = true
-			}
-		}
-	}
-	return named
 }
 
 // asked says that every previous server was asked at least once.
@@ -207,33 +186,17 @@ func (w *ownerWatch) apply() {
 	}
 }
 
-// due is the agents to ask: of servers that chains name, and, in the first
-// round, of those that the assignment alone names. known is false before the
-// first assignment.
+// due is the agents to ask: of servers that chains name, or of all while this
+// balancer is new. known is false before the first assignment.
 func (w *ownerWatch) due() (ask map[string]*owner, known bool) {
-	named := map[uint32]map[uint16]bool{}
-	for id, slots := range w.tables.chained() {
-		named[id] = map[uint16]bool{}
-		for _, s := range slots {
-			named[id][s] = true
-		}
-	}
+	named := w.tables.chained()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for id, slots := range w.unheard {
-		if named[id] == nil {
-			named[id] = map[uint16]bool{}
-		}
-		maps.Copy(named[id], slots)
-	}
-	w.unheard = nil
 	ask = map[string]*owner{}
 	for name, o := range w.agents {
 		for id, slots := range o.slots {
-			for _, s := range slots {
-				if named[id][s] {
-					ask[name] = o
-				}
+			if slices.ContainsFunc(slots, func(s uint16) bool { return slices.Contains(named[id], s) }) {
+				ask[name] = o
 			}
 		}
 	}

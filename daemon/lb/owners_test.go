@@ -73,8 +73,7 @@ func (c *ownerClient) GetServing(_ context.Context, r *connect.Request[fairleadv
 	return connect.NewResponse(&fairleadv1.GetServingResponse{Vips: c.vips, AssignmentVersion: c.version}), c.err
 }
 
-// Previous servers are asked what they own, and only these, but for the first
-// round: a balancer that starts does not know whom the others' chains name.
+// Those that the tables name are asked what they own, and only these.
 func TestOwnersAreAsked(t *testing.T) {
 	clients := map[string]*ownerClient{}
 	tables := &fakeTables{}
@@ -94,7 +93,6 @@ func TestOwnersAreAsked(t *testing.T) {
 
 	servers := []buckets.Server{{Number: 0, Weight: 1}, {Number: 1, Weight: 1}, {Number: 2, Weight: 1}, {Number: 3, Weight: 1}}
 	table := buckets.New(20, servers)
-	table.Previous[3][0], table.Previous[7][0] = 1, 3 // long ago, says the table
 	a := &controller.Assignment{Version: 1, VIPs: []controller.VIP{
 		{
 			ID:       1,
@@ -111,6 +109,7 @@ func TestOwnersAreAsked(t *testing.T) {
 			Slots:    []controller.Slot{{Number: 0, Server: "s9", API: "s9"}},
 		},
 	}}
+	tables.chain = map[uint32][]uint16{1: {1, 3}}
 	w.follow(a, time.Millisecond)
 	if clients["s9"] != nil {
 		t.Error("a server of scheme faild is a balancer's business")
@@ -129,7 +128,7 @@ func TestOwnersAreAsked(t *testing.T) {
 		t.Errorf("a count of a minute ago is said to be of %v ago", age)
 	}
 
-	// From then on those that chains name.
+	tables.chain = nil
 	w.round(t.Context())
 	if clients["s1"].asked != 1 {
 		t.Error("asked although no chain names it")

@@ -32,8 +32,8 @@ type View struct {
 	Owns buckets.Owns
 	// Owners: see buckets.Options. Where it is given, whoever owns connections of a
 	// bucket and has no place in its chain gets one: other daemons may have
-	// had deputies that this one, which is new, knows nothing of. Every row is
-	// looked at then.
+	// had deputies that this one, which is new or missed tables (Missed), knows
+	// nothing of. Every row is looked at then.
 	Owners func(bucket int) []uint16
 	// EndAfter is when everybody of this daemon's kind went by the newest
 	// table, in seconds since 1970: a report from before, of a server that
@@ -92,9 +92,9 @@ type chained struct {
 	left          [buckets.Chain]uint32
 }
 
-// grace is how many seconds a daemon that starts without rows of its own keeps
-// previous servers of which the table says nothing newer, so that their agents
-// can report what they own.
+// grace is how many seconds a daemon without rows of its own, or that missed
+// tables, keeps previous servers of which the table says nothing newer, so that
+// their agents can report what they own.
 const grace = 10
 
 // Restore is a Table of rows that were in force before, so that their
@@ -102,6 +102,13 @@ const grace = 10
 // the Table's own; all must be of one length.
 func Restore(generation uint32, current []uint16, since []uint32, previous [][buckets.Chain]uint16) *Table {
 	return &Table{Generation: generation, Current: current, Since: since, Previous: previous}
+}
+
+// Missed: e has no rows yet, or tables between its own and t were never seen, so
+// that others may have had servers, and chains that are renewed, of which e
+// knows nothing.
+func (e *Table) Missed(t *buckets.Table) bool {
+	return len(e.Current) != t.Len() || t.Generation-e.Generation > 1
 }
 
 // Clone is a copy that Update brings on as it would e: it has the same

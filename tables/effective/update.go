@@ -19,8 +19,9 @@ import (
 // says of previous servers is added, since other daemons did, too.
 func (e *Table) Update(t *buckets.Table, v View) (due uint32, changed bool) {
 	u := update{Table: e, t: t, v: v, o: buckets.Options{Now: v.Now, ChainTime: v.ChainTime, Owns: v.Owns, EndAfter: v.EndAfter}, due: math.MaxUint64}
+	u.skipped = e.Missed(t)
 	if len(e.Current) != t.Len() {
-		u.fresh, changed = true, true
+		changed = true
 		n := t.Len()
 		e.Current, e.Since, e.Previous = slices.Clone(t.Current), make([]uint32, n), make([][buckets.Chain]uint16, n)
 		for b := range e.Previous {
@@ -30,7 +31,6 @@ func (e *Table) Update(t *buckets.Table, v View) (due uint32, changed bool) {
 	}
 	changed = changed || e.Generation != t.Generation
 	u.look()
-	u.skipped = u.fresh || t.Generation-e.Generation > 1
 	e.Generation, e.table = t.Generation, t
 	u.begin()
 	if !u.all {
@@ -88,8 +88,7 @@ type update struct {
 	t       *buckets.Table
 	v       View
 	o       buckets.Options
-	fresh   bool        // e has no rows from before
-	skipped bool        // tables between the last one and this were never seen
+	skipped bool        // Missed
 	all     bool        // table, servers or health are others than before
 	open    []chained   // Table.open before
 	heard   []BucketRow // Table.heard that is still to come, by bucket
@@ -156,7 +155,7 @@ func (u *update) row(c chained) (changed bool) {
 	switch kept := min(u.v.ChainTime, grace); {
 	case moved:
 		c.moved = u.v.Now
-	case u.fresh && t.Previous[b][0] != buckets.None && u.v.Now+kept > c.moved+u.v.ChainTime:
+	case u.skipped && t.Previous[b][0] != buckets.None && u.v.Now+kept > c.moved+u.v.ChainTime:
 		c.moved = u.v.Now + kept - u.v.ChainTime
 	}
 	now.Since = max(was.Since, c.moved)
