@@ -536,6 +536,8 @@ func TestServingBusy(t *testing.T) {
 			t.Fatalf("%d flows: %v", n, err)
 		}
 	}
+	full := time.Now()
+	eventually(t, "it is counted with these", func() bool { return r.serving(2).At.After(full) })
 	if s := r.serving(2); s.Connections == 0 || len(s.owns()) != s.Buckets {
 		t.Errorf("%d connections in %d buckets", s.Connections, len(s.owns()))
 	}
