@@ -52,7 +52,7 @@ func TestHopsCarried(t *testing.T) {
 		slot := rapid.Uint16Range(0, NoServer-1)
 		h := NewHops(rapid.Uint32().Draw(t, "time"), rapid.Uint32().Draw(t, "generation"),
 			rapid.SliceOfN(slot, 0, HopsChain).Draw(t, "chain")...)
-		o := Outer{Tunnel: rapid.SampledFrom([]Tunnel{IPIP, GUE}).Draw(t, "tunnel"), Src: netip.MustParseAddr("10.0.0.1"),
+		o := Outer{Tunnel: rapid.SampledFrom(Tunnels()).Draw(t, "tunnel"), Src: netip.MustParseAddr("10.0.0.1"),
 			Dst: netip.MustParseAddr("10.0.0.2"), Checksum: rapid.Bool().Draw(t, "checksum"), Hops: &h}
 		if rapid.Bool().Draw(t, "ipv6") {
 			o.Src, o.Dst = netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2")
@@ -63,7 +63,7 @@ func TestHopsCarried(t *testing.T) {
 		if bad := ParsePacket(packet).ChecksumErrors(); len(bad) > 0 {
 			t.Fatalf("wrong checksums: %v", bad)
 		}
-		got, from, err := Decapsulate(packet, 0)
+		got, from, err := Decapsulate(packet)
 		if err != nil || !bytes.Equal(got, in) {
 			t.Fatalf("%v: %x", err, got)
 		}
@@ -71,7 +71,7 @@ func TestHopsCarried(t *testing.T) {
 			t.Fatalf("hops %+v, want %+v", from.Hops, h)
 		}
 		for n := range packet {
-			if _, _, err := Decapsulate(packet[:n], 0); err == nil {
+			if _, _, err := Decapsulate(packet[:n]); err == nil {
 				t.Fatalf("cut at %d of %d: no error", n, len(packet))
 			}
 		}
@@ -89,11 +89,11 @@ func TestNoHops(t *testing.T) {
 		Outer{Src: a4, Dst: b4, IP: IP{Options: NOPs(16)}}.Encapsulate(inner),
 		Outer{Src: a6, Dst: b6, IP: IP{Extensions: []Extension{{ProtoDestOptions, other}}}}.Encapsulate(inner),
 		Outer{Src: a6, Dst: b6, IP: IP{Extensions: []Extension{{ProtoHopByHop, other}}}}.Encapsulate(inner),
-		UDP{Src: netip.AddrPortFrom(a4, 1), Dst: netip.AddrPortFrom(b4, GUEPort),
+		UDP{Src: netip.AddrPortFrom(a4, 1), Dst: netip.AddrPortFrom(b4, GUE.Port()),
 			Payload: append(append([]byte{4, ProtoIPIP, 0, 0}, make([]byte, 16)...), inner...)}.Packet(),
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			got, o, err := Decapsulate(p, 0)
+			got, o, err := Decapsulate(p)
 			if err != nil || o.Hops != nil || !bytes.Equal(got, inner) {
 				t.Errorf("%v %+v %x", err, o.Hops, got)
 			}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // Tunnel is a way to carry a packet to a server.
@@ -14,8 +15,38 @@ const (
 	GUE  Tunnel = "gue"  // RFC-draft GUE variant 0 over UDP
 )
 
-// GUEPort is the default destination port of GUE.
-const GUEPort = 6080
+// overUDP is how a tunnel over UDP puts a packet into a datagram.
+type overUDP struct {
+	name Tunnel
+	port uint16 // 0: it is none over UDP
+	// header goes before a packet of this IP protocol number.
+	header func(proto uint8, hops *Hops) []byte
+	// parse is its inverse: the packet's protocol number, where it begins, and
+	// the hops if there are any.
+	parse func(payload []byte) (proto uint8, at int, hops *Hops, err error)
+}
+
+var tunnels = []overUDP{{name: IPIP}, gue}
+
+// Tunnels are all there are.
+func Tunnels() (all []Tunnel) {
+	for _, t := range tunnels {
+		all = append(all, t.name)
+	}
+	return all
+}
+
+// Port is the UDP port that a tunnel comes to; 0: it has none.
+func (t Tunnel) Port() uint16 { return t.row().port }
+
+func (t Tunnel) row() (none overUDP) {
+	for _, row := range tunnels {
+		if row.name == t {
+			return row
+		}
+	}
+	return none
+}
 
 // TunnelPorts is the first of the 2^14 source ports, the ephemeral ones, that a
 // balancer's hash chooses among.
@@ -27,9 +58,8 @@ type Outer struct {
 	Src, Dst netip.Addr
 	TTL      uint8 // 0: 64
 	TOS      uint8
-	// SrcPort and DstPort of GUE; DstPort 0: GUEPort.
-	SrcPort, DstPort uint16
-	// Checksum asks for GUE's outer UDP checksum; otherwise it is zero,
+	SrcPort  uint16 // over UDP
+	// Checksum asks for the outer UDP checksum; otherwise it is zero,
 	// which IPv4 allows, and RFC 6935 in IPv6.
 	Checksum bool
 	// Hops of scheme beamer; nil: none.
@@ -46,34 +76,20 @@ func (o Outer) Encapsulate(inner []byte) []byte {
 	}
 	ip := o.IP
 	ip.TTL, ip.TOS = o.TTL, o.TOS
-	if o.Tunnel != GUE {
+	udp := o.Tunnel.row()
+	if udp.port == 0 {
 		if o.Hops != nil {
 			o.Hops.carry(&ip, o.Src.Is4())
 		}
 		return ip.with(o.Src, o.Dst, proto, inner).Packet()
 	}
-	if o.DstPort == 0 {
-		o.DstPort = GUEPort
-	}
-	// Variant 0, no control bit, length of private data in words: then the
-	// inner protocol and no flags.
-	payload := []byte{0, proto, 0, 0}
-	if o.Hops != nil {
-		payload[0] = HopsBytes / 4
-		payload = o.Hops.Append(payload)
-	}
-	payload = append(payload, inner...)
-	return UDP{Src: netip.AddrPortFrom(o.Src, o.SrcPort), Dst: netip.AddrPortFrom(o.Dst, o.DstPort),
-		Payload: payload, NoChecksum: !o.Checksum, IP: ip}.Packet()
+	return UDP{Src: netip.AddrPortFrom(o.Src, o.SrcPort), Dst: netip.AddrPortFrom(o.Dst, udp.port),
+		Payload: append(udp.header(proto, o.Hops), inner...), NoChecksum: !o.Checksum, IP: ip}.Packet()
 }
 
 // Decapsulate takes the outer headers off a packet (from its IP header on).
-// guePort is the UDP port that means GUE; 0: GUEPort. The error says why the
-// packet is no tunnel of ours.
-func Decapsulate(packet []byte, guePort uint16) (inner []byte, o Outer, err error) {
-	if guePort == 0 {
-		guePort = GUEPort
-	}
+// The error says why the packet is no tunnel of ours.
+func Decapsulate(packet []byte) (inner []byte, o Outer, err error) {
 	p := ParsePacket(packet)
 	if p.Err != nil && p.Err.Layer <= LayerIP {
 		return nil, o, p.Err
@@ -88,29 +104,20 @@ func Decapsulate(packet []byte, guePort uint16) (inner []byte, o Outer, err erro
 		o.Tunnel = IPIP
 		o.Hops = ipipHops(packet, p)
 		inner = packet[p.L4:end]
-	case proto == ProtoUDP && p.Err == nil && p.DstPort == guePort:
-		o.Tunnel, o.SrcPort, o.DstPort = GUE, p.SrcPort, p.DstPort
+	case proto == ProtoUDP && p.Err == nil:
+		i := slices.IndexFunc(tunnels, func(t overUDP) bool { return t.port == p.DstPort && t.port != 0 })
+		if i < 0 {
+			return nil, o, fmt.Errorf("tunnel: UDP port %d is none's", p.DstPort)
+		}
+		o.Tunnel, o.SrcPort = tunnels[i].name, p.SrcPort
 		o.Checksum = binary.BigEndian.Uint16(packet[p.L4+6:]) != 0
-		gue := p.Payload
-		if len(gue) < 4 {
-			return nil, o, fmt.Errorf("tunnel: GUE header of %d bytes, 4 are needed", len(gue))
+		var at int
+		if proto, at, o.Hops, err = tunnels[i].parse(p.Payload); err != nil {
+			return nil, o, fmt.Errorf("tunnel: %w", err)
 		}
-		// Variant (2 bits), control (1) must be 0; header length in words.
-		if gue[0]&0xe0 != 0 {
-			return nil, o, fmt.Errorf("tunnel: GUE first byte %#02x: only variant 0 data is understood", gue[0])
-		}
-		skip := 4 + int(gue[0]&0x1f)*4
-		if len(gue) < skip {
-			return nil, o, fmt.Errorf("tunnel: GUE header of %d bytes is cut at %d", skip, len(gue))
-		}
-		if skip == 4+HopsBytes && gue[2] == 0 && gue[3] == 0 {
-			if h, err := ParseHops(gue[4:]); err == nil {
-				o.Hops = &h
-			}
-		}
-		proto, inner = gue[1], gue[skip:]
+		inner = p.Payload[at:]
 	default:
-		return nil, o, fmt.Errorf("tunnel: protocol %d is neither ipip nor gue", proto)
+		return nil, o, fmt.Errorf("tunnel: protocol %d is none", proto)
 	}
 	want := uint8(4)
 	if proto == ProtoIPv6 {

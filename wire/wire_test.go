@@ -95,18 +95,18 @@ func TestTunnels(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f, _ := drawFrame(t)
 		inner := Parse(f).Packet()
-		o := Outer{Tunnel: rapid.SampledFrom([]Tunnel{IPIP, GUE}).Draw(t, "tunnel"), Src: c4.Addr(), Dst: v4.Addr(), TTL: 64}
+		o := Outer{Tunnel: rapid.SampledFrom(Tunnels()).Draw(t, "tunnel"), Src: c4.Addr(), Dst: v4.Addr(), TTL: 64}
 		if rapid.Bool().Draw(t, "outer ipv6") {
 			o.Src, o.Dst = c6.Addr(), v6.Addr()
 		}
-		if o.Tunnel == GUE {
-			o.SrcPort, o.DstPort, o.Checksum = 50000, GUEPort, rapid.Bool().Draw(t, "checksum")
+		if o.Tunnel.Port() != 0 {
+			o.SrcPort, o.Checksum = 50000, rapid.Bool().Draw(t, "checksum")
 		}
 		packet := o.Encapsulate(inner)
 		if w := ParsePacket(packet).ChecksumErrors(); len(w) > 0 {
 			t.Fatalf("wrong checksums: %v", w)
 		}
-		got, outer, err := Decapsulate(packet, 0)
+		got, outer, err := Decapsulate(packet)
 		if err != nil || !bytes.Equal(got, inner) {
 			t.Fatalf("%v, %d bytes of %d", err, len(got), len(inner))
 		}

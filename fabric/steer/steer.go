@@ -149,7 +149,7 @@ func (s *Steering) draw(server netip.Addr) uint64 {
 // flows are up to Entries tunnels that take the path, each with another port, so
 // that the server's card still spreads them over its queues.
 func (s *Steering) flows(p *paths.Path, source, server netip.Addr) (entries []Entry, err error) {
-	r := paths.Request{Src: source, Dst: server, Proto: paths.UDP, DstPort: wire.GUEPort,
+	r := paths.Request{Src: source, Dst: server, Proto: paths.UDP, DstPort: wire.GUE.Port(),
 		SrcPorts: [2]uint16{firstPort, lastPort}, TTL: TTL, Random: s.draw(server), IPv6: server.Is6()}
 	take := func(f pathsel.Flow) bool {
 		entries = append(entries, Entry{f.SrcPort, f.Label})

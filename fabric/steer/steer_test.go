@@ -87,7 +87,7 @@ func TestFlowsTakeTheirPath(t *testing.T) {
 				}
 				seen := map[uint16]bool{}
 				for _, e := range flows {
-					got, _, known, err := net.Of(pathsel.Flow{Src: source, Dst: address, Proto: paths.UDP, SrcPort: e.Port, DstPort: wire.GUEPort, Label: e.Label}, TTL)
+					got, _, known, err := net.Of(pathsel.Flow{Src: source, Dst: address, Proto: paths.UDP, SrcPort: e.Port, DstPort: wire.GUE.Port(), Label: e.Label}, TTL)
 					if err != nil || !known {
 						t.Fatal(known, err)
 					}

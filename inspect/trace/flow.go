@@ -141,8 +141,8 @@ func why(m model.Result) string {
 		return "it must be remembered, but all seven entries of its bucket are live and confirmed (limits.flows)"
 	case stale != "":
 		return stale + "a new one takes its place"
-	case vip.SchemeOf(uint8(m.VIP.Scheme)).Tracks == vip.All:
-		return "full-ct remembers every connection"
+	case m.VIP.Scheme.Row().Tracks == vip.All:
+		return string(m.VIP.Scheme) + " remembers every connection"
 	case m.VIP.TrackAll && !m.Place.Track:
 		return "it must be remembered: every connection of this VIP must, until its tables are those of before again"
 	case m.Place.Slot != m.Place.Held:

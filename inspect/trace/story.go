@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -173,17 +174,17 @@ func (t *Tracer) story(tables *model.Tables, m model.Result, run lb.TwinRun, lef
 			Dropped: left.Dropped, FlowEntries: left.Flows, AskedAll: run.Ask != nil,
 			Tracked: left.Tracked, FlowFull: left.FlowFull, FlowReplaced: left.FlowReplaced}}
 	if m.VIP != nil {
-		s.VIP = &VIP{m.VIP.ID, t.names[m.VIP.ID].Name, m.VIP.Addr.String(), m.VIP.Port, protocolName(m.VIP.Proto), m.VIP.Scheme.String(), m.VIP.Policy}
+		s.VIP = &VIP{m.VIP.ID, t.names[m.VIP.ID].Name, m.VIP.Addr.String(), m.VIP.Port, protocolName(m.VIP.Proto), string(m.VIP.Scheme), m.VIP.Policy}
 		if name := t.names[m.VIP.ID]; m.Join && name.Port != 0 { // not the address's entry, by which it was found
 			s.VIP.Port, s.VIP.Protocol = name.Port, name.Protocol
 		}
 	}
 	if c := m.Cookie; c != nil {
-		valid := c.Live && c.Slot < m.VIP.Slots && tables.Lines[m.VIP.FirstLine+c.Slot].Forwarding != 0
+		valid := c.Live && c.Slot < m.VIP.Slots && tables.Lines[m.VIP.FirstLine+c.Slot].Forwarding != ""
 		s.Cookie = &Cookie{m.VIP.Layout.Bits, c.Field, c.Epoch, c.Live, c.Slot, c.AgeMS, valid}
 	}
 	// Only a policy's table: the consistent hash speaks for itself.
-	if run.Reason == model.ForwardNew && vip.SchemeOf(uint8(m.VIP.Scheme)).Finds == vip.ByCookie {
+	if run.Reason == model.ForwardNew && m.VIP.Scheme.Row().Finds == vip.ByCookie {
 		s.Policy = &Policy{m.VIP.Policy, len(m.VIP.NewTable)}
 	}
 	s.Hash, s.Flow = hashOf(m), flowOf(m, left, run.Share != nil, now)
@@ -210,7 +211,7 @@ func (t *Tracer) story(tables *model.Tables, m model.Result, run lb.TwinRun, lef
 
 // explain says the reason in words; what is known, by what it is known.
 func explain(reason model.Reason, m model.Result) string {
-	if m.VIP != nil && vip.SchemeOf(uint8(m.VIP.Scheme)).Hops {
+	if m.VIP != nil && m.VIP.Scheme.Row().Hops {
 		if words := explainBeamer(reason, m); words != "" {
 			return words
 		}
@@ -244,7 +245,7 @@ func disagreement(m model.Result, run lb.TwinRun, left lb.TwinLeft) string {
 
 func (t *Tracer) server(tables *model.Tables, m model.Result, line int) *Server {
 	l, v := tables.Lines[line], m.VIP
-	s := &Server{Slot: line - int(v.FirstLine), Address: l.Addr.String(), Line: line, Forwarding: l.Forwarding.String(),
+	s := &Server{Slot: line - int(v.FirstLine), Address: l.Addr.String(), Line: line, Forwarding: string(cmp.Or(l.Forwarding, "none")),
 		Interface: interfaceName(l.Ifindex, l.MACSrc), Ifindex: l.Ifindex, NextHop: macString(l.MACDst), VLAN: l.VLAN, MTU: l.MTU}
 	if part, byHash, ok := tables.Steered(&l, m.Hash); ok {
 		s.Steer = &Steer{part, byHash}
@@ -264,11 +265,11 @@ func macString(m wire.MAC) string {
 // outerOf reads the headers that the program put before the packet; nil for
 // l2, which puts none.
 func outerOf(frame []byte, l model.Line) *Outer {
-	if !vip.ForwardingOf(uint8(l.Forwarding)).Tunnel {
+	if !l.Forwarding.Row().Tunnel {
 		return nil
 	}
 	p := wire.Parse(frame)
-	inner, o, err := wire.Decapsulate(p.Packet(), 0)
+	inner, o, err := wire.Decapsulate(p.Packet())
 	if err != nil {
 		return &Outer{Hex: "unreadable: " + err.Error()}
 	}

@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/fairlead/fairlead/scheme/model"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // Text writes the story for people, one line a stage.
@@ -20,7 +20,7 @@ func (s *Story) Text(w io.Writer) error {
 	line("packet", "%s", s.Packet.text())
 	if s.VIP != nil {
 		policy := ", policy " + s.VIP.Policy
-		if s.VIP.Scheme == model.Beamer.String() { // the bucket table says it all
+		if vip.Scheme(s.VIP.Scheme).Row().Chains() { // the bucket table says it all
 			policy = ""
 		}
 		line("vip", "%s, scheme %s%s", s.VIP.text(), s.VIP.Scheme, policy)

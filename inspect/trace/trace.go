@@ -177,7 +177,7 @@ func (t *Tracer) stamp(tables *model.Tables, server string, src, dst netip.AddrP
 	if v == nil {
 		return 0, fmt.Errorf("cookie-of=%s: no TCP VIP serves %v", server, dst)
 	}
-	if vip.SchemeOf(uint8(v.Scheme)).Finds != vip.ByCookie {
+	if v.Scheme.Row().Finds != vip.ByCookie {
 		return 0, fmt.Errorf("cookie-of=%s: the scheme of VIP %v is %v, which has no cookies", server, dst, v.Scheme)
 	}
 	slot, err := t.slot(tables, v, server)
@@ -206,7 +206,7 @@ func (t *Tracer) slot(tables *model.Tables, v *model.VIP, server string) (uint32
 	}
 	if addr, err := netip.ParseAddr(server); err == nil {
 		for s := range v.Slots {
-			if l := tables.Lines[v.FirstLine+s]; l.Forwarding != 0 && l.Addr == addr {
+			if l := tables.Lines[v.FirstLine+s]; l.Forwarding != "" && l.Addr == addr {
 				return s, nil
 			}
 		}

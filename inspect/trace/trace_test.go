@@ -384,7 +384,7 @@ func TestOpenRefuses(t *testing.T) {
 // A connection that is refused an entry is told where it goes and why; so is
 // one that is tracked as all of its VIP are.
 func TestWhy(t *testing.T) {
-	vip := &model.VIP{Scheme: model.JET, TrackAll: true}
+	v := &model.VIP{Scheme: vip.JET, TrackAll: true}
 	const full = "all seven entries of its bucket are live and confirmed"
 	for _, c := range []struct {
 		event    jet.Event
@@ -399,7 +399,7 @@ func TestWhy(t *testing.T) {
 		{jet.Data, model.Place{Slot: 1, Held: 1}, jet.Made, "every connection of this VIP must", ""},
 		{jet.Data, model.Place{Slot: 0, Held: 1, Track: true}, jet.Made, "held by slot 1", ""},
 	} {
-		got := why(model.Result{VIP: vip, Place: &c.place, Flow: &model.Flow{TCP: true, Event: c.event, Enters: true, Inserted: c.inserted}})
+		got := why(model.Result{VIP: v, Place: &c.place, Flow: &model.Flow{TCP: true, Event: c.event, Enters: true, Inserted: c.inserted}})
 		if !strings.Contains(got, c.says) || c.not != "" && strings.Contains(got, c.not) {
 			t.Errorf("%v, %+v, %v: %q, want %q", c.event, c.place, c.inserted, got, c.says)
 		}

@@ -388,7 +388,7 @@ func (n *ownNet) checkPassedOn(h *ownHost, frame []byte) {
 	if p.Src != h.addr(p.Src.Is6()) {
 		n.t.Errorf("passed on by server %d from %s", h.slot, p.Src)
 	}
-	if _, _, err := wire.Decapsulate(frame[wire.EthernetLen:], 0); err != nil {
+	if _, _, err := wire.Decapsulate(frame[wire.EthernetLen:]); err != nil {
 		n.t.Errorf("passed on: %v", err)
 	}
 }

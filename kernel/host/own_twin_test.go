@@ -135,7 +135,7 @@ func (t *ownTwin) model(frame []byte) (f ownFate) {
 	defer func() { slices.Sort(f.reasons) }()
 	whole := wire.Parse(frame)
 	dst := wire.MAC(frame[:6])
-	packet, outer, err := wire.Decapsulate(frame[whole.L3:], 0)
+	packet, outer, err := wire.Decapsulate(frame[whole.L3:])
 	tunnel := err == nil
 	if !tunnel {
 		packet = frame[whole.L3:]

@@ -50,7 +50,7 @@ func TestAsk(t *testing.T) {
 				w.receive(100*time.Millisecond, func(f []byte) bool {
 					inner := f[wire.EthernetLen:]
 					if forwarding != "l2" {
-						in, o, err := wire.Decapsulate(inner, 0)
+						in, o, err := wire.Decapsulate(inner)
 						if err != nil || string(o.Tunnel) != forwarding {
 							return false
 						}
@@ -134,7 +134,7 @@ func (w *wired) connect(mark uint32, forwarding, server string) (frame []byte) {
 	return w.receive(300*time.Millisecond, func(f []byte) bool {
 		inner := wire.Parse(f).Packet()
 		if forwarding == "ipip" || forwarding == "gue" {
-			in, o, err := wire.Decapsulate(inner, 0)
+			in, o, err := wire.Decapsulate(inner)
 			if err != nil || string(o.Tunnel) != forwarding || o.Dst.String() != server {
 				return false
 			}

@@ -101,7 +101,7 @@ func muxOutput(action uint32, out []byte) (m muxed, err error) {
 	if action != xdpTX && action != xdpRedirect {
 		return m, fmt.Errorf("the program's verdict is %d: the packet was not forwarded", action)
 	}
-	_, o, err := wire.Decapsulate(out[wire.EthernetLen:], 0)
+	_, o, err := wire.Decapsulate(out[wire.EthernetLen:])
 	if err != nil || o.Hops == nil {
 		return m, fmt.Errorf("no hops in % x: %v", out, err)
 	}

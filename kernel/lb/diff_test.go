@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/scheme/model"
 	"github.com/fairlead/fairlead/soak"
+	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -62,10 +63,10 @@ func TestProgramAgreesWithModel(t *testing.T) {
 			if f := r.Flow; f != nil && f.Enters && f.Event == jet.Open && f.Inserted == jet.Full && r.Slot != r.Place.Slot {
 				refused++
 			}
-			if r.Tracked && r.VIP.TrackAll && r.VIP.Scheme != model.FullCT && !r.Place.Track {
+			if r.Tracked && r.VIP.TrackAll && r.VIP.Scheme != vip.FullCT && !r.Place.Track {
 				all++
 			}
-			if r.VIP != nil && r.VIP.Scheme == model.Beamer {
+			if r.VIP != nil && r.VIP.Scheme == vip.Beamer {
 				hits[beamerCase(r)]++
 			}
 			if what := steerCase(p.h.tables, r); what != "" {
@@ -125,7 +126,7 @@ func steerCase(t *model.Tables, r model.Result) string {
 	}
 	l := t.Lines[r.Line]
 	switch {
-	case l.Steer == nil || l.Forwarding != model.GUE:
+	case l.Steer == nil || !l.Forwarding.Row().Ports:
 		return ""
 	case !t.Steering:
 		return "not steered by this program"
@@ -152,7 +153,7 @@ func beamerCase(r model.Result) string {
 	case r.Join:
 		return "beamer join"
 	}
-	_, o, err := wire.Decapsulate(wire.Parse(r.Output).Packet(), 0)
+	_, o, err := wire.Decapsulate(wire.Parse(r.Output).Packet())
 	switch {
 	case err != nil || o.Hops == nil:
 		return "beamer l2"
@@ -209,7 +210,7 @@ func TestEveryCookie(t *testing.T) {
 		widths := map[int]bool{}
 		for range 200 {
 			v := p.h.service()
-			if v.Scheme != model.Cheetah || v.Proto != wire.ProtoTCP || v.Layout.Bits > 13 || widths[v.Layout.Bits] {
+			if v.Scheme != vip.Cheetah || v.Proto != wire.ProtoTCP || v.Layout.Bits > 13 || widths[v.Layout.Bits] {
 				continue
 			}
 			widths[v.Layout.Bits] = true

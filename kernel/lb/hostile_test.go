@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/scheme/model"
+	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -34,6 +35,16 @@ const hostileLines = 600
 
 // hostileAskKey is one in all tables: a constant of the programs, which are kept.
 var hostileAskKey = hash.Key{0x13579bdf02468ace, 0xfdb97531eca86420}
+
+// balanced are the schemes of balancers.
+func balanced() (all []vip.Scheme) {
+	for _, r := range vip.Schemes() {
+		if !r.Switched {
+			all = append(all, r.Name)
+		}
+	}
+	return all
+}
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
@@ -60,7 +71,7 @@ func newHostile(r *rand.Rand) *hostile {
 		v := &model.VIP{ID: id, Addr: h.address(six, 1), Port: pick[uint16](r, 80, 443, 0), Proto: pick[uint8](r, wire.ProtoTCP, wire.ProtoTCP, wire.ProtoUDP),
 			FirstLine: line, Slots: uint32(1 + r.IntN(24)), Keys: [2]hash.Key{{r.Uint64(), r.Uint64()}, {r.Uint64(), r.Uint64()}},
 			Epochs: uint8(1 + r.IntN(3)), HashKey: hashKey, Layout: cheetah.Layout{Bits: 10 + r.IntN(6)},
-			Scheme: pick(r, model.Cheetah, model.JET, model.JET, model.FullCT, model.Stateless, model.Beamer),
+			Scheme: pick(r, balanced()...),
 			Policy: pick(r, policy.RR, policy.WRR, policy.P2C, policy.LeastConn, policy.Hash), Affinity: r.IntN(4) == 0, Share: r.IntN(2) == 0, TrackAll: r.IntN(6) == 0}
 		key := model.Key{Addr: v.Addr, Port: v.Port, Proto: v.Proto}
 		if h.tables.Services[key] != nil {
@@ -75,7 +86,7 @@ func newHostile(r *rand.Rand) *hostile {
 			address = &model.Address{ID: v.ID, Addr: v.Addr, Proto: map[bool]uint8{false: wire.ProtoICMP, true: wire.ProtoICMPv6}[six], ICMPEcho: r.IntN(2) == 0}
 			h.tables.Addresses[v.Addr] = address
 		}
-		if v.Scheme == model.Beamer && v.Proto == wire.ProtoTCP && !address.Joins && r.IntN(2) == 0 {
+		if v.Scheme == vip.Beamer && v.Proto == wire.ProtoTCP && !address.Joins && r.IntN(2) == 0 {
 			address.Joins, address.JoinHash, address.ID = true, r.Uint64(), v.ID
 			address.HashKey, address.Scheme, address.FirstLine, address.Slots, address.Generation = v.HashKey, v.Scheme, v.FirstLine, v.Slots, v.Generation
 		}
@@ -105,7 +116,7 @@ func (h *hostile) line(s uint32) model.Line {
 			}
 		}
 	}
-	return model.Line{Steer: row, Forwarding: pick(h.Rand, model.IPIP, model.IPIP, model.GUE, model.L2), Unresolved: h.IntN(12) == 0,
+	return model.Line{Steer: row, Forwarding: vip.Forwarding(pick(h.Rand, vip.ForwardingNames()...)), Unresolved: h.IntN(12) == 0,
 		MACDst: wire.MAC{2, 1, byte(s), byte(h.Uint32()), 3, 4}, MACSrc: pick(h.Rand, wire.MAC{2, 0, 0, 0, 0, 2}, wire.MAC{2, 2, byte(h.Uint32()), 1, 1, 1}),
 		VLAN: pick[uint16](h.Rand, 0, 0, 7, 4094), Addr: h.address(h.IntN(2) == 0, 2),
 		Ifindex: pick[uint32](h.Rand, 1, 1, 9), MTU: pick(h.Rand, 1280, 1400, 1452, 1480, 9000)}
@@ -115,7 +126,7 @@ func (h *hostile) line(s uint32) model.Line {
 // as the daemon does; sometimes the lines' flags contradict the tables, or the
 // tables are nonsense.
 func (h *hostile) pool(v *model.VIP) {
-	if v.Scheme == model.Beamer {
+	if v.Scheme == vip.Beamer {
 		h.buckets(v)
 		return
 	}
@@ -128,7 +139,7 @@ func (h *hostile) pool(v *model.VIP) {
 	buckets := make([]chash.BucketState, v.Slots)
 	for s := range v.Slots {
 		l := &h.tables.Lines[v.FirstLine+s]
-		if l.Forwarding == model.None {
+		if l.Forwarding == "" {
 			continue
 		}
 		weight := 1
@@ -212,7 +223,7 @@ func (h *hostile) change() {
 			}
 			for s := range v.Slots { // servers go and come
 				if l := &h.tables.Lines[v.FirstLine+s]; h.IntN(4) > 0 {
-				} else if l.Forwarding == model.None {
+				} else if l.Forwarding == "" {
 					*l = h.line(s)
 				} else {
 					*l = model.Line{}
@@ -429,7 +440,7 @@ func (h *hostile) icmpError(v *model.VIP, client, vip netip.AddrPort, ip wire.IP
 	switch {
 	case h.IntN(6) == 0:
 		inner = h.ip(v.Addr.Is6())
-	case v.Scheme == model.Beamer && h.IntN(4) == 0: // of a later fragment
+	case v.Scheme.Row().Hops && h.IntN(4) == 0: // of a later fragment
 		inner.FragmentOffset = 185
 	}
 	if h.IntN(4) == 0 {

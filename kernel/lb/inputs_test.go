@@ -228,7 +228,7 @@ func TestInputsFollowTheInterface(t *testing.T) {
 			Dst: netip.AddrPortFrom(netip.MustParseAddr(wiredVIP), 80), Flags: wire.SYN}.Frame()
 		w.transmit(frame)
 		return w.receive(100*time.Millisecond, func(f []byte) bool {
-			in, _, err := wire.Decapsulate(wire.Parse(f).Packet(), 0)
+			in, _, err := wire.Decapsulate(wire.Parse(f).Packet())
 			return err == nil && wire.ParsePacket(in).SrcPort == port
 		}) != nil
 	}

@@ -145,7 +145,7 @@ func (r *tracking) send(frame []byte) netip.Addr {
 	if action != xdpTX && action != xdpRedirect {
 		return netip.Addr{}
 	}
-	_, outer, err := wire.Decapsulate(o.DataOut[wire.EthernetLen:], 0)
+	_, outer, err := wire.Decapsulate(o.DataOut[wire.EthernetLen:])
 	if err != nil {
 		r.t.Fatal(err)
 	}

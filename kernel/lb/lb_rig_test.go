@@ -420,7 +420,7 @@ func inner(t *testing.T, out []byte, tag uint16) ([]byte, wire.Outer) {
 	if p.VLAN != tag {
 		t.Fatalf("tag %d, want %d", p.VLAN, tag)
 	}
-	in, o, err := wire.Decapsulate(p.Packet(), 0)
+	in, o, err := wire.Decapsulate(p.Packet())
 	if err != nil {
 		t.Fatalf("no tunnel: %v\n% x", err, out)
 	}

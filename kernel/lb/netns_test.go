@@ -285,7 +285,7 @@ func (w *wired) forwarded(port uint16) (netip.Addr, []byte) {
 		w.transmit(w.syn(port))
 		var to netip.Addr
 		f := w.receive(200*time.Millisecond, func(f []byte) bool {
-			inner, o, err := wire.Decapsulate(f[wire.EthernetLen:], 0)
+			inner, o, err := wire.Decapsulate(f[wire.EthernetLen:])
 			if err != nil {
 				return false
 			}

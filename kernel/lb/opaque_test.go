@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/scheme/model"
+	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -34,11 +35,11 @@ func newOpaque(t *testing.T, seed uint64) *opaque {
 		Source4: netip.MustParsePrefix("192.168.64.0/20"), Source6: netip.MustParsePrefix("fd00:7::/64")}
 	for id := uint32(1); id <= 2; id++ {
 		v := &model.VIP{ID: id, Addr: netip.AddrFrom4([4]byte{10, 1, 0, byte(id)}), Port: 80, Proto: wire.ProtoTCP,
-			FirstLine: 1 + (id-1)*uint32(l.Slots()), Slots: uint32(l.Slots()), Scheme: model.Cheetah, Policy: "rr", Epochs: 3, Layout: l,
+			FirstLine: 1 + (id-1)*uint32(l.Slots()), Slots: uint32(l.Slots()), Scheme: vip.Cheetah, Policy: "rr", Epochs: 3, Layout: l,
 			Keys: [2]hash.Key{{r.Uint64(), r.Uint64()}, {r.Uint64(), r.Uint64()}}}
 		tables.Services[model.Key{Addr: v.Addr, Port: v.Port, Proto: v.Proto}] = v
 		for s := range v.Slots {
-			tables.Lines[v.FirstLine+s] = model.Line{Forwarding: model.IPIP, MACDst: wire.MAC{2}, MACSrc: wire.MAC{4},
+			tables.Lines[v.FirstLine+s] = model.Line{Forwarding: vip.IPIP, MACDst: wire.MAC{2}, MACSrc: wire.MAC{4},
 				Addr: netip.AddrFrom4([4]byte{10, byte(2 + id), byte(s >> 8), byte(s)}), Ifindex: 1, MTU: 1480}
 		}
 		o.vip, o.other = v, o.vip

@@ -154,7 +154,7 @@ func (w *wired) stream() (stop func() (sent int, to map[netip.Addr]int)) {
 		sent := 0
 		seen := func() bool {
 			return w.receive(20*time.Millisecond, func(f []byte) bool {
-				_, o, err := wire.Decapsulate(f[wire.EthernetLen:], 0)
+				_, o, err := wire.Decapsulate(f[wire.EthernetLen:])
 				if err != nil {
 					return false
 				}

@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/scheme/model"
 	"github.com/fairlead/fairlead/tables"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // Both implementations side by side: filling the program's maps from the
@@ -149,7 +150,7 @@ func (p *pair) write() error {
 	byID := map[uint32]bpf.VIP{}
 	for k, v := range wanted.Services {
 		e, err := vipEntry(v, put)
-		if err == nil && v.Scheme == model.Beamer {
+		if err == nil && v.Scheme == vip.Beamer {
 			e.HashForm, e.HashTable, e.HashSize = uint8(bpf.HashBuckets), next, uint32(v.Buckets.Len())
 			table := bucketWordsOf(v.Buckets)
 			next += uint32(len(table))
@@ -173,7 +174,7 @@ func (p *pair) write() error {
 		}
 		if a.Joins {
 			e.Flags |= uint8(bpf.VIPJoin)
-			e.HashKey, e.Scheme, e.FirstLine, e.Slots, e.Generation, e.JoinHash = a.HashKey, uint8(a.Scheme), a.FirstLine, a.Slots, a.Generation, a.JoinHash
+			e.HashKey, e.Scheme, e.FirstLine, e.Slots, e.Generation, e.JoinHash = a.HashKey, a.Scheme.Row().Number, a.FirstLine, a.Slots, a.Generation, a.JoinHash
 		}
 		add(addr, 0, a.Proto, e)
 	}
@@ -232,7 +233,7 @@ func steerRow(from *model.Steer) (row bpf.Steer) {
 
 func vipEntry(v *model.VIP, put func([]uint32) (uint32, uint32, error)) (e bpf.VIP, err error) {
 	policies := []string{policy.RR, policy.WRR, policy.P2C, policy.LeastConn, policy.Hash}
-	e = bpf.VIP{Id: v.ID, FirstLine: v.FirstLine, Slots: v.Slots, HashKey: v.HashKey, Scheme: uint8(v.Scheme),
+	e = bpf.VIP{Id: v.ID, FirstLine: v.FirstLine, Slots: v.Slots, HashKey: v.HashKey, Scheme: v.Scheme.Row().Number,
 		Epochs: v.Epochs, Shift: uint8(v.Layout.Shift()), Generation: v.Generation}
 	for i, k := range v.Keys {
 		e.Key[i] = k
@@ -277,7 +278,7 @@ func vipEntry(v *model.VIP, put func([]uint32) (uint32, uint32, error)) (e bpf.V
 }
 
 func lineEntry(l model.Line) bpf.Line {
-	if l.Forwarding == model.None {
+	if l.Forwarding == "" {
 		return bpf.Line{}
 	}
 	flags := uint64(0)
@@ -286,7 +287,7 @@ func lineEntry(l model.Line) bpf.Line {
 			flags |= flag
 		}
 	}
-	return bpf.Line{MacDst: macWord(l.MACDst) | uint64(l.Forwarding)<<48 | flags<<56, MacSrc: macWord(l.MACSrc) | uint64(l.VLAN)<<48,
+	return bpf.Line{MacDst: macWord(l.MACDst) | uint64(l.Forwarding.Row().Number)<<48 | flags<<56, MacSrc: macWord(l.MACSrc) | uint64(l.VLAN)<<48,
 		Addr: tables.Key{Addr: l.Addr}.Words(), Ifindex: l.Ifindex, Mtu: uint16(l.MTU)}
 }
 

@@ -26,7 +26,7 @@ func (w *wired) steered(by string, servers ...int) (Options, *controller.Assignm
 func (w *wired) outer(port uint16) wire.Outer {
 	w.t.Helper()
 	_, f := w.forwarded(port)
-	_, o, err := wire.Decapsulate(f[wire.EthernetLen:], 0)
+	_, o, err := wire.Decapsulate(f[wire.EthernetLen:])
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func TestSteeredHealthCheck(t *testing.T) {
 			if f == nil {
 				t.Fatal("the check's SYN did not come through the tunnel")
 			}
-			_, outer, err := wire.Decapsulate(f[wire.EthernetLen:], 0)
+			_, outer, err := wire.Decapsulate(f[wire.EthernetLen:])
 			if err != nil || outer.SrcPort != 2001 {
 				t.Errorf("outer %+v, %v: want source port 2001", outer, err)
 			}

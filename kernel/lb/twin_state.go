@@ -275,7 +275,7 @@ func (r *modelReader) vip(e bpf.VIP) *model.VIP {
 	has := func(f bpf.VIPFlags) bool { return bpf.VIPFlags(e.Flags)&f != 0 }
 	v := &model.VIP{ID: e.Id, Addr: tables.AddrOf(e.Addr), Port: bits.ReverseBytes16(e.Port), Proto: e.Proto &^ tables.ProtoFrag,
 		FirstLine: e.FirstLine, Slots: e.Slots, Epochs: e.Epochs, HashKey: hash.Key(e.HashKey),
-		Layout: cheetah.Layout{Bits: 32 - int(e.Shift)}, Scheme: model.Scheme(e.Scheme),
+		Layout: cheetah.Layout{Bits: 32 - int(e.Shift)}, Scheme: vip.SchemeOf(e.Scheme).Name,
 		ICMPEcho:           has(bpf.VIPICMPEcho),
 		FragmentsByAddress: has(bpf.VIPFragAddresses),
 		Affinity:           has(bpf.VIPAffinity),
@@ -334,7 +334,7 @@ func (r *modelReader) lines(m *model.Tables) {
 		if l.MacDst == 0 {
 			continue
 		}
-		m.Lines[i] = model.Line{Forwarding: model.Forwarding(l.MacDst >> 48), Unresolved: l.MacDst>>56&tables.LineUnresolved != 0,
+		m.Lines[i] = model.Line{Forwarding: vip.ForwardingOf(uint8(l.MacDst >> 48)).Name, Unresolved: l.MacDst>>56&tables.LineUnresolved != 0,
 			Closed: l.MacDst>>56&tables.LineClosed != 0, Down: l.MacDst>>56&tables.LineDown != 0,
 			MACDst: macOf(l.MacDst), MACSrc: macOf(l.MacSrc), VLAN: uint16(l.MacSrc >> 48), Addr: tables.AddrOf(l.Addr), Ifindex: l.Ifindex, MTU: int(l.Mtu)}
 		if l.MacDst>>56&tables.LineSteered != 0 {

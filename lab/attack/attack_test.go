@@ -58,7 +58,7 @@ func TestSeed(t *testing.T) {
 
 // inner undoes tunnels.
 func inner(packet []byte) (p *wire.Parsed, source netip.Addr) {
-	in, o, err := wire.Decapsulate(packet, 0)
+	in, o, err := wire.Decapsulate(packet)
 	if err != nil {
 		return wire.ParsePacket(packet), source
 	}

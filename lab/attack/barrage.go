@@ -60,7 +60,7 @@ func (a *Attacker) ends() (from, to netip.AddrPort) {
 			to = netip.AddrPortFrom(to.Addr(), uint16(a.random.Uint32()))
 		}
 	} else {
-		to = netip.AddrPortFrom(pick(a, a.Machines...), pick[uint16](a, 80, wire.GUEPort, uint16(a.random.Uint32())))
+		to = netip.AddrPortFrom(pick(a, a.Machines...), pick[uint16](a, 80, wire.GUE.Port(), uint16(a.random.Uint32())))
 	}
 	six := to.Addr().Is6()
 	by := pick(a, a.source(six), a.source(six), a.of(a.Attackers, six), a.of(a.Balancers, six), a.of(a.Machines, six))
@@ -152,7 +152,7 @@ func (a *Attacker) gue(from netip.AddrPort, depth int) []byte {
 	if by.Is6() != six {
 		by = pick(a, a.source(six), a.of(a.Balancers, six))
 	}
-	return wire.UDP{Src: netip.AddrPortFrom(by, a.port()), Dst: netip.AddrPortFrom(server, wire.GUEPort), Payload: payload, NoChecksum: true}.Packet()
+	return wire.UDP{Src: netip.AddrPortFrom(by, a.port()), Dst: netip.AddrPortFrom(server, wire.GUE.Port()), Payload: payload, NoChecksum: true}.Packet()
 }
 
 // nested is a packet in a tunnel with hops that name anybody, perhaps in

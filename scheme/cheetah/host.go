@@ -83,36 +83,14 @@ func (h *Host) In(frame []byte) (out []byte, ok bool) {
 // unwrap takes a packet out of the tunnel that it came in, if any, whose
 // destination is outer. ok is false where kind is no packet's.
 func unwrap(packet []byte, kind int) (body []byte, outer netip.Addr, ok bool) {
-	header, next := 40, byte(0)
-	switch kind {
-	case wire.EtherTypeIPv4:
-		if len(packet) < 20 || packet[0]>>4 != 4 {
-			return nil, outer, false
-		}
-		header, next = int(packet[0]&15)*4, packet[9]
-		if header < 20 || be16(packet, 6)&0x3fff != 0 {
-			return packet, outer, true
-		}
-		outer = netip.AddrFrom4([4]byte(packet[16:]))
-	case wire.EtherTypeIPv6:
-		if len(packet) < 40 || packet[0]>>4 != 6 {
-			return nil, outer, false
-		}
-		next, outer = packet[6], netip.AddrFrom16([16]byte(packet[24:]))
-	default:
+	if kind != wire.EtherTypeIPv4 && kind != wire.EtherTypeIPv6 {
 		return nil, outer, false
 	}
-	body = packet[min(header, len(packet)):]
-	if next == wire.ProtoUDP {
-		if len(body) < 12 || be16(body, 2) != wire.GUEPort || body[8] != 0 || body[10] != 0 || body[11] != 0 {
-			return packet, outer, true
-		}
-		next, body = body[9], body[12:]
-	}
-	if next != wire.ProtoIPIP && next != wire.ProtoIPv6 {
+	body, o, err := wire.Decapsulate(packet)
+	if err != nil {
 		return packet, outer, true
 	}
-	return body, outer, len(body) > 0 && body[0]>>4 == map[byte]byte{wire.ProtoIPIP: 4, wire.ProtoIPv6: 6}[next]
+	return body, o.Dst, true
 }
 
 // parseInner fails for what no stack could deliver.

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 
 	"github.com/fairlead/fairlead/policy"
+	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -34,7 +35,7 @@ func (t *Tables) decide(s *State, r *Result, k *packet, nowMS uint32) {
 			return
 		}
 	}
-	if r.VIP = t.find(k); k.quotedFragment && (r.VIP == nil || r.VIP.Scheme != Beamer) {
+	if r.VIP = t.find(k); k.quotedFragment && (r.VIP == nil || r.VIP.Scheme != vip.Beamer) {
 		r.VIP, r.Reason = nil, DropFragment
 		return
 	}
@@ -92,11 +93,11 @@ func (t *Tables) scheme(s *State, r *Result, k *packet, nowMS uint32) {
 	opening := syn || k.kind == segment && k.initial()
 	r.Opens, r.Closes = opening, tcp && k.flags&(wire.FIN|wire.RST) != 0
 	switch {
-	case v.Scheme == Cheetah:
+	case v.Scheme == vip.Cheetah:
 		t.cheetah(s, r, k, nowMS, opening, syn)
-	case v.Scheme == Stateless:
+	case v.Scheme == vip.Stateless:
 		t.stateless(r, k)
-	case v.Scheme == Beamer:
+	case v.Scheme == vip.Beamer:
 		t.beamer(r, k)
 	default:
 		why := Known
@@ -154,7 +155,7 @@ func (t *Tables) cheetah(s *State, r *Result, k *packet, nowMS uint32, opening, 
 // to takes the slot's line into the result; false: it names no server.
 func (t *Tables) to(r *Result, slot int) bool {
 	line := int(r.VIP.FirstLine) + slot
-	if slot < 0 || slot >= int(r.VIP.Slots) || line >= len(t.Lines) || t.Lines[line].Forwarding == None {
+	if slot < 0 || slot >= int(r.VIP.Slots) || line >= len(t.Lines) || t.Lines[line].Forwarding == "" {
 		return false
 	}
 	r.Slot, r.Line = slot, line

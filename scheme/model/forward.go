@@ -14,11 +14,11 @@ const outerTTL = 64
 func (t *Tables) forward(k *packet, line *Line, r *Result) []byte {
 	inner := k.Packet()
 	packet := inner
-	if line.Forwarding != L2 {
+	if row := line.Forwarding.Row(); row.Tunnel {
 		o := t.outer(k.Parsed, line, r.Hash)
 		o.Hops = r.Hops
-		if packet = o.Encapsulate(inner); o.Tunnel == wire.GUE && t.GUEChecksum6 && !line.Addr.Is4() {
-			t.gueChecksum(k, o, packet)
+		if packet = o.Encapsulate(inner); row.Ports && t.GUEChecksum6 && !line.Addr.Is4() {
+			t.udpChecksum(k, o, packet)
 		}
 	}
 	b := ethernet(line.MACDst, line.MACSrc, line.VLAN != 0, line.VLAN, packet)
@@ -39,12 +39,12 @@ func ethernet(dst, src wire.MAC, tagged bool, tag uint16, packet []byte) []byte 
 	return append(binary.BigEndian.AppendUint16(b, kind), packet...)
 }
 
-// gueChecksum sets the outer UDP checksum, as if the inner checksums were
+// udpChecksum sets the outer UDP checksum, as if the inner checksums were
 // right: then the inner packet's sum is known without reading it, and if they
 // are not, the packet is lost either way. Zero (none) where that sum is not
 // known: no segment, extension headers, a datagram without checksum, or one
 // that is shorter than its packet.
-func (t *Tables) gueChecksum(k *packet, o wire.Outer, packet []byte) {
+func (t *Tables) udpChecksum(k *packet, o wire.Outer, packet []byte) {
 	inner := append([]byte(nil), k.Packet()...)
 	l4 := inner[k.HeaderLen:]
 	if k.kind != segment || k.Version == 6 && k.HeaderLen != 40 {
@@ -70,7 +70,7 @@ func (t *Tables) gueChecksum(k *packet, o wire.Outer, packet []byte) {
 // (RFC 6040, normal mode).
 func (t *Tables) outer(k *wire.Parsed, line *Line, hash uint64) wire.Outer {
 	spread := t.spread(line, hash)
-	o := wire.Outer{Tunnel: wire.IPIP, Dst: line.Addr, TTL: outerTTL, TOS: k.TOS}
+	o := wire.Outer{Tunnel: wire.Tunnel(line.Forwarding), Dst: line.Addr, TTL: outerTTL, TOS: k.TOS}
 	if line.Addr.Is4() {
 		o.Src = hostBits(t.Source4, uint64(uint32(hash>>32)), 0)
 		o.IP.DontFragment = true
@@ -78,8 +78,8 @@ func (t *Tables) outer(k *wire.Parsed, line *Line, hash uint64) wire.Outer {
 		o.Src = hostBits(t.Source6, hash, hash>>32|hash<<32)
 		o.IP.FlowLabel = spread.Label
 	}
-	if line.Forwarding == GUE {
-		o.Tunnel, o.SrcPort, o.DstPort = wire.GUE, spread.Port, wire.GUEPort
+	if line.Forwarding.Row().Ports {
+		o.SrcPort = spread.Port
 	}
 	return o
 }

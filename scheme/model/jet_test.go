@@ -12,10 +12,11 @@ import (
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/jet"
+	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
-// What JET promises: while no more is added than stood in the horizon, no
+// What vip.JET promises: while no more is added than stood in the horizon, no
 // connection leaves its server as long as that is there, though only few are
 // remembered (§3, Theorem 3.1).
 
@@ -51,11 +52,11 @@ var change = map[standing][]standing{
 }
 
 // Random histories of pools, under both forms of the hash, for what cheetah
-// leaves to JET too: a connection whose server is there stays with it.
+// leaves to vip.JET too: a connection whose server is there stays with it.
 func TestNothingMovesUnderJET(t *testing.T) {
 	tracked, seen := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		scheme := rapid.SampledFrom([]Scheme{JET, JET, Cheetah}).Draw(t, "scheme")
+		scheme := rapid.SampledFrom([]vip.Scheme{vip.JET, vip.JET, vip.Cheetah}).Draw(t, "scheme")
 		hash := rapid.SampledFrom([]chash.Kind{chash.KindTableHRW, chash.KindAnchor}).Draw(t, "hash")
 		seed := rapid.Uint64().Draw(t, "seed")
 		r := rand.New(rand.NewPCG(seed, 0))
@@ -143,7 +144,7 @@ func TestTrackedShare(t *testing.T) {
 		for i := 45; i < 50; i++ {
 			servers[i] = standby
 		}
-		tables, s, r := poolOf(JET, policy.Hash, hash, servers), NewState(50, 1<<14), rand.New(rand.NewPCG(seed, 0))
+		tables, s, r := poolOf(vip.JET, policy.Hash, hash, servers), NewState(50, 1<<14), rand.New(rand.NewPCG(seed, 0))
 		for range n {
 			f := flow{client: client(r), proto: wire.ProtoTCP}
 			tables.Process(s, f.open(), 1000)
@@ -188,13 +189,13 @@ func TestWhatMakesAnEntry(t *testing.T) {
 		"datagram": {wire.UDP{Src: c, Dst: testVIP4, Payload: []byte("x")}.Frame(), true},
 		"Initial":  {wire.UDP{Src: c, Dst: testVIP4, Payload: wire.QUICInitial(wire.QUIC2, 1, 1200)}.Frame(), true},
 	} {
-		for _, scheme := range []Scheme{Stateless, JET, FullCT} {
+		for _, scheme := range []vip.Scheme{vip.Stateless, vip.JET, vip.FullCT} {
 			tables, s := poolOf(scheme, policy.Hash, chash.KindTableHRW, servers), NewState(4, 16)
 			got := tables.Process(s, x.frame, 1000)
 			if got.Verdict != Send {
 				t.Fatalf("%s, %v: %v", name, scheme, got.Reason)
 			}
-			want := x.makes && (scheme == FullCT || scheme == JET && got.Place.Track)
+			want := x.makes && (scheme == vip.FullCT || scheme == vip.JET && got.Place.Track)
 			if got.Tracked != want {
 				t.Errorf("%s, %v: entry made %v, want %v", name, scheme, got.Tracked, want)
 			}
@@ -206,14 +207,14 @@ func TestWhatMakesAnEntry(t *testing.T) {
 // behind one the next SYN of the same ports goes to another server, if that one
 // drains.
 func TestForgedEndsEndNothing(t *testing.T) {
-	before := poolOf(FullCT, policy.Hash, chash.KindTableHRW, make([]standing, 8))
+	before := poolOf(vip.FullCT, policy.Hash, chash.KindTableHRW, make([]standing, 8))
 	servers := make([]standing, 8)
 	s, now := NewState(8, 64), uint32(1_000_000)
 	f := &flow{client: netip.MustParseAddrPort("203.0.113.7:4711"), proto: wire.ProtoTCP}
 	f.slot = before.Process(s, f.open(), now).Slot
 	before.Process(s, f.data(0), now)
 	servers[f.slot] = draining
-	after := poolOf(FullCT, policy.Hash, chash.KindTableHRW, servers)
+	after := poolOf(vip.FullCT, policy.Hash, chash.KindTableHRW, servers)
 	forged := after.Process(s, wire.TCP{Src: f.client, Dst: testVIP4, Flags: wire.RST}.Frame(), now)
 	if forged.Slot != f.slot || forged.Flow.Now.State() != jet.Fading {
 		t.Fatalf("the RST: slot %d, %+v", forged.Slot, forged.Flow)
@@ -244,7 +245,7 @@ func TestForgedEndsEndNothing(t *testing.T) {
 func TestOpeningsLapse(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 0))
 	lapsed, stayed := 0, 0
-	tables := poolOf(JET, policy.Hash, chash.KindTableHRW, []standing{active, active, draining, standby})
+	tables := poolOf(vip.JET, policy.Hash, chash.KindTableHRW, []standing{active, active, draining, standby})
 	for range 200 {
 		s, f := NewState(4, 8), &flow{client: client(r), proto: wire.ProtoTCP}
 		syn := tables.Process(s, f.open(), 1000)
@@ -271,7 +272,7 @@ func TestOpeningsLapse(t *testing.T) {
 func TestStaleEntriesAreOverwritten(t *testing.T) {
 	const seed = 5
 	r := rand.New(rand.NewPCG(seed, 0))
-	tables := poolOf(JET, policy.Hash, chash.KindTableHRW, []standing{0, 0, 0, 0, 0, 0, absent}) // no horizon: nothing is tracked
+	tables := poolOf(vip.JET, policy.Hash, chash.KindTableHRW, []standing{0, 0, 0, 0, 0, 0, absent}) // no horizon: nothing is tracked
 	v := tables.Services[Key{testVIP4.Addr(), 80, wire.ProtoTCP}]
 	for i := range 200 {
 		s := NewState(7, 8)
@@ -294,7 +295,7 @@ func TestStaleEntriesAreOverwritten(t *testing.T) {
 func TestUsedPortsStay(t *testing.T) {
 	servers := []standing{active, active, active, standby}
 	r, s := rand.New(rand.NewPCG(6, 0)), NewState(4, 1024)
-	before, after := poolOf(JET, policy.Hash, chash.KindTableHRW, servers), poolOf(JET, policy.Hash, chash.KindTableHRW, make([]standing, 4))
+	before, after := poolOf(vip.JET, policy.Hash, chash.KindTableHRW, servers), poolOf(vip.JET, policy.Hash, chash.KindTableHRW, make([]standing, 4))
 	known := 0
 	for range 200 {
 		f := &flow{client: client(r), proto: wire.ProtoTCP}
@@ -333,8 +334,8 @@ func s0(tables *Tables, v *VIP) uint64 {
 func TestAllDraining(t *testing.T) {
 	for _, hash := range []chash.Kind{chash.KindTableHRW, chash.KindAnchor} {
 		r := rand.New(rand.NewPCG(9, 0))
-		before, s := poolOf(JET, policy.Hash, hash, make([]standing, 5)), NewState(5, 64)
-		after := poolOf(JET, policy.Hash, hash, []standing{draining, draining, draining, draining, draining})
+		before, s := poolOf(vip.JET, policy.Hash, hash, make([]standing, 5)), NewState(5, 64)
+		after := poolOf(vip.JET, policy.Hash, hash, []standing{draining, draining, draining, draining, draining})
 		for range 100 {
 			f := &flow{client: client(r), proto: wire.ProtoTCP}
 			f.slot = before.Process(s, f.open(), 1000).Slot
@@ -353,7 +354,7 @@ func TestAllDraining(t *testing.T) {
 // opened on the server on which its next packet will look for it.
 func TestRefusedOpeningsAreHeld(t *testing.T) {
 	for _, hash := range []chash.Kind{chash.KindTableHRW, chash.KindAnchor} {
-		for _, scheme := range []Scheme{JET, Cheetah} {
+		for _, scheme := range []vip.Scheme{vip.JET, vip.Cheetah} {
 			servers := []standing{active, active, draining, draining, standby}
 			tables, r, elsewhere := poolOf(scheme, policy.Hash, hash, servers), rand.New(rand.NewPCG(4, 0)), 0
 			for i := range 400 {
@@ -397,7 +398,7 @@ func TestRefusedOpeningsAreHeld(t *testing.T) {
 // where new ones go; under full-ct every packet does.
 func TestRefusedAndNotHeld(t *testing.T) {
 	for _, held := range []int{chash.None, 4, 1} {
-		for _, scheme := range []Scheme{JET, FullCT} {
+		for _, scheme := range []vip.Scheme{vip.JET, vip.FullCT} {
 			tables := pool(scheme, policy.Hash, 2)
 			v := tables.Services[Key{testVIP4.Addr(), 80, wire.ProtoTCP}]
 			v.Hash = &chash.Table{Entries: []uint32{chash.Entry(0, held, true)}}
@@ -406,7 +407,7 @@ func TestRefusedAndNotHeld(t *testing.T) {
 				s.Flows.Insert(k<<32|k, 0, 0, jet.Confirmed)
 			}
 			want := 0
-			if held == 1 && scheme == JET {
+			if held == 1 && scheme == vip.JET {
 				want = 1
 			}
 			got := tables.Process(s, wire.TCP{Src: netip.MustParseAddrPort("203.0.113.7:4711"), Dst: testVIP4, Flags: wire.SYN}.Frame(), 1000)
@@ -420,7 +421,7 @@ func TestRefusedAndNotHeld(t *testing.T) {
 // A VIP that tracks all makes an entry for each connection that goes on or
 // opens, whatever its hash says, and follows it when the hash says otherwise.
 func TestTrackAll(t *testing.T) {
-	for _, scheme := range []Scheme{JET, Cheetah} {
+	for _, scheme := range []vip.Scheme{vip.JET, vip.Cheetah} {
 		before := poolOf(scheme, policy.Hash, chash.KindAnchor, []standing{absent, active, active, active})
 		after := poolOf(scheme, policy.Hash, chash.KindAnchor, []standing{active, active, active, active})
 		for _, v := range before.Services {
@@ -473,7 +474,7 @@ func TestInitials(t *testing.T) {
 		"empty":             {nil, false},
 		"one byte of these": {[]byte{0xc0}, false},
 	} {
-		tables, s := pool(JET, policy.Hash, 4), NewState(4, 16)
+		tables, s := pool(vip.JET, policy.Hash, 4), NewState(4, 16)
 		got := tables.Process(s, wire.UDP{Src: c, Dst: testVIP4, Payload: x.payload}.Frame(), 1)
 		if opens := got.Reason == ForwardNew; opens != x.opens || got.Opens != x.opens {
 			t.Errorf("%s: %v, opens %v, want %v", name, got.Reason, got.Opens, x.opens)
@@ -483,7 +484,7 @@ func TestInitials(t *testing.T) {
 
 // Other balancers are told what is confirmed, and only that.
 func TestShared(t *testing.T) {
-	tables := poolOf(JET, policy.Hash, chash.KindTableHRW, []standing{active, standby, standby, standby, standby})
+	tables := poolOf(vip.JET, policy.Hash, chash.KindTableHRW, []standing{active, standby, standby, standby, standby})
 	r, s := rand.New(rand.NewPCG(3, 0)), NewState(5, 1024)
 	told := 0
 	for range 200 {

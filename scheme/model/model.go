@@ -12,7 +12,6 @@
 package model
 
 import (
-	"cmp"
 	"net/netip"
 
 	"github.com/fairlead/fairlead/hash"
@@ -36,43 +35,6 @@ const (
 
 func (v Verdict) String() string { return [...]string{"pass", "drop", "send"}[v] }
 
-// Scheme of a VIP, as fl_scheme.
-type Scheme uint8
-
-const (
-	// Stateless goes by the consistent hash and remembers nothing.
-	Stateless Scheme = iota
-	// Cheetah goes by the cookie that a client echoes, and like JET where
-	// there is none.
-	Cheetah
-	// JET goes by the consistent hash, and remembers the connections that a
-	// change which may come would move.
-	JET
-	// FullCT remembers every connection.
-	FullCT
-	// Beamer goes by the bucket table, and says in hops which servers had the
-	// packet's bucket before.
-	Beamer
-)
-
-func (s Scheme) String() string {
-	return string(cmp.Or(vip.SchemeOf(uint8(s)).Name, "unknown"))
-}
-
-// Forwarding to a server, as fl_forwarding; None is no server.
-type Forwarding uint8
-
-const (
-	None Forwarding = iota
-	IPIP
-	GUE
-	L2
-)
-
-func (f Forwarding) String() string {
-	return string(cmp.Or(vip.ForwardingOf(uint8(f)).Name, "none"))
-}
-
 // VIP is a service with its tables (fl_vip).
 type VIP struct {
 	ID    uint32
@@ -85,7 +47,7 @@ type VIP struct {
 	Epochs           uint8       // bit e: parity e is decoded
 	HashKey          hash.Key
 	Layout           cheetah.Layout
-	Scheme           Scheme
+	Scheme           vip.Scheme
 	Policy           string
 	NewTable         []uint32 // policy.Table
 	// NoNew: no server takes new connections, whatever the tables say.
@@ -108,7 +70,7 @@ type VIP struct {
 
 // Line is a server's line (fl_line).
 type Line struct {
-	Forwarding     Forwarding
+	Forwarding     vip.Forwarding // "": no server
 	Unresolved     bool
 	Closed         bool // takes no new connections
 	Down           bool // by its health checks
@@ -135,7 +97,7 @@ type Spread struct {
 // Steered says which part of the line's connections one with this hash is, and
 // whether nothing is chosen for it. ok: the line is steered.
 func (t *Tables) Steered(l *Line, hash uint64) (part int, byHash, ok bool) {
-	if !t.Steering || l.Steer == nil || l.Forwarding != GUE {
+	if !t.Steering || l.Steer == nil || !l.Forwarding.Row().Ports {
 		return 0, true, false
 	}
 	part = int(hash >> 44 % uint64(len(Steer{})))

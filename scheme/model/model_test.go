@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -36,7 +37,7 @@ const (
 
 // pool is a VIP of the given policy over n servers, of which those in
 // drained take nothing new.
-func pool(scheme Scheme, pol string, n int, drained ...int) *Tables {
+func pool(scheme vip.Scheme, pol string, n int, drained ...int) *Tables {
 	servers := make([]standing, n)
 	for _, s := range drained {
 		servers[s] = draining
@@ -44,7 +45,7 @@ func pool(scheme Scheme, pol string, n int, drained ...int) *Tables {
 	return poolOf(scheme, pol, chash.KindTableHRW, servers)
 }
 
-func poolOf(scheme Scheme, pol string, kind chash.Kind, servers []standing) *Tables {
+func poolOf(scheme vip.Scheme, pol string, kind chash.Kind, servers []standing) *Tables {
 	n := len(servers)
 	v := &VIP{ID: 1, Addr: testVIP4.Addr(), Port: 80, Proto: wire.ProtoTCP, Slots: uint32(n), Keys: testKeys, Epochs: 1,
 		HashKey: hash.Key{5, 6}, Layout: cheetah.Layout{Bits: 12}, Scheme: scheme, Policy: pol, ICMPEcho: true, Share: true, NoNew: true}
@@ -56,7 +57,7 @@ func poolOf(scheme Scheme, pol string, kind chash.Kind, servers []standing) *Tab
 	var rows []chash.Member
 	var buckets []chash.BucketState
 	for s, is := range servers {
-		t.Lines[s] = Line{Forwarding: IPIP, Addr: netip.AddrFrom4([4]byte{10, 0, byte(s >> 8), byte(s)}), Ifindex: 2, MTU: 1480,
+		t.Lines[s] = Line{Forwarding: vip.IPIP, Addr: netip.AddrFrom4([4]byte{10, 0, byte(s >> 8), byte(s)}), Ifindex: 2, MTU: 1480,
 			Closed: is != active && is != warming}
 		if is == absent {
 			t.Lines[s] = Line{}
@@ -109,11 +110,11 @@ func client(r *rand.Rand) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, byte(r.Uint32()), byte(r.Uint32())}), uint16(1024+r.IntN(60000)))
 }
 
-// Cheetah §3.1: a connection stays with the server that its first packet got,
+// vip.Cheetah §3.1: a connection stays with the server that its first packet got,
 // whatever the pool, the policy and the balancer become meanwhile, up to the
-// idle limit. Stateless breaks connections under the same changes.
+// idle limit. vip.Stateless breaks connections under the same changes.
 func TestConnectionsStay(t *testing.T) {
-	broken := map[Scheme]int{}
+	broken := map[vip.Scheme]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 40).Draw(t, "servers")
 		pol := rapid.SampledFrom([]string{policy.RR, policy.P2C, policy.LeastConn, policy.Hash}).Draw(t, "policy")
@@ -121,7 +122,7 @@ func TestConnectionsStay(t *testing.T) {
 		now := rapid.Uint32().Draw(t, "now")
 		age := rapid.Int64Range(0, cheetah.Layout{Bits: 12}.IdleLimit().Milliseconds()).Draw(t, "age")
 		drained := rapid.IntRange(0, n-1).Draw(t, "drained")
-		for _, scheme := range []Scheme{Cheetah, Stateless} {
+		for _, scheme := range []vip.Scheme{vip.Cheetah, vip.Stateless} {
 			before, s := pool(scheme, pol, n), NewState(64, 16)
 			// Another balancer, with another policy state, after a drain
 			// and an addition.
@@ -129,7 +130,7 @@ func TestConnectionsStay(t *testing.T) {
 			for range 30 {
 				c := conn{client: client(r), sent: now}
 				first := before.Process(s, syn(c.client), now)
-				if first.Verdict != Send || scheme == Cheetah && first.Reason != ForwardNew {
+				if first.Verdict != Send || scheme == vip.Cheetah && first.Reason != ForwardNew {
 					t.Fatalf("%v: SYN: %v %v", scheme, first.Reason, first.Verdict)
 				}
 				c.slot = first.Slot
@@ -138,13 +139,13 @@ func TestConnectionsStay(t *testing.T) {
 					continue
 				}
 				broken[scheme]++
-				if scheme == Cheetah {
+				if scheme == vip.Cheetah {
 					t.Fatalf("a connection of slot %d reached %d after %d ms: %v", c.slot, later.Slot, age, later.Reason)
 				}
 			}
 		}
 	})
-	if broken[Stateless] == 0 {
+	if broken[vip.Stateless] == 0 {
 		t.Error("stateless broke nothing: the changes are too tame to prove anything")
 	}
 }
@@ -152,7 +153,7 @@ func TestConnectionsStay(t *testing.T) {
 // A draining server gets no new connection under any policy and scheme.
 func TestDrainingTakesNothingNew(t *testing.T) {
 	for _, pol := range []string{policy.RR, policy.WRR, policy.P2C, policy.LeastConn, policy.Hash} {
-		tables, s := pool(Cheetah, pol, 5, 1, 3), NewState(5, 16)
+		tables, s := pool(vip.Cheetah, pol, 5, 1, 3), NewState(5, 16)
 		r := rand.New(rand.NewPCG(1, 0))
 		for range 500 {
 			for _, frame := range [][]byte{syn(client(r)),
@@ -168,7 +169,7 @@ func TestDrainingTakesNothingNew(t *testing.T) {
 // Two epochs decode at once; a rotation is two steps between which balancers
 // may differ.
 func TestRotationBreaksNothing(t *testing.T) {
-	tables, s := pool(Cheetah, policy.RR, 8), NewState(8, 16)
+	tables, s := pool(vip.Cheetah, policy.RR, 8), NewState(8, 16)
 	v := tables.Services[Key{testVIP4.Addr(), 80, wire.ProtoTCP}]
 	r := rand.New(rand.NewPCG(2, 0))
 	for epochs, live := range map[uint8][]uint32{1: {0}, 3: {0, 1}, 2: {1}} {
@@ -190,7 +191,7 @@ func TestRotationBreaksNothing(t *testing.T) {
 
 // Connections are counted from SYN, FIN and RST, never below zero.
 func TestConnectionsAreCounted(t *testing.T) {
-	tables, s := pool(Cheetah, policy.RR, 1), NewState(1, 16)
+	tables, s := pool(vip.Cheetah, policy.RR, 1), NewState(1, 16)
 	c := conn{client: netip.MustParseAddrPort("203.0.113.7:4711"), sent: 1000}
 	tables.Process(s, syn(c.client), 1000)
 	if s.Conns[0] != 1 {
@@ -207,7 +208,7 @@ func TestConnectionsAreCounted(t *testing.T) {
 
 // The bound on asking all servers: its rate, and as many at once.
 func TestAskBound(t *testing.T) {
-	tables, s := pool(Cheetah, policy.RR, 3), NewState(3, 16)
+	tables, s := pool(vip.Cheetah, policy.RR, 3), NewState(3, 16)
 	rst := wire.TCP{Src: netip.MustParseAddrPort("203.0.113.7:4711"), Dst: testVIP4, Flags: wire.RST}.Frame()
 	count := func(now uint32) (n int) {
 		for range 100 {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/scheme/jet"
+	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -110,7 +111,7 @@ func (k *packet) event(opening bool) jet.Event {
 // line is what a flow table's entry for the slot hinges on.
 func (t *Tables) line(v *VIP, slot int) jet.Line {
 	line := int(v.FirstLine) + slot
-	if slot >= int(v.Slots) || line >= len(t.Lines) || t.Lines[line].Forwarding == None {
+	if slot >= int(v.Slots) || line >= len(t.Lines) || t.Lines[line].Forwarding == "" {
 		return jet.NoServer
 	}
 	var l jet.Line
@@ -147,7 +148,7 @@ func (t *Tables) track(s *State, r *Result, k *packet, nowMS uint32, opening boo
 			return
 		}
 	}
-	if v.Scheme == Cheetah {
+	if v.Scheme == vip.Cheetah {
 		switch {
 		case k.kind == segment && f.TCP && k.stamp == stampNone && k.flags&wire.RST != 0:
 			// Of a socket whose cookie only the servers know.
@@ -162,18 +163,18 @@ func (t *Tables) track(s *State, r *Result, k *packet, nowMS uint32, opening boo
 		r.Reason = DropNoServer
 		return
 	}
-	p := r.place(opening || v.Scheme == FullCT)
+	p := r.place(opening || v.Scheme == vip.FullCT)
 	if r.Reason = why; !t.to(r, p.to()) {
 		r.Reason = DropNoServer
 		return
 	}
-	f.Enters = (p.Track || v.Scheme == FullCT || v.TrackAll || f.Found) && (f.Event == jet.Open || f.Event == jet.Data) &&
+	f.Enters = (p.Track || v.Scheme == vip.FullCT || v.TrackAll || f.Found) && (f.Event == jet.Open || f.Event == jet.Data) &&
 		!(f.TCP && k.kind == fragment)
 	if !f.Enters {
 		return
 	}
-	first := jet.First(f.TCP, v.Scheme == FullCT)
-	if v.Scheme == FullCT {
+	first := jet.First(f.TCP, v.Scheme == vip.FullCT)
+	if v.Scheme == vip.FullCT {
 		f.Inserted = s.Flows.InsertLRU(f.X, r.Slot, unit, first)
 	} else {
 		f.Inserted = s.Flows.Insert(f.X, r.Slot, unit, first)
@@ -192,7 +193,7 @@ func (t *Tables) track(s *State, r *Result, k *packet, nowMS uint32, opening boo
 	e := s.Flows.Find(f.X, unit, f.TCP)
 	// A SYN may be forged: where a connection of before would be held by another
 	// server, its entry lasts as long as a handshake may take.
-	if v.Scheme != FullCT && (!f.TCP || opening && r.Slot != p.Held) {
+	if v.Scheme != vip.FullCT && (!f.TCP || opening && r.Slot != p.Held) {
 		e.Age()
 	}
 	r.Tracked, f.Now = true, *e
