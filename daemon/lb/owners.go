@@ -41,10 +41,10 @@ type ownerWatch struct {
 	mu      sync.Mutex
 	version uint64            // of the assignment in force
 	agents  map[string]*owner // its own, by server
-	begun   bool          // a first round is over
-	spent   time.Duration // by the last application
-	news    bool          // something was heard that is not applied yet
-	next    time.Time     // it is not applied before
+	begun   bool              // a first round is over
+	spent   time.Duration     // by the last application
+	news    bool              // something was heard that is not applied yet
+	next    time.Time         // it is not applied before
 	again   chan struct{}
 }
 
