@@ -16,6 +16,7 @@ func TestChoices(t *testing.T) {
 	for n := range 256 {
 		for what, names := range map[string][2]string{
 			"scheme-":     {bpf.Scheme(n).String(), string(vip.SchemeOf(uint8(n)).Name)},
+			"carrier-":    {bpf.Carrier(n).String(), string(vip.CarrierOf(uint8(n)).Name)},
 			"policy-":     {bpf.Policy(n).String(), string(vip.PolicyOf(uint8(n)).Name)},
 			"forwarding-": {bpf.Forwarding(n).String(), string(vip.ForwardingOf(uint8(n)).Name)},
 		} {

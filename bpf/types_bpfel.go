@@ -23,6 +23,22 @@ type Bound struct {
 	LastMs uint32
 }
 
+// Carrier is fl_carrier.
+type Carrier uint32
+
+const (
+	CarrierTCPTimestamp Carrier = 0
+)
+
+// String is the name in metrics, status and docs.
+func (v Carrier) String() string {
+	switch v {
+	case CarrierTCPTimestamp:
+		return "tcp_timestamp"
+	}
+	return fmt.Sprintf("carrier_%d", uint32(v))
+}
+
 // Clock is fl_clock.
 type Clock struct {
 	_           structs.HostLayout
@@ -361,7 +377,8 @@ type VIP struct {
 	Epochs      uint8
 	Shift       uint8
 	HashForm    uint8
-	Pad         [2]uint8
+	Carrier     uint8
+	Pad         uint8
 	AnchorHeld  uint32
 	AnchorTrack uint32
 	Generation  uint32
@@ -670,6 +687,7 @@ const (
 	HostVIPNoGUE     HostVIPFlags = 4
 	HostVIPSources   HostVIPFlags = 8
 	HostVIPJoin      HostVIPFlags = 16
+	HostVIPCarrier   HostVIPFlags = 4096
 )
 
 // String is the name in metrics, status and docs.
@@ -685,6 +703,8 @@ func (v HostVIPFlags) String() string {
 		return "sources"
 	case HostVIPJoin:
 		return "join"
+	case HostVIPCarrier:
+		return "carrier"
 	}
 	return fmt.Sprintf("host_vip_flags_%d", uint32(v))
 }

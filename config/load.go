@@ -185,8 +185,11 @@ func (v *VIP) fill(at positions, path string) {
 	v.Forwarding = or(v.Forwarding, vip.DefaultForwarding)
 	v.Steer = or(v.Steer, vip.SteerOff)
 	v.Fragments = or(v.Fragments, vip.Drop)
+	if v.Carrier == v.Scheme.Row().Carrier(v.Protocol) {
+		v.Carrier = "" // as if nobody had said it: it is the same VIP
+	}
 	if at[path+".cookie_bits"] == nil {
-		v.CookieBits = or(v.CookieBits, vip.TCPTimestamp.Row().DefaultBits)
+		v.CookieBits = or(v.CookieBits, v.Width().DefaultBits)
 	}
 	if v.ICMPEcho == nil {
 		v.ICMPEcho = new(true)

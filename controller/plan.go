@@ -180,7 +180,7 @@ func form(v *VIP) string {
 	switch {
 	case v.Cookies():
 		return cookieForm(v)
-	case v.Protocol == vip.UDP && v.Scheme.Row().Finds == vip.ByCookie:
+	case v.Scheme.Row().Finds == vip.ByCookie: // on UDP
 		return "udp"
 	case v.Protocol == vip.UDP:
 		return "udp " + string(v.Scheme)
@@ -192,6 +192,9 @@ func form(v *VIP) string {
 func cookieForm(v *VIP) string {
 	if !v.Cookies() {
 		return ""
+	}
+	if v.Carrier != "" {
+		return fmt.Sprintf("%s over %s with %d bits", v.Scheme, v.Carrier, v.CookieBits)
 	}
 	return fmt.Sprintf("%s with %d bits", v.Scheme, v.CookieBits)
 }

@@ -194,7 +194,7 @@ func (p *Plan) service(a *controller.Assignment, v *controller.VIP, r Range,
 	if err := layout.Validate(); err != nil {
 		return e, fmt.Errorf("vip %s: %w", v.Name, err)
 	}
-	e.Shift = uint8(layout.Shift())
+	e.Shift, e.Carrier = uint8(layout.Shift()), v.Carries().Number
 	if scheme.Finds == vip.ByCookie {
 		for _, k := range a.Keys {
 			e.Key[k.Epoch&1] = cheetah.VIPKey(k.Secret, v.Address, v.Port, e.Proto)
@@ -253,7 +253,7 @@ func (p *Plan) service(a *controller.Assignment, v *controller.VIP, r Range,
 // default's rows, and their slots are bounded by maxSlots alone.
 func layoutOf(v *controller.VIP) cheetah.Layout {
 	if v.CookieBits == 0 {
-		return cheetah.Layout{Bits: vip.TCPTimestamp.Row().DefaultBits}
+		return cheetah.Layout{Bits: v.Width().DefaultBits}
 	}
 	return cheetah.Layout{Bits: v.CookieBits}
 }

@@ -208,7 +208,7 @@ func hostEntry(as *controller.Assignment, vip *controller.VIP, slot *controller.
 	if vip.MSSClamp && key.Proto == wire.ProtoTCP {
 		v.Mss = mss(vip, slot, mtu)
 	}
-	if vip.Scheme.Row().Carrier(vip.Protocol) == "" {
+	if !vip.Cookies() {
 		return v, key, nil
 	}
 	layout := cheetah.Layout{Bits: vip.CookieBits}
@@ -223,6 +223,7 @@ func hostEntry(as *controller.Assignment, vip *controller.VIP, slot *controller.
 	v.Scheme = uint8(bpf.SchemeCheetah)
 	v.StampEpoch = uint8(as.StampEpoch & 1)
 	v.Shift = uint8(layout.Shift())
+	v.Flags |= uint16(vip.Carries().Number) * uint16(bpf.HostVIPCarrier)
 	// A quarter of the idle limit leaves room for probes that get lost.
 	v.KeepaliveMs = uint32(min(layout.IdleLimit()/4, maxKeepalive).Milliseconds())
 	return v, key, nil

@@ -160,14 +160,18 @@ func MaxWarmUp(protocol string) time.Duration {
 	return DefaultWarmUp
 }
 
-// SchemeNames, PolicyNames, ForwardingNames and HashNames are all there are, in
-// the order in which people are told of them.
+// SchemeNames, PolicyNames, CarrierNames, ForwardingNames and HashNames are all
+// there are, in the order in which people are told of them.
 func SchemeNames() []string {
 	return names(schemes, func(r *SchemeRow) Scheme { return r.Name })
 }
 
 func PolicyNames() []string {
 	return names(policies, func(r *PolicyRow) Policy { return r.Name })
+}
+
+func CarrierNames() []string {
+	return names(carriers, func(r *CarrierRow) Carrier { return r.Name })
 }
 
 func ForwardingNames() []string {

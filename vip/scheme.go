@@ -127,8 +127,8 @@ func (r SchemeRow) Forgets() bool { return r.Finds == ByHash && r.Tracks == None
 // Foresees: what the horizon would move is tracked.
 func (r SchemeRow) Foresees() bool { return r.Tracks == Foreseen }
 
-// Carrier is where a cookie of the scheme travels over the protocol, "" if
-// there is none.
+// Carrier is where a cookie of the scheme travels over the protocol unless the VIP
+// says another place, "" if there is none.
 func (r SchemeRow) Carrier(protocol string) Carrier {
 	for _, c := range r.Carriers {
 		if slices.Contains(c.Row().Protocols, protocol) {
@@ -171,6 +171,8 @@ const TCPTimestamp Carrier = "tcp-timestamp"
 // CarrierRow is a carrier's row.
 type CarrierRow struct {
 	Name Carrier
+	// Number is fl_carrier's.
+	Number uint8
 	// Protocols in whose packets there is room.
 	Protocols []string
 	// Bits bound the cookie's width, and DefaultBits is where nobody says.
@@ -182,7 +184,7 @@ type CarrierRow struct {
 }
 
 var carriers = []CarrierRow{
-	{TCPTimestamp, []string{TCP}, cheetah.MinBits, cheetah.MaxBits, 12,
+	{TCPTimestamp, 0, []string{TCP}, cheetah.MinBits, cheetah.MaxBits, 12,
 		func(bits int) int { return cheetah.Layout{Bits: bits}.Slots() },
 		func(bits int) time.Duration { return cheetah.Layout{Bits: bits}.IdleLimit() }},
 }
@@ -194,6 +196,11 @@ func (r *CarrierRow) holds(bits int) bool {
 
 // Carriers are all carriers' rows.
 func Carriers() []CarrierRow { return carriers }
+
+// CarrierOf is the row of fl_carrier's number, a zero one if nobody has it.
+func CarrierOf(number uint8) CarrierRow {
+	return find(carriers, func(r *CarrierRow) bool { return r.Number == number })
+}
 
 // Row is c's row, a zero one if there is no such carrier.
 func (c Carrier) Row() CarrierRow {

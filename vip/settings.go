@@ -33,11 +33,14 @@ type Settings struct {
 	Steer string `yaml:"steer" json:"steer,omitempty"`
 	// CookieBits is the cookie's width, 10 to 15 (default 12: 2,048 slots,
 	// 17 minutes idle).
-	CookieBits int     `yaml:"cookie_bits" json:"cookie_bits"`
-	Fragments  string  `yaml:"fragments" json:"fragments"` // drop (default) or addresses
-	ICMPEcho   bool    `json:"icmp_echo"`                  // default true
-	MSSClamp   bool    `json:"mss_clamp"`                  // default true
-	Health     *Health `yaml:"health" json:"health,omitempty"`
+	CookieBits int `yaml:"cookie_bits" json:"cookie_bits"`
+	// Carrier is where the cookie travels; "": where the scheme's does over the
+	// protocol (tcp-timestamp), which the file may say too.
+	Carrier   Carrier `yaml:"carrier" json:"carrier,omitempty"`
+	Fragments string  `yaml:"fragments" json:"fragments"` // drop (default) or addresses
+	ICMPEcho  bool    `json:"icmp_echo"`                  // default true
+	MSSClamp  bool    `json:"mss_clamp"`                  // default true
+	Health    *Health `yaml:"health" json:"health,omitempty"`
 	// Hash is the consistent hash: of policy hash, and of what carries no
 	// cookie. Default table-hrw, as is "" in an assignment made before there was
 	// a choice.
@@ -79,7 +82,20 @@ func (p Problem) Error() string {
 
 // Cookies says whether connections carry cookies: scheme cheetah on TCP. What
 // carries none goes as in scheme jet.
-func (s *Settings) Cookies() bool { return s.Scheme.Row().Carrier(s.Protocol) != "" }
+func (s *Settings) Cookies() bool { return s.Carries().Name != "" }
+
+// Carries is the row of what carries the cookies, a zero one where nothing does.
+func (s *Settings) Carries() CarrierRow {
+	r := s.Scheme.Row()
+	if s.Carrier == "" {
+		return r.Carrier(s.Protocol).Row()
+	}
+	row := s.Carrier.Row()
+	if !slices.Contains(r.Carriers, s.Carrier) || !slices.Contains(row.Protocols, s.Protocol) {
+		return CarrierRow{}
+	}
+	return row
+}
 
 // Goes is the scheme that connections go by: cheetah's without a cookie as in
 // scheme jet.
@@ -88,6 +104,15 @@ func (s *Settings) Goes() Scheme {
 		return JET
 	}
 	return s.Scheme
+}
+
+// Width is the carrier that bounds cookie_bits, by which rests and rows of hash
+// tables go where nothing carries a cookie, too.
+func (s *Settings) Width() CarrierRow {
+	if s.Cookies() {
+		return s.Carries()
+	}
+	return carriers[0]
 }
 
 // Chains says whether packets may be passed on from server to server: schemes
@@ -112,8 +137,7 @@ func (s *Settings) Weighted() bool { return s.Chains() || s.Hash.Weighted() }
 // MaxNumbers is how many numbers there could be for servers: what the cookie
 // can name, or what the data plane can.
 func (s *Settings) MaxNumbers() int {
-	r := s.Scheme.Row()
-	carrier := r.Carrier(s.Protocol).Row()
+	r, carrier := s.Scheme.Row(), s.Carries()
 	switch {
 	case carrier.holds(s.CookieBits):
 		return carrier.Slots(s.CookieBits)
@@ -133,7 +157,7 @@ func (s *Settings) Rest() time.Duration {
 	case s.Tracks():
 		return MaxWarmUp(s.Protocol)
 	}
-	return TCPTimestamp.Row().Idle(s.CookieBits)
+	return s.Width().Idle(s.CookieBits)
 }
 
 // Size is of what there are many.
@@ -200,6 +224,7 @@ func (c *check) words() {
 		{"fragments", s.Fragments, []string{Drop, Addresses}},
 		{"steer", steer, []string{SteerOff, SteerServer, SteerConnection}},
 		{"hash", string(hash), HashNames()},
+		{"carrier", string(cmp.Or(s.Carrier, carriers[0].Name)), CarrierNames()},
 	} {
 		if f.field == "hash" && c.r.Chains() || slices.Contains(f.words, f.value) {
 			continue // chains says that buckets have no hash
@@ -224,7 +249,7 @@ func (c *check) choices() {
 	noCookie := len(c.r.Carriers) > 0 && !s.Cookies()
 	switch {
 	case !c.known("policy"):
-	case s.Protocol == UDP && !s.Policy.Row().Hashes:
+	case s.Protocol == UDP && !s.Cookies() && !s.Policy.Row().Hashes:
 		c.problem("policy", s.Policy, "UDP has no timestamps that could carry a cookie, so only hash finds the same server again", "write policy: hash")
 	case c.known("scheme") && !slices.Contains(s.Scheme.Policies(s.Protocol), s.Policy):
 		c.problem("policy", s.Policy, c.r.WhyHash, "write policy: hash, or scheme: cheetah")
@@ -232,9 +257,12 @@ func (c *check) choices() {
 	if c.known("affinity", "policy") && s.Affinity == Address && !s.Policy.Row().Hashes {
 		c.problem("affinity", s.Affinity, "policy "+string(s.Policy)+" does not look at addresses", "write policy: hash, or remove affinity")
 	}
-	carrier := c.r.Carrier(s.Protocol).Row()
+	carrier := s.Carries()
+	if s.Carrier != "" && carrier.Name == "" && c.known("carrier", "scheme", "protocol") {
+		c.problem("carrier", s.Carrier, scheme+" has no cookie there on "+s.Protocol, "remove it")
+	}
 	if !c.file { // without a cookie, too, the width says how many rows an old hash has
-		carrier = TCPTimestamp.Row()
+		carrier = s.Width()
 	}
 	switch {
 	case carrier.Name == "" && !c.given("cookie_bits"):
@@ -403,7 +431,7 @@ func (c *check) numbers() {
 		return
 	}
 	wrong, remedy := fmt.Sprintf("%d servers: a VIP numbers at most %d", n, limit), "split the pool over two VIPs"
-	if carrier := c.r.Carrier(s.Protocol).Row(); carrier.Name != "" {
+	if carrier := s.Carries(); carrier.Name != "" {
 		wrong = fmt.Sprintf("%d servers, but a cookie of %d bits names %d slots", n, s.CookieBits, limit)
 		for bits := s.CookieBits + 1; carrier.holds(bits); bits++ {
 			if carrier.Slots(bits) >= n {
@@ -430,7 +458,7 @@ func (c *check) capacity() {
 		c.problem("capacity", s.Capacity, "hash "+string(kind)+" has no capacity: its rows take any number of servers", "remove it, or write hash: anchor")
 	case written && (s.Capacity < 1 || s.Capacity > limit):
 		why := "write %d to %d"
-		if carrier := c.r.Carrier(s.Protocol).Row(); limit < chash.MaxSlots && carrier.Name != "" {
+		if carrier := s.Carries(); limit < chash.MaxSlots && carrier.Name != "" {
 			why = "write %d to %d, what the cookie can name, or cookie_bits: " + fmt.Sprint(min(s.CookieBits+1, carrier.MaxBits))
 		}
 		c.problem("capacity", s.Capacity, "out of range", fmt.Sprintf(why, min(n+horizon, limit), limit))

@@ -24,7 +24,10 @@ func TestCheck(t *testing.T) {
 		"cookie too wide":            {func(s *Settings) { s.CookieBits = 30 }, "cookie_bits", "out of range", "write "},
 		"joins elsewhere":            {func(s *Settings) { s.MPTCP = true }, "mptcp", "takes no joins", "scheme: beamer"},
 		"hash that foresees nothing": {func(s *Settings) { s.Hash = "maglev" }, "hash", "", "write hash: "},
-		"unknown forwarding":         {func(s *Settings) { s.Forwarding = "gre" }, "forwarding", "unknown", "ipip, gue, l2"},
+		"unknown carrier":            {func(s *Settings) { s.Carrier = "tcp-timestmp" }, "carrier", "unknown", "tcp-timestamp"},
+		"carrier where nothing is carried": {func(s *Settings) { s.Scheme, s.Policy, s.Carrier, s.CookieBits = JET, ByTheHash, TCPTimestamp, 0 }, "carrier",
+			"scheme jet has no cookie there on tcp", "remove it"},
+		"unknown forwarding": {func(s *Settings) { s.Forwarding = "gre" }, "forwarding", "unknown", "ipip, gue, l2"},
 	} {
 		s := web
 		c.change(&s)

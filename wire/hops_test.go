@@ -78,7 +78,8 @@ func TestHopsCarried(t *testing.T) {
 	})
 }
 
-// Options, private data and extension headers that are not hops are none.
+// Options and extension headers that are not hops are none; a GUE header with flags,
+// or with private data that is not hops, is none of ours, as for the program.
 func TestNoHops(t *testing.T) {
 	inner := TCP{Src: c4, Dst: v4, Flags: ACK}.Packet()
 	a4, b4 := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
@@ -89,8 +90,6 @@ func TestNoHops(t *testing.T) {
 		Outer{Src: a4, Dst: b4, IP: IP{Options: NOPs(16)}}.Encapsulate(inner),
 		Outer{Src: a6, Dst: b6, IP: IP{Extensions: []Extension{{ProtoDestOptions, other}}}}.Encapsulate(inner),
 		Outer{Src: a6, Dst: b6, IP: IP{Extensions: []Extension{{ProtoHopByHop, other}}}}.Encapsulate(inner),
-		UDP{Src: netip.AddrPortFrom(a4, 1), Dst: netip.AddrPortFrom(b4, GUE.Port()),
-			Payload: append(append([]byte{4, ProtoIPIP, 0, 0}, make([]byte, 16)...), inner...)}.Packet(),
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			got, o, err := Decapsulate(p)
@@ -98,5 +97,11 @@ func TestNoHops(t *testing.T) {
 				t.Errorf("%v %+v %x", err, o.Hops, got)
 			}
 		})
+	}
+	for _, header := range [][]byte{append([]byte{4, ProtoIPIP, 0, 0}, make([]byte, 16)...), {0, ProtoIPIP, 0, 1}, {0, ProtoIPIP, 0x80, 0}} {
+		p := UDP{Src: netip.AddrPortFrom(a4, 1), Dst: netip.AddrPortFrom(b4, GUE.Port()), Payload: append(header, inner...)}.Packet()
+		if _, _, err := Decapsulate(p); err == nil {
+			t.Errorf("GUE header %x is taken", header)
+		}
 	}
 }

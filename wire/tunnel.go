@@ -105,15 +105,11 @@ func Decapsulate(packet []byte) (inner []byte, o Outer, err error) {
 		o.Hops = ipipHops(packet, p)
 		inner = packet[p.L4:end]
 	case proto == ProtoUDP && p.Err == nil:
-		i := slices.IndexFunc(tunnels, func(t overUDP) bool { return t.port == p.DstPort && t.port != 0 })
-		if i < 0 {
-			return nil, o, fmt.Errorf("tunnel: UDP port %d is none's", p.DstPort)
-		}
-		o.Tunnel, o.SrcPort = tunnels[i].name, p.SrcPort
+		o.SrcPort = p.SrcPort
 		o.Checksum = binary.BigEndian.Uint16(packet[p.L4+6:]) != 0
 		var at int
-		if proto, at, o.Hops, err = tunnels[i].parse(p.Payload); err != nil {
-			return nil, o, fmt.Errorf("tunnel: %w", err)
+		if o.Tunnel, proto, at, o.Hops, err = Datagram(p.DstPort, p.Payload); err != nil {
+			return nil, o, err
 		}
 		inner = p.Payload[at:]
 	default:
@@ -129,4 +125,18 @@ func Decapsulate(packet []byte) (inner []byte, o Outer, err error) {
 		return nil, o, fmt.Errorf("tunnel: the inner packet is not IPv%d as its header says", want)
 	}
 	return inner, o, nil
+}
+
+// Datagram reads the tunnel that a datagram to the port is: the inner packet's IP
+// protocol number, where in the payload it begins, and hops if there are any.
+func Datagram(port uint16, payload []byte) (t Tunnel, proto uint8, at int, hops *Hops, err error) {
+	i := slices.IndexFunc(tunnels, func(t overUDP) bool { return t.port == port && port != 0 })
+	if i < 0 {
+		return "", 0, 0, nil, fmt.Errorf("tunnel: UDP port %d is none's", port)
+	}
+	proto, at, hops, err = tunnels[i].parse(payload)
+	if err != nil {
+		err = fmt.Errorf("tunnel: %w", err)
+	}
+	return tunnels[i].name, proto, at, hops, err
 }

@@ -23,10 +23,15 @@ var gue = overUDP{
 		if at = 4 + int(b[0]&0x1f)*4; len(b) < at {
 			return 0, 0, nil, fmt.Errorf("GUE header of %d bytes is cut at %d", at, len(b))
 		}
-		if at == 4+HopsBytes && b[2] == 0 && b[3] == 0 {
-			if h, err := ParseHops(b[4:]); err == nil {
-				hops = &h
+		if b[2] != 0 || b[3] != 0 {
+			return 0, 0, nil, fmt.Errorf("GUE flags %#02x%02x: none is understood", b[2], b[3])
+		}
+		if at > 4 {
+			h, err := ParseHops(b[4:at])
+			if err != nil || at != 4+HopsBytes {
+				return 0, 0, nil, fmt.Errorf("GUE has %d bytes of private data that are no hops", at-4)
 			}
+			hops = &h
 		}
 		return b[1], at, hops, nil
 	},

@@ -23,7 +23,7 @@ var objects = []string{"lb_bpfel.o", "health_bpfel.o", "host_bpfel.o", "router_b
 // exported are the types that Go uses, without their fl_; those that they
 // contain come with them by their names.
 var exported = strings.Fields(`
-	ask bound clock control count flow_set flow_state flow_sweep flow_write forwarding hash_form input line
+	ask bound carrier clock control count flow_set flow_state flow_sweep flow_write forwarding hash_form input line
 	line_write policy reason scheme shared steer vip vip_cpu vip_flags
 	check_addr check_pair check_sent
 	ask_bound host_ask host_clock host_control host_count host_own host_peer host_peer_key host_reason
@@ -136,8 +136,9 @@ func enumNames(name string, e *btf.Enum) string {
 
 // enumWord drops what all values of an enum begin with.
 func enumWord(value string, e *btf.Enum) string {
-	prefix := "FL_"
+	prefix := strings.ToUpper(e.Name) + "_" // of one that has a single value yet
 	if len(e.Values) > 1 {
+		prefix = "FL_"
 		words := strings.Split(e.Values[0].Name, "_")
 		for n := len(words) - 1; n > 0; n-- {
 			p := strings.Join(words[:n], "_") + "_"

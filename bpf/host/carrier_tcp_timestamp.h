@@ -122,6 +122,8 @@ static __always_inline int fl_restore(struct xdp_md *ctx, const struct fl_host_c
 	__u8 *ts;
 	int at;
 
+	if (p->proto != IPPROTO_TCP)
+		return 0;
 	at = fl_timestamp_offset(ctx, tcp, (void *)(long)ctx->data, p->l4_len, end,
 				 fl_timestamp_xdp);
 	if (at == FL_TCPOPT_MALFORMED || (void *)(tcp + 1) > end)
@@ -160,6 +162,60 @@ static __always_inline __u64 fl_full_ms(__u64 now, __u32 ms)
 	__u32 age = (__u32)now - ms;
 
 	return (__s32)age < 0 ? now : now - age;
+}
+
+/* A SYN-ACK can be echoed for as long as it is retried; five minutes is above
+ * what any sane tcp_synack_retries gives. */
+#define FL_HANDSHAKE_MS 300000
+
+/* When the SYN-ACK that ended this handshake was sent: the last packet's
+ * TSecr less the offset, or TSecr itself after a SYN cookie (fl_restored
+ * did it without an offset). Without an echo (TCP Fast Open): now. */
+static __always_inline __u64 fl_synack_ms(struct bpf_sock_ops *ops, __u64 now, __u32 offset)
+{
+	__u8 ts[10] = { 8, 10 };
+	__u32 echo, age;
+
+	if (bpf_load_hdr_opt(ops, ts, sizeof(ts), 0) != sizeof(ts))
+		return now;
+	/* Two halves: the buffer is aligned to nothing. */
+	echo = (__u32)ts[6] << 24 | (__u32)ts[7] << 16 | (__u32)ts[8] << 8 | ts[9];
+	if (!echo)
+		return now;
+	age = (__u32)now - (echo - offset);
+	if (age <= FL_HANDSHAKE_MS)
+		return now - age;
+	age = (__u32)now - echo;
+	return age <= FL_HANDSHAKE_MS ? now - age : now;
+}
+
+/* An established socket's constant is fixed. */
+static __always_inline void fl_stamp_established(struct bpf_sock_ops *ops, struct tcp_sock *t,
+						 struct fl_host_control *c,
+						 const struct fl_host_vip *v,
+						 const struct fl_host_packet *p,
+						 struct fl_socket *made)
+{
+	struct fl_stamp s;
+
+	if (!BPF_CORE_READ_BITFIELD(t, rx_opt.tstamp_ok))
+		return;
+	if (bpf_core_field_exists(t->tcp_usec_ts) && BPF_CORE_READ_BITFIELD(t, tcp_usec_ts)) {
+		fl_host_reason(FL_HOST_OUT_MICROSECONDS, 0);
+		return;
+	}
+	if (t->tsoffset && !c->lookup)
+		c->lookup = 1;
+	/* A handshake from before we had a slot: its client knows unstamped
+	 * timestamps, and must go on seeing them. */
+	if (!fl_stamp_at(v, fl_synack_ms(ops, fl_monotonic_ms(), t->tsoffset), &s))
+		return;
+	made->constant = (fl_cheetah_field(v, &s, p->src, p->sport, p->dport) << v->shift) +
+			 c->clock_base - t->tsoffset;
+	made->live = s.epoch;
+	made->stamped = 1 + FL_CARRIER_TCP_TIMESTAMP;
+	if (v->keepalive_ms)
+		fl_set_keepalive(ops, v->keepalive_ms, (1u << v->shift) - 2 * FL_SKEW_MS);
 }
 
 /* A packet of a socket whose constant is known. Here every nanosecond counts:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Out: makes keepalive probes renew the cookie.
+/* Keepalive probes: has the kernel send them, and out: makes them renew the cookie.
  *
  * A probe of Linux is an empty segment with the sequence number before the
  * next expected one. The peer answers it, but takes its timestamp only from
@@ -14,6 +14,13 @@
 #define FAIRLEAD_HOST_KEEPALIVE_H
 
 #include "edit.h"
+
+#define FL_SOL_SOCKET 1
+#define FL_SO_KEEPALIVE 9
+#define FL_TCP_KEEPIDLE 4
+#define FL_TCP_KEEPINTVL 5
+#define FL_TCP_KEEPCNT 6
+#define FL_KEEPCNT_MAX 127 /* MAX_TCP_KEEPCNT */
 
 /* Whether the empty segment with sequence number seq (host order) of sk is a
  * probe. */
@@ -54,6 +61,49 @@ static __always_inline void fl_fill_probe(struct __sk_buff *skb, __u32 l4, __u32
 				    &is, 2, 0);
 	}
 	fl_host_reason(FL_HOST_OUT_KEEPALIVE, skb->len - ETH_HLEN);
+}
+
+static __always_inline int fl_keepalive_option(struct bpf_sock_ops *ops, int level, int name)
+{
+	int value = 0;
+
+	bpf_getsockopt(ops, level, name, &value, sizeof(value));
+	return value;
+}
+
+/* Probes start after idle_ms of silence, at most a quarter of the cookie's
+ * idle limit, and go on half of that apart. They are there to renew the
+ * cookie, not to find dead peers: the connection is given up no sooner than
+ * the cookie runs out, or than the application wanted. An application that
+ * probes sooner by itself (set on its listener, or after this) is left alone. */
+static __always_inline void fl_set_keepalive(struct bpf_sock_ops *ops, __u32 idle_ms,
+					     __u32 limit_ms)
+{
+	int on = fl_keepalive_option(ops, FL_SOL_SOCKET, FL_SO_KEEPALIVE);
+	__u32 idle = idle_ms / 1000, interval, count, last = limit_ms / 1000, own;
+
+	if (!idle)
+		idle = 1;
+	if (on) {
+		own = fl_keepalive_option(ops, IPPROTO_TCP, FL_TCP_KEEPIDLE);
+		if (own <= idle)
+			return;
+		own += (__u32)fl_keepalive_option(ops, IPPROTO_TCP, FL_TCP_KEEPINTVL) *
+		       (__u32)fl_keepalive_option(ops, IPPROTO_TCP, FL_TCP_KEEPCNT);
+		if (own > last)
+			last = own;
+	}
+	/* At most FL_KEEPCNT_MAX probes: further apart where it takes more. */
+	last = last > idle ? last - idle : 0;
+	interval = idle / 2;
+	if (interval <= last / FL_KEEPCNT_MAX)
+		interval = last / FL_KEEPCNT_MAX + 1;
+	count = last / interval + 1;
+	on = 1;
+	bpf_setsockopt(ops, FL_SOL_SOCKET, FL_SO_KEEPALIVE, &on, sizeof(on));
+	bpf_setsockopt(ops, IPPROTO_TCP, FL_TCP_KEEPIDLE, &idle, sizeof(idle));
+	bpf_setsockopt(ops, IPPROTO_TCP, FL_TCP_KEEPINTVL, &interval, sizeof(interval));
+	bpf_setsockopt(ops, IPPROTO_TCP, FL_TCP_KEEPCNT, &count, sizeof(count));
 }
 
 #endif

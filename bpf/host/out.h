@@ -62,7 +62,7 @@ static __always_inline int fl_host_out(struct __sk_buff *skb)
 		struct fl_socket *s = bpf_sk_storage_get(&host_sockets, sk, 0, 0);
 
 		if (s) {
-			fl_stamp_socket(skb, sk, s);
+			fl_carrier_stamp_socket(skb, sk, s);
 			return FL_OUT_GOES;
 		}
 		if (!fl_answers(sk->state))

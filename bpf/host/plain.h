@@ -63,8 +63,8 @@ static __always_inline int fl_in_plain(struct xdp_md *ctx, const struct fl_host_
 	p.sport = in->tcp.source;
 	p.dport = in->tcp.dest;
 	v = fl_host_vip_find(c, p.dst, p.dport, IPPROTO_TCP);
-	if (!v || !fl_does(v, FL_DUTY_COOKIE) || v->tunnel[0] ||
-	    v->tunnel[1] != fl_mapped4(outer->daddr))
+	if (!v || !fl_does(v, FL_DUTY_COOKIE) || fl_carrier_of(v) != FL_CARRIER_TCP_TIMESTAMP ||
+	    v->tunnel[0] || v->tunnel[1] != fl_mapped4(outer->daddr))
 		return FL_NOT_PLAIN;
 	if (!fl_form_taken(v, cut == sizeof(*outer) ? FL_FWD_IPIP : FL_FWD_GUE) ||
 	    (fl_sources_known(v) && fl_from4(fl_mapped4(outer->saddr)) != FL_FROM_BALANCER))

@@ -31,7 +31,8 @@ struct fl_vip {
 	__u8 epochs;        /* bit e&1: cookies of that epoch are decoded */
 	__u8 shift;         /* s = 32 - cookie bits: 17..22 */
 	__u8 hash_form;     /* enum fl_hash_form */
-	__u8 pad[2];
+	__u8 carrier;       /* enum fl_carrier */
+	__u8 pad;
 	__u32 anchor_held;  /* a bucket whose A is in 1..anchor_held-1 drains, */
 	__u32 anchor_track; /* in 1..anchor_track-1: drains or is in the horizon */
 	__u32 generation;   /* scheme beamer: of the bucket table, a serial number */

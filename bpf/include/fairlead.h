@@ -39,6 +39,9 @@ enum fl_policy {
 	FL_POLICY_HASH = 4,
 };
 
+/* Where a cookie travels. 0 also where a VIP has none. */
+enum fl_carrier { FL_CARRIER_TCP_TIMESTAMP = 0 };
+
 /* Zero marks a server line that names no server: a decoded slot that lands
  * on it is invalid. */
 enum fl_forwarding { FL_FWD_NONE = 0, FL_FWD_IPIP = 1, FL_FWD_GUE = 2, FL_FWD_L2 = 3 };

@@ -61,6 +61,8 @@ enum fl_host_vip_flags {
 	FL_HOST_VIP_SOURCES = 1 << 3,
 	/* A port of MPTCP joins to this server: it answers nothing else. */
 	FL_HOST_VIP_JOIN = 1 << 4,
+	/* From here on, an enum fl_carrier. */
+	FL_HOST_VIP_CARRIER = 1 << 12,
 };
 
 /* A server of a VIP that this one may pass packets on to, by its slot. The
@@ -199,7 +201,7 @@ struct fl_host_control {
 struct fl_socket {
 	__u32 constant;
 	__u8 live;          /* index into fl_host_count.live */
-	__u8 stamped;       /* 0: leave this socket's timestamps alone */
+	__u8 stamped;       /* 0: leave this socket alone; else 1 + enum fl_carrier */
 	__u8 closed;        /* no longer counted as live */
 	__u8 pad;
 	__u32 vip_id;

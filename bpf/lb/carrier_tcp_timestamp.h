@@ -36,6 +36,8 @@ static __always_inline int fl_timestamp_read(struct xdp_md *ctx, struct fl_lb_pa
 {
 	__s64 found;
 
+	if (p->proto != IPPROTO_TCP)
+		return FL_CONTINUE;
 	/* The two layouts that nearly all stacks use: NOP NOP TS in segments,
 	 * MSS SACK-permitted TS in SYNs (Linux). */
 	if (likely(size >= 32 && l4 + 32 <= end && *(__u32 *)(l4 + 20) == FL_TCPOPT_ALIGNED)) {
@@ -76,6 +78,8 @@ static __always_inline int fl_timestamp_quoted(struct xdp_md *ctx, struct fl_lb_
 	__u32 header, quoted;
 	__s64 found;
 
+	if (p->proto != IPPROTO_TCP)
+		return FL_CONTINUE;
 	p->carried = FL_CARRIED_CUT;
 	if (size < sizeof(struct tcphdr) || (void *)(tcp + sizeof(struct tcphdr)) > end)
 		return FL_CONTINUE;

@@ -30,11 +30,12 @@ static __always_inline int fl_quote_fragment(struct fl_lb_packet *p, __u32 proto
 	return FL_CONTINUE;
 }
 
-/* Turns p into the connection that the error at offset l4 quotes. */
-static __always_inline int fl_icmp_quote(struct xdp_md *ctx, struct fl_lb_packet *p)
+/* Turns p into the connection that the error quotes, whose header is at offset
+ * *quoted. */
+static __always_inline int fl_icmp_quote(struct xdp_md *ctx, struct fl_lb_packet *p, __u32 *quoted)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	__u32 at = p->l4 + 8, l4, left;
+	__u32 at = p->l4 + 8, l4;
 	struct fl_quote q;
 	__u16 *ports;
 
@@ -56,8 +57,8 @@ static __always_inline int fl_icmp_quote(struct xdp_md *ctx, struct fl_lb_packet
 	p->dport = ports[0];
 	p->proto = q.proto;
 	p->kind = FL_KIND_QUOTE;
-	left = p->len - (l4 - p->l3);
-	return fl_carrier_quoted(ctx, p, l4, left);
+	*quoted = l4;
+	return FL_CONTINUE;
 }
 
 /* Everything that is neither a segment, nor a datagram, nor a fragment.
@@ -66,8 +67,9 @@ static __always_inline int fl_special(struct xdp_md *ctx, struct fl_lb_packet *p
 				      const struct fl_snapshot *s)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct fl_vip *address;
+	struct fl_vip *address, *v;
 	struct fl_icmp *icmp;
+	__u32 quoted = 0;
 	__u8 type;
 	int r;
 
@@ -86,16 +88,15 @@ static __always_inline int fl_special(struct xdp_md *ctx, struct fl_lb_packet *p
 		return address->flags & FL_VIP_ICMP_ECHO ? FL_REPLY_ECHO : FL_DROP_ECHO;
 	if (!fl_icmp_is_error(p->family, type))
 		return FL_PASS_VIP_OTHER; /* neighbour discovery, say */
-	r = fl_icmp_quote(ctx, p);
+	r = fl_icmp_quote(ctx, p, &quoted);
+	if (r != FL_CONTINUE)
+		return r;
+	v = fl_vip_find(s, p);
+	if (p->kind == FL_KIND_QUOTE)
+		return fl_carrier_quoted(ctx, v, p, quoted, p->len - (quoted - p->l3));
 	/* Only scheme beamer takes what has no ports: by addresses as its VIP's
 	 * fragments, else all servers are asked. */
-	if (r == FL_CONTINUE && p->kind == FL_KIND_FRAGMENT) {
-		struct fl_vip *v = fl_vip_find(s, p);
-
-		if (!v || v->scheme != FL_SCHEME_BEAMER)
-			return FL_DROP_FRAGMENT;
-	}
-	return r;
+	return v && v->scheme == FL_SCHEME_BEAMER ? FL_CONTINUE : FL_DROP_FRAGMENT;
 }
 
 /* Swaps the MAC addresses of the frame at data, of which 12 bytes may be

@@ -14,7 +14,8 @@ static __always_inline bool fl_tcp_opens(__u8 flags)
 }
 
 /* Reads flags of a TCP segment, or checks a UDP header; and what the carrier holds. */
-static __always_inline int fl_parse_l4(struct xdp_md *ctx, struct fl_lb_packet *p)
+static __always_inline int fl_parse_l4(struct xdp_md *ctx, const struct fl_vip *v,
+				       struct fl_lb_packet *p)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	void *l4 = data + (p->l4 & FL_OFFSET_MASK);
@@ -33,7 +34,7 @@ static __always_inline int fl_parse_l4(struct xdp_md *ctx, struct fl_lb_packet *
 		p->covered = udp->check && bpf_ntohs(udp->len) == room;
 		p->opens =
 			fl_quic_initial(l4 + sizeof(*udp), bpf_ntohs(udp->len) - sizeof(*udp), end);
-		return fl_carrier_read(ctx, p, l4, end, sizeof(*udp));
+		return fl_carrier_read(ctx, v, p, l4, end, sizeof(*udp));
 	}
 	if (unlikely(l4 + sizeof(struct tcphdr) > end))
 		return FL_DROP_MALFORMED_L4;
@@ -43,7 +44,7 @@ static __always_inline int fl_parse_l4(struct xdp_md *ctx, struct fl_lb_packet *
 	p->closes = p->flags & (FL_TCP_FIN | FL_TCP_RST);
 	if (unlikely(size < sizeof(struct tcphdr) || size > room))
 		return FL_DROP_MALFORMED_L4;
-	return fl_carrier_read(ctx, p, l4, end, size);
+	return fl_carrier_read(ctx, v, p, l4, end, size);
 }
 
 #endif

@@ -37,7 +37,7 @@ static __always_inline int fl_scheme(struct xdp_md *ctx, const struct fl_vip *v,
 	int reason;
 
 	if (p->kind == FL_KIND_SEGMENT) {
-		reason = fl_parse_l4(ctx, p);
+		reason = fl_parse_l4(ctx, v, p);
 		if (reason != FL_CONTINUE)
 			return reason;
 	} else if (p->kind == FL_KIND_FRAGMENT && !(v->flags & FL_VIP_FRAG_ADDRESSES)) {

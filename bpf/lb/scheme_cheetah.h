@@ -23,7 +23,7 @@ static __always_inline bool fl_cheetah_known(const struct fl_vip *v, const struc
 {
 	__u32 shift = v->shift, field, epoch;
 
-	field = fl_carrier_field(p, now, shift);
+	field = fl_carrier_field(v, p, now);
 	epoch = fl_cookie_epoch(field, shift);
 	if (unlikely(!(v->epochs >> epoch & 1)))
 		return false;

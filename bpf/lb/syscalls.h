@@ -148,6 +148,7 @@ const volatile struct fl_exported {
 	struct fl_ask ask;
 	enum fl_reason reason;
 	enum fl_scheme scheme;
+	enum fl_carrier carrier;
 	enum fl_policy policy;
 	enum fl_forwarding forwarding;
 	enum fl_vip_flags flags;

@@ -49,8 +49,11 @@ func TestProgramAgreesWithModel(t *testing.T) {
 				// An RST, and then, soon or late, a SYN.
 				c := wire.TCP{Src: netip.AddrPortFrom(r.Parsed.Src, r.Parsed.SrcPort), Dst: netip.AddrPortFrom(r.Parsed.Dst, r.Parsed.DstPort), Flags: wire.RST}
 				p.step(c.Frame())
-				if p.h.IntN(2) == 0 {
+				switch p.h.IntN(3) {
+				case 0:
 					p.tick()
+				case 1:
+					p.wait((uint32(jet.Fading.Idle()) + 1) << 10) // a forged one would be forgotten
 				}
 				c.Flags = wire.SYN
 				if f := p.step(c.Frame()).Flow; f != nil && f.Found && f.Entry.State() == jet.Fading && f.Line == jet.Closed {

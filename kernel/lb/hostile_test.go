@@ -36,7 +36,7 @@ const hostileLines = 600
 // hostileAskKey is one in all tables: a constant of the programs, which are kept.
 var hostileAskKey = hash.Key{0x13579bdf02468ace, 0xfdb97531eca86420}
 
-// balanced are the schemes of balancers.
+// balanced are the schemes of balancers. (Of jet, there is the most to get wrong.)
 func balanced() (all []vip.Scheme) {
 	for _, r := range vip.Schemes() {
 		if !r.Switched {
@@ -71,7 +71,7 @@ func newHostile(r *rand.Rand) *hostile {
 		v := &model.VIP{ID: id, Addr: h.address(six, 1), Port: pick[uint16](r, 80, 443, 0), Proto: pick[uint8](r, wire.ProtoTCP, wire.ProtoTCP, wire.ProtoUDP),
 			FirstLine: line, Slots: uint32(1 + r.IntN(24)), Keys: [2]hash.Key{{r.Uint64(), r.Uint64()}, {r.Uint64(), r.Uint64()}},
 			Epochs: uint8(1 + r.IntN(3)), HashKey: hashKey, Layout: cheetah.Layout{Bits: 10 + r.IntN(6)},
-			Scheme: pick(r, balanced()...),
+			Scheme: pick(r, append(balanced(), vip.JET)...), Carrier: vip.Carrier(pick(r, vip.CarrierNames()...)),
 			Policy: pick(r, policy.RR, policy.WRR, policy.P2C, policy.LeastConn, policy.Hash), Affinity: r.IntN(4) == 0, Share: r.IntN(2) == 0, TrackAll: r.IntN(6) == 0}
 		key := model.Key{Addr: v.Addr, Port: v.Port, Proto: v.Proto}
 		if h.tables.Services[key] != nil {

@@ -233,7 +233,7 @@ func steerRow(from *model.Steer) (row bpf.Steer) {
 
 func vipEntry(v *model.VIP, put func([]uint32) (uint32, uint32, error)) (e bpf.VIP, err error) {
 	policies := []string{policy.RR, policy.WRR, policy.P2C, policy.LeastConn, policy.Hash}
-	e = bpf.VIP{Id: v.ID, FirstLine: v.FirstLine, Slots: v.Slots, HashKey: v.HashKey, Scheme: v.Scheme.Row().Number,
+	e = bpf.VIP{Id: v.ID, Carrier: v.Carrier.Row().Number, FirstLine: v.FirstLine, Slots: v.Slots, HashKey: v.HashKey, Scheme: v.Scheme.Row().Number,
 		Epochs: v.Epochs, Shift: uint8(v.Layout.Shift()), Generation: v.Generation}
 	for i, k := range v.Keys {
 		e.Key[i] = k
@@ -474,9 +474,11 @@ func (p *pair) swept() {
 }
 
 // tick lets up to half a second, or days, pass.
-func (p *pair) tick() {
+func (p *pair) tick() { p.wait(1 << p.h.IntN(p.h.pace)) }
+
+func (p *pair) wait(ms uint32) {
 	p.t.Helper()
-	p.h.now += 1 << p.h.IntN(p.h.pace)
+	p.h.now += ms
 	if err := p.twin.SetClock(p.h.now); err != nil {
 		p.t.Fatal(err)
 	}

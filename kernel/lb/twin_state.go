@@ -275,7 +275,7 @@ func (r *modelReader) vip(e bpf.VIP) *model.VIP {
 	has := func(f bpf.VIPFlags) bool { return bpf.VIPFlags(e.Flags)&f != 0 }
 	v := &model.VIP{ID: e.Id, Addr: tables.AddrOf(e.Addr), Port: bits.ReverseBytes16(e.Port), Proto: e.Proto &^ tables.ProtoFrag,
 		FirstLine: e.FirstLine, Slots: e.Slots, Epochs: e.Epochs, HashKey: hash.Key(e.HashKey),
-		Layout: cheetah.Layout{Bits: 32 - int(e.Shift)}, Scheme: vip.SchemeOf(e.Scheme).Name,
+		Layout: cheetah.Layout{Bits: 32 - int(e.Shift)}, Scheme: vip.SchemeOf(e.Scheme).Name, Carrier: vip.CarrierOf(e.Carrier).Name,
 		ICMPEcho:           has(bpf.VIPICMPEcho),
 		FragmentsByAddress: has(bpf.VIPFragAddresses),
 		Affinity:           has(bpf.VIPAffinity),

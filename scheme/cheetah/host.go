@@ -81,16 +81,40 @@ func (h *Host) In(frame []byte) (out []byte, ok bool) {
 }
 
 // unwrap takes a packet out of the tunnel that it came in, if any, whose
-// destination is outer. ok is false where kind is no packet's.
+// destination is outer; as the program does, whatever lengths the outer headers
+// say. ok is false where kind is no packet's.
 func unwrap(packet []byte, kind int) (body []byte, outer netip.Addr, ok bool) {
-	if kind != wire.EtherTypeIPv4 && kind != wire.EtherTypeIPv6 {
+	header, next := 40, byte(0)
+	switch kind {
+	case wire.EtherTypeIPv4:
+		if len(packet) < 20 || packet[0]>>4 != 4 {
+			return nil, outer, false
+		}
+		header, next = int(packet[0]&15)*4, packet[9]
+		if header < 20 || be16(packet, 6)&0x3fff != 0 {
+			return packet, outer, true
+		}
+		outer = netip.AddrFrom4([4]byte(packet[16:]))
+	case wire.EtherTypeIPv6:
+		if len(packet) < 40 || packet[0]>>4 != 6 {
+			return nil, outer, false
+		}
+		next, outer = packet[6], netip.AddrFrom16([16]byte(packet[24:]))
+	default:
 		return nil, outer, false
 	}
-	body, o, err := wire.Decapsulate(packet)
-	if err != nil {
+	body = packet[min(header, len(packet)):]
+	if next == wire.ProtoUDP && len(body) >= 8 {
+		_, proto, at, hops, err := wire.Datagram(uint16(be16(body, 2)), body[8:])
+		if err != nil || hops != nil {
+			return packet, outer, true
+		}
+		next, body = proto, body[8+at:]
+	}
+	if next != wire.ProtoIPIP && next != wire.ProtoIPv6 {
 		return packet, outer, true
 	}
-	return body, o.Dst, true
+	return body, outer, len(body) > 0 && body[0]>>4 == map[byte]byte{wire.ProtoIPIP: 4, wire.ProtoIPv6: 6}[next]
 }
 
 // parseInner fails for what no stack could deliver.

@@ -79,7 +79,7 @@ func (t *Tables) scheme(s *State, r *Result, k *packet, nowMS uint32) {
 	v := r.VIP
 	tcp := k.kind == segment && k.proto == wire.ProtoTCP
 	if k.kind == segment {
-		if reason, ok := k.layer4(); !ok {
+		if reason, ok := k.layer4(v.Carrier); !ok {
 			r.Reason = reason
 			return
 		}
@@ -123,7 +123,7 @@ func (k *packet) unlessSpecial(why Reason) Reason {
 // cheetah goes by the cookie; what carries none goes like JET.
 func (t *Tables) cheetah(s *State, r *Result, k *packet, nowMS uint32, opening, syn bool) {
 	v := r.VIP
-	if k.stamp != stampPresent {
+	if k.carried != carriedWhole {
 		why := ForwardUDP
 		if k.proto == wire.ProtoTCP {
 			why = ForwardNoTimestamp
@@ -165,7 +165,7 @@ func (t *Tables) to(r *Result, slot int) bool {
 // known is fl_cheetah_known: the echoed timestamp names the slot.
 func (t *Tables) known(r *Result, k *packet, nowMS uint32) bool {
 	v := r.VIP
-	d := v.Layout.Decode(v.Keys, v.Epochs, k.client, k.vip.Port(), k.ecr, nowMS)
+	d := v.Layout.Decode(v.Keys, v.Epochs, k.client, k.vip.Port(), k.word, nowMS)
 	r.Cookie = &d
 	if !d.Live {
 		return false

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 
+	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -31,7 +32,15 @@ func (t *Tables) special(k *packet) (reason Reason, done bool) {
 	case !isError(k.Version, k.ICMPType):
 		return PassVIPOther, true // neighbour discovery, say
 	}
-	return k.quoted()
+	if reason, done := k.quoted(); done || k.kind != quote {
+		return reason, done
+	}
+	var c vip.Carrier
+	if v := t.find(k); v != nil {
+		c = v.Carrier
+	}
+	reason, ok := k.quotedCarrier(c)
+	return reason, !ok
 }
 
 // isError: of ICMPv6's errors only those that RFC 4443 defines.
@@ -69,10 +78,8 @@ func (k *packet) quoted() (Reason, bool) {
 	k.vip = netip.AddrPortFrom(k.vip.Addr(), port(l4))
 	k.client = netip.AddrPortFrom(client, port(l4[2:]))
 	k.kind, k.proto = quote, proto
-	if proto == wire.ProtoUDP {
-		return 0, false
-	}
-	return k.quotedStamp(l4)
+	k.quote = l4
+	return 0, false
 }
 
 // quotedHeader reads the quoted IP header: whom the packet went to, where
@@ -101,29 +108,6 @@ func (k *packet) quotedHeader(b []byte) (client netip.Addr, header int, proto ui
 		header, proto = 48, b[40]
 	}
 	return client, header, proto, 0
-}
-
-// quotedStamp is what the quoted bytes of a TCP header say of its timestamp.
-func (k *packet) quotedStamp(tcp []byte) (Reason, bool) {
-	k.stamp = stampCut
-	if len(tcp) < 20 {
-		return 0, false
-	}
-	header := int(tcp[12]>>4) * 4
-	if header < 20 {
-		return DropMalformedL4, true
-	}
-	at, malformed := findTimestamp(tcp[20:min(header, len(tcp))])
-	switch {
-	case at >= 0:
-		k.stamp, k.ecr = stampPresent, binary.BigEndian.Uint32(tcp[20+at:])
-	case header > len(tcp): // it may stand in what was cut off
-	case malformed:
-		return DropMalformedOption, true
-	default:
-		k.stamp = stampNone
-	}
-	return 0, false
 }
 
 // echo turns an echo request into its reply. Checksums are adjusted, not

@@ -48,6 +48,7 @@ type VIP struct {
 	HashKey          hash.Key
 	Layout           cheetah.Layout
 	Scheme           vip.Scheme
+	Carrier          vip.Carrier // of its cookies; "": TCPTimestamp
 	Policy           string
 	NewTable         []uint32 // policy.Table
 	// NoNew: no server takes new connections, whatever the tables say.

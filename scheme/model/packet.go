@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 
+	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -17,15 +18,6 @@ const (
 	other                // ICMP, another protocol, or malformed
 )
 
-// stamp is what is known of a packet's timestamp, as fl_stamp.
-type stamp int
-
-const (
-	stampNone stamp = iota // the header is whole and has none
-	stampPresent
-	stampCut // a quotation too short to tell
-)
-
 // packet is what the stages hand on, as fl_lb_packet.
 type packet struct {
 	*wire.Parsed
@@ -33,12 +25,13 @@ type packet struct {
 	client    netip.AddrPort
 	vip       netip.AddrPort
 	proto     uint8
-	stamp     stamp
-	ecr       uint32 // TSecr, or a quoted TSval
+	carried   carried
+	word      uint32 // what the carrier holds
 	flags     uint8
 	malformed Reason // 0: not
 	// quotedFragment: a fragment that an ICMP error quotes; it has no ports.
 	quotedFragment bool
+	quote          []byte // of kind quote: what it quotes from the TCP or UDP header on
 }
 
 // Bounds of the program that the strict parser does not have.
@@ -89,26 +82,16 @@ func walksTooFar(p *wire.Parsed) bool {
 	return p.Version == 6 && (headers > maxExtensions || headers > 0 && last > maxL4)
 }
 
-// layer4 checks a segment's header and finds its timestamp; false: the
+// layer4 checks a segment's header and reads what its carrier holds; false: the
 // segment is malformed, for the returned reason.
-func (k *packet) layer4() (Reason, bool) {
+func (k *packet) layer4(c vip.Carrier) (Reason, bool) {
 	if e := k.Err; e != nil && e.Layer == wire.LayerL4 {
 		return DropMalformedL4, false
 	}
-	if k.proto == wire.ProtoUDP {
-		if k.client.Addr() == k.vip.Addr() { // a server that echoes would answer itself for ever
-			return DropMalformedIP, false
-		}
-		return 0, true
+	if k.proto == wire.ProtoUDP && k.client.Addr() == k.vip.Addr() { // a server that echoes would answer itself for ever
+		return DropMalformedIP, false
 	}
-	at, malformed := findTimestamp(k.Options)
-	switch {
-	case malformed:
-		return DropMalformedOption, false
-	case at >= 0:
-		k.stamp, k.ecr = stampPresent, binary.BigEndian.Uint32(k.Options[at+4:])
-	}
-	return 0, true
+	return k.carrier(c)
 }
 
 // Least payload of a UDP datagram that opens a connection of QUIC (RFC 9000
@@ -136,34 +119,4 @@ func (k *packet) initial() bool {
 		return false
 	}
 	return payload[0]&0xf0 == kind
-}
-
-// findTimestamp is the offset of TSval within TCP options, -1 where there is
-// none. Unlike wire.FindTimestamp, which is strict, it does as the program
-// does: the first timestamp ends the search, so that nothing behind it is
-// judged.
-func findTimestamp(options []byte) (at int, malformed bool) {
-	for i := 0; i < len(options); {
-		switch {
-		case options[i] == wire.OptionEnd:
-			return -1, false
-		case options[i] == wire.OptionNOP:
-			i++
-			continue
-		case i+1 >= len(options):
-			return -1, true
-		}
-		n := int(options[i+1])
-		if n < 2 || i+n > len(options) {
-			return -1, true
-		}
-		if options[i] == wire.OptionTimestamp {
-			if n != 10 {
-				return -1, true
-			}
-			return i + 2, false
-		}
-		i += n
-	}
-	return -1, false
 }

@@ -150,11 +150,11 @@ func (t *Tables) track(s *State, r *Result, k *packet, nowMS uint32, opening boo
 	}
 	if v.Scheme == vip.Cheetah {
 		switch {
-		case k.kind == segment && f.TCP && k.stamp == stampNone && k.flags&wire.RST != 0:
+		case k.kind == segment && f.TCP && k.carried == carriedNone && k.flags&wire.RST != 0:
 			// Of a socket whose cookie only the servers know.
 			r.Reason = AskRST
 			return
-		case k.stamp == stampCut:
+		case k.carried == carriedCut:
 			r.Reason = AskICMP
 			return
 		}
