@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/tables"
+	choices "github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -138,7 +139,7 @@ func (a *agent) fill() error {
 	v := bpf.HostVIP{Addr: k.Words(), Port: k.PortBE(), Proto: k.Proto, Used: 1, Id: 1,
 		Key: [2][2]uint64{benchKeys[0], benchKeys[1]}, Slot: 0, OldSlot: 0xffff, Epochs: 1,
 		Shift: 32 - cookieBits, Scheme: 1, Tunnel: words(tunnelEnd),
-		Flags: uint16(bpf.HostVIPNoGUE | bpf.HostVIPSources)}
+		Flags: tables.Refuses(choices.GUE) | uint16(bpf.HostVIPSources)}
 	if err := a.o.HostVips.Put(uint32(at[0]), v); err != nil {
 		return err
 	}

@@ -67,7 +67,6 @@ const (
 	hostVarAskType        = "ask_type"
 	hostVarBenchSocket    = "bench_socket"
 	hostVarGuards         = "guards"
-	hostVarGuePort        = "gue_port"
 	hostVarHostBench      = "host_bench"
 	hostVarJiffyMult      = "jiffy_mult"
 	hostVarJiffyShift     = "jiffy_shift"
@@ -161,7 +160,6 @@ type hostVariableSpecs struct {
 	AskType      *ebpf.VariableSpec `ebpf:"ask_type"`
 	BenchSocket  *ebpf.VariableSpec `ebpf:"bench_socket"`
 	Guards       *ebpf.VariableSpec `ebpf:"guards"`
-	GuePort      *ebpf.VariableSpec `ebpf:"gue_port"`
 	HostBench    *ebpf.VariableSpec `ebpf:"host_bench"`
 	JiffyMult    *ebpf.VariableSpec `ebpf:"jiffy_mult"`
 	JiffyShift   *ebpf.VariableSpec `ebpf:"jiffy_shift"`
@@ -244,7 +242,6 @@ type hostVariables struct {
 	AskType      *ebpf.Variable `ebpf:"ask_type"`
 	BenchSocket  *ebpf.Variable `ebpf:"bench_socket"`
 	Guards       *ebpf.Variable `ebpf:"guards"`
-	GuePort      *ebpf.Variable `ebpf:"gue_port"`
 	HostBench    *ebpf.Variable `ebpf:"host_bench"`
 	JiffyMult    *ebpf.Variable `ebpf:"jiffy_mult"`
 	JiffyShift   *ebpf.Variable `ebpf:"jiffy_shift"`

@@ -1,8 +1,6 @@
 package bpf_test
 
 import (
-	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -26,28 +24,6 @@ func TestChoices(t *testing.T) {
 			}
 			if c != row {
 				t.Errorf("%s%d: %q in C, %q in vip", what, n, c, row)
-			}
-		}
-	}
-}
-
-// The bytes of a tunnel's hops are C's.
-func TestHopsBytes(t *testing.T) {
-	b, err := os.ReadFile("include/hops.h")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range vip.Forwardings() {
-		if !r.Tunnel {
-			continue
-		}
-		macro := map[int]string{r.Hops4: "FL_HOPS_BYTES", r.Hops6: "FL_HOPS_BYTES"}
-		if r.Hops6 != r.Hops4 {
-			macro[r.Hops6] = "FL_HOPS6_BYTES"
-		}
-		for bytes, name := range macro {
-			if want := fmt.Sprintf("#define %s %d", name, bytes); !strings.Contains(string(b), want+"\n") && !strings.Contains(string(b), want+" ") {
-				t.Errorf("forwarding %s: hops.h does not say %q", r.Name, want)
 			}
 		}
 	}

@@ -43,7 +43,6 @@ const (
 	HostVarAskRate        = "ask_rate"
 	HostVarAskType        = "ask_type"
 	HostVarGuards         = "guards"
-	HostVarGuePort        = "gue_port"
 	HostVarJiffyMult      = "jiffy_mult"
 	HostVarJiffyShift     = "jiffy_shift"
 	HostVarNetnsCookie    = "netns_cookie"
@@ -133,7 +132,6 @@ type HostVariableSpecs struct {
 	AskRate      *ebpf.VariableSpec `ebpf:"ask_rate"`
 	AskType      *ebpf.VariableSpec `ebpf:"ask_type"`
 	Guards       *ebpf.VariableSpec `ebpf:"guards"`
-	GuePort      *ebpf.VariableSpec `ebpf:"gue_port"`
 	JiffyMult    *ebpf.VariableSpec `ebpf:"jiffy_mult"`
 	JiffyShift   *ebpf.VariableSpec `ebpf:"jiffy_shift"`
 	NetnsCookie  *ebpf.VariableSpec `ebpf:"netns_cookie"`
@@ -214,7 +212,6 @@ type HostVariables struct {
 	AskRate      *ebpf.Variable `ebpf:"ask_rate"`
 	AskType      *ebpf.Variable `ebpf:"ask_type"`
 	Guards       *ebpf.Variable `ebpf:"guards"`
-	GuePort      *ebpf.Variable `ebpf:"gue_port"`
 	JiffyMult    *ebpf.Variable `ebpf:"jiffy_mult"`
 	JiffyShift   *ebpf.Variable `ebpf:"jiffy_shift"`
 	NetnsCookie  *ebpf.Variable `ebpf:"netns_cookie"`

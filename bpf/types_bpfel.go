@@ -683,8 +683,6 @@ type HostVIPFlags uint32
 
 const (
 	HostVIPUnsettled HostVIPFlags = 1
-	HostVIPNoIPIP    HostVIPFlags = 2
-	HostVIPNoGUE     HostVIPFlags = 4
 	HostVIPSources   HostVIPFlags = 8
 	HostVIPJoin      HostVIPFlags = 16
 	HostVIPCarrier   HostVIPFlags = 4096
@@ -695,10 +693,6 @@ func (v HostVIPFlags) String() string {
 	switch v {
 	case HostVIPUnsettled:
 		return "unsettled"
-	case HostVIPNoIPIP:
-		return "no_ipip"
-	case HostVIPNoGUE:
-		return "no_gue"
 	case HostVIPSources:
 		return "sources"
 	case HostVIPJoin:

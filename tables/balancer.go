@@ -14,6 +14,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/bpf"
@@ -150,7 +151,7 @@ func (p *Plan) sooner(t time.Time) {
 func planServers(v *controller.VIP, sets *sets, alloc *allocator, steers bool) (VIP, error) {
 	forwarding := v.Forwarding.Row()
 	if forwarding.Number == 0 {
-		return VIP{}, fmt.Errorf("vip %s: forwarding %q: must be ipip, gue or l2", v.Name, v.Forwarding)
+		return VIP{}, fmt.Errorf("vip %s: forwarding %q: must be one of %s", v.Name, v.Forwarding, strings.Join(vip.ForwardingNames(), ", "))
 	}
 	r, err := alloc.take(v)
 	if err != nil {

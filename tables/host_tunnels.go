@@ -3,7 +3,6 @@ package tables
 import (
 	"fmt"
 
-	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/controller"
 	choices "github.com/fairlead/fairlead/vip"
 )
@@ -12,17 +11,32 @@ import (
 // balancers send, or sent a version ago, and from sources that the assignment
 // knows.
 
-const NoTunnel = uint16(bpf.HostVIPNoIPIP) | uint16(bpf.HostVIPNoGUE)
+// Refuses is the flag of an entry that takes no tunnels of a forwarding:
+// FL_HOST_VIP_REFUSES.
+func Refuses(f choices.Forwarding) uint16 {
+	n := f.Row().Number
+	if n >= 3 {
+		n += 2
+	}
+	return 1 << n
+}
 
-// tunnelFlags are what refuses each forwarding's tunnels.
-var tunnelFlags = map[uint8]uint16{uint8(bpf.FwdIPIP): uint16(bpf.HostVIPNoIPIP), uint8(bpf.FwdGUE): uint16(bpf.HostVIPNoGUE)}
+// NoTunnel takes none.
+var NoTunnel = func() (all uint16) {
+	for _, r := range choices.Forwardings() {
+		if r.Tunnel {
+			all |= Refuses(r.Name)
+		}
+	}
+	return all
+}()
 
 // refusals says which tunnels no balancer sends for a VIP.
 func refusals(vip *controller.VIP) uint16 {
 	if vip.Scheme.Row().Switched {
 		return NoTunnel
 	}
-	return NoTunnel &^ tunnelFlags[vip.Forwarding.Row().Number]
+	return NoTunnel &^ Refuses(vip.Forwarding)
 }
 
 // refuse notes what is refused for a VIP's service, and for what its address
@@ -31,7 +45,7 @@ func refusals(vip *controller.VIP) uint16 {
 func (t *HostTable) refuse(service Key, vip *controller.VIP) {
 	no := refusals(vip)
 	t.Refused[service] = no
-	fragments := uint16(NoTunnel)
+	fragments := NoTunnel
 	if vip.Fragments == choices.Addresses {
 		fragments = no
 	}

@@ -27,7 +27,7 @@ func TestCheck(t *testing.T) {
 		"unknown carrier":            {func(s *Settings) { s.Carrier = "tcp-timestmp" }, "carrier", "unknown", "tcp-timestamp"},
 		"carrier where nothing is carried": {func(s *Settings) { s.Scheme, s.Policy, s.Carrier, s.CookieBits = JET, ByTheHash, TCPTimestamp, 0 }, "carrier",
 			"scheme jet has no cookie there on tcp", "remove it"},
-		"unknown forwarding": {func(s *Settings) { s.Forwarding = "gre" }, "forwarding", "unknown", "ipip, gue, l2"},
+		"unknown forwarding": {func(s *Settings) { s.Forwarding = "gre" }, "forwarding", "unknown", strings.Join(ForwardingNames(), ", ")},
 	} {
 		s := web
 		c.change(&s)

@@ -14,13 +14,30 @@
 #include "csum.h"
 #include "forward_gue.h"
 
+/* What begins at offset *pos with a UDP header; see fl_gue. */
+static __always_inline _Bool fl_over_udp(struct fl_outer *o, void *data, void *end, __u32 *pos,
+					 __u8 *next)
+{
+	struct udphdr *udp = fl_at(data, *pos, FL_L3_MASK);
+
+	if ((void *)(udp + 1) > end)
+		return 0;
+	o->udp = *pos;
+	*pos += sizeof(*udp);
+	switch (udp->dest) {
+	case bpf_htons(FL_GUE_PORT):
+		return fl_gue(o, data, end, pos, next);
+	}
+	return 0;
+}
+
 /* After the outer IP header at offset pos: is there a packet of ours to come?
  * Sets inner, inner_proto and cut; 0: no tunnel. */
 static __always_inline _Bool fl_tunnel(struct fl_outer *o, void *data, void *end, __u32 pos,
 				       __u8 next)
 {
 	o->forwarding = FL_FWD_IPIP;
-	if (next == IPPROTO_UDP && !fl_gue(o, data, end, &pos, &next))
+	if (next == IPPROTO_UDP && !fl_over_udp(o, data, end, &pos, &next))
 		return 0;
 	if (next == IPPROTO_IPIP)
 		o->inner_proto = FL_BE16(ETH_P_IP);

@@ -43,7 +43,7 @@ static __always_inline int fl_in_hops(struct xdp_md *ctx, const __u32 cut)
 		if (*(__u8 *)outer != FL_HOPS_IHL || outer->protocol != IPPROTO_IPIP)
 			return FL_NOT_PLAIN;
 	} else if (*(__u8 *)outer != 0x45 || outer->protocol != IPPROTO_UDP ||
-		   udp->dest != bpf_htons(gue_port) ||
+		   udp->dest != bpf_htons(FL_GUE_PORT) ||
 		   *(__u32 *)(udp + 1) != bpf_htonl(FL_HOPS_BYTES / 4 << 24 | IPPROTO_IPIP << 16)) {
 		return FL_NOT_PLAIN;
 	}
@@ -89,6 +89,7 @@ static __always_inline int fl_in_hops(struct xdp_md *ctx, const __u32 cut)
 		q->dport = in->tcp.dest;
 		q->slot = v->slot;
 		q->l2 = ETH_HLEN;
+		q->udp = ETH_HLEN + sizeof(*outer);
 		q->hops_at = ETH_HLEN + cut - FL_HOPS_BYTES;
 		q->l3 = ETH_HLEN + cut;
 		q->l4 = ETH_HLEN + cut + sizeof(in->ip);
@@ -96,7 +97,7 @@ static __always_inline int fl_in_hops(struct xdp_md *ctx, const __u32 cut)
 		q->proto = IPPROTO_TCP;
 		q->flags = ((__u8 *)&in->tcp)[13];
 		q->hops_place =
-			cut == sizeof(*outer) + FL_HOPS_BYTES ? FL_HOPS_IN_OPTION4 : FL_HOPS_IN_GUE;
+			cut == sizeof(*outer) + FL_HOPS_BYTES ? FL_HOPS_IN_OPTION4 : FL_HOPS_IN_UDP;
 		q->from = from;
 		q->quote = 0;
 		q->opening = 0;

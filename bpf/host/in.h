@@ -56,6 +56,7 @@ static __always_inline void fl_in_question(struct fl_question *q, const struct f
 	q->l4 = p->l4 - data;
 	q->l4_len = p->l4_len;
 	q->hops_at = o->hops_at;
+	q->udp = o->udp;
 	q->hops_place = o->hops_place;
 	q->outer6 = o->ipv6;
 	q->quote = 0;

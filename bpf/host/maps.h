@@ -12,7 +12,6 @@
 const volatile __u64 netns_cookie = 0; /* sockops: sockets of this namespace only; 0: all */
 const volatile __u32 jiffy_mult = 4;   /* ms = jiffies * mult >> shift */
 const volatile __u32 jiffy_shift = 0;
-const volatile __u16 gue_port = 6080;
 /* 0, in the laboratory alone: what an attacker sends is not held off
  * (docs/security.md says which checks hang on this). */
 const volatile __u32 guards = 1;

@@ -12,6 +12,7 @@ struct fl_outer {
 	__u16 hops_at;      /* their offset, unless hops_place is FL_HOPS_IN_NONE */
 	__u16 inner;       /* offset of the inner IP header; without a tunnel, of the
 	                    * packet's own */
+	__u16 udp;         /* offset of the outer UDP header, with FL_HOPS_IN_UDP */
 	__u16 cut;         /* bytes between the Ethernet header and inner */
 	__u16 inner_proto; /* ETH_P_IP or ETH_P_IPV6, BE */
 	__u16 l2_len;      /* 14, or 18 with a tag */

@@ -45,7 +45,7 @@ static __always_inline int fl_in_plain(struct xdp_md *ctx, const struct fl_host_
 	if (cut == sizeof(*outer)) {
 		if (outer->protocol != IPPROTO_IPIP)
 			return FL_NOT_PLAIN;
-	} else if (outer->protocol != IPPROTO_UDP || udp->dest != bpf_htons(gue_port) ||
+	} else if (outer->protocol != IPPROTO_UDP || udp->dest != bpf_htons(FL_GUE_PORT) ||
 		   *(__u32 *)(udp + 1) != bpf_htonl(IPPROTO_IPIP << 16)) {
 		return FL_NOT_PLAIN;
 	}

@@ -13,7 +13,7 @@ enum fl_hops_place {
 	FL_HOPS_IN_NONE,    /* nowhere: a copy, a health check, another scheme */
 	FL_HOPS_IN_OPTION4, /* IPv4 option */
 	FL_HOPS_IN_OPTION6, /* IPv6 destination option */
-	FL_HOPS_IN_GUE,     /* private data */
+	FL_HOPS_IN_UDP,     /* as the forwarding has it, under the UDP checksum */
 	FL_HOPS_IN_MAC,     /* faild: the destination MAC */
 };
 
@@ -66,7 +66,7 @@ struct fl_question {
 	__u16 inner_proto; /* ETH_P_IP or ETH_P_IPV6, BE */
 	__u8 congested;  /* the outer header says: congestion experienced */
 	__u8 forwarding; /* enum fl_forwarding, of the tunnel */
-	__u8 pad[2];
+	__u16 udp;       /* offset of the outer UDP header, with FL_HOPS_IN_UDP */
 };
 
 static __always_inline _Bool fl_is_icmp(__u8 proto)
@@ -75,7 +75,7 @@ static __always_inline _Bool fl_is_icmp(__u8 proto)
 }
 
 /* What the offsets above are below: 18 bytes of Ethernet, 60 of IPv4 or 64 of
- * IPv6, 28 of UDP and GUE; and the inner headers on top, of which no one begins
+ * IPv6, 28 of UDP and GUE, or less than 40 of another shim; and the inner headers on top, of which no one begins
  * behind FL_L4_MAX. */
 #define FL_L3_MASK 127
 #define FL_L4_MASK 2047

@@ -103,8 +103,8 @@ static __always_inline int fl_readdress6(const struct fl_question *q, struct ipv
 	return 0;
 }
 
-/* GUE's checksum, where the sender made one, over pseudo header and hops. */
-static __always_inline void fl_recheck_gue(struct udphdr *udp, void *end, __u64 change)
+/* UDP's checksum, where the sender made one, over pseudo header and hops. */
+static __always_inline void fl_recheck_udp(struct udphdr *udp, void *end, __u64 change)
 {
 	__u16 check;
 
@@ -172,9 +172,8 @@ __noinline int fl_beamer_pass_on(struct xdp_md *ctx, const struct fl_question *q
 		return XDP_DROP;
 	}
 	*(__u64 *)hops = is[0];
-	if (q->hops_place == FL_HOPS_IN_GUE)
-		fl_recheck_gue(fl_at(data, q->hops_at - 4 - sizeof(struct udphdr), FL_L3_MASK), end,
-			       covered + pseudo);
+	if (q->hops_place == FL_HOPS_IN_UDP)
+		fl_recheck_udp(fl_at(data, q->udp, FL_L3_MASK), end, covered + pseudo);
 	fl_host_reason(FL_HOST_FORWARD_PREVIOUS, q->bytes);
 	return fl_depart(ctx, q);
 }

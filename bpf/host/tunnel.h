@@ -49,17 +49,7 @@ static __always_inline int fl_from4(__u64 source)
 /* Whether v's balancers send tunnels of this form. */
 static __always_inline _Bool fl_form_taken(const struct fl_host_vip *v, __u8 forwarding)
 {
-	__u16 refused = 0;
-
-	switch (forwarding) {
-	case FL_FWD_IPIP:
-		refused = FL_HOST_VIP_NO_IPIP;
-		break;
-	case FL_FWD_GUE:
-		refused = FL_HOST_VIP_NO_GUE;
-		break;
-	}
-	return !guards || !(v->flags & refused);
+	return !guards || !(v->flags & FL_HOST_VIP_REFUSES(forwarding));
 }
 
 /* Whether v's tunnels come from known sources alone, whatever its scheme: where

@@ -4,20 +4,17 @@
 #ifndef FAIRLEAD_GUE_H
 #define FAIRLEAD_GUE_H
 
-#include <linux/types.h>
-#include <bpf/bpf_endian.h>
+#include "hops.h"
+#include "udp.h"
 
 #define FL_GUE_PORT 6080
 #define FL_GUE_BYTES (8 + 4) /* UDP and GUE */
 
-/* UDP and GUE headers at h. length: of what follows, of which `private` bytes are
- * private data. */
-static __always_inline void fl_gue_write(void *h, __u16 sport, __u32 length, __u8 inner,
-					 __u32 private, __u16 check)
+static __always_inline struct fl_shim fl_gue_shim(__u8 inner, bool hops)
 {
-	*(__u64 *)h = (__u64)bpf_htons(sport) | (__u64)bpf_htons(FL_GUE_PORT) << 16 |
-		      (__u64)bpf_htons(length + FL_GUE_BYTES) << 32 | (__u64)check << 48;
-	*(__u32 *)(h + 8) = (__u32)inner << 8 | private / 4;
+	return (struct fl_shim){ .port = FL_GUE_PORT,
+				 .bytes = 4,
+				 .words = { (__u32)inner << 8 | (hops ? FL_HOPS_BYTES / 4 : 0) } };
 }
 
 #endif

@@ -52,10 +52,7 @@ enum fl_host_vip_flags {
 	 * connection, and drop segments that nobody here owns instead of having
 	 * them reset. */
 	FL_HOST_VIP_UNSETTLED = 1 << 0,
-	/* Its balancers send no such tunnels, nor did they a version ago. (Flags
-	 * that refuse: a table by an older agent, which has none, loses nothing.) */
-	FL_HOST_VIP_NO_IPIP = 1 << 1,
-	FL_HOST_VIP_NO_GUE = 1 << 2,
+	/* Bits 1, 2 and 5 to 11: FL_HOST_VIP_REFUSES. */
 	/* Its tunnels come from host_sources alone. Not set: some balancer's source
 	 * is not known. Beamer's always do. */
 	FL_HOST_VIP_SOURCES = 1 << 3,
@@ -64,6 +61,10 @@ enum fl_host_vip_flags {
 	/* From here on, an enum fl_carrier. */
 	FL_HOST_VIP_CARRIER = 1 << 12,
 };
+/* Its balancers send no tunnels of an enum fl_forwarding (1 to 9), nor did they a
+ * version ago. (Flags that refuse: a table by an older agent, which has none, loses
+ * nothing.) Go's twin is tables.Refuses. */
+#define FL_HOST_VIP_REFUSES(f) (1 << ((f) < 3 ? (f) : (f) + 2))
 
 /* A server of a VIP that this one may pass packets on to, by its slot. The
  * agent writes all of it at once, and leaves itself out. */

@@ -1,26 +1,24 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Stage 5: the way to the server, a header a forwarding (docs/wire-format.md draws
- * what they write). */
+/* Stage 5: the way to the server, a header a forwarding, one for all over UDP
+ * (docs/wire-format.md draws what they write). */
 #ifndef FAIRLEAD_LB_FORWARD_H
 #define FAIRLEAD_LB_FORWARD_H
 
-#include "forward_gue.h"
 #include "forward_ipip.h"
 #include "forward_l2.h"
+#include "forward_udp.h"
 
 static __always_inline int fl_tunnel_of(struct xdp_md *ctx, const struct fl_lb_packet *p,
 					const struct fl_way *w, __u64 mac_src, bool six, bool hops,
 					bool summed)
 {
 	struct fl_outer o = { .mac_src = mac_src, .six = six, .hops = hops, .summed = summed };
+	struct fl_shim shim;
 
-	switch (FL_FORM_FORWARDING(w->form)) {
-	case FL_FWD_IPIP:
+	if (FL_FORM_FORWARDING(w->form) == FL_FWD_IPIP)
 		return fl_ipip(ctx, p, w, &o);
-	case FL_FWD_GUE:
-		return fl_gue(ctx, p, w, &o);
-	}
-	return XDP_ABORTED;
+	shim = fl_shim_of(FL_FORM_FORWARDING(w->form), fl_inner(p), hops);
+	return shim.bytes ? fl_udp(ctx, p, w, &o, &shim) : XDP_ABORTED;
 }
 
 static __always_inline int fl_tunnel(struct xdp_md *ctx, const struct fl_lb_packet *p,
@@ -40,6 +38,7 @@ static __always_inline int fl_forward_plain(struct xdp_md *ctx, const struct fl_
 	bool six = p->family != 4;
 	__u32 form = w->form, own = six ? FL_FORM_IPV6 : 0;
 	struct fl_outer o = { .mac_src = *(volatile __u64 *)&w->line->mac_src, .six = six };
+	struct fl_shim shim;
 
 	if (unlikely(o.mac_src >> 48 || p->len > w->line->mtu))
 		return XDP_ABORTED;
@@ -53,12 +52,15 @@ static __always_inline int fl_forward_plain(struct xdp_md *ctx, const struct fl_
 		return XDP_ABORTED;
 	if (steering)
 		form &= ~FL_FORM_STEERED;
-	if (form == (FL_FWD_GUE | own))
-		return fl_gue(ctx, p, w, &o);
+	if (form == (FL_FWD_GUE | own)) {
+		shim = fl_gue_shim(fl_inner(p), false);
+		return fl_udp(ctx, p, w, &o, &shim);
+	}
 	if (form != (FL_FWD_GUE | own | FL_FORM_HOPS))
 		return XDP_ABORTED;
 	o.hops = true;
-	return fl_gue(ctx, p, w, &o);
+	shim = fl_gue_shim(fl_inner(p), true);
+	return fl_udp(ctx, p, w, &o, &shim);
 }
 
 /* What fl_tunnel_hops needs of a packet beside its hash and hops, in one
@@ -67,7 +69,7 @@ static __always_inline int fl_forward_plain(struct xdp_md *ctx, const struct fl_
 #define FL_PACKED_TAGGED 1
 #define FL_PACKED_IPV6 2
 #define FL_PACKED_UDP 4
-#define FL_PACKED_SUMMED 8 /* see fl_gue6_summed */
+#define FL_PACKED_SUMMED 8 /* see fl_udp6_summed */
 
 static __always_inline __u64 fl_packed(const struct fl_lb_packet *p, __u32 index)
 {
@@ -75,7 +77,7 @@ static __always_inline __u64 fl_packed(const struct fl_lb_packet *p, __u32 index
 	       ((p->l4 - p->l3) << 2 & 0xf0) | (p->l3 == ETH_HLEN ? 0 : FL_PACKED_TAGGED) |
 	       (p->family == 4 ? 0 : FL_PACKED_IPV6) |
 	       (p->proto == IPPROTO_UDP ? FL_PACKED_UDP : 0) |
-	       (fl_gue6_summed(p) ? FL_PACKED_SUMMED : 0);
+	       (fl_udp6_summed(p) ? FL_PACKED_SUMMED : 0);
 }
 
 /* A tunnel with hops: a function of its own, for the sake of the verifier. */
@@ -120,7 +122,7 @@ static __always_inline int fl_forward(struct xdp_md *ctx, const struct fl_lb_pac
 	if (w->form & FL_FORM_HOPS)
 		return fl_tunnel_hops(ctx, w->hash, w->hops.chain, w->hops.when,
 				      fl_packed(p, w->index));
-	return fl_tunnel(ctx, p, w, mac_src, false, fl_gue6_summed(p));
+	return fl_tunnel(ctx, p, w, mac_src, false, fl_udp6_summed(p));
 }
 
 #endif

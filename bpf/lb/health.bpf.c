@@ -30,7 +30,7 @@
 
 #include "csum.h"
 #include "balancer.h"
-#include "gue.h"
+#include "shim.h"
 
 #define FL_MARK 0xFA1
 #define FL_MARK_BITS 20 /* of the server line */
@@ -131,12 +131,12 @@ static __always_inline __u64 fl_health_steer(__u32 index, __u8 flags, __u64 hash
 static __always_inline __u32 fl_health_own(void *h, __u8 forwarding, __u16 sport, __u32 inner_len,
 					   __u8 inner)
 {
-	switch (forwarding) {
-	case FL_FWD_GUE:
-		fl_gue_write(h, sport, inner_len, inner, 0, 0);
-		return FL_GUE_BYTES;
-	}
-	return 0;
+	struct fl_shim shim = fl_shim_of(forwarding, inner, false);
+
+	if (!shim.bytes)
+		return 0;
+	fl_shim_write(h, &shim, sport, inner_len, 0);
+	return FL_UDP_BYTES + shim.bytes;
 }
 
 /* Puts the outer header in front; 0 or negative. */
@@ -148,7 +148,7 @@ static __always_inline int fl_health_encapsulate(struct __sk_buff *skb, const st
 	bool six = line_flags & FL_LINE_IPV6;
 	__u8 inner = skb->protocol == bpf_htons(ETH_P_IPV6) ? IPPROTO_IPV6 : IPPROTO_IPIP;
 	__u16 sport = steer ? FL_STEER_PORT(steer) : 49152 + (hash >> 18);
-	__u8 own[16] __attribute__((aligned(8)));
+	__u8 own[FL_UDP_BYTES + FL_SHIM_BYTES] __attribute__((aligned(8)));
 	__u32 l4 = fl_health_own(own, forwarding, sport, inner_len, inner);
 	__u32 l3 = six ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
 	__u64 flags = six ? BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 : BPF_F_ADJ_ROOM_ENCAP_L3_IPV4;

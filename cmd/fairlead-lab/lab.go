@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/vip"
 )
 
 func newLabCommand() *cobra.Command {
@@ -70,12 +71,12 @@ func newLabUp() *cobra.Command {
 	labName(c, &o.Name)
 	c.Flags().IntVar(&o.Servers, "servers", 3, fmt.Sprintf("number of servers, 1 to %d", lab.MaxServers))
 	c.Flags().IntVar(&o.LBs, "lbs", 2, fmt.Sprintf("number of balancers (scheme faild: switches), 1 to %d", lab.MaxLBs))
-	c.Flags().StringVar(&o.Scheme, "scheme", "cheetah", "scheme of the VIPs: cheetah, jet, beamer, faild (switches instead of balancers), full-ct or stateless")
-	c.Flags().StringVar(&o.Policy, "policy", "", "policy of the web VIP: rr, wrr, p2c, least-conn or hash (default rr; hash for every scheme but cheetah)")
+	c.Flags().StringVar(&o.Scheme, "scheme", "cheetah", "scheme of the VIPs: "+strings.Join(vip.SchemeNames(), ", ")+" (faild: switches instead of balancers)")
+	c.Flags().StringVar(&o.Policy, "policy", "", "policy of the web VIP: "+strings.Join(vip.PolicyNames(), ", ")+" (default rr; hash for every scheme but cheetah)")
 	c.Flags().StringVar(&o.Hash, "hash", "", "consistent hash: table-hrw (default), anchor, ring, hrw, maglev, bucket or dx")
 	c.Flags().IntVar(&o.Standby, "standby", 0, "further servers that wait in the horizon (fairlead undrain puts them to work)")
 	c.Flags().DurationVar(&o.WarmUp, "warm-up", 0, "how long connections are held after a change that was not in the horizon (default: the flow table's idle time)")
-	c.Flags().StringVar(&o.Forwarding, "forwarding", "ipip", "how packets get to the servers: ipip, gue or l2")
+	c.Flags().StringVar(&o.Forwarding, "forwarding", "ipip", "how packets get to the servers: "+strings.Join(vip.ForwardingNames(), ", "))
 	c.Flags().BoolVar(&o.IPv6, "ipv6", false, "address the servers by IPv6 and show the IPv6 VIP (both are there always)")
 	c.Flags().IntVar(&o.MTU, "mtu", 1600, "MTU between balancers and servers; 1500 leaves no room for tunnels")
 	c.Flags().BoolVar(&o.NoTimestamps, "no-timestamps", false, "client without TCP timestamps")

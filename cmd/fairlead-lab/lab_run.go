@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/config/yamlfile"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/experiment"
+	"github.com/fairlead/fairlead/vip"
 )
 
 func newLabRun() *cobra.Command {
@@ -98,7 +99,7 @@ the flood fills no table: then the run proves nothing.`,
 	c.Flags().IntVar(&o.Rate, "rate", 0, fmt.Sprintf("synflood, and attack's floods: packets a second, at most %d (default %d)", lab.MaxFloodRate, lab.DefaultFloodRate))
 	c.Flags().IntSliceVar(&o.Drained, "drained", nil, "synflood: drain that many of 8 servers instead of the other changes, each in a lab of its own, comma-separated (default with --scheme beamer: 0,1,2,4)")
 	c.Flags().Float64Var(&o.RateFactor, "rate-factor", 0, fmt.Sprintf("scaling: share of the paper's 1,500 to 2,500 requests a second, at most %g (default %g)", lab.MaxRateFactor, lab.DefaultRateFactor))
-	c.Flags().StringVar(&o.Forwarding, "forwarding", "", "ipip, gue or l2 (default ipip; beamer and attack: ipip and gue side by side, but in scaling)")
+	c.Flags().StringVar(&o.Forwarding, "forwarding", "", strings.Join(vip.ForwardingNames(), ", ")+" (default ipip; beamer and attack: ipip and gue side by side, but in scaling)")
 	c.Flags().BoolVar(&o.IPv6, "ipv6", false, "IPv6 alone (default: both families side by side; scaling: IPv4)")
 	c.Flags().BoolVar(&o.NoTimestamps, "no-timestamps", false, "client without TCP timestamps, so without cookies: cheetah's fallback")
 	c.Flags().BoolVar(&o.WithoutGuards, "without-guards", false, "attack: leave out what holds attackers off; the run fails unless attacks succeed then")

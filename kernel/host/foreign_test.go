@@ -120,12 +120,9 @@ func (r *rig) know() {
 func TestNeighbourDiscoveryInTunnels(t *testing.T) {
 	t.Parallel()
 	for _, scheme := range []choices.Scheme{choices.Cheetah, choices.JET, choices.Beamer} {
-		for _, c := range []struct {
-			forwarding choices.Forwarding
-			tunnel     wire.Tunnel
-		}{{choices.IPIP, wire.IPIP}, {choices.GUE, wire.GUE}} {
-			t.Run(string(scheme)+"-"+string(c.forwarding), func(t *testing.T) {
-				r := newChainRig(t, tunnelAssignment(scheme, c.forwarding))
+		for _, tunnel := range wire.Tunnels() {
+			t.Run(string(scheme)+"-"+string(tunnel), func(t *testing.T) {
+				r := newChainRig(t, tunnelAssignment(scheme, choices.Forwarding(tunnel)))
 				r.know()
 				sent := uint64(0)
 				for _, known := range []bool{true, false} {
@@ -134,7 +131,7 @@ func TestNeighbourDiscoveryInTunnels(t *testing.T) {
 							continue
 						}
 						for _, packet := range linkOnly() {
-							o := outer(c.tunnel, six, known)
+							o := outer(tunnel, six, known)
 							r.sendFromClient(o.Encapsulate(packet))
 							if o.Dst == hosttest.Server6 {
 								sent++
@@ -150,7 +147,7 @@ func TestNeighbourDiscoveryInTunnels(t *testing.T) {
 				r.unguarded = true
 				r.open()
 				for _, packet := range linkOnly() {
-					r.sendFromClient(outer(c.tunnel, true, true).Encapsulate(packet))
+					r.sendFromClient(outer(tunnel, true, true).Encapsulate(packet))
 				}
 				eventually(t, "without guards both are believed", func() bool {
 					all := r.learned()
@@ -348,7 +345,7 @@ func TestOlderTable(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	for i, kind := range []wire.Tunnel{wire.IPIP, wire.GUE} {
+	for i, kind := range wire.Tunnels() {
 		if !r.reaches(outer(kind, false, false), uint16(20000+i), wire.IP{}) {
 			t.Errorf("%v is refused before the first Apply", kind)
 		}

@@ -12,17 +12,17 @@ import (
 type carrier struct {
 	name  string
 	outer int // 4 or 6: of the tunnel; 0: faild
-	gue   bool
-	check bool // GUE with a UDP checksum
+	over  wire.Tunnel
+	check bool // with a UDP checksum
 }
 
 var (
-	ipip4    = carrier{"ipip", 4, false, false}
-	gue4     = carrier{"gue", 4, true, false}
-	gue4c    = carrier{"gue-checksum", 4, true, true}
-	ipip6    = carrier{"ipip6", 6, false, false}
-	gue6     = carrier{"gue6", 6, true, true}
-	byMAC    = carrier{"mac", 0, false, false}
+	ipip4    = carrier{"ipip", 4, wire.IPIP, false}
+	gue4     = carrier{"gue", 4, wire.GUE, false}
+	gue4c    = carrier{"gue-checksum", 4, wire.GUE, true}
+	ipip6    = carrier{"ipip6", 6, wire.IPIP, false}
+	gue6     = carrier{"gue6", 6, wire.GUE, true}
+	byMAC    = carrier{"mac", 0, "", false}
 	carriers = []carrier{ipip4, gue4, gue4c, ipip6, gue6, byMAC}
 )
 
@@ -76,15 +76,15 @@ func (c *client) frame(h *ownHost, packet []byte, chain ...uint16) []byte {
 	}
 	hops := wire.NewHops(c.time, c.gen, chain...)
 	o := c.outer
-	o.Tunnel, o.Dst, o.Hops, o.Checksum = wire.IPIP, h.addr(c.by.outer == 6), &hops, c.by.check
+	o.Tunnel, o.Dst, o.Hops, o.Checksum = c.by.over, h.addr(c.by.outer == 6), &hops, c.by.check
 	if !o.Src.IsValid() {
 		o.Src = balancer4
 		if c.by.outer == 6 {
 			o.Src = balancer6
 		}
 	}
-	if c.by.gue {
-		o.Tunnel, o.SrcPort = wire.GUE, 50000
+	if c.by.over.Port() != 0 {
+		o.SrcPort = 50000
 	}
 	return wire.Link{Dst: h.mac(), VLAN: c.tag}.Frame(o.Encapsulate(packet))
 }

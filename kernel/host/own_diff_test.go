@@ -339,7 +339,7 @@ func (c *ownCases) frame(h *ownTwin) []byte {
 	case r.IntN(30) == 0: // without a tunnel, by the card's own address
 		return wire.Link{Dst: h.mac(), VLAN: one.tag}.Frame(packet)
 	case one.by.outer != 0 && r.IntN(20) == 0: // without hops
-		o := wire.Outer{Tunnel: pick(r, wire.IPIP, wire.GUE), Src: one.outer.Src, Dst: h.addr(one.by.outer == 6)}
+		o := wire.Outer{Tunnel: pick(r, wire.Tunnels()...), Src: one.outer.Src, Dst: h.addr(one.by.outer == 6)}
 		return wire.Link{Dst: h.mac(), VLAN: one.tag}.Frame(o.Encapsulate(packet))
 	}
 	frame := one.frame(h.ownHost, packet, chain...)

@@ -132,10 +132,7 @@ func TestOwnForeignSource(t *testing.T) {
 				c.stranger("from "+addr, second, f, chain...)
 			}
 			// Without hops too: whoever may not send tunnels may send none.
-			o := wire.Outer{Tunnel: wire.IPIP, Src: a, Dst: second.addr(v6)}
-			if c.by.gue {
-				o.Tunnel = wire.GUE
-			}
+			o := wire.Outer{Tunnel: c.by.over, Src: a, Dst: second.addr(v6)}
 			f := dropped("drop_foreign_source", 2)
 			if ok {
 				f = taken("", 2)

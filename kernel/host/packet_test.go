@@ -188,10 +188,11 @@ func (p *packets) fixtures() (list []fixture) {
 		}
 		outers := map[string]*wire.Outer{
 			"l2":           nil,
-			"ipip":         {Tunnel: wire.IPIP, Dst: tunnel},
-			"gue":          {Tunnel: wire.GUE, Dst: tunnel, SrcPort: 50000},
 			"ce":           {Tunnel: wire.IPIP, Dst: tunnel, TOS: 3},
 			"other-server": {Tunnel: wire.IPIP, Dst: map[int]netip.Addr{4: netip.MustParseAddr("10.0.0.6"), 6: netip.MustParseAddr("fd00::6")}[family]},
+		}
+		for _, over := range wire.Tunnels() {
+			outers[string(over)] = &wire.Outer{Tunnel: over, Dst: tunnel, SrcPort: 50000}
 		}
 		for name, segment := range segments {
 			for how, o := range outers {

@@ -144,21 +144,20 @@ func stray(vip netip.Addr) wire.TCP {
 // previous server, here the client's machine.
 func TestChainWorksAtOnce(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
+	type chain struct {
 		vip, mine, other netip.Addr
 		tunnel           wire.Tunnel
-	}{
-		{hosttest.VIP4, hosttest.Server4, hosttest.Client4, wire.IPIP},
-		{hosttest.VIP4, hosttest.Server4, hosttest.Client4, wire.GUE},
-		{hosttest.VIP6, hosttest.Server6, hosttest.Client6, wire.IPIP},
-		{hosttest.VIP6, hosttest.Server6, hosttest.Client6, wire.GUE},
-	} {
+	}
+	var chains []chain
+	for _, over := range wire.Tunnels() {
+		chains = append(chains, chain{hosttest.VIP4, hosttest.Server4, hosttest.Client4, over},
+			chain{hosttest.VIP6, hosttest.Server6, hosttest.Client6, over})
+	}
+	for _, c := range chains {
 		t.Run(fmt.Sprintf("%v-%v", c.vip, c.tunnel), func(t *testing.T) {
 			as := chainAssignment(choices.Beamer)
-			if c.tunnel == wire.GUE {
-				for i := range as.VIPs {
-					as.VIPs[i].Forwarding = choices.GUE
-				}
+			for i := range as.VIPs {
+				as.VIPs[i].Forwarding = choices.Forwarding(c.tunnel)
 			}
 			r := newChainRig(t, as)
 			r.takesTX()

@@ -309,17 +309,18 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 func TestConnections(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
+	type way struct {
 		name       string
 		forwarding choices.Forwarding
 		outer      wire.Outer
-	}{
-		{"ipip4", choices.IPIP, wire.Outer{Tunnel: wire.IPIP, Src: hosttest.Client4, Dst: hosttest.Server4}},
-		{"ipip6", choices.IPIP, wire.Outer{Tunnel: wire.IPIP, Src: hosttest.Client6, Dst: hosttest.Server6}},
-		{"gue4", choices.GUE, wire.Outer{Tunnel: wire.GUE, Src: hosttest.Client4, Dst: hosttest.Server4, SrcPort: 50000}},
-		{"gue6", choices.GUE, wire.Outer{Tunnel: wire.GUE, Src: hosttest.Client6, Dst: hosttest.Server6, SrcPort: 50000}},
-		{"l2", choices.L2, wire.Outer{}},
-	} {
+	}
+	ways := []way{{"l2", choices.L2, wire.Outer{}}}
+	for _, over := range wire.Tunnels() {
+		ways = append(ways,
+			way{string(over) + "4", choices.Forwarding(over), wire.Outer{Tunnel: over, Src: hosttest.Client4, Dst: hosttest.Server4, SrcPort: 50000}},
+			way{string(over) + "6", choices.Forwarding(over), wire.Outer{Tunnel: over, Src: hosttest.Client6, Dst: hosttest.Server6, SrcPort: 50000}})
+	}
+	for _, c := range ways {
 		for _, timestamps := range []string{"1", "2"} {
 			for _, vip := range []netip.Addr{hosttest.VIP4, hosttest.VIP6} {
 				family := 4

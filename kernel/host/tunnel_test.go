@@ -7,6 +7,7 @@ import (
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/tables"
+	choices "github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -72,12 +73,12 @@ func TestInTunnelsTaken(t *testing.T) {
 		"::": false, "fd00::77": false,
 	}
 	for _, scheme := range []uint8{0, uint8(bpf.SchemeCheetah), uint8(bpf.SchemeBeamer)} {
-		for _, flags := range []uint16{0, uint16(bpf.HostVIPNoIPIP), uint16(bpf.HostVIPNoGUE), tables.NoTunnel, uint16(bpf.HostVIPSources), uint16(bpf.HostVIPSources) | uint16(bpf.HostVIPNoGUE)} {
+		for _, flags := range []uint16{0, tables.Refuses(choices.IPIP), tables.Refuses(choices.GUE), tables.NoTunnel, uint16(bpf.HostVIPSources), uint16(bpf.HostVIPSources) | tables.Refuses(choices.GUE)} {
 			p.scheme, p.flags = scheme, flags
 			p.fill()
 			for source, ok := range known {
 				src := netip.MustParseAddr(source)
-				for _, kind := range []wire.Tunnel{wire.IPIP, wire.GUE} {
+				for _, kind := range wire.Tunnels() {
 					for _, inner := range []netip.AddrPort{packetVIP4, packetVIP6} {
 						client, outer := packetClient4, packetTunnel4
 						if inner == packetVIP6 {
@@ -87,8 +88,8 @@ func TestInTunnelsTaken(t *testing.T) {
 							outer = packetTunnel6
 						}
 						want, reason := uint32(xdpPass), ""
-						switch refused := map[wire.Tunnel]uint16{wire.IPIP: uint16(bpf.HostVIPNoIPIP), wire.GUE: uint16(bpf.HostVIPNoGUE)}[kind]; {
-						case flags&refused != 0:
+						switch {
+						case flags&tables.Refuses(choices.Forwarding(kind)) != 0:
 							want, reason = xdpDrop, "drop_foreign_tunnel"
 						case (scheme == uint8(bpf.SchemeBeamer) || flags&uint16(bpf.HostVIPSources) != 0) && !ok && (scheme != uint8(bpf.SchemeBeamer) || src != server4 && src != server6):
 							want, reason = xdpDrop, "drop_foreign_source"

@@ -21,7 +21,7 @@ import (
 // copy through its forwarding.
 func TestAsk(t *testing.T) {
 	t.Parallel()
-	for _, forwarding := range []string{"ipip", "gue", "l2"} {
+	for _, forwarding := range vip.ForwardingNames() {
 		t.Run(forwarding, func(t *testing.T) {
 			w := newWired(t)
 			l := w.open(w.options())
@@ -75,9 +75,12 @@ func TestAsk(t *testing.T) {
 // A health check's connection goes through the forwarding of its server line.
 func TestHealthSteering(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ forwarding, server string }{
-		{"ipip", "10.77.0.11"}, {"ipip", "fd77::11"}, {"gue", "10.77.0.11"}, {"gue", "fd77::11"}, {"l2", "10.77.0.11"},
-	} {
+	type check struct{ forwarding, server string }
+	checks := []check{{"l2", "10.77.0.11"}}
+	for name := range tunnels() {
+		checks = append(checks, check{name, "10.77.0.11"}, check{name, "fd77::11"})
+	}
+	for _, c := range checks {
 		t.Run(c.forwarding+" "+netip.MustParseAddr(c.server).StringExpanded()[:4], func(t *testing.T) {
 			w := newWired(t)
 			l := w.open(w.options())
@@ -133,7 +136,7 @@ func (w *wired) connect(mark uint32, forwarding, server string) (frame []byte) {
 	})
 	return w.receive(300*time.Millisecond, func(f []byte) bool {
 		inner := wire.Parse(f).Packet()
-		if forwarding == "ipip" || forwarding == "gue" {
+		if vip.Forwarding(forwarding).Row().Tunnel {
 			in, o, err := wire.Decapsulate(inner)
 			if err != nil || string(o.Tunnel) != forwarding || o.Dst.String() != server {
 				return false

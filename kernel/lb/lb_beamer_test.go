@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/fairlead/fairlead/bpf"
@@ -23,7 +25,7 @@ import (
 // servers of both families, tagged or not, with chains of 0 to 3.
 func TestBeamerCarriers(t *testing.T) {
 	for _, sum := range []bool{false, true} {
-		for name, f := range map[string]bpf.Forwarding{"ipip": bpf.FwdIPIP, "gue": bpf.FwdGUE} {
+		for name, f := range tunnels() {
 			for _, six := range []bool{false, true} {
 				for _, tagOut := range []uint16{0, 77} {
 					t.Run(fmt.Sprintf("%s IPv6 %v tag %d sum %v", name, six, tagOut, sum), func(t *testing.T) {
@@ -37,7 +39,7 @@ func TestBeamerCarriers(t *testing.T) {
 										s.VLAN, s.Payload, s.IP.TOS = tagIn, bytes.Repeat([]byte("x"), n), 0xbb
 										o := r.expectHops(s.Frame(), bpf.ReasonCount, muxBuckets[b].current, muxBuckets[b].hops(7), tagOut)
 										if string(o.Tunnel) != name || o.TOS != 0xbb || o.TTL != 64 ||
-											name == "gue" && (o.Checksum != (sum && six) || o.SrcPort < 49152) {
+											wire.Tunnel(name).Port() != 0 && (o.Checksum != (sum && six) || o.SrcPort < 49152) {
 											t.Fatalf("tunnel %+v", o)
 										}
 									}
@@ -289,7 +291,7 @@ func TestBeamerJoins(t *testing.T) {
 
 // TestBeamerEdgeOfMTU: hops do not count twice, and what does not fit is answered.
 func TestBeamerEdgeOfMTU(t *testing.T) {
-	for _, f := range []bpf.Forwarding{bpf.FwdIPIP, bpf.FwdGUE} {
+	for _, f := range tunnels() {
 		r := mux(t, false, 1, muxServers(f, false, 0), 0)
 		for extra, want := range []bpf.Reason{bpf.ReasonCount, bpf.ReplyTooBig} {
 			s := segment(client4, wire.ACK, nil)
@@ -304,7 +306,7 @@ func TestBeamerEdgeOfMTU(t *testing.T) {
 // TestBeamerTruncated cuts one packet of each kind at every byte, for every
 // carrier: what is not whole is forwarded by none.
 func TestBeamerTruncated(t *testing.T) {
-	for _, f := range []bpf.Forwarding{bpf.FwdIPIP, bpf.FwdGUE} {
+	for _, f := range tunnels() {
 		for _, six := range []bool{false, true} {
 			r := mux(t, true, 1, muxServers(f, six, 0), 0)
 			for _, c := range []netip.AddrPort{client4, client6} {
@@ -332,9 +334,10 @@ func TestBeamerTruncated(t *testing.T) {
 func TestBeamerRandom(t *testing.T) {
 	seed := soak.Seed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
+	names := slices.Sorted(maps.Keys(tunnels()))
 	for range 40 {
 		tag := []uint16{0, 77}[random.IntN(2)]
-		servers := muxServers([]bpf.Forwarding{bpf.FwdIPIP, bpf.FwdGUE}[random.IntN(2)], random.IntN(2) == 1, tag)
+		servers := muxServers(tunnels()[names[random.IntN(len(names))]], random.IntN(2) == 1, tag)
 		table := make(rigBuckets, 1+random.IntN(150))
 		for b := range table {
 			table[b] = rigBucket{current: uint16(random.IntN(5)), time: random.Uint32()}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -17,12 +18,23 @@ func known(c netip.AddrPort, vlan uint16, payload []byte) []byte {
 	return s.Frame()
 }
 
+// tunnels are the forwardings that make one.
+func tunnels() map[string]bpf.Forwarding {
+	all := map[string]bpf.Forwarding{}
+	for _, r := range vip.Forwardings() {
+		if r.Tunnel {
+			all[string(r.Name)] = bpf.Forwarding(r.Number)
+		}
+	}
+	return all
+}
+
 // TestForwardings sends both families through every forwarding to servers of
 // both families, with and without a tag on either side.
 func TestForwardings(t *testing.T) {
 	addrs := map[string]string{"4": "10.1.0.1", "6": "fd00::1"}
 	for _, sum := range []uint32{0, 1} {
-		for name, f := range map[string]bpf.Forwarding{"ipip": bpf.FwdIPIP, "gue": bpf.FwdGUE} {
+		for name, f := range tunnels() {
 			for family, addr := range addrs {
 				for _, tagOut := range []uint16{0, 77} {
 					t.Run(fmt.Sprintf("%s to v%s tag %d sum %d", name, family, tagOut, sum), func(t *testing.T) {
@@ -46,8 +58,8 @@ func TestForwardings(t *testing.T) {
 									if o.Dst != netip.MustParseAddr(addr) || string(o.Tunnel) != name {
 										t.Fatalf("tunnel %+v", o)
 									}
-									if name == "gue" && (o.Checksum != (sum == 1 && family == "6") || o.SrcPort < 49152) {
-										t.Fatalf("gue %+v", o)
+									if wire.Tunnel(name).Port() != 0 && (o.Checksum != (sum == 1 && family == "6") || o.SrcPort < 49152) {
+										t.Fatalf("over UDP %+v", o)
 									}
 									at := 14
 									if tagIn != 0 {
@@ -114,7 +126,7 @@ func TestL2Flooded(t *testing.T) {
 // TestOuterSourceSpreads: receivers' RSS sees many sources or ports, and each
 // connection keeps its own.
 func TestOuterSourceSpreads(t *testing.T) {
-	for _, f := range []bpf.Forwarding{bpf.FwdIPIP, bpf.FwdGUE} {
+	for _, f := range tunnels() {
 		r := newRig(t)
 		r.add(rigVIP{addr: vip4, port: 80, proto: wire.ProtoTCP, scheme: bpf.SchemeCheetah, servers: servers(1, f)})
 		r.commit()

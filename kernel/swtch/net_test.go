@@ -52,6 +52,11 @@ func newNetwork(t *testing.T, servers int) *network {
 		n.run(n.sw, "ip link set "+port+" master br0 up")
 		n.run(ns, fmt.Sprintf("ip link set lo up; ip link set eth0 address 02:00:00:00:02:%02x; ip addr add 10.2.0.%d/24 dev eth0; ip -6 addr add 2001:db8:2::%x/64 dev eth0 nodad; ip link set eth0 up promisc on; ip route add default via 10.2.0.254; ip addr add %s/32 dev lo; ip -6 addr add %s/128 dev lo nodad", i+1, i+1, i+1, vip4, vip6))
 	}
+	if servers > 0 {
+		eventually(t, "the bridge has a carrier", func() bool {
+			return strings.Contains(n.run(n.sw, "ip -o link show br0"), "LOWER_UP")
+		})
+	}
 	return n
 }
 

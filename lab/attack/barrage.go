@@ -165,7 +165,7 @@ func (a *Attacker) nested(depth int) []byte {
 	}
 	six := server.Is6()
 	o := wire.Outer{Dst: server, Src: pick(a, a.of(a.Attackers, six), a.source(six), a.of(a.Balancers, six), a.of(a.Machines, six)),
-		Tunnel: pick(a, wire.IPIP, wire.GUE), SrcPort: a.port(), TTL: pick[uint8](a, 0, 3), TOS: uint8(a.random.IntN(4))}
+		Tunnel: pick(a, wire.Tunnels()...), SrcPort: a.port(), TTL: pick[uint8](a, 0, 3), TOS: uint8(a.random.IntN(4))}
 	if a.chance(2) {
 		h := wire.NewHops(a.random.Uint32(), a.random.Uint32N(64), uint16(a.random.IntN(8)), uint16(a.random.IntN(8)))
 		o.Hops = &h

@@ -27,7 +27,7 @@ var falseMAC = wire.MAC{0x02, 0x66, 0x61, 0x6c, 0x73, 0x65}
 // tunnel wraps a packet as a balancer does, with or without hops.
 func (a *Attacker) tunnel(server netip.Addr, inner []byte) []byte {
 	six := server.Is6()
-	o := wire.Outer{Dst: server, Src: pick(a, a.of(a.Attackers, six), a.source(six), a.of(a.Balancers, six)), Tunnel: pick(a, wire.IPIP, wire.GUE),
+	o := wire.Outer{Dst: server, Src: pick(a, a.of(a.Attackers, six), a.source(six), a.of(a.Balancers, six)), Tunnel: pick(a, wire.Tunnels()...),
 		SrcPort: wire.TunnelPorts | uint16(a.random.IntN(1<<14))}
 	if a.chance(2) {
 		h := wire.NewHops(a.random.Uint32(), 0)
@@ -139,6 +139,6 @@ func (a *Attacker) generation() []byte {
 	g := pick(a, a.random.Uint32N(1<<12), 1<<20-1, 1<<20, 1<<20+a.random.Uint32N(1<<12), a.random.Uint32(), 1<<31)
 	h := wire.NewHops(a.random.Uint32(), g)
 	t, _ := Segment(a.random, vip)
-	return wire.Outer{Dst: server, Src: a.of(a.Balancers, six), Tunnel: pick(a, wire.IPIP, wire.GUE), Hops: &h,
+	return wire.Outer{Dst: server, Src: a.of(a.Balancers, six), Tunnel: pick(a, wire.Tunnels()...), Hops: &h,
 		SrcPort: wire.TunnelPorts}.Encapsulate(t.Packet())
 }

@@ -17,7 +17,7 @@ func (t *Tables) forward(k *packet, line *Line, r *Result) []byte {
 	if row := line.Forwarding.Row(); row.Tunnel {
 		o := t.outer(k.Parsed, line, r.Hash)
 		o.Hops = r.Hops
-		if packet = o.Encapsulate(inner); row.Ports && t.GUEChecksum6 && !line.Addr.Is4() {
+		if packet = o.Encapsulate(inner); o.Tunnel.Port() != 0 && t.GUEChecksum6 && !line.Addr.Is4() {
 			t.udpChecksum(k, o, packet)
 		}
 	}
