@@ -101,7 +101,7 @@ const (
 )
 
 // bucketHash is a bucket table of n rows over serverCount servers, as the
-// daemon lays it out (dataplane, rows.go): behind the rows four words a
+// daemon lays it out (tables/rows.go): behind the rows four words a
 // bucket. Every moved-th has moved (0: none), once.
 func bucketHash(n, moved int) placing {
 	at := (n + 7) / 8 * 2

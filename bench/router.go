@@ -53,7 +53,7 @@ func routerCases() []routerCase {
 	}
 }
 
-// floorOf is what a case of the router is compared with.
+// floor is what a case of the router is compared with.
 func (c routerCase) floor() string {
 	if c.six {
 		return routerFloor + "-v6"

@@ -32,7 +32,7 @@ func someKeys(n int) []uint64 {
 	return keys
 }
 
-// owners are the names of the keys' servers.
+// ownersOf are the names of the keys' servers.
 func ownersOf(h Hash, keys []uint64) []string {
 	out := make([]string, len(keys))
 	for i, k := range keys {

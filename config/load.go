@@ -126,7 +126,7 @@ func (c *Config) Switch(name string) (*Switch, bool) {
 	return nil, false
 }
 
-// PortText is how a port is written: its number or "all".
+// String is how a port is written: its number or "all".
 func (p Port) String() string {
 	if p == 0 {
 		return "all"

@@ -54,8 +54,8 @@ type VIP struct {
 	vip.Settings
 	// HashRows is how many rows its table has, fixed when the VIP is made,
 	// since another number moves every connection. 0: hash anchor, which has
-	// no rows, or an assignment made before they stood here (see
-	// dataplane).
+	// no rows, or an assignment made before they stood here (tables:
+	// hashRows).
 	HashRows int `json:"hash_rows,omitempty"`
 	// HorizonSteps is since when numbers are in the horizon (anchor; else
 	// empty), Top and Since ascending; the last one's Top is HorizonTop.

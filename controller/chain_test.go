@@ -32,7 +32,7 @@ type mux struct {
 	away bool
 }
 
-// chained is a deployment of scheme beamer that changes, two balancers, and
+// chainedFleet is a deployment of scheme beamer that changes, two balancers, and
 // servers that own connections and pass on what they do not own.
 type chainedFleet struct {
 	t     *rapid.T

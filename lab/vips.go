@@ -139,7 +139,7 @@ func (l *Lab) pools() []VIP {
 	return vips
 }
 
-// Config is the lab's fairlead.yaml. The text, not a marshalled structure, so
+// config is the lab's fairlead.yaml. The text, not a marshalled structure, so
 // that it reads like one that a person would write.
 func (l *Lab) config(secret string) string {
 	var b strings.Builder

@@ -170,7 +170,7 @@ func (t *HostTable) addJoins(c *ChainVIP) error {
 // which balancers send it new connections, if any.
 var rank = map[controller.State]int{controller.Active: 4, controller.Draining: 3, controller.Standby: 2, controller.Joining: 2, controller.Resting: 1}
 
-// slots finds the server's slot in a VIP, and the best of others that it has
+// HostSlots finds the server's slot in a VIP, and the best of others that it has
 // there: one that it had before, or will have after its address moved. Their
 // connections live on, or come, as well.
 func HostSlots(vip *controller.VIP, server string) (slot, other *controller.Slot) {

@@ -1,4 +1,4 @@
-// Command gen writes types.go: what crosses between BPF C and Go, once,
+// Command gen writes types_bpfel.go: what crosses between BPF C and Go, once,
 // from the debug information of the objects beside it. Enums also get their
 // names as metrics, status and docs call them.
 package main

@@ -69,7 +69,7 @@ enum fl_vip_flags {
 /* ---- the VIP table ---------------------------------------------------- */
 
 /* Both halves have FL_VIP_LINES lines; an entry stands on one of the two
- * lines that fl_vip_line1/2() name (cuckoo; user space picks the seed). */
+ * lines that FL_VIP_LINE1/2() name (cuckoo; user space picks the seed). */
 #define FL_VIP_BITS 12
 #define FL_VIP_LINES (1 << FL_VIP_BITS)
 

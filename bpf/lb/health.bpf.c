@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /* Health checks go the way of real packets to one server, whatever this
  * machine's routes and addresses say about the VIP: the daemon connects to a
- * stand-in for it (FL_CHECK_ADDR), which is routed to the loopback alone, with
+ * stand-in for it (FL_CHECK_ADDR4/6), which is routed to the loopback alone, with
  * the mark 0xFA100000 | server line.
  *
  *   socket ─▶ lo, tc egress: `health`            interface, tc ingress: `health_back` ─▶ lo ─▶ socket

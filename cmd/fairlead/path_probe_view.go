@@ -85,7 +85,7 @@ func (v *probeView) bad() bool {
 
 func (v *probeView) over(s *probe.State) *paths.Path { return &v.targets[s.Target].Paths[s.Path] }
 
-// via are the names of a path's routers.
+// routers are the names of a path's routers.
 func (v *probeView) routers(s *probe.State) []string {
 	hops := v.over(s).Hops
 	names := []string{}

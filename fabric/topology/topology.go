@@ -2,7 +2,7 @@
 // between them, and the selector that they share; read from a file that
 // routers, hosts and the path service have in common (fabric.yaml), or learned.
 //
-// No kernel: what a router really does is asked by fabric/router and compared
+// No kernel: what a router really does is asked by kernel/router and compared
 // by doctor.
 package topology
 

@@ -292,11 +292,11 @@ func (r *rig) echo(c net.Conn, n int) {
 	}
 }
 
-// eventually waits for a condition.
 // reordering bounds how long, in ms, a busy machine holds a packet between its
 // stamp and its capture. The clock's base has steps of 64.
 const reordering = 60
 
+// eventually waits for a condition.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !ok(); {

@@ -350,7 +350,7 @@ func TestServingFaild(t *testing.T) {
 	is("TIME_WAIT is here", 0, bucket)
 }
 
-// settled says whether the programs take the VIPs for settled.
+// unsettled counts the VIPs that the programs do not take for settled, and all.
 func (r *rig) unsettled() (set, all int) {
 	r.t.Helper()
 	used, err := readTable(r.agent.set.HostVips, r.agent.control)
@@ -469,7 +469,7 @@ func TestServingIsShared(t *testing.T) {
 	}
 }
 
-// BenchmarkServing is a count over many connections.
+// BenchmarkTally is a count over many connections.
 func BenchmarkTally(b *testing.B) {
 	p, err := tables.Host(chainAssignment(choices.Beamer), "s")
 	if err != nil {

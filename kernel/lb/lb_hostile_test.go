@@ -110,7 +110,7 @@ func TestDataOffset(t *testing.T) {
 	}
 }
 
-// TestIPv4Options and extension headers move the rest, and nothing breaks.
+// Options of IPv4 and extension headers move the rest, and nothing breaks.
 func TestUnusualHeaders(t *testing.T) {
 	r := standard(t, bpf.PolicyRR)
 	for n := 4; n <= 40; n += 4 {

@@ -13,8 +13,8 @@ import (
 	"github.com/fairlead/fairlead/kernel/host/hosttest"
 )
 
-// The ways are followed by real traffic in dataplane's tests; here is what
-// these cannot make.
+// The ways are followed by real traffic in the tests of kernel/lb and kernel/host;
+// here is what these cannot make.
 
 func newRig(t *testing.T) *hosttest.Rig {
 	t.Helper()

@@ -41,7 +41,7 @@ func (h Hop) encode() bpf.Hop {
 		Gateway: [2]uint64{binary.LittleEndian.Uint64(gateway[:8]), binary.LittleEndian.Uint64(gateway[8:])}}
 }
 
-// id is the identity of a hop that was read from its map.
+// hopID is the identity of a hop that was read from its map.
 func hopID(h *bpf.Hop) HopID {
 	var b [16]byte
 	binary.LittleEndian.PutUint64(b[:8], h.Gateway[0])

@@ -179,5 +179,5 @@ func solicit(k kernel, bridge uint32, a netip.Addr) error {
 	}})
 }
 
-// String is a MAC as `bridge fdb` shows it.
+// macString is a MAC as `bridge fdb` shows it.
 func macString(m wire.MAC) string { return net.HardwareAddr(m[:]).String() }

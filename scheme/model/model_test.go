@@ -16,7 +16,7 @@ import (
 	"github.com/fairlead/fairlead/wire"
 )
 
-// What the papers promise, on the model; dataplane's differential tests hold
+// What the papers promise, on the model; kernel/lb's differential tests hold
 // the program to it.
 
 var (
