@@ -74,7 +74,7 @@ func (c *Config) Find(role Role, name string) (Self, error) {
 	find := map[string]Self{}
 	for _, s := range c.Selves(role) {
 		switch {
-		case s.API != "none":
+		case s.API != NoAgent:
 			names = append(names, s.Name)
 			find[s.Name] = s
 		case s.Name == name:

@@ -12,9 +12,6 @@ import (
 	"github.com/fairlead/fairlead/vip"
 )
 
-// maxWeight fits the upper half of a table's entry with room for shares.
-const maxWeight = 1000
-
 type positions = map[string]*yamlfile.Position
 
 // problem records what is wrong with the field at path (yamlfile).
@@ -87,8 +84,6 @@ func (c *Config) checkSecret() {
 }
 
 // daemonName is also a file name (socket, pins, state) and a metric's label.
-var daemonName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
-
 // vipName may hold what default names do: [2001:db8::1]:443/tcp.
 var vipName = regexp.MustCompile(`^[A-Za-z0-9\[][A-Za-z0-9._:/\[\]-]{0,79}$`)
 
@@ -101,8 +96,8 @@ func (c *Config) checkDaemons() {
 		if name == "" {
 			c.problem(path+".name", "", "missing", "give each machine a name of its own")
 		} else {
-			if !daemonName.MatchString(name) {
-				c.problem(path+".name", name, "not a name", "use letters, digits, dots, dashes and underscores, 63 at most")
+			if !vip.ServerName(name) {
+				c.problem(path+".name", name, "not a name", vip.NameRule)
 			}
 			if other, dup := names[name]; dup {
 				c.problem(path+".name", name, "already the name of "+other, "give each machine a name of its own")
@@ -255,26 +250,9 @@ func (c *Config) checkTunnelSources() {
 
 // checkUnicast refuses what no machine out there can have as its address.
 func (c *Config) checkUnicast(path string, a netip.Addr) {
-	wrong, remedy := "", "write the address that others reach it by"
-	switch {
-	case a.Is4In6():
-		wrong, remedy = "IPv4 written as IPv6", "write "+a.Unmap().String()
-	case a.Zone() != "":
-		wrong, remedy = "has a zone", "write a global or unique local address"
-	case a.IsUnspecified():
-		wrong = "the unspecified address"
-	case a.IsLoopback():
-		wrong = "a loopback address: its packets never leave the machine"
-	case a.IsMulticast():
-		wrong = "a multicast address"
-	case a.Is6() && a.IsLinkLocalUnicast():
-		wrong = "a link-local address: it is not routed"
-	case a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		wrong = "the broadcast address"
-	default:
-		return
+	if wrong, remedy := vip.Unicast(a); wrong != "" {
+		c.problem(path, a.String(), wrong, remedy)
 	}
-	c.problem(path, a.String(), wrong, remedy)
 }
 
 func checkOneOf[T ~string](c *Config, path string, value T, choices ...T) bool {
@@ -298,7 +276,6 @@ func (c *Config) checkHealth(path string, v *VIP) {
 	if h == nil {
 		return
 	}
-	checkOneOf(c, path+".type", h.Type, "tcp", "http")
 	if h.Port == 0 {
 		// Else what is wrong with the VIP's port has been said.
 		if c.portKnown(strings.TrimSuffix(path, ".health")) {
@@ -307,33 +284,15 @@ func (c *Config) checkHealth(path string, v *VIP) {
 	} else if v.Protocol == vip.UDP && c.origin.At[path+".port"] == nil && c.origin.File != "" {
 		c.problem(path+".port", "", "missing: checks speak TCP, and the VIP is UDP", "write a TCP port of the servers that answers when the service is well")
 	}
-	if h.Type == "tcp" {
-		if h.Path != "" {
-			c.problem(path+".path", h.Path, "a tcp check asks for no path", "write type: http, or remove it")
-		}
-		if h.Host != "" {
-			c.problem(path+".host", h.Host, "a tcp check names no host", "write type: http, or remove it")
-		}
-	} else if h.Type == "http" {
-		if !strings.HasPrefix(h.Path, "/") || strings.ContainsAny(h.Path, " \r\n\t") {
-			c.problem(path+".path", h.Path, "not a path", "begin it with /")
-		}
-		if strings.ContainsAny(h.Host, " \r\n\t/") {
-			c.problem(path+".host", h.Host, "not a host name", "write what the Host header shall hold")
-		}
+	for _, p := range h.Check() {
+		c.wrong(path, p)
 	}
-	if h.Interval < vip.MinInterval || h.Interval > vip.MaxInterval {
-		c.problem(path+".interval", h.Interval.String(), "out of range", "write 100ms to 1h")
+}
+
+// wrong records a problem of package vip's at path.
+func (c *Config) wrong(path string, p vip.Problem) {
+	if near := yamlfile.Nearest(p.Value, p.Words); near != "" {
+		p.Remedy = "write " + near + " (known: " + strings.Join(p.Words, ", ") + ")"
 	}
-	if h.Timeout <= 0 || h.Timeout > h.Interval {
-		c.problem(path+".timeout", h.Timeout.String(), "out of range", "write more than 0 and at most the interval, "+h.Interval.String())
-	}
-	for _, f := range []struct {
-		key string
-		v   int
-	}{{"rise", h.Rise}, {"fall", h.Fall}} {
-		if f.v < 1 || f.v > vip.MaxInARow {
-			c.problem(path+"."+f.key, f.v, "out of range", "write 1 to 100")
-		}
-	}
+	c.problem(path+"."+p.Field, p.Value, p.Wrong, p.Remedy)
 }

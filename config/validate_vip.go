@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
-	"github.com/fairlead/fairlead/config/yamlfile"
 	"github.com/fairlead/fairlead/vip"
 )
 
@@ -104,10 +102,7 @@ func (c *Config) checkChoices(path string, v *VIP) {
 		}
 		return c.written(path, field)
 	}) {
-		if near := yamlfile.Nearest(p.Value, p.Words); near != "" {
-			p.Remedy = "write " + near + " (known: " + strings.Join(p.Words, ", ") + ")"
-		}
-		c.problem(path+"."+p.Field, p.Value, p.Wrong, p.Remedy)
+		c.wrong(path, p)
 	}
 	c.checkSteer(path, v)
 }
@@ -160,8 +155,8 @@ func (c *Config) checkPool(path string, v *VIP) {
 			c.problem(p+".standby", "true", "the server also has drain: true, and one that never worked has nothing to drain", "remove one of the two")
 		}
 		switch {
-		case m.Weight < 1 || m.Weight > maxWeight:
-			c.problem(p+".weight", m.Weight, "out of range", fmt.Sprintf("write 1 to %d; drain: true gives it no new connections", maxWeight))
+		case m.Weight < 1 || m.Weight > vip.MaxWeight:
+			c.problem(p+".weight", m.Weight, "out of range", fmt.Sprintf("write 1 to %d; drain: true gives it no new connections", vip.MaxWeight))
 		case m.Weight != 1 && v.Policy.Row().Name != "" && !v.Policy.Row().Weighted:
 			c.problem(p+".weight", m.Weight, "policy "+string(v.Policy)+" gives every server the same", "write policy: wrr")
 		}

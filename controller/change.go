@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // Kind is what a verb does.
@@ -82,7 +83,7 @@ func (p *planner) edit(cur *Assignment, op Op) error {
 		return Invalid(string(op.Kind) + ": no server named")
 	case op.VIP == "" && op.Kind == Add:
 		return Invalid("add: no vip named")
-	case (op.Kind == Weight || op.Weight != 0) && (op.Weight < 1 || op.Weight > 1000):
+	case (op.Kind == Weight || op.Weight != 0) && (op.Weight < 1 || op.Weight > vip.MaxWeight):
 		return Invalid(fmt.Sprintf("weight %d: must be 1 to 1000; drain gives a server no new connections", op.Weight))
 	}
 	found := op.VIP == ""
@@ -185,8 +186,18 @@ func (p *planner) add(cur *Assignment, w *wanted, op Op) error {
 	if op.Weight == 0 && len(w.members) > 0 && !w.vip.Weighted() {
 		m.weight = w.members[0].weight
 	}
+	if !vip.ServerName(op.Server) {
+		return Invalid(fmt.Sprintf("server %s: not a name; %s", op.Server, vip.NameRule))
+	}
+	inPool := slices.ContainsFunc(w.members, func(o member) bool { return o.address == m.address })
 	for i := range cur.VIPs {
+		if a := cur.VIPs[i].Address; a == m.address {
+			return Invalid(fmt.Sprintf("%s: address %s: vip %s has it; write the server's own", op.Server, a, cur.VIPs[i].Name))
+		}
 		for _, s := range cur.VIPs[i].Slots {
+			if s.Server != op.Server && s.Address == m.address && s.State != Resting && !inPool {
+				return Invalid(fmt.Sprintf("%s: address %s: server %s has it; one server has one name", op.Server, s.Address, s.Server))
+			}
 			if s.Server != op.Server || m.address.IsValid() && m.address != s.Address {
 				continue
 			}
@@ -202,8 +213,8 @@ func (p *planner) add(cur *Assignment, w *wanted, op Op) error {
 	if m.api == "" {
 		m.api = config.DefaultAPI(op.Server)
 	}
-	if a := m.address; a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.Zone() != "" || a.Is4In6() || a == w.vip.Address {
-		return Invalid(fmt.Sprintf("%s: address %s: not one that a server behind a VIP can have; write the server's own", op.Server, a))
+	if wrong, remedy := vip.Unicast(m.address); wrong != "" {
+		return Invalid(fmt.Sprintf("%s: address %s: %s; %s", op.Server, m.address, wrong, remedy))
 	}
 	if m.api == config.NoAgent && w.vip.Chains() {
 		return Refusal{fmt.Sprintf("vip %s: %s: its api is none: without the agent nobody knows whose a packet is, which scheme %s needs; run `fairlead host` there and name its api", w.vip.Name, op.Server, w.vip.Scheme)}

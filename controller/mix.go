@@ -176,9 +176,9 @@ func (v *VIP) validate() error {
 			return fmt.Errorf("slot %d: server %q at address %s: none that there can be", s.Number, s.Server, s.Address)
 		case !slices.Contains([]State{Joining, Standby, Active, Draining, Resting}, s.State):
 			return fmt.Errorf("slot %d: state %q is unknown to this version", s.Number, s.State)
-		case s.Weight < 1 || s.Weight > 1000:
+		case s.Weight < 1 || s.Weight > vip.MaxWeight:
 			return fmt.Errorf("slot %d: weight %d: must be 1 to 1000", s.Number, s.Weight)
-		case s.OldWeight < 0 || s.OldWeight > 1000:
+		case s.OldWeight < 0 || s.OldWeight > vip.MaxWeight:
 			return fmt.Errorf("slot %d: old weight %d: must be 1 to 1000, or 0 for none", s.Number, s.OldWeight)
 		}
 	}

@@ -1,11 +1,9 @@
 package controller
 
 import (
+	"errors"
 	"fmt"
-	"slices"
 	"time"
-
-	"github.com/fairlead/fairlead/vip"
 )
 
 // Bounds of numbers that no other check has. An assignment comes from a network
@@ -26,9 +24,12 @@ var (
 // validateNumbers is the part of validate for what is a number or a time and
 // hangs on nothing else. version is the assignment's.
 func (v *VIP) validateNumbers(version uint64) error {
-	if v.Health != nil {
-		if err := checkHealth(v.Health); err != nil {
-			return fmt.Errorf("health: %w", err)
+	if h := v.Health; h != nil {
+		if found := h.Check(); len(found) > 0 {
+			return fmt.Errorf("health: %w", found[0])
+		}
+		if h.Port == 0 {
+			return errors.New("health: port 0: must be 1 to 65535")
 		}
 	}
 	for _, s := range v.HorizonSteps {
@@ -55,23 +56,6 @@ func (v *VIP) validateNumbers(version uint64) error {
 func validTime(name string, t time.Time) error {
 	if !t.IsZero() && (t.Before(firstTime) || t.After(lastTime)) {
 		return fmt.Errorf("%s %s: must be in %d to %d", name, t.Format(time.RFC3339), firstTime.Year(), lastTime.Year())
-	}
-	return nil
-}
-
-// checkHealth has the bounds of the file's checks.
-func checkHealth(h *vip.Health) error {
-	switch {
-	case !slices.Contains([]string{"tcp", "http"}, h.Type):
-		return fmt.Errorf("type %q is unknown to this version", h.Type)
-	case h.Port == 0:
-		return fmt.Errorf("port 0: must be 1 to 65535")
-	case h.Interval < vip.MinInterval || h.Interval > vip.MaxInterval:
-		return fmt.Errorf("interval %s: must be %s to %s", h.Interval, vip.MinInterval, vip.MaxInterval)
-	case h.Timeout <= 0 || h.Timeout > h.Interval:
-		return fmt.Errorf("timeout %s: must be more than 0 and at most the interval, %s", h.Timeout, h.Interval)
-	case h.Rise < 1 || h.Rise > vip.MaxInARow, h.Fall < 1 || h.Fall > vip.MaxInARow:
-		return fmt.Errorf("rise %d, fall %d: must be 1 to %d", h.Rise, h.Fall, vip.MaxInARow)
 	}
 	return nil
 }

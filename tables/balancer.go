@@ -12,9 +12,7 @@ package tables
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sort"
-	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/bpf"
@@ -150,9 +148,6 @@ func (p *Plan) sooner(t time.Time) {
 // planServers gives v its range and says what each of its lines names.
 func planServers(v *controller.VIP, sets *sets, alloc *allocator, steers bool) (VIP, error) {
 	forwarding := v.Forwarding.Row()
-	if forwarding.Number == 0 {
-		return VIP{}, fmt.Errorf("vip %s: forwarding %q: must be one of %s", v.Name, v.Forwarding, strings.Join(vip.ForwardingNames(), ", "))
-	}
 	r, err := alloc.take(v)
 	if err != nil {
 		return VIP{}, err
@@ -160,7 +155,7 @@ func planServers(v *controller.VIP, sets *sets, alloc *allocator, steers bool) (
 	pv := VIP{ID: v.ID, Name: v.Name, Lines: r, Hops: v.Scheme.Row().Hops, Slots: make([]Line, r.Size)}
 	for _, s := range v.Slots {
 		l := Line{Addr: s.Address.Unmap(), Forwarding: bpf.Forwarding(forwarding.Number), Flags: sets.lines[s.Number], Hops: pv.Hops}
-		if steers && forwarding.Ports && v.Steer != vip.SteerOff && v.Steer != "" {
+		if steers && forwarding.Ports && v.Steers() {
 			l.Flags, l.Steer = l.Flags|LineSteered, v.Steer
 		}
 		pv.Slots[s.Number] = l
@@ -172,29 +167,9 @@ func planServers(v *controller.VIP, sets *sets, alloc *allocator, steers bool) (
 // entry of the half.
 func (p *Plan) service(a *controller.Assignment, v *controller.VIP, r Range,
 	sets *sets, base uint32, hashes Hashes) (bpf.VIP, error) {
-	e := bpf.VIP{Id: v.ID, FirstLine: r.First, Slots: r.Size, HashKey: a.HashKey}
-	switch v.Protocol {
-	case "tcp":
-		e.Proto = wire.ProtoTCP
-	case "udp":
-		e.Proto = wire.ProtoUDP
-	default:
-		return e, fmt.Errorf("vip %s: protocol %q: must be tcp or udp", v.Name, v.Protocol)
-	}
-	scheme, pol := v.Scheme.Row(), v.Policy.Row()
-	switch {
-	case pol.Name == "":
-		return e, fmt.Errorf("vip %s: policy %q: must be rr, wrr, p2c, least-conn or hash", v.Name, v.Policy)
-	case scheme.Name == "" || scheme.Switched:
-		return e, fmt.Errorf("vip %s: scheme %q: must be cheetah, jet, full-ct, stateless or beamer", v.Name, v.Scheme)
-	case !slices.Contains(scheme.Policies, v.Policy):
-		return e, fmt.Errorf("vip %s: policy %q: scheme %s places connections by their hash alone: must be hash", v.Name, v.Policy, v.Scheme)
-	}
-	e.Scheme, e.Policy = scheme.Number, pol.Number
-	layout := layoutOf(v)
-	if err := layout.Validate(); err != nil {
-		return e, fmt.Errorf("vip %s: %w", v.Name, err)
-	}
+	e := bpf.VIP{Id: v.ID, FirstLine: r.First, Slots: r.Size, HashKey: a.HashKey, Proto: v.Proto()}
+	scheme, layout := v.Scheme.Row(), layoutOf(v)
+	e.Scheme, e.Policy = scheme.Number, v.Policy.Row().Number
 	e.Shift, e.Carrier = uint8(layout.Shift()), v.Carries().Number
 	if scheme.Finds == vip.ByCookie {
 		for _, k := range a.Keys {
@@ -202,10 +177,10 @@ func (p *Plan) service(a *controller.Assignment, v *controller.VIP, r Range,
 			e.Epochs |= 1 << (k.Epoch & 1)
 		}
 	}
-	if v.Affinity == "address" {
+	if v.Affinity == vip.Address {
 		e.Flags |= uint8(bpf.VIPAffinity)
 	}
-	if v.Fragments == "addresses" {
+	if v.Fragments == vip.Addresses {
 		e.Flags |= uint8(bpf.VIPFragAddresses)
 	}
 	if v.ICMPEcho {
@@ -240,7 +215,7 @@ func (p *Plan) service(a *controller.Assignment, v *controller.VIP, r Range,
 		p.Tables = append(append(p.Tables, takers...), hash.Entries...)
 	}
 	p.flat += e.HashSize
-	if pol.Hashes {
+	if v.Policy.Row().Hashes {
 		e.NewTable, e.NewSize = e.HashTable, e.HashSize
 		if !sets.working {
 			e.NewSize = 0 // those that drain keep what they have
@@ -251,25 +226,12 @@ func (p *Plan) service(a *controller.Assignment, v *controller.VIP, r Range,
 
 // layoutOf is the cookie's layout of a VIP. UDP and scheme stateless have no
 // cookies and so no width in the configuration: their hash tables have the
-// default's rows, and their slots are bounded by maxSlots alone.
+// default's rows.
 func layoutOf(v *controller.VIP) cheetah.Layout {
 	if v.CookieBits == 0 {
 		return cheetah.Layout{Bits: v.Width().DefaultBits}
 	}
 	return cheetah.Layout{Bits: v.CookieBits}
-}
-
-// maxSlots is how many slots a VIP can have: what its cookies name, and
-// without cookies what the widest cookie would name; with buckets, what a row
-// can say beside FL_BUCKET_MOVED and FL_BUCKET_NONE.
-func maxSlots(v *controller.VIP) int {
-	if v.Scheme.Row().Hops {
-		return RowMoved
-	}
-	if v.CookieBits == 0 {
-		return cheetah.Layout{Bits: cheetah.MaxBits}.Slots()
-	}
-	return layoutOf(v).Slots()
 }
 
 func policyMembers(slots []controller.Slot) []policy.Member {
@@ -290,7 +252,7 @@ func (p *Plan) addressEntries(a *controller.Assignment, keys []Key) []Key {
 	for i := range order {
 		order[i] = i
 	}
-	accepts := func(i int) bool { return a.VIPs[i].Fragments == "addresses" }
+	accepts := func(i int) bool { return a.VIPs[i].Fragments == vip.Addresses }
 	sort.Slice(order, func(x, y int) bool {
 		i, j := order[x], order[y]
 		if accepts(i) != accepts(j) {

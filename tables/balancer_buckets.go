@@ -65,24 +65,6 @@ func ofBalancers(a *controller.Assignment) *controller.Assignment {
 // says where it stands.
 func (p *Plan) bucketed(v *controller.VIP, e *bpf.VIP, view *View) error {
 	t := v.Buckets
-	if t == nil || t.Len() == 0 || t.Len() > buckets.Max {
-		return fmt.Errorf("vip %s: buckets: scheme beamer needs a table of 1 to %d buckets; hand out an assignment that a controller of this build made", v.Name, buckets.Max)
-	}
-	if !v.Forwarding.Row().Tunnel {
-		return fmt.Errorf("vip %s: forwarding %s: nothing carries a packet's hops, which scheme %s needs; use ipip or gue", v.Name, v.Forwarding, v.Scheme)
-	}
-	has := make([]bool, buckets.MaxServers+1)
-	has[buckets.None] = true
-	for _, s := range v.Slots {
-		has[s.Number] = true
-	}
-	served := false
-	for b, s := range t.Current {
-		if !has[s] {
-			return fmt.Errorf("vip %s: buckets: bucket %d is of slot %d, in which no server is; hand out an assignment that was not changed by hand", v.Name, b, s)
-		}
-		served = served || s != buckets.None
-	}
 	s := Stretch{VIP: v.ID, n: t.Len()}
 	if view.Chains != nil {
 		var err error
@@ -93,7 +75,7 @@ func (p *Plan) bucketed(v *controller.VIP, e *bpf.VIP, view *View) error {
 	}
 	s.entry = len(p.Entries)
 	e.HashForm, e.HashSize, e.Generation = uint8(bpf.HashBuckets), uint32(s.n), t.Generation
-	if served {
+	if slices.ContainsFunc(t.Current, func(s uint16) bool { return s != buckets.None }) {
 		e.NewSize = e.HashSize
 	}
 	p.Stretches = append(p.Stretches, s)

@@ -157,30 +157,13 @@ func checkEntries(t *rapid.T, a *controller.Assignment, p *Plan) {
 	}
 }
 
-// A pool without cookies takes more slots than the default cookie names, and
-// the message of a full VIP table says what fills it.
+// The message of a full VIP table says what fills it.
 func TestBounds(t *testing.T) {
 	c := Capacity{Lines: 1 << 15, TableEntries: 1 << 20, VIPIDs: Lines}
 	plan := func(a *controller.Assignment) error {
 		_, err := Balancer(a, View{Moment: Moment{Now: setsNow}, Capacity: c, Hashes: Hashes{}, Random: rand.New(rand.NewPCG(1, 2))})
 		return err
 	}
-	a := assignment(1, 11)
-	v := &a.VIPs[0]
-	v.Slots[0].Number = 2048
-	if err := plan(a); err == nil {
-		t.Error("slot 2048 fits a cookie of 12 bits")
-	}
-	v.Protocol, v.CookieBits = "udp", 0
-	v.Slots[0].Number = 16383
-	if err := plan(a); err != nil {
-		t.Error(err)
-	}
-	v.Slots[0].Number = 16384
-	if err := plan(a); err == nil || !strings.Contains(err.Error(), "slots are 0 to 16383") {
-		t.Errorf("slot 16384: %v", err)
-	}
-
 	// The numbers of docs/configuration.md.
 	many := func(n int, own bool) *controller.Assignment {
 		a := assignment(1)

@@ -1,6 +1,7 @@
 package tables
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // hashRowsPerSlot sizes the table of a VIP whose assignment says no number of
@@ -59,7 +61,7 @@ func (h Hashes) Of(id uint32) *Hash {
 
 // compile is v's hash over the servers of its sets.
 func (h Hashes) compile(v *controller.VIP, r *sets) (Hash, error) {
-	spec := chash.Spec{Kind: kindOf(v), Rows: hashRows(v), Capacity: v.Capacity}
+	spec := chash.Spec{Kind: cmp.Or(v.Hash, vip.DefaultHash), Rows: hashRows(v), Capacity: v.Capacity}
 	have, ok := h[v.ID]
 	if ok && have.spec == spec && slices.Equal(have.members, r.members) && slices.Equal(have.buckets, r.buckets) {
 		return have.hash, nil
@@ -75,7 +77,7 @@ func (h Hashes) compile(v *controller.VIP, r *sets) (Hash, error) {
 
 // hashSize is how many entries compile would make, without the work.
 func hashSize(v *controller.VIP, r *sets) (entries int, err error) {
-	spec := chash.Spec{Kind: kindOf(v), Rows: hashRows(v), Capacity: v.Capacity}
+	spec := chash.Spec{Kind: cmp.Or(v.Hash, vip.DefaultHash), Rows: hashRows(v), Capacity: v.Capacity}
 	if spec.Kind == chash.KindAnchor {
 		var hash Hash
 		hash, err = compileHash(spec, r)

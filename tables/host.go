@@ -193,10 +193,7 @@ const maxKeepalive = 2 * time.Minute
 
 // hostEntry is the VIP's entry without what depends on time.
 func hostEntry(as *controller.Assignment, vip *controller.VIP, slot *controller.Slot, mtu int) (bpf.HostVIP, Key, error) {
-	key := Key{Addr: vip.Address.Unmap(), Port: vip.Port, Proto: wire.ProtoTCP}
-	if vip.Protocol == choices.UDP {
-		key.Proto = wire.ProtoUDP
-	}
+	key := Key{Addr: vip.Address.Unmap(), Port: vip.Port, Proto: vip.Proto()}
 	if vip.ID >= maxHostVIPs {
 		return bpf.HostVIP{}, key, fmt.Errorf("vip %s: id %d: ids are below %d", vip.Name, vip.ID, maxHostVIPs)
 	}

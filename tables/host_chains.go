@@ -45,14 +45,11 @@ func chainVIPs(as *controller.Assignment, server string) []*ChainVIP {
 			continue
 		}
 		v := &ChainVIP{
-			ID: vip.ID, Name: vip.Name, Scheme: vip.Scheme.Row(), Proto: wire.ProtoTCP, Slot: slot.Number,
+			ID: vip.ID, Name: vip.Name, Scheme: vip.Scheme.Row(), Proto: vip.Proto(), Slot: slot.Number,
 			Service:    netip.AddrPortFrom(vip.Address.Unmap(), vip.Port),
 			Ports:      vip.Affinity != choices.Address && vip.Fragments != choices.Addresses,
 			Generation: vip.Buckets.Generation, HashKey: as.HashKey, Health: vip.Health,
 			Disabled: slot.State != controller.Active && slot.State != controller.Joining,
-		}
-		if vip.Protocol == choices.UDP {
-			v.Proto = wire.ProtoUDP
 		}
 		v.Buckets = len(vip.Buckets.Current)
 		if v.Scheme.Switched {

@@ -75,17 +75,10 @@ func (al *allocator) mark(r Range) {
 // take returns the range of v, whose size is a power of two that holds every
 // slot in use.
 func (al *allocator) take(v *controller.VIP) (Range, error) {
-	limit := uint32(maxSlots(v))
+	limit := uint32(v.MaxNumbers())
 	size := uint32(minRange)
 	for _, s := range v.Slots {
 		n := uint32(s.Number) + 1
-		if n > limit {
-			if v.CookieBits == 0 {
-				return Range{}, fmt.Errorf("vip %s: server %s: slot %d: slots are 0 to %d; split the pool into two VIPs", v.Name, s.Server, s.Number, limit-1)
-			}
-			return Range{}, fmt.Errorf("vip %s: server %s: slot %d: cookie_bits %d name slots 0 to %d; widen cookie_bits",
-				v.Name, s.Server, s.Number, v.CookieBits, limit-1)
-		}
 		for size < n {
 			size *= 2
 		}

@@ -1,10 +1,12 @@
 package tables
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // Who takes what in a VIP, by the state of its slots, their health and the
@@ -53,7 +55,7 @@ func setsOf(v *controller.VIP, down func(vipID uint32, slot uint16) bool, now ti
 	if v.Scheme.Row().Chains() {
 		return bucketSets(v, down)
 	}
-	c := casting{v: v, now: now, kind: kindOf(v), down: map[uint16]bool{}}
+	c := casting{v: v, now: now, kind: cmp.Or(v.Hash, vip.DefaultHash), down: map[uint16]bool{}}
 	up := false
 	for i := range v.Slots {
 		s := &v.Slots[i]
@@ -76,7 +78,7 @@ func setsOf(v *controller.VIP, down func(vipID uint32, slot uint16) bool, now ti
 	}
 	r := sets{lines: map[uint16]uint8{}}
 	// With an Active slot those that another keeps are tracked anyway.
-	r.all = !none && now.Before(c.first) || !c.active && (v.Protocol == "udp" || weighs)
+	r.all = !none && now.Before(c.first) || !c.active && (v.Protocol == vip.UDP || weighs)
 	if c.kind == chash.KindAnchor {
 		r.buckets = make([]chash.BucketState, v.HorizonTop())
 		for n := range r.buckets {
@@ -103,14 +105,6 @@ func setsOf(v *controller.VIP, down func(vipID uint32, slot uint16) bool, now ti
 	}
 	r.due = c.due
 	return r
-}
-
-// kindOf is the hash of a VIP; an assignment of a build before says none.
-func kindOf(v *controller.VIP) chash.Kind {
-	if v.Hash == "" {
-		return chash.KindTableHRW
-	}
-	return chash.Kind(v.Hash)
 }
 
 // casting is setsOf at work.
@@ -161,7 +155,7 @@ func (c *casting) keeps(s *controller.Slot) bool {
 	default:
 		return false
 	}
-	if c.v.Protocol != "udp" {
+	if c.v.Protocol != vip.UDP {
 		return true
 	}
 	if c.down[s.Number] {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/wire"
 )
 
 // Settings are those of one VIP, as the file says them and every assignment
@@ -78,6 +79,14 @@ type Problem struct {
 
 func (p Problem) Error() string {
 	return fmt.Sprintf("%s: %s: %s; %s", p.Field, p.Value, p.Wrong, p.Remedy)
+}
+
+// Proto is the protocol's number in an IP header.
+func (s *Settings) Proto() uint8 {
+	if s.Protocol == UDP {
+		return wire.ProtoUDP
+	}
+	return wire.ProtoTCP
 }
 
 // Cookies says whether connections carry cookies: scheme cheetah on TCP. What

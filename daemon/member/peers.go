@@ -44,7 +44,7 @@ func (t *peerTable) set(cfg *config.Config, me string) error {
 	var peers []*Peer
 	for _, role := range config.Roles {
 		for _, self := range cfg.Selves(role) {
-			if self.Name == me || self.API == "none" {
+			if self.Name == me || self.API == config.NoAgent {
 				continue
 			}
 			client, err := api.Dial(self.API, cfg.TLS)
