@@ -104,8 +104,8 @@ type Switch struct {
 	// and 10s; 100: never).
 	LockPercent int           `yaml:"lock_percent"`
 	LockWindow  time.Duration `yaml:"lock_window"`
-	// Flaps is how often a minute a server may come up again before it is held
-	// down longer each time, 1 to 60 (default 3).
+	// Flaps is how often within a minute a server may stop being up before it is
+	// held down, longer each time, 1 to 60 (default 3).
 	Flaps int `yaml:"flaps"`
 }
 

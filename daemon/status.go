@@ -62,7 +62,7 @@ func attached(i *fairleadv1.Interface) bool { return i.XdpMode != "off" && i.Egr
 
 // Metrics of what is in the status of any daemon with one.
 var (
-	mBuild    = Gauge("build_info", "This daemon: its role (lb, host or switch), version and kernel. Always 1.", "role", "version", "kernel")
+	mBuild    = Gauge("build_info", "This daemon: its role (lb, host, switch or router), version and kernel. Always 1.", "role", "version", "kernel")
 	mWarnings = Gauge("warnings", "Number of things that fairlead status warns of.")
 
 	mAttached      = Gauge("program_attached", "1 if the daemon's programs are attached to the interface, 0 if somebody took them off, or it is gone.", "interface")

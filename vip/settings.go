@@ -55,9 +55,9 @@ type Settings struct {
 	// warm-up. Default: a tenth of the servers, at least 1. Else 0.
 	Horizon int `json:"horizon,omitempty"`
 	// WarmUp is how long connections opened before a change that was not in
-	// the horizon are held where they are, 100ms to 24h. Default: how long
-	// the flow table keeps an idle entry, 2h4m for TCP and 2m for UDP. 0 in an
-	// assignment: not at all.
+	// the horizon are held where they are, 100ms to how long the flow table
+	// keeps an idle entry, which is the default: 2h4m for TCP and 2m for UDP.
+	// 0 in an assignment: not at all.
 	WarmUp time.Duration `yaml:"warm_up" json:"warm_up,omitempty"`
 	// Share tells tracked connections to the other balancers. Default true,
 	// false for scheme full-ct, which tracks all.

@@ -74,9 +74,9 @@ type HealthOptions struct {
 	// Fall is how many polls in a row must be unanswered before a server is
 	// down (default 2). What an agent says itself counts at once.
 	Fall int
-	// Flaps within FlapWindow (3 within a minute) hold a server down for
-	// HoldDown (30 s), doubled for every further flap up to MaxHoldDown (10
-	// min).
+	// A server that stopped being up more than Flaps times within FlapWindow
+	// (3, a minute) is held down for HoldDown (30 s), doubled up to MaxHoldDown
+	// (10 min) each time that it stops again meanwhile or soon after.
 	Flaps                             int
 	FlapWindow, HoldDown, MaxHoldDown time.Duration
 	// LockShare: if more than this share (0.5) of the servers go down within

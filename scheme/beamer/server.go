@@ -1,8 +1,8 @@
 // Package beamer is scheme beamer in plain Go (Beamer, NSDI'18): where a mux
-// sends a packet, and what a server does with one that it may not own. It is
-// what bpf/lb/scheme_beamer.h and bpf/host/own.h are held to by differential
-// tests, and what `fairlead trace` and simulations ask. It does no I/O and
-// reads no clock.
+// sends a packet, which `fairlead trace` and simulations ask, and what a server
+// does with one that it may not own (Server, Flows), which tests alone ask.
+// bpf/lb/scheme_beamer.h and bpf/host/own.h are held to it by differential
+// tests. It does no I/O and reads no clock.
 //
 //	mux      hash ─▶ bucket ─▶ current server, and as hops: chain, time, generation
 //	server   from whom? ─▶ settled? ─▶ SYN? ─▶ socket, SYN cookie, flow? ─▶

@@ -11,7 +11,7 @@ import (
 )
 
 // Host is a server's side of the scheme: what it makes of the frames that reach
-// it, written to be plain. BPF's twin is host_in of bpf/host.
+// it, written to be plain. Tests alone ask it, and hold host_in of bpf/host to it.
 type Host struct {
 	Layout   Layout
 	Services []Service

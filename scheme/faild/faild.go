@@ -1,8 +1,8 @@
 // Package faild is scheme faild in plain Go (Faild, NSDI'18): what MAC address
 // a switch sends a bucket's frames to, what a server reads out of it, and what
 // MAC it passes a frame on with. Whether it does is package beamer's: a MAC is
-// hops without time and generation. BPF's twin is bpf/host/scheme_faild.h. No I/O, no
-// clock.
+// hops without time and generation. A server's side (Read, Next, Asks) is asked
+// by tests alone, which hold bpf/host/scheme_faild.h to it. No I/O, no clock.
 package faild
 
 import (

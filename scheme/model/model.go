@@ -1,9 +1,8 @@
 // Package model is the balancer in plain Go: what bpf/lb does with a packet,
 // given the tables that both read. It is the specification that the XDP
-// program is held to by differential tests (kernel/lb), what `fairlead trace`
-// explains a packet with, and what simulations run. It does no I/O and reads
-// no clock: time comes with each packet, random numbers are part of the
-// state, as in the data plane.
+// program is held to by differential tests (kernel/lb), and what `fairlead
+// trace` explains a packet with. It does no I/O and reads no clock: time comes
+// with each packet, random numbers are part of the state, as in the data plane.
 //
 //	wire.Parse ─▶ classify ─▶ VIP? ─▶ scheme (cheetah | jet | full-ct | stateless | beamer)
 //	                                   │ cookie, flow table   │ policy, hash     │ bucket
