@@ -2831,7 +2831,7 @@ type Counters struct {
 	BytesOut   uint64       `protobuf:"varint,9,opt,name=bytes_out,json=bytesOut,proto3" json:"bytes_out,omitempty"`
 	Live       []*EpochLive `protobuf:"bytes,10,rep,name=live,proto3" json:"live,omitempty"`
 	// Entries made in the flow table, connections that found no room there
-	// (each bucket held live ones alone), entries that gave way to newer ones,
+	// (each set held live ones alone), entries that gave way to newer ones,
 	// and records for the peers lost because the daemon did not keep up.
 	Tracked       uint64 `protobuf:"varint,11,opt,name=tracked,proto3" json:"tracked,omitempty"`
 	FlowFull      uint64 `protobuf:"varint,12,opt,name=flow_full,json=flowFull,proto3" json:"flow_full,omitempty"`
@@ -5217,7 +5217,7 @@ func (x *ShareFlowsResponse) GetTaken() uint32 {
 
 type GetFlowsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 0, then next_bucket of the page before.
+	// The first set: 0, then next_bucket of the page before.
 	FirstBucket uint32 `protobuf:"varint,1,opt,name=first_bucket,json=firstBucket,proto3" json:"first_bucket,omitempty"`
 	// Name of the balancer that asks: it is there, so what is queued for it is
 	// sent at once. Empty: somebody else.
@@ -5276,7 +5276,7 @@ type GetFlowsResponse struct {
 	Meta  []uint32               `protobuf:"fixed32,2,rep,packed,name=meta,proto3" json:"meta,omitempty"`
 	// Where the next page begins; 0: this was the last.
 	NextBucket uint32 `protobuf:"varint,3,opt,name=next_bucket,json=nextBucket,proto3" json:"next_bucket,omitempty"`
-	// Buckets of the table. Keys are whole only for a table of the same size.
+	// Sets of the table. Keys are whole only for a table of the same size.
 	Buckets       uint32 `protobuf:"varint,4,opt,name=buckets,proto3" json:"buckets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -78,7 +78,7 @@ All cases with all seeds take about ten minutes and 1.5 GB of memory.`,
 	f.StringVar(&capture, "pcap", "", "run over this capture's packets instead, as fast as they go")
 	f.StringSliceVar(&hashes, "hash", hashes, "hashes, comma-separated")
 	f.IntVar(&o.Passes, "passes", o.Passes, "passes over the trace, of each case and seed")
-	f.Float64Var(&o.Load, "load", o.Load, "entries for each bucket of the flow table, which holds seven")
+	f.Float64Var(&o.Load, "load", o.Load, "entries for each set of the flow table, which holds seven")
 	f.BoolVar(&o.Native, "native", false, "look hashes up as objects (ring's tree, hrw's race), not as the program's tables")
 	f.BoolVar(&o.Plain, "plain", false, "also full-ct over a plain open-addressing table, to measure full-ct's own table by")
 	f.StringVar(&plot, "plot", "", "write the rates to this file, an SVG")

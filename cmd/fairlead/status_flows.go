@@ -56,7 +56,7 @@ func printFlows(w io.Writer, answers []answer) {
 			continue
 		}
 		if !title {
-			fmt.Fprintln(w, "\nFlow tables: entries as counted every 30 s; the limit is the file's limits.flows, rounded up to whole buckets of 7")
+			fmt.Fprintln(w, "\nFlow tables: entries as counted every 30 s; the limit is the file's limits.flows, rounded up to whole sets of 7")
 			fmt.Fprintln(w, "FLOW TABLE\tCONFIRMED\tUNCONFIRMED\tLIMIT")
 			title = true
 		}

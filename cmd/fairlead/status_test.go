@@ -45,7 +45,7 @@ func TestStatusTableFlows(t *testing.T) {
 		"tracked 30, packets by entry 18, entries replaced 4, refused 2, not told peers 6",
 		"Assignment version 3 at every daemon that answers (1 of 3 does not: lb3).",
 		"Warnings: lb3 does not answer (down): its counters are missing above, so that sums are partial lb1, lb2: the file differs",
-		"counted every 30 s; the limit is the file's limits.flows, rounded up to whole buckets of 7",
+		"counted every 30 s; the limit is the file's limits.flows, rounded up to whole sets of 7",
 		"standby",
 		"active (warming)",
 		"FLOW TABLE CONFIRMED UNCONFIRMED LIMIT lb1 5 2 700 lb2 5 2 700",

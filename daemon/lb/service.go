@@ -36,14 +36,14 @@ func (s service) ShareFlows(_ context.Context, req *connect.Request[fairleadv1.S
 // GetFlows is one page of this balancer's flow table.
 func (s service) GetFlows(_ context.Context, req *connect.Request[fairleadv1.GetFlowsRequest]) (*connect.Response[fairleadv1.GetFlowsResponse], error) {
 	s.b.share.isBack(req.Msg.From)
-	records, next, buckets, err := s.b.share.table.Flows(req.Msg.FirstBucket)
+	records, next, sets, err := s.b.share.table.Flows(req.Msg.FirstBucket)
 	if err != nil {
 		return nil, member.Coded(fmt.Errorf("read flow entries: %w", err))
 	}
-	if first := req.Msg.FirstBucket; first >= buckets {
-		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("first_bucket %d: the table has %d buckets, 0 to %d", first, buckets, buckets-1))
+	if first := req.Msg.FirstBucket; first >= sets {
+		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("first_bucket %d: the table has %d sets, 0 to %d", first, sets, sets-1))
 	}
-	resp := &fairleadv1.GetFlowsResponse{NextBucket: next, Buckets: buckets,
+	resp := &fairleadv1.GetFlowsResponse{NextBucket: next, Buckets: sets,
 		Key: make([]uint64, len(records)), Meta: make([]uint32, len(records))}
 	for i, r := range records {
 		resp.Key[i], resp.Meta[i] = r.Key, flowMeta(r)

@@ -43,9 +43,9 @@ type flowTable interface {
 	Shared(ctx context.Context, take func([]lb.FlowRecord)) error
 	// FlowWrite inserts records of a peer; taken is how many found room.
 	FlowWrite(records []lb.FlowRecord) (taken int, err error)
-	// Flows is one page of the table, from bucket first on; next is where the
-	// following one begins, 0 after the last. buckets is the table's size.
-	Flows(first uint32) (records []lb.FlowRecord, next, buckets uint32, err error)
+	// Flows is one page of the table, from set first on; next is where the
+	// following one begins, 0 after the last. sets is the table's size.
+	Flows(first uint32) (records []lb.FlowRecord, next, sets uint32, err error)
 }
 
 const (
@@ -332,7 +332,7 @@ func (s *sharer) readTable(ctx context.Context, p *sharePeer) (n int, err error)
 		}
 		// A page's keys are rebuilt from where its entries lie.
 		if resp.Msg.Buckets != own {
-			return n, fmt.Errorf("its flow table has %d buckets, this one %d: give both balancers the same limits.flows and restart them", resp.Msg.Buckets, own)
+			return n, fmt.Errorf("its flow table has %d sets, this one %d: give both balancers the same limits.flows and restart them", resp.Msg.Buckets, own)
 		}
 		records, err := flowRecords(resp.Msg.Key, resp.Msg.Meta)
 		if err != nil {
@@ -350,7 +350,7 @@ func (s *sharer) readTable(ctx context.Context, p *sharePeer) (n int, err error)
 			return n, nil
 		}
 		if resp.Msg.NextBucket <= first {
-			return n, fmt.Errorf("its page after bucket %d begins at %d", first, resp.Msg.NextBucket)
+			return n, fmt.Errorf("its page after set %d begins at %d", first, resp.Msg.NextBucket)
 		}
 		first = resp.Msg.NextBucket
 	}

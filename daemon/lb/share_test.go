@@ -27,17 +27,17 @@ import (
 )
 
 // fakeFlows is a flow table in memory. Its pages have the records of one
-// bucket, which is the key modulo the number of buckets.
+// set, which is the key modulo the number of sets.
 type fakeFlows struct {
 	ring chan []lb.FlowRecord // what its data plane says
 
 	mu      sync.Mutex
-	buckets uint32
+	sets    uint32
 	entries map[uint64]lb.FlowRecord
 }
 
 func newFakeFlows() *fakeFlows {
-	return &fakeFlows{ring: make(chan []lb.FlowRecord), buckets: 16, entries: map[uint64]lb.FlowRecord{}}
+	return &fakeFlows{ring: make(chan []lb.FlowRecord), sets: 16, entries: map[uint64]lb.FlowRecord{}}
 }
 
 func (f *fakeFlows) Shared(ctx context.Context, take func([]lb.FlowRecord)) error {
@@ -60,15 +60,15 @@ func (f *fakeFlows) FlowWrite(records []lb.FlowRecord) (int, error) {
 	return len(records), nil
 }
 
-func (f *fakeFlows) Flows(first uint32) (records []lb.FlowRecord, next, buckets uint32, err error) {
+func (f *fakeFlows) Flows(first uint32) (records []lb.FlowRecord, next, sets uint32, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for k, r := range f.entries {
-		if k%uint64(f.buckets) == uint64(first) {
+		if k%uint64(f.sets) == uint64(first) {
 			records = append(records, r)
 		}
 	}
-	return records, (first + 1) % f.buckets, f.buckets, nil
+	return records, (first + 1) % f.sets, f.sets, nil
 }
 
 // track is what a packet does: an entry of its own, and a record of it.
@@ -355,13 +355,13 @@ func TestShareReload(t *testing.T) {
 // remedy, and records go on.
 func TestShareOtherSize(t *testing.T) {
 	d, one, two := newWithFlows(t)
-	two.buckets = 32
+	two.sets = 32
 	flows := randomFlows(t, 100)
 	one.FlowWrite(flows[:50])
 	d.start("lb1")
 	d.start("lb2")
 	d.Eventually("lb2 says what is wrong", func() bool {
-		return strings.Contains(strings.Join(d.Status("lb2").Warnings, "\n"), "16 buckets, this one 32: give both balancers the same limits.flows")
+		return strings.Contains(strings.Join(d.Status("lb2").Warnings, "\n"), "16 sets, this one 32: give both balancers the same limits.flows")
 	})
 	one.track(flows[50:]...)
 	d.Eventually("lb2 has the records", func() bool { return two.has(flows[50:]...) })

@@ -46,7 +46,7 @@ type Flow struct {
 	Why      string `json:"why"`
 	Made     bool   `json:"made"`
 	// Replaced: in place of a live one of another flow. Refused: none was
-	// made though one was wanted, as its bucket is full.
+	// made though one was wanted, as its set is full.
 	Replaced bool `json:"replaced"`
 	Refused  bool `json:"refused"`
 	// Shared: the other balancers are told.
@@ -135,10 +135,10 @@ func why(m model.Result) string {
 	case !f.Enters:
 		return "no change that may come moves it: it need not be remembered"
 	case f.Inserted == jet.Full && f.Event == jet.Open && !m.Place.New:
-		return "it must be remembered, but all seven entries of its bucket are live and confirmed (limits.flows): " +
+		return "it must be remembered, but all seven entries of its set are live and confirmed (limits.flows): " +
 			"it goes where its next packet will, to the server that holds earlier ones"
 	case f.Inserted == jet.Full:
-		return "it must be remembered, but all seven entries of its bucket are live and confirmed (limits.flows)"
+		return "it must be remembered, but all seven entries of its set are live and confirmed (limits.flows)"
 	case stale != "":
 		return stale + "a new one takes its place"
 	case m.VIP.Scheme.Row().Tracks == vip.All:

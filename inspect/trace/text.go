@@ -193,7 +193,7 @@ func (l *Left) text(reason string) string {
 	add(int64(l.BadCookies), "bad cookie", "bad cookies")
 	add(int64(l.Dropped), "drop of the VIP", "drops of the VIP")
 	add(int64(l.Tracked), "tracked", "tracked")
-	add(int64(l.FlowFull), "flow not tracked: bucket full", "flows not tracked: bucket full")
+	add(int64(l.FlowFull), "flow not tracked: set full", "flows not tracked: set full")
 	add(int64(l.FlowReplaced), "entry of another flow replaced", "entries of other flows replaced")
 	add(int64(l.FlowEntries), "entry of the flow table written", "entries of the flow table written")
 	if l.AskedAll {

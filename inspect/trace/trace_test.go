@@ -385,7 +385,7 @@ func TestOpenRefuses(t *testing.T) {
 // one that is tracked as all of its VIP are.
 func TestWhy(t *testing.T) {
 	v := &model.VIP{Scheme: vip.JET, TrackAll: true}
-	const full = "all seven entries of its bucket are live and confirmed"
+	const full = "all seven entries of its set are live and confirmed"
 	for _, c := range []struct {
 		event    jet.Event
 		place    model.Place

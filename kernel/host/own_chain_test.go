@@ -33,12 +33,12 @@ func TestComplexity(t *testing.T) {
 	}
 }
 
-// Chains as they should not be, and how they end. tunnels are the carriers that
+// Chains as they should not be, and how they end. tunnels are the deliveries that
 // say a time and a generation.
 
 func eachTunnel(t *testing.T, n *ownNet, test func(c *client)) {
 	t.Helper()
-	for i, by := range carriers {
+	for i, by := range deliveries {
 		if by.outer != 0 {
 			test(newClient(n, by, uint16(30000+100*i), false))
 		}
@@ -114,7 +114,7 @@ func TestOwnUnknownPrevious(t *testing.T) {
 	t.Parallel()
 	n := newOwnNet(t, 4)
 	fourth := n.hosts[3]
-	eachCarrier(t, n, func(c *client) {
+	eachDelivery(t, n, func(c *client) {
 		c.stranger("unknown first", fourth, taken("", 4, 1), 900, 1)
 		c.stranger("two unknown", fourth, taken("", 4, 1), 900, 901, 1)
 		c.stranger("unknown between", fourth, taken("", 4, 3, 1), 3, 900, 1)
@@ -142,7 +142,7 @@ func TestOwnLoops(t *testing.T) {
 	n := newOwnNet(t, 3)
 	n.listenAll()
 	second := n.hosts[1]
-	eachCarrier(t, n, func(c *client) {
+	eachDelivery(t, n, func(c *client) {
 		c.stranger("itself", second, dropped("drop_loop", 2), 2)
 		c.stranger("itself behind others", second, dropped("drop_loop", 2), 1, 3, 2)
 		c.stranger("round", second, dropped("drop_loop", 2, 1), 1, 3, 1)
@@ -214,7 +214,7 @@ func TestOwnKeepsWrongChecksums(t *testing.T) {
 	t.Parallel()
 	n := newOwnNet(t, 2)
 	second := n.hosts[1]
-	for _, by := range []carrier{ipip4, gue4c} {
+	for _, by := range []delivery{ipip4, gue4c} {
 		c := newClient(n, by, 31000, false)
 		frame := c.frame(second, c.segment(wire.ACK, ""), 1)
 		frame[14+10] ^= 0x5a // outer IPv4 header's
@@ -237,7 +237,7 @@ func TestOwnLargeFrames(t *testing.T) {
 	n := newOwnNet(t, 2)
 	n.listenAll()
 	first, second := n.hosts[0], n.hosts[1]
-	eachCarrier(t, n, func(c *client) {
+	eachDelivery(t, n, func(c *client) {
 		c.connect(first)
 		for _, size := range []int{4000, 9000, 20000, 60000} {
 			packet := c.segment(wire.ACK|wire.PSH, string(make([]byte, size)))
@@ -262,7 +262,7 @@ func TestOwnMSS(t *testing.T) {
 	t.Parallel()
 	n := newOwnNet(t, 1)
 	h := n.hosts[0]
-	eachCarrier(t, n, func(c *client) {
+	eachDelivery(t, n, func(c *client) {
 		if c.by.outer == 0 {
 			return
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/fairlead/fairlead/wire"
 )
 
-// carrier is a way by which packets reach a server.
-type carrier struct {
+// delivery is a way by which packets reach a server.
+type delivery struct {
 	name  string
 	outer int // 4 or 6: of the tunnel; 0: faild
 	over  wire.Tunnel
@@ -17,13 +17,13 @@ type carrier struct {
 }
 
 var (
-	ipip4    = carrier{"ipip", 4, wire.IPIP, false}
-	gue4     = carrier{"gue", 4, wire.GUE, false}
-	gue4c    = carrier{"gue-checksum", 4, wire.GUE, true}
-	ipip6    = carrier{"ipip6", 6, wire.IPIP, false}
-	gue6     = carrier{"gue6", 6, wire.GUE, true}
-	byMAC    = carrier{"mac", 0, "", false}
-	carriers = []carrier{ipip4, gue4, gue4c, ipip6, gue6, byMAC}
+	ipip4      = delivery{"ipip", 4, wire.IPIP, false}
+	gue4       = delivery{"gue", 4, wire.GUE, false}
+	gue4c      = delivery{"gue-checksum", 4, wire.GUE, true}
+	ipip6      = delivery{"ipip6", 6, wire.IPIP, false}
+	gue6       = delivery{"gue6", 6, wire.GUE, true}
+	byMAC      = delivery{"mac", 0, "", false}
+	deliveries = []delivery{ipip4, gue4, gue4c, ipip6, gue6, byMAC}
 )
 
 // client is a hand-made one: it sends what the test says, to the server the
@@ -33,7 +33,7 @@ type client struct {
 	net      *ownNet
 	addr     netip.AddrPort
 	vip      netip.AddrPort
-	by       carrier
+	by       delivery
 	seq, ack uint32
 	time     uint32 // of the bucket's last move
 	gen      uint32
@@ -41,8 +41,8 @@ type client struct {
 	outer    wire.Outer
 }
 
-// newClient uses a VIP that the carrier leads to: of its own family.
-func newClient(n *ownNet, by carrier, port uint16, udp bool) *client {
+// newClient uses a VIP that the delivery leads to: of its own family.
+func newClient(n *ownNet, by delivery, port uint16, udp bool) *client {
 	c := &client{t: n.t, net: n, by: by, seq: 1_000_000, time: ownNow - 1000, gen: ownGeneration}
 	c.addr = netip.AddrPortFrom(netip.MustParseAddr("198.51.100.7"), port)
 	c.vip = beamer4
@@ -193,10 +193,10 @@ func (c *client) expect(what string, h *ownHost, flags uint8, f fate, chain ...u
 	c.net.want(c.by.name+": "+what, h, c.frame(h, c.segment(flags, ""), chain...), f)
 }
 
-// eachCarrier runs a test for every carrier; ports do not repeat.
-func eachCarrier(t *testing.T, n *ownNet, test func(c *client)) {
+// eachDelivery runs a test for every delivery; ports do not repeat.
+func eachDelivery(t *testing.T, n *ownNet, test func(c *client)) {
 	t.Helper()
-	for i, by := range carriers {
+	for i, by := range deliveries {
 		test(newClient(n, by, uint16(10000+100*i), false))
 	}
 	test(newClient(n, byMAC, 20000, false).v6())

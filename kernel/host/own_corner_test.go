@@ -16,7 +16,7 @@ func corner(t *testing.T, test func(c *client, a, b *ownHost)) {
 	t.Helper()
 	n := newOwnNet(t, 3)
 	n.listenAll()
-	eachCarrier(t, n, func(c *client) { test(c, n.hosts[0], n.hosts[1]) })
+	eachDelivery(t, n, func(c *client) { test(c, n.hosts[0], n.hosts[1]) })
 }
 
 // The bucket moves between SYN and ACK.
@@ -166,7 +166,7 @@ func TestCornerTimeWaitAtThePrevious(t *testing.T) {
 //	│              │              │ established  │
 func TestCornerSynCookie(t *testing.T) {
 	t.Parallel()
-	for _, by := range []carrier{ipip4, ipip6, byMAC} {
+	for _, by := range []delivery{ipip4, ipip6, byMAC} {
 		for _, flooded := range []int{0, 1} {
 			t.Run(fmt.Sprintf("%s-%c", by.name, 'A'+flooded), func(t *testing.T) {
 				n := newOwnNet(t, 2)
@@ -212,7 +212,7 @@ func TestCornerStaleMux(t *testing.T) {
 	n := newOwnNet(t, 2)
 	n.listenAll()
 	a, b := n.hosts[0], n.hosts[1]
-	for i, by := range carriers {
+	for i, by := range deliveries {
 		if by.outer == 0 {
 			continue // a switch's frames say no generation
 		}

@@ -32,7 +32,7 @@ func TestOwnTruncatedAtEveryByte(t *testing.T) {
 			}
 		}
 	}
-	eachCarrier(t, n, func(c *client) {
+	eachDelivery(t, n, func(c *client) {
 		test(c, "tcp", c.segment(wire.ACK, "hello"))
 		test(c, "options", wire.TCP{Src: c.addr, Dst: c.vip, Flags: wire.ACK, Options: wire.Timestamp(1, 2)}.Packet())
 		test(c, "udp", wire.UDP{Src: c.addr, Dst: netip.AddrPortFrom(c.vip.Addr(), 443), Payload: []byte("hello")}.Packet())
@@ -60,7 +60,7 @@ func TestOwnDamaged(t *testing.T) {
 	seed := soak.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	var frames [][]byte
-	eachCarrier(t, n, func(c *client) {
+	eachDelivery(t, n, func(c *client) {
 		quoted := wire.TCP{Src: c.vip, Dst: c.addr, Flags: wire.ACK}.Packet()
 		for _, packet := range [][]byte{c.segment(wire.ACK, "hello"), c.segment(wire.SYN, ""), c.icmp(quoted),
 			wire.UDP{Src: c.addr, Dst: netip.AddrPortFrom(c.vip.Addr(), 443), Payload: []byte("hello")}.Packet()} {

@@ -142,7 +142,7 @@ func (c *ownCases) open() {
 			}
 		}
 	}
-	for i, by := range []carrier{ipip4, ipip6, byMAC, byMAC} {
+	for i, by := range []delivery{ipip4, ipip6, byMAC, byMAC} {
 		for j := range 5 {
 			one := newClient(c.n, by, uint16(10000+100*i+j), false)
 			if i == 3 {
@@ -207,7 +207,7 @@ func (c *ownCases) socket(h *ownTwin, all *ownClient) {
 
 // connected makes the clients of UDP; some have a socket of their own.
 func (c *ownCases) connected() {
-	for i, by := range []carrier{ipip4, ipip6, byMAC, byMAC} {
+	for i, by := range []delivery{ipip4, ipip6, byMAC, byMAC} {
 		for j := range 12 {
 			one := newClient(c.n, by, uint16(20000+100*i+j), true)
 			if i == 3 {

@@ -92,7 +92,7 @@ func TestOwnUnsettled(t *testing.T) {
 	n := newOwnNet(t, 2)
 	n.listenAll()
 	second := n.hosts[1]
-	eachCarrier(t, n, func(c *client) {
+	eachDelivery(t, n, func(c *client) {
 		second.change(c.vip, func(v *bpf.HostVIP) { v.Flags = 1 })
 		c.stranger("no chain", second, dropped("drop_stale", 2))
 		c.stranger("a chain", second, taken("", 2, 1), 1)
@@ -175,7 +175,7 @@ func TestOwnWithoutTunnel(t *testing.T) {
 func TestOwnMappedSource(t *testing.T) {
 	t.Parallel()
 	n := newOwnNet(t, 2)
-	for i, by := range []carrier{gue6, ipip6} {
+	for i, by := range []delivery{gue6, ipip6} {
 		for j, known := range []netip.Addr{balancer4, n.hosts[1].addr(false)} {
 			c := newClient(n, by, uint16(13000+10*i+j), true)
 			c.outer.Src = netip.AddrFrom16(known.As16())

@@ -223,7 +223,7 @@ func TestOwnFragments(t *testing.T) {
 	t.Parallel()
 	n := newOwnNet(t, 2)
 	second := n.hosts[1]
-	eachCarrier(t, n, func(c *client) {
+	eachDelivery(t, n, func(c *client) {
 		for _, f := range []wire.IP{{MoreFragments: true}, {FragmentOffset: 64}, {FragmentOffset: 64, MoreFragments: true}} {
 			for _, packet := range [][]byte{
 				wire.TCP{Src: c.addr, Dst: c.vip, Flags: wire.ACK, IP: f}.Packet(),

@@ -20,7 +20,7 @@ func TestOwnEstablished(t *testing.T) {
 	n := newOwnNet(t, 4)
 	n.listenAll()
 	first, second, third, fourth := n.hosts[0], n.hosts[1], n.hosts[2], n.hosts[3]
-	eachCarrier(t, n, func(c *client) {
+	eachDelivery(t, n, func(c *client) {
 		c.connect(first)
 		c.talk(first, first)     // settled: nothing is asked
 		c.talk(first, first, 2)  // asked, owned
@@ -39,7 +39,7 @@ func TestOwnHalfClosed(t *testing.T) {
 	n := newOwnNet(t, 2)
 	n.listenAll()
 	first, second := n.hosts[0], n.hosts[1]
-	eachCarrier(t, n, func(c *client) {
+	eachDelivery(t, n, func(c *client) {
 		c.connect(first)
 		c.sent(second, wire.ACK|wire.FIN, "", 1) // CLOSE_WAIT, then LAST_ACK
 		c.expect("after the client's FIN", second, wire.ACK, taken("", 2, 1), 1)
@@ -54,7 +54,7 @@ func TestOwnRequest(t *testing.T) {
 	n := newOwnNet(t, 2)
 	n.listenAll()
 	second := n.hosts[1]
-	eachCarrier(t, n, func(c *client) {
+	eachDelivery(t, n, func(c *client) {
 		isn := c.synAck(second, 1).Seq
 		c.expect("SYN again", second, wire.SYN, taken("in_opening", 2), 1)
 		c.seq++
@@ -76,7 +76,7 @@ func TestOwnTimeWait(t *testing.T) {
 	n := newOwnNet(t, 2)
 	n.listenAll()
 	second := n.hosts[1]
-	eachCarrier(t, n, func(c *client) {
+	eachDelivery(t, n, func(c *client) {
 		c.connect(second, 1)
 		c.hangUp(second, second, 1)
 		next := c.seq
@@ -106,7 +106,7 @@ func TestOwnFinWait2(t *testing.T) {
 	// The kernel makes such a socket a small one of state TIME_WAIT at once
 	// where it would not wait longer than TIME_WAIT.
 	n.must(second.ns.Sysctl("net.ipv4.tcp_fin_timeout", "20"))
-	eachCarrier(t, n, func(c *client) {
+	eachDelivery(t, n, func(c *client) {
 		c.connect(second, 1)
 		c.sent(second, wire.ACK|wire.PSH, ".", 1)
 		fin := second.answer("FIN", c.from(wire.FIN, 0))
@@ -129,7 +129,7 @@ func TestOwnNobody(t *testing.T) {
 	n.hosts[0].listen(beamer6)
 	n.hosts[0].listen(faild4)
 	n.hosts[0].listen(faild6)
-	eachCarrier(t, n, func(c *client) {
+	eachDelivery(t, n, func(c *client) {
 		c.ack = 77
 		c.expect("listener, no chain", n.hosts[0], wire.ACK, taken("", 1))
 		n.hosts[0].answer("RST", c.from(wire.RST, 0))
@@ -157,7 +157,7 @@ func TestOwnStrangerBecomesMine(t *testing.T) {
 	n := newOwnNet(t, 2)
 	n.listenAll()
 	second := n.hosts[1]
-	eachCarrier(t, n, func(c *client) {
+	eachDelivery(t, n, func(c *client) {
 		c.ack = 5
 		for range 3 {
 			c.expect("a stranger", second, wire.ACK, taken("", 2, 1), 1)
@@ -227,7 +227,7 @@ func overflow(c *client, h *ownHost) {
 // server's where the listener has overflowed lately and the cookie is right.
 func TestOwnSynCookie(t *testing.T) {
 	t.Parallel()
-	for _, by := range []carrier{ipip4, gue4, ipip6, gue6, byMAC} {
+	for _, by := range []delivery{ipip4, gue4, ipip6, gue6, byMAC} {
 		t.Run(by.name, func(t *testing.T) {
 			n := newOwnNet(t, 2)
 			first, second := n.hosts[0], n.hosts[1]
@@ -253,7 +253,7 @@ func TestOwnSynCookie(t *testing.T) {
 // whatever its numbers: the memory of strangers is empty.
 func TestOwnFirstQuestion(t *testing.T) {
 	t.Parallel()
-	for _, by := range carriers {
+	for _, by := range deliveries {
 		n := newOwnNet(t, 2)
 		n.listenAll()
 		c := newClient(n, by, 12000, false)

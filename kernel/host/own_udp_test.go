@@ -27,9 +27,9 @@ func (c *client) says(what string, h *ownHost, f fate, chain ...uint16) {
 	c.net.want(c.by.name+": "+what, h, c.datagram(h, []byte("hello"), chain...), f)
 }
 
-func eachCarrierUDP(t *testing.T, n *ownNet, test func(c *client)) {
+func eachDeliveryUDP(t *testing.T, n *ownNet, test func(c *client)) {
 	t.Helper()
-	for i, by := range carriers {
+	for i, by := range deliveries {
 		test(newClient(n, by, uint16(10000+100*i), true))
 	}
 	test(newClient(n, byMAC, 20000, true).v6())
@@ -47,7 +47,7 @@ func TestOwnFlows(t *testing.T) {
 	t.Parallel()
 	n := newOwnNet(t, 4)
 	first, second, third, fourth := n.hosts[0], n.hosts[1], n.hosts[2], n.hosts[3]
-	eachCarrierUDP(t, n, func(c *client) {
+	eachDeliveryUDP(t, n, func(c *client) {
 		c.says("the first datagram", first, taken("", 1))
 		c.says("moved", second, taken("", 2, 1), 1)
 		c.says("moved twice", third, taken("", 3, 2, 1), 2, 1)
@@ -94,7 +94,7 @@ func TestOwnSilentPrevious(t *testing.T) {
 		peer.Flags |= 4 // FL_PEER_SILENT
 		n.must(at.o.HostPeers.Put(key, peer))
 	}
-	eachCarrierUDP(t, n, func(c *client) {
+	eachDeliveryUDP(t, n, func(c *client) {
 		silence(c.vip, first)
 		silence(c.vip, third)
 		c.says("nobody else", first, taken("unresolved_previous", 1), 2)
@@ -106,7 +106,7 @@ func TestOwnSilentPrevious(t *testing.T) {
 		c.says("known behind it", third, taken("", 3))
 		c.says("known behind it", first, taken("in_owned", 1, 3), 2, 3)
 	})
-	eachCarrier(t, n, func(c *client) {
+	eachDelivery(t, n, func(c *client) {
 		silence(c.vip, first)
 		c.connect(n.hosts[1])
 		c.expect("its own connection", first, wire.ACK, taken("", 1, 2), 2)
@@ -118,7 +118,7 @@ func TestOwnFlowsForgotten(t *testing.T) {
 	t.Parallel()
 	n := newOwnNet(t, 2)
 	first := n.hosts[0]
-	eachCarrierUDP(t, n, func(c *client) {
+	eachDeliveryUDP(t, n, func(c *client) {
 		for _, now := range []uint32{ownNow, 0xffff_ff00} { // the clock wraps
 			c = c.again()
 			at := func(age uint32) {
@@ -175,7 +175,7 @@ func TestOwnConnectedUDP(t *testing.T) {
 			return err
 		}))
 	}
-	eachCarrierUDP(t, n, func(c *client) {
+	eachDeliveryUDP(t, n, func(c *client) {
 		c.says("a socket for all", second, taken("in_returned", 2, 1, 2), 1)
 		c = c.again()
 		n.must(second.ns.Do(func() error {
@@ -196,7 +196,7 @@ func TestOwnQUICInitial(t *testing.T) {
 	t.Parallel()
 	n := newOwnNet(t, 2)
 	second := n.hosts[1]
-	eachCarrierUDP(t, n, func(c *client) {
+	eachDeliveryUDP(t, n, func(c *client) {
 		for _, version := range []uint32{1, 0x6b3343cf} {
 			c = c.again()
 			initial := wire.QUICInitial(version, 7, 1200)
@@ -221,7 +221,7 @@ func TestOwnFlowsStale(t *testing.T) {
 	t.Parallel()
 	n := newOwnNet(t, 2)
 	second := n.hosts[1]
-	eachCarrierUDP(t, n, func(c *client) {
+	eachDeliveryUDP(t, n, func(c *client) {
 		second.change(c.vip, func(v *bpf.HostVIP) { v.Flags = 1 })
 		c.says("unsettled", second, taken("in_unowned", 2))
 		c.says("known, unsettled", second, taken("in_owned", 2))

@@ -21,9 +21,9 @@ import (
 // The mux of scheme beamer, packet by packet, over rows that are written by
 // hand.
 
-// TestBeamerCarriers sends both families through every carrier of hops to
-// servers of both families, tagged or not, with chains of 0 to 3.
-func TestBeamerCarriers(t *testing.T) {
+// TestBeamerForwardings sends both families by every forwarding that takes hops
+// to servers of both families, tagged or not, with chains of 0 to 3.
+func TestBeamerForwardings(t *testing.T) {
 	for _, sum := range []bool{false, true} {
 		for name, f := range tunnels() {
 			for _, six := range []bool{false, true} {
@@ -304,7 +304,7 @@ func TestBeamerEdgeOfMTU(t *testing.T) {
 }
 
 // TestBeamerTruncated cuts one packet of each kind at every byte, for every
-// carrier: what is not whole is forwarded by none.
+// forwarding: what is not whole is forwarded by none.
 func TestBeamerTruncated(t *testing.T) {
 	for _, f := range tunnels() {
 		for _, six := range []bool{false, true} {
@@ -328,7 +328,7 @@ func TestBeamerTruncated(t *testing.T) {
 	}
 }
 
-// TestBeamerRandom: random tables, packets, carriers and generations go where
+// TestBeamerRandom: random tables, packets, forwardings and generations go where
 // the rows say, with what the rows say; and bytes changed at random never lead
 // to anything but a verdict.
 func TestBeamerRandom(t *testing.T) {

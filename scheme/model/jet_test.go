@@ -350,7 +350,7 @@ func TestAllDraining(t *testing.T) {
 	}
 }
 
-// A connection that cannot be remembered, because its bucket is full, is
+// A connection that cannot be remembered, because its set is full, is
 // opened on the server on which its next packet will look for it.
 func TestRefusedOpeningsAreHeld(t *testing.T) {
 	for _, hash := range []chash.Kind{chash.KindTableHRW, chash.KindAnchor} {

@@ -123,7 +123,7 @@ func (d *Datacentre) parameters(o *outcome) []sim.Parameter {
 		{Name: "horizon of jet", Value: fmt.Sprintf("%v %% of a VIP's servers, and those that are away", d.Horizon)},
 		{Name: "buckets of beamer", Value: fmt.Sprintf("%d a server, chain time %v s", d.Buckets, float64(pcc.DefaultChainTime)/float64(sim.Second))},
 		{Name: "connections of a balancer at the end", Value: fmt.Sprintf("%s to %s, mean %s (%.2f %% of all)", text(o.least, 0), text(o.most, 0), text(o.mean, 0), 100*o.mean/float64(max(1, o.live)))},
-		{Name: "flow tables", Value: fmt.Sprintf("a bucket of seven entries for each entry that lives; a full one of full-ct then has forgotten %.4f %%", 100*o.forgotten)},
+		{Name: "flow tables", Value: fmt.Sprintf("a set of seven entries for each entry that lives; a full one of full-ct then has forgotten %.4f %%", 100*o.forgotten)},
 		{Name: "memory of this run", Value: fmt.Sprintf("%s MiB a core at most, by its structures: the largest VIP", text(float64(o.bytes)/(1<<20), 0))},
 	}
 }

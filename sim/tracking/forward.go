@@ -201,7 +201,7 @@ func (f *forwarder) count(i jet.Inserted) {
 
 // plainTable is what the program's flow table is measured against: open
 // addressing with linear probing over the same entries, with the same rules of
-// age and state, but without buckets, tags, a bound on the probes or anything
+// age and state, but without sets, tags, a bound on the probes or anything
 // that gives way. It never fills beyond half.
 type plainTable struct {
 	entries []jet.Entry

@@ -40,7 +40,7 @@ type JetTraceOptions struct {
 	Hashes  []chash.Kind
 	// Passes over the trace, of each case of each seed, in turn.
 	Passes int
-	// Load is how many entries there are for each of the flow table's buckets
+	// Load is how many entries there are for each of the flow table's sets
 	// of seven, 0.1 to 7.
 	Load float64
 	// Native looks the hashes up as objects, not as the tables that the
@@ -91,7 +91,7 @@ func (o *JetTraceOptions) Check() error {
 	case o.Passes < 1 || o.Passes > 1000:
 		return fmt.Errorf("passes %d: must be 1 to 1000", o.Passes)
 	case !(o.Load >= minLoad && o.Load <= jet.Ways):
-		return fmt.Errorf("load %g: must be %g to %d entries a bucket", o.Load, minLoad, jet.Ways)
+		return fmt.Errorf("load %g: must be %g to %d entries a set", o.Load, minLoad, jet.Ways)
 	case o.Seed+uint64(o.Seeds)-1 > maxSeed:
 		return fmt.Errorf("seed %d: the last of %d seeds must be at most %d", o.Seed, o.Seeds, uint64(maxSeed))
 	}
@@ -144,7 +144,7 @@ type TraceCase struct {
 	Tracked  *sim.Stat `json:"tracked,omitempty"`
 	Share    *sim.Stat `json:"tracked_share,omitempty"`
 	Expected float64   `json:"expected_share,omitempty"`
-	// Replaced and Refused are insertions into full buckets, in a pass: that
+	// Replaced and Refused are insertions into full sets, in a pass: that
 	// put out an entry in use, and that found none to put out.
 	Replaced *sim.Stat `json:"replaced,omitempty"`
 	Refused  *sim.Stat `json:"refused,omitempty"`

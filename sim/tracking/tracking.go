@@ -25,8 +25,8 @@ const (
 	// longest ago, and only for one of a higher rank.
 	EvictRank = "rank"
 	// EvictState is the program's own flow table: what has expired, fades or
-	// is new goes, within the bucket; a confirmed connection never does. Under
-	// full-ct it is the one of the bucket that was used longest ago.
+	// is new goes, within the set; a confirmed connection never does. Under
+	// full-ct it is the one of the set that was used longest ago.
 	EvictState = "state"
 )
 
