@@ -5,6 +5,7 @@ import (
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/tables"
 )
 
 // The pool of VIPs that track: working servers, and a tenth as many in the
@@ -93,26 +94,21 @@ const (
 	bucketCount = 4096
 	manyBuckets = 6_400_000
 	manyMoved   = 3
-
-	// FL_BUCKET_*: a row that has moved, the words behind it, no server.
-	bucketMoved = 0xfffe
-	bucketWords = 4
-	bucketNone  = 0xffff
 )
 
 // bucketHash is a bucket table of n rows over serverCount servers, as the
-// daemon lays it out (tables/rows.go): behind the rows four words a
+// daemon lays it out (tables/rows.go): behind the rows two words a
 // bucket. Every moved-th has moved (0: none), once.
 func bucketHash(n, moved int) placing {
-	at := (n + 7) / 8 * 2
-	entries := make([]uint64, at+2*n)
+	at := tables.WordsAt(n)
+	entries := make([]uint64, tables.BucketEntries(n))
 	for b := range n {
-		row, current := uint64(bucketMoved), uint64(b%serverCount)
+		row, current := uint64(bpf.BucketMoved), uint64(b%serverCount)
 		if moved == 0 || b%moved != 0 {
 			row = current
 		}
 		entries[b/4] |= row << (b % 4 * 16)
-		entries[at+2*b] = current | uint64(b+1)%serverCount<<16 | bucketNone<<32 | bucketNone<<48
+		entries[at+2*b] = current | uint64(b+1)%serverCount<<16 | bpf.BucketNone<<32 | bpf.BucketNone<<48
 		entries[at+2*b+1] = sharedNow
 	}
 	place := func(h uint64) (slot, held int, track bool) {

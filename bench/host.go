@@ -144,7 +144,7 @@ func (a *agent) fill() error {
 		return err
 	}
 	v.Scheme, v.Generation, v.ChainMs = uint8(bpf.SchemeBeamer), generation, 3600_000
-	if err := a.o.HostVips.Put(uint32(tables.Lines+at[0]), v); err != nil {
+	if err := a.o.HostVips.Put(uint32(bpf.VIPLines+at[0]), v); err != nil {
 		return err
 	}
 	all := ^uint64(0)

@@ -66,11 +66,13 @@ const (
 	hostVarAskRate        = "ask_rate"
 	hostVarAskType        = "ask_type"
 	hostVarBenchSocket    = "bench_socket"
+	hostVarConstantsType  = "constants_type"
 	hostVarGuards         = "guards"
 	hostVarHostBench      = "host_bench"
 	hostVarJiffyMult      = "jiffy_mult"
 	hostVarJiffyShift     = "jiffy_shift"
 	hostVarNetnsCookie    = "netns_cookie"
+	hostVarPeerFlagsType  = "peer_flags_type"
 	hostVarReasonType     = "reason_type"
 	hostVarSchemeType     = "scheme_type"
 	hostVarVipFlagsType   = "vip_flags_type"
@@ -156,17 +158,19 @@ type hostMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type hostVariableSpecs struct {
-	AskRate      *ebpf.VariableSpec `ebpf:"ask_rate"`
-	AskType      *ebpf.VariableSpec `ebpf:"ask_type"`
-	BenchSocket  *ebpf.VariableSpec `ebpf:"bench_socket"`
-	Guards       *ebpf.VariableSpec `ebpf:"guards"`
-	HostBench    *ebpf.VariableSpec `ebpf:"host_bench"`
-	JiffyMult    *ebpf.VariableSpec `ebpf:"jiffy_mult"`
-	JiffyShift   *ebpf.VariableSpec `ebpf:"jiffy_shift"`
-	NetnsCookie  *ebpf.VariableSpec `ebpf:"netns_cookie"`
-	ReasonType   *ebpf.VariableSpec `ebpf:"reason_type"`
-	SchemeType   *ebpf.VariableSpec `ebpf:"scheme_type"`
-	VipFlagsType *ebpf.VariableSpec `ebpf:"vip_flags_type"`
+	AskRate       *ebpf.VariableSpec `ebpf:"ask_rate"`
+	AskType       *ebpf.VariableSpec `ebpf:"ask_type"`
+	BenchSocket   *ebpf.VariableSpec `ebpf:"bench_socket"`
+	ConstantsType *ebpf.VariableSpec `ebpf:"constants_type"`
+	Guards        *ebpf.VariableSpec `ebpf:"guards"`
+	HostBench     *ebpf.VariableSpec `ebpf:"host_bench"`
+	JiffyMult     *ebpf.VariableSpec `ebpf:"jiffy_mult"`
+	JiffyShift    *ebpf.VariableSpec `ebpf:"jiffy_shift"`
+	NetnsCookie   *ebpf.VariableSpec `ebpf:"netns_cookie"`
+	PeerFlagsType *ebpf.VariableSpec `ebpf:"peer_flags_type"`
+	ReasonType    *ebpf.VariableSpec `ebpf:"reason_type"`
+	SchemeType    *ebpf.VariableSpec `ebpf:"scheme_type"`
+	VipFlagsType  *ebpf.VariableSpec `ebpf:"vip_flags_type"`
 }
 
 // hostObjects contains all objects after they have been loaded into the kernel.
@@ -238,17 +242,19 @@ func (m *hostMaps) Close() error {
 //
 // It can be passed to loadHostObjects or ebpf.CollectionSpec.LoadAndAssign.
 type hostVariables struct {
-	AskRate      *ebpf.Variable `ebpf:"ask_rate"`
-	AskType      *ebpf.Variable `ebpf:"ask_type"`
-	BenchSocket  *ebpf.Variable `ebpf:"bench_socket"`
-	Guards       *ebpf.Variable `ebpf:"guards"`
-	HostBench    *ebpf.Variable `ebpf:"host_bench"`
-	JiffyMult    *ebpf.Variable `ebpf:"jiffy_mult"`
-	JiffyShift   *ebpf.Variable `ebpf:"jiffy_shift"`
-	NetnsCookie  *ebpf.Variable `ebpf:"netns_cookie"`
-	ReasonType   *ebpf.Variable `ebpf:"reason_type"`
-	SchemeType   *ebpf.Variable `ebpf:"scheme_type"`
-	VipFlagsType *ebpf.Variable `ebpf:"vip_flags_type"`
+	AskRate       *ebpf.Variable `ebpf:"ask_rate"`
+	AskType       *ebpf.Variable `ebpf:"ask_type"`
+	BenchSocket   *ebpf.Variable `ebpf:"bench_socket"`
+	ConstantsType *ebpf.Variable `ebpf:"constants_type"`
+	Guards        *ebpf.Variable `ebpf:"guards"`
+	HostBench     *ebpf.Variable `ebpf:"host_bench"`
+	JiffyMult     *ebpf.Variable `ebpf:"jiffy_mult"`
+	JiffyShift    *ebpf.Variable `ebpf:"jiffy_shift"`
+	NetnsCookie   *ebpf.Variable `ebpf:"netns_cookie"`
+	PeerFlagsType *ebpf.Variable `ebpf:"peer_flags_type"`
+	ReasonType    *ebpf.Variable `ebpf:"reason_type"`
+	SchemeType    *ebpf.Variable `ebpf:"scheme_type"`
+	VipFlagsType  *ebpf.Variable `ebpf:"vip_flags_type"`
 }
 
 // hostPrograms contains all programs after they have been loaded into the kernel.

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/kernel"
+	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/tables"
 	choices "github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
@@ -24,7 +25,6 @@ const (
 	flowCount     = 1 << 20 // of each set of flows but tracked
 	serverCount   = 100     // of a cheetah or stateless VIP
 	cookieBits    = 12
-	flowWays      = 7 // FL_FLOW_WAYS
 	floorRows     = 65537
 
 	// flowLimit is the flow table's default size (limits.flows),
@@ -50,7 +50,7 @@ var (
 type balancer struct {
 	o      lbObjects
 	random *rand.Rand
-	vips   [2][tables.Lines]bpf.VIP
+	vips   [2][bpf.VIPLines]bpf.VIP
 	seed   uint64
 	hashes hashes
 	ids    map[string]uint32 // of vips, by name
@@ -70,8 +70,8 @@ type vip struct {
 	hash       string // in hashes
 }
 
-// steeredGUE is a forwarding and FL_LINE_STEERED, as they stand in fl_line.mac_dst.
-const steeredGUE = bpf.FwdGUE | 16<<8
+// steeredGUE is a forwarding and flags, as they stand in fl_line.mac_dst.
+const steeredGUE = bpf.FwdGUE | bpf.LineSteered<<8
 
 var vips = map[string]vip{
 	"rr":         {netip.MustParseAddr("192.0.2.1"), bpf.SchemeCheetah, bpf.PolicyRR, bpf.FwdIPIP, "small"},
@@ -105,7 +105,7 @@ func openBalancer(names []string, limit int, sets ...flowSet) (*balancer, error)
 		return nil, fmt.Errorf("read the program: %w", err)
 	}
 	h := hashes{}
-	lines, tables, buckets := uint32(0), uint32(serverCount), uint32((limit+flowWays-1)/flowWays)
+	lines, entries, buckets := uint32(0), uint32(serverCount), uint32((limit+jet.Ways-1)/jet.Ways)
 	steers, steering := uint32(1), uint32(0)
 	for _, name := range names {
 		hash := vips[name].hash
@@ -113,13 +113,13 @@ func openBalancer(names []string, limit int, sets ...flowSet) (*balancer, error)
 			if h[hash], err = makeHash(hash); err != nil {
 				return nil, fmt.Errorf("make the hashes: %w", err)
 			}
-			tables += uint32(len(h[hash].entries)) + bucketWords
+			entries += uint32(len(h[hash].entries)) + tables.BucketWords
 		}
 		if lines += h[hash].slots; vips[name].forwarding == steeredGUE {
 			steers, steering = lines, 1
 		}
 	}
-	for name, n := range map[string]uint32{"lines": lines, "conns": lines, "tables": tables,
+	for name, n := range map[string]uint32{"lines": lines, "conns": lines, "tables": entries,
 		"steers": steers, "flows": buckets, "bench_flows": uint32(len(sets) * flowCount)} {
 		spec.Maps[name].MaxEntries = n
 	}
@@ -244,7 +244,7 @@ func (b *balancer) fillTables() (hash map[string]uint32, policy uint32, err erro
 	for name, h := range b.hashes {
 		hash[name] = uint32(len(all))
 		all = append(all, h.entries...)
-		for len(all)%bucketWords != 0 { // the words of a bucket share a cache line
+		for len(all)%tables.BucketWords != 0 { // the words of a bucket share a cache line
 			all = append(all, 0)
 		}
 		h.entries = nil // 128 MB of the largest
@@ -268,7 +268,7 @@ func serverLine(i uint32, v vip) bpf.Line {
 	l := bpf.Line{Ifindex: 1, Mtu: 1500}
 	mac := [8]byte{2, 0, 0, 1, byte(i >> 8), byte(i), byte(v.forwarding), byte(v.forwarding >> 8)}
 	if v.addr.Is6() {
-		mac[7] |= 1 // FL_LINE_IPV6
+		mac[7] |= bpf.LineIPV6
 		l.Addr = words(netip.AddrFrom16([16]byte{0: 0xfd, 14: byte(i >> 8), 15: byte(i)}))
 	} else {
 		l.Addr = words(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}))

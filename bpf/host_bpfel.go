@@ -42,10 +42,12 @@ const (
 	HostProgHostSockops   = "host_sockops"
 	HostVarAskRate        = "ask_rate"
 	HostVarAskType        = "ask_type"
+	HostVarConstantsType  = "constants_type"
 	HostVarGuards         = "guards"
 	HostVarJiffyMult      = "jiffy_mult"
 	HostVarJiffyShift     = "jiffy_shift"
 	HostVarNetnsCookie    = "netns_cookie"
+	HostVarPeerFlagsType  = "peer_flags_type"
 	HostVarReasonType     = "reason_type"
 	HostVarSchemeType     = "scheme_type"
 	HostVarVipFlagsType   = "vip_flags_type"
@@ -129,15 +131,17 @@ type HostMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type HostVariableSpecs struct {
-	AskRate      *ebpf.VariableSpec `ebpf:"ask_rate"`
-	AskType      *ebpf.VariableSpec `ebpf:"ask_type"`
-	Guards       *ebpf.VariableSpec `ebpf:"guards"`
-	JiffyMult    *ebpf.VariableSpec `ebpf:"jiffy_mult"`
-	JiffyShift   *ebpf.VariableSpec `ebpf:"jiffy_shift"`
-	NetnsCookie  *ebpf.VariableSpec `ebpf:"netns_cookie"`
-	ReasonType   *ebpf.VariableSpec `ebpf:"reason_type"`
-	SchemeType   *ebpf.VariableSpec `ebpf:"scheme_type"`
-	VipFlagsType *ebpf.VariableSpec `ebpf:"vip_flags_type"`
+	AskRate       *ebpf.VariableSpec `ebpf:"ask_rate"`
+	AskType       *ebpf.VariableSpec `ebpf:"ask_type"`
+	ConstantsType *ebpf.VariableSpec `ebpf:"constants_type"`
+	Guards        *ebpf.VariableSpec `ebpf:"guards"`
+	JiffyMult     *ebpf.VariableSpec `ebpf:"jiffy_mult"`
+	JiffyShift    *ebpf.VariableSpec `ebpf:"jiffy_shift"`
+	NetnsCookie   *ebpf.VariableSpec `ebpf:"netns_cookie"`
+	PeerFlagsType *ebpf.VariableSpec `ebpf:"peer_flags_type"`
+	ReasonType    *ebpf.VariableSpec `ebpf:"reason_type"`
+	SchemeType    *ebpf.VariableSpec `ebpf:"scheme_type"`
+	VipFlagsType  *ebpf.VariableSpec `ebpf:"vip_flags_type"`
 }
 
 // HostObjects contains all objects after they have been loaded into the kernel.
@@ -209,15 +213,17 @@ func (m *HostMaps) Close() error {
 //
 // It can be passed to LoadHostObjects or ebpf.CollectionSpec.LoadAndAssign.
 type HostVariables struct {
-	AskRate      *ebpf.Variable `ebpf:"ask_rate"`
-	AskType      *ebpf.Variable `ebpf:"ask_type"`
-	Guards       *ebpf.Variable `ebpf:"guards"`
-	JiffyMult    *ebpf.Variable `ebpf:"jiffy_mult"`
-	JiffyShift   *ebpf.Variable `ebpf:"jiffy_shift"`
-	NetnsCookie  *ebpf.Variable `ebpf:"netns_cookie"`
-	ReasonType   *ebpf.Variable `ebpf:"reason_type"`
-	SchemeType   *ebpf.Variable `ebpf:"scheme_type"`
-	VipFlagsType *ebpf.Variable `ebpf:"vip_flags_type"`
+	AskRate       *ebpf.Variable `ebpf:"ask_rate"`
+	AskType       *ebpf.Variable `ebpf:"ask_type"`
+	ConstantsType *ebpf.Variable `ebpf:"constants_type"`
+	Guards        *ebpf.Variable `ebpf:"guards"`
+	JiffyMult     *ebpf.Variable `ebpf:"jiffy_mult"`
+	JiffyShift    *ebpf.Variable `ebpf:"jiffy_shift"`
+	NetnsCookie   *ebpf.Variable `ebpf:"netns_cookie"`
+	PeerFlagsType *ebpf.Variable `ebpf:"peer_flags_type"`
+	ReasonType    *ebpf.Variable `ebpf:"reason_type"`
+	SchemeType    *ebpf.Variable `ebpf:"scheme_type"`
+	VipFlagsType  *ebpf.Variable `ebpf:"vip_flags_type"`
 }
 
 // HostPrograms contains all programs after they have been loaded into the kernel.

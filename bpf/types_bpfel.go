@@ -7,6 +7,70 @@ import (
 	"structs"
 )
 
+// Of fl_constants.
+const (
+	Layout     = 2
+	HostLayout = 1
+	ProtoFrag  = 128
+	VIPBits    = 12
+	VIPLines   = 4096
+	BucketNone = 65535
+	Chain      = 3
+	JoinPort   = 32768
+	JoinShift  = 16
+)
+
+// Of fl_lb_constants.
+const (
+	RowNone      = 32767
+	BucketMoved  = 65534
+	InputBits    = 10
+	FlowWays     = 7
+	FlowWrites   = 64
+	SteerEntries = 64
+	JoinTries    = 16
+	OuterTTL     = 64
+	TunnelPorts  = 49152
+)
+
+// Of fl_host_constants.
+const (
+	NoSlot          = 65535
+	HostVIPIDS      = 65536
+	HostSources     = 64
+	GenerationAhead = 64
+)
+
+// Of fl_router_constants.
+const (
+	RouterLayout = 1
+)
+
+// Of fl_flow_times.
+const (
+	FlowLong   = 7266
+	FlowShort  = 118
+	FlowAged   = 7148
+	FlowSlack  = 64
+	FlowRevive = 4
+)
+
+// Of fl_line_flags.
+const (
+	LineIPV6       = 1
+	LineUnresolved = 2
+	LineClosed     = 4
+	LineDown       = 8
+	LineSteered    = 16
+)
+
+// Of fl_peer_flags.
+const (
+	PeerIPV6       = 1
+	PeerUnresolved = 2
+	PeerSilent     = 4
+)
+
 // Ask is fl_ask.
 type Ask struct {
 	_      structs.HostLayout
@@ -249,6 +313,7 @@ const (
 	DropEcho            Reason = 23
 	DropHeadroom        Reason = 24
 	ReasonCount         Reason = 25
+	Known               Reason = 25
 )
 
 // String is the name in metrics, status and docs.
@@ -304,6 +369,8 @@ func (v Reason) String() string {
 		return "drop_echo"
 	case DropHeadroom:
 		return "drop_headroom"
+	case Known:
+		return "known"
 	}
 	return fmt.Sprintf("reason_%d", uint32(v))
 }

@@ -23,10 +23,6 @@ import (
 	"github.com/fairlead/fairlead/wire"
 )
 
-// ProtoFrag is FL_PROTO_FRAG: in the VIP table's protocol it says who takes the
-// fragments of an address.
-const ProtoFrag = 0x80
-
 // VIP is one VIP as a balancer will bring it into force.
 type VIP struct {
 	ID    uint32
@@ -156,7 +152,7 @@ func planServers(v *controller.VIP, sets *sets, alloc *allocator, steers bool) (
 	for _, s := range v.Slots {
 		l := Line{Addr: s.Address.Unmap(), Forwarding: bpf.Forwarding(forwarding.Number), Flags: sets.lines[s.Number], Hops: pv.Hops}
 		if steers && forwarding.Ports && v.Steers() {
-			l.Flags, l.Steer = l.Flags|LineSteered, v.Steer
+			l.Flags, l.Steer = l.Flags|bpf.LineSteered, v.Steer
 		}
 		pv.Slots[s.Number] = l
 	}
@@ -277,7 +273,7 @@ func (p *Plan) addressEntries(a *controller.Assignment, keys []Key) []Key {
 			icmp = wire.ProtoICMPv6
 		}
 		add(Key{Addr: addr, Proto: icmp}, e)
-		add(Key{Addr: addr, Proto: e.Proto | ProtoFrag}, e)
+		add(Key{Addr: addr, Proto: e.Proto | bpf.ProtoFrag}, e)
 	}
 	for _, i := range order {
 		v := &a.VIPs[i]

@@ -115,10 +115,10 @@ func bucketSets(v *controller.VIP, down func(vipID uint32, slot uint16) bool) se
 	for _, s := range v.Slots {
 		var f uint8
 		if down != nil && down(v.ID, s.Number) {
-			f = LineDown | LineClosed
+			f = bpf.LineDown | bpf.LineClosed
 		}
 		if s.State != controller.Active || s.Weight == 0 {
-			f |= LineClosed
+			f |= bpf.LineClosed
 		}
 		r.lines[s.Number] = f
 	}

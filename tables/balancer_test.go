@@ -91,14 +91,14 @@ func checkRanges(t *rapid.T, held map[uint32]Range, p *Plan) {
 func checkTables(t *rapid.T, a *controller.Assignment, p *Plan, c Capacity, half uint32) {
 	base := half * c.TableEntries
 	for i, v := range a.VIPs {
-		takes, keeps := map[uint32]bool{}, map[uint32]bool{lbNoSlot: true}
+		takes, keeps := map[uint32]bool{}, map[uint32]bool{bpf.RowNone: true}
 		for _, s := range v.Slots {
 			n := uint32(s.Number)
 			takes[n] = s.State == controller.Active
 			keeps[n] = s.State != controller.Joining && s.State != controller.Standby
 		}
 		active := slices.Contains(slices.Collect(maps.Values(takes)), true)
-		takes[lbNoSlot] = !active
+		takes[bpf.RowNone] = !active
 		e := p.Entries[i]
 		if (e.NewSize == 0) == active {
 			t.Fatalf("VIP %d: %d entries for new connections, active servers: %v", v.ID, e.NewSize, active)
@@ -112,15 +112,12 @@ func checkTables(t *rapid.T, a *controller.Assignment, p *Plan, c Capacity, half
 		}
 		for x := e.HashTable; x < e.HashTable+e.HashSize; x++ {
 			row := p.Tables[x-base]
-			if slot, held := row&lbNoSlot, row>>15&lbNoSlot; !takes[slot] || !keeps[held] {
+			if slot, held := row&bpf.RowNone, row>>15&bpf.RowNone; !takes[slot] || !keeps[held] {
 				t.Fatalf("VIP %d: row %d: new connections to slot %d, earlier ones held by %d", v.ID, x-e.HashTable, slot, held)
 			}
 		}
 	}
 }
-
-// lbNoSlot is FL_ROW_NONE.
-const lbNoSlot = 0x7fff
 
 func checkEntries(t *rapid.T, a *controller.Assignment, p *Plan) {
 	table := map[int]bpf.VIP{}
@@ -150,7 +147,7 @@ func checkEntries(t *rapid.T, a *controller.Assignment, p *Plan) {
 		if !ok || (bpf.VIPFlags(e.Flags)&bpf.VIPICMPEcho != 0) != echo {
 			t.Fatalf("address of VIP %d: entry %v, flags %#x, echo %v", v.ID, ok, e.Flags, echo)
 		}
-		e, ok = find(Key{Addr: v.Address, Proto: wire.ProtoTCP | ProtoFrag})
+		e, ok = find(Key{Addr: v.Address, Proto: wire.ProtoTCP | bpf.ProtoFrag})
 		if !ok || (bpf.VIPFlags(e.Flags)&bpf.VIPFragAddresses != 0) != fragments {
 			t.Fatalf("fragments of VIP %d: entry %v, flags %#x, accepted %v", v.ID, ok, e.Flags, fragments)
 		}
@@ -159,7 +156,7 @@ func checkEntries(t *rapid.T, a *controller.Assignment, p *Plan) {
 
 // The message of a full VIP table says what fills it.
 func TestBounds(t *testing.T) {
-	c := Capacity{Lines: 1 << 15, TableEntries: 1 << 20, VIPIDs: Lines}
+	c := Capacity{Lines: 1 << 15, TableEntries: 1 << 20, VIPIDs: bpf.VIPLines}
 	plan := func(a *controller.Assignment) error {
 		_, err := Balancer(a, View{Moment: Moment{Now: setsNow}, Capacity: c, Hashes: Hashes{}, Random: rand.New(rand.NewPCG(1, 2))})
 		return err

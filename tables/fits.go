@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 )
@@ -21,7 +22,7 @@ var ErrLimit = errors.New("is too low")
 // ones are in force. The size of tables does not hang on the time.
 func Fits(a *controller.Assignment, l config.Limits) error {
 	most := config.MostLimits()
-	c := Capacity{Lines: uint32(most.ServerLines), TableEntries: uint32(most.TableEntries / 2), VIPIDs: Lines}
+	c := Capacity{Lines: uint32(most.ServerLines), TableEntries: uint32(most.TableEntries / 2), VIPIDs: bpf.VIPLines}
 	p, err := Balancer(a, View{Capacity: c, Random: rand.New(rand.NewPCG(1, a.Version))})
 	if errors.Is(err, ErrLimit) {
 		return fmt.Errorf("does not fit: %w, and no limit is higher: hash anchor and scheme beamer take less room in tables, smaller pools fewer lines, or make a second deployment", err)

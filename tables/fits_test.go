@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
@@ -19,7 +20,7 @@ import (
 
 // TestMeasured: a plan that is only measured takes the room of the real one.
 func TestMeasured(t *testing.T) {
-	c := Capacity{Lines: 1 << 15, TableEntries: 1 << 24, VIPIDs: Lines}
+	c := Capacity{Lines: 1 << 15, TableEntries: 1 << 24, VIPIDs: bpf.VIPLines}
 	rapid.Check(t, func(t *rapid.T) {
 		a := drawAssignment(t)
 		plan := func(hashes Hashes) (*Plan, error) {
@@ -162,8 +163,8 @@ func TestBeamerFits(t *testing.T) {
 	if err := fits(need, 1, nil); err != nil {
 		t.Error(err)
 	}
-	if err := fits(need, RowMoved, nil); err != nil {
-		t.Errorf("%d slots: %v", RowMoved, err)
+	if err := fits(need, bpf.BucketMoved, nil); err != nil {
+		t.Errorf("%d slots: %v", bpf.BucketMoved, err)
 	}
 	for _, c := range []struct {
 		entries int

@@ -15,11 +15,6 @@ import (
 	"github.com/fairlead/fairlead/wire"
 )
 
-// NoSlot is FL_NO_SLOT.
-const NoSlot = 0xffff
-
-const maxHostVIPs = 65536 // FL_HOST_VIP_IDS
-
 // HostPlan is what an assignment wants of a server, without what depends on the
 // moment (Table).
 type HostPlan struct {
@@ -127,7 +122,7 @@ func (p *HostPlan) Table(view HostView) (*HostTable, error) {
 		case refusals(vip) != NoTunnel && !vip.Scheme.Row().Hops:
 			t.Open[six] = true
 		}
-		old := uint16(NoSlot)
+		old := uint16(bpf.NoSlot)
 		if other != nil {
 			old = other.Number
 			v.OldTunnel = Key{Addr: other.Address}.Words()
@@ -158,7 +153,7 @@ func (t *HostTable) addJoins(c *ChainVIP) error {
 		k := Key{Addr: c.Service.Addr(), Port: port, Proto: c.Proto}
 		if _, ok := t.Entries[k]; ok {
 			return fmt.Errorf("vip %s: port %d, where MPTCP's joins to this server come, is another VIP's; ports of VIPs at an address with mptcp are below %d",
-				c.Name, port, JoinPortFirst)
+				c.Name, port, bpf.JoinPort)
 		}
 		v.Port = k.PortBE()
 		t.Entries[k], t.Refused[k] = v, t.Refused[service]
@@ -194,12 +189,12 @@ const maxKeepalive = 2 * time.Minute
 // hostEntry is the VIP's entry without what depends on time.
 func hostEntry(as *controller.Assignment, vip *controller.VIP, slot *controller.Slot, mtu int) (bpf.HostVIP, Key, error) {
 	key := Key{Addr: vip.Address.Unmap(), Port: vip.Port, Proto: vip.Proto()}
-	if vip.ID >= maxHostVIPs {
-		return bpf.HostVIP{}, key, fmt.Errorf("vip %s: id %d: ids are below %d", vip.Name, vip.ID, maxHostVIPs)
+	if vip.ID >= bpf.HostVIPIDS {
+		return bpf.HostVIP{}, key, fmt.Errorf("vip %s: id %d: ids are below %d", vip.Name, vip.ID, bpf.HostVIPIDS)
 	}
 	v := bpf.HostVIP{
 		Addr: key.Words(), Port: key.PortBE(), Proto: key.Proto, Used: 1, Id: vip.ID,
-		Slot: slot.Number, OldSlot: NoSlot,
+		Slot: slot.Number, OldSlot: bpf.NoSlot,
 		Tunnel: Key{Addr: slot.Address}.Words(),
 	}
 	if vip.MSSClamp && key.Proto == wire.ProtoTCP {
@@ -255,7 +250,7 @@ func sharedKeys(service Key) (icmp, fragment Key) {
 	if service.Addr.Is6() {
 		proto = wire.ProtoICMPv6
 	}
-	return Key{Addr: service.Addr, Proto: proto}, Key{Addr: service.Addr, Proto: service.Proto | ProtoFrag}
+	return Key{Addr: service.Addr, Proto: proto}, Key{Addr: service.Addr, Proto: service.Proto | bpf.ProtoFrag}
 }
 
 // AddShared adds the entries of sharedKeys. They are decapsulated only; the
@@ -267,7 +262,7 @@ func (t *HostTable) AddShared(service Key, v bpf.HostVIP) {
 			continue
 		}
 		t.Entries[k] = bpf.HostVIP{
-			Addr: k.Words(), Proto: k.Proto, Used: 1, Id: v.Id, Slot: v.Slot, OldSlot: NoSlot,
+			Addr: k.Words(), Proto: k.Proto, Used: 1, Id: v.Id, Slot: v.Slot, OldSlot: bpf.NoSlot,
 			Tunnel: v.Tunnel, OldTunnel: v.OldTunnel, Flags: v.Flags & uint16(bpf.HostVIPSources),
 		}
 		if choices.SchemeOf(v.Scheme).Chains() {
@@ -312,7 +307,7 @@ func (t *HostTable) Half(random *rand.Rand) (lines []bpf.HostVIP, seed uint64, e
 	if err != nil {
 		return nil, 0, err
 	}
-	lines = make([]bpf.HostVIP, Lines)
+	lines = make([]bpf.HostVIP, bpf.VIPLines)
 	for i, k := range keys {
 		lines[at[i]] = t.Entries[k]
 	}

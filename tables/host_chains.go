@@ -93,12 +93,9 @@ func (v *ChainVIP) Bucket(client netip.AddrPort, port uint16) int {
 // (FL_JOIN_SHIFT).
 var joinLayout = cheetah.Layout{Bits: 16}
 
-// JoinPortFirst is FL_JOIN_PORT.
-const JoinPortFirst = 32768
-
 // JoinPort is the port of service's joins to slot.
 func JoinPort(key hash.Key, service netip.AddrPort, slot uint16) uint16 {
 	w := Key{Addr: service.Addr()}.Words()
 	hash := hash.IPv6(&key, w[0], w[1], uint32(bits.ReverseBytes16(service.Port()))<<16)
-	return JoinPortFirst + uint16(joinLayout.Encode(hash, uint32(slot), 0))
+	return bpf.JoinPort + uint16(joinLayout.Encode(hash, uint32(slot), 0))
 }

@@ -13,9 +13,6 @@ import (
 // (host_sources). Whoever could forge a tunnel could send the server what only
 // its own link may (neighbour discovery), and claim any chain for a packet.
 
-// MaxSources is FL_HOST_SOURCES.
-const MaxSources = 64
-
 // aggregate is the fewest prefixes that hold exactly what the given ones do,
 // ascending. IPv4 is mapped: a prefix of n bits has 96 + n.
 func aggregate(prefixes []netip.Prefix) []netip.Prefix {
@@ -69,9 +66,9 @@ func sourceOf(p netip.Prefix) bpf.HostSource {
 // HostSources is what host_sources is to hold.
 func HostSources(prefixes []netip.Prefix) ([]bpf.HostSource, error) {
 	few := aggregate(prefixes)
-	if len(few) > MaxSources {
+	if len(few) > bpf.HostSources {
 		return nil, fmt.Errorf("the balancers' tunnel sources are %d prefixes, also where neighbouring ones are taken together; "+
-			"a server knows %d at most: give the balancers sources out of fewer prefixes (balancers[].source, source6; tunnel_sources)", len(few), MaxSources)
+			"a server knows %d at most: give the balancers sources out of fewer prefixes (balancers[].source, source6; tunnel_sources)", len(few), bpf.HostSources)
 	}
 	var list []bpf.HostSource
 	for _, p := range few {
@@ -89,7 +86,7 @@ func WithSources(old, want []bpf.HostSource) []bpf.HostSource {
 			both = append(both, s)
 		}
 	}
-	if len(both) > MaxSources {
+	if len(both) > bpf.HostSources {
 		return want
 	}
 	return both
@@ -113,7 +110,7 @@ type SourceWrite struct {
 // meanwhile.
 func SourceWrites(from, to []bpf.HostSource) (writes []SourceWrite) {
 	end := SourceWrite{Index: uint32(len(to))}
-	if len(to) > len(from) && len(to) < MaxSources {
+	if len(to) > len(from) && len(to) < bpf.HostSources {
 		writes = append(writes, end)
 	}
 	for i, s := range to {

@@ -86,7 +86,7 @@ func holds(list []bpf.HostSource, addr netip.Addr) bool {
 
 func TestTooManySources(t *testing.T) {
 	var many []netip.Prefix
-	for i := range MaxSources + 1 {
+	for i := range bpf.HostSources + 1 {
 		many = append(many, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), 1}), 32))
 	}
 	_, err := HostSources(many)
@@ -95,7 +95,7 @@ func TestTooManySources(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Errorf("error: %v", err)
 	}
-	if list, err := HostSources(many[1:]); err != nil || len(list) != MaxSources {
+	if list, err := HostSources(many[1:]); err != nil || len(list) != bpf.HostSources {
 		t.Errorf("%d sources: %v", len(list), err)
 	}
 }
@@ -105,11 +105,11 @@ func TestTooManySources(t *testing.T) {
 func TestSourcesChangeInPlace(t *testing.T) {
 	seed := soak.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
-	var memory [MaxSources]bpf.HostSource
+	var memory [bpf.HostSources]bpf.HostSource
 	var old []bpf.HostSource
 	for round := range 300 {
 		var want []bpf.HostSource
-		for _, n := range r.Perm(70)[:r.IntN(MaxSources/2+1)] {
+		for _, n := range r.Perm(70)[:r.IntN(bpf.HostSources/2+1)] {
 			want = append(want, sourceOf(netip.PrefixFrom(netip.AddrFrom16(netip.AddrFrom4([4]byte{10, 0, byte(n), 1}).As16()), 128)))
 		}
 		stay := WithoutSources(old, want)
@@ -123,7 +123,7 @@ func TestSourcesChangeInPlace(t *testing.T) {
 					}
 				}
 			}
-			if got := memory[:len(to)]; !slices.Equal(got, to) || len(to) < MaxSources && memory[len(to)].Mask != [2]uint64{} {
+			if got := memory[:len(to)]; !slices.Equal(got, to) || len(to) < bpf.HostSources && memory[len(to)].Mask != [2]uint64{} {
 				t.Fatalf("seed %d, round %d: %v, want %v", seed, round, got, to)
 			}
 		}

@@ -9,20 +9,11 @@ import (
 	"github.com/fairlead/fairlead/controller"
 )
 
-// FL_LINE_* flags.
-const (
-	LineIPv6       = 1
-	LineUnresolved = 2
-	LineClosed     = 4
-	LineDown       = 8
-	LineSteered    = 16
-)
-
 // Line is what a server line shall say, without the next hop.
 type Line struct {
 	Addr       netip.Addr // invalid: the line names no server
 	Forwarding bpf.Forwarding
-	Flags      uint8 // LineClosed, LineDown, LineSteered
+	Flags      uint8 // bpf.LineClosed, LineDown, LineSteered
 	Hops       bool  // packets carry hops (scheme beamer)
 	// Steer is the VIP's setting, "" where its row is not read, or not known
 	// which it was.
@@ -30,7 +21,7 @@ type Line struct {
 }
 
 // Steers says whether l's row of the map steers is read.
-func (l Line) Steers() bool { return l.Flags&LineSteered != 0 }
+func (l Line) Steers() bool { return l.Flags&bpf.LineSteered != 0 }
 
 // SameWay says that packets go to t as to l.
 func (l Line) SameWay(t Line) bool {

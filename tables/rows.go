@@ -6,6 +6,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/tables/effective"
 )
@@ -22,8 +23,6 @@ import (
 // processor's cache.
 
 const (
-	// RowMoved is FL_BUCKET_MOVED: the bucket's words say who has it.
-	RowMoved    = 0xfffe
 	RowsInEntry = 4
 	BucketWords = 2
 	// rowsAtOnce is how many rows one goroutine writes or reads: fewer are not
@@ -65,7 +64,7 @@ func WriteRows(to []uint64, e *effective.Table) {
 		for b := first; b < end; b++ {
 			row, previous := e.Current[b], e.Previous[b]
 			if previous[0] != buckets.None {
-				row = RowMoved
+				row = bpf.BucketMoved
 				w := words[b*BucketWords : (b+1)*BucketWords]
 				servers := uint64(e.Current[b]) | uint64(previous[0])<<16 | uint64(previous[1])<<32 | uint64(previous[2])<<48
 				if time := uint64(WireTime(e.Since[b])); w[0] != servers || w[1] != time {
@@ -90,7 +89,7 @@ func ReadRows(from []uint64, n int, generation uint32, nowMS uint64) (*effective
 	inParts(n, func(first, end int) {
 		for b := first; b < end; b++ {
 			current[b], previous[b] = rows[b], buckets.NoPrevious
-			if rows[b] != RowMoved {
+			if rows[b] != bpf.BucketMoved {
 				continue
 			}
 			servers := words[b*BucketWords]

@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/tables/effective"
 )
@@ -15,7 +16,7 @@ import (
 func drawRows(random *rand.Rand, n int, nowS uint32) (current []uint16, since []uint32, previous [][buckets.Chain]uint16) {
 	current, since, previous = make([]uint16, n), make([]uint32, n), make([][buckets.Chain]uint16, n)
 	for b := range n {
-		current[b] = uint16(random.UintN(RowMoved))
+		current[b] = uint16(random.UintN(bpf.BucketMoved))
 		previous[b] = buckets.NoPrevious
 		if random.IntN(2) == 0 {
 			continue

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/vip"
@@ -203,10 +204,10 @@ func (c *casting) bucket(s *controller.Slot) chash.BucketState {
 // flags are those of s's line that the flow table asks for.
 func (c *casting) flags(s *controller.Slot, works bool) (f uint8) {
 	if !works {
-		f |= LineClosed
+		f |= bpf.LineClosed
 	}
 	if c.down[s.Number] {
-		f |= LineDown
+		f |= bpf.LineDown
 	}
 	return f
 }

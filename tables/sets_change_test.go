@@ -80,7 +80,7 @@ func (c *changing) plan(since time.Time) {
 	s := setsOf(c.v, func(_ uint32, slot uint16) bool { return c.down[slot] }, c.now)
 	c.sets = s
 	if c.v.Protocol == "udp" { // a datagram that finds its server down goes to another
-		c.end(func(o *conn) bool { return s.lines[uint16(o.slot)]&LineDown != 0 })
+		c.end(func(o *conn) bool { return s.lines[uint16(o.slot)]&bpf.LineDown != 0 })
 	}
 	h, err := compileHash(chash.Spec{Kind: chash.Kind(c.v.Hash), Rows: c.v.HashRows, Capacity: c.v.Capacity}, &s)
 	if err != nil {

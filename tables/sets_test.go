@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/vip"
@@ -147,10 +148,10 @@ func TestSets(t *testing.T) {
 				}
 				flags := uint8(0)
 				if !works {
-					flags |= LineClosed
+					flags |= bpf.LineClosed
 				}
 				if c.down {
-					flags |= LineDown
+					flags |= bpf.LineDown
 				}
 				if got.lines[0] != 0 || got.lines[1] != flags {
 					t.Errorf("%s: flags of lines %v, want %d for slot 1", what, got.lines, flags)
@@ -183,7 +184,7 @@ func TestSetsAllDown(t *testing.T) {
 	for _, hash := range []string{"table-hrw", "anchor"} {
 		v := setsVIP("udp", hash, setsSlot(controller.Active), controller.Slot{Number: 2, Server: "c", Address: netip.MustParseAddr("10.0.0.3"), Weight: 1, State: controller.Draining, DrainSince: ago(1)})
 		got := setsOf(v, down, setsNow)
-		if len(got.takers) != 2 || !got.working || got.lines[0] != 0 || got.lines[1] != 0 || got.lines[2] != LineClosed {
+		if len(got.takers) != 2 || !got.working || got.lines[0] != 0 || got.lines[1] != 0 || got.lines[2] != bpf.LineClosed {
 			t.Errorf("%s: %+v", hash, got)
 		}
 		if got.all {

@@ -7,18 +7,14 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"net/netip"
+
+	"github.com/fairlead/fairlead/bpf"
 )
 
 // VIPs stand in the balancer's and the host's VIP table: a
 // cuckoo table of two candidate lines a key, both taken from one product, so
 // that the program in the kernel reads at most two cache lines. BPF's half is
-// bpf/include/vip_table.h; the constants and the product here mirror it.
-
-// Bits and Lines are the table's size (FL_VIP_BITS, FL_VIP_LINES).
-const (
-	Bits  = 12
-	Lines = 1 << Bits
-)
+// bpf/include/vip_table.h; the product here mirrors it.
 
 // MaxKeys is how many keys a table is trusted to take. A cuckoo table with two
 // one-entry lines a key fills to one half before placements start to fail;
@@ -28,7 +24,7 @@ const (
 // and an address two or three: one for its ICMP, one for its fragments of TCP,
 // one for those of UDP. So 546 VIPs with an address each fit, or 1,636 ports
 // of one address.
-const MaxKeys = Lines * 2 / 5
+const MaxKeys = bpf.VIPLines * 2 / 5
 
 // Key is what a packet is looked up by.
 type Key struct {
@@ -57,7 +53,7 @@ func Candidates(k Key, seed uint64) (first, second int) {
 	x := w[1] ^ w[0]*0x9e3779b97f4a7c15 ^ (uint64(k.PortBE())<<16 | uint64(k.Proto))
 	x ^= x >> 32
 	p := x * seed
-	return int(p >> (64 - Bits)), int(p >> (64 - 2*Bits) & (Lines - 1))
+	return int(p >> (64 - bpf.VIPBits)), int(p >> (64 - 2*bpf.VIPBits) & (bpf.VIPLines - 1))
 }
 
 const (
@@ -94,7 +90,7 @@ func Build(keys []Key, random *rand.Rand) (lines []int, seed uint64, err error) 
 // moves to its other one (cuckoo hashing, random walk).
 func place(keys []Key, seed uint64, random *rand.Rand) ([]int, bool) {
 	lines := make([]int, len(keys))
-	holder := make([]int, Lines) // index of the key + 1
+	holder := make([]int, bpf.VIPLines) // index of the key + 1
 	for i := range keys {
 		at := i
 		first, second := Candidates(keys[i], seed)

@@ -3,6 +3,8 @@ package wire
 import (
 	"encoding/binary"
 	"fmt"
+
+	"github.com/fairlead/fairlead/bpf"
 )
 
 // Hops of a tunnel, as bpf/include/hops.h has them.
@@ -11,9 +13,9 @@ const (
 	HopsOption  = 0x9e // octet 0 in gue and in ipip over IPv4
 	HopsOption6 = 0x1e // in ipip over IPv6
 	// HopsChain is how many previous servers they name at most.
-	HopsChain = 3
+	HopsChain = bpf.Chain
 	// NoServer stands where a chain names no (further) server.
-	NoServer = 0xffff
+	NoServer = bpf.BucketNone
 
 	hops6Bytes = 24 // with the destination options header
 )

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"github.com/fairlead/fairlead/bpf"
 )
 
 // Tunnel is a way to carry a packet to a server.
@@ -50,7 +52,7 @@ func (t Tunnel) row() (none overUDP) {
 
 // TunnelPorts is the first of the 2^14 source ports, the ephemeral ones, that a
 // balancer's hash chooses among.
-const TunnelPorts = 49152
+const TunnelPorts = bpf.TunnelPorts
 
 // Outer describes a tunnel's outer headers.
 type Outer struct {

@@ -22,10 +22,9 @@ const volatile __u32 ask_rate = 1000;
 const volatile enum fl_host_reason reason_type = 0;
 const volatile enum fl_scheme scheme_type = 0;
 const volatile enum fl_host_vip_flags vip_flags_type = 0;
+const volatile enum fl_peer_flags peer_flags_type = 0;
+const volatile enum fl_host_constants constants_type = 0;
 const volatile struct fl_host_ask *const volatile ask_type = 0;
-
-/* Ids of VIPs are below this (checked by Apply). */
-#define FL_HOST_VIP_IDS 65536
 
 /* Both halves of the VIP table: half h starts at h * FL_VIP_LINES. */
 struct {

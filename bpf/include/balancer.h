@@ -6,6 +6,22 @@
 
 #include "fairlead.h"
 
+/* ---- numbers ------------------------------------------------------------ */
+
+enum fl_lb_constants {
+	FL_ROW_NONE = 0x7fff,     /* FL_ROW_SLOT, FL_ROW_HELD: no server */
+	FL_BUCKET_MOVED = 0xfffe, /* a row of a bucket table, see there */
+	FL_INPUT_BITS = 10,       /* of a line of `input_cache` */
+	FL_FLOW_WAYS = 7,         /* entries of a set of the flow table */
+	FL_FLOW_WRITES = 64,      /* records of one flow_write, at most */
+	FL_STEER_ENTRIES = 64,    /* of a row of `steers` */
+	FL_JOIN_TRIES = 16,       /* slots that are looked at for the first server */
+	FL_OUTER_TTL = 64,
+	/* The first of the 2^14 source ports, the ephemeral ones, that the hash
+	 * chooses among. */
+	FL_TUNNEL_PORTS = 49152,
+};
+
 /* ---- the VIP ------------------------------------------------------------ */
 
 struct fl_vip {
@@ -52,7 +68,6 @@ _Static_assert(sizeof(struct fl_vip) == 128, "a VIP is two cache lines");
 #define FL_ROW_SLOT(r) ((r) & 0x7fff)
 #define FL_ROW_HELD(r) ((r) >> 15 & 0x7fff)
 #define FL_ROW_TRACK(r) ((r) >> 31)
-#define FL_ROW_NONE 0x7fff
 
 /* A bucket of AnchorHash, whose number is its server's slot: A is how many
  * buckets worked when it was removed, 0: it works; K the bucket that took its
@@ -71,9 +86,9 @@ _Static_assert(sizeof(struct fl_vip) == 128, "a VIP is two cache lines");
  *   1  time of the last move, or until when the chain was last known to be
  *      needed: shared ms
  * hash_table is even, so that both are on one cache line; the rows of 6.4
- * million buckets are 12.8 MB. */
-#define FL_BUCKET_MOVED 0xfffe
-/* Entry of bucket b's row, from hash_table on, and where in it; the first of its
+ * million buckets are 12.8 MB.
+ *
+ * Entry of bucket b's row, from hash_table on, and where in it; the first of its
  * own entries, where there are n buckets. */
 #define FL_BUCKET_ROW(b) ((b) >> 2)
 #define FL_BUCKET_SHIFT(b) (((b) & 3) << 4)
@@ -90,7 +105,7 @@ struct fl_line {
 	__u64 packets;
 	__u64 bytes;        /* of the packet as it came in, from layer 3 on */
 	__u64 mac_dst;      /* bytes 0-5 next hop's MAC; byte 6 forwarding
-	                     * (enum fl_forwarding), byte 7 FL_LINE_* flags */
+	                     * (enum fl_forwarding), byte 7 enum fl_line_flags */
 	__u64 mac_src;      /* bytes 0-5 our MAC; bytes 6-7 VLAN tag, host
 	                     * order, 0: untagged */
 	__u64 addr[2];      /* server's address, BE; IPv4 as ::ffff:a.b.c.d */
@@ -100,11 +115,13 @@ struct fl_line {
 	__u64 opened;       /* new connections on this CPU */
 };
 _Static_assert(sizeof(struct fl_line) == 64, "a server line is one cache line");
-#define FL_LINE_IPV6 1       /* the outer header is IPv6 */
-#define FL_LINE_UNRESOLVED 2 /* next hop's MAC not known (yet) */
-#define FL_LINE_CLOSED 4     /* takes no new ones: draining, resting, joining, standby, down */
-#define FL_LINE_DOWN 8       /* down by its health checks */
-#define FL_LINE_STEERED 16   /* gue: the line's row in `steers` may choose the path */
+enum fl_line_flags {
+	FL_LINE_IPV6 = 1,       /* the outer header is IPv6 */
+	FL_LINE_UNRESOLVED = 2, /* next hop's MAC not known (yet) */
+	FL_LINE_CLOSED = 4,     /* takes no new ones: draining, resting, joining, standby, down */
+	FL_LINE_DOWN = 8,       /* down by its health checks */
+	FL_LINE_STEERED = 16,   /* gue: the line's row in `steers` may choose the path */
+};
 
 /* How the tunnels of a steered line go through the fabric: a row of `steers`, by
  * the line's index. A packet takes the entry that its connection's hash names: the
@@ -112,7 +129,6 @@ _Static_assert(sizeof(struct fl_line) == 64, "a server line is one cache line");
  * selectors take the way (docs/steering.md). Entry 0: spread by the hash, as
  * the tunnels of other lines. An entry is one word, so that a packet sees an old
  * or a new one. */
-#define FL_STEER_ENTRIES 64
 #define FL_STEER_PORT(e) ((__u16)(e))            /* host order */
 #define FL_STEER_LABEL(e) ((__u32)((e) >> 32))   /* 20 bits */
 /* Not of the hash's topmost bits: those have chosen the server in some schemes, so
@@ -180,7 +196,6 @@ enum fl_flow_state {
  * tag   = 0x80 | lowest 7 bits of the flow's key
  * entry = fingerprint << 32 | time << 16 | state << 14 | slot
  * where the fingerprint is the key's high half, time counts 1.024 s and wraps. */
-#define FL_FLOW_WAYS 7
 struct fl_flow_set {
 	__u8 tag[8];
 	__u64 entry[FL_FLOW_WAYS];
@@ -203,7 +218,6 @@ struct fl_shared {
  * Each enters the table under the rules of a packet's, by this clock, and is
  * told nobody; a live CONFIRMED or DATAGRAM entry that names another server
  * stays, as this balancer's packets may go by it. */
-#define FL_FLOW_WRITES 64
 struct fl_flow_write {
 	__u32 count;        /* of record, at most FL_FLOW_WRITES */
 	__u32 taken;        /* out: of these, entered */
@@ -241,7 +255,6 @@ struct fl_input {
 	__u32 ifindex;      /* by which frames come, never a VLAN device's; 0: empty */
 	__u32 pad;          /* 0 */
 };
-#define FL_INPUT_BITS 10
 /* Of a frame's first 8 bytes as loaded, and its VLAN (0: untagged). */
 #define FL_INPUT_WORD(start, vlan) ((start) << 16 | (vlan))
 #define FL_INPUT_LINE(word, ifindex) \
@@ -298,6 +311,7 @@ enum fl_reason {
 	FL_REASONS(X)
 #undef X
 	FL_REASON_COUNT,
+	FL_KNOWN = FL_REASON_COUNT, /* a known connection: counts in its line only */
 };
 /* clang-format on */
 

@@ -10,11 +10,6 @@
 
 #include <linux/types.h>
 
-#define FL_LAYOUT 2
-/* The host's maps have a form, and a layout, of their own: an agent whose
- * sockets live cannot migrate, so it must not have to for the balancer's sake. */
-#define FL_HOST_LAYOUT 1
-
 /* ---- choices of a VIP ------------------------------------------------- */
 
 enum fl_scheme {
@@ -64,26 +59,35 @@ enum fl_vip_flags {
  *   (address, port 0, ICMP or ICMPv6)            settings of the address;
  *   (address, port 0, protocol | FL_PROTO_FRAG)  the VIP that takes the
  *                                                fragments of the protocol. */
-#define FL_PROTO_FRAG 0x80
 
-/* ---- the VIP table ---------------------------------------------------- */
+/* ---- numbers ------------------------------------------------------------ */
 
-/* Both halves have FL_VIP_LINES lines; an entry stands on one of the two
- * lines that FL_VIP_LINE1/2() name (cuckoo; user space picks the seed). */
-#define FL_VIP_BITS 12
-#define FL_VIP_LINES (1 << FL_VIP_BITS)
+enum fl_constants {
+	FL_LAYOUT = 2,
+	/* The host's maps have a form, and a layout, of their own: an agent whose
+	 * sockets live cannot migrate, so it must not have to for the balancer's
+	 * sake. */
+	FL_HOST_LAYOUT = 1,
 
-/* A bucket without a server, and an end of a chain. */
-#define FL_BUCKET_NONE 0xffff
+	FL_PROTO_FRAG = 0x80,
 
-/* Servers that a chain names at most: with the current one, so many more than
- * this may own connections of one bucket. */
-#define FL_CHAIN 3
+	/* Both halves of the VIP table have FL_VIP_LINES lines; an entry stands on
+	 * one of the two lines that FL_VIP_LINE1/2() name (cuckoo; user space picks
+	 * the seed). */
+	FL_VIP_BITS = 12,
+	FL_VIP_LINES = 1 << FL_VIP_BITS,
 
-/* Ports of MPTCP joins: FL_JOIN_PORT + fl_cookie_encode(join_hash, slot, 0,
- * FL_JOIN_SHIFT), which has 15 bits, names the server of the first subflow. */
-#define FL_JOIN_PORT 32768
-#define FL_JOIN_SHIFT 16
+	/* A bucket without a server, and an end of a chain. */
+	FL_BUCKET_NONE = 0xffff,
+	/* Servers that a chain names at most: with the current one, so many more
+	 * than this may own connections of one bucket. */
+	FL_CHAIN = 3,
+
+	/* Ports of MPTCP joins: FL_JOIN_PORT + fl_cookie_encode(join_hash, slot, 0,
+	 * FL_JOIN_SHIFT), which has 15 bits, names the server of the first subflow. */
+	FL_JOIN_PORT = 32768,
+	FL_JOIN_SHIFT = 16,
+};
 
 /* ---- counters --------------------------------------------------------- */
 

@@ -7,6 +7,19 @@
 
 #include "fairlead.h"
 
+/* ---- numbers ------------------------------------------------------------ */
+
+enum fl_host_constants {
+	FL_NO_SLOT = 0xffff,
+	FL_HOST_VIP_IDS = 65536, /* ids of VIPs are below this (checked by Apply) */
+	FL_HOST_SOURCES = 64,    /* entries of `host_sources` */
+	/* A generation further ahead of the agent's than this is not learned.
+	 * Agents hear of a table before balancers do: so many have been missed by
+	 * one that is dead or cut off, and no forged number makes more tables look
+	 * stale than these. */
+	FL_GENERATION_AHEAD = 64,
+};
+
 /* ---- the VIP ------------------------------------------------------------ */
 
 /* A VIP as a server sees it; same table form as the balancer's. Times are
@@ -45,7 +58,6 @@ struct fl_host_vip {
 	                     * beamer, faild: and a silent flow of UDP is known */
 };
 _Static_assert(sizeof(struct fl_host_vip) == 128, "a VIP is two cache lines");
-#define FL_NO_SLOT 0xffff
 
 enum fl_host_vip_flags {
 	/* Balancers may disagree whether this server is up: always ask who owns a
@@ -80,17 +92,18 @@ struct fl_host_peer {
 	__u64 mac_src;      /* bytes 0-5 our MAC; bytes 6-7 VLAN tag, host
 	                     * order, 0: untagged */
 	__u32 ifindex;      /* where it leaves */
-	__u32 flags;        /* FL_PEER_* */
+	__u32 flags;        /* enum fl_peer_flags */
 };
-#define FL_PEER_IPV6 1       /* addr is no IPv4 address */
-#define FL_PEER_UNRESOLVED 2 /* next hop's MAC not known (yet) */
-/* On the link, and answers no more: datagrams, which have to come back, are not
- * passed on to it. */
-#define FL_PEER_SILENT 4
+enum fl_peer_flags {
+	FL_PEER_IPV6 = 1,       /* addr is no IPv4 address */
+	FL_PEER_UNRESOLVED = 2, /* next hop's MAC not known (yet) */
+	/* On the link, and answers no more: datagrams, which have to come back, are
+	 * not passed on to it. */
+	FL_PEER_SILENT = 4,
+};
 
 /* Outer sources that are balancers: addr & mask equals addr. The first entry
  * whose mask is 0 ends the list; IPv4 prefixes are longer by 96 bits. */
-#define FL_HOST_SOURCES 64
 struct fl_host_source {
 	__u64 addr[2];
 	__u64 mask[2];
@@ -104,10 +117,6 @@ struct fl_host_own {
 	__u32 stale_ms;     /* shared ms of the last packet from a balancer whose
 	                     * generation was older; 0: none */
 };
-/* A generation further ahead of the agent's than this is not learned. Agents hear
- * of a table before balancers do: so many have been missed by one that is dead or
- * cut off, and no forged number makes more tables look stale than these. */
-#define FL_GENERATION_AHEAD 64
 
 /* First octet of the MAC addresses that scheme faild sends to; 10 bits each of
  * slot + 1 (0: none) follow: current server, then the previous ones. */

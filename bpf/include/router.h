@@ -9,7 +9,7 @@
 
 #include "pathsel.h"
 
-#define FL_ROUTER_LAYOUT 1
+enum fl_router_constants { FL_ROUTER_LAYOUT = 1 };
 
 /* ---- where packets come in ---------------------------------------------- */
 

@@ -41,30 +41,34 @@ enum fl_event {
 #define FL_FLOW_MISS (-1)
 #define FL_FLOW_STALE (-2)
 
-/* How long an entry is worth something after its last packet, in units of
- * 1.024 s, by state, 16 bits each: TCP's two hours and four minutes (RFC 5382
- * §5), even for one packet, as a connection may speak that rarely; two minutes
- * behind a FIN or RST, and for UDP (RFC 4787 §4.3). */
-#define FL_FLOW_IDLES                                                      \
-	(7266ULL << 16 * FL_FLOW_NEW | 7266ULL << 16 * FL_FLOW_CONFIRMED | \
-	 118ULL << 16 * FL_FLOW_FADING | 118ULL << 16 * FL_FLOW_DATAGRAM)
-
-/* A FIN or RST may be forged, and a closed half may be silent for long: while
- * nobody needs its place, TCP's FADING entry is known as long as a live one. */
-#define FL_FLOW_FORGOTTEN 7266
-
-/* NEW does not say whose it is: UDP's begins at this age, so that it ends two
- * minutes after its packet, and gives way before TCP's. So does what a SYN made
- * that is not where a connection of before is held: a SYN-ACK's last repetition
- * is over by then (94 s behind the first SYN, as Linux repeats them). */
-#define FL_FLOW_AGED (7266 - 118)
-
-/* The clock may be set back by as many units; what was used "later" is not
- * old. Ages below have it added. */
-#define FL_FLOW_SLACK 64
-/* Data so many units after a FIN or RST says that it ended nothing (it was
- * forged, or of an earlier connection): what was still on its way has arrived. */
-#define FL_FLOW_REVIVE 4
+/* In units of 1.024 s. */
+enum fl_flow_times {
+	/* How long an entry is worth something after its last packet: TCP's two
+	 * hours and four minutes (RFC 5382 §5), even for one packet, as a
+	 * connection may speak that rarely; two minutes behind a FIN or RST, and
+	 * for UDP (RFC 4787 §4.3). A FIN or RST may be forged, and a closed half
+	 * may be silent for long: while nobody needs its place, TCP's FADING entry
+	 * is known as long as a live one. */
+	FL_FLOW_LONG = 7266,
+	FL_FLOW_SHORT = 118,
+	/* NEW does not say whose it is: UDP's begins at this age, so that it ends
+	 * two minutes after its packet, and gives way before TCP's. So does what a
+	 * SYN made that is not where a connection of before is held: a SYN-ACK's
+	 * last repetition is over by then (94 s behind the first SYN, as Linux
+	 * repeats them). */
+	FL_FLOW_AGED = FL_FLOW_LONG - FL_FLOW_SHORT,
+	/* The clock may be set back by as many; what was used "later" is not old.
+	 * Ages below have it added. */
+	FL_FLOW_SLACK = 64,
+	/* Data so long after a FIN or RST says that it ended nothing (it was
+	 * forged, or of an earlier connection): what was still on its way has
+	 * arrived. */
+	FL_FLOW_REVIVE = 4,
+};
+/* By state, 16 bits each. */
+#define FL_FLOW_IDLES                                                                 \
+	(FL_FLOW_LONG * (1ULL << 16 * FL_FLOW_NEW | 1ULL << 16 * FL_FLOW_CONFIRMED) | \
+	 FL_FLOW_SHORT * (1ULL << 16 * FL_FLOW_FADING | 1ULL << 16 * FL_FLOW_DATAGRAM))
 /* Renewals within a window of 2^n units are not told again. */
 #define FL_FLOW_WINDOW_TCP 10
 #define FL_FLOW_WINDOW_UDP 5
@@ -148,7 +152,7 @@ static __always_inline bool fl_flow_gone(__u64 entry, __u16 unit, bool tcp)
 {
 	return fl_flow_expired(entry, unit) &&
 	       !(tcp && FL_FLOW_STATE(entry) == FL_FLOW_FADING &&
-		 fl_flow_age(entry, unit) <= FL_FLOW_FORGOTTEN + FL_FLOW_SLACK);
+		 fl_flow_age(entry, unit) <= FL_FLOW_LONG + FL_FLOW_SLACK);
 }
 
 /* The flow's own entry in a set with these tags, or a negative number. */

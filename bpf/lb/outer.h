@@ -8,8 +8,6 @@
 #include "csum.h"
 #include "spread.h"
 
-#define FL_OUTER_TTL 64
-
 /* six and hops are constants, of which each value has code of its own: the verifier
  * follows no length that depends on them. */
 struct fl_outer {

@@ -27,8 +27,6 @@
 
 /* A stage returns a reason (enum fl_reason) when it has decided, or this. */
 #define FL_CONTINUE (-1)
-/* The verdict that has no counter of its own: a known connection. */
-#define FL_KNOWN FL_REASON_COUNT
 
 enum fl_kind {
 	FL_KIND_SEGMENT,  /* TCP or UDP with its own header */

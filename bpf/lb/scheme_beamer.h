@@ -47,7 +47,6 @@ static __always_inline bool fl_beamer_join(const struct fl_vip *v, const struct 
 /* A join port of no server: whether the packet is too big for the first server
  * there is, which w then names. The sender is told, as at a port that has one:
  * else the answers would tell which have. */
-#define FL_JOIN_TRIES 16
 static __always_inline bool fl_beamer_tells(const struct fl_vip *v, const struct fl_lb_packet *p,
 					    struct fl_way *w)
 {

@@ -32,7 +32,7 @@ static __always_inline void fl_spread(struct fl_spread *s, const struct fl_way *
 	__u64 entry;
 
 	s->label = w->hash >> 44;
-	s->sport = 49152 + (w->hash >> 50); /* 14 bits: the ephemeral ports */
+	s->sport = FL_TUNNEL_PORTS + (w->hash >> 50);
 	if (!gue || !steering)
 		return;
 	entry = fl_steer(w);

@@ -154,6 +154,10 @@ const volatile struct fl_exported {
 	enum fl_vip_flags flags;
 	enum fl_hash_form hash_form;
 	enum fl_flow_state flow_state;
+	enum fl_flow_times flow_times;
+	enum fl_line_flags line_flags;
+	enum fl_constants constants;
+	enum fl_lb_constants lb_constants;
 	struct fl_shared shared;
 } exported;
 

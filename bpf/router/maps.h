@@ -79,6 +79,7 @@ const volatile struct fl_exported {
 	enum fl_input_flags input;
 	enum fl_hop_flags hop;
 	enum fl_how how;
+	enum fl_router_constants constants;
 } exported;
 
 #endif

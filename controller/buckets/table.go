@@ -8,13 +8,17 @@
 // bucket within its life.
 package buckets
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/fairlead/fairlead/bpf"
+)
 
 const (
 	// Chain is how many previous servers a bucket remembers.
-	Chain = 3
+	Chain = bpf.Chain
 	// None stands where no server is.
-	None = 0xffff
+	None = bpf.BucketNone
 	// MaxServers bounds servers' numbers: 0 to MaxServers-1.
 	MaxServers = None
 	// Max is how many buckets a table may have.

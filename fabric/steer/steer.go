@@ -18,6 +18,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/fabric/paths"
 	"github.com/fairlead/fairlead/fabric/pathsel"
 	"github.com/fairlead/fairlead/fabric/topology"
@@ -25,14 +26,11 @@ import (
 )
 
 const (
-	// Entries is how many parts a server's connections are steered in
-	// (FL_STEER_ENTRIES).
-	Entries = 64
+	// Entries is how many parts a server's connections are steered in.
+	Entries = bpf.SteerEntries
 	// MaxPaths is how many paths to a server are used and probed. Of more, so
 	// many are taken that stand apart in their order.
 	MaxPaths = 16
-	// TTL of tunnels as they leave the balancer (FL_OUTER_TTL).
-	TTL = 64
 
 	// firstPort: below it are ports that filters on the way may know.
 	firstPort = 1024
@@ -150,7 +148,7 @@ func (s *Steering) draw(server netip.Addr) uint64 {
 // that the server's card still spreads them over its queues.
 func (s *Steering) flows(p *paths.Path, source, server netip.Addr) (entries []Entry, err error) {
 	r := paths.Request{Src: source, Dst: server, Proto: paths.UDP, DstPort: wire.GUE.Port(),
-		SrcPorts: [2]uint16{firstPort, lastPort}, TTL: TTL, Random: s.draw(server), IPv6: server.Is6()}
+		SrcPorts: [2]uint16{firstPort, lastPort}, TTL: bpf.OuterTTL, Random: s.draw(server), IPv6: server.Is6()}
 	take := func(f pathsel.Flow) bool {
 		entries = append(entries, Entry{f.SrcPort, f.Label})
 		return true

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/fabric/paths"
 	"github.com/fairlead/fairlead/fabric/pathsel"
 	"github.com/fairlead/fairlead/fabric/topology"
@@ -87,7 +88,7 @@ func TestFlowsTakeTheirPath(t *testing.T) {
 				}
 				seen := map[uint16]bool{}
 				for _, e := range flows {
-					got, _, known, err := net.Of(pathsel.Flow{Src: source, Dst: address, Proto: paths.UDP, SrcPort: e.Port, DstPort: wire.GUE.Port(), Label: e.Label}, TTL)
+					got, _, known, err := net.Of(pathsel.Flow{Src: source, Dst: address, Proto: paths.UDP, SrcPort: e.Port, DstPort: wire.GUE.Port(), Label: e.Label}, bpf.OuterTTL)
 					if err != nil || !known {
 						t.Fatal(known, err)
 					}

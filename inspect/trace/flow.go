@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/kernel/lb"
@@ -65,8 +66,8 @@ type Entry struct {
 
 func entryOf(e jet.Entry, tcp bool, now uint32) *Entry {
 	age, known := int64(int16(uint16(now>>10)-e.Time())), int64(e.State().Known(tcp))
-	if e.State() == jet.New && (!tcp || age >= jet.Aged) {
-		age, known = age-jet.Aged, known-jet.Aged
+	if e.State() == jet.New && (!tcp || age >= bpf.FlowAged) {
+		age, known = age-bpf.FlowAged, known-bpf.FlowAged
 	}
 	return &Entry{e.Slot(), e.State().String(), age * jet.Unit, known * jet.Unit}
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/kernel"
-	"github.com/fairlead/fairlead/scheme/beamer"
 	"github.com/fairlead/fairlead/tables"
 )
 
@@ -187,7 +186,7 @@ func (a *Agent) describeOwn(s *Status) {
 		tunnels = true
 		g := Generations{v.Generation, v.Generation}
 		var own bpf.HostOwn
-		if a.set.HostOwn.Lookup(v.ID, &own) == nil && own.Newest != 0 && own.Newest-g.Seen <= beamer.GenerationAhead {
+		if a.set.HostOwn.Lookup(v.ID, &own) == nil && own.Newest != 0 && own.Newest-g.Seen <= bpf.GenerationAhead {
 			g.Seen = own.Newest
 		}
 		if s.Generations == nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/kernel/host/hosttest"
-	"github.com/fairlead/fairlead/tables"
 	choices "github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
@@ -239,7 +239,7 @@ func TestForeignSources(t *testing.T) {
 			}
 			warned(0)
 			var many []string
-			for i := range tables.MaxSources + 1 {
+			for i := range bpf.HostSources + 1 {
 				many = append(many, fmt.Sprintf("10.98.%d.1/32", i))
 			}
 			apply(many...)

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/kernel/host/hosttest"
@@ -189,7 +190,7 @@ func TestJoinPortHidesTheNumber(t *testing.T) {
 		seen := map[uint16]bool{}
 		for slot := range uint16(1 << 15) {
 			port := tables.JoinPort(key, service, slot)
-			if port < tables.JoinPortFirst || seen[port] {
+			if port < bpf.JoinPort || seen[port] {
 				t.Fatalf("slot %d: port %d", slot, port)
 			}
 			seen[port] = true

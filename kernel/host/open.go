@@ -32,10 +32,6 @@ import (
 //	links/accept-IFACE attachment of host_accept
 //	links/sockops      attachment of host_sockops
 
-// layout is FL_HOST_LAYOUT: the form of the pinned maps. A pinned folder of
-// another form is refused.
-const layout = 1
-
 type objects struct {
 	bpf.HostPrograms
 	bpf.HostMaps
@@ -200,10 +196,10 @@ func (a *Agent) load(before *kernel.Set) error {
 func (a *Agent) setUp() error {
 	switch got := a.control.load(offLayout); {
 	case got == 0:
-		a.control.store(offLayout, layout)
-	case got != layout:
+		a.control.store(offLayout, bpf.HostLayout)
+	case got != bpf.HostLayout:
 		return fmt.Errorf("host agent: %s has layout %d, this fairlead knows %d; let the server's connections end, then: fairlead unload %s",
-			a.o.PinDir, got, layout, a.o.PinDir)
+			a.o.PinDir, got, bpf.HostLayout, a.o.PinDir)
 	}
 	if err := a.watchTimestamps(); err != nil {
 		return err

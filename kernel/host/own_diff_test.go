@@ -327,7 +327,7 @@ func (c *ownCases) frame(h *ownTwin) []byte {
 		one.gen = s.Seen
 	}
 	if r.IntN(4) == 0 {
-		one.gen += pick[uint32](r, 1, 1, 5, ^uint32(0), beamer.GenerationAhead, beamer.GenerationAhead+1, 1<<20, 1<<31, 1<<31-1, r.Uint32())
+		one.gen += pick[uint32](r, 1, 1, 5, ^uint32(0), bpf.GenerationAhead, bpf.GenerationAhead+1, 1<<20, 1<<31, 1<<31-1, r.Uint32())
 	}
 	age := pick[uint32](r, 0, 1000, 1000, s.ChainTime-1, s.ChainTime, s.ChainTime+1, ^uint32(0), ^uint32(1999), ^uint32(2000), 1<<31, 1<<31-1, r.Uint32())
 	one.time = h.now - age

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/bpf"
-	"github.com/fairlead/fairlead/scheme/beamer"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -37,7 +36,7 @@ func TestOwnGenerations(t *testing.T) {
 			step("older, with a chain", old, dropped("drop_stale", 2, 1), 0, 1)
 			step("newer", 1, taken("", 2), 1)
 			step("now the agent's is old", 0, dropped("drop_stale", 2), 1)
-			const far = beamer.GenerationAhead
+			const far = bpf.GenerationAhead
 			step("much newer", far-1, taken("", 2), far-1)
 			step("backwards", far-2, dropped("drop_stale", 2), far-1)
 			step("half the circle back", far-1+1<<31, dropped("drop_stale", 2), far-1)

@@ -11,7 +11,6 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/fairlead/fairlead/bpf"
-	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -273,7 +272,7 @@ func TestOwnFlooded(t *testing.T) {
 			t.Errorf("slot %d: verdict %d", slot, verdict)
 		}
 	}
-	second.change(faild4, func(v *bpf.HostVIP) { v.Slot = tables.NoSlot })
+	second.change(faild4, func(v *bpf.HostVIP) { v.Slot = bpf.NoSlot })
 	if verdict, _ := second.run(wire.Link{Dst: wire.MAC{0x9a}, Src: wire.MAC{2}}.Frame(newClient(n, byMAC, 1, false).segment(wire.ACK, ""))); verdict != xdpDrop {
 		t.Errorf("without a slot: verdict %d", verdict)
 	}

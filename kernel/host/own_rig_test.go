@@ -136,7 +136,7 @@ func newOwnHost(t *testing.T, n *ownNet, slot uint16) *ownHost {
 		if isUDP(vip) {
 			k.Proto = wire.ProtoUDP
 		}
-		v := bpf.HostVIP{Addr: k.Words(), Port: k.PortBE(), Proto: k.Proto, Used: 1, Id: vipID(vip), Slot: slot, OldSlot: tables.NoSlot,
+		v := bpf.HostVIP{Addr: k.Words(), Port: k.PortBE(), Proto: k.Proto, Used: 1, Id: vipID(vip), Slot: slot, OldSlot: bpf.NoSlot,
 			Generation: ownGeneration, ChainMs: ownChainMS, Tunnel: tables.Key{Addr: h.addr(vip.Addr().Is6())}.Words()}
 		if isFaild(vip) {
 			scheme, v.Tunnel = bpf.SchemeFaild, [2]uint64{}
@@ -147,7 +147,7 @@ func newOwnHost(t *testing.T, n *ownNet, slot uint16) *ownHost {
 		if vip.Addr().Is6() {
 			icmp = wire.ProtoICMPv6
 		}
-		for _, proto := range []uint8{icmp, k.Proto | tables.ProtoFrag} {
+		for _, proto := range []uint8{icmp, k.Proto | bpf.ProtoFrag} {
 			shared := tables.Key{Addr: vip.Addr(), Proto: proto}
 			if _, ok := h.vips[shared]; !ok {
 				s := v
@@ -239,10 +239,10 @@ func (h *ownHost) meet() {
 			h.net.must(h.o.HostSenders.Put(tables.Key{Addr: other.addr(v6)}.Words(), uint8(1)))
 			p := bpf.HostPeer{Addr: tables.Key{Addr: other.addr(v6)}.Words(), MacDst: macWord(other.mac(), 0), MacSrc: macWord(h.mac(), 0), Ifindex: 1}
 			if v6 {
-				p.Flags = 1 // FL_PEER_IPV6
+				p.Flags = bpf.PeerIPV6
 			}
 			if isFaild(vip) {
-				p.Flags |= 2 // FL_PEER_UNRESOLVED
+				p.Flags |= bpf.PeerUnresolved
 			}
 			h.net.must(h.o.HostPeers.Put(bpf.HostPeerKey{VipId: vipID(vip), Slot: other.slot}, p))
 		}

@@ -91,7 +91,7 @@ func TestOwnSilentPrevious(t *testing.T) {
 		key := bpf.HostPeerKey{VipId: vipID(vip), Slot: 2}
 		var peer bpf.HostPeer
 		n.must(at.o.HostPeers.Lookup(key, &peer))
-		peer.Flags |= 4 // FL_PEER_SILENT
+		peer.Flags |= bpf.PeerSilent
 		n.must(at.o.HostPeers.Put(key, peer))
 	}
 	eachDeliveryUDP(t, n, func(c *client) {

@@ -147,27 +147,20 @@ func full(name string, m *ebpf.Map, err error) error {
 func peerOf(addr netip.Addr, h nexthop.Hop) bpf.HostPeer {
 	p := bpf.HostPeer{Addr: tables.Key{Addr: addr}.Words()}
 	if addr.Is6() {
-		p.Flags |= peerIPv6
+		p.Flags |= bpf.PeerIPV6
 	}
 	// What is silent behind a router may be the router.
 	if h.Silent && h.OnLink() {
-		p.Flags |= peerSilent
+		p.Flags |= bpf.PeerSilent
 	}
 	if !h.Usable() {
-		p.Flags |= peerUnresolved
+		p.Flags |= bpf.PeerUnresolved
 		return p
 	}
 	p.MacDst, p.MacSrc = macWord(h.MAC, 0), macWord(h.Source, h.VLAN)
 	p.Ifindex = uint32(h.Ifindex)
 	return p
 }
-
-// FL_PEER_*.
-const (
-	peerIPv6       = 1
-	peerUnresolved = 2
-	peerSilent     = 4
-)
 
 // macWord is a MAC in bytes 0-5, and a VLAN tag (0: untagged) in bytes 6-7.
 func macWord(mac [6]byte, vlan uint16) uint64 {
@@ -200,7 +193,7 @@ func (a *Agent) listPeers() []Peer {
 	var all []Peer
 	for key, addr := range a.peers.want {
 		h, ok := ways[addr]
-		silent := a.peers.written[key].Flags&peerSilent != 0
+		silent := a.peers.written[key].Flags&bpf.PeerSilent != 0
 		all = append(all, Peer{VIP: key.VipId, Slot: key.Slot, Address: addr, Looked: ok, Silent: silent, Hop: h})
 	}
 	return all

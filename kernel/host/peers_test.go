@@ -56,7 +56,7 @@ func TestPeersAreResolved(t *testing.T) {
 	mac := r.clientMAC()
 	for vip := range uint32(4) {
 		p, ok := r.peer(vip+1, 3)
-		if !ok || p.MacDst != macWord(mac, 0) || p.Ifindex == 0 || p.Flags&peerUnresolved != 0 || (p.Flags&peerIPv6 != 0) != (vip >= 2) {
+		if !ok || p.MacDst != macWord(mac, 0) || p.Ifindex == 0 || p.Flags&bpf.PeerUnresolved != 0 || (p.Flags&bpf.PeerIPV6 != 0) != (vip >= 2) {
 			t.Errorf("VIP %d: %+v", vip+1, p)
 		}
 		if _, ok := r.peer(vip+1, 5); ok {
@@ -214,7 +214,7 @@ func TestPeersAreSilent(t *testing.T) {
 			r.run()
 			silent := func() (n int) {
 				for _, p := range r.agent.Status().Peers {
-					if flag, _ := r.peer(p.VIP, p.Slot); flag.Flags&peerSilent != 0 && p.Silent {
+					if flag, _ := r.peer(p.VIP, p.Slot); flag.Flags&bpf.PeerSilent != 0 && p.Silent {
 						n++
 					}
 				}
@@ -350,7 +350,7 @@ func TestLargePools(t *testing.T) {
 	r := newChainRig(t, as) // no way leads there
 	for n := range uint16(tables.ResolveAll + 100) {
 		p, ok := r.peer(1, 10+n)
-		if !ok || p.Flags != peerUnresolved || tables.AddrOf(p.Addr) != vip.Slots[n+1].Address {
+		if !ok || p.Flags != bpf.PeerUnresolved || tables.AddrOf(p.Addr) != vip.Slots[n+1].Address {
 			t.Fatalf("slot %d: %+v", 10+n, p)
 		}
 	}

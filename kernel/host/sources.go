@@ -9,7 +9,7 @@ import (
 
 // adoptSources reads what is pinned.
 func (a *Agent) adoptSources() error {
-	for i := range uint32(tables.MaxSources) {
+	for i := range uint32(bpf.HostSources) {
 		var s bpf.HostSource
 		if err := a.set.HostSources.Lookup(i, &s); err != nil {
 			return fmt.Errorf("map host_sources: %w", err)

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	halfLines = tables.Lines
+	halfLines = bpf.VIPLines
 	// ms from planning a table to the moment at which what is new in it begins;
 	// four times as long at each attempt that takes longer. The first is ten
 	// times what filling takes: where this process is held up between a look at

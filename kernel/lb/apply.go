@@ -35,7 +35,7 @@ type writtenLine struct {
 
 // usable says that packets go out by this line.
 func (w writtenLine) usable() bool {
-	return w.server.Addr.IsValid() && w.image.MacDst>>56&tables.LineUnresolved == 0
+	return w.server.Addr.IsValid() && w.image.MacDst>>56&bpf.LineUnresolved == 0
 }
 
 // resolveLimit bounds how long Apply waits for the next hops of servers that
@@ -270,7 +270,7 @@ func (l *LB) fill(p *tables.Plan, half uint32) error {
 		}
 		tables.WriteRows(memory[s.First:], s.Rows)
 	}
-	all := make([]bpf.VIP, tables.Lines)
+	all := make([]bpf.VIP, bpf.VIPLines)
 	for i, e := range p.Entries {
 		all[p.At[i]] = e
 	}
@@ -347,7 +347,7 @@ func (l *LB) writeLine(line uint32, s tables.Line, reset bool) error {
 			return nil
 		}
 		image = was.image
-		image.MacDst = image.MacDst&^(uint64(tables.LineClosed|tables.LineDown|tables.LineSteered)<<56) | uint64(s.Flags)<<56
+		image.MacDst = image.MacDst&^(uint64(bpf.LineClosed|bpf.LineDown|bpf.LineSteered)<<56) | uint64(s.Flags)<<56
 	}
 	w := bpf.LineWrite{Index: line, Line: image}
 	if reset {
@@ -373,10 +373,10 @@ func (l *LB) image(s tables.Line) bpf.Line {
 	h := l.hops.Get(s.Addr)
 	flags := uint64(s.Flags)
 	if s.Addr.Is6() {
-		flags |= tables.LineIPv6
+		flags |= bpf.LineIPV6
 	}
 	if !h.Usable() {
-		flags |= tables.LineUnresolved
+		flags |= bpf.LineUnresolved
 	}
 	return bpf.Line{
 		MacDst:  macWord(h.MAC) | uint64(s.Forwarding)<<48 | flags<<56,

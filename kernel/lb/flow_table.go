@@ -91,7 +91,7 @@ func (l *LB) Flows(first uint32) (records []FlowRecord, next, sets uint32, err e
 		return nil, 0, sets, nil
 	}
 	end := min(first+pageSets, sets)
-	for next = first; next < end && len(records)+flowWays <= pageFlows; next++ {
+	for next = first; next < end && len(records)+jet.Ways <= pageFlows; next++ {
 		err := eachFlow(flows, next, next+1, func(set uint32, tag uint8, e jet.Entry) {
 			if e.State() == jet.New || e.Expired(unit) {
 				return

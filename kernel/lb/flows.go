@@ -42,14 +42,8 @@ type FlowStats struct {
 	Limit     uint64 // entries that the table has room for
 }
 
-const (
-	// flowWays is FL_FLOW_WAYS.
-	flowWays = jet.Ways
-	// flowWrites is FL_FLOW_WRITES.
-	flowWrites = 64
-	// sweepSets is how many sets one call sweeps: about a millisecond.
-	sweepSets = 1 << 14
-)
+// sweepSets is how many sets one call sweeps: about a millisecond.
+const sweepSets = 1 << 14
 
 // running is the set that packets use.
 func (l *LB) running() *objects {
@@ -89,7 +83,7 @@ func (o *objects) writeFlows(records []FlowRecord) (taken int, err error) {
 			continue
 		}
 		w.Record[w.Count] = bpf.Shared{X: r.Key, Slot: r.Slot, State: r.State}
-		if w.Count++; w.Count == flowWrites {
+		if w.Count++; w.Count == bpf.FlowWrites {
 			if err := flush(); err != nil {
 				return taken, err
 			}
@@ -156,7 +150,7 @@ func (l *LB) sweepFrom(first uint32, s *FlowStats) (more bool, err error) {
 	if sets-first > sweepSets {
 		return true, nil
 	}
-	s.Limit = uint64(sets) * flowWays
+	s.Limit = uint64(sets) * jet.Ways
 	l.flowStats, l.swept = *s, time.Now()
 	return false, nil
 }

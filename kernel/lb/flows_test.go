@@ -296,7 +296,7 @@ func resizeFlows(t *testing.T, flows int) {
 	r.goOn("in the new table", c, late)
 	s := r.sweep()
 	t.Logf("%+v before, %+v after", before, s)
-	if s.Limit != uint64(flowSets(flows)*flowWays) || s.Confirmed < before.Confirmed {
+	if s.Limit != uint64(flowSets(flows)*jet.Ways) || s.Confirmed < before.Confirmed {
 		t.Errorf("%+v before, %+v after", before, s)
 	}
 	// What goOn's packets found is confirmed; the copies beside it are not.

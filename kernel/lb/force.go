@@ -50,7 +50,7 @@ func readWritten(o *objects, f inForce) (map[uint32]writtenLine, error) {
 			w := writtenLine{image: image, uneven: slices.ContainsFunc(cpus, func(c bpf.Line) bool { return c != image })}
 			if forwarding := bpf.Forwarding(image.MacDst >> 48 & 0xff); forwarding != 0 {
 				w.server = tables.Line{Addr: tables.AddrOf(image.Addr), Forwarding: forwarding, Hops: f.hops[id],
-					Flags: uint8(image.MacDst>>56) & (tables.LineClosed | tables.LineDown | tables.LineSteered)}
+					Flags: uint8(image.MacDst>>56) & (bpf.LineClosed | bpf.LineDown | bpf.LineSteered)}
 			}
 			written[line] = w
 		}
@@ -72,7 +72,7 @@ func (l *LB) Down() (down []DownServer) {
 	defer l.mu.Unlock()
 	for id, r := range l.force.ranges {
 		for line := r.First; line < r.End(); line++ {
-			if w := l.written[line]; w.server.Addr.IsValid() && w.server.Flags&tables.LineDown != 0 {
+			if w := l.written[line]; w.server.Addr.IsValid() && w.server.Flags&bpf.LineDown != 0 {
 				down = append(down, DownServer{id, uint16(line - r.First), w.server.Addr})
 			}
 		}

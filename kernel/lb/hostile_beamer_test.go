@@ -1,6 +1,7 @@
 package lb
 
 import (
+	"github.com/fairlead/fairlead/bpf"
 	schemebeamer "github.com/fairlead/fairlead/scheme/beamer"
 	"github.com/fairlead/fairlead/scheme/model"
 	"github.com/fairlead/fairlead/tables"
@@ -32,7 +33,7 @@ func (h *hostile) buckets(v *model.VIP) {
 			}
 		case 2: // whatever may stand in memory
 			word := func() uint16 {
-				return pick(h.Rand, uint16(h.IntN(int(v.Slots)+2)), wire.NoServer, tables.RowMoved, uint16(h.Uint32()))
+				return pick(h.Rand, uint16(h.IntN(int(v.Slots)+2)), wire.NoServer, bpf.BucketMoved, uint16(h.Uint32()))
 			}
 			t[b] = schemebeamer.Row{Current: word(), Previous: [wire.HopsChain]uint16{word(), word(), word()}, Time: h.Uint32()}
 		case 3:
@@ -51,8 +52,8 @@ func bucketWordsOf(t schemebeamer.Buckets) []uint64 {
 	for b := range n {
 		r := t.Row(b)
 		row := uint64(r.Current)
-		if r != schemebeamer.Settled(r.Current) || r.Current == tables.RowMoved {
-			row = tables.RowMoved
+		if r != schemebeamer.Settled(r.Current) || r.Current == bpf.BucketMoved {
+			row = bpf.BucketMoved
 			words := entries[tables.WordsAt(n)+b*tables.BucketWords:]
 			words[0] = uint64(r.Current) | uint64(r.Previous[0])<<16 | uint64(r.Previous[1])<<32 | uint64(r.Previous[2])<<48
 			words[1] = uint64(r.Time)

@@ -100,12 +100,9 @@ func (i input) entry() bpf.Input {
 	return bpf.Input{Word: binary.LittleEndian.Uint64(first[:])<<16 | uint64(i.vlan), Ifindex: uint32(i.ifindex)}
 }
 
-// inputCacheLines is 1 << FL_INPUT_BITS.
-const inputCacheLines = 1 << 10
-
 // inputLine is FL_INPUT_LINE.
 func inputLine(e bpf.Input) int {
-	return int((e.Word + uint64(e.Ifindex)<<16) * 0x9e3779b97f4a7c15 >> 54)
+	return int((e.Word + uint64(e.Ifindex)<<16) * 0x9e3779b97f4a7c15 >> (64 - bpf.InputBits))
 }
 
 // syncInputs tells the programs which frames the kernel takes now.
@@ -178,7 +175,7 @@ func (o *objects) writeInputs(want map[bpf.Input]bool) error {
 // No packet may see an address with another's interface, so that the interface
 // is cleared first and set last.
 func (o *objects) cacheInputs(want map[bpf.Input]bool) error {
-	cache := make([]bpf.Input, inputCacheLines)
+	cache := make([]bpf.Input, 1<<bpf.InputBits)
 	if err := o.readAt(mapInputCache, 0, cache); err != nil {
 		return err
 	}

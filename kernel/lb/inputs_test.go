@@ -31,7 +31,7 @@ func everyFrame(t testing.TB, o *objects) *ebpf.Program {
 // inputs says which frames are the rig's, of which all have been so far.
 func (r *rig) inputs(all ...input) {
 	r.t.Helper()
-	var cache [inputCacheLines]bpf.Input
+	var cache [1 << bpf.InputBits]bpf.Input
 	err := clearInputs(r.o.Inputs)
 	for _, i := range all {
 		e := i.entry()
@@ -111,7 +111,7 @@ func TestFramesOfOthers(t *testing.T) {
 		}
 	}
 	// And what the cache has no line for is in the map.
-	if err := r.o.InputCache.Set(make([]bpf.Input, inputCacheLines)); err != nil {
+	if err := r.o.InputCache.Set(make([]bpf.Input, 1<<bpf.InputBits)); err != nil {
 		t.Fatal(err)
 	}
 	f := known(client4, 0, nil)

@@ -63,7 +63,7 @@ func (r *rig) addBeamer(v rigVIP, generation uint32, buckets []rigBucket) int {
 	for b, bucket := range buckets {
 		row := uint64(bucket.current)
 		if len(bucket.previous) > 0 {
-			row = tables.RowMoved
+			row = bpf.BucketMoved
 			w := bucket.words()
 			copy(table[tables.WordsAt(len(buckets))+b*tables.BucketWords:], w[:])
 		}

@@ -118,7 +118,7 @@ func TestBeamerNobody(t *testing.T) {
 		"no server":             0xffff,
 		"a slot without a line": 5,
 		"a slot beyond":         1000,
-		"chain, no server":      tables.RowMoved,
+		"chain, no server":      bpf.BucketMoved,
 	} {
 		r := newRig(t)
 		r.addBeamer(rigVIP{addr: vip4, port: 80, proto: wire.ProtoTCP,

@@ -164,7 +164,7 @@ func TestTrafficClass(t *testing.T) {
 func TestUnresolvedDrops(t *testing.T) {
 	r := newRig(t)
 	l := server("10.1.0.1", bpf.FwdIPIP)
-	l.MacDst |= 2 << 56 // FL_LINE_UNRESOLVED
+	l.MacDst |= bpf.LineUnresolved << 56
 	r.add(rigVIP{addr: vip4, port: 80, proto: wire.ProtoTCP, scheme: bpf.SchemeCheetah, servers: []bpf.Line{l}})
 	r.commit()
 	if reason, action, _ := r.why(known(client4, 0, nil)); reason != bpf.DropUnresolved || action != xdpDrop {

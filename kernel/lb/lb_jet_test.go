@@ -7,7 +7,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/bpf"
-	"github.com/fairlead/fairlead/tables"
+	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -129,7 +129,7 @@ func TestForgedOpenings(t *testing.T) {
 			case !x.drains: // as if a server of the horizon had taken over
 				r.writeLine(5, open, false)
 			case x.down:
-				open.MacDst |= (tables.LineClosed | tables.LineDown) << 56
+				open.MacDst |= (bpf.LineClosed | bpf.LineDown) << 56
 				r.writeLine(5, open, false)
 			}
 			for _, port := range ports {
@@ -254,7 +254,7 @@ func TestToldAboutOwn(t *testing.T) {
 	var x uint64
 	var slot uint16
 	for i, b := range readBuckets(t, r) {
-		for at, tag := range b.Tag[:flowWays] {
+		for at, tag := range b.Tag[:jet.Ways] {
 			if tag != 0 {
 				x = b.Entry[at]>>32<<32 | uint64(i)<<32/rigFlows | uint64(tag&0x7f)
 				slot = uint16(b.Entry[at] & 0x3fff)

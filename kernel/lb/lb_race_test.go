@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/soak"
 )
 
@@ -68,7 +69,7 @@ func TestFlowTableRaces(t *testing.T) {
 		}
 		found := map[uint64]bool{}
 		for i, b := range readBuckets(t, r) {
-			for at, tag := range b.Tag[:flowWays] {
+			for at, tag := range b.Tag[:jet.Ways] {
 				e := b.Entry[at]
 				if tag == 0 {
 					continue
@@ -120,7 +121,7 @@ func TestFlowTableLosesNothing(t *testing.T) {
 		all.Go(func() {
 			random := rand.New(rand.NewPCG(seed, writer))
 			for range calls {
-				w := bpf.FlowWrite{Count: flowWrites}
+				w := bpf.FlowWrite{Count: bpf.FlowWrites}
 				for i := range w.Record {
 					x := random.Uint64()&^(1<<32-1) | random.Uint64N(buckets<<32/rigFlows)
 					w.Record[i] = bpf.Shared{X: x, Slot: 1, State: FlowNew, Tcp: 1}
@@ -138,7 +139,7 @@ func TestFlowTableLosesNothing(t *testing.T) {
 	for err := range failed {
 		t.Fatal(err)
 	}
-	const told = writers * calls * flowWrites
+	const told = writers * calls * bpf.FlowWrites
 	t.Logf("%d of %d flows were not taken", told-taken.Load(), told)
 	if told-taken.Load() > told/10_000 {
 		t.Errorf("%d of %d flows lost a race for a place, more than 1 in 10,000", told-taken.Load(), told)
@@ -162,7 +163,7 @@ func fillFlowsOf(t *testing.T, r *rig, random *rand.Rand, unit uint32, state uin
 	keys, values := make([]uint32, rigFlows), make([]bpf.FlowSet, rigFlows)
 	for i := range values {
 		keys[i] = uint32(i)
-		for at := range flowWays {
+		for at := range jet.Ways {
 			values[i].Tag[at] = 0x80 | byte(random.Uint32())
 			values[i].Entry[at] = random.Uint64()<<32 | uint64(uint16(unit))<<16 | uint64(state)<<14
 		}

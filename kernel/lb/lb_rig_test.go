@@ -46,7 +46,7 @@ const (
 type rig struct {
 	t       *testing.T
 	o       bpf.LBObjects
-	vips    [2][tables.Lines]bpf.VIP
+	vips    [2][bpf.VIPLines]bpf.VIP
 	seed    uint64
 	keys    []tables.Key
 	entries []bpf.VIP
@@ -161,7 +161,7 @@ func server(addr string, forwarding bpf.Forwarding) bpf.Line {
 	l := bpf.Line{Ifindex: 1, Mtu: 1500, Addr: words(a)}
 	mac := [8]byte{2, 0, 0, 0, 9, a.AsSlice()[len(a.AsSlice())-1], byte(forwarding), 0}
 	if a.Is6() {
-		mac[7] |= 1 // FL_LINE_IPV6
+		mac[7] |= bpf.LineIPV6
 	}
 	l.MacDst = binary.LittleEndian.Uint64(mac[:])
 	src := [8]byte{2, 0, 0, 0, 0, 2} // what frames are addressed to
@@ -239,7 +239,7 @@ func (r *rig) drain(entry int, holds bool) (undo func()) {
 	open := r.line(line)
 	open.Packets, open.Bytes, open.Opened = 0, 0, 0
 	closed := open
-	closed.MacDst |= tables.LineClosed << 56
+	closed.MacDst |= bpf.LineClosed << 56
 	rows := map[uint32]uint64{}
 	for i := was.HashTable; i < was.HashTable+was.HashSize; i++ {
 		var row uint64
@@ -287,7 +287,7 @@ func (r *rig) commit() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.vips[0] = [tables.Lines]bpf.VIP{}
+	r.vips[0] = [bpf.VIPLines]bpf.VIP{}
 	for i, line := range at {
 		r.vips[0][line] = r.entries[i]
 	}

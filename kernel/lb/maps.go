@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/fabric/steer"
+	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/tables"
 )
 
@@ -37,13 +38,6 @@ const (
 	mapMeta    = "meta"    // one metaRecord
 	mapCarried = "carried" // carriedKey → carriedCount
 )
-
-// layoutVersion is FL_LAYOUT: the form of everything that is pinned. A test
-// holds it against the header.
-const layoutVersion = 2
-
-// vipLines is FL_VIP_LINES.
-const vipLines = 4096
 
 // metaRecord says what is pinned beside it. Its form stays the same in every
 // layout: it is how a layout is told, and the clock must outlive them all.
@@ -74,7 +68,7 @@ func addOwnMaps(spec *ebpf.CollectionSpec) {
 	// A slot a line at most, and one sum a VIP. Not sized by the limits, so
 	// that it outlives a change of them.
 	spec.Maps[mapCarried] = &ebpf.MapSpec{Name: "fl_carried", Type: ebpf.Hash, KeySize: 8,
-		ValueSize: uint32(unsafe.Sizeof(carriedCount{})), MaxEntries: maxServerLines + vipLines, Flags: unix.BPF_F_NO_PREALLOC}
+		ValueSize: uint32(unsafe.Sizeof(carriedCount{})), MaxEntries: maxServerLines + bpf.VIPLines, Flags: unix.BPF_F_NO_PREALLOC}
 }
 
 // checkSizes holds this package's idea of the maps against the program's, so
@@ -92,7 +86,7 @@ func checkSizes(spec *ebpf.CollectionSpec) error {
 		{"bytes of an entry of conns", spec.Maps[mapConns].ValueSize, 4},
 		{"bytes of a set of flows", spec.Maps[mapFlows].ValueSize, uint32(unsafe.Sizeof(bpf.FlowSet{}))},
 		{"bytes of a row of steers", spec.Maps[mapSteers].ValueSize, uint32(unsafe.Sizeof(steer.Row{}))},
-		{"bytes of input_cache", spec.Maps[".data."+mapInputCache].ValueSize, uint32(inputCacheLines * unsafe.Sizeof(bpf.Input{}))},
+		{"bytes of input_cache", spec.Maps[".data."+mapInputCache].ValueSize, uint32(1 << bpf.InputBits * unsafe.Sizeof(bpf.Input{}))},
 		{"reasons", spec.Maps[mapReasons].MaxEntries, uint32(len(reasonNames))},
 	} {
 		if c.got != c.want {
@@ -103,7 +97,7 @@ func checkSizes(spec *ebpf.CollectionSpec) error {
 }
 
 // flowSets is the number of sets for so many flows.
-func flowSets(flows int) int { return max(1, (flows+flowWays-1)/flowWays) }
+func flowSets(flows int) int { return max(1, (flows+jet.Ways-1)/jet.Ways) }
 
 func (o *objects) layout() (uint32, error) {
 	m, err := o.meta()
@@ -128,7 +122,7 @@ func (o *objects) putMeta(change func(*metaRecord)) error {
 }
 
 func (o *objects) writeLayout() error {
-	return o.putMeta(func(m *metaRecord) { m.Layout = layoutVersion })
+	return o.putMeta(func(m *metaRecord) { m.Layout = bpf.Layout })
 }
 
 // capacity is what the set's maps hold.
@@ -217,11 +211,11 @@ func (o *objects) writeAt(name string, offset int64, value any) error {
 	return nil
 }
 
-const vipHalf = int64(vipLines) * int64(unsafe.Sizeof(bpf.VIP{}))
+const vipHalf = int64(bpf.VIPLines) * int64(unsafe.Sizeof(bpf.VIP{}))
 
 // readVIPs returns the lines of one half that are in use.
 func (o *objects) readVIPs(half uint32) ([]bpf.VIP, error) {
-	all := make([]bpf.VIP, vipLines)
+	all := make([]bpf.VIP, bpf.VIPLines)
 	if err := o.readAt(mapVIPs, int64(half)*vipHalf, all); err != nil {
 		return nil, err
 	}

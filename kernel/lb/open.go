@@ -245,7 +245,7 @@ func (l *LB) keepBeside(old *objects) error {
 	l.old = old
 	l.log.Info("what is pinned has another layout or other sizes: a new set is loaded beside it and takes over with the next assignment", "pin_dir", l.folder.Dir)
 	layout, err := old.layout()
-	if l.oldReadable = err == nil && layout == layoutVersion; l.oldReadable {
+	if l.oldReadable = err == nil && layout == bpf.Layout; l.oldReadable {
 		if l.oldForce, err = readForce(old); err != nil {
 			return fmt.Errorf("read the tables in force: %w", err)
 		}
@@ -373,7 +373,7 @@ func (l *LB) loadHealth() error {
 // others are paired all the same: what packets left behind in them goes on.
 func adoptable(spec *ebpf.CollectionSpec, pinned *objects) (replace map[string]*ebpf.Map, fits bool) {
 	layout, err := pinned.layout()
-	if err != nil || layout != layoutVersion {
+	if err != nil || layout != bpf.Layout {
 		return nil, false
 	}
 	replace, misfits := pinned.Adoptable(spec)

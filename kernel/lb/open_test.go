@@ -440,11 +440,11 @@ func TestOtherLayout(t *testing.T) {
 	d, _ := l.ClockBase()
 	w.apply(l, 11)
 	w.forwarded(1000)
-	if err := l.set.putMeta(func(m *metaRecord) { m.Layout = layoutVersion + 1 }); err != nil {
+	if err := l.set.putMeta(func(m *metaRecord) { m.Layout = bpf.Layout + 1 }); err != nil {
 		t.Fatal(err)
 	}
 	l.Close()
-	if _, err := OpenReadOnly(w.pinDir); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("layout %d", layoutVersion+1)) {
+	if _, err := OpenReadOnly(w.pinDir); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("layout %d", bpf.Layout+1)) {
 		t.Errorf("reading another layout: %v", err)
 	}
 	l = w.open(w.options())

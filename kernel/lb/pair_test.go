@@ -165,7 +165,7 @@ func (p *pair) write() error {
 		add(k.Addr, k.Port, k.Proto, e)
 	}
 	for k, v := range wanted.Fragments {
-		add(k.Addr, 0, k.Proto|tables.ProtoFrag, byID[v.ID])
+		add(k.Addr, 0, k.Proto|bpf.ProtoFrag, byID[v.ID])
 	}
 	for addr, a := range wanted.Addresses {
 		e := bpf.VIP{Id: a.ID, Flags: uint8(bpf.VIPAddressEntry)}
@@ -282,7 +282,7 @@ func lineEntry(l model.Line) bpf.Line {
 		return bpf.Line{}
 	}
 	flags := uint64(0)
-	for flag, set := range map[uint64]bool{tables.LineIPv6: l.Addr.Is6(), tables.LineUnresolved: l.Unresolved, tables.LineClosed: l.Closed, tables.LineDown: l.Down, tables.LineSteered: l.Steer != nil} {
+	for flag, set := range map[uint64]bool{bpf.LineIPV6: l.Addr.Is6(), bpf.LineUnresolved: l.Unresolved, bpf.LineClosed: l.Closed, bpf.LineDown: l.Down, bpf.LineSteered: l.Steer != nil} {
 		if set {
 			flags |= flag
 		}
@@ -426,7 +426,7 @@ func (p *pair) reread() {
 func (p *pair) told() {
 	p.t.Helper()
 	unit, taken := uint16(p.h.now>>10), 0
-	w := bpf.FlowWrite{Count: p.h.Uint32N(flowWrites + 1)}
+	w := bpf.FlowWrite{Count: p.h.Uint32N(bpf.FlowWrites + 1)}
 	for i := range w.Record[:w.Count] {
 		r := bpf.Shared{X: p.h.Uint64(), Slot: uint16(p.h.IntN(30)), State: uint8(p.h.IntN(4)), Tcp: uint8(p.h.IntN(2)), VipId: p.h.Uint32N(20)}
 		if p.h.IntN(2) == 0 {

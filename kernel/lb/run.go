@@ -9,8 +9,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/kernel/nexthop"
+	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/tables"
 )
 
@@ -153,10 +155,10 @@ func (l *LB) limits(flows uint64) []Limit {
 		lines += uint64(r.Size)
 	}
 	return []Limit{
-		{"vip_lines", uint64(l.force.entries), vipLines},
+		{"vip_lines", uint64(l.force.entries), bpf.VIPLines},
 		{"server_lines", lines, uint64(c.Lines)},
 		{"table_entries", uint64(l.force.tables), uint64(c.TableEntries)},
-		{"flows", flows, uint64(l.set.Maps[mapFlows].MaxEntries()) * flowWays},
+		{"flows", flows, uint64(l.set.Maps[mapFlows].MaxEntries()) * jet.Ways},
 	}
 }
 
@@ -170,7 +172,7 @@ func (l *LB) Open(vipID uint32, slot uint16) bool {
 		return false
 	}
 	w := l.written[r.First+uint32(slot)]
-	return w.server.Addr.IsValid() && w.image.MacDst>>56&tables.LineClosed == 0
+	return w.server.Addr.IsValid() && w.image.MacDst>>56&bpf.LineClosed == 0
 }
 
 // Line is the server line of a VIP's slot, which the marks of health checks

@@ -40,8 +40,8 @@ func OpenReadOnly(pinDir string) (*State, error) {
 	switch {
 	case err != nil || o.Programs[progLB] == nil:
 		err = fmt.Errorf("%s: %w there; start one with fairlead lb", pinDir, ErrNotLoaded)
-	case layout != layoutVersion:
-		err = fmt.Errorf("%s: a fairlead with layout %d loaded it, this one reads layout %d; use that build, or restart the daemon with this one", pinDir, layout, layoutVersion)
+	case layout != bpf.Layout:
+		err = fmt.Errorf("%s: a fairlead with layout %d loaded it, this one reads layout %d; use that build, or restart the daemon with this one", pinDir, layout, bpf.Layout)
 	}
 	if err != nil {
 		s.Close()
@@ -148,9 +148,9 @@ func (s *State) servers(e bpf.VIP) ([]LoadedServer, error) {
 			continue
 		}
 		list = append(list, LoadedServer{Slot: uint16(slot), Address: tables.AddrOf(line.Addr), Forwarding: forwarding,
-			Resolved: line.MacDst>>56&tables.LineUnresolved == 0, MTU: line.Mtu,
-			Closed: line.MacDst>>56&tables.LineClosed != 0, Down: line.MacDst>>56&tables.LineDown != 0,
-			Steered: line.MacDst>>56&tables.LineSteered != 0})
+			Resolved: line.MacDst>>56&bpf.LineUnresolved == 0, MTU: line.Mtu,
+			Closed: line.MacDst>>56&bpf.LineClosed != 0, Down: line.MacDst>>56&bpf.LineDown != 0,
+			Steered: line.MacDst>>56&bpf.LineSteered != 0})
 	}
 	return list, nil
 }

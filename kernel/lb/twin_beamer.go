@@ -3,6 +3,7 @@ package lb
 import (
 	"encoding/binary"
 
+	"github.com/fairlead/fairlead/bpf"
 	schemebeamer "github.com/fairlead/fairlead/scheme/beamer"
 	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/wire"
@@ -33,7 +34,7 @@ func (t bucketRows) Row(b int) schemebeamer.Row {
 	if !ok {
 		return schemebeamer.Settled(wire.NoServer)
 	}
-	if slot := uint16(row >> (16 * (b % tables.RowsInEntry))); slot != tables.RowMoved {
+	if slot := uint16(row >> (16 * (b % tables.RowsInEntry))); slot != bpf.BucketMoved {
 		return schemebeamer.Settled(slot)
 	}
 	words := t.first + uint32(tables.WordsAt(int(t.n))+b*tables.BucketWords)

@@ -240,7 +240,7 @@ func (r *modelReader) read() (*model.Tables, *model.State) {
 	for _, e := range vips {
 		v := r.vip(e)
 		switch {
-		case e.Proto&tables.ProtoFrag != 0:
+		case e.Proto&bpf.ProtoFrag != 0:
 			m.Fragments[model.Key{Addr: v.Addr, Proto: v.Proto}] = v
 		case bpf.VIPFlags(e.Flags)&bpf.VIPAddressEntry != 0:
 			m.Addresses[v.Addr] = v
@@ -273,7 +273,7 @@ var modelPolicies = [...]string{policy.RR, policy.WRR, policy.P2C, policy.LeastC
 
 func (r *modelReader) vip(e bpf.VIP) *model.VIP {
 	has := func(f bpf.VIPFlags) bool { return bpf.VIPFlags(e.Flags)&f != 0 }
-	v := &model.VIP{ID: e.Id, Addr: tables.AddrOf(e.Addr), Port: bits.ReverseBytes16(e.Port), Proto: e.Proto &^ tables.ProtoFrag,
+	v := &model.VIP{ID: e.Id, Addr: tables.AddrOf(e.Addr), Port: bits.ReverseBytes16(e.Port), Proto: e.Proto &^ bpf.ProtoFrag,
 		FirstLine: e.FirstLine, Slots: e.Slots, Epochs: e.Epochs, HashKey: hash.Key(e.HashKey),
 		Layout: cheetah.Layout{Bits: 32 - int(e.Shift)}, Scheme: vip.SchemeOf(e.Scheme).Name, Carrier: vip.CarrierOf(e.Carrier).Name,
 		ICMPEcho:           has(bpf.VIPICMPEcho),
@@ -334,10 +334,10 @@ func (r *modelReader) lines(m *model.Tables) {
 		if l.MacDst == 0 {
 			continue
 		}
-		m.Lines[i] = model.Line{Forwarding: vip.ForwardingOf(uint8(l.MacDst >> 48)).Name, Unresolved: l.MacDst>>56&tables.LineUnresolved != 0,
-			Closed: l.MacDst>>56&tables.LineClosed != 0, Down: l.MacDst>>56&tables.LineDown != 0,
+		m.Lines[i] = model.Line{Forwarding: vip.ForwardingOf(uint8(l.MacDst >> 48)).Name, Unresolved: l.MacDst>>56&bpf.LineUnresolved != 0,
+			Closed: l.MacDst>>56&bpf.LineClosed != 0, Down: l.MacDst>>56&bpf.LineDown != 0,
 			MACDst: macOf(l.MacDst), MACSrc: macOf(l.MacSrc), VLAN: uint16(l.MacSrc >> 48), Addr: tables.AddrOf(l.Addr), Ifindex: l.Ifindex, MTU: int(l.Mtu)}
-		if l.MacDst>>56&tables.LineSteered != 0 {
+		if l.MacDst>>56&bpf.LineSteered != 0 {
 			m.Lines[i].Steer = r.t.steerRow(i)
 		}
 	}

@@ -30,10 +30,6 @@ const (
 	mapCarried = "carried"
 )
 
-// layoutVersion is FL_ROUTER_LAYOUT; a test holds them together. Maps of other
-// sizes or kinds are not taken over in any layout.
-const layoutVersion = 1
-
 func addOwnMaps(spec *ebpf.CollectionSpec) {
 	spec.Maps[mapMeta] = &ebpf.MapSpec{Name: "fl_meta", Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}
 	spec.Maps[mapCarried] = &ebpf.MapSpec{Name: "fl_carried", Type: ebpf.Array, KeySize: 4, ValueSize: 64, MaxEntries: 1}
@@ -86,7 +82,7 @@ func (s *set) adoptable(spec *ebpf.CollectionSpec) map[string]*ebpf.Map {
 		return nil
 	}
 	layout := uint32(0)
-	if m := s.Maps[mapMeta]; m == nil || m.Lookup(uint32(0), &layout) != nil || layout != layoutVersion {
+	if m := s.Maps[mapMeta]; m == nil || m.Lookup(uint32(0), &layout) != nil || layout != bpf.RouterLayout {
 		return nil
 	}
 	replace, _ := s.Adoptable(spec)
@@ -99,7 +95,7 @@ func (s *set) adoptable(spec *ebpf.CollectionSpec) map[string]*ebpf.Map {
 }
 
 func (s *set) writeLayout() error {
-	if err := s.Maps[mapMeta].Put(uint32(0), uint32(layoutVersion)); err != nil {
+	if err := s.Maps[mapMeta].Put(uint32(0), uint32(bpf.RouterLayout)); err != nil {
 		return fmt.Errorf("write the layout: %w", err)
 	}
 	return nil

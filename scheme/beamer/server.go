@@ -14,12 +14,9 @@ package beamer
 import (
 	"slices"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/wire"
 )
-
-// GenerationAhead is how far ahead of the agent's a packet's generation may be
-// for a server to believe it.
-const GenerationAhead = 64
 
 // ClockAhead is by how many milliseconds clocks of balancers and servers may
 // differ before it is said.
@@ -170,7 +167,7 @@ func (a *Answer) count(reason string) { a.Reasons = append(a.Reasons, reason) }
 // more tables than an agent can have missed.
 func (s *Server) older(a *Answer, p *Packet, now uint32) bool {
 	seen, ahead := uint32(0), p.Hops.Generation-s.Generation
-	if n := s.Seen - s.Generation; s.Seen != 0 && n <= GenerationAhead {
+	if n := s.Seen - s.Generation; s.Seen != 0 && n <= bpf.GenerationAhead {
 		seen = n
 	}
 	balancer := p.From == Balancer || p.From == Either
@@ -181,7 +178,7 @@ func (s *Server) older(a *Answer, p *Packet, now uint32) bool {
 		}
 		return true
 	case ahead == seen || !balancer:
-	case ahead <= GenerationAhead:
+	case ahead <= bpf.GenerationAhead:
 		s.Seen, a.Learned = p.Hops.Generation, true
 	default:
 		a.count("generation_jump")

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/soak"
 	"github.com/fairlead/fairlead/wire"
 )
@@ -124,8 +125,8 @@ func TestDecide(t *testing.T) {
 		"stale, quoted":             {with(carried(Balancer), func(p *Packet) { p.Hops.Generation--; p.Quote = true }), Socket{}, false, "take"},
 		"stale, a datagram":         {with(carried(Balancer), func(p *Packet) { p.Hops.Generation--; p.UDP = true }), Socket{}, false, "take: in_unowned"},
 		"stale, a datagram back":    {with(carried(Passed), func(p *Packet) { p.Hops.Generation--; p.UDP = true }), Socket{}, false, "take: in_returned"},
-		"jump":                      {with(carried(Balancer), func(p *Packet) { p.Hops.Generation += GenerationAhead + 1 }), Socket{}, false, "take: generation_jump"},
-		"jump, from a server":       {with(carried(Passed), func(p *Packet) { p.Hops.Generation += GenerationAhead + 1 }), Socket{}, false, "take"},
+		"jump":                      {with(carried(Balancer), func(p *Packet) { p.Hops.Generation += bpf.GenerationAhead + 1 }), Socket{}, false, "take: generation_jump"},
+		"jump, from a server":       {with(carried(Passed), func(p *Packet) { p.Hops.Generation += bpf.GenerationAhead + 1 }), Socket{}, false, "take"},
 		"faild: moved":              {with(moved, func(p *Packet) { p.Untimed, p.Hops = true, wire.NewHops(0, 0, 8, 2) }), Socket{}, false, "pass on to 8 [2]: forward_previous"},
 		"faild: error":              {with(moved, func(p *Packet) { p.Untimed, p.Quote = true, true }), Socket{}, false, "ask"},
 		"faild: error, settled":     {with(carried(Balancer), func(p *Packet) { p.Untimed, p.Quote = true, true }), Socket{}, false, "ask"},
@@ -174,14 +175,14 @@ func TestGenerations(t *testing.T) {
 			t.Errorf("stale at %#x, want %#x", s.StaleMS, testNow|1)
 		}
 		// No further from the agent's, however small the step is.
-		see(Either, GenerationAhead, "take", base+GenerationAhead)
-		see(Balancer, GenerationAhead+1, "take: generation_jump", base+GenerationAhead)
+		see(Either, bpf.GenerationAhead, "take", base+bpf.GenerationAhead)
+		see(Balancer, bpf.GenerationAhead+1, "take: generation_jump", base+bpf.GenerationAhead)
 		// The agent's is later again; what was seen does not count any more.
-		s.Generation = base + 10*GenerationAhead
-		see(Balancer, 10*GenerationAhead, "take", base+GenerationAhead)
+		s.Generation = base + 10*bpf.GenerationAhead
+		see(Balancer, 10*bpf.GenerationAhead, "take", base+bpf.GenerationAhead)
 		// Nor does what was seen ahead of a table that the agent no longer has.
 		s.Generation = base - 1
-		see(Balancer, -1, "take", base+GenerationAhead)
+		see(Balancer, -1, "take", base+bpf.GenerationAhead)
 	}
 	s := testServer()
 	s.StaleMS = 0

@@ -15,7 +15,11 @@
 // else where none fits. No I/O, no clock, no allocation.
 package jet
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/fairlead/fairlead/bpf"
+)
 
 // State of an entry (fl_flow_state).
 type State uint8
@@ -50,20 +54,8 @@ func First(tcp, full bool) State {
 const Unit = 1024
 
 // idle is how long an entry is worth something after its last packet, in
-// units, by state: TCP's two hours and four minutes (RFC 5382 §5), even for one
-// packet, as a connection may speak that rarely; two minutes behind a FIN or
-// RST, and for UDP (RFC 4787 §4.3).
-var idle = [4]uint16{New: 7266, Confirmed: 7266, Fading: 118, Datagram: 118}
-
-// forgotten is for how long TCP's Fading entry is known: a FIN or RST may be
-// forged, and a closed half may be silent for long.
-const forgotten = 7266
-
-// Aged is the age in units at which a New entry of UDP begins (Age): New does
-// not say whose it is, and this one is to end two minutes after its packet, and
-// to give way before TCP's. So does what a SYN made that is not where a
-// connection of before is held: a SYN-ACK's last repetition is over by then.
-const Aged = 7266 - 118
+// units, by state (fl_flow_times says why).
+var idle = [4]uint16{New: bpf.FlowLong, Confirmed: bpf.FlowLong, Fading: bpf.FlowShort, Datagram: bpf.FlowShort}
 
 // Idle is how long an entry in this state is worth something after its last
 // packet, in units of 1.024 s.
@@ -74,19 +66,10 @@ func (s State) Idle() uint16 { return idle[s&3] }
 // as long known as a live one, while nobody needs its place.
 func (s State) Known(tcp bool) uint16 {
 	if tcp && s == Fading {
-		return forgotten
+		return bpf.FlowLong
 	}
 	return s.Idle()
 }
-
-// slack: the clock may be set back by as many units; what was used "later"
-// is not old.
-const slack = 64
-
-// revive is the age in units from which on data after a FIN or RST says that
-// it ended nothing: what was on its way when the connection was closed has
-// arrived by then.
-const revive = 4
 
 // Entry is fingerprint << 32 | unit << 16 | state << 14 | slot.
 type Entry uint64
@@ -108,32 +91,34 @@ func (e Entry) State() State { return State(e >> 14 & 3) }
 func (e Entry) Time() uint16 { return uint16(e >> 16) }
 
 // age is the entry's age in units plus slack.
-func (e Entry) age(unit uint16) uint16 { return unit - e.Time() + slack }
+func (e Entry) age(unit uint16) uint16 { return unit - e.Time() + bpf.FlowSlack }
 
 // Age makes a New entry that was just inserted one that ends in two minutes.
-func (e *Entry) Age() { *e = *e&^0xffff0000 | Entry(e.Time()-Aged)<<16 }
+func (e *Entry) Age() { *e = *e&^0xffff0000 | Entry(e.Time()-bpf.FlowAged)<<16 }
 
 // Plain is the entry as it may be inserted elsewhere with another time: one
 // that is New and Aged (or of TCP and silent for nearly two hours) is Fading,
 // which counts for the two minutes that it has, and bears its packet's time.
 func (e Entry) Plain(unit uint16) Entry {
-	if e.State() != New || e.age(unit) < Aged+slack {
+	if e.State() != New || e.age(unit) < bpf.FlowAged+bpf.FlowSlack {
 		return e
 	}
-	return e&^0xffffc000 | Entry(e.Time()+Aged)<<16 | Entry(Fading)<<14
+	return e&^0xffffc000 | Entry(e.Time()+bpf.FlowAged)<<16 | Entry(Fading)<<14
 }
 
 // Expired says that the entry is worth nothing any more: it was not used for
 // longer than Idle. It does not count as live.
-func (e Entry) Expired(unit uint16) bool { return e.age(unit) > idle[e.State()]+slack }
+func (e Entry) Expired(unit uint16) bool { return e.age(unit) > idle[e.State()]+bpf.FlowSlack }
 
 // Gone says that the flow's packets do not find the entry any more: it was not
 // used for longer than Known. An entry does not say whether it is TCP's: who
 // looks at one without a packet takes it for that.
-func (e Entry) Gone(unit uint16, tcp bool) bool { return e.age(unit) > e.State().Known(tcp)+slack }
+func (e Entry) Gone(unit uint16, tcp bool) bool {
+	return e.age(unit) > e.State().Known(tcp)+bpf.FlowSlack
+}
 
 // Ways is the number of entries in a set.
-const Ways = 7
+const Ways = bpf.FlowWays
 
 // FlowSet is one cache line (fl_flow_set). Byte i of Tags belongs to entry i;
 // 0 is an empty one, whatever its entry says; byte 7 is always 0.

@@ -4,15 +4,28 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 	"unsafe"
 
 	"pgregory.net/rapid"
+
+	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // A set is one cache line, and matching is exact for every pair of tags.
 func TestSetIsACacheLine(t *testing.T) {
 	if n := unsafe.Sizeof(FlowSet{}); n != 64 {
 		t.Fatalf("a set has %d bytes, want 64", n)
+	}
+}
+
+// What a warm-up outlasts is forgotten by the flow table, not before.
+func TestWarmUpIsAsLong(t *testing.T) {
+	for state, warmUp := range map[State]time.Duration{Confirmed: vip.DefaultWarmUp, Datagram: vip.DefaultWarmUpUDP} {
+		if idle := time.Duration(state.Idle()) * Unit * time.Millisecond; warmUp > idle || idle-warmUp > 2*time.Second {
+			t.Errorf("the default warm-up of %v and the %v for which %s entries are known differ", warmUp, idle, state)
+		}
 	}
 }
 
@@ -65,7 +78,7 @@ type naiveEntry struct {
 }
 
 func (e naiveEntry) old(now uint16) bool {
-	return int(now-e.unit+slack) > int(idle[e.state])+slack
+	return int(now-e.unit+bpf.FlowSlack) > int(idle[e.state])+bpf.FlowSlack
 }
 
 // gone: TCP's that fades is known for as long as one that lives.
@@ -115,7 +128,7 @@ func (t *naive) insert(x uint64, slot int, now uint16, s State, lru bool) Insert
 	oldest := func(which func(naiveEntry) bool) int {
 		at := -1
 		for i, e := range b {
-			if which(e) && (at < 0 || now-e.unit+slack > now-b[at].unit+slack) {
+			if which(e) && (at < 0 || now-e.unit+bpf.FlowSlack > now-b[at].unit+bpf.FlowSlack) {
 				at = i
 			}
 		}
@@ -261,7 +274,7 @@ func touched(t *rapid.T, e *Entry, want *naiveEntry, now uint16, tcp bool, event
 	if (outcome == Stale) != stale {
 		t.Fatalf("%+v touched by %v at %d, line %b: %v", before, event, now, line, outcome)
 	}
-	if stale || event == Peek || event != Data && before.state == New || event == Data && tcp && before.state == Fading && age < revive {
+	if stale || event == Peek || event != Data && before.state == New || event == Data && tcp && before.state == Fading && age < bpf.FlowRevive {
 		if share {
 			t.Fatalf("%+v touched by %v: told though nothing changed", before, event)
 		}
@@ -272,7 +285,7 @@ func touched(t *rapid.T, e *Entry, want *naiveEntry, now uint16, tcp bool, event
 	case event == Close:
 		want.state = Fading
 	case event == Open && tcp && before.state == Fading:
-		want.unit -= revive
+		want.unit -= bpf.FlowRevive
 	case event == Data && (before.state == New || before.state == Fading):
 		if want.state = Datagram; tcp {
 			want.state = Confirmed
@@ -370,8 +383,8 @@ func TestForgedEndsAndAFloodTakeNothingConfirmed(t *testing.T) {
 			if e := f.Find(x, now, true); e == nil || e.Slot() != i || e.State() == New {
 				t.Fatalf("connection %d has entry %v", i, e)
 			}
-			if got := f.Lookup(x, now+revive); got != i || f.Find(x, now+revive, true).State() != Confirmed {
-				t.Fatalf("connection %d speaks: slot %d, %v", i, got, f.Find(x, now+revive, true).State())
+			if got := f.Lookup(x, now+bpf.FlowRevive); got != i || f.Find(x, now+bpf.FlowRevive, true).State() != Confirmed {
+				t.Fatalf("connection %d speaks: slot %d, %v", i, got, f.Find(x, now+bpf.FlowRevive, true).State())
 			}
 		}
 	})

@@ -1,5 +1,7 @@
 package jet
 
+import "github.com/fairlead/fairlead/bpf"
+
 // Event is what a packet means to its flow's entry.
 type Event uint8
 
@@ -74,11 +76,11 @@ func Touch(e *Entry, unit uint16, tcp bool, event Event, line Line) (o Outcome, 
 	case event == Open && tcp && was == Fading:
 		// A used port: with the server of the connection before, and data
 		// behind the SYN is none that was still on its way at the FIN.
-		used -= revive
+		used -= bpf.FlowRevive
 	case event == Open, was.confirmed():
 	case !tcp:
 		now = Datagram
-	case was == Fading && old.age(unit) < revive+slack:
+	case was == Fading && old.age(unit) < bpf.FlowRevive+bpf.FlowSlack:
 		return Hit, false // its age counts from the FIN
 	default:
 		now = Confirmed

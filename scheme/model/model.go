@@ -13,6 +13,7 @@ package model
 import (
 	"net/netip"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/beamer"
@@ -86,7 +87,7 @@ type Line struct {
 
 // Steer spreads a line's connections over the paths that were chosen for them
 // (fl_steer). An entry of zeros spreads by the hash.
-type Steer [64]Spread
+type Steer [bpf.SteerEntries]Spread
 
 // Spread is what of a tunnel's outer header spreads it over the fabric.
 type Spread struct {
