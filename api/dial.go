@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -89,4 +90,18 @@ func clientTLS(t config.TLS) (*tls.Config, error) {
 		},
 		MinVersion: tls.VersionTLS13,
 	}, nil
+}
+
+// ErrorText is an error as people read it: without connect's code before it.
+func ErrorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	if c := (*connect.Error)(nil); errors.As(err, &c) {
+		if c.Code() == connect.CodeDeadlineExceeded {
+			return "no answer in time"
+		}
+		return c.Message()
+	}
+	return err.Error()
 }

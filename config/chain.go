@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -27,29 +28,29 @@ func (v *VIP) fillChain(at positions, path string) {
 		return
 	}
 	if at[path+".buckets"] == nil {
-		v.Buckets = or(v.Buckets, v.Scheme.Row().Buckets)
+		v.Buckets = cmp.Or(v.Buckets, v.Scheme.Row().Buckets)
 	}
 	if at[path+".chain_time"] == nil {
-		v.ChainTime = or(v.ChainTime, vip.DefaultChainTime)
+		v.ChainTime = cmp.Or(v.ChainTime, vip.DefaultChainTime)
 	}
 }
 
 func (s *Switch) fill(c *Config, path string) {
-	s.API = or(s.API, DefaultAPI(s.Name))
+	s.API = cmp.Or(s.API, DefaultAPI(s.Name))
 	if s.Metrics == nil {
 		s.Metrics = new(c.Metrics)
 	}
-	s.Bridge = or(s.Bridge, DefaultBridge)
+	s.Bridge = cmp.Or(s.Bridge, DefaultBridge)
 	number := func(key string, v *int, usual int) {
 		if c.origin.At[path+"."+key] == nil {
-			*v = or(*v, usual)
+			*v = cmp.Or(*v, usual)
 		}
 	}
 	number("announce_table", &s.AnnounceTable, DefaultAnnounceTable)
 	number("lock_percent", &s.LockPercent, DefaultLockPercent)
 	number("flaps", &s.Flaps, DefaultFlaps)
 	if c.origin.At[path+".lock_window"] == nil {
-		s.LockWindow = or(s.LockWindow, DefaultLockWindow)
+		s.LockWindow = cmp.Or(s.LockWindow, DefaultLockWindow)
 	}
 }
 

@@ -157,8 +157,5 @@ func (m *Member) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Problem and Problems are what is wrong with a file.
-type (
-	Problem  = yamlfile.Problem
-	Problems = yamlfile.Problems
-)
+// Problems are what is wrong with a file.
+type Problems = yamlfile.Problems

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"cmp"
+
 	"github.com/fairlead/fairlead/vip"
 )
 
@@ -22,7 +24,7 @@ func (v *VIP) fillHash(at positions, path string) {
 		}
 		return
 	}
-	v.Hash = or(v.Hash, vip.DefaultHash)
+	v.Hash = cmp.Or(v.Hash, vip.DefaultHash)
 	if v.Horizon == nil {
 		v.Horizon = new(0)
 		if v.Hash.SpareNumbers() && v.Scheme.Row().Foresees() {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"io/fs"
@@ -141,14 +142,14 @@ func (c *Config) fill() {
 	}
 	for i := range c.Balancers {
 		b := &c.Balancers[i]
-		b.API = or(b.API, DefaultAPI(b.Name))
+		b.API = cmp.Or(b.API, DefaultAPI(b.Name))
 		if b.Metrics == nil {
 			b.Metrics = new(c.Metrics)
 		}
 	}
 	for i := range c.Servers {
 		s := &c.Servers[i]
-		s.API = or(s.API, DefaultAPI(s.Name))
+		s.API = cmp.Or(s.API, DefaultAPI(s.Name))
 		if s.Metrics == nil {
 			s.Metrics = new(c.Metrics)
 		}
@@ -161,13 +162,13 @@ func (c *Config) fill() {
 	}
 	for _, l := range c.Limits.all() {
 		if c.origin.At["limits."+l.key] == nil {
-			*l.value = or(*l.value, l.usual)
+			*l.value = cmp.Or(*l.value, l.usual)
 		}
 	}
 }
 
 func (v *VIP) fill(at positions, path string) {
-	v.Protocol = or(v.Protocol, vip.TCP)
+	v.Protocol = cmp.Or(v.Protocol, vip.TCP)
 	if v.Name == "" && v.Address.IsValid() {
 		host := v.Address.String()
 		if v.Address.Is6() {
@@ -175,21 +176,21 @@ func (v *VIP) fill(at positions, path string) {
 		}
 		v.Name = host + ":" + v.Port.String() + "/" + v.Protocol
 	}
-	v.Scheme = or(v.Scheme, vip.DefaultScheme)
+	v.Scheme = cmp.Or(v.Scheme, vip.DefaultScheme)
 	if v.Policy == "" {
 		v.Policy = v.Scheme.Policies(v.Protocol)[0]
 	}
 	v.fillHash(at, path)
 	v.fillChain(at, path)
-	v.Affinity = or(v.Affinity, vip.Connection)
-	v.Forwarding = or(v.Forwarding, vip.DefaultForwarding)
-	v.Steer = or(v.Steer, vip.SteerOff)
-	v.Fragments = or(v.Fragments, vip.Drop)
+	v.Affinity = cmp.Or(v.Affinity, vip.Connection)
+	v.Forwarding = cmp.Or(v.Forwarding, vip.DefaultForwarding)
+	v.Steer = cmp.Or(v.Steer, vip.SteerOff)
+	v.Fragments = cmp.Or(v.Fragments, vip.Drop)
 	if v.Carrier == v.Scheme.Row().Carrier(v.Protocol) {
 		v.Carrier = "" // as if nobody had said it: it is the same VIP
 	}
 	if at[path+".cookie_bits"] == nil {
-		v.CookieBits = or(v.CookieBits, v.Width().DefaultBits)
+		v.CookieBits = cmp.Or(v.CookieBits, v.Width().DefaultBits)
 	}
 	if v.ICMPEcho == nil {
 		v.ICMPEcho = new(true)
@@ -201,20 +202,20 @@ func (v *VIP) fill(at positions, path string) {
 	s.Port, s.ICMPEcho, s.MSSClamp, s.Horizon, s.Share = uint16(v.Port), *v.ICMPEcho, *v.MSSClamp, *v.Horizon, *v.Share
 	for j := range v.Servers {
 		if m := &v.Servers[j]; at[fmt.Sprintf("%s.servers[%d].weight", path, j)] == nil {
-			m.Weight = or(m.Weight, 1)
+			m.Weight = cmp.Or(m.Weight, 1)
 		}
 	}
 	if h := v.Health; h != nil {
-		h.Type = or(h.Type, "tcp")
-		h.Port = or(h.Port, uint16(v.Port))
+		h.Type = cmp.Or(h.Type, "tcp")
+		h.Port = cmp.Or(h.Port, uint16(v.Port))
 		if h.Type == "http" {
-			h.Path = or(h.Path, "/")
-			h.Host = or(h.Host, hostHeader(v.Address))
+			h.Path = cmp.Or(h.Path, "/")
+			h.Host = cmp.Or(h.Host, hostHeader(v.Address))
 		}
-		h.Interval = or(h.Interval, vip.DefaultInterval)
-		h.Timeout = or(h.Timeout, min(vip.DefaultTimeout, h.Interval))
-		h.Rise = or(h.Rise, vip.DefaultRise)
-		h.Fall = or(h.Fall, vip.DefaultFall)
+		h.Interval = cmp.Or(h.Interval, vip.DefaultInterval)
+		h.Timeout = cmp.Or(h.Timeout, min(vip.DefaultTimeout, h.Interval))
+		h.Rise = cmp.Or(h.Rise, vip.DefaultRise)
+		h.Fall = cmp.Or(h.Fall, vip.DefaultFall)
 	}
 }
 
@@ -267,14 +268,6 @@ func (c *Config) readSecret(dir string) {
 	default:
 		c.secret = secret
 	}
-}
-
-func or[T comparable](v, otherwise T) T {
-	var zero T
-	if v == zero {
-		return otherwise
-	}
-	return v
 }
 
 // example is a legal value of a field of the file, for messages; "" where its

@@ -28,6 +28,7 @@ var Roles = []Role{RoleBalancer, RoleHost, RoleSwitch}
 
 // Self is a daemon's own entry in the configuration.
 type Self struct {
+	Role       Role
 	Name       string
 	API        string
 	Interfaces []string
@@ -51,17 +52,30 @@ func (c *Config) Selves(role Role) (all []Self) {
 	case RoleBalancer:
 		for i := range c.Balancers {
 			b := &c.Balancers[i]
-			all = append(all, Self{Name: b.Name, API: b.API, Interfaces: b.Interfaces, Metrics: metrics(b.Metrics), Balancer: b})
+			all = append(all, Self{Role: role, Name: b.Name, API: b.API, Interfaces: b.Interfaces, Metrics: metrics(b.Metrics), Balancer: b})
 		}
 	case RoleHost:
 		for i := range c.Servers {
 			s := &c.Servers[i]
-			all = append(all, Self{Name: s.Name, API: s.API, Interfaces: s.Interfaces, Metrics: metrics(s.Metrics), Server: s})
+			all = append(all, Self{Role: role, Name: s.Name, API: s.API, Interfaces: s.Interfaces, Metrics: metrics(s.Metrics), Server: s})
 		}
 	case RoleSwitch:
 		for i := range c.Switches {
 			s := &c.Switches[i]
-			all = append(all, Self{Name: s.Name, API: s.API, Metrics: metrics(s.Metrics), Switch: s})
+			all = append(all, Self{Role: role, Name: s.Name, API: s.API, Metrics: metrics(s.Metrics), Switch: s})
+		}
+	}
+	return all
+}
+
+// Daemons are the entries of all roles that have a daemon with an API, less those
+// named in without.
+func (c *Config) Daemons(without ...string) (all []Self) {
+	for _, role := range Roles {
+		for _, s := range c.Selves(role) {
+			if s.API != NoAgent && !slices.Contains(without, s.Name) {
+				all = append(all, s)
+			}
 		}
 	}
 	return all

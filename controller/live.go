@@ -2,8 +2,6 @@ package controller
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -208,6 +206,3 @@ func count(n uint64, one, many string) string {
 	}
 	return fmt.Sprintf("%d %s", n, many)
 }
-
-// SilentNames is the silent servers in order, for messages.
-func (l LiveCounts) SilentNames() []string { return slices.Sorted(maps.Keys(l.Silent)) }

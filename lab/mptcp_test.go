@@ -279,3 +279,11 @@ func established(t *testing.T, l *Lab, v VIP) (n int) {
 	}
 	return n
 }
+
+// family is ipv4 or ipv6.
+func (v VIP) family() string {
+	if v.Address.Is4() {
+		return "ipv4"
+	}
+	return "ipv6"
+}

@@ -60,14 +60,6 @@ func (v VIP) Endpoint() string {
 	return netip.AddrPortFrom(v.Address, uint16(v.Port)).String()
 }
 
-// family is ipv4 or ipv6.
-func (v VIP) family() string {
-	if v.Address.Is4() {
-		return "ipv4"
-	}
-	return "ipv6"
-}
-
 // bare tells a VIP that Fairlead does not know: the lab makes routes for it,
 // to compare with (drainswitch.go).
 func (v VIP) bare() bool { return v.row().Name == "" }

@@ -16,6 +16,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
@@ -278,7 +279,7 @@ func (c *Coordinator) plan(ctx context.Context, o Options, steps func(*View) ([]
 func nobody(v *View) error {
 	var why []string
 	for _, d := range v.Silent() {
-		why = append(why, d.Name+": "+Text(d.Err))
+		why = append(why, d.Name+": "+api.ErrorText(d.Err))
 	}
 	if len(why) == 0 {
 		why = []string{"the file names none"}
@@ -311,12 +312,12 @@ func mayLag(v *View, ch *Change) (refused controller.Refusal) {
 				err = controller.HostMayLag(base, step, d.Name)
 			}
 			if err != nil && d.Kind == Host && !serves(v.Base, d.Name) {
-				refused = append(refused, fmt.Sprintf("%s does not answer (%s), so %s; start `fairlead host` there first", d.Name, Text(d.Err), lacking(ch.Steps[len(ch.Steps)-1], d.Name)))
+				refused = append(refused, fmt.Sprintf("%s does not answer (%s), so %s; start `fairlead host` there first", d.Name, api.ErrorText(d.Err), lacking(ch.Steps[len(ch.Steps)-1], d.Name)))
 				break
 			}
 			if err != nil {
 				refused = append(refused, fmt.Sprintf("%s does not answer (%s), and its programs may run on with version %d: %s; start it, or --without %s if the machine is gone",
-					d.Name, Text(d.Err), v.Base.Version, err, d.Name))
+					d.Name, api.ErrorText(d.Err), v.Base.Version, err, d.Name))
 				break
 			}
 			server := ""
@@ -325,7 +326,7 @@ func mayLag(v *View, ch *Change) (refused controller.Refusal) {
 			}
 			if err := controller.MissedMayLag(base, step, d.Last, server); err != nil {
 				refused = append(refused, fmt.Sprintf("%s does not answer (%s), and its programs run on: %s; start it, or --without %s if the machine is gone",
-					d.Name, Text(d.Err), err, d.Name))
+					d.Name, api.ErrorText(d.Err), err, d.Name))
 				break
 			}
 		}

@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -80,29 +79,14 @@ func (v *View) Silent() (silent []*Daemon) {
 
 // daemons is everybody that the file names, less those in without.
 func (c *Coordinator) daemons(cfg *config.Config, without []string) ([]*Daemon, error) {
+	kinds := map[config.Role]Kind{config.RoleHost: Host, config.RoleBalancer: Balancer, config.RoleSwitch: Switch}
 	var all []*Daemon
-	add := func(name, endpoint string, kind Kind) error {
-		if endpoint == config.NoAgent || slices.Contains(without, name) {
-			return nil
+	for _, s := range cfg.Daemons(without...) {
+		d := &Daemon{Name: s.Name, API: s.API, Kind: kinds[s.Role]}
+		if err := c.dial(d, cfg); err != nil {
+			return nil, err
 		}
-		d := &Daemon{Name: name, API: endpoint, Kind: kind}
 		all = append(all, d)
-		return c.dial(d, cfg)
-	}
-	for _, s := range cfg.Servers {
-		if err := add(s.Name, s.API, Host); err != nil {
-			return nil, err
-		}
-	}
-	for _, b := range cfg.Balancers {
-		if err := add(b.Name, b.API, Balancer); err != nil {
-			return nil, err
-		}
-	}
-	for _, s := range cfg.Switches {
-		if err := add(s.Name, s.API, Switch); err != nil {
-			return nil, err
-		}
 	}
 	return all, nil
 }
@@ -200,7 +184,7 @@ func (v *View) notes() []string {
 	for _, d := range v.Daemons {
 		switch {
 		case d.Err != nil && d.Leaving:
-			notes = append(notes, fmt.Sprintf("%s was removed and does not answer (%s), so its slot is kept; --without %s lets it go", d.Name, Text(d.Err), d.Name))
+			notes = append(notes, fmt.Sprintf("%s was removed and does not answer (%s), so its slot is kept; --without %s lets it go", d.Name, api.ErrorText(d.Err), d.Name))
 		case d.Err != nil:
 		case d.Held == nil:
 			notes = append(notes, fmt.Sprintf("%s has no assignment yet and gets version %d", d.Name, v.Base.Version))
@@ -218,7 +202,7 @@ func (v *View) ask(ctx context.Context, daemons []*Daemon) {
 		if d.Err != nil { // could not even be dialled
 			mu.Lock()
 			defer mu.Unlock()
-			v.Live.Silent[d.Name] = Text(d.Err)
+			v.Live.Silent[d.Name] = api.ErrorText(d.Err)
 			return
 		}
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
@@ -227,7 +211,7 @@ func (v *View) ask(ctx context.Context, daemons []*Daemon) {
 			if d.Kind == Host {
 				mu.Lock()
 				defer mu.Unlock()
-				v.Live.Silent[d.Name] = Text(d.Err)
+				v.Live.Silent[d.Name] = api.ErrorText(d.Err)
 			}
 			return
 		}
@@ -239,7 +223,7 @@ func (v *View) ask(ctx context.Context, daemons []*Daemon) {
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil {
-			v.Live.Silent[d.Name] = Text(err)
+			v.Live.Silent[d.Name] = api.ErrorText(err)
 			return
 		}
 		for id, owned := range serving {
@@ -438,18 +422,4 @@ func each(daemons []*Daemon, f func(*Daemon)) {
 		})
 	}
 	wg.Wait()
-}
-
-// Text is an error as people read it: without connect's code before it.
-func Text(err error) string {
-	if err == nil {
-		return ""
-	}
-	if c := (*connect.Error)(nil); errors.As(err, &c) {
-		if c.Code() == connect.CodeDeadlineExceeded {
-			return "no answer in time"
-		}
-		return c.Message()
-	}
-	return err.Error()
 }

@@ -8,6 +8,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/controller"
 )
@@ -102,7 +103,7 @@ func (s *Stopped) Error() string {
 	var versions []uint64
 	for _, d := range s.Daemons {
 		if d.Err != nil {
-			failed = append(failed, d.Name+": "+Text(d.Err))
+			failed = append(failed, d.Name+": "+api.ErrorText(d.Err))
 		}
 		if d.Held != nil {
 			if byVersion[d.Held.Version] == nil {

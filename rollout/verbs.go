@@ -1,10 +1,12 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
 
+	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/controller"
 )
@@ -27,7 +29,7 @@ func (c *Coordinator) AddServer(ctx context.Context, r *fairleadv1.AddServerRequ
 	if s, ok := cfg.Server(r.Server); ok && (!op.Address.IsValid() || op.Address == s.Address) {
 		op.Address, op.API = s.Address, s.API
 	}
-	op.API = first(r.Api, op.API)
+	op.API = cmp.Or(r.Api, op.API)
 	ops := []controller.Op{op}
 	if r.Vip == "" {
 		ops = nil
@@ -85,14 +87,7 @@ func (c *Coordinator) respond(ctx context.Context, o Options, ops ...controller.
 	}
 	r := &fairleadv1.ChangeResponse{Version: ch.To, FromVersion: ch.From, Changes: ch.Lines, Notes: ch.Notes}
 	for _, d := range ch.Silent {
-		r.Unanswered = append(r.Unanswered, &fairleadv1.UnansweredPeer{Name: d.Name, Api: d.API, Error: Text(d.Err)})
+		r.Unanswered = append(r.Unanswered, &fairleadv1.UnansweredPeer{Name: d.Name, Api: d.API, Error: api.ErrorText(d.Err)})
 	}
 	return r, nil
-}
-
-func first(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }

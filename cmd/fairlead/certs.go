@@ -19,8 +19,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/fairlead/fairlead/config"
 )
 
 // certsLife is how long certificates are good. Who wants shorter lives has an
@@ -49,28 +47,12 @@ none are needed where every api is a unix socket.`,
 			if err != nil {
 				return err
 			}
-			issue := func(name, api string) error {
-				if api == config.NoAgent {
-					return nil
-				}
-				made, err := ca.issue(name, api)
+			for _, s := range cfg.Daemons() {
+				made, err := ca.issue(s.Name, s.API)
 				if err == nil && made {
-					_, err = fmt.Fprintln(cmd.OutOrStdout(), filepath.Join(args[0], name))
+					_, err = fmt.Fprintln(cmd.OutOrStdout(), filepath.Join(args[0], s.Name))
 				}
-				return err
-			}
-			for _, b := range cfg.Balancers {
-				if err := issue(b.Name, b.API); err != nil {
-					return err
-				}
-			}
-			for _, s := range cfg.Servers {
-				if err := issue(s.Name, s.API); err != nil {
-					return err
-				}
-			}
-			for _, s := range cfg.Switches {
-				if err := issue(s.Name, s.API); err != nil {
+				if err != nil {
 					return err
 				}
 			}

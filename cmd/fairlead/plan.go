@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
@@ -40,7 +41,7 @@ func resultOf(ch *rollout.Change) changeResult {
 	r := changeResult{Daemons: true, From: ch.From, To: ch.To, Unanswered: []unanswered{}, Refused: []string{},
 		Changes: append([]string{}, ch.Lines...), Notes: append([]string{}, ch.Notes...)}
 	for _, d := range ch.Silent {
-		r.Unanswered = append(r.Unanswered, unanswered{d.Name, d.API, rollout.Text(d.Err)})
+		r.Unanswered = append(r.Unanswered, unanswered{d.Name, d.API, api.ErrorText(d.Err)})
 	}
 	return r
 }
@@ -131,7 +132,7 @@ func refusedAs(cmd *cobra.Command, output string, ch *rollout.Change, err error)
 	}
 	r := resultOf(ch)
 	r.Daemons = !errors.Is(err, rollout.ErrNobody)
-	r.Refused = strings.Split(rollout.Text(err), "\n")
+	r.Refused = strings.Split(api.ErrorText(err), "\n")
 	nothing := func(io.Writer) error { return nil }
 	if err := cli.PrintAs(cmd.OutOrStdout(), output, r, nothing); err != nil {
 		return err
@@ -141,7 +142,7 @@ func refusedAs(cmd *cobra.Command, output string, ch *rollout.Change, err error)
 
 // refused prints the lines of a refusal, each on its own.
 func refused(cmd *cobra.Command, err error) error {
-	lines := strings.Split(rollout.Text(err), "\n")
+	lines := strings.Split(api.ErrorText(err), "\n")
 	if len(lines) == 1 {
 		return errors.New(lines[0])
 	}

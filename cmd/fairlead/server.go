@@ -56,7 +56,7 @@ func (v *verb) run(cmd *cobra.Command, do func(context.Context, client) (*connec
 		resp, err := do(ctx, c.client)
 		// Unavailable: out of reach, or starting or stopping; nothing was begun.
 		if err != nil && connect.CodeOf(err) == connect.CodeUnavailable {
-			away = append(away, c.name+": "+rollout.Text(err))
+			away = append(away, c.name+": "+api.ErrorText(err))
 			continue
 		}
 		if err != nil {
@@ -91,7 +91,7 @@ func (v *verb) clients(cmd *cobra.Command) (all []namedClient, err error) {
 		return nil, err
 	}
 	add := func(name, endpoint string) {
-		if endpoint == config.NoAgent || err != nil {
+		if err != nil {
 			return
 		}
 		var c client
@@ -105,24 +105,8 @@ func (v *verb) clients(cmd *cobra.Command) (all []namedClient, err error) {
 		}
 		return all, nil
 	}
-	gone := map[string]bool{}
-	for _, name := range v.options.Without {
-		gone[name] = true
-	}
-	for _, b := range cfg.Balancers {
-		if !gone[b.Name] {
-			add(b.Name, b.API)
-		}
-	}
-	for _, s := range cfg.Servers {
-		if !gone[s.Name] {
-			add(s.Name, s.API)
-		}
-	}
-	for _, s := range cfg.Switches {
-		if !gone[s.Name] {
-			add(s.Name, s.API)
-		}
+	for _, s := range cfg.Daemons(v.options.Without...) {
+		add(s.Name, s.API)
 	}
 	return all, err
 }

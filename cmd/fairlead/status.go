@@ -79,7 +79,7 @@ are: their selector, next hops with port numbers, routes and counters.`,
 				}
 			}
 			if errors.Is(answers[0].err, os.ErrPermission) {
-				return fmt.Errorf("%s: %s; only root may ask: sudo fairlead status", answers[0].name, short(answers[0].err))
+				return fmt.Errorf("%s: %s; only root may ask: sudo fairlead status", answers[0].name, api.ErrorText(answers[0].err))
 			}
 			return fmt.Errorf("no daemon answered (%s: %w); start it with fairlead lb, host, switch or router, or see its log", answers[0].name, answers[0].err)
 		},
@@ -102,16 +102,8 @@ func askAll(ctx context.Context, file string, chosen bool, name string, timeout 
 	switch {
 	case err == nil:
 		files = cfg.TLS
-		for _, b := range cfg.Balancers {
-			answers = append(answers, answer{name: b.Name, role: "lb", api: b.API})
-		}
-		for _, s := range cfg.Servers {
-			if s.API != config.NoAgent {
-				answers = append(answers, answer{name: s.Name, role: "host", api: s.API})
-			}
-		}
-		for _, s := range cfg.Switches {
-			answers = append(answers, answer{name: s.Name, role: "switch", api: s.API})
+		for _, s := range cfg.Daemons() {
+			answers = append(answers, answer{name: s.Name, role: string(s.Role), api: s.API})
 		}
 	case !chosen && errors.Is(missing, os.ErrNotExist):
 		sockets, _ := filepath.Glob(filepath.Join(runFolder, "*.sock")) // the pattern is right

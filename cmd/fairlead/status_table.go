@@ -9,8 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"connectrpc.com/connect"
-
+	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/vip"
@@ -41,7 +40,7 @@ func statusTable(w io.Writer, answers []answer, force *controller.Assignment) er
 	fmt.Fprintln(t, "DAEMON\tROLE\tASSIGNMENT\tKEYS\tINTERFACES\tCLOCK\tUP\tPROGRAM\tPINNED")
 	for _, a := range answers {
 		if a.err != nil {
-			fmt.Fprintf(t, "%s\t%s\tno answer\t-\t-\t-\t-\t-\t%s\n", a.name, a.role, short(a.err))
+			fmt.Fprintf(t, "%s\t%s\tno answer\t-\t-\t-\t-\t-\t%s\n", a.name, a.role, api.ErrorText(a.err))
 			continue
 		}
 		s := a.status
@@ -76,14 +75,6 @@ func statusTable(w io.Writer, answers []answer, force *controller.Assignment) er
 		}
 	}
 	return printWarnings(w, answers)
-}
-
-// short is an error without connect's code before it.
-func short(err error) string {
-	if c, ok := err.(*connect.Error); ok {
-		return c.Message()
-	}
-	return err.Error()
 }
 
 func keys(s *fairleadv1.GetStatusResponse) string {
@@ -424,7 +415,7 @@ func warnings(answers []answer) []warning {
 		case "switch":
 			lacks = "its nexthops are missing above"
 		}
-		all = append(all, warning{fmt.Sprintf("%s does not answer (%s): %s", a.name, short(a.err), lacks), []string{}})
+		all = append(all, warning{fmt.Sprintf("%s does not answer (%s): %s", a.name, api.ErrorText(a.err), lacks), []string{}})
 	}
 	at := map[string]int{}
 	for _, a := range answers {

@@ -16,7 +16,6 @@ import (
 	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/daemon/swtch"
-	"github.com/fairlead/fairlead/rollout"
 )
 
 func newSwitchCommand() *cobra.Command {
@@ -76,7 +75,7 @@ func (v *verb) onSwitch(cmd *cobra.Command, s *config.Switch, t config.TLS, do f
 	changes, err := do(ctx, c)
 	switch connect.CodeOf(err) {
 	case connect.CodeUnavailable:
-		return fmt.Errorf("%s does not answer (%s); start `fairlead switch` there", s.Name, rollout.Text(err))
+		return fmt.Errorf("%s does not answer (%s); start `fairlead switch` there", s.Name, api.ErrorText(err))
 	default:
 		if err != nil {
 			return refused(cmd, err)
@@ -124,7 +123,7 @@ func (v *verb) norSwitch(err error) error {
 	if missing != nil || len(cfg.Switches) == 0 {
 		return err
 	}
-	return connect.NewError(connect.CodeNotFound, fmt.Errorf("%s; nor is it a switch of %s (%s)", rollout.Text(err), v.file, switchNames(cfg)))
+	return connect.NewError(connect.CodeNotFound, fmt.Errorf("%s; nor is it a switch of %s (%s)", api.ErrorText(err), v.file, switchNames(cfg)))
 }
 
 func switchNames(cfg *config.Config) string {

@@ -215,7 +215,7 @@ func (w *ownerWatch) ask(ctx context.Context, name string, o *owner) bool {
 	w.mu.Unlock()
 	if err != nil {
 		if !was && !errors.Is(ctx.Err(), context.Canceled) {
-			w.log.Warn("a previous server's agent does not say what it owns: its chains end by time alone", "server", name, "error", rollout.Text(err))
+			w.log.Warn("a previous server's agent does not say what it owns: its chains end by time alone", "server", name, "error", api.ErrorText(err))
 		}
 		return false
 	}

@@ -12,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
@@ -253,7 +254,7 @@ func (s *sharer) silent(p *sharePeer, err error) {
 	}
 	p.mu.Lock()
 	first := p.down == ""
-	p.down, p.table = member.ErrorText(err), tableOwed
+	p.down, p.table = api.ErrorText(err), tableOwed
 	p.mu.Unlock()
 	if first {
 		s.log.Warn("tracked entries are not shared with a peer; it is tried again", "peer", p.name, "error", err)
@@ -302,7 +303,7 @@ func (s *sharer) fetch(ctx context.Context, p *sharePeer) {
 		switch {
 		case err != nil:
 			// The next round of asking peers tries again.
-			p.table, p.unread = tableOwed, member.ErrorText(err)
+			p.table, p.unread = tableOwed, api.ErrorText(err)
 		case p.table == tableReading: // else it was away meanwhile
 			p.table = tableHere
 		}

@@ -9,10 +9,10 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/daemon"
-	"github.com/fairlead/fairlead/rollout"
 	"github.com/fairlead/fairlead/tables/effective"
 )
 
@@ -139,7 +139,7 @@ func (l *learner) free() (peers []*Peer) {
 func (l *learner) note(p *Peer, err error) {
 	text := ""
 	if err != nil {
-		text = rollout.Text(err)
+		text = api.ErrorText(err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

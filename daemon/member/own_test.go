@@ -101,7 +101,7 @@ func TestPeerVersionStays(t *testing.T) {
 		}
 		return &fairleadv1.Peer{}
 	}
-	d.Eventually("lb1 hears of lb2", func() bool { return peer().Reachable })
+	d.Eventually("lb1 hears of lb2's version", func() bool { return peer().Reachable && peer().AssignmentVersion == 1 })
 	d.Stops["lb2"]()
 	d.Eventually("lb1 misses lb2", func() bool { return !peer().Reachable })
 	if p := peer(); p.AssignmentVersion != 1 {

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"connectrpc.com/connect"
-
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
@@ -42,17 +40,12 @@ type peerTable struct {
 // set replaces the peers by those of cfg but for the daemon named me.
 func (t *peerTable) set(cfg *config.Config, me string) error {
 	var peers []*Peer
-	for _, role := range config.Roles {
-		for _, self := range cfg.Selves(role) {
-			if self.Name == me || self.API == config.NoAgent {
-				continue
-			}
-			client, err := api.Dial(self.API, cfg.TLS)
-			if err != nil {
-				return fmt.Errorf("peer %s: %w", self.Name, err)
-			}
-			peers = append(peers, &Peer{self.Name, role, client, self.API})
+	for _, self := range cfg.Daemons(me) {
+		client, err := api.Dial(self.API, cfg.TLS)
+		if err != nil {
+			return fmt.Errorf("peer %s: %w", self.Name, err)
 		}
+		peers = append(peers, &Peer{self.Name, self.Role, client, self.API})
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -163,7 +156,7 @@ func (m *Member) askPeers(life context.Context) (newest uint64) {
 			m.peers.mu.Lock()
 			defer m.peers.mu.Unlock()
 			if silent != nil {
-				heard.Error = ErrorText(err)
+				heard.Error = api.ErrorText(err)
 				if before := m.peers.heard[p.Name]; before != nil {
 					heard.AssignmentVersion, heard.AssignmentDigest = before.AssignmentVersion, before.AssignmentDigest
 				}
@@ -197,13 +190,4 @@ func (m *Member) askPeers(life context.Context) (newest uint64) {
 // version. Older builds tell no digest.
 func differs(force *inForce, version uint64, digest []byte) bool {
 	return version == force.Version && len(digest) > 0 && !bytes.Equal(digest, force.digest)
-}
-
-// ErrorText is a connect error's message without its code's prefix.
-func ErrorText(err error) string {
-	var c *connect.Error
-	if errors.As(err, &c) {
-		return c.Message()
-	}
-	return err.Error()
 }

@@ -282,12 +282,12 @@ func (p *plane) poll(ctx context.Context) map[string]swtch.Report {
 // switch's nexthops: the server is as well as its worst VIP is.
 func (a *polled) ask(ctx context.Context) swtch.Report {
 	if a.err != nil {
-		return swtch.Report{Detail: rollout.Text(a.err)}
+		return swtch.Report{Detail: api.ErrorText(a.err)}
 	}
 	asked := time.Now()
 	resp, err := a.client.GetServing(ctx, connect.NewRequest(&fairleadv1.GetServingRequest{Owned: true}))
 	if err != nil {
-		return swtch.Report{Detail: rollout.Text(err)}
+		return swtch.Report{Detail: api.ErrorText(err)}
 	}
 	r := swtch.Report{Answered: true}
 	known, counted := 0, true

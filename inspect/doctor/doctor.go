@@ -172,14 +172,10 @@ func hostName(cfg *config.Config) string {
 
 // entries are the names of the file's balancers, servers and switches.
 func entries(cfg *config.Config) (names []string) {
-	for _, b := range cfg.Balancers {
-		names = append(names, b.Name)
-	}
-	for _, s := range cfg.Servers {
-		names = append(names, s.Name)
-	}
-	for _, s := range cfg.Switches {
-		names = append(names, s.Name)
+	for _, role := range config.Roles {
+		for _, s := range cfg.Selves(role) {
+			names = append(names, s.Name)
+		}
 	}
 	return names
 }

@@ -299,7 +299,7 @@ func TestRepointTime(t *testing.T) {
 		return err
 	}))
 	slices.Sort(took)
-	t.Logf("1,024 nexthops repointed: p50 %v, p95 %v, best %v", Percentile(took, 50), Percentile(took, 95), took[0])
+	t.Logf("1,024 nexthops repointed: p50 %v, p95 %v, best %v", percentile(took, 50), percentile(took, 95), took[0])
 	if text := n.run(n.sw, "ip neigh show dev br0 nud permanent"); text != "" {
 		t.Errorf("left behind: %s", text)
 	}

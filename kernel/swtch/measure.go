@@ -173,11 +173,3 @@ func MeasureRepoint(device string, nexthops, rounds int) (took []time.Duration, 
 	}
 	return took, nil
 }
-
-// Percentile of durations that are sorted ascending; p from 0 to 100.
-func Percentile(sorted []time.Duration, p float64) time.Duration {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return sorted[min(len(sorted)-1, int(p/100*float64(len(sorted))))]
-}
