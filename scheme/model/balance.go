@@ -35,7 +35,7 @@ func (t *Tables) decide(s *State, r *Result, k *packet, nowMS uint32) {
 			return
 		}
 	}
-	if r.VIP = t.find(k); k.quotedFragment && (r.VIP == nil || r.VIP.Scheme != vip.Beamer) {
+	if r.VIP = t.find(k); k.quotedFragment && (r.VIP == nil || !r.VIP.Scheme.Row().Hops) {
 		r.VIP, r.Reason = nil, DropFragment
 		return
 	}

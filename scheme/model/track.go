@@ -129,7 +129,8 @@ func (t *Tables) line(v *VIP, slot int) jet.Line {
 // cheetah for what carries no timestamp. why is the reason under which it is
 // forwarded.
 func (t *Tables) track(s *State, r *Result, k *packet, nowMS uint32, opening bool, why Reason) {
-	v, counters := r.VIP, s.Counters(r.VIP.ID)
+	v, counters, row := r.VIP, s.Counters(r.VIP.ID), r.VIP.Scheme.Row()
+	all := row.Tracks == vip.All
 	r.Hash = v.flowHash(k)
 	unit := uint16(nowMS >> 10)
 	f := &Flow{X: flowKey(v, k, r.Hash), TCP: k.proto == wire.ProtoTCP, Event: k.event(opening)}
@@ -148,7 +149,7 @@ func (t *Tables) track(s *State, r *Result, k *packet, nowMS uint32, opening boo
 			return
 		}
 	}
-	if v.Scheme == vip.Cheetah {
+	if row.Finds == vip.ByCookie {
 		switch {
 		case k.kind == segment && f.TCP && k.carried == carriedNone && k.flags&wire.RST != 0:
 			// Of a socket whose cookie only the servers know.
@@ -163,18 +164,18 @@ func (t *Tables) track(s *State, r *Result, k *packet, nowMS uint32, opening boo
 		r.Reason = DropNoServer
 		return
 	}
-	p := r.place(opening || v.Scheme == vip.FullCT)
+	p := r.place(opening || all)
 	if r.Reason = why; !t.to(r, p.to()) {
 		r.Reason = DropNoServer
 		return
 	}
-	f.Enters = (p.Track || v.Scheme == vip.FullCT || v.TrackAll || f.Found) && (f.Event == jet.Open || f.Event == jet.Data) &&
+	f.Enters = (p.Track || all || v.TrackAll || f.Found) && (f.Event == jet.Open || f.Event == jet.Data) &&
 		!(f.TCP && k.kind == fragment)
 	if !f.Enters {
 		return
 	}
-	first := jet.First(f.TCP, v.Scheme == vip.FullCT)
-	if v.Scheme == vip.FullCT {
+	first := jet.First(f.TCP, all)
+	if all {
 		f.Inserted = s.Flows.InsertLRU(f.X, r.Slot, unit, first)
 	} else {
 		f.Inserted = s.Flows.Insert(f.X, r.Slot, unit, first)
@@ -193,7 +194,7 @@ func (t *Tables) track(s *State, r *Result, k *packet, nowMS uint32, opening boo
 	e := s.Flows.Find(f.X, unit, f.TCP)
 	// A SYN may be forged: where a connection of before would be held by another
 	// server, its entry lasts as long as a handshake may take.
-	if v.Scheme != vip.FullCT && (!f.TCP || opening && r.Slot != p.Held) {
+	if !all && (!f.TCP || opening && r.Slot != p.Held) {
 		e.Age()
 	}
 	r.Tracked, f.Now = true, *e

@@ -145,9 +145,14 @@ func (r *Rig) Tunnel(vip netip.Addr, outer wire.Outer) error {
 	if err != nil {
 		return err
 	}
-	// The header over nothing: what wire writes, with lengths taken out
-	// again and the IPv4 checksum made right for a length of 0.
-	header := outer.Encapsulate(nil)
+	inner := uint32(4)
+	if vip.Is6() {
+		inner = 6
+	}
+	// The header over nothing but the packet's version: what wire writes, with
+	// lengths taken out again and the IPv4 checksum made right for a length of 0.
+	header := outer.Encapsulate([]byte{byte(inner << 4)})
+	header = header[:len(header)-1]
 	family, udp := uint32(4), 0
 	if outer.Dst.Is6() {
 		family = 6
@@ -158,29 +163,9 @@ func (r *Rig) Tunnel(vip netip.Addr, outer wire.Outer) error {
 		binary.BigEndian.PutUint16(header[10:], ^uint16(sum))
 		header[2], header[3] = 0, 0
 	}
-	at := map[uint32]int{4: 20, 6: 40}[family]
-	inner := uint32(4)
-	if vip.Is6() {
-		inner = 6
-	}
-	proto := uint8(wire.ProtoIPIP)
-	if inner == 6 {
-		proto = wire.ProtoIPv6
-	}
-	if outer.Tunnel == wire.GUE {
-		udp = at
+	if outer.Tunnel.Port() != 0 {
+		udp = map[uint32]int{4: 20, 6: 40}[family]
 		header[udp+4], header[udp+5] = 0, 0
-		header[udp+9] = proto
-	} else if family == 4 {
-		was := uint16(header[8])<<8 | uint16(header[9])
-		header[9] = proto
-		sum := uint32(^binary.BigEndian.Uint16(header[10:])) + uint32(^was) + uint32(header[8])<<8 + uint32(proto)
-		for sum>>16 != 0 {
-			sum = sum&0xffff + sum>>16
-		}
-		binary.BigEndian.PutUint16(header[10:], ^uint16(sum))
-	} else {
-		header[6] = proto
 	}
 	var all [60]byte
 	copy(all[:], header)
