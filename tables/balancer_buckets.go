@@ -2,13 +2,13 @@ package tables
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
-	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/tables/effective"
 )
 
@@ -131,8 +131,5 @@ func joinEntry(e *bpf.VIP, v *controller.VIP, service bpf.VIP) {
 	flags := e.Flags & uint8(bpf.VIPAddressEntry|bpf.VIPICMPEcho)
 	*e = service
 	e.Flags |= flags | uint8(bpf.VIPJoin)
-	key := hash.Key(service.HashKey)
-	words := Key{Addr: v.Address}.Words()
-	port := Key{Port: v.Port}.PortBE()
-	e.JoinHash = hash.IPv6(&key, words[0], words[1], uint32(port)<<16)
+	e.JoinHash = joinHash(service.HashKey, netip.AddrPortFrom(v.Address, v.Port))
 }

@@ -2,13 +2,12 @@ package tables
 
 import (
 	"math"
-	"math/bits"
 	"net/netip"
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/hash"
-	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/scheme/beamer"
 	"github.com/fairlead/fairlead/scheme/faild"
 	choices "github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
@@ -84,18 +83,14 @@ func (v *ChainVIP) Bucket(client netip.AddrPort, port uint16) int {
 	return hash.Row(hash.Flow(v.HashKey, client, port, v.Ports), v.Buckets)
 }
 
-// Joins of Multipath TCP reach the server of the first subflow by a port of
-// the VIP that stands for the server alone (Beamer, NSDI'18, "MPTCP": there the
-// port is the server's number; here it is permuted under the deployment's
-// key, so that clients learn no number).
-
-// joinLayout is the permutation of slots behind join ports: 15 bits
-// (FL_JOIN_SHIFT).
-var joinLayout = cheetah.Layout{Bits: 16}
-
 // JoinPort is the port of service's joins to slot.
 func JoinPort(key hash.Key, service netip.AddrPort, slot uint16) uint16 {
-	w := Key{Addr: service.Addr()}.Words()
-	hash := hash.IPv6(&key, w[0], w[1], uint32(bits.ReverseBytes16(service.Port()))<<16)
-	return bpf.JoinPort + uint16(joinLayout.Encode(hash, uint32(slot), 0))
+	return beamer.JoinPort(joinHash(key, service), uint32(slot))
+}
+
+// joinHash is fl_vip.join_hash.
+func joinHash(key hash.Key, service netip.AddrPort) uint64 {
+	k := Key{Addr: service.Addr(), Port: service.Port()}
+	w := k.Words()
+	return hash.IPv6(&key, w[0], w[1], uint32(k.PortBE())<<16)
 }

@@ -15,11 +15,6 @@ import (
 	"github.com/fairlead/fairlead/wire"
 )
 
-// MaxNexthops is how many members the kernel takes in one group: the length of
-// the attribute that lists them, 8 octets each behind a header of 4, has 16
-// bits.
-const MaxNexthops = (1<<16 - 1 - 4) / 8
-
 // SwitchServer is one of the pool.
 type SwitchServer struct {
 	// Number is its slot, at most wire.FaildMaxSlot.
@@ -122,8 +117,8 @@ func (d *SwitchPlan) Check() error {
 		return fmt.Errorf("there is no bucket table: was this assignment made by an older version?")
 	}
 	n := d.Table.Len()
-	if n < 1 || n > MaxNexthops {
-		return fmt.Errorf("buckets: %d, but a group of the kernel has 1 to %d nexthops", n, MaxNexthops)
+	if n < 1 || n > vip.MaxNexthops {
+		return fmt.Errorf("buckets: %d, but a group of the kernel has 1 to %d nexthops", n, vip.MaxNexthops)
 	}
 	if err := d.Table.Validate(); err != nil {
 		return err

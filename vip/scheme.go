@@ -10,10 +10,17 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/wire"
 )
+
+// MaxNexthops is how many members the kernel takes in one group: the length of
+// the attribute that lists them, 8 octets each behind a header of 4, has 16
+// bits.
+const MaxNexthops = (1<<16 - 1 - 4) / 8
 
 // Scheme is how a packet that is not a connection's first finds its server.
 type Scheme string
@@ -92,13 +99,12 @@ var schemes = []SchemeRow{
 	// A bucket names its servers in 16 bits, two values of which stand for
 	// nobody and for a bucket that has moved.
 	{Name: Beamer, Number: 4, Finds: ByBuckets, Policies: hashAlone, Hops: true,
-		Slots: 1<<16 - 2, Buckets: 4096, MaxBuckets: 1 << 23,
+		Slots: 1<<16 - 2, Buckets: 4096, MaxBuckets: buckets.Max,
 		WhyHash: "scheme beamer goes by its buckets, which a hash finds"},
-	// iproute2 can still list a group of 256 nexthops. Linux can have as many in
-	// one as fit a netlink attribute, 8 bytes each, whose length has 16 bits. A
-	// MAC address has 10 bits for each of four servers.
+	// iproute2 can still list a group of 256 nexthops. A MAC address has 10 bits
+	// for each of four servers.
 	{Name: Faild, Number: 5, Finds: ByBuckets, Policies: hashAlone, Switched: true,
-		Slots: wire.FaildMaxSlot + 1, Buckets: 256, MaxBuckets: (1<<16 - 1 - 4) / 8,
+		Slots: wire.FaildMaxSlot + 1, Buckets: 256, MaxBuckets: MaxNexthops,
 		WhyHash: "scheme faild goes by its buckets, which a hash finds"},
 }
 
@@ -158,7 +164,7 @@ const (
 // Multipath TCP's joins come to ports from FirstJoinPort up, which stand for
 // servers, one each.
 const (
-	FirstJoinPort = 1 << 15
+	FirstJoinPort = bpf.JoinPort
 	joinSlots     = 1 << 15
 )
 

@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/kernel/swtch"
 	"github.com/fairlead/fairlead/tables"
+	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -70,10 +71,10 @@ func (r *report) nexthops(d *tables.SwitchPlan) {
 	switch {
 	case n < servers:
 		r.fail(name, fmt.Sprintf("buckets: %d nexthops for %d servers: some would get nothing", n, servers),
-			fmt.Sprintf("set buckets to %d or more (at most %d) before the first start; it is fixed for the VIPs' life", min(balanced*servers, tables.MaxNexthops), tables.MaxNexthops))
-	case n < balanced*servers && n < tables.MaxNexthops:
+			fmt.Sprintf("set buckets to %d or more (at most %d) before the first start; it is fixed for the VIPs' life", min(balanced*servers, vip.MaxNexthops), vip.MaxNexthops))
+	case n < balanced*servers && n < vip.MaxNexthops:
 		r.warn(name, fmt.Sprintf("buckets: %d nexthops for %d servers: when one drains, some others get up to %d %% more than their share", n, servers, 100*servers/n),
-			fmt.Sprintf("set buckets to %d or more before the first start; it is fixed for the VIPs' life", min(balanced*servers, tables.MaxNexthops)))
+			fmt.Sprintf("set buckets to %d or more before the first start; it is fixed for the VIPs' life", min(balanced*servers, vip.MaxNexthops)))
 	case n > swtch.ListedNexthops:
 		r.warn(name, fmt.Sprintf("buckets: %d nexthops in a group: `ip nexthop` and programs that list all nexthops fail with more than %d (single ones can be shown)", n, swtch.ListedNexthops),
 			fmt.Sprintf("set buckets to at most %d where other programs list nexthops", swtch.ListedNexthops))

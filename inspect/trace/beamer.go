@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/scheme/model"
 	"github.com/fairlead/fairlead/wire"
@@ -73,7 +74,7 @@ func (b *Bucket) question(m model.Result) string {
 	udp := m.Parsed.Protocol == wire.ProtoUDP
 	quoted := m.Parsed.Quoted
 	switch {
-	case m.Reason == model.ForwardFragment:
+	case m.Reason == bpf.ForwardFragment:
 		return "nothing: a fragment has no ports, the server takes it"
 	case m.Opens:
 		return "nothing: it opens a connection, which is the server's that has the bucket now"
@@ -127,19 +128,19 @@ func (b *Bucket) text() string {
 func seconds(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
 
 // explainBeamer says in words what the general words do not fit.
-func explainBeamer(reason model.Reason, m model.Result) string {
+func explainBeamer(reason bpf.Reason, m model.Result) string {
 	switch {
-	case reason == model.DropNoServer && m.Join:
+	case reason == bpf.DropNoServer && m.Join:
 		return "its port names no server of this VIP"
-	case reason == model.DropNoServer:
+	case reason == bpf.DropNoServer:
 		return "no server has its bucket"
 	case m.Hops == nil:
 		return ""
-	case reason == model.Known && m.Join, reason == model.ForwardNew && m.Join:
+	case reason == bpf.Known && m.Join, reason == bpf.ForwardNew && m.Join:
 		return "its port, of an MPTCP join, names its server"
-	case reason == model.Known:
+	case reason == bpf.Known:
 		return "its bucket names its server"
-	case reason == model.ForwardNew:
+	case reason == bpf.ForwardNew:
 		return "it opens a connection: its bucket names its server"
 	}
 	return ""

@@ -9,8 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
-	"github.com/fairlead/fairlead/scheme/cheetah"
-	"github.com/fairlead/fairlead/scheme/model"
+	"github.com/fairlead/fairlead/scheme/beamer"
 	"github.com/fairlead/fairlead/vip"
 )
 
@@ -54,7 +53,7 @@ func TestBucketStories(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	join := cheetah.Layout{Bits: 16}.Encode(tables.Addresses[netip.MustParseAddr("192.0.2.14")].JoinHash, 1, 0) + model.JoinPort
+	join := beamer.JoinPort(tables.Addresses[netip.MustParseAddr("192.0.2.14")].JoinHash, 1)
 	quote := "icmp 198.51.100.1 > 192.0.2.14 too-big mtu=1400 quoting tcp 192.0.2.14:80 > 203.0.113.7:%d"
 	for _, c := range []struct {
 		packet, reason, server string

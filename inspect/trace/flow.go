@@ -121,7 +121,7 @@ func why(m model.Result) string {
 		return "a connection before this one ended at the entry's server, which takes new ones: it opens there"
 	case m.FlowHit:
 		return "the entry names the server"
-	case m.Place == nil && m.Reason == model.DropNoServer:
+	case m.Place == nil && m.Reason == bpf.DropNoServer:
 		return stale + "no server takes new connections"
 	case m.Place == nil:
 		return stale + "only the servers can know whose it is"
@@ -212,12 +212,12 @@ func (e *Entry) text() string {
 }
 
 // fallbackReasons are those of packets without a cookie, in whatever scheme.
-var fallbackReasons = []model.Reason{model.ForwardNoTimestamp, model.ForwardUDP, model.ForwardBadCookie, model.ForwardStateless,
-	model.ForwardFragment, model.ForwardICMP}
+var fallbackReasons = []bpf.Reason{bpf.ForwardNoTimestamp, bpf.ForwardUDP, bpf.ForwardBadCookie, bpf.ForwardStateless,
+	bpf.ForwardFragment, bpf.ForwardICMP}
 
 // fallbackOf is how a packet without a cookie found its server; nil: it had
 // one, or the policy chose.
-func fallbackOf(m model.Result, reason model.Reason, h *Hash, f *Flow) *Fallback {
+func fallbackOf(m model.Result, reason bpf.Reason, h *Hash, f *Flow) *Fallback {
 	if !slices.Contains(fallbackReasons, reason) || h == nil && f == nil {
 		return nil
 	}

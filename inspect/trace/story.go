@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/kernel/lb"
 	"github.com/fairlead/fairlead/scheme/model"
 	"github.com/fairlead/fairlead/vip"
@@ -168,8 +169,8 @@ type Left struct {
 
 func (t *Tracer) story(tables *model.Tables, m model.Result, run lb.TwinRun, left lb.TwinLeft, now uint32) *Story {
 	s := &Story{Program: t.program, SharedMS: now, Packet: packetOf(m.Parsed),
-		Verdict: Verdict{run.ActionName(), run.Reason.String(), explain(run.Reason, m)},
-		Left: Left{Reason: run.Reason != model.Known, LinePackets: left.Packets, LineBytes: left.Bytes, OpenConnections: left.Open,
+		Verdict: Verdict{run.ActionName(), model.ReasonName(run.Reason), explain(run.Reason, m)},
+		Left: Left{Reason: run.Reason != bpf.Known, LinePackets: left.Packets, LineBytes: left.Bytes, OpenConnections: left.Open,
 			NewConnections: left.NewConns, Fallback: left.Fallback, FlowHits: left.FlowHits, BadCookies: left.BadCookies,
 			Dropped: left.Dropped, FlowEntries: left.Flows, AskedAll: run.Ask != nil,
 			Tracked: left.Tracked, FlowFull: left.FlowFull, FlowReplaced: left.FlowReplaced}}
@@ -184,7 +185,7 @@ func (t *Tracer) story(tables *model.Tables, m model.Result, run lb.TwinRun, lef
 		s.Cookie = &Cookie{m.VIP.Layout.Bits, c.Field, c.Epoch, c.Live, c.Slot, c.AgeMS, valid}
 	}
 	// Only a policy's table: the consistent hash speaks for itself.
-	if run.Reason == model.ForwardNew && m.VIP.Scheme.Row().Finds == vip.ByCookie {
+	if run.Reason == bpf.ForwardNew && m.VIP.Scheme.Row().Finds == vip.ByCookie {
 		s.Policy = &Policy{m.VIP.Policy, len(m.VIP.NewTable)}
 	}
 	s.Hash, s.Flow = hashOf(m), flowOf(m, left, run.Share != nil, now)
@@ -210,14 +211,14 @@ func (t *Tracer) story(tables *model.Tables, m model.Result, run lb.TwinRun, lef
 }
 
 // explain says the reason in words; what is known, by what it is known.
-func explain(reason model.Reason, m model.Result) string {
+func explain(reason bpf.Reason, m model.Result) string {
 	if m.VIP != nil && m.VIP.Scheme.Row().Hops {
 		if words := explainBeamer(reason, m); words != "" {
 			return words
 		}
 	}
 	switch {
-	case reason != model.Known:
+	case reason != bpf.Known:
 	case m.FlowHit:
 		return "the flow table names its server"
 	case m.Flow != nil:
@@ -225,13 +226,13 @@ func explain(reason model.Reason, m model.Result) string {
 	case m.Cookie != nil:
 		return "its cookie names its server"
 	}
-	return reason.Explain()
+	return model.Explain(reason)
 }
 
 func disagreement(m model.Result, run lb.TwinRun, left lb.TwinLeft) string {
 	switch {
 	case m.Reason != run.Reason || m.Verdict != run.Verdict():
-		return fmt.Sprintf("the program says %v (%s), the model %v (%v)", run.Reason, run.ActionName(), m.Reason, m.Verdict)
+		return fmt.Sprintf("the program says %v (%s), the model %v (%v)", model.ReasonName(run.Reason), run.ActionName(), model.ReasonName(m.Reason), m.Verdict)
 	case m.Verdict == model.Send && string(m.Output) != string(run.Output):
 		return fmt.Sprintf("the program sends %x, the model %x", run.Output, m.Output)
 	case m.Tracked != (left.Tracked > 0) || m.FlowHit != (left.FlowHits > 0) || (m.Share != nil) != (run.Share != nil):

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"net/netip"
-	"os"
-	"strings"
 	"testing"
 
 	"github.com/fairlead/fairlead/bpf"
@@ -22,7 +20,7 @@ import (
 
 // Thousands of packets, good and hostile, against many random tables.
 func TestProgramAgreesWithModel(t *testing.T) {
-	seen := map[model.Reason]int{}
+	seen := map[bpf.Reason]int{}
 	var sum model.Counters
 	packets, hits, told, kept := 0, map[string]int{}, 0, 0
 	refused, all := 0, 0 // openings that went by held; entries made because the VIP tracks all
@@ -95,9 +93,9 @@ func TestProgramAgreesWithModel(t *testing.T) {
 	t.Logf("%d packets: %v", packets, seen)
 	t.Logf("counted %+v; told %d, kept %d; refused openings held elsewhere %d; tracked as all are %d; entries found, by scheme and event: %v",
 		sum, told, kept, refused, all, hits)
-	for r := model.PassNotIP; r <= model.Known; r++ {
+	for r := bpf.PassNotIP; r <= bpf.Known; r++ {
 		// A test run has room enough for every header.
-		if seen[r] == 0 && r != model.DropHeadroom {
+		if seen[r] == 0 && r != bpf.DropHeadroom {
 			t.Errorf("no packet came to %v: the generator is too tame", r)
 		}
 	}
@@ -147,9 +145,9 @@ func steerCase(t *model.Tables, r model.Result) string {
 func beamerCase(r model.Result) string {
 	quotedFragment := r.Parsed.Quoted != nil && r.Parsed.Quoted.FragmentOffset != 0
 	switch {
-	case quotedFragment && r.Reason == model.ForwardFragment:
+	case quotedFragment && r.Reason == bpf.ForwardFragment:
 		return "beamer quoted fragment forwarded"
-	case quotedFragment && r.Reason == model.AskICMP:
+	case quotedFragment && r.Reason == bpf.AskICMP:
 		return "beamer quoted fragment asked"
 	case r.Verdict != model.Send || r.Ifindex == 0:
 		return "beamer not forwarded"
@@ -225,7 +223,7 @@ func TestEveryCookie(t *testing.T) {
 				if r.Cookie == nil || r.Cookie.Field != field && r.Cookie.Field != (field-1)&(1<<v.Layout.Bits-1) {
 					t.Fatalf("seed %d: field %#x decoded to %+v", seed, field, r.Cookie)
 				}
-				if r.Reason == model.Known {
+				if r.Reason == bpf.Known {
 					known++
 				}
 			}
@@ -234,31 +232,5 @@ func TestEveryCookie(t *testing.T) {
 			}
 		}
 		p.sameState()
-	}
-}
-
-// The reasons of the model are the header's, in order.
-func TestReasonsAreTheHeaders(t *testing.T) {
-	header, err := os.ReadFile("../../bpf/include/balancer.h")
-	if err != nil {
-		t.Fatal(err)
-	}
-	list := string(header)
-	list = list[strings.Index(list, "#define FL_REASONS(X)"):]
-	list = list[:strings.Index(list, "enum fl_reason")]
-	n := 0
-	for _, line := range strings.Split(list, "\n")[1:] {
-		_, rest, ok := strings.Cut(line, "X(")
-		if !ok {
-			continue
-		}
-		name, _, _ := strings.Cut(rest, ")")
-		if got := model.Reason(n).String(); got != name {
-			t.Errorf("reason %d is %s in the header, %s in the model", n, name, got)
-		}
-		n++
-	}
-	if model.Reason(n) != model.Known || bpf.Reason(n) != bpf.ReasonCount {
-		t.Errorf("%d reasons in the header, %d in the model, %d in the program", n, model.Known, bpf.ReasonCount)
 	}
 }

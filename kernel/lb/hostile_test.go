@@ -8,6 +8,7 @@ import (
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/policy"
+	schemebeamer "github.com/fairlead/fairlead/scheme/beamer"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/scheme/model"
 	"github.com/fairlead/fairlead/vip"
@@ -314,7 +315,7 @@ func (h *hostile) good() []byte {
 	client := netip.AddrPortFrom(h.address(six, 3), uint16(1024+h.IntN(8)))
 	port := v.Port
 	if a := h.tables.Addresses[v.Addr]; a.Joins && h.IntN(3) == 0 {
-		port = model.JoinPort + uint16(cheetah.Layout{Bits: 16}.Encode(a.JoinHash, h.Uint32N(a.Slots+2), 0))
+		port = schemebeamer.JoinPort(a.JoinHash, h.Uint32N(a.Slots+2))
 	} else if port == 0 || h.IntN(20) == 0 {
 		port = pick(h.Rand, 80, 443, uint16(h.Uint32()))
 	}

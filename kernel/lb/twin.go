@@ -117,8 +117,8 @@ func (t *Twin) SetClock(ms uint32) error {
 type TwinRun struct {
 	Action uint32 // XDP action
 	Output []byte
-	// Reason is the reason that was counted, model.Known where none was.
-	Reason model.Reason
+	// Reason is the reason that was counted, bpf.Known where none was.
+	Reason bpf.Reason
 	// Bytes is what was counted under it.
 	Bytes uint64
 	// Ask is the packet that went to the ring for all servers.
@@ -194,29 +194,29 @@ func (t *Twin) takeReason(r *TwinRun) error {
 	if t.counted == nil {
 		t.counted = make([]bpf.Count, len(now))
 	}
-	r.Reason = model.Known
+	r.Reason = bpf.Known
 	for i, c := range now {
 		before := t.counted[i]
 		if c.Packets == before.Packets {
 			continue
 		}
-		if r.Reason != model.Known || c.Packets != before.Packets+1 {
-			return fmt.Errorf("a packet was counted more than once: under %v and %v", r.Reason, model.Reason(i/cpus))
+		if r.Reason != bpf.Known || c.Packets != before.Packets+1 {
+			return fmt.Errorf("a packet was counted more than once: under %v and %v", model.ReasonName(r.Reason), model.ReasonName(bpf.Reason(i/cpus)))
 		}
-		r.Reason, r.Bytes = model.Reason(i/cpus), c.Bytes-before.Bytes
+		r.Reason, r.Bytes = bpf.Reason(i/cpus), c.Bytes-before.Bytes
 	}
 	t.counted = now
 	return nil
 }
 
 func (t *Twin) takeAsk(r *TwinRun) error {
-	if r.Reason != model.AskRST && r.Reason != model.AskICMP {
+	if r.Reason != bpf.AskRST && r.Reason != bpf.AskICMP {
 		return nil
 	}
 	t.asks.SetDeadline(time.Now().Add(time.Second))
 	record, err := t.asks.Read()
 	if err != nil {
-		return fmt.Errorf("%v was counted, but nothing is in the ring: %w", r.Reason, err)
+		return fmt.Errorf("%v was counted, but nothing is in the ring: %w", model.ReasonName(r.Reason), err)
 	}
 	var ask bpf.Ask
 	if _, err := binary.Decode(record.RawSample, binary.NativeEndian, &ask); err != nil {

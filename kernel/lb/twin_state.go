@@ -269,13 +269,12 @@ func (r *modelReader) inputs() map[model.Input]bool {
 	return inputs
 }
 
-var modelPolicies = [...]string{policy.RR, policy.WRR, policy.P2C, policy.LeastConn, policy.Hash}
-
 func (r *modelReader) vip(e bpf.VIP) *model.VIP {
 	has := func(f bpf.VIPFlags) bool { return bpf.VIPFlags(e.Flags)&f != 0 }
 	v := &model.VIP{ID: e.Id, Addr: tables.AddrOf(e.Addr), Port: bits.ReverseBytes16(e.Port), Proto: e.Proto &^ bpf.ProtoFrag,
 		FirstLine: e.FirstLine, Slots: e.Slots, Epochs: e.Epochs, HashKey: hash.Key(e.HashKey),
 		Layout: cheetah.Layout{Bits: 32 - int(e.Shift)}, Scheme: vip.SchemeOf(e.Scheme).Name, Carrier: vip.CarrierOf(e.Carrier).Name,
+		Policy:             string(vip.PolicyOf(e.Policy).Name),
 		ICMPEcho:           has(bpf.VIPICMPEcho),
 		FragmentsByAddress: has(bpf.VIPFragAddresses),
 		Affinity:           has(bpf.VIPAffinity),
@@ -284,9 +283,6 @@ func (r *modelReader) vip(e bpf.VIP) *model.VIP {
 		Joins:              has(bpf.VIPJoin), JoinHash: e.JoinHash, Generation: e.Generation}
 	for i, k := range e.Key {
 		v.Keys[i] = hash.Key(k)
-	}
-	if int(e.Policy) < len(modelPolicies) {
-		v.Policy = modelPolicies[e.Policy]
 	}
 	if vip.SchemeOf(e.Scheme).Hops {
 		v.Buckets = bucketRows{r.raw, e.HashTable, e.HashSize}

@@ -4,8 +4,6 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/controller/buckets"
-	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/vip"
 )
 
@@ -13,9 +11,7 @@ import (
 // are those of this package.
 func TestConfigurationAgrees(t *testing.T) {
 	for what, ok := range map[string]bool{
-		"the most nexthops":           vip.Faild.Row().MaxBuckets == tables.MaxNexthops,
 		"nexthops that can be listed": vip.Faild.Row().Buckets <= ListedNexthops,
-		"the most buckets":            vip.Beamer.Row().MaxBuckets == buckets.Max,
 		"the announced table":         config.DefaultAnnounceTable == AnnounceTable,
 		"flaps":                       config.DefaultFlaps == defaultFlaps,
 		"the lock's share":            float64(config.DefaultLockPercent)/100 == defaultLockShare,

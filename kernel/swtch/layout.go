@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/tables"
+	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -70,7 +70,7 @@ func bucketOf(a netip.Addr) (bucket int, ok bool) {
 	if a.Is4() {
 		bucket -= 192 << 8
 	}
-	return bucket, bucket >= 0 && bucket < tables.MaxNexthops && hopAddress(a.Is6(), bucket) == a
+	return bucket, bucket >= 0 && bucket < vip.MaxNexthops && hopAddress(a.Is6(), bucket) == a
 }
 
 // faildMAC: the MAC is of our making.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/mdlayher/netlink"
 
-	"github.com/fairlead/fairlead/tables"
+	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -128,8 +128,8 @@ func RemoveMember(id uint32, gateway netip.Addr) error {
 // message's making to the kernel's acknowledgement of the last. It refuses
 // where a switch is at work on the device.
 func MeasureRepoint(device string, nexthops, rounds int) (took []time.Duration, err error) {
-	if nexthops < 1 || nexthops > tables.MaxNexthops {
-		return nil, fmt.Errorf("nexthops: %d, but a group of the kernel has 1 to %d", nexthops, tables.MaxNexthops)
+	if nexthops < 1 || nexthops > vip.MaxNexthops {
+		return nil, fmt.Errorf("nexthops: %d, but a group of the kernel has 1 to %d", nexthops, vip.MaxNexthops)
 	}
 	k, err := openKernel()
 	if err != nil {

@@ -260,7 +260,7 @@ func metric(a netip.Addr) uint32 {
 func encoded(a *netlink.AttributeEncoder) []byte {
 	b, err := a.Encode()
 	if err != nil {
-		// Only attributes of 64 KB or more cannot be encoded: tables.MaxNexthops
+		// Only attributes of 64 KB or more cannot be encoded: vip.MaxNexthops
 		// keeps groups below.
 		panic(fmt.Sprintf("fabric: %v", err))
 	}

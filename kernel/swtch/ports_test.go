@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/controller/buckets"
-	"github.com/fairlead/fairlead/tables"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // Draining a switch withdraws what is announced and forwards on.
@@ -96,7 +96,7 @@ func TestLargest(t *testing.T) {
 	}
 	n := newNetwork(t, 1)
 	c := &clock{time.Unix(1_800_000_000, 0)}
-	d := desired(tables.MaxNexthops, 1023)
+	d := desired(vip.MaxNexthops, 1023)
 	ports := map[string]string{}
 	for _, s := range d.Servers {
 		ports[s.Name] = "port0"
@@ -113,7 +113,7 @@ func TestLargest(t *testing.T) {
 		}
 		d.Table, _ = d.Table.Apply(moves, buckets.Options{Now: seconds(c.now), ChainTime: 240})
 		must(t, s.Apply(d))
-		t.Logf("step %d: all %d nexthops repointed in %v", step, 2*tables.MaxNexthops, s.Status().LastChange)
+		t.Logf("step %d: all %d nexthops repointed in %v", step, 2*vip.MaxNexthops, s.Status().LastChange)
 	}
 	for b := range s.rows.Len() {
 		if s.rows.Previous[b][2] == buckets.None {
@@ -133,7 +133,7 @@ func TestLargest(t *testing.T) {
 	must(t, s.Close())
 	s = n.open(Options{Ports: ports, Now: c.Now})
 	must(t, s.Apply(d))
-	if st := s.Status(); st.Repointed != 0 || st.Chained != tables.MaxNexthops {
+	if st := s.Status(); st.Repointed != 0 || st.Chained != vip.MaxNexthops {
 		t.Errorf("after a restart: %d repointed, %d with a chain", st.Repointed, st.Chained)
 	}
 	must(t, s.Remove())

@@ -1,7 +1,9 @@
 package beamer
 
 import (
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/hash"
+	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -39,3 +41,17 @@ func Way(t Buckets, hash uint64, generation uint32) (slot int, hops wire.Hops, o
 func Settled(slot uint16) Row {
 	return Row{Current: slot, Previous: noChain}
 }
+
+// Joins of Multipath TCP reach the server of the first subflow by a port of
+// the VIP that stands for the server alone (Beamer, NSDI'18, "MPTCP": there the
+// port is the server's number; here it is permuted under the deployment's
+// key, so that clients learn no number).
+var joins = cheetah.Layout{Bits: 32 - bpf.JoinShift}
+
+// JoinPort is the port of joins to slot, where the service's join_hash is hash.
+func JoinPort(hash uint64, slot uint32) uint16 {
+	return bpf.JoinPort + uint16(joins.Encode(hash, slot, 0))
+}
+
+// JoinSlot undoes JoinPort.
+func JoinSlot(hash uint64, port uint16) int { return int(joins.Slot(hash, uint32(port-bpf.JoinPort))) }

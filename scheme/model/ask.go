@@ -3,6 +3,7 @@ package model
 import (
 	"net/netip"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/hash"
 )
 
@@ -15,13 +16,13 @@ const askBytes = 256
 // ask hands the packet to the daemon, which copies it to all servers.
 func (t *Tables) ask(s *State, r *Result, k *packet, nowMS uint32) {
 	kind := 0
-	if r.Reason == AskICMP {
+	if r.Reason == bpf.AskICMP {
 		kind = 1
 	}
 	r.Verdict = Drop
 	if k.TotalLen > askBytes || kind == 1 && !s.AskSources[t.askSource(k.Src)].Take((t.AskRate+2)/3, nowMS) ||
 		!s.Asks[kind].Take(t.AskRate, nowMS) {
-		r.Reason = DropAskLimit
+		r.Reason = bpf.DropAskLimit
 		return
 	}
 	r.Ask = k.Packet()

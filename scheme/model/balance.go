@@ -3,6 +3,7 @@ package model
 import (
 	"math/bits"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
@@ -15,11 +16,11 @@ func (t *Tables) Process(s *State, frame []byte, nowMS uint32) Result {
 	r := Result{Line: -1, Slot: -1, Bucket: -1, Parsed: wire.Parse(frame)}
 	k, ip := classify(r.Parsed)
 	if !ip {
-		r.Reason = PassNotIP
+		r.Reason = bpf.PassNotIP
 		return r
 	}
 	if !t.mine(r.Parsed) {
-		r.Reason = PassNotMine
+		r.Reason = bpf.PassNotMine
 		return r
 	}
 	t.decide(s, &r, k, nowMS)
@@ -36,7 +37,7 @@ func (t *Tables) decide(s *State, r *Result, k *packet, nowMS uint32) {
 		}
 	}
 	if r.VIP = t.find(k); k.quotedFragment && (r.VIP == nil || !r.VIP.Scheme.Row().Hops) {
-		r.VIP, r.Reason = nil, DropFragment
+		r.VIP, r.Reason = nil, bpf.DropFragment
 		return
 	}
 	if r.VIP == nil {
@@ -65,13 +66,13 @@ func (t *Tables) unserved(k *packet) (Reason, *VIP) {
 	address := t.Addresses[k.vip.Addr()]
 	switch {
 	case address == nil:
-		return PassNoVIP, nil
+		return bpf.PassNoVIP, nil
 	case k.kind == fragment:
-		return DropFragment, nil
-	case address.Joins && k.proto == wire.ProtoTCP && k.vip.Port() >= JoinPort:
+		return bpf.DropFragment, nil
+	case address.Joins && k.proto == wire.ProtoTCP && k.vip.Port() >= bpf.JoinPort:
 		return 0, address
 	}
-	return PassVIPOther, nil
+	return bpf.PassVIPOther, nil
 }
 
 // scheme is fl_scheme: whose is the packet?
@@ -84,8 +85,8 @@ func (t *Tables) scheme(s *State, r *Result, k *packet, nowMS uint32) {
 			return
 		}
 	} else if k.kind == fragment && !v.FragmentsByAddress {
-		if r.Reason = DropFragment; k.quotedFragment {
-			r.Reason = AskICMP
+		if r.Reason = bpf.DropFragment; k.quotedFragment {
+			r.Reason = bpf.AskICMP
 		}
 		return
 	}
@@ -100,9 +101,9 @@ func (t *Tables) scheme(s *State, r *Result, k *packet, nowMS uint32) {
 	case v.Scheme == vip.Beamer:
 		t.beamer(r, k)
 	default:
-		why := Known
+		why := bpf.Known
 		if opening {
-			why = ForwardNew
+			why = bpf.ForwardNew
 		}
 		t.track(s, r, k, nowMS, opening, k.unlessSpecial(why))
 	}
@@ -113,9 +114,9 @@ func (t *Tables) scheme(s *State, r *Result, k *packet, nowMS uint32) {
 func (k *packet) unlessSpecial(why Reason) Reason {
 	switch k.kind {
 	case quote:
-		return ForwardICMP
+		return bpf.ForwardICMP
 	case fragment:
-		return ForwardFragment
+		return bpf.ForwardFragment
 	}
 	return why
 }
@@ -124,12 +125,12 @@ func (k *packet) unlessSpecial(why Reason) Reason {
 func (t *Tables) cheetah(s *State, r *Result, k *packet, nowMS uint32, opening, syn bool) {
 	v := r.VIP
 	if k.carried != carriedWhole {
-		why := ForwardUDP
+		why := bpf.ForwardUDP
 		if k.proto == wire.ProtoTCP {
-			why = ForwardNoTimestamp
+			why = bpf.ForwardNoTimestamp
 		}
 		t.track(s, r, k, nowMS, opening, k.unlessSpecial(why))
-		if r.Reason != AskRST && r.Reason != AskICMP {
+		if r.Reason != bpf.AskRST && r.Reason != bpf.AskICMP {
 			s.Counters(v.ID).Fallback++
 		}
 		return
@@ -139,7 +140,7 @@ func (t *Tables) cheetah(s *State, r *Result, k *packet, nowMS uint32, opening, 
 		return
 	}
 	if t.known(r, k, nowMS) {
-		r.Reason = k.unlessSpecial(Known)
+		r.Reason = k.unlessSpecial(bpf.Known)
 		return
 	}
 	// The flow table cannot know it: a connection with timestamps is opened
@@ -147,8 +148,8 @@ func (t *Tables) cheetah(s *State, r *Result, k *packet, nowMS uint32, opening, 
 	s.Counters(v.ID).BadCookies++
 	s.Counters(v.ID).Fallback++
 	r.Hash = v.flowHash(k)
-	if r.Reason = k.unlessSpecial(ForwardBadCookie); !t.to(r, r.place(false).to()) {
-		r.Reason = DropNoServer
+	if r.Reason = k.unlessSpecial(bpf.ForwardBadCookie); !t.to(r, r.place(false).to()) {
+		r.Reason = bpf.DropNoServer
 	}
 }
 
@@ -176,22 +177,22 @@ func (t *Tables) known(r *Result, k *packet, nowMS uint32) bool {
 
 func (t *Tables) stateless(r *Result, k *packet) {
 	r.Hash = r.VIP.flowHash(k)
-	if r.Reason = k.unlessSpecial(ForwardStateless); r.Opens && r.VIP.NoNew || !t.to(r, r.place(true).to()) {
-		r.Reason = DropNoServer
+	if r.Reason = k.unlessSpecial(bpf.ForwardStateless); r.Opens && r.VIP.NoNew || !t.to(r, r.place(true).to()) {
+		r.Reason = bpf.DropNoServer
 	}
 }
 
 // choose is the policy's choice for a SYN with a timestamp.
 func (t *Tables) choose(s *State, r *Result, k *packet) {
 	v := r.VIP
-	r.Reason = ForwardNew
+	r.Reason = bpf.ForwardNew
 	if v.NoNew {
-		r.Reason = DropNoServer
+		r.Reason = bpf.DropNoServer
 		return
 	}
 	if v.Policy == policy.Hash {
 		if r.Hash = v.flowHash(k); !t.to(r, r.place(true).to()) {
-			r.Reason = DropNoServer
+			r.Reason = bpf.DropNoServer
 		}
 		return
 	}
@@ -199,7 +200,7 @@ func (t *Tables) choose(s *State, r *Result, k *packet) {
 	entry, ok := policy.Choose(v.Policy, v.NewTable, s.cpu(v.ID), open)
 	r.Hash = spread(k)
 	if !ok || !t.to(r, int(policy.EntrySlot(entry))) {
-		r.Reason = DropNoServer
+		r.Reason = bpf.DropNoServer
 	}
 }
 
@@ -218,22 +219,22 @@ func spread(k *packet) uint64 {
 // act carries the decision out (fl_act).
 func (t *Tables) act(s *State, r *Result, k *packet, nowMS uint32) {
 	switch r.Reason {
-	case PassNoVIP, PassVIPOther:
+	case bpf.PassNoVIP, bpf.PassVIPOther:
 		r.Verdict = Pass
-	case AskRST, AskICMP:
+	case bpf.AskRST, bpf.AskICMP:
 		t.ask(s, r, k, nowMS)
-	case ReplyEcho:
+	case bpf.ReplyEcho:
 		r.Verdict, r.Output = Send, echo(k)
-	case Known, ForwardNew, ForwardNoTimestamp, ForwardUDP, ForwardBadCookie, ForwardStateless, ForwardICMP, ForwardFragment:
+	case bpf.Known, bpf.ForwardNew, bpf.ForwardNoTimestamp, bpf.ForwardUDP, bpf.ForwardBadCookie, bpf.ForwardStateless, bpf.ForwardICMP, bpf.ForwardFragment:
 		line := &t.Lines[r.Line]
 		switch {
 		case line.Unresolved:
-			r.Verdict, r.Reason = Drop, DropUnresolved
+			r.Verdict, r.Reason = Drop, bpf.DropUnresolved
 		case k.TotalLen > line.MTU:
-			r.Verdict, r.Reason = Drop, DropTooBig
+			r.Verdict, r.Reason = Drop, bpf.DropTooBig
 			if k.kind == segment {
 				if out := tooBig(k, line.MTU); out != nil {
-					r.Verdict, r.Reason, r.Output = Send, ReplyTooBig, out
+					r.Verdict, r.Reason, r.Output = Send, bpf.ReplyTooBig, out
 				}
 			}
 		default:
@@ -244,7 +245,7 @@ func (t *Tables) act(s *State, r *Result, k *packet, nowMS uint32) {
 	default:
 		r.Verdict = Drop
 	}
-	if r.VIP != nil && r.Reason >= DropMalformedIP && r.Reason != Known {
+	if r.VIP != nil && r.Reason >= bpf.DropMalformedIP && r.Reason != bpf.Known {
 		s.Counters(r.VIP.ID).Dropped++
 	}
 	if r.Verdict != Send || r.Ifindex == 0 {

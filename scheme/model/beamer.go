@@ -1,24 +1,15 @@
 package model
 
 import (
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/scheme/beamer"
-	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/wire"
 )
-
-// JoinPort is the first of the ports that MPTCP joins come to (FL_JOIN_PORT).
-const JoinPort = 32768
-
-// joinLayout: the server's number is permuted within the port's 15 bits.
-var joinLayout = cheetah.Layout{Bits: 16}
-
-// joinTries is FL_JOIN_TRIES.
-const joinTries = 16
 
 // tells says of a packet to a join port of no server whether it is too big for
 // the first server there is: its sender is told, as at a port that has one.
 func (t *Tables) tells(r *Result, k *packet) bool {
-	for slot := range joinTries {
+	for slot := range bpf.JoinTries {
 		if t.to(r, slot) {
 			return k.TotalLen > t.Lines[r.Line].MTU
 		}
@@ -36,21 +27,21 @@ func (t *Tables) beamer(r *Result, k *packet) {
 	if r.Join {
 		// The port names the server of the first subflow, which has it
 		// whatever becomes of buckets.
-		slot, hops = int(joinLayout.Slot(v.JoinHash, uint32(k.vip.Port()-JoinPort))), wire.NewHops(0, v.Generation)
+		slot, hops = beamer.JoinSlot(v.JoinHash, k.vip.Port()), wire.NewHops(0, v.Generation)
 	} else {
 		var ok bool
 		if slot, hops, ok = beamer.Way(v.Buckets, r.Hash, v.Generation); !ok {
-			r.Reason = DropNoServer
+			r.Reason = bpf.DropNoServer
 			return
 		}
 		r.Bucket = beamer.Bucket(r.Hash, v.Buckets.Len())
 	}
 	if !t.to(r, slot) && !(r.Join && t.tells(r, k)) {
-		r.Reason = DropNoServer
+		r.Reason = bpf.DropNoServer
 		return
 	}
 	r.Hops = &hops
-	if r.Reason = k.unlessSpecial(Known); r.Opens && k.kind == segment {
-		r.Reason = ForwardNew
+	if r.Reason = k.unlessSpecial(bpf.Known); r.Opens && k.kind == segment {
+		r.Reason = bpf.ForwardNew
 	}
 }

@@ -3,6 +3,7 @@ package model
 import (
 	"encoding/binary"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
@@ -45,7 +46,7 @@ func (k *packet) timestamp() (Reason, bool) {
 	at, malformed := findTimestamp(k.Options)
 	switch {
 	case malformed:
-		return DropMalformedOption, false
+		return bpf.DropMalformedOption, false
 	case at >= 0:
 		k.carried, k.word = carriedWhole, binary.BigEndian.Uint32(k.Options[at+4:])
 	}
@@ -63,7 +64,7 @@ func (k *packet) quotedTimestamp(tcp []byte) (Reason, bool) {
 	}
 	header := int(tcp[12]>>4) * 4
 	if header < 20 {
-		return DropMalformedL4, false
+		return bpf.DropMalformedL4, false
 	}
 	at, malformed := findTimestamp(tcp[20:min(header, len(tcp))])
 	switch {
@@ -71,7 +72,7 @@ func (k *packet) quotedTimestamp(tcp []byte) (Reason, bool) {
 		k.carried, k.word = carriedWhole, binary.BigEndian.Uint32(tcp[20+at:])
 	case header > len(tcp): // it may stand in what was cut off
 	case malformed:
-		return DropMalformedOption, false
+		return bpf.DropMalformedOption, false
 	default:
 		k.carried = carriedNone
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
@@ -18,19 +19,19 @@ func (t *Tables) special(k *packet) (reason Reason, done bool) {
 	}
 	switch {
 	case address == nil:
-		return PassNoVIP, true
+		return bpf.PassNoVIP, true
 	case k.malformed != 0:
 		return k.malformed, true
 	case k.proto != icmp:
-		return PassVIPOther, true
+		return bpf.PassVIPOther, true
 	case k.TotalLen-k.HeaderLen < 8:
-		return DropMalformedL4, true
+		return bpf.DropMalformedL4, true
 	case k.ICMPType == request && address.ICMPEcho:
-		return ReplyEcho, true
+		return bpf.ReplyEcho, true
 	case k.ICMPType == request:
-		return DropEcho, true
+		return bpf.DropEcho, true
 	case !isError(k.Version, k.ICMPType):
-		return PassVIPOther, true // neighbour discovery, say
+		return bpf.PassVIPOther, true // neighbour discovery, say
 	}
 	if reason, done := k.quoted(); done || k.kind != quote {
 		return reason, done
@@ -57,7 +58,7 @@ func isError(version int, kind uint8) bool {
 func (k *packet) quoted() (Reason, bool) {
 	b := k.Frame[k.L4+8:]
 	client, header, proto, reason := k.quotedHeader(b)
-	if reason == DropFragment && (proto == wire.ProtoTCP || proto == wire.ProtoUDP) {
+	if reason == bpf.DropFragment && (proto == wire.ProtoTCP || proto == wire.ProtoUDP) {
 		// Only scheme beamer takes what has no ports.
 		k.kind, k.proto, k.quotedFragment, k.client = fragment, proto, true, netip.AddrPortFrom(client, 0)
 		return 0, false
@@ -66,12 +67,12 @@ func (k *packet) quoted() (Reason, bool) {
 		return reason, true
 	}
 	if proto != wire.ProtoTCP && proto != wire.ProtoUDP {
-		return PassVIPOther, true
+		return bpf.PassVIPOther, true
 	}
 	// Eight bytes are what the oldest rule quotes (RFC 792).
 	left := k.TotalLen - k.HeaderLen - 8 - header
 	if left < 8 {
-		return DropMalformedL4, true
+		return bpf.DropMalformedL4, true
 	}
 	l4 := b[header : header+left]
 	port := binary.BigEndian.Uint16
@@ -87,23 +88,23 @@ func (k *packet) quoted() (Reason, bool) {
 func (k *packet) quotedHeader(b []byte) (client netip.Addr, header int, proto uint8, reason Reason) {
 	if k.Version == 4 {
 		if len(b) < 20 || b[0]>>4 != 4 || b[0]&15 < 5 || netip.AddrFrom4([4]byte(b[12:])) != k.vip.Addr() {
-			return client, 0, 0, DropMalformedL4 // or it quotes no packet of this VIP
+			return client, 0, 0, bpf.DropMalformedL4 // or it quotes no packet of this VIP
 		}
 		if binary.BigEndian.Uint16(b[6:])&0x1fff != 0 {
-			return netip.AddrFrom4([4]byte(b[16:])), 0, b[9], DropFragment // of a later fragment: no ports
+			return netip.AddrFrom4([4]byte(b[16:])), 0, b[9], bpf.DropFragment // of a later fragment: no ports
 		}
 		return netip.AddrFrom4([4]byte(b[16:])), int(b[0]&15) * 4, b[9], 0
 	}
 	if len(b) < 40 || b[0]>>4 != 6 || netip.AddrFrom16([16]byte(b[8:])) != k.vip.Addr() {
-		return client, 0, 0, DropMalformedL4
+		return client, 0, 0, bpf.DropMalformedL4
 	}
 	client, header, proto = netip.AddrFrom16([16]byte(b[24:])), 40, b[6]
 	if proto == wire.ProtoFragment {
 		if len(b) < 48 {
-			return client, 0, 0, DropMalformedL4
+			return client, 0, 0, bpf.DropMalformedL4
 		}
 		if binary.BigEndian.Uint16(b[42:])&0xfff8 != 0 {
-			return client, 0, b[40], DropFragment
+			return client, 0, b[40], bpf.DropFragment
 		}
 		header, proto = 48, b[40]
 	}

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/jet"
@@ -343,7 +344,7 @@ func TestAllDraining(t *testing.T) {
 				t.Fatalf("%s: slot %d, want %d", hash, got.Slot, f.slot)
 			}
 			fresh := &flow{client: client(r), proto: wire.ProtoTCP}
-			if got := after.Process(s, fresh.open(), 2000); got.Reason != DropNoServer {
+			if got := after.Process(s, fresh.open(), 2000); got.Reason != bpf.DropNoServer {
 				t.Fatalf("%s: a new connection: %v to %d", hash, got.Reason, got.Slot)
 			}
 		}
@@ -387,7 +388,7 @@ func TestRefusedOpeningsAreHeld(t *testing.T) {
 				s.Flows.Insert(k<<32|k, 0, 0, jet.Confirmed)
 			}
 			f := &flow{client: client(r), proto: wire.ProtoTCP}
-			if got := poolOf(scheme, policy.Hash, hash, servers).Process(s, f.open(), 1000); got.Reason != DropNoServer {
+			if got := poolOf(scheme, policy.Hash, hash, servers).Process(s, f.open(), 1000); got.Reason != bpf.DropNoServer {
 				t.Errorf("%v by %s: an opening where all drain: %v to slot %d", scheme, hash, got.Reason, got.Slot)
 			}
 		}
@@ -411,7 +412,7 @@ func TestRefusedAndNotHeld(t *testing.T) {
 				want = 1
 			}
 			got := tables.Process(s, wire.TCP{Src: netip.MustParseAddrPort("203.0.113.7:4711"), Dst: testVIP4, Flags: wire.SYN}.Frame(), 1000)
-			if got.Slot != want || got.Reason != ForwardNew || !got.Opens {
+			if got.Slot != want || got.Reason != bpf.ForwardNew || !got.Opens {
 				t.Errorf("%v, held by %d: %v to slot %d, want %d", scheme, held, got.Reason, got.Slot, want)
 			}
 		}
@@ -476,7 +477,7 @@ func TestInitials(t *testing.T) {
 	} {
 		tables, s := pool(vip.JET, policy.Hash, 4), NewState(4, 16)
 		got := tables.Process(s, wire.UDP{Src: c, Dst: testVIP4, Payload: x.payload}.Frame(), 1)
-		if opens := got.Reason == ForwardNew; opens != x.opens || got.Opens != x.opens {
+		if opens := got.Reason == bpf.ForwardNew; opens != x.opens || got.Opens != x.opens {
 			t.Errorf("%s: %v, opens %v, want %v", name, got.Reason, got.Opens, x.opens)
 		}
 	}

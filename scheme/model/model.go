@@ -62,7 +62,7 @@ type VIP struct {
 	Buckets    beamer.Buckets
 	Generation uint32
 	// JoinHash of an address's entry whose Joins is set: joins of MPTCP to
-	// ports of JoinPort and above go to the server that the port names.
+	// ports of bpf.JoinPort and above go to the server that the port names.
 	JoinHash uint64
 	Joins    bool
 	// Flags of fl_vip_flags.

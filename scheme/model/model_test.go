@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/policy"
@@ -130,7 +131,7 @@ func TestConnectionsStay(t *testing.T) {
 			for range 30 {
 				c := conn{client: client(r), sent: now}
 				first := before.Process(s, syn(c.client), now)
-				if first.Verdict != Send || scheme == vip.Cheetah && first.Reason != ForwardNew {
+				if first.Verdict != Send || scheme == vip.Cheetah && first.Reason != bpf.ForwardNew {
 					t.Fatalf("%v: SYN: %v %v", scheme, first.Reason, first.Verdict)
 				}
 				c.slot = first.Slot
@@ -177,14 +178,14 @@ func TestRotationBreaksNothing(t *testing.T) {
 		for _, epoch := range live {
 			for slot := range 8 {
 				c := conn{client: client(r), slot: slot, epoch: epoch, sent: 1000}
-				if got := tables.Process(s, c.ack(tables), 2000); got.Reason != Known || got.Slot != slot {
+				if got := tables.Process(s, c.ack(tables), 2000); got.Reason != bpf.Known || got.Slot != slot {
 					t.Errorf("epochs %b: cookie of parity %d for slot %d: %v, slot %d", epochs, epoch, slot, got.Reason, got.Slot)
 				}
 			}
 		}
 	}
 	v.Epochs = 2
-	if got := tables.Process(s, conn{client: client(r), sent: 1000}.ack(tables), 2000); got.Reason != ForwardBadCookie {
+	if got := tables.Process(s, conn{client: client(r), sent: 1000}.ack(tables), 2000); got.Reason != bpf.ForwardBadCookie {
 		t.Errorf("a cookie of the epoch before last: %v", got.Reason)
 	}
 }

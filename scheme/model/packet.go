@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
@@ -57,13 +58,13 @@ func classify(p *wire.Parsed) (*packet, bool) {
 		client: p.Source(), vip: p.Destination()}
 	switch {
 	case p.Err != nil && p.Err.Layer == wire.LayerIP, walksTooFar(p), unsound(p):
-		k.kind, k.malformed = other, DropMalformedIP
+		k.kind, k.malformed = other, bpf.DropMalformedIP
 	case p.Fragmented():
 		k.kind = fragment
 	case p.Protocol != wire.ProtoTCP && p.Protocol != wire.ProtoUDP:
 		k.kind = other
 	case p.TotalLen-p.HeaderLen < 8:
-		k.kind, k.malformed = other, DropMalformedL4
+		k.kind, k.malformed = other, bpf.DropMalformedL4
 	}
 	return k, true
 }
@@ -86,10 +87,10 @@ func walksTooFar(p *wire.Parsed) bool {
 // segment is malformed, for the returned reason.
 func (k *packet) layer4(c vip.Carrier) (Reason, bool) {
 	if e := k.Err; e != nil && e.Layer == wire.LayerL4 {
-		return DropMalformedL4, false
+		return bpf.DropMalformedL4, false
 	}
 	if k.proto == wire.ProtoUDP && k.client.Addr() == k.vip.Addr() { // a server that echoes would answer itself for ever
-		return DropMalformedIP, false
+		return bpf.DropMalformedIP, false
 	}
 	return k.carrier(c)
 }

@@ -1,56 +1,20 @@
 package model
 
-// Reason is why a packet went where it went: fl_reason of
-// bpf/include/balancer.h, in its order (TestReasonsAreTheHeaders).
-type Reason int
+import (
+	"strings"
 
-const (
-	PassNotIP Reason = iota
-	PassNoVIP
-	PassVIPOther
-	PassNotMine
-	ForwardNew
-	ForwardNoTimestamp
-	ForwardUDP
-	ForwardBadCookie
-	ForwardStateless
-	ForwardICMP
-	ForwardFragment
-	ReplyEcho
-	ReplyTooBig
-	AskRST
-	AskICMP
-	DropMalformedIP
-	DropMalformedL4
-	DropMalformedOption
-	DropFragment
-	DropNoServer
-	DropUnresolved
-	DropTooBig
-	DropAskLimit
-	DropEcho
-	DropHeadroom
-	// Known is a connection's later packet, by its cookie or, under jet and
-	// full-ct, by the flow table or the hash: it counts in its server's line
-	// only (FL_KNOWN, FL_REASON_COUNT).
-	Known
+	"github.com/fairlead/fairlead/bpf"
 )
 
-var reasonNames = [...]string{
-	"PASS_NOT_IP", "PASS_NO_VIP", "PASS_VIP_OTHER", "PASS_NOT_MINE",
-	"FORWARD_NEW", "FORWARD_NO_TIMESTAMP", "FORWARD_UDP", "FORWARD_BAD_COOKIE", "FORWARD_STATELESS",
-	"FORWARD_ICMP", "FORWARD_FRAGMENT",
-	"REPLY_ECHO", "REPLY_TOO_BIG", "ASK_RST", "ASK_ICMP",
-	"DROP_MALFORMED_IP", "DROP_MALFORMED_L4", "DROP_MALFORMED_OPTION", "DROP_FRAGMENT",
-	"DROP_NO_SERVER", "DROP_UNRESOLVED", "DROP_TOO_BIG", "DROP_ASK_LIMIT", "DROP_ECHO", "DROP_HEADROOM",
-	"KNOWN",
-}
+// Reason is why a packet went where it went. Known is a connection's later
+// packet, by its cookie or, under jet and full-ct, by the flow table or the hash.
+type Reason = bpf.Reason
 
-// String is the name in C, metrics and docs.
-func (r Reason) String() string { return reasonNames[r] }
+// ReasonName is what trace calls it: as C does.
+func ReasonName(r Reason) string { return strings.ToUpper(r.String()) }
 
 // Explain says the reason in words, for people.
-func (r Reason) Explain() string {
+func Explain(r Reason) string {
 	return [...]string{
 		"it is neither IPv4 nor IPv6, or has more than one VLAN tag: the kernel gets it",
 		"it is addressed to no VIP: the kernel gets it",

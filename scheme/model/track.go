@@ -3,6 +3,7 @@ package model
 import (
 	"math/bits"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/vip"
@@ -153,20 +154,20 @@ func (t *Tables) track(s *State, r *Result, k *packet, nowMS uint32, opening boo
 		switch {
 		case k.kind == segment && f.TCP && k.carried == carriedNone && k.flags&wire.RST != 0:
 			// Of a socket whose cookie only the servers know.
-			r.Reason = AskRST
+			r.Reason = bpf.AskRST
 			return
 		case k.carried == carriedCut:
-			r.Reason = AskICMP
+			r.Reason = bpf.AskICMP
 			return
 		}
 	}
 	if opening && v.NoNew {
-		r.Reason = DropNoServer
+		r.Reason = bpf.DropNoServer
 		return
 	}
 	p := r.place(opening || all)
 	if r.Reason = why; !t.to(r, p.to()) {
-		r.Reason = DropNoServer
+		r.Reason = bpf.DropNoServer
 		return
 	}
 	f.Enters = (p.Track || all || v.TrackAll || f.Found) && (f.Event == jet.Open || f.Event == jet.Data) &&

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/workload"
 )
@@ -60,7 +61,6 @@ func (b *Base) Flags(f *sim.Flags) {
 const (
 	maxActive  = 10_000_000
 	maxSeconds = 86_400
-	maxBuckets = 1 << 23 // of a table, see buckets.Max
 	maxEntries = 1000
 	// Connections that begin in a second, which all live at once in a run's
 	// step.
@@ -80,8 +80,8 @@ func (b *Base) Check() error {
 		return fmt.Errorf("--active %d: must be 1 to %d", b.Active, maxActive)
 	case b.Seconds < 1 || b.Seconds > maxSeconds:
 		return fmt.Errorf("--seconds %d: must be 1 to %d", b.Seconds, maxSeconds)
-	case b.Buckets < 1 || b.Buckets > maxBuckets/b.Servers:
-		return fmt.Errorf("--buckets %d for each of %d servers: must be 1 or more, and %d together at most", b.Buckets, b.Servers, maxBuckets)
+	case b.Buckets < 1 || b.Buckets > buckets.Max/b.Servers:
+		return fmt.Errorf("--buckets %d for each of %d servers: must be 1 or more, and %d together at most", b.Buckets, b.Servers, buckets.Max)
 	case b.ChainSeconds < 0 || b.ChainSeconds > maxSeconds:
 		return fmt.Errorf("--chain-time %d: must be 0 to %d", b.ChainSeconds, maxSeconds)
 	case !(b.Entries > 0 && b.Entries <= maxEntries):
