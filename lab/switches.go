@@ -29,14 +29,8 @@ var switchSysctls = [][2]string{
 }
 
 // multihomedSysctls: a server's answers leave by any of its cards that works.
-var multihomedSysctls = [][2]string{
-	{"net.ipv4.conf.all.ignore_routes_with_linkdown", "1"},
-	{"net.ipv4.conf.default.ignore_routes_with_linkdown", "1"},
-	{"net.ipv6.conf.all.ignore_routes_with_linkdown", "1"},
-	{"net.ipv6.conf.default.ignore_routes_with_linkdown", "1"},
-	{"net.ipv4.fib_multipath_hash_policy", "1"},
-	{"net.ipv6.fib_multipath_hash_policy", "1"},
-}
+var multihomedSysctls = append(slices.Clone(netspace.Multihomed),
+	[2]string{"net.ipv4.fib_multipath_hash_policy", "1"}, [2]string{"net.ipv6.fib_multipath_hash_policy", "1"})
 
 // faild tells a lab of switches from one of balancers: a VIP of scheme faild
 // has only the former, and any other only the latter.

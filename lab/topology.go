@@ -61,17 +61,6 @@ func (l *Lab) serverAddresses(n int) []netip.Addr {
 	return []netip.Addr{netip.MustParseAddr(serverAddress4(n)), netip.MustParseAddr(serverAddress6(n))}
 }
 
-var routerSysctls = [][2]string{
-	{"net.ipv4.ip_forward", "1"},
-	{"net.ipv6.conf.all.forwarding", "1"},
-	// Policy 1 would follow the sender's socket hash behind veth; 3 with
-	// these fields (addresses, protocol, ports) hashes what is in the packet.
-	{"net.ipv4.fib_multipath_hash_policy", "3"},
-	{"net.ipv4.fib_multipath_hash_fields", "55"}, // 0x37
-	{"net.ipv6.fib_multipath_hash_policy", "3"},
-	{"net.ipv6.fib_multipath_hash_fields", "55"},
-}
-
 var serverSysctls = [][2]string{
 	// All namespaces of a kernel share the SYN cookies' secret: a server
 	// would accept connections that another answered.
@@ -139,7 +128,7 @@ func (l *Lab) buildBalancers() error {
 
 // buildRouter makes the bridge; it runs in the router's namespace.
 func (l *Lab) buildRouter() error {
-	if err := netspace.Sysctls(netspace.MachineSysctls, routerSysctls); err != nil {
+	if err := netspace.Sysctls(netspace.MachineSysctls, netspace.Router); err != nil {
 		return err
 	}
 	if err := netspace.LoopbackUp(); err != nil {

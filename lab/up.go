@@ -34,7 +34,7 @@ func Up(ctx context.Context, o Options, owned bool) (*Lab, error) {
 	RemoveStale()
 	l := &Lab{Options: o, Kernel: experiment.Kernel()}
 	if owned {
-		l.Owner, l.OwnerStart = os.Getpid(), processStart(os.Getpid())
+		l.Owner, l.OwnerStart = os.Getpid(), netspace.ProcessStart(os.Getpid())
 	}
 	if err := os.MkdirAll(Root, 0o755); err != nil {
 		return nil, err
@@ -211,25 +211,10 @@ func isMachine(name string) bool {
 func RemoveStale() {
 	for _, name := range List() {
 		l, err := Load(name)
-		if err == nil && l.Owner != 0 && processStart(l.Owner) != l.OwnerStart {
+		if err == nil && l.Owner != 0 && netspace.ProcessStart(l.Owner) != l.OwnerStart {
 			_ = Down(name)
 		}
 	}
-}
-
-// processStart is the start time of a process in the kernel's own unit,
-// empty if there is none.
-func processStart(pid int) string {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return ""
-	}
-	// Field 22; the fields after the name begin with number 3.
-	fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
-	if len(fields) < 20 {
-		return ""
-	}
-	return fields[19]
 }
 
 // Machine checks a machine's name and returns its namespace.

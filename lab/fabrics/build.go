@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"github.com/vishvananda/netlink"
@@ -16,27 +17,9 @@ import (
 	"github.com/fairlead/fairlead/lab/netspace"
 )
 
-var routerSysctls = [][2]string{
-	{"net.ipv4.ip_forward", "1"},
-	{"net.ipv6.conf.all.forwarding", "1"},
-	// Policy 1 would follow the sender's socket hash behind veth; 3 with
-	// these fields (addresses, protocol, ports) hashes what is in the packet.
-	{"net.ipv4.fib_multipath_hash_policy", "3"},
-	{"net.ipv4.fib_multipath_hash_fields", "55"}, // 0x37
-	{"net.ipv6.fib_multipath_hash_policy", "3"},
-	{"net.ipv6.fib_multipath_hash_fields", "55"},
-	// traceroute asks for many answers in a short time.
-	{"net.ipv4.icmp_ratelimit", "0"},
-	{"net.ipv6.icmp.ratelimit", "0"},
-}
-
-// multihomedSysctls: a link without a carrier is none.
-var multihomedSysctls = [][2]string{
-	{"net.ipv4.conf.all.ignore_routes_with_linkdown", "1"},
-	{"net.ipv4.conf.default.ignore_routes_with_linkdown", "1"},
-	{"net.ipv6.conf.all.ignore_routes_with_linkdown", "1"},
-	{"net.ipv6.conf.default.ignore_routes_with_linkdown", "1"},
-}
+// routerSysctls: traceroute asks for many answers in a short time, too.
+var routerSysctls = append(slices.Clone(netspace.Router),
+	[2]string{"net.ipv4.icmp_ratelimit", "0"}, [2]string{"net.ipv6.icmp.ratelimit", "0"})
 
 // build makes namespaces, devices and addresses.
 func (f *Fabric) build() error {
@@ -62,7 +45,7 @@ func (f *Fabric) buildNode(node int) error {
 		return err
 	}
 	return netspace.In(f.namespace(node), func() error {
-		if err := netspace.Sysctls(netspace.MachineSysctls, multihomedSysctls); err != nil {
+		if err := netspace.Sysctls(netspace.MachineSysctls, netspace.Multihomed); err != nil {
 			return err
 		}
 		if err := netspace.LoopbackUp(); err != nil {

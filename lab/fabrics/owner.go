@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
+
+	"github.com/fairlead/fairlead/lab/netspace"
 )
 
 // claim makes the fabric's folder, with the process that owns it in it; and
@@ -42,14 +43,9 @@ func RemoveStale() {
 // owner is a process's number and start time, which tells it from a later one
 // with its number.
 func owner(pid int) string {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
+	start := netspace.ProcessStart(pid)
+	if start == "" {
 		return ""
 	}
-	// Field 22; the fields after the name, which may hold anything, begin with number 3.
-	fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
-	if len(fields) < 20 {
-		return ""
-	}
-	return fmt.Sprint(pid, " ", fields[19])
+	return fmt.Sprint(pid, " ", start)
 }

@@ -150,3 +150,24 @@ func Sysctl(key, value string) error {
 	}
 	return nil
 }
+
+// Router are the settings of one that forwards, and chooses among equal ways by a
+// packet's addresses, protocol and ports.
+var Router = [][2]string{
+	{"net.ipv4.ip_forward", "1"},
+	{"net.ipv6.conf.all.forwarding", "1"},
+	// Policy 1 would follow the sender's socket hash behind veth; 3 with
+	// these fields hashes what is in the packet.
+	{"net.ipv4.fib_multipath_hash_policy", "3"},
+	{"net.ipv4.fib_multipath_hash_fields", "55"}, // 0x37
+	{"net.ipv6.fib_multipath_hash_policy", "3"},
+	{"net.ipv6.fib_multipath_hash_fields", "55"},
+}
+
+// Multihomed: a link without a carrier is none.
+var Multihomed = [][2]string{
+	{"net.ipv4.conf.all.ignore_routes_with_linkdown", "1"},
+	{"net.ipv4.conf.default.ignore_routes_with_linkdown", "1"},
+	{"net.ipv6.conf.all.ignore_routes_with_linkdown", "1"},
+	{"net.ipv6.conf.default.ignore_routes_with_linkdown", "1"},
+}

@@ -55,3 +55,18 @@ func network(process string, is *unix.Stat_t) bool {
 	threads, _ := filepath.Glob(filepath.Join(process, "task/*"))
 	return slices.ContainsFunc(threads, of) || of(process)
 }
+
+// ProcessStart is the start time of a process in the kernel's own unit,
+// empty if there is none.
+func ProcessStart(pid int) string {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	// Field 22; the fields after the name begin with number 3.
+	fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
+	if len(fields) < 20 {
+		return ""
+	}
+	return fields[19]
+}
