@@ -7,12 +7,6 @@
 
 #include <linux/types.h>
 
-/* Adds a 32-bit word as loaded from the packet. */
-static __always_inline __u64 fl_csum_add(__u64 sum, __u32 word)
-{
-	return sum + word;
-}
-
 /* Folds an unfolded sum to 16 bits, not complemented. A sum of less than 2^16
  * 32-bit words is under 2^48: the first fold leaves under 2^33, the second
  * under 2^18, the third under 2^16 + 3, the fourth at most 0xffff. */

@@ -29,36 +29,13 @@
 #include <bpf/bpf_helpers.h>
 
 #include "csum.h"
-#include "balancer.h"
+#include "lines.h"
 #include "shim.h"
 
 #define FL_MARK 0xFA1
 #define FL_MARK_BITS 20 /* of the server line */
 /* TC_ACT_UNSPEC is TCX_NEXT by its name before tcx, whose headers Debian 12
  * does not have: the next program decides. */
-
-/* Constants as in maps.h; the daemon sets both alike. */
-const volatile __u32 source4;
-const volatile __u32 source4_mask;
-const volatile __u64 source6[2];
-const volatile __u64 source6_mask[2];
-const volatile __u32 steering;
-
-/* The balancer's own maps; sized and shared by the daemon. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct fl_line);
-} lines SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__type(key, __u32);
-	__type(value, struct fl_steer);
-} steers SEC(".maps");
 
 /* The VIP that checks of a server line are for; IPv4 as ::ffff:a.b.c.d. Sized
  * by the daemon. */
@@ -147,7 +124,7 @@ static __always_inline int fl_health_encapsulate(struct __sk_buff *skb, const st
 	__u64 steer = fl_health_steer(index, line_flags, hash);
 	bool six = line_flags & FL_LINE_IPV6;
 	__u8 inner = skb->protocol == bpf_htons(ETH_P_IPV6) ? IPPROTO_IPV6 : IPPROTO_IPIP;
-	__u16 sport = steer ? FL_STEER_PORT(steer) : 49152 + (hash >> 18);
+	__u16 sport = steer ? FL_STEER_PORT(steer) : FL_TUNNEL_PORTS + (hash >> 18);
 	__u8 own[FL_UDP_BYTES + FL_SHIM_BYTES] __attribute__((aligned(8)));
 	__u32 l4 = fl_health_own(own, forwarding, sport, inner_len, inner);
 	__u32 l3 = six ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
@@ -164,7 +141,7 @@ static __always_inline int fl_health_encapsulate(struct __sk_buff *skb, const st
 		struct ipv6hdr ip = {
 			.payload_len = bpf_htons(inner_len + l4),
 			.nexthdr = l4 ? IPPROTO_UDP : inner,
-			.hop_limit = 64,
+			.hop_limit = FL_OUTER_TTL,
 		};
 		__u32 first = bpf_htonl(6u << 28 | FL_STEER_LABEL(steer));
 		__u64 saddr[2] = {
@@ -183,7 +160,7 @@ static __always_inline int fl_health_encapsulate(struct __sk_buff *skb, const st
 			.ihl = 5,
 			.tot_len = bpf_htons(inner_len + l3 + l4),
 			.frag_off = bpf_htons(0x4000),
-			.ttl = 64,
+			.ttl = FL_OUTER_TTL,
 			.protocol = l4 ? IPPROTO_UDP : inner,
 			.saddr = source4 | (hash & source4_mask),
 			.daddr = line->addr[1] >> 32,
@@ -322,8 +299,8 @@ int health(struct __sk_buff *skb)
 		return TC_ACT_SHOT;
 	mac_dst = *(volatile __u64 *)&line->mac_dst;
 	mac_src = *(volatile __u64 *)&line->mac_src;
-	forwarding = mac_dst >> 48;
-	flags = mac_dst >> 56;
+	forwarding = FL_WORD_FORWARDING(mac_dst);
+	flags = FL_WORD_FLAGS(mac_dst);
 	if (forwarding == FL_FWD_NONE || flags & FL_LINE_UNRESOLVED)
 		return TC_ACT_SHOT;
 	if (fl_check_address(skb, index))

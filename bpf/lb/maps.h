@@ -7,23 +7,15 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-#include "balancer.h"
+#include "lines.h"
 
 /* ---- settings: constants once loaded ----------------------------------- */
 
-/* Outer source: address | (hash & mask). BE; a mask's one bits are the host
- * bits of the configured prefix. */
-const volatile __u32 source4;
-const volatile __u32 source4_mask;
-const volatile __u64 source6[2];
-const volatile __u64 source6_mask[2];
 /* shared ms = (jiffies * jiffy_mult >> jiffy_shift) + control.clock_base */
 const volatile __u64 jiffy_mult = 1;
 const volatile __u32 jiffy_shift;
 /* UDP checksum of GUE over IPv6: 0 sends zero (RFC 6935). */
 const volatile __u32 gue6_checksum;
-/* 1: there may be lines with FL_LINE_STEERED. */
-const volatile __u32 steering;
 /* 0, in the laboratory alone: what an attacker sends is not held off
  * (docs/security.md says which checks hang on this). */
 const volatile __u32 guards = 1;
@@ -47,22 +39,6 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } tables SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct fl_line);
-} lines SEC(".maps");
-
-/* By server line; one row where nothing is steered. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__type(key, __u32);
-	__type(value, struct fl_steer);
-} steers SEC(".maps");
 
 /* ---- which frames are ours ---------------------------------------------- */
 
@@ -152,10 +128,6 @@ static __always_inline struct fl_line *fl_line_at(__u32 index)
 {
 	return bpf_map_lookup_elem(&lines, &index);
 }
-
-/* Forwarding and flags of a line's word mac_dst. */
-#define FL_WORD_FORWARDING(word) ((__u8)((word) >> 48))
-#define FL_WORD_FLAGS(word) ((__u8)((word) >> 56))
 
 static __always_inline void fl_count_reason(__u32 reason, __u32 bytes)
 {
