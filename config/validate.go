@@ -83,7 +83,6 @@ func (c *Config) checkSecret() {
 	}
 }
 
-// daemonName is also a file name (socket, pins, state) and a metric's label.
 // vipName may hold what default names do: [2001:db8::1]:443/tcp.
 var vipName = regexp.MustCompile(`^[A-Za-z0-9\[][A-Za-z0-9._:/\[\]-]{0,79}$`)
 

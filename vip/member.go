@@ -11,8 +11,8 @@ const MaxWeight = 1000
 
 var serverName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
-// ServerName says whether a machine may be called that: files and sockets are
-// named after it.
+// ServerName says whether a machine may be called that: files, sockets and pins are
+// named after it, and it is a metric's label.
 func ServerName(name string) bool { return serverName.MatchString(name) }
 
 // NameRule is ServerName for people.
