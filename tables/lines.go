@@ -1,12 +1,14 @@
 package tables
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"sort"
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/wire"
 )
 
 // Line is what a server line shall say, without the next hop.
@@ -19,6 +21,17 @@ type Line struct {
 	// which it was.
 	Steer string
 }
+
+// LineWord is mac_dst or mac_src of fl_line: a MAC, and behind it the forwarding
+// and flags, or a VLAN tag.
+type LineWord uint64
+
+func (w LineWord) MAC() wire.MAC {
+	return wire.MAC(binary.LittleEndian.AppendUint64(nil, uint64(w))[:6])
+}
+func (w LineWord) Forwarding() bpf.Forwarding { return bpf.Forwarding(uint8(w >> 48)) }
+func (w LineWord) Flags() uint8               { return uint8(w >> 56) }
+func (w LineWord) VLAN() uint16               { return uint16(w >> 48) }
 
 // Steers says whether l's row of the map steers is read.
 func (l Line) Steers() bool { return l.Flags&bpf.LineSteered != 0 }

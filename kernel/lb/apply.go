@@ -35,7 +35,7 @@ type writtenLine struct {
 
 // usable says that packets go out by this line.
 func (w writtenLine) usable() bool {
-	return w.server.Addr.IsValid() && w.image.MacDst>>56&bpf.LineUnresolved == 0
+	return w.server.Addr.IsValid() && tables.LineWord(w.image.MacDst).Flags()&bpf.LineUnresolved == 0
 }
 
 // resolveLimit bounds how long Apply waits for the next hops of servers that

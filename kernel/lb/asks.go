@@ -108,7 +108,8 @@ func (a *asker) source(server netip.Addr) netip.Addr {
 func (a *asker) send(line bpf.Line, packet []byte) error {
 	dst := tables.AddrOf(line.Addr)
 	o := wire.Outer{Src: a.source(dst), Dst: dst}
-	if forwarding := vip.ForwardingOf(uint8(line.MacDst >> 48)); forwarding.Tunnel {
+	to, from := tables.LineWord(line.MacDst), tables.LineWord(line.MacSrc)
+	if forwarding := vip.ForwardingOf(uint8(to.Forwarding())); forwarding.Tunnel {
 		if o.Tunnel = wire.Tunnel(forwarding.Name); forwarding.Ports {
 			h := fnv.New32a()
 			h.Write(packet)
@@ -116,14 +117,6 @@ func (a *asker) send(line bpf.Line, packet []byte) error {
 		}
 		packet = o.Encapsulate(packet)
 	}
-	link := wire.Link{VLAN: uint16(line.MacSrc >> 48)}
-	link.Dst, link.Src = macOf(line.MacDst), macOf(line.MacSrc)
+	link := wire.Link{Dst: to.MAC(), Src: from.MAC(), VLAN: from.VLAN()}
 	return a.Send(line.Ifindex, link.Frame(packet))
-}
-
-func macOf(word uint64) (m wire.MAC) {
-	var b [8]byte
-	binary.LittleEndian.PutUint64(b[:], word)
-	copy(m[:], b[:])
-	return m
 }

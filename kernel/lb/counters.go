@@ -131,7 +131,7 @@ func readLine(o *objects, line uint32) (n carriedCount, addr netip.Addr, err err
 	for _, x := range cpus {
 		n.add(carriedCount{x.Packets, x.Bytes, x.Opened})
 	}
-	if cpus[0].MacDst>>48&0xff != 0 {
+	if tables.LineWord(cpus[0].MacDst).Forwarding() != 0 {
 		addr = tables.AddrOf(cpus[0].Addr)
 	}
 	return n, addr, nil

@@ -48,9 +48,9 @@ func readWritten(o *objects, f inForce) (map[uint32]writtenLine, error) {
 			}
 			image := cpus[0]
 			w := writtenLine{image: image, uneven: slices.ContainsFunc(cpus, func(c bpf.Line) bool { return c != image })}
-			if forwarding := bpf.Forwarding(image.MacDst >> 48 & 0xff); forwarding != 0 {
-				w.server = tables.Line{Addr: tables.AddrOf(image.Addr), Forwarding: forwarding, Hops: f.hops[id],
-					Flags: uint8(image.MacDst>>56) & (bpf.LineClosed | bpf.LineDown | bpf.LineSteered)}
+			if dst := tables.LineWord(image.MacDst); dst.Forwarding() != 0 {
+				w.server = tables.Line{Addr: tables.AddrOf(image.Addr), Forwarding: dst.Forwarding(), Hops: f.hops[id],
+					Flags: dst.Flags() & (bpf.LineClosed | bpf.LineDown | bpf.LineSteered)}
 			}
 			written[line] = w
 		}

@@ -172,7 +172,7 @@ func (l *LB) Open(vipID uint32, slot uint16) bool {
 		return false
 	}
 	w := l.written[r.First+uint32(slot)]
-	return w.server.Addr.IsValid() && w.image.MacDst>>56&bpf.LineClosed == 0
+	return w.server.Addr.IsValid() && tables.LineWord(w.image.MacDst).Flags()&bpf.LineClosed == 0
 }
 
 // Line is the server line of a VIP's slot, which the marks of health checks

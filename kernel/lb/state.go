@@ -143,14 +143,15 @@ func (s *State) servers(e bpf.VIP) ([]LoadedServer, error) {
 			return nil, fmt.Errorf("server line %d: %w", e.FirstLine+slot, err)
 		}
 		line := cpus[0]
-		forwarding := string(vip.ForwardingOf(uint8(line.MacDst >> 48)).Name)
+		dst := tables.LineWord(line.MacDst)
+		flags, forwarding := dst.Flags(), string(vip.ForwardingOf(uint8(dst.Forwarding())).Name)
 		if forwarding == "" {
 			continue
 		}
 		list = append(list, LoadedServer{Slot: uint16(slot), Address: tables.AddrOf(line.Addr), Forwarding: forwarding,
-			Resolved: line.MacDst>>56&bpf.LineUnresolved == 0, MTU: line.Mtu,
-			Closed: line.MacDst>>56&bpf.LineClosed != 0, Down: line.MacDst>>56&bpf.LineDown != 0,
-			Steered: line.MacDst>>56&bpf.LineSteered != 0})
+			Resolved: flags&bpf.LineUnresolved == 0, MTU: line.Mtu,
+			Closed: flags&bpf.LineClosed != 0, Down: flags&bpf.LineDown != 0,
+			Steered: flags&bpf.LineSteered != 0})
 	}
 	return list, nil
 }

@@ -263,7 +263,7 @@ func (r *modelReader) inputs() map[model.Input]bool {
 	var nothing uint32
 	entries := r.t.set.Maps[mapInputs].Iterate()
 	for entries.Next(&e, &nothing) {
-		inputs[model.Input{Ifindex: e.Ifindex, VLAN: uint16(e.Word), MAC: macOf(e.Word >> 16)}] = true
+		inputs[model.Input{Ifindex: e.Ifindex, VLAN: uint16(e.Word), MAC: tables.LineWord(e.Word >> 16).MAC()}] = true
 	}
 	r.fail(entries.Err())
 	return inputs
@@ -330,10 +330,11 @@ func (r *modelReader) lines(m *model.Tables) {
 		if l.MacDst == 0 {
 			continue
 		}
-		m.Lines[i] = model.Line{Forwarding: vip.ForwardingOf(uint8(l.MacDst >> 48)).Name, Unresolved: l.MacDst>>56&bpf.LineUnresolved != 0,
-			Closed: l.MacDst>>56&bpf.LineClosed != 0, Down: l.MacDst>>56&bpf.LineDown != 0,
-			MACDst: macOf(l.MacDst), MACSrc: macOf(l.MacSrc), VLAN: uint16(l.MacSrc >> 48), Addr: tables.AddrOf(l.Addr), Ifindex: l.Ifindex, MTU: int(l.Mtu)}
-		if l.MacDst>>56&bpf.LineSteered != 0 {
+		dst, src := tables.LineWord(l.MacDst), tables.LineWord(l.MacSrc)
+		m.Lines[i] = model.Line{Forwarding: vip.ForwardingOf(uint8(dst.Forwarding())).Name, Unresolved: dst.Flags()&bpf.LineUnresolved != 0,
+			Closed: dst.Flags()&bpf.LineClosed != 0, Down: dst.Flags()&bpf.LineDown != 0,
+			MACDst: dst.MAC(), MACSrc: src.MAC(), VLAN: src.VLAN(), Addr: tables.AddrOf(l.Addr), Ifindex: l.Ifindex, MTU: int(l.Mtu)}
+		if dst.Flags()&bpf.LineSteered != 0 {
 			m.Lines[i].Steer = r.t.steerRow(i)
 		}
 	}
