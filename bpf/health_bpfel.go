@@ -26,6 +26,8 @@ const (
 	HealthVarSource4Mask = "source4_mask"
 	HealthVarSource6     = "source6"
 	HealthVarSource6Mask = "source6_mask"
+	HealthVarStandIn4    = "stand_in4"
+	HealthVarStandIn6    = "stand_in6"
 	HealthVarSteering    = "steering"
 )
 
@@ -93,6 +95,8 @@ type HealthVariableSpecs struct {
 	Source4Mask *ebpf.VariableSpec `ebpf:"source4_mask"`
 	Source6     *ebpf.VariableSpec `ebpf:"source6"`
 	Source6Mask *ebpf.VariableSpec `ebpf:"source6_mask"`
+	StandIn4    *ebpf.VariableSpec `ebpf:"stand_in4"`
+	StandIn6    *ebpf.VariableSpec `ebpf:"stand_in6"`
 	Steering    *ebpf.VariableSpec `ebpf:"steering"`
 }
 
@@ -139,6 +143,8 @@ type HealthVariables struct {
 	Source4Mask *ebpf.Variable `ebpf:"source4_mask"`
 	Source6     *ebpf.Variable `ebpf:"source6"`
 	Source6Mask *ebpf.Variable `ebpf:"source6_mask"`
+	StandIn4    *ebpf.Variable `ebpf:"stand_in4"`
+	StandIn6    *ebpf.Variable `ebpf:"stand_in6"`
 	Steering    *ebpf.Variable `ebpf:"steering"`
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /* Health checks go the way of real packets to one server, whatever this
  * machine's routes and addresses say about the VIP: the daemon connects to a
- * stand-in for it (FL_CHECK_ADDR4/6), which is routed to the loopback alone, with
+ * stand-in for it (stand_in4, stand_in6), which is routed to the loopback alone, with
  * the mark 0xFA100000 | server line.
  *
  *   socket ─▶ lo, tc egress: `health`            interface, tc ingress: `health_back` ─▶ lo ─▶ socket
@@ -70,12 +70,8 @@ struct {
 	__type(value, struct fl_check_sent);
 } check_pairs SEC(".maps");
 
-/* The stand-ins: the dummy addresses of RFC 7600 and RFC 9780, which nobody has
- * and no network carries. kernel/lb/checks.go has them, too. */
-#define FL_CHECK_ADDR4 bpf_htonl(0xc0000008) /* 192.0.0.8 */
-/* clang-format off */
-#define FL_CHECK_ADDR6 { { { 0x01, 0, 0, 0, 0, 0, 0, 0x01, 0, 0, 0, 0, 0, 0, 0, 0x08 } } }
-/* clang-format on */
+/* The stand-ins of both families, set before load. */
+const volatile struct fl_check_addr stand_in4, stand_in6;
 
 /* bpf_l4_csum_replace: a whole packet's sum does not change with the addresses of
  * IPv6. Kernels before 6.16 do not know it, and get that wrong. */
@@ -219,12 +215,7 @@ static __always_inline bool fl_check_parse(struct __sk_buff *skb, struct fl_chec
 
 static __always_inline struct fl_check_addr fl_check_stand_in(bool six)
 {
-	union {
-		struct in6_addr bytes;
-		struct fl_check_addr words;
-	} u = { .bytes = FL_CHECK_ADDR6 };
-
-	return six ? u.words : fl_check_mapped(FL_CHECK_ADDR4);
+	return six ? stand_in6 : stand_in4;
 }
 
 static __always_inline bool fl_check_equal(const struct fl_check_addr *a,

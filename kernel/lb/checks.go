@@ -19,7 +19,8 @@ import (
 // the stack sends to it leaves. The routes to the stand-ins lead to the loopback,
 // where the program is, and are in the table that every rule comes after.
 
-// FL_CHECK_ADDR4 and FL_CHECK_ADDR6.
+// The stand-ins: the dummy addresses of RFC 7600 and RFC 9780, which nobody has
+// and no network carries.
 var (
 	standIn4 = netip.AddrFrom4([4]byte{192, 0, 0, 8})
 	standIn6 = netip.MustParseAddr("100:0:0:1::8")

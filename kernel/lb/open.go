@@ -349,6 +349,7 @@ func (l *LB) loadHealth() error {
 	if err != nil {
 		return err
 	}
+	c["stand_in4"], c["stand_in6"] = tables.Key{Addr: standIn4}.Words(), tables.Key{Addr: standIn6}.Words()
 	if err := kernel.SetConstants(spec, c); err != nil {
 		return err
 	}
