@@ -65,17 +65,7 @@ func uniform(vips []VIP) error {
 // packets say.
 func carriesHops(scheme, forwarding string) error {
 	if vip.Scheme(scheme).Row().Hops && !vip.Forwarding(forwarding).Row().Tunnel {
-		return fmt.Errorf("--forwarding %s: scheme %s's packets name the servers to ask next, and %[1]s has no header for it; take %s", forwarding, scheme, strings.Join(tunnels(), " or "))
+		return fmt.Errorf("--forwarding %s: scheme %s's packets name the servers to ask next, and %[1]s has no header for it; take %s", forwarding, scheme, strings.Join(vip.TunnelNames(), " or "))
 	}
 	return nil
-}
-
-// tunnels are the forwardings that put a header before a packet.
-func tunnels() (names []string) {
-	for _, f := range vip.Forwardings() {
-		if f.Tunnel {
-			names = append(names, string(f.Name))
-		}
-	}
-	return names
 }

@@ -89,7 +89,7 @@ func (o RunOptions) runs() []RunTally {
 func (o RunOptions) allWays(scheme string) (ways []RunTally) {
 	forwardings := []string{cmp.Or(o.Forwarding, string(vip.DefaultForwarding))}
 	if row := vip.Scheme(scheme).Row(); o.Forwarding == "" && !row.Switched && (row.Hops || o.Scenario == "attack") {
-		forwardings = tunnels()
+		forwardings = vip.TunnelNames()
 	}
 	for _, f := range forwardings {
 		ways = append(ways, o.ways(scheme, f)...)

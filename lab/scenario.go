@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/lab/experiment"
 	"github.com/fairlead/fairlead/sim/pcc"
 	"github.com/fairlead/fairlead/vip"
+	"github.com/fairlead/fairlead/wire"
 )
 
 // scenario is what Run does under one name.
@@ -258,7 +259,7 @@ func (o RunOptions) apart() (parts []part) {
 func (o RunOptions) vips(runs []RunTally) []VIP {
 	vips := vipsOf(runs)
 	for i := range vips {
-		if v := &vips[i]; o.Scenario == "chain" && vip.Forwarding(v.Forwarding).Row().Ports {
+		if v := &vips[i]; o.Scenario == "chain" && wire.Tunnel(v.Forwarding).Port() != 0 {
 			v.ChainTime = chainBrief
 		}
 		if o.Scenario == "scaling" {

@@ -151,7 +151,7 @@ func planServers(v *controller.VIP, sets *sets, alloc *allocator, steers bool) (
 	pv := VIP{ID: v.ID, Name: v.Name, Lines: r, Hops: v.Scheme.Row().Hops, Slots: make([]Line, r.Size)}
 	for _, s := range v.Slots {
 		l := Line{Addr: s.Address.Unmap(), Forwarding: bpf.Forwarding(forwarding.Number), Flags: sets.lines[s.Number], Hops: pv.Hops}
-		if steers && forwarding.Ports && v.Steers() {
+		if steers && forwarding.Steers() && v.Steers() {
 			l.Flags, l.Steer = l.Flags|bpf.LineSteered, v.Steer
 		}
 		pv.Slots[s.Number] = l

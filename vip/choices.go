@@ -77,21 +77,22 @@ type ForwardingRow struct {
 	// Tunnel: a header goes before the packet, which so leaves layer 2, and
 	// carries Hops.
 	Tunnel bool
-	// Ports: routers read a path in the tunnel's ports, so that it can be
-	// steered.
-	Ports bool
 	// Header4 and Header6 are how many bytes that header has over each family,
 	// and Hops4 and Hops6 those of hops.
 	Header4, Header6, Hops4, Hops6 int
-	// NoSteer is why its path cannot be chosen, and how to choose it.
+	// NoSteer is why its path cannot be chosen, and how to choose it; empty: it can,
+	// by the ports of fabric/steer's tunnels.
 	NoSteer, Instead string
 }
+
+// Steers says whether its path can be chosen.
+func (r ForwardingRow) Steers() bool { return r.NoSteer == "" }
 
 // forwardings: the first is the default.
 var forwardings = []ForwardingRow{
 	{Name: IPIP, Number: 1, Tunnel: true, Header4: 20, Header6: 40, Hops4: wire.HopsBytes, Hops6: wire.HopsBytes + 8,
 		NoSteer: "routers read a path in ports, and forwarding ipip's tunnels have none", Instead: "write forwarding: gue"},
-	{Name: GUE, Number: 2, Tunnel: true, Ports: true, Header4: 20 + 8 + 4, Header6: 40 + 8 + 4, Hops4: wire.HopsBytes, Hops6: wire.HopsBytes},
+	{Name: GUE, Number: 2, Tunnel: true, Header4: 20 + 8 + 4, Header6: 40 + 8 + 4, Hops4: wire.HopsBytes, Hops6: wire.HopsBytes},
 	{Name: L2, Number: 3,
 		NoSteer: "forwarding l2 makes no tunnel whose path could be chosen: the server is on the same link", Instead: "write forwarding: gue, or remove steer"},
 }
@@ -176,6 +177,16 @@ func CarrierNames() []string {
 
 func ForwardingNames() []string {
 	return names(forwardings, func(r *ForwardingRow) Forwarding { return r.Name })
+}
+
+// TunnelNames are the forwardings that put a header before a packet.
+func TunnelNames() (names []string) {
+	for _, f := range forwardings {
+		if f.Tunnel {
+			names = append(names, string(f.Name))
+		}
+	}
+	return names
 }
 
 func HashNames() []string {

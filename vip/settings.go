@@ -314,7 +314,7 @@ func (c *check) chains() {
 	}
 	c.joins()
 	if c.r.Hops && c.known("forwarding") && !s.Forwarding.Row().Tunnel {
-		c.problem("forwarding", s.Forwarding, scheme+"'s packets name the servers to ask next, and forwarding "+string(s.Forwarding)+" has no header that could carry them", "write forwarding: ipip or gue")
+		c.problem("forwarding", s.Forwarding, scheme+"'s packets name the servers to ask next, and forwarding "+string(s.Forwarding)+" has no header that could carry them", "write forwarding: "+strings.Join(TunnelNames(), " or "))
 	}
 	if c.r.Switched {
 		c.switched()

@@ -17,6 +17,8 @@ struct fl_shim {
 	__u32 bytes;                /* a multiple of 4 */
 	__u16 port;                 /* UDP destination */
 };
+/* Servers read no further: FL_L3_MASK (bpf/host/question.h). */
+_Static_assert(FL_UDP_BYTES + FL_SHIM_BYTES + 16 < 40, "headers end within FL_L3_MASK");
 
 /* UDP header and shim at h. sport and length (of what follows the shim) in host
  * order, check as stored. */

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -115,7 +116,7 @@ func (r *report) way(ctx context.Context, s *config.Server, tunnels []tunnel, in
 	}
 	before := len(r.checks)
 	if l2 := slices.ContainsFunc(tunnels, func(t tunnel) bool { return !t.forwarding.Row().Tunnel }); l2 && !onLink {
-		r.fail(check, fmt.Sprintf("%s is behind the gateway %s, but forwarding l2 needs it in the same network", s.Address, hop), "use forwarding ipip or gue")
+		r.fail(check, fmt.Sprintf("%s is behind the gateway %s, but forwarding l2 needs it in the same network", s.Address, hop), "use forwarding "+strings.Join(vip.TunnelNames(), " or "))
 	}
 	mac, err := neighbour(ctx, route.LinkIndex, hop)
 	if err != nil {

@@ -23,8 +23,26 @@ var (
 	ipip6      = delivery{"ipip6", 6, wire.IPIP, false}
 	gue6       = delivery{"gue6", 6, wire.GUE, true}
 	byMAC      = delivery{"mac", 0, "", false}
-	deliveries = []delivery{ipip4, gue4, gue4c, ipip6, gue6, byMAC}
+	deliveries = func() []delivery {
+		all := []delivery{ipip4, gue4, gue4c, ipip6, gue6, byMAC}
+		for _, t := range wire.Tunnels() {
+			if t != wire.IPIP && t != wire.GUE {
+				all = append(all, delivery{string(t), 4, t, true}, delivery{string(t) + "6", 6, t, true})
+			}
+		}
+		return all
+	}()
 )
+
+// over are the deliveries by tunnels of a family.
+func over(outer int) (some []delivery) {
+	for _, d := range deliveries {
+		if d.outer == outer {
+			some = append(some, d)
+		}
+	}
+	return some
+}
 
 // client is a hand-made one: it sends what the test says, to the server the
 // test says, and keeps what it must of TCP's sequence numbers.

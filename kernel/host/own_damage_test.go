@@ -91,3 +91,31 @@ func TestOwnDamaged(t *testing.T) {
 		}
 	}
 }
+
+// Each bit between UDP's header and the chain is looked at: what the codec does not
+// take for a tunnel with hops is passed as it came.
+func TestOwnDamagedShim(t *testing.T) {
+	t.Parallel()
+	n := newOwnNet(t, 2)
+	second := n.hosts[1]
+	eachTunnel(t, n, func(c *client) {
+		if c.by.over.Port() == 0 {
+			return
+		}
+		packet := c.segment(wire.ACK, "hello")
+		whole := c.frame(second, packet, 1)
+		udp := wire.Parse(whole).L4
+		for at := udp + 8; at < len(whole)-len(packet)-wire.HopsBytes+2; at++ {
+			for bit := range 8 {
+				frame := bytes.Clone(whole)
+				frame[at] ^= 1 << bit
+				if _, _, err := wire.Decapsulate(wire.Parse(frame).Packet()); err == nil {
+					t.Errorf("%s: octet %d, bit %d: the codec takes it", c.by.name, at-udp, bit)
+				}
+				if verdict, out := second.run(frame); verdict != xdpPass || !bytes.Equal(out, frame) {
+					t.Errorf("%s: octet %d, bit %d: verdict %d, %x", c.by.name, at-udp, bit, verdict, out)
+				}
+			}
+		}
+	})
+}

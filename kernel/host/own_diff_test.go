@@ -309,11 +309,8 @@ func (c *ownCases) frame(h *ownTwin) []byte {
 	}
 	one := *from.client
 	packet := c.packet(&one, from)
-	switch {
-	case one.by.outer == 4:
-		one.by = pick(r, ipip4, gue4, gue4c)
-	case one.by.outer == 6:
-		one.by = pick(r, ipip6, gue6)
+	if one.by != byMAC {
+		one.by = pick(r, over(one.by.outer)...)
 	}
 	if one.outer.Src = netip.Addr(c.sender(one.by.outer == 6)); r.IntN(8) == 0 {
 		one.outer.TOS, one.tag = pick[uint8](r, 0, 0, 2, 3, 0xb8), pick[uint16](r, 0, 42)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -194,7 +195,7 @@ func (l *LB) checkServers(p *tables.Plan) error {
 				continue
 			}
 			if h := l.hops.Get(s.Addr); h.Via.IsValid() && !h.OnLink() {
-				return fmt.Errorf("vip %s: slot %d: server %v is behind router %v; forwarding l2 needs it on the same link, use ipip or gue", v.Name, slot, s.Addr, h.Via)
+				return fmt.Errorf("vip %s: slot %d: server %v is behind router %v; forwarding l2 needs it on the same link, use %s", v.Name, slot, s.Addr, h.Via, strings.Join(vip.TunnelNames(), " or "))
 			}
 		}
 	}

@@ -353,14 +353,10 @@ func TestRefusals(t *testing.T) {
 	l := w.open(w.options())
 	w.apply(l, 11)
 	for want, spoil := range map[string]func(*controller.Assignment){
-		"limits.server_lines 256":       func(a *controller.Assignment) { a.VIPs[0].Slots[0].Number = 300 },
-		"cookie_bits 12 name slots":     func(a *controller.Assignment) { a.VIPs[0].Slots[0].Number = 3000 },
-		"limits.table_entries 131072":   func(a *controller.Assignment) { a.VIPs = manyVIPs(a.VIPs[0], 5) },
-		`forwarding "gre"`:              func(a *controller.Assignment) { a.VIPs[0].Forwarding = "gre" },
-		`policy "best"`:                 func(a *controller.Assignment) { a.VIPs[0].Policy = "best" },
-		"stands twice":                  func(a *controller.Assignment) { a.VIPs = append(a.VIPs, a.VIPs[0]) },
-		"id 4096: the loaded program":   func(a *controller.Assignment) { a.VIPs[0].ID = 4096 },
-		"cookie_bits 16: must be 10 to": func(a *controller.Assignment) { a.VIPs[0].CookieBits = 16 },
+		"limits.server_lines 256":     func(a *controller.Assignment) { a.VIPs[0].Slots[0].Number = 300 },
+		"limits.table_entries 131072": func(a *controller.Assignment) { a.VIPs = manyVIPs(a.VIPs[0], 5) },
+		"stands twice":                func(a *controller.Assignment) { a.VIPs = append(a.VIPs, a.VIPs[0]) },
+		"id 4096: the loaded program": func(a *controller.Assignment) { a.VIPs[0].ID = 4096 },
 	} {
 		a := assignment(2, 12)
 		spoil(a)

@@ -110,7 +110,7 @@ func (a *asker) send(line bpf.Line, packet []byte) error {
 	o := wire.Outer{Src: a.source(dst), Dst: dst}
 	to, from := tables.LineWord(line.MacDst), tables.LineWord(line.MacSrc)
 	if forwarding := vip.ForwardingOf(uint8(to.Forwarding())); forwarding.Tunnel {
-		if o.Tunnel = wire.Tunnel(forwarding.Name); forwarding.Ports {
+		if o.Tunnel = wire.Tunnel(forwarding.Name); o.Tunnel.Port() != 0 {
 			h := fnv.New32a()
 			h.Write(packet)
 			o.SrcPort = wire.TunnelPorts | uint16(h.Sum32()&0x3fff)

@@ -127,7 +127,7 @@ func steerCase(t *model.Tables, r model.Result) string {
 	}
 	l := t.Lines[r.Line]
 	switch {
-	case l.Steer == nil || !l.Forwarding.Row().Ports:
+	case l.Steer == nil || !l.Forwarding.Row().Steers():
 		return ""
 	case !t.Steering:
 		return "not steered by this program"

@@ -78,7 +78,7 @@ func (t *Tables) outer(k *wire.Parsed, line *Line, hash uint64) wire.Outer {
 		o.Src = hostBits(t.Source6, hash, hash>>32|hash<<32)
 		o.IP.FlowLabel = spread.Label
 	}
-	if line.Forwarding.Row().Ports {
+	if wire.Tunnel(line.Forwarding).Port() != 0 {
 		o.SrcPort = spread.Port
 	}
 	return o

@@ -98,7 +98,7 @@ type Spread struct {
 // Steered says which part of the line's connections one with this hash is, and
 // whether nothing is chosen for it. ok: the line is steered.
 func (t *Tables) Steered(l *Line, hash uint64) (part int, byHash, ok bool) {
-	if !t.Steering || l.Steer == nil || !l.Forwarding.Row().Ports {
+	if !t.Steering || l.Steer == nil || !l.Forwarding.Row().Steers() {
 		return 0, true, false
 	}
 	part = int(hash >> 44 % uint64(len(Steer{})))

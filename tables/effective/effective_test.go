@@ -4,8 +4,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/fairlead/fairlead/controller/buckets"
 	"pgregory.net/rapid"
+
+	"github.com/fairlead/fairlead/controller/buckets"
 )
 
 // world is a table under random changes, daemons that see it each with its own

@@ -4,8 +4,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/fairlead/fairlead/controller/buckets"
 	"pgregory.net/rapid"
+
+	"github.com/fairlead/fairlead/controller/buckets"
 )
 
 // TestDaemonsTellEachOther: two daemons whose health checks disagree, and one
