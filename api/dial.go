@@ -97,11 +97,13 @@ func ErrorText(err error) string {
 	if err == nil {
 		return ""
 	}
-	if c := (*connect.Error)(nil); errors.As(err, &c) {
-		if c.Code() == connect.CodeDeadlineExceeded {
+	// Not by errors.As: what is made of several errors has a text of its own.
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		if c, ok := e.(*connect.Error); ok && c.Code() == connect.CodeDeadlineExceeded {
 			return "no answer in time"
+		} else if ok {
+			return c.Message()
 		}
-		return c.Message()
 	}
 	return err.Error()
 }

@@ -301,6 +301,29 @@ func HostMayLag(a, b *Assignment, server string) error {
 	return nil
 }
 
+// TunnelsMayLag says why tunnels would be refused if a daemon stayed at version a
+// while others have b: servers take those that balancers send now or did a version
+// ago. server is that of an agent, "" for a balancer.
+func TunnelsMayLag(a, b *Assignment, server string) error {
+	for i := range a.VIPs {
+		v := &a.VIPs[i]
+		concerns := server == "" || slices.ContainsFunc(v.Slots, func(s Slot) bool { return s.Server == server })
+		if w := b.byIdentity(v.identity()); w != nil && concerns && !v.Scheme.Row().Switched && w.Forwarding != v.Forwarding {
+			return fmt.Errorf("vip %s: forwarding %s in version %d, %s in version %d", v.Name, v.Forwarding, a.Version, w.Forwarding, b.Version)
+		}
+	}
+	if server == "" {
+		return nil
+	}
+	for _, p := range b.Sources {
+		sameFamily := func(q netip.Prefix) bool { return q.Addr().Is6() == p.Addr().Is6() }
+		if slices.ContainsFunc(a.Sources, sameFamily) && !slices.Contains(a.Sources, p) {
+			return fmt.Errorf("it takes no tunnels from %s, where they come from in version %d", p, b.Version)
+		}
+	}
+	return nil
+}
+
 // MissedMayLag says why a daemon, whose last known version is last (0: nobody
 // knows), must not stay where it is while others go from a to b, beyond what
 // Mixable and HostMayLag say of a: it may not even have a. Its server is that

@@ -10,7 +10,8 @@ import (
 )
 
 // settings takes over what may change in place: it concerns new connections,
-// or, like the forwarding, is understood by every daemon whatever its version.
+// or, like the forwarding, is understood by every daemon of a version before
+// (TunnelsMayLag).
 func (p *planner) settings(v *VIP, w *wanted, next *Assignment) (changed bool) {
 	to, old, name := &w.vip, *v, v.Name
 	old.complete()

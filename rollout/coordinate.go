@@ -311,6 +311,13 @@ func mayLag(v *View, ch *Change) (refused controller.Refusal) {
 			if d.Kind == Host {
 				err = controller.HostMayLag(base, step, d.Name)
 			}
+			server := ""
+			if d.Kind == Host {
+				server = d.Name
+			}
+			if err == nil {
+				err = controller.TunnelsMayLag(base, step, server)
+			}
 			if err != nil && d.Kind == Host && !serves(v.Base, d.Name) {
 				refused = append(refused, fmt.Sprintf("%s does not answer (%s), so %s; start `fairlead host` there first", d.Name, api.ErrorText(d.Err), lacking(ch.Steps[len(ch.Steps)-1], d.Name)))
 				break
@@ -319,10 +326,6 @@ func mayLag(v *View, ch *Change) (refused controller.Refusal) {
 				refused = append(refused, fmt.Sprintf("%s does not answer (%s), and its programs may run on with version %d: %s; start it, or --without %s if the machine is gone",
 					d.Name, api.ErrorText(d.Err), v.Base.Version, err, d.Name))
 				break
-			}
-			server := ""
-			if d.Kind == Host {
-				server = d.Name
 			}
 			if err := controller.MissedMayLag(base, step, d.Last, server); err != nil {
 				refused = append(refused, fmt.Sprintf("%s does not answer (%s), and its programs run on: %s; start it, or --without %s if the machine is gone",

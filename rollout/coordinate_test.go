@@ -13,6 +13,7 @@ import (
 	"connectrpc.com/connect"
 	"pgregory.net/rapid"
 
+	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
@@ -251,6 +252,33 @@ func TestNewServerSilentChains(t *testing.T) {
 	_, err := f.coordinator().Do(context.Background(), Options{}, op(controller.Add, "s7"))
 	if err == nil || !strings.HasPrefix(err.Error(), "s7 does not answer (no such socket), so packets could be passed on neither to it nor by it; start `fairlead host` there first") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestForwardingSilent: who does not hear of another forwarding would send tunnels
+// that servers refuse, or refuse those that are sent.
+func TestForwardingSilent(t *testing.T) {
+	for _, name := range []string{"lb2", "s2"} {
+		f := newFleet(t, three)
+		f.load(t, strings.Replace(three, "name: web,", "name: web, forwarding: gue,", 1))
+		f.get(name).away = errors.New("connection refused")
+		before := f.versions()
+		_, err := f.coordinator().Apply(context.Background(), Options{})
+		if err == nil || !strings.Contains(err.Error(), name+" does not answer") || !strings.Contains(err.Error(), "forwarding ipip in version 1, gue in version 2") || f.versions() != before {
+			t.Errorf("%s: %v, %s", name, err, f.versions())
+		}
+		if _, err := f.coordinator().Apply(context.Background(), Options{Without: []string{name}}); err != nil {
+			t.Errorf("%s is gone: %v", name, err)
+		}
+		f.get(name).away = nil
+	}
+}
+
+// TestStoppedText: what went wrong at several is not said by the first one's words.
+func TestStoppedText(t *testing.T) {
+	s := &Stopped{Step: &controller.Assignment{Version: 2}, Daemons: []*Daemon{{Name: "lb1", Err: connect.NewError(connect.CodeUnavailable, errors.New("unexpected EOF"))}}}
+	if got := api.ErrorText(s); got != s.Error() || !strings.Contains(got, "lb1: unexpected EOF") {
+		t.Errorf("%q", got)
 	}
 }
 

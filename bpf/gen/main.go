@@ -150,17 +150,20 @@ func enumNames(name string, e *btf.Enum) string {
 	return b.String()
 }
 
-// enumWord drops what all values of an enum begin with.
+// enumWord drops the type's own name, or what all values of an enum begin with where
+// that is another word.
 func enumWord(value string, e *btf.Enum) string {
-	prefix := strings.ToUpper(e.Name) + "_" // of one that has a single value yet
-	if len(e.Values) > 1 {
+	all := func(prefix string) bool {
+		return !slices.ContainsFunc(e.Values, func(v btf.EnumValue) bool {
+			return !strings.HasPrefix(v.Name, prefix) && !strings.HasSuffix(v.Name, "_COUNT")
+		})
+	}
+	prefix := strings.ToUpper(e.Name) + "_"
+	if !all(prefix) {
 		prefix = "FL_"
 		words := strings.Split(e.Values[0].Name, "_")
 		for n := len(words) - 1; n > 0; n-- {
-			p := strings.Join(words[:n], "_") + "_"
-			if !slices.ContainsFunc(e.Values, func(v btf.EnumValue) bool {
-				return !strings.HasPrefix(v.Name, p) && !strings.HasSuffix(v.Name, "_COUNT")
-			}) {
+			if p := strings.Join(words[:n], "_") + "_"; all(p) {
 				prefix = p
 				break
 			}

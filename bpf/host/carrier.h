@@ -46,7 +46,12 @@ static __always_inline void fl_carrier_stamp(struct __sk_buff *skb, struct fl_ho
 static __always_inline void fl_carrier_stamp_socket(struct __sk_buff *skb, struct bpf_sock *sk,
 						    const struct fl_socket *s)
 {
-	fl_stamp_socket(skb, sk, s);
+	switch (s->stamped) {
+	case 0: /* counted, and left alone */
+	case 1 + FL_CARRIER_TCP_TIMESTAMP:
+		fl_stamp_socket(skb, sk, s);
+		break;
+	}
 }
 
 /* Says in made how what the established socket sends is stamped, if at all. p is its

@@ -95,6 +95,13 @@ static __always_inline bool fl_plain_ipv4(struct fl_lb_packet *p, void *l3, void
 	return true;
 }
 
+/* No IPv6 packet may have a mapped address (RFC 4291 has them for sockets), and ours
+ * are IPv4's: it would be taken for IPv4's VIP and connections, past all filters. */
+static __always_inline bool fl_mapped_pair(const struct fl_lb_packet *p)
+{
+	return fl_is_mapped(p->daddr) || fl_is_mapped(p->saddr);
+}
+
 /* The same for IPv6: no extension header. */
 static __always_inline bool fl_plain_ipv6(struct fl_lb_packet *p, void *l3, void *end)
 {
@@ -120,7 +127,7 @@ static __always_inline bool fl_plain_ipv6(struct fl_lb_packet *p, void *l3, void
 	p->daddr[1] = *(__u64 *)(l3 + 32);
 	p->sport = ports[0];
 	p->dport = ports[1];
-	return true;
+	return !fl_mapped_pair(p);
 }
 
 /* Whether the IPv4 header of size bytes at l3, all of them there, has its
@@ -186,7 +193,7 @@ static __always_inline int fl_parse_ipv6(struct xdp_md *ctx, struct fl_lb_packet
 	p->tos = bpf_ntohs(*(__u16 *)ip) >> 4;
 	p->len = bpf_ntohs(ip->payload_len) + sizeof(*ip);
 	p->l4 = p->l3 + sizeof(*ip);
-	if (p->len > (__u64)(end - (void *)ip) || !ip->hop_limit) {
+	if (p->len > (__u64)(end - (void *)ip) || !ip->hop_limit || fl_mapped_pair(p)) {
 		p->malformed = FL_DROP_MALFORMED_IP;
 	} else if (p->proto != IPPROTO_TCP && p->proto != IPPROTO_UDP &&
 		   p->proto != IPPROTO_ICMPV6) {

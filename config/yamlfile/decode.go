@@ -208,13 +208,13 @@ func (d *Document) enough(n *yaml.Node, path string) bool {
 func (d *Document) value(n *yaml.Node, path string, v reflect.Value) {
 	d.depth++
 	defer func() { d.depth-- }()
+	if isNull(resolve(n)) {
+		return // as if it were not there
+	}
 	if _, known := d.At[path]; !known {
 		d.At[path] = &Position{n.Line, n.Column}
 	}
 	n = resolve(n)
-	if isNull(n) {
-		return // the default
-	}
 	if v.Kind() == reflect.Pointer {
 		v.Set(reflect.New(v.Type().Elem()))
 		v = v.Elem()

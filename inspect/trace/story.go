@@ -185,7 +185,7 @@ func (t *Tracer) story(tables *model.Tables, m model.Result, run lb.TwinRun, lef
 		s.Cookie = &Cookie{m.VIP.Layout.Bits, c.Field, c.Epoch, c.Live, c.Slot, c.AgeMS, valid}
 	}
 	// Only a policy's table: the consistent hash speaks for itself.
-	if run.Reason == bpf.ForwardNew && m.VIP.Scheme.Row().Finds == vip.ByCookie {
+	if run.Reason == bpf.ForwardNew && m.VIP != nil && m.VIP.Scheme.Row().Finds == vip.ByCookie {
 		s.Policy = &Policy{m.VIP.Policy, len(m.VIP.NewTable)}
 	}
 	s.Hash, s.Flow = hashOf(m), flowOf(m, left, run.Share != nil, now)

@@ -309,6 +309,8 @@ func hostileInputs(r *rand.Rand) map[model.Input]bool {
 	return map[model.Input]bool{{Ifindex: 1, MAC: own}: true, {Ifindex: 1, VLAN: 5, MAC: own}: true, {Ifindex: 2, VLAN: 6, MAC: own}: true}
 }
 
+func mapped(a netip.Addr) netip.Addr { return netip.AddrFrom16(a.As16()) }
+
 func (h *hostile) good() []byte {
 	v := h.service()
 	six := v.Addr.Is6()
@@ -349,6 +351,16 @@ func (h *hostile) good() []byte {
 	var options []byte // as the clients that jet and the fallback are for
 	if h.IntN(4) > 0 {
 		options = h.options(h.cookie(v, client, vip.Port()))
+	}
+	if h.IntN(40) == 0 { // what would pass for IPv4's
+		client = netip.AddrPortFrom(mapped(h.address(false, 3)), client.Port())
+		if !six || h.IntN(4) == 0 {
+			vip = netip.AddrPortFrom(mapped(h.address(false, 1)), vip.Port())
+			if v.Addr.Is4() {
+				vip = netip.AddrPortFrom(mapped(v.Addr), vip.Port())
+			}
+		}
+		ip = h.ip(true)
 	}
 	return wire.TCP{Src: client, Dst: vip, Flags: h.flags(), Options: options, Payload: payload,
 		IP: ip, Link: link, BadChecksum: h.IntN(8) == 0, DataOffset: uint8(pick(h.Rand, 0, 0, 0, 0, 0, 0, 0, h.IntN(16)))}.Frame()

@@ -71,7 +71,7 @@ func classify(p *wire.Parsed) (*packet, bool) {
 
 // unsound: nobody may have sent it so, or it was damaged under way.
 func unsound(p *wire.Parsed) bool {
-	return p.TTL == 0 || p.Version == 4 && wire.Checksum(p.Frame[p.L3:p.L3+p.HeaderLen]) != 0
+	return p.TTL == 0 || p.Src.Is4In6() || p.Dst.Is4In6() || p.Version == 4 && wire.Checksum(p.Frame[p.L3:p.L3+p.HeaderLen]) != 0
 }
 
 // walksTooFar: more extension headers than the program follows.
