@@ -41,6 +41,8 @@ ROOT_PACKAGES := ./bench/... ./cmd/... ./config ./daemon/... ./fabric/mptcp ./fa
 # measures rates of wires that are slower than the machine, and mostly waits.
 QUIET_PACKAGES := ./bench/... ./cmd/fairlead
 RATE_PACKAGES := ./fabric/probe ./lab/sevenpaths ./lab/steered
+# The longest begins first, or it would be alone at the end.
+LONG_PACKAGES := ./lab
 PURE_PACKAGES = $(filter-out $(shell $(GO) list $(ROOT_PACKAGES)),$(shell $(GO) list ./...))
 
 # Everything is compiled before anything runs: with root's tests two packages
@@ -53,7 +55,7 @@ test: deps build check-generated
 	$(SUDO) env RAPID_SEED=$${RAPID_SEED:-1} $(GO) test -p 1 -parallel 4 -timeout 18m $(QUIET_PACKAGES)
 	$(SUDO) env RAPID_SEED=$${RAPID_SEED:-1} $(GO) test -p 3 -parallel 4 -timeout 18m $(RATE_PACKAGES)
 	$(SUDO) env RAPID_SEED=$${RAPID_SEED:-1} $(GO) test -p 2 -parallel 4 -timeout 18m \
-		$(filter-out $(shell $(GO) list $(QUIET_PACKAGES) $(RATE_PACKAGES)),$(shell $(GO) list $(ROOT_PACKAGES)))
+		$(LONG_PACKAGES) $(filter-out $(shell $(GO) list $(QUIET_PACKAGES) $(RATE_PACKAGES) $(LONG_PACKAGES)),$(shell $(GO) list $(ROOT_PACKAGES)))
 
 test-pure:
 	RAPID_SEED=$${RAPID_SEED:-1} $(GO) test $(PURE_PACKAGES)
