@@ -7,6 +7,9 @@
 
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env "PATH=$$PATH")
 GO ?= go
+# For programs and tests alike, or all is compiled twice.
+export GOFLAGS := $(GOFLAGS) -trimpath
+export CGO_ENABLED := 0
 
 # What regenerating the BPF objects takes, and the standard clients that the
 # lab's tests drive.
@@ -22,7 +25,7 @@ SOAK_PACKAGES ?= $(sort $(dir $(shell grep -rlE '\b(soak|rapid)\.[A-Z]' --includ
 # Without DWARF (-w), a quarter of a program, which nothing at run time reads.
 # Functions' names stay, for traces and perf, and so does the build's version.
 build:
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags=-w -o bin/ ./cmd/fairlead ./cmd/fairlead-lab
+	$(GO) build -ldflags=-w -o bin/ ./cmd/fairlead ./cmd/fairlead-lab
 
 # All simulations, in 20 minutes (RENEW=fat-tree,proof: these alone, again), to
 # results/; the page and its figures go to the docs, data and index.html do not.
@@ -41,8 +44,6 @@ ROOT_PACKAGES := ./bench/... ./cmd/... ./config ./daemon/... ./fabric/mptcp ./fa
 # measures rates of wires that are slower than the machine, and mostly waits.
 QUIET_PACKAGES := ./bench/... ./cmd/fairlead
 RATE_PACKAGES := ./fabric/probe ./lab/sevenpaths ./lab/steered
-# The longest begins first, or it would be alone at the end.
-LONG_PACKAGES := ./lab
 PURE_PACKAGES = $(filter-out $(shell $(GO) list $(ROOT_PACKAGES)),$(shell $(GO) list ./...))
 
 # Everything is compiled before anything runs: with root's tests two packages
@@ -55,7 +56,7 @@ test: deps build check-generated
 	$(SUDO) env RAPID_SEED=$${RAPID_SEED:-1} $(GO) test -p 1 -parallel 4 -timeout 18m $(QUIET_PACKAGES)
 	$(SUDO) env RAPID_SEED=$${RAPID_SEED:-1} $(GO) test -p 3 -parallel 4 -timeout 18m $(RATE_PACKAGES)
 	$(SUDO) env RAPID_SEED=$${RAPID_SEED:-1} $(GO) test -p 2 -parallel 4 -timeout 18m \
-		$(LONG_PACKAGES) $(filter-out $(shell $(GO) list $(QUIET_PACKAGES) $(RATE_PACKAGES) $(LONG_PACKAGES)),$(shell $(GO) list $(ROOT_PACKAGES)))
+		$(filter-out $(shell $(GO) list $(QUIET_PACKAGES) $(RATE_PACKAGES)),$(shell $(GO) list $(ROOT_PACKAGES)))
 
 test-pure:
 	RAPID_SEED=$${RAPID_SEED:-1} $(GO) test $(PURE_PACKAGES)
