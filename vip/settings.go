@@ -235,6 +235,9 @@ func (c *check) words() {
 		{"hash", string(hash), HashNames()},
 		{"carrier", string(cmp.Or(s.Carrier, carriers[0].Name)), CarrierNames()},
 	} {
+		if f.field == "carrier" && c.r.Name != "" && len(c.r.Carriers) == 0 {
+			continue // choices says that it has none
+		}
 		if f.field == "hash" && c.r.Chains() || slices.Contains(f.words, f.value) {
 			continue // chains says that buckets have no hash
 		}

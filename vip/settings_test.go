@@ -25,6 +25,8 @@ func TestCheck(t *testing.T) {
 		"joins elsewhere":            {func(s *Settings) { s.MPTCP = true }, "mptcp", "takes no joins", "scheme: beamer"},
 		"hash that foresees nothing": {func(s *Settings) { s.Hash = "maglev" }, "hash", "", "write hash: "},
 		"unknown carrier":            {func(s *Settings) { s.Carrier = "tcp-timestmp" }, "carrier", "unknown", "tcp-timestamp"},
+		"unknown carrier where nothing is carried": {func(s *Settings) { s.Scheme, s.Policy, s.Carrier, s.CookieBits = JET, ByTheHash, "quic", 0 }, "carrier",
+			"scheme jet has no cookie there on tcp", "remove it"},
 		"carrier where nothing is carried": {func(s *Settings) { s.Scheme, s.Policy, s.Carrier, s.CookieBits = JET, ByTheHash, TCPTimestamp, 0 }, "carrier",
 			"scheme jet has no cookie there on tcp", "remove it"},
 		"unknown forwarding": {func(s *Settings) { s.Forwarding = "gre" }, "forwarding", "unknown", strings.Join(ForwardingNames(), ", ")},

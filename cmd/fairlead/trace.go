@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -46,6 +48,9 @@ was captured, so that its cookie is as old as it was then.`,
 			if (len(args) == 0) == (capture == "") {
 				return cli.Usagef("give a packet or --pcap FILE; the packet's language: fairlead trace --help")
 			}
+			if number < 0 || number > 0 && capture == "" {
+				return cli.Usagef("--packet %d: must be 1 or more, of --pcap", number)
+			}
 			var spec *trace.Spec
 			if capture == "" {
 				var err error
@@ -70,11 +75,11 @@ was captured, so that its cookie is as old as it was then.`,
 				}
 				return cli.PrintAs(cmd.OutOrStdout(), output, story, story.Text)
 			}
-			stories, err := traceCapture(t, capture, number)
-			if err != nil {
-				return err
+			stories, failed := traceCapture(cmd.Context(), t, capture, number)
+			if failed != nil && len(stories) == 0 {
+				return failed
 			}
-			return cli.PrintAs(cmd.OutOrStdout(), output, stories, func(w io.Writer) error {
+			return errors.Join(failed, cli.PrintAs(cmd.OutOrStdout(), output, stories, func(w io.Writer) error {
 				for i, s := range stories {
 					if i > 0 {
 						fmt.Fprintln(w)
@@ -84,7 +89,7 @@ was captured, so that its cookie is as old as it was then.`,
 					}
 				}
 				return nil
-			})
+			}))
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "the balancer's name (default: the only one that is loaded)")
@@ -150,23 +155,23 @@ func loadedBalancers() (names []string, err error) {
 
 // traceCapture traces a file's packets, of which all are returned or the one
 // with the number.
-func traceCapture(t *trace.Tracer, file string, number int) ([]*trace.Story, error) {
+func traceCapture(ctx context.Context, t *trace.Tracer, file string, number int) ([]*trace.Story, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	stories, err := t.Capture(f)
+	stories, err := t.Capture(ctx, f)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		err = fmt.Errorf("%s: %w", file, err)
 	}
 	if number == 0 {
-		return stories, nil
+		return stories, err
 	}
 	for _, s := range stories {
 		if s.Number == number {
 			return []*trace.Story{s}, nil
 		}
 	}
-	return nil, fmt.Errorf("%s: no packet %d that can be traced", file, number)
+	return nil, cmp.Or(err, fmt.Errorf("%s: no packet %d that can be traced", file, number))
 }

@@ -13,6 +13,8 @@ package trace
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -131,8 +133,9 @@ func (t *Tracer) Frame(frame []byte, at time.Time) (*Story, error) {
 	return t.frame(frame, now)
 }
 
-// Capture traces every packet of a pcap file, in its order.
-func (t *Tracer) Capture(r io.Reader) ([]*Story, error) {
+// Capture traces every packet of a pcap file, in its order. With an error, and when
+// ctx ends, the stories are those of the packets before.
+func (t *Tracer) Capture(ctx context.Context, r io.Reader) ([]*Story, error) {
 	packets, err := wire.ReadPcap(r)
 	if err != nil {
 		return nil, err
@@ -140,8 +143,8 @@ func (t *Tracer) Capture(r io.Reader) ([]*Story, error) {
 	stories := []*Story{}
 	for i, c := range packets {
 		story, err := t.Frame(c.Frame, c.Time)
-		if err != nil {
-			return nil, fmt.Errorf("packet %d: %w", i+1, err)
+		if err = errors.Join(ctx.Err(), err); err != nil {
+			return stories, fmt.Errorf("packet %d: %w", i+1, err)
 		}
 		story.Number = i + 1
 		stories = append(stories, story)

@@ -358,7 +358,7 @@ func TestCapture(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	stories, err := tracer.Capture(&file)
+	stories, err := tracer.Capture(t.Context(), &file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -371,6 +371,15 @@ func TestCapture(t *testing.T) {
 	if s := stories[2]; s.Number != 3 || !s.Flow.Followed || s.Flow.Before.AgeMS < 9000 || s.Flow.Before.AgeMS > 11000 ||
 		s.Server.Slot != stories[1].Server.Slot {
 		t.Errorf("the next packet of the flow: %+v", s.Flow)
+	}
+	// One that the program cannot run ends it, not what was told before.
+	frames := []wire.Captured{{Time: hour, Frame: wire.TCP{Src: src, Dst: tracked, Flags: wire.SYN}.Frame()}, {Time: hour, Frame: make([]byte, 9000)}}
+	file.Reset()
+	if err := wire.WritePcap(&file, frames); err != nil {
+		t.Fatal(err)
+	}
+	if stories, err := tracer.Capture(t.Context(), &file); len(stories) != 1 || err == nil || !strings.Contains(err.Error(), "packet 2") {
+		t.Errorf("%d stories, %v", len(stories), err)
 	}
 }
 
