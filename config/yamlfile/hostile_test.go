@@ -94,7 +94,7 @@ func TestHostileFiles(t *testing.T) {
 		} else if err == nil || !strings.HasPrefix(err.Error(), "f:") || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "; ") {
 			t.Errorf("%s: %.300v, want %s, a line and a remedy", name, err, c.want)
 		}
-		if took > time.Second {
+		if took > 5*time.Second { // of a processor; what grows with the square takes minutes
 			t.Errorf("%s: %d bytes took %v", name, len(c.text), took)
 		}
 		if spent := (after.TotalAlloc - before.TotalAlloc) >> 20; spent > 256 {

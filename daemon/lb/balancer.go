@@ -211,12 +211,16 @@ func overlay(a *controller.Assignment, isDown func(uint32, uint16) bool) (down m
 		var active int
 		var out []health.Key
 		for _, s := range v.Slots {
-			if s.State != controller.Active {
-				continue
+			key := health.Key{VIP: v.ID, Slot: s.Number}
+			if s.State == controller.Active {
+				active++
 			}
-			active++
-			if isDown(v.ID, s.Number) {
-				out = append(out, health.Key{VIP: v.ID, Slot: s.Number})
+			switch {
+			case !isDown(v.ID, s.Number):
+			case s.State == controller.Active:
+				out = append(out, key)
+			case outlives(s.State):
+				down[key] = true
 			}
 		}
 		if active > 0 && len(out) == active {
@@ -230,8 +234,13 @@ func overlay(a *controller.Assignment, isDown func(uint32, uint16) bool) (down m
 	return down, failOpen
 }
 
+// outlives: a server that takes no new connections is still down if it was when it
+// stopped, until it answers: a client that uses a port again must not be sent to it
+// because its connection before was there.
+func outlives(s controller.State) bool { return s == controller.Draining || s == controller.Resting }
+
 // targets is what is to be checked: every server that takes connections or may
-// soon. A draining one is left alone, so that the connections that its
+// soon. A draining one that is up is left alone, so that the connections that its
 // agent counts go to zero; undrained, it begins as unknown, which is up.
 func (b *balancer) targets(a *controller.Assignment) (targets []health.Target) {
 	for i := range a.VIPs {
@@ -240,7 +249,7 @@ func (b *balancer) targets(a *controller.Assignment) (targets []health.Target) {
 			continue
 		}
 		for _, s := range v.Slots {
-			if s.State != controller.Active && s.State != controller.Joining && s.State != controller.Standby {
+			if outlives(s.State) && !b.checks.Down(v.ID, s.Number) {
 				continue
 			}
 			t := target(v, s)
