@@ -18,6 +18,7 @@ import (
 // connection goes to that server, from the first packet on. It is known from the
 // maps that packets go by, and from the disk: each alone is enough.
 func TestDeadServerIsRemembered(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, func(o *lab.Options) { o.LBs = 1 })
 	pid, err := os.ReadFile(filepath.Join(r.Dir(), "server2-web.pid"))
 	r.must(err)

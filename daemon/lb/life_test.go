@@ -44,13 +44,16 @@ type rig struct {
 
 const patience = 20 * time.Second
 
+// rigs there have been, of which several may stand at a time.
+var rigs atomic.Uint32
+
 func newRig(t *testing.T, change ...func(*lab.Options)) *rig {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("network namespaces need root: run the tests with sudo")
 	}
 	program := built.Fairlead(t)
-	name := fmt.Sprint("daemon", os.Getpid())
+	name := fmt.Sprint("daemon", os.Getpid(), "r", rigs.Add(1))
 	options := lab.Options{Name: name, Servers: 2, LBs: 2, Program: program}
 	for _, f := range change {
 		f(&options)
@@ -215,6 +218,7 @@ func (r *rig) flows(when string, talkers []*talker) {
 // TestLife kills, stops and restarts daemons under traffic and changes what
 // they do meanwhile.
 func TestLife(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	talkers := r.talk(12)
 	r.flows("at the start", talkers)
@@ -381,6 +385,7 @@ func (r *rig) unload(talkers []*talker) {
 // after the assignment is on disk and before it is in force. What is on disk
 // is whole, the next daemon starts from it, and ends up where the others are.
 func TestKilledWhileApplying(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	talkers := r.talk(8)
 	verb := []string{"DrainServer", "UndrainServer"}
