@@ -27,8 +27,12 @@ static __always_inline void fl_shim_write(void *h, const struct fl_shim *s, __u1
 {
 	*(__u64 *)h = (__u64)bpf_htons(sport) | (__u64)bpf_htons(s->port) << 16 |
 		      (__u64)bpf_htons(length + s->bytes + FL_UDP_BYTES) << 32 | (__u64)check << 48;
-	for (__u32 i = 0; i < FL_SHIM_WORDS && i * 4 < s->bytes; i++)
-		*(__u32 *)(h + FL_UDP_BYTES + i * 4) = s->words[i];
+	/* No loop: what indexes the words keeps them on the stack. */
+	*(__u32 *)(h + FL_UDP_BYTES) = s->words[0];
+	if (s->bytes > 4)
+		*(__u32 *)(h + FL_UDP_BYTES + 4) = s->words[1];
+	if (s->bytes > 8)
+		*(__u32 *)(h + FL_UDP_BYTES + 8) = s->words[2];
 }
 
 #endif

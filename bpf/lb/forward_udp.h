@@ -53,8 +53,7 @@ static __always_inline __u16 fl_udp6_check(const struct fl_lb_packet *p, const s
 	/* Pseudo header, then UDP and shim; the length counts in both. */
 	sum += (__u64)bpf_htons(udp) * 2 + bpf_htons(IPPROTO_UDP);
 	sum += bpf_htons(sport) + bpf_htons(s->port);
-	for (i = 0; i < FL_SHIM_WORDS; i++)
-		sum += s->words[i];
+	sum += (__u64)s->words[0] + s->words[1] + s->words[2];
 	if (hops)
 		sum += fl_hops_sum(w);
 	check = fl_csum_finish(sum);

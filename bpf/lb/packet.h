@@ -127,7 +127,8 @@ static __always_inline bool fl_plain_ipv6(struct fl_lb_packet *p, void *l3, void
 	p->daddr[1] = *(__u64 *)(l3 + 32);
 	p->sport = ports[0];
 	p->dport = ports[1];
-	return !fl_mapped_pair(p);
+	/* Or it may be mapped: the long way asks. */
+	return (__u32)p->daddr[1] != 0xffff0000U && (__u32)p->saddr[1] != 0xffff0000U;
 }
 
 /* Whether the IPv4 header of size bytes at l3, all of them there, has its
