@@ -307,13 +307,9 @@ func mayLag(v *View, ch *Change) (refused controller.Refusal) {
 		base := d.concern(v.Base)
 		for _, step := range ch.Steps {
 			step = d.concern(step)
-			err := controller.Mixable(base, step)
+			server, err := "", controller.Mixable(base, step)
 			if d.Kind == Host {
-				err = controller.HostMayLag(base, step, d.Name)
-			}
-			server := ""
-			if d.Kind == Host {
-				server = d.Name
+				server, err = d.Name, controller.HostMayLag(base, step, d.Name)
 			}
 			if err == nil {
 				err = controller.TunnelsMayLag(base, step, server)
