@@ -8,7 +8,7 @@ type State struct {
 	Next uint32
 	// Candidate is least-conn's best entry seen so far.
 	Candidate uint32
-	// Random is the generator's state; 0: not yet seeded.
+	// Random is the generator's next number; 0: not yet seeded.
 	Random uint64
 	// Seed gives the generator's first state (the data plane takes the
 	// kernel's random numbers); nil: it starts at 0.
@@ -67,13 +67,16 @@ func busier(a, b uint32, open func(slot uint16) int32) bool {
 	return load(a)*uint64(EntryWeight(b)) > load(b)*uint64(EntryWeight(a))
 }
 
-// random is a Weyl sequence with two multiplies (fl_random).
+// random gives the number that the call before made ready, and makes the next
+// one by two multiplies (fl_random).
 func (s *State) random() uint64 {
-	if s.Random == 0 && s.Seed != nil {
-		s.Random = s.Seed()
+	random := s.Random
+	if random == 0 && s.Seed != nil {
+		random = s.Seed()
 	}
-	s.Random += 0x9e3779b97f4a7c15
 	const m = 0xd6e8feb86659fd93
-	x := (s.Random ^ s.Random>>32) * m
-	return (x ^ x>>32) * m
+	x := random + 0x9e3779b97f4a7c15
+	x = (x ^ x>>32) * m
+	s.Random = (x ^ x>>32) * m
+	return random
 }

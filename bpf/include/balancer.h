@@ -151,7 +151,7 @@ struct fl_line_write {
 struct fl_vip_cpu {
 	__u32 next;         /* rr, wrr: next table entry on this CPU */
 	__u32 candidate;    /* least-conn: best table entry seen so far */
-	__u64 random;       /* p2c, least-conn: generator's state */
+	__u64 random;       /* p2c, least-conn: generator's next number */
 	__u64 new_conns;
 	__u64 fallback;     /* scheme cheetah: packets without a valid cookie */
 	__u64 flow_hits;    /* packets that went by the flow table */

@@ -48,12 +48,13 @@ static __always_inline struct fl_choice fl_consider(const struct fl_vip *v, __u3
  * it is cannot be predicted, and a wrong guess costs as much as a look-up. */
 static __always_inline struct fl_choice fl_less(struct fl_choice a, struct fl_choice b)
 {
-	__u64 loaded_a = a.load * FL_ENTRY_WEIGHT(b.entry);
-	__u64 loaded_b = b.load * FL_ENTRY_WEIGHT(a.entry);
-	/* All ones where a is more loaded; both are under 2^48. */
-	__u64 swap = (__u64)((__s64)(loaded_b - loaded_a) >> 63);
+	/* Negative where a is more loaded; both products are under 2^48. */
+	__s64 less = b.load * FL_ENTRY_WEIGHT(a.entry) - a.load * FL_ENTRY_WEIGHT(b.entry);
+	__u64 swap;
 
-	/* The compiler would make a branch of it again. */
+	/* Known to be a difference, or a sign, it would become a branch again. */
+	asm volatile("" : "+r"(less));
+	swap = less >> 63;
 	asm volatile("" : "+r"(swap));
 	a.at ^= (a.at ^ b.at) & (__u32)swap;
 	a.entry ^= (a.entry ^ b.entry) & (__u32)swap;
@@ -61,18 +62,19 @@ static __always_inline struct fl_choice fl_less(struct fl_choice a, struct fl_ch
 	return a;
 }
 
-/* 64 random bits from a generator of our own: bpf_get_prandom_u32 costs
- * 12 ns. Weyl sequence and two multiplies; balancing needs no more. */
+/* 64 random bits from a generator of our own: bpf_get_prandom_u32 costs 12 ns.
+ * They are those that the connection before made ready, whose multiplies no
+ * choice waits for. A permutation's cycle, which balancing needs no more than. */
 static __always_inline __u64 fl_random(struct fl_vip_cpu *cpu)
 {
-	__u64 x = cpu->random;
+	__u64 random = cpu->random, x;
 
-	if (!x) /* each CPU starts elsewhere */
-		x = (__u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32();
-	x += 0x9e3779b97f4a7c15ULL;
-	cpu->random = x;
+	if (!random) /* each CPU starts elsewhere */
+		random = (__u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32();
+	x = random + 0x9e3779b97f4a7c15ULL;
 	x = (x ^ x >> 32) * 0xd6e8feb86659fd93ULL;
-	return (x ^ x >> 32) * 0xd6e8feb86659fd93ULL;
+	cpu->random = (x ^ x >> 32) * 0xd6e8feb86659fd93ULL;
+	return random;
 }
 
 /* For policies other than hash. False: no server takes new connections. */
