@@ -52,6 +52,8 @@ static __always_inline struct fl_choice fl_less(struct fl_choice a, struct fl_ch
 	__s64 less = b.load * FL_ENTRY_WEIGHT(a.entry) - a.load * FL_ENTRY_WEIGHT(b.entry);
 	__u64 swap;
 
+	/* Or the compiler negates the other load instead of subtracting. */
+	asm volatile("" : "+r"(b.load));
 	/* Known to be a difference, or a sign, it would become a branch again. */
 	asm volatile("" : "+r"(less));
 	swap = less >> 63;
@@ -88,7 +90,6 @@ static __always_inline bool fl_policy_choose(const struct fl_vip *v, const struc
 
 	if (unlikely(!cpu)) /* user space gives no such id */
 		return false;
-	w->cpu = cpu;
 	if (!size)
 		return false;
 	switch (v->policy) {
@@ -115,6 +116,7 @@ static __always_inline bool fl_policy_choose(const struct fl_vip *v, const struc
 		cpu->next = at + 1;
 		entry = fl_entry_at(v, at);
 	}
+	w->cpu = cpu;
 	/* Only spreads the outer source: no secret, no hash. */
 	w->hash = (p->saddr[1] ^ p->saddr[0] ^ ((__u64)p->sport << 16 | p->dport)) *
 		  0x9e3779b97f4a7c15ULL;
