@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/cmd/cli/clitest"
 	"github.com/fairlead/fairlead/fabric/topology"
 	"github.com/fairlead/fairlead/lab/fabrics"
+	"github.com/fairlead/fairlead/lab/fabrics/fabricstest"
 	"github.com/fairlead/fairlead/lab/netspace"
 )
 
@@ -65,7 +66,7 @@ func TestPathProbe(t *testing.T) {
 	from, to := f.Name+"-host-0", f.Name+"-host-1"
 	probe := func(more ...string) (string, error) {
 		args := append([]string{program, "path", "probe", "-f", f.Path(), from, to, "--count", "5"}, more...)
-		return f.Run(t.Context(), "host-0", args...)
+		return fabricstest.Run(t.Context(), f, "host-0", args...)
 	}
 
 	// Nobody answers yet.
@@ -140,7 +141,7 @@ func learnFrom(t *testing.T, f *fabrics.Fabric, program, from, to string) {
 		t.Fatal(err)
 	}
 	target := f.Topology().Nodes[f.Node(to)].Addresses[0].String()
-	out, err := f.Run(t.Context(), "host-0", "sh", "-c", fmt.Sprintf("%s path learn -f %s --from %s %s=%s 2>/dev/null", program, file, from, to, target))
+	out, err := fabricstest.Run(t.Context(), f, "host-0", "sh", "-c", fmt.Sprintf("%s path learn -f %s --from %s %s=%s 2>/dev/null", program, file, from, to, target))
 	if err != nil {
 		t.Fatalf("path learn: %v %s", err, out)
 	}
@@ -168,7 +169,7 @@ func learnBack(t *testing.T, f *fabrics.Fabric, program, to string, learned *top
 		if err := os.WriteFile(file, text.Bytes(), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		said, err := f.Run(t.Context(), "host-1", "sh", "-c", fmt.Sprintf("%s path learn -f %s %s 2>&1 >/dev/null", program, file, to))
+		said, err := fabricstest.Run(t.Context(), f, "host-1", "sh", "-c", fmt.Sprintf("%s path learn -f %s %s 2>&1 >/dev/null", program, file, to))
 		if err != nil || !strings.Contains(said, want) || strings.Contains(said, "warning") != strings.Contains(want, "may be") {
 			t.Errorf("%v, want %s:\n%s", err, want, said)
 		}
@@ -199,7 +200,7 @@ func watch(t *testing.T, f *fabrics.Fabric, program, from, to, link string, mend
 		}
 	}
 	said("link " + link + ": lost")
-	metrics, err := f.Run(t.Context(), "host-0", "curl", "-s", "http://127.0.0.1:9640/metrics")
+	metrics, err := fabricstest.Run(t.Context(), f, "host-0", "curl", "-s", "http://127.0.0.1:9640/metrics")
 	for _, want := range []string{`fairlead_path_verdict{path="1",target="` + to + `",verdict="lost"} 1`, `fairlead_path_suspected_link{kind="lost",link="` + link + `"} 1`} {
 		if err != nil || !strings.Contains(metrics, want) {
 			t.Errorf("metrics lack %s: %v\n%s", want, err, metrics)

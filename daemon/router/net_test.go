@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/fabric/topology"
+	"github.com/fairlead/fairlead/lab/fabrics/fabricstest"
 	"github.com/fairlead/fairlead/lab/netspace"
 )
 
@@ -177,7 +178,7 @@ func (r *routerRig) nextHops(t *testing.T) {
 // vlan: a next hop on a VLAN device.
 func (r *routerRig) vlan(t *testing.T) {
 	device, _ := r.spine(false, 0)
-	_, err := r.Run(t.Context(), "leaf-0", "ip", "link", "add", "link", device, "name", "v100", "type", "vlan", "id", "100")
+	_, err := fabricstest.Run(t.Context(), r.Fabric, "leaf-0", "ip", "link", "add", "link", device, "name", "v100", "type", "vlan", "id", "100")
 	if err != nil && strings.Contains(err.Error(), "Unknown device type") {
 		t.Skip("this kernel has no VLAN devices (CONFIG_VLAN_8021Q)")
 	}
@@ -263,7 +264,7 @@ func (r *routerRig) rules(t *testing.T) {
 		t.Errorf("%d flows went by the program in spite of the rule", got-before)
 	}
 	name := r.Topology().Nodes[r.Node("leaf-0")].Name
-	out, err := r.Run(t.Context(), "leaf-0", r.program, "router", "-f", r.Path(), "--name", name, "--state-dir", t.TempDir())
+	out, err := fabricstest.Run(t.Context(), r.Fabric, "leaf-0", r.program, "router", "-f", r.Path(), "--name", name, "--state-dir", t.TempDir())
 	if err == nil || !strings.Contains(err.Error(), "another daemon listens") {
 		t.Errorf("a second daemon of the same name starts: %v %s", err, out)
 	}
@@ -273,7 +274,7 @@ func (r *routerRig) rules(t *testing.T) {
 
 // metrics say the same as the status.
 func (r *routerRig) metrics(t *testing.T) {
-	page, err := r.Run(t.Context(), "leaf-0", "curl", "-sS", "http://"+routerMetrics+"/metrics")
+	page, err := fabricstest.Run(t.Context(), r.Fabric, "leaf-0", "curl", "-sS", "http://"+routerMetrics+"/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +288,7 @@ func (r *routerRig) metrics(t *testing.T) {
 			t.Errorf("no %s in the metrics", want)
 		}
 	}
-	if ready, err := r.Run(t.Context(), "leaf-0", "curl", "-sS", "http://"+routerMetrics+"/ready"); err != nil || ready != "ready\n" {
+	if ready, err := fabricstest.Run(t.Context(), r.Fabric, "leaf-0", "curl", "-sS", "http://"+routerMetrics+"/ready"); err != nil || ready != "ready\n" {
 		t.Errorf("ready says %q: %v", ready, err)
 	}
 }
@@ -361,13 +362,13 @@ func (r *routerRig) killed(t *testing.T) {
 	name := r.Topology().Nodes[r.Node("leaf-0")].Name
 	p.Stop()
 	r.ip("leaf-0", "rule", "add", "from", "10.0.0.0/8", "table", "42")
-	if out, err := r.Run(t.Context(), "leaf-0", r.program, "router", "-f", r.Path(), "--name", name, "--state-dir", t.TempDir()); err == nil || !strings.Contains(err.Error(), "delete it") {
+	if out, err := fabricstest.Run(t.Context(), r.Fabric, "leaf-0", r.program, "router", "-f", r.Path(), "--name", name, "--state-dir", t.TempDir()); err == nil || !strings.Contains(err.Error(), "delete it") {
 		t.Errorf("a router starts in spite of a rule: %v %s", err, out)
 	}
 	if out, err := exec.Command(r.program, "unload", name).CombinedOutput(); err != nil {
 		t.Fatalf("unload: %v: %s", err, out)
 	}
-	if out, err := r.Run(t.Context(), "leaf-0", "ip", "-o", "link"); err != nil || strings.Contains(out, "xdp") {
+	if out, err := fabricstest.Run(t.Context(), r.Fabric, "leaf-0", "ip", "-o", "link"); err != nil || strings.Contains(out, "xdp") {
 		t.Errorf("unloaded, but: %s %v", out, err)
 	}
 	if !r.send(false, 2, 5) {

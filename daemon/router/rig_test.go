@@ -24,6 +24,7 @@ import (
 	"github.com/fairlead/fairlead/fabric/pathsel"
 	"github.com/fairlead/fairlead/fabric/topology"
 	"github.com/fairlead/fairlead/lab/fabrics"
+	"github.com/fairlead/fairlead/lab/fabrics/fabricstest"
 	"github.com/fairlead/fairlead/lab/netspace"
 	"github.com/fairlead/fairlead/soak"
 )
@@ -233,7 +234,7 @@ func (r *routerRig) until(what string, is func() bool) {
 // ip runs the command ip in a node.
 func (r *routerRig) ip(node string, args ...string) {
 	r.t.Helper()
-	if out, err := r.Run(r.t.Context(), node, append([]string{"ip"}, args...)...); err != nil {
+	if out, err := fabricstest.Run(r.t.Context(), r.Fabric, node, append([]string{"ip"}, args...)...); err != nil {
 		r.t.Fatal(err, out)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/fabric/pathsel"
 	"github.com/fairlead/fairlead/fabric/topology"
 	"github.com/fairlead/fairlead/lab/fabrics"
+	"github.com/fairlead/fairlead/lab/fabrics/fabricstest"
 	"github.com/fairlead/fairlead/lab/netspace"
 )
 
@@ -154,7 +155,7 @@ func TestOnePath(t *testing.T) {
 // nft gives a node rules of nftables.
 func nft(t *testing.T, f *fabrics.Fabric, node, rules string) {
 	t.Helper()
-	if out, err := f.Run(t.Context(), node, "nft", rules); err != nil {
+	if out, err := fabricstest.Run(t.Context(), f, node, "nft", rules); err != nil {
 		t.Fatalf("nft %s: %v %s", rules, err, out)
 	}
 }
@@ -218,8 +219,8 @@ func TestBadLink(t *testing.T) {
 				kind         Kind
 				damage, mend func(int) error
 			}{
-				{"first link loses", f.Link("leaf-0", "spine-1", 0), KindLost, func(l int) error { return f.Lose(l, 1) }, func(l int) error { return f.Lose(l, 0) }},
-				{"second link loses", f.Link("spine-2", "leaf-1", 0), KindLost, func(l int) error { return f.Lose(l, 1) }, func(l int) error { return f.Lose(l, 0) }},
+				{"first link loses", f.Link("leaf-0", "spine-1", 0), KindLost, func(l int) error { return fabricstest.Lose(f, l, 1) }, func(l int) error { return fabricstest.Lose(f, l, 0) }},
+				{"second link loses", f.Link("spine-2", "leaf-1", 0), KindLost, func(l int) error { return fabricstest.Lose(f, l, 1) }, func(l int) error { return fabricstest.Lose(f, l, 0) }},
 				{"first link is cut", f.Link("leaf-0", "spine-3", 0), KindLost, f.Cut, f.Restore},
 				// Once routing has heard of it, nothing is lost any more.
 				{"first link is out of use", f.Link("leaf-0", "spine-3", 0), KindUnused, func(l int) error { return errors.Join(f.Cut(l), f.Reroute()) }, f.Restore},

@@ -483,3 +483,15 @@ func (p *pair) wait(ms uint32) {
 		p.t.Fatal(err)
 	}
 }
+
+// linePackets is the number of packets that a line has counted.
+func (t *Twin) linePackets(index uint32) (packets, bytes uint64, err error) {
+	var all []bpf.Line
+	if err := t.set.Maps[mapLines].Lookup(index, &all); err != nil {
+		return 0, 0, fmt.Errorf("map %s: %w", mapLines, err)
+	}
+	for _, l := range all {
+		packets, bytes = packets+l.Packets, bytes+l.Bytes
+	}
+	return packets, bytes, nil
+}

@@ -248,18 +248,6 @@ func (t *Twin) takeShare(r *TwinRun) error {
 	return nil
 }
 
-// linePackets is the number of packets that a line has counted.
-func (t *Twin) linePackets(index uint32) (packets, bytes uint64, err error) {
-	var all []bpf.Line
-	if err := t.set.Maps[mapLines].Lookup(index, &all); err != nil {
-		return 0, 0, fmt.Errorf("map %s: %w", mapLines, err)
-	}
-	for _, l := range all {
-		packets, bytes = packets+l.Packets, bytes+l.Bytes
-	}
-	return packets, bytes, nil
-}
-
 // OneCPU keeps the calling goroutine on the processor that it runs on, whose
 // per-CPU state its packets then meet, until release is called.
 func OneCPU() (cpu int, release func(), err error) {

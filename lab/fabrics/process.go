@@ -24,21 +24,6 @@ import (
 // readyWait bounds how long a router's daemon may take to answer.
 const readyWait = 60 * time.Second
 
-// Run runs a command in a node and returns what it printed. It ends with the
-// context.
-func (f *Fabric) Run(ctx context.Context, node string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	var out, problems strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &problems
-	if err := netspace.Start(f.Namespace(node), cmd); err != nil {
-		return "", fmt.Errorf("start %s in %s: %w", args[0], node, err)
-	}
-	if err := cmd.Wait(); err != nil {
-		return out.String(), fmt.Errorf("%s in %s: %w: %s%s", strings.Join(args, " "), node, err, out.String(), problems.String())
-	}
-	return out.String(), nil
-}
-
 // Process is one that runs in a node until it is killed or the fabric is down.
 type Process struct {
 	cmd  *exec.Cmd

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -83,23 +81,17 @@ func joinWire(bridge netlink.Link, name string) error {
 	return netlink.LinkSetUp(device)
 }
 
-// needWire refuses what only wires can do.
-func (f *Fabric) needWire(link int, what string) error {
-	if f.wired[link] {
-		return nil
-	}
-	return fmt.Errorf("%s %s: the link is no wire; give it a capacity, or build the fabric with Wires", what, f.topology.LinkName(link))
-}
-
 // Limit gives a wire a rate in each direction, in bit/s; 0: none.
 func (f *Fabric) Limit(link int, rate int64) error {
-	if err := f.needWire(link, "limit"); err != nil {
-		return err
-	}
-	return f.eachWireDevice(link, func(device netlink.Link) error { return limit(device, rate) })
+	return f.EachWireDevice(link, "limit", func(device netlink.Link) error { return limit(device, rate) })
 }
 
-func (f *Fabric) eachWireDevice(link int, do func(netlink.Link) error) error {
+// EachWireDevice does something with the wire's two devices, from inside their
+// namespace; what it is called where the link is no wire, which is refused.
+func (f *Fabric) EachWireDevice(link int, what string, do func(netlink.Link) error) error {
+	if !f.wired[link] {
+		return fmt.Errorf("%s %s: the link is no wire; give it a capacity, or build the fabric with Wires", what, f.topology.LinkName(link))
+	}
 	return netspace.In(f.wireNamespace(), func() error {
 		for side := range 2 {
 			device, err := netlink.LinkByName(wireDevice(link, side))
@@ -136,66 +128,6 @@ func limit(device netlink.Link, rate int64) error {
 		return fmt.Errorf("set rate %d bit/s: %w", rate, err)
 	}
 	return nil
-}
-
-// Lose makes a wire lose that share of all packets, 0 to 1, at random in each
-// direction. Its carrier stays: nobody is told.
-func (f *Fabric) Lose(link int, share float64) error {
-	if err := f.needWire(link, "lose on"); err != nil {
-		return err
-	}
-	if share < 0 || share > 1 {
-		return fmt.Errorf("loss %g: must be 0 to 1", share)
-	}
-	return f.eachWireDevice(link, func(device netlink.Link) error { return lose(device, share) })
-}
-
-func lose(device netlink.Link, share float64) error {
-	ingress := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
-		LinkIndex: device.Attrs().Index, Parent: netlink.HANDLE_CLSACT, Handle: netlink.MakeHandle(0xffff, 0),
-	}}
-	if err := netlink.QdiscDel(ingress); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) {
-		return fmt.Errorf("take loss away: %w", err)
-	}
-	if share == 0 {
-		return nil
-	}
-	p, err := loser(share)
-	if err != nil {
-		return err
-	}
-	defer p.Close()
-	if err := netlink.QdiscAdd(ingress); err != nil {
-		return fmt.Errorf("add clsact: %w", err)
-	}
-	err = netlink.FilterAdd(&netlink.BpfFilter{
-		FilterAttrs: netlink.FilterAttrs{LinkIndex: device.Attrs().Index, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Protocol: unix.ETH_P_ALL, Priority: 1},
-		Fd:          p.FD(), Name: "fl_lab_lose", DirectAction: true,
-	})
-	if err != nil {
-		return fmt.Errorf("attach loss: %w", err)
-	}
-	return nil
-}
-
-// loser is the program that drops that share.
-func loser(share float64) (*ebpf.Program, error) {
-	const pass, drop = -1, 2                      // TC_ACT_UNSPEC, TC_ACT_SHOT
-	least := int64(math.Round(share * (1 << 32))) // numbers below it are lost
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "fl_lab_lose", Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{
-		asm.FnGetPrandomU32.Call(),
-		asm.LoadImm(asm.R1, least, asm.DWord),
-		asm.Mov.Imm32(asm.R2, 0),
-		asm.JLT.Reg(asm.R0, asm.R1, "lose"),
-		asm.Mov.Imm(asm.R0, pass),
-		asm.Return(),
-		asm.Mov.Imm(asm.R0, drop).WithSymbol("lose"),
-		asm.Return(),
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("load program that loses packets: %w", err)
-	}
-	return p, nil
 }
 
 // Passed is how many bytes have passed the link since it was laid, headers of

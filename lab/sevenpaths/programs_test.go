@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/fabric/mptcp"
 	"github.com/fairlead/fairlead/lab/fabrics"
+	"github.com/fairlead/fairlead/lab/fabrics/fabricstest"
 	"github.com/fairlead/fairlead/lab/netspace"
 )
 
@@ -52,7 +53,7 @@ func TestIperf3(t *testing.T) {
 		// The client says that the test is over when all is sent: the last of it
 		// may still be in queues.
 		const sent, least = 2 << 20, 1 << 20
-		out, err := d.fabric.Run(t.Context(), "client", "iperf3", "--client", d.server(six).String(), "--port", iperf3Port, "--bytes", "2M", "--json")
+		out, err := fabricstest.Run(t.Context(), d.fabric, "client", "iperf3", "--client", d.server(six).String(), "--port", iperf3Port, "--bytes", "2M", "--json")
 		if err != nil {
 			t.Fatalf("%s: %v", family, err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/fabric/mptcp"
 	"github.com/fairlead/fairlead/lab/experiment"
 	"github.com/fairlead/fairlead/lab/fabrics"
+	"github.com/fairlead/fairlead/lab/fabrics/fabricstest"
 	"github.com/fairlead/fairlead/lab/netspace"
 )
 
@@ -85,7 +86,7 @@ func lasting(t *testing.T, d *traffic, six bool) {
 // listed is what the command says of the client's connections.
 func listed(t *testing.T, d *traffic) []mptcp.Listed {
 	t.Helper()
-	out, err := d.fabric.Run(t.Context(), "client", d.program, "mptcp", "list", "-f", d.fabric.Path(), "-o", "json")
+	out, err := fabricstest.Run(t.Context(), d.fabric, "client", d.program, "mptcp", "list", "-f", d.fabric.Path(), "-o", "json")
 	var answer struct{ Connections []mptcp.Listed }
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &answer)
@@ -195,7 +196,7 @@ func TestFailure(t *testing.T) {
 	}
 	bad := used[:2]
 	for _, name := range bad {
-		if err := f.Lose(lost(name), 1); err != nil {
+		if err := fabricstest.Lose(f, lost(name), 1); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -218,7 +219,7 @@ func TestFailure(t *testing.T) {
 
 	// The links come back.
 	for _, name := range bad {
-		if err := f.Lose(lost(name), 0); err != nil {
+		if err := fabricstest.Lose(f, lost(name), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
