@@ -84,6 +84,15 @@ type Series struct {
 	Points []Point `json:"points,omitempty"`
 }
 
+// Curve is a series of ours with a point at each of xs, whose statistic y says.
+func Curve[N int | float64](name string, xs []N, y func(x N) Stat) Series {
+	s := Series{Name: name, By: Ours}
+	for _, x := range xs {
+		s.Points = append(s.Points, Point{X: float64(x), Y: y(x)})
+	}
+	return s
+}
+
 // Point of a series: at X (or, in bars, at Label) the statistics over seeds.
 // A point of others has one sample.
 type Point struct {

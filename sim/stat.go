@@ -36,6 +36,15 @@ func NewStat(samples []float64) Stat {
 	return s
 }
 
+// StatOf is NewStat of what a function says of each of a list.
+func StatOf[T any](list []T, of func(T) float64) Stat {
+	samples := make([]float64, len(list))
+	for i, x := range list {
+		samples[i] = of(x)
+	}
+	return NewStat(samples)
+}
+
 // Text is mean ± deviation with a number of decimals.
 func (s Stat) Text(decimals int) string {
 	if s.Samples == 1 {

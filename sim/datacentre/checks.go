@@ -12,11 +12,7 @@ import (
 // this size.
 func (d *Datacentre) checks(outcomes []*outcome) ([]sim.Check, error) {
 	mean := func(of func(o *outcome, k int) float64, scheme string) float64 {
-		sum := 0.0
-		for _, o := range outcomes {
-			sum += of(o, schemeIndex(scheme)) / float64(len(outcomes))
-		}
-		return sum
+		return sim.StatOf(outcomes, func(o *outcome) float64 { return of(o, schemeIndex(scheme)) }).Mean
 	}
 	share := func(o *outcome, k int) float64 { return o.share(k) }
 	ratio := func(a, b float64) float64 {

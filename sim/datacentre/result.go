@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strconv"
 
 	"github.com/fairlead/fairlead/controller/buckets"
@@ -129,14 +130,7 @@ func (d *Datacentre) parameters(o *outcome) []sim.Parameter {
 }
 
 // schemeIndex is where a scheme stands in schemeNames.
-func schemeIndex(name string) int {
-	for i, n := range schemeNames {
-		if n == name {
-			return i
-		}
-	}
-	panic(name)
-}
+func schemeIndex(name string) int { return slices.Index(schemeNames, name) }
 
 // figures are all of them. In bars a point's place is its scheme's.
 func (d *Datacentre) figures(outcomes []*outcome) []sim.Figure {
@@ -180,11 +174,8 @@ type bars struct {
 func (b bars) series(name string, of func(o *outcome, scheme int) float64) sim.Series {
 	s := sim.Series{Name: name, By: sim.Ours}
 	for k, scheme := range schemeNames {
-		var samples []float64
-		for _, o := range b.outcomes {
-			samples = append(samples, of(o, k))
-		}
-		s.Points = append(s.Points, sim.Point{X: float64(k), Label: scheme, Y: sim.NewStat(samples)})
+		y := sim.StatOf(b.outcomes, func(o *outcome) float64 { return of(o, k) })
+		s.Points = append(s.Points, sim.Point{X: float64(k), Label: scheme, Y: y})
 	}
 	return s
 }
@@ -265,11 +256,8 @@ func (d *Datacentre) overTheDay(outcomes []*outcome) sim.Figure {
 	for k, scheme := range schemeNames {
 		s := sim.Series{Name: scheme, By: sim.Ours}
 		for h := range d.hours() {
-			var samples []float64
-			for _, o := range outcomes {
-				samples = append(samples, 100*float64(o.broken[k][h])/(float64(max(1, o.opened))/d.Hours))
-			}
-			s.Points = append(s.Points, sim.Point{X: float64(h + 1), Label: strconv.Itoa(h + 1), Y: sim.NewStat(samples)})
+			y := sim.StatOf(outcomes, func(o *outcome) float64 { return 100 * float64(o.broken[k][h]) / (float64(max(1, o.opened)) / d.Hours) })
+			s.Points = append(s.Points, sim.Point{X: float64(h + 1), Label: strconv.Itoa(h + 1), Y: y})
 		}
 		f.Series = append(f.Series, s)
 	}

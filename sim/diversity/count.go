@@ -130,40 +130,28 @@ func add(a, b uint64) uint64 {
 }
 
 // atLeast is the share of pairs that have so many paths or more.
-func (c counts) atLeast(paths uint64) float64 {
-	some, all := int64(0), int64(0)
-	for n, pairs := range c.paths {
-		all += pairs
-		if n >= paths {
-			some += pairs
-		}
-	}
-	return float64(some) / float64(all)
-}
+func (c counts) atLeast(paths uint64) float64 { return atLeast(c.paths, paths) }
 
 // hopsAtLeast is the share of routers and destinations with so many next hops
 // or more.
-func (c counts) hopsAtLeast(hops int) float64 {
-	some, all := int64(0), int64(0)
-	for n, pairs := range c.hops {
-		all += pairs
-		if n >= hops {
-			some += pairs
-		}
-	}
-	return float64(some) / float64(all)
-}
+func (c counts) hopsAtLeast(hops int) float64 { return atLeast(c.hops, hops) }
 
 // mostPaths of any pair, mostHops of any router to any destination.
-func (c counts) mostPaths() (most uint64) {
-	for n := range c.paths {
-		most = max(most, n)
+func (c counts) mostPaths() uint64 { return most(c.paths) }
+func (c counts) mostHops() int     { return most(c.hops) }
+
+func atLeast[K int | uint64](counted map[K]int64, least K) float64 {
+	some := int64(0)
+	for n, count := range counted {
+		if n >= least {
+			some += count
+		}
 	}
-	return most
+	return float64(some) / float64(total(counted))
 }
 
-func (c counts) mostHops() (most int) {
-	for n := range c.hops {
+func most[K int | uint64](counted map[K]int64) (most K) {
+	for n := range counted {
 		most = max(most, n)
 	}
 	return most

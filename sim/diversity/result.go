@@ -91,11 +91,7 @@ func total[K comparable](m map[K]int64) (sum int64) {
 
 // over is the statistic of a model over the seeds.
 func (f *found) over(model int, of func(counts) float64) sim.Stat {
-	var samples []float64
-	for _, c := range f.of[model] {
-		samples = append(samples, of(c))
-	}
-	return sim.NewStat(samples)
+	return sim.StatOf(f.of[model], of)
 }
 
 // Places at which the figures are drawn.
@@ -107,11 +103,9 @@ var (
 func (f *found) curves(places []int, of func(c counts, at int) float64) []sim.Series {
 	var series []sim.Series
 	for i, m := range f.models {
-		s := sim.Series{Name: m.name, By: sim.Ours}
-		for _, at := range places {
-			s.Points = append(s.Points, sim.Point{X: float64(at), Y: f.over(i, func(c counts) float64 { return 100 * of(c, at) })})
-		}
-		series = append(series, s)
+		series = append(series, sim.Curve(m.name, places, func(at int) sim.Stat {
+			return f.over(i, func(c counts) float64 { return 100 * of(c, at) })
+		}))
 	}
 	return series
 }

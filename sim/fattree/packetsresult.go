@@ -45,14 +45,10 @@ func (o *Packets) Run(ctx context.Context, c sim.Common) (*sim.Result, error) {
 func (o *Packets) series(all packetOutcomes, of func(outcome) float64, fluid bool) []sim.Series {
 	var series []sim.Series
 	for _, c := range []curve{{nameECMP, hashed}, {nameCFLB, way(o.Rounds)}} {
-		s := sim.Series{Name: c.name, By: sim.Ours}
 		if fluid {
-			s.Name += ", fluid"
+			c.name += ", fluid"
 		}
-		for _, n := range o.Subflows {
-			s.Points = append(s.Points, sim.Point{X: float64(n), Y: all.over(packetPoint{n, c.way, fluid}, of)})
-		}
-		series = append(series, s)
+		series = append(series, sim.Curve(c.name, o.Subflows, func(n int) sim.Stat { return all.over(packetPoint{n, c.way, fluid}, of) }))
 	}
 	return series
 }

@@ -71,11 +71,7 @@ func (all outcomes) over(p point, of func(outcome) float64) sim.Stat {
 }
 
 func statistic(found []outcome, of func(outcome) float64) sim.Stat {
-	var samples []float64
-	for _, f := range found {
-		samples = append(samples, 100*of(f))
-	}
-	return sim.NewStat(samples)
+	return sim.StatOf(found, func(o outcome) float64 { return 100 * of(o) })
 }
 
 func throughput(o outcome) float64 { return o.throughput }
@@ -116,11 +112,7 @@ func (o *Options) figures(all outcomes) []sim.Figure {
 func (o *Options) bySubflows(all outcomes, of func(outcome) float64) []sim.Series {
 	var series []sim.Series
 	for _, c := range o.curves() {
-		s := sim.Series{Name: c.name, By: sim.Ours}
-		for _, n := range o.Subflows {
-			s.Points = append(s.Points, sim.Point{X: float64(n), Y: all.over(point{o.main(), n, c.way}, of)})
-		}
-		series = append(series, s)
+		series = append(series, sim.Curve(c.name, o.Subflows, func(n int) sim.Stat { return all.over(point{o.main(), n, c.way}, of) }))
 	}
 	return series
 }
@@ -157,20 +149,37 @@ func (o *Options) sizes(all outcomes) sim.Figure {
 		Name: "sizes", Title: "Larger fat-trees, permutation matrices", X: sim.Axis{Label: "hosts", Log: true}, Y: optimumAxis,
 		Note: "A fat-tree of switches with k ports has k³/4 hosts.",
 	}
+	var places []spot
+	for _, k := range append([]int{o.K}, o.Larger...) {
+		places = append(places, spot{float64(newTree(k).hosts), matrix{k, permuted}})
+	}
+	f.Series = o.compare(all, places, throughput)
+	return f
+}
+
+// spot is a matrix and where it stands on an X axis.
+type spot struct {
+	x float64
+	matrix
+}
+
+// compare has a curve over matrices for each way and number of subflows that are
+// compared, as far as they were run.
+func (o *Options) compare(all outcomes, places []spot, of func(outcome) float64) (series []sim.Series) {
 	for _, c := range o.curves() {
 		for _, n := range compared {
 			s := sim.Series{Name: c.name + ", " + subflowsText(n), By: sim.Ours}
-			for _, k := range append([]int{o.K}, o.Larger...) {
-				if p := (point{matrix{k, permuted}, n, c.way}); all[p] != nil {
-					s.Points = append(s.Points, sim.Point{X: float64(newTree(k).hosts), Y: all.over(p, throughput)})
+			for _, at := range places {
+				if p := (point{at.matrix, n, c.way}); all[p] != nil {
+					s.Points = append(s.Points, sim.Point{X: at.x, Y: all.over(p, of)})
 				}
 			}
 			if c.name != nameOnce && len(s.Points) > 0 {
-				f.Series = append(f.Series, s)
+				series = append(series, s)
 			}
 		}
 	}
-	return f
+	return series
 }
 
 // overload compares matrices that overload hosts.
@@ -179,19 +188,11 @@ func (o *Options) overload(all outcomes, name, title string, y sim.Axis, of func
 		Name: name, Title: title, X: sim.Axis{Label: "connections of a host", Log: true}, Y: y,
 		Note: "Each host opens so many connections to any others, so that some receive more than others. The optimum of a connection is what it gets where nothing but the hosts' links bounds it.",
 	}
-	for _, c := range o.curves() {
-		for _, n := range compared {
-			s := sim.Series{Name: c.name + ", " + subflowsText(n), By: sim.Ours}
-			for _, each := range o.Connections {
-				if p := (point{matrix{o.K, each}, n, c.way}); all[p] != nil {
-					s.Points = append(s.Points, sim.Point{X: float64(each), Y: all.over(p, of)})
-				}
-			}
-			if c.name != nameOnce && len(s.Points) > 0 {
-				f.Series = append(f.Series, s)
-			}
-		}
+	var places []spot
+	for _, each := range o.Connections {
+		places = append(places, spot{float64(each), matrix{o.K, each}})
 	}
+	f.Series = o.compare(all, places, of)
 	return f
 }
 

@@ -13,6 +13,7 @@
 package fct
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -159,15 +160,8 @@ func (o *Options) Check() error {
 			return fmt.Errorf("%s: none is given; give one or more, or leave the flag out", l.flag)
 		}
 	}
-	for _, err := range []error{
-		twice("--figures", o.Figures), twice("--policies", o.Policies), twice("--sizes", o.Sizes), twice("--rates", o.Rates),
-		o.checkNumbers(), o.checkTimes(),
-	} {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(twice("--figures", o.Figures), twice("--policies", o.Policies), twice("--sizes", o.Sizes), twice("--rates", o.Rates),
+		o.checkNumbers(), o.checkTimes())
 }
 
 // twice says which of a flag's values is there a second time.

@@ -60,11 +60,7 @@ func (f *found) nobody() bool {
 
 // stat is a figure of one load over the seeds.
 func (f *found) stat(load int, of func(r run) float64) sim.Stat {
-	var samples []float64
-	for _, r := range f.runs[load] {
-		samples = append(samples, of(r))
-	}
-	return sim.NewStat(samples)
+	return sim.StatOf(f.runs[load], of)
 }
 
 func excess(s sums) float64 { return s.excess / s.time }
@@ -203,12 +199,7 @@ func (f *found) connectionsAbove(r run, name string) float64 {
 
 // detail is the load with the experiments; -1: none.
 func (f *found) detail() int {
-	for i, l := range f.loads {
-		if l.extra {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(f.loads, func(l load) bool { return l.extra })
 }
 
 // extras are the figures of the experiments, as far as their schemes run.
@@ -246,13 +237,8 @@ func (f *found) atDetail(of func(run, string) sums, name string) sim.Stat {
 func (f *found) detailText() string { return sim.Grouped(f.loads[f.detail()].active, 0) }
 
 // drop leaves out series without points.
-func drop(all ...sim.Series) (some []sim.Series) {
-	for _, s := range all {
-		if len(s.Points) > 0 {
-			some = append(some, s)
-		}
-	}
-	return some
+func drop(all ...sim.Series) []sim.Series {
+	return slices.DeleteFunc(all, func(s sim.Series) bool { return len(s.Points) == 0 })
 }
 
 func (f *found) tables() sim.Figure {

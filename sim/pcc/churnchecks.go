@@ -1,6 +1,7 @@
 package pcc
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -49,16 +50,19 @@ func byName(figures []sim.Figure, name string) sim.Figure {
 
 // last is our statistic of a series at its greatest place.
 func last(f sim.Figure, series string) (y sim.Stat, x float64, ok bool) {
-	for _, s := range f.Series {
-		if s.Name == series && s.By == sim.Ours {
-			p := slices.MaxFunc(s.Points, func(a, b sim.Point) int {
-				if a.X < b.X {
-					return -1
-				}
-				return 1
-			})
-			return p.Y, p.X, true
-		}
+	points := ours(f, series)
+	if len(points) == 0 {
+		return y, 0, false
 	}
-	return y, 0, false
+	p := slices.MaxFunc(points, func(a, b sim.Point) int { return cmp.Compare(a.X, b.X) })
+	return p.Y, p.X, true
+}
+
+// ours are the points of our series of a name.
+func ours(f sim.Figure, series string) []sim.Point {
+	i := slices.IndexFunc(f.Series, func(s sim.Series) bool { return s.Name == series && s.By == sim.Ours })
+	if i < 0 {
+		return nil
+	}
+	return f.Series[i].Points
 }

@@ -58,14 +58,9 @@ func (o *DIPUpdates) oldestFirst(f sim.Figure) string {
 
 // pointAt is our statistic of a series at a place.
 func pointAt(f sim.Figure, series string, x float64) (sim.Stat, bool) {
-	for _, s := range f.Series {
-		if s.Name != series || s.By != sim.Ours {
-			continue
-		}
-		for _, p := range s.Points {
-			if p.X == x {
-				return p.Y, true
-			}
+	for _, p := range ours(f, series) {
+		if p.X == x {
+			return p.Y, true
 		}
 	}
 	return sim.Stat{}, false
@@ -78,19 +73,14 @@ const mostRatio = 1e6
 // those do not count where both are 0. False: there is none.
 func leastRatio(f sim.Figure, above, below string) (least float64, ok bool) {
 	least = mostRatio
-	for _, s := range f.Series {
-		if s.Name != above || s.By != sim.Ours {
+	for _, p := range ours(f, above) {
+		q, found := pointAt(f, below, p.X)
+		if !found || p.Y.Mean == 0 && q.Mean == 0 {
 			continue
 		}
-		for _, p := range s.Points {
-			q, found := pointAt(f, below, p.X)
-			if !found || p.Y.Mean == 0 && q.Mean == 0 {
-				continue
-			}
-			ok = true
-			if q.Mean > 0 {
-				least = min(least, p.Y.Mean/q.Mean)
-			}
+		ok = true
+		if q.Mean > 0 {
+			least = min(least, p.Y.Mean/q.Mean)
 		}
 	}
 	return least, ok

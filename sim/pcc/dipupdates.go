@@ -144,11 +144,7 @@ func (o *DIPUpdates) curve(scheme int, rates []float64, tallies []*Tally) sim.Se
 
 // shares is the broken share of a contender over runs.
 func shares(tallies []*Tally, contender int) sim.Stat {
-	all := make([]float64, len(tallies))
-	for i, t := range tallies {
-		all[i] = t.Share(contender)
-	}
-	return sim.NewStat(all)
+	return sim.StatOf(tallies, func(t *Tally) float64 { return t.Share(contender) })
 }
 
 func (o *DIPUpdates) result(c sim.Common, rates []float64, tallies []*Tally) *sim.Result {

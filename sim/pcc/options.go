@@ -111,7 +111,6 @@ func (b *Base) checkLoad() error {
 			return fmt.Errorf("--active %d: with lifetimes %s that is %.3g connections a second, at most %d can begin in one; take fewer, or longer --lifetimes",
 				b.Active, b.Lifetimes.Name, a, maxArrivals)
 		}
-		return nil
 	}
 	return nil
 }

@@ -149,11 +149,7 @@ func (s *scaling) samples(r *sim.Result, runs [][]*ScalingTally) error {
 
 // scalingStat is the statistic over seeds of something of scheme number k.
 func scalingStat(runs [][]*ScalingTally, k int, of func(*ScalingTally) float64) sim.Stat {
-	samples := make([]float64, len(runs))
-	for i, run := range runs {
-		samples[i] = of(run[k])
-	}
-	return sim.NewStat(samples)
+	return sim.StatOf(runs, func(run []*ScalingTally) float64 { return of(run[k]) })
 }
 
 func brokenShare(t *ScalingTally) float64  { return 100 * float64(t.Broken) / float64(t.Requests) }

@@ -65,11 +65,7 @@ func (r *smallResult) at(rate int) []smallRun {
 
 // broken is the share of a contender at a rate, in percent.
 func (r *smallResult) broken(rate, contender int) sim.Stat {
-	var tallies []*Tally
-	for _, run := range r.at(rate) {
-		tallies = append(tallies, run.Tally)
-	}
-	return shares(tallies, contender)
+	return sim.StatOf(r.at(rate), func(run smallRun) float64 { return run.Share(contender) })
 }
 
 func (r *smallResult) curve(name string, v, rate int) sim.Series {
@@ -81,12 +77,8 @@ func (r *smallResult) curve(name string, v, rate int) sim.Series {
 }
 
 func (r *smallResult) cheetah() sim.Series {
-	s := sim.Series{Name: Cheetah, By: sim.Ours}
 	last := len(r.rates) - 1
-	for _, n := range r.configurations {
-		s.Points = append(s.Points, sim.Point{X: float64(n), Y: r.broken(last, r.contender(len(variants), 0, last))})
-	}
-	return s
+	return sim.Curve(Cheetah, r.configurations, func(int) sim.Stat { return r.broken(last, r.contender(len(variants), 0, last)) })
 }
 
 func (r *smallResult) figures() []sim.Figure {
@@ -117,11 +109,7 @@ func (r *smallResult) figures() []sim.Figure {
 }
 
 func (r *smallResult) imbalance(level int) sim.Stat {
-	samples := make([]float64, len(r.even))
-	for i, e := range r.even {
-		samples[i] = e[level]
-	}
-	return sim.NewStat(samples)
+	return sim.StatOf(r.even, func(levels []float64) float64 { return levels[level] })
 }
 
 func (r *smallResult) checks() []sim.Check {

@@ -121,11 +121,7 @@ func reachFigure(f *found) sim.Figure {
 	for p, name := range policies {
 		s := sim.Series{Name: name, By: sim.Ours}
 		for i, needed := range f.reach[p] {
-			samples := make([]float64, len(needed))
-			for j, n := range needed {
-				samples[j] = float64(n)
-			}
-			s.Points = append(s.Points, sim.Point{X: float64(i + 2), Y: sim.NewStat(samples)})
+			s.Points = append(s.Points, sim.Point{X: float64(i + 2), Y: sim.StatOf(needed, func(n int) float64 { return float64(n) })})
 		}
 		fig.Series = append(fig.Series, s)
 	}

@@ -3,6 +3,7 @@ package spread
 import (
 	"math"
 	"net/netip"
+	"slices"
 
 	"github.com/fairlead/fairlead/fabric/pathsel"
 )
@@ -23,11 +24,7 @@ func commonest(radix uint64) float64 {
 	for at := uint64(0); at < values; at += weight {
 		counts[at/weight%radix] += min(weight, values-at)
 	}
-	most := uint64(0)
-	for _, n := range counts {
-		most = max(most, n)
-	}
-	return float64(most) / float64(values)
+	return float64(slices.Max(counts)) / float64(values)
 }
 
 // commonestRead is the share of the commonest digit that routers of Fairlead read
@@ -49,11 +46,7 @@ func commonestRead(radix int, seed uint64) (float64, error) {
 			all++
 		}
 	}
-	most := 0
-	for _, n := range counts {
-		most = max(most, n)
-	}
-	return float64(most) / float64(all), nil
+	return float64(slices.Max(counts)) / float64(all), nil
 }
 
 // mostUneven is the largest of commonestRead over even, of all radixes: 1, but for

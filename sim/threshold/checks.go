@@ -75,4 +75,4 @@ func (o *Options) paperChecks(r outcomes) (all []sim.Check) {
 
 func imbalanceOf(r outcome) float64 { return r.imbalance }
 
-func mean(of []outcome, y func(outcome) float64) float64 { return over(of, y).Mean }
+func mean(of []outcome, y func(outcome) float64) float64 { return sim.StatOf(of, y).Mean }

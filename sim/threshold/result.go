@@ -107,11 +107,7 @@ func (o *Options) figures(r outcomes) []sim.Figure {
 
 // flat is the imbalance of a way that has no threshold.
 func (o *Options) flat(name string, of []outcome) sim.Series {
-	s := sim.Series{Name: name, By: sim.Ours}
-	for _, percent := range o.Thresholds {
-		s.Points = append(s.Points, sim.Point{X: percent, Y: over(of, imbalanceOf)})
-	}
-	return s
+	return sim.Curve(name, o.Thresholds, func(float64) sim.Stat { return sim.StatOf(of, imbalanceOf) })
 }
 
 // series is a curve over the thresholds at which the way was run.
@@ -119,17 +115,8 @@ func (o *Options) series(r outcomes, name string, w way, y func(outcome) float64
 	s := sim.Series{Name: name, By: sim.Ours}
 	for _, percent := range o.Thresholds {
 		if of := r[cell{w, percent}]; of != nil {
-			s.Points = append(s.Points, sim.Point{X: percent, Y: over(of, y)})
+			s.Points = append(s.Points, sim.Point{X: percent, Y: sim.StatOf(of, y)})
 		}
 	}
 	return s
-}
-
-// over is the statistic over seeds.
-func over(of []outcome, y func(outcome) float64) sim.Stat {
-	samples := make([]float64, len(of))
-	for i, r := range of {
-		samples[i] = y(r)
-	}
-	return sim.NewStat(samples)
 }

@@ -1,6 +1,9 @@
 package threshold
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // servers are the connections that each server has, and which servers take
 // new ones: Cheetah's extension of Beamer (§2.1). A server whose connections
@@ -55,11 +58,7 @@ func (s *servers) sample() {
 	if s.total == 0 {
 		return
 	}
-	most := int32(0)
-	for _, n := range s.conns {
-		most = max(most, n)
-	}
-	percent := 100 * (float64(most)/s.mean() - 1)
+	percent := 100 * (float64(slices.Max(s.conns))/s.mean() - 1)
 	s.sum += percent
 	s.most = max(s.most, percent)
 	s.samples++

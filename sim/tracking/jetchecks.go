@@ -56,14 +56,14 @@ func (j *Jet) checks(found outcomes) []sim.Check {
 // checkStandard: at the authors' point JET breaks nothing.
 func (j *Jet) checkStandard(found outcomes, c curve) sim.Check {
 	reported := fmt.Sprintf("%d of %s (one run of the authors' program)", authorsJet, sim.Grouped(authorsConnections, 0))
-	return sim.NewCheck("broken under "+c.name()+" at the standard point, a run", "", stat(found[j.standard(c)], brokenCount).Mean, 0, 0, reported)
+	return sim.NewCheck("broken under "+c.name()+" at the standard point, a run", "", sim.StatOf(found[j.standard(c)], brokenCount).Mean, 0, 0, reported)
 }
 
 // checkAuthors: full tracking breaks as many as in the authors' program, whose
 // one run is as good as any of ours.
 func (j *Jet) checkAuthors(found outcomes, c curve) sim.Check {
 	const factor = 2
-	return sim.NewCheck("broken under "+c.name()+" at the standard point, a run", "", stat(found[j.standard(c)], brokenCount).Mean,
+	return sim.NewCheck("broken under "+c.name()+" at the standard point, a run", "", sim.StatOf(found[j.standard(c)], brokenCount).Mean,
 		authorsFullCT/factor, authorsFullCT*factor, fmt.Sprintf("%d (one run of the authors' program)", authorsFullCT))
 }
 
@@ -73,11 +73,11 @@ func (j *Jet) checkTracked(found outcomes, c curve) sim.Check {
 	worst := 1.0
 	for _, x := range s.values {
 		list := found[j.at(c, s, x)]
-		expected := stat(list, expectedShare).Mean
+		expected := sim.StatOf(list, expectedShare).Mean
 		if expected == 0 {
 			continue // no horizon
 		}
-		if ratio := stat(list, wantedShare).Mean / expected; math.Abs(ratio-1) > math.Abs(worst-1) {
+		if ratio := sim.StatOf(list, wantedShare).Mean / expected; math.Abs(ratio-1) > math.Abs(worst-1) {
 			worst = ratio
 		}
 	}
@@ -129,7 +129,7 @@ func (j *Jet) checkOrder(found outcomes, c curve, scheme string, o order) []sim.
 		check.Why = o.alike
 	case most > 0:
 		check.Why = fmt.Sprintf("the most is at %s", where.text())
-		if refused := stat(found[where], func(o outcome) float64 { return float64(o.refused) }).Mean; refused > 0 {
+		if refused := sim.StatOf(found[where], func(o outcome) float64 { return float64(o.refused) }).Mean; refused > 0 {
 			check.Why += fmt.Sprintf(", where %s entries a run found no place in the table", sim.Grouped(refused, 0))
 		}
 	}
@@ -139,7 +139,7 @@ func (j *Jet) checkOrder(found outcomes, c curve, scheme string, o order) []sim.
 // brokenRatio is how many a breaks for each that b does; false: b breaks fewer
 // than fewToCompare a run.
 func brokenRatio(a, b []outcome) (ratio float64, ok bool) {
-	x, y := stat(a, brokenCount).Mean, stat(b, brokenCount).Mean
+	x, y := sim.StatOf(a, brokenCount).Mean, sim.StatOf(b, brokenCount).Mean
 	return x / max(y, 1), y >= fewToCompare
 }
 

@@ -105,15 +105,6 @@ func samples(found outcomes, points []point) []sim.Sample {
 	}
 }
 
-// stat is over seeds.
-func stat(list []outcome, of func(o outcome) float64) sim.Stat {
-	var values []float64
-	for _, o := range list {
-		values = append(values, of(o))
-	}
-	return sim.NewStat(values)
-}
-
 func brokenCount(o outcome) float64 { return float64(o.broken) }
 
 // brokenShare is in % of all connections.
@@ -136,7 +127,7 @@ func (j *Jet) standardFigure(found outcomes) sim.Figure {
 			names = append(names, name)
 			f.Series = append(f.Series, sim.Series{Name: name, By: sim.Ours})
 		}
-		y := stat(found[j.standard(c)], brokenCount)
+		y := sim.StatOf(found[j.standard(c)], brokenCount)
 		f.Series[i].Points = append(f.Series[i].Points, sim.Point{X: float64(len(f.Series[i].Points)), Label: string(c.hash), Y: y})
 	}
 	if j.asAuthors() {
@@ -159,11 +150,7 @@ func (j *Jet) sweepFigure(found outcomes, s sweep) sim.Figure {
 		Name: s.name, Title: s.title, X: s.x, Y: sim.Axis{Label: "broken connections", Unit: "%", Log: true, Decimals: 4}, Note: s.note,
 	}
 	for _, c := range j.curves() {
-		series := sim.Series{Name: c.name(), By: sim.Ours}
-		for _, x := range s.values {
-			series.Points = append(series.Points, sim.Point{X: x, Y: stat(found[j.at(c, s, x)], brokenShare)})
-		}
-		f.Series = append(f.Series, series)
+		f.Series = append(f.Series, sim.Curve(c.name(), s.values, func(x float64) sim.Stat { return sim.StatOf(found[j.at(c, s, x)], brokenShare) }))
 	}
 	return f
 }
@@ -180,11 +167,7 @@ func (j *Jet) entriesFigure(found outcomes) sim.Figure {
 		if c.row().Forgets() {
 			continue
 		}
-		series := sim.Series{Name: c.name(), By: sim.Ours}
-		for _, x := range s.values {
-			series.Points = append(series.Points, sim.Point{X: x, Y: stat(found[j.at(c, s, x)], usedShare)})
-		}
-		f.Series = append(f.Series, series)
+		f.Series = append(f.Series, sim.Curve(c.name(), s.values, func(x float64) sim.Stat { return sim.StatOf(found[j.at(c, s, x)], usedShare) }))
 	}
 	return f
 }
@@ -205,12 +188,9 @@ func (j *Jet) trackedFigure(found outcomes) sim.Figure {
 		if !c.row().Foresees() {
 			continue
 		}
-		ours, theirs := sim.Series{Name: c.name(), By: sim.Ours}, sim.Series{Name: c.name(), By: sim.ByPaper}
-		for _, x := range s.values {
-			list := found[j.at(c, s, x)]
-			ours.Points = append(ours.Points, sim.Point{X: x, Y: stat(list, wantedShare)})
-			theirs.Points = append(theirs.Points, sim.Point{X: x, Y: sim.Value(stat(list, expectedShare).Mean)})
-		}
+		ours := sim.Curve(c.name(), s.values, func(x float64) sim.Stat { return sim.StatOf(found[j.at(c, s, x)], wantedShare) })
+		theirs := sim.Curve(c.name(), s.values, func(x float64) sim.Stat { return sim.Value(sim.StatOf(found[j.at(c, s, x)], expectedShare).Mean) })
+		theirs.By = sim.ByPaper
 		f.Series = append(f.Series, ours, theirs)
 	}
 	return f

@@ -30,9 +30,7 @@ func (j *Jet) Run(ctx context.Context, c sim.Common) (*sim.Result, error) {
 		found[p] = make([]outcome, len(seeds))
 		byActive[p.active] = append(byActive[p.active], p)
 	}
-	actives := slices.Clone(j.Actives)
-	slices.Sort(actives)
-	actives = slices.Compact(actives)
+	actives := slices.Compact(slices.Sorted(slices.Values(j.Actives)))
 	slices.Reverse(actives) // the longest first, so that the cores end together
 	err := c.Each(ctx, len(actives)*len(seeds), func(ctx context.Context, i int) error {
 		points, seed := byActive[actives[i/len(seeds)]], i%len(seeds)
