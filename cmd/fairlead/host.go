@@ -22,12 +22,7 @@ always. Stopping or killing the agent stops no packet; 'fairlead unload' takes
 its programs out. SIGHUP reads the file again.`,
 		Example: "  fairlead host -f fairlead.yaml --name s1",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.complete(cmd); err != nil {
-				return err
-			}
-			return host.Run(cmd.Context(), f.options)
-		},
+		RunE:    f.run(host.Run),
 	}
 	f.add(cmd)
 	return cmd

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"log/slog"
 
 	"github.com/spf13/cobra"
@@ -75,6 +76,16 @@ func (f *daemonFlags) complete(cmd *cobra.Command) error {
 	return nil
 }
 
+// run is the command of a daemon that goes by these flags alone.
+func (f *daemonFlags) run(daemon func(context.Context, member.Options) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
+		if err := f.complete(cmd); err != nil {
+			return err
+		}
+		return daemon(cmd.Context(), f.options)
+	}
+}
+
 func newLBCommand() *cobra.Command {
 	var f daemonFlags
 	cmd := &cobra.Command{
@@ -89,12 +100,7 @@ packet: programs and maps stay pinned and go on forwarding until
 'fairlead unload' takes them out. SIGHUP reads the file again.`,
 		Example: "  fairlead lb -f fairlead.yaml --name lb1",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.complete(cmd); err != nil {
-				return err
-			}
-			return lb.Run(cmd.Context(), f.options)
-		},
+		RunE:    f.run(lb.Run),
 	}
 	f.add(cmd)
 	return cmd

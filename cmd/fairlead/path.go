@@ -101,11 +101,7 @@ func (f *pathFlags) serving() (fairleadv1connect.PathsClient, error) {
 	if err := topology.CheckAPI(endpoint, true); err != nil {
 		return nil, cli.Usagef("--service %s: %w; write unix:/path, https://address:port or http://127.0.0.1:port", endpoint, err)
 	}
-	c, err := api.DialPaths(endpoint, files)
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
+	return api.DialPaths(endpoint, files)
 }
 
 // ask calls the API, and makes its errors a command's.
@@ -123,6 +119,18 @@ func ask[Q, A any](ctx context.Context, f *pathFlags, call func(context.Context,
 	}
 	return nil, errors.New(c.Message())
 }
+
+// query asks whom who names.
+func query[Q, A any](ctx context.Context, f *pathFlags, who func() (fairleadv1connect.PathsClient, error), call pathCall[Q, A], q *Q) (*A, error) {
+	c, err := who()
+	if err != nil {
+		return nil, err
+	}
+	return ask(ctx, f, func(ctx context.Context, r *connect.Request[Q]) (*connect.Response[A], error) { return call(c, ctx, r) }, q)
+}
+
+// pathCall is a method of the API.
+type pathCall[Q, A any] = func(fairleadv1connect.PathsClient, context.Context, *connect.Request[Q]) (*connect.Response[A], error)
 
 // print prints an answer.
 func (f *pathFlags) print(w io.Writer, m proto.Message, table func(*tabwriter.Writer)) error {

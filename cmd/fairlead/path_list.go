@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/cmd/cli"
 )
 
@@ -68,11 +69,7 @@ func (f *pathFlags) list(cmd *cobra.Command, q *fairleadv1.ListPathsRequest) err
 	if err := cli.CheckOutput(f.output); err != nil {
 		return err
 	}
-	c, err := f.look()
-	if err != nil {
-		return err
-	}
-	m, err := ask(cmd.Context(), f, c.ListPaths, q)
+	m, err := query(cmd.Context(), f, f.look, fairleadv1connect.PathsClient.ListPaths, q)
 	if err != nil {
 		return err
 	}

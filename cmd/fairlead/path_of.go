@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/cmd/cli"
 )
 
@@ -35,11 +36,7 @@ IPv6 addresses with a port stand in brackets.`,
 			if err != nil {
 				return cli.Usage(err)
 			}
-			c, err := f.look()
-			if err != nil {
-				return err
-			}
-			m, err := ask(cmd.Context(), &f, c.GetPath, q)
+			m, err := query(cmd.Context(), &f, f.look, fairleadv1connect.PathsClient.GetPath, q)
 			if err != nil {
 				return err
 			}

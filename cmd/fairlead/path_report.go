@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/fabric/paths"
 	"github.com/fairlead/fairlead/fabric/topology"
@@ -38,13 +39,9 @@ together: for a meter of your own. The link's capacity must stand in the file.`,
 			if valid < time.Second || valid%time.Second != 0 {
 				return cli.Usagef("--valid %s: must be whole seconds, 1s or more", valid)
 			}
-			c, err := f.serving()
-			if err != nil {
-				return err
-			}
 			q := &fairleadv1.ReportLoadRequest{ValidSeconds: uint32(valid / time.Second),
 				Links: []*fairleadv1.MeasuredLink{{Link: args[0], From: args[1], BitsPerSecond: float64(bits)}}}
-			if _, err := ask(cmd.Context(), &f, c.ReportLoad, q); err != nil {
+			if _, err := query(cmd.Context(), &f, f.serving, fairleadv1connect.PathsClient.ReportLoad, q); err != nil {
 				return err
 			}
 			return cli.PrintAs(cmd.OutOrStdout(), f.output, plainMessage(q.ProtoReflect()), func(w io.Writer) error {

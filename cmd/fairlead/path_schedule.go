@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/fabric/topology"
 )
@@ -61,11 +63,7 @@ the new flow, then end the old one.`,
 					return err
 				}
 			}
-			c, err := f.serving()
-			if err != nil {
-				return err
-			}
-			m, err := ask(cmd.Context(), &f, c.PlaceFlow, q)
+			m, err := query(cmd.Context(), &f, f.serving, fairleadv1connect.PathsClient.PlaceFlow, q)
 			if err != nil {
 				return err
 			}
@@ -83,11 +81,7 @@ the new flow, then end the old one.`,
 }
 
 func (f *pathFlags) again(cmd *cobra.Command, id uint64) error {
-	c, err := f.serving()
-	if err != nil {
-		return err
-	}
-	m, err := ask(cmd.Context(), f, c.PlaceAgain, &fairleadv1.PlaceAgainRequest{Id: id})
+	m, err := query(cmd.Context(), f, f.serving, fairleadv1connect.PathsClient.PlaceAgain, &fairleadv1.PlaceAgainRequest{Id: id})
 	if err != nil {
 		return err
 	}
@@ -153,11 +147,7 @@ func newPathFlowsCommand() *cobra.Command {
 			if err := cli.CheckOutput(f.output); err != nil {
 				return err
 			}
-			c, err := f.serving()
-			if err != nil {
-				return err
-			}
-			m, err := ask(cmd.Context(), &f, c.ListFlows, &fairleadv1.ListFlowsRequest{})
+			m, err := query(cmd.Context(), &f, f.serving, fairleadv1connect.PathsClient.ListFlows, &fairleadv1.ListFlowsRequest{})
 			if err != nil {
 				return err
 			}
@@ -171,17 +161,14 @@ func newPathFlowsCommand() *cobra.Command {
 func flowTable(t *tabwriter.Writer, flows ...*fairleadv1.PlacedFlow) {
 	fmt.Fprintln(t, "ID\tFLOW\tWAY\tCHOICES\tUNTIL\tOWNER")
 	for _, m := range flows {
-		flow, until, owner := "-", "-", "-"
+		flow, until := "-", "-"
 		if m.Flow != nil {
 			flow = flowText(m.Flow)
 		}
 		if m.UntilUnixMs > 0 {
 			until = time.UnixMilli(m.UntilUnixMs).Format(time.RFC3339)
 		}
-		if m.Owner != "" {
-			owner = m.Owner
-		}
-		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\t%s\n", m.Id, flow, way(m.Path), choices(m.Path), until, owner)
+		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\t%s\n", m.Id, flow, way(m.Path), choices(m.Path), until, cmp.Or(m.Owner, "-"))
 	}
 }
 
@@ -201,11 +188,7 @@ reported ('fairlead path report', 'fairlead path measure').`,
 			if err := cli.CheckOutput(f.output); err != nil {
 				return err
 			}
-			c, err := f.serving()
-			if err != nil {
-				return err
-			}
-			m, err := ask(cmd.Context(), &f, c.GetFabric, &fairleadv1.GetFabricRequest{})
+			m, err := query(cmd.Context(), &f, f.serving, fairleadv1connect.PathsClient.GetFabric, &fairleadv1.GetFabricRequest{})
 			if err != nil {
 				return err
 			}

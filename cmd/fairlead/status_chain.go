@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -140,13 +141,13 @@ func printSwitches(w io.Writer, answers []answer) {
 		for _, g := range s.Groups {
 			groups = append(groups, fmt.Sprintf("%s %d of %d", g.Family, g.Id, g.Nexthops))
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%v\t%s\n", a.name, switchState(s), s.Bridge, orDash(strings.Join(groups, ", ")), s.Generation,
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%v\t%s\n", a.name, switchState(s), s.Bridge, cmp.Or(strings.Join(groups, ", "), "-"), s.Generation,
 			s.Chained, s.Repointed, time.Duration(s.LastChangeUs)*time.Microsecond, corrections(s))
 	}
 	fmt.Fprintln(w, "\nSWITCH\tSERVER\tSLOT\tHEALTH\tNEXTHOPS\tFORWARDED TO IT BY\tPORT\tCONNECTIONS\tSINCE")
 	for _, a := range all {
 		for _, h := range a.status.Switch.Hosts {
-			state := orDash(enumWord(h.State.Descriptor(), h.State.Number()))
+			state := cmp.Or(enumWord(h.State.Descriptor(), h.State.Number()), "-")
 			if h.HeldDownUntilUnixMs != 0 {
 				state += " (held)"
 			}
@@ -159,7 +160,7 @@ func printSwitches(w io.Writer, answers []answer) {
 				ago = since(h.SinceUnixMs)
 			}
 			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%s\t%s\t%d\t%s\n", a.name, h.Server, h.Number, state, h.Nexthops,
-				orDash(strings.Join(by, ", ")), orDash(h.Port), h.Connections, ago)
+				cmp.Or(strings.Join(by, ", "), "-"), cmp.Or(h.Port, "-"), h.Connections, ago)
 		}
 	}
 }
@@ -193,12 +194,5 @@ func corrections(s *fairleadv1.Switch) string {
 		}
 	}
 	slices.Sort(words)
-	return orDash(strings.Join(words, ", "))
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
+	return cmp.Or(strings.Join(words, ", "), "-")
 }

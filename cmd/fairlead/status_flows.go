@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"time"
@@ -78,15 +79,11 @@ func printFlows(w io.Writer, answers []answer) {
 				fmt.Fprintln(w, "\nSHARES ENTRIES\tWITH\tTOLD\tDROPPED\tWAITING\tREAD\tPROBLEM")
 				title = true
 			}
-			problem := p.Error
-			if problem == "" {
-				problem = "-"
-			}
 			read := fmt.Sprint(p.Pulled)
 			if p.Pending {
 				read += " (not all)"
 			}
-			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\t%s\n", a.status.Name, p.Name, p.Sent, p.Dropped, p.Queued, read, problem)
+			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\t%s\n", a.status.Name, p.Name, p.Sent, p.Dropped, p.Queued, read, cmp.Or(p.Error, "-"))
 		}
 	}
 }

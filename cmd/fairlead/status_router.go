@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -38,7 +39,7 @@ func printRouters(w io.Writer, answers []answer) {
 				usable = "no"
 				why = append(why, fmt.Sprintf("%s does not use next hop %s dev %s: %s", a.name, h.Gateway, h.Interface, h.Why))
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\n", a.name, orNone(h.Port), h.Interface, h.Gateway, tag(h.Vlan), orDash(h.Mac),
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\n", a.name, portText(h.Port), h.Interface, h.Gateway, tag(h.Vlan), cmp.Or(h.Mac, "-"),
 				usable, h.Selected, h.Gone, h.Hashed, h.Single, h.Bytes)
 		}
 	}
@@ -103,14 +104,6 @@ func sameSelectors(routers []answer) bool {
 		digest = s.Digest
 	}
 	return true
-}
-
-// orNone is a port number.
-func orNone(port int32) string {
-	if port < 0 {
-		return "none"
-	}
-	return fmt.Sprint(port)
 }
 
 func tag(vlan uint32) string {

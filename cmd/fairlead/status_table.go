@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -53,7 +54,7 @@ func statusTable(w io.Writer, answers []answer, force *controller.Assignment) er
 			version = "-"
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, roleWord(s.Role), version,
-			orDash(keys(s)), interfaces(s), orDash(s.Clock.GetSource()), since(s.StartedUnixMs), s.Version, s.PinDir)
+			cmp.Or(keys(s), "-"), interfaces(s), cmp.Or(s.Clock.GetSource(), "-"), since(s.StartedUnixMs), s.Version, s.PinDir)
 	}
 	for _, v := range mergeVIPs(answers, force) {
 		v.print(t)

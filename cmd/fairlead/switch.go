@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,12 +40,7 @@ stays, and the next daemon changes nothing of it that is right. 'fairlead
 unload --switch BRIDGE' takes it out. SIGHUP reads the file again.`,
 		Example: "  fairlead switch -f fairlead.yaml --name sw1",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.complete(cmd); err != nil {
-				return err
-			}
-			return swtch.Run(cmd.Context(), f.options)
-		},
+		RunE:    f.run(swtch.Run),
 	}
 	f.addCommon(cmd)
 	f.addUnguarded(cmd)
@@ -62,24 +58,18 @@ func (v *verb) onSwitch(cmd *cobra.Command, s *config.Switch, t config.TLS, do f
 	if err := cli.CheckOutput(v.output); err != nil {
 		return err
 	}
-	endpoint := s.API
-	if v.endpoint != "" {
-		endpoint = v.endpoint
-	}
-	c, err := api.Dial(endpoint, t)
+	c, err := api.Dial(cmp.Or(v.endpoint, s.API), t)
 	if err != nil {
 		return cli.Usage(err)
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), verbTimeout)
 	defer cancel()
 	changes, err := do(ctx, c)
-	switch connect.CodeOf(err) {
-	case connect.CodeUnavailable:
+	switch {
+	case connect.CodeOf(err) == connect.CodeUnavailable:
 		return fmt.Errorf("%s does not answer (%s); start `fairlead switch` there", s.Name, api.ErrorText(err))
-	default:
-		if err != nil {
-			return refused(cmd, err)
-		}
+	case err != nil:
+		return refused(cmd, err)
 	}
 	r := switchResult{Switch: s.Name, Changes: append([]string{}, changes...)}
 	return cli.PrintAs(cmd.OutOrStdout(), v.output, r, func(w io.Writer) error {
