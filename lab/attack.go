@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -172,7 +173,7 @@ func (r *runner) attack(ctx context.Context) error {
 			}
 		}
 		r.result.Attacks = append(r.result.Attacks, a)
-		r.note(fmt.Sprintf("attack %s on %s: %s", a.Name, scheme, orNothing(a.succeeded())))
+		r.note(fmt.Sprintf("attack %s on %s: %s", a.Name, scheme, cmp.Or(a.succeeded(), "did nothing")))
 		if a.succeeded() != "" {
 			if err := r.repair(ctx); err != nil {
 				return err
@@ -180,13 +181,6 @@ func (r *runner) attack(ctx context.Context) error {
 		}
 	}
 	return r.end(ctx)
-}
-
-func orNothing(did string) string {
-	if did == "" {
-		return "did nothing"
-	}
-	return did
 }
 
 // repair undoes what an attack left, so that the next one meets what it would

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/sim"
 )
 
 // Scenario chain: one server has all buckets, then the next one has, and so
@@ -97,16 +98,8 @@ func (r *runner) steady(i int) LoadPlan {
 // steadyPlan is n connections to each of the runs' VIPs that speak now and
 // then until the scenario is over.
 func (r *runner) steadyPlan(purpose string, n int, runs []RunTally) LoadPlan {
-	plan := LoadPlan{Device: uplink, Seed: stream(r.o.Seed, purpose).Uint64(), Steady: n, Settle: float64(n) / settleRate,
-		Pause: r.o.Scale.Pause.Seconds(), Seconds: chainPatience.Seconds()}
-	for i, v := range r.lab.VIPs {
-		for _, run := range runs {
-			if run.Name() == r.result.Runs[i].Name() {
-				plan.Targets = append(plan.Targets, Target{Name: run.Name(), Endpoint: v.Endpoint()})
-			}
-		}
-	}
-	return plan
+	return LoadPlan{Device: uplink, Seed: sim.Stream(r.o.Seed, purpose).Uint64(), Steady: n, Settle: float64(n) / settleRate,
+		Pause: r.o.Scale.Pause.Seconds(), Seconds: chainPatience.Seconds(), Targets: r.targets(runs)}
 }
 
 // replace puts a server to work, drains another, and waits until every front

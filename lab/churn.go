@@ -171,9 +171,12 @@ func fits(steps []step) bool {
 // that stopped half way goes on when it is asked for again.
 var passing = []connect.Code{connect.CodeFailedPrecondition, connect.CodeAborted, connect.CodeUnavailable, connect.CodeDeadlineExceeded}
 
+// answer is what an API says of a change.
+type answer = connect.Response[fairleadv1.ChangeResponse]
+
 // ask carries out a change by the API of the first daemon that lives,
 // balancers first, again and again until it is accepted or ctx ends.
-func (c *churn) ask(ctx context.Context, f func(context.Context, fairleadv1connect.FairleadClient, []string) error) error {
+func (c *churn) ask(ctx context.Context, f func(context.Context, fairleadv1connect.FairleadClient, []string) (*answer, error)) error {
 	machine := ""
 	for _, m := range append(c.lab.fronts(), c.lab.servers()...) {
 		if !c.gone[m] {
@@ -189,7 +192,8 @@ func (c *churn) ask(ctx context.Context, f func(context.Context, fairleadv1conne
 	}
 	for stopped := false; ; {
 		err := c.lab.change(ctx, machine, func(ctx context.Context, client fairleadv1connect.FairleadClient) error {
-			return f(ctx, client, without)
+			_, err := f(ctx, client, without)
+			return err
 		})
 		code := connect.CodeOf(err)
 		if stopped && (code == connect.CodeNotFound || code == connect.CodeFailedPrecondition && strings.Contains(err.Error(), "already")) {
@@ -212,15 +216,13 @@ func (c *churn) add(ctx context.Context, servers ...string) error {
 		work, ctx := errgroup.WithContext(ctx)
 		for _, server := range servers {
 			work.Go(func() error {
-				return c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) error {
+				return c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) (*answer, error) {
 					if v.Standby { // from the horizon
-						_, err := client.UndrainServer(ctx, connect.NewRequest(&fairleadv1.UndrainServerRequest{
+						return client.UndrainServer(ctx, connect.NewRequest(&fairleadv1.UndrainServerRequest{
 							Vip: v.Name, Server: c.lab.daemonName(server), Without: without}))
-						return err
 					}
-					_, err := client.AddServer(ctx, connect.NewRequest(&fairleadv1.AddServerRequest{
+					return client.AddServer(ctx, connect.NewRequest(&fairleadv1.AddServerRequest{
 						Vip: v.Name, Server: c.lab.daemonName(server), Without: without}))
-					return err
 				})
 			})
 		}
@@ -261,18 +263,16 @@ func (c *churn) fail(ctx context.Context, fails bool, servers ...string) error {
 }
 
 func (c *churn) drain(ctx context.Context, server string) error {
-	return c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) error {
-		_, err := client.DrainServer(ctx, connect.NewRequest(&fairleadv1.DrainServerRequest{
+	return c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) (*answer, error) {
+		return client.DrainServer(ctx, connect.NewRequest(&fairleadv1.DrainServerRequest{
 			Server: c.lab.daemonName(server), Without: without}))
-		return err
 	})
 }
 
 func (c *churn) undrain(ctx context.Context, server string) error {
-	return c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) error {
-		_, err := client.UndrainServer(ctx, connect.NewRequest(&fairleadv1.UndrainServerRequest{
+	return c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) (*answer, error) {
+		return client.UndrainServer(ctx, connect.NewRequest(&fairleadv1.UndrainServerRequest{
 			Server: c.lab.daemonName(server), Without: without}))
-		return err
 	})
 }
 
@@ -282,10 +282,9 @@ func (c *churn) undrain(ctx context.Context, server string) error {
 // for ever.
 func (c *churn) remove(ctx context.Context, server string, force bool) error {
 	for _, v := range c.lab.pools() {
-		err := c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) error {
-			_, err := client.RemoveServer(ctx, connect.NewRequest(&fairleadv1.RemoveServerRequest{
+		err := c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) (*answer, error) {
+			return client.RemoveServer(ctx, connect.NewRequest(&fairleadv1.RemoveServerRequest{
 				Vip: v.Name, Server: c.lab.daemonName(server), Force: force || v.breaks(), Without: without}))
-			return err
 		})
 		if err != nil {
 			return err
@@ -299,10 +298,9 @@ func (c *churn) weight(ctx context.Context, server string, weight uint32) error 
 		if !v.weighted() {
 			continue
 		}
-		err := c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) error {
-			_, err := client.SetWeight(ctx, connect.NewRequest(&fairleadv1.SetWeightRequest{
+		err := c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) (*answer, error) {
+			return client.SetWeight(ctx, connect.NewRequest(&fairleadv1.SetWeightRequest{
 				Vip: v.Name, Server: c.lab.daemonName(server), Weight: weight, Without: without}))
-			return err
 		})
 		if err != nil {
 			return err
@@ -312,9 +310,8 @@ func (c *churn) weight(ctx context.Context, server string, weight uint32) error 
 }
 
 func (c *churn) rotate(ctx context.Context) error {
-	return c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) error {
-		_, err := client.RotateKey(ctx, connect.NewRequest(&fairleadv1.RotateKeyRequest{Without: without}))
-		return err
+	return c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) (*answer, error) {
+		return client.RotateKey(ctx, connect.NewRequest(&fairleadv1.RotateKeyRequest{Without: without}))
 	})
 }
 

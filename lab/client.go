@@ -23,9 +23,7 @@ const loadSlack = 90 * time.Second
 // loadClient is the process in the client's namespace that carries out a
 // plan.
 type loadClient struct {
-	cmd    *exec.Cmd
-	input  io.WriteCloser
-	errors *tail
+	*piped
 	// asked counts the notices Ask.
 	asked int
 
@@ -38,29 +36,18 @@ type loadClient struct {
 
 // startLoad starts the plan in the client's namespace.
 func (l *Lab) startLoad(ctx context.Context, plan LoadPlan) (*loadClient, error) {
-	c := &loadClient{errors: new(tail), done: make(chan struct{})}
 	ctx, cancel := context.WithTimeoutCause(ctx, seconds(plan.Seconds)+loadSlack,
 		fmt.Errorf("the load did not end %v after its plan", loadSlack))
-	c.cmd = exec.CommandContext(ctx, l.Program, "lab", "load")
-	c.cmd.Stderr = c.errors
-	var err error
-	if c.input, err = c.cmd.StdinPipe(); err != nil {
-		cancel()
-		return nil, err
-	}
-	output, err := c.cmd.StdoutPipe()
+	piped, err := l.startPiped(ctx, "client", "load", "load")
 	if err != nil {
 		cancel()
 		return nil, err
 	}
-	if err := netspace.Start(l.namespace("client"), c.cmd); err != nil {
-		cancel()
-		return nil, fmt.Errorf("start load: %w", err)
-	}
+	c := &loadClient{piped: piped, done: make(chan struct{})}
 	go func() {
 		defer cancel()
 		defer close(c.done)
-		err := c.follow(json.NewDecoder(output))
+		err := c.follow()
 		c.input.Close()
 		if waitErr := c.cmd.Wait(); waitErr != nil {
 			err = fmt.Errorf("load: %w: %s", errors.Join(waitErr, context.Cause(ctx)), c.errors)
@@ -76,10 +63,10 @@ func (l *Lab) startLoad(ctx context.Context, plan LoadPlan) (*loadClient, error)
 }
 
 // follow keeps the latest report until the last.
-func (c *loadClient) follow(reports *json.Decoder) error {
+func (c *loadClient) follow() error {
 	for {
 		var r LoadReport
-		if err := reports.Decode(&r); err != nil {
+		if err := c.output.Decode(&r); err != nil {
 			return fmt.Errorf("load ended without a last report: %w", err)
 		}
 		c.mu.Lock()
@@ -116,9 +103,12 @@ func (c *loadClient) tell(n LoadNotice) error {
 func (c *loadClient) stop() { c.input.Close() }
 
 // ended says whether the load is over.
-func (c *loadClient) ended() bool {
+func (c *loadClient) ended() bool { return isClosed(c.done) }
+
+// isClosed tells whether a channel on which nothing is sent is closed.
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-c.done:
+	case <-c:
 		return true
 	default:
 		return false
@@ -135,6 +125,34 @@ func (c *loadClient) wait() (LoadReport, error) {
 	last.Failures = c.failures
 	sortFailures(last.Failures)
 	return last, c.err
+}
+
+// piped is a process of this program in a machine's namespace, which reads
+// JSON and writes it.
+type piped struct {
+	cmd    *exec.Cmd
+	input  io.WriteCloser
+	output *json.Decoder
+	errors *tail
+}
+
+// startPiped starts one by its subcommand of lab; what names it in errors.
+func (l *Lab) startPiped(ctx context.Context, machine, command, what string) (*piped, error) {
+	p := &piped{cmd: exec.CommandContext(ctx, l.Program, "lab", command), errors: new(tail)}
+	p.cmd.Stderr = p.errors
+	var err error
+	if p.input, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	output, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	p.output = json.NewDecoder(output)
+	if err := netspace.Start(l.namespace(machine), p.cmd); err != nil {
+		return nil, fmt.Errorf("start %s: %w", what, err)
+	}
+	return p, nil
 }
 
 // tail keeps the last kilobyte that is written to it.

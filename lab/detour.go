@@ -10,14 +10,11 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os/exec"
 	"runtime"
 	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/fairlead/fairlead/lab/netspace"
 )
 
 // What a packet takes longer whose server is not its bucket's current one: a
@@ -197,12 +194,13 @@ func ping(socket int) (time.Duration, error) {
 func (r *runner) detour(ctx context.Context, c *churn) error {
 	servers := r.lab.servers()
 	old, next := servers[len(servers)-1], servers[0]
-	var clients []*detourClient
+	var clients []detourClient
 	for _, v := range r.lab.VIPs {
-		d, err := r.lab.startDetour(ctx)
+		p, err := r.lab.startPiped(ctx, "client", "detour", "the measuring client")
 		if err != nil {
 			return err
 		}
+		d := detourClient{p}
 		defer d.stop()
 		clients = append(clients, d)
 		if err := d.open(v, 1, old); err != nil {
@@ -245,38 +243,15 @@ func quantile(ns []int64, q float64) float64 {
 }
 
 // detourClient is a measuring client in the client's namespace.
-type detourClient struct {
-	cmd     *exec.Cmd
-	input   io.WriteCloser
-	answers *json.Decoder
-	errors  *tail
-}
-
-func (l *Lab) startDetour(ctx context.Context) (*detourClient, error) {
-	d := &detourClient{cmd: exec.CommandContext(ctx, l.Program, "lab", "detour"), errors: new(tail)}
-	d.cmd.Stderr = d.errors
-	var err error
-	if d.input, err = d.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	output, err := d.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	d.answers = json.NewDecoder(output)
-	if err := netspace.Start(l.namespace("client"), d.cmd); err != nil {
-		return nil, fmt.Errorf("start the measuring client: %w", err)
-	}
-	return d, nil
-}
+type detourClient struct{ *piped }
 
 // ask sends a request and waits for its answer.
-func (d *detourClient) ask(r detourRequest) (detourAnswer, error) {
+func (d detourClient) ask(r detourRequest) (detourAnswer, error) {
 	var a detourAnswer
 	if err := json.NewEncoder(d.input).Encode(r); err != nil {
 		return a, err
 	}
-	if err := d.answers.Decode(&a); err != nil {
+	if err := d.output.Decode(&a); err != nil {
 		d.stop()
 		return a, fmt.Errorf("%w: %s", err, d.errors)
 	}
@@ -284,7 +259,7 @@ func (d *detourClient) ask(r detourRequest) (detourAnswer, error) {
 }
 
 // open opens connections, which a server must answer.
-func (d *detourClient) open(v VIP, group int, server string) error {
+func (d detourClient) open(v VIP, group int, server string) error {
 	a, err := d.ask(detourRequest{Open: detourConnections, Endpoint: v.Endpoint(), Group: group})
 	if err != nil {
 		return fmt.Errorf("open connections to %s: %w", v.Name, err)
@@ -296,7 +271,7 @@ func (d *detourClient) open(v VIP, group int, server string) error {
 }
 
 // stop ends the client.
-func (d *detourClient) stop() {
+func (d detourClient) stop() {
 	d.input.Close()
 	_ = d.cmd.Wait()
 }

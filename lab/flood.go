@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/lab/attack"
+	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -172,7 +173,7 @@ func (p FloodPlan) run(ctx context.Context, out *json.Encoder) error {
 // SYNs, and what is genuine among attacks.
 func (p FloodPlan) frames(link wire.Link) (next func() (frame []byte, first bool), err error) {
 	if p.Attack != nil {
-		attacker, err := attack.New(*p.Attack, stream(p.Seed, "attack/"+p.Attack.Kind))
+		attacker, err := attack.New(*p.Attack, sim.Stream(p.Seed, "attack/"+p.Attack.Kind))
 		if err != nil {
 			return nil, err
 		}
@@ -181,7 +182,7 @@ func (p FloodPlan) frames(link wire.Link) (next func() (frame []byte, first bool
 			return link.Frame(packet), genuine
 		}, nil
 	}
-	random := stream(p.Seed, "flood")
+	random := sim.Stream(p.Seed, "flood")
 	return func() ([]byte, bool) {
 		t, syn := attack.Segment(random, p.Targets[random.IntN(len(p.Targets))])
 		t.Link = link

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/kernel/swtch"
 	"github.com/fairlead/fairlead/lab/netspace"
+	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -93,7 +94,7 @@ func (r *runner) places() (places [][][]string, err error) {
 				if err != nil {
 					return err
 				}
-				random := stream(r.o.Seed, "flows")
+				random := sim.Stream(r.o.Seed, "flows")
 				var servers []string
 				for range r.o.Scale.Connections {
 					hop, err := lookUp(v, from.Attrs().Index, uint16(10_000+random.IntN(55_000)))

@@ -16,6 +16,7 @@
 package lab
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -111,32 +112,22 @@ type Lab struct {
 }
 
 func (o *Options) fill() error {
-	set := func(s *string, value string) {
-		if *s == "" {
-			*s = value
-		}
-	}
-	setInt := func(n *int, value int) {
-		if *n == 0 {
-			*n = value
-		}
-	}
-	set(&o.Name, "lab")
-	set(&o.Scheme, "cheetah")
-	set(&o.Policy, defaultPolicy(o.Scheme))
-	set(&o.Forwarding, "ipip")
-	setInt(&o.Servers, 3)
-	setInt(&o.LBs, 2)
-	setInt(&o.MTU, 1600)
-	setInt(&o.Flows, 65536)
+	o.Name = cmp.Or(o.Name, "lab")
+	o.Scheme = cmp.Or(o.Scheme, "cheetah")
+	o.Policy = cmp.Or(o.Policy, defaultPolicy(o.Scheme))
+	o.Forwarding = cmp.Or(o.Forwarding, "ipip")
+	o.Servers = cmp.Or(o.Servers, 3)
+	o.LBs = cmp.Or(o.LBs, 2)
+	o.MTU = cmp.Or(o.MTU, 1600)
+	o.Flows = cmp.Or(o.Flows, 65536)
 	if o.Standby < 0 || o.Standby > MaxServers-o.Servers {
 		return fmt.Errorf("%d standby servers: must be 0 to %d (%d servers in all)", o.Standby, MaxServers-o.Servers, MaxServers)
 	}
 	if o.Standby > 0 {
 		o.ActiveServers, o.Servers = o.Servers, o.Servers+o.Standby
 	}
-	setInt(&o.ActiveServers, o.Servers)
-	setInt(&o.ActiveLBs, o.LBs)
+	o.ActiveServers = cmp.Or(o.ActiveServers, o.Servers)
+	o.ActiveLBs = cmp.Or(o.ActiveLBs, o.LBs)
 	if o.VIPs == nil {
 		o.VIPs = standardVIPs(*o)
 	}

@@ -5,12 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"io"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/fairlead/fairlead/sim"
 )
 
 // LoadPlan is what the client does: the same connections at the same times
@@ -288,7 +288,7 @@ func (p LoadPlan) schedule() []job {
 		name  string
 		count int
 	}{{"short", p.Short}, {"stream", p.Stream}, {"upload", p.Upload}, {"idle", p.Idle}} {
-		random := stream(p.Seed, "load/"+kind.name)
+		random := sim.Stream(p.Seed, "load/"+kind.name)
 		for range kind.count {
 			j := job{kind: kind.name}
 			end := p.Seconds
@@ -305,7 +305,7 @@ func (p LoadPlan) schedule() []job {
 			jobs = append(jobs, j)
 		}
 	}
-	random := stream(p.Seed, "load/steady")
+	random := sim.Stream(p.Seed, "load/steady")
 	for range p.Steady {
 		jobs = append(jobs, job{kind: "steady", at: seconds(p.Settle * random.Float64()), seed: random.Uint64()})
 	}
@@ -434,14 +434,6 @@ func (l *load) lost(c *connection, err error) bool {
 		}
 	}
 	return false
-}
-
-// stream is the random generator of one purpose: drawing more for one never
-// changes another.
-func stream(seed uint64, purpose string) *rand.Rand {
-	h := fnv.New64a()
-	h.Write([]byte(purpose))
-	return rand.New(rand.NewPCG(seed, h.Sum64()))
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

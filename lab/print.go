@@ -42,20 +42,10 @@ func (r *Result) PrintResult(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	if err := r.printFlood(w); err != nil {
-		return err
-	}
-	if err := r.printAttacks(w); err != nil {
-		return err
-	}
-	if err := r.printChain(w); err != nil {
-		return err
-	}
-	if err := r.printDrains(w); err != nil {
-		return err
-	}
-	if err := r.printScaling(w); err != nil {
-		return err
+	for _, print := range []func(io.Writer) error{r.printFlood, r.printAttacks, r.printChain, r.printDrains, r.printScaling} {
+		if err := print(w); err != nil {
+			return err
+		}
 	}
 	printCounters(w, "kernel counters of the client", r.Counters["client"])
 	printCounters(w, "kernel counters of the servers", r.Counters["servers"])
@@ -142,10 +132,8 @@ func printCounters(w io.Writer, title string, c Counters) {
 
 // run is the run of a name.
 func (r *Result) run(name string) RunTally {
-	for _, run := range r.Runs {
-		if run.Name() == name {
-			return run
-		}
+	if i := slices.IndexFunc(r.Runs, func(run RunTally) bool { return run.Name() == name }); i >= 0 {
+		return r.Runs[i]
 	}
 	return RunTally{}
 }

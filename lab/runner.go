@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/fairlead/fairlead/sim"
 )
 
 // runner is a running scenario.
@@ -22,7 +24,7 @@ type runner struct {
 
 // churn is the runner's churn, with the fronts that are at work.
 func (r *runner) churn() *churn {
-	c := &churn{lab: r.lab, random: stream(r.o.Seed, "churn"), gone: map[string]bool{}, member: map[string]bool{}}
+	c := &churn{lab: r.lab, random: sim.Stream(r.o.Seed, "churn"), gone: map[string]bool{}, member: map[string]bool{}}
 	for _, s := range r.lab.servers()[:r.lab.ActiveServers] {
 		c.member[s] = true
 	}
@@ -165,12 +167,20 @@ func (c *churn) choose(wanted []string) ([]step, error) {
 // plan divides the connections: most short, a quarter long.
 func (r *runner) plan(length time.Duration) LoadPlan {
 	n := r.o.Scale.Connections
-	p := LoadPlan{Hold: true, Device: uplink, Seed: r.o.Seed, Seconds: length.Seconds(), Stream: n / 10, Upload: n / 20, Idle: n / 10}
+	p := LoadPlan{Hold: true, Device: uplink, Seed: r.o.Seed, Seconds: length.Seconds(), Targets: r.targets(r.result.Runs), Stream: n / 10, Upload: n / 20, Idle: n / 10}
 	p.Short = n - p.Stream - p.Upload - p.Idle
-	for i, v := range r.lab.VIPs {
-		p.Targets = append(p.Targets, Target{Name: r.result.Runs[i].Name(), Endpoint: v.Endpoint()})
-	}
 	return p
+}
+
+// targets are the VIPs of the runs that are wanted.
+func (r *runner) targets(wanted []RunTally) (all []Target) {
+	for i, v := range r.lab.VIPs {
+		name := r.result.Runs[i].Name()
+		if slices.ContainsFunc(wanted, func(run RunTally) bool { return run.Name() == name }) {
+			all = append(all, Target{Name: name, Endpoint: v.Endpoint()})
+		}
+	}
+	return all
 }
 
 // until waits for a time, zero for the load's end, and shows the tallies

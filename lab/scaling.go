@@ -170,12 +170,9 @@ func (s ScalingStep) text() string {
 func (r *runner) pacedPlan() LoadPlan {
 	s := r.o.Schedule
 	requests := s.Requests(r.o.Seed, r.o.RateFactor)
-	plan := LoadPlan{Device: uplink, Seed: r.o.Seed, Seconds: inSeconds(s.End(requests))}
+	plan := LoadPlan{Device: uplink, Seed: r.o.Seed, Seconds: inSeconds(s.End(requests)), Targets: r.targets(r.result.Runs)}
 	for _, q := range requests {
 		plan.Paced = append(plan.Paced, Paced{At: inSeconds(q.At), Seconds: inSeconds(q.Lasts), Chunks: q.Chunks})
-	}
-	for i, v := range r.lab.VIPs {
-		plan.Targets = append(plan.Targets, Target{Name: r.result.Runs[i].Name(), Endpoint: v.Endpoint()})
 	}
 	return plan
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/quick"
 	"time"
+
+	"github.com/fairlead/fairlead/sim"
 )
 
 func listen(t *testing.T) net.Listener {
@@ -68,7 +70,7 @@ func TestRunOptions(t *testing.T) {
 // its conditions allow, and the same seed gives the same order.
 func TestArrange(t *testing.T) {
 	order := func(seed uint64) (names []string) {
-		c := &churn{lab: new(Lab), random: stream(seed, "churn")}
+		c := &churn{lab: new(Lab), random: sim.Stream(seed, "churn")}
 		steps, err := c.arrange(c.steps())
 		if err != nil {
 			t.Fatal(err)
@@ -244,7 +246,7 @@ func TestParts(t *testing.T) {
 func TestCalm(t *testing.T) {
 	for _, scheme := range []string{"beamer", "faild"} {
 		for seed := range uint64(20) {
-			c := &churn{calm: 7, random: stream(seed, "churn"), lab: &Lab{Options: Options{LBs: churnLBs, Servers: churnServers, VIPs: []VIP{{Scheme: scheme, Policy: "hash"}}}}}
+			c := &churn{calm: 7, random: sim.Stream(seed, "churn"), lab: &Lab{Options: Options{LBs: churnLBs, Servers: churnServers, VIPs: []VIP{{Scheme: scheme, Policy: "hash"}}}}}
 			steps, err := c.arrange(c.steps())
 			if err != nil {
 				t.Fatal(err)

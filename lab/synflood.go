@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
-	"os/exec"
 	"slices"
 	"time"
 
@@ -294,12 +292,10 @@ func discardFloods() error {
 
 // floodClient is the process in the client's namespace that floods.
 type floodClient struct {
-	cmd    *exec.Cmd
-	input  io.WriteCloser
-	errors *tail
-	last   FloodReport
-	err    error
-	done   chan struct{}
+	*piped
+	last FloodReport
+	err  error
+	done chan struct{}
 }
 
 // startFlood floods all VIPs, for limit at most.
@@ -323,23 +319,16 @@ func (l *Lab) startAttacker(ctx context.Context, machine string, plan FloodPlan)
 	if err != nil {
 		return nil, err
 	}
-	f := &floodClient{cmd: exec.CommandContext(ctx, l.Program, "lab", "flood"), errors: new(tail), done: make(chan struct{})}
-	f.cmd.Stderr = f.errors
-	if f.input, err = f.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	output, err := f.cmd.StdoutPipe()
+	piped, err := l.startPiped(ctx, machine, "flood", "flood")
 	if err != nil {
 		return nil, err
 	}
-	if err := netspace.Start(l.namespace(machine), f.cmd); err != nil {
-		return nil, fmt.Errorf("start flood: %w", err)
-	}
+	f := &floodClient{piped: piped, done: make(chan struct{})}
 	go func() {
 		defer close(f.done)
 		var err error
-		for reports := json.NewDecoder(output); err == nil && !f.last.Done; {
-			err = reports.Decode(&f.last)
+		for err == nil && !f.last.Done {
+			err = f.output.Decode(&f.last)
 		}
 		if waitErr := f.cmd.Wait(); waitErr != nil || err != nil {
 			f.err = fmt.Errorf("flood: %w: %s", errors.Join(err, waitErr), f.errors)
@@ -352,14 +341,7 @@ func (l *Lab) startAttacker(ctx context.Context, machine string, plan FloodPlan)
 	return f, nil
 }
 
-func (f *floodClient) ended() bool {
-	select {
-	case <-f.done:
-		return true
-	default:
-		return false
-	}
-}
+func (f *floodClient) ended() bool { return isClosed(f.done) }
 
 // stop ends the flood if it goes on.
 func (f *floodClient) stop() {

@@ -230,32 +230,26 @@ func newLabServe() *cobra.Command {
 	return c
 }
 
-func newLabLoad() *cobra.Command {
+// labPiped is one that the lab speaks with by its input and output.
+func labPiped(use, short string, run func(context.Context, io.Reader, io.Writer) error) *cobra.Command {
 	return &cobra.Command{
-		Use: "load", Hidden: true, Args: cobra.NoArgs,
-		Short: "A lab's client: carries out the plan on its input, reports on its output",
+		Use: use, Hidden: true, Args: cobra.NoArgs,
+		Short: short,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return lab.RunLoad(cmd.Context(), cmd.InOrStdin(), os.Stdout)
+			return run(cmd.Context(), cmd.InOrStdin(), os.Stdout)
 		},
 	}
+}
+
+func newLabLoad() *cobra.Command {
+	return labPiped("load", "A lab's client: carries out the plan on its input, reports on its output", lab.RunLoad)
 }
 
 func newLabFlood() *cobra.Command {
-	return &cobra.Command{
-		Use: "flood", Hidden: true, Args: cobra.NoArgs,
-		Short: "A lab's attacker: floods as the plan on its input says, reports on its output",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return lab.RunFlood(cmd.Context(), cmd.InOrStdin(), os.Stdout)
-		},
-	}
+	return labPiped("flood", "A lab's attacker: floods as the plan on its input says, reports on its output", lab.RunFlood)
 }
 
 func newLabDetour() *cobra.Command {
-	return &cobra.Command{
-		Use: "detour", Hidden: true, Args: cobra.NoArgs,
-		Short: "A lab's measuring client: answers the requests on its input",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return lab.RunDetour(cmd.InOrStdin(), os.Stdout)
-		},
-	}
+	return labPiped("detour", "A lab's measuring client: answers the requests on its input",
+		func(_ context.Context, in io.Reader, out io.Writer) error { return lab.RunDetour(in, out) })
 }
