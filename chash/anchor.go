@@ -333,12 +333,3 @@ func (h *anchorHash) Park(name string, weight int) error {
 	h.put(name, inHorizon, weight)
 	return nil
 }
-
-func (h *anchorHash) SetWeight(name string, weight int) error {
-	_, in, err := h.checkKnown(name, weight)
-	if err != nil {
-		return err
-	}
-	h.put(name, in, weight)
-	return nil
-}

@@ -233,16 +233,6 @@ func (d *dx) Park(name string, weight int) error {
 	return nil
 }
 
-// SetWeight implements Hash.
-func (d *dx) SetWeight(name string, weight int) error {
-	_, in, err := d.checkKnown(name, weight)
-	if err != nil {
-		return err
-	}
-	d.put(name, in, weight)
-	return nil
-}
-
 // dxOwners visits buckets for each row's key.
 func dxOwners(s Spec, members []weighed) ([]int32, error) {
 	if err := checkBuckets(s.Capacity); err != nil {

@@ -70,6 +70,16 @@ func (r *roster) checkKnown(name string, weight int) (n Node, in place, err erro
 	return n, in, r.checkWeight(name, weight)
 }
 
+// SetWeight implements Hash, where all servers weigh the same.
+func (r *roster) SetWeight(name string, weight int) error {
+	_, in, err := r.checkKnown(name, weight)
+	if err != nil {
+		return err
+	}
+	r.put(name, in, weight)
+	return nil
+}
+
 func (r *roster) checkWeight(name string, weight int) error {
 	if err := checkWeight(name, weight); err != nil || r.kind.Weighted() {
 		return err

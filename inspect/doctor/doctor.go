@@ -130,10 +130,8 @@ func Find(cfg *config.Config, name string) (Options, error) {
 	sw, errSwitch := cfg.Find(config.RoleSwitch, name)
 	o.Balancer, o.Server, o.Switch = lb.Balancer, host.Server, sw.Switch
 	if name != "" && errLB != nil && errHost != nil && errSwitch != nil {
-		for _, s := range cfg.Servers {
-			if s.Name == name {
-				return o, errHost // it runs no agent
-			}
+		if slices.ContainsFunc(cfg.Servers, func(s config.Server) bool { return s.Name == name }) {
+			return o, errHost // it runs no agent
 		}
 		return o, fmt.Errorf("--name %s: not among the file's entries (%s)", name, strings.Join(entries(cfg), ", "))
 	}
@@ -182,10 +180,5 @@ func entries(cfg *config.Config) (names []string) {
 
 // Failed says whether any check failed.
 func Failed(checks []Check) bool {
-	for _, c := range checks {
-		if c.Status == Fail {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(checks, func(c Check) bool { return c.Status == Fail })
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -73,15 +72,9 @@ func (r *report) loaded(name string, wanted map[string]string) bool {
 // served: do the server's VIPs stand on this machine? agent says that one is
 // loaded, which puts them there.
 func (r *report) served(cfg *config.Config, s *config.Server, agent bool) {
-	list, err := net.InterfaceAddrs()
+	has, err := addresses()
 	if err != nil {
 		return // and then nothing can be said
-	}
-	has := map[netip.Addr]bool{}
-	for _, a := range list {
-		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			has[p.Addr().Unmap()] = true
-		}
 	}
 	var lacks []string
 	served := 0
@@ -90,9 +83,9 @@ func (r *report) served(cfg *config.Config, s *config.Server, agent bool) {
 			continue
 		}
 		served++
-		if !has[v.Address.Unmap()] {
+		if !slices.Contains(has, v.Address.Unmap()) {
 			lacks = append(lacks, v.Address.String())
-			has[v.Address.Unmap()] = true // once
+			has = append(has, v.Address.Unmap()) // once
 		}
 	}
 	add := ""

@@ -11,17 +11,9 @@ import (
 // own: has this machine the addresses that the file gives to its entry? If
 // not, it is another machine, or the file is wrong.
 func (r *report) own(o Options) {
-	list, err := net.InterfaceAddrs()
+	has, err := addresses()
 	if err != nil {
 		return // and then nothing can be said
-	}
-	var has []netip.Addr
-	for _, a := range list {
-		if n, ok := a.(*net.IPNet); ok {
-			if addr, ok := netip.AddrFromSlice(n.IP); ok {
-				has = append(has, addr.Unmap())
-			}
-		}
 	}
 	if b := o.Balancer; b != nil {
 		r.ownAddresses(b.Name, has, map[string]netip.Addr{"api": listens(b.API), "source": single(b.Source), "source6": single(b.Source6)})
@@ -29,6 +21,17 @@ func (r *report) own(o Options) {
 	if s := o.Server; s != nil {
 		r.ownAddresses(s.Name, has, map[string]netip.Addr{"api": listens(s.API), "address": s.Address})
 	}
+}
+
+// addresses are this machine's.
+func addresses() (all []netip.Addr, err error) {
+	list, err := net.InterfaceAddrs()
+	for _, a := range list {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			all = append(all, p.Addr().Unmap())
+		}
+	}
+	return all, err
 }
 
 // ownAddresses compares what the file gives to entry name, by key, with the

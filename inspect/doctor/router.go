@@ -44,15 +44,21 @@ func (r *report) routerRules(i *router.Inspection) {
 // kernel needs a kernel that forwards.
 func (r *report) routerForwards(i *router.Inspection) {
 	four, six := families(i.Tables.Routes)
+	r.forwards(four && !i.IPv4, six && !i.IPv6, "this machine forwards no packets of a family that it has routes for; the router does as the kernel does")
+}
+
+// forwards: the kernel does so for every family that packets come of; four and
+// six lack it, which is wrong.
+func (r *report) forwards(four, six bool, wrong string) {
 	var set []string
-	if four && !i.IPv4 {
+	if four {
 		set = append(set, "net.ipv4.ip_forward=1")
 	}
-	if six && !i.IPv6 {
+	if six {
 		set = append(set, "net.ipv6.conf.all.forwarding=1")
 	}
 	if len(set) > 0 {
-		r.fail("forwarding", "this machine forwards no packets of a family that it has routes for; the router does as the kernel does", "sysctl -w "+strings.Join(set, " "))
+		r.fail("forwarding", wrong, "sysctl -w "+strings.Join(set, " "))
 		return
 	}
 	r.ok("forwarding", "on")

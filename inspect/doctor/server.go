@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -130,12 +131,7 @@ func (r *report) answerRoom(cfg *config.Config, s *config.Server) {
 }
 
 func member(v config.VIP, server string) bool {
-	for _, m := range v.Servers {
-		if m.Name == server {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(v.Servers, func(m config.Member) bool { return m.Name == server })
 }
 
 // inNetworkOf says whether a neighbour on the interface would ask ARP for

@@ -46,7 +46,8 @@ func (r *report) switches(cfg *config.Config, s *config.Switch) {
 	}
 	r.nexthops(&d)
 	r.hashing(i, s)
-	r.forwarding(i, &d)
+	four, six := swtch.Families(d.VIPs)
+	r.forwards(four && !i.Forwards4, six && !i.Forwards6, "this machine forwards no packets of a family that VIPs have")
 	if i.Unfit != nil {
 		what, remedy, _ := strings.Cut(i.Unfit.Error(), ": ")
 		r.fail("bridge "+s.Bridge, what, remedy)
@@ -102,22 +103,6 @@ func (r *report) hashing(i *swtch.Inspection, s *config.Switch) {
 	if len(i.Missing)+len(i.Wrong) == 0 {
 		r.ok(name, "policy, fields and seed are the deployment's")
 	}
-}
-
-func (r *report) forwarding(i *swtch.Inspection, d *tables.SwitchPlan) {
-	four, six := swtch.Families(d.VIPs)
-	var set []string
-	if four && !i.Forwards4 {
-		set = append(set, "net.ipv4.ip_forward=1")
-	}
-	if six && !i.Forwards6 {
-		set = append(set, "net.ipv6.conf.all.forwarding=1")
-	}
-	if len(set) > 0 {
-		r.fail("forwarding", "this machine forwards no packets of a family that VIPs have", "sysctl -w "+strings.Join(set, " "))
-		return
-	}
-	r.ok("forwarding", "on")
 }
 
 // ports: each server's is known, so that its frames go there alone.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -55,15 +56,21 @@ func read(k kernel, bridge uint32, vips []netip.Addr, announce uint32) (*found, 
 
 const dump = netlink.Request | netlink.Dump
 
+// get asks for what the kernel has of a type: behind the header goes the one
+// attribute that chooses among it.
+func get(k kernel, typ netlink.HeaderType, flags netlink.HeaderFlags, header []byte, attribute uint16, value uint32) ([]netlink.Message, error) {
+	a := netlink.NewAttributeEncoder()
+	a.Uint32(attribute, value)
+	return k.ask(netlink.Message{
+		Header: netlink.Header{Type: typ, Flags: flags},
+		Data:   append(header, encoded(a)...),
+	})
+}
+
 // readNexthops: those of ours, all of which are on the bridge. Asking for one
 // device's leaves groups out, whose size could end the listing.
 func (f *found) readNexthops(k kernel, bridge uint32) error {
-	a := netlink.NewAttributeEncoder()
-	a.Uint32(nhaOIF, bridge)
-	replies, err := k.ask(netlink.Message{
-		Header: netlink.Header{Type: unix.RTM_GETNEXTHOP, Flags: dump},
-		Data:   append(make([]byte, unix.SizeofNhmsg), encoded(a)...),
-	})
+	replies, err := get(k, unix.RTM_GETNEXTHOP, dump, make([]byte, unix.SizeofNhmsg), nhaOIF, bridge)
 	if err != nil {
 		return err
 	}
@@ -81,12 +88,7 @@ func (f *found) readNexthops(k kernel, bridge uint32) error {
 
 // readGroup asks for one group; the answer has room for all of it.
 func (f *found) readGroup(k kernel, id uint32) error {
-	a := netlink.NewAttributeEncoder()
-	a.Uint32(nhaID, id)
-	replies, err := k.ask(netlink.Message{
-		Header: netlink.Header{Type: unix.RTM_GETNEXTHOP, Flags: netlink.Request},
-		Data:   append(make([]byte, unix.SizeofNhmsg), encoded(a)...),
-	})
+	replies, err := get(k, unix.RTM_GETNEXTHOP, netlink.Request, make([]byte, unix.SizeofNhmsg), nhaID, id)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
@@ -156,12 +158,7 @@ func parseNexthop(m netlink.Message) (k key, v value, err error) {
 func dumpNeighbours(k kernel, family byte, attribute uint16, value uint32, each func(neighbour)) error {
 	header := make([]byte, unix.SizeofNdMsg)
 	header[0] = family
-	a := netlink.NewAttributeEncoder()
-	a.Uint32(attribute, value)
-	replies, err := k.ask(netlink.Message{
-		Header: netlink.Header{Type: unix.RTM_GETNEIGH, Flags: dump},
-		Data:   append(header, encoded(a)...),
-	})
+	replies, err := get(k, unix.RTM_GETNEIGH, dump, header, attribute, value)
 	if err != nil {
 		return err
 	}
@@ -283,12 +280,7 @@ func (f *found) readRoutes(k kernel, table uint32, kind kind, vips []netip.Addr)
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
 		header := make([]byte, unix.SizeofRtMsg)
 		header[0] = family
-		a := netlink.NewAttributeEncoder()
-		a.Uint32(unix.RTA_TABLE, table)
-		replies, err := k.ask(netlink.Message{
-			Header: netlink.Header{Type: unix.RTM_GETROUTE, Flags: dump},
-			Data:   append(header, encoded(a)...),
-		})
+		replies, err := get(k, unix.RTM_GETROUTE, dump, header, unix.RTA_TABLE, table)
 		if errors.Is(err, unix.ENOENT) { // there is no such table yet
 			continue
 		}
@@ -362,15 +354,7 @@ func (r *route) ours(table uint32, vips []netip.Addr) bool {
 	if r.cloned || r.table != table || !r.destination.IsValid() || r.bits != r.destination.BitLen() || r.metric != metric(r.destination) {
 		return false
 	}
-	if r.protocol == Protocol {
-		return true
-	}
-	for _, v := range vips {
-		if v == r.destination {
-			return true
-		}
-	}
-	return false
+	return r.protocol == Protocol || slices.Contains(vips, r.destination)
 }
 
 func (r *route) value() value {
