@@ -10,6 +10,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,10 +97,7 @@ type measured struct {
 
 // comparedWith is the case whose time the ratio is to.
 func (m measured) comparedWith() string {
-	if m.floor == "" {
-		return "floor"
-	}
-	return m.floor
+	return cmp.Or(m.floor, "floor")
 }
 
 // suite is a group of cases with what they need loaded.
@@ -126,9 +124,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("loading programs needs privileges: run as root")
 	}
-	if o.Packets == 0 {
-		o.Packets = flowCount
-	}
+	o.Packets = cmp.Or(o.Packets, flowCount)
 	// Per-CPU counters stay in one cache, and no migration counts as cost.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

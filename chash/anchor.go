@@ -1,6 +1,7 @@
 package chash
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 )
@@ -220,9 +221,7 @@ func newAnchor(o Options, servers []Server) (Hash, error) {
 // buckets.
 func bucketsFor(k Kind, o Options, servers int) (int, error) {
 	capacity := o.Capacity
-	if capacity == 0 {
-		capacity = DefaultCapacity(servers, o.Horizon)
-	}
+	capacity = cmp.Or(capacity, DefaultCapacity(servers, o.Horizon))
 	if servers > capacity {
 		return 0, fmt.Errorf("%w: %d servers for %s's %d buckets; make the capacity greater", ErrCapacity, servers, k, capacity)
 	}

@@ -1,6 +1,7 @@
 package chash
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/bits"
@@ -42,9 +43,7 @@ var _ = register(KindTableHRW, implementation{new: newTableHRW, compile: compile
 
 func newTableHRW(o Options, servers []Server) (Hash, error) {
 	rows := o.Rows
-	if rows == 0 {
-		rows = Rows(len(servers) + o.Horizon)
-	}
+	rows = cmp.Or(rows, Rows(len(servers)+o.Horizon))
 	rowBits, err := rowBitsOf(rows)
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package health
 
 import (
 	"errors"
+	"slices"
 	"syscall"
 )
 
@@ -21,15 +22,8 @@ var localCauses = []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, sysca
 
 // isLocal says whether a check failed without having asked.
 func isLocal(err error) bool {
-	if _, ok := errors.AsType[Local](err); ok {
-		return true
-	}
-	for _, cause := range localCauses {
-		if errors.Is(err, cause) {
-			return true
-		}
-	}
-	return false
+	_, local := errors.AsType[Local](err)
+	return local || slices.ContainsFunc(localCauses, func(cause error) bool { return errors.Is(err, cause) })
 }
 
 // unasked counts a check that was not made; the state stays.

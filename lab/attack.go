@@ -282,11 +282,7 @@ func (r *runner) send(ctx context.Context, s attackStep, a *Attack) error {
 	if err != nil {
 		return err
 	}
-	rate := s.rate
-	if rate == 0 {
-		rate = r.o.Rate
-	}
-	plan := FloodPlan{Seed: r.o.Seed, Rate: rate, Seconds: s.slots * r.o.Scale.Slot.Seconds(), Attack: &attack.Plan{Kind: s.name, Site: site}}
+	plan := FloodPlan{Seed: r.o.Seed, Rate: cmp.Or(s.rate, r.o.Rate), Seconds: s.slots * r.o.Scale.Slot.Seconds(), Attack: &attack.Plan{Kind: s.name, Site: site}}
 	f, err := r.lab.startAttacker(ctx, "client", plan)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
@@ -136,12 +137,9 @@ func (c *churn) join(ctx context.Context, server string) error {
 // hasAll tells whether a front gives a machine every bucket of every VIP.
 func (l *Lab) hasAll(s *fairleadv1.GetStatusResponse, machine string) bool {
 	if s.Switch != nil {
-		for _, h := range s.Switch.Hosts {
-			if h.Nexthops > 0 && l.machineName(h.Server) != machine {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(s.Switch.Hosts, func(h *fairleadv1.SwitchHost) bool {
+			return h.Nexthops > 0 && l.machineName(h.Server) != machine
+		})
 	}
 	for _, v := range s.Vips {
 		for _, slot := range v.Slots {

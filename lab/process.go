@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -73,10 +74,8 @@ func (l *Lab) pid(machine, name string) int {
 		return 0
 	}
 	pid, _ := strconv.Atoi(string(data))
-	for _, p := range netspace.Processes(l.namespace(machine)) {
-		if p == pid && !netspace.IsZombie(pid) {
-			return pid
-		}
+	if slices.Contains(netspace.Processes(l.namespace(machine)), pid) && !netspace.IsZombie(pid) {
+		return pid
 	}
 	return 0
 }

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -69,9 +70,7 @@ func (o *RunOptions) fillScaling() error {
 		}
 		return nil
 	}
-	if o.RateFactor == 0 {
-		o.RateFactor = DefaultRateFactor
-	}
+	o.RateFactor = cmp.Or(o.RateFactor, DefaultRateFactor)
 	if !(o.RateFactor > 0 && o.RateFactor <= MaxRateFactor) {
 		return fmt.Errorf("--rate-factor %g: must be above 0 and at most %g of the paper's 1,500 to 2,500 requests a second", o.RateFactor, MaxRateFactor)
 	}
@@ -83,9 +82,7 @@ func (o *RunOptions) fillScaling() error {
 	}
 	// One VIP a scheme: the machine's time goes into connections.
 	o.IPv4 = !o.IPv6
-	if o.Forwarding == "" {
-		o.Forwarding = "ipip"
-	}
+	o.Forwarding = cmp.Or(o.Forwarding, "ipip")
 	return nil
 }
 

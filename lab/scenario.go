@@ -190,9 +190,7 @@ func (o *RunOptions) fill() error {
 	if o.WithoutGuards && o.Scenario != "attack" {
 		return fmt.Errorf("--without-guards is of scenario attack, not of %s", o.Scenario)
 	}
-	if o.Rate == 0 {
-		o.Rate = DefaultFloodRate
-	}
+	o.Rate = cmp.Or(o.Rate, DefaultFloodRate)
 	if o.Rate < 1 || o.Rate > MaxFloodRate {
 		return fmt.Errorf("rate %d: must be 1 to %d packets a second", o.Rate, MaxFloodRate)
 	}

@@ -149,12 +149,7 @@ func (l *Lab) Describe(w io.Writer, program string) {
 // needsDaemon tells the suggestions that mean nothing without balancers and
 // agents.
 func needsDaemon(line string) bool {
-	for _, verb := range []string{"status -f", "drain ", "trace ", "lab kill "} {
-		if strings.HasPrefix(line, verb) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{"status -f", "drain ", "trace ", "lab kill "}, func(verb string) bool { return strings.HasPrefix(line, verb) })
 }
 
 // iperfCommand asks for a VIP whose connections of one client meet one server,

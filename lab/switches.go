@@ -115,12 +115,9 @@ func withoutNexthop(s *fairleadv1.GetStatusResponse) string {
 
 // hostsAre tells whether a switch takes the machines for up, or for not up.
 func (l *Lab) hostsAre(hosts []*fairleadv1.SwitchHost, machines []string, up bool) bool {
-	for _, h := range hosts {
-		if slices.Contains(machines, l.machineName(h.Server)) && (h.State == fairleadv1.Serving_SERVING_UP) != up {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(hosts, func(h *fairleadv1.SwitchHost) bool {
+		return slices.Contains(machines, l.machineName(h.Server)) && (h.State == fairleadv1.Serving_SERVING_UP) != up
+	})
 }
 
 // announced tells whether a switch announces every VIP: what a BGP speaker

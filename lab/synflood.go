@@ -168,12 +168,7 @@ func (r *runner) open(ctx context.Context, plan LoadPlan) error {
 }
 
 func settled(report LoadReport, plan LoadPlan) bool {
-	for _, t := range plan.Targets {
-		if report.Tallies[t.Name].Answered < plan.Steady {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(plan.Targets, func(t Target) bool { return report.Tallies[t.Name].Answered < plan.Steady })
 }
 
 // setTimestamps decides for connections that the client opens from now on.

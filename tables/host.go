@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/bpf"
@@ -299,10 +300,7 @@ func (t *HostTable) VIPs() map[netip.Addr]bool {
 // Half is what one half of host_vips holds, by line, and the seed under which the
 // programs find it.
 func (t *HostTable) Half(random *rand.Rand) (lines []bpf.HostVIP, seed uint64, err error) {
-	keys := make([]Key, 0, len(t.Entries))
-	for k := range t.Entries {
-		keys = append(keys, k)
-	}
+	keys := slices.Collect(maps.Keys(t.Entries))
 	at, seed, err := Build(keys, random)
 	if err != nil {
 		return nil, 0, err

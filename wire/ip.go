@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -46,9 +47,7 @@ func (p IP) Packet() []byte {
 	if p.Src.Is4() != p.Dst.Is4() {
 		panic(fmt.Sprintf("wire: %s and %s are of two families", p.Src, p.Dst))
 	}
-	if p.TTL == 0 {
-		p.TTL = 64
-	}
+	p.TTL = cmp.Or(p.TTL, 64)
 	if p.Src.Is4() {
 		return p.packet4()
 	}

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"encoding/binary"
 	"net/netip"
 )
@@ -41,12 +42,8 @@ func (t TCP) Packet() []byte {
 	if header > 60 {
 		panic("wire: more than 40 bytes of TCP options")
 	}
-	if t.Window == 0 {
-		t.Window = 65535
-	}
-	if t.DataOffset == 0 {
-		t.DataOffset = uint8(header / 4)
-	}
+	t.Window = cmp.Or(t.Window, 65535)
+	t.DataOffset = cmp.Or(t.DataOffset, uint8(header/4))
 	b := make([]byte, header, header+len(t.Payload))
 	binary.BigEndian.PutUint16(b, t.Src.Port())
 	binary.BigEndian.PutUint16(b[2:], t.Dst.Port())

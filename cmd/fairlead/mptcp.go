@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -106,9 +107,7 @@ func printMPTCP(w io.Writer, list []mptcp.Listed) error {
 	for _, c := range list {
 		for _, s := range c.Subflows {
 			path := strings.Join(s.Links, " ")
-			if path == "" {
-				path = "unknown"
-			}
+			path = cmp.Or(path, "unknown")
 			fmt.Fprintf(t, "%08x\t%s\t%s\t%s\t%v\t%.1f\t%s\n", c.Token, s.Local, s.Remote, s.State,
 				(time.Duration(s.RTT) * time.Microsecond).Round(10*time.Microsecond), float64(s.Rate)/1e6, path)
 		}

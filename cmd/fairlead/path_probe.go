@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -158,10 +159,7 @@ func (f *probeFlags) targets(fabric *topology.Fabric, a, b string) ([]probe.Targ
 	if routes.Count() > maxProbed {
 		return nil, "", fmt.Errorf("%s to %s: %d paths, and at most %d are probed at once; narrow them by --via", a, b, routes.Count(), maxProbed)
 	}
-	t := probe.Target{Host: fabric.Nodes[dst.Node].Name, Address: dst.Addr}
-	for p := range routes.All() {
-		t.Paths = append(t.Paths, p)
-	}
+	t := probe.Target{Host: fabric.Nodes[dst.Node].Name, Address: dst.Addr, Paths: slices.Collect(routes.All())}
 	return []probe.Target{t}, fabric.Nodes[src.Node].Name, nil
 }
 

@@ -75,12 +75,7 @@ func partly(s *probe.State) string {
 
 // bad says whether anything is not as it should be.
 func (v *probeView) bad() bool {
-	for _, s := range v.states {
-		if s.Verdict != probe.Good || s.Altered != "" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(v.states, func(s probe.State) bool { return s.Verdict != probe.Good || s.Altered != "" })
 }
 
 func (v *probeView) over(s *probe.State) *paths.Path { return &v.targets[s.Target].Paths[s.Path] }

@@ -1,6 +1,7 @@
 package paths
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -213,9 +214,7 @@ func (s *service) ListPaths(_ context.Context, req *connect.Request[fairleadv1.L
 		return nil, pathError(err)
 	}
 	limit := uint64(m.Limit)
-	if limit == 0 {
-		limit = usualPaths
-	}
+	limit = cmp.Or(limit, usualPaths)
 	if limit > mostPaths {
 		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("limit %d: at most %d paths in one call; ask for the next ones with first", limit, mostPaths))
 	}

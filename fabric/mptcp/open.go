@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -114,10 +115,8 @@ func (m *Manager) flowOver(c *connection, p *paths.Path, all []Subflow) (pathsel
 		return pathsel.Flow{Src: r.Src, Dst: r.Dst, Proto: paths.TCP, DstPort: r.DstPort, SrcPort: uint16(paths.FirstPort + rand.IntN(paths.LastPort-paths.FirstPort+1))}, nil
 	}
 	r.Taken = func(f pathsel.Flow) bool {
-		for i := range all {
-			if all[i].Local.Port() == f.SrcPort && all[i].Local.Addr() == f.Src {
-				return true
-			}
+		if slices.ContainsFunc(all, func(s Subflow) bool { return s.Local.Port() == f.SrcPort && s.Local.Addr() == f.Src }) {
+			return true
 		}
 		_, asked := c.asked[key{netip.AddrPortFrom(f.Src, f.SrcPort), netip.AddrPortFrom(f.Dst, f.DstPort)}]
 		return asked

@@ -3,6 +3,7 @@ package mptcp
 import (
 	"cmp"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/fairlead/fairlead/fabric/paths"
 )
@@ -27,9 +28,7 @@ func waysBetween(net *paths.Net, from, to int) (*ways, error) {
 	}
 	w := &ways{common: map[paths.Hop]bool{}}
 	if routes.Count() <= mostWays {
-		for p := range routes.All() {
-			w.paths = append(w.paths, p)
-		}
+		w.paths = slices.Collect(routes.All())
 	} else {
 		for range mostWays {
 			var p paths.Path

@@ -2,6 +2,7 @@ package paths
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -141,11 +142,7 @@ func (n *Net) Link(text string) (int, error) {
 func (n *Net) LinkName(link int) string { return n.linkName[link] }
 
 func (n *Net) unknown(text, kind string, names map[string]int) error {
-	all := make([]string, 0, len(names))
-	for name := range names {
-		all = append(all, name)
-	}
-	slices.Sort(all)
+	all := slices.Sorted(maps.Keys(names))
 	remedy := ""
 	if near := yamlfile.Nearest(text, all); near != "" {
 		remedy = "; did you mean " + near + "?"

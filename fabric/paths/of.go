@@ -1,6 +1,7 @@
 package paths
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 
@@ -37,9 +38,7 @@ func (n *Net) Of(f pathsel.Flow, ttl uint8) (p Path, choices []Choice, known boo
 	if err != nil {
 		return p, nil, false, err
 	}
-	if ttl == 0 {
-		ttl = n.fabric.Nodes[src.Node].TTL
-	}
+	ttl = cmp.Or(ttl, n.fabric.Nodes[src.Node].TTL)
 	p = Path{Src: n.narrow(src), Dst: n.narrow(dst)}
 	if len(routes.parts) > 1 {
 		c := Choice{Node: src.Node, TTL: ttl, Taken: -1}

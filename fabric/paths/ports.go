@@ -1,6 +1,7 @@
 package paths
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -55,9 +56,7 @@ func (n *Net) EachPorts(p *Path, r Request, limit int, yield func(pathsel.Flow) 
 // flow is the part of the flow that is decided.
 func (n *Net) flow(p *Path, r *Request) (f pathsel.Flow, err error) {
 	f = pathsel.Flow{Src: r.Src, Dst: r.Dst, Proto: r.Proto, SrcPort: r.SrcPort, DstPort: r.DstPort}
-	if f.Proto == 0 {
-		f.Proto = TCP
-	}
+	f.Proto = cmp.Or(f.Proto, TCP)
 	first, last := p.Hops[0].Link, p.Hops[len(p.Hops)-1].Link
 	if on := n.linkOf(r.Dst); on >= 0 && on != int32(last) {
 		return f, fmt.Errorf("destination %s stands on link %s, and the path ends with link %s: it %w by fields; name an address of that link, or none",
@@ -123,9 +122,7 @@ func (n *Net) both(p *Path, six bool) bool {
 // steps are the path's for packets that begin with ttl.
 func (n *Net) steps(p *Path, ttl uint8) ([]pathsel.Step, error) {
 	usual := n.fabric.Nodes[p.Src.Node].TTL
-	if ttl == 0 {
-		ttl = usual
-	}
+	ttl = cmp.Or(ttl, usual)
 	if routers := len(p.Hops) - 1; int(ttl) < routers {
 		return nil, fmt.Errorf("time to live %d: the path has %d routers; begin with more", ttl, routers)
 	}

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,9 +54,7 @@ type Answers struct {
 // NewAnswerer opens the answerer's sockets in the calling thread's network
 // namespace, on all addresses of both families. It needs CAP_NET_RAW.
 func NewAnswerer(c AnswerConfig) (*Answerer, error) {
-	if c.Port == 0 {
-		c.Port = DefaultPort
-	}
+	c.Port = cmp.Or(c.Port, DefaultPort)
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -59,9 +60,7 @@ const (
 // addresses that they have in f; others are called as the address that
 // answers. It needs f's selector, and routers that read it.
 func Learn(ctx context.Context, f *topology.Fabric, c LearnConfig) error {
-	if c.Timeout == 0 {
-		c.Timeout = DefaultTimeout
-	}
+	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
 	if c.Progress == nil {
 		c.Progress = func(string) {}
 	}

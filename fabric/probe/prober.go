@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,15 +92,9 @@ func firstLine(err error) error {
 }
 
 func (c *Config) fill() error {
-	if c.Port == 0 {
-		c.Port = DefaultPort
-	}
-	if c.Interval == 0 {
-		c.Interval = DefaultInterval
-	}
-	if c.Timeout == 0 {
-		c.Timeout = DefaultTimeout
-	}
+	c.Port = cmp.Or(c.Port, DefaultPort)
+	c.Interval = cmp.Or(c.Interval, DefaultInterval)
+	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}

@@ -170,12 +170,7 @@ func (s *Steering) flows(p *paths.Path, source, server netip.Addr) (entries []En
 // Of is the path that a tunnel with this entry takes, by the fabric's file: an
 // index into Paths, -1 for another or an unknown one.
 func (v *Server) Of(e Entry) int {
-	for i, flows := range v.flows {
-		if slices.Contains(flows, e) {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(v.flows, func(flows []Entry) bool { return slices.Contains(flows, e) })
 }
 
 // Addresses are the balancer's in the fabric.

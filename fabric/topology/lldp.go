@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/bits"
 	"net/netip"
 	"path/filepath"
@@ -74,13 +75,13 @@ type lldpFabric struct {
 // fabric's file could not hold.
 func FromLLDP(reports map[string][]byte, o LLDPOptions) (*Fabric, error) {
 	l := lldpFabric{routers: map[string]bool{}, addresses: map[string][]netip.Addr{}, links: map[[2]lldpEnd]bool{}}
-	for _, file := range sortedKeys(reports) {
+	for _, file := range slices.Sorted(maps.Keys(reports)) {
 		if err := l.read(file, reports[file]); err != nil {
 			return nil, err
 		}
 	}
 	if len(l.links) == 0 {
-		return nil, fmt.Errorf("%s: no file names a neighbour; let LLDP run for a minute on all machines, then write `lldpcli -f json0 show neighbors` of each into a file called as the machine", strings.Join(sortedKeys(reports), ", "))
+		return nil, fmt.Errorf("%s: no file names a neighbour; let LLDP run for a minute on all machines, then write `lldpcli -f json0 show neighbors` of each into a file called as the machine", strings.Join(slices.Sorted(maps.Keys(reports)), ", "))
 	}
 	f := l.fabric(o.Hosts)
 	rand.Read(f.Selector.Key[:]) // never fails (crypto/rand)
@@ -91,15 +92,6 @@ func FromLLDP(reports map[string][]byte, o LLDPOptions) (*Fabric, error) {
 func machine(name string) string {
 	short, _, _ := strings.Cut(name, ".")
 	return short
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	out := make([]string, 0, len(m))
-	for k := range m {
-		out = append(out, k)
-	}
-	slices.Sort(out)
-	return out
 }
 
 // read takes one report.
@@ -181,7 +173,7 @@ func (l *lldpFabric) fabric(hosts []string) *Fabric {
 	f := &Fabric{Selector: pathsel.Config{Permutation: pathsel.Feistel, IPv4: pathsel.Ports, IPv6: pathsel.Ports}}
 	index := map[string]int{}
 	for _, host := range []bool{false, true} {
-		for _, name := range sortedKeys(neighbours) {
+		for _, name := range slices.Sorted(maps.Keys(neighbours)) {
 			if isHost(name) == host {
 				index[name] = len(f.Nodes)
 				f.Nodes = append(f.Nodes, Node{Name: name, Host: host, Addresses: l.addresses[name], TTL: defaultTTL})

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -103,17 +104,10 @@ func (f *Fabric) linkEntry(l *Link) linkEntry {
 		e.Ports = []number{number(a.Port), number(b.Port)}
 	}
 	if a.Device != "" || b.Device != "" {
-		e.Devices = []string{orNone(a.Device), orNone(b.Device)}
+		e.Devices = []string{cmp.Or(a.Device, none), cmp.Or(b.Device, none)}
 	}
 	if a.Address.IsValid() || b.Address.IsValid() {
 		e.Addresses = []address{{a.Address}, {b.Address}}
 	}
 	return e
-}
-
-func orNone(device string) string {
-	if device == "" {
-		return none
-	}
-	return device
 }

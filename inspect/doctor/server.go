@@ -145,10 +145,8 @@ func inNetworkOf(name string, a netip.Addr) bool {
 	if err != nil {
 		return false
 	}
-	for _, n := range addrs {
-		if p, err := netip.ParsePrefix(n.String()); err == nil && p.Contains(a) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(addrs, func(n net.Addr) bool {
+		p, err := netip.ParsePrefix(n.String())
+		return err == nil && p.Contains(a)
+	})
 }

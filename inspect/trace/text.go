@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -111,10 +112,7 @@ func (p *Packet) text() string {
 }
 
 func (v *VIP) text() string {
-	name := v.Name
-	if name == "" {
-		name = fmt.Sprintf("id %d", v.ID)
-	}
+	name := cmp.Or(v.Name, fmt.Sprintf("id %d", v.ID))
 	if v.Port == 0 {
 		return fmt.Sprintf("%s: %s, all %s ports", name, v.Address, v.Protocol)
 	}
@@ -150,9 +148,7 @@ func (v *Server) text() string {
 
 func (v *Server) way() string {
 	out := v.Interface
-	if out == "" {
-		out = fmt.Sprintf("interface %d", v.Ifindex)
-	}
+	out = cmp.Or(out, fmt.Sprintf("interface %d", v.Ifindex))
 	if v.VLAN != 0 {
 		out += fmt.Sprintf(" VLAN %d", v.VLAN)
 	}

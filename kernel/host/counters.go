@@ -3,6 +3,7 @@ package host
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -165,10 +166,7 @@ func (a *Agent) Status() Status {
 func (a *Agent) describeOwn(s *Status) {
 	s.Peers, s.Sources, s.Copies = a.listPeers(), len(a.sources), a.copies.Load()
 	slices.SortFunc(s.Peers, func(p, q Peer) int { return cmp.Or(cmp.Compare(p.VIP, q.VIP), cmp.Compare(p.Slot, q.Slot)) })
-	for at := range a.joins.want {
-		s.Joins = append(s.Joins, at)
-	}
-	slices.SortFunc(s.Joins, netip.AddrPort.Compare)
+	s.Joins = slices.SortedFunc(maps.Keys(a.joins.want), netip.AddrPort.Compare)
 	if a.joins.why != "" {
 		s.Warnings = append(s.Warnings, a.joins.why)
 	}

@@ -12,6 +12,7 @@
 package host
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/fairlead/fairlead/kernel"
@@ -40,12 +41,8 @@ func (o *Options) validate() error {
 	if o.Name == "" {
 		return fmt.Errorf("the agent has no name; it is the name of its folder in bpffs")
 	}
-	if o.Server == "" {
-		o.Server = o.Name
-	}
-	if o.PinDir == "" {
-		o.PinDir = kernel.Dir(o.Name)
-	}
+	o.Server = cmp.Or(o.Server, o.Name)
+	o.PinDir = cmp.Or(o.PinDir, kernel.Dir(o.Name))
 	if len(o.Interfaces) == 0 {
 		return fmt.Errorf("server %s: no interfaces; name those on which packets for its VIPs arrive", o.Server)
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -167,11 +168,7 @@ func (w *Watcher) Get(server netip.Addr) Hop {
 func (w *Watcher) List() []Hop {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	l := make([]Hop, 0, len(w.hops))
-	for _, h := range w.hops {
-		l = append(l, h)
-	}
-	return l
+	return slices.Collect(maps.Values(w.hops))
 }
 
 // Run keeps the ways right until ctx ends. looked is called after every

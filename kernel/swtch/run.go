@@ -3,6 +3,7 @@ package swtch
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/mdlayher/netlink"
@@ -118,15 +119,7 @@ func (s *Switch) concerns(m netlink.Message) bool {
 func (s *Switch) routesTo(a netip.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.desired == nil {
-		return false
-	}
-	for _, v := range s.desired.VIPs {
-		if v == a {
-			return true
-		}
-	}
-	return false
+	return s.desired != nil && slices.Contains(s.desired.VIPs, a)
 }
 
 // watch tells of changes that concern, one token for any number of them, and

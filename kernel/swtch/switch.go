@@ -1,6 +1,7 @@
 package swtch
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -115,9 +116,7 @@ func claim(bridge string) (io.Closer, error) {
 }
 
 func open(o Options, k kernel) (*Switch, error) {
-	if o.AnnounceTable == 0 {
-		o.AnnounceTable = AnnounceTable
-	}
+	o.AnnounceTable = cmp.Or(o.AnnounceTable, AnnounceTable)
 	if o.Now == nil {
 		o.Now = time.Now
 	}

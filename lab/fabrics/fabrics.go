@@ -18,6 +18,7 @@ package fabrics
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,9 +80,7 @@ func Up(ctx context.Context, t *topology.Fabric, o Options) (*Fabric, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("a fabric of namespaces needs root; run it with sudo")
 	}
-	if o.MTU == 0 {
-		o.MTU = 1500
-	}
+	o.MTU = cmp.Or(o.MTU, 1500)
 	for _, n := range t.Nodes {
 		if n.Name == wires {
 			return nil, fmt.Errorf("node name %s: it is the namespace of all wires; take another", wires)

@@ -1,9 +1,11 @@
 package fabrics
 
 import (
+	"cmp"
 	"crypto/rand"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/fairlead/fairlead/fabric/topology"
 )
@@ -17,9 +19,7 @@ func (f *Fabric) plan() {
 	for i := range t.Nodes {
 		n := &t.Nodes[i]
 		n.Name = f.Name + "-" + n.Name
-		if n.TTL == 0 {
-			n.TTL = 64
-		}
+		n.TTL = cmp.Or(n.TTL, 64)
 		if !n.Host && n.API == "" {
 			n.API = "unix:" + f.Socket(n.Name)
 		}
@@ -36,9 +36,7 @@ func (f *Fabric) plan() {
 		f.wired[i] = f.Wires || l.Capacity > 0
 		for side := range l.Ends {
 			e := &l.Ends[side]
-			if e.Device == "" {
-				e.Device = fmt.Sprint("eth", cards[e.Node])
-			}
+			e.Device = cmp.Or(e.Device, fmt.Sprint("eth", cards[e.Node]))
 			cards[e.Node]++
 			f.devices[i][side] = e.Device
 			if !e.Address.IsValid() {
@@ -91,10 +89,8 @@ func behind(t *topology.Fabric, host int, a netip.Addr) []int {
 // bound tells whether a host's address stands on one of its links.
 func bound(t *topology.Fabric, host int, a netip.Addr) bool {
 	for _, l := range t.Links {
-		for _, e := range l.Ends {
-			if e.Node == host && e.Address == a {
-				return true
-			}
+		if slices.ContainsFunc(l.Ends[:], func(e topology.End) bool { return e.Node == host && e.Address == a }) {
+			return true
 		}
 	}
 	return false

@@ -17,6 +17,7 @@
 package steered
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -131,16 +132,12 @@ func (o *Options) complete() error {
 		{"rate", &o.ConnectionRate, 400_000, 8_000, 10_000_000},
 		{"limit", &o.Limit, 1_000_000, 100_000, 1_000_000_000},
 	} {
-		if *f.value == 0 {
-			*f.value = f.usual
-		}
+		*f.value = cmp.Or(*f.value, f.usual)
 		if *f.value < f.low || *f.value > f.most {
 			return fmt.Errorf("--%s %d: must be %d to %d", f.flag, *f.value, f.low, f.most)
 		}
 	}
-	if o.Phase == 0 {
-		o.Phase = 5 * time.Second
-	}
+	o.Phase = cmp.Or(o.Phase, 5*time.Second)
 	if o.Phase < 2*time.Second || o.Phase > time.Minute {
 		return fmt.Errorf("--phase %v: must be 2s to 1m", o.Phase)
 	}

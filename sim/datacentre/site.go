@@ -2,6 +2,7 @@ package datacentre
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -81,10 +82,7 @@ func (s *site) draw() error {
 		left[at] = append(left[at], b)
 		came[back[b]] = append(came[back[b]], b)
 	}
-	var times []sim.Time
-	for at := range left {
-		times = append(times, at)
-	}
+	times := slices.Collect(maps.Keys(left))
 	for at := range came {
 		if _, twice := left[at]; !twice && at < s.end {
 			times = append(times, at)

@@ -4,6 +4,7 @@
 package show
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/fairlead/fairlead/sim"
@@ -97,12 +98,7 @@ func placesOf(f *sim.Figure) []place {
 		}
 	}
 	if !f.Bars {
-		slices.SortFunc(places, func(a, b place) int {
-			if a.x < b.x {
-				return -1
-			}
-			return 1
-		})
+		slices.SortFunc(places, func(a, b place) int { return cmp.Compare(a.x, b.x) })
 	}
 	return places
 }

@@ -2,7 +2,6 @@ package workload
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"fmt"
 	"net/netip"
@@ -103,12 +102,7 @@ func (f *RecordFlag) Type() string { return "file" }
 // captured tells whether a file begins as a pcap or pcapng file does.
 func captured(r *bufio.Reader) bool {
 	magic, _ := r.Peek(4) // what is shorter is none
-	for _, m := range []string{"\xd4\xc3\xb2\xa1", "\x4d\x3c\xb2\xa1", "\xa1\xb2\xc3\xd4", "\xa1\xb2\x3c\x4d", "\x0a\x0d\x0d\x0a"} {
-		if bytes.Equal(magic, []byte(m)) {
-			return true
-		}
-	}
-	return false
+	return slices.Contains([]string{"\xd4\xc3\xb2\xa1", "\x4d\x3c\xb2\xa1", "\xa1\xb2\xc3\xd4", "\xa1\xb2\x3c\x4d", "\x0a\x0d\x0d\x0a"}, string(magic))
 }
 
 // settle orders the flows and moves the earliest start to 0.

@@ -72,12 +72,8 @@ func (u *update) plain(b int) chained {
 // that there is nothing to do.
 func (u *update) settled(b int) bool {
 	want := u.t.Current[b]
-	if u.v.Owners != nil {
-		for _, s := range u.v.Owners(b) {
-			if s != u.Current[b] {
-				return false
-			}
-		}
+	if u.v.Owners != nil && slices.ContainsFunc(u.v.Owners(b), func(s uint16) bool { return s != u.Current[b] }) {
+		return false
 	}
 	return want == u.Current[b] && u.Previous[b][0] == buckets.None && u.t.Previous[b][0] == buckets.None && !u.out.has(want)
 }
