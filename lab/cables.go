@@ -211,16 +211,7 @@ func setDefault(hops []*netlink.NexthopInfo) error {
 func (l *Lab) setLink(machine string, up bool) error {
 	var errs []error
 	for _, c := range l.cables(machine) {
-		errs = append(errs, netspace.In(l.namespace(c.hub), func() error {
-			port, err := netlink.LinkByName(c.port)
-			if err != nil {
-				return err
-			}
-			if up {
-				return netlink.LinkSetUp(port)
-			}
-			return netlink.LinkSetDown(port)
-		}))
+		errs = append(errs, netspace.In(l.namespace(c.hub), func() error { return netspace.SetLink(c.port, up) }))
 	}
 	return errors.Join(errs...)
 }

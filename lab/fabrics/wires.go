@@ -161,16 +161,7 @@ func (f *Fabric) Restore(link int) error {
 }
 
 func (f *Fabric) setCarrier(link int, up bool) error {
-	set := func(name string) error {
-		device, err := netlink.LinkByName(name)
-		if err != nil {
-			return err
-		}
-		if up {
-			return netlink.LinkSetUp(device)
-		}
-		return netlink.LinkSetDown(device)
-	}
+	set := func(name string) error { return netspace.SetLink(name, up) }
 	var err error
 	if f.wired[link] {
 		err = netspace.In(f.wireNamespace(), func() error { return errors.Join(set(wireDevice(link, 0)), set(wireDevice(link, 1))) })

@@ -23,12 +23,18 @@ var MachineSysctls = [][2]string{
 }
 
 // LoopbackUp brings up lo of the namespace that the calling thread is in.
-func LoopbackUp() error {
-	lo, err := netlink.LinkByName("lo")
+func LoopbackUp() error { return SetLink("lo", true) }
+
+// SetLink sets a device of that namespace up or down.
+func SetLink(name string, up bool) error {
+	device, err := netlink.LinkByName(name)
 	if err != nil {
 		return err
 	}
-	return netlink.LinkSetUp(lo)
+	if up {
+		return netlink.LinkSetUp(device)
+	}
+	return netlink.LinkSetDown(device)
 }
 
 // AddAddress gives a device addresses, written ADDRESS/BITS, in the namespace
