@@ -1,0 +1,54 @@
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/bbolt"
+	"go.etcd.io/etcd/server/v3/embed"
+)
+
+// start turns what etcd dies of, when it cannot read its folder, into an error.
+func start(cfg *embed.Config) (etcd *embed.Etcd, err error) {
+	defer func() {
+		if died := recover(); died != nil {
+			err = damaged(cfg, died)
+		}
+	}()
+	if err := intact(filepath.Join(cfg.Dir, "member", "snap", "db")); err != nil {
+		return nil, damaged(cfg, err)
+	}
+	return embed.StartEtcd(cfg)
+}
+
+func damaged(cfg *embed.Config, why any) error {
+	return fmt.Errorf("the store's folder %s is damaged (%v): put back a copy, or move it away and let this member begin anew; with others, remove it from them and add it again first", cfg.Dir, why)
+}
+
+// intact reads all of the values' file, as etcd does: that dies of what is wrong there
+// in a goroutine of its own, where nobody catches it.
+func intact(file string) error {
+	info, err := os.Stat(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	db, err := bbolt.Open(file, 0o600, &bbolt.Options{ReadOnly: true, PreLoadFreelist: true, Timeout: time.Second})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return db.View(func(tx *bbolt.Tx) error {
+		if tx.Size() > info.Size() { // reading on would be a bus error
+			return fmt.Errorf("%s has %d bytes of %d", file, info.Size(), tx.Size())
+		}
+		return tx.ForEach(func(_ []byte, bucket *bbolt.Bucket) error {
+			return bucket.ForEach(func(_, _ []byte) error { return nil })
+		})
+	})
+}
