@@ -6,6 +6,7 @@ package config
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
@@ -26,8 +27,13 @@ type Config struct {
 	TLS       TLS        `yaml:"tls"`
 	Balancers []Balancer `yaml:"balancers"`
 	Servers   []Server   `yaml:"servers"`
-	Switches  []Switch   `yaml:"switches"`
-	VIPs      []VIP      `yaml:"vips"`
+	// Controllers are one or three machines that keep what the deployment agreed
+	// on; Store is what keeps it instead. Neither: daemons hand versions round
+	// by themselves.
+	Controllers []Controller `yaml:"controllers"`
+	Store       Store        `yaml:"store"`
+	Switches    []Switch     `yaml:"switches"`
+	VIPs        []VIP        `yaml:"vips"`
 	// TunnelSources are prefixes that servers take tunnels from beside the
 	// balancers' sources.
 	TunnelSources []netip.Prefix `yaml:"tunnel_sources"`
@@ -123,6 +129,38 @@ type VIP struct {
 	// 8,388,608 (default 4096), faild to 8,191 (default 256). Else 0.
 	Buckets int      `yaml:"buckets"`
 	Servers []Member `yaml:"servers"`
+}
+
+// Controller is a machine that runs `fairlead controller`: a member of the store.
+type Controller struct {
+	Name string `yaml:"name"`
+	// Store is where daemons reach its store: https://address:port, or, where
+	// all are on one machine, unix:/path (default unix:/run/fairlead/NAME-store.sock).
+	Store string `yaml:"store"`
+	// Peer is where the other controllers reach it: https://address:port. Needed
+	// where there are several.
+	Peer    string  `yaml:"peer"`
+	Metrics *string `yaml:"metrics"`
+}
+
+// Store is an etcd cluster that somebody else runs.
+type Store struct {
+	// Etcd lists its members: https://address:port.
+	Etcd []string `yaml:"etcd"`
+	// Prefix begins the keys of this deployment (default /fairlead/).
+	Prefix string `yaml:"prefix"`
+}
+
+// Stored says whether the deployment agrees in a store.
+func (c *Config) Stored() bool { return len(c.Controllers) > 0 || len(c.Store.Etcd) > 0 }
+
+// StoreEndpoints are where the store answers.
+func (c *Config) StoreEndpoints() []string {
+	endpoints := slices.Clone(c.Store.Etcd)
+	for i := range c.Controllers {
+		endpoints = append(endpoints, c.Controllers[i].Store)
+	}
+	return endpoints
 }
 
 // Port is a port number; 0 stands for all ports.

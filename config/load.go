@@ -22,6 +22,7 @@ const NoAgent = "none"
 const (
 	DefaultMetrics = "127.0.0.1:7470"
 	DefaultBridge  = "br0"
+	DefaultPrefix  = "/fairlead/"
 )
 
 // maxSecret bounds a secret's file, in bytes.
@@ -32,6 +33,10 @@ const maxPEM = 1 << 20
 
 // DefaultAPI is where the daemon called name listens if the file does not say.
 func DefaultAPI(name string) string { return "unix:/run/fairlead/" + name + ".sock" }
+
+// DefaultStore is where the store of the controller called name answers if the file
+// does not say: for daemons of the same machine.
+func DefaultStore(name string) string { return "unix:/run/fairlead/" + name + "-store.sock" }
 
 // Load reads the file at path, fills in defaults and secret_file, and
 // validates. Its error is Problems: everything wrong, one line each.
@@ -157,6 +162,14 @@ func (c *Config) fill() {
 	for i := range c.Switches {
 		c.Switches[i].fill(c, fmt.Sprintf("switches[%d]", i))
 	}
+	for i := range c.Controllers {
+		s := &c.Controllers[i]
+		s.Store = cmp.Or(s.Store, DefaultStore(s.Name))
+		if s.Metrics == nil {
+			s.Metrics = new(c.Metrics)
+		}
+	}
+	c.Store.Prefix = cmp.Or(c.Store.Prefix, DefaultPrefix)
 	for i := range c.VIPs {
 		c.VIPs[i].fill(c.origin.At, fmt.Sprintf("vips[%d]", i))
 	}

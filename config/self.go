@@ -21,9 +21,11 @@ const (
 	RoleBalancer Role = "lb"
 	RoleHost     Role = "host"
 	RoleSwitch   Role = "switch"
+	// RoleController keeps the store, and goes by no assignment.
+	RoleController Role = "controller"
 )
 
-// Roles are all of them, in the order of the file's sections.
+// Roles are those that go by the assignment, in the order of the file's sections.
 var Roles = []Role{RoleBalancer, RoleHost, RoleSwitch}
 
 // Self is a daemon's own entry in the configuration.
@@ -37,6 +39,8 @@ type Self struct {
 	Balancer *Balancer
 	Server   *Server
 	Switch   *Switch
+	// Controller has no API.
+	Controller *Controller
 }
 
 // Selves are the entries of a role; those of servers without an agent have none as
@@ -63,6 +67,11 @@ func (c *Config) Selves(role Role) (all []Self) {
 		for i := range c.Switches {
 			s := &c.Switches[i]
 			all = append(all, Self{Role: role, Name: s.Name, API: s.API, Metrics: metrics(s.Metrics), Switch: s})
+		}
+	case RoleController:
+		for i := range c.Controllers {
+			s := &c.Controllers[i]
+			all = append(all, Self{Role: role, Name: s.Name, Metrics: metrics(s.Metrics), Controller: s})
 		}
 	}
 	return all
@@ -95,7 +104,7 @@ func (c *Config) Find(role Role, name string) (Self, error) {
 			return Self{}, fmt.Errorf("server %s has api: none in the configuration, so it runs no agent: give it an api", name)
 		}
 	}
-	section := map[Role]string{RoleBalancer: "balancers", RoleHost: "servers", RoleSwitch: "switches"}[role]
+	section := map[Role]string{RoleBalancer: "balancers", RoleHost: "servers", RoleSwitch: "switches", RoleController: "controllers"}[role]
 	if len(names) == 0 {
 		if role == RoleHost {
 			section += " with an agent"

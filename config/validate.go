@@ -37,6 +37,7 @@ func (c *Config) check() {
 	c.checkTLS()
 	c.checkDaemons()
 	c.checkSwitches()
+	c.checkStore()
 	c.checkVIPs()
 	c.checkFaild()
 	c.checkTunnelSources()
@@ -70,6 +71,8 @@ func (c *Config) checkSecret() {
 	for i, v := range c.VIPs {
 		what := ""
 		switch {
+		case c.Stored(): // was said
+			return
 		case v.Cookies():
 			what = "scheme cheetah, whose cookies need it"
 		case v.MPTCP && v.Scheme.Row().Hops:
@@ -104,7 +107,7 @@ func (c *Config) checkDaemons() {
 			}
 			names[name] = path
 		}
-		if api != NoAgent && name != "" {
+		if api != "" && api != NoAgent && name != "" { // a controller has none
 			c.checkAPI(path+".api", api)
 			if other, dup := apis[api]; dup {
 				c.problem(path+".api", api, "already the api of "+other, "give each daemon its own")
@@ -134,6 +137,9 @@ func (c *Config) checkDaemons() {
 	}
 	for i, s := range c.Switches {
 		common(fmt.Sprintf("switches[%d]", i), s.Name, s.API, nil, s.Metrics)
+	}
+	for i, s := range c.Controllers {
+		common(fmt.Sprintf("controllers[%d]", i), s.Name, "", nil, s.Metrics)
 	}
 	for i, s := range c.Servers {
 		path := fmt.Sprintf("servers[%d]", i)
