@@ -50,7 +50,7 @@ func dial(endpoint string, t config.TLS) (client *http.Client, base string, err 
 		}
 		base = "http://fairlead"
 	case strings.HasPrefix(endpoint, "https://"):
-		c, err := clientTLS(t)
+		c, err := ClientTLS(t)
 		if err != nil {
 			return nil, "", fmt.Errorf("api %s: %w", endpoint, err)
 		}
@@ -66,7 +66,9 @@ func dial(endpoint string, t config.TLS) (client *http.Client, base string, err 
 // certsRemedy ends errors about the files that tls names.
 const certsRemedy = "make them with `fairlead certs FOLDER`, or run this where the daemons' files are"
 
-func clientTLS(t config.TLS) (*tls.Config, error) {
+// ClientTLS is for connections to whoever has a certificate of the deployment,
+// with this machine's own, read for each. It fails where they cannot be read.
+func ClientTLS(t config.TLS) (*tls.Config, error) {
 	if t == (config.TLS{}) {
 		return nil, fmt.Errorf("https needs certificates; name tls.ca, tls.cert and tls.key in the file")
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/rollout/ledger"
 )
 
 // Coordinator changes what daemons share: it asks all of them, computes a
@@ -37,6 +38,13 @@ type Coordinator struct {
 	// (tables.Fits), so that a series is refused before its first step
 	// and not by a daemon in its middle.
 	Fits func(*controller.Assignment) error
+
+	// Ledger is the store's, nil where the deployment has no store. Who is noted
+	// in it beside a change.
+	Ledger *ledger.Ledger
+	Who    string
+	// Have is an assignment that need not be fetched from there, nil: none.
+	Have *controller.Assignment
 
 	// dialTo is Dial, or a test's.
 	dialTo func(endpoint string, t config.TLS) (fairleadv1connect.FairleadClient, error)
@@ -62,6 +70,7 @@ type Change struct {
 	Silent   []*Daemon // they did not answer and stay where they were
 	Steps    []*controller.Assignment
 	view     *View
+	without  []string
 }
 
 // ErrNobody: no daemon answers, so there is nothing to change.
@@ -142,6 +151,9 @@ func (c *Coordinator) Do(ctx context.Context, o Options, ops ...controller.Op) (
 	if err != nil {
 		return ch, err
 	}
+	if ch.view.Base == nil {
+		return ch, controller.Refusal{"the store is empty; begin with `fairlead apply`"}
+	}
 	if err := c.hand(ctx, ch); err != nil {
 		return ch, err
 	}
@@ -212,7 +224,10 @@ func (c *Coordinator) plan(ctx context.Context, o Options, steps func(*View) ([]
 	if err != nil {
 		return nil, err
 	}
-	ch := &Change{view: v}
+	ch := &Change{view: v, without: o.Without}
+	if v.Base == nil && c.Ledger != nil {
+		return c.begin(v, o)
+	}
 	if v.Base == nil {
 		ch.Silent = v.Silent()
 		return ch, nobody(v)
@@ -359,8 +374,13 @@ func (c *Coordinator) hand(ctx context.Context, ch *Change) error {
 	for _, d := range ch.view.Silent() {
 		silent[d] = d.Err
 	}
-	steps := append([]*controller.Assignment{ch.view.Base}, ch.Steps...)
-	err := Hand(ctx, steps, ch.view.Daemons)
+	var err error
+	if c.Ledger != nil {
+		err = c.agree(ctx, ch)
+	} else {
+		steps := append([]*controller.Assignment{ch.view.Base}, ch.Steps...)
+		err = Hand(ctx, steps, ch.view.Daemons)
+	}
 	if c.Log != nil {
 		for _, line := range ch.Lines {
 			c.Log.Info("assignment changed", "change", line)
@@ -394,6 +414,8 @@ func Code(err error) error {
 		return connect.NewError(connect.CodeInvalidArgument, err)
 	case errors.Is(err, ErrNobody):
 		return connect.NewError(connect.CodeUnavailable, err)
+	case errors.Is(err, ErrNoStore): // the daemon answers; another would say the same
+		return connect.NewError(connect.CodeFailedPrecondition, err)
 	case errors.As(err, &stopped), errors.Is(err, controller.ErrConflict):
 		return connect.NewError(connect.CodeAborted, err)
 	case errors.As(err, &coded):

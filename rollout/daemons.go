@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/rollout/ledger"
 )
 
 // Kind is what a daemon is, in the order in which daemons get a version: a
@@ -63,6 +64,10 @@ type View struct {
 	// Base is what the next change starts from; nil if no daemon answers.
 	Base *controller.Assignment
 	Live controller.LiveCounts
+	// head is the store's newest version, and agreed what it is; nil: it has none,
+	// or there is no store.
+	head   ledger.Head
+	agreed *controller.Assignment
 	// conflicts are who disagreed, and what comes of it.
 	conflicts []string
 }
@@ -117,6 +122,11 @@ func (c *Coordinator) Look(ctx context.Context, without []string) (*View, error)
 		Connections: map[controller.LiveKey]map[uint32]uint64{}, Owned: map[controller.LiveKey]controller.Owned{},
 		Silent: map[string]string{},
 	}}
+	if c.Ledger != nil {
+		if err := c.agreed(ctx, v); err != nil {
+			return nil, err
+		}
+	}
 	v.join(ctx, daemons)
 	// Servers that left the file, or came by `fairlead add`, stand in the
 	// assignment alone. One may have a newer version than all others: agents
@@ -317,6 +327,10 @@ func held(ctx context.Context, d *Daemon) (*controller.Assignment, error) {
 // becomes the version after, which goes to everybody.
 func (v *View) choose() {
 	v.Base, v.conflicts = nil, nil
+	if v.agreed != nil {
+		v.chooseAgreed()
+		return
+	}
 	v.expelForeign()
 	var version uint64
 	for _, d := range v.Daemons {

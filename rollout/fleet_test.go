@@ -46,6 +46,8 @@ type fake struct {
 	// fail, if set, is asked before (done false) and after (done true) an
 	// assignment is taken; its error is the caller's answer.
 	fail func(version uint64, done bool) error
+	// tries counts the versions of a store that it could not take.
+	tries uint64
 }
 
 func newFleet(t testing.TB, yaml string) *fleet {
@@ -118,7 +120,12 @@ func (f *fleet) versions() string {
 	return strings.Join(all, " ")
 }
 
-func unavailable(err error) error { return connect.NewError(connect.CodeUnavailable, err) }
+func unavailable(err error) error {
+	if connect.IsWireError(err) {
+		return err
+	}
+	return connect.NewError(connect.CodeUnavailable, err)
+}
 
 func (d *fake) GetAssignment(context.Context, *connect.Request[fairleadv1.GetAssignmentRequest]) (*connect.Response[fairleadv1.GetAssignmentResponse], error) {
 	d.fleet.mu.Lock()

@@ -1,0 +1,240 @@
+package rollout
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/rollout/ledger"
+	"github.com/fairlead/fairlead/store"
+)
+
+// A change in a deployment with a store: planned on the version that the store
+// has, agreed on there, and then the daemons' turn, kind by kind. They fetch it
+// by themselves (daemon/member) and say so under their leases.
+
+// agreed fills in what the store has. Where it has nothing yet, the first change
+// brings what daemons have into it, so they are asked as if there were none.
+func (c *Coordinator) agreed(ctx context.Context, v *View) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	if v.head, err = c.Ledger.Head(ctx); err != nil {
+		return noStore(err)
+	}
+	if v.head.Version == 0 {
+		return nil
+	}
+	if v.agreed, err = c.Ledger.Read(ctx, v.head.Version, c.Have); err != nil {
+		return noStore(err)
+	}
+	return nil
+}
+
+// storeTimeout bounds what is asked of the store, but for waiting for daemons.
+const storeTimeout = 15 * time.Second
+
+// ErrNoStore: no majority of the store answers, so that nothing can be changed.
+var ErrNoStore = errors.New("nothing was changed, and everything forwards on as it does")
+
+func noStore(err error) error {
+	if errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%w; %w", ErrNoStore, err)
+	}
+	return err
+}
+
+// chooseAgreed takes the store's newest version as the base. A daemon that goes by
+// what the store does not know is left out: it goes on by that, and so do its
+// connections, until somebody has seen to it.
+func (v *View) chooseAgreed() {
+	v.Base = v.agreed
+	for _, d := range v.Daemons {
+		switch {
+		case d.Err != nil || d.Held == nil:
+		case d.Held.HashKey != v.agreed.HashKey:
+			d.Err = errors.New("has an assignment of another deployment (or the file's secret was changed): stop it, remove its assignment.json and start it again")
+		case d.Held.Version > v.agreed.Version:
+			d.Err = fmt.Errorf("goes by version %d, and the store has only %d: if the store was put back from an older copy, put a newer one back", d.Held.Version, v.agreed.Version)
+		}
+	}
+}
+
+// begin is the change that an empty store begins with where no daemon has an
+// assignment. One that is silent might have.
+func (c *Coordinator) begin(v *View, o Options) (*Change, error) {
+	var refused controller.Refusal
+	for _, d := range v.Silent() {
+		if !o.Force && !waits(d.Err) {
+			refused = append(refused, fmt.Sprintf("the store is empty, and %s does not answer (%v), so that nobody knows whether it goes by an assignment of before; start it, --without %s, or --force if this deployment is new",
+				d.Name, d.Err, d.Name))
+		}
+	}
+	ch := &Change{view: v}
+	var err error
+	if ch.Steps, ch.Lines, err = controller.Plan(c.Config(), nil, controller.LiveCounts{}, time.Now(), o.Force); err != nil {
+		return nil, err
+	}
+	ch.To = ch.Steps[len(ch.Steps)-1].Version
+	if len(refused) > 0 {
+		return ch, refused
+	}
+	return ch, nil
+}
+
+// waits: the daemon answers that it has nothing to go by.
+func waits(err error) bool {
+	return connect.IsWireError(err) && connect.CodeOf(err) == connect.CodeUnavailable
+}
+
+// agree puts ch's steps into the store, each when all have the one before.
+func (c *Coordinator) agree(ctx context.Context, ch *Change) error {
+	head, before := ch.view.head, ch.view.Base
+	who := cmp.Or(c.Who, "unknown")
+	commit := func(step *controller.Assignment, what []string) (err error) {
+		bounded, cancel := context.WithTimeout(ctx, storeTimeout)
+		defer cancel()
+		prior := before
+		if head.Version == 0 {
+			prior = nil
+		}
+		head, err = c.Ledger.Append(bounded, head, prior, step, who, what)
+		if errors.Is(err, store.ErrConflict) {
+			return fmt.Errorf("version %d: another change came first; run it again: %w", step.Version, controller.ErrConflict)
+		}
+		return noStore(err)
+	}
+	if before != nil {
+		if head.Version == 0 {
+			if err := commit(before, []string{"taken over from the daemons, which handed it round until now"}); err != nil {
+				return err
+			}
+		}
+		// A change that stopped half way is finished first.
+		if err := c.turns(ctx, &head, before, ch); err != nil {
+			return err
+		}
+	}
+	for _, step := range ch.Steps {
+		if err := commit(step, linesOf(ch.Lines, step.Version)); err != nil {
+			return err
+		}
+		if err := c.turns(ctx, &head, step, ch); err != nil {
+			return err
+		}
+		before = step
+	}
+	return nil
+}
+
+// linesOf are those of lines that are about a version.
+func linesOf(lines []string, version uint64) (of []string) {
+	prefix := fmt.Sprintf("version %d: ", version)
+	for _, line := range lines {
+		if text, ok := strings.CutPrefix(line, prefix); ok {
+			of = append(of, text)
+		}
+	}
+	return of
+}
+
+// turns lets one kind of daemons after the other go by step, and waits for each.
+func (c *Coordinator) turns(ctx context.Context, head *ledger.Head, step *controller.Assignment, ch *Change) error {
+	for kind := range kinds {
+		if head.Turn <= int(kind) {
+			bounded, cancel := context.WithTimeout(ctx, storeTimeout)
+			next, err := c.Ledger.Turn(bounded, *head, int(kind)+1)
+			cancel()
+			if errors.Is(err, store.ErrConflict) {
+				return fmt.Errorf("version %d: another change is under way; run it again: %w", step.Version, controller.ErrConflict)
+			}
+			if err != nil {
+				return noStore(err)
+			}
+			*head = next
+		}
+		if err := c.await(ctx, kind, step, ch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// await waits until all daemons of a kind go by step: those that answered when
+// they were asked, and whose lease lives.
+func (c *Coordinator) await(ctx context.Context, kind Kind, step *controller.Assignment, ch *Change) error {
+	ctx, cancel := context.WithTimeout(ctx, setTimeout)
+	defer cancel()
+	sum := step.Digest()
+	digest := hex.EncodeToString(sum[:])
+	known := map[string]*Daemon{}
+	expected := map[string]bool{}
+	for _, d := range ch.view.Daemons {
+		known[d.Name] = d
+		if d.Kind == kind && d.Err == nil && !d.Leaving {
+			expected[d.Name] = true
+		}
+	}
+	var waiting map[string]string // for whom, and why
+	// before is what had been refused when this began: what was wrong may be put
+	// right by now, and whoever refuses tries again.
+	var before map[string]uint64
+	err := c.Ledger.Await(ctx, func(said map[string]ledger.Report) bool {
+		if before == nil {
+			before = map[string]uint64{}
+			for name, r := range said {
+				before[name] = r.Tries
+			}
+		}
+		refused := false
+		waiting = map[string]string{}
+		for name := range expected {
+			waiting[name] = "it does not reach the store"
+		}
+		for name, r := range said {
+			d := known[name]
+			if r.Kind != int(kind) || d != nil && d.Leaving || slices.Contains(ch.without, name) {
+				continue
+			}
+			delete(waiting, name)
+			switch {
+			case r.Version > step.Version: // another change went on from here
+			case r.Version == step.Version && r.Digest == digest:
+				if d != nil {
+					d.Held = step
+				}
+			case r.Refused == step.Version:
+				waiting[name] = r.Error
+				refused = refused || r.Tries > before[name]
+			case r.Version == step.Version:
+				waiting[name] = fmt.Sprintf("it goes by another version %d", r.Version)
+			default:
+				waiting[name] = fmt.Sprintf("it goes by version %d", r.Version)
+			}
+		}
+		return refused || len(waiting) == 0
+	})
+	if err != nil && ctx.Err() == nil {
+		return noStore(err)
+	}
+	if len(waiting) == 0 {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(waiting)) {
+		d := known[name]
+		if d == nil {
+			d = &Daemon{Name: name, Kind: kind}
+			ch.view.Daemons = append(ch.view.Daemons, d)
+		}
+		d.Err = errors.New(waiting[name])
+	}
+	return &Stopped{Step: step, Daemons: ch.view.Daemons}
+}

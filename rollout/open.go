@@ -1,0 +1,44 @@
+package rollout
+
+import (
+	"crypto/tls"
+	"log/slog"
+	"strings"
+
+	"github.com/fairlead/fairlead/api"
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/rollout/ledger"
+	"github.com/fairlead/fairlead/store"
+)
+
+// Open opens the store that cfg names, and its ledger. Nothing is asked of it yet.
+func Open(cfg *config.Config, log *slog.Logger) (store.Store, *ledger.Ledger, error) {
+	var certificates *tls.Config
+	if cfg.TLS != (config.TLS{}) {
+		var err error
+		if certificates, err = api.ClientTLS(cfg.TLS); err != nil {
+			return nil, nil, err
+		}
+	}
+	s, err := store.Open(store.Options{Endpoints: endpoints(cfg), TLS: certificates, Prefix: cfg.Store.Prefix, Log: log})
+	if err != nil {
+		return nil, nil, err
+	}
+	l, err := ledger.New(s, cfg.SecretBytes())
+	if err != nil {
+		_ = s.Close()
+		return nil, nil, err
+	}
+	return s, l, nil
+}
+
+// endpoints are the store's, as etcd writes them.
+func endpoints(cfg *config.Config) (all []string) {
+	for _, e := range cfg.StoreEndpoints() {
+		if path, ok := strings.CutPrefix(e, "unix:"); ok {
+			e = "unix://" + path
+		}
+		all = append(all, e)
+	}
+	return all
+}
