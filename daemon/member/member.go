@@ -24,6 +24,9 @@ import (
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/fabric/topology"
+	"github.com/fairlead/fairlead/rollout"
+	"github.com/fairlead/fairlead/rollout/ledger"
+	"github.com/fairlead/fairlead/store"
 )
 
 // Options is what the command line decides.
@@ -38,6 +41,8 @@ type Options struct {
 	// PrivatePins goes on where what is pinned would be gone with this process's
 	// mount namespace.
 	PrivatePins bool
+	// OpenStore opens the deployment's store; nil: rollout.Open.
+	OpenStore func(*config.Config, *slog.Logger) (store.Store, *ledger.Ledger, error)
 }
 
 // Role is what a daemon of one kind is and does.
@@ -147,6 +152,8 @@ type Member struct {
 	due      *schedule              // when that is due by itself
 	settings atomic.Pointer[settings]
 
+	stored *stored // nil: the deployment has no store
+
 	// verbs lets one change at a time through this daemon.
 	verbs  sync.Mutex
 	peers  peerTable
@@ -170,6 +177,9 @@ type settings struct {
 func Run(ctx context.Context, o Options, r Role) error { return newMember(o, r).Run(ctx) }
 
 func newMember(o Options, r Role) *Member {
+	if o.OpenStore == nil {
+		o.OpenStore = rollout.Open
+	}
 	m := &Member{Options: o, role: r, retry: make(chan struct{}, 1), due: newSchedule(), Daemon: &daemon.Daemon{
 		Log: o.Log, StateDir: o.StateDir, Unguarded: o.Unguarded, Unsaved: daemon.UnsavedForce, Parting: daemon.GoesOn}}
 	m.service = r.Service(m)
@@ -219,6 +229,9 @@ func (m *Member) open(ctx context.Context) (err error) {
 		m.together.tell = c.EndAfter
 	}
 	m.Enter(daemon.Applying)
+	if err := m.openStored(); err != nil {
+		return err
+	}
 	m.pinned = m.readPinned()
 	if err := m.fixClock(ctx); err != nil {
 		return err
@@ -231,6 +244,9 @@ func (m *Member) open(ctx context.Context) (err error) {
 	m.Go(m.watchPeers)
 	m.Go(m.reapply)
 	m.Go(m.tendPinned)
+	if m.stored != nil {
+		m.Go(m.stored.follow)
+	}
 	if m.learns != nil {
 		m.Go(m.learns.run)
 	}
@@ -291,8 +307,19 @@ func (m *Member) firstAssignment(ctx context.Context) error {
 	}
 	had := m.hadBefore(a)
 	source := "disk"
-	newer, from, heard := m.newestOfPeers(ctx, a)
-	if newer != nil {
+	var newer *controller.Assignment
+	from, heard := "store", true
+	if m.stored == nil {
+		newer, from, heard = m.newestOfPeers(ctx, a)
+	} else if newer, err = m.stored.newest(ctx, a); err != nil && a != nil {
+		m.Log.Warn("the store has no answer; going on by what is on disk", "error", err)
+	}
+	if a == nil && newer == nil && m.stored != nil {
+		if newer, err = m.stored.await(ctx); err != nil {
+			return err
+		}
+	}
+	if newer != nil && (a == nil || newer.Version > a.Version) {
 		a, source = newer, from
 	}
 	first := a == nil

@@ -19,6 +19,8 @@ var (
 	mDiffer     = daemon.Gauge("peers_differ", "Peers that have another assignment under the same version.")
 	mUnsaved    = daemon.Gauge("state_unsaved_files", "Files of the state folder that the disk does not take: a restart may begin from what was before.")
 	mDamaged    = daemon.Gauge("state_damaged_files", "Files of the state folder, and clocks in pinned maps, that were found damaged when the daemon started.")
+	mStoreUp    = daemon.Gauge("store_up", "1 while the deployment's store answers; absent where there is none.")
+	mStoreHead  = daemon.Gauge("store_version", "Newest version that the store is known to have.")
 	mStampEpoch = daemon.Gauge("stamp_epoch", "Key epoch under which hosts stamp new connections.")
 	mEpochs     = daemon.Gauge("decode_epochs", "Number of key epochs that decode: 2 while a key rotates.")
 	mSkew       = daemon.Gauge("clock_skew_seconds", "Largest known difference of the shared clock to a peer's. Cookies allow 1.")
@@ -43,7 +45,7 @@ var (
 	mPeerReachable = daemon.Gauge("peer_reachable", "1 if the peer's API answered last time.", "peer")
 	mPeerVersion   = daemon.Gauge("peer_assignment_version", "Assignment version of the peer when it last answered.", "peer")
 
-	metrics = append(slices.Clone(daemon.StatusMetrics), mVersion, mInfo, mDiffer, mUnsaved, mDamaged, mStampEpoch, mEpochs, mSkew, mVIPPackets, mVIPBytes, mVIPBuckets, mVIPGeneration, mVIPChained, mVIPRenewed, mVIPDeputies, mVIPForgotten, mServerPackets, mServerBytes, mServerConns, mServerState, mServerWeight, mServerBuckets, mServerPrevious, mPeerReachable, mPeerVersion)
+	metrics = append(slices.Clone(daemon.StatusMetrics), mVersion, mInfo, mDiffer, mUnsaved, mDamaged, mStoreUp, mStoreHead, mStampEpoch, mEpochs, mSkew, mVIPPackets, mVIPBytes, mVIPBuckets, mVIPGeneration, mVIPChained, mVIPRenewed, mVIPDeputies, mVIPForgotten, mServerPackets, mServerBytes, mServerConns, mServerState, mServerWeight, mServerBuckets, mServerPrevious, mPeerReachable, mPeerVersion)
 )
 
 // collect turns one GetStatus into metrics, so that both always say the same.
@@ -57,6 +59,9 @@ func (m *Member) collect(emit daemon.Emitter) error {
 	emit(mInfo, 1, strconv.FormatUint(s.AssignmentVersion, 10), hex.EncodeToString(s.AssignmentDigest[:digestShown]))
 	differ, _ := split(m.force.Load(), s.Peers)
 	emit(mDiffer, float64(len(differ)))
+	if m.stored != nil {
+		m.stored.emit(emit)
+	}
 	unsaved, damaged := m.State.Counts()
 	emit(mUnsaved, float64(unsaved))
 	emit(mDamaged, float64(damaged))

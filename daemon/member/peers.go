@@ -116,7 +116,7 @@ func (m *Member) watchPeers(ctx context.Context) error {
 		case <-timer.C:
 		}
 		if newest := m.askPeers(ctx); ctx.Err() == nil {
-			if newest > m.force.Load().Version {
+			if m.stored == nil && newest > m.force.Load().Version {
 				m.catchUp(ctx)
 			}
 		}

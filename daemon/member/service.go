@@ -71,6 +71,9 @@ func (s Service) GetAssignment(context.Context, *connect.Request[fairleadv1.GetA
 }
 
 func (s Service) SetAssignment(_ context.Context, req *connect.Request[fairleadv1.SetAssignmentRequest]) (*connect.Response[fairleadv1.SetAssignmentResponse], error) {
+	if s.stored != nil {
+		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("%s goes by the store: versions are agreed on there", s.Name))
+	}
 	v, err := s.setAssignment(req.Msg.Assignment, req.Msg.ExpectedVersion, req.Msg.CatchUp)
 	if err != nil {
 		return nil, Coded(err)
@@ -106,6 +109,7 @@ func change[R any](m *Member, ctx context.Context, req *connect.Request[R], verb
 	m.verbs.Lock()
 	defer m.verbs.Unlock()
 	c := &rollout.Coordinator{
+		Who:        "a caller of " + m.Name,
 		Config:     func() *config.Config { return m.settings.Load().cfg },
 		Self:       m.Name,
 		SelfClient: m.service, // client and handler have the same methods
@@ -113,6 +117,9 @@ func change[R any](m *Member, ctx context.Context, req *connect.Request[R], verb
 		Fits: func(a *controller.Assignment) error {
 			return tables.Fits(a, m.settings.Load().cfg.Limits)
 		},
+	}
+	if m.stored != nil {
+		c.Ledger, c.Have = m.stored.ledger, m.Assignment()
 	}
 	resp, err := verb(c, ctx, req.Msg)
 	if err != nil {

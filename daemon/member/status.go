@@ -29,7 +29,7 @@ func (m *Member) status() (*fairleadv1.GetStatusResponse, error) {
 	s := m.Status(m.role.Status)
 	s.AssignmentVersion, s.AssignmentDigest, s.StampEpoch = a.Version, force.digest, a.StampEpoch
 	s.Clock = &fairleadv1.Clock{BaseMs: clock.base, SharedMs: clock.now(), Source: string(clock.source)}
-	s.Warnings = slices.Clone(set.warnings)
+	s.Warnings = append(slices.Clone(set.warnings), m.stored.warnings()...)
 	if text := set.difference(a, m.Options.File); text != "" {
 		s.Warnings = append(s.Warnings, text)
 	}

@@ -30,6 +30,9 @@ import (
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/daemon/daemontest"
 	"github.com/fairlead/fairlead/daemon/member"
+	"github.com/fairlead/fairlead/rollout"
+	"github.com/fairlead/fairlead/rollout/ledger"
+	"github.com/fairlead/fairlead/store"
 )
 
 // Plane is one in memory, with a clock as in pinned maps. It outlives its daemon, as
@@ -144,12 +147,29 @@ type Deployment struct {
 	Config *config.Config
 	Planes map[string]*Plane
 	Stops  map[string]func()
+	// Memory is the store of a file that names one, and Links each daemon's way
+	// to it, since it was last started.
+	Memory *store.Memory
+	Links  map[string]*store.MemoryClient
+	links  sync.Mutex
 }
 
 // New has two balancers and two servers.
 func New(t *testing.T) *Deployment {
 	t.Helper()
-	return NewOf(t, `
+	return NewOf(t, twoOfEach)
+}
+
+// NewStored is New with a store.
+func NewStored(t *testing.T) *Deployment {
+	t.Helper()
+	return NewOf(t, twoOfEach+Controllers)
+}
+
+// Controllers is what a file has beside twoOfEach where there is a store.
+const Controllers = "controllers: [{name: c1}]\n"
+
+const twoOfEach = `
 secret: 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f
 tls: {ca: %[1]s/ca.pem, cert: %[1]s/cert.pem, key: %[1]s/key.pem}
 balancers:
@@ -160,8 +180,7 @@ servers:
   - {name: s2, address: 10.0.0.22, interfaces: [eth0], api: "https://127.0.0.1:%[6]d", metrics: ""}
 vips:
   - {name: web, address: 192.0.2.10, port: 80, servers: [s1, s2], health: {type: tcp}}
-`)
-}
+`
 
 // deployments counts those of this process.
 var deployments atomic.Uint32
@@ -171,7 +190,8 @@ var deployments atomic.Uint32
 // that nobody takes a port while its daemon is not running.
 func NewOf(t *testing.T, format string) *Deployment {
 	t.Helper()
-	d := &Deployment{T: t, Dir: t.TempDir(), Planes: map[string]*Plane{}, Stops: map[string]func(){}}
+	d := &Deployment{T: t, Dir: t.TempDir(), Planes: map[string]*Plane{}, Stops: map[string]func(){},
+		Memory: store.NewMemory(), Links: map[string]*store.MemoryClient{}}
 	pid := os.Getpid()
 	address := net.IPv4(127, byte(1+deployments.Add(1)%250), byte(pid>>8), byte(pid))
 	daemontest.Certificates(t, d.Dir, address)
@@ -218,6 +238,20 @@ func (d *Deployment) role(is config.Role, name string) member.Role {
 	return Role(is, func(*member.Member) (member.Opened, error) { return p.Opened(), nil })
 }
 
+// BeginAll begins the daemons of New; what it returns waits until they serve.
+func (d *Deployment) BeginAll() (serve func()) {
+	var all []func()
+	for name, is := range map[string]config.Role{"s1": config.RoleHost, "s2": config.RoleHost, "lb1": config.RoleBalancer, "lb2": config.RoleBalancer} {
+		all = append(all, d.Begin(d.role(is, name), name))
+	}
+	return func() {
+		d.T.Helper()
+		for _, serves := range all {
+			serves()
+		}
+	}
+}
+
 // StartAll starts the daemons of New.
 func (d *Deployment) StartAll() {
 	d.T.Helper()
@@ -231,7 +265,37 @@ func (d *Deployment) StartAll() {
 
 // Options are those that the daemon called name is started with.
 func (d *Deployment) Options(name string) member.Options {
-	return member.Options{File: d.Config.File(), Name: name, StateDir: d.State(), Log: slog.New(slog.DiscardHandler)}
+	return member.Options{File: d.Config.File(), Name: name, StateDir: d.State(), Log: slog.New(slog.DiscardHandler), OpenStore: d.openStore(name)}
+}
+
+// openStore has the daemon called name reach the store.
+func (d *Deployment) openStore(name string) func(*config.Config, *slog.Logger) (store.Store, *ledger.Ledger, error) {
+	return func(*config.Config, *slog.Logger) (store.Store, *ledger.Ledger, error) {
+		d.links.Lock()
+		defer d.links.Unlock()
+		d.Links[name] = d.Memory.Client()
+		l, err := ledger.New(d.Links[name], d.Config.SecretBytes())
+		return d.Links[name], l, err
+	}
+}
+
+// Cut takes the store away from daemons, or gives it back.
+func (d *Deployment) Cut(cut bool, names ...string) {
+	d.links.Lock()
+	defer d.links.Unlock()
+	for _, name := range names {
+		d.Links[name].Cut(cut)
+	}
+}
+
+// Coordinator is an operator's.
+func (d *Deployment) Coordinator() *rollout.Coordinator {
+	d.T.Helper()
+	_, l, err := d.openStore("operator")(nil, nil)
+	if err != nil {
+		d.T.Fatal(err)
+	}
+	return &rollout.Coordinator{Config: func() *config.Config { return d.Config }, Ledger: l, Who: "an operator"}
 }
 
 // State is the folder of the daemons' state.
@@ -243,6 +307,11 @@ func (d *Deployment) File(name, file string) string { return filepath.Join(d.Sta
 // StartRole is Start of any role.
 func (d *Deployment) StartRole(r member.Role, name string) {
 	d.T.Helper()
+	d.Begin(r, name)()
+}
+
+// Begin starts a daemon; what it returns waits until it serves.
+func (d *Deployment) Begin(r member.Role, name string) (serves func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- member.Run(ctx, d.Options(name), r) }()
@@ -257,15 +326,26 @@ func (d *Deployment) StartRole(r member.Role, name string) {
 			d.T.Errorf("%s: %v", name, err)
 		}
 	}
-	d.Eventually(name+" serves", func() bool {
-		select {
-		case err := <-done:
-			d.T.Fatalf("%s ended: %v", name, err)
-		default:
-		}
-		_, err := d.Try(name)
-		return err == nil
-	})
+	return func() {
+		d.T.Helper()
+		d.Eventually(name+" serves", func() bool {
+			select {
+			case err := <-done:
+				d.T.Fatalf("%s ended: %v", name, err)
+			default:
+			}
+			_, err := d.Try(name)
+			return err == nil
+		})
+	}
+}
+
+// Phase is what a daemon answers that does not serve yet; "": it does.
+func (d *Deployment) Phase(name string) string {
+	if _, err := d.Try(name); err != nil {
+		return api.ErrorText(err)
+	}
+	return ""
 }
 
 // End runs a balancer that is not to come to serve, and returns why.

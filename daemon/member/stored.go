@@ -1,0 +1,271 @@
+package member
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/daemon"
+	"github.com/fairlead/fairlead/rollout"
+	"github.com/fairlead/fairlead/rollout/ledger"
+	"github.com/fairlead/fairlead/store"
+)
+
+// A member of a deployment with a store goes by the version whose turn is its kind's
+// (ledger.Head), and says under its lease what it goes by:
+//
+//	Heads ─▶ take: fetch, compare digests, install ─▶ report ─▶ Say, under the lease
+//
+// Where the store is gone, for minutes or for good, it goes on by what it has.
+// What the store has is never taken over where it is older than that, or another
+// version of the same number.
+type stored struct {
+	m      *Member
+	store  store.Store
+	ledger *ledger.Ledger
+	kind   int
+	say    chan struct{} // the report has changed
+
+	mu      sync.Mutex
+	refused uint64 // the version that could not be put in force, and why
+	failure string
+	tries   uint64
+	silent  string // why the store does not answer, "": it does
+	head    ledger.Head
+}
+
+const (
+	// leaseTime is how long a daemon that says nothing counts as alive.
+	leaseTime = 5 * time.Second
+	storeTime = 3 * time.Second
+	storeRest = time.Second
+)
+
+var kindOf = map[config.Role]rollout.Kind{config.RoleHost: rollout.Host, config.RoleBalancer: rollout.Balancer, config.RoleSwitch: rollout.Switch}
+
+// openStored opens the store, if the deployment has one; m.stored is nil else.
+func (m *Member) openStored() error {
+	if !m.Config.Stored() {
+		return nil
+	}
+	s, l, err := m.Options.OpenStore(m.Config, m.Log)
+	if err != nil {
+		return err
+	}
+	m.stored = &stored{m: m, store: s, ledger: l, kind: int(kindOf[m.role.Is]), say: make(chan struct{}, 1), silent: "the store was not asked yet"}
+	m.Go(m.stored.live)
+	return nil
+}
+
+// newest is what the store has for this daemon; nil: it has nothing yet. have is
+// what is on disk.
+func (s *stored) newest(ctx context.Context, have *controller.Assignment) (*controller.Assignment, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	head, err := s.ledger.Head(ctx)
+	if err != nil || head.Of(s.kind) == 0 {
+		return nil, err
+	}
+	return s.ledger.Read(ctx, head.Of(s.kind), have)
+}
+
+// await waits until the store has something for a daemon that has nothing.
+func (s *stored) await(ctx context.Context) (*controller.Assignment, error) {
+	s.m.Log.Warn("there is no assignment yet, on disk or in the store: waiting for one (fairlead apply makes the first)", "store", s.m.Config.StoreEndpoints())
+	for {
+		for head, err := range s.ledger.Heads(ctx) {
+			if err == nil && head.Of(s.kind) > 0 {
+				var a *controller.Assignment
+				if a, err = s.ledger.Read(ctx, head.Of(s.kind), nil); err == nil {
+					return a, nil
+				}
+			}
+			if errors.Is(err, ledger.ErrForeign) {
+				return nil, err
+			}
+			if err != nil && ctx.Err() == nil {
+				s.m.Log.Warn("the store's assignment cannot be read yet", "error", err)
+			}
+		}
+		if !daemon.Sleep(ctx, storeRest) {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// follow puts each version in force when it is this daemon's turn.
+func (s *stored) follow(ctx context.Context) error {
+	for {
+		for head, err := range s.ledger.Heads(ctx) {
+			if err == nil {
+				s.mu.Lock()
+				s.head = head
+				s.mu.Unlock()
+				err = s.take(ctx, head.Of(s.kind))
+			}
+			s.took(head.Of(s.kind), err)
+			if err != nil {
+				break
+			}
+		}
+		if !daemon.Sleep(ctx, storeRest) {
+			return nil
+		}
+	}
+}
+
+// took remembers what became of a version, and says so if that is news.
+func (s *stored) took(version uint64, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	s.mu.Lock()
+	news := text != s.failure
+	s.failure, s.refused = text, 0
+	if err != nil {
+		s.refused = version
+		s.tries++
+	}
+	s.mu.Unlock()
+	daemon.Poke(s.say)
+	if news && err != nil && !errors.Is(err, context.Canceled) {
+		s.m.Log.Error("what the store has is not in force here; what was in force goes on", "version", version, "error", err)
+	}
+}
+
+// take puts a version in force.
+func (s *stored) take(ctx context.Context, version uint64) error {
+	m := s.m
+	force := m.force.Load() // nobody else replaces it
+	switch {
+	case version == 0:
+		return nil
+	case version < force.Version:
+		return fmt.Errorf("the store has version %d, and this daemon goes by %d: if the store was put back from an older copy, put a newer one back", version, force.Version)
+	}
+	a, err := s.ledger.Read(ctx, version, force.Assignment)
+	if err != nil {
+		return err
+	}
+	if version == force.Version {
+		if bytes.Equal(a.Encode(), force.encoded) {
+			return nil
+		}
+		return fmt.Errorf("the store has another version %d than this daemon goes by", version)
+	}
+	if a.HashKey != force.HashKey {
+		return errors.New("the store has an assignment of another deployment: remove this daemon's state folder, or correct the file")
+	}
+	if err := controller.Accept(force.Assignment, a, force.Version, version != force.Version+1); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.install(a, false); err != nil {
+		return err
+	}
+	m.Log.Info("assignment in force", "version", version, "from", "store", "vips", len(a.VIPs))
+	return nil
+}
+
+// live keeps the lease, and this daemon's report under it.
+func (s *stored) live(ctx context.Context) error {
+	for {
+		err := s.lease(ctx)
+		if ctx.Err() != nil {
+			return s.store.Close()
+		}
+		s.mu.Lock()
+		first := s.silent == ""
+		s.silent = err.Error()
+		s.mu.Unlock()
+		if first {
+			s.m.Log.Error("the store does not answer; what is in force goes on", "error", err)
+		}
+		if !daemon.Sleep(ctx, storeRest) {
+			return s.store.Close()
+		}
+	}
+}
+
+// lease holds one for as long as the store answers, and says why no longer.
+func (s *stored) lease(ctx context.Context) error {
+	granting, cancel := context.WithTimeout(ctx, storeTime)
+	lease, err := s.store.Grant(granting, leaseTime)
+	cancel()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = lease.Close(ending)
+	}()
+	for {
+		saying, cancel := context.WithTimeout(ctx, storeTime)
+		err := s.ledger.Say(saying, lease, s.m.Name, s.report())
+		cancel()
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		back := s.silent != ""
+		s.silent = ""
+		s.mu.Unlock()
+		if back {
+			s.m.Log.Info("the store answers", "store", s.m.Config.StoreEndpoints())
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-lease.Done():
+			return store.ErrLost
+		case <-s.say:
+		}
+	}
+}
+
+func (s *stored) report() ledger.Report {
+	r := ledger.Report{Kind: s.kind}
+	if force := s.m.force.Load(); force != nil {
+		r.Version, r.Digest = force.Version, hex.EncodeToString(force.digest)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.Refused, r.Error, r.Tries = s.refused, s.failure, s.tries
+	return r
+}
+
+func (s *stored) emit(emit daemon.Emitter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	up := 0.0
+	if s.silent == "" {
+		up = 1
+	}
+	emit(mStoreUp, up)
+	emit(mStoreHead, float64(s.head.Version))
+}
+
+// warnings are what people should know.
+func (s *stored) warnings() (warnings []string) {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.silent != "" {
+		warnings = append(warnings, "what is in force goes on, and changes wait: "+s.silent)
+	}
+	if s.failure != "" {
+		warnings = append(warnings, fmt.Sprintf("version %d of the store is not in force here: %s", s.refused, s.failure))
+	}
+	return warnings
+}
