@@ -27,10 +27,11 @@ it again: it goes on from there.`,
 			if err := cli.CheckOutput(output); err != nil {
 				return err
 			}
-			c, err := coordinator(cmd, file)
+			c, done, err := coordinator(cmd, file)
 			if err != nil {
 				return err
 			}
+			defer done()
 			ch, err := c.Apply(cmd.Context(), o)
 			if err != nil {
 				return refusedAs(cmd, output, ch, err)

@@ -31,7 +31,7 @@ func newCertsCommand() *cobra.Command {
 		Use:   "certs FOLDER",
 		Short: "Make the certificates that daemons authenticate each other with",
 		Long: `Makes an authority in FOLDER (ca.pem, and ca.key, which stays where it is) and
-for each daemon of the file a folder of its name with ca.pem, cert.pem and
+for each daemon and controller of the file a folder of its name with ca.pem, cert.pem and
 key.pem, good for ten years. Copy each to its machine and name the copies under
 tls in the file. What exists is kept, so that daemons that come later get
 theirs from the same authority. Any other authority's certificates do as well;
@@ -47,12 +47,20 @@ none are needed where every api is a unix socket.`,
 			if err != nil {
 				return err
 			}
-			for _, s := range cfg.Daemons() {
-				made, err := ca.issue(s.Name, s.API)
+			issue := func(name string, endpoints ...string) error {
+				made, err := ca.issue(name, endpoints...)
 				if err == nil && made {
-					_, err = fmt.Fprintln(cmd.OutOrStdout(), filepath.Join(args[0], s.Name))
+					_, err = fmt.Fprintln(cmd.OutOrStdout(), filepath.Join(args[0], name))
 				}
-				if err != nil {
+				return err
+			}
+			for _, s := range cfg.Daemons() {
+				if err := issue(s.Name, s.API); err != nil {
+					return err
+				}
+			}
+			for _, c := range cfg.Controllers {
+				if err := issue(c.Name, c.Store, c.Peer); err != nil {
 					return err
 				}
 			}
@@ -124,9 +132,9 @@ func (a *authority) make(certPath, keyPath string) (err error) {
 	return errors.Join(writeKey(keyPath, a.key), writePEM(certPath, "CERTIFICATE", der))
 }
 
-// issue makes the folder of the daemon called name; made is false if it is
-// there already.
-func (a *authority) issue(name, api string) (made bool, err error) {
+// issue makes the folder of the daemon called name, which answers at endpoints; made
+// is false if it is there already.
+func (a *authority) issue(name string, endpoints ...string) (made bool, err error) {
 	folder := filepath.Join(a.folder, name)
 	if _, err := os.Stat(folder); err == nil {
 		return false, nil
@@ -135,9 +143,13 @@ func (a *authority) issue(name, api string) (made bool, err error) {
 	t.KeyUsage = x509.KeyUsageDigitalSignature
 	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	t.DNSNames = []string{name}
-	if host, _, err := net.SplitHostPort(strings.TrimSuffix(strings.TrimPrefix(api, "https://"), "/")); err == nil {
+	for _, endpoint := range endpoints {
+		host, _, err := net.SplitHostPort(strings.TrimSuffix(strings.TrimPrefix(endpoint, "https://"), "/"))
+		if err != nil {
+			continue // a unix socket
+		}
 		if ip, err := netip.ParseAddr(host); err == nil {
-			t.IPAddresses = []net.IP{ip.AsSlice()}
+			t.IPAddresses = append(t.IPAddresses, ip.AsSlice())
 		} else if host != name {
 			t.DNSNames = append(t.DNSNames, host)
 		}

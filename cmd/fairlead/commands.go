@@ -29,6 +29,7 @@ func addCommands(root *cobra.Command) {
 		newLBCommand(),
 		newHostCommand(),
 		newSwitchCommand(),
+		newControllerCommand(),
 		newRouterCommand(),
 		newMPTCPCommand(),
 	)
@@ -36,6 +37,7 @@ func addCommands(root *cobra.Command) {
 		newCheckCommand(),
 		newPlanCommand(),
 		newStatusCommand(),
+		newHistoryCommand(),
 		newDoctorCommand(),
 		newTraceCommand(),
 		newPathCommand(),

@@ -5,9 +5,11 @@ import (
 	"log/slog"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/daemon"
+	"github.com/fairlead/fairlead/daemon/ctl"
 	"github.com/fairlead/fairlead/daemon/lb"
 	"github.com/fairlead/fairlead/daemon/member"
 )
@@ -88,6 +90,7 @@ func (f *daemonFlags) run(daemon func(context.Context, member.Options) error) fu
 
 func newLBCommand() *cobra.Command {
 	var f daemonFlags
+	var controller bool
 	cmd := &cobra.Command{
 		Use:   "lb",
 		Short: "Run the load balancer's daemon on this machine",
@@ -97,11 +100,25 @@ and keep its tables right. Needs root.
 
 Packets do not pass through the daemon. Stopping or killing it stops no
 packet: programs and maps stay pinned and go on forwarding until
-'fairlead unload' takes them out. SIGHUP reads the file again.`,
-		Example: "  fairlead lb -f fairlead.yaml --name lb1",
+'fairlead unload' takes them out. SIGHUP reads the file again.
+
+With --controller the file's only controller runs in the same process: one
+machine, one unit.`,
+		Example: "  fairlead lb -f fairlead.yaml --name lb1\n  fairlead lb --controller",
 		Args:    cobra.NoArgs,
-		RunE:    f.run(lb.Run),
+		RunE: f.run(func(ctx context.Context, o member.Options) error {
+			if !controller {
+				return lb.Run(ctx, o)
+			}
+			both, ctx := errgroup.WithContext(ctx)
+			both.Go(func() error {
+				return ctl.Run(ctx, ctl.Options{File: o.File, StateDir: o.StateDir, Log: o.Log, Beside: true})
+			})
+			both.Go(func() error { return lb.Run(ctx, o) })
+			return both.Wait()
+		}),
 	}
 	f.add(cmd)
+	cmd.Flags().BoolVar(&controller, "controller", false, "run the file's controller, too, which keeps the store")
 	return cmd
 }

@@ -1,9 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"os"
+	"os/user"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -89,10 +94,11 @@ status 1 if apply would be refused, with the reasons.`,
 			if err := cli.CheckOutput(output); err != nil {
 				return err
 			}
-			c, err := coordinator(cmd, file)
+			c, done, err := coordinator(cmd, file)
 			if err != nil {
 				return err
 			}
+			defer done()
 			ch, err := c.PlanFile(cmd.Context(), o)
 			alone := errors.Is(err, rollout.ErrNobody)
 			if err != nil && !alone {
@@ -112,16 +118,37 @@ status 1 if apply would be refused, with the reasons.`,
 	return cmd
 }
 
-// coordinator is who asks and tells all daemons of the file.
-func coordinator(cmd *cobra.Command, file string) (*rollout.Coordinator, error) {
+// coordinator is who asks and tells all daemons of the file; done lets go of the
+// store.
+func coordinator(cmd *cobra.Command, file string) (c *rollout.Coordinator, done func(), err error) {
 	cfg, err := loadFile(cmd, file)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return &rollout.Coordinator{
+	c = &rollout.Coordinator{
 		Config: func() *config.Config { return cfg },
 		Fits:   func(a *controller.Assignment) error { return tables.Fits(a, cfg.Limits) },
-	}, nil
+		Who:    operator(),
+	}
+	if !cfg.Stored() {
+		return c, func() {}, nil
+	}
+	s, l, err := rollout.Open(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, nil, err
+	}
+	c.Ledger = l
+	return c, func() { _ = s.Close() }, nil
+}
+
+// operator is who runs this, for the history.
+func operator() string {
+	name := cmp.Or(os.Getenv("SUDO_USER"), "uid "+strconv.Itoa(os.Getuid()))
+	if u, err := user.Current(); err == nil && os.Getenv("SUDO_USER") == "" {
+		name = u.Username
+	}
+	host, _ := os.Hostname()
+	return name + "@" + host
 }
 
 // refusedAs is refused, and what was found as JSON or YAML if that is asked
