@@ -94,6 +94,8 @@ type Options struct {
 	// Exposed puts the daemons' APIs on the network, where anybody can open
 	// connections to them, and lets each daemon have few descriptors.
 	Exposed bool `json:"exposed,omitempty"`
+	// Controllers keep the store: 1 (the default), or 3 where the lab is exposed.
+	Controllers int `json:"controllers,omitempty"`
 	// Unguarded starts the daemons without what holds attackers off.
 	Unguarded bool `json:"unguarded,omitempty"`
 	// Program is the fairlead binary that runs in the machines.
@@ -120,6 +122,7 @@ func (o *Options) fill() error {
 	o.LBs = cmp.Or(o.LBs, 2)
 	o.MTU = cmp.Or(o.MTU, 1600)
 	o.Flows = cmp.Or(o.Flows, 65536)
+	o.Controllers = cmp.Or(o.Controllers, 1)
 	if o.Standby < 0 || o.Standby > MaxServers-o.Servers {
 		return fmt.Errorf("%d standby servers: must be 0 to %d (%d servers in all)", o.Standby, MaxServers-o.Servers, MaxServers)
 	}
@@ -169,7 +172,7 @@ func (o *Options) fill() error {
 	case o.MTU < 1500 || o.MTU > 3000:
 		return fmt.Errorf("MTU %d: must be 1500 to 3000", o.MTU)
 	}
-	return nil
+	return o.checkControllers()
 }
 
 // defaultPolicy is the policy where none is asked for.

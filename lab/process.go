@@ -37,8 +37,8 @@ func (l *Lab) spawn(machine, name string, args ...string) error {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Dir = l.Dir()
-	if l.Exposed && name == machine { // a daemon, which looks for its certificates there
-		cmd.Dir = l.certificates(machine)
+	if l.Exposed && (name == machine || l.isController(name)) { // a daemon, which looks for its certificates there
+		cmd.Dir = l.certificates(name)
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = netspace.In(l.namespace(machine), func() error {

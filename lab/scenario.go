@@ -62,6 +62,7 @@ func scenarios() map[string]scenario {
 			parts: RunOptions.drainParts, play: (*runner).drainSwitch},
 		"attack": {schemes: []string{"cheetah", "jet", "beamer", "faild"}, allowed: []string{"cheetah", "jet", "beamer", "faild"},
 			policies: []string{"rr"}, scale: AttackScale, size: attackSize, parts: RunOptions.attackParts, play: (*runner).attack},
+		"parted": {schemes: []string{"cheetah", "jet", "beamer"}, policies: []string{"rr"}, scale: PartedScale, size: partedSize, parts: RunOptions.apart, play: (*runner).parted},
 		"scaling": {schemes: []string{"cheetah", "beamer", "jet", "stateless"}, allowed: []string{"cheetah", "beamer", "jet", "full-ct", "stateless"},
 			policies: []string{"rr"}, parts: RunOptions.apart, play: (*runner).scaling},
 	}
@@ -152,6 +153,8 @@ type Result struct {
 	Repoints []Repoint    `json:"repoints,omitempty"`
 	// Attacks: scenario attack's, in their order, lab after lab.
 	Attacks []Attack `json:"attacks,omitempty"`
+	// Partitions: parted's.
+	Partitions []Partition `json:"partitions,omitempty"`
 	// Scaling: the scenario of this name.
 	Scaling *Scaling `json:"scaling,omitempty"`
 	// Counters are kernel counters that moved, at the client and at all
@@ -282,7 +285,10 @@ func (o RunOptions) runLab(ctx context.Context, s scenario, p part, before []Run
 		Name: cmp.Or(o.Lab, fmt.Sprint("run", os.Getpid())), Servers: n.servers, ActiveServers: n.activeServers,
 		LBs: n.fronts, ActiveLBs: n.activeFronts, Forwarding: o.Forwarding, IPv6: o.IPv6,
 		Mixed: true, NoTimestamps: o.NoTimestamps, VIPs: o.vips(p.runs), Plain: o.Scenario == "control", Program: o.Program,
-		Exposed: o.Scenario == "attack", Unguarded: o.WithoutGuards,
+		Exposed: o.Scenario == "attack" || o.Scenario == "parted", Unguarded: o.WithoutGuards,
+	}
+	if o.Scenario == "parted" {
+		options.Controllers = 3
 	}
 	if o.Scenario == "synflood" || o.Scenario == "attack" {
 		for _, run := range p.runs {
@@ -346,6 +352,7 @@ func (r *Result) join(o *Result) {
 	r.Chain = append(r.Chain, o.Chain...)
 	r.Detours, r.Drains, r.Repoints = append(r.Detours, o.Detours...), append(r.Drains, o.Drains...), append(r.Repoints, o.Repoints...)
 	r.Attacks = append(r.Attacks, o.Attacks...)
+	r.Partitions = append(r.Partitions, o.Partitions...)
 	r.Floods, r.Tables = append(r.Floods, o.Floods...), append(r.Tables, o.Tables...)
 	if o.Scaling != nil {
 		r.Scaling = o.Scaling

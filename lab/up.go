@@ -89,10 +89,20 @@ func (l *Lab) up(ctx context.Context) error {
 	if l.Plain {
 		return l.setRoutes(active, 1)
 	}
-	// Agents first: a balancer's first checks then find its servers ready.
 	fronts := l.fronts()[:l.ActiveLBs]
-	for _, machines := range [][]string{l.servers(), fronts} {
-		if err := l.startDaemons(ctx, machines); err != nil {
+	if err := l.startControllers(); err != nil {
+		return err
+	}
+	for _, m := range append(l.servers(), fronts...) {
+		if err := l.launch(m); err != nil {
+			return err
+		}
+	}
+	if err := l.firstVersion(ctx); err != nil {
+		return err
+	}
+	for _, m := range append(l.servers(), fronts...) {
+		if err := l.awaitDaemon(ctx, m); err != nil {
 			return err
 		}
 	}
@@ -143,21 +153,6 @@ func without(s *fairleadv1.GetStatusResponse) string {
 		}
 	}
 	return ""
-}
-
-// startDaemons starts all at once and waits for each.
-func (l *Lab) startDaemons(ctx context.Context, machines []string) error {
-	for _, m := range machines {
-		if err := l.launch(m); err != nil {
-			return err
-		}
-	}
-	for _, m := range machines {
-		if err := l.awaitDaemon(ctx, m); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Down takes a lab down: processes, pins, namespaces, folder, in this order.

@@ -142,6 +142,9 @@ func (l *Lab) config(secret string) string {
 	if l.Exposed {
 		p("tls: {ca: ca.pem, cert: cert.pem, key: key.pem}")
 	}
+	if !l.Plain {
+		l.configControllers(p)
+	}
 	p("limits: {server_lines: 4096, table_entries: 1048576, flows: %d}", l.Flows)
 	if l.faild() {
 		l.configSwitches(p)

@@ -41,6 +41,9 @@ func newLabRun() *cobra.Command {
                 RSTs, errors by the hundred, idle connections to the API
                 (about five minutes); --without-guards shows what they do where
                 nothing holds them off
+  parted        five machines with three controllers among them lose each other,
+                in every way that there is, and both halves try a change
+                (about five minutes)
   scaling       figure 9 of Cheetah's paper: 24 to 32 servers are added and
                 drain while requests come as a web server's; beside it what
                 the simulator says of the same schedule (three and a half minutes)
@@ -93,7 +96,7 @@ the flood fills no table: then the run proves nothing.`,
 		},
 	}
 	seedFlag(c, &o.Seed)
-	c.Flags().StringSliceVar(&o.Schemes, "scheme", nil, "schemes, comma-separated (default cheetah,stateless; attack: cheetah,jet,beamer,faild; synflood: jet,cheetah,full-ct; chain: beamer,faild; stale-mux: beamer; drain-switch: faild; scaling: cheetah,beamer,jet,stateless)")
+	c.Flags().StringSliceVar(&o.Schemes, "scheme", nil, "schemes, comma-separated (default cheetah,stateless; attack: cheetah,jet,beamer,faild; synflood: jet,cheetah,full-ct; chain: beamer,faild; stale-mux: beamer; drain-switch: faild; parted: cheetah,jet,beamer; scaling: cheetah,beamer,jet,stateless)")
 	c.Flags().StringSliceVar(&o.Hashes, "hash", nil, "hashes of the other schemes, comma-separated (default table-hrw, for jet table-hrw,anchor; attack: table-hrw; scaling: anchor, for stateless table-hrw,maglev,bucket)")
 	c.Flags().StringSliceVar(&o.Policies, "policy", nil, "policies of cheetah, comma-separated (default rr,p2c; attack, synflood, scaling: rr)")
 	c.Flags().IntVar(&o.Rate, "rate", 0, fmt.Sprintf("synflood, and attack's floods: packets a second, at most %d (default %d)", lab.MaxFloodRate, lab.DefaultFloodRate))
