@@ -324,8 +324,12 @@ func (o RunOptions) runLab(ctx context.Context, s scenario, p part, before []Run
 		r.result.Verdict = append(r.result.Verdict, fmt.Sprintf("lab %s is kept", l.Name))
 		return r.result, nil
 	}
-	if err := errors.Join(err, Down(l.Name)); err != nil {
-		return nil, err
+	down := Down(l.Name)
+	if err != nil {
+		return nil, errors.Join(err, down)
+	}
+	if down != nil { // what was found is not lost by it
+		r.result.Verdict = append(r.result.Verdict, down.Error())
 	}
 	return r.result, nil
 }

@@ -28,6 +28,9 @@ const killWait = 10 * time.Second
 
 // Create makes a named network namespace.
 func Create(name string) error {
+	if err := share(); err != nil {
+		return fmt.Errorf("create network namespace %s: %w", name, err)
+	}
 	return OnThread(func() error {
 		ns, err := netns.NewNamed(name)
 		if err != nil {
@@ -35,6 +38,32 @@ func Create(name string) error {
 		}
 		return ns.Close()
 	})
+}
+
+// share makes the folder of names a mount of its own, as `ip netns add` does where it
+// is none: done by somebody else later, it would hide our names below copies that
+// keep them from being removed.
+func share() error {
+	if err := os.MkdirAll(netnsDir, 0o755); err != nil {
+		return err
+	}
+	dir, err := os.Open(netnsDir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	// `ip` takes this lock, too.
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", netnsDir, err)
+	}
+	err = unix.Mount("", netnsDir, "none", unix.MS_SHARED|unix.MS_REC, "")
+	if !errors.Is(err, unix.EINVAL) {
+		return err
+	}
+	if err := unix.Mount(netnsDir, netnsDir, "none", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("bind %s: %w", netnsDir, err)
+	}
+	return unix.Mount("", netnsDir, "none", unix.MS_SHARED|unix.MS_REC, "")
 }
 
 // Delete removes the name; the namespace itself goes with its last
