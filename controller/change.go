@@ -53,11 +53,12 @@ func (i Invalid) Error() string { return string(i) }
 
 // Change is Plan for verbs: what cur is (or is on its way to), changed as ops
 // say, all in one series. A series that stopped half way is finished with it.
+// Without any, it is what time alone changes: slots whose rest is over.
 func Change(cur *Assignment, live LiveCounts, now time.Time, force bool, ops ...Op) (steps []*Assignment, changes []string, err error) {
 	if cur == nil {
 		return nil, nil, Refusal{"no assignment is in force; run `fairlead apply`"}
 	}
-	p := &planner{want: asIs(cur), live: live, now: now, force: force}
+	p := &planner{want: asIs(cur), live: live, now: now, force: force, tidies: len(ops) == 0}
 	for _, op := range ops {
 		err := p.edit(cur, op)
 		if refused := (Refusal)(nil); errors.As(err, &refused) {

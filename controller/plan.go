@@ -62,7 +62,9 @@ type planner struct {
 	// no file and leaves those that there are.
 	sources  []netip.Prefix
 	fromFile bool
-	cur      *Assignment // what the step that is being made follows
+	// tidies: slots whose rest is over are reason enough for a version.
+	tidies bool
+	cur    *Assignment // what the step that is being made follows
 	// recount: the step before was the last that these counts allow.
 	recount bool
 

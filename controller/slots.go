@@ -84,6 +84,8 @@ func (p *planner) stepVIP(v *VIP, w *wanted, next *Assignment) (changed bool) {
 		changed = true
 		p.join(v, m, next)
 	}
+	rested := func(s Slot) bool { return s.State == Resting && !s.RestUntil.IsZero() && p.restedOut(v, &s) }
+	changed = changed || p.tidies && slices.ContainsFunc(v.Slots, rested)
 	if changed {
 		// Numbers that rested out become free, for the version after this.
 		kept := v.Slots[:0:0]

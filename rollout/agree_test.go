@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -398,4 +399,79 @@ func (s *stored) bad() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.wrong
+}
+
+// TestLead: of two controllers one leads, and finishes what an operator left half
+// done, and slots whose rest is over; when it is gone the other does.
+func TestLead(t *testing.T) {
+	s := newStored(t, newFleet(t, three), false)
+	defer s.stop()
+	var stops []func()
+	for _, name := range []string{"c1", "c2"} {
+		c, link := s.coordinator(t)
+		c.Who = name
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- c.Lead(ctx, link, name, 50*time.Millisecond, slog.New(slog.DiscardHandler)) }()
+		stops = append(stops, func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	c, link := s.coordinator(t)
+	if _, err := c.Apply(t.Context(), Options{}); err != nil {
+		t.Fatal(err)
+	}
+	leads := func() string {
+		name, err := store.Leader(t.Context(), link, Election)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	s.eventually(t, "one leads", func() bool { return leads() != "" })
+
+	if _, err := c.Do(t.Context(), Options{Force: true}, op(controller.Remove, "s3")); err != nil {
+		t.Fatal(err)
+	}
+	first := leads()
+	// An operator dies between the head and the first turn; and s3's slot rests no
+	// longer.
+	head, err := c.Ledger.Head(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, err := c.Ledger.Read(t.Context(), head.Version, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := base.Clone()
+	next.Version++
+	web, _ := next.VIP("web")
+	for i := range web.Slots {
+		if web.Slots[i].State == controller.Resting {
+			web.Slots[i].RestUntil = time.Now().Add(-time.Second)
+		}
+	}
+	if _, err := c.Ledger.Append(t.Context(), head, base, next, "who dies", nil); err != nil {
+		t.Fatal(err)
+	}
+	gone := func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		web, _ := s.get("lb1").cur.VIP("web")
+		return !slices.ContainsFunc(web.Slots, func(slot controller.Slot) bool { return slot.Server == "s3" })
+	}
+	s.eventually(t, "it is finished, and the slot is free", gone)
+	stops[map[string]int{"c1": 0, "c2": 1}[first]]()
+	s.eventually(t, "the other leads", func() bool { now := leads(); return now != "" && now != first })
+	if _, err := c.Do(t.Context(), Options{}, op(controller.Drain, "s1")); err != nil {
+		t.Error(err)
+	}
+	stops[map[string]int{"c1": 1, "c2": 0}[first]]()
+	if s.bad() != nil {
+		t.Error(s.bad())
+	}
 }

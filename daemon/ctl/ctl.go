@@ -1,5 +1,6 @@
 // Package ctl is `fairlead controller`: it keeps the deployment's store, an etcd
-// in this process (store/embedded). Nothing in the way of packets depends on it.
+// in this process (store/embedded), and where it leads, finishes what nobody else
+// does (rollout.Lead). Nothing in the way of packets depends on it.
 package ctl
 
 import (
@@ -8,12 +9,18 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/daemon"
+	"github.com/fairlead/fairlead/rollout"
+	"github.com/fairlead/fairlead/store"
 	"github.com/fairlead/fairlead/store/embedded"
+	"github.com/fairlead/fairlead/tables"
 )
 
 // Options is what the command line decides.
@@ -35,8 +42,9 @@ const unsaved = "what this controller keeps beside the store is not on disk (%v)
 type ctl struct {
 	*daemon.Daemon
 	o      Options
-	config *config.Config
+	config atomic.Pointer[config.Config]
 	self   config.Self
+	store  store.Store
 	server *embedded.Server
 }
 
@@ -50,14 +58,16 @@ func Run(ctx context.Context, o Options) error {
 	return c.Daemon.Run(ctx)
 }
 
-func (c *ctl) read() (err error) {
-	if c.config, err = config.Load(c.o.File); err != nil {
+func (c *ctl) read() error {
+	cfg, err := config.Load(c.o.File)
+	if err != nil {
 		return err
 	}
-	if c.self, err = c.config.Find(config.RoleController, c.o.Name); err != nil {
+	if c.self, err = cfg.Find(config.RoleController, c.o.Name); err != nil {
 		return err
 	}
-	c.Name, c.TLS, c.Metrics = c.self.Name, c.config.TLS, c.self.Metrics
+	c.config.Store(cfg)
+	c.Name, c.TLS, c.Metrics = c.self.Name, cfg.TLS, c.self.Metrics
 	if c.o.Beside {
 		c.Metrics = ""
 	}
@@ -68,7 +78,8 @@ func (c *ctl) read() (err error) {
 
 func (c *ctl) open(ctx context.Context) (err error) {
 	initial := map[string]string{}
-	for _, o := range c.config.Controllers {
+	cfg := c.config.Load()
+	for _, o := range cfg.Controllers {
 		initial[o.Name] = peerURL(o)
 	}
 	c.server, err = embedded.Start(ctx, embedded.Options{
@@ -86,6 +97,25 @@ func (c *ctl) open(ctx context.Context) (err error) {
 			return errors.New("the store stopped by itself: its log says why")
 		}
 	})
+	return c.lead()
+}
+
+// quiet is how long a change stands still before the leader takes it for given up,
+// in which no daemon is waited for as long.
+const quiet = 30 * time.Second
+
+// lead makes this controller a candidate.
+func (c *ctl) lead() error {
+	s, l, err := rollout.Open(c.config.Load(), c.Log)
+	if err != nil {
+		return err
+	}
+	c.store = s
+	leader := &rollout.Coordinator{
+		Config: c.config.Load, Ledger: l, Who: "controller " + c.Name, Log: c.Log,
+		Fits: func(a *controller.Assignment) error { return tables.Fits(a, c.config.Load().Limits) },
+	}
+	c.Go(func(ctx context.Context) error { return leader.Lead(ctx, s, c.Name, quiet, c.Log) })
 	return nil
 }
 
@@ -110,7 +140,8 @@ func url(endpoint string) string {
 	return endpoint
 }
 
-// reload: all that the file says of a controller takes a restart.
+// reload reads the file again, for where daemons answer; all that it says of a
+// controller takes a restart.
 func (c *ctl) reload() {
 	cfg, err := config.Load(c.o.File)
 	if err == nil {
@@ -120,12 +151,17 @@ func (c *ctl) reload() {
 		c.Log.Error("configuration not reloaded; what was read before stays", "error", err)
 		return
 	}
-	c.Log.Info("what the file says of controllers takes effect when this one is started again")
+	c.config.Store(cfg)
+	c.Log.Info("configuration reloaded; what the file says of controllers takes effect when this one is started again")
 }
 
 func (c *ctl) close() error {
+	var err error
+	if c.store != nil {
+		err = c.store.Close()
+	}
 	if c.server != nil {
 		c.server.Close()
 	}
-	return nil
+	return err
 }
