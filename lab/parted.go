@@ -63,18 +63,19 @@ type parted struct {
 
 func (r *runner) parted(ctx context.Context) error {
 	p := &parted{runner: r, machines: append(r.lab.fronts(), r.lab.servers()...), drained: map[string]bool{}}
-	var steps []step
-	all := 1 << (len(p.machines) - 1) // of each pair of halves one
-	if r.o.Scale.Steps != nil {
-		all = 1 + len(r.o.Scale.Steps)
-	}
-	for n := 1; n < all; n++ {
+	halves := r.o.Scale.Steps // machines of the half without lb1, each
+	for n := 1; r.o.Scale.Steps == nil && n < 1<<(len(p.machines)-1); n++ {
 		var away []string
 		for i, m := range p.machines[1:] {
 			if n>>i&1 != 0 {
 				away = append(away, m)
 			}
 		}
+		halves = append(halves, strings.Join(away, " "))
+	}
+	var steps []step
+	for _, half := range halves {
+		away := strings.Fields(half)
 		near := slices.DeleteFunc(slices.Clone(p.machines), func(m string) bool { return slices.Contains(away, m) })
 		steps = append(steps, step{text: strings.Join(near, ", ") + " | " + strings.Join(away, ", "),
 			do: func(ctx context.Context) error { return p.part(ctx, near, away) }})
