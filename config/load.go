@@ -166,7 +166,7 @@ func (c *Config) fill() {
 		s := &c.Controllers[i]
 		s.Store = cmp.Or(s.Store, DefaultStore(s.Name))
 		if s.Metrics == nil {
-			s.Metrics = new(c.Metrics)
+			s.Metrics = new("") // beside a balancer or server, which has the file's
 		}
 	}
 	c.Store.Prefix = cmp.Or(c.Store.Prefix, DefaultPrefix)

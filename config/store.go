@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -12,8 +14,8 @@ func (c *Config) checkStore() {
 	switch n := len(c.Controllers); {
 	case n > 0 && len(c.Store.Etcd) > 0:
 		c.problem("store.etcd", strings.Join(c.Store.Etcd, ", "), "there are controllers, which keep a store of their own", "keep one of them")
-	case n != 0 && n != 1 && n != 3 && n != 5:
-		c.problem("controllers", n, "a store of so many agrees no better than one of one fewer", "name one, or three; then one may fail")
+	case n != 0 && n != 1 && n != 3:
+		c.problem("controllers", n, "a store has one member, or three of which one may fail", "name one, or three")
 	case n == 0 && len(c.Store.Etcd) == 0 && c.origin.At["store"] != nil:
 		c.problem("store.etcd", "", "missing", "list the members of the etcd cluster, or remove store")
 	}
@@ -29,14 +31,23 @@ func (c *Config) checkStore() {
 		if slices.Contains(c.Store.Etcd[:i], e) {
 			c.problem(path, e, "named twice", "remove one")
 		}
-		c.checkAPI(path, e)
+		c.checkStoreAt(path, e)
+	}
+	taken := map[string]string{}
+	for _, d := range c.Daemons() {
+		taken[d.API] = "the api of " + d.Name
 	}
 	for i := range c.Controllers {
 		s, path := &c.Controllers[i], fmt.Sprintf("controllers[%d]", i)
-		c.checkAPI(path+".store", s.Store)
-		same := func(o Controller) bool { return o.Store == s.Store || o.Peer != "" && o.Peer == s.Peer }
-		if slices.ContainsFunc(c.Controllers[:i], same) {
-			c.problem(path, s.Name, "another controller has this store or peer address", "give each its own")
+		c.checkStoreAt(path+".store", s.Store)
+		for _, at := range []struct{ key, value string }{{"store", s.Store}, {"peer", s.Peer}} {
+			if other := taken[at.value]; at.value != "" && other != "" {
+				c.problem(path+"."+at.key, at.value, "already "+other, "give each its own")
+			}
+			taken[at.value] = "the " + at.key + " of " + s.Name
+		}
+		if far := c.faraway(); far != "" && strings.HasPrefix(s.Store, "unix:") {
+			c.problem(path+".store", s.Store, far+" is on another machine, by its api, and cannot reach a socket of this one", "write store: https://address:port, with the controller's own address")
 		}
 		switch {
 		case s.Peer != "":
@@ -44,9 +55,34 @@ func (c *Config) checkStore() {
 				c.problem(path+".peer", s.Peer, "not an address of other machines", "write https://address:port")
 				break
 			}
-			c.checkAPI(path+".peer", s.Peer)
+			c.checkStoreAt(path+".peer", s.Peer)
 		case len(c.Controllers) > 1:
 			c.problem(path+".peer", "", "missing, and the controllers must reach each other", "write https://address:port, with the controller's own address")
 		}
+	}
+}
+
+// faraway is a daemon that others reach by the network, "" if none is.
+func (c *Config) faraway() string {
+	for _, d := range c.Daemons() {
+		if strings.HasPrefix(d.API, "https://") {
+			return d.Name
+		}
+	}
+	return ""
+}
+
+// checkStoreAt: where an etcd answers. It listens at what it is known by, so that is
+// an address and no name.
+func (c *Config) checkStoreAt(path, at string) {
+	before := len(c.origin.Problems)
+	c.checkAPI(path, at)
+	address, remote := strings.CutPrefix(at, "https://")
+	if !remote || len(c.origin.Problems) > before || strings.HasPrefix(path, "store.etcd") {
+		return
+	}
+	host, _, _ := net.SplitHostPort(strings.TrimSuffix(address, "/"))
+	if _, err := netip.ParseAddr(host); err != nil {
+		c.problem(path, at, "not an IP address and a port", "write https://192.0.2.1:2379, with the controller's own address")
 	}
 }

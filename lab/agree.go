@@ -31,6 +31,9 @@ type controller struct {
 }
 
 func (l *Lab) controllers() (all []controller) {
+	if l.Handed {
+		return nil
+	}
 	if l.Controllers == 1 {
 		return []controller{{name: "ctl1", machine: "router", store: "unix:" + l.path("ctl1-store.sock")}}
 	}
@@ -75,6 +78,9 @@ func (l *Lab) startController(c controller) error {
 // firstVersion brings the configuration's assignment into the store: until then
 // daemons wait. Those that have not been started shall not be waited for.
 func (l *Lab) firstVersion(ctx context.Context) error {
+	if l.Handed {
+		return nil
+	}
 	args := []string{"apply", "-f", l.ConfigPath()}
 	for _, m := range l.fronts()[l.ActiveLBs:] {
 		args = append(args, "--without", l.daemonName(m))

@@ -96,6 +96,8 @@ type Options struct {
 	Exposed bool `json:"exposed,omitempty"`
 	// Controllers keep the store: 1 (the default), or 3 where the lab is exposed.
 	Controllers int `json:"controllers,omitempty"`
+	// Handed: there is no store, and versions are handed round.
+	Handed bool `json:"handed,omitempty"`
 	// Unguarded starts the daemons without what holds attackers off.
 	Unguarded bool `json:"unguarded,omitempty"`
 	// Program is the fairlead binary that runs in the machines.

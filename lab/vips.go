@@ -142,7 +142,7 @@ func (l *Lab) config(secret string) string {
 	if l.Exposed {
 		p("tls: {ca: ca.pem, cert: cert.pem, key: key.pem}")
 	}
-	if !l.Plain {
+	if !l.Plain && !l.Handed {
 		l.configControllers(p)
 	}
 	p("limits: {server_lines: 4096, table_entries: 1048576, flows: %d}", l.Flows)

@@ -13,6 +13,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/rollout/ledger"
 	"github.com/fairlead/fairlead/store"
@@ -46,39 +47,58 @@ const storeTimeout = 15 * time.Second
 var ErrNoStore = errors.New("nothing was changed, and everything forwards on as it does")
 
 func noStore(err error) error {
-	if errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+	if lost(err) {
 		return fmt.Errorf("%w; %w", ErrNoStore, err)
 	}
 	return err
 }
 
-// chooseAgreed takes the store's newest version as the base. A daemon that goes by
-// what the store does not know is left out: it goes on by that, and so do its
-// connections, until somebody has seen to it.
+// chooseAgreed takes the store's newest version as the base. Daemons may be ahead of
+// it: versions were handed round while the deployment was on its way into a store, or
+// the store was put back from an older copy. What was acknowledged then stands: the
+// newest that they have goes into the store first.
 func (v *View) chooseAgreed() {
-	v.Base = v.agreed
+	ahead := false
 	for _, d := range v.Daemons {
 		switch {
 		case d.Err != nil || d.Held == nil:
 		case d.Held.HashKey != v.agreed.HashKey:
-			d.Err = errors.New("has an assignment of another deployment (or the file's secret was changed): stop it, remove its assignment.json and start it again")
-		case d.Held.Version > v.agreed.Version:
-			d.Err = fmt.Errorf("goes by version %d, and the store has only %d: if the store was put back from an older copy, put a newer one back", d.Held.Version, v.agreed.Version)
+			d.Err = errForeign
+		default:
+			ahead = ahead || d.Held.Version > v.agreed.Version
 		}
 	}
+	if ahead {
+		v.chooseNewest()
+		return
+	}
+	v.Base = v.agreed
 }
 
 // begin is the change that an empty store begins with where no daemon has an
 // assignment. One that is silent might have.
 func (c *Coordinator) begin(v *View, o Options) (*Change, error) {
+	ch := &Change{view: v, without: o.Without}
 	var refused controller.Refusal
 	for _, d := range v.Silent() {
-		if !o.Force && !waits(d.Err) {
+		if waits(d.Err) {
+			d.Err = nil // it is there, and gets what is agreed on as the others do
+			continue
+		}
+		ch.Silent = append(ch.Silent, d)
+		if !o.Force {
 			refused = append(refused, fmt.Sprintf("the store is empty, and %s does not answer (%v), so that nobody knows whether it goes by an assignment of before; start it, --without %s, or --force if this deployment is new",
-				d.Name, d.Err, d.Name))
+				d.Name, api.ErrorText(d.Err), d.Name))
 		}
 	}
-	ch := &Change{view: v}
+	for _, name := range o.Without {
+		_, isBalancer := c.Config().Balancer(name)
+		_, isServer := c.Config().Server(name)
+		_, isSwitch := c.Config().Switch(name)
+		if !isBalancer && !isServer && !isSwitch {
+			return nil, controller.Invalid(fmt.Sprintf("without %s: the file names no such daemon", name))
+		}
+	}
 	var err error
 	if ch.Steps, ch.Lines, err = controller.Plan(c.Config(), nil, controller.LiveCounts{}, time.Now(), o.Force); err != nil {
 		return nil, err
@@ -92,34 +112,29 @@ func (c *Coordinator) begin(v *View, o Options) (*Change, error) {
 
 // waits: the daemon answers that it has nothing to go by.
 func waits(err error) bool {
-	return connect.IsWireError(err) && connect.CodeOf(err) == connect.CodeUnavailable
+	return connect.IsWireError(err) && connect.CodeOf(err) == connect.CodeUnavailable && strings.Contains(err.Error(), Waiting)
 }
+
+// Waiting is a daemon's phase while neither its disk nor the store has an assignment.
+const Waiting = "waiting for a first version, which `fairlead apply` makes"
 
 // agree puts ch's steps into the store, each when all have the one before.
 func (c *Coordinator) agree(ctx context.Context, ch *Change) error {
-	head, before := ch.view.head, ch.view.Base
-	who := cmp.Or(c.Who, "unknown")
+	head, before := ch.view.head, ch.view.agreed
 	commit := func(step *controller.Assignment, what []string) (err error) {
-		bounded, cancel := context.WithTimeout(ctx, storeTimeout)
-		defer cancel()
-		prior := before
-		if head.Version == 0 {
-			prior = nil
+		if head, err = c.append(ctx, head, before, step, what); err == nil {
+			before = step
 		}
-		head, err = c.Ledger.Append(bounded, head, prior, step, who, what)
-		if errors.Is(err, store.ErrConflict) {
-			return fmt.Errorf("version %d: another change came first; run it again: %w", step.Version, controller.ErrConflict)
-		}
-		return noStore(err)
+		return err
 	}
-	if before != nil {
-		if head.Version == 0 {
-			if err := commit(before, []string{"taken over from the daemons, which handed it round until now"}); err != nil {
+	if base := ch.view.Base; base != nil {
+		if before == nil || base.Version != before.Version {
+			if err := commit(base, []string{"taken over from the daemons, which went by it"}); err != nil {
 				return err
 			}
 		}
 		// A change that stopped half way is finished first.
-		if err := c.turns(ctx, &head, before, ch); err != nil {
+		if err := c.turns(ctx, &head, base, ch); err != nil {
 			return err
 		}
 	}
@@ -130,9 +145,38 @@ func (c *Coordinator) agree(ctx context.Context, ch *Change) error {
 		if err := c.turns(ctx, &head, step, ch); err != nil {
 			return err
 		}
-		before = step
 	}
 	return nil
+}
+
+// append makes step the head. Where the store's answer is lost it looks whether it is.
+func (c *Coordinator) append(ctx context.Context, head ledger.Head, before, step *controller.Assignment, what []string) (ledger.Head, error) {
+	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	made, err := c.Ledger.Append(bounded, head, before, step, cmp.Or(c.Who, "unknown"), what)
+	switch {
+	case err == nil:
+		return made, nil
+	case errors.Is(err, store.ErrConflict):
+		return head, fmt.Errorf("version %d: another change came first; run it again: %w", step.Version, controller.ErrConflict)
+	case !lost(err):
+		return head, err
+	}
+	looking, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	now, lookErr := c.Ledger.Head(looking)
+	switch {
+	case lookErr != nil:
+		return head, fmt.Errorf("the store went away, and whether version %d was agreed on is not known; run it again when it answers: %w", step.Version, err)
+	case now.Version == head.Version:
+		return head, noStore(err)
+	}
+	return head, fmt.Errorf("version %d: the store went away meanwhile, and has version %d now; run it again: %w", step.Version, now.Version, controller.ErrConflict)
+}
+
+// lost: the store may have done what it did not answer.
+func lost(err error) bool {
+	return errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // linesOf are those of lines that are about a version.
@@ -154,10 +198,10 @@ func (c *Coordinator) turns(ctx context.Context, head *ledger.Head, step *contro
 			next, err := c.Ledger.Turn(bounded, *head, int(kind)+1)
 			cancel()
 			if errors.Is(err, store.ErrConflict) {
-				return fmt.Errorf("version %d: another change is under way; run it again: %w", step.Version, controller.ErrConflict)
+				return fmt.Errorf("version %d is agreed on, and somebody else goes on from it; run it again to see: %w", step.Version, controller.ErrConflict)
 			}
 			if err != nil {
-				return noStore(err)
+				return halfDone(step, err)
 			}
 			*head = next
 		}
@@ -166,6 +210,11 @@ func (c *Coordinator) turns(ctx context.Context, head *ledger.Head, step *contro
 		}
 	}
 	return nil
+}
+
+// halfDone: step is agreed on, and the store went away before all went by it.
+func halfDone(step *controller.Assignment, err error) error {
+	return fmt.Errorf("version %d is agreed on, and not in force everywhere yet, which breaks no connection: run it again when the store answers (a controller that leads does, too): %w", step.Version, err)
 }
 
 // await waits until all daemons of a kind go by step: those that answered when
@@ -223,10 +272,13 @@ func (c *Coordinator) await(ctx context.Context, kind Kind, step *controller.Ass
 		return refused || len(waiting) == 0
 	})
 	if err != nil && ctx.Err() == nil {
-		return noStore(err)
+		return halfDone(step, err)
 	}
-	if len(waiting) == 0 {
+	if err == nil && len(waiting) == 0 {
 		return nil
+	}
+	if waiting == nil {
+		return halfDone(step, err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(waiting)) {
 		d := known[name]

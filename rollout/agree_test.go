@@ -52,7 +52,7 @@ func newStored(t testing.TB, f *fleet, empty bool) *stored {
 }
 
 // errNothing is what a daemon answers that waits for its first version.
-var errNothing = connect.NewWireError(connect.CodeUnavailable, errors.New("the daemon is applying"))
+var errNothing = connect.NewWireError(connect.CodeUnavailable, errors.New("the daemon is "+Waiting))
 
 func (s *stored) ledger(t testing.TB, link store.Store) *ledger.Ledger {
 	l, err := ledger.New(link, s.cfg.SecretBytes())
@@ -473,5 +473,117 @@ func TestLead(t *testing.T) {
 	stops[map[string]int{"c1": 1, "c2": 0}[first]]()
 	if s.bad() != nil {
 		t.Error(s.bad())
+	}
+}
+
+// flaky is a store of which one commit fails, done or not.
+type flaky struct {
+	store.Store
+	left int
+	done bool
+}
+
+func (f *flaky) Commit(ctx context.Context, ifs []store.If, ops ...store.Op) (int64, error) {
+	if f.left--; f.left != 0 {
+		return f.Store.Commit(ctx, ifs, ops...)
+	}
+	if f.done {
+		if _, err := f.Store.Commit(ctx, ifs, ops...); err != nil {
+			return 0, err
+		}
+	}
+	return 0, fmt.Errorf("%w: cut", store.ErrUnavailable)
+}
+
+// TestStoreGoesAway: at whichever commit of a change the store goes away, whether it
+// did that one or not, what is said of it is so, and running it again completes it.
+func TestStoreGoesAway(t *testing.T) {
+	for n := 1; ; n++ {
+		for _, done := range []bool{false, true} {
+			s := newStored(t, newFleet(t, twoOfEach), false)
+			c, link := s.coordinator(t)
+			if _, err := c.Apply(t.Context(), Options{}); err != nil {
+				t.Fatal(err)
+			}
+			c.Ledger = s.ledger(t, &flaky{link, n, done})
+			_, err := c.Do(t.Context(), Options{}, op(controller.Drain, "s1"))
+			if err == nil {
+				s.stop()
+				if n < 5 {
+					t.Errorf("a change of %d commits", n-1)
+				}
+				return
+			}
+			head, headErr := c.Ledger.Head(t.Context())
+			if headErr != nil {
+				t.Fatal(headErr)
+			}
+			text := err.Error()
+			switch {
+			case head.Version == 1 && !errors.Is(err, ErrNoStore):
+				t.Errorf("commit %d, done %v: nothing was changed, and it says %s", n, done, text)
+			case head.Version == 2 && !strings.Contains(text, "run it again"), head.Version == 2 && errors.Is(err, ErrNoStore):
+				t.Errorf("commit %d, done %v: version 2 is agreed on, and it says %s", n, done, text)
+			}
+			if _, err := c.Do(t.Context(), Options{}, op(controller.Drain, "s1")); err != nil || s.versions() != "s1=2 s2=2 lb1=2 lb2=2" {
+				t.Errorf("commit %d, done %v: again: %v %s", n, done, err, s.versions())
+			}
+			s.stop()
+		}
+	}
+}
+
+// TestFirstForAll: the first version is not done before daemons that wait for it
+// have it.
+func TestFirstForAll(t *testing.T) {
+	s := newStored(t, newFleet(t, twoOfEach), true)
+	defer s.stop()
+	s.links["s2"].Cut(true)
+	c, _ := s.coordinator(t)
+	done := make(chan error, 1)
+	go func() {
+		_, err := c.Apply(t.Context(), Options{})
+		done <- err
+	}()
+	s.eventually(t, "s1 has it", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.get("s1").cur != nil
+	})
+	select {
+	case err := <-done:
+		t.Errorf("it is done without s2: %v", err)
+	default:
+	}
+	s.links["s2"].Cut(false)
+	if err := <-done; err != nil || s.versions() != "s1=1 s2=1 lb1=1 lb2=1" {
+		t.Errorf("%v %s", err, s.versions())
+	}
+}
+
+// TestAhead: what was handed round while the deployment was half in the store is not
+// lost: it goes into the store before the next change.
+func TestAhead(t *testing.T) {
+	s := newStored(t, newFleet(t, twoOfEach), false)
+	defer s.stop()
+	c, _ := s.coordinator(t)
+	if _, err := c.Apply(t.Context(), Options{}); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	s1 := s.get("s1")
+	steps, _, err := controller.Change(s1.cur, controller.LiveCounts{}, time.Now(), true, op(controller.Drain, "s2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s1.cur = steps[0]
+	s.mu.Unlock()
+	ch, err := c.Do(t.Context(), Options{}, op(controller.Drain, "s1"))
+	if err != nil || ch.To != 3 || s.versions() != "s1=3 s2=3 lb1=3 lb2=3" || s.bad() != nil {
+		t.Fatalf("%+v %v %s %v", ch, err, s.versions(), s.bad())
+	}
+	web, _ := s1.cur.VIP("web")
+	if web.Slots[0].State != controller.Draining || web.Slots[1].State != controller.Draining {
+		t.Errorf("%+v", web.Slots)
 	}
 }

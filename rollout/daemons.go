@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -332,6 +333,11 @@ func (v *View) choose() {
 		return
 	}
 	v.expelForeign()
+	v.chooseNewest()
+}
+
+// chooseNewest: see choose.
+func (v *View) chooseNewest() {
 	var version uint64
 	for _, d := range v.Daemons {
 		if d.Err == nil && d.Held != nil {
@@ -371,6 +377,8 @@ func (v *View) inForce() uint64 {
 	return v.Base.Version
 }
 
+var errForeign = errors.New("has an assignment of another deployment (or the file's secret was changed): stop it, remove its assignment.json and start it again")
+
 // expelForeign leaves out daemons that have another deployment's assignment,
 // known by its hash key: it must not be taken for a newer one of ours.
 func (v *View) expelForeign() {
@@ -382,7 +390,7 @@ func (v *View) expelForeign() {
 	for _, g := range groups {
 		for _, d := range g {
 			if g[0] != best[0] {
-				d.Err = fmt.Errorf("has an assignment of another deployment (or the file's secret was changed): stop it, remove its assignment.json and start it again")
+				d.Err = errForeign
 			}
 		}
 	}

@@ -200,9 +200,11 @@ func (c *Cluster) watch(ctx context.Context, prefix string, rev *int64, yield fu
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// Progress moves a quiet watch on, so that it does not fall behind what is
-	// compacted. Fragments are put together by the client.
+	// compacted; of its beginning it is told, or one that waits for revisions that a
+	// store made anew will not have for long would never know. Fragments are put
+	// together by the client.
 	events := c.watcher.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(max(*rev, 0)+1),
-		clientv3.WithFragment(), clientv3.WithProgressNotify())
+		clientv3.WithFragment(), clientv3.WithProgressNotify(), clientv3.WithCreatedNotify())
 	for resp := range events {
 		if err := resp.Err(); errors.Is(err, rpctypes.ErrCompacted) {
 			return true, ErrCompacted
@@ -210,7 +212,12 @@ func (c *Cluster) watch(ctx context.Context, prefix string, rev *int64, yield fu
 			return true, err
 		}
 		if resp.Header.Revision < *rev {
-			return true, ErrCompacted // the store was made anew
+			// The store was made anew, or put back, or this member lags behind.
+			if _, now, err := c.Read(ctx, anyKey); err != nil {
+				return true, err
+			} else if now < *rev {
+				return true, ErrCompacted
+			}
 		}
 		for len(resp.Events) > 0 {
 			of := resp.Events[0].Kv.ModRevision

@@ -35,7 +35,7 @@ for each daemon and controller of the file a folder of its name with ca.pem, cer
 key.pem, good for ten years. Copy each to its machine and name the copies under
 tls in the file. What exists is kept, so that daemons that come later get
 theirs from the same authority. Any other authority's certificates do as well;
-none are needed where every api is a unix socket.`,
+none are needed where every api and store is a unix socket.`,
 		Example: "  fairlead certs -f fairlead.yaml ./certs\n  scp certs/s1/* s1:/etc/fairlead/",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -144,9 +144,10 @@ func (a *authority) issue(name string, endpoints ...string) (made bool, err erro
 	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	t.DNSNames = []string{name}
 	for _, endpoint := range endpoints {
-		host, _, err := net.SplitHostPort(strings.TrimSuffix(strings.TrimPrefix(endpoint, "https://"), "/"))
-		if err != nil {
-			continue // a unix socket
+		address, remote := strings.CutPrefix(endpoint, "https://")
+		host, _, err := net.SplitHostPort(strings.TrimSuffix(address, "/"))
+		if !remote || err != nil {
+			continue // a socket of its own machine
 		}
 		if ip, err := netip.ParseAddr(host); err == nil {
 			t.IPAddresses = append(t.IPAddresses, ip.AsSlice())

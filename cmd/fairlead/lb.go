@@ -110,11 +110,16 @@ machine, one unit.`,
 			if !controller {
 				return lb.Run(ctx, o)
 			}
-			both, ctx := errgroup.WithContext(ctx)
+			// The balancer stops first, and says goodbye to the store.
+			both, balancing := errgroup.WithContext(ctx)
+			keeping, stop := context.WithCancel(context.WithoutCancel(ctx))
 			both.Go(func() error {
-				return ctl.Run(ctx, ctl.Options{File: o.File, StateDir: o.StateDir, Log: o.Log, Beside: true})
+				return ctl.Run(keeping, ctl.Options{File: o.File, StateDir: o.StateDir, Log: o.Log, Beside: true})
 			})
-			both.Go(func() error { return lb.Run(ctx, o) })
+			both.Go(func() error {
+				defer stop()
+				return lb.Run(balancing, o)
+			})
 			return both.Wait()
 		}),
 	}

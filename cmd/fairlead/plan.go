@@ -125,6 +125,10 @@ func coordinator(cmd *cobra.Command, file string) (c *rollout.Coordinator, done 
 	if err != nil {
 		return nil, nil, err
 	}
+	return coordinatorOf(cfg)
+}
+
+func coordinatorOf(cfg *config.Config) (c *rollout.Coordinator, done func(), err error) {
 	c = &rollout.Coordinator{
 		Config: func() *config.Config { return cfg },
 		Fits:   func(a *controller.Assignment) error { return tables.Fits(a, cfg.Limits) },

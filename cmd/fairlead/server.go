@@ -32,7 +32,7 @@ const verbTimeout = 2 * time.Minute
 
 func (v *verb) flags(cmd *cobra.Command) {
 	fileFlag(cmd, &v.file)
-	cmd.Flags().StringVar(&v.endpoint, "api", "", "daemon that does it, unix:/path or https://address:port (default: the file's first that answers)")
+	cmd.Flags().StringVar(&v.endpoint, "api", "", "daemon that does it, unix:/path or https://address:port (default: the file's first that answers, and none where the deployment has a store)")
 	cli.OutputFlag(cmd, &v.output)
 	changeFlags(cmd, &v.options)
 }
@@ -40,17 +40,19 @@ func (v *verb) flags(cmd *cobra.Command) {
 type client = fairleadv1connect.FairleadClient
 
 // run has the change made by the daemon of --api, or by the first of the
-// file's that answers, balancers before agents.
+// file's that answers, balancers before agents; or where the deployment has a store,
+// makes it there.
 func (v *verb) run(cmd *cobra.Command, do func(context.Context, client) (*connect.Response[fairleadv1.ChangeResponse], error)) error {
 	if err := cli.CheckOutput(v.output); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), verbTimeout)
 	defer cancel()
-	clients, err := v.clients(cmd)
+	clients, done, err := v.clients(cmd)
 	if err != nil {
 		return err
 	}
+	defer done()
 	var away []string
 	for _, c := range clients {
 		resp, err := do(ctx, c.client)
@@ -80,15 +82,21 @@ type namedClient struct {
 	name string
 }
 
-func (v *verb) clients(cmd *cobra.Command) (all []namedClient, err error) {
+// clients are whoever may make a change; done lets go of them.
+func (v *verb) clients(cmd *cobra.Command) (all []namedClient, done func(), err error) {
+	done = func() {}
 	if strings.HasPrefix(v.endpoint, "unix:") {
 		// No certificates, so no file is needed.
 		c, err := api.Dial(v.endpoint, config.TLS{})
-		return []namedClient{{c, v.endpoint}}, err
+		return []namedClient{{c, v.endpoint}}, done, err
 	}
 	cfg, err := loadFile(cmd, v.file)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	if cfg.Stored() && v.endpoint == "" {
+		c, done, err := coordinatorOf(cfg)
+		return []namedClient{{direct{c: c}, "the store"}}, done, err
 	}
 	add := func(name, endpoint string) {
 		if err != nil {
@@ -101,14 +109,14 @@ func (v *verb) clients(cmd *cobra.Command) (all []namedClient, err error) {
 	}
 	if v.endpoint != "" {
 		if add(v.endpoint, v.endpoint); err != nil {
-			return nil, cli.Usage(fmt.Errorf("--api: %w", err))
+			return nil, nil, cli.Usage(fmt.Errorf("--api: %w", err))
 		}
-		return all, nil
+		return all, done, nil
 	}
 	for _, s := range cfg.Daemons(v.options.Without...) {
 		add(s.Name, s.API)
 	}
-	return all, err
+	return all, done, err
 }
 
 // vipServer splits the arguments [VIP] SERVER.

@@ -312,7 +312,7 @@ func (m *Member) firstAssignment(ctx context.Context) error {
 	if m.stored == nil {
 		newer, from, heard = m.newestOfPeers(ctx, a)
 	} else if newer, err = m.stored.newest(ctx, a); err != nil && a != nil {
-		m.Log.Warn("the store has no answer; going on by what is on disk", "error", err)
+		m.Log.Warn("nothing comes from the store; going on by what is on disk", "error", err)
 	}
 	if a == nil && newer == nil && m.stored != nil {
 		if newer, err = m.stored.await(ctx); err != nil {

@@ -77,7 +77,9 @@ func (s *stored) newest(ctx context.Context, have *controller.Assignment) (*cont
 
 // await waits until the store has something for a daemon that has nothing.
 func (s *stored) await(ctx context.Context) (*controller.Assignment, error) {
-	s.m.Log.Warn("there is no assignment yet, on disk or in the store: waiting for one (fairlead apply makes the first)", "store", s.m.Config.StoreEndpoints())
+	s.m.Log.Warn("there is no assignment on disk: "+rollout.Waiting, "store", s.m.Config.StoreEndpoints())
+	s.m.Enter(daemon.Phase(rollout.Waiting))
+	defer s.m.Enter(daemon.Applying)
 	for {
 		for head, err := range s.ledger.Heads(ctx) {
 			if err == nil && head.Of(s.kind) > 0 {
@@ -103,13 +105,18 @@ func (s *stored) await(ctx context.Context) (*controller.Assignment, error) {
 func (s *stored) follow(ctx context.Context) error {
 	for {
 		for head, err := range s.ledger.Heads(ctx) {
-			if err == nil {
-				s.mu.Lock()
-				s.head = head
-				s.mu.Unlock()
-				err = s.take(ctx, head.Of(s.kind))
+			if errors.Is(err, ledger.ErrForeign) || errors.Is(err, ledger.ErrDamaged) {
+				s.took(0, err)
 			}
-			s.took(head.Of(s.kind), err)
+			if err != nil {
+				break // that the store does not answer is said by live
+			}
+			s.mu.Lock()
+			s.head = head
+			s.mu.Unlock()
+			if err = s.take(ctx, head.Of(s.kind)); ctx.Err() == nil {
+				s.took(head.Of(s.kind), err)
+			}
 			if err != nil {
 				break
 			}
@@ -148,7 +155,7 @@ func (s *stored) take(ctx context.Context, version uint64) error {
 	case version == 0:
 		return nil
 	case version < force.Version:
-		return fmt.Errorf("the store has version %d, and this daemon goes by %d: if the store was put back from an older copy, put a newer one back", version, force.Version)
+		return fmt.Errorf("the store has version %d, and this daemon goes by %d, which the next change brings into the store (fairlead apply)", version, force.Version)
 	}
 	a, err := s.ledger.Read(ctx, version, force.Assignment)
 	if err != nil {
@@ -226,7 +233,7 @@ func (s *stored) lease(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-lease.Done():
-			return store.ErrLost
+			return fmt.Errorf("the store has not heard this daemon for %v", leaseTime)
 		case <-s.say:
 		}
 	}
@@ -265,7 +272,7 @@ func (s *stored) warnings() (warnings []string) {
 		warnings = append(warnings, "what is in force goes on, and changes wait: "+s.silent)
 	}
 	if s.failure != "" {
-		warnings = append(warnings, fmt.Sprintf("version %d of the store is not in force here: %s", s.refused, s.failure))
+		warnings = append(warnings, "what the store has is not in force here: "+s.failure)
 	}
 	return warnings
 }

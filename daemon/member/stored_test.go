@@ -25,7 +25,7 @@ func stored(t *testing.T) *membertest.Deployment {
 	serve := d.BeginAll()
 	d.Eventually("all wait for a first version", func() bool {
 		for _, name := range everybody {
-			if !strings.Contains(d.Phase(name), "the daemon is applying") {
+			if !strings.Contains(d.Phase(name), "waiting for a first version") {
 				return false
 			}
 		}

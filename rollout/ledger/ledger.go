@@ -161,6 +161,9 @@ func versionKey(v uint64) string { return fmt.Sprintf("%020d", v) }
 // else came first. before is head's own assignment, nil where head has none. Nobody
 // goes by it before Turn says so.
 func (l *Ledger) Append(ctx context.Context, head Head, before, a *controller.Assignment, who string, what []string) (Head, error) {
+	if most := 200; len(what) > most { // the record is one value of the store
+		what = append(what[:most:most], fmt.Sprintf("and %d more", len(what)-most))
+	}
 	token := make([]byte, 8)
 	rand.Read(token)
 	digest := a.Digest()

@@ -3,7 +3,7 @@ package ledger
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"strings"
 
 	"github.com/fairlead/fairlead/store"
@@ -34,46 +34,49 @@ func (l *Ledger) Say(ctx context.Context, lease store.Lease, name string, r Repo
 }
 
 // Await watches what living daemons say until done says that it has seen enough, or
-// ctx ends, whose error it returns.
+// ctx ends, whose error it returns. A report that cannot be read is none.
 func (l *Ledger) Await(ctx context.Context, done func(map[string]Report) bool) error {
-	entries, rev, err := l.store.Read(ctx, daemonsKey)
-	if err != nil {
-		return err
-	}
-	said := map[string]Report{}
-	take := func(e store.Entry, gone bool) error {
-		name := strings.TrimPrefix(e.Key, daemonsKey)
-		delete(said, name)
-		if gone {
-			return nil
-		}
-		var r Report
-		if err := json.Unmarshal(e.Value, &r); err != nil {
-			return fmt.Errorf("%w: %s: %v", ErrDamaged, e.Key, err)
-		}
-		said[name] = r
-		return nil
-	}
-	for _, e := range entries {
-		if err := take(e, false); err != nil {
+	for {
+		enough, err := l.await(ctx, done)
+		if enough || err != nil && !errors.Is(err, store.ErrCompacted) {
 			return err
 		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+func (l *Ledger) await(ctx context.Context, done func(map[string]Report) bool) (enough bool, err error) {
+	entries, rev, err := l.store.Read(ctx, daemonsKey)
+	if err != nil {
+		return false, err
+	}
+	said := map[string]Report{}
+	take := func(e store.Entry, gone bool) {
+		name := strings.TrimPrefix(e.Key, daemonsKey)
+		delete(said, name)
+		var r Report
+		if !gone && json.Unmarshal(e.Value, &r) == nil {
+			said[name] = r
+		}
+	}
+	for _, e := range entries {
+		take(e, false)
 	}
 	if done(said) {
-		return nil
+		return true, nil
 	}
 	for events, err := range l.store.Watch(ctx, daemonsKey, rev) {
 		if err != nil {
-			return err
+			return false, err
 		}
 		for _, e := range events {
-			if err := take(e.Entry, e.Deleted); err != nil {
-				return err
-			}
+			take(e.Entry, e.Deleted)
 		}
 		if done(said) {
-			return nil
+			return true, nil
 		}
 	}
-	return ctx.Err()
+	return false, ctx.Err()
 }

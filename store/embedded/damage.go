@@ -25,7 +25,7 @@ func start(cfg *embed.Config) (etcd *embed.Etcd, err error) {
 }
 
 func damaged(cfg *embed.Config, why any) error {
-	return fmt.Errorf("the store's folder %s is damaged (%v): put back a copy, or move it away and let this member begin anew; with others, remove it from them and add it again first", cfg.Dir, why)
+	return fmt.Errorf("the store's folder %s is damaged (%v): put back a copy, or, of all members, move it away: daemons bring what they have into the new store", cfg.Dir, why)
 }
 
 // intact reads all of the values' file, as etcd does: that dies of what is wrong there

@@ -81,7 +81,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	}()
 	if s.etcd, err = start(cfg); err != nil {
 		if strings.Contains(err.Error(), "has already been bootstrapped") {
-			err = fmt.Errorf("its folder is empty, but the other members know it: put back a copy, or remove it from them and add it again (%w)", err)
+			err = fmt.Errorf("its folder is empty, but the other members know it: put back a copy, or give all members empty folders: daemons bring what they have into the new store (%w)", err)
 		}
 		return nil, fmt.Errorf("store member %q in %s: %w", o.Name, o.Dir, err)
 	}

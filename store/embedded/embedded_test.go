@@ -309,3 +309,41 @@ func TestOptions(t *testing.T) {
 		}
 	}
 }
+
+// TestMadeAnew: a watch that is open while the store is replaced by an empty one, or
+// an older copy, ends: what was to come next is not what it waits for.
+func TestMadeAnew(t *testing.T) {
+	t.Parallel()
+	o := alone(t)
+	server := started(t, o)[0]
+	s := opened(t, server.Endpoints()...)
+	for n := range 20 {
+		put(t, s, fmt.Sprint("a", n), "1")
+	}
+	_, rev, err := s.Read(within(t), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		for _, err := range s.Watch(t.Context(), "", rev) {
+			if err != nil {
+				ended <- err
+			}
+		}
+	}()
+	server.Close()
+	<-server.Done()
+	if err := os.RemoveAll(o.Dir); err != nil {
+		t.Fatal(err)
+	}
+	started(t, o)
+	select {
+	case err := <-ended:
+		if !errors.Is(err, store.ErrCompacted) {
+			t.Error(err)
+		}
+	case <-time.After(storetest.Patience):
+		t.Error("it goes on waiting")
+	}
+}

@@ -32,6 +32,16 @@ type core struct {
 	fields []zapcore.Field
 }
 
+// noise is what etcd warns of in the course of things, some of it many times a second:
+// that a call is tried again (its error says so in the end), how it is set up, and
+// that its listeners close when it stops.
+var noise = map[string]bool{
+	"retrying of unary invoker failed": true,
+	"Running http and grpc server on single port. This is not recommended for production.": true,
+	"simple token is not cryptographically signed":                                         true,
+	"setting up serving from embedded etcd failed.":                                        true,
+}
+
 func (c *core) Enabled(level zapcore.Level) bool { return level >= zapcore.WarnLevel }
 
 func (c *core) With(fields []zapcore.Field) zapcore.Core {
@@ -39,7 +49,7 @@ func (c *core) With(fields []zapcore.Field) zapcore.Core {
 }
 
 func (c *core) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if c.Enabled(e.Level) {
+	if c.Enabled(e.Level) && !noise[e.Message] {
 		return checked.AddCore(e, c)
 	}
 	return checked
