@@ -54,9 +54,6 @@ type Daemon struct {
 	// shows with it that an attack is one (docs/security.md).
 	Unguarded bool
 
-	// Beside another daemon of this process, which tells the service manager.
-	Beside bool
-
 	// Read reads the file and fills in what follows: what is wrong in it ends
 	// the daemon before it has touched anything.
 	Read func() error
@@ -182,10 +179,10 @@ func (d *Daemon) serve(hup <-chan os.Signal) {
 	})
 	d.Enter(Serving)
 	d.Log.Info("serving", append(slices.Clone(d.Says), "version", version.String())...)
-	d.notifySystemd("READY=1")
+	notifySystemd("READY=1")
 	<-d.ctx.Done()
 	d.Enter(Stopping)
-	d.notifySystemd("STOPPING=1")
+	notifySystemd("STOPPING=1")
 	if d.Parting != "" {
 		d.Log.Info(d.Parting)
 	}
@@ -262,9 +259,9 @@ func Poke(c chan<- struct{}) {
 
 // notifySystemd tells the service manager, if there is one, a state of
 // sd_notify(3).
-func (d *Daemon) notifySystemd(state string) {
+func notifySystemd(state string) {
 	path := os.Getenv("NOTIFY_SOCKET")
-	if path == "" || d.Beside {
+	if path == "" {
 		return
 	}
 	if path[0] == '@' {

@@ -26,18 +26,33 @@ import (
 // agreed fills in what the store has. Where it has nothing yet, the first change
 // brings what daemons have into it, so they are asked as if there were none.
 func (c *Coordinator) agreed(ctx context.Context, v *View) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	if v.head, err = c.Ledger.Head(ctx); err != nil {
+	if v.head, err = c.Ledger.Head(bounded); err != nil {
+		return noStore(err)
+	}
+	if v.reports, err = c.Ledger.Reports(bounded); err != nil {
 		return noStore(err)
 	}
 	if v.head.Version == 0 {
 		return nil
 	}
-	if v.agreed, err = c.Ledger.Read(ctx, v.head.Version, c.Have); err != nil {
-		return noStore(err)
-	}
-	return nil
+	v.agreed, err = c.read(ctx, v.head.Version)
+	return err
+}
+
+// read is a version of the store's.
+func (c *Coordinator) read(ctx context.Context, version uint64) (*controller.Assignment, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	a, err := c.Ledger.Read(ctx, version, c.Have)
+	return a, noStore(err)
+}
+
+// unfinished: the store's newest version has not been every kind's turn, so that a
+// daemon may go by the one before.
+func (v *View) unfinished() bool {
+	return v.agreed != nil && v.Base == v.agreed && v.head.Turn < int(kinds) && v.head.Prior > 0
 }
 
 // storeTimeout bounds what is asked of the store, but for waiting for daemons.
@@ -65,14 +80,18 @@ func (v *View) chooseAgreed() {
 		case d.Held.HashKey != v.agreed.HashKey:
 			d.Err = errForeign
 		default:
-			ahead = ahead || d.Held.Version > v.agreed.Version
+			ahead = ahead || d.Held.Version > v.agreed.Version || d.Held.Version == v.agreed.Version && d.Held.Digest() != v.agreed.Digest()
 		}
 	}
-	if ahead {
-		v.chooseNewest()
+	v.Base = v.agreed
+	if !ahead {
 		return
 	}
-	v.Base = v.agreed
+	v.chooseNewest()
+	if v.Base.Version == v.agreed.Version { // theirs is another one
+		v.Base = v.Base.Clone()
+		v.Base.Version++
+	}
 }
 
 // begin is the change that an empty store begins with where no daemon has an
@@ -104,6 +123,14 @@ func (c *Coordinator) begin(v *View, o Options) (*Change, error) {
 		return nil, err
 	}
 	ch.To = ch.Steps[len(ch.Steps)-1].Version
+	for _, step := range ch.Steps {
+		if c.Fits == nil {
+			break
+		}
+		if err := c.Fits(step); err != nil {
+			refused = append(refused, fmt.Sprintf("version %d %v", step.Version, err))
+		}
+	}
 	if len(refused) > 0 {
 		return ch, refused
 	}
@@ -236,6 +263,7 @@ func (c *Coordinator) await(ctx context.Context, kind Kind, step *controller.Ass
 	// before is what had been refused when this began: what was wrong may be put
 	// right by now, and whoever refuses tries again.
 	var before map[string]uint64
+	passed := false
 	err := c.Ledger.Await(ctx, func(said map[string]ledger.Report) bool {
 		if before == nil {
 			before = map[string]uint64{}
@@ -255,7 +283,8 @@ func (c *Coordinator) await(ctx context.Context, kind Kind, step *controller.Ass
 			}
 			delete(waiting, name)
 			switch {
-			case r.Version > step.Version: // another change went on from here
+			case r.Version > step.Version: // another change went on from here, it seems
+				passed = true
 			case r.Version == step.Version && r.Digest == digest:
 				if d != nil {
 					d.Held = step
@@ -275,7 +304,7 @@ func (c *Coordinator) await(ctx context.Context, kind Kind, step *controller.Ass
 		return halfDone(step, err)
 	}
 	if err == nil && len(waiting) == 0 {
-		return nil
+		return c.went(ctx, passed, step)
 	}
 	if waiting == nil {
 		return halfDone(step, err)
@@ -289,4 +318,19 @@ func (c *Coordinator) await(ctx context.Context, kind Kind, step *controller.Ass
 		d.Err = errors.New(waiting[name])
 	}
 	return &Stopped{Step: step, Daemons: ch.view.Daemons}
+}
+
+// went looks, where daemons are past step, whether the store is, too.
+func (c *Coordinator) went(ctx context.Context, passed bool, step *controller.Assignment) error {
+	if !passed {
+		return nil
+	}
+	head, err := c.Ledger.Head(ctx)
+	if err != nil {
+		return halfDone(step, err)
+	}
+	if head.Version <= step.Version {
+		return fmt.Errorf("version %d is agreed on, but daemons go by later ones, which the store does not have: run it again, and the newest of theirs goes into the store first", step.Version)
+	}
+	return nil
 }

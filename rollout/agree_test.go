@@ -587,3 +587,40 @@ func TestAhead(t *testing.T) {
 		t.Errorf("%+v", web.Slots)
 	}
 }
+
+// TestMissedBase: a daemon that may not miss the version whose turn stopped half way
+// is waited for when the change is run again, or let go by name.
+func TestMissedBase(t *testing.T) {
+	s := newStored(t, newFleet(t, twoOfEach), false)
+	defer s.stop()
+	c, _ := s.coordinator(t)
+	if _, err := c.Apply(t.Context(), Options{}); err != nil {
+		t.Fatal(err)
+	}
+	s.load(t, strings.Replace(twoOfEach, "policy: wrr,", "policy: wrr, forwarding: gue,", 1))
+	s.links["s1"].Cut(true)
+	s.mu.Lock()
+	s.get("s1").away = errors.New("stopped")
+	base := s.get("s2").cur
+	s.mu.Unlock()
+	head, err := c.Ledger.Head(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps, _, err := controller.Plan(s.cfg, base, controller.LiveCounts{}, time.Now(), false)
+	if err != nil || len(steps) != 1 {
+		t.Fatal(steps, err)
+	}
+	if _, err := c.Ledger.Append(t.Context(), head, base, steps[0], "who was stopped", nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Apply(t.Context(), Options{}); err == nil || !strings.Contains(err.Error(), "s1 does not answer") {
+		t.Errorf("run again: %v", err)
+	}
+	if got := s.versions(); !strings.Contains(got, "lb1=1 lb2=1") {
+		t.Errorf("balancers went on: %s", got)
+	}
+	if ch, err := c.Apply(t.Context(), Options{Without: []string{"s1"}}); err != nil || ch.To != 2 {
+		t.Errorf("without s1: %+v %v", ch, err)
+	}
+}

@@ -281,9 +281,17 @@ func (c *Coordinator) plan(ctx context.Context, o Options, steps func(*View) ([]
 			}
 		}
 	}
-	if !o.Force && len(ch.Silent) > 0 && len(ch.Steps) > 0 {
+	from, todo := v.Base, ch.Steps
+	if v.unfinished() { // those that are silent may have the version before alone
+		prior, err := c.read(ctx, v.head.Prior)
+		if err != nil {
+			return ch, err
+		}
+		from, todo = prior, append([]*controller.Assignment{v.Base}, todo...)
+	}
+	if !o.Force && len(ch.Silent) > 0 && len(todo) > 0 {
 		v.askLast(ctx, ch.Silent)
-		refused = append(refused, mayLag(v, ch)...)
+		refused = append(refused, mayLag(v, ch.Silent, from, todo)...)
 	}
 	if len(refused) > 0 {
 		return ch, refused
@@ -316,11 +324,11 @@ func lacking(a *controller.Assignment, server string) string {
 }
 
 // mayLag refuses steps that cannot be mixed with what daemons that do not
-// answer may still go by: their programs run on without the daemon.
-func mayLag(v *View, ch *Change) (refused controller.Refusal) {
-	for _, d := range ch.Silent {
-		base := d.concern(v.Base)
-		for _, step := range ch.Steps {
+// answer may still go by, which is from: their programs run on without the daemon.
+func mayLag(v *View, silent []*Daemon, from *controller.Assignment, steps []*controller.Assignment) (refused controller.Refusal) {
+	for _, d := range silent {
+		base := d.concern(from)
+		for _, step := range steps {
 			step = d.concern(step)
 			server, err := "", controller.Mixable(base, step)
 			if d.Kind == Host {
@@ -330,12 +338,12 @@ func mayLag(v *View, ch *Change) (refused controller.Refusal) {
 				err = controller.TunnelsMayLag(base, step, server)
 			}
 			if err != nil && d.Kind == Host && !serves(v.Base, d.Name) {
-				refused = append(refused, fmt.Sprintf("%s does not answer (%s), so %s; start `fairlead host` there first", d.Name, api.ErrorText(d.Err), lacking(ch.Steps[len(ch.Steps)-1], d.Name)))
+				refused = append(refused, fmt.Sprintf("%s does not answer (%s), so %s; start `fairlead host` there first", d.Name, api.ErrorText(d.Err), lacking(steps[len(steps)-1], d.Name)))
 				break
 			}
 			if err != nil {
 				refused = append(refused, fmt.Sprintf("%s does not answer (%s), and its programs may run on with version %d: %s; start it, or --without %s if the machine is gone",
-					d.Name, api.ErrorText(d.Err), v.Base.Version, err, d.Name))
+					d.Name, api.ErrorText(d.Err), from.Version, err, d.Name))
 				break
 			}
 			if err := controller.MissedMayLag(base, step, d.Last, server); err != nil {

@@ -69,6 +69,8 @@ type View struct {
 	// or there is no store.
 	head   ledger.Head
 	agreed *controller.Assignment
+	// reports are of the daemons whose leases live.
+	reports map[string]ledger.Report
 	// conflicts are who disagreed, and what comes of it.
 	conflicts []string
 }
@@ -149,7 +151,8 @@ func (v *View) checkWithout(cfg *config.Config, o Options) error {
 		_, isBalancer := cfg.Balancer(name)
 		_, isServer := cfg.Server(name)
 		_, isSwitch := cfg.Switch(name)
-		if !o.later && !isBalancer && !isServer && !isSwitch && !serves(v.Base, name) {
+		_, lives := v.reports[name]
+		if !o.later && !isBalancer && !isServer && !isSwitch && !lives && !serves(v.Base, name) {
 			return controller.Invalid(fmt.Sprintf("without %s: neither the file nor version %d names such a daemon; if it has left, leave it out", name, v.Base.Version))
 		}
 	}

@@ -5,11 +5,9 @@ import (
 	"log/slog"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/daemon"
-	"github.com/fairlead/fairlead/daemon/ctl"
 	"github.com/fairlead/fairlead/daemon/lb"
 	"github.com/fairlead/fairlead/daemon/member"
 )
@@ -102,7 +100,7 @@ Packets do not pass through the daemon. Stopping or killing it stops no
 packet: programs and maps stay pinned and go on forwarding until
 'fairlead unload' takes them out. SIGHUP reads the file again.
 
-With --controller the file's only controller runs in the same process: one
+With --controller the file's only controller runs beside it, as a child: one
 machine, one unit.`,
 		Example: "  fairlead lb -f fairlead.yaml --name lb1\n  fairlead lb --controller",
 		Args:    cobra.NoArgs,
@@ -110,17 +108,8 @@ machine, one unit.`,
 			if !controller {
 				return lb.Run(ctx, o)
 			}
-			// The balancer stops first, and says goodbye to the store.
-			both, balancing := errgroup.WithContext(ctx)
-			keeping, stop := context.WithCancel(context.WithoutCancel(ctx))
-			both.Go(func() error {
-				return ctl.Run(keeping, ctl.Options{File: o.File, StateDir: o.StateDir, Log: o.Log, Beside: true})
-			})
-			both.Go(func() error {
-				defer stop()
-				return lb.Run(balancing, o)
-			})
-			return both.Wait()
+			args := []string{"-f", o.File, "--state-dir", o.StateDir, "--log", f.log, "--log-level", f.level.String()}
+			return withController(ctx, o.Log, args, func(ctx context.Context) error { return lb.Run(ctx, o) })
 		}),
 	}
 	f.add(cmd)

@@ -29,9 +29,6 @@ type Options struct {
 	Name     string // which of its controllers this is; "": found by itself
 	StateDir string // daemon.DefaultStateDir where empty
 	Log      *slog.Logger
-	// Beside another daemon of this process, which has the metrics' address and
-	// tells the service manager.
-	Beside bool
 }
 
 // unsaved is never said: etcd writes its own folder, and says by itself what its
@@ -51,7 +48,7 @@ type ctl struct {
 // Run is `fairlead controller`. It returns when ctx ends (nil) or when the daemon
 // cannot go on.
 func Run(ctx context.Context, o Options) error {
-	c := &ctl{o: o, Daemon: &daemon.Daemon{Log: o.Log, StateDir: o.StateDir, Unsaved: unsaved, Beside: o.Beside,
+	c := &ctl{o: o, Daemon: &daemon.Daemon{Log: o.Log, StateDir: o.StateDir, Unsaved: unsaved,
 		Parting: "stopping; everything forwards on as it does, and changes need most of the controllers"}}
 	c.Read, c.Open, c.Reload, c.Close = c.read, c.open, c.reload, c.close
 	c.Collectors = []prometheus.Collector{}
@@ -68,9 +65,6 @@ func (c *ctl) read() error {
 	}
 	c.config.Store(cfg)
 	c.Name, c.TLS, c.Metrics = c.self.Name, cfg.TLS, c.self.Metrics
-	if c.o.Beside {
-		c.Metrics = ""
-	}
 	c.Log = c.Log.With("name", c.Name)
 	c.Says = []any{"store", c.self.Controller.Store, "peer", c.self.Controller.Peer, "metrics", c.Metrics}
 	return nil

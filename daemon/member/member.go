@@ -314,6 +314,11 @@ func (m *Member) firstAssignment(ctx context.Context) error {
 	} else if newer, err = m.stored.newest(ctx, a); err != nil && a != nil {
 		m.Log.Warn("nothing comes from the store; going on by what is on disk", "error", err)
 	}
+	if m.stored != nil && m.pinned.version > max(version(a), version(newer)) {
+		// What packets go by is on no disk here, and the store has not got it, or
+		// does not answer. A peer's was agreed on.
+		newer, from, heard = m.newestOfPeers(ctx, a)
+	}
 	if a == nil && newer == nil && m.stored != nil {
 		if newer, err = m.stored.await(ctx); err != nil {
 			return err
@@ -341,6 +346,14 @@ func (m *Member) firstAssignment(ctx context.Context) error {
 	}
 	m.Log.Info("assignment in force", "version", a.Version, "from", source, "vips", len(a.VIPs))
 	return nil
+}
+
+// version of an assignment, 0 of none.
+func version(a *controller.Assignment) uint64 {
+	if a == nil {
+		return 0
+	}
+	return a.Version
 }
 
 // retryInterval is how long a failed application rests before the next try.

@@ -45,6 +45,8 @@ const (
 	leaseTime = 5 * time.Second
 	storeTime = 3 * time.Second
 	storeRest = time.Second
+	// longestRest is well below what a change waits for a daemon.
+	longestRest = 5 * time.Second
 )
 
 var kindOf = map[config.Role]rollout.Kind{config.RoleHost: rollout.Host, config.RoleBalancer: rollout.Balancer, config.RoleSwitch: rollout.Switch}
@@ -91,8 +93,11 @@ func (s *stored) await(ctx context.Context) (*controller.Assignment, error) {
 			if errors.Is(err, ledger.ErrForeign) {
 				return nil, err
 			}
-			if err != nil && ctx.Err() == nil {
-				s.m.Log.Warn("the store's assignment cannot be read yet", "error", err)
+			if err != nil {
+				if ctx.Err() == nil {
+					s.m.Log.Warn("the store's assignment cannot be read yet", "error", err)
+				}
+				break // and begin anew: the head may not move again
 			}
 		}
 		if !daemon.Sleep(ctx, storeRest) {
@@ -103,6 +108,7 @@ func (s *stored) await(ctx context.Context) (*controller.Assignment, error) {
 
 // follow puts each version in force when it is this daemon's turn.
 func (s *stored) follow(ctx context.Context) error {
+	rest := storeRest
 	for {
 		for head, err := range s.ledger.Heads(ctx) {
 			if errors.Is(err, ledger.ErrForeign) || errors.Is(err, ledger.ErrDamaged) {
@@ -120,10 +126,12 @@ func (s *stored) follow(ctx context.Context) error {
 			if err != nil {
 				break
 			}
+			rest = storeRest
 		}
-		if !daemon.Sleep(ctx, storeRest) {
+		if !daemon.Sleep(ctx, rest) {
 			return nil
 		}
+		rest = min(2*rest, longestRest) // each try is a write to the store
 	}
 }
 

@@ -200,7 +200,7 @@ func (l *Ledger) Append(ctx context.Context, head Head, before, a *controller.As
 		ops = append(ops, store.Op{Key: recordsKey + versionKey(a.Version-keptRecords), Delete: true})
 	}
 	made, err := l.move(ctx, head, next, ops...)
-	if errors.Is(err, store.ErrConflict) {
+	if err != nil && !errors.Is(err, store.ErrUnavailable) && ctx.Err() == nil { // it was not done
 		_, _ = l.store.Commit(ctx, nil, store.Op{Key: versionsKey + versionKey(a.Version) + "/" + r.Token + "/", Prefix: true, Delete: true})
 	}
 	return made, err

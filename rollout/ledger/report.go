@@ -33,6 +33,15 @@ func (l *Ledger) Say(ctx context.Context, lease store.Lease, name string, r Repo
 	return err
 }
 
+// Reports are what living daemons say now.
+func (l *Ledger) Reports(ctx context.Context) (all map[string]Report, err error) {
+	err = l.Await(ctx, func(said map[string]Report) bool {
+		all = said
+		return true
+	})
+	return all, err
+}
+
 // Await watches what living daemons say until done says that it has seen enough, or
 // ctx ends, whose error it returns. A report that cannot be read is none.
 func (l *Ledger) Await(ctx context.Context, done func(map[string]Report) bool) error {

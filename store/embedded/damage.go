@@ -38,17 +38,28 @@ func intact(file string) error {
 	if err != nil {
 		return err
 	}
-	db, err := bbolt.Open(file, 0o600, &bbolt.Options{ReadOnly: true, PreLoadFreelist: true, Timeout: time.Second})
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	return db.View(func(tx *bbolt.Tx) error {
-		if tx.Size() > info.Size() { // reading on would be a bus error
+	// First its length alone: to read what is not there is a bus error.
+	if err := reading(file, false, func(tx *bbolt.Tx) error {
+		if tx.Size() > info.Size() {
 			return fmt.Errorf("%s has %d bytes of %d", file, info.Size(), tx.Size())
 		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	return reading(file, true, func(tx *bbolt.Tx) error {
 		return tx.ForEach(func(_ []byte, bucket *bbolt.Bucket) error {
 			return bucket.ForEach(func(_, _ []byte) error { return nil })
 		})
 	})
+}
+
+// reading has do read the file, whole with its list of free pages.
+func reading(file string, whole bool, do func(*bbolt.Tx) error) error {
+	db, err := bbolt.Open(file, 0o600, &bbolt.Options{ReadOnly: true, PreLoadFreelist: whole, Timeout: time.Second})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return db.View(do)
 }

@@ -26,12 +26,10 @@ func TestDamaged(t *testing.T) {
 			}
 			garbage(t, logs[0])
 		},
-		"values": func(t *testing.T, member string) { garbage(t, filepath.Join(member, "snap", "db")) },
-		"values, cut short": func(t *testing.T, member string) {
-			if err := os.Truncate(filepath.Join(member, "snap", "db"), 100); err != nil {
-				t.Fatal(err)
-			}
-		},
+		"values":               func(t *testing.T, member string) { garbage(t, filepath.Join(member, "snap", "db")) },
+		"values, cut to 100":   func(t *testing.T, member string) { cut(t, member, 100) },
+		"values, cut to 16384": func(t *testing.T, member string) { cut(t, member, 16384) },
+		"values, cut to 20000": func(t *testing.T, member string) { cut(t, member, 20000) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -44,5 +42,17 @@ func TestDamaged(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+}
+
+func cut(t *testing.T, member string, size int64) {
+	t.Helper()
+	file := filepath.Join(member, "snap", "db")
+	info, err := os.Stat(file)
+	if err != nil || info.Size() <= size {
+		t.Fatal(info.Size(), err)
+	}
+	if err := os.Truncate(file, size); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -167,7 +167,7 @@ func NewStored(t *testing.T) *Deployment {
 }
 
 // Controllers is what a file has beside twoOfEach where there is a store.
-const Controllers = "controllers: [{name: c1}]\n"
+const Controllers = "controllers: [{name: c1, store: \"https://127.0.0.1:2379\"}]\n"
 
 const twoOfEach = `
 secret: 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f

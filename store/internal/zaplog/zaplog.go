@@ -39,6 +39,10 @@ var noise = map[string]bool{
 	"retrying of unary invoker failed": true,
 	"Running http and grpc server on single port. This is not recommended for production.": true,
 	"simple token is not cryptographically signed":                                         true,
+	"stopping insecure grpc server due to error":                                           true,
+	"stopped insecure grpc server due to error":                                            true,
+	"stopping secure grpc server due to error":                                             true,
+	"stopped secure grpc server due to error":                                              true,
 	"setting up serving from embedded etcd failed.":                                        true,
 }
 
