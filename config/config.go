@@ -34,6 +34,8 @@ type Config struct {
 	Store       Store        `yaml:"store"`
 	Switches    []Switch     `yaml:"switches"`
 	VIPs        []VIP        `yaml:"vips"`
+	// BGP is what those that announce the VIPs' addresses have in common.
+	BGP BGP `yaml:"bgp"`
 	// TunnelSources are prefixes that servers take tunnels from beside the
 	// balancers' sources.
 	TunnelSources []netip.Prefix `yaml:"tunnel_sources"`
@@ -74,8 +76,9 @@ type Balancer struct {
 	// GUEChecksum computes the UDP checksum of GUE over IPv6 (from the inner
 	// checksum, without reading the payload) instead of sending zero, for
 	// networks that drop what RFC 6935 allows.
-	GUEChecksum bool    `yaml:"gue_checksum"`
-	Metrics     *string `yaml:"metrics"`
+	GUEChecksum bool     `yaml:"gue_checksum"`
+	Metrics     *string  `yaml:"metrics"`
+	BGP         *Speaker `yaml:"bgp"` // nil: it announces nothing itself
 }
 
 // Server is a machine behind VIPs; with an agent it runs `fairlead host`.
@@ -112,7 +115,8 @@ type Switch struct {
 	LockWindow  time.Duration `yaml:"lock_window"`
 	// Flaps is how often within a minute a server may stop being up before it is
 	// held down, longer each time, 1 to 60 (default 3).
-	Flaps int `yaml:"flaps"`
+	Flaps int      `yaml:"flaps"`
+	BGP   *Speaker `yaml:"bgp"` // as of a balancer
 }
 
 // VIP is a served address, port and protocol with its four choices. What its

@@ -7,7 +7,7 @@ import (
 	"github.com/fairlead/fairlead/config/yamlfile"
 )
 
-// CheckFiles reads the files that tls and fabric name and returns Problems if one
+// CheckFiles reads the files that tls, fabric and bgp name and returns Problems if one
 // is missing, unreadable, or not what it should be. It is apart from Load, since
 // only daemons and their clients need these files: `fairlead certs` reads a
 // Config in order to make those of tls. Relative paths of tls are those of the
@@ -16,6 +16,7 @@ func (c *Config) CheckFiles() error {
 	before := len(c.origin.Problems)
 	fabric := c.checkFabric()
 	c.checkTLSFiles()
+	c.checkPasswords()
 	found := append(Problems(nil), c.origin.Problems[before:]...)
 	c.origin.Problems = c.origin.Problems[:before]
 	if found = append(found, fabric...); len(found) > 0 {

@@ -70,6 +70,7 @@ func parse(path string, data []byte, info fs.FileInfo) (*Config, error) {
 	if c.Fabric != "" && !filepath.IsAbs(c.Fabric) {
 		c.Fabric = filepath.Join(filepath.Dir(path), c.Fabric)
 	}
+	c.placePasswords(filepath.Dir(path))
 	c.check()
 	if len(d.Problems) > 0 {
 		d.Sort()
@@ -170,6 +171,7 @@ func (c *Config) fill() {
 		}
 	}
 	c.Store.Prefix = cmp.Or(c.Store.Prefix, DefaultPrefix)
+	c.BGP.fill(c.origin.At)
 	for i := range c.VIPs {
 		c.VIPs[i].fill(c.origin.At, fmt.Sprintf("vips[%d]", i))
 	}
@@ -201,6 +203,12 @@ func (v *VIP) fill(at positions, path string) {
 	v.Fragments = cmp.Or(v.Fragments, vip.Drop)
 	if v.Carrier == v.Scheme.Row().Carrier(v.Protocol) {
 		v.Carrier = "" // as if nobody had said it: it is the same VIP
+	}
+	if v.Announce == vip.AnnounceHealthy {
+		v.Announce = "" // the same
+	}
+	if len(v.Communities) == 0 {
+		v.Communities = nil
 	}
 	if at[path+".cookie_bits"] == nil {
 		v.CookieBits = cmp.Or(v.CookieBits, v.Width().DefaultBits)

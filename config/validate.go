@@ -40,6 +40,7 @@ func (c *Config) check() {
 	c.checkStore()
 	c.checkVIPs()
 	c.checkFaild()
+	c.checkBGP()
 	c.checkTunnelSources()
 	c.checkSources()
 	c.checkSteerSources()

@@ -45,6 +45,9 @@ func (p *planner) settings(v *VIP, w *wanted, next *Assignment) (changed bool) {
 	set("share", old.Share, to.Share)
 	set("chain_time", old.ChainTime, to.ChainTime)
 	set("mptcp", old.MPTCP, to.MPTCP)
+	set("announce", old.Announces(), to.Announces())
+	set("communities", old.Communities, to.Communities)
+	set("med", old.MED, to.MED)
 	if to.WarmUp != old.WarmUp {
 		v.seal(p.now)
 	}

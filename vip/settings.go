@@ -68,6 +68,12 @@ type Settings struct {
 	// MPTCP of scheme beamer takes joins of Multipath TCP to the server of the
 	// first subflow. One VIP an address, on TCP.
 	MPTCP bool `yaml:"mptcp" json:"mptcp,omitempty"`
+	// Announce says when the address is announced by BGP: healthy (default; "" in an
+	// assignment), always or never. Communities and MED are those of its route beside
+	// the file's for all; MED 0: that one.
+	Announce    string   `yaml:"announce" json:"announce,omitempty"`
+	Communities []string `yaml:"communities" json:"communities,omitempty"`
+	MED         int      `yaml:"med" json:"med,omitempty"`
 }
 
 // Problem is what is wrong with a setting. Field is its key in the file.
@@ -189,6 +195,7 @@ func (s *Settings) Check(size Size, given func(field string) bool) []Problem {
 	c.choices()
 	c.steer()
 	c.numbers()
+	c.announce()
 	if c.r.Chains() {
 		c.chains()
 	} else {
@@ -232,6 +239,7 @@ func (c *check) words() {
 		{"forwarding", string(s.Forwarding), ForwardingNames()},
 		{"fragments", s.Fragments, []string{Drop, Addresses}},
 		{"steer", steer, []string{SteerOff, SteerServer, SteerConnection}},
+		{"announce", s.Announces(), []string{AnnounceHealthy, AnnounceAlways, AnnounceNever}},
 		{"hash", string(hash), HashNames()},
 		{"carrier", string(cmp.Or(s.Carrier, carriers[0].Name)), CarrierNames()},
 	} {

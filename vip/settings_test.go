@@ -29,6 +29,9 @@ func TestCheck(t *testing.T) {
 			"scheme jet has no cookie there on tcp", "remove it"},
 		"carrier where nothing is carried": {func(s *Settings) { s.Scheme, s.Policy, s.Carrier, s.CookieBits = JET, ByTheHash, TCPTimestamp, 0 }, "carrier",
 			"scheme jet has no cookie there on tcp", "remove it"},
+		"unknown announce":   {func(s *Settings) { s.Announce = "sometimes" }, "announce", "unknown", "healthy, always, never"},
+		"no community":       {func(s *Settings) { s.Communities = []string{"no-export", "65536:1"} }, "communities[1]", "not a community", "65001:100"},
+		"med":                {func(s *Settings) { s.MED = -1 }, "med", "out of range", "0 to"},
 		"unknown forwarding": {func(s *Settings) { s.Forwarding = "gre" }, "forwarding", "unknown", strings.Join(ForwardingNames(), ", ")},
 	} {
 		s := web
