@@ -14,7 +14,7 @@ export CGO_ENABLED := 0
 # What regenerating the BPF objects takes, and the standard clients that the
 # lab's tests drive.
 BUILD_PACKAGES := clang-19 clang-format-19 llvm-19 libbpf-dev linux-libc-dev
-TEST_PACKAGES := $(BUILD_PACKAGES) curl wrk iperf3 iproute2 ethtool nftables mptcpize
+TEST_PACKAGES := $(BUILD_PACKAGES) curl wrk iperf3 iproute2 ethtool nftables mptcpize bird2
 
 # A soak: so many runs of these packages, those with tests that draw seeds.
 SOAK_RUNS ?= 20
@@ -38,7 +38,7 @@ demo: build
 
 # Packages whose tests make network namespaces or load programs. What is not
 # among them needs no root, and runs first.
-ROOT_PACKAGES := ./bench/... ./cmd/... ./config ./daemon/... ./fabric/mptcp ./fabric/pathsel/pathseltest \
+ROOT_PACKAGES := ./bench/... ./bgp/gobgp ./cmd/... ./config ./daemon/... ./fabric/mptcp ./fabric/pathsel/pathseltest \
 	./fabric/probe ./inspect/... ./kernel/... ./lab/...
 # Of these, what measures, which another package beside it would disturb; and what
 # measures rates of wires that are slower than the machine, and mostly waits.

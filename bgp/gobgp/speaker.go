@@ -263,8 +263,13 @@ func (s *Speaker) update(e *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
 	}
 	p.state = state.SessionState
 	established := p.state == packet.BGP_FSM_ESTABLISHED
-	if why := state.DisconnectMessage; why != "" && !established && state.DisconnectReason != api.PeerState_DISCONNECT_REASON_UNSPECIFIED {
-		p.failure = strings.ReplaceAll(why, "-", " ")
+	switch state.DisconnectReason {
+	case api.PeerState_DISCONNECT_REASON_UNSPECIFIED, api.PeerState_DISCONNECT_REASON_IDLE_TIMER_EXPIRED: // nothing failed
+	case api.PeerState_DISCONNECT_REASON_INVALID_MSG:
+		// GoBGP does not tell what the router says instead of its OPEN.
+		p.failure = "the router refused the session: compare its AS number with neighbours[].as, and bgp.local_as with what it expects; its log has the reason"
+	default:
+		p.failure = strings.ReplaceAll(state.DisconnectMessage, "-", " ")
 	}
 	if established != p.established {
 		p.established, p.since = established, time.Now()
