@@ -349,8 +349,10 @@ type GetStatusResponse struct {
 	// As GetAssignmentResponse.digest: two daemons with one version have the same
 	// assignment only if this is the same.
 	AssignmentDigest []byte `protobuf:"bytes,24,opt,name=assignment_digest,json=assignmentDigest,proto3" json:"assignment_digest,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Of a balancer or switch that announces its VIPs' addresses itself.
+	Bgp           *BGP `protobuf:"bytes,25,opt,name=bgp,proto3" json:"bgp,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetStatusResponse) Reset() {
@@ -551,6 +553,280 @@ func (x *GetStatusResponse) GetAssignmentDigest() []byte {
 	return nil
 }
 
+func (x *GetStatusResponse) GetBgp() *BGP {
+	if x != nil {
+		return x.Bgp
+	}
+	return nil
+}
+
+// BGP is which addresses a daemon announces to whom, and why not others.
+type BGP struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Neighbours []*BGPNeighbour        `protobuf:"bytes,1,rep,name=neighbours,proto3" json:"neighbours,omitempty"`
+	Addresses  []*BGPAddress          `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	// Why what was decided is not so; empty: it is.
+	Error         string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BGP) Reset() {
+	*x = BGP{}
+	mi := &file_fairlead_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BGP) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BGP) ProtoMessage() {}
+
+func (x *BGP) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BGP.ProtoReflect.Descriptor instead.
+func (*BGP) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *BGP) GetNeighbours() []*BGPNeighbour {
+	if x != nil {
+		return x.Neighbours
+	}
+	return nil
+}
+
+func (x *BGP) GetAddresses() []*BGPAddress {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *BGP) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+// BGPNeighbour is a router, by its address.
+type BGPNeighbour struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Address string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	As      uint32                 `protobuf:"varint,2,opt,name=as,proto3" json:"as,omitempty"`
+	// Of RFC 4271 (idle, connect, active, opensent, openconfirm, established), or
+	// waiting: the daemon opens no session before it is ready, or graceful_restart
+	// is over.
+	State       string `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	Established bool   `protobuf:"varint,4,opt,name=established,proto3" json:"established,omitempty"`
+	// Since when it is, or is not; milliseconds since 1970.
+	SinceUnixMs int64 `protobuf:"varint,5,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
+	// Why it was not established the last time; empty: nothing failed.
+	Error string `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
+	// down, init, up; empty: BFD is not spoken with it.
+	Bfd           string `protobuf:"bytes,7,opt,name=bfd,proto3" json:"bfd,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BGPNeighbour) Reset() {
+	*x = BGPNeighbour{}
+	mi := &file_fairlead_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BGPNeighbour) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BGPNeighbour) ProtoMessage() {}
+
+func (x *BGPNeighbour) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BGPNeighbour.ProtoReflect.Descriptor instead.
+func (*BGPNeighbour) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *BGPNeighbour) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *BGPNeighbour) GetAs() uint32 {
+	if x != nil {
+		return x.As
+	}
+	return 0
+}
+
+func (x *BGPNeighbour) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *BGPNeighbour) GetEstablished() bool {
+	if x != nil {
+		return x.Established
+	}
+	return false
+}
+
+func (x *BGPNeighbour) GetSinceUnixMs() int64 {
+	if x != nil {
+		return x.SinceUnixMs
+	}
+	return 0
+}
+
+func (x *BGPNeighbour) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *BGPNeighbour) GetBfd() string {
+	if x != nil {
+		return x.Bfd
+	}
+	return ""
+}
+
+// BGPAddress is an address of VIPs.
+type BGPAddress struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Address string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	// VIPs on it, by name.
+	Vips []string `protobuf:"bytes,2,rep,name=vips,proto3" json:"vips,omitempty"`
+	// It is announced, and a neighbour hears that.
+	Announced bool `protobuf:"varint,3,opt,name=announced,proto3" json:"announced,omitempty"`
+	// Since when it shall be announced, or shall not; milliseconds since 1970.
+	SinceUnixMs int64 `protobuf:"varint,4,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
+	// Neighbours that hear of it.
+	HeardBy []string `protobuf:"bytes,5,rep,name=heard_by,json=heardBy,proto3" json:"heard_by,omitempty"`
+	// Why it is not announced, or not to every neighbour, a line each.
+	Why           []string `protobuf:"bytes,6,rep,name=why,proto3" json:"why,omitempty"`
+	Communities   []string `protobuf:"bytes,7,rep,name=communities,proto3" json:"communities,omitempty"`
+	Med           uint32   `protobuf:"varint,8,opt,name=med,proto3" json:"med,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BGPAddress) Reset() {
+	*x = BGPAddress{}
+	mi := &file_fairlead_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BGPAddress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BGPAddress) ProtoMessage() {}
+
+func (x *BGPAddress) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BGPAddress.ProtoReflect.Descriptor instead.
+func (*BGPAddress) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *BGPAddress) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *BGPAddress) GetVips() []string {
+	if x != nil {
+		return x.Vips
+	}
+	return nil
+}
+
+func (x *BGPAddress) GetAnnounced() bool {
+	if x != nil {
+		return x.Announced
+	}
+	return false
+}
+
+func (x *BGPAddress) GetSinceUnixMs() int64 {
+	if x != nil {
+		return x.SinceUnixMs
+	}
+	return 0
+}
+
+func (x *BGPAddress) GetHeardBy() []string {
+	if x != nil {
+		return x.HeardBy
+	}
+	return nil
+}
+
+func (x *BGPAddress) GetWhy() []string {
+	if x != nil {
+		return x.Why
+	}
+	return nil
+}
+
+func (x *BGPAddress) GetCommunities() []string {
+	if x != nil {
+		return x.Communities
+	}
+	return nil
+}
+
+func (x *BGPAddress) GetMed() uint32 {
+	if x != nil {
+		return x.Med
+	}
+	return 0
+}
+
 // Router is what `fairlead router` follows and forwards by.
 type Router struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -580,7 +856,7 @@ type Router struct {
 
 func (x *Router) Reset() {
 	*x = Router{}
-	mi := &file_fairlead_proto_msgTypes[2]
+	mi := &file_fairlead_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -592,7 +868,7 @@ func (x *Router) String() string {
 func (*Router) ProtoMessage() {}
 
 func (x *Router) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[2]
+	mi := &file_fairlead_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -605,7 +881,7 @@ func (x *Router) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Router.ProtoReflect.Descriptor instead.
 func (*Router) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{2}
+	return file_fairlead_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Router) GetSelector() *RouterSelector {
@@ -717,7 +993,7 @@ type RouterSelector struct {
 
 func (x *RouterSelector) Reset() {
 	*x = RouterSelector{}
-	mi := &file_fairlead_proto_msgTypes[3]
+	mi := &file_fairlead_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -729,7 +1005,7 @@ func (x *RouterSelector) String() string {
 func (*RouterSelector) ProtoMessage() {}
 
 func (x *RouterSelector) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[3]
+	mi := &file_fairlead_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -742,7 +1018,7 @@ func (x *RouterSelector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouterSelector.ProtoReflect.Descriptor instead.
 func (*RouterSelector) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{3}
+	return file_fairlead_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RouterSelector) GetPermutation() string {
@@ -811,7 +1087,7 @@ type RouterHop struct {
 
 func (x *RouterHop) Reset() {
 	*x = RouterHop{}
-	mi := &file_fairlead_proto_msgTypes[4]
+	mi := &file_fairlead_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -823,7 +1099,7 @@ func (x *RouterHop) String() string {
 func (*RouterHop) ProtoMessage() {}
 
 func (x *RouterHop) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[4]
+	mi := &file_fairlead_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -836,7 +1112,7 @@ func (x *RouterHop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouterHop.ProtoReflect.Descriptor instead.
 func (*RouterHop) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{4}
+	return file_fairlead_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RouterHop) GetPort() int32 {
@@ -942,7 +1218,7 @@ type RouterRoutes struct {
 
 func (x *RouterRoutes) Reset() {
 	*x = RouterRoutes{}
-	mi := &file_fairlead_proto_msgTypes[5]
+	mi := &file_fairlead_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -954,7 +1230,7 @@ func (x *RouterRoutes) String() string {
 func (*RouterRoutes) ProtoMessage() {}
 
 func (x *RouterRoutes) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[5]
+	mi := &file_fairlead_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -967,7 +1243,7 @@ func (x *RouterRoutes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouterRoutes.ProtoReflect.Descriptor instead.
 func (*RouterRoutes) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{5}
+	return file_fairlead_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RouterRoutes) GetKind() string {
@@ -1001,7 +1277,7 @@ type GetRoutesRequest struct {
 
 func (x *GetRoutesRequest) Reset() {
 	*x = GetRoutesRequest{}
-	mi := &file_fairlead_proto_msgTypes[6]
+	mi := &file_fairlead_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1013,7 +1289,7 @@ func (x *GetRoutesRequest) String() string {
 func (*GetRoutesRequest) ProtoMessage() {}
 
 func (x *GetRoutesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[6]
+	mi := &file_fairlead_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1026,7 +1302,7 @@ func (x *GetRoutesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRoutesRequest.ProtoReflect.Descriptor instead.
 func (*GetRoutesRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{6}
+	return file_fairlead_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetRoutesRequest) GetAddresses() []string {
@@ -1046,7 +1322,7 @@ type GetRoutesResponse struct {
 
 func (x *GetRoutesResponse) Reset() {
 	*x = GetRoutesResponse{}
-	mi := &file_fairlead_proto_msgTypes[7]
+	mi := &file_fairlead_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1058,7 +1334,7 @@ func (x *GetRoutesResponse) String() string {
 func (*GetRoutesResponse) ProtoMessage() {}
 
 func (x *GetRoutesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[7]
+	mi := &file_fairlead_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1071,7 +1347,7 @@ func (x *GetRoutesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRoutesResponse.ProtoReflect.Descriptor instead.
 func (*GetRoutesResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{7}
+	return file_fairlead_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetRoutesResponse) GetRoutes() []*RouterRoute {
@@ -1095,7 +1371,7 @@ type RouterRoute struct {
 
 func (x *RouterRoute) Reset() {
 	*x = RouterRoute{}
-	mi := &file_fairlead_proto_msgTypes[8]
+	mi := &file_fairlead_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1107,7 +1383,7 @@ func (x *RouterRoute) String() string {
 func (*RouterRoute) ProtoMessage() {}
 
 func (x *RouterRoute) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[8]
+	mi := &file_fairlead_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1120,7 +1396,7 @@ func (x *RouterRoute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouterRoute.ProtoReflect.Descriptor instead.
 func (*RouterRoute) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{8}
+	return file_fairlead_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RouterRoute) GetPrefix() string {
@@ -1157,7 +1433,7 @@ type RouterMember struct {
 
 func (x *RouterMember) Reset() {
 	*x = RouterMember{}
-	mi := &file_fairlead_proto_msgTypes[9]
+	mi := &file_fairlead_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1169,7 +1445,7 @@ func (x *RouterMember) String() string {
 func (*RouterMember) ProtoMessage() {}
 
 func (x *RouterMember) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[9]
+	mi := &file_fairlead_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1182,7 +1458,7 @@ func (x *RouterMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouterMember.ProtoReflect.Descriptor instead.
 func (*RouterMember) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{9}
+	return file_fairlead_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RouterMember) GetPort() int32 {
@@ -1242,7 +1518,7 @@ type Steered struct {
 
 func (x *Steered) Reset() {
 	*x = Steered{}
-	mi := &file_fairlead_proto_msgTypes[10]
+	mi := &file_fairlead_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1254,7 +1530,7 @@ func (x *Steered) String() string {
 func (*Steered) ProtoMessage() {}
 
 func (x *Steered) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[10]
+	mi := &file_fairlead_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1267,7 +1543,7 @@ func (x *Steered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Steered.ProtoReflect.Descriptor instead.
 func (*Steered) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{10}
+	return file_fairlead_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Steered) GetServer() string {
@@ -1356,7 +1632,7 @@ type SteeredPath struct {
 
 func (x *SteeredPath) Reset() {
 	*x = SteeredPath{}
-	mi := &file_fairlead_proto_msgTypes[11]
+	mi := &file_fairlead_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1368,7 +1644,7 @@ func (x *SteeredPath) String() string {
 func (*SteeredPath) ProtoMessage() {}
 
 func (x *SteeredPath) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[11]
+	mi := &file_fairlead_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1381,7 +1657,7 @@ func (x *SteeredPath) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SteeredPath.ProtoReflect.Descriptor instead.
 func (*SteeredPath) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{11}
+	return file_fairlead_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SteeredPath) GetNodes() []string {
@@ -1510,7 +1786,7 @@ type Switch struct {
 
 func (x *Switch) Reset() {
 	*x = Switch{}
-	mi := &file_fairlead_proto_msgTypes[12]
+	mi := &file_fairlead_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1522,7 +1798,7 @@ func (x *Switch) String() string {
 func (*Switch) ProtoMessage() {}
 
 func (x *Switch) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[12]
+	mi := &file_fairlead_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1535,7 +1811,7 @@ func (x *Switch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Switch.ProtoReflect.Descriptor instead.
 func (*Switch) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{12}
+	return file_fairlead_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Switch) GetBridge() string {
@@ -1668,7 +1944,7 @@ type SwitchCorrections struct {
 
 func (x *SwitchCorrections) Reset() {
 	*x = SwitchCorrections{}
-	mi := &file_fairlead_proto_msgTypes[13]
+	mi := &file_fairlead_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1680,7 +1956,7 @@ func (x *SwitchCorrections) String() string {
 func (*SwitchCorrections) ProtoMessage() {}
 
 func (x *SwitchCorrections) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[13]
+	mi := &file_fairlead_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1693,7 +1969,7 @@ func (x *SwitchCorrections) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchCorrections.ProtoReflect.Descriptor instead.
 func (*SwitchCorrections) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{13}
+	return file_fairlead_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SwitchCorrections) GetKind() string {
@@ -1723,7 +1999,7 @@ type SwitchGroup struct {
 
 func (x *SwitchGroup) Reset() {
 	*x = SwitchGroup{}
-	mi := &file_fairlead_proto_msgTypes[14]
+	mi := &file_fairlead_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1735,7 +2011,7 @@ func (x *SwitchGroup) String() string {
 func (*SwitchGroup) ProtoMessage() {}
 
 func (x *SwitchGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[14]
+	mi := &file_fairlead_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1748,7 +2024,7 @@ func (x *SwitchGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchGroup.ProtoReflect.Descriptor instead.
 func (*SwitchGroup) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{14}
+	return file_fairlead_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SwitchGroup) GetFamily() string {
@@ -1797,7 +2073,7 @@ type SwitchHost struct {
 
 func (x *SwitchHost) Reset() {
 	*x = SwitchHost{}
-	mi := &file_fairlead_proto_msgTypes[15]
+	mi := &file_fairlead_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1809,7 +2085,7 @@ func (x *SwitchHost) String() string {
 func (*SwitchHost) ProtoMessage() {}
 
 func (x *SwitchHost) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[15]
+	mi := &file_fairlead_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1822,7 +2098,7 @@ func (x *SwitchHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchHost.ProtoReflect.Descriptor instead.
 func (*SwitchHost) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{15}
+	return file_fairlead_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SwitchHost) GetServer() string {
@@ -1905,7 +2181,7 @@ type SwitchForwarding struct {
 
 func (x *SwitchForwarding) Reset() {
 	*x = SwitchForwarding{}
-	mi := &file_fairlead_proto_msgTypes[16]
+	mi := &file_fairlead_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1917,7 +2193,7 @@ func (x *SwitchForwarding) String() string {
 func (*SwitchForwarding) ProtoMessage() {}
 
 func (x *SwitchForwarding) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[16]
+	mi := &file_fairlead_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1930,7 +2206,7 @@ func (x *SwitchForwarding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchForwarding.ProtoReflect.Descriptor instead.
 func (*SwitchForwarding) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{16}
+	return file_fairlead_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SwitchForwarding) GetServer() string {
@@ -1960,7 +2236,7 @@ type Flows struct {
 
 func (x *Flows) Reset() {
 	*x = Flows{}
-	mi := &file_fairlead_proto_msgTypes[17]
+	mi := &file_fairlead_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1972,7 +2248,7 @@ func (x *Flows) String() string {
 func (*Flows) ProtoMessage() {}
 
 func (x *Flows) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[17]
+	mi := &file_fairlead_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1985,7 +2261,7 @@ func (x *Flows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Flows.ProtoReflect.Descriptor instead.
 func (*Flows) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{17}
+	return file_fairlead_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Flows) GetConfirmed() uint64 {
@@ -2016,7 +2292,7 @@ type Interface struct {
 
 func (x *Interface) Reset() {
 	*x = Interface{}
-	mi := &file_fairlead_proto_msgTypes[18]
+	mi := &file_fairlead_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2028,7 +2304,7 @@ func (x *Interface) String() string {
 func (*Interface) ProtoMessage() {}
 
 func (x *Interface) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[18]
+	mi := &file_fairlead_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2041,7 +2317,7 @@ func (x *Interface) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Interface.ProtoReflect.Descriptor instead.
 func (*Interface) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{18}
+	return file_fairlead_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Interface) GetName() string {
@@ -2132,7 +2408,7 @@ type VIP struct {
 
 func (x *VIP) Reset() {
 	*x = VIP{}
-	mi := &file_fairlead_proto_msgTypes[19]
+	mi := &file_fairlead_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2144,7 +2420,7 @@ func (x *VIP) String() string {
 func (*VIP) ProtoMessage() {}
 
 func (x *VIP) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[19]
+	mi := &file_fairlead_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2157,7 +2433,7 @@ func (x *VIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIP.ProtoReflect.Descriptor instead.
 func (*VIP) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{19}
+	return file_fairlead_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *VIP) GetId() uint32 {
@@ -2390,7 +2666,7 @@ type Buckets struct {
 
 func (x *Buckets) Reset() {
 	*x = Buckets{}
-	mi := &file_fairlead_proto_msgTypes[20]
+	mi := &file_fairlead_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2402,7 +2678,7 @@ func (x *Buckets) String() string {
 func (*Buckets) ProtoMessage() {}
 
 func (x *Buckets) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[20]
+	mi := &file_fairlead_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2415,7 +2691,7 @@ func (x *Buckets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Buckets.ProtoReflect.Descriptor instead.
 func (*Buckets) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{20}
+	return file_fairlead_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Buckets) GetCount() uint32 {
@@ -2554,7 +2830,7 @@ type Slot struct {
 
 func (x *Slot) Reset() {
 	*x = Slot{}
-	mi := &file_fairlead_proto_msgTypes[21]
+	mi := &file_fairlead_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2566,7 +2842,7 @@ func (x *Slot) String() string {
 func (*Slot) ProtoMessage() {}
 
 func (x *Slot) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[21]
+	mi := &file_fairlead_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2579,7 +2855,7 @@ func (x *Slot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Slot.ProtoReflect.Descriptor instead.
 func (*Slot) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{21}
+	return file_fairlead_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Slot) GetNumber() uint32 {
@@ -2751,7 +3027,7 @@ type NextHop struct {
 
 func (x *NextHop) Reset() {
 	*x = NextHop{}
-	mi := &file_fairlead_proto_msgTypes[22]
+	mi := &file_fairlead_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2763,7 +3039,7 @@ func (x *NextHop) String() string {
 func (*NextHop) ProtoMessage() {}
 
 func (x *NextHop) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[22]
+	mi := &file_fairlead_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2776,7 +3052,7 @@ func (x *NextHop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NextHop.ProtoReflect.Descriptor instead.
 func (*NextHop) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{22}
+	return file_fairlead_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *NextHop) GetResolved() bool {
@@ -2843,7 +3119,7 @@ type Counters struct {
 
 func (x *Counters) Reset() {
 	*x = Counters{}
-	mi := &file_fairlead_proto_msgTypes[23]
+	mi := &file_fairlead_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2855,7 +3131,7 @@ func (x *Counters) String() string {
 func (*Counters) ProtoMessage() {}
 
 func (x *Counters) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[23]
+	mi := &file_fairlead_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2868,7 +3144,7 @@ func (x *Counters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counters.ProtoReflect.Descriptor instead.
 func (*Counters) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{23}
+	return file_fairlead_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Counters) GetPackets() uint64 {
@@ -2981,7 +3257,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_fairlead_proto_msgTypes[24]
+	mi := &file_fairlead_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2993,7 +3269,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[24]
+	mi := &file_fairlead_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3006,7 +3282,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{24}
+	return file_fairlead_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Reason) GetName() string {
@@ -3047,7 +3323,7 @@ type Clock struct {
 
 func (x *Clock) Reset() {
 	*x = Clock{}
-	mi := &file_fairlead_proto_msgTypes[25]
+	mi := &file_fairlead_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3059,7 +3335,7 @@ func (x *Clock) String() string {
 func (*Clock) ProtoMessage() {}
 
 func (x *Clock) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[25]
+	mi := &file_fairlead_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3072,7 +3348,7 @@ func (x *Clock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Clock.ProtoReflect.Descriptor instead.
 func (*Clock) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{25}
+	return file_fairlead_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Clock) GetBaseMs() uint32 {
@@ -3123,7 +3399,7 @@ type Limit struct {
 
 func (x *Limit) Reset() {
 	*x = Limit{}
-	mi := &file_fairlead_proto_msgTypes[26]
+	mi := &file_fairlead_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3135,7 +3411,7 @@ func (x *Limit) String() string {
 func (*Limit) ProtoMessage() {}
 
 func (x *Limit) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[26]
+	mi := &file_fairlead_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3148,7 +3424,7 @@ func (x *Limit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limit.ProtoReflect.Descriptor instead.
 func (*Limit) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{26}
+	return file_fairlead_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Limit) GetName() string {
@@ -3188,7 +3464,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_fairlead_proto_msgTypes[27]
+	mi := &file_fairlead_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3200,7 +3476,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[27]
+	mi := &file_fairlead_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3213,7 +3489,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{27}
+	return file_fairlead_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Peer) GetName() string {
@@ -3271,7 +3547,7 @@ type Sharing struct {
 
 func (x *Sharing) Reset() {
 	*x = Sharing{}
-	mi := &file_fairlead_proto_msgTypes[28]
+	mi := &file_fairlead_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3283,7 +3559,7 @@ func (x *Sharing) String() string {
 func (*Sharing) ProtoMessage() {}
 
 func (x *Sharing) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[28]
+	mi := &file_fairlead_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3296,7 +3572,7 @@ func (x *Sharing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sharing.ProtoReflect.Descriptor instead.
 func (*Sharing) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{28}
+	return file_fairlead_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Sharing) GetSent() uint64 {
@@ -3340,7 +3616,7 @@ type SharingPeer struct {
 
 func (x *SharingPeer) Reset() {
 	*x = SharingPeer{}
-	mi := &file_fairlead_proto_msgTypes[29]
+	mi := &file_fairlead_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3352,7 +3628,7 @@ func (x *SharingPeer) String() string {
 func (*SharingPeer) ProtoMessage() {}
 
 func (x *SharingPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[29]
+	mi := &file_fairlead_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3365,7 +3641,7 @@ func (x *SharingPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SharingPeer.ProtoReflect.Descriptor instead.
 func (*SharingPeer) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{29}
+	return file_fairlead_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SharingPeer) GetName() string {
@@ -3425,7 +3701,7 @@ type GetAssignmentRequest struct {
 
 func (x *GetAssignmentRequest) Reset() {
 	*x = GetAssignmentRequest{}
-	mi := &file_fairlead_proto_msgTypes[30]
+	mi := &file_fairlead_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3437,7 +3713,7 @@ func (x *GetAssignmentRequest) String() string {
 func (*GetAssignmentRequest) ProtoMessage() {}
 
 func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[30]
+	mi := &file_fairlead_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3450,7 +3726,7 @@ func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentRequest.ProtoReflect.Descriptor instead.
 func (*GetAssignmentRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{30}
+	return file_fairlead_proto_rawDescGZIP(), []int{33}
 }
 
 type GetAssignmentResponse struct {
@@ -3468,7 +3744,7 @@ type GetAssignmentResponse struct {
 
 func (x *GetAssignmentResponse) Reset() {
 	*x = GetAssignmentResponse{}
-	mi := &file_fairlead_proto_msgTypes[31]
+	mi := &file_fairlead_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3480,7 +3756,7 @@ func (x *GetAssignmentResponse) String() string {
 func (*GetAssignmentResponse) ProtoMessage() {}
 
 func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[31]
+	mi := &file_fairlead_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3493,7 +3769,7 @@ func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentResponse.ProtoReflect.Descriptor instead.
 func (*GetAssignmentResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{31}
+	return file_fairlead_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetAssignmentResponse) GetAssignment() []byte {
@@ -3532,7 +3808,7 @@ type SetAssignmentRequest struct {
 
 func (x *SetAssignmentRequest) Reset() {
 	*x = SetAssignmentRequest{}
-	mi := &file_fairlead_proto_msgTypes[32]
+	mi := &file_fairlead_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3544,7 +3820,7 @@ func (x *SetAssignmentRequest) String() string {
 func (*SetAssignmentRequest) ProtoMessage() {}
 
 func (x *SetAssignmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[32]
+	mi := &file_fairlead_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3557,7 +3833,7 @@ func (x *SetAssignmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAssignmentRequest.ProtoReflect.Descriptor instead.
 func (*SetAssignmentRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{32}
+	return file_fairlead_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SetAssignmentRequest) GetAssignment() []byte {
@@ -3590,7 +3866,7 @@ type SetAssignmentResponse struct {
 
 func (x *SetAssignmentResponse) Reset() {
 	*x = SetAssignmentResponse{}
-	mi := &file_fairlead_proto_msgTypes[33]
+	mi := &file_fairlead_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3602,7 +3878,7 @@ func (x *SetAssignmentResponse) String() string {
 func (*SetAssignmentResponse) ProtoMessage() {}
 
 func (x *SetAssignmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[33]
+	mi := &file_fairlead_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3615,7 +3891,7 @@ func (x *SetAssignmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAssignmentResponse.ProtoReflect.Descriptor instead.
 func (*SetAssignmentResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{33}
+	return file_fairlead_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SetAssignmentResponse) GetVersion() uint64 {
@@ -3648,7 +3924,7 @@ type AddServerRequest struct {
 
 func (x *AddServerRequest) Reset() {
 	*x = AddServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[34]
+	mi := &file_fairlead_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3660,7 +3936,7 @@ func (x *AddServerRequest) String() string {
 func (*AddServerRequest) ProtoMessage() {}
 
 func (x *AddServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[34]
+	mi := &file_fairlead_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3673,7 +3949,7 @@ func (x *AddServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddServerRequest.ProtoReflect.Descriptor instead.
 func (*AddServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{34}
+	return file_fairlead_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *AddServerRequest) GetVip() string {
@@ -3746,7 +4022,7 @@ type DrainServerRequest struct {
 
 func (x *DrainServerRequest) Reset() {
 	*x = DrainServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[35]
+	mi := &file_fairlead_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3758,7 +4034,7 @@ func (x *DrainServerRequest) String() string {
 func (*DrainServerRequest) ProtoMessage() {}
 
 func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[35]
+	mi := &file_fairlead_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3771,7 +4047,7 @@ func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainServerRequest.ProtoReflect.Descriptor instead.
 func (*DrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{35}
+	return file_fairlead_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DrainServerRequest) GetVip() string {
@@ -3815,7 +4091,7 @@ type UndrainServerRequest struct {
 
 func (x *UndrainServerRequest) Reset() {
 	*x = UndrainServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[36]
+	mi := &file_fairlead_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3827,7 +4103,7 @@ func (x *UndrainServerRequest) String() string {
 func (*UndrainServerRequest) ProtoMessage() {}
 
 func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[36]
+	mi := &file_fairlead_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3840,7 +4116,7 @@ func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainServerRequest.ProtoReflect.Descriptor instead.
 func (*UndrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{36}
+	return file_fairlead_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *UndrainServerRequest) GetVip() string {
@@ -3886,7 +4162,7 @@ type RemoveServerRequest struct {
 
 func (x *RemoveServerRequest) Reset() {
 	*x = RemoveServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[37]
+	mi := &file_fairlead_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3898,7 +4174,7 @@ func (x *RemoveServerRequest) String() string {
 func (*RemoveServerRequest) ProtoMessage() {}
 
 func (x *RemoveServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[37]
+	mi := &file_fairlead_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3911,7 +4187,7 @@ func (x *RemoveServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveServerRequest.ProtoReflect.Descriptor instead.
 func (*RemoveServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{37}
+	return file_fairlead_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RemoveServerRequest) GetVip() string {
@@ -3957,7 +4233,7 @@ type SetWeightRequest struct {
 
 func (x *SetWeightRequest) Reset() {
 	*x = SetWeightRequest{}
-	mi := &file_fairlead_proto_msgTypes[38]
+	mi := &file_fairlead_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3969,7 +4245,7 @@ func (x *SetWeightRequest) String() string {
 func (*SetWeightRequest) ProtoMessage() {}
 
 func (x *SetWeightRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[38]
+	mi := &file_fairlead_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3982,7 +4258,7 @@ func (x *SetWeightRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetWeightRequest.ProtoReflect.Descriptor instead.
 func (*SetWeightRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{38}
+	return file_fairlead_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SetWeightRequest) GetVip() string {
@@ -4033,7 +4309,7 @@ type RotateKeyRequest struct {
 
 func (x *RotateKeyRequest) Reset() {
 	*x = RotateKeyRequest{}
-	mi := &file_fairlead_proto_msgTypes[39]
+	mi := &file_fairlead_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4045,7 +4321,7 @@ func (x *RotateKeyRequest) String() string {
 func (*RotateKeyRequest) ProtoMessage() {}
 
 func (x *RotateKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[39]
+	mi := &file_fairlead_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4058,7 +4334,7 @@ func (x *RotateKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeyRequest.ProtoReflect.Descriptor instead.
 func (*RotateKeyRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{39}
+	return file_fairlead_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RotateKeyRequest) GetForce() bool {
@@ -4095,7 +4371,7 @@ type ChangeResponse struct {
 
 func (x *ChangeResponse) Reset() {
 	*x = ChangeResponse{}
-	mi := &file_fairlead_proto_msgTypes[40]
+	mi := &file_fairlead_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4107,7 +4383,7 @@ func (x *ChangeResponse) String() string {
 func (*ChangeResponse) ProtoMessage() {}
 
 func (x *ChangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[40]
+	mi := &file_fairlead_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4120,7 +4396,7 @@ func (x *ChangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeResponse.ProtoReflect.Descriptor instead.
 func (*ChangeResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{40}
+	return file_fairlead_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ChangeResponse) GetVersion() uint64 {
@@ -4169,7 +4445,7 @@ type UnansweredPeer struct {
 
 func (x *UnansweredPeer) Reset() {
 	*x = UnansweredPeer{}
-	mi := &file_fairlead_proto_msgTypes[41]
+	mi := &file_fairlead_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4181,7 +4457,7 @@ func (x *UnansweredPeer) String() string {
 func (*UnansweredPeer) ProtoMessage() {}
 
 func (x *UnansweredPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[41]
+	mi := &file_fairlead_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4194,7 +4470,7 @@ func (x *UnansweredPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnansweredPeer.ProtoReflect.Descriptor instead.
 func (*UnansweredPeer) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{41}
+	return file_fairlead_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *UnansweredPeer) GetName() string {
@@ -4226,7 +4502,7 @@ type GetTimeRequest struct {
 
 func (x *GetTimeRequest) Reset() {
 	*x = GetTimeRequest{}
-	mi := &file_fairlead_proto_msgTypes[42]
+	mi := &file_fairlead_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4238,7 +4514,7 @@ func (x *GetTimeRequest) String() string {
 func (*GetTimeRequest) ProtoMessage() {}
 
 func (x *GetTimeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[42]
+	mi := &file_fairlead_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4251,7 +4527,7 @@ func (x *GetTimeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTimeRequest.ProtoReflect.Descriptor instead.
 func (*GetTimeRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{42}
+	return file_fairlead_proto_rawDescGZIP(), []int{45}
 }
 
 type GetTimeResponse struct {
@@ -4271,7 +4547,7 @@ type GetTimeResponse struct {
 
 func (x *GetTimeResponse) Reset() {
 	*x = GetTimeResponse{}
-	mi := &file_fairlead_proto_msgTypes[43]
+	mi := &file_fairlead_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4283,7 +4559,7 @@ func (x *GetTimeResponse) String() string {
 func (*GetTimeResponse) ProtoMessage() {}
 
 func (x *GetTimeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[43]
+	mi := &file_fairlead_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4296,7 +4572,7 @@ func (x *GetTimeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTimeResponse.ProtoReflect.Descriptor instead.
 func (*GetTimeResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{43}
+	return file_fairlead_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *GetTimeResponse) GetSharedMs() uint32 {
@@ -4335,7 +4611,7 @@ type GetLiveRequest struct {
 
 func (x *GetLiveRequest) Reset() {
 	*x = GetLiveRequest{}
-	mi := &file_fairlead_proto_msgTypes[44]
+	mi := &file_fairlead_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4347,7 +4623,7 @@ func (x *GetLiveRequest) String() string {
 func (*GetLiveRequest) ProtoMessage() {}
 
 func (x *GetLiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[44]
+	mi := &file_fairlead_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4360,7 +4636,7 @@ func (x *GetLiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLiveRequest.ProtoReflect.Descriptor instead.
 func (*GetLiveRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{44}
+	return file_fairlead_proto_rawDescGZIP(), []int{47}
 }
 
 type GetLiveResponse struct {
@@ -4372,7 +4648,7 @@ type GetLiveResponse struct {
 
 func (x *GetLiveResponse) Reset() {
 	*x = GetLiveResponse{}
-	mi := &file_fairlead_proto_msgTypes[45]
+	mi := &file_fairlead_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4384,7 +4660,7 @@ func (x *GetLiveResponse) String() string {
 func (*GetLiveResponse) ProtoMessage() {}
 
 func (x *GetLiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[45]
+	mi := &file_fairlead_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4397,7 +4673,7 @@ func (x *GetLiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLiveResponse.ProtoReflect.Descriptor instead.
 func (*GetLiveResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{45}
+	return file_fairlead_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *GetLiveResponse) GetVips() []*LiveVIP {
@@ -4424,7 +4700,7 @@ type LiveVIP struct {
 
 func (x *LiveVIP) Reset() {
 	*x = LiveVIP{}
-	mi := &file_fairlead_proto_msgTypes[46]
+	mi := &file_fairlead_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4436,7 +4712,7 @@ func (x *LiveVIP) String() string {
 func (*LiveVIP) ProtoMessage() {}
 
 func (x *LiveVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[46]
+	mi := &file_fairlead_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4449,7 +4725,7 @@ func (x *LiveVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveVIP.ProtoReflect.Descriptor instead.
 func (*LiveVIP) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{46}
+	return file_fairlead_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *LiveVIP) GetId() uint32 {
@@ -4505,7 +4781,7 @@ type EpochLive struct {
 
 func (x *EpochLive) Reset() {
 	*x = EpochLive{}
-	mi := &file_fairlead_proto_msgTypes[47]
+	mi := &file_fairlead_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4517,7 +4793,7 @@ func (x *EpochLive) String() string {
 func (*EpochLive) ProtoMessage() {}
 
 func (x *EpochLive) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[47]
+	mi := &file_fairlead_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4530,7 +4806,7 @@ func (x *EpochLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EpochLive.ProtoReflect.Descriptor instead.
 func (*EpochLive) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{47}
+	return file_fairlead_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *EpochLive) GetEpoch() uint32 {
@@ -4557,7 +4833,7 @@ type GetServingRequest struct {
 
 func (x *GetServingRequest) Reset() {
 	*x = GetServingRequest{}
-	mi := &file_fairlead_proto_msgTypes[48]
+	mi := &file_fairlead_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4569,7 +4845,7 @@ func (x *GetServingRequest) String() string {
 func (*GetServingRequest) ProtoMessage() {}
 
 func (x *GetServingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[48]
+	mi := &file_fairlead_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4582,7 +4858,7 @@ func (x *GetServingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServingRequest.ProtoReflect.Descriptor instead.
 func (*GetServingRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{48}
+	return file_fairlead_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *GetServingRequest) GetOwned() bool {
@@ -4604,7 +4880,7 @@ type GetServingResponse struct {
 
 func (x *GetServingResponse) Reset() {
 	*x = GetServingResponse{}
-	mi := &file_fairlead_proto_msgTypes[49]
+	mi := &file_fairlead_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4616,7 +4892,7 @@ func (x *GetServingResponse) String() string {
 func (*GetServingResponse) ProtoMessage() {}
 
 func (x *GetServingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[49]
+	mi := &file_fairlead_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4629,7 +4905,7 @@ func (x *GetServingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServingResponse.ProtoReflect.Descriptor instead.
 func (*GetServingResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{49}
+	return file_fairlead_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GetServingResponse) GetVips() []*ServingVIP {
@@ -4676,7 +4952,7 @@ type ServingVIP struct {
 
 func (x *ServingVIP) Reset() {
 	*x = ServingVIP{}
-	mi := &file_fairlead_proto_msgTypes[50]
+	mi := &file_fairlead_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4688,7 +4964,7 @@ func (x *ServingVIP) String() string {
 func (*ServingVIP) ProtoMessage() {}
 
 func (x *ServingVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[50]
+	mi := &file_fairlead_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4701,7 +4977,7 @@ func (x *ServingVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServingVIP.ProtoReflect.Descriptor instead.
 func (*ServingVIP) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{50}
+	return file_fairlead_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ServingVIP) GetVipId() uint32 {
@@ -4793,7 +5069,7 @@ type GetChainsRequest struct {
 
 func (x *GetChainsRequest) Reset() {
 	*x = GetChainsRequest{}
-	mi := &file_fairlead_proto_msgTypes[51]
+	mi := &file_fairlead_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4805,7 +5081,7 @@ func (x *GetChainsRequest) String() string {
 func (*GetChainsRequest) ProtoMessage() {}
 
 func (x *GetChainsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[51]
+	mi := &file_fairlead_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4818,7 +5094,7 @@ func (x *GetChainsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetChainsRequest.ProtoReflect.Descriptor instead.
 func (*GetChainsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{51}
+	return file_fairlead_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *GetChainsRequest) GetVipId() uint32 {
@@ -4858,7 +5134,7 @@ type GetChainsResponse struct {
 
 func (x *GetChainsResponse) Reset() {
 	*x = GetChainsResponse{}
-	mi := &file_fairlead_proto_msgTypes[52]
+	mi := &file_fairlead_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4870,7 +5146,7 @@ func (x *GetChainsResponse) String() string {
 func (*GetChainsResponse) ProtoMessage() {}
 
 func (x *GetChainsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[52]
+	mi := &file_fairlead_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4883,7 +5159,7 @@ func (x *GetChainsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetChainsResponse.ProtoReflect.Descriptor instead.
 func (*GetChainsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{52}
+	return file_fairlead_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *GetChainsResponse) GetVipId() uint32 {
@@ -4952,7 +5228,7 @@ type DrainSwitchRequest struct {
 
 func (x *DrainSwitchRequest) Reset() {
 	*x = DrainSwitchRequest{}
-	mi := &file_fairlead_proto_msgTypes[53]
+	mi := &file_fairlead_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4964,7 +5240,7 @@ func (x *DrainSwitchRequest) String() string {
 func (*DrainSwitchRequest) ProtoMessage() {}
 
 func (x *DrainSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[53]
+	mi := &file_fairlead_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4977,7 +5253,7 @@ func (x *DrainSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainSwitchRequest.ProtoReflect.Descriptor instead.
 func (*DrainSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{53}
+	return file_fairlead_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *DrainSwitchRequest) GetUndrain() bool {
@@ -4997,7 +5273,7 @@ type DrainSwitchResponse struct {
 
 func (x *DrainSwitchResponse) Reset() {
 	*x = DrainSwitchResponse{}
-	mi := &file_fairlead_proto_msgTypes[54]
+	mi := &file_fairlead_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5009,7 +5285,7 @@ func (x *DrainSwitchResponse) String() string {
 func (*DrainSwitchResponse) ProtoMessage() {}
 
 func (x *DrainSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[54]
+	mi := &file_fairlead_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5022,7 +5298,7 @@ func (x *DrainSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainSwitchResponse.ProtoReflect.Descriptor instead.
 func (*DrainSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{54}
+	return file_fairlead_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *DrainSwitchResponse) GetChanges() []string {
@@ -5040,7 +5316,7 @@ type UnlockSwitchRequest struct {
 
 func (x *UnlockSwitchRequest) Reset() {
 	*x = UnlockSwitchRequest{}
-	mi := &file_fairlead_proto_msgTypes[55]
+	mi := &file_fairlead_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5052,7 +5328,7 @@ func (x *UnlockSwitchRequest) String() string {
 func (*UnlockSwitchRequest) ProtoMessage() {}
 
 func (x *UnlockSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[55]
+	mi := &file_fairlead_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5065,7 +5341,7 @@ func (x *UnlockSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlockSwitchRequest.ProtoReflect.Descriptor instead.
 func (*UnlockSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{55}
+	return file_fairlead_proto_rawDescGZIP(), []int{58}
 }
 
 type UnlockSwitchResponse struct {
@@ -5078,7 +5354,7 @@ type UnlockSwitchResponse struct {
 
 func (x *UnlockSwitchResponse) Reset() {
 	*x = UnlockSwitchResponse{}
-	mi := &file_fairlead_proto_msgTypes[56]
+	mi := &file_fairlead_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5090,7 +5366,7 @@ func (x *UnlockSwitchResponse) String() string {
 func (*UnlockSwitchResponse) ProtoMessage() {}
 
 func (x *UnlockSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[56]
+	mi := &file_fairlead_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5103,7 +5379,7 @@ func (x *UnlockSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlockSwitchResponse.ProtoReflect.Descriptor instead.
 func (*UnlockSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{56}
+	return file_fairlead_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *UnlockSwitchResponse) GetChanges() []string {
@@ -5128,7 +5404,7 @@ type ShareFlowsRequest struct {
 
 func (x *ShareFlowsRequest) Reset() {
 	*x = ShareFlowsRequest{}
-	mi := &file_fairlead_proto_msgTypes[57]
+	mi := &file_fairlead_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5140,7 +5416,7 @@ func (x *ShareFlowsRequest) String() string {
 func (*ShareFlowsRequest) ProtoMessage() {}
 
 func (x *ShareFlowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[57]
+	mi := &file_fairlead_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5153,7 +5429,7 @@ func (x *ShareFlowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareFlowsRequest.ProtoReflect.Descriptor instead.
 func (*ShareFlowsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{57}
+	return file_fairlead_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ShareFlowsRequest) GetKey() []uint64 {
@@ -5180,7 +5456,7 @@ type ShareFlowsResponse struct {
 
 func (x *ShareFlowsResponse) Reset() {
 	*x = ShareFlowsResponse{}
-	mi := &file_fairlead_proto_msgTypes[58]
+	mi := &file_fairlead_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5192,7 +5468,7 @@ func (x *ShareFlowsResponse) String() string {
 func (*ShareFlowsResponse) ProtoMessage() {}
 
 func (x *ShareFlowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[58]
+	mi := &file_fairlead_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5205,7 +5481,7 @@ func (x *ShareFlowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareFlowsResponse.ProtoReflect.Descriptor instead.
 func (*ShareFlowsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{58}
+	return file_fairlead_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ShareFlowsResponse) GetTaken() uint32 {
@@ -5228,7 +5504,7 @@ type GetFlowsRequest struct {
 
 func (x *GetFlowsRequest) Reset() {
 	*x = GetFlowsRequest{}
-	mi := &file_fairlead_proto_msgTypes[59]
+	mi := &file_fairlead_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5240,7 +5516,7 @@ func (x *GetFlowsRequest) String() string {
 func (*GetFlowsRequest) ProtoMessage() {}
 
 func (x *GetFlowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[59]
+	mi := &file_fairlead_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5253,7 +5529,7 @@ func (x *GetFlowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFlowsRequest.ProtoReflect.Descriptor instead.
 func (*GetFlowsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{59}
+	return file_fairlead_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *GetFlowsRequest) GetFirstBucket() uint32 {
@@ -5284,7 +5560,7 @@ type GetFlowsResponse struct {
 
 func (x *GetFlowsResponse) Reset() {
 	*x = GetFlowsResponse{}
-	mi := &file_fairlead_proto_msgTypes[60]
+	mi := &file_fairlead_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5296,7 +5572,7 @@ func (x *GetFlowsResponse) String() string {
 func (*GetFlowsResponse) ProtoMessage() {}
 
 func (x *GetFlowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[60]
+	mi := &file_fairlead_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5309,7 +5585,7 @@ func (x *GetFlowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFlowsResponse.ProtoReflect.Descriptor instead.
 func (*GetFlowsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{60}
+	return file_fairlead_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *GetFlowsResponse) GetKey() []uint64 {
@@ -5345,7 +5621,7 @@ var File_fairlead_proto protoreflect.FileDescriptor
 const file_fairlead_proto_rawDesc = "" +
 	"\n" +
 	"\x0efairlead.proto\x12\vfairlead.v1\"\x12\n" +
-	"\x10GetStatusRequest\"\x99\a\n" +
+	"\x10GetStatusRequest\"\xbd\a\n" +
 	"\x11GetStatusResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x11.fairlead.v1.RoleR\x04role\x12\x18\n" +
@@ -5374,7 +5650,32 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x06switch\x18\x15 \x01(\v2\x13.fairlead.v1.SwitchR\x06switch\x12+\n" +
 	"\x06router\x18\x16 \x01(\v2\x13.fairlead.v1.RouterR\x06router\x12.\n" +
 	"\asteered\x18\x17 \x03(\v2\x14.fairlead.v1.SteeredR\asteered\x12+\n" +
-	"\x11assignment_digest\x18\x18 \x01(\fR\x10assignmentDigest\"\x9c\x03\n" +
+	"\x11assignment_digest\x18\x18 \x01(\fR\x10assignmentDigest\x12\"\n" +
+	"\x03bgp\x18\x19 \x01(\v2\x10.fairlead.v1.BGPR\x03bgp\"\x8d\x01\n" +
+	"\x03BGP\x129\n" +
+	"\n" +
+	"neighbours\x18\x01 \x03(\v2\x19.fairlead.v1.BGPNeighbourR\n" +
+	"neighbours\x125\n" +
+	"\taddresses\x18\x02 \x03(\v2\x17.fairlead.v1.BGPAddressR\taddresses\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\"\xbc\x01\n" +
+	"\fBGPNeighbour\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x0e\n" +
+	"\x02as\x18\x02 \x01(\rR\x02as\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12 \n" +
+	"\vestablished\x18\x04 \x01(\bR\vestablished\x12\"\n" +
+	"\rsince_unix_ms\x18\x05 \x01(\x03R\vsinceUnixMs\x12\x14\n" +
+	"\x05error\x18\x06 \x01(\tR\x05error\x12\x10\n" +
+	"\x03bfd\x18\a \x01(\tR\x03bfd\"\xdd\x01\n" +
+	"\n" +
+	"BGPAddress\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04vips\x18\x02 \x03(\tR\x04vips\x12\x1c\n" +
+	"\tannounced\x18\x03 \x01(\bR\tannounced\x12\"\n" +
+	"\rsince_unix_ms\x18\x04 \x01(\x03R\vsinceUnixMs\x12\x19\n" +
+	"\bheard_by\x18\x05 \x03(\tR\aheardBy\x12\x10\n" +
+	"\x03why\x18\x06 \x03(\tR\x03why\x12 \n" +
+	"\vcommunities\x18\a \x03(\tR\vcommunities\x12\x10\n" +
+	"\x03med\x18\b \x01(\rR\x03med\"\x9c\x03\n" +
 	"\x06Router\x127\n" +
 	"\bselector\x18\x01 \x01(\v2\x1b.fairlead.v1.RouterSelectorR\bselector\x12*\n" +
 	"\x04hops\x18\x02 \x03(\v2\x16.fairlead.v1.RouterHopR\x04hops\x12\x14\n" +
@@ -5840,7 +6141,7 @@ func file_fairlead_proto_rawDescGZIP() []byte {
 }
 
 var file_fairlead_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_fairlead_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
+var file_fairlead_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
 var file_fairlead_proto_goTypes = []any{
 	(Role)(0),                     // 0: fairlead.v1.Role
 	(Serving)(0),                  // 1: fairlead.v1.Serving
@@ -5848,145 +6149,151 @@ var file_fairlead_proto_goTypes = []any{
 	(Health)(0),                   // 3: fairlead.v1.Health
 	(*GetStatusRequest)(nil),      // 4: fairlead.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),     // 5: fairlead.v1.GetStatusResponse
-	(*Router)(nil),                // 6: fairlead.v1.Router
-	(*RouterSelector)(nil),        // 7: fairlead.v1.RouterSelector
-	(*RouterHop)(nil),             // 8: fairlead.v1.RouterHop
-	(*RouterRoutes)(nil),          // 9: fairlead.v1.RouterRoutes
-	(*GetRoutesRequest)(nil),      // 10: fairlead.v1.GetRoutesRequest
-	(*GetRoutesResponse)(nil),     // 11: fairlead.v1.GetRoutesResponse
-	(*RouterRoute)(nil),           // 12: fairlead.v1.RouterRoute
-	(*RouterMember)(nil),          // 13: fairlead.v1.RouterMember
-	(*Steered)(nil),               // 14: fairlead.v1.Steered
-	(*SteeredPath)(nil),           // 15: fairlead.v1.SteeredPath
-	(*Switch)(nil),                // 16: fairlead.v1.Switch
-	(*SwitchCorrections)(nil),     // 17: fairlead.v1.SwitchCorrections
-	(*SwitchGroup)(nil),           // 18: fairlead.v1.SwitchGroup
-	(*SwitchHost)(nil),            // 19: fairlead.v1.SwitchHost
-	(*SwitchForwarding)(nil),      // 20: fairlead.v1.SwitchForwarding
-	(*Flows)(nil),                 // 21: fairlead.v1.Flows
-	(*Interface)(nil),             // 22: fairlead.v1.Interface
-	(*VIP)(nil),                   // 23: fairlead.v1.VIP
-	(*Buckets)(nil),               // 24: fairlead.v1.Buckets
-	(*Slot)(nil),                  // 25: fairlead.v1.Slot
-	(*NextHop)(nil),               // 26: fairlead.v1.NextHop
-	(*Counters)(nil),              // 27: fairlead.v1.Counters
-	(*Reason)(nil),                // 28: fairlead.v1.Reason
-	(*Clock)(nil),                 // 29: fairlead.v1.Clock
-	(*Limit)(nil),                 // 30: fairlead.v1.Limit
-	(*Peer)(nil),                  // 31: fairlead.v1.Peer
-	(*Sharing)(nil),               // 32: fairlead.v1.Sharing
-	(*SharingPeer)(nil),           // 33: fairlead.v1.SharingPeer
-	(*GetAssignmentRequest)(nil),  // 34: fairlead.v1.GetAssignmentRequest
-	(*GetAssignmentResponse)(nil), // 35: fairlead.v1.GetAssignmentResponse
-	(*SetAssignmentRequest)(nil),  // 36: fairlead.v1.SetAssignmentRequest
-	(*SetAssignmentResponse)(nil), // 37: fairlead.v1.SetAssignmentResponse
-	(*AddServerRequest)(nil),      // 38: fairlead.v1.AddServerRequest
-	(*DrainServerRequest)(nil),    // 39: fairlead.v1.DrainServerRequest
-	(*UndrainServerRequest)(nil),  // 40: fairlead.v1.UndrainServerRequest
-	(*RemoveServerRequest)(nil),   // 41: fairlead.v1.RemoveServerRequest
-	(*SetWeightRequest)(nil),      // 42: fairlead.v1.SetWeightRequest
-	(*RotateKeyRequest)(nil),      // 43: fairlead.v1.RotateKeyRequest
-	(*ChangeResponse)(nil),        // 44: fairlead.v1.ChangeResponse
-	(*UnansweredPeer)(nil),        // 45: fairlead.v1.UnansweredPeer
-	(*GetTimeRequest)(nil),        // 46: fairlead.v1.GetTimeRequest
-	(*GetTimeResponse)(nil),       // 47: fairlead.v1.GetTimeResponse
-	(*GetLiveRequest)(nil),        // 48: fairlead.v1.GetLiveRequest
-	(*GetLiveResponse)(nil),       // 49: fairlead.v1.GetLiveResponse
-	(*LiveVIP)(nil),               // 50: fairlead.v1.LiveVIP
-	(*EpochLive)(nil),             // 51: fairlead.v1.EpochLive
-	(*GetServingRequest)(nil),     // 52: fairlead.v1.GetServingRequest
-	(*GetServingResponse)(nil),    // 53: fairlead.v1.GetServingResponse
-	(*ServingVIP)(nil),            // 54: fairlead.v1.ServingVIP
-	(*GetChainsRequest)(nil),      // 55: fairlead.v1.GetChainsRequest
-	(*GetChainsResponse)(nil),     // 56: fairlead.v1.GetChainsResponse
-	(*DrainSwitchRequest)(nil),    // 57: fairlead.v1.DrainSwitchRequest
-	(*DrainSwitchResponse)(nil),   // 58: fairlead.v1.DrainSwitchResponse
-	(*UnlockSwitchRequest)(nil),   // 59: fairlead.v1.UnlockSwitchRequest
-	(*UnlockSwitchResponse)(nil),  // 60: fairlead.v1.UnlockSwitchResponse
-	(*ShareFlowsRequest)(nil),     // 61: fairlead.v1.ShareFlowsRequest
-	(*ShareFlowsResponse)(nil),    // 62: fairlead.v1.ShareFlowsResponse
-	(*GetFlowsRequest)(nil),       // 63: fairlead.v1.GetFlowsRequest
-	(*GetFlowsResponse)(nil),      // 64: fairlead.v1.GetFlowsResponse
+	(*BGP)(nil),                   // 6: fairlead.v1.BGP
+	(*BGPNeighbour)(nil),          // 7: fairlead.v1.BGPNeighbour
+	(*BGPAddress)(nil),            // 8: fairlead.v1.BGPAddress
+	(*Router)(nil),                // 9: fairlead.v1.Router
+	(*RouterSelector)(nil),        // 10: fairlead.v1.RouterSelector
+	(*RouterHop)(nil),             // 11: fairlead.v1.RouterHop
+	(*RouterRoutes)(nil),          // 12: fairlead.v1.RouterRoutes
+	(*GetRoutesRequest)(nil),      // 13: fairlead.v1.GetRoutesRequest
+	(*GetRoutesResponse)(nil),     // 14: fairlead.v1.GetRoutesResponse
+	(*RouterRoute)(nil),           // 15: fairlead.v1.RouterRoute
+	(*RouterMember)(nil),          // 16: fairlead.v1.RouterMember
+	(*Steered)(nil),               // 17: fairlead.v1.Steered
+	(*SteeredPath)(nil),           // 18: fairlead.v1.SteeredPath
+	(*Switch)(nil),                // 19: fairlead.v1.Switch
+	(*SwitchCorrections)(nil),     // 20: fairlead.v1.SwitchCorrections
+	(*SwitchGroup)(nil),           // 21: fairlead.v1.SwitchGroup
+	(*SwitchHost)(nil),            // 22: fairlead.v1.SwitchHost
+	(*SwitchForwarding)(nil),      // 23: fairlead.v1.SwitchForwarding
+	(*Flows)(nil),                 // 24: fairlead.v1.Flows
+	(*Interface)(nil),             // 25: fairlead.v1.Interface
+	(*VIP)(nil),                   // 26: fairlead.v1.VIP
+	(*Buckets)(nil),               // 27: fairlead.v1.Buckets
+	(*Slot)(nil),                  // 28: fairlead.v1.Slot
+	(*NextHop)(nil),               // 29: fairlead.v1.NextHop
+	(*Counters)(nil),              // 30: fairlead.v1.Counters
+	(*Reason)(nil),                // 31: fairlead.v1.Reason
+	(*Clock)(nil),                 // 32: fairlead.v1.Clock
+	(*Limit)(nil),                 // 33: fairlead.v1.Limit
+	(*Peer)(nil),                  // 34: fairlead.v1.Peer
+	(*Sharing)(nil),               // 35: fairlead.v1.Sharing
+	(*SharingPeer)(nil),           // 36: fairlead.v1.SharingPeer
+	(*GetAssignmentRequest)(nil),  // 37: fairlead.v1.GetAssignmentRequest
+	(*GetAssignmentResponse)(nil), // 38: fairlead.v1.GetAssignmentResponse
+	(*SetAssignmentRequest)(nil),  // 39: fairlead.v1.SetAssignmentRequest
+	(*SetAssignmentResponse)(nil), // 40: fairlead.v1.SetAssignmentResponse
+	(*AddServerRequest)(nil),      // 41: fairlead.v1.AddServerRequest
+	(*DrainServerRequest)(nil),    // 42: fairlead.v1.DrainServerRequest
+	(*UndrainServerRequest)(nil),  // 43: fairlead.v1.UndrainServerRequest
+	(*RemoveServerRequest)(nil),   // 44: fairlead.v1.RemoveServerRequest
+	(*SetWeightRequest)(nil),      // 45: fairlead.v1.SetWeightRequest
+	(*RotateKeyRequest)(nil),      // 46: fairlead.v1.RotateKeyRequest
+	(*ChangeResponse)(nil),        // 47: fairlead.v1.ChangeResponse
+	(*UnansweredPeer)(nil),        // 48: fairlead.v1.UnansweredPeer
+	(*GetTimeRequest)(nil),        // 49: fairlead.v1.GetTimeRequest
+	(*GetTimeResponse)(nil),       // 50: fairlead.v1.GetTimeResponse
+	(*GetLiveRequest)(nil),        // 51: fairlead.v1.GetLiveRequest
+	(*GetLiveResponse)(nil),       // 52: fairlead.v1.GetLiveResponse
+	(*LiveVIP)(nil),               // 53: fairlead.v1.LiveVIP
+	(*EpochLive)(nil),             // 54: fairlead.v1.EpochLive
+	(*GetServingRequest)(nil),     // 55: fairlead.v1.GetServingRequest
+	(*GetServingResponse)(nil),    // 56: fairlead.v1.GetServingResponse
+	(*ServingVIP)(nil),            // 57: fairlead.v1.ServingVIP
+	(*GetChainsRequest)(nil),      // 58: fairlead.v1.GetChainsRequest
+	(*GetChainsResponse)(nil),     // 59: fairlead.v1.GetChainsResponse
+	(*DrainSwitchRequest)(nil),    // 60: fairlead.v1.DrainSwitchRequest
+	(*DrainSwitchResponse)(nil),   // 61: fairlead.v1.DrainSwitchResponse
+	(*UnlockSwitchRequest)(nil),   // 62: fairlead.v1.UnlockSwitchRequest
+	(*UnlockSwitchResponse)(nil),  // 63: fairlead.v1.UnlockSwitchResponse
+	(*ShareFlowsRequest)(nil),     // 64: fairlead.v1.ShareFlowsRequest
+	(*ShareFlowsResponse)(nil),    // 65: fairlead.v1.ShareFlowsResponse
+	(*GetFlowsRequest)(nil),       // 66: fairlead.v1.GetFlowsRequest
+	(*GetFlowsResponse)(nil),      // 67: fairlead.v1.GetFlowsResponse
 }
 var file_fairlead_proto_depIdxs = []int32{
 	0,  // 0: fairlead.v1.GetStatusResponse.role:type_name -> fairlead.v1.Role
-	22, // 1: fairlead.v1.GetStatusResponse.interfaces:type_name -> fairlead.v1.Interface
-	23, // 2: fairlead.v1.GetStatusResponse.vips:type_name -> fairlead.v1.VIP
-	28, // 3: fairlead.v1.GetStatusResponse.reasons:type_name -> fairlead.v1.Reason
-	29, // 4: fairlead.v1.GetStatusResponse.clock:type_name -> fairlead.v1.Clock
-	30, // 5: fairlead.v1.GetStatusResponse.limits:type_name -> fairlead.v1.Limit
-	31, // 6: fairlead.v1.GetStatusResponse.peers:type_name -> fairlead.v1.Peer
-	32, // 7: fairlead.v1.GetStatusResponse.sharing:type_name -> fairlead.v1.Sharing
-	21, // 8: fairlead.v1.GetStatusResponse.flows:type_name -> fairlead.v1.Flows
-	16, // 9: fairlead.v1.GetStatusResponse.switch:type_name -> fairlead.v1.Switch
-	6,  // 10: fairlead.v1.GetStatusResponse.router:type_name -> fairlead.v1.Router
-	14, // 11: fairlead.v1.GetStatusResponse.steered:type_name -> fairlead.v1.Steered
-	7,  // 12: fairlead.v1.Router.selector:type_name -> fairlead.v1.RouterSelector
-	8,  // 13: fairlead.v1.Router.hops:type_name -> fairlead.v1.RouterHop
-	9,  // 14: fairlead.v1.Router.routes:type_name -> fairlead.v1.RouterRoutes
-	12, // 15: fairlead.v1.GetRoutesResponse.routes:type_name -> fairlead.v1.RouterRoute
-	13, // 16: fairlead.v1.RouterRoute.members:type_name -> fairlead.v1.RouterMember
-	15, // 17: fairlead.v1.Steered.paths:type_name -> fairlead.v1.SteeredPath
-	18, // 18: fairlead.v1.Switch.groups:type_name -> fairlead.v1.SwitchGroup
-	19, // 19: fairlead.v1.Switch.hosts:type_name -> fairlead.v1.SwitchHost
-	17, // 20: fairlead.v1.Switch.corrections:type_name -> fairlead.v1.SwitchCorrections
-	1,  // 21: fairlead.v1.SwitchHost.state:type_name -> fairlead.v1.Serving
-	20, // 22: fairlead.v1.SwitchHost.previous_of:type_name -> fairlead.v1.SwitchForwarding
-	25, // 23: fairlead.v1.VIP.slots:type_name -> fairlead.v1.Slot
-	27, // 24: fairlead.v1.VIP.counters:type_name -> fairlead.v1.Counters
-	24, // 25: fairlead.v1.VIP.buckets:type_name -> fairlead.v1.Buckets
-	1,  // 26: fairlead.v1.VIP.serving:type_name -> fairlead.v1.Serving
-	2,  // 27: fairlead.v1.Slot.state:type_name -> fairlead.v1.SlotState
-	3,  // 28: fairlead.v1.Slot.health:type_name -> fairlead.v1.Health
-	26, // 29: fairlead.v1.Slot.next_hop:type_name -> fairlead.v1.NextHop
-	51, // 30: fairlead.v1.Counters.live:type_name -> fairlead.v1.EpochLive
-	33, // 31: fairlead.v1.Sharing.peers:type_name -> fairlead.v1.SharingPeer
-	45, // 32: fairlead.v1.ChangeResponse.unanswered:type_name -> fairlead.v1.UnansweredPeer
-	50, // 33: fairlead.v1.GetLiveResponse.vips:type_name -> fairlead.v1.LiveVIP
-	51, // 34: fairlead.v1.LiveVIP.epochs:type_name -> fairlead.v1.EpochLive
-	54, // 35: fairlead.v1.GetServingResponse.vips:type_name -> fairlead.v1.ServingVIP
-	1,  // 36: fairlead.v1.ServingVIP.state:type_name -> fairlead.v1.Serving
-	4,  // 37: fairlead.v1.Fairlead.GetStatus:input_type -> fairlead.v1.GetStatusRequest
-	34, // 38: fairlead.v1.Fairlead.GetAssignment:input_type -> fairlead.v1.GetAssignmentRequest
-	36, // 39: fairlead.v1.Fairlead.SetAssignment:input_type -> fairlead.v1.SetAssignmentRequest
-	38, // 40: fairlead.v1.Fairlead.AddServer:input_type -> fairlead.v1.AddServerRequest
-	39, // 41: fairlead.v1.Fairlead.DrainServer:input_type -> fairlead.v1.DrainServerRequest
-	40, // 42: fairlead.v1.Fairlead.UndrainServer:input_type -> fairlead.v1.UndrainServerRequest
-	41, // 43: fairlead.v1.Fairlead.RemoveServer:input_type -> fairlead.v1.RemoveServerRequest
-	42, // 44: fairlead.v1.Fairlead.SetWeight:input_type -> fairlead.v1.SetWeightRequest
-	43, // 45: fairlead.v1.Fairlead.RotateKey:input_type -> fairlead.v1.RotateKeyRequest
-	46, // 46: fairlead.v1.Fairlead.GetTime:input_type -> fairlead.v1.GetTimeRequest
-	48, // 47: fairlead.v1.Fairlead.GetLive:input_type -> fairlead.v1.GetLiveRequest
-	52, // 48: fairlead.v1.Fairlead.GetServing:input_type -> fairlead.v1.GetServingRequest
-	55, // 49: fairlead.v1.Fairlead.GetChains:input_type -> fairlead.v1.GetChainsRequest
-	57, // 50: fairlead.v1.Fairlead.DrainSwitch:input_type -> fairlead.v1.DrainSwitchRequest
-	59, // 51: fairlead.v1.Fairlead.UnlockSwitch:input_type -> fairlead.v1.UnlockSwitchRequest
-	10, // 52: fairlead.v1.Fairlead.GetRoutes:input_type -> fairlead.v1.GetRoutesRequest
-	61, // 53: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
-	63, // 54: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
-	5,  // 55: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
-	35, // 56: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
-	37, // 57: fairlead.v1.Fairlead.SetAssignment:output_type -> fairlead.v1.SetAssignmentResponse
-	44, // 58: fairlead.v1.Fairlead.AddServer:output_type -> fairlead.v1.ChangeResponse
-	44, // 59: fairlead.v1.Fairlead.DrainServer:output_type -> fairlead.v1.ChangeResponse
-	44, // 60: fairlead.v1.Fairlead.UndrainServer:output_type -> fairlead.v1.ChangeResponse
-	44, // 61: fairlead.v1.Fairlead.RemoveServer:output_type -> fairlead.v1.ChangeResponse
-	44, // 62: fairlead.v1.Fairlead.SetWeight:output_type -> fairlead.v1.ChangeResponse
-	44, // 63: fairlead.v1.Fairlead.RotateKey:output_type -> fairlead.v1.ChangeResponse
-	47, // 64: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
-	49, // 65: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
-	53, // 66: fairlead.v1.Fairlead.GetServing:output_type -> fairlead.v1.GetServingResponse
-	56, // 67: fairlead.v1.Fairlead.GetChains:output_type -> fairlead.v1.GetChainsResponse
-	58, // 68: fairlead.v1.Fairlead.DrainSwitch:output_type -> fairlead.v1.DrainSwitchResponse
-	60, // 69: fairlead.v1.Fairlead.UnlockSwitch:output_type -> fairlead.v1.UnlockSwitchResponse
-	11, // 70: fairlead.v1.Fairlead.GetRoutes:output_type -> fairlead.v1.GetRoutesResponse
-	62, // 71: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
-	64, // 72: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
-	55, // [55:73] is the sub-list for method output_type
-	37, // [37:55] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	25, // 1: fairlead.v1.GetStatusResponse.interfaces:type_name -> fairlead.v1.Interface
+	26, // 2: fairlead.v1.GetStatusResponse.vips:type_name -> fairlead.v1.VIP
+	31, // 3: fairlead.v1.GetStatusResponse.reasons:type_name -> fairlead.v1.Reason
+	32, // 4: fairlead.v1.GetStatusResponse.clock:type_name -> fairlead.v1.Clock
+	33, // 5: fairlead.v1.GetStatusResponse.limits:type_name -> fairlead.v1.Limit
+	34, // 6: fairlead.v1.GetStatusResponse.peers:type_name -> fairlead.v1.Peer
+	35, // 7: fairlead.v1.GetStatusResponse.sharing:type_name -> fairlead.v1.Sharing
+	24, // 8: fairlead.v1.GetStatusResponse.flows:type_name -> fairlead.v1.Flows
+	19, // 9: fairlead.v1.GetStatusResponse.switch:type_name -> fairlead.v1.Switch
+	9,  // 10: fairlead.v1.GetStatusResponse.router:type_name -> fairlead.v1.Router
+	17, // 11: fairlead.v1.GetStatusResponse.steered:type_name -> fairlead.v1.Steered
+	6,  // 12: fairlead.v1.GetStatusResponse.bgp:type_name -> fairlead.v1.BGP
+	7,  // 13: fairlead.v1.BGP.neighbours:type_name -> fairlead.v1.BGPNeighbour
+	8,  // 14: fairlead.v1.BGP.addresses:type_name -> fairlead.v1.BGPAddress
+	10, // 15: fairlead.v1.Router.selector:type_name -> fairlead.v1.RouterSelector
+	11, // 16: fairlead.v1.Router.hops:type_name -> fairlead.v1.RouterHop
+	12, // 17: fairlead.v1.Router.routes:type_name -> fairlead.v1.RouterRoutes
+	15, // 18: fairlead.v1.GetRoutesResponse.routes:type_name -> fairlead.v1.RouterRoute
+	16, // 19: fairlead.v1.RouterRoute.members:type_name -> fairlead.v1.RouterMember
+	18, // 20: fairlead.v1.Steered.paths:type_name -> fairlead.v1.SteeredPath
+	21, // 21: fairlead.v1.Switch.groups:type_name -> fairlead.v1.SwitchGroup
+	22, // 22: fairlead.v1.Switch.hosts:type_name -> fairlead.v1.SwitchHost
+	20, // 23: fairlead.v1.Switch.corrections:type_name -> fairlead.v1.SwitchCorrections
+	1,  // 24: fairlead.v1.SwitchHost.state:type_name -> fairlead.v1.Serving
+	23, // 25: fairlead.v1.SwitchHost.previous_of:type_name -> fairlead.v1.SwitchForwarding
+	28, // 26: fairlead.v1.VIP.slots:type_name -> fairlead.v1.Slot
+	30, // 27: fairlead.v1.VIP.counters:type_name -> fairlead.v1.Counters
+	27, // 28: fairlead.v1.VIP.buckets:type_name -> fairlead.v1.Buckets
+	1,  // 29: fairlead.v1.VIP.serving:type_name -> fairlead.v1.Serving
+	2,  // 30: fairlead.v1.Slot.state:type_name -> fairlead.v1.SlotState
+	3,  // 31: fairlead.v1.Slot.health:type_name -> fairlead.v1.Health
+	29, // 32: fairlead.v1.Slot.next_hop:type_name -> fairlead.v1.NextHop
+	54, // 33: fairlead.v1.Counters.live:type_name -> fairlead.v1.EpochLive
+	36, // 34: fairlead.v1.Sharing.peers:type_name -> fairlead.v1.SharingPeer
+	48, // 35: fairlead.v1.ChangeResponse.unanswered:type_name -> fairlead.v1.UnansweredPeer
+	53, // 36: fairlead.v1.GetLiveResponse.vips:type_name -> fairlead.v1.LiveVIP
+	54, // 37: fairlead.v1.LiveVIP.epochs:type_name -> fairlead.v1.EpochLive
+	57, // 38: fairlead.v1.GetServingResponse.vips:type_name -> fairlead.v1.ServingVIP
+	1,  // 39: fairlead.v1.ServingVIP.state:type_name -> fairlead.v1.Serving
+	4,  // 40: fairlead.v1.Fairlead.GetStatus:input_type -> fairlead.v1.GetStatusRequest
+	37, // 41: fairlead.v1.Fairlead.GetAssignment:input_type -> fairlead.v1.GetAssignmentRequest
+	39, // 42: fairlead.v1.Fairlead.SetAssignment:input_type -> fairlead.v1.SetAssignmentRequest
+	41, // 43: fairlead.v1.Fairlead.AddServer:input_type -> fairlead.v1.AddServerRequest
+	42, // 44: fairlead.v1.Fairlead.DrainServer:input_type -> fairlead.v1.DrainServerRequest
+	43, // 45: fairlead.v1.Fairlead.UndrainServer:input_type -> fairlead.v1.UndrainServerRequest
+	44, // 46: fairlead.v1.Fairlead.RemoveServer:input_type -> fairlead.v1.RemoveServerRequest
+	45, // 47: fairlead.v1.Fairlead.SetWeight:input_type -> fairlead.v1.SetWeightRequest
+	46, // 48: fairlead.v1.Fairlead.RotateKey:input_type -> fairlead.v1.RotateKeyRequest
+	49, // 49: fairlead.v1.Fairlead.GetTime:input_type -> fairlead.v1.GetTimeRequest
+	51, // 50: fairlead.v1.Fairlead.GetLive:input_type -> fairlead.v1.GetLiveRequest
+	55, // 51: fairlead.v1.Fairlead.GetServing:input_type -> fairlead.v1.GetServingRequest
+	58, // 52: fairlead.v1.Fairlead.GetChains:input_type -> fairlead.v1.GetChainsRequest
+	60, // 53: fairlead.v1.Fairlead.DrainSwitch:input_type -> fairlead.v1.DrainSwitchRequest
+	62, // 54: fairlead.v1.Fairlead.UnlockSwitch:input_type -> fairlead.v1.UnlockSwitchRequest
+	13, // 55: fairlead.v1.Fairlead.GetRoutes:input_type -> fairlead.v1.GetRoutesRequest
+	64, // 56: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
+	66, // 57: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
+	5,  // 58: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
+	38, // 59: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
+	40, // 60: fairlead.v1.Fairlead.SetAssignment:output_type -> fairlead.v1.SetAssignmentResponse
+	47, // 61: fairlead.v1.Fairlead.AddServer:output_type -> fairlead.v1.ChangeResponse
+	47, // 62: fairlead.v1.Fairlead.DrainServer:output_type -> fairlead.v1.ChangeResponse
+	47, // 63: fairlead.v1.Fairlead.UndrainServer:output_type -> fairlead.v1.ChangeResponse
+	47, // 64: fairlead.v1.Fairlead.RemoveServer:output_type -> fairlead.v1.ChangeResponse
+	47, // 65: fairlead.v1.Fairlead.SetWeight:output_type -> fairlead.v1.ChangeResponse
+	47, // 66: fairlead.v1.Fairlead.RotateKey:output_type -> fairlead.v1.ChangeResponse
+	50, // 67: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
+	52, // 68: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
+	56, // 69: fairlead.v1.Fairlead.GetServing:output_type -> fairlead.v1.GetServingResponse
+	59, // 70: fairlead.v1.Fairlead.GetChains:output_type -> fairlead.v1.GetChainsResponse
+	61, // 71: fairlead.v1.Fairlead.DrainSwitch:output_type -> fairlead.v1.DrainSwitchResponse
+	63, // 72: fairlead.v1.Fairlead.UnlockSwitch:output_type -> fairlead.v1.UnlockSwitchResponse
+	14, // 73: fairlead.v1.Fairlead.GetRoutes:output_type -> fairlead.v1.GetRoutesResponse
+	65, // 74: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
+	67, // 75: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
+	58, // [58:76] is the sub-list for method output_type
+	40, // [40:58] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_fairlead_proto_init() }
@@ -6000,7 +6307,7 @@ func file_fairlead_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fairlead_proto_rawDesc), len(file_fairlead_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   61,
+			NumMessages:   64,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -37,6 +37,7 @@ func addCommands(root *cobra.Command) {
 		newCheckCommand(),
 		newPlanCommand(),
 		newStatusCommand(),
+		newBGPCommand(),
 		newHistoryCommand(),
 		newDoctorCommand(),
 		newTraceCommand(),

@@ -60,6 +60,7 @@ func statusTable(w io.Writer, answers []answer, force *controller.Assignment) er
 		v.print(t)
 	}
 	printSwitches(t, answers)
+	printBGP(t, answers)
 	printSteered(t, answers)
 	printRouters(t, answers)
 	printFlows(t, answers)

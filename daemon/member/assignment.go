@@ -104,6 +104,7 @@ func (m *Member) install(a *controller.Assignment, must bool) error {
 	m.due.set(due)
 	m.writePinned(a.Version, digest(data))
 	m.keepOwn(own)
+	m.announceSoon()
 	return nil
 }
 

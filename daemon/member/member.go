@@ -20,6 +20,8 @@ import (
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/bgp"
+	"github.com/fairlead/fairlead/bgp/gobgp"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/daemon"
@@ -43,6 +45,8 @@ type Options struct {
 	PrivatePins bool
 	// OpenStore opens the deployment's store; nil: rollout.Open.
 	OpenStore func(*config.Config, *slog.Logger) (store.Store, *ledger.Ledger, error)
+	// OpenSpeaker makes what speaks BGP; nil: gobgp.Open.
+	OpenSpeaker func(gobgp.Options) (bgp.Speaker, error)
 }
 
 // Role is what a daemon of one kind is and does.
@@ -142,6 +146,9 @@ type Member struct {
 	alone  atomic.Bool                 // started from the file, no peer answered since
 	ready  atomic.Bool                 // a router may use this machine (status.go)
 
+	announcer atomic.Pointer[bgp.Announcer] // nil: nothing is announced here
+	leaving   atomic.Bool                   // routers are told to go elsewhere
+
 	// mu is held by whoever changes the assignment, over map, disk and force;
 	// readers of force never wait (a clock that waited would be wrong).
 	mu       sync.Mutex
@@ -179,6 +186,9 @@ func Run(ctx context.Context, o Options, r Role) error { return newMember(o, r).
 func newMember(o Options, r Role) *Member {
 	if o.OpenStore == nil {
 		o.OpenStore = rollout.Open
+	}
+	if o.OpenSpeaker == nil {
+		o.OpenSpeaker = openSpeaker
 	}
 	m := &Member{Options: o, role: r, retry: make(chan struct{}, 1), due: newSchedule(), Daemon: &daemon.Daemon{
 		Log: o.Log, StateDir: o.StateDir, Unguarded: o.Unguarded, Unsaved: daemon.UnsavedForce, Parting: daemon.GoesOn}}
@@ -253,7 +263,7 @@ func (m *Member) open(ctx context.Context) (err error) {
 	if m.opened.Starting != nil {
 		m.Go(m.becomeReady)
 	}
-	return nil
+	return m.announce()
 }
 
 func (m *Member) close() error {
@@ -399,6 +409,7 @@ func (m *Member) reapply(ctx context.Context) error {
 			m.due.set(due)
 		}
 		m.mu.Unlock()
+		m.announceSoon()
 		if err != nil {
 			// Packets go on by what is in the maps.
 			m.Log.Error("could not apply the assignment again; trying once more", "error", err)

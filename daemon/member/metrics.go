@@ -45,7 +45,10 @@ var (
 	mPeerReachable = daemon.Gauge("peer_reachable", "1 if the peer's API answered last time.", "peer")
 	mPeerVersion   = daemon.Gauge("peer_assignment_version", "Assignment version of the peer when it last answered.", "peer")
 
-	metrics = append(slices.Clone(daemon.StatusMetrics), mVersion, mInfo, mDiffer, mUnsaved, mDamaged, mStoreUp, mStoreHead, mStampEpoch, mEpochs, mSkew, mVIPPackets, mVIPBytes, mVIPBuckets, mVIPGeneration, mVIPChained, mVIPRenewed, mVIPDeputies, mVIPForgotten, mServerPackets, mServerBytes, mServerConns, mServerState, mServerWeight, mServerBuckets, mServerPrevious, mPeerReachable, mPeerVersion)
+	mBGPNeighbourUp = daemon.Gauge("bgp_neighbour_up", "1 while the BGP session with the router is established.", "neighbour")
+	mBGPAnnounced   = daemon.Gauge("bgp_announced", "1 while the VIPs' address is announced and a router hears of it.", "address")
+
+	metrics = append(slices.Clone(daemon.StatusMetrics), mVersion, mInfo, mDiffer, mUnsaved, mDamaged, mStoreUp, mStoreHead, mStampEpoch, mEpochs, mSkew, mVIPPackets, mVIPBytes, mVIPBuckets, mVIPGeneration, mVIPChained, mVIPRenewed, mVIPDeputies, mVIPForgotten, mServerPackets, mServerBytes, mServerConns, mServerState, mServerWeight, mServerBuckets, mServerPrevious, mPeerReachable, mPeerVersion, mBGPNeighbourUp, mBGPAnnounced)
 )
 
 // collect turns one GetStatus into metrics, so that both always say the same.
@@ -80,6 +83,7 @@ func (m *Member) collect(emit daemon.Emitter) error {
 			emit(mPeerVersion, float64(p.AssignmentVersion), p.Name)
 		}
 	}
+	emitBGP(emit, s.Bgp)
 	m.role.Emit(emit, s)
 	return nil
 }

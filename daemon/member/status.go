@@ -84,6 +84,10 @@ func (m *Member) status() (*fairleadv1.GetStatusResponse, error) {
 		s.NotReady = append(s.NotReady, fmt.Sprintf("most daemons have another assignment version %d than this one (%s): run fairlead apply", a.Version, strings.Join(others, ", ")))
 	}
 	s.NotReady = append(s.NotReady, daemon.Detached(s.Interfaces)...)
+	if m.leaving.Load() {
+		s.NotReady = append(s.NotReady, "the daemon is stopping")
+	}
+	m.describeBGP(s)
 	return s, nil
 }
 

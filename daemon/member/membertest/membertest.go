@@ -25,6 +25,9 @@ import (
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/bgp"
+	"github.com/fairlead/fairlead/bgp/bgptest"
+	"github.com/fairlead/fairlead/bgp/gobgp"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/daemon"
@@ -46,6 +49,7 @@ type Plane struct {
 	Pins    string // a folder for what is pinned; empty: the plane pins nothing
 	// Interfaces are those that Describe tells of.
 	Interfaces []*fairleadv1.Interface
+	Down       bool // it tells of servers that none is well
 	applies    int
 }
 
@@ -113,12 +117,16 @@ func (p *Plane) Close() error { return nil }
 func (p *Plane) Describe(_ *controller.Assignment, s *fairleadv1.GetStatusResponse) error {
 	p.Lock()
 	s.PinDir, s.Interfaces = "/fake", p.Interfaces
+	health := fairleadv1.Health_HEALTH_UP
+	if p.Down {
+		health = fairleadv1.Health_HEALTH_DOWN
+	}
 	p.Unlock()
 	s.Reasons = []*fairleadv1.Reason{{Name: "pass_no_vip", Packets: 3, Bytes: 180}}
 	for _, v := range s.Vips {
 		for _, slot := range v.Slots {
 			slot.NextHop = &fairleadv1.NextHop{Resolved: true}
-			slot.Health = fairleadv1.Health_HEALTH_UP
+			slot.Health = health
 		}
 	}
 	return nil
@@ -152,6 +160,8 @@ type Deployment struct {
 	Memory *store.Memory
 	Links  map[string]*store.MemoryClient
 	links  sync.Mutex
+	// Speaker is what daemons that announce speak by.
+	Speaker *bgptest.Speaker
 }
 
 // New has two balancers and two servers.
@@ -265,7 +275,8 @@ func (d *Deployment) StartAll() {
 
 // Options are those that the daemon called name is started with.
 func (d *Deployment) Options(name string) member.Options {
-	return member.Options{File: d.Config.File(), Name: name, StateDir: d.State(), Log: slog.New(slog.DiscardHandler), OpenStore: d.openStore(name)}
+	return member.Options{File: d.Config.File(), Name: name, StateDir: d.State(), Log: slog.New(slog.DiscardHandler), OpenStore: d.openStore(name),
+		OpenSpeaker: func(gobgp.Options) (bgp.Speaker, error) { return d.Speaker, nil }}
 }
 
 // openStore has the daemon called name reach the store.
