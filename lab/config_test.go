@@ -18,7 +18,7 @@ func TestConfigIsValid(t *testing.T) {
 		{Servers: 5, LBs: 3, ActiveServers: 4, ActiveLBs: 2, IPv6: true, Forwarding: "gue", Mixed: true},
 		{Scheme: "stateless", Forwarding: "l2"},
 		{Scheme: "jet"}, {Scheme: "jet", Hash: "anchor", Standby: 2, WarmUp: time.Minute}, {Scheme: "full-ct", Hash: "maglev", Flows: 7000},
-		{Hash: "dx", Standby: 1},
+		{Hash: "dx", Standby: 1}, {BGP: true},
 		{Policy: "p2c"}, {Policy: "least-conn"}, {Policy: "wrr"}, {Policy: "hash"},
 	} {
 		if err := o.fill(); err != nil {

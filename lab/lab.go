@@ -98,6 +98,9 @@ type Options struct {
 	Controllers int `json:"controllers,omitempty"`
 	// Handed: there is no store, and versions are handed round.
 	Handed bool `json:"handed,omitempty"`
+	// BGP has the balancers, or switches, announce the VIPs to the router, which has
+	// no routes to them of its own, and has nobody who listens either.
+	BGP bool `json:"bgp,omitempty"`
 	// Unguarded starts the daemons without what holds attackers off.
 	Unguarded bool `json:"unguarded,omitempty"`
 	// Program is the fairlead binary that runs in the machines.

@@ -106,8 +106,10 @@ func (l *Lab) up(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := l.setRoutes(active, 1); err != nil {
-		return err
+	if !l.BGP {
+		if err := l.setRoutes(active, 1); err != nil {
+			return err
+		}
 	}
 	return l.awaitHealth(ctx, fronts)
 }

@@ -145,6 +145,9 @@ func (l *Lab) config(secret string) string {
 	if !l.Plain && !l.Handed {
 		l.configControllers(p)
 	}
+	if l.BGP {
+		p("bgp: {local_as: %d, hold_time: 3s, graceful_restart: 30s}", FrontAS)
+	}
 	p("limits: {server_lines: 4096, table_entries: 1048576, flows: %d}", l.Flows)
 	if l.faild() {
 		l.configSwitches(p)
@@ -233,13 +236,28 @@ func (l *Lab) configBalancers(p func(string, ...any)) {
 		p("    interfaces: [%s]", uplink)
 		p("    source: %s", tunnelSource4(n+1))
 		p("    source6: %s", tunnelSource6(n+1))
+		l.configBGP(p, n)
 	}
 }
 
+// The ASes of balancers and switches, and of the router.
+const FrontAS, RouterAS = 65001, 65000
+
+// configBGP has front n+1 announce to the router.
+func (l *Lab) configBGP(p func(string, ...any), n int) {
+	if l.BGP {
+		p("    bgp: {router_id: %s, neighbours: [{address: %s, as: %[3]d}, {address: %[4]q, as: %[3]d}]}", lbAddress4(n+1), gateway4, RouterAS, gateway6)
+	}
+}
+
+// FrontAddresses are those of balancer or switch n, from 1, on the router's Ethernet.
+func FrontAddresses(n int) (four, six string) { return lbAddress4(n), lbAddress6(n) }
+
 func (l *Lab) configSwitches(p func(string, ...any)) {
 	p("switches:")
-	for _, name := range l.fronts() {
+	for n, name := range l.fronts() {
 		p("  - name: %s", l.daemonName(name))
+		l.configBGP(p, n)
 		p("    api: %s", l.endpoint(name))
 		p("    bridge: %s", bridgeName)
 		p("    announce_table: %d", announceTable)

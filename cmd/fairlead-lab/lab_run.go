@@ -48,8 +48,9 @@ func newLabRun() *cobra.Command {
                 drain while requests come as a web server's; beside it what
                 the simulator says of the same schedule (three and a half minutes)
   control       churn's connections straight to one server, without balancers
+  bgp           balancers announce to BIRD and FRR, stop, die and come back,
   fabric        steered tunnels in a leaf-spine, and
-  seven-paths   Multipath TCP over chosen paths: both with flags of their own
+  seven-paths   Multipath TCP over chosen paths: with flags of their own
 
 Schemes, policies and families run side by side, through the same changes at
 the same times (faild, and full-ct under a flood: in a lab of their own). Exit
@@ -73,7 +74,7 @@ the flood fills no table: then the run proves nothing.`,
 			}
 			o.Scenario = args[0]
 			if known := lab.ScenarioNames(); !slices.Contains(known, o.Scenario) {
-				known = append(known, "fabric", "seven-paths")
+				known = append(known, "bgp", "fabric", "seven-paths")
 				return cli.Usagef("there is no scenario %q%s; there are %s", o.Scenario, cli.DidYouMean(yamlfile.Nearest(o.Scenario, known)), strings.Join(known, ", "))
 			}
 			drawSeed(cmd, &o.Seed)
@@ -108,7 +109,7 @@ the flood fills no table: then the run proves nothing.`,
 	c.Flags().BoolVar(&o.WithoutGuards, "without-guards", false, "attack: leave out what holds attackers off; the run fails unless attacks succeed then")
 	c.Flags().BoolVar(&o.Keep, "keep", false, "leave the lab there if the run fails")
 	cli.OutputFlag(c, &output)
-	c.AddCommand(newLabFabric(), newLabSevenPaths())
+	c.AddCommand(newLabFabric(), newLabSevenPaths(), newLabBGP())
 	return c
 }
 
