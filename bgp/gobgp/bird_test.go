@@ -1,6 +1,7 @@
 package gobgp_test
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -96,6 +97,28 @@ func TestGracefulRestart(t *testing.T) {
 	}
 }
 
+// What docs/bgp.md has for BIRD on a router works as it stands there.
+func TestDocumented(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/bgp.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "```bird\n")
+	text, _, ok := strings.Cut(text, "```\n")
+	if !ok {
+		t.Fatal("docs/bgp.md has no block for BIRD")
+	}
+	r := newRig(t)
+	r.birdWith("log stderr all;\n" + strings.NewReplacer("10.0.0.11", "10.99.1.1", "10.0.0.12", "10.99.2.1",
+		"2001:db8:1::11", "fd99:1::1", "2001:db8:1::12", "fd99:2::1").Replace(text))
+	s := settings{HoldTime: 9 * time.Second, Restart: 30 * time.Second}
+	r.start("one", 1, s)
+	r.start("two", 2, s)
+	r.until("both announce", four, bothFour...)
+	r.until("both announce", six, bothSix...)
+}
+
 // Who falls silent, as a machine without power does, loses its routes after the hold
 // time, or with BFD after three of its packets. Neither waits for graceful restart, which
 // is for those whose connection ends.
@@ -104,10 +127,13 @@ func TestSilence(t *testing.T) {
 	for name, c := range map[string]struct {
 		bfd         time.Duration
 		each        string
+		signal      syscall.Signal
 		least, most time.Duration
 	}{
-		"hold time": {0, "", time.Second, 5 * time.Second},
-		"BFD":       {100 * time.Millisecond, "bfd on;", 0, within},
+		"hold time": {0, "", syscall.SIGSTOP, time.Second, 5 * time.Second},
+		"BFD":       {100 * time.Millisecond, "bfd on;", syscall.SIGSTOP, 0, within},
+		// It is the daemon that speaks BFD, so that graceful restart is over with it.
+		"BFD, killed": {100 * time.Millisecond, "bfd on;", syscall.SIGKILL, 0, within},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -131,7 +157,7 @@ func TestSilence(t *testing.T) {
 				}
 			}
 			r.stays("at work", 500*time.Millisecond, four, bothFour...)
-			r.must(one.cmd.Process.Signal(syscall.SIGSTOP))
+			r.must(one.cmd.Process.Signal(c.signal))
 			took := r.until("silent", four, bothFour[1])
 			t.Logf("%s: silent for %v until the route went", name, took.Round(10*time.Millisecond))
 			if took < c.least || took > c.most {

@@ -127,6 +127,12 @@ protocol kernel { merge paths on; ipv6 { import none; export all; }; }
 		text += fmt.Sprintf(protocol, machine, 4, fmt.Sprintf("10.99.%d.1", i+1), "ipv4", each)
 		text += fmt.Sprintf(protocol, machine, 6, fmt.Sprintf("fd99:%d::1", i+1), "ipv6", each)
 	}
+	r.birdWith(text)
+}
+
+// birdWith runs BIRD with a configuration.
+func (r *rig) birdWith(text string) {
+	r.t.Helper()
 	file := filepath.Join(r.dir, "bird.conf")
 	r.must(os.WriteFile(file, []byte(text), 0o600))
 	program, err := exec.LookPath("bird")
