@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/bgp"
+	"github.com/fairlead/fairlead/lab/netspace"
 )
 
 // within is what a router may take to know that a machine withdraws.
@@ -97,6 +98,63 @@ func TestGracefulRestart(t *testing.T) {
 	}
 }
 
+// What a route carries, to a router of another AS and to one of ours; a neighbour that is
+// not there keeps the others waiting for no more than a moment, whether they know
+// graceful restart or not.
+func TestRoutes(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		each    string
+		as      int
+		carries []string
+	}{
+		"another AS":               {"graceful restart on;", 65000, []string{"BGP.as_path: 65001", "BGP.next_hop: 10.99.1.1", "BGP.med: 9", "BGP.community: (65001,7)", "BGP.large_community: (65001, 1, 2)"}},
+		"without graceful restart": {"graceful restart off;", 65000, []string{"BGP.as_path: 65001"}},
+		"our AS":                   {"graceful restart on;", 65001, []string{"BGP.next_hop: 10.99.1.1", "BGP.local_pref: 100", "BGP.community: (65001,7)"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.birdAs(c.as, c.each, "protocol direct { ipv4; ipv6; }\n") // by which iBGP's next hops are found
+			r.start("one", 1, settings{HoldTime: 3 * time.Second, Restart: time.Minute, RouterAS: c.as, Routers: []string{"10.99.1.254", "10.99.1.99"}})
+			r.until("it announces", four, bothFour[0])
+			said := r.birdc("bird", "show", "route", "all", "for", four)
+			for _, want := range c.carries {
+				if !strings.Contains(said, want) {
+					t.Errorf("the route lacks %s:\n%s", want, said)
+				}
+			}
+		})
+	}
+}
+
+// What one router tells, another does not hear of: a speaker is no way through.
+func TestNoTransit(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.must(netspace.In(r.name+"router", func() error { return addressed("one", "10.99.1.252/24", "10.99.1.253/24") }))
+	for name, text := range map[string]string{
+		"teller": `router id 10.99.0.252;
+protocol static far { ipv4; route 203.0.113.0/24 blackhole; }
+protocol bgp one { local 10.99.1.252 as 65002; neighbor 10.99.1.1 as 65001; passive on; strict bind on; ipv4 { import none; export all; }; }`,
+		"hearer": `router id 10.99.0.253;
+protocol bgp one { local 10.99.1.253 as 65003; neighbor 10.99.1.1 as 65001; passive on; strict bind on; ipv4 { import all; export none; }; }`,
+	} {
+		r.birdWith(name, "log stderr all;\nprotocol device {}\n"+text+"\n")
+	}
+	one := r.start("one", 1, settings{HoldTime: 3 * time.Second, Routers: []string{"10.99.1.252", "10.99.1.253"}, RouterAS: -1})
+	heard := func() string { return r.birdc("hearer", "show", "route") }
+	for began := time.Now(); !strings.Contains(heard(), four) || len(one.order("report").Addresses[0].HeardBy) < 2; time.Sleep(20 * time.Millisecond) {
+		if time.Since(began) > patience {
+			t.Fatalf("%s; %+v", heard(), one.order("report"))
+		}
+	}
+	time.Sleep(300 * time.Millisecond)
+	if said := heard(); strings.Contains(said, "203.0.113.0") {
+		t.Errorf("a route goes through: %s", said)
+	}
+}
+
 // What docs/bgp.md has for BIRD on a router works as it stands there.
 func TestDocumented(t *testing.T) {
 	t.Parallel()
@@ -110,7 +168,7 @@ func TestDocumented(t *testing.T) {
 		t.Fatal("docs/bgp.md has no block for BIRD")
 	}
 	r := newRig(t)
-	r.birdWith("log stderr all;\n" + strings.NewReplacer("10.0.0.11", "10.99.1.1", "10.0.0.12", "10.99.2.1",
+	r.birdWith("bird", "log stderr all;\n"+strings.NewReplacer("10.0.0.11", "10.99.1.1", "10.0.0.12", "10.99.2.1",
 		"2001:db8:1::11", "fd99:1::1", "2001:db8:1::12", "fd99:2::1").Replace(text))
 	s := settings{HoldTime: 9 * time.Second, Restart: 30 * time.Second}
 	r.start("one", 1, s)

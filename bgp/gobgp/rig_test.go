@@ -108,9 +108,17 @@ func (r *rig) must(err error) {
 // bird runs BIRD on the router; each is what stands in every neighbour's protocol.
 func (r *rig) bird(each, rest string) {
 	r.t.Helper()
+	r.birdAs(routerAS, each, rest)
+}
+
+const routerAS = 65000
+
+// birdAs is bird of an AS.
+func (r *rig) birdAs(as int, each, rest string) {
+	r.t.Helper()
 	const protocol = `
 protocol bgp %[1]s%[2]d {
-  local as 65000;
+  local as %[6]d;
   neighbor %[3]s as 65001;
   passive on;
   %[4]s { import all; export none; };
@@ -124,26 +132,22 @@ protocol kernel { merge paths on; ipv4 { import none; export all; }; }
 protocol kernel { merge paths on; ipv6 { import none; export all; }; }
 ` + rest
 	for i, machine := range []string{"one", "two"} {
-		text += fmt.Sprintf(protocol, machine, 4, fmt.Sprintf("10.99.%d.1", i+1), "ipv4", each)
-		text += fmt.Sprintf(protocol, machine, 6, fmt.Sprintf("fd99:%d::1", i+1), "ipv6", each)
+		text += fmt.Sprintf(protocol, machine, 4, fmt.Sprintf("10.99.%d.1", i+1), "ipv4", each, as)
+		text += fmt.Sprintf(protocol, machine, 6, fmt.Sprintf("fd99:%d::1", i+1), "ipv6", each, as)
 	}
-	r.birdWith(text)
+	r.birdWith("bird", text)
 }
 
-// birdWith runs BIRD with a configuration.
-func (r *rig) birdWith(text string) {
+// birdWith runs BIRD, one of a name, with a configuration.
+func (r *rig) birdWith(name, text string) {
 	r.t.Helper()
-	file := filepath.Join(r.dir, "bird.conf")
+	file := filepath.Join(r.dir, name+".conf")
 	r.must(os.WriteFile(file, []byte(text), 0o600))
-	program, err := exec.LookPath("bird")
-	if err != nil {
-		program = "/usr/sbin/bird"
-	}
 	// The folder of a test may be too deep for a socket.
-	socket := filepath.Join(os.TempDir(), r.name+"bird.ctl")
-	log, err := os.Create(filepath.Join(r.dir, "bird.log"))
+	socket := r.socket(name)
+	log, err := os.Create(filepath.Join(r.dir, name+".log"))
 	r.must(err)
-	cmd := exec.Command(program, "-f", "-c", file, "-s", socket)
+	cmd := exec.Command("/usr/sbin/bird", "-f", "-c", file, "-s", socket)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := netspace.Start(r.name+"router", cmd); err != nil {
 		r.t.Fatalf("start BIRD: %v; install bird2 (make deps)", err)
@@ -158,6 +162,21 @@ func (r *rig) birdWith(text string) {
 		_ = log.Close()
 		_ = os.Remove(socket)
 	})
+	if !netspace.WaitFor(patience, func() bool { _, err := os.Stat(socket); return err == nil }) {
+		r.t.Fatal("BIRD does not listen")
+	}
+}
+
+func (r *rig) socket(bird string) string { return filepath.Join(os.TempDir(), r.name+bird+".ctl") }
+
+// birdc asks a BIRD.
+func (r *rig) birdc(name string, args ...string) string {
+	r.t.Helper()
+	said, err := exec.Command("/usr/sbin/birdc", append([]string{"-s", r.socket(name)}, args...)...).CombinedOutput()
+	if err != nil {
+		r.t.Fatalf("birdc %v: %v: %s", args, err, said)
+	}
+	return string(said)
 }
 
 // hops are the next hops of the route to an address in the router's kernel.
@@ -218,6 +237,7 @@ type settings struct {
 	HoldTime     time.Duration
 	Restart, BFD time.Duration
 	Password     string
+	RouterAS     int // 0: routerAS; -1: one after the other from two above it
 	LocalAS      int
 }
 
@@ -293,8 +313,12 @@ func speak(env string) error {
 	}
 	o := gobgp.Options{LocalAS: cmp.Or(s.LocalAS, 65001), RouterID: netip.MustParseAddr(s.ID), HoldTime: s.HoldTime, Restart: s.Restart,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)).With("speaker", s.ID)}
-	for _, router := range s.Routers {
-		o.Neighbours = append(o.Neighbours, gobgp.Neighbour{Address: netip.MustParseAddr(router), AS: 65000, BFD: s.BFD, Password: s.Password})
+	for i, router := range s.Routers {
+		as := cmp.Or(s.RouterAS, routerAS)
+		if as < 0 { // each its own
+			as = routerAS + 2 + i
+		}
+		o.Neighbours = append(o.Neighbours, gobgp.Neighbour{Address: netip.MustParseAddr(router), AS: as, BFD: s.BFD, Password: s.Password})
 	}
 	g, err := gobgp.Open(o)
 	if err != nil {
