@@ -119,7 +119,7 @@ func bgpTable(w io.Writer, answers []answer) error {
 			continue
 		}
 		for _, n := range a.status.Bgp.Neighbours {
-			fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\t%s\n", n.Address, a.name, n.As, n.State, since(n.SinceUnixMs), orDash(n.Bfd), orDash(n.Error))
+			fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\t%s\n", n.Address, a.name, n.As, n.State, since(n.SinceUnixMs), cmp.Or(n.Bfd, "-"), cmp.Or(n.Error, "-"))
 		}
 	}
 	fmt.Fprintln(t, "\nADDRESS\tVIPS\tBY\tANNOUNCED\tSINCE\tTO, OR WHY NOT")
@@ -181,6 +181,6 @@ func printBGP(t io.Writer, answers []answer) {
 		if more := len(not) - most; more > 0 {
 			not = append(not[:most], fmt.Sprintf("and %d more: fairlead bgp", more))
 		}
-		fmt.Fprintf(t, "%s\t%d of %d up\t%d of %d announced\t%s\n", a.name, up, len(b.Neighbours), told, len(b.Addresses), orDash(strings.Join(not, ", ")))
+		fmt.Fprintf(t, "%s\t%d of %d up\t%d of %d announced\t%s\n", a.name, up, len(b.Neighbours), told, len(b.Addresses), cmp.Or(strings.Join(not, ", "), "-"))
 	}
 }
