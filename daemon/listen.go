@@ -223,5 +223,6 @@ func serve(ctx context.Context, s *http.Server, l net.Listener) error {
 	if err := s.Shutdown(stop); err != nil {
 		s.Close()
 	}
+	<-done // it may not have begun: the listener is closed when it has
 	return nil
 }
