@@ -286,7 +286,9 @@ func (o RunOptions) runLab(ctx context.Context, s scenario, p part, before []Run
 		Name: cmp.Or(o.Lab, fmt.Sprint("run", os.Getpid())), Servers: n.servers, ActiveServers: n.activeServers,
 		LBs: n.fronts, ActiveLBs: n.activeFronts, Forwarding: o.Forwarding, IPv6: o.IPv6,
 		Mixed: true, NoTimestamps: o.NoTimestamps, VIPs: o.vips(p.runs), Plain: o.Scenario == "control", Program: o.Program,
-		Exposed: o.Scenario == "attack" || o.Scenario == "parted", Unguarded: o.WithoutGuards, Handed: o.Handed,
+		Exposed: o.Scenario == "attack" || o.Scenario == "parted", Unguarded: o.WithoutGuards,
+		// What is attacked is daemons' own API, by which versions are handed round.
+		Handed: o.Handed || o.Scenario == "attack",
 	}
 	if o.Scenario == "parted" {
 		options.Controllers = 3
