@@ -14,7 +14,7 @@ import (
 )
 
 // Where a lab agrees: one controller beside the router, whose store all daemons
-// reach at a socket (in a lab that is exposed, at the router's address); or, in a lab that is exposed, three on machines of daemons,
+// reach at a socket; or, in a lab that is exposed, three on machines of daemons,
 // which reach each other over the Ethernet.
 
 const (
@@ -35,11 +35,7 @@ func (l *Lab) controllers() (all []controller) {
 		return nil
 	}
 	if l.Controllers == 1 {
-		c := controller{name: "ctl1", machine: "router", store: "unix:" + l.path("ctl1-store.sock")}
-		if l.Exposed {
-			c.store = "https://" + net.JoinHostPort(gateway4, fmt.Sprint(storePort))
-		}
-		return []controller{c}
+		return []controller{{name: "ctl1", machine: "router", store: "unix:" + l.path("ctl1-store.sock")}}
 	}
 	for i, machine := range []string{l.fronts()[0], "server1", l.fronts()[1]} {
 		address := l.exposedAt(machine).Addr().String()

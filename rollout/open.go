@@ -3,7 +3,6 @@ package rollout
 import (
 	"crypto/tls"
 	"log/slog"
-	"strings"
 
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/config"
@@ -20,7 +19,11 @@ func Open(cfg *config.Config, log *slog.Logger) (store.Store, *ledger.Ledger, er
 			return nil, nil, err
 		}
 	}
-	s, err := store.Open(store.Options{Endpoints: endpoints(cfg), TLS: certificates, Prefix: cfg.Store.Prefix, Log: log})
+	endpoints := cfg.StoreEndpoints()
+	for i, e := range endpoints {
+		endpoints[i] = store.URL(e)
+	}
+	s, err := store.Open(store.Options{Endpoints: endpoints, TLS: certificates, Prefix: cfg.Store.Prefix, Log: log})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -30,15 +33,4 @@ func Open(cfg *config.Config, log *slog.Logger) (store.Store, *ledger.Ledger, er
 		return nil, nil, err
 	}
 	return s, l, nil
-}
-
-// endpoints are the store's, as etcd writes them.
-func endpoints(cfg *config.Config) (all []string) {
-	for _, e := range cfg.StoreEndpoints() {
-		if path, ok := strings.CutPrefix(e, "unix:"); ok {
-			e = "unix://" + path
-		}
-		all = append(all, e)
-	}
-	return all
 }

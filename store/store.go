@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"strings"
 	"time"
 )
 
@@ -45,6 +46,15 @@ var (
 	// ErrClosed: the Store was closed in this process.
 	ErrClosed = errors.New("the store was closed")
 )
+
+// URL is an endpoint of the configuration's (unix:/path, https://address:port) as etcd
+// writes it.
+func URL(endpoint string) string {
+	if path, ok := strings.CutPrefix(endpoint, "unix:"); ok && !strings.HasPrefix(path, "//") {
+		return "unix://" + path
+	}
+	return endpoint
+}
 
 // Entry is a key with its value.
 type Entry struct {

@@ -12,8 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/daemon"
@@ -51,7 +49,6 @@ func Run(ctx context.Context, o Options) error {
 	c := &ctl{o: o, Daemon: &daemon.Daemon{Log: o.Log, StateDir: o.StateDir, Unsaved: unsaved,
 		Parting: "stopping; everything forwards on as it does, and changes need most of the controllers"}}
 	c.Read, c.Open, c.Reload, c.Close = c.read, c.open, c.reload, c.close
-	c.Collectors = []prometheus.Collector{}
 	return c.Daemon.Run(ctx)
 }
 
@@ -77,7 +74,7 @@ func (c *ctl) open(ctx context.Context) (err error) {
 		initial[o.Name] = peerURL(o)
 	}
 	c.server, err = embedded.Start(ctx, embedded.Options{
-		Name: c.Name, Dir: c.State.Path("etcd"), Client: []string{url(c.self.Controller.Store)}, Peer: []string{peerURL(*c.self.Controller)},
+		Name: c.Name, Dir: c.State.Path("etcd"), Client: []string{store.URL(c.self.Controller.Store)}, Peer: []string{peerURL(*c.self.Controller)},
 		Initial: initial, TLS: embedded.TLS{Cert: c.TLS.Cert, Key: c.TLS.Key, CA: c.TLS.CA}, Log: c.Log,
 	})
 	if err != nil {
@@ -123,15 +120,7 @@ func peerURL(c config.Controller) string {
 	if !strings.HasPrefix(at, "unix:") {
 		at = config.DefaultStore(c.Name)
 	}
-	return url(at + ".peer")
-}
-
-// url is an endpoint as etcd writes it.
-func url(endpoint string) string {
-	if path, ok := strings.CutPrefix(endpoint, "unix:"); ok {
-		return "unix://" + path
-	}
-	return endpoint
+	return store.URL(at + ".peer")
 }
 
 // reload reads the file again, for where daemons answer; all that it says of a
