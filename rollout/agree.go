@@ -180,7 +180,7 @@ func (c *Coordinator) agree(ctx context.Context, ch *Change) error {
 func (c *Coordinator) append(ctx context.Context, head ledger.Head, before, step *controller.Assignment, what []string) (ledger.Head, error) {
 	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	made, err := c.Ledger.Append(bounded, head, before, step, cmp.Or(c.Who, "unknown"), what)
+	made, err := c.Ledger.Append(bounded, head, before, step, ledger.Change{Who: cmp.Or(c.Who, "unknown"), What: what})
 	switch {
 	case err == nil:
 		return made, nil

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/rollout/ledger"
 	"github.com/fairlead/fairlead/store"
 )
 
@@ -222,7 +223,7 @@ func TestLead(t *testing.T) {
 			web.Slots[i].RestUntil = time.Now().Add(-time.Second)
 		}
 	}
-	if _, err := c.Ledger.Append(t.Context(), head, base, next, "who dies", nil); err != nil {
+	if _, err := c.Ledger.Append(t.Context(), head, base, next, ledger.Change{Who: "who dies"}); err != nil {
 		t.Fatal(err)
 	}
 	gone := func() bool {
@@ -321,7 +322,7 @@ func TestMissedBase(t *testing.T) {
 	if err != nil || len(steps) != 1 {
 		t.Fatal(steps, err)
 	}
-	if _, err := c.Ledger.Append(t.Context(), head, base, steps[0], "who was stopped", nil); err != nil {
+	if _, err := c.Ledger.Append(t.Context(), head, base, steps[0], ledger.Change{Who: "who was stopped"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Apply(t.Context(), Options{}); err == nil || !strings.Contains(err.Error(), "s1 does not answer") {

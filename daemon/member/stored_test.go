@@ -113,7 +113,7 @@ func TestOldStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	head, err := l.Append(t.Context(), mustHead(t, l), nil, a, "somebody", nil)
+	head, err := l.Append(t.Context(), mustHead(t, l), nil, a, ledger.Change{Who: "somebody"})
 	if err == nil {
 		head, err = l.Turn(t.Context(), head, 3)
 	}
@@ -125,7 +125,7 @@ func TestOldStore(t *testing.T) {
 	have(t, d, 2, "lb1")
 	other := a.Clone()
 	other.Version = 2
-	if head, err = l.Append(t.Context(), head, a, other, "somebody", nil); err == nil {
+	if head, err = l.Append(t.Context(), head, a, other, ledger.Change{Who: "somebody"}); err == nil {
 		_, err = l.Turn(t.Context(), head, 3)
 	}
 	if err != nil {
