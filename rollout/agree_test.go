@@ -45,7 +45,7 @@ func TestParted(t *testing.T) {
 	s := newStored(t, newFleet(t, twoOfEach), false)
 	defer s.stop()
 	c, _ := s.coordinator(t)
-	if _, err := c.Apply(t.Context(), Options{}); err != nil {
+	if _, err := c.Apply(t.Context(), s.text, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	away := []string{"lb2", "s2"}
@@ -92,13 +92,13 @@ func TestEmptyStore(t *testing.T) {
 	s.mu.Lock()
 	s.get("s2").away = errors.New("connection refused")
 	s.mu.Unlock()
-	if _, err := c.Apply(t.Context(), Options{}); err == nil || !strings.Contains(err.Error(), "the store is empty, and s2 does not answer") {
+	if _, err := c.Apply(t.Context(), s.text, Options{}); err == nil || !strings.Contains(err.Error(), "the store is empty, and s2 does not answer") {
 		t.Errorf("a silent daemon: %v", err)
 	}
 	s.mu.Lock()
 	s.get("s2").away = errNothing
 	s.mu.Unlock()
-	ch, err := c.Apply(t.Context(), Options{})
+	ch, err := c.Apply(t.Context(), s.text, Options{})
 	if err != nil || ch.To != 1 || s.versions() != "s1=1 s2=1 lb1=1 lb2=1" {
 		t.Errorf("%+v %v", ch, err)
 	}
@@ -189,7 +189,7 @@ func TestLead(t *testing.T) {
 		})
 	}
 	c, link := s.coordinator(t)
-	if _, err := c.Apply(t.Context(), Options{}); err != nil {
+	if _, err := c.Apply(t.Context(), s.text, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	leads := func() string {
@@ -253,7 +253,7 @@ func TestFirstForAll(t *testing.T) {
 	c, _ := s.coordinator(t)
 	done := make(chan error, 1)
 	go func() {
-		_, err := c.Apply(t.Context(), Options{})
+		_, err := c.Apply(t.Context(), s.text, Options{})
 		done <- err
 	}()
 	s.eventually(t, "s1 has it", func() bool {
@@ -278,7 +278,7 @@ func TestAhead(t *testing.T) {
 	s := newStored(t, newFleet(t, twoOfEach), false)
 	defer s.stop()
 	c, _ := s.coordinator(t)
-	if _, err := c.Apply(t.Context(), Options{}); err != nil {
+	if _, err := c.Apply(t.Context(), s.text, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	s.mu.Lock()
@@ -305,7 +305,7 @@ func TestMissedBase(t *testing.T) {
 	s := newStored(t, newFleet(t, twoOfEach), false)
 	defer s.stop()
 	c, _ := s.coordinator(t)
-	if _, err := c.Apply(t.Context(), Options{}); err != nil {
+	if _, err := c.Apply(t.Context(), s.text, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	s.load(t, strings.Replace(twoOfEach, "policy: wrr,", "policy: wrr, forwarding: gue,", 1))
@@ -325,13 +325,13 @@ func TestMissedBase(t *testing.T) {
 	if _, err := c.Ledger.Append(t.Context(), head, base, steps[0], ledger.Change{Who: "who was stopped"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Apply(t.Context(), Options{}); err == nil || !strings.Contains(err.Error(), "s1 does not answer") {
+	if _, err := c.Apply(t.Context(), s.text, Options{}); err == nil || !strings.Contains(err.Error(), "s1 does not answer") {
 		t.Errorf("run again: %v", err)
 	}
 	if got := s.versions(); !strings.Contains(got, "lb1=1 lb2=1") {
 		t.Errorf("balancers went on: %s", got)
 	}
-	if ch, err := c.Apply(t.Context(), Options{Without: []string{"s1"}}); err != nil || ch.To != 2 {
+	if ch, err := c.Apply(t.Context(), s.text, Options{Without: []string{"s1"}}); err != nil || ch.To != 2 {
 		t.Errorf("without s1: %+v %v", ch, err)
 	}
 }

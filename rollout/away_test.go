@@ -111,7 +111,7 @@ func TestStoreGoesAway(t *testing.T) {
 		for _, done := range []bool{false, true} {
 			s := newStored(t, newFleet(t, twoOfEach), false)
 			c, link := s.coordinator(t)
-			if _, err := c.Apply(t.Context(), Options{}); err != nil {
+			if _, err := c.Apply(t.Context(), s.text, Options{}); err != nil {
 				t.Fatal(err)
 			}
 			c.Ledger = s.ledger(t, &flaky{link, n, done})

@@ -46,7 +46,7 @@ func TestOrder(t *testing.T) {
 	f.load(t, three)
 	f.start(t, "s3", f.cfg.Servers[2].API)
 	f.get("s3").cur = f.get("s1").cur
-	ch, err := f.coordinator().Apply(context.Background(), Options{})
+	ch, err := f.coordinator().Apply(context.Background(), f.text, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestOrder(t *testing.T) {
 			break
 		}
 	}
-	if ch, err := f.coordinator().Apply(context.Background(), Options{}); err != nil || len(ch.Steps) != 0 || len(ch.Notes) != 0 {
+	if ch, err := f.coordinator().Apply(context.Background(), f.text, Options{}); err != nil || len(ch.Steps) != 0 || len(ch.Notes) != 0 {
 		t.Errorf("applied, and again: %v %v", ch, err)
 	}
 	cfg, err := config.Parse("f", []byte("secret: "+strings.Repeat("0123", 16)+"\n"+three))
@@ -71,7 +71,7 @@ func TestOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.cfg = cfg
-	if ch, err := f.coordinator().PlanFile(context.Background(), Options{}); err != nil || len(ch.Notes) != 1 || !strings.Contains(ch.Notes[0], "put the old one back") {
+	if ch, err := f.coordinator().PlanFile(context.Background(), f.text, Options{}); err != nil || len(ch.Notes) != 1 || !strings.Contains(ch.Notes[0], "put the old one back") {
 		t.Errorf("with another secret: %v %v", ch, err)
 	}
 }
@@ -148,7 +148,7 @@ func TestSilent(t *testing.T) {
 	if _, err = c.Do(ctx, Options{}, op(controller.Drain, "s1")); !errors.Is(err, ErrNobody) {
 		t.Errorf("nobody there: %v", err)
 	}
-	if ch, err = c.PlanFile(ctx, Options{}); !errors.Is(err, ErrNobody) || len(ch.Lines) != 1 {
+	if ch, err = c.PlanFile(ctx, f.text, Options{}); !errors.Is(err, ErrNobody) || len(ch.Lines) != 1 {
 		t.Errorf("nobody there: %v %v", ch, err)
 	}
 }
@@ -263,11 +263,11 @@ func TestForwardingSilent(t *testing.T) {
 		f.load(t, strings.Replace(three, "name: web,", "name: web, forwarding: gue,", 1))
 		f.get(name).away = errors.New("connection refused")
 		before := f.versions()
-		_, err := f.coordinator().Apply(context.Background(), Options{})
+		_, err := f.coordinator().Apply(context.Background(), f.text, Options{})
 		if err == nil || !strings.Contains(err.Error(), name+" does not answer") || !strings.Contains(err.Error(), "forwarding ipip in version 1, gue in version 2") || f.versions() != before {
 			t.Errorf("%s: %v, %s", name, err, f.versions())
 		}
-		if _, err := f.coordinator().Apply(context.Background(), Options{Without: []string{name}}); err != nil {
+		if _, err := f.coordinator().Apply(context.Background(), f.text, Options{Without: []string{name}}); err != nil {
 			t.Errorf("%s is gone: %v", name, err)
 		}
 		f.get(name).away = nil
@@ -288,12 +288,12 @@ func TestLive(t *testing.T) {
 	f := newFleet(t, three)
 	f.get("s3").live = []*fairleadv1.LiveVIP{{Id: 1, Name: "web", Slot: 2, Server: "s3", Epochs: []*fairleadv1.EpochLive{{Epoch: 0, Connections: 4}}}}
 	f.load(t, twoOfEach)
-	_, err := f.coordinator().Apply(context.Background(), Options{})
+	_, err := f.coordinator().Apply(context.Background(), f.text, Options{})
 	if err == nil || err.Error() != "vip web: s3: it would be removed, but 4 connections are live; drain it and wait until they end, or --force" {
 		t.Errorf("%v", err)
 	}
 	f.get("s3").live = nil
-	if _, err := f.coordinator().Apply(context.Background(), Options{}); err != nil || f.get("s3").cur.Version != 3 {
+	if _, err := f.coordinator().Apply(context.Background(), f.text, Options{}); err != nil || f.get("s3").cur.Version != 3 {
 		t.Errorf("%v, and the agent that leaves has version %d", err, f.get("s3").cur.Version)
 	}
 }
@@ -309,12 +309,12 @@ func TestRecount(t *testing.T) {
 		}
 		return nil
 	}
-	_, err := f.coordinator().Apply(context.Background(), Options{})
+	_, err := f.coordinator().Apply(context.Background(), f.text, Options{})
 	if err == nil || err.Error() != "version 2 is in force, and the rest is not done: vip old: s1: its VIP would be removed, but 1 connection is live; wait until they end, or --force" {
 		t.Errorf("%v", err)
 	}
 	s1.fail, s1.live = nil, nil
-	if ch, err := f.coordinator().Apply(context.Background(), Options{}); err != nil || ch.To != 3 {
+	if ch, err := f.coordinator().Apply(context.Background(), f.text, Options{}); err != nil || ch.To != 3 {
 		t.Errorf("%+v %v", ch, err)
 	}
 }
@@ -326,7 +326,7 @@ func TestDisagreement(t *testing.T) {
 	f.load(t, three)
 	f.start(t, "s3", f.cfg.Servers[2].API) // from the newer file
 	f.forced = true
-	ch, err := f.coordinator().Apply(context.Background(), Options{})
+	ch, err := f.coordinator().Apply(context.Background(), f.text, Options{})
 	if err != nil || ch.From != 1 || ch.To != 4 || f.versions() != "s1=4 s2=4 s3=4 lb1=4 lb2=4" ||
 		len(ch.Notes) != 1 || ch.Notes[0] != "version 1 differs at s3: all get that of s1, s2, lb1, lb2, as version 2" {
 		t.Errorf("%+v %v %s", ch, err, f.versions())
@@ -409,7 +409,7 @@ func TestAnyFailures(t *testing.T) {
 			}
 		}
 		broken = false
-		if _, err := c.Apply(context.Background(), Options{}); err != nil {
+		if _, err := c.Apply(context.Background(), f.text, Options{}); err != nil {
 			rt.Fatal(err)
 		}
 		steps, changes, err := controller.Plan(f.cfg, f.get("s1").cur, controller.LiveCounts{}, f.get("s1").cur.VIPs[0].Slots[0].RestUntil, false)

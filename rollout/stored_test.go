@@ -24,6 +24,7 @@ type stored struct {
 	memory *store.Memory
 	links  map[string]*store.MemoryClient
 	stop   func()
+	follow func(*fake) // the store, as a daemon that came later does
 }
 
 // newStored starts the fleet's daemons. empty: they have nothing yet.
@@ -32,10 +33,7 @@ func newStored(t testing.TB, f *fleet, empty bool) *stored {
 	var wg sync.WaitGroup
 	s := &stored{fleet: f, memory: store.NewMemory(), links: map[string]*store.MemoryClient{}}
 	s.stop = func() { cancel(); wg.Wait() }
-	for _, d := range f.daemons {
-		if empty {
-			d.cur, d.away = nil, errNothing
-		}
+	s.follow = func(d *fake) {
 		link := s.memory.Client()
 		s.links[d.name] = link
 		wg.Go(func() {
@@ -44,6 +42,12 @@ func newStored(t testing.TB, f *fleet, empty bool) *stored {
 			}
 			_ = link.Close()
 		})
+	}
+	for _, d := range f.daemons {
+		if empty {
+			d.cur, d.away = nil, errNothing
+		}
+		s.follow(d)
 	}
 	return s
 }

@@ -131,7 +131,7 @@ func coordinator(cmd *cobra.Command, file string) (c *rollout.Coordinator, done 
 func coordinatorOf(cfg *config.Config) (c *rollout.Coordinator, done func(), err error) {
 	c = &rollout.Coordinator{
 		Config: func() *config.Config { return cfg },
-		Fits:   func(a *controller.Assignment) error { return tables.Fits(a, cfg.Limits) },
+		Fits:   tables.Fits,
 		Who:    operator(),
 	}
 	if !cfg.Stored() {

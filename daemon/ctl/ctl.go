@@ -104,7 +104,7 @@ func (c *ctl) lead() error {
 	c.store = s
 	leader := &rollout.Coordinator{
 		Config: c.config.Load, Ledger: l, Who: "controller " + c.Name, Log: c.Log,
-		Fits: func(a *controller.Assignment) error { return tables.Fits(a, c.config.Load().Limits) },
+		Fits: tables.Fits,
 	}
 	c.Go(func(ctx context.Context) error { return leader.Lead(ctx, s, c.Name, quiet, c.Log) })
 	return nil

@@ -114,9 +114,7 @@ func change[R any](m *Member, ctx context.Context, req *connect.Request[R], verb
 		Self:       m.Name,
 		SelfClient: m.service, // client and handler have the same methods
 		Log:        m.Log,
-		Fits: func(a *controller.Assignment) error {
-			return tables.Fits(a, m.settings.Load().cfg.Limits)
-		},
+		Fits:       tables.Fits,
 	}
 	if m.stored != nil {
 		c.Ledger, c.Have = m.stored.ledger, m.Assignment()

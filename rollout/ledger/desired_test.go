@@ -26,7 +26,7 @@ func TestTexts(t *testing.T) {
 			t.Error(text, err)
 		}
 		a := first(t, 1, 2)
-		const n = keptVersions + 3*snapshotEvery + 3
+		const n = Kept + 3*snapshotEvery + 3
 		textOf := func(v uint64) string { return fmt.Sprintf("text of %d # %x", (v-1)/every*every+1, secret) }
 		for ; a.Version <= n; a.Version++ {
 			c := Change{Who: "somebody"}
@@ -43,14 +43,14 @@ func TestTexts(t *testing.T) {
 		if head, err = l.Turn(t.Context(), head, 3); err != nil || head.Desired.Version == 0 {
 			t.Errorf("%+v %v", head, err)
 		}
-		for v := uint64(n - keptVersions); v <= n; v++ {
+		for v := uint64(n - Kept); v <= n; v++ {
 			text, err := l.TextOf(t.Context(), v)
 			if err != nil || string(text) != textOf(v) {
 				t.Fatalf("every %d, version %d: %q %v", every, v, text, err)
 			}
 		}
 		entries, _, err := client.Read(t.Context(), desiredKey)
-		if most := int((keptVersions+2*snapshotEvery)/every) + 2; err != nil || len(entries) > most {
+		if most := int((Kept+2*snapshotEvery)/every) + 2; err != nil || len(entries) > most {
 			t.Errorf("every %d: %d texts are kept, more than %d (%v)", every, len(entries), most, err)
 		}
 	}

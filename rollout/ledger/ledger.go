@@ -37,9 +37,9 @@ const (
 
 	// snapshotEvery bounds how many deltas a daemon replays.
 	snapshotEvery = 16
-	// keptVersions can be read, and rolled back to; records stay for longer.
-	keptVersions = 8 * snapshotEvery
-	keptRecords  = 10_000
+	// Kept can be read, and rolled back to; records stay for longer.
+	Kept        = 8 * snapshotEvery
+	keptRecords = 10_000
 	// partSize is what one part has at the most, in bytes: several fit into a
 	// request of etcd's (1.5 MiB).
 	partSize = 512 << 10
@@ -210,9 +210,9 @@ func (l *Ledger) Append(ctx context.Context, head Head, before, a *controller.As
 		return head, err
 	}
 	ops := []store.Op{{Key: recordsKey + versionKey(a.Version), Value: record}}
-	if a.Version > keptVersions {
+	if a.Version > Kept {
 		// All that the oldest one that is kept hangs on stays: it is whole.
-		old := (a.Version - keptVersions) / snapshotEvery * snapshotEvery
+		old := (a.Version - Kept) / snapshotEvery * snapshotEvery
 		for v := max(old, snapshotEvery) - snapshotEvery; v < old; v++ {
 			ops = append(ops, store.Op{Key: versionsKey + versionKey(v) + "/", Prefix: true, Delete: true})
 		}
@@ -290,7 +290,7 @@ func (l *Ledger) Read(ctx context.Context, version uint64, have *controller.Assi
 		if r.Base == 0 {
 			break
 		}
-		if r.Base >= v || len(way) > keptVersions {
+		if r.Base >= v || len(way) > Kept {
 			return nil, fmt.Errorf("%w: record %d", ErrDamaged, v)
 		}
 		v = r.Base

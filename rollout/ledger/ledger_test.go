@@ -76,7 +76,7 @@ func history(t *testing.T, l *Ledger, a *controller.Assignment, n int) (all []*c
 func TestVersions(t *testing.T) {
 	memory := store.NewMemory()
 	l := open(t, memory.Client(), secret)
-	const n = keptVersions + 3*snapshotEvery + 5
+	const n = Kept + 3*snapshotEvery + 5
 	all, head := history(t, l, first(t, 3, 4), n)
 	if head.Version != n || head.Prior != n-1 || head.Of(0) != n-1 {
 		t.Errorf("%+v", head)
@@ -85,7 +85,7 @@ func TestVersions(t *testing.T) {
 	if err != nil || head.Of(0) != n || head.Of(1) != n-1 {
 		t.Errorf("%+v %v", head, err)
 	}
-	for v := uint64(n - keptVersions); v <= n; v++ {
+	for v := uint64(n - Kept); v <= n; v++ {
 		for _, have := range []*controller.Assignment{nil, all[v-1], all[max(1, v-40)]} {
 			a, err := l.Read(t.Context(), v, have)
 			if err != nil || a.Digest() != all[v].Digest() {
