@@ -100,7 +100,7 @@ func (c *Coordinator) begin(ch *Change, a aim, o Options) (*Change, error) {
 	v := ch.view
 	var refused controller.Refusal
 	for _, d := range v.Silent() {
-		if waits(d.Err) {
+		if waits(d.Err) || v.waits(d) {
 			d.Err = nil // it is there, and gets what is agreed on as the others do
 			continue
 		}
@@ -135,6 +135,13 @@ func (c *Coordinator) begin(ch *Change, a aim, o Options) (*Change, error) {
 		return ch, refused
 	}
 	return ch, nil
+}
+
+// waits: d says in the store that it is there and has nothing to go by: it does not
+// know itself what it is, as it is new (daemon/member, await).
+func (v *View) waits(d *Daemon) bool {
+	r, ok := v.reports[d.Name]
+	return ok && r.Kind == int(d.Kind) && r.Waits
 }
 
 // waits: the daemon answers that it has nothing to go by.
@@ -289,6 +296,10 @@ func (c *Coordinator) await(ctx context.Context, kind Kind, step *controller.Ass
 		for name, r := range said {
 			d := known[name]
 			if r.Kind != int(kind) || d != nil && d.Leaving || slices.Contains(ch.without, name) {
+				continue
+			}
+			if r.Waits && (d == nil || step == ch.view.Base) {
+				delete(waiting, name) // it waits for a configuration that it is in
 				continue
 			}
 			delete(waiting, name)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/rollout/ledger"
 	"github.com/fairlead/fairlead/store"
@@ -318,11 +319,15 @@ func TestMissedBase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	text, err := config.Shared(s.text)
+	if err != nil {
+		t.Fatal(err)
+	}
 	steps, _, err := controller.Plan(s.cfg, base, controller.LiveCounts{}, time.Now(), false)
 	if err != nil || len(steps) != 1 {
 		t.Fatal(steps, err)
 	}
-	if _, err := c.Ledger.Append(t.Context(), head, base, steps[0], ledger.Change{Who: "who was stopped"}); err != nil {
+	if _, err := c.Ledger.Append(t.Context(), head, base, steps[0], ledger.Change{Who: "who was stopped", Text: text}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Apply(t.Context(), s.text, Options{}); err == nil || !strings.Contains(err.Error(), "s1 does not answer") {

@@ -201,6 +201,10 @@ func (c *Coordinator) plan(ctx context.Context, o Options, a aim) (*Change, erro
 		return nil, err
 	}
 	ch := &Change{view: v, without: o.Without, why: a.why}
+	if v.Base == nil && c.Ledger == nil {
+		ch.Silent = v.Silent()
+		return ch, nobody(v)
+	}
 	if v.Base == nil && a.cfg == nil {
 		return ch, controller.Refusal{"the store is empty; begin with `fairlead apply`"}
 	}

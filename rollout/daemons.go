@@ -239,7 +239,11 @@ func (v *View) ask(ctx context.Context, daemons []*Daemon) {
 		}
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
-		if d.Held, d.Err = held(ctx, d); d.Err != nil || d.Kind != Host {
+		if d.Held, d.Err = held(ctx, d); d.Err != nil && v.waits(d) {
+			d.Err = nil // it is told with the first version that names it
+			return
+		}
+		if d.Err != nil || d.Kind != Host {
 			if d.Kind == Host {
 				mu.Lock()
 				defer mu.Unlock()

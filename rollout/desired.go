@@ -36,11 +36,11 @@ type aim struct {
 	why string
 }
 
-// theFile is the name in messages of a text that somebody applies; of a version is one
-// that the store has.
+// theFile is the name in messages of a text that somebody applies.
 const theFile = "fairlead.yaml"
 
-func ofVersion(v uint64) string { return fmt.Sprintf("%s of version %d", theFile, v) }
+// OfVersion is that of one that the store has.
+func OfVersion(v uint64) string { return fmt.Sprintf("%s of version %d", theFile, v) }
 
 // toText is the aim of text, whatever the store has.
 func (c *Coordinator) toText(name string, text []byte, force bool) (aim, error) {
@@ -72,6 +72,9 @@ func (c *Coordinator) Desired(ctx context.Context) (text []byte, version uint64,
 // readDesired fills in the store's head and desired state, and what that is on this
 // machine: of its file alone where the store has none.
 func (c *Coordinator) readDesired(ctx context.Context, v *View) (err error) {
+	if c.Ledger == nil {
+		return nil
+	}
 	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	if v.head, err = c.Ledger.Head(bounded); err != nil {
@@ -88,7 +91,7 @@ func (c *Coordinator) config(v *View) (*config.Config, error) {
 	if v.text == nil {
 		return c.Config(), nil
 	}
-	cfg, err := c.Config().Desired(ofVersion(v.head.Desired.Version), v.text)
+	cfg, err := c.Config().Desired(OfVersion(v.head.Desired.Version), v.text)
 	if err != nil {
 		return nil, fmt.Errorf("what the store has is not for this build, so it changes nothing: %w", err)
 	}
@@ -119,7 +122,7 @@ func (c *Coordinator) Rollback(ctx context.Context, version uint64, o Options) (
 	case text == nil:
 		return nil, controller.NotFound(fmt.Sprintf("version %d was made before the store had a configuration", version))
 	}
-	to, err := c.toText(ofVersion(version), text, o.Force)
+	to, err := c.toText(OfVersion(version), text, o.Force)
 	if err != nil {
 		return nil, fmt.Errorf("what was wanted then is not for this build: %w", err)
 	}
@@ -131,7 +134,7 @@ func (c *Coordinator) Rollback(ctx context.Context, version uint64, o Options) (
 // there is no step, the text comes with one that changes nothing else.
 func (c *Coordinator) bring(ch *Change, a aim) error {
 	v := ch.view
-	if a.text == nil {
+	if a.text == nil || c.Ledger == nil {
 		return nil
 	}
 	last := v.Base

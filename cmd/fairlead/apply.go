@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/cli"
+	"github.com/fairlead/fairlead/config/yamlfile"
 	"github.com/fairlead/fairlead/rollout"
 )
 
@@ -13,14 +14,17 @@ func newApplyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply",
 		Short: "Bring all daemons to what the file says",
-		Long: `Asks every daemon that the file names what it has in force, computes the way
-from there to the file as a series of versions whose neighbours mix, and hands
-each version to every daemon before the next. No connection breaks by it: what
+		Long: `Makes the file the desired state, and brings all daemons there: asks every
+daemon that it names what it has in force, computes the way from there as a
+series of versions whose neighbours mix, and has every daemon go by each before
+the next. Daemons take what else the file says of them from the store, too: no
+other machine's file need be changed. No connection breaks by it: what
 would break one (removing a server that has connections, changing a VIP's
 scheme, cookie width, hash or capacity) is refused unless --force. If it stops half way, run
 it again: it goes on from there.`,
 		Example: `  fairlead plan -f fairlead.yaml
   fairlead apply -f fairlead.yaml
+  fairlead apply -f fairlead.yaml --expect 41     # what plan said
   fairlead apply -f fairlead.yaml --without lb2   # which is gone for good`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -32,7 +36,11 @@ it again: it goes on from there.`,
 				return err
 			}
 			defer done()
-			ch, err := c.Apply(cmd.Context(), o)
+			text, _, err := yamlfile.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			ch, err := c.Apply(cmd.Context(), text, o)
 			if err != nil {
 				return refusedAs(cmd, output, ch, err)
 			}
@@ -42,5 +50,6 @@ it again: it goes on from there.`,
 	fileFlag(cmd, &file)
 	cli.OutputFlag(cmd, &output)
 	changeFlags(cmd, &o)
+	cmd.Flags().Uint64Var(&o.Expect, "expect", 0, "the version that the change was planned on: refused, with what was done since, if another is the newest")
 	return cmd
 }

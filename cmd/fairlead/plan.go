@@ -16,7 +16,7 @@ import (
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/config/yamlfile"
 	"github.com/fairlead/fairlead/rollout"
 	"github.com/fairlead/fairlead/tables"
 )
@@ -26,10 +26,13 @@ type changeResult struct {
 	// Daemons is false if none answered (plan alone).
 	Daemons bool `json:"daemons"`
 	// From and To are assignment versions; the same if nothing was to do.
-	From       uint64       `json:"from"`
-	To         uint64       `json:"to"`
-	Changes    []string     `json:"changes"`
-	Notes      []string     `json:"notes"`
+	From    uint64   `json:"from"`
+	To      uint64   `json:"to"`
+	Changes []string `json:"changes"`
+	Notes   []string `json:"notes"`
+	// Diff is how the desired state changes, a line each: what goes begins with -,
+	// what comes with +; empty if it does not.
+	Diff       []string     `json:"diff"`
 	Unanswered []unanswered `json:"unanswered"`
 	// Refused is why plan or apply goes no further (exit status 1), a line
 	// each; empty if it does.
@@ -44,7 +47,7 @@ type unanswered struct {
 
 func resultOf(ch *rollout.Change) changeResult {
 	r := changeResult{Daemons: true, From: ch.From, To: ch.To, Unanswered: []unanswered{}, Refused: []string{},
-		Changes: append([]string{}, ch.Lines...), Notes: append([]string{}, ch.Notes...)}
+		Changes: append([]string{}, ch.Lines...), Notes: append([]string{}, ch.Notes...), Diff: append([]string{}, ch.Diff...)}
 	for _, d := range ch.Silent {
 		r.Unanswered = append(r.Unanswered, unanswered{d.Name, d.API, api.ErrorText(d.Err)})
 	}
@@ -85,9 +88,11 @@ func newPlanCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "Show what apply would do",
-		Long: `Asks every daemon that the file names what it has in force and what is live,
-and shows the series of versions that 'fairlead apply' would hand out. Exit
-status 1 if apply would be refused, with the reasons.`,
+		Long: `Shows how the file differs from the desired state in the store, asks every
+daemon that the file names what it has in force and what is live, and shows the
+series of versions that 'fairlead apply' would make. Exit status 1 if apply would
+be refused, with the reasons. The version that it was planned on is what
+'fairlead apply --expect' takes.`,
 		Example: "  fairlead plan -f fairlead.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -99,7 +104,11 @@ status 1 if apply would be refused, with the reasons.`,
 				return err
 			}
 			defer done()
-			ch, err := c.PlanFile(cmd.Context(), o)
+			text, _, err := yamlfile.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			ch, err := c.PlanFile(cmd.Context(), text, o)
 			alone := errors.Is(err, rollout.ErrNobody)
 			if err != nil && !alone {
 				return refusedAs(cmd, output, ch, err)
@@ -108,6 +117,12 @@ status 1 if apply would be refused, with the reasons.`,
 			if r.Daemons = !alone; alone {
 				fmt.Fprintln(cmd.ErrOrStderr(), "note:", err)
 				r.Unanswered = nil
+			}
+			if len(r.Diff) > 0 && output == "table" {
+				fmt.Fprintln(cmd.OutOrStdout(), strings.Join(r.Diff, "\n"))
+			}
+			if r.From > 0 {
+				fmt.Fprintf(cmd.ErrOrStderr(), "note: planned on version %[1]d; `fairlead apply --expect %[1]d` is refused if another change comes first\n", r.From)
 			}
 			return r.print(cmd, output, "nothing to do: the daemons have what "+file+" wants")
 		},

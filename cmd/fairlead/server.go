@@ -65,7 +65,7 @@ func (v *verb) run(cmd *cobra.Command, do func(context.Context, client) (*connec
 			return refused(cmd, err)
 		}
 		r := changeResult{Daemons: true, To: resp.Msg.Version, Changes: append([]string{}, resp.Msg.Changes...),
-			From: resp.Msg.FromVersion, Notes: append([]string{}, resp.Msg.Notes...), Unanswered: []unanswered{}, Refused: []string{}}
+			From: resp.Msg.FromVersion, Notes: append([]string{}, resp.Msg.Notes...), Diff: []string{}, Unanswered: []unanswered{}, Refused: []string{}}
 		for _, u := range resp.Msg.Unanswered {
 			r.Unanswered = append(r.Unanswered, unanswered{u.Name, u.Api, u.Error})
 		}

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/rollout"
 	"github.com/fairlead/fairlead/store"

@@ -217,7 +217,7 @@ func TestDigestsDiffer(t *testing.T) {
 	if err != nil {
 		file = d.Config // it says that s1 works: the series is longer
 	}
-	ch, err := (&rollout.Coordinator{Config: func() *config.Config { return file }}).Apply(t.Context(), rollout.Options{})
+	ch, err := (&rollout.Coordinator{Config: func() *config.Config { return file }}).Apply(t.Context(), d.Text(), rollout.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

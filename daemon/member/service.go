@@ -110,7 +110,7 @@ func change[R any](m *Member, ctx context.Context, req *connect.Request[R], verb
 	defer m.verbs.Unlock()
 	c := &rollout.Coordinator{
 		Who:        "a caller of " + m.Name,
-		Config:     func() *config.Config { return m.settings.Load().cfg },
+		Config:     func() *config.Config { return m.settings.Load().boot },
 		Self:       m.Name,
 		SelfClient: m.service, // client and handler have the same methods
 		Log:        m.Log,

@@ -160,6 +160,7 @@ type Deployment struct {
 	Memory *store.Memory
 	Links  map[string]*store.MemoryClient
 	links  sync.Mutex
+	cutOff map[string]bool // who does not reach it at its start
 	// Speaker is what daemons that announce speak by.
 	Speaker *bgptest.Speaker
 }
@@ -201,7 +202,7 @@ var deployments atomic.Uint32
 func NewOf(t *testing.T, format string) *Deployment {
 	t.Helper()
 	d := &Deployment{T: t, Dir: t.TempDir(), Planes: map[string]*Plane{}, Stops: map[string]func(){},
-		Memory: store.NewMemory(), Links: map[string]*store.MemoryClient{}}
+		Memory: store.NewMemory(), Links: map[string]*store.MemoryClient{}, cutOff: map[string]bool{}}
 	pid := os.Getpid()
 	address := net.IPv4(127, byte(1+deployments.Add(1)%250), byte(pid>>8), byte(pid))
 	daemontest.Certificates(t, d.Dir, address)
@@ -240,10 +241,11 @@ func (d *Deployment) Plane(name string) *Plane {
 // Start runs a daemon over the plane of its name and waits until it serves.
 func (d *Deployment) Start(is config.Role, name string) {
 	d.T.Helper()
-	d.StartRole(d.role(is, name), name)
+	d.StartRole(d.Role(is, name), name)
 }
 
-func (d *Deployment) role(is config.Role, name string) member.Role {
+// Role is that of the daemon called name, over the plane of its name.
+func (d *Deployment) Role(is config.Role, name string) member.Role {
 	p := d.Plane(name)
 	return Role(is, func(*member.Member) (member.Opened, error) { return p.Opened(), nil })
 }
@@ -252,7 +254,7 @@ func (d *Deployment) role(is config.Role, name string) member.Role {
 func (d *Deployment) BeginAll() (serve func()) {
 	var all []func()
 	for name, is := range map[string]config.Role{"s1": config.RoleHost, "s2": config.RoleHost, "lb1": config.RoleBalancer, "lb2": config.RoleBalancer} {
-		all = append(all, d.Begin(d.role(is, name), name))
+		all = append(all, d.Begin(d.Role(is, name), name))
 	}
 	return func() {
 		d.T.Helper()
@@ -273,10 +275,20 @@ func (d *Deployment) StartAll() {
 	}
 }
 
-// Options are those that the daemon called name is started with.
+// Options are those that the daemon called name is started with; its file is its own
+// (NAME.yaml), if there is one.
 func (d *Deployment) Options(name string) member.Options {
-	return member.Options{File: d.Config.File(), Name: name, StateDir: d.State(), Log: slog.New(slog.DiscardHandler), OpenStore: d.openStore(name),
+	file := d.Config.File()
+	if own := filepath.Join(d.Dir, name+".yaml"); fileExists(own) {
+		file = own
+	}
+	return member.Options{File: file, Name: name, StateDir: d.State(), Log: slog.New(slog.DiscardHandler), OpenStore: d.openStore(name),
 		OpenSpeaker: func(gobgp.Options) (bgp.Speaker, error) { return d.Speaker, nil }}
+}
+
+func fileExists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // openStore has the daemon called name reach the store.
@@ -285,6 +297,7 @@ func (d *Deployment) openStore(name string) func(*config.Config, *slog.Logger) (
 		d.links.Lock()
 		defer d.links.Unlock()
 		d.Links[name] = d.Memory.Client()
+		d.Links[name].Cut(d.cutOff[name])
 		l, err := ledger.New(d.Links[name], d.Config.SecretBytes())
 		return d.Links[name], l, err
 	}
@@ -299,6 +312,18 @@ func (d *Deployment) Cut(cut bool, names ...string) {
 	}
 }
 
+// StartCut is Start of a daemon that does not reach the store until Cut says so.
+func (d *Deployment) StartCut(is config.Role, name string) {
+	d.T.Helper()
+	d.links.Lock()
+	d.cutOff[name] = true
+	d.links.Unlock()
+	d.Start(is, name)
+	d.links.Lock()
+	delete(d.cutOff, name)
+	d.links.Unlock()
+}
+
 // Coordinator is an operator's.
 func (d *Deployment) Coordinator() *rollout.Coordinator {
 	d.T.Helper()
@@ -307,6 +332,16 @@ func (d *Deployment) Coordinator() *rollout.Coordinator {
 		d.T.Fatal(err)
 	}
 	return &rollout.Coordinator{Config: func() *config.Config { return d.Config }, Ledger: l, Who: "an operator"}
+}
+
+// Text is the deployment's file.
+func (d *Deployment) Text() []byte {
+	d.T.Helper()
+	text, err := os.ReadFile(d.Config.File())
+	if err != nil {
+		d.T.Fatal(err)
+	}
+	return text
 }
 
 // State is the folder of the daemons' state.
@@ -325,7 +360,10 @@ func (d *Deployment) StartRole(r member.Role, name string) {
 func (d *Deployment) Begin(r member.Role, name string) (serves func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- member.Run(ctx, d.Options(name), r) }()
+	go func() {
+		done <- member.Run(ctx, d.Options(name), r)
+		close(done) // whoever comes second is not told why
+	}()
 	stopped := false
 	d.Stops[name] = func() {
 		if stopped {
@@ -361,7 +399,7 @@ func (d *Deployment) Phase(name string) string {
 
 // End runs a balancer that is not to come to serve, and returns why.
 func (d *Deployment) End(name string) error {
-	return member.Run(d.T.Context(), d.Options(name), d.role(config.RoleBalancer, name))
+	return member.Run(d.T.Context(), d.Options(name), d.Role(config.RoleBalancer, name))
 }
 
 // StopAll stops all daemons at once: each takes a second to let go of its
