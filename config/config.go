@@ -28,8 +28,8 @@ type Config struct {
 	Balancers []Balancer `yaml:"balancers"`
 	Servers   []Server   `yaml:"servers"`
 	// Controllers are one or three machines that keep what the deployment agreed
-	// on; Store is what keeps it instead. Neither: daemons hand versions round
-	// by themselves.
+	// on; Store is what keeps it instead. Neither, and one balancer or switch: a
+	// controller runs beside that (Implied).
 	Controllers []Controller `yaml:"controllers"`
 	Store       Store        `yaml:"store"`
 	Switches    []Switch     `yaml:"switches"`
@@ -52,7 +52,8 @@ type Config struct {
 	// by hand.
 	origin *yamlfile.Document
 	// secret is Secret or SecretFile's content, decoded.
-	secret []byte
+	secret  []byte
+	implied bool
 	// compared is how much near has cost so far.
 	compared int
 }
@@ -155,8 +156,9 @@ type Store struct {
 	Prefix string `yaml:"prefix"`
 }
 
-// Stored says whether the deployment agrees in a store.
-func (c *Config) Stored() bool { return len(c.Controllers) > 0 || len(c.Store.Etcd) > 0 }
+// Implied says whether the only controller is one that the file does not name: it
+// runs beside the deployment's only balancer or switch, as NAME-controller.
+func (c *Config) Implied() bool { return c.implied }
 
 // StoreEndpoints are where the store answers.
 func (c *Config) StoreEndpoints() []string {

@@ -163,6 +163,7 @@ func (c *Config) fill() {
 	for i := range c.Switches {
 		c.Switches[i].fill(c, fmt.Sprintf("switches[%d]", i))
 	}
+	c.imply()
 	for i := range c.Controllers {
 		s := &c.Controllers[i]
 		s.Store = cmp.Or(s.Store, DefaultStore(s.Name))

@@ -4,13 +4,64 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
 // Where a deployment agrees: controllers' own store, or somebody else's.
 
+// imply puts a controller beside the only balancer or switch of a file that names none
+// and no store. Its store is where that daemon's API is.
+func (c *Config) imply() {
+	front := c.fronts()
+	if c.implied = c.named() && len(c.Controllers) == 0 && len(c.Store.Etcd) == 0 && c.origin.At["store"] == nil && len(front) == 1; !c.implied {
+		return
+	}
+	at := ""
+	if path, local := strings.CutPrefix(front[0].API, "unix:"); local {
+		at = "unix:" + filepath.Join(filepath.Dir(path), front[0].Name+"-store.sock")
+	} else if host, _, err := net.SplitHostPort(strings.TrimSuffix(strings.TrimPrefix(front[0].API, "https://"), "/")); err == nil {
+		at = "https://" + net.JoinHostPort(host, strconv.Itoa(storePort))
+	}
+	c.Controllers = []Controller{{Name: front[0].Name + "-controller", Store: at}}
+}
+
+// storePort is etcd's own.
+const storePort = 2379
+
+// fronts are those that clients' packets come to.
+func (c *Config) fronts() []Self { return slices.Concat(c.Selves(RoleBalancer), c.Selves(RoleSwitch)) }
+
+// named: the Config is a file's, whose daemons are to run.
+func (c *Config) named() bool { return c.origin.File != "" }
+
+// checkImplied: what a file must say where its controller cannot be beside its
+// balancer.
+func (c *Config) checkImplied() {
+	const remedy = "write controllers: [{name: c1, store: \"https://192.0.2.1:2379\"}], the address of the machine that is to run `fairlead controller` (docs/store.md)"
+	front := c.fronts()
+	switch far := c.faraway(); {
+	case !c.implied && len(front) > 1:
+		c.problem("controllers", "", fmt.Sprintf("missing, and %d balancers or switches agree on changes in a store", len(front)), remedy)
+	case !c.implied || len(c.origin.Problems) > 0:
+	case far != "" && strings.HasPrefix(c.Controllers[0].Store, "unix:"):
+		c.problem("controllers", "", fmt.Sprintf("missing, and %s is on another machine, by its api, and could not reach a store beside %s, whose api is a socket", far, front[0].Name),
+			"give "+front[0].Name+" an api of the form https://address:port, or "+remedy)
+	default:
+		host, _, _ := net.SplitHostPort(strings.TrimPrefix(c.Controllers[0].Store, "https://"))
+		if _, err := netip.ParseAddr(host); err != nil && !strings.HasPrefix(c.Controllers[0].Store, "unix:") {
+			c.problem("controllers", "", fmt.Sprintf("missing, and the api of %s is no IP address that a store beside it could listen at", front[0].Name), remedy)
+		}
+	}
+}
+
 func (c *Config) checkStore() {
+	if c.named() && (c.implied || len(c.Controllers) == 0 && len(c.Store.Etcd) == 0 && c.origin.At["store"] == nil) {
+		c.checkImplied()
+		return
+	}
 	switch n := len(c.Controllers); {
 	case n > 0 && len(c.Store.Etcd) > 0:
 		c.problem("store.etcd", strings.Join(c.Store.Etcd, ", "), "there are controllers, which keep a store of their own", "keep one of them")
@@ -19,7 +70,7 @@ func (c *Config) checkStore() {
 	case n == 0 && len(c.Store.Etcd) == 0 && c.origin.At["store"] != nil:
 		c.problem("store.etcd", "", "missing", "list the members of the etcd cluster, or remove store")
 	}
-	if c.Stored() && c.secret == nil && c.Secret == "" && c.SecretFile == "" {
+	if len(c.Controllers)+len(c.Store.Etcd) > 0 && c.secret == nil && c.Secret == "" && c.SecretFile == "" {
 		c.problem("secret", "", "missing, and what is in the store is encrypted under it",
 			"run `fairlead secret secret` beside this file and write secret_file: secret")
 	}

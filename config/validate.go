@@ -72,7 +72,7 @@ func (c *Config) checkSecret() {
 	for i, v := range c.VIPs {
 		what := ""
 		switch {
-		case c.Stored(): // was said
+		case len(c.Controllers)+len(c.Store.Etcd) > 0 && !c.implied: // was said
 			return
 		case v.Cookies():
 			what = "scheme cheetah, whose cookies need it"
@@ -140,6 +140,9 @@ func (c *Config) checkDaemons() {
 		common(fmt.Sprintf("switches[%d]", i), s.Name, s.API, nil, s.Metrics)
 	}
 	for i, s := range c.Controllers {
+		if c.implied {
+			break // nobody wrote it
+		}
 		common(fmt.Sprintf("controllers[%d]", i), s.Name, "", nil, s.Metrics)
 	}
 	for i, s := range c.Servers {

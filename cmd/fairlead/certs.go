@@ -60,6 +60,9 @@ none are needed where every api and store is a unix socket.`,
 				}
 			}
 			for _, c := range cfg.Controllers {
+				if cfg.Implied() {
+					break // it has its balancer's
+				}
 				if err := issue(c.Name, c.Store, c.Peer); err != nil {
 					return err
 				}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -46,9 +45,6 @@ was made, by whom, and what it changed. Needs a file with controllers or store.`
 			cfg, err := loadFile(cmd, file)
 			if err != nil {
 				return err
-			}
-			if !cfg.Stored() {
-				return errors.New(file + " names no controllers and no store, which would keep a history; docs/store.md")
 			}
 			s, l, err := rollout.Open(cfg, slog.New(slog.DiscardHandler))
 			if err != nil {

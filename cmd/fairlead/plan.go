@@ -43,7 +43,7 @@ type unanswered struct {
 }
 
 func resultOf(ch *rollout.Change) changeResult {
-	r := changeResult{Daemons: true, From: ch.From, To: ch.To, Unanswered: []unanswered{}, Refused: []string{},
+	r := changeResult{Daemons: ch.Answered(), From: ch.From, To: ch.To, Unanswered: []unanswered{}, Refused: []string{},
 		Changes: append([]string{}, ch.Lines...), Notes: append([]string{}, ch.Notes...)}
 	for _, d := range ch.Silent {
 		r.Unanswered = append(r.Unanswered, unanswered{d.Name, d.API, api.ErrorText(d.Err)})
@@ -100,16 +100,10 @@ status 1 if apply would be refused, with the reasons.`,
 			}
 			defer done()
 			ch, err := c.PlanFile(cmd.Context(), o)
-			alone := errors.Is(err, rollout.ErrNobody)
-			if err != nil && !alone {
+			if err != nil {
 				return refusedAs(cmd, output, ch, err)
 			}
-			r := resultOf(ch)
-			if r.Daemons = !alone; alone {
-				fmt.Fprintln(cmd.ErrOrStderr(), "note:", err)
-				r.Unanswered = nil
-			}
-			return r.print(cmd, output, "nothing to do: the daemons have what "+file+" wants")
+			return resultOf(ch).print(cmd, output, "nothing to do: the daemons have what "+file+" wants")
 		},
 	}
 	fileFlag(cmd, &file)
@@ -133,9 +127,6 @@ func coordinatorOf(cfg *config.Config) (c *rollout.Coordinator, done func(), err
 		Config: func() *config.Config { return cfg },
 		Fits:   func(a *controller.Assignment) error { return tables.Fits(a, cfg.Limits) },
 		Who:    operator(),
-	}
-	if !cfg.Stored() {
-		return c, func() {}, nil
 	}
 	s, l, err := rollout.Open(cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -162,7 +153,6 @@ func refusedAs(cmd *cobra.Command, output string, ch *rollout.Change, err error)
 		return refused(cmd, err)
 	}
 	r := resultOf(ch)
-	r.Daemons = !errors.Is(err, rollout.ErrNobody)
 	r.Refused = strings.Split(api.ErrorText(err), "\n")
 	nothing := func(io.Writer) error { return nil }
 	if err := cli.PrintAs(cmd.OutOrStdout(), output, r, nothing); err != nil {

@@ -94,7 +94,7 @@ func (v *verb) clients(cmd *cobra.Command) (all []namedClient, done func(), err 
 	if err != nil {
 		return nil, nil, err
 	}
-	if cfg.Stored() && v.endpoint == "" {
+	if v.endpoint == "" {
 		c, done, err := coordinatorOf(cfg)
 		return []namedClient{{direct{c: c}, "the store"}}, done, err
 	}
@@ -112,9 +112,6 @@ func (v *verb) clients(cmd *cobra.Command) (all []namedClient, done func(), err 
 			return nil, nil, cli.Usage(fmt.Errorf("--api: %w", err))
 		}
 		return all, done, nil
-	}
-	for _, s := range cfg.Daemons(v.options.Without...) {
-		add(s.Name, s.API)
 	}
 	return all, done, err
 }

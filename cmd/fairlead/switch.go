@@ -16,11 +16,13 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/daemon/member"
 	"github.com/fairlead/fairlead/daemon/swtch"
 )
 
 func newSwitchCommand() *cobra.Command {
 	var f daemonFlags
+	var controller bool
 	cmd := &cobra.Command{
 		Use:   "switch",
 		Short: "Run the daemon of a switch, for VIPs of scheme faild",
@@ -40,9 +42,10 @@ stays, and the next daemon changes nothing of it that is right. 'fairlead
 unload --switch BRIDGE' takes it out. SIGHUP reads the file again.`,
 		Example: "  fairlead switch -f fairlead.yaml --name sw1",
 		Args:    cobra.NoArgs,
-		RunE:    f.run(swtch.Run),
+		RunE:    f.run(func(ctx context.Context, _ member.Options) error { return f.beside(ctx, controller, swtch.Run) }),
 	}
 	f.addCommon(cmd)
+	controllerFlag(cmd, &controller)
 	f.addUnguarded(cmd)
 	return cmd
 }

@@ -107,6 +107,9 @@ func (c *ctl) lead() error {
 		Fits: func(a *controller.Assignment) error { return tables.Fits(a, c.config.Load().Limits) },
 	}
 	c.Go(func(ctx context.Context) error { return leader.Lead(ctx, s, c.Name, quiet, c.Log) })
+	if c.config.Load().Implied() {
+		c.Go(func(ctx context.Context) error { return begin(ctx, leader, c.Log) })
+	}
 	return nil
 }
 

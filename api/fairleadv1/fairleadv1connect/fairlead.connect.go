@@ -51,8 +51,6 @@ const (
 	FairleadGetStatusProcedure = "/fairlead.v1.Fairlead/GetStatus"
 	// FairleadGetAssignmentProcedure is the fully-qualified name of the Fairlead's GetAssignment RPC.
 	FairleadGetAssignmentProcedure = "/fairlead.v1.Fairlead/GetAssignment"
-	// FairleadSetAssignmentProcedure is the fully-qualified name of the Fairlead's SetAssignment RPC.
-	FairleadSetAssignmentProcedure = "/fairlead.v1.Fairlead/SetAssignment"
 	// FairleadAddServerProcedure is the fully-qualified name of the Fairlead's AddServer RPC.
 	FairleadAddServerProcedure = "/fairlead.v1.Fairlead/AddServer"
 	// FairleadDrainServerProcedure is the fully-qualified name of the Fairlead's DrainServer RPC.
@@ -91,10 +89,6 @@ type FairleadClient interface {
 	GetStatus(context.Context, *connect.Request[fairleadv1.GetStatusRequest]) (*connect.Response[fairleadv1.GetStatusResponse], error)
 	// GetAssignment is the assignment in force and the one before it.
 	GetAssignment(context.Context, *connect.Request[fairleadv1.GetAssignmentRequest]) (*connect.Response[fairleadv1.GetAssignmentResponse], error)
-	// SetAssignment puts an assignment in force on this daemon alone, if the
-	// one in force has the expected version. Neighbours only: the caller hands
-	// a step to every daemon before any gets the next.
-	SetAssignment(context.Context, *connect.Request[fairleadv1.SetAssignmentRequest]) (*connect.Response[fairleadv1.SetAssignmentResponse], error)
 	// The verbs: the daemon that is asked computes the steps from the newest
 	// assignment among its peers and hands them to all of them.
 	AddServer(context.Context, *connect.Request[fairleadv1.AddServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error)
@@ -161,12 +155,6 @@ func NewFairleadClient(httpClient connect.HTTPClient, baseURL string, opts ...co
 			baseURL+FairleadGetAssignmentProcedure,
 			connect.WithSchema(fairleadMethods.ByName("GetAssignment")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
-			connect.WithClientOptions(opts...),
-		),
-		setAssignment: connect.NewClient[fairleadv1.SetAssignmentRequest, fairleadv1.SetAssignmentResponse](
-			httpClient,
-			baseURL+FairleadSetAssignmentProcedure,
-			connect.WithSchema(fairleadMethods.ByName("SetAssignment")),
 			connect.WithClientOptions(opts...),
 		),
 		addServer: connect.NewClient[fairleadv1.AddServerRequest, fairleadv1.ChangeResponse](
@@ -272,7 +260,6 @@ func NewFairleadClient(httpClient connect.HTTPClient, baseURL string, opts ...co
 type fairleadClient struct {
 	getStatus     *connect.Client[fairleadv1.GetStatusRequest, fairleadv1.GetStatusResponse]
 	getAssignment *connect.Client[fairleadv1.GetAssignmentRequest, fairleadv1.GetAssignmentResponse]
-	setAssignment *connect.Client[fairleadv1.SetAssignmentRequest, fairleadv1.SetAssignmentResponse]
 	addServer     *connect.Client[fairleadv1.AddServerRequest, fairleadv1.ChangeResponse]
 	drainServer   *connect.Client[fairleadv1.DrainServerRequest, fairleadv1.ChangeResponse]
 	undrainServer *connect.Client[fairleadv1.UndrainServerRequest, fairleadv1.ChangeResponse]
@@ -298,11 +285,6 @@ func (c *fairleadClient) GetStatus(ctx context.Context, req *connect.Request[fai
 // GetAssignment calls fairlead.v1.Fairlead.GetAssignment.
 func (c *fairleadClient) GetAssignment(ctx context.Context, req *connect.Request[fairleadv1.GetAssignmentRequest]) (*connect.Response[fairleadv1.GetAssignmentResponse], error) {
 	return c.getAssignment.CallUnary(ctx, req)
-}
-
-// SetAssignment calls fairlead.v1.Fairlead.SetAssignment.
-func (c *fairleadClient) SetAssignment(ctx context.Context, req *connect.Request[fairleadv1.SetAssignmentRequest]) (*connect.Response[fairleadv1.SetAssignmentResponse], error) {
-	return c.setAssignment.CallUnary(ctx, req)
 }
 
 // AddServer calls fairlead.v1.Fairlead.AddServer.
@@ -386,10 +368,6 @@ type FairleadHandler interface {
 	GetStatus(context.Context, *connect.Request[fairleadv1.GetStatusRequest]) (*connect.Response[fairleadv1.GetStatusResponse], error)
 	// GetAssignment is the assignment in force and the one before it.
 	GetAssignment(context.Context, *connect.Request[fairleadv1.GetAssignmentRequest]) (*connect.Response[fairleadv1.GetAssignmentResponse], error)
-	// SetAssignment puts an assignment in force on this daemon alone, if the
-	// one in force has the expected version. Neighbours only: the caller hands
-	// a step to every daemon before any gets the next.
-	SetAssignment(context.Context, *connect.Request[fairleadv1.SetAssignmentRequest]) (*connect.Response[fairleadv1.SetAssignmentResponse], error)
 	// The verbs: the daemon that is asked computes the steps from the newest
 	// assignment among its peers and hands them to all of them.
 	AddServer(context.Context, *connect.Request[fairleadv1.AddServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error)
@@ -452,12 +430,6 @@ func NewFairleadHandler(svc FairleadHandler, opts ...connect.HandlerOption) (str
 		svc.GetAssignment,
 		connect.WithSchema(fairleadMethods.ByName("GetAssignment")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
-		connect.WithHandlerOptions(opts...),
-	)
-	fairleadSetAssignmentHandler := connect.NewUnaryHandler(
-		FairleadSetAssignmentProcedure,
-		svc.SetAssignment,
-		connect.WithSchema(fairleadMethods.ByName("SetAssignment")),
 		connect.WithHandlerOptions(opts...),
 	)
 	fairleadAddServerHandler := connect.NewUnaryHandler(
@@ -562,8 +534,6 @@ func NewFairleadHandler(svc FairleadHandler, opts ...connect.HandlerOption) (str
 			fairleadGetStatusHandler.ServeHTTP(w, r)
 		case FairleadGetAssignmentProcedure:
 			fairleadGetAssignmentHandler.ServeHTTP(w, r)
-		case FairleadSetAssignmentProcedure:
-			fairleadSetAssignmentHandler.ServeHTTP(w, r)
 		case FairleadAddServerProcedure:
 			fairleadAddServerHandler.ServeHTTP(w, r)
 		case FairleadDrainServerProcedure:
@@ -609,10 +579,6 @@ func (UnimplementedFairleadHandler) GetStatus(context.Context, *connect.Request[
 
 func (UnimplementedFairleadHandler) GetAssignment(context.Context, *connect.Request[fairleadv1.GetAssignmentRequest]) (*connect.Response[fairleadv1.GetAssignmentResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fairlead.v1.Fairlead.GetAssignment is not implemented"))
-}
-
-func (UnimplementedFairleadHandler) SetAssignment(context.Context, *connect.Request[fairleadv1.SetAssignmentRequest]) (*connect.Response[fairleadv1.SetAssignmentResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fairlead.v1.Fairlead.SetAssignment is not implemented"))
 }
 
 func (UnimplementedFairleadHandler) AddServer(context.Context, *connect.Request[fairleadv1.AddServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
