@@ -13,23 +13,31 @@ import (
 // Where a deployment agrees: controllers' own store, or somebody else's.
 
 // imply puts a controller beside the only balancer or switch of a file that names none
-// and no store. Its store is where that daemon's API is.
+// and no store. Its store and API are where that daemon's API is.
 func (c *Config) imply() {
 	front := c.fronts()
 	if c.implied = c.named() && len(c.Controllers) == 0 && len(c.Store.Etcd) == 0 && c.origin.At["store"] == nil && len(front) == 1; !c.implied {
 		return
 	}
-	at := ""
+	beside := Controller{Name: front[0].Name + "-controller"}
 	if path, local := strings.CutPrefix(front[0].API, "unix:"); local {
-		at = "unix:" + filepath.Join(filepath.Dir(path), front[0].Name+"-store.sock")
+		socket := func(what string) string {
+			return "unix:" + filepath.Join(filepath.Dir(path), front[0].Name+"-"+what+".sock")
+		}
+		beside.Store, beside.API = socket("store"), socket("api")
 	} else if host, _, err := net.SplitHostPort(strings.TrimSuffix(strings.TrimPrefix(front[0].API, "https://"), "/")); err == nil {
-		at = "https://" + net.JoinHostPort(host, strconv.Itoa(storePort))
+		beside.Store = "https://" + net.JoinHostPort(host, strconv.Itoa(storePort))
+		beside.API = "https://" + net.JoinHostPort(host, strconv.Itoa(controlPort))
 	}
-	c.Controllers = []Controller{{Name: front[0].Name + "-controller", Store: at}}
+	c.Controllers = []Controller{beside}
 }
 
-// storePort is etcd's own.
-const storePort = 2379
+// storePort is etcd's own, and controlPort that of a controller's API, where the file
+// names neither.
+const (
+	storePort   = 2379
+	controlPort = 7444
+)
 
 // fronts are those that clients' packets come to.
 func (c *Config) fronts() []Self { return slices.Concat(c.Selves(RoleBalancer), c.Selves(RoleSwitch)) }
@@ -62,10 +70,9 @@ func (c *Config) checkStore() {
 		c.checkImplied()
 		return
 	}
+	theirs := len(c.Store.Etcd) > 0
 	switch n := len(c.Controllers); {
-	case n > 0 && len(c.Store.Etcd) > 0:
-		c.problem("store.etcd", strings.Join(c.Store.Etcd, ", "), "there are controllers, which keep a store of their own", "keep one of them")
-	case n != 0 && n != 1 && n != 3:
+	case !theirs && n != 0 && n != 1 && n != 3:
 		c.problem("controllers", n, "a store has one member, or three of which one may fail", "name one, or three")
 	case n == 0 && len(c.Store.Etcd) == 0 && c.origin.At["store"] != nil:
 		c.problem("store.etcd", "", "missing", "list the members of the etcd cluster, or remove store")
@@ -88,15 +95,24 @@ func (c *Config) checkStore() {
 	for _, d := range c.Daemons() {
 		taken[d.API] = "the api of " + d.Name
 	}
+	for _, s := range c.Controllers {
+		taken[s.API] = "the api of " + s.Name
+	}
 	for i := range c.Controllers {
 		s, path := &c.Controllers[i], fmt.Sprintf("controllers[%d]", i)
-		c.checkStoreAt(path+".store", s.Store)
 		for _, at := range []struct{ key, value string }{{"store", s.Store}, {"peer", s.Peer}} {
 			if other := taken[at.value]; at.value != "" && other != "" {
 				c.problem(path+"."+at.key, at.value, "already "+other, "give each its own")
 			}
 			taken[at.value] = "the " + at.key + " of " + s.Name
+			if theirs && at.value != "" {
+				c.problem(path+"."+at.key, at.value, "store.etcd keeps the store, and this controller none", "remove it, or store.etcd")
+			}
 		}
+		if theirs {
+			continue
+		}
+		c.checkStoreAt(path+".store", s.Store)
 		if far := c.faraway(); far != "" && strings.HasPrefix(s.Store, "unix:") {
 			c.problem(path+".store", s.Store, far+" is on another machine, by its api, and cannot reach a socket of this one", "write store: https://address:port, with the controller's own address")
 		}

@@ -108,7 +108,7 @@ func (c *Config) checkDaemons() {
 			}
 			names[name] = path
 		}
-		if api != "" && api != NoAgent && name != "" { // a controller has none
+		if api != NoAgent && name != "" {
 			c.checkAPI(path+".api", api)
 			if other, dup := apis[api]; dup {
 				c.problem(path+".api", api, "already the api of "+other, "give each daemon its own")
@@ -143,7 +143,7 @@ func (c *Config) checkDaemons() {
 		if c.implied {
 			break // nobody wrote it
 		}
-		common(fmt.Sprintf("controllers[%d]", i), s.Name, "", nil, s.Metrics)
+		common(fmt.Sprintf("controllers[%d]", i), s.Name, s.API, nil, s.Metrics)
 	}
 	for i, s := range c.Servers {
 		path := fmt.Sprintf("servers[%d]", i)

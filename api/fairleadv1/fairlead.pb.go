@@ -3793,599 +3793,6 @@ func (x *GetAssignmentResponse) GetDigest() []byte {
 	return nil
 }
 
-type AddServerRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// A VIP's name; empty: every VIP that names the server in the file.
-	Vip    string `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
-	Server string `protobuf:"bytes,2,opt,name=server,proto3" json:"server,omitempty"`
-	// Empty: as another VIP or the daemon's configuration has it.
-	Address string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
-	// 0: 1.
-	Weight uint32 `protobuf:"varint,4,opt,name=weight,proto3" json:"weight,omitempty"`
-	Force  bool   `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`
-	// Daemons known to be gone: the change goes on without them.
-	Without []string `protobuf:"bytes,6,rep,name=without,proto3" json:"without,omitempty"`
-	// Where its agent answers, or none. Empty: as the configuration or another
-	// VIP has it, else the default socket.
-	Api string `protobuf:"bytes,7,opt,name=api,proto3" json:"api,omitempty"`
-	// Into the horizon: it gets no connections until it is undrained.
-	Standby       bool `protobuf:"varint,8,opt,name=standby,proto3" json:"standby,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *AddServerRequest) Reset() {
-	*x = AddServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[35]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *AddServerRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*AddServerRequest) ProtoMessage() {}
-
-func (x *AddServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[35]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use AddServerRequest.ProtoReflect.Descriptor instead.
-func (*AddServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{35}
-}
-
-func (x *AddServerRequest) GetVip() string {
-	if x != nil {
-		return x.Vip
-	}
-	return ""
-}
-
-func (x *AddServerRequest) GetServer() string {
-	if x != nil {
-		return x.Server
-	}
-	return ""
-}
-
-func (x *AddServerRequest) GetAddress() string {
-	if x != nil {
-		return x.Address
-	}
-	return ""
-}
-
-func (x *AddServerRequest) GetWeight() uint32 {
-	if x != nil {
-		return x.Weight
-	}
-	return 0
-}
-
-func (x *AddServerRequest) GetForce() bool {
-	if x != nil {
-		return x.Force
-	}
-	return false
-}
-
-func (x *AddServerRequest) GetWithout() []string {
-	if x != nil {
-		return x.Without
-	}
-	return nil
-}
-
-func (x *AddServerRequest) GetApi() string {
-	if x != nil {
-		return x.Api
-	}
-	return ""
-}
-
-func (x *AddServerRequest) GetStandby() bool {
-	if x != nil {
-		return x.Standby
-	}
-	return false
-}
-
-type DrainServerRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty: all VIPs of the server.
-	Vip    string `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
-	Server string `protobuf:"bytes,2,opt,name=server,proto3" json:"server,omitempty"`
-	Force  bool   `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
-	// Daemons known to be gone: the change goes on without them.
-	Without       []string `protobuf:"bytes,4,rep,name=without,proto3" json:"without,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *DrainServerRequest) Reset() {
-	*x = DrainServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[36]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *DrainServerRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*DrainServerRequest) ProtoMessage() {}
-
-func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[36]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use DrainServerRequest.ProtoReflect.Descriptor instead.
-func (*DrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{36}
-}
-
-func (x *DrainServerRequest) GetVip() string {
-	if x != nil {
-		return x.Vip
-	}
-	return ""
-}
-
-func (x *DrainServerRequest) GetServer() string {
-	if x != nil {
-		return x.Server
-	}
-	return ""
-}
-
-func (x *DrainServerRequest) GetForce() bool {
-	if x != nil {
-		return x.Force
-	}
-	return false
-}
-
-func (x *DrainServerRequest) GetWithout() []string {
-	if x != nil {
-		return x.Without
-	}
-	return nil
-}
-
-type UndrainServerRequest struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Vip    string                 `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
-	Server string                 `protobuf:"bytes,2,opt,name=server,proto3" json:"server,omitempty"`
-	Force  bool                   `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
-	// Daemons known to be gone: the change goes on without them.
-	Without       []string `protobuf:"bytes,4,rep,name=without,proto3" json:"without,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *UndrainServerRequest) Reset() {
-	*x = UndrainServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[37]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *UndrainServerRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*UndrainServerRequest) ProtoMessage() {}
-
-func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[37]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use UndrainServerRequest.ProtoReflect.Descriptor instead.
-func (*UndrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{37}
-}
-
-func (x *UndrainServerRequest) GetVip() string {
-	if x != nil {
-		return x.Vip
-	}
-	return ""
-}
-
-func (x *UndrainServerRequest) GetServer() string {
-	if x != nil {
-		return x.Server
-	}
-	return ""
-}
-
-func (x *UndrainServerRequest) GetForce() bool {
-	if x != nil {
-		return x.Force
-	}
-	return false
-}
-
-func (x *UndrainServerRequest) GetWithout() []string {
-	if x != nil {
-		return x.Without
-	}
-	return nil
-}
-
-type RemoveServerRequest struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Vip    string                 `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
-	Server string                 `protobuf:"bytes,2,opt,name=server,proto3" json:"server,omitempty"`
-	// Remove although connections are live: they break when the slot has
-	// rested, at the latest.
-	Force bool `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
-	// Daemons known to be gone: the change goes on without them.
-	Without       []string `protobuf:"bytes,4,rep,name=without,proto3" json:"without,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *RemoveServerRequest) Reset() {
-	*x = RemoveServerRequest{}
-	mi := &file_fairlead_proto_msgTypes[38]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *RemoveServerRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*RemoveServerRequest) ProtoMessage() {}
-
-func (x *RemoveServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[38]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use RemoveServerRequest.ProtoReflect.Descriptor instead.
-func (*RemoveServerRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{38}
-}
-
-func (x *RemoveServerRequest) GetVip() string {
-	if x != nil {
-		return x.Vip
-	}
-	return ""
-}
-
-func (x *RemoveServerRequest) GetServer() string {
-	if x != nil {
-		return x.Server
-	}
-	return ""
-}
-
-func (x *RemoveServerRequest) GetForce() bool {
-	if x != nil {
-		return x.Force
-	}
-	return false
-}
-
-func (x *RemoveServerRequest) GetWithout() []string {
-	if x != nil {
-		return x.Without
-	}
-	return nil
-}
-
-type SetWeightRequest struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Vip    string                 `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
-	Server string                 `protobuf:"bytes,2,opt,name=server,proto3" json:"server,omitempty"`
-	// 1 to 1000.
-	Weight uint32 `protobuf:"varint,3,opt,name=weight,proto3" json:"weight,omitempty"`
-	Force  bool   `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"`
-	// Daemons known to be gone: the change goes on without them.
-	Without       []string `protobuf:"bytes,5,rep,name=without,proto3" json:"without,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SetWeightRequest) Reset() {
-	*x = SetWeightRequest{}
-	mi := &file_fairlead_proto_msgTypes[39]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SetWeightRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SetWeightRequest) ProtoMessage() {}
-
-func (x *SetWeightRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[39]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SetWeightRequest.ProtoReflect.Descriptor instead.
-func (*SetWeightRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{39}
-}
-
-func (x *SetWeightRequest) GetVip() string {
-	if x != nil {
-		return x.Vip
-	}
-	return ""
-}
-
-func (x *SetWeightRequest) GetServer() string {
-	if x != nil {
-		return x.Server
-	}
-	return ""
-}
-
-func (x *SetWeightRequest) GetWeight() uint32 {
-	if x != nil {
-		return x.Weight
-	}
-	return 0
-}
-
-func (x *SetWeightRequest) GetForce() bool {
-	if x != nil {
-		return x.Force
-	}
-	return false
-}
-
-func (x *SetWeightRequest) GetWithout() []string {
-	if x != nil {
-		return x.Without
-	}
-	return nil
-}
-
-type RotateKeyRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Rotate although connections of the epoch that is dropped are live: they
-	// go to the fallback.
-	Force bool `protobuf:"varint,1,opt,name=force,proto3" json:"force,omitempty"`
-	// Daemons known to be gone: the change goes on without them.
-	Without       []string `protobuf:"bytes,2,rep,name=without,proto3" json:"without,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *RotateKeyRequest) Reset() {
-	*x = RotateKeyRequest{}
-	mi := &file_fairlead_proto_msgTypes[40]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *RotateKeyRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*RotateKeyRequest) ProtoMessage() {}
-
-func (x *RotateKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[40]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use RotateKeyRequest.ProtoReflect.Descriptor instead.
-func (*RotateKeyRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{40}
-}
-
-func (x *RotateKeyRequest) GetForce() bool {
-	if x != nil {
-		return x.Force
-	}
-	return false
-}
-
-func (x *RotateKeyRequest) GetWithout() []string {
-	if x != nil {
-		return x.Without
-	}
-	return nil
-}
-
-type ChangeResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The newest version handed out.
-	Version uint64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
-	// What happened, one line each, for people.
-	Changes []string `protobuf:"bytes,2,rep,name=changes,proto3" json:"changes,omitempty"`
-	// Daemons that did not answer and stay where they were.
-	Unanswered []*UnansweredPeer `protobuf:"bytes,3,rep,name=unanswered,proto3" json:"unanswered,omitempty"`
-	// The version that the change started from; the same as version if nothing
-	// was to do.
-	FromVersion uint64 `protobuf:"varint,4,opt,name=from_version,json=fromVersion,proto3" json:"from_version,omitempty"`
-	// What people should know beside it: daemons that were behind, a file that
-	// says otherwise.
-	Notes         []string `protobuf:"bytes,5,rep,name=notes,proto3" json:"notes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ChangeResponse) Reset() {
-	*x = ChangeResponse{}
-	mi := &file_fairlead_proto_msgTypes[41]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ChangeResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ChangeResponse) ProtoMessage() {}
-
-func (x *ChangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[41]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ChangeResponse.ProtoReflect.Descriptor instead.
-func (*ChangeResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{41}
-}
-
-func (x *ChangeResponse) GetVersion() uint64 {
-	if x != nil {
-		return x.Version
-	}
-	return 0
-}
-
-func (x *ChangeResponse) GetChanges() []string {
-	if x != nil {
-		return x.Changes
-	}
-	return nil
-}
-
-func (x *ChangeResponse) GetUnanswered() []*UnansweredPeer {
-	if x != nil {
-		return x.Unanswered
-	}
-	return nil
-}
-
-func (x *ChangeResponse) GetFromVersion() uint64 {
-	if x != nil {
-		return x.FromVersion
-	}
-	return 0
-}
-
-func (x *ChangeResponse) GetNotes() []string {
-	if x != nil {
-		return x.Notes
-	}
-	return nil
-}
-
-type UnansweredPeer struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Api           string                 `protobuf:"bytes,2,opt,name=api,proto3" json:"api,omitempty"`
-	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *UnansweredPeer) Reset() {
-	*x = UnansweredPeer{}
-	mi := &file_fairlead_proto_msgTypes[42]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *UnansweredPeer) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*UnansweredPeer) ProtoMessage() {}
-
-func (x *UnansweredPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[42]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use UnansweredPeer.ProtoReflect.Descriptor instead.
-func (*UnansweredPeer) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{42}
-}
-
-func (x *UnansweredPeer) GetName() string {
-	if x != nil {
-		return x.Name
-	}
-	return ""
-}
-
-func (x *UnansweredPeer) GetApi() string {
-	if x != nil {
-		return x.Api
-	}
-	return ""
-}
-
-func (x *UnansweredPeer) GetError() string {
-	if x != nil {
-		return x.Error
-	}
-	return ""
-}
-
 type GetTimeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -4394,7 +3801,7 @@ type GetTimeRequest struct {
 
 func (x *GetTimeRequest) Reset() {
 	*x = GetTimeRequest{}
-	mi := &file_fairlead_proto_msgTypes[43]
+	mi := &file_fairlead_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4406,7 +3813,7 @@ func (x *GetTimeRequest) String() string {
 func (*GetTimeRequest) ProtoMessage() {}
 
 func (x *GetTimeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[43]
+	mi := &file_fairlead_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4419,7 +3826,7 @@ func (x *GetTimeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTimeRequest.ProtoReflect.Descriptor instead.
 func (*GetTimeRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{43}
+	return file_fairlead_proto_rawDescGZIP(), []int{35}
 }
 
 type GetTimeResponse struct {
@@ -4439,7 +3846,7 @@ type GetTimeResponse struct {
 
 func (x *GetTimeResponse) Reset() {
 	*x = GetTimeResponse{}
-	mi := &file_fairlead_proto_msgTypes[44]
+	mi := &file_fairlead_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4451,7 +3858,7 @@ func (x *GetTimeResponse) String() string {
 func (*GetTimeResponse) ProtoMessage() {}
 
 func (x *GetTimeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[44]
+	mi := &file_fairlead_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4464,7 +3871,7 @@ func (x *GetTimeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTimeResponse.ProtoReflect.Descriptor instead.
 func (*GetTimeResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{44}
+	return file_fairlead_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GetTimeResponse) GetSharedMs() uint32 {
@@ -4503,7 +3910,7 @@ type GetLiveRequest struct {
 
 func (x *GetLiveRequest) Reset() {
 	*x = GetLiveRequest{}
-	mi := &file_fairlead_proto_msgTypes[45]
+	mi := &file_fairlead_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4515,7 +3922,7 @@ func (x *GetLiveRequest) String() string {
 func (*GetLiveRequest) ProtoMessage() {}
 
 func (x *GetLiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[45]
+	mi := &file_fairlead_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4528,7 +3935,7 @@ func (x *GetLiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLiveRequest.ProtoReflect.Descriptor instead.
 func (*GetLiveRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{45}
+	return file_fairlead_proto_rawDescGZIP(), []int{37}
 }
 
 type GetLiveResponse struct {
@@ -4540,7 +3947,7 @@ type GetLiveResponse struct {
 
 func (x *GetLiveResponse) Reset() {
 	*x = GetLiveResponse{}
-	mi := &file_fairlead_proto_msgTypes[46]
+	mi := &file_fairlead_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4552,7 +3959,7 @@ func (x *GetLiveResponse) String() string {
 func (*GetLiveResponse) ProtoMessage() {}
 
 func (x *GetLiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[46]
+	mi := &file_fairlead_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4565,7 +3972,7 @@ func (x *GetLiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLiveResponse.ProtoReflect.Descriptor instead.
 func (*GetLiveResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{46}
+	return file_fairlead_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GetLiveResponse) GetVips() []*LiveVIP {
@@ -4592,7 +3999,7 @@ type LiveVIP struct {
 
 func (x *LiveVIP) Reset() {
 	*x = LiveVIP{}
-	mi := &file_fairlead_proto_msgTypes[47]
+	mi := &file_fairlead_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4604,7 +4011,7 @@ func (x *LiveVIP) String() string {
 func (*LiveVIP) ProtoMessage() {}
 
 func (x *LiveVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[47]
+	mi := &file_fairlead_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4617,7 +4024,7 @@ func (x *LiveVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveVIP.ProtoReflect.Descriptor instead.
 func (*LiveVIP) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{47}
+	return file_fairlead_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *LiveVIP) GetId() uint32 {
@@ -4673,7 +4080,7 @@ type EpochLive struct {
 
 func (x *EpochLive) Reset() {
 	*x = EpochLive{}
-	mi := &file_fairlead_proto_msgTypes[48]
+	mi := &file_fairlead_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4685,7 +4092,7 @@ func (x *EpochLive) String() string {
 func (*EpochLive) ProtoMessage() {}
 
 func (x *EpochLive) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[48]
+	mi := &file_fairlead_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4698,7 +4105,7 @@ func (x *EpochLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EpochLive.ProtoReflect.Descriptor instead.
 func (*EpochLive) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{48}
+	return file_fairlead_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *EpochLive) GetEpoch() uint32 {
@@ -4725,7 +4132,7 @@ type GetServingRequest struct {
 
 func (x *GetServingRequest) Reset() {
 	*x = GetServingRequest{}
-	mi := &file_fairlead_proto_msgTypes[49]
+	mi := &file_fairlead_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4737,7 +4144,7 @@ func (x *GetServingRequest) String() string {
 func (*GetServingRequest) ProtoMessage() {}
 
 func (x *GetServingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[49]
+	mi := &file_fairlead_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4750,7 +4157,7 @@ func (x *GetServingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServingRequest.ProtoReflect.Descriptor instead.
 func (*GetServingRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{49}
+	return file_fairlead_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetServingRequest) GetOwned() bool {
@@ -4772,7 +4179,7 @@ type GetServingResponse struct {
 
 func (x *GetServingResponse) Reset() {
 	*x = GetServingResponse{}
-	mi := &file_fairlead_proto_msgTypes[50]
+	mi := &file_fairlead_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4784,7 +4191,7 @@ func (x *GetServingResponse) String() string {
 func (*GetServingResponse) ProtoMessage() {}
 
 func (x *GetServingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[50]
+	mi := &file_fairlead_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4797,7 +4204,7 @@ func (x *GetServingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServingResponse.ProtoReflect.Descriptor instead.
 func (*GetServingResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{50}
+	return file_fairlead_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetServingResponse) GetVips() []*ServingVIP {
@@ -4844,7 +4251,7 @@ type ServingVIP struct {
 
 func (x *ServingVIP) Reset() {
 	*x = ServingVIP{}
-	mi := &file_fairlead_proto_msgTypes[51]
+	mi := &file_fairlead_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4856,7 +4263,7 @@ func (x *ServingVIP) String() string {
 func (*ServingVIP) ProtoMessage() {}
 
 func (x *ServingVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[51]
+	mi := &file_fairlead_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4869,7 +4276,7 @@ func (x *ServingVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServingVIP.ProtoReflect.Descriptor instead.
 func (*ServingVIP) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{51}
+	return file_fairlead_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ServingVIP) GetVipId() uint32 {
@@ -4961,7 +4368,7 @@ type GetChainsRequest struct {
 
 func (x *GetChainsRequest) Reset() {
 	*x = GetChainsRequest{}
-	mi := &file_fairlead_proto_msgTypes[52]
+	mi := &file_fairlead_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4973,7 +4380,7 @@ func (x *GetChainsRequest) String() string {
 func (*GetChainsRequest) ProtoMessage() {}
 
 func (x *GetChainsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[52]
+	mi := &file_fairlead_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4986,7 +4393,7 @@ func (x *GetChainsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetChainsRequest.ProtoReflect.Descriptor instead.
 func (*GetChainsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{52}
+	return file_fairlead_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GetChainsRequest) GetVipId() uint32 {
@@ -5026,7 +4433,7 @@ type GetChainsResponse struct {
 
 func (x *GetChainsResponse) Reset() {
 	*x = GetChainsResponse{}
-	mi := &file_fairlead_proto_msgTypes[53]
+	mi := &file_fairlead_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5038,7 +4445,7 @@ func (x *GetChainsResponse) String() string {
 func (*GetChainsResponse) ProtoMessage() {}
 
 func (x *GetChainsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[53]
+	mi := &file_fairlead_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5051,7 +4458,7 @@ func (x *GetChainsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetChainsResponse.ProtoReflect.Descriptor instead.
 func (*GetChainsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{53}
+	return file_fairlead_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GetChainsResponse) GetVipId() uint32 {
@@ -5120,7 +4527,7 @@ type DrainSwitchRequest struct {
 
 func (x *DrainSwitchRequest) Reset() {
 	*x = DrainSwitchRequest{}
-	mi := &file_fairlead_proto_msgTypes[54]
+	mi := &file_fairlead_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5132,7 +4539,7 @@ func (x *DrainSwitchRequest) String() string {
 func (*DrainSwitchRequest) ProtoMessage() {}
 
 func (x *DrainSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[54]
+	mi := &file_fairlead_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5145,7 +4552,7 @@ func (x *DrainSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainSwitchRequest.ProtoReflect.Descriptor instead.
 func (*DrainSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{54}
+	return file_fairlead_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *DrainSwitchRequest) GetUndrain() bool {
@@ -5165,7 +4572,7 @@ type DrainSwitchResponse struct {
 
 func (x *DrainSwitchResponse) Reset() {
 	*x = DrainSwitchResponse{}
-	mi := &file_fairlead_proto_msgTypes[55]
+	mi := &file_fairlead_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5177,7 +4584,7 @@ func (x *DrainSwitchResponse) String() string {
 func (*DrainSwitchResponse) ProtoMessage() {}
 
 func (x *DrainSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[55]
+	mi := &file_fairlead_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5190,7 +4597,7 @@ func (x *DrainSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainSwitchResponse.ProtoReflect.Descriptor instead.
 func (*DrainSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{55}
+	return file_fairlead_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *DrainSwitchResponse) GetChanges() []string {
@@ -5208,7 +4615,7 @@ type UnlockSwitchRequest struct {
 
 func (x *UnlockSwitchRequest) Reset() {
 	*x = UnlockSwitchRequest{}
-	mi := &file_fairlead_proto_msgTypes[56]
+	mi := &file_fairlead_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5220,7 +4627,7 @@ func (x *UnlockSwitchRequest) String() string {
 func (*UnlockSwitchRequest) ProtoMessage() {}
 
 func (x *UnlockSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[56]
+	mi := &file_fairlead_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5233,7 +4640,7 @@ func (x *UnlockSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlockSwitchRequest.ProtoReflect.Descriptor instead.
 func (*UnlockSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{56}
+	return file_fairlead_proto_rawDescGZIP(), []int{48}
 }
 
 type UnlockSwitchResponse struct {
@@ -5246,7 +4653,7 @@ type UnlockSwitchResponse struct {
 
 func (x *UnlockSwitchResponse) Reset() {
 	*x = UnlockSwitchResponse{}
-	mi := &file_fairlead_proto_msgTypes[57]
+	mi := &file_fairlead_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5258,7 +4665,7 @@ func (x *UnlockSwitchResponse) String() string {
 func (*UnlockSwitchResponse) ProtoMessage() {}
 
 func (x *UnlockSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[57]
+	mi := &file_fairlead_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5271,7 +4678,7 @@ func (x *UnlockSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlockSwitchResponse.ProtoReflect.Descriptor instead.
 func (*UnlockSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{57}
+	return file_fairlead_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *UnlockSwitchResponse) GetChanges() []string {
@@ -5296,7 +4703,7 @@ type ShareFlowsRequest struct {
 
 func (x *ShareFlowsRequest) Reset() {
 	*x = ShareFlowsRequest{}
-	mi := &file_fairlead_proto_msgTypes[58]
+	mi := &file_fairlead_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5308,7 +4715,7 @@ func (x *ShareFlowsRequest) String() string {
 func (*ShareFlowsRequest) ProtoMessage() {}
 
 func (x *ShareFlowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[58]
+	mi := &file_fairlead_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5321,7 +4728,7 @@ func (x *ShareFlowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareFlowsRequest.ProtoReflect.Descriptor instead.
 func (*ShareFlowsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{58}
+	return file_fairlead_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ShareFlowsRequest) GetKey() []uint64 {
@@ -5348,7 +4755,7 @@ type ShareFlowsResponse struct {
 
 func (x *ShareFlowsResponse) Reset() {
 	*x = ShareFlowsResponse{}
-	mi := &file_fairlead_proto_msgTypes[59]
+	mi := &file_fairlead_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5360,7 +4767,7 @@ func (x *ShareFlowsResponse) String() string {
 func (*ShareFlowsResponse) ProtoMessage() {}
 
 func (x *ShareFlowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[59]
+	mi := &file_fairlead_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5373,7 +4780,7 @@ func (x *ShareFlowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareFlowsResponse.ProtoReflect.Descriptor instead.
 func (*ShareFlowsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{59}
+	return file_fairlead_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ShareFlowsResponse) GetTaken() uint32 {
@@ -5396,7 +4803,7 @@ type GetFlowsRequest struct {
 
 func (x *GetFlowsRequest) Reset() {
 	*x = GetFlowsRequest{}
-	mi := &file_fairlead_proto_msgTypes[60]
+	mi := &file_fairlead_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5408,7 +4815,7 @@ func (x *GetFlowsRequest) String() string {
 func (*GetFlowsRequest) ProtoMessage() {}
 
 func (x *GetFlowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[60]
+	mi := &file_fairlead_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5421,7 +4828,7 @@ func (x *GetFlowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFlowsRequest.ProtoReflect.Descriptor instead.
 func (*GetFlowsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{60}
+	return file_fairlead_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GetFlowsRequest) GetFirstBucket() uint32 {
@@ -5452,7 +4859,7 @@ type GetFlowsResponse struct {
 
 func (x *GetFlowsResponse) Reset() {
 	*x = GetFlowsResponse{}
-	mi := &file_fairlead_proto_msgTypes[61]
+	mi := &file_fairlead_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5464,7 +4871,7 @@ func (x *GetFlowsResponse) String() string {
 func (*GetFlowsResponse) ProtoMessage() {}
 
 func (x *GetFlowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[61]
+	mi := &file_fairlead_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5477,7 +4884,7 @@ func (x *GetFlowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFlowsResponse.ProtoReflect.Descriptor instead.
 func (*GetFlowsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{61}
+	return file_fairlead_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *GetFlowsResponse) GetKey() []uint64 {
@@ -5512,7 +4919,7 @@ var File_fairlead_proto protoreflect.FileDescriptor
 
 const file_fairlead_proto_rawDesc = "" +
 	"\n" +
-	"\x0efairlead.proto\x12\vfairlead.v1\"\x12\n" +
+	"\x0efairlead.proto\x12\vfairlead.v1\x1a\rcontrol.proto\"\x12\n" +
 	"\x10GetStatusRequest\"\xbd\a\n" +
 	"\x11GetStatusResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
@@ -5842,52 +5249,7 @@ const file_fairlead_proto_rawDesc = "" +
 	"assignment\x18\x01 \x01(\fR\n" +
 	"assignment\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x16\n" +
-	"\x06digest\x18\x03 \x01(\fR\x06digest\"\xca\x01\n" +
-	"\x10AddServerRequest\x12\x10\n" +
-	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x16\n" +
-	"\x06server\x18\x02 \x01(\tR\x06server\x12\x18\n" +
-	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x16\n" +
-	"\x06weight\x18\x04 \x01(\rR\x06weight\x12\x14\n" +
-	"\x05force\x18\x05 \x01(\bR\x05force\x12\x18\n" +
-	"\awithout\x18\x06 \x03(\tR\awithout\x12\x10\n" +
-	"\x03api\x18\a \x01(\tR\x03api\x12\x18\n" +
-	"\astandby\x18\b \x01(\bR\astandby\"n\n" +
-	"\x12DrainServerRequest\x12\x10\n" +
-	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x16\n" +
-	"\x06server\x18\x02 \x01(\tR\x06server\x12\x14\n" +
-	"\x05force\x18\x03 \x01(\bR\x05force\x12\x18\n" +
-	"\awithout\x18\x04 \x03(\tR\awithout\"p\n" +
-	"\x14UndrainServerRequest\x12\x10\n" +
-	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x16\n" +
-	"\x06server\x18\x02 \x01(\tR\x06server\x12\x14\n" +
-	"\x05force\x18\x03 \x01(\bR\x05force\x12\x18\n" +
-	"\awithout\x18\x04 \x03(\tR\awithout\"o\n" +
-	"\x13RemoveServerRequest\x12\x10\n" +
-	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x16\n" +
-	"\x06server\x18\x02 \x01(\tR\x06server\x12\x14\n" +
-	"\x05force\x18\x03 \x01(\bR\x05force\x12\x18\n" +
-	"\awithout\x18\x04 \x03(\tR\awithout\"\x84\x01\n" +
-	"\x10SetWeightRequest\x12\x10\n" +
-	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x16\n" +
-	"\x06server\x18\x02 \x01(\tR\x06server\x12\x16\n" +
-	"\x06weight\x18\x03 \x01(\rR\x06weight\x12\x14\n" +
-	"\x05force\x18\x04 \x01(\bR\x05force\x12\x18\n" +
-	"\awithout\x18\x05 \x03(\tR\awithout\"B\n" +
-	"\x10RotateKeyRequest\x12\x14\n" +
-	"\x05force\x18\x01 \x01(\bR\x05force\x12\x18\n" +
-	"\awithout\x18\x02 \x03(\tR\awithout\"\xba\x01\n" +
-	"\x0eChangeResponse\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x18\n" +
-	"\achanges\x18\x02 \x03(\tR\achanges\x12;\n" +
-	"\n" +
-	"unanswered\x18\x03 \x03(\v2\x1b.fairlead.v1.UnansweredPeerR\n" +
-	"unanswered\x12!\n" +
-	"\ffrom_version\x18\x04 \x01(\x04R\vfromVersion\x12\x14\n" +
-	"\x05notes\x18\x05 \x03(\tR\x05notes\"L\n" +
-	"\x0eUnansweredPeer\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
-	"\x03api\x18\x02 \x01(\tR\x03api\x12\x14\n" +
-	"\x05error\x18\x03 \x01(\tR\x05error\"\x10\n" +
+	"\x06digest\x18\x03 \x01(\fR\x06digest\"\x10\n" +
 	"\x0eGetTimeRequest\"\xa2\x01\n" +
 	"\x0fGetTimeResponse\x12\x1b\n" +
 	"\tshared_ms\x18\x01 \x01(\rR\bsharedMs\x12\x16\n" +
@@ -6025,7 +5387,7 @@ func file_fairlead_proto_rawDescGZIP() []byte {
 }
 
 var file_fairlead_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_fairlead_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
+var file_fairlead_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_fairlead_proto_goTypes = []any{
 	(Role)(0),                     // 0: fairlead.v1.Role
 	(Serving)(0),                  // 1: fairlead.v1.Serving
@@ -6066,33 +5428,32 @@ var file_fairlead_proto_goTypes = []any{
 	(*SharingPeer)(nil),           // 36: fairlead.v1.SharingPeer
 	(*GetAssignmentRequest)(nil),  // 37: fairlead.v1.GetAssignmentRequest
 	(*GetAssignmentResponse)(nil), // 38: fairlead.v1.GetAssignmentResponse
-	(*AddServerRequest)(nil),      // 39: fairlead.v1.AddServerRequest
-	(*DrainServerRequest)(nil),    // 40: fairlead.v1.DrainServerRequest
-	(*UndrainServerRequest)(nil),  // 41: fairlead.v1.UndrainServerRequest
-	(*RemoveServerRequest)(nil),   // 42: fairlead.v1.RemoveServerRequest
-	(*SetWeightRequest)(nil),      // 43: fairlead.v1.SetWeightRequest
-	(*RotateKeyRequest)(nil),      // 44: fairlead.v1.RotateKeyRequest
-	(*ChangeResponse)(nil),        // 45: fairlead.v1.ChangeResponse
-	(*UnansweredPeer)(nil),        // 46: fairlead.v1.UnansweredPeer
-	(*GetTimeRequest)(nil),        // 47: fairlead.v1.GetTimeRequest
-	(*GetTimeResponse)(nil),       // 48: fairlead.v1.GetTimeResponse
-	(*GetLiveRequest)(nil),        // 49: fairlead.v1.GetLiveRequest
-	(*GetLiveResponse)(nil),       // 50: fairlead.v1.GetLiveResponse
-	(*LiveVIP)(nil),               // 51: fairlead.v1.LiveVIP
-	(*EpochLive)(nil),             // 52: fairlead.v1.EpochLive
-	(*GetServingRequest)(nil),     // 53: fairlead.v1.GetServingRequest
-	(*GetServingResponse)(nil),    // 54: fairlead.v1.GetServingResponse
-	(*ServingVIP)(nil),            // 55: fairlead.v1.ServingVIP
-	(*GetChainsRequest)(nil),      // 56: fairlead.v1.GetChainsRequest
-	(*GetChainsResponse)(nil),     // 57: fairlead.v1.GetChainsResponse
-	(*DrainSwitchRequest)(nil),    // 58: fairlead.v1.DrainSwitchRequest
-	(*DrainSwitchResponse)(nil),   // 59: fairlead.v1.DrainSwitchResponse
-	(*UnlockSwitchRequest)(nil),   // 60: fairlead.v1.UnlockSwitchRequest
-	(*UnlockSwitchResponse)(nil),  // 61: fairlead.v1.UnlockSwitchResponse
-	(*ShareFlowsRequest)(nil),     // 62: fairlead.v1.ShareFlowsRequest
-	(*ShareFlowsResponse)(nil),    // 63: fairlead.v1.ShareFlowsResponse
-	(*GetFlowsRequest)(nil),       // 64: fairlead.v1.GetFlowsRequest
-	(*GetFlowsResponse)(nil),      // 65: fairlead.v1.GetFlowsResponse
+	(*GetTimeRequest)(nil),        // 39: fairlead.v1.GetTimeRequest
+	(*GetTimeResponse)(nil),       // 40: fairlead.v1.GetTimeResponse
+	(*GetLiveRequest)(nil),        // 41: fairlead.v1.GetLiveRequest
+	(*GetLiveResponse)(nil),       // 42: fairlead.v1.GetLiveResponse
+	(*LiveVIP)(nil),               // 43: fairlead.v1.LiveVIP
+	(*EpochLive)(nil),             // 44: fairlead.v1.EpochLive
+	(*GetServingRequest)(nil),     // 45: fairlead.v1.GetServingRequest
+	(*GetServingResponse)(nil),    // 46: fairlead.v1.GetServingResponse
+	(*ServingVIP)(nil),            // 47: fairlead.v1.ServingVIP
+	(*GetChainsRequest)(nil),      // 48: fairlead.v1.GetChainsRequest
+	(*GetChainsResponse)(nil),     // 49: fairlead.v1.GetChainsResponse
+	(*DrainSwitchRequest)(nil),    // 50: fairlead.v1.DrainSwitchRequest
+	(*DrainSwitchResponse)(nil),   // 51: fairlead.v1.DrainSwitchResponse
+	(*UnlockSwitchRequest)(nil),   // 52: fairlead.v1.UnlockSwitchRequest
+	(*UnlockSwitchResponse)(nil),  // 53: fairlead.v1.UnlockSwitchResponse
+	(*ShareFlowsRequest)(nil),     // 54: fairlead.v1.ShareFlowsRequest
+	(*ShareFlowsResponse)(nil),    // 55: fairlead.v1.ShareFlowsResponse
+	(*GetFlowsRequest)(nil),       // 56: fairlead.v1.GetFlowsRequest
+	(*GetFlowsResponse)(nil),      // 57: fairlead.v1.GetFlowsResponse
+	(*AddServerRequest)(nil),      // 58: fairlead.v1.AddServerRequest
+	(*DrainServerRequest)(nil),    // 59: fairlead.v1.DrainServerRequest
+	(*UndrainServerRequest)(nil),  // 60: fairlead.v1.UndrainServerRequest
+	(*RemoveServerRequest)(nil),   // 61: fairlead.v1.RemoveServerRequest
+	(*SetWeightRequest)(nil),      // 62: fairlead.v1.SetWeightRequest
+	(*RotateKeyRequest)(nil),      // 63: fairlead.v1.RotateKeyRequest
+	(*ChangeResponse)(nil),        // 64: fairlead.v1.ChangeResponse
 }
 var file_fairlead_proto_depIdxs = []int32{
 	0,  // 0: fairlead.v1.GetStatusResponse.role:type_name -> fairlead.v1.Role
@@ -6128,52 +5489,51 @@ var file_fairlead_proto_depIdxs = []int32{
 	2,  // 30: fairlead.v1.Slot.state:type_name -> fairlead.v1.SlotState
 	3,  // 31: fairlead.v1.Slot.health:type_name -> fairlead.v1.Health
 	29, // 32: fairlead.v1.Slot.next_hop:type_name -> fairlead.v1.NextHop
-	52, // 33: fairlead.v1.Counters.live:type_name -> fairlead.v1.EpochLive
+	44, // 33: fairlead.v1.Counters.live:type_name -> fairlead.v1.EpochLive
 	36, // 34: fairlead.v1.Sharing.peers:type_name -> fairlead.v1.SharingPeer
-	46, // 35: fairlead.v1.ChangeResponse.unanswered:type_name -> fairlead.v1.UnansweredPeer
-	51, // 36: fairlead.v1.GetLiveResponse.vips:type_name -> fairlead.v1.LiveVIP
-	52, // 37: fairlead.v1.LiveVIP.epochs:type_name -> fairlead.v1.EpochLive
-	55, // 38: fairlead.v1.GetServingResponse.vips:type_name -> fairlead.v1.ServingVIP
-	1,  // 39: fairlead.v1.ServingVIP.state:type_name -> fairlead.v1.Serving
-	4,  // 40: fairlead.v1.Fairlead.GetStatus:input_type -> fairlead.v1.GetStatusRequest
-	37, // 41: fairlead.v1.Fairlead.GetAssignment:input_type -> fairlead.v1.GetAssignmentRequest
-	39, // 42: fairlead.v1.Fairlead.AddServer:input_type -> fairlead.v1.AddServerRequest
-	40, // 43: fairlead.v1.Fairlead.DrainServer:input_type -> fairlead.v1.DrainServerRequest
-	41, // 44: fairlead.v1.Fairlead.UndrainServer:input_type -> fairlead.v1.UndrainServerRequest
-	42, // 45: fairlead.v1.Fairlead.RemoveServer:input_type -> fairlead.v1.RemoveServerRequest
-	43, // 46: fairlead.v1.Fairlead.SetWeight:input_type -> fairlead.v1.SetWeightRequest
-	44, // 47: fairlead.v1.Fairlead.RotateKey:input_type -> fairlead.v1.RotateKeyRequest
-	47, // 48: fairlead.v1.Fairlead.GetTime:input_type -> fairlead.v1.GetTimeRequest
-	49, // 49: fairlead.v1.Fairlead.GetLive:input_type -> fairlead.v1.GetLiveRequest
-	53, // 50: fairlead.v1.Fairlead.GetServing:input_type -> fairlead.v1.GetServingRequest
-	56, // 51: fairlead.v1.Fairlead.GetChains:input_type -> fairlead.v1.GetChainsRequest
-	58, // 52: fairlead.v1.Fairlead.DrainSwitch:input_type -> fairlead.v1.DrainSwitchRequest
-	60, // 53: fairlead.v1.Fairlead.UnlockSwitch:input_type -> fairlead.v1.UnlockSwitchRequest
-	13, // 54: fairlead.v1.Fairlead.GetRoutes:input_type -> fairlead.v1.GetRoutesRequest
-	62, // 55: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
-	64, // 56: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
-	5,  // 57: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
-	38, // 58: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
-	45, // 59: fairlead.v1.Fairlead.AddServer:output_type -> fairlead.v1.ChangeResponse
-	45, // 60: fairlead.v1.Fairlead.DrainServer:output_type -> fairlead.v1.ChangeResponse
-	45, // 61: fairlead.v1.Fairlead.UndrainServer:output_type -> fairlead.v1.ChangeResponse
-	45, // 62: fairlead.v1.Fairlead.RemoveServer:output_type -> fairlead.v1.ChangeResponse
-	45, // 63: fairlead.v1.Fairlead.SetWeight:output_type -> fairlead.v1.ChangeResponse
-	45, // 64: fairlead.v1.Fairlead.RotateKey:output_type -> fairlead.v1.ChangeResponse
-	48, // 65: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
-	50, // 66: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
-	54, // 67: fairlead.v1.Fairlead.GetServing:output_type -> fairlead.v1.GetServingResponse
-	57, // 68: fairlead.v1.Fairlead.GetChains:output_type -> fairlead.v1.GetChainsResponse
-	59, // 69: fairlead.v1.Fairlead.DrainSwitch:output_type -> fairlead.v1.DrainSwitchResponse
-	61, // 70: fairlead.v1.Fairlead.UnlockSwitch:output_type -> fairlead.v1.UnlockSwitchResponse
-	14, // 71: fairlead.v1.Fairlead.GetRoutes:output_type -> fairlead.v1.GetRoutesResponse
-	63, // 72: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
-	65, // 73: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
-	57, // [57:74] is the sub-list for method output_type
-	40, // [40:57] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	43, // 35: fairlead.v1.GetLiveResponse.vips:type_name -> fairlead.v1.LiveVIP
+	44, // 36: fairlead.v1.LiveVIP.epochs:type_name -> fairlead.v1.EpochLive
+	47, // 37: fairlead.v1.GetServingResponse.vips:type_name -> fairlead.v1.ServingVIP
+	1,  // 38: fairlead.v1.ServingVIP.state:type_name -> fairlead.v1.Serving
+	4,  // 39: fairlead.v1.Fairlead.GetStatus:input_type -> fairlead.v1.GetStatusRequest
+	37, // 40: fairlead.v1.Fairlead.GetAssignment:input_type -> fairlead.v1.GetAssignmentRequest
+	58, // 41: fairlead.v1.Fairlead.AddServer:input_type -> fairlead.v1.AddServerRequest
+	59, // 42: fairlead.v1.Fairlead.DrainServer:input_type -> fairlead.v1.DrainServerRequest
+	60, // 43: fairlead.v1.Fairlead.UndrainServer:input_type -> fairlead.v1.UndrainServerRequest
+	61, // 44: fairlead.v1.Fairlead.RemoveServer:input_type -> fairlead.v1.RemoveServerRequest
+	62, // 45: fairlead.v1.Fairlead.SetWeight:input_type -> fairlead.v1.SetWeightRequest
+	63, // 46: fairlead.v1.Fairlead.RotateKey:input_type -> fairlead.v1.RotateKeyRequest
+	39, // 47: fairlead.v1.Fairlead.GetTime:input_type -> fairlead.v1.GetTimeRequest
+	41, // 48: fairlead.v1.Fairlead.GetLive:input_type -> fairlead.v1.GetLiveRequest
+	45, // 49: fairlead.v1.Fairlead.GetServing:input_type -> fairlead.v1.GetServingRequest
+	48, // 50: fairlead.v1.Fairlead.GetChains:input_type -> fairlead.v1.GetChainsRequest
+	50, // 51: fairlead.v1.Fairlead.DrainSwitch:input_type -> fairlead.v1.DrainSwitchRequest
+	52, // 52: fairlead.v1.Fairlead.UnlockSwitch:input_type -> fairlead.v1.UnlockSwitchRequest
+	13, // 53: fairlead.v1.Fairlead.GetRoutes:input_type -> fairlead.v1.GetRoutesRequest
+	54, // 54: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
+	56, // 55: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
+	5,  // 56: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
+	38, // 57: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
+	64, // 58: fairlead.v1.Fairlead.AddServer:output_type -> fairlead.v1.ChangeResponse
+	64, // 59: fairlead.v1.Fairlead.DrainServer:output_type -> fairlead.v1.ChangeResponse
+	64, // 60: fairlead.v1.Fairlead.UndrainServer:output_type -> fairlead.v1.ChangeResponse
+	64, // 61: fairlead.v1.Fairlead.RemoveServer:output_type -> fairlead.v1.ChangeResponse
+	64, // 62: fairlead.v1.Fairlead.SetWeight:output_type -> fairlead.v1.ChangeResponse
+	64, // 63: fairlead.v1.Fairlead.RotateKey:output_type -> fairlead.v1.ChangeResponse
+	40, // 64: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
+	42, // 65: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
+	46, // 66: fairlead.v1.Fairlead.GetServing:output_type -> fairlead.v1.GetServingResponse
+	49, // 67: fairlead.v1.Fairlead.GetChains:output_type -> fairlead.v1.GetChainsResponse
+	51, // 68: fairlead.v1.Fairlead.DrainSwitch:output_type -> fairlead.v1.DrainSwitchResponse
+	53, // 69: fairlead.v1.Fairlead.UnlockSwitch:output_type -> fairlead.v1.UnlockSwitchResponse
+	14, // 70: fairlead.v1.Fairlead.GetRoutes:output_type -> fairlead.v1.GetRoutesResponse
+	55, // 71: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
+	57, // 72: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
+	56, // [56:73] is the sub-list for method output_type
+	39, // [39:56] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_fairlead_proto_init() }
@@ -6181,13 +5541,14 @@ func file_fairlead_proto_init() {
 	if File_fairlead_proto != nil {
 		return
 	}
+	file_control_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fairlead_proto_rawDesc), len(file_fairlead_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   62,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
