@@ -29,6 +29,8 @@ const (
 	Balancer
 	Switch
 	kinds
+	// Kinds is how many there are.
+	Kinds = int(kinds)
 )
 
 // Daemon is a balancer, an agent or a switch that shares the assignment, and

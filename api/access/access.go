@@ -56,7 +56,7 @@ const unitPrefix = "fairlead-"
 // that for TLS clients, so that the store, which knows no roles, and takes everybody
 // with a client's certificate of the deployment's authority, refuses them. (An arc
 // that needs no registration, ITU-T X.667.)
-var UserUsage = asn1.ObjectIdentifier{2, 25, 2305184871526843117}
+var UserUsage = asn1.ObjectIdentifier{2, 25, 1718526483}
 
 // Caller is somebody who was authenticated.
 type Caller struct {

@@ -78,6 +78,9 @@ var methods = map[string]need{
 // Changes says whether a method changes anything.
 func Changes(procedure string) bool { return !methods[procedure].looks }
 
+// Needed is the role that a method needs, without force.
+func Needed(procedure string) Role { return methods[procedure].role }
+
 // Denied is why a call is not carried out.
 type Denied struct {
 	Caller Caller

@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/certs"
 	"github.com/fairlead/fairlead/cmd/cli/clitest"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
@@ -230,11 +231,11 @@ func TestChanges(t *testing.T) {
 func TestCertsWork(t *testing.T) {
 	folder := t.TempDir()
 	tlsOf := func(folder, name string) config.TLS {
-		a, err := openAuthority(folder)
+		a, err := certs.Open(folder)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := a.issue(name, "https://127.0.0.1:1"); err != nil {
+		if _, err := a.Issue(certs.Subject{Name: name, Endpoints: []string{"https://127.0.0.1:1"}}); err != nil {
 			t.Fatal(err)
 		}
 		at := func(f string) string { return filepath.Join(folder, name, f) }
