@@ -47,12 +47,6 @@ var methods = map[string]need{
 
 	fairleadv1connect.FairleadGetStatusProcedure:     looking,
 	fairleadv1connect.FairleadGetAssignmentProcedure: peers,
-	fairleadv1connect.FairleadAddServerProcedure:     peers,
-	fairleadv1connect.FairleadDrainServerProcedure:   peers,
-	fairleadv1connect.FairleadUndrainServerProcedure: peers,
-	fairleadv1connect.FairleadRemoveServerProcedure:  peers,
-	fairleadv1connect.FairleadSetWeightProcedure:     peers,
-	fairleadv1connect.FairleadRotateKeyProcedure:     peers,
 	fairleadv1connect.FairleadGetTimeProcedure:       looking,
 	fairleadv1connect.FairleadGetLiveProcedure:       looking,
 	fairleadv1connect.FairleadGetServingProcedure:    looking,

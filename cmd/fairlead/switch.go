@@ -61,11 +61,14 @@ func (v *verb) onSwitch(cmd *cobra.Command, s *config.Switch, t config.TLS, do f
 	if err := cli.CheckOutput(v.output); err != nil {
 		return err
 	}
+	if own, named := v.own(); named {
+		t = own
+	}
 	c, err := api.Dial(cmp.Or(v.endpoint, s.API), t)
 	if err != nil {
 		return cli.Usage(err)
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), verbTimeout)
+	ctx, cancel := context.WithTimeout(cmd.Context(), controlTimeout)
 	defer cancel()
 	changes, err := do(ctx, c)
 	switch {

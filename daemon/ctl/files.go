@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/rollout"
 )
 
@@ -29,7 +30,7 @@ func (c *ctl) parse(text string) (*config.Config, error) {
 
 // answer is a change's response.
 func answer(ch *rollout.Change) *connect.Response[fairleadv1.ChangeResponse] {
-	r := &fairleadv1.ChangeResponse{Version: ch.To, FromVersion: ch.From, Changes: ch.Lines, Notes: ch.Notes}
+	r := &fairleadv1.ChangeResponse{Answered: ch.Answered(), Version: ch.To, FromVersion: ch.From, Changes: ch.Lines, Notes: ch.Notes}
 	for _, d := range ch.Silent {
 		r.Unanswered = append(r.Unanswered, &fairleadv1.UnansweredPeer{Name: d.Name, Api: d.API, Error: api.ErrorText(d.Err)})
 	}
@@ -42,10 +43,13 @@ func (s service) Plan(ctx context.Context, req *connect.Request[fairleadv1.PlanR
 		return nil, err
 	}
 	ch, err := s.coordinator(ctx, cfg).PlanFile(ctx, rollout.Options{Force: req.Msg.Force, Without: req.Msg.Without})
-	if err != nil {
+	var refusal controller.Refusal
+	if err != nil && (ch == nil || !errors.As(err, &refusal)) {
 		return nil, coded(err)
 	}
-	return answer(ch), nil
+	resp := answer(ch)
+	resp.Msg.Refused = refusal
+	return resp, nil
 }
 
 func (s service) Apply(ctx context.Context, req *connect.Request[fairleadv1.ApplyRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {

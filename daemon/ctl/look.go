@@ -45,11 +45,11 @@ func (s service) GetHistory(ctx context.Context, req *connect.Request[fairleadv1
 	defer cancel()
 	head, err := s.ledger.Head(ctx)
 	if err != nil {
-		return nil, coded(err)
+		return nil, unread(err)
 	}
 	records, err := s.ledger.History(ctx, head.Version+1-min(last, head.Version))
 	if err != nil {
-		return nil, coded(err)
+		return nil, unread(err)
 	}
 	resp := &fairleadv1.GetHistoryResponse{}
 	for _, r := range records {
@@ -63,19 +63,19 @@ func (s service) GetControllers(ctx context.Context, _ *connect.Request[fairlead
 	defer cancel()
 	there, err := s.ledger.Controllers(ctx)
 	if err != nil {
-		return nil, coded(err)
+		return nil, unread(err)
 	}
 	leader, err := store.Leader(ctx, s.store, rollout.Election)
 	if err != nil {
-		return nil, coded(err)
+		return nil, unread(err)
 	}
 	head, err := s.ledger.Head(ctx)
 	if err != nil {
-		return nil, coded(err)
+		return nil, unread(err)
 	}
 	reports, err := s.ledger.Reports(ctx)
 	if err != nil {
-		return nil, coded(err)
+		return nil, unread(err)
 	}
 	resp := &fairleadv1.GetControllersResponse{Version: head.Version, InForce: inForce(head, reports)}
 	for _, c := range s.config.Load().Controllers {
@@ -127,11 +127,11 @@ func (s service) Describe(ctx context.Context, req *connect.Request[fairleadv1.D
 	defer cancel()
 	a, err := s.newest(asking)
 	if err != nil {
-		return nil, coded(err)
+		return nil, unread(err)
 	}
 	reports, err := s.ledger.Reports(asking)
 	if err != nil {
-		return nil, coded(err)
+		return nil, unread(err)
 	}
 	resp := &fairleadv1.DescribeResponse{Version: a.Version}
 	agents := map[string]string{} // where they answer

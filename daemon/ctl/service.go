@@ -81,10 +81,20 @@ func coded(err error) error {
 		return nil
 	case errors.As(err, &c):
 		return err
-	case errors.Is(err, store.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, store.ErrFull):
+	case errors.Is(err, rollout.ErrNoStore): // another controller may reach more of it
+		return connect.NewError(connect.CodeUnavailable, err)
+	case errors.Is(err, store.ErrFull):
 		return connect.NewError(connect.CodeFailedPrecondition, err)
 	}
 	return rollout.Code(err)
+}
+
+// unread is coded of what only reads the store.
+func unread(err error) error {
+	if errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+		return connect.NewError(connect.CodeUnavailable, fmt.Errorf("no majority of the store answers: %w", err))
+	}
+	return coded(err)
 }
 
 func named(what, name string) error {

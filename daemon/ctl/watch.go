@@ -26,7 +26,7 @@ func (s service) WatchEvents(ctx context.Context, req *connect.Request[fairleadv
 	defer cancel()
 	head, err := s.ledger.Head(looking)
 	if err != nil {
-		return coded(err)
+		return unread(err)
 	}
 	after := req.Msg.AfterVersion
 	switch {
@@ -39,11 +39,11 @@ func (s service) WatchEvents(ctx context.Context, req *connect.Request[fairleadv
 	}
 	w := &watcher{ctl: s.ctl, after: after}
 	if err := w.agreed(looking, stream.Send); err != nil {
-		return coded(err)
+		return unread(err)
 	}
 	reports, err := s.ledger.Reports(looking)
 	if err != nil {
-		return coded(err)
+		return unread(err)
 	}
 	if err := send(w.reported(head, reports), stream.Send); err != nil || !req.Msg.Follow {
 		return err
@@ -149,12 +149,12 @@ func (w *watcher) follow(ctx context.Context, head ledger.Head, to func(*fairlea
 			return nil
 		case err := <-failed:
 			if ctx.Err() == nil && err != nil {
-				return coded(err)
+				return unread(err)
 			}
 		case head = <-heads:
 			if head.Version > w.after {
 				if err := w.agreed(ctx, to); err != nil {
-					return coded(err)
+					return unread(err)
 				}
 			}
 			if err := send(w.reported(head, w.known), to); err != nil {
