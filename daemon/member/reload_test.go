@@ -44,7 +44,7 @@ vips: [{name: web, address: 192.0.2.10, port: 80, servers: [s1]}]
 	var refuse error
 	d := newMember(Options{File: filepath.Join(dir, "fairlead.yaml"), Name: "lb1", Log: slog.New(slog.DiscardHandler)}, Role{
 		Is: config.RoleBalancer, Fixed: func(config.Self) []Setting { return nil },
-		Service: func(m *Member) fairleadv1connect.FairleadHandler { return Service{Member: m} },
+		Service: func(m *Member) fairleadv1connect.FairleadHandler { return Service{m} },
 	})
 	if err := d.read(); err != nil {
 		t.Fatal(err)

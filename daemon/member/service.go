@@ -15,10 +15,7 @@ import (
 
 // Service is what all members answer of the API (fairlead.v1.Fairlead), and what
 // they say to calls that are for other roles. A role's own embeds it.
-type Service struct {
-	*Member
-	fairleadv1connect.UnimplementedFairleadHandler
-}
+type Service struct{ *Member }
 
 // handler answers for the API.
 func (m *Member) handler() http.Handler {
