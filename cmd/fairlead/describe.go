@@ -79,7 +79,7 @@ Takes the role view.`,
 				return of, ofErr
 			})
 			if err != nil {
-				return refused(cmd, err)
+				return refused(err)
 			}
 			r := described(resp)
 			return cli.PrintAs(cmd.OutOrStdout(), output, r, r.table)

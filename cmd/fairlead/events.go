@@ -56,7 +56,7 @@ until Ctrl-C. Takes the role view.`,
 					return nil // somebody has seen enough
 				}
 				if err == nil && !follow || err != nil && !w.goesOn(err) {
-					return refusedOrNil(cmd, err)
+					return refusedOrNil(err)
 				}
 				if err != nil {
 					fmt.Fprintln(cmd.ErrOrStderr(), "note:", api.ErrorText(err)+"; trying on")
@@ -74,11 +74,11 @@ until Ctrl-C. Takes the role view.`,
 	return cmd
 }
 
-func refusedOrNil(cmd *cobra.Command, err error) error {
+func refusedOrNil(err error) error {
 	if err == nil {
 		return nil
 	}
-	return refused(cmd, err)
+	return refused(err)
 }
 
 // eventWriter prints events, and knows where it is.

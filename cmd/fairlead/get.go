@@ -39,7 +39,7 @@ role view.`,
 				return c.GetConfig(ctx, connect.NewRequest(&fairleadv1.GetConfigRequest{}))
 			})
 			if err != nil {
-				return refused(cmd, err)
+				return refused(err)
 			}
 			_, err = io.WriteString(cmd.OutOrStdout(), resp.Text)
 			return err
@@ -86,7 +86,7 @@ file is gone. Takes the role view.`,
 				return c.GetControllers(ctx, connect.NewRequest(&fairleadv1.GetControllersRequest{}))
 			})
 			if err != nil {
-				return refused(cmd, err)
+				return refused(err)
 			}
 			return printControllers(cmd, output, resp)
 		},

@@ -47,7 +47,7 @@ was made, by whom, and what it changed. Takes the role view.`,
 				return c.GetHistory(ctx, connect.NewRequest(&fairleadv1.GetHistoryRequest{Last: last}))
 			})
 			if err != nil {
-				return refused(cmd, err)
+				return refused(err)
 			}
 			return printHistory(cmd.OutOrStdout(), output, resp.Versions)
 		},

@@ -101,24 +101,20 @@ status 1 if apply would be refused, with the reasons. Takes the role view.`,
 
 // refusedAs is refused, and JSON or YAML if that is asked for.
 func refusedAs(cmd *cobra.Command, output string, err error) error {
-	if output == "table" {
-		return refused(cmd, err)
+	if coded := (*connect.Error)(nil); output == "table" || !errors.As(err, &coded) {
+		return refused(err)
 	}
 	r := resultOf(&fairleadv1.ChangeResponse{Refused: strings.Split(api.ErrorText(err), "\n")})
 	if err := cli.PrintAs(cmd.OutOrStdout(), output, r, nil); err != nil {
 		return err
 	}
-	return refused(cmd, err)
+	return refused(err)
 }
 
-// refused prints the lines of a refusal, each on its own.
-func refused(cmd *cobra.Command, err error) error {
-	lines := strings.Split(api.ErrorText(err), "\n")
-	if len(lines) == 1 {
-		return errors.New(lines[0])
+// refused is an error of the API's in people's words; others stay as they are.
+func refused(err error) error {
+	if coded := (*connect.Error)(nil); !errors.As(err, &coded) {
+		return err
 	}
-	for _, line := range lines {
-		fmt.Fprintln(cmd.ErrOrStderr(), "fairlead:", line)
-	}
-	return cli.ErrSilent
+	return errors.New(api.ErrorText(err))
 }

@@ -65,7 +65,7 @@ func (v *verb) runAs(cmd *cobra.Command, nothing string, do func(context.Context
 	if err := resultOf(resp).print(cmd, v.output, nothing); err != nil || len(resp.Refused) == 0 {
 		return err
 	}
-	return refused(cmd, errors.New(strings.Join(resp.Refused, "\n")))
+	return refused(errors.New(strings.Join(resp.Refused, "\n")))
 }
 
 // vipServer splits the arguments [VIP] SERVER.

@@ -75,7 +75,7 @@ func (v *verb) onSwitch(cmd *cobra.Command, s *config.Switch, t config.TLS, do f
 	case connect.CodeOf(err) == connect.CodeUnavailable:
 		return fmt.Errorf("%s does not answer (%s); start `fairlead switch` there", s.Name, api.ErrorText(err))
 	case err != nil:
-		return refused(cmd, err)
+		return refused(err)
 	}
 	r := switchResult{Switch: s.Name, Changes: append([]string{}, changes...)}
 	return cli.PrintAs(cmd.OutOrStdout(), v.output, r, func(w io.Writer) error {
