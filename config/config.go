@@ -27,9 +27,9 @@ type Config struct {
 	TLS       TLS        `yaml:"tls"`
 	Balancers []Balancer `yaml:"balancers"`
 	Servers   []Server   `yaml:"servers"`
-	// Controllers are one or three machines that keep what the deployment agreed
-	// on; Store is what keeps it instead. Neither: daemons hand versions round
-	// by themselves.
+	// Controllers are machines that make changes, and, one or three of them, keep
+	// what the deployment agreed on, unless Store does that. Neither, and one
+	// balancer or switch: a controller runs beside that (Implied).
 	Controllers []Controller `yaml:"controllers"`
 	Store       Store        `yaml:"store"`
 	Switches    []Switch     `yaml:"switches"`
@@ -52,7 +52,8 @@ type Config struct {
 	// by hand.
 	origin *yamlfile.Document
 	// secret is Secret or SecretFile's content, decoded.
-	secret []byte
+	secret  []byte
+	implied bool
 	// compared is how much near has cost so far.
 	compared int
 }
@@ -135,9 +136,13 @@ type VIP struct {
 	Servers []Member `yaml:"servers"`
 }
 
-// Controller is a machine that runs `fairlead controller`: a member of the store.
+// Controller is a machine that runs `fairlead controller`: it makes changes, and is a
+// member of the store, unless that is somebody else's.
 type Controller struct {
 	Name string `yaml:"name"`
+	// API is where it answers operators: unix:/path (default
+	// unix:/run/fairlead/NAME-api.sock) or https://address:port.
+	API string `yaml:"api"`
 	// Store is where daemons reach its store: https://address:port, or, where
 	// all are on one machine, unix:/path (default unix:/run/fairlead/NAME-store.sock).
 	Store string `yaml:"store"`
@@ -147,7 +152,7 @@ type Controller struct {
 	Metrics *string `yaml:"metrics"`
 }
 
-// Store is an etcd cluster that somebody else runs.
+// Store is an etcd cluster that somebody else runs; controllers keep none then.
 type Store struct {
 	// Etcd lists its members: https://address:port.
 	Etcd []string `yaml:"etcd"`
@@ -155,12 +160,16 @@ type Store struct {
 	Prefix string `yaml:"prefix"`
 }
 
-// Stored says whether the deployment agrees in a store.
-func (c *Config) Stored() bool { return len(c.Controllers) > 0 || len(c.Store.Etcd) > 0 }
+// Implied says whether the only controller is one that the file does not name: it
+// runs beside the deployment's only balancer or switch, as NAME-controller.
+func (c *Config) Implied() bool { return c.implied }
 
 // StoreEndpoints are where the store answers.
 func (c *Config) StoreEndpoints() []string {
-	endpoints := slices.Clone(c.Store.Etcd)
+	if len(c.Store.Etcd) > 0 {
+		return slices.Clone(c.Store.Etcd)
+	}
+	var endpoints []string
 	for i := range c.Controllers {
 		endpoints = append(endpoints, c.Controllers[i].Store)
 	}

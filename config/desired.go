@@ -38,7 +38,7 @@ func (c *Config) Desired(name string, text []byte) (*Config, error) {
 	}
 	out.origin = d
 	out.Secret, out.SecretFile, out.secret, out.TLS = c.Secret, c.SecretFile, c.secret, c.TLS
-	if len(out.Controllers)+len(out.Store.Etcd) == 0 {
+	if len(out.Controllers)+len(out.Store.Etcd) == 0 && !c.Implied() {
 		out.Controllers, out.Store = slices.Clone(c.Controllers), c.Store
 	}
 	dir := filepath.Dir(c.File())

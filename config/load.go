@@ -38,6 +38,10 @@ func DefaultAPI(name string) string { return "unix:/run/fairlead/" + name + ".so
 // does not say: for daemons of the same machine.
 func DefaultStore(name string) string { return "unix:/run/fairlead/" + name + "-store.sock" }
 
+// DefaultControl is where the controller called name answers operators if the file
+// does not say.
+func DefaultControl(name string) string { return "unix:/run/fairlead/" + name + "-api.sock" }
+
 // Load reads the file at path, fills in defaults and secret_file, and
 // validates. Its error is Problems: everything wrong, one line each.
 func Load(path string) (*Config, error) {
@@ -163,9 +167,13 @@ func (c *Config) fill() {
 	for i := range c.Switches {
 		c.Switches[i].fill(c, fmt.Sprintf("switches[%d]", i))
 	}
+	c.imply()
 	for i := range c.Controllers {
 		s := &c.Controllers[i]
-		s.Store = cmp.Or(s.Store, DefaultStore(s.Name))
+		s.API = cmp.Or(s.API, DefaultControl(s.Name))
+		if len(c.Store.Etcd) == 0 {
+			s.Store = cmp.Or(s.Store, DefaultStore(s.Name))
+		}
 		if s.Metrics == nil {
 			s.Metrics = new("") // beside a balancer or server, which has the file's
 		}

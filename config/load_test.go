@@ -100,6 +100,7 @@ vips:
   servers: [dns1, {name: web1, standby: true}]
 - {name: all, address: 192.0.2.12, port: 443, scheme: full-ct, hash: maglev, servers: [dns1]}
 limits: {flows: 4096}
+controllers: [{name: c1, store: "https://10.0.0.1:2379"}]
 `
 
 func TestGood(t *testing.T) {
@@ -163,6 +164,7 @@ vips:
 - {name: b, address: 192.0.2.1, port: 53, protocol: udp, scheme: beamer, buckets: 8388608, chain_time: 1s, forwarding: gue, servers: [web1, web2]}
 - {name: c, address: 192.0.2.2, port: 80, scheme: faild, servers: [web1, {name: six, drain: true}]}
 - {name: d, address: "2001:db8:1::2", port: all, scheme: faild, servers: [web1, {name: six, drain: true}]}
+controllers: [{name: c1}]
 `))
 	if err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ const (
 	RoleBalancer Role = "lb"
 	RoleHost     Role = "host"
 	RoleSwitch   Role = "switch"
-	// RoleController keeps the store, and goes by no assignment.
+	// RoleController makes changes and keeps the store; it goes by no assignment.
 	RoleController Role = "controller"
 )
 
@@ -36,10 +36,9 @@ type Self struct {
 	Interfaces []string
 	Metrics    string
 	// One of them, by role.
-	Balancer *Balancer
-	Server   *Server
-	Switch   *Switch
-	// Controller has no API.
+	Balancer   *Balancer
+	Server     *Server
+	Switch     *Switch
 	Controller *Controller
 }
 
@@ -71,7 +70,7 @@ func (c *Config) Selves(role Role) (all []Self) {
 	case RoleController:
 		for i := range c.Controllers {
 			s := &c.Controllers[i]
-			all = append(all, Self{Role: role, Name: s.Name, Metrics: metrics(s.Metrics), Controller: s})
+			all = append(all, Self{Role: role, Name: s.Name, API: s.API, Metrics: metrics(s.Metrics), Controller: s})
 		}
 	}
 	return all

@@ -16,6 +16,7 @@ servers:
   - {name: s2, address: 10.0.0.22, interfaces: [eth0]}
 vips:
   - {name: web, address: 192.0.2.10, port: 80, servers: [s1, s2], health: {type: tcp}}
+controllers: [{name: c1}]
 `))
 	if err != nil {
 		t.Fatal(err)

@@ -72,7 +72,7 @@ func (c *Config) checkSecret() {
 	for i, v := range c.VIPs {
 		what := ""
 		switch {
-		case c.Stored(): // was said
+		case len(c.Controllers)+len(c.Store.Etcd) > 0 && !c.implied: // was said
 			return
 		case v.Cookies():
 			what = "scheme cheetah, whose cookies need it"
@@ -108,7 +108,7 @@ func (c *Config) checkDaemons() {
 			}
 			names[name] = path
 		}
-		if api != "" && api != NoAgent && name != "" { // a controller has none
+		if api != NoAgent && name != "" {
 			c.checkAPI(path+".api", api)
 			if other, dup := apis[api]; dup {
 				c.problem(path+".api", api, "already the api of "+other, "give each daemon its own")
@@ -140,7 +140,10 @@ func (c *Config) checkDaemons() {
 		common(fmt.Sprintf("switches[%d]", i), s.Name, s.API, nil, s.Metrics)
 	}
 	for i, s := range c.Controllers {
-		common(fmt.Sprintf("controllers[%d]", i), s.Name, "", nil, s.Metrics)
+		if c.implied {
+			break // nobody wrote it
+		}
+		common(fmt.Sprintf("controllers[%d]", i), s.Name, s.API, nil, s.Metrics)
 	}
 	for i, s := range c.Servers {
 		path := fmt.Sprintf("servers[%d]", i)

@@ -20,6 +20,7 @@ func beamer(t *testing.T, vip string) *Assignment {
 balancers: [{name: lb, interfaces: [eth0], source: 10.200.0.0/16}, {name: lc, interfaces: [eth0], source: 10.200.0.0/16}]
 servers: [{name: s1, address: 10.0.0.1}, {name: s2, address: 10.0.0.2}]
 vips: [{name: v, address: 192.0.2.1, port: 80, scheme: beamer, buckets: 8, servers: [s1, s2]%s}]
+controllers: [{name: c1}]
 `, vip))
 	if err != nil {
 		t.Fatal(err)

@@ -69,12 +69,6 @@ func deriveHashKey(secret []byte) hash.Key {
 	return hash.Key{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])}
 }
 
-// SecretDiffers: the file's secret is not the one that a began with, so that
-// a daemon that starts from the file alone would not agree with the others.
-func SecretDiffers(cfg *config.Config, a *Assignment) bool {
-	return a.HashKey != deriveHashKey(cfg.SecretBytes()) && a.HashKey != deriveHashKey(nil)
-}
-
 func derive(secret []byte, purpose string, n uint32) []byte {
 	m := hmac.New(sha256.New, secret)
 	m.Write([]byte(purpose))

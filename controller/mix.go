@@ -390,7 +390,7 @@ func Accept(cur, next *Assignment, expected uint64, catchUp bool) error {
 		return nil
 	}
 	if err := Mixable(cur, next); err != nil {
-		return fmt.Errorf("version %d cannot follow %d: %w; hand the versions between first", next.Version, cur.Version, err)
+		return fmt.Errorf("version %d cannot follow %d: %w; the versions between come first", next.Version, cur.Version, err)
 	}
 	return nil
 }

@@ -107,7 +107,7 @@ func (w *world) do(args []string, input string) string {
 	command, args := args[0], args[1:]
 	switch command {
 	case "config":
-		cfg, err := config.Parse("f", []byte("secret: 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n"+input))
+		cfg, err := config.Parse("f", []byte("secret: 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n"+input+"controllers: [{name: c1}]\n"))
 		if strings.Contains(input, "nosecret") {
 			cfg, err = config.Parse("f", []byte(input))
 		}

@@ -15,7 +15,7 @@ func FuzzWholeJSON(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, m := range []proto.Message{&fairleadv1.SetAssignmentRequest{}, &fairleadv1.AddServerRequest{}, &fairleadv1.SetWeightRequest{},
+		for _, m := range []proto.Message{&fairleadv1.GetAssignmentResponse{}, &fairleadv1.AddServerRequest{}, &fairleadv1.SetWeightRequest{},
 			&fairleadv1.ShareFlowsRequest{}, &fairleadv1.ListPathsRequest{}, &fairleadv1.PlaceFlowRequest{}, &fairleadv1.GetStatusResponse{}} {
 			codec := wholeJSON{"json"}
 			if codec.Unmarshal(data, m) != nil {

@@ -196,9 +196,9 @@ func (d *Daemon) answer() error {
 		if err != nil {
 			return err
 		}
-		h := d.Handler
+		h := known(d.Handler)
 		if plainly(endpoint) {
-			h = loopbackName(h)
+			h = loopbackName(local(d.Handler))
 		}
 		d.Go(func(ctx context.Context) error { return serve(ctx, httpServer(h, d.Log), l) })
 	}
@@ -222,18 +222,10 @@ func (d *Daemon) unready() error {
 	return nil
 }
 
-// Guard is an API handler's: until the daemon serves it answers only calls of
-// the procedures named.
+// Guard is an API handler's: it answers whom api/access lets call, and, until the
+// daemon serves, only calls of the procedures named.
 func (d *Daemon) Guard(always ...string) connect.HandlerOption {
-	guard := connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
-		return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
-			if err := d.unready(); err != nil && !slices.Contains(always, req.Spec().Procedure) {
-				return nil, connect.NewError(connect.CodeUnavailable, err)
-			}
-			return next(ctx, req)
-		}
-	})
-	return connect.WithHandlerOptions(connect.WithInterceptors(guard), connect.WithReadMaxBytes(api.MaxMessage))
+	return connect.WithHandlerOptions(connect.WithInterceptors(guard{d, always}), connect.WithReadMaxBytes(api.MaxMessage))
 }
 
 // Sleep waits; false: ctx ended first.

@@ -33,7 +33,7 @@ func (d *Daemon) listen(api string) (net.Listener, error) {
 	var err error
 	switch {
 	case scheme == "https":
-		settings, err = serverTLS(d.TLS)
+		settings, err = serverTLS(d.TLS, d.Log)
 	case !plainly(api):
 		err = fmt.Errorf("api %q: must be unix:/path or https://address:port", api)
 	}
@@ -149,8 +149,10 @@ func awaitSilence(path string) error {
 const certsRemedy = "make them with `fairlead certs FOLDER` and put this machine's there"
 
 // serverTLS reads the files at every handshake, so that renewed certificates
-// need no restart.
-func serverTLS(files config.TLS) (*tls.Config, error) {
+// need no restart, and has every connection verified (no session is resumed). Whose
+// certificate is refused is logged.
+func serverTLS(files config.TLS, log *slog.Logger) (*tls.Config, error) {
+	refused := &turnedAway{log: log}
 	load := func() (*tls.Config, error) {
 		cert, err := tls.LoadX509KeyPair(files.Cert, files.Key)
 		if err != nil {
@@ -165,11 +167,12 @@ func serverTLS(files config.TLS) (*tls.Config, error) {
 			return nil, fmt.Errorf("tls: ca %q holds no certificate in PEM; %s", files.CA, certsRemedy)
 		}
 		return &tls.Config{
-			Certificates: []tls.Certificate{cert},
-			ClientCAs:    pool,
-			ClientAuth:   tls.RequireAndVerifyClientCert,
-			MinVersion:   tls.VersionTLS13,
-			NextProtos:   []string{"h2", "http/1.1"},
+			Certificates:           []tls.Certificate{cert},
+			ClientCAs:              pool,
+			ClientAuth:             tls.RequireAnyClientCert, // and VerifyConnection verifies it
+			MinVersion:             tls.VersionTLS13,
+			NextProtos:             []string{"h2", "http/1.1"},
+			SessionTicketsDisabled: true,
 		}, nil
 	}
 	if _, err := load(); err != nil {
@@ -181,8 +184,22 @@ func serverTLS(files config.TLS) (*tls.Config, error) {
 		return nil, fmt.Errorf("tls: key %q: %s; %s", files.Key, wrong, remedy)
 	}
 	return &tls.Config{
-		MinVersion:         tls.VersionTLS13,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return load() },
+		MinVersion:             tls.VersionTLS13,
+		SessionTicketsDisabled: true,
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			c, err := load()
+			if err != nil {
+				return nil, err
+			}
+			c.VerifyConnection = func(state tls.ConnectionState) error {
+				err := verify(state, c.ClientCAs)
+				if err != nil {
+					refused.note(hello.Conn.RemoteAddr(), state, err)
+				}
+				return err
+			}
+			return c, nil
+		},
 	}, nil
 }
 
@@ -194,9 +211,10 @@ func httpServer(h http.Handler, log *slog.Logger) *http.Server {
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
-		Handler:   h,
-		Protocols: protocols,
-		ConnState: greet,
+		Handler:     h,
+		Protocols:   protocols,
+		ConnState:   greet,
+		ConnContext: ofSocket,
 		// Of the TLS handshake, too. A peer gives up sooner (api.Dial).
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       2 * time.Minute,

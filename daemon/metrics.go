@@ -15,7 +15,7 @@ import (
 // each. Values are read when Prometheus asks, never before.
 func (d *Daemon) metricsHandler() http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), d.refused)
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), d.refused, d.expiryCollector())
 	registry.MustRegister(d.Collectors...)
 	mux := http.NewServeMux()
 	serving := func(pattern string, h http.HandlerFunc) {

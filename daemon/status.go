@@ -17,9 +17,9 @@ func (d *Daemon) Status(role fairleadv1.Role) *fairleadv1.GetStatusResponse {
 	}
 }
 
-// Warnings are those of the daemon's state and pins.
+// Warnings are those of the daemon's state, pins and certificates.
 func (d *Daemon) Warnings() []string {
-	warnings := d.State.Warnings()
+	warnings := append(d.State.Warnings(), d.expiryWarnings(time.Now())...)
 	if d.private != "" {
 		warnings = append(warnings, d.private)
 	}

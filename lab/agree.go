@@ -22,7 +22,7 @@ const (
 	peerPort  = 2380
 )
 
-// controller is one of the lab's.
+// controller is one of the lab's. Its API is a socket, as operators work on its machine.
 type controller struct {
 	name    string // of its process, and, behind the lab's, in the configuration
 	machine string
@@ -30,17 +30,23 @@ type controller struct {
 	peer    string // "": there is no other
 }
 
+func (l *Lab) controlSocket(name string) string { return l.path(name + "-api.sock") }
+
 func (l *Lab) controllers() (all []controller) {
-	if l.Handed {
-		return nil
-	}
-	if l.Controllers == 1 {
+	if !l.Exposed {
 		return []controller{{name: "ctl1", machine: "router", store: "unix:" + l.path("ctl1-store.sock")}}
 	}
-	for i, machine := range []string{l.fronts()[0], "server1", l.fronts()[1]} {
+	machines := []string{"server1"}
+	if l.Controllers == 3 {
+		machines = []string{l.fronts()[0], "server1", l.fronts()[1]}
+	}
+	for i, machine := range machines {
 		address := l.exposedAt(machine).Addr().String()
 		all = append(all, controller{name: fmt.Sprint("ctl", i+1), machine: machine,
 			store: "https://" + net.JoinHostPort(address, fmt.Sprint(storePort)), peer: "https://" + net.JoinHostPort(address, fmt.Sprint(peerPort))})
+	}
+	if len(all) == 1 {
+		all[0].peer = ""
 	}
 	return all
 }
@@ -49,6 +55,7 @@ func (l *Lab) configControllers(p func(string, ...any)) {
 	p("controllers:")
 	for _, c := range l.controllers() {
 		p("  - name: %s", l.daemonName(c.name))
+		p("    api: unix:%s", l.controlSocket(c.name))
 		p("    store: %s", c.store)
 		if c.peer != "" {
 			p("    peer: %s", c.peer)
@@ -78,9 +85,6 @@ func (l *Lab) startController(c controller) error {
 // firstVersion brings the configuration's assignment into the store: until then
 // daemons wait. Those that have not been started shall not be waited for.
 func (l *Lab) firstVersion(ctx context.Context) error {
-	if l.Handed {
-		return nil
-	}
 	args := []string{"apply", "-f", l.ConfigPath()}
 	for _, m := range l.fronts()[l.ActiveLBs:] {
 		args = append(args, "--without", l.daemonName(m))

@@ -45,7 +45,7 @@ func TestChurnBeamer(t *testing.T) {
 
 func TestChurnFaild(t *testing.T) {
 	t.Parallel()
-	result := small(t, RunOptions{Scenario: "churn", Seed: 3, Schemes: []string{"faild"}, Handed: true, Scale: Scale{Connections: 150, Slot: 1200 * time.Millisecond,
+	result := small(t, RunOptions{Scenario: "churn", Seed: 3, Schemes: []string{"faild"}, Scale: Scale{Connections: 150, Slot: 1200 * time.Millisecond,
 		Steps: []string{"add", "drain", "reshuffle", "kill switch", "crash", "join switch", "drain switch"}}})
 	if result.Reasons["forward_previous"] == 0 {
 		t.Error("no packet was passed on")

@@ -174,16 +174,9 @@ var passing = []connect.Code{connect.CodeFailedPrecondition, connect.CodeAborted
 // answer is what an API says of a change.
 type answer = connect.Response[fairleadv1.ChangeResponse]
 
-// ask carries out a change by the API of the first daemon that lives,
-// balancers first, again and again until it is accepted or ctx ends.
-func (c *churn) ask(ctx context.Context, f func(context.Context, fairleadv1connect.FairleadClient, []string) (*answer, error)) error {
-	machine := ""
-	for _, m := range append(c.lab.fronts(), c.lab.servers()...) {
-		if !c.gone[m] {
-			machine = m
-			break
-		}
-	}
+// ask carries out a change by the controllers' API, again and again until it is
+// accepted or ctx ends.
+func (c *churn) ask(ctx context.Context, f func(context.Context, fairleadv1connect.ControlClient, []string) (*answer, error)) error {
 	var without []string
 	for m, gone := range c.gone {
 		if gone {
@@ -191,7 +184,7 @@ func (c *churn) ask(ctx context.Context, f func(context.Context, fairleadv1conne
 		}
 	}
 	for stopped := false; ; {
-		err := c.lab.change(ctx, machine, func(ctx context.Context, client fairleadv1connect.FairleadClient) error {
+		err := c.lab.change(ctx, func(ctx context.Context, client fairleadv1connect.ControlClient) error {
 			_, err := f(ctx, client, without)
 			return err
 		})
@@ -216,7 +209,7 @@ func (c *churn) add(ctx context.Context, servers ...string) error {
 		work, ctx := errgroup.WithContext(ctx)
 		for _, server := range servers {
 			work.Go(func() error {
-				return c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) (*answer, error) {
+				return c.ask(ctx, func(ctx context.Context, client fairleadv1connect.ControlClient, without []string) (*answer, error) {
 					if v.Standby { // from the horizon
 						return client.UndrainServer(ctx, connect.NewRequest(&fairleadv1.UndrainServerRequest{
 							Vip: v.Name, Server: c.lab.daemonName(server), Without: without}))
@@ -263,14 +256,14 @@ func (c *churn) fail(ctx context.Context, fails bool, servers ...string) error {
 }
 
 func (c *churn) drain(ctx context.Context, server string) error {
-	return c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) (*answer, error) {
+	return c.ask(ctx, func(ctx context.Context, client fairleadv1connect.ControlClient, without []string) (*answer, error) {
 		return client.DrainServer(ctx, connect.NewRequest(&fairleadv1.DrainServerRequest{
 			Server: c.lab.daemonName(server), Without: without}))
 	})
 }
 
 func (c *churn) undrain(ctx context.Context, server string) error {
-	return c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) (*answer, error) {
+	return c.ask(ctx, func(ctx context.Context, client fairleadv1connect.ControlClient, without []string) (*answer, error) {
 		return client.UndrainServer(ctx, connect.NewRequest(&fairleadv1.UndrainServerRequest{
 			Server: c.lab.daemonName(server), Without: without}))
 	})
@@ -282,7 +275,7 @@ func (c *churn) undrain(ctx context.Context, server string) error {
 // for ever.
 func (c *churn) remove(ctx context.Context, server string, force bool) error {
 	for _, v := range c.lab.pools() {
-		err := c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) (*answer, error) {
+		err := c.ask(ctx, func(ctx context.Context, client fairleadv1connect.ControlClient, without []string) (*answer, error) {
 			return client.RemoveServer(ctx, connect.NewRequest(&fairleadv1.RemoveServerRequest{
 				Vip: v.Name, Server: c.lab.daemonName(server), Force: force || v.breaks(), Without: without}))
 		})
@@ -298,7 +291,7 @@ func (c *churn) weight(ctx context.Context, server string, weight uint32) error 
 		if !v.weighted() {
 			continue
 		}
-		err := c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) (*answer, error) {
+		err := c.ask(ctx, func(ctx context.Context, client fairleadv1connect.ControlClient, without []string) (*answer, error) {
 			return client.SetWeight(ctx, connect.NewRequest(&fairleadv1.SetWeightRequest{
 				Vip: v.Name, Server: c.lab.daemonName(server), Weight: weight, Without: without}))
 		})
@@ -310,7 +303,7 @@ func (c *churn) weight(ctx context.Context, server string, weight uint32) error 
 }
 
 func (c *churn) rotate(ctx context.Context) error {
-	return c.ask(ctx, func(ctx context.Context, client fairleadv1connect.FairleadClient, without []string) (*answer, error) {
+	return c.ask(ctx, func(ctx context.Context, client fairleadv1connect.ControlClient, without []string) (*answer, error) {
 		return client.RotateKey(ctx, connect.NewRequest(&fairleadv1.RotateKeyRequest{Without: without}))
 	})
 }

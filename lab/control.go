@@ -16,7 +16,7 @@ import (
 	"github.com/fairlead/fairlead/lab/netspace"
 )
 
-// changeWait bounds one change by the API: the daemon hands it to all others.
+// changeWait bounds one change by the API.
 const changeWait = 30 * time.Second
 
 // api is a client of a machine's daemon by its socket.
@@ -24,14 +24,7 @@ func (l *Lab) api(machine string) fairleadv1connect.FairleadClient {
 	if l.Exposed {
 		return l.exposedAPI(machine)
 	}
-	socket := l.socket(machine)
-	transport := &http.Transport{
-		DisableKeepAlives: true, // the daemon may be killed between two calls
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", socket)
-		},
-	}
-	return fairleadv1connect.NewFairleadClient(&http.Client{Transport: transport}, "http://fairlead")
+	return fairleadv1connect.NewFairleadClient(bySocket(l.socket(machine)), "http://fairlead")
 }
 
 // daemonStatus asks a machine's daemon how it is.
@@ -45,15 +38,30 @@ func (l *Lab) daemonStatus(ctx context.Context, machine string) (*fairleadv1.Get
 	return r.Msg, nil
 }
 
-// change asks one of the living balancers' daemons, which hands the change
-// to all daemons.
-func (l *Lab) change(ctx context.Context, asked string, f func(context.Context, fairleadv1connect.FairleadClient) error) error {
+// change asks the controllers, the next where one is not there.
+func (l *Lab) change(ctx context.Context, f func(context.Context, fairleadv1connect.ControlClient) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, changeWait)
 	defer cancel()
-	if err := f(ctx, l.api(asked)); err != nil {
-		return fmt.Errorf("ask %s: %w", asked, err)
+	for _, c := range l.controllers() {
+		client := fairleadv1connect.NewControlClient(bySocket(l.controlSocket(c.name)), "http://fairlead")
+		if err = f(ctx, client); err == nil || connect.CodeOf(err) != connect.CodeUnavailable {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("ask a controller: %w", err)
 	}
 	return nil
+}
+
+// bySocket is a client for whoever answers at a socket.
+func bySocket(socket string) *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true, // the daemon may be killed between two calls
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+	}}
 }
 
 // tellHealth makes a machine's server fail its health checks, or answer them.

@@ -145,7 +145,7 @@ func TestJoins(t *testing.T) {
 				}
 				t.Fatalf("%d joins are established, want %d", established(t, l, v), each)
 			}
-			err := l.change(ctx, l.front(1), func(ctx context.Context, c fairleadv1connect.FairleadClient) error {
+			err := l.change(ctx, func(ctx context.Context, c fairleadv1connect.ControlClient) error {
 				_, err := c.DrainServer(ctx, connect.NewRequest(&fairleadv1.DrainServerRequest{Vip: v.Name, Server: l.daemonName("server1")}))
 				return err
 			})

@@ -98,7 +98,6 @@ type RunOptions struct {
 	RateFactor float64
 	Schedule   pcc.Schedule
 	Scale      Scale  // default the scenario's own
-	Handed     bool   // the lab has no store
 	Keep       bool   // leave the lab of a failed run, to look at
 	Program    string // the fairlead binary that runs in the machines
 	// Watch, if not nil, is told of every change while it runs.
@@ -287,8 +286,6 @@ func (o RunOptions) runLab(ctx context.Context, s scenario, p part, before []Run
 		LBs: n.fronts, ActiveLBs: n.activeFronts, Forwarding: o.Forwarding, IPv6: o.IPv6,
 		Mixed: true, NoTimestamps: o.NoTimestamps, VIPs: o.vips(p.runs), Plain: o.Scenario == "control", Program: o.Program,
 		Exposed: o.Scenario == "attack" || o.Scenario == "parted", Unguarded: o.WithoutGuards,
-		// What is attacked is daemons' own API, by which versions are handed round.
-		Handed: o.Handed || o.Scenario == "attack",
 	}
 	if o.Scenario == "parted" {
 		options.Controllers = 3

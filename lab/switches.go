@@ -9,7 +9,6 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
-	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/lab/netspace"
 )
 
@@ -185,12 +184,10 @@ func (c *churn) switchSteps(drained int) []step {
 // what the router's BGP would do then.
 func (c *churn) drainSwitch(ctx context.Context, n int, drain bool) error {
 	name := c.lab.front(n)
-	err := c.lab.change(ctx, name, func(ctx context.Context, client fairleadv1connect.FairleadClient) error {
-		_, err := client.DrainSwitch(ctx, connect.NewRequest(&fairleadv1.DrainSwitchRequest{Undrain: !drain}))
-		return err
-	})
-	if err != nil {
-		return err
+	asking, cancel := context.WithTimeout(ctx, changeWait)
+	defer cancel()
+	if _, err := c.lab.api(name).DrainSwitch(asking, connect.NewRequest(&fairleadv1.DrainSwitchRequest{Undrain: !drain})); err != nil {
+		return fmt.Errorf("ask %s: %w", name, err)
 	}
 	if err := c.lab.awaitAnnounced(ctx, name, !drain); err != nil {
 		return err

@@ -142,9 +142,7 @@ func (l *Lab) config(secret string) string {
 	if l.Exposed {
 		p("tls: {ca: ca.pem, cert: cert.pem, key: key.pem}")
 	}
-	if !l.Plain && !l.Handed {
-		l.configControllers(p)
-	}
+	l.configControllers(p)
 	if l.BGP {
 		p("bgp: {local_as: %d, hold_time: 3s, graceful_restart: 30s}", FrontAS)
 	}

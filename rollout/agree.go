@@ -19,12 +19,12 @@ import (
 	"github.com/fairlead/fairlead/store"
 )
 
-// A change in a deployment with a store: planned on the version that the store
-// has, agreed on there, and then the daemons' turn, kind by kind. They fetch it
-// by themselves (daemon/member) and say so under their leases.
+// A change is planned on the version that the store has, agreed on there, and then it
+// is the daemons' turn, kind by kind. They fetch it by themselves (daemon/member) and
+// say so under their leases.
 
 // agreed fills in what the store has. Where it has nothing yet, the first change
-// brings what daemons have into it, so they are asked as if there were none.
+// brings what daemons have into it.
 func (c *Coordinator) agreed(ctx context.Context, v *View) (err error) {
 	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -90,7 +90,7 @@ func (v *View) chooseAgreed() {
 	v.chooseNewest()
 	if v.Base.Version == v.agreed.Version { // theirs is another one
 		v.Base = v.Base.Clone()
-		v.Base.Version++
+		v.Base.Version += apart
 	}
 }
 
@@ -295,7 +295,7 @@ func (c *Coordinator) await(ctx context.Context, kind Kind, step *controller.Ass
 		}
 		for name, r := range said {
 			d := known[name]
-			if r.Kind != int(kind) || d != nil && d.Leaving || slices.Contains(ch.without, name) {
+			if r.Kind != int(kind) || d != nil && (d.Leaving || errors.Is(d.Err, errForeign)) || slices.Contains(ch.without, name) {
 				continue
 			}
 			if r.Waits && (d == nil || step == ch.view.Base) {

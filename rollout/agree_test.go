@@ -20,9 +20,8 @@ import (
 // TestAgreed: what daemons had before becomes the store's first version, a change
 // follows it, agents before balancers, and the history says who did what.
 func TestAgreed(t *testing.T) {
-	s := newStored(t, newFleet(t, three), false)
-	defer s.stop()
-	c, _ := s.coordinator(t)
+	s := newFleet(t, three)
+	c, _ := s.linked()
 	ch, err := c.Do(t.Context(), Options{}, op(controller.Drain, "s1"))
 	if err != nil || ch.From != 1 || ch.To != 2 || s.wrong != nil || s.versions() != "s1=2 s2=2 s3=2 lb1=2 lb2=2" {
 		t.Fatalf("%+v %v %v %s", ch, err, s.wrong, s.versions())
@@ -43,9 +42,8 @@ func TestAgreed(t *testing.T) {
 // What the other would change is refused, what this one changes is not lost, and
 // when they meet again all have one history.
 func TestParted(t *testing.T) {
-	s := newStored(t, newFleet(t, twoOfEach), false)
-	defer s.stop()
-	c, _ := s.coordinator(t)
+	s := newFleet(t, twoOfEach)
+	c, _ := s.linked()
 	if _, err := c.Apply(t.Context(), s.text, Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +60,7 @@ func TestParted(t *testing.T) {
 		}
 	}
 	part(true)
-	minority, link := s.coordinator(t)
+	minority, link := s.linked()
 	link.Cut(true)
 	if _, err := minority.Do(t.Context(), Options{Force: true}, op(controller.Drain, "s1")); !errors.Is(err, ErrNoStore) {
 		t.Errorf("a minority's change: %v", err)
@@ -84,9 +82,8 @@ func TestParted(t *testing.T) {
 // TestEmptyStore: daemons that have nothing wait; a verb is refused, and apply makes
 // the first version, unless a daemon that might have one is silent.
 func TestEmptyStore(t *testing.T) {
-	s := newStored(t, newFleet(t, twoOfEach), true)
-	defer s.stop()
-	c, _ := s.coordinator(t)
+	s := newFleet(t, twoOfEach).empty()
+	c, _ := s.linked()
 	if _, err := c.Do(t.Context(), Options{}, op(controller.Drain, "s1")); err == nil || !strings.Contains(err.Error(), "begin with `fairlead apply`") {
 		t.Errorf("a verb: %v", err)
 	}
@@ -108,9 +105,8 @@ func TestEmptyStore(t *testing.T) {
 // TestRefusedVersion: a daemon that cannot put a version in force stops the series
 // there, by name and at once; it goes on when that is put right.
 func TestRefusedVersion(t *testing.T) {
-	s := newStored(t, newFleet(t, three), false)
-	defer s.stop()
-	c, _ := s.coordinator(t)
+	s := newFleet(t, three)
+	c, _ := s.linked()
 	full := true
 	lb1 := s.get("lb1")
 	s.mu.Lock()
@@ -136,12 +132,11 @@ func TestRefusedVersion(t *testing.T) {
 
 // TestTwoAtOnceStored: of changes at the same time each is done or refused.
 func TestTwoAtOnceStored(t *testing.T) {
-	s := newStored(t, newFleet(t, three), false)
-	defer s.stop()
+	s := newFleet(t, three)
 	var wg sync.WaitGroup
 	for _, name := range []string{"s1", "s2", "s3"} {
 		wg.Go(func() {
-			c, _ := s.coordinator(t)
+			c, _ := s.linked()
 			for {
 				_, err := c.Do(context.Background(), Options{}, op(controller.Drain, name))
 				if err == nil {
@@ -155,7 +150,7 @@ func TestTwoAtOnceStored(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	c, _ := s.coordinator(t)
+	c, _ := s.linked()
 	head, err := c.Ledger.Head(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -173,11 +168,10 @@ func TestTwoAtOnceStored(t *testing.T) {
 // TestLead: of two controllers one leads, and finishes what an operator left half
 // done, and slots whose rest is over; when it is gone the other does.
 func TestLead(t *testing.T) {
-	s := newStored(t, newFleet(t, three), false)
-	defer s.stop()
+	s := newFleet(t, three)
 	var stops []func()
 	for _, name := range []string{"c1", "c2"} {
-		c, link := s.coordinator(t)
+		c, link := s.linked()
 		c.Who = name
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -189,7 +183,7 @@ func TestLead(t *testing.T) {
 			}
 		})
 	}
-	c, link := s.coordinator(t)
+	c, link := s.linked()
 	if _, err := c.Apply(t.Context(), s.text, Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -248,10 +242,9 @@ func TestLead(t *testing.T) {
 // TestFirstForAll: the first version is not done before daemons that wait for it
 // have it.
 func TestFirstForAll(t *testing.T) {
-	s := newStored(t, newFleet(t, twoOfEach), true)
-	defer s.stop()
+	s := newFleet(t, twoOfEach).empty()
+	c, _ := s.linked()
 	s.links["s2"].Cut(true)
-	c, _ := s.coordinator(t)
 	done := make(chan error, 1)
 	go func() {
 		_, err := c.Apply(t.Context(), s.text, Options{})
@@ -276,9 +269,8 @@ func TestFirstForAll(t *testing.T) {
 // TestAhead: what was handed round while the deployment was half in the store is not
 // lost: it goes into the store before the next change.
 func TestAhead(t *testing.T) {
-	s := newStored(t, newFleet(t, twoOfEach), false)
-	defer s.stop()
-	c, _ := s.coordinator(t)
+	s := newFleet(t, twoOfEach)
+	c, _ := s.linked()
 	if _, err := c.Apply(t.Context(), s.text, Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -303,9 +295,8 @@ func TestAhead(t *testing.T) {
 // TestMissedBase: a daemon that may not miss the version whose turn stopped half way
 // is waited for when the change is run again, or let go by name.
 func TestMissedBase(t *testing.T) {
-	s := newStored(t, newFleet(t, twoOfEach), false)
-	defer s.stop()
-	c, _ := s.coordinator(t)
+	s := newFleet(t, twoOfEach)
+	c, _ := s.linked()
 	if _, err := c.Apply(t.Context(), s.text, Options{}); err != nil {
 		t.Fatal(err)
 	}

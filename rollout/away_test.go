@@ -18,7 +18,7 @@ import (
 // when nothing fails any more all have one version.
 func TestNothingIsLost(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		s := newStored(t, newFleet(t, three), false)
+		s := newFleet(t, three)
 		defer s.stop()
 		last, broken := map[string]uint64{}, map[string]bool{}
 		for _, d := range s.daemons {
@@ -34,7 +34,7 @@ func TestNothingIsLost(t *testing.T) {
 				return nil
 			}
 		}
-		c, link := s.coordinator(t)
+		c, link := s.linked()
 		ops := []controller.Op{op(controller.Drain, "s1"), op(controller.Undrain, "s1"), op(controller.Drain, "s2"), op(controller.Undrain, "s2"), {Kind: controller.Rotate}}
 		names := []string{"s1", "s2", "s3", "lb1", "lb2"}
 		acknowledged := uint64(1)
@@ -109,12 +109,12 @@ func (f *flaky) Commit(ctx context.Context, ifs []store.If, ops ...store.Op) (in
 func TestStoreGoesAway(t *testing.T) {
 	for n := 1; ; n++ {
 		for _, done := range []bool{false, true} {
-			s := newStored(t, newFleet(t, twoOfEach), false)
-			c, link := s.coordinator(t)
+			s := newFleet(t, twoOfEach)
+			c, link := s.linked()
 			if _, err := c.Apply(t.Context(), s.text, Options{}); err != nil {
 				t.Fatal(err)
 			}
-			c.Ledger = s.ledger(t, &flaky{link, n, done})
+			c.Ledger = s.ledger(&flaky{link, n, done})
 			_, err := c.Do(t.Context(), Options{}, op(controller.Drain, "s1"))
 			if err == nil {
 				s.stop()

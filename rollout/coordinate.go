@@ -1,7 +1,8 @@
-// Package rollout hands versions of the assignment round: it asks all daemons
-// what they have in force, plans a change on that, and gives them each version
-// in the order that keeps neighbours mixable. Its edge is Coordinator, Hand and
-// Owned; whoever serves the API or a command calls these.
+// Package rollout changes what a deployment goes by: it asks all daemons what they
+// have in force, plans a change on the store's newest version, has it agreed on
+// there, and lets daemons go by each version in the order that keeps neighbours
+// mixable. Its edge is Coordinator, Open and Owned; whoever serves the API or a
+// command calls these.
 package rollout
 
 import (
@@ -11,7 +12,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -24,24 +24,19 @@ import (
 )
 
 // Coordinator changes what daemons share: it asks all of them, computes a
-// series of assignments, and hands it over. The command line has one for
-// apply, each daemon one for the verbs of its API. It keeps nothing: two may
+// series of assignments, and puts it into the store. It keeps nothing: two may
 // work at the same time, and one of them is told to try again.
 type Coordinator struct {
 	// Config is the file of the machine that this runs on: its secret, certificates
 	// and folder. What is wanted of the deployment the store has.
 	Config func() *config.Config
-	// Self and SelfClient let a daemon reach itself without a socket.
-	Self       string
-	SelfClient fairleadv1connect.FairleadClient
-	Log        *slog.Logger // nil: silent
+	Log    *slog.Logger // nil: silent
 	// Fits, if set, says whether balancers have room for an assignment
 	// (tables.Fits), so that a series is refused before its first step
 	// and not by a daemon in its middle.
 	Fits func(*controller.Assignment, config.Limits) error
 
-	// Ledger is the store's, nil where the deployment has no store. Who is noted
-	// in it beside a change.
+	// Ledger is the store's. Who is noted in it beside a change.
 	Ledger *ledger.Ledger
 	Who    string
 	// Have is an assignment that need not be fetched from there, nil: none.
@@ -81,8 +76,10 @@ type Change struct {
 	why     string // a line of the history beside the steps'
 }
 
-// ErrNobody: no daemon answers, so there is nothing to change.
-var ErrNobody = errors.New("no daemon answers")
+// Answered says whether any daemon did.
+func (ch *Change) Answered() bool {
+	return ch.view != nil && slices.ContainsFunc(ch.view.Daemons, func(d *Daemon) bool { return d.Err == nil })
+}
 
 // PlanFile computes what Apply of text would do and does nothing.
 func (c *Coordinator) PlanFile(ctx context.Context, text []byte, o Options) (*Change, error) {
@@ -201,10 +198,6 @@ func (c *Coordinator) plan(ctx context.Context, o Options, a aim) (*Change, erro
 		return nil, err
 	}
 	ch := &Change{view: v, without: o.Without, why: a.why}
-	if v.Base == nil && c.Ledger == nil {
-		ch.Silent = v.Silent()
-		return ch, nobody(v)
-	}
 	if v.Base == nil && a.cfg == nil {
 		return ch, controller.Refusal{"the store is empty; begin with `fairlead apply`"}
 	}
@@ -233,9 +226,6 @@ func (c *Coordinator) plan(ctx context.Context, o Options, a aim) (*Change, erro
 	}
 	ch.From, ch.To, ch.Notes = v.inForce(), v.Base.Version, v.notes()
 	var refused controller.Refusal
-	if controller.SecretDiffers(v.cfg, v.Base) {
-		ch.Notes = append(ch.Notes, "the file's secret is not the one that the deployment began with, so daemons that come new will not agree with the others: put the old one back (keys are changed by `fairlead rotate`)")
-	}
 	if n := len(ch.Steps); n > 0 {
 		ch.To = ch.Steps[n-1].Version
 		ch.withoutServers()
@@ -279,20 +269,6 @@ func (c *Coordinator) plan(ctx context.Context, o Options, a aim) (*Change, erro
 		return ch, refused
 	}
 	return ch, nil
-}
-
-func nobody(v *View) error {
-	var why []string
-	for _, d := range v.Silent() {
-		why = append(why, d.Name+": "+api.ErrorText(d.Err))
-	}
-	if len(why) == 0 {
-		why = []string{"the file names none"}
-	}
-	if len(why) > 4 {
-		why = append(why[:3], fmt.Sprintf("and %d more", len(why)-3))
-	}
-	return fmt.Errorf("%w (%s); start `fairlead lb` and `fairlead host`, which begin with the file's assignment by themselves", ErrNobody, strings.Join(why, "; "))
 }
 
 // lacking is what goes wrong where a server of a's VIPs has no agent.
@@ -358,19 +334,13 @@ func serves(a *controller.Assignment, server string) bool {
 	})
 }
 
-// hand gives the base and all steps to everybody that answered.
+// hand has the base and all steps agreed on, and everybody that answered go by them.
 func (c *Coordinator) hand(ctx context.Context, ch *Change) error {
 	silent := map[*Daemon]error{}
 	for _, d := range ch.view.Silent() {
 		silent[d] = d.Err
 	}
-	var err error
-	if c.Ledger != nil {
-		err = c.agree(ctx, ch)
-	} else {
-		steps := append([]*controller.Assignment{ch.view.Base}, ch.Steps...)
-		err = Hand(ctx, steps, ch.view.Daemons)
-	}
+	err := c.agree(ctx, ch)
 	if c.Log != nil {
 		for _, line := range ch.Lines {
 			c.Log.Info("assignment changed", "change", line)
@@ -392,6 +362,7 @@ func Code(err error) error {
 		invalid  controller.Invalid
 		stopped  *Stopped
 		outdated *Outdated
+		problems config.Problems
 		coded    *connect.Error
 	)
 	switch {
@@ -403,10 +374,10 @@ func Code(err error) error {
 		return connect.NewError(connect.CodeNotFound, err)
 	case errors.As(err, &invalid):
 		return connect.NewError(connect.CodeInvalidArgument, err)
+	case errors.As(err, &problems):
+		return connect.NewError(connect.CodeInvalidArgument, err)
 	case errors.As(err, &outdated):
 		return connect.NewError(connect.CodeAborted, err)
-	case errors.Is(err, ErrNobody):
-		return connect.NewError(connect.CodeUnavailable, err)
 	case errors.Is(err, ErrNoStore): // the daemon answers; another would say the same
 		return connect.NewError(connect.CodeFailedPrecondition, err)
 	case errors.As(err, &stopped), errors.Is(err, controller.ErrConflict):

@@ -29,6 +29,8 @@ const (
 	Balancer
 	Switch
 	kinds
+	// Kinds is how many there are.
+	Kinds = int(kinds)
 )
 
 // Daemon is a balancer, an agent or a switch that shares the assignment, and
@@ -51,7 +53,7 @@ type Daemon struct {
 	Err error
 }
 
-// askTimeout and setTimeout bound one call.
+// askTimeout bounds one call, setTimeout how long daemons may take to go by a version.
 const (
 	askTimeout = 3 * time.Second
 	setTimeout = 15 * time.Second
@@ -62,15 +64,15 @@ type View struct {
 	// Daemons: agents before balancers before switches, in the file's order;
 	// agents that only the assignment names are the last of their kind.
 	Daemons []*Daemon
-	// Base is what the next change starts from; nil if no daemon answers.
+	// Base is what the next change starts from; nil if neither the store nor a
+	// daemon that answers has anything.
 	Base *controller.Assignment
 	Live controller.LiveCounts
 	// cfg is the desired state that the change goes by, and text what the store has;
 	// nil: nothing yet.
 	cfg  *config.Config
 	text []byte
-	// head is the store's newest version, and agreed what it is; nil: it has none,
-	// or there is no store.
+	// head is the store's newest version, and agreed what it is; nil: it has none.
 	head   ledger.Head
 	agreed *controller.Assignment
 	// reports are of the daemons whose leases live.
@@ -104,10 +106,6 @@ func (c *Coordinator) daemons(cfg *config.Config, without []string) ([]*Daemon, 
 }
 
 func (c *Coordinator) dial(d *Daemon, cfg *config.Config) (err error) {
-	if d.Name == c.Self && c.SelfClient != nil {
-		d.Client = c.SelfClient
-		return nil
-	}
 	dial := c.dialTo
 	if dial == nil {
 		dial = api.Dial
@@ -129,10 +127,8 @@ func (c *Coordinator) look(ctx context.Context, cfg *config.Config, without []st
 		Connections: map[controller.LiveKey]map[uint32]uint64{}, Owned: map[controller.LiveKey]controller.Owned{},
 		Silent: map[string]string{},
 	}}
-	if c.Ledger != nil {
-		if err := c.agreed(ctx, v); err != nil {
-			return nil, err
-		}
+	if err := c.agreed(ctx, v); err != nil {
+		return nil, err
 	}
 	var err error
 	if v.cfg = cfg; cfg == nil {
@@ -220,7 +216,7 @@ func (v *View) notes() []string {
 		case d.Err != nil:
 		case d.Held == nil:
 			notes = append(notes, fmt.Sprintf("%s has no assignment yet and gets version %d", d.Name, v.Base.Version))
-		case d.Held.Version+1 < v.Base.Version:
+		case d.Held.Version+1 < v.inForce():
 			notes = append(notes, fmt.Sprintf("%s is behind, at version %d, and gets version %d", d.Name, d.Held.Version, v.Base.Version))
 		}
 	}
@@ -347,10 +343,8 @@ func held(ctx context.Context, d *Daemon) (*controller.Assignment, error) {
 	return controller.Decode(r.Msg.Assignment)
 }
 
-// choose takes the newest assignment as the base. Daemons that started from
-// different files, or two changes at once, may hold different ones of the
-// same version: then the one that most hold (in a tie, that the first holds)
-// becomes the version after, which goes to everybody.
+// choose takes the store's newest version as the base, or where it is empty, the
+// newest that daemons have: they agreed by themselves before there was a store.
 func (v *View) choose() {
 	v.Base, v.conflicts = nil, nil
 	if v.agreed != nil {
@@ -361,7 +355,9 @@ func (v *View) choose() {
 	v.chooseNewest()
 }
 
-// chooseNewest: see choose.
+// chooseNewest takes the newest of daemons' own as the base. They may hold different
+// ones of the same version: then the one that most hold (in a tie, that the first
+// holds) becomes a later version, which goes to everybody.
 func (v *View) chooseNewest() {
 	var version uint64
 	for _, d := range v.Daemons {
@@ -384,7 +380,7 @@ func (v *View) chooseNewest() {
 		return
 	}
 	v.Base = v.Base.Clone()
-	v.Base.Version++
+	v.Base.Version += apart
 	for _, g := range groups {
 		if g[0] != best[0] {
 			v.conflicts = append(v.conflicts, fmt.Sprintf("version %d differs at %s: all get that of %s, as version %d",
@@ -393,11 +389,15 @@ func (v *View) chooseNewest() {
 	}
 }
 
+// apart is how far a version that brings disagreeing daemons together is from what they
+// have: it is no neighbour of any, and so is taken as by one that was away.
+const apart = 2
+
 // inForce is the newest version that daemons have: where they disagree under it,
-// the base is the version after, and nobody has it yet.
+// the base comes later, and nobody has it yet.
 func (v *View) inForce() uint64 {
 	if len(v.conflicts) > 0 {
-		return v.Base.Version - 1
+		return v.Base.Version - apart
 	}
 	return v.Base.Version
 }

@@ -72,9 +72,6 @@ func (c *Coordinator) Desired(ctx context.Context) (text []byte, version uint64,
 // readDesired fills in the store's head and desired state, and what that is on this
 // machine: of its file alone where the store has none.
 func (c *Coordinator) readDesired(ctx context.Context, v *View) (err error) {
-	if c.Ledger == nil {
-		return nil
-	}
 	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	if v.head, err = c.Ledger.Head(bounded); err != nil {
@@ -134,7 +131,7 @@ func (c *Coordinator) Rollback(ctx context.Context, version uint64, o Options) (
 // there is no step, the text comes with one that changes nothing else.
 func (c *Coordinator) bring(ch *Change, a aim) error {
 	v := ch.view
-	if a.text == nil || c.Ledger == nil {
+	if a.text == nil {
 		return nil
 	}
 	last := v.Base

@@ -32,9 +32,8 @@ func desiredBy(t *testing.T, c *Coordinator) *config.Config {
 // TestDesired: apply puts the text into the store, a verb changes it, and the same
 // apply again undoes that; a text that changes no assignment is a version of its own.
 func TestDesired(t *testing.T) {
-	s := newStored(t, newFleet(t, three), true)
-	defer s.stop()
-	c, _ := s.coordinator(t)
+	s := newFleet(t, three).empty()
+	c := s.coordinator()
 	if text, version, err := c.Desired(t.Context()); text != nil || version != 0 || err != nil {
 		t.Errorf("an empty store: %q %d %v", text, version, err)
 	}
@@ -95,16 +94,15 @@ func TestDesired(t *testing.T) {
 // TestVerbsSay: after each verb the store's text says what it did, so that an apply of
 // it does nothing.
 func TestVerbsSay(t *testing.T) {
-	s := newStored(t, newFleet(t, `
+	s := newFleet(t, `
 balancers: [{name: lb1, interfaces: [eth0]}]
 servers: [{name: s1, address: 10.0.1.1}, {name: s2, address: 10.0.1.2}, {name: s3, address: 10.0.1.3}]
 vips:
 # Both have one pool.
 - {name: web, address: 192.0.2.1, port: 80, policy: wrr, servers: &pool [s1, s2, {name: s3, standby: true}]}
 - {name: tls, address: 192.0.2.1, port: 443, policy: wrr, servers: *pool}
-`), false)
-	defer s.stop()
-	c, _ := s.coordinator(t)
+`)
+	c := s.coordinator()
 	if _, err := c.Apply(t.Context(), s.text, Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -128,11 +126,11 @@ vips:
 			}
 		}
 		if s.get(o.Server) == nil && o.Server == "s4" {
-			s.mu.Lock()
 			d := s.start(t, "s4", config.DefaultAPI("s4"))
+			s.mu.Lock()
 			d.cur = s.get("s1").cur
 			s.mu.Unlock()
-			s.follow(d)
+			s.follow()
 		}
 		ch, err := c.Do(t.Context(), Options{Force: true, Without: []string{}}, o)
 		if err != nil {
@@ -163,9 +161,8 @@ vips:
 // TestRollback: the text of a version is wanted again, by a new version that follows
 // the newest.
 func TestRollback(t *testing.T) {
-	s := newStored(t, newFleet(t, three), true)
-	defer s.stop()
-	c, _ := s.coordinator(t)
+	s := newFleet(t, three).empty()
+	c := s.coordinator()
 	for _, step := range []func() error{
 		func() error { _, err := c.Apply(t.Context(), s.text, Options{}); return err },
 		func() error { _, err := c.Do(t.Context(), Options{}, op(controller.Drain, "s1")); return err },
@@ -208,9 +205,8 @@ func TestRollback(t *testing.T) {
 // TestExpect: a change that was planned on another version than the newest is refused,
 // with what was done since.
 func TestExpect(t *testing.T) {
-	s := newStored(t, newFleet(t, three), true)
-	defer s.stop()
-	c, _ := s.coordinator(t)
+	s := newFleet(t, three).empty()
+	c := s.coordinator()
 	if _, err := c.Apply(t.Context(), s.text, Options{}); err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,11 +14,19 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/rollout/ledger"
+	"github.com/fairlead/fairlead/store"
 )
 
-// fleet is daemons in memory. Whatever one of them puts in force is checked
-// against what all others have.
+// fleet is daemons in memory, which follow a store in memory, each over a link that can
+// be cut. Whatever one of them puts in force is checked against what all others have.
 type fleet struct {
+	t       testing.TB
+	memory  *store.Memory
+	links   map[string]*store.MemoryClient
+	ctx     context.Context
+	stop    func()
+	work    sync.WaitGroup
 	mu      sync.Mutex
 	daemons map[string]*fake // by api
 	order   []string         // "NAME VERSION" as they took them
@@ -53,7 +60,10 @@ type fake struct {
 
 func newFleet(t testing.TB, yaml string) *fleet {
 	t.Helper()
-	f := &fleet{daemons: map[string]*fake{}}
+	f := &fleet{t: t, daemons: map[string]*fake{}, memory: store.NewMemory(), links: map[string]*store.MemoryClient{}}
+	ctx, cancel := context.WithCancel(context.Background())
+	f.ctx, f.stop = ctx, func() { cancel(); f.work.Wait() }
+	t.Cleanup(f.stop)
 	f.load(t, yaml)
 	for _, s := range f.cfg.Servers {
 		f.start(t, s.Name, s.API)
@@ -69,7 +79,7 @@ func newFleet(t testing.TB, yaml string) *fleet {
 
 func (f *fleet) load(t testing.TB, yaml string) {
 	t.Helper()
-	f.text = []byte("secret: 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n" + yaml)
+	f.text = []byte("secret: 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\ncontrollers: [{name: ctl}]\n" + yaml)
 	cfg, err := config.Parse("fairlead.yaml", f.text)
 	if err != nil {
 		t.Fatal(err)
@@ -84,14 +94,59 @@ func (f *fleet) start(t testing.TB, name, api string) *fake {
 		t.Fatal(err)
 	}
 	d := &fake{fleet: f, name: name, cur: first}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.daemons[api] = d
 	return d
 }
 
+// away has a daemon answer nobody, or again where why is nil.
+func (f *fleet) away(name string, why error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.get(name).away = why
+}
+
 func (f *fleet) get(name string) *fake { return f.daemons[config.DefaultAPI(name)] }
 
+func (f *fleet) ledger(link store.Store) *ledger.Ledger {
+	l, err := ledger.New(link, f.cfg.SecretBytes())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return l
+}
+
+// follow has daemons that do not follow the store yet do so.
+func (f *fleet) follow() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, d := range f.daemons {
+		if f.links[d.name] != nil {
+			continue
+		}
+		link := f.memory.Client()
+		f.links[d.name] = link
+		f.work.Go(func() {
+			for l := f.ledger(link); f.ctx.Err() == nil; {
+				d.follow(f.ctx, link, l)
+			}
+			_ = link.Close()
+		})
+	}
+}
+
+// coordinator works over a link of its own.
 func (f *fleet) coordinator() *Coordinator {
+	c, _ := f.linked()
+	return c
+}
+
+func (f *fleet) linked() (*Coordinator, *store.MemoryClient) {
+	f.follow()
+	link := f.memory.Client()
 	return &Coordinator{
+		Ledger: f.ledger(link), Who: "a test",
 		Config: func() *config.Config { return f.cfg },
 		dialTo: func(endpoint string, _ config.TLS) (fairleadv1connect.FairleadClient, error) {
 			f.mu.Lock()
@@ -101,7 +156,7 @@ func (f *fleet) coordinator() *Coordinator {
 			}
 			return &fake{fleet: f, away: errors.New("no such socket")}, nil
 		},
-	}
+	}, link
 }
 
 // versions is what everybody has, "lb1=3 lb2=3 …".
@@ -172,42 +227,4 @@ func (d *fake) GetLive(context.Context, *connect.Request[fairleadv1.GetLiveReque
 		return nil, unavailable(d.away)
 	}
 	return connect.NewResponse(&fairleadv1.GetLiveResponse{Vips: d.live}), nil
-}
-
-func (d *fake) SetAssignment(_ context.Context, r *connect.Request[fairleadv1.SetAssignmentRequest]) (*connect.Response[fairleadv1.SetAssignmentResponse], error) {
-	f := d.fleet
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if d.away != nil {
-		return nil, unavailable(d.away)
-	}
-	next, err := controller.Decode(r.Msg.Assignment)
-	if err != nil {
-		return nil, connect.NewError(connect.CodeInvalidArgument, err)
-	}
-	if d.fail != nil {
-		if err := d.fail(next.Version, false); err != nil {
-			return nil, unavailable(err)
-		}
-	}
-	if err := controller.Accept(d.cur, next, r.Msg.ExpectedVersion, r.Msg.CatchUp); err != nil {
-		return nil, connect.NewError(connect.CodeFailedPrecondition, err)
-	}
-	for _, o := range f.daemons {
-		// Agents that serve nothing yet are not part of it.
-		if s := []byte(`"server": "` + o.name + `"`); o.name[0] == 's' && !bytes.Contains(o.cur.Encode(), s) && !bytes.Contains(next.Encode(), s) {
-			continue
-		}
-		if err := controller.Mixable(o.cur, next); err != nil && f.wrong == nil && !f.forced {
-			f.wrong = fmt.Errorf("%s gets version %d while %s has %d: %w", d.name, next.Version, o.name, o.cur.Version, err)
-		}
-	}
-	d.cur = next
-	f.order = append(f.order, fmt.Sprintf("%s %d", d.name, next.Version))
-	if d.fail != nil {
-		if err := d.fail(next.Version, true); err != nil {
-			return nil, unavailable(err)
-		}
-	}
-	return connect.NewResponse(&fairleadv1.SetAssignmentResponse{Version: next.Version}), nil
 }

@@ -11,14 +11,13 @@ import (
 // TestNotes: a verb says that nobody is left to take new connections, and that the
 // configuration cannot say what was forced.
 func TestNotes(t *testing.T) {
-	s := newStored(t, newFleet(t, `
+	f := newFleet(t, `
 balancers: [{name: lb1, interfaces: [eth0]}]
 servers: [{name: s1, address: 10.0.1.1}, {name: s2, address: 10.0.1.2}, {name: s3, address: 10.0.1.3}]
 vips: [{name: web, address: 192.0.2.1, port: 80, policy: hash, scheme: jet, servers: [s1, s2, {name: s3, standby: true}]}]
-`), false)
-	defer s.stop()
-	c, _ := s.coordinator(t)
-	if _, err := c.Apply(t.Context(), s.text, Options{}); err != nil {
+`)
+	c := f.coordinator()
+	if _, err := c.Apply(t.Context(), f.text, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	const nobody = "VIP web: no server takes new connections now; "

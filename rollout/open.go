@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"crypto/tls"
+	"errors"
 	"log/slog"
 
 	"github.com/fairlead/fairlead/api"
@@ -20,6 +21,9 @@ func Open(cfg *config.Config, log *slog.Logger) (store.Store, *ledger.Ledger, er
 		}
 	}
 	endpoints := cfg.StoreEndpoints()
+	if len(endpoints) == 0 {
+		return nil, nil, errors.New("controllers: missing, and there is no balancer and no switch beside which one would run: name them, or the deployment's store (docs/store.md)")
+	}
 	for i, e := range endpoints {
 		endpoints[i] = store.URL(e)
 	}

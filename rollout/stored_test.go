@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,57 +17,22 @@ import (
 	"github.com/fairlead/fairlead/store"
 )
 
-// stored is a fleet whose daemons follow a store, each over a link that can be cut.
-type stored struct {
-	*fleet
-	memory *store.Memory
-	links  map[string]*store.MemoryClient
-	stop   func()
-	follow func(*fake) // the store, as a daemon that came later does
-}
-
-// newStored starts the fleet's daemons. empty: they have nothing yet.
-func newStored(t testing.TB, f *fleet, empty bool) *stored {
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	s := &stored{fleet: f, memory: store.NewMemory(), links: map[string]*store.MemoryClient{}}
-	s.stop = func() { cancel(); wg.Wait() }
-	s.follow = func(d *fake) {
-		link := s.memory.Client()
-		s.links[d.name] = link
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				d.follow(ctx, link, s.ledger(t, link))
-			}
-			_ = link.Close()
-		})
-	}
+// empty: the fleet's daemons have nothing yet, and wait.
+func (f *fleet) empty() *fleet {
 	for _, d := range f.daemons {
-		if empty {
-			d.cur, d.away = nil, errNothing
-		}
-		s.follow(d)
+		d.cur, d.away = nil, errNothing
 	}
-	return s
+	return f
 }
 
 // errNothing is what a daemon answers that waits for its first version.
 var errNothing = connect.NewWireError(connect.CodeUnavailable, errors.New("the daemon is "+Waiting))
 
-func (s *stored) ledger(t testing.TB, link store.Store) *ledger.Ledger {
-	l, err := ledger.New(link, s.cfg.SecretBytes())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
-// coordinator works over a link of its own.
-func (s *stored) coordinator(t testing.TB) (*Coordinator, *store.MemoryClient) {
-	link := s.memory.Client()
-	c := s.fleet.coordinator()
-	c.Ledger, c.Who = s.ledger(t, link), "a test"
-	return c, link
+// gone: it reaches nobody.
+func (d *fake) gone() bool {
+	d.fleet.mu.Lock()
+	defer d.fleet.mu.Unlock()
+	return d.away != nil && d.away != errNothing
 }
 
 func (d *fake) kind() Kind {
@@ -83,6 +47,10 @@ func (d *fake) kind() Kind {
 
 // follow goes by the store as daemon/member does, until its link fails.
 func (d *fake) follow(ctx context.Context, link store.Store, l *ledger.Ledger) {
+	if d.gone() {
+		time.Sleep(time.Millisecond)
+		return
+	}
 	lease, err := link.Grant(ctx, 100*time.Millisecond)
 	if err != nil {
 		time.Sleep(time.Millisecond)
@@ -90,11 +58,17 @@ func (d *fake) follow(ctx context.Context, link store.Store, l *ledger.Ledger) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer func() { _ = lease.Close(context.WithoutCancel(ctx)) }()
 	go func() {
 		defer cancel()
-		select {
-		case <-lease.Done():
-		case <-ctx.Done():
+		for !d.gone() {
+			select {
+			case <-lease.Done():
+				return
+			case <-ctx.Done():
+				return
+			case <-time.After(time.Millisecond):
+			}
 		}
 	}()
 	for head, err := range l.Heads(ctx) {
@@ -133,6 +107,9 @@ func (d *fake) take(ctx context.Context, l *ledger.Ledger, version uint64) error
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if d.away != nil && d.away != errNothing {
+		return d.away
+	}
 	if d.fail != nil {
 		if err := d.fail(version, false); err != nil {
 			return err
@@ -162,7 +139,7 @@ func (d *fake) take(ctx context.Context, l *ledger.Ledger, version uint64) error
 	return nil
 }
 
-func (s *stored) eventually(t testing.TB, what string, ok func() bool) {
+func (s *fleet) eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -171,7 +148,7 @@ func (s *stored) eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-func (s *stored) bad() error {
+func (s *fleet) bad() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.wrong

@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead/fairlead/controller"
 )
 
-// The verbs as a daemon's service answers them: requests to operations,
+// The verbs as a service answers them: requests to operations,
 // changes to responses, errors with codes.
 
 // AddServer puts a server into one VIP's pool, or into those of all VIPs for

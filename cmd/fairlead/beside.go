@@ -12,11 +12,31 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/daemon"
+	"github.com/fairlead/fairlead/daemon/member"
 )
 
 // besideRest is how long a controller that ended rests before it is started again.
 const besideRest = time.Second
+
+// beside runs a balancer's or switch's daemon, and beside it the file's controller:
+// where the command line asks for that, or the file names none.
+func (f *daemonFlags) beside(ctx context.Context, asked bool, run func(context.Context, member.Options) error) error {
+	// What is wrong in the file, the daemon says.
+	if cfg, err := config.Load(f.options.File); !asked && (err != nil || !cfg.Implied()) {
+		return run(ctx, f.options)
+	}
+	args := []string{"-f", f.options.File, "--state-dir", f.options.StateDir, "--log", f.log, "--log-level", f.level.String()}
+	return withController(ctx, f.options.Log, args, func(ctx context.Context) error { return run(ctx, f.options) })
+}
+
+// controllerFlag asks for it.
+func controllerFlag(cmd *cobra.Command, controller *bool) {
+	cmd.Flags().BoolVar(controller, "controller", false, "run the file's controller, too, which keeps the store (where the file names none, one runs anyway)")
+}
 
 // withController runs balance, and beside it `fairlead controller` with these
 // arguments as a child: an etcd that finds its disk full ends its whole process,

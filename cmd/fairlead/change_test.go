@@ -4,10 +4,13 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -16,23 +19,26 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/certs"
 	"github.com/fairlead/fairlead/cmd/cli/clitest"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/daemon/ctl"
 	"github.com/fairlead/fairlead/rollout"
+	"github.com/fairlead/fairlead/rollout/ledger"
 )
 
 // miniDaemon answers the API on its socket and keeps its assignment in
 // memory: a daemon without a kernel.
 type miniDaemon struct {
 	fairleadv1connect.UnimplementedFairleadHandler
-	rollout.Coordinator
 	mu   sync.Mutex
 	cur  *controller.Assignment
 	live []*fairleadv1.LiveVIP
@@ -44,56 +50,41 @@ func (d *miniDaemon) GetAssignment(context.Context, *connect.Request[fairleadv1.
 	return connect.NewResponse(&fairleadv1.GetAssignmentResponse{Assignment: d.cur.Encode(), Version: d.cur.Version}), nil
 }
 
-func (d *miniDaemon) SetAssignment(_ context.Context, r *connect.Request[fairleadv1.SetAssignmentRequest]) (*connect.Response[fairleadv1.SetAssignmentResponse], error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	next, err := controller.Decode(r.Msg.Assignment)
-	if err == nil {
-		err = controller.Accept(d.cur, next, r.Msg.ExpectedVersion, r.Msg.CatchUp)
-	}
+// follow goes by the store until ctx ends.
+func (d *miniDaemon) follow(ctx context.Context, cfg *config.Config, name string, kind rollout.Kind) {
+	s, l, err := rollout.Open(cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
-		return nil, connect.NewError(connect.CodeFailedPrecondition, err)
+		return
 	}
-	d.cur = next
-	return connect.NewResponse(&fairleadv1.SetAssignmentResponse{Version: next.Version}), nil
+	defer s.Close()
+	for ctx.Err() == nil {
+		lease, err := s.Grant(ctx, time.Minute)
+		for head, headErr := range l.Heads(ctx) {
+			var next *controller.Assignment
+			if err = errors.Join(err, headErr); err == nil && head.Of(int(kind)) > 0 {
+				next, err = l.Read(ctx, head.Of(int(kind)), nil)
+			}
+			if err != nil {
+				break
+			}
+			d.mu.Lock()
+			if next != nil {
+				d.cur = next
+			}
+			digest := d.cur.Digest()
+			r := ledger.Report{Kind: int(kind), Version: d.cur.Version, Digest: hex.EncodeToString(digest[:])}
+			d.mu.Unlock()
+			if err = l.Say(ctx, lease, name, r); err != nil {
+				break
+			}
+		}
+	}
 }
 
 func (d *miniDaemon) GetLive(context.Context, *connect.Request[fairleadv1.GetLiveRequest]) (*connect.Response[fairleadv1.GetLiveResponse], error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return connect.NewResponse(&fairleadv1.GetLiveResponse{Vips: d.live}), nil
-}
-
-// respond makes a verb's response of what the coordinator gives.
-func respond(r *fairleadv1.ChangeResponse, err error) (*connect.Response[fairleadv1.ChangeResponse], error) {
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(r), nil
-}
-
-func (d *miniDaemon) AddServer(ctx context.Context, r *connect.Request[fairleadv1.AddServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
-	return respond(d.Coordinator.AddServer(ctx, r.Msg))
-}
-
-func (d *miniDaemon) DrainServer(ctx context.Context, r *connect.Request[fairleadv1.DrainServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
-	return respond(d.Coordinator.DrainServer(ctx, r.Msg))
-}
-
-func (d *miniDaemon) UndrainServer(ctx context.Context, r *connect.Request[fairleadv1.UndrainServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
-	return respond(d.Coordinator.UndrainServer(ctx, r.Msg))
-}
-
-func (d *miniDaemon) RemoveServer(ctx context.Context, r *connect.Request[fairleadv1.RemoveServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
-	return respond(d.Coordinator.RemoveServer(ctx, r.Msg))
-}
-
-func (d *miniDaemon) SetWeight(ctx context.Context, r *connect.Request[fairleadv1.SetWeightRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
-	return respond(d.Coordinator.SetWeight(ctx, r.Msg))
-}
-
-func (d *miniDaemon) RotateKey(ctx context.Context, r *connect.Request[fairleadv1.RotateKeyRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
-	return respond(d.Coordinator.RotateKey(ctx, r.Msg))
 }
 
 // deployment is a file and the daemons that it names, lb1, lb2 and s1 to s3,
@@ -121,9 +112,18 @@ func deploy(t *testing.T) *deployment {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"lb1", "lb2", "s1", "s2", "s3"} {
+	ctx, cancel := context.WithCancel(context.Background())
+	var work sync.WaitGroup
+	t.Cleanup(func() { cancel(); work.Wait() })
+	work.Go(func() {
+		err := ctl.Run(ctx, ctl.Options{File: d.file, StateDir: filepath.Join(dir, "state"), Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	for name, kind := range map[string]rollout.Kind{"lb1": rollout.Balancer, "lb2": rollout.Balancer, "s1": rollout.Host, "s2": rollout.Host, "s3": rollout.Host} {
 		m := &miniDaemon{cur: first}
-		m.Config = func() *config.Config { return cfg }
+		work.Go(func() { m.follow(ctx, cfg, name, kind) })
 		d.daemons[name] = m
 		listener, err := net.Listen("unix", filepath.Join(dir, name))
 		if err != nil {
@@ -135,12 +135,28 @@ func deploy(t *testing.T) *deployment {
 		go server.Serve(listener)
 		t.Cleanup(func() { server.Close() })
 	}
+	d.await()
 	return d
+}
+
+// await waits until the controller answers.
+func (d *deployment) await() {
+	d.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		status, out, errs := clitest.Run(newRootCommand(), "get", "controllers", "-f", d.file)
+		if status == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			d.t.Fatalf("the controller does not answer: %s%s", out, errs)
+		}
+	}
 }
 
 func (d *deployment) write(pool string) {
 	dir := filepath.Dir(d.file)
-	text := "secret: 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\nbalancers:\n"
+	text := "secret: 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n" +
+		fmt.Sprintf("controllers: [{name: c1, api: 'unix:%[1]s/api', store: 'unix:%[1]s/store'}]\n", dir) + "balancers:\n"
 	for i := range 2 {
 		text += fmt.Sprintf("- {name: lb%d, interfaces: [eth0], api: 'unix:%s/lb%d'}\n", i+1, dir, i+1)
 	}
@@ -214,7 +230,7 @@ func TestChanges(t *testing.T) {
 		}
 	}
 	d.run(0, "plan -o yaml", "from: 11", "to: 11")
-	d.run(0, "undrain s2 --api unix:"+filepath.Dir(d.file)+"/s1", "s2 (slot 1) takes new connections again")
+	d.run(0, "undrain s2", "s2 (slot 1) takes new connections again")
 	d.run(1, "undrain s2 --without lb9", "without lb9: neither the file nor version 12 names such a daemon")
 
 	d.daemons["s3"].live = nil
@@ -230,11 +246,11 @@ func TestChanges(t *testing.T) {
 func TestCertsWork(t *testing.T) {
 	folder := t.TempDir()
 	tlsOf := func(folder, name string) config.TLS {
-		a, err := openAuthority(folder)
+		a, err := certs.Open(folder)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := a.issue(name, "https://127.0.0.1:1"); err != nil {
+		if _, err := a.Issue(certs.Subject{Name: name, Endpoints: []string{"https://127.0.0.1:1"}}); err != nil {
 			t.Fatal(err)
 		}
 		at := func(f string) string { return filepath.Join(folder, name, f) }

@@ -1,64 +1,148 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
 
+	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/cmd/cli"
-	"github.com/fairlead/fairlead/controller"
 )
-
-// desiredState is what `get config -o json` prints.
-type desiredState struct {
-	// Version is the newest, which apply --expect takes.
-	Version uint64 `json:"version"`
-	Config  string `json:"config"`
-}
 
 func newGetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get",
-		Short: "Show what is wanted of the deployment",
-		Args:  cobra.NoArgs,
+		Short: "Show the desired state, or who makes changes",
 	}
-	cmd.AddCommand(newGetConfigCommand())
+	cmd.AddCommand(newGetConfigCommand(), newGetControllersCommand())
 	return cmd
 }
 
 func newGetConfigCommand() *cobra.Command {
-	var file, output string
+	var c control
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Print the desired state as the fairlead.yaml that gives it",
-		Long: `Prints what the deployment's store has as the desired state: what was applied
-last, with what verbs (drain, add, weight, …) changed since. Applied again it
-changes nothing. A secret that stood in the file itself is left out.`,
-		Example: "  fairlead get config > fairlead.yaml\n  fairlead get config -o json | jq .version",
+		Short: "Print the file that would give what is wanted now",
+		Long: `Prints the desired state as the store has it, verbs included: a file that
+'fairlead apply' would find nothing to do with. Secrets are not in it. Takes the
+role view.`,
+		Example: "  fairlead get config >fairlead.yaml",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			resp, err := askControl(&c, cmd, lookTimeout, func(ctx context.Context, c controlClient) (*connect.Response[fairleadv1.GetConfigResponse], error) {
+				return c.GetConfig(ctx, connect.NewRequest(&fairleadv1.GetConfigRequest{}))
+			})
+			if err != nil {
+				return refused(err)
+			}
+			_, err = io.WriteString(cmd.OutOrStdout(), resp.Text)
+			return err
+		},
+	}
+	c.flags(cmd)
+	return cmd
+}
+
+// controllersResult is what get controllers prints as JSON.
+type controllersResult struct {
+	Version     uint64             `json:"version"`
+	InForce     bool               `json:"in_force"`
+	Controllers []controllerResult `json:"controllers"`
+}
+
+type controllerResult struct {
+	Name       string    `json:"name"`
+	Alive      bool      `json:"alive"`
+	Leads      bool      `json:"leads"`
+	API        string    `json:"api"`
+	Program    string    `json:"program"`
+	Started    time.Time `json:"started"`
+	StoreBytes uint64    `json:"store_bytes"`
+	Warnings   []string  `json:"warnings"`
+}
+
+func newGetControllersCommand() *cobra.Command {
+	var c control
+	var output string
+	cmd := &cobra.Command{
+		Use:   "controllers",
+		Short: "Show which controllers live, and which of them leads",
+		Long: `Asks one controller which of them the store hears, which one leads, and whether
+every living daemon goes by the newest version. Exit status 1 if a controller of the
+file is gone. Takes the role view.`,
+		Example: "  fairlead get controllers",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cli.CheckOutput(output); err != nil {
 				return err
 			}
-			c, done, err := coordinator(cmd, file)
-			if err != nil {
-				return err
-			}
-			defer done()
-			text, version, err := c.Desired(cmd.Context())
-			if err == nil && text == nil {
-				err = controller.NotFound("the store has no configuration yet; begin with `fairlead apply`")
-			}
-			if err != nil {
-				return err
-			}
-			return cli.PrintAs(cmd.OutOrStdout(), output, desiredState{version, string(text)}, func(w io.Writer) error {
-				_, err := w.Write(text)
-				return err
+			resp, err := askControl(&c, cmd, lookTimeout, func(ctx context.Context, c controlClient) (*connect.Response[fairleadv1.GetControllersResponse], error) {
+				return c.GetControllers(ctx, connect.NewRequest(&fairleadv1.GetControllersRequest{}))
 			})
+			if err != nil {
+				return refused(err)
+			}
+			return printControllers(cmd, output, resp)
 		},
 	}
-	fileFlag(cmd, &file)
+	c.flags(cmd)
 	cli.OutputFlag(cmd, &output)
 	return cmd
+}
+
+func printControllers(cmd *cobra.Command, output string, resp *fairleadv1.GetControllersResponse) error {
+	r := controllersResult{Version: resp.Version, InForce: resp.InForce, Controllers: []controllerResult{}}
+	gone := false
+	for _, c := range resp.Controllers {
+		one := controllerResult{Name: c.Name, Alive: c.Alive, Leads: c.Leads, API: c.Api, Program: c.Program, StoreBytes: c.StoreBytes, Warnings: append([]string{}, c.Warnings...)}
+		if c.StartedUnixMs != 0 {
+			one.Started = time.UnixMilli(c.StartedUnixMs).UTC()
+		}
+		gone = gone || !c.Alive
+		r.Controllers = append(r.Controllers, one)
+	}
+	err := cli.PrintAs(cmd.OutOrStdout(), output, r, func(w io.Writer) error {
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(t, "CONTROLLER\tSTATE\tSTARTED\tSTORE\tVERSION\tAPI")
+		for _, c := range r.Controllers {
+			state, started, size := "gone", "-", "-"
+			if c.Alive {
+				state, started = "there", c.Started.Local().Format(time.DateTime)
+			}
+			if c.Leads {
+				state = "leads"
+			}
+			if c.StoreBytes > 0 {
+				size = fmt.Sprintf("%.1f MiB", float64(c.StoreBytes)/(1<<20))
+			}
+			fmt.Fprintln(t, strings.Join([]string{c.Name, state, started, size, c.Program, c.API}, "\t"))
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+		force := "in force at every daemon that lives"
+		switch {
+		case r.Version == 0:
+			force = "the store is empty; begin with `fairlead apply`"
+		case !r.InForce:
+			force = "not in force everywhere yet"
+		}
+		_, err := fmt.Fprintf(w, "version %d: %s\n", r.Version, force)
+		for _, c := range r.Controllers {
+			for _, warning := range c.Warnings {
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: %s\n", c.Name, warning)
+			}
+		}
+		return err
+	})
+	if err == nil && gone {
+		return cli.ErrSilent
+	}
+	return err
 }

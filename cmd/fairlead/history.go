@@ -2,19 +2,18 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"log/slog"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/cmd/cli"
-	"github.com/fairlead/fairlead/rollout"
-	"github.com/fairlead/fairlead/rollout/ledger"
 )
 
 // historyVersion is a version as `history -o json` prints it.
@@ -27,57 +26,42 @@ type historyVersion struct {
 }
 
 func newHistoryCommand() *cobra.Command {
-	var file, output string
-	var last int
+	var c control
+	var output string
+	var last uint32
 	cmd := &cobra.Command{
 		Use:   "history",
 		Short: "Show who changed what, version by version",
 		Long: `Lists the versions that the deployment's store has, the newest last: when each
-was made, by whom, and what it changed. Needs a file with controllers or store.`,
+was made, by whom, and what it changed. Takes the role view.`,
 		Example: "  fairlead history -f fairlead.yaml\n  fairlead history --last 5 -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cli.CheckOutput(output); err != nil {
 				return err
 			}
-			if last < 1 {
-				return cli.Usagef("--last %d: must be 1 or more", last)
+			if last < 1 || last > 1000 {
+				return cli.Usagef("--last %d: must be 1 to 1000", last)
 			}
-			cfg, err := loadFile(cmd, file)
+			resp, err := askControl(&c, cmd, lookTimeout, func(ctx context.Context, c controlClient) (*connect.Response[fairleadv1.GetHistoryResponse], error) {
+				return c.GetHistory(ctx, connect.NewRequest(&fairleadv1.GetHistoryRequest{Last: last}))
+			})
 			if err != nil {
-				return err
+				return refused(err)
 			}
-			if !cfg.Stored() {
-				return errors.New(file + " names no controllers and no store, which would keep a history; docs/store.md")
-			}
-			s, l, err := rollout.Open(cfg, slog.New(slog.DiscardHandler))
-			if err != nil {
-				return err
-			}
-			defer s.Close()
-			ctx, cancel := context.WithTimeout(cmd.Context(), 5*time.Second)
-			defer cancel()
-			head, err := l.Head(ctx)
-			if err != nil {
-				return err
-			}
-			records, err := l.History(ctx, head.Version+1-min(uint64(last), head.Version))
-			if err != nil {
-				return err
-			}
-			return printHistory(cmd.OutOrStdout(), output, records)
+			return printHistory(cmd.OutOrStdout(), output, resp.Versions)
 		},
 	}
-	fileFlag(cmd, &file)
+	c.flags(cmd)
 	cli.OutputFlag(cmd, &output)
-	cmd.Flags().IntVar(&last, "last", 20, "how many versions")
+	cmd.Flags().Uint32Var(&last, "last", 20, "how many versions")
 	return cmd
 }
 
-func printHistory(w io.Writer, output string, records []ledger.Record) error {
+func printHistory(w io.Writer, output string, records []*fairleadv1.VersionRecord) error {
 	versions := []historyVersion{}
 	for _, r := range records {
-		versions = append(versions, historyVersion{r.Version, r.At, r.Who, append([]string{}, r.What...), r.Digest})
+		versions = append(versions, historyVersion{r.Version, time.UnixMilli(r.AtUnixMs).UTC(), r.Who, append([]string{}, r.Changes...), r.Digest})
 	}
 	return cli.PrintAs(w, output, versions, func(w io.Writer) error {
 		if len(versions) == 0 {
@@ -91,4 +75,13 @@ func printHistory(w io.Writer, output string, records []ledger.Record) error {
 		}
 		return t.Flush()
 	})
+}
+
+// versionArgument is a version's number.
+func versionArgument(text string) (uint64, error) {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || n == 0 {
+		return 0, cli.Usagef("version %s: must be a number of `fairlead history`", text)
+	}
+	return n, nil
 }

@@ -101,18 +101,13 @@ packet: programs and maps stay pinned and go on forwarding until
 'fairlead unload' takes them out. SIGHUP reads the file again.
 
 With --controller the file's only controller runs beside it, as a child: one
-machine, one unit.`,
+machine, one unit. So it does where this is the file's only balancer, and the
+file names no controller.`,
 		Example: "  fairlead lb -f fairlead.yaml --name lb1\n  fairlead lb --controller",
 		Args:    cobra.NoArgs,
-		RunE: f.run(func(ctx context.Context, o member.Options) error {
-			if !controller {
-				return lb.Run(ctx, o)
-			}
-			args := []string{"-f", o.File, "--state-dir", o.StateDir, "--log", f.log, "--log-level", f.level.String()}
-			return withController(ctx, o.Log, args, func(ctx context.Context) error { return lb.Run(ctx, o) })
-		}),
+		RunE:    f.run(func(ctx context.Context, _ member.Options) error { return f.beside(ctx, controller, lb.Run) }),
 	}
 	f.add(cmd)
-	cmd.Flags().BoolVar(&controller, "controller", false, "run the file's controller, too, which keeps the store")
+	controllerFlag(cmd, &controller)
 	return cmd
 }

@@ -1,42 +1,36 @@
 package main
 
 import (
-	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"os"
-	"os/user"
-	"strconv"
 	"strings"
 
+	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/api"
+	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/cmd/cli"
-	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/config/yamlfile"
 	"github.com/fairlead/fairlead/rollout"
-	"github.com/fairlead/fairlead/tables"
 )
 
 // changeResult is what plan, apply and the verbs print as JSON.
 type changeResult struct {
-	// Daemons is false if none answered (plan alone).
+	// Daemons is false if none answered.
 	Daemons bool `json:"daemons"`
 	// From and To are assignment versions; the same if nothing was to do.
-	From    uint64   `json:"from"`
-	To      uint64   `json:"to"`
-	Changes []string `json:"changes"`
-	Notes   []string `json:"notes"`
-	// Diff is how the desired state changes, a line each: what goes begins with -,
-	// what comes with +; empty if it does not.
-	Diff       []string     `json:"diff"`
+	From       uint64       `json:"from"`
+	To         uint64       `json:"to"`
+	Changes    []string     `json:"changes"`
+	Notes      []string     `json:"notes"`
 	Unanswered []unanswered `json:"unanswered"`
 	// Refused is why plan or apply goes no further (exit status 1), a line
 	// each; empty if it does.
 	Refused []string `json:"refused"`
+	// Diff is how the configuration differs from the one before, line by line.
+	Diff []string `json:"diff"`
 }
 
 type unanswered struct {
@@ -45,11 +39,11 @@ type unanswered struct {
 	Error string `json:"error"`
 }
 
-func resultOf(ch *rollout.Change) changeResult {
-	r := changeResult{Daemons: true, From: ch.From, To: ch.To, Unanswered: []unanswered{}, Refused: []string{},
-		Changes: append([]string{}, ch.Lines...), Notes: append([]string{}, ch.Notes...), Diff: append([]string{}, ch.Diff...)}
-	for _, d := range ch.Silent {
-		r.Unanswered = append(r.Unanswered, unanswered{d.Name, d.API, api.ErrorText(d.Err)})
+func resultOf(ch *fairleadv1.ChangeResponse) changeResult {
+	r := changeResult{Daemons: ch.Answered, From: ch.FromVersion, To: ch.Version, Unanswered: []unanswered{}, Refused: append([]string{}, ch.Refused...),
+		Changes: append([]string{}, ch.Changes...), Notes: append([]string{}, ch.Notes...), Diff: append([]string{}, ch.Diff...)}
+	for _, u := range ch.Unanswered {
+		r.Unanswered = append(r.Unanswered, unanswered{u.Name, u.Api, u.Error})
 	}
 	return r
 }
@@ -62,6 +56,9 @@ func (r changeResult) print(cmd *cobra.Command, output, nothing string) error {
 		}
 		for _, note := range r.Notes {
 			fmt.Fprintln(cmd.ErrOrStderr(), "note:", note)
+		}
+		if len(r.Refused) > 0 {
+			return nil // said below
 		}
 		if len(r.Changes) == 0 && r.To > r.From {
 			_, err := fmt.Fprintf(w, "version %d gives all daemons one assignment; nothing else is to do\n", r.To)
@@ -83,117 +80,41 @@ func changeFlags(cmd *cobra.Command, o *rollout.Options) {
 }
 
 func newPlanCommand() *cobra.Command {
-	var file, output string
-	var o rollout.Options
+	var v verb
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "Show what apply would do",
-		Long: `Shows how the file differs from the desired state in the store, asks every
-daemon that the file names what it has in force and what is live, and shows the
-series of versions that 'fairlead apply' would make. Exit status 1 if apply would
-be refused, with the reasons. The version that it was planned on is what
-'fairlead apply --expect' takes.`,
+		Long: `Hands the file to a controller, which asks daemons what they have in force and
+what is live, and shows the series of versions that 'fairlead apply' would make. Exit
+status 1 if apply would be refused, with the reasons. Takes the role view.`,
 		Example: "  fairlead plan -f fairlead.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := cli.CheckOutput(output); err != nil {
-				return err
-			}
-			c, done, err := coordinator(cmd, file)
-			if err != nil {
-				return err
-			}
-			defer done()
-			text, _, err := yamlfile.ReadFile(file)
-			if err != nil {
-				return err
-			}
-			ch, err := c.PlanFile(cmd.Context(), text, o)
-			alone := errors.Is(err, rollout.ErrNobody)
-			if err != nil && !alone {
-				return refusedAs(cmd, output, ch, err)
-			}
-			r := resultOf(ch)
-			if r.Daemons = !alone; alone {
-				fmt.Fprintln(cmd.ErrOrStderr(), "note:", err)
-				r.Unanswered = nil
-			}
-			if len(r.Diff) > 0 && output == "table" {
-				fmt.Fprintln(cmd.OutOrStdout(), strings.Join(r.Diff, "\n"))
-			}
-			if r.From > 0 {
-				fmt.Fprintf(cmd.ErrOrStderr(), "note: planned on version %[1]d; `fairlead apply --expect %[1]d` is refused if another change comes first\n", r.From)
-			}
-			return r.print(cmd, output, "nothing to do: the daemons have what "+file+" wants")
+			return v.runFile(cmd, func(ctx context.Context, c controlClient, text string) (*changed, error) {
+				return c.Plan(ctx, connect.NewRequest(&fairleadv1.PlanRequest{Text: text, Force: v.options.Force, Without: v.options.Without}))
+			})
 		},
 	}
-	fileFlag(cmd, &file)
-	cli.OutputFlag(cmd, &output)
-	changeFlags(cmd, &o)
+	v.flags(cmd)
 	return cmd
 }
 
-// coordinator is who asks and tells all daemons of the file; done lets go of the
-// store.
-func coordinator(cmd *cobra.Command, file string) (c *rollout.Coordinator, done func(), err error) {
-	cfg, err := loadFile(cmd, file)
-	if err != nil {
-		return nil, nil, err
+// refusedAs is refused, and JSON or YAML if that is asked for.
+func refusedAs(cmd *cobra.Command, output string, err error) error {
+	if coded := (*connect.Error)(nil); output == "table" || !errors.As(err, &coded) {
+		return refused(err)
 	}
-	return coordinatorOf(cfg)
-}
-
-func coordinatorOf(cfg *config.Config) (c *rollout.Coordinator, done func(), err error) {
-	c = &rollout.Coordinator{
-		Config: func() *config.Config { return cfg },
-		Fits:   tables.Fits,
-		Who:    operator(),
-	}
-	if !cfg.Stored() {
-		return c, func() {}, nil
-	}
-	s, l, err := rollout.Open(cfg, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return nil, nil, err
-	}
-	c.Ledger = l
-	return c, func() { _ = s.Close() }, nil
-}
-
-// operator is who runs this, for the history.
-func operator() string {
-	name := cmp.Or(os.Getenv("SUDO_USER"), "uid "+strconv.Itoa(os.Getuid()))
-	if u, err := user.Current(); err == nil && os.Getenv("SUDO_USER") == "" {
-		name = u.Username
-	}
-	host, _ := os.Hostname()
-	return name + "@" + host
-}
-
-// refusedAs is refused, and what was found as JSON or YAML if that is asked
-// for.
-func refusedAs(cmd *cobra.Command, output string, ch *rollout.Change, err error) error {
-	if ch == nil || output == "table" {
-		return refused(cmd, err)
-	}
-	r := resultOf(ch)
-	r.Daemons = !errors.Is(err, rollout.ErrNobody)
-	r.Refused = strings.Split(api.ErrorText(err), "\n")
-	nothing := func(io.Writer) error { return nil }
-	if err := cli.PrintAs(cmd.OutOrStdout(), output, r, nothing); err != nil {
+	r := resultOf(&fairleadv1.ChangeResponse{Refused: strings.Split(api.ErrorText(err), "\n")})
+	if err := cli.PrintAs(cmd.OutOrStdout(), output, r, nil); err != nil {
 		return err
 	}
-	return refused(cmd, err)
+	return refused(err)
 }
 
-// refused prints the lines of a refusal, each on its own.
-func refused(cmd *cobra.Command, err error) error {
-	lines := strings.Split(api.ErrorText(err), "\n")
-	if len(lines) == 1 {
-		return errors.New(lines[0])
+// refused is an error of the API's in people's words; others stay as they are.
+func refused(err error) error {
+	if coded := (*connect.Error)(nil); !errors.As(err, &coded) {
+		return err
 	}
-	for _, line := range lines {
-		fmt.Fprintln(cmd.ErrOrStderr(), "fairlead:", line)
-	}
-	return cli.ErrSilent
+	return errors.New(api.ErrorText(err))
 }

@@ -21,7 +21,7 @@ unless --force, which sends them to the fallback.`,
 		Example: "  fairlead rotate -f fairlead.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return v.run(cmd, func(ctx context.Context, c client) (*connect.Response[fairleadv1.ChangeResponse], error) {
+			return v.run(cmd, func(ctx context.Context, c controlClient) (*changed, error) {
 				return c.RotateKey(ctx, connect.NewRequest(&fairleadv1.RotateKeyRequest{Force: v.options.Force, Without: v.options.Without}))
 			})
 		},

@@ -2,121 +2,70 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"net/netip"
 	"strconv"
 	"strings"
-	"time"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/cmd/cli"
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/rollout"
 )
 
-// verb is a change that a daemon carries out and hands on: add, drain,
-// undrain, remove, weight, rotate; or that a switch does alone: drain,
-// undrain, unlock.
+// verb is a change that a controller carries out: apply, rollback, add, drain,
+// undrain, remove, weight, rotate; or that a switch does alone: drain, undrain, unlock.
 type verb struct {
-	file, endpoint, output string
-	options                rollout.Options
+	control
+	output  string
+	options rollout.Options
 }
 
-// verbTimeout bounds a whole change, from asking everybody to the last step.
-const verbTimeout = 2 * time.Minute
+// client is of a daemon.
+type client = fairleadv1connect.FairleadClient
+
+type changed = connect.Response[fairleadv1.ChangeResponse]
 
 func (v *verb) flags(cmd *cobra.Command) {
-	fileFlag(cmd, &v.file)
-	cmd.Flags().StringVar(&v.endpoint, "api", "", "daemon that does it, unix:/path or https://address:port (default: the file's first that answers, and none where the deployment has a store)")
+	v.control.flags(cmd)
 	cli.OutputFlag(cmd, &v.output)
 	changeFlags(cmd, &v.options)
 }
 
-type client = fairleadv1connect.FairleadClient
+// run has a controller make the change.
+func (v *verb) run(cmd *cobra.Command, do func(context.Context, controlClient) (*changed, error)) error {
+	return v.runAs(cmd, "nothing to do: it is so already", do)
+}
 
-// run has the change made by the daemon of --api, or by the first of the
-// file's that answers, balancers before agents; or where the deployment has a store,
-// makes it there.
-func (v *verb) run(cmd *cobra.Command, do func(context.Context, client) (*connect.Response[fairleadv1.ChangeResponse], error)) error {
+// runFile is run of what takes the file.
+func (v *verb) runFile(cmd *cobra.Command, do func(context.Context, controlClient, string) (*changed, error)) error {
 	if err := cli.CheckOutput(v.output); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), verbTimeout)
-	defer cancel()
-	clients, done, err := v.clients(cmd)
+	text, err := v.text(cmd)
 	if err != nil {
 		return err
 	}
-	defer done()
-	var away []string
-	for _, c := range clients {
-		resp, err := do(ctx, c.client)
-		// Unavailable: out of reach, or starting or stopping; nothing was begun.
-		if err != nil && connect.CodeOf(err) == connect.CodeUnavailable {
-			away = append(away, c.name+": "+api.ErrorText(err))
-			continue
-		}
-		if err != nil {
-			return refused(cmd, err)
-		}
-		r := changeResult{Daemons: true, To: resp.Msg.Version, Changes: append([]string{}, resp.Msg.Changes...),
-			From: resp.Msg.FromVersion, Notes: append([]string{}, resp.Msg.Notes...), Diff: []string{}, Unanswered: []unanswered{}, Refused: []string{}}
-		for _, u := range resp.Msg.Unanswered {
-			r.Unanswered = append(r.Unanswered, unanswered{u.Name, u.Api, u.Error})
-		}
-		return r.print(cmd, v.output, "nothing to do: it is so already")
-	}
-	if len(away) == 0 {
-		away = []string{v.file + " names none"}
-	}
-	return fmt.Errorf("no daemon answers (%s); start `fairlead lb`, or name one with --api", strings.Join(away, "; "))
+	return v.runAs(cmd, "nothing to do: the daemons have what "+v.file+" wants", func(ctx context.Context, c controlClient) (*changed, error) {
+		return do(ctx, c, text)
+	})
 }
 
-type namedClient struct {
-	client
-	name string
-}
-
-// clients are whoever may make a change; done lets go of them.
-func (v *verb) clients(cmd *cobra.Command) (all []namedClient, done func(), err error) {
-	done = func() {}
-	if strings.HasPrefix(v.endpoint, "unix:") {
-		// No certificates, so no file is needed.
-		c, err := api.Dial(v.endpoint, config.TLS{})
-		return []namedClient{{c, v.endpoint}}, done, err
+func (v *verb) runAs(cmd *cobra.Command, nothing string, do func(context.Context, controlClient) (*changed, error)) error {
+	if err := cli.CheckOutput(v.output); err != nil {
+		return err
 	}
-	cfg, err := loadFile(cmd, v.file)
+	resp, err := askControl(&v.control, cmd, controlTimeout, do)
 	if err != nil {
-		return nil, nil, err
+		return refusedAs(cmd, v.output, err)
 	}
-	if cfg.Stored() && v.endpoint == "" {
-		c, done, err := coordinatorOf(cfg)
-		return []namedClient{{direct{c: c}, "the store"}}, done, err
+	if err := resultOf(resp).print(cmd, v.output, nothing); err != nil || len(resp.Refused) == 0 {
+		return err
 	}
-	add := func(name, endpoint string) {
-		if err != nil {
-			return
-		}
-		var c client
-		if c, err = api.Dial(endpoint, cfg.TLS); err == nil {
-			all = append(all, namedClient{c, name})
-		}
-	}
-	if v.endpoint != "" {
-		if add(v.endpoint, v.endpoint); err != nil {
-			return nil, nil, cli.Usage(fmt.Errorf("--api: %w", err))
-		}
-		return all, done, nil
-	}
-	for _, s := range cfg.Daemons(v.options.Without...) {
-		add(s.Name, s.API)
-	}
-	return all, done, err
+	return refused(errors.New(strings.Join(resp.Refused, "\n")))
 }
 
 // vipServer splits the arguments [VIP] SERVER.
@@ -128,8 +77,9 @@ func vipServer(args []string) (vip, server string) {
 }
 
 // newVerb is a command of the form VERB [VIP] SERVER.
-func newVerb(name, short, long, example string, do func(context.Context, client, string, string, rollout.Options) (*connect.Response[fairleadv1.ChangeResponse], error)) *cobra.Command {
+func newVerb(name, short, long, example string, do func(context.Context, controlClient, string, string, rollout.Options) (*changed, error)) *cobra.Command {
 	var v verb
+	var wait waiting
 	cmd := &cobra.Command{
 		Use:     name + " [VIP] SERVER",
 		Short:   short,
@@ -137,36 +87,50 @@ func newVerb(name, short, long, example string, do func(context.Context, client,
 		Example: example,
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := wait.check(cmd); err != nil {
+				return err
+			}
 			if s, t, ok := v.findSwitch(args); ok && (name == "drain" || name == "undrain") {
+				if wait.asked {
+					return cli.Usagef("--wait: %s is a switch, which has no connections of its own; leave it out", s.Name)
+				}
 				return v.drainSwitch(cmd, s, t, name == "undrain")
 			}
 			vip, server := vipServer(args)
 			if err := v.notSwitch(server); err != nil {
 				return err
 			}
-			return v.run(cmd, func(ctx context.Context, c client) (*connect.Response[fairleadv1.ChangeResponse], error) {
+			err := v.run(cmd, func(ctx context.Context, c controlClient) (*changed, error) {
 				r, err := do(ctx, c, vip, server, v.options)
 				if len(args) == 1 && name != "remove" {
 					err = v.norSwitch(err)
 				}
 				return r, err
 			})
+			if err != nil || !wait.asked {
+				return err
+			}
+			return wait.until(cmd, &v.control, vip, server)
 		},
 	}
 	v.flags(cmd)
+	if name == "drain" {
+		wait.flags(cmd)
+	}
 	return cmd
 }
 
 func newDrainCommand() *cobra.Command {
 	return newVerb("drain", "Give a server no new connections, or have a switch get no packets",
 		`The server keeps its connections and gets no new ones, in one VIP or in all
-that it serves. Watch them end in 'fairlead status', then 'fairlead remove' it.
+that it serves. With --wait the command ends when its connections have ended, or
+after --timeout; then 'fairlead remove' it. Takes the role operate.
 
 A switch withdraws its announced routes, so that routers send their packets to
 the other switches; what still comes is forwarded as before. It stays so over
 restarts, until 'fairlead undrain'. No other daemon is asked.`,
-		"  fairlead drain web s1\n  fairlead drain s1        # in every VIP\n  fairlead drain sw1       # a switch of the file",
-		func(ctx context.Context, c client, vip, server string, o rollout.Options) (*connect.Response[fairleadv1.ChangeResponse], error) {
+		"  fairlead drain web s1\n  fairlead drain s1 --wait --timeout 1h   # in every VIP\n  fairlead drain sw1       # a switch of the file",
+		func(ctx context.Context, c controlClient, vip, server string, o rollout.Options) (*changed, error) {
 			return c.DrainServer(ctx, connect.NewRequest(&fairleadv1.DrainServerRequest{Vip: vip, Server: server, Force: o.Force, Without: o.Without}))
 		})
 }
@@ -179,7 +143,7 @@ warm-up: what it takes over was tracked (schemes jet and full-ct), or its owners
 pass it on (beamer, faild). All VIPs of scheme faild change together. A switch
 announces its routes again.`,
 		"  fairlead undrain web s1\n  fairlead undrain sw1",
-		func(ctx context.Context, c client, vip, server string, o rollout.Options) (*connect.Response[fairleadv1.ChangeResponse], error) {
+		func(ctx context.Context, c controlClient, vip, server string, o rollout.Options) (*changed, error) {
 			return c.UndrainServer(ctx, connect.NewRequest(&fairleadv1.UndrainServerRequest{Vip: vip, Server: server, Force: o.Force, Without: o.Without}))
 		})
 }
@@ -193,7 +157,7 @@ warm_up. Schemes beamer and faild want it drained first, too, until its agent
 says that it owns nothing. Its slot rests until no connection can name it any more: what still
 comes is forwarded to it. A standby goes at once.`,
 		"  fairlead remove web s1\n  fairlead remove s1 --without s1   # the machine is gone",
-		func(ctx context.Context, c client, vip, server string, o rollout.Options) (*connect.Response[fairleadv1.ChangeResponse], error) {
+		func(ctx context.Context, c controlClient, vip, server string, o rollout.Options) (*changed, error) {
 			return c.RemoveServer(ctx, connect.NewRequest(&fairleadv1.RemoveServerRequest{Vip: vip, Server: server, Force: o.Force, Without: o.Without}))
 		})
 }
@@ -227,7 +191,7 @@ servers that own connections of its buckets go on getting their packets.`,
 			if cmd.Flags().Changed("weight") && (weight < 1 || weight > 1000) {
 				return cli.Usagef("--weight %d: must be 1 to 1000", weight)
 			}
-			return v.run(cmd, func(ctx context.Context, c client) (*connect.Response[fairleadv1.ChangeResponse], error) {
+			return v.run(cmd, func(ctx context.Context, c controlClient) (*changed, error) {
 				return c.AddServer(ctx, connect.NewRequest(&fairleadv1.AddServerRequest{
 					Vip: vip, Server: server, Address: address, Api: agent, Weight: uint32(weight), Standby: standby,
 					Force: v.options.Force, Without: v.options.Without,
@@ -261,7 +225,7 @@ func newWeightCommand() *cobra.Command {
 			if err := v.notSwitch(server); err != nil {
 				return err
 			}
-			return v.run(cmd, func(ctx context.Context, c client) (*connect.Response[fairleadv1.ChangeResponse], error) {
+			return v.run(cmd, func(ctx context.Context, c controlClient) (*changed, error) {
 				return c.SetWeight(ctx, connect.NewRequest(&fairleadv1.SetWeightRequest{
 					Vip: vip, Server: server, Weight: uint32(weight), Force: v.options.Force, Without: v.options.Without,
 				}))

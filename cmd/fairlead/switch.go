@@ -16,11 +16,13 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/daemon/member"
 	"github.com/fairlead/fairlead/daemon/swtch"
 )
 
 func newSwitchCommand() *cobra.Command {
 	var f daemonFlags
+	var controller bool
 	cmd := &cobra.Command{
 		Use:   "switch",
 		Short: "Run the daemon of a switch, for VIPs of scheme faild",
@@ -40,9 +42,10 @@ stays, and the next daemon changes nothing of it that is right. 'fairlead
 unload --switch BRIDGE' takes it out. SIGHUP reads the file again.`,
 		Example: "  fairlead switch -f fairlead.yaml --name sw1",
 		Args:    cobra.NoArgs,
-		RunE:    f.run(swtch.Run),
+		RunE:    f.run(func(ctx context.Context, _ member.Options) error { return f.beside(ctx, controller, swtch.Run) }),
 	}
 	f.addCommon(cmd)
+	controllerFlag(cmd, &controller)
 	f.addUnguarded(cmd)
 	return cmd
 }
@@ -58,18 +61,21 @@ func (v *verb) onSwitch(cmd *cobra.Command, s *config.Switch, t config.TLS, do f
 	if err := cli.CheckOutput(v.output); err != nil {
 		return err
 	}
+	if own, named := v.own(); named {
+		t = own
+	}
 	c, err := api.Dial(cmp.Or(v.endpoint, s.API), t)
 	if err != nil {
 		return cli.Usage(err)
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), verbTimeout)
+	ctx, cancel := context.WithTimeout(cmd.Context(), controlTimeout)
 	defer cancel()
 	changes, err := do(ctx, c)
 	switch {
 	case connect.CodeOf(err) == connect.CodeUnavailable:
 		return fmt.Errorf("%s does not answer (%s); start `fairlead switch` there", s.Name, api.ErrorText(err))
 	case err != nil:
-		return refused(cmd, err)
+		return refused(err)
 	}
 	r := switchResult{Switch: s.Name, Changes: append([]string{}, changes...)}
 	return cli.PrintAs(cmd.OutOrStdout(), v.output, r, func(w io.Writer) error {

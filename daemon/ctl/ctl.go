@@ -1,20 +1,25 @@
-// Package ctl is `fairlead controller`: it keeps the deployment's store, an etcd
-// in this process (store/embedded), and where it leads, finishes what nobody else
-// does (rollout.Lead). Nothing in the way of packets depends on it.
+// Package ctl is `fairlead controller`: it makes changes for whoever may (the API
+// fairlead.v1.Control), keeps the deployment's store, an etcd in this process
+// (store/embedded), unless that is somebody else's, and where it leads, finishes what
+// nobody else does (rollout.Lead). Nothing in the way of packets depends on it.
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/rollout"
+	"github.com/fairlead/fairlead/rollout/ledger"
 	"github.com/fairlead/fairlead/store"
 	"github.com/fairlead/fairlead/store/embedded"
 	"github.com/fairlead/fairlead/tables"
@@ -39,13 +44,21 @@ type ctl struct {
 	config atomic.Pointer[config.Config]
 	self   config.Self
 	store  store.Store
-	server *embedded.Server
+	ledger *ledger.Ledger
+	server *embedded.Server // nil: the store is somebody else's
+	audit  *audit
+	// have is a version that need not be read again.
+	have atomic.Pointer[controller.Assignment]
+	// changing has room for the one change that is under way.
+	changing chan struct{}
+	// stopping ends with the daemon: streams have no other end.
+	stopping context.Context
 }
 
 // Run is `fairlead controller`. It returns when ctx ends (nil) or when the daemon
 // cannot go on.
 func Run(ctx context.Context, o Options) error {
-	c := &ctl{o: o, Daemon: &daemon.Daemon{Log: o.Log, StateDir: o.StateDir, Unsaved: unsaved,
+	c := &ctl{o: o, changing: make(chan struct{}, 1), stopping: ctx, Daemon: &daemon.Daemon{Log: o.Log, StateDir: o.StateDir, Unsaved: unsaved,
 		Parting: "stopping; everything forwards on as it does, and changes need most of the controllers"}}
 	c.Read, c.Open, c.Reload, c.Close = c.read, c.open, c.reload, c.close
 	return c.Daemon.Run(ctx)
@@ -61,12 +74,25 @@ func (c *ctl) read() error {
 	}
 	c.config.Store(cfg)
 	c.Name, c.TLS, c.Metrics = c.self.Name, cfg.TLS, c.self.Metrics
+	c.API = []string{c.self.API}
 	c.Log = c.Log.With("name", c.Name)
-	c.Says = []any{"store", c.self.Controller.Store, "peer", c.self.Controller.Peer, "metrics", c.Metrics}
+	c.audit = newAudit(filepath.Join(cmp.Or(c.StateDir, daemon.DefaultStateDir), c.Name, auditName), c.Log)
+	c.Handler = c.handler()
+	c.Says = []any{"api", c.self.API, "store", strings.Join(cfg.StoreEndpoints(), ", "), "peer", c.self.Controller.Peer, "metrics", c.Metrics}
 	return nil
 }
 
-func (c *ctl) open(ctx context.Context) (err error) {
+func (c *ctl) open(ctx context.Context) error {
+	if len(c.config.Load().Store.Etcd) == 0 {
+		if err := c.keep(ctx); err != nil {
+			return err
+		}
+	}
+	return c.lead()
+}
+
+// keep runs this controller's member of the store.
+func (c *ctl) keep(ctx context.Context) (err error) {
 	initial := map[string]string{}
 	cfg := c.config.Load()
 	for _, o := range cfg.Controllers {
@@ -87,7 +113,7 @@ func (c *ctl) open(ctx context.Context) (err error) {
 			return errors.New("the store stopped by itself: its log says why")
 		}
 	})
-	return c.lead()
+	return nil
 }
 
 // quiet is how long a change stands still before the leader takes it for given up,
@@ -100,12 +126,16 @@ func (c *ctl) lead() error {
 	if err != nil {
 		return err
 	}
-	c.store = s
+	c.store, c.ledger = s, l
 	leader := &rollout.Coordinator{
 		Config: c.config.Load, Ledger: l, Who: "controller " + c.Name, Log: c.Log,
 		Fits: tables.Fits,
 	}
 	c.Go(func(ctx context.Context) error { return leader.Lead(ctx, s, c.Name, quiet, c.Log) })
+	if c.config.Load().Implied() {
+		c.Go(func(ctx context.Context) error { return begin(ctx, leader, c.o.File, c.Log) })
+	}
+	c.Go(c.attend)
 	return nil
 }
 
@@ -145,5 +175,5 @@ func (c *ctl) close() error {
 	if c.server != nil {
 		c.server.Close()
 	}
-	return err
+	return errors.Join(err, c.audit.close())
 }

@@ -33,11 +33,12 @@ type deployment struct {
 	t      *testing.T
 	dir    string
 	config *config.Config
+	log    *slog.Logger
 }
 
 func newDeployment(t *testing.T, controllers string) *deployment {
 	t.Helper()
-	d := &deployment{t: t, dir: t.TempDir()}
+	d := &deployment{t: t, dir: t.TempDir(), log: slog.New(slog.DiscardHandler)}
 	path := filepath.Join(d.dir, "fairlead.yaml")
 	if err := os.WriteFile(path, []byte(controllers+rest), 0o600); err != nil {
 		t.Fatal(err)
@@ -54,7 +55,7 @@ func (d *deployment) start(name string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- Run(ctx, Options{File: d.config.File(), Name: name, StateDir: filepath.Join(d.dir, "state"), Log: slog.New(slog.DiscardHandler)})
+		done <- Run(ctx, Options{File: d.config.File(), Name: name, StateDir: filepath.Join(d.dir, "state"), Log: d.log})
 	}()
 	stopped := false
 	stop = func() {
@@ -115,7 +116,7 @@ func (d *deployment) append(l *ledger.Ledger) error {
 func TestOne(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	d := newDeployment(t, fmt.Sprintf("controllers: [{name: c1, store: \"unix:%s/s\"}]", dir))
+	d := newDeployment(t, fmt.Sprintf("controllers: [{name: c1, store: \"unix:%[1]s/s\", api: \"unix:%[1]s/a\"}]", dir))
 	stop := d.start("c1")
 	if err := d.append(d.open(0)); err != nil {
 		t.Fatal(err)
@@ -152,7 +153,7 @@ func TestThree(t *testing.T) {
 	ports := freePorts(t, address, 6)
 	text := fmt.Sprintf("tls: {ca: %[1]s/ca.pem, cert: %[1]s/cert.pem, key: %[1]s/key.pem}\ncontrollers:\n", dir)
 	for i := range 3 {
-		text += fmt.Sprintf("- {name: c%d, store: \"https://%s\", peer: \"https://%s\"}\n", i+1, ports[2*i], ports[2*i+1])
+		text += fmt.Sprintf("- {name: c%[1]d, store: \"https://%[2]s\", peer: \"https://%[3]s\", api: \"unix:%[4]s/a%[1]d\"}\n", i+1, ports[2*i], ports[2*i+1], dir)
 	}
 	d := newDeployment(t, text)
 	stop1, stop2 := d.start("c1"), d.start("c2")

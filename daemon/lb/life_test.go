@@ -244,7 +244,7 @@ func TestLife(t *testing.T) {
 
 	// A daemon that was away catches up by itself.
 	r.must(r.KillDaemon("lb2"))
-	changed := r.curl("lb1", "DrainServer", `{"vip": "web", "server": "`+r.Name+`-server2"}`, http.StatusOK)
+	changed := r.curl("DrainServer", `{"vip": "web", "server": "`+r.Name+`-server2"}`, http.StatusOK)
 	if !strings.Contains(fmt.Sprint(changed["unanswered"]), r.Name+"-lb2") {
 		t.Errorf("a change while lb2 was dead does not name it: %v", changed)
 	}
@@ -267,7 +267,7 @@ func TestLife(t *testing.T) {
 func (r *rig) verbs(talkers []*talker) {
 	r.t.Helper()
 	web := `{"vip": "web", "server": "` + r.Name + `-server1"}`
-	r.curl("lb1", "DrainServer", web, http.StatusOK)
+	r.curl("DrainServer", web, http.StatusOK)
 	for _, m := range []string{"lb1", "lb2", "server1", "server2"} {
 		s := r.status(m)
 		if s.AssignmentVersion != 2 {
@@ -280,32 +280,32 @@ func (r *rig) verbs(talkers []*talker) {
 		}
 	}
 	r.flows("drained", talkers)
-	refusal := r.curl("lb2", "RemoveServer", web, http.StatusBadRequest)
+	refusal := r.curl("RemoveServer", web, http.StatusBadRequest)
 	if refusal["code"] != "failed_precondition" || !strings.Contains(fmt.Sprint(refusal["message"]), "live") {
 		r.t.Errorf("removal under live connections: %v", refusal)
 	}
-	r.curl("server2", "UndrainServer", web, http.StatusOK)
-	r.curl("lb2", "RotateKey", `{}`, http.StatusOK)
+	r.curl("UndrainServer", web, http.StatusOK)
+	r.curl("RotateKey", `{}`, http.StatusOK)
 	if s := r.status("server1"); len(s.Epochs) != 2 || s.StampEpoch != s.Epochs[1] {
 		r.t.Errorf("after the rotation: epochs %v, stamped under %d", s.Epochs, s.StampEpoch)
 	}
 	r.flows("key rotated", talkers)
-	missing := r.curl("lb1", "DrainServer", `{"vip": "web", "server": "nobody"}`, http.StatusNotFound)
+	missing := r.curl("DrainServer", `{"vip": "web", "server": "nobody"}`, http.StatusNotFound)
 	if missing["code"] != "not_found" {
 		r.t.Errorf("drain of nobody: %v", missing)
 	}
 }
 
-// curl calls the API without any client of ours and returns the answer.
-func (r *rig) curl(machine, method, body string, want int) map[string]any {
+// curl calls the controller's API without any client of ours and returns the answer.
+func (r *rig) curl(method, body string, want int) map[string]any {
 	r.t.Helper()
-	out, err := exec.CommandContext(r.t.Context(), "curl", "-sS", "--unix-socket", r.socket(machine),
+	out, err := exec.CommandContext(r.t.Context(), "curl", "-sS", "--unix-socket", r.socket("ctl1-api"),
 		"-H", "Content-Type: application/json", "-d", body, "-w", "\n%{http_code}",
-		"http://fairlead/fairlead.v1.Fairlead/"+method).Output()
+		"http://fairlead/fairlead.v1.Control/"+method).Output()
 	r.must(err)
 	text, code, _ := strings.Cut(string(out), "\n")
 	if code != fmt.Sprint(want) {
-		r.t.Fatalf("%s at %s: HTTP status %s, want %d: %s", method, machine, code, want, text)
+		r.t.Fatalf("%s: HTTP status %s, want %d: %s", method, code, want, text)
 	}
 	var answer map[string]any
 	r.must(json.Unmarshal([]byte(text), &answer))
@@ -398,9 +398,9 @@ func TestKilledWhileApplying(t *testing.T) {
 		r.must(err)
 		changing := make(chan error, 1)
 		go func() {
-			out, err := exec.Command("curl", "-sS", "--unix-socket", r.socket("server2"), "-H", "Content-Type: application/json",
+			out, err := exec.Command("curl", "-sS", "--unix-socket", r.socket("ctl1-api"), "-H", "Content-Type: application/json",
 				"-d", `{"vip": "web", "server": "`+r.Name+`-server1", "force": true}`,
-				"http://fairlead/fairlead.v1.Fairlead/"+verb[round%2]).CombinedOutput()
+				"http://fairlead/fairlead.v1.Control/"+verb[round%2]).CombinedOutput()
 			if err != nil {
 				err = fmt.Errorf("%w: %s", err, out)
 			}

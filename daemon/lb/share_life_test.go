@@ -18,7 +18,7 @@ func TestShareLife(t *testing.T) {
 	talkers := r.talk(10)
 	r.flows("at the start", talkers)
 	server2 := `{"vip": "web", "server": "` + r.Name + `-server2"}`
-	r.curl("lb1", "DrainServer", server2, http.StatusOK)
+	r.curl("DrainServer", server2, http.StatusOK)
 	talkers = append(talkers, r.talk(40)...)
 	r.flows("server2 drains", talkers)
 
@@ -36,7 +36,7 @@ func TestShareLife(t *testing.T) {
 	t.Logf("of %d connections lb1 tracks %d, lb2 %d", len(talkers), one, two)
 
 	r.route("lb1")
-	r.curl("lb1", "UndrainServer", server2, http.StatusOK)
+	r.curl("UndrainServer", server2, http.StatusOK)
 	r.flows("server2 is back, and lb1 has all connections", talkers)
 
 	// lb2 forgets everything: it reads lb1's table when it starts.

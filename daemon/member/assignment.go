@@ -48,37 +48,19 @@ func load(s *daemon.State, name, remedy string) (a *controller.Assignment, err e
 	return a, nil
 }
 
-// save replaces the assignment; without must, as soon as the disk takes it.
-func (m *Member) save(data []byte, must bool) error {
-	if must {
-		return m.State.Write(assignmentName, data)
-	}
-	return m.State.Keep(assignmentName, data)
-}
-
-// errRefused: an assignment cannot follow the one in force.
-var errRefused = errors.New("assignment refused")
-
 // install puts a in force: on disk first, then into the maps, so that a
 // daemon killed in between starts with what it was told and not with less.
 // The caller holds mu. On error everything is as it was before.
 //
-// With must, an assignment that the disk does not take is refused: somebody wants
-// a change, and would believe that it lasts. Without, it is one that others have
-// or that the file says, and not to follow it breaks more than to forget it: it is
-// in force, and written when the disk takes it.
-func (m *Member) install(a *controller.Assignment, must bool) error {
+// One that the disk does not take goes into force all the same, as it is agreed on,
+// and not to follow it breaks more than to forget it: it is written when the disk
+// takes it, and warned of until then.
+func (m *Member) install(a *controller.Assignment) error {
 	data := a.Encode()
 	before := m.force.Load()
 	if before == nil || !bytes.Equal(data, before.encoded) {
-		err := m.save(data, must)
-		if err != nil && must {
-			// It may be on disk all the same, and must not be what the next
-			// daemon begins from. What the disk does not take is warned of.
-			_ = m.save(before.encoded, false)
-			return err
-		} else if err != nil {
-			m.Log.Error("the assignment goes into force and is not on disk yet: a restart begins from the one before and catches up with a peer", "version", a.Version, "error", err)
+		if err := m.State.Keep(assignmentName, data); err != nil {
+			m.Log.Error("the assignment goes into force and is not on disk yet: a restart begins from the one before and catches up with the store", "version", a.Version, "error", err)
 		}
 	}
 	own := a
@@ -96,7 +78,7 @@ func (m *Member) install(a *controller.Assignment, must bool) error {
 		m.again()
 	case err != nil:
 		if before != nil {
-			err = errors.Join(err, m.save(before.encoded, false))
+			err = errors.Join(err, m.State.Keep(assignmentName, before.encoded))
 		}
 		return err
 	}
@@ -149,40 +131,10 @@ type inForce struct {
 	since   time.Time
 }
 
-// setAssignment is the compare-and-set behind SetAssignment: expected is the
-// version that the caller believes in force. The same assignment again is
-// done already.
-func (m *Member) setAssignment(data []byte, expected uint64, catchUp bool) (uint64, error) {
-	next, err := controller.Decode(data)
-	if err != nil {
-		return 0, connect.NewError(connect.CodeInvalidArgument, err)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	force := m.force.Load()
-	now := force.Version
-	if next.Version == now {
-		if bytes.Equal(next.Encode(), force.encoded) {
-			return now, nil
-		}
-		return 0, fmt.Errorf("%w: %s has another version %d in force; fairlead status shows who differs, fairlead apply brings all to one",
-			errRefused, m.Name, now)
-	}
-	if err := controller.Accept(force.Assignment, next, expected, catchUp); err != nil {
-		return 0, fmt.Errorf("%w by %s: %w", errRefused, m.Name, err)
-	}
-	if err := m.install(next, !catchUp); err != nil {
-		return 0, err
-	}
-	m.Log.Info("assignment in force", "version", next.Version, "from", "api", "vips", len(next.VIPs))
-	return next.Version, nil
-}
-
 // newestOfPeers fetches the newest assignment among the peers, if any has a
 // newer one than own (nil: none); nil otherwise. One of another deployment (a
 // machine that was moved here with its old state) is not taken.
-// heard says whether any peer answered.
-func (m *Member) newestOfPeers(ctx context.Context, own *controller.Assignment) (newest *controller.Assignment, from string, heard bool) {
+func (m *Member) newestOfPeers(ctx context.Context, own *controller.Assignment) (newest *controller.Assignment, from string) {
 	var known uint64
 	if own != nil {
 		known = own.Version
@@ -196,13 +148,7 @@ func (m *Member) newestOfPeers(ctx context.Context, own *controller.Assignment) 
 	for _, p := range m.peers.list() {
 		wg.Go(func() {
 			t, err := p.Client.GetTime(ctx, connect.NewRequest(&fairleadv1.GetTimeRequest{}))
-			if err != nil {
-				return
-			}
-			mu.Lock()
-			heard = true
-			mu.Unlock()
-			if t.Msg.AssignmentVersion <= known {
+			if err != nil || t.Msg.AssignmentVersion <= known {
 				return
 			}
 			a, err := fetchAssignment(ctx, p)
@@ -222,7 +168,7 @@ func (m *Member) newestOfPeers(ctx context.Context, own *controller.Assignment) 
 		})
 	}
 	wg.Wait()
-	return newest, from, heard
+	return newest, from
 }
 
 func fetchAssignment(ctx context.Context, p *Peer) (*controller.Assignment, error) {
@@ -234,25 +180,6 @@ func fetchAssignment(ctx context.Context, p *Peer) (*controller.Assignment, erro
 		return nil, nil
 	}
 	return controller.Decode(resp.Msg.Assignment)
-}
-
-// catchUp takes over a newer assignment of a peer: this daemon was away or
-// cut off while the others went on.
-func (m *Member) catchUp(ctx context.Context) {
-	newer, from, _ := m.newestOfPeers(ctx, m.force.Load().Assignment)
-	if newer == nil {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if newer.Version <= m.force.Load().Version {
-		return // handed over meanwhile
-	}
-	if err := m.install(newer, false); err != nil {
-		m.Log.Error("could not catch up with a peer", "peer", from, "version", newer.Version, "error", err)
-		return
-	}
-	m.Log.Info("assignment in force", "version", newer.Version, "from", from, "vips", len(newer.VIPs))
 }
 
 func digest(data []byte) []byte {

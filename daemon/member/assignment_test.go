@@ -21,6 +21,7 @@ func testConfig(t *testing.T) *config.Config {
 	t.Helper()
 	cfg, err := config.Parse("fairlead.yaml", []byte(`
 secret: 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f
+controllers: [{name: c1}]
 balancers:
   - {name: lb1, interfaces: [eth0], metrics: "127.0.0.1:9000"}
   - {name: lb2, interfaces: [eth0]}

@@ -85,9 +85,8 @@ func TestTogether(t *testing.T) {
 		t.Errorf("counts end chains from %v after the start on", at.Sub(began))
 	}
 	// A change puts both off, until lb2 has said that it has it.
-	drain := &fairleadv1.DrainServerRequest{Vip: "web", Server: "s1", Without: []string{"s1", "s2"}}
 	changed := time.Now()
-	if _, err := d.Client("lb2").DrainServer(t.Context(), connect.NewRequest(drain)); err != nil {
+	if err := d.Drain("s1", "s1", "s2"); err != nil {
 		t.Fatal(err)
 	}
 	d.Eventually("both have the next", func() bool { at := p.bound(); return at.After(changed.Add(member.InFlight)) && at.Before(member.Never) })

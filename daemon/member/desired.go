@@ -62,9 +62,6 @@ func (m *Member) read() error {
 // begin is what this daemon begins with.
 func (m *Member) begin(boot *config.Config) (cfg *config.Config, self config.Self, err error) {
 	self, missing := boot.Find(m.role.Is, m.Options.Name)
-	if !boot.Stored() {
-		return boot, self, missing
-	}
 	names := []string{self.Name}
 	if missing != nil {
 		names = called(m.Options.Name)

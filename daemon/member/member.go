@@ -4,7 +4,7 @@
 // tables, and the API's part that all have. What a role has beside it is its Role.
 //
 // Between opening and serving it fixes the clock, and puts the newest assignment of
-// disk, peers and file into force.
+// disk and store into force.
 package member
 
 import (
@@ -143,7 +143,6 @@ type Member struct {
 
 	clock  atomic.Pointer[sharedClock] // nil until it is fixed
 	asking atomic.Bool                 // there is none pinned: peers are asked
-	alone  atomic.Bool                 // started from the file, no peer answered since
 	ready  atomic.Bool                 // a router may use this machine (status.go)
 
 	announcer atomic.Pointer[bgp.Announcer] // nil: nothing is announced here
@@ -163,8 +162,6 @@ type Member struct {
 	desired desired
 	life    context.Context // until this daemon is to stop
 
-	// verbs lets one change at a time through this daemon.
-	verbs  sync.Mutex
 	peers  peerTable
 	learns *learner // nil: it has no bucket tables
 	// together is whether all daemons of this kind go by one version.
@@ -244,9 +241,7 @@ func (m *Member) open(ctx context.Context) (err error) {
 	m.Go(m.watchPeers)
 	m.Go(m.reapply)
 	m.Go(m.tendPinned)
-	if m.stored != nil {
-		m.Go(m.stored.follow)
-	}
+	m.Go(m.stored.follow)
 	if m.learns != nil {
 		m.Go(m.learns.run)
 	}
@@ -294,8 +289,8 @@ func (m *Member) fixClock(ctx context.Context) error {
 	return nil
 }
 
-// firstAssignment puts the newest of disk and peers in force; without any,
-// version 1, which everybody computes alike from the file.
+// firstAssignment puts the newest of disk and store in force; without any, it waits
+// for one.
 func (m *Member) firstAssignment(ctx context.Context) error {
 	a, err := loadAssignment(m.State)
 	if err != nil {
@@ -306,20 +301,17 @@ func (m *Member) firstAssignment(ctx context.Context) error {
 		a = nil
 	}
 	had := m.hadBefore(a)
-	source := "disk"
-	var newer *controller.Assignment
-	from, heard := "store", true
-	if m.stored == nil {
-		newer, from, heard = m.newestOfPeers(ctx, a)
-	} else if newer, err = m.stored.newest(ctx, a); err != nil && a != nil {
+	source, from := "disk", "store"
+	newer, err := m.stored.newest(ctx, a)
+	if err != nil && a != nil {
 		m.Log.Warn("nothing comes from the store; going on by what is on disk", "error", err)
 	}
-	if m.stored != nil && m.pinned.version > max(version(a), version(newer)) {
+	if m.pinned.version > max(version(a), version(newer)) {
 		// What packets go by is on no disk here, and the store has not got it, or
 		// does not answer. A peer's was agreed on.
-		newer, from, heard = m.newestOfPeers(ctx, a)
+		newer, from = m.newestOfPeers(ctx, a)
 	}
-	if a == nil && newer == nil && m.stored != nil {
+	if a == nil && newer == nil {
 		if newer, err = m.stored.await(ctx); err != nil {
 			return err
 		}
@@ -327,21 +319,13 @@ func (m *Member) firstAssignment(ctx context.Context) error {
 	if newer != nil && (a == nil || newer.Version > a.Version) {
 		a, source = newer, from
 	}
-	first := a == nil
-	if first {
-		source = m.Options.File
-		m.alone.Store(!heard && len(m.peers.list()) > 0)
-		if a, err = controller.First(m.Config); err != nil {
-			return err
-		}
-	}
-	if err := m.mayReplace(m.pinned, a, source, first); err != nil {
+	if err := m.mayReplace(m.pinned, a, source); err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.had = had
-	if err := m.install(a, false); err != nil {
+	if err := m.install(a); err != nil {
 		return fmt.Errorf("put assignment version %d (from %s) in force: %w", a.Version, source, err)
 	}
 	m.Log.Info("assignment in force", "version", a.Version, "from", source, "vips", len(a.VIPs))

@@ -62,9 +62,7 @@ func (m *Member) collect(emit daemon.Emitter) error {
 	emit(mInfo, 1, strconv.FormatUint(s.AssignmentVersion, 10), hex.EncodeToString(s.AssignmentDigest[:digestShown]))
 	differ, _ := split(m.force.Load(), s.Peers)
 	emit(mDiffer, float64(len(differ)))
-	if m.stored != nil {
-		m.stored.emit(emit)
-	}
+	m.stored.emit(emit)
 	unsaved, damaged := m.State.Counts()
 	emit(mUnsaved, float64(unsaved))
 	emit(mDamaged, float64(damaged))

@@ -36,8 +36,7 @@ func TestOwnTimes(t *testing.T) {
 		return *s
 	}
 	d.Stops["lb1"]()
-	drain := &fairleadv1.DrainServerRequest{Vip: "web", Server: "s1"}
-	if _, err := d.Client("lb2").DrainServer(t.Context(), connect.NewRequest(drain)); err != nil {
+	if err := d.Drain("s1"); err != nil {
 		t.Fatal(err)
 	}
 	held, err := d.Client("lb2").GetAssignment(t.Context(), connect.NewRequest(&fairleadv1.GetAssignmentRequest{}))

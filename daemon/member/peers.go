@@ -102,8 +102,7 @@ func (t *peerTable) report() (peers []*fairleadv1.Peer, worst int32) {
 	return peers, worst
 }
 
-// watchPeers asks every peer from time to time for its clock and version, and
-// catches up when one is ahead of this daemon.
+// watchPeers asks every peer from time to time for its clock and version.
 func (m *Member) watchPeers(ctx context.Context) error {
 	// The first round comes at once, later ones spread, so that a whole
 	// deployment does not ask together.
@@ -115,19 +114,14 @@ func (m *Member) watchPeers(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 		}
-		if newest := m.askPeers(ctx); ctx.Err() == nil {
-			if m.stored == nil && newest > m.force.Load().Version {
-				m.catchUp(ctx)
-			}
-		}
+		m.askPeers(ctx)
 		timer.Reset(peerInterval - peerInterval/10 + time.Duration(rand.Int64N(int64(peerInterval/5))))
 	}
 }
 
-// askPeers is one round; it returns the newest version heard of. Hosts ask no
-// hosts: hundreds of them that all asked each other would be busy with it, and
+// askPeers is one round. Hosts ask no hosts: hundreds of them that all asked each other would be busy with it, and
 // what one of them has a balancer or a switch has too.
-func (m *Member) askPeers(life context.Context) (newest uint64) {
+func (m *Member) askPeers(life context.Context) {
 	ctx, cancel := context.WithTimeout(life, peerTimeout)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -168,7 +162,6 @@ func (m *Member) askPeers(life context.Context) (newest uint64) {
 				if err == nil && m.opened.Clock != nil && p.Role != config.RoleSwitch {
 					m.peers.skew[p.Name] = int32(offset - m.clock.Load().base)
 				}
-				m.alone.Store(false)
 			}
 			m.peers.heard[p.Name], m.peers.when[p.Name] = heard, sent
 		})
@@ -177,13 +170,11 @@ func (m *Member) askPeers(life context.Context) (newest uint64) {
 	same := true
 	for i, answer := range said {
 		v := answer.GetAssignmentVersion() // 0: it did not answer
-		newest = max(newest, v)
 		same = same && (peers[i].Role != m.role.Is || v >= force.Version && !differs(force, v, answer.GetAssignmentDigest()))
 	}
 	if life.Err() == nil && m.force.Load() == force {
 		m.together.heard(same, began)
 	}
-	return newest
 }
 
 // differs says that a peer has another assignment than force under the same

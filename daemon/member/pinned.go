@@ -165,29 +165,14 @@ func (p pinnedForce) contradicts(a *controller.Assignment) bool {
 	return a != nil && a.Version == p.version && !bytes.Equal(digest(a.Encode()), p.digest)
 }
 
-// mayReplace refuses to put a in force, the newest of disk, peers and (first) the
-// configuration, from source, where the programs at work go by a newer one, or by
-// one that nobody has any more: its slots and keys may be others, so that living
-// connections would break. They go on forwarding until somebody answers.
-func (m *Member) mayReplace(p pinnedForce, a *controller.Assignment, source string, first bool) error {
-	adopted := m.clock.Load().source == clockPinned || m.opened.Clock == nil
-	what := ""
-	switch {
-	case p.version > a.Version:
-		what = fmt.Sprintf("version %d", p.version)
-	case !first:
-		return nil
-	case p.version == 0 && adopted && m.State.Lost(assignmentName):
-		what = "what " + m.State.Path(assignmentName) + " said before it was damaged"
-	case p.version > 0 && p.contradicts(a):
-		what = fmt.Sprintf("another version %d", p.version)
-	default:
+// mayReplace refuses to put a in force, the newest of disk, store and peers, from
+// source, where the programs at work go by a newer one: its slots and keys may be
+// others, so that living connections would break. They go on forwarding until somebody
+// who has it answers.
+func (m *Member) mayReplace(p pinnedForce, a *controller.Assignment, source string) error {
+	if p.version <= a.Version {
 		return nil
 	}
-	newest := fmt.Sprintf("the newest that was found is version %d (from %s)", a.Version, source)
-	if first {
-		newest = "there is none on disk, and version 1 of the configuration may give connections to others"
-	}
-	return fmt.Errorf("what forwards goes by %s, %s, and no peer that answers has it: nothing was changed, and it goes on forwarding; "+
-		"start this daemon again when a peer answers (systemd does), or, if its connections may break, take everything out by fairlead unload and start it", what, newest)
+	return fmt.Errorf("what forwards goes by version %d, the newest that was found is version %d (from %s), and no peer that answers has it: nothing was changed, and it goes on forwarding; "+
+		"start this daemon again when the store or a peer answers (systemd does), or, if its connections may break, take everything out by fairlead unload and start it", p.version, a.Version, source)
 }

@@ -75,7 +75,7 @@ func TestPinnedForce(t *testing.T) {
 func TestRefusalNamesSource(t *testing.T) {
 	d := &Member{Daemon: new(daemon.Daemon)}
 	d.clock.Store(&sharedClock{source: clockPinned})
-	err := d.mayReplace(pinnedForce{version: 3}, &controller.Assignment{Version: 2}, "lb2", false)
+	err := d.mayReplace(pinnedForce{version: 3}, &controller.Assignment{Version: 2}, "lb2")
 	if err == nil || !strings.Contains(err.Error(), "version 2 (from lb2)") || strings.Contains(err.Error(), "on disk") {
 		t.Error(err)
 	}

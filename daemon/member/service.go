@@ -11,10 +11,6 @@ import (
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
-	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/controller"
-	"github.com/fairlead/fairlead/rollout"
-	"github.com/fairlead/fairlead/tables"
 )
 
 // Service is what all members answer of the API (fairlead.v1.Fairlead), and what
@@ -45,10 +41,6 @@ func Coded(err error) error {
 		return nil
 	case errors.As(err, &c):
 		return err
-	case errors.Is(err, controller.ErrConflict):
-		return connect.NewError(connect.CodeAborted, err)
-	case errors.Is(err, errRefused):
-		return connect.NewError(connect.CodeFailedPrecondition, err)
 	case errors.Is(err, os.ErrPermission):
 		return connect.NewError(connect.CodePermissionDenied, err)
 	}
@@ -68,17 +60,6 @@ func (s Service) GetAssignment(context.Context, *connect.Request[fairleadv1.GetA
 	return connect.NewResponse(&fairleadv1.GetAssignmentResponse{
 		Assignment: force.encoded, Version: force.Version, Digest: force.digest,
 	}), nil
-}
-
-func (s Service) SetAssignment(_ context.Context, req *connect.Request[fairleadv1.SetAssignmentRequest]) (*connect.Response[fairleadv1.SetAssignmentResponse], error) {
-	if s.stored != nil {
-		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("%s goes by the store: versions are agreed on there", s.Name))
-	}
-	v, err := s.setAssignment(req.Msg.Assignment, req.Msg.ExpectedVersion, req.Msg.CatchUp)
-	if err != nil {
-		return nil, Coded(err)
-	}
-	return connect.NewResponse(&fairleadv1.SetAssignmentResponse{Version: v}), nil
 }
 
 // GetTime answers as soon as the clock is fixed, long before the daemon
@@ -101,53 +82,6 @@ func (s Service) GetTime(context.Context, *connect.Request[fairleadv1.GetTimeReq
 // GetLive: none but a host has sockets to count.
 func (s Service) GetLive(context.Context, *connect.Request[fairleadv1.GetLiveRequest]) (*connect.Response[fairleadv1.GetLiveResponse], error) {
 	return connect.NewResponse(&fairleadv1.GetLiveResponse{}), nil
-}
-
-// change runs one verb for all daemons: one at a time through this daemon.
-// The coordinator calls this daemon's own SetAssignment as it does its peers'.
-func change[R any](m *Member, ctx context.Context, req *connect.Request[R], verb func(*rollout.Coordinator, context.Context, *R) (*fairleadv1.ChangeResponse, error)) (*connect.Response[fairleadv1.ChangeResponse], error) {
-	m.verbs.Lock()
-	defer m.verbs.Unlock()
-	c := &rollout.Coordinator{
-		Who:        "a caller of " + m.Name,
-		Config:     func() *config.Config { return m.settings.Load().boot },
-		Self:       m.Name,
-		SelfClient: m.service, // client and handler have the same methods
-		Log:        m.Log,
-		Fits:       tables.Fits,
-	}
-	if m.stored != nil {
-		c.Ledger, c.Have = m.stored.ledger, m.Assignment()
-	}
-	resp, err := verb(c, ctx, req.Msg)
-	if err != nil {
-		return nil, Coded(err)
-	}
-	return connect.NewResponse(resp), nil
-}
-
-func (s Service) AddServer(ctx context.Context, req *connect.Request[fairleadv1.AddServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
-	return change(s.Member, ctx, req, (*rollout.Coordinator).AddServer)
-}
-
-func (s Service) DrainServer(ctx context.Context, req *connect.Request[fairleadv1.DrainServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
-	return change(s.Member, ctx, req, (*rollout.Coordinator).DrainServer)
-}
-
-func (s Service) UndrainServer(ctx context.Context, req *connect.Request[fairleadv1.UndrainServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
-	return change(s.Member, ctx, req, (*rollout.Coordinator).UndrainServer)
-}
-
-func (s Service) RemoveServer(ctx context.Context, req *connect.Request[fairleadv1.RemoveServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
-	return change(s.Member, ctx, req, (*rollout.Coordinator).RemoveServer)
-}
-
-func (s Service) SetWeight(ctx context.Context, req *connect.Request[fairleadv1.SetWeightRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
-	return change(s.Member, ctx, req, (*rollout.Coordinator).SetWeight)
-}
-
-func (s Service) RotateKey(ctx context.Context, req *connect.Request[fairleadv1.RotateKeyRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
-	return change(s.Member, ctx, req, (*rollout.Coordinator).RotateKey)
 }
 
 // ShareFlows is for balancers.

@@ -52,10 +52,6 @@ func (m *Member) status() (*fairleadv1.GetStatusResponse, error) {
 			"shared clock differs from a peer's by %d ms, cookies allow %d: synchronise the machines' clocks (NTP) and restart the daemon that is off once its connections are gone",
 			skew, cheetah.SkewMS))
 	}
-	if m.alone.Load() {
-		s.Warnings = append(s.Warnings, "this daemon started from the file alone, for no peer answered: it may lack what was changed since, and its clock may differ; "+
-			"it catches up by itself once it reaches one (see peers)")
-	}
 	for _, p := range s.Peers {
 		// A series of versions takes a moment to reach everybody.
 		if p.Reachable && p.AssignmentVersion+1 < a.Version && m.peers.heardSince(p.Name, force.since.Add(time.Second)) {

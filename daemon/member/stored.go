@@ -17,7 +17,7 @@ import (
 	"github.com/fairlead/fairlead/store"
 )
 
-// A member of a deployment with a store goes by the version whose turn is its kind's
+// A member goes by the version whose turn is its kind's
 // (ledger.Head), and says under its lease what it goes by:
 //
 //	Heads ─▶ take: fetch, compare digests, install ─▶ report ─▶ Say, under the lease
@@ -187,7 +187,7 @@ func (s *stored) take(ctx context.Context, version uint64) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.install(a, false); err != nil {
+	if err := m.install(a); err != nil {
 		return err
 	}
 	m.Log.Info("assignment in force", "version", version, "from", "store", "vips", len(a.VIPs))
@@ -280,9 +280,6 @@ func (s *stored) emit(emit daemon.Emitter) {
 
 // warnings are what people should know.
 func (s *stored) warnings() (warnings []string) {
-	if s == nil {
-		return nil
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.silent != "" {

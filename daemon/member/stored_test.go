@@ -1,18 +1,17 @@
 package member_test
 
 import (
-	"os"
+	"errors"
+	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
-	"connectrpc.com/connect"
-
-	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/daemon/member/membertest"
 	"github.com/fairlead/fairlead/rollout"
-	"github.com/fairlead/fairlead/rollout/ledger"
 	"github.com/fairlead/fairlead/store"
 )
 
@@ -21,7 +20,7 @@ var everybody = []string{"s1", "s2", "lb1", "lb2"}
 // stored is a deployment whose first version has been made.
 func stored(t *testing.T) *membertest.Deployment {
 	t.Helper()
-	d := membertest.NewStored(t)
+	d := membertest.NewEmpty(t)
 	serve := d.BeginAll()
 	d.Eventually("all wait for a first version", func() bool {
 		for _, name := range everybody {
@@ -38,12 +37,6 @@ func stored(t *testing.T) *membertest.Deployment {
 	return d
 }
 
-func drain(t *testing.T, d *membertest.Deployment, at, server string) error {
-	t.Helper()
-	_, err := d.Client(at).DrainServer(t.Context(), connect.NewRequest(&fairleadv1.DrainServerRequest{Vip: "web", Server: server}))
-	return err
-}
-
 func have(t *testing.T, d *membertest.Deployment, version uint64, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -53,46 +46,39 @@ func have(t *testing.T, d *membertest.Deployment, version uint64, names ...strin
 	}
 }
 
-// TestStored: daemons that have nothing wait for the store's first version; a verb
-// at any of them is agreed on and reaches all; nobody hands a version round; one
-// that was away takes the newest when it is back.
+// TestStored: daemons that have nothing wait for the store's first version; a change
+// reaches all; one that was away takes the newest when it is back.
 func TestStored(t *testing.T) {
 	t.Parallel()
 	d := stored(t)
 	have(t, d, 1, everybody...)
-	if err := drain(t, d, "lb2", "s1"); err != nil {
+	if err := d.Drain("s1"); err != nil {
 		t.Fatal(err)
 	}
 	have(t, d, 2, everybody...)
-	next := d.Held("lb1").Clone()
-	next.Version++
-	_, err := d.Client("lb1").SetAssignment(t.Context(), connect.NewRequest(&fairleadv1.SetAssignmentRequest{Assignment: next.Encode(), ExpectedVersion: 2}))
-	if connect.CodeOf(err) != connect.CodeFailedPrecondition {
-		t.Errorf("a version that nobody agreed on: %v", err)
-	}
 	d.Stops["lb1"]()
-	if err := drain(t, d, "s1", "s2"); err != nil {
+	if err := d.Drain("s2"); err != nil {
 		t.Fatal(err)
 	}
 	d.Start(config.RoleBalancer, "lb1")
 	have(t, d, 3, everybody...)
 }
 
-// TestStoreGone: without the store all goes on, restarts included, changes are
-// refused with the reason, and daemons say so; with it everything is as before.
+// TestStoreGone: without the store all goes on, restarts included, and daemons say so;
+// with it everything is as before.
 func TestStoreGone(t *testing.T) {
 	t.Parallel()
 	d := stored(t)
 	d.Cut(true, everybody...)
-	err := drain(t, d, "lb1", "s1")
-	if connect.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), "nothing was changed") {
-		t.Errorf("a change without a store: %v", err)
-	}
-	have(t, d, 1, everybody...)
 	d.Eventually("a daemon says that the store is gone", func() bool { return d.Warned("lb1", "changes wait: ") })
+	d.Stops["lb1"]()
+	d.Away = true
+	d.Start(config.RoleBalancer, "lb1")
+	d.Away = false
+	have(t, d, 1, everybody...)
 	d.Cut(false, everybody...)
 	d.Eventually("the store is there again", func() bool { return !d.Warned("lb1", "changes wait: ") })
-	if err := drain(t, d, "lb1", "s1"); err != nil {
+	if err := d.Drain("s1"); err != nil {
 		t.Error(err)
 	}
 	have(t, d, 2, everybody...)
@@ -103,74 +89,51 @@ func TestStoreGone(t *testing.T) {
 func TestOldStore(t *testing.T) {
 	t.Parallel()
 	d := stored(t)
-	if err := drain(t, d, "lb2", "s1"); err != nil {
+	if err := d.Drain("s1"); err != nil {
 		t.Fatal(err)
 	}
 	d.Stops["lb1"]()
 	d.Memory = store.NewMemory()
-	l := d.Coordinator().Ledger
 	a, err := controller.First(d.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	head, err := l.Append(t.Context(), mustHead(t, l), nil, a, ledger.Change{Who: "somebody"})
-	if err == nil {
-		head, err = l.Turn(t.Context(), head, 3)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	d.Agree(nil, a)
 	d.Start(config.RoleBalancer, "lb1")
 	d.Eventually("lb1 says that the store is older", func() bool { return d.Warned("lb1", "the store has version 1, and this daemon goes by 2") })
 	have(t, d, 2, "lb1")
 	other := a.Clone()
 	other.Version = 2
-	if head, err = l.Append(t.Context(), head, a, other, ledger.Change{Who: "somebody"}); err == nil {
-		_, err = l.Turn(t.Context(), head, 3)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	d.Agree(a, other)
 	d.Eventually("lb1 says that the store has another", func() bool { return d.Warned("lb1", "the store has another version 2") })
 	if v, _ := d.Held("lb1").VIP("web"); v.Slots[0].State != controller.Draining {
 		t.Errorf("lb1 took over %+v", v.Slots)
 	}
 }
 
-func mustHead(t *testing.T, l *ledger.Ledger) ledger.Head {
-	t.Helper()
-	h, err := l.Head(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return h
-}
-
-// TestIntoStore: a deployment that handed versions round gets a store: daemons are
-// restarted one by one, and what they have is the store's first version.
+// TestIntoStore: a deployment whose daemons handed versions round, and keep them on
+// disk, comes into a store: what they have is its first version, though a file of
+// today would give another.
 func TestIntoStore(t *testing.T) {
 	t.Parallel()
-	d := membertest.New(t)
-	d.StartAll()
-	if err := drain(t, d, "lb2", "s1"); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(d.Config.File())
+	d := membertest.NewEmpty(t)
+	a, err := controller.First(d.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(d.Config.File(), append(text, membertest.Controllers...), 0o600); err != nil {
-		t.Fatal(err)
+	a.Version, a.VIPs[0].Slots[0].State, a.VIPs[0].Slots[0].DrainSince = 2, controller.Draining, time.Now()
+	for _, name := range everybody {
+		s, err := daemon.OpenState(d.State(), name, daemon.UnsavedForce, slog.New(slog.DiscardHandler))
+		if err == nil {
+			err = errors.Join(s.Write("assignment.json", a.Encode()), s.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
-	if d.Config, err = config.Load(d.Config.File()); err != nil {
-		t.Fatal(err)
-	}
-	for name, is := range map[string]config.Role{"s1": config.RoleHost, "s2": config.RoleHost, "lb1": config.RoleBalancer, "lb2": config.RoleBalancer} {
-		d.Stops[name]()
-		d.Start(is, name)
-	}
+	d.BeginAll()()
 	have(t, d, 2, everybody...)
-	if err := drain(t, d, "lb1", "s2"); err != nil {
+	if err := d.Drain("s2"); err != nil {
 		t.Fatal(err)
 	}
 	have(t, d, 3, everybody...)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/api"
+	"github.com/fairlead/fairlead/api/access"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/fabric/topology"
@@ -49,6 +50,7 @@ func TestRouterAPI(t *testing.T) {
 	ask := func(body string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(http.MethodPost, fairleadv1connect.FairleadGetRoutesProcedure, strings.NewReader(body))
 		r.Header.Set("Content-Type", "application/json")
+		r = r.WithContext(access.With(r.Context(), access.Caller{Name: "ann", Role: access.View}))
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, r)
 		return w

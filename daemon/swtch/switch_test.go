@@ -124,6 +124,7 @@ func (s agentService) GetServing(context.Context, *connect.Request[fairleadv1.Ge
 
 const faildFile = `
 secret: 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f
+controllers: [{name: c1, store: "https://127.0.0.1:2379"}]
 tls: {ca: %[1]s/ca.pem, cert: %[1]s/cert.pem, key: %[1]s/key.pem}
 balancers: [{name: lb1, interfaces: [eth0], api: "https://127.0.0.1:%[6]d", metrics: ""}]
 switches: [{name: sw1, api: "https://127.0.0.1:%[2]d", metrics: "127.0.0.1:%[3]d"}]
@@ -191,8 +192,7 @@ func TestSwitchDaemon(t *testing.T) {
 	})
 
 	// A change by way of an agent reaches the switch, and it alone has them all.
-	drain := &fairleadv1.DrainServerRequest{Server: "s1", Without: []string{"lb1"}}
-	if _, err := d.Client("s2").DrainServer(t.Context(), connect.NewRequest(drain)); err != nil {
+	if _, err := d.Coordinator().DrainServer(t.Context(), &fairleadv1.DrainServerRequest{Server: "s1", Without: []string{"lb1"}}); err != nil {
 		t.Fatal(err)
 	}
 	s := d.Status("sw1")

@@ -111,7 +111,7 @@ type Ledger struct {
 	seal  *seal
 }
 
-// New is the ledger of the deployment with this secret, of 32 bytes.
+// New is the ledger of the deployment with this secret, of 32 bytes; nil: it has none.
 func New(s store.Store, secret []byte) (*Ledger, error) {
 	seal, err := newSeal(secret)
 	if err != nil {

@@ -139,6 +139,9 @@ func (s *Server) makeRoom(ctx context.Context) error {
 // Endpoints are for store.Open.
 func (s *Server) Endpoints() []string { return s.o.Client }
 
+// Bytes is what the store takes on this member's disk, in bytes.
+func (s *Server) Bytes() uint64 { return uint64(max(0, s.etcd.Server.Backend().Size())) }
+
 // Done is closed when the member runs no longer.
 func (s *Server) Done() <-chan struct{} { return s.etcd.Server.StopNotify() }
 

@@ -155,33 +155,31 @@ type Deployment struct {
 	Config *config.Config
 	Planes map[string]*Plane
 	Stops  map[string]func()
-	// Memory is the store of a file that names one, and Links each daemon's way
-	// to it, since it was last started.
+	// Memory is the store, and Links each daemon's way to it, since it was last
+	// started. Where it is Away, daemons are started without it.
 	Memory *store.Memory
 	Links  map[string]*store.MemoryClient
+	Away   bool
 	links  sync.Mutex
-	cutOff map[string]bool // who does not reach it at its start
 	// Speaker is what daemons that announce speak by.
 	Speaker *bgptest.Speaker
 }
 
-// New has two balancers and two servers.
+// New has two balancers and two servers, and the file's version in the store.
 func New(t *testing.T) *Deployment {
 	t.Helper()
 	return NewOf(t, twoOfEach)
 }
 
-// NewStored is New with a store.
-func NewStored(t *testing.T) *Deployment {
+// NewEmpty is New with nothing in the store.
+func NewEmpty(t *testing.T) *Deployment {
 	t.Helper()
-	return NewOf(t, twoOfEach+Controllers)
+	return newOf(t, twoOfEach)
 }
-
-// Controllers is what a file has beside twoOfEach where there is a store.
-const Controllers = "controllers: [{name: c1, store: \"https://127.0.0.1:2379\"}]\n"
 
 const twoOfEach = `
 secret: 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f
+controllers: [{name: c1, store: "https://127.0.0.1:2379"}]
 tls: {ca: %[1]s/ca.pem, cert: %[1]s/cert.pem, key: %[1]s/key.pem}
 balancers:
   - {name: lb1, interfaces: [eth0], api: "https://127.0.0.1:%[2]d", metrics: "127.0.0.1:%[3]d"}
@@ -201,8 +199,19 @@ var deployments atomic.Uint32
 // that nobody takes a port while its daemon is not running.
 func NewOf(t *testing.T, format string) *Deployment {
 	t.Helper()
+	d := newOf(t, format)
+	a, err := controller.First(d.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Agree(nil, a)
+	return d
+}
+
+func newOf(t *testing.T, format string) *Deployment {
+	t.Helper()
 	d := &Deployment{T: t, Dir: t.TempDir(), Planes: map[string]*Plane{}, Stops: map[string]func(){},
-		Memory: store.NewMemory(), Links: map[string]*store.MemoryClient{}, cutOff: map[string]bool{}}
+		Memory: store.NewMemory(), Links: map[string]*store.MemoryClient{}}
 	pid := os.Getpid()
 	address := net.IPv4(127, byte(1+deployments.Add(1)%250), byte(pid>>8), byte(pid))
 	daemontest.Certificates(t, d.Dir, address)
@@ -297,7 +306,7 @@ func (d *Deployment) openStore(name string) func(*config.Config, *slog.Logger) (
 		d.links.Lock()
 		defer d.links.Unlock()
 		d.Links[name] = d.Memory.Client()
-		d.Links[name].Cut(d.cutOff[name])
+		d.Links[name].Cut(d.Away && name != operator)
 		l, err := ledger.New(d.Links[name], d.Config.SecretBytes())
 		return d.Links[name], l, err
 	}
@@ -312,22 +321,10 @@ func (d *Deployment) Cut(cut bool, names ...string) {
 	}
 }
 
-// StartCut is Start of a daemon that does not reach the store until Cut says so.
-func (d *Deployment) StartCut(is config.Role, name string) {
-	d.T.Helper()
-	d.links.Lock()
-	d.cutOff[name] = true
-	d.links.Unlock()
-	d.Start(is, name)
-	d.links.Lock()
-	delete(d.cutOff, name)
-	d.links.Unlock()
-}
-
 // Coordinator is an operator's.
 func (d *Deployment) Coordinator() *rollout.Coordinator {
 	d.T.Helper()
-	_, l, err := d.openStore("operator")(nil, nil)
+	_, l, err := d.openStore(operator)(nil, nil)
 	if err != nil {
 		d.T.Fatal(err)
 	}
@@ -342,6 +339,32 @@ func (d *Deployment) Text() []byte {
 		d.T.Fatal(err)
 	}
 	return text
+}
+
+const operator = "operator"
+
+// Drain has an operator drain a server of web, whoever else is away.
+func (d *Deployment) Drain(server string, without ...string) error {
+	d.T.Helper()
+	_, err := d.Coordinator().Do(d.T.Context(), rollout.Options{Without: without}, controller.Op{Kind: controller.Drain, VIP: "web", Server: server})
+	return err
+}
+
+// Agree puts a version into the store, after before, which is its newest; nil: it has
+// none. Nobody is waited for.
+func (d *Deployment) Agree(before, a *controller.Assignment) {
+	d.T.Helper()
+	l := d.Coordinator().Ledger
+	head, err := l.Head(d.T.Context())
+	if err == nil {
+		head, err = l.Append(d.T.Context(), head, before, a, ledger.Change{Who: "somebody"})
+	}
+	if err == nil {
+		_, err = l.Turn(d.T.Context(), head, 3)
+	}
+	if err != nil {
+		d.T.Fatal(err)
+	}
 }
 
 // State is the folder of the daemons' state.

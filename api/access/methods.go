@@ -1,0 +1,121 @@
+package access
+
+import (
+	"fmt"
+	"path"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+)
+
+// need is who may call a method.
+type need struct {
+	role Role
+	// machine: every machine of the deployment, too.
+	machine bool
+	// looks: it changes nothing, so that force needs no more.
+	looks bool
+}
+
+var (
+	looking   = need{role: View, looks: true}
+	operating = need{role: Operate}
+	ruling    = need{role: Administer}
+	// peers ask each other: keys are in the answers, or tables are filled from them.
+	peers = need{role: machines, machine: true}
+	// placing is of hosts, and of whoever operates.
+	placing = need{role: Operate, machine: true}
+)
+
+// methods is every method of the API, by procedure.
+var methods = map[string]need{
+	fairleadv1connect.ControlGetConfigProcedure:      looking,
+	fairleadv1connect.ControlGetHistoryProcedure:     looking,
+	fairleadv1connect.ControlGetControllersProcedure: looking,
+	fairleadv1connect.ControlDescribeProcedure:       looking,
+	fairleadv1connect.ControlWatchEventsProcedure:    looking,
+	fairleadv1connect.ControlPlanProcedure:           looking,
+	fairleadv1connect.ControlDrainServerProcedure:    operating,
+	fairleadv1connect.ControlUndrainServerProcedure:  operating,
+	fairleadv1connect.ControlAddServerProcedure:      operating,
+	fairleadv1connect.ControlRemoveServerProcedure:   operating,
+	fairleadv1connect.ControlSetWeightProcedure:      operating,
+	fairleadv1connect.ControlRotateKeyProcedure:      ruling,
+	fairleadv1connect.ControlApplyProcedure:          ruling,
+	fairleadv1connect.ControlRollbackProcedure:       ruling,
+
+	fairleadv1connect.FairleadGetStatusProcedure:     looking,
+	fairleadv1connect.FairleadGetAssignmentProcedure: peers,
+	fairleadv1connect.FairleadGetTimeProcedure:       looking,
+	fairleadv1connect.FairleadGetLiveProcedure:       looking,
+	fairleadv1connect.FairleadGetServingProcedure:    looking,
+	fairleadv1connect.FairleadGetChainsProcedure:     looking,
+	fairleadv1connect.FairleadDrainSwitchProcedure:   operating,
+	fairleadv1connect.FairleadUnlockSwitchProcedure:  operating,
+	fairleadv1connect.FairleadGetRoutesProcedure:     looking,
+	fairleadv1connect.FairleadShareFlowsProcedure:    peers,
+	fairleadv1connect.FairleadGetFlowsProcedure:      peers,
+
+	fairleadv1connect.PathsGetFabricProcedure:   looking,
+	fairleadv1connect.PathsListPathsProcedure:   looking,
+	fairleadv1connect.PathsGetPortsProcedure:    looking,
+	fairleadv1connect.PathsGetPathProcedure:     looking,
+	fairleadv1connect.PathsListFlowsProcedure:   looking,
+	fairleadv1connect.PathsPlaceFlowProcedure:   placing,
+	fairleadv1connect.PathsPlaceAgainProcedure:  placing,
+	fairleadv1connect.PathsRenewFlowProcedure:   placing,
+	fairleadv1connect.PathsReleaseFlowProcedure: placing,
+	fairleadv1connect.PathsReportLoadProcedure:  placing,
+}
+
+// Changes says whether a method changes anything.
+func Changes(procedure string) bool { return !methods[procedure].looks }
+
+// Needed is the role that a method needs, without force.
+func Needed(procedure string) Role { return methods[procedure].role }
+
+// Denied is why a call is not carried out.
+type Denied struct {
+	Caller Caller
+	Needed Role
+	What   string // the method, or that it was with force
+}
+
+func (d *Denied) Error() string {
+	if d.Caller.Name == "" {
+		return d.What + ": nobody was authenticated"
+	}
+	return fmt.Sprintf("%s needs the role %s, and %s has %s", d.What, d.Needed, d.Caller.Name, d.Caller.Role)
+}
+
+// Check says whether a caller may call a procedure, with that request (nil: it is not
+// known yet).
+func Check(caller Caller, procedure string, request any) error {
+	n, known := methods[procedure]
+	what := path.Base(procedure)
+	if !known {
+		return &Denied{caller, machines, what}
+	}
+	if n.machine && caller.Machine {
+		return nil
+	}
+	if !n.looks && n.role < Administer && forced(request) {
+		n.role, what = Administer, what+" with force"
+	}
+	if caller.Role < n.role {
+		return &Denied{caller, n.role, what}
+	}
+	return nil
+}
+
+// forced says whether a request is with force.
+func forced(request any) bool {
+	m, ok := request.(proto.Message)
+	if !ok {
+		return false
+	}
+	r := m.ProtoReflect()
+	f := r.Descriptor().Fields().ByName("force")
+	return f != nil && r.Get(f).Bool()
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/api"
+	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/cmd/cli"
+	"github.com/fairlead/fairlead/config"
+)
+
+// How commands reach the controllers (fairlead.v1.Control): those of the file, one
+// after the other, or the one of --api.
+
+// control is how a command calls controllers.
+type control struct {
+	file, endpoint, certs string
+}
+
+// controlTimeout bounds a whole change, from asking everybody to the last step, and
+// lookTimeout what only looks.
+const (
+	controlTimeout = 2 * time.Minute
+	lookTimeout    = 15 * time.Second
+)
+
+// certsVariable names the folder of the user's own certificate.
+const certsVariable = "FAIRLEAD_CERTS"
+
+func (c *control) flags(cmd *cobra.Command) {
+	fileFlag(cmd, &c.file)
+	cmd.Flags().StringVar(&c.endpoint, "api", "", "controller to ask, unix:/path or https://address:port (default: the file's first that answers)")
+	cmd.Flags().StringVar(&c.certs, "certs", "", "folder with your own ca.pem, cert.pem and key.pem (default: $"+certsVariable+", else what the file's tls names)")
+}
+
+type controlClient = fairleadv1connect.ControlClient
+
+type namedControl struct {
+	controlClient
+	name string
+}
+
+// own is the user's certificate, if one is named.
+func (c *control) own() (t config.TLS, named bool) {
+	folder := cmp.Or(c.certs, os.Getenv(certsVariable))
+	if folder == "" {
+		return t, false
+	}
+	at := func(name string) string { return filepath.Join(folder, name) }
+	return config.TLS{CA: at("ca.pem"), Cert: at("cert.pem"), Key: at("key.pem")}, true
+}
+
+// controllers are whoever may be asked. Where --api says who, the file is not needed:
+// an operator's machine may have none.
+func (c *control) controllers(cmd *cobra.Command) (all []namedControl, err error) {
+	t, own := c.own()
+	endpoints := []config.Controller{{Name: c.endpoint, API: c.endpoint}}
+	if c.endpoint == "" || !own && !strings.HasPrefix(c.endpoint, "unix:") {
+		cfg, err := loadFile(cmd, c.file)
+		if err != nil {
+			return nil, err
+		}
+		if !own {
+			t = cfg.TLS
+		}
+		if c.endpoint == "" {
+			endpoints = cfg.Controllers
+		}
+		if len(endpoints) == 0 {
+			return nil, fmt.Errorf("%s names no controllers, which make changes: add them (docs/store.md), or name one with --api", c.file)
+		}
+	}
+	for _, e := range endpoints {
+		client, err := api.DialControl(e.API, t)
+		if err != nil && c.endpoint != "" {
+			return nil, cli.Usage(fmt.Errorf("--api: %w", err))
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, namedControl{client, e.Name})
+	}
+	return all, nil
+}
+
+// askControl has the first controller that can do it answer.
+func askControl[R any](c *control, cmd *cobra.Command, bound time.Duration, do func(context.Context, controlClient) (*connect.Response[R], error)) (*R, error) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), bound)
+	defer cancel()
+	all, err := c.controllers(cmd)
+	if err != nil {
+		return nil, err
+	}
+	var away []string
+	for _, one := range all {
+		resp, err := do(ctx, one.controlClient)
+		// Unavailable: out of reach, starting or stopping, or without a majority of
+		// the store; nothing was begun.
+		if connect.CodeOf(err) == connect.CodeUnavailable && err != nil {
+			away = append(away, one.name+": "+api.ErrorText(err))
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		return resp.Msg, nil
+	}
+	return nil, silent(away)
+}
+
+// silent: no controller can do it.
+func silent(away []string) error {
+	return fmt.Errorf("no controller answers (%s); start `fairlead controller`, or name one with --api; packets go on", strings.Join(away, "; "))
+}
+
+// text is the file's content, for a controller, once it is known to be right.
+func (c *control) text(cmd *cobra.Command) (string, error) {
+	if c.endpoint == "" {
+		if _, err := loadFile(cmd, c.file); err != nil {
+			return "", err
+		}
+	}
+	data, err := os.ReadFile(c.file)
+	if err != nil {
+		return "", err
+	}
+	if len(data) == 0 {
+		return "", errors.New(c.file + " is empty")
+	}
+	return string(data), nil
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/api"
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/cmd/cli"
+	"github.com/fairlead/fairlead/daemon"
+)
+
+// eventLine is an event as `events -o json` prints it, a line each.
+type eventLine struct {
+	At      time.Time `json:"at"`
+	Kind    string    `json:"kind"` // agreed, in_force, daemon_came, daemon_went, daemon_refused
+	Version uint64    `json:"version"`
+	Daemon  string    `json:"daemon"`
+	Who     string    `json:"who"`
+	Text    []string  `json:"text"`
+}
+
+func newEventsCommand() *cobra.Command {
+	var c control
+	var output string
+	var follow bool
+	var after uint64
+	cmd := &cobra.Command{
+		Use:   "events",
+		Short: "Show what happened, and with --follow what happens",
+		Long: `Versions as they are agreed on and come into force, and daemons as they come and
+go, one line each. With --follow it goes on, at another controller if one stops,
+until Ctrl-C. Takes the role view.`,
+		Example: "  fairlead events\n  fairlead events --follow -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output != "table" && output != "json" {
+				return cli.Usagef("--output %q: must be table or json: events are printed one by one", output)
+			}
+			all, err := c.controllers(cmd)
+			if err != nil {
+				return err
+			}
+			w := &eventWriter{out: cmd.OutOrStdout(), output: output, after: after}
+			for {
+				err := w.watch(cmd.Context(), all, follow)
+				if cmd.Context().Err() != nil {
+					return nil // somebody has seen enough
+				}
+				if err == nil && !follow || err != nil && !w.goesOn(err) {
+					return refusedOrNil(err)
+				}
+				if err != nil {
+					fmt.Fprintln(cmd.ErrOrStderr(), "note:", api.ErrorText(err)+"; trying on")
+				}
+				if !daemon.Sleep(cmd.Context(), time.Second) {
+					return nil
+				}
+			}
+		},
+	}
+	c.flags(cmd)
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "how to print: table, or json, a line each")
+	cmd.Flags().BoolVar(&follow, "follow", false, "go on with what happens from now on")
+	cmd.Flags().Uint64Var(&after, "after", 0, "begin after this version (default: with the last 20)")
+	return cmd
+}
+
+func refusedOrNil(err error) error {
+	if err == nil {
+		return nil
+	}
+	return refused(err)
+}
+
+// eventWriter prints events, and knows where it is.
+type eventWriter struct {
+	out    io.Writer
+	output string
+	after  uint64 // the newest version that was printed
+	began  bool
+}
+
+// goesOn: what was watched may be watched at another controller, or later.
+func (w *eventWriter) goesOn(err error) bool {
+	code := connect.CodeOf(err)
+	return w.began && (code == connect.CodeUnavailable || code == connect.CodeResourceExhausted || code == connect.CodeUnknown || code == connect.CodeInternal)
+}
+
+// watch prints what the first controller that answers tells.
+func (w *eventWriter) watch(ctx context.Context, all []namedControl, follow bool) error {
+	var away []string
+	for _, c := range all {
+		err := w.watchAt(ctx, c.controlClient, follow)
+		if connect.CodeOf(err) == connect.CodeUnavailable && err != nil {
+			away = append(away, c.name+": "+api.ErrorText(err))
+			continue
+		}
+		return err
+	}
+	return connect.NewError(connect.CodeUnavailable, silent(away))
+}
+
+func (w *eventWriter) watchAt(ctx context.Context, c controlClient, follow bool) error {
+	stream, err := c.WatchEvents(ctx, connect.NewRequest(&fairleadv1.WatchEventsRequest{AfterVersion: w.after, Follow: follow}))
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		w.began = true
+		if err := w.print(stream.Msg()); err != nil {
+			return err
+		}
+	}
+	return stream.Err()
+}
+
+func (w *eventWriter) print(e *fairleadv1.Event) error {
+	line := eventLine{At: time.UnixMilli(e.AtUnixMs).UTC(), Kind: strings.ToLower(strings.TrimPrefix(e.Kind.String(), "KIND_")),
+		Version: e.Version, Daemon: e.Daemon, Who: e.Who, Text: append([]string{}, e.Text...)}
+	if e.Kind == fairleadv1.Event_KIND_AGREED {
+		w.after = max(w.after, e.Version)
+	}
+	if w.output == "json" {
+		return json.NewEncoder(w.out).Encode(line)
+	}
+	text := strings.Join(line.Text, "; ")
+	if e.Kind == fairleadv1.Event_KIND_AGREED {
+		text = fmt.Sprintf("version %d by %s: %s", e.Version, e.Who, text)
+	}
+	_, err := fmt.Fprintf(w.out, "%s  %s\n", line.At.Local().Format(time.DateTime), text)
+	if err != nil {
+		return errors.Join(err, cli.ErrSilent)
+	}
+	return nil
+}

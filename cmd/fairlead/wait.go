@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/api"
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/cmd/cli"
+	"github.com/fairlead/fairlead/daemon"
+)
+
+// waiting is drain --wait: until the server's agent counts no connection any more.
+type waiting struct {
+	asked   bool
+	timeout time.Duration
+}
+
+// waitEvery is how often it is counted.
+const waitEvery = 500 * time.Millisecond
+
+func (w *waiting) flags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&w.asked, "wait", false, "wait until the server has no connection left, as its agent counts them")
+	cmd.Flags().DurationVar(&w.timeout, "timeout", 0, "with --wait: give up after this time, with exit status 1 (default: never)")
+}
+
+func (w *waiting) check(cmd *cobra.Command) error {
+	switch {
+	case !w.asked && cmd.Flags().Changed("timeout"):
+		return cli.Usagef("--timeout: goes with --wait")
+	case w.timeout < 0:
+		return cli.Usagef("--timeout %s: must not be negative", w.timeout)
+	}
+	return nil
+}
+
+// until waits for server, in one VIP or ("") in all.
+func (w *waiting) until(cmd *cobra.Command, c *control, vip, server string) error {
+	ctx := cmd.Context()
+	if w.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, w.timeout)
+		defer cancel()
+	}
+	progress := cli.Terminal(cmd.ErrOrStderr())
+	defer func() {
+		if progress {
+			fmt.Fprintln(cmd.ErrOrStderr())
+		}
+	}()
+	left, unknown := uint64(0), "nobody was asked yet"
+	for {
+		resp, err := askControl(c, cmd, lookTimeout, func(ctx context.Context, c controlClient) (*connect.Response[fairleadv1.DescribeResponse], error) {
+			return c.Describe(ctx, connect.NewRequest(&fairleadv1.DescribeRequest{Server: server}))
+		})
+		switch {
+		case err != nil && connect.CodeOf(err) == connect.CodeNotFound:
+			return nil // it was removed meanwhile
+		case err != nil:
+			unknown = api.ErrorText(err)
+		default:
+			left, unknown = connectionsOf(resp, vip)
+		}
+		if unknown == "" && left == 0 {
+			return nil
+		}
+		if progress {
+			says := fmt.Sprintf("%d connections are left", left)
+			if unknown != "" {
+				says = "connections are not known: " + unknown
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "\r\033[K%s: %s", server, says)
+		}
+		if !daemon.Sleep(ctx, waitEvery) {
+			break
+		}
+	}
+	if unknown != "" {
+		return fmt.Errorf("%s is drained, and how many connections are left there is not known: %s", server, unknown)
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("%s is drained, and %d connections are left after %s; wait on, or `fairlead remove --force` breaks them", server, left, w.timeout)
+	}
+	return fmt.Errorf("%s is drained, and %d connections are left", server, left)
+}
+
+// connectionsOf sums up what is left, and says why if that is not known.
+func connectionsOf(resp *fairleadv1.DescribeResponse, vip string) (left uint64, unknown string) {
+	for _, v := range resp.Vips {
+		if vip != "" && v.Name != vip {
+			continue
+		}
+		for _, s := range v.Slots {
+			if !s.Counted {
+				unknown = s.Uncounted
+			}
+			left += s.Connections
+		}
+	}
+	return left, unknown
+}

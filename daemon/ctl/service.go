@@ -1,0 +1,142 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"connectrpc.com/connect"
+
+	"github.com/fairlead/fairlead/api/access"
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/api/openapi"
+	"github.com/fairlead/fairlead/daemon"
+	"github.com/fairlead/fairlead/rollout"
+	"github.com/fairlead/fairlead/store"
+	"github.com/fairlead/fairlead/tables"
+)
+
+// service answers fairlead.v1.Control. A call comes by crowd (not too many), the
+// audit, and the guard of all daemons (who may).
+type service struct{ *ctl }
+
+// handler answers for the API, and with the document that describes it.
+func (c *ctl) handler() http.Handler {
+	path, calls := fairleadv1connect.NewControlHandler(service{c}, connect.WithInterceptors(c.audit), c.Guard(), daemon.WholeJSON(), connect.WithReadMaxBytes(maxRequest))
+	mux := http.NewServeMux()
+	mux.Handle(path, calls)
+	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, r *http.Request) {
+		if err := access.Check(access.From(r.Context()), fairleadv1connect.ControlGetConfigProcedure, nil); err != nil {
+			http.Error(w, "the document: "+err.Error(), http.StatusForbidden)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(openapi.Control) // else the caller is gone
+	})
+	return newCrowd().within(mux)
+}
+
+// coordinator makes changes for a caller.
+func (c *ctl) coordinator(ctx context.Context) *rollout.Coordinator {
+	return &rollout.Coordinator{
+		Config: c.config.Load, Ledger: c.ledger, Who: access.From(ctx).Name, Log: c.Log, Have: c.have.Load(),
+		Fits: tables.Fits,
+	}
+}
+
+// one waits for the changes of this controller before this one: together they would
+// only get into each other's way.
+func (c *ctl) one(ctx context.Context) (done func(), err error) {
+	select {
+	case c.changing <- struct{}{}:
+		return func() { <-c.changing }, nil
+	case <-ctx.Done():
+		return nil, connect.NewError(connect.CodeDeadlineExceeded, errors.New("another change is under way; nothing was begun"))
+	}
+}
+
+// change carries out one verb.
+func change[R any](c *ctl, ctx context.Context, req *connect.Request[R], verb func(*rollout.Coordinator, context.Context, *R) (*fairleadv1.ChangeResponse, error)) (*connect.Response[fairleadv1.ChangeResponse], error) {
+	done, err := c.one(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	resp, err := verb(c.coordinator(ctx), ctx, req.Msg)
+	if err != nil {
+		return nil, coded(err)
+	}
+	return connect.NewResponse(resp), nil
+}
+
+// coded gives an error the code that the schema promises.
+func coded(err error) error {
+	var c *connect.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &c):
+		return err
+	case errors.Is(err, rollout.ErrNoStore): // another controller may reach more of it
+		return connect.NewError(connect.CodeUnavailable, err)
+	case errors.Is(err, store.ErrFull):
+		return connect.NewError(connect.CodeFailedPrecondition, err)
+	}
+	return rollout.Code(err)
+}
+
+// unread is coded of what only reads the store.
+func unread(err error) error {
+	if errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+		return connect.NewError(connect.CodeUnavailable, fmt.Errorf("no majority of the store answers: %w", err))
+	}
+	return coded(err)
+}
+
+func named(what, name string) error {
+	if name == "" {
+		return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%s: missing; name one", what))
+	}
+	return nil
+}
+
+func (s service) AddServer(ctx context.Context, req *connect.Request[fairleadv1.AddServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
+	if err := named("server", req.Msg.Server); err != nil {
+		return nil, err
+	}
+	return change(s.ctl, ctx, req, (*rollout.Coordinator).AddServer)
+}
+
+func (s service) DrainServer(ctx context.Context, req *connect.Request[fairleadv1.DrainServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
+	if err := named("server", req.Msg.Server); err != nil {
+		return nil, err
+	}
+	return change(s.ctl, ctx, req, (*rollout.Coordinator).DrainServer)
+}
+
+func (s service) UndrainServer(ctx context.Context, req *connect.Request[fairleadv1.UndrainServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
+	if err := named("server", req.Msg.Server); err != nil {
+		return nil, err
+	}
+	return change(s.ctl, ctx, req, (*rollout.Coordinator).UndrainServer)
+}
+
+func (s service) RemoveServer(ctx context.Context, req *connect.Request[fairleadv1.RemoveServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
+	if err := named("server", req.Msg.Server); err != nil {
+		return nil, err
+	}
+	return change(s.ctl, ctx, req, (*rollout.Coordinator).RemoveServer)
+}
+
+func (s service) SetWeight(ctx context.Context, req *connect.Request[fairleadv1.SetWeightRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
+	if err := named("server", req.Msg.Server); err != nil {
+		return nil, err
+	}
+	return change(s.ctl, ctx, req, (*rollout.Coordinator).SetWeight)
+}
+
+func (s service) RotateKey(ctx context.Context, req *connect.Request[fairleadv1.RotateKeyRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
+	return change(s.ctl, ctx, req, (*rollout.Coordinator).RotateKey)
+}

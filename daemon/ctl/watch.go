@@ -1,0 +1,187 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/rollout/ledger"
+)
+
+// What happened and happens: versions from the ledger's records, daemons from their
+// reports. One goroutine follows the head, one the reports, and the call sends what
+// both see, in the order in which it comes.
+
+// slow is how many events a caller may be behind before its stream ends.
+const slow = 1024
+
+func (s service) WatchEvents(ctx context.Context, req *connect.Request[fairleadv1.WatchEventsRequest], stream *connect.ServerStream[fairleadv1.Event]) error {
+	looking, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	head, err := s.ledger.Head(looking)
+	if err != nil {
+		return unread(err)
+	}
+	after := req.Msg.AfterVersion
+	switch {
+	case after > head.Version:
+		return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("after_version: %d: the newest version is %d", after, head.Version))
+	case after == 0:
+		after = head.Version - min(head.Version, usualHistory)
+	case head.Version-after > mostHistory:
+		return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("after_version: %d: at most %d versions are told of at a time, and the newest is %d", after, mostHistory, head.Version))
+	}
+	w := &watcher{ctl: s.ctl, after: after}
+	if err := w.agreed(looking, stream.Send); err != nil {
+		return unread(err)
+	}
+	reports, err := s.ledger.Reports(looking)
+	if err != nil {
+		return unread(err)
+	}
+	if err := send(w.reported(head, reports), stream.Send); err != nil || !req.Msg.Follow {
+		return err
+	}
+	return w.follow(ctx, head, stream.Send)
+}
+
+// watcher is one call of WatchEvents.
+type watcher struct {
+	*ctl
+	after   uint64 // the newest version that the caller was told of
+	known   map[string]ledger.Report
+	inForce uint64 // the newest version that the caller was told is in force
+}
+
+func event(kind fairleadv1.Event_Kind, version uint64, daemon string, text ...string) *fairleadv1.Event {
+	return &fairleadv1.Event{Kind: kind, AtUnixMs: time.Now().UnixMilli(), Version: version, Daemon: daemon, Text: text}
+}
+
+func send(events []*fairleadv1.Event, to func(*fairleadv1.Event) error) error {
+	for _, e := range events {
+		if err := to(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// agreed tells of versions after those that were told of.
+func (w *watcher) agreed(ctx context.Context, to func(*fairleadv1.Event) error) error {
+	records, err := w.ledger.History(ctx, w.after+1)
+	if err != nil {
+		return err
+	}
+	for _, r := range records {
+		e := &fairleadv1.Event{Kind: fairleadv1.Event_KIND_AGREED, AtUnixMs: r.At.UnixMilli(), Version: r.Version, Who: r.Who, Text: r.What}
+		if err := to(e); err != nil {
+			return err
+		}
+		w.after = r.Version
+	}
+	return nil
+}
+
+// reported is what differs in what daemons say since the last call.
+func (w *watcher) reported(head ledger.Head, said map[string]ledger.Report) (events []*fairleadv1.Event) {
+	for _, name := range slices.Sorted(maps.Keys(said)) {
+		r, before := said[name], ledger.Report{}
+		before, there := w.known[name]
+		if !there {
+			events = append(events, event(fairleadv1.Event_KIND_DAEMON_CAME, r.Version, name, fmt.Sprintf("%s goes by version %d", name, r.Version)))
+		}
+		if r.Refused != 0 && (!there || r.Tries > before.Tries) {
+			events = append(events, event(fairleadv1.Event_KIND_DAEMON_REFUSED, r.Refused, name, fmt.Sprintf("%s cannot put version %d in force: %s", name, r.Refused, r.Error)))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.known)) {
+		if _, there := said[name]; !there {
+			events = append(events, event(fairleadv1.Event_KIND_DAEMON_WENT, 0, name, name+" does not reach the store any more, or was stopped"))
+		}
+	}
+	w.known = said
+	if inForce(head, said) && head.Version > w.inForce {
+		w.inForce = head.Version
+		events = append(events, event(fairleadv1.Event_KIND_IN_FORCE, head.Version, "", fmt.Sprintf("version %d is in force at %d daemons", head.Version, len(said))))
+	}
+	return events
+}
+
+// follow tells of what happens until ctx ends.
+func (w *watcher) follow(ctx context.Context, head ledger.Head, to func(*fairleadv1.Event) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(w.stopping, cancel)
+	defer stop()
+	heads, reports := make(chan ledger.Head, slow), make(chan map[string]ledger.Report, slow)
+	failed := make(chan error, 2)
+	go func() {
+		for h, err := range w.ledger.Heads(ctx) {
+			if err != nil || !offer(heads, h) {
+				failed <- errors.Join(err, errSlow(err))
+				return
+			}
+		}
+	}()
+	go func() {
+		slowly := false
+		err := w.ledger.Await(ctx, func(said map[string]ledger.Report) bool {
+			slowly = !offer(reports, maps.Clone(said))
+			return slowly
+		})
+		if slowly {
+			err = errSlow(nil)
+		}
+		failed <- err
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			if w.stopping.Err() != nil {
+				return connect.NewError(connect.CodeUnavailable, errors.New("the controller is stopping; watch at another"))
+			}
+			return nil
+		case err := <-failed:
+			if ctx.Err() == nil && err != nil {
+				return unread(err)
+			}
+		case head = <-heads:
+			if head.Version > w.after {
+				if err := w.agreed(ctx, to); err != nil {
+					return unread(err)
+				}
+			}
+			if err := send(w.reported(head, w.known), to); err != nil {
+				return err
+			}
+		case said := <-reports:
+			if err := send(w.reported(head, said), to); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// offer puts v into c, if there is room.
+func offer[T any](c chan<- T, v T) bool {
+	select {
+	case c <- v:
+		return true
+	default:
+		return false
+	}
+}
+
+// errSlow is why a stream ends without an error of the store's.
+func errSlow(err error) error {
+	if err != nil {
+		return nil
+	}
+	return connect.NewError(connect.CodeResourceExhausted, errors.New("the caller does not keep up; begin again after the last version that came"))
+}
