@@ -28,8 +28,8 @@ import (
 func (c *Coordinator) agreed(ctx context.Context, v *View) (err error) {
 	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	if v.head, err = c.Ledger.Head(bounded); err != nil {
-		return noStore(err)
+	if err := c.readDesired(bounded, v); err != nil {
+		return err
 	}
 	if v.reports, err = c.Ledger.Reports(bounded); err != nil {
 		return noStore(err)
@@ -96,11 +96,11 @@ func (v *View) chooseAgreed() {
 
 // begin is the change that an empty store begins with where no daemon has an
 // assignment. One that is silent might have.
-func (c *Coordinator) begin(v *View, o Options) (*Change, error) {
-	ch := &Change{view: v, without: o.Without}
+func (c *Coordinator) begin(ch *Change, a aim, o Options) (*Change, error) {
+	v := ch.view
 	var refused controller.Refusal
 	for _, d := range v.Silent() {
-		if waits(d.Err) {
+		if waits(d.Err) || v.waits(d) {
 			d.Err = nil // it is there, and gets what is agreed on as the others do
 			continue
 		}
@@ -111,15 +111,15 @@ func (c *Coordinator) begin(v *View, o Options) (*Change, error) {
 		}
 	}
 	for _, name := range o.Without {
-		_, isBalancer := c.Config().Balancer(name)
-		_, isServer := c.Config().Server(name)
-		_, isSwitch := c.Config().Switch(name)
-		if !isBalancer && !isServer && !isSwitch {
+		if !v.names(name) {
 			return nil, controller.Invalid(fmt.Sprintf("without %s: the file names no such daemon", name))
 		}
 	}
 	var err error
-	if ch.Steps, ch.Lines, err = controller.Plan(c.Config(), nil, controller.LiveCounts{}, time.Now(), o.Force); err != nil {
+	if ch.Steps, ch.Lines, err = a.steps(v); err == nil {
+		err = c.bring(ch, a)
+	}
+	if err != nil {
 		return nil, err
 	}
 	ch.To = ch.Steps[len(ch.Steps)-1].Version
@@ -127,7 +127,7 @@ func (c *Coordinator) begin(v *View, o Options) (*Change, error) {
 		if c.Fits == nil {
 			break
 		}
-		if err := c.Fits(step); err != nil {
+		if err := c.Fits(step, v.cfg.Limits); err != nil {
 			refused = append(refused, fmt.Sprintf("version %d %v", step.Version, err))
 		}
 	}
@@ -135,6 +135,13 @@ func (c *Coordinator) begin(v *View, o Options) (*Change, error) {
 		return ch, refused
 	}
 	return ch, nil
+}
+
+// waits: d says in the store that it is there and has nothing to go by: it does not
+// know itself what it is, as it is new (daemon/member, await).
+func (v *View) waits(d *Daemon) bool {
+	r, ok := v.reports[d.Name]
+	return ok && r.Kind == int(d.Kind) && r.Waits
 }
 
 // waits: the daemon answers that it has nothing to go by.
@@ -147,10 +154,13 @@ const Waiting = "waiting for a first version, which `fairlead apply` makes"
 
 // agree puts ch's steps into the store, each when all have the one before.
 func (c *Coordinator) agree(ctx context.Context, ch *Change) error {
-	head, before := ch.view.head, ch.view.agreed
+	head, before, text := ch.view.head, ch.view.agreed, ch.text
+	if len(ch.Steps) > 0 {
+		text = nil // it comes with the first of them
+	}
 	commit := func(step *controller.Assignment, what []string) (err error) {
-		if head, err = c.append(ctx, head, before, step, what); err == nil {
-			before = step
+		if head, err = c.append(ctx, head, before, step, what, text); err == nil {
+			before, text = step, nil
 		}
 		return err
 	}
@@ -165,8 +175,15 @@ func (c *Coordinator) agree(ctx context.Context, ch *Change) error {
 			return err
 		}
 	}
-	for _, step := range ch.Steps {
-		if err := commit(step, linesOf(ch.Lines, step.Version)); err != nil {
+	for i, step := range ch.Steps {
+		what := linesOf(ch.Lines, step.Version)
+		if i == 0 {
+			text = ch.text
+			if ch.why != "" {
+				what = append([]string{ch.why}, what...)
+			}
+		}
+		if err := commit(step, what); err != nil {
 			return err
 		}
 		if err := c.turns(ctx, &head, step, ch); err != nil {
@@ -177,10 +194,10 @@ func (c *Coordinator) agree(ctx context.Context, ch *Change) error {
 }
 
 // append makes step the head. Where the store's answer is lost it looks whether it is.
-func (c *Coordinator) append(ctx context.Context, head ledger.Head, before, step *controller.Assignment, what []string) (ledger.Head, error) {
+func (c *Coordinator) append(ctx context.Context, head ledger.Head, before, step *controller.Assignment, what []string, text []byte) (ledger.Head, error) {
 	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	made, err := c.Ledger.Append(bounded, head, before, step, cmp.Or(c.Who, "unknown"), what)
+	made, err := c.Ledger.Append(bounded, head, before, step, ledger.Change{Who: cmp.Or(c.Who, "unknown"), What: what, Text: text})
 	switch {
 	case err == nil:
 		return made, nil
@@ -279,6 +296,10 @@ func (c *Coordinator) await(ctx context.Context, kind Kind, step *controller.Ass
 		for name, r := range said {
 			d := known[name]
 			if r.Kind != int(kind) || d != nil && (d.Leaving || errors.Is(d.Err, errForeign)) || slices.Contains(ch.without, name) {
+				continue
+			}
+			if r.Waits && (d == nil || step == ch.view.Base) {
+				delete(waiting, name) // it waits for a configuration that it is in
 				continue
 			}
 			delete(waiting, name)

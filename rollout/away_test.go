@@ -111,7 +111,7 @@ func TestStoreGoesAway(t *testing.T) {
 		for _, done := range []bool{false, true} {
 			s := newFleet(t, twoOfEach)
 			c, link := s.linked()
-			if _, err := c.Apply(t.Context(), Options{}); err != nil {
+			if _, err := c.Apply(t.Context(), s.text, Options{}); err != nil {
 				t.Fatal(err)
 			}
 			c.Ledger = s.ledger(&flaky{link, n, done})

@@ -129,11 +129,11 @@ func (c *ctl) lead() error {
 	c.store, c.ledger = s, l
 	leader := &rollout.Coordinator{
 		Config: c.config.Load, Ledger: l, Who: "controller " + c.Name, Log: c.Log,
-		Fits: func(a *controller.Assignment) error { return tables.Fits(a, c.config.Load().Limits) },
+		Fits: tables.Fits,
 	}
 	c.Go(func(ctx context.Context) error { return leader.Lead(ctx, s, c.Name, quiet, c.Log) })
 	if c.config.Load().Implied() {
-		c.Go(func(ctx context.Context) error { return begin(ctx, leader, c.Log) })
+		c.Go(func(ctx context.Context) error { return begin(ctx, leader, c.o.File, c.Log) })
 	}
 	c.Go(c.attend)
 	return nil

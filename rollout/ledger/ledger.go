@@ -1,9 +1,11 @@
 // Package ledger is what a deployment's store holds: the versions of the assignment,
-// one after the other, and which of them each daemon goes by.
+// one after the other, the text that each was planned from, and which of them each
+// daemon goes by.
 //
 //	head                       Head: the newest version, and whose turn it is
 //	records/VERSION            Record: what it changed, who did that, its digest
 //	versions/VERSION/TOKEN/N   its content in parts, sealed (seal.go)
+//	desired/VERSION/TOKEN/N    the text that came with a version, the same way (desired.go)
 //	daemons/NAME               Report, under the daemon's lease
 //
 // A version is agreed on when the head names it, by compare-and-swap on the head
@@ -30,13 +32,14 @@ const (
 	headKey     = "head"
 	recordsKey  = "records/"
 	versionsKey = "versions/"
+	desiredKey  = "desired/"
 	daemonsKey  = "daemons/"
 
 	// snapshotEvery bounds how many deltas a daemon replays.
 	snapshotEvery = 16
-	// keptVersions can be read, and rolled back to; records stay for longer.
-	keptVersions = 8 * snapshotEvery
-	keptRecords  = 10_000
+	// Kept can be read, and rolled back to; records stay for longer.
+	Kept        = 8 * snapshotEvery
+	keptRecords = 10_000
 	// partSize is what one part has at the most, in bytes: several fit into a
 	// request of etcd's (1.5 MiB).
 	partSize = 512 << 10
@@ -62,6 +65,8 @@ type Head struct {
 	Turn int `json:"turn"`
 	// Prior is the version before, 0 if there is none.
 	Prior uint64 `json:"prior"`
+	// Desired is the text that Version was planned from.
+	Desired Desired `json:"desired,omitzero"`
 
 	rev int64 // the store's, which wrote it
 }
@@ -88,6 +93,16 @@ type Record struct {
 	Parts int    `json:"parts"`
 	// Base is the version that the content is a delta on, 0: it is whole.
 	Base uint64 `json:"base,omitempty"`
+	// Desired is the text that it was planned from.
+	Desired Desired `json:"desired,omitzero"`
+}
+
+// Change is what Append is told of a version beside what it is.
+type Change struct {
+	Who  string
+	What []string
+	// Text is the desired state from this version on; nil: as before.
+	Text []byte
 }
 
 // Ledger reads and writes. Safe for use by several goroutines.
@@ -159,15 +174,16 @@ func versionKey(v uint64) string { return fmt.Sprintf("%020d", v) }
 
 // Append makes a the version after head, which was read before; ErrConflict: somebody
 // else came first. before is head's own assignment, nil where head has none. Nobody
-// goes by it before Turn says so.
-func (l *Ledger) Append(ctx context.Context, head Head, before, a *controller.Assignment, who string, what []string) (Head, error) {
+// goes by it before Turn says so. A text becomes the desired state with it, at once.
+func (l *Ledger) Append(ctx context.Context, head Head, before, a *controller.Assignment, c Change) (Head, error) {
+	what := c.What
 	if most := 200; len(what) > most { // the record is one value of the store
 		what = append(what[:most:most], fmt.Sprintf("and %d more", len(what)-most))
 	}
 	token := make([]byte, 8)
 	rand.Read(token)
 	digest := a.Digest()
-	r := Record{Version: a.Version, At: time.Now().UTC(), Who: who, What: what, Digest: hex.EncodeToString(digest[:]), Token: hex.EncodeToString(token)}
+	r := Record{Version: a.Version, At: time.Now().UTC(), Who: c.Who, What: what, Digest: hex.EncodeToString(digest[:]), Token: hex.EncodeToString(token), Desired: head.Desired}
 	var base []byte
 	if before != nil && a.Version%snapshotEvery != 0 {
 		base, r.Base = before.Encode(), before.Version
@@ -176,34 +192,54 @@ func (l *Ledger) Append(ctx context.Context, head Head, before, a *controller.As
 	if err != nil {
 		return head, err
 	}
-	for at := 0; at < len(data); at += partSize {
-		part := data[at:min(at+partSize, len(data))]
-		if _, err := l.store.Commit(ctx, nil, store.Op{Key: r.part(r.Parts), Value: part}); err != nil {
-			return head, fmt.Errorf("write version %d: %w", a.Version, err)
-		}
-		r.Parts++
+	if r.Parts, err = l.write(ctx, data, r.part); err != nil {
+		return head, fmt.Errorf("write version %d: %w", a.Version, err)
 	}
-	next := Head{Deployment: l.seal.deployment, Version: a.Version, Prior: head.Version}
+	if c.Text != nil {
+		r.Desired = Desired{Version: a.Version, Token: r.Token}
+		if data, err = l.seal.close(c.Text, nil, r.Desired.name()); err == nil {
+			r.Desired.Parts, err = l.write(ctx, data, r.Desired.part)
+		}
+		if err != nil {
+			return head, fmt.Errorf("write the configuration of version %d: %w", a.Version, err)
+		}
+	}
+	next := Head{Deployment: l.seal.deployment, Version: a.Version, Prior: head.Version, Desired: r.Desired}
 	record, err := json.Marshal(r)
 	if err != nil {
 		return head, err
 	}
 	ops := []store.Op{{Key: recordsKey + versionKey(a.Version), Value: record}}
-	if a.Version > keptVersions {
+	if a.Version > Kept {
 		// All that the oldest one that is kept hangs on stays: it is whole.
-		old := (a.Version - keptVersions) / snapshotEvery * snapshotEvery
+		old := (a.Version - Kept) / snapshotEvery * snapshotEvery
 		for v := max(old, snapshotEvery) - snapshotEvery; v < old; v++ {
 			ops = append(ops, store.Op{Key: versionsKey + versionKey(v) + "/", Prefix: true, Delete: true})
 		}
+		ops = append(ops, l.unnamed(ctx, old)...)
 	}
 	if a.Version > keptRecords {
 		ops = append(ops, store.Op{Key: recordsKey + versionKey(a.Version-keptRecords), Delete: true})
 	}
 	made, err := l.move(ctx, head, next, ops...)
 	if err != nil && !errors.Is(err, store.ErrUnavailable) && ctx.Err() == nil { // it was not done
-		_, _ = l.store.Commit(ctx, nil, store.Op{Key: versionsKey + versionKey(a.Version) + "/" + r.Token + "/", Prefix: true, Delete: true})
+		_, _ = l.store.Commit(ctx, nil,
+			store.Op{Key: versionsKey + versionKey(a.Version) + "/" + r.Token + "/", Prefix: true, Delete: true},
+			store.Op{Key: desiredKey + versionKey(a.Version) + "/" + r.Token + "/", Prefix: true, Delete: true})
 	}
 	return made, err
+}
+
+// write puts data into the store in parts, each under its key, and counts them.
+func (l *Ledger) write(ctx context.Context, data []byte, key func(int) string) (parts int, err error) {
+	for at := 0; at < len(data); at += partSize {
+		part := data[at:min(at+partSize, len(data))]
+		if _, err := l.store.Commit(ctx, nil, store.Op{Key: key(parts), Value: part}); err != nil {
+			return parts, err
+		}
+		parts++
+	}
+	return parts, nil
 }
 
 // Turn lets the first n kinds of daemons go by the head.
@@ -254,14 +290,14 @@ func (l *Ledger) Read(ctx context.Context, version uint64, have *controller.Assi
 		if r.Base == 0 {
 			break
 		}
-		if r.Base >= v || len(way) > keptVersions {
+		if r.Base >= v || len(way) > Kept {
 			return nil, fmt.Errorf("%w: record %d", ErrDamaged, v)
 		}
 		v = r.Base
 	}
 	a := have
 	for i := len(way) - 1; i >= 0; i-- {
-		data, err := l.parts(ctx, &way[i])
+		data, err := l.parts(ctx, way[i].Parts, way[i].part)
 		if err == nil {
 			content, err = l.seal.open(data, content, way[i].name())
 		}
@@ -293,14 +329,14 @@ func (l *Ledger) record(ctx context.Context, v uint64) (r Record, err error) {
 }
 
 // parts are read one by one: together they may be larger than an answer can be.
-func (l *Ledger) parts(ctx context.Context, r *Record) (data []byte, err error) {
-	for n := range r.Parts {
-		entries, _, err := l.store.Read(ctx, r.part(n))
+func (l *Ledger) parts(ctx context.Context, count int, key func(int) string) (data []byte, err error) {
+	for n := range count {
+		entries, _, err := l.store.Read(ctx, key(n))
 		switch {
 		case err != nil:
 			return nil, err
 		case len(entries) != 1:
-			return nil, fmt.Errorf("%w: part %d of %d is not there", ErrForgotten, n+1, r.Parts)
+			return nil, fmt.Errorf("%w: part %d of %d is not there", ErrForgotten, n+1, count)
 		}
 		data = append(data, entries[0].Value...)
 	}
