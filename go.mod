@@ -22,6 +22,7 @@ require (
 require gonum.org/v1/gonum v0.17.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/klauspost/compress v1.20.4
 	github.com/osrg/gobgp/v4 v4.8.0
 	go.etcd.io/bbolt v1.5.0

@@ -96,6 +96,8 @@ type Options struct {
 	Exposed bool `json:"exposed,omitempty"`
 	// Controllers keep the store: 1 (the default), or 3 where the lab is exposed.
 	Controllers int `json:"controllers,omitempty"`
+	// Disks gives each daemon and controller a small disk of its own for its state.
+	Disks bool `json:"disks,omitempty"`
 	// BGP has the balancers, or switches, announce the VIPs to the router, which has
 	// no routes to them of its own, and has nobody who listens either.
 	BGP bool `json:"bgp,omitempty"`

@@ -90,6 +90,9 @@ func (l *Lab) up(ctx context.Context) error {
 		return l.setRoutes(active, 1)
 	}
 	fronts := l.fronts()[:l.ActiveLBs]
+	if err := l.mountDisks(); err != nil {
+		return err
+	}
 	if err := l.startControllers(); err != nil {
 		return err
 	}
@@ -186,6 +189,9 @@ func Down(name string) error {
 		errs = append(errs, netspace.Delete(ns))
 	}
 	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("take down lab %s: %w", name, err)
+	}
+	if err := unmount(dir); err != nil {
 		return fmt.Errorf("take down lab %s: %w", name, err)
 	}
 	return os.RemoveAll(dir)

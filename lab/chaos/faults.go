@@ -1,0 +1,179 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/sim"
+)
+
+// Fault is something that failed.
+type Fault struct {
+	Kind string `json:"kind"`
+	Text string `json:"text"`
+	// At is seconds since the run's begin, Seconds how long it lasted.
+	At      float64 `json:"at"`
+	Seconds float64 `json:"seconds"`
+}
+
+// fault is one that is drawn: begin makes it, and what that returns ends it.
+type fault struct {
+	kind, text    string
+	delay, length time.Duration
+	begin         func(context.Context) (end func() error, err error)
+}
+
+// longest is how long a fault lasts.
+const longest = 4 * time.Second
+
+// draw draws rounds of one to three faults that come together.
+func (w *world) draw(n int) (rounds [][]fault) {
+	for n > 0 {
+		together := min(n, 1+w.random.IntN(3))
+		n -= together
+		rounds = append(rounds, w.together(together))
+	}
+	return rounds
+}
+
+// together draws faults of different processes.
+func (w *world) together(n int) (round []fault) {
+	processes := w.processes()
+	order := w.random.Perm(len(processes))
+	for i := range n {
+		p := processes[order[i]]
+		f := w.fault(p)
+		f.delay = time.Duration(w.random.IntN(1500)) * time.Millisecond
+		f.length = 200*time.Millisecond + time.Duration(w.random.Int64N(int64(longest)))
+		round = append(round, f)
+	}
+	return round
+}
+
+// fault draws one, of p where it is a process's.
+func (w *world) fault(p lab.Process) fault {
+	switch kind := w.random.IntN(12); kind {
+	case 0, 1:
+		return fault{kind: "kill", text: p.Name + " is killed", begin: func(context.Context) (func() error, error) { return w.kill(p) }}
+	case 2, 3:
+		return fault{kind: "stop", text: p.Name + " stands still", begin: func(context.Context) (func() error, error) { return w.stop(p) }}
+	case 4, 5:
+		return w.fullDisk(p)
+	case 6, 7:
+		if !w.isKeeper(p) {
+			return w.damage(p)
+		}
+		fallthrough
+	case 8:
+		return w.leaderDies()
+	case 9:
+		return w.operatorDies()
+	}
+	return w.parted()
+}
+
+func (w *world) isKeeper(p lab.Process) bool {
+	for _, k := range w.lab.Keepers() {
+		if k == p {
+			return true
+		}
+	}
+	return false
+}
+
+// stop stops a process, as a machine that swaps would be.
+func (w *world) stop(p lab.Process) (goOn func() error, err error) {
+	if !w.lab.Runs(p) {
+		return func() error { return nil }, nil
+	}
+	return func() error {
+		if !w.lab.Runs(p) {
+			return nil
+		}
+		return w.lab.Signal(p, syscall.SIGCONT)
+	}, w.lab.Signal(p, syscall.SIGSTOP)
+}
+
+// leaderDies kills the controller that leads, while a change is made.
+func (w *world) leaderDies() fault {
+	into := time.Duration(w.random.IntN(1000)) * time.Millisecond
+	random := sim.Stream(w.random.Uint64(), "chaos/leader")
+	return fault{kind: "leader", text: fmt.Sprintf("the controller that leads is killed, %v into a change", into),
+		begin: func(ctx context.Context) (func() error, error) {
+			var change sync.WaitGroup
+			change.Go(func() { w.change(ctx, w.machine(random), 0, w.verb(random)...) })
+			if err := sleep(ctx, into); err != nil {
+				return nil, err
+			}
+			start, err := w.kill(w.leader())
+			return func() error { err := start(); change.Wait(); return err }, err
+		}}
+}
+
+// operatorDies kills a command in the middle of a change.
+func (w *world) operatorDies() fault {
+	into := 50*time.Millisecond + time.Duration(w.random.IntN(1000))*time.Millisecond
+	random := sim.Stream(w.random.Uint64(), "chaos/operator")
+	return fault{kind: "operator", text: fmt.Sprintf("an operator's command is killed, %v into a change", into),
+		begin: func(ctx context.Context) (func() error, error) {
+			w.change(ctx, w.machine(random), into, w.verb(random)...)
+			return func() error { return nil }, nil
+		}}
+}
+
+// round has faults come together, and waits until all is well.
+func (w *world) round(ctx context.Context, faults []fault, r *Result) error {
+	var work sync.WaitGroup
+	var mu sync.Mutex
+	var failed error
+	for _, f := range faults {
+		work.Go(func() {
+			done, err := w.carryOut(ctx, f)
+			mu.Lock()
+			defer mu.Unlock()
+			r.Faults = append(r.Faults, done)
+			if err != nil && failed == nil {
+				failed = fmt.Errorf("%s: %w", f.text, err)
+			}
+		})
+	}
+	work.Wait()
+	if failed != nil {
+		return failed
+	}
+	if r.ByKind == nil {
+		r.ByKind = map[string]int{}
+	}
+	text := ""
+	for _, f := range faults {
+		r.ByKind[f.kind]++
+		text += f.text + "; "
+	}
+	took := w.settle(ctx, text[:len(text)-2], w.ill)
+	r.Healed = max(r.Healed, took.Seconds())
+	w.o.Watch(fmt.Sprintf("%6.1f s: %swell after %.1f s", w.now().Seconds(), text, took.Seconds()))
+	return ctx.Err()
+}
+
+func (w *world) carryOut(ctx context.Context, f fault) (Fault, error) {
+	done := Fault{Kind: f.kind, Text: f.text}
+	if err := sleep(ctx, f.delay); err != nil {
+		return done, err
+	}
+	begin := w.now()
+	end, err := f.begin(ctx)
+	done.At = begin.Seconds()
+	if err != nil {
+		return done, err
+	}
+	err = sleep(ctx, f.length)
+	if ended := end(); err == nil {
+		err = ended
+	}
+	done.Seconds = (w.now() - begin).Seconds()
+	return done, err
+}
