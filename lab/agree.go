@@ -33,6 +33,9 @@ type controller struct {
 func (l *Lab) controlSocket(name string) string { return l.path(name + "-api.sock") }
 
 func (l *Lab) controllers() (all []controller) {
+	if l.Before {
+		return nil
+	}
 	if !l.Exposed {
 		return []controller{{name: "ctl1", machine: "router", store: "unix:" + l.path("ctl1-store.sock")}}
 	}
@@ -79,12 +82,15 @@ func (l *Lab) startControllers() error {
 }
 
 func (l *Lab) startController(c controller) error {
-	return l.spawn(c.machine, c.name, l.Program, "controller", "-f", l.ConfigPath(), "--name", l.daemonName(c.name), "--state-dir", l.path("state"))
+	return l.spawn(c.machine, c.name, l.program(c.name), "controller", "-f", l.ConfigPath(), "--name", l.daemonName(c.name), "--state-dir", l.path("state"))
 }
 
 // firstVersion brings the configuration's assignment into the store: until then
 // daemons wait. Those that have not been started shall not be waited for.
 func (l *Lab) firstVersion(ctx context.Context) error {
+	if l.Before {
+		return nil
+	}
 	args := []string{"apply", "-f", l.ConfigPath()}
 	for _, m := range l.fronts()[l.ActiveLBs:] {
 		args = append(args, "--without", l.daemonName(m))

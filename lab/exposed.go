@@ -60,7 +60,7 @@ func (l *Lab) certify(ctx context.Context) error {
 	if !l.Exposed {
 		return nil
 	}
-	out, err := exec.CommandContext(ctx, l.Program, "certs", "-f", l.ConfigPath(), l.path("certs")).CombinedOutput()
+	out, err := exec.CommandContext(ctx, l.program(""), "certs", "-f", l.ConfigPath(), l.path("certs")).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("make certificates: %w: %s", err, out)
 	}

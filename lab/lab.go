@@ -103,8 +103,13 @@ type Options struct {
 	BGP bool `json:"bgp,omitempty"`
 	// Unguarded starts the daemons without what holds attackers off.
 	Unguarded bool `json:"unguarded,omitempty"`
-	// Program is the fairlead binary that runs in the machines.
+	// Before: the lab begins as one of the time before there was a store: its file names
+	// no controllers until AddControllers.
+	Before bool `json:"before,omitempty"`
+	// Program is the fairlead binary that runs in the machines; From, if not empty, the
+	// one that daemons and controllers begin with, until Renew.
 	Program string `json:"program"`
+	From    string `json:"from,omitempty"`
 }
 
 // Lab is a lab that exists, at least in part.
@@ -116,6 +121,9 @@ type Lab struct {
 	// process with its number.
 	Owner      int    `json:"owner"`
 	OwnerStart string `json:"owner_start"`
+
+	secret  string          // the deployment's
+	renewed map[string]bool // processes that run Program by now
 }
 
 func (o *Options) fill() error {

@@ -52,6 +52,49 @@ func (l *Lab) Start(p Process) error {
 	return l.launch(p.Machine)
 }
 
+// program is what a process of that name runs.
+func (l *Lab) program(name string) string {
+	if l.From == "" || l.renewed[name] {
+		return l.Program
+	}
+	return l.From
+}
+
+// Renew has a process run the lab's Program when it is started next.
+func (l *Lab) Renew(p Process) {
+	if l.renewed == nil {
+		l.renewed = map[string]bool{}
+	}
+	l.renewed[p.Name] = true
+}
+
+// Running is the program's file that a process runs.
+func (l *Lab) Running(p Process) (string, error) {
+	return os.Readlink(fmt.Sprintf("/proc/%d/exe", l.pid(p.Machine, p.Name)))
+}
+
+// AddControllers writes controllers into the file of a lab of before there was a store,
+// makes their certificates and starts them, of the lab's Program.
+func (l *Lab) AddControllers(ctx context.Context) error {
+	l.Before = false
+	for _, p := range l.Keepers() {
+		l.Renew(p)
+	}
+	l.Renew(Process{}) // who makes certificates
+	if err := errors.Join(l.save(), l.writeConfig(), l.certify(ctx)); err != nil {
+		return err
+	}
+	return l.startControllers()
+}
+
+// Await waits until a daemon that was started answers, and a front may be used.
+func (l *Lab) Await(ctx context.Context, p Process) error {
+	if err := l.awaitDaemon(ctx, p.Machine); err != nil || !l.isFront(p.Machine) {
+		return err
+	}
+	return l.awaitReady(ctx, p.Machine)
+}
+
 // Runs says whether it does; one that is stopped by a signal does.
 func (l *Lab) Runs(p Process) bool { return l.pid(p.Machine, p.Name) != 0 }
 
@@ -142,10 +185,10 @@ func (l *Lab) StatusOf(ctx context.Context, machine string) (*fairleadv1.GetStat
 	return l.daemonStatus(ctx, machine)
 }
 
-// Command runs the lab's program on a machine, with that machine's certificate, and
+// Command runs the program of a machine's daemon there, with that machine's certificate, and
 // gives what it says. extra are variables of its environment.
 func (l *Lab) Command(ctx context.Context, machine string, extra []string, args ...string) (stdout, stderr string, err error) {
-	cmd := exec.CommandContext(ctx, l.Program, args...)
+	cmd := exec.CommandContext(ctx, l.program(machine), args...)
 	cmd.Dir = l.Dir()
 	if l.Exposed {
 		cmd.Dir = l.certificates(machine)

@@ -123,7 +123,7 @@ func (l *Lab) launch(machine string) error {
 	if l.isFront(machine) {
 		verb = l.frontKind()
 	}
-	args := []string{l.Program, verb, "-f", l.ConfigPath(), "--name", l.daemonName(machine), "--state-dir", l.path("state")}
+	args := []string{l.program(machine), verb, "-f", l.ConfigPath(), "--name", l.daemonName(machine), "--state-dir", l.path("state")}
 	if verb != "switch" { // which pins nothing
 		// A lab in a container lives no longer than that.
 		args = append(args, "--private-pins")

@@ -64,11 +64,9 @@ func (l *Lab) up(ctx context.Context) error {
 	}
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails
-	if err := os.WriteFile(l.ConfigPath(), []byte(l.config(hex.EncodeToString(secret))), 0o600); err != nil {
+	l.secret = hex.EncodeToString(secret)
+	if err := l.writeConfig(); err != nil {
 		return err
-	}
-	if _, err := config.Load(l.ConfigPath()); err != nil {
-		return fmt.Errorf("this lab's configuration is refused: %w", err)
 	}
 	if err := l.certify(ctx); err != nil {
 		return err
@@ -115,6 +113,17 @@ func (l *Lab) up(ctx context.Context) error {
 		}
 	}
 	return l.awaitHealth(ctx, fronts)
+}
+
+// writeConfig writes the lab's file, and reads it, but one of before there was a store.
+func (l *Lab) writeConfig() error {
+	if err := os.WriteFile(l.ConfigPath(), []byte(l.config(l.secret)), 0o600); err != nil || l.Before {
+		return err
+	}
+	if _, err := config.Load(l.ConfigPath()); err != nil {
+		return fmt.Errorf("this lab's configuration is refused: %w", err)
+	}
+	return nil
 }
 
 // awaitHealth waits until every front gives every active server new

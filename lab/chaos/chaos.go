@@ -31,6 +31,9 @@ type Options struct {
 	Name   string // of the lab; default chaos and this process's number
 	Seed   uint64
 	Faults int // in all (default 200, at most 10000)
+	// Longest is how long most of them last at most (default 4 s); a few last six times
+	// as long.
+	Longest time.Duration
 	// Program is the fairlead binary that runs in the machines.
 	Program string
 	Keep    bool // leave the lab of a failed run
@@ -44,6 +47,7 @@ func (o *Options) Check() error {
 	if o.Faults < 1 || o.Faults > 10000 {
 		return fmt.Errorf("--faults %d: must be 1 to 10000", o.Faults)
 	}
+	o.Longest = cmp.Or(o.Longest, 4*time.Second)
 	if o.Name == "" {
 		o.Name = fmt.Sprint("chaos", os.Getpid())
 	}
@@ -95,11 +99,11 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	result := &Result{Head: experiment.Begin("chaos", o.Seed), Restarts: []string{}}
-	w, err := makeWorld(ctx, &o)
+	l, err := lab.Up(ctx, o.options(), !o.Keep)
 	if err != nil {
 		return nil, err
 	}
-	err = w.play(ctx, result)
+	err = newWorld(&o, l).play(ctx, result)
 	if !o.Keep || err == nil && len(result.Verdict) == 0 {
 		err = errors.Join(err, lab.Down(o.Name))
 	}
@@ -110,13 +114,14 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	return result, nil
 }
 
-// perRound is how long faults that come together take, about, with what heals after.
-const perRound = 4 * time.Second
+// perRound is how long faults that come together take, about, with what heals after,
+// where they last as long as they do by default.
+const perRound = 5 * time.Second
 
 // play is the whole of it.
 func (w *world) play(ctx context.Context, result *Result) (err error) {
 	rounds := w.draw(w.o.Faults)
-	length := time.Duration(len(rounds)) * perRound
+	length := time.Duration(len(rounds)) * perRound * w.o.Longest / (4 * time.Second)
 	traffic, err := w.lab.StartTraffic(ctx, plan(w.o.Seed, length))
 	if err != nil {
 		return err

@@ -27,8 +27,18 @@ type fault struct {
 	begin         func(context.Context) (end func() error, err error)
 }
 
-// longest is how long a fault lasts.
-const longest = 4 * time.Second
+// lasts draws how long a fault lasts: most for less than a lease lives, some for longer,
+// and a few for longer than a command waits for the store.
+func (w *world) lasts() time.Duration {
+	most := w.o.Longest
+	switch w.random.IntN(16) {
+	case 0:
+		most *= 6
+	case 1, 2, 3:
+		most *= 2
+	}
+	return 200*time.Millisecond + time.Duration(w.random.Int64N(int64(most)))
+}
 
 // draw draws rounds of one to three faults that come together.
 func (w *world) draw(n int) (rounds [][]fault) {
@@ -47,8 +57,8 @@ func (w *world) together(n int) (round []fault) {
 	for i := range n {
 		p := processes[order[i]]
 		f := w.fault(p)
-		f.delay = time.Duration(w.random.IntN(1500)) * time.Millisecond
-		f.length = 200*time.Millisecond + time.Duration(w.random.Int64N(int64(longest)))
+		f.delay = time.Duration(w.random.Int64N(int64(w.o.Longest) * 3 / 8))
+		f.length = w.lasts()
 		round = append(round, f)
 	}
 	return round

@@ -35,13 +35,14 @@ type world struct {
 	serial   int // of changes
 }
 
-func makeWorld(ctx context.Context, o *Options) (*world, error) {
-	l, err := lab.Up(ctx, lab.Options{Name: o.Name, Servers: servers, ActiveServers: activeServers, LBs: balancers, VIPs: vips, Exposed: true, Controllers: 3,
-		Disks: true, Program: o.Program}, !o.Keep)
-	if err != nil {
-		return nil, err
-	}
-	return &world{o: o, lab: l, began: time.Now(), random: sim.Stream(o.Seed, "chaos"), held: map[string]int{}, cuts: map[cut]int{}}, nil
+// options are the lab's.
+func (o *Options) options() lab.Options {
+	return lab.Options{Name: o.Name, Servers: servers, ActiveServers: activeServers, LBs: balancers, VIPs: vips, Exposed: true, Controllers: 3,
+		Disks: true, Program: o.Program}
+}
+
+func newWorld(o *Options, l *lab.Lab) *world {
+	return &world{o: o, lab: l, began: time.Now(), random: sim.Stream(o.Seed, "chaos"), held: map[string]int{}, cuts: map[cut]int{}}
 }
 
 func (w *world) now() time.Duration { return time.Since(w.began) }
