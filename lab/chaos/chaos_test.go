@@ -28,6 +28,7 @@ func TestChaos(t *testing.T) {
 	if len(r.Verdict) > 0 {
 		t.Error(strings.Join(r.Verdict, "\n"))
 	}
+	t.Logf("well again after %.1f s at most, at the end after %.1f s; changes %v", r.Healed, r.Recovered, r.Changes)
 	if len(r.Faults) != o.Faults || r.Versions < 2 || r.Looks == 0 || r.Sights == 0 {
 		t.Errorf("%d faults, %d versions, %d looks, %d sights", len(r.Faults), r.Versions, r.Looks, r.Sights)
 	}

@@ -156,15 +156,23 @@ func (w *world) ill(ctx context.Context) string {
 	return ""
 }
 
+// notable is what is worth a word.
+const notable = 10 * time.Second
+
 // settle waits until all is well, and says for how long.
 func (w *world) settle(ctx context.Context, after string, ill func(context.Context) string) time.Duration {
-	began, why := time.Now(), ""
+	began, why, last := time.Now(), "", ""
 	well := netspace.WaitFor(Within, func() bool {
-		why = ill(ctx)
+		if why = ill(ctx); why != "" {
+			last = why
+		}
 		return why == "" || ctx.Err() != nil
 	})
 	if !well {
 		w.say("%v after %s: %s", Within, after, why)
+	}
+	if took := time.Since(began); took > notable {
+		w.o.Watch(fmt.Sprintf("%6.1f s: after %s it took %.1f s; the last that was not well: %s", w.now().Seconds(), after, took.Seconds(), last))
 	}
 	return time.Since(began)
 }
