@@ -25,6 +25,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fairlead/fairlead/vip"
@@ -98,6 +99,8 @@ type Options struct {
 	Controllers int `json:"controllers,omitempty"`
 	// Disks gives each daemon and controller a small disk of its own for its state.
 	Disks bool `json:"disks,omitempty"`
+	// Clocks gives each controller a wall clock of its own, for StepClock.
+	Clocks bool `json:"clocks,omitempty"`
 	// BGP has the balancers, or switches, announce the VIPs to the router, which has
 	// no routes to them of its own, and has nobody who listens either.
 	BGP bool `json:"bgp,omitempty"`
@@ -124,6 +127,7 @@ type Lab struct {
 
 	secret  string          // the deployment's
 	renewed map[string]bool // processes that run Program by now
+	clocks  *sync.Map       // of processes that it started, by their names; nil without Clocks
 }
 
 func (o *Options) fill() error {

@@ -3,18 +3,22 @@ package lab
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/lab/clockstep"
 	"github.com/fairlead/fairlead/lab/netspace"
 )
 
@@ -110,6 +114,19 @@ func (l *Lab) Signal(p Process, s syscall.Signal) error {
 	return syscall.Kill(pid, s)
 }
 
+// StepClock sets a controller's wall clock off the machine's (Options.Clocks), until it
+// is started again.
+func (l *Lab) StepClock(p Process, by time.Duration) error {
+	if l.clocks == nil {
+		return fmt.Errorf("lab %s has no clocks of its own", l.Name)
+	}
+	clock, ok := l.clocks.Load(p.Name)
+	if !ok {
+		return fmt.Errorf("%s has no clock of its own", p.Name)
+	}
+	return clock.(*clockstep.Clock).Step(by)
+}
+
 // StateOf is the folder in which a process keeps what it knows.
 func (l *Lab) StateOf(p Process) string { return filepath.Join(l.path("state"), l.daemonName(p.Name)) }
 
@@ -183,6 +200,27 @@ func (l *Lab) Cut(machine, other string, port Port, cut bool) error {
 // StatusOf asks a daemon how it is, from its own machine.
 func (l *Lab) StatusOf(ctx context.Context, machine string) (*fairleadv1.GetStatusResponse, error) {
 	return l.daemonStatus(ctx, machine)
+}
+
+// StoreAnswers says why a controller's member of the store does not, nil: it is one of a
+// majority, and answers.
+func (l *Lab) StoreAnswers(ctx context.Context, p Process) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	settings, err := l.certificate(p.Machine)
+	if err != nil {
+		return err
+	}
+	return netspace.In(l.namespace(p.Machine), func() error {
+		// It listens before, and shakes hands only then. The thread is this one.
+		at := net.JoinHostPort(l.exposedAt(p.Machine).Addr().String(), fmt.Sprint(storePort))
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", at)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		return tls.Client(conn, settings).HandshakeContext(ctx)
+	})
 }
 
 // Command runs the program of a machine's daemon there, with that machine's certificate, and

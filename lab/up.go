@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/config"
@@ -33,6 +34,9 @@ func Up(ctx context.Context, o Options, owned bool) (*Lab, error) {
 	}
 	RemoveStale()
 	l := &Lab{Options: o, Kernel: experiment.Kernel()}
+	if l.Clocks {
+		l.clocks = new(sync.Map)
+	}
 	if owned {
 		l.Owner, l.OwnerStart = os.Getpid(), netspace.ProcessStart(os.Getpid())
 	}

@@ -49,6 +49,8 @@ func newLabRun() *cobra.Command {
                 the simulator says of the same schedule (three and a half minutes)
   control       churn's connections straight to one server, without balancers
   bgp           balancers announce to BIRD and FRR, stop, die and come back,
+  chaos         everything fails that can, while operators change what they like,
+  rolling-upgrade  the program changes process by process,
   fabric        steered tunnels in a leaf-spine, and
   seven-paths   Multipath TCP over chosen paths: with flags of their own
 

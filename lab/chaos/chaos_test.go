@@ -49,7 +49,7 @@ func TestDraw(t *testing.T) {
 	if one != draw(1) || one == draw(2) {
 		t.Error("faults do not go by the seed")
 	}
-	for _, kind := range []string{"is killed", "stands still", "disk is full", "is changed while", "is cut while", "that leads", "command is killed", "parted from"} {
+	for _, kind := range []string{"is killed", "stands still", "disk is full", "is changed while", "is cut while", "that leads", "command is killed", "wall clock is stepped by", "parted from"} {
 		if !strings.Contains(one, kind) {
 			t.Errorf("of 200 faults none %s", kind)
 		}

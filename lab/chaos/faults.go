@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -25,6 +26,8 @@ type fault struct {
 	kind, text    string
 	delay, length time.Duration
 	begin         func(context.Context) (end func() error, err error)
+	// touches: something of a store node fails; forgets: what it knows is damaged.
+	touches, forgets bool
 }
 
 // lasts draws how long a fault lasts: most for less than a lease lives, some for longer,
@@ -50,13 +53,19 @@ func (w *world) draw(n int) (rounds [][]fault) {
 	return rounds
 }
 
-// together draws faults of different processes.
+// together draws faults of different processes. Where a store node's files are damaged
+// nothing else happens to store nodes: of three one may have forgotten what it knew.
 func (w *world) together(n int) (round []fault) {
 	processes := w.processes()
 	order := w.random.Perm(len(processes))
+	touched, forgets := false, false // a store node
 	for i := range n {
 		p := processes[order[i]]
 		f := w.fault(p)
+		for f.forgets && touched || f.touches && forgets {
+			f = w.fault(p)
+		}
+		touched, forgets = touched || f.touches, forgets || f.forgets
 		f.delay = time.Duration(w.random.Int64N(int64(w.o.Longest) * 3 / 8))
 		f.length = w.lasts()
 		round = append(round, f)
@@ -65,34 +74,29 @@ func (w *world) together(n int) (round []fault) {
 }
 
 // fault draws one, of p where it is a process's.
-func (w *world) fault(p lab.Process) fault {
-	switch kind := w.random.IntN(12); kind {
+func (w *world) fault(p lab.Process) (f fault) {
+	keeper := slices.Contains(w.lab.Keepers(), p)
+	switch w.random.IntN(13) {
 	case 0, 1:
-		return fault{kind: "kill", text: p.Name + " is killed", begin: func(context.Context) (func() error, error) { return w.kill(p) }}
+		f = fault{kind: "kill", text: p.Name + " is killed", begin: func(context.Context) (func() error, error) { return w.kill(p) }}
 	case 2, 3:
-		return fault{kind: "stop", text: p.Name + " stands still", begin: func(context.Context) (func() error, error) { return w.stop(p) }}
+		f = fault{kind: "stop", text: p.Name + " stands still", begin: func(context.Context) (func() error, error) { return w.stop(p) }}
 	case 4, 5:
-		return w.fullDisk(p)
+		f = w.fullDisk(p)
 	case 6, 7:
-		if !w.isKeeper(p) {
-			return w.damage(p)
-		}
-		fallthrough
+		f = w.damage(p)
+		f.forgets = keeper
 	case 8:
 		return w.leaderDies()
 	case 9:
 		return w.operatorDies()
+	case 10:
+		return w.clockSteps()
+	default:
+		return w.parted()
 	}
-	return w.parted()
-}
-
-func (w *world) isKeeper(p lab.Process) bool {
-	for _, k := range w.lab.Keepers() {
-		if k == p {
-			return true
-		}
-	}
-	return false
+	f.touches = keeper
+	return f
 }
 
 // stop stops a process, as a machine that swaps would be.
@@ -108,11 +112,31 @@ func (w *world) stop(p lab.Process) (goOn func() error, err error) {
 	}, w.lab.Signal(p, syscall.SIGSTOP)
 }
 
+// clockSteps steps the wall clock of a store's machine, and back.
+func (w *world) clockSteps() fault {
+	keepers := w.lab.Keepers()
+	p := keepers[w.random.IntN(len(keepers))]
+	by := []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour, 30 * 24 * time.Hour}[w.random.IntN(5)]
+	if w.random.IntN(2) == 0 {
+		by = -by
+	}
+	step := func(by time.Duration) error {
+		w.starting.Lock()
+		defer w.starting.Unlock()
+		if !w.lab.Runs(p) { // it is started with the machine's
+			return nil
+		}
+		return w.lab.StepClock(p, by)
+	}
+	return fault{kind: "clock", text: fmt.Sprintf("%s's wall clock is stepped by %v", p.Name, by), touches: true,
+		begin: func(context.Context) (func() error, error) { return func() error { return step(0) }, step(by) }}
+}
+
 // leaderDies kills the controller that leads, while a change is made.
 func (w *world) leaderDies() fault {
 	into := time.Duration(w.random.IntN(1000)) * time.Millisecond
 	random := sim.Stream(w.random.Uint64(), "chaos/leader")
-	return fault{kind: "leader", text: fmt.Sprintf("the controller that leads is killed, %v into a change", into),
+	return fault{kind: "leader", text: fmt.Sprintf("the controller that leads is killed, %v into a change", into), touches: true,
 		begin: func(ctx context.Context) (func() error, error) {
 			var change sync.WaitGroup
 			change.Go(func() { w.change(ctx, w.machine(random), 0, w.verb(random)...) })

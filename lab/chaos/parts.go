@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/fairlead/fairlead/lab"
@@ -115,7 +116,8 @@ func (w *world) without(kind, text string, cuts []cut) fault {
 		}
 		return nil
 	}
-	return fault{kind: kind, text: text, begin: func(context.Context) (func() error, error) {
+	touches := slices.ContainsFunc(cuts, func(c cut) bool { return c.port != lab.APIPort })
+	return fault{kind: kind, text: text, touches: touches, begin: func(context.Context) (func() error, error) {
 		return func() error { return change(-1) }, change(1)
 	}}
 }

@@ -38,7 +38,7 @@ type world struct {
 // options are the lab's.
 func (o *Options) options() lab.Options {
 	return lab.Options{Name: o.Name, Servers: servers, ActiveServers: activeServers, LBs: balancers, VIPs: vips, Exposed: true, Controllers: 3,
-		Disks: true, Program: o.Program}
+		Disks: true, Clocks: true, Program: o.Program}
 }
 
 func newWorld(o *Options, l *lab.Lab) *world {
@@ -137,6 +137,11 @@ func (w *world) ill(ctx context.Context) string {
 	for _, p := range w.processes() {
 		if !w.lab.Runs(p) {
 			return p.Name + " does not run"
+		}
+	}
+	for _, k := range w.lab.Keepers() {
+		if err := w.lab.StoreAnswers(ctx, k); err != nil {
+			return k.Name + ": " + err.Error()
 		}
 	}
 	for _, d := range w.lab.Daemons() {
