@@ -114,14 +114,14 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	return result, nil
 }
 
-// perRound is how long faults that come together take, about, with what heals after,
-// where they last as long as they do by default.
-const perRound = 5 * time.Second
+// perRound is how long faults that come together take, about, with what heals after, as
+// a share of Options.Longest.
+const perRound = 1.4
 
 // play is the whole of it.
 func (w *world) play(ctx context.Context, result *Result) (err error) {
 	rounds := w.draw(w.o.Faults)
-	length := time.Duration(len(rounds)) * perRound * w.o.Longest / (4 * time.Second)
+	length := time.Duration(float64(len(rounds)) * perRound * float64(w.o.Longest))
 	traffic, err := w.lab.StartTraffic(ctx, plan(w.o.Seed, length))
 	if err != nil {
 		return err
@@ -173,7 +173,7 @@ func (w *world) play(ctx context.Context, result *Result) (err error) {
 // plan is the clients' connections: most short, and to each VIP about twenty at a time
 // that are long.
 func plan(seed uint64, length time.Duration) lab.LoadPlan {
-	s := max(int(length.Seconds()), 30)
+	s := max(int(length.Seconds()), 20)
 	return lab.LoadPlan{Seed: seed, Seconds: float64(s), Short: 4 * s, Stream: s / 2, Upload: s / 4, Idle: s / 2, Hold: true, Beyond: 3*float64(s) + 600, Device: lab.Uplink}
 }
 
@@ -191,8 +191,8 @@ func (w *world) judge(last lab.LoadReport, r *Result) {
 			say("%s: %d connections broken, must be 0", v.Name, t.Broken)
 		case t.Resets > 0:
 			say("%s: %d RSTs came to clients, must be 0", v.Name, t.Resets)
-		case t.Survived == 0:
-			say("%s: no connection lived through a change, so the run proves nothing", v.Name)
+		case t.Survived < t.Started/50: // one in ten is long
+			say("%s: of %d connections %d lived through a change: too few to prove anything", v.Name, t.Started, t.Survived)
 		}
 	}
 	r.Failures = last.Failures[:min(len(last.Failures), 20)]

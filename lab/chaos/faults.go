@@ -101,15 +101,7 @@ func (w *world) fault(p lab.Process) (f fault) {
 
 // stop stops a process, as a machine that swaps would be.
 func (w *world) stop(p lab.Process) (goOn func() error, err error) {
-	if !w.lab.Runs(p) {
-		return func() error { return nil }, nil
-	}
-	return func() error {
-		if !w.lab.Runs(p) {
-			return nil
-		}
-		return w.lab.Signal(p, syscall.SIGCONT)
-	}, w.lab.Signal(p, syscall.SIGSTOP)
+	return func() error { return w.signal(p, syscall.SIGCONT) }, w.signal(p, syscall.SIGSTOP)
 }
 
 // clockSteps steps the wall clock of a store's machine, and back.
@@ -123,10 +115,10 @@ func (w *world) clockSteps() fault {
 	step := func(by time.Duration) error {
 		w.starting.Lock()
 		defer w.starting.Unlock()
-		if !w.lab.Runs(p) { // it is started with the machine's
-			return nil
+		if err := w.lab.StepClock(p, by); err != nil && w.lab.Runs(p) { // else it is started with the machine's
+			return err
 		}
-		return w.lab.StepClock(p, by)
+		return nil
 	}
 	return fault{kind: "clock", text: fmt.Sprintf("%s's wall clock is stepped by %v", p.Name, by), touches: true,
 		begin: func(context.Context) (func() error, error) { return func() error { return step(0) }, step(by) }}

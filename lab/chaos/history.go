@@ -42,9 +42,9 @@ type Outcome string
 const (
 	// Done: acknowledged.
 	Done Outcome = "done"
-	// Refused: the answer is that nothing was changed.
+	// Refused: the answer is that nothing was changed, as the store was away.
 	Refused Outcome = "refused"
-	// Unknown: it may have been made, in part or whole, now or later.
+	// Unknown: any other failure; it may have been made, in part or whole, now or later.
 	Unknown Outcome = "unknown"
 )
 
@@ -59,6 +59,8 @@ type Change struct {
 	// changed that it says it made.
 	To   uint64
 	Made map[uint64][]string
+	// Without are daemons that, by the answer, did not answer; all others have it.
+	Without []string
 }
 
 // Look is one at the store's whole history.
@@ -144,7 +146,8 @@ func (c *Change) check(entries map[uint64]Entry, made []uint64, say func(string,
 	}
 }
 
-// checkSights: a daemon's versions ascend, and each is the store's of this number.
+// checkSights: a daemon's versions ascend, each is the store's of this number, and none
+// is older than what was acknowledged with this daemon before.
 func (h *History) checkSights(entries map[uint64]Entry, say func(string, ...any)) {
 	last := map[string]Sight{}
 	for _, s := range h.Sights {
@@ -152,6 +155,13 @@ func (h *History) checkSights(entries map[uint64]Entry, say func(string, ...any)
 			say("%s went by version %d at %.1f s, and by %d at %.1f s", s.Daemon, before.Version, before.Return.Seconds(), s.Version, s.Return.Seconds())
 		}
 		last[s.Daemon] = s
+		for i := range h.Changes {
+			c := &h.Changes[i]
+			if c.Outcome == Done && c.Return <= s.Call && s.Version < c.To && !slices.Contains(c.Without, s.Daemon) {
+				say("%s (%s): version %d was acknowledged at %.1f s, and %s goes by %d at %.1f s", c.Who, c.What, c.To, c.Return.Seconds(), s.Daemon, s.Version, s.Call.Seconds())
+				break
+			}
+		}
 		if e, ok := entries[s.Version]; !ok || e.Digest != s.Digest {
 			say("%s went by version %d with digest %s at %.1f s, and the store has %q", s.Daemon, s.Version, s.Digest, s.Return.Seconds(), e.Digest)
 		}

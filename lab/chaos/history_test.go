@@ -40,7 +40,7 @@ func right() *History {
 	one, two, three, four := entry(1, "begin"), entry(2, "a"), entry(3, "b"), entry(4, "b")
 	five, six := entry(5, "controller ctl1"), entry(6, "c")
 	five.Who = "controller ctl1"
-	return &History{
+	h := &History{
 		First: []Entry{one},
 		Changes: []Change{
 			done("a", 10, 30, 2), done("b", 20, 60, 3, 4),
@@ -53,8 +53,10 @@ func right() *History {
 			look(5, 6, one), look(40, 45, one, two, three), look(62, 65, one, two, three, four),
 			look(78, 85, one, two, three, four, five), look(90, 91, one, two, three, four, five, six),
 		},
-		Sights: []Sight{sight("lb1", 1, 1), sight("lb2", 2, 1), sight("lb1", 50, 3), sight("lb1", 51, 3), sight("lb1", 93, 6), sight("lb2", 94, 6)},
+		Sights: []Sight{sight("lb1", 1, 1), sight("lb2", 2, 1), sight("lb1", 50, 3), sight("lb1", 51, 3), sight("server3", 52, 1), sight("lb1", 93, 6), sight("lb2", 94, 6)},
 	}
+	h.Changes[0].Without = []string{"server3"}
+	return h
 }
 
 func TestRightHistory(t *testing.T) {
@@ -115,6 +117,9 @@ func TestWrongHistories(t *testing.T) {
 			h.Changes, h.Sights = h.Changes[:2], nil
 		}, order},
 		"a daemon goes back": {func(h *History) { h.Sights = append(h.Sights, sight("lb1", 99, 5)) }, "lb1 went by version 6"},
+		"a daemon does not have what was acknowledged": {func(h *History) {
+			h.Changes[0].Without = nil
+		}, "a (drain): version 2 was acknowledged at 0.0 s, and server3 goes by 1"},
 		"a daemon goes by what the store never had": {func(h *History) {
 			h.Sights = append(h.Sights, sight("lb2", 99, 8))
 		}, "lb2 went by version 8"},

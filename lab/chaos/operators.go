@@ -60,6 +60,10 @@ func (w *world) verb(random *rand.Rand) []string {
 type answered struct {
 	To      uint64   `json:"to"`
 	Changes []string `json:"changes"`
+	// Unanswered are daemons.
+	Unanswered []struct {
+		Name string `json:"name"`
+	} `json:"unanswered"`
 }
 
 // told is a change with what was said.
@@ -95,6 +99,9 @@ func (w *world) change(ctx context.Context, machine string, cut time.Duration, a
 			break
 		}
 		c.Outcome, c.To, c.Made = Done, a.To, madeBy(a.Changes)
+		for _, u := range a.Unanswered {
+			c.Without = append(c.Without, strings.TrimPrefix(u.Name, w.lab.Name+"-"))
+		}
 	case strings.Contains(stderr, "nothing was changed"):
 		c.Outcome = Refused
 	}

@@ -24,7 +24,7 @@ func (r *Result) Print(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\n%d changes acknowledged, %d refused, %d of which nobody was told; %d versions, looked at %d times, and %d times at a daemon's\n",
+	fmt.Fprintf(w, "\n%d changes acknowledged, %d refused as the store was away, %d that failed otherwise and may have been made in part; %d versions, looked at %d times, and %d times at a daemon's\n",
 		r.Changes[Done], r.Changes[Refused], r.Changes[Unknown], r.Versions, r.Looks, r.Sights)
 	_, err := fmt.Fprintf(w, "%d processes ended by themselves; well again after %.1f s at most, and at the end, everywhere, after %.1f s\n", len(r.Restarts), r.Healed, r.Recovered)
 	return err

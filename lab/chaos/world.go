@@ -103,9 +103,7 @@ func (w *world) kill(p lab.Process) (start func() error, err error) {
 	w.starting.Lock()
 	defer w.starting.Unlock()
 	w.hold(p, 1)
-	if w.lab.Runs(p) { // it may have ended by itself just now
-		err = w.lab.Signal(p, syscall.SIGKILL)
-	}
+	err = w.signal(p, syscall.SIGKILL)
 	return func() error {
 		w.starting.Lock()
 		defer w.starting.Unlock()
@@ -115,6 +113,14 @@ func (w *world) kill(p lab.Process) (start func() error, err error) {
 		}
 		return w.lab.Start(p)
 	}, err
+}
+
+// signal sends a signal to a process, which may have ended by itself.
+func (w *world) signal(p lab.Process, s syscall.Signal) error {
+	if err := w.lab.Signal(p, s); err != nil && w.lab.Runs(p) {
+		return err
+	}
+	return nil
 }
 
 // leader is the controller that said last that it leads.
