@@ -99,6 +99,9 @@ type Options struct {
 	Controllers int `json:"controllers,omitempty"`
 	// Disks gives each daemon and controller a small disk of its own for its state.
 	Disks bool `json:"disks,omitempty"`
+	// Remote has the controllers' APIs at their machines' addresses, for users with
+	// certificates (UserCertificate), instead of at sockets; where the lab is exposed.
+	Remote bool `json:"remote,omitempty"`
 	// Clocks gives each controller a wall clock of its own, for StepClock.
 	Clocks bool `json:"clocks,omitempty"`
 	// BGP has the balancers, or switches, announce the VIPs to the router, which has

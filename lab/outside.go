@@ -176,8 +176,10 @@ type Port uint16
 
 const (
 	APIPort   Port = exposedPort // a daemon's
-	StorePort Port = storePort   // a controller's, for daemons and commands
+	StorePort Port = storePort   // a controller's, for daemons
 	PeerPort  Port = peerPort    // a controller's, for the others
+
+	ControlPort Port = controlPort // a controller's, for commands, where the lab is Remote
 )
 
 // Cut takes from a machine the way to another's port, both directions, or gives it
@@ -231,7 +233,7 @@ func (l *Lab) Command(ctx context.Context, machine string, extra []string, args 
 	if l.Exposed {
 		cmd.Dir = l.certificates(machine)
 	}
-	cmd.Env = append(os.Environ(), extra...)
+	cmd.Env = slices.Concat(os.Environ(), l.asUser(), extra) // the last one stands
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said
 	if err = netspace.Start(l.namespace(machine), cmd); err == nil {

@@ -51,7 +51,7 @@ seconds a fault.`,
 			return tell(cmd, output, result.Head, result, result.Print)
 		},
 	}
-	c.Flags().IntVar(&o.Faults, "faults", 200, "how many, 1 to 10000")
+	c.Flags().IntVar(&o.Faults, "faults", 200, "how many, 1 to 1000")
 	c.Flags().BoolVar(&o.Keep, "keep", false, "leave the lab there if the run fails")
 	seedFlag(c, &o.Seed)
 	cli.OutputFlag(c, &output)

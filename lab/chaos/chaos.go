@@ -30,7 +30,7 @@ import (
 type Options struct {
 	Name   string // of the lab; default chaos and this process's number
 	Seed   uint64
-	Faults int // in all (default 200, at most 10000)
+	Faults int // in all (default 200, at most 1000)
 	// Longest is how long most of them last at most (default 4 s); a few last six times
 	// as long.
 	Longest time.Duration
@@ -44,8 +44,8 @@ type Options struct {
 // Check refuses options that cannot work, and fills in defaults.
 func (o *Options) Check() error {
 	o.Faults = cmp.Or(o.Faults, 200)
-	if o.Faults < 1 || o.Faults > 10000 {
-		return fmt.Errorf("--faults %d: must be 1 to 10000", o.Faults)
+	if o.Faults < 1 || o.Faults > 1000 {
+		return fmt.Errorf("--faults %d: must be 1 to 1000", o.Faults)
 	}
 	o.Longest = cmp.Or(o.Longest, 4*time.Second)
 	if o.Name == "" {

@@ -57,7 +57,7 @@ func TestDraw(t *testing.T) {
 }
 
 func TestRefused(t *testing.T) {
-	if err := (&Options{Faults: 10001}).Check(); err == nil || !strings.Contains(err.Error(), "--faults 10001: must be 1 to 10000") {
+	if err := (&Options{Faults: 1001}).Check(); err == nil || !strings.Contains(err.Error(), "--faults 1001: must be 1 to 1000") {
 		t.Error(err)
 	}
 }

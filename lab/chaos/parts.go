@@ -72,8 +72,10 @@ func (w *world) some(kind string) (machines []string) {
 // between are the ways by which a kind on one machine asks a kind on another.
 func between(a, b, x, y string) []cut {
 	switch {
-	case b == controllers || a == stores && b != stores: // they ask, and are not asked; and the other way round
+	case a == stores && b != stores || a == controllers && b == controllers: // store nodes are asked, and do not ask
 		return nil
+	case b == controllers && a != stores: // by commands
+		return []cut{{x, y, lab.ControlPort}}
 	case a == stores:
 		return []cut{{x, y, lab.PeerPort}}
 	case b == stores:
@@ -92,7 +94,7 @@ func (w *world) halves() fault {
 	var cuts []cut
 	for _, x := range sides[0] {
 		for _, y := range sides[1] {
-			for _, port := range []lab.Port{lab.APIPort, lab.StorePort, lab.PeerPort} {
+			for _, port := range []lab.Port{lab.APIPort, lab.ControlPort, lab.StorePort, lab.PeerPort} {
 				cuts = append(cuts, cut{x, y, port}, cut{y, x, port})
 			}
 		}
@@ -116,7 +118,7 @@ func (w *world) without(kind, text string, cuts []cut) fault {
 		}
 		return nil
 	}
-	touches := slices.ContainsFunc(cuts, func(c cut) bool { return c.port != lab.APIPort })
+	touches := slices.ContainsFunc(cuts, func(c cut) bool { return c.port == lab.StorePort || c.port == lab.PeerPort })
 	return fault{kind: kind, text: text, touches: touches, begin: func(context.Context) (func() error, error) {
 		return func() error { return change(-1) }, change(1)
 	}}

@@ -38,7 +38,7 @@ type world struct {
 // options are the lab's.
 func (o *Options) options() lab.Options {
 	return lab.Options{Name: o.Name, Servers: servers, ActiveServers: activeServers, LBs: balancers, VIPs: vips, Exposed: true, Controllers: 3,
-		Disks: true, Clocks: true, Program: o.Program}
+		Remote: true, Disks: true, Clocks: true, Program: o.Program}
 }
 
 func newWorld(o *Options, l *lab.Lab) *world {
