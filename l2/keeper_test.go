@@ -202,7 +202,7 @@ func TestSpread(t *testing.T) {
 		}
 		e.once(time.Millisecond)
 		for _, vip := range e.vips {
-			if want := order(vip, []string{"lb1", "lb2"})[0]; (want == "lb1") != a.k.Holds(vip) {
+			if want := Order(vip, []string{"lb1", "lb2"})[0]; (want == "lb1") != a.k.Holds(vip) {
 				t.Errorf("%s is not held by %s", vip, want)
 			}
 		}

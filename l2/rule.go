@@ -29,10 +29,10 @@ const (
 	parting = time.Second
 )
 
-// order is in which order balancers shall have an address: by the highest random
+// Order is in which order balancers shall have an address: by the highest random
 // weight, so that each has as many as any other, and no more addresses move than
 // must when one comes or goes.
-func order(a netip.Addr, names []string) []string {
+func Order(a netip.Addr, names []string) []string {
 	weight := func(name string) uint64 {
 		b := a.As16()
 		return siphash.Hash(0, 0, append(b[:], name...))
@@ -111,7 +111,7 @@ func decide(k known) verdict {
 	case mine:
 		return verdict{answer: !k.heldByOther(0)}
 	}
-	turns := order(k.address, k.heard())
+	turns := Order(k.address, k.heard())
 	rank := slices.Index(turns, k.me)
 	on := k.answers && (k.holder == "" || k.taken) && !(k.heldByOther(0) && slices.Index(turns, k.claimant) <= rank)
 	switch {

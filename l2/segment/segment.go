@@ -283,8 +283,11 @@ func (s *Segment) MACs() (all []wire.MAC) {
 func (s *Segment) Faults() (why []string) {
 	for _, p := range s.ports {
 		p.mu.Lock()
-		fault := p.fault
+		fault, local := p.fault, p.on.local
 		p.mu.Unlock()
+		if !local.IsValid() { // it comes with the link
+			_ = p.find()
+		}
 		i, err := net.InterfaceByName(p.name)
 		switch {
 		case err != nil:
