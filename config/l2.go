@@ -23,6 +23,9 @@ func (s Self) Layer2() *L2 {
 	return s.Balancer.L2
 }
 
+// Layered says whether balancers hold addresses on their Ethernet.
+func (c *Config) Layered() bool { return c.layer2() != "" }
+
 // layer2 is the path of the first entry that has l2, "" if none has.
 func (c *Config) layer2() string {
 	i := slices.IndexFunc(c.Balancers, func(b Balancer) bool { return b.L2 != nil })
