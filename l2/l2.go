@@ -104,22 +104,25 @@ type Keeper struct {
 type holder struct {
 	Name string     `json:"name"`
 	MACs []wire.MAC `json:"macs"`
-	rev  int64
-	era  int // of the lease that it was written under, here
+	// Silent is who held it before and did not answer, empty: it came otherwise.
+	Silent string `json:"silent,omitempty"`
+	rev    int64
+	era    int // of the lease that it was written under, here
 }
 
 // answered is an address that is answered for.
 type answered struct {
 	since time.Time
 	told  int // how often it was announced
-	// from is the holder that was silent, if it was taken from one; taken is what the
-	// store has of it, 0 once that agrees.
+	// from is the holder that was silent, if it was taken from one; taken is the
+	// revision of what the store has of that one, 0 once it agrees.
 	from  string
 	taken int64
 }
 
 // patience is how many questions a holder may leave unanswered. It doubles when what
-// was taken from it was soon taken back: then one of the two hears nobody.
+// was taken from it is taken back in the same way, or at once: then one of the two
+// hears nobody.
 type patience struct {
 	questions int
 	raised    time.Time
@@ -137,10 +140,8 @@ const (
 	// lookInterval is how often the node is looked at.
 	lookInterval = 500 * time.Millisecond
 	leaseTime    = 5 * time.Second
-	// storeTime bounds a call, and takeTime one on which an address waits whose
-	// holder is silent.
-	storeTime, takeTime = time.Second, 300 * time.Millisecond
-	storeRest           = 200 * time.Millisecond
+	// storeTime bounds a call, and storeRest lies between two tries.
+	storeTime, storeRest = time.Second, 200 * time.Millisecond
 	// handover is how long two may answer for an address that one takes from the other.
 	handover = 2 * time.Second
 	// moveInterval lies between two addresses that move though they are held well.
@@ -283,6 +284,10 @@ func (k *Keeper) jobs(now time.Time) (jobs []job) {
 			missed: k.missed, patience: limits, leased: k.lease != nil, claimed: now.Sub(k.claims[a].at), claimant: k.names[k.claims[a].mac],
 			answers: is != nil, taken: is != nil && is.taken != 0 && is.taken == h.rev, stale: h.era != k.era, mayMove: move})
 		k.answer(a, v.answer, now)
+		if v.urgent && k.answers[a].taken != h.rev {
+			k.warn("a holder does not answer for its addresses: taking them", "balancer", h.Name)
+			k.answers[a].from, k.answers[a].taken = h.Name, h.rev
+		}
 		if v.write == nothing {
 			continue
 		}
@@ -329,48 +334,38 @@ func (k *Keeper) repeat() {
 	}
 }
 
-// write brings a verdict into the store, and answers if that agrees, or is silent
-// where the holder is, too.
+// write brings a verdict into the store, and answers if that agrees.
 func (k *Keeper) write(ctx context.Context, j job) {
-	limit := storeTime
-	if j.v.urgent {
-		limit = takeTime
+	if j.lease == nil {
+		return // the store does not answer
 	}
 	op := store.Op{Key: holdersKey + j.a.String(), Delete: j.v.write == leave}
 	now := holder{Name: k.o.Name, MACs: k.wire.MACs(), era: j.era}
-	rev, err := int64(0), error(store.ErrUnavailable)
+	if j.v.urgent {
+		now.Silent = j.was.Name
+	}
 	if j.v.write == take {
 		op.Value, _ = json.Marshal(now) // of names and numbers: it cannot fail
 		op.Lease = j.lease
 	}
-	if j.lease != nil {
-		call, cancel := context.WithTimeout(ctx, limit)
-		rev, err = k.o.Store.Commit(call, []store.If{{Key: op.Key, Rev: j.was.rev}}, op)
-		cancel()
+	call, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	var err error
+	now.rev, err = k.o.Store.Commit(call, []store.If{{Key: op.Key, Rev: j.was.rev}}, op)
+	if err != nil {
+		return // what the store has instead will be heard; else it is tried again
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	at := time.Now()
-	if j.v.urgent {
-		k.warn("a holder does not answer for its addresses", "balancer", j.was.Name)
+	if j.v.write == leave {
+		k.holds(j.a, holder{rev: now.rev}, at)
+		return
 	}
-	switch {
-	case k.left:
-	case err == nil && j.v.write == take:
-		now.rev = rev
-		k.holds(j.a, now, at)
+	k.holds(j.a, now, at)
+	if !k.left && k.holders[j.a].rev == now.rev {
 		k.answer(j.a, true, at)
 		k.answers[j.a].taken = 0
-		if j.v.urgent {
-			k.answers[j.a].from = j.was.Name
-		}
-	case err == nil:
-		k.holds(j.a, holder{rev: rev}, at)
-	case errors.Is(err, store.ErrConflict): // what it is now will be heard
-	case j.v.urgent && k.holders[j.a].rev == j.was.rev && ctx.Err() == nil:
-		k.warn("the store is silent, and so is the holder of an address: holding it without the store", "address", j.a.String(), "holder", j.was.Name)
-		k.answer(j.a, true, at)
-		k.answers[j.a].from, k.answers[j.a].taken = j.was.Name, j.was.rev
 	}
 }
 
@@ -393,7 +388,9 @@ func (k *Keeper) holds(a netip.Addr, h holder, now time.Time) {
 	if was.rev >= h.rev {
 		return // it is known, or older
 	}
-	if is := k.answers[a]; is != nil && is.from != "" && is.from == h.Name && now.Sub(is.since) < forgiven {
+	if is := k.answers[a]; is != nil && is.from != "" && is.from == h.Name && now.Sub(is.since) < forgiven &&
+		// One that was dead has to settle before anything comes back to it.
+		(h.Silent == k.o.Name || now.Sub(is.since) < settled) {
 		p := k.patience[h.Name]
 		k.patience[h.Name] = patience{min(2*max(p.questions, missed), mostPatience), now}
 	}

@@ -87,7 +87,8 @@ const (
 type verdict struct {
 	answer bool
 	write  write
-	// urgent: it answers even if the store does not say anything to its write.
+	// urgent: the holder is silent. It answers before the store has agreed, which may
+	// take a while, and goes on where the store is silent, too.
 	urgent bool
 	// moves: the holder is well.
 	moves bool
@@ -123,7 +124,7 @@ func decide(k known) verdict {
 		}
 	case k.silent(k.holder, rank*missedMore):
 		if !k.heldByOther(rank) {
-			return verdict{answer: on, write: take, urgent: true}
+			return verdict{answer: true, write: take, urgent: true}
 		}
 	case k.leased && k.mayMove && rank == 0 && k.since >= settled:
 		return verdict{answer: on, write: take, moves: true}
