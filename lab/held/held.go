@@ -177,7 +177,11 @@ type run struct {
 
 // play does one thing after the other.
 func (r *run) play(ctx context.Context) (err error) {
-	if err := r.spread(ctx); err != nil {
+	begin := r.spread
+	if r.o.Brief {
+		begin = r.settle
+	}
+	if err := begin(ctx); err != nil {
 		return err
 	}
 	if err := r.flow.begin(ctx, r.lab, addresses); err != nil {
