@@ -6,38 +6,37 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/fairlead/fairlead/bgp"
+	"github.com/fairlead/fairlead/l2/l2test"
 	"github.com/fairlead/fairlead/store"
 	"github.com/fairlead/fairlead/wire"
 )
 
-// ether is an Ethernet in memory, with balancers that agree in one store.
+// ether is balancers on an Ethernet that agree in one store.
 type ether struct {
+	l2test.Ether
 	t     *testing.T
 	store *store.Memory
 	vips  []netip.Addr
-	mu    sync.Mutex
 	all   []*balancer
 }
 
-// balancer is one of them; it is the Wire of its keeper.
+// balancer is one of them.
 type balancer struct {
+	*l2test.End
 	e    *ether
 	name string
-	mac  wire.MAC
 	k    *Keeper
 	s    *store.MemoryClient
-	// plugged: frames reach it and leave it. ready and well: what its node says.
-	plugged, ready, well atomic.Bool
-	stop                 context.CancelFunc
-	done                 chan struct{}
-	moves                atomic.Int64 // announcements of what it took
+	// ready and well: what its node says.
+	ready, well atomic.Bool
+	stop        func()
+	done        chan struct{}
 }
 
 func newEther(t *testing.T, addresses int) *ether {
@@ -51,19 +50,16 @@ func newEther(t *testing.T, addresses int) *ether {
 // start has a balancer begin, ready.
 func (e *ether) start(name string) *balancer {
 	b := &balancer{e: e, name: name, s: e.store.Client(), done: make(chan struct{})}
-	b.mac = wire.MAC{2, 0, 0, 0, 0, name[len(name)-1]}
-	b.plugged.Store(true)
 	b.ready.Store(true)
 	b.well.Store(true)
 	b.k = New(Options{Name: name, Store: b.s, Node: b.node, Log: slog.New(slog.DiscardHandler)})
-	e.mu.Lock()
+	b.End = e.Plug(wire.MAC{2, 0, 0, 0, 0, name[len(name)-1]}, b.k.Holds, b.k.Heard)
 	e.all = append(e.all, b)
-	e.mu.Unlock()
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop = func() { stop(); <-b.done }
 	go func() {
 		defer close(b.done)
-		if err := b.k.Run(ctx, b); err != nil {
+		if err := b.k.Run(ctx, b.End); err != nil {
 			e.t.Error(err)
 		}
 		_ = b.s.Close()
@@ -86,42 +82,9 @@ func (b *balancer) node() (bgp.Node, error) {
 	return n, nil
 }
 
-func (b *balancer) others() (all []*balancer) {
-	b.e.mu.Lock()
-	defer b.e.mu.Unlock()
-	for _, o := range b.e.all {
-		if o != b && o.plugged.Load() && b.plugged.Load() {
-			all = append(all, o)
-		}
-	}
-	return all
-}
-
-func (b *balancer) Join([]netip.Addr) error { return nil }
-func (b *balancer) MACs() []wire.MAC        { return []wire.MAC{b.mac} }
-func (b *balancer) Faults() []string        { return nil }
-func (b *balancer) Close() error            { return nil }
-func (b *balancer) Announce(a netip.Addr) error {
-	b.moves.Add(1)
-	for _, o := range b.others() {
-		go o.k.Heard(a, b.mac)
-	}
-	return nil
-}
-
-func (b *balancer) Ask(a netip.Addr, at ...wire.MAC) error {
-	for _, o := range b.others() {
-		if (len(at) == 0 || slices.Contains(at, o.mac)) && o.k.Holds(a) {
-			go b.k.Heard(a, o.mac)
-		}
-	}
-	return nil
-}
-func (b *balancer) Run(ctx context.Context) error { <-ctx.Done(); return nil }
-
 // crash is a loss of power.
 func (b *balancer) crash() {
-	b.plugged.Store(false)
+	b.Plugged.Store(false)
 	b.s.Cut(true)
 }
 
@@ -135,16 +98,6 @@ func (b *balancer) has() (all []netip.Addr) {
 	return all
 }
 
-// heard counts who answers for an address, of those that are plugged in.
-func (e *ether) heard(a netip.Addr) (n int) {
-	for _, b := range e.all {
-		if b.plugged.Load() && b.k.Holds(a) {
-			n++
-		}
-	}
-	return n
-}
-
 // once waits until each address is answered for by one balancer, and says how long
 // that took.
 func (e *ether) once(most time.Duration) time.Duration {
@@ -152,13 +105,13 @@ func (e *ether) once(most time.Duration) time.Duration {
 	began := time.Now()
 	for {
 		synctest.Wait()
-		wrong := slices.IndexFunc(e.vips, func(a netip.Addr) bool { return e.heard(a) != 1 })
+		wrong := slices.IndexFunc(e.vips, func(a netip.Addr) bool { return e.Holders(a) != 1 })
 		took := time.Since(began)
 		if wrong < 0 {
 			return took
 		}
 		if took > most {
-			e.t.Fatalf("after %v %d answer for %s", took, e.heard(e.vips[wrong]), e.vips[wrong])
+			e.t.Fatalf("after %v %d answer for %s", took, e.Holders(e.vips[wrong]), e.vips[wrong])
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -268,7 +221,7 @@ func TestHandsOver(t *testing.T) {
 				for len(b.has()) < len(e.vips) {
 					synctest.Wait()
 					for _, vip := range e.vips {
-						if e.heard(vip) == 0 {
+						if e.Holders(vip) == 0 {
 							t.Fatalf("nobody answers for %s after %v", vip, time.Since(began))
 						}
 					}
@@ -352,7 +305,7 @@ func TestCutOff(t *testing.T) {
 		for began := time.Now(); time.Since(began) < 30*time.Second; time.Sleep(time.Millisecond) {
 			synctest.Wait()
 			for _, vip := range e.vips {
-				if e.heard(vip) == 0 {
+				if e.Holders(vip) == 0 {
 					t.Fatalf("nobody answers for %s after %v", vip, time.Since(began))
 				}
 			}
@@ -370,18 +323,18 @@ func TestDeaf(t *testing.T) {
 		a, b := e.start("lb1"), e.start("lb2")
 		e.once(time.Second)
 		time.Sleep(20 * time.Second)
-		b.plugged.Store(false)
+		b.Plugged.Store(false)
 		minute := func() float64 {
-			before := a.moves.Load() + b.moves.Load()
+			before := a.Announced.Load() + b.Announced.Load()
 			time.Sleep(time.Minute)
-			return float64(a.moves.Load()+b.moves.Load()-before) / float64(len(e.vips)*len(announcements))
+			return float64(a.Announced.Load()+b.Announced.Load()-before) / float64(len(e.vips)*len(announcements))
 		}
 		first, second := minute(), minute()
 		t.Logf("%.1f and %.1f moves of an address within a minute", first, second)
 		if first < 2 || first > 10 || second > first {
 			t.Error("want some at first, and few then")
 		}
-		b.plugged.Store(true)
+		b.Plugged.Store(true)
 		time.Sleep(10 * time.Second)
 		e.once(time.Millisecond)
 	})
