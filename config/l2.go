@@ -53,8 +53,6 @@ func (c *Config) checkL2() {
 		switch {
 		case b.L2 == nil:
 			continue
-		case !c.Stored():
-			c.problem(path, "", "there is no store, in which balancers agree who holds an address", "write controllers or store (docs/store.md)")
 		case speaks != "":
 			c.problem(path, "", "there is "+speaks+" as well, so that packets would come by two ways", "keep one of them")
 		}

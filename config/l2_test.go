@@ -25,7 +25,6 @@ func TestL2(t *testing.T) {
 	for what, c := range map[string]struct{ store, l2, more, vip, wrong string }{
 		"its interfaces":       {stored, "l2: {}", "", "", ""},
 		"others":               {stored, "l2: {interfaces: [eth2]}", "", ", announce: always", ""},
-		"no store":             {"", "l2: {}", "", "", "balancers[0].l2: there is no store"},
 		"BGP as well":          {stored + "\nbgp: {local_as: 65001}", "l2: {}", ", bgp: {router_id: 10.0.0.2, neighbours: [{address: 10.0.0.254, as: 65000}]}", "", "balancers[0].l2: there is balancers[1].bgp as well"},
 		"no name":              {stored, "l2: {interfaces: [eth/0]}", "", "", "balancers[0].l2.interfaces[0]: eth/0"},
 		"twice":                {stored, "l2: {interfaces: [eth2, eth2]}", "", "", "balancers[0].l2.interfaces[1]: eth2: named twice"},

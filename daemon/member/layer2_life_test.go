@@ -7,9 +7,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/daemon/member"
 	"github.com/fairlead/fairlead/daemon/member/membertest"
-	"github.com/fairlead/fairlead/rollout"
 )
 
 const holding = `
@@ -23,27 +21,16 @@ servers:
 vips:
   - {name: web, address: 192.0.2.10, port: 80, scheme: jet, servers: [s1], health: {type: tcp}}
   - {name: own, address: 192.0.2.11, port: 80, scheme: jet, servers: [s1], announce: never}
-` + membertest.Controllers
+controllers: [{name: c1, store: "https://127.0.0.1:2379"}]
+`
 
 // One of two balancers holds an address, both say which; it goes to the other when the
 // one has no healthy server, and when it is told to stop, which nobody misses.
 func TestHolds(t *testing.T) {
 	t.Parallel()
 	d := membertest.NewOf(t, holding)
-	serves := map[string]func(){}
-	for _, name := range []string{"lb1", "lb2"} {
-		plane := d.Plane(name)
-		serves[name] = d.Begin(membertest.Role(config.RoleBalancer, func(*member.Member) (member.Opened, error) { return plane.Opened(), nil }), name)
-	}
-	for name := range serves {
-		d.Eventually(name+" waits", func() bool { return strings.Contains(d.Phase(name), rollout.Waiting) })
-	}
-	if _, err := d.Coordinator().Apply(t.Context(), rollout.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	for _, serve := range serves {
-		serve()
-	}
+	d.Start(config.RoleBalancer, "lb1")
+	d.Start(config.RoleBalancer, "lb2")
 	web, own := netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("192.0.2.11")
 	is := func(name string) (held bool, holder, why string) {
 		for _, a := range d.Status(name).L2.Addresses {
