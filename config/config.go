@@ -79,7 +79,8 @@ type Balancer struct {
 	// networks that drop what RFC 6935 allows.
 	GUEChecksum bool     `yaml:"gue_checksum"`
 	Metrics     *string  `yaml:"metrics"`
-	BGP         *Speaker `yaml:"bgp"` // nil: it announces nothing itself
+	BGP         *Speaker `yaml:"bgp"` // nil: it announces nothing by BGP
+	L2          *L2      `yaml:"l2"`  // nil: it holds no address on its Ethernet
 }
 
 // Server is a machine behind VIPs; with an agent it runs `fairlead host`.

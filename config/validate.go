@@ -41,6 +41,7 @@ func (c *Config) check() {
 	c.checkVIPs()
 	c.checkFaild()
 	c.checkBGP()
+	c.checkL2()
 	c.checkTunnelSources()
 	c.checkSources()
 	c.checkSteerSources()

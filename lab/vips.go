@@ -142,7 +142,9 @@ func (l *Lab) config(secret string) string {
 	if l.Exposed {
 		p("tls: {ca: ca.pem, cert: cert.pem, key: key.pem}")
 	}
-	l.configControllers(p)
+	if !l.Before {
+		l.configControllers(p)
+	}
 	if l.BGP {
 		p("bgp: {local_as: %d, hold_time: 3s, graceful_restart: 30s}", FrontAS)
 	}
@@ -235,6 +237,9 @@ func (l *Lab) configBalancers(p func(string, ...any)) {
 		p("    source: %s", tunnelSource4(n+1))
 		p("    source6: %s", tunnelSource6(n+1))
 		l.configBGP(p, n)
+		if l.L2 {
+			p("    l2: {}")
+		}
 	}
 }
 

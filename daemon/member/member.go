@@ -26,6 +26,8 @@ import (
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/fabric/topology"
+	"github.com/fairlead/fairlead/l2"
+	"github.com/fairlead/fairlead/l2/segment"
 	"github.com/fairlead/fairlead/rollout"
 	"github.com/fairlead/fairlead/rollout/ledger"
 	"github.com/fairlead/fairlead/store"
@@ -47,6 +49,8 @@ type Options struct {
 	OpenStore func(*config.Config, *slog.Logger) (store.Store, *ledger.Ledger, error)
 	// OpenSpeaker makes what speaks BGP; nil: gobgp.Open.
 	OpenSpeaker func(gobgp.Options) (bgp.Speaker, error)
+	// OpenWire opens the Ethernets on which addresses are held; nil: segment.Open.
+	OpenWire func(segment.Options) (l2.Wire, error)
 }
 
 // Role is what a daemon of one kind is and does.
@@ -146,7 +150,8 @@ type Member struct {
 	ready  atomic.Bool                 // a router may use this machine (status.go)
 
 	announcer atomic.Pointer[bgp.Announcer] // nil: nothing is announced here
-	leaving   atomic.Bool                   // routers are told to go elsewhere
+	keeper    atomic.Pointer[l2.Keeper]     // nil: no address is held here
+	leaving   atomic.Bool                   // routers and other balancers are told to go elsewhere
 
 	// mu is held by whoever changes the assignment, over map, disk and force;
 	// readers of force never wait (a clock that waited would be wrong).
@@ -190,6 +195,9 @@ func newMember(o Options, r Role) *Member {
 	}
 	if o.OpenSpeaker == nil {
 		o.OpenSpeaker = openSpeaker
+	}
+	if o.OpenWire == nil {
+		o.OpenWire = openWire
 	}
 	m := &Member{Options: o, role: r, life: context.Background(), retry: make(chan struct{}, 1), due: newSchedule(), Daemon: &daemon.Daemon{
 		Log: o.Log, StateDir: o.StateDir, Unguarded: o.Unguarded, Unsaved: daemon.UnsavedForce, Parting: daemon.GoesOn}}
@@ -247,6 +255,9 @@ func (m *Member) open(ctx context.Context) (err error) {
 	}
 	if m.opened.Starting != nil {
 		m.Go(m.becomeReady)
+	}
+	if err := m.hold(); err != nil {
+		return err
 	}
 	return m.announce()
 }

@@ -8,7 +8,7 @@
 //	          BIRD, FRR  └─ server1, server2
 //
 // Files: announced.go the options and the order of things, router.go the router's
-// daemons and its kernel's routes, talk.go the connections, print.go the table.
+// daemons and its kernel's routes, print.go the table.
 package announced
 
 import (
@@ -33,6 +33,7 @@ import (
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/experiment"
 	"github.com/fairlead/fairlead/lab/netspace"
+	"github.com/fairlead/fairlead/lab/talk"
 )
 
 // Options of a run; zero fields are the defaults.
@@ -122,7 +123,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		if err != nil {
 			return nil, err
 		}
-		r := &run{o: &o, lab: l, router: router{lab: l, name: name}, result: RunResult{Router: name}, talk: talk{lab: l, ports: ports}}
+		r := &run{o: &o, lab: l, router: router{lab: l, name: name}, result: RunResult{Router: name}, talk: talk.Talk{Lab: l, Ports: ports, Endpoints: []string{web.Endpoint()}}}
 		err = errors.Join(r.play(ctx), r.router.close())
 		verdict := r.judge()
 		result.Runs, result.Verdict = append(result.Runs, r.result), append(result.Verdict, verdict...)
@@ -146,7 +147,8 @@ type run struct {
 	o      *Options
 	lab    *lab.Lab
 	router router
-	talk   talk
+	talk   talk.Talk
+	sum    talk.Sum
 	result RunResult
 }
 
@@ -171,8 +173,8 @@ func (r *run) play(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	r.talk.begin(ctx, r.o.Connections)
-	defer r.talk.end()
+	r.talk.Begin(ctx, r.o.Connections)
+	defer func() { r.sum = r.talk.End() }()
 	for _, step := range []func(context.Context) error{r.told, r.startedAgain, r.killed} {
 		if err := sleep(ctx, time.Second); err != nil {
 			return err
@@ -237,7 +239,7 @@ func (r *run) fail(ctx context.Context, server string, fail bool) error {
 	if err != nil {
 		return err
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dialerIn(namespace, nil)}, Timeout: 5 * time.Second}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: talk.DialerIn(namespace, nil)}, Timeout: 5 * time.Second}
 	answer, err := client.Do(request)
 	if err != nil {
 		return fmt.Errorf("have %s fail its checks: %w", server, err)
@@ -330,14 +332,14 @@ func (r *run) killed(ctx context.Context) error {
 
 // judge is what went wrong.
 func (r *run) judge() (verdict []string) {
-	r.result.Broken, r.result.Answers, r.result.LongestGap = r.talk.broken, r.talk.answers, r.talk.gap.Seconds()
+	r.result.Broken, r.result.Answers, r.result.LongestGap = r.sum.Broken, r.sum.Answers, r.sum.Gap.Seconds()
 	for _, s := range r.result.Steps {
 		if s.Most != nil && s.Wrong > *s.Most {
 			verdict = append(verdict, fmt.Sprintf("%s: for %.3f s the router's kernel had other routes than it should, may be %.3f s", s.Name, s.Wrong, *s.Most))
 		}
 	}
 	if r.result.Broken > 0 {
-		verdict = append(verdict, fmt.Sprintf("%d connections broke, the first: %s", r.result.Broken, r.talk.first))
+		verdict = append(verdict, fmt.Sprintf("%d connections broke, the first: %s", r.result.Broken, r.sum.First))
 	}
 	if r.result.Answers == 0 {
 		verdict = append(verdict, "no connection had an answer: the run proves nothing")
