@@ -179,6 +179,7 @@ type settings struct {
 	cfg      *config.Config // what this daemon goes by: the file, or what the store wants
 	from     string         // whence cfg comes, for messages
 	warnings []string       // of what needs a restart
+	patience time.Time      // until then it is no news that cfg is not all in force
 
 	mu       sync.Mutex
 	compared uint64 // version of the assignment that differs is about

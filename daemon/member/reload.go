@@ -82,12 +82,18 @@ func (m *Member) compareFile(boot, cfg *config.Config, warnings ...string) {
 			}
 		}
 	}
-	m.settings.Store(set)
+	defer m.settings.Store(set)
 	a := m.force.Load().Assignment
-	if text := set.difference(a); text != "" {
+	if m.desired.now().Is.Version > 0 {
+		set.patience = time.Now().Add(seriesTime) // the versions that bring it are on their way
+	} else if text := set.difference(a); text != "" {
 		m.Log.Warn(text)
 	}
 }
+
+// seriesTime is how long a series of versions may take before a daemon says that it
+// does not go by all that is wanted.
+const seriesTime = 30 * time.Second
 
 // difference says whether the file wants something else than the assignment
 // in force; empty where it does not. It is worked out once a version.
