@@ -43,15 +43,17 @@ type Checker struct {
 type worker struct {
 	cancel context.CancelFunc
 	wake   chan struct{} // the target changed
+	ask    chan struct{} // a check is to be made now
 
 	// Guarded by Checker.mu.
 	target  Target
 	machine *Machine
 	report  Report
+	falls   int // calls of Ended that concerned it
 }
 
-// NewChecker has no targets yet. onChange is called, one call at a time a
-// target and without locks held, after a target's state changed.
+// NewChecker has no targets yet. onChange is called, without locks held, after a
+// target's state changed.
 func NewChecker(p Prober, onChange func(Target, Report)) *Checker {
 	return &Checker{prober: p, onChange: onChange, workers: map[Key]*worker{}}
 }
@@ -84,7 +86,7 @@ func (c *Checker) SetTargets(targets []Target) {
 			w.cancel()
 		}
 		ctx, cancel := context.WithCancel(context.Background())
-		w = &worker{cancel: cancel, wake: make(chan struct{}, 1), target: t, machine: NewMachine(t.Rise, t.Fall)}
+		w = &worker{cancel: cancel, wake: make(chan struct{}, 1), ask: make(chan struct{}, 1), target: t, machine: NewMachine(t.Rise, t.Fall)}
 		w.report = c.begin(t, w.machine)
 		c.workers[k] = w
 		c.wg.Go(func() { c.run(ctx, w) })
@@ -154,10 +156,11 @@ func (c *Checker) run(ctx context.Context, w *worker) {
 			c.mu.Unlock()
 			timer.Reset(time.Duration(rand.Int64N(int64(max(interval, 1)))))
 			continue
+		case <-w.ask:
 		case <-timer.C:
 		}
 		c.mu.Lock()
-		t := w.target
+		t, falls := w.target, w.falls
 		c.mu.Unlock()
 		started := time.Now()
 		probe, cancel := context.WithTimeout(ctx, t.Timeout)
@@ -166,18 +169,23 @@ func (c *Checker) run(ctx context.Context, w *worker) {
 		if ctx.Err() != nil {
 			return
 		}
-		c.answer(w, t, err)
+		c.answer(w, t, err, falls)
 		timer.Reset(max(jitter(t.Interval)-time.Since(started), 0))
 	}
 }
 
-// answer counts one outcome and tells of a change.
-func (c *Checker) answer(w *worker, t Target, err error) {
+// answer counts one outcome and tells of a change. falls is what there were when the
+// check began: one that began before the server fell says nothing of it now.
+func (c *Checker) answer(w *worker, t Target, err error, falls int) {
 	if err != nil && isLocal(err) {
 		c.unasked(w, err)
 		return
 	}
 	c.mu.Lock()
+	if falls != w.falls {
+		c.mu.Unlock()
+		return
+	}
 	changed := w.machine.Answer(err == nil)
 	w.report.Checks++
 	w.report.Detail, w.report.Local = "", ""

@@ -4355,6 +4355,171 @@ func (x *ServingVIP) GetGeneration() uint32 {
 	return 0
 }
 
+type AwaitServingRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the answer before said; 0, and what another life of the agent said:
+	// answer at once.
+	Seen          uint64 `protobuf:"varint,1,opt,name=seen,proto3" json:"seen,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitServingRequest) Reset() {
+	*x = AwaitServingRequest{}
+	mi := &file_fairlead_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitServingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitServingRequest) ProtoMessage() {}
+
+func (x *AwaitServingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitServingRequest.ProtoReflect.Descriptor instead.
+func (*AwaitServingRequest) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *AwaitServingRequest) GetSeen() uint64 {
+	if x != nil {
+		return x.Seen
+	}
+	return 0
+}
+
+type AwaitServingResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For the next call.
+	Seen uint64 `protobuf:"varint,1,opt,name=seen,proto3" json:"seen,omitempty"`
+	// VIPs for which nobody listens any more, since `seen` of the request. Nothing is
+	// said of a VIP for which the agent saw nobody listen: its packets may end
+	// somewhere else.
+	Ended []*EndedListener `protobuf:"bytes,2,rep,name=ended,proto3" json:"ended,omitempty"`
+	// The agent is told to end. Its programs go on, and its server may serve: it is no
+	// reason to hold that for down.
+	Parting       bool `protobuf:"varint,3,opt,name=parting,proto3" json:"parting,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitServingResponse) Reset() {
+	*x = AwaitServingResponse{}
+	mi := &file_fairlead_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitServingResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitServingResponse) ProtoMessage() {}
+
+func (x *AwaitServingResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitServingResponse.ProtoReflect.Descriptor instead.
+func (*AwaitServingResponse) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *AwaitServingResponse) GetSeen() uint64 {
+	if x != nil {
+		return x.Seen
+	}
+	return 0
+}
+
+func (x *AwaitServingResponse) GetEnded() []*EndedListener {
+	if x != nil {
+		return x.Ended
+	}
+	return nil
+}
+
+func (x *AwaitServingResponse) GetParting() bool {
+	if x != nil {
+		return x.Parting
+	}
+	return false
+}
+
+type EndedListener struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	VipId uint32                 `protobuf:"varint,1,opt,name=vip_id,json=vipId,proto3" json:"vip_id,omitempty"`
+	// What has ended.
+	Detail        string `protobuf:"bytes,2,opt,name=detail,proto3" json:"detail,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndedListener) Reset() {
+	*x = EndedListener{}
+	mi := &file_fairlead_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndedListener) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndedListener) ProtoMessage() {}
+
+func (x *EndedListener) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndedListener.ProtoReflect.Descriptor instead.
+func (*EndedListener) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *EndedListener) GetVipId() uint32 {
+	if x != nil {
+		return x.VipId
+	}
+	return 0
+}
+
+func (x *EndedListener) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
 type GetChainsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 0: the first VIP of scheme beamer, or of a switch; then next_vip_id and
@@ -4367,7 +4532,7 @@ type GetChainsRequest struct {
 
 func (x *GetChainsRequest) Reset() {
 	*x = GetChainsRequest{}
-	mi := &file_fairlead_proto_msgTypes[44]
+	mi := &file_fairlead_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4379,7 +4544,7 @@ func (x *GetChainsRequest) String() string {
 func (*GetChainsRequest) ProtoMessage() {}
 
 func (x *GetChainsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[44]
+	mi := &file_fairlead_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4392,7 +4557,7 @@ func (x *GetChainsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetChainsRequest.ProtoReflect.Descriptor instead.
 func (*GetChainsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{44}
+	return file_fairlead_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GetChainsRequest) GetVipId() uint32 {
@@ -4432,7 +4597,7 @@ type GetChainsResponse struct {
 
 func (x *GetChainsResponse) Reset() {
 	*x = GetChainsResponse{}
-	mi := &file_fairlead_proto_msgTypes[45]
+	mi := &file_fairlead_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4444,7 +4609,7 @@ func (x *GetChainsResponse) String() string {
 func (*GetChainsResponse) ProtoMessage() {}
 
 func (x *GetChainsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[45]
+	mi := &file_fairlead_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4457,7 +4622,7 @@ func (x *GetChainsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetChainsResponse.ProtoReflect.Descriptor instead.
 func (*GetChainsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{45}
+	return file_fairlead_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *GetChainsResponse) GetVipId() uint32 {
@@ -4526,7 +4691,7 @@ type DrainSwitchRequest struct {
 
 func (x *DrainSwitchRequest) Reset() {
 	*x = DrainSwitchRequest{}
-	mi := &file_fairlead_proto_msgTypes[46]
+	mi := &file_fairlead_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4538,7 +4703,7 @@ func (x *DrainSwitchRequest) String() string {
 func (*DrainSwitchRequest) ProtoMessage() {}
 
 func (x *DrainSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[46]
+	mi := &file_fairlead_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4551,7 +4716,7 @@ func (x *DrainSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainSwitchRequest.ProtoReflect.Descriptor instead.
 func (*DrainSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{46}
+	return file_fairlead_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *DrainSwitchRequest) GetUndrain() bool {
@@ -4571,7 +4736,7 @@ type DrainSwitchResponse struct {
 
 func (x *DrainSwitchResponse) Reset() {
 	*x = DrainSwitchResponse{}
-	mi := &file_fairlead_proto_msgTypes[47]
+	mi := &file_fairlead_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4583,7 +4748,7 @@ func (x *DrainSwitchResponse) String() string {
 func (*DrainSwitchResponse) ProtoMessage() {}
 
 func (x *DrainSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[47]
+	mi := &file_fairlead_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4596,7 +4761,7 @@ func (x *DrainSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainSwitchResponse.ProtoReflect.Descriptor instead.
 func (*DrainSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{47}
+	return file_fairlead_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *DrainSwitchResponse) GetChanges() []string {
@@ -4614,7 +4779,7 @@ type UnlockSwitchRequest struct {
 
 func (x *UnlockSwitchRequest) Reset() {
 	*x = UnlockSwitchRequest{}
-	mi := &file_fairlead_proto_msgTypes[48]
+	mi := &file_fairlead_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4626,7 +4791,7 @@ func (x *UnlockSwitchRequest) String() string {
 func (*UnlockSwitchRequest) ProtoMessage() {}
 
 func (x *UnlockSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[48]
+	mi := &file_fairlead_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4639,7 +4804,7 @@ func (x *UnlockSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlockSwitchRequest.ProtoReflect.Descriptor instead.
 func (*UnlockSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{48}
+	return file_fairlead_proto_rawDescGZIP(), []int{51}
 }
 
 type UnlockSwitchResponse struct {
@@ -4652,7 +4817,7 @@ type UnlockSwitchResponse struct {
 
 func (x *UnlockSwitchResponse) Reset() {
 	*x = UnlockSwitchResponse{}
-	mi := &file_fairlead_proto_msgTypes[49]
+	mi := &file_fairlead_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4664,7 +4829,7 @@ func (x *UnlockSwitchResponse) String() string {
 func (*UnlockSwitchResponse) ProtoMessage() {}
 
 func (x *UnlockSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[49]
+	mi := &file_fairlead_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4677,7 +4842,7 @@ func (x *UnlockSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlockSwitchResponse.ProtoReflect.Descriptor instead.
 func (*UnlockSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{49}
+	return file_fairlead_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *UnlockSwitchResponse) GetChanges() []string {
@@ -4702,7 +4867,7 @@ type ShareFlowsRequest struct {
 
 func (x *ShareFlowsRequest) Reset() {
 	*x = ShareFlowsRequest{}
-	mi := &file_fairlead_proto_msgTypes[50]
+	mi := &file_fairlead_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4714,7 +4879,7 @@ func (x *ShareFlowsRequest) String() string {
 func (*ShareFlowsRequest) ProtoMessage() {}
 
 func (x *ShareFlowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[50]
+	mi := &file_fairlead_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4727,7 +4892,7 @@ func (x *ShareFlowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareFlowsRequest.ProtoReflect.Descriptor instead.
 func (*ShareFlowsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{50}
+	return file_fairlead_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ShareFlowsRequest) GetKey() []uint64 {
@@ -4754,7 +4919,7 @@ type ShareFlowsResponse struct {
 
 func (x *ShareFlowsResponse) Reset() {
 	*x = ShareFlowsResponse{}
-	mi := &file_fairlead_proto_msgTypes[51]
+	mi := &file_fairlead_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4766,7 +4931,7 @@ func (x *ShareFlowsResponse) String() string {
 func (*ShareFlowsResponse) ProtoMessage() {}
 
 func (x *ShareFlowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[51]
+	mi := &file_fairlead_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4779,7 +4944,7 @@ func (x *ShareFlowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareFlowsResponse.ProtoReflect.Descriptor instead.
 func (*ShareFlowsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{51}
+	return file_fairlead_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ShareFlowsResponse) GetTaken() uint32 {
@@ -4802,7 +4967,7 @@ type GetFlowsRequest struct {
 
 func (x *GetFlowsRequest) Reset() {
 	*x = GetFlowsRequest{}
-	mi := &file_fairlead_proto_msgTypes[52]
+	mi := &file_fairlead_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4814,7 +4979,7 @@ func (x *GetFlowsRequest) String() string {
 func (*GetFlowsRequest) ProtoMessage() {}
 
 func (x *GetFlowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[52]
+	mi := &file_fairlead_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4827,7 +4992,7 @@ func (x *GetFlowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFlowsRequest.ProtoReflect.Descriptor instead.
 func (*GetFlowsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{52}
+	return file_fairlead_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *GetFlowsRequest) GetFirstBucket() uint32 {
@@ -4858,7 +5023,7 @@ type GetFlowsResponse struct {
 
 func (x *GetFlowsResponse) Reset() {
 	*x = GetFlowsResponse{}
-	mi := &file_fairlead_proto_msgTypes[53]
+	mi := &file_fairlead_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4870,7 +5035,7 @@ func (x *GetFlowsResponse) String() string {
 func (*GetFlowsResponse) ProtoMessage() {}
 
 func (x *GetFlowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[53]
+	mi := &file_fairlead_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4883,7 +5048,7 @@ func (x *GetFlowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFlowsResponse.ProtoReflect.Descriptor instead.
 func (*GetFlowsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{53}
+	return file_fairlead_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *GetFlowsResponse) GetKey() []uint64 {
@@ -5289,7 +5454,16 @@ const file_fairlead_proto_rawDesc = "" +
 	" \x01(\x03R\batUnixMs\x12\x1e\n" +
 	"\n" +
 	"generation\x18\v \x01(\rR\n" +
-	"generation\"L\n" +
+	"generation\")\n" +
+	"\x13AwaitServingRequest\x12\x12\n" +
+	"\x04seen\x18\x01 \x01(\x04R\x04seen\"v\n" +
+	"\x14AwaitServingResponse\x12\x12\n" +
+	"\x04seen\x18\x01 \x01(\x04R\x04seen\x120\n" +
+	"\x05ended\x18\x02 \x03(\v2\x1a.fairlead.v1.EndedListenerR\x05ended\x12\x18\n" +
+	"\aparting\x18\x03 \x01(\bR\aparting\">\n" +
+	"\rEndedListener\x12\x15\n" +
+	"\x06vip_id\x18\x01 \x01(\rR\x05vipId\x12\x16\n" +
+	"\x06detail\x18\x02 \x01(\tR\x06detail\"L\n" +
 	"\x10GetChainsRequest\x12\x15\n" +
 	"\x06vip_id\x18\x01 \x01(\rR\x05vipId\x12!\n" +
 	"\ffirst_bucket\x18\x02 \x01(\rR\vfirstBucket\"\xed\x01\n" +
@@ -5350,14 +5524,15 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eHEALTH_UNKNOWN\x10\x01\x12\r\n" +
 	"\tHEALTH_UP\x10\x02\x12\x0f\n" +
-	"\vHEALTH_DOWN\x10\x032\x88\a\n" +
+	"\vHEALTH_DOWN\x10\x032\xe2\a\n" +
 	"\bFairlead\x12O\n" +
 	"\tGetStatus\x12\x1d.fairlead.v1.GetStatusRequest\x1a\x1e.fairlead.v1.GetStatusResponse\"\x03\x90\x02\x01\x12[\n" +
 	"\rGetAssignment\x12!.fairlead.v1.GetAssignmentRequest\x1a\".fairlead.v1.GetAssignmentResponse\"\x03\x90\x02\x01\x12I\n" +
 	"\aGetTime\x12\x1b.fairlead.v1.GetTimeRequest\x1a\x1c.fairlead.v1.GetTimeResponse\"\x03\x90\x02\x01\x12I\n" +
 	"\aGetLive\x12\x1b.fairlead.v1.GetLiveRequest\x1a\x1c.fairlead.v1.GetLiveResponse\"\x03\x90\x02\x01\x12R\n" +
 	"\n" +
-	"GetServing\x12\x1e.fairlead.v1.GetServingRequest\x1a\x1f.fairlead.v1.GetServingResponse\"\x03\x90\x02\x01\x12O\n" +
+	"GetServing\x12\x1e.fairlead.v1.GetServingRequest\x1a\x1f.fairlead.v1.GetServingResponse\"\x03\x90\x02\x01\x12X\n" +
+	"\fAwaitServing\x12 .fairlead.v1.AwaitServingRequest\x1a!.fairlead.v1.AwaitServingResponse\"\x03\x90\x02\x01\x12O\n" +
 	"\tGetChains\x12\x1d.fairlead.v1.GetChainsRequest\x1a\x1e.fairlead.v1.GetChainsResponse\"\x03\x90\x02\x01\x12P\n" +
 	"\vDrainSwitch\x12\x1f.fairlead.v1.DrainSwitchRequest\x1a .fairlead.v1.DrainSwitchResponse\x12S\n" +
 	"\fUnlockSwitch\x12 .fairlead.v1.UnlockSwitchRequest\x1a!.fairlead.v1.UnlockSwitchResponse\x12O\n" +
@@ -5379,7 +5554,7 @@ func file_fairlead_proto_rawDescGZIP() []byte {
 }
 
 var file_fairlead_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_fairlead_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_fairlead_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_fairlead_proto_goTypes = []any{
 	(Role)(0),                     // 0: fairlead.v1.Role
 	(Serving)(0),                  // 1: fairlead.v1.Serving
@@ -5429,16 +5604,19 @@ var file_fairlead_proto_goTypes = []any{
 	(*GetServingRequest)(nil),     // 45: fairlead.v1.GetServingRequest
 	(*GetServingResponse)(nil),    // 46: fairlead.v1.GetServingResponse
 	(*ServingVIP)(nil),            // 47: fairlead.v1.ServingVIP
-	(*GetChainsRequest)(nil),      // 48: fairlead.v1.GetChainsRequest
-	(*GetChainsResponse)(nil),     // 49: fairlead.v1.GetChainsResponse
-	(*DrainSwitchRequest)(nil),    // 50: fairlead.v1.DrainSwitchRequest
-	(*DrainSwitchResponse)(nil),   // 51: fairlead.v1.DrainSwitchResponse
-	(*UnlockSwitchRequest)(nil),   // 52: fairlead.v1.UnlockSwitchRequest
-	(*UnlockSwitchResponse)(nil),  // 53: fairlead.v1.UnlockSwitchResponse
-	(*ShareFlowsRequest)(nil),     // 54: fairlead.v1.ShareFlowsRequest
-	(*ShareFlowsResponse)(nil),    // 55: fairlead.v1.ShareFlowsResponse
-	(*GetFlowsRequest)(nil),       // 56: fairlead.v1.GetFlowsRequest
-	(*GetFlowsResponse)(nil),      // 57: fairlead.v1.GetFlowsResponse
+	(*AwaitServingRequest)(nil),   // 48: fairlead.v1.AwaitServingRequest
+	(*AwaitServingResponse)(nil),  // 49: fairlead.v1.AwaitServingResponse
+	(*EndedListener)(nil),         // 50: fairlead.v1.EndedListener
+	(*GetChainsRequest)(nil),      // 51: fairlead.v1.GetChainsRequest
+	(*GetChainsResponse)(nil),     // 52: fairlead.v1.GetChainsResponse
+	(*DrainSwitchRequest)(nil),    // 53: fairlead.v1.DrainSwitchRequest
+	(*DrainSwitchResponse)(nil),   // 54: fairlead.v1.DrainSwitchResponse
+	(*UnlockSwitchRequest)(nil),   // 55: fairlead.v1.UnlockSwitchRequest
+	(*UnlockSwitchResponse)(nil),  // 56: fairlead.v1.UnlockSwitchResponse
+	(*ShareFlowsRequest)(nil),     // 57: fairlead.v1.ShareFlowsRequest
+	(*ShareFlowsResponse)(nil),    // 58: fairlead.v1.ShareFlowsResponse
+	(*GetFlowsRequest)(nil),       // 59: fairlead.v1.GetFlowsRequest
+	(*GetFlowsResponse)(nil),      // 60: fairlead.v1.GetFlowsResponse
 }
 var file_fairlead_proto_depIdxs = []int32{
 	0,  // 0: fairlead.v1.GetStatusResponse.role:type_name -> fairlead.v1.Role
@@ -5480,33 +5658,36 @@ var file_fairlead_proto_depIdxs = []int32{
 	44, // 36: fairlead.v1.LiveVIP.epochs:type_name -> fairlead.v1.EpochLive
 	47, // 37: fairlead.v1.GetServingResponse.vips:type_name -> fairlead.v1.ServingVIP
 	1,  // 38: fairlead.v1.ServingVIP.state:type_name -> fairlead.v1.Serving
-	4,  // 39: fairlead.v1.Fairlead.GetStatus:input_type -> fairlead.v1.GetStatusRequest
-	37, // 40: fairlead.v1.Fairlead.GetAssignment:input_type -> fairlead.v1.GetAssignmentRequest
-	39, // 41: fairlead.v1.Fairlead.GetTime:input_type -> fairlead.v1.GetTimeRequest
-	41, // 42: fairlead.v1.Fairlead.GetLive:input_type -> fairlead.v1.GetLiveRequest
-	45, // 43: fairlead.v1.Fairlead.GetServing:input_type -> fairlead.v1.GetServingRequest
-	48, // 44: fairlead.v1.Fairlead.GetChains:input_type -> fairlead.v1.GetChainsRequest
-	50, // 45: fairlead.v1.Fairlead.DrainSwitch:input_type -> fairlead.v1.DrainSwitchRequest
-	52, // 46: fairlead.v1.Fairlead.UnlockSwitch:input_type -> fairlead.v1.UnlockSwitchRequest
-	13, // 47: fairlead.v1.Fairlead.GetRoutes:input_type -> fairlead.v1.GetRoutesRequest
-	54, // 48: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
-	56, // 49: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
-	5,  // 50: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
-	38, // 51: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
-	40, // 52: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
-	42, // 53: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
-	46, // 54: fairlead.v1.Fairlead.GetServing:output_type -> fairlead.v1.GetServingResponse
-	49, // 55: fairlead.v1.Fairlead.GetChains:output_type -> fairlead.v1.GetChainsResponse
-	51, // 56: fairlead.v1.Fairlead.DrainSwitch:output_type -> fairlead.v1.DrainSwitchResponse
-	53, // 57: fairlead.v1.Fairlead.UnlockSwitch:output_type -> fairlead.v1.UnlockSwitchResponse
-	14, // 58: fairlead.v1.Fairlead.GetRoutes:output_type -> fairlead.v1.GetRoutesResponse
-	55, // 59: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
-	57, // 60: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
-	50, // [50:61] is the sub-list for method output_type
-	39, // [39:50] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	50, // 39: fairlead.v1.AwaitServingResponse.ended:type_name -> fairlead.v1.EndedListener
+	4,  // 40: fairlead.v1.Fairlead.GetStatus:input_type -> fairlead.v1.GetStatusRequest
+	37, // 41: fairlead.v1.Fairlead.GetAssignment:input_type -> fairlead.v1.GetAssignmentRequest
+	39, // 42: fairlead.v1.Fairlead.GetTime:input_type -> fairlead.v1.GetTimeRequest
+	41, // 43: fairlead.v1.Fairlead.GetLive:input_type -> fairlead.v1.GetLiveRequest
+	45, // 44: fairlead.v1.Fairlead.GetServing:input_type -> fairlead.v1.GetServingRequest
+	48, // 45: fairlead.v1.Fairlead.AwaitServing:input_type -> fairlead.v1.AwaitServingRequest
+	51, // 46: fairlead.v1.Fairlead.GetChains:input_type -> fairlead.v1.GetChainsRequest
+	53, // 47: fairlead.v1.Fairlead.DrainSwitch:input_type -> fairlead.v1.DrainSwitchRequest
+	55, // 48: fairlead.v1.Fairlead.UnlockSwitch:input_type -> fairlead.v1.UnlockSwitchRequest
+	13, // 49: fairlead.v1.Fairlead.GetRoutes:input_type -> fairlead.v1.GetRoutesRequest
+	57, // 50: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
+	59, // 51: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
+	5,  // 52: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
+	38, // 53: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
+	40, // 54: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
+	42, // 55: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
+	46, // 56: fairlead.v1.Fairlead.GetServing:output_type -> fairlead.v1.GetServingResponse
+	49, // 57: fairlead.v1.Fairlead.AwaitServing:output_type -> fairlead.v1.AwaitServingResponse
+	52, // 58: fairlead.v1.Fairlead.GetChains:output_type -> fairlead.v1.GetChainsResponse
+	54, // 59: fairlead.v1.Fairlead.DrainSwitch:output_type -> fairlead.v1.DrainSwitchResponse
+	56, // 60: fairlead.v1.Fairlead.UnlockSwitch:output_type -> fairlead.v1.UnlockSwitchResponse
+	14, // 61: fairlead.v1.Fairlead.GetRoutes:output_type -> fairlead.v1.GetRoutesResponse
+	58, // 62: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
+	60, // 63: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
+	52, // [52:64] is the sub-list for method output_type
+	40, // [40:52] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_fairlead_proto_init() }
@@ -5520,7 +5701,7 @@ func file_fairlead_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fairlead_proto_rawDesc), len(file_fairlead_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   54,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

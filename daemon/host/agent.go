@@ -24,7 +24,7 @@ import (
 // Run is `fairlead host`. It returns when ctx ends (nil) or when the daemon cannot
 // go on.
 func Run(ctx context.Context, o member.Options) error {
-	h := new(agent)
+	h := newAgent()
 	return member.Run(ctx, o, role(h, h.open))
 }
 
@@ -48,6 +48,15 @@ type agent struct {
 	name    string
 	agent   *host.Agent
 	answers *answers
+	// life ends when the daemon is told to end; part ends it.
+	life context.Context
+	part context.CancelFunc
+}
+
+func newAgent() *agent {
+	h := new(agent)
+	h.life, h.part = context.WithCancel(context.Background())
+	return h
 }
 
 // open loads the programs, or adopts those that are pinned.
@@ -80,6 +89,7 @@ func (h *agent) Apply(a *controller.Assignment) (time.Time, error) {
 
 // Run implements member.Plane.
 func (h *agent) Run(ctx context.Context) error {
+	defer context.AfterFunc(ctx, h.part)()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.agent.Run(ctx) })
 	g.Go(func() error { return h.answers.run(ctx) })

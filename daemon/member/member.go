@@ -360,9 +360,10 @@ func (m *Member) again() {
 
 // reapply puts the assignment in force again when the plane asks for it, or
 // when that is due. A burst of changes (a rack goes down) makes a few runs, not
-// hundreds.
+// hundreds: the first waits little, those soon after it longer.
 func (m *Member) reapply(ctx context.Context) error {
-	const gather = 50 * time.Millisecond
+	const gather, rest = 5 * time.Millisecond, 50 * time.Millisecond
+	var last time.Time
 	for {
 		fires, stop := m.due.wait()
 		select {
@@ -380,7 +381,7 @@ func (m *Member) reapply(ctx context.Context) error {
 		case <-m.retry:
 		}
 		stop()
-		timer := time.NewTimer(gather)
+		timer := time.NewTimer(max(gather, rest-time.Since(last)))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -393,7 +394,8 @@ func (m *Member) reapply(ctx context.Context) error {
 			m.due.set(due)
 		}
 		m.mu.Unlock()
-		m.announceSoon()
+		last = time.Now()
+		m.AnnounceSoon()
 		if err != nil {
 			// Packets go on by what is in the maps.
 			m.Log.Error("could not apply the assignment again; trying once more", "error", err)

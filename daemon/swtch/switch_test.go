@@ -354,7 +354,7 @@ func TestSwitchFollows(t *testing.T) {
 	if len(p.agents) != 3 || p.agents["s1"].client != client {
 		t.Errorf("agents %v", p.agents)
 	}
-	reports := p.poll(t.Context())
+	reports := poll(t.Context(), p.agents)
 	for _, name := range []string{"s1", "s2", "s3"} {
 		if r := reports[name]; r.Answered || r.Detail == "" {
 			t.Errorf("%s: %+v", name, r)
@@ -397,7 +397,7 @@ func TestHungAgents(t *testing.T) {
 	for i := range 20 {
 		p.agents[fmt.Sprint("well", i)] = &polled{client: &askedClient{}}
 	}
-	reports := p.poll(t.Context())
+	reports := poll(t.Context(), p.agents)
 	for name, r := range reports {
 		if r.Answered != strings.HasPrefix(name, "well") {
 			t.Errorf("%s: %+v", name, r)
