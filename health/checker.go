@@ -22,6 +22,8 @@ type Report struct {
 	Failed uint64
 	// Local is why the last check could not be made; empty if it was.
 	Local string
+	// Ended: no check said that it is down, but its agent, that what served it has ended.
+	Ended bool
 	// Remembered: State is what was known before this Checker's first check.
 	Remembered bool
 }
@@ -195,7 +197,7 @@ func (c *Checker) answer(w *worker, t Target, err error, falls int) {
 	}
 	w.report.Remembered = w.machine.Remembered()
 	if changed {
-		w.report.State = w.machine.State()
+		w.report.State, w.report.Ended = w.machine.State(), false
 		w.report.Since = time.Now()
 	}
 	report := w.report

@@ -22,7 +22,7 @@ func (c *Checker) Ended(server string, vip uint32, why string) {
 		changed := w.machine.Fall()
 		w.report.Detail, w.report.Remembered = why, false
 		if changed {
-			w.report.State, w.report.Since = Down, time.Now()
+			w.report.State, w.report.Since, w.report.Ended = Down, time.Now(), true
 			changes = append(changes, told{w.target, w.report})
 		}
 	}

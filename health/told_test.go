@@ -48,13 +48,16 @@ func TestEnded(t *testing.T) {
 			c.Ended("b", 1, "gone")
 			c.Ended("b", 1, "gone")
 			c.Ended("b", 2, "another VIP")
-			if r, _ := c.Report(1, 1); r.State != Down || r.Detail != "gone" || r.Since != time.Now() {
+			if r, _ := c.Report(1, 1); r.State != Down || !r.Ended || r.Detail != "gone" || r.Since != time.Now() {
 				t.Fatalf("%+v", r)
 			}
 			ended := time.Now()
 			for c.Down(1, 1) {
 				time.Sleep(time.Millisecond)
 				synctest.Wait()
+			}
+			if r, _ := c.Report(1, 1); r.Ended {
+				t.Fatal("it is up, and has ended")
 			}
 			if after := time.Since(ended); after < 400*time.Millisecond {
 				t.Fatalf("up after %v: by a check that began before", after)

@@ -4243,7 +4243,9 @@ type ServingVIP struct {
 	// people.
 	AtUnixMs int64 `protobuf:"varint,10,opt,name=at_unix_ms,json=atUnixMs,proto3" json:"at_unix_ms,omitempty"`
 	// Of the assignment's table by which buckets were told apart.
-	Generation    uint32 `protobuf:"varint,11,opt,name=generation,proto3" json:"generation,omitempty"`
+	Generation uint32 `protobuf:"varint,11,opt,name=generation,proto3" json:"generation,omitempty"`
+	// It is down since nobody listens any more, which no check said.
+	Ended         bool `protobuf:"varint,12,opt,name=ended,proto3" json:"ended,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4353,6 +4355,13 @@ func (x *ServingVIP) GetGeneration() uint32 {
 		return x.Generation
 	}
 	return 0
+}
+
+func (x *ServingVIP) GetEnded() bool {
+	if x != nil {
+		return x.Ended
+	}
+	return false
 }
 
 type AwaitServingRequest struct {
@@ -5437,7 +5446,7 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x05owned\x18\x01 \x01(\bR\x05owned\"p\n" +
 	"\x12GetServingResponse\x12+\n" +
 	"\x04vips\x18\x01 \x03(\v2\x17.fairlead.v1.ServingVIPR\x04vips\x12-\n" +
-	"\x12assignment_version\x18\x02 \x01(\x04R\x11assignmentVersion\"\xb6\x02\n" +
+	"\x12assignment_version\x18\x02 \x01(\x04R\x11assignmentVersion\"\xcc\x02\n" +
 	"\n" +
 	"ServingVIP\x12\x15\n" +
 	"\x06vip_id\x18\x01 \x01(\rR\x05vipId\x12\x12\n" +
@@ -5454,7 +5463,8 @@ const file_fairlead_proto_rawDesc = "" +
 	" \x01(\x03R\batUnixMs\x12\x1e\n" +
 	"\n" +
 	"generation\x18\v \x01(\rR\n" +
-	"generation\")\n" +
+	"generation\x12\x14\n" +
+	"\x05ended\x18\f \x01(\bR\x05ended\")\n" +
 	"\x13AwaitServingRequest\x12\x12\n" +
 	"\x04seen\x18\x01 \x01(\x04R\x04seen\"v\n" +
 	"\x14AwaitServingResponse\x12\x12\n" +

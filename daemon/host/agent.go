@@ -128,7 +128,7 @@ func (h *agent) serving(owned bool) (out []*fairleadv1.ServingVIP) {
 	for _, s := range h.agent.Serving(owned) {
 		v := &fairleadv1.ServingVIP{
 			VipId: s.VIP, Name: s.Name, Slot: uint32(s.Slot), State: member.ServingWord(string(s.State)), Detail: s.Detail,
-			Connections: s.Connections, Buckets: uint32(s.Buckets), Owned: s.Owned, Generation: s.Generation,
+			Connections: s.Connections, Buckets: uint32(s.Buckets), Owned: s.Owned, Generation: s.Generation, Ended: s.Ended,
 		}
 		if !s.At.IsZero() {
 			v.AgeMs, v.AtUnixMs = uint32(min(time.Since(s.At).Milliseconds()+1, math.MaxUint32)), s.At.UnixMilli()

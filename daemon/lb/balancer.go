@@ -154,6 +154,7 @@ func (b *balancer) healthChanged(t health.Target, r health.Report) {
 	concerns := r.State == health.Down || b.down[health.Key{VIP: t.VIP, Slot: t.Slot}] || b.failOpen[t.VIP]
 	b.mu.Unlock()
 	daemon.Poke(b.learned)
+	b.m.AnnounceSoon()
 	if concerns {
 		b.again()
 	}

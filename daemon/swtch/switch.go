@@ -259,6 +259,7 @@ func (a *polled) ask(ctx context.Context) swtch.Report {
 	}
 	r := swtch.Report{Answered: true}
 	known, counted := 0, true
+	ended := true // whatever is down
 	states := map[swtch.State]*fairleadv1.ServingVIP{}
 	for _, v := range resp.Msg.Vips {
 		active, ok := a.vips[v.VipId]
@@ -277,6 +278,7 @@ func (a *polled) ask(ctx context.Context) swtch.Report {
 		if state == swtch.Disabled && !active {
 			state = drains // a VIP that goes away takes nobody out of the others
 		}
+		ended = ended && (state != swtch.Down || v.Ended)
 		if states[state] == nil {
 			states[state] = v
 		}
@@ -287,6 +289,7 @@ func (a *polled) ask(ctx context.Context) swtch.Report {
 			if state == drains {
 				r.State = swtch.Disabled
 			}
+			r.Ended = state == swtch.Down && ended
 			if state != swtch.Up {
 				r.Detail = "VIP " + v.Name + ": " + v.Detail
 			}
@@ -300,7 +303,7 @@ func (a *polled) ask(ctx context.Context) swtch.Report {
 		// more is going away here, too.
 	default:
 		// What it does not know of may have connections there all the same.
-		r.State, r.Detail, r.At = swtch.Down, fmt.Sprintf("its agent knows %d of %d VIPs", known, len(a.vips)), time.Time{}
+		r.State, r.Ended, r.Detail, r.At = swtch.Down, false, fmt.Sprintf("its agent knows %d of %d VIPs", known, len(a.vips)), time.Time{}
 	}
 	if !counted {
 		r.At = time.Time{}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"reflect"
@@ -50,7 +51,10 @@ func (f *fakeFabric) Apply(d tables.SwitchPlan) error {
 func (f *fakeFabric) Health(reports map[string]swtch.Report) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.reports = reports
+	if f.reports == nil {
+		f.reports = map[string]swtch.Report{}
+	}
+	maps.Copy(f.reports, reports) // those that are missing keep what was said
 	return nil
 }
 
