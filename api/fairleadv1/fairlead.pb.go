@@ -3310,7 +3310,7 @@ type Clock struct {
 	// shared ms = CLOCK_MONOTONIC ms + base.
 	BaseMs   uint32 `protobuf:"varint,1,opt,name=base_ms,json=baseMs,proto3" json:"base_ms,omitempty"`
 	SharedMs uint32 `protobuf:"varint,2,opt,name=shared_ms,json=sharedMs,proto3" json:"shared_ms,omitempty"`
-	// pinned, peers or wall: where the base came from.
+	// pinned, peers, store or wall: where the base came from.
 	Source string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
 	// Largest known difference to a peer, milliseconds.
 	PeerSkewMs int32 `protobuf:"varint,4,opt,name=peer_skew_ms,json=peerSkewMs,proto3" json:"peer_skew_ms,omitempty"`

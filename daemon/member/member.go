@@ -252,6 +252,7 @@ func (m *Member) open(ctx context.Context) (err error) {
 	m.Go(m.reapply)
 	m.Go(m.tendPinned)
 	m.Go(m.stored.follow)
+	m.Go(m.keepClock)
 	if m.learns != nil {
 		m.Go(m.learns.run)
 	}
@@ -268,8 +269,8 @@ func (m *Member) close() error {
 	return m.opened.Plane.Close()
 }
 
-// fixClock keeps the clock of this boot, or asks the peers, or reads the
-// wall clock; in this order, because the constants of live connections depend
+// fixClock keeps the clock of this boot, or asks the peers, or takes the store's, or
+// reads the wall clock; in this order, because the constants of live connections depend
 // on it.
 func (m *Member) fixClock(ctx context.Context) error {
 	pinned := m.opened.Clock
@@ -285,6 +286,9 @@ func (m *Member) fixClock(ctx context.Context) error {
 	} else {
 		m.asking.Store(true)
 		clock = chooseClock(ctx, m.Name, m.peers.withClock())
+		if clock.source == clockWall {
+			clock = m.agreedClock(ctx)
+		}
 		if ctx.Err() != nil {
 			return ctx.Err() // peers were not really asked: fix nothing
 		}

@@ -5,6 +5,7 @@
 //	records/VERSION            Record: what it changed, who did that, its digest
 //	versions/VERSION/TOKEN/N   its content in parts, sealed (seal.go)
 //	daemons/NAME               Report, under the daemon's lease
+//	clock                      Clock: the shared one, fixed once, sealed
 //
 // A version is agreed on when the head names it, by compare-and-swap on the head
 // before: of two changes at once one is told that it comes too late, and where no
@@ -31,6 +32,7 @@ const (
 	recordsKey  = "records/"
 	versionsKey = "versions/"
 	daemonsKey  = "daemons/"
+	clockKey    = "clock"
 
 	// snapshotEvery bounds how many deltas a daemon replays.
 	snapshotEvery = 16
