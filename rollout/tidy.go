@@ -65,7 +65,7 @@ func (c *Coordinator) lead(ctx context.Context, s store.Store, candidate string,
 const leaderTime = 5 * time.Second
 
 // tidy finishes what nobody else does: a version whose operator is gone before all
-// had their turn, and slots whose rest is over. It waits until the head has stood
+// had their turn, slots whose rest is over, and keys that are old. It waits until the head has stood
 // still for quiet, which is longer than any step of a change takes.
 func (c *Coordinator) tidy(ctx context.Context, quiet time.Duration, log *slog.Logger) {
 	heads := make(chan ledger.Head)
@@ -125,10 +125,16 @@ func (c *Coordinator) tidyOnce(ctx context.Context, head ledger.Head) (done []st
 			return s.State == controller.Resting && !s.RestUntil.After(time.Now())
 		})
 	})
-	if head.Turn >= int(kinds) && !rested {
-		return nil, nil
+	var ops []controller.Op
+	if head.Turn >= int(kinds) && !rested && !half(c.Have) {
+		if ops, err = c.rotate(reading, c.Have); err != nil || len(ops) == 0 {
+			return nil, err
+		}
 	}
-	ch, err := c.Do(ctx, Options{})
+	ch, err := c.Do(ctx, Options{}, ops...)
+	if len(ops) > 0 {
+		c.rotated(err)
+	}
 	if ch != nil {
 		done = ch.Lines
 	}

@@ -5,6 +5,7 @@
 //	records/VERSION            Record: what it changed, who did that, its digest
 //	versions/VERSION/TOKEN/N   its content in parts, sealed (seal.go)
 //	daemons/NAME               Report, under the daemon's lease
+//	epoch                      since when keys stamp (epoch.go)
 //	clock                      Clock: the shared one, fixed once, sealed
 //
 // A version is agreed on when the head names it, by compare-and-swap on the head
@@ -33,6 +34,7 @@ const (
 	versionsKey = "versions/"
 	daemonsKey  = "daemons/"
 	clockKey    = "clock"
+	epochKey    = "epoch"
 
 	// snapshotEvery bounds how many deltas a daemon replays.
 	snapshotEvery = 16
