@@ -42,9 +42,6 @@ type Coordinator struct {
 	// Have is an assignment that need not be fetched from there, nil: none.
 	Have *controller.Assignment
 
-	// rotateNext is before when a rotation that was refused is not tried again.
-	rotateNext time.Time
-
 	// dialTo is Dial, or a test's.
 	dialTo func(endpoint string, t config.TLS) (fairleadv1connect.FairleadClient, error)
 }

@@ -28,9 +28,9 @@ func half(a *controller.Assignment) bool {
 }
 
 // rotate is the verb that is due, nil: none is.
-func (c *Coordinator) rotate(ctx context.Context, a *controller.Assignment) ([]controller.Op, error) {
+func (c *Coordinator) rotate(ctx context.Context, a *controller.Assignment, p *pace) ([]controller.Op, error) {
 	period, now := c.Config().RotateKeys, time.Now()
-	if period <= 0 || now.Before(c.rotateNext) || !slices.ContainsFunc(a.VIPs, func(v controller.VIP) bool { return v.Cookies() }) {
+	if period <= 0 || now.Before(p.rotation) || !slices.ContainsFunc(a.VIPs, func(v controller.VIP) bool { return v.Cookies() }) {
 		return nil, nil
 	}
 	since, err := c.Ledger.EpochSince(ctx, a.StampEpoch, now)
@@ -41,8 +41,8 @@ func (c *Coordinator) rotate(ctx context.Context, a *controller.Assignment) ([]c
 }
 
 // rotated takes what became of a rotation.
-func (c *Coordinator) rotated(err error) {
+func (c *Coordinator) rotated(err error, p *pace) {
 	if refused := (controller.Refusal)(nil); errors.As(err, &refused) {
-		c.rotateNext = time.Now().Add(rotateRest(c.Config().RotateKeys))
+		p.rotation = time.Now().Add(rotateRest(c.Config().RotateKeys))
 	}
 }
