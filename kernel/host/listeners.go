@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -89,6 +90,9 @@ func (l *listeners) follow(services []tables.HostService) {
 func (l *listeners) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	// cost is what a look took of late at the least: more is others' time, where the
+	// machine is busy.
+	cost := time.Duration(math.MaxInt32)
 	for {
 		select {
 		case <-ctx.Done():
@@ -97,7 +101,8 @@ func (l *listeners) run(ctx context.Context) {
 		}
 		began := time.Now()
 		l.look()
-		timer.Reset(max(listenEvery, listenShare*time.Since(began)))
+		cost = min(time.Since(began), cost+cost/8+time.Microsecond)
+		timer.Reset(max(listenEvery, listenShare*cost))
 	}
 }
 
