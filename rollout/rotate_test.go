@@ -39,12 +39,11 @@ func (h *heard) has(text string) bool {
 // live, which is said; and a rotation that stopped half way is finished.
 func TestRotates(t *testing.T) {
 	const period = 600 * time.Millisecond
-	s := newStored(t, newFleet(t, three), false)
-	defer s.stop()
+	s := newFleet(t, three)
 	s.cfg.RotateKeys = period
 	said := new(heard)
 	lead := func(name string) (stop func()) {
-		c, link := s.coordinator(t)
+		c, link := s.linked()
 		c.Who = name
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -56,7 +55,7 @@ func TestRotates(t *testing.T) {
 			}
 		}
 	}
-	c, link := s.coordinator(t)
+	c, link := s.linked()
 	if _, err := c.Apply(t.Context(), Options{}); err != nil {
 		t.Fatal(err)
 	}

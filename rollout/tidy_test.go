@@ -16,9 +16,8 @@ import (
 // free when its rest is over: not before, not while its agent counts connections; and
 // where its agent is gone, a day later.
 func TestRestEnds(t *testing.T) {
-	s := newStored(t, newFleet(t, three), false)
-	defer s.stop()
-	c, _ := s.coordinator(t)
+	s := newFleet(t, three)
+	c, _ := s.linked()
 	if _, err := c.Apply(t.Context(), Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +77,7 @@ func TestRestEnds(t *testing.T) {
 		}
 	}
 	remove()
-	leader, link := s.coordinator(t)
+	leader, link := s.linked()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan error, 1)
