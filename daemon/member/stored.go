@@ -31,6 +31,7 @@ type stored struct {
 	ledger *ledger.Ledger
 	kind   int
 	say    chan struct{} // the report has changed
+	raced  bool          // somebody else fixed the shared clock while this daemon did
 
 	mu      sync.Mutex
 	refused uint64 // the version that could not be put in force, and why

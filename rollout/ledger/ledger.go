@@ -7,6 +7,8 @@
 //	versions/VERSION/TOKEN/N   its content in parts, sealed (seal.go)
 //	desired/VERSION/TOKEN/N    the text that came with a version, the same way (desired.go)
 //	daemons/NAME               Report, under the daemon's lease
+//	epoch                      since when keys stamp (epoch.go)
+//	clock                      Clock: the shared one, fixed once, sealed
 //
 // A version is agreed on when the head names it, by compare-and-swap on the head
 // before: of two changes at once one is told that it comes too late, and where no
@@ -34,6 +36,8 @@ const (
 	versionsKey = "versions/"
 	desiredKey  = "desired/"
 	daemonsKey  = "daemons/"
+	clockKey    = "clock"
+	epochKey    = "epoch"
 
 	// snapshotEvery bounds how many deltas a daemon replays.
 	snapshotEvery = 16
