@@ -154,13 +154,16 @@ const Waiting = "waiting for a first version, which `fairlead apply` makes"
 
 // agree puts ch's steps into the store, each when all have the one before.
 func (c *Coordinator) agree(ctx context.Context, ch *Change) error {
-	head, before, text := ch.view.head, ch.view.agreed, ch.text
+	head, before, text, made := ch.view.head, ch.view.agreed, ch.text, false
 	if len(ch.Steps) > 0 {
 		text = nil // it comes with the first of them
 	}
 	commit := func(step *controller.Assignment, what []string) (err error) {
 		if head, err = c.append(ctx, head, before, step, what, text); err == nil {
-			before, text = step, nil
+			before, text, made = step, nil, true
+		}
+		if made && errors.Is(err, ErrNoStore) { // something was changed
+			return fmt.Errorf("version %d is in force, and the store went away before version %d was agreed on (%v); run it again: %w", before.Version, step.Version, store.ErrUnavailable, controller.ErrConflict)
 		}
 		return err
 	}
@@ -208,7 +211,7 @@ func (c *Coordinator) append(ctx context.Context, head ledger.Head, before, step
 	}
 	looking, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	now, lookErr := c.Ledger.Head(looking)
+	now, lookErr := c.settled(looking, head)
 	switch {
 	case lookErr != nil:
 		return head, fmt.Errorf("the store went away, and whether version %d was agreed on is not known; run it again when it answers: %w", step.Version, err)
@@ -216,6 +219,17 @@ func (c *Coordinator) append(ctx context.Context, head ledger.Head, before, step
 		return head, noStore(err)
 	}
 	return head, fmt.Errorf("version %d: the store went away meanwhile, and has version %d now; run it again: %w", step.Version, now.Version, controller.ErrConflict)
+}
+
+// settled is the head where something was appended to head and not answered. What is on
+// its way yet is refused when it arrives: it finds another head, if of the same version.
+func (c *Coordinator) settled(ctx context.Context, head ledger.Head) (ledger.Head, error) {
+	if head.Version > 0 {
+		if now, err := c.Ledger.Turn(ctx, head, head.Turn); !errors.Is(err, store.ErrConflict) {
+			return now, err
+		}
+	}
+	return c.Ledger.Head(ctx)
 }
 
 // lost: the store may have done what it did not answer.
