@@ -13,6 +13,7 @@
 package ledger
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -20,7 +21,10 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/store"
@@ -88,12 +92,46 @@ type Record struct {
 	Parts int    `json:"parts"`
 	// Base is the version that the content is a delta on, 0: it is whole.
 	Base uint64 `json:"base,omitempty"`
+	// Form of the content; 0, of builds before: the assignment's text.
+	Form int `json:"form,omitempty"`
 }
+
+// formDelta: the content is what controller.Delta gives.
+const formDelta = 1
 
 // Ledger reads and writes. Safe for use by several goroutines.
 type Ledger struct {
 	store store.Store
 	seal  *seal
+
+	mu    sync.Mutex
+	known known
+}
+
+// known is the digest of an assignment that was read or written last: it is asked for
+// again when the next one comes.
+type known struct {
+	a      *controller.Assignment
+	digest string
+}
+
+// digest is a's in hex. Nobody changes an assignment that he gave to the ledger.
+func (l *Ledger) digest(a *controller.Assignment) string {
+	l.mu.Lock()
+	was := l.known
+	l.mu.Unlock()
+	if was.a == a {
+		return was.digest
+	}
+	sum := a.Digest()
+	return l.knows(a, hex.EncodeToString(sum[:]))
+}
+
+func (l *Ledger) knows(a *controller.Assignment, digest string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.known = known{a, digest}
+	return digest
 }
 
 // New is the ledger of the deployment with this secret, of 32 bytes; nil: it has none.
@@ -102,7 +140,7 @@ func New(s store.Store, secret []byte) (*Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Ledger{s, seal}, nil
+	return &Ledger{store: s, seal: seal}, nil
 }
 
 // Head is the newest one that was agreed on.
@@ -166,22 +204,22 @@ func (l *Ledger) Append(ctx context.Context, head Head, before, a *controller.As
 	}
 	token := make([]byte, 8)
 	rand.Read(token)
-	digest := a.Digest()
-	r := Record{Version: a.Version, At: time.Now().UTC(), Who: who, What: what, Digest: hex.EncodeToString(digest[:]), Token: hex.EncodeToString(token)}
-	var base []byte
+	r := Record{Version: a.Version, At: time.Now().UTC(), Who: who, What: what, Digest: l.digest(a), Token: hex.EncodeToString(token), Form: formDelta}
 	if before != nil && a.Version%snapshotEvery != 0 {
-		base, r.Base = before.Encode(), before.Version
+		r.Base = before.Version
+	} else {
+		before = nil
 	}
-	data, err := l.seal.close(a.Encode(), base, r.name())
+	content, err := controller.Delta(before, a)
+	if err != nil {
+		return head, fmt.Errorf("version %d: %w", a.Version, err)
+	}
+	data, err := l.seal.close(content, dictionary(before), r.name())
 	if err != nil {
 		return head, err
 	}
-	for at := 0; at < len(data); at += partSize {
-		part := data[at:min(at+partSize, len(data))]
-		if _, err := l.store.Commit(ctx, nil, store.Op{Key: r.part(r.Parts), Value: part}); err != nil {
-			return head, fmt.Errorf("write version %d: %w", a.Version, err)
-		}
-		r.Parts++
+	if err := l.writeParts(ctx, &r, data); err != nil {
+		return head, fmt.Errorf("write version %d: %w", a.Version, err)
 	}
 	next := Head{Deployment: l.seal.deployment, Version: a.Version, Prior: head.Version}
 	record, err := json.Marshal(r)
@@ -228,7 +266,13 @@ func (l *Ledger) move(ctx context.Context, head, next Head, ops ...store.Op) (He
 }
 
 // name binds a version's content to its place, so that no part passes for another's.
-func (r *Record) name() string { return fmt.Sprintf("%d/%s/%d", r.Version, r.Token, r.Base) }
+func (r *Record) name() string {
+	name := fmt.Sprintf("%d/%s/%d", r.Version, r.Token, r.Base)
+	if r.Form != 0 {
+		name += fmt.Sprintf("/%d", r.Form)
+	}
+	return name
+}
 
 func (r *Record) part(n int) string {
 	return fmt.Sprintf("%s%s/%s/%04d", versionsKey, versionKey(r.Version), r.Token, n)
@@ -238,20 +282,17 @@ func (r *Record) part(n int) string {
 // deltas may lead there.
 func (l *Ledger) Read(ctx context.Context, version uint64, have *controller.Assignment) (*controller.Assignment, error) {
 	var way []Record
-	var content []byte
 	for v := version; ; {
 		r, err := l.record(ctx, v)
 		if err != nil {
 			return nil, err
 		}
-		if have != nil && have.Version == v {
-			if d := have.Digest(); hex.EncodeToString(d[:]) == r.Digest {
-				content = have.Encode()
-				break
-			}
+		if have != nil && have.Version == v && l.is(have, &r) {
+			break
 		}
 		way = append(way, r)
 		if r.Base == 0 {
+			have = nil
 			break
 		}
 		if r.Base >= v || len(way) > keptVersions {
@@ -261,21 +302,61 @@ func (l *Ledger) Read(ctx context.Context, version uint64, have *controller.Assi
 	}
 	a := have
 	for i := len(way) - 1; i >= 0; i-- {
-		data, err := l.parts(ctx, &way[i])
-		if err == nil {
-			content, err = l.seal.open(data, content, way[i].name())
-		}
-		if err == nil {
-			a, err = controller.Decode(content)
-		}
+		next, err := l.content(ctx, &way[i], a)
 		if err != nil {
 			return nil, fmt.Errorf("version %d: %w", way[i].Version, err)
 		}
-		if d := a.Digest(); hex.EncodeToString(d[:]) != way[i].Digest || a.Version != way[i].Version {
+		if a = next; a.Version != way[i].Version || !l.is(a, &way[i]) {
 			return nil, fmt.Errorf("%w: version %d is not what its record says", ErrDamaged, way[i].Version)
 		}
 	}
 	return a, nil
+}
+
+// content is what stands under r, which is a delta on base.
+func (l *Ledger) content(ctx context.Context, r *Record, base *controller.Assignment) (*controller.Assignment, error) {
+	data, err := l.parts(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	switch r.Form {
+	case 0:
+		var text []byte
+		if base != nil {
+			text = base.Encode()
+		}
+		if data, err = l.seal.open(data, text, r.name()); err != nil {
+			return nil, err
+		}
+		return controller.Decode(data)
+	case formDelta:
+		if data, err = l.seal.open(data, dictionary(base), r.name()); err != nil {
+			return nil, err
+		}
+		return controller.Patch(base, data)
+	}
+	return nil, fmt.Errorf("it was written by a later build (form %d); start one that knows it", r.Form)
+}
+
+// is: a is what r says. Records of builds before may have the text's digest where this
+// one takes another.
+func (l *Ledger) is(a *controller.Assignment, r *Record) bool {
+	if l.digest(a) == r.Digest {
+		return true
+	}
+	if r.Form != 0 {
+		return false
+	}
+	sum := a.TextDigest()
+	return hex.EncodeToString(sum[:]) == r.Digest
+}
+
+// dictionary is what a delta on base is compressed against, nil: nothing.
+func dictionary(base *controller.Assignment) []byte {
+	if base == nil {
+		return nil
+	}
+	return base.Frame()
 }
 
 func (l *Ledger) record(ctx context.Context, v uint64) (r Record, err error) {
@@ -292,19 +373,49 @@ func (l *Ledger) record(ctx context.Context, v uint64) (r Record, err error) {
 	return r, nil
 }
 
-// parts are read one by one: together they may be larger than an answer can be.
-func (l *Ledger) parts(ctx context.Context, r *Record) (data []byte, err error) {
-	for n := range r.Parts {
-		entries, _, err := l.store.Read(ctx, r.part(n))
-		switch {
-		case err != nil:
-			return nil, err
-		case len(entries) != 1:
-			return nil, fmt.Errorf("%w: part %d of %d is not there", ErrForgotten, n+1, r.Parts)
-		}
-		data = append(data, entries[0].Value...)
+// partsAtOnce are under way at the same time: a large version has dozens, and each
+// takes the store's disks a while.
+const partsAtOnce = 4
+
+// writeParts puts data where r says, and how many parts it took into r.
+func (l *Ledger) writeParts(ctx context.Context, r *Record, data []byte) error {
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(partsAtOnce)
+	for at := 0; at < len(data); at += partSize {
+		op := store.Op{Key: r.part(r.Parts), Value: data[at:min(at+partSize, len(data))]}
+		all.Go(func() error {
+			_, err := l.store.Commit(ctx, nil, op)
+			return err
+		})
+		r.Parts++
 	}
-	return data, nil
+	return all.Wait()
+}
+
+// parts are read one by one: together they may be larger than an answer can be.
+func (l *Ledger) parts(ctx context.Context, r *Record) ([]byte, error) {
+	if r.Parts < 0 || r.Parts > maxContent/partSize {
+		return nil, fmt.Errorf("%w: a version of %d parts", ErrDamaged, r.Parts)
+	}
+	read := make([][]byte, r.Parts)
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(partsAtOnce)
+	for n := range read {
+		all.Go(func() error {
+			entries, _, err := l.store.Read(ctx, r.part(n))
+			if err == nil && len(entries) != 1 {
+				err = fmt.Errorf("%w: part %d of %d is not there", ErrForgotten, n+1, r.Parts)
+			}
+			if err == nil {
+				read[n] = entries[0].Value
+			}
+			return err
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return nil, err
+	}
+	return bytes.Join(read, nil), nil
 }
 
 // History is what was done, the oldest first, from the version first on.
