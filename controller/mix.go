@@ -345,13 +345,7 @@ func TunnelsMayLag(a, b *Assignment, server string) error {
 	if server == "" {
 		return nil
 	}
-	for _, p := range b.Sources {
-		sameFamily := func(q netip.Prefix) bool { return q.Addr().Is6() == p.Addr().Is6() }
-		if slices.ContainsFunc(a.Sources, sameFamily) && !slices.Contains(a.Sources, p) {
-			return fmt.Errorf("it takes no tunnels from %s, where they come from in version %d", p, b.Version)
-		}
-	}
-	return nil
+	return sourcesMayLag(a, b)
 }
 
 // MissedMayLag says why a daemon, whose last known version is last (0: nobody

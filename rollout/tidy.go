@@ -125,7 +125,7 @@ func (c *Coordinator) tidyOnce(ctx context.Context, head ledger.Head) (done []st
 			return s.State == controller.Resting && !s.RestUntil.After(time.Now())
 		})
 	})
-	if head.Turn >= int(kinds) && !rested {
+	if head.Turn >= int(kinds) && !head.Open && !rested {
 		return nil, nil
 	}
 	ch, err := c.Do(ctx, Options{})

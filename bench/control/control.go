@@ -137,7 +137,7 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if head, err = l.Append(ctx, head, nil, first, "bench", nil); err != nil {
+	if head, err = l.Append(ctx, head, nil, first, 0, "bench", nil); err != nil {
 		return nil, err
 	}
 	if head, err = l.Turn(ctx, head, 3); err != nil {
@@ -173,7 +173,7 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 			v.What = "buckets move"
 		}
 		begun, cpu := time.Now(), processCPU()
-		if head, err = l.Append(ctx, head, prior, step, "bench", nil); err != nil {
+		if head, err = l.Append(ctx, head, prior, step, 0, "bench", nil); err != nil {
 			return nil, err
 		}
 		v.AppendMS = ms(time.Since(begun))

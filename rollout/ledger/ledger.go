@@ -66,6 +66,9 @@ type Head struct {
 	Turn int `json:"turn"`
 	// Prior is the version before, 0 if there is none.
 	Prior uint64 `json:"prior"`
+	// Open: kinds were given their turn at once, and not all of them are known to go
+	// by Version yet.
+	Open bool `json:"open,omitempty"`
 
 	rev int64 // the store's, which wrote it
 }
@@ -196,9 +199,9 @@ func (l *Ledger) Heads(ctx context.Context) iter.Seq2[Head, error] {
 func versionKey(v uint64) string { return fmt.Sprintf("%020d", v) }
 
 // Append makes a the version after head, which was read before; ErrConflict: somebody
-// else came first. before is head's own assignment, nil where head has none. Nobody
-// goes by it before Turn says so.
-func (l *Ledger) Append(ctx context.Context, head Head, before, a *controller.Assignment, who string, what []string) (Head, error) {
+// else came first. before is head's own assignment, nil where head has none. The first
+// turn kinds of daemons go by it at once; where these are several the head is open.
+func (l *Ledger) Append(ctx context.Context, head Head, before, a *controller.Assignment, turn int, who string, what []string) (Head, error) {
 	if most := 200; len(what) > most { // the record is one value of the store
 		what = append(what[:most:most], fmt.Sprintf("and %d more", len(what)-most))
 	}
@@ -218,15 +221,18 @@ func (l *Ledger) Append(ctx context.Context, head Head, before, a *controller.As
 	if err != nil {
 		return head, err
 	}
-	if err := l.writeParts(ctx, &r, data); err != nil {
+	next := Head{Deployment: l.seal.deployment, Version: a.Version, Prior: head.Version, Turn: turn, Open: turn > 1}
+	var ops []store.Op
+	if len(data) <= partSize { // with the head, or the store would be waited for twice
+		ops, r.Parts = append(ops, store.Op{Key: r.part(0), Value: data}), 1
+	} else if err := l.writeParts(ctx, &r, data); err != nil {
 		return head, fmt.Errorf("write version %d: %w", a.Version, err)
 	}
-	next := Head{Deployment: l.seal.deployment, Version: a.Version, Prior: head.Version}
 	record, err := json.Marshal(r)
 	if err != nil {
 		return head, err
 	}
-	ops := []store.Op{{Key: recordsKey + versionKey(a.Version), Value: record}}
+	ops = append(ops, store.Op{Key: recordsKey + versionKey(a.Version), Value: record})
 	if a.Version > keptVersions {
 		// All that the oldest one that is kept hangs on stays: it is whole.
 		old := (a.Version - keptVersions) / snapshotEvery * snapshotEvery
@@ -238,16 +244,17 @@ func (l *Ledger) Append(ctx context.Context, head Head, before, a *controller.As
 		ops = append(ops, store.Op{Key: recordsKey + versionKey(a.Version-keptRecords), Delete: true})
 	}
 	made, err := l.move(ctx, head, next, ops...)
-	if err != nil && !errors.Is(err, store.ErrUnavailable) && ctx.Err() == nil { // it was not done
+	if err != nil && len(data) > partSize && !errors.Is(err, store.ErrUnavailable) && ctx.Err() == nil { // it was not done
 		_, _ = l.store.Commit(ctx, nil, store.Op{Key: versionsKey + versionKey(a.Version) + "/" + r.Token + "/", Prefix: true, Delete: true})
 	}
 	return made, err
 }
 
-// Turn lets the first n kinds of daemons go by the head.
+// Turn lets the first n kinds of daemons go by the head, when those whose turn it was
+// are known to: it is open no more.
 func (l *Ledger) Turn(ctx context.Context, head Head, n int) (Head, error) {
 	next := head
-	next.Turn = n
+	next.Turn, next.Open = n, false
 	return l.move(ctx, head, next)
 }
 

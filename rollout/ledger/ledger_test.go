@@ -60,7 +60,7 @@ func history(t *testing.T, l *Ledger, a *controller.Assignment, n int) (all []*c
 	}
 	all = []*controller.Assignment{nil}
 	for range n {
-		if head, err = l.Append(t.Context(), head, all[len(all)-1], a, "somebody", []string{"a change"}); err != nil {
+		if head, err = l.Append(t.Context(), head, all[len(all)-1], a, 0, "somebody", []string{"a change"}); err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, a)
@@ -154,11 +154,11 @@ func TestConflict(t *testing.T) {
 	all, old := history(t, l, first(t, 1, 2), 1)
 	next := all[1].Clone()
 	next.Version = 2
-	if _, err := l.Append(t.Context(), old, all[1], next, "one", nil); err != nil {
+	if _, err := l.Append(t.Context(), old, all[1], next, 0, "one", nil); err != nil {
 		t.Fatal(err)
 	}
 	before, _, _ := client.Read(t.Context(), "")
-	if _, err := l.Append(t.Context(), old, all[1], next, "two", nil); !errors.Is(err, store.ErrConflict) {
+	if _, err := l.Append(t.Context(), old, all[1], next, 0, "two", nil); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("the second: %v", err)
 	}
 	if _, err := l.Turn(t.Context(), old, 3); !errors.Is(err, store.ErrConflict) {

@@ -337,7 +337,7 @@ func (d *Deployment) Agree(before, a *controller.Assignment) {
 	l := d.Coordinator().Ledger
 	head, err := l.Head(d.T.Context())
 	if err == nil {
-		head, err = l.Append(d.T.Context(), head, before, a, "somebody", nil)
+		head, err = l.Append(d.T.Context(), head, before, a, 0, "somebody", nil)
 	}
 	if err == nil {
 		_, err = l.Turn(d.T.Context(), head, 3)
