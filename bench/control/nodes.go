@@ -51,7 +51,7 @@ func startNodes(ctx context.Context, dir, program string) (n *nodes, err error) 
 	var file strings.Builder
 	fmt.Fprintf(&file, "secret: %s\ntls: {ca: ca.pem, cert: cert.pem, key: key.pem}\ncontrollers:\n", secret)
 	for i := range 3 {
-		fmt.Fprintf(&file, "- {name: c%d, store: \"https://127.0.0.1:%d\", peer: \"https://127.0.0.1:%d\"}\n", i+1, ports[i], ports[3+i])
+		fmt.Fprintf(&file, "- {name: c%d, store: \"https://127.0.0.1:%d\", peer: \"https://127.0.0.1:%d\", api: \"unix:%s\"}\n", i+1, ports[i], ports[3+i], filepath.Join(dir, fmt.Sprintf("c%d.sock", i+1)))
 		n.at.Endpoints = append(n.at.Endpoints, fmt.Sprintf("https://127.0.0.1:%d", ports[i]))
 	}
 	file.WriteString("balancers: [{name: lb1, interfaces: [eth0], api: \"https://127.0.0.1:1\"}]\nservers: [{name: s0, address: 10.0.0.0, api: \"https://127.0.0.1:2\"}]\n" +
