@@ -16,7 +16,7 @@ type vipKey struct {
 
 // checkVIPs looks at each VIP alone, then at those that share an address.
 func (c *Config) checkVIPs() {
-	if len(c.VIPs) == 0 {
+	if len(c.VIPs) == 0 && !c.Bootstrap() {
 		c.problem("vips", "", "no VIP", "write at least one address, port and list of servers")
 	}
 	names, seen := map[string]int{}, map[vipKey]int{}

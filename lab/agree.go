@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -18,11 +19,13 @@ import (
 // which reach each other over the Ethernet.
 
 const (
-	storePort = 2379
-	peerPort  = 2380
+	storePort   = 2379
+	peerPort    = 2380
+	controlPort = 7444
 )
 
-// controller is one of the lab's. Its API is a socket, as operators work on its machine.
+// controller is one of the lab's. Its API is a socket, as operators work on its machine, but
+// where the lab is Remote.
 type controller struct {
 	name    string // of its process, and, behind the lab's, in the configuration
 	machine string
@@ -33,6 +36,9 @@ type controller struct {
 func (l *Lab) controlSocket(name string) string { return l.path(name + "-api.sock") }
 
 func (l *Lab) controllers() (all []controller) {
+	if l.Before {
+		return nil
+	}
 	if !l.Exposed {
 		return []controller{{name: "ctl1", machine: "router", store: "unix:" + l.path("ctl1-store.sock")}}
 	}
@@ -55,7 +61,11 @@ func (l *Lab) configControllers(p func(string, ...any)) {
 	p("controllers:")
 	for _, c := range l.controllers() {
 		p("  - name: %s", l.daemonName(c.name))
-		p("    api: unix:%s", l.controlSocket(c.name))
+		at := "unix:" + l.controlSocket(c.name)
+		if l.Remote {
+			at = "https://" + net.JoinHostPort(l.exposedAt(c.machine).Addr().String(), fmt.Sprint(controlPort))
+		}
+		p("    api: %s", at)
 		p("    store: %s", c.store)
 		if c.peer != "" {
 			p("    peer: %s", c.peer)
@@ -79,12 +89,15 @@ func (l *Lab) startControllers() error {
 }
 
 func (l *Lab) startController(c controller) error {
-	return l.spawn(c.machine, c.name, l.Program, "controller", "-f", l.ConfigPath(), "--name", l.daemonName(c.name), "--state-dir", l.path("state"))
+	return l.spawn(c.machine, c.name, l.program(c.name), "controller", "-f", l.ConfigPath(), "--name", l.daemonName(c.name), "--state-dir", l.path("state"))
 }
 
 // firstVersion brings the configuration's assignment into the store: until then
 // daemons wait. Those that have not been started shall not be waited for.
 func (l *Lab) firstVersion(ctx context.Context) error {
+	if l.Before {
+		return nil
+	}
 	args := []string{"apply", "-f", l.ConfigPath()}
 	for _, m := range l.fronts()[l.ActiveLBs:] {
 		args = append(args, "--without", l.daemonName(m))
@@ -111,6 +124,7 @@ func (l *Lab) command(ctx context.Context, machine string, args ...string) (said
 	if l.Exposed {
 		cmd.Dir = l.certificates(machine)
 	}
+	cmd.Env = append(os.Environ(), l.asUser()...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err = netspace.In(l.namespace(machine), cmd.Start)

@@ -36,8 +36,9 @@ type loadClient struct {
 
 // startLoad starts the plan in the client's namespace.
 func (l *Lab) startLoad(ctx context.Context, plan LoadPlan) (*loadClient, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, seconds(plan.Seconds)+loadSlack,
-		fmt.Errorf("the load did not end %v after its plan", loadSlack))
+	slack := loadSlack + seconds(plan.Beyond)
+	ctx, cancel := context.WithTimeoutCause(ctx, seconds(plan.Seconds)+slack,
+		fmt.Errorf("the load did not end %v after its plan", slack))
 	piped, err := l.startPiped(ctx, "client", "load", "load")
 	if err != nil {
 		cancel()

@@ -60,11 +60,38 @@ func (l *Lab) certify(ctx context.Context) error {
 	if !l.Exposed {
 		return nil
 	}
-	out, err := exec.CommandContext(ctx, l.Program, "certs", "-f", l.ConfigPath(), l.path("certs")).CombinedOutput()
+	out, err := exec.CommandContext(ctx, l.program(""), "certs", "-f", l.ConfigPath(), l.path("certs")).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("make certificates: %w: %s", err, out)
 	}
+	if l.Remote && !l.Before {
+		return l.UserCertificate(ctx, firstUser)
+	}
 	return nil
+}
+
+// firstUser is who makes changes where nobody else is named.
+const firstUser = "operator"
+
+// UserCertificate makes a certificate for somebody who may do everything.
+func (l *Lab) UserCertificate(ctx context.Context, name string) error {
+	out, err := exec.CommandContext(ctx, l.Program, "certs", "-f", l.ConfigPath(), l.path("certs"), "--user", name, "--role", "administer").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("make a certificate for %s: %w: %s", name, err, out)
+	}
+	return nil
+}
+
+// AsUser is the variable by which a command takes a user's certificate.
+func (l *Lab) AsUser(name string) string {
+	return "FAIRLEAD_CERTS=" + filepath.Join(l.path("certs"), name)
+}
+
+func (l *Lab) asUser() []string {
+	if !l.Remote {
+		return nil
+	}
+	return []string{l.AsUser(firstUser)}
 }
 
 // expose makes the router know the networks behind switches.

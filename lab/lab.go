@@ -25,6 +25,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fairlead/fairlead/vip"
@@ -96,13 +97,25 @@ type Options struct {
 	Exposed bool `json:"exposed,omitempty"`
 	// Controllers keep the store: 1 (the default), or 3 where the lab is exposed.
 	Controllers int `json:"controllers,omitempty"`
+	// Disks gives each daemon and controller a small disk of its own for its state.
+	Disks bool `json:"disks,omitempty"`
+	// Remote has the controllers' APIs at their machines' addresses, for users with
+	// certificates (UserCertificate), instead of at sockets; where the lab is exposed.
+	Remote bool `json:"remote,omitempty"`
+	// Clocks gives each controller a wall clock of its own, for StepClock.
+	Clocks bool `json:"clocks,omitempty"`
 	// BGP has the balancers, or switches, announce the VIPs to the router, which has
 	// no routes to them of its own, and has nobody who listens either.
 	BGP bool `json:"bgp,omitempty"`
 	// Unguarded starts the daemons without what holds attackers off.
 	Unguarded bool `json:"unguarded,omitempty"`
-	// Program is the fairlead binary that runs in the machines.
+	// Before: the lab begins as one of the time before there was a store: its file names
+	// no controllers until AddControllers.
+	Before bool `json:"before,omitempty"`
+	// Program is the fairlead binary that runs in the machines; From, if not empty, the
+	// one that daemons and controllers begin with, until Renew.
 	Program string `json:"program"`
+	From    string `json:"from,omitempty"`
 }
 
 // Lab is a lab that exists, at least in part.
@@ -114,6 +127,10 @@ type Lab struct {
 	// process with its number.
 	Owner      int    `json:"owner"`
 	OwnerStart string `json:"owner_start"`
+
+	secret  string          // the deployment's
+	renewed map[string]bool // processes that run Program by now
+	clocks  *sync.Map       // of processes that it started, by their names; nil without Clocks
 }
 
 func (o *Options) fill() error {

@@ -43,6 +43,9 @@ type LoadPlan struct {
 	// it is told that this is Over: what changes meanwhile may take longer
 	// than it was planned.
 	Hold bool `json:"hold"`
+	// Beyond is for how many seconds it may hold on, at most, beside what a busy
+	// machine needs.
+	Beyond float64 `json:"beyond,omitempty"`
 	// Device is where RSTs to the client are captured; empty: nowhere.
 	Device string `json:"device,omitempty"`
 }

@@ -213,22 +213,31 @@ func (p *parted) cut(a, b []string, cut bool) error {
 func ruleOut(to netip.Addr, cut bool) error {
 	for _, port := range []uint16{exposedPort, storePort, peerPort} {
 		for _, own := range []bool{false, true} {
-			rule := netlink.NewRule()
-			rule.Family, rule.Priority, rule.Type, rule.IPProto = unix.AF_INET, 10, unix.RTN_BLACKHOLE, unix.IPPROTO_TCP
-			rule.Dst = &net.IPNet{IP: to.AsSlice(), Mask: net.CIDRMask(32, 32)}
-			if own {
-				rule.Sport = netlink.NewRulePortRange(port, port)
-			} else {
-				rule.Dport = netlink.NewRulePortRange(port, port)
-			}
-			change := netlink.RuleDel
-			if cut {
-				change = netlink.RuleAdd
-			}
-			if err := change(rule); err != nil {
-				return fmt.Errorf("rule for %s port %d: %w", to, port, err)
+			if err := lose(to, port, own, cut); err != nil {
+				return err
 			}
 		}
+	}
+	return nil
+}
+
+// lose loses what this machine sends to a port of another, or from its own one to
+// it, or no longer.
+func lose(to netip.Addr, port uint16, own, cut bool) error {
+	rule := netlink.NewRule()
+	rule.Family, rule.Priority, rule.Type, rule.IPProto = unix.AF_INET, 10, unix.RTN_BLACKHOLE, unix.IPPROTO_TCP
+	rule.Dst = &net.IPNet{IP: to.AsSlice(), Mask: net.CIDRMask(32, 32)}
+	if own {
+		rule.Sport = netlink.NewRulePortRange(port, port)
+	} else {
+		rule.Dport = netlink.NewRulePortRange(port, port)
+	}
+	change := netlink.RuleDel
+	if cut {
+		change = netlink.RuleAdd
+	}
+	if err := change(rule); err != nil {
+		return fmt.Errorf("rule for %s port %d: %w", to, port, err)
 	}
 	return nil
 }

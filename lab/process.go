@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/lab/clockstep"
 	"github.com/fairlead/fairlead/lab/netspace"
 )
 
@@ -48,6 +49,11 @@ func (l *Lab) spawn(machine, name string, args ...string) error {
 			// must not wait for these. The thread ends with this function;
 			// the process inherits.
 			_ = unix.Setpriority(unix.PRIO_PROCESS, 0, balancerNice)
+		}
+		if l.clocks != nil && l.isController(name) {
+			clock, err := clockstep.Start(cmd) // on this thread, which is locked
+			l.clocks.Store(name, clock)
+			return err
 		}
 		return cmd.Start()
 	})
@@ -123,7 +129,7 @@ func (l *Lab) launch(machine string) error {
 	if l.isFront(machine) {
 		verb = l.frontKind()
 	}
-	args := []string{l.Program, verb, "-f", l.ConfigPath(), "--name", l.daemonName(machine), "--state-dir", l.path("state")}
+	args := []string{l.program(machine), verb, "-f", l.ConfigPath(), "--name", l.daemonName(machine), "--state-dir", l.path("state")}
 	if verb != "switch" { // which pins nothing
 		// A lab in a container lives no longer than that.
 		args = append(args, "--private-pins")

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/config"
@@ -33,6 +34,9 @@ func Up(ctx context.Context, o Options, owned bool) (*Lab, error) {
 	}
 	RemoveStale()
 	l := &Lab{Options: o, Kernel: experiment.Kernel()}
+	if l.Clocks {
+		l.clocks = new(sync.Map)
+	}
 	if owned {
 		l.Owner, l.OwnerStart = os.Getpid(), netspace.ProcessStart(os.Getpid())
 	}
@@ -64,11 +68,9 @@ func (l *Lab) up(ctx context.Context) error {
 	}
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails
-	if err := os.WriteFile(l.ConfigPath(), []byte(l.config(hex.EncodeToString(secret))), 0o600); err != nil {
+	l.secret = hex.EncodeToString(secret)
+	if err := l.writeConfig(); err != nil {
 		return err
-	}
-	if _, err := config.Load(l.ConfigPath()); err != nil {
-		return fmt.Errorf("this lab's configuration is refused: %w", err)
 	}
 	if err := l.certify(ctx); err != nil {
 		return err
@@ -90,6 +92,9 @@ func (l *Lab) up(ctx context.Context) error {
 		return l.setRoutes(active, 1)
 	}
 	fronts := l.fronts()[:l.ActiveLBs]
+	if err := l.mountDisks(); err != nil {
+		return err
+	}
 	if err := l.startControllers(); err != nil {
 		return err
 	}
@@ -112,6 +117,17 @@ func (l *Lab) up(ctx context.Context) error {
 		}
 	}
 	return l.awaitHealth(ctx, fronts)
+}
+
+// writeConfig writes the lab's file, and reads it, but one of before there was a store.
+func (l *Lab) writeConfig() error {
+	if err := os.WriteFile(l.ConfigPath(), []byte(l.config(l.secret)), 0o600); err != nil || l.Before {
+		return err
+	}
+	if _, err := config.Load(l.ConfigPath()); err != nil {
+		return fmt.Errorf("this lab's configuration is refused: %w", err)
+	}
+	return nil
 }
 
 // awaitHealth waits until every front gives every active server new
@@ -186,6 +202,9 @@ func Down(name string) error {
 		errs = append(errs, netspace.Delete(ns))
 	}
 	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("take down lab %s: %w", name, err)
+	}
+	if err := unmount(dir); err != nil {
 		return fmt.Errorf("take down lab %s: %w", name, err)
 	}
 	return os.RemoveAll(dir)

@@ -142,7 +142,9 @@ func (l *Lab) config(secret string) string {
 	if l.Exposed {
 		p("tls: {ca: ca.pem, cert: cert.pem, key: key.pem}")
 	}
-	l.configControllers(p)
+	if !l.Before {
+		l.configControllers(p)
+	}
 	if l.BGP {
 		p("bgp: {local_as: %d, hold_time: 3s, graceful_restart: 30s}", FrontAS)
 	}

@@ -28,8 +28,8 @@ import (
 func (c *Coordinator) agreed(ctx context.Context, v *View) (err error) {
 	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	if v.head, err = c.Ledger.Head(bounded); err != nil {
-		return noStore(err)
+	if err := c.readDesired(bounded, v); err != nil {
+		return err
 	}
 	if v.reports, err = c.Ledger.Reports(bounded); err != nil {
 		return noStore(err)
@@ -96,11 +96,11 @@ func (v *View) chooseAgreed() {
 
 // begin is the change that an empty store begins with where no daemon has an
 // assignment. One that is silent might have.
-func (c *Coordinator) begin(v *View, o Options) (*Change, error) {
-	ch := &Change{view: v, without: o.Without}
+func (c *Coordinator) begin(ch *Change, a aim, o Options) (*Change, error) {
+	v := ch.view
 	var refused controller.Refusal
 	for _, d := range v.Silent() {
-		if waits(d.Err) {
+		if waits(d.Err) || v.waits(d) {
 			d.Err = nil // it is there, and gets what is agreed on as the others do
 			continue
 		}
@@ -111,15 +111,15 @@ func (c *Coordinator) begin(v *View, o Options) (*Change, error) {
 		}
 	}
 	for _, name := range o.Without {
-		_, isBalancer := c.Config().Balancer(name)
-		_, isServer := c.Config().Server(name)
-		_, isSwitch := c.Config().Switch(name)
-		if !isBalancer && !isServer && !isSwitch {
+		if !v.names(name) {
 			return nil, controller.Invalid(fmt.Sprintf("without %s: the file names no such daemon", name))
 		}
 	}
 	var err error
-	if ch.Steps, ch.Lines, err = controller.Plan(c.Config(), nil, controller.LiveCounts{}, time.Now(), o.Force); err != nil {
+	if ch.Steps, ch.Lines, err = a.steps(v); err == nil {
+		err = c.bring(ch, a)
+	}
+	if err != nil {
 		return nil, err
 	}
 	ch.To = ch.Steps[len(ch.Steps)-1].Version
@@ -127,7 +127,7 @@ func (c *Coordinator) begin(v *View, o Options) (*Change, error) {
 		if c.Fits == nil {
 			break
 		}
-		if err := c.Fits(step); err != nil {
+		if err := c.Fits(step, v.cfg.Limits); err != nil {
 			refused = append(refused, fmt.Sprintf("version %d %v", step.Version, err))
 		}
 	}
@@ -135,6 +135,13 @@ func (c *Coordinator) begin(v *View, o Options) (*Change, error) {
 		return ch, refused
 	}
 	return ch, nil
+}
+
+// waits: d says in the store that it is there and has nothing to go by: it does not
+// know itself what it is, as it is new (daemon/member, await).
+func (v *View) waits(d *Daemon) bool {
+	r, ok := v.reports[d.Name]
+	return ok && r.Kind == int(d.Kind) && r.Waits
 }
 
 // waits: the daemon answers that it has nothing to go by.
@@ -147,14 +154,20 @@ const Waiting = "waiting for a first version, which `fairlead apply` makes"
 
 // agree puts ch's steps into the store, each when all have the one before.
 func (c *Coordinator) agree(ctx context.Context, ch *Change) error {
-	head, before := ch.view.head, ch.view.agreed
+	head, before, text, made := ch.view.head, ch.view.agreed, ch.text, false
+	if len(ch.Steps) > 0 {
+		text = nil // it comes with the first of them
+	}
 	commit := func(step *controller.Assignment, what []string) (err error) {
 		turn := 1
 		if before != nil && step.Version == before.Version+1 && controller.AgentsMayLag(before, step) == nil {
 			turn = int(kinds) // nobody has to wait for agents, and all have the version before
 		}
-		if head, err = c.append(ctx, head, before, step, turn, what); err == nil {
-			before = step
+		if head, err = c.append(ctx, head, before, step, turn, what, text); err == nil {
+			before, text, made = step, nil, true
+		}
+		if made && errors.Is(err, ErrNoStore) { // something was changed
+			return fmt.Errorf("version %d is in force, and the store went away before version %d was agreed on (%v); run it again: %w", before.Version, step.Version, store.ErrUnavailable, controller.ErrConflict)
 		}
 		return err
 	}
@@ -169,8 +182,15 @@ func (c *Coordinator) agree(ctx context.Context, ch *Change) error {
 			return err
 		}
 	}
-	for _, step := range ch.Steps {
-		if err := commit(step, linesOf(ch.Lines, step.Version)); err != nil {
+	for i, step := range ch.Steps {
+		what := linesOf(ch.Lines, step.Version)
+		if i == 0 {
+			text = ch.text
+			if ch.why != "" {
+				what = append([]string{ch.why}, what...)
+			}
+		}
+		if err := commit(step, what); err != nil {
 			return err
 		}
 		if err := c.turns(ctx, &head, step, ch); err != nil {
@@ -181,10 +201,10 @@ func (c *Coordinator) agree(ctx context.Context, ch *Change) error {
 }
 
 // append makes step the head. Where the store's answer is lost it looks whether it is.
-func (c *Coordinator) append(ctx context.Context, head ledger.Head, before, step *controller.Assignment, turn int, what []string) (ledger.Head, error) {
+func (c *Coordinator) append(ctx context.Context, head ledger.Head, before, step *controller.Assignment, turn int, what []string, text []byte) (ledger.Head, error) {
 	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	made, err := c.Ledger.Append(bounded, head, before, step, turn, cmp.Or(c.Who, "unknown"), what)
+	made, err := c.Ledger.Append(bounded, head, before, step, ledger.Change{Who: cmp.Or(c.Who, "unknown"), What: what, Text: text, Turn: turn})
 	switch {
 	case err == nil:
 		return made, nil
@@ -195,7 +215,7 @@ func (c *Coordinator) append(ctx context.Context, head ledger.Head, before, step
 	}
 	looking, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	now, lookErr := c.Ledger.Head(looking)
+	now, lookErr := c.settled(looking, head)
 	switch {
 	case lookErr != nil:
 		return head, fmt.Errorf("the store went away, and whether version %d was agreed on is not known; run it again when it answers: %w", step.Version, err)
@@ -203,6 +223,17 @@ func (c *Coordinator) append(ctx context.Context, head ledger.Head, before, step
 		return head, noStore(err)
 	}
 	return head, fmt.Errorf("version %d: the store went away meanwhile, and has version %d now; run it again: %w", step.Version, now.Version, controller.ErrConflict)
+}
+
+// settled is the head where something was appended to head and not answered. What is on
+// its way yet is refused when it arrives: it finds another head, if of the same version.
+func (c *Coordinator) settled(ctx context.Context, head ledger.Head) (ledger.Head, error) {
+	if head.Version > 0 {
+		if now, err := c.Ledger.Turn(ctx, head, head.Turn); !errors.Is(err, store.ErrConflict) {
+			return now, err
+		}
+	}
+	return c.Ledger.Head(ctx)
 }
 
 // lost: the store may have done what it did not answer.
@@ -303,6 +334,10 @@ func (c *Coordinator) await(ctx context.Context, bound Kind, step *controller.As
 		for name, r := range said {
 			d := known[name]
 			if r.Kind >= int(bound) || d != nil && (d.Leaving || errors.Is(d.Err, errForeign)) || slices.Contains(ch.without, name) {
+				continue
+			}
+			if r.Waits && (d == nil || step == ch.view.Base) {
+				delete(waiting, name) // it waits for a configuration that it is in
 				continue
 			}
 			delete(waiting, name)

@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/rollout/ledger"
 	"github.com/fairlead/fairlead/store"
 )
 
@@ -40,12 +42,12 @@ func TestAgreed(t *testing.T) {
 func TestTurns(t *testing.T) {
 	s := newFleet(t, three)
 	c, _ := s.linked()
-	if _, err := c.Apply(t.Context(), Options{}); err != nil {
+	if _, err := c.Apply(t.Context(), s.text, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	s.load(t, strings.Replace(three, "policy: wrr", "policy: wrr, forwarding: gue", 1))
 	s.order = nil
-	if ch, err := c.Apply(t.Context(), Options{}); err != nil || ch.To != 2 || s.bad() != nil {
+	if ch, err := c.Apply(t.Context(), s.text, Options{}); err != nil || ch.To != 2 || s.bad() != nil {
 		t.Fatal(ch, err, s.bad())
 	}
 	if i := slices.IndexFunc(s.order, func(o string) bool { return strings.HasPrefix(o, "lb") }); i != 3 {
@@ -81,7 +83,7 @@ func TestTurns(t *testing.T) {
 func TestParted(t *testing.T) {
 	s := newFleet(t, twoOfEach)
 	c, _ := s.linked()
-	if _, err := c.Apply(t.Context(), Options{}); err != nil {
+	if _, err := c.Apply(t.Context(), s.text, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	away := []string{"lb2", "s2"}
@@ -127,13 +129,13 @@ func TestEmptyStore(t *testing.T) {
 	s.mu.Lock()
 	s.get("s2").away = errors.New("connection refused")
 	s.mu.Unlock()
-	if _, err := c.Apply(t.Context(), Options{}); err == nil || !strings.Contains(err.Error(), "the store is empty, and s2 does not answer") {
+	if _, err := c.Apply(t.Context(), s.text, Options{}); err == nil || !strings.Contains(err.Error(), "the store is empty, and s2 does not answer") {
 		t.Errorf("a silent daemon: %v", err)
 	}
 	s.mu.Lock()
 	s.get("s2").away = errNothing
 	s.mu.Unlock()
-	ch, err := c.Apply(t.Context(), Options{})
+	ch, err := c.Apply(t.Context(), s.text, Options{})
 	if err != nil || ch.To != 1 || s.versions() != "s1=1 s2=1 lb1=1 lb2=1" {
 		t.Errorf("%+v %v", ch, err)
 	}
@@ -221,7 +223,7 @@ func TestLead(t *testing.T) {
 		})
 	}
 	c, link := s.linked()
-	if _, err := c.Apply(t.Context(), Options{}); err != nil {
+	if _, err := c.Apply(t.Context(), s.text, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	leads := func() string {
@@ -255,7 +257,7 @@ func TestLead(t *testing.T) {
 			web.Slots[i].RestUntil = time.Now().Add(-time.Second)
 		}
 	}
-	if _, err := c.Ledger.Append(t.Context(), head, base, next, 0, "who dies", nil); err != nil {
+	if _, err := c.Ledger.Append(t.Context(), head, base, next, ledger.Change{Who: "who dies"}); err != nil {
 		t.Fatal(err)
 	}
 	gone := func() bool {
@@ -284,7 +286,7 @@ func TestFirstForAll(t *testing.T) {
 	s.links["s2"].Cut(true)
 	done := make(chan error, 1)
 	go func() {
-		_, err := c.Apply(t.Context(), Options{})
+		_, err := c.Apply(t.Context(), s.text, Options{})
 		done <- err
 	}()
 	s.eventually(t, "s1 has it", func() bool {
@@ -308,7 +310,7 @@ func TestFirstForAll(t *testing.T) {
 func TestAhead(t *testing.T) {
 	s := newFleet(t, twoOfEach)
 	c, _ := s.linked()
-	if _, err := c.Apply(t.Context(), Options{}); err != nil {
+	if _, err := c.Apply(t.Context(), s.text, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	s.mu.Lock()
@@ -334,7 +336,7 @@ func TestAhead(t *testing.T) {
 func TestMissedBase(t *testing.T) {
 	s := newFleet(t, twoOfEach)
 	c, _ := s.linked()
-	if _, err := c.Apply(t.Context(), Options{}); err != nil {
+	if _, err := c.Apply(t.Context(), s.text, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	s.load(t, strings.Replace(twoOfEach, "policy: wrr,", "policy: wrr, forwarding: gue,", 1))
@@ -347,20 +349,24 @@ func TestMissedBase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	text, err := config.Shared(s.text)
+	if err != nil {
+		t.Fatal(err)
+	}
 	steps, _, err := controller.Plan(s.cfg, base, controller.LiveCounts{}, time.Now(), false)
 	if err != nil || len(steps) != 1 {
 		t.Fatal(steps, err)
 	}
-	if _, err := c.Ledger.Append(t.Context(), head, base, steps[0], 0, "who was stopped", nil); err != nil {
+	if _, err := c.Ledger.Append(t.Context(), head, base, steps[0], ledger.Change{Who: "who was stopped", Text: text}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Apply(t.Context(), Options{}); err == nil || !strings.Contains(err.Error(), "s1 does not answer") {
+	if _, err := c.Apply(t.Context(), s.text, Options{}); err == nil || !strings.Contains(err.Error(), "s1 does not answer") {
 		t.Errorf("run again: %v", err)
 	}
 	if got := s.versions(); !strings.Contains(got, "lb1=1 lb2=1") {
 		t.Errorf("balancers went on: %s", got)
 	}
-	if ch, err := c.Apply(t.Context(), Options{Without: []string{"s1"}}); err != nil || ch.To != 2 {
+	if ch, err := c.Apply(t.Context(), s.text, Options{Without: []string{"s1"}}); err != nil || ch.To != 2 {
 		t.Errorf("without s1: %+v %v", ch, err)
 	}
 }

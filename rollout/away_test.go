@@ -85,18 +85,24 @@ func TestNothingIsLost(t *testing.T) {
 	})
 }
 
-// flaky is a store of which one commit fails, done or not.
+// flaky is a store of which one commit fails: not done, done, or done when late is
+// called.
 type flaky struct {
 	store.Store
 	left int
-	done bool
+	done string
+	late func()
 }
 
 func (f *flaky) Commit(ctx context.Context, ifs []store.If, ops ...store.Op) (int64, error) {
 	if f.left--; f.left != 0 {
 		return f.Store.Commit(ctx, ifs, ops...)
 	}
-	if f.done {
+	f.late = func() {}
+	if f.done == "late" {
+		f.late = func() { _, _ = f.Store.Commit(context.Background(), ifs, ops...) }
+	}
+	if f.done == "done" {
 		if _, err := f.Store.Commit(ctx, ifs, ops...); err != nil {
 			return 0, err
 		}
@@ -108,13 +114,14 @@ func (f *flaky) Commit(ctx context.Context, ifs []store.If, ops ...store.Op) (in
 // did that one or not, what is said of it is so, and running it again completes it.
 func TestStoreGoesAway(t *testing.T) {
 	for n := 1; ; n++ {
-		for _, done := range []bool{false, true} {
+		for _, done := range []string{"not done", "done", "late"} {
 			s := newFleet(t, twoOfEach)
 			c, link := s.linked()
-			if _, err := c.Apply(t.Context(), Options{}); err != nil {
+			if _, err := c.Apply(t.Context(), s.text, Options{}); err != nil {
 				t.Fatal(err)
 			}
-			c.Ledger = s.ledger(&flaky{link, n, done})
+			f := &flaky{Store: link, left: n, done: done}
+			c.Ledger = s.ledger(f)
 			_, err := c.Do(t.Context(), Options{}, op(controller.Drain, "s1"))
 			if err == nil {
 				s.stop()
@@ -123,6 +130,7 @@ func TestStoreGoesAway(t *testing.T) {
 				}
 				return
 			}
+			f.late()
 			head, headErr := c.Ledger.Head(t.Context())
 			if headErr != nil {
 				t.Fatal(headErr)
@@ -130,12 +138,12 @@ func TestStoreGoesAway(t *testing.T) {
 			text := err.Error()
 			switch {
 			case head.Version == 1 && !errors.Is(err, ErrNoStore):
-				t.Errorf("commit %d, done %v: nothing was changed, and it says %s", n, done, text)
+				t.Errorf("commit %d, %s: nothing was changed, and it says %s", n, done, text)
 			case head.Version == 2 && !strings.Contains(text, "run it again"), head.Version == 2 && errors.Is(err, ErrNoStore):
-				t.Errorf("commit %d, done %v: version 2 is agreed on, and it says %s", n, done, text)
+				t.Errorf("commit %d, %s: version 2 is agreed on, and it says %s", n, done, text)
 			}
 			if _, err := c.Do(t.Context(), Options{}, op(controller.Drain, "s1")); err != nil || s.versions() != "s1=2 s2=2 lb1=2 lb2=2" {
-				t.Errorf("commit %d, done %v: again: %v %s", n, done, err, s.versions())
+				t.Errorf("commit %d, %s: again: %v %s", n, done, err, s.versions())
 			}
 			s.stop()
 		}

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -28,13 +27,14 @@ import (
 // series of assignments, and puts it into the store. It keeps nothing: two may
 // work at the same time, and one of them is told to try again.
 type Coordinator struct {
-	// Config is the deployment as the file has it now.
+	// Config is the file of the machine that this runs on: its secret, certificates
+	// and folder. What is wanted of the deployment the store has.
 	Config func() *config.Config
 	Log    *slog.Logger // nil: silent
 	// Fits, if set, says whether balancers have room for an assignment
 	// (tables.Fits), so that a series is refused before its first step
 	// and not by a daemon in its middle.
-	Fits func(*controller.Assignment) error
+	Fits func(*controller.Assignment, config.Limits) error
 
 	// Ledger is the store's. Who is noted in it beside a change.
 	Ledger *ledger.Ledger
@@ -53,6 +53,9 @@ type Options struct {
 	Force bool
 	// Without are daemons known to be gone: not asked, not waited for.
 	Without []string
+	// Expect is the version that the change was planned on, 0: any. Where another is
+	// the newest it is refused (Outdated).
+	Expect uint64
 	// later: a part of a series, in which a name of Without that was known
 	// may be gone.
 	later bool
@@ -65,8 +68,12 @@ type Change struct {
 	Notes    []string
 	Silent   []*Daemon // they did not answer and stay where they were
 	Steps    []*controller.Assignment
-	view     *View
-	without  []string
+	// Diff is how the desired state changes (config.Diff); nil: it does not.
+	Diff    []string
+	view    *View
+	without []string
+	text    []byte // the desired state from the first step on; nil: it stays
+	why     string // a line of the history beside the steps'
 }
 
 // Answered says whether any daemon did.
@@ -74,15 +81,19 @@ func (ch *Change) Answered() bool {
 	return ch.view != nil && slices.ContainsFunc(ch.view.Daemons, func(d *Daemon) bool { return d.Err == nil })
 }
 
-// PlanFile computes what Apply would do and does nothing.
-func (c *Coordinator) PlanFile(ctx context.Context, o Options) (*Change, error) {
-	ch, err := c.planFile(ctx, o)
+// PlanFile computes what Apply of text would do and does nothing.
+func (c *Coordinator) PlanFile(ctx context.Context, text []byte, o Options) (*Change, error) {
+	to, err := c.toText(theFile, text, o.Force)
+	if err != nil {
+		return nil, err
+	}
+	ch, err := c.plan(ctx, o, to)
 	if err != nil {
 		return ch, err
 	}
 	// What comes after connections were counted anew, as of now.
 	for n := len(ch.Steps); n > 0; {
-		steps, lines, err := controller.Plan(c.Config(), ch.Steps[len(ch.Steps)-1], ch.view.Live, time.Now(), o.Force)
+		steps, lines, err := controller.Plan(to.cfg, ch.Steps[len(ch.Steps)-1], ch.view.Live, time.Now(), o.Force)
 		if err != nil || len(steps) == 0 {
 			break
 		}
@@ -91,18 +102,24 @@ func (c *Coordinator) PlanFile(ctx context.Context, o Options) (*Change, error) 
 	return ch, nil
 }
 
-func (c *Coordinator) planFile(ctx context.Context, o Options) (*Change, error) {
-	return c.plan(ctx, o, func(v *View) ([]*controller.Assignment, []string, error) {
-		return controller.Plan(c.Config(), v.Base, v.Live, time.Now(), o.Force)
-	})
+// Apply makes text, a whole fairlead.yaml, the desired state, and brings all daemons
+// there. What stands in it of a machine's own (config.Desired) is not looked at. Where
+// a plan ends because connections must be counted anew, it counts them and goes on.
+func (c *Coordinator) Apply(ctx context.Context, text []byte, o Options) (*Change, error) {
+	to, err := c.toText(theFile, text, o.Force)
+	if err != nil {
+		return nil, err
+	}
+	return c.apply(ctx, to, o)
 }
 
-// Apply brings all daemons to what the file wants. Where a plan ends because
-// connections must be counted anew, it counts them and goes on.
-func (c *Coordinator) Apply(ctx context.Context, o Options) (*Change, error) {
+func (c *Coordinator) apply(ctx context.Context, to aim, o Options) (*Change, error) {
 	var done *Change
 	for range 8 {
-		ch, err := c.planFile(ctx, o)
+		ch, err := c.plan(ctx, o, to)
+		if err == nil && done != nil && ch.text != nil {
+			break // the text is another than this change made it
+		}
 		if err == nil {
 			err = c.hand(ctx, ch)
 		}
@@ -117,7 +134,7 @@ func (c *Coordinator) Apply(ctx context.Context, o Options) (*Change, error) {
 		if err != nil || len(ch.Steps) == 0 {
 			return done, err
 		}
-		steps, _, err := controller.Plan(c.Config(), ch.Steps[len(ch.Steps)-1], controller.LiveCounts{}, time.Now(), true)
+		steps, _, err := controller.Plan(to.cfg, ch.Steps[len(ch.Steps)-1], controller.LiveCounts{}, time.Now(), true)
 		if err == nil && len(steps) == 0 {
 			return done, nil
 		}
@@ -125,7 +142,7 @@ func (c *Coordinator) Apply(ctx context.Context, o Options) (*Change, error) {
 	return done, errors.New("somebody else applies another file at the same time; agree on one and run it again")
 }
 
-// Do carries out verbs.
+// Do carries out verbs, and has the desired state say so.
 func (c *Coordinator) Do(ctx context.Context, o Options, ops ...controller.Op) (*Change, error) {
 	for i := range ops {
 		if ops[i].Kind == controller.Rotate && ops[i].Key == nil {
@@ -133,51 +150,16 @@ func (c *Coordinator) Do(ctx context.Context, o Options, ops ...controller.Op) (
 			rand.Read(ops[i].Key)
 		}
 	}
-	ch, err := c.plan(ctx, o, func(v *View) ([]*controller.Assignment, []string, error) {
-		return controller.Change(v.Base, v.Live, time.Now(), o.Force, ops...)
+	ch, err := c.plan(ctx, o, aim{
+		steps: func(v *View) ([]*controller.Assignment, []string, error) {
+			return controller.Change(v.Base, v.Live, time.Now(), o.Force, ops...)
+		},
+		text: func(v *View, last *controller.Assignment) ([]byte, []string, error) { return c.edited(v, last, ops) },
 	})
 	if err != nil {
 		return ch, err
 	}
-	if ch.view.Base == nil {
-		return ch, controller.Refusal{"the store is empty; begin with `fairlead apply`"}
-	}
-	if err := c.hand(ctx, ch); err != nil {
-		return ch, err
-	}
-	c.compareFile(ch)
-	return ch, nil
-}
-
-// compareFile notes that apply would undo what a verb did: more differs from
-// the file than before.
-func (c *Coordinator) compareFile(ch *Change) {
-	if len(ch.Steps) == 0 {
-		return
-	}
-	cfg := c.Config()
-	differs := func(a *controller.Assignment) int {
-		_, lines, err := controller.Plan(cfg, a, controller.LiveCounts{}, time.Now(), true)
-		if err != nil {
-			return 0
-		}
-		return len(lines)
-	}
-	last := ch.Steps[len(ch.Steps)-1]
-	if differs(last) <= differs(ch.view.Base) {
-		return
-	}
-	file := cfg.File()
-	if file == "" {
-		file = "the file"
-	}
-	note := file + " says otherwise: the next `fairlead apply` undoes this unless the file is changed, too"
-	// A standby that works, say, is not made one again at once.
-	if _, _, err := controller.Plan(cfg, last, ch.view.Live, time.Now(), false); err != nil {
-		why, _, _ := strings.Cut(err.Error(), "\n")
-		note = file + " says otherwise, and as things stand `fairlead apply` is refused until it is changed, too: " + why
-	}
-	ch.Notes = append(ch.Notes, note)
+	return ch, c.hand(ctx, ch)
 }
 
 // withoutServers notes the VIPs that ch leaves without a server for new
@@ -207,27 +189,33 @@ func (ch *Change) withoutServers() {
 	}
 }
 
-func (c *Coordinator) plan(ctx context.Context, o Options, steps func(*View) ([]*controller.Assignment, []string, error)) (*Change, error) {
-	v, err := c.Look(ctx, o.Without)
+func (c *Coordinator) plan(ctx context.Context, o Options, a aim) (*Change, error) {
+	v, err := c.look(ctx, a.cfg, o.Without)
 	if err != nil {
 		return nil, err
 	}
-	ch := &Change{view: v, without: o.Without}
-	if v.Base == nil {
-		return c.begin(v, o)
+	if err := c.expect(ctx, v, o); err != nil {
+		return nil, err
 	}
-	if err := v.checkWithout(c.Config(), o); err != nil {
+	ch := &Change{view: v, without: o.Without, why: a.why}
+	if v.Base == nil && a.cfg == nil {
+		return ch, controller.Refusal{"the store is empty; begin with `fairlead apply`"}
+	}
+	if v.Base == nil {
+		return c.begin(ch, a, o)
+	}
+	if err := v.checkWithout(o); err != nil {
 		return nil, err
 	}
 	for {
 		ch.From, ch.To = v.Base.Version, v.Base.Version
-		if ch.Steps, ch.Lines, err = steps(v); err != nil {
+		if ch.Steps, ch.Lines, err = a.steps(v); err != nil {
 			return ch, err
 		}
 		// Agents of servers that come with these steps must know them first.
 		var more []*Daemon
 		for _, step := range ch.Steps {
-			if more = c.unknown(c.Config(), v, step, o.Without); len(more) > 0 {
+			if more = c.unknown(v, step, o.Without); len(more) > 0 {
 				break
 			}
 		}
@@ -247,11 +235,14 @@ func (c *Coordinator) plan(ctx context.Context, o Options, steps func(*View) ([]
 			}
 			// A step in the middle can need more than the last: servers that
 			// go have their slots still when others have come.
-			if err := c.Fits(step); err != nil {
+			if err := c.Fits(step, v.cfg.Limits); err != nil {
 				refused = append(refused, fmt.Sprintf("version %d %v", step.Version, err))
 				break
 			}
 		}
+	}
+	if err := c.bring(ch, a); err != nil {
+		return ch, err
 	}
 	for _, d := range v.Silent() {
 		if !d.Leaving {
@@ -370,6 +361,8 @@ func Code(err error) error {
 		notFound controller.NotFound
 		invalid  controller.Invalid
 		stopped  *Stopped
+		outdated *Outdated
+		problems config.Problems
 		coded    *connect.Error
 	)
 	switch {
@@ -381,6 +374,10 @@ func Code(err error) error {
 		return connect.NewError(connect.CodeNotFound, err)
 	case errors.As(err, &invalid):
 		return connect.NewError(connect.CodeInvalidArgument, err)
+	case errors.As(err, &problems):
+		return connect.NewError(connect.CodeInvalidArgument, err)
+	case errors.As(err, &outdated):
+		return connect.NewError(connect.CodeAborted, err)
 	case errors.Is(err, ErrNoStore): // the daemon answers; another would say the same
 		return connect.NewError(connect.CodeFailedPrecondition, err)
 	case errors.As(err, &stopped), errors.Is(err, controller.ErrConflict):

@@ -47,7 +47,7 @@ func TestOrder(t *testing.T) {
 	f.load(t, three)
 	f.start(t, "s3", f.cfg.Servers[2].API)
 	f.get("s3").cur = f.get("s1").cur
-	ch, err := f.coordinator().Apply(context.Background(), Options{})
+	ch, err := f.coordinator().Apply(context.Background(), f.text, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestOrder(t *testing.T) {
 			break
 		}
 	}
-	if ch, err := f.coordinator().Apply(context.Background(), Options{}); err != nil || len(ch.Steps) != 0 || len(ch.Notes) != 0 {
+	if ch, err := f.coordinator().Apply(context.Background(), f.text, Options{}); err != nil || len(ch.Steps) != 0 || len(ch.Notes) != 0 {
 		t.Errorf("applied, and again: %v %v", ch, err)
 	}
 }
@@ -248,11 +248,11 @@ func TestForwardingSilent(t *testing.T) {
 		f.load(t, strings.Replace(three, "name: web,", "name: web, forwarding: gue,", 1))
 		f.away(name, errors.New("connection refused"))
 		before := f.versions()
-		_, err := f.coordinator().Apply(context.Background(), Options{})
+		_, err := f.coordinator().Apply(context.Background(), f.text, Options{})
 		if err == nil || !strings.Contains(err.Error(), name+" does not answer") || !strings.Contains(err.Error(), "forwarding ipip in version 1, gue in version 2") || f.versions() != before {
 			t.Errorf("%s: %v, %s", name, err, f.versions())
 		}
-		if _, err := f.coordinator().Apply(context.Background(), Options{Without: []string{name}}); err != nil {
+		if _, err := f.coordinator().Apply(context.Background(), f.text, Options{Without: []string{name}}); err != nil {
 			t.Errorf("%s is gone: %v", name, err)
 		}
 		f.away(name, nil)
@@ -273,12 +273,12 @@ func TestLive(t *testing.T) {
 	f := newFleet(t, three)
 	f.get("s3").live = []*fairleadv1.LiveVIP{{Id: 1, Name: "web", Slot: 2, Server: "s3", Epochs: []*fairleadv1.EpochLive{{Epoch: 0, Connections: 4}}}}
 	f.load(t, twoOfEach)
-	_, err := f.coordinator().Apply(context.Background(), Options{})
+	_, err := f.coordinator().Apply(context.Background(), f.text, Options{})
 	if err == nil || err.Error() != "vip web: s3: it would be removed, but 4 connections are live; drain it and wait until they end, or --force" {
 		t.Errorf("%v", err)
 	}
 	f.get("s3").live = nil
-	if _, err := f.coordinator().Apply(context.Background(), Options{}); err != nil || f.get("s3").cur.Version != 3 {
+	if _, err := f.coordinator().Apply(context.Background(), f.text, Options{}); err != nil || f.get("s3").cur.Version != 3 {
 		t.Errorf("%v, and the agent that leaves has version %d", err, f.get("s3").cur.Version)
 	}
 }
@@ -294,12 +294,12 @@ func TestRecount(t *testing.T) {
 		}
 		return nil
 	}
-	_, err := f.coordinator().Apply(context.Background(), Options{})
+	_, err := f.coordinator().Apply(context.Background(), f.text, Options{})
 	if err == nil || err.Error() != "version 2 is in force, and the rest is not done: vip old: s1: its VIP would be removed, but 1 connection is live; wait until they end, or --force" {
 		t.Errorf("%v", err)
 	}
 	s1.fail, s1.live = nil, nil
-	if ch, err := f.coordinator().Apply(context.Background(), Options{}); err != nil || ch.To != 3 {
+	if ch, err := f.coordinator().Apply(context.Background(), f.text, Options{}); err != nil || ch.To != 3 {
 		t.Errorf("%+v %v", ch, err)
 	}
 }
@@ -311,7 +311,7 @@ func TestDisagreement(t *testing.T) {
 	f.load(t, three)
 	f.start(t, "s3", f.cfg.Servers[2].API) // from the newer file
 	f.forced = true
-	ch, err := f.coordinator().Apply(context.Background(), Options{})
+	ch, err := f.coordinator().Apply(context.Background(), f.text, Options{})
 	if err != nil || ch.From != 1 || ch.To != 5 || f.versions() != "s1=5 s2=5 s3=5 lb1=5 lb2=5" ||
 		len(ch.Notes) != 1 || ch.Notes[0] != "version 1 differs at s3: all get that of s1, s2, lb1, lb2, as version 3" {
 		t.Errorf("%+v %v %s", ch, err, f.versions())
@@ -394,7 +394,7 @@ func TestAnyFailures(t *testing.T) {
 			}
 		}
 		broken = false
-		if _, err := c.Apply(context.Background(), Options{}); err != nil {
+		if _, err := c.Apply(context.Background(), f.text, Options{}); err != nil {
 			rt.Fatal(err)
 		}
 		steps, changes, err := controller.Plan(f.cfg, f.get("s1").cur, controller.LiveCounts{}, f.get("s1").cur.VIPs[0].Slots[0].RestUntil, false)

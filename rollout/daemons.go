@@ -68,6 +68,10 @@ type View struct {
 	// daemon that answers has anything.
 	Base *controller.Assignment
 	Live controller.LiveCounts
+	// cfg is the desired state that the change goes by, and text what the store has;
+	// nil: nothing yet.
+	cfg  *config.Config
+	text []byte
 	// head is the store's newest version, and agreed what it is; nil: it has none.
 	head   ledger.Head
 	agreed *controller.Assignment
@@ -114,11 +118,11 @@ func (c *Coordinator) dial(d *Daemon, cfg *config.Config) (err error) {
 
 // Look asks every daemon what it has in force and every agent what is live.
 func (c *Coordinator) Look(ctx context.Context, without []string) (*View, error) {
-	cfg := c.Config()
-	daemons, err := c.daemons(cfg, without)
-	if err != nil {
-		return nil, err
-	}
+	return c.look(ctx, nil, without)
+}
+
+// look is Look by cfg, nil: by the desired state that the store has.
+func (c *Coordinator) look(ctx context.Context, cfg *config.Config, without []string) (*View, error) {
 	v := &View{Live: controller.LiveCounts{
 		Connections: map[controller.LiveKey]map[uint32]uint64{}, Owned: map[controller.LiveKey]controller.Owned{},
 		Silent: map[string]string{},
@@ -126,12 +130,21 @@ func (c *Coordinator) Look(ctx context.Context, without []string) (*View, error)
 	if err := c.agreed(ctx, v); err != nil {
 		return nil, err
 	}
+	var err error
+	if v.cfg = cfg; cfg == nil {
+		if v.cfg, err = c.config(v); err != nil {
+			return nil, err
+		}
+	}
+	daemons, err := c.daemons(v.cfg, without)
+	if err != nil {
+		return nil, err
+	}
 	v.join(ctx, daemons)
-	// Servers that left the file, or came by `fairlead add`, stand in the
-	// assignment alone. One may have a newer version than all others: agents
-	// get it first.
+	// Servers that left the configuration stand in the assignment alone. One may have
+	// a newer version than all others: agents get it first.
 	for v.Base != nil {
-		more := c.unknown(cfg, v, v.Base, without)
+		more := c.unknown(v, v.Base, without)
 		if len(more) == 0 {
 			break
 		}
@@ -140,15 +153,20 @@ func (c *Coordinator) Look(ctx context.Context, without []string) (*View, error)
 	return v, nil
 }
 
+// names says whether what the change goes by has a daemon called name.
+func (v *View) names(name string) bool {
+	_, isBalancer := v.cfg.Balancer(name)
+	_, isServer := v.cfg.Server(name)
+	_, isSwitch := v.cfg.Switch(name)
+	return isBalancer || isServer || isSwitch
+}
+
 // checkWithout refuses names in o.Without that nobody knows: by a slip of the
 // pen a dead daemon would be waited for.
-func (v *View) checkWithout(cfg *config.Config, o Options) error {
+func (v *View) checkWithout(o Options) error {
 	for _, name := range o.Without {
-		_, isBalancer := cfg.Balancer(name)
-		_, isServer := cfg.Server(name)
-		_, isSwitch := cfg.Switch(name)
 		_, lives := v.reports[name]
-		if !o.later && !isBalancer && !isServer && !isSwitch && !lives && !serves(v.Base, name) {
+		if !o.later && !v.names(name) && !lives && !serves(v.Base, name) {
 			return controller.Invalid(fmt.Sprintf("without %s: neither the file nor version %d names such a daemon; if it has left, leave it out", name, v.Base.Version))
 		}
 	}
@@ -156,7 +174,7 @@ func (v *View) checkWithout(cfg *config.Config, o Options) error {
 }
 
 // unknown is the agents that a names and v does not have.
-func (c *Coordinator) unknown(cfg *config.Config, v *View, a *controller.Assignment, without []string) (more []*Daemon) {
+func (c *Coordinator) unknown(v *View, a *controller.Assignment, without []string) (more []*Daemon) {
 	known := map[string]*Daemon{}
 	for _, d := range v.Daemons {
 		known[d.Name] = d
@@ -166,7 +184,7 @@ func (c *Coordinator) unknown(cfg *config.Config, v *View, a *controller.Assignm
 			d := known[s.Server]
 			if d == nil && s.API != config.NoAgent && s.API != "" && !slices.Contains(without, s.Server) {
 				d = &Daemon{Name: s.Server, API: s.API, Kind: Host, Leaving: true}
-				d.Err = c.dial(d, cfg)
+				d.Err = c.dial(d, v.cfg)
 				known[s.Server] = d
 				more = append(more, d)
 			}
@@ -217,7 +235,11 @@ func (v *View) ask(ctx context.Context, daemons []*Daemon) {
 		}
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
-		if d.Held, d.Err = held(ctx, d); d.Err != nil || d.Kind != Host {
+		if d.Held, d.Err = held(ctx, d); d.Err != nil && v.waits(d) {
+			d.Err = nil // it is told with the first version that names it
+			return
+		}
+		if d.Err != nil || d.Kind != Host {
 			if d.Kind == Host {
 				mu.Lock()
 				defer mu.Unlock()

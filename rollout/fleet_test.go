@@ -33,6 +33,7 @@ type fleet struct {
 	wrong   error            // the first time that two daemons' versions did not mix
 	forced  bool             // what is not mixable is meant so
 	cfg     *config.Config
+	text    []byte // of cfg
 }
 
 // fake is one daemon.
@@ -78,7 +79,8 @@ func newFleet(t testing.TB, yaml string) *fleet {
 
 func (f *fleet) load(t testing.TB, yaml string) {
 	t.Helper()
-	cfg, err := config.Parse("fairlead.yaml", []byte("secret: 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\ncontrollers: [{name: ctl}]\n"+yaml))
+	f.text = []byte("secret: 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\ncontrollers: [{name: ctl}]\n" + yaml)
+	cfg, err := config.Parse("fairlead.yaml", f.text)
 	if err != nil {
 		t.Fatal(err)
 	}

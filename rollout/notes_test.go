@@ -8,28 +8,35 @@ import (
 	"github.com/fairlead/fairlead/controller"
 )
 
-// TestNotes: a verb says that the file wants something else, what apply would
-// make of it, and that nobody is left to take new connections.
+// TestNotes: a verb says that nobody is left to take new connections, and that the
+// configuration cannot say what was forced.
 func TestNotes(t *testing.T) {
 	f := newFleet(t, `
 balancers: [{name: lb1, interfaces: [eth0]}]
 servers: [{name: s1, address: 10.0.1.1}, {name: s2, address: 10.0.1.2}, {name: s3, address: 10.0.1.3}]
 vips: [{name: web, address: 192.0.2.1, port: 80, policy: hash, scheme: jet, servers: [s1, s2, {name: s3, standby: true}]}]
 `)
+	c := f.coordinator()
+	if _, err := c.Apply(t.Context(), f.text, Options{}); err != nil {
+		t.Fatal(err)
+	}
 	const nobody = "VIP web: no server takes new connections now; "
 	for _, step := range []struct {
 		kind   controller.Kind
 		server string
 		notes  []string
 	}{
-		{controller.Drain, "s1", []string{"the next `fairlead apply` undoes this"}},
-		{controller.Drain, "s2", []string{nobody + "undrain one", "the next `fairlead apply` undoes this"}},
+		{controller.Drain, "s1", nil},
+		{controller.Drain, "s2", []string{nobody + "undrain one"}},
 		{controller.Drain, "s2", nil}, // nothing to do
 		{controller.Undrain, "s1", nil},
 		{controller.Undrain, "s2", nil},
-		{controller.Undrain, "s3", []string{"as things stand `fairlead apply` is refused until it is changed, too: vip web: s3: it would become a standby"}},
+		{controller.Undrain, "s3", nil},
+		{controller.Remove, "s1", nil},
+		{controller.Remove, "s2", nil},
+		{controller.Remove, "s3", []string{nobody + "add one", "the configuration cannot say this (vips[0].servers: an empty pool: nobody would answer)"}},
 	} {
-		ch, err := f.coordinator().Do(context.Background(), Options{}, op(step.kind, step.server))
+		ch, err := c.Do(t.Context(), Options{Force: true}, op(step.kind, step.server))
 		if err != nil {
 			t.Fatalf("%s %s: %v", step.kind, step.server, err)
 		}

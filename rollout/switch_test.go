@@ -25,7 +25,7 @@ vips:
 func TestSwitchesLast(t *testing.T) {
 	f := newFleet(t, withSwitch)
 	f.load(t, strings.Replace(withSwitch, "scheme: jet", "scheme: jet, forwarding: gue", 1))
-	if _, err := f.coordinator().Apply(context.Background(), Options{}); err != nil {
+	if _, err := f.coordinator().Apply(context.Background(), f.text, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	slices.Sort(f.order[:2]) // at the same time
@@ -41,7 +41,7 @@ func TestSwitchAway(t *testing.T) {
 	f.away("sw1", errors.New("powered off"))
 	// Not mixable with the version before, for who forwards the VIP.
 	f.load(t, strings.Replace(withSwitch, "servers: [s1, s2]", "hash: anchor, servers: [s1, s2]", 1))
-	ch, err := f.coordinator().Apply(context.Background(), Options{Force: true})
+	ch, err := f.coordinator().Apply(context.Background(), f.text, Options{Force: true})
 	if err != nil || len(ch.Silent) != 1 || ch.Silent[0].Kind != Switch {
 		t.Fatalf("%+v %v", ch, err)
 	}

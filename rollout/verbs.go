@@ -15,7 +15,7 @@ import (
 // changes to responses, errors with codes.
 
 // AddServer puts a server into one VIP's pool, or into those of all VIPs for
-// which the file names it, there as a standby where the file says so.
+// which the desired state names it, there as a standby where that says so.
 func (c *Coordinator) AddServer(ctx context.Context, r *fairleadv1.AddServerRequest) (*fairleadv1.ChangeResponse, error) {
 	op := controller.Op{Kind: controller.Add, VIP: r.Vip, Server: r.Server, Weight: int(r.Weight), Standby: r.Standby}
 	if r.Address != "" {
@@ -25,7 +25,10 @@ func (c *Coordinator) AddServer(ctx context.Context, r *fairleadv1.AddServerRequ
 		}
 		op.Address = a
 	}
-	cfg := c.Config()
+	cfg, err := c.wanted(ctx)
+	if err != nil {
+		return nil, Code(err)
+	}
 	if s, ok := cfg.Server(r.Server); ok && (!op.Address.IsValid() || op.Address == s.Address) {
 		op.Address, op.API = s.Address, s.API
 	}
@@ -47,7 +50,7 @@ func (c *Coordinator) AddServer(ctx context.Context, r *fairleadv1.AddServerRequ
 			}
 		}
 		if len(ops) == 0 {
-			return nil, Code(controller.NotFound(fmt.Sprintf("no vip of the file has a server %q; name the vip", r.Server)))
+			return nil, Code(controller.NotFound(fmt.Sprintf("no vip of the configuration has a server %q; name the vip", r.Server)))
 		}
 	}
 	return c.respond(ctx, Options{Force: r.Force, Without: r.Without}, ops...)

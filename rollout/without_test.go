@@ -22,14 +22,14 @@ func TestWithoutOneThatLeaves(t *testing.T) {
 	delete(f.daemons, f.cfg.Servers[2].API)
 	f.load(t, balancers+servers+web+"]}\n")
 	c := f.coordinator()
-	if _, err := c.Apply(ctx, Options{}); err == nil || !strings.Contains(err.Error(), "--without s3") {
+	if _, err := c.Apply(ctx, f.text, Options{}); err == nil || !strings.Contains(err.Error(), "--without s3") {
 		t.Fatalf("without --without: %v", err)
 	}
-	ch, err := c.Apply(ctx, Options{Without: []string{"s3"}})
+	ch, err := c.Apply(ctx, f.text, Options{Without: []string{"s3"}})
 	if err != nil || ch.To != 3 || f.versions() != "s1=3 s2=3 lb1=3" || f.wrong != nil {
 		t.Errorf("%+v %v %s %v", ch, err, f.versions(), f.wrong)
 	}
-	if _, err = c.Apply(ctx, Options{Without: []string{"s3"}}); err == nil || !strings.Contains(err.Error(), "without s3: neither") || !strings.Contains(err.Error(), "if it has left, leave it out") {
+	if _, err = c.Apply(ctx, f.text, Options{Without: []string{"s3"}}); err == nil || !strings.Contains(err.Error(), "without s3: neither") || !strings.Contains(err.Error(), "if it has left, leave it out") {
 		t.Errorf("of one that nobody knows any more: %v", err)
 	}
 }

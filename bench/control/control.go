@@ -28,6 +28,7 @@ import (
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/lab/experiment"
+	"github.com/fairlead/fairlead/rollout/ledger"
 	"github.com/fairlead/fairlead/vip"
 )
 
@@ -137,7 +138,7 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if head, err = l.Append(ctx, head, nil, first, 0, "bench", nil); err != nil {
+	if head, err = l.Append(ctx, head, nil, first, ledger.Change{Who: "bench"}); err != nil {
 		return nil, err
 	}
 	if head, err = l.Turn(ctx, head, 3); err != nil {
@@ -173,7 +174,7 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 			v.What = "buckets move"
 		}
 		begun, cpu := time.Now(), processCPU()
-		if head, err = l.Append(ctx, head, prior, step, 0, "bench", nil); err != nil {
+		if head, err = l.Append(ctx, head, prior, step, ledger.Change{Who: "bench"}); err != nil {
 			return nil, err
 		}
 		v.AppendMS = ms(time.Since(begun))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,6 +26,8 @@ import (
 // control is how a command calls controllers.
 type control struct {
 	file, endpoint, certs string
+	// changes: what is asked for is a change.
+	changes bool
 }
 
 // controlTimeout bounds a whole change, from asking everybody to the last step, and
@@ -104,11 +107,12 @@ func askControl[R any](c *control, cmd *cobra.Command, bound time.Duration, do f
 	var away []string
 	for _, one := range all {
 		resp, err := do(ctx, one.controlClient)
-		// Unavailable: out of reach, starting or stopping, or without a majority of
-		// the store; nothing was begun.
-		if connect.CodeOf(err) == connect.CodeUnavailable && err != nil {
+		if c.isAway(err) {
 			away = append(away, one.name+": "+api.ErrorText(err))
 			continue
+		}
+		if c.changes && connect.CodeOf(err) == connect.CodeUnavailable && err != nil {
+			return nil, fmt.Errorf("%s was asked and did not answer (%s): the change may be made, in part or whole; `fairlead history` tells, and so does running it again", one.name, api.ErrorText(err))
 		}
 		if err != nil {
 			return nil, err
@@ -116,6 +120,16 @@ func askControl[R any](c *control, cmd *cobra.Command, bound time.Duration, do f
 		return resp.Msg, nil
 	}
 	return nil, silent(away)
+}
+
+// isAway: the controller is out of reach, or says that it starts or stops, or that no
+// majority of the store answers: nothing was begun. One that was reached and did not answer
+// may have made a change, or make it yet, and another one would make it again; looks do no
+// harm.
+func (c *control) isAway(err error) bool {
+	var reach *net.OpError
+	return connect.CodeOf(err) == connect.CodeUnavailable && err != nil &&
+		(!c.changes || connect.IsWireError(err) || errors.As(err, &reach) && reach.Op == "dial")
 }
 
 // silent: no controller can do it.

@@ -31,6 +31,7 @@ type served struct {
 	api       string
 	log       *safeBuffer
 	clients   map[string]*http.Client // by caller
+	stop      func()
 }
 
 // safeBuffer is a log that several write.
@@ -82,7 +83,7 @@ func serveAPI(t *testing.T) *served {
 	s.deployment = newDeployment(t, fmt.Sprintf("tls: {ca: %[1]s/ca.pem, cert: %[1]s/cert.pem, key: %[1]s/key.pem}\ncontrollers: [{name: c1, store: \"unix:%[2]s/s\", api: %[3]q}]\n",
 		s.authority+"/c1", dir, s.api))
 	s.deployment.log = slog.New(slog.NewTextHandler(s.log, nil))
-	s.start("c1")
+	s.stop = s.start("c1")
 	for name := range callers {
 		s.clients[name] = clientWith(t, s.tls(name))
 	}

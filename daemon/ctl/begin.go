@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/config/yamlfile"
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/rollout"
 )
@@ -20,7 +21,7 @@ const (
 // that its only balancer needs no `fairlead apply`: the file's assignment, or the newest
 // that daemons of before have. Of agents that are not there yet none can have one that
 // the balancer beside this controller does not know.
-func begin(ctx context.Context, c *rollout.Coordinator, log *slog.Logger) error {
+func begin(ctx context.Context, c *rollout.Coordinator, file string, log *slog.Logger) error {
 	since := time.Now()
 	told := ""
 	for {
@@ -29,11 +30,15 @@ func begin(ctx context.Context, c *rollout.Coordinator, log *slog.Logger) error 
 			return nil
 		}
 		var ch *rollout.Change
+		var text []byte
 		if err == nil {
-			ch, err = c.Apply(ctx, rollout.Options{})
+			text, _, err = yamlfile.ReadFile(file)
+		}
+		if err == nil {
+			ch, err = c.Apply(ctx, text, rollout.Options{})
 		}
 		if err != nil && ch != nil && time.Since(since) > beginPatience && !frontSilent(c, ch) {
-			ch, err = c.Apply(ctx, rollout.Options{Force: true})
+			ch, err = c.Apply(ctx, text, rollout.Options{Force: true})
 		}
 		if err == nil {
 			log.Info("the first version is made", "version", ch.To, "changes", ch.Lines)

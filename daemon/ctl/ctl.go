@@ -95,12 +95,16 @@ func (c *ctl) open(ctx context.Context) error {
 func (c *ctl) keep(ctx context.Context) (err error) {
 	initial := map[string]string{}
 	cfg := c.config.Load()
+	var others []string
 	for _, o := range cfg.Controllers {
 		initial[o.Name] = peerURL(o)
+		if o.Name != c.Name {
+			others = append(others, store.URL(o.Store))
+		}
 	}
 	c.server, err = embedded.Start(ctx, embedded.Options{
 		Name: c.Name, Dir: c.State.Path("etcd"), Client: []string{store.URL(c.self.Controller.Store)}, Peer: []string{peerURL(*c.self.Controller)},
-		Initial: initial, TLS: embedded.TLS{Cert: c.TLS.Cert, Key: c.TLS.Key, CA: c.TLS.CA}, Log: c.Log,
+		Initial: initial, Others: others, TLS: embedded.TLS{Cert: c.TLS.Cert, Key: c.TLS.Key, CA: c.TLS.CA}, Log: c.Log,
 	})
 	if err != nil {
 		return fmt.Errorf("start the store: %w", err)
@@ -129,11 +133,11 @@ func (c *ctl) lead() error {
 	c.store, c.ledger = s, l
 	leader := &rollout.Coordinator{
 		Config: c.config.Load, Ledger: l, Who: "controller " + c.Name, Log: c.Log,
-		Fits: func(a *controller.Assignment) error { return tables.Fits(a, c.config.Load().Limits) },
+		Fits: tables.Fits,
 	}
 	c.Go(func(ctx context.Context) error { return leader.Lead(ctx, s, c.Name, quiet, c.Log) })
 	if c.config.Load().Implied() {
-		c.Go(func(ctx context.Context) error { return begin(ctx, leader, c.Log) })
+		c.Go(func(ctx context.Context) error { return begin(ctx, leader, c.o.File, c.Log) })
 	}
 	c.Go(c.attend)
 	return nil

@@ -107,7 +107,7 @@ func (d *deployment) append(l *ledger.Ledger) error {
 		d.t.Fatal(err)
 	}
 	a.Version = head.Version + 1
-	_, err = l.Append(ctx, head, nil, a, 0, "a test", nil)
+	_, err = l.Append(ctx, head, nil, a, ledger.Change{Who: "a test"})
 	return err
 }
 

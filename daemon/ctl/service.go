@@ -12,8 +12,6 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/api/openapi"
-	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/rollout"
 	"github.com/fairlead/fairlead/store"
@@ -41,10 +39,10 @@ func (c *ctl) handler() http.Handler {
 }
 
 // coordinator makes changes for a caller.
-func (c *ctl) coordinator(ctx context.Context, cfg *config.Config) *rollout.Coordinator {
+func (c *ctl) coordinator(ctx context.Context) *rollout.Coordinator {
 	return &rollout.Coordinator{
-		Config: func() *config.Config { return cfg }, Ledger: c.ledger, Who: access.From(ctx).Name, Log: c.Log, Have: c.have.Load(),
-		Fits: func(a *controller.Assignment) error { return tables.Fits(a, cfg.Limits) },
+		Config: c.config.Load, Ledger: c.ledger, Who: access.From(ctx).Name, Log: c.Log, Have: c.have.Load(),
+		Fits: tables.Fits,
 	}
 }
 
@@ -66,7 +64,7 @@ func change[R any](c *ctl, ctx context.Context, req *connect.Request[R], verb fu
 		return nil, err
 	}
 	defer done()
-	resp, err := verb(c.coordinator(ctx, c.config.Load()), ctx, req.Msg)
+	resp, err := verb(c.coordinator(ctx), ctx, req.Msg)
 	if err != nil {
 		return nil, coded(err)
 	}

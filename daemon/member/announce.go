@@ -3,6 +3,7 @@ package member
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -52,6 +53,7 @@ func (m *Member) announce() error {
 func (m *Member) Run(ctx context.Context) error {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
+	m.life = ctx
 	go func() {
 		defer end()
 		select {
@@ -60,7 +62,11 @@ func (m *Member) Run(ctx context.Context) error {
 			m.leave(life)
 		}
 	}()
-	return m.Daemon.Run(life)
+	err := m.Daemon.Run(life)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil // it waited to be told who it is
+	}
+	return err
 }
 
 // leave withdraws what is announced, and waits.

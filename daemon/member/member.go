@@ -158,7 +158,9 @@ type Member struct {
 	due      *schedule              // when that is due by itself
 	settings atomic.Pointer[settings]
 
-	stored *stored // nil: the deployment has no store
+	stored  *stored // nil: the deployment has no store
+	desired desired
+	life    context.Context // until this daemon is to stop
 
 	peers  peerTable
 	learns *learner // nil: it has no bucket tables
@@ -166,10 +168,12 @@ type Member struct {
 	together together
 }
 
-// settings is what a SIGHUP replaces.
+// settings is what a SIGHUP replaces, or a change of what the store wants.
 type settings struct {
-	cfg      *config.Config
-	warnings []string // of what needs a restart
+	boot     *config.Config // the file of this machine
+	cfg      *config.Config // what this daemon goes by: the file, or what the store wants
+	from     string         // whence cfg comes, for messages
+	warnings []string       // of what needs a restart
 
 	mu       sync.Mutex
 	compared uint64 // version of the assignment that differs is about
@@ -187,7 +191,7 @@ func newMember(o Options, r Role) *Member {
 	if o.OpenSpeaker == nil {
 		o.OpenSpeaker = openSpeaker
 	}
-	m := &Member{Options: o, role: r, retry: make(chan struct{}, 1), due: newSchedule(), Daemon: &daemon.Daemon{
+	m := &Member{Options: o, role: r, life: context.Background(), retry: make(chan struct{}, 1), due: newSchedule(), Daemon: &daemon.Daemon{
 		Log: o.Log, StateDir: o.StateDir, Unguarded: o.Unguarded, Unsaved: daemon.UnsavedForce, Parting: daemon.GoesOn}}
 	m.service = r.Service(m)
 	m.Read, m.Open, m.Reload, m.Close = m.read, m.open, m.reload, m.close
@@ -201,21 +205,6 @@ func newMember(o Options, r Role) *Member {
 
 // Assignment is the one in force.
 func (m *Member) Assignment() *controller.Assignment { return m.force.Load().Assignment }
-
-// read takes what the file says.
-func (m *Member) read() (err error) {
-	if m.Config, err = config.Load(m.Options.File); err != nil {
-		return err
-	}
-	if m.Self, err = m.Config.Find(m.role.Is, m.Options.Name); err != nil {
-		return err
-	}
-	m.Name, m.API, m.TLS, m.Metrics = m.Self.Name, []string{m.Self.API}, m.Config.TLS, m.Self.Metrics
-	m.Log = m.Log.With("name", m.Name)
-	m.Says = []any{"api", m.Self.API, "metrics", m.Metrics}
-	m.settings.Store(&settings{cfg: m.Config})
-	return m.peers.set(m.Config, m.Name)
-}
 
 // open brings the programs, the clock and the assignment into force, and keeps them
 // there.
@@ -236,8 +225,8 @@ func (m *Member) open(ctx context.Context) (err error) {
 		m.together.tell = c.EndAfter
 	}
 	m.Enter(daemon.Applying)
-	if err := m.openStored(); err != nil {
-		return err
+	if m.stored != nil {
+		m.Go(m.stored.live)
 	}
 	m.pinned = m.readPinned()
 	if err := m.fixClock(ctx); err != nil {
@@ -246,7 +235,8 @@ func (m *Member) open(ctx context.Context) (err error) {
 	if err := m.firstAssignment(ctx); err != nil {
 		return err
 	}
-	m.compareFile(m.Config)
+	m.keepDesired()
+	m.compareFile(m.settings.Load().boot, m.Config)
 	m.Go(m.opened.Plane.Run)
 	m.Go(m.watchPeers)
 	m.Go(m.reapply)

@@ -12,13 +12,16 @@ import (
 	"github.com/fairlead/fairlead/fabric/topology"
 )
 
-// reload reads the configuration again (SIGHUP). Peers, their certificates and
-// the fabric change at once; what is fixed while the programs are loaded is
-// named; what is shared is left to `fairlead apply`, which changes all daemons
-// together.
+// reload reads the configuration again (SIGHUP): the file, and with it what the store
+// wants. Peers, their certificates and the fabric change at once; what is fixed while
+// the programs are loaded is named; what is shared is left to `fairlead apply`, which
+// changes all daemons together.
 func (m *Member) reload() {
-	cfg, err := config.Load(m.Options.File)
-	if err == nil {
+	boot, err := config.Load(m.Options.File)
+	cfg := boot
+	if t := m.desired.now(); err == nil && t.Is.Version > 0 {
+		cfg, _, err = m.by(boot, t)
+	} else if err == nil {
 		_, err = cfg.Find(m.role.Is, m.Name)
 	}
 	if err == nil {
@@ -28,10 +31,7 @@ func (m *Member) reload() {
 		m.Log.Error("configuration not reloaded; what was read before stays", "error", err)
 		return
 	}
-	if m.opened.Peers != nil {
-		m.opened.Peers.Follow(m.peers.list())
-	}
-	m.compareFile(cfg, m.readFabric(cfg)...)
+	m.goBy(boot, cfg)
 	m.Log.Info("configuration reloaded", "file", m.Options.File, "entry", m.Name)
 }
 
@@ -68,8 +68,8 @@ func OneLine(err error) string {
 
 // compareFile keeps cfg and warns of everything in it that is not in force;
 // warnings is what is known of that already.
-func (m *Member) compareFile(cfg *config.Config, warnings ...string) {
-	set := &settings{cfg: cfg, warnings: warnings}
+func (m *Member) compareFile(boot, cfg *config.Config, warnings ...string) {
+	set := &settings{boot: boot, cfg: cfg, from: m.source(), warnings: warnings}
 	warn := func(text string) {
 		set.warnings = append(set.warnings, text)
 		m.Log.Warn(text)
@@ -78,25 +78,26 @@ func (m *Member) compareFile(cfg *config.Config, warnings ...string) {
 		is := fixed(m.role, cfg, now)
 		for i, was := range fixed(m.role, m.Config, m.Self) {
 			if !reflect.DeepEqual(was, is[i]) {
-				warn(fmt.Sprintf("%s changed in %s: restart this daemon to use it (nothing stops meanwhile)", was.Name, m.Options.File))
+				warn(fmt.Sprintf("%s changed in %s: restart this daemon to use it (nothing stops meanwhile)", was.Name, set.from))
 			}
 		}
 	}
 	m.settings.Store(set)
 	a := m.force.Load().Assignment
-	if text := set.difference(a, m.Options.File); text != "" {
+	if text := set.difference(a); text != "" {
 		m.Log.Warn(text)
 	}
 }
 
 // difference says whether the file wants something else than the assignment
 // in force; empty where it does not. It is worked out once a version.
-func (s *settings) difference(a *controller.Assignment, file string) string {
+func (s *settings) difference(a *controller.Assignment) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.compared == a.Version {
 		return s.differs
 	}
+	file := s.from
 	// Forced: a change that is refused as things stand is a difference too.
 	_, changes, err := controller.Plan(s.cfg, a, controller.LiveCounts{}, time.Now(), true)
 	s.compared, s.differs = a.Version, ""

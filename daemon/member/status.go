@@ -29,8 +29,8 @@ func (m *Member) status() (*fairleadv1.GetStatusResponse, error) {
 	s := m.Status(m.role.Status)
 	s.AssignmentVersion, s.AssignmentDigest, s.StampEpoch = a.Version, force.digest, a.StampEpoch
 	s.Clock = &fairleadv1.Clock{BaseMs: clock.base, SharedMs: clock.now(), Source: string(clock.source)}
-	s.Warnings = append(slices.Clone(set.warnings), m.stored.warnings()...)
-	if text := set.difference(a, m.Options.File); text != "" {
+	s.Warnings = slices.Concat(set.warnings, m.stored.warnings(), m.desired.warnings())
+	if text := set.difference(a); text != "" {
 		s.Warnings = append(s.Warnings, text)
 	}
 	for _, k := range a.Keys {

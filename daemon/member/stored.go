@@ -38,6 +38,8 @@ type stored struct {
 	tries   uint64
 	silent  string // why the store does not answer, "": it does
 	head    ledger.Head
+	away    error // it did not answer when this daemon started
+	at      []string
 }
 
 const (
@@ -51,20 +53,22 @@ const (
 
 var kindOf = map[config.Role]rollout.Kind{config.RoleHost: rollout.Host, config.RoleBalancer: rollout.Balancer, config.RoleSwitch: rollout.Switch}
 
-// openStored opens the store.
-func (m *Member) openStored() error {
-	s, l, err := m.Options.OpenStore(m.Config, m.Log)
+// openStore opens the store that the file of this machine names.
+func (m *Member) openStore(boot *config.Config) error {
+	s, l, err := m.Options.OpenStore(boot, m.Log)
 	if err != nil {
 		return err
 	}
-	m.stored = &stored{m: m, store: s, ledger: l, kind: int(kindOf[m.role.Is]), say: make(chan struct{}, 1), silent: "the store was not asked yet"}
-	m.Go(m.stored.live)
+	m.stored = &stored{m: m, store: s, ledger: l, kind: int(kindOf[m.role.Is]), say: make(chan struct{}, 1), silent: "the store was not asked yet", at: boot.StoreEndpoints()}
 	return nil
 }
 
 // newest is what the store has for this daemon; nil: it has nothing yet. have is
 // what is on disk.
 func (s *stored) newest(ctx context.Context, have *controller.Assignment) (*controller.Assignment, error) {
+	if s.away != nil { // a moment ago
+		return nil, s.away
+	}
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
 	head, err := s.ledger.Head(ctx)
@@ -76,7 +80,7 @@ func (s *stored) newest(ctx context.Context, have *controller.Assignment) (*cont
 
 // await waits until the store has something for a daemon that has nothing.
 func (s *stored) await(ctx context.Context) (*controller.Assignment, error) {
-	s.m.Log.Warn("there is no assignment on disk: "+rollout.Waiting, "store", s.m.Config.StoreEndpoints())
+	s.m.Log.Warn("there is no assignment on disk: "+rollout.Waiting, "store", s.at)
 	s.m.Enter(daemon.Phase(rollout.Waiting))
 	defer s.m.Enter(daemon.Applying)
 	for {
@@ -117,6 +121,9 @@ func (s *stored) follow(ctx context.Context) error {
 			s.mu.Lock()
 			s.head = head
 			s.mu.Unlock()
+			if err = s.m.followDesired(ctx, s.ledger, head.Desired); err != nil {
+				break
+			}
 			if err = s.take(ctx, head.Of(s.kind)); ctx.Err() == nil {
 				s.took(head.Of(s.kind), err)
 			}
@@ -209,6 +216,11 @@ func (s *stored) live(ctx context.Context) error {
 
 // lease holds one for as long as the store answers, and says why no longer.
 func (s *stored) lease(ctx context.Context) error {
+	return s.hold(ctx, s.m.Name, s.report)
+}
+
+// hold is lease of a daemon called name that says what report does.
+func (s *stored) hold(ctx context.Context, name string, report func() ledger.Report) error {
 	granting, cancel := context.WithTimeout(ctx, storeTime)
 	lease, err := s.store.Grant(granting, leaseTime)
 	cancel()
@@ -224,9 +236,9 @@ func (s *stored) lease(ctx context.Context) error {
 	for {
 		// What is said already is not said again: each time is a write to the store, in
 		// the way of what a change waits for.
-		if r := s.report(); said == nil || r != *said {
+		if r := report(); said == nil || r != *said {
 			saying, cancel := context.WithTimeout(ctx, storeTime)
-			err := s.ledger.Say(saying, lease, s.m.Name, r)
+			err := s.ledger.Say(saying, lease, name, r)
 			cancel()
 			if err != nil {
 				return err
@@ -238,7 +250,7 @@ func (s *stored) lease(ctx context.Context) error {
 		s.silent = ""
 		s.mu.Unlock()
 		if back {
-			s.m.Log.Info("the store answers", "store", s.m.Config.StoreEndpoints())
+			s.m.Log.Info("the store answers", "store", s.at)
 		}
 		select {
 		case <-ctx.Done():

@@ -30,7 +30,7 @@ func stored(t *testing.T) *membertest.Deployment {
 		}
 		return true
 	})
-	if ch, err := d.Coordinator().Apply(t.Context(), rollout.Options{}); err != nil || ch.To != 1 {
+	if ch, err := d.Coordinator().Apply(t.Context(), d.Text(), rollout.Options{}); err != nil || ch.To != 1 {
 		t.Fatal(ch, err)
 	}
 	serve()

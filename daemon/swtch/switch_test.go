@@ -18,11 +18,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/fairlead/fairlead/api"
+	"github.com/fairlead/fairlead/api/access"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/daemon"
+	"github.com/fairlead/fairlead/daemon/daemontest"
 	"github.com/fairlead/fairlead/daemon/member"
 	"github.com/fairlead/fairlead/daemon/member/membertest"
 	"github.com/fairlead/fairlead/kernel/swtch"
@@ -203,7 +205,8 @@ func TestSwitchDaemon(t *testing.T) {
 	d.Eventually("an agent that does not answer", func() bool { return !f.report("s2").Answered && f.report("s2").Detail != "" })
 
 	// Drained: at once, on disk, and a router is told.
-	c, err := api.Dial(d.Endpoint("sw1"), d.Config.TLS)
+	operator := daemontest.User(t, d.Dir, access.Operate)
+	c, err := api.Dial(d.Endpoint("sw1"), operator)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +259,7 @@ func TestSwitchDaemon(t *testing.T) {
 	}
 
 	// Whoever is none says who is asked in vain.
-	h, err := api.Dial(d.Endpoint("s1"), d.Config.TLS)
+	h, err := api.Dial(d.Endpoint("s1"), operator)
 	if err != nil {
 		t.Fatal(err)
 	}

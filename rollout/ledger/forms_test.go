@@ -54,7 +54,7 @@ func TestWrittenBefore(t *testing.T) {
 	fourth := third.Clone()
 	fourth.Version++
 	fourth.VIPs[0].Slots[0].Weight = 99
-	if _, err := l.Append(t.Context(), head, third, fourth, 0, "a later build", nil); err != nil {
+	if _, err := l.Append(t.Context(), head, third, fourth, Change{Who: "a later build"}); err != nil {
 		t.Fatal(err)
 	}
 	if a, err := l.Read(t.Context(), 4, nil); err != nil || a.Digest() != fourth.Digest() {
@@ -72,7 +72,7 @@ func TestLargeWrittenBefore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.writeParts(t.Context(), &r, data); err != nil {
+	if r.Parts, err = l.write(t.Context(), data, r.part); err != nil {
 		t.Fatal(err)
 	}
 	record, _ := json.Marshal(r)
@@ -97,7 +97,7 @@ func TestBucketsMove(t *testing.T) {
 	a := bucketed(t, n)
 	client := store.NewMemory().Client()
 	l := open(t, client, secret)
-	head, err := l.Append(t.Context(), Head{}, nil, a, 0, "somebody", nil)
+	head, err := l.Append(t.Context(), Head{}, nil, a, Change{Who: "somebody"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestBucketsMove(t *testing.T) {
 		}
 	}
 	v.Buckets, _ = v.Buckets.Apply(moves, buckets.Options{Now: 1_800_000_000, ChainTime: 240})
-	if _, err := l.Append(t.Context(), head, a, b, 0, "somebody", nil); err != nil {
+	if _, err := l.Append(t.Context(), head, a, b, Change{Who: "somebody"}); err != nil {
 		t.Fatal(err)
 	}
 	parts, _, _ := client.Read(t.Context(), versionsKey+versionKey(2)+"/")

@@ -1,9 +1,11 @@
 // Package ledger is what a deployment's store holds: the versions of the assignment,
-// one after the other, and which of them each daemon goes by.
+// one after the other, the text that each was planned from, and which of them each
+// daemon goes by.
 //
 //	head                       Head: the newest version, and whose turn it is
 //	records/VERSION            Record: what it changed, who did that, its digest
 //	versions/VERSION/TOKEN/N   its content in parts, sealed (seal.go)
+//	desired/VERSION/TOKEN/N    the text that came with a version, the same way (desired.go)
 //	daemons/NAME               Report, under the daemon's lease
 //
 // A version is agreed on when the head names it, by compare-and-swap on the head
@@ -34,13 +36,14 @@ const (
 	headKey     = "head"
 	recordsKey  = "records/"
 	versionsKey = "versions/"
+	desiredKey  = "desired/"
 	daemonsKey  = "daemons/"
 
 	// snapshotEvery bounds how many deltas a daemon replays.
 	snapshotEvery = 16
-	// keptVersions can be read, and rolled back to; records stay for longer.
-	keptVersions = 8 * snapshotEvery
-	keptRecords  = 10_000
+	// Kept can be read, and rolled back to; records stay for longer.
+	Kept        = 8 * snapshotEvery
+	keptRecords = 10_000
 	// partSize is what one part has at the most, in bytes: several fit into a
 	// request of etcd's (1.5 MiB).
 	partSize = 512 << 10
@@ -69,6 +72,8 @@ type Head struct {
 	// Open: kinds were given their turn at once, and not all of them are known to go
 	// by Version yet.
 	Open bool `json:"open,omitempty"`
+	// Desired is the text that Version was planned from.
+	Desired Desired `json:"desired,omitzero"`
 
 	rev int64 // the store's, which wrote it
 }
@@ -95,12 +100,25 @@ type Record struct {
 	Parts int    `json:"parts"`
 	// Base is the version that the content is a delta on, 0: it is whole.
 	Base uint64 `json:"base,omitempty"`
+	// Desired is the text that it was planned from.
+	Desired Desired `json:"desired,omitzero"`
 	// Form of the content; 0, of builds before: the assignment's text.
 	Form int `json:"form,omitempty"`
 }
 
 // formDelta: the content is what controller.Delta gives.
 const formDelta = 1
+
+// Change is what Append is told of a version beside what it is.
+type Change struct {
+	Who  string
+	What []string
+	// Text is the desired state from this version on; nil: as before.
+	Text []byte
+	// Turn is how many kinds of daemons go by it at once; where they are several the
+	// head is open.
+	Turn int
+}
 
 // Ledger reads and writes. Safe for use by several goroutines.
 type Ledger struct {
@@ -199,15 +217,16 @@ func (l *Ledger) Heads(ctx context.Context) iter.Seq2[Head, error] {
 func versionKey(v uint64) string { return fmt.Sprintf("%020d", v) }
 
 // Append makes a the version after head, which was read before; ErrConflict: somebody
-// else came first. before is head's own assignment, nil where head has none. The first
-// turn kinds of daemons go by it at once; where these are several the head is open.
-func (l *Ledger) Append(ctx context.Context, head Head, before, a *controller.Assignment, turn int, who string, what []string) (Head, error) {
+// else came first. before is head's own assignment, nil where head has none. Nobody
+// else goes by it before Turn says so. A text becomes the desired state with it, at once.
+func (l *Ledger) Append(ctx context.Context, head Head, before, a *controller.Assignment, c Change) (Head, error) {
+	what := c.What
 	if most := 200; len(what) > most { // the record is one value of the store
 		what = append(what[:most:most], fmt.Sprintf("and %d more", len(what)-most))
 	}
 	token := make([]byte, 8)
 	rand.Read(token)
-	r := Record{Version: a.Version, At: time.Now().UTC(), Who: who, What: what, Digest: l.digest(a), Token: hex.EncodeToString(token), Form: formDelta}
+	r := Record{Version: a.Version, At: time.Now().UTC(), Who: c.Who, What: what, Digest: l.digest(a), Token: hex.EncodeToString(token), Desired: head.Desired, Form: formDelta}
 	if before != nil && a.Version%snapshotEvery != 0 {
 		r.Base = before.Version
 	} else {
@@ -221,33 +240,70 @@ func (l *Ledger) Append(ctx context.Context, head Head, before, a *controller.As
 	if err != nil {
 		return head, err
 	}
-	next := Head{Deployment: l.seal.deployment, Version: a.Version, Prior: head.Version, Turn: turn, Open: turn > 1}
 	var ops []store.Op
-	if len(data) <= partSize { // with the head, or the store would be waited for twice
-		ops, r.Parts = append(ops, store.Op{Key: r.part(0), Value: data}), 1
-	} else if err := l.writeParts(ctx, &r, data); err != nil {
+	put := func(data []byte, key func(int) string) (parts int, err error) {
+		if len(data) > partSize {
+			return l.write(ctx, data, key)
+		}
+		// With the head, or the store would be waited for once more.
+		ops = append(ops, store.Op{Key: key(0), Value: data})
+		return 1, nil
+	}
+	if r.Parts, err = put(data, r.part); err != nil {
 		return head, fmt.Errorf("write version %d: %w", a.Version, err)
 	}
+	if c.Text != nil {
+		r.Desired = Desired{Version: a.Version, Token: r.Token}
+		if data, err = l.seal.close(c.Text, nil, r.Desired.name()); err == nil {
+			r.Desired.Parts, err = put(data, r.Desired.part)
+		}
+		if err != nil {
+			return head, fmt.Errorf("write the configuration of version %d: %w", a.Version, err)
+		}
+	}
+	next := Head{Deployment: l.seal.deployment, Version: a.Version, Prior: head.Version, Desired: r.Desired, Turn: c.Turn, Open: c.Turn > 1}
 	record, err := json.Marshal(r)
 	if err != nil {
 		return head, err
 	}
 	ops = append(ops, store.Op{Key: recordsKey + versionKey(a.Version), Value: record})
-	if a.Version > keptVersions {
+	if a.Version > Kept {
 		// All that the oldest one that is kept hangs on stays: it is whole.
-		old := (a.Version - keptVersions) / snapshotEvery * snapshotEvery
+		old := (a.Version - Kept) / snapshotEvery * snapshotEvery
 		for v := max(old, snapshotEvery) - snapshotEvery; v < old; v++ {
 			ops = append(ops, store.Op{Key: versionsKey + versionKey(v) + "/", Prefix: true, Delete: true})
 		}
+		ops = append(ops, l.unnamed(ctx, old)...)
 	}
 	if a.Version > keptRecords {
 		ops = append(ops, store.Op{Key: recordsKey + versionKey(a.Version-keptRecords), Delete: true})
 	}
 	made, err := l.move(ctx, head, next, ops...)
-	if err != nil && len(data) > partSize && !errors.Is(err, store.ErrUnavailable) && ctx.Err() == nil { // it was not done
-		_, _ = l.store.Commit(ctx, nil, store.Op{Key: versionsKey + versionKey(a.Version) + "/" + r.Token + "/", Prefix: true, Delete: true})
+	if err != nil && !errors.Is(err, store.ErrUnavailable) && ctx.Err() == nil { // it was not done
+		_, _ = l.store.Commit(ctx, nil,
+			store.Op{Key: versionsKey + versionKey(a.Version) + "/" + r.Token + "/", Prefix: true, Delete: true},
+			store.Op{Key: desiredKey + versionKey(a.Version) + "/" + r.Token + "/", Prefix: true, Delete: true})
 	}
 	return made, err
+}
+
+// partsAtOnce are under way at the same time: a large version has dozens, and each
+// takes the store's disks a while.
+const partsAtOnce = 4
+
+// write puts data into the store in parts, each under its key, and counts them.
+func (l *Ledger) write(ctx context.Context, data []byte, key func(int) string) (parts int, err error) {
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(partsAtOnce)
+	for at := 0; at < len(data); at += partSize {
+		op := store.Op{Key: key(parts), Value: data[at:min(at+partSize, len(data))]}
+		all.Go(func() error {
+			_, err := l.store.Commit(ctx, nil, op)
+			return err
+		})
+		parts++
+	}
+	return parts, all.Wait()
 }
 
 // Turn lets the first n kinds of daemons go by the head, when those whose turn it was
@@ -302,7 +358,7 @@ func (l *Ledger) Read(ctx context.Context, version uint64, have *controller.Assi
 			have = nil
 			break
 		}
-		if r.Base >= v || len(way) > keptVersions {
+		if r.Base >= v || len(way) > Kept {
 			return nil, fmt.Errorf("%w: record %d", ErrDamaged, v)
 		}
 		v = r.Base
@@ -322,7 +378,7 @@ func (l *Ledger) Read(ctx context.Context, version uint64, have *controller.Assi
 
 // content is what stands under r, which is a delta on base.
 func (l *Ledger) content(ctx context.Context, r *Record, base *controller.Assignment) (*controller.Assignment, error) {
-	data, err := l.parts(ctx, r)
+	data, err := l.parts(ctx, r.Parts, r.part)
 	if err != nil {
 		return nil, err
 	}
@@ -380,38 +436,19 @@ func (l *Ledger) record(ctx context.Context, v uint64) (r Record, err error) {
 	return r, nil
 }
 
-// partsAtOnce are under way at the same time: a large version has dozens, and each
-// takes the store's disks a while.
-const partsAtOnce = 4
-
-// writeParts puts data where r says, and how many parts it took into r.
-func (l *Ledger) writeParts(ctx context.Context, r *Record, data []byte) error {
-	all, ctx := errgroup.WithContext(ctx)
-	all.SetLimit(partsAtOnce)
-	for at := 0; at < len(data); at += partSize {
-		op := store.Op{Key: r.part(r.Parts), Value: data[at:min(at+partSize, len(data))]}
-		all.Go(func() error {
-			_, err := l.store.Commit(ctx, nil, op)
-			return err
-		})
-		r.Parts++
-	}
-	return all.Wait()
-}
-
 // parts are read one by one: together they may be larger than an answer can be.
-func (l *Ledger) parts(ctx context.Context, r *Record) ([]byte, error) {
-	if r.Parts < 0 || r.Parts > maxContent/partSize {
-		return nil, fmt.Errorf("%w: a version of %d parts", ErrDamaged, r.Parts)
+func (l *Ledger) parts(ctx context.Context, count int, key func(int) string) ([]byte, error) {
+	if count < 0 || count > maxContent/partSize {
+		return nil, fmt.Errorf("%w: content of %d parts", ErrDamaged, count)
 	}
-	read := make([][]byte, r.Parts)
+	read := make([][]byte, count)
 	all, ctx := errgroup.WithContext(ctx)
 	all.SetLimit(partsAtOnce)
 	for n := range read {
 		all.Go(func() error {
-			entries, _, err := l.store.Read(ctx, r.part(n))
+			entries, _, err := l.store.Read(ctx, key(n))
 			if err == nil && len(entries) != 1 {
-				err = fmt.Errorf("%w: part %d of %d is not there", ErrForgotten, n+1, r.Parts)
+				err = fmt.Errorf("%w: part %d of %d is not there", ErrForgotten, n+1, count)
 			}
 			if err == nil {
 				read[n] = entries[0].Value

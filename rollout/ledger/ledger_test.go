@@ -60,7 +60,7 @@ func history(t *testing.T, l *Ledger, a *controller.Assignment, n int) (all []*c
 	}
 	all = []*controller.Assignment{nil}
 	for range n {
-		if head, err = l.Append(t.Context(), head, all[len(all)-1], a, 0, "somebody", []string{"a change"}); err != nil {
+		if head, err = l.Append(t.Context(), head, all[len(all)-1], a, Change{Who: "somebody", What: []string{"a change"}}); err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, a)
@@ -76,7 +76,7 @@ func history(t *testing.T, l *Ledger, a *controller.Assignment, n int) (all []*c
 func TestVersions(t *testing.T) {
 	memory := store.NewMemory()
 	l := open(t, memory.Client(), secret)
-	const n = keptVersions + 3*snapshotEvery + 5
+	const n = Kept + 3*snapshotEvery + 5
 	all, head := history(t, l, first(t, 3, 4), n)
 	if head.Version != n || head.Prior != n-1 || head.Of(0) != n-1 {
 		t.Errorf("%+v", head)
@@ -85,7 +85,7 @@ func TestVersions(t *testing.T) {
 	if err != nil || head.Of(0) != n || head.Of(1) != n-1 {
 		t.Errorf("%+v %v", head, err)
 	}
-	for v := uint64(n - keptVersions); v <= n; v++ {
+	for v := uint64(n - Kept); v <= n; v++ {
 		for _, have := range []*controller.Assignment{nil, all[v-1], all[max(1, v-40)]} {
 			a, err := l.Read(t.Context(), v, have)
 			if err != nil || a.Digest() != all[v].Digest() {
@@ -154,11 +154,11 @@ func TestConflict(t *testing.T) {
 	all, old := history(t, l, first(t, 1, 2), 1)
 	next := all[1].Clone()
 	next.Version = 2
-	if _, err := l.Append(t.Context(), old, all[1], next, 0, "one", nil); err != nil {
+	if _, err := l.Append(t.Context(), old, all[1], next, Change{Who: "one"}); err != nil {
 		t.Fatal(err)
 	}
 	before, _, _ := client.Read(t.Context(), "")
-	if _, err := l.Append(t.Context(), old, all[1], next, 0, "two", nil); !errors.Is(err, store.ErrConflict) {
+	if _, err := l.Append(t.Context(), old, all[1], next, Change{Who: "two", Text: []byte("two")}); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("the second: %v", err)
 	}
 	if _, err := l.Turn(t.Context(), old, 3); !errors.Is(err, store.ErrConflict) {

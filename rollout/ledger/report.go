@@ -21,6 +21,9 @@ type Report struct {
 	// Tries counts how often it could not, so that a refusal is told from the one
 	// before.
 	Tries uint64 `json:"tries,omitempty"`
+	// Waits: it has nothing to go by and does not know what it is, as the desired
+	// state does not name it yet.
+	Waits bool `json:"waits,omitempty"`
 }
 
 // Say keeps the daemon's report for as long as its lease lives.

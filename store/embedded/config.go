@@ -12,10 +12,10 @@ import (
 	"strings"
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
+	"go.etcd.io/etcd/pkg/v3/featuregate"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/features"
 	"google.golang.org/grpc"
-
-	"github.com/fairlead/fairlead/store/internal/zaplog"
 )
 
 // config is etcd's, with its defaults where nothing is said.
@@ -25,7 +25,6 @@ func (o *Options) config() (*embed.Config, error) {
 	}
 	cfg := embed.NewConfig()
 	cfg.Name, cfg.Dir = o.Name, o.Dir
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zaplog.New(o.Log))
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = embed.CompactorModePeriodic, "1h" // for watches that were away
 	cfg.QuotaBackendBytes = cmp.Or(o.QuotaBytes, 2<<30)
 	// Etcd keeps so many commits in memory for members that were away, and reads so
@@ -33,6 +32,15 @@ func (o *Options) config() (*embed.Config, error) {
 	cfg.SnapshotCatchUpEntries, cfg.SnapshotCount = 500, 1000
 	cfg.EnableGRPCGateway = false // nobody speaks JSON to it
 	cfg.InitialClusterToken = "fairlead"
+	// Before it answers anybody it compares what it has with the others: values on disk
+	// have no checksums.
+	gates, ok := cfg.ServerFeatureGate.(featuregate.MutableFeatureGate)
+	if !ok {
+		return nil, errors.New("this etcd has no features to choose")
+	}
+	if err := gates.Set(string(features.InitialCorruptCheck) + "=true"); err != nil {
+		return nil, err
+	}
 
 	var err error
 	if cfg.ListenClientUrls, err = o.addresses(o.Client, &cfg.ClientTLSInfo); err != nil {

@@ -3,29 +3,48 @@ package embedded
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"go.etcd.io/bbolt"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 )
 
 // start turns what etcd dies of, when it cannot read its folder, into an error.
 func start(cfg *embed.Config) (etcd *embed.Etcd, err error) {
 	defer func() {
 		if died := recover(); died != nil {
-			err = damaged(cfg, died)
+			err = damaged(cfg.Dir, died)
 		}
 	}()
 	if err := intact(filepath.Join(cfg.Dir, "member", "snap", "db")); err != nil {
-		return nil, damaged(cfg, err)
+		return nil, damaged(cfg.Dir, err)
 	}
-	return embed.StartEtcd(cfg)
+	etcd, err = embed.StartEtcd(cfg)
+	if err != nil && unreadable(err) {
+		err = damaged(cfg.Dir, err)
+	}
+	return etcd, err
 }
 
-func damaged(cfg *embed.Config, why any) error {
-	return fmt.Errorf("the store's folder %s is damaged (%v): put back a copy, or, of all members, move it away: daemons bring what they have into the new store", cfg.Dir, why)
+// unreadable: etcd says of its folder that it does not hold what was written there.
+func unreadable(err error) bool {
+	for _, is := range []error{walpb.ErrCRCMismatch, wal.ErrSnapshotMismatch, wal.ErrSnapshotNotFound,
+		wal.ErrFileNotFound, wal.ErrMetadataConflict, wal.ErrSliceOutOfRange, wal.ErrDecoderNotFound, io.ErrUnexpectedEOF} {
+		if errors.Is(err, is) {
+			return true
+		}
+	}
+	return strings.Contains(err.Error(), "found data inconsistency with peers") // etcd has no name for it
+}
+
+func damaged(dir string, why any) error {
+	return fmt.Errorf("the store's folder %s is damaged (%v): %w", dir, why, errDamaged)
 }
 
 // intact reads all of the values' file, as etcd does: that dies of what is wrong there

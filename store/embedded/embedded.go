@@ -2,8 +2,8 @@
 // needs no other program to agree: alone, or as one of three, of which one may fail.
 // store.Open is how it is used, from this process as from others.
 //
-// Its members are those it began with. One that lost its folder has to be removed from
-// the others and added again with etcd's own tools.
+// Its members are those it began with. One whose folder is damaged or lost takes its place
+// again when it is started, as long as most of the others run (rejoin.go).
 package embedded
 
 import (
@@ -18,10 +18,10 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/client/pkg/v3/types"
 	"go.etcd.io/etcd/server/v3/embed"
-	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/store/internal/zaplog"
 )
 
 // Options of a member.
@@ -37,6 +37,9 @@ type Options struct {
 	// Initial has the peer addresses of all members, by name, the same at each and
 	// for ever; empty: this one is alone.
 	Initial map[string]string
+	// Others are where clients find the other members: with them it takes its place
+	// again if its folder is damaged or lost; empty: then it does not start.
+	Others []string
 	// TLS is for https; whoever connects shows a certificate of the authority, too.
 	TLS TLS
 	// QuotaBytes bounds the store's size on disk, in bytes, until which it takes
@@ -79,7 +82,14 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 			s.Close()
 		}
 	}()
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(s.marking(zaplog.New(o.Log)))
+	if err = s.rejoin(ctx, cfg); err != nil {
+		return nil, fmt.Errorf("store member %q in %s: %w", o.Name, o.Dir, err)
+	}
 	if s.etcd, err = start(cfg); err != nil {
+		if isDamage(err) {
+			s.mark(err.Error())
+		}
 		if strings.Contains(err.Error(), "has already been bootstrapped") {
 			err = fmt.Errorf("its folder is empty, but the other members know it: put back a copy, or give all members empty folders: daemons bring what they have into the new store (%w)", err)
 		}
@@ -98,6 +108,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		return nil, fmt.Errorf("store member %q is not ready (%w): do more than half of %s run, with the same list of members, and reach each other?",
 			o.Name, ctx.Err(), cfg.InitialCluster)
 	}
+	s.joined()
 	if err := s.makeRoom(ctx); err != nil {
 		return nil, err
 	}
@@ -107,11 +118,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 // ours: the folder is of the members that were given. Etcd would go by the folder.
 func (s *Server) ours() error {
 	cfg := s.etcd.Config()
-	urls, err := types.NewURLsMap(cfg.InitialCluster)
-	if err != nil {
-		return err
-	}
-	given, err := membership.NewClusterFromURLsMap(cfg.GetLogger(), cfg.InitialClusterToken, urls)
+	given, err := s.initial(&cfg)
 	if err != nil {
 		return err
 	}

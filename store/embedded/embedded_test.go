@@ -39,6 +39,13 @@ func three(t *testing.T, scheme string, files TLS) []Options {
 		initial[o.Name] = o.Peer[0]
 		all = append(all, o)
 	}
+	for i := range all {
+		for j, o := range all {
+			if i != j {
+				all[i].Others = append(all[i].Others, o.Client[0])
+			}
+		}
+	}
 	return all
 }
 

@@ -253,7 +253,7 @@ func (d *Deployment) Start(is config.Role, name string) {
 	d.StartRole(d.Role(is, name), name)
 }
 
-// Role is one over the plane of that name.
+// Role is that of the daemon called name, over the plane of its name.
 func (d *Deployment) Role(is config.Role, name string) member.Role {
 	p := d.Plane(name)
 	return Role(is, func(*member.Member) (member.Opened, error) { return p.Opened(), nil })
@@ -284,10 +284,20 @@ func (d *Deployment) StartAll() {
 	}
 }
 
-// Options are those that the daemon called name is started with.
+// Options are those that the daemon called name is started with; its file is its own
+// (NAME.yaml), if there is one.
 func (d *Deployment) Options(name string) member.Options {
-	return member.Options{File: d.Config.File(), Name: name, StateDir: d.State(), Log: slog.New(slog.DiscardHandler), OpenStore: d.openStore(name),
+	file := d.Config.File()
+	if own := filepath.Join(d.Dir, name+".yaml"); fileExists(own) {
+		file = own
+	}
+	return member.Options{File: file, Name: name, StateDir: d.State(), Log: slog.New(slog.DiscardHandler), OpenStore: d.openStore(name),
 		OpenSpeaker: func(gobgp.Options) (bgp.Speaker, error) { return d.Speaker, nil }}
+}
+
+func fileExists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // openStore has the daemon called name reach the store.
@@ -321,6 +331,16 @@ func (d *Deployment) Coordinator() *rollout.Coordinator {
 	return &rollout.Coordinator{Config: func() *config.Config { return d.Config }, Ledger: l, Who: "an operator"}
 }
 
+// Text is the deployment's file.
+func (d *Deployment) Text() []byte {
+	d.T.Helper()
+	text, err := os.ReadFile(d.Config.File())
+	if err != nil {
+		d.T.Fatal(err)
+	}
+	return text
+}
+
 const operator = "operator"
 
 // Drain has an operator drain a server of web, whoever else is away.
@@ -337,7 +357,7 @@ func (d *Deployment) Agree(before, a *controller.Assignment) {
 	l := d.Coordinator().Ledger
 	head, err := l.Head(d.T.Context())
 	if err == nil {
-		head, err = l.Append(d.T.Context(), head, before, a, 0, "somebody", nil)
+		head, err = l.Append(d.T.Context(), head, before, a, ledger.Change{Who: "somebody"})
 	}
 	if err == nil {
 		_, err = l.Turn(d.T.Context(), head, 3)
@@ -363,7 +383,10 @@ func (d *Deployment) StartRole(r member.Role, name string) {
 func (d *Deployment) Begin(r member.Role, name string) (serves func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- member.Run(ctx, d.Options(name), r) }()
+	go func() {
+		done <- member.Run(ctx, d.Options(name), r)
+		close(done) // whoever comes second is not told why
+	}()
 	stopped := false
 	d.Stops[name] = func() {
 		if stopped {

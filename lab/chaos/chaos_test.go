@@ -1,0 +1,63 @@
+package chaos
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/cmd/built"
+	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/soak"
+)
+
+// A dozen faults, as `lab run chaos` has them but shorter, judged as it is; a soak has
+// more, as long as there.
+func TestChaos(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("this test builds network namespaces: run it as root")
+	}
+	o := Options{Seed: 3, Faults: 12, Longest: 1500 * time.Millisecond, Program: built.Fairlead(t), Watch: func(text string) { t.Log(text) }}
+	if soak.On() {
+		o.Seed, o.Faults, o.Longest = soak.Seed(t), 100, 0
+	}
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Verdict) > 0 {
+		t.Error(strings.Join(r.Verdict, "\n"))
+	}
+	t.Logf("well again after %.1f s at most, at the end after %.1f s; changes %v", r.Healed, r.Recovered, r.Changes)
+	if len(r.Faults) != o.Faults || r.Versions < 2 || r.Looks == 0 || r.Sights == 0 {
+		t.Errorf("%d faults, %d versions, %d looks, %d sights", len(r.Faults), r.Versions, r.Looks, r.Sights)
+	}
+}
+
+// The same seed draws the same faults.
+func TestDraw(t *testing.T) {
+	draw := func(seed uint64) (text string) {
+		o := Options{Name: "chaos", Seed: seed, Longest: time.Second}
+		for _, round := range newWorld(&o, &lab.Lab{Options: o.options()}).draw(200) {
+			for _, f := range round {
+				text += f.text + f.delay.String() + f.length.String() + "\n"
+			}
+		}
+		return text
+	}
+	one := draw(1)
+	if one != draw(1) || one == draw(2) {
+		t.Error("faults do not go by the seed")
+	}
+	for _, kind := range []string{"is killed", "stands still", "disk is full", "is changed while", "is cut while", "that leads", "command is killed", "wall clock is stepped by", "parted from"} {
+		if !strings.Contains(one, kind) {
+			t.Errorf("of 200 faults none %s", kind)
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	if err := (&Options{Faults: 1001}).Check(); err == nil || !strings.Contains(err.Error(), "--faults 1001: must be 1 to 1000") {
+		t.Error(err)
+	}
+}
