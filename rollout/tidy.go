@@ -130,7 +130,7 @@ func (c *Coordinator) tidyOnce(ctx context.Context, head ledger.Head, p *pace) (
 	}
 	rested := rested(c.Have) && !time.Now().Before(p.rests)
 	var ops []controller.Op
-	if head.Turn >= int(kinds) && !rested && !half(c.Have) {
+	if head.Turn >= int(kinds) && !head.Open && !rested && !half(c.Have) {
 		if ops, err = c.rotate(reading, c.Have, p); err != nil || len(ops) == 0 {
 			return nil, err
 		}
