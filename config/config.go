@@ -23,6 +23,9 @@ type Config struct {
 	// VIP's scheme is cheetah.
 	Secret     string `yaml:"secret"`
 	SecretFile string `yaml:"secret_file"`
+	// RotateKeys is how old the epoch that stamps gets before the controller that
+	// leads rotates keys; 0: nobody does but people.
+	RotateKeys time.Duration `yaml:"rotate_keys"`
 	// TLS authenticates daemons to each other where an api is https.
 	TLS       TLS        `yaml:"tls"`
 	Balancers []Balancer `yaml:"balancers"`

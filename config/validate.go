@@ -46,6 +46,7 @@ func (c *Config) check() {
 	c.checkSources()
 	c.checkSteerSources()
 	c.checkSecret()
+	c.checkRotation()
 	for _, l := range c.Limits.all() {
 		if what, remedy := l.problem(); what != "" {
 			c.problem("limits."+l.key, *l.value, what, remedy)

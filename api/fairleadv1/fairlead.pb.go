@@ -3473,7 +3473,7 @@ type Clock struct {
 	// shared ms = CLOCK_MONOTONIC ms + base.
 	BaseMs   uint32 `protobuf:"varint,1,opt,name=base_ms,json=baseMs,proto3" json:"base_ms,omitempty"`
 	SharedMs uint32 `protobuf:"varint,2,opt,name=shared_ms,json=sharedMs,proto3" json:"shared_ms,omitempty"`
-	// pinned, peers or wall: where the base came from.
+	// pinned, peers, store or wall: where the base came from.
 	Source string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
 	// Largest known difference to a peer, milliseconds.
 	PeerSkewMs int32 `protobuf:"varint,4,opt,name=peer_skew_ms,json=peerSkewMs,proto3" json:"peer_skew_ms,omitempty"`
@@ -4406,7 +4406,9 @@ type ServingVIP struct {
 	// people.
 	AtUnixMs int64 `protobuf:"varint,10,opt,name=at_unix_ms,json=atUnixMs,proto3" json:"at_unix_ms,omitempty"`
 	// Of the assignment's table by which buckets were told apart.
-	Generation    uint32 `protobuf:"varint,11,opt,name=generation,proto3" json:"generation,omitempty"`
+	Generation uint32 `protobuf:"varint,11,opt,name=generation,proto3" json:"generation,omitempty"`
+	// It is down since nobody listens any more, which no check said.
+	Ended         bool `protobuf:"varint,12,opt,name=ended,proto3" json:"ended,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4518,6 +4520,178 @@ func (x *ServingVIP) GetGeneration() uint32 {
 	return 0
 }
 
+func (x *ServingVIP) GetEnded() bool {
+	if x != nil {
+		return x.Ended
+	}
+	return false
+}
+
+type AwaitServingRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the answer before said; 0, and what another life of the agent said:
+	// answer at once.
+	Seen          uint64 `protobuf:"varint,1,opt,name=seen,proto3" json:"seen,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitServingRequest) Reset() {
+	*x = AwaitServingRequest{}
+	mi := &file_fairlead_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitServingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitServingRequest) ProtoMessage() {}
+
+func (x *AwaitServingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitServingRequest.ProtoReflect.Descriptor instead.
+func (*AwaitServingRequest) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *AwaitServingRequest) GetSeen() uint64 {
+	if x != nil {
+		return x.Seen
+	}
+	return 0
+}
+
+type AwaitServingResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For the next call.
+	Seen uint64 `protobuf:"varint,1,opt,name=seen,proto3" json:"seen,omitempty"`
+	// VIPs for which nobody listens any more, since `seen` of the request. Nothing is
+	// said of a VIP for which the agent saw nobody listen: its packets may end
+	// somewhere else.
+	Ended []*EndedListener `protobuf:"bytes,2,rep,name=ended,proto3" json:"ended,omitempty"`
+	// The agent is told to end. Its programs go on, and its server may serve: it is no
+	// reason to hold that for down.
+	Parting       bool `protobuf:"varint,3,opt,name=parting,proto3" json:"parting,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitServingResponse) Reset() {
+	*x = AwaitServingResponse{}
+	mi := &file_fairlead_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitServingResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitServingResponse) ProtoMessage() {}
+
+func (x *AwaitServingResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitServingResponse.ProtoReflect.Descriptor instead.
+func (*AwaitServingResponse) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *AwaitServingResponse) GetSeen() uint64 {
+	if x != nil {
+		return x.Seen
+	}
+	return 0
+}
+
+func (x *AwaitServingResponse) GetEnded() []*EndedListener {
+	if x != nil {
+		return x.Ended
+	}
+	return nil
+}
+
+func (x *AwaitServingResponse) GetParting() bool {
+	if x != nil {
+		return x.Parting
+	}
+	return false
+}
+
+type EndedListener struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	VipId uint32                 `protobuf:"varint,1,opt,name=vip_id,json=vipId,proto3" json:"vip_id,omitempty"`
+	// What has ended.
+	Detail        string `protobuf:"bytes,2,opt,name=detail,proto3" json:"detail,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndedListener) Reset() {
+	*x = EndedListener{}
+	mi := &file_fairlead_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndedListener) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndedListener) ProtoMessage() {}
+
+func (x *EndedListener) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndedListener.ProtoReflect.Descriptor instead.
+func (*EndedListener) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *EndedListener) GetVipId() uint32 {
+	if x != nil {
+		return x.VipId
+	}
+	return 0
+}
+
+func (x *EndedListener) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
 type GetChainsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 0: the first VIP of scheme beamer, or of a switch; then next_vip_id and
@@ -4530,7 +4704,7 @@ type GetChainsRequest struct {
 
 func (x *GetChainsRequest) Reset() {
 	*x = GetChainsRequest{}
-	mi := &file_fairlead_proto_msgTypes[46]
+	mi := &file_fairlead_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4542,7 +4716,7 @@ func (x *GetChainsRequest) String() string {
 func (*GetChainsRequest) ProtoMessage() {}
 
 func (x *GetChainsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[46]
+	mi := &file_fairlead_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4555,7 +4729,7 @@ func (x *GetChainsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetChainsRequest.ProtoReflect.Descriptor instead.
 func (*GetChainsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{46}
+	return file_fairlead_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GetChainsRequest) GetVipId() uint32 {
@@ -4595,7 +4769,7 @@ type GetChainsResponse struct {
 
 func (x *GetChainsResponse) Reset() {
 	*x = GetChainsResponse{}
-	mi := &file_fairlead_proto_msgTypes[47]
+	mi := &file_fairlead_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4607,7 +4781,7 @@ func (x *GetChainsResponse) String() string {
 func (*GetChainsResponse) ProtoMessage() {}
 
 func (x *GetChainsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[47]
+	mi := &file_fairlead_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4620,7 +4794,7 @@ func (x *GetChainsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetChainsResponse.ProtoReflect.Descriptor instead.
 func (*GetChainsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{47}
+	return file_fairlead_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetChainsResponse) GetVipId() uint32 {
@@ -4689,7 +4863,7 @@ type DrainSwitchRequest struct {
 
 func (x *DrainSwitchRequest) Reset() {
 	*x = DrainSwitchRequest{}
-	mi := &file_fairlead_proto_msgTypes[48]
+	mi := &file_fairlead_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4701,7 +4875,7 @@ func (x *DrainSwitchRequest) String() string {
 func (*DrainSwitchRequest) ProtoMessage() {}
 
 func (x *DrainSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[48]
+	mi := &file_fairlead_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4714,7 +4888,7 @@ func (x *DrainSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainSwitchRequest.ProtoReflect.Descriptor instead.
 func (*DrainSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{48}
+	return file_fairlead_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *DrainSwitchRequest) GetUndrain() bool {
@@ -4734,7 +4908,7 @@ type DrainSwitchResponse struct {
 
 func (x *DrainSwitchResponse) Reset() {
 	*x = DrainSwitchResponse{}
-	mi := &file_fairlead_proto_msgTypes[49]
+	mi := &file_fairlead_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4746,7 +4920,7 @@ func (x *DrainSwitchResponse) String() string {
 func (*DrainSwitchResponse) ProtoMessage() {}
 
 func (x *DrainSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[49]
+	mi := &file_fairlead_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4759,7 +4933,7 @@ func (x *DrainSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainSwitchResponse.ProtoReflect.Descriptor instead.
 func (*DrainSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{49}
+	return file_fairlead_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *DrainSwitchResponse) GetChanges() []string {
@@ -4777,7 +4951,7 @@ type UnlockSwitchRequest struct {
 
 func (x *UnlockSwitchRequest) Reset() {
 	*x = UnlockSwitchRequest{}
-	mi := &file_fairlead_proto_msgTypes[50]
+	mi := &file_fairlead_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4789,7 +4963,7 @@ func (x *UnlockSwitchRequest) String() string {
 func (*UnlockSwitchRequest) ProtoMessage() {}
 
 func (x *UnlockSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[50]
+	mi := &file_fairlead_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4802,7 +4976,7 @@ func (x *UnlockSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlockSwitchRequest.ProtoReflect.Descriptor instead.
 func (*UnlockSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{50}
+	return file_fairlead_proto_rawDescGZIP(), []int{53}
 }
 
 type UnlockSwitchResponse struct {
@@ -4815,7 +4989,7 @@ type UnlockSwitchResponse struct {
 
 func (x *UnlockSwitchResponse) Reset() {
 	*x = UnlockSwitchResponse{}
-	mi := &file_fairlead_proto_msgTypes[51]
+	mi := &file_fairlead_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4827,7 +5001,7 @@ func (x *UnlockSwitchResponse) String() string {
 func (*UnlockSwitchResponse) ProtoMessage() {}
 
 func (x *UnlockSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[51]
+	mi := &file_fairlead_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4840,7 +5014,7 @@ func (x *UnlockSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlockSwitchResponse.ProtoReflect.Descriptor instead.
 func (*UnlockSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{51}
+	return file_fairlead_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *UnlockSwitchResponse) GetChanges() []string {
@@ -4865,7 +5039,7 @@ type ShareFlowsRequest struct {
 
 func (x *ShareFlowsRequest) Reset() {
 	*x = ShareFlowsRequest{}
-	mi := &file_fairlead_proto_msgTypes[52]
+	mi := &file_fairlead_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4877,7 +5051,7 @@ func (x *ShareFlowsRequest) String() string {
 func (*ShareFlowsRequest) ProtoMessage() {}
 
 func (x *ShareFlowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[52]
+	mi := &file_fairlead_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4890,7 +5064,7 @@ func (x *ShareFlowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareFlowsRequest.ProtoReflect.Descriptor instead.
 func (*ShareFlowsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{52}
+	return file_fairlead_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ShareFlowsRequest) GetKey() []uint64 {
@@ -4917,7 +5091,7 @@ type ShareFlowsResponse struct {
 
 func (x *ShareFlowsResponse) Reset() {
 	*x = ShareFlowsResponse{}
-	mi := &file_fairlead_proto_msgTypes[53]
+	mi := &file_fairlead_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4929,7 +5103,7 @@ func (x *ShareFlowsResponse) String() string {
 func (*ShareFlowsResponse) ProtoMessage() {}
 
 func (x *ShareFlowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[53]
+	mi := &file_fairlead_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4942,7 +5116,7 @@ func (x *ShareFlowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareFlowsResponse.ProtoReflect.Descriptor instead.
 func (*ShareFlowsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{53}
+	return file_fairlead_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ShareFlowsResponse) GetTaken() uint32 {
@@ -4965,7 +5139,7 @@ type GetFlowsRequest struct {
 
 func (x *GetFlowsRequest) Reset() {
 	*x = GetFlowsRequest{}
-	mi := &file_fairlead_proto_msgTypes[54]
+	mi := &file_fairlead_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4977,7 +5151,7 @@ func (x *GetFlowsRequest) String() string {
 func (*GetFlowsRequest) ProtoMessage() {}
 
 func (x *GetFlowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[54]
+	mi := &file_fairlead_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4990,7 +5164,7 @@ func (x *GetFlowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFlowsRequest.ProtoReflect.Descriptor instead.
 func (*GetFlowsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{54}
+	return file_fairlead_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *GetFlowsRequest) GetFirstBucket() uint32 {
@@ -5021,7 +5195,7 @@ type GetFlowsResponse struct {
 
 func (x *GetFlowsResponse) Reset() {
 	*x = GetFlowsResponse{}
-	mi := &file_fairlead_proto_msgTypes[55]
+	mi := &file_fairlead_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5033,7 +5207,7 @@ func (x *GetFlowsResponse) String() string {
 func (*GetFlowsResponse) ProtoMessage() {}
 
 func (x *GetFlowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[55]
+	mi := &file_fairlead_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5046,7 +5220,7 @@ func (x *GetFlowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFlowsResponse.ProtoReflect.Descriptor instead.
 func (*GetFlowsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{55}
+	return file_fairlead_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GetFlowsResponse) GetKey() []uint64 {
@@ -5449,7 +5623,7 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x05owned\x18\x01 \x01(\bR\x05owned\"p\n" +
 	"\x12GetServingResponse\x12+\n" +
 	"\x04vips\x18\x01 \x03(\v2\x17.fairlead.v1.ServingVIPR\x04vips\x12-\n" +
-	"\x12assignment_version\x18\x02 \x01(\x04R\x11assignmentVersion\"\xb6\x02\n" +
+	"\x12assignment_version\x18\x02 \x01(\x04R\x11assignmentVersion\"\xcc\x02\n" +
 	"\n" +
 	"ServingVIP\x12\x15\n" +
 	"\x06vip_id\x18\x01 \x01(\rR\x05vipId\x12\x12\n" +
@@ -5466,7 +5640,17 @@ const file_fairlead_proto_rawDesc = "" +
 	" \x01(\x03R\batUnixMs\x12\x1e\n" +
 	"\n" +
 	"generation\x18\v \x01(\rR\n" +
-	"generation\"L\n" +
+	"generation\x12\x14\n" +
+	"\x05ended\x18\f \x01(\bR\x05ended\")\n" +
+	"\x13AwaitServingRequest\x12\x12\n" +
+	"\x04seen\x18\x01 \x01(\x04R\x04seen\"v\n" +
+	"\x14AwaitServingResponse\x12\x12\n" +
+	"\x04seen\x18\x01 \x01(\x04R\x04seen\x120\n" +
+	"\x05ended\x18\x02 \x03(\v2\x1a.fairlead.v1.EndedListenerR\x05ended\x12\x18\n" +
+	"\aparting\x18\x03 \x01(\bR\aparting\">\n" +
+	"\rEndedListener\x12\x15\n" +
+	"\x06vip_id\x18\x01 \x01(\rR\x05vipId\x12\x16\n" +
+	"\x06detail\x18\x02 \x01(\tR\x06detail\"L\n" +
 	"\x10GetChainsRequest\x12\x15\n" +
 	"\x06vip_id\x18\x01 \x01(\rR\x05vipId\x12!\n" +
 	"\ffirst_bucket\x18\x02 \x01(\rR\vfirstBucket\"\xed\x01\n" +
@@ -5527,14 +5711,15 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eHEALTH_UNKNOWN\x10\x01\x12\r\n" +
 	"\tHEALTH_UP\x10\x02\x12\x0f\n" +
-	"\vHEALTH_DOWN\x10\x032\x88\a\n" +
+	"\vHEALTH_DOWN\x10\x032\xe2\a\n" +
 	"\bFairlead\x12O\n" +
 	"\tGetStatus\x12\x1d.fairlead.v1.GetStatusRequest\x1a\x1e.fairlead.v1.GetStatusResponse\"\x03\x90\x02\x01\x12[\n" +
 	"\rGetAssignment\x12!.fairlead.v1.GetAssignmentRequest\x1a\".fairlead.v1.GetAssignmentResponse\"\x03\x90\x02\x01\x12I\n" +
 	"\aGetTime\x12\x1b.fairlead.v1.GetTimeRequest\x1a\x1c.fairlead.v1.GetTimeResponse\"\x03\x90\x02\x01\x12I\n" +
 	"\aGetLive\x12\x1b.fairlead.v1.GetLiveRequest\x1a\x1c.fairlead.v1.GetLiveResponse\"\x03\x90\x02\x01\x12R\n" +
 	"\n" +
-	"GetServing\x12\x1e.fairlead.v1.GetServingRequest\x1a\x1f.fairlead.v1.GetServingResponse\"\x03\x90\x02\x01\x12O\n" +
+	"GetServing\x12\x1e.fairlead.v1.GetServingRequest\x1a\x1f.fairlead.v1.GetServingResponse\"\x03\x90\x02\x01\x12X\n" +
+	"\fAwaitServing\x12 .fairlead.v1.AwaitServingRequest\x1a!.fairlead.v1.AwaitServingResponse\"\x03\x90\x02\x01\x12O\n" +
 	"\tGetChains\x12\x1d.fairlead.v1.GetChainsRequest\x1a\x1e.fairlead.v1.GetChainsResponse\"\x03\x90\x02\x01\x12P\n" +
 	"\vDrainSwitch\x12\x1f.fairlead.v1.DrainSwitchRequest\x1a .fairlead.v1.DrainSwitchResponse\x12S\n" +
 	"\fUnlockSwitch\x12 .fairlead.v1.UnlockSwitchRequest\x1a!.fairlead.v1.UnlockSwitchResponse\x12O\n" +
@@ -5556,7 +5741,7 @@ func file_fairlead_proto_rawDescGZIP() []byte {
 }
 
 var file_fairlead_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_fairlead_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
+var file_fairlead_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_fairlead_proto_goTypes = []any{
 	(Role)(0),                     // 0: fairlead.v1.Role
 	(Serving)(0),                  // 1: fairlead.v1.Serving
@@ -5608,16 +5793,19 @@ var file_fairlead_proto_goTypes = []any{
 	(*GetServingRequest)(nil),     // 47: fairlead.v1.GetServingRequest
 	(*GetServingResponse)(nil),    // 48: fairlead.v1.GetServingResponse
 	(*ServingVIP)(nil),            // 49: fairlead.v1.ServingVIP
-	(*GetChainsRequest)(nil),      // 50: fairlead.v1.GetChainsRequest
-	(*GetChainsResponse)(nil),     // 51: fairlead.v1.GetChainsResponse
-	(*DrainSwitchRequest)(nil),    // 52: fairlead.v1.DrainSwitchRequest
-	(*DrainSwitchResponse)(nil),   // 53: fairlead.v1.DrainSwitchResponse
-	(*UnlockSwitchRequest)(nil),   // 54: fairlead.v1.UnlockSwitchRequest
-	(*UnlockSwitchResponse)(nil),  // 55: fairlead.v1.UnlockSwitchResponse
-	(*ShareFlowsRequest)(nil),     // 56: fairlead.v1.ShareFlowsRequest
-	(*ShareFlowsResponse)(nil),    // 57: fairlead.v1.ShareFlowsResponse
-	(*GetFlowsRequest)(nil),       // 58: fairlead.v1.GetFlowsRequest
-	(*GetFlowsResponse)(nil),      // 59: fairlead.v1.GetFlowsResponse
+	(*AwaitServingRequest)(nil),   // 50: fairlead.v1.AwaitServingRequest
+	(*AwaitServingResponse)(nil),  // 51: fairlead.v1.AwaitServingResponse
+	(*EndedListener)(nil),         // 52: fairlead.v1.EndedListener
+	(*GetChainsRequest)(nil),      // 53: fairlead.v1.GetChainsRequest
+	(*GetChainsResponse)(nil),     // 54: fairlead.v1.GetChainsResponse
+	(*DrainSwitchRequest)(nil),    // 55: fairlead.v1.DrainSwitchRequest
+	(*DrainSwitchResponse)(nil),   // 56: fairlead.v1.DrainSwitchResponse
+	(*UnlockSwitchRequest)(nil),   // 57: fairlead.v1.UnlockSwitchRequest
+	(*UnlockSwitchResponse)(nil),  // 58: fairlead.v1.UnlockSwitchResponse
+	(*ShareFlowsRequest)(nil),     // 59: fairlead.v1.ShareFlowsRequest
+	(*ShareFlowsResponse)(nil),    // 60: fairlead.v1.ShareFlowsResponse
+	(*GetFlowsRequest)(nil),       // 61: fairlead.v1.GetFlowsRequest
+	(*GetFlowsResponse)(nil),      // 62: fairlead.v1.GetFlowsResponse
 }
 var file_fairlead_proto_depIdxs = []int32{
 	0,  // 0: fairlead.v1.GetStatusResponse.role:type_name -> fairlead.v1.Role
@@ -5661,33 +5849,36 @@ var file_fairlead_proto_depIdxs = []int32{
 	46, // 38: fairlead.v1.LiveVIP.epochs:type_name -> fairlead.v1.EpochLive
 	49, // 39: fairlead.v1.GetServingResponse.vips:type_name -> fairlead.v1.ServingVIP
 	1,  // 40: fairlead.v1.ServingVIP.state:type_name -> fairlead.v1.Serving
-	4,  // 41: fairlead.v1.Fairlead.GetStatus:input_type -> fairlead.v1.GetStatusRequest
-	39, // 42: fairlead.v1.Fairlead.GetAssignment:input_type -> fairlead.v1.GetAssignmentRequest
-	41, // 43: fairlead.v1.Fairlead.GetTime:input_type -> fairlead.v1.GetTimeRequest
-	43, // 44: fairlead.v1.Fairlead.GetLive:input_type -> fairlead.v1.GetLiveRequest
-	47, // 45: fairlead.v1.Fairlead.GetServing:input_type -> fairlead.v1.GetServingRequest
-	50, // 46: fairlead.v1.Fairlead.GetChains:input_type -> fairlead.v1.GetChainsRequest
-	52, // 47: fairlead.v1.Fairlead.DrainSwitch:input_type -> fairlead.v1.DrainSwitchRequest
-	54, // 48: fairlead.v1.Fairlead.UnlockSwitch:input_type -> fairlead.v1.UnlockSwitchRequest
-	15, // 49: fairlead.v1.Fairlead.GetRoutes:input_type -> fairlead.v1.GetRoutesRequest
-	56, // 50: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
-	58, // 51: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
-	5,  // 52: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
-	40, // 53: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
-	42, // 54: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
-	44, // 55: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
-	48, // 56: fairlead.v1.Fairlead.GetServing:output_type -> fairlead.v1.GetServingResponse
-	51, // 57: fairlead.v1.Fairlead.GetChains:output_type -> fairlead.v1.GetChainsResponse
-	53, // 58: fairlead.v1.Fairlead.DrainSwitch:output_type -> fairlead.v1.DrainSwitchResponse
-	55, // 59: fairlead.v1.Fairlead.UnlockSwitch:output_type -> fairlead.v1.UnlockSwitchResponse
-	16, // 60: fairlead.v1.Fairlead.GetRoutes:output_type -> fairlead.v1.GetRoutesResponse
-	57, // 61: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
-	59, // 62: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
-	52, // [52:63] is the sub-list for method output_type
-	41, // [41:52] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	52, // 41: fairlead.v1.AwaitServingResponse.ended:type_name -> fairlead.v1.EndedListener
+	4,  // 42: fairlead.v1.Fairlead.GetStatus:input_type -> fairlead.v1.GetStatusRequest
+	39, // 43: fairlead.v1.Fairlead.GetAssignment:input_type -> fairlead.v1.GetAssignmentRequest
+	41, // 44: fairlead.v1.Fairlead.GetTime:input_type -> fairlead.v1.GetTimeRequest
+	43, // 45: fairlead.v1.Fairlead.GetLive:input_type -> fairlead.v1.GetLiveRequest
+	47, // 46: fairlead.v1.Fairlead.GetServing:input_type -> fairlead.v1.GetServingRequest
+	50, // 47: fairlead.v1.Fairlead.AwaitServing:input_type -> fairlead.v1.AwaitServingRequest
+	53, // 48: fairlead.v1.Fairlead.GetChains:input_type -> fairlead.v1.GetChainsRequest
+	55, // 49: fairlead.v1.Fairlead.DrainSwitch:input_type -> fairlead.v1.DrainSwitchRequest
+	57, // 50: fairlead.v1.Fairlead.UnlockSwitch:input_type -> fairlead.v1.UnlockSwitchRequest
+	15, // 51: fairlead.v1.Fairlead.GetRoutes:input_type -> fairlead.v1.GetRoutesRequest
+	59, // 52: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
+	61, // 53: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
+	5,  // 54: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
+	40, // 55: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
+	42, // 56: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
+	44, // 57: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
+	48, // 58: fairlead.v1.Fairlead.GetServing:output_type -> fairlead.v1.GetServingResponse
+	51, // 59: fairlead.v1.Fairlead.AwaitServing:output_type -> fairlead.v1.AwaitServingResponse
+	54, // 60: fairlead.v1.Fairlead.GetChains:output_type -> fairlead.v1.GetChainsResponse
+	56, // 61: fairlead.v1.Fairlead.DrainSwitch:output_type -> fairlead.v1.DrainSwitchResponse
+	58, // 62: fairlead.v1.Fairlead.UnlockSwitch:output_type -> fairlead.v1.UnlockSwitchResponse
+	16, // 63: fairlead.v1.Fairlead.GetRoutes:output_type -> fairlead.v1.GetRoutesResponse
+	60, // 64: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
+	62, // 65: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
+	54, // [54:66] is the sub-list for method output_type
+	42, // [42:54] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_fairlead_proto_init() }
@@ -5701,7 +5892,7 @@ func file_fairlead_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fairlead_proto_rawDesc), len(file_fairlead_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   56,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

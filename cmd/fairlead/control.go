@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/daemon/ctl"
 )
 
 // How commands reach the controllers (fairlead.v1.Control): those of the file, one
@@ -79,6 +81,9 @@ func (c *control) controllers(cmd *cobra.Command) (all []namedControl, err error
 		if c.endpoint == "" {
 			endpoints = cfg.Controllers
 		}
+		if c.endpoint == "" && !own {
+			endpoints = slices.Concat(here(cfg.Controllers), endpoints)
+		}
 		if len(endpoints) == 0 {
 			return nil, fmt.Errorf("%s names no controllers, which make changes: add them (docs/store.md), or name one with --api", c.file)
 		}
@@ -94,6 +99,18 @@ func (c *control) controllers(cmd *cobra.Command) (all []namedControl, err error
 		all = append(all, namedControl{client, e.Name})
 	}
 	return all, nil
+}
+
+// here are the sockets of those of controllers that run on this machine, beside an api
+// that is for others: root needs no certificate there.
+func here(controllers []config.Controller) (sockets []config.Controller) {
+	for _, c := range controllers {
+		own := ctl.OwnSocket("", c.Name)
+		if info, err := os.Stat(own); err == nil && info.Mode().Type() == os.ModeSocket && strings.HasPrefix(c.API, "https://") {
+			sockets = append(sockets, config.Controller{Name: c.Name, API: "unix:" + own})
+		}
+	}
+	return sockets
 }
 
 // askControl has the first controller that can do it answer.

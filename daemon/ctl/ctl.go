@@ -55,6 +55,15 @@ type ctl struct {
 	stopping context.Context
 }
 
+// OwnSocket is where a controller whose api is for other machines answers this
+// machine's root, too. stateDir may be empty: the default.
+func OwnSocket(stateDir, name string) string {
+	return filepath.Join(cmp.Or(stateDir, daemon.DefaultStateDir), name, "api.sock")
+}
+
+// maxSocket is sun_path less its zero, in bytes.
+const maxSocket = 107
+
 // Run is `fairlead controller`. It returns when ctx ends (nil) or when the daemon
 // cannot go on.
 func Run(ctx context.Context, o Options) error {
@@ -75,6 +84,10 @@ func (c *ctl) read() error {
 	c.config.Store(cfg)
 	c.Name, c.TLS, c.Metrics = c.self.Name, cfg.TLS, c.self.Metrics
 	c.API = []string{c.self.API}
+	// Where that is for other machines, this one's root has a socket all the same.
+	if own := OwnSocket(c.StateDir, c.Name); strings.HasPrefix(c.self.API, "https://") && len(own) <= maxSocket {
+		c.API = append(c.API, "unix:"+own)
+	}
 	c.Log = c.Log.With("name", c.Name)
 	c.audit = newAudit(filepath.Join(cmp.Or(c.StateDir, daemon.DefaultStateDir), c.Name, auditName), c.Log)
 	c.Handler = c.handler()

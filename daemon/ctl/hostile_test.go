@@ -108,7 +108,7 @@ func TestBadInput(t *testing.T) {
 		{"SetWeight", `{"vip": "web", "server": "s1", "weight": 4294967295}`, "invalid_argument", "weight"},
 		{"Plan", `{}`, "invalid_argument", "text: missing"},
 		{"Apply", `{"text": ""}`, "invalid_argument", "text: missing"},
-		{"Apply", `{"text": "vips: ["}`, "invalid_argument", "fairlead.yaml"},
+		{"Apply", `{"text": "vips: ["}`, "invalid_argument", "not YAML"},
 		{"Apply", with(s.file("[nobody]"), ""), "invalid_argument", "nobody"},
 		{"Apply", with(s.file("[s1]"), `, "expectedVersion": 77`), "aborted", "77"},
 		{"Rollback", `{}`, "invalid_argument", "version: missing"},

@@ -95,6 +95,15 @@ func TestRoles(t *testing.T) {
 			try(who, r.method, strings.TrimSuffix(request, "}")+more, r.forced, suffix)
 		}
 	}
+	// Beside it root has a socket.
+	own := OwnSocket(filepath.Join(s.dir, "state"), "c1")
+	if len(own) <= maxSocket {
+		out, err := exec.Command("curl", "-sS", "--max-time", "20", "--unix-socket", own, "-H", "Content-Type: application/json", "-d", `{"server": "s1", "force": true}`,
+			"http://fairlead/fairlead.v1.Control/DrainServer").CombinedOutput()
+		if err != nil || strings.Contains(string(out), "permission_denied") {
+			t.Errorf("root at %s: %v %s", own, err, out)
+		}
+	}
 	// The document is for who may look, too.
 	for who := range callers {
 		resp, err := s.clients[who].Get(s.api + "/openapi.json")

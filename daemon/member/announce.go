@@ -85,8 +85,8 @@ func (m *Member) leave(life context.Context) {
 	daemon.Sleep(life, m.Config.BGP.DrainTime)
 }
 
-// announceSoon has what is announced looked at, as something has changed.
-func (m *Member) announceSoon() {
+// AnnounceSoon has what is announced looked at, as something has changed.
+func (m *Member) AnnounceSoon() {
 	if a := m.announcer.Load(); a != nil {
 		a.Poke()
 	}

@@ -304,5 +304,5 @@ func (m *Member) goBy(boot, cfg *config.Config) {
 		m.opened.Peers.Follow(m.peers.list())
 	}
 	m.compareFile(boot, cfg, m.readFabric(cfg)...)
-	m.announceSoon()
+	m.AnnounceSoon()
 }

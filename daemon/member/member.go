@@ -251,6 +251,7 @@ func (m *Member) open(ctx context.Context) (err error) {
 	m.Go(m.reapply)
 	m.Go(m.tendPinned)
 	m.Go(m.stored.follow)
+	m.Go(m.keepClock)
 	if m.learns != nil {
 		m.Go(m.learns.run)
 	}
@@ -270,8 +271,8 @@ func (m *Member) close() error {
 	return m.opened.Plane.Close()
 }
 
-// fixClock keeps the clock of this boot, or asks the peers, or reads the
-// wall clock; in this order, because the constants of live connections depend
+// fixClock keeps the clock of this boot, or asks the peers, or takes the store's, or
+// reads the wall clock; in this order, because the constants of live connections depend
 // on it.
 func (m *Member) fixClock(ctx context.Context) error {
 	pinned := m.opened.Clock
@@ -287,6 +288,9 @@ func (m *Member) fixClock(ctx context.Context) error {
 	} else {
 		m.asking.Store(true)
 		clock = chooseClock(ctx, m.Name, m.peers.withClock())
+		if clock.source == clockWall {
+			clock = m.agreedClock(ctx)
+		}
 		if ctx.Err() != nil {
 			return ctx.Err() // peers were not really asked: fix nothing
 		}
@@ -362,9 +366,10 @@ func (m *Member) again() {
 
 // reapply puts the assignment in force again when the plane asks for it, or
 // when that is due. A burst of changes (a rack goes down) makes a few runs, not
-// hundreds.
+// hundreds: the first waits little, those soon after it longer.
 func (m *Member) reapply(ctx context.Context) error {
-	const gather = 50 * time.Millisecond
+	const gather, rest = 5 * time.Millisecond, 50 * time.Millisecond
+	var last time.Time
 	for {
 		fires, stop := m.due.wait()
 		select {
@@ -382,7 +387,7 @@ func (m *Member) reapply(ctx context.Context) error {
 		case <-m.retry:
 		}
 		stop()
-		timer := time.NewTimer(gather)
+		timer := time.NewTimer(max(gather, rest-time.Since(last)))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -395,7 +400,8 @@ func (m *Member) reapply(ctx context.Context) error {
 			m.due.set(due)
 		}
 		m.mu.Unlock()
-		m.announceSoon()
+		last = time.Now()
+		m.AnnounceSoon()
 		if err != nil {
 			// Packets go on by what is in the maps.
 			m.Log.Error("could not apply the assignment again; trying once more", "error", err)

@@ -1,7 +1,8 @@
 // Package announced is the scenario `lab run bgp`: two balancers announce their VIPs to
 // a router that runs BIRD or FRR, whose kernel spreads packets over both. Servers fail
-// their checks and are well again; a balancer is told to stop, starts again, is killed
-// and comes back, while connections go on through both.
+// their checks and are well again, and are killed and start again; a balancer is told to
+// stop, starts again, is killed and comes back, and servers' agents are, while
+// connections go on through both.
 //
 //	                     ┌─ lb1, announces
 //	client ── router ────┤  lb2, announces
@@ -173,9 +174,12 @@ func (r *run) play(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if err := r.servicesEnd(ctx); err != nil {
+		return err
+	}
 	r.talk.Begin(ctx, r.o.Connections)
 	defer func() { r.sum = r.talk.End() }()
-	for _, step := range []func(context.Context) error{r.told, r.startedAgain, r.killed} {
+	for _, step := range []func(context.Context) error{r.told, r.startedAgain, r.killed, r.agentsKilled} {
 		if err := sleep(ctx, time.Second); err != nil {
 			return err
 		}
@@ -212,21 +216,71 @@ func (r *run) health(ctx context.Context, well bool) error {
 	if err != nil {
 		return err
 	}
-	var decided time.Time
+	var known, decided time.Time
 	for _, m := range []string{"lb1", "lb2"} {
-		b, err := r.bgp(ctx, m)
+		s, err := r.status(ctx, m)
 		if err != nil {
 			return err
 		}
-		for _, a := range b.Addresses {
+		for _, a := range s.Bgp.Addresses {
 			if since := time.UnixMilli(a.SinceUnixMs); a.Address == r.router.address() && since.After(decided) {
 				decided = since
 			}
 		}
+		// The last check that failed is what the daemon goes by, or the first that did not.
+		here := time.Time{}
+		for _, slot := range s.Vips[0].Slots {
+			since, up := time.UnixMilli(slot.HealthSinceUnixMs), slot.Health == fairleadv1.Health_HEALTH_UP
+			if up == well && (here.IsZero() || since.After(here) != well) {
+				here = since
+			}
+		}
+		if here.After(known) {
+			known = here
+		}
 	}
 	// A millisecond is all that status tells.
+	r.step(name+", from the check", at.Sub(known), Within)
 	r.step(name, at.Sub(decided), Within)
 	return nil
+}
+
+// servicesEnd: all servers are killed, and start again. No check has to fail for it.
+func (r *run) servicesEnd(ctx context.Context) error {
+	ended, err := r.lab.KillServices()
+	if err != nil {
+		return err
+	}
+	at, err := r.router.until(ctx)
+	if err != nil {
+		return err
+	}
+	r.step("all servers are killed", at.Sub(ended), Within)
+	if err := r.lab.StartServices(ctx); err != nil {
+		return err
+	}
+	_, err = r.router.until(ctx, both...)
+	return err
+}
+
+// agentsKilled: the agents of all servers are killed and start again, which nobody
+// takes for an end of their servers.
+func (r *run) agentsKilled(ctx context.Context) (err error) {
+	lost := r.router.watch(both)
+	agents := []string{"server1", "server2"}
+	for _, m := range agents {
+		err = errors.Join(err, r.lab.KillDaemon(m))
+	}
+	if err == nil {
+		err = sleep(ctx, 2*time.Second)
+	}
+	for _, m := range agents {
+		if err == nil {
+			err = r.lab.StartDaemon(ctx, m)
+		}
+	}
+	r.step("all agents are killed, and back", lost(), 0)
+	return err
 }
 
 // fail has a server fail its checks, or not.
@@ -247,8 +301,8 @@ func (r *run) fail(ctx context.Context, server string, fail bool) error {
 	return answer.Body.Close()
 }
 
-// bgp is what a balancer announces.
-func (r *run) bgp(ctx context.Context, machine string) (*fairleadv1.BGP, error) {
+// status is a balancer's, which announces.
+func (r *run) status(ctx context.Context, machine string) (*fairleadv1.GetStatusResponse, error) {
 	client, err := api.Dial("unix:"+filepath.Join(r.lab.Dir(), machine+".sock"), config.TLS{})
 	if err != nil {
 		return nil, err
@@ -260,7 +314,7 @@ func (r *run) bgp(ctx context.Context, machine string) (*fairleadv1.BGP, error) 
 	if status.Msg.Bgp == nil {
 		return nil, fmt.Errorf("%s announces nothing", machine)
 	}
-	return status.Msg.Bgp, nil
+	return status.Msg, nil
 }
 
 // told: lb1 is told to stop.
@@ -313,9 +367,9 @@ func (r *run) killed(ctx context.Context) error {
 	}
 	established := false
 	for err == nil && !established {
-		var b *fairleadv1.BGP
-		if b, err = r.bgp(ctx, "lb1"); err == nil {
-			established = !slices.ContainsFunc(b.Neighbours, func(n *fairleadv1.BGPNeighbour) bool { return !n.Established })
+		var s *fairleadv1.GetStatusResponse
+		if s, err = r.status(ctx, "lb1"); err == nil {
+			established = !slices.ContainsFunc(s.Bgp.Neighbours, func(n *fairleadv1.BGPNeighbour) bool { return !n.Established })
 			err = sleep(ctx, 20*time.Millisecond)
 		}
 		if time.Since(began) > patience && err == nil {
