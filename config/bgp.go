@@ -237,6 +237,10 @@ func (c *Config) checkRoutes(first string) {
 			{"med", v.MED, v.MED != 0, v.MED == o.MED},
 		} {
 			switch {
+			case first == "" && f.key == "announce" && f.has:
+				if c.layer2() == "" {
+					c.problem(path+"."+f.key, f.value, "no balancer and no switch has bgp or l2, so nobody announces", "write bgp (docs/bgp.md) or l2 (docs/l2.md) in their entries, or remove it")
+				}
 			case first == "" && f.has:
 				c.problem(path+"."+f.key, f.value, "no balancer and no switch has bgp, so nobody announces", "write bgp in their entries (docs/bgp.md), or remove it")
 			case second && v.Address.IsValid() && !f.same:

@@ -23,6 +23,9 @@ type Config struct {
 	// VIP's scheme is cheetah.
 	Secret     string `yaml:"secret"`
 	SecretFile string `yaml:"secret_file"`
+	// RotateKeys is how old the epoch that stamps gets before the controller that
+	// leads rotates keys; 0: nobody does but people.
+	RotateKeys time.Duration `yaml:"rotate_keys"`
 	// TLS authenticates daemons to each other where an api is https.
 	TLS       TLS        `yaml:"tls"`
 	Balancers []Balancer `yaml:"balancers"`
@@ -79,7 +82,8 @@ type Balancer struct {
 	// networks that drop what RFC 6935 allows.
 	GUEChecksum bool     `yaml:"gue_checksum"`
 	Metrics     *string  `yaml:"metrics"`
-	BGP         *Speaker `yaml:"bgp"` // nil: it announces nothing itself
+	BGP         *Speaker `yaml:"bgp"` // nil: it announces nothing by BGP
+	L2          *L2      `yaml:"l2"`  // nil: it holds no address on its Ethernet
 }
 
 // Server is a machine behind VIPs; with an agent it runs `fairlead host`.

@@ -156,6 +156,7 @@ func (c *Config) fill() {
 		if b.Metrics == nil {
 			b.Metrics = new(c.Metrics)
 		}
+		b.fillL2()
 	}
 	for i := range c.Servers {
 		s := &c.Servers[i]

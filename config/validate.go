@@ -41,10 +41,12 @@ func (c *Config) check() {
 	c.checkVIPs()
 	c.checkFaild()
 	c.checkBGP()
+	c.checkL2()
 	c.checkTunnelSources()
 	c.checkSources()
 	c.checkSteerSources()
 	c.checkSecret()
+	c.checkRotation()
 	for _, l := range c.Limits.all() {
 		if what, remedy := l.problem(); what != "" {
 			c.problem("limits."+l.key, *l.value, what, remedy)

@@ -37,3 +37,37 @@ func BenchmarkPlan(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkPlanBuckets is the same for Beamer's slides: 32,000 servers join as many,
+// and take half of 6.4 million buckets.
+func BenchmarkPlanBuckets(b *testing.B) {
+	before, after := beamerPool(b, 32_000), beamerPool(b, 64_000)
+	first, err := First(before)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		steps, _, err := Plan(after, first, LiveCounts{}, time.Unix(1_800_000_000, 0), false)
+		if err != nil || len(steps) != 2 {
+			b.Fatal(len(steps), err)
+		}
+	}
+}
+
+// beamerPool is a deployment of one VIP with 6.4 million buckets.
+func beamerPool(tb testing.TB, servers int) *config.Config {
+	tb.Helper()
+	c := &config.Config{Secret: "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"}
+	c.Balancers = []config.Balancer{{Name: "lb1", Interfaces: []string{"eth0"}, Source: netip.MustParsePrefix("10.200.0.0/16")}}
+	v := config.VIP{Settings: vip.Settings{Name: "v", Address: netip.AddrFrom4([4]byte{192, 0, 2, 1}), Scheme: vip.Beamer}, Port: 80, Buckets: 6_400_000}
+	for i := range servers {
+		name := fmt.Sprintf("s%d", i)
+		c.Servers = append(c.Servers, config.Server{Name: name, Address: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})})
+		v.Servers = append(v.Servers, config.Member{Name: name})
+	}
+	c.VIPs = []config.VIP{v}
+	if err := c.Validate(); err != nil {
+		tb.Fatal(err)
+	}
+	return c
+}

@@ -101,10 +101,11 @@ func (p *planner) moveBuckets(v *VIP, next *Assignment) {
 		return
 	}
 	moves := t.Assign(servers, o)
-	known := func(number uint16) bool {
-		_, ok := v.Slot(number)
-		return ok
+	has := make([]bool, buckets.MaxServers)
+	for _, s := range v.Slots {
+		has[s.Number] = true
 	}
+	known := func(number uint16) bool { return has[number] }
 	if len(moves) == 0 && t.Without(known) == t {
 		return
 	}

@@ -220,10 +220,17 @@ func (v *VIP) reweigh(s *Slot, weight int, now time.Time) {
 // unsure: connections may be where a weight put them that is no more, so that
 // what the horizon foresaw was weighed against another.
 func (v *VIP) unsure(now time.Time) bool {
-	return slices.ContainsFunc(v.Slots, func(s Slot) bool {
-		_, until := v.HeldWeight(&s, now)
-		return !until.IsZero()
-	})
+	if v.Chains() {
+		return false // a weight gives buckets, which stand in the table
+	}
+	for i := range v.Slots {
+		if s := &v.Slots[i]; s.OldWeight > 0 {
+			if _, until := v.HeldWeight(s, now); !until.IsZero() {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // begin is to be called before s, if it holds no connection yet, may hold

@@ -116,8 +116,18 @@ func (f *fleet) take(steps []*Assignment, forced bool) {
 		if err != nil || !bytes.Equal(again.Encode(), next.Encode()) {
 			f.t.Fatalf("version %d does not survive JSON: %v", next.Version, err)
 		}
+		for _, base := range []*Assignment{f.cur, nil} {
+			if err := throughDelta(base, again); err != nil {
+				f.t.Fatal(err)
+			}
+		}
 		if err := errors.Join(Accept(f.cur, next, f.cur.Version, false), neighbours(f.cur, next)); err != nil {
 			f.t.Fatal(err)
+		}
+		if AgentsMayLag(f.cur, next) == nil {
+			if err := eachMayLag(f.cur, next); err != nil {
+				f.t.Fatalf("all agents may stay at version %d while others have %d, but %v", f.cur.Version, next.Version, err)
+			}
 		}
 		f.reuse(next)
 		f.open(f.cur, next)

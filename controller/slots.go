@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/fairlead/fairlead/chash"
@@ -260,14 +261,9 @@ func (p *planner) join(v *VIP, m *member, next *Assignment) {
 	p.say(next, "vip %s: %s %s in slot %d (%s, weight %d)%s", v.Name, what, m.server, number, m.address, m.weight, v.warmUpWords(&s, p.now))
 }
 
-func (v *VIP) lowestFree() (number uint16) {
-	for _, s := range v.Slots {
-		if s.Number != number {
-			break
-		}
-		number++
-	}
-	return number
+func (v *VIP) lowestFree() uint16 {
+	// Numbers ascend, so that behind a gap all are above their places.
+	return uint16(sort.Search(len(v.Slots), func(i int) bool { return int(v.Slots[i].Number) != i }))
 }
 
 // comeBack: every daemon knows a slot that rests, and balancers hold what its

@@ -121,6 +121,7 @@ func (d *Daemon) Started() time.Time { return d.started }
 func (d *Daemon) Run(ctx context.Context) (err error) {
 	d.started = time.Now()
 	d.Enter(Starting)
+	thrifty()
 	// From here on a SIGHUP is not the end of the process.
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
@@ -167,6 +168,7 @@ func (d *Daemon) serve(hup <-chan os.Signal) {
 	if d.State != nil {
 		d.Go(d.State.run)
 	}
+	d.Go(d.rest)
 	d.Go(func(ctx context.Context) error {
 		for {
 			select {

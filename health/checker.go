@@ -22,6 +22,8 @@ type Report struct {
 	Failed uint64
 	// Local is why the last check could not be made; empty if it was.
 	Local string
+	// Ended: no check said that it is down, but its agent, that what served it has ended.
+	Ended bool
 	// Remembered: State is what was known before this Checker's first check.
 	Remembered bool
 }
@@ -43,15 +45,17 @@ type Checker struct {
 type worker struct {
 	cancel context.CancelFunc
 	wake   chan struct{} // the target changed
+	ask    chan struct{} // a check is to be made now
 
 	// Guarded by Checker.mu.
 	target  Target
 	machine *Machine
 	report  Report
+	falls   int // calls of Ended that concerned it
 }
 
-// NewChecker has no targets yet. onChange is called, one call at a time a
-// target and without locks held, after a target's state changed.
+// NewChecker has no targets yet. onChange is called, without locks held, after a
+// target's state changed.
 func NewChecker(p Prober, onChange func(Target, Report)) *Checker {
 	return &Checker{prober: p, onChange: onChange, workers: map[Key]*worker{}}
 }
@@ -84,7 +88,7 @@ func (c *Checker) SetTargets(targets []Target) {
 			w.cancel()
 		}
 		ctx, cancel := context.WithCancel(context.Background())
-		w = &worker{cancel: cancel, wake: make(chan struct{}, 1), target: t, machine: NewMachine(t.Rise, t.Fall)}
+		w = &worker{cancel: cancel, wake: make(chan struct{}, 1), ask: make(chan struct{}, 1), target: t, machine: NewMachine(t.Rise, t.Fall)}
 		w.report = c.begin(t, w.machine)
 		c.workers[k] = w
 		c.wg.Go(func() { c.run(ctx, w) })
@@ -154,10 +158,11 @@ func (c *Checker) run(ctx context.Context, w *worker) {
 			c.mu.Unlock()
 			timer.Reset(time.Duration(rand.Int64N(int64(max(interval, 1)))))
 			continue
+		case <-w.ask:
 		case <-timer.C:
 		}
 		c.mu.Lock()
-		t := w.target
+		t, falls := w.target, w.falls
 		c.mu.Unlock()
 		started := time.Now()
 		probe, cancel := context.WithTimeout(ctx, t.Timeout)
@@ -166,18 +171,23 @@ func (c *Checker) run(ctx context.Context, w *worker) {
 		if ctx.Err() != nil {
 			return
 		}
-		c.answer(w, t, err)
+		c.answer(w, t, err, falls)
 		timer.Reset(max(jitter(t.Interval)-time.Since(started), 0))
 	}
 }
 
-// answer counts one outcome and tells of a change.
-func (c *Checker) answer(w *worker, t Target, err error) {
+// answer counts one outcome and tells of a change. falls is what there were when the
+// check began: one that began before the server fell says nothing of it now.
+func (c *Checker) answer(w *worker, t Target, err error, falls int) {
 	if err != nil && isLocal(err) {
 		c.unasked(w, err)
 		return
 	}
 	c.mu.Lock()
+	if falls != w.falls {
+		c.mu.Unlock()
+		return
+	}
 	changed := w.machine.Answer(err == nil)
 	w.report.Checks++
 	w.report.Detail, w.report.Local = "", ""
@@ -187,7 +197,7 @@ func (c *Checker) answer(w *worker, t Target, err error) {
 	}
 	w.report.Remembered = w.machine.Remembered()
 	if changed {
-		w.report.State = w.machine.State()
+		w.report.State, w.report.Ended = w.machine.State(), false
 		w.report.Since = time.Now()
 	}
 	report := w.report

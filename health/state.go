@@ -9,7 +9,8 @@
 //	   │ fall failures in a row      │ │ rise answers in a row
 //	   ▼                             ▼ │
 //	  down ◀──────────────────────── ──┘
-//	          fall failures in a row
+//	          fall failures in a row, or its
+//	          listener ended
 //
 // A target of which nothing was ever known starts as unknown, which counts as up:
 // a daemon must not empty a pool whose servers are well. One of which something was
@@ -62,6 +63,14 @@ func (m *Machine) Remembered() bool { return m.remembered }
 
 // SetThresholds changes rise and fall and keeps what is known.
 func (m *Machine) SetThresholds(rise, fall int) { m.rise, m.fall = max(rise, 1), max(fall, 1) }
+
+// Fall is as many failures in a row as it takes, and reports whether the state
+// changed.
+func (m *Machine) Fall() bool {
+	before := m.state
+	m.streak, m.state, m.remembered = -m.fall, Down, false
+	return m.state != before
+}
 
 // Answer takes the outcome of one check and reports whether the state changed.
 func (m *Machine) Answer(ok bool) bool {

@@ -76,7 +76,7 @@ func (l *Lab) attach(c cable) error {
 		if err != nil {
 			return err
 		}
-		if c.machine == "client" {
+		if c.machine == "client" && !l.L2 {
 			if err := netspace.AddAddress(port, gatewayOfClient4+"/24", gatewayOfClient6+"/64"); err != nil {
 				return err
 			}

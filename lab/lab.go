@@ -107,6 +107,9 @@ type Options struct {
 	// BGP has the balancers, or switches, announce the VIPs to the router, which has
 	// no routes to them of its own, and has nobody who listens either.
 	BGP bool `json:"bgp,omitempty"`
+	// L2 puts the client on the balancers' Ethernet, where they hold the VIPs'
+	// addresses.
+	L2 bool `json:"l2,omitempty"`
 	// Unguarded starts the daemons without what holds attackers off.
 	Unguarded bool `json:"unguarded,omitempty"`
 	// Before: the lab begins as one of the time before there was a store: its file names

@@ -189,11 +189,7 @@ func (l *Lab) kill(machine, name string) error {
 func (l *Lab) startServers(ctx context.Context) error {
 	iperf, iperfErr := exec.LookPath("iperf3")
 	for n, m := range l.servers() {
-		args := []string{l.Program, "lab", "serve", "--name", m}
-		for _, a := range append(l.vipAddresses(), l.serverAddresses(n+1)...) {
-			args = append(args, "--address", a.String())
-		}
-		if err := l.spawn(m, m+"-web", args...); err != nil {
+		if err := l.startWeb(m, n+1); err != nil {
 			return err
 		}
 		for _, v := range l.VIPs {
@@ -218,7 +214,7 @@ func (l *Lab) startServers(ctx context.Context) error {
 // awaitServer waits until a server's web service accepts connections.
 func (l *Lab) awaitServer(ctx context.Context, machine string) error {
 	ready := netspace.WaitFor(readyWait, func() bool {
-		if ctx.Err() != nil || l.pid(machine, machine+"-web") == 0 {
+		if ctx.Err() != nil || l.pid(machine, webName(machine)) == 0 {
 			return true
 		}
 		return netspace.In(l.namespace(machine), func() error {
@@ -232,8 +228,8 @@ func (l *Lab) awaitServer(ctx context.Context, machine string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if !ready || l.pid(machine, machine+"-web") == 0 {
-		return fmt.Errorf("server of %s does not answer:\n%s", machine, l.logEnd(machine+"-web"))
+	if !ready || l.pid(machine, webName(machine)) == 0 {
+		return fmt.Errorf("server of %s does not answer:\n%s", machine, l.logEnd(webName(machine)))
 	}
 	return nil
 }

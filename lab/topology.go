@@ -100,6 +100,9 @@ func (l *Lab) build() error {
 	if err := build(); err != nil {
 		return err
 	}
+	if l.L2 {
+		return l.buildNearClient()
+	}
 	if err := l.attach(cable{hub: "router", port: "client", machine: "client", device: uplink, mtu: clientMTU}); err != nil {
 		return err
 	}

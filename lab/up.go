@@ -111,7 +111,7 @@ func (l *Lab) up(ctx context.Context) error {
 			return err
 		}
 	}
-	if !l.BGP {
+	if !l.BGP && !l.L2 {
 		if err := l.setRoutes(active, 1); err != nil {
 			return err
 		}

@@ -237,6 +237,9 @@ func (l *Lab) configBalancers(p func(string, ...any)) {
 		p("    source: %s", tunnelSource4(n+1))
 		p("    source6: %s", tunnelSource6(n+1))
 		l.configBGP(p, n)
+		if l.L2 {
+			p("    l2: {}")
+		}
 	}
 }
 

@@ -49,10 +49,10 @@ func (c *Coordinator) read(ctx context.Context, version uint64) (*controller.Ass
 	return a, noStore(err)
 }
 
-// unfinished: the store's newest version has not been every kind's turn, so that a
-// daemon may go by the one before.
+// unfinished: the store's newest version has not been every kind's turn, or nobody saw
+// to the end that all go by it, so that a daemon may go by the one before.
 func (v *View) unfinished() bool {
-	return v.agreed != nil && v.Base == v.agreed && v.head.Turn < int(kinds) && v.head.Prior > 0
+	return v.agreed != nil && v.Base == v.agreed && (v.head.Turn < int(kinds) || v.head.Open) && v.head.Prior > 0
 }
 
 // storeTimeout bounds what is asked of the store, but for waiting for daemons.
@@ -159,7 +159,11 @@ func (c *Coordinator) agree(ctx context.Context, ch *Change) error {
 		text = nil // it comes with the first of them
 	}
 	commit := func(step *controller.Assignment, what []string) (err error) {
-		if head, err = c.append(ctx, head, before, step, what, text); err == nil {
+		turn := 1
+		if before != nil && step.Version == before.Version+1 && controller.AgentsMayLag(before, step) == nil {
+			turn = int(kinds) // nobody has to wait for agents, and all have the version before
+		}
+		if head, err = c.append(ctx, head, before, step, turn, what, text); err == nil {
 			before, text, made = step, nil, true
 		}
 		if made && errors.Is(err, ErrNoStore) { // something was changed
@@ -197,10 +201,10 @@ func (c *Coordinator) agree(ctx context.Context, ch *Change) error {
 }
 
 // append makes step the head. Where the store's answer is lost it looks whether it is.
-func (c *Coordinator) append(ctx context.Context, head ledger.Head, before, step *controller.Assignment, what []string, text []byte) (ledger.Head, error) {
+func (c *Coordinator) append(ctx context.Context, head ledger.Head, before, step *controller.Assignment, turn int, what []string, text []byte) (ledger.Head, error) {
 	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	made, err := c.Ledger.Append(bounded, head, before, step, ledger.Change{Who: cmp.Or(c.Who, "unknown"), What: what, Text: text})
+	made, err := c.Ledger.Append(bounded, head, before, step, ledger.Change{Who: cmp.Or(c.Who, "unknown"), What: what, Text: text, Turn: turn})
 	switch {
 	case err == nil:
 		return made, nil
@@ -248,26 +252,45 @@ func linesOf(lines []string, version uint64) (of []string) {
 	return of
 }
 
-// turns lets one kind of daemons after the other go by step, and waits for each.
+// turns waits for the kinds of daemons whose turn it is to go by step, and gives it to
+// one kind after the other, until all do.
 func (c *Coordinator) turns(ctx context.Context, head *ledger.Head, step *controller.Assignment, ch *Change) error {
-	for kind := range kinds {
-		if head.Turn <= int(kind) {
-			bounded, cancel := context.WithTimeout(ctx, storeTimeout)
-			next, err := c.Ledger.Turn(bounded, *head, int(kind)+1)
-			cancel()
-			if errors.Is(err, store.ErrConflict) {
-				return fmt.Errorf("version %d is agreed on, and somebody else goes on from it; run it again to see: %w", step.Version, controller.ErrConflict)
-			}
-			if err != nil {
-				return halfDone(step, err)
-			}
-			*head = next
-		}
-		if err := c.await(ctx, kind, step, ch); err != nil {
+	for {
+		if err := c.await(ctx, Kind(head.Turn), step, ch); err != nil {
 			return err
 		}
+		next := min(head.Turn+1, int(kinds))
+		for next < int(kinds) && !ch.view.has(Kind(next)) {
+			next++ // of whom there is nobody, nobody is waited for
+		}
+		if next == head.Turn && !head.Open {
+			return nil
+		}
+		bounded, cancel := context.WithTimeout(ctx, storeTimeout)
+		made, err := c.Ledger.Turn(bounded, *head, next)
+		cancel()
+		if errors.Is(err, store.ErrConflict) {
+			return fmt.Errorf("version %d is agreed on, and somebody else goes on from it; run it again to see: %w", step.Version, controller.ErrConflict)
+		}
+		if err != nil {
+			return halfDone(step, err)
+		}
+		if next == head.Turn { // the last turn, which all have had
+			*head = made
+			return nil
+		}
+		*head = made
 	}
-	return nil
+}
+
+// has: there is a daemon of the kind, as far as file and store know.
+func (v *View) has(kind Kind) bool {
+	for _, r := range v.reports {
+		if r.Kind == int(kind) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(v.Daemons, func(d *Daemon) bool { return d.Kind == kind })
 }
 
 // halfDone: step is agreed on, and the store went away before all went by it.
@@ -275,9 +298,9 @@ func halfDone(step *controller.Assignment, err error) error {
 	return fmt.Errorf("version %d is agreed on, and not in force everywhere yet, which breaks no connection: run it again when the store answers (a controller that leads does, too): %w", step.Version, err)
 }
 
-// await waits until all daemons of a kind go by step: those that answered when
-// they were asked, and whose lease lives.
-func (c *Coordinator) await(ctx context.Context, kind Kind, step *controller.Assignment, ch *Change) error {
+// await waits until all daemons of the kinds below a bound go by step: those that
+// answered when they were asked, and whose lease lives.
+func (c *Coordinator) await(ctx context.Context, bound Kind, step *controller.Assignment, ch *Change) error {
 	ctx, cancel := context.WithTimeout(ctx, setTimeout)
 	defer cancel()
 	sum := step.Digest()
@@ -286,11 +309,12 @@ func (c *Coordinator) await(ctx context.Context, kind Kind, step *controller.Ass
 	expected := map[string]bool{}
 	for _, d := range ch.view.Daemons {
 		known[d.Name] = d
-		if d.Kind == kind && d.Err == nil && !d.Leaving {
+		if d.Kind < bound && d.Err == nil && !d.Leaving {
 			expected[d.Name] = true
 		}
 	}
 	var waiting map[string]string // for whom, and why
+	kindOf := map[string]Kind{}
 	// before is what had been refused when this began: what was wrong may be put
 	// right by now, and whoever refuses tries again.
 	var before map[string]uint64
@@ -302,14 +326,14 @@ func (c *Coordinator) await(ctx context.Context, kind Kind, step *controller.Ass
 				before[name] = r.Tries
 			}
 		}
-		refused := false
+		refused := 0 // of those that are waited for
 		waiting = map[string]string{}
 		for name := range expected {
 			waiting[name] = "it does not reach the store"
 		}
 		for name, r := range said {
 			d := known[name]
-			if r.Kind != int(kind) || d != nil && (d.Leaving || errors.Is(d.Err, errForeign)) || slices.Contains(ch.without, name) {
+			if r.Kind >= int(bound) || d != nil && (d.Leaving || errors.Is(d.Err, errForeign)) || slices.Contains(ch.without, name) {
 				continue
 			}
 			if r.Waits && (d == nil || step == ch.view.Base) {
@@ -317,6 +341,7 @@ func (c *Coordinator) await(ctx context.Context, kind Kind, step *controller.Ass
 				continue
 			}
 			delete(waiting, name)
+			kindOf[name] = Kind(r.Kind)
 			switch {
 			case r.Version > step.Version: // another change went on from here, it seems
 				passed = true
@@ -326,14 +351,16 @@ func (c *Coordinator) await(ctx context.Context, kind Kind, step *controller.Ass
 				}
 			case r.Refused == step.Version:
 				waiting[name] = r.Error
-				refused = refused || r.Tries > before[name]
+				if r.Tries > before[name] {
+					refused++
+				}
 			case r.Version == step.Version:
 				waiting[name] = fmt.Sprintf("it goes by another version %d", r.Version)
 			default:
 				waiting[name] = fmt.Sprintf("it goes by version %d", r.Version)
 			}
 		}
-		return refused || len(waiting) == 0
+		return len(waiting) == refused // the others are on their way
 	})
 	if err != nil && ctx.Err() == nil {
 		return halfDone(step, err)
@@ -347,7 +374,7 @@ func (c *Coordinator) await(ctx context.Context, kind Kind, step *controller.Ass
 	for _, name := range slices.Sorted(maps.Keys(waiting)) {
 		d := known[name]
 		if d == nil {
-			d = &Daemon{Name: name, Kind: kind}
+			d = &Daemon{Name: name, Kind: kindOf[name]}
 			ch.view.Daemons = append(ch.view.Daemons, d)
 		}
 		d.Err = errors.New(waiting[name])

@@ -18,7 +18,7 @@ import (
 )
 
 // TestAgreed: what daemons had before becomes the store's first version, a change
-// follows it, agents before balancers, and the history says who did what.
+// follows it, and the history says who did what.
 func TestAgreed(t *testing.T) {
 	s := newFleet(t, three)
 	c, _ := s.linked()
@@ -26,15 +26,54 @@ func TestAgreed(t *testing.T) {
 	if err != nil || ch.From != 1 || ch.To != 2 || s.wrong != nil || s.versions() != "s1=2 s2=2 s3=2 lb1=2 lb2=2" {
 		t.Fatalf("%+v %v %v %s", ch, err, s.wrong, s.versions())
 	}
-	if i := slices.IndexFunc(s.order, func(o string) bool { return strings.HasPrefix(o, "lb") }); i != 3 {
-		t.Errorf("balancers did not come after agents: %q", s.order)
-	}
 	records, err := c.Ledger.History(t.Context(), 0)
 	if err != nil || len(records) != 2 || records[1].Who != "a test" || len(records[1].What) != 1 || !strings.Contains(records[1].What[0], "s1") {
 		t.Errorf("%+v %v", records, err)
 	}
 	if ch, err = c.Do(t.Context(), Options{}, op(controller.Drain, "s1")); err != nil || ch.To != 2 {
 		t.Errorf("the same again: %+v %v", ch, err)
+	}
+}
+
+// TestTurns: where agents would not take the tunnels that are to come, they have a
+// version before balancers go by it; where they may stay where they are, nobody waits
+// for them: balancers have it while an agent still does not, and the change does not
+// end before that has.
+func TestTurns(t *testing.T) {
+	s := newFleet(t, three)
+	c, _ := s.linked()
+	if _, err := c.Apply(t.Context(), s.text, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	s.load(t, strings.Replace(three, "policy: wrr", "policy: wrr, forwarding: gue", 1))
+	s.order = nil
+	if ch, err := c.Apply(t.Context(), s.text, Options{}); err != nil || ch.To != 2 || s.bad() != nil {
+		t.Fatal(ch, err, s.bad())
+	}
+	if i := slices.IndexFunc(s.order, func(o string) bool { return strings.HasPrefix(o, "lb") }); i != 3 {
+		t.Errorf("balancers did not come after agents: %q", s.order)
+	}
+	s.links["s2"].Cut(true)
+	ended := make(chan error)
+	go func() {
+		_, err := c.Do(context.Background(), Options{}, op(controller.Drain, "s1"))
+		ended <- err
+	}()
+	s.eventually(t, "balancers have it", func() bool { return s.versions() == "s1=3 s2=2 s3=3 lb1=3 lb2=3" })
+	select {
+	case err := <-ended:
+		t.Errorf("the change ended without s2: %v", err)
+	default:
+	}
+	if head, err := c.Ledger.Head(t.Context()); err != nil || !head.Open {
+		t.Errorf("%+v %v: who died now would leave something to finish", head, err)
+	}
+	s.links["s2"].Cut(false)
+	if err := <-ended; err != nil || s.versions() != "s1=3 s2=3 s3=3 lb1=3 lb2=3" {
+		t.Error(err, s.versions())
+	}
+	if head, err := c.Ledger.Head(t.Context()); err != nil || head.Open {
+		t.Errorf("%+v %v", head, err)
 	}
 }
 

@@ -44,11 +44,11 @@ func OfVersion(v uint64) string { return fmt.Sprintf("%s of version %d", theFile
 
 // toText is the aim of text, whatever the store has.
 func (c *Coordinator) toText(name string, text []byte, force bool) (aim, error) {
-	shared, err := config.Shared(text)
+	cfg, err := c.Config().Desired(name, text)
 	if err != nil {
 		return aim{}, err
 	}
-	cfg, err := c.Config().Desired(name, shared)
+	shared, err := config.Shared(text)
 	if err != nil {
 		return aim{}, err
 	}

@@ -46,6 +46,7 @@ type fake struct {
 	// serving is what it says of VIPs with buckets, asked how often it was asked.
 	serving []*fairleadv1.ServingVIP
 	asked   int
+	looked  int // how often it was asked what it has
 	// away is why it does not answer.
 	away error
 	// fresh: it was started when others were away already, and never heard
@@ -187,7 +188,7 @@ func unavailable(err error) error {
 func (d *fake) GetAssignment(context.Context, *connect.Request[fairleadv1.GetAssignmentRequest]) (*connect.Response[fairleadv1.GetAssignmentResponse], error) {
 	d.fleet.mu.Lock()
 	defer d.fleet.mu.Unlock()
-	if d.away != nil {
+	if d.looked++; d.away != nil {
 		return nil, unavailable(d.away)
 	}
 	return connect.NewResponse(&fairleadv1.GetAssignmentResponse{Assignment: d.cur.Encode(), Version: d.cur.Version}), nil

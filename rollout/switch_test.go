@@ -20,10 +20,12 @@ vips:
 - {name: web, address: 192.0.2.1, port: 80, scheme: jet, servers: [s1, s2]}
 `
 
-// TestSwitchesLast: a switch gets a version when agents and balancers have it.
+// TestSwitchesLast: a switch gets a version when agents and balancers have it, where
+// agents may not stay at the one before.
 func TestSwitchesLast(t *testing.T) {
 	f := newFleet(t, withSwitch)
-	if _, err := f.coordinator().Do(context.Background(), Options{}, op(controller.Drain, "s1")); err != nil {
+	f.load(t, strings.Replace(withSwitch, "scheme: jet", "scheme: jet, forwarding: gue", 1))
+	if _, err := f.coordinator().Apply(context.Background(), f.text, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	slices.Sort(f.order[:2]) // at the same time

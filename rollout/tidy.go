@@ -65,7 +65,7 @@ func (c *Coordinator) lead(ctx context.Context, s store.Store, candidate string,
 const leaderTime = 5 * time.Second
 
 // tidy finishes what nobody else does: a version whose operator is gone before all
-// had their turn, and slots whose rest is over. It waits until the head has stood
+// had their turn, slots whose rest is over, and keys that are old. It waits until the head has stood
 // still for quiet, which is longer than any step of a change takes.
 func (c *Coordinator) tidy(ctx context.Context, quiet time.Duration, log *slog.Logger) {
 	heads := make(chan ledger.Head)
@@ -87,6 +87,7 @@ func (c *Coordinator) tidy(ctx context.Context, quiet time.Duration, log *slog.L
 		}
 	}()
 	var head ledger.Head
+	var p pace
 	told := ""
 	for {
 		select {
@@ -96,7 +97,7 @@ func (c *Coordinator) tidy(ctx context.Context, quiet time.Duration, log *slog.L
 			continue // and wait anew
 		case <-time.After(quiet):
 		}
-		done, err := c.tidyOnce(ctx, head)
+		done, err := c.tidyOnce(ctx, head, &p)
 		switch {
 		case err != nil && ctx.Err() == nil && told != err.Error() && !errors.Is(err, controller.ErrConflict):
 			told = err.Error()
@@ -110,8 +111,15 @@ func (c *Coordinator) tidy(ctx context.Context, quiet time.Duration, log *slog.L
 	}
 }
 
+// pace is before when what could not be done is not tried again: slots that are held
+// past their rest, and a rotation that was refused. All daemons are asked each time.
+type pace struct {
+	rests, rotation time.Time
+	period          time.Duration // rotate_keys
+}
+
 // tidyOnce looks once, at a head that stands still.
-func (c *Coordinator) tidyOnce(ctx context.Context, head ledger.Head) (done []string, err error) {
+func (c *Coordinator) tidyOnce(ctx context.Context, head ledger.Head, p *pace) (done []string, err error) {
 	if head.Version == 0 {
 		return nil, nil
 	}
@@ -120,17 +128,68 @@ func (c *Coordinator) tidyOnce(ctx context.Context, head ledger.Head) (done []st
 	if c.Have, err = c.Ledger.Read(reading, head.Version, c.Have); err != nil {
 		return nil, err
 	}
-	rested := slices.ContainsFunc(c.Have.VIPs, func(v controller.VIP) bool {
-		return slices.ContainsFunc(v.Slots, func(s controller.Slot) bool {
-			return s.State == controller.Resting && !s.RestUntil.After(time.Now())
-		})
-	})
-	if head.Turn >= int(kinds) && !rested {
-		return nil, nil
+	rested := rested(c.Have) && !time.Now().Before(p.rests)
+	var ops []controller.Op
+	if head.Turn >= int(kinds) && !head.Open && !rested && !half(c.Have) {
+		if ops, err = c.rotate(reading, c.Have, p); err != nil || len(ops) == 0 {
+			return nil, err
+		}
 	}
-	ch, err := c.Do(ctx, Options{})
+	ch, err := c.Do(ctx, Options{}, ops...)
+	if len(ops) > 0 {
+		c.rotated(err, p)
+	}
+	if rested && err == nil && len(ch.Steps) == 0 {
+		p.rests = time.Now().Add(heldRest)
+		ch, err = c.letGo(ctx, ch)
+	}
 	if ch != nil {
 		done = ch.Lines
 	}
 	return done, err
+}
+
+// heldRest is how long slots that are held past their rest are not looked at again: by
+// connections that live, or by agents that do not answer.
+const heldRest = 5 * time.Minute
+
+// letGoAfter is how long past its rest a removed server's slot is held by an agent that
+// does not answer. There is nobody to ask once the machine is switched off, which was
+// allowed; where it was removed by force, and only its agent is dead, there is a day to
+// start that.
+const letGoAfter = 24 * time.Hour
+
+// rested says that some slot's rest is over.
+func rested(a *controller.Assignment) bool {
+	return slices.ContainsFunc(a.VIPs, func(v controller.VIP) bool {
+		return slices.ContainsFunc(v.Slots, func(s controller.Slot) bool { return restedFor(&s, 0) })
+	})
+}
+
+// restedFor says that the slot's rest was over so long ago.
+func restedFor(s *controller.Slot, ago time.Duration) bool {
+	return s.State == controller.Resting && !s.RestUntil.Add(ago).After(time.Now())
+}
+
+// letGo frees slots of removed servers whose agents have not answered for long; ch found
+// nothing else to do.
+func (c *Coordinator) letGo(ctx context.Context, ch *Change) (*Change, error) {
+	var without []string
+	for _, d := range ch.view.Silent() {
+		var slots []controller.Slot
+		for i := range ch.view.Base.VIPs {
+			for _, s := range ch.view.Base.VIPs[i].Slots {
+				if s.Server == d.Name {
+					slots = append(slots, s)
+				}
+			}
+		}
+		if len(slots) > 0 && !slices.ContainsFunc(slots, func(s controller.Slot) bool { return !restedFor(&s, letGoAfter) }) {
+			without = append(without, d.Name)
+		}
+	}
+	if len(without) == 0 {
+		return ch, nil
+	}
+	return c.Do(ctx, Options{Without: without})
 }

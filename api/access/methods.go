@@ -50,6 +50,7 @@ var methods = map[string]need{
 	fairleadv1connect.FairleadGetTimeProcedure:       looking,
 	fairleadv1connect.FairleadGetLiveProcedure:       looking,
 	fairleadv1connect.FairleadGetServingProcedure:    looking,
+	fairleadv1connect.FairleadAwaitServingProcedure:  looking,
 	fairleadv1connect.FairleadGetChainsProcedure:     looking,
 	fairleadv1connect.FairleadDrainSwitchProcedure:   operating,
 	fairleadv1connect.FairleadUnlockSwitchProcedure:  operating,

@@ -349,7 +349,9 @@ type GetStatusResponse struct {
 	// assignment only if this is the same.
 	AssignmentDigest []byte `protobuf:"bytes,24,opt,name=assignment_digest,json=assignmentDigest,proto3" json:"assignment_digest,omitempty"`
 	// Of a balancer or switch that announces its VIPs' addresses itself.
-	Bgp           *BGP `protobuf:"bytes,25,opt,name=bgp,proto3" json:"bgp,omitempty"`
+	Bgp *BGP `protobuf:"bytes,25,opt,name=bgp,proto3" json:"bgp,omitempty"`
+	// Of a balancer that may hold its VIPs' addresses on an Ethernet.
+	L2            *L2 `protobuf:"bytes,27,opt,name=l2,proto3" json:"l2,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -559,6 +561,167 @@ func (x *GetStatusResponse) GetBgp() *BGP {
 	return nil
 }
 
+func (x *GetStatusResponse) GetL2() *L2 {
+	if x != nil {
+		return x.L2
+	}
+	return nil
+}
+
+// L2 is who holds which address on the Ethernet, as a balancer knows it.
+type L2 struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Addresses  []*L2Address           `protobuf:"bytes,1,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	Interfaces []string               `protobuf:"bytes,2,rep,name=interfaces,proto3" json:"interfaces,omitempty"`
+	// Why the store, in which balancers agree, does not answer; empty: it does.
+	Error         string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *L2) Reset() {
+	*x = L2{}
+	mi := &file_fairlead_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *L2) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*L2) ProtoMessage() {}
+
+func (x *L2) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use L2.ProtoReflect.Descriptor instead.
+func (*L2) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *L2) GetAddresses() []*L2Address {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *L2) GetInterfaces() []string {
+	if x != nil {
+		return x.Interfaces
+	}
+	return nil
+}
+
+func (x *L2) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+// L2Address is an address of VIPs.
+type L2Address struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Address string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	// VIPs on it, by name.
+	Vips []string `protobuf:"bytes,2,rep,name=vips,proto3" json:"vips,omitempty"`
+	// This balancer answers for it.
+	Held bool `protobuf:"varint,3,opt,name=held,proto3" json:"held,omitempty"`
+	// Since when it does; else since when it might, or might not. Milliseconds
+	// since 1970.
+	SinceUnixMs int64 `protobuf:"varint,4,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
+	// The balancer that holds it by the store; empty: nobody does.
+	Holder string `protobuf:"bytes,5,opt,name=holder,proto3" json:"holder,omitempty"`
+	// Why this balancer does not hold it, or what is wrong where it does, a line
+	// each.
+	Why           []string `protobuf:"bytes,6,rep,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *L2Address) Reset() {
+	*x = L2Address{}
+	mi := &file_fairlead_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *L2Address) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*L2Address) ProtoMessage() {}
+
+func (x *L2Address) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use L2Address.ProtoReflect.Descriptor instead.
+func (*L2Address) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *L2Address) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *L2Address) GetVips() []string {
+	if x != nil {
+		return x.Vips
+	}
+	return nil
+}
+
+func (x *L2Address) GetHeld() bool {
+	if x != nil {
+		return x.Held
+	}
+	return false
+}
+
+func (x *L2Address) GetSinceUnixMs() int64 {
+	if x != nil {
+		return x.SinceUnixMs
+	}
+	return 0
+}
+
+func (x *L2Address) GetHolder() string {
+	if x != nil {
+		return x.Holder
+	}
+	return ""
+}
+
+func (x *L2Address) GetWhy() []string {
+	if x != nil {
+		return x.Why
+	}
+	return nil
+}
+
 // BGP is which addresses a daemon announces to whom, and why not others.
 type BGP struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -572,7 +735,7 @@ type BGP struct {
 
 func (x *BGP) Reset() {
 	*x = BGP{}
-	mi := &file_fairlead_proto_msgTypes[2]
+	mi := &file_fairlead_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -584,7 +747,7 @@ func (x *BGP) String() string {
 func (*BGP) ProtoMessage() {}
 
 func (x *BGP) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[2]
+	mi := &file_fairlead_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -597,7 +760,7 @@ func (x *BGP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BGP.ProtoReflect.Descriptor instead.
 func (*BGP) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{2}
+	return file_fairlead_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *BGP) GetNeighbours() []*BGPNeighbour {
@@ -643,7 +806,7 @@ type BGPNeighbour struct {
 
 func (x *BGPNeighbour) Reset() {
 	*x = BGPNeighbour{}
-	mi := &file_fairlead_proto_msgTypes[3]
+	mi := &file_fairlead_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -655,7 +818,7 @@ func (x *BGPNeighbour) String() string {
 func (*BGPNeighbour) ProtoMessage() {}
 
 func (x *BGPNeighbour) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[3]
+	mi := &file_fairlead_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -668,7 +831,7 @@ func (x *BGPNeighbour) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BGPNeighbour.ProtoReflect.Descriptor instead.
 func (*BGPNeighbour) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{3}
+	return file_fairlead_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *BGPNeighbour) GetAddress() string {
@@ -742,7 +905,7 @@ type BGPAddress struct {
 
 func (x *BGPAddress) Reset() {
 	*x = BGPAddress{}
-	mi := &file_fairlead_proto_msgTypes[4]
+	mi := &file_fairlead_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -754,7 +917,7 @@ func (x *BGPAddress) String() string {
 func (*BGPAddress) ProtoMessage() {}
 
 func (x *BGPAddress) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[4]
+	mi := &file_fairlead_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -767,7 +930,7 @@ func (x *BGPAddress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BGPAddress.ProtoReflect.Descriptor instead.
 func (*BGPAddress) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{4}
+	return file_fairlead_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *BGPAddress) GetAddress() string {
@@ -855,7 +1018,7 @@ type Router struct {
 
 func (x *Router) Reset() {
 	*x = Router{}
-	mi := &file_fairlead_proto_msgTypes[5]
+	mi := &file_fairlead_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -867,7 +1030,7 @@ func (x *Router) String() string {
 func (*Router) ProtoMessage() {}
 
 func (x *Router) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[5]
+	mi := &file_fairlead_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -880,7 +1043,7 @@ func (x *Router) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Router.ProtoReflect.Descriptor instead.
 func (*Router) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{5}
+	return file_fairlead_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Router) GetSelector() *RouterSelector {
@@ -992,7 +1155,7 @@ type RouterSelector struct {
 
 func (x *RouterSelector) Reset() {
 	*x = RouterSelector{}
-	mi := &file_fairlead_proto_msgTypes[6]
+	mi := &file_fairlead_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1004,7 +1167,7 @@ func (x *RouterSelector) String() string {
 func (*RouterSelector) ProtoMessage() {}
 
 func (x *RouterSelector) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[6]
+	mi := &file_fairlead_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1017,7 +1180,7 @@ func (x *RouterSelector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouterSelector.ProtoReflect.Descriptor instead.
 func (*RouterSelector) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{6}
+	return file_fairlead_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RouterSelector) GetPermutation() string {
@@ -1086,7 +1249,7 @@ type RouterHop struct {
 
 func (x *RouterHop) Reset() {
 	*x = RouterHop{}
-	mi := &file_fairlead_proto_msgTypes[7]
+	mi := &file_fairlead_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1098,7 +1261,7 @@ func (x *RouterHop) String() string {
 func (*RouterHop) ProtoMessage() {}
 
 func (x *RouterHop) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[7]
+	mi := &file_fairlead_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1111,7 +1274,7 @@ func (x *RouterHop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouterHop.ProtoReflect.Descriptor instead.
 func (*RouterHop) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{7}
+	return file_fairlead_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RouterHop) GetPort() int32 {
@@ -1217,7 +1380,7 @@ type RouterRoutes struct {
 
 func (x *RouterRoutes) Reset() {
 	*x = RouterRoutes{}
-	mi := &file_fairlead_proto_msgTypes[8]
+	mi := &file_fairlead_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1229,7 +1392,7 @@ func (x *RouterRoutes) String() string {
 func (*RouterRoutes) ProtoMessage() {}
 
 func (x *RouterRoutes) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[8]
+	mi := &file_fairlead_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1242,7 +1405,7 @@ func (x *RouterRoutes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouterRoutes.ProtoReflect.Descriptor instead.
 func (*RouterRoutes) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{8}
+	return file_fairlead_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RouterRoutes) GetKind() string {
@@ -1276,7 +1439,7 @@ type GetRoutesRequest struct {
 
 func (x *GetRoutesRequest) Reset() {
 	*x = GetRoutesRequest{}
-	mi := &file_fairlead_proto_msgTypes[9]
+	mi := &file_fairlead_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1288,7 +1451,7 @@ func (x *GetRoutesRequest) String() string {
 func (*GetRoutesRequest) ProtoMessage() {}
 
 func (x *GetRoutesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[9]
+	mi := &file_fairlead_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1301,7 +1464,7 @@ func (x *GetRoutesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRoutesRequest.ProtoReflect.Descriptor instead.
 func (*GetRoutesRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{9}
+	return file_fairlead_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetRoutesRequest) GetAddresses() []string {
@@ -1321,7 +1484,7 @@ type GetRoutesResponse struct {
 
 func (x *GetRoutesResponse) Reset() {
 	*x = GetRoutesResponse{}
-	mi := &file_fairlead_proto_msgTypes[10]
+	mi := &file_fairlead_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1333,7 +1496,7 @@ func (x *GetRoutesResponse) String() string {
 func (*GetRoutesResponse) ProtoMessage() {}
 
 func (x *GetRoutesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[10]
+	mi := &file_fairlead_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1346,7 +1509,7 @@ func (x *GetRoutesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRoutesResponse.ProtoReflect.Descriptor instead.
 func (*GetRoutesResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{10}
+	return file_fairlead_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetRoutesResponse) GetRoutes() []*RouterRoute {
@@ -1370,7 +1533,7 @@ type RouterRoute struct {
 
 func (x *RouterRoute) Reset() {
 	*x = RouterRoute{}
-	mi := &file_fairlead_proto_msgTypes[11]
+	mi := &file_fairlead_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1382,7 +1545,7 @@ func (x *RouterRoute) String() string {
 func (*RouterRoute) ProtoMessage() {}
 
 func (x *RouterRoute) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[11]
+	mi := &file_fairlead_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1395,7 +1558,7 @@ func (x *RouterRoute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouterRoute.ProtoReflect.Descriptor instead.
 func (*RouterRoute) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{11}
+	return file_fairlead_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RouterRoute) GetPrefix() string {
@@ -1432,7 +1595,7 @@ type RouterMember struct {
 
 func (x *RouterMember) Reset() {
 	*x = RouterMember{}
-	mi := &file_fairlead_proto_msgTypes[12]
+	mi := &file_fairlead_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1444,7 +1607,7 @@ func (x *RouterMember) String() string {
 func (*RouterMember) ProtoMessage() {}
 
 func (x *RouterMember) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[12]
+	mi := &file_fairlead_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1457,7 +1620,7 @@ func (x *RouterMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouterMember.ProtoReflect.Descriptor instead.
 func (*RouterMember) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{12}
+	return file_fairlead_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RouterMember) GetPort() int32 {
@@ -1517,7 +1680,7 @@ type Steered struct {
 
 func (x *Steered) Reset() {
 	*x = Steered{}
-	mi := &file_fairlead_proto_msgTypes[13]
+	mi := &file_fairlead_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1529,7 +1692,7 @@ func (x *Steered) String() string {
 func (*Steered) ProtoMessage() {}
 
 func (x *Steered) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[13]
+	mi := &file_fairlead_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1542,7 +1705,7 @@ func (x *Steered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Steered.ProtoReflect.Descriptor instead.
 func (*Steered) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{13}
+	return file_fairlead_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Steered) GetServer() string {
@@ -1631,7 +1794,7 @@ type SteeredPath struct {
 
 func (x *SteeredPath) Reset() {
 	*x = SteeredPath{}
-	mi := &file_fairlead_proto_msgTypes[14]
+	mi := &file_fairlead_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1643,7 +1806,7 @@ func (x *SteeredPath) String() string {
 func (*SteeredPath) ProtoMessage() {}
 
 func (x *SteeredPath) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[14]
+	mi := &file_fairlead_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1656,7 +1819,7 @@ func (x *SteeredPath) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SteeredPath.ProtoReflect.Descriptor instead.
 func (*SteeredPath) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{14}
+	return file_fairlead_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SteeredPath) GetNodes() []string {
@@ -1785,7 +1948,7 @@ type Switch struct {
 
 func (x *Switch) Reset() {
 	*x = Switch{}
-	mi := &file_fairlead_proto_msgTypes[15]
+	mi := &file_fairlead_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1797,7 +1960,7 @@ func (x *Switch) String() string {
 func (*Switch) ProtoMessage() {}
 
 func (x *Switch) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[15]
+	mi := &file_fairlead_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1810,7 +1973,7 @@ func (x *Switch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Switch.ProtoReflect.Descriptor instead.
 func (*Switch) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{15}
+	return file_fairlead_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Switch) GetBridge() string {
@@ -1943,7 +2106,7 @@ type SwitchCorrections struct {
 
 func (x *SwitchCorrections) Reset() {
 	*x = SwitchCorrections{}
-	mi := &file_fairlead_proto_msgTypes[16]
+	mi := &file_fairlead_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1955,7 +2118,7 @@ func (x *SwitchCorrections) String() string {
 func (*SwitchCorrections) ProtoMessage() {}
 
 func (x *SwitchCorrections) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[16]
+	mi := &file_fairlead_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1968,7 +2131,7 @@ func (x *SwitchCorrections) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchCorrections.ProtoReflect.Descriptor instead.
 func (*SwitchCorrections) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{16}
+	return file_fairlead_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SwitchCorrections) GetKind() string {
@@ -1998,7 +2161,7 @@ type SwitchGroup struct {
 
 func (x *SwitchGroup) Reset() {
 	*x = SwitchGroup{}
-	mi := &file_fairlead_proto_msgTypes[17]
+	mi := &file_fairlead_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2010,7 +2173,7 @@ func (x *SwitchGroup) String() string {
 func (*SwitchGroup) ProtoMessage() {}
 
 func (x *SwitchGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[17]
+	mi := &file_fairlead_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2023,7 +2186,7 @@ func (x *SwitchGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchGroup.ProtoReflect.Descriptor instead.
 func (*SwitchGroup) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{17}
+	return file_fairlead_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SwitchGroup) GetFamily() string {
@@ -2072,7 +2235,7 @@ type SwitchHost struct {
 
 func (x *SwitchHost) Reset() {
 	*x = SwitchHost{}
-	mi := &file_fairlead_proto_msgTypes[18]
+	mi := &file_fairlead_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2084,7 +2247,7 @@ func (x *SwitchHost) String() string {
 func (*SwitchHost) ProtoMessage() {}
 
 func (x *SwitchHost) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[18]
+	mi := &file_fairlead_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2097,7 +2260,7 @@ func (x *SwitchHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchHost.ProtoReflect.Descriptor instead.
 func (*SwitchHost) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{18}
+	return file_fairlead_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SwitchHost) GetServer() string {
@@ -2180,7 +2343,7 @@ type SwitchForwarding struct {
 
 func (x *SwitchForwarding) Reset() {
 	*x = SwitchForwarding{}
-	mi := &file_fairlead_proto_msgTypes[19]
+	mi := &file_fairlead_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2192,7 +2355,7 @@ func (x *SwitchForwarding) String() string {
 func (*SwitchForwarding) ProtoMessage() {}
 
 func (x *SwitchForwarding) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[19]
+	mi := &file_fairlead_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2205,7 +2368,7 @@ func (x *SwitchForwarding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchForwarding.ProtoReflect.Descriptor instead.
 func (*SwitchForwarding) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{19}
+	return file_fairlead_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SwitchForwarding) GetServer() string {
@@ -2235,7 +2398,7 @@ type Flows struct {
 
 func (x *Flows) Reset() {
 	*x = Flows{}
-	mi := &file_fairlead_proto_msgTypes[20]
+	mi := &file_fairlead_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2247,7 +2410,7 @@ func (x *Flows) String() string {
 func (*Flows) ProtoMessage() {}
 
 func (x *Flows) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[20]
+	mi := &file_fairlead_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2260,7 +2423,7 @@ func (x *Flows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Flows.ProtoReflect.Descriptor instead.
 func (*Flows) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{20}
+	return file_fairlead_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Flows) GetConfirmed() uint64 {
@@ -2291,7 +2454,7 @@ type Interface struct {
 
 func (x *Interface) Reset() {
 	*x = Interface{}
-	mi := &file_fairlead_proto_msgTypes[21]
+	mi := &file_fairlead_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2303,7 +2466,7 @@ func (x *Interface) String() string {
 func (*Interface) ProtoMessage() {}
 
 func (x *Interface) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[21]
+	mi := &file_fairlead_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2316,7 +2479,7 @@ func (x *Interface) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Interface.ProtoReflect.Descriptor instead.
 func (*Interface) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{21}
+	return file_fairlead_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Interface) GetName() string {
@@ -2407,7 +2570,7 @@ type VIP struct {
 
 func (x *VIP) Reset() {
 	*x = VIP{}
-	mi := &file_fairlead_proto_msgTypes[22]
+	mi := &file_fairlead_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2419,7 +2582,7 @@ func (x *VIP) String() string {
 func (*VIP) ProtoMessage() {}
 
 func (x *VIP) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[22]
+	mi := &file_fairlead_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2432,7 +2595,7 @@ func (x *VIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIP.ProtoReflect.Descriptor instead.
 func (*VIP) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{22}
+	return file_fairlead_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *VIP) GetId() uint32 {
@@ -2665,7 +2828,7 @@ type Buckets struct {
 
 func (x *Buckets) Reset() {
 	*x = Buckets{}
-	mi := &file_fairlead_proto_msgTypes[23]
+	mi := &file_fairlead_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2677,7 +2840,7 @@ func (x *Buckets) String() string {
 func (*Buckets) ProtoMessage() {}
 
 func (x *Buckets) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[23]
+	mi := &file_fairlead_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2690,7 +2853,7 @@ func (x *Buckets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Buckets.ProtoReflect.Descriptor instead.
 func (*Buckets) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{23}
+	return file_fairlead_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Buckets) GetCount() uint32 {
@@ -2829,7 +2992,7 @@ type Slot struct {
 
 func (x *Slot) Reset() {
 	*x = Slot{}
-	mi := &file_fairlead_proto_msgTypes[24]
+	mi := &file_fairlead_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2841,7 +3004,7 @@ func (x *Slot) String() string {
 func (*Slot) ProtoMessage() {}
 
 func (x *Slot) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[24]
+	mi := &file_fairlead_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2854,7 +3017,7 @@ func (x *Slot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Slot.ProtoReflect.Descriptor instead.
 func (*Slot) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{24}
+	return file_fairlead_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Slot) GetNumber() uint32 {
@@ -3026,7 +3189,7 @@ type NextHop struct {
 
 func (x *NextHop) Reset() {
 	*x = NextHop{}
-	mi := &file_fairlead_proto_msgTypes[25]
+	mi := &file_fairlead_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3038,7 +3201,7 @@ func (x *NextHop) String() string {
 func (*NextHop) ProtoMessage() {}
 
 func (x *NextHop) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[25]
+	mi := &file_fairlead_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3051,7 +3214,7 @@ func (x *NextHop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NextHop.ProtoReflect.Descriptor instead.
 func (*NextHop) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{25}
+	return file_fairlead_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *NextHop) GetResolved() bool {
@@ -3118,7 +3281,7 @@ type Counters struct {
 
 func (x *Counters) Reset() {
 	*x = Counters{}
-	mi := &file_fairlead_proto_msgTypes[26]
+	mi := &file_fairlead_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3130,7 +3293,7 @@ func (x *Counters) String() string {
 func (*Counters) ProtoMessage() {}
 
 func (x *Counters) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[26]
+	mi := &file_fairlead_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3143,7 +3306,7 @@ func (x *Counters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counters.ProtoReflect.Descriptor instead.
 func (*Counters) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{26}
+	return file_fairlead_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Counters) GetPackets() uint64 {
@@ -3256,7 +3419,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_fairlead_proto_msgTypes[27]
+	mi := &file_fairlead_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3268,7 +3431,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[27]
+	mi := &file_fairlead_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3281,7 +3444,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{27}
+	return file_fairlead_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Reason) GetName() string {
@@ -3310,7 +3473,7 @@ type Clock struct {
 	// shared ms = CLOCK_MONOTONIC ms + base.
 	BaseMs   uint32 `protobuf:"varint,1,opt,name=base_ms,json=baseMs,proto3" json:"base_ms,omitempty"`
 	SharedMs uint32 `protobuf:"varint,2,opt,name=shared_ms,json=sharedMs,proto3" json:"shared_ms,omitempty"`
-	// pinned, peers or wall: where the base came from.
+	// pinned, peers, store or wall: where the base came from.
 	Source string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
 	// Largest known difference to a peer, milliseconds.
 	PeerSkewMs int32 `protobuf:"varint,4,opt,name=peer_skew_ms,json=peerSkewMs,proto3" json:"peer_skew_ms,omitempty"`
@@ -3322,7 +3485,7 @@ type Clock struct {
 
 func (x *Clock) Reset() {
 	*x = Clock{}
-	mi := &file_fairlead_proto_msgTypes[28]
+	mi := &file_fairlead_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3334,7 +3497,7 @@ func (x *Clock) String() string {
 func (*Clock) ProtoMessage() {}
 
 func (x *Clock) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[28]
+	mi := &file_fairlead_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3347,7 +3510,7 @@ func (x *Clock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Clock.ProtoReflect.Descriptor instead.
 func (*Clock) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{28}
+	return file_fairlead_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Clock) GetBaseMs() uint32 {
@@ -3398,7 +3561,7 @@ type Limit struct {
 
 func (x *Limit) Reset() {
 	*x = Limit{}
-	mi := &file_fairlead_proto_msgTypes[29]
+	mi := &file_fairlead_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3410,7 +3573,7 @@ func (x *Limit) String() string {
 func (*Limit) ProtoMessage() {}
 
 func (x *Limit) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[29]
+	mi := &file_fairlead_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3423,7 +3586,7 @@ func (x *Limit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limit.ProtoReflect.Descriptor instead.
 func (*Limit) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{29}
+	return file_fairlead_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Limit) GetName() string {
@@ -3463,7 +3626,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_fairlead_proto_msgTypes[30]
+	mi := &file_fairlead_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3475,7 +3638,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[30]
+	mi := &file_fairlead_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3488,7 +3651,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{30}
+	return file_fairlead_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Peer) GetName() string {
@@ -3546,7 +3709,7 @@ type Sharing struct {
 
 func (x *Sharing) Reset() {
 	*x = Sharing{}
-	mi := &file_fairlead_proto_msgTypes[31]
+	mi := &file_fairlead_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3558,7 +3721,7 @@ func (x *Sharing) String() string {
 func (*Sharing) ProtoMessage() {}
 
 func (x *Sharing) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[31]
+	mi := &file_fairlead_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3571,7 +3734,7 @@ func (x *Sharing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sharing.ProtoReflect.Descriptor instead.
 func (*Sharing) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{31}
+	return file_fairlead_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Sharing) GetSent() uint64 {
@@ -3615,7 +3778,7 @@ type SharingPeer struct {
 
 func (x *SharingPeer) Reset() {
 	*x = SharingPeer{}
-	mi := &file_fairlead_proto_msgTypes[32]
+	mi := &file_fairlead_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3627,7 +3790,7 @@ func (x *SharingPeer) String() string {
 func (*SharingPeer) ProtoMessage() {}
 
 func (x *SharingPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[32]
+	mi := &file_fairlead_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3640,7 +3803,7 @@ func (x *SharingPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SharingPeer.ProtoReflect.Descriptor instead.
 func (*SharingPeer) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{32}
+	return file_fairlead_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SharingPeer) GetName() string {
@@ -3700,7 +3863,7 @@ type GetAssignmentRequest struct {
 
 func (x *GetAssignmentRequest) Reset() {
 	*x = GetAssignmentRequest{}
-	mi := &file_fairlead_proto_msgTypes[33]
+	mi := &file_fairlead_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3712,7 +3875,7 @@ func (x *GetAssignmentRequest) String() string {
 func (*GetAssignmentRequest) ProtoMessage() {}
 
 func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[33]
+	mi := &file_fairlead_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3725,7 +3888,7 @@ func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentRequest.ProtoReflect.Descriptor instead.
 func (*GetAssignmentRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{33}
+	return file_fairlead_proto_rawDescGZIP(), []int{35}
 }
 
 type GetAssignmentResponse struct {
@@ -3743,7 +3906,7 @@ type GetAssignmentResponse struct {
 
 func (x *GetAssignmentResponse) Reset() {
 	*x = GetAssignmentResponse{}
-	mi := &file_fairlead_proto_msgTypes[34]
+	mi := &file_fairlead_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3755,7 +3918,7 @@ func (x *GetAssignmentResponse) String() string {
 func (*GetAssignmentResponse) ProtoMessage() {}
 
 func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[34]
+	mi := &file_fairlead_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3768,7 +3931,7 @@ func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentResponse.ProtoReflect.Descriptor instead.
 func (*GetAssignmentResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{34}
+	return file_fairlead_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GetAssignmentResponse) GetAssignment() []byte {
@@ -3800,7 +3963,7 @@ type GetTimeRequest struct {
 
 func (x *GetTimeRequest) Reset() {
 	*x = GetTimeRequest{}
-	mi := &file_fairlead_proto_msgTypes[35]
+	mi := &file_fairlead_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3812,7 +3975,7 @@ func (x *GetTimeRequest) String() string {
 func (*GetTimeRequest) ProtoMessage() {}
 
 func (x *GetTimeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[35]
+	mi := &file_fairlead_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3825,7 +3988,7 @@ func (x *GetTimeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTimeRequest.ProtoReflect.Descriptor instead.
 func (*GetTimeRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{35}
+	return file_fairlead_proto_rawDescGZIP(), []int{37}
 }
 
 type GetTimeResponse struct {
@@ -3845,7 +4008,7 @@ type GetTimeResponse struct {
 
 func (x *GetTimeResponse) Reset() {
 	*x = GetTimeResponse{}
-	mi := &file_fairlead_proto_msgTypes[36]
+	mi := &file_fairlead_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3857,7 +4020,7 @@ func (x *GetTimeResponse) String() string {
 func (*GetTimeResponse) ProtoMessage() {}
 
 func (x *GetTimeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[36]
+	mi := &file_fairlead_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3870,7 +4033,7 @@ func (x *GetTimeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTimeResponse.ProtoReflect.Descriptor instead.
 func (*GetTimeResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{36}
+	return file_fairlead_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GetTimeResponse) GetSharedMs() uint32 {
@@ -3909,7 +4072,7 @@ type GetLiveRequest struct {
 
 func (x *GetLiveRequest) Reset() {
 	*x = GetLiveRequest{}
-	mi := &file_fairlead_proto_msgTypes[37]
+	mi := &file_fairlead_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3921,7 +4084,7 @@ func (x *GetLiveRequest) String() string {
 func (*GetLiveRequest) ProtoMessage() {}
 
 func (x *GetLiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[37]
+	mi := &file_fairlead_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3934,7 +4097,7 @@ func (x *GetLiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLiveRequest.ProtoReflect.Descriptor instead.
 func (*GetLiveRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{37}
+	return file_fairlead_proto_rawDescGZIP(), []int{39}
 }
 
 type GetLiveResponse struct {
@@ -3946,7 +4109,7 @@ type GetLiveResponse struct {
 
 func (x *GetLiveResponse) Reset() {
 	*x = GetLiveResponse{}
-	mi := &file_fairlead_proto_msgTypes[38]
+	mi := &file_fairlead_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3958,7 +4121,7 @@ func (x *GetLiveResponse) String() string {
 func (*GetLiveResponse) ProtoMessage() {}
 
 func (x *GetLiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[38]
+	mi := &file_fairlead_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3971,7 +4134,7 @@ func (x *GetLiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLiveResponse.ProtoReflect.Descriptor instead.
 func (*GetLiveResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{38}
+	return file_fairlead_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetLiveResponse) GetVips() []*LiveVIP {
@@ -3998,7 +4161,7 @@ type LiveVIP struct {
 
 func (x *LiveVIP) Reset() {
 	*x = LiveVIP{}
-	mi := &file_fairlead_proto_msgTypes[39]
+	mi := &file_fairlead_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4010,7 +4173,7 @@ func (x *LiveVIP) String() string {
 func (*LiveVIP) ProtoMessage() {}
 
 func (x *LiveVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[39]
+	mi := &file_fairlead_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4023,7 +4186,7 @@ func (x *LiveVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveVIP.ProtoReflect.Descriptor instead.
 func (*LiveVIP) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{39}
+	return file_fairlead_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *LiveVIP) GetId() uint32 {
@@ -4079,7 +4242,7 @@ type EpochLive struct {
 
 func (x *EpochLive) Reset() {
 	*x = EpochLive{}
-	mi := &file_fairlead_proto_msgTypes[40]
+	mi := &file_fairlead_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4091,7 +4254,7 @@ func (x *EpochLive) String() string {
 func (*EpochLive) ProtoMessage() {}
 
 func (x *EpochLive) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[40]
+	mi := &file_fairlead_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4104,7 +4267,7 @@ func (x *EpochLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EpochLive.ProtoReflect.Descriptor instead.
 func (*EpochLive) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{40}
+	return file_fairlead_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *EpochLive) GetEpoch() uint32 {
@@ -4131,7 +4294,7 @@ type GetServingRequest struct {
 
 func (x *GetServingRequest) Reset() {
 	*x = GetServingRequest{}
-	mi := &file_fairlead_proto_msgTypes[41]
+	mi := &file_fairlead_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4143,7 +4306,7 @@ func (x *GetServingRequest) String() string {
 func (*GetServingRequest) ProtoMessage() {}
 
 func (x *GetServingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[41]
+	mi := &file_fairlead_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4156,7 +4319,7 @@ func (x *GetServingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServingRequest.ProtoReflect.Descriptor instead.
 func (*GetServingRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{41}
+	return file_fairlead_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetServingRequest) GetOwned() bool {
@@ -4178,7 +4341,7 @@ type GetServingResponse struct {
 
 func (x *GetServingResponse) Reset() {
 	*x = GetServingResponse{}
-	mi := &file_fairlead_proto_msgTypes[42]
+	mi := &file_fairlead_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4190,7 +4353,7 @@ func (x *GetServingResponse) String() string {
 func (*GetServingResponse) ProtoMessage() {}
 
 func (x *GetServingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[42]
+	mi := &file_fairlead_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4203,7 +4366,7 @@ func (x *GetServingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServingResponse.ProtoReflect.Descriptor instead.
 func (*GetServingResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{42}
+	return file_fairlead_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GetServingResponse) GetVips() []*ServingVIP {
@@ -4243,14 +4406,16 @@ type ServingVIP struct {
 	// people.
 	AtUnixMs int64 `protobuf:"varint,10,opt,name=at_unix_ms,json=atUnixMs,proto3" json:"at_unix_ms,omitempty"`
 	// Of the assignment's table by which buckets were told apart.
-	Generation    uint32 `protobuf:"varint,11,opt,name=generation,proto3" json:"generation,omitempty"`
+	Generation uint32 `protobuf:"varint,11,opt,name=generation,proto3" json:"generation,omitempty"`
+	// It is down since nobody listens any more, which no check said.
+	Ended         bool `protobuf:"varint,12,opt,name=ended,proto3" json:"ended,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ServingVIP) Reset() {
 	*x = ServingVIP{}
-	mi := &file_fairlead_proto_msgTypes[43]
+	mi := &file_fairlead_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4262,7 +4427,7 @@ func (x *ServingVIP) String() string {
 func (*ServingVIP) ProtoMessage() {}
 
 func (x *ServingVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[43]
+	mi := &file_fairlead_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4275,7 +4440,7 @@ func (x *ServingVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServingVIP.ProtoReflect.Descriptor instead.
 func (*ServingVIP) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{43}
+	return file_fairlead_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ServingVIP) GetVipId() uint32 {
@@ -4355,6 +4520,178 @@ func (x *ServingVIP) GetGeneration() uint32 {
 	return 0
 }
 
+func (x *ServingVIP) GetEnded() bool {
+	if x != nil {
+		return x.Ended
+	}
+	return false
+}
+
+type AwaitServingRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the answer before said; 0, and what another life of the agent said:
+	// answer at once.
+	Seen          uint64 `protobuf:"varint,1,opt,name=seen,proto3" json:"seen,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitServingRequest) Reset() {
+	*x = AwaitServingRequest{}
+	mi := &file_fairlead_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitServingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitServingRequest) ProtoMessage() {}
+
+func (x *AwaitServingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitServingRequest.ProtoReflect.Descriptor instead.
+func (*AwaitServingRequest) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *AwaitServingRequest) GetSeen() uint64 {
+	if x != nil {
+		return x.Seen
+	}
+	return 0
+}
+
+type AwaitServingResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For the next call.
+	Seen uint64 `protobuf:"varint,1,opt,name=seen,proto3" json:"seen,omitempty"`
+	// VIPs for which nobody listens any more, since `seen` of the request. Nothing is
+	// said of a VIP for which the agent saw nobody listen: its packets may end
+	// somewhere else.
+	Ended []*EndedListener `protobuf:"bytes,2,rep,name=ended,proto3" json:"ended,omitempty"`
+	// The agent is told to end. Its programs go on, and its server may serve: it is no
+	// reason to hold that for down.
+	Parting       bool `protobuf:"varint,3,opt,name=parting,proto3" json:"parting,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitServingResponse) Reset() {
+	*x = AwaitServingResponse{}
+	mi := &file_fairlead_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitServingResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitServingResponse) ProtoMessage() {}
+
+func (x *AwaitServingResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitServingResponse.ProtoReflect.Descriptor instead.
+func (*AwaitServingResponse) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *AwaitServingResponse) GetSeen() uint64 {
+	if x != nil {
+		return x.Seen
+	}
+	return 0
+}
+
+func (x *AwaitServingResponse) GetEnded() []*EndedListener {
+	if x != nil {
+		return x.Ended
+	}
+	return nil
+}
+
+func (x *AwaitServingResponse) GetParting() bool {
+	if x != nil {
+		return x.Parting
+	}
+	return false
+}
+
+type EndedListener struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	VipId uint32                 `protobuf:"varint,1,opt,name=vip_id,json=vipId,proto3" json:"vip_id,omitempty"`
+	// What has ended.
+	Detail        string `protobuf:"bytes,2,opt,name=detail,proto3" json:"detail,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndedListener) Reset() {
+	*x = EndedListener{}
+	mi := &file_fairlead_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndedListener) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndedListener) ProtoMessage() {}
+
+func (x *EndedListener) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndedListener.ProtoReflect.Descriptor instead.
+func (*EndedListener) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *EndedListener) GetVipId() uint32 {
+	if x != nil {
+		return x.VipId
+	}
+	return 0
+}
+
+func (x *EndedListener) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
 type GetChainsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 0: the first VIP of scheme beamer, or of a switch; then next_vip_id and
@@ -4367,7 +4704,7 @@ type GetChainsRequest struct {
 
 func (x *GetChainsRequest) Reset() {
 	*x = GetChainsRequest{}
-	mi := &file_fairlead_proto_msgTypes[44]
+	mi := &file_fairlead_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4379,7 +4716,7 @@ func (x *GetChainsRequest) String() string {
 func (*GetChainsRequest) ProtoMessage() {}
 
 func (x *GetChainsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[44]
+	mi := &file_fairlead_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4392,7 +4729,7 @@ func (x *GetChainsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetChainsRequest.ProtoReflect.Descriptor instead.
 func (*GetChainsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{44}
+	return file_fairlead_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GetChainsRequest) GetVipId() uint32 {
@@ -4432,7 +4769,7 @@ type GetChainsResponse struct {
 
 func (x *GetChainsResponse) Reset() {
 	*x = GetChainsResponse{}
-	mi := &file_fairlead_proto_msgTypes[45]
+	mi := &file_fairlead_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4444,7 +4781,7 @@ func (x *GetChainsResponse) String() string {
 func (*GetChainsResponse) ProtoMessage() {}
 
 func (x *GetChainsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[45]
+	mi := &file_fairlead_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4457,7 +4794,7 @@ func (x *GetChainsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetChainsResponse.ProtoReflect.Descriptor instead.
 func (*GetChainsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{45}
+	return file_fairlead_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetChainsResponse) GetVipId() uint32 {
@@ -4526,7 +4863,7 @@ type DrainSwitchRequest struct {
 
 func (x *DrainSwitchRequest) Reset() {
 	*x = DrainSwitchRequest{}
-	mi := &file_fairlead_proto_msgTypes[46]
+	mi := &file_fairlead_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4538,7 +4875,7 @@ func (x *DrainSwitchRequest) String() string {
 func (*DrainSwitchRequest) ProtoMessage() {}
 
 func (x *DrainSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[46]
+	mi := &file_fairlead_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4551,7 +4888,7 @@ func (x *DrainSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainSwitchRequest.ProtoReflect.Descriptor instead.
 func (*DrainSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{46}
+	return file_fairlead_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *DrainSwitchRequest) GetUndrain() bool {
@@ -4571,7 +4908,7 @@ type DrainSwitchResponse struct {
 
 func (x *DrainSwitchResponse) Reset() {
 	*x = DrainSwitchResponse{}
-	mi := &file_fairlead_proto_msgTypes[47]
+	mi := &file_fairlead_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4583,7 +4920,7 @@ func (x *DrainSwitchResponse) String() string {
 func (*DrainSwitchResponse) ProtoMessage() {}
 
 func (x *DrainSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[47]
+	mi := &file_fairlead_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4596,7 +4933,7 @@ func (x *DrainSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainSwitchResponse.ProtoReflect.Descriptor instead.
 func (*DrainSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{47}
+	return file_fairlead_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *DrainSwitchResponse) GetChanges() []string {
@@ -4614,7 +4951,7 @@ type UnlockSwitchRequest struct {
 
 func (x *UnlockSwitchRequest) Reset() {
 	*x = UnlockSwitchRequest{}
-	mi := &file_fairlead_proto_msgTypes[48]
+	mi := &file_fairlead_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4626,7 +4963,7 @@ func (x *UnlockSwitchRequest) String() string {
 func (*UnlockSwitchRequest) ProtoMessage() {}
 
 func (x *UnlockSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[48]
+	mi := &file_fairlead_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4639,7 +4976,7 @@ func (x *UnlockSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlockSwitchRequest.ProtoReflect.Descriptor instead.
 func (*UnlockSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{48}
+	return file_fairlead_proto_rawDescGZIP(), []int{53}
 }
 
 type UnlockSwitchResponse struct {
@@ -4652,7 +4989,7 @@ type UnlockSwitchResponse struct {
 
 func (x *UnlockSwitchResponse) Reset() {
 	*x = UnlockSwitchResponse{}
-	mi := &file_fairlead_proto_msgTypes[49]
+	mi := &file_fairlead_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4664,7 +5001,7 @@ func (x *UnlockSwitchResponse) String() string {
 func (*UnlockSwitchResponse) ProtoMessage() {}
 
 func (x *UnlockSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[49]
+	mi := &file_fairlead_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4677,7 +5014,7 @@ func (x *UnlockSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlockSwitchResponse.ProtoReflect.Descriptor instead.
 func (*UnlockSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{49}
+	return file_fairlead_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *UnlockSwitchResponse) GetChanges() []string {
@@ -4702,7 +5039,7 @@ type ShareFlowsRequest struct {
 
 func (x *ShareFlowsRequest) Reset() {
 	*x = ShareFlowsRequest{}
-	mi := &file_fairlead_proto_msgTypes[50]
+	mi := &file_fairlead_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4714,7 +5051,7 @@ func (x *ShareFlowsRequest) String() string {
 func (*ShareFlowsRequest) ProtoMessage() {}
 
 func (x *ShareFlowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[50]
+	mi := &file_fairlead_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4727,7 +5064,7 @@ func (x *ShareFlowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareFlowsRequest.ProtoReflect.Descriptor instead.
 func (*ShareFlowsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{50}
+	return file_fairlead_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ShareFlowsRequest) GetKey() []uint64 {
@@ -4754,7 +5091,7 @@ type ShareFlowsResponse struct {
 
 func (x *ShareFlowsResponse) Reset() {
 	*x = ShareFlowsResponse{}
-	mi := &file_fairlead_proto_msgTypes[51]
+	mi := &file_fairlead_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4766,7 +5103,7 @@ func (x *ShareFlowsResponse) String() string {
 func (*ShareFlowsResponse) ProtoMessage() {}
 
 func (x *ShareFlowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[51]
+	mi := &file_fairlead_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4779,7 +5116,7 @@ func (x *ShareFlowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareFlowsResponse.ProtoReflect.Descriptor instead.
 func (*ShareFlowsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{51}
+	return file_fairlead_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ShareFlowsResponse) GetTaken() uint32 {
@@ -4802,7 +5139,7 @@ type GetFlowsRequest struct {
 
 func (x *GetFlowsRequest) Reset() {
 	*x = GetFlowsRequest{}
-	mi := &file_fairlead_proto_msgTypes[52]
+	mi := &file_fairlead_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4814,7 +5151,7 @@ func (x *GetFlowsRequest) String() string {
 func (*GetFlowsRequest) ProtoMessage() {}
 
 func (x *GetFlowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[52]
+	mi := &file_fairlead_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4827,7 +5164,7 @@ func (x *GetFlowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFlowsRequest.ProtoReflect.Descriptor instead.
 func (*GetFlowsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{52}
+	return file_fairlead_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *GetFlowsRequest) GetFirstBucket() uint32 {
@@ -4858,7 +5195,7 @@ type GetFlowsResponse struct {
 
 func (x *GetFlowsResponse) Reset() {
 	*x = GetFlowsResponse{}
-	mi := &file_fairlead_proto_msgTypes[53]
+	mi := &file_fairlead_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4870,7 +5207,7 @@ func (x *GetFlowsResponse) String() string {
 func (*GetFlowsResponse) ProtoMessage() {}
 
 func (x *GetFlowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[53]
+	mi := &file_fairlead_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4883,7 +5220,7 @@ func (x *GetFlowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFlowsResponse.ProtoReflect.Descriptor instead.
 func (*GetFlowsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{53}
+	return file_fairlead_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GetFlowsResponse) GetKey() []uint64 {
@@ -4919,7 +5256,7 @@ var File_fairlead_proto protoreflect.FileDescriptor
 const file_fairlead_proto_rawDesc = "" +
 	"\n" +
 	"\x0efairlead.proto\x12\vfairlead.v1\"\x12\n" +
-	"\x10GetStatusRequest\"\xbd\a\n" +
+	"\x10GetStatusRequest\"\xde\a\n" +
 	"\x11GetStatusResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x11.fairlead.v1.RoleR\x04role\x12\x18\n" +
@@ -4949,7 +5286,21 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x06router\x18\x16 \x01(\v2\x13.fairlead.v1.RouterR\x06router\x12.\n" +
 	"\asteered\x18\x17 \x03(\v2\x14.fairlead.v1.SteeredR\asteered\x12+\n" +
 	"\x11assignment_digest\x18\x18 \x01(\fR\x10assignmentDigest\x12\"\n" +
-	"\x03bgp\x18\x19 \x01(\v2\x10.fairlead.v1.BGPR\x03bgp\"\x8d\x01\n" +
+	"\x03bgp\x18\x19 \x01(\v2\x10.fairlead.v1.BGPR\x03bgp\x12\x1f\n" +
+	"\x02l2\x18\x1b \x01(\v2\x0f.fairlead.v1.L2R\x02l2\"p\n" +
+	"\x02L2\x124\n" +
+	"\taddresses\x18\x01 \x03(\v2\x16.fairlead.v1.L2AddressR\taddresses\x12\x1e\n" +
+	"\n" +
+	"interfaces\x18\x02 \x03(\tR\n" +
+	"interfaces\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\"\x9b\x01\n" +
+	"\tL2Address\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04vips\x18\x02 \x03(\tR\x04vips\x12\x12\n" +
+	"\x04held\x18\x03 \x01(\bR\x04held\x12\"\n" +
+	"\rsince_unix_ms\x18\x04 \x01(\x03R\vsinceUnixMs\x12\x16\n" +
+	"\x06holder\x18\x05 \x01(\tR\x06holder\x12\x10\n" +
+	"\x03why\x18\x06 \x03(\tR\x03why\"\x8d\x01\n" +
 	"\x03BGP\x129\n" +
 	"\n" +
 	"neighbours\x18\x01 \x03(\v2\x19.fairlead.v1.BGPNeighbourR\n" +
@@ -5272,7 +5623,7 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x05owned\x18\x01 \x01(\bR\x05owned\"p\n" +
 	"\x12GetServingResponse\x12+\n" +
 	"\x04vips\x18\x01 \x03(\v2\x17.fairlead.v1.ServingVIPR\x04vips\x12-\n" +
-	"\x12assignment_version\x18\x02 \x01(\x04R\x11assignmentVersion\"\xb6\x02\n" +
+	"\x12assignment_version\x18\x02 \x01(\x04R\x11assignmentVersion\"\xcc\x02\n" +
 	"\n" +
 	"ServingVIP\x12\x15\n" +
 	"\x06vip_id\x18\x01 \x01(\rR\x05vipId\x12\x12\n" +
@@ -5289,7 +5640,17 @@ const file_fairlead_proto_rawDesc = "" +
 	" \x01(\x03R\batUnixMs\x12\x1e\n" +
 	"\n" +
 	"generation\x18\v \x01(\rR\n" +
-	"generation\"L\n" +
+	"generation\x12\x14\n" +
+	"\x05ended\x18\f \x01(\bR\x05ended\")\n" +
+	"\x13AwaitServingRequest\x12\x12\n" +
+	"\x04seen\x18\x01 \x01(\x04R\x04seen\"v\n" +
+	"\x14AwaitServingResponse\x12\x12\n" +
+	"\x04seen\x18\x01 \x01(\x04R\x04seen\x120\n" +
+	"\x05ended\x18\x02 \x03(\v2\x1a.fairlead.v1.EndedListenerR\x05ended\x12\x18\n" +
+	"\aparting\x18\x03 \x01(\bR\aparting\">\n" +
+	"\rEndedListener\x12\x15\n" +
+	"\x06vip_id\x18\x01 \x01(\rR\x05vipId\x12\x16\n" +
+	"\x06detail\x18\x02 \x01(\tR\x06detail\"L\n" +
 	"\x10GetChainsRequest\x12\x15\n" +
 	"\x06vip_id\x18\x01 \x01(\rR\x05vipId\x12!\n" +
 	"\ffirst_bucket\x18\x02 \x01(\rR\vfirstBucket\"\xed\x01\n" +
@@ -5350,14 +5711,15 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eHEALTH_UNKNOWN\x10\x01\x12\r\n" +
 	"\tHEALTH_UP\x10\x02\x12\x0f\n" +
-	"\vHEALTH_DOWN\x10\x032\x88\a\n" +
+	"\vHEALTH_DOWN\x10\x032\xe2\a\n" +
 	"\bFairlead\x12O\n" +
 	"\tGetStatus\x12\x1d.fairlead.v1.GetStatusRequest\x1a\x1e.fairlead.v1.GetStatusResponse\"\x03\x90\x02\x01\x12[\n" +
 	"\rGetAssignment\x12!.fairlead.v1.GetAssignmentRequest\x1a\".fairlead.v1.GetAssignmentResponse\"\x03\x90\x02\x01\x12I\n" +
 	"\aGetTime\x12\x1b.fairlead.v1.GetTimeRequest\x1a\x1c.fairlead.v1.GetTimeResponse\"\x03\x90\x02\x01\x12I\n" +
 	"\aGetLive\x12\x1b.fairlead.v1.GetLiveRequest\x1a\x1c.fairlead.v1.GetLiveResponse\"\x03\x90\x02\x01\x12R\n" +
 	"\n" +
-	"GetServing\x12\x1e.fairlead.v1.GetServingRequest\x1a\x1f.fairlead.v1.GetServingResponse\"\x03\x90\x02\x01\x12O\n" +
+	"GetServing\x12\x1e.fairlead.v1.GetServingRequest\x1a\x1f.fairlead.v1.GetServingResponse\"\x03\x90\x02\x01\x12X\n" +
+	"\fAwaitServing\x12 .fairlead.v1.AwaitServingRequest\x1a!.fairlead.v1.AwaitServingResponse\"\x03\x90\x02\x01\x12O\n" +
 	"\tGetChains\x12\x1d.fairlead.v1.GetChainsRequest\x1a\x1e.fairlead.v1.GetChainsResponse\"\x03\x90\x02\x01\x12P\n" +
 	"\vDrainSwitch\x12\x1f.fairlead.v1.DrainSwitchRequest\x1a .fairlead.v1.DrainSwitchResponse\x12S\n" +
 	"\fUnlockSwitch\x12 .fairlead.v1.UnlockSwitchRequest\x1a!.fairlead.v1.UnlockSwitchResponse\x12O\n" +
@@ -5379,7 +5741,7 @@ func file_fairlead_proto_rawDescGZIP() []byte {
 }
 
 var file_fairlead_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_fairlead_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_fairlead_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_fairlead_proto_goTypes = []any{
 	(Role)(0),                     // 0: fairlead.v1.Role
 	(Serving)(0),                  // 1: fairlead.v1.Serving
@@ -5387,126 +5749,136 @@ var file_fairlead_proto_goTypes = []any{
 	(Health)(0),                   // 3: fairlead.v1.Health
 	(*GetStatusRequest)(nil),      // 4: fairlead.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),     // 5: fairlead.v1.GetStatusResponse
-	(*BGP)(nil),                   // 6: fairlead.v1.BGP
-	(*BGPNeighbour)(nil),          // 7: fairlead.v1.BGPNeighbour
-	(*BGPAddress)(nil),            // 8: fairlead.v1.BGPAddress
-	(*Router)(nil),                // 9: fairlead.v1.Router
-	(*RouterSelector)(nil),        // 10: fairlead.v1.RouterSelector
-	(*RouterHop)(nil),             // 11: fairlead.v1.RouterHop
-	(*RouterRoutes)(nil),          // 12: fairlead.v1.RouterRoutes
-	(*GetRoutesRequest)(nil),      // 13: fairlead.v1.GetRoutesRequest
-	(*GetRoutesResponse)(nil),     // 14: fairlead.v1.GetRoutesResponse
-	(*RouterRoute)(nil),           // 15: fairlead.v1.RouterRoute
-	(*RouterMember)(nil),          // 16: fairlead.v1.RouterMember
-	(*Steered)(nil),               // 17: fairlead.v1.Steered
-	(*SteeredPath)(nil),           // 18: fairlead.v1.SteeredPath
-	(*Switch)(nil),                // 19: fairlead.v1.Switch
-	(*SwitchCorrections)(nil),     // 20: fairlead.v1.SwitchCorrections
-	(*SwitchGroup)(nil),           // 21: fairlead.v1.SwitchGroup
-	(*SwitchHost)(nil),            // 22: fairlead.v1.SwitchHost
-	(*SwitchForwarding)(nil),      // 23: fairlead.v1.SwitchForwarding
-	(*Flows)(nil),                 // 24: fairlead.v1.Flows
-	(*Interface)(nil),             // 25: fairlead.v1.Interface
-	(*VIP)(nil),                   // 26: fairlead.v1.VIP
-	(*Buckets)(nil),               // 27: fairlead.v1.Buckets
-	(*Slot)(nil),                  // 28: fairlead.v1.Slot
-	(*NextHop)(nil),               // 29: fairlead.v1.NextHop
-	(*Counters)(nil),              // 30: fairlead.v1.Counters
-	(*Reason)(nil),                // 31: fairlead.v1.Reason
-	(*Clock)(nil),                 // 32: fairlead.v1.Clock
-	(*Limit)(nil),                 // 33: fairlead.v1.Limit
-	(*Peer)(nil),                  // 34: fairlead.v1.Peer
-	(*Sharing)(nil),               // 35: fairlead.v1.Sharing
-	(*SharingPeer)(nil),           // 36: fairlead.v1.SharingPeer
-	(*GetAssignmentRequest)(nil),  // 37: fairlead.v1.GetAssignmentRequest
-	(*GetAssignmentResponse)(nil), // 38: fairlead.v1.GetAssignmentResponse
-	(*GetTimeRequest)(nil),        // 39: fairlead.v1.GetTimeRequest
-	(*GetTimeResponse)(nil),       // 40: fairlead.v1.GetTimeResponse
-	(*GetLiveRequest)(nil),        // 41: fairlead.v1.GetLiveRequest
-	(*GetLiveResponse)(nil),       // 42: fairlead.v1.GetLiveResponse
-	(*LiveVIP)(nil),               // 43: fairlead.v1.LiveVIP
-	(*EpochLive)(nil),             // 44: fairlead.v1.EpochLive
-	(*GetServingRequest)(nil),     // 45: fairlead.v1.GetServingRequest
-	(*GetServingResponse)(nil),    // 46: fairlead.v1.GetServingResponse
-	(*ServingVIP)(nil),            // 47: fairlead.v1.ServingVIP
-	(*GetChainsRequest)(nil),      // 48: fairlead.v1.GetChainsRequest
-	(*GetChainsResponse)(nil),     // 49: fairlead.v1.GetChainsResponse
-	(*DrainSwitchRequest)(nil),    // 50: fairlead.v1.DrainSwitchRequest
-	(*DrainSwitchResponse)(nil),   // 51: fairlead.v1.DrainSwitchResponse
-	(*UnlockSwitchRequest)(nil),   // 52: fairlead.v1.UnlockSwitchRequest
-	(*UnlockSwitchResponse)(nil),  // 53: fairlead.v1.UnlockSwitchResponse
-	(*ShareFlowsRequest)(nil),     // 54: fairlead.v1.ShareFlowsRequest
-	(*ShareFlowsResponse)(nil),    // 55: fairlead.v1.ShareFlowsResponse
-	(*GetFlowsRequest)(nil),       // 56: fairlead.v1.GetFlowsRequest
-	(*GetFlowsResponse)(nil),      // 57: fairlead.v1.GetFlowsResponse
+	(*L2)(nil),                    // 6: fairlead.v1.L2
+	(*L2Address)(nil),             // 7: fairlead.v1.L2Address
+	(*BGP)(nil),                   // 8: fairlead.v1.BGP
+	(*BGPNeighbour)(nil),          // 9: fairlead.v1.BGPNeighbour
+	(*BGPAddress)(nil),            // 10: fairlead.v1.BGPAddress
+	(*Router)(nil),                // 11: fairlead.v1.Router
+	(*RouterSelector)(nil),        // 12: fairlead.v1.RouterSelector
+	(*RouterHop)(nil),             // 13: fairlead.v1.RouterHop
+	(*RouterRoutes)(nil),          // 14: fairlead.v1.RouterRoutes
+	(*GetRoutesRequest)(nil),      // 15: fairlead.v1.GetRoutesRequest
+	(*GetRoutesResponse)(nil),     // 16: fairlead.v1.GetRoutesResponse
+	(*RouterRoute)(nil),           // 17: fairlead.v1.RouterRoute
+	(*RouterMember)(nil),          // 18: fairlead.v1.RouterMember
+	(*Steered)(nil),               // 19: fairlead.v1.Steered
+	(*SteeredPath)(nil),           // 20: fairlead.v1.SteeredPath
+	(*Switch)(nil),                // 21: fairlead.v1.Switch
+	(*SwitchCorrections)(nil),     // 22: fairlead.v1.SwitchCorrections
+	(*SwitchGroup)(nil),           // 23: fairlead.v1.SwitchGroup
+	(*SwitchHost)(nil),            // 24: fairlead.v1.SwitchHost
+	(*SwitchForwarding)(nil),      // 25: fairlead.v1.SwitchForwarding
+	(*Flows)(nil),                 // 26: fairlead.v1.Flows
+	(*Interface)(nil),             // 27: fairlead.v1.Interface
+	(*VIP)(nil),                   // 28: fairlead.v1.VIP
+	(*Buckets)(nil),               // 29: fairlead.v1.Buckets
+	(*Slot)(nil),                  // 30: fairlead.v1.Slot
+	(*NextHop)(nil),               // 31: fairlead.v1.NextHop
+	(*Counters)(nil),              // 32: fairlead.v1.Counters
+	(*Reason)(nil),                // 33: fairlead.v1.Reason
+	(*Clock)(nil),                 // 34: fairlead.v1.Clock
+	(*Limit)(nil),                 // 35: fairlead.v1.Limit
+	(*Peer)(nil),                  // 36: fairlead.v1.Peer
+	(*Sharing)(nil),               // 37: fairlead.v1.Sharing
+	(*SharingPeer)(nil),           // 38: fairlead.v1.SharingPeer
+	(*GetAssignmentRequest)(nil),  // 39: fairlead.v1.GetAssignmentRequest
+	(*GetAssignmentResponse)(nil), // 40: fairlead.v1.GetAssignmentResponse
+	(*GetTimeRequest)(nil),        // 41: fairlead.v1.GetTimeRequest
+	(*GetTimeResponse)(nil),       // 42: fairlead.v1.GetTimeResponse
+	(*GetLiveRequest)(nil),        // 43: fairlead.v1.GetLiveRequest
+	(*GetLiveResponse)(nil),       // 44: fairlead.v1.GetLiveResponse
+	(*LiveVIP)(nil),               // 45: fairlead.v1.LiveVIP
+	(*EpochLive)(nil),             // 46: fairlead.v1.EpochLive
+	(*GetServingRequest)(nil),     // 47: fairlead.v1.GetServingRequest
+	(*GetServingResponse)(nil),    // 48: fairlead.v1.GetServingResponse
+	(*ServingVIP)(nil),            // 49: fairlead.v1.ServingVIP
+	(*AwaitServingRequest)(nil),   // 50: fairlead.v1.AwaitServingRequest
+	(*AwaitServingResponse)(nil),  // 51: fairlead.v1.AwaitServingResponse
+	(*EndedListener)(nil),         // 52: fairlead.v1.EndedListener
+	(*GetChainsRequest)(nil),      // 53: fairlead.v1.GetChainsRequest
+	(*GetChainsResponse)(nil),     // 54: fairlead.v1.GetChainsResponse
+	(*DrainSwitchRequest)(nil),    // 55: fairlead.v1.DrainSwitchRequest
+	(*DrainSwitchResponse)(nil),   // 56: fairlead.v1.DrainSwitchResponse
+	(*UnlockSwitchRequest)(nil),   // 57: fairlead.v1.UnlockSwitchRequest
+	(*UnlockSwitchResponse)(nil),  // 58: fairlead.v1.UnlockSwitchResponse
+	(*ShareFlowsRequest)(nil),     // 59: fairlead.v1.ShareFlowsRequest
+	(*ShareFlowsResponse)(nil),    // 60: fairlead.v1.ShareFlowsResponse
+	(*GetFlowsRequest)(nil),       // 61: fairlead.v1.GetFlowsRequest
+	(*GetFlowsResponse)(nil),      // 62: fairlead.v1.GetFlowsResponse
 }
 var file_fairlead_proto_depIdxs = []int32{
 	0,  // 0: fairlead.v1.GetStatusResponse.role:type_name -> fairlead.v1.Role
-	25, // 1: fairlead.v1.GetStatusResponse.interfaces:type_name -> fairlead.v1.Interface
-	26, // 2: fairlead.v1.GetStatusResponse.vips:type_name -> fairlead.v1.VIP
-	31, // 3: fairlead.v1.GetStatusResponse.reasons:type_name -> fairlead.v1.Reason
-	32, // 4: fairlead.v1.GetStatusResponse.clock:type_name -> fairlead.v1.Clock
-	33, // 5: fairlead.v1.GetStatusResponse.limits:type_name -> fairlead.v1.Limit
-	34, // 6: fairlead.v1.GetStatusResponse.peers:type_name -> fairlead.v1.Peer
-	35, // 7: fairlead.v1.GetStatusResponse.sharing:type_name -> fairlead.v1.Sharing
-	24, // 8: fairlead.v1.GetStatusResponse.flows:type_name -> fairlead.v1.Flows
-	19, // 9: fairlead.v1.GetStatusResponse.switch:type_name -> fairlead.v1.Switch
-	9,  // 10: fairlead.v1.GetStatusResponse.router:type_name -> fairlead.v1.Router
-	17, // 11: fairlead.v1.GetStatusResponse.steered:type_name -> fairlead.v1.Steered
-	6,  // 12: fairlead.v1.GetStatusResponse.bgp:type_name -> fairlead.v1.BGP
-	7,  // 13: fairlead.v1.BGP.neighbours:type_name -> fairlead.v1.BGPNeighbour
-	8,  // 14: fairlead.v1.BGP.addresses:type_name -> fairlead.v1.BGPAddress
-	10, // 15: fairlead.v1.Router.selector:type_name -> fairlead.v1.RouterSelector
-	11, // 16: fairlead.v1.Router.hops:type_name -> fairlead.v1.RouterHop
-	12, // 17: fairlead.v1.Router.routes:type_name -> fairlead.v1.RouterRoutes
-	15, // 18: fairlead.v1.GetRoutesResponse.routes:type_name -> fairlead.v1.RouterRoute
-	16, // 19: fairlead.v1.RouterRoute.members:type_name -> fairlead.v1.RouterMember
-	18, // 20: fairlead.v1.Steered.paths:type_name -> fairlead.v1.SteeredPath
-	21, // 21: fairlead.v1.Switch.groups:type_name -> fairlead.v1.SwitchGroup
-	22, // 22: fairlead.v1.Switch.hosts:type_name -> fairlead.v1.SwitchHost
-	20, // 23: fairlead.v1.Switch.corrections:type_name -> fairlead.v1.SwitchCorrections
-	1,  // 24: fairlead.v1.SwitchHost.state:type_name -> fairlead.v1.Serving
-	23, // 25: fairlead.v1.SwitchHost.previous_of:type_name -> fairlead.v1.SwitchForwarding
-	28, // 26: fairlead.v1.VIP.slots:type_name -> fairlead.v1.Slot
-	30, // 27: fairlead.v1.VIP.counters:type_name -> fairlead.v1.Counters
-	27, // 28: fairlead.v1.VIP.buckets:type_name -> fairlead.v1.Buckets
-	1,  // 29: fairlead.v1.VIP.serving:type_name -> fairlead.v1.Serving
-	2,  // 30: fairlead.v1.Slot.state:type_name -> fairlead.v1.SlotState
-	3,  // 31: fairlead.v1.Slot.health:type_name -> fairlead.v1.Health
-	29, // 32: fairlead.v1.Slot.next_hop:type_name -> fairlead.v1.NextHop
-	44, // 33: fairlead.v1.Counters.live:type_name -> fairlead.v1.EpochLive
-	36, // 34: fairlead.v1.Sharing.peers:type_name -> fairlead.v1.SharingPeer
-	43, // 35: fairlead.v1.GetLiveResponse.vips:type_name -> fairlead.v1.LiveVIP
-	44, // 36: fairlead.v1.LiveVIP.epochs:type_name -> fairlead.v1.EpochLive
-	47, // 37: fairlead.v1.GetServingResponse.vips:type_name -> fairlead.v1.ServingVIP
-	1,  // 38: fairlead.v1.ServingVIP.state:type_name -> fairlead.v1.Serving
-	4,  // 39: fairlead.v1.Fairlead.GetStatus:input_type -> fairlead.v1.GetStatusRequest
-	37, // 40: fairlead.v1.Fairlead.GetAssignment:input_type -> fairlead.v1.GetAssignmentRequest
-	39, // 41: fairlead.v1.Fairlead.GetTime:input_type -> fairlead.v1.GetTimeRequest
-	41, // 42: fairlead.v1.Fairlead.GetLive:input_type -> fairlead.v1.GetLiveRequest
-	45, // 43: fairlead.v1.Fairlead.GetServing:input_type -> fairlead.v1.GetServingRequest
-	48, // 44: fairlead.v1.Fairlead.GetChains:input_type -> fairlead.v1.GetChainsRequest
-	50, // 45: fairlead.v1.Fairlead.DrainSwitch:input_type -> fairlead.v1.DrainSwitchRequest
-	52, // 46: fairlead.v1.Fairlead.UnlockSwitch:input_type -> fairlead.v1.UnlockSwitchRequest
-	13, // 47: fairlead.v1.Fairlead.GetRoutes:input_type -> fairlead.v1.GetRoutesRequest
-	54, // 48: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
-	56, // 49: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
-	5,  // 50: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
-	38, // 51: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
-	40, // 52: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
-	42, // 53: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
-	46, // 54: fairlead.v1.Fairlead.GetServing:output_type -> fairlead.v1.GetServingResponse
-	49, // 55: fairlead.v1.Fairlead.GetChains:output_type -> fairlead.v1.GetChainsResponse
-	51, // 56: fairlead.v1.Fairlead.DrainSwitch:output_type -> fairlead.v1.DrainSwitchResponse
-	53, // 57: fairlead.v1.Fairlead.UnlockSwitch:output_type -> fairlead.v1.UnlockSwitchResponse
-	14, // 58: fairlead.v1.Fairlead.GetRoutes:output_type -> fairlead.v1.GetRoutesResponse
-	55, // 59: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
-	57, // 60: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
-	50, // [50:61] is the sub-list for method output_type
-	39, // [39:50] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	27, // 1: fairlead.v1.GetStatusResponse.interfaces:type_name -> fairlead.v1.Interface
+	28, // 2: fairlead.v1.GetStatusResponse.vips:type_name -> fairlead.v1.VIP
+	33, // 3: fairlead.v1.GetStatusResponse.reasons:type_name -> fairlead.v1.Reason
+	34, // 4: fairlead.v1.GetStatusResponse.clock:type_name -> fairlead.v1.Clock
+	35, // 5: fairlead.v1.GetStatusResponse.limits:type_name -> fairlead.v1.Limit
+	36, // 6: fairlead.v1.GetStatusResponse.peers:type_name -> fairlead.v1.Peer
+	37, // 7: fairlead.v1.GetStatusResponse.sharing:type_name -> fairlead.v1.Sharing
+	26, // 8: fairlead.v1.GetStatusResponse.flows:type_name -> fairlead.v1.Flows
+	21, // 9: fairlead.v1.GetStatusResponse.switch:type_name -> fairlead.v1.Switch
+	11, // 10: fairlead.v1.GetStatusResponse.router:type_name -> fairlead.v1.Router
+	19, // 11: fairlead.v1.GetStatusResponse.steered:type_name -> fairlead.v1.Steered
+	8,  // 12: fairlead.v1.GetStatusResponse.bgp:type_name -> fairlead.v1.BGP
+	6,  // 13: fairlead.v1.GetStatusResponse.l2:type_name -> fairlead.v1.L2
+	7,  // 14: fairlead.v1.L2.addresses:type_name -> fairlead.v1.L2Address
+	9,  // 15: fairlead.v1.BGP.neighbours:type_name -> fairlead.v1.BGPNeighbour
+	10, // 16: fairlead.v1.BGP.addresses:type_name -> fairlead.v1.BGPAddress
+	12, // 17: fairlead.v1.Router.selector:type_name -> fairlead.v1.RouterSelector
+	13, // 18: fairlead.v1.Router.hops:type_name -> fairlead.v1.RouterHop
+	14, // 19: fairlead.v1.Router.routes:type_name -> fairlead.v1.RouterRoutes
+	17, // 20: fairlead.v1.GetRoutesResponse.routes:type_name -> fairlead.v1.RouterRoute
+	18, // 21: fairlead.v1.RouterRoute.members:type_name -> fairlead.v1.RouterMember
+	20, // 22: fairlead.v1.Steered.paths:type_name -> fairlead.v1.SteeredPath
+	23, // 23: fairlead.v1.Switch.groups:type_name -> fairlead.v1.SwitchGroup
+	24, // 24: fairlead.v1.Switch.hosts:type_name -> fairlead.v1.SwitchHost
+	22, // 25: fairlead.v1.Switch.corrections:type_name -> fairlead.v1.SwitchCorrections
+	1,  // 26: fairlead.v1.SwitchHost.state:type_name -> fairlead.v1.Serving
+	25, // 27: fairlead.v1.SwitchHost.previous_of:type_name -> fairlead.v1.SwitchForwarding
+	30, // 28: fairlead.v1.VIP.slots:type_name -> fairlead.v1.Slot
+	32, // 29: fairlead.v1.VIP.counters:type_name -> fairlead.v1.Counters
+	29, // 30: fairlead.v1.VIP.buckets:type_name -> fairlead.v1.Buckets
+	1,  // 31: fairlead.v1.VIP.serving:type_name -> fairlead.v1.Serving
+	2,  // 32: fairlead.v1.Slot.state:type_name -> fairlead.v1.SlotState
+	3,  // 33: fairlead.v1.Slot.health:type_name -> fairlead.v1.Health
+	31, // 34: fairlead.v1.Slot.next_hop:type_name -> fairlead.v1.NextHop
+	46, // 35: fairlead.v1.Counters.live:type_name -> fairlead.v1.EpochLive
+	38, // 36: fairlead.v1.Sharing.peers:type_name -> fairlead.v1.SharingPeer
+	45, // 37: fairlead.v1.GetLiveResponse.vips:type_name -> fairlead.v1.LiveVIP
+	46, // 38: fairlead.v1.LiveVIP.epochs:type_name -> fairlead.v1.EpochLive
+	49, // 39: fairlead.v1.GetServingResponse.vips:type_name -> fairlead.v1.ServingVIP
+	1,  // 40: fairlead.v1.ServingVIP.state:type_name -> fairlead.v1.Serving
+	52, // 41: fairlead.v1.AwaitServingResponse.ended:type_name -> fairlead.v1.EndedListener
+	4,  // 42: fairlead.v1.Fairlead.GetStatus:input_type -> fairlead.v1.GetStatusRequest
+	39, // 43: fairlead.v1.Fairlead.GetAssignment:input_type -> fairlead.v1.GetAssignmentRequest
+	41, // 44: fairlead.v1.Fairlead.GetTime:input_type -> fairlead.v1.GetTimeRequest
+	43, // 45: fairlead.v1.Fairlead.GetLive:input_type -> fairlead.v1.GetLiveRequest
+	47, // 46: fairlead.v1.Fairlead.GetServing:input_type -> fairlead.v1.GetServingRequest
+	50, // 47: fairlead.v1.Fairlead.AwaitServing:input_type -> fairlead.v1.AwaitServingRequest
+	53, // 48: fairlead.v1.Fairlead.GetChains:input_type -> fairlead.v1.GetChainsRequest
+	55, // 49: fairlead.v1.Fairlead.DrainSwitch:input_type -> fairlead.v1.DrainSwitchRequest
+	57, // 50: fairlead.v1.Fairlead.UnlockSwitch:input_type -> fairlead.v1.UnlockSwitchRequest
+	15, // 51: fairlead.v1.Fairlead.GetRoutes:input_type -> fairlead.v1.GetRoutesRequest
+	59, // 52: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
+	61, // 53: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
+	5,  // 54: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
+	40, // 55: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
+	42, // 56: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
+	44, // 57: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
+	48, // 58: fairlead.v1.Fairlead.GetServing:output_type -> fairlead.v1.GetServingResponse
+	51, // 59: fairlead.v1.Fairlead.AwaitServing:output_type -> fairlead.v1.AwaitServingResponse
+	54, // 60: fairlead.v1.Fairlead.GetChains:output_type -> fairlead.v1.GetChainsResponse
+	56, // 61: fairlead.v1.Fairlead.DrainSwitch:output_type -> fairlead.v1.DrainSwitchResponse
+	58, // 62: fairlead.v1.Fairlead.UnlockSwitch:output_type -> fairlead.v1.UnlockSwitchResponse
+	16, // 63: fairlead.v1.Fairlead.GetRoutes:output_type -> fairlead.v1.GetRoutesResponse
+	60, // 64: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
+	62, // 65: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
+	54, // [54:66] is the sub-list for method output_type
+	42, // [42:54] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_fairlead_proto_init() }
@@ -5520,7 +5892,7 @@ func file_fairlead_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fairlead_proto_rawDesc), len(file_fairlead_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   54,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

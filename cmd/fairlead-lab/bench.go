@@ -104,7 +104,7 @@ What it costs to change a bucket table is measured by "fairlead bench buckets".`
 			return errors.Join(cli.PrintAs(cmd.OutOrStdout(), output, r, func(w io.Writer) error { return benchTable(w, r) }), err)
 		},
 	}
-	c.AddCommand(newBenchBucketsCommand())
+	c.AddCommand(newBenchBucketsCommand(), newBenchControlCommand())
 	cli.OutputFlag(c, &output)
 	c.Flags().IntVar(&o.Rounds, "rounds", o.Rounds, "how often every case is measured (at least 10)")
 	c.Flags().StringSliceVar(&o.Only, "cases", nil, "cases to measure beside those they are compared with (default all; --list names them)")

@@ -21,13 +21,15 @@ func newBGPCommand() *cobra.Command {
 	var file, output, name string
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use:   "bgp [VIP|ADDRESS]",
-		Short: "Show which addresses are announced to which routers, and why others are not",
+		Use:     "bgp [VIP|ADDRESS]",
+		Aliases: []string{"l2"},
+		Short:   "Show which addresses are announced to routers or held on an Ethernet, and why others are not",
 		Long: `Ask every balancer and switch of the file which of its VIPs' addresses it
 announces by BGP, and to whom: its neighbours with their state, and for each
-address who hears of it, or why it is not announced. With a VIP's name or an
-address, of that one alone.`,
-		Example: "  fairlead bgp -f fairlead.yaml\n  fairlead bgp web\n  fairlead bgp 192.0.2.10 -o json",
+address who hears of it, or why it is not announced. Where balancers hold
+addresses on an Ethernet (l2), who holds each, and why the others do not.
+With a VIP's name or an address, of that one alone.`,
+		Example: "  fairlead bgp -f fairlead.yaml\n  fairlead l2 web\n  fairlead bgp 192.0.2.10 -o json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := cli.CheckOutput(output); err != nil {
@@ -37,16 +39,22 @@ address, of that one alone.`,
 			if err != nil {
 				return err
 			}
-			answers = slices.DeleteFunc(answers, func(a answer) bool { return !announces(a) })
+			pick, value, table := only, bgpValue, bgpTable
+			if slices.ContainsFunc(answers, holds) { // the file has one of the two
+				pick, value, table = onlyHeld, l2Value, l2Table
+				answers = slices.DeleteFunc(answers, func(a answer) bool { return a.role != "lb" || a.err == nil && !holds(a) })
+			} else {
+				answers = slices.DeleteFunc(answers, func(a answer) bool { return !announces(a) })
+			}
 			if len(answers) == 0 {
-				return errors.New("no balancer and no switch has bgp in the file it was started with, so nobody announces; docs/bgp.md")
+				return errors.New("no balancer and no switch has bgp or l2 in the file it was started with, so nobody announces; docs/bgp.md, docs/l2.md")
 			}
 			if len(args) == 1 {
-				if err := only(answers, args[0]); err != nil {
+				if err := pick(answers, args[0]); err != nil {
 					return err
 				}
 			}
-			if err := cli.PrintAs(cmd.OutOrStdout(), output, bgpValue(answers), func(w io.Writer) error { return bgpTable(w, answers) }); err != nil {
+			if err := cli.PrintAs(cmd.OutOrStdout(), output, value(answers), func(w io.Writer) error { return table(w, answers) }); err != nil {
 				return err
 			}
 			if slices.ContainsFunc(answers, func(a answer) bool { return a.err == nil }) {

@@ -185,12 +185,29 @@ func (d *deployment) run(status int, command string, parts ...string) (stdout st
 	return out
 }
 
+// TestDesiredState: apply makes the file the desired state, verbs change it, and
+// rollback takes that back.
+func TestDesiredState(t *testing.T) {
+	d := deploy(t)
+	d.run(1, "get config", "the store has no configuration yet")
+	d.run(0, "apply", "nothing to do") // what daemons have comes into the store, and the file
+	d.run(0, "weight web s2 5", "version 2: vip web: s2: weight 5, was 1")
+	if out := d.run(0, "get config"); !strings.Contains(out, "servers: [s1, {name: s2, weight: 5}]") || strings.Contains(out, "secret:") {
+		t.Error(out)
+	}
+	d.run(0, "plan", "note: planned on version 2", "-    weight: 5\n", "version 3: vip web: s2: weight 1, was 5")
+	d.run(1, "apply --expect 1", "planned on version 1, and the newest is 2", "vip web: s2: weight 5, was 1", "+    weight: 5")
+	d.run(0, "rollback 1", "version 3: vip web: s2: weight 1, was 5")
+	d.run(0, "apply --expect 3", "nothing to do")
+	d.run(0, "history", "rollback to version 1")
+	d.run(1, "rollback 9", "the store does not have what was wanted then")
+}
+
 // TestChanges goes through every command that changes, over real sockets.
 func TestChanges(t *testing.T) {
 	d := deploy(t)
 	d.run(0, "plan", "nothing to do", "(version 1)")
-	d.run(0, "add web s3 --weight 4", "version 2: vip web: add s3 in slot 2 (10.0.1.3, weight 4)", "version 3: vip web: s3 (slot 2) takes new connections",
-		"the next `fairlead apply` undoes this")
+	d.run(0, "add web s3 --weight 4", "version 2: vip web: add s3 in slot 2 (10.0.1.3, weight 4)", "version 3: vip web: s3 (slot 2) takes new connections")
 	d.run(1, "add web s3", "s3 is in it already")
 	d.run(0, "weight web s3 5", "version 4: vip web: s3: weight 5, was 4")
 	d.run(0, "drain s3", "version 5: vip web: drain s3")

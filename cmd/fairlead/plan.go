@@ -31,6 +31,8 @@ type changeResult struct {
 	Refused []string `json:"refused"`
 	// Diff is how the configuration differs from the one before, line by line.
 	Diff []string `json:"diff"`
+
+	planned bool // and not done: people are shown the difference
 }
 
 type unanswered struct {
@@ -57,6 +59,12 @@ func (r changeResult) print(cmd *cobra.Command, output, nothing string) error {
 		for _, note := range r.Notes {
 			fmt.Fprintln(cmd.ErrOrStderr(), "note:", note)
 		}
+		if r.planned && len(r.Diff) > 0 {
+			fmt.Fprintln(w, strings.Join(r.Diff, "\n"))
+		}
+		if r.planned && r.From > 0 {
+			fmt.Fprintf(cmd.ErrOrStderr(), "note: planned on version %[1]d; `fairlead apply --expect %[1]d` is refused if another change comes first\n", r.From)
+		}
 		if len(r.Refused) > 0 {
 			return nil // said below
 		}
@@ -80,7 +88,7 @@ func changeFlags(cmd *cobra.Command, o *rollout.Options) {
 }
 
 func newPlanCommand() *cobra.Command {
-	var v verb
+	v := verb{planned: true}
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "Show what apply would do",

@@ -22,6 +22,7 @@ type verb struct {
 	control
 	output  string
 	options rollout.Options
+	planned bool // nothing is done: see changeResult
 }
 
 // client is of a daemon.
@@ -63,7 +64,9 @@ func (v *verb) runAs(cmd *cobra.Command, nothing string, do func(context.Context
 	if err != nil {
 		return refusedAs(cmd, v.output, err)
 	}
-	if err := resultOf(resp).print(cmd, v.output, nothing); err != nil || len(resp.Refused) == 0 {
+	r := resultOf(resp)
+	r.planned = v.planned
+	if err := r.print(cmd, v.output, nothing); err != nil || len(resp.Refused) == 0 {
 		return err
 	}
 	return refused(errors.New(strings.Join(resp.Refused, "\n")))

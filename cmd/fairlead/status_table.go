@@ -61,6 +61,7 @@ func statusTable(w io.Writer, answers []answer, force *controller.Assignment) er
 	}
 	printSwitches(t, answers)
 	printBGP(t, answers)
+	printL2(t, answers)
 	printSteered(t, answers)
 	printRouters(t, answers)
 	printFlows(t, answers)

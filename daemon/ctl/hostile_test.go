@@ -102,7 +102,7 @@ func TestBadInput(t *testing.T) {
 		{"RemoveServer", `{}`, "invalid_argument", "server: missing"},
 		{"AddServer", `{}`, "invalid_argument", "server: missing"},
 		{"AddServer", `{"vip": "web", "server": "s2", "address": "nowhere"}`, "invalid_argument", "address nowhere: not an IP address"},
-		{"AddServer", `{"server": "s7"}`, "not_found", `has a server "s7"`},
+		{"AddServer", `{"server": "s7"}`, "not_found", `no vip of the configuration has a server "s7"`},
 		{"SetWeight", `{"vip": "web", "weight": 3}`, "invalid_argument", "server: missing"},
 		{"SetWeight", `{"vip": "web", "server": "s1"}`, "invalid_argument", "weight"},
 		{"SetWeight", `{"vip": "web", "server": "s1", "weight": 4294967295}`, "invalid_argument", "weight"},

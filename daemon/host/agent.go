@@ -24,7 +24,7 @@ import (
 // Run is `fairlead host`. It returns when ctx ends (nil) or when the daemon cannot
 // go on.
 func Run(ctx context.Context, o member.Options) error {
-	h := new(agent)
+	h := newAgent()
 	return member.Run(ctx, o, role(h, h.open))
 }
 
@@ -48,6 +48,15 @@ type agent struct {
 	name    string
 	agent   *host.Agent
 	answers *answers
+	// life ends when the daemon is told to end; part ends it.
+	life context.Context
+	part context.CancelFunc
+}
+
+func newAgent() *agent {
+	h := new(agent)
+	h.life, h.part = context.WithCancel(context.Background())
+	return h
 }
 
 // open loads the programs, or adopts those that are pinned.
@@ -80,6 +89,7 @@ func (h *agent) Apply(a *controller.Assignment) (time.Time, error) {
 
 // Run implements member.Plane.
 func (h *agent) Run(ctx context.Context) error {
+	defer context.AfterFunc(ctx, h.part)()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.agent.Run(ctx) })
 	g.Go(func() error { return h.answers.run(ctx) })
@@ -118,7 +128,7 @@ func (h *agent) serving(owned bool) (out []*fairleadv1.ServingVIP) {
 	for _, s := range h.agent.Serving(owned) {
 		v := &fairleadv1.ServingVIP{
 			VipId: s.VIP, Name: s.Name, Slot: uint32(s.Slot), State: member.ServingWord(string(s.State)), Detail: s.Detail,
-			Connections: s.Connections, Buckets: uint32(s.Buckets), Owned: s.Owned, Generation: s.Generation,
+			Connections: s.Connections, Buckets: uint32(s.Buckets), Owned: s.Owned, Generation: s.Generation, Ended: s.Ended,
 		}
 		if !s.At.IsZero() {
 			v.AgeMs, v.AtUnixMs = uint32(min(time.Since(s.At).Milliseconds()+1, math.MaxUint32)), s.At.UnixMilli()

@@ -64,6 +64,7 @@ type balancer struct {
 
 	table  flowWatch
 	owners *ownerWatch
+	agents *member.Agents
 	share  *sharer
 	steer  *steerWatch // nil: nothing can be steered
 }
@@ -88,6 +89,8 @@ func (b *balancer) open(m *member.Member) (o member.Opened, err error) {
 	}
 	b.checks = health.NewChecker(health.Network{Steer: b.steerCheck}, b.healthChanged)
 	b.owners = newOwnerWatch(m.Log, m.Config.TLS, chains{b}, b.again)
+	b.agents = member.NewAgents(m.Log, m.Config.TLS)
+	b.agents.Ended, b.agents.Gone = b.checks.Ended, b.checks.Ask
 	b.share = newSharer(m.Log, m.Name, b.lb, func() bool { return shares(m.Assignment()) })
 	b.remember()
 	o = member.Opened{Plane: b, Clock: b.lb, PinDir: b.lb.PinDir(), Chains: chains{b}, Peers: b.share, Changed: b.wake, Starting: b.starting}
@@ -151,6 +154,7 @@ func (b *balancer) healthChanged(t health.Target, r health.Report) {
 	concerns := r.State == health.Down || b.down[health.Key{VIP: t.VIP, Slot: t.Slot}] || b.failOpen[t.VIP]
 	b.mu.Unlock()
 	daemon.Poke(b.learned)
+	b.m.AnnounceSoon()
 	if concerns {
 		b.again()
 	}
@@ -192,6 +196,7 @@ func (b *balancer) Apply(a *controller.Assignment) (due time.Time, err error) {
 	}
 	b.checks.SetTargets(targets)
 	b.owners.follow(a, time.Since(began))
+	b.agents.Follow(agents(a))
 	if b.steer != nil {
 		b.steer.follow(a)
 	}
@@ -274,6 +279,7 @@ func (b *balancer) Run(ctx context.Context) error {
 	g.Go(func() error { return b.lb.Run(ctx) })
 	g.Go(func() error { return b.watchFlows(ctx) })
 	g.Go(func() error { return b.owners.run(ctx) })
+	g.Go(func() error { return b.agents.Run(ctx) })
 	g.Go(func() error { return b.share.run(ctx) })
 	g.Go(func() error { return b.keepHealth(ctx) })
 	if b.steer != nil {

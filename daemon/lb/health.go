@@ -78,6 +78,19 @@ func target(v *controller.VIP, s controller.Slot) health.Target {
 		Interval: h.Interval, Timeout: h.Timeout, Rise: h.Rise, Fall: h.Fall}
 }
 
+// agents are those of the servers that are checked, by server.
+func agents(a *controller.Assignment) map[string]string {
+	all := map[string]string{}
+	for i := range a.VIPs {
+		if v := &a.VIPs[i]; isChecked(v) {
+			for _, s := range v.Slots {
+				all[s.Server] = s.API
+			}
+		}
+	}
+	return all
+}
+
 // keepHealth writes what is known whenever it changes. A burst of changes takes a
 // few writings.
 func (b *balancer) keepHealth(ctx context.Context) error {

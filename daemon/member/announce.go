@@ -69,22 +69,29 @@ func (m *Member) Run(ctx context.Context) error {
 	return err
 }
 
-// leave withdraws what is announced, and waits.
+// leave withdraws what is announced, and waits; addresses that are held it hands over.
 func (m *Member) leave(life context.Context) {
-	a := m.announcer.Load()
+	a, k := m.announcer.Load(), m.keeper.Load()
+	m.leaving.Store(a != nil || k != nil)
+	if k != nil {
+		k.Leave(life)
+		m.Log.Info("no address is held here any more")
+	}
 	if a == nil {
 		return
 	}
-	m.leaving.Store(true)
 	a.Leave()
 	m.Log.Info("routes are withdrawn; stopping when routers had time to go elsewhere", "drain_time", m.Config.BGP.DrainTime)
 	daemon.Sleep(life, m.Config.BGP.DrainTime)
 }
 
-// announceSoon has what is announced looked at, as something has changed.
-func (m *Member) announceSoon() {
+// AnnounceSoon has what is announced looked at, as something has changed.
+func (m *Member) AnnounceSoon() {
 	if a := m.announcer.Load(); a != nil {
 		a.Poke()
+	}
+	if k := m.keeper.Load(); k != nil {
+		k.Poke()
 	}
 }
 

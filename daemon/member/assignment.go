@@ -86,7 +86,7 @@ func (m *Member) install(a *controller.Assignment) error {
 	m.due.set(due)
 	m.writePinned(a.Version, digest(data))
 	m.keepOwn(own)
-	m.announceSoon()
+	m.AnnounceSoon()
 	return nil
 }
 

@@ -3,6 +3,7 @@ package member
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -126,7 +127,11 @@ func (l *learner) free() (peers []*Peer) {
 	if l.asking == nil {
 		l.asking = map[string]bool{}
 	}
-	for _, p := range l.m.peers.list() {
+	all := l.m.peers.list()
+	maps.DeleteFunc(l.errors, func(name string, _ string) bool { // who has left is forgotten
+		return !slices.ContainsFunc(all, func(p *Peer) bool { return p.Name == name })
+	})
+	for _, p := range all {
 		if p.Role == l.m.role.Is && !l.asking[p.Name] {
 			l.asking[p.Name] = true
 			peers = append(peers, p)

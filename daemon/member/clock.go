@@ -37,7 +37,8 @@ type clockSource string
 const (
 	clockPinned clockSource = "pinned" // fixed earlier in this boot
 	clockPeers  clockSource = "peers"  // median of the peers' answers
-	clockWall   clockSource = "wall"   // nobody answered
+	clockStore  clockSource = "store"  // nobody answered: by this machine's wall clock, as far ahead of it as the store says
+	clockWall   clockSource = "wall"   // nobody answered, and the store has none
 )
 
 // sharedClock is a daemon's clock once it is fixed: shared ms =

@@ -19,7 +19,8 @@ import (
 // to come to the store. What the deployment is, this daemon's own entry included, is
 // the desired state in the store:
 //
-//	at the start: the store's text, else the one on disk, else the file, else wait
+//	at the start: the store's text, else the one on disk, else the file, else (the file
+//	              has nothing of the deployment) wait
 //	afterwards:   Heads ─▶ follow: fetch, parse, go by it, keep on disk
 //
 // A text that this daemon cannot use (it is not in it, or does not parse by this build)
@@ -62,6 +63,9 @@ func (m *Member) read() error {
 // begin is what this daemon begins with.
 func (m *Member) begin(boot *config.Config) (cfg *config.Config, self config.Self, err error) {
 	self, missing := boot.Find(m.role.Is, m.Options.Name)
+	if missing != nil && len(boot.StoreEndpoints()) == 0 {
+		return boot, self, missing
+	}
 	names := []string{self.Name}
 	if missing != nil {
 		names = called(m.Options.Name)
@@ -86,8 +90,8 @@ func (m *Member) begin(boot *config.Config) (cfg *config.Config, self config.Sel
 			m.Log.Error("what the store wants cannot be used here", "version", t.Is.Version, "error", err)
 		}
 	}
-	if missing == nil {
-		return boot, self, nil
+	if missing == nil || !boot.Bootstrap() { // a file that has the deployment, and not this machine, is a slip
+		return boot, self, missing
 	}
 	return m.await(boot, names[0], missing)
 }
@@ -300,5 +304,5 @@ func (m *Member) goBy(boot, cfg *config.Config) {
 		m.opened.Peers.Follow(m.peers.list())
 	}
 	m.compareFile(boot, cfg, m.readFabric(cfg)...)
-	m.announceSoon()
+	m.AnnounceSoon()
 }

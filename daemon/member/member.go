@@ -26,6 +26,8 @@ import (
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/fabric/topology"
+	"github.com/fairlead/fairlead/l2"
+	"github.com/fairlead/fairlead/l2/segment"
 	"github.com/fairlead/fairlead/rollout"
 	"github.com/fairlead/fairlead/rollout/ledger"
 	"github.com/fairlead/fairlead/store"
@@ -47,6 +49,8 @@ type Options struct {
 	OpenStore func(*config.Config, *slog.Logger) (store.Store, *ledger.Ledger, error)
 	// OpenSpeaker makes what speaks BGP; nil: gobgp.Open.
 	OpenSpeaker func(gobgp.Options) (bgp.Speaker, error)
+	// OpenWire opens the Ethernets on which addresses are held; nil: segment.Open.
+	OpenWire func(segment.Options) (l2.Wire, error)
 }
 
 // Role is what a daemon of one kind is and does.
@@ -146,7 +150,8 @@ type Member struct {
 	ready  atomic.Bool                 // a router may use this machine (status.go)
 
 	announcer atomic.Pointer[bgp.Announcer] // nil: nothing is announced here
-	leaving   atomic.Bool                   // routers are told to go elsewhere
+	keeper    atomic.Pointer[l2.Keeper]     // nil: no address is held here
+	leaving   atomic.Bool                   // routers and other balancers are told to go elsewhere
 
 	// mu is held by whoever changes the assignment, over map, disk and force;
 	// readers of force never wait (a clock that waited would be wrong).
@@ -190,6 +195,9 @@ func newMember(o Options, r Role) *Member {
 	}
 	if o.OpenSpeaker == nil {
 		o.OpenSpeaker = openSpeaker
+	}
+	if o.OpenWire == nil {
+		o.OpenWire = openWire
 	}
 	m := &Member{Options: o, role: r, life: context.Background(), retry: make(chan struct{}, 1), due: newSchedule(), Daemon: &daemon.Daemon{
 		Log: o.Log, StateDir: o.StateDir, Unguarded: o.Unguarded, Unsaved: daemon.UnsavedForce, Parting: daemon.GoesOn}}
@@ -242,11 +250,15 @@ func (m *Member) open(ctx context.Context) (err error) {
 	m.Go(m.reapply)
 	m.Go(m.tendPinned)
 	m.Go(m.stored.follow)
+	m.Go(m.keepClock)
 	if m.learns != nil {
 		m.Go(m.learns.run)
 	}
 	if m.opened.Starting != nil {
 		m.Go(m.becomeReady)
+	}
+	if err := m.hold(); err != nil {
+		return err
 	}
 	return m.announce()
 }
@@ -258,8 +270,8 @@ func (m *Member) close() error {
 	return m.opened.Plane.Close()
 }
 
-// fixClock keeps the clock of this boot, or asks the peers, or reads the
-// wall clock; in this order, because the constants of live connections depend
+// fixClock keeps the clock of this boot, or asks the peers, or takes the store's, or
+// reads the wall clock; in this order, because the constants of live connections depend
 // on it.
 func (m *Member) fixClock(ctx context.Context) error {
 	pinned := m.opened.Clock
@@ -275,6 +287,9 @@ func (m *Member) fixClock(ctx context.Context) error {
 	} else {
 		m.asking.Store(true)
 		clock = chooseClock(ctx, m.Name, m.peers.withClock())
+		if clock.source == clockWall {
+			clock = m.agreedClock(ctx)
+		}
 		if ctx.Err() != nil {
 			return ctx.Err() // peers were not really asked: fix nothing
 		}
@@ -350,9 +365,10 @@ func (m *Member) again() {
 
 // reapply puts the assignment in force again when the plane asks for it, or
 // when that is due. A burst of changes (a rack goes down) makes a few runs, not
-// hundreds.
+// hundreds: the first waits little, those soon after it longer.
 func (m *Member) reapply(ctx context.Context) error {
-	const gather = 50 * time.Millisecond
+	const gather, rest = 5 * time.Millisecond, 50 * time.Millisecond
+	var last time.Time
 	for {
 		fires, stop := m.due.wait()
 		select {
@@ -370,7 +386,7 @@ func (m *Member) reapply(ctx context.Context) error {
 		case <-m.retry:
 		}
 		stop()
-		timer := time.NewTimer(gather)
+		timer := time.NewTimer(max(gather, rest-time.Since(last)))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -383,7 +399,8 @@ func (m *Member) reapply(ctx context.Context) error {
 			m.due.set(due)
 		}
 		m.mu.Unlock()
-		m.announceSoon()
+		last = time.Now()
+		m.AnnounceSoon()
 		if err != nil {
 			// Packets go on by what is in the maps.
 			m.Log.Error("could not apply the assignment again; trying once more", "error", err)

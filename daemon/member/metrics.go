@@ -47,8 +47,9 @@ var (
 
 	mBGPNeighbourUp = daemon.Gauge("bgp_neighbour_up", "1 while the BGP session with the router is established.", "neighbour")
 	mBGPAnnounced   = daemon.Gauge("bgp_announced", "1 while the VIPs' address is announced and a router hears of it.", "address")
+	mL2Held         = daemon.Gauge("l2_held", "1 while this balancer answers ARP and ND for the VIPs' address.", "address")
 
-	metrics = append(slices.Clone(daemon.StatusMetrics), mVersion, mInfo, mDiffer, mUnsaved, mDamaged, mStoreUp, mStoreHead, mStampEpoch, mEpochs, mSkew, mVIPPackets, mVIPBytes, mVIPBuckets, mVIPGeneration, mVIPChained, mVIPRenewed, mVIPDeputies, mVIPForgotten, mServerPackets, mServerBytes, mServerConns, mServerState, mServerWeight, mServerBuckets, mServerPrevious, mPeerReachable, mPeerVersion, mBGPNeighbourUp, mBGPAnnounced)
+	metrics = append(slices.Clone(daemon.StatusMetrics), mVersion, mInfo, mDiffer, mUnsaved, mDamaged, mStoreUp, mStoreHead, mStampEpoch, mEpochs, mSkew, mVIPPackets, mVIPBytes, mVIPBuckets, mVIPGeneration, mVIPChained, mVIPRenewed, mVIPDeputies, mVIPForgotten, mServerPackets, mServerBytes, mServerConns, mServerState, mServerWeight, mServerBuckets, mServerPrevious, mPeerReachable, mPeerVersion, mBGPNeighbourUp, mBGPAnnounced, mL2Held)
 )
 
 // collect turns one GetStatus into metrics, so that both always say the same.
@@ -82,6 +83,7 @@ func (m *Member) collect(emit daemon.Emitter) error {
 		}
 	}
 	emitBGP(emit, s.Bgp)
+	emitL2(emit, s.L2)
 	m.role.Emit(emit, s)
 	return nil
 }

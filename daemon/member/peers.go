@@ -149,6 +149,9 @@ func (m *Member) askPeers(life context.Context) {
 			heard := &fairleadv1.Peer{Name: p.Name, Api: p.api}
 			m.peers.mu.Lock()
 			defer m.peers.mu.Unlock()
+			if !slices.Contains(m.peers.peers, p) {
+				return // it has left meanwhile
+			}
 			if silent != nil {
 				heard.Error = api.ErrorText(err)
 				if before := m.peers.heard[p.Name]; before != nil {

@@ -119,5 +119,5 @@ type Setting struct {
 // fixed is all of them, for a daemon that is self in cfg.
 func fixed(r Role, cfg *config.Config, self config.Self) []Setting {
 	return slices.Concat([]Setting{{"api", self.API}, {"interfaces", self.Interfaces}, {"metrics", self.Metrics}}, r.Fixed(self),
-		[]Setting{{"limits", cfg.Limits}, {"tls", cfg.TLS}, {"fabric", cfg.Fabric}, bgpSetting(cfg, self)})
+		[]Setting{{"limits", cfg.Limits}, {"tls", cfg.TLS}, {"fabric", cfg.Fabric}, bgpSetting(cfg, self), l2Setting(self)})
 }

@@ -104,6 +104,11 @@ func (s Service) GetServing(context.Context, *connect.Request[fairleadv1.GetServ
 	return nil, s.notA("a host's agent, which alone serves VIPs")
 }
 
+// AwaitServing is for hosts.
+func (s Service) AwaitServing(context.Context, *connect.Request[fairleadv1.AwaitServingRequest]) (*connect.Response[fairleadv1.AwaitServingResponse], error) {
+	return nil, s.notA("a host's agent, which alone serves VIPs")
+}
+
 // DrainSwitch is for switches.
 func (s Service) DrainSwitch(context.Context, *connect.Request[fairleadv1.DrainSwitchRequest]) (*connect.Response[fairleadv1.DrainSwitchResponse], error) {
 	return nil, s.notA("a switch; DrainServer drains a server")

@@ -84,6 +84,7 @@ func (m *Member) status() (*fairleadv1.GetStatusResponse, error) {
 		s.NotReady = append(s.NotReady, "the daemon is stopping")
 	}
 	m.describeBGP(s)
+	m.describeL2(s)
 	return s, nil
 }
 

@@ -31,6 +31,7 @@ type stored struct {
 	ledger *ledger.Ledger
 	kind   int
 	say    chan struct{} // the report has changed
+	raced  bool          // somebody else fixed the shared clock while this daemon did
 
 	mu      sync.Mutex
 	refused uint64 // the version that could not be put in force, and why
@@ -232,12 +233,18 @@ func (s *stored) hold(ctx context.Context, name string, report func() ledger.Rep
 		defer cancel()
 		_ = lease.Close(ending)
 	}()
+	var said *ledger.Report
 	for {
-		saying, cancel := context.WithTimeout(ctx, storeTime)
-		err := s.ledger.Say(saying, lease, name, report())
-		cancel()
-		if err != nil {
-			return err
+		// What is said already is not said again: each time is a write to the store, in
+		// the way of what a change waits for.
+		if r := report(); said == nil || r != *said {
+			saying, cancel := context.WithTimeout(ctx, storeTime)
+			err := s.ledger.Say(saying, lease, name, r)
+			cancel()
+			if err != nil {
+				return err
+			}
+			said = &r
 		}
 		s.mu.Lock()
 		back := s.silent != ""

@@ -20,7 +20,14 @@ var everybody = []string{"s1", "s2", "lb1", "lb2"}
 // stored is a deployment whose first version has been made.
 func stored(t *testing.T) *membertest.Deployment {
 	t.Helper()
+	return storedOn(t, func(*membertest.Deployment) {})
+}
+
+// storedOn is stored, of which prepare has made planes first.
+func storedOn(t *testing.T, prepare func(*membertest.Deployment)) *membertest.Deployment {
+	t.Helper()
 	d := membertest.NewEmpty(t)
+	prepare(d)
 	serve := d.BeginAll()
 	d.Eventually("all wait for a first version", func() bool {
 		for _, name := range everybody {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -67,7 +66,9 @@ func role(p *plane, open func(swtch.Options) (fabricSwitch, error)) member.Role 
 				return o, err
 			}
 			options.Log = m.Log
-			p.log, p.tls, p.state = m.Log, m.Config.TLS, m.State
+			p.log, p.tls, p.state, p.changed = m.Log, m.Config.TLS, m.State, m.AnnounceSoon
+			p.heard = member.NewAgents(m.Log, m.Config.TLS)
+			p.heard.Changed = p.askSoon
 			if p.sw, err = open(options); err != nil {
 				return o, err
 			}
@@ -84,15 +85,27 @@ type plane struct {
 	sw    fabricSwitch
 	tls   config.TLS
 	state *daemon.State
+	// changed has what is announced looked at.
+	changed func()
 
 	mu     sync.Mutex
 	agents map[string]*polled // of the assignment in force, by server
-	first  uint32             // the lowest id of a VIP, 0: none
-	size   int                // buckets of its table
-	asked  chan struct{}      // other agents are to be asked: at once
+	heard  *member.Agents
+	first  uint32          // the lowest id of a VIP, 0: none
+	size   int             // buckets of its table
+	news   map[string]bool // servers whose agents have something to say
+	asked  chan struct{}   // all agents are to be asked: at once
+	told   chan struct{}   // those of news are
+
+	// telling is held while reports are sorted out and handed on, so that an older
+	// answer does not come after a newer one.
+	telling sync.Mutex
 }
 
-func newPlane() *plane { return &plane{asked: make(chan struct{}, 1)} }
+func newPlane() *plane {
+	return &plane{asked: make(chan struct{}, 1), told: make(chan struct{}, 1), news: map[string]bool{},
+		changed: func() {}, heard: member.NewAgents(slog.New(slog.DiscardHandler), config.TLS{})}
+}
 
 // polled is an agent that is asked.
 type polled struct {
@@ -103,6 +116,8 @@ type polled struct {
 	version uint64 // of the assignment
 	client  fairleadv1connect.FairleadClient
 	err     error // there is no way to ask it
+	// last is when the newest ask began of which was told; guarded by plane.telling.
+	last time.Time
 }
 
 const (
@@ -204,7 +219,7 @@ func (p *plane) follow(a *controller.Assignment) {
 			if agent == nil {
 				agent = &polled{endpoint: s.API, vips: map[uint32]bool{}, version: a.Version}
 				if was := before[s.Server]; was != nil && was.endpoint == s.API {
-					agent.client, agent.err = was.client, was.err
+					agent.client, agent.err, agent.last = was.client, was.err, was.last
 				} else {
 					agent.client, agent.err = api.Dial(s.API, p.tls)
 				}
@@ -213,6 +228,11 @@ func (p *plane) follow(a *controller.Assignment) {
 			agent.vips[v.ID] = weights[i].Weight > 0
 		}
 	}
+	endpoints := map[string]string{}
+	for name, agent := range p.agents {
+		endpoints[name] = agent.endpoint
+	}
+	p.heard.Follow(endpoints)
 	daemon.Poke(p.asked)
 }
 
@@ -221,61 +241,9 @@ func (p *plane) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return p.sw.Run(ctx) })
 	g.Go(func() error { p.watchAgents(ctx); return nil })
+	g.Go(func() error { p.watchNews(ctx); return nil })
+	g.Go(func() error { return p.heard.Run(ctx) })
 	return g.Wait()
-}
-
-// watchAgents asks all agents from time to time and hands on what they say.
-func (p *plane) watchAgents(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	failed := ""
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		case <-p.asked:
-		}
-		timer.Reset(pollInterval)
-		reports := p.poll(ctx)
-		if ctx.Err() != nil {
-			return // they were not really asked
-		}
-		text := ""
-		if err := p.sw.Health(reports); err != nil {
-			text = err.Error()
-		}
-		if text != failed && text != "" {
-			p.log.Error("what agents say could not be put in force; trying again", "error", text)
-		}
-		failed = text
-	}
-}
-
-// poll asks every agent once.
-func (p *plane) poll(ctx context.Context) map[string]swtch.Report {
-	p.mu.Lock()
-	agents := maps.Clone(p.agents)
-	p.mu.Unlock()
-	var (
-		mu sync.Mutex
-		wg sync.WaitGroup
-	)
-	reports := map[string]swtch.Report{}
-	// All at once, 1,023 at most: behind agents that hang, others would look
-	// as if they did not answer.
-	for name, agent := range agents {
-		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, pollTimeout)
-			defer cancel()
-			r := agent.ask(ctx)
-			mu.Lock()
-			defer mu.Unlock()
-			reports[name] = r
-		})
-	}
-	wg.Wait()
-	return reports
 }
 
 // ask is one agent's answer over all VIPs of scheme faild, which share the
@@ -291,6 +259,7 @@ func (a *polled) ask(ctx context.Context) swtch.Report {
 	}
 	r := swtch.Report{Answered: true}
 	known, counted := 0, true
+	ended := true // whatever is down
 	states := map[swtch.State]*fairleadv1.ServingVIP{}
 	for _, v := range resp.Msg.Vips {
 		active, ok := a.vips[v.VipId]
@@ -309,6 +278,7 @@ func (a *polled) ask(ctx context.Context) swtch.Report {
 		if state == swtch.Disabled && !active {
 			state = drains // a VIP that goes away takes nobody out of the others
 		}
+		ended = ended && (state != swtch.Down || v.Ended)
 		if states[state] == nil {
 			states[state] = v
 		}
@@ -319,6 +289,7 @@ func (a *polled) ask(ctx context.Context) swtch.Report {
 			if state == drains {
 				r.State = swtch.Disabled
 			}
+			r.Ended = state == swtch.Down && ended
 			if state != swtch.Up {
 				r.Detail = "VIP " + v.Name + ": " + v.Detail
 			}
@@ -332,7 +303,7 @@ func (a *polled) ask(ctx context.Context) swtch.Report {
 		// more is going away here, too.
 	default:
 		// What it does not know of may have connections there all the same.
-		r.State, r.Detail, r.At = swtch.Down, fmt.Sprintf("its agent knows %d of %d VIPs", known, len(a.vips)), time.Time{}
+		r.State, r.Ended, r.Detail, r.At = swtch.Down, false, fmt.Sprintf("its agent knows %d of %d VIPs", known, len(a.vips)), time.Time{}
 	}
 	if !counted {
 		r.At = time.Time{}

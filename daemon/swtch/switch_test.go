@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"reflect"
@@ -52,7 +53,10 @@ func (f *fakeFabric) Apply(d tables.SwitchPlan) error {
 func (f *fakeFabric) Health(reports map[string]swtch.Report) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.reports = reports
+	if f.reports == nil {
+		f.reports = map[string]swtch.Report{}
+	}
+	maps.Copy(f.reports, reports) // those that are missing keep what was said
 	return nil
 }
 
@@ -361,7 +365,7 @@ func TestSwitchFollows(t *testing.T) {
 	if len(p.agents) != 3 || p.agents["s1"].client != client {
 		t.Errorf("agents %v", p.agents)
 	}
-	reports := p.poll(t.Context())
+	reports := poll(t.Context(), p.agents)
 	for _, name := range []string{"s1", "s2", "s3"} {
 		if r := reports[name]; r.Answered || r.Detail == "" {
 			t.Errorf("%s: %+v", name, r)
@@ -404,7 +408,7 @@ func TestHungAgents(t *testing.T) {
 	for i := range 20 {
 		p.agents[fmt.Sprint("well", i)] = &polled{client: &askedClient{}}
 	}
-	reports := p.poll(t.Context())
+	reports := poll(t.Context(), p.agents)
 	for name, r := range reports {
 		if r.Answered != strings.HasPrefix(name, "well") {
 			t.Errorf("%s: %+v", name, r)

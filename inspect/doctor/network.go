@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/kernel/ethtool"
 	"github.com/fairlead/fairlead/kernel/lb"
 	"github.com/fairlead/fairlead/vip"
+	"github.com/fairlead/fairlead/wire"
 )
 
 // fullSize is the packet that clients on the Internet and in most data
@@ -42,6 +43,33 @@ func (r *report) balancer(ctx context.Context, cfg *config.Config, b *config.Bal
 		r.checksLeave()
 	}
 	r.passedOn(cfg)
+	if b.L2 != nil {
+		r.held(cfg, b)
+	}
+}
+
+// held: addresses that are held on an Ethernet have to be asked for there, and are not
+// the kernel's.
+func (r *report) held(cfg *config.Config, b *config.Balancer) {
+	for _, name := range b.L2.Interfaces {
+		check := "l2 " + name
+		link, err := netlink.LinkByName(name)
+		switch {
+		case err != nil:
+			r.fail(check, err.Error(), "correct l2.interfaces of "+b.Name)
+		case len(link.Attrs().HardwareAddr) != len(wire.MAC{}):
+			r.fail(check, "is no Ethernet: nobody asks for addresses there", "name one that is in l2.interfaces of "+b.Name)
+		default:
+			r.ok(check, "answers for the addresses that "+b.Name+" holds")
+		}
+	}
+	var vips []netip.Addr
+	for _, v := range cfg.VIPs {
+		if !v.Scheme.Row().Switched && !slices.Contains(vips, v.Address) {
+			vips = append(vips, v.Address)
+		}
+	}
+	r.servedHere(vips)
 }
 
 // checksLeave: health checks go by the loopback first.

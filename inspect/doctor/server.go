@@ -89,7 +89,7 @@ func (r *report) addressResolution(cfg *config.Config, s *config.Server, interfa
 			continue
 		}
 		for _, name := range interfaces {
-			hears := !v.Forwarding.Row().Tunnel || inNetworkOf(name, v.Address)
+			hears := !v.Forwarding.Row().Tunnel || cfg.Layered() || inNetworkOf(name, v.Address)
 			ignore, announce := larger("arp_ignore", name), larger("arp_announce", name)
 			if !hears || ignore >= 1 && announce >= 2 || said[name] {
 				continue

@@ -104,6 +104,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.hops.Run(ctx, a.refreshPeers) })
 	g.Go(func() error { return a.serveAsks(ctx) })
 	g.Go(func() error { a.watch(ctx); return nil })
+	g.Go(func() error { a.listeners.run(ctx); return nil })
 	return g.Wait()
 }
 

@@ -9,6 +9,8 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/wire"
 )
 
 // diag asks the kernel which sockets a network namespace has (sock_diag(7)).
@@ -87,6 +89,37 @@ func (d *diag) each(protocol uint8, states uint32, f func(socket)) error {
 		}
 	}
 	return nil
+}
+
+// takes says whether a socket would take the first packet of a connection to local.
+func (d *diag) takes(protocol uint8, local netip.AddrPort) (bool, error) {
+	req := nl.NewNetlinkRequest(nl.SOCK_DIAG_BY_FAMILY, 0)
+	req.Sockets = d.sockets
+	req.AddRawData(exactRequest(protocol, local))
+	_, err := req.Execute(unix.NETLINK_SOCK_DIAG, nl.SOCK_DIAG_BY_FAMILY)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// exactRequest is struct inet_diag_req_v2 of one socket: who takes what comes to
+// local from nobody in particular.
+func exactRequest(protocol uint8, local netip.AddrPort) []byte {
+	family, port, addr := uint8(unix.AF_INET), 8, 12
+	if local.Addr().Is6() {
+		family = unix.AF_INET6
+	}
+	if protocol == wire.ProtoUDP {
+		port, addr = 10, 28 // there the kernel has source and destination the other way round
+	}
+	b := diagRequest(family, protocol, 0)
+	binary.BigEndian.PutUint16(b[port:], local.Port())
+	copy(b[addr:], local.Addr().AsSlice())
+	for i := 48; i < 56; i++ {
+		b[i] = 0xff // INET_DIAG_NOCOOKIE: whichever it is
+	}
+	return b
 }
 
 // diagRequest is struct inet_diag_req_v2 without an identity: all sockets.

@@ -60,14 +60,16 @@ type Agent struct {
 	ns      netns.NsHandle
 
 	// For VIPs of schemes beamer and faild.
-	hops   *nexthop.Watcher
-	diag   *diag
-	state  *states
-	notes  notes
-	frames *kernel.Frames
-	copies atomic.Uint64 // of ICMP errors, sent
-	peers  peerTable
-	counts counts
+	hops  *nexthop.Watcher
+	diag  *diag
+	state *states
+	// listeners are looked at for VIPs of all schemes.
+	listeners *listeners
+	notes     notes
+	frames    *kernel.Frames
+	copies    atomic.Uint64 // of ICMP errors, sent
+	peers     peerTable
+	counts    counts
 
 	mu      sync.Mutex
 	table   *tables.HostTable  // what is applied

@@ -41,7 +41,11 @@ func (a *Agent) openOwn() (err error) {
 	}
 	a.state = newStates(localProber{a.ns, a.diag}, func(t health.Target, r health.Report) {
 		a.log.Info("this server's state", "vip", t.VIPName, "state", r.State.String(), "detail", r.Detail)
+		a.listeners.changed()
 	})
+	if a.listeners, err = newListeners(a.log, func(vip uint32, why string) { a.state.checks.Ended(a.o.Server, vip, why) }); err != nil {
+		return wrap(err)
+	}
 	return nil
 }
 
@@ -50,6 +54,7 @@ func (a *Agent) closeOwn() {
 	if a.state != nil {
 		a.state.close() // its checks use the rest
 	}
+	a.listeners.close()
 	if a.hops != nil {
 		a.hops.Close()
 	}
@@ -67,6 +72,7 @@ func (a *Agent) closeOwn() {
 // and nothing taken away that the old one may need.
 func (a *Agent) prepare(p *tables.HostPlan) error {
 	a.state.watch(p.Chains, a.o.Server)
+	a.listeners.follow(p.Services())
 	if err := a.writeSources(tables.WithSources(a.sources, p.Sources)); err != nil {
 		return err
 	}

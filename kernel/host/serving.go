@@ -35,6 +35,8 @@ type Serving struct {
 	Slot   uint16 // this server's number
 	State  ServingState
 	Detail string // why State is not up
+	// Ended: it is down since nobody listens any more, which no check said.
+	Ended bool
 	// Connections are those that live here: TCP's without TIME_WAIT and
 	// half-open ones, UDP's connected sockets and flows.
 	Connections uint64
@@ -109,6 +111,7 @@ func (a *Agent) Serving(withOwned bool) []Serving {
 		s := Serving{VIP: v.ID, Name: v.Name, Slot: v.Slot, Connections: n.connections, At: n.at,
 			Buckets: n.buckets, Generation: n.generation}
 		s.State, s.Detail = a.state.of(v)
+		s.Ended = s.State == ServingDown && a.state.hasEnded(v)
 		if withOwned && !n.at.IsZero() {
 			s.Owned = c.union(v.ID)
 		}

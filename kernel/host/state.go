@@ -85,6 +85,12 @@ func (s *states) of(v *tables.ChainVIP) (state ServingState, detail string) {
 	return ServingUp, ""
 }
 
+// hasEnded: nobody listens for v any more, and no check has said anything since.
+func (s *states) hasEnded(v *tables.ChainVIP) bool {
+	r, _ := s.checks.Report(v.ID, v.Slot)
+	return r.Ended
+}
+
 // unsettled says that some balancer may hold the server down, and have given
 // its new connections to others: it is down, or it was a moment ago, or
 // nothing is known yet.

@@ -146,7 +146,7 @@ func (w *Watcher) Watch(servers map[netip.Addr]bool, limit time.Duration) {
 	}
 	w.mu.Unlock()
 	for end := time.Now().Add(limit); len(fresh) > 0; time.Sleep(5 * time.Millisecond) {
-		w.refresh()
+		w.lookUp(fresh) // a system call each: Run looks after the others
 		fresh = slices.DeleteFunc(fresh, func(a netip.Addr) bool { return w.Get(a).State != Unresolved })
 		if time.Now().After(end) {
 			return
@@ -297,8 +297,17 @@ func (w *Watcher) concerns(n netlink.Neigh) bool {
 
 // refresh looks every way up again.
 func (w *Watcher) refresh() {
+	w.mu.Lock()
+	servers := slices.Collect(maps.Keys(w.hops))
+	w.mu.Unlock()
+	w.lookUp(servers)
+}
+
+// lookUp looks the ways to servers up again.
+func (w *Watcher) lookUp(servers []netip.Addr) {
 	look := lookup{w: w, links: map[int]netlink.Link{}, neighbours: map[int]map[netip.Addr]netlink.Neigh{}}
-	for _, old := range w.List() {
+	for _, server := range servers {
+		old := w.Get(server)
 		h := look.hop(old)
 		if h == old {
 			continue

@@ -109,6 +109,8 @@ type Report struct {
 	State    State
 	// Detail says why State is not Up, or what went wrong with the poll.
 	Detail string
+	// Ended: State is Down as nobody listens any more, which is no doubtful thing.
+	Ended bool
 	// Connections of the switch's VIPs that live on the server, counted at
 	// time At (zero: not counted).
 	Connections uint64

@@ -79,7 +79,7 @@ type hostHealth struct {
 	hold      time.Duration
 	heldUntil time.Time
 	// fell is when state last went from Up to Down, for another reason than a
-	// port that is down; presumedUp: that Up was presumed.
+	// port that is down or a listener that is gone; presumedUp: that Up was presumed.
 	fell       time.Time
 	presumedUp bool
 
@@ -183,8 +183,8 @@ func (h *health) take(name string, r Report, now time.Time) {
 	}
 	if state != s.state {
 		// Who was not up before does not fall, and it is no doubtful thing
-		// that a port is down.
-		if s.state == Up && state == Down && s.cut == "" {
+		// that a port is down, or that nobody listens any more.
+		if s.state == Up && state == Down && s.cut == "" && !r.Ended {
 			s.fell, s.presumedUp = now, s.presumed
 		}
 		s.state, s.since = state, now

@@ -177,3 +177,22 @@ func TestCascade(t *testing.T) {
 		t.Fatalf("not locked after %v", fallen)
 	}
 }
+
+// TestEndedLocksNothing: all services are restarted at once, which agents see and no
+// check; a switch follows that.
+func TestEndedLocksNothing(t *testing.T) {
+	h := newHealth(HealthOptions{})
+	h.keep([]string{"a", "b"})
+	now := time.Unix(1_800_000_000, 0)
+	ended := Report{Answered: true, State: Down, Detail: "nobody listens", Ended: true}
+	for _, n := range []string{"a", "b"} {
+		h.take(n, up, now)
+		h.take(n, ended, now.Add(time.Second))
+		if s := h.servers[n]; s.state != Down || s.detail != "nobody listens" {
+			t.Errorf("%s: %+v", n, s)
+		}
+	}
+	if fallen, locks := h.cascade(now.Add(time.Second)); locks {
+		t.Errorf("locked: %v", fallen)
+	}
+}

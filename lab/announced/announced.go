@@ -1,14 +1,15 @@
 // Package announced is the scenario `lab run bgp`: two balancers announce their VIPs to
 // a router that runs BIRD or FRR, whose kernel spreads packets over both. Servers fail
-// their checks and are well again; a balancer is told to stop, starts again, is killed
-// and comes back, while connections go on through both.
+// their checks and are well again, and are killed and start again; a balancer is told to
+// stop, starts again, is killed and comes back, and servers' agents are, while
+// connections go on through both.
 //
 //	                     ┌─ lb1, announces
 //	client ── router ────┤  lb2, announces
 //	          BIRD, FRR  └─ server1, server2
 //
 // Files: announced.go the options and the order of things, router.go the router's
-// daemons and its kernel's routes, talk.go the connections, print.go the table.
+// daemons and its kernel's routes, print.go the table.
 package announced
 
 import (
@@ -33,6 +34,7 @@ import (
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/experiment"
 	"github.com/fairlead/fairlead/lab/netspace"
+	"github.com/fairlead/fairlead/lab/talk"
 )
 
 // Options of a run; zero fields are the defaults.
@@ -122,7 +124,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		if err != nil {
 			return nil, err
 		}
-		r := &run{o: &o, lab: l, router: router{lab: l, name: name}, result: RunResult{Router: name}, talk: talk{lab: l, ports: ports}}
+		r := &run{o: &o, lab: l, router: router{lab: l, name: name}, result: RunResult{Router: name}, talk: talk.Talk{Lab: l, Ports: ports, Endpoints: []string{web.Endpoint()}}}
 		err = errors.Join(r.play(ctx), r.router.close())
 		verdict := r.judge()
 		result.Runs, result.Verdict = append(result.Runs, r.result), append(result.Verdict, verdict...)
@@ -146,7 +148,8 @@ type run struct {
 	o      *Options
 	lab    *lab.Lab
 	router router
-	talk   talk
+	talk   talk.Talk
+	sum    talk.Sum
 	result RunResult
 }
 
@@ -171,9 +174,12 @@ func (r *run) play(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	r.talk.begin(ctx, r.o.Connections)
-	defer r.talk.end()
-	for _, step := range []func(context.Context) error{r.told, r.startedAgain, r.killed} {
+	if err := r.servicesEnd(ctx); err != nil {
+		return err
+	}
+	r.talk.Begin(ctx, r.o.Connections)
+	defer func() { r.sum = r.talk.End() }()
+	for _, step := range []func(context.Context) error{r.told, r.startedAgain, r.killed, r.agentsKilled} {
 		if err := sleep(ctx, time.Second); err != nil {
 			return err
 		}
@@ -210,21 +216,71 @@ func (r *run) health(ctx context.Context, well bool) error {
 	if err != nil {
 		return err
 	}
-	var decided time.Time
+	var known, decided time.Time
 	for _, m := range []string{"lb1", "lb2"} {
-		b, err := r.bgp(ctx, m)
+		s, err := r.status(ctx, m)
 		if err != nil {
 			return err
 		}
-		for _, a := range b.Addresses {
+		for _, a := range s.Bgp.Addresses {
 			if since := time.UnixMilli(a.SinceUnixMs); a.Address == r.router.address() && since.After(decided) {
 				decided = since
 			}
 		}
+		// The last check that failed is what the daemon goes by, or the first that did not.
+		here := time.Time{}
+		for _, slot := range s.Vips[0].Slots {
+			since, up := time.UnixMilli(slot.HealthSinceUnixMs), slot.Health == fairleadv1.Health_HEALTH_UP
+			if up == well && (here.IsZero() || since.After(here) != well) {
+				here = since
+			}
+		}
+		if here.After(known) {
+			known = here
+		}
 	}
 	// A millisecond is all that status tells.
+	r.step(name+", from the check", at.Sub(known), Within)
 	r.step(name, at.Sub(decided), Within)
 	return nil
+}
+
+// servicesEnd: all servers are killed, and start again. No check has to fail for it.
+func (r *run) servicesEnd(ctx context.Context) error {
+	ended, err := r.lab.KillServices()
+	if err != nil {
+		return err
+	}
+	at, err := r.router.until(ctx)
+	if err != nil {
+		return err
+	}
+	r.step("all servers are killed", at.Sub(ended), Within)
+	if err := r.lab.StartServices(ctx); err != nil {
+		return err
+	}
+	_, err = r.router.until(ctx, both...)
+	return err
+}
+
+// agentsKilled: the agents of all servers are killed and start again, which nobody
+// takes for an end of their servers.
+func (r *run) agentsKilled(ctx context.Context) (err error) {
+	lost := r.router.watch(both)
+	agents := []string{"server1", "server2"}
+	for _, m := range agents {
+		err = errors.Join(err, r.lab.KillDaemon(m))
+	}
+	if err == nil {
+		err = sleep(ctx, 2*time.Second)
+	}
+	for _, m := range agents {
+		if err == nil {
+			err = r.lab.StartDaemon(ctx, m)
+		}
+	}
+	r.step("all agents are killed, and back", lost(), 0)
+	return err
 }
 
 // fail has a server fail its checks, or not.
@@ -237,7 +293,7 @@ func (r *run) fail(ctx context.Context, server string, fail bool) error {
 	if err != nil {
 		return err
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dialerIn(namespace, nil)}, Timeout: 5 * time.Second}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: talk.DialerIn(namespace, nil)}, Timeout: 5 * time.Second}
 	answer, err := client.Do(request)
 	if err != nil {
 		return fmt.Errorf("have %s fail its checks: %w", server, err)
@@ -245,8 +301,8 @@ func (r *run) fail(ctx context.Context, server string, fail bool) error {
 	return answer.Body.Close()
 }
 
-// bgp is what a balancer announces.
-func (r *run) bgp(ctx context.Context, machine string) (*fairleadv1.BGP, error) {
+// status is a balancer's, which announces.
+func (r *run) status(ctx context.Context, machine string) (*fairleadv1.GetStatusResponse, error) {
 	client, err := api.Dial("unix:"+filepath.Join(r.lab.Dir(), machine+".sock"), config.TLS{})
 	if err != nil {
 		return nil, err
@@ -258,7 +314,7 @@ func (r *run) bgp(ctx context.Context, machine string) (*fairleadv1.BGP, error) 
 	if status.Msg.Bgp == nil {
 		return nil, fmt.Errorf("%s announces nothing", machine)
 	}
-	return status.Msg.Bgp, nil
+	return status.Msg, nil
 }
 
 // told: lb1 is told to stop.
@@ -311,9 +367,9 @@ func (r *run) killed(ctx context.Context) error {
 	}
 	established := false
 	for err == nil && !established {
-		var b *fairleadv1.BGP
-		if b, err = r.bgp(ctx, "lb1"); err == nil {
-			established = !slices.ContainsFunc(b.Neighbours, func(n *fairleadv1.BGPNeighbour) bool { return !n.Established })
+		var s *fairleadv1.GetStatusResponse
+		if s, err = r.status(ctx, "lb1"); err == nil {
+			established = !slices.ContainsFunc(s.Bgp.Neighbours, func(n *fairleadv1.BGPNeighbour) bool { return !n.Established })
 			err = sleep(ctx, 20*time.Millisecond)
 		}
 		if time.Since(began) > patience && err == nil {
@@ -330,14 +386,14 @@ func (r *run) killed(ctx context.Context) error {
 
 // judge is what went wrong.
 func (r *run) judge() (verdict []string) {
-	r.result.Broken, r.result.Answers, r.result.LongestGap = r.talk.broken, r.talk.answers, r.talk.gap.Seconds()
+	r.result.Broken, r.result.Answers, r.result.LongestGap = r.sum.Broken, r.sum.Answers, r.sum.Gap.Seconds()
 	for _, s := range r.result.Steps {
 		if s.Most != nil && s.Wrong > *s.Most {
 			verdict = append(verdict, fmt.Sprintf("%s: for %.3f s the router's kernel had other routes than it should, may be %.3f s", s.Name, s.Wrong, *s.Most))
 		}
 	}
 	if r.result.Broken > 0 {
-		verdict = append(verdict, fmt.Sprintf("%d connections broke, the first: %s", r.result.Broken, r.talk.first))
+		verdict = append(verdict, fmt.Sprintf("%d connections broke, the first: %s", r.result.Broken, r.sum.First))
 	}
 	if r.result.Answers == 0 {
 		verdict = append(verdict, "no connection had an answer: the run proves nothing")

@@ -32,7 +32,7 @@ func TestBIRD(t *testing.T) {
 	if len(r.Verdict) > 0 {
 		t.Error(strings.Join(r.Verdict, "\n"))
 	}
-	if run := r.Runs[0]; len(run.Steps) != 5 || run.Answers < 16 {
+	if run := r.Runs[0]; len(run.Steps) != 9 || run.Answers < 16 {
 		t.Errorf("%+v", run)
 	}
 }

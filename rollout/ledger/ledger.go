@@ -7,6 +7,8 @@
 //	versions/VERSION/TOKEN/N   its content in parts, sealed (seal.go)
 //	desired/VERSION/TOKEN/N    the text that came with a version, the same way (desired.go)
 //	daemons/NAME               Report, under the daemon's lease
+//	epoch                      since when keys stamp (epoch.go)
+//	clock                      Clock: the shared one, fixed once, sealed
 //
 // A version is agreed on when the head names it, by compare-and-swap on the head
 // before: of two changes at once one is told that it comes too late, and where no
@@ -15,6 +17,7 @@
 package ledger
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -22,7 +25,10 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/store"
@@ -34,6 +40,8 @@ const (
 	versionsKey = "versions/"
 	desiredKey  = "desired/"
 	daemonsKey  = "daemons/"
+	clockKey    = "clock"
+	epochKey    = "epoch"
 
 	// snapshotEvery bounds how many deltas a daemon replays.
 	snapshotEvery = 16
@@ -65,6 +73,9 @@ type Head struct {
 	Turn int `json:"turn"`
 	// Prior is the version before, 0 if there is none.
 	Prior uint64 `json:"prior"`
+	// Open: kinds were given their turn at once, and not all of them are known to go
+	// by Version yet.
+	Open bool `json:"open,omitempty"`
 	// Desired is the text that Version was planned from.
 	Desired Desired `json:"desired,omitzero"`
 
@@ -95,7 +106,12 @@ type Record struct {
 	Base uint64 `json:"base,omitempty"`
 	// Desired is the text that it was planned from.
 	Desired Desired `json:"desired,omitzero"`
+	// Form of the content; 0, of builds before: the assignment's text.
+	Form int `json:"form,omitempty"`
 }
+
+// formDelta: the content is what controller.Delta gives.
+const formDelta = 1
 
 // Change is what Append is told of a version beside what it is.
 type Change struct {
@@ -103,12 +119,44 @@ type Change struct {
 	What []string
 	// Text is the desired state from this version on; nil: as before.
 	Text []byte
+	// Turn is how many kinds of daemons go by it at once; where they are several the
+	// head is open.
+	Turn int
 }
 
 // Ledger reads and writes. Safe for use by several goroutines.
 type Ledger struct {
 	store store.Store
 	seal  *seal
+
+	mu    sync.Mutex
+	known known
+}
+
+// known is the digest of an assignment that was read or written last: it is asked for
+// again when the next one comes.
+type known struct {
+	a      *controller.Assignment
+	digest string
+}
+
+// digest is a's in hex. Nobody changes an assignment that he gave to the ledger.
+func (l *Ledger) digest(a *controller.Assignment) string {
+	l.mu.Lock()
+	was := l.known
+	l.mu.Unlock()
+	if was.a == a {
+		return was.digest
+	}
+	sum := a.Digest()
+	return l.knows(a, hex.EncodeToString(sum[:]))
+}
+
+func (l *Ledger) knows(a *controller.Assignment, digest string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.known = known{a, digest}
+	return digest
 }
 
 // New is the ledger of the deployment with this secret, of 32 bytes; nil: it has none.
@@ -117,7 +165,7 @@ func New(s store.Store, secret []byte) (*Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Ledger{s, seal}, nil
+	return &Ledger{store: s, seal: seal}, nil
 }
 
 // Head is the newest one that was agreed on.
@@ -174,7 +222,7 @@ func versionKey(v uint64) string { return fmt.Sprintf("%020d", v) }
 
 // Append makes a the version after head, which was read before; ErrConflict: somebody
 // else came first. before is head's own assignment, nil where head has none. Nobody
-// goes by it before Turn says so. A text becomes the desired state with it, at once.
+// else goes by it before Turn says so. A text becomes the desired state with it, at once.
 func (l *Ledger) Append(ctx context.Context, head Head, before, a *controller.Assignment, c Change) (Head, error) {
 	what := c.What
 	if most := 200; len(what) > most { // the record is one value of the store
@@ -182,34 +230,47 @@ func (l *Ledger) Append(ctx context.Context, head Head, before, a *controller.As
 	}
 	token := make([]byte, 8)
 	rand.Read(token)
-	digest := a.Digest()
-	r := Record{Version: a.Version, At: time.Now().UTC(), Who: c.Who, What: what, Digest: hex.EncodeToString(digest[:]), Token: hex.EncodeToString(token), Desired: head.Desired}
-	var base []byte
+	r := Record{Version: a.Version, At: time.Now().UTC(), Who: c.Who, What: what, Digest: l.digest(a), Token: hex.EncodeToString(token), Desired: head.Desired, Form: formDelta}
 	if before != nil && a.Version%snapshotEvery != 0 {
-		base, r.Base = before.Encode(), before.Version
+		r.Base = before.Version
+	} else {
+		before = nil
 	}
-	data, err := l.seal.close(a.Encode(), base, r.name())
+	content, err := controller.Delta(before, a)
+	if err != nil {
+		return head, fmt.Errorf("version %d: %w", a.Version, err)
+	}
+	data, err := l.seal.close(content, dictionary(before), r.name())
 	if err != nil {
 		return head, err
 	}
-	if r.Parts, err = l.write(ctx, data, r.part); err != nil {
+	var ops []store.Op
+	put := func(data []byte, key func(int) string) (parts int, err error) {
+		if len(data) > partSize {
+			return l.write(ctx, data, key)
+		}
+		// With the head, or the store would be waited for once more.
+		ops = append(ops, store.Op{Key: key(0), Value: data})
+		return 1, nil
+	}
+	if r.Parts, err = put(data, r.part); err != nil {
 		return head, fmt.Errorf("write version %d: %w", a.Version, err)
 	}
 	if c.Text != nil {
 		r.Desired = Desired{Version: a.Version, Token: r.Token}
 		if data, err = l.seal.close(c.Text, nil, r.Desired.name()); err == nil {
-			r.Desired.Parts, err = l.write(ctx, data, r.Desired.part)
+			r.Desired.Parts, err = put(data, r.Desired.part)
 		}
 		if err != nil {
 			return head, fmt.Errorf("write the configuration of version %d: %w", a.Version, err)
 		}
 	}
-	next := Head{Deployment: l.seal.deployment, Version: a.Version, Prior: head.Version, Desired: r.Desired}
+	next := Head{Deployment: l.seal.deployment, Version: a.Version, Prior: head.Version, Desired: r.Desired, Turn: c.Turn, Open: c.Turn > 1}
 	record, err := json.Marshal(r)
 	if err != nil {
 		return head, err
 	}
-	ops := []store.Op{{Key: recordsKey + versionKey(a.Version), Value: record}}
+	ops = append(ops, store.Op{Key: recordsKey + versionKey(a.Version), Value: record})
 	if a.Version > Kept {
 		// All that the oldest one that is kept hangs on stays: it is whole.
 		old := (a.Version - Kept) / snapshotEvery * snapshotEvery
@@ -230,22 +291,30 @@ func (l *Ledger) Append(ctx context.Context, head Head, before, a *controller.As
 	return made, err
 }
 
+// partsAtOnce are under way at the same time: a large version has dozens, and each
+// takes the store's disks a while.
+const partsAtOnce = 4
+
 // write puts data into the store in parts, each under its key, and counts them.
 func (l *Ledger) write(ctx context.Context, data []byte, key func(int) string) (parts int, err error) {
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(partsAtOnce)
 	for at := 0; at < len(data); at += partSize {
-		part := data[at:min(at+partSize, len(data))]
-		if _, err := l.store.Commit(ctx, nil, store.Op{Key: key(parts), Value: part}); err != nil {
-			return parts, err
-		}
+		op := store.Op{Key: key(parts), Value: data[at:min(at+partSize, len(data))]}
+		all.Go(func() error {
+			_, err := l.store.Commit(ctx, nil, op)
+			return err
+		})
 		parts++
 	}
-	return parts, nil
+	return parts, all.Wait()
 }
 
-// Turn lets the first n kinds of daemons go by the head.
+// Turn lets the first n kinds of daemons go by the head, when those whose turn it was
+// are known to: it is open no more.
 func (l *Ledger) Turn(ctx context.Context, head Head, n int) (Head, error) {
 	next := head
-	next.Turn = n
+	next.Turn, next.Open = n, false
 	return l.move(ctx, head, next)
 }
 
@@ -264,7 +333,13 @@ func (l *Ledger) move(ctx context.Context, head, next Head, ops ...store.Op) (He
 }
 
 // name binds a version's content to its place, so that no part passes for another's.
-func (r *Record) name() string { return fmt.Sprintf("%d/%s/%d", r.Version, r.Token, r.Base) }
+func (r *Record) name() string {
+	name := fmt.Sprintf("%d/%s/%d", r.Version, r.Token, r.Base)
+	if r.Form != 0 {
+		name += fmt.Sprintf("/%d", r.Form)
+	}
+	return name
+}
 
 func (r *Record) part(n int) string {
 	return fmt.Sprintf("%s%s/%s/%04d", versionsKey, versionKey(r.Version), r.Token, n)
@@ -274,20 +349,17 @@ func (r *Record) part(n int) string {
 // deltas may lead there.
 func (l *Ledger) Read(ctx context.Context, version uint64, have *controller.Assignment) (*controller.Assignment, error) {
 	var way []Record
-	var content []byte
 	for v := version; ; {
 		r, err := l.record(ctx, v)
 		if err != nil {
 			return nil, err
 		}
-		if have != nil && have.Version == v {
-			if d := have.Digest(); hex.EncodeToString(d[:]) == r.Digest {
-				content = have.Encode()
-				break
-			}
+		if have != nil && have.Version == v && l.is(have, &r) {
+			break
 		}
 		way = append(way, r)
 		if r.Base == 0 {
+			have = nil
 			break
 		}
 		if r.Base >= v || len(way) > Kept {
@@ -297,21 +369,61 @@ func (l *Ledger) Read(ctx context.Context, version uint64, have *controller.Assi
 	}
 	a := have
 	for i := len(way) - 1; i >= 0; i-- {
-		data, err := l.parts(ctx, way[i].Parts, way[i].part)
-		if err == nil {
-			content, err = l.seal.open(data, content, way[i].name())
-		}
-		if err == nil {
-			a, err = controller.Decode(content)
-		}
+		next, err := l.content(ctx, &way[i], a)
 		if err != nil {
 			return nil, fmt.Errorf("version %d: %w", way[i].Version, err)
 		}
-		if d := a.Digest(); hex.EncodeToString(d[:]) != way[i].Digest || a.Version != way[i].Version {
+		if a = next; a.Version != way[i].Version || !l.is(a, &way[i]) {
 			return nil, fmt.Errorf("%w: version %d is not what its record says", ErrDamaged, way[i].Version)
 		}
 	}
 	return a, nil
+}
+
+// content is what stands under r, which is a delta on base.
+func (l *Ledger) content(ctx context.Context, r *Record, base *controller.Assignment) (*controller.Assignment, error) {
+	data, err := l.parts(ctx, r.Parts, r.part)
+	if err != nil {
+		return nil, err
+	}
+	switch r.Form {
+	case 0:
+		var text []byte
+		if base != nil {
+			text = base.Encode()
+		}
+		if data, err = l.seal.open(data, text, r.name()); err != nil {
+			return nil, err
+		}
+		return controller.Decode(data)
+	case formDelta:
+		if data, err = l.seal.open(data, dictionary(base), r.name()); err != nil {
+			return nil, err
+		}
+		return controller.Patch(base, data)
+	}
+	return nil, fmt.Errorf("it was written by a later build (form %d); start one that knows it", r.Form)
+}
+
+// is: a is what r says. Records of builds before may have the text's digest where this
+// one takes another.
+func (l *Ledger) is(a *controller.Assignment, r *Record) bool {
+	if l.digest(a) == r.Digest {
+		return true
+	}
+	if r.Form != 0 {
+		return false
+	}
+	sum := a.TextDigest()
+	return hex.EncodeToString(sum[:]) == r.Digest
+}
+
+// dictionary is what a delta on base is compressed against, nil: nothing.
+func dictionary(base *controller.Assignment) []byte {
+	if base == nil {
+		return nil
+	}
+	return base.Frame()
 }
 
 func (l *Ledger) record(ctx context.Context, v uint64) (r Record, err error) {
@@ -329,18 +441,29 @@ func (l *Ledger) record(ctx context.Context, v uint64) (r Record, err error) {
 }
 
 // parts are read one by one: together they may be larger than an answer can be.
-func (l *Ledger) parts(ctx context.Context, count int, key func(int) string) (data []byte, err error) {
-	for n := range count {
-		entries, _, err := l.store.Read(ctx, key(n))
-		switch {
-		case err != nil:
-			return nil, err
-		case len(entries) != 1:
-			return nil, fmt.Errorf("%w: part %d of %d is not there", ErrForgotten, n+1, count)
-		}
-		data = append(data, entries[0].Value...)
+func (l *Ledger) parts(ctx context.Context, count int, key func(int) string) ([]byte, error) {
+	if count < 0 || count > maxContent/partSize {
+		return nil, fmt.Errorf("%w: content of %d parts", ErrDamaged, count)
 	}
-	return data, nil
+	read := make([][]byte, count)
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(partsAtOnce)
+	for n := range read {
+		all.Go(func() error {
+			entries, _, err := l.store.Read(ctx, key(n))
+			if err == nil && len(entries) != 1 {
+				err = fmt.Errorf("%w: part %d of %d is not there", ErrForgotten, n+1, count)
+			}
+			if err == nil {
+				read[n] = entries[0].Value
+			}
+			return err
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return nil, err
+	}
+	return bytes.Join(read, nil), nil
 }
 
 // History is what was done, the oldest first, from the version first on.

@@ -56,6 +56,8 @@ const (
 	FairleadGetLiveProcedure = "/fairlead.v1.Fairlead/GetLive"
 	// FairleadGetServingProcedure is the fully-qualified name of the Fairlead's GetServing RPC.
 	FairleadGetServingProcedure = "/fairlead.v1.Fairlead/GetServing"
+	// FairleadAwaitServingProcedure is the fully-qualified name of the Fairlead's AwaitServing RPC.
+	FairleadAwaitServingProcedure = "/fairlead.v1.Fairlead/AwaitServing"
 	// FairleadGetChainsProcedure is the fully-qualified name of the Fairlead's GetChains RPC.
 	FairleadGetChainsProcedure = "/fairlead.v1.Fairlead/GetChains"
 	// FairleadDrainSwitchProcedure is the fully-qualified name of the Fairlead's DrainSwitch RPC.
@@ -85,6 +87,12 @@ type FairleadClient interface {
 	// buckets it owns connections of: what balancers and switches end chains
 	// by. A balancer or a switch answers UNIMPLEMENTED.
 	GetServing(context.Context, *connect.Request[fairleadv1.GetServingRequest]) (*connect.Response[fairleadv1.GetServingResponse], error)
+	// AwaitServing answers as soon as a socket that listened for one of this
+	// agent's VIPs is gone, or its server's state in a VIP of scheme beamer or faild
+	// changes, and after half a minute in any case: how balancers and switches learn
+	// of it at once. A call that ends with the connection is told that the agent is
+	// gone. A balancer or a switch answers UNIMPLEMENTED.
+	AwaitServing(context.Context, *connect.Request[fairleadv1.AwaitServingRequest]) (*connect.Response[fairleadv1.AwaitServingResponse], error)
 	// GetChains is the rows of this balancer's or switch's bucket tables that are
 	// not as the assignment alone has them, or pass packets on, page by page:
 	// whom a bucket was given to for a server's health is written nowhere else,
@@ -156,6 +164,13 @@ func NewFairleadClient(httpClient connect.HTTPClient, baseURL string, opts ...co
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		awaitServing: connect.NewClient[fairleadv1.AwaitServingRequest, fairleadv1.AwaitServingResponse](
+			httpClient,
+			baseURL+FairleadAwaitServingProcedure,
+			connect.WithSchema(fairleadMethods.ByName("AwaitServing")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 		getChains: connect.NewClient[fairleadv1.GetChainsRequest, fairleadv1.GetChainsResponse](
 			httpClient,
 			baseURL+FairleadGetChainsProcedure,
@@ -205,6 +220,7 @@ type fairleadClient struct {
 	getTime       *connect.Client[fairleadv1.GetTimeRequest, fairleadv1.GetTimeResponse]
 	getLive       *connect.Client[fairleadv1.GetLiveRequest, fairleadv1.GetLiveResponse]
 	getServing    *connect.Client[fairleadv1.GetServingRequest, fairleadv1.GetServingResponse]
+	awaitServing  *connect.Client[fairleadv1.AwaitServingRequest, fairleadv1.AwaitServingResponse]
 	getChains     *connect.Client[fairleadv1.GetChainsRequest, fairleadv1.GetChainsResponse]
 	drainSwitch   *connect.Client[fairleadv1.DrainSwitchRequest, fairleadv1.DrainSwitchResponse]
 	unlockSwitch  *connect.Client[fairleadv1.UnlockSwitchRequest, fairleadv1.UnlockSwitchResponse]
@@ -236,6 +252,11 @@ func (c *fairleadClient) GetLive(ctx context.Context, req *connect.Request[fairl
 // GetServing calls fairlead.v1.Fairlead.GetServing.
 func (c *fairleadClient) GetServing(ctx context.Context, req *connect.Request[fairleadv1.GetServingRequest]) (*connect.Response[fairleadv1.GetServingResponse], error) {
 	return c.getServing.CallUnary(ctx, req)
+}
+
+// AwaitServing calls fairlead.v1.Fairlead.AwaitServing.
+func (c *fairleadClient) AwaitServing(ctx context.Context, req *connect.Request[fairleadv1.AwaitServingRequest]) (*connect.Response[fairleadv1.AwaitServingResponse], error) {
+	return c.awaitServing.CallUnary(ctx, req)
 }
 
 // GetChains calls fairlead.v1.Fairlead.GetChains.
@@ -283,6 +304,12 @@ type FairleadHandler interface {
 	// buckets it owns connections of: what balancers and switches end chains
 	// by. A balancer or a switch answers UNIMPLEMENTED.
 	GetServing(context.Context, *connect.Request[fairleadv1.GetServingRequest]) (*connect.Response[fairleadv1.GetServingResponse], error)
+	// AwaitServing answers as soon as a socket that listened for one of this
+	// agent's VIPs is gone, or its server's state in a VIP of scheme beamer or faild
+	// changes, and after half a minute in any case: how balancers and switches learn
+	// of it at once. A call that ends with the connection is told that the agent is
+	// gone. A balancer or a switch answers UNIMPLEMENTED.
+	AwaitServing(context.Context, *connect.Request[fairleadv1.AwaitServingRequest]) (*connect.Response[fairleadv1.AwaitServingResponse], error)
 	// GetChains is the rows of this balancer's or switch's bucket tables that are
 	// not as the assignment alone has them, or pass packets on, page by page:
 	// whom a bucket was given to for a server's health is written nowhere else,
@@ -350,6 +377,13 @@ func NewFairleadHandler(svc FairleadHandler, opts ...connect.HandlerOption) (str
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	fairleadAwaitServingHandler := connect.NewUnaryHandler(
+		FairleadAwaitServingProcedure,
+		svc.AwaitServing,
+		connect.WithSchema(fairleadMethods.ByName("AwaitServing")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	fairleadGetChainsHandler := connect.NewUnaryHandler(
 		FairleadGetChainsProcedure,
 		svc.GetChains,
@@ -401,6 +435,8 @@ func NewFairleadHandler(svc FairleadHandler, opts ...connect.HandlerOption) (str
 			fairleadGetLiveHandler.ServeHTTP(w, r)
 		case FairleadGetServingProcedure:
 			fairleadGetServingHandler.ServeHTTP(w, r)
+		case FairleadAwaitServingProcedure:
+			fairleadAwaitServingHandler.ServeHTTP(w, r)
 		case FairleadGetChainsProcedure:
 			fairleadGetChainsHandler.ServeHTTP(w, r)
 		case FairleadDrainSwitchProcedure:
@@ -440,6 +476,10 @@ func (UnimplementedFairleadHandler) GetLive(context.Context, *connect.Request[fa
 
 func (UnimplementedFairleadHandler) GetServing(context.Context, *connect.Request[fairleadv1.GetServingRequest]) (*connect.Response[fairleadv1.GetServingResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fairlead.v1.Fairlead.GetServing is not implemented"))
+}
+
+func (UnimplementedFairleadHandler) AwaitServing(context.Context, *connect.Request[fairleadv1.AwaitServingRequest]) (*connect.Response[fairleadv1.AwaitServingResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fairlead.v1.Fairlead.AwaitServing is not implemented"))
 }
 
 func (UnimplementedFairleadHandler) GetChains(context.Context, *connect.Request[fairleadv1.GetChainsRequest]) (*connect.Response[fairleadv1.GetChainsResponse], error) {

@@ -33,9 +33,13 @@ import (
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/daemon/daemontest"
 	"github.com/fairlead/fairlead/daemon/member"
+	"github.com/fairlead/fairlead/l2"
+	"github.com/fairlead/fairlead/l2/l2test"
+	"github.com/fairlead/fairlead/l2/segment"
 	"github.com/fairlead/fairlead/rollout"
 	"github.com/fairlead/fairlead/rollout/ledger"
 	"github.com/fairlead/fairlead/store"
+	"github.com/fairlead/fairlead/wire"
 )
 
 // Plane is one in memory, with a clock as in pinned maps. It outlives its daemon, as
@@ -161,8 +165,10 @@ type Deployment struct {
 	Links  map[string]*store.MemoryClient
 	Away   bool
 	links  sync.Mutex
-	// Speaker is what daemons that announce speak by.
+	// Speaker is what daemons that announce speak by, Ether where those are that hold
+	// addresses.
 	Speaker *bgptest.Speaker
+	Ether   l2test.Ether
 }
 
 // New has two balancers and two servers, and the file's version in the store.
@@ -292,7 +298,10 @@ func (d *Deployment) Options(name string) member.Options {
 		file = own
 	}
 	return member.Options{File: file, Name: name, StateDir: d.State(), Log: slog.New(slog.DiscardHandler), OpenStore: d.openStore(name),
-		OpenSpeaker: func(gobgp.Options) (bgp.Speaker, error) { return d.Speaker, nil }}
+		OpenSpeaker: func(gobgp.Options) (bgp.Speaker, error) { return d.Speaker, nil },
+		OpenWire: func(o segment.Options) (l2.Wire, error) {
+			return d.Ether.Plug(wire.MAC{2, 0, 0, 0, 0, name[len(name)-1]}, o.Holds, o.Heard), nil
+		}}
 }
 
 func fileExists(path string) bool {

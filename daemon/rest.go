@@ -1,0 +1,85 @@
+package daemon
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// What a daemon has in memory at rest. Its start reads a file, types of the kernel's and
+// an assignment, and runs a good part of the program, once.
+const (
+	// gcPercent is how much garbage may lie beside what is in use: half as much, where
+	// Go would let as much lie. Little is allocated at rest.
+	gcPercent = 50
+	// restAfter is when the start is over for certain.
+	restAfter = 10 * time.Second
+)
+
+// thrifty sets the collector, unless whoever started this process has (GOGC).
+func thrifty() {
+	if _, set := os.LookupEnv("GOGC"); !set {
+		debug.SetGCPercent(gcPercent)
+	}
+}
+
+// rest gives back, once, what only the start needed.
+func (d *Daemon) rest(ctx context.Context) error {
+	if Sleep(ctx, restAfter) {
+		if err := giveBack(); err != nil {
+			d.Log.Debug("what only the start needed stays in memory", "error", err)
+		}
+	}
+	return nil
+}
+
+// giveBack gives garbage back to the kernel, and the pages of the program that this
+// process reads: those that it goes on reading are mapped again when it does, from the
+// kernel's cache, where all stay.
+func giveBack() error {
+	debug.FreeOSMemory()
+	smaps, err := os.ReadFile("/proc/self/smaps")
+	if err != nil {
+		return err
+	}
+	exe, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	for _, m := range ownPages(smaps, exe) {
+		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, m.from, m.to-m.from, unix.MADV_DONTNEED); errno != 0 {
+			return fmt.Errorf("madvise %x-%x: %w", m.from, m.to, errno)
+		}
+	}
+	return nil
+}
+
+// pages are a mapping, from its first octet to behind its last.
+type pages struct{ from, to uintptr }
+
+// ownPages are the mappings of the program at path that nobody can write and nobody has
+// written (a debugger, a linker), as smaps tells: only those can be read again.
+func ownPages(smaps []byte, path string) (own []pages) {
+	var at pages
+	readOnly := false
+	lines := bufio.NewScanner(bytes.NewReader(smaps))
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		switch {
+		case len(fields) >= 5 && strings.Contains(fields[0], "-"):
+			_, err := fmt.Sscanf(fields[0], "%x-%x", &at.from, &at.to)
+			readOnly = err == nil && strings.HasPrefix(fields[1], "r-") && strings.HasSuffix(fields[1], "p") &&
+				len(fields) == 6 && fields[5] == path
+		case readOnly && len(fields) == 3 && fields[0] == "Anonymous:" && fields[1] == "0":
+			own = append(own, at)
+		}
+	}
+	return own
+}

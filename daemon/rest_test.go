@@ -1,0 +1,63 @@
+package daemon
+
+import (
+	"os"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// TestOwnPages: nothing is given back that could not be read again.
+func TestOwnPages(t *testing.T) {
+	const smaps = `00400000-016a8000 r-xp 00000000 fe:00 1 /bin/fairlead
+Size:              19104 kB
+Anonymous:             0 kB
+016a8000-02d3b000 r--p 012a8000 fe:00 1 /bin/fairlead
+Anonymous:             8 kB
+02d3b000-02d3c000 rw-p 0293b000 fe:00 1 /bin/fairlead
+Anonymous:             0 kB
+02d3c000-02d3d000 r--s 0293b000 fe:00 1 /bin/fairlead
+Anonymous:             0 kB
+02d3d000-02d3e000 r--p 00000000 fe:00 2 /lib/fairlead
+Anonymous:             0 kB
+02d3e000-02d3f000 r--p 00000000 00:00 0
+Anonymous:             0 kB
+`
+	if is, want := ownPages([]byte(smaps), "/bin/fairlead"), []pages{{0x400000, 0x16a8000}}; !reflect.DeepEqual(is, want) {
+		t.Errorf("%x, want %x", is, want)
+	}
+}
+
+// TestGiveBack: this process has less afterwards, and goes on.
+func TestGiveBack(t *testing.T) {
+	garbage := make([]byte, 64<<20)
+	for i := range garbage {
+		garbage[i] = 1
+	}
+	runtime.KeepAlive(garbage)
+	before := resident(t)
+	if err := giveBack(); err != nil {
+		t.Fatal(err)
+	}
+	if after := resident(t); after > before-60<<10 {
+		t.Errorf("%d kB resident, %d before", after, before)
+	}
+}
+
+// resident is VmRSS, in kB.
+func resident(t *testing.T) (kb int) {
+	t.Helper()
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if f := strings.Fields(line); f[0] == "VmRSS:" {
+			for _, c := range f[1] {
+				kb = kb*10 + int(c-'0')
+			}
+		}
+	}
+	return kb
+}

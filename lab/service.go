@@ -1,0 +1,58 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"time"
+
+	"github.com/fairlead/fairlead/lab/netspace"
+)
+
+// webName is the process of a server's service.
+func webName(machine string) string { return machine + "-web" }
+
+// startWeb starts a server's service; n is its number.
+func (l *Lab) startWeb(machine string, n int) error {
+	args := []string{l.Program, "lab", "serve", "--name", machine}
+	for _, a := range append(l.vipAddresses(), l.serverAddresses(n)...) {
+		args = append(args, "--address", a.String())
+	}
+	return l.spawn(machine, webName(machine), args...)
+}
+
+// KillServices kills the services of all servers, as the kernel's memory killer would,
+// and returns when it did.
+func (l *Lab) KillServices() (at time.Time, err error) {
+	pids := map[string]int{}
+	for _, m := range l.servers() {
+		if pids[m] = l.pid(m, webName(m)); pids[m] == 0 {
+			return at, errors.New("the service of " + m + " does not run")
+		}
+	}
+	at = time.Now()
+	for _, pid := range pids {
+		err = errors.Join(err, syscall.Kill(pid, syscall.SIGKILL))
+	}
+	for m := range pids {
+		if !netspace.WaitFor(killWait, func() bool { return l.pid(m, webName(m)) == 0 }) {
+			err = errors.Join(err, errors.New("the service of "+m+" survives SIGKILL"))
+		}
+	}
+	return at, err
+}
+
+// StartServices starts them again.
+func (l *Lab) StartServices(ctx context.Context) error {
+	for n, m := range l.servers() {
+		if err := l.startWeb(m, n+1); err != nil {
+			return err
+		}
+	}
+	for _, m := range l.servers() {
+		if err := l.awaitServer(ctx, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
