@@ -87,6 +87,9 @@ func (d *Denied) Error() string {
 	if d.Caller.Name == "" {
 		return d.What + ": nobody was authenticated"
 	}
+	if d.Needed == machines {
+		return fmt.Sprintf("%s is for machines of the deployment, and %s, of role %s, is none", d.What, d.Caller.Name, d.Caller.Role)
+	}
 	return fmt.Sprintf("%s needs the role %s, and %s has %s", d.What, d.Needed, d.Caller.Name, d.Caller.Role)
 }
 

@@ -270,8 +270,12 @@ func TestSwitchDaemon(t *testing.T) {
 	if _, err := h.DrainSwitch(t.Context(), connect.NewRequest(&fairleadv1.DrainSwitchRequest{})); connect.CodeOf(err) != connect.CodeUnimplemented || !strings.Contains(err.Error(), "s1 is a host's agent: ask a switch") {
 		t.Errorf("DrainSwitch of an agent: %v", err)
 	}
+	machine, err := api.Dial(d.Endpoint("sw1"), d.Config.TLS)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for what, err := range map[string]error{"GetServing": second(c.GetServing(t.Context(), connect.NewRequest(&fairleadv1.GetServingRequest{}))),
-		"GetFlows": second(c.GetFlows(t.Context(), connect.NewRequest(&fairleadv1.GetFlowsRequest{})))} {
+		"GetFlows": second(machine.GetFlows(t.Context(), connect.NewRequest(&fairleadv1.GetFlowsRequest{})))} {
 		if connect.CodeOf(err) != connect.CodeUnimplemented || !strings.Contains(err.Error(), "sw1 is a switch") {
 			t.Errorf("%s of a switch: %v", what, err)
 		}
