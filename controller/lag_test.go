@@ -34,7 +34,9 @@ secret: 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f
 balancers: [{name: lb, interfaces: [eth0], source: 10.0.1.1}]
 switches: [{name: sw}]
 servers: [{name: s1, address: 10.0.0.1}, {name: s2, address: 10.0.0.2}, {name: s3, address: 10.0.0.3}]
-vips: [{name: v, address: 192.0.2.1, port: 80, scheme: %s, servers: [s1, s2, s3]}]`, scheme)))
+vips: [{name: v, address: 192.0.2.1, port: 80, scheme: %s, servers: [s1, s2, s3]}]
+controllers: [{name: c1}]
+`, scheme)))
 		if err != nil {
 			t.Fatal(err)
 		}
