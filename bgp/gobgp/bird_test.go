@@ -225,6 +225,18 @@ func TestSilence(t *testing.T) {
 	}
 }
 
+// An end of sessions that BFD orders while there are none does not end all that come: the
+// second one stands.
+func TestStaleReset(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	one := r.start("one", 1, settings{HoldTime: 3 * time.Second, BFD: 100 * time.Millisecond})
+	one.order("reset")
+	r.bird("bfd on;", "protocol bfd { interface \"*\" { interval 100 ms; multiplier 3; }; }\n")
+	r.until("announced", four, bothFour[0])
+	r.stays("announced", time.Second, four, bothFour[0])
+}
+
 // A password is agreed on; a wrong one, a wrong AS and a router that is not there are
 // told as what they are.
 func TestReasons(t *testing.T) {

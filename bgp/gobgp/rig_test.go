@@ -349,6 +349,10 @@ func speak(env string) error {
 			a.Poke()
 		case "leave":
 			a.Leave()
+		case "reset":
+			if err := g.Reset(); err != nil {
+				panic(err)
+			}
 		}
 		if err := answers.Encode(a.Report()); err != nil {
 			break

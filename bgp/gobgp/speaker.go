@@ -272,6 +272,9 @@ func (s *Speaker) update(e *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
 		p.failure = strings.ReplaceAll(state.DisconnectMessage, "-", " ")
 	}
 	if established != p.established {
+		if i := slices.IndexFunc(s.options.Neighbours, func(n Neighbour) bool { return n.Address == state.NeighborAddress }); !established && s.options.Neighbours[i].BFD > 0 && stale(p.failure, time.Since(p.since)) {
+			go s.renew(s.options.Neighbours[i]) // GoBGP waits for this to return
+		}
 		p.established, p.since = established, time.Now()
 		if established {
 			s.options.Log.Info("BGP session established", "neighbour", state.NeighborAddress.String())
