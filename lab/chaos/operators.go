@@ -34,7 +34,7 @@ func (w *world) machine(random *rand.Rand) string {
 // verb is a change. Servers 1 and 2 always work, so that clients have an answer.
 func (w *world) verb(random *rand.Rand) []string {
 	server := func(n int) string { return w.lab.DaemonName(fmt.Sprint("server", n)) }
-	vip := vips[random.IntN(len(vips))].Name
+	v := vips[random.IntN(len(vips))]
 	switch random.IntN(9) {
 	case 0, 1:
 		return []string{"drain", server(3 + random.IntN(2))}
@@ -43,12 +43,12 @@ func (w *world) verb(random *rand.Rand) []string {
 	case 4, 5:
 		return []string{"weight", vips[0].Name, server(1 + random.IntN(4)), strconv.Itoa(1 + random.IntN(100))}
 	case 6:
-		if vip == "jet" {
-			return []string{"undrain", vip, server(5)}
+		if v.Standby {
+			return []string{"undrain", v.Name, server(5)}
 		}
-		return []string{"add", vip, server(5)}
+		return []string{"add", v.Name, server(5)}
 	case 7:
-		return []string{"remove", vip, server(5)}
+		return []string{"remove", v.Name, server(5)}
 	}
 	if random.IntN(3) == 0 {
 		return []string{"rotate"}
