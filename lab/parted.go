@@ -211,7 +211,7 @@ func (p *parted) cut(a, b []string, cut bool) error {
 
 // ruleOut loses what this machine sends to the other's ports, and from its own.
 func ruleOut(to netip.Addr, cut bool) error {
-	for _, port := range []uint16{exposedPort, storePort, peerPort} {
+	for _, port := range []uint16{exposedPort, controlPort, storePort, peerPort} {
 		for _, own := range []bool{false, true} {
 			if err := lose(to, port, own, cut); err != nil {
 				return err

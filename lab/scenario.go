@@ -288,7 +288,7 @@ func (o RunOptions) runLab(ctx context.Context, s scenario, p part, before []Run
 		Exposed: o.Scenario == "attack" || o.Scenario == "parted", Unguarded: o.WithoutGuards,
 	}
 	if o.Scenario == "parted" {
-		options.Controllers = 3
+		options.Controllers, options.Remote = 3, true // operators are parted from controllers, too
 	}
 	if o.Scenario == "synflood" || o.Scenario == "attack" {
 		for _, run := range p.runs {
