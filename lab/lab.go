@@ -48,7 +48,7 @@ const NameRule = "1 to 20 lower-case letters and digits, starting with a letter"
 // Limits of a lab's size: what one machine of two processors still runs.
 const (
 	MaxServers = 32
-	MaxLBs     = 8
+	MaxLBs     = 10
 )
 
 // Options say what `lab up` builds. The zero value of a field that has a

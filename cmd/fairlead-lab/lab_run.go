@@ -52,6 +52,7 @@ func newLabRun() *cobra.Command {
   l2-vip        balancers hold addresses on an Ethernet, stop, die and come back,
   chaos         everything fails that can, while operators change what they like,
   rolling-upgrade  the program changes process by process,
+  drain-time    ten balancers stop giving a server connections,
   fabric        steered tunnels in a leaf-spine, and
   seven-paths   Multipath TCP over chosen paths: with flags of their own
 
@@ -77,7 +78,7 @@ the flood fills no table: then the run proves nothing.`,
 			}
 			o.Scenario = args[0]
 			if known := lab.ScenarioNames(); !slices.Contains(known, o.Scenario) {
-				known = append(known, "bgp", "chaos", "fabric", "l2-vip", "rolling-upgrade", "seven-paths")
+				known = append(known, "bgp", "chaos", "drain-time", "fabric", "l2-vip", "rolling-upgrade", "seven-paths")
 				return cli.Usagef("there is no scenario %q%s; there are %s", o.Scenario, cli.DidYouMean(yamlfile.Nearest(o.Scenario, known)), strings.Join(known, ", "))
 			}
 			drawSeed(cmd, &o.Seed)
@@ -112,7 +113,7 @@ the flood fills no table: then the run proves nothing.`,
 	c.Flags().BoolVar(&o.WithoutGuards, "without-guards", false, "attack: leave out what holds attackers off; the run fails unless attacks succeed then")
 	c.Flags().BoolVar(&o.Keep, "keep", false, "leave the lab there if the run fails")
 	cli.OutputFlag(c, &output)
-	c.AddCommand(newLabFabric(), newLabSevenPaths(), newLabBGP(), newLabL2(), newLabChaos(), newLabUpgrade())
+	c.AddCommand(newLabFabric(), newLabSevenPaths(), newLabBGP(), newLabL2(), newLabChaos(), newLabUpgrade(), newLabDrain())
 	return c
 }
 
