@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/controller"
@@ -28,17 +29,19 @@ import (
 func (c *Coordinator) agreed(ctx context.Context, v *View) (err error) {
 	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	if err := c.readDesired(bounded, v); err != nil {
+	both, asking := errgroup.WithContext(bounded)
+	both.Go(func() error { return c.readDesired(asking, v) })
+	both.Go(func() (err error) {
+		v.reports, err = c.Ledger.Reports(asking)
+		return noStore(err)
+	})
+	if err := both.Wait(); err != nil || v.head.Version == 0 {
 		return err
 	}
-	if v.reports, err = c.Ledger.Reports(bounded); err != nil {
+	if v.agreed, err = c.Ledger.Newest(bounded, v.head, c.Have); err != nil {
 		return noStore(err)
 	}
-	if v.head.Version == 0 {
-		return nil
-	}
-	v.agreed, err = c.read(ctx, v.head.Version)
-	return err
+	return nil
 }
 
 // read is a version of the store's.
@@ -314,7 +317,7 @@ func (c *Coordinator) await(ctx context.Context, bound Kind, step *controller.As
 		}
 	}
 	var waiting map[string]string // for whom, and why
-	kindOf := map[string]Kind{}
+	kinds := map[string]Kind{}
 	// before is what had been refused when this began: what was wrong may be put
 	// right by now, and whoever refuses tries again.
 	var before map[string]uint64
@@ -329,6 +332,11 @@ func (c *Coordinator) await(ctx context.Context, bound Kind, step *controller.As
 		refused := 0 // of those that are waited for
 		waiting = map[string]string{}
 		for name := range expected {
+			if _, lives := said[name]; !lives && ch.believed && ch.mayMiss(known[name], step) {
+				delete(expected, name)
+				known[name].Err = errors.New("it was there when the change began, and its lease is over")
+				continue
+			}
 			waiting[name] = "it does not reach the store"
 		}
 		for name, r := range said {
@@ -341,7 +349,7 @@ func (c *Coordinator) await(ctx context.Context, bound Kind, step *controller.As
 				continue
 			}
 			delete(waiting, name)
-			kindOf[name] = Kind(r.Kind)
+			kinds[name] = Kind(r.Kind)
 			switch {
 			case r.Version > step.Version: // another change went on from here, it seems
 				passed = true
@@ -374,7 +382,7 @@ func (c *Coordinator) await(ctx context.Context, bound Kind, step *controller.As
 	for _, name := range slices.Sorted(maps.Keys(waiting)) {
 		d := known[name]
 		if d == nil {
-			d = &Daemon{Name: name, Kind: kindOf[name]}
+			d = &Daemon{Name: name, Kind: kinds[name]}
 			ch.view.Daemons = append(ch.view.Daemons, d)
 		}
 		d.Err = errors.New(waiting[name])

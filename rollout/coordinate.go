@@ -41,6 +41,8 @@ type Coordinator struct {
 	Who    string
 	// Have is an assignment that need not be fetched from there, nil: none.
 	Have *controller.Assignment
+	// Memo, if set, is what was worked out for earlier changes.
+	Memo *Memo
 
 	// dialTo is Dial, or a test's.
 	dialTo func(endpoint string, t config.TLS) (fairleadv1connect.FairleadClient, error)
@@ -72,8 +74,10 @@ type Change struct {
 	Diff    []string
 	view    *View
 	without []string
-	text    []byte // the desired state from the first step on; nil: it stays
-	why     string // a line of the history beside the steps'
+	// believed: daemons' reports were gone by, and nobody was asked (believe.go).
+	believed bool
+	text     []byte // the desired state from the first step on; nil: it stays
+	why      string // a line of the history beside the steps'
 }
 
 // Answered says whether any daemon did.
@@ -151,6 +155,7 @@ func (c *Coordinator) Do(ctx context.Context, o Options, ops ...controller.Op) (
 		}
 	}
 	ch, err := c.plan(ctx, o, aim{
+		ops: ops,
 		steps: func(v *View) ([]*controller.Assignment, []string, error) {
 			return controller.Change(v.Base, v.Live, time.Now(), o.Force, ops...)
 		},
@@ -190,10 +195,18 @@ func (ch *Change) withoutServers() {
 }
 
 func (c *Coordinator) plan(ctx context.Context, o Options, a aim) (*Change, error) {
+	if ch := c.planBelieving(ctx, o, a); ch != nil {
+		return ch, nil
+	}
 	v, err := c.look(ctx, a.cfg, o.Without)
 	if err != nil {
 		return nil, err
 	}
+	return c.planFrom(ctx, v, o, a)
+}
+
+// planFrom plans on what daemons say.
+func (c *Coordinator) planFrom(ctx context.Context, v *View, o Options, a aim) (_ *Change, err error) {
 	if err := c.expect(ctx, v, o); err != nil {
 		return nil, err
 	}

@@ -81,6 +81,13 @@ type View struct {
 	conflicts []string
 }
 
+func newView() *View {
+	return &View{Live: controller.LiveCounts{
+		Connections: map[controller.LiveKey]map[uint32]uint64{}, Owned: map[controller.LiveKey]controller.Owned{},
+		Silent: map[string]string{},
+	}}
+}
+
 // Silent are the daemons that did not answer.
 func (v *View) Silent() (silent []*Daemon) {
 	for _, d := range v.Daemons {
@@ -91,12 +98,13 @@ func (v *View) Silent() (silent []*Daemon) {
 	return silent
 }
 
+var kindOf = map[config.Role]Kind{config.RoleHost: Host, config.RoleBalancer: Balancer, config.RoleSwitch: Switch}
+
 // daemons is everybody that the file names, less those in without.
 func (c *Coordinator) daemons(cfg *config.Config, without []string) ([]*Daemon, error) {
-	kinds := map[config.Role]Kind{config.RoleHost: Host, config.RoleBalancer: Balancer, config.RoleSwitch: Switch}
 	var all []*Daemon
 	for _, s := range cfg.Daemons(without...) {
-		d := &Daemon{Name: s.Name, API: s.API, Kind: kinds[s.Role]}
+		d := &Daemon{Name: s.Name, API: s.API, Kind: kindOf[s.Role]}
 		if err := c.dial(d, cfg); err != nil {
 			return nil, err
 		}
@@ -123,10 +131,7 @@ func (c *Coordinator) Look(ctx context.Context, without []string) (*View, error)
 
 // look is Look by cfg, nil: by the desired state that the store has.
 func (c *Coordinator) look(ctx context.Context, cfg *config.Config, without []string) (*View, error) {
-	v := &View{Live: controller.LiveCounts{
-		Connections: map[controller.LiveKey]map[uint32]uint64{}, Owned: map[controller.LiveKey]controller.Owned{},
-		Silent: map[string]string{},
-	}}
+	v := newView()
 	if err := c.agreed(ctx, v); err != nil {
 		return nil, err
 	}
@@ -173,8 +178,17 @@ func (v *View) checkWithout(o Options) error {
 	return nil
 }
 
+// unknown is View.unknown, with a way to ask them.
+func (c *Coordinator) unknown(v *View, a *controller.Assignment, without []string) []*Daemon {
+	more := v.unknown(a, without)
+	for _, d := range more {
+		d.Err = c.dial(d, v.cfg)
+	}
+	return more
+}
+
 // unknown is the agents that a names and v does not have.
-func (c *Coordinator) unknown(v *View, a *controller.Assignment, without []string) (more []*Daemon) {
+func (v *View) unknown(a *controller.Assignment, without []string) (more []*Daemon) {
 	known := map[string]*Daemon{}
 	for _, d := range v.Daemons {
 		known[d.Name] = d
@@ -184,7 +198,6 @@ func (c *Coordinator) unknown(v *View, a *controller.Assignment, without []strin
 			d := known[s.Server]
 			if d == nil && s.API != config.NoAgent && s.API != "" && !slices.Contains(without, s.Server) {
 				d = &Daemon{Name: s.Server, API: s.API, Kind: Host, Leaving: true}
-				d.Err = c.dial(d, v.cfg)
 				known[s.Server] = d
 				more = append(more, d)
 			}

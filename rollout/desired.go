@@ -27,6 +27,8 @@ import (
 type aim struct {
 	// cfg is what it goes by; nil: the store's desired state.
 	cfg *config.Config
+	// ops are the verbs that bring it about, if they do.
+	ops []controller.Op
 	// steps are the way there from v.
 	steps func(v *View) ([]*controller.Assignment, []string, error)
 	// text is the desired state from then on, last being the newest of the steps, and
@@ -88,7 +90,7 @@ func (c *Coordinator) config(v *View) (*config.Config, error) {
 	if v.text == nil {
 		return c.Config(), nil
 	}
-	cfg, err := c.Config().Desired(OfVersion(v.head.Desired.Version), v.text)
+	cfg, err := c.Memo.desired(c.Config(), OfVersion(v.head.Desired.Version), v.text)
 	if err != nil {
 		return nil, fmt.Errorf("what the store has is not for this build, so it changes nothing: %w", err)
 	}
@@ -143,8 +145,10 @@ func (c *Coordinator) bring(ch *Change, a aim) error {
 		ch.Notes = append(ch.Notes, notes...)
 		return err
 	}
-	if ch.Diff, err = config.Diff(v.text, text); err != nil || len(ch.Diff) == 0 && v.text != nil {
-		return err
+	if len(a.ops) == 0 { // verbs say what they do
+		if ch.Diff, err = config.Diff(v.text, text); err != nil || len(ch.Diff) == 0 && v.text != nil {
+			return err
+		}
 	}
 	ch.Notes = append(ch.Notes, notes...)
 	ch.text = text
@@ -179,7 +183,7 @@ func (c *Coordinator) edited(v *View, last *controller.Assignment, ops []control
 	if bytes.Equal(text, v.text) {
 		return nil, nil, nil
 	}
-	cfg, err := c.Config().Desired(theFile, text)
+	cfg, err := c.Memo.desired(c.Config(), theFile, text)
 	if problems := (config.Problems)(nil); errors.As(err, &problems) {
 		return nil, []string{fmt.Sprintf("the configuration cannot say this (%s: %s), so the next `fairlead apply` undoes it", problems[0].Field, problems[0].Wrong)}, nil
 	}

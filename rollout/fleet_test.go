@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -106,6 +107,22 @@ func (f *fleet) away(name string, why error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.get(name).away = why
+}
+
+// heard waits until the store has heard of a daemon's end, or of what it has now.
+func (f *fleet) heard(c *Coordinator, name string) {
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(f.ctx, 10*time.Second)
+	defer cancel()
+	if err := c.Ledger.Await(ctx, func(said map[string]ledger.Report) bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		d := f.get(name)
+		r, lives := said[name]
+		return lives == (d.away == nil) && (!lives || r.Version == d.cur.Version)
+	}); err != nil {
+		f.t.Fatalf("%s is not heard of: %v", name, err)
+	}
 }
 
 func (f *fleet) get(name string) *fake { return f.daemons[config.DefaultAPI(name)] }

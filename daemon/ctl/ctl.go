@@ -49,6 +49,7 @@ type ctl struct {
 	audit  *audit
 	// have is a version that need not be read again.
 	have atomic.Pointer[controller.Assignment]
+	memo rollout.Memo
 	// changing has room for the one change that is under way.
 	changing chan struct{}
 	// stopping ends with the daemon: streams have no other end.

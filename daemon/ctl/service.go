@@ -41,7 +41,7 @@ func (c *ctl) handler() http.Handler {
 // coordinator makes changes for a caller.
 func (c *ctl) coordinator(ctx context.Context) *rollout.Coordinator {
 	return &rollout.Coordinator{
-		Config: c.config.Load, Ledger: c.ledger, Who: access.From(ctx).Name, Log: c.Log, Have: c.have.Load(),
+		Config: c.config.Load, Ledger: c.ledger, Who: access.From(ctx).Name, Log: c.Log, Have: c.have.Load(), Memo: &c.memo,
 		Fits: tables.Fits,
 	}
 }

@@ -3,7 +3,6 @@ package member
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"sync"
@@ -48,9 +47,11 @@ func load(s *daemon.State, name, remedy string) (a *controller.Assignment, err e
 	return a, nil
 }
 
-// install puts a in force: on disk first, then into the maps, so that a
-// daemon killed in between starts with what it was told and not with less.
-// The caller holds mu. On error everything is as it was before.
+// install puts a in force: first the pin says so (writePinned), then come the maps, and
+// then the disk, for which packets do not wait. A daemon killed in between finds less on
+// disk than the pin says, and takes what the store or a peer has, or waits for one of
+// them while packets go on. One that has just started puts it on disk first. The caller
+// holds mu. On error everything is as it was before.
 //
 // One that the disk does not take goes into force all the same, as it is agreed on,
 // and not to follow it breaks more than to forget it: it is written when the disk
@@ -58,10 +59,13 @@ func load(s *daemon.State, name, remedy string) (a *controller.Assignment, err e
 func (m *Member) install(a *controller.Assignment) error {
 	data := a.Encode()
 	before := m.force.Load()
-	if before == nil || !bytes.Equal(data, before.encoded) {
-		if err := m.State.Keep(assignmentName, data); err != nil {
-			m.Log.Error("the assignment goes into force and is not on disk yet: a restart begins from the one before and catches up with the store", "version", a.Version, "error", err)
-		}
+	sum := digest(a)
+	changed := before == nil || !bytes.Equal(data, before.encoded)
+	switch {
+	case before == nil: // what packets go by is an earlier process's, as the pin says
+		m.keepAssignment(a.Version, data)
+	case changed:
+		m.writePinned(a.Version, sum)
 	}
 	own := a
 	if m.role.OwnTimes {
@@ -78,16 +82,26 @@ func (m *Member) install(a *controller.Assignment) error {
 		m.again()
 	case err != nil:
 		if before != nil {
-			err = errors.Join(err, m.State.Keep(assignmentName, before.encoded))
+			m.writePinned(before.Version, before.digest)
 		}
 		return err
 	}
-	m.force.Store(&inForce{a, own, data, digest(data), time.Now()})
+	m.force.Store(&inForce{a, own, data, sum, time.Now()})
 	m.due.set(due)
-	m.writePinned(a.Version, digest(data))
+	if before == nil {
+		m.writePinned(a.Version, sum)
+	} else if changed {
+		m.keepAssignment(a.Version, data)
+	}
 	m.keepOwn(own)
 	m.AnnounceSoon()
 	return nil
+}
+
+func (m *Member) keepAssignment(version uint64, data []byte) {
+	if err := m.State.Keep(assignmentName, data); err != nil {
+		m.Log.Error("the assignment is in force, or goes into it, and is not on disk yet: a restart begins from the one before and catches up with the store", "version", version, "error", err)
+	}
 }
 
 // keepOwn remembers what packets go by from now on. On disk it comes after the
@@ -127,7 +141,7 @@ type inForce struct {
 	// plane has it. An agent's is the same.
 	own     *controller.Assignment
 	encoded []byte // Assignment.Encode()
-	digest  []byte // of encoded
+	digest  []byte // Assignment.Digest()
 	since   time.Time
 }
 
@@ -182,7 +196,8 @@ func fetchAssignment(ctx context.Context, p *Peer) (*controller.Assignment, erro
 	return controller.Decode(resp.Msg.Assignment)
 }
 
-func digest(data []byte) []byte {
-	sum := sha256.Sum256(data)
+// digest is what a daemon says of a, as the store's records do.
+func digest(a *controller.Assignment) []byte {
+	sum := a.Digest()
 	return sum[:]
 }

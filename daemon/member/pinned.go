@@ -75,8 +75,8 @@ func forceText(version uint64, digest string, clock uint32) string {
 	return fmt.Sprintf("%s-%08x", text, crc32.ChecksumIEEE([]byte(text)))
 }
 
-// writePinned says what packets go by from now on. It comes after the maps: a
-// daemon killed in between finds what was before, and newer ones on disk.
+// writePinned says what packets go by from now on. It comes before the maps, and after a
+// start behind them: a daemon killed in between finds the newer of both there, or on disk.
 func (m *Member) writePinned(version uint64, digest []byte) {
 	if path := m.forcePin(); path != "" {
 		if err := makeForce(path, m.forceText(version, digest)); err != nil {
@@ -162,7 +162,11 @@ func (m *Member) trueClock(pinned uint32) uint32 {
 // contradicts says that a, which is on disk, is not what was put in force under
 // its version.
 func (p pinnedForce) contradicts(a *controller.Assignment) bool {
-	return a != nil && a.Version == p.version && !bytes.Equal(digest(a.Encode()), p.digest)
+	if a == nil || a.Version != p.version || bytes.Equal(digest(a), p.digest) {
+		return false
+	}
+	text := a.TextDigest() // which builds of before pinned
+	return !bytes.Equal(text[:], p.digest)
 }
 
 // mayReplace refuses to put a in force, the newest of disk, store and peers, from

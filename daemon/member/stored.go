@@ -122,13 +122,11 @@ func (s *stored) follow(ctx context.Context) error {
 			s.mu.Lock()
 			s.head = head
 			s.mu.Unlock()
-			if err = s.m.followDesired(ctx, s.ledger, head.Desired); err != nil {
-				break
-			}
-			if err = s.take(ctx, head.Of(s.kind)); ctx.Err() == nil {
+			// Packets first: they do not go by the text.
+			if err = s.take(ctx, head); ctx.Err() == nil {
 				s.took(head.Of(s.kind), err)
 			}
-			if err != nil {
+			if err = errors.Join(err, s.m.followDesired(ctx, s.ledger, head.Desired)); err != nil {
 				break
 			}
 			rest = storeRest
@@ -160,9 +158,9 @@ func (s *stored) took(version uint64, err error) {
 	}
 }
 
-// take puts a version in force.
-func (s *stored) take(ctx context.Context, version uint64) error {
-	m := s.m
+// take puts the version in force whose turn it is.
+func (s *stored) take(ctx context.Context, head ledger.Head) error {
+	m, version := s.m, head.Of(s.kind)
 	force := m.force.Load() // nobody else replaces it
 	switch {
 	case version == 0:
@@ -170,12 +168,12 @@ func (s *stored) take(ctx context.Context, version uint64) error {
 	case version < force.Version:
 		return fmt.Errorf("the store has version %d, and this daemon goes by %d, which the next change brings into the store (fairlead apply)", version, force.Version)
 	}
-	a, err := s.ledger.Read(ctx, version, force.Assignment)
+	a, err := s.ledger.Of(ctx, head, s.kind, force.Assignment)
 	if err != nil {
 		return err
 	}
 	if version == force.Version {
-		if bytes.Equal(a.Encode(), force.encoded) {
+		if a == force.Assignment || bytes.Equal(a.Encode(), force.encoded) {
 			return nil
 		}
 		return fmt.Errorf("the store has another version %d than this daemon goes by", version)

@@ -275,7 +275,7 @@ func (l *LB) fill(p *tables.Plan, half uint32) error {
 	for i, e := range p.Entries {
 		all[p.At[i]] = e
 	}
-	if err := l.set.writeAt(mapVIPs, int64(half)*vipHalf, all); err != nil {
+	if err := l.set.writeVIPs(half, all); err != nil {
 		return err
 	}
 	if err := l.set.writeControl(unsafe.Offsetof(bpf.Control{}.AskRate), uint32(l.o.Limits.AskRate)); err != nil {

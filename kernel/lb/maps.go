@@ -213,6 +213,20 @@ func (o *objects) writeAt(name string, offset int64, value any) error {
 
 const vipHalf = int64(bpf.VIPLines) * int64(unsafe.Sizeof(bpf.VIP{}))
 
+// writeVIPs writes one half, of bpf.VIPLines lines, as they are in memory: encoding/binary
+// takes milliseconds for them.
+func (o *objects) writeVIPs(half uint32, all []bpf.VIP) error {
+	mem, err := o.memory(mapVIPs)
+	if err != nil {
+		return err
+	}
+	b := unsafe.Slice((*byte)(unsafe.Pointer(&all[0])), len(all)*int(unsafe.Sizeof(all[0])))
+	if _, err := mem.WriteAt(b, int64(half)*vipHalf); err != nil {
+		return fmt.Errorf("map %s: %w", mapVIPs, err)
+	}
+	return nil
+}
+
 // readVIPs returns the lines of one half that are in use.
 func (o *objects) readVIPs(half uint32) ([]bpf.VIP, error) {
 	all := make([]bpf.VIP, bpf.VIPLines)

@@ -24,10 +24,16 @@ func (d Desired) part(n int) string {
 	return fmt.Sprintf("%s%s/%s/%04d", desiredKey, versionKey(d.Version), d.Token, n)
 }
 
-// Text is the text that d names, nil where there is none.
+// Text is the text that d names, nil where there is none. Nobody changes it.
 func (l *Ledger) Text(ctx context.Context, d Desired) ([]byte, error) {
 	if d.Version == 0 {
 		return nil, nil
+	}
+	l.mu.Lock()
+	is, text := l.known.is, l.known.text
+	l.mu.Unlock()
+	if is == d {
+		return text, nil
 	}
 	data, err := l.parts(ctx, d.Parts, d.part)
 	if err == nil {
@@ -36,6 +42,9 @@ func (l *Ledger) Text(ctx context.Context, d Desired) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the configuration of version %d: %w", d.Version, err)
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.known.is, l.known.text = d, data
 	return data, nil
 }
 

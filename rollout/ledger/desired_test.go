@@ -98,6 +98,7 @@ func TestTextDamaged(t *testing.T) {
 			if _, err := client.Commit(t.Context(), nil, store.Op{Key: e.Key, Value: damaged}); err != nil {
 				t.Fatal(err)
 			}
+			l := open(t, client, secret) // which knows nothing of it
 			if text, err := l.Text(t.Context(), texts[min(i/texts[0].Parts, 1)]); !errors.Is(err, ErrDamaged) {
 				t.Errorf("%s: %d bytes, %v", e.Key, len(text), err)
 			}

@@ -24,7 +24,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"sync"
 	"time"
 
@@ -61,34 +60,6 @@ var (
 	// ErrForgotten: the version is too old.
 	ErrForgotten = errors.New("the store no longer has this version")
 )
-
-// Head is the newest version.
-type Head struct {
-	// Deployment tells one from another, and nothing of its secret.
-	Deployment string `json:"deployment"`
-	// Version is 0 where there is none yet.
-	Version uint64 `json:"version"`
-	// Turn is how many kinds of daemons (rollout.Kind, in their order) go by
-	// Version; those whose turn has not come go by the version before.
-	Turn int `json:"turn"`
-	// Prior is the version before, 0 if there is none.
-	Prior uint64 `json:"prior"`
-	// Open: kinds were given their turn at once, and not all of them are known to go
-	// by Version yet.
-	Open bool `json:"open,omitempty"`
-	// Desired is the text that Version was planned from.
-	Desired Desired `json:"desired,omitzero"`
-
-	rev int64 // the store's, which wrote it
-}
-
-// Of is the version that daemons of a kind go by.
-func (h Head) Of(kind int) uint64 {
-	if kind < h.Turn {
-		return h.Version
-	}
-	return h.Prior
-}
 
 // Record is what people are told of a version.
 type Record struct {
@@ -133,11 +104,14 @@ type Ledger struct {
 	known known
 }
 
-// known is the digest of an assignment that was read or written last: it is asked for
-// again when the next one comes.
+// known is the assignment that was read or written last, with its digest, and the text:
+// they are asked for again when the next ones come.
 type known struct {
 	a      *controller.Assignment
 	digest string
+	// text is the desired state that was read or written last, and is its name.
+	is   Desired
+	text []byte
 }
 
 // digest is a's in hex. Nobody changes an assignment that he gave to the ledger.
@@ -155,7 +129,7 @@ func (l *Ledger) digest(a *controller.Assignment) string {
 func (l *Ledger) knows(a *controller.Assignment, digest string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.known = known{a, digest}
+	l.known.a, l.known.digest = a, digest
 	return digest
 }
 
@@ -166,55 +140,6 @@ func New(s store.Store, secret []byte) (*Ledger, error) {
 		return nil, err
 	}
 	return &Ledger{store: s, seal: seal}, nil
-}
-
-// Head is the newest one that was agreed on.
-func (l *Ledger) Head(ctx context.Context) (Head, error) {
-	entries, _, err := l.store.Read(ctx, headKey)
-	if err != nil || len(entries) == 0 {
-		return Head{Deployment: l.seal.deployment}, err
-	}
-	return l.head(entries[0])
-}
-
-func (l *Ledger) head(e store.Entry) (h Head, err error) {
-	if err := json.Unmarshal(e.Value, &h); err != nil {
-		return Head{}, fmt.Errorf("%w: head: %v", ErrDamaged, err)
-	}
-	if h.Deployment != l.seal.deployment {
-		return Head{}, ErrForeign
-	}
-	h.rev = e.Rev
-	return h, nil
-}
-
-// Heads gives the head, and each that follows, until ctx ends. Some may be left out,
-// never the newest. An error ends it; then it is begun anew.
-func (l *Ledger) Heads(ctx context.Context) iter.Seq2[Head, error] {
-	return func(yield func(Head, error) bool) {
-		entries, rev, err := l.store.Read(ctx, headKey)
-		h := Head{Deployment: l.seal.deployment}
-		if err == nil && len(entries) > 0 {
-			h, err = l.head(entries[0])
-		}
-		if !yield(h, err) || err != nil {
-			return
-		}
-		for events, err := range l.store.Watch(ctx, headKey, rev) {
-			if err != nil {
-				yield(Head{}, err)
-				return
-			}
-			for _, e := range events {
-				if e.Deleted {
-					continue // nobody does that; what is in force stays
-				}
-				if h, err = l.head(e.Entry); !yield(h, err) || err != nil {
-					return
-				}
-			}
-		}
-	}
 }
 
 // versionKey is a version's number in a key: ascending as text.
@@ -244,6 +169,7 @@ func (l *Ledger) Append(ctx context.Context, head Head, before, a *controller.As
 	if err != nil {
 		return head, err
 	}
+	sealedContent := data
 	var ops []store.Op
 	put := func(data []byte, key func(int) string) (parts int, err error) {
 		if len(data) > partSize {
@@ -271,7 +197,10 @@ func (l *Ledger) Append(ctx context.Context, head Head, before, a *controller.As
 		return head, err
 	}
 	ops = append(ops, store.Op{Key: recordsKey + versionKey(a.Version), Value: record})
-	if a.Version > Kept {
+	if len(record)+len(sealedContent) <= newestSize {
+		next.Newest = &Newest{r, sealedContent}
+	}
+	if a.Version > Kept && (head.Version <= Kept || (a.Version-Kept)/snapshotEvery > (head.Version-Kept)/snapshotEvery) {
 		// All that the oldest one that is kept hangs on stays: it is whole.
 		old := (a.Version - Kept) / snapshotEvery * snapshotEvery
 		for v := max(old, snapshotEvery) - snapshotEvery; v < old; v++ {
@@ -283,6 +212,11 @@ func (l *Ledger) Append(ctx context.Context, head Head, before, a *controller.As
 		ops = append(ops, store.Op{Key: recordsKey + versionKey(a.Version-keptRecords), Delete: true})
 	}
 	made, err := l.move(ctx, head, next, ops...)
+	if err == nil && c.Text != nil {
+		l.mu.Lock()
+		l.known.is, l.known.text = r.Desired, c.Text
+		l.mu.Unlock()
+	}
 	if err != nil && !errors.Is(err, store.ErrUnavailable) && ctx.Err() == nil { // it was not done
 		_, _ = l.store.Commit(ctx, nil,
 			store.Op{Key: versionsKey + versionKey(a.Version) + "/" + r.Token + "/", Prefix: true, Delete: true},
@@ -308,28 +242,6 @@ func (l *Ledger) write(ctx context.Context, data []byte, key func(int) string) (
 		parts++
 	}
 	return parts, all.Wait()
-}
-
-// Turn lets the first n kinds of daemons go by the head, when those whose turn it was
-// are known to: it is open no more.
-func (l *Ledger) Turn(ctx context.Context, head Head, n int) (Head, error) {
-	next := head
-	next.Turn, next.Open = n, false
-	return l.move(ctx, head, next)
-}
-
-// move replaces the head, and does ops, if it is still the one that was read.
-func (l *Ledger) move(ctx context.Context, head, next Head, ops ...store.Op) (Head, error) {
-	value, err := json.Marshal(next)
-	if err != nil {
-		return head, err
-	}
-	rev, err := l.store.Commit(ctx, []store.If{{Key: headKey, Rev: head.rev}}, append(ops, store.Op{Key: headKey, Value: value})...)
-	if err != nil {
-		return head, err
-	}
-	next.rev = rev
-	return next, nil
 }
 
 // name binds a version's content to its place, so that no part passes for another's.
@@ -386,6 +298,11 @@ func (l *Ledger) content(ctx context.Context, r *Record, base *controller.Assign
 	if err != nil {
 		return nil, err
 	}
+	return l.unpack(r, base, data)
+}
+
+// unpack is content's, of what was read.
+func (l *Ledger) unpack(r *Record, base *controller.Assignment, data []byte) (_ *controller.Assignment, err error) {
 	switch r.Form {
 	case 0:
 		var text []byte

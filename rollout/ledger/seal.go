@@ -57,10 +57,22 @@ func windowOf(n int) int {
 	return window
 }
 
+// smallContent is compressed with little memory, in bytes, what it is a delta on
+// included.
+const smallContent = 32 << 10
+
 // close seals content as what differs from base, nil: whole. name is where it stands.
 func (s *seal) close(content, base []byte, name string) ([]byte, error) {
 	options := []zstd.EOption{zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(windowOf(max(len(content), len(base))))}
-	if base != nil {
+	switch {
+	case len(content)+len(base) <= smallContent:
+		// Else its tables, of 10 MB, would take longer to make than all the rest of a
+		// small change.
+		options = []zstd.EOption{zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(2 * smallContent), zstd.WithLowerEncoderMem(true), zstd.WithEncoderLevel(zstd.SpeedFastest)}
+		if base != nil {
+			options = append(options, zstd.WithEncoderDictRaw(1, base))
+		}
+	case base != nil:
 		// A level that finds what the dictionary has far away; lower ones do not.
 		options = append(options, zstd.WithEncoderDictRaw(1, base), zstd.WithEncoderLevel(zstd.SpeedBetterCompression))
 	}
