@@ -321,9 +321,9 @@ func TestAhead(t *testing.T) {
 	}
 	s1.cur, s1.away = steps[0], errors.New("it is started again")
 	s.mu.Unlock()
-	s.heard(c, "s1")
+	s.heard("s1")
 	s.away("s1", nil)
-	s.heard(c, "s1")
+	s.heard("s1")
 	ch, err := c.Do(t.Context(), Options{}, op(controller.Drain, "s1"))
 	if err != nil || ch.To != 3 || s.versions() != "s1=3 s2=3 lb1=3 lb2=3" || s.bad() != nil {
 		t.Fatalf("%+v %v %s %v", ch, err, s.versions(), s.bad())

@@ -38,7 +38,6 @@ func TestBelieved(t *testing.T) {
 		t.Errorf("a removal: %v, asked %d times", err, looked()-before)
 	}
 	s.away("lb1", errors.New("cut off"))
-	s.heard(c, "lb1")
 	ch, err := c.Do(t.Context(), Options{}, op(controller.Drain, "s2"))
 	if err != nil || ch.believed || len(ch.Silent) != 1 {
 		t.Errorf("a balancer is away: %v", err)

@@ -70,7 +70,8 @@ type Change struct {
 	Notes    []string
 	Silent   []*Daemon // they did not answer and stay where they were
 	Steps    []*controller.Assignment
-	// Diff is how the desired state changes (config.Diff); nil: it does not.
+	// Diff is how a text changes the desired state (config.Diff); nil: it does not. Of
+	// what verbs do to it, Lines tell.
 	Diff    []string
 	view    *View
 	without []string

@@ -215,7 +215,7 @@ func TestSilentStandby(t *testing.T) {
 		old := f.get("s1").cur.Clone()
 		old.Version, old.VIPs[0].Slots = 1, old.VIPs[0].Slots[:2]
 		s3.cur, s3.away = old, errors.New("no route to host")
-		f.heard(c, "s3")
+		f.heard("s3")
 		_, err := c.Do(ctx, Options{}, op(controller.Undrain, "s3"))
 		if err == nil || !strings.Contains(err.Error(), "s3 does not answer (no route to host), and its programs run on: it had version 1") {
 			t.Errorf("%v", err)

@@ -49,7 +49,7 @@ func TestDesired(t *testing.T) {
 		t.Errorf("what it said itself: %+v %v", ch, err)
 	}
 	ch, err = c.Do(t.Context(), Options{}, op(controller.Drain, "s1"))
-	if err != nil || ch.To != 2 || len(ch.Notes) != 0 || !slices.Contains(ch.Diff, "+    drain: true") {
+	if err != nil || ch.To != 2 || len(ch.Notes) != 0 || len(ch.Diff) != 0 {
 		t.Errorf("a verb: %+v %v", ch, err)
 	}
 	if m := desiredBy(t, c).VIPs[0].Servers[0]; !m.Drain {

@@ -105,16 +105,22 @@ func (f *fleet) start(t testing.TB, name, api string) *fake {
 // away has a daemon answer nobody, or again where why is nil.
 func (f *fleet) away(name string, why error) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.get(name).away = why
+	follows := f.links[name] != nil
+	f.mu.Unlock()
+	if follows && why != nil {
+		f.heard(name)
+	}
 }
 
 // heard waits until the store has heard of a daemon's end, or of what it has now.
-func (f *fleet) heard(c *Coordinator, name string) {
+func (f *fleet) heard(name string) {
 	f.t.Helper()
+	link := f.memory.Client()
+	defer link.Close()
 	ctx, cancel := context.WithTimeout(f.ctx, 10*time.Second)
 	defer cancel()
-	if err := c.Ledger.Await(ctx, func(said map[string]ledger.Report) bool {
+	if err := f.ledger(link).Await(ctx, func(said map[string]ledger.Report) bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		d := f.get(name)

@@ -76,7 +76,9 @@ func (d *fake) follow(ctx context.Context, link store.Store, l *ledger.Ledger) {
 			return
 		}
 		r := ledger.Report{Kind: int(d.kind())}
-		if err := d.take(ctx, l, head.Of(r.Kind)); err != nil {
+		if err := d.take(ctx, l, head.Of(r.Kind)); err != nil && d.gone() {
+			return
+		} else if err != nil {
 			d.tries++
 			r.Refused, r.Error, r.Tries = head.Of(r.Kind), err.Error(), d.tries
 		}
