@@ -384,19 +384,20 @@ func (r *rig) unload(talkers []*talker) {
 }
 
 // TestKilledWhileApplying kills a balancer's daemon inside an application:
-// after the assignment is on disk and before it is in force. What is on disk
-// is whole, the next daemon starts from it, and ends up where the others are.
+// after the pin says so and before it is in force. What is on disk is whole and not
+// newer than that, and the next daemon ends up where the others are.
 func TestKilledWhileApplying(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	talkers := r.talk(8)
 	verb := []string{"DrainServer", "UndrainServer"}
 	path := filepath.Join(r.Dir(), "state", r.Name+"-lb1", "assignment.json")
+	pin := filepath.Join(r.status("lb1").PinDir, "force")
 	for round, inside := 0, 0; inside < 3; round++ {
 		if round == 12 {
 			t.Fatalf("only %d of %d kills fell inside an application", inside, round)
 		}
-		before, err := os.Stat(path)
+		before, err := os.Readlink(pin)
 		r.must(err)
 		changing := make(chan error, 1)
 		go func() {
@@ -408,14 +409,17 @@ func TestKilledWhileApplying(t *testing.T) {
 			}
 			changing <- err
 		}()
-		// The new file stands there: the maps come next.
+		// The new pin stands there: the maps come next.
+		var pinned uint64
 		deadline := time.Now().Add(patience)
 		for {
-			if now, err := os.Stat(path); err == nil && !os.SameFile(now, before) {
+			if now, err := os.Readlink(pin); err == nil && now != before {
+				_, err = fmt.Sscanf(now, "%d-", &pinned)
+				r.must(err)
 				break
 			}
 			if time.Now().After(deadline) {
-				t.Fatal("the change does not reach lb1's disk")
+				t.Fatal("the change does not reach lb1's pin")
 			}
 		}
 		r.must(r.KillDaemon("lb1"))
@@ -423,12 +427,12 @@ func TestKilledWhileApplying(t *testing.T) {
 		data, err := os.ReadFile(path)
 		r.must(err)
 		left, err := controller.Decode(data)
-		if err != nil {
-			t.Fatalf("round %d: what the killed daemon left: %v", round, err)
+		if err != nil || left.Version > pinned || left.Version+1 < pinned {
+			t.Fatalf("round %d: the killed daemon left version %d on disk, and pinned %d: %v", round, left.Version, pinned, err)
 		}
 		log, err := os.ReadFile(filepath.Join(r.Dir(), "lb1.log"))
 		r.must(err)
-		if !strings.Contains(string(log), fmt.Sprintf("msg=\"assignment in force\" name=%s-lb1 version=%d ", r.Name, left.Version)) {
+		if !strings.Contains(string(log), fmt.Sprintf("msg=\"assignment in force\" name=%s-lb1 version=%d ", r.Name, pinned)) {
 			inside++
 		}
 		r.flows(fmt.Sprintf("round %d, killed", round), talkers)

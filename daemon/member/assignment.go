@@ -50,8 +50,8 @@ func load(s *daemon.State, name, remedy string) (a *controller.Assignment, err e
 // install puts a in force: first the pin says so (writePinned), then come the maps, and
 // then the disk, for which packets do not wait. A daemon killed in between finds less on
 // disk than the pin says, and takes what the store or a peer has, or waits for one of
-// them while packets go on. One that has just started puts it on disk first. The caller
-// holds mu. On error everything is as it was before.
+// them while packets go on. One that has just started, or pins nothing, puts it on disk
+// first. The caller holds mu. On error everything is as it was before.
 //
 // One that the disk does not take goes into force all the same, as it is agreed on,
 // and not to follow it breaks more than to forget it: it is written when the disk
@@ -61,10 +61,10 @@ func (m *Member) install(a *controller.Assignment) error {
 	before := m.force.Load()
 	sum := digest(a)
 	changed := before == nil || !bytes.Equal(data, before.encoded)
-	switch {
-	case before == nil: // what packets go by is an earlier process's, as the pin says
+	diskFirst := before == nil || m.forcePin() == "" // the pin is an earlier process's, or nobody's
+	if diskFirst {
 		m.keepAssignment(a.Version, data)
-	case changed:
+	} else if changed {
 		m.writePinned(a.Version, sum)
 	}
 	own := a
@@ -83,12 +83,15 @@ func (m *Member) install(a *controller.Assignment) error {
 	case err != nil:
 		if before != nil {
 			m.writePinned(before.Version, before.digest)
+			if diskFirst {
+				err = errors.Join(err, m.State.Keep(assignmentName, before.encoded))
+			}
 		}
 		return err
 	}
 	m.force.Store(&inForce{a, own, data, sum, time.Now()})
 	m.due.set(due)
-	if before == nil {
+	if diskFirst {
 		m.writePinned(a.Version, sum)
 	} else if changed {
 		m.keepAssignment(a.Version, data)

@@ -103,16 +103,18 @@ func (a *Agent) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.hops.Run(ctx, a.refreshPeers) })
 	g.Go(func() error { return a.serveAsks(ctx) })
-	g.Go(func() error { a.watch(ctx); return nil })
-	g.Go(func() error { a.listeners.run(ctx); return nil })
+	lost := make(chan struct{}, 1)
+	g.Go(func() error { a.watch(ctx, lost); return nil })
+	g.Go(func() error { a.look(ctx, lost); return nil })
 	return g.Wait()
 }
 
-func (a *Agent) watch(ctx context.Context) {
-	tick, tend, look := time.NewTicker(time.Second), time.NewTicker(kernel.TendEvery), time.NewTicker(detachedEvery)
+// watch keeps what it is told of, and what time changes; lost is that a program was
+// detached.
+func (a *Agent) watch(ctx context.Context, lost <-chan struct{}) {
+	tick, tend := time.NewTicker(time.Second), time.NewTicker(kernel.TendEvery)
 	defer tick.Stop()
 	defer tend.Stop()
-	defer look.Stop()
 	report := func(err error) {
 		if err != nil {
 			a.log.Error("host agent", "error", err)
@@ -130,10 +132,8 @@ func (a *Agent) watch(ctx context.Context) {
 		case <-tend.C:
 			a.tend()
 			continue
-		case <-look.C:
-			if a.detached() {
-				a.tend()
-			}
+		case <-lost:
+			a.tend()
 			continue
 		}
 		report(a.resettle())

@@ -27,9 +27,8 @@ import (
 // another network namespace, by a rule that no look-up sees.
 
 const (
-	// listenEvery is how often is looked, where looking takes no more than one part
-	// in listenShare of the time.
-	listenEvery = 20 * time.Millisecond
+	// listenShare: who listens is looked at every lookEvery, where that takes no more
+	// than one part in so many of the time.
 	listenShare = 300
 )
 
@@ -41,8 +40,12 @@ type listeners struct {
 	// ended hears of each end before anybody else does.
 	ended func(vip uint32, why string)
 
-	mu    sync.Mutex
-	vips  map[uint32]*listened
+	mu   sync.Mutex
+	vips map[uint32]*listened
+	// due is when is looked next, and cost what a look took of late at the least: more
+	// is others' time, where the machine is busy.
+	due   time.Time
+	cost  time.Duration
 	first uint64 // the number before the first piece of news
 	last  uint64
 	news  chan struct{} // closed with the next piece
@@ -70,7 +73,7 @@ func newListeners(log *slog.Logger, ended func(vip uint32, why string)) (*listen
 	}
 	// Another agent's life has other numbers.
 	first := rand.Uint64()>>1 + 1
-	return &listeners{log: log, diag: d, ended: ended, vips: map[uint32]*listened{}, first: first, last: first, news: make(chan struct{})}, nil
+	return &listeners{log: log, diag: d, ended: ended, cost: math.MaxInt32, vips: map[uint32]*listened{}, first: first, last: first, news: make(chan struct{})}, nil
 }
 
 // follow makes services those that are looked at.
@@ -86,24 +89,15 @@ func (l *listeners) follow(services []tables.HostService) {
 	}
 }
 
-// run looks until ctx ends.
-func (l *listeners) run(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	// cost is what a look took of late at the least: more is others' time, where the
-	// machine is busy.
-	cost := time.Duration(math.MaxInt32)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
-		began := time.Now()
-		l.look()
-		cost = min(time.Since(began), cost+cost/8+time.Microsecond)
-		timer.Reset(max(listenEvery, listenShare*cost))
+// lookInTime looks if that is due. It belongs to one goroutine.
+func (l *listeners) lookInTime() {
+	began := time.Now()
+	if began.Before(l.due) {
+		return
 	}
+	l.look()
+	l.cost = min(time.Since(began), l.cost+l.cost/8+time.Microsecond)
+	l.due = began.Add(listenShare * l.cost)
 }
 
 // look looks once.

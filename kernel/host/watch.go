@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"time"
@@ -10,16 +11,34 @@ import (
 	"github.com/fairlead/fairlead/kernel"
 )
 
-// detachedEvery is how long a program can be detached. While the one that stamps
-// cookies is off, what the server sends goes out unstamped, and a client that takes
-// such a timestamp for the newest may never hear its server again: so this, which
-// takes a system call a program, is looked at more often than the rest.
-const detachedEvery = 20 * time.Millisecond
+// lookEvery is how long a program can be detached, and how long nobody may listen for a
+// VIP before balancers hear of it. While the program that stamps cookies is off, what
+// the server sends goes out unstamped, and a client that takes such a timestamp for the
+// newest may never hear its server again. Both are looked at together: of a look that
+// finds nothing, most is that a thread wakes up.
+const lookEvery = 20 * time.Millisecond
+
+// look looks for both until ctx ends.
+func (a *Agent) look(ctx context.Context, lost chan<- struct{}) {
+	for ctx.Err() == nil {
+		time.Sleep(lookEvery) // a timer's channel would wake twice
+		if a.detached() {
+			select {
+			case lost <- struct{}{}:
+			default:
+			}
+		}
+		a.listeners.lookInTime()
+	}
+}
 
 // detached says whether somebody has detached a program, and nothing else is the
-// matter that would keep it off.
+// matter that would keep it off. While the tables change that is seen at the next look:
+// who listens does not wait for it.
 func (a *Agent) detached() bool {
-	a.mu.Lock()
+	if !a.mu.TryLock() {
+		return false
+	}
 	defer a.mu.Unlock()
 	if len(a.astray) > 0 {
 		return false
