@@ -3,9 +3,10 @@ package member
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"time"
 
@@ -52,14 +53,19 @@ func load(s *daemon.State, name, remedy string) (a *controller.Assignment, err e
 // daemon killed in between starts with what it was told and not with less.
 // The caller holds mu. On error everything is as it was before.
 //
+// The text of a large one (controller.Large) is a hundred megabytes: it comes behind the
+// maps, in the background. A daemon that is killed meanwhile finds by what is pinned
+// that its disk is behind, and takes it from the store or a peer.
+//
 // One that the disk does not take goes into force all the same, as it is agreed on,
 // and not to follow it breaks more than to forget it: it is written when the disk
 // takes it, and warned of until then.
 func (m *Member) install(a *controller.Assignment) error {
-	data := a.Encode()
+	sum := m.digest(a)
 	before := m.force.Load()
-	if before == nil || !bytes.Equal(data, before.encoded) {
-		if err := m.State.Keep(assignmentName, data); err != nil {
+	news := before == nil || !bytes.Equal(sum, before.digest)
+	if news && !a.Large() {
+		if err := m.State.Keep(assignmentName, a.Encode()); err != nil {
 			m.Log.Error("the assignment goes into force and is not on disk yet: a restart begins from the one before and catches up with the store", "version", a.Version, "error", err)
 		}
 	}
@@ -77,25 +83,46 @@ func (m *Member) install(a *controller.Assignment) error {
 		m.Log.Error("the assignment is in force, but what follows failed; trying again", "version", a.Version, "error", err)
 		m.again()
 	case err != nil:
-		if before != nil {
-			err = errors.Join(err, m.State.Keep(assignmentName, before.encoded))
+		if before != nil && !a.Large() {
+			err = errors.Join(err, m.State.Keep(assignmentName, before.Encode()))
 		}
 		return err
 	}
-	m.force.Store(&inForce{a, own, data, digest(data), time.Now()})
+	m.force.Store(&inForce{a, own, sum, time.Now()})
 	m.due.set(due)
-	m.writePinned(a.Version, digest(data))
-	m.keepOwn(own)
+	m.writePinned(a.Version, sum)
+	if news && a.Large() {
+		m.State.KeepSoon(assignmentName, a.Encode)
+	}
+	m.keepOwn(a, own)
 	m.AnnounceSoon()
 	return nil
+}
+
+// digest is a's, which the ledger has taken already where it gave a.
+func (m *Member) digest(a *controller.Assignment) []byte {
+	sum, err := hex.DecodeString(m.stored.ledger.Digest(a))
+	if err != nil {
+		panic(err) // it is ours
+	}
+	return sum
 }
 
 // keepOwn remembers what packets go by from now on. On disk it comes after the
 // maps: a daemon killed in between begins what is new once more, which holds
 // connections longer and breaks none.
-func (m *Member) keepOwn(own *controller.Assignment) {
+func (m *Member) keepOwn(a, own *controller.Assignment) {
 	m.had = own
 	if !m.role.OwnTimes {
+		return
+	}
+	if own.Large() {
+		m.State.KeepSoon(ownName, func() []byte {
+			if reflect.DeepEqual(a, own) {
+				return nil // a table's times are those of the assignment, which is there
+			}
+			return own.Encode()
+		})
 		return
 	}
 	if err := m.State.Keep(ownName, own.Encode()); err != nil {
@@ -125,10 +152,9 @@ type inForce struct {
 	*controller.Assignment
 	// own is it with this balancer's own times (controller.Follow), as the
 	// plane has it. An agent's is the same.
-	own     *controller.Assignment
-	encoded []byte // Assignment.Encode()
-	digest  []byte // of encoded
-	since   time.Time
+	own    *controller.Assignment
+	digest []byte // Assignment.Digest()
+	since  time.Time
 }
 
 // newestOfPeers fetches the newest assignment among the peers, if any has a
@@ -180,9 +206,4 @@ func fetchAssignment(ctx context.Context, p *Peer) (*controller.Assignment, erro
 		return nil, nil
 	}
 	return controller.Decode(resp.Msg.Assignment)
-}
-
-func digest(data []byte) []byte {
-	sum := sha256.Sum256(data)
-	return sum[:]
 }

@@ -76,7 +76,7 @@ func forceText(version uint64, digest string, clock uint32) string {
 }
 
 // writePinned says what packets go by from now on. It comes after the maps: a
-// daemon killed in between finds what was before, and newer ones on disk.
+// daemon killed in between finds what was before, and newer ones on disk or in the store.
 func (m *Member) writePinned(version uint64, digest []byte) {
 	if path := m.forcePin(); path != "" {
 		if err := makeForce(path, m.forceText(version, digest)); err != nil {
@@ -160,9 +160,16 @@ func (m *Member) trueClock(pinned uint32) uint32 {
 }
 
 // contradicts says that a, which is on disk, is not what was put in force under
-// its version.
+// its version. A build before this pinned the text's digest, of a large one too.
 func (p pinnedForce) contradicts(a *controller.Assignment) bool {
-	return a != nil && a.Version == p.version && !bytes.Equal(digest(a.Encode()), p.digest)
+	if a == nil || a.Version != p.version {
+		return false
+	}
+	sum := a.Digest()
+	if !bytes.Equal(sum[:], p.digest) && a.Large() {
+		sum = a.TextDigest()
+	}
+	return !bytes.Equal(sum[:], p.digest)
 }
 
 // mayReplace refuses to put a in force, the newest of disk, store and peers, from

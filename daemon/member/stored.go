@@ -175,7 +175,7 @@ func (s *stored) take(ctx context.Context, version uint64) error {
 		return err
 	}
 	if version == force.Version {
-		if bytes.Equal(a.Encode(), force.encoded) {
+		if bytes.Equal(m.digest(a), force.digest) {
 			return nil
 		}
 		return fmt.Errorf("the store has another version %d than this daemon goes by", version)
