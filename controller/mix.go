@@ -63,7 +63,7 @@ const manyBuckets = 1 << 16
 // packets should wait for, it is over the frame (Frame), and over each VIP's slots and
 // the digest of its table.
 func (a *Assignment) Digest() [32]byte {
-	if !slices.ContainsFunc(a.VIPs, func(v VIP) bool { return v.Bucketed() && v.Buckets.Len() > manyBuckets }) {
+	if !a.Large() {
 		return a.TextDigest()
 	}
 	h := sha256.New()
@@ -81,6 +81,12 @@ func (a *Assignment) Digest() [32]byte {
 		}
 	}
 	return [32]byte(h.Sum(nil))
+}
+
+// Large says that a VIP has a table of more than 65,536 buckets: what Encode gives takes
+// longer to make and to write than packets should wait for.
+func (a *Assignment) Large() bool {
+	return slices.ContainsFunc(a.VIPs, func(v VIP) bool { return v.Bucketed() && v.Buckets.Len() > manyBuckets })
 }
 
 // TextDigest is SHA-256 of what Encode gives, as builds before took all digests.

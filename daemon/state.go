@@ -37,12 +37,15 @@ type State struct {
 	locks       []*os.File
 
 	disk sync.Mutex // one writes at a time, so that what was said last stands last
+	soon sync.WaitGroup
 
 	mu      sync.Mutex
 	written map[string][sha256.Size]byte // what each file is known to hold
 	unsaved map[string]unsaved           // what the disk did not take, by file
 	damaged []string                     // what was set aside, for people
 	useless map[string]bool              // files that are damaged
+	said    map[string]uint64            // how often each file was to be written or removed
+	later   []later                      // what is to be written in the background
 }
 
 type unsaved struct {
@@ -266,6 +269,7 @@ func (s *State) Mark(name string, is bool) (was bool, err error) {
 // Write replaces a file; after a crash at any moment it is the old or the new
 // one, whole. It may hold keys: mode 0600.
 func (s *State) Write(name string, data []byte) error {
+	s.say(name)
 	s.disk.Lock()
 	defer s.disk.Unlock()
 	return s.put(name, data)
@@ -274,8 +278,14 @@ func (s *State) Write(name string, data []byte) error {
 // Keep is Write, where things go on all the same if the disk takes nothing: it is
 // tried until it does (run). Nothing is written that is on disk already.
 func (s *State) Keep(name string, data []byte) error {
+	s.say(name)
 	s.disk.Lock()
 	defer s.disk.Unlock()
+	return s.keep(name, data)
+}
+
+// keep is Keep; the caller holds disk.
+func (s *State) keep(name string, data []byte) error {
 	s.mu.Lock()
 	is, known := s.written[name]
 	s.mu.Unlock()
@@ -297,8 +307,14 @@ func (s *State) Keep(name string, data []byte) error {
 
 // Remove takes a file away, and forgets what was to be written there.
 func (s *State) Remove(name string) error {
+	s.say(name)
 	s.disk.Lock()
 	defer s.disk.Unlock()
+	return s.remove(name)
+}
+
+// remove is Remove; the caller holds disk.
+func (s *State) remove(name string) error {
 	s.mu.Lock()
 	delete(s.written, name)
 	delete(s.unsaved, name)
@@ -410,7 +426,9 @@ var syncDir = func(path string) error {
 	return d.Sync()
 }
 
+// Close lets the folder go, when what is to be written soon is written.
 func (s *State) Close() (err error) {
+	s.soon.Wait()
 	for _, f := range s.locks {
 		err = errors.Join(err, f.Close())
 	}

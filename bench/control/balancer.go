@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/kernel/lb"
 	"github.com/fairlead/fairlead/lab/netspace"
@@ -53,15 +55,29 @@ func runBalancer(ctx context.Context, p Part, say func(Took)) (err error) {
 	if err := plane.SetClock(func() uint32 { return uint32(time.Now().UnixMilli()) }); err != nil {
 		return err
 	}
+	state, err := daemon.OpenState(p.State, "lb1", daemon.UnsavedForce, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, state.Close()) }()
 	var had *controller.Assignment
 	w := &watcher{name: "lb1", at: p.Address, say: say}
+	// As member.install does it: the disk comes behind the maps.
 	w.install = func(a *controller.Assignment, t *Took) error {
 		own := controller.Follow(had, a, time.Now())
 		if _, err := plane.Apply(own, nil); err != nil {
 			return err
 		}
-		t.TakenIn = ms(plane.Status().TakenIn)
+		status := plane.Status()
+		t.TakenIn, t.inForce = ms(status.TakenIn), status.Since
 		had = own
+		// Files are written one after the other: the second is asked for when the first is
+		// on disk.
+		state.KeepSoon("assignment.json", a.Encode)
+		state.KeepSoon("own.json", func() []byte {
+			say(Took{Version: a.Version, Disk: ms(time.Since(status.Since))})
+			return nil
+		})
 		return nil
 	}
 	return w.run(ctx)

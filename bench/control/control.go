@@ -19,7 +19,9 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -86,6 +88,7 @@ type Version struct {
 	InForceMS float64 `json:"notice_to_installed_ms"`
 	TakenInMS float64 `json:"taken_in_ms"` // of ApplyMS, what is of tables
 	CPUMS     float64 `json:"balancer_cpu_ms"`
+	DiskMS    float64 `json:"disk_ms"` // since it was in force, until it is on the balancer's disk
 	// ReadBytes are what one watcher read of the store for it.
 	ReadBytes uint64 `json:"bytes_a_balancer"`
 	// AllMS: until all had it and said so. WatcherCPUMS is the watchers' median.
@@ -144,11 +147,12 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	if head, err = l.Turn(ctx, head, 3); err != nil {
 		return nil, err
 	}
-	crowd, err := startParts(ctx, o, n.at)
+	crowd, err := startParts(ctx, o, n.at, filepath.Join(dir, "balancer"))
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, crowd.stop()) }()
+	stop := sync.OnceValue(crowd.stop)
+	defer func() { err = errors.Join(err, stop()) }()
 	say("waiting until all have the first version")
 	if err := crowd.await(ctx, l, first, o.Watchers+1); err != nil {
 		return nil, err
@@ -188,13 +192,16 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 			return nil, err
 		}
 		v.AllMS = ms(time.Since(begun))
-		crowd.fill(&v)
 		r.Versions = append(r.Versions, v)
 		prior = step
 	}
+	if err := stop(); err != nil {
+		return nil, err
+	}
 	var size uint64
-	for _, v := range r.Versions {
-		size += v.ReadBytes
+	for i := range r.Versions {
+		crowd.fill(&r.Versions[i])
+		size += r.Versions[i].ReadBytes
 	}
 	if r.FloorMS, err = floor(ctx, s, size); err != nil {
 		return nil, err

@@ -42,7 +42,7 @@ func TestRun(t *testing.T) {
 		t.Fatalf("%+v", r.Versions)
 	}
 	for _, v := range r.Versions {
-		if v.AppendMS <= 0 || v.ReadMS <= 0 || v.ApplyMS <= 0 || v.InForceMS < v.ReadMS+v.ApplyMS || v.ReadBytes == 0 {
+		if v.AppendMS <= 0 || v.ReadMS <= 0 || v.ApplyMS <= 0 || v.InForceMS < v.ReadMS+v.AcceptMS || v.ReadBytes == 0 || v.DiskMS <= 0 {
 			t.Errorf("%+v", v)
 		}
 	}

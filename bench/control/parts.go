@@ -24,8 +24,10 @@ type Part struct {
 	Address
 	// Watchers that it runs; 0: it is the balancer.
 	Watchers int `json:"watchers"`
-	Servers  int `json:"servers"` // that there will be
-	Buckets  int `json:"buckets"`
+	// State is where the balancer keeps its state on disk.
+	State   string `json:"state"`
+	Servers int    `json:"servers"` // that there will be
+	Buckets int    `json:"buckets"`
 }
 
 // Took is what a version cost one watcher or the balancer, as its process says it.
@@ -42,6 +44,10 @@ type Took struct {
 	TakenIn float64 `json:"taken_in"`
 	CPU     float64 `json:"cpu"`
 	Bytes   uint64  `json:"bytes"`
+	// Disk is in a line of its own, which may come long after the others.
+	Disk float64 `json:"disk,omitempty"`
+
+	inForce time.Time // the flip; zero: there is none
 }
 
 // crowd are the processes that watch.
@@ -55,9 +61,9 @@ type crowd struct {
 	err  error
 }
 
-func startParts(ctx context.Context, o Options, at Address) (*crowd, error) {
+func startParts(ctx context.Context, o Options, at Address, state string) (*crowd, error) {
 	c := &crowd{}
-	for _, p := range []Part{{at, 0, 2 * o.Servers, o.Buckets}, {at, o.Watchers, 2 * o.Servers, o.Buckets}} {
+	for _, p := range []Part{{Address: at, State: state, Servers: 2 * o.Servers, Buckets: o.Buckets}, {Address: at, Watchers: o.Watchers, Servers: 2 * o.Servers, Buckets: o.Buckets}} {
 		if err := c.start(ctx, o.Self, p); err != nil {
 			return nil, errors.Join(err, c.stop())
 		}
@@ -177,7 +183,7 @@ func (c *crowd) await(ctx context.Context, l *ledger.Ledger, a *controller.Assig
 	return nil
 }
 
-// fill takes over what v cost those that had it. Its last lines may be on their way.
+// fill takes over what v cost those that had it, when all have ended.
 func (c *crowd) fill(v *Version) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,6 +191,8 @@ func (c *crowd) fill(v *Version) {
 	for _, t := range c.took {
 		switch {
 		case t.Version != v.Version:
+		case t.Disk > 0:
+			v.DiskMS = t.Disk
 		case t.Watcher:
 			cpu = append(cpu, t.CPU)
 			v.ReadBytes = t.Bytes

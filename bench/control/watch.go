@@ -170,10 +170,12 @@ func (w *watcher) take(ctx context.Context, l *ledger.Ledger, version uint64, t 
 		}
 	}
 	t.Apply = ms(time.Since(begun))
-	t.InForce = ms(time.Since(noticed))
+	if t.inForce.IsZero() {
+		t.inForce = time.Now()
+	}
+	t.InForce = ms(t.inForce.Sub(noticed))
 	t.CPU = ms(w.cpu() - cpu)
-	sum := a.Digest()
-	w.digest = fmt.Sprintf("%x", sum)
+	w.digest = l.Digest(a)
 	if w.shared != nil {
 		if was := w.shared.Load(); was != nil && was.Version == a.Version {
 			a = was

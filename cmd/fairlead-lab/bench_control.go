@@ -35,6 +35,7 @@ append     a version is in the store
 notice to installed
            of the balancer: it hears of the version, fetches and verifies it, accepts
            it, and packets go by it
+disk       since then, until it is on the balancer's disk
 all        every watcher has said that it goes by it
 floor      as many bytes are written to the store one value after the other
 
@@ -98,10 +99,10 @@ func controlTable(out io.Writer, r *control.Result) error {
 	fmt.Fprintf(out, "kernel %s · load %s · %d → %d servers, %d buckets (%s), %d watchers\n\n", r.Kernel, r.Load, r.Servers, r.After, r.Buckets, table, r.Watchers)
 	fmt.Fprintf(out, "controller to store %.0f ms (plan %.0f; its processor time %.0f); floor %.0f ms\n\n", r.StoreMS, r.PlanMS, r.CPUMS, r.FloorMS)
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "version\t\tappend ms\tnotice to installed ms\tfetch\tread\taccept\tapply\tof it tables\tcpu ms\tMB a balancer\tall ms\ta watcher's cpu ms\t")
+	fmt.Fprintln(w, "version\t\tappend ms\tnotice to installed ms\tfetch\tread\taccept\tapply\tof it tables\tcpu ms\tdisk ms\tMB a balancer\tall ms\ta watcher's cpu ms\t")
 	for _, v := range r.Versions {
-		fmt.Fprintf(w, "%d\t%s\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.2f\t%.0f\t%.0f\t\n", v.Version, v.What, v.AppendMS, v.InForceMS,
-			v.FetchMS, v.ReadMS, v.AcceptMS, v.ApplyMS, v.TakenInMS, v.CPUMS, mb(v.ReadBytes), v.AllMS, v.WatcherCPUMS)
+		fmt.Fprintf(w, "%d\t%s\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.2f\t%.0f\t%.0f\t\n", v.Version, v.What, v.AppendMS, v.InForceMS,
+			v.FetchMS, v.ReadMS, v.AcceptMS, v.ApplyMS, v.TakenInMS, v.CPUMS, v.DiskMS, mb(v.ReadBytes), v.AllMS, v.WatcherCPUMS)
 	}
 	if err := w.Flush(); err != nil {
 		return err

@@ -3,8 +3,10 @@ package member
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"time"
 
@@ -53,18 +55,21 @@ func load(s *daemon.State, name, remedy string) (a *controller.Assignment, err e
 // them while packets go on. One that has just started, or pins nothing, puts it on disk
 // first. The caller holds mu. On error everything is as it was before.
 //
+// The text of a large one (controller.Large) is a hundred megabytes: it comes behind the
+// maps, in the background. A daemon that is killed meanwhile finds by what is pinned
+// that its disk is behind, and takes it from the store or a peer.
+//
 // One that the disk does not take goes into force all the same, as it is agreed on,
 // and not to follow it breaks more than to forget it: it is written when the disk
 // takes it, and warned of until then.
 func (m *Member) install(a *controller.Assignment) error {
-	data := a.Encode()
+	sum := m.digest(a)
 	before := m.force.Load()
-	sum := digest(a)
-	changed := before == nil || !bytes.Equal(data, before.encoded)
-	diskFirst := before == nil || m.forcePin() == "" // the pin is an earlier process's, or nobody's
-	if diskFirst {
-		m.keepAssignment(a.Version, data)
-	} else if changed {
+	news := before == nil || !bytes.Equal(sum, before.digest)
+	first := before == nil || m.forcePin() == "" // the pin is an earlier process's, or nobody's
+	if first && !a.Large() {
+		m.keepAssignment(a)
+	} else if !first && news {
 		m.writePinned(a.Version, sum)
 	}
 	own := a
@@ -83,36 +88,58 @@ func (m *Member) install(a *controller.Assignment) error {
 	case err != nil:
 		if before != nil {
 			m.writePinned(before.Version, before.digest)
-			if diskFirst {
-				err = errors.Join(err, m.State.Keep(assignmentName, before.encoded))
+			if first && !a.Large() {
+				err = errors.Join(err, m.State.Keep(assignmentName, before.Encode()))
 			}
 		}
 		return err
 	}
-	m.force.Store(&inForce{a, own, data, sum, time.Now()})
+	m.force.Store(&inForce{a, own, sum, time.Now()})
 	m.due.set(due)
-	if diskFirst {
+	if first {
 		m.writePinned(a.Version, sum)
-	} else if changed {
-		m.keepAssignment(a.Version, data)
 	}
-	m.keepOwn(own)
+	if news && (!first || a.Large()) {
+		m.keepAssignment(a)
+	}
+	m.keepOwn(a, own)
 	m.AnnounceSoon()
 	return nil
 }
 
-func (m *Member) keepAssignment(version uint64, data []byte) {
-	if err := m.State.Keep(assignmentName, data); err != nil {
-		m.Log.Error("the assignment is in force, or goes into it, and is not on disk yet: a restart begins from the one before and catches up with the store", "version", version, "error", err)
+// keepAssignment puts a on disk, a large one in the background.
+func (m *Member) keepAssignment(a *controller.Assignment) {
+	if a.Large() {
+		m.State.KeepSoon(assignmentName, a.Encode)
+	} else if err := m.State.Keep(assignmentName, a.Encode()); err != nil {
+		m.Log.Error("the assignment is in force, or goes into it, and is not on disk yet: a restart begins from the one before and catches up with the store", "version", a.Version, "error", err)
 	}
+}
+
+// digest is a's, which the ledger has taken already where it gave a.
+func (m *Member) digest(a *controller.Assignment) []byte {
+	sum, err := hex.DecodeString(m.stored.ledger.Digest(a))
+	if err != nil {
+		panic(err) // it is ours
+	}
+	return sum
 }
 
 // keepOwn remembers what packets go by from now on. On disk it comes after the
 // maps: a daemon killed in between begins what is new once more, which holds
 // connections longer and breaks none.
-func (m *Member) keepOwn(own *controller.Assignment) {
+func (m *Member) keepOwn(a, own *controller.Assignment) {
 	m.had = own
 	if !m.role.OwnTimes {
+		return
+	}
+	if own.Large() {
+		m.State.KeepSoon(ownName, func() []byte {
+			if reflect.DeepEqual(a, own) {
+				return nil // a table's times are those of the assignment, which is there
+			}
+			return own.Encode()
+		})
 		return
 	}
 	if err := m.State.Keep(ownName, own.Encode()); err != nil {
@@ -142,10 +169,9 @@ type inForce struct {
 	*controller.Assignment
 	// own is it with this balancer's own times (controller.Follow), as the
 	// plane has it. An agent's is the same.
-	own     *controller.Assignment
-	encoded []byte // Assignment.Encode()
-	digest  []byte // Assignment.Digest()
-	since   time.Time
+	own    *controller.Assignment
+	digest []byte // Assignment.Digest()
+	since  time.Time
 }
 
 // newestOfPeers fetches the newest assignment among the peers, if any has a
@@ -197,10 +223,4 @@ func fetchAssignment(ctx context.Context, p *Peer) (*controller.Assignment, erro
 		return nil, nil
 	}
 	return controller.Decode(resp.Msg.Assignment)
-}
-
-// digest is what a daemon says of a, as the store's records do.
-func digest(a *controller.Assignment) []byte {
-	sum := a.Digest()
-	return sum[:]
 }

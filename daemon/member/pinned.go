@@ -160,13 +160,16 @@ func (m *Member) trueClock(pinned uint32) uint32 {
 }
 
 // contradicts says that a, which is on disk, is not what was put in force under
-// its version.
+// its version. A build before this pinned the text's digest, of a large one too.
 func (p pinnedForce) contradicts(a *controller.Assignment) bool {
-	if a == nil || a.Version != p.version || bytes.Equal(digest(a), p.digest) {
+	if a == nil || a.Version != p.version {
 		return false
 	}
-	text := a.TextDigest() // which builds of before pinned
-	return !bytes.Equal(text[:], p.digest)
+	sum := a.Digest()
+	if !bytes.Equal(sum[:], p.digest) && a.Large() {
+		sum = a.TextDigest()
+	}
+	return !bytes.Equal(sum[:], p.digest)
 }
 
 // mayReplace refuses to put a in force, the newest of disk, store and peers, from

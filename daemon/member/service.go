@@ -58,7 +58,7 @@ func (s Service) GetStatus(context.Context, *connect.Request[fairleadv1.GetStatu
 func (s Service) GetAssignment(context.Context, *connect.Request[fairleadv1.GetAssignmentRequest]) (*connect.Response[fairleadv1.GetAssignmentResponse], error) {
 	force := s.force.Load()
 	return connect.NewResponse(&fairleadv1.GetAssignmentResponse{
-		Assignment: force.encoded, Version: force.Version, Digest: force.digest,
+		Assignment: force.Encode(), Version: force.Version, Digest: force.digest,
 	}), nil
 }
 

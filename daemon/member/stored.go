@@ -173,7 +173,7 @@ func (s *stored) take(ctx context.Context, head ledger.Head) error {
 		return err
 	}
 	if version == force.Version {
-		if a == force.Assignment || bytes.Equal(a.Encode(), force.encoded) {
+		if a == force.Assignment || bytes.Equal(m.digest(a), force.digest) {
 			return nil
 		}
 		return fmt.Errorf("the store has another version %d than this daemon goes by", version)

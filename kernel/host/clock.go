@@ -101,7 +101,7 @@ func (a *Agent) watchTimestamps() error {
 // answers what the programs ask for.
 func (a *Agent) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return a.hops.Run(ctx, a.refreshPeers) })
+	g.Go(func() error { return a.hops.Run(ctx, func(bool) { a.refreshPeers() }) })
 	g.Go(func() error { return a.serveAsks(ctx) })
 	lost := make(chan struct{}, 1)
 	g.Go(func() error { a.watch(ctx, lost); return nil })

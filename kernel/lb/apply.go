@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 	"unsafe"
@@ -118,7 +119,8 @@ func (l *LB) enact(a *controller.Assignment, p *tables.Plan, idle uint32, planne
 	if err := l.set.writeControl(unsafe.Offsetof(bpf.Control{}.Active), idle); err != nil {
 		return err
 	}
-	l.takenIn = planned + time.Since(start)
+	l.since = time.Now()
+	l.takenIn = planned + l.since.Sub(start)
 	before := l.force
 	l.force = inForce{map[uint32]tables.Range{}, map[uint32]bool{}, len(p.Entries), int(p.Size)}
 	for _, v := range p.VIPs {
@@ -169,15 +171,24 @@ func (l *LB) finish() error {
 
 // watchServers looks up the way to each server of the plan.
 func (l *LB) watchServers(p *tables.Plan) {
-	servers := map[netip.Addr]bool{}
+	var list []netip.Addr
 	for _, v := range p.VIPs {
+		list = slices.Grow(list, len(v.Slots))
 		for _, s := range v.Slots {
 			if s.Addr.IsValid() {
-				servers[s.Addr] = true
+				list = append(list, s.Addr)
 			}
 		}
 	}
+	if l.watched != nil && slices.Equal(l.watched, list) {
+		return // each was waited for
+	}
+	servers := make(map[netip.Addr]bool, len(list))
+	for _, a := range list {
+		servers[a] = true
+	}
 	l.hops.Watch(servers, resolveLimit)
+	l.watched = list
 }
 
 // checkServers refuses l2 to servers behind a router, which would send them
@@ -204,7 +215,12 @@ func (l *LB) checkServers(p *tables.Plan) error {
 
 // writeNewLines makes every line that the plan names say what the plan says.
 // Lines whose server goes stay as they are until retire.
-func (l *LB) writeNewLines(p *tables.Plan) error {
+func (l *LB) writeNewLines(p *tables.Plan) (err error) {
+	l.gather = true
+	defer func() {
+		l.gather = false
+		err = errors.Join(err, l.flushLines(), l.runGathered())
+	}()
 	for _, v := range p.VIPs {
 		before, known := l.force.ranges[v.ID]
 		if _, lived := l.oldForce.ranges[v.ID]; !known && !lived {
@@ -237,7 +253,7 @@ func (l *LB) writeNewLine(v tables.VIP, slot uint32, s tables.Line, before table
 		if err := l.set.writeConns(line, n); err != nil {
 			return err
 		}
-		return l.writeLine(line, s, true)
+		return l.writeUnread(line, s)
 	case !s.Addr.IsValid():
 		return nil // free: now or in retire
 	case written && was.server.Addr == s.Addr:
@@ -287,7 +303,9 @@ func (l *LB) fill(p *tables.Plan, half uint32) error {
 
 // retire clears what was in force and is named no more. Counts of a line that
 // moved follow it; those of a server that is gone go to its VIP's sum.
-func (l *LB) retire(before inForce, p *tables.Plan) error {
+func (l *LB) retire(before inForce, p *tables.Plan) (err error) {
+	// What was carried is cleared, whatever fails behind it: it would count twice.
+	defer func() { err = errors.Join(err, l.flushLines()) }()
 	planned := map[uint32]tables.VIP{}
 	for _, v := range p.VIPs {
 		planned[v.ID] = v
@@ -315,7 +333,7 @@ func (l *LB) retire(before inForce, p *tables.Plan) error {
 					return err
 				}
 			}
-			if err := l.writeLine(line, tables.Line{}, true); err != nil {
+			if err := l.writeUnread(line, tables.Line{}); err != nil {
 				return err
 			}
 		}
@@ -354,14 +372,25 @@ func (l *LB) writeLine(line uint32, s tables.Line, reset bool) error {
 	if reset {
 		w.Reset = 1
 	}
-	ret, err := l.set.Programs[progLineWrite].Run(&ebpf.RunOptions{Context: w})
-	if err != nil {
-		return fmt.Errorf("line %d: %w", line, err)
+	if l.gather && !reset {
+		l.gathered = append(l.gathered, lineRun{w, s})
+		return nil
 	}
-	if ret != 0 {
-		return fmt.Errorf("line %d: program line_write returned %d", line, ret)
+	if err := l.runLine(w); err != nil {
+		return err
 	}
 	l.written[line] = writtenLine{server: s, image: image}
+	return nil
+}
+
+func (l *LB) runLine(w bpf.LineWrite) error {
+	ret, err := l.set.Programs[progLineWrite].Run(&ebpf.RunOptions{Context: w})
+	if err != nil {
+		return fmt.Errorf("line %d: %w", w.Index, err)
+	}
+	if ret != 0 {
+		return fmt.Errorf("line %d: program line_write returned %d", w.Index, ret)
+	}
 	return nil
 }
 
@@ -400,8 +429,8 @@ func macWord(m [6]byte) uint64 {
 }
 
 // looked follows what the kernel's tables say now of this machine's own
-// addresses and of the ways to servers.
-func (l *LB) looked() {
+// addresses and, when they changed, of the ways to servers.
+func (l *LB) looked(changed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.set == nil {
@@ -410,13 +439,17 @@ func (l *LB) looked() {
 	if err := l.syncInputs(); err != nil {
 		l.log.Error("which frames are this machine's is not known anew", "error", err)
 	}
-	l.syncLines()
+	if changed || l.unsynced {
+		l.syncLines()
+	}
 }
 
 // syncLines rewrites the lines whose next hop is another than what they say.
 func (l *LB) syncLines() {
+	l.unsynced = false
 	for line, w := range l.written {
 		if err := l.writeLine(line, w.server, false); err != nil {
+			l.unsynced = true
 			l.log.Error("write the new next hop", "server", w.server.Addr, "error", err)
 		}
 	}

@@ -94,6 +94,11 @@ type LB struct {
 	force          inForce      // what set's active half says
 	unfinished     func() error // clears away what force replaced; nil: done
 	written        map[uint32]writtenLine
+	unread         []unreadLine // see writeUnread
+	gather         bool         // writeLine leaves lines that packets name to runGathered
+	gathered       []lineRun
+	watched        []netip.Addr // the servers of the last plan, in its order
+	unsynced       bool         // syncLines has not written all
 	checkWays      atomic.Pointer[checkWays]
 	waysOut        []net.Interface        // beside ifaces, where checks left
 	checkLines     *ebpf.Map              // of the health program
@@ -103,6 +108,7 @@ type LB struct {
 	hashes         tables.Hashes
 	chains         *tables.Chains
 	takenIn        time.Duration    // see Status.TakenIn
+	since          time.Time        // when the last assignment came into force
 	flowStats      FlowStats        // of the last sweep
 	swept          time.Time        // when that was
 	now            func() time.Time // tests set it

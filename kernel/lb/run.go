@@ -86,6 +86,7 @@ type Status struct {
 	// TakenIn is how long the last assignment's tables took: to be computed,
 	// to fill the idle half and to come into force. Packets go on meanwhile.
 	TakenIn time.Duration
+	Since   time.Time // when they came into force
 }
 
 // InterfaceStatus is one interface and how the programs sit on it.
@@ -110,7 +111,7 @@ func (l *LB) Status() Status {
 	s := Status{PinDir: l.PinDir(), Adopted: l.adopted, Pending: l.old != nil && !l.attached, HZ: uint32(l.jiffies.HZ), Astray: l.astray.List()}
 	if l.set != nil {
 		s.Limits = l.limits(flows.Used)
-		s.Buckets, s.TakenIn = l.chains.Status(l.moment()), l.takenIn
+		s.Buckets, s.TakenIn, s.Since = l.chains.Status(l.moment()), l.takenIn, l.since
 	}
 	for _, i := range l.ifaces {
 		s.Interfaces = append(s.Interfaces, l.interfaceStatus(i))

@@ -70,12 +70,23 @@ func (h Hop) OnLink() bool { return h.Via == h.Server }
 func (h Hop) Usable() bool { return h.State == Resolved || h.State == Failed }
 
 const (
-	// refreshEvery is how often stale neighbours are poked and everything is
-	// looked up again in case a notification was lost.
+	// refreshEvery is how often stale neighbours are poked, and routes are looked up
+	// again of which the kernel said nothing: a notification was lost, or there is
+	// none (rules, what ICMP told of a path).
 	refreshEvery = 2 * time.Second
+	// idleTimes is how many times as long as a look-up took the next one rests, so
+	// that routes that do not stop changing take a fifth of a core.
+	idleTimes = 4
+	// manyChanged ways are told in one line.
+	manyChanged = 20
 	// settle collects a burst of notifications into one look-up.
 	settle = 5 * time.Millisecond
 )
+
+// inTurn is how many routes are looked up then of which nobody said anything: all of a
+// small deployment; of 64,000 servers each in two minutes, since all at once, each time,
+// took a third of a core. Tests have it smaller.
+var inTurn = 1000
 
 // Watcher knows the Hop of every watched server. It is bound to the
 // network namespace in which it was made.
@@ -84,9 +95,20 @@ type Watcher struct {
 	handle *netlink.Handle
 	ns     netns.NsHandle
 
-	mu     sync.Mutex
-	hops   map[netip.Addr]Hop
-	waited map[netip.Addr]bool // watch has waited for these
+	routes *routeSocket
+
+	mu    sync.Mutex
+	ways  map[netip.Addr]*way
+	vias  map[netip.Addr]bool // all Hop.Via
+	queue []*way              // whose turn it is to be looked up anew
+}
+
+// way is one that is watched; the watcher's mu is over what is in it.
+type way struct {
+	Hop
+	waited bool // Watch has waited for it
+	asked  bool // route is what a look-up gave
+	route  found
 }
 
 // New begins with no server watched. It belongs to the calling thread's network
@@ -101,12 +123,19 @@ func New(log *slog.Logger) (*Watcher, error) {
 		h.Close()
 		return nil, fmt.Errorf("open the network namespace: %w", err)
 	}
-	return &Watcher{log: log, handle: h, ns: ns, hops: map[netip.Addr]Hop{}, waited: map[netip.Addr]bool{}}, nil
+	routes, err := openRoutes()
+	if err != nil {
+		h.Close()
+		ns.Close()
+		return nil, err
+	}
+	return &Watcher{log: log, handle: h, ns: ns, routes: routes, ways: map[netip.Addr]*way{}}, nil
 }
 
 // Close lets go of netlink and the namespace; Run must have ended.
 func (w *Watcher) Close() {
 	w.handle.Close()
+	w.routes.close()
 	w.ns.Close()
 }
 
@@ -128,26 +157,29 @@ func (w *Watcher) Links() (links []netlink.Link, err error) {
 // limit.
 func (w *Watcher) Watch(servers map[netip.Addr]bool, limit time.Duration) {
 	w.mu.Lock()
-	for a := range w.hops {
+	for a := range w.ways {
 		if !servers[a] {
-			delete(w.hops, a)
-			delete(w.waited, a)
+			delete(w.ways, a)
 		}
 	}
-	var fresh []netip.Addr
+	var fresh []*way
 	for a, wait := range servers {
-		if _, ok := w.hops[a]; !ok {
-			w.hops[a] = Hop{Server: a, State: Unresolved}
+		y, ok := w.ways[a]
+		if !ok {
+			y = &way{Hop: Hop{Server: a, State: Unresolved}}
+			w.ways[a] = y
 		}
-		if wait && !w.waited[a] {
-			fresh = append(fresh, a)
-			w.waited[a] = limit > 0
+		if wait && !y.waited {
+			fresh = append(fresh, y)
+			y.waited = limit > 0
 		}
 	}
 	w.mu.Unlock()
 	for end := time.Now().Add(limit); len(fresh) > 0; time.Sleep(5 * time.Millisecond) {
-		w.lookUp(fresh) // a system call each: Run looks after the others
-		fresh = slices.DeleteFunc(fresh, func(a netip.Addr) bool { return w.Get(a).State != Unresolved })
+		w.lookUp(fresh, true) // Run looks after the others
+		w.mu.Lock()
+		fresh = slices.DeleteFunc(fresh, func(y *way) bool { return y.State != Unresolved })
+		w.mu.Unlock()
 		if time.Now().After(end) {
 			return
 		}
@@ -158,8 +190,8 @@ func (w *Watcher) Watch(servers map[netip.Addr]bool, limit time.Duration) {
 func (w *Watcher) Get(server netip.Addr) Hop {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if h, ok := w.hops[server]; ok {
-		return h
+	if y, ok := w.ways[server]; ok {
+		return y.Hop
 	}
 	return Hop{Server: server, State: Unresolved}
 }
@@ -168,157 +200,84 @@ func (w *Watcher) Get(server netip.Addr) Hop {
 func (w *Watcher) List() []Hop {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Collect(maps.Values(w.hops))
-}
-
-// Run keeps the ways right until ctx ends. looked is called after every
-// look-up, whether it changed something or not. It fails only if it cannot
-// subscribe when it begins; a subscription that breaks later is made anew.
-func (w *Watcher) Run(ctx context.Context, looked func()) error {
-	n, err := w.subscribe()
-	if err != nil {
-		return err
+	list := make([]Hop, 0, len(w.ways))
+	for _, y := range w.ways {
+		list = append(list, y.Hop)
 	}
-	defer func() { n.close() }()
-	tick := time.NewTicker(refreshEvery)
-	defer tick.Stop()
-	settled := time.NewTimer(0)
-	defer settled.Stop()
-	for {
-		ok := true
-		select {
-		case <-ctx.Done():
-			return nil
-		case u, open := <-n.neighbours:
-			if ok = open; ok && w.concerns(u.Neigh) {
-				settled.Reset(settle)
-			}
-		case _, ok = <-n.routes:
-			settled.Reset(settle)
-		case _, ok = <-n.links:
-			settled.Reset(settle)
-		case <-settled.C:
-			w.refresh()
-			looked()
-		case <-tick.C:
-			ok = n.done != nil
-			w.refresh()
-			looked()
-		}
-		if ok {
-			continue
-		}
-		n.close()
-		if n, err = w.subscribe(); err != nil {
-			w.log.Warn("changes of routes and neighbours are seen late", "interval", refreshEvery, "error", err)
-		}
-		settled.Reset(settle)
-	}
-}
-
-// notices are the kernel's notifications; a zero notices never has any.
-type notices struct {
-	neighbours chan netlink.NeighUpdate
-	routes     chan netlink.RouteUpdate
-	links      chan netlink.LinkUpdate
-	done       chan struct{}
-}
-
-// close ends the subscription. What is under way to the channels is read, or
-// its sender would wait for ever.
-func (n notices) close() {
-	if n.done == nil {
-		return
-	}
-	close(n.done)
-	go drain(n.neighbours)
-	go drain(n.routes)
-	go drain(n.links)
-}
-
-func drain[T any](c chan T) {
-	if c == nil {
-		return
-	}
-	for range c {
-	}
-}
-
-func (w *Watcher) subscribe() (n notices, err error) {
-	n.done = make(chan struct{})
-	defer func() {
-		if err != nil {
-			n.close()
-			n = notices{}
-		}
-	}()
-	// A channel is closed after most errors, such as ENOBUFS when changes come
-	// faster than they are read.
-	lost := func(err error) {
-		select {
-		case <-n.done: // our doing
-		default:
-			w.log.Warn("notifications of routes and neighbours were lost: looking everything up", "error", err)
-		}
-	}
-	neighbours := make(chan netlink.NeighUpdate, 1024)
-	if err := netlink.NeighSubscribeWithOptions(neighbours, n.done, netlink.NeighSubscribeOptions{Namespace: &w.ns, ErrorCallback: lost}); err != nil {
-		return n, fmt.Errorf("watch the neighbour table: %w", err)
-	}
-	n.neighbours = neighbours
-	routes := make(chan netlink.RouteUpdate, 1024)
-	if err := netlink.RouteSubscribeWithOptions(routes, n.done, netlink.RouteSubscribeOptions{Namespace: &w.ns, ErrorCallback: lost}); err != nil {
-		return n, fmt.Errorf("watch routes: %w", err)
-	}
-	n.routes = routes
-	links := make(chan netlink.LinkUpdate, 64)
-	if err := netlink.LinkSubscribeWithOptions(links, n.done, netlink.LinkSubscribeOptions{Namespace: &w.ns, ErrorCallback: lost}); err != nil {
-		return n, fmt.Errorf("watch interfaces: %w", err)
-	}
-	n.links = links
-	return n, nil
-}
-
-// concerns says whether a neighbour is on some server's way.
-func (w *Watcher) concerns(n netlink.Neigh) bool {
-	a, ok := netip.AddrFromSlice(n.IP)
-	if !ok {
-		return false
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, h := range w.hops {
-		if h.Via == a.Unmap() {
-			return true
-		}
-	}
-	return false
+	return list
 }
 
 // refresh looks every way up again.
-func (w *Watcher) refresh() {
+func (w *Watcher) refresh() (changed bool) { return w.lookUp(w.all(), true) }
+
+// again looks at links and neighbours of every way, by the routes as they are known.
+func (w *Watcher) again() (changed bool) { return w.lookUp(w.all(), false) }
+
+// turn is again, and looks up the routes of those whose turn it is.
+func (w *Watcher) turn() (changed bool) {
+	all := w.all()
 	w.mu.Lock()
-	servers := slices.Collect(maps.Keys(w.hops))
+	if len(w.queue) == 0 {
+		w.queue = all
+	}
+	n := min(inTurn, len(w.queue))
+	now := slices.DeleteFunc(slices.Clone(w.queue[:n]), func(y *way) bool { return w.ways[y.Server] != y })
+	w.queue = w.queue[n:]
 	w.mu.Unlock()
-	w.lookUp(servers)
+	if len(now) == len(all) {
+		return w.refresh()
+	}
+	changed = w.lookUp(now, true)
+	return w.again() || changed
 }
 
-// lookUp looks the ways to servers up again.
-func (w *Watcher) lookUp(servers []netip.Addr) {
-	look := lookup{w: w, links: map[int]netlink.Link{}, neighbours: map[int]map[netip.Addr]netlink.Neigh{}}
-	for _, server := range servers {
-		old := w.Get(server)
-		h := look.hop(old)
+func (w *Watcher) all() []*way {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Values(w.ways))
+}
+
+// lookUp looks ways up again; anew: their routes, too.
+func (w *Watcher) lookUp(ways []*way, anew bool) (changed bool) {
+	w.findRoutes(ways, anew)
+	look := lookup{w: w, links: map[int]netlink.Link{}, neighbours: map[int]map[netip.Addr]netlink.Neigh{}, asked: map[asked]bool{}}
+	var news []change // the first
+	count := 0
+	for _, y := range ways {
+		w.mu.Lock()
+		old, r := y.Hop, y.route
+		w.mu.Unlock()
+		h := look.hop(old, r)
 		if h == old {
 			continue
 		}
-		w.mu.Lock()
-		if _, still := w.hops[h.Server]; still {
-			w.hops[h.Server] = h
+		if count++; count <= manyChanged {
+			news = append(news, change{old, h})
 		}
+		w.mu.Lock()
+		y.Hop = h
 		w.mu.Unlock()
-		level := slog.LevelInfo
-		if h.State == Unresolved && old.State == Unresolved {
+	}
+	if count == 0 {
+		return false
+	}
+	w.collectVias()
+	w.tell(news, count)
+	return true
+}
+
+// change is a way as it was and as it is.
+type change struct{ old, is Hop }
+
+// tell tells of count changes; news are the first.
+func (w *Watcher) tell(news []change, count int) {
+	if count > len(news) {
+		w.log.Info("ways to servers changed", "servers", count, "one_of_them", news[0].is.Server, "state", news[0].is.State, "via", news[0].is.Via)
+		return
+	}
+	for _, c := range news {
+		h, level := c.is, slog.LevelInfo
+		if h.State == Unresolved && c.old.State == Unresolved {
 			level = slog.LevelDebug // only just asked for
 		}
 		w.log.Log(context.Background(), level, "way to server changed", "server", h.Server, "state", h.State, "via", h.Via,
@@ -326,39 +285,78 @@ func (w *Watcher) lookUp(servers []netip.Addr) {
 	}
 }
 
+// findRoutes has the route of each way known; anew: as it is now.
+func (w *Watcher) findRoutes(ways []*way, anew bool) {
+	var to []netip.Addr
+	var whose []*way
+	w.mu.Lock()
+	for _, y := range ways {
+		if anew || !y.asked {
+			to, whose = append(to, y.Server), append(whose, y)
+		}
+	}
+	w.mu.Unlock()
+	answers := w.routes.lookUp(to)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, y := range whose {
+		// One that the kernel did not answer about stays as it was.
+		if !errors.Is(answers[i].err, errNoAnswer) {
+			y.route, y.asked = answers[i], true
+		} else if !y.asked {
+			y.route = answers[i]
+		}
+	}
+}
+
+func (w *Watcher) collectVias() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.vias = map[netip.Addr]bool{}
+	for _, y := range w.ways {
+		w.vias[y.Via] = true
+	}
+}
+
+// asked is a neighbour that the kernel was asked to resolve or to confirm.
+type asked struct {
+	link int
+	via  netip.Addr
+}
+
 // lookup is one round of look-ups; it reads each link and each link's
-// neighbours once.
+// neighbours once, and asks for each neighbour once.
 type lookup struct {
+	asked      map[asked]bool
 	w          *Watcher
 	links      map[int]netlink.Link
 	neighbours map[int]map[netip.Addr]netlink.Neigh
 }
 
-// hop looks the way to old.Server up; what cannot be learnt stays as it was.
-func (l *lookup) hop(old Hop) Hop {
+// hop looks the way to old.Server up, to which is is the route; what cannot be learnt stays as it was.
+func (l *lookup) hop(old Hop, is found) Hop {
 	h := Hop{Server: old.Server, State: Unresolved}
 	unreachable := func(format string, args ...any) Hop {
 		return Hop{Server: old.Server, State: Unreachable, Problem: fmt.Sprintf(format, args...)}
 	}
-	routes, err := l.w.handle.RouteGet(net.IP(old.Server.AsSlice()))
-	if err != nil || len(routes) == 0 {
-		return unreachable("no route to %v (%v); add one", old.Server, err)
+	if is.err != nil {
+		return unreachable("no route to %v (%v); add one", old.Server, is.err)
 	}
-	r := routes[0]
-	if r.Type == unix.RTN_LOCAL {
+	r := is.route
+	if r.kind == unix.RTN_LOCAL {
 		return unreachable("%v is this machine's own address; packets can only be sent to another's", old.Server)
 	}
-	if r.Type != unix.RTN_UNICAST {
-		return unreachable("the route to %v forwards nothing (type %d)", old.Server, r.Type)
+	if r.kind != unix.RTN_UNICAST {
+		return unreachable("the route to %v forwards nothing (type %d)", old.Server, r.kind)
 	}
 	h.Via = via(r, old.Server)
-	dev, err := l.link(r.LinkIndex)
+	dev, err := l.link(r.link)
 	if err != nil {
 		return unreachable("route to %v: %v", old.Server, err)
 	}
 	h.Interface, h.MTU, h.Ifindex = dev.Attrs().Name, dev.Attrs().MTU, dev.Attrs().Index
-	if r.MTU > 0 {
-		h.MTU = min(h.MTU, r.MTU)
+	if r.mtu > 0 {
+		h.MTU = min(h.MTU, r.mtu)
 	}
 	if len(dev.Attrs().HardwareAddr) != len(h.Source) {
 		return unreachable("the route to %v leads over %s, which is no Ethernet", old.Server, h.Interface)
@@ -374,7 +372,7 @@ func (l *lookup) hop(old Hop) Hop {
 	if dev.Attrs().OperState == netlink.OperDown || dev.Attrs().Flags&net.FlagUp == 0 {
 		return unreachable("interface %s is down", h.Interface)
 	}
-	l.neighbour(&h, r.LinkIndex)
+	l.neighbour(&h, r.link)
 	if h.State == Resolved || h.Via != old.Via || h.Ifindex != old.Ifindex {
 		return h
 	}
@@ -386,13 +384,9 @@ func (l *lookup) hop(old Hop) Hop {
 }
 
 // via is the address whose MAC the route wants.
-func via(r netlink.Route, server netip.Addr) netip.Addr {
-	gw := r.Gw
-	if v, ok := r.Via.(*netlink.Via); ok {
-		gw = v.Addr // an IPv6 router for an IPv4 destination
-	}
-	if a, ok := netip.AddrFromSlice(gw); ok && !a.IsUnspecified() {
-		return a.Unmap()
+func via(r route, server netip.Addr) netip.Addr {
+	if r.gateway.IsValid() && !r.gateway.IsUnspecified() {
+		return r.gateway.Unmap()
 	}
 	return server
 }
@@ -409,7 +403,8 @@ func (l *lookup) neighbour(h *Hop, linkIndex int) {
 	h.Silent = known && n.State&netlink.NUD_FAILED != 0
 	// STALE too: the kernel answers a use of a stale entry by a probe, and
 	// that is how a server's new MAC is noticed.
-	if !known || n.State&^(netlink.NUD_STALE|netlink.NUD_FAILED) == 0 {
+	if a := (asked{linkIndex, h.Via}); !l.asked[a] && (!known || n.State&^(netlink.NUD_STALE|netlink.NUD_FAILED) == 0) {
+		l.asked[a] = true
 		err := l.w.handle.NeighSet(&netlink.Neigh{LinkIndex: linkIndex, IP: net.IP(h.Via.AsSlice()),
 			State: netlink.NUD_NONE, Flags: netlink.NTF_USE})
 		if err != nil && !errors.Is(err, unix.EEXIST) {

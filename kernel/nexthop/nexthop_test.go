@@ -16,7 +16,7 @@ import (
 // The ways are followed by real traffic in the tests of kernel/lb and kernel/host;
 // here is what these cannot make.
 
-func newRig(t *testing.T) *hosttest.Rig {
+func newRig(t testing.TB) *hosttest.Rig {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("this test makes network namespaces: run it as root")
@@ -30,7 +30,7 @@ func newRig(t *testing.T) *hosttest.Rig {
 }
 
 // watching is a watcher in the rig's server that has resolved the client.
-func watching(t *testing.T, rig *hosttest.Rig) *Watcher {
+func watching(t testing.TB, rig *hosttest.Rig) *Watcher {
 	t.Helper()
 	var w *Watcher
 	err := rig.Server.Do(func() (err error) {
@@ -57,12 +57,12 @@ func TestVLAN(t *testing.T) {
 	w := watching(t, newRig(t))
 	real := w.Get(hosttest.Client4)
 	up := netlink.LinkAttrs{Index: 77, Name: "eth7", Flags: net.FlagUp, OperState: netlink.OperUp, MTU: 9000}
-	look := lookup{w: w, neighbours: map[int]map[netip.Addr]netlink.Neigh{}, links: map[int]netlink.Link{
+	look := lookup{w: w, asked: map[asked]bool{}, neighbours: map[int]map[netip.Addr]netlink.Neigh{}, links: map[int]netlink.Link{
 		real.Ifindex: &netlink.Vlan{VlanId: 100, LinkAttrs: netlink.LinkAttrs{Index: real.Ifindex, Name: "eth7.100",
 			ParentIndex: 77, MTU: 1400, HardwareAddr: net.HardwareAddr(real.Source[:])}},
 		77: &netlink.Device{LinkAttrs: up},
 	}}
-	h := look.hop(Hop{Server: hosttest.Client4})
+	h := look.hop(Hop{Server: hosttest.Client4}, w.ways[hosttest.Client4].route)
 	want := real
 	want.Ifindex, want.VLAN, want.MTU, want.Interface = 77, 100, 1400, "eth7.100"
 	if h != want {

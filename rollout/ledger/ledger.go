@@ -114,8 +114,9 @@ type known struct {
 	text []byte
 }
 
-// digest is a's in hex. Nobody changes an assignment that he gave to the ledger.
-func (l *Ledger) digest(a *controller.Assignment) string {
+// Digest is a's in hex: at no cost that of the one that was read or written last. Nobody
+// changes an assignment that he gave to the ledger, or has from it.
+func (l *Ledger) Digest(a *controller.Assignment) string {
 	l.mu.Lock()
 	was := l.known
 	l.mu.Unlock()
@@ -155,7 +156,7 @@ func (l *Ledger) Append(ctx context.Context, head Head, before, a *controller.As
 	}
 	token := make([]byte, 8)
 	rand.Read(token)
-	r := Record{Version: a.Version, At: time.Now().UTC(), Who: c.Who, What: what, Digest: l.digest(a), Token: hex.EncodeToString(token), Desired: head.Desired, Form: formDelta}
+	r := Record{Version: a.Version, At: time.Now().UTC(), Who: c.Who, What: what, Digest: l.Digest(a), Token: hex.EncodeToString(token), Desired: head.Desired, Form: formDelta}
 	if before != nil && a.Version%snapshotEvery != 0 {
 		r.Base = before.Version
 	} else {
@@ -325,7 +326,7 @@ func (l *Ledger) unpack(r *Record, base *controller.Assignment, data []byte) (_ 
 // is: a is what r says. Records of builds before may have the text's digest where this
 // one takes another.
 func (l *Ledger) is(a *controller.Assignment, r *Record) bool {
-	if l.digest(a) == r.Digest {
+	if l.Digest(a) == r.Digest {
 		return true
 	}
 	if r.Form != 0 {

@@ -73,7 +73,7 @@ func (u *update) begin() {
 	visits := len(u.open) + len(u.heard)
 	if u.all {
 		visits = len(u.heard)
-		for b := range u.t.Current {
+		for b := range u.t.Current[:min(u.t.Len(), rowsAtOnce)] { // more are counted in parts
 			if !u.settled(b) {
 				visits++
 			}

@@ -1,8 +1,12 @@
 package effective
 
 import (
+	"cmp"
 	"math"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/fairlead/fairlead/controller/buckets"
 )
@@ -45,8 +49,92 @@ func (e *Table) Update(t *buckets.Table, v View) (due uint32, changed bool) {
 		}
 		return u.dueAt(), changed
 	}
+	changed = u.rows() || changed
+	return u.dueAt(), changed
+}
+
+// rowsAtOnce is how many rows one goroutine does before it takes others; tests have it
+// smaller.
+var rowsAtOnce = 1 << 16
+
+// rows looks at all rows. Parts of them are looked at at the same time: a row depends on
+// no other, unless deputies are counted (Fewest), rows of peers are taken in, or
+// the caller's Owners are asked, who are few or none when a large table changes.
+func (u *update) rows() (changed bool) {
+	n := u.t.Len()
+	if n <= rowsAtOnce || u.v.Fewest || u.v.Owners != nil || len(u.heard) > 0 {
+		return u.stretch(0, n)
+	}
+	if slices.Contains(u.out, true) {
+		u.muster() // before many want to
+	}
+	type part struct {
+		update
+		table      Table
+		first, end int
+		count      int // rows that are not settled
+		changed    bool
+	}
+	parts := make([]part, (n+rowsAtOnce-1)/rowsAtOnce)
+	atOnce(len(parts), func(i int) {
+		p := &parts[i]
+		p.first, p.end = i*rowsAtOnce, min((i+1)*rowsAtOnce, n)
+		for b := p.first; b < p.end; b++ {
+			if !u.settled(b) {
+				p.count++
+			}
+		}
+	})
+	count := 0
+	for i := range parts {
+		count += parts[i].count
+	}
+	// What each part leaves open has its place in one list.
+	open := make([]chained, count)
+	at := 0
+	for i := range parts {
+		p := &parts[i]
+		// Rows are common; what is counted and gathered is each part's.
+		p.update, p.table = *u, *u.Table
+		p.Table, p.table.open, p.table.Forgotten = &p.table, open[at:at:at+p.count], 0
+		at += p.count
+	}
+	atOnce(len(parts), func(i int) {
+		p := &parts[i]
+		before, _ := slices.BinarySearchFunc(u.open, uint32(p.first), func(c chained, b uint32) int { return cmp.Compare(c.bucket, b) })
+		p.update.open = u.open[before:]
+		p.changed = p.stretch(p.first, p.end)
+	})
+	at = 0
+	for i := range parts {
+		p := &parts[i]
+		at += copy(open[at:], p.table.open)
+		u.Forgotten += p.table.Forgotten
+		u.due = min(u.due, p.due)
+		changed = changed || p.changed
+	}
+	u.Table.open = open[:at]
+	return changed
+}
+
+// atOnce calls f for 0 to n-1, on all processors.
+func atOnce(n int, f func(i int)) {
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), n) {
+		all.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				f(i)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// stretch looks at the rows from first up to end.
+func (u *update) stretch(first, end int) (changed bool) {
 	open := u.open
-	for b := range t.Current {
+	for b := first; b < end; b++ {
 		if u.settled(b) && (len(u.heard) == 0 || u.heard[0].Bucket != uint32(b)) {
 			continue
 		}
@@ -59,7 +147,7 @@ func (e *Table) Update(t *buckets.Table, v View) (due uint32, changed bool) {
 		}
 		changed = u.row(c) || changed
 	}
-	return u.dueAt(), changed
+	return changed
 }
 
 // plain is bucket b if its row says all.

@@ -1,0 +1,77 @@
+package daemon
+
+// later is what is to be written to a file in the background.
+type later struct {
+	name   string
+	encode func() []byte
+	said   uint64 // see State.say
+}
+
+// KeepSoon is Keep of what encode gives, in the background: encode takes long, or the
+// disk with what it gives. nil: there shall be no such file. Files are written in the
+// order in which they were said, each with what was said of it last, here or to Keep,
+// Write and Remove. Nobody may change what encode reads.
+func (s *State) KeepSoon(name string, encode func() []byte) {
+	said := s.say(name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.later = append(s.later, later{name, encode, said})
+	if len(s.later) == 1 {
+		s.soon.Go(s.writeLater)
+	}
+}
+
+// say notes that something else is to be in a file than before, and returns how often
+// that was so.
+func (s *State) say(name string) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.said == nil {
+		s.said = map[string]uint64{}
+	}
+	s.said[name]++
+	return s.said[name]
+}
+
+// writeLater writes until there is nothing more. The first of later is the one that is
+// being written.
+func (s *State) writeLater() {
+	for {
+		s.mu.Lock()
+		next, stands := s.later[0], s.stands(s.later[0])
+		s.mu.Unlock()
+		if stands {
+			s.writeNow(next, next.encode())
+		}
+		s.mu.Lock()
+		s.later = s.later[1:]
+		over := len(s.later) == 0
+		s.mu.Unlock()
+		if over {
+			return
+		}
+	}
+}
+
+// stands: nothing else was said of its file since. The caller holds mu.
+func (s *State) stands(l later) bool { return s.said[l.name] == l.said }
+
+func (s *State) writeNow(l later, data []byte) {
+	s.disk.Lock()
+	defer s.disk.Unlock()
+	s.mu.Lock()
+	stands := s.stands(l)
+	s.mu.Unlock()
+	var err error
+	switch {
+	case !stands:
+		return
+	case data == nil:
+		err = s.remove(l.name)
+	default:
+		err = s.keep(l.name, data)
+	}
+	if err != nil {
+		s.log.Error("not on disk yet; trying on", "file", l.name, "error", err)
+	}
+}
