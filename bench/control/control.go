@@ -88,7 +88,7 @@ type Version struct {
 	InForceMS float64 `json:"notice_to_installed_ms"`
 	TakenInMS float64 `json:"taken_in_ms"` // of ApplyMS, what is of tables
 	CPUMS     float64 `json:"balancer_cpu_ms"`
-	DiskMS    float64 `json:"disk_ms"` // since it was in force, until it is on the balancer's disk
+	DiskMS    float64 `json:"disk_ms"` // since it was in force, until it is on the balancer's disk; 0: the next came first
 	// ReadBytes are what one watcher read of the store for it.
 	ReadBytes uint64 `json:"bytes_a_balancer"`
 	// AllMS: until all had it and said so. WatcherCPUMS is the watchers' median.

@@ -42,9 +42,13 @@ func TestRun(t *testing.T) {
 		t.Fatalf("%+v", r.Versions)
 	}
 	for _, v := range r.Versions {
-		if v.AppendMS <= 0 || v.ReadMS <= 0 || v.ApplyMS <= 0 || v.InForceMS < v.ReadMS+v.AcceptMS || v.ReadBytes == 0 || v.DiskMS <= 0 {
+		if v.AppendMS <= 0 || v.ReadMS <= 0 || v.ApplyMS <= 0 || v.InForceMS < v.ReadMS+v.AcceptMS || v.ReadBytes == 0 {
 			t.Errorf("%+v", v)
 		}
+	}
+	// The first may be on no disk: the second came before it was written.
+	if r.Versions[1].DiskMS <= 0 {
+		t.Errorf("it is not on disk: %+v", r.Versions[1])
 	}
 	if r.StoreMS <= r.PlanMS || r.PlannerBytes == 0 || len(r.NodeBytes) != 3 || r.NodeBytes[0] == 0 || r.NodeDiskBytes[2] == 0 {
 		t.Errorf("%+v", r)
