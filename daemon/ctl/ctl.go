@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -42,6 +43,7 @@ type ctl struct {
 	*daemon.Daemon
 	o      Options
 	config atomic.Pointer[config.Config]
+	began  *config.Config // what config was at the start
 	self   config.Self
 	store  store.Store
 	ledger *ledger.Ledger
@@ -83,6 +85,7 @@ func (c *ctl) read() error {
 		return err
 	}
 	c.config.Store(cfg)
+	c.began = cfg
 	c.Name, c.TLS, c.Metrics = c.self.Name, cfg.TLS, c.self.Metrics
 	c.API = []string{c.self.API}
 	// Where that is for other machines, this one's root has a socket all the same.
@@ -170,19 +173,27 @@ func peerURL(c config.Controller) string {
 	return store.URL(at + ".peer")
 }
 
-// reload reads the file again, for where daemons answer; all that it says of a
-// controller takes a restart.
-func (c *ctl) reload() {
+// reload reads the file again, for what it has of the deployment where the store has
+// nothing yet; all that it says of a controller takes a restart.
+func (c *ctl) reload() (r daemon.Reloaded, err error) {
 	cfg, err := config.Load(c.o.File)
-	if err == nil {
-		_, err = cfg.Find(config.RoleController, c.Name)
-	}
 	if err != nil {
-		c.Log.Error("configuration not reloaded; what was read before stays", "error", err)
-		return
+		return r, err
+	}
+	self, err := cfg.Find(config.RoleController, c.Name)
+	if err != nil {
+		return r, err
 	}
 	c.config.Store(cfg)
-	c.Log.Info("configuration reloaded; what the file says of controllers takes effect when this one is started again")
+	r.Changed = []string{c.o.File}
+	r.Restart = daemon.Bootstrapped(c.began, cfg)
+	for what, differs := range map[string]bool{"api": self.API != c.self.API, "metrics": self.Metrics != c.self.Metrics, "peer": self.Controller.Peer != c.self.Controller.Peer} {
+		if differs {
+			r.Restart = append(r.Restart, daemon.Restarts(what, c.o.File))
+		}
+	}
+	slices.Sort(r.Restart)
+	return r, nil
 }
 
 func (c *ctl) close() error {

@@ -137,6 +137,11 @@ func (s service) SetWeight(ctx context.Context, req *connect.Request[fairleadv1.
 	return change(s.ctl, ctx, req, (*rollout.Coordinator).SetWeight)
 }
 
+// Reload has this controller's file read again.
+func (s service) Reload(context.Context, *connect.Request[fairleadv1.ReloadRequest]) (*connect.Response[fairleadv1.ReloadResponse], error) {
+	return s.AnswerReload()
+}
+
 func (s service) RotateKey(ctx context.Context, req *connect.Request[fairleadv1.RotateKeyRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
 	return change(s.ctl, ctx, req, (*rollout.Coordinator).RotateKey)
 }

@@ -233,6 +233,8 @@ func (m *Member) followDesired(ctx context.Context, l *ledger.Ledger, is ledger.
 	if err != nil {
 		return err
 	}
+	m.going.Lock()
+	defer m.going.Unlock()
 	t := text{is, string(data)}
 	boot := m.settings.Load().boot
 	cfg, _, err := m.by(boot, t)
@@ -303,6 +305,7 @@ func (m *Member) goBy(boot, cfg *config.Config) {
 	if m.opened.Peers != nil {
 		m.opened.Peers.Follow(m.peers.list())
 	}
-	m.compareFile(boot, cfg, m.readFabric(cfg)...)
+	changed, refused := m.readFabric(cfg)
+	m.compareFile(boot, cfg, changed, refused)
 	m.AnnounceSoon()
 }
