@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -43,6 +44,10 @@ type Coordinator struct {
 	Have *controller.Assignment
 	// Memo, if set, is what was worked out for earlier changes.
 	Memo *Memo
+
+	// Warn, if set, is told by Lead what is left to do and cannot be done: all that there
+	// is at the moment, a line each.
+	Warn func([]string)
 
 	// dialTo is Dial, or a test's.
 	dialTo func(endpoint string, t config.TLS) (fairleadv1connect.FairleadClient, error)
@@ -77,8 +82,10 @@ type Change struct {
 	without []string
 	// believed: daemons' reports were gone by, and nobody was asked (believe.go).
 	believed bool
-	text     []byte // the desired state from the first step on; nil: it stays
-	why      string // a line of the history beside the steps'
+	text     []byte      // the desired state from the first step on; nil: it stays
+	why      string      // a line of the history beside the steps'
+	more     func() bool // the steps end before what is wanted, as connections are counted anew
+	whole    bool        // the desired state says what the series ends in: a leader may finish it
 }
 
 // Answered says whether any daemon did.
@@ -125,6 +132,14 @@ func (c *Coordinator) apply(ctx context.Context, to aim, o Options) (*Change, er
 		if err == nil && done != nil && ch.text != nil {
 			break // the text is another than this change made it
 		}
+		if err == nil && len(ch.Steps) > 0 {
+			last := ch.Steps[len(ch.Steps)-1]
+			ch.whole, ch.more = true, sync.OnceValue(func() bool {
+				steps, _, err := controller.Plan(to.cfg, last, controller.LiveCounts{}, time.Now(), true)
+				return err != nil || len(steps) > 0
+			})
+			go ch.more() // while the first steps are handed on
+		}
 		if err == nil {
 			err = c.hand(ctx, ch)
 		}
@@ -136,12 +151,8 @@ func (c *Coordinator) apply(ctx context.Context, to aim, o Options) (*Change, er
 			done.To, done.Silent = ch.To, ch.Silent
 			done.Lines, done.Steps = append(done.Lines, ch.Lines...), append(done.Steps, ch.Steps...)
 		}
-		if err != nil || len(ch.Steps) == 0 {
+		if err != nil || ch.more == nil || !ch.more() {
 			return done, err
-		}
-		steps, _, err := controller.Plan(to.cfg, ch.Steps[len(ch.Steps)-1], controller.LiveCounts{}, time.Now(), true)
-		if err == nil && len(steps) == 0 {
-			return done, nil
 		}
 	}
 	return done, errors.New("somebody else applies another file at the same time; agree on one and run it again")
@@ -165,6 +176,7 @@ func (c *Coordinator) Do(ctx context.Context, o Options, ops ...controller.Op) (
 	if err != nil {
 		return ch, err
 	}
+	ch.whole = len(ch.Steps) > 1 && c.says(ch)
 	return ch, c.hand(ctx, ch)
 }
 

@@ -52,6 +52,9 @@ type ctl struct {
 	// have is a version that need not be read again.
 	have atomic.Pointer[controller.Assignment]
 	memo rollout.Memo
+	// undone is what is left to do and cannot be done, as far as this one leads.
+	undone atomic.Pointer[[]string]
+	say    chan struct{} // what this controller says of itself has changed
 	// changing has room for the one change that is under way.
 	changing chan struct{}
 	// stopping ends with the daemon: streams have no other end.
@@ -70,7 +73,7 @@ const maxSocket = 107
 // Run is `fairlead controller`. It returns when ctx ends (nil) or when the daemon
 // cannot go on.
 func Run(ctx context.Context, o Options) error {
-	c := &ctl{o: o, changing: make(chan struct{}, 1), stopping: ctx, Daemon: &daemon.Daemon{Log: o.Log, StateDir: o.StateDir, Unsaved: unsaved,
+	c := &ctl{o: o, changing: make(chan struct{}, 1), say: make(chan struct{}, 1), stopping: ctx, Daemon: &daemon.Daemon{Log: o.Log, StateDir: o.StateDir, Unsaved: unsaved,
 		Parting: "stopping; everything forwards on as it does, and changes need most of the controllers"}}
 	c.Read, c.Open, c.Reload, c.Close = c.read, c.open, c.reload, c.close
 	return c.Daemon.Run(ctx)
@@ -150,7 +153,7 @@ func (c *ctl) lead() error {
 	c.store, c.ledger = s, l
 	leader := &rollout.Coordinator{
 		Config: c.config.Load, Ledger: l, Who: "controller " + c.Name, Log: c.Log,
-		Fits: tables.Fits,
+		Fits: tables.Fits, Warn: c.warns,
 	}
 	c.Go(func(ctx context.Context) error { return leader.Lead(ctx, s, c.Name, quiet, c.Log) })
 	if c.config.Load().Implied() {

@@ -121,6 +121,20 @@ func (m *Member) kept(names []string) (t text) {
 	return text{}
 }
 
+// Kept is the newest text that daemons keep in folders under base, and its version, for
+// whoever looks; 0: there is none that may be read.
+func Kept(base string) (newest []byte, version uint64) {
+	folders, _ := os.ReadDir(base) // none: nothing
+	for _, f := range folders {
+		data, err := daemon.ReadState(base, f.Name(), desiredName)
+		var t text
+		if err == nil && data != nil && json.Unmarshal(data, &t) == nil && t.Is.Version > version {
+			newest, version = []byte(t.Text), t.Is.Version
+		}
+	}
+	return newest, version
+}
+
 // by is what a text wants, on this machine.
 func (m *Member) by(boot *config.Config, t text) (*config.Config, config.Self, error) {
 	cfg, err := boot.Desired(rollout.OfVersion(t.Is.Version), []byte(t.Text))

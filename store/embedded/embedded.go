@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -148,6 +149,19 @@ func (s *Server) Endpoints() []string { return s.o.Client }
 
 // Bytes is what the store takes on this member's disk, in bytes.
 func (s *Server) Bytes() uint64 { return uint64(max(0, s.etcd.Server.Backend().Size())) }
+
+// Quota is until what size it takes writes, in bytes.
+func (s *Server) Quota() uint64 { return uint64(max(0, s.etcd.Server.Cfg.QuotaBackendBytes)) }
+
+// Alarms are those that any member has raised, as etcd calls them: NOSPACE, CORRUPT.
+func (s *Server) Alarms() (names []string) {
+	for _, a := range s.etcd.Server.Alarms() {
+		if name := a.Alarm.String(); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
 
 // Done is closed when the member runs no longer.
 func (s *Server) Done() <-chan struct{} { return s.etcd.Server.StopNotify() }
