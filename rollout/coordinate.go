@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/rollout/ledger"
+	"github.com/fairlead/fairlead/store"
 )
 
 // Coordinator changes what daemons share: it asks all of them, computes a
@@ -391,9 +392,10 @@ func Code(err error) error {
 		problems config.Problems
 		coded    *connect.Error
 	)
+	if _, done := err.(*connect.Error); done || err == nil {
+		return err
+	}
 	switch {
-	case err == nil:
-		return nil
 	case errors.As(err, &refused):
 		return connect.NewError(connect.CodeFailedPrecondition, err)
 	case errors.As(err, &notFound):
@@ -404,8 +406,10 @@ func Code(err error) error {
 		return connect.NewError(connect.CodeInvalidArgument, err)
 	case errors.As(err, &outdated):
 		return connect.NewError(connect.CodeAborted, err)
-	case errors.Is(err, ErrNoStore): // the daemon answers; another would say the same
+	case errors.Is(err, store.ErrFull):
 		return connect.NewError(connect.CodeFailedPrecondition, err)
+	case errors.Is(err, ErrNoStore): // another controller may reach more of it
+		return connect.NewError(connect.CodeUnavailable, err)
 	case errors.As(err, &stopped), errors.Is(err, controller.ErrConflict):
 		return connect.NewError(connect.CodeAborted, err)
 	case errors.As(err, &coded):

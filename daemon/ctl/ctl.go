@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/daemon"
@@ -32,6 +34,8 @@ type Options struct {
 	Name     string // which of its controllers this is; "": found by itself
 	StateDir string // daemon.DefaultStateDir where empty
 	Log      *slog.Logger
+	// QuotaBytes bounds the store that it keeps, in bytes; 0: as store/embedded has it.
+	QuotaBytes int64
 }
 
 // unsaved is never said: etcd writes its own folder, and says by itself what its
@@ -49,6 +53,7 @@ type ctl struct {
 	ledger *ledger.Ledger
 	server *embedded.Server // nil: the store is somebody else's
 	audit  *audit
+	meters *meters
 	// have is a version that need not be read again.
 	have atomic.Pointer[controller.Assignment]
 	memo rollout.Memo
@@ -73,7 +78,7 @@ const maxSocket = 107
 // Run is `fairlead controller`. It returns when ctx ends (nil) or when the daemon
 // cannot go on.
 func Run(ctx context.Context, o Options) error {
-	c := &ctl{o: o, changing: make(chan struct{}, 1), say: make(chan struct{}, 1), stopping: ctx, Daemon: &daemon.Daemon{Log: o.Log, StateDir: o.StateDir, Unsaved: unsaved,
+	c := &ctl{o: o, meters: newMeters(), changing: make(chan struct{}, 1), say: make(chan struct{}, 1), stopping: ctx, Daemon: &daemon.Daemon{Log: o.Log, StateDir: o.StateDir, Unsaved: unsaved,
 		Parting: "stopping; everything forwards on as it does, and changes need most of the controllers"}}
 	c.Read, c.Open, c.Reload, c.Close = c.read, c.open, c.reload, c.close
 	return c.Daemon.Run(ctx)
@@ -98,6 +103,7 @@ func (c *ctl) read() error {
 	c.Log = c.Log.With("name", c.Name)
 	c.audit = newAudit(filepath.Join(cmp.Or(c.StateDir, daemon.DefaultStateDir), c.Name, auditName), c.Log)
 	c.Handler = c.handler()
+	c.Collectors = []prometheus.Collector{c.meters.calls, c.meters.changes, c.meters.took, daemon.Collector(ofStore, c.collect)}
 	c.Says = []any{"api", c.self.API, "store", strings.Join(cfg.StoreEndpoints(), ", "), "peer", c.self.Controller.Peer, "metrics", c.Metrics}
 	return nil
 }
@@ -124,7 +130,7 @@ func (c *ctl) keep(ctx context.Context) (err error) {
 	}
 	c.server, err = embedded.Start(ctx, embedded.Options{
 		Name: c.Name, Dir: c.State.Path("etcd"), Client: []string{store.URL(c.self.Controller.Store)}, Peer: []string{peerURL(*c.self.Controller)},
-		Initial: initial, Others: others, TLS: embedded.TLS{Cert: c.TLS.Cert, Key: c.TLS.Key, CA: c.TLS.CA}, Log: c.Log,
+		Initial: initial, Others: others, QuotaBytes: c.o.QuotaBytes, TLS: embedded.TLS{Cert: c.TLS.Cert, Key: c.TLS.Key, CA: c.TLS.CA}, Log: c.Log,
 	})
 	if err != nil {
 		return fmt.Errorf("start the store: %w", err)
@@ -160,6 +166,7 @@ func (c *ctl) lead() error {
 		c.Go(func(ctx context.Context) error { return begin(ctx, leader, c.o.File, c.Log) })
 	}
 	c.Go(c.attend)
+	c.Go(c.measure)
 	return nil
 }
 

@@ -20,6 +20,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/store/internal/zaplog"
@@ -130,11 +131,25 @@ func (s *Server) ours() error {
 	return nil
 }
 
-// makeRoom lets a store that was full take writes again, if it now may be larger.
+// makeRoom lets a store that was full take writes again, if it now may be larger, or is
+// smaller without what only its past and its file's holes take.
 func (s *Server) makeRoom(ctx context.Context) error {
 	server := s.etcd.Server
+	roomy := func() bool { return server.Backend().Size() <= server.Cfg.QuotaBackendBytes/10*9 }
 	for _, a := range server.Alarms() {
-		if a.Alarm != pb.AlarmType_NOSPACE || a.MemberID != uint64(server.MemberID()) || server.Backend().Size() > server.Cfg.QuotaBackendBytes/10*9 {
+		if a.Alarm != pb.AlarmType_NOSPACE || a.MemberID != uint64(server.MemberID()) {
+			continue
+		}
+		if !roomy() {
+			_, err := server.Compact(ctx, &pb.CompactionRequest{Revision: server.KV().Rev(), Physical: true})
+			if err != nil && !errors.Is(err, mvcc.ErrCompacted) { // another member came first
+				return fmt.Errorf("store member %q is full, and cannot forget its past: %w", s.o.Name, err)
+			}
+			if err := server.Backend().Defrag(); err != nil {
+				return fmt.Errorf("store member %q is full, and its file cannot be made smaller: %w", s.o.Name, err)
+			}
+		}
+		if !roomy() {
 			continue
 		}
 		if _, err := server.Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, MemberID: a.MemberID, Alarm: a.Alarm}); err != nil {
