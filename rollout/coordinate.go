@@ -406,7 +406,7 @@ func Code(err error) error {
 		return connect.NewError(connect.CodeInvalidArgument, err)
 	case errors.As(err, &outdated):
 		return connect.NewError(connect.CodeAborted, err)
-	case errors.Is(err, store.ErrFull):
+	case errors.Is(err, store.ErrFull), errors.Is(err, ledger.ErrForeign):
 		return connect.NewError(connect.CodeFailedPrecondition, err)
 	case errors.Is(err, ErrNoStore): // another controller may reach more of it
 		return connect.NewError(connect.CodeUnavailable, err)

@@ -13,16 +13,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
-	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
-	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/daemon/daemontest"
 	"github.com/fairlead/fairlead/rollout"
 	"github.com/fairlead/fairlead/store"
 )
@@ -54,18 +50,7 @@ func TestFull(t *testing.T) {
 	}
 	stop := run()
 	defer func() { stop() }()
-	client, err := api.DialControl("unix:"+dir+"/a", config.TLS{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventually := func(what string, is func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(daemontest.Patience); !is(); time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal("never: " + what)
-			}
-		}
-	}
+	client := clientAt(t, "unix:"+dir+"/a")
 	apply := func() error {
 		text, err := os.ReadFile(d.config.File())
 		if err != nil {
@@ -74,7 +59,7 @@ func TestFull(t *testing.T) {
 		_, err = client.Apply(t.Context(), connect.NewRequest(&fairleadv1.ApplyRequest{Text: string(text), Force: true}))
 		return err
 	}
-	eventually("it applies", func() bool { return apply() == nil })
+	until(t, "it applies", func() bool { return apply() == nil })
 	drain := func() error {
 		_, err := client.DrainServer(t.Context(), connect.NewRequest(&fairleadv1.DrainServerRequest{Server: "s1", Force: true}))
 		return err
@@ -91,7 +76,7 @@ func TestFull(t *testing.T) {
 		}
 		return string(text)
 	}
-	eventually("it counts", func() bool {
+	until(t, "it counts", func() bool {
 		text := scraped()
 		for _, want := range []string{`fairlead_api_calls_total{code="ok",method="Apply"} 1`, `fairlead_changes_total{outcome="done"} 1`, "fairlead_store_version 1",
 			"fairlead_controller_leads 1", "fairlead_store_up 1", `fairlead_store_alarm{alarm="NOSPACE"} 0`, "fairlead_store_quota_bytes 4.194304e+06", "fairlead_version_in_force_seconds_count"} {
@@ -139,9 +124,9 @@ func TestFull(t *testing.T) {
 	}
 	stop()
 	stop = run()
-	eventually("changes are made again", func() bool { return drain() == nil })
+	until(t, "changes are made again", func() bool { return drain() == nil })
 	looks(t, client)
-	eventually("the alarm is over", func() bool { return strings.Contains(scraped(), `fairlead_store_alarm{alarm="NOSPACE"} 0`) })
+	until(t, "the alarm is over", func() bool { return strings.Contains(scraped(), `fairlead_store_alarm{alarm="NOSPACE"} 0`) })
 }
 
 // looks asks for all that changes nothing.
