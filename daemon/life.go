@@ -32,6 +32,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -74,8 +75,8 @@ type Daemon struct {
 	// Open brings into force what the daemon is for, and has it tended by Go.
 	// Callers are told to wait meanwhile.
 	Open func(context.Context) error
-	// Reload reads the file again (SIGHUP).
-	Reload func()
+	// Reload reads the file again, for Again. An error: what was read before stays.
+	Reload func() (Reloaded, error)
 	// Close lets go of what Open opened, however far that came; nil: of nothing.
 	Close func() error
 
@@ -88,6 +89,9 @@ type Daemon struct {
 	private string // warns of pins that will not last; empty: they do
 	work    *errgroup.Group
 	ctx     context.Context // of work
+
+	reloading    sync.Mutex
+	certificates []seenCertificate // as they were read last
 }
 
 // What daemons say whose programs or routes go on without them.
@@ -175,7 +179,7 @@ func (d *Daemon) serve(hup <-chan os.Signal) {
 			case <-ctx.Done():
 				return nil
 			case <-hup:
-				d.Reload()
+				_, _ = d.Again() // it says itself what became of it
 			}
 		}
 	})
@@ -193,6 +197,7 @@ func (d *Daemon) serve(hup <-chan os.Signal) {
 // answer opens the API and the metrics endpoint.
 func (d *Daemon) answer() error {
 	d.refused = newRefused()
+	d.certificates, _ = d.seenCertificates() // what is wrong with them, who needs them says
 	for _, endpoint := range d.API {
 		l, err := d.listen(endpoint)
 		if err != nil {

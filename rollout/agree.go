@@ -161,12 +161,12 @@ func (c *Coordinator) agree(ctx context.Context, ch *Change) error {
 	if len(ch.Steps) > 0 {
 		text = nil // it comes with the first of them
 	}
-	commit := func(step *controller.Assignment, what []string) (err error) {
+	commit := func(step *controller.Assignment, what []string, left bool) (err error) {
 		turn := 1
 		if before != nil && step.Version == before.Version+1 && controller.AgentsMayLag(before, step) == nil {
 			turn = int(kinds) // nobody has to wait for agents, and all have the version before
 		}
-		if head, err = c.append(ctx, head, before, step, turn, what, text); err == nil {
+		if head, err = c.append(ctx, head, before, step, ledger.Change{What: what, Text: text, Turn: turn, Left: left}); err == nil {
 			before, text, made = step, nil, true
 		}
 		if made && errors.Is(err, ErrNoStore) { // something was changed
@@ -176,7 +176,7 @@ func (c *Coordinator) agree(ctx context.Context, ch *Change) error {
 	}
 	if base := ch.view.Base; base != nil {
 		if before == nil || base.Version != before.Version {
-			if err := commit(base, []string{"taken over from the daemons, which went by it"}); err != nil {
+			if err := commit(base, []string{"taken over from the daemons, which went by it"}, false); err != nil {
 				return err
 			}
 		}
@@ -193,7 +193,7 @@ func (c *Coordinator) agree(ctx context.Context, ch *Change) error {
 				what = append([]string{ch.why}, what...)
 			}
 		}
-		if err := commit(step, what); err != nil {
+		if err := commit(step, what, ch.whole && (i+1 < len(ch.Steps) || ch.more != nil && ch.more())); err != nil {
 			return err
 		}
 		if err := c.turns(ctx, &head, step, ch); err != nil {
@@ -204,10 +204,11 @@ func (c *Coordinator) agree(ctx context.Context, ch *Change) error {
 }
 
 // append makes step the head. Where the store's answer is lost it looks whether it is.
-func (c *Coordinator) append(ctx context.Context, head ledger.Head, before, step *controller.Assignment, turn int, what []string, text []byte) (ledger.Head, error) {
+func (c *Coordinator) append(ctx context.Context, head ledger.Head, before, step *controller.Assignment, change ledger.Change) (ledger.Head, error) {
 	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	made, err := c.Ledger.Append(bounded, head, before, step, ledger.Change{Who: cmp.Or(c.Who, "unknown"), What: what, Text: text, Turn: turn})
+	change.Who = cmp.Or(c.Who, "unknown")
+	made, err := c.Ledger.Append(bounded, head, before, step, change)
 	switch {
 	case err == nil:
 		return made, nil

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -21,6 +22,7 @@ import (
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/rollout/ledger"
+	"github.com/fairlead/fairlead/store"
 )
 
 // Coordinator changes what daemons share: it asks all of them, computes a
@@ -43,6 +45,10 @@ type Coordinator struct {
 	Have *controller.Assignment
 	// Memo, if set, is what was worked out for earlier changes.
 	Memo *Memo
+
+	// Warn, if set, is told by Lead what is left to do and cannot be done: all that there
+	// is at the moment, a line each.
+	Warn func([]string)
 
 	// dialTo is Dial, or a test's.
 	dialTo func(endpoint string, t config.TLS) (fairleadv1connect.FairleadClient, error)
@@ -77,8 +83,10 @@ type Change struct {
 	without []string
 	// believed: daemons' reports were gone by, and nobody was asked (believe.go).
 	believed bool
-	text     []byte // the desired state from the first step on; nil: it stays
-	why      string // a line of the history beside the steps'
+	text     []byte      // the desired state from the first step on; nil: it stays
+	why      string      // a line of the history beside the steps'
+	more     func() bool // the steps end before what is wanted, as connections are counted anew
+	whole    bool        // the desired state says what the series ends in: a leader may finish it
 }
 
 // Answered says whether any daemon did.
@@ -125,6 +133,14 @@ func (c *Coordinator) apply(ctx context.Context, to aim, o Options) (*Change, er
 		if err == nil && done != nil && ch.text != nil {
 			break // the text is another than this change made it
 		}
+		if err == nil && len(ch.Steps) > 0 {
+			last := ch.Steps[len(ch.Steps)-1]
+			ch.whole, ch.more = true, sync.OnceValue(func() bool {
+				steps, _, err := controller.Plan(to.cfg, last, controller.LiveCounts{}, time.Now(), true)
+				return err != nil || len(steps) > 0
+			})
+			go ch.more() // while the first steps are handed on
+		}
 		if err == nil {
 			err = c.hand(ctx, ch)
 		}
@@ -136,12 +152,8 @@ func (c *Coordinator) apply(ctx context.Context, to aim, o Options) (*Change, er
 			done.To, done.Silent = ch.To, ch.Silent
 			done.Lines, done.Steps = append(done.Lines, ch.Lines...), append(done.Steps, ch.Steps...)
 		}
-		if err != nil || len(ch.Steps) == 0 {
+		if err != nil || ch.more == nil || !ch.more() {
 			return done, err
-		}
-		steps, _, err := controller.Plan(to.cfg, ch.Steps[len(ch.Steps)-1], controller.LiveCounts{}, time.Now(), true)
-		if err == nil && len(steps) == 0 {
-			return done, nil
 		}
 	}
 	return done, errors.New("somebody else applies another file at the same time; agree on one and run it again")
@@ -165,6 +177,7 @@ func (c *Coordinator) Do(ctx context.Context, o Options, ops ...controller.Op) (
 	if err != nil {
 		return ch, err
 	}
+	ch.whole = len(ch.Steps) > 1 && c.says(ch)
 	return ch, c.hand(ctx, ch)
 }
 
@@ -379,9 +392,10 @@ func Code(err error) error {
 		problems config.Problems
 		coded    *connect.Error
 	)
+	if _, done := err.(*connect.Error); done || err == nil {
+		return err
+	}
 	switch {
-	case err == nil:
-		return nil
 	case errors.As(err, &refused):
 		return connect.NewError(connect.CodeFailedPrecondition, err)
 	case errors.As(err, &notFound):
@@ -392,8 +406,10 @@ func Code(err error) error {
 		return connect.NewError(connect.CodeInvalidArgument, err)
 	case errors.As(err, &outdated):
 		return connect.NewError(connect.CodeAborted, err)
-	case errors.Is(err, ErrNoStore): // the daemon answers; another would say the same
+	case errors.Is(err, store.ErrFull), errors.Is(err, ledger.ErrForeign):
 		return connect.NewError(connect.CodeFailedPrecondition, err)
+	case errors.Is(err, ErrNoStore): // another controller may reach more of it
+		return connect.NewError(connect.CodeUnavailable, err)
 	case errors.As(err, &stopped), errors.Is(err, controller.ErrConflict):
 		return connect.NewError(connect.CodeAborted, err)
 	case errors.As(err, &coded):

@@ -97,8 +97,8 @@ func (c *Coordinator) config(v *View) (*config.Config, error) {
 	return cfg, nil
 }
 
-// wanted is the desired state on this machine.
-func (c *Coordinator) wanted(ctx context.Context) (*config.Config, error) {
+// Wanted is the desired state on this machine; of its file alone where the store has none.
+func (c *Coordinator) Wanted(ctx context.Context) (*config.Config, error) {
 	v := &View{}
 	if err := c.readDesired(ctx, v); err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package rollout
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -29,17 +30,23 @@ func half(a *controller.Assignment) bool {
 
 // rotate is the verb that is due, nil: none is.
 func (c *Coordinator) rotate(ctx context.Context, a *controller.Assignment, p *pace) ([]controller.Op, error) {
-	cfg, err := c.wanted(ctx)
+	cfg, err := c.Wanted(ctx)
 	if err != nil {
 		return nil, err
 	}
 	period, now := cfg.RotateKeys, time.Now()
 	p.period = period
+	if period <= 0 {
+		p.unrotated = ""
+	}
 	if period <= 0 || now.Before(p.rotation) || !slices.ContainsFunc(a.VIPs, func(v controller.VIP) bool { return v.Cookies() }) {
 		return nil, nil
 	}
 	since, err := c.Ledger.EpochSince(ctx, a.StampEpoch, now)
 	if err != nil || now.Sub(since) < period {
+		if err == nil {
+			p.unrotated = "" // somebody else did it
+		}
 		return nil, err
 	}
 	return []controller.Op{{Kind: controller.Rotate}}, nil
@@ -47,7 +54,9 @@ func (c *Coordinator) rotate(ctx context.Context, a *controller.Assignment, p *p
 
 // rotated takes what became of a rotation.
 func (c *Coordinator) rotated(err error, p *pace) {
+	p.unrotated = ""
 	if refused := (controller.Refusal)(nil); errors.As(err, &refused) {
 		p.rotation = time.Now().Add(rotateRest(p.period))
+		p.unrotated = fmt.Sprintf("keys are older than rotate_keys (%v), and are not rotated yet: %v", p.period, refused)
 	}
 }

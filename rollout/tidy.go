@@ -98,6 +98,9 @@ func (c *Coordinator) tidy(ctx context.Context, quiet time.Duration, log *slog.L
 		case <-time.After(quiet):
 		}
 		done, err := c.tidyOnce(ctx, head, &p)
+		if ctx.Err() == nil {
+			c.warn(&p, err)
+		}
 		switch {
 		case err != nil && ctx.Err() == nil && told != err.Error() && !errors.Is(err, controller.ErrConflict):
 			told = err.Error()
@@ -112,10 +115,30 @@ func (c *Coordinator) tidy(ctx context.Context, quiet time.Duration, log *slog.L
 }
 
 // pace is before when what could not be done is not tried again: slots that are held
-// past their rest, and a rotation that was refused. All daemons are asked each time.
+// past their rest, a rotation that was refused, and the rest of a series. All daemons are
+// asked each time.
 type pace struct {
-	rests, rotation time.Time
-	period          time.Duration // rotate_keys
+	rests, rotation, left time.Time
+	period                time.Duration // rotate_keys
+	// What is refused until then, for people; "": nothing.
+	unrotated, unfinished string
+}
+
+// warn has whoever asked for it (Warn) know what is left to do and cannot be done.
+func (c *Coordinator) warn(p *pace, err error) {
+	if c.Warn == nil {
+		return
+	}
+	var all []string
+	for _, text := range []string{p.unrotated, p.unfinished} {
+		if text != "" {
+			all = append(all, text)
+		}
+	}
+	if err != nil && len(all) == 0 && !errors.Is(err, controller.ErrConflict) {
+		all = []string{"what is left to do cannot be done yet: " + err.Error()}
+	}
+	c.Warn(all)
 }
 
 // tidyOnce looks once, at a head that stands still.
@@ -130,7 +153,13 @@ func (c *Coordinator) tidyOnce(ctx context.Context, head ledger.Head, p *pace) (
 	}
 	rested := rested(c.Have) && !time.Now().Before(p.rests)
 	var ops []controller.Op
-	if head.Turn >= int(kinds) && !head.Open && !rested && !half(c.Have) {
+	settled := head.Turn >= int(kinds) && !head.Open
+	if !head.Left {
+		p.unfinished = ""
+	} else if settled && !time.Now().Before(p.left) {
+		return c.finish(ctx, head, p)
+	}
+	if settled && !rested && !half(c.Have) {
 		if ops, err = c.rotate(reading, c.Have, p); err != nil || len(ops) == 0 {
 			return nil, err
 		}

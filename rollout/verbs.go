@@ -25,7 +25,7 @@ func (c *Coordinator) AddServer(ctx context.Context, r *fairleadv1.AddServerRequ
 		}
 		op.Address = a
 	}
-	cfg, err := c.wanted(ctx)
+	cfg, err := c.Wanted(ctx)
 	if err != nil {
 		return nil, Code(err)
 	}

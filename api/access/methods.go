@@ -44,6 +44,7 @@ var methods = map[string]need{
 	fairleadv1connect.ControlRotateKeyProcedure:      ruling,
 	fairleadv1connect.ControlApplyProcedure:          ruling,
 	fairleadv1connect.ControlRollbackProcedure:       ruling,
+	fairleadv1connect.ControlReloadProcedure:         ruling,
 
 	fairleadv1connect.FairleadGetStatusProcedure:     looking,
 	fairleadv1connect.FairleadGetAssignmentProcedure: peers,
@@ -57,6 +58,7 @@ var methods = map[string]need{
 	fairleadv1connect.FairleadGetRoutesProcedure:     looking,
 	fairleadv1connect.FairleadShareFlowsProcedure:    peers,
 	fairleadv1connect.FairleadGetFlowsProcedure:      peers,
+	fairleadv1connect.FairleadReloadProcedure:        ruling,
 
 	fairleadv1connect.PathsGetFabricProcedure:   looking,
 	fairleadv1connect.PathsListPathsProcedure:   looking,
@@ -68,6 +70,7 @@ var methods = map[string]need{
 	fairleadv1connect.PathsRenewFlowProcedure:   placing,
 	fairleadv1connect.PathsReleaseFlowProcedure: placing,
 	fairleadv1connect.PathsReportLoadProcedure:  placing,
+	fairleadv1connect.PathsReloadProcedure:      ruling,
 }
 
 // Changes says whether a method changes anything.

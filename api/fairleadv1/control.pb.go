@@ -58,6 +58,11 @@ const (
 	Event_KIND_DAEMON_WENT Event_Kind = 4
 	// A daemon could not put a version in force.
 	Event_KIND_DAEMON_REFUSED Event_Kind = 5
+	// Another controller leads; daemon is its name. At the beginning, once.
+	Event_KIND_LEADER Event_Kind = 6
+	// A controller, daemon, warns anew: what is left to do cannot be done yet, or a
+	// certificate ends.
+	Event_KIND_CONTROLLER_WARNED Event_Kind = 7
 )
 
 // Enum value maps for Event_Kind.
@@ -69,14 +74,18 @@ var (
 		3: "KIND_DAEMON_CAME",
 		4: "KIND_DAEMON_WENT",
 		5: "KIND_DAEMON_REFUSED",
+		6: "KIND_LEADER",
+		7: "KIND_CONTROLLER_WARNED",
 	}
 	Event_Kind_value = map[string]int32{
-		"KIND_UNSPECIFIED":    0,
-		"KIND_AGREED":         1,
-		"KIND_IN_FORCE":       2,
-		"KIND_DAEMON_CAME":    3,
-		"KIND_DAEMON_WENT":    4,
-		"KIND_DAEMON_REFUSED": 5,
+		"KIND_UNSPECIFIED":       0,
+		"KIND_AGREED":            1,
+		"KIND_IN_FORCE":          2,
+		"KIND_DAEMON_CAME":       3,
+		"KIND_DAEMON_WENT":       4,
+		"KIND_DAEMON_REFUSED":    5,
+		"KIND_LEADER":            6,
+		"KIND_CONTROLLER_WARNED": 7,
 	}
 )
 
@@ -104,7 +113,7 @@ func (x Event_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Event_Kind.Descriptor instead.
 func (Event_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{14, 0}
+	return file_control_proto_rawDescGZIP(), []int{15, 0}
 }
 
 type GetConfigRequest struct {
@@ -408,8 +417,10 @@ type GetControllersResponse struct {
 	Controllers []*ControllerStatus    `protobuf:"bytes,1,rep,name=controllers,proto3" json:"controllers,omitempty"`
 	// The newest version that was agreed on, and whether every living daemon goes
 	// by it.
-	Version       uint64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
-	InForce       bool   `protobuf:"varint,3,opt,name=in_force,json=inForce,proto3" json:"in_force,omitempty"`
+	Version uint64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	InForce bool   `protobuf:"varint,3,opt,name=in_force,json=inForce,proto3" json:"in_force,omitempty"`
+	// SHA-256 of that version, in hex; empty: there is none.
+	Digest        string `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -463,6 +474,13 @@ func (x *GetControllersResponse) GetInForce() bool {
 		return x.InForce
 	}
 	return false
+}
+
+func (x *GetControllersResponse) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
 }
 
 type ControllerStatus struct {
@@ -805,7 +823,9 @@ type DescribedSlot struct {
 	Connections uint64 `protobuf:"varint,7,opt,name=connections,proto3" json:"connections,omitempty"`
 	Counted     bool   `protobuf:"varint,8,opt,name=counted,proto3" json:"counted,omitempty"`
 	// Why they are not counted.
-	Uncounted     string `protobuf:"bytes,9,opt,name=uncounted,proto3" json:"uncounted,omitempty"`
+	Uncounted string `protobuf:"bytes,9,opt,name=uncounted,proto3" json:"uncounted,omitempty"`
+	// What each balancer and switch that serves the VIP knows of it.
+	Health        []*SeenHealth `protobuf:"bytes,10,rep,name=health,proto3" json:"health,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -903,6 +923,88 @@ func (x *DescribedSlot) GetUncounted() string {
 	return ""
 }
 
+func (x *DescribedSlot) GetHealth() []*SeenHealth {
+	if x != nil {
+		return x.Health
+	}
+	return nil
+}
+
+// SeenHealth is a server's health as one daemon sees it: checks run where the
+// traffic goes.
+type SeenHealth struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The balancer or switch.
+	Daemon string `protobuf:"bytes,1,opt,name=daemon,proto3" json:"daemon,omitempty"`
+	// up, down, unknown (not enough answers yet: as up), unchecked (no check is
+	// configured), or silent (the daemon does not answer).
+	Health string `protobuf:"bytes,2,opt,name=health,proto3" json:"health,omitempty"`
+	// Why it is down, or the daemon silent.
+	Detail string `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
+	// When it became so, milliseconds since 1970; 0: not known.
+	SinceUnixMs   int64 `protobuf:"varint,4,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SeenHealth) Reset() {
+	*x = SeenHealth{}
+	mi := &file_control_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SeenHealth) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SeenHealth) ProtoMessage() {}
+
+func (x *SeenHealth) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SeenHealth.ProtoReflect.Descriptor instead.
+func (*SeenHealth) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *SeenHealth) GetDaemon() string {
+	if x != nil {
+		return x.Daemon
+	}
+	return ""
+}
+
+func (x *SeenHealth) GetHealth() string {
+	if x != nil {
+		return x.Health
+	}
+	return ""
+}
+
+func (x *SeenHealth) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *SeenHealth) GetSinceUnixMs() int64 {
+	if x != nil {
+		return x.SinceUnixMs
+	}
+	return 0
+}
+
 type DaemonStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -920,7 +1022,7 @@ type DaemonStatus struct {
 
 func (x *DaemonStatus) Reset() {
 	*x = DaemonStatus{}
-	mi := &file_control_proto_msgTypes[12]
+	mi := &file_control_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -932,7 +1034,7 @@ func (x *DaemonStatus) String() string {
 func (*DaemonStatus) ProtoMessage() {}
 
 func (x *DaemonStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[12]
+	mi := &file_control_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -945,7 +1047,7 @@ func (x *DaemonStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DaemonStatus.ProtoReflect.Descriptor instead.
 func (*DaemonStatus) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{12}
+	return file_control_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DaemonStatus) GetName() string {
@@ -996,7 +1098,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_control_proto_msgTypes[13]
+	mi := &file_control_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1008,7 +1110,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[13]
+	mi := &file_control_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1021,7 +1123,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{13}
+	return file_control_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WatchEventsRequest) GetAfterVersion() uint64 {
@@ -1058,7 +1160,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_control_proto_msgTypes[14]
+	mi := &file_control_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1070,7 +1172,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[14]
+	mi := &file_control_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1083,7 +1185,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{14}
+	return file_control_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Event) GetKind() Event_Kind {
@@ -1143,7 +1245,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_control_proto_msgTypes[15]
+	mi := &file_control_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1155,7 +1257,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[15]
+	mi := &file_control_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1168,7 +1270,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{15}
+	return file_control_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PlanRequest) GetText() string {
@@ -1209,7 +1311,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_control_proto_msgTypes[16]
+	mi := &file_control_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1221,7 +1323,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[16]
+	mi := &file_control_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1234,7 +1336,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{16}
+	return file_control_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ApplyRequest) GetText() string {
@@ -1279,7 +1381,7 @@ type RollbackRequest struct {
 
 func (x *RollbackRequest) Reset() {
 	*x = RollbackRequest{}
-	mi := &file_control_proto_msgTypes[17]
+	mi := &file_control_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1291,7 +1393,7 @@ func (x *RollbackRequest) String() string {
 func (*RollbackRequest) ProtoMessage() {}
 
 func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[17]
+	mi := &file_control_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1304,7 +1406,7 @@ func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackRequest.ProtoReflect.Descriptor instead.
 func (*RollbackRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{17}
+	return file_control_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RollbackRequest) GetVersion() uint64 {
@@ -1358,7 +1460,7 @@ type AddServerRequest struct {
 
 func (x *AddServerRequest) Reset() {
 	*x = AddServerRequest{}
-	mi := &file_control_proto_msgTypes[18]
+	mi := &file_control_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1370,7 +1472,7 @@ func (x *AddServerRequest) String() string {
 func (*AddServerRequest) ProtoMessage() {}
 
 func (x *AddServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[18]
+	mi := &file_control_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1383,7 +1485,7 @@ func (x *AddServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddServerRequest.ProtoReflect.Descriptor instead.
 func (*AddServerRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{18}
+	return file_control_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AddServerRequest) GetVip() string {
@@ -1456,7 +1558,7 @@ type DrainServerRequest struct {
 
 func (x *DrainServerRequest) Reset() {
 	*x = DrainServerRequest{}
-	mi := &file_control_proto_msgTypes[19]
+	mi := &file_control_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1468,7 +1570,7 @@ func (x *DrainServerRequest) String() string {
 func (*DrainServerRequest) ProtoMessage() {}
 
 func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[19]
+	mi := &file_control_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1481,7 +1583,7 @@ func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainServerRequest.ProtoReflect.Descriptor instead.
 func (*DrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{19}
+	return file_control_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DrainServerRequest) GetVip() string {
@@ -1525,7 +1627,7 @@ type UndrainServerRequest struct {
 
 func (x *UndrainServerRequest) Reset() {
 	*x = UndrainServerRequest{}
-	mi := &file_control_proto_msgTypes[20]
+	mi := &file_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1537,7 +1639,7 @@ func (x *UndrainServerRequest) String() string {
 func (*UndrainServerRequest) ProtoMessage() {}
 
 func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[20]
+	mi := &file_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1550,7 +1652,7 @@ func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainServerRequest.ProtoReflect.Descriptor instead.
 func (*UndrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{20}
+	return file_control_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *UndrainServerRequest) GetVip() string {
@@ -1596,7 +1698,7 @@ type RemoveServerRequest struct {
 
 func (x *RemoveServerRequest) Reset() {
 	*x = RemoveServerRequest{}
-	mi := &file_control_proto_msgTypes[21]
+	mi := &file_control_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1608,7 +1710,7 @@ func (x *RemoveServerRequest) String() string {
 func (*RemoveServerRequest) ProtoMessage() {}
 
 func (x *RemoveServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[21]
+	mi := &file_control_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1621,7 +1723,7 @@ func (x *RemoveServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveServerRequest.ProtoReflect.Descriptor instead.
 func (*RemoveServerRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{21}
+	return file_control_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RemoveServerRequest) GetVip() string {
@@ -1667,7 +1769,7 @@ type SetWeightRequest struct {
 
 func (x *SetWeightRequest) Reset() {
 	*x = SetWeightRequest{}
-	mi := &file_control_proto_msgTypes[22]
+	mi := &file_control_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1679,7 +1781,7 @@ func (x *SetWeightRequest) String() string {
 func (*SetWeightRequest) ProtoMessage() {}
 
 func (x *SetWeightRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[22]
+	mi := &file_control_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1692,7 +1794,7 @@ func (x *SetWeightRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetWeightRequest.ProtoReflect.Descriptor instead.
 func (*SetWeightRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{22}
+	return file_control_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SetWeightRequest) GetVip() string {
@@ -1743,7 +1845,7 @@ type RotateKeyRequest struct {
 
 func (x *RotateKeyRequest) Reset() {
 	*x = RotateKeyRequest{}
-	mi := &file_control_proto_msgTypes[23]
+	mi := &file_control_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1755,7 +1857,7 @@ func (x *RotateKeyRequest) String() string {
 func (*RotateKeyRequest) ProtoMessage() {}
 
 func (x *RotateKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[23]
+	mi := &file_control_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1768,7 +1870,7 @@ func (x *RotateKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeyRequest.ProtoReflect.Descriptor instead.
 func (*RotateKeyRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{23}
+	return file_control_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RotateKeyRequest) GetForce() bool {
@@ -1813,7 +1915,7 @@ type ChangeResponse struct {
 
 func (x *ChangeResponse) Reset() {
 	*x = ChangeResponse{}
-	mi := &file_control_proto_msgTypes[24]
+	mi := &file_control_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1825,7 +1927,7 @@ func (x *ChangeResponse) String() string {
 func (*ChangeResponse) ProtoMessage() {}
 
 func (x *ChangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[24]
+	mi := &file_control_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1838,7 +1940,7 @@ func (x *ChangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeResponse.ProtoReflect.Descriptor instead.
 func (*ChangeResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{24}
+	return file_control_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ChangeResponse) GetVersion() uint64 {
@@ -1908,7 +2010,7 @@ type UnansweredPeer struct {
 
 func (x *UnansweredPeer) Reset() {
 	*x = UnansweredPeer{}
-	mi := &file_control_proto_msgTypes[25]
+	mi := &file_control_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1920,7 +2022,7 @@ func (x *UnansweredPeer) String() string {
 func (*UnansweredPeer) ProtoMessage() {}
 
 func (x *UnansweredPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[25]
+	mi := &file_control_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1933,7 +2035,7 @@ func (x *UnansweredPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnansweredPeer.ProtoReflect.Descriptor instead.
 func (*UnansweredPeer) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{25}
+	return file_control_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *UnansweredPeer) GetName() string {
@@ -1961,7 +2063,7 @@ var File_control_proto protoreflect.FileDescriptor
 
 const file_control_proto_rawDesc = "" +
 	"\n" +
-	"\rcontrol.proto\x12\vfairlead.v1\"\x12\n" +
+	"\rcontrol.proto\x12\vfairlead.v1\x1a\freload.proto\"\x12\n" +
 	"\x10GetConfigRequest\"A\n" +
 	"\x11GetConfigResponse\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x18\n" +
@@ -1977,11 +2079,12 @@ const file_control_proto_rawDesc = "" +
 	"\x03who\x18\x03 \x01(\tR\x03who\x12\x18\n" +
 	"\achanges\x18\x04 \x03(\tR\achanges\x12\x16\n" +
 	"\x06digest\x18\x05 \x01(\tR\x06digest\"\x17\n" +
-	"\x15GetControllersRequest\"\x8e\x01\n" +
+	"\x15GetControllersRequest\"\xa6\x01\n" +
 	"\x16GetControllersResponse\x12?\n" +
 	"\vcontrollers\x18\x01 \x03(\v2\x1d.fairlead.v1.ControllerStatusR\vcontrollers\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x19\n" +
-	"\bin_force\x18\x03 \x01(\bR\ainForce\"\xe3\x01\n" +
+	"\bin_force\x18\x03 \x01(\bR\ainForce\x12\x16\n" +
+	"\x06digest\x18\x04 \x01(\tR\x06digest\"\xe3\x01\n" +
 	"\x10ControllerStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05alive\x18\x02 \x01(\bR\x05alive\x12\x14\n" +
@@ -2009,7 +2112,7 @@ const file_control_proto_rawDesc = "" +
 	"\n" +
 	"forwarding\x18\a \x01(\tR\n" +
 	"forwarding\x120\n" +
-	"\x05slots\x18\b \x03(\v2\x1a.fairlead.v1.DescribedSlotR\x05slots\"\x8e\x02\n" +
+	"\x05slots\x18\b \x03(\v2\x1a.fairlead.v1.DescribedSlotR\x05slots\"\xbf\x02\n" +
 	"\rDescribedSlot\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12\x16\n" +
 	"\x06server\x18\x02 \x01(\tR\x06server\x12\x18\n" +
@@ -2019,7 +2122,15 @@ const file_control_proto_rawDesc = "" +
 	"\x12rest_until_unix_ms\x18\x06 \x01(\x03R\x0frestUntilUnixMs\x12 \n" +
 	"\vconnections\x18\a \x01(\x04R\vconnections\x12\x18\n" +
 	"\acounted\x18\b \x01(\bR\acounted\x12\x1c\n" +
-	"\tuncounted\x18\t \x01(\tR\tuncounted\"|\n" +
+	"\tuncounted\x18\t \x01(\tR\tuncounted\x12/\n" +
+	"\x06health\x18\n" +
+	" \x03(\v2\x17.fairlead.v1.SeenHealthR\x06health\"x\n" +
+	"\n" +
+	"SeenHealth\x12\x16\n" +
+	"\x06daemon\x18\x01 \x01(\tR\x06daemon\x12\x16\n" +
+	"\x06health\x18\x02 \x01(\tR\x06health\x12\x16\n" +
+	"\x06detail\x18\x03 \x01(\tR\x06detail\x12\"\n" +
+	"\rsince_unix_ms\x18\x04 \x01(\x03R\vsinceUnixMs\"|\n" +
 	"\fDaemonStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x14\n" +
@@ -2028,7 +2139,7 @@ const file_control_proto_rawDesc = "" +
 	"\x05error\x18\x05 \x01(\tR\x05error\"Q\n" +
 	"\x12WatchEventsRequest\x12#\n" +
 	"\rafter_version\x18\x01 \x01(\x04R\fafterVersion\x12\x16\n" +
-	"\x06follow\x18\x02 \x01(\bR\x06follow\"\xb2\x02\n" +
+	"\x06follow\x18\x02 \x01(\bR\x06follow\"\xdf\x02\n" +
 	"\x05Event\x12+\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x17.fairlead.v1.Event.KindR\x04kind\x12\x1c\n" +
 	"\n" +
@@ -2036,14 +2147,16 @@ const file_control_proto_rawDesc = "" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x16\n" +
 	"\x06daemon\x18\x04 \x01(\tR\x06daemon\x12\x10\n" +
 	"\x03who\x18\x05 \x01(\tR\x03who\x12\x12\n" +
-	"\x04text\x18\x06 \x03(\tR\x04text\"\x85\x01\n" +
+	"\x04text\x18\x06 \x03(\tR\x04text\"\xb2\x01\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vKIND_AGREED\x10\x01\x12\x11\n" +
 	"\rKIND_IN_FORCE\x10\x02\x12\x14\n" +
 	"\x10KIND_DAEMON_CAME\x10\x03\x12\x14\n" +
 	"\x10KIND_DAEMON_WENT\x10\x04\x12\x17\n" +
-	"\x13KIND_DAEMON_REFUSED\x10\x05\"Q\n" +
+	"\x13KIND_DAEMON_REFUSED\x10\x05\x12\x0f\n" +
+	"\vKIND_LEADER\x10\x06\x12\x1a\n" +
+	"\x16KIND_CONTROLLER_WARNED\x10\a\"Q\n" +
 	"\vPlanRequest\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x14\n" +
 	"\x05force\x18\x02 \x01(\bR\x05force\x12\x18\n" +
@@ -2105,7 +2218,7 @@ const file_control_proto_rawDesc = "" +
 	"\x0eUnansweredPeer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03api\x18\x02 \x01(\tR\x03api\x12\x14\n" +
-	"\x05error\x18\x03 \x01(\tR\x05error2\xbb\b\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error2\xfe\b\n" +
 	"\aControl\x12O\n" +
 	"\tGetConfig\x12\x1d.fairlead.v1.GetConfigRequest\x1a\x1e.fairlead.v1.GetConfigResponse\"\x03\x90\x02\x01\x12R\n" +
 	"\n" +
@@ -2121,7 +2234,8 @@ const file_control_proto_rawDesc = "" +
 	"\tSetWeight\x12\x1d.fairlead.v1.SetWeightRequest\x1a\x1b.fairlead.v1.ChangeResponse\x12G\n" +
 	"\tRotateKey\x12\x1d.fairlead.v1.RotateKeyRequest\x1a\x1b.fairlead.v1.ChangeResponse\x12?\n" +
 	"\x05Apply\x12\x19.fairlead.v1.ApplyRequest\x1a\x1b.fairlead.v1.ChangeResponse\x12E\n" +
-	"\bRollback\x12\x1c.fairlead.v1.RollbackRequest\x1a\x1b.fairlead.v1.ChangeResponseB8Z6github.com/fairlead/fairlead/api/fairleadv1;fairleadv1b\x06proto3"
+	"\bRollback\x12\x1c.fairlead.v1.RollbackRequest\x1a\x1b.fairlead.v1.ChangeResponse\x12A\n" +
+	"\x06Reload\x12\x1a.fairlead.v1.ReloadRequest\x1a\x1b.fairlead.v1.ReloadResponseB8Z6github.com/fairlead/fairlead/api/fairleadv1;fairleadv1b\x06proto3"
 
 var (
 	file_control_proto_rawDescOnce sync.Once
@@ -2136,7 +2250,7 @@ func file_control_proto_rawDescGZIP() []byte {
 }
 
 var file_control_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_control_proto_goTypes = []any{
 	(Event_Kind)(0),                // 0: fairlead.v1.Event.Kind
 	(*GetConfigRequest)(nil),       // 1: fairlead.v1.GetConfigRequest
@@ -2151,62 +2265,68 @@ var file_control_proto_goTypes = []any{
 	(*DescribeResponse)(nil),       // 10: fairlead.v1.DescribeResponse
 	(*DescribedVIP)(nil),           // 11: fairlead.v1.DescribedVIP
 	(*DescribedSlot)(nil),          // 12: fairlead.v1.DescribedSlot
-	(*DaemonStatus)(nil),           // 13: fairlead.v1.DaemonStatus
-	(*WatchEventsRequest)(nil),     // 14: fairlead.v1.WatchEventsRequest
-	(*Event)(nil),                  // 15: fairlead.v1.Event
-	(*PlanRequest)(nil),            // 16: fairlead.v1.PlanRequest
-	(*ApplyRequest)(nil),           // 17: fairlead.v1.ApplyRequest
-	(*RollbackRequest)(nil),        // 18: fairlead.v1.RollbackRequest
-	(*AddServerRequest)(nil),       // 19: fairlead.v1.AddServerRequest
-	(*DrainServerRequest)(nil),     // 20: fairlead.v1.DrainServerRequest
-	(*UndrainServerRequest)(nil),   // 21: fairlead.v1.UndrainServerRequest
-	(*RemoveServerRequest)(nil),    // 22: fairlead.v1.RemoveServerRequest
-	(*SetWeightRequest)(nil),       // 23: fairlead.v1.SetWeightRequest
-	(*RotateKeyRequest)(nil),       // 24: fairlead.v1.RotateKeyRequest
-	(*ChangeResponse)(nil),         // 25: fairlead.v1.ChangeResponse
-	(*UnansweredPeer)(nil),         // 26: fairlead.v1.UnansweredPeer
+	(*SeenHealth)(nil),             // 13: fairlead.v1.SeenHealth
+	(*DaemonStatus)(nil),           // 14: fairlead.v1.DaemonStatus
+	(*WatchEventsRequest)(nil),     // 15: fairlead.v1.WatchEventsRequest
+	(*Event)(nil),                  // 16: fairlead.v1.Event
+	(*PlanRequest)(nil),            // 17: fairlead.v1.PlanRequest
+	(*ApplyRequest)(nil),           // 18: fairlead.v1.ApplyRequest
+	(*RollbackRequest)(nil),        // 19: fairlead.v1.RollbackRequest
+	(*AddServerRequest)(nil),       // 20: fairlead.v1.AddServerRequest
+	(*DrainServerRequest)(nil),     // 21: fairlead.v1.DrainServerRequest
+	(*UndrainServerRequest)(nil),   // 22: fairlead.v1.UndrainServerRequest
+	(*RemoveServerRequest)(nil),    // 23: fairlead.v1.RemoveServerRequest
+	(*SetWeightRequest)(nil),       // 24: fairlead.v1.SetWeightRequest
+	(*RotateKeyRequest)(nil),       // 25: fairlead.v1.RotateKeyRequest
+	(*ChangeResponse)(nil),         // 26: fairlead.v1.ChangeResponse
+	(*UnansweredPeer)(nil),         // 27: fairlead.v1.UnansweredPeer
+	(*ReloadRequest)(nil),          // 28: fairlead.v1.ReloadRequest
+	(*ReloadResponse)(nil),         // 29: fairlead.v1.ReloadResponse
 }
 var file_control_proto_depIdxs = []int32{
 	5,  // 0: fairlead.v1.GetHistoryResponse.versions:type_name -> fairlead.v1.VersionRecord
 	8,  // 1: fairlead.v1.GetControllersResponse.controllers:type_name -> fairlead.v1.ControllerStatus
 	11, // 2: fairlead.v1.DescribeResponse.vips:type_name -> fairlead.v1.DescribedVIP
-	13, // 3: fairlead.v1.DescribeResponse.daemons:type_name -> fairlead.v1.DaemonStatus
+	14, // 3: fairlead.v1.DescribeResponse.daemons:type_name -> fairlead.v1.DaemonStatus
 	12, // 4: fairlead.v1.DescribedVIP.slots:type_name -> fairlead.v1.DescribedSlot
-	0,  // 5: fairlead.v1.Event.kind:type_name -> fairlead.v1.Event.Kind
-	26, // 6: fairlead.v1.ChangeResponse.unanswered:type_name -> fairlead.v1.UnansweredPeer
-	1,  // 7: fairlead.v1.Control.GetConfig:input_type -> fairlead.v1.GetConfigRequest
-	3,  // 8: fairlead.v1.Control.GetHistory:input_type -> fairlead.v1.GetHistoryRequest
-	6,  // 9: fairlead.v1.Control.GetControllers:input_type -> fairlead.v1.GetControllersRequest
-	9,  // 10: fairlead.v1.Control.Describe:input_type -> fairlead.v1.DescribeRequest
-	14, // 11: fairlead.v1.Control.WatchEvents:input_type -> fairlead.v1.WatchEventsRequest
-	16, // 12: fairlead.v1.Control.Plan:input_type -> fairlead.v1.PlanRequest
-	20, // 13: fairlead.v1.Control.DrainServer:input_type -> fairlead.v1.DrainServerRequest
-	21, // 14: fairlead.v1.Control.UndrainServer:input_type -> fairlead.v1.UndrainServerRequest
-	19, // 15: fairlead.v1.Control.AddServer:input_type -> fairlead.v1.AddServerRequest
-	22, // 16: fairlead.v1.Control.RemoveServer:input_type -> fairlead.v1.RemoveServerRequest
-	23, // 17: fairlead.v1.Control.SetWeight:input_type -> fairlead.v1.SetWeightRequest
-	24, // 18: fairlead.v1.Control.RotateKey:input_type -> fairlead.v1.RotateKeyRequest
-	17, // 19: fairlead.v1.Control.Apply:input_type -> fairlead.v1.ApplyRequest
-	18, // 20: fairlead.v1.Control.Rollback:input_type -> fairlead.v1.RollbackRequest
-	2,  // 21: fairlead.v1.Control.GetConfig:output_type -> fairlead.v1.GetConfigResponse
-	4,  // 22: fairlead.v1.Control.GetHistory:output_type -> fairlead.v1.GetHistoryResponse
-	7,  // 23: fairlead.v1.Control.GetControllers:output_type -> fairlead.v1.GetControllersResponse
-	10, // 24: fairlead.v1.Control.Describe:output_type -> fairlead.v1.DescribeResponse
-	15, // 25: fairlead.v1.Control.WatchEvents:output_type -> fairlead.v1.Event
-	25, // 26: fairlead.v1.Control.Plan:output_type -> fairlead.v1.ChangeResponse
-	25, // 27: fairlead.v1.Control.DrainServer:output_type -> fairlead.v1.ChangeResponse
-	25, // 28: fairlead.v1.Control.UndrainServer:output_type -> fairlead.v1.ChangeResponse
-	25, // 29: fairlead.v1.Control.AddServer:output_type -> fairlead.v1.ChangeResponse
-	25, // 30: fairlead.v1.Control.RemoveServer:output_type -> fairlead.v1.ChangeResponse
-	25, // 31: fairlead.v1.Control.SetWeight:output_type -> fairlead.v1.ChangeResponse
-	25, // 32: fairlead.v1.Control.RotateKey:output_type -> fairlead.v1.ChangeResponse
-	25, // 33: fairlead.v1.Control.Apply:output_type -> fairlead.v1.ChangeResponse
-	25, // 34: fairlead.v1.Control.Rollback:output_type -> fairlead.v1.ChangeResponse
-	21, // [21:35] is the sub-list for method output_type
-	7,  // [7:21] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	13, // 5: fairlead.v1.DescribedSlot.health:type_name -> fairlead.v1.SeenHealth
+	0,  // 6: fairlead.v1.Event.kind:type_name -> fairlead.v1.Event.Kind
+	27, // 7: fairlead.v1.ChangeResponse.unanswered:type_name -> fairlead.v1.UnansweredPeer
+	1,  // 8: fairlead.v1.Control.GetConfig:input_type -> fairlead.v1.GetConfigRequest
+	3,  // 9: fairlead.v1.Control.GetHistory:input_type -> fairlead.v1.GetHistoryRequest
+	6,  // 10: fairlead.v1.Control.GetControllers:input_type -> fairlead.v1.GetControllersRequest
+	9,  // 11: fairlead.v1.Control.Describe:input_type -> fairlead.v1.DescribeRequest
+	15, // 12: fairlead.v1.Control.WatchEvents:input_type -> fairlead.v1.WatchEventsRequest
+	17, // 13: fairlead.v1.Control.Plan:input_type -> fairlead.v1.PlanRequest
+	21, // 14: fairlead.v1.Control.DrainServer:input_type -> fairlead.v1.DrainServerRequest
+	22, // 15: fairlead.v1.Control.UndrainServer:input_type -> fairlead.v1.UndrainServerRequest
+	20, // 16: fairlead.v1.Control.AddServer:input_type -> fairlead.v1.AddServerRequest
+	23, // 17: fairlead.v1.Control.RemoveServer:input_type -> fairlead.v1.RemoveServerRequest
+	24, // 18: fairlead.v1.Control.SetWeight:input_type -> fairlead.v1.SetWeightRequest
+	25, // 19: fairlead.v1.Control.RotateKey:input_type -> fairlead.v1.RotateKeyRequest
+	18, // 20: fairlead.v1.Control.Apply:input_type -> fairlead.v1.ApplyRequest
+	19, // 21: fairlead.v1.Control.Rollback:input_type -> fairlead.v1.RollbackRequest
+	28, // 22: fairlead.v1.Control.Reload:input_type -> fairlead.v1.ReloadRequest
+	2,  // 23: fairlead.v1.Control.GetConfig:output_type -> fairlead.v1.GetConfigResponse
+	4,  // 24: fairlead.v1.Control.GetHistory:output_type -> fairlead.v1.GetHistoryResponse
+	7,  // 25: fairlead.v1.Control.GetControllers:output_type -> fairlead.v1.GetControllersResponse
+	10, // 26: fairlead.v1.Control.Describe:output_type -> fairlead.v1.DescribeResponse
+	16, // 27: fairlead.v1.Control.WatchEvents:output_type -> fairlead.v1.Event
+	26, // 28: fairlead.v1.Control.Plan:output_type -> fairlead.v1.ChangeResponse
+	26, // 29: fairlead.v1.Control.DrainServer:output_type -> fairlead.v1.ChangeResponse
+	26, // 30: fairlead.v1.Control.UndrainServer:output_type -> fairlead.v1.ChangeResponse
+	26, // 31: fairlead.v1.Control.AddServer:output_type -> fairlead.v1.ChangeResponse
+	26, // 32: fairlead.v1.Control.RemoveServer:output_type -> fairlead.v1.ChangeResponse
+	26, // 33: fairlead.v1.Control.SetWeight:output_type -> fairlead.v1.ChangeResponse
+	26, // 34: fairlead.v1.Control.RotateKey:output_type -> fairlead.v1.ChangeResponse
+	26, // 35: fairlead.v1.Control.Apply:output_type -> fairlead.v1.ChangeResponse
+	26, // 36: fairlead.v1.Control.Rollback:output_type -> fairlead.v1.ChangeResponse
+	29, // 37: fairlead.v1.Control.Reload:output_type -> fairlead.v1.ReloadResponse
+	23, // [23:38] is the sub-list for method output_type
+	8,  // [8:23] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_control_proto_init() }
@@ -2214,13 +2334,14 @@ func file_control_proto_init() {
 	if File_control_proto != nil {
 		return
 	}
+	file_reload_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_control_proto_rawDesc), len(file_control_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   26,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -5255,7 +5255,7 @@ var File_fairlead_proto protoreflect.FileDescriptor
 
 const file_fairlead_proto_rawDesc = "" +
 	"\n" +
-	"\x0efairlead.proto\x12\vfairlead.v1\"\x12\n" +
+	"\x0efairlead.proto\x12\vfairlead.v1\x1a\freload.proto\"\x12\n" +
 	"\x10GetStatusRequest\"\xde\a\n" +
 	"\x11GetStatusResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
@@ -5711,7 +5711,7 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eHEALTH_UNKNOWN\x10\x01\x12\r\n" +
 	"\tHEALTH_UP\x10\x02\x12\x0f\n" +
-	"\vHEALTH_DOWN\x10\x032\xe2\a\n" +
+	"\vHEALTH_DOWN\x10\x032\xa5\b\n" +
 	"\bFairlead\x12O\n" +
 	"\tGetStatus\x12\x1d.fairlead.v1.GetStatusRequest\x1a\x1e.fairlead.v1.GetStatusResponse\"\x03\x90\x02\x01\x12[\n" +
 	"\rGetAssignment\x12!.fairlead.v1.GetAssignmentRequest\x1a\".fairlead.v1.GetAssignmentResponse\"\x03\x90\x02\x01\x12I\n" +
@@ -5726,7 +5726,8 @@ const file_fairlead_proto_rawDesc = "" +
 	"\tGetRoutes\x12\x1d.fairlead.v1.GetRoutesRequest\x1a\x1e.fairlead.v1.GetRoutesResponse\"\x03\x90\x02\x01\x12M\n" +
 	"\n" +
 	"ShareFlows\x12\x1e.fairlead.v1.ShareFlowsRequest\x1a\x1f.fairlead.v1.ShareFlowsResponse\x12L\n" +
-	"\bGetFlows\x12\x1c.fairlead.v1.GetFlowsRequest\x1a\x1d.fairlead.v1.GetFlowsResponse\"\x03\x90\x02\x01B8Z6github.com/fairlead/fairlead/api/fairleadv1;fairleadv1b\x06proto3"
+	"\bGetFlows\x12\x1c.fairlead.v1.GetFlowsRequest\x1a\x1d.fairlead.v1.GetFlowsResponse\"\x03\x90\x02\x01\x12A\n" +
+	"\x06Reload\x12\x1a.fairlead.v1.ReloadRequest\x1a\x1b.fairlead.v1.ReloadResponseB8Z6github.com/fairlead/fairlead/api/fairleadv1;fairleadv1b\x06proto3"
 
 var (
 	file_fairlead_proto_rawDescOnce sync.Once
@@ -5806,6 +5807,8 @@ var file_fairlead_proto_goTypes = []any{
 	(*ShareFlowsResponse)(nil),    // 60: fairlead.v1.ShareFlowsResponse
 	(*GetFlowsRequest)(nil),       // 61: fairlead.v1.GetFlowsRequest
 	(*GetFlowsResponse)(nil),      // 62: fairlead.v1.GetFlowsResponse
+	(*ReloadRequest)(nil),         // 63: fairlead.v1.ReloadRequest
+	(*ReloadResponse)(nil),        // 64: fairlead.v1.ReloadResponse
 }
 var file_fairlead_proto_depIdxs = []int32{
 	0,  // 0: fairlead.v1.GetStatusResponse.role:type_name -> fairlead.v1.Role
@@ -5862,20 +5865,22 @@ var file_fairlead_proto_depIdxs = []int32{
 	15, // 51: fairlead.v1.Fairlead.GetRoutes:input_type -> fairlead.v1.GetRoutesRequest
 	59, // 52: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
 	61, // 53: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
-	5,  // 54: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
-	40, // 55: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
-	42, // 56: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
-	44, // 57: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
-	48, // 58: fairlead.v1.Fairlead.GetServing:output_type -> fairlead.v1.GetServingResponse
-	51, // 59: fairlead.v1.Fairlead.AwaitServing:output_type -> fairlead.v1.AwaitServingResponse
-	54, // 60: fairlead.v1.Fairlead.GetChains:output_type -> fairlead.v1.GetChainsResponse
-	56, // 61: fairlead.v1.Fairlead.DrainSwitch:output_type -> fairlead.v1.DrainSwitchResponse
-	58, // 62: fairlead.v1.Fairlead.UnlockSwitch:output_type -> fairlead.v1.UnlockSwitchResponse
-	16, // 63: fairlead.v1.Fairlead.GetRoutes:output_type -> fairlead.v1.GetRoutesResponse
-	60, // 64: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
-	62, // 65: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
-	54, // [54:66] is the sub-list for method output_type
-	42, // [42:54] is the sub-list for method input_type
+	63, // 54: fairlead.v1.Fairlead.Reload:input_type -> fairlead.v1.ReloadRequest
+	5,  // 55: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
+	40, // 56: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
+	42, // 57: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
+	44, // 58: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
+	48, // 59: fairlead.v1.Fairlead.GetServing:output_type -> fairlead.v1.GetServingResponse
+	51, // 60: fairlead.v1.Fairlead.AwaitServing:output_type -> fairlead.v1.AwaitServingResponse
+	54, // 61: fairlead.v1.Fairlead.GetChains:output_type -> fairlead.v1.GetChainsResponse
+	56, // 62: fairlead.v1.Fairlead.DrainSwitch:output_type -> fairlead.v1.DrainSwitchResponse
+	58, // 63: fairlead.v1.Fairlead.UnlockSwitch:output_type -> fairlead.v1.UnlockSwitchResponse
+	16, // 64: fairlead.v1.Fairlead.GetRoutes:output_type -> fairlead.v1.GetRoutesResponse
+	60, // 65: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
+	62, // 66: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
+	64, // 67: fairlead.v1.Fairlead.Reload:output_type -> fairlead.v1.ReloadResponse
+	55, // [55:68] is the sub-list for method output_type
+	42, // [42:55] is the sub-list for method input_type
 	42, // [42:42] is the sub-list for extension type_name
 	42, // [42:42] is the sub-list for extension extendee
 	0,  // [0:42] is the sub-list for field type_name
@@ -5886,6 +5891,7 @@ func file_fairlead_proto_init() {
 	if File_fairlead_proto != nil {
 		return
 	}
+	file_reload_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -2013,7 +2013,7 @@ var File_paths_proto protoreflect.FileDescriptor
 
 const file_paths_proto_rawDesc = "" +
 	"\n" +
-	"\vpaths.proto\x12\vfairlead.v1\"\x12\n" +
+	"\vpaths.proto\x12\vfairlead.v1\x1a\freload.proto\"\x12\n" +
 	"\x10GetFabricRequest\"\xff\x01\n" +
 	"\x11GetFabricResponse\x12 \n" +
 	"\vpermutation\x18\x01 \x01(\tR\vpermutation\x12\x14\n" +
@@ -2157,7 +2157,7 @@ const file_paths_proto_rawDesc = "" +
 	"\x04link\x18\x01 \x01(\tR\x04link\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\tR\x04from\x12&\n" +
 	"\x0fbits_per_second\x18\x03 \x01(\x01R\rbitsPerSecond\"\x14\n" +
-	"\x12ReportLoadResponse2\x84\x06\n" +
+	"\x12ReportLoadResponse2\xc7\x06\n" +
 	"\x05Paths\x12O\n" +
 	"\tGetFabric\x12\x1d.fairlead.v1.GetFabricRequest\x1a\x1e.fairlead.v1.GetFabricResponse\"\x03\x90\x02\x01\x12O\n" +
 	"\tListPaths\x12\x1d.fairlead.v1.ListPathsRequest\x1a\x1e.fairlead.v1.ListPathsResponse\"\x03\x90\x02\x01\x12L\n" +
@@ -2170,7 +2170,8 @@ const file_paths_proto_rawDesc = "" +
 	"\vReleaseFlow\x12\x1f.fairlead.v1.ReleaseFlowRequest\x1a\x17.fairlead.v1.PlacedFlow\x12O\n" +
 	"\tListFlows\x12\x1d.fairlead.v1.ListFlowsRequest\x1a\x1e.fairlead.v1.ListFlowsResponse\"\x03\x90\x02\x01\x12M\n" +
 	"\n" +
-	"ReportLoad\x12\x1e.fairlead.v1.ReportLoadRequest\x1a\x1f.fairlead.v1.ReportLoadResponseB8Z6github.com/fairlead/fairlead/api/fairleadv1;fairleadv1b\x06proto3"
+	"ReportLoad\x12\x1e.fairlead.v1.ReportLoadRequest\x1a\x1f.fairlead.v1.ReportLoadResponse\x12A\n" +
+	"\x06Reload\x12\x1a.fairlead.v1.ReloadRequest\x1a\x1b.fairlead.v1.ReloadResponseB8Z6github.com/fairlead/fairlead/api/fairleadv1;fairleadv1b\x06proto3"
 
 var (
 	file_paths_proto_rawDescOnce sync.Once
@@ -2216,6 +2217,8 @@ var file_paths_proto_goTypes = []any{
 	(*ReportLoadRequest)(nil),  // 27: fairlead.v1.ReportLoadRequest
 	(*MeasuredLink)(nil),       // 28: fairlead.v1.MeasuredLink
 	(*ReportLoadResponse)(nil), // 29: fairlead.v1.ReportLoadResponse
+	(*ReloadRequest)(nil),      // 30: fairlead.v1.ReloadRequest
+	(*ReloadResponse)(nil),     // 31: fairlead.v1.ReloadResponse
 }
 var file_paths_proto_depIdxs = []int32{
 	2,  // 0: fairlead.v1.GetFabricResponse.nodes:type_name -> fairlead.v1.PathNode
@@ -2251,18 +2254,20 @@ var file_paths_proto_depIdxs = []int32{
 	24, // 30: fairlead.v1.Paths.ReleaseFlow:input_type -> fairlead.v1.ReleaseFlowRequest
 	25, // 31: fairlead.v1.Paths.ListFlows:input_type -> fairlead.v1.ListFlowsRequest
 	27, // 32: fairlead.v1.Paths.ReportLoad:input_type -> fairlead.v1.ReportLoadRequest
-	1,  // 33: fairlead.v1.Paths.GetFabric:output_type -> fairlead.v1.GetFabricResponse
-	7,  // 34: fairlead.v1.Paths.ListPaths:output_type -> fairlead.v1.ListPathsResponse
-	15, // 35: fairlead.v1.Paths.GetPorts:output_type -> fairlead.v1.GetPortsResponse
-	17, // 36: fairlead.v1.Paths.GetPath:output_type -> fairlead.v1.GetPathResponse
-	20, // 37: fairlead.v1.Paths.PlaceFlow:output_type -> fairlead.v1.PlacedFlow
-	22, // 38: fairlead.v1.Paths.PlaceAgain:output_type -> fairlead.v1.PlaceAgainResponse
-	20, // 39: fairlead.v1.Paths.RenewFlow:output_type -> fairlead.v1.PlacedFlow
-	20, // 40: fairlead.v1.Paths.ReleaseFlow:output_type -> fairlead.v1.PlacedFlow
-	26, // 41: fairlead.v1.Paths.ListFlows:output_type -> fairlead.v1.ListFlowsResponse
-	29, // 42: fairlead.v1.Paths.ReportLoad:output_type -> fairlead.v1.ReportLoadResponse
-	33, // [33:43] is the sub-list for method output_type
-	23, // [23:33] is the sub-list for method input_type
+	30, // 33: fairlead.v1.Paths.Reload:input_type -> fairlead.v1.ReloadRequest
+	1,  // 34: fairlead.v1.Paths.GetFabric:output_type -> fairlead.v1.GetFabricResponse
+	7,  // 35: fairlead.v1.Paths.ListPaths:output_type -> fairlead.v1.ListPathsResponse
+	15, // 36: fairlead.v1.Paths.GetPorts:output_type -> fairlead.v1.GetPortsResponse
+	17, // 37: fairlead.v1.Paths.GetPath:output_type -> fairlead.v1.GetPathResponse
+	20, // 38: fairlead.v1.Paths.PlaceFlow:output_type -> fairlead.v1.PlacedFlow
+	22, // 39: fairlead.v1.Paths.PlaceAgain:output_type -> fairlead.v1.PlaceAgainResponse
+	20, // 40: fairlead.v1.Paths.RenewFlow:output_type -> fairlead.v1.PlacedFlow
+	20, // 41: fairlead.v1.Paths.ReleaseFlow:output_type -> fairlead.v1.PlacedFlow
+	26, // 42: fairlead.v1.Paths.ListFlows:output_type -> fairlead.v1.ListFlowsResponse
+	29, // 43: fairlead.v1.Paths.ReportLoad:output_type -> fairlead.v1.ReportLoadResponse
+	31, // 44: fairlead.v1.Paths.Reload:output_type -> fairlead.v1.ReloadResponse
+	34, // [34:45] is the sub-list for method output_type
+	23, // [23:34] is the sub-list for method input_type
 	23, // [23:23] is the sub-list for extension type_name
 	23, // [23:23] is the sub-list for extension extendee
 	0,  // [0:23] is the sub-list for field type_name
@@ -2273,6 +2278,7 @@ func file_paths_proto_init() {
 	if File_paths_proto != nil {
 		return
 	}
+	file_reload_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -56,6 +57,7 @@ var statuses = map[string]string{
 	"400": "The request cannot be right (invalid_argument), or is refused as things stand (failed_precondition).",
 	"403": "The caller's role is not enough (permission_denied).",
 	"404": "There is no such VIP, server or version (not_found).",
+	"415": "The content is not of the type that stands here, or the call is no POST.",
 	"409": "The deployment changed meanwhile (aborted).",
 	"429": "Too many calls are under way (resource_exhausted).",
 	"503": "The controller is starting or stopping (unavailable).",
@@ -72,6 +74,10 @@ func operation(m protoreflect.MethodDescriptor, procedure string) object {
 	}
 	responses := object{"200": object{"description": answer, "content": content(m.Output())}}
 	for status, text := range statuses {
+		if status == "415" { // connect answers it with nothing
+			responses[status] = object{"description": text}
+			continue
+		}
 		responses[status] = object{"description": text, "content": object{"application/json": object{"schema": object{"$ref": "#/components/schemas/Error"}}}}
 	}
 	return object{
@@ -103,12 +109,18 @@ func (d *document) message(m protoreflect.MessageDescriptor, asked bool) {
 		schema["additionalProperties"] = false // what nobody knows is refused
 	}
 	describe(schema, m)
+	if names := required[m.Name()]; asked && names != nil {
+		schema["required"] = names
+	}
 	d.schemas[string(m.Name())] = schema
 	for i := range m.Fields().Len() {
 		f := m.Fields().Get(i)
 		one := d.field(f, asked)
 		if f.IsList() {
 			one = object{"type": "array", "items": one}
+		}
+		if asked {
+			bounded(one, f, m)
 		}
 		describe(one, f)
 		properties[f.JSONName()] = one
@@ -145,6 +157,41 @@ func (d *document) field(f protoreflect.FieldDescriptor, asked bool) object {
 	}
 	d.err = fmt.Errorf("%s: no schema is known for a field of kind %s; add one here", f.FullName(), f.Kind())
 	return object{}
+}
+
+// required are fields without which a request cannot be right. (Protocol buffers have no
+// word for it.) DescribeRequest takes one of two, which stands in its description.
+var required = map[protoreflect.Name][]string{
+	"AddServerRequest": {"server"}, "DrainServerRequest": {"server"}, "UndrainServerRequest": {"server"}, "RemoveServerRequest": {"server"},
+	"SetWeightRequest": {"server", "weight"}, "PlanRequest": {"text"}, "ApplyRequest": {"text"}, "RollbackRequest": {"version"},
+}
+
+// most are numbers' bounds.
+var most = map[protoreflect.FullName]int{
+	"fairlead.v1.GetHistoryRequest.last": 1000, "fairlead.v1.AddServerRequest.weight": 1000, "fairlead.v1.SetWeightRequest.weight": 1000,
+}
+
+// bounded says of m's field f what values it takes; null is none, as it were not there.
+func bounded(schema object, f protoreflect.FieldDescriptor, m protoreflect.MessageDescriptor) {
+	needed := slices.Contains(required[m.Name()], f.JSONName())
+	if n, ok := most[f.FullName()]; ok {
+		schema["maximum"] = n
+	}
+	switch f.Kind() {
+	case protoreflect.StringKind:
+		if needed {
+			schema["minLength"] = 1
+		}
+	case protoreflect.Uint32Kind:
+		if needed {
+			schema["minimum"] = 1
+		}
+	}
+	if kind, ok := schema["type"].(string); ok && !needed {
+		schema["type"] = []string{kind, "null"}
+	} else if kinds, ok := schema["type"].([]string); ok && !needed {
+		schema["type"] = append(slices.Clone(kinds), "null")
+	}
 }
 
 // describe adds the comment of the schema, if there is one.

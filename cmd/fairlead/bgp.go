@@ -35,7 +35,7 @@ With a VIP's name or an address, of that one alone.`,
 			if err := cli.CheckOutput(output); err != nil {
 				return err
 			}
-			answers, err := askAll(cmd.Context(), file, cmd.Flags().Changed("file"), name, timeout)
+			answers, err := askAll(cmd, &control{file: file}, name, timeout)
 			if err != nil {
 				return err
 			}

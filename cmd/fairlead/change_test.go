@@ -42,6 +42,10 @@ type miniDaemon struct {
 	mu   sync.Mutex
 	cur  *controller.Assignment
 	live []*fairleadv1.LiveVIP
+
+	name  string
+	kind  rollout.Kind
+	other bool // it says that it has another assignment
 }
 
 func (d *miniDaemon) GetAssignment(context.Context, *connect.Request[fairleadv1.GetAssignmentRequest]) (*connect.Response[fairleadv1.GetAssignmentResponse], error) {
@@ -87,6 +91,49 @@ func (d *miniDaemon) GetLive(context.Context, *connect.Request[fairleadv1.GetLiv
 	return connect.NewResponse(&fairleadv1.GetLiveResponse{Vips: d.live}), nil
 }
 
+// GetServing: what buckets it owns connections of; it has no VIP of that kind.
+func (d *miniDaemon) GetServing(context.Context, *connect.Request[fairleadv1.GetServingRequest]) (*connect.Response[fairleadv1.GetServingResponse], error) {
+	return connect.NewResponse(&fairleadv1.GetServingResponse{}), nil
+}
+
+// has is that connections of VIP 1 are live there.
+func (d *miniDaemon) has(connections uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.live = nil
+	if connections > 0 {
+		d.live = []*fairleadv1.LiveVIP{{Id: 1, Epochs: []*fairleadv1.EpochLive{{Epoch: 0, Connections: connections}}}}
+	}
+}
+
+// GetStatus is as much as a daemon without a kernel knows.
+func (d *miniDaemon) GetStatus(context.Context, *connect.Request[fairleadv1.GetStatusRequest]) (*connect.Response[fairleadv1.GetStatusResponse], error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	digest := d.cur.Digest()
+	s := &fairleadv1.GetStatusResponse{Name: d.name, Role: fairleadv1.Role_ROLE_HOST, AssignmentVersion: d.cur.Version, AssignmentDigest: digest[:]}
+	if d.other {
+		s.AssignmentDigest[0]++
+	}
+	if d.kind != rollout.Balancer {
+		return connect.NewResponse(s), nil
+	}
+	s.Role = fairleadv1.Role_ROLE_BALANCER
+	for _, v := range d.cur.VIPs {
+		out := &fairleadv1.VIP{Id: v.ID, Name: v.Name, Address: v.Address.String(), Port: uint32(v.Port), Protocol: v.Protocol}
+		for _, slot := range v.Slots {
+			out.Slots = append(out.Slots, &fairleadv1.Slot{Number: uint32(slot.Number), Server: slot.Server, Health: fairleadv1.Health_HEALTH_UP})
+		}
+		s.Vips = append(s.Vips, out)
+	}
+	return connect.NewResponse(s), nil
+}
+
+// Reload has nothing to read.
+func (d *miniDaemon) Reload(context.Context, *connect.Request[fairleadv1.ReloadRequest]) (*connect.Response[fairleadv1.ReloadResponse], error) {
+	return connect.NewResponse(&fairleadv1.ReloadResponse{Changed: []string{"what it read"}}), nil
+}
+
 // deployment is a file and the daemons that it names, lb1, lb2 and s1 to s3,
 // on sockets in a folder of the test. Servers in the pool: s1, s2.
 type deployment struct {
@@ -122,7 +169,7 @@ func deploy(t *testing.T) *deployment {
 		}
 	})
 	for name, kind := range map[string]rollout.Kind{"lb1": rollout.Balancer, "lb2": rollout.Balancer, "s1": rollout.Host, "s2": rollout.Host, "s3": rollout.Host} {
-		m := &miniDaemon{cur: first}
+		m := &miniDaemon{cur: first, name: name, kind: kind}
 		work.Go(func() { m.follow(ctx, cfg, name, kind) })
 		d.daemons[name] = m
 		listener, err := net.Listen("unix", filepath.Join(dir, name))

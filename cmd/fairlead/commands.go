@@ -59,6 +59,7 @@ func addCommands(root *cobra.Command) {
 		newRemoveCommand(),
 		newWeightCommand(),
 		newRotateCommand(),
+		newReloadCommand(),
 		newUnloadCommand(),
 	)
 	add(groupTry, newExperimentCommands()...)

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -43,6 +45,17 @@ type describedSlot struct {
 	// Connections is null where nobody counts them: Uncounted says why.
 	Connections *uint64 `json:"connections"`
 	Uncounted   string  `json:"uncounted,omitempty"`
+	// Health is what each balancer and switch knows.
+	Health []seenHealth `json:"health"`
+}
+
+// seenHealth is what one of them knows; Health is up, down, unknown, unchecked, or silent
+// where it does not answer.
+type seenHealth struct {
+	Daemon string     `json:"daemon"`
+	Health string     `json:"health"`
+	Detail string     `json:"detail,omitempty"`
+	Since  *time.Time `json:"since,omitempty"`
 }
 
 type describedDaemon struct {
@@ -59,8 +72,8 @@ func newDescribeCommand() *cobra.Command {
 		Use:   "describe NAME",
 		Short: "Show all that is known of one VIP or one server",
 		Long: `A VIP's choices and its servers, or a server in all its VIPs: slot, state, weight,
-established connections as the server's agent counts them, and how far its agent is.
-Takes the role view.`,
+established connections as the server's agent counts them, its health as each balancer
+and switch sees it, and how far its agent is. Takes the role view.`,
 		Example: "  fairlead describe web\n  fairlead describe s1",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -102,6 +115,14 @@ func described(resp *fairleadv1.DescribeResponse) describeResult {
 			if s.Counted {
 				slot.Connections = &s.Connections
 			}
+			slot.Health = []seenHealth{}
+			for _, h := range s.Health {
+				one := seenHealth{Daemon: h.Daemon, Health: h.Health, Detail: h.Detail}
+				if h.SinceUnixMs != 0 {
+					one.Since = new(time.UnixMilli(h.SinceUnixMs).UTC())
+				}
+				slot.Health = append(slot.Health, one)
+			}
 			d.Slots = append(d.Slots, slot)
 		}
 		r.VIPs = append(r.VIPs, d)
@@ -120,7 +141,7 @@ func (r describeResult) table(w io.Writer) error {
 		}
 		fmt.Fprintf(w, "%s: %s, %s, %s; scheme %s, policy %s, forwarding %s\n", v.Name, v.Address, port, v.Protocol, v.Scheme, v.Policy, v.Forwarding)
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "  SLOT\tSERVER\tADDRESS\tWEIGHT\tSTATE\tCONNECTIONS")
+		fmt.Fprintln(t, "  SLOT\tSERVER\tADDRESS\tWEIGHT\tSTATE\tCONNECTIONS\tHEALTH")
 		for _, s := range v.Slots {
 			state, live := s.State, "unknown: "+s.Uncounted
 			if s.RestUntil != nil && s.State == "resting" {
@@ -129,7 +150,7 @@ func (r describeResult) table(w io.Writer) error {
 			if s.Connections != nil {
 				live = strconv.FormatUint(*s.Connections, 10)
 			}
-			fmt.Fprintf(t, "  %d\t%s\t%s\t%d\t%s\t%s\n", s.Number, s.Server, s.Address, s.Weight, state, live)
+			fmt.Fprintf(t, "  %d\t%s\t%s\t%d\t%s\t%s\t%s\n", s.Number, s.Server, s.Address, s.Weight, state, live, healthWords(s.Health))
 		}
 		if err := t.Flush(); err != nil {
 			return err
@@ -148,4 +169,24 @@ func (r describeResult) table(w io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// healthWords is what all know, those that know the same together.
+func healthWords(all []seenHealth) string {
+	var order []string
+	at := map[string][]string{}
+	for _, h := range all {
+		word := h.Health
+		if h.Detail != "" {
+			word += " (" + h.Detail + ")"
+		}
+		if at[word] == nil {
+			order = append(order, word)
+		}
+		at[word] = append(at[word], h.Daemon)
+	}
+	for i, word := range order {
+		order[i] = word + " at " + strings.Join(at[word], ", ")
+	}
+	return cmp.Or(strings.Join(order, "; "), "-")
 }

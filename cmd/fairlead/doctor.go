@@ -1,10 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -45,15 +43,17 @@ Without a configuration only the machine itself is looked at.`,
 			}
 			var options doctor.Options
 			var alone []doctor.Check
-			cfg, err := config.Load(file)
-			_, missing := os.Stat(file)
+			cfg, note, err := deployed(cmd, &control{file: file}, lookTimeout)
 			switch {
 			case err == nil:
+				if note != "" {
+					fmt.Fprintln(cmd.ErrOrStderr(), "note:", note)
+				}
 				if options, err = doctor.Find(cfg, name); err != nil {
 					return err
 				}
 				options.PinDir = pinDir
-			case errors.Is(missing, os.ErrNotExist) && !cmd.Flags().Changed("file"):
+			case noFile(cmd, err):
 				alone = []doctor.Check{{Name: "configuration", Status: doctor.Warn,
 					Detail: "there is no " + file + ": only the machine is looked at, not what fairlead is to do on it", Remedy: "give the file with -f"}}
 			default:

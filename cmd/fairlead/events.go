@@ -21,7 +21,7 @@ import (
 // eventLine is an event as `events -o json` prints it, a line each.
 type eventLine struct {
 	At      time.Time `json:"at"`
-	Kind    string    `json:"kind"` // agreed, in_force, daemon_came, daemon_went, daemon_refused
+	Kind    string    `json:"kind"` // agreed, in_force, daemon_came, daemon_went, daemon_refused, leader, controller_warned
 	Version uint64    `json:"version"`
 	Daemon  string    `json:"daemon"`
 	Who     string    `json:"who"`
@@ -36,8 +36,8 @@ func newEventsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Show what happened, and with --follow what happens",
-		Long: `Versions as they are agreed on and come into force, and daemons as they come and
-go, one line each. With --follow it goes on, at another controller if one stops,
+		Long: `Versions as they are agreed on and come into force, daemons as they come and go, who
+leads, and what controllers warn of, one line each. With --follow it goes on, at another controller if one stops,
 until Ctrl-C. Takes the role view.`,
 		Example: "  fairlead events\n  fairlead events --follow -o json",
 		Args:    cobra.NoArgs,

@@ -94,20 +94,20 @@ func newVerb(name, short, long, example string, do func(context.Context, control
 			if err := wait.check(cmd); err != nil {
 				return err
 			}
-			if s, t, ok := v.findSwitch(args); ok && (name == "drain" || name == "undrain") {
+			if s, t, ok := v.findSwitch(cmd, args); ok && (name == "drain" || name == "undrain") {
 				if wait.asked {
 					return cli.Usagef("--wait: %s is a switch, which has no connections of its own; leave it out", s.Name)
 				}
 				return v.drainSwitch(cmd, s, t, name == "undrain")
 			}
 			vip, server := vipServer(args)
-			if err := v.notSwitch(server); err != nil {
+			if err := v.notSwitch(cmd, server); err != nil {
 				return err
 			}
 			err := v.run(cmd, func(ctx context.Context, c controlClient) (*changed, error) {
 				r, err := do(ctx, c, vip, server, v.options)
 				if len(args) == 1 && name != "remove" {
-					err = v.norSwitch(err)
+					err = v.norSwitch(cmd, err)
 				}
 				return r, err
 			})
@@ -226,7 +226,7 @@ func newWeightCommand() *cobra.Command {
 			if err != nil || weight < 1 || weight > 1000 {
 				return cli.Usagef("weight %s: must be 1 to 1000; 'fairlead drain' gives a server no new connections", args[last])
 			}
-			if err := v.notSwitch(server); err != nil {
+			if err := v.notSwitch(cmd, server); err != nil {
 				return err
 			}
 			return v.run(cmd, func(ctx context.Context, c controlClient) (*changed, error) {

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -43,7 +41,10 @@ func newStatusCommand() *cobra.Command {
 		Short: "Show VIPs, servers, slots, states, health and counters of all daemons",
 		Long: `Ask every daemon that the file names for its status and show it together: VIPs
 with their servers, slots, states, health, next hops and counters; the
-assignment's version at every daemon; where programs and maps are pinned.
+assignment's version at every daemon, and whether it is the store's; the
+controllers, and which of them leads; where programs and maps are pinned. A file
+that says only how to come to the store is enough: what is in it then says who is
+asked.
 
 Without -f and without /etc/fairlead/fairlead.yaml the daemons of this machine
 are asked (sockets in /run/fairlead). With --fabric the routers of a fabric.yaml
@@ -57,18 +58,28 @@ are: their selector, next hops with port numbers, routes and counters.`,
 			if fabric != "" && cmd.Flags().Changed("file") {
 				return cli.Usagef("--fabric asks routers, --file the other daemons: give one of them")
 			}
+			c := &control{file: file}
+			stored := make(chan *storeView, 1)
 			ask := func() ([]answer, error) {
 				if fabric != "" {
 					return askRouters(cmd.Context(), fabric, name, timeout)
 				}
-				return askAll(cmd.Context(), file, cmd.Flags().Changed("file"), name, timeout)
+				return askAll(cmd, c, name, timeout)
 			}
+			go func() {
+				if _, err := config.Load(file); fabric != "" || name != "" || err != nil {
+					stored <- nil
+					return
+				}
+				stored <- askStore(cmd, c, timeout)
+			}()
 			answers, err := ask()
+			store := <-stored
 			if err != nil {
 				return err
 			}
-			err = cli.PrintAs(cmd.OutOrStdout(), output, statusValue(answers), func(w io.Writer) error {
-				return statusTable(w, answers, inForce(cmd.Context(), answers, timeout))
+			err = cli.PrintAs(cmd.OutOrStdout(), output, statusValue(answers, store), func(w io.Writer) error {
+				return statusTable(w, answers, inForce(cmd.Context(), answers, timeout), store)
 			})
 			if err != nil {
 				return err
@@ -92,31 +103,33 @@ are: their selector, next hops with port numbers, routes and counters.`,
 	return cmd
 }
 
-// askAll asks the daemons of the file, in its order; where there is no file
+// askAll asks the daemons of the deployment, in its file's order; where there is no file
 // and none was asked for, those of this machine.
-func askAll(ctx context.Context, file string, chosen bool, name string, timeout time.Duration) ([]answer, error) {
+func askAll(cmd *cobra.Command, c *control, name string, timeout time.Duration) ([]answer, error) {
 	var answers []answer
 	var files config.TLS
-	cfg, err := config.Load(file)
-	_, missing := os.Stat(file)
+	cfg, note, err := deployed(cmd, c, timeout)
 	switch {
 	case err == nil:
+		if note != "" {
+			fmt.Fprintln(cmd.ErrOrStderr(), "note:", note)
+		}
 		files = cfg.TLS
 		for _, s := range cfg.Daemons() {
 			answers = append(answers, answer{name: s.Name, role: string(s.Role), api: s.API})
 		}
-	case !chosen && errors.Is(missing, os.ErrNotExist):
-		sockets, _ := filepath.Glob(filepath.Join(runFolder, "*.sock")) // the pattern is right
-		for _, s := range sockets {
-			answers = append(answers, answer{name: strings.TrimSuffix(filepath.Base(s), ".sock"), api: "unix:" + s})
+	case noFile(cmd, err):
+		names, paths := daemonSockets()
+		for i, n := range names {
+			answers = append(answers, answer{name: n, api: "unix:" + paths[i]})
 		}
 		if len(answers) == 0 {
-			return nil, fmt.Errorf("no %s and no daemon's socket in %s: name the configuration with -f", file, runFolder)
+			return nil, fmt.Errorf("no %s and no daemon's socket in %s: name the configuration with -f", c.file, runFolder)
 		}
 	default:
 		return nil, err
 	}
-	return askThese(ctx, answers, file, files, name, timeout)
+	return askThese(cmd.Context(), answers, c.file, files, name, timeout)
 }
 
 // askRouters asks the routers of a fabric.yaml, in its order.
@@ -259,12 +272,12 @@ func programVersions(answers []answer) (differ bool) {
 
 // statusValue is the stable form for -o json and yaml: field names as in the
 // API's schema, numbers as numbers, enums in lower case without their prefix.
-func statusValue(answers []answer) any {
+func statusValue(answers []answer, store *storeView) any {
 	newest, same := assignmentVersions(answers)
 	out := map[string]any{
 		"assignment_version": newest,
 		"versions_differ":    !same,
-		"digests_differ":     len(byDigest(answers, newest)) > 1,
+		"digests_differ":     len(byDigest(answers, newest)) > 1 || store.differs(answers),
 		"programs_differ":    programVersions(answers),
 		// Of the first daemon that answers, for tools that look at one.
 		"pin_dir": "",
@@ -284,7 +297,8 @@ func statusValue(answers []answer) any {
 		daemons = append(daemons, m)
 	}
 	out["daemons"] = daemons
-	out["warnings"] = warnings(answers)
+	out["warnings"] = warnings(answers, store)
+	out["store"] = store.value()
 	return out
 }
 

@@ -54,7 +54,7 @@ func chainAnswers(now time.Time) []answer {
 
 func TestStatusTableChains(t *testing.T) {
 	var out strings.Builder
-	if err := statusTable(&out, chainAnswers(time.Now().Add(100*time.Millisecond)), nil); err != nil {
+	if err := statusTable(&out, chainAnswers(time.Now().Add(100*time.Millisecond)), nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	text := strings.Join(strings.Fields(out.String()), " ")
@@ -86,7 +86,7 @@ func TestStatusTableChains(t *testing.T) {
 
 // -o json has what the table says, under names that stay.
 func TestStatusJSONChains(t *testing.T) {
-	data, err := json.Marshal(statusValue(chainAnswers(time.Now())))
+	data, err := json.Marshal(statusValue(chainAnswers(time.Now()), nil))
 	if err != nil {
 		t.Fatal(err)
 	}

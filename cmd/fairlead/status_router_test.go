@@ -23,7 +23,7 @@ func TestStatusTableRouters(t *testing.T) {
 		}}
 	}
 	var out strings.Builder
-	if err := statusTable(&out, []answer{router("leaf1", 5, "its device has no carrier"), router("leaf2", 0, "")}, nil); err != nil {
+	if err := statusTable(&out, []answer{router("leaf1", 5, "its device has no carrier"), router("leaf2", 0, "")}, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	text := strings.Join(strings.Fields(out.String()), " ")

@@ -18,10 +18,12 @@ import (
 
 // statusTable prints the status for people: daemons, then each VIP with its
 // servers over all balancers, then flow tables, reasons and warnings.
-// force is what is in force where no balancer answers to say so, else nil.
-func statusTable(w io.Writer, answers []answer, force *controller.Assignment) error {
+// force is what is in force where no balancer answers to say so, else nil; store what a
+// controller says, nil where none was asked.
+func statusTable(w io.Writer, answers []answer, force *controller.Assignment, store *storeView) error {
 	newest, same := assignmentVersions(answers)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	store.print(t)
 	switch {
 	case newest == 0: // nobody answered
 	case same:
@@ -77,7 +79,7 @@ func statusTable(w io.Writer, answers []answer, force *controller.Assignment) er
 			}
 		}
 	}
-	return printWarnings(w, answers)
+	return printWarnings(w, warnings(answers, store))
 }
 
 func keys(s *fairleadv1.GetStatusResponse) string {
@@ -404,7 +406,7 @@ type warning struct {
 
 // warnings are those of all daemons, each text once, and before them what is
 // missing because a daemon does not answer.
-func warnings(answers []answer) []warning {
+func warnings(answers []answer, store *storeView) []warning {
 	all := []warning{}
 	answered := slices.ContainsFunc(answers, func(a answer) bool { return a.err == nil })
 	for _, a := range answers {
@@ -435,11 +437,10 @@ func warnings(answers []answer) []warning {
 			all[i].Daemons = append(all[i].Daemons, a.name)
 		}
 	}
-	return all
+	return append(all, store.warnings(answers)...)
 }
 
-func printWarnings(w io.Writer, answers []answer) error {
-	all := warnings(answers)
+func printWarnings(w io.Writer, all []warning) error {
 	if len(all) == 0 {
 		return nil
 	}

@@ -34,7 +34,7 @@ func TestStatusTableFlows(t *testing.T) {
 		}}
 	}
 	var out strings.Builder
-	if err := statusTable(&out, []answer{lb("lb1", "lb2", "", 10), lb("lb2", "lb1", "no route to host", 20), {name: "lb3", role: "lb", err: errors.New("down")}}, nil); err != nil {
+	if err := statusTable(&out, []answer{lb("lb1", "lb2", "", 10), lb("lb2", "lb1", "no route to host", 20), {name: "lb3", role: "lb", err: errors.New("down")}}, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	// Columns are aligned by spaces: compared word by word.
@@ -61,13 +61,13 @@ func TestStatusTableFlows(t *testing.T) {
 		two[i].status.AssignmentDigest = []byte(digest)
 	}
 	out.Reset()
-	if err := statusTable(&out, two, nil); err != nil {
+	if err := statusTable(&out, two, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	if want := "Assignment version 3 is NOT ONE (digest 616263646566 at lb1, lb3; 616263646558 at lb2): fairlead apply gives all what most have."; !strings.Contains(out.String(), want) {
 		t.Errorf("the table lacks %q:\n%s", want, &out)
 	}
-	if m := statusValue(two).(map[string]any); m["digests_differ"] != true || m["versions_differ"] != true {
+	if m := statusValue(two, nil).(map[string]any); m["digests_differ"] != true || m["versions_differ"] != true {
 		t.Errorf("as JSON: %v, %v", m["digests_differ"], m["versions_differ"])
 	}
 	// A VIP that tracks nothing has no line about it.
@@ -102,7 +102,7 @@ func TestStatusTableNoBalancer(t *testing.T) {
 		},
 	}}
 	var out strings.Builder
-	if err := statusTable(&out, answers, force); err != nil {
+	if err := statusTable(&out, answers, force, nil); err != nil {
 		t.Fatal(err)
 	}
 	text := strings.Join(strings.Fields(out.String()), " ")
@@ -126,7 +126,7 @@ func TestStatusColumns(t *testing.T) {
 		{name: "lb1", role: "lb", status: &fairleadv1.GetStatusResponse{Name: "lb1", AssignmentVersion: 5, Version: "v1", PinDir: "/sys/fs/bpf/fairlead/lb1"}},
 		{name: "lb2", role: "lb", err: errors.New("connection refused")},
 	}
-	if err := statusTable(&out, answers, nil); err != nil {
+	if err := statusTable(&out, answers, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	column := -1

@@ -90,11 +90,11 @@ func (v *verb) onSwitch(cmd *cobra.Command, s *config.Switch, t config.TLS, do f
 
 // findSwitch is the switch that args name alone; ok is false if they name
 // something else, or the file cannot be read: who asks daemons says why.
-func (v *verb) findSwitch(args []string) (s *config.Switch, t config.TLS, ok bool) {
+func (v *verb) findSwitch(cmd *cobra.Command, args []string) (s *config.Switch, t config.TLS, ok bool) {
 	if len(args) != 1 {
 		return nil, t, false
 	}
-	cfg, err := config.Load(v.file)
+	cfg, _, err := deployed(cmd, &v.control, lookTimeout)
 	if err != nil {
 		return nil, t, false
 	}
@@ -103,19 +103,19 @@ func (v *verb) findSwitch(args []string) (s *config.Switch, t config.TLS, ok boo
 }
 
 // notSwitch refuses a switch of the file where a server is meant.
-func (v *verb) notSwitch(name string) error {
-	if _, _, ok := v.findSwitch([]string{name}); !ok {
+func (v *verb) notSwitch(cmd *cobra.Command, name string) error {
+	if _, _, ok := v.findSwitch(cmd, []string{name}); !ok {
 		return nil
 	}
 	return fmt.Errorf("%[1]s is a switch, which is in no VIP: `fairlead drain %[1]s`, without a VIP, has routers send it nothing; what it serves is servers and VIPs of the file", name)
 }
 
 // norSwitch adds to a server's name that nobody has which switches there are.
-func (v *verb) norSwitch(err error) error {
+func (v *verb) norSwitch(cmd *cobra.Command, err error) error {
 	if connect.CodeOf(err) != connect.CodeNotFound {
 		return err
 	}
-	cfg, missing := config.Load(v.file)
+	cfg, _, missing := deployed(cmd, &v.control, lookTimeout)
 	if missing != nil || len(cfg.Switches) == 0 {
 		return err
 	}
@@ -164,7 +164,7 @@ func (v *verb) drainSwitch(cmd *cobra.Command, s *config.Switch, t config.TLS, u
 	if err != nil || undrain {
 		return err
 	}
-	answers, err := askAll(cmd.Context(), v.file, true, "", pollOthers)
+	answers, err := askAll(cmd, &v.control, "", pollOthers)
 	if err != nil {
 		return nil // drained it is; the file was readable a moment ago
 	}
@@ -189,7 +189,7 @@ its metrics. When the servers have been seen to, this has it go on.`,
 		Example: "  fairlead unlock sw1",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cfg, err := loadFile(cmd, v.file)
+			cfg, _, err := deployed(cmd, &v.control, lookTimeout)
 			if err != nil {
 				return err
 			}

@@ -2,6 +2,9 @@ package ctl
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/daemon"
@@ -55,6 +58,7 @@ func (c *ctl) attendOnce(ctx context.Context) error {
 			return nil
 		case <-lease.Done():
 			return nil
+		case <-c.say:
 		case <-time.After(attendEvery):
 		}
 	}
@@ -62,8 +66,29 @@ func (c *ctl) attendOnce(ctx context.Context) error {
 
 func (c *ctl) report() ledger.Controller {
 	r := ledger.Controller{API: c.self.API, Program: version.String(), Started: c.Started().UTC(), Warnings: c.Warnings()}
+	if undone := c.undone.Load(); undone != nil {
+		r.Warnings = append(r.Warnings, *undone...)
+	}
 	if c.server != nil {
 		r.StoreBytes = c.server.Bytes()
+		r.Warnings = append(r.Warnings, c.full()...)
 	}
 	return r
+}
+
+// warns takes what is left to do and cannot be done, for who looks.
+func (c *ctl) warns(all []string) {
+	if was := c.undone.Swap(&all); was == nil && len(all) > 0 || was != nil && !slices.Equal(*was, all) {
+		daemon.Poke(c.say)
+	}
+}
+
+// full warns of a store that takes nothing more, or soon will not.
+func (c *ctl) full() (warnings []string) {
+	if alarms := c.server.Alarms(); len(alarms) > 0 {
+		warnings = append(warnings, fmt.Sprintf("the store raised %s: changes are refused, and what runs goes on; docs/store.md says how to make room", strings.Join(alarms, ", ")))
+	} else if b, quota := c.server.Bytes(), c.server.Quota(); b > quota/10*9 {
+		warnings = append(warnings, fmt.Sprintf("the store takes %d MiB of the %d that it may: soon it takes no change; docs/store.md says how to make room", b>>20, quota>>20))
+	}
+	return warnings
 }

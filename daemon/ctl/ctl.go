@@ -11,9 +11,12 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
@@ -31,6 +34,8 @@ type Options struct {
 	Name     string // which of its controllers this is; "": found by itself
 	StateDir string // daemon.DefaultStateDir where empty
 	Log      *slog.Logger
+	// QuotaBytes bounds the store that it keeps, in bytes; 0: as store/embedded has it.
+	QuotaBytes int64
 }
 
 // unsaved is never said: etcd writes its own folder, and says by itself what its
@@ -42,14 +47,19 @@ type ctl struct {
 	*daemon.Daemon
 	o      Options
 	config atomic.Pointer[config.Config]
+	began  *config.Config // what config was at the start
 	self   config.Self
 	store  store.Store
 	ledger *ledger.Ledger
 	server *embedded.Server // nil: the store is somebody else's
 	audit  *audit
+	meters *meters
 	// have is a version that need not be read again.
 	have atomic.Pointer[controller.Assignment]
 	memo rollout.Memo
+	// undone is what is left to do and cannot be done, as far as this one leads.
+	undone atomic.Pointer[[]string]
+	say    chan struct{} // what this controller says of itself has changed
 	// changing has room for the one change that is under way.
 	changing chan struct{}
 	// stopping ends with the daemon: streams have no other end.
@@ -68,7 +78,7 @@ const maxSocket = 107
 // Run is `fairlead controller`. It returns when ctx ends (nil) or when the daemon
 // cannot go on.
 func Run(ctx context.Context, o Options) error {
-	c := &ctl{o: o, changing: make(chan struct{}, 1), stopping: ctx, Daemon: &daemon.Daemon{Log: o.Log, StateDir: o.StateDir, Unsaved: unsaved,
+	c := &ctl{o: o, meters: newMeters(), changing: make(chan struct{}, 1), say: make(chan struct{}, 1), stopping: ctx, Daemon: &daemon.Daemon{Log: o.Log, StateDir: o.StateDir, Unsaved: unsaved,
 		Parting: "stopping; everything forwards on as it does, and changes need most of the controllers"}}
 	c.Read, c.Open, c.Reload, c.Close = c.read, c.open, c.reload, c.close
 	return c.Daemon.Run(ctx)
@@ -83,6 +93,7 @@ func (c *ctl) read() error {
 		return err
 	}
 	c.config.Store(cfg)
+	c.began = cfg
 	c.Name, c.TLS, c.Metrics = c.self.Name, cfg.TLS, c.self.Metrics
 	c.API = []string{c.self.API}
 	// Where that is for other machines, this one's root has a socket all the same.
@@ -92,6 +103,7 @@ func (c *ctl) read() error {
 	c.Log = c.Log.With("name", c.Name)
 	c.audit = newAudit(filepath.Join(cmp.Or(c.StateDir, daemon.DefaultStateDir), c.Name, auditName), c.Log)
 	c.Handler = c.handler()
+	c.Collectors = []prometheus.Collector{c.meters.calls, c.meters.changes, c.meters.took, daemon.Collector(ofStore, c.collect)}
 	c.Says = []any{"api", c.self.API, "store", strings.Join(cfg.StoreEndpoints(), ", "), "peer", c.self.Controller.Peer, "metrics", c.Metrics}
 	return nil
 }
@@ -118,7 +130,7 @@ func (c *ctl) keep(ctx context.Context) (err error) {
 	}
 	c.server, err = embedded.Start(ctx, embedded.Options{
 		Name: c.Name, Dir: c.State.Path("etcd"), Client: []string{store.URL(c.self.Controller.Store)}, Peer: []string{peerURL(*c.self.Controller)},
-		Initial: initial, Others: others, TLS: embedded.TLS{Cert: c.TLS.Cert, Key: c.TLS.Key, CA: c.TLS.CA}, Log: c.Log,
+		Initial: initial, Others: others, QuotaBytes: c.o.QuotaBytes, TLS: embedded.TLS{Cert: c.TLS.Cert, Key: c.TLS.Key, CA: c.TLS.CA}, Log: c.Log,
 	})
 	if err != nil {
 		return fmt.Errorf("start the store: %w", err)
@@ -147,13 +159,14 @@ func (c *ctl) lead() error {
 	c.store, c.ledger = s, l
 	leader := &rollout.Coordinator{
 		Config: c.config.Load, Ledger: l, Who: "controller " + c.Name, Log: c.Log,
-		Fits: tables.Fits,
+		Fits: tables.Fits, Warn: c.warns,
 	}
 	c.Go(func(ctx context.Context) error { return leader.Lead(ctx, s, c.Name, quiet, c.Log) })
 	if c.config.Load().Implied() {
 		c.Go(func(ctx context.Context) error { return begin(ctx, leader, c.o.File, c.Log) })
 	}
 	c.Go(c.attend)
+	c.Go(c.measure)
 	return nil
 }
 
@@ -170,19 +183,27 @@ func peerURL(c config.Controller) string {
 	return store.URL(at + ".peer")
 }
 
-// reload reads the file again, for where daemons answer; all that it says of a
-// controller takes a restart.
-func (c *ctl) reload() {
+// reload reads the file again, for what it has of the deployment where the store has
+// nothing yet; all that it says of a controller takes a restart.
+func (c *ctl) reload() (r daemon.Reloaded, err error) {
 	cfg, err := config.Load(c.o.File)
-	if err == nil {
-		_, err = cfg.Find(config.RoleController, c.Name)
-	}
 	if err != nil {
-		c.Log.Error("configuration not reloaded; what was read before stays", "error", err)
-		return
+		return r, err
+	}
+	self, err := cfg.Find(config.RoleController, c.Name)
+	if err != nil {
+		return r, err
 	}
 	c.config.Store(cfg)
-	c.Log.Info("configuration reloaded; what the file says of controllers takes effect when this one is started again")
+	r.Changed = []string{c.o.File}
+	r.Restart = daemon.Bootstrapped(c.began, cfg)
+	for what, differs := range map[string]bool{"api": self.API != c.self.API, "metrics": self.Metrics != c.self.Metrics, "peer": self.Controller.Peer != c.self.Controller.Peer} {
+		if differs {
+			r.Restart = append(r.Restart, daemon.Restarts(what, c.o.File))
+		}
+	}
+	slices.Sort(r.Restart)
+	return r, nil
 }
 
 func (c *ctl) close() error {

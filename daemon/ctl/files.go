@@ -39,7 +39,7 @@ func (s service) Plan(ctx context.Context, req *connect.Request[fairleadv1.PlanR
 	ch, err := s.coordinator(ctx).PlanFile(ctx, text, rollout.Options{Force: req.Msg.Force, Without: req.Msg.Without})
 	var refusal controller.Refusal
 	if err != nil && (ch == nil || !errors.As(err, &refusal)) {
-		return nil, coded(err)
+		return nil, rollout.Code(err)
 	}
 	resp := answer(ch)
 	resp.Msg.Refused = refusal
@@ -74,7 +74,7 @@ func (s service) whole(ctx context.Context, change func(*rollout.Coordinator) (*
 	defer done()
 	ch, err := change(s.coordinator(ctx))
 	if err != nil {
-		return nil, coded(err)
+		return nil, rollout.Code(err)
 	}
 	return answer(ch), nil
 }

@@ -78,6 +78,17 @@ func (s service) GetControllers(ctx context.Context, _ *connect.Request[fairlead
 		return nil, unread(err)
 	}
 	resp := &fairleadv1.GetControllersResponse{Version: head.Version, InForce: inForce(head, reports)}
+	if head.Version > 0 {
+		records, err := s.ledger.History(ctx, head.Version)
+		if err != nil {
+			return nil, unread(err)
+		}
+		for _, r := range records {
+			if r.Version == head.Version {
+				resp.Digest = r.Digest
+			}
+		}
+	}
 	for _, c := range s.config.Load().Controllers {
 		resp.Controllers = append(resp.Controllers, &fairleadv1.ControllerStatus{Name: c.Name, Api: c.API})
 	}
@@ -149,11 +160,18 @@ func (s service) Describe(ctx context.Context, req *connect.Request[fairleadv1.D
 	if len(resp.Vips) == 0 {
 		return nil, connect.NewError(connect.CodeNotFound, nobody(a, req.Msg))
 	}
-	live := s.live(ctx, a, agents)
+	cfg, err := s.coordinator(ctx).Wanted(asking)
+	if err != nil {
+		return nil, unread(err)
+	}
+	checkers := make(chan []seen, 1)
+	go func() { checkers <- s.checkers(ctx, cfg) }()
+	live, health := s.live(ctx, a, agents), <-checkers
 	for _, d := range resp.Vips {
 		for _, slot := range d.Slots {
 			n, why := live.count(d.Name, slot.Server)
 			slot.Connections, slot.Counted, slot.Uncounted = n, why == "", why
+			slot.Health = healthOf(health, d.Name, slot.Number, slot.Server)
 		}
 	}
 	for name := range agents {

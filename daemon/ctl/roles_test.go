@@ -40,6 +40,7 @@ var rules = []struct {
 	{"RotateKey", `{}`, access.Administer, access.Administer},
 	{"Apply", ``, access.Administer, access.Administer},
 	{"Rollback", `{"version": 1}`, access.Administer, access.Administer},
+	{"Reload", `{}`, access.Administer, access.None},
 }
 
 // TestRoles: a certificate of each role tries each call, with force and without.

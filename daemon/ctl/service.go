@@ -24,7 +24,8 @@ type service struct{ *ctl }
 
 // handler answers for the API, and with the document that describes it.
 func (c *ctl) handler() http.Handler {
-	path, calls := fairleadv1connect.NewControlHandler(service{c}, connect.WithInterceptors(c.audit), c.Guard(), daemon.WholeJSON(), connect.WithReadMaxBytes(maxRequest))
+	path, calls := fairleadv1connect.NewControlHandler(service{c}, connect.WithInterceptors(c.meters, c.audit), c.Guard(), daemon.WholeJSON(), connect.WithReadMaxBytes(maxRequest),
+		connect.WithIdempotency(connect.IdempotencyUnknown)) // one way to call, POST: what looks would take GET, too
 	mux := http.NewServeMux()
 	mux.Handle(path, calls)
 	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, r *http.Request) {
@@ -66,33 +67,17 @@ func change[R any](c *ctl, ctx context.Context, req *connect.Request[R], verb fu
 	defer done()
 	resp, err := verb(c.coordinator(ctx), ctx, req.Msg)
 	if err != nil {
-		return nil, coded(err)
+		return nil, rollout.Code(err)
 	}
 	return connect.NewResponse(resp), nil
 }
 
-// coded gives an error the code that the schema promises.
-func coded(err error) error {
-	var c *connect.Error
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &c):
-		return err
-	case errors.Is(err, rollout.ErrNoStore): // another controller may reach more of it
-		return connect.NewError(connect.CodeUnavailable, err)
-	case errors.Is(err, store.ErrFull):
-		return connect.NewError(connect.CodeFailedPrecondition, err)
-	}
-	return rollout.Code(err)
-}
-
-// unread is coded of what only reads the store.
+// unread is rollout.Code of what only reads the store.
 func unread(err error) error {
 	if errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
 		return connect.NewError(connect.CodeUnavailable, fmt.Errorf("no majority of the store answers: %w", err))
 	}
-	return coded(err)
+	return rollout.Code(err)
 }
 
 func named(what, name string) error {
@@ -135,6 +120,11 @@ func (s service) SetWeight(ctx context.Context, req *connect.Request[fairleadv1.
 		return nil, err
 	}
 	return change(s.ctl, ctx, req, (*rollout.Coordinator).SetWeight)
+}
+
+// Reload has this controller's file read again.
+func (s service) Reload(context.Context, *connect.Request[fairleadv1.ReloadRequest]) (*connect.Response[fairleadv1.ReloadResponse], error) {
+	return s.AnswerReload()
 }
 
 func (s service) RotateKey(ctx context.Context, req *connect.Request[fairleadv1.RotateKeyRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {

@@ -11,12 +11,14 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/rollout"
 	"github.com/fairlead/fairlead/rollout/ledger"
+	"github.com/fairlead/fairlead/store"
 )
 
 // What happened and happens: versions from the ledger's records, daemons from their
-// reports. One goroutine follows the head, one the reports, and the call sends what
-// both see, in the order in which it comes.
+// reports, controllers from theirs and the election. A goroutine follows each, and the
+// call sends what they see, in the order in which it comes.
 
 // slow is how many events a caller may be behind before its stream ends.
 const slow = 1024
@@ -45,7 +47,16 @@ func (s service) WatchEvents(ctx context.Context, req *connect.Request[fairleadv
 	if err != nil {
 		return unread(err)
 	}
-	if err := send(w.reported(head, reports), stream.Send); err != nil || !req.Msg.Follow {
+	there, err := s.ledger.Controllers(looking)
+	if err != nil {
+		return unread(err)
+	}
+	leader, err := store.Leader(looking, s.store, rollout.Election)
+	if err != nil {
+		return unread(err)
+	}
+	first := slices.Concat(w.reported(head, reports), w.led(leader), w.warned(there))
+	if err := send(first, stream.Send); err != nil || !req.Msg.Follow {
 		return err
 	}
 	return w.follow(ctx, head, stream.Send)
@@ -56,7 +67,9 @@ type watcher struct {
 	*ctl
 	after   uint64 // the newest version that the caller was told of
 	known   map[string]ledger.Report
-	inForce uint64 // the newest version that the caller was told is in force
+	inForce uint64              // the newest version that the caller was told is in force
+	leader  string              // who leads, as far as the caller was told
+	warning map[string][]string // what controllers warned of, by name
 }
 
 func event(kind fairleadv1.Event_Kind, version uint64, daemon string, text ...string) *fairleadv1.Event {
@@ -113,6 +126,59 @@ func (w *watcher) reported(head ledger.Head, said map[string]ledger.Report) (eve
 	return events
 }
 
+// led tells of another leader. Between two, nobody leads for a moment: that is no news.
+func (w *watcher) led(leader string) []*fairleadv1.Event {
+	if leader == "" || leader == w.leader {
+		return nil
+	}
+	w.leader = leader
+	return []*fairleadv1.Event{event(fairleadv1.Event_KIND_LEADER, 0, leader, leader+" leads")}
+}
+
+// warned tells what controllers warn of that they did not before.
+func (w *watcher) warned(there map[string]ledger.Controller) (events []*fairleadv1.Event) {
+	now := map[string][]string{}
+	for _, name := range slices.Sorted(maps.Keys(there)) {
+		now[name] = there[name].Warnings
+		for _, text := range now[name] {
+			if !slices.Contains(w.warning[name], text) {
+				events = append(events, event(fairleadv1.Event_KIND_CONTROLLER_WARNED, 0, name, fmt.Sprintf("%s warns: %s", name, text)))
+			}
+		}
+	}
+	w.warning = now
+	return events
+}
+
+// leaders gives who leads, whenever candidates come or go, until ctx ends.
+func (c *ctl) leaders(ctx context.Context, to func(string) bool) error {
+	for ctx.Err() == nil {
+		_, rev, err := c.store.Read(ctx, rollout.Election)
+		if err != nil {
+			return err
+		}
+		tell := func() (bool, error) {
+			leader, err := store.Leader(ctx, c.store, rollout.Election)
+			return err == nil && to(leader), err
+		}
+		if on, err := tell(); !on {
+			return err
+		}
+		for _, err := range c.store.Watch(ctx, rollout.Election, rev) {
+			if errors.Is(err, store.ErrCompacted) {
+				break // and begin anew
+			}
+			if err != nil {
+				return err
+			}
+			if on, err := tell(); !on {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // follow tells of what happens until ctx ends.
 func (w *watcher) follow(ctx context.Context, head ledger.Head, to func(*fairleadv1.Event) error) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -120,7 +186,30 @@ func (w *watcher) follow(ctx context.Context, head ledger.Head, to func(*fairlea
 	stop := context.AfterFunc(w.stopping, cancel)
 	defer stop()
 	heads, reports := make(chan ledger.Head, slow), make(chan map[string]ledger.Report, slow)
-	failed := make(chan error, 2)
+	leads, controllers := make(chan string, slow), make(chan map[string]ledger.Controller, slow)
+	failed := make(chan error, 4)
+	go func() {
+		slowly := false
+		err := w.leaders(ctx, func(leader string) bool {
+			slowly = !offer(leads, leader)
+			return !slowly
+		})
+		if slowly {
+			err = errSlow(nil)
+		}
+		failed <- err
+	}()
+	go func() {
+		slowly := false
+		err := w.ledger.AwaitControllers(ctx, func(there map[string]ledger.Controller) bool {
+			slowly = !offer(controllers, maps.Clone(there))
+			return slowly
+		})
+		if slowly {
+			err = errSlow(nil)
+		}
+		failed <- err
+	}()
 	go func() {
 		for h, err := range w.ledger.Heads(ctx) {
 			if err != nil || !offer(heads, h) {
@@ -158,6 +247,14 @@ func (w *watcher) follow(ctx context.Context, head ledger.Head, to func(*fairlea
 				}
 			}
 			if err := send(w.reported(head, w.known), to); err != nil {
+				return err
+			}
+		case leader := <-leads:
+			if err := send(w.led(leader), to); err != nil {
+				return err
+			}
+		case there := <-controllers:
+			if err := send(w.warned(there), to); err != nil {
 				return err
 			}
 		case said := <-reports:

@@ -121,6 +121,20 @@ func (m *Member) kept(names []string) (t text) {
 	return text{}
 }
 
+// Kept is the newest text that daemons keep in folders under base, and its version, for
+// whoever looks; 0: there is none that may be read.
+func Kept(base string) (newest []byte, version uint64) {
+	folders, _ := os.ReadDir(base) // none: nothing
+	for _, f := range folders {
+		data, err := daemon.ReadState(base, f.Name(), desiredName)
+		var t text
+		if err == nil && data != nil && json.Unmarshal(data, &t) == nil && t.Is.Version > version {
+			newest, version = []byte(t.Text), t.Is.Version
+		}
+	}
+	return newest, version
+}
+
 // by is what a text wants, on this machine.
 func (m *Member) by(boot *config.Config, t text) (*config.Config, config.Self, error) {
 	cfg, err := boot.Desired(rollout.OfVersion(t.Is.Version), []byte(t.Text))
@@ -233,6 +247,8 @@ func (m *Member) followDesired(ctx context.Context, l *ledger.Ledger, is ledger.
 	if err != nil {
 		return err
 	}
+	m.going.Lock()
+	defer m.going.Unlock()
 	t := text{is, string(data)}
 	boot := m.settings.Load().boot
 	cfg, _, err := m.by(boot, t)
@@ -303,6 +319,7 @@ func (m *Member) goBy(boot, cfg *config.Config) {
 	if m.opened.Peers != nil {
 		m.opened.Peers.Follow(m.peers.list())
 	}
-	m.compareFile(boot, cfg, m.readFabric(cfg)...)
+	changed, refused := m.readFabric(cfg)
+	m.compareFile(boot, cfg, changed, refused)
 	m.AnnounceSoon()
 }

@@ -161,6 +161,7 @@ type Member struct {
 	pinned   pinnedForce            // what they went by when this daemon started
 	retry    chan struct{}          // apply what is in force again
 	due      *schedule              // when that is due by itself
+	going    sync.Mutex             // held by whoever has the daemon go by another text or file
 	settings atomic.Pointer[settings]
 
 	stored  *stored // nil: the deployment has no store
@@ -178,7 +179,9 @@ type settings struct {
 	boot     *config.Config // the file of this machine
 	cfg      *config.Config // what this daemon goes by: the file, or what the store wants
 	from     string         // whence cfg comes, for messages
-	warnings []string       // of what needs a restart
+	changed  []string       // what came into force with it, beside peers
+	refused  []string       // what could not
+	restart  []string       // what needs one
 	patience time.Time      // until then it is no news that cfg is not all in force
 
 	mu       sync.Mutex
@@ -245,7 +248,7 @@ func (m *Member) open(ctx context.Context) (err error) {
 		return err
 	}
 	m.keepDesired()
-	m.compareFile(m.settings.Load().boot, m.Config)
+	m.compareFile(m.settings.Load().boot, m.Config, nil, nil)
 	m.Go(m.opened.Plane.Run)
 	m.Go(m.watchPeers)
 	m.Go(m.reapply)

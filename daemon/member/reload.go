@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/fabric/topology"
 )
 
@@ -16,45 +17,76 @@ import (
 // wants. Peers, their certificates and the fabric change at once; what is fixed while
 // the programs are loaded is named; what is shared is left to `fairlead apply`, which
 // changes all daemons together.
-func (m *Member) reload() {
+func (m *Member) reload() (r daemon.Reloaded, err error) {
+	m.going.Lock()
+	defer m.going.Unlock()
 	boot, err := config.Load(m.Options.File)
+	if err != nil {
+		return r, err
+	}
 	cfg := boot
-	if t := m.desired.now(); err == nil && t.Is.Version > 0 {
+	if t := m.desired.now(); t.Is.Version > 0 {
 		cfg, _, err = m.by(boot, t)
-	} else if err == nil {
+	} else {
 		_, err = cfg.Find(m.role.Is, m.Name)
 	}
-	if err == nil {
-		err = m.peers.set(cfg, m.Name)
-	}
 	if err != nil {
-		m.Log.Error("configuration not reloaded; what was read before stays", "error", err)
-		return
+		return r, err
+	}
+	before := m.peers.list()
+	if err := m.peers.set(cfg, m.Name); err != nil {
+		return r, err
 	}
 	m.goBy(boot, cfg)
-	m.Log.Info("configuration reloaded", "file", m.Options.File, "entry", m.Name)
+	r.Changed = append(peersBetween(before, m.peers.list()), m.settings.Load().changed...)
+	r.Restart, r.Refused = m.settings.Load().restart, m.settings.Load().refused
+	return r, nil
+}
+
+// peersBetween is who came, moved and left between two lists of peers.
+func peersBetween(was, is []*Peer) (lines []string) {
+	at := map[string]string{}
+	for _, p := range was {
+		at[p.Name] = p.api
+	}
+	for _, p := range is {
+		switch api, there := at[p.Name]; {
+		case !there:
+			lines = append(lines, fmt.Sprintf("peer %s, at %s", p.Name, p.api))
+		case api != p.api:
+			lines = append(lines, fmt.Sprintf("peer %s is at %s, was at %s", p.Name, p.api, api))
+		}
+		delete(at, p.Name)
+	}
+	for _, p := range was {
+		if _, left := at[p.Name]; left {
+			lines = append(lines, fmt.Sprintf("peer %s has left", p.Name))
+		}
+	}
+	return lines
 }
 
 // readFabric has the plane read the fabric's file again, and says why that was not
-// possible. A file of another name needs a restart.
-func (m *Member) readFabric(cfg *config.Config) (warnings []string) {
+// possible; changed is what there is anew. A file of another name needs a restart.
+func (m *Member) readFabric(cfg *config.Config) (changed, refused []string) {
 	take := m.opened.Fabric
 	if take == nil || cfg.Fabric == "" || cfg.Fabric != m.Config.Fabric {
-		return nil
+		return nil, nil
 	}
 	fabric, err := topology.Read(cfg.Fabric)
-	changed := false
+	differs := false
 	if err == nil {
-		changed, err = take(fabric)
+		differs, err = take(fabric)
 	}
 	switch {
 	case err != nil:
 		m.Log.Error("fabric not read again; what was read before stays", "file", cfg.Fabric, "error", err)
-		warnings = append(warnings, fmt.Sprintf("%s is not in force, what was read before is: %s; put it right and reload (SIGHUP)", cfg.Fabric, OneLine(err)))
-	case changed:
+		refused = append(refused, fmt.Sprintf("%s is not in force, what was read before is: %s; put it right and reload (SIGHUP)", cfg.Fabric, OneLine(err)))
+	case differs:
 		m.Log.Info("fabric read again", "file", cfg.Fabric)
+		changed = append(changed, cfg.Fabric)
 	}
-	return warnings
+	return changed, refused
 }
 
 // OneLine is an error for a warning: a file may have several problems.
@@ -67,19 +99,24 @@ func OneLine(err error) string {
 }
 
 // compareFile keeps cfg and warns of everything in it that is not in force;
-// warnings is what is known of that already.
-func (m *Member) compareFile(boot, cfg *config.Config, warnings ...string) {
-	set := &settings{boot: boot, cfg: cfg, from: m.source(), warnings: warnings}
+// refused is what is known of that already, and changed what has come into force.
+func (m *Member) compareFile(boot, cfg *config.Config, changed, refused []string) {
+	set := &settings{boot: boot, cfg: cfg, from: m.source(), changed: changed, refused: refused}
 	warn := func(text string) {
-		set.warnings = append(set.warnings, text)
+		set.restart = append(set.restart, text)
 		m.Log.Warn(text)
 	}
 	if now, err := cfg.Find(m.role.Is, m.Name); err == nil {
 		is := fixed(m.role, cfg, now)
 		for i, was := range fixed(m.role, m.Config, m.Self) {
 			if !reflect.DeepEqual(was, is[i]) {
-				warn(fmt.Sprintf("%s changed in %s: restart this daemon to use it (nothing stops meanwhile)", was.Name, set.from))
+				warn(daemon.Restarts(was.Name, set.from))
 			}
+		}
+	}
+	if m.stored != nil {
+		for _, text := range daemon.Bootstrapped(m.stored.boot, boot) {
+			warn(text)
 		}
 	}
 	defer m.settings.Store(set)
@@ -125,5 +162,5 @@ type Setting struct {
 // fixed is all of them, for a daemon that is self in cfg.
 func fixed(r Role, cfg *config.Config, self config.Self) []Setting {
 	return slices.Concat([]Setting{{"api", self.API}, {"interfaces", self.Interfaces}, {"metrics", self.Metrics}}, r.Fixed(self),
-		[]Setting{{"limits", cfg.Limits}, {"tls", cfg.TLS}, {"fabric", cfg.Fabric}, bgpSetting(cfg, self), l2Setting(self)})
+		[]Setting{{"limits", cfg.Limits}, {"fabric", cfg.Fabric}, bgpSetting(cfg, self), l2Setting(self)})
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -33,13 +34,14 @@ links:
   - {between: [s1, leaf1], ports: [none, 1]}
 `
 	write("fabric.yaml", fabric)
-	write("fairlead.yaml", `
+	const deployment = `
 secret: 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f
 fabric: fabric.yaml
 balancers: [{name: lb1, interfaces: [eth0]}]
 servers: [{name: s1, address: 10.0.0.2}]
 vips: [{name: web, address: 192.0.2.10, port: 80, servers: [s1]}]
-`)
+`
+	write("fairlead.yaml", deployment)
 	var read *topology.Fabric
 	var refuse error
 	d := newMember(Options{File: filepath.Join(dir, "fairlead.yaml"), Name: "lb1", Log: slog.New(slog.DiscardHandler)}, Role{
@@ -62,11 +64,13 @@ vips: [{name: web, address: 192.0.2.10, port: 80, servers: [s1]}]
 	d.force.Store(&inForce{Assignment: first})
 	reload := func(radix int, want string) {
 		t.Helper()
-		d.reload()
+		if _, err := d.reload(); err != nil {
+			t.Error(err)
+		}
 		if read == nil || read.Selector.Radix != radix {
 			t.Errorf("the plane has %+v, want radix %d", read, radix)
 		}
-		warnings := strings.Join(d.settings.Load().warnings, "\n")
+		warnings := strings.Join(d.settings.Load().refused, "\n")
 		if want == "" && warnings != "" || !strings.Contains(warnings, want) || strings.Contains(warnings, "\n") {
 			t.Errorf("warnings %q, want %q", warnings, want)
 		}
@@ -86,8 +90,17 @@ vips: [{name: web, address: 192.0.2.10, port: 80, servers: [s1]}]
 	reload(16, "not YAML: exceeded max depth")
 	before := d.settings.Load()
 	write("fairlead.yaml", "servers: &a ["+strings.Repeat("*a, ", 20_000)+"]")
-	d.reload()
-	if d.settings.Load() != before {
-		t.Error("a file that is none is in force")
+	if _, err := d.reload(); err == nil || d.settings.Load() != before {
+		t.Errorf("a file that is none is in force (%v)", err)
+	}
+	// What the answer says: who came and left, and what takes a restart.
+	write("fairlead.yaml", strings.Replace(deployment, "servers: [{name: s1, address: 10.0.0.2}]", "servers: [{name: s1, address: 10.0.0.2}, {name: s2, address: 10.0.0.3}]\ncontrollers: [{name: c1}]", 1))
+	r, err := d.reload()
+	if err != nil || !slices.Contains(r.Changed, "peer s2, at unix:/run/fairlead/s2.sock") || len(r.Restart) != 1 || !strings.Contains(r.Restart[0], "controllers or store changed in "+dir) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	write("fairlead.yaml", deployment)
+	if r, err = d.reload(); err != nil || !slices.Contains(r.Changed, "peer s2 has left") || len(r.Restart) != 0 || len(r.Refused) != 1 {
+		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -79,6 +79,11 @@ func (s Service) GetTime(context.Context, *connect.Request[fairleadv1.GetTimeReq
 	return connect.NewResponse(resp), nil
 }
 
+// Reload has this machine's file read again.
+func (s Service) Reload(context.Context, *connect.Request[fairleadv1.ReloadRequest]) (*connect.Response[fairleadv1.ReloadResponse], error) {
+	return s.AnswerReload()
+}
+
 // GetLive: none but a host has sockets to count.
 func (s Service) GetLive(context.Context, *connect.Request[fairleadv1.GetLiveRequest]) (*connect.Response[fairleadv1.GetLiveResponse], error) {
 	return connect.NewResponse(&fairleadv1.GetLiveResponse{}), nil

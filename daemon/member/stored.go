@@ -41,6 +41,7 @@ type stored struct {
 	head    ledger.Head
 	away    error // it did not answer when this daemon started
 	at      []string
+	boot    *config.Config // what the store was opened by
 }
 
 const (
@@ -60,7 +61,7 @@ func (m *Member) openStore(boot *config.Config) error {
 	if err != nil {
 		return err
 	}
-	m.stored = &stored{m: m, store: s, ledger: l, kind: int(kindOf[m.role.Is]), say: make(chan struct{}, 1), silent: "the store was not asked yet", at: boot.StoreEndpoints()}
+	m.stored = &stored{m: m, store: s, ledger: l, kind: int(kindOf[m.role.Is]), say: make(chan struct{}, 1), silent: "the store was not asked yet", at: boot.StoreEndpoints(), boot: boot}
 	return nil
 }
 

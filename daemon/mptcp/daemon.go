@@ -5,6 +5,7 @@ package mptcp
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -49,14 +50,13 @@ func Run(ctx context.Context, o Options) error {
 		d.Go(m.Run)
 		return nil
 	}
-	d.Reload = func() {
+	d.Reload = func() (daemon.Reloaded, error) {
 		net, err := o.read()
 		if err != nil {
-			o.Log.Error("fabric.yaml could not be read again; what was read before goes on", "error", err)
-			return
+			return daemon.Reloaded{}, err
 		}
 		m.SetNet(net)
-		o.Log.Info("read fabric.yaml again", "links", len(net.Fabric().Links))
+		return daemon.Reloaded{Changed: []string{fmt.Sprintf("%s, with %d links", o.File, len(net.Fabric().Links))}}, nil
 	}
 	d.Close = func() error {
 		if m == nil {

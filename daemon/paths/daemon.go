@@ -66,6 +66,7 @@ func (d *server) read() (err error) {
 	}
 	s := d.fabric.Service
 	d.Name, d.API, d.TLS, d.Metrics = stateName, []string{s.API}, d.fabric.TLS, s.Metrics
+	d.service.reload = d.AnswerReload
 	d.Handler = d.service.handler(d.Guard())
 	d.Collectors = []prometheus.Collector{daemon.Collector(families, d.service.collect)}
 	d.Says = []any{"api", s.API, "http", d.o.HTTP, "metrics", s.Metrics}
@@ -140,19 +141,19 @@ func (d *server) watch(ctx context.Context) error {
 }
 
 // reload reads the file again, and restores what is placed in the new fabric.
-func (d *server) reload() {
+func (d *server) reload() (r daemon.Reloaded, err error) {
 	f, err := topology.Read(d.o.File)
-	var changed []paths.Restored
-	if err == nil {
-		changed, err = d.service.replace(f)
-	}
 	if err != nil {
-		d.Log.Error("fabric.yaml could not be read again; what was read before goes on", "error", err)
-		return
+		return r, err
+	}
+	changed, err := d.service.replace(f)
+	if err != nil {
+		return r, err
 	}
 	d.report(changed)
-	d.Log.Info("fabric.yaml was read again", "nodes", len(f.Nodes), "links", len(f.Links))
+	r.Changed = []string{fmt.Sprintf("%s, with %d nodes and %d links", d.o.File, len(f.Nodes), len(f.Links))}
 	if f.Service != d.fabric.Service || f.TLS != d.fabric.TLS {
-		d.Log.Warn("what the file says of the service's own api, metrics or tls takes effect when it is started again")
+		r.Restart = []string{daemon.Restarts("the service's own api, metrics or tls", d.o.File)}
 	}
+	return r, nil
 }

@@ -31,6 +31,8 @@ type service struct {
 	// says what is not as it should be there. Both nil: there is no disk.
 	keep         func(paths.State) error
 	diskWarnings func() []string
+	// reload is the daemon's; nil: there is none.
+	reload func() (*connect.Response[fairleadv1.ReloadResponse], error)
 
 	// mu is held for writing while the fabric is replaced, so that no flow is
 	// placed in the old one meanwhile.
@@ -50,6 +52,14 @@ type view struct {
 	fabric    *topology.Fabric
 	net       *paths.Net
 	scheduler *paths.Scheduler
+}
+
+// Reload has the file read again.
+func (s *service) Reload(context.Context, *connect.Request[fairleadv1.ReloadRequest]) (*connect.Response[fairleadv1.ReloadResponse], error) {
+	if s.reload == nil {
+		return nil, connect.NewError(connect.CodeUnimplemented, errors.New("there is no daemon that would read its file again"))
+	}
+	return s.reload()
 }
 
 // handler answers for the API.

@@ -34,6 +34,11 @@ func (s service) GetStatus(context.Context, *connect.Request[fairleadv1.GetStatu
 	return connect.NewResponse(status), nil
 }
 
+// Reload has the file read again.
+func (s service) Reload(context.Context, *connect.Request[fairleadv1.ReloadRequest]) (*connect.Response[fairleadv1.ReloadResponse], error) {
+	return s.d.AnswerReload()
+}
+
 // maxAddresses is how many addresses one GetRoutes may ask for.
 const maxAddresses = 1024
 

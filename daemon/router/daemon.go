@@ -175,34 +175,28 @@ func (d *server) close() (err error) {
 
 // reload reads fabric.yaml again: links and their numbers are taken over, what is
 // constant in the program takes a restart.
-func (d *server) reload() {
-	if err := d.renumber(); err != nil {
-		d.Log.Error("fabric.yaml could not be read again; what was read before goes on", "error", err)
-	}
-}
-
-func (d *server) renumber() error {
+func (d *server) reload() (r daemon.Reloaded, err error) {
 	f, err := topology.Read(d.o.File)
 	if err != nil {
-		return err
+		return r, err
 	}
 	i := d.index(f)
 	if i < 0 {
-		return fmt.Errorf("%s has no router %s any more: stop this daemon, and fairlead unload %[2]s", d.o.File, d.node.Name)
+		return r, fmt.Errorf("%s has no router %s any more: stop this daemon, and fairlead unload %[2]s", d.o.File, d.node.Name)
 	}
 	n := &f.Nodes[i]
 	if d.outgrown(f, n) {
 		text := d.o.File + " has another selector, tls, plain, api, metrics or interfaces than this router was started with: restart it, which stops no packet"
 		d.stale.Store(&text)
-		d.Log.Warn(text)
+		r.Restart = append(r.Restart, text)
 	} else {
 		d.stale.Store(nil)
 	}
 	if f.Selector.Radix == d.fabric.Selector.Radix {
 		d.follower.Renumber(f, i)
+		r.Changed = append(r.Changed, fmt.Sprintf("%s, with %d links", d.o.File, len(f.Links)))
 	}
-	d.Log.Info("read fabric.yaml again", "links", len(f.Links))
-	return nil
+	return r, nil
 }
 
 // outgrown: the file asks for what only a restart brings.

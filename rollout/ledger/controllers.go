@@ -3,7 +3,6 @@ package ledger
 import (
 	"context"
 	"encoding/json"
-	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/store"
@@ -33,17 +32,15 @@ func (l *Ledger) Attend(ctx context.Context, lease store.Lease, name string, c C
 }
 
 // Controllers are those that live, by name. What cannot be read is none.
-func (l *Ledger) Controllers(ctx context.Context) (map[string]Controller, error) {
-	entries, _, err := l.store.Read(ctx, controllersKey)
-	if err != nil {
-		return nil, err
-	}
-	all := map[string]Controller{}
-	for _, e := range entries {
-		var c Controller
-		if json.Unmarshal(e.Value, &c) == nil {
-			all[strings.TrimPrefix(e.Key, controllersKey)] = c
-		}
-	}
-	return all, nil
+func (l *Ledger) Controllers(ctx context.Context) (all map[string]Controller, err error) {
+	err = l.AwaitControllers(ctx, func(said map[string]Controller) bool {
+		all = said
+		return true
+	})
+	return all, err
+}
+
+// AwaitControllers is Await of what living controllers say.
+func (l *Ledger) AwaitControllers(ctx context.Context, done func(map[string]Controller) bool) error {
+	return await(ctx, l.store, controllersKey, done)
 }

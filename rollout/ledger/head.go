@@ -26,6 +26,8 @@ type Head struct {
 	Open bool `json:"open,omitempty"`
 	// Desired is the text that Version was planned from.
 	Desired Desired `json:"desired,omitzero"`
+	// Left: Version is one of a series, and more are to come until Desired is in force.
+	Left bool `json:"left,omitempty"`
 	// Newest is Version once more where it is small, so that who is told of the head
 	// need not ask for it.
 	Newest *Newest `json:"newest,omitempty"`

@@ -93,6 +93,8 @@ type Change struct {
 	// Turn is how many kinds of daemons go by it at once; where they are several the
 	// head is open.
 	Turn int
+	// Left: more are to come until the text is in force.
+	Left bool
 }
 
 // Ledger reads and writes. Safe for use by several goroutines.
@@ -192,7 +194,7 @@ func (l *Ledger) Append(ctx context.Context, head Head, before, a *controller.As
 			return head, fmt.Errorf("write the configuration of version %d: %w", a.Version, err)
 		}
 	}
-	next := Head{Deployment: l.seal.deployment, Version: a.Version, Prior: head.Version, Desired: r.Desired, Turn: c.Turn, Open: c.Turn > 1}
+	next := Head{Deployment: l.seal.deployment, Version: a.Version, Prior: head.Version, Desired: r.Desired, Turn: c.Turn, Open: c.Turn > 1, Left: c.Left}
 	record, err := json.Marshal(r)
 	if err != nil {
 		return head, err

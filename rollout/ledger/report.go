@@ -48,8 +48,13 @@ func (l *Ledger) Reports(ctx context.Context) (all map[string]Report, err error)
 // Await watches what living daemons say until done says that it has seen enough, or
 // ctx ends, whose error it returns. A report that cannot be read is none.
 func (l *Ledger) Await(ctx context.Context, done func(map[string]Report) bool) error {
+	return await(ctx, l.store, daemonsKey, done)
+}
+
+// await watches what is said below prefix, by name. What cannot be read is none.
+func await[T any](ctx context.Context, s store.Store, prefix string, done func(map[string]T) bool) error {
 	for {
-		enough, err := l.await(ctx, done)
+		enough, err := awaitOnce(ctx, s, prefix, done)
 		if enough || err != nil && !errors.Is(err, store.ErrCompacted) {
 			return err
 		}
@@ -59,18 +64,18 @@ func (l *Ledger) Await(ctx context.Context, done func(map[string]Report) bool) e
 	}
 }
 
-func (l *Ledger) await(ctx context.Context, done func(map[string]Report) bool) (enough bool, err error) {
-	entries, rev, err := l.store.Read(ctx, daemonsKey)
+func awaitOnce[T any](ctx context.Context, s store.Store, prefix string, done func(map[string]T) bool) (enough bool, err error) {
+	entries, rev, err := s.Read(ctx, prefix)
 	if err != nil {
 		return false, err
 	}
-	said := map[string]Report{}
+	said := map[string]T{}
 	take := func(e store.Entry, gone bool) {
-		name := strings.TrimPrefix(e.Key, daemonsKey)
+		name := strings.TrimPrefix(e.Key, prefix)
 		delete(said, name)
-		var r Report
-		if !gone && json.Unmarshal(e.Value, &r) == nil {
-			said[name] = r
+		var v T
+		if !gone && json.Unmarshal(e.Value, &v) == nil {
+			said[name] = v
 		}
 	}
 	for _, e := range entries {
@@ -79,7 +84,7 @@ func (l *Ledger) await(ctx context.Context, done func(map[string]Report) bool) (
 	if done(said) {
 		return true, nil
 	}
-	for events, err := range l.store.Watch(ctx, daemonsKey, rev) {
+	for events, err := range s.Watch(ctx, prefix, rev) {
 		if err != nil {
 			return false, err
 		}

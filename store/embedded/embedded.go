@@ -13,12 +13,14 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/store/internal/zaplog"
@@ -129,11 +131,25 @@ func (s *Server) ours() error {
 	return nil
 }
 
-// makeRoom lets a store that was full take writes again, if it now may be larger.
+// makeRoom lets a store that was full take writes again, if it now may be larger, or is
+// smaller without what only its past and its file's holes take.
 func (s *Server) makeRoom(ctx context.Context) error {
 	server := s.etcd.Server
+	roomy := func() bool { return server.Backend().Size() <= server.Cfg.QuotaBackendBytes/10*9 }
 	for _, a := range server.Alarms() {
-		if a.Alarm != pb.AlarmType_NOSPACE || a.MemberID != uint64(server.MemberID()) || server.Backend().Size() > server.Cfg.QuotaBackendBytes/10*9 {
+		if a.Alarm != pb.AlarmType_NOSPACE || a.MemberID != uint64(server.MemberID()) {
+			continue
+		}
+		if !roomy() {
+			_, err := server.Compact(ctx, &pb.CompactionRequest{Revision: server.KV().Rev(), Physical: true})
+			if err != nil && !errors.Is(err, mvcc.ErrCompacted) { // another member came first
+				return fmt.Errorf("store member %q is full, and cannot forget its past: %w", s.o.Name, err)
+			}
+			if err := server.Backend().Defrag(); err != nil {
+				return fmt.Errorf("store member %q is full, and its file cannot be made smaller: %w", s.o.Name, err)
+			}
+		}
+		if !roomy() {
 			continue
 		}
 		if _, err := server.Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, MemberID: a.MemberID, Alarm: a.Alarm}); err != nil {
@@ -148,6 +164,19 @@ func (s *Server) Endpoints() []string { return s.o.Client }
 
 // Bytes is what the store takes on this member's disk, in bytes.
 func (s *Server) Bytes() uint64 { return uint64(max(0, s.etcd.Server.Backend().Size())) }
+
+// Quota is until what size it takes writes, in bytes.
+func (s *Server) Quota() uint64 { return uint64(max(0, s.etcd.Server.Cfg.QuotaBackendBytes)) }
+
+// Alarms are those that any member has raised, as etcd calls them: NOSPACE, CORRUPT.
+func (s *Server) Alarms() (names []string) {
+	for _, a := range s.etcd.Server.Alarms() {
+		if name := a.Alarm.String(); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
 
 // Done is closed when the member runs no longer.
 func (s *Server) Done() <-chan struct{} { return s.etcd.Server.StopNotify() }

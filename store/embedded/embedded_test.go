@@ -279,12 +279,31 @@ func TestFull(t *testing.T) {
 	if _, err := s.Commit(within(t), nil, store.Op{Key: "fill", Delete: true}); err != nil {
 		t.Fatal(err)
 	}
-	// With more room, it goes on.
+	// What was deleted takes room in its file until it is started again.
+	if _, err := s.Commit(within(t), nil, store.Op{Key: "b", Value: []byte("2")}); !errors.Is(err, store.ErrFull) || len(server.Alarms()) != 1 {
+		t.Fatal(err, server.Alarms())
+	}
+	server.Close()
+	server = started(t, o)[0]
+	put(t, s, "b", "2")
+	has(t, s, "a=1 b=2")
+	if b := server.Bytes(); b > 1<<20 || len(server.Alarms()) > 0 || server.Quota() != 2<<20 {
+		t.Errorf("%d bytes, alarms %q", b, server.Alarms())
+	}
+	// What is not deleted does, too; with more room, it goes on.
+	err = nil
+	for i := 0; err == nil && i < 100; i++ {
+		_, err = s.Commit(within(t), nil, store.Op{Key: fmt.Sprint("fill", i), Value: make([]byte, store.MaxValue/4)})
+	}
+	server.Close()
+	server = started(t, o)[0]
+	if _, err := s.Commit(within(t), nil, store.Op{Key: "c", Value: []byte("3")}); !errors.Is(err, store.ErrFull) {
+		t.Errorf("full of what is wanted: %v", err)
+	}
 	server.Close()
 	o.QuotaBytes = 0
 	started(t, o)
-	put(t, s, "b", "2")
-	has(t, s, "a=1 b=2")
+	put(t, s, "c", "3")
 }
 
 func TestNotReady(t *testing.T) {

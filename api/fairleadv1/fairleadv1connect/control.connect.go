@@ -83,6 +83,8 @@ const (
 	ControlApplyProcedure = "/fairlead.v1.Control/Apply"
 	// ControlRollbackProcedure is the fully-qualified name of the Control's Rollback RPC.
 	ControlRollbackProcedure = "/fairlead.v1.Control/Rollback"
+	// ControlReloadProcedure is the fully-qualified name of the Control's Reload RPC.
+	ControlReloadProcedure = "/fairlead.v1.Control/Reload"
 )
 
 // ControlClient is a client for the fairlead.v1.Control service.
@@ -123,6 +125,10 @@ type ControlClient interface {
 	// Rollback brings all daemons to what an earlier version was, as a new one. Role
 	// administer.
 	Rollback(context.Context, *connect.Request[fairleadv1.RollbackRequest]) (*connect.Response[fairleadv1.ChangeResponse], error)
+	// Reload has this controller read its file and its certificates again, as SIGHUP
+	// does. FAILED_PRECONDITION: they cannot be used, and what was read before stays.
+	// Role administer.
+	Reload(context.Context, *connect.Request[fairleadv1.ReloadRequest]) (*connect.Response[fairleadv1.ReloadResponse], error)
 }
 
 // NewControlClient constructs a client for the fairlead.v1.Control service. By default, it uses the
@@ -226,6 +232,12 @@ func NewControlClient(httpClient connect.HTTPClient, baseURL string, opts ...con
 			connect.WithSchema(controlMethods.ByName("Rollback")),
 			connect.WithClientOptions(opts...),
 		),
+		reload: connect.NewClient[fairleadv1.ReloadRequest, fairleadv1.ReloadResponse](
+			httpClient,
+			baseURL+ControlReloadProcedure,
+			connect.WithSchema(controlMethods.ByName("Reload")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -245,6 +257,7 @@ type controlClient struct {
 	rotateKey      *connect.Client[fairleadv1.RotateKeyRequest, fairleadv1.ChangeResponse]
 	apply          *connect.Client[fairleadv1.ApplyRequest, fairleadv1.ChangeResponse]
 	rollback       *connect.Client[fairleadv1.RollbackRequest, fairleadv1.ChangeResponse]
+	reload         *connect.Client[fairleadv1.ReloadRequest, fairleadv1.ReloadResponse]
 }
 
 // GetConfig calls fairlead.v1.Control.GetConfig.
@@ -317,6 +330,11 @@ func (c *controlClient) Rollback(ctx context.Context, req *connect.Request[fairl
 	return c.rollback.CallUnary(ctx, req)
 }
 
+// Reload calls fairlead.v1.Control.Reload.
+func (c *controlClient) Reload(ctx context.Context, req *connect.Request[fairleadv1.ReloadRequest]) (*connect.Response[fairleadv1.ReloadResponse], error) {
+	return c.reload.CallUnary(ctx, req)
+}
+
 // ControlHandler is an implementation of the fairlead.v1.Control service.
 type ControlHandler interface {
 	// GetConfig is the desired state: the file that would give it. Role view.
@@ -355,6 +373,10 @@ type ControlHandler interface {
 	// Rollback brings all daemons to what an earlier version was, as a new one. Role
 	// administer.
 	Rollback(context.Context, *connect.Request[fairleadv1.RollbackRequest]) (*connect.Response[fairleadv1.ChangeResponse], error)
+	// Reload has this controller read its file and its certificates again, as SIGHUP
+	// does. FAILED_PRECONDITION: they cannot be used, and what was read before stays.
+	// Role administer.
+	Reload(context.Context, *connect.Request[fairleadv1.ReloadRequest]) (*connect.Response[fairleadv1.ReloadResponse], error)
 }
 
 // NewControlHandler builds an HTTP handler from the service implementation. It returns the path on
@@ -454,6 +476,12 @@ func NewControlHandler(svc ControlHandler, opts ...connect.HandlerOption) (strin
 		connect.WithSchema(controlMethods.ByName("Rollback")),
 		connect.WithHandlerOptions(opts...),
 	)
+	controlReloadHandler := connect.NewUnaryHandler(
+		ControlReloadProcedure,
+		svc.Reload,
+		connect.WithSchema(controlMethods.ByName("Reload")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/fairlead.v1.Control/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case ControlGetConfigProcedure:
@@ -484,6 +512,8 @@ func NewControlHandler(svc ControlHandler, opts ...connect.HandlerOption) (strin
 			controlApplyHandler.ServeHTTP(w, r)
 		case ControlRollbackProcedure:
 			controlRollbackHandler.ServeHTTP(w, r)
+		case ControlReloadProcedure:
+			controlReloadHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -547,4 +577,8 @@ func (UnimplementedControlHandler) Apply(context.Context, *connect.Request[fairl
 
 func (UnimplementedControlHandler) Rollback(context.Context, *connect.Request[fairleadv1.RollbackRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fairlead.v1.Control.Rollback is not implemented"))
+}
+
+func (UnimplementedControlHandler) Reload(context.Context, *connect.Request[fairleadv1.ReloadRequest]) (*connect.Response[fairleadv1.ReloadResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fairlead.v1.Control.Reload is not implemented"))
 }

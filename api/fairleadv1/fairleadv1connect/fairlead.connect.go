@@ -70,6 +70,8 @@ const (
 	FairleadShareFlowsProcedure = "/fairlead.v1.Fairlead/ShareFlows"
 	// FairleadGetFlowsProcedure is the fully-qualified name of the Fairlead's GetFlows RPC.
 	FairleadGetFlowsProcedure = "/fairlead.v1.Fairlead/GetFlows"
+	// FairleadReloadProcedure is the fully-qualified name of the Fairlead's Reload RPC.
+	FairleadReloadProcedure = "/fairlead.v1.Fairlead/Reload"
 )
 
 // FairleadClient is a client for the fairlead.v1.Fairlead service.
@@ -108,7 +110,7 @@ type FairleadClient interface {
 	UnlockSwitch(context.Context, *connect.Request[fairleadv1.UnlockSwitchRequest]) (*connect.Response[fairleadv1.UnlockSwitchResponse], error)
 	// GetRoutes is where this router sends packets to each of the addresses, by
 	// the routes that its program goes by. Others answer UNIMPLEMENTED; a router
-	// answers so to all but GetStatus and this.
+	// answers so to all but GetStatus, Reload and this.
 	GetRoutes(context.Context, *connect.Request[fairleadv1.GetRoutesRequest]) (*connect.Response[fairleadv1.GetRoutesResponse], error)
 	// ShareFlows gives this balancer connections that the caller tracks, so
 	// that they keep their server when the network moves them here. An agent
@@ -116,6 +118,9 @@ type FairleadClient interface {
 	ShareFlows(context.Context, *connect.Request[fairleadv1.ShareFlowsRequest]) (*connect.Response[fairleadv1.ShareFlowsResponse], error)
 	// GetFlows is what this balancer tracks, page by page, for one that starts.
 	GetFlows(context.Context, *connect.Request[fairleadv1.GetFlowsRequest]) (*connect.Response[fairleadv1.GetFlowsResponse], error)
+	// Reload has this daemon read its file and its certificates again, as SIGHUP does.
+	// FAILED_PRECONDITION: they cannot be used, and what was read before stays.
+	Reload(context.Context, *connect.Request[fairleadv1.ReloadRequest]) (*connect.Response[fairleadv1.ReloadResponse], error)
 }
 
 // NewFairleadClient constructs a client for the fairlead.v1.Fairlead service. By default, it uses
@@ -210,6 +215,12 @@ func NewFairleadClient(httpClient connect.HTTPClient, baseURL string, opts ...co
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		reload: connect.NewClient[fairleadv1.ReloadRequest, fairleadv1.ReloadResponse](
+			httpClient,
+			baseURL+FairleadReloadProcedure,
+			connect.WithSchema(fairleadMethods.ByName("Reload")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -227,6 +238,7 @@ type fairleadClient struct {
 	getRoutes     *connect.Client[fairleadv1.GetRoutesRequest, fairleadv1.GetRoutesResponse]
 	shareFlows    *connect.Client[fairleadv1.ShareFlowsRequest, fairleadv1.ShareFlowsResponse]
 	getFlows      *connect.Client[fairleadv1.GetFlowsRequest, fairleadv1.GetFlowsResponse]
+	reload        *connect.Client[fairleadv1.ReloadRequest, fairleadv1.ReloadResponse]
 }
 
 // GetStatus calls fairlead.v1.Fairlead.GetStatus.
@@ -289,6 +301,11 @@ func (c *fairleadClient) GetFlows(ctx context.Context, req *connect.Request[fair
 	return c.getFlows.CallUnary(ctx, req)
 }
 
+// Reload calls fairlead.v1.Fairlead.Reload.
+func (c *fairleadClient) Reload(ctx context.Context, req *connect.Request[fairleadv1.ReloadRequest]) (*connect.Response[fairleadv1.ReloadResponse], error) {
+	return c.reload.CallUnary(ctx, req)
+}
+
 // FairleadHandler is an implementation of the fairlead.v1.Fairlead service.
 type FairleadHandler interface {
 	// GetStatus is everything that `fairlead status` shows.
@@ -325,7 +342,7 @@ type FairleadHandler interface {
 	UnlockSwitch(context.Context, *connect.Request[fairleadv1.UnlockSwitchRequest]) (*connect.Response[fairleadv1.UnlockSwitchResponse], error)
 	// GetRoutes is where this router sends packets to each of the addresses, by
 	// the routes that its program goes by. Others answer UNIMPLEMENTED; a router
-	// answers so to all but GetStatus and this.
+	// answers so to all but GetStatus, Reload and this.
 	GetRoutes(context.Context, *connect.Request[fairleadv1.GetRoutesRequest]) (*connect.Response[fairleadv1.GetRoutesResponse], error)
 	// ShareFlows gives this balancer connections that the caller tracks, so
 	// that they keep their server when the network moves them here. An agent
@@ -333,6 +350,9 @@ type FairleadHandler interface {
 	ShareFlows(context.Context, *connect.Request[fairleadv1.ShareFlowsRequest]) (*connect.Response[fairleadv1.ShareFlowsResponse], error)
 	// GetFlows is what this balancer tracks, page by page, for one that starts.
 	GetFlows(context.Context, *connect.Request[fairleadv1.GetFlowsRequest]) (*connect.Response[fairleadv1.GetFlowsResponse], error)
+	// Reload has this daemon read its file and its certificates again, as SIGHUP does.
+	// FAILED_PRECONDITION: they cannot be used, and what was read before stays.
+	Reload(context.Context, *connect.Request[fairleadv1.ReloadRequest]) (*connect.Response[fairleadv1.ReloadResponse], error)
 }
 
 // NewFairleadHandler builds an HTTP handler from the service implementation. It returns the path on
@@ -423,6 +443,12 @@ func NewFairleadHandler(svc FairleadHandler, opts ...connect.HandlerOption) (str
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	fairleadReloadHandler := connect.NewUnaryHandler(
+		FairleadReloadProcedure,
+		svc.Reload,
+		connect.WithSchema(fairleadMethods.ByName("Reload")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/fairlead.v1.Fairlead/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case FairleadGetStatusProcedure:
@@ -449,6 +475,8 @@ func NewFairleadHandler(svc FairleadHandler, opts ...connect.HandlerOption) (str
 			fairleadShareFlowsHandler.ServeHTTP(w, r)
 		case FairleadGetFlowsProcedure:
 			fairleadGetFlowsHandler.ServeHTTP(w, r)
+		case FairleadReloadProcedure:
+			fairleadReloadHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -504,4 +532,8 @@ func (UnimplementedFairleadHandler) ShareFlows(context.Context, *connect.Request
 
 func (UnimplementedFairleadHandler) GetFlows(context.Context, *connect.Request[fairleadv1.GetFlowsRequest]) (*connect.Response[fairleadv1.GetFlowsResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fairlead.v1.Fairlead.GetFlows is not implemented"))
+}
+
+func (UnimplementedFairleadHandler) Reload(context.Context, *connect.Request[fairleadv1.ReloadRequest]) (*connect.Response[fairleadv1.ReloadResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fairlead.v1.Fairlead.Reload is not implemented"))
 }

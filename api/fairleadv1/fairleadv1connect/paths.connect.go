@@ -70,6 +70,8 @@ const (
 	PathsListFlowsProcedure = "/fairlead.v1.Paths/ListFlows"
 	// PathsReportLoadProcedure is the fully-qualified name of the Paths's ReportLoad RPC.
 	PathsReportLoadProcedure = "/fairlead.v1.Paths/ReportLoad"
+	// PathsReloadProcedure is the fully-qualified name of the Paths's Reload RPC.
+	PathsReloadProcedure = "/fairlead.v1.Paths/Reload"
 )
 
 // PathsClient is a client for the fairlead.v1.Paths service.
@@ -97,6 +99,9 @@ type PathsClient interface {
 	ListFlows(context.Context, *connect.Request[fairleadv1.ListFlowsRequest]) (*connect.Response[fairleadv1.ListFlowsResponse], error)
 	// ReportLoad says what was measured on links.
 	ReportLoad(context.Context, *connect.Request[fairleadv1.ReportLoadRequest]) (*connect.Response[fairleadv1.ReportLoadResponse], error)
+	// Reload has the service read fabric.yaml and its certificates again, as SIGHUP does.
+	// FAILED_PRECONDITION: they cannot be used, and what was read before stays.
+	Reload(context.Context, *connect.Request[fairleadv1.ReloadRequest]) (*connect.Response[fairleadv1.ReloadResponse], error)
 }
 
 // NewPathsClient constructs a client for the fairlead.v1.Paths service. By default, it uses the
@@ -175,6 +180,12 @@ func NewPathsClient(httpClient connect.HTTPClient, baseURL string, opts ...conne
 			connect.WithSchema(pathsMethods.ByName("ReportLoad")),
 			connect.WithClientOptions(opts...),
 		),
+		reload: connect.NewClient[fairleadv1.ReloadRequest, fairleadv1.ReloadResponse](
+			httpClient,
+			baseURL+PathsReloadProcedure,
+			connect.WithSchema(pathsMethods.ByName("Reload")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -190,6 +201,7 @@ type pathsClient struct {
 	releaseFlow *connect.Client[fairleadv1.ReleaseFlowRequest, fairleadv1.PlacedFlow]
 	listFlows   *connect.Client[fairleadv1.ListFlowsRequest, fairleadv1.ListFlowsResponse]
 	reportLoad  *connect.Client[fairleadv1.ReportLoadRequest, fairleadv1.ReportLoadResponse]
+	reload      *connect.Client[fairleadv1.ReloadRequest, fairleadv1.ReloadResponse]
 }
 
 // GetFabric calls fairlead.v1.Paths.GetFabric.
@@ -242,6 +254,11 @@ func (c *pathsClient) ReportLoad(ctx context.Context, req *connect.Request[fairl
 	return c.reportLoad.CallUnary(ctx, req)
 }
 
+// Reload calls fairlead.v1.Paths.Reload.
+func (c *pathsClient) Reload(ctx context.Context, req *connect.Request[fairleadv1.ReloadRequest]) (*connect.Response[fairleadv1.ReloadResponse], error) {
+	return c.reload.CallUnary(ctx, req)
+}
+
 // PathsHandler is an implementation of the fairlead.v1.Paths service.
 type PathsHandler interface {
 	// GetFabric is the fabric as the service has read it, and how its links are
@@ -267,6 +284,9 @@ type PathsHandler interface {
 	ListFlows(context.Context, *connect.Request[fairleadv1.ListFlowsRequest]) (*connect.Response[fairleadv1.ListFlowsResponse], error)
 	// ReportLoad says what was measured on links.
 	ReportLoad(context.Context, *connect.Request[fairleadv1.ReportLoadRequest]) (*connect.Response[fairleadv1.ReportLoadResponse], error)
+	// Reload has the service read fabric.yaml and its certificates again, as SIGHUP does.
+	// FAILED_PRECONDITION: they cannot be used, and what was read before stays.
+	Reload(context.Context, *connect.Request[fairleadv1.ReloadRequest]) (*connect.Response[fairleadv1.ReloadResponse], error)
 }
 
 // NewPathsHandler builds an HTTP handler from the service implementation. It returns the path on
@@ -341,6 +361,12 @@ func NewPathsHandler(svc PathsHandler, opts ...connect.HandlerOption) (string, h
 		connect.WithSchema(pathsMethods.ByName("ReportLoad")),
 		connect.WithHandlerOptions(opts...),
 	)
+	pathsReloadHandler := connect.NewUnaryHandler(
+		PathsReloadProcedure,
+		svc.Reload,
+		connect.WithSchema(pathsMethods.ByName("Reload")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/fairlead.v1.Paths/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case PathsGetFabricProcedure:
@@ -363,6 +389,8 @@ func NewPathsHandler(svc PathsHandler, opts ...connect.HandlerOption) (string, h
 			pathsListFlowsHandler.ServeHTTP(w, r)
 		case PathsReportLoadProcedure:
 			pathsReportLoadHandler.ServeHTTP(w, r)
+		case PathsReloadProcedure:
+			pathsReloadHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -410,4 +438,8 @@ func (UnimplementedPathsHandler) ListFlows(context.Context, *connect.Request[fai
 
 func (UnimplementedPathsHandler) ReportLoad(context.Context, *connect.Request[fairleadv1.ReportLoadRequest]) (*connect.Response[fairleadv1.ReportLoadResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fairlead.v1.Paths.ReportLoad is not implemented"))
+}
+
+func (UnimplementedPathsHandler) Reload(context.Context, *connect.Request[fairleadv1.ReloadRequest]) (*connect.Response[fairleadv1.ReloadResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fairlead.v1.Paths.Reload is not implemented"))
 }
