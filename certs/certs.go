@@ -93,6 +93,11 @@ func Open(folder string) (*Authority, error) {
 func (a *Authority) Ends() time.Time { return a.cert.NotAfter }
 
 func (a *Authority) make(certPath, keyPath string) (err error) {
+	if _, err := os.Lstat(keyPath); err == nil {
+		return fmt.Errorf("%s is there, and %s is missing: put it back (each machine's and user's folder has a copy), or name another folder to begin anew", keyPath, certPath)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read authority's key: %w", err)
+	}
 	if err := os.MkdirAll(a.folder, 0o700); err != nil {
 		return fmt.Errorf("make folder: %w", err)
 	}
@@ -113,7 +118,13 @@ func (a *Authority) make(certPath, keyPath string) (err error) {
 	if err != nil {
 		return err
 	}
-	return errors.Join(write(keyPath, key), write(certPath, encode("CERTIFICATE", der)))
+	if err := write(keyPath, key); err != nil {
+		return err
+	}
+	if err := write(certPath, encode("CERTIFICATE", der)); err != nil {
+		return errors.Join(err, os.Remove(keyPath)) // nothing is signed by it
+	}
+	return nil
 }
 
 // Issue makes the folder of s; made is false if it is there already.

@@ -84,6 +84,47 @@ func TestWhose(t *testing.T) {
 	}
 }
 
+// TestHalfAuthority: a key is never written over, and one without its certificate goes.
+func TestHalfAuthority(t *testing.T) {
+	_, folder := authority(t)
+	ca, keyPath := filepath.Join(folder, "ca.pem"), filepath.Join(folder, "ca.key")
+	key, err := os.ReadFile(keyPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(ca, filepath.Join(folder, "elsewhere")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(folder); err == nil || !strings.Contains(err.Error(), "put it back") {
+		t.Errorf("without its certificate: %v", err)
+	}
+	if now, err := os.ReadFile(keyPath); err != nil || !bytes.Equal(now, key) {
+		t.Errorf("the key is another one: %v", err)
+	}
+	if _, err := os.Stat(ca); err == nil {
+		t.Error("there is a certificate")
+	}
+	if err := os.Rename(filepath.Join(folder, "elsewhere"), ca); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(folder); err != nil {
+		t.Errorf("put back: %v", err)
+	}
+
+	// Where one of the two cannot be written, neither is there.
+	for _, bad := range []string{"ca.key", "ca.pem"} {
+		a := &Authority{folder: t.TempDir()}
+		path := map[string]string{"ca.key": filepath.Join(a.folder, "ca.key"), "ca.pem": filepath.Join(a.folder, "ca.pem")}
+		path[bad] = filepath.Join(a.folder, "nosuch", bad)
+		if err := a.make(path["ca.pem"], path["ca.key"]); err == nil {
+			t.Fatalf("%s was written", bad)
+		}
+		if left, err := os.ReadDir(a.folder); err != nil || len(left) > 0 {
+			t.Errorf("without %s there is %v: %v", bad, left, err)
+		}
+	}
+}
+
 // TestBundle: what goes to its machine at once leaves no key behind, and works there.
 func TestBundle(t *testing.T) {
 	a, folder := authority(t)

@@ -150,11 +150,14 @@ func rest(ctx context.Context) bool {
 // watch follows what the store has until ctx ends.
 func (k *Keeper) watch(ctx context.Context) error {
 	for {
+		k.mu.Lock()
+		before := maps.Clone(k.holders)
+		k.mu.Unlock()
 		call, cancel := context.WithTimeout(ctx, storeTime)
 		entries, rev, err := k.o.Store.Read(call, allKey)
 		cancel()
 		if err == nil {
-			k.all(entries, rev)
+			k.all(before, entries, rev)
 			for events, err := range k.o.Store.Watch(ctx, allKey, rev) {
 				if err != nil {
 					break
@@ -173,18 +176,29 @@ func (k *Keeper) watch(ctx context.Context) error {
 	}
 }
 
-// all takes over the whole of what the store has as of rev.
-func (k *Keeper) all(entries []store.Entry, rev int64) {
+// all takes over the whole of what the store has as of rev, whose reading began when
+// before was known.
+func (k *Keeper) all(before map[netip.Addr]holder, entries []store.Entry, rev int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.fits = map[string][]netip.Addr{}
-	there := map[string]bool{}
+	there := map[string]int64{}
 	for _, e := range entries {
-		there[e.Key] = true
+		there[e.Key] = e.Rev
+	}
+	for a, h := range before {
+		// A store that was made anew, or put back, counts from lower revisions. What is
+		// new since the reading began was written here, and is newer than it.
+		if now := k.holders[a]; now.rev == h.rev && there[holdersKey+a.String()] != h.rev {
+			now.rev = 0
+			k.holders[a] = now
+		}
+	}
+	for _, e := range entries {
 		k.take(store.Event{Entry: e})
 	}
 	for a := range maps.Clone(k.holders) {
-		if !there[holdersKey+a.String()] {
+		if there[holdersKey+a.String()] == 0 {
 			k.holds(a, holder{rev: rev}, time.Now())
 		}
 	}

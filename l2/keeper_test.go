@@ -2,7 +2,9 @@ package l2
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -24,7 +26,51 @@ type ether struct {
 	store *store.Memory
 	vips  []netip.Addr
 	all   []*balancer
+	// lines are how many warnings there were.
+	lines atomic.Int64
 }
+
+// Enabled, Handle, WithAttrs and WithGroup implement slog.Handler.
+func (e *ether) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
+func (e *ether) Handle(context.Context, slog.Record) error        { e.lines.Add(1); return nil }
+func (e *ether) WithAttrs([]slog.Attr) slog.Handler               { return e }
+func (e *ether) WithGroup(string) slog.Handler                    { return e }
+
+// client is a balancer's way to the store, which may be another one later.
+type client struct {
+	atomic.Pointer[store.MemoryClient]
+}
+
+func newClient(m *store.Memory) *client {
+	c := &client{}
+	c.Store(m.Client())
+	return c
+}
+
+// remade has the store be another one, m, from now on.
+func (c *client) remade(m *store.Memory) error { return c.Swap(m.Client()).Close() }
+
+func (c *client) Read(ctx context.Context, prefix string) ([]store.Entry, int64, error) {
+	return c.Load().Read(ctx, prefix)
+}
+
+func (c *client) Commit(ctx context.Context, ifs []store.If, ops ...store.Op) (int64, error) {
+	return c.Load().Commit(ctx, ifs, ops...)
+}
+
+func (c *client) Watch(ctx context.Context, prefix string, rev int64) iter.Seq2[[]store.Event, error] {
+	return c.Load().Watch(ctx, prefix, rev)
+}
+
+func (c *client) Grant(ctx context.Context, ttl time.Duration) (store.Lease, error) {
+	return c.Load().Grant(ctx, ttl)
+}
+
+func (c *client) Campaign(ctx context.Context, election, candidate string, lease store.Lease) (store.Leadership, error) {
+	return c.Load().Campaign(ctx, election, candidate, lease)
+}
+
+func (c *client) Close() error { return c.Load().Close() }
 
 // balancer is one of them.
 type balancer struct {
@@ -32,7 +78,7 @@ type balancer struct {
 	e    *ether
 	name string
 	k    *Keeper
-	s    *store.MemoryClient
+	s    *client
 	// ready and well: what its node says.
 	ready, well atomic.Bool
 	stop        func()
@@ -49,10 +95,10 @@ func newEther(t *testing.T, addresses int) *ether {
 
 // start has a balancer begin, ready.
 func (e *ether) start(name string) *balancer {
-	b := &balancer{e: e, name: name, s: e.store.Client(), done: make(chan struct{})}
+	b := &balancer{e: e, name: name, s: newClient(e.store), done: make(chan struct{})}
 	b.ready.Store(true)
 	b.well.Store(true)
-	b.k = New(Options{Name: name, Store: b.s, Node: b.node, Log: slog.New(slog.DiscardHandler)})
+	b.k = New(Options{Name: name, Store: b.s, Node: b.node, Log: slog.New(e)})
 	b.End = e.Plug(wire.MAC{2, 0, 0, 0, 0, name[len(name)-1]}, b.k.Holds, b.k.Heard)
 	e.all = append(e.all, b)
 	ctx, stop := context.WithCancel(context.Background())
@@ -85,7 +131,7 @@ func (b *balancer) node() (bgp.Node, error) {
 // crash is a loss of power.
 func (b *balancer) crash() {
 	b.Plugged.Store(false)
-	b.s.Cut(true)
+	b.s.Load().Cut(true)
 }
 
 // has is which addresses it answers for, as others hear.
@@ -120,7 +166,7 @@ func (e *ether) once(most time.Duration) time.Duration {
 // end stops all that are there.
 func (e *ether) end() {
 	for _, b := range e.all {
-		b.s.Cut(false)
+		b.s.Load().Cut(false)
 		b.stop()
 	}
 }
@@ -177,7 +223,7 @@ func TestPowerLoss(t *testing.T) {
 				}
 				if silent {
 					for _, all := range e.all {
-						all.s.Cut(true)
+						all.s.Load().Cut(true)
 					}
 					time.Sleep(2 * leaseTime)
 					e.once(time.Millisecond)
@@ -190,8 +236,8 @@ func TestPowerLoss(t *testing.T) {
 				t.Logf("%d addresses taken after %v", had, e.once(most))
 				time.Sleep(30 * time.Second)
 				e.once(time.Millisecond)
-				b.s.Cut(false)
-				c.s.Cut(false)
+				b.s.Load().Cut(false)
+				c.s.Load().Cut(false)
 				time.Sleep(10 * time.Second)
 				e.once(time.Millisecond)
 				for _, vip := range e.vips {
@@ -273,8 +319,8 @@ func TestStoreGone(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		had := a.has()
 		for range 3 {
-			a.s.Cut(true)
-			b.s.Cut(true)
+			a.s.Load().Cut(true)
+			b.s.Load().Cut(true)
 			for range 600 {
 				time.Sleep(100 * time.Millisecond)
 				if is := a.has(); !slices.Equal(is, had) {
@@ -283,14 +329,84 @@ func TestStoreGone(t *testing.T) {
 				e.once(time.Millisecond)
 			}
 			// One is back before the other: what the store forgot is taken.
-			a.s.Cut(false)
+			a.s.Load().Cut(false)
 			time.Sleep(50 * time.Millisecond)
-			b.s.Cut(false)
+			b.s.Load().Cut(false)
 			time.Sleep(30 * time.Second)
 			e.once(time.Millisecond)
 			if is := a.has(); !slices.Equal(is, had) {
 				t.Fatalf("afterwards lb1 has %v, and had %v", is, had)
 			}
+		}
+	})
+}
+
+// A store that is made anew counts from lower revisions than the one before: what it
+// says counts.
+func TestStoreAnew(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		t.Run(fmt.Sprint("with one gone ", gone), func(t *testing.T) {
+			run(t, func(t *testing.T, e *ether) {
+				for i := range 1000 {
+					if _, err := e.store.Client().Commit(t.Context(), nil, store.Op{Key: "other", Value: fmt.Append(nil, i)}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				a, b := e.start("lb1"), e.start("lb2")
+				e.once(time.Second)
+				time.Sleep(20 * time.Second)
+				if had := len(b.has()); had == 0 || had == len(e.vips) {
+					t.Fatalf("lb2 has %d", had)
+				}
+				e.store = store.NewMemory()
+				for _, one := range e.all {
+					if err := one.s.remade(e.store); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if gone {
+					b.crash()
+				}
+				time.Sleep(30 * time.Second)
+				e.once(time.Millisecond)
+				entries, _, err := e.store.Client().Read(t.Context(), holdersKey)
+				if err != nil || len(entries) != len(e.vips) {
+					t.Fatalf("%d addresses are held: %v", len(entries), err)
+				}
+				for _, entry := range entries {
+					var says holder
+					if err := json.Unmarshal(entry.Value, &says); err != nil {
+						t.Fatal(err)
+					}
+					vip := netip.MustParseAddr(entry.Key[len(holdersKey):])
+					if h := a.k.holders[vip]; h.Name != says.Name || h.rev != entry.Rev {
+						t.Errorf("lb1 says that %q has %s since revision %d, and the store that %q has since %d", h.Name, vip, h.rev, says.Name, entry.Rev)
+					}
+					if (says.Name == "lb1") != a.k.Holds(vip) || gone && says.Name == "lb2" {
+						t.Errorf("%s is held by %q in the store", vip, says.Name)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Machines that claim an address make a line in the log in a minute, however many they
+// say they are.
+func TestMadeUp(t *testing.T) {
+	run(t, func(t *testing.T, e *ether) {
+		a := e.start("lb1")
+		e.once(time.Second)
+		time.Sleep(2 * handover)
+		for minute := range int64(3) {
+			before := e.lines.Load()
+			for i := range 1000 {
+				a.k.Heard(e.vips[0], wire.MAC{2, 1, byte(minute), 0, byte(i >> 8), byte(i)})
+			}
+			if lines, kept := e.lines.Load()-before, len(a.k.said); lines != 1 || kept != 1 {
+				t.Errorf("%d lines, and %d are remembered", lines, kept)
+			}
+			time.Sleep(forgiven + time.Second)
 		}
 	})
 }
@@ -301,7 +417,7 @@ func TestCutOff(t *testing.T) {
 		a, b := e.start("lb1"), e.start("lb2")
 		e.once(time.Second)
 		time.Sleep(20 * time.Second)
-		a.s.Cut(true)
+		a.s.Load().Cut(true)
 		for began := time.Now(); time.Since(began) < 30*time.Second; time.Sleep(time.Millisecond) {
 			synctest.Wait()
 			for _, vip := range e.vips {

@@ -369,13 +369,12 @@ func (k *Keeper) write(ctx context.Context, j job) {
 	}
 }
 
-// warn says something once in a while; the caller holds mu.
+// warn says something once in a while of the first thing in of; what else is in there
+// may be another machine's to choose. The caller holds mu.
 func (k *Keeper) warn(text string, of ...any) {
-	key := text
-	for _, o := range of {
-		key += " " + fmt.Sprint(o)
-	}
-	if now := time.Now(); now.Sub(k.said[key]) > forgiven {
+	now, key := time.Now(), text+" "+fmt.Sprint(of[1])
+	maps.DeleteFunc(k.said, func(_ string, at time.Time) bool { return now.Sub(at) > forgiven })
+	if k.said[key].IsZero() {
 		k.said[key] = now
 		k.o.Log.Warn(text, of...)
 	}

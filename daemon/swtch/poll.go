@@ -80,10 +80,10 @@ func (p *plane) report(ctx context.Context, agents map[string]*polled, silence b
 	p.telling.Lock()
 	defer p.telling.Unlock()
 	for name, r := range reports {
-		if agent := agents[name]; began.Before(agent.last) || !r.Answered && !silence {
+		if agent := agents[name]; began.Before(*agent.last) || !r.Answered && !silence {
 			delete(reports, name)
 		} else {
-			agent.last = began
+			*agent.last = began
 		}
 	}
 	err := p.sw.Health(reports)

@@ -2,6 +2,7 @@ package swtch
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"testing"
 
@@ -9,7 +10,9 @@ import (
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/kernel/swtch"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // gatedClient is an agent's API that answers when it may, with what it had to say
@@ -40,10 +43,15 @@ func TestNews(t *testing.T) {
 	f := &fakeFabric{}
 	p := planeOf(f)
 	c := &gatedClient{state: fairleadv1.Serving_SERVING_UP, asked: make(chan struct{}), gate: make(chan struct{})}
-	p.agents = map[string]*polled{"s1": {client: c, vips: map[uint32]bool{1: true}}}
+	p.agents = map[string]*polled{}
+	a := &controller.Assignment{VIPs: []controller.VIP{{ID: 1, Settings: vip.Settings{Scheme: vip.Faild}, Slots: []controller.Slot{{Server: "s1", API: "unix:/nowhere/s1.sock"}}}}}
+	p.follow(a)
+	p.agents["s1"].client = c
+	polled := maps.Clone(p.agents)
 	done := make(chan error)
-	go func() { done <- p.report(t.Context(), p.agents, true) }()
-	<-c.asked // the poll has its answer, which is on its way
+	go func() { done <- p.report(t.Context(), polled, true) }()
+	<-c.asked   // the poll has its answer, which is on its way
+	p.follow(a) // it is the same agent in the next assignment
 	c.mu.Lock()
 	gate := c.gate
 	c.state, c.gate = fairleadv1.Serving_SERVING_DOWN, nil

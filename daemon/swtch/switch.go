@@ -116,8 +116,9 @@ type polled struct {
 	version uint64 // of the assignment
 	client  fairleadv1connect.FairleadClient
 	err     error // there is no way to ask it
-	// last is when the newest ask began of which was told; guarded by plane.telling.
-	last time.Time
+	// last is when the newest ask began of which was told, of all assignments that have
+	// it; what it points to is guarded by plane.telling.
+	last *time.Time
 }
 
 const (
@@ -217,7 +218,7 @@ func (p *plane) follow(a *controller.Assignment) {
 		for i, s := range v.Slots {
 			agent := p.agents[s.Server]
 			if agent == nil {
-				agent = &polled{endpoint: s.API, vips: map[uint32]bool{}, version: a.Version}
+				agent = &polled{endpoint: s.API, vips: map[uint32]bool{}, version: a.Version, last: &time.Time{}}
 				if was := before[s.Server]; was != nil && was.endpoint == s.API {
 					agent.client, agent.err, agent.last = was.client, was.err, was.last
 				} else {

@@ -149,7 +149,10 @@ func (p *port) serve(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	i := &net.Interface{Index: p.index, Name: p.name, HardwareAddr: p.on.mac[:]}
+	p.mu.Lock()
+	mac, index := p.on.mac, p.index
+	p.mu.Unlock()
+	i := &net.Interface{Index: index, Name: p.name, HardwareAddr: mac[:]}
 	arps, err := packet.Listen(i, packet.Raw, wire.EtherTypeARP, nil)
 	if err != nil {
 		return fmt.Errorf("listen for ARP on %s: %w", p.name, err)
