@@ -64,6 +64,9 @@ type Options struct {
 	// Expect is the version that the change was planned on, 0: any. Where another is
 	// the newest it is refused (Outdated).
 	Expect uint64
+	// OnlyKnown asks daemons only where the store's text or newest version has them, as for
+	// a caller who may look and not send this process anywhere else. Plans only.
+	OnlyKnown bool
 	// later: a part of a series, in which a name of Without that was known
 	// may be gone.
 	later bool
@@ -212,7 +215,7 @@ func (c *Coordinator) plan(ctx context.Context, o Options, a aim) (*Change, erro
 	if ch := c.planBelieving(ctx, o, a); ch != nil {
 		return ch, nil
 	}
-	v, err := c.look(ctx, a.cfg, o.Without)
+	v, err := c.look(ctx, a.cfg, o)
 	if err != nil {
 		return nil, err
 	}

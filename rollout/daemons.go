@@ -49,6 +49,8 @@ type Daemon struct {
 	// Last is the version that a daemon that does not answer had when its
 	// peers last heard of it; 0: none of them remembers.
 	Last uint64
+	// unasked: it may not be asked (Options.OnlyKnown).
+	unasked bool
 	// Err is why the daemon did not answer or did not do as told.
 	Err error
 }
@@ -77,6 +79,8 @@ type View struct {
 	agreed *controller.Assignment
 	// reports are of the daemons whose leases live.
 	reports map[string]ledger.Report
+	// places are where daemons may be asked; nil: anywhere.
+	places map[string]bool
 	// conflicts are who disagreed, and what comes of it.
 	conflicts []string
 }
@@ -100,12 +104,12 @@ func (v *View) Silent() (silent []*Daemon) {
 
 var kindOf = map[config.Role]Kind{config.RoleHost: Host, config.RoleBalancer: Balancer, config.RoleSwitch: Switch}
 
-// daemons is everybody that the file names, less those in without.
-func (c *Coordinator) daemons(cfg *config.Config, without []string) ([]*Daemon, error) {
+// daemons is everybody that v's file names, less those in without.
+func (c *Coordinator) daemons(v *View, without []string) ([]*Daemon, error) {
 	var all []*Daemon
-	for _, s := range cfg.Daemons(without...) {
+	for _, s := range v.cfg.Daemons(without...) {
 		d := &Daemon{Name: s.Name, API: s.API, Kind: kindOf[s.Role]}
-		if err := c.dial(d, cfg); err != nil {
+		if err := c.dial(d, v); err != nil {
 			return nil, err
 		}
 		all = append(all, d)
@@ -113,12 +117,15 @@ func (c *Coordinator) daemons(cfg *config.Config, without []string) ([]*Daemon, 
 	return all, nil
 }
 
-func (c *Coordinator) dial(d *Daemon, cfg *config.Config) (err error) {
+func (c *Coordinator) dial(d *Daemon, v *View) (err error) {
+	if d.unasked = v.places != nil && !v.places[d.API]; d.unasked {
+		return nil
+	}
 	dial := c.dialTo
 	if dial == nil {
 		dial = api.Dial
 	}
-	if d.Client, err = dial(d.API, cfg.TLS); err != nil {
+	if d.Client, err = dial(d.API, v.cfg.TLS); err != nil {
 		return fmt.Errorf("%s: %w", d.Name, err)
 	}
 	return nil
@@ -126,12 +133,12 @@ func (c *Coordinator) dial(d *Daemon, cfg *config.Config) (err error) {
 
 // Look asks every daemon what it has in force and every agent what is live.
 func (c *Coordinator) Look(ctx context.Context, without []string) (*View, error) {
-	return c.look(ctx, nil, without)
+	return c.look(ctx, nil, Options{Without: without})
 }
 
 // look is Look by cfg, nil: by the desired state that the store has.
-func (c *Coordinator) look(ctx context.Context, cfg *config.Config, without []string) (*View, error) {
-	v := newView()
+func (c *Coordinator) look(ctx context.Context, cfg *config.Config, o Options) (*View, error) {
+	v, without := newView(), o.Without
 	if err := c.agreed(ctx, v); err != nil {
 		return nil, err
 	}
@@ -141,7 +148,12 @@ func (c *Coordinator) look(ctx context.Context, cfg *config.Config, without []st
 			return nil, err
 		}
 	}
-	daemons, err := c.daemons(v.cfg, without)
+	if o.OnlyKnown {
+		if v.places, err = c.places(v); err != nil {
+			return nil, err
+		}
+	}
+	daemons, err := c.daemons(v, without)
 	if err != nil {
 		return nil, err
 	}
@@ -156,6 +168,28 @@ func (c *Coordinator) look(ctx context.Context, cfg *config.Config, without []st
 		v.join(ctx, more)
 	}
 	return v, nil
+}
+
+// places are where the daemons answer that the store knows; where it has nothing yet,
+// those of this machine's file.
+func (c *Coordinator) places(v *View) (map[string]bool, error) {
+	cfg, err := c.config(v)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]bool{}
+	for _, s := range cfg.Daemons() {
+		all[s.API] = true
+	}
+	if v.agreed == nil {
+		return all, nil
+	}
+	for i := range v.agreed.VIPs {
+		for _, s := range v.agreed.VIPs[i].Slots {
+			all[s.API] = true
+		}
+	}
+	return all, nil
 }
 
 // names says whether what the change goes by has a daemon called name.
@@ -182,7 +216,7 @@ func (v *View) checkWithout(o Options) error {
 func (c *Coordinator) unknown(v *View, a *controller.Assignment, without []string) []*Daemon {
 	more := v.unknown(a, without)
 	for _, d := range more {
-		d.Err = c.dial(d, v.cfg)
+		d.Err = c.dial(d, v)
 	}
 	return more
 }
@@ -227,6 +261,8 @@ func (v *View) notes() []string {
 		case d.Err != nil && d.Leaving:
 			notes = append(notes, fmt.Sprintf("%s was removed and does not answer (%s), so its slot is kept; --without %s lets it go", d.Name, api.ErrorText(d.Err), d.Name))
 		case d.Err != nil:
+		case d.unasked:
+			notes = append(notes, fmt.Sprintf("%s is not asked at %s, where the store does not have it, for a caller without the role administer: the plan is made as if it answered", d.Name, d.API))
 		case d.Held == nil:
 			notes = append(notes, fmt.Sprintf("%s has no assignment yet and gets version %d", d.Name, v.Base.Version))
 		case d.Held.Version+1 < v.inForce():
@@ -240,6 +276,12 @@ func (v *View) notes() []string {
 func (v *View) ask(ctx context.Context, daemons []*Daemon) {
 	var mu sync.Mutex
 	each(daemons, func(d *Daemon) {
+		if d.unasked {
+			mu.Lock()
+			defer mu.Unlock()
+			v.Live.Silent[d.Name] = unasked
+			return
+		}
 		if d.Err != nil { // could not even be dialled
 			mu.Lock()
 			defer mu.Unlock()
@@ -325,7 +367,7 @@ func Counted(v *fairleadv1.ServingVIP) bool { return v.AgeMs > 0 || v.Buckets > 
 func (v *View) askLast(ctx context.Context, silent []*Daemon) {
 	var asked []*Daemon
 	for _, d := range v.Daemons {
-		if d.Err == nil {
+		if d.Err == nil && !d.unasked {
 			asked = append(asked, d)
 		}
 	}

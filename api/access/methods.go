@@ -14,7 +14,7 @@ type need struct {
 	role Role
 	// machine: every machine of the deployment, too.
 	machine bool
-	// looks: it changes nothing, so that force needs no more.
+	// looks: it changes nothing, so that force and without need no more.
 	looks bool
 }
 
@@ -76,14 +76,14 @@ var methods = map[string]need{
 // Changes says whether a method changes anything.
 func Changes(procedure string) bool { return !methods[procedure].looks }
 
-// Needed is the role that a method needs, without force.
+// Needed is the role that a method needs, where the request has neither force nor without.
 func Needed(procedure string) Role { return methods[procedure].role }
 
 // Denied is why a call is not carried out.
 type Denied struct {
 	Caller Caller
 	Needed Role
-	What   string // the method, or that it was with force
+	What   string // the method, with force or without daemons where it was
 }
 
 func (d *Denied) Error() string {
@@ -107,8 +107,10 @@ func Check(caller Caller, procedure string, request any) error {
 	if n.machine && caller.Machine {
 		return nil
 	}
-	if !n.looks && n.role < Administer && forced(request) {
-		n.role, what = Administer, what+" with force"
+	if !n.looks && n.role < Administer {
+		if how := forced(request); how != "" {
+			n.role, what = Administer, what+how
+		}
 	}
 	if caller.Role < n.role {
 		return &Denied{caller, n.role, what}
@@ -116,13 +118,20 @@ func Check(caller Caller, procedure string, request any) error {
 	return nil
 }
 
-// forced says whether a request is with force.
-func forced(request any) bool {
+// forced is how a request may break connections: with force, or without daemons, whose
+// connections are not counted then; "": it does not.
+func forced(request any) string {
 	m, ok := request.(proto.Message)
 	if !ok {
-		return false
+		return ""
 	}
 	r := m.ProtoReflect()
-	f := r.Descriptor().Fields().ByName("force")
-	return f != nil && r.Get(f).Bool()
+	fields := r.Descriptor().Fields()
+	if f := fields.ByName("force"); f != nil && r.Get(f).Bool() {
+		return " with force"
+	}
+	if f := fields.ByName("without"); f != nil && r.Has(f) {
+		return " without daemons"
+	}
+	return ""
 }

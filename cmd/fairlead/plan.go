@@ -84,7 +84,7 @@ func (r changeResult) print(cmd *cobra.Command, output, nothing string) error {
 // changeFlags adds what every change has.
 func changeFlags(cmd *cobra.Command, o *rollout.Options) {
 	cmd.Flags().BoolVar(&o.Force, "force", false, "go on although live connections may break, or daemons do not answer")
-	cmd.Flags().StringSliceVar(&o.Without, "without", nil, "daemons that are gone for good, comma-separated: not asked, not waited for")
+	cmd.Flags().StringSliceVar(&o.Without, "without", nil, "daemons that are gone for good, comma-separated: not asked, not waited for (takes the role administer)")
 }
 
 func newPlanCommand() *cobra.Command {

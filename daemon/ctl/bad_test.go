@@ -47,7 +47,7 @@ func TestBadChanges(t *testing.T) {
 	for want, bad := range map[string]string{
 		"has the same address, port 80 and protocol tcp": strings.Replace(string(text), "servers: [s1]}]\n", "servers: [s1]}, {name: again, address: 192.0.2.10, port: 80, servers: [s1]}]\n", 1),
 		"does not fit": "limits: {server_lines: 64}\n" + strings.Replace(string(text), "servers: [s1]}]", "servers: [s1]}"+many.String()+"]", 1),
-		"later":  string(text) + "later: true\n",
+		"later":        string(text) + "later: true\n",
 	} {
 		err := apply(client, bad)
 		if code := connect.CodeOf(err); code != connect.CodeInvalidArgument && code != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), want) {

@@ -62,6 +62,8 @@ type ctl struct {
 	say    chan struct{} // what this controller says of itself has changed
 	// changing has room for the one change that is under way.
 	changing chan struct{}
+	// planning is the same of plans.
+	planning chan struct{}
 	// stopping ends with the daemon: streams have no other end.
 	stopping context.Context
 }
@@ -78,7 +80,7 @@ const maxSocket = 107
 // Run is `fairlead controller`. It returns when ctx ends (nil) or when the daemon
 // cannot go on.
 func Run(ctx context.Context, o Options) error {
-	c := &ctl{o: o, meters: newMeters(), changing: make(chan struct{}, 1), say: make(chan struct{}, 1), stopping: ctx, Daemon: &daemon.Daemon{Log: o.Log, StateDir: o.StateDir, Unsaved: unsaved,
+	c := &ctl{o: o, meters: newMeters(), changing: make(chan struct{}, 1), planning: make(chan struct{}, 1), say: make(chan struct{}, 1), stopping: ctx, Daemon: &daemon.Daemon{Log: o.Log, StateDir: o.StateDir, Unsaved: unsaved,
 		Parting: "stopping; everything forwards on as it does, and changes need most of the controllers"}}
 	c.Read, c.Open, c.Reload, c.Close = c.read, c.open, c.reload, c.close
 	return c.Daemon.Run(ctx)

@@ -3,16 +3,21 @@ package ctl
 import (
 	"context"
 	"errors"
+	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/fairlead/fairlead/api"
+	"github.com/fairlead/fairlead/api/access"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/rollout"
 )
 
 // Desired state by files: Plan, Apply, Rollback, GetConfig.
+
+// planTime bounds a plan, its turn included: all daemons are asked, and there is one at a time.
+const planTime = time.Minute
 
 // text is a file's, which may not be missing.
 func text(s string) ([]byte, error) {
@@ -36,7 +41,15 @@ func (s service) Plan(ctx context.Context, req *connect.Request[fairleadv1.PlanR
 	if err != nil {
 		return nil, err
 	}
-	ch, err := s.coordinator(ctx).PlanFile(ctx, text, rollout.Options{Force: req.Msg.Force, Without: req.Msg.Without})
+	ctx, cancel := context.WithTimeout(ctx, planTime)
+	defer cancel()
+	done, err := turn(ctx, s.planning, "plan")
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	// Whoever may only look sends nobody to places of his own choice.
+	ch, err := s.coordinator(ctx).PlanFile(ctx, text, rollout.Options{Force: req.Msg.Force, Without: req.Msg.Without, OnlyKnown: access.From(ctx).Role < access.Administer})
 	var refusal controller.Refusal
 	if err != nil && (ch == nil || !errors.As(err, &refusal)) {
 		return nil, rollout.Code(err)

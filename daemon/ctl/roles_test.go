@@ -24,7 +24,7 @@ var rules = []struct {
 	method  string
 	request string
 	role    access.Role
-	forced  access.Role // with force
+	forced  access.Role // with force, or without a daemon
 }{
 	{"GetConfig", `{}`, access.View, access.None},
 	{"GetHistory", `{}`, access.View, access.None},
@@ -43,7 +43,7 @@ var rules = []struct {
 	{"Reload", `{}`, access.Administer, access.None},
 }
 
-// TestRoles: a certificate of each role tries each call, with force and without.
+// TestRoles: a certificate of each role tries each call, as it is, with force, and without a daemon.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	s := serveAPI(t)
@@ -85,15 +85,15 @@ func TestRoles(t *testing.T) {
 			if r.forced == access.None {
 				continue
 			}
-			suffix := ""
-			if r.forced > r.role {
-				suffix = " with force"
+			for more, suffix := range map[string]string{`"force": true}`: " with force", `"without": ["s1"]}`: " without daemons"} {
+				if r.forced == r.role {
+					suffix = ""
+				}
+				if request != "{}" {
+					more = ", " + more
+				}
+				try(who, r.method, strings.TrimSuffix(request, "}")+more, r.forced, suffix)
 			}
-			more := `, "force": true}`
-			if request == "{}" {
-				more = `"force": true}`
-			}
-			try(who, r.method, strings.TrimSuffix(request, "}")+more, r.forced, suffix)
 		}
 	}
 	// Beside it root has a socket.

@@ -50,11 +50,16 @@ func (c *ctl) coordinator(ctx context.Context) *rollout.Coordinator {
 // one waits for the changes of this controller before this one: together they would
 // only get into each other's way.
 func (c *ctl) one(ctx context.Context) (done func(), err error) {
+	return turn(ctx, c.changing, "change")
+}
+
+// turn waits for room, which has place for one what.
+func turn(ctx context.Context, room chan struct{}, what string) (done func(), err error) {
 	select {
-	case c.changing <- struct{}{}:
-		return func() { <-c.changing }, nil
+	case room <- struct{}{}:
+		return func() { <-room }, nil
 	case <-ctx.Done():
-		return nil, connect.NewError(connect.CodeDeadlineExceeded, errors.New("another change is under way; nothing was begun"))
+		return nil, connect.NewError(connect.CodeDeadlineExceeded, fmt.Errorf("another %s is under way; nothing was begun", what))
 	}
 }
 

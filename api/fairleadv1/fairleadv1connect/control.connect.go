@@ -9,7 +9,7 @@
 //
 // Who may call what goes by the caller's role, which its certificate says (docs/security.md):
 // view, operate (which may view), administer (which may all). Each method says the
-// one it needs; a change with force needs administer. On a unix socket root, and
+// one it needs; a change with force or without needs administer. On a unix socket root, and
 // whom the controller runs as, may all.
 //
 // Errors: INVALID_ARGUMENT the request cannot be right whatever the state;
