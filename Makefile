@@ -43,7 +43,7 @@ ROOT_PACKAGES := ./bench/... ./bgp/gobgp ./cmd/... ./config ./daemon/... ./fabri
 # Of these, what measures, which another package beside it would disturb; and what
 # measures rates of wires that are slower than the machine, and mostly waits.
 QUIET_PACKAGES := ./bench/... ./cmd/fairlead
-RATE_PACKAGES := ./lab/sevenpaths ./lab/steered ./lab/announced ./lab/held ./lab/chaos ./lab/upgrade ./bgp/gobgp ./fabric/probe
+RATE_PACKAGES := ./lab/sevenpaths ./lab/steered ./lab/announced ./lab/held ./lab/chaos ./lab/upgrade ./lab/draintime ./bgp/gobgp ./fabric/probe
 PURE_PACKAGES = $(filter-out $(shell $(GO) list $(ROOT_PACKAGES)),$(shell $(GO) list ./...))
 
 # Everything is compiled before anything runs: with root's tests two packages

@@ -187,7 +187,7 @@ func (f *Folder) There(pin string, at int) bool {
 // Detached says that a link that is held is at nothing any more.
 func (f *Folder) Detached() bool {
 	for _, l := range f.links {
-		if at, err := Where(l); err == nil && at == 0 {
+		if detached(l) {
 			return true
 		}
 	}

@@ -132,6 +132,20 @@ func (m *Member) compareFile(boot, cfg *config.Config, changed, refused []string
 // does not go by all that is wanted.
 const seriesTime = 30 * time.Second
 
+// expect has no news made of a difference for a while.
+func (s *settings) expect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.patience = time.Now().Add(seriesTime)
+}
+
+// patient: it is no news yet that not all of cfg is in force.
+func (s *settings) patient() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Now().Before(s.patience)
+}
+
 // difference says whether the file wants something else than the assignment
 // in force; empty where it does not. It is worked out once a version.
 func (s *settings) difference(a *controller.Assignment) string {

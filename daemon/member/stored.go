@@ -187,6 +187,9 @@ func (s *stored) take(ctx context.Context, head ledger.Head) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if head.Desired != m.desired.now().Is {
+		m.settings.Load().expect() // its text is the next thing that is followed
+	}
 	if err := m.install(a); err != nil {
 		return err
 	}

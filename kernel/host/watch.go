@@ -16,7 +16,7 @@ import (
 // the server sends goes out unstamped, and a client that takes such a timestamp for the
 // newest may never hear its server again. Both are looked at together: of a look that
 // finds nothing, most is that a thread wakes up.
-const lookEvery = 20 * time.Millisecond
+const lookEvery = 25 * time.Millisecond
 
 // look looks for both until ctx ends.
 func (a *Agent) look(ctx context.Context, lost chan<- struct{}) {
