@@ -47,7 +47,7 @@ func (s service) GetHistory(ctx context.Context, req *connect.Request[fairleadv1
 	if err != nil {
 		return nil, unread(err)
 	}
-	records, err := s.ledger.History(ctx, head.Version+1-min(last, head.Version))
+	records, err := s.ledger.History(ctx, head.Version+1-min(last, head.Version), head.Version)
 	if err != nil {
 		return nil, unread(err)
 	}

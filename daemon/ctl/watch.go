@@ -40,7 +40,7 @@ func (s service) WatchEvents(ctx context.Context, req *connect.Request[fairleadv
 		return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("after_version: %d: at most %d versions are told of at a time, and the newest is %d", after, mostHistory, head.Version))
 	}
 	w := &watcher{ctl: s.ctl, after: after}
-	if err := w.agreed(looking, stream.Send); err != nil {
+	if err := w.agreed(looking, head.Version, stream.Send); err != nil {
 		return unread(err)
 	}
 	reports, err := s.ledger.Reports(looking)
@@ -85,9 +85,9 @@ func send(events []*fairleadv1.Event, to func(*fairleadv1.Event) error) error {
 	return nil
 }
 
-// agreed tells of versions after those that were told of.
-func (w *watcher) agreed(ctx context.Context, to func(*fairleadv1.Event) error) error {
-	records, err := w.ledger.History(ctx, w.after+1)
+// agreed tells of versions up to one, after those that were told of.
+func (w *watcher) agreed(ctx context.Context, version uint64, to func(*fairleadv1.Event) error) error {
+	records, err := w.ledger.History(ctx, w.after+1, version)
 	if err != nil {
 		return err
 	}
@@ -242,7 +242,7 @@ func (w *watcher) follow(ctx context.Context, head ledger.Head, to func(*fairlea
 			}
 		case head = <-heads:
 			if head.Version > w.after {
-				if err := w.agreed(ctx, to); err != nil {
+				if err := w.agreed(ctx, head.Version, to); err != nil {
 					return unread(err)
 				}
 			}
