@@ -233,7 +233,7 @@ func (c *Coordinator) append(ctx context.Context, head ledger.Head, before, step
 // its way yet is refused when it arrives: it finds another head, if of the same version.
 func (c *Coordinator) settled(ctx context.Context, head ledger.Head) (ledger.Head, error) {
 	if head.Version > 0 {
-		if now, err := c.Ledger.Turn(ctx, head, head.Turn); !errors.Is(err, store.ErrConflict) {
+		if now, err := c.Ledger.Again(ctx, head); !errors.Is(err, store.ErrConflict) {
 			return now, err
 		}
 	}

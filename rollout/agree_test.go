@@ -26,7 +26,7 @@ func TestAgreed(t *testing.T) {
 	if err != nil || ch.From != 1 || ch.To != 2 || s.wrong != nil || s.versions() != "s1=2 s2=2 s3=2 lb1=2 lb2=2" {
 		t.Fatalf("%+v %v %v %s", ch, err, s.wrong, s.versions())
 	}
-	records, err := c.Ledger.History(t.Context(), 0)
+	records, err := c.Ledger.History(t.Context(), 0, 999)
 	if err != nil || len(records) != 2 || records[1].Who != "a test" || len(records[1].What) != 1 || !strings.Contains(records[1].What[0], "s1") {
 		t.Errorf("%+v %v", records, err)
 	}

@@ -281,7 +281,7 @@ func (c *Coordinator) expect(ctx context.Context, v *View, o Options) error {
 	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	var err error
-	if out.Since, err = c.Ledger.History(bounded, o.Expect+1); err != nil {
+	if out.Since, err = c.Ledger.History(bounded, o.Expect+1, v.head.Version); err != nil {
 		return noStore(err)
 	}
 	then, err := c.Ledger.TextOf(bounded, o.Expect)

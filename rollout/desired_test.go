@@ -70,7 +70,7 @@ func TestDesired(t *testing.T) {
 	if _, ok := desiredBy(t, c).Balancer("lb9"); !ok || s.versions() != "s1=4 s2=4 s3=4 lb1=4 lb2=4" {
 		t.Errorf("%v %s", ok, s.versions())
 	}
-	records, err := c.Ledger.History(t.Context(), 0)
+	records, err := c.Ledger.History(t.Context(), 0, 999)
 	if err != nil || len(records) != 4 || !slices.Equal(records[3].What, []string{"the configuration, and nothing that packets go by"}) {
 		t.Errorf("%+v %v", records, err)
 	}
@@ -176,7 +176,7 @@ func TestRollback(t *testing.T) {
 	if err != nil || ch.From != 3 || ch.To != 4 || s.versions() != "s1=4 s2=4 s3=4 lb1=4 lb2=4" {
 		t.Fatalf("%+v %v %s", ch, err, s.versions())
 	}
-	records, err := c.Ledger.History(t.Context(), 4)
+	records, err := c.Ledger.History(t.Context(), 4, 999)
 	if err != nil || len(records) != 1 || records[0].What[0] != "rollback to version 2" || len(records[0].What) != 2 {
 		t.Errorf("%+v %v", records, err)
 	}

@@ -56,7 +56,9 @@ vips: [{name: web, address: 192.0.2.10, port: 80, servers: [s1]}]
 	if status != 1 || !strings.Contains(said, "c2 was asked and did not answer") || asked[1].Load() != 1 || asked[2].Load() != 0 {
 		t.Errorf("a change: %d, %s; the second was asked %d times, the third %d", status, said, asked[1].Load(), asked[2].Load())
 	}
-	if status, _, said = clitest.Run(newRootCommand(), "history", "-f", file); status != 1 || asked[2].Load() != 1 {
-		t.Errorf("a look: %d, %s; the third was asked %d times", status, said, asked[2].Load())
+	for i, look := range []string{"history", "plan"} {
+		if status, _, said = clitest.Run(newRootCommand(), look, "-f", file); status != 1 || asked[2].Load() != int32(i+1) {
+			t.Errorf("%s: %d, %s; the third was asked %d times", look, status, said, asked[2].Load())
+		}
 	}
 }

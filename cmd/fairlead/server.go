@@ -59,7 +59,7 @@ func (v *verb) runAs(cmd *cobra.Command, nothing string, do func(context.Context
 	if err := cli.CheckOutput(v.output); err != nil {
 		return err
 	}
-	v.changes = true
+	v.changes = !v.planned
 	resp, err := askControl(&v.control, cmd, controlTimeout, do)
 	if err != nil {
 		return refusedAs(cmd, v.output, err)

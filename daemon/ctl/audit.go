@@ -3,7 +3,9 @@ package ctl
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,9 +35,11 @@ const (
 	auditName  = "audit.jsonl"
 	auditMiB   = 8 // of each file
 	auditFiles = 8 // that are set aside
-	// maxWhat and maxError bound what one line tells, in bytes.
-	maxWhat  = 4 << 10
+	// maxField and maxError bound what one line tells of a field and an error, in bytes,
+	// and maxList of how many entries of a list.
+	maxField = 1 << 10
 	maxError = 1 << 10
+	maxList  = 16
 	// deniedMost is how many denied calls of one caller are written down in
 	// deniedEvery; the others are counted, so that nobody writes the file full.
 	deniedMost  = 20
@@ -157,7 +161,8 @@ func (a *audit) write(line auditLine) {
 	}
 }
 
-// what is a request's fields, without texts of files.
+// what is a request's fields, without texts of files. What is too long is cut, for nobody
+// hides by it what he asked for.
 func what(request any) json.RawMessage {
 	m, ok := request.(proto.Message)
 	if !ok {
@@ -169,22 +174,36 @@ func what(request any) json.RawMessage {
 		switch {
 		case f.Name() == "text":
 			r.Clear(f)
-		case f.Kind() == protoreflect.StringKind && !f.IsList():
-			r.Set(f, protoreflect.ValueOfString(short(v.String(), maxError)))
+		case f.Kind() != protoreflect.StringKind:
+		case !f.IsList():
+			r.Set(f, protoreflect.ValueOfString(short(v.String(), maxField)))
+		default:
+			r.Set(f, protoreflect.ValueOfList(shortList(v.List(), r.NewField(f).List())))
 		}
 		return true
 	})
 	data, err := protojson.Marshal(m)
-	if err != nil || len(data) > maxWhat {
+	if err != nil { // never: all texts are valid
 		return nil
 	}
 	return data
 }
 
-// short is text, cut off where it is too long.
-func short(text string, most int) string {
-	if len(text) <= most {
-		return text
+// shortList copies the first of all to into, and how many more there are.
+func shortList(all, into protoreflect.List) protoreflect.List {
+	for i := range min(all.Len(), maxList) {
+		into.Append(protoreflect.ValueOfString(short(all.Get(i).String(), maxField/4)))
 	}
-	return text[:most] + "…"
+	if more := all.Len() - maxList; more > 0 {
+		into.Append(protoreflect.ValueOfString(fmt.Sprintf("and %d more", more)))
+	}
+	return into
+}
+
+// short is text, cut off where it is too long, between two characters.
+func short(text string, most int) string {
+	if len(text) > most {
+		text = text[:most] + "…"
+	}
+	return strings.ToValidUTF8(text, "")
 }

@@ -123,7 +123,7 @@ func TestOne(t *testing.T) {
 	}
 	stop()
 	d.start("c1")
-	records, err := d.open(1).History(t.Context(), 0)
+	records, err := d.open(1).History(t.Context(), 0, 999)
 	if err != nil || len(records) != 1 || records[0].Who != "a test" {
 		t.Errorf("%+v %v", records, err)
 	}

@@ -47,7 +47,7 @@ func (s service) GetHistory(ctx context.Context, req *connect.Request[fairleadv1
 	if err != nil {
 		return nil, unread(err)
 	}
-	records, err := s.ledger.History(ctx, head.Version+1-min(last, head.Version))
+	records, err := s.ledger.History(ctx, head.Version+1-min(last, head.Version), head.Version)
 	if err != nil {
 		return nil, unread(err)
 	}
@@ -79,7 +79,7 @@ func (s service) GetControllers(ctx context.Context, _ *connect.Request[fairlead
 	}
 	resp := &fairleadv1.GetControllersResponse{Version: head.Version, InForce: inForce(head, reports)}
 	if head.Version > 0 {
-		records, err := s.ledger.History(ctx, head.Version)
+		records, err := s.ledger.History(ctx, head.Version, head.Version)
 		if err != nil {
 			return nil, unread(err)
 		}
@@ -104,10 +104,11 @@ func (s service) GetControllers(ctx context.Context, _ *connect.Request[fairlead
 	return connect.NewResponse(resp), nil
 }
 
-// inForce: every daemon that lives goes by the head.
+// inForce: every daemon that lives goes by the head, but those that wait for a configuration
+// that they are in.
 func inForce(head ledger.Head, reports map[string]ledger.Report) bool {
 	for _, r := range reports {
-		if r.Version != head.Version {
+		if r.Version != head.Version && !r.Waits {
 			return false
 		}
 	}

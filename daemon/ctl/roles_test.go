@@ -311,7 +311,7 @@ func TestAudit(t *testing.T) {
 			t.Error("the request is not in it")
 		}
 	}
-	records, err := s.open(lines[3].To).History(t.Context(), 0)
+	records, err := s.open(lines[3].To).History(t.Context(), 0, 999)
 	if err != nil || len(records) < 2 || records[0].Who != "ada" || records[len(records)-1].Who != "ada" {
 		t.Errorf("%+v %v", records, err)
 	}

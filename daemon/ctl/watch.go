@@ -18,10 +18,8 @@ import (
 
 // What happened and happens: versions from the ledger's records, daemons from their
 // reports, controllers from theirs and the election. A goroutine follows each, and the
-// call sends what they see, in the order in which it comes.
-
-// slow is how many events a caller may be behind before its stream ends.
-const slow = 1024
+// call sends what they see. Of each the newest alone waits for a caller who reads slowly:
+// records have all versions, and reports count what was refused.
 
 func (s service) WatchEvents(ctx context.Context, req *connect.Request[fairleadv1.WatchEventsRequest], stream *connect.ServerStream[fairleadv1.Event]) error {
 	looking, cancel := context.WithTimeout(ctx, lookTimeout)
@@ -40,7 +38,7 @@ func (s service) WatchEvents(ctx context.Context, req *connect.Request[fairleadv
 		return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("after_version: %d: at most %d versions are told of at a time, and the newest is %d", after, mostHistory, head.Version))
 	}
 	w := &watcher{ctl: s.ctl, after: after}
-	if err := w.agreed(looking, stream.Send); err != nil {
+	if err := w.agreed(looking, head.Version, stream.Send); err != nil {
 		return unread(err)
 	}
 	reports, err := s.ledger.Reports(looking)
@@ -85,9 +83,9 @@ func send(events []*fairleadv1.Event, to func(*fairleadv1.Event) error) error {
 	return nil
 }
 
-// agreed tells of versions after those that were told of.
-func (w *watcher) agreed(ctx context.Context, to func(*fairleadv1.Event) error) error {
-	records, err := w.ledger.History(ctx, w.after+1)
+// agreed tells of versions up to one, after those that were told of.
+func (w *watcher) agreed(ctx context.Context, version uint64, to func(*fairleadv1.Event) error) error {
+	records, err := w.ledger.History(ctx, w.after+1, version)
 	if err != nil {
 		return err
 	}
@@ -109,8 +107,12 @@ func (w *watcher) reported(head ledger.Head, said map[string]ledger.Report) (eve
 		if !there {
 			events = append(events, event(fairleadv1.Event_KIND_DAEMON_CAME, r.Version, name, fmt.Sprintf("%s goes by version %d", name, r.Version)))
 		}
-		if r.Refused != 0 && (!there || r.Tries > before.Tries) {
+		switch {
+		case there && r.Tries <= before.Tries:
+		case r.Refused != 0:
 			events = append(events, event(fairleadv1.Event_KIND_DAEMON_REFUSED, r.Refused, name, fmt.Sprintf("%s cannot put version %d in force: %s", name, r.Refused, r.Error)))
+		case there:
+			events = append(events, event(fairleadv1.Event_KIND_DAEMON_REFUSED, r.Version, name, fmt.Sprintf("%s could not put a version in force meanwhile, and goes by version %d now", name, r.Version)))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.known)) {
@@ -185,49 +187,35 @@ func (w *watcher) follow(ctx context.Context, head ledger.Head, to func(*fairlea
 	defer cancel()
 	stop := context.AfterFunc(w.stopping, cancel)
 	defer stop()
-	heads, reports := make(chan ledger.Head, slow), make(chan map[string]ledger.Report, slow)
-	leads, controllers := make(chan string, slow), make(chan map[string]ledger.Controller, slow)
+	heads, reports := make(chan ledger.Head, 1), make(chan map[string]ledger.Report, 1)
+	leads, controllers := make(chan string, 1), make(chan map[string]ledger.Controller, 1)
 	failed := make(chan error, 4)
 	go func() {
-		slowly := false
-		err := w.leaders(ctx, func(leader string) bool {
-			slowly = !offer(leads, leader)
-			return !slowly
+		failed <- w.leaders(ctx, func(leader string) bool {
+			renew(leads, leader)
+			return true
 		})
-		if slowly {
-			err = errSlow(nil)
-		}
-		failed <- err
 	}()
 	go func() {
-		slowly := false
-		err := w.ledger.AwaitControllers(ctx, func(there map[string]ledger.Controller) bool {
-			slowly = !offer(controllers, maps.Clone(there))
-			return slowly
+		failed <- w.ledger.AwaitControllers(ctx, func(there map[string]ledger.Controller) bool {
+			renew(controllers, maps.Clone(there))
+			return false
 		})
-		if slowly {
-			err = errSlow(nil)
-		}
-		failed <- err
 	}()
 	go func() {
 		for h, err := range w.ledger.Heads(ctx) {
-			if err != nil || !offer(heads, h) {
-				failed <- errors.Join(err, errSlow(err))
+			if err != nil {
+				failed <- err
 				return
 			}
+			renew(heads, h)
 		}
 	}()
 	go func() {
-		slowly := false
-		err := w.ledger.Await(ctx, func(said map[string]ledger.Report) bool {
-			slowly = !offer(reports, maps.Clone(said))
-			return slowly
+		failed <- w.ledger.Await(ctx, func(said map[string]ledger.Report) bool {
+			renew(reports, maps.Clone(said))
+			return false
 		})
-		if slowly {
-			err = errSlow(nil)
-		}
-		failed <- err
 	}()
 	for {
 		select {
@@ -242,7 +230,7 @@ func (w *watcher) follow(ctx context.Context, head ledger.Head, to func(*fairlea
 			}
 		case head = <-heads:
 			if head.Version > w.after {
-				if err := w.agreed(ctx, to); err != nil {
+				if err := w.agreed(ctx, head.Version, to); err != nil {
 					return unread(err)
 				}
 			}
@@ -265,20 +253,12 @@ func (w *watcher) follow(ctx context.Context, head ledger.Head, to func(*fairlea
 	}
 }
 
-// offer puts v into c, if there is room.
-func offer[T any](c chan<- T, v T) bool {
+// renew puts v into c, which has room for one, instead of what nobody has taken yet. It is
+// called by one goroutine alone.
+func renew[T any](c chan T, v T) {
 	select {
-	case c <- v:
-		return true
+	case <-c:
 	default:
-		return false
 	}
-}
-
-// errSlow is why a stream ends without an error of the store's.
-func errSlow(err error) error {
-	if err != nil {
-		return nil
-	}
-	return connect.NewError(connect.CodeResourceExhausted, errors.New("the caller does not keep up; begin again after the last version that came"))
+	c <- v
 }

@@ -144,7 +144,7 @@ func TestIntoStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	have(t, d, 3, everybody...)
-	records, err := d.Coordinator().Ledger.History(t.Context(), 0)
+	records, err := d.Coordinator().Ledger.History(t.Context(), 0, 999)
 	if err != nil || len(records) != 2 || records[0].Version != 2 || !strings.Contains(records[0].What[0], "taken over") {
 		t.Errorf("%+v %v", records, err)
 	}

@@ -110,6 +110,12 @@ func (l *Ledger) Turn(ctx context.Context, head Head, n int) (Head, error) {
 	return l.move(ctx, head, next)
 }
 
+// Again writes the head once more as it is: what was appended to it and is still on its
+// way comes too late then.
+func (l *Ledger) Again(ctx context.Context, head Head) (Head, error) {
+	return l.move(ctx, head, head)
+}
+
 // move replaces the head, and does ops, if it is still the one that was read.
 func (l *Ledger) move(ctx context.Context, head, next Head, ops ...store.Op) (Head, error) {
 	value, err := json.Marshal(next)

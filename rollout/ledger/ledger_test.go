@@ -102,7 +102,7 @@ func TestVersions(t *testing.T) {
 	if a, err := l.Read(t.Context(), n, other); err != nil || a.Digest() != all[n].Digest() {
 		t.Errorf("from another version %d: %v", n-1, err)
 	}
-	records, err := l.History(t.Context(), n-9)
+	records, err := l.History(t.Context(), n-9, n)
 	if err != nil || len(records) != 10 || records[9].Version != n || records[9].Who != "somebody" {
 		t.Errorf("%d records, %v", len(records), err)
 	}
