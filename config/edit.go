@@ -69,9 +69,6 @@ func said(text []byte) (*Config, error) {
 	return c, nil
 }
 
-// VIP says whether the text has a VIP of this name, or of this default name.
-func (e *Editor) VIP(name string) bool { return e.vip(name) >= 0 }
-
 func (e *Editor) vip(name string) int {
 	return slices.IndexFunc(e.file.VIPs, func(v VIP) bool { return v.Name == name })
 }

@@ -266,22 +266,6 @@ func (c *Config) checkUnicast(path string, a netip.Addr) {
 	}
 }
 
-func checkOneOf[T ~string](c *Config, path string, value T, choices ...T) bool {
-	if slices.Contains(choices, value) {
-		return true
-	}
-	legal := make([]string, len(choices))
-	for i, l := range choices {
-		legal[i] = string(l)
-	}
-	remedy := "write " + strings.Join(legal, ", ")
-	if near := yamlfile.Nearest(string(value), legal); near != "" {
-		remedy = "write " + near + " (known: " + strings.Join(legal, ", ") + ")"
-	}
-	c.problem(path, value, "unknown", remedy)
-	return false
-}
-
 func (c *Config) checkHealth(path string, v *VIP) {
 	h := v.Health
 	if h == nil {

@@ -63,14 +63,4 @@ func (k *Keeper) Report() Report {
 	return r
 }
 
-// Foreign are addresses that this balancer holds and another machine answers for.
-func (r Report) Foreign() (all []Address) {
-	for _, a := range r.Addresses {
-		if a.Held && len(a.Why) > 0 {
-			all = append(all, a)
-		}
-	}
-	return all
-}
-
 func mac(m wire.MAC) string { return net.HardwareAddr(m[:]).String() }

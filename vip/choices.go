@@ -40,9 +40,6 @@ var policies = []PolicyRow{
 	{Name: ByTheHash, Number: 4, Weighted: true, Hashes: true},
 }
 
-// Policies are all policies' rows.
-func Policies() []PolicyRow { return policies }
-
 // Row is p's row, a zero one if there is no such policy.
 func (p Policy) Row() PolicyRow {
 	return find(policies, func(r *PolicyRow) bool { return r.Name == p })

@@ -38,10 +38,6 @@ type Options struct {
 	QuotaBytes int64
 }
 
-// unsaved is never said: etcd writes its own folder, and says by itself what its
-// disk does not take.
-const unsaved = "what this controller keeps beside the store is not on disk (%v)"
-
 // ctl is the running daemon.
 type ctl struct {
 	*daemon.Daemon
@@ -80,7 +76,7 @@ const maxSocket = 107
 // Run is `fairlead controller`. It returns when ctx ends (nil) or when the daemon
 // cannot go on.
 func Run(ctx context.Context, o Options) error {
-	c := &ctl{o: o, meters: newMeters(), changing: make(chan struct{}, 1), planning: make(chan struct{}, 1), say: make(chan struct{}, 1), stopping: ctx, Daemon: &daemon.Daemon{Log: o.Log, StateDir: o.StateDir, Unsaved: unsaved,
+	c := &ctl{o: o, meters: newMeters(), changing: make(chan struct{}, 1), planning: make(chan struct{}, 1), say: make(chan struct{}, 1), stopping: ctx, Daemon: &daemon.Daemon{Log: o.Log, StateDir: o.StateDir,
 		Parting: "stopping; everything forwards on as it does, and changes need most of the controllers"}}
 	c.Read, c.Open, c.Reload, c.Close = c.read, c.open, c.reload, c.close
 	return c.Daemon.Run(ctx)

@@ -237,9 +237,7 @@ func (m *Member) open(ctx context.Context) (err error) {
 		m.together.tell = c.EndAfter
 	}
 	m.Enter(daemon.Applying)
-	if m.stored != nil {
-		m.Go(m.stored.live)
-	}
+	m.Go(m.stored.live)
 	m.pinned = m.readPinned()
 	if err := m.fixClock(ctx); err != nil {
 		return err

@@ -166,6 +166,9 @@ func (w *world) play(ctx context.Context, result *Result) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := w.panics(); err != nil {
+		return err
+	}
 	w.judge(last, result)
 	return ctx.Err()
 }

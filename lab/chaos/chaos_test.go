@@ -56,6 +56,45 @@ func TestDraw(t *testing.T) {
 	}
 }
 
+// A process that ends is judged: it may for a fault of its own, until all is well again,
+// and a controller whose disk failed later, too.
+func TestEnded(t *testing.T) {
+	o := Options{Name: "chaos"}
+	w := newWorld(&o, &lab.Lab{Options: o.options()})
+	d, k := w.lab.Daemons()[0], w.lab.Keepers()[0]
+	ends := func(p lab.Process, want bool, when string) {
+		t.Helper()
+		before := len(w.wrong)
+		w.ended(p, p.Name+" "+when)
+		if may := len(w.wrong) == before; may != want {
+			t.Errorf("%s may end %s: %t", p.Name, when, may)
+		}
+	}
+	ends(d, false, "at first")
+	w.touch(d, shaken)
+	ends(d, true, "while a fault touches it")
+	ends(k, false, "while one touches another")
+	w.calm()
+	ends(d, false, "afterwards")
+	w.touch(d, damaged)
+	w.touch(k, damaged)
+	w.touch(k, shaken)
+	ends(d, true, "with a damaged disk")
+	w.calm()
+	ends(d, false, "after a damaged disk")
+	ends(k, true, "after a damaged disk")
+
+	for log, want := range map[string]string{
+		"a\npanic: runtime error: index out of range\n\ngoroutine 1\n": "panic: runtime error: index out of range",
+		"fatal error: concurrent map writes\n":                         "fatal error: concurrent map writes",
+		"time=1 msg=\"no panic: all is well\"\n":                       "",
+	} {
+		if is := panicked([]byte(log)); is != want {
+			t.Errorf("%q: %q", log, is)
+		}
+	}
+}
+
 func TestRefused(t *testing.T) {
 	if err := (&Options{Faults: 1001}).Check(); err == nil || !strings.Contains(err.Error(), "--faults 1001: must be 1 to 1000") {
 		t.Error(err)

@@ -24,6 +24,7 @@ func (w *world) fullDisk(p lab.Process) fault {
 		text += ", and it is killed"
 	}
 	return fault{kind: "full disk", text: text, begin: func(context.Context) (func() error, error) {
+		w.touch(p, damaged)
 		filler := filepath.Join(w.lab.StateOf(p), "filler")
 		err := fill(filler)
 		if err == nil && killed {
@@ -66,6 +67,7 @@ func (w *world) damage(p lab.Process) fault {
 		verb = "cut"
 	}
 	return fault{kind: "damage", text: fmt.Sprintf("a file of %s is %s while it is down", p.Name, verb), begin: func(context.Context) (func() error, error) {
+		w.touch(p, damaged)
 		start, err := w.kill(p)
 		if err == nil {
 			err = spoil(w.lab.StateOf(p), rand.New(rand.NewPCG(seed, 1)), cut)

@@ -101,6 +101,7 @@ func (w *world) fault(p lab.Process) (f fault) {
 
 // stop stops a process, as a machine that swaps would be.
 func (w *world) stop(p lab.Process) (goOn func() error, err error) {
+	w.touch(p, shaken)
 	return func() error { return w.signal(p, syscall.SIGCONT) }, w.signal(p, syscall.SIGSTOP)
 }
 
@@ -115,6 +116,7 @@ func (w *world) clockSteps() fault {
 	step := func(by time.Duration) error {
 		w.starting.Lock()
 		defer w.starting.Unlock()
+		w.touch(p, shaken)
 		if err := w.lab.StepClock(p, by); err != nil && w.lab.Runs(p) { // else it is started with the machine's
 			return err
 		}
@@ -181,6 +183,7 @@ func (w *world) round(ctx context.Context, faults []fault, r *Result) error {
 	}
 	took := w.settle(ctx, text[:len(text)-2], w.ill)
 	r.Healed = max(r.Healed, took.Seconds())
+	w.calm()
 	w.o.Watch(fmt.Sprintf("%6.1f s: %swell after %.1f s", w.now().Seconds(), text, took.Seconds()))
 	return ctx.Err()
 }

@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,27 +19,35 @@ var spoils = map[string]func(dir string) error{
 		return os.RemoveAll(filepath.Join(dir, "member"))
 	},
 	"its values are cut": func(dir string) error {
-		return os.Truncate(filepath.Join(dir, "member", "snap", "db"), 9000)
+		name := filepath.Join(dir, "member", "snap", "db")
+		if is, err := os.Stat(name); err != nil || is.Size() <= 9000 {
+			return fmt.Errorf("nothing of %s can be cut: %w", name, err)
+		}
+		return os.Truncate(name, 9000)
 	},
 	"a value is another one": func(dir string) error {
-		name := filepath.Join(dir, "member", "snap", "db")
-		data, err := os.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(name, bytes.ReplaceAll(data, []byte("one of three"), []byte("one of seven")), 0o600)
+		return another(filepath.Join(dir, "member", "snap", "db"))
 	},
 	"its log is another one": func(dir string) error {
 		logs, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal"))
 		if err != nil {
 			return err
 		}
-		data, err := os.ReadFile(logs[0])
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(logs[0], bytes.ReplaceAll(data, []byte("one of three"), []byte("one of seven")), 0o600)
+		return another(logs[0])
 	},
+}
+
+// another puts another value into a file, which has it.
+func another(name string) error {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	now := bytes.ReplaceAll(data, []byte("one of three"), []byte("one of seven"))
+	if bytes.Equal(now, data) {
+		return fmt.Errorf("%s does not have the value", name)
+	}
+	return os.WriteFile(name, now, 0o600)
 }
 
 // TestRejoin: a member whose folder is damaged or lost is one of three again, with all
@@ -51,6 +60,7 @@ func TestRejoin(t *testing.T) {
 			servers := started(t, options...)
 			put(t, opened(t, options[0].Client[0], options[1].Client[0]), "a", "one of three")
 			has(t, opened(t, options[2].Client[0]), "a=one of three")
+			was := servers[2].etcd.Server.MemberID()
 			servers[2].Close()
 			put(t, opened(t, options[0].Client[0], options[1].Client[0]), "b", "while it is away")
 			if err := spoil(options[2].Dir); err != nil {
@@ -65,6 +75,9 @@ func TestRejoin(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(again.Close)
+			if again.etcd.Server.MemberID() == was {
+				t.Error("it goes on with what was spoiled: it has the number that it had")
+			}
 			servers[0].Close()
 			two := opened(t, options[1].Client[0], options[2].Client[0])
 			put(t, two, "c", "by two")
