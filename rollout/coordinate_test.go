@@ -391,7 +391,7 @@ func TestAnyFailures(t *testing.T) {
 		for _, i := range rapid.SliceOfN(rapid.IntRange(0, len(ops)-1), 1, 8).Draw(rt, "ops") {
 			_, _ = c.Do(context.Background(), Options{}, ops[i])
 			if f.wrong != nil {
-				rt.Fatal(f.wrong)
+				rt.Fatal(f.wrong, f.order)
 			}
 		}
 		broken = false
