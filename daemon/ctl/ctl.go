@@ -159,10 +159,11 @@ func (c *ctl) lead() error {
 		Config: c.config.Load, Ledger: l, Who: "controller " + c.Name, Log: c.Log,
 		Fits: tables.Fits, Warn: c.warns,
 	}
-	c.Go(func(ctx context.Context) error { return leader.Lead(ctx, s, c.Name, quiet, c.Log) })
 	if c.config.Load().Implied() {
-		c.Go(func(ctx context.Context) error { return begin(ctx, leader, c.o.File, c.Log) })
+		first := *leader // each writes what it has read into its own
+		c.Go(func(ctx context.Context) error { return begin(ctx, &first, c.o.File, c.Log) })
 	}
+	c.Go(func(ctx context.Context) error { return leader.Lead(ctx, s, c.Name, quiet, c.Log) })
 	c.Go(c.attend)
 	c.Go(c.measure)
 	return nil
