@@ -43,7 +43,7 @@ func (c *ctl) handler() http.Handler {
 func (c *ctl) coordinator(ctx context.Context) *rollout.Coordinator {
 	return &rollout.Coordinator{
 		Config: c.config.Load, Ledger: c.ledger, Who: access.From(ctx).Name, Log: c.Log, Have: c.have.Load(), Memo: &c.memo,
-		Fits: tables.Fits,
+		Fits: tables.Fits, Clients: &c.clients,
 	}
 }
 
