@@ -50,7 +50,10 @@ type Coordinator struct {
 	// is at the moment, a line each.
 	Warn func([]string)
 
-	// dialTo is Dial, or a test's.
+	// Clients, if set, keeps connections to daemons, for a process that makes many changes.
+	Clients *api.Clients
+
+	// dialTo is Clients.Dial, or a test's.
 	dialTo func(endpoint string, t config.TLS) (fairleadv1connect.FairleadClient, error)
 }
 

@@ -123,7 +123,7 @@ func (c *Coordinator) dial(d *Daemon, v *View) (err error) {
 	}
 	dial := c.dialTo
 	if dial == nil {
-		dial = api.Dial
+		dial = c.Clients.Dial
 	}
 	if d.Client, err = dial(d.API, v.cfg.TLS); err != nil {
 		return fmt.Errorf("%s: %w", d.Name, err)

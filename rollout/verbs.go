@@ -6,28 +6,27 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/controller"
 )
 
-// The verbs as a service answers them: requests to operations,
-// changes to responses, errors with codes.
+// The verbs as a service is asked for them: requests to operations. Code gives their
+// errors codes.
 
 // AddServer puts a server into one VIP's pool, or into those of all VIPs for
 // which the desired state names it, there as a standby where that says so.
-func (c *Coordinator) AddServer(ctx context.Context, r *fairleadv1.AddServerRequest) (*fairleadv1.ChangeResponse, error) {
+func (c *Coordinator) AddServer(ctx context.Context, r *fairleadv1.AddServerRequest) (*Change, error) {
 	op := controller.Op{Kind: controller.Add, VIP: r.Vip, Server: r.Server, Weight: int(r.Weight), Standby: r.Standby}
 	if r.Address != "" {
 		a, err := netip.ParseAddr(r.Address)
 		if err != nil {
-			return nil, Code(controller.Invalid(fmt.Sprintf("%s: address %s: not an IP address", r.Server, r.Address)))
+			return nil, controller.Invalid(fmt.Sprintf("%s: address %s: not an IP address", r.Server, r.Address))
 		}
 		op.Address = a
 	}
 	cfg, err := c.Wanted(ctx)
 	if err != nil {
-		return nil, Code(err)
+		return nil, err
 	}
 	if s, ok := cfg.Server(r.Server); ok && (!op.Address.IsValid() || op.Address == s.Address) {
 		op.Address, op.API = s.Address, s.API
@@ -50,47 +49,35 @@ func (c *Coordinator) AddServer(ctx context.Context, r *fairleadv1.AddServerRequ
 			}
 		}
 		if len(ops) == 0 {
-			return nil, Code(controller.NotFound(fmt.Sprintf("no vip of the configuration has a server %q; name the vip", r.Server)))
+			return nil, controller.NotFound(fmt.Sprintf("no vip of the configuration has a server %q; name the vip", r.Server))
 		}
 	}
-	return c.respond(ctx, Options{Force: r.Force, Without: r.Without}, ops...)
+	return c.Do(ctx, Options{Force: r.Force, Without: r.Without}, ops...)
 }
 
 // DrainServer gives a server no new connections.
-func (c *Coordinator) DrainServer(ctx context.Context, r *fairleadv1.DrainServerRequest) (*fairleadv1.ChangeResponse, error) {
-	return c.respond(ctx, Options{Force: r.Force, Without: r.Without}, controller.Op{Kind: controller.Drain, VIP: r.Vip, Server: r.Server})
+func (c *Coordinator) DrainServer(ctx context.Context, r *fairleadv1.DrainServerRequest) (*Change, error) {
+	return c.Do(ctx, Options{Force: r.Force, Without: r.Without}, controller.Op{Kind: controller.Drain, VIP: r.Vip, Server: r.Server})
 }
 
 // UndrainServer gives a drained server, or a standby, new connections.
-func (c *Coordinator) UndrainServer(ctx context.Context, r *fairleadv1.UndrainServerRequest) (*fairleadv1.ChangeResponse, error) {
-	return c.respond(ctx, Options{Force: r.Force, Without: r.Without}, controller.Op{Kind: controller.Undrain, VIP: r.Vip, Server: r.Server})
+func (c *Coordinator) UndrainServer(ctx context.Context, r *fairleadv1.UndrainServerRequest) (*Change, error) {
+	return c.Do(ctx, Options{Force: r.Force, Without: r.Without}, controller.Op{Kind: controller.Undrain, VIP: r.Vip, Server: r.Server})
 }
 
 // RemoveServer takes a server out of a pool; its slot rests.
-func (c *Coordinator) RemoveServer(ctx context.Context, r *fairleadv1.RemoveServerRequest) (*fairleadv1.ChangeResponse, error) {
-	return c.respond(ctx, Options{Force: r.Force, Without: r.Without}, controller.Op{Kind: controller.Remove, VIP: r.Vip, Server: r.Server})
+func (c *Coordinator) RemoveServer(ctx context.Context, r *fairleadv1.RemoveServerRequest) (*Change, error) {
+	return c.Do(ctx, Options{Force: r.Force, Without: r.Without}, controller.Op{Kind: controller.Remove, VIP: r.Vip, Server: r.Server})
 }
 
 // SetWeight changes a server's share of new connections.
-func (c *Coordinator) SetWeight(ctx context.Context, r *fairleadv1.SetWeightRequest) (*fairleadv1.ChangeResponse, error) {
+func (c *Coordinator) SetWeight(ctx context.Context, r *fairleadv1.SetWeightRequest) (*Change, error) {
 	// Bounded before the conversion, so that no value wraps into the range.
-	return c.respond(ctx, Options{Force: r.Force, Without: r.Without},
+	return c.Do(ctx, Options{Force: r.Force, Without: r.Without},
 		controller.Op{Kind: controller.Weight, VIP: r.Vip, Server: r.Server, Weight: int(min(r.Weight, 1<<20))})
 }
 
 // RotateKey begins a new epoch with a random key.
-func (c *Coordinator) RotateKey(ctx context.Context, r *fairleadv1.RotateKeyRequest) (*fairleadv1.ChangeResponse, error) {
-	return c.respond(ctx, Options{Force: r.Force, Without: r.Without}, controller.Op{Kind: controller.Rotate})
-}
-
-func (c *Coordinator) respond(ctx context.Context, o Options, ops ...controller.Op) (*fairleadv1.ChangeResponse, error) {
-	ch, err := c.Do(ctx, o, ops...)
-	if err != nil {
-		return nil, Code(err)
-	}
-	r := &fairleadv1.ChangeResponse{Version: ch.To, FromVersion: ch.From, Changes: ch.Lines, Notes: ch.Notes}
-	for _, d := range ch.Silent {
-		r.Unanswered = append(r.Unanswered, &fairleadv1.UnansweredPeer{Name: d.Name, Api: d.API, Error: api.ErrorText(d.Err)})
-	}
-	return r, nil
+func (c *Coordinator) RotateKey(ctx context.Context, r *fairleadv1.RotateKeyRequest) (*Change, error) {
+	return c.Do(ctx, Options{Force: r.Force, Without: r.Without}, controller.Op{Kind: controller.Rotate})
 }

@@ -259,6 +259,7 @@ func TestChanges(t *testing.T) {
 	d.run(0, "weight web s3 5", "version 4: vip web: s3: weight 5, was 4")
 	d.run(0, "drain s3", "version 5: vip web: drain s3")
 	d.run(0, "drain s3", "nothing to do: it is so already (version 5)")
+	d.run(0, "drain s3 -o json", `"daemons": true`)
 	d.run(0, "undrain web s3", "takes new connections again")
 	d.run(0, "rotate", "key of epoch 1", "stamped under epoch 1")
 	d.run(1, "drain nosuch s1", "fairlead: no vip nosuch; there are web\n")

@@ -115,12 +115,17 @@ func here(controllers []config.Controller) (sockets []config.Controller) {
 
 // askControl has the first controller that can do it answer.
 func askControl[R any](c *control, cmd *cobra.Command, bound time.Duration, do func(context.Context, controlClient) (*connect.Response[R], error)) (*R, error) {
-	ctx, cancel := context.WithTimeout(cmd.Context(), bound)
-	defer cancel()
 	all, err := c.controllers(cmd)
 	if err != nil {
 		return nil, err
 	}
+	return askControls(cmd.Context(), c, all, bound, do)
+}
+
+// askControls is askControl of those that are known.
+func askControls[R any](ctx context.Context, c *control, all []namedControl, bound time.Duration, do func(context.Context, controlClient) (*connect.Response[R], error)) (*R, error) {
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
 	var away []string
 	for _, one := range all {
 		resp, err := do(ctx, one.controlClient)

@@ -53,16 +53,26 @@ func (w *waiting) until(cmd *cobra.Command, c *control, vip, server string) erro
 			fmt.Fprintln(cmd.ErrOrStderr())
 		}
 	}()
+	looks := *c
+	looks.changes = false
+	var all []namedControl // asked over the same connections, as long as they answer
 	left, unknown := uint64(0), "nobody was asked yet"
 	for {
-		resp, err := askControl(c, cmd, lookTimeout, func(ctx context.Context, c controlClient) (*connect.Response[fairleadv1.DescribeResponse], error) {
+		var err error
+		if all == nil {
+			if all, err = looks.controllers(cmd); err != nil {
+				return err
+			}
+		}
+		resp, err := askControls(ctx, &looks, all, lookTimeout, func(ctx context.Context, c controlClient) (*connect.Response[fairleadv1.DescribeResponse], error) {
 			return c.Describe(ctx, connect.NewRequest(&fairleadv1.DescribeRequest{Server: server}))
 		})
 		switch {
 		case err != nil && connect.CodeOf(err) == connect.CodeNotFound:
 			return nil // it was removed meanwhile
+		case err != nil && over(ctx): // what was said before stands
 		case err != nil:
-			unknown = api.ErrorText(err)
+			unknown, all = api.ErrorText(err), nil
 		default:
 			left, unknown = connectionsOf(resp, vip)
 		}
@@ -87,6 +97,12 @@ func (w *waiting) until(cmd *cobra.Command, c *control, vip, server string) erro
 		return fmt.Errorf("%s is drained, and %d connections are left after %s; wait on, or `fairlead remove --force` breaks them", server, left, w.timeout)
 	}
 	return fmt.Errorf("%s is drained, and %d connections are left", server, left)
+}
+
+// over: ctx has ended, or is about to, which a controller that is told when notices first.
+func over(ctx context.Context) bool {
+	end, bounded := ctx.Deadline()
+	return ctx.Err() != nil || bounded && time.Until(end) < waitEvery
 }
 
 // connectionsOf sums up what is left, and says why if that is not known.

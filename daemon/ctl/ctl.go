@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/daemon"
@@ -53,6 +54,8 @@ type ctl struct {
 	// have is a version that need not be read again.
 	have atomic.Pointer[controller.Assignment]
 	memo rollout.Memo
+	// clients are of the daemons that are asked.
+	clients api.Clients
 	// undone is what is left to do and cannot be done, as far as this one leads.
 	undone atomic.Pointer[[]string]
 	say    chan struct{} // what this controller says of itself has changed
@@ -157,12 +160,13 @@ func (c *ctl) lead() error {
 	c.store, c.ledger = s, l
 	leader := &rollout.Coordinator{
 		Config: c.config.Load, Ledger: l, Who: "controller " + c.Name, Log: c.Log,
-		Fits: tables.Fits, Warn: c.warns,
+		Fits: tables.Fits, Warn: c.warns, Clients: &c.clients,
+	}
+	if c.config.Load().Implied() {
+		first := *leader // each writes what it has read into its own
+		c.Go(func(ctx context.Context) error { return begin(ctx, &first, c.o.File, c.Log) })
 	}
 	c.Go(func(ctx context.Context) error { return leader.Lead(ctx, s, c.Name, quiet, c.Log) })
-	if c.config.Load().Implied() {
-		c.Go(func(ctx context.Context) error { return begin(ctx, leader, c.o.File, c.Log) })
-	}
 	c.Go(c.attend)
 	c.Go(c.measure)
 	return nil

@@ -27,7 +27,7 @@ func text(s string) ([]byte, error) {
 	return []byte(s), nil
 }
 
-// answer is a change's response.
+// answer is a change's response, whatever made it.
 func answer(ch *rollout.Change) *connect.Response[fairleadv1.ChangeResponse] {
 	r := &fairleadv1.ChangeResponse{Answered: ch.Answered(), Version: ch.To, FromVersion: ch.From, Changes: ch.Lines, Notes: ch.Notes, Diff: ch.Diff}
 	for _, d := range ch.Silent {
@@ -78,14 +78,14 @@ func (s service) Rollback(ctx context.Context, req *connect.Request[fairleadv1.R
 	})
 }
 
-// whole makes a change of the whole desired state.
-func (s service) whole(ctx context.Context, change func(*rollout.Coordinator) (*rollout.Change, error)) (*connect.Response[fairleadv1.ChangeResponse], error) {
-	done, err := s.one(ctx)
+// whole makes a change, when those before it are made.
+func (c *ctl) whole(ctx context.Context, change func(*rollout.Coordinator) (*rollout.Change, error)) (*connect.Response[fairleadv1.ChangeResponse], error) {
+	done, err := c.one(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	ch, err := change(s.coordinator(ctx))
+	ch, err := change(c.coordinator(ctx))
 	if err != nil {
 		return nil, rollout.Code(err)
 	}

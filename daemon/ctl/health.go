@@ -48,7 +48,7 @@ func (c *ctl) checkers(ctx context.Context, cfg *config.Config) (all []seen) {
 }
 
 func (c *ctl) vipsAt(ctx context.Context, at string) ([]*fairleadv1.VIP, error) {
-	front, err := api.Dial(at, c.config.Load().TLS)
+	front, err := c.clients.Dial(at, c.config.Load().TLS)
 	if err != nil {
 		return nil, err
 	}

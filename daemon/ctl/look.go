@@ -275,7 +275,7 @@ func (c *ctl) liveAt(ctx context.Context, at string) (map[uint32]uint64, error) 
 	if at == config.NoAgent || at == "" {
 		return nil, errors.New("it has no agent, which would count them")
 	}
-	agent, err := api.Dial(at, c.config.Load().TLS)
+	agent, err := c.clients.Dial(at, c.config.Load().TLS)
 	if err != nil {
 		return nil, err
 	}

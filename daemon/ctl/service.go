@@ -43,7 +43,7 @@ func (c *ctl) handler() http.Handler {
 func (c *ctl) coordinator(ctx context.Context) *rollout.Coordinator {
 	return &rollout.Coordinator{
 		Config: c.config.Load, Ledger: c.ledger, Who: access.From(ctx).Name, Log: c.Log, Have: c.have.Load(), Memo: &c.memo,
-		Fits: tables.Fits,
+		Fits: tables.Fits, Clients: &c.clients,
 	}
 }
 
@@ -64,17 +64,8 @@ func turn(ctx context.Context, room chan struct{}, what string) (done func(), er
 }
 
 // change carries out one verb.
-func change[R any](c *ctl, ctx context.Context, req *connect.Request[R], verb func(*rollout.Coordinator, context.Context, *R) (*fairleadv1.ChangeResponse, error)) (*connect.Response[fairleadv1.ChangeResponse], error) {
-	done, err := c.one(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	resp, err := verb(c.coordinator(ctx), ctx, req.Msg)
-	if err != nil {
-		return nil, rollout.Code(err)
-	}
-	return connect.NewResponse(resp), nil
+func change[R any](c *ctl, ctx context.Context, req *connect.Request[R], verb func(*rollout.Coordinator, context.Context, *R) (*rollout.Change, error)) (*connect.Response[fairleadv1.ChangeResponse], error) {
+	return c.whole(ctx, func(by *rollout.Coordinator) (*rollout.Change, error) { return verb(by, ctx, req.Msg) })
 }
 
 // unread is rollout.Code of what only reads the store.

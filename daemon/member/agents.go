@@ -113,10 +113,19 @@ func (g *Agents) Run(ctx context.Context) error {
 
 // hear listens to one agent until ctx ends.
 func (g *Agents) hear(ctx context.Context, name, endpoint string) {
-	client, err := g.dial(endpoint, g.tls)
-	if err != nil {
-		g.log.Warn("an agent cannot be heard: what it has to say is found by checks", "server", name, "error", err)
-		return
+	var client fairleadv1connect.FairleadClient
+	for rest, told := agentRest, ""; ; rest = min(2*rest, agentRestMost) {
+		var err error
+		if client, err = g.dial(endpoint, g.tls); err == nil {
+			break
+		}
+		if told != err.Error() {
+			told = err.Error()
+			g.log.Warn("an agent cannot be heard yet: what it has to say is found by checks", "server", name, "error", err)
+		}
+		if !daemon.Sleep(ctx, rest/2+rand.N(rest)) {
+			return
+		}
 	}
 	var seen uint64
 	rest, there := agentRest, false

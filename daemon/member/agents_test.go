@@ -68,7 +68,8 @@ func (a *heldAgent) AwaitServing(ctx context.Context, req *connect.Request[fairl
 
 // TestAgents: what an agent has to say is heard at once and once, also over an end of
 // the connection; that it ends, or is gone, is told once; nobody asks one that does
-// not answer all the time, nor one whose server has left.
+// not answer all the time, nor one whose server has left; one that could not be dialled is
+// heard when it can.
 func TestAgents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -92,6 +93,8 @@ func TestAgents(t *testing.T) {
 		all := map[string]*heldAgent{"unix:a": {last: 5, news: make(chan struct{})}, "unix:b": {last: 9, news: make(chan struct{})}}
 		g := NewAgents(slog.New(slog.DiscardHandler), config.TLS{})
 		g.dial = func(endpoint string, _ config.TLS) (fairleadv1connect.FairleadClient, error) {
+			mu.Lock()
+			defer mu.Unlock()
 			if a := all[endpoint]; a != nil {
 				return a, nil
 			}
@@ -108,6 +111,11 @@ func TestAgents(t *testing.T) {
 		expect("s1 changed", "s2 changed")
 		time.Sleep(2 * time.Minute) // calls that end without news
 		expect()
+		mu.Lock()
+		all["ftp:c"] = &heldAgent{last: 3, news: make(chan struct{})} // it can be dialled now
+		mu.Unlock()
+		time.Sleep(10 * time.Second)
+		expect("s4 changed")
 		a := all["unix:a"]
 		a.tell(func() { a.last, a.ended = 6, []uint64{6} })
 		expect("s1 changed", "s1 ended in 7: end 6")

@@ -156,6 +156,7 @@ func (m *Member) await(boot *config.Config, name string, missing error) (*config
 	ctx, end := context.WithCancel(m.life)
 	var wg sync.WaitGroup
 	wg.Go(func() { m.stored.waits(ctx, name) })
+	defer func() { m.stored.away = nil }() // it answered, or this ends
 	defer wg.Wait()
 	defer end()
 	for {
@@ -228,8 +229,9 @@ func (m *Member) keepDesired() {
 	}
 }
 
-// followDesired goes by the text that the head names. An error: it could not be had.
-func (m *Member) followDesired(ctx context.Context, l *ledger.Ledger, is ledger.Desired) error {
+// followDesired goes by the text that the head names. An error: it could not be had or
+// used as things are here, and is to be tried again.
+func (m *Member) followDesired(parent context.Context, l *ledger.Ledger, is ledger.Desired) error {
 	switch now := m.desired.now().Is; {
 	case is == now || is.Version == 0 || is == m.desired.refused():
 		return nil
@@ -237,7 +239,7 @@ func (m *Member) followDesired(ctx context.Context, l *ledger.Ledger, is ledger.
 		m.refuseDesired(is, fmt.Errorf("it is of version %d, and this daemon goes by that of version %d: the store was put back from an older copy; the next `fairlead apply` brings a newer one", is.Version, now.Version))
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	ctx, cancel := context.WithTimeout(parent, storeTime)
 	defer cancel()
 	data, err := l.Text(ctx, is)
 	if errors.Is(err, ledger.ErrDamaged) {
@@ -245,6 +247,9 @@ func (m *Member) followDesired(ctx context.Context, l *ledger.Ledger, is ledger.
 		return nil
 	}
 	if err != nil {
+		if parent.Err() == nil {
+			m.lackDesired(is, err)
+		}
 		return err
 	}
 	m.going.Lock()
@@ -252,12 +257,13 @@ func (m *Member) followDesired(ctx context.Context, l *ledger.Ledger, is ledger.
 	t := text{is, string(data)}
 	boot := m.settings.Load().boot
 	cfg, _, err := m.by(boot, t)
-	if err == nil {
-		err = m.peers.set(cfg, m.Name)
-	}
 	if err != nil {
 		m.refuseDesired(is, err)
 		return nil
+	}
+	if err := m.peers.set(cfg, m.Name); err != nil { // files of this machine's, which may come
+		m.lackDesired(is, err)
+		return err
 	}
 	m.desired.take(t)
 	m.keepDesired()
@@ -269,6 +275,13 @@ func (m *Member) followDesired(ctx context.Context, l *ledger.Ledger, is ledger.
 func (m *Member) refuseDesired(is ledger.Desired, err error) {
 	m.desired.refuse(is, err)
 	m.Log.Error("what the store wants is not in force here; what was in force goes on", "version", is.Version, "error", err)
+}
+
+// lackDesired is refuseDesired of what is tried again.
+func (m *Member) lackDesired(is ledger.Desired, err error) {
+	if m.desired.lack(is, err) {
+		m.Log.Error("what the store wants is not in force here yet; what was in force goes on", "version", is.Version, "error", err)
+	}
 }
 
 func (d *desired) now() text {
@@ -293,6 +306,25 @@ func (d *desired) refuse(is ledger.Desired, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.unused, d.failure = is, fmt.Sprintf("the configuration of version %d cannot be used here, and what was wanted before goes on: %s", is.Version, OneLine(err))
+}
+
+// lack notes why a text is not in force that is tried again, and says whether that is news.
+func (d *desired) lack(is ledger.Desired, err error) (news bool) {
+	text := fmt.Sprintf("the configuration of version %d is not in force here yet, and is tried again: %s", is.Version, OneLine(err))
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	news = d.failure != text
+	d.failure = text
+	return news
+}
+
+// again forgets what was refused, and says whether anything was.
+func (d *desired) again() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	was := d.unused
+	d.unused = ledger.Desired{}
+	return was != ledger.Desired{}
 }
 
 // warnings are what people should know.

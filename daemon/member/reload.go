@@ -24,6 +24,9 @@ func (m *Member) reload() (r daemon.Reloaded, err error) {
 	if err != nil {
 		return r, err
 	}
+	if m.desired.again() { // it may be usable by what the file says now
+		defer m.stored.retry()
+	}
 	cfg := boot
 	if t := m.desired.now(); t.Is.Version > 0 {
 		cfg, _, err = m.by(boot, t)

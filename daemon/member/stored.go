@@ -42,6 +42,7 @@ type stored struct {
 	away    error // it did not answer when this daemon started
 	at      []string
 	boot    *config.Config // what the store was opened by
+	anew    func()         // has follow look at the head once more; nil: it does not follow yet
 }
 
 const (
@@ -113,7 +114,11 @@ func (s *stored) await(ctx context.Context) (*controller.Assignment, error) {
 func (s *stored) follow(ctx context.Context) error {
 	rest := storeRest
 	for {
-		for head, err := range s.ledger.Heads(ctx) {
+		watching, end := context.WithCancel(ctx)
+		s.mu.Lock()
+		s.anew = end
+		s.mu.Unlock()
+		for head, err := range s.ledger.Heads(watching) {
 			if errors.Is(err, ledger.ErrForeign) || errors.Is(err, ledger.ErrDamaged) {
 				s.took(0, err)
 			}
@@ -132,10 +137,20 @@ func (s *stored) follow(ctx context.Context) error {
 			}
 			rest = storeRest
 		}
+		end()
 		if !daemon.Sleep(ctx, rest) {
 			return nil
 		}
 		rest = min(2*rest, longestRest) // each try is a write to the store
+	}
+}
+
+// retry has what the store wants looked at again.
+func (s *stored) retry() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.anew != nil {
+		s.anew()
 	}
 }
 
