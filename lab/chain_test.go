@@ -33,7 +33,7 @@ func small(t *testing.T, o RunOptions) *Result {
 
 // TestChurnBeamer and TestChurnFaild are short churns of the schemes whose
 // servers pass packets on to each other: no more changes that force buckets
-// than a chain is long. The latter's daemons hand versions round.
+// than a chain is long.
 func TestChurnBeamer(t *testing.T) {
 	t.Parallel()
 	result := small(t, RunOptions{Scenario: "churn", Seed: 3, Schemes: []string{"beamer"}, Scale: Scale{Connections: 150, Slot: 1200 * time.Millisecond,

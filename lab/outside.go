@@ -40,8 +40,8 @@ func (l *Lab) Daemons() (all []Process) {
 	return all
 }
 
-// Keepers are the lab's controllers.
-func (l *Lab) Keepers() (all []Process) {
+// ControllerProcesses are the lab's controllers.
+func (l *Lab) ControllerProcesses() (all []Process) {
 	for _, c := range l.controllers() {
 		all = append(all, Process{c.name, c.machine})
 	}
@@ -81,7 +81,7 @@ func (l *Lab) Running(p Process) (string, error) {
 // makes their certificates and starts them, of the lab's Program.
 func (l *Lab) AddControllers(ctx context.Context) error {
 	l.Before = false
-	for _, p := range l.Keepers() {
+	for _, p := range l.ControllerProcesses() {
 		l.Renew(p)
 	}
 	l.Renew(Process{}) // who makes certificates
@@ -138,7 +138,7 @@ func (l *Lab) mountDisks() error {
 	if !l.Disks {
 		return nil
 	}
-	for _, p := range append(l.Daemons(), l.Keepers()...) {
+	for _, p := range append(l.Daemons(), l.ControllerProcesses()...) {
 		size := daemonDisk
 		if l.isController(p.Name) {
 			size = controllerDisk

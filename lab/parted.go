@@ -86,8 +86,8 @@ func (r *runner) parted(ctx context.Context) error {
 	return err
 }
 
-// keepers counts the controllers on machines.
-func (p *parted) keepers(machines []string) (n int) {
+// controllersOn counts the controllers on machines.
+func (p *parted) controllersOn(machines []string) (n int) {
 	for _, c := range p.lab.controllers() {
 		if slices.Contains(machines, c.machine) {
 			n++
@@ -98,7 +98,7 @@ func (p *parted) keepers(machines []string) (n int) {
 
 // part is one partition from beginning to end.
 func (p *parted) part(ctx context.Context, a, b []string) error {
-	if p.keepers(a) < p.keepers(b) {
+	if p.controllersOn(a) < p.controllersOn(b) {
 		a, b = b, a
 	}
 	now := Partition{Major: a, Minor: b}

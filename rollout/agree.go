@@ -72,9 +72,8 @@ func noStore(err error) error {
 }
 
 // chooseAgreed takes the store's newest version as the base. Daemons may be ahead of
-// it: versions were handed round while the deployment was on its way into a store, or
-// the store was put back from an older copy. What was acknowledged then stands: the
-// newest that they have goes into the store first.
+// it: the store was put back from an older copy. What was acknowledged stands: the newest
+// that they have goes into the store first.
 func (v *View) chooseAgreed() {
 	ahead := false
 	for _, d := range v.Daemons {

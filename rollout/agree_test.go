@@ -305,8 +305,8 @@ func TestFirstForAll(t *testing.T) {
 	}
 }
 
-// TestAhead: what was handed round while the deployment was half in the store is not
-// lost: it goes into the store before the next change.
+// TestAhead: what daemons go by is not lost with a store that was put back from an older
+// copy: it goes into the store before the next change.
 func TestAhead(t *testing.T) {
 	s := newFleet(t, twoOfEach)
 	c, _ := s.linked()

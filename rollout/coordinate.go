@@ -148,7 +148,7 @@ func (c *Coordinator) apply(ctx context.Context, to aim, o Options) (*Change, er
 			go ch.more() // while the first steps are handed on
 		}
 		if err == nil {
-			err = c.hand(ctx, ch)
+			err = c.enact(ctx, ch)
 		}
 		if done == nil {
 			done, o.later = ch, true
@@ -184,7 +184,7 @@ func (c *Coordinator) Do(ctx context.Context, o Options, ops ...controller.Op) (
 		return ch, err
 	}
 	ch.whole = len(ch.Steps) > 1 && c.says(ch)
-	return ch, c.hand(ctx, ch)
+	return ch, c.enact(ctx, ch)
 }
 
 // withoutServers notes the VIPs that ch leaves without a server for new
@@ -367,8 +367,8 @@ func serves(a *controller.Assignment, server string) bool {
 	})
 }
 
-// hand has the base and all steps agreed on, and everybody that answered go by them.
-func (c *Coordinator) hand(ctx context.Context, ch *Change) error {
+// enact has the base and all steps agreed on, and everybody that answered go by them.
+func (c *Coordinator) enact(ctx context.Context, ch *Change) error {
 	silent := map[*Daemon]error{}
 	for _, d := range ch.view.Silent() {
 		silent[d] = d.Err

@@ -398,8 +398,8 @@ func held(ctx context.Context, d *Daemon) (*controller.Assignment, error) {
 	return controller.Decode(r.Msg.Assignment)
 }
 
-// choose takes the store's newest version as the base, or where it is empty, the
-// newest that daemons have: they agreed by themselves before there was a store.
+// choose takes the store's newest version as the base, or where it is empty, as it was
+// made anew or daemons are of before there was one, the newest that they have.
 func (v *View) choose() {
 	v.Base, v.conflicts = nil, nil
 	if v.agreed != nil {

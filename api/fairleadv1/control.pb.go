@@ -1899,8 +1899,8 @@ type ChangeResponse struct {
 	// The version that the change started from; the same as version if nothing
 	// was to do.
 	FromVersion uint64 `protobuf:"varint,4,opt,name=from_version,json=fromVersion,proto3" json:"from_version,omitempty"`
-	// What people should know beside it: daemons that were behind, a file that
-	// says otherwise.
+	// What people should know beside it: daemons that were behind, a configuration
+	// that says more.
 	Notes []string `protobuf:"bytes,5,rep,name=notes,proto3" json:"notes,omitempty"`
 	// Plan only: why Apply would be refused as things stand, a line each; empty: it
 	// would not.

@@ -16,7 +16,7 @@ func newLabChaos() *cobra.Command {
 		Use:   "chaos",
 		Short: "Everything fails that can, while operators change what they like",
 		Long: `Builds a lab of three controllers, two balancers and five servers, and has faults come,
-one to three together: daemons and controllers are killed or stand still, store nodes,
+one to three together: daemons and controllers are killed or stand still, store members,
 controllers, balancers and agents are parted from each other, disks are full, files are
 damaged while their daemon is down, the controller that leads or an operator's command
 is killed in the middle of a change. Meanwhile three operators drain, undrain, weigh, add,

@@ -175,7 +175,7 @@ func newAddCommand() *cobra.Command {
 		Use:   "add [VIP] SERVER",
 		Short: "Put a server into a VIP",
 		Long: `Puts a server into a VIP's pool, or into those of all VIPs for which the
-daemons' file names it. Every daemon knows its slot before the first new
+desired state names it. Every daemon knows its slot before the first new
 connection goes there.
 
 With --standby it gets no connections yet, but those that it would get are
@@ -183,7 +183,7 @@ tracked from now on, so that none moves when 'fairlead undrain' sets it to
 work. Without, connections that it takes over without having been foreseen are
 held where they are for the VIP's warm_up. Schemes beamer and faild need neither:
 servers that own connections of its buckets go on getting their packets.`,
-		Example: "  fairlead add web s4 --address 10.0.1.4\n  fairlead add web s5 --address 10.0.1.5 --standby\n  fairlead add s4          # as the file has it",
+		Example: "  fairlead add web s4 --address 10.0.1.4\n  fairlead add web s5 --address 10.0.1.5 --standby\n  fairlead add s4          # as the desired state has it",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			vip, server := vipServer(args)
@@ -204,10 +204,10 @@ servers that own connections of its buckets go on getting their packets.`,
 		},
 	}
 	v.flags(cmd)
-	cmd.Flags().StringVar(&address, "address", "", "the server's own address (default: as the daemons' file or another VIP has it)")
-	cmd.Flags().StringVar(&agent, "agent", "", "where its agent answers: unix:/path, https://address:port or none (default: as the daemons' file has it)")
+	cmd.Flags().StringVar(&address, "address", "", "the server's own address (default: as the desired state or another VIP has it)")
+	cmd.Flags().StringVar(&agent, "agent", "", "where its agent answers: unix:/path, https://address:port or none (default: as the desired state has it)")
 	cmd.Flags().BoolVar(&standby, "standby", false, "no connections yet: track what it would get, for 'fairlead undrain' later")
-	cmd.Flags().IntVar(&weight, "weight", 0, "share of new connections, 1 to 1000 (default: the file's, or 1)")
+	cmd.Flags().IntVar(&weight, "weight", 0, "share of new connections, 1 to 1000 (default: the desired state's, or 1)")
 	return cmd
 }
 

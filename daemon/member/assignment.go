@@ -35,7 +35,7 @@ func ReadAssignment(base, name string) (*controller.Assignment, error) {
 
 // loadAssignment is the assignment on disk, nil where there is none that is whole.
 func loadAssignment(s *daemon.State) (*controller.Assignment, error) {
-	return load(s, assignmentName, "; start a build that knows it, or move the file away and start again to take a peer's (where no peer answers, and what is pinned forwards: after fairlead unload)")
+	return load(s, assignmentName, "; start a build that knows it, or move the file away and start again to take the store's")
 }
 
 func load(s *daemon.State, name, remedy string) (a *controller.Assignment, err error) {

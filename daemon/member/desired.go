@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/rollout/ledger"
 )
 
-// Where there is a store, the file on the machine is the bootstrap: secret, tls and how
+// The file on the machine is the bootstrap: secret, tls and how
 // to come to the store. What the deployment is, this daemon's own entry included, is
 // the desired state in the store:
 //

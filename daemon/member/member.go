@@ -164,7 +164,7 @@ type Member struct {
 	going    sync.Mutex             // held by whoever has the daemon go by another text or file
 	settings atomic.Pointer[settings]
 
-	stored  *stored // nil: the deployment has no store
+	stored  *stored
 	desired desired
 	life    context.Context // until this daemon is to stop
 

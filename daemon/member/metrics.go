@@ -19,7 +19,7 @@ var (
 	mDiffer     = daemon.Gauge("peers_differ", "Peers that have another assignment under the same version.")
 	mUnsaved    = daemon.Gauge("state_unsaved_files", "Files of the state folder that the disk does not take: a restart may begin from what was before.")
 	mDamaged    = daemon.Gauge("state_damaged_files", "Files of the state folder, and clocks in pinned maps, that were found damaged when the daemon started.")
-	mStoreUp    = daemon.Gauge("store_up", "1 while the deployment's store answers; absent where there is none.")
+	mStoreUp    = daemon.Gauge("store_up", "1 while the deployment's store answers.")
 	mStoreHead  = daemon.Gauge("store_version", "Newest version that the store is known to have.")
 	mStampEpoch = daemon.Gauge("stamp_epoch", "Key epoch under which hosts stamp new connections.")
 	mEpochs     = daemon.Gauge("decode_epochs", "Number of key epochs that decode: 2 while a key rotates.")

@@ -61,7 +61,7 @@ func TestDraw(t *testing.T) {
 func TestEnded(t *testing.T) {
 	o := Options{Name: "chaos"}
 	w := newWorld(&o, &lab.Lab{Options: o.options()})
-	d, k := w.lab.Daemons()[0], w.lab.Keepers()[0]
+	d, k := w.lab.Daemons()[0], w.lab.ControllerProcesses()[0]
 	ends := func(p lab.Process, want bool, when string) {
 		t.Helper()
 		before := len(w.wrong)

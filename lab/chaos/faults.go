@@ -26,7 +26,7 @@ type fault struct {
 	kind, text    string
 	delay, length time.Duration
 	begin         func(context.Context) (end func() error, err error)
-	// touches: something of a store node fails; forgets: what it knows is damaged.
+	// touches: something of a store member fails; forgets: what it knows is damaged.
 	touches, forgets bool
 }
 
@@ -53,12 +53,12 @@ func (w *world) draw(n int) (rounds [][]fault) {
 	return rounds
 }
 
-// together draws faults of different processes. Where a store node's files are damaged
-// nothing else happens to store nodes: of three one may have forgotten what it knew.
+// together draws faults of different processes. Where a store member's files are damaged
+// nothing else happens to store members: of three one may have forgotten what it knew.
 func (w *world) together(n int) (round []fault) {
 	processes := w.processes()
 	order := w.random.Perm(len(processes))
-	touched, forgets := false, false // a store node
+	touched, forgets := false, false // a store member
 	for i := range n {
 		p := processes[order[i]]
 		f := w.fault(p)
@@ -75,7 +75,7 @@ func (w *world) together(n int) (round []fault) {
 
 // fault draws one, of p where it is a process's.
 func (w *world) fault(p lab.Process) (f fault) {
-	keeper := slices.Contains(w.lab.Keepers(), p)
+	isController := slices.Contains(w.lab.ControllerProcesses(), p)
 	switch w.random.IntN(13) {
 	case 0, 1:
 		f = fault{kind: "kill", text: p.Name + " is killed", begin: func(context.Context) (func() error, error) { return w.kill(p) }}
@@ -85,7 +85,7 @@ func (w *world) fault(p lab.Process) (f fault) {
 		f = w.fullDisk(p)
 	case 6, 7:
 		f = w.damage(p)
-		f.forgets = keeper
+		f.forgets = isController
 	case 8:
 		return w.leaderDies()
 	case 9:
@@ -95,7 +95,7 @@ func (w *world) fault(p lab.Process) (f fault) {
 	default:
 		return w.parted()
 	}
-	f.touches = keeper
+	f.touches = isController
 	return f
 }
 
@@ -107,8 +107,8 @@ func (w *world) stop(p lab.Process) (goOn func() error, err error) {
 
 // clockSteps steps the wall clock of a store's machine, and back.
 func (w *world) clockSteps() fault {
-	keepers := w.lab.Keepers()
-	p := keepers[w.random.IntN(len(keepers))]
+	all := w.lab.ControllerProcesses()
+	p := all[w.random.IntN(len(all))]
 	by := []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour, 30 * 24 * time.Hour}[w.random.IntN(5)]
 	if w.random.IntN(2) == 0 {
 		by = -by

@@ -15,10 +15,10 @@ type cut struct {
 	port     lab.Port
 }
 
-// Who may be parted from whom. Store nodes and controllers are the same processes: as
-// store nodes they answer at their ports, as controllers they ask at others'.
+// Who may be parted from whom. Store members and controllers are the same processes: as
+// store members they answer at their ports, as controllers they ask at others'.
 const (
-	stores      = "store nodes"
+	stores      = "store members"
 	controllers = "controllers"
 	lbs         = "balancers"
 	agents      = "agents"
@@ -58,7 +58,7 @@ func (w *world) some(kind string) (machines []string) {
 			}
 		}
 	default:
-		for _, k := range w.lab.Keepers() {
+		for _, k := range w.lab.ControllerProcesses() {
 			machines = append(machines, k.Machine)
 		}
 	}
@@ -72,7 +72,7 @@ func (w *world) some(kind string) (machines []string) {
 // between are the ways by which a kind on one machine asks a kind on another.
 func between(a, b, x, y string) []cut {
 	switch {
-	case a == stores && b != stores || a == controllers && b == controllers: // store nodes are asked, and do not ask
+	case a == stores && b != stores || a == controllers && b == controllers: // store members are asked, and do not ask
 		return nil
 	case b == controllers && a != stores: // by commands
 		return []cut{{x, y, lab.ControlPort}}

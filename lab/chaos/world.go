@@ -59,7 +59,9 @@ func newWorld(o *Options, l *lab.Lab) *world {
 
 func (w *world) now() time.Duration { return time.Since(w.began) }
 
-func (w *world) processes() []lab.Process { return append(w.lab.Daemons(), w.lab.Keepers()...) }
+func (w *world) processes() []lab.Process {
+	return append(w.lab.Daemons(), w.lab.ControllerProcesses()...)
+}
 
 // say notes what must not be.
 func (w *world) say(format string, args ...any) {
@@ -125,7 +127,7 @@ func (w *world) calm() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, p := range w.processes() {
-		if w.touched[p.Name] != damaged || !slices.Contains(w.lab.Keepers(), p) {
+		if w.touched[p.Name] != damaged || !slices.Contains(w.lab.ControllerProcesses(), p) {
 			delete(w.touched, p.Name)
 		}
 	}
@@ -193,9 +195,9 @@ func (w *world) signal(p lab.Process, s syscall.Signal) error {
 
 // leader is the controller that said last that it leads.
 func (w *world) leader() lab.Process {
-	keepers := w.lab.Keepers()
-	is, newest := keepers[0], ""
-	for _, p := range keepers {
+	all := w.lab.ControllerProcesses()
+	is, newest := all[0], ""
+	for _, p := range all {
 		said, _ := w.lab.Log(p) // nobody leads who has said nothing
 		for line := range strings.Lines(string(said)) {
 			if at := strings.Fields(line); strings.Contains(line, "this controller leads") && at[0] > newest {
@@ -213,7 +215,7 @@ func (w *world) ill(ctx context.Context) string {
 			return p.Name + " does not run"
 		}
 	}
-	for _, k := range w.lab.Keepers() {
+	for _, k := range w.lab.ControllerProcesses() {
 		if err := w.lab.StoreAnswers(ctx, k); err != nil {
 			return k.Name + ": " + err.Error()
 		}
@@ -261,7 +263,7 @@ func (w *world) settle(ctx context.Context, after string, ill func(context.Conte
 func (w *world) recover(ctx context.Context, r *Result) error {
 	w.o.Watch("all faults are over")
 	took := w.settle(ctx, "the last fault", w.ill)
-	for i, p := range w.lab.Keepers() {
+	for i, p := range w.lab.ControllerProcesses() {
 		took += w.settle(ctx, "the last fault, a change from "+p.Machine, func(ctx context.Context) string {
 			// No weight is the same as before.
 			c := w.change(ctx, p.Machine, 0, "weight", vips[0].Name, w.lab.DaemonName("server1"), fmt.Sprint(200+i))

@@ -235,7 +235,7 @@ func (u *upgrade) renewal(ctx context.Context) error {
 	if err := u.change(ctx); err != nil {
 		return err
 	}
-	for _, p := range append(u.lab.Keepers(), u.lab.Daemons()...) {
+	for _, p := range append(u.lab.ControllerProcesses(), u.lab.Daemons()...) {
 		if err := u.renew(ctx, p); err != nil {
 			return err
 		}
@@ -343,7 +343,7 @@ func (u *upgrade) judge(ctx context.Context, last lab.LoadReport) (err error) {
 		return err
 	}
 	newest := r.Versions[len(r.Versions)-1]
-	for _, p := range append(u.lab.Daemons(), u.lab.Keepers()...) {
+	for _, p := range append(u.lab.Daemons(), u.lab.ControllerProcesses()...) {
 		if is, err := u.lab.Running(p); err != nil || is != u.o.Program {
 			u.say("%s runs %s, not %s: %v", p.Name, is, u.o.Program, err)
 		}
