@@ -81,4 +81,3 @@ func TestMembers(t *testing.T) {
 		t.Errorf("started without the store it asks %q", spy.has())
 	}
 }
-
