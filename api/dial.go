@@ -86,7 +86,10 @@ func ClientTLS(t config.TLS) (*tls.Config, error) {
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			c, err := tls.LoadX509KeyPair(t.Cert, t.Key)
 			if err != nil {
-				return nil, fmt.Errorf("tls.cert and tls.key: %w; %s", err, certsRemedy)
+				return nil, own("tls.cert and tls.key: %v; %s", err, certsRemedy)
+			}
+			if err := period(t.Cert, c.Leaf, time.Now()); err != nil {
+				return nil, err
 			}
 			return &c, nil
 		},

@@ -64,9 +64,13 @@ func (a *authority) write(t *testing.T, name, kind string, der []byte) string {
 }
 
 func (a *authority) issue(t *testing.T, name string) config.TLS {
+	return a.issueUntil(t, name, time.Now().Add(time.Hour))
+}
+
+func (a *authority) issueUntil(t *testing.T, name string, end time.Time) config.TLS {
 	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	template := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}, NotBefore: time.Now().Add(-time.Hour), NotAfter: end}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
 	if err != nil {
 		t.Fatal(err)
@@ -101,17 +105,19 @@ func TestDialHTTPS(t *testing.T) {
 		name string
 		tls  config.TLS
 		ok   bool
+		says string
 	}{
-		{"ours", ours.issue(t, "s1"), true},
-		{"another authority's", others.issue(t, "s1"), false},
-		{"a client of another authority", mixed, false},
+		{"ours", ours.issue(t, "s1"), true, ""},
+		{"another authority's", others.issue(t, "s1"), false, "unknown authority"},
+		{"a client of another authority", mixed, false, ""},
+		{"one that is over", ours.issueUntil(t, "old", time.Now().Add(-time.Minute)), false, "old.pem (of old) ended on"},
 	} {
 		client, err := Dial(s.URL, c.tls)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r, err := client.GetTime(t.Context(), connect.NewRequest(&fairleadv1.GetTimeRequest{}))
-		if (err == nil) != c.ok || err == nil && r.Msg.SharedMs != 42 {
+		if (err == nil) != c.ok || err == nil && r.Msg.SharedMs != 42 || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}

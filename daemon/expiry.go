@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/config"
 )
 
@@ -70,7 +71,8 @@ func (d *Daemon) expiryCollector() prometheus.Collector {
 	})
 }
 
-// expiryWarnings are of certificates that end soon, or cannot be read.
+// expiryWarnings are of certificates that end soon, that cannot be read, or that nobody
+// takes of this daemon.
 func (d *Daemon) expiryWarnings(now time.Time) (warnings []string) {
 	all, err := ends(d.TLS)
 	if err != nil {
@@ -86,6 +88,16 @@ func (d *Daemon) expiryWarnings(now time.Time) (warnings []string) {
 			warnings = append(warnings, fmt.Sprintf("certificate %s has ended on %s: nobody talks to this daemon; %s", e.file, e.at.UTC().Format(time.DateOnly), remedy))
 		case left < expirySoon:
 			warnings = append(warnings, fmt.Sprintf("certificate %s ends in %d days, on %s; %s", e.file, int(left.Hours()/24), e.at.UTC().Format(time.DateOnly), remedy))
+		}
+	}
+	if len(warnings) == 0 { // else that is why
+		if err := api.OwnFault(d.TLS, now); err != nil {
+			warnings = append(warnings, err.Error())
+		}
+	}
+	for _, at := range d.API {
+		if err := api.OwnNames(d.TLS, at); err != nil {
+			warnings = append(warnings, err.Error())
 		}
 	}
 	return warnings

@@ -32,6 +32,17 @@ func TestExpiry(t *testing.T) {
 			t.Errorf("%s before: %q", before, warnings)
 		}
 	}
+	d.API = []string{"https://127.0.0.1:1", "https://127.0.0.2:1"}
+	if w := d.expiryWarnings(time.Now()); len(w) != 1 || !strings.Contains(w[0], "does not name 127.0.0.2") {
+		t.Errorf("at another address: %q", w)
+	}
+	d.API = nil
+	foreign := d.TLS
+	foreign.CA = daemontest.Certificates(t, t.TempDir(), net.IPv4(127, 0, 0, 1)).CA
+	d.TLS = foreign
+	if w := d.expiryWarnings(time.Now()); len(w) != 1 || !strings.Contains(w[0], "is not of the authority") {
+		t.Errorf("of another authority: %q", w)
+	}
 	d.TLS = config.TLS{CA: "/nowhere", Cert: "/nowhere", Key: "/nowhere"}
 	if w := d.expiryWarnings(time.Now()); len(w) != 1 || !strings.Contains(w[0], "cannot be read") {
 		t.Errorf("%q", w)

@@ -197,7 +197,10 @@ func (d *Daemon) serve(hup <-chan os.Signal) {
 // answer opens the API and the metrics endpoint.
 func (d *Daemon) answer() error {
 	d.refused = newRefused()
-	d.certificates, _ = d.seenCertificates() // what is wrong with them, who needs them says
+	d.certificates, _ = d.seenCertificates()
+	for _, warning := range d.expiryWarnings(time.Now()) {
+		d.Log.Warn(warning)
+	}
 	for _, endpoint := range d.API {
 		l, err := d.listen(endpoint)
 		if err != nil {

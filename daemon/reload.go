@@ -3,8 +3,6 @@ package daemon
 import (
 	"bytes"
 	"crypto/sha256"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"os"
 	"strings"
@@ -87,9 +85,8 @@ func (d *Daemon) seenCertificates() (all []seenCertificate, err error) {
 	if _, err := api.ClientTLS(d.TLS); err != nil { // the authority
 		return nil, err
 	}
-	pair, err := tls.LoadX509KeyPair(d.TLS.Cert, d.TLS.Key)
-	if err != nil {
-		return nil, fmt.Errorf("tls: read cert %q and key %q: %w; %s", d.TLS.Cert, d.TLS.Key, err, certsRemedy)
+	if err := api.OwnFault(d.TLS, time.Now()); err != nil {
+		return nil, err
 	}
 	for _, file := range []string{d.TLS.Cert, d.TLS.CA} {
 		data, err := os.ReadFile(file)
@@ -101,20 +98,6 @@ func (d *Daemon) seenCertificates() (all []seenCertificate, err error) {
 			return nil, fmt.Errorf("tls: %w; %s", err, certsRemedy)
 		}
 		all = append(all, seenCertificate{file, sha256.Sum256(bytes.TrimSpace(data)), ends})
-	}
-	roots, between := x509.NewCertPool(), x509.NewCertPool()
-	authority, err := os.ReadFile(d.TLS.CA)
-	if err != nil {
-		return nil, fmt.Errorf("tls: %w; %s", err, certsRemedy)
-	}
-	roots.AppendCertsFromPEM(authority)
-	for _, der := range pair.Certificate[1:] {
-		if c, err := x509.ParseCertificate(der); err == nil {
-			between.AddCert(c)
-		}
-	}
-	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
-		return nil, fmt.Errorf("tls: the certificate %s is not good for the authority %s: %w; %s", d.TLS.Cert, d.TLS.CA, err, certsRemedy)
 	}
 	return all, nil
 }

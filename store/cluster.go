@@ -102,6 +102,8 @@ func Open(o Options) (Store, error) {
 	return c, nil
 }
 
+func (c *Cluster) Members(endpoints []string) { c.client.SetEndpoints(endpoints...) }
+
 func (c *Cluster) Read(ctx context.Context, prefix string) ([]Entry, int64, error) {
 	ctx, done := c.call(ctx)
 	defer done()

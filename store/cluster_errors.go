@@ -26,7 +26,7 @@ func (c *Cluster) call(ctx context.Context) (context.Context, context.CancelFunc
 
 // failed says in the store's words what ended a call.
 func (c *Cluster) failed(ctx context.Context, err error) error {
-	at := strings.Join(c.o.Endpoints, ", ")
+	at := strings.Join(c.client.Endpoints(), ", ")
 	switch {
 	case err == nil:
 		return nil

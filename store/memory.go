@@ -267,6 +267,9 @@ func (c *MemoryClient) Campaign(ctx context.Context, election, candidate string,
 }
 
 // Close leaves the leases of a client that is cut off to their time.
+// Members changes nothing: it has no address.
+func (c *MemoryClient) Members([]string) {}
+
 func (c *MemoryClient) Close() error {
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()

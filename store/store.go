@@ -114,6 +114,9 @@ type Store interface {
 	// nobody else writes. A candidacy whose Campaign failed is withdrawn, behind it:
 	// it is gone when the store could be told, and with its lease at the latest.
 	Campaign(ctx context.Context, election, candidate string, lease Lease) (Leadership, error)
+	// Members has the store asked at endpoints, as in Options, from now on. What runs
+	// goes on.
+	Members(endpoints []string)
 	// Close ends all watches, calls and leases; leases that the store cannot be
 	// told of end there after their time. It takes 2 s at most.
 	Close() error

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
@@ -50,6 +52,9 @@ Exit status 0 if all is right, 1 if not.`,
 			}
 			if err == nil && !cfg.Bootstrap() {
 				err = firstFits(cfg)
+			}
+			if err == nil {
+				err = api.OwnFault(cfg.TLS, time.Now())
 			}
 			r := checkResult{File: file, OK: err == nil, Problems: []checkProblem{}}
 			if err == nil {

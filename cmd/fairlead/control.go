@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -52,7 +53,9 @@ type controlClient = fairleadv1connect.ControlClient
 
 type namedControl struct {
 	controlClient
-	name string
+	name   string
+	files  config.TLS
+	remote bool // it takes a certificate
 }
 
 // own is the user's certificate, if one is named.
@@ -96,7 +99,7 @@ func (c *control) controllers(cmd *cobra.Command) (all []namedControl, err error
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, namedControl{client, e.Name})
+		all = append(all, namedControl{client, e.Name, t, strings.HasPrefix(e.API, "https://")})
 	}
 	return all, nil
 }
@@ -127,19 +130,27 @@ func askControls[R any](ctx context.Context, c *control, all []namedControl, bou
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	var away []string
+	var mine error // what is wrong with the certificate of whoever asks
 	for _, one := range all {
 		resp, err := do(ctx, one.controlClient)
+		if mine == nil && err != nil && connect.CodeOf(err) == connect.CodeUnavailable && !connect.IsWireError(err) && one.remote {
+			mine = api.OwnFault(one.files, time.Now())
+		}
 		if c.isAway(err) {
 			away = append(away, one.name+": "+api.ErrorText(err))
 			continue
 		}
 		if c.changes && connect.CodeOf(err) == connect.CodeUnavailable && err != nil {
-			return nil, fmt.Errorf("%s was asked and did not answer (%s): the change may be made, in part or whole; `fairlead history` tells, and so does running it again", one.name, api.ErrorText(err))
+			unknown := fmt.Errorf("%s was asked and did not answer (%s): the change may be made, in part or whole; `fairlead history` tells, and so does running it again", one.name, api.ErrorText(err))
+			return nil, errors.Join(unknown, mine)
 		}
 		if err != nil {
 			return nil, err
 		}
 		return resp.Msg, nil
+	}
+	if mine != nil {
+		return nil, fmt.Errorf("%w (%s)", mine, strings.Join(away, "; "))
 	}
 	return nil, silent(away)
 }
@@ -149,9 +160,16 @@ func askControls[R any](ctx context.Context, c *control, all []namedControl, bou
 // may have made a change, or make it yet, and another one would make it again; looks do no
 // harm.
 func (c *control) isAway(err error) bool {
+	return err != nil && connect.CodeOf(err) == connect.CodeUnavailable &&
+		(!c.changes || connect.IsWireError(err) || unbegun(err))
+}
+
+// unbegun: there was no connection, or it ended while both sides looked at certificates.
+func unbegun(err error) bool {
 	var reach *net.OpError
-	return connect.CodeOf(err) == connect.CodeUnavailable && err != nil &&
-		(!c.changes || connect.IsWireError(err) || errors.As(err, &reach) && reach.Op == "dial")
+	var theirs *tls.CertificateVerificationError
+	return errors.As(err, &theirs) || errors.Is(err, api.ErrOwn) ||
+		errors.As(err, &reach) && (reach.Op == "dial" || reach.Op == "remote error") // an alert
 }
 
 // silent: no controller can do it.

@@ -53,6 +53,7 @@ func (m *Member) read() error {
 		return err
 	}
 	m.Config, m.Self = cfg, self
+	m.stored.reach(boot, cfg)
 	m.Name, m.API, m.TLS, m.Metrics = m.Self.Name, []string{m.Self.API}, m.Config.TLS, m.Self.Metrics
 	m.Log = m.Log.With("name", m.Name)
 	m.Says = []any{"api", m.Self.API, "metrics", m.Metrics}
@@ -74,6 +75,9 @@ func (m *Member) begin(boot *config.Config) (cfg *config.Config, self config.Sel
 		return nil, self, err
 	}
 	kept := m.kept(names)
+	if cfg, err := boot.Desired(rollout.OfVersion(kept.Is.Version), []byte(kept.Text)); err == nil {
+		m.stored.reach(boot, cfg) // the file's members may be away
+	}
 	newest, err := m.stored.text(m.life)
 	if err != nil {
 		m.Log.Warn("the store does not say what is wanted; going on by what is here", "error", err)
@@ -351,6 +355,7 @@ func (m *Member) goBy(boot, cfg *config.Config) {
 	if m.opened.Peers != nil {
 		m.opened.Peers.Follow(m.peers.list())
 	}
+	m.stored.reach(boot, cfg)
 	changed, refused := m.readFabric(cfg)
 	m.compareFile(boot, cfg, changed, refused)
 	m.AnnounceSoon()

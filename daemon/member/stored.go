@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,6 +42,7 @@ type stored struct {
 	head    ledger.Head
 	away    error // it did not answer when this daemon started
 	at      []string
+	differs string         // how the file names the store otherwise than all machines do
 	boot    *config.Config // what the store was opened by
 	anew    func()         // has follow look at the head once more; nil: it does not follow yet
 }
@@ -66,6 +68,32 @@ func (m *Member) openStore(boot *config.Config) error {
 	return nil
 }
 
+// reach has the store asked at the members that boot, the machine's file, and cfg have.
+func (s *stored) reach(boot, cfg *config.Config) {
+	at, differs := boot.Members(cfg)
+	s.mu.Lock()
+	news, moved := differs != s.differs, !slices.Equal(at, s.at)
+	s.at, s.differs = at, differs
+	s.mu.Unlock()
+	if moved {
+		urls := make([]string, len(at))
+		for i, e := range at {
+			urls[i] = store.URL(e)
+		}
+		s.store.Members(urls)
+	}
+	if news && differs != "" {
+		s.m.Log.Warn(differs)
+	}
+}
+
+// where the store is asked, for logs.
+func (s *stored) where() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.at
+}
+
 // newest is what the store has for this daemon; nil: it has nothing yet. have is
 // what is on disk.
 func (s *stored) newest(ctx context.Context, have *controller.Assignment) (*controller.Assignment, error) {
@@ -83,7 +111,7 @@ func (s *stored) newest(ctx context.Context, have *controller.Assignment) (*cont
 
 // await waits until the store has something for a daemon that has nothing.
 func (s *stored) await(ctx context.Context) (*controller.Assignment, error) {
-	s.m.Log.Warn("there is no assignment on disk: "+rollout.Waiting, "store", s.at)
+	s.m.Log.Warn("there is no assignment on disk: "+rollout.Waiting, "store", s.where())
 	s.m.Enter(daemon.Phase(rollout.Waiting))
 	defer s.m.Enter(daemon.Applying)
 	for {
@@ -268,7 +296,7 @@ func (s *stored) hold(ctx context.Context, name string, report func() ledger.Rep
 		s.silent = ""
 		s.mu.Unlock()
 		if back {
-			s.m.Log.Info("the store answers", "store", s.at)
+			s.m.Log.Info("the store answers", "store", s.where())
 		}
 		select {
 		case <-ctx.Done():
@@ -311,6 +339,9 @@ func (s *stored) warnings() (warnings []string) {
 	}
 	if s.failure != "" {
 		warnings = append(warnings, "what the store has is not in force here: "+s.failure)
+	}
+	if s.differs != "" {
+		warnings = append(warnings, s.differs)
 	}
 	return warnings
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/fabric/topology"
@@ -86,6 +87,7 @@ func Run(ctx context.Context, o Options) []Check {
 	if o.Config != nil {
 		r.named(o)
 		r.own(o)
+		r.certificate(o, time.Now())
 		r.daemonClocks(ctx, o)
 	}
 	if o.Balancer != nil {

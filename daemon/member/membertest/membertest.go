@@ -390,10 +390,15 @@ func (d *Deployment) StartRole(r member.Role, name string) {
 
 // Begin starts a daemon; what it returns waits until it serves.
 func (d *Deployment) Begin(r member.Role, name string) (serves func()) {
+	return d.BeginAs(d.Options(name), r, name)
+}
+
+// BeginAs is Begin with options of the caller's.
+func (d *Deployment) BeginAs(o member.Options, r member.Role, name string) (serves func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- member.Run(ctx, d.Options(name), r)
+		done <- member.Run(ctx, o, r)
 		close(done) // whoever comes second is not told why
 	}()
 	stopped := false
