@@ -390,11 +390,13 @@ func TestAnyFailures(t *testing.T) {
 			op(controller.Drain, "s1"), op(controller.Remove, "s2"), {Kind: controller.Rotate}}
 		for _, i := range rapid.SliceOfN(rapid.IntRange(0, len(ops)-1), 1, 8).Draw(rt, "ops") {
 			_, _ = c.Do(context.Background(), Options{}, ops[i])
-			if f.wrong != nil {
-				rt.Fatal(f.wrong, f.order)
+			if f.bad() != nil {
+				rt.Fatal(f.bad())
 			}
 		}
+		f.mu.Lock()
 		broken = false
+		f.mu.Unlock()
 		if _, err := c.Apply(context.Background(), f.text, Options{}); err != nil {
 			rt.Fatal(err)
 		}

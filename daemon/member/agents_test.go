@@ -66,6 +66,12 @@ func (a *heldAgent) AwaitServing(ctx context.Context, req *connect.Request[fairl
 	return connect.NewResponse(r), nil
 }
 
+func (a *heldAgent) called() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.calls
+}
+
 // TestAgents: what an agent has to say is heard at once and once, also over an end of
 // the connection; that it ends, or is gone, is told once; nobody asks one that does
 // not answer all the time, nor one whose server has left; one that could not be dialled is
@@ -123,10 +129,10 @@ func TestAgents(t *testing.T) {
 		expect()
 		time.Sleep(time.Second)
 		expect("s1 gone")
-		before := a.calls
+		before := a.called()
 		time.Sleep(time.Minute)
 		expect()
-		if n := a.calls - before; n < 8 || n > 60 {
+		if n := a.called() - before; n < 8 || n > 60 {
 			t.Errorf("%d calls in a minute of one that does not answer", n)
 		}
 		// It is the same life: what ended meanwhile is told.
@@ -137,11 +143,11 @@ func TestAgents(t *testing.T) {
 		expect("s1 gone")
 		g.Follow(map[string]string{"s2": "unix:b"})
 		synctest.Wait()
-		before = a.calls
+		before = a.called()
 		a.tell(func() { a.parts, a.last, a.ended = false, 8, []uint64{8} })
 		time.Sleep(time.Minute)
 		expect()
-		if a.calls != before {
+		if a.called() != before {
 			t.Error("an agent whose server has left is called")
 		}
 		cancel()
