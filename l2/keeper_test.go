@@ -47,6 +47,8 @@ func newClient(m *store.Memory) *client {
 	return c
 }
 
+func (c *client) Members(endpoints []string) { c.Load().Members(endpoints) }
+
 // remade has the store be another one, m, from now on.
 func (c *client) remade(m *store.Memory) error { return c.Swap(m.Client()).Close() }
 

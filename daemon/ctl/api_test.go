@@ -3,6 +3,7 @@ package ctl
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -104,6 +105,12 @@ func clientWith(t *testing.T, files config.TLS) *http.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Shown whatever it is: a stranger's client does not look at it first, as ours do.
+	pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 	transport := &http.Transport{TLSClientConfig: settings, ForceAttemptHTTP2: true, MaxConnsPerHost: 4}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}

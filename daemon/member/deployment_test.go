@@ -111,7 +111,7 @@ func TestRefusesAssignmentFirst(t *testing.T) {
 		t.Error("the kernel was touched")
 		return member.Opened{}, errors.New("touched")
 	}))
-	if err == nil || !strings.Contains(err.Error(), "after fairlead unload") {
+	if err == nil || !strings.Contains(err.Error(), "start a build that knows it") {
 		t.Errorf("%v", err)
 	}
 }
