@@ -207,7 +207,23 @@ func (c *Cluster) watch(ctx context.Context, prefix string, rev *int64, yield fu
 	// together by the client.
 	events := c.watcher.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(max(*rev, 0)+1),
 		clientv3.WithFragment(), clientv3.WithProgressNotify(), clientv3.WithCreatedNotify())
-	for resp := range events {
+	// Where etcd's client takes the watch up again by itself, it is told of no beginning.
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for {
+		var resp clientv3.WatchResponse
+		select {
+		case <-look.C:
+			if now, ok := c.revision(ctx); ok && now < *rev {
+				return true, ErrCompacted
+			}
+			continue
+		case r, ok := <-events:
+			if !ok {
+				return true, nil
+			}
+			resp = r
+		}
 		if err := resp.Err(); errors.Is(err, rpctypes.ErrCompacted) {
 			return true, ErrCompacted
 		} else if err != nil {
@@ -240,7 +256,17 @@ func (c *Cluster) watch(ctx context.Context, prefix string, rev *int64, yield fu
 			*rev = max(*rev, resp.Header.Revision)
 		}
 	}
-	return true, nil
+}
+
+// lookEvery is how often a watch looks whether the store is still the one that it was.
+const lookEvery = 5 * time.Second
+
+// revision is the store's; ok is false where it does not answer soon.
+func (c *Cluster) revision(ctx context.Context) (now int64, ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	_, now, err := c.Read(ctx, anyKey)
+	return now, err == nil
 }
 
 func (c *Cluster) Campaign(ctx context.Context, election, candidate string, lease Lease) (Leadership, error) {
