@@ -57,6 +57,8 @@ type Config struct {
 	// secret is Secret or SecretFile's content, decoded.
 	secret  []byte
 	implied bool
+	// looks: it is for whoever looks, and needs no secret.
+	looks bool
 	// compared is how much near has cost so far.
 	compared int
 }

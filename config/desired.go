@@ -31,7 +31,7 @@ func (c *Config) Bootstrap() bool {
 // relative paths those of c's folder. Its error is Problems, with name as the file. c
 // stays as it is.
 func (c *Config) Desired(name string, text []byte) (*Config, error) {
-	out := &Config{}
+	out := &Config{looks: c.looks}
 	d := &yamlfile.Document{File: name, Example: example, Empty: "name balancers, servers and vips; README.md has an example"}
 	if err := d.Decode(text, out); err != nil {
 		return nil, err

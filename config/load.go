@@ -49,16 +49,28 @@ func Load(path string) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return parse(path, data, info)
+	return parse(&Config{}, path, data, info)
 }
+
+// Look is Load for whoever only looks at daemons, away from their machines: the secret
+// is neither read nor missed, and SecretBytes has none.
+func Look(path string) (*Config, error) {
+	data, _, err := yamlfile.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return parse(&Config{looks: true}, path, data, nil)
+}
+
+// Looking is Look where there is no file: Desired has the rest.
+func Looking(t TLS) *Config { return &Config{TLS: t, looks: true} }
 
 // Parse is Load of data; path names the file in errors and is the place from
 // which a relative secret_file is found.
-func Parse(path string, data []byte) (*Config, error) { return parse(path, data, nil) }
+func Parse(path string, data []byte) (*Config, error) { return parse(&Config{}, path, data, nil) }
 
 // parse is Parse; info is the file's, if data came from one.
-func parse(path string, data []byte, info fs.FileInfo) (*Config, error) {
-	c := &Config{}
+func parse(c *Config, path string, data []byte, info fs.FileInfo) (*Config, error) {
 	d := &yamlfile.Document{File: path, Example: example, Empty: "name balancers, servers and vips; README.md has an example"}
 	if err := d.Decode(data, c); err != nil {
 		return nil, err
@@ -261,6 +273,9 @@ func hostHeader(a netip.Addr) string {
 
 // readSecret decodes Secret or the content of SecretFile, looked up from dir.
 func (c *Config) readSecret(dir string) {
+	if c.looks {
+		return
+	}
 	const remedy = "make one with `fairlead secret`"
 	text, field := c.Secret, "secret"
 	switch {

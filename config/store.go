@@ -77,7 +77,7 @@ func (c *Config) checkStore() {
 	case n == 0 && len(c.Store.Etcd) == 0 && c.origin.At["store"] != nil:
 		c.problem("store.etcd", "", "missing", "list the members of the etcd cluster, or remove store")
 	}
-	if len(c.Controllers)+len(c.Store.Etcd) > 0 && c.secret == nil && c.Secret == "" && c.SecretFile == "" {
+	if len(c.Controllers)+len(c.Store.Etcd) > 0 && !c.looks && c.secret == nil && c.Secret == "" && c.SecretFile == "" {
 		c.problem("secret", "", "missing, and what is in the store is encrypted under it",
 			"run `fairlead secret secret` beside this file and write secret_file: secret")
 	}

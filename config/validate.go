@@ -68,7 +68,7 @@ func (c *Config) checkTLS() {
 }
 
 func (c *Config) checkSecret() {
-	if c.secret != nil || c.Secret != "" || c.SecretFile != "" {
+	if c.looks || c.secret != nil || c.Secret != "" || c.SecretFile != "" {
 		return
 	}
 	for i, v := range c.VIPs {

@@ -93,7 +93,11 @@ func (d *Denied) Error() string {
 	if d.Needed == machines {
 		return fmt.Sprintf("%s is for machines of the deployment, and %s, of role %s, is none", d.What, d.Caller.Name, d.Caller.Role)
 	}
-	return fmt.Sprintf("%s needs the role %s, and %s has %s", d.What, d.Needed, d.Caller.Name, d.Caller.Role)
+	text := fmt.Sprintf("%s needs the role %s, and %s has %s", d.What, d.Needed, d.Caller.Name, d.Caller.Role)
+	if d.Caller.Machine && d.Caller.Role == View {
+		text += fmt.Sprintf(", as a machine's certificate: run it as root on the machine that is asked (a controller's: --api unix:…), or with a user's certificate (`fairlead certs FOLDER --user NAME --role %s`, then --certs)", d.Needed)
+	}
+	return text
 }
 
 // Check says whether a caller may call a procedure, with that request (nil: it is not

@@ -18,8 +18,9 @@ import (
 )
 
 func newBGPCommand() *cobra.Command {
-	var file, output, name string
+	var output, name string
 	var timeout time.Duration
+	c := control{looks: true}
 	cmd := &cobra.Command{
 		Use:     "bgp [VIP|ADDRESS]",
 		Aliases: []string{"l2"},
@@ -35,7 +36,7 @@ With a VIP's name or an address, of that one alone.`,
 			if err := cli.CheckOutput(output); err != nil {
 				return err
 			}
-			answers, err := askAll(cmd, &control{file: file}, name, timeout)
+			answers, err := askAll(cmd, &c, name, timeout)
 			if err != nil {
 				return err
 			}
@@ -47,7 +48,7 @@ With a VIP's name or an address, of that one alone.`,
 				answers = slices.DeleteFunc(answers, func(a answer) bool { return !announces(a) })
 			}
 			if len(answers) == 0 {
-				return errors.New("no balancer and no switch has bgp or l2 in the file it was started with, so nobody announces; docs/bgp.md, docs/l2.md")
+				return errors.New("no balancer and no switch was started with bgp or l2, so nobody announces; write it, `fairlead apply`, then restart the daemons (docs/bgp.md, docs/l2.md)")
 			}
 			if len(args) == 1 {
 				if err := pick(answers, args[0]); err != nil {
@@ -63,7 +64,7 @@ With a VIP's name or an address, of that one alone.`,
 			return fmt.Errorf("no daemon answered (%s: %s); start it with fairlead lb or switch, or see its log", answers[0].name, api.ErrorText(answers[0].err))
 		},
 	}
-	fileFlag(cmd, &file)
+	c.flags(cmd)
 	cli.OutputFlag(cmd, &output)
 	cmd.Flags().StringVar(&name, "name", "", "ask this daemon alone")
 	cmd.Flags().DurationVar(&timeout, "timeout", 3*time.Second, "how long to wait for each daemon")

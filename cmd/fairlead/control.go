@@ -29,8 +29,8 @@ import (
 // control is how a command calls controllers.
 type control struct {
 	file, endpoint, certs string
-	// changes: what is asked for is a change.
-	changes bool
+	// changes: what is asked for is a change. looks: daemons are looked at.
+	changes, looks bool
 }
 
 // controlTimeout bounds a whole change, from asking everybody to the last step, and
@@ -74,9 +74,10 @@ func (c *control) controllers(cmd *cobra.Command) (all []namedControl, err error
 	t, own := c.own()
 	endpoints := []config.Controller{{Name: c.endpoint, API: c.endpoint}}
 	if c.endpoint == "" || !own && !strings.HasPrefix(c.endpoint, "unix:") {
-		cfg, err := loadFile(cmd, c.file)
+		cfg, err := config.Look(c.file) // only who answers where, and by which certificates
 		if err != nil {
-			return nil, err
+			fmt.Fprintln(cmd.ErrOrStderr(), err)
+			return nil, cli.ErrSilent
 		}
 		if !own {
 			t = cfg.TLS

@@ -31,14 +31,18 @@ import (
 // deployed is the file's, or the store's, and what people should know of that ("":
 // nothing). errors.Is(err, os.ErrNotExist): there is no file.
 func deployed(cmd *cobra.Command, c *control, timeout time.Duration) (cfg *config.Config, note string, err error) {
-	boot, err := config.Load(c.file)
-	if err != nil {
-		if _, missing := os.Stat(c.file); missing != nil {
+	boot, err := c.load()
+	if _, missing := os.Stat(c.file); err != nil && missing != nil {
+		t, _ := c.own()
+		if !c.looks || c.endpoint == "" || cmd.Flags().Changed("file") {
 			return nil, "", missing
 		}
+		boot, err = config.Looking(t), nil
+	}
+	if err != nil {
 		return nil, "", err
 	}
-	if !boot.Bootstrap() {
+	if !boot.Bootstrap() && boot.File() != "" {
 		return boot, "", nil
 	}
 	resp, silent := askControl(c, cmd, timeout, func(ctx context.Context, c controlClient) (*connect.Response[fairleadv1.GetConfigResponse], error) {
@@ -49,11 +53,26 @@ func deployed(cmd *cobra.Command, c *control, timeout time.Duration) (cfg *confi
 		return cfg, "", err
 	}
 	text, version := member.Kept(daemon.DefaultStateDir)
+	if version == 0 && boot.File() == "" {
+		return nil, "", silent
+	}
 	if version == 0 {
 		return nil, "", fmt.Errorf("%s says only how to come to the store, and what is wanted is not known: %s", c.file, api.ErrorText(silent))
 	}
 	cfg, err = boot.Desired(rollout.OfVersion(version), text)
 	return cfg, fmt.Sprintf("the deployment is as of version %d, which a daemon here kept: %s", version, api.ErrorText(silent)), err
+}
+
+// load reads the file. Who only looks needs no secret, which is on the daemons' machines;
+// the whole file's problems are told where it cannot be read so either.
+func (c *control) load() (*config.Config, error) {
+	cfg, err := config.Load(c.file)
+	if err != nil && c.looks {
+		if looked, looks := config.Look(c.file); looks == nil {
+			return looked, nil
+		}
+	}
+	return cfg, err
 }
 
 // daemonSockets are those of daemons in the folder of all; a controller has two there, and

@@ -34,8 +34,9 @@ type answer struct {
 }
 
 func newStatusCommand() *cobra.Command {
-	var file, fabric, output, name string
+	var fabric, output, name string
 	var timeout time.Duration
+	c := control{looks: true}
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show VIPs, servers, slots, states, health and counters of all daemons",
@@ -48,8 +49,12 @@ asked.
 
 Without -f and without /etc/fairlead/fairlead.yaml the daemons of this machine
 are asked (sockets in /run/fairlead). With --fabric the routers of a fabric.yaml
-are: their selector, next hops with port numbers, routes and counters.`,
-		Example: "  fairlead status -f fairlead.yaml\n  fairlead status -f fairlead.yaml --name lb1 -o json\n  fairlead status --fabric fabric.yaml",
+are: their selector, next hops with port numbers, routes and counters.
+
+From a machine with neither file nor secret: --api names a controller, which says
+what there is, and --certs the folder of a certificate with the role view. A file
+that is given needs no secret either.`,
+		Example: "  fairlead status -f fairlead.yaml\n  fairlead status -f fairlead.yaml --name lb1 -o json\n  fairlead status --fabric fabric.yaml\n  fairlead status --api https://10.0.0.1:7444 --certs ~/ann",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "table" && output != "json" && output != "yaml" {
@@ -58,20 +63,19 @@ are: their selector, next hops with port numbers, routes and counters.`,
 			if fabric != "" && cmd.Flags().Changed("file") {
 				return cli.Usagef("--fabric asks routers, --file the other daemons: give one of them")
 			}
-			c := &control{file: file}
 			stored := make(chan *storeView, 1)
 			ask := func() ([]answer, error) {
 				if fabric != "" {
 					return askRouters(cmd.Context(), fabric, name, timeout)
 				}
-				return askAll(cmd, c, name, timeout)
+				return askAll(cmd, &c, name, timeout)
 			}
 			go func() {
-				if _, err := config.Load(file); fabric != "" || name != "" || err != nil {
+				if _, err := c.load(); fabric != "" || name != "" || err != nil && c.endpoint == "" {
 					stored <- nil
 					return
 				}
-				stored <- askStore(cmd, c, timeout)
+				stored <- askStore(cmd, &c, timeout)
 			}()
 			answers, err := ask()
 			store := <-stored
@@ -95,7 +99,7 @@ are: their selector, next hops with port numbers, routes and counters.`,
 			return fmt.Errorf("no daemon answered (%s: %w); start it with fairlead lb, host, switch or router, or see its log", answers[0].name, answers[0].err)
 		},
 	}
-	fileFlag(cmd, &file)
+	c.flags(cmd)
 	cmd.Flags().StringVar(&fabric, "fabric", "", "ask the routers of this fabric.yaml")
 	cli.OutputFlag(cmd, &output)
 	cmd.Flags().StringVar(&name, "name", "", "ask this daemon alone")
@@ -114,7 +118,7 @@ func askAll(cmd *cobra.Command, c *control, name string, timeout time.Duration) 
 		if note != "" {
 			fmt.Fprintln(cmd.ErrOrStderr(), "note:", note)
 		}
-		files = cfg.TLS
+		files = c.tls(cfg)
 		for _, s := range cfg.Daemons() {
 			answers = append(answers, answer{name: s.Name, role: string(s.Role), api: s.API})
 		}
@@ -124,12 +128,21 @@ func askAll(cmd *cobra.Command, c *control, name string, timeout time.Duration) 
 			answers = append(answers, answer{name: n, api: "unix:" + paths[i]})
 		}
 		if len(answers) == 0 {
-			return nil, fmt.Errorf("no %s and no daemon's socket in %s: name the configuration with -f", c.file, runFolder)
+			return nil, fmt.Errorf("no %s and no daemon's socket in %s: name the configuration with -f, or a controller with --api", c.file, runFolder)
 		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: there is no %s: the daemons of this machine are asked alone\n", c.file)
 	default:
 		return nil, err
 	}
 	return askThese(cmd.Context(), answers, c.file, files, name, timeout)
+}
+
+// tls is by which certificate daemons are asked.
+func (c *control) tls(cfg *config.Config) config.TLS {
+	if t, own := c.own(); own {
+		return t
+	}
+	return cfg.TLS
 }
 
 // askRouters asks the routers of a fabric.yaml, in its order.

@@ -48,7 +48,7 @@ func TestDrainWait(t *testing.T) {
 	d.run(0, "apply")
 	s1 := d.daemons["s1"]
 	s1.has(3)
-	d.run(1, "drain s1 --wait --timeout 1s", "s1 is drained, and 3 connections are left after 1s; wait on, or `fairlead remove --force` breaks them")
+	d.run(1, "drain s1 --wait --timeout 1s", "s1 is drained, and 3 connections are left after 1s; run it again to wait on, or `fairlead remove --force`: its slot rests")
 	_, ended := d.follow(t.Context(), "drain s1 --wait --timeout 1m")
 	select {
 	case status := <-ended:

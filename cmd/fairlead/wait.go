@@ -80,7 +80,7 @@ func (w *waiting) until(cmd *cobra.Command, c *control, vip, server string) erro
 			return nil
 		}
 		if progress {
-			says := fmt.Sprintf("%d connections are left", left)
+			says := connectionsLeft(left)
 			if unknown != "" {
 				says = "connections are not known: " + unknown
 			}
@@ -94,9 +94,16 @@ func (w *waiting) until(cmd *cobra.Command, c *control, vip, server string) erro
 		return fmt.Errorf("%s is drained, and how many connections are left there is not known: %s", server, unknown)
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("%s is drained, and %d connections are left after %s; wait on, or `fairlead remove --force` breaks them", server, left, w.timeout)
+		return fmt.Errorf("%s is drained, and %s after %s; run it again to wait on, or `fairlead remove --force`: its slot rests then, and what still comes is forwarded to it for as long as it runs", server, connectionsLeft(left), w.timeout)
 	}
-	return fmt.Errorf("%s is drained, and %d connections are left", server, left)
+	return fmt.Errorf("%s is drained, and %s", server, connectionsLeft(left))
+}
+
+func connectionsLeft(n uint64) string {
+	if n == 1 {
+		return "1 connection is left"
+	}
+	return fmt.Sprintf("%d connections are left", n)
 }
 
 // over: ctx has ended, or is about to, which a controller that is told when notices first.

@@ -71,6 +71,9 @@ func TestRoles(t *testing.T) {
 		if want := method + suffix + " needs the role " + needed.String() + ", and " + who + " has " + has.String(); denied && !strings.Contains(text, want) {
 			t.Errorf("%s calls %s%s: %s, want %q", who, method, suffix, text, want)
 		}
+		if machine := callers[who] == access.None; denied && machine != strings.Contains(text, "--role "+needed.String()) {
+			t.Errorf("%s calls %s%s, denied without a way out, or with one that is none: %s", who, method, suffix, text)
+		}
 	}
 	for _, r := range rules {
 		if methods.ByName(protoName(r.method)) == nil {

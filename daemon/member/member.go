@@ -185,6 +185,7 @@ type settings struct {
 	patience time.Time      // until then it is no news that cfg is not all in force
 
 	mu       sync.Mutex
+	ignored  string // how the file differs from what the store wants, which counts
 	compared uint64 // version of the assignment that differs is about
 	differs  string
 }
@@ -247,6 +248,7 @@ func (m *Member) open(ctx context.Context) (err error) {
 	}
 	m.keepDesired()
 	m.compareFile(m.settings.Load().boot, m.Config, nil, nil)
+	m.compareText(m.settings.Load().boot)
 	m.Go(m.opened.Plane.Run)
 	m.Go(m.watchPeers)
 	m.Go(m.reapply)

@@ -41,6 +41,7 @@ func (m *Member) reload() (r daemon.Reloaded, err error) {
 		return r, err
 	}
 	m.goBy(boot, cfg)
+	m.compareText(boot)
 	r.Changed = append(peersBetween(before, m.peers.list()), m.settings.Load().changed...)
 	r.Restart, r.Refused = m.settings.Load().restart, m.settings.Load().refused
 	return r, nil

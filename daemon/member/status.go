@@ -30,6 +30,9 @@ func (m *Member) status() (*fairleadv1.GetStatusResponse, error) {
 	s.AssignmentVersion, s.AssignmentDigest, s.StampEpoch = a.Version, force.digest, a.StampEpoch
 	s.Clock = &fairleadv1.Clock{BaseMs: clock.base, SharedMs: clock.now(), Source: string(clock.source)}
 	s.Warnings = slices.Concat(set.refused, set.restart, m.stored.warnings(), m.desired.warnings())
+	if text := set.unheard(); text != "" {
+		s.Warnings = append(s.Warnings, text)
+	}
 	if text := set.difference(a); text != "" && !set.patient() {
 		s.Warnings = append(s.Warnings, text)
 	}
