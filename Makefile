@@ -54,12 +54,12 @@ test: deps build check-generated
 	$(MAKE) --no-print-directory test-pure
 	$(GO) test -run '^$$' ./... >/dev/null
 	$(SUDO) env RAPID_SEED=$${RAPID_SEED:-1} $(GO) test -p 1 -parallel 4 -timeout 18m $(QUIET_PACKAGES)
-	$(SUDO) env RAPID_SEED=$${RAPID_SEED:-1} $(GO) test -p 3 -parallel 4 -timeout 18m $(RATE_PACKAGES)
+	$(SUDO) env RAPID_SEED=$${RAPID_SEED:-1} $(GO) test -p 4 -parallel 4 -timeout 18m $(RATE_PACKAGES)
 	$(SUDO) env RAPID_SEED=$${RAPID_SEED:-1} $(GO) test -p 2 -parallel 4 -timeout 18m \
 		$(filter-out $(shell $(GO) list $(QUIET_PACKAGES) $(RATE_PACKAGES)),$(shell $(GO) list $(ROOT_PACKAGES)))
 
 test-pure:
-	RAPID_SEED=$${RAPID_SEED:-1} $(GO) test $(PURE_PACKAGES)
+	RAPID_SEED=$${RAPID_SEED:-1} $(GO) test -parallel 6 $(PURE_PACKAGES)
 
 # Where the time goes: packages, then tests, the slowest first.
 test-times:

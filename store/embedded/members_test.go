@@ -4,6 +4,7 @@ import "testing"
 
 // TestMembers: who knew one member and was told of the others goes on without that one.
 func TestMembers(t *testing.T) {
+	t.Parallel()
 	options := three(t, "http://", TLS{})
 	servers := started(t, options...)
 	s := opened(t, options[0].Client[0])

@@ -96,6 +96,7 @@ func TestRejoin(t *testing.T) {
 // TestDamagedAlone: while no majority of the others answers, a damaged folder stays where
 // it is: it may be all that there is.
 func TestDamagedAlone(t *testing.T) {
+	t.Parallel()
 	options := three(t, "http://", TLS{})
 	servers := started(t, options...)
 	put(t, opened(t, options[0].Client[0]), "a", "one of three")
