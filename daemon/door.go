@@ -1,10 +1,8 @@
 package daemon
 
 import (
-	"crypto/tls"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/netip"
 	"sync"
 	"syscall"
@@ -22,6 +20,8 @@ import (
 //	accept ──▶ stranger ──handshake with a certificate of ours──▶ known
 //	              └──────closed, too slow, or the oldest────────▶ (gone)
 //
+// Of those that are known it keeps mostKnown, in the same way (door_known.go).
+//
 // At an endpoint without TLS nobody becomes known, and the bound is for all.
 type door struct {
 	net.Listener
@@ -33,6 +33,7 @@ type door struct {
 	mu        sync.Mutex
 	strangers map[netip.Prefix][]*guest // by source, oldest first
 	n         int                       // of them all
+	callers   callers                   // the others
 	count     uint64                    // connections so far
 	refused   int                       // since it was logged
 	said      time.Time
@@ -44,6 +45,9 @@ type guest struct {
 	door   *door
 	source netip.Prefix
 	number uint64
+	holder string // whose it is, once that is known
+	idle   bool   // nothing is asked on it, as far as is known
+	closed bool
 }
 
 const (
@@ -57,18 +61,19 @@ const (
 // newRefused is the metric of connections that doors refuse.
 func newRefused() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "fairlead_connections_refused_total",
-		Help: "Connections to an endpoint (api, metrics) closed unheard, because too many were open of which nobody knew whose they are."}, []string{"endpoint"})
+		Help: "Connections to an endpoint (api, metrics) closed because too many were open: unheard, of those of which nobody knew whose they are, or of the certificate that had the most."}, []string{"endpoint"})
 }
 
 // newDoor is a door before l. It leaves seven of eight descriptors to what is
-// known: Go has raised the soft limit to the hard one when the process started.
+// known, and three of eight to the rest of the process: Go has raised the soft limit to the hard one when the process started.
 func newDoor(l net.Listener, endpoint string, metric *prometheus.CounterVec, log *slog.Logger) *door {
-	most := uint64(mostStrangers)
+	most, known := uint64(mostStrangers), uint64(mostKnown)
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err == nil {
-		most = max(min(most, limit.Cur/8), 16)
+		most, known = max(min(most, limit.Cur/8), 16), max(min(known, limit.Cur/2), 64)
 	}
-	return &door{Listener: l, endpoint: endpoint, metric: metric, most: int(most), log: log, strangers: map[netip.Prefix][]*guest{}}
+	return &door{Listener: l, endpoint: endpoint, metric: metric, most: int(most), log: log, strangers: map[netip.Prefix][]*guest{},
+		callers: callers{most: int(known), by: map[string][]*guest{}}}
 }
 
 // Accept implements net.Listener.
@@ -117,14 +122,18 @@ func (d *door) enter(g *guest) (gone *guest) {
 		}
 	}
 	d.remove(gone)
+	d.refuse("connections were closed unheard: too many are open of which nobody knows whose they are", d.most, gone.source.String())
+	return gone
+}
+
+// refuse counts a connection that is closed, and says why at times; the caller holds mu.
+func (d *door) refuse(why string, open int, most string) {
 	d.metric.WithLabelValues(d.endpoint).Inc()
 	d.refused++
 	if time.Since(d.said) > refusedEvery {
-		d.log.Warn("connections were closed unheard: too many are open of which nobody knows whose they are", "endpoint", d.endpoint,
-			"closed", d.refused, "open", d.most, "most_from", gone.source.String())
+		d.log.Warn(why, "endpoint", d.endpoint, "closed", d.refused, "open", open, "most_from", most)
 		d.said, d.refused = time.Now(), 0
 	}
-	return gone
 }
 
 // remove takes g out of the strangers, if it is one; the caller holds mu.
@@ -143,16 +152,9 @@ func (d *door) remove(g *guest) {
 	}
 }
 
-// known: g is somebody's whom we know.
-func (g *guest) known() {
-	g.door.mu.Lock()
-	defer g.door.mu.Unlock()
-	g.door.remove(g)
-}
-
 // Close implements net.Conn.
 func (g *guest) Close() error {
-	g.known()
+	g.door.leave(g)
 	return g.Conn.Close()
 }
 
@@ -162,14 +164,4 @@ func (g *guest) shut() {
 		_ = c.SetLinger(0) // else it closes a little later
 	}
 	_ = g.Conn.Close() // it was refused: there is nobody to tell
-}
-
-// greet is for http.Server.ConnState. A server speaks HTTP only after the
-// handshake, so that who does has a certificate.
-func greet(c net.Conn, state http.ConnState) {
-	if t, ok := c.(*tls.Conn); ok && state == http.StateActive {
-		if g, ok := t.NetConn().(*guest); ok {
-			g.known()
-		}
-	}
 }

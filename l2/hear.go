@@ -202,6 +202,9 @@ func (k *Keeper) all(before map[netip.Addr]holder, entries []store.Entry, rev in
 			k.holds(a, holder{rev: rev}, time.Now())
 		}
 	}
+	if !slices.Equal(k.written, k.fits[k.o.Name]) {
+		k.writtenIn = -1
+	}
 	k.read = true
 	signal(k.poke)
 }
@@ -215,6 +218,9 @@ func (k *Keeper) take(e store.Event) {
 			delete(k.fits, name)
 		} else {
 			k.fits[name] = fit
+		}
+		if name == k.o.Name && !slices.Equal(k.written, k.fits[name]) {
+			k.writtenIn = -1 // somebody else wrote there, or deleted it: said again in a moment
 		}
 		return
 	}

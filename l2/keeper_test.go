@@ -413,6 +413,34 @@ func TestMadeUp(t *testing.T) {
 	})
 }
 
+// What a balancer may hold is written again when somebody deletes it or writes
+// something else there.
+func TestFitRewritten(t *testing.T) {
+	run(t, func(t *testing.T, e *ether) {
+		a := e.start("lb1")
+		e.once(time.Second)
+		time.Sleep(20 * time.Second)
+		read := func() store.Entry {
+			entries, _, err := a.s.Load().Read(t.Context(), fitKey+"lb1")
+			if err != nil || len(entries) != 1 {
+				t.Fatal(entries, err)
+			}
+			return entries[0]
+		}
+		right := read()
+		for _, op := range []store.Op{{Key: fitKey + "lb1", Delete: true}, {Key: fitKey + "lb1", Value: []byte("[]")}, {Key: fitKey + "lb1", Value: []byte("{")}} {
+			rev, err := a.s.Load().Commit(t.Context(), nil, op)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Second)
+			if now := read(); now.Rev <= rev || string(now.Value) != string(right.Value) {
+				t.Errorf("%s, was %s", now.Value, right.Value)
+			}
+		}
+	})
+}
+
 // One that alone has no store goes on until others have its addresses.
 func TestCutOff(t *testing.T) {
 	run(t, func(t *testing.T, e *ether) {

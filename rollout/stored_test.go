@@ -88,7 +88,7 @@ func (d *fake) follow(ctx context.Context, link store.Store, l *ledger.Ledger) {
 			r.Version, r.Digest = d.cur.Version, hex.EncodeToString(sum[:])
 		}
 		d.fleet.mu.Unlock()
-		if l.Say(ctx, lease, d.name, r) != nil || r.Refused > 0 {
+		if _, err := l.Say(ctx, lease, d.name, r); err != nil || r.Refused > 0 {
 			time.Sleep(time.Millisecond) // and try again
 			return
 		}

@@ -5,8 +5,10 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 )
 
@@ -27,6 +29,9 @@ func (c *Coordinator) AddServer(ctx context.Context, r *fairleadv1.AddServerRequ
 	cfg, err := c.Wanted(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if other := elsewhere(cfg, r.Server); other != "" {
+		return nil, controller.Invalid(fmt.Sprintf("server %s: %s is called so, and no configuration could name both; give the server another name", r.Server, other))
 	}
 	if s, ok := cfg.Server(r.Server); ok && (!op.Address.IsValid() || op.Address == s.Address) {
 		op.Address, op.API = s.Address, s.API
@@ -53,6 +58,21 @@ func (c *Coordinator) AddServer(ctx context.Context, r *fairleadv1.AddServerRequ
 		}
 	}
 	return c.Do(ctx, Options{Force: r.Force, Without: r.Without}, ops...)
+}
+
+// elsewhere is what of cfg, other than a server, is called name; "": nothing. Machines
+// share their names: a server called so would be in no configuration.
+func elsewhere(cfg *config.Config, name string) string {
+	if _, ok := cfg.Balancer(name); ok {
+		return "a balancer"
+	}
+	if _, ok := cfg.Switch(name); ok {
+		return "a switch"
+	}
+	if slices.ContainsFunc(cfg.Controllers, func(c config.Controller) bool { return c.Name == name }) {
+		return "a controller"
+	}
+	return ""
 }
 
 // DrainServer gives a server no new connections.

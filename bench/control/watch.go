@@ -135,7 +135,7 @@ func (w *watcher) follow(ctx context.Context) error {
 		}
 		t.Bytes, t.Fetch = s.bytes.Load()-bytes, ms(time.Duration(s.waits.Load()-waits))
 		w.say(t)
-		if err := l.Say(ctx, lease, w.name, ledger.Report{Kind: int(rollout.Balancer), Version: version, Digest: w.digest}); err != nil {
+		if _, err := l.Say(ctx, lease, w.name, ledger.Report{Kind: int(rollout.Balancer), Version: version, Digest: w.digest}); err != nil {
 			return err
 		}
 	}

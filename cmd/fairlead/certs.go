@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/certs"
 	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // certsFlags are what `fairlead certs` is told.
@@ -141,6 +142,10 @@ func (f *certsFlags) check(cmd *cobra.Command) error {
 		return cli.Usagef("--user and --role go together: --user ann --role operate")
 	case f.out != "" && f.user == "" && f.only == "":
 		return cli.Usagef("--out: say whose, with --for MACHINE or --user NAME --role ROLE")
+	}
+	// A machine's own callers are root@host or "uid 1000" to the audit log.
+	if f.user != "" && !vip.ServerName(f.user) {
+		return cli.Usagef("--user %q: not a name; %s", f.user, vip.NameRule)
 	}
 	if f.role != "" {
 		if _, err := access.ParseRole(f.role); err != nil {

@@ -78,7 +78,7 @@ func (d *miniDaemon) follow(ctx context.Context, cfg *config.Config, name string
 			digest := d.cur.Digest()
 			r := ledger.Report{Kind: int(kind), Version: d.cur.Version, Digest: hex.EncodeToString(digest[:])}
 			d.mu.Unlock()
-			if err = l.Say(ctx, lease, name, r); err != nil {
+			if _, err = l.Say(ctx, lease, name, r); err != nil {
 				break
 			}
 		}

@@ -250,6 +250,11 @@ vips: [{name: web, address: 192.0.2.1, port: 80, servers: [s1]}]
 	}
 	run(2, "--user", "bob")
 	run(2, "--user", "bob", "--role", "king")
+	for _, name := range []string{"root@host", "uid 1000", "bob\n", "../bob"} {
+		if out := run(2, "--user", name, "--role", "view"); !strings.Contains(out, "not a name") {
+			t.Errorf("%q: %s", name, out)
+		}
+	}
 	run(2, "--out", "x.tar")
 	run(2, "--within", "5d")
 	// An archive, and no key of it here.

@@ -136,10 +136,13 @@ func (c *ctl) keep(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("start the store: %w", err)
 	}
+	lost := c.server.Lost()
 	c.Go(func(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case err := <-lost:
+			return err
 		case <-c.server.Done():
 			return errors.New("the store stopped by itself: its log says why")
 		}

@@ -84,7 +84,7 @@ func TestFollowerThatDoesNotRead(t *testing.T) { // not beside others, whose mem
 	}
 	say := func(name string, tries uint64) {
 		t.Helper()
-		if err := l.Say(t.Context(), lease, name, ledger.Report{Tries: tries, Error: strings.Repeat("x", 1<<10)}); err != nil {
+		if _, err := l.Say(t.Context(), lease, name, ledger.Report{Tries: tries, Error: strings.Repeat("x", 1<<10)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -279,17 +279,25 @@ func (s *stored) hold(ctx context.Context, name string, report func() ledger.Rep
 		_ = lease.Close(ending)
 	}()
 	var said *ledger.Report
+	var rev int64
+	listening, stop := context.WithCancel(ctx)
+	others := &overheard{poke: make(chan struct{}, 1)}
+	defer func() {
+		stop()
+		others.work.Wait()
+	}()
 	for {
 		// What is said already is not said again: each time is a write to the store, in
 		// the way of what a change waits for.
 		if r := report(); said == nil || r != *said {
 			saying, cancel := context.WithTimeout(ctx, storeTime)
-			err := s.ledger.Say(saying, lease, name, r)
+			rev, err = s.ledger.Say(saying, lease, name, r)
 			cancel()
 			if err != nil {
 				return err
 			}
 			said = &r
+			others.listen(listening, s.ledger, name, rev)
 		}
 		s.mu.Lock()
 		back := s.silent != ""
@@ -304,6 +312,14 @@ func (s *stored) hold(ctx context.Context, name string, report func() ledger.Rep
 		case <-lease.Done():
 			return fmt.Errorf("the store has not heard this daemon for %v", leaseTime)
 		case <-s.say:
+		case <-others.poke:
+			if others.after(rev) {
+				others.tell(s.m.Log, name, rev)
+				if !daemon.Sleep(ctx, storeRest) { // whoever does so again and again has no write of ours for each
+					return ctx.Err()
+				}
+				said = nil
+			}
 		}
 	}
 }

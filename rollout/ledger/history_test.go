@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -53,4 +54,27 @@ func TestHistory(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestDamagedRecord: a record that cannot be read, or is another's, says so in its place;
+// the others are there.
+func TestDamagedRecord(t *testing.T) {
+	c := store.NewMemory().Client()
+	l := open(t, c, secret)
+	for v, value := range map[uint64]string{1: `{"version": 1, "who": "ann"}`, 2: `{`, 3: `{"version": 4}`, 4: `{"version": 4, "who": "ann"}`} {
+		if _, err := c.Commit(t.Context(), nil, store.Op{Key: recordsKey + versionKey(v), Value: []byte(value)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := l.History(t.Context(), 1, 4)
+	if err != nil || len(all) != 4 {
+		t.Fatal(all, err)
+	}
+	for i, r := range all {
+		damaged := i == 1 || i == 2
+		says := len(r.What) == 1 && strings.Contains(r.What[0], ErrDamaged.Error()) && strings.Contains(r.What[0], versionKey(r.Version))
+		if r.Version != uint64(i)+1 || damaged != says || damaged == (r.Who == "ann") {
+			t.Errorf("record %d: %+v", i+1, r)
+		}
+	}
 }

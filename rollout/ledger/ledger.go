@@ -24,6 +24,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -387,7 +389,7 @@ func (l *Ledger) parts(ctx context.Context, count int, key func(int) string) ([]
 }
 
 // History is what was done, the oldest first, from the version first to last; those that
-// are forgotten are left out.
+// are forgotten are left out. A record that cannot be read says so in its place (What).
 func (l *Ledger) History(ctx context.Context, first, last uint64) (all []Record, err error) {
 	for v := first; v <= last; {
 		// The store reads what begins alike: all digits of v but its last zeros, as far
@@ -402,12 +404,24 @@ func (l *Ledger) History(ctx context.Context, first, last uint64) (all []Record,
 		}
 		for _, e := range entries {
 			var r Record
-			if err := json.Unmarshal(e.Value, &r); err != nil {
-				return nil, fmt.Errorf("%w: %s: %v", ErrDamaged, e.Key, err)
+			if err := json.Unmarshal(e.Value, &r); err != nil || e.Key != recordsKey+versionKey(r.Version) {
+				r = damagedRecord(e.Key, err)
 			}
 			all = append(all, r)
 		}
 		v += size
 	}
 	return all, nil
+}
+
+// damagedRecord stands for the record at key, which cannot be read: the others of a
+// history can.
+func damagedRecord(key string, why error) (r Record) {
+	if why == nil {
+		why = errors.New("it is another version's")
+	}
+	r.At = time.Unix(0, 0).UTC()                                                  // nobody knows
+	r.Version, _ = strconv.ParseUint(strings.TrimPrefix(key, recordsKey), 10, 64) // 0: nor is it a version's key
+	r.What = []string{fmt.Sprintf("%v: %s: %v", ErrDamaged, key, why)}
+	return r
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"iter"
 	"strings"
 
 	"github.com/fairlead/fairlead/store"
@@ -26,14 +27,32 @@ type Report struct {
 	Waits bool `json:"waits,omitempty"`
 }
 
-// Say keeps the daemon's report for as long as its lease lives.
-func (l *Ledger) Say(ctx context.Context, lease store.Lease, name string, r Report) error {
+// Say keeps the daemon's report for as long as its lease lives; rev is the store's
+// revision that has it.
+func (l *Ledger) Say(ctx context.Context, lease store.Lease, name string, r Report) (rev int64, err error) {
 	value, err := json.Marshal(r)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	_, err = l.store.Commit(ctx, nil, store.Op{Key: daemonsKey + name, Value: value, Lease: lease})
-	return err
+	return l.store.Commit(ctx, nil, store.Op{Key: daemonsKey + name, Value: value, Lease: lease})
+}
+
+// Heard gives the revisions after rev in which the daemon's report was written, by
+// whomever, or deleted, until ctx ends, which is no error.
+func (l *Ledger) Heard(ctx context.Context, name string, rev int64) iter.Seq2[int64, error] {
+	return func(yield func(int64, error) bool) {
+		for events, err := range l.store.Watch(ctx, daemonsKey+name, rev) {
+			if err != nil {
+				yield(0, err)
+				return
+			}
+			for _, e := range events {
+				if e.Key == daemonsKey+name && !yield(e.Rev, nil) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Reports are what living daemons say now.

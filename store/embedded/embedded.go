@@ -59,6 +59,7 @@ type Server struct {
 	etcd *embed.Etcd
 	o    Options
 	lock *os.File
+	held held
 	// hangUp ends calls that would last as long as the server does.
 	hangUp  context.CancelFunc
 	closing sync.Once
@@ -112,6 +113,9 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	}
 	s.joined()
 	if err := s.makeRoom(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.hold(); err != nil {
 		return nil, err
 	}
 	return s, nil
