@@ -355,32 +355,6 @@ func (d *Document) pairs(n *yaml.Node, path string, each func(key, value *yaml.N
 	}
 }
 
-func fieldOf(v reflect.Value, key string) (reflect.Value, bool) {
-	for _, f := range reflect.VisibleFields(v.Type()) {
-		if keyOf(f) == key && key != "" {
-			return v.FieldByIndex(f.Index), true
-		}
-	}
-	return reflect.Value{}, false
-}
-
-// keyOf is the field's key, without options that are for writers; "" if it has
-// none.
-func keyOf(f reflect.StructField) string {
-	key, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
-	return key
-}
-
-// keys is what a mapping of type t may hold, in the order of the struct.
-func keys(t reflect.Type) (names []string) {
-	for _, f := range reflect.VisibleFields(t) {
-		if k := keyOf(f); k != "" {
-			names = append(names, k)
-		}
-	}
-	return names
-}
-
 func scalar(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode }
 
 // written is a scalar as it was written, so that 0123 in a name or a secret
