@@ -244,6 +244,16 @@ func begin(v *bpf.HostVIP, before bpf.HostVIP, old uint16, at uint64) {
 	}
 }
 
+// Begins says whether a slot or an epoch of t holds from the moment at on.
+func (t *HostTable) Begins(at uint64) bool {
+	for _, v := range t.Entries {
+		if v.Scheme == uint8(bpf.SchemeCheetah) && (v.SlotSince == at || v.StampSince == at) {
+			return true
+		}
+	}
+	return false
+}
+
 // sharedKeys are where packets without ports are found: ICMP errors, and
 // fragments of the service's protocol.
 func sharedKeys(service Key) (icmp, fragment Key) {

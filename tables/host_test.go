@@ -69,3 +69,46 @@ func TestSlots(t *testing.T) {
 		}
 	}
 }
+
+// What is new in a server's table begins at a moment; a drain, which changes neither
+// slot nor epoch, begins nothing, so that no agent waits for it.
+func TestBegins(t *testing.T) {
+	key := func(epoch uint32) controller.Key {
+		return controller.Key{Epoch: epoch, Secret: make([]byte, 32)}
+	}
+	as := &controller.Assignment{Version: 1, Keys: []controller.Key{key(0)}, VIPs: []controller.VIP{{
+		ID: 1,
+		Settings: choices.Settings{Name: "v", Address: netip.MustParseAddr("192.0.2.1"), Port: 80, Protocol: choices.TCP,
+			Scheme: choices.Cheetah, Policy: "rr", Forwarding: choices.IPIP, CookieBits: 12},
+		Slots: []controller.Slot{{Number: 3, Server: "s", Address: netip.MustParseAddr("10.77.0.2"), State: controller.Active}},
+	}}}
+	before, at := NewHostTable(), uint64(0)
+	for _, c := range []struct {
+		what   string
+		change func(v *controller.VIP)
+		begins bool
+	}{
+		{"a first table", func(*controller.VIP) {}, true},
+		{"a drain", func(v *controller.VIP) { v.Slots[0].State = controller.Draining }, false},
+		{"an undrain", func(v *controller.VIP) { v.Slots[0].State = controller.Active }, false},
+		{"a key that decodes", func(*controller.VIP) { as.Keys = append(as.Keys, key(1)) }, false},
+		{"a key that stamps", func(*controller.VIP) { as.StampEpoch = 1 }, true},
+		{"another slot", func(v *controller.VIP) { v.Slots[0].Number = 5 }, true},
+		{"nothing", func(*controller.VIP) {}, false},
+	} {
+		c.change(&as.VIPs[0])
+		p, err := Host(as, "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		at += 1000
+		table, err := p.Table(HostView{At: at, Before: before, MTU: 1500, Unsettled: func(*ChainVIP) bool { return false }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := table.Begins(at); got != c.begins {
+			t.Errorf("%s: begins %v, want %v", c.what, got, c.begins)
+		}
+		before = table
+	}
+}

@@ -19,7 +19,8 @@ import (
 // slot or epoch is announced for a moment that lies just ahead of the flip.
 // Where filling the table took longer than that, it is filled again for a
 // later moment; where the flip itself came late, once more for the moment
-// when it came.
+// when it came. Where neither slot nor epoch is new, as with a drain, there is
+// no such moment, and nothing is waited for.
 func (a *Agent) Apply(as *controller.Assignment) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -45,7 +46,7 @@ func (a *Agent) Apply(as *controller.Assignment) error {
 		if next, err = a.fill(own, at); err != nil {
 			return fmt.Errorf("host agent: apply version %d: %w", as.Version, err)
 		}
-		if kernel.MonotonicMS() < at || margin >= lastMargin {
+		if kernel.MonotonicMS() < at || margin >= lastMargin || !next.Begins(at) {
 			break
 		}
 	}
@@ -97,7 +98,8 @@ func (a *Agent) flip() uint64 {
 // finish is what follows the flip at `flipped` to next, planned for `at`.
 func (a *Agent) finish(as *controller.Assignment, own *tables.HostPlan, next *tables.HostTable, at, flipped uint64) error {
 	var late error
-	if flipped >= at {
+	begins := next.Begins(at)
+	if begins && flipped >= at {
 		var exact *tables.HostTable
 		if exact, late = a.fill(own, flipped); late == nil {
 			a.flip()
@@ -111,7 +113,9 @@ func (a *Agent) finish(as *controller.Assignment, own *tables.HostPlan, next *ta
 	}
 	// Whoever waited for Apply finds what it began in force, for SYN cookies
 	// too, whose time is in steps of 64 ms.
-	time.Sleep(time.Duration(at-flipped+64) * time.Millisecond)
+	if begins {
+		time.Sleep(time.Duration(at-flipped+64) * time.Millisecond)
+	}
 	return a.dropVIPs(next)
 }
 
