@@ -35,8 +35,8 @@ const (
 // listeners is who listens for this server's VIPs, and what was told of it. Each
 // piece of news has a number; who has heard up to one asks for what comes after.
 type listeners struct {
-	log  *slog.Logger
-	diag *diag
+	log *slog.Logger
+	ask *asker
 	// ended hears of each end before anybody else does.
 	ended func(vip uint32, why string)
 
@@ -67,13 +67,13 @@ type Ended struct {
 // newListeners belongs to the calling thread's network namespace.
 func newListeners(log *slog.Logger, ended func(vip uint32, why string)) (*listeners, error) {
 	// Another socket than for counts, which take their time.
-	d, err := openDiag()
+	ask, err := openAsker()
 	if err != nil {
 		return nil, err
 	}
 	// Another agent's life has other numbers.
 	first := rand.Uint64()>>1 + 1
-	return &listeners{log: log, diag: d, ended: ended, cost: math.MaxInt32, vips: map[uint32]*listened{}, first: first, last: first, news: make(chan struct{})}, nil
+	return &listeners{log: log, ask: ask, ended: ended, cost: math.MaxInt32, vips: map[uint32]*listened{}, first: first, last: first, news: make(chan struct{})}, nil
 }
 
 // follow makes services those that are looked at.
@@ -109,7 +109,7 @@ func (l *listeners) look() {
 	}
 	l.mu.Unlock()
 	for _, v := range all {
-		there, err := l.diag.takes(v.Proto, v.At)
+		there, err := l.ask.takes(v.Proto, v.At)
 		if err != nil {
 			continue // it says nothing of the server
 		}
@@ -175,7 +175,7 @@ func (l *listeners) await(ctx context.Context, seen uint64) (last uint64, ended 
 
 func (l *listeners) close() {
 	if l != nil {
-		l.diag.close()
+		l.ask.close()
 	}
 }
 
