@@ -23,7 +23,8 @@ const (
 )
 
 // detached says that l is at nothing any more, as Where does. An agent asks forty times a
-// second: this is the system call and nothing else.
+// second: this is the system call and nothing else, not even what Go has around calls that
+// may block.
 func detached(l link.Link) bool {
 	of, ok := l.(interface{ FD() int })
 	if !ok {
@@ -35,7 +36,7 @@ func detached(l link.Link) bool {
 		fd, size uint32
 		info     unsafe.Pointer
 	}{uint32(of.FD()), uint32(unsafe.Sizeof(info)), unsafe.Pointer(&info)}
-	_, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_OBJ_GET_INFO_BY_FD, uintptr(unsafe.Pointer(&ask)), unsafe.Sizeof(ask))
+	_, _, errno := unix.RawSyscall(unix.SYS_BPF, unix.BPF_OBJ_GET_INFO_BY_FD, uintptr(unsafe.Pointer(&ask)), unsafe.Sizeof(ask))
 	runtime.KeepAlive(&info)
 	runtime.KeepAlive(l)
 	if errno != 0 {

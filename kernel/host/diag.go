@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"time"
 
-	"github.com/mdlayher/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -91,41 +89,6 @@ func (d *diag) each(protocol uint8, states uint32, f func(socket)) error {
 		}
 	}
 	return nil
-}
-
-// asker asks the kernel for one socket at a time, many times a second: by a library that
-// reads answers into a page. That of diag has 64 KB for each, which the collector then
-// takes away again, at more than all else that an agent does at rest. It is bound to the
-// namespace in which it was made; safe for use by several goroutines.
-type asker struct{ conn *netlink.Conn }
-
-// askTime is when a kernel that does not answer is an error.
-const askTime = time.Minute
-
-// openAsker belongs to the calling thread's network namespace.
-func openAsker() (*asker, error) {
-	c, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, nil)
-	if err != nil {
-		return nil, fmt.Errorf("open netlink: %w", err)
-	}
-	return &asker{c}, nil
-}
-
-func (a *asker) close() { _ = a.conn.Close() } // nothing was written that could be lost
-
-// takes says whether a socket would take the first packet of a connection to local.
-func (a *asker) takes(protocol uint8, local netip.AddrPort) (bool, error) {
-	if err := a.conn.SetDeadline(time.Now().Add(askTime)); err != nil {
-		return false, err
-	}
-	_, err := a.conn.Execute(netlink.Message{
-		Header: netlink.Header{Type: nl.SOCK_DIAG_BY_FAMILY, Flags: netlink.Request},
-		Data:   exactRequest(protocol, local),
-	})
-	if errors.Is(err, unix.ENOENT) {
-		return false, nil
-	}
-	return err == nil, err
 }
 
 // exactRequest is struct inet_diag_req_v2 of one socket: who takes what comes to
