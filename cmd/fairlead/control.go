@@ -31,6 +31,9 @@ type control struct {
 	file, endpoint, certs string
 	// changes: what is asked for is a change. looks: daemons are looked at.
 	changes, looks bool
+	// read is the file, once load has read it: packets wait for a command to read it
+	// again.
+	read *config.Config
 }
 
 // controlTimeout bounds a whole change, from asking everybody to the last step, and
@@ -74,7 +77,10 @@ func (c *control) controllers(cmd *cobra.Command) (all []namedControl, err error
 	t, own := c.own()
 	endpoints := []config.Controller{{Name: c.endpoint, API: c.endpoint}}
 	if c.endpoint == "" || !own && !strings.HasPrefix(c.endpoint, "unix:") {
-		cfg, err := config.Look(c.file) // only who answers where, and by which certificates
+		cfg, err := c.read, error(nil)
+		if cfg == nil {
+			cfg, err = config.Look(c.file) // only who answers where, and by which certificates
+		}
 		if err != nil {
 			fmt.Fprintln(cmd.ErrOrStderr(), err)
 			return nil, cli.ErrSilent

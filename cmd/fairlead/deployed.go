@@ -66,11 +66,17 @@ func deployed(cmd *cobra.Command, c *control, timeout time.Duration) (cfg *confi
 // load reads the file. Who only looks needs no secret, which is on the daemons' machines;
 // the whole file's problems are told where it cannot be read so either.
 func (c *control) load() (*config.Config, error) {
+	if c.read != nil {
+		return c.read, nil
+	}
 	cfg, err := config.Load(c.file)
 	if err != nil && c.looks {
 		if looked, looks := config.Look(c.file); looks == nil {
-			return looked, nil
+			cfg, err = looked, nil
 		}
+	}
+	if err == nil {
+		c.read = cfg
 	}
 	return cfg, err
 }

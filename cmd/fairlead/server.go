@@ -94,15 +94,15 @@ func newVerb(name, short, long, example string, do func(context.Context, control
 			if err := wait.check(cmd); err != nil {
 				return err
 			}
-			if s, t, ok := v.findSwitch(cmd, args); ok && (name == "drain" || name == "undrain") {
-				if wait.asked {
+			vip, server := vipServer(args)
+			if s, t, ok := v.findSwitch(cmd, server); ok {
+				switch {
+				case len(args) != 1 || name != "drain" && name != "undrain":
+					return isSwitch(server)
+				case wait.asked:
 					return cli.Usagef("--wait: %s is a switch, which has no connections of its own; leave it out", s.Name)
 				}
 				return v.drainSwitch(cmd, s, t, name == "undrain")
-			}
-			vip, server := vipServer(args)
-			if err := v.notSwitch(cmd, server); err != nil {
-				return err
 			}
 			err := v.run(cmd, func(ctx context.Context, c controlClient) (*changed, error) {
 				r, err := do(ctx, c, vip, server, v.options)

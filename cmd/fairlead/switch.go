@@ -88,25 +88,26 @@ func (v *verb) onSwitch(cmd *cobra.Command, s *config.Switch, t config.TLS, do f
 	})
 }
 
-// findSwitch is the switch that args name alone; ok is false if they name
-// something else, or the file cannot be read: who asks daemons says why.
-func (v *verb) findSwitch(cmd *cobra.Command, args []string) (s *config.Switch, t config.TLS, ok bool) {
-	if len(args) != 1 {
-		return nil, t, false
-	}
+// findSwitch is the switch called name; ok is false if something else is called so, or
+// the file cannot be read: who asks daemons says why.
+func (v *verb) findSwitch(cmd *cobra.Command, name string) (s *config.Switch, t config.TLS, ok bool) {
 	cfg, _, err := deployed(cmd, &v.control, lookTimeout)
 	if err != nil {
 		return nil, t, false
 	}
-	s, ok = cfg.Switch(args[0])
+	s, ok = cfg.Switch(name)
 	return s, cfg.TLS, ok
 }
 
 // notSwitch refuses a switch of the file where a server is meant.
 func (v *verb) notSwitch(cmd *cobra.Command, name string) error {
-	if _, _, ok := v.findSwitch(cmd, []string{name}); !ok {
-		return nil
+	if _, _, ok := v.findSwitch(cmd, name); ok {
+		return isSwitch(name)
 	}
+	return nil
+}
+
+func isSwitch(name string) error {
 	return fmt.Errorf("%[1]s is a switch, which is in no VIP: `fairlead drain %[1]s`, without a VIP, has routers send it nothing; what it serves is servers and VIPs of the file", name)
 }
 

@@ -54,13 +54,13 @@ func (w *waiting) until(cmd *cobra.Command, c *control, vip, server string) erro
 		}
 	}()
 	looks := *c
-	looks.changes = false
+	looks.changes, looks.read = false, nil
 	var all []namedControl // asked over the same connections, as long as they answer
 	left, unknown := uint64(0), "nobody was asked yet"
 	for {
 		var err error
 		if all == nil {
-			if all, err = looks.controllers(cmd); err != nil {
+			if all, err = looks.controllers(cmd); err != nil { // by the file as it is now
 				return err
 			}
 		}
