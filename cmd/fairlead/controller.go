@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/fairlead/first"
 	"github.com/fairlead/fairlead/daemon/ctl"
 )
 
@@ -24,6 +25,7 @@ it does, and changes wait.`,
 			if err := f.complete(cmd); err != nil {
 				return err
 			}
+			first.Metrics()
 			return ctl.Run(cmd.Context(), ctl.Options{File: f.options.File, Name: f.options.Name, StateDir: f.options.StateDir, Log: f.options.Log})
 		},
 	}

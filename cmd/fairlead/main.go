@@ -8,11 +8,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/cli"
+	"github.com/fairlead/fairlead/cmd/fairlead/first"
 )
 
 func main() { cli.Main(newRootCommand()) }
 
 func newRootCommand() *cobra.Command {
+	first.Over()
 	root := &cobra.Command{
 		Use:   cli.Product,
 		Short: "A load balancer for Linux that never breaks a connection",
