@@ -204,6 +204,10 @@ func (l *Lab) StatusOf(ctx context.Context, machine string) (*fairleadv1.GetStat
 	return l.daemonStatus(ctx, machine)
 }
 
+// TakesNoNew names an active server that a front gives no new connections to by its
+// status, and says why; empty: there is none.
+func TakesNoNew(s *fairleadv1.GetStatusResponse) string { return without(s) }
+
 // StoreAnswers says why a controller's member of the store does not, nil: it is one of a
 // majority, and answers.
 func (l *Lab) StoreAnswers(ctx context.Context, p Process) error {

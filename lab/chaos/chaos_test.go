@@ -49,9 +49,61 @@ func TestDraw(t *testing.T) {
 	if one != draw(1) || one == draw(2) {
 		t.Error("faults do not go by the seed")
 	}
-	for _, kind := range []string{"is killed", "stands still", "disk is full", "is changed while", "is cut while", "that leads", "command is killed", "wall clock is stepped by", "parted from"} {
+	for _, kind := range []string{"is killed", "stands still", "disk is full", "is changed while", "is cut while", "that leads", "command is killed", "wall clock is stepped by", "parted from", "the service of", "loses its power"} {
 		if !strings.Contains(one, kind) {
 			t.Errorf("of 200 faults none %s", kind)
+		}
+	}
+}
+
+// One server dies at a time, and for no longer than who connects waits.
+func TestDeaths(t *testing.T) {
+	o := Options{Name: "chaos", Seed: 1, Longest: 4 * time.Second}
+	for _, round := range newWorld(&o, &lab.Lab{Options: o.options()}).draw(1000) {
+		deaths, longest := 0, time.Duration(0)
+		for _, f := range round {
+			longest = max(longest, f.delay+f.length)
+			if f.dies {
+				deaths++
+			}
+		}
+		if deaths > 1 || deaths == 1 && longest > 10*time.Second {
+			t.Errorf("%d servers die together, and the longest fault lasts %v", deaths, longest)
+		}
+	}
+}
+
+// Connections that end are judged: with a server that died they may.
+func TestJudge(t *testing.T) {
+	well := func() lab.LoadReport {
+		r := lab.LoadReport{Tallies: map[string]lab.Tally{}}
+		for _, v := range vips {
+			r.Tallies[v.Name] = lab.Tally{Started: 100, Completed: 95, LostWithServer: 5, Survived: 10}
+		}
+		return r
+	}
+	for want, spoil := range map[string]func(*lab.Tally, *lab.LoadReport){
+		"":                               func(*lab.Tally, *lab.LoadReport) {},
+		"web: 1 connections broken":      func(t *lab.Tally, _ *lab.LoadReport) { t.Completed, t.Broken = 94, 1 },
+		"web: 1 RSTs came to clients":    func(t *lab.Tally, _ *lab.LoadReport) { t.Resets = 1 },
+		"web: 100 connections, but 99":   func(t *lab.Tally, _ *lab.LoadReport) { t.Completed = 94 },
+		"too few to prove anything":      func(t *lab.Tally, _ *lab.LoadReport) { t.Survived = 1 },
+		"2 RSTs at the client were seen": func(_ *lab.Tally, r *lab.LoadReport) { r.MissedResets = 2 },
+		"servers died, and no connection": func(_ *lab.Tally, r *lab.LoadReport) {
+			r.Tallies["jet"] = lab.Tally{Started: 100, Completed: 100, Survived: 10}
+		},
+	} {
+		o := Options{Name: "chaos"}
+		w := newWorld(&o, &lab.Lab{Options: o.options()})
+		w.history.First = []Entry{{Version: 1, Who: "operator@lb1"}}
+		w.history.Changes = []Change{{Who: "operator1", Outcome: Done, To: 1}}
+		last, r := well(), Result{ByKind: map[string]int{"power": deathsToProve}}
+		web := last.Tallies["web"]
+		spoil(&web, &last)
+		last.Tallies["web"] = web
+		w.judge(last, &r)
+		if got := strings.Join(r.Verdict, "\n"); (got == "") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("the verdict is %q, want %q", got, want)
 		}
 	}
 }

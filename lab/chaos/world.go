@@ -174,15 +174,18 @@ func (w *world) kill(p lab.Process) (start func() error, err error) {
 	w.hold(p, 1)
 	w.touch(p, shaken)
 	err = w.signal(p, syscall.SIGKILL)
-	return func() error {
-		w.starting.Lock()
-		defer w.starting.Unlock()
-		w.hold(p, -1)
-		if w.isHeld(p) || w.lab.Runs(p) {
-			return nil
-		}
-		return w.lab.Start(p)
-	}, err
+	return func() error { return w.release(p) }, err
+}
+
+// release starts a process, unless another fault keeps it down.
+func (w *world) release(p lab.Process) error {
+	w.starting.Lock()
+	defer w.starting.Unlock()
+	w.hold(p, -1)
+	if w.isHeld(p) || w.lab.Runs(p) {
+		return nil
+	}
+	return w.lab.Start(p)
 }
 
 // signal sends a signal to a process, which may have ended by itself.
@@ -220,7 +223,7 @@ func (w *world) ill(ctx context.Context) string {
 			return k.Name + ": " + err.Error()
 		}
 	}
-	for _, d := range w.lab.Daemons() {
+	for i, d := range w.lab.Daemons() {
 		s, err := w.lab.StatusOf(ctx, d.Machine)
 		if err != nil {
 			return d.Name + ": " + err.Error()
@@ -232,6 +235,9 @@ func (w *world) ill(ctx context.Context) string {
 			if strings.Contains(warning, "changes wait") || strings.Contains(warning, "is not in force here") {
 				return d.Name + ": " + warning
 			}
+		}
+		if without := lab.TakesNoNew(s); i < balancers && without != "" {
+			return d.Name + " gives no new connections to " + without
 		}
 	}
 	return ""
