@@ -11,13 +11,13 @@ import (
 	"github.com/fairlead/fairlead/soak"
 )
 
-// A dozen faults, as `lab run chaos` has them but shorter, judged as it is; a soak has
-// more, as long as there.
+// A dozen faults, of every kind, as `lab run chaos` has them but shorter, judged as it is; a
+// soak has more, as long as there.
 func TestChaos(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("this test builds network namespaces: run it as root")
 	}
-	o := Options{Seed: 3, Faults: 12, Longest: 1500 * time.Millisecond, Program: built.Fairlead(t), Watch: func(text string) { t.Log(text) }}
+	o := Options{Seed: 142, Faults: 12, Longest: 1500 * time.Millisecond, Program: built.Fairlead(t), Watch: func(text string) { t.Log(text) }}
 	if soak.On() {
 		o.Seed, o.Faults, o.Longest = soak.Seed(t), 100, 0
 	}
@@ -29,6 +29,9 @@ func TestChaos(t *testing.T) {
 		t.Error(strings.Join(r.Verdict, "\n"))
 	}
 	t.Logf("well again after %.1f s at most, at the end after %.1f s; changes %v", r.Healed, r.Recovered, r.Changes)
+	if kinds := len(r.ByKind); kinds != 10 && !soak.On() {
+		t.Errorf("%d kinds of faults: draw with another seed", kinds)
+	}
 	if len(r.Faults) != o.Faults || r.Versions < 2 || r.Looks == 0 || r.Sights == 0 {
 		t.Errorf("%d faults, %d versions, %d looks, %d sights", len(r.Faults), r.Versions, r.Looks, r.Sights)
 	}
