@@ -8,7 +8,7 @@
 //
 // Files: chaos.go the options and the order of things; faults.go what is drawn and
 // parts.go who is parted from whom, disks.go what becomes of disks, servers.go which servers
-// die; world.go keeps processes alive as their units would; operators.go makes changes and looks; history.go
+// die; ends.go who may end; world.go keeps processes alive as their units would; operators.go makes changes and looks; history.go
 // and linear.go judge what they were told; print.go is for people.
 package chaos
 

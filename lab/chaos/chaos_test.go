@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -112,41 +113,62 @@ func TestJudge(t *testing.T) {
 }
 
 // A process that ends is judged: it may for a fault of its own, until all is well again,
-// and a controller whose disk failed later, too.
+// and a controller whose disk failed later, too, if its store does not go on.
 func TestEnded(t *testing.T) {
 	o := Options{Name: "chaos"}
 	w := newWorld(&o, &lab.Lab{Options: o.options()})
 	d, k := w.lab.Daemons()[0], w.lab.ControllerProcesses()[0]
-	ends := func(p lab.Process, want bool, when string) {
+	ends := func(p lab.Process, said string, want bool, when string) {
 		t.Helper()
 		before := len(w.wrong)
-		w.ended(p, p.Name+" "+when)
+		w.ended(p, p.Name+" "+when, said)
 		if may := len(w.wrong) == before; may != want {
 			t.Errorf("%s may end %s: %t", p.Name, when, may)
 		}
 	}
-	ends(d, false, "at first")
+	ends(d, "", false, "at first")
 	w.touch(d, shaken)
-	ends(d, true, "while a fault touches it")
-	ends(k, false, "while one touches another")
+	ends(d, "", true, "while a fault touches it")
+	ends(k, etcdPanics, false, "while one touches another")
 	w.calm()
-	ends(d, false, "afterwards")
+	ends(d, "", false, "afterwards")
 	w.touch(d, damaged)
 	w.touch(k, damaged)
 	w.touch(k, shaken)
-	ends(d, true, "with a damaged disk")
+	ends(d, "", true, "with a damaged disk")
+	ends(k, "", true, "with a damaged disk")
 	w.calm()
-	ends(d, false, "after a damaged disk")
-	ends(k, true, "after a damaged disk")
+	ends(d, "", false, "after a damaged disk")
+	ends(k, etcdPanics, true, "after a damaged disk, by its etcd")
+	ends(k, `fairlead: start the store: store member "ctl1" in /state/etcd: the store's folder is damaged`, true, "after a damaged disk, as its store is damaged")
+	ends(k, wePanic, false, "after a damaged disk, by a panic of ours")
+	ends(k, "fairlead: open the audit log: permission denied", false, "after a damaged disk, by an error of ours")
+	ends(k, "", false, "after a damaged disk, without a word")
+	w.touch(k, shaken)
+	ends(k, "", true, "when it is touched again")
+}
 
-	for log, want := range map[string]string{
-		"a\npanic: runtime error: index out of range\n\ngoroutine 1\n": "panic: runtime error: index out of range",
-		"fatal error: concurrent map writes\n":                         "fatal error: concurrent map writes",
-		"time=1 msg=\"no panic: all is well\"\n":                       "",
+const (
+	etcdPanics = "panic: failed to commit tx\n\ngoroutine 135 [running]:\ngo.uber.org/zap/zapcore.CheckWriteAction.OnWrite(0x0?)\n\tgo.uber.org/zap@v1.27.1/zapcore/entry.go:196 +0x54\n" +
+		"go.etcd.io/etcd/server/v3/storage/backend.(*batchTx).commit(0x38645a68d500, 0x0)\n\tgo.etcd.io/etcd/server/v3@v3.7.3/storage/backend/batch_tx.go:282 +0x48f\n"
+	wePanic = "panic: runtime error: index out of range\n\ngoroutine 1 [running]:\ngithub.com/fairlead/fairlead/rollout/ledger.(*Ledger).Head(0x1)\n\tgithub.com/fairlead/fairlead/rollout/ledger/ledger.go:1\n" +
+		"go.etcd.io/etcd/client/v3.(*Client).Get()\n"
+)
+
+// All panics of a log are found, and whose code each is.
+func TestPanicked(t *testing.T) {
+	for log, want := range map[string][]panicking{
+		"time=1 msg=a\n" + wePanic + "time=2 msg=b\n" + etcdPanics: {{"panic: runtime error: index out of range", false}, {"panic: failed to commit tx", true}},
+		"fatal error: concurrent map writes\n\ngoroutine 7 [running]:\ninternal/runtime/maps.fatal({0x1, 0x2})\n\tinternal/runtime/maps/fatal.go:1\ngo.etcd.io/bbolt.(*DB).Update(0x1)\n": {{"fatal error: concurrent map writes", true}},
+		"time=1 level=ERROR msg=\"http: panic serving 10.77.1.11:1: boom\"\n": {{"time=1 level=ERROR msg=\"http: panic serving 10.77.1.11:1: boom\"", false}},
+		"time=1 msg=\"no panic: all is well\"\n":                              nil,
 	} {
-		if is := panicked([]byte(log)); is != want {
-			t.Errorf("%q: %q", log, is)
+		if is := panicked([]byte(log)); !slices.Equal(is, want) {
+			t.Errorf("%q: %v", log, is)
 		}
+	}
+	if said := lastWords([]byte("time=1 msg=a\nfairlead: one\ntime=2 msg=b\nfairlead: two\n")); said != "fairlead: two" {
+		t.Errorf("the last words are %q", said)
 	}
 }
 
