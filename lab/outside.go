@@ -249,6 +249,9 @@ func (l *Lab) Command(ctx context.Context, machine string, extra []string, args 
 // DaemonName is a machine's name in the configuration.
 func (l *Lab) DaemonName(machine string) string { return l.daemonName(machine) }
 
+// Secret is the deployment's.
+func (l *Lab) Secret() string { return l.secret }
+
 // Log is what a process has said.
 func (l *Lab) Log(p Process) ([]byte, error) { return os.ReadFile(l.path(p.Name + ".log")) }
 

@@ -110,7 +110,7 @@ func panicked(log []byte) (all []panicking) {
 		line = strings.TrimSuffix(line, "\n")
 		switch frame, isCall := called(line); {
 		case strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") || strings.Contains(line, "panic serving "):
-			all, open = append(all, panicking{text: line}), true
+			all, open = append(all, panicking{text: line[:min(len(line), 300)]}), true // a call's has its stack in it
 		case open && isCall:
 			all[len(all)-1].etcd, open = strings.HasPrefix(frame, "go.etcd.io/"), false
 		}

@@ -221,6 +221,7 @@ func (w *world) recover(ctx context.Context, r *Result) error {
 		}
 		return w.differs(ctx, entries[len(entries)-1])
 	})
+	took += w.settle(ctx, "the last change", w.undone)
 	r.Recovered, r.Versions = took.Seconds(), len(entries)
 	return ctx.Err()
 }
