@@ -222,7 +222,7 @@ func httpServer(h http.Handler, log *slog.Logger) *http.Server {
 		// A peer has a few calls under way: the Go server's 250 a connection, of
 		// api.MaxMessage each, would be gigabytes.
 		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: 32},
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ErrorLog: errorLog(log),
 	}
 }
 

@@ -23,6 +23,7 @@ type connection struct {
 	net.Conn
 	read   *bufio.Reader
 	server string
+	ends   endpoints // zero before they are known
 	target string
 	began  time.Time
 	// begun is how many changes had begun when a server first answered.
@@ -51,6 +52,7 @@ func (l *load) do(ctx context.Context, t Target, j job) {
 		err = c.carryOut(ctx, j)
 		stop()
 	}
+	l.awaitNews(ctx, err)
 	l.ended(t, j, c, err)
 	if c.Conn != nil {
 		c.Conn.Close()
@@ -58,7 +60,11 @@ func (l *load) do(ctx context.Context, t Target, j job) {
 }
 
 func (c *connection) dial(ctx context.Context, endpoint string) error {
-	conn, err := (&net.Dialer{Timeout: dialTimeout, KeepAlive: -1}).DialContext(ctx, "tcp", endpoint)
+	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: -1}
+	if err := c.takePort(&dialer, endpoint); err != nil {
+		return err
+	}
+	conn, err := dialer.DialContext(ctx, "tcp", endpoint)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
@@ -66,9 +72,16 @@ func (c *connection) dial(ctx context.Context, endpoint string) error {
 	c.l.mu.Lock()
 	defer c.l.mu.Unlock()
 	c.l.open[c] = struct{}{}
-	c.flow = &flow{target: c.target, began: c.began}
-	c.l.flows[endpoints{endpointOf(conn.LocalAddr()), endpointOf(conn.RemoteAddr())}] = c.flow
+	c.known(endpoints{endpointOf(conn.LocalAddr()), endpointOf(conn.RemoteAddr())})
 	return nil
+}
+
+// known has RSTs to these endpoints counted for the connection. The caller holds mu.
+func (c *connection) known(ends endpoints) {
+	if c.ends != ends {
+		c.ends, c.flow = ends, &flow{target: c.target, began: c.began}
+		c.l.flows[ends] = c.flow
+	}
 }
 
 func (c *connection) carryOut(ctx context.Context, j job) error {
@@ -160,7 +173,7 @@ func (c *connection) stay(ctx context.Context, seed uint64) error {
 func (c *connection) expect(d time.Duration) {
 	c.l.mu.Lock()
 	defer c.l.mu.Unlock()
-	if _, crashed := c.l.crashes[c.server]; crashed {
+	if c.l.died(c) {
 		d = min(d, crashGrace)
 	}
 	_ = c.SetDeadline(time.Now().Add(d))

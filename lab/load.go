@@ -48,6 +48,8 @@ type LoadPlan struct {
 	Beyond float64 `json:"beyond,omitempty"`
 	// Device is where RSTs to the client are captured; empty: nowhere.
 	Device string `json:"device,omitempty"`
+	// Returns: servers die and come back meanwhile (deaths.go); it needs a Device.
+	Returns bool `json:"returns,omitempty"`
 }
 
 // Target is a VIP under load.
@@ -83,7 +85,9 @@ type Failure struct {
 	Server string  `json:"server"` // who answered first; empty: nobody
 	Local  string  `json:"local"`
 	Error  string  `json:"error"`
-	Lost   bool    `json:"lost"` // its server had crashed
+	// By is who answered its SYN, or refused it, where that is known.
+	By   string `json:"by,omitempty"`
+	Lost bool   `json:"lost"` // its server had crashed
 }
 
 // LoadReport is what the client tells: every half second while it runs, and
@@ -112,11 +116,13 @@ type LoadReport struct {
 
 // LoadNotice is what the client is told while it runs.
 type LoadNotice struct {
-	// Crashed names a server that is gone for good: what its connections do
-	// from now on is not the balancers' fault.
-	// Empty: nothing crashed.
+	// Crashed names a server that is dead: what its connections do from now on is
+	// not the balancers' fault. Back names one that lives again (LoadPlan.Returns):
+	// what it answers from then on counts as ever. Empty: no such news.
 	Crashed string `json:"crashed"`
-	// From and To enclose the moment at which its link went down.
+	Back    string `json:"back,omitempty"`
+	// From and To enclose the moment at which it died: its link went down. Or From is
+	// before it was started again, and To when it answered.
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
 	// Over ends what LoadPlan.Hold asked for.
@@ -148,9 +154,10 @@ type load struct {
 	mu       sync.Mutex
 	tallies  map[string]*Tally
 	failures []Failure
-	crashes  map[string]LoadNotice
+	outages  map[string][]outage // of servers
 	open     map[*connection]struct{}
 	flows    map[endpoints]*flow
+	port     int // the last one's, where connections take ports before they open
 	// begun and made count the changes.
 	begun, made int
 	// round counts the notices Ask; asked is closed by the next.
@@ -174,7 +181,7 @@ const holdPause = 100 * time.Millisecond
 // (whoever wanted the load is gone).
 func RunLoad(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines := json.NewDecoder(bufio.NewReader(in))
-	l := &load{tallies: map[string]*Tally{}, crashes: map[string]LoadNotice{}, open: map[*connection]struct{}{},
+	l := &load{tallies: map[string]*Tally{}, outages: map[string][]outage{}, open: map[*connection]struct{}{},
 		flows: map[endpoints]*flow{}, perSecond: map[string][]Second{}, over: make(chan struct{}), asked: make(chan struct{})}
 	if err := lines.Decode(&l.plan); err != nil {
 		return fmt.Errorf("read plan: %w", err)
@@ -183,7 +190,7 @@ func RunLoad(ctx context.Context, in io.Reader, out io.Writer) error {
 	defer cancel()
 	if l.plan.Device != "" {
 		var err error
-		if l.capture, err = captureResets(ctx, l.plan.Device); err != nil {
+		if l.capture, err = captureResets(ctx, l.plan.Device, l.plan.Returns); err != nil {
 			return err
 		}
 	}
@@ -348,20 +355,6 @@ func (l *load) changing(n LoadNotice) {
 	}
 }
 
-func (l *load) crashed(n LoadNotice) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if _, known := l.crashes[n.Crashed]; known || n.Crashed == "" {
-		return
-	}
-	l.crashes[n.Crashed] = n
-	for c := range l.open {
-		if c.server == n.Crashed {
-			_ = c.SetDeadline(time.Now().Add(crashGrace))
-		}
-	}
-}
-
 func (l *load) report(done bool) LoadReport {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -404,8 +397,9 @@ func (l *load) ended(t Target, j job, c *connection, err error) {
 	}
 	f := Failure{Target: t.Name, At: time.Since(l.start).Seconds(), Age: time.Since(c.began).Seconds(),
 		Kind: j.kind, Server: c.server, Error: err.Error(), Lost: l.lost(c, err)}
-	if c.Conn != nil {
-		f.Local = c.LocalAddr().String()
+	if c.ends.client.IsValid() {
+		f.Local = c.ends.client.String()
+		f.By = l.capture.by(c.ends)
 	}
 	if f.Lost {
 		tally.LostWithServer++
@@ -413,30 +407,6 @@ func (l *load) ended(t Target, j job, c *connection, err error) {
 		tally.Broken++
 	}
 	l.failures = append(l.failures, f)
-}
-
-// lost tells whether the connection's server had crashed. A connection that
-// nobody has answered yet does not know its server: it counts as the crashed
-// one's if the kernel heard its server last (the SYN-ACK) at most a second
-// before the crash; a living server would have gone on talking.
-func (l *load) lost(c *connection, err error) bool {
-	if c.server != "" {
-		_, crashed := l.crashes[c.server]
-		return crashed
-	}
-	if c.Conn == nil || !isTimeout(err) {
-		return false
-	}
-	heard, ok := c.lastHeard()
-	if !ok {
-		return false
-	}
-	for _, crash := range l.crashes {
-		if heard.After(crash.From.Add(-time.Second)) && heard.Before(crash.To.Add(100*time.Millisecond)) {
-			return true
-		}
-	}
-	return false
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -204,6 +204,10 @@ func (l *Lab) StatusOf(ctx context.Context, machine string) (*fairleadv1.GetStat
 	return l.daemonStatus(ctx, machine)
 }
 
+// TakesNoNew names an active server that a front gives no new connections to by its
+// status, and says why; empty: there is none.
+func TakesNoNew(s *fairleadv1.GetStatusResponse) string { return without(s) }
+
 // StoreAnswers says why a controller's member of the store does not, nil: it is one of a
 // majority, and answers.
 func (l *Lab) StoreAnswers(ctx context.Context, p Process) error {
@@ -244,6 +248,9 @@ func (l *Lab) Command(ctx context.Context, machine string, extra []string, args 
 
 // DaemonName is a machine's name in the configuration.
 func (l *Lab) DaemonName(machine string) string { return l.daemonName(machine) }
+
+// Secret is the deployment's.
+func (l *Lab) Secret() string { return l.secret }
 
 // Log is what a process has said.
 func (l *Lab) Log(p Process) ([]byte, error) { return os.ReadFile(l.path(p.Name + ".log")) }

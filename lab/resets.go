@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -43,16 +44,22 @@ type resetCapture struct {
 	mu     sync.Mutex
 	resets []reset
 	missed int
+	// owners are who has connections, by packets to them; nil: that is not kept.
+	owners map[endpoints]owner
 }
 
 // captureResets starts a capture on the calling thread's network; it ends
-// with ctx.
-func captureResets(ctx context.Context, device string) (*resetCapture, error) {
+// with ctx. With owners SYN-ACKs are looked at, too.
+func captureResets(ctx context.Context, device string, owners bool) (*resetCapture, error) {
 	link, err := net.InterfaceByName(device)
 	if err != nil {
 		return nil, fmt.Errorf("capture RSTs on %s: %w", device, err)
 	}
-	filter, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "fl_lab_resets", Type: ebpf.SocketFilter, License: "GPL", Instructions: resetFilter()})
+	c, flags := &resetCapture{}, int32(wire.RST)
+	if owners {
+		c.owners, flags = map[endpoints]owner{}, flags|wire.SYN
+	}
+	filter, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "fl_lab_resets", Type: ebpf.SocketFilter, License: "GPL", Instructions: resetFilter(flags)})
 	if err != nil {
 		return nil, fmt.Errorf("load the filter of RSTs: %w", err)
 	}
@@ -67,6 +74,7 @@ func captureResets(ctx context.Context, device string) (*resetCapture, error) {
 		unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_ATTACH_BPF, filter.FD()),
 		// The client's own, to servers that it has given up, are many.
 		unix.SetsockoptInt(socket, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1),
+		unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1),
 		unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, resetBuffer),
 		unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}),
 		unix.Bind(socket, &unix.SockaddrLinklayer{Protocol: all<<8 | all>>8, Ifindex: link.Index}))
@@ -74,15 +82,15 @@ func captureResets(ctx context.Context, device string) (*resetCapture, error) {
 		unix.Close(socket)
 		return nil, fmt.Errorf("capture RSTs on %s: %w", device, err)
 	}
-	c := &resetCapture{socket: socket}
+	c.socket = socket
 	go c.follow(ctx)
 	return c, nil
 }
 
-// resetFilter passes frames of TCP with RST, over IPv4 and IPv6 without
+// resetFilter passes frames of TCP with one of the flags, over IPv4 and IPv6 without
 // extension headers, which the lab's servers never send.
-func resetFilter() asm.Instructions {
-	const tcp, rst = 6, 4
+func resetFilter(flags int32) asm.Instructions {
+	const tcp = 6
 	return asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1), // LoadAbs reads the packet of R6
 		asm.LoadAbs(12, asm.Half),
@@ -99,7 +107,7 @@ func resetFilter() asm.Instructions {
 		asm.LSh.Imm(asm.R0, 2),
 		asm.Mov.Reg(asm.R7, asm.R0),
 		asm.LoadInd(asm.R0, asm.R7, wire.EthernetLen+13, asm.Byte), // flags
-		asm.And.Imm(asm.R0, rst).WithSymbol("flags"),
+		asm.And.Imm(asm.R0, flags).WithSymbol("flags"),
 		asm.JEq.Imm(asm.R0, 0, "none"),
 		asm.Mov.Imm(asm.R0, resetSnap),
 		asm.Return(),
@@ -110,14 +118,19 @@ func resetFilter() asm.Instructions {
 
 func (c *resetCapture) follow(ctx context.Context) {
 	defer unix.Close(c.socket)
-	frame := make([]byte, resetSnap)
+	frame, stamp := make([]byte, resetSnap), make([]byte, unix.CmsgSpace(int(unsafe.Sizeof(unix.Timespec{}))))
 	for ctx.Err() == nil {
-		n, _, err := unix.Recvfrom(c.socket, frame, 0)
+		n, beside, _, _, err := unix.Recvmsg(c.socket, frame, stamp, 0)
 		if err != nil {
 			continue // the timeout, or a signal
 		}
 		p := wire.Parse(frame[:n])
 		c.mu.Lock()
+		c.own(p, came(stamp[:beside]))
+		if p.Flags&wire.RST == 0 {
+			c.mu.Unlock()
+			continue
+		}
 		if len(c.resets) < maxResets {
 			c.resets = append(c.resets, reset{time.Now(), netip.AddrPortFrom(p.Dst, p.DstPort), netip.AddrPortFrom(p.Src, p.SrcPort)})
 		} else {

@@ -32,7 +32,7 @@ func TestCaptureResets(t *testing.T) {
 		if err := netspace.LoopbackUp(); err != nil {
 			return err
 		}
-		if c, err = captureResets(ctx, "lo"); err != nil {
+		if c, err = captureResets(ctx, "lo", false); err != nil {
 			return err
 		}
 		for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {

@@ -169,14 +169,12 @@ func TestLost(t *testing.T) {
 	}
 	t.Cleanup(func() { conn.Close() })
 	now := time.Now()
-	crash := func(at time.Duration) LoadNotice {
-		return LoadNotice{Crashed: "s1", From: now.Add(at), To: now.Add(at)}
-	}
+	crash := func(at time.Duration) outage { return outage{from: now.Add(at), to: now.Add(at)} }
 	timeout := fmt.Errorf("await answer: %w", os.ErrDeadlineExceeded)
 	for i, c := range []struct {
 		server string
 		err    error
-		crash  LoadNotice
+		crash  outage
 		want   bool
 	}{
 		{"", timeout, crash(500 * time.Millisecond), true},
@@ -186,7 +184,7 @@ func TestLost(t *testing.T) {
 		{"s1", syscall.ECONNRESET, crash(-5 * time.Second), true},
 		{"s2", timeout, crash(500 * time.Millisecond), false},
 	} {
-		l := &load{crashes: map[string]LoadNotice{"s1": c.crash}}
+		l := &load{outages: map[string][]outage{"s1": {c.crash}}}
 		if got := l.lost(&connection{Conn: conn, server: c.server}, c.err); got != c.want {
 			t.Errorf("case %d: %v, want %v", i, got, c.want)
 		}

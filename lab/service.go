@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"errors"
+	"slices"
 	"syscall"
 	"time"
 
@@ -55,4 +56,38 @@ func (l *Lab) StartServices(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// KillService kills the service of one server, and tells the traffic that its connections
+// are lost.
+func (l *Lab) KillService(machine string, t *Traffic) error {
+	n := LoadNotice{Crashed: machine, From: time.Now()}
+	err := l.kill(machine, webName(machine))
+	n.To = time.Now()
+	return errors.Join(err, t.Tell(n))
+}
+
+// StartService starts it again, and tells the traffic that it answers.
+func (l *Lab) StartService(ctx context.Context, machine string, t *Traffic) error {
+	n := LoadNotice{Back: machine, From: time.Now()}
+	err := l.startWeb(machine, slices.Index(l.servers(), machine)+1)
+	if err == nil {
+		err = l.awaitServer(ctx, machine)
+	}
+	n.To = time.Now()
+	return errors.Join(err, t.Tell(n))
+}
+
+// CutServer ends a server as a loss of power does, with all that runs there, and tells the
+// traffic.
+func (l *Lab) CutServer(machine string, t *Traffic) error {
+	n := LoadNotice{Crashed: machine, From: time.Now()}
+	err := l.CutPower(machine)
+	n.To = time.Now()
+	return errors.Join(err, t.Tell(n))
+}
+
+// BootServer gives it power again: its service runs, and its daemons shall be started.
+func (l *Lab) BootServer(ctx context.Context, machine string, t *Traffic) error {
+	return errors.Join(l.setLink(machine, true), l.StartService(ctx, machine, t))
 }

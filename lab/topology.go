@@ -158,9 +158,10 @@ func (l *Lab) addBridge(address4, address6 string) error {
 	return netlink.LinkSetUp(bridge)
 }
 
-// buildServer puts the VIPs on lo of server n+1.
+// buildServer puts the VIPs on lo of server n+1, and makes its packets known (deaths.go).
 func (l *Lab) buildServer(n int) error {
-	if err := netspace.Sysctls(serverSysctls); err != nil {
+	ttl := strconv.Itoa(firstTTL + n)
+	if err := netspace.Sysctls(serverSysctls, [][2]string{{"net.ipv4.ip_default_ttl", ttl}, {"net.ipv6.conf." + uplink + ".hop_limit", ttl}}); err != nil {
 		return err
 	}
 	if l.Mixed && n/2%2 == 1 {

@@ -19,14 +19,15 @@ func newLabChaos() *cobra.Command {
 one to three together: daemons and controllers are killed or stand still, store members,
 controllers, balancers and agents are parted from each other, disks are full, files are
 damaged while their daemon is down, the controller that leads or an operator's command
-is killed in the middle of a change. Meanwhile three operators drain, undrain, weigh, add,
+is killed in the middle of a change, a server's service is killed, or the whole server
+loses its power and comes back. Meanwhile three operators drain, undrain, weigh, add,
 remove, rotate and apply, and clients have connections.
 
-Exit status 1 if a connection breaks, if all is not well again by itself, or if what
-operators were told and what was seen of the store and of daemons is no history that one
-store could have had: an acknowledged change is lost or there twice, a version is nobody's,
-a look is older than its time, a daemon goes back. It needs root, and takes about four
-seconds a fault.`,
+Exit status 1 if a connection breaks whose server did not die, if all is not well again by
+itself, or if what operators were told and what was seen of the store and of daemons is no
+history that one store could have had: an acknowledged change is lost or there twice, a
+version is nobody's, a look is older than its time, a daemon goes back. It needs root, and
+takes about four seconds a fault.`,
 		Example: "  fairlead lab run chaos --faults 200\n  fairlead lab run chaos --seed 7 --faults 20 -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {

@@ -133,7 +133,11 @@ func drawSeed(cmd *cobra.Command, seed *uint64) {
 // interrupted.
 func stopped(cmd *cobra.Command, seed uint64, what string, err error) error {
 	if errors.Is(err, context.Canceled) && cmd.Context().Err() != nil {
-		return fmt.Errorf("interrupted (seed %d); the %s is taken down", seed, what)
+		fate := "is taken down"
+		if kept, err := cmd.Flags().GetBool("keep"); err == nil && kept {
+			fate = "is left there"
+		}
+		return fmt.Errorf("interrupted (seed %d); the %s %s", seed, what, fate)
 	}
 	return err
 }

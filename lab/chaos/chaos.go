@@ -7,8 +7,8 @@
 //	lb1 (ctl1)   server1 (ctl2)   lb2 (ctl3)   server2 … server5
 //
 // Files: chaos.go the options and the order of things; faults.go what is drawn and
-// parts.go who is parted from whom, disks.go what becomes of disks; world.go keeps
-// processes alive as their units would; operators.go makes changes and looks; history.go
+// parts.go who is parted from whom, disks.go what becomes of disks, servers.go which servers
+// die; ends.go who may end; world.go keeps processes alive as their units would; operators.go makes changes and looks; history.go
 // and linear.go judge what they were told; print.go is for people.
 package chaos
 
@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -78,17 +79,19 @@ type Result struct {
 	Recovered float64 `json:"recovered_seconds"`
 	// Connections by VIP.
 	Connections map[string]lab.Tally `json:"connections"`
-	Failures    []lab.Failure        `json:"failures,omitempty"`
+	// Failures are those that broke, at most 20.
+	Failures []lab.Failure `json:"failures,omitempty"`
 }
 
 // Within is how long anything may take to be well again.
 const Within = 90 * time.Second
 
-// The VIPs: connections found by their cookies, and by a hash that every balancer
-// remembers exceptions of.
+// The VIPs: connections found by their cookies, by a hash that every balancer remembers
+// exceptions of, and by servers that pass on what is another's.
 var vips = []lab.VIP{
 	{Name: "web", Address: netip.MustParseAddr("10.77.7.1"), Port: 80, Protocol: "tcp", Scheme: "cheetah", Policy: "wrr", Health: "http"},
 	{Name: "jet", Address: netip.MustParseAddr("10.77.7.2"), Port: 80, Protocol: "tcp", Scheme: "jet", Policy: "hash", Health: "http", Standby: true},
+	{Name: "beamer", Address: netip.MustParseAddr("10.77.7.3"), Port: 80, Protocol: "tcp", Scheme: "beamer", Policy: "hash", Health: "http"},
 }
 
 const servers, activeServers, balancers = 5, 4, 2
@@ -113,6 +116,9 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	result.End()
 	return result, nil
 }
+
+// deathsToProve is how many servers have to die until some had connections for sure.
+const deathsToProve = 3
 
 // perRound is how long faults that come together take, about, with what heals after, as
 // a share of Options.Longest.
@@ -177,7 +183,7 @@ func (w *world) play(ctx context.Context, result *Result) (err error) {
 // that are long.
 func plan(seed uint64, length time.Duration) lab.LoadPlan {
 	s := max(int(length.Seconds()), 20)
-	return lab.LoadPlan{Seed: seed, Seconds: float64(s), Short: 4 * s, Stream: s / 2, Upload: s / 4, Idle: s / 2, Hold: true, Beyond: 3*float64(s) + 600, Device: lab.Uplink}
+	return lab.LoadPlan{Seed: seed, Seconds: float64(s), Short: 4 * s, Stream: s / 2, Upload: s / 4, Idle: s / 2, Hold: true, Beyond: 3*float64(s) + 600, Device: lab.Uplink, Returns: true}
 }
 
 // judge says what is not as it must be.
@@ -193,12 +199,17 @@ func (w *world) judge(last lab.LoadReport, r *Result) {
 		case t.Broken > 0:
 			say("%s: %d connections broken, must be 0", v.Name, t.Broken)
 		case t.Resets > 0:
-			say("%s: %d RSTs came to clients, must be 0", v.Name, t.Resets)
+			say("%s: %d RSTs came to clients whose server lived, must be 0", v.Name, t.Resets)
+		case t.Started != t.Completed+t.LostWithServer:
+			say("%s: %d connections, but %d completed or lost with their server", v.Name, t.Started, t.Completed+t.LostWithServer)
+		case t.LostWithServer == 0 && r.ByKind["power"]+r.ByKind["service"] >= deathsToProve:
+			say("%s: servers died, and no connection with them: that proves nothing about the others", v.Name)
 		case t.Survived < t.Started/50: // one in ten is long
 			say("%s: of %d connections %d lived through a change: too few to prove anything", v.Name, t.Started, t.Survived)
 		}
 	}
-	r.Failures = last.Failures[:min(len(last.Failures), 20)]
+	broken := slices.DeleteFunc(slices.Clone(last.Failures), func(f lab.Failure) bool { return f.Lost })
+	r.Failures = broken[:min(len(broken), 20)]
 	if last.MissedResets > 0 {
 		say("%d RSTs at the client were seen and not kept", last.MissedResets)
 	}

@@ -26,8 +26,9 @@ type fault struct {
 	kind, text    string
 	delay, length time.Duration
 	begin         func(context.Context) (end func() error, err error)
-	// touches: something of a store member fails; forgets: what it knows is damaged.
-	touches, forgets bool
+	// touches: something of a store member fails; forgets: what it knows is damaged;
+	// dies: a server does.
+	touches, forgets, dies bool
 }
 
 // lasts draws how long a fault lasts: most for less than a lease lives, some for longer,
@@ -54,21 +55,31 @@ func (w *world) draw(n int) (rounds [][]fault) {
 }
 
 // together draws faults of different processes. Where a store member's files are damaged
-// nothing else happens to store members: of three one may have forgotten what it knew.
+// nothing else happens to store members: of three one may have forgotten what it knew. One
+// server dies at a time, and nothing lasts for so long meanwhile that who connects gives up
+// before a balancer could know.
 func (w *world) together(n int) (round []fault) {
 	processes := w.processes()
 	order := w.random.Perm(len(processes))
-	touched, forgets := false, false // a store member
+	touched, forgets, dead := false, false, false // a store member, a server
 	for i := range n {
 		p := processes[order[i]]
 		f := w.fault(p)
-		for f.forgets && touched || f.touches && forgets {
+		for f.forgets && touched || f.touches && forgets || f.dies && dead {
 			f = w.fault(p)
 		}
-		touched, forgets = touched || f.touches, forgets || f.forgets
+		touched, forgets, dead = touched || f.touches, forgets || f.forgets, dead || f.dies
 		f.delay = time.Duration(w.random.Int64N(int64(w.o.Longest) * 3 / 8))
 		f.length = w.lasts()
 		round = append(round, f)
+	}
+	for i := range round {
+		if dead {
+			round[i].length = min(round[i].length, 2*w.o.Longest)
+		}
+		if round[i].dies { // a balancer that tells old answers from new ones needs a moment
+			round[i].length = max(round[i].length, time.Second)
+		}
 	}
 	return round
 }
@@ -76,7 +87,7 @@ func (w *world) together(n int) (round []fault) {
 // fault draws one, of p where it is a process's.
 func (w *world) fault(p lab.Process) (f fault) {
 	isController := slices.Contains(w.lab.ControllerProcesses(), p)
-	switch w.random.IntN(13) {
+	switch w.random.IntN(15) {
 	case 0, 1:
 		f = fault{kind: "kill", text: p.Name + " is killed", begin: func(context.Context) (func() error, error) { return w.kill(p) }}
 	case 2, 3:
@@ -92,6 +103,10 @@ func (w *world) fault(p lab.Process) (f fault) {
 		return w.operatorDies()
 	case 10:
 		return w.clockSteps()
+	case 11:
+		return w.serviceDies()
+	case 12:
+		return w.losesPower()
 	default:
 		return w.parted()
 	}

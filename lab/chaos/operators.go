@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -60,6 +62,7 @@ func (w *world) verb(random *rand.Rand) []string {
 type answered struct {
 	To      uint64   `json:"to"`
 	Changes []string `json:"changes"`
+	Diff    []string `json:"diff"` // of the desired state
 	// Unanswered are daemons.
 	Unanswered []struct {
 		Name string `json:"name"`
@@ -178,4 +181,35 @@ func (w *world) watch(ctx context.Context, machine string) {
 	for sleep(ctx, 500*time.Millisecond) == nil {
 		_, _ = w.sight(ctx, machine) // it is down, or parted from nobody who looks
 	}
+}
+
+// undone says why what is wanted is not one thing to all controllers, and what they go by.
+func (w *world) undone(ctx context.Context) string {
+	wanted := ""
+	for _, p := range w.lab.ControllerProcesses() {
+		text, stderr, err := w.lab.Command(ctx, p.Machine, nil, "get", "config", "-f", w.lab.ConfigPath())
+		switch {
+		case err != nil:
+			return p.Machine + ": " + stderr
+		case wanted != "" && text != wanted:
+			return fmt.Sprintf("%s has another desired state than the others: %q, and %q", p.Machine, text, wanted)
+		}
+		wanted = text
+	}
+	file := filepath.Join(w.lab.Dir(), "desired.yaml")
+	if err := os.WriteFile(file, []byte("secret: "+w.lab.Secret()+"\n"+wanted), 0o600); err != nil { // which a store gives nobody
+		return err.Error()
+	}
+	stdout, stderr, err := w.lab.Command(ctx, "server1", nil, "plan", "-f", file, "-o", "json")
+	if err != nil {
+		return "plan: " + stderr
+	}
+	var a answered
+	if err := json.Unmarshal([]byte(stdout), &a); err != nil {
+		return err.Error()
+	}
+	if len(a.Changes)+len(a.Diff) > 0 {
+		return fmt.Sprintf("the desired state is not what is gone by: %q, %q", a.Changes, a.Diff)
+	}
+	return ""
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -32,20 +31,11 @@ type world struct {
 	held     map[string]int // processes that faults keep down
 	cuts     map[cut]int    // by how many faults
 	touched  map[string]touch
+	scars    map[string]bool // controllers whose disks failed
 	restarts []string
 	wrong    []string
 	serial   int // of changes
 }
-
-// touch is what faults have done to a process.
-type touch int
-
-const (
-	// until all is well again it may end for it
-	shaken touch = iota + 1
-	// its disk took nothing, or its files were damaged
-	damaged
-)
 
 // options are the lab's.
 func (o *Options) options() lab.Options {
@@ -54,7 +44,7 @@ func (o *Options) options() lab.Options {
 }
 
 func newWorld(o *Options, l *lab.Lab) *world {
-	return &world{o: o, lab: l, began: time.Now(), random: sim.Stream(o.Seed, "chaos"), held: map[string]int{}, cuts: map[cut]int{}, touched: map[string]touch{}}
+	return &world{o: o, lab: l, began: time.Now(), random: sim.Stream(o.Seed, "chaos"), held: map[string]int{}, cuts: map[cut]int{}, touched: map[string]touch{}, scars: map[string]bool{}}
 }
 
 func (w *world) now() time.Duration { return time.Since(w.began) }
@@ -93,72 +83,16 @@ func (w *world) keep(p lab.Process) {
 	if w.isHeld(p) || w.lab.Runs(p) {
 		return
 	}
-	text := fmt.Sprintf("%s at %.1f s", p.Name, w.now().Seconds())
-	if said, err := w.lab.Log(p); err == nil {
-		lines := strings.Split(strings.TrimSpace(string(said)), "\n")
+	text, said := fmt.Sprintf("%s at %.1f s", p.Name, w.now().Seconds()), ""
+	if log, err := w.lab.Log(p); err == nil {
+		said = lastWords(log)
+		lines := strings.Split(said, "\n")
 		text += ": " + lines[len(lines)-1]
 	}
 	if err := w.lab.Start(p); err != nil {
 		text += ": " + err.Error()
 	}
-	w.ended(p, text)
-}
-
-// ended notes that a process ended by itself; text says when, and its last words.
-func (w *world) ended(p lab.Process, text string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.restarts = append(w.restarts, text)
-	if w.touched[p.Name] == 0 {
-		w.wrong = append(w.wrong, "ended by itself, though no fault touched it: "+text)
-	}
-}
-
-// touch notes that a fault is done to a process.
-func (w *world) touch(p lab.Process, is touch) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.touched[p.Name] = max(w.touched[p.Name], is)
-}
-
-// calm notes that all is well. What became of a controller's store an etcd may find
-// later.
-func (w *world) calm() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, p := range w.processes() {
-		if w.touched[p.Name] != damaged || !slices.Contains(w.lab.ControllerProcesses(), p) {
-			delete(w.touched, p.Name)
-		}
-	}
-}
-
-// panics says which processes ended in a way that none must. An etcd panics where its disk
-// fails it; nothing else may, whatever it finds.
-func (w *world) panics() error {
-	for _, p := range w.processes() {
-		said, err := w.lab.Log(p)
-		if err != nil {
-			return err
-		}
-		w.mu.Lock()
-		may := w.touched[p.Name] == damaged
-		w.mu.Unlock()
-		if text := panicked(said); text != "" && !may {
-			w.say("%s: %s", p.Name, text)
-		}
-	}
-	return nil
-}
-
-// panicked is the first line of a log that says so, if any.
-func panicked(log []byte) string {
-	for line := range strings.Lines(string(log)) {
-		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
-			return strings.TrimSpace(line)
-		}
-	}
-	return ""
+	w.ended(p, text, said)
 }
 
 func (w *world) isHeld(p lab.Process) bool {
@@ -174,15 +108,18 @@ func (w *world) kill(p lab.Process) (start func() error, err error) {
 	w.hold(p, 1)
 	w.touch(p, shaken)
 	err = w.signal(p, syscall.SIGKILL)
-	return func() error {
-		w.starting.Lock()
-		defer w.starting.Unlock()
-		w.hold(p, -1)
-		if w.isHeld(p) || w.lab.Runs(p) {
-			return nil
-		}
-		return w.lab.Start(p)
-	}, err
+	return func() error { return w.release(p) }, err
+}
+
+// release starts a process, unless another fault keeps it down.
+func (w *world) release(p lab.Process) error {
+	w.starting.Lock()
+	defer w.starting.Unlock()
+	w.hold(p, -1)
+	if w.isHeld(p) || w.lab.Runs(p) {
+		return nil
+	}
+	return w.lab.Start(p)
 }
 
 // signal sends a signal to a process, which may have ended by itself.
@@ -220,7 +157,7 @@ func (w *world) ill(ctx context.Context) string {
 			return k.Name + ": " + err.Error()
 		}
 	}
-	for _, d := range w.lab.Daemons() {
+	for i, d := range w.lab.Daemons() {
 		s, err := w.lab.StatusOf(ctx, d.Machine)
 		if err != nil {
 			return d.Name + ": " + err.Error()
@@ -232,6 +169,9 @@ func (w *world) ill(ctx context.Context) string {
 			if strings.Contains(warning, "changes wait") || strings.Contains(warning, "is not in force here") {
 				return d.Name + ": " + warning
 			}
+		}
+		if without := lab.TakesNoNew(s); i < balancers && without != "" {
+			return d.Name + " gives no new connections to " + without
 		}
 	}
 	return ""
@@ -281,6 +221,7 @@ func (w *world) recover(ctx context.Context, r *Result) error {
 		}
 		return w.differs(ctx, entries[len(entries)-1])
 	})
+	took += w.settle(ctx, "the last change", w.undone)
 	r.Recovered, r.Versions = took.Seconds(), len(entries)
 	return ctx.Err()
 }
