@@ -64,7 +64,7 @@ func TestStored(t *testing.T) {
 	}
 	have(t, d, 2, everybody...)
 	d.Stops["lb1"]()
-	if err := d.Drain("s2"); err != nil {
+	if err := d.Undrain("s1"); err != nil {
 		t.Fatal(err)
 	}
 	d.Start(config.RoleBalancer, "lb1")
@@ -140,7 +140,7 @@ func TestIntoStore(t *testing.T) {
 	}
 	d.BeginAll()()
 	have(t, d, 2, everybody...)
-	if err := d.Drain("s2"); err != nil {
+	if err := d.Undrain("s1"); err != nil {
 		t.Fatal(err)
 	}
 	have(t, d, 3, everybody...)
