@@ -30,7 +30,7 @@ is in force by now. Takes the role administer.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return v.runFile(cmd, func(ctx context.Context, c controlClient, text string) (*changed, error) {
-				return c.Apply(ctx, connect.NewRequest(&fairleadv1.ApplyRequest{Text: text, ExpectedVersion: expect, Force: v.options.Force, Without: v.options.Without}))
+				return c.Apply(ctx, connect.NewRequest(&fairleadv1.ApplyRequest{Text: text, File: v.called(), ExpectedVersion: expect, Force: v.options.Force, Without: v.options.Without}))
 			})
 		},
 	}

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead/fairlead/config"
@@ -32,7 +34,9 @@ type stored struct {
 	ledger *ledger.Ledger
 	kind   int
 	say    chan struct{} // the report has changed
-	raced  bool          // somebody else fixed the shared clock while this daemon did
+	// waiting: it has nothing to go by yet.
+	waiting atomic.Bool
+	raced   bool // somebody else fixed the shared clock while this daemon did
 
 	mu      sync.Mutex
 	refused uint64 // the version that could not be put in force, and why
@@ -113,7 +117,11 @@ func (s *stored) newest(ctx context.Context, have *controller.Assignment) (*cont
 func (s *stored) await(ctx context.Context) (*controller.Assignment, error) {
 	s.m.Log.Warn("there is no assignment on disk: "+rollout.Waiting, "store", s.where())
 	s.m.Enter(daemon.Phase(rollout.Waiting))
-	defer s.m.Enter(daemon.Applying)
+	s.waiting.Store(true)
+	defer func() {
+		s.waiting.Store(false)
+		s.m.Enter(daemon.Applying)
+	}()
 	for {
 		for head, err := range s.ledger.Heads(ctx) {
 			if err == nil && head.Of(s.kind) > 0 {
@@ -136,6 +144,35 @@ func (s *stored) await(ctx context.Context) (*controller.Assignment, error) {
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// awaits is what a daemon without a first version waits for.
+func (m *Member) awaits() string {
+	s := m.stored
+	if s == nil || !s.waiting.Load() {
+		return ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := strings.Join(s.at, ", ")
+	switch {
+	case s.silent == "" && s.boot.Implied():
+		return fmt.Sprintf("the store (%s) answers, and has none yet; its controller makes one by itself within seconds", at)
+	case s.silent == "":
+		return fmt.Sprintf("the store (%s) answers, and has none yet", at)
+	}
+	remedy := "see to the cluster that store.etcd names"
+	switch {
+	case s.boot.Implied():
+		remedy = "start `fairlead lb` (or `switch`), beside which it runs"
+	case len(s.boot.Store.Etcd) == 0:
+		var names []string
+		for _, c := range s.boot.Controllers {
+			names = append(names, c.Name)
+		}
+		remedy = "start `fairlead controller` on " + strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("the store (%s) does not answer (%s): %s, or put right in %s where it is", at, s.silent, remedy, s.boot.File())
 }
 
 // follow puts each version in force when it is this daemon's turn.

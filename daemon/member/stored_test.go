@@ -37,6 +37,7 @@ func storedOn(t *testing.T, prepare func(*membertest.Deployment)) *membertest.De
 		}
 		return true
 	})
+	d.Eventually("the store has none, they say", func() bool { return strings.Contains(d.Phase("lb1"), "answers, and has none yet") })
 	if ch, err := d.Coordinator().Apply(t.Context(), d.Text(), rollout.Options{}); err != nil || ch.To != 1 {
 		t.Fatal(ch, err)
 	}
