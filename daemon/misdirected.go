@@ -8,6 +8,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/fairlead/fairlead/api/access"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/config"
 )
@@ -28,17 +29,16 @@ func (d *Daemon) directed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		service, method := path.Split(r.URL.Path)
 		service = strings.Trim(service, "/")
-		at, known := answering[service]
-		if !known || service == d.Service {
+		_, api := answering[service]
+		known := access.Known(r.URL.Path)
+		if !api || known && service == d.Service {
 			next.ServeHTTP(w, r)
 			return
 		}
-		if service == fairleadv1connect.ControlName && d.Controllers != nil {
-			if named := controllersAt(d.Controllers()); named != "" {
-				at = "controllers: " + named
-			}
+		err := fmt.Errorf("%s has no method %s (api/*.proto has those that there are)", service, method)
+		if known {
+			err = fmt.Errorf("%s is %s, and does not answer %s: ask %s", d.Name, d.Is, method, d.whoAnswers(service))
 		}
-		err := fmt.Errorf("%s is %s, and does not answer %s: ask %s", d.Name, d.Is, method, at)
 		if !write.IsSupported(r) {
 			http.Error(w, err.Error(), http.StatusNotFound)
 			return
@@ -47,11 +47,18 @@ func (d *Daemon) directed(next http.Handler) http.Handler {
 	})
 }
 
-// controllersAt is where controllers answer.
-func controllersAt(all []config.Controller) string {
+// whoAnswers is who has the API called service, as far as d knows.
+func (d *Daemon) whoAnswers(service string) string {
+	var all []config.Controller
+	if service == fairleadv1connect.ControlName && d.Controllers != nil {
+		all = d.Controllers()
+	}
 	var at []string
 	for _, c := range all {
 		at = append(at, fmt.Sprintf("%s at %s", c.Name, c.API))
 	}
-	return strings.Join(at, ", ")
+	if len(at) > 0 {
+		return "controllers: " + strings.Join(at, ", ")
+	}
+	return answering[service]
 }

@@ -35,7 +35,7 @@ is in force by now. Takes the role administer.`,
 		},
 	}
 	v.flags(cmd)
-	cmd.Flags().Uint64Var(&expect, "expect", 0, "version that a plan was made on (`from` of plan -o json): refused if it is another by now")
+	cmd.Flags().Uint64Var(&expect, "expect", 0, "version that a plan was made on (from, of plan -o json): refused if it is another by now")
 	return cmd
 }
 

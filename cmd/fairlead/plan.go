@@ -83,7 +83,7 @@ func (r changeResult) print(cmd *cobra.Command, output, nothing string) error {
 
 // changeFlags adds what every change has.
 func changeFlags(cmd *cobra.Command, o *rollout.Options) {
-	cmd.Flags().BoolVar(&o.Force, "force", false, "go on although live connections may break, or daemons do not answer")
+	cmd.Flags().BoolVar(&o.Force, "force", false, "go on although live connections may break, nobody would take new ones, or daemons do not answer (takes the role administer)")
 	cmd.Flags().StringSliceVar(&o.Without, "without", nil, "daemons that are gone for good, comma-separated: not asked, not waited for (takes the role administer)")
 }
 

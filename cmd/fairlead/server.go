@@ -104,15 +104,14 @@ func newVerb(name, short, long, example string, do func(context.Context, control
 			if err := wait.check(cmd); err != nil {
 				return err
 			}
-			if s, t, ok := v.findSwitch(cmd, args); ok && (name == "drain" || name == "undrain") {
-				if wait.asked {
-					return cli.Usagef("--wait: %s is a switch, which has no connections of its own; leave it out", s.Name)
-				}
-				return v.drainSwitch(cmd, s, t, name == "undrain")
-			}
 			vip, server := vipServer(args)
-			if err := v.notSwitch(cmd, server); err != nil {
-				return err
+			switch s, t, ok := v.findSwitch(cmd, server); {
+			case ok && (vip != "" || name == "remove"):
+				return isSwitch(s.Name)
+			case ok && wait.asked:
+				return cli.Usagef("--wait: %s is a switch, which has no connections of its own; leave it out", s.Name)
+			case ok:
+				return v.drainSwitch(cmd, s, t, name == "undrain")
 			}
 			err := v.run(cmd, func(ctx context.Context, c controlClient) (*changed, error) {
 				r, err := do(ctx, c, vip, server, v.options)
@@ -238,8 +237,8 @@ func newWeightCommand() *cobra.Command {
 			if err != nil || weight < 1 || weight > 1000 {
 				return cli.Usagef("weight %s: must be 1 to 1000; 'fairlead drain' gives a server no new connections", args[last])
 			}
-			if err := v.notSwitch(cmd, server); err != nil {
-				return err
+			if s, _, ok := v.findSwitch(cmd, server); ok {
+				return isSwitch(s.Name)
 			}
 			return v.run(cmd, func(ctx context.Context, c controlClient) (*changed, error) {
 				return c.SetWeight(ctx, connect.NewRequest(&fairleadv1.SetWeightRequest{

@@ -118,7 +118,7 @@ func TestBadInput(t *testing.T) {
 		{"Rollback", `{}`, "invalid_argument", "version: missing"},
 		{"Rollback", `{"version": 99}`, "not_found", "99"},
 		{"Apply", `{"text": "` + long + `"}`, "resource_exhausted", "larger than"},
-		{"NoSuch", `{}`, "", ""},
+		{"NoSuch", `{}`, "unimplemented", "fairlead.v1.Control has no method NoSuch"},
 	} {
 		a := s.call("ada", c.method, c.body)
 		if a.status == http.StatusOK || a.status == 0 || a.code != c.code || !strings.Contains(a.message, c.says) {
