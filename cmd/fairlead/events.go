@@ -49,7 +49,7 @@ until Ctrl-C. Takes the role view.`,
 			if err != nil {
 				return err
 			}
-			w := &eventWriter{out: cmd.OutOrStdout(), output: output, after: after}
+			w := &eventWriter{control: &c, out: cmd.OutOrStdout(), output: output, after: after}
 			said := "" // no note is repeated while it is so
 			for {
 				err := w.watch(cmd.Context(), all, follow)
@@ -85,11 +85,12 @@ func refusedOrNil(err error) error {
 
 // eventWriter prints events, and knows where it is.
 type eventWriter struct {
-	out    io.Writer
-	output string
-	after  uint64 // the newest version that was printed
-	began  bool
-	told   told
+	control *control
+	out     io.Writer
+	output  string
+	after   uint64 // the newest version that was printed
+	began   bool
+	told    told
 }
 
 // goesOn: what was watched may be watched at another controller, or later.
@@ -117,7 +118,7 @@ func (w *eventWriter) watch(ctx context.Context, all []namedControl, follow bool
 		}
 		return err
 	}
-	return connect.NewError(connect.CodeUnavailable, silent(away))
+	return connect.NewError(connect.CodeUnavailable, w.control.silent(away))
 }
 
 func (w *eventWriter) watchAt(ctx context.Context, c controlClient, follow bool) error {

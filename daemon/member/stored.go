@@ -52,6 +52,8 @@ type stored struct {
 }
 
 const (
+	// unasked is why the store is silent at first.
+	unasked = "the store was not asked yet"
 	// leaseTime is how long a daemon that says nothing counts as alive.
 	leaseTime = 5 * time.Second
 	storeTime = 3 * time.Second
@@ -68,7 +70,7 @@ func (m *Member) openStore(boot *config.Config) error {
 	if err != nil {
 		return err
 	}
-	m.stored = &stored{m: m, store: s, ledger: l, kind: int(kindOf[m.role.Is]), say: make(chan struct{}, 1), silent: "the store was not asked yet", at: boot.StoreEndpoints(), boot: boot}
+	m.stored = &stored{m: m, store: s, ledger: l, kind: int(kindOf[m.role.Is]), say: make(chan struct{}, 1), silent: unasked, at: boot.StoreEndpoints(), boot: boot}
 	return nil
 }
 
@@ -149,13 +151,15 @@ func (s *stored) await(ctx context.Context) (*controller.Assignment, error) {
 // awaits is what a daemon without a first version waits for.
 func (m *Member) awaits() string {
 	s := m.stored
-	if s == nil || !s.waiting.Load() {
+	if s == nil || m.force.Load() != nil {
 		return ""
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := strings.Join(s.at, ", ")
 	switch {
+	case s.silent == unasked || s.silent == "" && !s.waiting.Load():
+		return ""
 	case s.silent == "" && s.boot.Implied():
 		return fmt.Sprintf("the store (%s) answers, and has none yet; its controller makes one by itself within seconds", at)
 	case s.silent == "":
