@@ -26,7 +26,8 @@ type Config struct {
 	// RotateKeys is how old the epoch that stamps gets before the controller that
 	// leads rotates keys; 0: nobody does but people.
 	RotateKeys time.Duration `yaml:"rotate_keys"`
-	// TLS authenticates daemons to each other where an api is https.
+	// TLS authenticates daemons to each other where an api is https. What the file names
+	// relative to its folder is relative to the working directory here.
 	TLS       TLS        `yaml:"tls"`
 	Balancers []Balancer `yaml:"balancers"`
 	Servers   []Server   `yaml:"servers"`

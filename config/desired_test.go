@@ -43,6 +43,9 @@ vips: [{name: web, address: 192.0.2.10, port: 80, servers: [s1]}]
 	if err != nil {
 		t.Fatal(err)
 	}
+	if want := (TLS{CA: filepath.Join(dir, "ca"), Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key")}); boot.TLS != want {
+		t.Errorf("tls of the file's folder is %+v", boot.TLS)
+	}
 	if c.TLS != boot.TLS || c.SecretFile != "secret" || len(c.SecretBytes()) != 32 || c.Fabric != filepath.Join(dir, "fabric.yaml") ||
 		c.Controllers[0].Store != "https://10.0.0.9:2379" || c.Bootstrap() || len(c.VIPs) != 1 {
 		t.Errorf("%+v", c)

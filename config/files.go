@@ -10,8 +10,7 @@ import (
 // CheckFiles reads the files that tls, fabric and bgp name and returns Problems if one
 // is missing, unreadable, or not what it should be. It is apart from Load, since
 // only daemons and their clients need these files: `fairlead certs` reads a
-// Config in order to make those of tls. Relative paths of tls are those of the
-// working directory, as for the daemons. Call it for a Config from Load.
+// Config in order to make those of tls. Call it for a Config from Load.
 func (c *Config) CheckFiles() error {
 	before := len(c.origin.Problems)
 	fabric := c.checkFabric()

@@ -66,7 +66,7 @@ func Look(path string) (*Config, error) {
 func Looking(t TLS) *Config { return &Config{TLS: t, looks: true} }
 
 // Parse is Load of data; path names the file in errors and is the place from
-// which a relative secret_file is found.
+// which relative files are found.
 func Parse(path string, data []byte) (*Config, error) { return parse(&Config{}, path, data, nil) }
 
 // parse is Parse; info is the file's, if data came from one.
@@ -76,6 +76,7 @@ func parse(c *Config, path string, data []byte, info fs.FileInfo) (*Config, erro
 		return nil, err
 	}
 	c.origin = d
+	c.TLS = c.TLS.In(filepath.Dir(path))
 	c.fill()
 	c.readSecret(filepath.Dir(path))
 	if c.Secret != "" && info != nil {

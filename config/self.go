@@ -25,6 +25,11 @@ const (
 	RoleController Role = "controller"
 )
 
+// Article is what people call a daemon of that role, with its article.
+func (r Role) Article() string {
+	return map[Role]string{RoleBalancer: "a balancer", RoleHost: "an agent", RoleSwitch: "a switch", RoleController: "a controller"}[r]
+}
+
 // Roles are those that go by the assignment, in the order of the file's sections.
 var Roles = []Role{RoleBalancer, RoleHost, RoleSwitch}
 

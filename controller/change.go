@@ -129,7 +129,10 @@ func (p *planner) editVIP(w *wanted, op Op) error {
 	case op.Kind == Weight && !w.vip.Policy.Row().Weighted && op.Weight != 1:
 		return Refusal{fmt.Sprintf("vip %s: weight %d: policy %s gives every server the same; set policy: wrr in the file and apply", w.vip.Name, op.Weight, w.vip.Policy)}
 	case op.Kind == Remove && len(others) == 0 && !p.force:
-		return Refusal{fmt.Sprintf("vip %s: %s is its last server: nobody would answer; add another before, or --force", w.vip.Name, op.Server)}
+		p.refuse("vip %s: %s is its last server: nobody would answer; add another before, or --force", w.vip.Name, op.Server)
+		return nil
+	case (op.Kind == Remove || op.Kind == Drain) && !p.force && p.refuseLast(w, op.Server, others):
+		return nil
 	case op.Kind == Remove:
 		w.members = others
 	}
@@ -153,6 +156,26 @@ func (p *planner) editVIP(w *wanted, op Op) error {
 		}
 	}
 	return nil
+}
+
+// refuseLast refuses to take new connections from server where none of the others of w
+// takes any. A file that says so is believed (Plan): whoever applies it sees the whole, and
+// some changes want all of a VIP's servers drained before.
+func (p *planner) refuseLast(w *wanted, server string, others []member) bool {
+	takes := func(m member) bool { return !m.drain && !m.standby }
+	if slices.ContainsFunc(others, takes) || !slices.ContainsFunc(w.members, func(m member) bool { return m.server == server && takes(m) }) {
+		return false
+	}
+	remedy := "add another before"
+	if len(others) > 0 {
+		remedy = "undrain " + others[0].server + " before, or add another"
+	}
+	what := "nobody would answer new clients"
+	if w.vip.Chains() {
+		what = "it would go on taking them, as its buckets have nowhere to go"
+	}
+	p.refuse("vip %s: %s is the last of its servers that takes new connections: %s; %s, or --force", w.vip.Name, server, what, remedy)
+	return true
 }
 
 // named are the wanted VIPs that a verb on the VIP called name ("": any) is

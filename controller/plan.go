@@ -152,7 +152,7 @@ func (p *planner) check(cur *Assignment) {
 			case why != "":
 				p.refuseRemoval(v, s, why)
 			case moves != "":
-				p.refuseMove(v, s, moves, "drain all, and apply")
+				p.refuseMove(v, s, moves, "drain all (the last with --force), and apply")
 			case w.member(s) != nil && w.member(s).standby && s.State != Standby:
 				p.refuseMove(v, s, "it would become a standby", "drain it, and apply")
 			case s.State == Resting || w.member(s) != nil:

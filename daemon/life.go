@@ -66,11 +66,20 @@ type Daemon struct {
 	API     []string // endpoints
 	TLS     config.TLS
 	Handler http.Handler // of the API
+	Service string       // which API that is, as the schema calls it
+	Is      string       // what answers, for people: "a balancer"
+	// Controllers are those that the daemon knows of, for who asks it what they answer;
+	// nil: it knows none.
+	Controllers func() []config.Controller
 	// Metrics is the endpoint's address:port; empty: there is none.
 	Metrics    string
 	Collectors []prometheus.Collector
 	// NotReady is what /ready answers; nil: it is not there.
 	NotReady func() (why []string, err error)
+
+	// Awaits is what the daemon waits for in its phase, beside that, and what people can do
+	// about it; "" or nil: nothing.
+	Awaits func() string
 
 	// Open brings into force what the daemon is for, and has it tended by Go.
 	// Callers are told to wait meanwhile.
@@ -206,9 +215,10 @@ func (d *Daemon) answer() error {
 		if err != nil {
 			return err
 		}
-		h := known(d.Handler)
+		answers := d.directed(d.Handler)
+		h := known(answers)
 		if plainly(endpoint) {
-			h = loopbackName(local(d.Handler))
+			h = loopbackName(local(answers))
 		}
 		d.Go(func(ctx context.Context) error { return serve(ctx, httpServer(h, d.Log), l) })
 	}
@@ -226,10 +236,17 @@ func (d *Daemon) answer() error {
 
 // unready says why the daemon does not answer yet, or no more; nil: it does.
 func (d *Daemon) unready() error {
-	if p := d.phase.Load(); p != Serving {
-		return errors.New("the daemon is " + string(p.(Phase)))
+	p := d.phase.Load().(Phase)
+	if p == Serving {
+		return nil
 	}
-	return nil
+	says := "the daemon is " + string(p)
+	if d.Awaits != nil {
+		if more := d.Awaits(); more != "" {
+			says += "; " + more
+		}
+	}
+	return errors.New(says)
 }
 
 // Guard is an API handler's: it answers whom api/access lets call, and, until the

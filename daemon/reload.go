@@ -29,6 +29,7 @@ type Reloaded struct {
 	Changed []string // the daemon goes by it from now on
 	Restart []string // it takes a restart
 	Refused []string // it cannot be used, and of this what was read before stays
+	Notes   []string // what people should know beside it
 }
 
 // Again reads the file and the certificates again, one caller after the other. An error:
@@ -65,7 +66,7 @@ func (d *Daemon) AnswerReload() (*connect.Response[fairleadv1.ReloadResponse], e
 	if err != nil {
 		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("not reloaded, and what was read before stays: %w", err))
 	}
-	return connect.NewResponse(&fairleadv1.ReloadResponse{Changed: r.Changed, Restart: r.Restart, Refused: r.Refused}), nil
+	return connect.NewResponse(&fairleadv1.ReloadResponse{Changed: r.Changed, Restart: r.Restart, Refused: r.Refused, Notes: r.Notes}), nil
 }
 
 // seenCertificate is a file that tls names, as it was read last.

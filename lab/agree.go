@@ -89,7 +89,7 @@ func (l *Lab) startControllers() error {
 }
 
 func (l *Lab) startController(c controller) error {
-	return l.spawn(c.machine, c.name, l.program(c.name), "controller", "-f", l.ConfigPath(), "--name", l.daemonName(c.name), "--state-dir", l.path("state"))
+	return l.spawn(c.machine, c.name, l.program(c.name), "controller", "-f", l.fileOf(c.name), "--name", l.daemonName(c.name), "--state-dir", l.path("state"))
 }
 
 // firstVersion brings the configuration's assignment into the store: until then
@@ -119,7 +119,7 @@ func (l *Lab) firstVersion(ctx context.Context) error {
 
 // command runs the lab's program on a machine, and gives what it says.
 func (l *Lab) command(ctx context.Context, machine string, args ...string) (said string, err error) {
-	cmd := exec.CommandContext(ctx, l.Program, args...)
+	cmd := exec.CommandContext(ctx, l.Program, l.there(machine, args)...)
 	cmd.Dir = l.Dir()
 	if l.Exposed {
 		cmd.Dir = l.certificates(machine)

@@ -119,8 +119,8 @@ func (r *Result) demoTable(w io.Writer) {
 	fmt.Fprint(w, `
 
 No balancer can save the connections of a crashed server; they count apart.
-Next: fairlead lab up (a lab to play in), fairlead lab run churn (the whole
-scenario, both IP versions; --scheme beamer and --scheme faild: servers keep
-the state), README.md (two real machines).
+Next: bin/fairlead lab up (a lab to play in), bin/fairlead lab run churn (the
+whole scenario, both IP versions; --scheme beamer and --scheme faild: servers
+keep the state), and README.md, "On real machines" (a balancer, two servers).
 `)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -55,6 +56,26 @@ func (l *Lab) certificates(machine string) string {
 	return filepath.Join(l.path("certs"), l.daemonName(machine))
 }
 
+// fileOf is the configuration on a daemon's machine: all have one, and their own
+// certificates beside it.
+func (l *Lab) fileOf(name string) string {
+	if !l.Exposed {
+		return l.ConfigPath()
+	}
+	return filepath.Join(l.certificates(name), filepath.Base(l.ConfigPath()))
+}
+
+// there is args of a command on a machine: what names the lab's file names the machine's.
+func (l *Lab) there(machine string, args []string) []string {
+	args = slices.Clone(args)
+	for i := range args {
+		if args[i] == l.ConfigPath() {
+			args[i] = l.fileOf(machine)
+		}
+	}
+	return args
+}
+
 // certify makes the daemons' certificates.
 func (l *Lab) certify(ctx context.Context) error {
 	if !l.Exposed {
@@ -63,6 +84,18 @@ func (l *Lab) certify(ctx context.Context) error {
 	out, err := exec.CommandContext(ctx, l.program(""), "certs", "-f", l.ConfigPath(), l.path("certs")).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("make certificates: %w: %s", err, out)
+	}
+	folders, err := os.ReadDir(l.path("certs"))
+	for _, f := range folders {
+		if err == nil && f.IsDir() {
+			err = os.Symlink(l.ConfigPath(), filepath.Join(l.path("certs"), f.Name(), filepath.Base(l.ConfigPath())))
+		}
+		if errors.Is(err, os.ErrExist) {
+			err = nil // from an earlier time
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("give each machine its file: %w", err)
 	}
 	if l.Remote && !l.Before {
 		return l.UserCertificate(ctx, firstUser)

@@ -232,7 +232,7 @@ func (l *Lab) StoreAnswers(ctx context.Context, p Process) error {
 // Command runs the program of a machine's daemon there, with that machine's certificate, and
 // gives what it says. extra are variables of its environment.
 func (l *Lab) Command(ctx context.Context, machine string, extra []string, args ...string) (stdout, stderr string, err error) {
-	cmd := exec.CommandContext(ctx, l.program(machine), args...)
+	cmd := exec.CommandContext(ctx, l.program(machine), l.there(machine, args)...)
 	cmd.Dir = l.Dir()
 	if l.Exposed {
 		cmd.Dir = l.certificates(machine)

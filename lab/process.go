@@ -38,7 +38,7 @@ func (l *Lab) spawn(machine, name string, args ...string) error {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Dir = l.Dir()
-	if l.Exposed && (name == machine || l.isController(name)) { // a daemon, which looks for its certificates there
+	if l.Exposed && (name == machine || l.isController(name)) { // a daemon: some builds look for its certificates there
 		cmd.Dir = l.certificates(name)
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -129,7 +129,7 @@ func (l *Lab) launch(machine string) error {
 	if l.isFront(machine) {
 		verb = l.frontKind()
 	}
-	args := []string{l.program(machine), verb, "-f", l.ConfigPath(), "--name", l.daemonName(machine), "--state-dir", l.path("state")}
+	args := []string{l.program(machine), verb, "-f", l.fileOf(machine), "--name", l.daemonName(machine), "--state-dir", l.path("state")}
 	if verb != "switch" { // which pins nothing
 		// A lab in a container lives no longer than that.
 		args = append(args, "--private-pins")

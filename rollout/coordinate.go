@@ -6,6 +6,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -67,6 +68,9 @@ type Options struct {
 	// Expect is the version that the change was planned on, 0: any. Where another is
 	// the newest it is refused (Outdated).
 	Expect uint64
+	// File is what messages call the text of a plan or an apply, one that FileName takes;
+	// "": fairlead.yaml.
+	File string
 	// OnlyKnown asks daemons only where the store's text or newest version has them, as for
 	// a caller who may look and not send this process anywhere else. Plans only.
 	OnlyKnown bool
@@ -102,7 +106,7 @@ func (ch *Change) Answered() bool {
 
 // PlanFile computes what Apply of text would do and does nothing.
 func (c *Coordinator) PlanFile(ctx context.Context, text []byte, o Options) (*Change, error) {
-	to, err := c.toText(theFile, text, o.Force)
+	to, err := c.toText(cmp.Or(o.File, theFile), text, o.Force)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +129,7 @@ func (c *Coordinator) PlanFile(ctx context.Context, text []byte, o Options) (*Ch
 // there. What stands in it of a machine's own (config.Desired) is not looked at. Where
 // a plan ends because connections must be counted anew, it counts them and goes on.
 func (c *Coordinator) Apply(ctx context.Context, text []byte, o Options) (*Change, error) {
-	to, err := c.toText(theFile, text, o.Force)
+	to, err := c.toText(cmp.Or(o.File, theFile), text, o.Force)
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +185,7 @@ func (c *Coordinator) Do(ctx context.Context, o Options, ops ...controller.Op) (
 		text: func(v *View, last *controller.Assignment) ([]byte, []string, error) { return c.edited(v, last, ops) },
 	})
 	if err != nil {
-		return ch, err
+		return ch, misnamed(ch, ops, err)
 	}
 	ch.whole = len(ch.Steps) > 1 && c.says(ch)
 	return ch, c.enact(ctx, ch)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
@@ -40,6 +42,14 @@ type aim struct {
 
 // theFile is the name in messages of a text that somebody applies.
 const theFile = "fairlead.yaml"
+
+// FileName says whether a text may be called name in messages, which come into logs and
+// onto terminals.
+func FileName(name string) bool {
+	const most = 255 // octets
+	hidden := func(r rune) bool { return !unicode.IsPrint(r) }
+	return len(name) <= most && utf8.ValidString(name) && !strings.ContainsFunc(name, hidden)
+}
 
 // OfVersion is that of one that the store has.
 func OfVersion(v uint64) string { return fmt.Sprintf("%s of version %d", theFile, v) }
@@ -265,6 +275,9 @@ func (o *Outdated) Error() string {
 	lines := []string{fmt.Sprintf("planned on version %d, and the newest is %d; plan it again. Since then:", o.Expected, o.Newest)}
 	for _, r := range o.Since {
 		lines = append(lines, fmt.Sprintf("version %d, %s, %s: %s", r.Version, r.At.Local().Format(time.DateTime), r.Who, strings.Join(r.What, "; ")))
+	}
+	if len(o.Diff) > 0 {
+		lines = append(lines, "--- "+OfVersion(o.Expected)+", which it was planned on", "+++ "+OfVersion(o.Newest)+", the newest")
 	}
 	return strings.Join(append(lines, o.Diff...), "\n")
 }

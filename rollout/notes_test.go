@@ -61,7 +61,7 @@ servers: [{name: s1, address: 10.0.1.1}, {name: s2, address: 10.0.1.2}]
 vips: [{name: web, address: 192.0.2.1, port: 80, scheme: faild, servers: [s1, s2]}]
 `)
 	for _, server := range []string{"s1", "s2"} {
-		ch, err := f.coordinator().Do(context.Background(), Options{}, op(controller.Drain, server))
+		ch, err := f.coordinator().Do(context.Background(), Options{Force: server == "s2"}, op(controller.Drain, server)) // it is the last
 		if err != nil {
 			t.Fatalf("drain %s: %v", server, err)
 		}

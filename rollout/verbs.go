@@ -3,6 +3,7 @@ package rollout
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -73,6 +74,28 @@ func elsewhere(cfg *config.Config, name string) string {
 		return "a controller"
 	}
 	return ""
+}
+
+// insteadOf is what to do with a machine that is no server, where a verb names it.
+var insteadOf = map[string]string{
+	"a balancer":   "to take it out of service stop `fairlead lb` there, which withdraws what it announces first and breaks nothing; for good, take it out of the file and `fairlead apply`",
+	"a switch":     "`fairlead drain` and `undrain` of it ask the switch itself, at its own api, and take no VIP",
+	"a controller": "nothing is drained there: the others go on when it stops",
+}
+
+// misnamed is err, or where that is that nobody knows a server which is another machine
+// of the deployment, what that is and what to do.
+func misnamed(ch *Change, ops []controller.Op, err error) error {
+	missing := controller.NotFound("")
+	if !errors.As(err, &missing) || ch == nil || ch.view == nil || ch.view.cfg == nil {
+		return err
+	}
+	for _, op := range ops {
+		if other := elsewhere(ch.view.cfg, op.Server); op.Server != "" && other != "" {
+			return controller.Invalid(fmt.Sprintf("%s is %s and no server of a VIP; %s", op.Server, other, insteadOf[other]))
+		}
+	}
+	return err
 }
 
 // DrainServer gives a server no new connections.

@@ -73,6 +73,12 @@ var methods = map[string]need{
 	fairleadv1connect.PathsReloadProcedure:      ruling,
 }
 
+// Known says whether there is a procedure.
+func Known(procedure string) bool {
+	_, known := methods[procedure]
+	return known
+}
+
 // Changes says whether a method changes anything.
 func Changes(procedure string) bool { return !methods[procedure].looks }
 

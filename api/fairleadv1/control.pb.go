@@ -1238,7 +1238,9 @@ type PlanRequest struct {
 	// Show what Apply with force would do.
 	Force bool `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`
 	// Daemons known to be gone: the change goes on without them.
-	Without       []string `protobuf:"bytes,3,rep,name=without,proto3" json:"without,omitempty"`
+	Without []string `protobuf:"bytes,3,rep,name=without,proto3" json:"without,omitempty"`
+	// What messages call the text; empty: fairlead.yaml. At most 255 printable characters.
+	File          string `protobuf:"bytes,4,opt,name=file,proto3" json:"file,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1294,6 +1296,13 @@ func (x *PlanRequest) GetWithout() []string {
 	return nil
 }
 
+func (x *PlanRequest) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
 type ApplyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As of PlanRequest.
@@ -1304,7 +1313,9 @@ type ApplyRequest struct {
 	// Do it although live connections may break, or daemons do not answer.
 	Force bool `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
 	// Daemons known to be gone: the change goes on without them.
-	Without       []string `protobuf:"bytes,4,rep,name=without,proto3" json:"without,omitempty"`
+	Without []string `protobuf:"bytes,4,rep,name=without,proto3" json:"without,omitempty"`
+	// As of PlanRequest.
+	File          string `protobuf:"bytes,5,opt,name=file,proto3" json:"file,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1365,6 +1376,13 @@ func (x *ApplyRequest) GetWithout() []string {
 		return x.Without
 	}
 	return nil
+}
+
+func (x *ApplyRequest) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
 }
 
 type RollbackRequest struct {
@@ -1907,7 +1925,8 @@ type ChangeResponse struct {
 	Refused []string `protobuf:"bytes,6,rep,name=refused,proto3" json:"refused,omitempty"`
 	// Some daemon answered. (A deployment's first version may be made before any does.)
 	Answered bool `protobuf:"varint,7,opt,name=answered,proto3" json:"answered,omitempty"`
-	// How the desired state differs from the one before, line by line.
+	// How the desired state differs from the one before, line by line: - was, + would be
+	// (is, of what was made).
 	Diff          []string `protobuf:"bytes,8,rep,name=diff,proto3" json:"diff,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2156,16 +2175,18 @@ const file_control_proto_rawDesc = "" +
 	"\x10KIND_DAEMON_WENT\x10\x04\x12\x17\n" +
 	"\x13KIND_DAEMON_REFUSED\x10\x05\x12\x0f\n" +
 	"\vKIND_LEADER\x10\x06\x12\x1a\n" +
-	"\x16KIND_CONTROLLER_WARNED\x10\a\"Q\n" +
+	"\x16KIND_CONTROLLER_WARNED\x10\a\"e\n" +
 	"\vPlanRequest\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x14\n" +
 	"\x05force\x18\x02 \x01(\bR\x05force\x12\x18\n" +
-	"\awithout\x18\x03 \x03(\tR\awithout\"}\n" +
+	"\awithout\x18\x03 \x03(\tR\awithout\x12\x12\n" +
+	"\x04file\x18\x04 \x01(\tR\x04file\"\x91\x01\n" +
 	"\fApplyRequest\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12)\n" +
 	"\x10expected_version\x18\x02 \x01(\x04R\x0fexpectedVersion\x12\x14\n" +
 	"\x05force\x18\x03 \x01(\bR\x05force\x12\x18\n" +
-	"\awithout\x18\x04 \x03(\tR\awithout\"\x86\x01\n" +
+	"\awithout\x18\x04 \x03(\tR\awithout\x12\x12\n" +
+	"\x04file\x18\x05 \x01(\tR\x04file\"\x86\x01\n" +
 	"\x0fRollbackRequest\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12)\n" +
 	"\x10expected_version\x18\x02 \x01(\x04R\x0fexpectedVersion\x12\x14\n" +

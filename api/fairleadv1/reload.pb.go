@@ -66,7 +66,10 @@ type ReloadResponse struct {
 	// What has changed and takes a restart, one line each.
 	Restart []string `protobuf:"bytes,2,rep,name=restart,proto3" json:"restart,omitempty"`
 	// What could not be used, one line each: of this alone what was read before stays.
-	Refused       []string `protobuf:"bytes,3,rep,name=refused,proto3" json:"refused,omitempty"`
+	Refused []string `protobuf:"bytes,3,rep,name=refused,proto3" json:"refused,omitempty"`
+	// What people should know beside it, one line each: how the file differs from what is
+	// wanted in the store, by which the daemon goes.
+	Notes         []string `protobuf:"bytes,4,rep,name=notes,proto3" json:"notes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -122,16 +125,24 @@ func (x *ReloadResponse) GetRefused() []string {
 	return nil
 }
 
+func (x *ReloadResponse) GetNotes() []string {
+	if x != nil {
+		return x.Notes
+	}
+	return nil
+}
+
 var File_reload_proto protoreflect.FileDescriptor
 
 const file_reload_proto_rawDesc = "" +
 	"\n" +
 	"\freload.proto\x12\vfairlead.v1\"\x0f\n" +
-	"\rReloadRequest\"^\n" +
+	"\rReloadRequest\"t\n" +
 	"\x0eReloadResponse\x12\x18\n" +
 	"\achanged\x18\x01 \x03(\tR\achanged\x12\x18\n" +
 	"\arestart\x18\x02 \x03(\tR\arestart\x12\x18\n" +
-	"\arefused\x18\x03 \x03(\tR\arefusedB8Z6github.com/fairlead/fairlead/api/fairleadv1;fairleadv1b\x06proto3"
+	"\arefused\x18\x03 \x03(\tR\arefused\x12\x14\n" +
+	"\x05notes\x18\x04 \x03(\tR\x05notesB8Z6github.com/fairlead/fairlead/api/fairleadv1;fairleadv1b\x06proto3"
 
 var (
 	file_reload_proto_rawDescOnce sync.Once

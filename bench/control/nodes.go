@@ -67,8 +67,12 @@ func startNodes(ctx context.Context, dir, program string) (n *nodes, err error) 
 	n.at.TLS = config.TLS{CA: filepath.Join(own, "ca.pem"), Cert: filepath.Join(own, "cert.pem"), Key: filepath.Join(own, "key.pem")}
 	for i := range 3 {
 		name := fmt.Sprint("c", i+1)
-		cmd, said := exec.CommandContext(ctx, program, "controller", "-f", yaml, "--name", name, "--state-dir", filepath.Join(dir, "state")), &bytes.Buffer{}
-		cmd.Dir, cmd.Stderr = filepath.Join(certs, name), said
+		own := filepath.Join(certs, name, filepath.Base(yaml)) // its certificates are beside it
+		if err := os.Symlink(yaml, own); err != nil {
+			return n, fmt.Errorf("give %s its file: %w", name, err)
+		}
+		cmd, said := exec.CommandContext(ctx, program, "controller", "-f", own, "--name", name, "--state-dir", filepath.Join(dir, "state")), &bytes.Buffer{}
+		cmd.Stderr = said
 		cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 		ended, err := start(cmd, 0)
 		if err != nil {

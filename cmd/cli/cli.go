@@ -70,9 +70,9 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdin io.Reade
 	if errors.Is(err, ErrSilent) {
 		return ExitFailed
 	}
-	// One line a problem; most errors are one.
+	// One line a problem; most errors are one. Of a difference the first column counts.
 	for line := range strings.Lines(strings.TrimSpace(err.Error())) {
-		fmt.Fprintf(stderr, "fairlead: %s\n", strings.TrimSpace(line))
+		fmt.Fprintf(stderr, "fairlead: %s\n", strings.TrimRight(line, " \t\r\n"))
 	}
 	var usage usageError
 	if errors.As(err, &usage) {

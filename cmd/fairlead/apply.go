@@ -30,12 +30,12 @@ is in force by now. Takes the role administer.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return v.runFile(cmd, func(ctx context.Context, c controlClient, text string) (*changed, error) {
-				return c.Apply(ctx, connect.NewRequest(&fairleadv1.ApplyRequest{Text: text, ExpectedVersion: expect, Force: v.options.Force, Without: v.options.Without}))
+				return c.Apply(ctx, connect.NewRequest(&fairleadv1.ApplyRequest{Text: text, File: v.called(), ExpectedVersion: expect, Force: v.options.Force, Without: v.options.Without}))
 			})
 		},
 	}
 	v.flags(cmd)
-	cmd.Flags().Uint64Var(&expect, "expect", 0, "version that a plan was made on (`from` of plan -o json): refused if it is another by now")
+	cmd.Flags().Uint64Var(&expect, "expect", 0, "version that a plan was made on (from, of plan -o json): refused if it is another by now")
 	return cmd
 }
 

@@ -243,7 +243,8 @@ func TestDesiredState(t *testing.T) {
 		t.Error(out)
 	}
 	d.run(0, "plan", "note: planned on version 2", "-    weight: 5\n", "version 3: vip web: s2: weight 1, was 5")
-	d.run(1, "apply --expect 1", "planned on version 1, and the newest is 2", "vip web: s2: weight 5, was 1", "+    weight: 5")
+	d.run(1, "apply --expect 1", "planned on version 1, and the newest is 2", "vip web: s2: weight 5, was 1",
+		"--- fairlead.yaml of version 1, which it was planned on\n", "+++ fairlead.yaml of version 2, the newest\n", "+    weight: 5")
 	d.run(0, "rollback 1", "version 3: vip web: s2: weight 1, was 5")
 	d.run(0, "apply --expect 3", "nothing to do")
 	d.run(0, "history", "rollback to version 1")

@@ -34,6 +34,8 @@ type control struct {
 	// read is the file, once load has read it: packets wait for a command to read it
 	// again.
 	read *config.Config
+	// beside: the controller runs beside the only balancer or switch.
+	beside bool
 }
 
 // controlTimeout bounds a whole change, from asking everybody to the last step, and
@@ -89,7 +91,7 @@ func (c *control) controllers(cmd *cobra.Command) (all []namedControl, err error
 			t = cfg.TLS
 		}
 		if c.endpoint == "" {
-			endpoints = cfg.Controllers
+			endpoints, c.beside = cfg.Controllers, cfg.Implied()
 		}
 		if c.endpoint == "" && !own {
 			endpoints = slices.Concat(here(cfg.Controllers), endpoints)
@@ -159,7 +161,7 @@ func askControls[R any](ctx context.Context, c *control, all []namedControl, bou
 	if mine != nil {
 		return nil, fmt.Errorf("%w (%s)", mine, strings.Join(away, "; "))
 	}
-	return nil, silent(away)
+	return nil, c.silent(away)
 }
 
 // isAway: the controller is out of reach, or says that it starts or stops, or that no
@@ -180,8 +182,12 @@ func unbegun(err error) bool {
 }
 
 // silent: no controller can do it.
-func silent(away []string) error {
-	return fmt.Errorf("no controller answers (%s); start `fairlead controller`, or name one with --api; packets go on", strings.Join(away, "; "))
+func (c *control) silent(away []string) error {
+	start := "`fairlead controller`"
+	if c.beside {
+		start = "`fairlead lb` (or `switch`), beside which it runs"
+	}
+	return fmt.Errorf("no controller answers (%s); start %s, or name one with --api; packets go on", strings.Join(away, "; "), start)
 }
 
 // text is the file's content, for a controller, once it is known to be right.

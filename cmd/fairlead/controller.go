@@ -11,7 +11,7 @@ func newControllerCommand() *cobra.Command {
 	var f daemonFlags
 	cmd := &cobra.Command{
 		Use:   "controller",
-		Short: "Keep what the deployment agreed on",
+		Short: "Make changes, and keep what was agreed on",
 		Long: `Run a member of the deployment's store: an etcd in this process, on one machine
 or three of the file's controllers. Versions of the assignment are agreed on
 there, so that a change that was acknowledged is not lost, and one that a

@@ -49,7 +49,8 @@ until Ctrl-C. Takes the role view.`,
 			if err != nil {
 				return err
 			}
-			w := &eventWriter{out: cmd.OutOrStdout(), output: output, after: after}
+			w := &eventWriter{control: &c, out: cmd.OutOrStdout(), output: output, after: after}
+			said := "" // no note is repeated while it is so
 			for {
 				err := w.watch(cmd.Context(), all, follow)
 				if cmd.Context().Err() != nil {
@@ -58,8 +59,9 @@ until Ctrl-C. Takes the role view.`,
 				if err == nil && !follow || err != nil && !w.goesOn(err) {
 					return refusedOrNil(err)
 				}
-				if err != nil {
-					fmt.Fprintln(cmd.ErrOrStderr(), "note:", api.ErrorText(err)+"; trying on")
+				if err != nil && api.ErrorText(err) != said {
+					said = api.ErrorText(err)
+					fmt.Fprintln(cmd.ErrOrStderr(), "note:", said+"; trying on")
 				}
 				if !daemon.Sleep(cmd.Context(), time.Second) {
 					return nil
@@ -83,10 +85,12 @@ func refusedOrNil(err error) error {
 
 // eventWriter prints events, and knows where it is.
 type eventWriter struct {
-	out    io.Writer
-	output string
-	after  uint64 // the newest version that was printed
-	began  bool
+	control *control
+	out     io.Writer
+	output  string
+	after   uint64 // the newest version that was printed
+	began   bool
+	told    told
 }
 
 // goesOn: what was watched may be watched at another controller, or later.
@@ -95,18 +99,26 @@ func (w *eventWriter) goesOn(err error) bool {
 	return w.began && (code == connect.CodeUnavailable || code == connect.CodeResourceExhausted || code == connect.CodeUnknown || code == connect.CodeInternal)
 }
 
+// cut: the stream ended in its middle, as when its controller is killed.
+func cut(err error) bool { return err != nil && !connect.IsWireError(err) }
+
 // watch prints what the first controller that answers tells.
 func (w *eventWriter) watch(ctx context.Context, all []namedControl, follow bool) error {
 	var away []string
 	for _, c := range all {
+		w.told.stream++
+		began := w.began
 		err := w.watchAt(ctx, c.controlClient, follow)
+		if cut(err) && (began || w.began) && connect.CodeOf(err) != connect.CodeUnavailable {
+			return connect.NewError(connect.CodeUnavailable, fmt.Errorf("%s went away", c.name))
+		}
 		if connect.CodeOf(err) == connect.CodeUnavailable && err != nil {
 			away = append(away, c.name+": "+api.ErrorText(err))
 			continue
 		}
 		return err
 	}
-	return connect.NewError(connect.CodeUnavailable, silent(away))
+	return connect.NewError(connect.CodeUnavailable, w.control.silent(away))
 }
 
 func (w *eventWriter) watchAt(ctx context.Context, c controlClient, follow bool) error {
@@ -130,6 +142,9 @@ func (w *eventWriter) print(e *fairleadv1.Event) error {
 	if e.Kind == fairleadv1.Event_KIND_AGREED {
 		w.after = max(w.after, e.Version)
 	}
+	if !w.told.news(e) {
+		return nil
+	}
 	if w.output == "json" {
 		return json.NewEncoder(w.out).Encode(line)
 	}
@@ -142,4 +157,48 @@ func (w *eventWriter) print(e *fairleadv1.Event) error {
 		return errors.Join(err, cli.ErrSilent)
 	}
 	return nil
+}
+
+// told is what was printed of how things are: each stream begins with that, and who follows
+// at another controller has read it.
+type told struct {
+	stream  int // which this is
+	here    map[string]bool
+	refused map[string]string
+	warned  map[string]int // in which stream, by text
+	leader  string
+	inForce uint64
+}
+
+// news says whether e tells more than what was printed, and remembers it.
+func (t *told) news(e *fairleadv1.Event) bool {
+	if t.here == nil {
+		t.here, t.refused, t.warned = map[string]bool{}, map[string]string{}, map[string]int{}
+	}
+	text := strings.Join(e.Text, "\n")
+	switch e.Kind {
+	case fairleadv1.Event_KIND_DAEMON_CAME:
+		was := t.here[e.Daemon]
+		t.here[e.Daemon] = true
+		return !was
+	case fairleadv1.Event_KIND_DAEMON_WENT:
+		t.here[e.Daemon] = false
+	case fairleadv1.Event_KIND_DAEMON_REFUSED: // it tries again and again
+		was := t.refused[e.Daemon]
+		t.refused[e.Daemon] = text
+		return was != text
+	case fairleadv1.Event_KIND_CONTROLLER_WARNED:
+		before := t.warned[text]
+		t.warned[text] = t.stream
+		return before == 0 || before == t.stream
+	case fairleadv1.Event_KIND_LEADER:
+		was := t.leader
+		t.leader = e.Daemon
+		return was != e.Daemon
+	case fairleadv1.Event_KIND_IN_FORCE:
+		was := t.inForce
+		t.inForce = max(was, e.Version)
+		return e.Version > was
+	}
+	return true
 }

@@ -32,7 +32,7 @@ type changeResult struct {
 	// Diff is how the configuration differs from the one before, line by line.
 	Diff []string `json:"diff"`
 
-	planned bool // and not done: people are shown the difference
+	planned string // the file of a plan: people are shown how it differs; "": it was done
 }
 
 type unanswered struct {
@@ -59,10 +59,10 @@ func (r changeResult) print(cmd *cobra.Command, output, nothing string) error {
 		for _, note := range r.Notes {
 			fmt.Fprintln(cmd.ErrOrStderr(), "note:", note)
 		}
-		if r.planned && len(r.Diff) > 0 {
-			fmt.Fprintln(w, strings.Join(r.Diff, "\n"))
+		if r.planned != "" && len(r.Diff) > 0 {
+			fmt.Fprintf(w, "--- the configuration in the store\n+++ %s\n%s\n", r.planned, strings.Join(r.Diff, "\n"))
 		}
-		if r.planned && r.From > 0 {
+		if r.planned != "" && r.From > 0 {
 			fmt.Fprintf(cmd.ErrOrStderr(), "note: planned on version %[1]d; `fairlead apply --expect %[1]d` is refused if another change comes first\n", r.From)
 		}
 		if len(r.Refused) > 0 {
@@ -83,7 +83,7 @@ func (r changeResult) print(cmd *cobra.Command, output, nothing string) error {
 
 // changeFlags adds what every change has.
 func changeFlags(cmd *cobra.Command, o *rollout.Options) {
-	cmd.Flags().BoolVar(&o.Force, "force", false, "go on although live connections may break, or daemons do not answer")
+	cmd.Flags().BoolVar(&o.Force, "force", false, "go on although live connections may break, nobody would take new ones, or daemons do not answer (takes the role administer)")
 	cmd.Flags().StringSliceVar(&o.Without, "without", nil, "daemons that are gone for good, comma-separated: not asked, not waited for (takes the role administer)")
 }
 
@@ -99,7 +99,7 @@ status 1 if apply would be refused, with the reasons. Takes the role view.`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return v.runFile(cmd, func(ctx context.Context, c controlClient, text string) (*changed, error) {
-				return c.Plan(ctx, connect.NewRequest(&fairleadv1.PlanRequest{Text: text, Force: v.options.Force, Without: v.options.Without}))
+				return c.Plan(ctx, connect.NewRequest(&fairleadv1.PlanRequest{Text: text, File: v.called(), Force: v.options.Force, Without: v.options.Without}))
 			})
 		},
 	}

@@ -31,6 +31,7 @@ type reloadedDaemon struct {
 	Changed []string `json:"changed"` // it goes by this from now on
 	Restart []string `json:"restart"` // this takes a restart
 	Refused []string `json:"refused"` // this cannot be used
+	Notes   []string `json:"notes"`   // what people should know beside it
 	Error   string   `json:"error"`   // nothing was reloaded, or nobody answered; empty: neither
 }
 
@@ -122,14 +123,15 @@ func reloadAll(ctx context.Context, daemons []config.Self, t config.TLS, timeout
 	all := make([]reloadedDaemon, len(daemons))
 	var wg sync.WaitGroup
 	for i, s := range daemons {
-		all[i] = reloadedDaemon{Name: s.Name, Role: string(s.Role), API: s.API, Changed: []string{}, Restart: []string{}, Refused: []string{}}
+		all[i] = reloadedDaemon{Name: s.Name, Role: string(s.Role), API: s.API, Changed: []string{}, Restart: []string{}, Refused: []string{}, Notes: []string{}}
 		wg.Go(func() {
 			r, err := reloadOne(ctx, s, t)
 			if err != nil {
 				all[i].Error = api.ErrorText(err)
 				return
 			}
-			all[i].Changed, all[i].Restart, all[i].Refused = append(all[i].Changed, r.Changed...), append(all[i].Restart, r.Restart...), append(all[i].Refused, r.Refused...)
+			all[i].Changed, all[i].Restart = append(all[i].Changed, r.Changed...), append(all[i].Restart, r.Restart...)
+			all[i].Refused, all[i].Notes = append(all[i].Refused, r.Refused...), append(all[i].Notes, r.Notes...)
 		})
 	}
 	wg.Wait()
@@ -167,7 +169,7 @@ func (r reloadResult) table(w io.Writer) error {
 		for i := range lines {
 			lines[i] = "goes by " + lines[i]
 		}
-		lines = slices.Concat(lines, d.Restart, d.Refused)
+		lines = slices.Concat(lines, d.Restart, d.Refused, d.Notes)
 		if d.Error != "" {
 			lines = append(lines, d.Error)
 		}

@@ -36,6 +36,14 @@ func (v *verb) flags(cmd *cobra.Command) {
 	changeFlags(cmd, &v.options)
 }
 
+// called is what messages are to call the file.
+func (v *verb) called() string {
+	if !rollout.FileName(v.file) {
+		return ""
+	}
+	return v.file
+}
+
 // run has a controller make the change.
 func (v *verb) run(cmd *cobra.Command, do func(context.Context, controlClient) (*changed, error)) error {
 	return v.runAs(cmd, "nothing to do: it is so already", do)
@@ -65,7 +73,9 @@ func (v *verb) runAs(cmd *cobra.Command, nothing string, do func(context.Context
 		return refusedAs(cmd, v.output, err)
 	}
 	r := resultOf(resp)
-	r.planned = v.planned
+	if v.planned {
+		r.planned = v.file
+	}
 	if err := r.print(cmd, v.output, nothing); err != nil || len(resp.Refused) == 0 {
 		return err
 	}
@@ -95,13 +105,12 @@ func newVerb(name, short, long, example string, do func(context.Context, control
 				return err
 			}
 			vip, server := vipServer(args)
-			if s, t, ok := v.findSwitch(cmd, server); ok {
-				switch {
-				case len(args) != 1 || name != "drain" && name != "undrain":
-					return isSwitch(server)
-				case wait.asked:
-					return cli.Usagef("--wait: %s is a switch, which has no connections of its own; leave it out", s.Name)
-				}
+			switch s, t, ok := v.findSwitch(cmd, server); {
+			case ok && (vip != "" || name == "remove"):
+				return isSwitch(s.Name)
+			case ok && wait.asked:
+				return cli.Usagef("--wait: %s is a switch, which has no connections of its own; leave it out", s.Name)
+			case ok:
 				return v.drainSwitch(cmd, s, t, name == "undrain")
 			}
 			err := v.run(cmd, func(ctx context.Context, c controlClient) (*changed, error) {
@@ -127,7 +136,8 @@ func newVerb(name, short, long, example string, do func(context.Context, control
 func newDrainCommand() *cobra.Command {
 	return newVerb("drain", "Give a server no new connections, or have a switch get no packets",
 		`The server keeps its connections and gets no new ones, in one VIP or in all
-that it serves. With --wait the command ends when its connections have ended, or
+that it serves. The last of a VIP that takes new ones is refused unless --force, which
+takes the role administer. With --wait the command ends when its connections have ended, or
 after --timeout; then 'fairlead remove' it. Takes the role operate.
 
 A switch withdraws its announced routes, so that routers send their packets to
@@ -159,7 +169,8 @@ answer so that nobody knows; --force removes it anyway. Where no agent counts
 them (schemes jet and full-ct need none), drain it first, for the VIP's
 warm_up. Schemes beamer and faild want it drained first, too, until its agent
 says that it owns nothing. Its slot rests until no connection can name it any more: what still
-comes is forwarded to it. A standby goes at once.`,
+comes is forwarded to it. A standby goes at once. The last server of a VIP that takes new
+connections is refused unless --force.`,
 		"  fairlead remove web s1\n  fairlead remove s1 --without s1   # the machine is gone",
 		func(ctx context.Context, c controlClient, vip, server string, o rollout.Options) (*changed, error) {
 			return c.RemoveServer(ctx, connect.NewRequest(&fairleadv1.RemoveServerRequest{Vip: vip, Server: server, Force: o.Force, Without: o.Without}))
@@ -226,8 +237,8 @@ func newWeightCommand() *cobra.Command {
 			if err != nil || weight < 1 || weight > 1000 {
 				return cli.Usagef("weight %s: must be 1 to 1000; 'fairlead drain' gives a server no new connections", args[last])
 			}
-			if err := v.notSwitch(cmd, server); err != nil {
-				return err
+			if s, _, ok := v.findSwitch(cmd, server); ok {
+				return isSwitch(s.Name)
 			}
 			return v.run(cmd, func(ctx context.Context, c controlClient) (*changed, error) {
 				return c.SetWeight(ctx, connect.NewRequest(&fairleadv1.SetWeightRequest{

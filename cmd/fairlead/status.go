@@ -96,7 +96,12 @@ that is given needs no secret either.`,
 			if errors.Is(answers[0].err, os.ErrPermission) {
 				return fmt.Errorf("%s: %s; only root may ask: sudo fairlead status", answers[0].name, api.ErrorText(answers[0].err))
 			}
-			return fmt.Errorf("no daemon answered (%s: %w); start it with fairlead lb, host, switch or router, or see its log", answers[0].name, answers[0].err)
+			for _, a := range answers {
+				if connect.IsWireError(a.err) { // it runs
+					return fmt.Errorf("no daemon serves yet (%s: %s)", a.name, api.ErrorText(a.err))
+				}
+			}
+			return fmt.Errorf("no daemon answered (%s: %s); start it with fairlead lb, host, switch or router, or see its log", answers[0].name, api.ErrorText(answers[0].err))
 		},
 	}
 	c.flags(cmd)

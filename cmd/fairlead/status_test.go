@@ -1,12 +1,22 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"net"
+	"net/http"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"connectrpc.com/connect"
+
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/cmd/cli/clitest"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/vip"
 )
@@ -141,5 +151,51 @@ func TestStatusColumns(t *testing.T) {
 			}
 			column = at
 		}
+	}
+}
+
+// waitingDaemon runs, and has nothing to go by.
+type waitingDaemon struct {
+	fairleadv1connect.UnimplementedFairleadHandler
+}
+
+func (waitingDaemon) GetStatus(context.Context, *connect.Request[fairleadv1.GetStatusRequest]) (*connect.Response[fairleadv1.GetStatusResponse], error) {
+	return nil, connect.NewError(connect.CodeUnavailable, errors.New("the daemon is waiting for a first version"))
+}
+
+// TestStatusOfWaiting: where no daemon serves yet, status says what one that runs waits for,
+// and what to start where the controller is beside the balancer.
+func TestStatusOfWaiting(t *testing.T) {
+	dir, err := os.MkdirTemp("", "fl-wait-") // a socket's path is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	l, err := net.Listen("unix", filepath.Join(dir, "s1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle(fairleadv1connect.NewFairleadHandler(waitingDaemon{}))
+	server := &http.Server{Handler: mux}
+	go server.Serve(l)
+	defer server.Close()
+	file := filepath.Join(dir, "fairlead.yaml")
+	text := fmt.Sprintf(`secret: 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f
+balancers: [{name: lb1, interfaces: [eth0], api: "unix:%[1]s/lb1"}]
+servers: [{name: s1, address: 10.0.0.21, api: "unix:%[1]s/s1"}]
+vips: [{name: web, address: 192.0.2.10, port: 80, servers: [s1]}]
+`, dir)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	status, out, errs := clitest.Run(newRootCommand(), "status", "-f", file)
+	if status != 1 || !strings.Contains(errs, "fairlead: no daemon serves yet (s1: the daemon is waiting for a first version)") ||
+		!strings.Contains(out, "start `fairlead lb` (or `switch`), beside which it runs") {
+		t.Errorf("%d\n%s%s", status, out, errs)
+	}
+	server.Close()
+	if status, _, errs = clitest.Run(newRootCommand(), "status", "-f", file); status != 1 || !strings.Contains(errs, "fairlead: no daemon answered (lb1: dial unix ") {
+		t.Errorf("%d: %s", status, errs)
 	}
 }

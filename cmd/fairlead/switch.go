@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,7 +63,7 @@ func (v *verb) onSwitch(cmd *cobra.Command, s *config.Switch, t config.TLS, do f
 	if own, named := v.own(); named {
 		t = own
 	}
-	c, err := api.Dial(cmp.Or(v.endpoint, s.API), t)
+	c, err := api.Dial(s.API, t) // --api is a controller's, which said where that is
 	if err != nil {
 		return cli.Usage(err)
 	}
@@ -88,10 +87,13 @@ func (v *verb) onSwitch(cmd *cobra.Command, s *config.Switch, t config.TLS, do f
 	})
 }
 
-// findSwitch is the switch called name; ok is false if something else is called so, or
-// the file cannot be read: who asks daemons says why.
+// findSwitch is the switch called name; ok is false if that is something else, or nobody
+// says what there is: who asks daemons says why.
 func (v *verb) findSwitch(cmd *cobra.Command, name string) (s *config.Switch, t config.TLS, ok bool) {
-	cfg, _, err := deployed(cmd, &v.control, lookTimeout)
+	looking := v.control
+	looking.looks = true // a controller's word will do, where there is no file
+	cfg, _, err := deployed(cmd, &looking, lookTimeout)
+	v.read = looking.read
 	if err != nil {
 		return nil, t, false
 	}
@@ -99,14 +101,7 @@ func (v *verb) findSwitch(cmd *cobra.Command, name string) (s *config.Switch, t 
 	return s, cfg.TLS, ok
 }
 
-// notSwitch refuses a switch of the file where a server is meant.
-func (v *verb) notSwitch(cmd *cobra.Command, name string) error {
-	if _, _, ok := v.findSwitch(cmd, name); ok {
-		return isSwitch(name)
-	}
-	return nil
-}
-
+// isSwitch refuses a switch where a server is meant.
 func isSwitch(name string) error {
 	return fmt.Errorf("%[1]s is a switch, which is in no VIP: `fairlead drain %[1]s`, without a VIP, has routers send it nothing; what it serves is servers and VIPs of the file", name)
 }
@@ -190,6 +185,7 @@ its metrics. When the servers have been seen to, this has it go on.`,
 		Example: "  fairlead unlock sw1",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			v.looks = true
 			cfg, _, err := deployed(cmd, &v.control, lookTimeout)
 			if err != nil {
 				return err
@@ -211,7 +207,7 @@ its metrics. When the servers have been seen to, this has it go on.`,
 			})
 		},
 	}
-	fileFlag(cmd, &v.file)
+	v.control.flags(cmd)
 	cli.OutputFlag(cmd, &v.output)
 	return cmd
 }

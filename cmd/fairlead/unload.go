@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -31,7 +32,8 @@ balancer or agent break, and a router's packets are forwarded by the kernel,
 which knows no selectors. Stop the daemon first. VIPs' addresses that an agent put on the loopback
 go too, those that stood there before it stay; the daemon's state folder stays, and a daemon started again goes on
 from it. Without a name, the only daemon that has
-anything pinned is meant.
+anything pinned is meant. Of several each is told of, and the exit status is 1 if one
+could not be taken out.
 
 A switch has no programs: with --switch its routes, nexthops, neighbours and
 bridge entries go. The sysctls that say how the kernel hashes stay.`,
@@ -81,19 +83,16 @@ bridge entries go. The sysctls that say how the kernel hashes stay.`,
 			case len(names) == 0:
 				return cli.Usagef("several daemons' programs are loaded (%s): name the ones to take out, or --all", strings.Join(found, ", "))
 			}
-			for _, n := range names {
-				dir := kernel.Dir(n)
+			return unloadAll(cmd.OutOrStdout(), names, func(name string) (left string, err error) {
+				dir := kernel.Dir(name)
 				if _, err := os.Stat(dir); err != nil {
-					return notLoaded(n, found)
+					return "", notLoaded(name, found)
 				}
-				left, err := unload(dir)
-				if err != nil {
-					return fmt.Errorf("unload %s: %w", n, err)
+				if left, err = unload(dir); err != nil {
+					return "", fmt.Errorf("unload %s: %w", name, err)
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s unloaded%s; its state stays in %s (or its own --state-dir), and a daemon started again goes on from it\n",
-					n, left, filepath.Join(daemon.DefaultStateDir, n))
-			}
-			return nil
+				return left, nil
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "all daemons of this machine that have programs")
@@ -101,6 +100,21 @@ bridge entries go. The sysctls that say how the kernel hashes stay.`,
 	cmd.Flags().StringVar(&bridge, "switch", "", "the bridge of this machine's switch, such as br0")
 	cmd.Flags().StringVar(&pinDir, "pin-dir", "", "folder of bpffs where the daemon was started with its own --pin-dir")
 	return cmd
+}
+
+// unloadAll has one take out each of names, whatever becomes of the others.
+func unloadAll(w io.Writer, names []string, one func(name string) (left string, err error)) error {
+	var failed []error
+	for _, n := range names {
+		left, err := one(n)
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		fmt.Fprintf(w, "%s unloaded%s; its state stays in %s (or its own --state-dir), and a daemon started again goes on from it\n",
+			n, left, filepath.Join(daemon.DefaultStateDir, n))
+	}
+	return errors.Join(failed...)
 }
 
 func unloadSwitch(cmd *cobra.Command, bridge string) error {

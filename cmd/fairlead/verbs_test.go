@@ -102,6 +102,58 @@ func TestEventsFollow(t *testing.T) {
 	}
 }
 
+// TestLastServer: draining or removing the last server of a VIP that takes new connections is
+// refused, with which and what to do; a file that says so is believed, and told of.
+func TestLastServer(t *testing.T) {
+	d := deploy(t)
+	d.run(0, "apply")
+	d.run(0, "drain s1")
+	const refused = "fairlead: vip web: s2 is the last of its servers that takes new connections: nobody would answer new clients; undrain s1 before, or add another, or --force\n"
+	d.run(1, "drain s2", refused)
+	d.run(1, "drain web s2 --wait", refused)
+	d.run(1, "remove web s2", refused)
+	d.run(0, "drain s1", "nothing to do")
+	d.run(0, "drain s2 --force", "version 3: vip web: drain s2", "note: VIP web: no server takes new connections now; undrain one")
+	d.run(0, "undrain s1")
+	d.write("[{name: s1, drain: true}, {name: s2, drain: true}]")
+	d.run(0, "plan", "version 5: vip web: drain s1", "note: VIP web: no server takes new connections now; undrain one")
+	d.run(0, "apply", "version 5: vip web: drain s1", "note: VIP web: no server takes new connections now; undrain one")
+}
+
+// TestMisnamed: a verb that names a machine which is no server says what it is, and what to
+// do instead.
+func TestMisnamed(t *testing.T) {
+	d := deploy(t)
+	d.run(0, "apply")
+	for _, command := range []string{"drain lb1", "drain web lb1", "remove lb1", "weight lb1 3"} {
+		d.run(1, command, "fairlead: lb1 is a balancer and no server of a VIP; to take it out of service stop `fairlead lb` there")
+	}
+	d.run(1, "undrain c1", "c1 is a controller and no server of a VIP")
+	d.run(1, "drain nosuch", "no vip has a server nosuch")
+}
+
+// TestFileNamed: what is wrong with a file has its name, whoever finds it.
+func TestFileNamed(t *testing.T) {
+	d := deploy(t)
+	d.run(0, "apply")
+	text, err := os.ReadFile(d.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(filepath.Dir(d.file), "api")
+	d.file = filepath.Join(filepath.Dir(d.file), "x.yaml")
+	if err := os.WriteFile(d.file, append(text, "later: true\n"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"plan", "apply", "plan --api unix:" + socket, "apply --api unix:" + socket} {
+		d.run(1, command, d.file+":", "later: unknown key")
+	}
+	if err := os.WriteFile(d.file, bytes.Replace(text, []byte("[s1, s2]"), []byte("[s1, {name: s2, weight: 3}]"), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.run(0, "plan", "--- the configuration in the store\n+++ "+d.file+"\n")
+}
+
 // TestDescribe: a VIP and a server with what agents count and balancers see.
 func TestDescribe(t *testing.T) {
 	d := deploy(t)

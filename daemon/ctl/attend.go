@@ -87,8 +87,8 @@ func (c *ctl) warns(all []string) {
 func (c *ctl) full() (warnings []string) {
 	if alarms := c.server.Alarms(); len(alarms) > 0 {
 		warnings = append(warnings, fmt.Sprintf("the store raised %s: changes are refused, and what runs goes on; docs/store.md says how to make room", strings.Join(alarms, ", ")))
-	} else if b, quota := c.server.Bytes(), c.server.Quota(); b > quota/10*9 {
-		warnings = append(warnings, fmt.Sprintf("the store takes %d MiB of the %d that it may: soon it takes no change; docs/store.md says how to make room", b>>20, quota>>20))
+	} else if quota := c.server.Quota(); c.server.Bytes() > quota/10*9 { // how much is in its figures: each text is told once
+		warnings = append(warnings, fmt.Sprintf("the store takes more than nine tenths of the %d MiB that it may: soon it takes no change; docs/store.md says how to make room", quota>>20))
 	}
 	return warnings
 }

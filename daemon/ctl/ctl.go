@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fairlead/fairlead/api"
+	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/daemon"
@@ -103,7 +104,7 @@ func (c *ctl) read() error {
 	}
 	c.Log = c.Log.With("name", c.Name)
 	c.audit = newAudit(filepath.Join(cmp.Or(c.StateDir, daemon.DefaultStateDir), c.Name, auditName), c.Log)
-	c.Handler = c.handler()
+	c.Handler, c.Service, c.Is = c.handler(), fairleadv1connect.ControlName, config.RoleController.Article()
 	c.Collectors = []prometheus.Collector{c.meters.calls, c.meters.changes, c.meters.took, daemon.Collector(ofStore, c.collect)}
 	c.Says = []any{"api", c.self.API, "store", strings.Join(cfg.StoreEndpoints(), ", "), "peer", c.self.Controller.Peer, "metrics", c.Metrics}
 	return nil

@@ -1,8 +1,10 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"connectrpc.com/connect"
@@ -27,6 +29,14 @@ func text(s string) ([]byte, error) {
 	return []byte(s), nil
 }
 
+// called refuses a name of a text that messages could not have.
+func called(name string) error {
+	if !rollout.FileName(name) {
+		return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("file: %.40q: not a name for messages; at most 255 printable characters, or leave it out", name))
+	}
+	return nil
+}
+
 // answer is a change's response, whatever made it.
 func answer(ch *rollout.Change) *connect.Response[fairleadv1.ChangeResponse] {
 	r := &fairleadv1.ChangeResponse{Answered: ch.Answered(), Version: ch.To, FromVersion: ch.From, Changes: ch.Lines, Notes: ch.Notes, Diff: ch.Diff}
@@ -38,7 +48,7 @@ func answer(ch *rollout.Change) *connect.Response[fairleadv1.ChangeResponse] {
 
 func (s service) Plan(ctx context.Context, req *connect.Request[fairleadv1.PlanRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
 	text, err := text(req.Msg.Text)
-	if err != nil {
+	if err = cmp.Or(err, called(req.Msg.File)); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, planTime)
@@ -49,7 +59,7 @@ func (s service) Plan(ctx context.Context, req *connect.Request[fairleadv1.PlanR
 	}
 	defer done()
 	// Whoever may only look sends nobody to places of his own choice.
-	ch, err := s.coordinator(ctx).PlanFile(ctx, text, rollout.Options{Force: req.Msg.Force, Without: req.Msg.Without, OnlyKnown: access.From(ctx).Role < access.Administer})
+	ch, err := s.coordinator(ctx).PlanFile(ctx, text, rollout.Options{Force: req.Msg.Force, Without: req.Msg.Without, File: req.Msg.File, OnlyKnown: access.From(ctx).Role < access.Administer})
 	var refusal controller.Refusal
 	if err != nil && (ch == nil || !errors.As(err, &refusal)) {
 		return nil, rollout.Code(err)
@@ -61,11 +71,11 @@ func (s service) Plan(ctx context.Context, req *connect.Request[fairleadv1.PlanR
 
 func (s service) Apply(ctx context.Context, req *connect.Request[fairleadv1.ApplyRequest]) (*connect.Response[fairleadv1.ChangeResponse], error) {
 	text, err := text(req.Msg.Text)
-	if err != nil {
+	if err = cmp.Or(err, called(req.Msg.File)); err != nil {
 		return nil, err
 	}
 	return s.whole(ctx, func(c *rollout.Coordinator) (*rollout.Change, error) {
-		return c.Apply(ctx, text, rollout.Options{Force: req.Msg.Force, Without: req.Msg.Without, Expect: req.Msg.ExpectedVersion})
+		return c.Apply(ctx, text, rollout.Options{Force: req.Msg.Force, Without: req.Msg.Without, File: req.Msg.File, Expect: req.Msg.ExpectedVersion})
 	})
 }
 

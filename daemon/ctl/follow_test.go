@@ -44,8 +44,29 @@ func TestReported(t *testing.T) {
 			t.Errorf("%d: %q, want %q", i, got, c.want)
 		}
 	}
+	if got := waiting(at(0, 0)); len(got) != 1 || !strings.HasPrefix(got[0], "s9 waits: the configuration in the store does not name it under servers; ") {
+		t.Errorf("%q", got)
+	}
 	if inForce(head, at(1, 2)) || !inForce(head, at(0, 0)) || inForce(ledger.Head{Version: 2, Turn: 1}, at(0, 0)) {
 		t.Error("who waits keeps a version from being in force, or who is behind does not")
+	}
+}
+
+// TestWarned: what a controller warns of is told once, though it is away for a moment.
+func TestWarned(t *testing.T) {
+	t.Parallel()
+	w := &watcher{}
+	for i, c := range []struct {
+		says string // "": it is away
+		news int
+	}{{"a", 1}, {"a", 0}, {"", 0}, {"a", 0}, {"b", 1}, {"a", 1}} {
+		there := map[string]ledger.Controller{}
+		if c.says != "" {
+			there["c1"] = ledger.Controller{Warnings: []string{c.says}}
+		}
+		if got := w.warned(there); len(got) != c.news {
+			t.Errorf("%d: %v", i, got)
+		}
 	}
 }
 

@@ -108,12 +108,17 @@ func TestBadInput(t *testing.T) {
 		{"Plan", `{}`, "invalid_argument", "text: missing"},
 		{"Apply", `{"text": ""}`, "invalid_argument", "text: missing"},
 		{"Apply", `{"text": "vips: ["}`, "invalid_argument", "not YAML"},
+		{"Apply", `{"text": "vips: [", "file": "their.yaml"}`, "invalid_argument", "their.yaml:"},
+		{"Plan", `{"text": "vips: [", "file": "their.yaml"}`, "invalid_argument", "their.yaml:"},
+		{"Plan", `{"text": "vips: [", "file": "a\u001b[2J"}`, "invalid_argument", "file: "},
+		{"Apply", `{"text": "vips: [", "file": "` + strings.Repeat("x", 256) + `"}`, "invalid_argument", "at most 255 printable characters"},
+		{"DrainServer", `{"server": "lb1"}`, "invalid_argument", "lb1 is a balancer and no server of a VIP"},
 		{"Apply", with(s.file("[nobody]"), ""), "invalid_argument", "nobody"},
 		{"Apply", with(s.file("[s1]"), `, "expectedVersion": 77`), "aborted", "77"},
 		{"Rollback", `{}`, "invalid_argument", "version: missing"},
 		{"Rollback", `{"version": 99}`, "not_found", "99"},
 		{"Apply", `{"text": "` + long + `"}`, "resource_exhausted", "larger than"},
-		{"NoSuch", `{}`, "", ""},
+		{"NoSuch", `{}`, "unimplemented", "fairlead.v1.Control has no method NoSuch"},
 	} {
 		a := s.call("ada", c.method, c.body)
 		if a.status == http.StatusOK || a.status == 0 || a.code != c.code || !strings.Contains(a.message, c.says) {

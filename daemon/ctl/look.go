@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -100,8 +101,31 @@ func (s service) GetControllers(ctx context.Context, _ *connect.Request[fairlead
 		}
 		resp.Controllers[i] = &fairleadv1.ControllerStatus{Name: name, Alive: true, Leads: name == leader, Api: c.API, Program: c.Program,
 			StartedUnixMs: daemon.UnixMS(c.Started), StoreBytes: c.StoreBytes, Warnings: c.Warnings}
+		if name == s.Name { // of what only this answer knows
+			resp.Controllers[i].Warnings = append(slices.Clone(c.Warnings), waiting(reports)...)
+		}
 	}
 	return connect.NewResponse(resp), nil
+}
+
+// waiting warns of daemons that no configuration names: nobody asks them, since it would say
+// where they answer.
+func waiting(reports map[string]ledger.Report) (warnings []string) {
+	for _, name := range slices.Sorted(maps.Keys(reports)) {
+		if r := reports[name]; r.Waits {
+			warnings = append(warnings, unnamed(name, r))
+		}
+	}
+	return warnings
+}
+
+// unnamed is what a daemon called name, whose report is r, waits for.
+func unnamed(name string, r ledger.Report) string {
+	if r.Error != "" {
+		return fmt.Sprintf("%s waits, as it cannot go by the configuration in the store: %s; put that right and `fairlead apply`, or stop it", name, r.Error)
+	}
+	section := map[rollout.Kind]string{rollout.Host: "servers", rollout.Balancer: "balancers", rollout.Switch: "switches"}[rollout.Kind(r.Kind)]
+	return fmt.Sprintf("%s waits: the configuration in the store does not name it under %s; write it there and `fairlead apply`, or stop it", name, section)
 }
 
 // inForce: every daemon that lives goes by the head, but those that wait for a configuration

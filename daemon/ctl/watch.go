@@ -105,7 +105,11 @@ func (w *watcher) reported(head ledger.Head, said map[string]ledger.Report) (eve
 		r, before := said[name], ledger.Report{}
 		before, there := w.known[name]
 		if !there {
-			events = append(events, event(fairleadv1.Event_KIND_DAEMON_CAME, r.Version, name, fmt.Sprintf("%s goes by version %d", name, r.Version)))
+			says := fmt.Sprintf("%s goes by version %d", name, r.Version)
+			if r.Waits {
+				says = unnamed(name, r)
+			}
+			events = append(events, event(fairleadv1.Event_KIND_DAEMON_CAME, r.Version, name, says))
 		}
 		switch {
 		case there && r.Tries <= before.Tries:
@@ -137,9 +141,13 @@ func (w *watcher) led(leader string) []*fairleadv1.Event {
 	return []*fairleadv1.Event{event(fairleadv1.Event_KIND_LEADER, 0, leader, leader+" leads")}
 }
 
-// warned tells what controllers warn of that they did not before.
+// warned tells what controllers warn of that they did not before. One that is away for a
+// moment warns of nothing new when it is back.
 func (w *watcher) warned(there map[string]ledger.Controller) (events []*fairleadv1.Event) {
-	now := map[string][]string{}
+	now := maps.Clone(w.warning)
+	if now == nil {
+		now = map[string][]string{}
+	}
 	for _, name := range slices.Sorted(maps.Keys(there)) {
 		now[name] = there[name].Warnings
 		for _, text := range now[name] {

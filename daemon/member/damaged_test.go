@@ -105,6 +105,9 @@ func TestDamagedAssignment(t *testing.T) {
 	d.Away = true
 	serves := d.Begin(d.Role(config.RoleBalancer, "lb1"), "lb1")
 	d.Eventually("lb1 waits", func() bool { return strings.Contains(d.Phase("lb1"), rollout.Waiting) })
+	d.Eventually("it says for whom", func() bool {
+		return strings.Contains(d.Phase("lb1"), "does not answer (") && strings.Contains(d.Phase("lb1"), "start `fairlead controller` on c1, or put right in ")
+	})
 	if d.Planes["lb1"].Applies() != applies {
 		t.Error("what is pinned was replaced")
 	}

@@ -45,9 +45,9 @@ func TestDeployment(t *testing.T) {
 			t.Errorf("%s has version %d", name, v)
 		}
 	}
-	// lb1 is away while s2 drains too.
+	// lb1 is away while s1 comes back.
 	d.Stops["lb1"]()
-	if err := d.Drain("s2"); err != nil {
+	if err := d.Undrain("s1"); err != nil {
 		t.Fatal(err)
 	}
 	d.Start(config.RoleBalancer, "lb1")

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/daemon"
@@ -159,14 +160,22 @@ func (m *Member) await(boot *config.Config, name string, missing error) (*config
 	m.Log.Warn("neither the file nor the store has this machine: waiting for a `fairlead apply` that brings it", "error", missing, "store", boot.StoreEndpoints())
 	ctx, end := context.WithCancel(m.life)
 	var wg sync.WaitGroup
-	wg.Go(func() { m.stored.waits(ctx, name) })
+	var why atomic.Pointer[string] // nil: there is no text
+	wg.Go(func() { m.stored.waits(ctx, name, &why) })
 	defer func() { m.stored.away = nil }() // it answered, or this ends
 	defer wg.Wait()
 	defer end()
+	away := false
 	for {
 		for head, err := range m.stored.ledger.Heads(ctx) {
 			if errors.Is(err, ledger.ErrForeign) {
 				return nil, config.Self{}, err
+			}
+			if err == nil {
+				away = false
+			} else if !away && ctx.Err() == nil {
+				away = true
+				m.Log.Warn("the store does not answer; waiting for it", "store", boot.StoreEndpoints(), "error", err)
 			}
 			if err != nil {
 				break
@@ -184,7 +193,11 @@ func (m *Member) await(boot *config.Config, name string, missing error) (*config
 				m.desired.in, m.desired.failure = t, ""
 				return cfg, self, nil
 			}
-			m.Log.Info("still waiting: the store's configuration cannot be used here", "version", t.Is.Version, "error", err)
+			if text := OneLine(err); why.Load() == nil || *why.Load() != text {
+				why.Store(&text)
+				daemon.Poke(m.stored.say)
+				m.Log.Warn("still waiting: the store's configuration cannot be used here", "version", t.Is.Version, "error", err)
+			}
 		}
 		if !daemon.Sleep(ctx, storeRest) {
 			return nil, config.Self{}, ctx.Err()
@@ -192,10 +205,17 @@ func (m *Member) await(boot *config.Config, name string, missing error) (*config
 	}
 }
 
-// waits says under a lease that a daemon called name is there, and has nothing.
-func (s *stored) waits(ctx context.Context, name string) {
+// waits says under a lease that a daemon called name is there, and has nothing: why is what
+// keeps it from what the store wants.
+func (s *stored) waits(ctx context.Context, name string, why *atomic.Pointer[string]) {
 	for {
-		_ = s.hold(ctx, name, func() ledger.Report { return ledger.Report{Kind: s.kind, Waits: true} })
+		_ = s.hold(ctx, name, func() ledger.Report {
+			r := ledger.Report{Kind: s.kind, Waits: true}
+			if text := why.Load(); text != nil {
+				r.Error = *text
+			}
+			return r
+		})
 		if !daemon.Sleep(ctx, storeRest) {
 			return
 		}

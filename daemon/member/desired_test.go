@@ -53,8 +53,8 @@ func TestDesired(t *testing.T) {
 	c := d.Coordinator()
 	d.Eventually("the store has a report of s3", func() bool {
 		reports, err := c.Ledger.Reports(t.Context())
-		_, ok := reports["s3"]
-		return err == nil && ok
+		r := reports["s3"]
+		return err == nil && r.Waits && strings.Contains(r.Error, "--name s3: not among the configuration's servers")
 	})
 	text := withS3(d)
 	ch, err := c.Apply(t.Context(), text, rollout.Options{})

@@ -13,16 +13,28 @@ import (
 const shownLines = 3
 
 // compareText warns of a file that nobody goes by, when it was read: not when the store's
-// text moves on, as by a drain, which changes no file.
-func (m *Member) compareText(boot *config.Config) {
-	text := m.ignored(boot)
-	if text != "" {
+// text moves on, as by a drain, which changes no file. Status has it until they agree.
+func (m *Member) compareText(boot *config.Config) (text string) {
+	if text = m.ignored(boot); text != "" {
 		m.Log.Warn(text)
 	}
-	set := m.settings.Load()
-	set.mu.Lock()
-	defer set.mu.Unlock()
-	set.ignored = text
+	m.settings.Load().ignore(text)
+	return text
+}
+
+// stillIgnored is what is to be known of a file that differed from the store's text of
+// before, now that there is another.
+func (m *Member) stillIgnored(was *settings, boot *config.Config) string {
+	if was == nil || was.unheard() == "" {
+		return ""
+	}
+	return m.ignored(boot)
+}
+
+func (s *settings) ignore(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ignored = text
 }
 
 func (s *settings) unheard() string {
@@ -56,5 +68,5 @@ func (m *Member) ignored(boot *config.Config) string {
 	if len(in) == 0 {
 		return "" // comments alone
 	}
-	return fmt.Sprintf("%s differs from %s, which this daemon goes by (%s, …): `fairlead plan` shows how, `fairlead apply` makes it what all go by", boot.File(), rollout.OfVersion(t.Is.Version), strings.Join(in, "; "))
+	return fmt.Sprintf("%s differs from %s, which this daemon goes by (%s, …): `fairlead plan` shows how, `fairlead apply` makes the file what all go by, and `fairlead get config` prints what they go by, for the file", boot.File(), rollout.OfVersion(t.Is.Version), strings.Join(in, "; "))
 }

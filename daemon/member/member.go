@@ -208,6 +208,8 @@ func newMember(o Options, r Role) *Member {
 		Log: o.Log, StateDir: o.StateDir, Unguarded: o.Unguarded, Unsaved: daemon.UnsavedForce, Parting: daemon.GoesOn}}
 	m.service = r.Service(m)
 	m.Read, m.Open, m.Reload, m.Close = m.read, m.open, m.reload, m.close
+	m.Service, m.Is, m.Controllers = fairleadv1connect.FairleadName, r.Is.Article(), m.controllers
+	m.Awaits = m.awaits
 	m.Handler, m.Collectors = m.handler(), append(r.Collectors, daemon.Collector(append(metrics, r.Metrics...), m.collect))
 	m.NotReady = func() ([]string, error) {
 		s, err := m.status()

@@ -41,7 +41,9 @@ func (m *Member) reload() (r daemon.Reloaded, err error) {
 		return r, err
 	}
 	m.goBy(boot, cfg)
-	m.compareText(boot)
+	if text := m.compareText(boot); text != "" {
+		r.Notes = []string{text}
+	}
 	r.Changed = append(peersBetween(before, m.peers.list()), m.settings.Load().changed...)
 	r.Restart, r.Refused = m.settings.Load().restart, m.settings.Load().refused
 	return r, nil
@@ -105,7 +107,7 @@ func OneLine(err error) string {
 // compareFile keeps cfg and warns of everything in it that is not in force;
 // refused is what is known of that already, and changed what has come into force.
 func (m *Member) compareFile(boot, cfg *config.Config, changed, refused []string) {
-	set := &settings{boot: boot, cfg: cfg, from: m.source(), changed: changed, refused: refused}
+	set := &settings{boot: boot, cfg: cfg, from: m.source(), changed: changed, refused: refused, ignored: m.stillIgnored(m.settings.Load(), boot)}
 	warn := func(text string) {
 		set.restart = append(set.restart, text)
 		m.Log.Warn(text)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
+	"github.com/fairlead/fairlead/config"
 )
 
 // Service is what all members answer of the API (fairlead.v1.Fairlead), and what
@@ -31,6 +32,15 @@ func (m *Member) handler() http.Handler {
 	})
 	_, h := fairleadv1connect.NewFairleadHandler(m.service, m.Guard(timeOnly), connect.WithInterceptors(logged))
 	return h
+}
+
+// controllers are those that make changes of this daemon's deployment.
+func (m *Member) controllers() []config.Controller {
+	set := m.settings.Load()
+	if set == nil {
+		return nil
+	}
+	return set.cfg.Controllers
 }
 
 // Coded gives an error the code that the schema promises.

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead/fairlead/config"
@@ -32,7 +34,9 @@ type stored struct {
 	ledger *ledger.Ledger
 	kind   int
 	say    chan struct{} // the report has changed
-	raced  bool          // somebody else fixed the shared clock while this daemon did
+	// waiting: it has nothing to go by yet.
+	waiting atomic.Bool
+	raced   bool // somebody else fixed the shared clock while this daemon did
 
 	mu      sync.Mutex
 	refused uint64 // the version that could not be put in force, and why
@@ -48,6 +52,8 @@ type stored struct {
 }
 
 const (
+	// unasked is why the store is silent at first.
+	unasked = "the store was not asked yet"
 	// leaseTime is how long a daemon that says nothing counts as alive.
 	leaseTime = 5 * time.Second
 	storeTime = 3 * time.Second
@@ -64,7 +70,7 @@ func (m *Member) openStore(boot *config.Config) error {
 	if err != nil {
 		return err
 	}
-	m.stored = &stored{m: m, store: s, ledger: l, kind: int(kindOf[m.role.Is]), say: make(chan struct{}, 1), silent: "the store was not asked yet", at: boot.StoreEndpoints(), boot: boot}
+	m.stored = &stored{m: m, store: s, ledger: l, kind: int(kindOf[m.role.Is]), say: make(chan struct{}, 1), silent: unasked, at: boot.StoreEndpoints(), boot: boot}
 	return nil
 }
 
@@ -113,7 +119,11 @@ func (s *stored) newest(ctx context.Context, have *controller.Assignment) (*cont
 func (s *stored) await(ctx context.Context) (*controller.Assignment, error) {
 	s.m.Log.Warn("there is no assignment on disk: "+rollout.Waiting, "store", s.where())
 	s.m.Enter(daemon.Phase(rollout.Waiting))
-	defer s.m.Enter(daemon.Applying)
+	s.waiting.Store(true)
+	defer func() {
+		s.waiting.Store(false)
+		s.m.Enter(daemon.Applying)
+	}()
 	for {
 		for head, err := range s.ledger.Heads(ctx) {
 			if err == nil && head.Of(s.kind) > 0 {
@@ -136,6 +146,37 @@ func (s *stored) await(ctx context.Context) (*controller.Assignment, error) {
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// awaits is what a daemon without a first version waits for.
+func (m *Member) awaits() string {
+	s := m.stored
+	if s == nil || m.force.Load() != nil {
+		return ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := strings.Join(s.at, ", ")
+	switch {
+	case s.silent == unasked || s.silent == "" && !s.waiting.Load():
+		return ""
+	case s.silent == "" && s.boot.Implied():
+		return fmt.Sprintf("the store (%s) answers, and has none yet; its controller makes one by itself within seconds", at)
+	case s.silent == "":
+		return fmt.Sprintf("the store (%s) answers, and has none yet", at)
+	}
+	remedy := "see to the cluster that store.etcd names"
+	switch {
+	case s.boot.Implied():
+		remedy = "start `fairlead lb` (or `switch`), beside which it runs"
+	case len(s.boot.Store.Etcd) == 0:
+		var names []string
+		for _, c := range s.boot.Controllers {
+			names = append(names, c.Name)
+		}
+		remedy = "start `fairlead controller` on " + strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("the store (%s) does not answer (%s): %s, or put right in %s where it is", at, s.silent, remedy, s.boot.File())
 }
 
 // follow puts each version in force when it is this daemon's turn.

@@ -37,6 +37,7 @@ func storedOn(t *testing.T, prepare func(*membertest.Deployment)) *membertest.De
 		}
 		return true
 	})
+	d.Eventually("the store has none, they say", func() bool { return strings.Contains(d.Phase("lb1"), "answers, and has none yet") })
 	if ch, err := d.Coordinator().Apply(t.Context(), d.Text(), rollout.Options{}); err != nil || ch.To != 1 {
 		t.Fatal(ch, err)
 	}
@@ -64,7 +65,7 @@ func TestStored(t *testing.T) {
 	}
 	have(t, d, 2, everybody...)
 	d.Stops["lb1"]()
-	if err := d.Drain("s2"); err != nil {
+	if err := d.Undrain("s1"); err != nil {
 		t.Fatal(err)
 	}
 	d.Start(config.RoleBalancer, "lb1")
@@ -140,7 +141,7 @@ func TestIntoStore(t *testing.T) {
 	}
 	d.BeginAll()()
 	have(t, d, 2, everybody...)
-	if err := d.Drain("s2"); err != nil {
+	if err := d.Undrain("s1"); err != nil {
 		t.Fatal(err)
 	}
 	have(t, d, 3, everybody...)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/fabric/paths"
 	"github.com/fairlead/fairlead/fabric/topology"
@@ -67,7 +68,7 @@ func (d *server) read() (err error) {
 	s := d.fabric.Service
 	d.Name, d.API, d.TLS, d.Metrics = stateName, []string{s.API}, d.fabric.TLS, s.Metrics
 	d.service.reload = d.AnswerReload
-	d.Handler = d.service.handler(d.Guard())
+	d.Handler, d.Service, d.Is = d.service.handler(d.Guard()), fairleadv1connect.PathsName, "the path service"
 	d.Collectors = []prometheus.Collector{daemon.Collector(families, d.service.collect)}
 	d.Says = []any{"api", s.API, "http", d.o.HTTP, "metrics", s.Metrics}
 	if d.o.HTTP == "" {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/fabric/pathsel"
@@ -62,7 +63,7 @@ func Run(ctx context.Context, o Options) error {
 		s, err := d.status()
 		return s.GetNotReady(), err
 	}
-	d.Handler = d.handler()
+	d.Handler, d.Service, d.Is = d.handler(), fairleadv1connect.FairleadName, "a router"
 	d.Collectors = []prometheus.Collector{daemon.Collector(families, d.collect)}
 	return d.Daemon.Run(ctx)
 }

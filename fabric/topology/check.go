@@ -75,7 +75,7 @@ func (c *checker) nodePath(i int) string {
 // checkDaemons looks at what is about daemons instead of packets.
 func (c *checker) checkDaemons() {
 	t := c.file.TLS
-	c.fabric.TLS = t
+	c.fabric.TLS, c.fabric.writtenTLS = t.In(c.dir), t
 	if t != (TLS{}) {
 		for _, f := range []struct{ key, value string }{{"ca", t.CA}, {"cert", t.Cert}, {"key", t.Key}} {
 			if f.value == "" {

@@ -79,7 +79,7 @@ func ReadDraft(path string) (*Fabric, error) {
 }
 
 // Parse is Read of data; path names the file in errors and is the place from
-// which a relative key_file is found.
+// which relative files are found (key_file, tls).
 func Parse(path string, data []byte) (*Fabric, error) { return parse(path, data, false) }
 
 func parse(path string, data []byte, draft bool) (*Fabric, error) {

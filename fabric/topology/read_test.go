@@ -172,6 +172,21 @@ func TestKeyFile(t *testing.T) {
 	}
 }
 
+// TestTLSFiles are the file's folder's, and stay as written where the file is written again.
+func TestTLSFiles(t *testing.T) {
+	f, err := Parse("/etc/fabric/fabric.yaml", []byte(strings.Replace(good, "routers:", "tls: {ca: ca.pem, cert: /srv/cert.pem, key: ../key.pem}\nrouters:", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (TLS{CA: "/etc/fabric/ca.pem", Cert: "/srv/cert.pem", Key: "/etc/key.pem"}); f.TLS != want {
+		t.Errorf("%+v, want %+v", f.TLS, want)
+	}
+	var b bytes.Buffer
+	if err := Write(&b, f); err != nil || !strings.Contains(b.String(), "ca: ca.pem, cert: /srv/cert.pem, key: ../key.pem") {
+		t.Errorf("%v\n%s", err, b.String())
+	}
+}
+
 // TestKeyOfAnother: a key that is there is not made anew.
 func TestKeyOfAnother(t *testing.T) {
 	dir := t.TempDir()

@@ -8,6 +8,7 @@ package topology
 
 import (
 	"net/netip"
+	"path/filepath"
 
 	"github.com/fairlead/fairlead/fabric/pathsel"
 )
@@ -20,8 +21,11 @@ type Fabric struct {
 	KeyFile string
 	Nodes   []Node
 	Links   []Link
-	// TLS is for daemons whose API is at an https address.
+	// TLS is for daemons whose API is at an https address; its files are found from
+	// the working directory (In).
 	TLS TLS
+	// writtenTLS is TLS as the file has it, for Write.
+	writtenTLS TLS
 	// Service is where the path service answers.
 	Service Endpoint
 }
@@ -32,6 +36,17 @@ type TLS struct {
 	CA   string `yaml:"ca"`
 	Cert string `yaml:"cert"`
 	Key  string `yaml:"key"`
+}
+
+// In is t as a file in folder dir names it: what is relative there, from the working
+// directory.
+func (t TLS) In(dir string) TLS {
+	for _, file := range []*string{&t.CA, &t.Cert, &t.Key} {
+		if *file != "" && !filepath.IsAbs(*file) {
+			*file = filepath.Join(dir, *file)
+		}
+	}
+	return t
 }
 
 // Endpoint is where a daemon answers.

@@ -28,8 +28,8 @@ func Write(w io.Writer, f *Fabric) error {
 	}
 	err := section("selector", selectorEntry{Key: key, KeyFile: f.KeyFile, Permutation: string(s.Permutation),
 		Radix: s.Radix, IPv4: string(s.IPv4), IPv6: string(s.IPv6)})
-	if err == nil && f.TLS != (TLS{}) {
-		err = section("tls", f.TLS)
+	if files := cmp.Or(f.writtenTLS, f.TLS); err == nil && files != (TLS{}) {
+		err = section("tls", files)
 	}
 	if err == nil && f.Service != (Endpoint{}) && f.Service != (Endpoint{API: DefaultServiceAPI}) {
 		err = section("paths", serviceEntry(f.Service))

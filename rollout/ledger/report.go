@@ -23,7 +23,7 @@ type Report struct {
 	// before.
 	Tries uint64 `json:"tries,omitempty"`
 	// Waits: it has nothing to go by and does not know what it is, as the desired
-	// state does not name it yet.
+	// state does not name it yet, or (Error) cannot be used there.
 	Waits bool `json:"waits,omitempty"`
 }
 

@@ -105,7 +105,8 @@ type ControlClient interface {
 	WatchEvents(context.Context, *connect.Request[fairleadv1.WatchEventsRequest]) (*connect.ServerStreamForClient[fairleadv1.Event], error)
 	// Plan is what Apply would do; nothing is done. Role view.
 	Plan(context.Context, *connect.Request[fairleadv1.PlanRequest]) (*connect.Response[fairleadv1.ChangeResponse], error)
-	// DrainServer gives a server no new connections. Role operate.
+	// DrainServer gives a server no new connections. FAILED_PRECONDITION: it is the last of a
+	// VIP that takes any; force drains it all the same. Role operate.
 	DrainServer(context.Context, *connect.Request[fairleadv1.DrainServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error)
 	// UndrainServer gives a drained server, or a standby, new connections. Role
 	// operate.
@@ -353,7 +354,8 @@ type ControlHandler interface {
 	WatchEvents(context.Context, *connect.Request[fairleadv1.WatchEventsRequest], *connect.ServerStream[fairleadv1.Event]) error
 	// Plan is what Apply would do; nothing is done. Role view.
 	Plan(context.Context, *connect.Request[fairleadv1.PlanRequest]) (*connect.Response[fairleadv1.ChangeResponse], error)
-	// DrainServer gives a server no new connections. Role operate.
+	// DrainServer gives a server no new connections. FAILED_PRECONDITION: it is the last of a
+	// VIP that takes any; force drains it all the same. Role operate.
 	DrainServer(context.Context, *connect.Request[fairleadv1.DrainServerRequest]) (*connect.Response[fairleadv1.ChangeResponse], error)
 	// UndrainServer gives a drained server, or a standby, new connections. Role
 	// operate.

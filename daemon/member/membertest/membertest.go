@@ -359,6 +359,13 @@ func (d *Deployment) Drain(server string, without ...string) error {
 	return err
 }
 
+// Undrain takes that back.
+func (d *Deployment) Undrain(server string) error {
+	d.T.Helper()
+	_, err := d.Coordinator().Do(d.T.Context(), rollout.Options{}, controller.Op{Kind: controller.Undrain, VIP: "web", Server: server})
+	return err
+}
+
 // Agree puts a version into the store, after before, which is its newest; nil: it has
 // none. Nobody is waited for.
 func (d *Deployment) Agree(before, a *controller.Assignment) {
