@@ -92,9 +92,11 @@ func (c *Config) checkJoins() {
 // alone, so that these must be known, and pass packets on from their own
 // address, which takes one family.
 func (c *Config) checkSources() {
-	address := map[string]netip.Addr{}
-	for _, s := range c.Servers {
-		address[s.Name] = s.Address
+	address := func(name string) (a netip.Addr) {
+		if s := c.pool.named[name]; s != nil {
+			a = s.Address
+		}
+		return a
 	}
 	need := map[bool]int{} // by whether it is IPv6: the VIP whose servers need it
 	for i := range c.VIPs {
@@ -104,7 +106,7 @@ func (c *Config) checkSources() {
 		}
 		first := -1
 		for j, m := range v.Servers {
-			a := address[m.Name]
+			a := address(m.Name)
 			switch {
 			case !a.IsValid():
 			case first < 0:
@@ -112,10 +114,10 @@ func (c *Config) checkSources() {
 				if _, ok := need[a.Is6()]; !ok {
 					need[a.Is6()] = i
 				}
-			case a.Is6() != address[v.Servers[first].Name].Is6():
+			case a.Is6() != address(v.Servers[first].Name).Is6():
 				c.problem(fmt.Sprintf("vips[%d].servers[%d]", i, j), m.Name,
 					fmt.Sprintf("its address is %s, that of servers[%d] (%s) is %s, and with scheme beamer servers pass packets on to each other from their own addresses",
-						family(a), first, v.Servers[first].Name, family(address[v.Servers[first].Name])),
+						family(a), first, v.Servers[first].Name, family(address(v.Servers[first].Name))),
 					"give the pool addresses of one family")
 			}
 		}
@@ -203,20 +205,14 @@ func (c *Config) checkFaild() {
 
 // checkSwitches looks at each switch's own settings.
 func (c *Config) checkSwitches() {
-	servers := map[string]bool{}
-	var known []string
-	for _, s := range c.Servers {
-		servers[s.Name] = true
-		known = append(known, s.Name)
-	}
 	for i, s := range c.Switches {
 		path := fmt.Sprintf("switches[%d]", i)
 		c.checkInterface(path+".bridge", s.Bridge)
 		for _, name := range slices.Sorted(maps.Keys(s.Ports)) {
 			p := path + ".ports." + name
-			if !servers[name] {
+			if c.pool.named[name] == nil {
 				remedy := "add it to servers"
-				if near := c.near(name, known); near != "" {
+				if near := c.near(name, c.pool.names); near != "" {
 					remedy = "write " + near + ", or add it to servers"
 				}
 				c.problem(p, "", "no such server", remedy)

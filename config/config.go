@@ -58,10 +58,14 @@ type Config struct {
 	// secret is Secret or SecretFile's content, decoded.
 	secret  []byte
 	implied bool
+	// secretive: the text that Desired read has a secret of its own.
+	secretive bool
 	// looks: it is for whoever looks, and needs no secret.
 	looks bool
 	// compared is how much near has cost so far.
 	compared int
+	// pool is what check looks servers up in; nil when it is over.
+	pool *pool
 }
 
 // TLS is the same in both files.

@@ -9,8 +9,6 @@ import (
 
 	"github.com/rogpeppe/go-internal/diff"
 	"go.yaml.in/yaml/v3"
-
-	"github.com/fairlead/fairlead/config/yamlfile"
 )
 
 // The desired state is the text of a fairlead.yaml that all machines share. What is a
@@ -32,11 +30,12 @@ func (c *Config) Bootstrap() bool {
 // stays as it is.
 func (c *Config) Desired(name string, text []byte) (*Config, error) {
 	out := &Config{looks: c.looks}
-	d := &yamlfile.Document{File: name, Example: example, Empty: "name balancers, servers and vips; README.md has an example"}
+	d := document(name)
 	if err := d.Decode(text, out); err != nil {
 		return nil, err
 	}
 	out.origin = d
+	out.secretive = out.Secret != ""
 	out.Secret, out.SecretFile, out.secret, out.TLS = c.Secret, c.SecretFile, c.secret, c.TLS
 	if len(out.Controllers)+len(out.Store.Etcd) == 0 && !c.Implied() {
 		out.Controllers, out.Store = slices.Clone(c.Controllers), c.Store
@@ -61,8 +60,16 @@ func (c *Config) Desired(name string, text []byte) (*Config, error) {
 	return out, nil
 }
 
-// Shared is text less the secret that may stand in it, for a store, from which it
-// is shown.
+// Shared is text, which Desired made c of, less the secret that may stand in it, for a
+// store, from which it is shown.
+func (c *Config) Shared(text []byte) ([]byte, error) {
+	if !c.secretive {
+		return text, nil
+	}
+	return Shared(text)
+}
+
+// Shared is text less the secret that may stand in it.
 func Shared(text []byte) ([]byte, error) {
 	c, err := said(text)
 	if err != nil {
@@ -99,6 +106,9 @@ func Shared(text []byte) ([]byte, error) {
 // +, or with @@ where some are left out; nil: they say the same. Neither how something
 // is written counts, nor what each machine has for itself. An empty text has nothing.
 func Diff(before, after []byte) ([]string, error) {
+	if bytes.Equal(before, after) {
+		return nil, nil
+	}
 	was, err := normal(before)
 	if err != nil {
 		return nil, err
@@ -137,18 +147,18 @@ func normal(text []byte) ([]byte, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil, nil
 	}
-	e, err := Edit(text)
+	doc, err := tree(text)
 	if err != nil {
 		return nil, err
 	}
-	root := e.doc.Content[0]
+	root := doc.Content[0]
 	for _, key := range local {
 		if at := find(root, key); at >= 0 {
 			root.Content = slices.Delete(root.Content, at, at+2)
 		}
 	}
-	plain(&e.doc)
-	return encode(&e.doc, true)
+	plain(doc)
+	return encode(doc, true)
 }
 
 // plain takes style and comments from what is written.

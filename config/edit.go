@@ -36,22 +36,30 @@ func Edit(text []byte) (*Editor, error) {
 }
 
 func (e *Editor) read(text []byte) error {
+	doc, err := tree(text)
+	if err != nil {
+		return err
+	}
+	e.doc = *doc
+	e.file, err = said(text)
+	return err
+}
+
+// tree is the document of a text.
+func tree(text []byte) (*yaml.Node, error) {
 	for decoder := yaml.NewDecoder(bytes.NewReader(text)); ; {
-		e.doc = yaml.Node{}
-		err := decoder.Decode(&e.doc)
+		doc := &yaml.Node{}
+		err := decoder.Decode(doc)
 		if errors.Is(err, io.EOF) {
-			return errors.New("the configuration is empty")
+			return nil, errors.New("the configuration is empty")
 		}
 		if err != nil {
-			return fmt.Errorf("read the configuration: %w", err)
+			return nil, fmt.Errorf("read the configuration: %w", err)
 		}
-		if e.doc.Content[0].Kind == yaml.MappingNode {
-			break
+		if doc.Content[0].Kind == yaml.MappingNode {
+			return doc, nil
 		}
 	}
-	file, err := said(text)
-	e.file = file
-	return err
 }
 
 // said is what a text says, with defaults and unchecked.

@@ -71,7 +71,7 @@ func Parse(path string, data []byte) (*Config, error) { return parse(&Config{}, 
 
 // parse is Parse; info is the file's, if data came from one.
 func parse(c *Config, path string, data []byte, info fs.FileInfo) (*Config, error) {
-	d := &yamlfile.Document{File: path, Example: example, Empty: "name balancers, servers and vips; README.md has an example"}
+	d := document(path)
 	if err := d.Decode(data, c); err != nil {
 		return nil, err
 	}
@@ -94,6 +94,11 @@ func parse(c *Config, path string, data []byte, info fs.FileInfo) (*Config, erro
 		return nil, d.Problems
 	}
 	return c, nil
+}
+
+// document is for reading the file called name.
+func document(name string) *yamlfile.Document {
+	return &yamlfile.Document{File: name, Example: example, Most: most, Empty: "name balancers, servers and vips; README.md has an example"}
 }
 
 // Validate fills in defaults and checks a Config that was made by hand, or

@@ -19,12 +19,8 @@ func (c *Config) checkSteer(path string, v *VIP) {
 	if c.Fabric == "" {
 		c.problem(path, v.Steer, "no fabric is named, so that nobody knows of paths", "write fabric: /etc/fairlead/fabric.yaml at the top of this file")
 	}
-	servers := map[string]*Server{}
-	for i := range c.Servers {
-		servers[c.Servers[i].Name] = &c.Servers[i]
-	}
 	for _, m := range v.Servers {
-		if s := servers[m.Name]; s != nil && s.API == NoAgent {
+		if s := c.pool.named[m.Name]; s != nil && s.API == NoAgent {
 			c.problem(path, v.Steer, "server "+m.Name+" has api: none, so that no agent there answers the probes that tell good paths from bad ones",
 				"run `fairlead host` there and give it an api, or remove steer")
 		}

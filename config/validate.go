@@ -34,6 +34,8 @@ func (c *Config) near(name string, servers []string) string {
 
 // check looks at everything; each problem is recorded, none stops it.
 func (c *Config) check() {
+	c.pool = newPool(c.Servers)
+	defer func() { c.pool = nil }()
 	c.checkTLS()
 	c.checkDaemons()
 	c.checkSwitches()

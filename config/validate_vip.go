@@ -67,11 +67,9 @@ func (c *Config) checkVIPAddress(path string, v *VIP) {
 		c.problem(path+".address", "", "missing", "write the address that clients connect to")
 	} else {
 		c.checkUnicast(path+".address", v.Address)
-		for _, s := range c.Servers {
-			if s.Address == v.Address {
-				c.problem(path+".address", v.Address.String(), "also the address of server "+s.Name+", so its tunnels would be taken for the service",
-					"give the VIP an address of its own")
-			}
+		if server, taken := c.pool.at[v.Address]; taken {
+			c.problem(path+".address", v.Address.String(), "also the address of server "+server+", so its tunnels would be taken for the service",
+				"give the VIP an address of its own")
 		}
 		for _, b := range c.Balancers {
 			for _, p := range []netip.Prefix{b.Source, b.Source6} {
@@ -111,12 +109,6 @@ func (c *Config) checkPool(path string, v *VIP) {
 	if len(v.Servers) == 0 {
 		c.problem(path+".servers", "", "an empty pool: nobody would answer", "name at least one server")
 	}
-	known := make([]string, len(c.Servers))
-	byName := make(map[string]*Server, len(c.Servers))
-	for i := range c.Servers {
-		known[i] = c.Servers[i].Name
-		byName[known[i]] = &c.Servers[i]
-	}
 	first := map[string]int{}
 	if !v.Weighted() {
 		if j := slices.IndexFunc(v.Servers, func(m Member) bool { return m.Weight != v.Servers[0].Weight }); j >= 0 {
@@ -132,10 +124,10 @@ func (c *Config) checkPool(path string, v *VIP) {
 			}
 			continue
 		}
-		s, ok := byName[m.Name]
+		s, ok := c.pool.named[m.Name]
 		if !ok {
 			remedy := "add it to servers"
-			if near := c.near(m.Name, known); near != "" {
+			if near := c.near(m.Name, c.pool.names); near != "" {
 				remedy = "write " + near + ", or add it to servers"
 			}
 			c.problem(p, m.Name, "no such server", remedy)

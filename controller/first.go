@@ -10,11 +10,12 @@ import (
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/hash"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // MaxVIPID bounds VIPs' IDs, so that counters of an ID are found by index. The
 // VIP table (tables.MaxKeys) holds fewer VIPs than there are IDs.
-const MaxVIPID = 2048
+const MaxVIPID = vip.MaxVIPs
 
 // First is version 1: a pure function of the file, so that a balancer and a
 // host that start from the same file agree before anything was handed over.

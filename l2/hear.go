@@ -16,10 +16,12 @@ import (
 
 // What a keeper goes by: its node, the store, and what is heard on the Ethernet.
 
+// Keys is where all keys are that balancers write by this package.
+const Keys = "l2/"
+
 const (
-	allKey     = "l2/"
-	fitKey     = allKey + "fit/"
-	holdersKey = allKey + "holders/"
+	fitKey     = Keys + "fit/"
+	holdersKey = Keys + "holders/"
 )
 
 // watchNode looks at the node until ctx ends.
@@ -83,7 +85,7 @@ func (k *Keeper) sayFit(ctx context.Context) {
 		}
 	}
 	lease, era := k.lease, k.era
-	said := k.left || !k.looked || lease == nil || k.writtenIn == era && slices.Equal(k.written, fit)
+	said := k.left || !k.looked || lease == nil || k.writtenIn == era && k.fitAt <= k.writtenAt && slices.Equal(k.written, fit)
 	k.mu.Unlock()
 	if said {
 		return
@@ -91,12 +93,13 @@ func (k *Keeper) sayFit(ctx context.Context) {
 	value, _ := json.Marshal(fit) // of addresses: it cannot fail
 	call, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
-	if _, err := k.o.Store.Commit(call, nil, store.Op{Key: fitKey + k.o.Name, Value: value, Lease: lease}); err != nil {
+	rev, err := k.o.Store.Commit(call, nil, store.Op{Key: fitKey + k.o.Name, Value: value, Lease: lease})
+	if err != nil {
 		return // live says that the store is silent
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.written, k.writtenIn, k.fits[k.o.Name] = fit, era, fit
+	k.written, k.writtenIn, k.writtenAt, k.fits[k.o.Name] = fit, era, rev, fit
 }
 
 // live keeps a lease in the store until ctx ends.
@@ -154,11 +157,11 @@ func (k *Keeper) watch(ctx context.Context) error {
 		before := maps.Clone(k.holders)
 		k.mu.Unlock()
 		call, cancel := context.WithTimeout(ctx, storeTime)
-		entries, rev, err := k.o.Store.Read(call, allKey)
+		entries, rev, err := k.o.Store.Read(call, Keys)
 		cancel()
 		if err == nil {
 			k.all(before, entries, rev)
-			for events, err := range k.o.Store.Watch(ctx, allKey, rev) {
+			for events, err := range k.o.Store.Watch(ctx, Keys, rev) {
 				if err != nil {
 					break
 				}
@@ -202,7 +205,7 @@ func (k *Keeper) all(before map[netip.Addr]holder, entries []store.Entry, rev in
 			k.holds(a, holder{rev: rev}, time.Now())
 		}
 	}
-	if !slices.Equal(k.written, k.fits[k.o.Name]) {
+	if k.fitAt = there[fitKey+k.o.Name]; k.fitAt != k.writtenAt {
 		k.writtenIn = -1
 	}
 	k.read = true
@@ -219,8 +222,10 @@ func (k *Keeper) take(e store.Event) {
 		} else {
 			k.fits[name] = fit
 		}
-		if name == k.o.Name && !slices.Equal(k.written, k.fits[name]) {
-			k.writtenIn = -1 // somebody else wrote there, or deleted it: said again in a moment
+		if name == k.o.Name {
+			// What somebody else wrote there, or deleted, is said again in a moment: the same
+			// words, too, which may go with his lease, or with none.
+			k.fitAt = e.Rev
 		}
 		return
 	}

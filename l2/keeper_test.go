@@ -413,8 +413,8 @@ func TestMadeUp(t *testing.T) {
 	})
 }
 
-// What a balancer may hold is written again when somebody deletes it or writes
-// something else there.
+// What a balancer may hold is written again when somebody deletes it or writes there: the
+// same words, too, which would not go with its lease.
 func TestFitRewritten(t *testing.T) {
 	run(t, func(t *testing.T, e *ether) {
 		a := e.start("lb1")
@@ -428,7 +428,7 @@ func TestFitRewritten(t *testing.T) {
 			return entries[0]
 		}
 		right := read()
-		for _, op := range []store.Op{{Key: fitKey + "lb1", Delete: true}, {Key: fitKey + "lb1", Value: []byte("[]")}, {Key: fitKey + "lb1", Value: []byte("{")}} {
+		for _, op := range []store.Op{{Key: fitKey + "lb1", Delete: true}, {Key: fitKey + "lb1", Value: []byte("[]")}, {Key: fitKey + "lb1", Value: []byte("{")}, {Key: fitKey + "lb1", Value: right.Value}} {
 			rev, err := a.s.Load().Commit(t.Context(), nil, op)
 			if err != nil {
 				t.Fatal(err)

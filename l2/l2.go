@@ -85,9 +85,12 @@ type Keeper struct {
 	looked    bool
 	decisions []bgp.Decision
 	since     map[netip.Addr]time.Time // the decision is
-	written   []netip.Addr             // what the store has of it, of writtenEra
-	writtenIn int
-	left      bool
+	// written is what the store has of it, of the lease counted writtenIn, by the
+	// revision writtenAt. fitAt is the newest that wrote or deleted it, whoever did.
+	written          []netip.Addr
+	writtenIn        int
+	writtenAt, fitAt int64
+	left             bool
 	// What it does, by address.
 	answers map[netip.Addr]*answered
 	moved   time.Time // when an address last moved here that somebody held well

@@ -98,7 +98,7 @@ func (v *View) chooseAgreed() {
 
 // begin is the change that an empty store begins with where no daemon has an
 // assignment. One that is silent might have.
-func (c *Coordinator) begin(ch *Change, a aim, o Options) (*Change, error) {
+func (c *Coordinator) begin(ctx context.Context, ch *Change, a aim, o Options) (*Change, error) {
 	v := ch.view
 	var refused controller.Refusal
 	for _, d := range v.Silent() {
@@ -119,7 +119,7 @@ func (c *Coordinator) begin(ch *Change, a aim, o Options) (*Change, error) {
 	}
 	var err error
 	if ch.Steps, ch.Lines, err = a.steps(v); err == nil {
-		err = c.bring(ch, a)
+		err = c.bring(ctx, ch, a)
 	}
 	if err != nil {
 		return nil, err

@@ -106,7 +106,7 @@ func (ch *Change) Answered() bool {
 
 // PlanFile computes what Apply of text would do and does nothing.
 func (c *Coordinator) PlanFile(ctx context.Context, text []byte, o Options) (*Change, error) {
-	to, err := c.toText(cmp.Or(o.File, theFile), text, o.Force)
+	to, err := c.toText(ctx, cmp.Or(o.File, theFile), text, o.Force)
 	if err != nil {
 		return nil, err
 	}
@@ -116,6 +116,9 @@ func (c *Coordinator) PlanFile(ctx context.Context, text []byte, o Options) (*Ch
 	}
 	// What comes after connections were counted anew, as of now.
 	for n := len(ch.Steps); n > 0; {
+		if err := wanted(ctx); err != nil {
+			return nil, err
+		}
 		steps, lines, err := controller.Plan(to.cfg, ch.Steps[len(ch.Steps)-1], ch.view.Live, time.Now(), o.Force)
 		if err != nil || len(steps) == 0 {
 			break
@@ -129,7 +132,7 @@ func (c *Coordinator) PlanFile(ctx context.Context, text []byte, o Options) (*Ch
 // there. What stands in it of a machine's own (config.Desired) is not looked at. Where
 // a plan ends because connections must be counted anew, it counts them and goes on.
 func (c *Coordinator) Apply(ctx context.Context, text []byte, o Options) (*Change, error) {
-	to, err := c.toText(cmp.Or(o.File, theFile), text, o.Force)
+	to, err := c.toText(ctx, cmp.Or(o.File, theFile), text, o.Force)
 	if err != nil {
 		return nil, err
 	}
@@ -239,12 +242,15 @@ func (c *Coordinator) planFrom(ctx context.Context, v *View, o Options, a aim) (
 		return ch, controller.Refusal{"the store is empty; begin with `fairlead apply`"}
 	}
 	if v.Base == nil {
-		return c.begin(ch, a, o)
+		return c.begin(ctx, ch, a, o)
 	}
 	if err := v.checkWithout(o); err != nil {
 		return nil, err
 	}
 	for {
+		if err := wanted(ctx); err != nil {
+			return nil, err
+		}
 		ch.From, ch.To = v.Base.Version, v.Base.Version
 		if ch.Steps, ch.Lines, err = a.steps(v); err != nil {
 			return ch, err
@@ -278,7 +284,7 @@ func (c *Coordinator) planFrom(ctx context.Context, v *View, o Options, a aim) (
 			}
 		}
 	}
-	if err := c.bring(ch, a); err != nil {
+	if err := c.bring(ctx, ch, a); err != nil {
 		return ch, err
 	}
 	for _, d := range v.Silent() {

@@ -55,12 +55,15 @@ func FileName(name string) bool {
 func OfVersion(v uint64) string { return fmt.Sprintf("%s of version %d", theFile, v) }
 
 // toText is the aim of text, whatever the store has.
-func (c *Coordinator) toText(name string, text []byte, force bool) (aim, error) {
+func (c *Coordinator) toText(ctx context.Context, name string, text []byte, force bool) (aim, error) {
+	if err := wanted(ctx); err != nil {
+		return aim{}, err
+	}
 	cfg, err := c.Config().Desired(name, text)
 	if err != nil {
 		return aim{}, err
 	}
-	shared, err := config.Shared(text)
+	shared, err := cfg.Shared(text)
 	if err != nil {
 		return aim{}, err
 	}
@@ -71,6 +74,15 @@ func (c *Coordinator) toText(name string, text []byte, force bool) (aim, error) 
 		},
 		text: func(*View, *controller.Assignment) ([]byte, []string, error) { return shared, nil, nil },
 	}, nil
+}
+
+// wanted says that whoever asked for a change has given up, or his time is over: what
+// comes next may take long, and nobody waits for it.
+func wanted(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("given up before anything was changed: %w", err)
+	}
+	return nil
 }
 
 // Desired is the desired state in the store and its newest version, which
@@ -131,7 +143,7 @@ func (c *Coordinator) Rollback(ctx context.Context, version uint64, o Options) (
 	case text == nil:
 		return nil, controller.NotFound(fmt.Sprintf("version %d was made before the store had a configuration", version))
 	}
-	to, err := c.toText(OfVersion(version), text, o.Force)
+	to, err := c.toText(ctx, OfVersion(version), text, o.Force)
 	if err != nil {
 		return nil, fmt.Errorf("what was wanted then is not for this build: %w", err)
 	}
@@ -141,8 +153,11 @@ func (c *Coordinator) Rollback(ctx context.Context, version uint64, o Options) (
 
 // bring fills in the text that comes with ch's first step, and how it differs. Where
 // there is no step, the text comes with one that changes nothing else.
-func (c *Coordinator) bring(ch *Change, a aim) error {
+func (c *Coordinator) bring(ctx context.Context, ch *Change, a aim) error {
 	v := ch.view
+	if err := wanted(ctx); err != nil {
+		return err
+	}
 	if a.text == nil {
 		return nil
 	}

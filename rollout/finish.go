@@ -30,7 +30,7 @@ func (c *Coordinator) finish(ctx context.Context, head ledger.Head, p *pace) (do
 	if err != nil || text == nil {
 		return nil, err
 	}
-	to, err := c.toText(OfVersion(head.Desired.Version), text, false)
+	to, err := c.toText(ctx, OfVersion(head.Desired.Version), text, false)
 	if err != nil {
 		return nil, err
 	}

@@ -37,7 +37,7 @@ func (c *Cluster) failed(ctx context.Context, err error) error {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return ErrLost
 	case errors.Is(err, rpctypes.ErrNoSpace):
-		return fmt.Errorf("%w (%s): restart the controllers one after the other, which makes room in it (in a cluster of your own: etcdctl compact, defrag, alarm disarm); what runs goes on", ErrFull, at)
+		return fmt.Errorf("%w (%s): try again in a minute, controllers make room in it by themselves (in a cluster of your own: etcdctl compact, defrag, alarm disarm); what runs goes on", ErrFull, at)
 	case denied(err):
 		return fmt.Errorf("the store (%s) refuses this: %w", at, err)
 	case errors.Is(ctx.Err(), context.Canceled):

@@ -9,6 +9,9 @@ import (
 // entry with room for shares.
 const MaxWeight = 1000
 
+// MaxVIPs is how many a deployment may have.
+const MaxVIPs = 2048
+
 var serverName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
 // ServerName says whether a machine may be called that: files, sockets and pins are

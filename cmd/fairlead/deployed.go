@@ -70,13 +70,14 @@ func (c *control) load() (*config.Config, error) {
 		return c.read, nil
 	}
 	cfg, err := config.Load(c.file)
-	if err != nil && c.looks {
-		if looked, looks := config.Look(c.file); looks == nil {
-			cfg, err = looked, nil
-		}
-	}
 	if err == nil {
 		c.read = cfg
+		return cfg, nil
+	}
+	if c.looks {
+		if looked, looks := config.Look(c.file); looks == nil {
+			return looked, nil
+		}
 	}
 	return cfg, err
 }

@@ -46,6 +46,8 @@ type Document struct {
 	// value of the field, "" where its type says enough.
 	Empty   string
 	Example func(field string, t reflect.Type) string
+	// Most is how many items lists may have, by path without numbers, as vips[].servers.
+	Most map[string]int
 
 	At       map[string]*Position // by the field's path, as vips[0].name
 	Bad      map[string]bool      // paths that did not decode: their zero value is no omission
@@ -59,6 +61,9 @@ type Document struct {
 // that end the reading; others are in d.Problems and d.Bad.
 func (d *Document) Decode(data []byte, into any) error {
 	d.At, d.Bad, d.values, d.text = map[string]*Position{}, map[string]bool{}, 0, 0
+	if wrong, remedy := crowded(data); wrong != "" {
+		return Problems{{File: d.File, Wrong: wrong, Remedy: remedy}}
+	}
 	if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
 		// The library reads UTF-16, in which tagDirective finds nothing.
 		return Problems{{File: d.File, Line: 1, Wrong: "not UTF-8", Remedy: "save it as UTF-8"}}
@@ -131,7 +136,7 @@ func (d *Document) syntax(data []byte, err error) Problem {
 // not even decode. If the file does not hold the field, the nearest mapping
 // around it is pointed at.
 func (d *Document) Problem(path, value, wrong, remedy string) {
-	if d.Bad[path] || d.Bad[""] {
+	if d.Bad[path] || d.Bad[""] || len(d.Problems) >= mostKept {
 		return
 	}
 	p := Problem{File: d.File, Field: path, Value: value, Wrong: wrong, Remedy: remedy}
@@ -198,9 +203,7 @@ func (d *Document) enough(n *yaml.Node, path string) bool {
 		wrong, remedy = fmt.Sprintf("nested deeper than %d levels", maxDepth), "see whether an alias holds itself"
 		path = "" // it would be long, and say nothing
 	}
-	d.values = MaxValues + 1
-	d.Problems = nil
-	d.add(n, path, "", wrong, remedy)
+	d.stop(n, path, wrong, remedy)
 	return true
 }
 
@@ -240,6 +243,9 @@ func (d *Document) value(n *yaml.Node, path string, v reflect.Value) {
 func (d *Document) list(n *yaml.Node, path string, v reflect.Value) {
 	if n.Kind != yaml.SequenceNode {
 		d.add(n, path, written(n), "must be a list", "put each item on a line of its own after a dash")
+		return
+	}
+	if d.long(n, path) {
 		return
 	}
 	// Grown as it is filled: what is too much for a file is no room either.

@@ -23,6 +23,7 @@ import (
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/daemon"
+	"github.com/fairlead/fairlead/l2"
 	"github.com/fairlead/fairlead/rollout"
 	"github.com/fairlead/fairlead/rollout/ledger"
 	"github.com/fairlead/fairlead/store"
@@ -105,7 +106,7 @@ func (c *ctl) read() error {
 	c.Log = c.Log.With("name", c.Name)
 	c.audit = newAudit(filepath.Join(cmp.Or(c.StateDir, daemon.DefaultStateDir), c.Name, auditName), c.Log)
 	c.Handler, c.Service, c.Is = c.handler(), fairleadv1connect.ControlName, config.RoleController.Article()
-	c.Collectors = []prometheus.Collector{c.meters.calls, c.meters.changes, c.meters.took, daemon.Collector(ofStore, c.collect)}
+	c.Collectors = []prometheus.Collector{c.meters.calls, c.meters.changes, c.meters.took, c.meters.rooms, daemon.Collector(ofStore, c.collect)}
 	c.Says = []any{"api", c.self.API, "store", strings.Join(cfg.StoreEndpoints(), ", "), "peer", c.self.Controller.Peer, "metrics", c.Metrics}
 	return nil
 }
@@ -132,11 +133,16 @@ func (c *ctl) keep(ctx context.Context) (err error) {
 	}
 	c.server, err = embedded.Start(ctx, embedded.Options{
 		Name: c.Name, Dir: c.State.Path("etcd"), Client: []string{store.URL(c.self.Controller.Store)}, Peer: []string{peerURL(*c.self.Controller)},
+		Open: []string{cfg.Store.Prefix + ledger.ReportsKey, cfg.Store.Prefix + l2.Keys}, Once: []string{cfg.Store.Prefix + ledger.ClockKey},
 		Initial: initial, Others: others, QuotaBytes: c.o.QuotaBytes, TLS: embedded.TLS{Cert: c.TLS.Cert, Key: c.TLS.Key, CA: c.TLS.CA}, Log: c.Log,
 	})
 	if err != nil {
 		return fmt.Errorf("start the store: %w", err)
 	}
+	c.Go(func(ctx context.Context) error {
+		c.server.KeepRoom(ctx, c.roomMade)
+		return nil
+	})
 	lost := c.server.Lost()
 	c.Go(func(ctx context.Context) error {
 		select {

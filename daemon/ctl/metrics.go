@@ -38,6 +38,7 @@ type meters struct {
 	calls   *prometheus.CounterVec
 	changes *prometheus.CounterVec
 	took    prometheus.Histogram
+	rooms   *prometheus.CounterVec
 
 	mu      sync.Mutex
 	up      bool
@@ -54,6 +55,8 @@ func newMeters() *meters {
 			Help: "Calls of the API, by method and code: ok, or connect's code of the error."}, []string{"method", "code"}),
 		changes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "fairlead_changes_total",
 			Help: "Calls that change the deployment, by outcome: done, or connect's code of the error (failed_precondition: refused as things stand; aborted: to be run again)."}, []string{"outcome"}),
+		rooms: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "fairlead_store_room_made_total",
+			Help: "Times that this controller's store was full and forgot its past, by outcome: done (it takes changes again), or failed."}, []string{"outcome"}),
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "fairlead_version_in_force_seconds",
 			Help:    "From when a version was seen in the store to when all daemons with a living lease went by it.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}}),

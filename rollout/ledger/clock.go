@@ -21,11 +21,11 @@ type Clock struct {
 // Clock is the one that is fixed; nil: none is. Of another deployment, and damaged, it
 // is ErrDamaged.
 func (l *Ledger) Clock(ctx context.Context) (*Clock, error) {
-	entries, _, err := l.store.Read(ctx, clockKey)
-	if err != nil || len(entries) == 0 || entries[0].Key != clockKey {
+	entries, _, err := l.store.Read(ctx, ClockKey)
+	if err != nil || len(entries) == 0 || entries[0].Key != ClockKey {
 		return nil, err
 	}
-	content, err := l.seal.open(entries[0].Value, nil, clockKey)
+	content, err := l.seal.open(entries[0].Value, nil, ClockKey)
 	if err != nil {
 		return nil, fmt.Errorf("the shared clock in the store: %w", err)
 	}
@@ -44,11 +44,11 @@ func (l *Ledger) FixClock(ctx context.Context, aheadMS uint32, by string) (c *Cl
 	if err != nil {
 		return nil, false, err
 	}
-	data, err := l.seal.close(content, nil, clockKey)
+	data, err := l.seal.close(content, nil, ClockKey)
 	if err != nil {
 		return nil, false, err
 	}
-	_, err = l.store.Commit(ctx, []store.If{{Key: clockKey}}, store.Op{Key: clockKey, Value: data})
+	_, err = l.store.Commit(ctx, []store.If{{Key: ClockKey}}, store.Op{Key: ClockKey, Value: data})
 	switch {
 	case err == nil:
 		return c, true, nil

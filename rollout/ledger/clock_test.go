@@ -47,12 +47,12 @@ func TestClock(t *testing.T) {
 	if _, err := open(t, client, bytes.Repeat([]byte{9, 8}, 16)).Clock(t.Context()); !errors.Is(err, ErrDamaged) {
 		t.Errorf("another deployment's: %v", err)
 	}
-	entries, _, err := client.Read(t.Context(), clockKey)
+	entries, _, err := client.Read(t.Context(), ClockKey)
 	if err != nil || len(entries) != 1 {
 		t.Fatal(entries, err)
 	}
 	put := func(value []byte) {
-		if _, err := client.Commit(t.Context(), nil, store.Op{Key: clockKey, Value: value}); err != nil {
+		if _, err := client.Commit(t.Context(), nil, store.Op{Key: ClockKey, Value: value}); err != nil {
 			t.Fatal(err)
 		}
 	}

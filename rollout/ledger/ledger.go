@@ -40,9 +40,12 @@ const (
 	recordsKey  = "records/"
 	versionsKey = "versions/"
 	desiredKey  = "desired/"
-	daemonsKey  = "daemons/"
-	clockKey    = "clock"
 	epochKey    = "epoch"
+
+	// ReportsKey and ClockKey are what daemons write: the first of many, each its own, and
+	// the second once for all. Everything else is for controllers alone.
+	ReportsKey = "daemons/"
+	ClockKey   = "clock"
 
 	// snapshotEvery bounds how many deltas a daemon replays.
 	snapshotEvery = 16

@@ -34,20 +34,20 @@ func (l *Ledger) Say(ctx context.Context, lease store.Lease, name string, r Repo
 	if err != nil {
 		return 0, err
 	}
-	return l.store.Commit(ctx, nil, store.Op{Key: daemonsKey + name, Value: value, Lease: lease})
+	return l.store.Commit(ctx, nil, store.Op{Key: ReportsKey + name, Value: value, Lease: lease})
 }
 
 // Heard gives the revisions after rev in which the daemon's report was written, by
 // whomever, or deleted, until ctx ends, which is no error.
 func (l *Ledger) Heard(ctx context.Context, name string, rev int64) iter.Seq2[int64, error] {
 	return func(yield func(int64, error) bool) {
-		for events, err := range l.store.Watch(ctx, daemonsKey+name, rev) {
+		for events, err := range l.store.Watch(ctx, ReportsKey+name, rev) {
 			if err != nil {
 				yield(0, err)
 				return
 			}
 			for _, e := range events {
-				if e.Key == daemonsKey+name && !yield(e.Rev, nil) {
+				if e.Key == ReportsKey+name && !yield(e.Rev, nil) {
 					return
 				}
 			}
@@ -67,7 +67,7 @@ func (l *Ledger) Reports(ctx context.Context) (all map[string]Report, err error)
 // Await watches what living daemons say until done says that it has seen enough, or
 // ctx ends, whose error it returns. A report that cannot be read is none.
 func (l *Ledger) Await(ctx context.Context, done func(map[string]Report) bool) error {
-	return await(ctx, l.store, daemonsKey, done)
+	return await(ctx, l.store, ReportsKey, done)
 }
 
 // await watches what is said below prefix, by name. What cannot be read is none.

@@ -49,6 +49,9 @@ func (o *Options) config() (*embed.Config, error) {
 	if cfg.ListenPeerUrls, err = o.addresses(o.Peer, &cfg.PeerTLSInfo); err != nil {
 		return nil, fmt.Errorf("peer addresses: %w", err)
 	}
+	if o.guarded() && cfg.PeerTLSInfo.CertFile != "" {
+		cfg.PeerTLSInfo.AllowedHostnames = o.hosts() // nobody else speaks as a member
+	}
 	cfg.AdvertiseClientUrls, cfg.AdvertisePeerUrls = cfg.ListenClientUrls, cfg.ListenPeerUrls
 
 	initial := o.Initial

@@ -18,9 +18,7 @@ import (
 	"sync"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/embed"
-	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/store/internal/zaplog"
@@ -36,6 +34,11 @@ type Options struct {
 	// find it: https://IP:port, http://IP:port, or unix:///path, which the path's
 	// folder guards. Who reaches a Client address without TLS may write everything.
 	Client, Peer []string
+	// Open are keys, and Once too, which nobody writes but where there is none yet, that
+	// every certificate of the authority may write; those that end with a slash are
+	// prefixes. All else takes one that names an address of a member (guard.go). Both
+	// empty: every certificate may write everything.
+	Open, Once []string
 	// Initial has the peer addresses of all members, by name, the same at each and
 	// for ever; empty: this one is alone.
 	Initial map[string]string
@@ -76,7 +79,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	}
 	var serving context.Context
 	serving, s.hangUp = context.WithCancel(context.Background())
-	cfg.GRPCAdditionalServerOptions = hangingUp(serving)
+	cfg.GRPCAdditionalServerOptions = append(s.guard(), hangingUp(serving)...)
 	if s.lock, err = lockDir(o.Dir); err != nil {
 		return nil, err
 	}
@@ -112,7 +115,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 			o.Name, ctx.Err(), cfg.InitialCluster)
 	}
 	s.joined()
-	if err := s.makeRoom(ctx); err != nil {
+	if _, err := s.makeRoom(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.hold(); err != nil {
@@ -131,34 +134,6 @@ func (s *Server) ours() error {
 	if is := s.etcd.Server.Cluster().ID(); is != given.ID() {
 		return fmt.Errorf("the store's folder %s is of another store (%s, not %s of %s): give the members it began with, or move it away to begin anew",
 			s.o.Dir, is, given.ID(), cfg.InitialCluster)
-	}
-	return nil
-}
-
-// makeRoom lets a store that was full take writes again, if it now may be larger, or is
-// smaller without what only its past and its file's holes take.
-func (s *Server) makeRoom(ctx context.Context) error {
-	server := s.etcd.Server
-	roomy := func() bool { return server.Backend().Size() <= server.Cfg.QuotaBackendBytes/10*9 }
-	for _, a := range server.Alarms() {
-		if a.Alarm != pb.AlarmType_NOSPACE || a.MemberID != uint64(server.MemberID()) {
-			continue
-		}
-		if !roomy() {
-			_, err := server.Compact(ctx, &pb.CompactionRequest{Revision: server.KV().Rev(), Physical: true})
-			if err != nil && !errors.Is(err, mvcc.ErrCompacted) { // another member came first
-				return fmt.Errorf("store member %q is full, and cannot forget its past: %w", s.o.Name, err)
-			}
-			if err := server.Backend().Defrag(); err != nil {
-				return fmt.Errorf("store member %q is full, and its file cannot be made smaller: %w", s.o.Name, err)
-			}
-		}
-		if !roomy() {
-			continue
-		}
-		if _, err := server.Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, MemberID: a.MemberID, Alarm: a.Alarm}); err != nil {
-			return fmt.Errorf("store member %q was full: %w", s.o.Name, err)
-		}
 	}
 	return nil
 }

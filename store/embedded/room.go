@@ -1,0 +1,123 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+)
+
+// A store that reaches its quota takes no change until somebody takes the alarm back,
+// which each member raises for itself:
+//
+//	its file is at the quota ─▶ forget the past ─▶ what is left is small enough? ─▶ make
+//	the file smaller ─▶ take the alarm back
+//
+// Who watches and was behind reads all again. Making the file smaller holds up this
+// member for as long as writing what is left takes: so only where that helps.
+
+// roomEvery is how often a member looks whether it is full.
+const roomEvery = 2 * time.Second
+
+// Room is what came of making room in a member that was full.
+type Room struct {
+	// Before and After are what it took on disk, in bytes.
+	Before, After uint64
+	// Made: it takes changes again, as far as it is this member's to say. Else what is in
+	// use is too much.
+	Made bool
+}
+
+// KeepRoom makes room whenever this member is full, until ctx ends, and tells what came of
+// it. Where it was in vain it tries again when something was deleted, and tells no more.
+func (s *Server) KeepRoom(ctx context.Context, tell func(Room)) {
+	vain := int64(0) // the revision as of which it was; 0: it was not
+	tick := time.NewTicker(roomEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.Done():
+			return
+		case <-tick.C:
+		}
+		rev := s.etcd.Server.KV().Rev()
+		if rev == vain {
+			continue
+		}
+		room, err := s.makeRoom(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			s.o.Log.Error("no room can be made in a full store; trying again", "error", err)
+		case room == nil:
+			vain = 0
+		case room.Made || vain == 0:
+			tell(*room)
+			vain = 0
+		}
+		if room != nil && !room.Made && err == nil {
+			vain = rev
+		}
+	}
+}
+
+// makeRoom lets a store that was full take writes again, if it now may be larger, or is
+// smaller without what only its past and its file's holes take. nil: this member was not
+// full. An alarm of a member that was removed is nobody's, and is taken back.
+func (s *Server) makeRoom(ctx context.Context) (room *Room, err error) {
+	server := s.etcd.Server
+	for _, a := range server.Alarms() {
+		mine, known := a.MemberID == uint64(server.MemberID()), false
+		for _, m := range server.Cluster().Members() {
+			known = known || uint64(m.ID) == a.MemberID
+		}
+		if a.Alarm != pb.AlarmType_NOSPACE || known && !mine {
+			continue
+		}
+		if mine {
+			room = &Room{Before: s.Bytes()}
+			if err := s.shrink(ctx); err != nil {
+				return room, err
+			}
+			if room.After, room.Made = s.Bytes(), s.roomy(server.Backend().Size()); !room.Made {
+				continue
+			}
+		}
+		if _, err := server.Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, MemberID: a.MemberID, Alarm: a.Alarm}); err != nil {
+			return room, fmt.Errorf("store member %q was full: %w", s.o.Name, err)
+		}
+	}
+	return room, nil
+}
+
+// roomy: so many bytes are well below the quota.
+func (s *Server) roomy(bytes int64) bool { return bytes <= s.etcd.Server.Cfg.QuotaBackendBytes/10*9 }
+
+// shrink forgets what was, and makes the file smaller, where it is too large.
+func (s *Server) shrink(ctx context.Context) error {
+	server := s.etcd.Server
+	if s.roomy(server.Backend().Size()) {
+		return nil
+	}
+	_, err := server.Compact(ctx, &pb.CompactionRequest{Revision: server.KV().Rev(), Physical: true})
+	if err != nil && !errors.Is(err, mvcc.ErrCompacted) { // another member came first
+		return fmt.Errorf("store member %q is full, and cannot forget its past: %w", s.o.Name, err)
+	}
+	// Pages that were let go count as in use until the next change, or the one after it.
+	for n := 0; n < 3 && !s.roomy(server.Backend().SizeInUse()); n++ {
+		server.Backend().ForceCommit()
+	}
+	if !s.roomy(server.Backend().SizeInUse()) {
+		return nil
+	}
+	if err := server.Backend().Defrag(); err != nil {
+		return fmt.Errorf("store member %q is full, and its file cannot be made smaller: %w", s.o.Name, err)
+	}
+	return nil
+}
