@@ -282,14 +282,15 @@ func (u *upgrade) change(ctx context.Context) error {
 	return errors.Join(err, u.traffic.Tell(lab.LoadNotice{Made: true}))
 }
 
-// command runs one until it is acknowledged: while a controller starts there may be no
-// leader for a moment, and then nothing was changed.
+// command runs one until it is acknowledged: while controllers start there may be no
+// leader for a moment, or nobody who answers, and then nothing was changed.
 func (u *upgrade) command(ctx context.Context, machine string, args ...string) error {
 	var said string
 	var err error
 	done := netspace.WaitFor(patience, func() bool {
 		_, said, err = u.lab.Command(ctx, machine, nil, append(args, "-f", u.lab.ConfigPath())...)
-		return err == nil || !strings.Contains(said, "nothing was changed") || ctx.Err() != nil
+		unbegun := strings.Contains(said, "nothing was changed") || strings.Contains(said, "no controller answers")
+		return err == nil || !unbegun || ctx.Err() != nil
 	})
 	if err != nil || !done {
 		return fmt.Errorf("fairlead %s: %w: %s", strings.Join(args, " "), err, said)
