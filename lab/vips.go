@@ -264,6 +264,9 @@ func (l *Lab) configSwitches(p func(string, ...any)) {
 		p("    api: %s", l.endpoint(name))
 		p("    bridge: %s", bridgeName)
 		p("    announce_table: %d", announceTable)
+		if l.BGP { // what is withdrawn when all servers fail shall be seen, not the lock that this looks like
+			p("    lock_percent: 100")
+		}
 		p("    ports:")
 		for _, server := range l.servers() {
 			p("      %s: %s", l.daemonName(server), l.downlink(name, server).port)

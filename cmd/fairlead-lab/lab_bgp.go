@@ -48,6 +48,7 @@ back, or a connection breaks. It needs root, bird2 and frr, and takes a minute.`
 		},
 	}
 	c.Flags().StringSliceVar(&o.Routers, "router", nil, "what the router runs, comma-separated: bird, frr (default both)")
+	c.Flags().StringVar(&o.Scheme, "scheme", "cheetah", "scheme of the VIP: cheetah, or faild, whose switches announce it")
 	c.Flags().IntVar(&o.Connections, "connections", 64, "connections at a time, 1 to 1024")
 	c.Flags().BoolVar(&o.Keep, "keep", false, "leave the lab there if the run fails")
 	seedFlag(c, &o.Seed)

@@ -1,4 +1,4 @@
-// Package announced is the scenario `lab run bgp`: two balancers announce their VIPs to
+// Package announced is the scenario `lab run bgp`: two balancers (scheme faild: switches) announce their VIPs to
 // a router that runs BIRD or FRR, whose kernel spreads packets over both. Servers fail
 // their checks and are well again, and are killed and start again; a balancer is told to
 // stop, starts again, is killed and comes back, and servers' agents are, while
@@ -13,6 +13,7 @@
 package announced
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,6 +43,8 @@ type Options struct {
 	Name string // of the lab; default announced and this process's number
 	// Routers are what the router runs, each in a run of its own (default bird, frr).
 	Routers []string
+	// Scheme of the VIP: cheetah (default), or faild, whose switches announce it.
+	Scheme string
 	// Connections at a time (default 64, at most 1024).
 	Connections int
 	Seed        uint64 // of the connections' ports
@@ -61,6 +64,7 @@ const patience = 60 * time.Second
 // Result is all runs. Its JSON form is stable.
 type Result struct {
 	experiment.Head
+	Scheme      string      `json:"scheme"`
 	Connections int         `json:"connections"`
 	Runs        []RunResult `json:"runs"`
 }
@@ -97,6 +101,10 @@ func (o *Options) Check() error {
 			return fmt.Errorf("--router %s: must be %s", r, strings.Join(routerNames(), " or "))
 		}
 	}
+	o.Scheme = cmp.Or(o.Scheme, "cheetah")
+	if o.Scheme != "cheetah" && o.Scheme != "faild" {
+		return fmt.Errorf("--scheme %s: must be cheetah or faild", o.Scheme)
+	}
 	if o.Connections == 0 {
 		o.Connections = 64
 	}
@@ -117,14 +125,18 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	result := &Result{Head: experiment.Begin("bgp", o.Seed), Connections: o.Connections}
+	result := &Result{Head: experiment.Begin("bgp", o.Seed), Scheme: o.Scheme, Connections: o.Connections}
+	web, front := web, "lb"
+	if o.Scheme == "faild" {
+		web.Scheme, web.Policy, front = "faild", "hash", "switch"
+	}
 	ports := experiment.Ports(experiment.Random(o.Seed))
 	for _, name := range o.Routers {
-		l, err := lab.Up(ctx, lab.Options{Name: o.Name, Servers: 2, LBs: 2, BGP: true, Program: o.Program, VIPs: []lab.VIP{web}}, !o.Keep)
+		l, err := lab.Up(ctx, lab.Options{Name: o.Name, Servers: 2, LBs: 2, BGP: true, Program: o.Program, Scheme: o.Scheme, VIPs: []lab.VIP{web}}, !o.Keep)
 		if err != nil {
 			return nil, err
 		}
-		r := &run{o: &o, lab: l, router: router{lab: l, name: name}, result: RunResult{Router: name}, talk: talk.Talk{Lab: l, Ports: ports, Endpoints: []string{web.Endpoint()}}}
+		r := &run{o: &o, lab: l, fronts: [2]string{front + "1", front + "2"}, router: router{lab: l, name: name}, result: RunResult{Router: name}, talk: talk.Talk{Lab: l, Ports: ports, Endpoints: []string{web.Endpoint()}}}
 		err = errors.Join(r.play(ctx), r.router.close())
 		verdict := r.judge()
 		result.Runs, result.Verdict = append(result.Runs, r.result), append(result.Verdict, verdict...)
@@ -147,6 +159,7 @@ var web = lab.VIP{Name: "web", Address: netip.MustParseAddr("10.77.7.1"), Port: 
 type run struct {
 	o      *Options
 	lab    *lab.Lab
+	fronts [2]string // who announce
 	router router
 	talk   talk.Talk
 	sum    talk.Sum
@@ -179,7 +192,11 @@ func (r *run) play(ctx context.Context) (err error) {
 	}
 	r.talk.Begin(ctx, r.o.Connections)
 	defer func() { r.sum = r.talk.End() }()
-	for _, step := range []func(context.Context) error{r.told, r.startedAgain, r.killed, r.agentsKilled} {
+	steps := []func(context.Context) error{r.told, r.startedAgain, r.killed}
+	if r.o.Scheme != "faild" { // whose agents are what says that a server is well
+		steps = append(steps, r.agentsKilled)
+	}
+	for _, step := range steps {
 		if err := sleep(ctx, time.Second); err != nil {
 			return err
 		}
@@ -217,7 +234,7 @@ func (r *run) health(ctx context.Context, well bool) error {
 		return err
 	}
 	var known, decided time.Time
-	for _, m := range []string{"lb1", "lb2"} {
+	for _, m := range r.fronts {
 		s, err := r.status(ctx, m)
 		if err != nil {
 			return err
@@ -317,9 +334,9 @@ func (r *run) status(ctx context.Context, machine string) (*fairleadv1.GetStatus
 	return status.Msg, nil
 }
 
-// told: lb1 is told to stop.
+// told: the first front is told to stop.
 func (r *run) told(ctx context.Context) error {
-	text, err := os.ReadFile(filepath.Join(r.lab.Dir(), "lb1.pid"))
+	text, err := os.ReadFile(filepath.Join(r.lab.Dir(), r.fronts[0]+".pid"))
 	if err != nil {
 		return err
 	}
@@ -329,58 +346,58 @@ func (r *run) told(ctx context.Context) error {
 	}
 	began := time.Now()
 	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
-		return fmt.Errorf("stop lb1: %w", err)
+		return fmt.Errorf("stop %s: %w", r.fronts[0], err)
 	}
 	if _, err := r.router.until(ctx, lb2); err != nil {
 		return err
 	}
-	r.step("lb1 is told to stop", time.Since(began), Within)
+	r.step(r.fronts[0]+" is told to stop", time.Since(began), Within)
 	if !netspace.WaitFor(patience, func() bool { return netspace.IsZombie(pid) || ctx.Err() != nil }) {
-		return errors.New("lb1 does not end")
+		return errors.New(r.fronts[0] + " does not end")
 	}
 	return ctx.Err()
 }
 
-// startedAgain: lb1 starts, and is announced again.
+// startedAgain: it starts, and is announced again.
 func (r *run) startedAgain(ctx context.Context) error {
 	began := time.Now()
-	if err := r.lab.StartDaemon(ctx, "lb1"); err != nil {
+	if err := r.lab.StartDaemon(ctx, r.fronts[0]); err != nil {
 		return err
 	}
 	if _, err := r.router.until(ctx, both...); err != nil {
 		return err
 	}
-	r.step("lb1 starts again", time.Since(began), -1)
+	r.step(r.fronts[0]+" starts again", time.Since(began), -1)
 	return nil
 }
 
-// killed: lb1 is killed and starts again, and its route stays all the time.
+// killed: it is killed and starts again, and its route stays all the time.
 func (r *run) killed(ctx context.Context) error {
 	lost := r.router.watch(both)
 	began := time.Now()
-	err := r.lab.KillDaemon("lb1")
+	err := r.lab.KillDaemon(r.fronts[0])
 	if err == nil {
 		err = sleep(ctx, time.Second)
 	}
 	if err == nil {
-		err = r.lab.StartDaemon(ctx, "lb1")
+		err = r.lab.StartDaemon(ctx, r.fronts[0])
 	}
 	established := false
 	for err == nil && !established {
 		var s *fairleadv1.GetStatusResponse
-		if s, err = r.status(ctx, "lb1"); err == nil {
+		if s, err = r.status(ctx, r.fronts[0]); err == nil {
 			established = !slices.ContainsFunc(s.Bgp.Neighbours, func(n *fairleadv1.BGPNeighbour) bool { return !n.Established })
 			err = sleep(ctx, 20*time.Millisecond)
 		}
 		if time.Since(began) > patience && err == nil {
-			err = errors.New("lb1 has no sessions after it was killed and started")
+			err = errors.New(r.fronts[0] + " has no sessions after it was killed and started")
 		}
 	}
 	if err == nil {
 		// What it said last has ended what the router kept.
 		err = sleep(ctx, 2*time.Second)
 	}
-	r.step("lb1 is killed, and back", lost(), 0)
+	r.step(r.fronts[0]+" is killed, and back", lost(), 0)
 	return err
 }
 

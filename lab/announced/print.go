@@ -13,7 +13,11 @@ func (s Step) line() string {
 
 // Print writes the result for people.
 func (r *Result) Print(w io.Writer) error {
-	fmt.Fprintf(w, "seed %d, kernel %s, %.0f s; %d connections through two balancers\n\n", r.Seed, r.Kernel, r.Seconds, r.Connections)
+	fronts := "balancers"
+	if r.Scheme == "faild" {
+		fronts = "switches"
+	}
+	fmt.Fprintf(w, "seed %d, kernel %s, %.0f s; %d connections through two %s\n\n", r.Seed, r.Kernel, r.Seconds, r.Connections, fronts)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "ROUTER\tSTEP\tROUTER BEHIND FOR\tAT MOST")
 	for _, run := range r.Runs {

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -22,6 +21,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/lab"
@@ -37,7 +37,7 @@ type Options struct {
 	Program string
 	LBs     int // default 10
 	Drains  int // default 20
-	// Rate is how many connections clients open a second; default 2000.
+	// Rate is how many connections clients open a second; default 4000.
 	Rate int
 	Keep bool // leave the lab of a failed run
 	// Watch, if not nil, is told what happens.
@@ -128,7 +128,7 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 		o.Drains = 20
 	}
 	if o.Rate == 0 {
-		o.Rate = 2000
+		o.Rate = 4000
 	}
 	r := &run{o: &o, result: &Result{Head: experiment.Begin("drain-time", 0), Balancers: o.LBs}}
 	r.lab, err = lab.Up(ctx, lab.Options{Name: o.Name, Servers: servers, LBs: o.LBs, VIPs: []lab.VIP{vip}, Program: o.Program}, !o.Keep)
@@ -173,40 +173,14 @@ func (r *run) measure(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	clients, ctx := errgroup.WithContext(ctx)
-	for range connecting {
-		clients.Go(func() error { return netspace.In(client, func() error { return r.connect(ctx) }) })
-	}
+	o := opens{rate: r.o.Rate, to: unix.SockaddrInet4{Addr: vip.Address.As4(), Port: int(vip.Port)},
+		opened: func() { r.opened.Add(1) }, failed: func() { r.failed.Add(1) }}
+	clients.Go(func() error { return netspace.In(client, func() error { return o.run(ctx) }) })
 	began := time.Now()
 	err = r.play(ctx)
 	r.result.Rate = float64(r.opened.Load()) / time.Since(began).Seconds()
 	stop()
 	return errors.Join(err, clients.Wait())
-}
-
-// connecting is how many threads open connections.
-const connecting = 4
-
-// connect opens connections and closes them until ctx ends. They leave nothing behind
-// (RST), so that no port is used up.
-func (r *run) connect(ctx context.Context) error {
-	dialer := net.Dialer{Timeout: time.Second}
-	tick := time.NewTicker(time.Second * connecting / time.Duration(r.o.Rate))
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		conn, err := dialer.Dial("tcp4", vip.Endpoint())
-		r.opened.Add(1)
-		if err != nil {
-			r.failed.Add(1)
-			continue
-		}
-		_ = conn.(*net.TCPConn).SetLinger(0)
-		conn.Close()
-	}
 }
 
 // play drains and undrains, and measures floors in between.
