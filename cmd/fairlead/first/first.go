@@ -9,6 +9,7 @@
 package first
 
 import (
+	"errors"
 	"os"
 	"runtime/debug"
 	"sync"
@@ -39,27 +40,48 @@ func Over() {
 // Metrics registers what was kept: whoever runs a server of etcd calls it before.
 func Metrics() {
 	prometheus.DefaultRegisterer = usual
-	metrics.mu.Lock()
-	defer metrics.mu.Unlock()
-	usual.MustRegister(metrics.collectors...)
-	metrics.collectors = nil
+	for _, c := range metrics.take() {
+		// Who registers a second time asks whether it is there already.
+		if err := usual.Register(c); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
+			panic(err)
+		}
+	}
 }
 
-// kept is a prometheus.Registerer that only remembers.
+// kept is a prometheus.Registerer that only remembers, until what it has is taken; then
+// it is the usual one, for who has a reference to it.
 type kept struct {
 	mu         sync.Mutex
 	collectors []prometheus.Collector
+	taken      bool
 }
 
+func (k *kept) take() []prometheus.Collector {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	all := k.collectors
+	k.collectors, k.taken = nil, true
+	return all
+}
+
+// Register implements prometheus.Registerer.
 func (k *kept) Register(c prometheus.Collector) error {
-	k.MustRegister(c)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.taken {
+		return usual.Register(c)
+	}
+	k.collectors = append(k.collectors, c)
 	return nil
 }
 
+// MustRegister implements prometheus.Registerer.
 func (k *kept) MustRegister(all ...prometheus.Collector) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.collectors = append(k.collectors, all...)
+	for _, c := range all {
+		if err := k.Register(c); err != nil {
+			panic(err)
+		}
+	}
 }
 
 // Unregister implements prometheus.Registerer; nobody takes back what was registered
