@@ -44,6 +44,8 @@ ROOT_PACKAGES := ./bench/... ./bgp/gobgp ./cmd/... ./config ./daemon/... ./fabri
 # measures rates of wires that are slower than the machine, and mostly waits.
 QUIET_PACKAGES := ./bench/... ./cmd/fairlead
 RATE_PACKAGES := ./lab/sevenpaths ./lab/steered ./lab/announced ./lab/held ./lab/chaos ./lab/upgrade ./lab/draintime ./bgp/gobgp ./fabric/probe
+# What takes longest begins first, or it would end alone.
+LONGEST := ./lab
 PURE_PACKAGES = $(filter-out $(shell $(GO) list $(ROOT_PACKAGES)),$(shell $(GO) list ./...))
 
 # Everything is compiled before anything runs: with root's tests two packages
@@ -52,11 +54,11 @@ PURE_PACKAGES = $(filter-out $(shell $(GO) list $(ROOT_PACKAGES)),$(shell $(GO) 
 test: deps build check-generated
 	$(GO) vet ./...
 	$(MAKE) --no-print-directory test-pure
-	$(GO) test -run '^$$' ./... >/dev/null
+	$(GO) list -test -export ./... >/dev/null
 	$(SUDO) env RAPID_SEED=$${RAPID_SEED:-1} $(GO) test -p 1 -parallel 4 -timeout 18m $(QUIET_PACKAGES)
 	$(SUDO) env RAPID_SEED=$${RAPID_SEED:-1} $(GO) test -p 4 -parallel 4 -timeout 18m $(RATE_PACKAGES)
-	$(SUDO) env RAPID_SEED=$${RAPID_SEED:-1} $(GO) test -p 2 -parallel 4 -timeout 18m \
-		$(filter-out $(shell $(GO) list $(QUIET_PACKAGES) $(RATE_PACKAGES)),$(shell $(GO) list $(ROOT_PACKAGES)))
+	$(SUDO) env RAPID_SEED=$${RAPID_SEED:-1} $(GO) test -p 2 -parallel 4 -timeout 18m $(LONGEST) \
+		$(filter-out $(shell $(GO) list $(QUIET_PACKAGES) $(RATE_PACKAGES) $(LONGEST)),$(shell $(GO) list $(ROOT_PACKAGES)))
 
 test-pure:
 	RAPID_SEED=$${RAPID_SEED:-1} $(GO) test -parallel 6 $(PURE_PACKAGES)
