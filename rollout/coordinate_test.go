@@ -190,9 +190,11 @@ func TestSilentStandby(t *testing.T) {
 	})
 	t.Run("nobody knows", func(t *testing.T) {
 		f, c := setUp(t, true)
+		f.mu.Lock()
 		for _, d := range f.daemons {
 			d.fresh = true
 		}
+		f.mu.Unlock()
 		_, err := c.Do(ctx, Options{}, op(controller.Undrain, "s3"))
 		if err == nil || !strings.Contains(err.Error(), "nobody knows which version it has, and slot 2 of vip web (s3)") {
 			t.Errorf("%v", err)
@@ -212,9 +214,11 @@ func TestSilentStandby(t *testing.T) {
 		}
 		s3 := f.get("s3")
 		// It was restored from a backup, and is away again.
+		f.mu.Lock()
 		old := f.get("s1").cur.Clone()
 		old.Version, old.VIPs[0].Slots = 1, old.VIPs[0].Slots[:2]
 		s3.cur, s3.away = old, errors.New("no route to host")
+		f.mu.Unlock()
 		f.heard("s3")
 		_, err := c.Do(ctx, Options{}, op(controller.Undrain, "s3"))
 		if err == nil || !strings.Contains(err.Error(), "s3 does not answer (no route to host), and its programs run on: it had version 1") {

@@ -48,8 +48,10 @@ type fake struct {
 	serving []*fairleadv1.ServingVIP
 	asked   int
 	looked  int // how often it was asked what it has
-	// away is why it does not answer.
+	// away is why it does not answer, nor reach the store.
 	away error
+	// mute is why it does not answer, although it reaches the store.
+	mute error
 	// fresh: it was started when others were away already, and never heard
 	// of them.
 	fresh bool
@@ -201,6 +203,14 @@ func (f *fleet) versions() string {
 	return strings.Join(all, " ")
 }
 
+// silent is why it does not answer.
+func (d *fake) silent() error {
+	if d.away != nil {
+		return d.away
+	}
+	return d.mute
+}
+
 func unavailable(err error) error {
 	if connect.IsWireError(err) {
 		return err
@@ -211,8 +221,8 @@ func unavailable(err error) error {
 func (d *fake) GetAssignment(context.Context, *connect.Request[fairleadv1.GetAssignmentRequest]) (*connect.Response[fairleadv1.GetAssignmentResponse], error) {
 	d.fleet.mu.Lock()
 	defer d.fleet.mu.Unlock()
-	if d.looked++; d.away != nil {
-		return nil, unavailable(d.away)
+	if d.looked++; d.silent() != nil {
+		return nil, unavailable(d.silent())
 	}
 	return connect.NewResponse(&fairleadv1.GetAssignmentResponse{Assignment: d.cur.Encode(), Version: d.cur.Version}), nil
 }
@@ -220,8 +230,8 @@ func (d *fake) GetAssignment(context.Context, *connect.Request[fairleadv1.GetAss
 func (d *fake) GetServing(_ context.Context, r *connect.Request[fairleadv1.GetServingRequest]) (*connect.Response[fairleadv1.GetServingResponse], error) {
 	d.fleet.mu.Lock()
 	defer d.fleet.mu.Unlock()
-	if d.asked++; d.away != nil || !r.Msg.Owned {
-		return nil, unavailable(d.away)
+	if d.asked++; d.silent() != nil || !r.Msg.Owned {
+		return nil, unavailable(d.silent())
 	}
 	return connect.NewResponse(&fairleadv1.GetServingResponse{Vips: d.serving}), nil
 }
@@ -230,8 +240,8 @@ func (d *fake) GetServing(_ context.Context, r *connect.Request[fairleadv1.GetSe
 func (d *fake) GetStatus(context.Context, *connect.Request[fairleadv1.GetStatusRequest]) (*connect.Response[fairleadv1.GetStatusResponse], error) {
 	d.fleet.mu.Lock()
 	defer d.fleet.mu.Unlock()
-	if d.away != nil {
-		return nil, unavailable(d.away)
+	if err := d.silent(); err != nil {
+		return nil, unavailable(err)
 	}
 	r := &fairleadv1.GetStatusResponse{}
 	for _, o := range d.fleet.daemons {
@@ -247,8 +257,8 @@ func (d *fake) GetStatus(context.Context, *connect.Request[fairleadv1.GetStatusR
 func (d *fake) GetLive(context.Context, *connect.Request[fairleadv1.GetLiveRequest]) (*connect.Response[fairleadv1.GetLiveResponse], error) {
 	d.fleet.mu.Lock()
 	defer d.fleet.mu.Unlock()
-	if d.away != nil {
-		return nil, unavailable(d.away)
+	if err := d.silent(); err != nil {
+		return nil, unavailable(err)
 	}
 	return connect.NewResponse(&fairleadv1.GetLiveResponse{Vips: d.live}), nil
 }

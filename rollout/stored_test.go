@@ -82,17 +82,27 @@ func (d *fake) follow(ctx context.Context, link store.Store, l *ledger.Ledger) {
 			d.tries++
 			r.Refused, r.Error, r.Tries = head.Of(r.Kind), err.Error(), d.tries
 		}
-		d.fleet.mu.Lock()
-		if d.cur != nil {
-			sum := d.cur.Digest()
-			r.Version, r.Digest = d.cur.Version, hex.EncodeToString(sum[:])
-		}
-		d.fleet.mu.Unlock()
-		if _, err := l.Say(ctx, lease, d.name, r); err != nil || r.Refused > 0 {
+		if err := d.say(ctx, l, lease, r); err != nil || r.Refused > 0 {
 			time.Sleep(time.Millisecond) // and try again
 			return
 		}
 	}
+}
+
+// say says r of what d goes by, unless it is away: whoever saw that it is hears no more
+// of it.
+func (d *fake) say(ctx context.Context, l *ledger.Ledger, lease store.Lease, r ledger.Report) error {
+	d.fleet.mu.Lock()
+	defer d.fleet.mu.Unlock()
+	if d.away != nil && d.away != errNothing {
+		return d.away
+	}
+	if d.cur != nil {
+		sum := d.cur.Digest()
+		r.Version, r.Digest = d.cur.Version, hex.EncodeToString(sum[:])
+	}
+	_, err := l.Say(ctx, lease, d.name, r)
+	return err
 }
 
 func (d *fake) take(ctx context.Context, l *ledger.Ledger, version uint64) error {
@@ -118,14 +128,18 @@ func (d *fake) take(ctx context.Context, l *ledger.Ledger, version uint64) error
 		}
 	}
 	for _, o := range f.daemons {
-		if s := []byte(`"server": "` + o.name + `"`); o.cur == nil || o.name[0] == 's' && !bytes.Contains(o.cur.Encode(), s) && !bytes.Contains(next.Encode(), s) {
+		if o.cur == nil || d.stranger(o.cur, next) || o.stranger(o.cur, next) {
 			continue
 		}
-		mixable := controller.Mixable
-		if o.kind() == Host && o.cur.Version+1 < version { // cut off, as may be
-			mixable = func(a, b *controller.Assignment) error { return controller.HostMayLag(a, b, o.name) }
+		older, newer, of := o.cur, next, o
+		if older.Version > version {
+			older, newer, of = next, o.cur, d
 		}
-		if err := mixable(o.cur, next); err != nil && f.wrong == nil && !f.forced {
+		mixable := controller.Mixable
+		if of.kind() == Host && older.Version+1 < newer.Version { // cut off, as may be
+			mixable = func(a, b *controller.Assignment) error { return controller.HostMayLag(a, b, of.name) }
+		}
+		if err := mixable(older, newer); err != nil && f.wrong == nil && !f.forced {
 			f.wrong = fmt.Errorf("%s gets version %d while %s has %d: %w", d.name, version, o.name, o.cur.Version, err)
 		}
 	}
@@ -139,6 +153,13 @@ func (d *fake) take(ctx context.Context, l *ledger.Ledger, version uint64) error
 	}
 	f.order = append(f.order, fmt.Sprintf("%s %d", d.name, version))
 	return nil
+}
+
+// stranger: it is a server that neither names, so that no packet reaches it, and nobody
+// waits for it.
+func (d *fake) stranger(a, b *controller.Assignment) bool {
+	s := []byte(`"server": "` + d.name + `"`)
+	return d.kind() == Host && !bytes.Contains(a.Encode(), s) && !bytes.Contains(b.Encode(), s)
 }
 
 func (s *fleet) eventually(t testing.TB, what string, ok func() bool) {

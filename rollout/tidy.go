@@ -32,33 +32,14 @@ func (c *Coordinator) Lead(ctx context.Context, s store.Store, candidate string,
 }
 
 func (c *Coordinator) lead(ctx context.Context, s store.Store, candidate string, quiet time.Duration, log *slog.Logger) error {
-	granting, cancel := context.WithTimeout(ctx, storeTimeout)
-	lease, err := s.Grant(granting, leaderTime)
-	cancel()
-	if err != nil {
-		return err
-	}
-	ctx, cancel = context.WithCancel(ctx)
-	defer cancel()
-	stop := context.AfterFunc(ctx, func() {
-		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_ = lease.Close(ending)
-	})
-	defer stop()
-	go func() {
-		defer cancel()
-		select {
-		case <-lease.Done():
-		case <-ctx.Done():
+	return store.Hold(ctx, s, leaderTime, storeTimeout, func(ctx context.Context, lease store.Lease) error {
+		if _, err := s.Campaign(ctx, Election, candidate, lease); err != nil {
+			return err
 		}
-	}()
-	if _, err := s.Campaign(ctx, Election, candidate, lease); err != nil {
-		return err
-	}
-	log.Info("this controller leads")
-	c.tidy(ctx, quiet, log)
-	return store.ErrLost
+		log.Info("this controller leads")
+		c.tidy(ctx, quiet, log)
+		return nil
+	})
 }
 
 // leaderTime is how long a leader that is gone is waited for.
@@ -183,9 +164,9 @@ func (c *Coordinator) tidyOnce(ctx context.Context, head ledger.Head, p *pace) (
 const heldRest = 5 * time.Minute
 
 // letGoAfter is how long past its rest a removed server's slot is held by an agent that
-// does not answer. There is nobody to ask once the machine is switched off, which was
-// allowed; where it was removed by force, and only its agent is dead, there is a day to
-// start that.
+// neither answers nor says in the store that it lives. There is nobody to ask once the
+// machine is switched off, which was allowed; where it was removed by force, and only its
+// agent is dead, there is a day to start that.
 const letGoAfter = 24 * time.Hour
 
 // rested says that some slot's rest is over.
@@ -201,10 +182,14 @@ func restedFor(s *controller.Slot, ago time.Duration) bool {
 }
 
 // letGo frees slots of removed servers whose agents have not answered for long; ch found
-// nothing else to do.
+// nothing else to do. One that is cut off from this controller alone, or out of breath, may
+// count connections: its lease lives, and its slot is somebody's to let go by name.
 func (c *Coordinator) letGo(ctx context.Context, ch *Change) (*Change, error) {
 	var without []string
 	for _, d := range ch.view.Silent() {
+		if _, lives := ch.view.reports[d.Name]; lives {
+			continue
+		}
 		var slots []controller.Slot
 		for i := range ch.view.Base.VIPs {
 			for _, s := range ch.view.Base.VIPs[i].Slots {

@@ -15,7 +15,8 @@ import (
 
 // TestRestEnds: nothing else happens in the deployment, and a removed server's slot is
 // free when its rest is over: not before, not while its agent counts connections; and
-// where its agent is gone, a day later.
+// where its agent is gone, a day later. One that does not answer, and whose lease lives, is
+// not gone.
 func TestRestEnds(t *testing.T) {
 	s := newFleet(t, three)
 	c, _ := s.linked()
@@ -28,12 +29,16 @@ func TestRestEnds(t *testing.T) {
 		web, _ := s.get("lb1").cur.VIP("web")
 		return slices.ContainsFunc(web.Slots, func(slot controller.Slot) bool { return slot.Server == "s3" })
 	}
-	set := func(live uint64, away error) {
+	set := func(live uint64, away, mute error) {
 		s.mu.Lock()
-		defer s.mu.Unlock()
 		d := s.get("s3")
-		d.away = away
+		came := d.away != nil && away == nil
+		d.away, d.mute = away, mute
 		d.live = []*fairleadv1.LiveVIP{{Id: d.cur.VIPs[0].ID, Server: "s3", Epochs: []*fairleadv1.EpochLive{{Epoch: 0, Connections: live}}}}
+		s.mu.Unlock()
+		if came || away != nil {
+			s.heard("s3")
+		}
 	}
 	// rests has s3's slot rest until then, as all daemons have it.
 	rests := func(until time.Time) {
@@ -106,30 +111,31 @@ func TestRestEnds(t *testing.T) {
 	}
 	again := func() {
 		t.Helper()
-		set(0, nil)
+		set(0, nil, nil)
 		if _, err := c.Do(t.Context(), Options{}, controller.Op{Kind: controller.Add, VIP: "web", Server: "s3", Address: s.cfg.Servers[2].Address}); err != nil {
 			t.Fatal(err)
 		}
 		remove()
 	}
 	for name, c := range map[string]struct {
-		live  uint64
-		away  error
-		since time.Duration
-		kept  bool
+		live       uint64
+		away, mute error
+		since      time.Duration
+		kept       bool
 	}{
-		"connections live":        {3, nil, 48 * time.Hour, true},
-		"gone for an hour":        {0, errors.New("no route to host"), time.Hour, true},
-		"gone for a day and more": {0, errors.New("no route to host"), 25 * time.Hour, false},
+		"connections live":        {3, nil, nil, 48 * time.Hour, true},
+		"gone for an hour":        {0, errors.New("no route to host"), nil, time.Hour, true},
+		"gone for a day and more": {0, errors.New("no route to host"), nil, 25 * time.Hour, false},
+		"silent, and lives":       {3, nil, errors.New("no route to host"), 25 * time.Hour, true},
 	} {
 		again()
 		rests(time.Now().Add(-c.since))
-		set(c.live, c.away)
+		set(c.live, c.away, c.mute)
 		tidies()
 		if there() != c.kept {
 			t.Errorf("%s: its slot is there %v", name, there())
 		}
-		set(0, nil)
+		set(0, nil, nil)
 		tidies()
 		if there() {
 			t.Errorf("%s, and then has none, or answers: its slot is there", name)

@@ -142,16 +142,19 @@ func askControls[R any](ctx context.Context, c *control, all []namedControl, bou
 	var mine error // what is wrong with the certificate of whoever asks
 	for _, one := range all {
 		resp, err := do(ctx, one.controlClient)
-		if mine == nil && err != nil && connect.CodeOf(err) == connect.CodeUnavailable && !connect.IsWireError(err) && one.remote {
-			mine = api.OwnFault(one.files, time.Now())
+		var fault error
+		if unheard(err) && one.remote {
+			fault = api.OwnFault(one.files, time.Now())
+			mine = cmp.Or(mine, fault)
 		}
-		if c.isAway(err) {
+		// Nobody takes such a certificate. That it is refused comes behind what was sent, and
+		// may be lost with it: all that is seen then is that the connection ended.
+		if c.isAway(err) || fault != nil {
 			away = append(away, one.name+": "+api.ErrorText(err))
 			continue
 		}
-		if c.changes && connect.CodeOf(err) == connect.CodeUnavailable && err != nil {
-			unknown := fmt.Errorf("%s was asked and did not answer (%s): the change may be made, in part or whole; `fairlead history` tells, and so does running it again", one.name, api.ErrorText(err))
-			return nil, errors.Join(unknown, mine)
+		if c.changes && unheard(err) {
+			return nil, fmt.Errorf("%s was asked and did not answer (%s): the change may be made, in part or whole; `fairlead history` tells, and so does running it again", one.name, api.ErrorText(err))
 		}
 		if err != nil {
 			return nil, err
@@ -169,8 +172,16 @@ func askControls[R any](ctx context.Context, c *control, all []namedControl, bou
 // may have made a change, or make it yet, and another one would make it again; looks do no
 // harm.
 func (c *control) isAway(err error) bool {
-	return err != nil && connect.CodeOf(err) == connect.CodeUnavailable &&
-		(!c.changes || connect.IsWireError(err) || unbegun(err))
+	if err != nil && connect.IsWireError(err) {
+		return connect.CodeOf(err) == connect.CodeUnavailable
+	}
+	return unheard(err) && (!c.changes || unbegun(err))
+}
+
+// unheard: nobody said anything. A connection that was reset has no code of its own.
+func unheard(err error) bool {
+	var reach *net.OpError
+	return err != nil && !connect.IsWireError(err) && (connect.CodeOf(err) == connect.CodeUnavailable || errors.As(err, &reach))
 }
 
 // unbegun: there was no connection, or it ended while both sides looked at certificates.

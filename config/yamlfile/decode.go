@@ -47,6 +47,7 @@ type Document struct {
 	Empty   string
 	Example func(field string, t reflect.Type) string
 	// Most is how many items lists may have, by path without numbers, as vips[].servers.
+	// A document that has it may be sent by others: what it can have is counted first.
 	Most map[string]int
 
 	At       map[string]*Position // by the field's path, as vips[0].name
@@ -61,8 +62,10 @@ type Document struct {
 // that end the reading; others are in d.Problems and d.Bad.
 func (d *Document) Decode(data []byte, into any) error {
 	d.At, d.Bad, d.values, d.text = map[string]*Position{}, map[string]bool{}, 0, 0
-	if wrong, remedy := crowded(data); wrong != "" {
-		return Problems{{File: d.File, Wrong: wrong, Remedy: remedy}}
+	if d.Most != nil {
+		if wrong, remedy := crowded(data); wrong != "" {
+			return Problems{{File: d.File, Wrong: wrong, Remedy: remedy}}
+		}
 	}
 	if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
 		// The library reads UTF-16, in which tagDirective finds nothing.

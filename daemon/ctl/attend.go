@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/rollout/ledger"
+	"github.com/fairlead/fairlead/store"
 	"github.com/fairlead/fairlead/version"
 )
 
@@ -35,33 +36,22 @@ func (c *ctl) attend(ctx context.Context) error {
 
 // attendOnce does so for as long as one lease lives.
 func (c *ctl) attendOnce(ctx context.Context) error {
-	granting, cancel := context.WithTimeout(ctx, lookTimeout)
-	lease, err := c.store.Grant(granting, attendTime)
-	cancel()
-	if err != nil {
-		return err
-	}
-	defer func() {
-		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_ = lease.Close(ending) // else it ends after its time
-	}()
-	for {
-		saying, cancel := context.WithTimeout(ctx, lookTimeout)
-		err := c.ledger.Attend(saying, lease, c.Name, c.report())
-		cancel()
-		if err != nil {
-			return err
+	return store.Hold(ctx, c.store, attendTime, lookTimeout, func(ctx context.Context, lease store.Lease) error {
+		for {
+			saying, cancel := context.WithTimeout(ctx, lookTimeout)
+			err := c.ledger.Attend(saying, lease, c.Name, c.report())
+			cancel()
+			if err != nil {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-c.say:
+			case <-time.After(attendEvery):
+			}
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-lease.Done():
-			return nil
-		case <-c.say:
-		case <-time.After(attendEvery):
-		}
-	}
+	})
 }
 
 func (c *ctl) report() ledger.Controller {
@@ -86,7 +76,7 @@ func (c *ctl) warns(all []string) {
 // full warns of a store that takes nothing more, or soon will not.
 func (c *ctl) full() (warnings []string) {
 	if alarms := c.server.Alarms(); len(alarms) > 0 {
-		warnings = append(warnings, fmt.Sprintf("the store raised %s: changes are refused, and what runs goes on; docs/store.md says how to make room", strings.Join(alarms, ", ")))
+		warnings = append(warnings, fmt.Sprintf("the store raised %s: changes are refused, and what runs goes on; controllers make room in a full one by themselves, and docs/store.md says what else to do", strings.Join(alarms, ", ")))
 	} else if quota := c.server.Quota(); c.server.Bytes() > quota/10*9 { // how much is in its figures: each text is told once
 		warnings = append(warnings, fmt.Sprintf("the store takes more than nine tenths of the %d MiB that it may: soon it takes no change; docs/store.md says how to make room", quota>>20))
 	}

@@ -308,17 +308,13 @@ func (s *stored) lease(ctx context.Context) error {
 
 // hold is lease of a daemon called name that says what report does.
 func (s *stored) hold(ctx context.Context, name string, report func() ledger.Report) error {
-	granting, cancel := context.WithTimeout(ctx, storeTime)
-	lease, err := s.store.Grant(granting, leaseTime)
-	cancel()
-	if err != nil {
-		return err
-	}
-	defer func() {
-		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_ = lease.Close(ending)
-	}()
+	return store.Hold(ctx, s.store, leaseTime, storeTime, func(ctx context.Context, lease store.Lease) error {
+		return s.saying(ctx, lease, name, report)
+	})
+}
+
+// saying says what report does, whenever that is news, until ctx ends.
+func (s *stored) saying(ctx context.Context, lease store.Lease, name string, report func() ledger.Report) (err error) {
 	var said *ledger.Report
 	var rev int64
 	listening, stop := context.WithCancel(ctx)
@@ -350,8 +346,6 @@ func (s *stored) hold(ctx context.Context, name string, report func() ledger.Rep
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-lease.Done():
-			return fmt.Errorf("the store has not heard this daemon for %v", leaseTime)
 		case <-s.say:
 		case <-others.poke:
 			if others.after(rev) {

@@ -30,8 +30,12 @@ func (s *Switch) adopt(f *found) error {
 		s.adopting = s.o.Now().Add(adoptionTime)
 		s.presume()
 	}
-	for k := range f.objects[kindBridge] {
-		s.lingering[k.mac] = s.o.Now().Add(lingerTime)
+	for k, v := range f.objects[kindBridge] {
+		// A machine's own address may look like a Faild MAC: any that was made up does with
+		// a chance of three in 64. What the bridge has learned of one is not ours.
+		if v.foreign == 0 {
+			s.lingering[k.mac] = s.o.Now().Add(lingerTime)
+		}
 	}
 	s.plan.announce = !s.drained && len(f.objects[kindAnnounced]) > 0
 	return nil

@@ -3,11 +3,13 @@ package embedded
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"net/url"
 	"slices"
 	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/lease"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -103,8 +105,11 @@ func (s *Server) may(ctx context.Context, c *x509.Certificate, method string, re
 	case *pb.LeaseRevokeRequest:
 		// Its keys go with it.
 		l, err := s.etcd.Server.LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: r.ID, Keys: true})
+		if errors.Is(err, lease.ErrLeaseNotFound) {
+			return nil // the call itself says so
+		}
 		if err != nil {
-			return nil // there is none, or no leader: the call itself says so
+			return status.Error(codes.Unavailable, err.Error()) // what goes with it is not known
 		}
 		for _, key := range l.Keys {
 			if err := s.mayWrite(c, string(key), nil, true); err != nil {
