@@ -22,13 +22,18 @@ const (
 	slotFields
 )
 
+// slotOctets are more than most slots take that are all there is of them; a slot that joins
+// or leaves takes as many in a delta.
+const slotOctets = 64
+
 // appendSlots appends what makes slots of was, both by ascending number:
 //
 //	gone: how many varint, each its number's distance from the one before varint;
 //	changed or new: how many varint, each that distance, a mask of fields varint
 //	and these, beginning with the slot as it was, or an empty one
 func appendSlots(w []byte, was, slots []Slot) []byte {
-	var gone, changed []byte
+	var gone []byte
+	changed := make([]byte, 0, slotOctets*max(len(slots)-len(was), 0))
 	goneN, changedN, lastGone, lastChanged := 0, 0, 0, 0
 	leave := func(number uint16) {
 		gone = binary.AppendUvarint(gone, uint64(int(number)-lastGone))
@@ -109,19 +114,25 @@ func appendSlot(w []byte, was, s *Slot) []byte {
 
 // slots are those that appendSlots made of was.
 func (r *deltaReader) slots(was []Slot) []Slot {
-	gone, at := map[uint16]bool{}, uint64(0)
+	var gone []uint16 // ascending
+	at := uint64(0)
 	for range r.count() {
-		at += r.uvarint()
-		gone[uint16(at)] = true
+		if at += r.uvarint(); at > 1<<16-1 {
+			r.fail(fmt.Errorf("slot %d that is gone: must be at most %d", at, 1<<16-1))
+		}
 		if r.err != nil {
 			return nil
 		}
+		gone = append(gone, uint16(at))
 	}
 	changes := r.count()
 	slots := make([]Slot, 0, len(was)+changes)
 	keep := func(below uint64) { // those of was that are not gone
 		for len(was) > 0 && uint64(was[0].Number) < below {
-			if !gone[was[0].Number] {
+			for len(gone) > 0 && gone[0] < was[0].Number {
+				gone = gone[1:]
+			}
+			if len(gone) == 0 || gone[0] != was[0].Number {
 				slots = append(slots, was[0])
 			}
 			was = was[1:]

@@ -21,20 +21,24 @@ import (
 //
 // A balancer that gets each version when it is made gets the assignment's
 // own times, but for the moment that the way took.
+//
+// What is the same in both they share: nobody changes either.
 func Follow(had, next *Assignment, now time.Time) *Assignment {
-	own := next.Clone()
+	own := *next
+	own.VIPs = slices.Clone(next.VIPs)
 	if had == nil || had.HashKey != next.HashKey {
-		return own
+		return &own
 	}
 	stamp := stampOf(now)
 	for i := range own.VIPs {
 		v := &own.VIPs[i]
 		// A VIP that is new here has no connections from before.
 		if o := had.byIdentity(v.identity()); o != nil && o.ID == v.ID && !remade(o, v) && !v.Chains() {
+			*v = v.clone()
 			v.follow(o.clone(), now, stamp)
 		}
 	}
-	return own
+	return &own
 }
 
 // follow gives v the times of o, which becomes what v is: see Follow.

@@ -2,8 +2,6 @@ package controller
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -54,43 +52,11 @@ func Decode(data []byte) (*Assignment, error) {
 	return a, a.Validate()
 }
 
-// manyBuckets is how many a table has at the most that is digested as part of what is
-// encoded.
-const manyBuckets = 1 << 16
-
-// Digest tells assignments of one version apart: SHA-256 of what Encode gives. Where a
-// VIP has a table of more than 65,536 buckets, whose text takes longer to write than
-// packets should wait for, it is over the frame (Frame), and over each VIP's slots and
-// the digest of its table.
-func (a *Assignment) Digest() [32]byte {
-	if !a.Large() {
-		return a.TextDigest()
-	}
-	h := sha256.New()
-	part := func(b []byte) {
-		h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(b))))
-		h.Write(b)
-	}
-	part(a.Frame())
-	for i := range a.VIPs {
-		v := &a.VIPs[i]
-		part(appendSlots(nil, nil, v.Slots))
-		if v.Bucketed() {
-			sum := v.Buckets.Digest()
-			part(sum[:])
-		}
-	}
-	return [32]byte(h.Sum(nil))
-}
-
 // Large says that a VIP has a table of more than 65,536 buckets: what Encode gives takes
 // longer to make and to write than packets should wait for.
 func (a *Assignment) Large() bool {
 	return slices.ContainsFunc(a.VIPs, func(v VIP) bool { return v.Bucketed() && v.Buckets.Len() > manyBuckets })
 }
-
-// TextDigest is SHA-256 of what Encode gives, as builds before took all digests.
-func (a *Assignment) TextDigest() [32]byte { return sha256.Sum256(a.Encode()) }
 
 // Clone is a deep copy.
 func (a *Assignment) Clone() *Assignment {
@@ -274,10 +240,18 @@ func mixableVIP(x, y *Assignment, v *VIP) error {
 			return err
 		}
 	}
-	for _, s := range v.Slots {
+	var others []Slot // by ascending number, as v's
+	if w != nil {
+		others = w.Slots
+	}
+	for i := range v.Slots {
+		s := &v.Slots[i]
+		for len(others) > 0 && others[0].Number < s.Number {
+			others = others[1:]
+		}
 		var t *Slot
-		if w != nil {
-			t, _ = w.Slot(s.Number)
+		if len(others) > 0 && others[0].Number == s.Number {
+			t = &others[0]
 		}
 		if t == nil {
 			if s.State == Active {
@@ -396,6 +370,12 @@ func Accept(cur, next *Assignment, expected uint64, catchUp bool) error {
 	if err := next.Validate(); err != nil {
 		return err
 	}
+	return AcceptValid(cur, next, expected, catchUp)
+}
+
+// AcceptValid is Accept of an assignment that is valid, as all are that Decode and Patch
+// give: to look at millions of buckets once more takes longer than packets need wait.
+func AcceptValid(cur, next *Assignment, expected uint64, catchUp bool) error {
 	if cur == nil {
 		if expected != 0 {
 			return fmt.Errorf("version %d was expected, none is in force: %w", expected, ErrConflict)

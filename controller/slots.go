@@ -89,7 +89,7 @@ func (p *planner) stepVIP(v *VIP, w *wanted, next *Assignment) (changed bool) {
 	changed = changed || p.tidies && slices.ContainsFunc(v.Slots, rested)
 	if changed {
 		// Numbers that rested out become free, for the version after this.
-		kept := v.Slots[:0:0]
+		kept := make([]Slot, 0, len(v.Slots))
 		for i := range v.Slots {
 			if s := v.Slots[i]; s.State != Resting || !p.restedOut(v, &s) {
 				kept = append(kept, s)

@@ -36,8 +36,10 @@ type State struct {
 	log         *slog.Logger
 	locks       []*os.File
 
-	disk sync.Mutex // one writes at a time, so that what was said last stands last
-	soon sync.WaitGroup
+	disk    sync.Mutex // one writes at a time, so that what was said last stands last
+	soon    sync.WaitGroup
+	closing chan struct{} // closed by Close
+	closed  sync.Once
 
 	mu      sync.Mutex
 	written map[string][sha256.Size]byte // what each file is known to hold
@@ -62,7 +64,7 @@ func OpenState(base, name, unsaved string, log *slog.Logger) (*State, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("make state folder: %w; run as root, or choose another with --state-dir", err)
 	}
-	s := &State{path: path, unsavedText: unsaved, log: log}
+	s := &State{path: path, unsavedText: unsaved, log: log, closing: make(chan struct{})}
 	if err := s.takeLock(name); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -428,6 +430,7 @@ var syncDir = func(path string) error {
 
 // Close lets the folder go, when what is to be written soon is written.
 func (s *State) Close() (err error) {
+	s.closed.Do(func() { close(s.closing) })
 	s.soon.Wait()
 	for _, f := range s.locks {
 		err = errors.Join(err, f.Close())

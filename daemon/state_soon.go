@@ -1,21 +1,30 @@
 package daemon
 
+import "time"
+
+// soonRest is how long what is to be written in the background waits for what else comes:
+// a change is several versions, one right after the other, and to write one would only
+// take the processor from the next. Tests have it shorter.
+var soonRest = 3 * time.Second
+
 // later is what is to be written to a file in the background.
 type later struct {
 	name   string
 	encode func() []byte
 	said   uint64 // see State.say
+	at     time.Time
 }
 
 // KeepSoon is Keep of what encode gives, in the background: encode takes long, or the
 // disk with what it gives. nil: there shall be no such file. Files are written in the
 // order in which they were said, each with what was said of it last, here or to Keep,
-// Write and Remove. Nobody may change what encode reads.
+// Write and Remove, after a rest of soonRest, which Close cuts short. Nobody may change what
+// encode reads.
 func (s *State) KeepSoon(name string, encode func() []byte) {
 	said := s.say(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.later = append(s.later, later{name, encode, said})
+	s.later = append(s.later, later{name, encode, said, time.Now()})
 	if len(s.later) == 1 {
 		s.soon.Go(s.writeLater)
 	}
@@ -38,7 +47,14 @@ func (s *State) say(name string) uint64 {
 func (s *State) writeLater() {
 	for {
 		s.mu.Lock()
-		next, stands := s.later[0], s.stands(s.later[0])
+		next := s.later[0]
+		s.mu.Unlock()
+		select {
+		case <-time.After(time.Until(next.at.Add(soonRest))):
+		case <-s.closing:
+		}
+		s.mu.Lock()
+		stands := s.stands(next)
 		s.mu.Unlock()
 		if stands {
 			s.writeNow(next, next.encode())

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -11,7 +12,10 @@ import (
 // Whatever is said of a file, at once or for later, what was said last is what is there
 // in the end.
 func TestKeepSoon(t *testing.T) {
+	was := soonRest
+	defer func() { soonRest = was }()
 	rapid.Check(t, func(r *rapid.T) {
+		soonRest = rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(r, "rest")
 		base := t.TempDir()
 		s, err := OpenState(base, "lb1", UnsavedForce, slog.New(slog.DiscardHandler))
 		if err != nil {

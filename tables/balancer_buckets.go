@@ -109,16 +109,14 @@ func (p *Plan) place(base uint32, room uint32) error {
 }
 
 // bucketSets are the flags of v's lines: who takes new connections is what its
-// bucket table says.
+// bucket table says, and no packet asks a line. So lines stay as they are while servers
+// join, drain and leave.
 func bucketSets(v *controller.VIP, down func(vipID uint32, slot uint16) bool) sets {
 	r := sets{lines: map[uint16]uint8{}}
 	for _, s := range v.Slots {
 		var f uint8
 		if down != nil && down(v.ID, s.Number) {
 			f = bpf.LineDown | bpf.LineClosed
-		}
-		if s.State != controller.Active || s.Weight == 0 {
-			f |= bpf.LineClosed
 		}
 		r.lines[s.Number] = f
 	}

@@ -144,13 +144,14 @@ func (b *Chains) update(v *controller.VIP, down func(vipID uint32, slot uint16) 
 		b.newUntil[v.ID] = now + NewFor
 	}
 	view := effective.View{Now: now, ChainTime: seconds(v.ChainTime), Servers: v.BucketServers(), EndAfter: b.endAfter, Datagrams: v.Protocol == vip.UDP}
+	resting := make([]bool, buckets.MaxServers)
+	for i := range v.Slots {
+		resting[v.Slots[i].Number] = v.Slots[i].State == controller.Resting
+	}
 	view.Down = func(slot uint16) bool {
 		// Nobody checks a server that was removed. Removed by force it is often
 		// a dead one, and would swallow what is for servers behind it.
-		if s, ok := v.Slot(slot); ok && s.State == controller.Resting {
-			return true
-		}
-		return down != nil && down(v.ID, slot)
+		return resting[slot] || down != nil && down(v.ID, slot)
 	}
 	if of := b.reports[v.ID]; len(of) > 0 {
 		view.Owns = func(slot uint16, bucket int) (bool, uint32) {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sort"
 
 	"github.com/fairlead/fairlead/bpf"
@@ -47,13 +48,19 @@ type Range struct{ First, Size uint32 }
 // End is the line behind the last.
 func (r Range) End() uint32 { return r.First + r.Size }
 
+// Has says that a slot of the range has the line that it had in before, of the same VIP.
+func (r Range) Has(slot uint32, before Range) bool {
+	return r.First == before.First && slot < min(r.Size, before.Size)
+}
+
 // minRange is the smallest range of server lines, so that small pools grow
 // without moving.
 const minRange = 16
 
 // allocator hands out ranges of server lines. Ranges in force stay where they
-// are while they suffice; a VIP that outgrows its range gets a new one, and
-// no new range overlaps any that is in force, because packets use those until
+// are while they suffice; one that is outgrown reaches on where it stands, if the lines
+// behind it are nobody's: all that is in force stays as it is. Else the VIP gets a new one,
+// and no new range overlaps any other's that is in force, because packets use those until
 // the flip.
 type allocator struct {
 	total uint32
@@ -89,8 +96,13 @@ func (al *allocator) take(v *controller.VIP) (Range, error) {
 	}
 	// A range never shrinks: its upper slots may still be named by cookies
 	// of connections that the balancer cannot see.
-	if r, ok := al.held[v.ID]; ok && r.Size >= size && r.Size <= max(limit, size) {
+	r, held := al.held[v.ID]
+	if held && r.Size >= size && r.Size <= max(limit, size) {
 		return r, nil
+	}
+	if longer := (Range{r.First, size}); held && al.free(r.End(), longer.End()) {
+		al.taken[slices.Index(al.taken, r)] = longer
+		return longer, nil
 	}
 	var first uint32
 	for _, t := range al.taken {
@@ -102,7 +114,13 @@ func (al *allocator) take(v *controller.VIP) (Range, error) {
 	if first+size > al.total {
 		return Range{}, fmt.Errorf("limits.server_lines %d %w: no %d lines in a row are free for vip %s", al.total, ErrLimit, size, v.Name)
 	}
-	r := Range{first, size}
+	r = Range{first, size}
 	al.mark(r)
 	return r, nil
+}
+
+// free: the lines from first to end-1, some, are there and nobody's.
+func (al *allocator) free(first, end uint32) bool {
+	return first < end && end <= al.total &&
+		!slices.ContainsFunc(al.taken, func(t Range) bool { return t.First < end && first < t.End() })
 }

@@ -68,14 +68,15 @@ func runBalancer(ctx context.Context, p Part, say func(Took)) (err error) {
 		if _, err := plane.Apply(own, nil); err != nil {
 			return err
 		}
-		status := plane.Status()
-		t.TakenIn, t.inForce = ms(status.TakenIn), status.Since
+		took := plane.Took()
+		t.Plan, t.Ways, t.Lines, t.Fill = ms(took.Plan), ms(took.Ways), ms(took.Lines), ms(took.Fill)
+		t.inForce = took.Since
 		had = own
 		// Files are written one after the other: the second is asked for when the first is
 		// on disk.
 		state.KeepSoon("assignment.json", a.Encode)
 		state.KeepSoon("own.json", func() []byte {
-			say(Took{Version: a.Version, Disk: ms(time.Since(status.Since))})
+			say(Took{Version: a.Version, Disk: ms(time.Since(took.Since))})
 			return nil
 		})
 		return nil

@@ -36,8 +36,9 @@ import (
 
 // Options of a run.
 type Options struct {
-	Servers  int // before; as many join
-	Buckets  int
+	Servers int // before; as many join
+	Buckets int
+	// Watchers beside the balancer; 0: it is alone.
 	Watchers int
 	// Aged: buckets are anywhere, as after a long life; else one range a server.
 	Aged bool
@@ -80,16 +81,24 @@ type Version struct {
 	What     string  `json:"name"`
 	AppendMS float64 `json:"append_ms"` // into the store
 	// Of the balancer: from the notice on, until it was fetched and verified, accepted,
-	// and in force for packets; FetchMS of that is waiting for the store.
+	// and in force for packets; FetchMS of that is waiting for the store. What is of
+	// ApplyMS and behind FillMS packets do not wait for.
 	FetchMS   float64 `json:"fetch_ms"`
 	ReadMS    float64 `json:"read_ms"`
 	AcceptMS  float64 `json:"accept_ms"`
 	ApplyMS   float64 `json:"apply_ms"`
 	InForceMS float64 `json:"notice_to_installed_ms"`
-	TakenInMS float64 `json:"taken_in_ms"` // of ApplyMS, what is of tables
+	// Of ApplyMS: tables computed, ways to servers looked up, server lines written, the
+	// idle half filled and flipped.
+	PlanMS  float64 `json:"tables_ms"`
+	WaysMS  float64 `json:"ways_ms"`
+	LinesMS float64 `json:"lines_ms"`
+	FillMS  float64 `json:"fill_ms"`
+	// CPUMS is its processor time for all, and ReadCPUMS until it was accepted.
 	CPUMS     float64 `json:"balancer_cpu_ms"`
+	ReadCPUMS float64 `json:"balancer_read_cpu_ms"`
 	DiskMS    float64 `json:"disk_ms"` // since it was in force, until it is on the balancer's disk; 0: the next came first
-	// ReadBytes are what one watcher read of the store for it.
+	// ReadBytes are what the balancer, and every watcher, read of the store for it.
 	ReadBytes uint64 `json:"bytes_a_balancer"`
 	// AllMS: until all had it and said so. WatcherCPUMS is the watchers' median.
 	AllMS        float64 `json:"all_ms"`

@@ -41,8 +41,12 @@ type Took struct {
 	Accept  float64 `json:"accept"`
 	Apply   float64 `json:"apply"`
 	InForce float64 `json:"in_force"`
-	TakenIn float64 `json:"taken_in"`
+	Plan    float64 `json:"plan"`
+	Ways    float64 `json:"ways"`
+	Lines   float64 `json:"lines"`
+	Fill    float64 `json:"fill"`
 	CPU     float64 `json:"cpu"`
+	ReadCPU float64 `json:"read_cpu"`
 	Bytes   uint64  `json:"bytes"`
 	// Disk is in a line of its own, which may come long after the others.
 	Disk float64 `json:"disk,omitempty"`
@@ -63,7 +67,11 @@ type crowd struct {
 
 func startParts(ctx context.Context, o Options, at Address, state string) (*crowd, error) {
 	c := &crowd{}
-	for _, p := range []Part{{Address: at, State: state, Servers: 2 * o.Servers, Buckets: o.Buckets}, {Address: at, Watchers: o.Watchers, Servers: 2 * o.Servers, Buckets: o.Buckets}} {
+	parts := []Part{{Address: at, State: state, Servers: 2 * o.Servers, Buckets: o.Buckets}}
+	if o.Watchers > 0 {
+		parts = append(parts, Part{Address: at, Watchers: o.Watchers, Servers: 2 * o.Servers, Buckets: o.Buckets})
+	}
+	for _, p := range parts {
 		if err := c.start(ctx, o.Self, p); err != nil {
 			return nil, errors.Join(err, c.stop())
 		}
@@ -161,8 +169,7 @@ const crowdWait = 10 * time.Minute
 func (c *crowd) await(ctx context.Context, l *ledger.Ledger, a *controller.Assignment, count int) error {
 	ctx, cancel := context.WithTimeout(ctx, crowdWait)
 	defer cancel()
-	sum := a.Digest()
-	digest := fmt.Sprintf("%x", sum)
+	digest := l.Digest(a)
 	var failed error
 	has := 0
 	err := l.Await(ctx, func(said map[string]ledger.Report) bool {
@@ -195,9 +202,10 @@ func (c *crowd) fill(v *Version) {
 			v.DiskMS = t.Disk
 		case t.Watcher:
 			cpu = append(cpu, t.CPU)
-			v.ReadBytes = t.Bytes
 		default:
-			v.FetchMS, v.ReadMS, v.AcceptMS, v.ApplyMS, v.InForceMS, v.TakenInMS, v.CPUMS = t.Fetch, t.Read, t.Accept, t.Apply, t.InForce, t.TakenIn, t.CPU
+			v.FetchMS, v.ReadMS, v.AcceptMS, v.ApplyMS, v.InForceMS = t.Fetch, t.Read, t.Accept, t.Apply, t.InForce
+			v.ReadBytes = t.Bytes
+			v.PlanMS, v.WaysMS, v.LinesMS, v.FillMS, v.CPUMS, v.ReadCPUMS = t.Plan, t.Ways, t.Lines, t.Fill, t.CPU, t.ReadCPU
 		}
 	}
 	if slices.Sort(cpu); len(cpu) > 0 {

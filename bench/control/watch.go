@@ -158,11 +158,11 @@ func (w *watcher) take(ctx context.Context, l *ledger.Ledger, version uint64, t 
 	t.Read = ms(time.Since(begun))
 	begun = time.Now()
 	if w.force != nil {
-		if err := controller.Accept(w.force, a, w.force.Version, false); err != nil {
+		if err := controller.AcceptValid(w.force, a, w.force.Version, false); err != nil {
 			return err
 		}
 	}
-	t.Accept = ms(time.Since(begun))
+	t.Accept, t.ReadCPU = ms(time.Since(begun)), ms(w.cpu()-cpu)
 	begun = time.Now()
 	if w.install != nil {
 		if err := w.install(a, t); err != nil {

@@ -52,7 +52,7 @@ needs root.`,
 				name     string
 				n, least int
 				most     int
-			}{{"servers", o.Servers, 1, 32_767}, {"buckets", o.Buckets, 2 * o.Servers, 1 << 23}, {"watchers", o.Watchers, 1, 1000}} {
+			}{{"servers", o.Servers, 1, 32_767}, {"buckets", o.Buckets, 2 * o.Servers, 1 << 23}, {"watchers", o.Watchers, 0, 1000}} {
 				if f.n < f.least || f.n > f.most {
 					return cli.Usagef("--%s %d: must be %d to %d", f.name, f.n, f.least, f.most)
 				}
@@ -82,7 +82,7 @@ needs root.`,
 	cli.OutputFlag(c, &output)
 	c.Flags().IntVar(&o.Servers, "servers", o.Servers, "servers before the change; as many join")
 	c.Flags().IntVar(&o.Buckets, "buckets", o.Buckets, "buckets of the VIP")
-	c.Flags().IntVar(&o.Watchers, "watchers", o.Watchers, "balancers that watch beside the one with maps")
+	c.Flags().IntVar(&o.Watchers, "watchers", o.Watchers, "balancers that watch beside the one with maps; 0: it is alone")
 	c.Flags().BoolVar(&o.Aged, "aged", false, "begin with a table after a long life: any bucket anywhere, with chains of every length")
 	c.Flags().Uint64Var(&o.Seed, "seed", 0, "seed of an aged table (default random; it is printed)")
 	c.Flags().StringVar(&part, "part", "", "")
@@ -99,10 +99,10 @@ func controlTable(out io.Writer, r *control.Result) error {
 	fmt.Fprintf(out, "kernel %s · load %s · %d → %d servers, %d buckets (%s), %d watchers\n\n", r.Kernel, r.Load, r.Servers, r.After, r.Buckets, table, r.Watchers)
 	fmt.Fprintf(out, "controller to store %.0f ms (plan %.0f; its processor time %.0f); floor %.0f ms\n\n", r.StoreMS, r.PlanMS, r.CPUMS, r.FloorMS)
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "version\t\tappend ms\tnotice to installed ms\tfetch\tread\taccept\tapply\tof it tables\tcpu ms\tdisk ms\tMB a balancer\tall ms\ta watcher's cpu ms\t")
+	fmt.Fprintln(w, "version\t\tappend ms\tnotice to installed ms\tfetch\tread\taccept\tapply\ttables\tways\tlines\tfill\tcpu ms\tread\tdisk ms\tMB a balancer\tall ms\ta watcher's cpu ms\t")
 	for _, v := range r.Versions {
-		fmt.Fprintf(w, "%d\t%s\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.2f\t%.0f\t%.0f\t\n", v.Version, v.What, v.AppendMS, v.InForceMS,
-			v.FetchMS, v.ReadMS, v.AcceptMS, v.ApplyMS, v.TakenInMS, v.CPUMS, v.DiskMS, mb(v.ReadBytes), v.AllMS, v.WatcherCPUMS)
+		fmt.Fprintf(w, "%d\t%s\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.2f\t%.0f\t%.0f\t\n", v.Version, v.What, v.AppendMS, v.InForceMS,
+			v.FetchMS, v.ReadMS, v.AcceptMS, v.ApplyMS, v.PlanMS, v.WaysMS, v.LinesMS, v.FillMS, v.CPUMS, v.ReadCPUMS, v.DiskMS, mb(v.ReadBytes), v.AllMS, v.WatcherCPUMS)
 	}
 	if err := w.Flush(); err != nil {
 		return err

@@ -2,6 +2,7 @@ package buckets
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 )
 
@@ -126,13 +127,15 @@ func (t *Table) Assign(servers []Server, o Options) []Move {
 			d.takers = append(d.takers, s.Number)
 		}
 	}
-	var plain []uint32
+	plain := NewBitmap(t.Len())
 	var full []uint32
+	gone := 0
 	for n := range loads {
 		gives := loads[n] - targets[n]
 		if gives <= 0 {
 			continue
 		}
+		gone += gives
 		own := keys[starts[n] : starts[n]+loads[n]]
 		if gives < len(own) {
 			least(own, gives)
@@ -141,15 +144,15 @@ func (t *Table) Assign(servers []Server, o Options) []Move {
 			if b := uint32(k & (1<<bucketBits - 1)); k&fullBit != 0 {
 				full = append(full, b)
 			} else {
-				plain = append(plain, b)
+				plain.Set(int(b))
 			}
 		}
 	}
 	d.home(t, full, o.Owners)
-	for _, b := range plain {
-		d.deal(b)
-	}
-	moves := make([]Move, 0, len(plain)+len(full))
+	// In the order of buckets, so that their servers stand in turn in what is handed out:
+	// that is a tenth of what it is in any other order.
+	plain.each(t.Len(), func(b int) { d.deal(uint32(b)) })
+	moves := make([]Move, 0, gone)
 	for b, to := range d.to {
 		if to != 0 {
 			moves = append(moves, Move{uint32(b), to - 1})
@@ -256,11 +259,15 @@ type dealer struct {
 }
 
 // deal gives b to the next server in turn, so that what a server gets comes
-// from many others.
+// from many others. Each round begins with another, in case that those who give stand in
+// turn, too.
 func (d *dealer) deal(b uint32) {
 	for {
 		if d.turn >= len(d.takers) {
 			d.turn = 0
+			first := d.takers[0]
+			copy(d.takers, d.takers[1:])
+			d.takers[len(d.takers)-1] = first
 		}
 		s := d.takers[d.turn]
 		if d.left[s] > 0 {
@@ -402,8 +409,21 @@ func (t *Table) Counts(number uint16, o Options) bool {
 }
 
 // Without is t, of the same generation, with no number in a chain that known
-// does not know; t itself if there is none.
+// does not know; t itself if there is none. Several may ask known at once.
 func (t *Table) Without(known func(number uint16) bool) *Table {
+	errUnknown := errors.New("some are unknown")
+	if inParts(t.Len(), partOf, func(first, end int) error {
+		for _, p := range t.Previous[first:end] {
+			for _, s := range p {
+				if s != None && !known(s) {
+					return errUnknown
+				}
+			}
+		}
+		return nil
+	}) == nil {
+		return t
+	}
 	next := t
 	for b := range t.Previous {
 		if t.Previous[b][0] == None {

@@ -127,7 +127,7 @@ func Delta(old, new *Table) ([]byte, error) {
 	return binary.BigEndian.AppendUint32(w, crc32.Checksum(w, castagnoli)), nil
 }
 
-// ApplyDelta is the table that Delta made delta for, beginning with t. It
+// ApplyDelta is the table that Delta made delta for, beginning with t, which is valid. It
 // refuses one from another generation, one that runs backwards, one that is
 // cut off or damaged, and rows that Validate refuses.
 func (t *Table) ApplyDelta(delta []byte) (*Table, error) {
@@ -147,94 +147,131 @@ func (t *Table) ApplyDelta(delta []byte) (*Table, error) {
 	case !Newer(to, from):
 		return nil, fmt.Errorf("buckets: delta: generation %d: runs backwards from %d; hand in one to a newer generation", to, from)
 	}
-	next := t.Clone()
-	next.Generation = to
-	if p.settled > 0 {
-		for b := range next.Previous {
-			if next.Previous[b][0] != None && next.Since[b] < p.settled {
-				next.Previous[b] = NoPrevious
-			}
-		}
-	}
 	moves := r.moves(n)
-	move := func(b int, s uint16) {
-		if s == None || s == t.Current[b] {
-			r.fail(fmt.Errorf("bucket %d moves to server %d, which has it or is none; take it again from who has it", b, s))
-			return
-		}
-		next.set(b, p.moved(t, b, s))
+	if r.err != nil {
+		return nil, r.err
 	}
-	moves(move)
+	next := &Table{Generation: to, Current: make([]uint16, n), Since: make([]uint32, n), Previous: make([][Chain]uint16, n)}
+	if err := inParts(n, partOf, func(first, end int) error { return p.part(t, next, &moves, first, end) }); err != nil {
+		return nil, err
+	}
 	b := -1
 	for range r.upTo(n, "other rows") {
 		if b += 1 + r.upTo(n-b-2, "gap"); r.err != nil {
 			break
 		}
 		row := Row{Current: r.u16(), Since: r.u32(), Previous: r.chain()}
-		if r.err == nil {
-			next.set(b, row)
+		if r.err != nil {
+			break
 		}
+		if err := validRow(b, row.Current, row.Since, row.Previous); err != nil {
+			return nil, err
+		}
+		next.set(b, row)
 	}
 	if err := r.end(); err != nil {
 		return nil, err
 	}
-	return next, next.Validate()
+	if p.since == 0 { // some that moves is among other rows, or nothing moves
+		return next, next.Validate()
+	}
+	return next, nil
 }
 
-// moves reads the moves of n buckets; the caller goes through them at once.
-func (r *reader) moves(n int) func(move func(b int, s uint16)) {
+// part makes the rows first to end-1 of next of t's, as predicted: what stays, and then
+// what moves. They are valid, as t's are, unless since is 0.
+func (p *predictor) part(t, next *Table, moves *moves, first, end int) error {
+	copy(next.Current[first:end], t.Current[first:end])
+	copy(next.Since[first:end], t.Since[first:end])
+	copy(next.Previous[first:end], t.Previous[first:end])
+	if p.settled > 0 {
+		for b := first; b < end; b++ {
+			if next.Previous[b][0] != None && next.Since[b] < p.settled {
+				next.Previous[b] = NoPrevious
+			}
+		}
+	}
+	return moves.each(first, end, func(b int, s uint16) error {
+		if s == None || s == t.Current[b] {
+			return fmt.Errorf("buckets: delta: bucket %d moves to server %d, which has it or is none; take it again from who has it", b, s)
+		}
+		next.set(b, p.moved(t, b, s))
+		return nil
+	})
+}
+
+// moves are a delta's.
+type moves struct {
+	buckets []uint32 // ascending; nil: those that set marks
+	set     []byte
+	// before is how many move before each part of partOf buckets.
+	before  []int
+	servers []byte // u16 each
+}
+
+// each calls move for those of the buckets first to end-1: a part, or all.
+func (m *moves) each(first, end int, move func(b int, s uint16) error) error {
+	servers := m.servers[2*m.before[first/partOf]:]
+	if m.set == nil {
+		for _, b := range m.buckets[m.before[first/partOf]:] {
+			if int(b) >= end {
+				break
+			}
+			if err := move(int(b), binary.BigEndian.Uint16(servers)); err != nil {
+				return err
+			}
+			servers = servers[2:]
+		}
+		return nil
+	}
+	for i, o := range m.set[first/8 : (end+7)/8] {
+		for ; o != 0; o &= o - 1 {
+			if err := move(first+i*8+bits.TrailingZeros8(o), binary.BigEndian.Uint16(servers)); err != nil {
+				return err
+			}
+			servers = servers[2:]
+		}
+	}
+	return nil
+}
+
+// moves reads the moves of n buckets.
+func (r *reader) moves(n int) (m moves) {
 	count := r.upTo(n, "moves")
+	m.before = make([]int, (n+partOf-1)/partOf)
 	switch form := r.bytes(1)[0]; {
 	case r.err != nil:
-		return func(func(int, uint16)) {}
 	case form == 0:
-		// The gaps end where the servers begin.
-		at := reader{what: r.what, left: r.left}
-		for range count {
-			at.upTo(n-1, "gap")
+		b := -1
+		for part := range m.before {
+			m.before[part] = count // as long as none is found
 		}
-		if at.err != nil {
-			r.fail(at.err)
-		}
-		gaps := reader{what: r.what, left: r.left}
-		r.left = at.left
-		return func(move func(int, uint16)) {
-			b := -1
-			for range count {
-				b += 1 + gaps.upTo(n-b-2, "gap")
-				s := r.u16()
-				if gaps.err != nil {
-					r.fail(gaps.err)
-				}
-				if r.err != nil {
-					return
-				}
-				move(b, s)
+		part := 0
+		for i := range count {
+			if b += 1 + r.upTo(n-b-2, "gap"); r.err != nil {
+				return m
 			}
+			for ; part <= b/partOf; part++ {
+				m.before[part] = i
+			}
+			m.buckets = append(m.buckets, uint32(b))
 		}
+		m.servers = r.bytes(2 * count)
 	case form == 1:
-		set := r.bytes((n + 7) / 8)
+		m.set = r.bytes((n + 7) / 8)
 		ones := 0
-		for _, o := range set {
+		for i, o := range m.set {
+			if i%(partOf/8) == 0 {
+				m.before[i/(partOf/8)] = ones
+			}
 			ones += bits.OnesCount8(o)
 		}
-		if ones != count || n%8 != 0 && set[len(set)-1]>>(n%8) != 0 {
+		if ones != count || n%8 != 0 && m.set[len(m.set)-1]>>(n%8) != 0 {
 			r.fail(fmt.Errorf("%d moves, but %d buckets are marked; take it again from who has it", count, ones))
 		}
-		servers := r.bytes(2 * count)
-		return func(move func(int, uint16)) {
-			if r.err != nil {
-				return
-			}
-			for i, o := range set {
-				for ; o != 0; o &= o - 1 {
-					move(i*8+bits.TrailingZeros8(o), binary.BigEndian.Uint16(servers))
-					servers = servers[2:]
-				}
-			}
-		}
+		m.servers = r.bytes(2 * count)
 	default:
 		r.fail(fmt.Errorf("form %d of moves: must be 0 or 1; hand in what this version wrote", form))
-		return func(func(int, uint16)) {}
 	}
+	return m
 }

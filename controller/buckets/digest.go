@@ -3,12 +3,11 @@ package buckets
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"runtime"
-	"sync"
+	"unsafe"
 )
 
 // digestedAtOnce is how many buckets one digest of a part is over: parts are taken on
-// all processors, and no copy is ever larger than a part.
+// all processors.
 const digestedAtOnce = 1 << 16
 
 // Digest tells tables apart: SHA-256 over the number of buckets and the generation, and
@@ -17,38 +16,24 @@ const digestedAtOnce = 1 << 16
 func (t *Table) Digest() [sha256.Size]byte {
 	n := t.Len()
 	sums := make([]byte, (n+digestedAtOnce-1)/digestedAtOnce*sha256.Size)
-	parts := make(chan int, n/digestedAtOnce+1)
-	for first := 0; first < n; first += digestedAtOnce {
-		parts <- first
-	}
-	close(parts)
-	do := func() {
-		var buffer []byte
-		for first := range parts {
-			buffer = t.appendRows(buffer[:0], first, min(first+digestedAtOnce, n))
-			sum := sha256.Sum256(buffer)
-			copy(sums[first/digestedAtOnce*sha256.Size:], sum[:])
+	_ = inParts(n, digestedAtOnce, func(first, end int) error {
+		if first == end {
+			return nil // a table without buckets
 		}
-	}
-	var all sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), len(parts)) {
-		all.Go(do)
-	}
-	all.Wait()
+		h := sha256.New()
+		h.Write(octets(t.Current[first:end]))
+		h.Write(octets(t.Since[first:end]))
+		h.Write(octets(t.Previous[first:end]))
+		at := first / digestedAtOnce * sha256.Size
+		h.Sum(sums[at:at:len(sums)])
+		return nil
+	})
 	head := binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, uint32(n)), t.Generation)
 	return sha256.Sum256(append(head, sums...))
 }
 
-// appendRows appends the rows first to end-1, as Digest takes them.
-func (t *Table) appendRows(w []byte, first, end int) []byte {
-	for _, s := range t.Current[first:end] {
-		w = append(w, byte(s), byte(s>>8))
-	}
-	for _, s := range t.Since[first:end] {
-		w = append(w, byte(s), byte(s>>8), byte(s>>16), byte(s>>24))
-	}
-	for _, p := range t.Previous[first:end] {
-		w = append(w, byte(p[0]), byte(p[0]>>8), byte(p[1]), byte(p[1]>>8), byte(p[2]), byte(p[2]>>8))
-	}
-	return w
+// octets are s as they stand in memory: little-endian, as on all machines that the
+// program is for (package bpf has objects for no others).
+func octets[E uint16 | uint32 | [Chain]uint16](s []E) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(&s[0])), len(s)*int(unsafe.Sizeof(s[0])))
 }

@@ -266,7 +266,7 @@ func (s *stored) take(ctx context.Context, head ledger.Head) error {
 	if a.HashKey != force.HashKey {
 		return errors.New("the store has an assignment of another deployment: remove this daemon's state folder, or correct the file")
 	}
-	if err := controller.Accept(force.Assignment, a, force.Version, version != force.Version+1); err != nil {
+	if err := controller.AcceptValid(force.Assignment, a, force.Version, version != force.Version+1); err != nil {
 		return err
 	}
 	m.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -105,22 +106,24 @@ func (l *LB) view(down func(vipID uint32, slot uint16) bool, idle uint32) tables
 
 // enact is Apply from step 2 on.
 func (l *LB) enact(a *controller.Assignment, p *tables.Plan, idle uint32, planned time.Duration) error {
+	start := time.Now()
 	l.watchServers(p)
 	if err := l.checkServers(p); err != nil {
 		return fmt.Errorf("assignment %d: %w", a.Version, err)
 	}
+	looked := time.Now()
 	if err := l.writeNewLines(p); err != nil {
 		return fmt.Errorf("write server lines: %w", err)
 	}
-	start := time.Now()
+	written := time.Now()
 	if err := l.fill(p, idle); err != nil {
 		return fmt.Errorf("fill the idle tables: %w", err)
 	}
 	if err := l.set.writeControl(unsafe.Offsetof(bpf.Control{}.Active), idle); err != nil {
 		return err
 	}
-	l.since = time.Now()
-	l.takenIn = planned + l.since.Sub(start)
+	since := time.Now()
+	l.took = Took{since, planned, looked.Sub(start), written.Sub(looked), since.Sub(written)}
 	before := l.force
 	l.force = inForce{map[uint32]tables.Range{}, map[uint32]bool{}, len(p.Entries), int(p.Size)}
 	for _, v := range p.VIPs {
@@ -180,7 +183,8 @@ func (l *LB) watchServers(p *tables.Plan) {
 			}
 		}
 	}
-	if l.watched != nil && slices.Equal(l.watched, list) {
+	l.waited = l.watched != nil
+	if l.waited && slices.Equal(l.watched, list) {
 		return // each was waited for
 	}
 	servers := make(map[netip.Addr]bool, len(list))
@@ -221,6 +225,7 @@ func (l *LB) writeNewLines(p *tables.Plan) (err error) {
 		l.gather = false
 		err = errors.Join(err, l.flushLines(), l.runGathered())
 	}()
+	l.expectLines(p)
 	for _, v := range p.VIPs {
 		before, known := l.force.ranges[v.ID]
 		if _, lived := l.oldForce.ranges[v.ID]; !known && !lived {
@@ -237,12 +242,25 @@ func (l *LB) writeNewLines(p *tables.Plan) (err error) {
 	return nil
 }
 
+// expectLines makes room for what p's lines say, where they are many more than there were.
+func (l *LB) expectLines(p *tables.Plan) {
+	lines := 0
+	for _, v := range p.VIPs {
+		lines += int(v.Lines.Size)
+	}
+	if lines > manyLines && lines > len(l.written)+len(l.written)/2 {
+		written := make(map[uint32]writtenLine, lines)
+		maps.Copy(written, l.written)
+		l.written = written
+	}
+}
+
 func (l *LB) writeNewLine(v tables.VIP, slot uint32, s tables.Line, before tables.Range, known bool) error {
 	line := v.Lines.First + slot
 	was, written := l.written[line]
 	switch {
-	case !known || before != v.Lines:
-		// A line of a range that is not in force: whatever it says is old.
+	case !known || !v.Lines.Has(slot, before):
+		// A line that is not in force: whatever it says is old.
 		n := int32(0)
 		if known && slot < before.Size && l.written[before.First+slot].server.Addr == s.Addr {
 			var err error
@@ -256,6 +274,8 @@ func (l *LB) writeNewLine(v tables.VIP, slot uint32, s tables.Line, before table
 		return l.writeUnread(line, s)
 	case !s.Addr.IsValid():
 		return nil // free: now or in retire
+	case written && was.server == s && !was.uneven && l.waited:
+		return nil // its next hop is followed by looked
 	case written && was.server.Addr == s.Addr:
 		return l.writeLine(line, s, false)
 	default:
@@ -317,13 +337,13 @@ func (l *LB) retire(before inForce, p *tables.Plan) (err error) {
 			switch {
 			case !stays:
 				// Its counters went with the VIP.
-			case v.Lines == r && v.Server(slot).Addr.IsValid():
+			case v.Lines.Has(slot, r) && v.Server(slot).Addr.IsValid():
 				continue // in use
-			case v.Lines != r && v.Server(slot).Addr == l.written[line].server.Addr:
+			case !v.Lines.Has(slot, r) && v.Server(slot).Addr == l.written[line].server.Addr:
 				if err := l.carry(l.set, line, carriedKey{id, slot}); err != nil {
 					return err
 				}
-			case v.Lines == r && !l.written[line].server.Addr.IsValid():
+			case v.Lines.Has(slot, r) && !l.written[line].server.Addr.IsValid():
 				continue // was free before
 			default:
 				if err := l.carry(l.set, line, carriedKey{id, carriedGone}); err != nil {

@@ -87,12 +87,31 @@ func TestKilledBeforeFlip(t *testing.T) {
 }
 
 // Counters follow a server line that moves because its VIP outgrows its
-// range, and the VIP's sum keeps what removed servers counted.
+// range and another VIP's lines are behind it, and the VIP's sum keeps what removed servers
+// counted. Where nobody's are behind it no line moves.
 func TestCountersOutliveLines(t *testing.T) {
-	t.Parallel()
+	for name, neighbour := range map[string]bool{"alone": false, "in the way": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			countersOutliveLines(t, neighbour)
+		})
+	}
+}
+
+func countersOutliveLines(t *testing.T, neighbour bool) {
 	w := newWired(t)
 	l := w.open(w.options())
-	w.apply(l, 11, 12)
+	beside := func(a *controller.Assignment) *controller.Assignment {
+		if neighbour {
+			v := assignment(1, 12).VIPs[0]
+			v.ID, v.Name, v.Port = 2, "other", 81
+			a.VIPs = append(a.VIPs, v)
+		}
+		return a
+	}
+	if _, err := l.Apply(beside(assignment(1, 11, 12)), nil); err != nil {
+		t.Fatal(err)
+	}
 	for port := range uint16(20) {
 		w.forwarded(1000 + port)
 	}
@@ -102,11 +121,11 @@ func TestCountersOutliveLines(t *testing.T) {
 	grown := assignment(2, 11, 12)
 	grown.VIPs[0].Slots = append(grown.VIPs[0].Slots, controller.Slot{Number: 20, Server: "s13",
 		Address: netip.MustParseAddr("10.77.0.13"), Weight: 1, State: controller.Joining})
-	if _, err := l.Apply(grown, nil); err != nil {
+	if _, err := l.Apply(beside(grown), nil); err != nil {
 		t.Fatal(err)
 	}
-	if now, ok := l.Line(1, 0); !ok || now == line {
-		t.Fatalf("the range of 16 lines did not move for slot 20 (line %d, then %d)", line, now)
+	if now, ok := l.Line(1, 0); !ok || (now != line) != neighbour {
+		t.Fatalf("for slot 20 the range of 16 lines moved, or did not (line %d, then %d)", line, now)
 	}
 	after := w.counters(l).VIPs[0]
 	for i, s := range before.Servers {

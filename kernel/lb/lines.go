@@ -6,12 +6,16 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/tables"
 )
+
+// manyLines are worth a thought of what the daemon's own note of them takes.
+const manyLines = 1 << 12
 
 // linesAtOnce is how many lines that no packet names are written by one system call.
 const linesAtOnce = 512
@@ -48,11 +52,13 @@ func (l *LB) flushLines() error {
 	if err != nil {
 		return err
 	}
-	keys, values := make([]uint32, len(unread)), make([]bpf.Line, 0, len(unread)*cpus)
-	for i, u := range unread {
-		keys[i] = u.line
+	// As octets: of anything else the library looks at every field.
+	keys, values := make([]uint32, len(unread)), make([][]byte, 0, len(unread)*cpus)
+	for i := range unread {
+		keys[i] = unread[i].line
+		image := (*[unsafe.Sizeof(bpf.Line{})]byte)(unsafe.Pointer(&unread[i].is.image))[:]
 		for range cpus {
-			values = append(values, u.is.image)
+			values = append(values, image)
 		}
 	}
 	if _, err := l.set.Maps[mapLines].BatchUpdate(keys, values, nil); err != nil {

@@ -98,6 +98,7 @@ type LB struct {
 	gather         bool         // writeLine leaves lines that packets name to runGathered
 	gathered       []lineRun
 	watched        []netip.Addr // the servers of the last plan, in its order
+	waited         bool         // the ways to servers whose lines stay were, by an Apply before
 	unsynced       bool         // syncLines has not written all
 	checkWays      atomic.Pointer[checkWays]
 	waysOut        []net.Interface        // beside ifaces, where checks left
@@ -107,8 +108,7 @@ type LB struct {
 	steerRows      map[SteerKey]steer.Row // of SetSteers
 	hashes         tables.Hashes
 	chains         *tables.Chains
-	takenIn        time.Duration    // see Status.TakenIn
-	since          time.Time        // when the last assignment came into force
+	took           Took             // of the last assignment that came into force
 	flowStats      FlowStats        // of the last sweep
 	swept          time.Time        // when that was
 	now            func() time.Time // tests set it

@@ -83,10 +83,16 @@ type Status struct {
 	Astray     []string              // what is not as it should be, and what to do
 	NextHops   []nexthop.Hop         // by server
 	Buckets    []tables.BucketStatus // by VIP, those of scheme beamer in force
-	// TakenIn is how long the last assignment's tables took: to be computed,
-	// to fill the idle half and to come into force. Packets go on meanwhile.
-	TakenIn time.Duration
-	Since   time.Time // when they came into force
+}
+
+// Took is how long the steps of the last Apply took until packets went by the assignment,
+// in their order. Packets go on meanwhile.
+type Took struct {
+	Since time.Time     // when packets went by it
+	Plan  time.Duration // its tables are computed
+	Ways  time.Duration // those to its servers are looked up
+	Lines time.Duration // server lines that are new to it are written
+	Fill  time.Duration // the idle half of the tables is, and comes into force
 }
 
 // InterfaceStatus is one interface and how the programs sit on it.
@@ -104,6 +110,13 @@ type Limit struct {
 	Used, Limit uint64
 }
 
+// Took is of the last Apply that was in force.
+func (l *LB) Took() Took {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.took
+}
+
 // Status reads how the balancer stands.
 func (l *LB) Status() Status {
 	flows := l.usedFlows()
@@ -111,7 +124,7 @@ func (l *LB) Status() Status {
 	s := Status{PinDir: l.PinDir(), Adopted: l.adopted, Pending: l.old != nil && !l.attached, HZ: uint32(l.jiffies.HZ), Astray: l.astray.List()}
 	if l.set != nil {
 		s.Limits = l.limits(flows.Used)
-		s.Buckets, s.TakenIn, s.Since = l.chains.Status(l.moment()), l.takenIn, l.since
+		s.Buckets = l.chains.Status(l.moment())
 	}
 	for _, i := range l.ifaces {
 		s.Interfaces = append(s.Interfaces, l.interfaceStatus(i))

@@ -95,7 +95,7 @@ type Watcher struct {
 	handle *netlink.Handle
 	ns     netns.NsHandle
 
-	routes *routeSocket
+	routes routeSockets
 
 	mu    sync.Mutex
 	ways  map[netip.Addr]*way

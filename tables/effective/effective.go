@@ -84,6 +84,22 @@ type set []bool
 
 func (s set) has(number uint16) bool { return int(number) < len(s) && s[number] }
 
+// equal: s and t have the same servers, however far they go.
+func (s set) equal(t set) bool {
+	n := min(len(s), len(t))
+	return slices.Equal(s[:n], t[:n]) && !slices.Contains(s[n:], true) && !slices.Contains(t[n:], true)
+}
+
+// numbers are those in s, ascending.
+func (s set) numbers() (numbers []uint16) {
+	for n, has := range s {
+		if has {
+			numbers = append(numbers, uint16(n))
+		}
+	}
+	return numbers
+}
+
 // chained is a bucket, and what its row does not say: when its last move was,
 // which the time that its packets carry may have left behind, and when each of
 // its previous servers had it last.

@@ -212,10 +212,13 @@ func TestIncremental(t *testing.T) {
 		}
 		for range rapid.IntRange(1, 20).Draw(t, "updates") {
 			w.now += rapid.Uint32Range(0, 90).Draw(t, "seconds")
-			switch rapid.IntRange(0, 3).Draw(t, "change") {
+			switch rapid.IntRange(0, 4).Draw(t, "change") {
 			case 0:
 				w.servers = slices.Clone(w.servers)
-				w.servers[rapid.IntRange(0, 4).Draw(t, "server")].Weight = rapid.IntRange(0, 2).Draw(t, "weight")
+				w.servers[rapid.IntRange(0, len(w.servers)-1).Draw(t, "server")].Weight = rapid.IntRange(0, 2).Draw(t, "weight")
+				if rapid.IntRange(0, 3).Draw(t, "alone") == 0 {
+					break // buckets move later
+				}
 				o := buckets.Options{Now: w.now, ChainTime: chainTime}
 				w.table, _ = w.table.Apply(w.table.Assign(w.servers, o), o)
 			case 1:
@@ -224,6 +227,13 @@ func TestIncremental(t *testing.T) {
 			case 2:
 				key := [2]int{rapid.SampledFrom([]int{0, 1, 2, 7, 9}).Draw(t, "server"), rapid.IntRange(0, 15).Draw(t, "bucket")}
 				reports[key] = w.now - rapid.Uint32Range(0, 5).Draw(t, "age")
+			case 3: // a server comes, or goes again, and no bucket moves
+				w.servers = slices.Clone(w.servers)
+				if n := len(w.servers); n > 5 {
+					w.servers = w.servers[:n-1]
+				} else {
+					w.servers = append(w.servers, buckets.Server{Number: 12, Weight: rapid.IntRange(0, 1).Draw(t, "weight")})
+				}
 			}
 			if rapid.IntRange(0, 3).Draw(t, "cloned") == 0 {
 				// What becomes of the original is nothing to the clone.

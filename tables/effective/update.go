@@ -133,9 +133,13 @@ func atOnce(n int, f func(i int)) {
 
 // stretch looks at the rows from first up to end.
 func (u *update) stretch(first, end int) (changed bool) {
-	open := u.open
+	open, alone := u.open, u.v.Owners == nil && len(u.heard) == 0
 	for b := first; b < end; b++ {
 		if u.settled(b) && (len(u.heard) == 0 || u.heard[0].Bucket != uint32(b)) {
+			continue
+		}
+		if alone && u.firstMove(b) {
+			changed = true
 			continue
 		}
 		c := u.plain(b)
@@ -207,15 +211,17 @@ func (u *update) look() {
 		}
 	}
 	e.downAt = downAt
-	if all = all || !slices.Equal(e.down, down) || !slices.Equal(e.out, out); all {
-		e.down, e.out = down, out
-	}
-	if all = all || !slices.Equal(e.servers, u.v.Servers); all {
+	all = all || !e.down.equal(down) || !e.out.equal(out)
+	e.down, e.out = down, out
+	if all || !slices.Equal(e.servers, u.v.Servers) {
+		was := e.known
 		e.servers = slices.Clone(u.v.Servers)
 		e.known = make(set, top)
 		for _, s := range e.servers {
 			e.known[s.Number] = true
 		}
+		// Weights count for deputies alone, and who is new is in no row.
+		all = all || slices.Contains(out, true) || slices.ContainsFunc(was.numbers(), func(n uint16) bool { return !e.known.has(n) })
 	}
 	u.all = all
 }
@@ -243,11 +249,6 @@ func (u *update) row(c chained) (changed bool) {
 		c.moved = u.v.Now + kept - u.v.ChainTime
 	}
 	now.Since = max(was.Since, c.moved)
-	if moved && u.firstMove(b, &was, &now) {
-		e.open = append(e.open, chained{c.bucket, c.moved, [buckets.Chain]uint32{c.moved}})
-		e.Current[b], e.Previous[b], e.Since[b] = now.Current, now.Previous, now.Since
-		return true
-	}
 	told := u.told(&c, &was, now.Current)
 	now.Since = max(now.Since, c.moved)
 
@@ -333,17 +334,19 @@ func (u *update) spoke(s uint16, b int) bool {
 	return owned && at > u.downAt[s]
 }
 
-// firstMove fills in now.Previous of a settled bucket that the table gives to
-// another server, which nobody else had: what nearly all moves are. It tells
-// whether it is one.
-func (u *update) firstMove(b int, was, now *buckets.Row) bool {
-	alone := [buckets.Chain]uint16{was.Current, buckets.None, buckets.None}
-	if u.t.Previous[b] != alone || was.Previous[0] != buckets.None || now.Current != u.t.Current[b] ||
-		!u.known.has(was.Current) || u.v.Datagrams && u.down.has(was.Current) || u.v.Owners != nil || len(u.heard) > 0 {
+// firstMove does what is to be done to bucket b if it is settled and the table gives it to
+// another server, and nobody had it but the one before: what nearly all moves are. It
+// tells whether it is one. Where reports or peers name others (View.Owners, Learn) none is.
+func (u *update) firstMove(b int) bool {
+	e, to, was := u.Table, u.t.Current[b], u.Current[b]
+	if to == was || e.Previous[b][0] != buckets.None || u.t.Previous[b] != [buckets.Chain]uint16{was, buckets.None, buckets.None} ||
+		e.out.has(to) || !e.known.has(was) || u.v.Datagrams && e.down.has(was) {
 		return false
 	}
-	now.Previous = alone
-	u.due = min(u.due, uint64(u.v.Now)+uint64(u.v.ChainTime))
+	now := u.v.Now
+	e.open = append(e.open, chained{uint32(b), now, [buckets.Chain]uint32{now}})
+	e.Current[b], e.Previous[b], e.Since[b] = to, u.t.Previous[b], max(e.Since[b], now)
+	u.due = min(u.due, uint64(now)+uint64(u.v.ChainTime))
 	return true
 }
 
