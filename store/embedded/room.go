@@ -32,9 +32,10 @@ type Room struct {
 }
 
 // KeepRoom makes room whenever this member is full, until ctx ends, and tells what came of
-// it. Where it was in vain it tries again when something was deleted, and tells no more.
+// it; of what is in vain, once. It tries again all the same: something may be deleted, or a
+// reader have held on to what was.
 func (s *Server) KeepRoom(ctx context.Context, tell func(Room)) {
-	vain := int64(0) // the revision as of which it was; 0: it was not
+	vain := false // the last time, which was told
 	tick := time.NewTicker(roomEvery)
 	defer tick.Stop()
 	for {
@@ -45,25 +46,17 @@ func (s *Server) KeepRoom(ctx context.Context, tell func(Room)) {
 			return
 		case <-tick.C:
 		}
-		rev := s.etcd.Server.KV().Rev()
-		if rev == vain {
-			continue
-		}
 		room, err := s.makeRoom(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
 			s.o.Log.Error("no room can be made in a full store; trying again", "error", err)
-		case room == nil:
-			vain = 0
-		case room.Made || vain == 0:
+			continue
+		case room != nil && (room.Made || !vain):
 			tell(*room)
-			vain = 0
 		}
-		if room != nil && !room.Made && err == nil {
-			vain = rev
-		}
+		vain = room != nil && !room.Made
 	}
 }
 
