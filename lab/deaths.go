@@ -31,7 +31,7 @@ func serverBy(ttl uint8) string { return fmt.Sprint("server", int(ttl)+1-firstTT
 
 // outage is a time in which a server is dead.
 type outage struct {
-	from, to time.Time // enclose the moment of its death
+	from, to time.Time // enclose the moment of its death; to is zero where it comes back
 	// start is before it is started again, back when it answers; zero: it never is.
 	start, back time.Time
 }
@@ -123,8 +123,8 @@ func (c *connection) takePort(d *net.Dialer, endpoint string) error {
 	return nil
 }
 
-// awaitNews waits until the load is told of a death that ended a connection: its RST may
-// come first.
+// awaitNews waits until it is known whose death ended a connection: the load may be behind
+// with what it is told, and the capture with what came.
 func (l *load) awaitNews(ctx context.Context, err error) {
 	if err != nil && l.plan.Returns {
 		_ = sleep(ctx, resetSlack) // a load that is called off waits for nothing

@@ -121,8 +121,9 @@ type LoadNotice struct {
 	// what it answers from then on counts as ever. Empty: no such news.
 	Crashed string `json:"crashed"`
 	Back    string `json:"back,omitempty"`
-	// From and To enclose the moment at which it died: its link went down. Or From is
-	// before it was started again, and To when it answered.
+	// From and To enclose the moment at which it died: its link went down. (Where servers
+	// come back From alone is said, before it does.) Or From is before it was started
+	// again, and To when it answered.
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
 	// Over ends what LoadPlan.Hold asked for.

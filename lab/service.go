@@ -58,13 +58,13 @@ func (l *Lab) StartServices(ctx context.Context) error {
 	return nil
 }
 
-// KillService kills the service of one server, and tells the traffic that its connections
-// are lost.
+// KillService kills the service of one server. The traffic is told before that its
+// connections are lost, so that it knows when they end.
 func (l *Lab) KillService(machine string, t *Traffic) error {
-	n := LoadNotice{Crashed: machine, From: time.Now()}
-	err := l.kill(machine, webName(machine))
-	n.To = time.Now()
-	return errors.Join(err, t.Tell(n))
+	if err := t.Tell(LoadNotice{Crashed: machine, From: time.Now()}); err != nil {
+		return err
+	}
+	return l.kill(machine, webName(machine))
 }
 
 // StartService starts it again, and tells the traffic that it answers.
@@ -78,13 +78,13 @@ func (l *Lab) StartService(ctx context.Context, machine string, t *Traffic) erro
 	return errors.Join(err, t.Tell(n))
 }
 
-// CutServer ends a server as a loss of power does, with all that runs there, and tells the
-// traffic.
+// CutServer ends a server as a loss of power does, with all that runs there. The traffic is
+// told before, too.
 func (l *Lab) CutServer(machine string, t *Traffic) error {
-	n := LoadNotice{Crashed: machine, From: time.Now()}
-	err := l.CutPower(machine)
-	n.To = time.Now()
-	return errors.Join(err, t.Tell(n))
+	if err := t.Tell(LoadNotice{Crashed: machine, From: time.Now()}); err != nil {
+		return err
+	}
+	return l.CutPower(machine)
 }
 
 // BootServer gives it power again: its service runs, and its daemons shall be started.
