@@ -18,7 +18,7 @@ func TestChaos(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("this test builds network namespaces: run it as root")
 	}
-	o := Options{Seed: 142, Faults: 12, Longest: 1500 * time.Millisecond, Program: built.Fairlead(t), Watch: func(text string) { t.Log(text) }}
+	o := Options{Seed: 142, Faults: 12, Longest: 1200 * time.Millisecond, Program: built.Fairlead(t), Watch: func(text string) { t.Log(text) }}
 	if soak.On() {
 		o.Seed, o.Faults, o.Longest = soak.Seed(t), 100, 0
 	}
