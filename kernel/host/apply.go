@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/tables"
@@ -50,12 +51,33 @@ func (a *Agent) Apply(as *controller.Assignment) error {
 			break
 		}
 	}
+	if isNew(next, before, at) {
+		time.Sleep(time.Duration(int64(at)-int64(kernel.MonotonicMS())) * time.Millisecond)
+	}
 	flipped := a.flip()
 	err = a.finish(as, own, next, at, flipped)
 	if err = errors.Join(err, a.settle(own, before)); err != nil {
 		return fmt.Errorf("host agent: version %d is %w: %w", as.Version, controller.ErrInForce, err)
 	}
 	return nil
+}
+
+// isNew: next has VIPs that the table before had not, and those that it had go on
+// unchanged. As after a reboot, balancers may take the server for one that has them, and
+// give it connections as soon as the flip takes their packets in: handshakes before the
+// moment would go out without their cookie, and break.
+func isNew(next, before *tables.HostTable, at uint64) (is bool) {
+	for k, v := range next.Entries {
+		if v.Scheme != uint8(bpf.SchemeCheetah) {
+			continue
+		}
+		if _, there := before.Entries[k]; !there {
+			is = true
+		} else if v.SlotSince == at || v.StampSince == at {
+			return false
+		}
+	}
+	return is
 }
 
 // fill writes the table of a plan to the half that is not in use. The
