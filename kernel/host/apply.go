@@ -20,8 +20,9 @@ import (
 // slot or epoch is announced for a moment that lies just ahead of the flip.
 // Where filling the table took longer than that, it is filled again for a
 // later moment; where the flip itself came late, once more for the moment
-// when it came. Where neither slot nor epoch is new, as with a drain, there is
-// no such moment, and nothing is waited for.
+// when it came. The moment of a VIP that is new is awaited before the flip (isNew).
+// Where neither slot nor epoch is new, as with a drain, there is no such moment, and
+// nothing is waited for.
 func (a *Agent) Apply(as *controller.Assignment) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

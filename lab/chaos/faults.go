@@ -117,7 +117,12 @@ func (w *world) fault(p lab.Process) (f fault) {
 // stop stops a process, as a machine that swaps would be.
 func (w *world) stop(p lab.Process) (goOn func() error, err error) {
 	w.touch(p, shaken)
-	return func() error { return w.signal(p, syscall.SIGCONT) }, w.signal(p, syscall.SIGSTOP)
+	signal := func(s syscall.Signal) error {
+		w.starting.Lock() // one that ended by itself is not started meanwhile
+		defer w.starting.Unlock()
+		return w.signal(p, s)
+	}
+	return func() error { return signal(syscall.SIGCONT) }, signal(syscall.SIGSTOP)
 }
 
 // clockSteps steps the wall clock of a store's machine, and back.

@@ -67,6 +67,7 @@ type Table struct {
 // history is what the last Update went by.
 type history struct {
 	table   *buckets.Table // nil: none yet
+	come    *buckets.Table // table as far as its times have come (upTo)
 	servers []buckets.Server
 	known   set      // among servers
 	down    set      // unreachable

@@ -22,7 +22,7 @@ import (
 // server as of now: this daemon gave it connections until now. What the table
 // says of previous servers is added, since other daemons did, too.
 func (e *Table) Update(t *buckets.Table, v View) (due uint32, changed bool) {
-	u := update{Table: e, t: t, v: v, o: buckets.Options{Now: v.Now, ChainTime: v.ChainTime, Owns: v.Owns, EndAfter: v.EndAfter}, due: math.MaxUint64}
+	u := update{Table: e, v: v, o: buckets.Options{Now: v.Now, ChainTime: v.ChainTime, Owns: v.Owns, EndAfter: v.EndAfter}, due: math.MaxUint64}
 	u.skipped = e.Missed(t)
 	if len(e.Current) != t.Len() {
 		changed = true
@@ -34,6 +34,10 @@ func (e *Table) Update(t *buckets.Table, v View) (due uint32, changed bool) {
 		e.table = nil
 	}
 	changed = changed || e.Generation != t.Generation
+	if u.fresh = e.table != t; u.fresh {
+		e.come = e.upTo(t, v.Now)
+	}
+	u.t = e.come
 	u.look()
 	e.Generation, e.table = t.Generation, t
 	u.begin()
@@ -51,6 +55,25 @@ func (e *Table) Update(t *buckets.Table, v View) (due uint32, changed bool) {
 	}
 	changed = u.rows() || changed
 	return u.dueAt(), changed
+}
+
+// upTo is t without moves that are yet to come: where the controller's clock was ahead of
+// the shared one, they were made by now, or when they came here. Packets would carry a
+// time that, far enough ahead, looks long past.
+func (e *Table) upTo(t *buckets.Table, now uint32) *buckets.Table {
+	come := t
+	for b, since := range t.Since {
+		if since <= now {
+			continue
+		}
+		if come == t {
+			come = t.Clone()
+		}
+		if come.Since[b] = now; e.Since[b] > 0 && e.Since[b] < now {
+			come.Since[b] = e.Since[b]
+		}
+	}
+	return come
 }
 
 // rowsAtOnce is how many rows one goroutine does before it takes others; tests have it
@@ -173,7 +196,8 @@ func (u *update) settled(b int) bool {
 // update is one Update's state.
 type update struct {
 	*Table
-	t       *buckets.Table
+	t       *buckets.Table // come
+	fresh   bool           // its table was not there before
 	v       View
 	o       buckets.Options
 	skipped bool        // Missed
@@ -192,7 +216,7 @@ type update struct {
 // look takes v's servers and health over.
 func (u *update) look() {
 	e := u.Table
-	all := e.table != u.t || u.v.Owners != nil
+	all := u.fresh || u.v.Owners != nil
 	top := 0
 	for _, s := range u.v.Servers {
 		top = max(top, int(s.Number)+1)
