@@ -1,11 +1,14 @@
 package daemon
 
 import (
+	"context"
 	"os"
 	"reflect"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestOwnPages: nothing is given back that could not be read again.
@@ -42,6 +45,26 @@ func TestGiveBack(t *testing.T) {
 	}
 	if after := resident(t); after > before-60<<10 {
 		t.Errorf("%d kB resident, %d before", after, before)
+	}
+}
+
+// TestRestEvery: garbage made later is given back, too.
+func TestRestEvery(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // nobody else collects it
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { restEvery(ctx, 10*time.Millisecond); close(done) }()
+	defer func() { cancel(); <-done }()
+	garbage := make([]byte, 64<<20)
+	for i := range garbage {
+		garbage[i] = 1
+	}
+	before := resident(t)
+	runtime.KeepAlive(garbage)
+	for deadline := time.Now().Add(10 * time.Second); resident(t) > before-60<<10; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d kB resident, %d with the garbage", resident(t), before)
+		}
 	}
 }
 
