@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/tables"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // Apply makes the programs follow an assignment: for packets all at once, for
@@ -69,7 +69,7 @@ func (a *Agent) Apply(as *controller.Assignment) error {
 // moment would go out without their cookie, and break.
 func isNew(next, before *tables.HostTable, at uint64) (is bool) {
 	for k, v := range next.Entries {
-		if v.Scheme != uint8(bpf.SchemeCheetah) {
+		if vip.SchemeOf(v.Scheme).Finds != vip.ByCookie {
 			continue
 		}
 		if _, there := before.Entries[k]; !there {

@@ -36,6 +36,7 @@ import (
 	"github.com/fairlead/fairlead/lab/experiment"
 	"github.com/fairlead/fairlead/lab/netspace"
 	"github.com/fairlead/fairlead/lab/talk"
+	"github.com/fairlead/fairlead/vip"
 )
 
 // Options of a run; zero fields are the defaults.
@@ -102,7 +103,7 @@ func (o *Options) Check() error {
 		}
 	}
 	o.Scheme = cmp.Or(o.Scheme, "cheetah")
-	if o.Scheme != "cheetah" && o.Scheme != "faild" {
+	if row := vip.Scheme(o.Scheme).Row(); !row.Switched && row.Finds != vip.ByCookie {
 		return fmt.Errorf("--scheme %s: must be cheetah or faild", o.Scheme)
 	}
 	if o.Connections == 0 {
@@ -127,7 +128,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	result := &Result{Head: experiment.Begin("bgp", o.Seed), Scheme: o.Scheme, Connections: o.Connections}
 	web, front := web, "lb"
-	if o.Scheme == "faild" {
+	if vip.Scheme(o.Scheme).Row().Switched {
 		web.Scheme, web.Policy, front = "faild", "hash", "switch"
 	}
 	ports := experiment.Ports(experiment.Random(o.Seed))
@@ -193,7 +194,7 @@ func (r *run) play(ctx context.Context) (err error) {
 	r.talk.Begin(ctx, r.o.Connections)
 	defer func() { r.sum = r.talk.End() }()
 	steps := []func(context.Context) error{r.told, r.startedAgain, r.killed}
-	if r.o.Scheme != "faild" { // whose agents are what says that a server is well
+	if !vip.Scheme(r.o.Scheme).Row().Switched { // whose agents are what says that a server is well
 		steps = append(steps, r.agentsKilled)
 	}
 	for _, step := range steps {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"text/tabwriter"
+
+	"github.com/fairlead/fairlead/vip"
 )
 
 // line is a step in one line.
@@ -14,7 +16,7 @@ func (s Step) line() string {
 // Print writes the result for people.
 func (r *Result) Print(w io.Writer) error {
 	fronts := "balancers"
-	if r.Scheme == "faild" {
+	if vip.Scheme(r.Scheme).Row().Switched {
 		fronts = "switches"
 	}
 	fmt.Fprintf(w, "seed %d, kernel %s, %.0f s; %d connections through two %s\n\n", r.Seed, r.Kernel, r.Seconds, r.Connections, fronts)

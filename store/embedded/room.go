@@ -102,8 +102,12 @@ func (s *Server) shrink(ctx context.Context) error {
 	if err != nil && !errors.Is(err, mvcc.ErrCompacted) { // another member came first
 		return fmt.Errorf("store member %q is full, and cannot forget its past: %w", s.o.Name, err)
 	}
-	// Pages that were let go count as in use until the next change, or the one after it.
-	for n := 0; n < 3 && !s.roomy(server.Backend().SizeInUse()); n++ {
+	// Pages that were let go count as in use until the next change, or the one after it,
+	// and while somebody reads what was.
+	for n := 0; n < 20 && !s.roomy(server.Backend().SizeInUse()) && ctx.Err() == nil; n++ {
+		if n > 2 {
+			time.Sleep(10 * time.Millisecond)
+		}
 		server.Backend().ForceCommit()
 	}
 	if !s.roomy(server.Backend().SizeInUse()) {
