@@ -20,7 +20,10 @@ func (s *Server) hold() error {
 	s.held = held{}
 	for _, name := range []string{"lock", filepath.Join("member", "wal")} {
 		info, err := os.Stat(filepath.Join(s.o.Dir, name))
-		if err != nil {
+		switch {
+		case errors.Is(err, os.ErrNotExist): // while it started
+			return s.gone(name, "deleted")
+		case err != nil:
 			return fmt.Errorf("the store's folder: %w", err)
 		}
 		s.held[name] = info
@@ -33,16 +36,12 @@ func (s *Server) hold() error {
 // etcd would go on acknowledging what the next start does not find. A folder that cannot
 // be looked at is no such thing.
 func (s *Server) kept() error {
-	gone := func(name, how string) error {
-		return fmt.Errorf("the store's folder was %s while it was in use (%s): what is written now would be lost with this process, so it ends; started again, it takes its place if others have the store, and begins anew if not (`fairlead apply`)",
-			how, filepath.Join(s.o.Dir, name))
-	}
 	for name, was := range s.held {
 		switch is, err := os.Stat(filepath.Join(s.o.Dir, name)); {
 		case errors.Is(err, os.ErrNotExist):
-			return gone(name, "deleted")
+			return s.gone(name, "deleted")
 		case err == nil && !os.SameFile(was, is):
-			return gone(name, "replaced")
+			return s.gone(name, "replaced")
 		}
 	}
 	db := filepath.Join("member", "snap", "db")
@@ -50,7 +49,7 @@ func (s *Server) kept() error {
 		// While the leader's replaces it, it has no name for a moment.
 		time.Sleep(keptEvery / 4)
 		if _, err := os.Stat(filepath.Join(s.o.Dir, db)); errors.Is(err, os.ErrNotExist) {
-			return gone(db, "deleted")
+			return s.gone(db, "deleted")
 		}
 	}
 	return nil
@@ -76,4 +75,9 @@ func (s *Server) Lost() <-chan error {
 		}
 	}()
 	return lost
+}
+
+func (s *Server) gone(name, how string) error {
+	return fmt.Errorf("the store's folder was %s while it was in use (%s): what is written now would be lost with this process, so it ends; started again, it takes its place if others have the store, and begins anew if not (`fairlead apply`)",
+		how, filepath.Join(s.o.Dir, name))
 }
