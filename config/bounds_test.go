@@ -61,6 +61,7 @@ func TestHostileTexts(t *testing.T) {
 		{"bgp: {local_as: 65001}\nbalancers: [{name: lb1, interfaces: [eth0], bgp: {router_id: 10.0.0.1, neighbours: [", "{address: 10.0.0.254, as: 65000},"},
 		{"switches:\n", "- {name: sw%d}\n"}, {"switches: [{name: sw1, ports: {", "ppppppp%d: a,"},
 		{lb + "vips: [{address: 192.0.2.1, port: 80, communities: [", "\"1:1\","},
+		{"vips:\n", "-\r"}, {"vips: []\n", "#\r"}, {"", "a:\r"}, {"vips:\n", "-\u0085"}, {"vips:\n", "-\u2028"}, {"vips:\n", "- " + strings.Repeat("- ", 5000) + "[]\n"},
 		{"", "---\n"}, {"", "a:\n"}, {"", "?\n"}, {"vips:\n", "-\n"}, {"vips: ", "\x00"}, {"vips: ", "\xff"},
 	} {
 		for _, size := range []int{file, request} {

@@ -80,7 +80,7 @@ func (c *Coordinator) toText(ctx context.Context, name string, text []byte, forc
 // comes next may take long, and nobody waits for it.
 func wanted(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("given up before anything was changed: %w", err)
+		return fmt.Errorf("given up before anything more was changed: %w", err)
 	}
 	return nil
 }

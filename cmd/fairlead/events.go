@@ -91,12 +91,13 @@ type eventWriter struct {
 	after   uint64 // the newest version that was printed
 	began   bool
 	told    told
+	unsaid  error // out takes nothing more
 }
 
 // goesOn: what was watched may be watched at another controller, or later.
 func (w *eventWriter) goesOn(err error) bool {
 	code := connect.CodeOf(err)
-	return w.began && (code == connect.CodeUnavailable || code == connect.CodeResourceExhausted || code == connect.CodeUnknown || code == connect.CodeInternal)
+	return w.began && w.unsaid == nil && (code == connect.CodeUnavailable || code == connect.CodeResourceExhausted || code == connect.CodeUnknown || code == connect.CodeInternal)
 }
 
 // cut: the stream ended in its middle, as when its controller is killed.
@@ -109,6 +110,9 @@ func (w *eventWriter) watch(ctx context.Context, all []namedControl, follow bool
 		w.told.stream++
 		began := w.began
 		err := w.watchAt(ctx, c.controlClient, follow)
+		if w.unsaid != nil {
+			return w.unsaid
+		}
 		if cut(err) && (began || w.began) && connect.CodeOf(err) != connect.CodeUnavailable {
 			return connect.NewError(connect.CodeUnavailable, fmt.Errorf("%s went away", c.name))
 		}
@@ -129,8 +133,8 @@ func (w *eventWriter) watchAt(ctx context.Context, c controlClient, follow bool)
 	defer stream.Close()
 	for stream.Receive() {
 		w.began = true
-		if err := w.print(stream.Msg()); err != nil {
-			return err
+		if w.unsaid = w.print(stream.Msg()); w.unsaid != nil {
+			return w.unsaid
 		}
 	}
 	return stream.Err()

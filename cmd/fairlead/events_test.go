@@ -10,7 +10,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -97,5 +99,38 @@ func TestEventsCut(t *testing.T) {
 	}
 	if got := said.String(); strings.Count(got, "went away; trying on") != 1 || strings.Contains(got, "protocol error") {
 		t.Error(got)
+	}
+}
+
+// fullDisk takes nothing.
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// TestEventsUnprinted: what cannot be printed is an error, and no controller that went away.
+func TestEventsUnprinted(t *testing.T) {
+	dir, err := os.MkdirTemp("", "ev") // a socket's path is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	l, err := net.Listen("unix", filepath.Join(dir, "c"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	event := &fairleadv1.Event{Kind: fairleadv1.Event_KIND_LEADER, Daemon: "c1", Text: []string{"c1 leads"}}
+	mux.Handle(fairleadv1connect.NewControlHandler(&cutting{streams: [][]*fairleadv1.Event{{event}}}))
+	server := &http.Server{Handler: mux}
+	go server.Serve(l)
+	defer server.Close()
+	for _, output := range []string{"table", "json"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		var said strings.Builder
+		status := cli.Run(ctx, newRootCommand(), []string{"events", "--follow", "-o", output, "--api", "unix:" + filepath.Join(dir, "c")}, strings.NewReader(""), fullDisk{}, &said)
+		if status != 1 || ctx.Err() != nil || strings.Contains(said.String(), "went away") {
+			t.Errorf("%s: exit status %d: %s", output, status, said.String())
+		}
+		cancel()
 	}
 }

@@ -97,8 +97,12 @@ that is given needs no secret either.`,
 				return fmt.Errorf("%s: %s; only root may ask: sudo fairlead status", answers[0].name, api.ErrorText(answers[0].err))
 			}
 			for _, a := range answers {
-				if connect.IsWireError(a.err) { // it runs
+				switch { // it runs, or somebody there does
+				case !connect.IsWireError(a.err):
+				case connect.CodeOf(a.err) == connect.CodeUnavailable:
 					return fmt.Errorf("no daemon serves yet (%s: %s)", a.name, api.ErrorText(a.err))
+				default:
+					return fmt.Errorf("no daemon says how it stands (%s: %s)", a.name, api.ErrorText(a.err))
 				}
 			}
 			return fmt.Errorf("no daemon answered (%s: %s); start it with fairlead lb, host, switch or router, or see its log", answers[0].name, api.ErrorText(answers[0].err))

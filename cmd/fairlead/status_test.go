@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -157,9 +158,13 @@ func TestStatusColumns(t *testing.T) {
 // waitingDaemon runs, and has nothing to go by.
 type waitingDaemon struct {
 	fairleadv1connect.UnimplementedFairleadHandler
+	denies *atomic.Bool
 }
 
-func (waitingDaemon) GetStatus(context.Context, *connect.Request[fairleadv1.GetStatusRequest]) (*connect.Response[fairleadv1.GetStatusResponse], error) {
+func (d waitingDaemon) GetStatus(context.Context, *connect.Request[fairleadv1.GetStatusRequest]) (*connect.Response[fairleadv1.GetStatusResponse], error) {
+	if d.denies.Load() {
+		return nil, connect.NewError(connect.CodePermissionDenied, errors.New("it takes the role view"))
+	}
 	return nil, connect.NewError(connect.CodeUnavailable, errors.New("the daemon is waiting for a first version"))
 }
 
@@ -175,8 +180,9 @@ func TestStatusOfWaiting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var denies atomic.Bool
 	mux := http.NewServeMux()
-	mux.Handle(fairleadv1connect.NewFairleadHandler(waitingDaemon{}))
+	mux.Handle(fairleadv1connect.NewFairleadHandler(waitingDaemon{denies: &denies}))
 	server := &http.Server{Handler: mux}
 	go server.Serve(l)
 	defer server.Close()
@@ -193,6 +199,10 @@ vips: [{name: web, address: 192.0.2.10, port: 80, servers: [s1]}]
 	if status != 1 || !strings.Contains(errs, "fairlead: no daemon serves yet (s1: the daemon is waiting for a first version)") ||
 		!strings.Contains(out, "start `fairlead lb` (or `switch`), beside which it runs") {
 		t.Errorf("%d\n%s%s", status, out, errs)
+	}
+	denies.Store(true)
+	if status, _, errs = clitest.Run(newRootCommand(), "status", "-f", file); status != 1 || !strings.Contains(errs, "fairlead: no daemon says how it stands (s1: it takes the role view)") {
+		t.Errorf("%d: %s", status, errs)
 	}
 	server.Close()
 	if status, _, errs = clitest.Run(newRootCommand(), "status", "-f", file); status != 1 || !strings.Contains(errs, "fairlead: no daemon answered (lb1: dial unix ") {

@@ -13,9 +13,9 @@ import (
 // 200 bytes each; how long a list is, before its items are filled in and checked against
 // each other. What aliases come to is counted as they are put in (enough).
 
-// crowded says why text is not read at all, and the remedy; "" if it is. It counts what
-// stands beside every value and key but a few: never more than a file that people write
-// has of both, and half of them at the least.
+// crowded says why text is not read at all, and the remedy; "" if it is. It counts marks:
+// octets without which there is no key and no value. A text that people write has at least
+// as many keys and values as marks, and no text has more than two for each mark.
 func crowded(text []byte) (wrong, remedy string) {
 	if len(text) > MaxFile {
 		return fmt.Sprintf("has %d bytes, and a file at most %d", len(text), MaxFile), "write fewer servers or VIPs into one file, and a list that repeats once, as &pool [s1, s2], and then as *pool"
@@ -29,9 +29,18 @@ func crowded(text []byte) (wrong, remedy string) {
 	return "", ""
 }
 
-// inLine counts a line's brackets and commas; its colons, dashes and question marks that
-// stand before a space or at an end, where there are neither a colon for its key, too;
-// what may begin a remark; and one for a line without any.
+// What may stand before a remark, and behind a colon, a dash or a question mark that means
+// something: blanks, and first and last octets of what ends a line. That is not \n alone in
+// YAML, but \r, too, and three characters of Unicode's.
+const (
+	beforeRemark = " \t\r\x85\xa8\xa9"
+	behindMark   = " \t\r,]}\xc2\xe2"
+)
+
+// inLine counts what stands between two \n: each opening bracket and comma is a mark, each
+// colon, dash and question mark with a blank behind it, and what may begin a remark. Where
+// there are no brackets and commas a colon is two, for its key and its value. Where there
+// are, dashes and remarks count only as far as they are more. A line without marks is one.
 func inLine(line []byte) int {
 	line = bytes.TrimRight(line, " \t\r\n")
 	if len(line) == 0 {
@@ -39,20 +48,20 @@ func inLine(line []byte) int {
 	}
 	flow, pairs, others := 0, 0, 0
 	for i, c := range line {
-		ends := i+1 == len(line) || strings.IndexByte(" \t,]}", line[i+1]) >= 0
+		ends := i+1 == len(line) || strings.IndexByte(behindMark, line[i+1]) >= 0
 		switch {
 		case c == ',' || c == '[' || c == '{':
 			flow++
 		case c == ':' && ends:
 			pairs++
-		case (c == '-' || c == '?') && ends, c == '#' && (i == 0 || line[i-1] == ' ' || line[i-1] == '\t'):
+		case (c == '-' || c == '?') && ends, c == '#' && (i == 0 || strings.IndexByte(beforeRemark, line[i-1]) >= 0):
 			others++
 		}
 	}
 	if flow == 0 {
 		others += pairs
 	}
-	return max(flow+pairs+others, 1)
+	return max(max(flow, others)+pairs, 1)
 }
 
 // long says whether the list n at path has more items than d.Most says. That ends the

@@ -52,10 +52,17 @@ func (a *Agent) Apply(as *controller.Assignment) error {
 			break
 		}
 	}
-	if isNew(next, before, at) {
+	awaited := isNew(next, before, at)
+	if awaited {
 		time.Sleep(time.Duration(int64(at)-int64(kernel.MonotonicMS())) * time.Millisecond)
 	}
+	begun := kernel.MonotonicMS()
 	flipped := a.flip()
+	if awaited {
+		// What the flip takes in is stamped at once, also where this thread is held up
+		// between the flip and the clock.
+		flipped = begun
+	}
 	err = a.finish(as, own, next, at, flipped)
 	if err = errors.Join(err, a.settle(own, before)); err != nil {
 		return fmt.Errorf("host agent: version %d is %w: %w", as.Version, controller.ErrInForce, err)

@@ -35,7 +35,7 @@ type Room struct {
 // it; of what is in vain, once. It tries again all the same: something may be deleted, or a
 // reader have held on to what was.
 func (s *Server) KeepRoom(ctx context.Context, tell func(Room)) {
-	vain := false // the last time, which was told
+	vain, failed := false, "" // the last time, which was told
 	tick := time.NewTicker(roomEvery)
 	defer tick.Stop()
 	for {
@@ -51,12 +51,15 @@ func (s *Server) KeepRoom(ctx context.Context, tell func(Room)) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			s.o.Log.Error("no room can be made in a full store; trying again", "error", err)
+			if failed != err.Error() { // as long as there is no majority it is this, again and again
+				failed = err.Error()
+				s.o.Log.Error("no room can be made in a full store; trying again", "error", err)
+			}
 			continue
 		case room != nil && (room.Made || !vain):
 			tell(*room)
 		}
-		vain = room != nil && !room.Made
+		vain, failed = room != nil && !room.Made, ""
 	}
 }
 
