@@ -26,9 +26,15 @@ const (
 	restShare = 4
 )
 
-// thrifty sets the collector, unless whoever started this process has (GOGC).
+// ours: the collector is not set by whoever started this process.
+func ours() bool {
+	_, set := os.LookupEnv("GOGC")
+	return !set
+}
+
+// thrifty sets the collector.
 func thrifty() {
-	if _, set := os.LookupEnv("GOGC"); !set {
+	if ours() {
 		debug.SetGCPercent(gcPercent)
 	}
 }
@@ -42,7 +48,9 @@ func (d *Daemon) rest(ctx context.Context) error {
 	if err := giveBack(); err != nil {
 		d.Log.Debug("what only the start needed stays in memory", "error", err)
 	}
-	restEvery(ctx, restAfter)
+	if ours() {
+		restEvery(ctx, restAfter)
+	}
 	return nil
 }
 

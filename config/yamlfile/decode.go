@@ -20,7 +20,7 @@ import (
 
 // MaxValues and maxText (in bytes) bound what one file may come to once its
 // aliases are put in, and maxDepth how deep: far above any deployment's file
-// (1,000 VIPs with 100 servers each, by name and weight, are 300,000 values), and
+// (1,000 VIPs with 100 servers each, by name and weight, are 300,000 values, and 500,000 by what is counted before), and
 // low enough that a file which doubles itself by aliases, repeats a long text by
 // them, or an alias that holds itself, is refused within a second.
 const (
