@@ -109,6 +109,8 @@ func (p *planner) edit(cur *Assignment, op Op) error {
 	switch {
 	case !found:
 		return NotFound(fmt.Sprintf("no vip %s; there %s", op.VIP, listNames(p.want)))
+	case !done && rests(cur, op):
+		return NotFound(fmt.Sprintf("%s was removed, and its slot rests; `fairlead add` brings it back", op.Server))
 	case !done && op.VIP == "":
 		return NotFound(fmt.Sprintf("no vip has a server %s; `fairlead status` lists them", op.Server))
 	case !done:
@@ -120,6 +122,14 @@ func (p *planner) edit(cur *Assignment, op Op) error {
 		return NotFound(fmt.Sprintf("vip %s has no server %s; it has %s", op.VIP, op.Server, strings.Join(names, ", ")))
 	}
 	return nil
+}
+
+// rests says whether op's server left op's VIP, or any, and has a slot there still.
+func rests(cur *Assignment, op Op) bool {
+	return slices.ContainsFunc(cur.VIPs, func(v VIP) bool {
+		return (op.VIP == "" || v.Name == op.VIP) &&
+			slices.ContainsFunc(v.Slots, func(s Slot) bool { return s.Server == op.Server && s.State == Resting })
+	})
 }
 
 // editVIP changes op.Server, which w has, perhaps at two addresses.

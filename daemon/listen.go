@@ -41,6 +41,9 @@ func (d *Daemon) listen(api string) (net.Listener, error) {
 		return nil, err
 	}
 	l, err := net.Listen("tcp", address)
+	if errors.Is(err, syscall.EADDRNOTAVAIL) {
+		return nil, fmt.Errorf("listen on %s: this machine has no such address: start the daemon where it is, or say with --name which entry of the file this machine is", api)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w; stop who listens there, or name another port", api, err)
 	}

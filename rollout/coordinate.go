@@ -324,6 +324,15 @@ func lacking(a *controller.Assignment, server string) string {
 	return "its connections would get no cookies"
 }
 
+// remedy is start, where d is not there. One that waits for a first version would wait for
+// what is refused. (It need not be new: one whose disk is damaged waits, too, while its programs go on.)
+func remedy(d *Daemon, start string) string {
+	if waits(d.Err) {
+		return "it runs; if it is new, apply a file that lacks it first, and then this one"
+	}
+	return start
+}
+
 // mayLag refuses steps that cannot be mixed with what daemons that do not
 // answer may still go by, which is from: their programs run on without the daemon.
 func mayLag(v *View, silent []*Daemon, from *controller.Assignment, steps []*controller.Assignment) (refused controller.Refusal) {
@@ -339,12 +348,12 @@ func mayLag(v *View, silent []*Daemon, from *controller.Assignment, steps []*con
 				err = controller.TunnelsMayLag(base, step, server)
 			}
 			if err != nil && d.Kind == Host && !serves(v.Base, d.Name) {
-				refused = append(refused, fmt.Sprintf("%s does not answer (%s), so %s; start `fairlead host` there first", d.Name, api.ErrorText(d.Err), lacking(steps[len(steps)-1], d.Name)))
+				refused = append(refused, fmt.Sprintf("%s does not answer (%s), so %s; %s", d.Name, api.ErrorText(d.Err), lacking(steps[len(steps)-1], d.Name), remedy(d, "start `fairlead host` there first")))
 				break
 			}
 			if err != nil {
-				refused = append(refused, fmt.Sprintf("%s does not answer (%s), and its programs may run on with version %d: %s; start it, or --without %s if the machine is gone",
-					d.Name, api.ErrorText(d.Err), from.Version, err, d.Name))
+				refused = append(refused, fmt.Sprintf("%s does not answer (%s), and its programs may run on with version %d: %s; %s, or --without %s if the machine is gone",
+					d.Name, api.ErrorText(d.Err), from.Version, err, remedy(d, "start it"), d.Name))
 				break
 			}
 			if err := controller.MissedMayLag(base, step, d.Last, server); err != nil {

@@ -1,7 +1,7 @@
 // The deployment's API: what a controller answers on its unix socket or https
 // address (controllers[].api of fairlead.yaml). Changes are made here: they are
 // agreed on in the store before any daemon has them. Connect, gRPC and JSON clients
-// speak it from this one schema, and api/openapi.json says the same:
+// speak it from this one schema, and api/openapi/control.json says the same:
 //   curl --unix-socket /run/fairlead/c1-api.sock -H 'Content-Type: application/json' \
 //     -d '{"server": "s1"}' http://fairlead/fairlead.v1.Control/DrainServer
 // In JSON, fields are called fromVersion, atUnixMs; 64-bit numbers come as texts; a

@@ -34,8 +34,9 @@ type control struct {
 	// read is the file, once load has read it: packets wait for a command to read it
 	// again.
 	read *config.Config
-	// beside: the controller runs beside the only balancer or switch.
-	beside bool
+	// beside: the controller runs beside the only balancer or switch. elsewhere: the file's
+	// answer at sockets of their own machines, and this has none of them.
+	beside, elsewhere bool
 }
 
 // controlTimeout bounds a whole change, from asking everybody to the last step, and
@@ -83,6 +84,9 @@ func (c *control) controllers(cmd *cobra.Command) (all []namedControl, err error
 		if cfg == nil {
 			cfg, err = config.Look(c.file) // only who answers where, and by which certificates
 		}
+		if err != nil && c.endpoint != "" && c.noFile(cmd) {
+			return nil, cli.Usagef("--api %s takes a certificate: name the folder of yours with --certs or $%s, or with -f a file whose tls names one", c.endpoint, certsVariable)
+		}
 		if err != nil {
 			fmt.Fprintln(cmd.ErrOrStderr(), err)
 			return nil, cli.ErrSilent
@@ -92,6 +96,7 @@ func (c *control) controllers(cmd *cobra.Command) (all []namedControl, err error
 		}
 		if c.endpoint == "" {
 			endpoints, c.beside = cfg.Controllers, cfg.Implied()
+			c.elsewhere = !c.beside && !slices.ContainsFunc(endpoints, mayBeHere)
 		}
 		if c.endpoint == "" && !own {
 			endpoints = slices.Concat(here(cfg.Controllers), endpoints)
@@ -111,6 +116,19 @@ func (c *control) controllers(cmd *cobra.Command) (all []namedControl, err error
 		all = append(all, namedControl{client, e.Name, t, strings.HasPrefix(e.API, "https://")})
 	}
 	return all, nil
+}
+
+// noFile: there is no file where one is by default, and none was named.
+func (c *control) noFile(cmd *cobra.Command) bool {
+	_, err := os.Stat(c.file)
+	return noFile(cmd, err)
+}
+
+// mayBeHere: e is on the network, or its socket is on this machine.
+func mayBeHere(e config.Controller) bool {
+	path, socket := strings.CutPrefix(e.API, "unix:")
+	_, err := os.Stat(path)
+	return !socket || err == nil
 }
 
 // here are the sockets of those of controllers that run on this machine, beside an api
@@ -156,6 +174,9 @@ func askControls[R any](ctx context.Context, c *control, all []namedControl, bou
 		if c.changes && unheard(err) {
 			return nil, fmt.Errorf("%s was asked and did not answer (%s): the change may be made, in part or whole; `fairlead history` tells, and so does running it again", one.name, api.ErrorText(err))
 		}
+		if err != nil && !connect.IsWireError(err) && connect.CodeOf(err) == connect.CodeUnimplemented { // 404
+			return nil, fmt.Errorf("%s is no controller's api (%s), perhaps a store's or metrics' port: `fairlead get controllers` on a controller's machine names theirs", one.name, api.ErrorText(err))
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -197,6 +218,9 @@ func (c *control) silent(away []string) error {
 	start := "`fairlead controller`"
 	if c.beside {
 		start = "`fairlead lb` (or `switch`), beside which it runs"
+	}
+	if c.elsewhere {
+		start += ", run this on a controller's machine (a socket is for its own), give them an api with an address (docs/store.md)"
 	}
 	return fmt.Errorf("no controller answers (%s); start %s, or name one with --api; packets go on", strings.Join(away, "; "), start)
 }

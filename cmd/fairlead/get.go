@@ -21,6 +21,8 @@ func newGetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get",
 		Short: "Show the desired state, or who makes changes",
+		Args:  cli.CommandsAlone,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newGetConfigCommand(), newGetControllersCommand())
 	return cmd
