@@ -72,7 +72,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdin io.Reade
 	}
 	// One line a problem; most errors are one. Of a difference the first column counts.
 	for line := range strings.Lines(strings.TrimSpace(err.Error())) {
-		fmt.Fprintf(stderr, "fairlead: %s\n", strings.TrimRight(line, " \t\r\n"))
+		fmt.Fprintf(stderr, "fairlead: %s\n", LegibleText(strings.TrimRight(line, " \t\r\n")))
 	}
 	var usage usageError
 	if errors.As(err, &usage) {

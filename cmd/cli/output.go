@@ -23,7 +23,7 @@ func CheckOutput(output string) error {
 func PrintAs(w io.Writer, output string, value any, table func(io.Writer) error) error {
 	switch output {
 	case "table":
-		return table(w)
+		return table(Legible(w))
 	case "json":
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")

@@ -152,7 +152,7 @@ func (w *eventWriter) print(e *fairleadv1.Event) error {
 	if w.output == "json" {
 		return json.NewEncoder(w.out).Encode(line)
 	}
-	text := strings.Join(line.Text, "; ")
+	text := cli.LegibleText(strings.Join(line.Text, "; "))
 	if e.Kind == fairleadv1.Event_KIND_AGREED {
 		text = fmt.Sprintf("version %d by %s: %s", e.Version, e.Who, text)
 	}

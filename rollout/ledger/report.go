@@ -6,6 +6,8 @@ import (
 	"errors"
 	"iter"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/fairlead/fairlead/store"
 )
@@ -26,6 +28,24 @@ type Report struct {
 	// state does not name it yet, or (Error) cannot be used there.
 	Waits bool `json:"waits,omitempty"`
 }
+
+// UnmarshalJSON leaves out of the error what a terminal would obey: a report is anybody's who
+// has a machine's certificate, and comes before people's eyes.
+func (r *Report) UnmarshalJSON(data []byte) error {
+	type plain Report
+	if err := json.Unmarshal(data, (*plain)(r)); err != nil {
+		return err
+	}
+	r.Error = strings.Map(func(c rune) rune {
+		if hidden(c) && c != '\n' {
+			return ' '
+		}
+		return c
+	}, r.Error)
+	return nil
+}
+
+func hidden(c rune) bool { return !unicode.IsPrint(c) }
 
 // Say keeps the daemon's report for as long as its lease lives; rev is the store's
 // revision that has it.
@@ -65,7 +85,8 @@ func (l *Ledger) Reports(ctx context.Context) (all map[string]Report, err error)
 }
 
 // Await watches what living daemons say until done says that it has seen enough, or
-// ctx ends, whose error it returns. A report that cannot be read is none.
+// ctx ends, whose error it returns. A report that cannot be read, or whose name cannot be
+// printed, is none.
 func (l *Ledger) Await(ctx context.Context, done func(map[string]Report) bool) error {
 	return await(ctx, l.store, ReportsKey, done)
 }
@@ -93,7 +114,7 @@ func awaitOnce[T any](ctx context.Context, s store.Store, prefix string, done fu
 		name := strings.TrimPrefix(e.Key, prefix)
 		delete(said, name)
 		var v T
-		if !gone && json.Unmarshal(e.Value, &v) == nil {
+		if !gone && utf8.ValidString(name) && !strings.ContainsFunc(name, hidden) && json.Unmarshal(e.Value, &v) == nil {
 			said[name] = v
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -23,11 +24,22 @@ import (
 // member, and all others, who say something under keys that are open to them. What is not
 // listed here takes a certificate of the first kind.
 
-// looks are what every certificate may call, beside writing and ending leases.
+// looks are what every certificate may call, beside writing, and granting and ending leases.
+// A lease is renewed by those who may write what goes with it.
 var looks = []string{
-	pb.KV_Range_FullMethodName, pb.Watch_Watch_FullMethodName, pb.Lease_LeaseGrant_FullMethodName, pb.Lease_LeaseKeepAlive_FullMethodName,
+	pb.KV_Range_FullMethodName, pb.Watch_Watch_FullMethodName, pb.Lease_LeaseKeepAlive_FullMethodName,
 	pb.Cluster_MemberList_FullMethodName, pb.Maintenance_Status_FullMethodName,
 }
+
+// What callers of the second kind write goes with a lease, and so soon when they do not come
+// any more: else one of them fills the store for good, and nothing changes any more.
+const (
+	// longestLease is far above what daemons ask for, in seconds.
+	longestLease = 60
+	// mostValue and mostKey are far above what they write, in bytes: who can hold each of all
+	// VIPs.
+	mostValue, mostKey = 256 << 10, 512
+)
 
 // guard has calls looked at before they are done.
 func (s *Server) guard() []grpc.ServerOption {
@@ -47,10 +59,26 @@ func (s *Server) guard() []grpc.ServerOption {
 		grpc.ChainStreamInterceptor(func(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 			if c := caller(stream.Context()); c != nil && !keeps(c, hosts) && !slices.Contains(looks, info.FullMethod) {
 				return refused(c, "call "+info.FullMethod)
+			} else if c != nil && !keeps(c, hosts) {
+				stream = renewing{stream, func(id int64) error { return s.mayLease(stream.Context(), c, id) }}
 			}
 			return handle(server, stream)
 		}),
 	}
+}
+
+// renewing is a stream whose requests to keep a lease alive are looked at.
+type renewing struct {
+	grpc.ServerStream
+	may func(lease int64) error
+}
+
+func (r renewing) RecvMsg(m any) error {
+	err := r.ServerStream.RecvMsg(m)
+	if keep, ok := m.(*pb.LeaseKeepAliveRequest); ok && err == nil {
+		err = r.may(keep.ID)
+	}
+	return err
 }
 
 // guarded: certificates may not all write everything.
@@ -97,26 +125,21 @@ func refused(c *x509.Certificate, what string) error {
 func (s *Server) may(ctx context.Context, c *x509.Certificate, method string, req any) error {
 	switch r := req.(type) {
 	case *pb.PutRequest:
-		return s.mayWrite(c, string(r.Key), nil, false)
+		return s.mayPut(c, r)
 	case *pb.DeleteRangeRequest:
 		return s.mayWrite(c, string(r.Key), r.RangeEnd, true)
 	case *pb.TxnRequest:
 		return s.mayTxn(c, r)
-	case *pb.LeaseRevokeRequest:
-		// Its keys go with it.
-		l, err := s.etcd.Server.LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: r.ID, Keys: true})
-		if errors.Is(err, lease.ErrLeaseNotFound) {
-			return nil // the call itself says so
-		}
-		if err != nil {
-			return status.Error(codes.Unavailable, err.Error()) // what goes with it is not known
-		}
-		for _, key := range l.Keys {
-			if err := s.mayWrite(c, string(key), nil, true); err != nil {
-				return err
-			}
+	case *pb.LeaseGrantRequest:
+		switch {
+		case r.ID != 0:
+			return refused(c, "choose a lease's number") // it may be that of another's next
+		case r.TTL > longestLease:
+			return refused(c, fmt.Sprintf("have a lease of more than %d s", longestLease))
 		}
 		return nil
+	case *pb.LeaseRevokeRequest:
+		return s.mayLease(ctx, c, r.ID) // its keys go with it
 	}
 	if !slices.Contains(looks, method) {
 		return refused(c, "call "+method)
@@ -124,23 +147,60 @@ func (s *Server) may(ctx context.Context, c *x509.Certificate, method string, re
 	return nil
 }
 
-// mayTxn looks at all that a transaction may do, whichever way it goes.
+// mayLease: all that goes with a lease is open, so that it is no controller's, whose keys
+// would go too soon, or stay when it is gone.
+func (s *Server) mayLease(ctx context.Context, c *x509.Certificate, id int64) error {
+	l, err := s.etcd.Server.LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: id, Keys: true})
+	if errors.Is(err, lease.ErrLeaseNotFound) {
+		return nil // the call itself says so
+	}
+	if err != nil {
+		return status.Error(codes.Unavailable, err.Error()) // what goes with it is not known
+	}
+	for _, key := range l.Keys {
+		if err := s.mayWrite(c, string(key), nil, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mayTxn looks at all that a transaction may do, whichever way it goes. That it is small and
+// has none within is looked at first: etcd says so only later.
 func (s *Server) mayTxn(c *x509.Certificate, r *pb.TxnRequest) error {
+	if most := int(s.etcd.Server.Cfg.MaxTxnOps); max(len(r.Compare), len(r.Success), len(r.Failure)) > most {
+		return refused(c, fmt.Sprintf("do more than %d things at once", most))
+	}
 	for _, op := range slices.Concat(r.Success, r.Failure) {
 		var err error
 		switch {
 		case op.GetRequestPut() != nil:
 			if key := string(op.GetRequestPut().Key); !slices.Contains(s.o.Once, key) || !absent(r, key) || slices.Contains(r.Failure, op) {
-				err = s.mayWrite(c, key, nil, false)
+				err = s.mayPut(c, op.GetRequestPut())
 			}
 		case op.GetRequestDeleteRange() != nil:
 			err = s.mayWrite(c, string(op.GetRequestDeleteRange().Key), op.GetRequestDeleteRange().RangeEnd, true)
 		case op.GetRequestTxn() != nil:
-			err = s.mayTxn(c, op.GetRequestTxn())
+			err = refused(c, "have a transaction within one")
 		}
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// mayPut: key is open, and what is written there is small and goes with a lease.
+func (s *Server) mayPut(c *x509.Certificate, r *pb.PutRequest) error {
+	key := string(r.Key)
+	if len(key) > mostKey || len(r.Value) > mostValue {
+		return refused(c, fmt.Sprintf("write %d bytes to %.*s", len(r.Value), mostKey, key))
+	}
+	if err := s.mayWrite(c, key, nil, false); err != nil {
+		return err
+	}
+	if r.Lease == 0 || r.IgnoreLease { // what is there may go with none
+		return refused(c, "write "+key+" without a lease")
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -80,7 +81,7 @@ func TestGuard(t *testing.T) {
 			return err
 		},
 		"say in a transaction": func(ctx context.Context, c *clientv3.Client) error {
-			return txn(c, ctx, nil, ops{put("/f/daemons/s1", "1"), put("/f/one", "2")}, ops{clientv3.OpDelete("/f/one")})
+			return txn(c, ctx, nil, ops{put("/f/daemons/s1", "1", clientv3.WithLease(own)), put("/f/one", "2", clientv3.WithLease(own))}, ops{clientv3.OpDelete("/f/one")})
 		},
 		"read": func(ctx context.Context, c *clientv3.Client) error {
 			_, err := c.Get(ctx, "/f/", clientv3.WithPrefix())
@@ -127,9 +128,40 @@ func TestGuard(t *testing.T) {
 		"within a transaction": func(ctx context.Context, c *clientv3.Client) error {
 			return txn(c, ctx, nil, ops{clientv3.OpTxn(nil, nil, ops{clientv3.OpDelete("/f/head")})}, nil)
 		},
-		"end another's lease": func(ctx context.Context, c *clientv3.Client) error { _, err := c.Revoke(ctx, leads); return err },
-		"list leases":         func(ctx context.Context, c *clientv3.Client) error { _, err := c.Leases(ctx); return err },
-		"forget":              func(ctx context.Context, c *clientv3.Client) error { _, err := c.Compact(ctx, 1); return err },
+		"have a transaction within one": func(ctx context.Context, c *clientv3.Client) error {
+			return txn(c, ctx, nil, ops{clientv3.OpTxn(nil, ops{clientv3.OpGet("/f/head")}, nil)}, nil)
+		},
+		"do very much at once": func(ctx context.Context, c *clientv3.Client) error {
+			return txn(c, ctx, slices.Repeat([]clientv3.Cmp{once}, 200), nil, nil)
+		},
+		"say for ever": func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.Put(ctx, "/f/daemons/s1", "")
+			return err
+		},
+		"keep what it said for ever": func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.Put(ctx, "/f/daemons/s1", "", clientv3.WithIgnoreLease())
+			return err
+		},
+		"say very much": func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.Put(ctx, "/f/daemons/s1", strings.Repeat("x", mostValue+1), clientv3.WithLease(own))
+			return err
+		},
+		"say it under a long name": func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.Put(ctx, "/f/daemons/"+strings.Repeat("x", mostKey), "", clientv3.WithLease(own))
+			return err
+		},
+		"live long": func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.Grant(ctx, longestLease+1)
+			return err
+		},
+		"choose a lease": func(ctx context.Context, c *clientv3.Client) error {
+			_, err := pb.NewLeaseClient(c.ActiveConnection()).LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: 7, TTL: 5})
+			return err
+		},
+		"have another lead on": func(ctx context.Context, c *clientv3.Client) error { _, err := c.KeepAliveOnce(ctx, leads); return err },
+		"end another's lease":  func(ctx context.Context, c *clientv3.Client) error { _, err := c.Revoke(ctx, leads); return err },
+		"list leases":          func(ctx context.Context, c *clientv3.Client) error { _, err := c.Leases(ctx); return err },
+		"forget":               func(ctx context.Context, c *clientv3.Client) error { _, err := c.Compact(ctx, 1); return err },
 		"add a member": func(ctx context.Context, c *clientv3.Client) error {
 			_, err := c.MemberAdd(ctx, []string{"https://127.0.0.9:1"})
 			return err
