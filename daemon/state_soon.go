@@ -7,24 +7,46 @@ import "time"
 // take the processor from the next. Tests have it shorter.
 var soonRest = 3 * time.Second
 
+// soonAtMost is how long a file waits where there is always something else to be written,
+// about: what is on disk when the power fails is not older than that.
+var soonAtMost = 30 * time.Second
+
 // later is what is to be written to a file in the background.
 type later struct {
 	name   string
 	encode func() []byte
 	said   uint64 // see State.say
 	at     time.Time
+	since  time.Time // when what of its file is not written yet was said first
+}
+
+// due is when it is to be written at the latest.
+func (l later) due() time.Time {
+	rested, most := l.at.Add(soonRest), l.since.Add(soonAtMost)
+	if most.Before(rested) {
+		return most
+	}
+	return rested
 }
 
 // KeepSoon is Keep of what encode gives, in the background: encode takes long, or the
 // disk with what it gives. nil: there shall be no such file. Files are written in the
 // order in which they were said, each with what was said of it last, here or to Keep,
-// Write and Remove, after a rest of soonRest, which Close cuts short. Nobody may change what
+// Write and Remove, after a rest of soonRest, which Close cuts short, and
+// soonAtMost where changes never let it rest. Nobody may change what
 // encode reads.
 func (s *State) KeepSoon(name string, encode func() []byte) {
-	said := s.say(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.later = append(s.later, later{name, encode, said, time.Now()})
+	now := time.Now()
+	l := later{name: name, encode: encode, at: now, since: now}
+	for _, before := range s.later {
+		if before.name == name && s.stands(before) {
+			l.since = before.since
+		}
+	}
+	l.said = s.sayLocked(name)
+	s.later = append(s.later, l)
 	if len(s.later) == 1 {
 		s.soon.Go(s.writeLater)
 	}
@@ -35,6 +57,11 @@ func (s *State) KeepSoon(name string, encode func() []byte) {
 func (s *State) say(name string) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.sayLocked(name)
+}
+
+// sayLocked is say; the caller holds mu.
+func (s *State) sayLocked(name string) uint64 {
 	if s.said == nil {
 		s.said = map[string]uint64{}
 	}
@@ -47,14 +74,20 @@ func (s *State) say(name string) uint64 {
 func (s *State) writeLater() {
 	for {
 		s.mu.Lock()
-		next := s.later[0]
+		next, due := s.later[0], s.later[0].due()
+		for _, l := range s.later[1:] { // those before one that has waited too long go with it
+			if l.due().Before(due) {
+				due = l.due()
+			}
+		}
 		s.mu.Unlock()
 		select {
-		case <-time.After(time.Until(next.at.Add(soonRest))):
+		case <-time.After(time.Until(due)):
 		case <-s.closing:
 		}
 		s.mu.Lock()
 		stands := s.stands(next)
+		s.later[0].since = time.Now() // what is said while it is written has all its time
 		s.mu.Unlock()
 		if stands {
 			s.writeNow(next, next.encode())

@@ -1,9 +1,12 @@
 package daemon
 
 import (
+	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -53,6 +56,48 @@ func TestKeepSoon(t *testing.T) {
 			if is, err := ReadState(base, "lb1", name); err != nil || strings.TrimSpace(string(is)) != text {
 				r.Fatalf("%s: %q instead of %q, %v", name, is, text, err)
 			}
+		}
+	})
+}
+
+// What is said again and again before it has rested is written all the same.
+func TestKeepSoonAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := t.TempDir()
+		s, err := OpenState(base, "lb1", UnsavedForce, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun, writes := time.Now(), 0
+		at := func(name string) (age time.Duration) { // of what is on disk
+			data, err := ReadState(base, "lb1", name)
+			if err != nil || len(data) == 0 {
+				return time.Since(begun)
+			}
+			said, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return time.Since(begun) - time.Duration(said)
+		}
+		for range 1000 { // of a second each
+			time.Sleep(time.Second)
+			said := time.Since(begun)
+			for _, name := range []string{"a", "b"} {
+				s.KeepSoon(name, func() []byte { writes++; return fmt.Append(nil, int64(said)) })
+			}
+			synctest.Wait()
+			for _, name := range []string{"a", "b"} {
+				if age := at(name); age > soonAtMost+soonRest+2*time.Second {
+					t.Fatalf("%s: %v after the start what is on disk is %v old", name, time.Since(begun), age)
+				}
+			}
+		}
+		if most := 2 * 2 * int(time.Since(begun)/soonAtMost+1); writes > most { // for itself, and as the other is
+			t.Errorf("written %d times in %v, must be at most %d", writes, time.Since(begun), most)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
 		}
 	})
 }

@@ -1,8 +1,10 @@
 package health
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -29,7 +31,7 @@ func TestMachineAgainstHistory(t *testing.T) {
 			before := want
 			if endsWith(answers[:i+1], true, rise) {
 				want = Up
-			} else if endsWith(answers[:i+1], false, fall) {
+			} else if endsWith(answers[:i+1], false, fall) || want == Unknown && !ok {
 				want = Down
 			}
 			if m.State() != want || changed != (want != before) {
@@ -184,5 +186,60 @@ func TestNetworkProbe(t *testing.T) {
 	defer cancel()
 	if err := (Network{}).Probe(ctx, check); err == nil || !strings.Contains(err.Error(), "no answer in time") {
 		t.Errorf("http check of a silent server: %v", err)
+	}
+}
+
+// An answer over the wire: interim ones before it, half ones, ones without an end, and a
+// check that is given up while it waits for one.
+func TestAnswers(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	check := target(0, "a")
+	check.Address, check.Type = netip.MustParseAddrPort(l.Addr().String()), "http"
+	for what, c := range map[string]struct{ head, again, want string }{
+		"interim":          {"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n", "", ""},
+		"interim for ever": {"HTTP/1.1 102 Processing\r\n\r\n", "HTTP/1.1 102 Processing\r\n\r\n", "HTTP status 102"},
+		"half a body":      {"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", "", "unexpected EOF"},
+		"half a head":      {"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", "", "unexpected EOF"},
+		"a huge body":      {"HTTP/1.1 200 OK\r\n\r\n", strings.Repeat("x", 4096), ""},
+		"a huge head":      {"HTTP/1.1 200 OK\r\n", "X: " + strings.Repeat("x", 4096) + "\r\n", "unexpected EOF"},
+		"no HTTP":          {"SSH-2.0-OpenSSH\r\n\r\n", "", `malformed HTTP response "SSH-2.0-OpenSSH"`},
+		"nothing":          {"", "", "unexpected EOF"},
+	} {
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			_, _ = http.ReadRequest(bufio.NewReader(conn))
+			_, err = io.WriteString(conn, c.head)
+			for err == nil && c.again != "" {
+				_, err = io.WriteString(conn, c.again)
+			}
+		}()
+		err := Network{}.Probe(t.Context(), check)
+		if (err == nil) != (c.want == "") || err != nil && err.Error() != c.want {
+			t.Errorf("%s: %v, want %q", what, err, c.want)
+		}
+		<-ended
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		conn, err := l.Accept()
+		if err == nil {
+			defer conn.Close()
+			_, _ = http.ReadRequest(bufio.NewReader(conn))
+			cancel()
+			<-t.Context().Done()
+		}
+	}()
+	if err := (Network{}).Probe(ctx, check); err == nil {
+		t.Error("a check that was given up had an answer")
 	}
 }

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"strings"
 	"syscall"
 	"time"
@@ -84,16 +84,17 @@ func marked(line uint32) func(network, address string, c syscall.RawConn) error 
 	}
 }
 
+// Bounds of an answer: of its head, of what of its body is read, and of interim answers.
+const (
+	maxHead    = 64 << 10
+	maxBody    = 64 << 10
+	maxInterim = 5
+)
+
 // probeHTTP sends one GET over conn. 200 to 399 is a good answer; redirects
-// are not followed, for they may lead to another server.
+// are not followed, for they may lead to another server. It is without http.Transport,
+// whose goroutines a connection cost a balancer at rest as much as all else of a check.
 func probeHTTP(ctx context.Context, conn net.Conn, t Target) error {
-	client := http.Client{
-		Transport: &http.Transport{
-			DisableKeepAlives: true,
-			DialContext:       func(context.Context, string, string) (net.Conn, error) { return conn, nil },
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
 	host := t.Host
 	if host == "" {
 		host = t.Address.Addr().String()
@@ -105,19 +106,32 @@ func probeHTTP(ctx context.Context, conn net.Conn, t Target) error {
 	if !strings.HasPrefix(path, "/") {
 		path = "/" + path
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+t.Address.String()+path, nil)
+	req, err := http.NewRequest(http.MethodGet, "http://"+t.Address.String()+path, nil)
 	if err != nil {
 		return fmt.Errorf("path %q: %w", t.Path, err)
 	}
-	req.Host = host
+	req.Host, req.Close = host, true
 	req.Header.Set("User-Agent", "fairlead-health")
-	resp, err := client.Do(req)
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := conn.SetDeadline(deadline); err != nil {
+			return plain(err)
+		}
+	}
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })() // cancelled before
+	if err := req.Write(conn); err != nil {
+		return plain(err)
+	}
+	answer := bufio.NewReader(io.LimitReader(conn, maxHead+maxBody))
+	resp, err := http.ReadResponse(answer, req)
+	for n := 0; err == nil && resp.StatusCode < 200 && n < maxInterim; n++ {
+		resp, err = http.ReadResponse(answer, req)
+	}
 	if err != nil {
 		return plain(err)
 	}
 	defer resp.Body.Close()
 	// An answer that stops half-way is no answer; a huge one need not be read.
-	if _, err := io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)); err != nil {
+	if _, err := io.CopyN(io.Discard, resp.Body, maxBody); err != nil && err != io.EOF {
 		return plain(err)
 	}
 	if resp.StatusCode < 200 || resp.StatusCode > 399 {
@@ -137,10 +151,6 @@ func plain(err error) error {
 		return errors.New("connection reset")
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return errors.New("no answer in time")
-	}
-	var u *url.Error
-	if errors.As(err, &u) {
-		err = u.Err
 	}
 	var op *net.OpError
 	if errors.As(err, &op) {

@@ -6,14 +6,16 @@
 //	          rise answers in a row
 //	unknown ────────────────────────▶ up
 //	   │                             │ ▲
-//	   │ fall failures in a row      │ │ rise answers in a row
+//	   │ one failure                 │ │ rise answers in a row
 //	   ▼                             ▼ │
 //	  down ◀──────────────────────── ──┘
 //	          fall failures in a row, or its
 //	          listener ended
 //
 // A target of which nothing was ever known starts as unknown, which counts as up:
-// a daemon must not empty a pool whose servers are well. One of which something was
+// a daemon must not empty a pool whose servers are well. Its first failure has it down,
+// since nothing speaks for it: a balancer that joins must not take longer than its peers,
+// who have seen it fail, to send it nothing. One of which something was
 // known when the daemon was last at work starts as that (known.go), and stays so
 // until as many checks say otherwise as at any other time.
 package health
@@ -85,7 +87,7 @@ func (m *Machine) Answer(ok bool) bool {
 	switch {
 	case m.streak >= m.rise:
 		m.state, m.remembered = Up, false
-	case m.streak <= -m.fall:
+	case m.streak <= -m.fall, m.state == Unknown && !ok:
 		m.state, m.remembered = Down, false
 	}
 	return m.state != before

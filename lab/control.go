@@ -29,7 +29,11 @@ func (l *Lab) api(machine string) fairleadv1connect.FairleadClient {
 
 // daemonStatus asks a machine's daemon how it is.
 func (l *Lab) daemonStatus(ctx context.Context, machine string) (*fairleadv1.GetStatusResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	return l.statusWithin(ctx, machine, 5*time.Second)
+}
+
+func (l *Lab) statusWithin(ctx context.Context, machine string, patience time.Duration) (*fairleadv1.GetStatusResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	r, err := l.api(machine).GetStatus(ctx, connect.NewRequest(&fairleadv1.GetStatusRequest{}))
 	if err != nil {

@@ -19,6 +19,17 @@ import (
 // daemon.
 const IdleConnections = 4096
 
+const (
+	// idleRest is between two looks at them, idleAtOnce how many are opened at each: what
+	// a daemon ends is opened anew, and without a bound the attackers alone use up the
+	// processors that the daemons have to answer with.
+	idleRest   = 300 * time.Millisecond
+	idleAtOnce = 1024
+	// idlePatience is how long a look waits for an answer: five attackers, and what else a
+	// machine does, may take most of its processors.
+	idlePatience = 15 * time.Second
+)
+
 // idle opens connections that say nothing, and opens those anew that the other
 // side ends, until ctx ends.
 func (p FloodPlan) idle(ctx context.Context, out *json.Encoder) error {
@@ -32,7 +43,11 @@ func (p FloodPlan) idle(ctx context.Context, out *json.Encoder) error {
 		sockets[i] = -1
 	}
 	for {
+		opened := 0
 		for i := range sockets {
+			if opened == idleAtOnce {
+				break
+			}
 			if sockets[i] >= 0 && !endedBy(sockets[i]) {
 				continue
 			}
@@ -40,9 +55,10 @@ func (p FloodPlan) idle(ctx context.Context, out *json.Encoder) error {
 			if sockets[i], err = openIdle(p.Idle); err != nil {
 				return fmt.Errorf("open connection to %v: %w", p.Idle, err)
 			}
-			r.Attacks++
+			opened++
 		}
-		if sleep(ctx, 300*time.Millisecond) != nil {
+		r.Attacks += opened
+		if sleep(ctx, idleRest) != nil {
 			r.Seconds, r.Done = time.Since(began).Seconds(), true
 			return out.Encode(r)
 		}
@@ -122,7 +138,7 @@ func (r *runner) idleAPI(ctx context.Context, s attackStep, a *Attack) error {
 // troubleOf is what is wrong with a daemon: it does not answer, or takes
 // servers for down. Empty: nothing.
 func (l *Lab) troubleOf(ctx context.Context, machine string) string {
-	status, err := l.daemonStatus(ctx, machine)
+	status, err := l.statusWithin(ctx, machine, idlePatience)
 	if err != nil {
 		if ctx.Err() != nil {
 			return ""

@@ -84,19 +84,15 @@ func (b *balancer) Describe(a *controller.Assignment, s *fairleadv1.GetStatusRes
 	return nil
 }
 
-// notReady says what a balancer that has just started does not know yet of
-// VIPs of scheme beamer; the caller holds mu. One that begins before would
-// send packets to servers that its peers hold for down, or end chains that
-// they keep.
+// notReady says what a balancer that has just started does not go by yet; the
+// caller holds mu. One that begins before would send packets to servers that its
+// peers hold for down, or, of scheme beamer, end chains that they keep.
 func (b *balancer) notReady(a *controller.Assignment) (why []string) {
 	now, _ := overlay(a, b.checks.Down)
 	beamer := false
 	for i := range a.VIPs {
 		v := &a.VIPs[i]
-		if !v.Scheme.Row().Hops {
-			continue
-		}
-		beamer = true
+		beamer = beamer || v.Scheme.Row().Hops
 		for _, s := range v.Slots {
 			if key := (health.Key{VIP: v.ID, Slot: s.Number}); now[key] != b.down[key] {
 				why = append(why, fmt.Sprintf("VIP %s: what the checks say of server %s is not in the tables yet", v.Name, s.Server))
@@ -206,10 +202,14 @@ func (b *balancer) starting(s *fairleadv1.GetStatusResponse) (why []string) {
 	}
 	starting := time.Since(b.m.Started()) < daemon.HopTime
 	for _, v := range s.Vips {
+		var check *vip.Health
+		if in, ok := b.m.Assignment().VIP(v.Name); ok {
+			check = in.Health
+		}
 		for _, slot := range v.Slots {
 			switch {
 			case slot.State != fairleadv1.SlotState_SLOT_STATE_ACTIVE:
-			case (slot.Health == fairleadv1.Health_HEALTH_UNKNOWN || slot.HealthRemembered) && slot.HealthChecks < b.patience(v.Name):
+			case unknown(check, slot):
 				why = append(why, fmt.Sprintf("VIP %s: server %s has not been checked yet", v.Name, slot.Server))
 			case starting && slot.Health != fairleadv1.Health_HEALTH_DOWN && !slot.NextHop.GetResolved():
 				why = append(why, fmt.Sprintf("VIP %s: next hop of server %s is not resolved yet", v.Name, slot.Server))
@@ -219,13 +219,17 @@ func (b *balancer) starting(s *fairleadv1.GetStatusResponse) (why []string) {
 	return why
 }
 
-// patience is how many checks of a server a balancer that starts waits for until
-// they agree. Of one whose checks fail and succeed in turns they may never do.
-func (b *balancer) patience(vip string) uint64 {
-	if v, ok := b.m.Assignment().VIP(vip); ok && v.Health != nil {
-		return 3 * uint64(v.Health.Rise+v.Health.Fall)
+// unknown: checks have not said yet how a server is. What was known before they have to
+// confirm, for which a balancer that starts waits so many: where they fail and succeed in
+// turns they may never agree.
+func unknown(check *vip.Health, slot *fairleadv1.Slot) bool {
+	switch {
+	case check == nil:
+		return false
+	case slot.HealthRemembered:
+		return slot.HealthChecks < 3*uint64(check.Rise+check.Fall)
 	}
-	return 1
+	return slot.Health != fairleadv1.Health_HEALTH_UP && slot.Health != fairleadv1.Health_HEALTH_DOWN
 }
 
 // unaskedWarning says that checks could not be made here, "" if all could:

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
@@ -90,6 +92,8 @@ type checkWays struct {
 	lines error          // of all
 	route map[bool]error // of a family's stand-in; true: IPv6
 	hears map[int]bool   // the devices where answers are taken
+	// from is by family the address for checks of servers of the other one.
+	from map[bool]func() (netip.Addr, error)
 }
 
 // tendChecks makes what checks need beside the programs on the configured
@@ -97,11 +101,12 @@ type checkWays struct {
 // the answers where checks leave by another interface, as of a balancer with one
 // arm to clients and one to servers. The caller is in the balancer's namespace.
 func (l *LB) tendChecks(note func(what string, err error)) {
-	w := &checkWays{lines: l.steerLines(), route: map[bool]error{}, hears: map[int]bool{}}
+	w := &checkWays{lines: l.steerLines(), route: map[bool]error{}, hears: map[int]bool{}, from: map[bool]func() (netip.Addr, error){}}
 	note("check lines", w.lines)
 	for _, six := range []bool{false, true} {
 		w.route[six] = l.routeChecks(six)
 		note("route to "+checkRoute(six).Dst.IP.String(), w.route[six])
+		w.from[six] = sync.OnceValues(func() (netip.Addr, error) { return l.addressFor(six) }) // until the next look
 	}
 	if !l.attached {
 		w.lines = errors.New("the programs are not attached yet")
@@ -233,28 +238,58 @@ func (l *LB) CheckWay(vip, server netip.Addr) (from, to netip.Addr, err error) {
 		return from, to, err
 	}
 	if server.Is6() != vip.Is6() {
-		from, err = l.addressFor(vip)
+		from, err = w.from[vip.Is6()]()
 		return from, to, err
 	}
 	if h := l.hops.Get(server); h.Usable() && !w.hears[h.Ifindex] {
 		return from, to, fmt.Errorf("no answer would be taken on interface %s, by which the check would leave: see the warnings of fairlead status", h.Interface)
 	}
-	// Connecting a socket of UDP asks for the route, and sends nothing.
-	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(server, 9)))
-	if err != nil {
-		return from, to, err
-	}
-	defer c.Close()
-	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), to, nil
+	from, err = sourceTo(server)
+	return from, to, err
 }
 
-// addressFor is the first address of a VIP's family that the interfaces have.
-func (l *LB) addressFor(vip netip.Addr) (netip.Addr, error) {
+// sourceTo is the address that this machine speaks to another from. Connecting a socket
+// of UDP asks for the route, and sends nothing; net would have it watched for what it
+// receives, which costs more than the question.
+func sourceTo(server netip.Addr) (from netip.Addr, err error) {
+	family, to := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Port: discard})
+	if server.Is6() {
+		six := &unix.SockaddrInet6{Port: discard, Addr: server.As16()}
+		family, to = unix.AF_INET6, six
+	} else {
+		to.(*unix.SockaddrInet4).Addr = server.As4()
+	}
+	s, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return from, os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(s)
+	if err := unix.Connect(s, to); err != nil {
+		return from, os.NewSyscallError("connect", err)
+	}
+	is, err := unix.Getsockname(s)
+	if err != nil {
+		return from, os.NewSyscallError("getsockname", err)
+	}
+	switch is := is.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrFrom4(is.Addr), nil
+	case *unix.SockaddrInet6:
+		return netip.AddrFrom16(is.Addr), nil
+	}
+	return from, fmt.Errorf("a socket of family %d has an address of %T", family, is)
+}
+
+// discard is the port of RFC 863, to which nothing is sent.
+const discard = 9
+
+// addressFor is the first address of a family that the interfaces have.
+func (l *LB) addressFor(six bool) (netip.Addr, error) {
 	ifaces, err := findInterfaces(l.o.Interfaces)
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	a, err := firstAddress(ifaces, vip.Is6())
+	a, err := firstAddress(ifaces, six)
 	if err == nil && a.IsUnspecified() {
 		err = errors.New("the balancer's interfaces have no address of the VIP's family, to which an answer could come: give them one")
 	}

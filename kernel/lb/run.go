@@ -22,19 +22,19 @@ func (l *LB) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
-	errs := make(chan error, 4)
+	errs := make(chan error, 3)
 	for _, f := range []func(context.Context) error{
 		func(ctx context.Context) error {
-			every(ctx, clockRefresh, func() {
-				l.mu.Lock()
-				defer l.mu.Unlock()
-				if err := l.refreshClock(); err != nil {
-					l.log.Error("refresh the clock", "error", err)
+			// By one timer: at rest it is waking up that costs.
+			looks := 0
+			every(ctx, kernel.TendEvery, func() {
+				l.tend()
+				if looks++; looks%int(clockRefresh/kernel.TendEvery) == 0 {
+					l.tickClock()
 				}
 			})
 			return nil
 		},
-		func(ctx context.Context) error { every(ctx, kernel.TendEvery, l.tend); return nil },
 		l.ServeAsks,
 		func(ctx context.Context) error { return l.hops.Run(ctx, l.looked) },
 	} {
@@ -44,7 +44,15 @@ func (l *LB) Run(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
-	return errors.Join(<-errs, <-errs, <-errs, <-errs)
+	return errors.Join(<-errs, <-errs, <-errs)
+}
+
+func (l *LB) tickClock() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.refreshClock(); err != nil {
+		l.log.Error("refresh the clock", "error", err)
+	}
 }
 
 // every calls f so often until ctx ends.
