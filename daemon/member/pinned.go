@@ -10,10 +10,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/daemon"
+	"github.com/fairlead/fairlead/kernel"
 )
 
 // Beside its programs a daemon pins which assignment and which clock they go by, as
@@ -102,9 +102,9 @@ func makeForce(path, text string) error {
 	return err
 }
 
-// tendEvery is how long the pin can be missing before it is made again, as those of
-// programs and maps are by their rooms.
-const tendEvery = 500 * time.Millisecond
+// tendEvery is how long the pin can be missing before it is made again, as those of a
+// balancer are by their room.
+const tendEvery = kernel.PinsEvery
 
 func (m *Member) tendPinned(ctx context.Context) error {
 	path := m.forcePin()

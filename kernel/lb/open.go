@@ -101,6 +101,7 @@ type LB struct {
 	waited         bool         // the ways to servers whose lines stay were, by an Apply before
 	unsynced       bool         // syncLines has not written all
 	checkWays      atomic.Pointer[checkWays]
+	unpinned       error                  // of the last look at the pins
 	waysOut        []net.Interface        // beside ifaces, where checks left
 	checkLines     *ebpf.Map              // of the health program
 	checked        map[uint32]netip.Addr  // what it says

@@ -26,10 +26,11 @@ func (l *LB) Run(ctx context.Context) error {
 	for _, f := range []func(context.Context) error{
 		func(ctx context.Context) error {
 			// By one timer: at rest it is waking up that costs.
-			looks := 0
+			looks := time.Duration(0)
 			every(ctx, kernel.TendEvery, func() {
-				l.tend()
-				if looks++; looks%int(clockRefresh/kernel.TendEvery) == 0 {
+				looks++
+				l.look(looks%(kernel.PinsEvery/kernel.TendEvery) == 0)
+				if looks%(clockRefresh/kernel.TendEvery) == 0 {
 					l.tickClock()
 				}
 			})

@@ -8,7 +8,11 @@ import (
 )
 
 // tend looks once, and puts back.
-func (l *LB) tend() {
+func (l *LB) tend() { l.look(true) }
+
+// look is tend, at the pins only if it is their turn: no packet misses one while the
+// daemon lives, and there are dozens.
+func (l *LB) look(pins bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.set == nil || l.old != nil || !l.attached {
@@ -23,7 +27,10 @@ func (l *LB) tend() {
 			l.tendChecks(note)
 			return nil
 		}))
-		note("pins", l.folder.Keep(l.set.Set, l.folder.Dir))
+		if pins {
+			l.unpinned = l.folder.Keep(l.set.Set, l.folder.Dir)
+		}
+		note("pins", l.unpinned)
 	})
 }
 

@@ -70,6 +70,13 @@ func (s *Server) rejoin(ctx context.Context, cfg *embed.Config) error {
 	if err != nil {
 		return err
 	}
+	if !s.among(members) {
+		if s.o.Log != nil {
+			s.o.Log.Warn("where this store's other members shall answer another store does, as of a balancer that has its own still: stop that, or restart it with the file that names these members",
+				"asked", strings.Join(s.o.Others, ", "))
+		}
+		return nil // that is nobody's to join: this one begins
+	}
 	is := slices.IndexFunc(members, func(m *pb.Member) bool {
 		return slices.ContainsFunc(m.PeerURLs, func(u string) bool { return slices.Contains(s.o.Peer, u) })
 	})
@@ -83,13 +90,13 @@ func (s *Server) rejoin(ctx context.Context, cfg *embed.Config) error {
 		return err
 	}
 	if is >= 0 && (ran || began) {
-		if err := untilTaken(ctx, "remove it", func() error { _, err := others.MemberRemove(ctx, members[is].ID); return err }); err != nil {
+		if err := s.untilTaken(ctx, "remove it", func() error { _, err := others.MemberRemove(ctx, members[is].ID); return err }); err != nil {
 			return err
 		}
 		is = -1
 	}
 	if is < 0 {
-		if err := untilTaken(ctx, "take it in", func() error { _, err := others.MemberAdd(ctx, s.o.Peer); return err }); err != nil {
+		if err := s.untilTaken(ctx, "take it in", func() error { _, err := others.MemberAdd(ctx, s.o.Peer); return err }); err != nil {
 			return err
 		}
 	}
@@ -100,13 +107,31 @@ func (s *Server) rejoin(ctx context.Context, cfg *embed.Config) error {
 	return nil
 }
 
+// among: members are of the store that this one is, or is to be, a member of.
+func (s *Server) among(members []*pb.Member) bool {
+	return slices.ContainsFunc(members, func(m *pb.Member) bool {
+		return slices.ContainsFunc(m.PeerURLs, func(u string) bool {
+			for _, peer := range s.o.Initial {
+				if u == peer {
+					return true
+				}
+			}
+			return false
+		})
+	})
+}
+
 // untilTaken has the others change who is a member. They refuse while they have not heard
 // each other for a while.
-func untilTaken(ctx context.Context, what string, do func() error) error {
-	for {
+func (s *Server) untilTaken(ctx context.Context, what string, do func() error) error {
+	for told := ""; ; {
 		err := do()
 		if err == nil {
 			return nil
+		}
+		if told != err.Error() && s.o.Log != nil {
+			told = err.Error()
+			s.o.Log.Warn("this member's folder is empty, and the others do not "+what+" yet; trying on", "error", err)
 		}
 		select {
 		case <-ctx.Done():

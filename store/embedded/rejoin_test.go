@@ -141,3 +141,26 @@ func TestLostLog(t *testing.T) {
 		}
 	}
 }
+
+// TestAnotherStore: where another member is to be, a store answers that has no member of
+// these, as a single balancer's, which has not been restarted yet. It is not joined, and
+// stays what it is; the others begin, and the last comes when the place is free.
+func TestAnotherStore(t *testing.T) {
+	t.Parallel()
+	options := three(t, "http://", TLS{})
+	old := alone(t)
+	old.Client = options[0].Client
+	was := started(t, old)[0]
+	put(t, opened(t, old.Client[0]), "a", "of the old")
+	two := started(t, options[1:]...)
+	put(t, opened(t, options[1].Client[0], options[2].Client[0]), "a", "of the new")
+	if n := len(was.etcd.Server.Cluster().Members()); n != 1 {
+		t.Errorf("the other store has %d members", n)
+	}
+	has(t, opened(t, old.Client[0]), "a=of the old")
+	was.Close()
+	started(t, options[0])
+	two[0].Close()
+	put(t, opened(t, options[0].Client[0], options[2].Client[0]), "b", "by two")
+	has(t, opened(t, options[0].Client[0]), "a=of the new b=by two")
+}
