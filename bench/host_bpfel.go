@@ -53,6 +53,7 @@ const (
 	hostMapHostSockets    = "host_sockets"
 	hostMapHostSources    = "host_sources"
 	hostMapHostStrangers  = "host_strangers"
+	hostMapHostTold       = "host_told"
 	hostMapHostVipCount   = "host_vip_count"
 	hostMapHostVips       = "host_vips"
 	hostMapOldEpochs      = "old_epochs"
@@ -149,6 +150,7 @@ type hostMapSpecs struct {
 	HostSockets    *ebpf.MapSpec `ebpf:"host_sockets"`
 	HostSources    *ebpf.MapSpec `ebpf:"host_sources"`
 	HostStrangers  *ebpf.MapSpec `ebpf:"host_strangers"`
+	HostTold       *ebpf.MapSpec `ebpf:"host_told"`
 	HostVipCount   *ebpf.MapSpec `ebpf:"host_vip_count"`
 	HostVips       *ebpf.MapSpec `ebpf:"host_vips"`
 	OldEpochs      *ebpf.MapSpec `ebpf:"old_epochs"`
@@ -209,6 +211,7 @@ type hostMaps struct {
 	HostSockets    *ebpf.Map `ebpf:"host_sockets"`
 	HostSources    *ebpf.Map `ebpf:"host_sources"`
 	HostStrangers  *ebpf.Map `ebpf:"host_strangers"`
+	HostTold       *ebpf.Map `ebpf:"host_told"`
 	HostVipCount   *ebpf.Map `ebpf:"host_vip_count"`
 	HostVips       *ebpf.Map `ebpf:"host_vips"`
 	OldEpochs      *ebpf.Map `ebpf:"old_epochs"`
@@ -232,6 +235,7 @@ func (m *hostMaps) Close() error {
 		m.HostSockets,
 		m.HostSources,
 		m.HostStrangers,
+		m.HostTold,
 		m.HostVipCount,
 		m.HostVips,
 		m.OldEpochs,

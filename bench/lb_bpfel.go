@@ -67,6 +67,9 @@ const (
 	lbMapInputs       = "inputs"
 	lbMapLines        = "lines"
 	lbMapReasons      = "reasons"
+	lbMapSeats        = "seats"
+	lbMapSeatsAbout   = "seats_about"
+	lbMapSeatsTaken   = "seats_taken"
 	lbMapShared       = "shared"
 	lbMapSteers       = "steers"
 	lbMapTables       = "tables"
@@ -89,6 +92,7 @@ const (
 	lbVarInputCache   = "input_cache"
 	lbVarJiffyMult    = "jiffy_mult"
 	lbVarJiffyShift   = "jiffy_shift"
+	lbVarSeatCount    = "seat_count"
 	lbVarSource4      = "source4"
 	lbVarSource4Mask  = "source4_mask"
 	lbVarSource6      = "source6"
@@ -165,6 +169,9 @@ type lbMapSpecs struct {
 	Inputs       *ebpf.MapSpec `ebpf:"inputs"`
 	Lines        *ebpf.MapSpec `ebpf:"lines"`
 	Reasons      *ebpf.MapSpec `ebpf:"reasons"`
+	Seats        *ebpf.MapSpec `ebpf:"seats"`
+	SeatsAbout   *ebpf.MapSpec `ebpf:"seats_about"`
+	SeatsTaken   *ebpf.MapSpec `ebpf:"seats_taken"`
 	Shared       *ebpf.MapSpec `ebpf:"shared"`
 	Steers       *ebpf.MapSpec `ebpf:"steers"`
 	Tables       *ebpf.MapSpec `ebpf:"tables"`
@@ -186,6 +193,7 @@ type lbVariableSpecs struct {
 	InputCache   *ebpf.VariableSpec `ebpf:"input_cache"`
 	JiffyMult    *ebpf.VariableSpec `ebpf:"jiffy_mult"`
 	JiffyShift   *ebpf.VariableSpec `ebpf:"jiffy_shift"`
+	SeatCount    *ebpf.VariableSpec `ebpf:"seat_count"`
 	Source4      *ebpf.VariableSpec `ebpf:"source4"`
 	Source4Mask  *ebpf.VariableSpec `ebpf:"source4_mask"`
 	Source6      *ebpf.VariableSpec `ebpf:"source6"`
@@ -227,6 +235,9 @@ type lbMaps struct {
 	Inputs       *ebpf.Map `ebpf:"inputs"`
 	Lines        *ebpf.Map `ebpf:"lines"`
 	Reasons      *ebpf.Map `ebpf:"reasons"`
+	Seats        *ebpf.Map `ebpf:"seats"`
+	SeatsAbout   *ebpf.Map `ebpf:"seats_about"`
+	SeatsTaken   *ebpf.Map `ebpf:"seats_taken"`
 	Shared       *ebpf.Map `ebpf:"shared"`
 	Steers       *ebpf.Map `ebpf:"steers"`
 	Tables       *ebpf.Map `ebpf:"tables"`
@@ -248,6 +259,9 @@ func (m *lbMaps) Close() error {
 		m.Inputs,
 		m.Lines,
 		m.Reasons,
+		m.Seats,
+		m.SeatsAbout,
+		m.SeatsTaken,
 		m.Shared,
 		m.Steers,
 		m.Tables,
@@ -270,6 +284,7 @@ type lbVariables struct {
 	InputCache   *ebpf.Variable `ebpf:"input_cache"`
 	JiffyMult    *ebpf.Variable `ebpf:"jiffy_mult"`
 	JiffyShift   *ebpf.Variable `ebpf:"jiffy_shift"`
+	SeatCount    *ebpf.Variable `ebpf:"seat_count"`
 	Source4      *ebpf.Variable `ebpf:"source4"`
 	Source4Mask  *ebpf.Variable `ebpf:"source4_mask"`
 	Source6      *ebpf.Variable `ebpf:"source6"`

@@ -32,6 +32,7 @@ const (
 	HostMapHostSockets    = "host_sockets"
 	HostMapHostSources    = "host_sources"
 	HostMapHostStrangers  = "host_strangers"
+	HostMapHostTold       = "host_told"
 	HostMapHostVipCount   = "host_vip_count"
 	HostMapHostVips       = "host_vips"
 	HostMapOldEpochs      = "old_epochs"
@@ -122,6 +123,7 @@ type HostMapSpecs struct {
 	HostSockets    *ebpf.MapSpec `ebpf:"host_sockets"`
 	HostSources    *ebpf.MapSpec `ebpf:"host_sources"`
 	HostStrangers  *ebpf.MapSpec `ebpf:"host_strangers"`
+	HostTold       *ebpf.MapSpec `ebpf:"host_told"`
 	HostVipCount   *ebpf.MapSpec `ebpf:"host_vip_count"`
 	HostVips       *ebpf.MapSpec `ebpf:"host_vips"`
 	OldEpochs      *ebpf.MapSpec `ebpf:"old_epochs"`
@@ -180,6 +182,7 @@ type HostMaps struct {
 	HostSockets    *ebpf.Map `ebpf:"host_sockets"`
 	HostSources    *ebpf.Map `ebpf:"host_sources"`
 	HostStrangers  *ebpf.Map `ebpf:"host_strangers"`
+	HostTold       *ebpf.Map `ebpf:"host_told"`
 	HostVipCount   *ebpf.Map `ebpf:"host_vip_count"`
 	HostVips       *ebpf.Map `ebpf:"host_vips"`
 	OldEpochs      *ebpf.Map `ebpf:"old_epochs"`
@@ -203,6 +206,7 @@ func (m *HostMaps) Close() error {
 		m.HostSockets,
 		m.HostSources,
 		m.HostStrangers,
+		m.HostTold,
 		m.HostVipCount,
 		m.HostVips,
 		m.OldEpochs,

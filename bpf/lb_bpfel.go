@@ -24,6 +24,9 @@ const (
 	LBMapInputs       = "inputs"
 	LBMapLines        = "lines"
 	LBMapReasons      = "reasons"
+	LBMapSeats        = "seats"
+	LBMapSeatsAbout   = "seats_about"
+	LBMapSeatsTaken   = "seats_taken"
 	LBMapShared       = "shared"
 	LBMapSteers       = "steers"
 	LBMapTables       = "tables"
@@ -42,6 +45,7 @@ const (
 	LBVarInputCache   = "input_cache"
 	LBVarJiffyMult    = "jiffy_mult"
 	LBVarJiffyShift   = "jiffy_shift"
+	LBVarSeatCount    = "seat_count"
 	LBVarSource4      = "source4"
 	LBVarSource4Mask  = "source4_mask"
 	LBVarSource6      = "source6"
@@ -111,6 +115,9 @@ type LBMapSpecs struct {
 	Inputs     *ebpf.MapSpec `ebpf:"inputs"`
 	Lines      *ebpf.MapSpec `ebpf:"lines"`
 	Reasons    *ebpf.MapSpec `ebpf:"reasons"`
+	Seats      *ebpf.MapSpec `ebpf:"seats"`
+	SeatsAbout *ebpf.MapSpec `ebpf:"seats_about"`
+	SeatsTaken *ebpf.MapSpec `ebpf:"seats_taken"`
 	Shared     *ebpf.MapSpec `ebpf:"shared"`
 	Steers     *ebpf.MapSpec `ebpf:"steers"`
 	Tables     *ebpf.MapSpec `ebpf:"tables"`
@@ -130,6 +137,7 @@ type LBVariableSpecs struct {
 	InputCache   *ebpf.VariableSpec `ebpf:"input_cache"`
 	JiffyMult    *ebpf.VariableSpec `ebpf:"jiffy_mult"`
 	JiffyShift   *ebpf.VariableSpec `ebpf:"jiffy_shift"`
+	SeatCount    *ebpf.VariableSpec `ebpf:"seat_count"`
 	Source4      *ebpf.VariableSpec `ebpf:"source4"`
 	Source4Mask  *ebpf.VariableSpec `ebpf:"source4_mask"`
 	Source6      *ebpf.VariableSpec `ebpf:"source6"`
@@ -166,6 +174,9 @@ type LBMaps struct {
 	Inputs     *ebpf.Map `ebpf:"inputs"`
 	Lines      *ebpf.Map `ebpf:"lines"`
 	Reasons    *ebpf.Map `ebpf:"reasons"`
+	Seats      *ebpf.Map `ebpf:"seats"`
+	SeatsAbout *ebpf.Map `ebpf:"seats_about"`
+	SeatsTaken *ebpf.Map `ebpf:"seats_taken"`
 	Shared     *ebpf.Map `ebpf:"shared"`
 	Steers     *ebpf.Map `ebpf:"steers"`
 	Tables     *ebpf.Map `ebpf:"tables"`
@@ -182,6 +193,9 @@ func (m *LBMaps) Close() error {
 		m.Inputs,
 		m.Lines,
 		m.Reasons,
+		m.Seats,
+		m.SeatsAbout,
+		m.SeatsTaken,
 		m.Shared,
 		m.Steers,
 		m.Tables,
@@ -202,6 +216,7 @@ type LBVariables struct {
 	InputCache   *ebpf.Variable `ebpf:"input_cache"`
 	JiffyMult    *ebpf.Variable `ebpf:"jiffy_mult"`
 	JiffyShift   *ebpf.Variable `ebpf:"jiffy_shift"`
+	SeatCount    *ebpf.Variable `ebpf:"seat_count"`
 	Source4      *ebpf.Variable `ebpf:"source4"`
 	Source4Mask  *ebpf.Variable `ebpf:"source4_mask"`
 	Source6      *ebpf.Variable `ebpf:"source6"`

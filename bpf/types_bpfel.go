@@ -30,6 +30,7 @@ const (
 	SteerEntries = 64
 	JoinTries    = 16
 	OuterTTL     = 64
+	SeatAny      = 4095
 	TunnelPorts  = 49152
 )
 
@@ -53,6 +54,20 @@ const (
 	FlowAged   = 7148
 	FlowSlack  = 64
 	FlowRevive = 4
+)
+
+// Of fl_seat_times.
+const (
+	SeatHandshake = 62
+	SeatHurry     = 3
+	SeatRevive    = 4
+	SeatClosed    = 62
+)
+
+// Of fl_seat_flags.
+const (
+	SeatLimited = 16384
+	SeatMoved   = 32768
 )
 
 // Of fl_line_flags.
@@ -379,12 +394,13 @@ func (v Reason) String() string {
 type Scheme uint32
 
 const (
-	SchemeStateless Scheme = 0
-	SchemeCheetah   Scheme = 1
-	SchemeJet       Scheme = 2
-	SchemeFullCT    Scheme = 3
-	SchemeBeamer    Scheme = 4
-	SchemeFaild     Scheme = 5
+	SchemeStateless       Scheme = 0
+	SchemeCheetah         Scheme = 1
+	SchemeJet             Scheme = 2
+	SchemeFullCT          Scheme = 3
+	SchemeBeamer          Scheme = 4
+	SchemeFaild           Scheme = 5
+	SchemeCheetahStateful Scheme = 6
 )
 
 // String is the name in metrics, status and docs.
@@ -402,8 +418,57 @@ func (v Scheme) String() string {
 		return "beamer"
 	case SchemeFaild:
 		return "faild"
+	case SchemeCheetahStateful:
+		return "cheetah_stateful"
 	}
 	return fmt.Sprintf("scheme_%d", uint32(v))
+}
+
+// Seat is fl_seat.
+type Seat struct {
+	_     structs.HostLayout
+	Word  uint64
+	Count uint64
+}
+
+// SeatAbout is fl_seat_about.
+type SeatAbout struct {
+	_        structs.HostLayout
+	Addr     [2]uint64
+	VipId    uint32
+	Sport    uint16
+	Dport    uint16
+	OpenedMs uint32
+	Via      uint32
+	Packets  uint64
+	Bytes    uint64
+	Tokens   uint64
+	Pad      uint64
+}
+
+// SeatState is fl_seat_state.
+type SeatState uint32
+
+const (
+	SeatNone    SeatState = 0
+	SeatNew     SeatState = 1
+	SeatLive    SeatState = 2
+	SeatClosing SeatState = 3
+)
+
+// String is the name in metrics, status and docs.
+func (v SeatState) String() string {
+	switch v {
+	case SeatNone:
+		return "none"
+	case SeatNew:
+		return "new"
+	case SeatLive:
+		return "live"
+	case SeatClosing:
+		return "closing"
+	}
+	return fmt.Sprintf("seat_state_%d", uint32(v))
 }
 
 // Shared is fl_shared.
@@ -445,11 +510,13 @@ type VIP struct {
 	Shift       uint8
 	HashForm    uint8
 	Carrier     uint8
-	Pad         uint8
+	SeatBits    uint8
 	AnchorHeld  uint32
 	AnchorTrack uint32
 	Generation  uint32
-	Pad2        uint32
+	OpenEpoch   uint8
+	Pad         uint8
+	Pad2        uint16
 	JoinHash    uint64
 }
 
@@ -468,7 +535,10 @@ type VIPCPU struct {
 	FlowFull     uint64
 	FlowReplaced uint64
 	ShareLost    uint64
-	Pad          [5]uint64
+	Seated       uint64
+	SeatFull     uint64
+	SeatWrong    uint64
+	Pad          [2]uint64
 }
 
 // VIPFlags is fl_vip_flags.
@@ -482,6 +552,7 @@ const (
 	VIPShare         VIPFlags = 16
 	VIPTrackAll      VIPFlags = 32
 	VIPJoin          VIPFlags = 64
+	VIPLimits        VIPFlags = 128
 )
 
 // String is the name in metrics, status and docs.
@@ -501,6 +572,8 @@ func (v VIPFlags) String() string {
 		return "track_all"
 	case VIPJoin:
 		return "join"
+	case VIPLimits:
+		return "limits"
 	}
 	return fmt.Sprintf("vip_flags_%d", uint32(v))
 }

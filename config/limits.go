@@ -8,6 +8,7 @@ type Limits struct {
 	ServerLines  int `yaml:"server_lines"`  // slots of all VIPs
 	TableEntries int `yaml:"table_entries"` // policies' and hash tables' entries, half of them idle
 	Flows        int `yaml:"flows"`         // fallback's flow table
+	Seats        int `yaml:"seats"`         // connections of scheme cheetah-stateful
 	AskRate      int `yaml:"ask_rate"`      // packets a second that all servers are asked about; 0: none
 }
 
@@ -25,6 +26,7 @@ func (l *Limits) all() []limit {
 		{&l.ServerLines, "server_lines", 16384, 64, 1 << 18},
 		{&l.TableEntries, "table_entries", 2097152, 1 << 10, 1 << 28},
 		{&l.Flows, "flows", 262144, 1 << 8, 1 << 26},
+		{&l.Seats, "seats", 262144, 1 << 10, 1 << 25},
 		{&l.AskRate, "ask_rate", 100, 0, 1 << 20},
 	}
 }

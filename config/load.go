@@ -237,8 +237,11 @@ func (v *VIP) fill(at positions, path string) {
 	if len(v.Communities) == 0 {
 		v.Communities = nil
 	}
+	if at[path+".seat_bits"] == nil {
+		v.SeatBits = cmp.Or(v.SeatBits, v.DefaultSeatBits())
+	}
 	if at[path+".cookie_bits"] == nil {
-		v.CookieBits = cmp.Or(v.CookieBits, v.Width().DefaultBits)
+		v.CookieBits = cmp.Or(v.CookieBits, v.DefaultBits())
 	}
 	if v.ICMPEcho == nil {
 		v.ICMPEcho = new(true)

@@ -195,10 +195,14 @@ func cookieForm(v *VIP) string {
 	if !v.Cookies() {
 		return ""
 	}
-	if v.Carrier != "" {
-		return fmt.Sprintf("%s over %s with %d bits", v.Scheme, v.Carrier, v.CookieBits)
+	width := fmt.Sprintf("%d bits", v.CookieBits)
+	if v.SeatBits != 0 {
+		width += fmt.Sprintf(", %d of a seat", v.SeatBits)
 	}
-	return fmt.Sprintf("%s with %d bits", v.Scheme, v.CookieBits)
+	if v.Carrier != "" {
+		return fmt.Sprintf("%s over %s with %s", v.Scheme, v.Carrier, width)
+	}
+	return fmt.Sprintf("%s with %s", v.Scheme, width)
 }
 
 // remade: a VIP whose cookies change form, or that had or gets none, is taken

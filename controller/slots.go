@@ -323,7 +323,7 @@ func (p *planner) refuseExhausted(v *VIP, m *member) {
 	}
 	limit := v.slotLimit()
 	all := fmt.Sprintf("all %d that a VIP can number", limit)
-	switch byCookie := v.Cookies() && limit == (cheetah.Layout{Bits: v.CookieBits}).Slots(); {
+	switch byCookie := v.Cookies() && limit == v.Layout().Slots(); {
 	case byCookie:
 		all = fmt.Sprintf("all %d of a cookie of %d bits", limit, v.CookieBits)
 		if v.CookieBits < cheetah.MaxBits {

@@ -166,7 +166,7 @@ func TestServer(t *testing.T) {
 // connections to end.
 func TestChurn(t *testing.T) {
 	small(t, RunOptions{
-		Scenario: "churn", Seed: 11, Schemes: []string{"cheetah", "jet", "stateless"}, Policies: []string{"rr"}, Hashes: []string{"table-hrw"},
+		Scenario: "churn", Seed: 11, Schemes: []string{"cheetah", "cheetah-stateful", "jet", "stateless"}, Policies: []string{"rr"}, Hashes: []string{"table-hrw"},
 		Scale: Scale{Connections: 300, Slot: 1500 * time.Millisecond,
 			Steps: []string{"drain", "add", "reshuffle", "fail", "rotate", "kill lb", "kill host", "recover", "weight", "crash", "add two", "join lb", "lose lb"}},
 	})

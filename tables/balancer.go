@@ -167,6 +167,7 @@ func (p *Plan) service(a *controller.Assignment, v *controller.VIP, r Range,
 	scheme, layout := v.Scheme.Row(), layoutOf(v)
 	e.Scheme, e.Policy = scheme.Number, v.Policy.Row().Number
 	e.Shift, e.Carrier = uint8(layout.Shift()), v.Carries().Number
+	e.SeatBits, e.OpenEpoch = uint8(layout.SeatBits), uint8(a.StampEpoch&1)
 	if scheme.Finds == vip.ByCookie {
 		for _, k := range a.Keys {
 			e.Key[k.Epoch&1] = cheetah.VIPKey(k.Secret, v.Address, v.Port, e.Proto)
@@ -227,7 +228,7 @@ func layoutOf(v *controller.VIP) cheetah.Layout {
 	if v.CookieBits == 0 {
 		return cheetah.Layout{Bits: v.Width().DefaultBits}
 	}
-	return cheetah.Layout{Bits: v.CookieBits}
+	return v.Layout()
 }
 
 func policyMembers(slots []controller.Slot) []policy.Member {

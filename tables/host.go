@@ -204,7 +204,7 @@ func hostEntry(as *controller.Assignment, vip *controller.VIP, slot *controller.
 	if !vip.Cookies() {
 		return v, key, nil
 	}
-	layout := cheetah.Layout{Bits: vip.CookieBits}
+	layout := vip.Layout()
 	if err := layout.Validate(); err != nil {
 		return v, key, fmt.Errorf("vip %s: %w", vip.Name, err)
 	}
@@ -213,7 +213,8 @@ func hostEntry(as *controller.Assignment, vip *controller.VIP, slot *controller.
 		v.Key[parity] = cheetah.VIPKey(k.Secret, key.Addr, vip.Port, key.Proto)
 		v.Epochs |= 1 << parity
 	}
-	v.Scheme = uint8(bpf.SchemeCheetah)
+	v.Scheme = vip.Scheme.Row().Number
+	v.Generation = uint32(layout.SeatBits) // FL_HOST_SEAT_BITS
 	v.StampEpoch = uint8(as.StampEpoch & 1)
 	v.Shift = uint8(layout.Shift())
 	v.Flags |= uint16(vip.Carries().Number) * uint16(bpf.HostVIPCarrier)
@@ -222,15 +223,20 @@ func hostEntry(as *controller.Assignment, vip *controller.VIP, slot *controller.
 	return v, key, nil
 }
 
+// stamps: connections carry cookies.
+func stamps(v *bpf.HostVIP) bool {
+	return choices.SchemeOf(v.Scheme).Finds == choices.ByCookie && v.Shift != 0
+}
+
 // begin sets from when on v's slot and epoch hold, given the entry before it
 // (the zero value where there was none).
 func begin(v *bpf.HostVIP, before bpf.HostVIP, old uint16, at uint64) {
-	if v.Scheme != uint8(bpf.SchemeCheetah) {
+	if !stamps(v) {
 		return
 	}
 	v.OldSlot = old
 	v.SlotSince = at
-	if before.Used == 0 || before.Scheme != uint8(bpf.SchemeCheetah) {
+	if before.Used == 0 || !stamps(&before) {
 		return // handshakes from before carry no cookie
 	}
 	if before.Slot == v.Slot {
@@ -247,7 +253,7 @@ func begin(v *bpf.HostVIP, before bpf.HostVIP, old uint16, at uint64) {
 // Begins says whether a slot or an epoch of t holds from the moment at on.
 func (t *HostTable) Begins(at uint64) bool {
 	for _, v := range t.Entries {
-		if v.Scheme == uint8(bpf.SchemeCheetah) && (v.SlotSince == at || v.StampSince == at) {
+		if stamps(&v) && (v.SlotSince == at || v.StampSince == at) {
 			return true
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/controller/buckets"
 	"github.com/fairlead/fairlead/scheme/cheetah"
+	"github.com/fairlead/fairlead/scheme/seats"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -26,12 +27,13 @@ const MaxNexthops = (1<<16 - 1 - 4) / 8
 type Scheme string
 
 const (
-	Cheetah   Scheme = "cheetah"
-	JET       Scheme = "jet"
-	FullCT    Scheme = "full-ct"
-	Stateless Scheme = "stateless"
-	Beamer    Scheme = "beamer"
-	Faild     Scheme = "faild"
+	Cheetah         Scheme = "cheetah"
+	CheetahStateful Scheme = "cheetah-stateful"
+	JET             Scheme = "jet"
+	FullCT          Scheme = "full-ct"
+	Stateless       Scheme = "stateless"
+	Beamer          Scheme = "beamer"
+	Faild           Scheme = "faild"
 )
 
 // Finds is what a connection is found by. Where a packet has no cookie, scheme
@@ -63,6 +65,9 @@ type SchemeRow struct {
 	Tracks Tracks
 	// Carriers are where its cookie may travel.
 	Carriers []Carrier
+	// Seats is the default width of the seat in its cookies, by which a balancer
+	// finds what it knows of a connection; 0: they have none.
+	Seats int
 	// Policies that go with it, where packets have no cookie ByTheHash alone.
 	// The first is the default.
 	Policies []Policy
@@ -87,6 +92,8 @@ type SchemeRow struct {
 // default.
 var schemes = []SchemeRow{
 	{Name: Cheetah, Number: 1, Finds: ByCookie, Tracks: Foreseen, Carriers: []Carrier{TCPTimestamp},
+		Policies: []Policy{RR, WRR, P2C, LeastConn, ByTheHash}, Slots: chash.MaxSlots},
+	{Name: CheetahStateful, Number: 6, Finds: ByCookie, Tracks: Foreseen, Carriers: []Carrier{TCPTimestamp}, Seats: 8,
 		Policies: []Policy{RR, WRR, P2C, LeastConn, ByTheHash}, Slots: chash.MaxSlots},
 	{Name: JET, Number: 2, Finds: ByHash, Tracks: Foreseen, Policies: hashAlone, Slots: chash.MaxSlots,
 		WhyHash: "scheme jet finds what it did not remember by its hash alone"},
@@ -199,6 +206,13 @@ var carriers = []CarrierRow{
 func (r *CarrierRow) holds(bits int) bool {
 	return r.Name != "" && bits >= r.MinBits && bits <= r.MaxBits
 }
+
+// Bounds of seat_bits: a seat's entry has room for the slots of the cookies that have
+// one.
+const (
+	MinSeatBits = seats.MinBits
+	MaxSeatBits = seats.MaxBits
+)
 
 // Carriers are all carriers' rows.
 func Carriers() []CarrierRow { return carriers }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/chash"
+	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/wire"
 )
 
@@ -20,7 +21,7 @@ type Settings struct {
 	Address  netip.Addr `yaml:"address" json:"address"`
 	Port     uint16     `json:"port"`                     // 0: all
 	Protocol string     `yaml:"protocol" json:"protocol"` // tcp (default) or udp
-	Scheme   Scheme     `yaml:"scheme" json:"scheme"`     // cheetah (default; on udp the same as jet), jet, full-ct, stateless, beamer, faild
+	Scheme   Scheme     `yaml:"scheme" json:"scheme"`     // cheetah (default; on udp the same as jet), cheetah-stateful, jet, full-ct, stateless, beamer, faild
 	// Policy is rr (default), wrr, p2c, least-conn or hash; schemes without
 	// cookies and protocol udp allow (and default to) hash alone.
 	Policy Policy `yaml:"policy" json:"policy"`
@@ -35,6 +36,10 @@ type Settings struct {
 	// CookieBits is the cookie's width, 10 to 15 (default 12: 2,048 slots,
 	// 17 minutes idle).
 	CookieBits int `yaml:"cookie_bits" json:"cookie_bits"`
+	// SeatBits of scheme cheetah-stateful is how many of them name the seat where a
+	// balancer keeps what it knows of the connection, 3 to 10 (default 8; and
+	// cookie_bits: 15). The rest name slots. Else 0.
+	SeatBits int `yaml:"seat_bits" json:"seat_bits,omitempty"`
 	// Carrier is where the cookie travels; "": where the scheme's does over the
 	// protocol (tcp-timestamp), which the file may say too.
 	Carrier   Carrier `yaml:"carrier" json:"carrier,omitempty"`
@@ -130,6 +135,28 @@ func (s *Settings) Width() CarrierRow {
 	return carriers[0]
 }
 
+// Layout is that of the VIP's cookies.
+func (s *Settings) Layout() cheetah.Layout {
+	return cheetah.Layout{Bits: s.CookieBits, SeatBits: s.SeatBits}
+}
+
+// DefaultBits is the width of cookies where the file says none: with a seat in it, all
+// that there is.
+func (s *Settings) DefaultBits() int {
+	if s.SeatBits == 0 {
+		return s.Width().DefaultBits
+	}
+	return s.Width().MaxBits
+}
+
+// DefaultSeatBits is seat_bits where the file says none.
+func (s *Settings) DefaultSeatBits() int {
+	if !s.Cookies() {
+		return 0
+	}
+	return s.Scheme.Row().Seats
+}
+
 // Chains says whether packets may be passed on from server to server: schemes
 // that go by buckets.
 func (s *Settings) Chains() bool { return s.Scheme.Row().Chains() }
@@ -155,7 +182,7 @@ func (s *Settings) MaxNumbers() int {
 	r, carrier := s.Scheme.Row(), s.Carries()
 	switch {
 	case carrier.holds(s.CookieBits):
-		return carrier.Slots(s.CookieBits)
+		return max(carrier.Slots(s.CookieBits)>>s.SeatBits, 1)
 	case r.Hops && s.MPTCP:
 		return joinSlots
 	}
@@ -293,6 +320,21 @@ func (c *check) choices() {
 	case carrier.Name != "" && !carrier.holds(s.CookieBits):
 		c.problem("cookie_bits", s.CookieBits, "out of range",
 			fmt.Sprintf("write %d to %d: wider names more servers, narrower lets connections idle longer", carrier.MinBits, carrier.MaxBits))
+	}
+	c.seats()
+}
+
+// seats looks at what of a cookie names no slot.
+func (c *check) seats() {
+	s, most := c.s, min(MaxSeatBits, c.s.CookieBits-2)
+	switch {
+	case c.r.Seats == 0 || !s.Cookies():
+		if c.known("scheme", "protocol") && (s.SeatBits != 0 || c.given("seat_bits")) {
+			c.problem("seat_bits", s.SeatBits, fmt.Sprintf("scheme %s has no seats on %s", s.Scheme, s.Protocol), "remove it, or write scheme: cheetah-stateful on tcp")
+		}
+	case s.SeatBits < MinSeatBits || s.SeatBits > most:
+		c.problem("seat_bits", s.SeatBits, "out of range",
+			fmt.Sprintf("write %d to %d: wider fills partitions more evenly, narrower names more servers", MinSeatBits, most))
 	}
 }
 
@@ -453,14 +495,28 @@ func (c *check) numbers() {
 	wrong, remedy := fmt.Sprintf("%d servers: a VIP numbers at most %d", n, limit), "split the pool over two VIPs"
 	if carrier := s.Carries(); carrier.Name != "" {
 		wrong = fmt.Sprintf("%d servers, but a cookie of %d bits names %d slots", n, s.CookieBits, limit)
+		if s.SeatBits > 0 {
+			wrong = fmt.Sprintf("%d servers, but a cookie of %d bits, %d of which are a seat's, names %d slots", n, s.CookieBits, s.SeatBits, limit)
+			remedy = seatRemedy(s, n, remedy)
+		}
 		for bits := s.CookieBits + 1; carrier.holds(bits); bits++ {
-			if carrier.Slots(bits) >= n {
+			if carrier.Slots(bits)>>s.SeatBits >= n {
 				remedy = fmt.Sprintf("write cookie_bits: %d", bits)
 				break
 			}
 		}
 	}
 	c.problem("servers", "", wrong, remedy)
+}
+
+// seatRemedy is how n servers have slots beside a seat, else what is said otherwise.
+func seatRemedy(s *Settings, n int, otherwise string) string {
+	for bits := s.SeatBits - 1; bits >= MinSeatBits; bits-- {
+		if s.Carries().Slots(s.CookieBits)>>bits >= n {
+			return fmt.Sprintf("write seat_bits: %d", bits)
+		}
+	}
+	return otherwise
 }
 
 // capacity: the servers, and those that may be added at once, need numbers.

@@ -351,7 +351,8 @@ type GetStatusResponse struct {
 	// Of a balancer or switch that announces its VIPs' addresses itself.
 	Bgp *BGP `protobuf:"bytes,25,opt,name=bgp,proto3" json:"bgp,omitempty"`
 	// Of a balancer that may hold its VIPs' addresses on an Ethernet.
-	L2            *L2 `protobuf:"bytes,27,opt,name=l2,proto3" json:"l2,omitempty"`
+	L2            *L2    `protobuf:"bytes,27,opt,name=l2,proto3" json:"l2,omitempty"`
+	Seats         *Seats `protobuf:"bytes,40,opt,name=seats,proto3" json:"seats,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -564,6 +565,13 @@ func (x *GetStatusResponse) GetBgp() *BGP {
 func (x *GetStatusResponse) GetL2() *L2 {
 	if x != nil {
 		return x.L2
+	}
+	return nil
+}
+
+func (x *GetStatusResponse) GetSeats() *Seats {
+	if x != nil {
+		return x.Seats
 	}
 	return nil
 }
@@ -2530,6 +2538,8 @@ type VIP struct {
 	Affinity   string `protobuf:"bytes,8,opt,name=affinity,proto3" json:"affinity,omitempty"`
 	Forwarding string `protobuf:"bytes,9,opt,name=forwarding,proto3" json:"forwarding,omitempty"`
 	CookieBits uint32 `protobuf:"varint,10,opt,name=cookie_bits,json=cookieBits,proto3" json:"cookie_bits,omitempty"`
+	// Of these, what names a seat (scheme cheetah-stateful).
+	SeatBits uint32 `protobuf:"varint,40,opt,name=seat_bits,json=seatBits,proto3" json:"seat_bits,omitempty"`
 	// Longest silence after which a connection's cookie still decodes, in
 	// milliseconds; 0 where the scheme has no cookie.
 	IdleLimitMs uint64 `protobuf:"varint,11,opt,name=idle_limit_ms,json=idleLimitMs,proto3" json:"idle_limit_ms,omitempty"`
@@ -2664,6 +2674,13 @@ func (x *VIP) GetForwarding() string {
 func (x *VIP) GetCookieBits() uint32 {
 	if x != nil {
 		return x.CookieBits
+	}
+	return 0
+}
+
+func (x *VIP) GetSeatBits() uint32 {
+	if x != nil {
+		return x.SeatBits
 	}
 	return 0
 }
@@ -3271,10 +3288,15 @@ type Counters struct {
 	// Entries made in the flow table, connections that found no room there
 	// (each set held live ones alone), entries that gave way to newer ones,
 	// and records for the peers lost because the daemon did not keep up.
-	Tracked       uint64 `protobuf:"varint,11,opt,name=tracked,proto3" json:"tracked,omitempty"`
-	FlowFull      uint64 `protobuf:"varint,12,opt,name=flow_full,json=flowFull,proto3" json:"flow_full,omitempty"`
-	FlowReplaced  uint64 `protobuf:"varint,13,opt,name=flow_replaced,json=flowReplaced,proto3" json:"flow_replaced,omitempty"`
-	ShareLost     uint64 `protobuf:"varint,14,opt,name=share_lost,json=shareLost,proto3" json:"share_lost,omitempty"`
+	Tracked      uint64 `protobuf:"varint,11,opt,name=tracked,proto3" json:"tracked,omitempty"`
+	FlowFull     uint64 `protobuf:"varint,12,opt,name=flow_full,json=flowFull,proto3" json:"flow_full,omitempty"`
+	FlowReplaced uint64 `protobuf:"varint,13,opt,name=flow_replaced,json=flowReplaced,proto3" json:"flow_replaced,omitempty"`
+	ShareLost    uint64 `protobuf:"varint,14,opt,name=share_lost,json=shareLost,proto3" json:"share_lost,omitempty"`
+	// Scheme cheetah-stateful: connections that were given a seat, that were given none as
+	// their partition was full, and packets whose seat was not their connection's.
+	Seated        uint64 `protobuf:"varint,20,opt,name=seated,proto3" json:"seated,omitempty"`
+	SeatFull      uint64 `protobuf:"varint,21,opt,name=seat_full,json=seatFull,proto3" json:"seat_full,omitempty"`
+	SeatWrong     uint64 `protobuf:"varint,22,opt,name=seat_wrong,json=seatWrong,proto3" json:"seat_wrong,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3403,6 +3425,27 @@ func (x *Counters) GetFlowReplaced() uint64 {
 func (x *Counters) GetShareLost() uint64 {
 	if x != nil {
 		return x.ShareLost
+	}
+	return 0
+}
+
+func (x *Counters) GetSeated() uint64 {
+	if x != nil {
+		return x.Seated
+	}
+	return 0
+}
+
+func (x *Counters) GetSeatFull() uint64 {
+	if x != nil {
+		return x.SeatFull
+	}
+	return 0
+}
+
+func (x *Counters) GetSeatWrong() uint64 {
+	if x != nil {
+		return x.SeatWrong
 	}
 	return 0
 }
@@ -5255,8 +5298,8 @@ var File_fairlead_proto protoreflect.FileDescriptor
 
 const file_fairlead_proto_rawDesc = "" +
 	"\n" +
-	"\x0efairlead.proto\x12\vfairlead.v1\x1a\freload.proto\"\x12\n" +
-	"\x10GetStatusRequest\"\xde\a\n" +
+	"\x0efairlead.proto\x12\vfairlead.v1\x1a\x11connections.proto\x1a\freload.proto\"\x12\n" +
+	"\x10GetStatusRequest\"\x88\b\n" +
 	"\x11GetStatusResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x11.fairlead.v1.RoleR\x04role\x12\x18\n" +
@@ -5287,7 +5330,8 @@ const file_fairlead_proto_rawDesc = "" +
 	"\asteered\x18\x17 \x03(\v2\x14.fairlead.v1.SteeredR\asteered\x12+\n" +
 	"\x11assignment_digest\x18\x18 \x01(\fR\x10assignmentDigest\x12\"\n" +
 	"\x03bgp\x18\x19 \x01(\v2\x10.fairlead.v1.BGPR\x03bgp\x12\x1f\n" +
-	"\x02l2\x18\x1b \x01(\v2\x0f.fairlead.v1.L2R\x02l2\"p\n" +
+	"\x02l2\x18\x1b \x01(\v2\x0f.fairlead.v1.L2R\x02l2\x12(\n" +
+	"\x05seats\x18( \x01(\v2\x12.fairlead.v1.SeatsR\x05seats\"p\n" +
 	"\x02L2\x124\n" +
 	"\taddresses\x18\x01 \x03(\v2\x16.fairlead.v1.L2AddressR\taddresses\x12\x1e\n" +
 	"\n" +
@@ -5458,7 +5502,7 @@ const file_fairlead_proto_rawDesc = "" +
 	"\bxdp_mode\x18\x03 \x01(\tR\axdpMode\x12\x1f\n" +
 	"\vegress_mode\x18\x04 \x01(\tR\n" +
 	"egressMode\x12\x10\n" +
-	"\x03mtu\x18\x05 \x01(\rR\x03mtu\"\x9c\x06\n" +
+	"\x03mtu\x18\x05 \x01(\rR\x03mtu\"\xb9\x06\n" +
 	"\x03VIP\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -5473,7 +5517,8 @@ const file_fairlead_proto_rawDesc = "" +
 	"forwarding\x12\x1f\n" +
 	"\vcookie_bits\x18\n" +
 	" \x01(\rR\n" +
-	"cookieBits\x12\"\n" +
+	"cookieBits\x12\x1b\n" +
+	"\tseat_bits\x18( \x01(\rR\bseatBits\x12\"\n" +
 	"\ridle_limit_ms\x18\v \x01(\x04R\vidleLimitMs\x12\x1c\n" +
 	"\tfragments\x18\f \x01(\tR\tfragments\x12\x1b\n" +
 	"\ticmp_echo\x18\r \x01(\bR\bicmpEcho\x12\x1b\n" +
@@ -5539,7 +5584,7 @@ const file_fairlead_proto_rawDesc = "" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x1c\n" +
 	"\tneighbour\x18\x03 \x01(\tR\tneighbour\x12\x10\n" +
 	"\x03mac\x18\x04 \x01(\tR\x03mac\x12\x10\n" +
-	"\x03mtu\x18\x05 \x01(\rR\x03mtu\"\xbc\x03\n" +
+	"\x03mtu\x18\x05 \x01(\rR\x03mtu\"\x90\x04\n" +
 	"\bCounters\x12\x18\n" +
 	"\apackets\x18\x01 \x01(\x04R\apackets\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12'\n" +
@@ -5558,7 +5603,11 @@ const file_fairlead_proto_rawDesc = "" +
 	"\tflow_full\x18\f \x01(\x04R\bflowFull\x12#\n" +
 	"\rflow_replaced\x18\r \x01(\x04R\fflowReplaced\x12\x1d\n" +
 	"\n" +
-	"share_lost\x18\x0e \x01(\x04R\tshareLost\"L\n" +
+	"share_lost\x18\x0e \x01(\x04R\tshareLost\x12\x16\n" +
+	"\x06seated\x18\x14 \x01(\x04R\x06seated\x12\x1b\n" +
+	"\tseat_full\x18\x15 \x01(\x04R\bseatFull\x12\x1d\n" +
+	"\n" +
+	"seat_wrong\x18\x16 \x01(\x04R\tseatWrong\"L\n" +
 	"\x06Reason\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\apackets\x18\x02 \x01(\x04R\apackets\x12\x14\n" +
@@ -5711,8 +5760,9 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eHEALTH_UNKNOWN\x10\x01\x12\r\n" +
 	"\tHEALTH_UP\x10\x02\x12\x0f\n" +
-	"\vHEALTH_DOWN\x10\x032\xa5\b\n" +
-	"\bFairlead\x12O\n" +
+	"\vHEALTH_DOWN\x10\x032\x85\t\n" +
+	"\bFairlead\x12^\n" +
+	"\x0eGetConnections\x12\".fairlead.v1.GetConnectionsRequest\x1a#.fairlead.v1.GetConnectionsResponse\"\x03\x90\x02\x01\x12O\n" +
 	"\tGetStatus\x12\x1d.fairlead.v1.GetStatusRequest\x1a\x1e.fairlead.v1.GetStatusResponse\"\x03\x90\x02\x01\x12[\n" +
 	"\rGetAssignment\x12!.fairlead.v1.GetAssignmentRequest\x1a\".fairlead.v1.GetAssignmentResponse\"\x03\x90\x02\x01\x12I\n" +
 	"\aGetTime\x12\x1b.fairlead.v1.GetTimeRequest\x1a\x1c.fairlead.v1.GetTimeResponse\"\x03\x90\x02\x01\x12I\n" +
@@ -5744,71 +5794,74 @@ func file_fairlead_proto_rawDescGZIP() []byte {
 var file_fairlead_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
 var file_fairlead_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_fairlead_proto_goTypes = []any{
-	(Role)(0),                     // 0: fairlead.v1.Role
-	(Serving)(0),                  // 1: fairlead.v1.Serving
-	(SlotState)(0),                // 2: fairlead.v1.SlotState
-	(Health)(0),                   // 3: fairlead.v1.Health
-	(*GetStatusRequest)(nil),      // 4: fairlead.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),     // 5: fairlead.v1.GetStatusResponse
-	(*L2)(nil),                    // 6: fairlead.v1.L2
-	(*L2Address)(nil),             // 7: fairlead.v1.L2Address
-	(*BGP)(nil),                   // 8: fairlead.v1.BGP
-	(*BGPNeighbour)(nil),          // 9: fairlead.v1.BGPNeighbour
-	(*BGPAddress)(nil),            // 10: fairlead.v1.BGPAddress
-	(*Router)(nil),                // 11: fairlead.v1.Router
-	(*RouterSelector)(nil),        // 12: fairlead.v1.RouterSelector
-	(*RouterHop)(nil),             // 13: fairlead.v1.RouterHop
-	(*RouterRoutes)(nil),          // 14: fairlead.v1.RouterRoutes
-	(*GetRoutesRequest)(nil),      // 15: fairlead.v1.GetRoutesRequest
-	(*GetRoutesResponse)(nil),     // 16: fairlead.v1.GetRoutesResponse
-	(*RouterRoute)(nil),           // 17: fairlead.v1.RouterRoute
-	(*RouterMember)(nil),          // 18: fairlead.v1.RouterMember
-	(*Steered)(nil),               // 19: fairlead.v1.Steered
-	(*SteeredPath)(nil),           // 20: fairlead.v1.SteeredPath
-	(*Switch)(nil),                // 21: fairlead.v1.Switch
-	(*SwitchCorrections)(nil),     // 22: fairlead.v1.SwitchCorrections
-	(*SwitchGroup)(nil),           // 23: fairlead.v1.SwitchGroup
-	(*SwitchHost)(nil),            // 24: fairlead.v1.SwitchHost
-	(*SwitchForwarding)(nil),      // 25: fairlead.v1.SwitchForwarding
-	(*Flows)(nil),                 // 26: fairlead.v1.Flows
-	(*Interface)(nil),             // 27: fairlead.v1.Interface
-	(*VIP)(nil),                   // 28: fairlead.v1.VIP
-	(*Buckets)(nil),               // 29: fairlead.v1.Buckets
-	(*Slot)(nil),                  // 30: fairlead.v1.Slot
-	(*NextHop)(nil),               // 31: fairlead.v1.NextHop
-	(*Counters)(nil),              // 32: fairlead.v1.Counters
-	(*Reason)(nil),                // 33: fairlead.v1.Reason
-	(*Clock)(nil),                 // 34: fairlead.v1.Clock
-	(*Limit)(nil),                 // 35: fairlead.v1.Limit
-	(*Peer)(nil),                  // 36: fairlead.v1.Peer
-	(*Sharing)(nil),               // 37: fairlead.v1.Sharing
-	(*SharingPeer)(nil),           // 38: fairlead.v1.SharingPeer
-	(*GetAssignmentRequest)(nil),  // 39: fairlead.v1.GetAssignmentRequest
-	(*GetAssignmentResponse)(nil), // 40: fairlead.v1.GetAssignmentResponse
-	(*GetTimeRequest)(nil),        // 41: fairlead.v1.GetTimeRequest
-	(*GetTimeResponse)(nil),       // 42: fairlead.v1.GetTimeResponse
-	(*GetLiveRequest)(nil),        // 43: fairlead.v1.GetLiveRequest
-	(*GetLiveResponse)(nil),       // 44: fairlead.v1.GetLiveResponse
-	(*LiveVIP)(nil),               // 45: fairlead.v1.LiveVIP
-	(*EpochLive)(nil),             // 46: fairlead.v1.EpochLive
-	(*GetServingRequest)(nil),     // 47: fairlead.v1.GetServingRequest
-	(*GetServingResponse)(nil),    // 48: fairlead.v1.GetServingResponse
-	(*ServingVIP)(nil),            // 49: fairlead.v1.ServingVIP
-	(*AwaitServingRequest)(nil),   // 50: fairlead.v1.AwaitServingRequest
-	(*AwaitServingResponse)(nil),  // 51: fairlead.v1.AwaitServingResponse
-	(*EndedListener)(nil),         // 52: fairlead.v1.EndedListener
-	(*GetChainsRequest)(nil),      // 53: fairlead.v1.GetChainsRequest
-	(*GetChainsResponse)(nil),     // 54: fairlead.v1.GetChainsResponse
-	(*DrainSwitchRequest)(nil),    // 55: fairlead.v1.DrainSwitchRequest
-	(*DrainSwitchResponse)(nil),   // 56: fairlead.v1.DrainSwitchResponse
-	(*UnlockSwitchRequest)(nil),   // 57: fairlead.v1.UnlockSwitchRequest
-	(*UnlockSwitchResponse)(nil),  // 58: fairlead.v1.UnlockSwitchResponse
-	(*ShareFlowsRequest)(nil),     // 59: fairlead.v1.ShareFlowsRequest
-	(*ShareFlowsResponse)(nil),    // 60: fairlead.v1.ShareFlowsResponse
-	(*GetFlowsRequest)(nil),       // 61: fairlead.v1.GetFlowsRequest
-	(*GetFlowsResponse)(nil),      // 62: fairlead.v1.GetFlowsResponse
-	(*ReloadRequest)(nil),         // 63: fairlead.v1.ReloadRequest
-	(*ReloadResponse)(nil),        // 64: fairlead.v1.ReloadResponse
+	(Role)(0),                      // 0: fairlead.v1.Role
+	(Serving)(0),                   // 1: fairlead.v1.Serving
+	(SlotState)(0),                 // 2: fairlead.v1.SlotState
+	(Health)(0),                    // 3: fairlead.v1.Health
+	(*GetStatusRequest)(nil),       // 4: fairlead.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),      // 5: fairlead.v1.GetStatusResponse
+	(*L2)(nil),                     // 6: fairlead.v1.L2
+	(*L2Address)(nil),              // 7: fairlead.v1.L2Address
+	(*BGP)(nil),                    // 8: fairlead.v1.BGP
+	(*BGPNeighbour)(nil),           // 9: fairlead.v1.BGPNeighbour
+	(*BGPAddress)(nil),             // 10: fairlead.v1.BGPAddress
+	(*Router)(nil),                 // 11: fairlead.v1.Router
+	(*RouterSelector)(nil),         // 12: fairlead.v1.RouterSelector
+	(*RouterHop)(nil),              // 13: fairlead.v1.RouterHop
+	(*RouterRoutes)(nil),           // 14: fairlead.v1.RouterRoutes
+	(*GetRoutesRequest)(nil),       // 15: fairlead.v1.GetRoutesRequest
+	(*GetRoutesResponse)(nil),      // 16: fairlead.v1.GetRoutesResponse
+	(*RouterRoute)(nil),            // 17: fairlead.v1.RouterRoute
+	(*RouterMember)(nil),           // 18: fairlead.v1.RouterMember
+	(*Steered)(nil),                // 19: fairlead.v1.Steered
+	(*SteeredPath)(nil),            // 20: fairlead.v1.SteeredPath
+	(*Switch)(nil),                 // 21: fairlead.v1.Switch
+	(*SwitchCorrections)(nil),      // 22: fairlead.v1.SwitchCorrections
+	(*SwitchGroup)(nil),            // 23: fairlead.v1.SwitchGroup
+	(*SwitchHost)(nil),             // 24: fairlead.v1.SwitchHost
+	(*SwitchForwarding)(nil),       // 25: fairlead.v1.SwitchForwarding
+	(*Flows)(nil),                  // 26: fairlead.v1.Flows
+	(*Interface)(nil),              // 27: fairlead.v1.Interface
+	(*VIP)(nil),                    // 28: fairlead.v1.VIP
+	(*Buckets)(nil),                // 29: fairlead.v1.Buckets
+	(*Slot)(nil),                   // 30: fairlead.v1.Slot
+	(*NextHop)(nil),                // 31: fairlead.v1.NextHop
+	(*Counters)(nil),               // 32: fairlead.v1.Counters
+	(*Reason)(nil),                 // 33: fairlead.v1.Reason
+	(*Clock)(nil),                  // 34: fairlead.v1.Clock
+	(*Limit)(nil),                  // 35: fairlead.v1.Limit
+	(*Peer)(nil),                   // 36: fairlead.v1.Peer
+	(*Sharing)(nil),                // 37: fairlead.v1.Sharing
+	(*SharingPeer)(nil),            // 38: fairlead.v1.SharingPeer
+	(*GetAssignmentRequest)(nil),   // 39: fairlead.v1.GetAssignmentRequest
+	(*GetAssignmentResponse)(nil),  // 40: fairlead.v1.GetAssignmentResponse
+	(*GetTimeRequest)(nil),         // 41: fairlead.v1.GetTimeRequest
+	(*GetTimeResponse)(nil),        // 42: fairlead.v1.GetTimeResponse
+	(*GetLiveRequest)(nil),         // 43: fairlead.v1.GetLiveRequest
+	(*GetLiveResponse)(nil),        // 44: fairlead.v1.GetLiveResponse
+	(*LiveVIP)(nil),                // 45: fairlead.v1.LiveVIP
+	(*EpochLive)(nil),              // 46: fairlead.v1.EpochLive
+	(*GetServingRequest)(nil),      // 47: fairlead.v1.GetServingRequest
+	(*GetServingResponse)(nil),     // 48: fairlead.v1.GetServingResponse
+	(*ServingVIP)(nil),             // 49: fairlead.v1.ServingVIP
+	(*AwaitServingRequest)(nil),    // 50: fairlead.v1.AwaitServingRequest
+	(*AwaitServingResponse)(nil),   // 51: fairlead.v1.AwaitServingResponse
+	(*EndedListener)(nil),          // 52: fairlead.v1.EndedListener
+	(*GetChainsRequest)(nil),       // 53: fairlead.v1.GetChainsRequest
+	(*GetChainsResponse)(nil),      // 54: fairlead.v1.GetChainsResponse
+	(*DrainSwitchRequest)(nil),     // 55: fairlead.v1.DrainSwitchRequest
+	(*DrainSwitchResponse)(nil),    // 56: fairlead.v1.DrainSwitchResponse
+	(*UnlockSwitchRequest)(nil),    // 57: fairlead.v1.UnlockSwitchRequest
+	(*UnlockSwitchResponse)(nil),   // 58: fairlead.v1.UnlockSwitchResponse
+	(*ShareFlowsRequest)(nil),      // 59: fairlead.v1.ShareFlowsRequest
+	(*ShareFlowsResponse)(nil),     // 60: fairlead.v1.ShareFlowsResponse
+	(*GetFlowsRequest)(nil),        // 61: fairlead.v1.GetFlowsRequest
+	(*GetFlowsResponse)(nil),       // 62: fairlead.v1.GetFlowsResponse
+	(*Seats)(nil),                  // 63: fairlead.v1.Seats
+	(*GetConnectionsRequest)(nil),  // 64: fairlead.v1.GetConnectionsRequest
+	(*ReloadRequest)(nil),          // 65: fairlead.v1.ReloadRequest
+	(*GetConnectionsResponse)(nil), // 66: fairlead.v1.GetConnectionsResponse
+	(*ReloadResponse)(nil),         // 67: fairlead.v1.ReloadResponse
 }
 var file_fairlead_proto_depIdxs = []int32{
 	0,  // 0: fairlead.v1.GetStatusResponse.role:type_name -> fairlead.v1.Role
@@ -5825,65 +5878,68 @@ var file_fairlead_proto_depIdxs = []int32{
 	19, // 11: fairlead.v1.GetStatusResponse.steered:type_name -> fairlead.v1.Steered
 	8,  // 12: fairlead.v1.GetStatusResponse.bgp:type_name -> fairlead.v1.BGP
 	6,  // 13: fairlead.v1.GetStatusResponse.l2:type_name -> fairlead.v1.L2
-	7,  // 14: fairlead.v1.L2.addresses:type_name -> fairlead.v1.L2Address
-	9,  // 15: fairlead.v1.BGP.neighbours:type_name -> fairlead.v1.BGPNeighbour
-	10, // 16: fairlead.v1.BGP.addresses:type_name -> fairlead.v1.BGPAddress
-	12, // 17: fairlead.v1.Router.selector:type_name -> fairlead.v1.RouterSelector
-	13, // 18: fairlead.v1.Router.hops:type_name -> fairlead.v1.RouterHop
-	14, // 19: fairlead.v1.Router.routes:type_name -> fairlead.v1.RouterRoutes
-	17, // 20: fairlead.v1.GetRoutesResponse.routes:type_name -> fairlead.v1.RouterRoute
-	18, // 21: fairlead.v1.RouterRoute.members:type_name -> fairlead.v1.RouterMember
-	20, // 22: fairlead.v1.Steered.paths:type_name -> fairlead.v1.SteeredPath
-	23, // 23: fairlead.v1.Switch.groups:type_name -> fairlead.v1.SwitchGroup
-	24, // 24: fairlead.v1.Switch.hosts:type_name -> fairlead.v1.SwitchHost
-	22, // 25: fairlead.v1.Switch.corrections:type_name -> fairlead.v1.SwitchCorrections
-	1,  // 26: fairlead.v1.SwitchHost.state:type_name -> fairlead.v1.Serving
-	25, // 27: fairlead.v1.SwitchHost.previous_of:type_name -> fairlead.v1.SwitchForwarding
-	30, // 28: fairlead.v1.VIP.slots:type_name -> fairlead.v1.Slot
-	32, // 29: fairlead.v1.VIP.counters:type_name -> fairlead.v1.Counters
-	29, // 30: fairlead.v1.VIP.buckets:type_name -> fairlead.v1.Buckets
-	1,  // 31: fairlead.v1.VIP.serving:type_name -> fairlead.v1.Serving
-	2,  // 32: fairlead.v1.Slot.state:type_name -> fairlead.v1.SlotState
-	3,  // 33: fairlead.v1.Slot.health:type_name -> fairlead.v1.Health
-	31, // 34: fairlead.v1.Slot.next_hop:type_name -> fairlead.v1.NextHop
-	46, // 35: fairlead.v1.Counters.live:type_name -> fairlead.v1.EpochLive
-	38, // 36: fairlead.v1.Sharing.peers:type_name -> fairlead.v1.SharingPeer
-	45, // 37: fairlead.v1.GetLiveResponse.vips:type_name -> fairlead.v1.LiveVIP
-	46, // 38: fairlead.v1.LiveVIP.epochs:type_name -> fairlead.v1.EpochLive
-	49, // 39: fairlead.v1.GetServingResponse.vips:type_name -> fairlead.v1.ServingVIP
-	1,  // 40: fairlead.v1.ServingVIP.state:type_name -> fairlead.v1.Serving
-	52, // 41: fairlead.v1.AwaitServingResponse.ended:type_name -> fairlead.v1.EndedListener
-	4,  // 42: fairlead.v1.Fairlead.GetStatus:input_type -> fairlead.v1.GetStatusRequest
-	39, // 43: fairlead.v1.Fairlead.GetAssignment:input_type -> fairlead.v1.GetAssignmentRequest
-	41, // 44: fairlead.v1.Fairlead.GetTime:input_type -> fairlead.v1.GetTimeRequest
-	43, // 45: fairlead.v1.Fairlead.GetLive:input_type -> fairlead.v1.GetLiveRequest
-	47, // 46: fairlead.v1.Fairlead.GetServing:input_type -> fairlead.v1.GetServingRequest
-	50, // 47: fairlead.v1.Fairlead.AwaitServing:input_type -> fairlead.v1.AwaitServingRequest
-	53, // 48: fairlead.v1.Fairlead.GetChains:input_type -> fairlead.v1.GetChainsRequest
-	55, // 49: fairlead.v1.Fairlead.DrainSwitch:input_type -> fairlead.v1.DrainSwitchRequest
-	57, // 50: fairlead.v1.Fairlead.UnlockSwitch:input_type -> fairlead.v1.UnlockSwitchRequest
-	15, // 51: fairlead.v1.Fairlead.GetRoutes:input_type -> fairlead.v1.GetRoutesRequest
-	59, // 52: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
-	61, // 53: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
-	63, // 54: fairlead.v1.Fairlead.Reload:input_type -> fairlead.v1.ReloadRequest
-	5,  // 55: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
-	40, // 56: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
-	42, // 57: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
-	44, // 58: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
-	48, // 59: fairlead.v1.Fairlead.GetServing:output_type -> fairlead.v1.GetServingResponse
-	51, // 60: fairlead.v1.Fairlead.AwaitServing:output_type -> fairlead.v1.AwaitServingResponse
-	54, // 61: fairlead.v1.Fairlead.GetChains:output_type -> fairlead.v1.GetChainsResponse
-	56, // 62: fairlead.v1.Fairlead.DrainSwitch:output_type -> fairlead.v1.DrainSwitchResponse
-	58, // 63: fairlead.v1.Fairlead.UnlockSwitch:output_type -> fairlead.v1.UnlockSwitchResponse
-	16, // 64: fairlead.v1.Fairlead.GetRoutes:output_type -> fairlead.v1.GetRoutesResponse
-	60, // 65: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
-	62, // 66: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
-	64, // 67: fairlead.v1.Fairlead.Reload:output_type -> fairlead.v1.ReloadResponse
-	55, // [55:68] is the sub-list for method output_type
-	42, // [42:55] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	63, // 14: fairlead.v1.GetStatusResponse.seats:type_name -> fairlead.v1.Seats
+	7,  // 15: fairlead.v1.L2.addresses:type_name -> fairlead.v1.L2Address
+	9,  // 16: fairlead.v1.BGP.neighbours:type_name -> fairlead.v1.BGPNeighbour
+	10, // 17: fairlead.v1.BGP.addresses:type_name -> fairlead.v1.BGPAddress
+	12, // 18: fairlead.v1.Router.selector:type_name -> fairlead.v1.RouterSelector
+	13, // 19: fairlead.v1.Router.hops:type_name -> fairlead.v1.RouterHop
+	14, // 20: fairlead.v1.Router.routes:type_name -> fairlead.v1.RouterRoutes
+	17, // 21: fairlead.v1.GetRoutesResponse.routes:type_name -> fairlead.v1.RouterRoute
+	18, // 22: fairlead.v1.RouterRoute.members:type_name -> fairlead.v1.RouterMember
+	20, // 23: fairlead.v1.Steered.paths:type_name -> fairlead.v1.SteeredPath
+	23, // 24: fairlead.v1.Switch.groups:type_name -> fairlead.v1.SwitchGroup
+	24, // 25: fairlead.v1.Switch.hosts:type_name -> fairlead.v1.SwitchHost
+	22, // 26: fairlead.v1.Switch.corrections:type_name -> fairlead.v1.SwitchCorrections
+	1,  // 27: fairlead.v1.SwitchHost.state:type_name -> fairlead.v1.Serving
+	25, // 28: fairlead.v1.SwitchHost.previous_of:type_name -> fairlead.v1.SwitchForwarding
+	30, // 29: fairlead.v1.VIP.slots:type_name -> fairlead.v1.Slot
+	32, // 30: fairlead.v1.VIP.counters:type_name -> fairlead.v1.Counters
+	29, // 31: fairlead.v1.VIP.buckets:type_name -> fairlead.v1.Buckets
+	1,  // 32: fairlead.v1.VIP.serving:type_name -> fairlead.v1.Serving
+	2,  // 33: fairlead.v1.Slot.state:type_name -> fairlead.v1.SlotState
+	3,  // 34: fairlead.v1.Slot.health:type_name -> fairlead.v1.Health
+	31, // 35: fairlead.v1.Slot.next_hop:type_name -> fairlead.v1.NextHop
+	46, // 36: fairlead.v1.Counters.live:type_name -> fairlead.v1.EpochLive
+	38, // 37: fairlead.v1.Sharing.peers:type_name -> fairlead.v1.SharingPeer
+	45, // 38: fairlead.v1.GetLiveResponse.vips:type_name -> fairlead.v1.LiveVIP
+	46, // 39: fairlead.v1.LiveVIP.epochs:type_name -> fairlead.v1.EpochLive
+	49, // 40: fairlead.v1.GetServingResponse.vips:type_name -> fairlead.v1.ServingVIP
+	1,  // 41: fairlead.v1.ServingVIP.state:type_name -> fairlead.v1.Serving
+	52, // 42: fairlead.v1.AwaitServingResponse.ended:type_name -> fairlead.v1.EndedListener
+	64, // 43: fairlead.v1.Fairlead.GetConnections:input_type -> fairlead.v1.GetConnectionsRequest
+	4,  // 44: fairlead.v1.Fairlead.GetStatus:input_type -> fairlead.v1.GetStatusRequest
+	39, // 45: fairlead.v1.Fairlead.GetAssignment:input_type -> fairlead.v1.GetAssignmentRequest
+	41, // 46: fairlead.v1.Fairlead.GetTime:input_type -> fairlead.v1.GetTimeRequest
+	43, // 47: fairlead.v1.Fairlead.GetLive:input_type -> fairlead.v1.GetLiveRequest
+	47, // 48: fairlead.v1.Fairlead.GetServing:input_type -> fairlead.v1.GetServingRequest
+	50, // 49: fairlead.v1.Fairlead.AwaitServing:input_type -> fairlead.v1.AwaitServingRequest
+	53, // 50: fairlead.v1.Fairlead.GetChains:input_type -> fairlead.v1.GetChainsRequest
+	55, // 51: fairlead.v1.Fairlead.DrainSwitch:input_type -> fairlead.v1.DrainSwitchRequest
+	57, // 52: fairlead.v1.Fairlead.UnlockSwitch:input_type -> fairlead.v1.UnlockSwitchRequest
+	15, // 53: fairlead.v1.Fairlead.GetRoutes:input_type -> fairlead.v1.GetRoutesRequest
+	59, // 54: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
+	61, // 55: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
+	65, // 56: fairlead.v1.Fairlead.Reload:input_type -> fairlead.v1.ReloadRequest
+	66, // 57: fairlead.v1.Fairlead.GetConnections:output_type -> fairlead.v1.GetConnectionsResponse
+	5,  // 58: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
+	40, // 59: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
+	42, // 60: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
+	44, // 61: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
+	48, // 62: fairlead.v1.Fairlead.GetServing:output_type -> fairlead.v1.GetServingResponse
+	51, // 63: fairlead.v1.Fairlead.AwaitServing:output_type -> fairlead.v1.AwaitServingResponse
+	54, // 64: fairlead.v1.Fairlead.GetChains:output_type -> fairlead.v1.GetChainsResponse
+	56, // 65: fairlead.v1.Fairlead.DrainSwitch:output_type -> fairlead.v1.DrainSwitchResponse
+	58, // 66: fairlead.v1.Fairlead.UnlockSwitch:output_type -> fairlead.v1.UnlockSwitchResponse
+	16, // 67: fairlead.v1.Fairlead.GetRoutes:output_type -> fairlead.v1.GetRoutesResponse
+	60, // 68: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
+	62, // 69: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
+	67, // 70: fairlead.v1.Fairlead.Reload:output_type -> fairlead.v1.ReloadResponse
+	57, // [57:71] is the sub-list for method output_type
+	43, // [43:57] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_fairlead_proto_init() }
@@ -5891,6 +5947,7 @@ func file_fairlead_proto_init() {
 	if File_fairlead_proto != nil {
 		return
 	}
+	file_connections_proto_init()
 	file_reload_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{

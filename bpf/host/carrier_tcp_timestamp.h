@@ -85,15 +85,15 @@ static __always_inline _Bool fl_restored(struct xdp_md *ctx, const struct fl_hos
 					 const struct fl_host_vip *v,
 					 const struct fl_host_packet *p, __u32 was, __u32 *is)
 {
-	__u32 echo = bpf_ntohl(was), field, epoch;
+	__u32 echo = bpf_ntohl(was), field, epoch, told;
 	struct fl_offset o = {};
 
 	field = fl_timestamp_field(echo, fl_shared_now(c), v->shift);
-	if (!fl_cheetah_ours(v, p, field, &epoch)) {
+	if (!fl_cheetah_ours(v, p, field, &epoch, &told)) {
 		fl_host_reason(FL_HOST_IN_FOREIGN_COOKIE, p->l3_len);
 		return 0;
 	}
-	if (c->lookup || epoch != (v->stamp_epoch & 1)) {
+	if (c->lookup || epoch != (v->stamp_epoch & 1) || fl_host_told_vip(v)) {
 		struct bpf_sock *sk = fl_lookup(ctx, p->src, p->sport, p->dst, p->dport);
 
 		if (sk) {
@@ -106,6 +106,10 @@ static __always_inline _Bool fl_restored(struct xdp_md *ctx, const struct fl_hos
 			fl_host_reason(FL_HOST_IN_NO_SOCKET, p->l3_len);
 		if (o.owner == FL_OWNER_TIME_WAIT && epoch != (v->stamp_epoch & 1))
 			fl_remember_epoch(v, p, epoch);
+		/* What the client has seen, so that all that follows goes on by it:
+		 * a handshake's constant, TIME_WAIT's answers. */
+		if (fl_host_told_vip(v) && o.owner != FL_OWNER_FULL)
+			fl_host_note(v, p, FL_TOLD | told);
 	}
 	*is = bpf_htonl(echo - (field << v->shift) - c->clock_base + o.ts);
 	return 1;
@@ -118,6 +122,7 @@ static __always_inline int fl_restore(struct xdp_md *ctx, const struct fl_host_c
 				      const void *end)
 {
 	struct tcphdr *tcp = p->l4;
+	_Bool opening;
 	__u32 was, is;
 	__u8 *ts;
 	int at;
@@ -128,8 +133,9 @@ static __always_inline int fl_restore(struct xdp_md *ctx, const struct fl_host_c
 				 fl_timestamp_xdp);
 	if (at == FL_TCPOPT_MALFORMED || (void *)(tcp + 1) > end)
 		return -1;
-	/* A first SYN echoes nothing. */
-	if (tcp->syn && !tcp->ack)
+	/* A first SYN echoes nothing, and what a balancer has told in it goes. */
+	opening = tcp->syn && !tcp->ack;
+	if (opening && (at < 0 || !fl_host_told_vip(v)))
 		return 0;
 	if (at < 0) {
 		fl_host_reason(FL_HOST_IN_NO_TIMESTAMP, p->l3_len);
@@ -139,8 +145,12 @@ static __always_inline int fl_restore(struct xdp_md *ctx, const struct fl_host_c
 	if ((void *)(ts + 8) > end)
 		return -1;
 	was = *(__u32 *)(ts + 4);
-	if (!fl_restored(ctx, c, v, p, was, &is))
+	if (opening) {
+		fl_host_note(v, p, bpf_ntohl(was));
+		is = 0;
+	} else if (!fl_restored(ctx, c, v, p, was, &is)) {
 		return 0;
+	}
 	*(__u32 *)(ts + 4) = is;
 	if (at & 1)
 		tcp->check = fl_csum_replace32(tcp->check, fl_csum_odd(was), fl_csum_odd(is));
@@ -210,6 +220,7 @@ static __always_inline void fl_stamp_established(struct bpf_sock_ops *ops, struc
 	 * timestamps, and must go on seeing them. */
 	if (!fl_stamp_at(v, fl_synack_ms(ops, fl_monotonic_ms(), t->tsoffset), &s))
 		return;
+	s.told = fl_host_noted(v, p->src, p->sport, p->dport);
 	made->constant = (fl_cheetah_field(v, &s, p->src, p->sport, p->dport) << v->shift) +
 			 c->clock_base - t->tsoffset;
 	made->live = s.epoch;
@@ -364,6 +375,7 @@ static __always_inline void fl_stamp_answer(struct __sk_buff *skb, struct fl_hos
 	if (o.ts && !c->lookup)
 		c->lookup = 1;
 
+	s.told = fl_host_noted(v, p->dst, p->dport, p->sport);
 	switch (o.owner) {
 	case FL_OWNER_REQUEST:
 		ms = syn ? fl_full_ms(now, tsval - o.ts) : o.synack_us / 1000;

@@ -92,6 +92,15 @@ struct {
 	__uint(value_size, 8);
 } host_notes SEC(".maps");
 
+/* Connections that no full socket has: what of their cookie's value is not the
+ * slot (FL_TOLD). Of the SYN a balancer says it, of later packets their own cookie. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct fl_tuple);
+	__type(value, __u32);
+} host_told SEC(".maps");
+
 /* ---- who owns a connection (schemes beamer and faild) ------------------- */
 
 /* Servers of this server's VIPs, but itself. */

@@ -17,6 +17,7 @@ static __always_inline __u32 fl_duties(const struct fl_host_vip *v)
 {
 	switch (v->scheme) {
 	case FL_SCHEME_CHEETAH:
+	case FL_SCHEME_CHEETAH_STATEFUL:
 		return FL_DUTY_COOKIE;
 	case FL_SCHEME_BEAMER:
 		return FL_DUTY_OWNER | FL_DUTY_HOPS;

@@ -22,7 +22,53 @@ static __always_inline __u64 fl_host_hash(const struct fl_host_vip *v, __u32 par
 struct fl_stamp {
 	__u32 slot;
 	__u32 epoch; /* parity */
+	__u32 told;  /* of its value, beside the slot */
 };
+
+static __always_inline __u32 fl_host_seat_bits(const struct fl_host_vip *v)
+{
+	return FL_HOST_SEAT_BITS(v->generation);
+}
+
+/* Whether its cookies have more than the slot: of each connection somebody has to
+ * know it. */
+static __always_inline _Bool fl_host_told_vip(const struct fl_host_vip *v)
+{
+	return v->scheme == FL_SCHEME_CHEETAH_STATEFUL;
+}
+
+/* Notes what the connection's value has beside the slot. */
+static __always_inline void fl_host_note(const struct fl_host_vip *v,
+					 const struct fl_host_packet *p, __u32 told)
+{
+	struct fl_tuple t = {
+		.addr = { p->src[0], p->src[1] },
+		.sport = p->sport,
+		.dport = p->dport,
+		.vip_id = v->id,
+	};
+
+	bpf_map_update_elem(&host_told, &t, &told, BPF_ANY);
+}
+
+/* What was noted of the connection whose client is at `client`. */
+static __always_inline __u32 fl_host_noted(const struct fl_host_vip *v, const __u64 *client,
+					   __u16 sport, __u16 dport)
+{
+	struct fl_tuple t = {
+		.addr = { client[0], client[1] },
+		.sport = sport,
+		.dport = dport,
+		.vip_id = v->id,
+	};
+	__u32 *told;
+
+	if (!fl_host_told_vip(v))
+		return 0;
+	told = bpf_map_lookup_elem(&host_told, &t);
+	/* A client may have written it, where no balancer was. */
+	return told && *told & FL_TOLD ? fl_value_seat(*told, fl_host_seat_bits(v)) : 0;
+}
 
 /* How a SYN-ACK sent at ms (CLOCK_MONOTONIC) is stamped; 0: not at all, since
  * this server had no slot then. See struct fl_host_vip. */
@@ -42,25 +88,30 @@ static __always_inline _Bool fl_stamp_at(const struct fl_host_vip *v, __u64 ms, 
 	return 1;
 }
 
-/* In: whether the field is a cookie of this server's, and under which epoch. */
+/* In: whether the field is a cookie of this server's, under which epoch, and what
+ * its value has beside the slot. */
 static __always_inline _Bool fl_cheetah_ours(const struct fl_host_vip *v,
 					     const struct fl_host_packet *p, __u32 field,
-					     __u32 *epoch)
+					     __u32 *epoch, __u32 *told)
 {
-	__u32 slot;
+	__u32 value, slot, bits = fl_host_seat_bits(v);
 
 	*epoch = fl_cookie_epoch(field, v->shift);
-	slot = fl_cookie_slot(fl_host_hash(v, *epoch, p->src, p->sport, p->dport), field, v->shift);
+	value = fl_cookie_value(fl_host_hash(v, *epoch, p->src, p->sport, p->dport), field,
+				v->shift);
+	slot = fl_value_slot(value, bits);
+	*told = fl_value_seat(value, bits);
 	return v->epochs >> *epoch & 1 && (slot == v->slot || slot == v->old_slot);
 }
 
-/* The field that names the stamp's slot to the client at `client`. */
+/* The field that has the stamp's slot, and what was told, for the client at `client`. */
 static __always_inline __u32 fl_cheetah_field(const struct fl_host_vip *v, const struct fl_stamp *s,
 					      const __u64 *client, __u16 sport, __u16 dport)
 {
 	__u64 hash = fl_host_hash(v, s->epoch, client, sport, dport);
 
-	return fl_cookie_encode(hash, s->slot, s->epoch, v->shift);
+	return fl_cookie_encode(hash, s->slot << fl_host_seat_bits(v) | s->told, s->epoch,
+				v->shift);
 }
 
 /* A TIME_WAIT socket cannot say under which epoch its connection was stamped,

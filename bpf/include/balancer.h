@@ -17,6 +17,7 @@ enum fl_lb_constants {
 	FL_STEER_ENTRIES = 64,    /* of a row of `steers` */
 	FL_JOIN_TRIES = 16,       /* slots that are looked at for the first server */
 	FL_OUTER_TTL = 64,
+	FL_SEAT_ANY = 0xfff,      /* a seat's slot while its connection has shown none */
 	/* The first of the 2^14 source ports, the ephemeral ones, that the hash
 	 * chooses among. */
 	FL_TUNNEL_PORTS = 49152,
@@ -48,11 +49,13 @@ struct fl_vip {
 	__u8 shift;         /* s = 32 - cookie bits: 17..22 */
 	__u8 hash_form;     /* enum fl_hash_form */
 	__u8 carrier;       /* enum fl_carrier */
-	__u8 pad;
+	__u8 seat_bits;     /* of a cookie's value: its seat; 0: it has none */
 	__u32 anchor_held;  /* a bucket whose A is in 1..anchor_held-1 drains, */
 	__u32 anchor_track; /* in 1..anchor_track-1: drains or is in the horizon */
 	__u32 generation;   /* scheme beamer: of the bucket table, a serial number */
-	__u32 pad2;
+	__u8 open_epoch;    /* parity under which a new connection's entry is found */
+	__u8 pad;
+	__u16 pad2;
 	__u64 join_hash;    /* FL_VIP_JOIN: fl_hash6 under hash_key of the VIP's address
 	                     * words and its port (sport 0, dport BE) */
 };
@@ -162,7 +165,10 @@ struct fl_vip_cpu {
 	                     * or other CPUs were faster thrice */
 	__u64 flow_replaced; /* made in place of a live one of another flow */
 	__u64 share_lost;   /* not told to other balancers: ring full */
-	__u64 pad[5];
+	__u64 seated;       /* connections that were given a seat */
+	__u64 seat_full;    /* that were given none: the partition was full */
+	__u64 seat_wrong;   /* packets whose seat is not their connection's */
+	__u64 pad[2];
 };
 _Static_assert(sizeof(struct fl_vip_cpu) == 128, "a VIP's counters are two cache lines");
 
@@ -233,6 +239,75 @@ struct fl_flow_sweep {
 	__u32 confirmed;    /* of these, confirmed connections and datagrams' flows */
 	__u32 expired;      /* out: cleared */
 	__u32 pad;
+};
+
+/* ---- seats (scheme cheetah-stateful) -------------------------------------- */
+
+/* Three arrays of as many seats; a connection's is named by its hash, which
+ * chooses one of the VIP's partitions of 2^seat_bits seats, and by its cookie:
+ *
+ *   seats        what each of its packets reads and counts
+ *   seats_taken  a bit a seat. Who sets one has the seat, and who ends its word (by
+ *                compare-and-swap) clears the bit: no lock
+ *   seats_about  whose it is
+ *
+ * VIPs may have partitions of different sizes: they lie one over the other, and
+ * the bits keep them apart. bpf/lb/seats.h says when a seat is taken and freed; the
+ * daemon frees what has been idle too long. Go's twin is scheme/seats.
+ *
+ * word  = check << 32 | unit << 16 | FL_SEAT_* flags | state << 12 | slot
+ * count = packets << 40 | bytes, of what the daemon has not yet moved to about
+ *
+ * The check is the high half of the connection's hash, whose low half chooses the
+ * partition; the unit when a packet was seen last counts 1.024 s and wraps. */
+struct fl_seat {
+	__u64 word;
+	__u64 count;
+};
+enum fl_seat_state {
+	FL_SEAT_NONE = 0,
+	FL_SEAT_NEW = 1,     /* its SYN was seen, which may be forged */
+	FL_SEAT_LIVE = 2,    /* its cookie came back */
+	FL_SEAT_CLOSING = 3, /* behind a FIN or RST, whose unit stays. The seat is free, but
+	                      * the word stands until somebody takes it; with flags it is
+	                      * not free: what ended nothing must not end them */
+};
+enum fl_seat_flags {
+	FL_SEAT_LIMITED = 1 << 14, /* about.tokens bounds its packets */
+	FL_SEAT_MOVED = 1 << 15,   /* about says by which way it goes */
+};
+#define FL_SEAT_FLAGS (FL_SEAT_LIMITED | FL_SEAT_MOVED)
+#define FL_SEAT_SLOT(word) ((word) & 0xfff)
+#define FL_SEAT_STATE(word) ((word) >> 12 & 3)
+#define FL_SEAT_UNIT(word) ((__u16)((word) >> 16))
+/* All but the unit. */
+#define FL_SEAT_SAME(word) ((word) & ~0xffff0000ULL)
+#define FL_SEAT_ONE (1ULL << 40) /* a packet, in a count */
+
+struct fl_seat_about {
+	__u64 addr[2];      /* the client, as in fl_vip.addr */
+	__u32 vip_id;
+	__u16 sport;        /* BE, the client's */
+	__u16 dport;        /* BE, the VIP's */
+	__u32 opened_ms;    /* shared ms */
+	__u32 via;          /* FL_SEAT_MOVED: entry of `detours` */
+	__u64 packets;      /* the daemon's sums, beside fl_seat.count */
+	__u64 bytes;
+	__u64 tokens;       /* FL_SEAT_LIMITED: see bpf/lb/limits.h */
+	__u64 pad;
+};
+_Static_assert(sizeof(struct fl_seat_about) == 64, "about is a cache line");
+
+/* In units. */
+enum fl_seat_times {
+	/* How long a seat is kept for a handshake, as Linux repeats a SYN-ACK five
+	 * times; and where a partition is full. */
+	FL_SEAT_HANDSHAKE = 62,
+	FL_SEAT_HURRY = 3,
+	/* Data so long after a FIN or RST says that it ended nothing, as in the flow
+	 * table; without any, a flagged entry is over after so long. */
+	FL_SEAT_REVIVE = 4,
+	FL_SEAT_CLOSED = 62,
 };
 
 /* ---- settings that change while packets flow --------------------------- */

@@ -2,8 +2,10 @@
 /* Cheetah's cookie (paper §3.1, App. C; docs/wire-format.md draws it), whatever
  * carries it:
  *
- *   field = epoch parity (1 bit) | P(slot) (bits - 1 bits), bits = 10..15
+ *   field = epoch parity (1 bit) | P(value) (bits - 1 bits), bits = 10..15
  *   shift = 32 - bits
+ *   value = slot | seat, the seat in the lowest seat_bits (scheme cheetah-stateful;
+ *           else 0 bits, and the value is the slot)
  *
  * P is a permutation keyed by the connection's hash, so a client that
  * changes its cookie lands on a slot of the same VIP at random. Decoding is
@@ -45,8 +47,8 @@ static __always_inline __u32 fl_cookie_epoch(__u32 field, __u32 shift)
 	return (field >> (31 - shift)) & 1;
 }
 
-/* P^-1: permuted bits of a field -> slot. n = 31 - shift permuted bits. */
-static __always_inline __u32 fl_cookie_slot(__u64 hash, __u32 field, __u32 shift)
+/* P^-1: permuted bits of a field -> value. n = 31 - shift permuted bits. */
+static __always_inline __u32 fl_cookie_value(__u64 hash, __u32 field, __u32 shift)
 {
 	__u32 n = 31 - shift, mask = (1u << n) - 1, half = (n + 1) >> 1;
 	__u32 x = field & mask;
@@ -74,11 +76,26 @@ static __always_inline __u32 fl_odd_inverse(__u32 a)
 	return x;
 }
 
-/* The field that names slot under the epoch of the given parity. */
-static __always_inline __u32 fl_cookie_encode(__u64 hash, __u32 slot, __u32 epoch, __u32 shift)
+/* The parts of a value. Seat 0 is none: the connection goes by its slot alone. */
+static __always_inline __u32 fl_value_slot(__u32 value, __u32 seat_bits)
+{
+	return value >> (seat_bits & 15);
+}
+
+static __always_inline __u32 fl_value_seat(__u32 value, __u32 seat_bits)
+{
+	return value & ((1u << (seat_bits & 15)) - 1);
+}
+
+/* What a balancer tells a server of a new connection, in the SYN's TSecr, which
+ * holds nothing else: FL_TOLD and all parts of its value but the slot. */
+#define FL_TOLD (1u << 31)
+
+/* The field that names value under the epoch of the given parity. */
+static __always_inline __u32 fl_cookie_encode(__u64 hash, __u32 value, __u32 epoch, __u32 shift)
 {
 	__u32 n = 31 - shift, mask = (1u << n) - 1, half = (n + 1) >> 1;
-	__u32 x = slot & mask;
+	__u32 x = value & mask;
 
 	/* x ^= x >> half undoes itself because 2 * half >= n. */
 	x ^= x >> half;

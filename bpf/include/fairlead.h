@@ -19,6 +19,7 @@ enum fl_scheme {
 	FL_SCHEME_FULL_CT = 3,
 	FL_SCHEME_BEAMER = 4,
 	FL_SCHEME_FAILD = 5, /* hosts only: a switch stands where balancers do */
+	FL_SCHEME_CHEETAH_STATEFUL = 6,
 };
 
 /* Form of a VIP's hash in `tables`: see FL_ROW_*, FL_ANCHOR_* and FL_BUCKET_*.
@@ -52,6 +53,7 @@ enum fl_vip_flags {
 	                                 * were, which no bit of theirs foresees */
 	FL_VIP_JOIN = 1 << 6,           /* of an address's own entry, which then is like
 	                                 * the MPTCP VIP's: joins are served, FL_JOIN_* */
+	FL_VIP_LIMITS = 1 << 7,         /* its row of `limits` holds */
 };
 
 /* Two kinds of entries stand in the VIP table beside the services, so that

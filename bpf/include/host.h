@@ -43,8 +43,8 @@ struct fl_host_vip {
 	__u8 epochs;        /* as in fl_vip */
 	__u8 stamp_epoch;   /* 0 or 1: new connections are stamped under this one */
 	__u8 shift;
-	__u8 scheme;        /* FL_SCHEME_CHEETAH stamps, BEAMER and FAILD ask who
-	                     * owns a connection (bpf/host/own.h) */
+	__u8 scheme;        /* FL_SCHEME_CHEETAH and _STATEFUL stamp, BEAMER and FAILD
+	                     * ask who owns a connection (bpf/host/own.h) */
 	__u16 mss;          /* SYN-ACK's MSS is lowered to this; 0: never */
 	__u16 flags;        /* enum fl_host_vip_flags */
 	__u32 keepalive_ms; /* silence after which the kernel probes; 0: unset */
@@ -53,7 +53,8 @@ struct fl_host_vip {
 	__u64 tunnel[2];    /* outer destination of its tunnels, as addr */
 	__u64 old_tunnel[2]; /* the address before, still forwarded to; or 0 */
 	__u32 generation;   /* beamer: of the bucket table that the agent knows, a
-	                     * serial number (RFC 1982, 32 bits) */
+	                     * serial number (RFC 1982, 32 bits); with cookies: how
+	                     * their values are split, FL_HOST_SEAT_BITS */
 	__u32 chain_ms;     /* beamer: how long after a move packets are passed on;
 	                     * beamer, faild: and a silent flow of UDP is known */
 };
@@ -77,6 +78,9 @@ enum fl_host_vip_flags {
  * version ago. (Flags that refuse: a table by an older agent, which has none, loses
  * nothing.) Go's twin is tables.Refuses. */
 #define FL_HOST_VIP_REFUSES(f) (1 << ((f) < 3 ? (f) : (f) + 2))
+
+/* Of the split: bits of the seat, beside which a value has the slot. */
+#define FL_HOST_SEAT_BITS(split) ((split) & 15)
 
 /* A server of a VIP that this one may pass packets on to, by its slot. The
  * agent writes all of it at once, and leaves itself out. */

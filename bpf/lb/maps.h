@@ -24,6 +24,8 @@ const volatile __u32 guards = 1;
 const volatile __u64 ask_key[2];
 /* Sets of `flows`. */
 const volatile __u32 flow_sets = 1;
+/* Seats of each of `seats` and `seats_about`: whole partitions. */
+const volatile __u32 seat_count = 1;
 
 /* ---- shared configuration, two halves ----------------------------------- */
 

@@ -19,6 +19,7 @@ static __always_inline int fl_scheme_says(const struct fl_vip *v, const struct f
 	/* Cheetah's first: its packets come without any other work. */
 	switch (__builtin_expect(v->scheme, FL_SCHEME_CHEETAH)) {
 	case FL_SCHEME_CHEETAH:
+	case FL_SCHEME_CHEETAH_STATEFUL:
 		return fl_cheetah(v, p, w, now);
 	case FL_SCHEME_BEAMER:
 		return fl_beamer(v, p, w);
@@ -40,6 +41,9 @@ static __always_inline int fl_scheme(struct xdp_md *ctx, const struct fl_vip *v,
 		reason = fl_parse_l4(ctx, v, p);
 		if (reason != FL_CONTINUE)
 			return reason;
+		/* Before it is known where it goes: what is told is the same. */
+		if (unlikely(p->opens && v->seat_bits && p->carried == FL_CARRIED_WHOLE))
+			fl_seat_open(ctx, v, p, now);
 	} else if (p->kind == FL_KIND_FRAGMENT && !(v->flags & FL_VIP_FRAG_ADDRESSES)) {
 		return p->carried == FL_CARRIED_CUT ? FL_ASK_ICMP : FL_DROP_FRAGMENT;
 	}

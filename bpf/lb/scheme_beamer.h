@@ -41,7 +41,7 @@ static __always_inline bool fl_beamer_join(const struct fl_vip *v, const struct 
 {
 	__u32 field = bpf_ntohs(p->dport) - FL_JOIN_PORT;
 
-	return fl_way_to(w, v, fl_cookie_slot(v->join_hash, field, FL_JOIN_SHIFT));
+	return fl_way_to(w, v, fl_cookie_value(v->join_hash, field, FL_JOIN_SHIFT));
 }
 
 /* A join port of no server: whether the packet is too big for the first server

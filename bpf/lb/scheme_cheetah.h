@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Stage 3, scheme cheetah (paper §3.1): the cookie names the slot that the
- * policy chose. bpf/include/cookie.h is the definition that host and Go model
+ * policy chose; and cheetah-stateful (§3.2), whose cookie has a seat beside it. bpf/include/cookie.h is the definition that host and Go model
  * share.
  *
  *   carries one? ─yes─▶ opens? ─no──▶ its slot ─none─▶ by the hash
@@ -14,14 +14,22 @@
 
 #include "carrier.h"
 #include "policy.h"
+#include "seats.h"
 
 #define FL_SHIFT_DEFAULT 20 /* cookie_bits: 12 */
+
+/* Whether cookies have the default width, and no seats: of the word of shift, hash
+ * form, carrier and seat_bits in one comparison. */
+static __always_inline bool fl_cheetah_usual(const struct fl_vip *v)
+{
+	return (*(const __u32 *)&v->shift & 0xff0000ff) == FL_SHIFT_DEFAULT;
+}
 
 /* False: the cookie does not decode, or to no server. */
 static __always_inline bool fl_cheetah_known(const struct fl_vip *v, const struct fl_lb_packet *p,
 					     struct fl_way *w, __u32 now)
 {
-	__u32 shift = v->shift, field, epoch;
+	__u32 shift = v->shift, field, epoch, value;
 
 	field = fl_carrier_field(v, p, now);
 	epoch = fl_cookie_epoch(field, shift);
@@ -29,9 +37,14 @@ static __always_inline bool fl_cheetah_known(const struct fl_vip *v, const struc
 		return false;
 	w->hash = fl_hash_key(v->key[epoch], p, p->sport, p->dport);
 	/* The default width's shifts and masks as constants: 2 ns. */
-	if (likely(shift == FL_SHIFT_DEFAULT))
-		return fl_way_to(w, v, fl_cookie_slot(w->hash, field, FL_SHIFT_DEFAULT));
-	return fl_way_to(w, v, fl_cookie_slot(w->hash, field, shift));
+	if (likely(fl_cheetah_usual(v)))
+		return fl_way_to(w, v, fl_cookie_value(w->hash, field, FL_SHIFT_DEFAULT));
+	value = fl_cookie_value(w->hash, field, shift);
+	if (unlikely(!fl_way_to(w, v, fl_value_slot(value, v->seat_bits))))
+		return false;
+	if (v->seat_bits && likely(p->kind == FL_KIND_SEGMENT))
+		fl_seat_seen(v, p, w, value, now);
+	return true;
 }
 
 /* What concerns a connection that no entry knows: only the servers know whether

@@ -44,6 +44,7 @@ func addCommands(root *cobra.Command) {
 		newEventsCommand(),
 		newDoctorCommand(),
 		newTraceCommand(),
+		newConnectionsCommand(),
 		newPathCommand(),
 		newVersionCommand(),
 	)

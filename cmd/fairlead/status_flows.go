@@ -48,6 +48,14 @@ func flowLine(v *fairleadv1.VIP, total *fairleadv1.Counters) string {
 	return line
 }
 
+// seatLine says what balancers of scheme cheetah-stateful gave seats; empty for others.
+func seatLine(v *fairleadv1.VIP, total *fairleadv1.Counters) string {
+	if v.SeatBits == 0 {
+		return ""
+	}
+	return fmt.Sprintf("seats given %d, refused %d (partition full), packets at another's seat %d", total.Seated, total.SeatFull, total.SeatWrong)
+}
+
 // printFlows shows each balancer's flow table, and what it and its peers tell
 // each other.
 func printFlows(w io.Writer, answers []answer) {

@@ -222,6 +222,9 @@ func (view *vipView) add(s *fairleadv1.GetStatusResponse, v *fairleadv1.VIP) {
 		view.total.FlowReplaced += v.Counters.GetFlowReplaced()
 		view.total.FlowFull += v.Counters.GetFlowFull()
 		view.total.ShareLost += v.Counters.GetShareLost()
+		view.total.Seated += v.Counters.GetSeated()
+		view.total.SeatFull += v.Counters.GetSeatFull()
+		view.total.SeatWrong += v.Counters.GetSeatWrong()
 	}
 	if v.Buckets != nil {
 		view.chains = append(view.chains, chainView{s.Name, s.Role, v})
@@ -292,7 +295,7 @@ func (view *vipView) print(w io.Writer) {
 			view.total.NewConnections, view.total.Fallback, view.total.BadCookies, view.total.Dropped)
 		flows = flowLine(v, &view.total)
 	}
-	for _, line := range append([]string{counted, hashLine(v), flows}, view.bucketLines(time.Now())...) {
+	for _, line := range append([]string{counted, hashLine(v), flows, seatLine(v, &view.total)}, view.bucketLines(time.Now())...) {
 		if line != "" {
 			fmt.Fprintln(w, line)
 		}

@@ -22,6 +22,9 @@ var (
 	mVIPFull     = daemon.Counter("vip_flow_full_total", "Entries refused, for every one in the set was a live connection's: raise limits.flows.", "vip")
 	mVIPReplaced = daemon.Counter("vip_flow_replaced_total", "Entries that took the place of another flow's live one: unconfirmed, or in scheme full-ct any.", "vip")
 	mVIPLost     = daemon.Counter("vip_share_lost_total", "Records for other balancers that the daemon did not read in time.", "vip")
+	mVIPSeated   = daemon.Counter("vip_seated_total", "Connections that were given a seat (scheme cheetah-stateful, as all about seats).", "vip")
+	mVIPSeatFull = daemon.Counter("vip_seat_full_total", "Connections that were given none, as their partition was full: they go by their cookie alone.", "vip")
+	mVIPSeatBad  = daemon.Counter("vip_seat_wrong_total", "Packets whose cookie named a seat that is not their connection's: it sat at another balancer, or is over.", "vip")
 
 	mServerNew    = daemon.Counter("server_new_connections_total", "New connections given to the server.", "vip", "server", "slot")
 	mServerTakes  = daemon.Gauge("server_takes_new", "1 if the balancer gives the server new connections now.", "vip", "server", "slot")
@@ -29,6 +32,7 @@ var (
 	mServerChecks = daemon.Counter("server_health_checks_total", "Health checks by outcome.", "vip", "server", "slot", "result")
 	mServerHop    = daemon.Gauge("server_next_hop_resolved", "1 if the MAC address of the next hop to the server is known.", "vip", "server", "slot")
 
+	mSeats         = daemon.Gauge("seats", "Seats that are taken, counted every 2 s: new (nothing has followed the SYN), live, closing.", "state")
 	mFlows         = daemon.Gauge("flows", "Live entries of the flow table, counted every 30 s: confirmed ones keep their place, unconfirmed ones (new or fading) give way.", "state")
 	mShareReceived = daemon.Counter("share_received_total", "Tracked entries that peers told this balancer, or that it read from their tables.")
 	mShareSent     = daemon.Counter("share_sent_total", "Tracked entries that the peer was told.", "peer")
@@ -36,7 +40,7 @@ var (
 	mSharePulled   = daemon.Counter("share_pulled_total", "Entries read from the peer's table, after a start or an outage.", "peer")
 	mShareQueued   = daemon.Gauge("share_queued", "Tracked entries that wait for the peer.", "peer")
 
-	families = slices.Concat([]daemon.Metric{mVIPNew, mVIPFallback, mVIPFlowHits, mVIPBad, mVIPDropped, mVIPFailOpen, mVIPTracked, mVIPFull, mVIPReplaced, mVIPLost, mServerNew, mServerTakes, mServerUp, mServerChecks, mServerHop, mFlows, mShareReceived, mShareSent, mShareDropped, mSharePulled, mShareQueued}, steerMetrics)
+	families = slices.Concat([]daemon.Metric{mVIPNew, mVIPFallback, mVIPFlowHits, mVIPBad, mVIPDropped, mVIPFailOpen, mVIPTracked, mVIPFull, mVIPReplaced, mVIPLost, mVIPSeated, mVIPSeatFull, mVIPSeatBad, mServerNew, mServerTakes, mServerUp, mServerChecks, mServerHop, mSeats, mFlows, mShareReceived, mShareSent, mShareDropped, mSharePulled, mShareQueued}, steerMetrics)
 )
 
 // emit emits what of a status only a balancer's has.
@@ -53,6 +57,11 @@ func emit(emit daemon.Emitter, s *fairleadv1.GetStatusResponse) {
 		emit(mVIPFull, float64(n.FlowFull), v.Name)
 		emit(mVIPReplaced, float64(n.FlowReplaced), v.Name)
 		emit(mVIPLost, float64(n.ShareLost), v.Name)
+		if v.SeatBits > 0 {
+			emit(mVIPSeated, float64(n.Seated), v.Name)
+			emit(mVIPSeatFull, float64(n.SeatFull), v.Name)
+			emit(mVIPSeatBad, float64(n.SeatWrong), v.Name)
+		}
 		for _, slot := range v.Slots {
 			emitSlot(emit, member.SlotLabels(v, slot), slot)
 		}
@@ -60,6 +69,11 @@ func emit(emit daemon.Emitter, s *fairleadv1.GetStatusResponse) {
 	if s.Flows != nil {
 		emit(mFlows, float64(s.Flows.Confirmed), "confirmed")
 		emit(mFlows, float64(s.Flows.Unconfirmed), "unconfirmed")
+	}
+	if n := s.Seats; n != nil {
+		emit(mSeats, float64(n.New), "new")
+		emit(mSeats, float64(n.Live), "live")
+		emit(mSeats, float64(n.Closing), "closing")
 	}
 	emitSteered(emit, s.Steered)
 	if s.Sharing != nil {

@@ -57,6 +57,9 @@ func (b *balancer) Describe(a *controller.Assignment, s *fairleadv1.GetStatusRes
 		s.Reasons = append(s.Reasons, &fairleadv1.Reason{Name: strings.ToLower(r.Name), Packets: r.Packets, Bytes: r.Bytes})
 	}
 	b.table.describe(s)
+	if slices.ContainsFunc(a.VIPs, func(v controller.VIP) bool { return v.SeatBits > 0 }) {
+		s.Seats = &fairleadv1.Seats{New: kernel.Seats.New, Live: kernel.Seats.Live, Closing: kernel.Seats.Closing}
+	}
 	b.steer.describe(a, s)
 	chains := map[uint32]tables.BucketStatus{}
 	for _, c := range kernel.Buckets {
@@ -138,6 +141,7 @@ func (b *balancer) describeVIP(v *fairleadv1.VIP, a *controller.Assignment, coun
 			Packets: c.Packets, Bytes: c.Bytes, NewConnections: c.NewConnections, Fallback: c.Fallback,
 			FlowHits: c.FlowHits, BadCookies: c.BadCookies, Dropped: c.Dropped,
 			Tracked: c.Tracked, FlowFull: c.FlowFull, FlowReplaced: c.FlowReplaced, ShareLost: c.ShareLost,
+			Seated: c.Seated, SeatFull: c.SeatFull, SeatWrong: c.SeatWrong,
 		}
 		for _, sc := range c.Servers {
 			servers[uint32(sc.Slot)] = sc

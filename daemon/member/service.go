@@ -109,6 +109,11 @@ func (s Service) GetFlows(context.Context, *connect.Request[fairleadv1.GetFlowsR
 	return nil, s.tracksNothing()
 }
 
+// GetConnections is for balancers.
+func (s Service) GetConnections(context.Context, *connect.Request[fairleadv1.GetConnectionsRequest]) (*connect.Response[fairleadv1.GetConnectionsResponse], error) {
+	return nil, s.tracksNothing()
+}
+
 // GetRoutes is for routers (daemon/router).
 func (s Service) GetRoutes(context.Context, *connect.Request[fairleadv1.GetRoutesRequest]) (*connect.Response[fairleadv1.GetRoutesResponse], error) {
 	return nil, s.notA("a router")

@@ -145,8 +145,8 @@ func (m *Member) describeVIP(v, own *controller.VIP) *fairleadv1.VIP {
 		out.Buckets = &fairleadv1.Buckets{Count: uint32(v.Buckets.Len()), Generation: v.Buckets.Generation, ChainTimeMs: uint64(v.ChainTime.Milliseconds())}
 	}
 	if v.Scheme.Row().Finds == vip.ByCookie {
-		out.CookieBits = uint32(v.CookieBits)
-		out.IdleLimitMs = uint64(cheetah.Layout{Bits: v.CookieBits}.IdleLimit().Milliseconds())
+		out.CookieBits, out.SeatBits = uint32(v.CookieBits), uint32(v.SeatBits)
+		out.IdleLimitMs = uint64(v.Layout().IdleLimit().Milliseconds())
 	}
 	now := time.Now()
 	for _, slot := range v.Slots {

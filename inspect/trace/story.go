@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/kernel/lb"
 	"github.com/fairlead/fairlead/scheme/model"
+	"github.com/fairlead/fairlead/scheme/seats"
 	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
@@ -88,6 +89,14 @@ type Cookie struct {
 	AgeMS int32 `json:"age_ms"`
 	// Valid: the slot names a server.
 	Valid bool `json:"valid"`
+	// Seat is what the cookie, or the SYN, has at this balancer (cheetah-stateful).
+	Seat *Seat `json:"seat,omitempty"`
+}
+
+// Seat is a connection's place in the balancer's table.
+type Seat struct {
+	Number uint32 `json:"number"` // 0: none
+	State  string `json:"state"`  // before the packet
 }
 
 // Policy chose the server.
@@ -182,7 +191,7 @@ func (t *Tracer) story(tables *model.Tables, m model.Result, run lb.TwinRun, lef
 	}
 	if c := m.Cookie; c != nil {
 		valid := c.Live && c.Slot < m.VIP.Slots && tables.Lines[m.VIP.FirstLine+c.Slot].Forwarding != ""
-		s.Cookie = &Cookie{m.VIP.Layout.Bits, c.Field, c.Epoch, c.Live, c.Slot, c.AgeMS, valid}
+		s.Cookie = &Cookie{m.VIP.Layout.Bits, c.Field, c.Epoch, c.Live, c.Slot, c.AgeMS, valid, seatOf(m)}
 	}
 	// Only a policy's table: the consistent hash speaks for itself.
 	if run.Reason == bpf.ForwardNew && m.VIP != nil && m.VIP.Scheme.Row().Finds == vip.ByCookie {
@@ -208,6 +217,19 @@ func (t *Tracer) story(tables *model.Tables, m model.Result, run lb.TwinRun, lef
 	}
 	s.Disagreement = disagreement(m, run, left)
 	return s
+}
+
+func seatOf(m model.Result) *Seat {
+	switch s := m.Seat; {
+	case s == nil:
+		return nil
+	case s.Outcome == seats.None:
+		return &Seat{0, "none: its partition was full"}
+	case s.Outcome == seats.Wrong:
+		return &Seat{s.Number, "not its own: it sat at another balancer, or its connection is over"}
+	default:
+		return &Seat{s.Number, strings.TrimPrefix(s.Was.State().String(), "seat_")}
+	}
 }
 
 // explain says the reason in words; what is known, by what it is known.

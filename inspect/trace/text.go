@@ -128,6 +128,9 @@ func (c *Cookie) text() string {
 	if !c.Valid {
 		slot += ", which names no server"
 	}
+	if c.Seat != nil {
+		slot += fmt.Sprintf(", seat %d (%s)", c.Seat.Number, c.Seat.State)
+	}
 	age := fmt.Sprintf("stamped %.3f s ago", float64(c.AgeMS)/1000)
 	if c.AgeMS < 0 {
 		age = fmt.Sprintf("stamped %.3f s ahead of the balancer's clock", -float64(c.AgeMS)/1000)

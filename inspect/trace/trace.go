@@ -188,7 +188,7 @@ func (t *Tracer) stamp(tables *model.Tables, server string, src, dst netip.AddrP
 		return 0, err
 	}
 	epoch := t.epoch(v)
-	return v.Layout.Stamp(v.Keys[epoch], epoch, src, dst.Port(), slot, t.now-age), nil
+	return v.Layout.Stamp(v.Keys[epoch], epoch, src, dst.Port(), v.Layout.Join(slot, 0), t.now-age), nil
 }
 
 // epoch is a parity whose key decodes. Where two do, either will: the balancer

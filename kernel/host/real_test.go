@@ -163,7 +163,7 @@ func (r *rig) see(p *wire.Parsed, leaves bool) {
 	found := false
 	for epoch := range uint32(4) {
 		key := cheetah.VIPKey(secret(epoch), p.Src, r.port, wire.ProtoTCP)
-		if layout.Epoch(field) == epoch&1 && layout.Slot(hash.Tuple(key, client, 80), field) == 5 {
+		if layout.Epoch(field) == epoch&1 && layout.Value(hash.Tuple(key, client, 80), field) == 5 {
 			if p.Is(wire.SYN) || !found {
 				w.epochs[client] = epoch
 			}

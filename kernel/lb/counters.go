@@ -34,6 +34,9 @@ type VIPCounters struct {
 	FlowFull       uint64           // entries refused: the bucket's were all live and confirmed
 	FlowReplaced   uint64           // entries made in place of a live one of another flow
 	ShareLost      uint64           // entries not told to other balancers: the ring was full
+	Seated         uint64           // connections that were given a seat
+	SeatFull       uint64           // that were not: their partition was full
+	SeatWrong      uint64           // packets whose seat was not their connection's
 	Servers        []ServerCounters // by slot
 }
 
@@ -98,6 +101,9 @@ func readVIPCounters(o *objects, id uint32, r tables.Range, carried map[carriedK
 		v.FlowFull += x.FlowFull
 		v.FlowReplaced += x.FlowReplaced
 		v.ShareLost += x.ShareLost
+		v.Seated += x.Seated
+		v.SeatFull += x.SeatFull
+		v.SeatWrong += x.SeatWrong
 	}
 	gone := carried[carriedKey{id, carriedGone}]
 	v.Packets, v.Bytes = gone.Packets, gone.Bytes

@@ -70,6 +70,9 @@ func TestProgramAgreesWithModel(t *testing.T) {
 			if r.VIP != nil && r.VIP.Scheme == vip.Beamer {
 				hits[beamerCase(r)]++
 			}
+			if r.Seat != nil {
+				hits[seatCase(r)]++
+			}
 			if what := steerCase(p.h.tables, r); what != "" {
 				hits[what]++
 			}
@@ -105,7 +108,8 @@ func TestProgramAgreesWithModel(t *testing.T) {
 	if refused == 0 || all == 0 || kept == 0 {
 		t.Errorf("no refused opening, no VIP that tracks all or no own entry that stayed: the generator is too tame")
 	}
-	for _, what := range []string{"opens what fades 0", "opens what fades 1", "beamer settled ipip", "beamer moved ipip", "beamer moved gue", "beamer l2", "beamer join", "beamer quoted fragment forwarded", "beamer quoted fragment asked",
+	for _, what := range []string{"seat taken", "seat none", "seat wrong", "seat new data",
+		"opens what fades 0", "opens what fades 1", "beamer settled ipip", "beamer moved ipip", "beamer moved gue", "beamer l2", "beamer join", "beamer quoted fragment forwarded", "beamer quoted fragment asked",
 		"steered over IPv4", "steered over IPv6", "steered by the hash", "steered with hops", "not steered by this program"} {
 		if hits[what] == 0 {
 			t.Errorf("no %s: the generator is too tame", what)

@@ -53,6 +53,12 @@ func eachFlow(flows *ebpf.Map, first, end uint32, f func(set uint32, tag uint8, 
 
 // unit is the set's time now, as its program computes it.
 func (l *LB) unit(o *objects) (uint16, error) {
+	ms, err := l.sharedNow(o)
+	return flowUnit(ms), err
+}
+
+// sharedNow is the shared clock as the set's program reads it.
+func (l *LB) sharedNow(o *objects) (ms uint32, err error) {
 	c, err := readClock(l.set.Programs[progClock])
 	if err != nil {
 		return 0, err
@@ -61,7 +67,7 @@ func (l *LB) unit(o *objects) (uint16, error) {
 	if err != nil {
 		return 0, err
 	}
-	return flowUnit(l.jiffies.MS(c.Jiffies) + control.ClockBase), nil
+	return l.jiffies.MS(c.Jiffies) + control.ClockBase, nil
 }
 
 // Bounds of one page of Flows.

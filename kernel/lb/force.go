@@ -21,7 +21,7 @@ func readForce(o *objects) (inForce, error) {
 	if err != nil {
 		return f, err
 	}
-	f.entries = len(entries)
+	f.entries, f.seats = len(entries), seatIdle(entries)
 	base := (c.Active & 1) * o.capacity().TableEntries
 	for _, e := range entries {
 		f.ranges[e.Id] = tables.Range{First: e.FirstLine, Size: e.Slots}

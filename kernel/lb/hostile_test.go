@@ -11,6 +11,7 @@ import (
 	schemebeamer "github.com/fairlead/fairlead/scheme/beamer"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/scheme/model"
+	"github.com/fairlead/fairlead/scheme/seats"
 	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
@@ -24,6 +25,7 @@ type hostile struct {
 	// pace is how far the clock may jump: 2^pace ms at most.
 	pace   int
 	recent []hostileFlow
+	seats  map[netip.AddrPort]uint32 // of clients whose connections were given one
 }
 
 // hostileFlow is a flow that was seen before, so that more of it may come.
@@ -58,7 +60,7 @@ func (h *hostile) address(six bool, net byte) netip.Addr {
 
 // newHostile makes tables with every scheme, policy, forwarding and family.
 func newHostile(r *rand.Rand) *hostile {
-	h := &hostile{Rand: r, now: r.Uint32(), pace: pick(r, 13, 17, 28)}
+	h := &hostile{Rand: r, now: r.Uint32(), pace: pick(r, 13, 17, 28), seats: map[netip.AddrPort]uint32{}}
 	h.tables = &model.Tables{
 		Services: map[model.Key]*model.VIP{}, Addresses: map[netip.Addr]*model.Address{},
 		Fragments: map[model.Key]*model.VIP{}, Lines: make([]model.Line, hostileLines),
@@ -74,6 +76,9 @@ func newHostile(r *rand.Rand) *hostile {
 			Epochs: uint8(1 + r.IntN(3)), HashKey: hashKey, Layout: cheetah.Layout{Bits: 10 + r.IntN(6)},
 			Scheme: pick(r, append(balanced(), vip.JET)...), Carrier: vip.Carrier(pick(r, vip.CarrierNames()...)),
 			Policy: pick(r, policy.RR, policy.WRR, policy.P2C, policy.LeastConn, policy.Hash), Affinity: r.IntN(4) == 0, Share: r.IntN(2) == 0, TrackAll: r.IntN(6) == 0}
+		if v.Scheme.Row().Seats > 0 {
+			v.Layout.SeatBits, v.OpenEpoch = seats.MinBits+r.IntN(min(seats.MaxBits, v.Layout.Bits-2)-seats.MinBits+1), r.IntN(2)
+		}
 		key := model.Key{Addr: v.Addr, Port: v.Port, Proto: v.Proto}
 		if h.tables.Services[key] != nil {
 			continue
@@ -399,7 +404,15 @@ func (h *hostile) ip(six bool) wire.IP {
 func (h *hostile) cookie(v *model.VIP, client netip.AddrPort, port uint16) uint32 {
 	epoch := h.Uint32N(2)
 	age := h.Uint32N(uint32(v.Layout.IdleLimit().Milliseconds()))
-	ts := v.Layout.Stamp(v.Keys[epoch], epoch, client, port, h.Uint32N(v.Slots+1), h.now-age)
+	value := h.Uint32N(v.Slots + 1)
+	if v.Layout.SeatBits > 0 {
+		seat := h.seats[client]
+		if h.IntN(4) == 0 {
+			seat = h.Uint32N(1 << v.Layout.SeatBits)
+		}
+		value = v.Layout.Join(value, seat)
+	}
+	ts := v.Layout.Stamp(v.Keys[epoch], epoch, client, port, value, h.now-age)
 	switch h.IntN(6) {
 	case 0:
 		ts ^= 1 << h.IntN(32)

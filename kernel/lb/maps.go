@@ -31,6 +31,9 @@ const (
 	mapSteers     = "steers"
 	mapInputs     = "inputs"
 	mapInputCache = "input_cache"
+	mapSeats      = "seats"
+	mapSeatsTaken = "seats_taken"
+	mapSeatsAbout = "seats_about"
 )
 
 // Two maps are the daemon's own; no program reads them.
@@ -84,6 +87,8 @@ func checkSizes(spec *ebpf.CollectionSpec) error {
 		{"bytes of a VIP's counters", spec.Maps[mapVIPCPU].ValueSize, uint32(unsafe.Sizeof(bpf.VIPCPU{}))},
 		{"bytes of an entry of tables", spec.Maps[mapTables].ValueSize, 8},
 		{"bytes of an entry of conns", spec.Maps[mapConns].ValueSize, 4},
+		{"bytes of a seat", spec.Maps[mapSeats].ValueSize, uint32(unsafe.Sizeof(bpf.Seat{}))},
+		{"bytes of what is about a seat", spec.Maps[mapSeatsAbout].ValueSize, uint32(unsafe.Sizeof(bpf.SeatAbout{}))},
 		{"bytes of a set of flows", spec.Maps[mapFlows].ValueSize, uint32(unsafe.Sizeof(bpf.FlowSet{}))},
 		{"bytes of a row of steers", spec.Maps[mapSteers].ValueSize, uint32(unsafe.Sizeof(steer.Row{}))},
 		{"bytes of input_cache", spec.Maps[".data."+mapInputCache].ValueSize, uint32(1 << bpf.InputBits * unsafe.Sizeof(bpf.Input{}))},
@@ -293,7 +298,7 @@ func (o *objects) unmap() {
 	for _, b := range o.mapped {
 		_ = unix.Munmap(b) // it is a mapping of ours
 	}
-	o.mapped, o.entries, o.steers = nil, nil, nil
+	o.mapped, o.entries, o.steers, o.seats = nil, nil, nil, nil
 }
 
 // pages is size, and what the last page has beyond it.

@@ -38,6 +38,7 @@ import (
 	"github.com/fairlead/fairlead/fabric/steer"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/kernel/nexthop"
+	"github.com/fairlead/fairlead/scheme/seats"
 	"github.com/fairlead/fairlead/tables"
 )
 
@@ -110,6 +111,8 @@ type LB struct {
 	hashes         tables.Hashes
 	chains         *tables.Chains
 	took           Took             // of the last assignment that came into force
+	seatStats      seats.Stats      // of the last sweep of seats,
+	seatsSwept     bool             // if there was one
 	flowStats      FlowStats        // of the last sweep
 	swept          time.Time        // when that was
 	now            func() time.Time // tests set it
@@ -311,6 +314,7 @@ func (l *LB) spec() (*ebpf.CollectionSpec, error) {
 	} {
 		spec.Maps[name].MaxEntries = uint32(size)
 	}
+	sizeSeats(spec, seatCount(l.o.Limits.Seats))
 	if l.o.Steer {
 		spec.Maps[mapSteers].MaxEntries = uint32(l.o.Limits.ServerLines)
 	}
@@ -334,7 +338,7 @@ func (l *LB) spec() (*ebpf.CollectionSpec, error) {
 		c["guards"] = uint32(0)
 	}
 	c["jiffy_mult"], c["jiffy_shift"] = uint64(l.jiffies.Mult), l.jiffies.Shift
-	c["flow_sets"] = spec.Maps[mapFlows].MaxEntries
+	c["flow_sets"], c["seat_count"] = spec.Maps[mapFlows].MaxEntries, spec.Maps[mapSeats].MaxEntries
 	return spec, kernel.SetConstants(spec, c)
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/scheme/model"
+	"github.com/fairlead/fairlead/scheme/seats"
 	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/vip"
 )
@@ -79,14 +80,14 @@ func newPairOf(t *testing.T, seed uint64, h *hostile) *pair {
 // takes half a second. One for each value of the constants that vary.
 var diffTwins = map[[2]bool]*Twin{}
 
-const diffLines, diffVIPs = 1100, 64
+const diffLines, diffVIPs, diffSeats = 1100, 64, 1 << seats.MaxBits
 
 func diffTwin(tables *model.Tables) (*Twin, error) {
 	key := [2]bool{tables.GUEChecksum6, tables.Steering}
 	t := diffTwins[key]
 	if t == nil {
 		var err error
-		t, err = newTwin(twinSize{lines: diffLines, tableEntries: 1 << 15, flowSets: diffFlowBuckets, vipIDs: diffVIPs, steers: diffLines},
+		t, err = newTwin(twinSize{lines: diffLines, tableEntries: 1 << 15, flowSets: diffFlowBuckets, vipIDs: diffVIPs, steers: diffLines, seats: diffSeats},
 			func(spec *ebpf.CollectionSpec) error { return tableConstants(spec, tables) })
 		if err != nil {
 			return nil, err
@@ -96,6 +97,7 @@ func diffTwin(tables *model.Tables) (*Twin, error) {
 	m := t.set.Maps
 	return t, errors.Join(t.set.writeAt(mapVIPs, 0, make([]byte, 2*vipHalf)), clearArray[int32](m[mapConns]),
 		clearArray[bpf.FlowSet](m[mapFlows]), clearArray[bpf.VIPCPU](m[mapVIPCPU]),
+		clearArray[bpf.Seat](m[mapSeats]), clearArray[uint64](m[mapSeatsTaken]), clearArray[bpf.SeatAbout](m[mapSeatsAbout]),
 		clearArray[bpf.Bound](m[bpf.LBMapAskBound]), clearArray[bpf.Bound](m[bpf.LBMapAskSources]), t.drainShared())
 }
 
@@ -234,7 +236,8 @@ func steerRow(from *model.Steer) (row bpf.Steer) {
 func vipEntry(v *model.VIP, put func([]uint32) (uint32, uint32, error)) (e bpf.VIP, err error) {
 	policies := []string{policy.RR, policy.WRR, policy.P2C, policy.LeastConn, policy.Hash}
 	e = bpf.VIP{Id: v.ID, Carrier: v.Carrier.Row().Number, FirstLine: v.FirstLine, Slots: v.Slots, HashKey: v.HashKey, Scheme: v.Scheme.Row().Number,
-		Epochs: v.Epochs, Shift: uint8(v.Layout.Shift()), Generation: v.Generation}
+		Epochs: v.Epochs, Shift: uint8(v.Layout.Shift()), Generation: v.Generation,
+		SeatBits: uint8(v.Layout.SeatBits), OpenEpoch: uint8(v.OpenEpoch)}
 	for i, k := range v.Keys {
 		e.Key[i] = k
 	}
@@ -304,6 +307,9 @@ func (p *pair) step(frame []byte) model.Result {
 		p.t.Fatalf("seed %d, shared time %d, frame of %d bytes %x:\n%v\nparsed %+v\nerror in it: %v",
 			p.seed, p.h.now, len(frame), frame[:min(len(frame), 200)], err, parsed, want.Parsed.Err)
 	}
+	if want.Seat != nil && want.Seat.Opened {
+		p.h.seats[want.Parsed.Source()] = want.Seat.Number
+	}
 	return want
 }
 
@@ -353,6 +359,9 @@ func (p *pair) sameState() {
 	if err := p.compareFlows(); err != nil {
 		p.t.Fatalf("seed %d: %v", p.seed, err)
 	}
+	if err := p.compareSeats(); err != nil {
+		p.t.Fatalf("seed %d: %v", p.seed, err)
+	}
 	for id := range p.state.CPU {
 		if err := p.compareCounters(id); err != nil {
 			p.t.Fatalf("seed %d: %v", p.seed, err)
@@ -379,6 +388,30 @@ func (p *pair) compareFlows() error {
 	return nil
 }
 
+// compareSeats compares every seat.
+func (p *pair) compareSeats() error {
+	got, err := p.twin.seats()
+	if err != nil {
+		return err
+	}
+	for i, want := range p.state.Seats.Seats {
+		if got := got.Seats[i]; got != want {
+			return fmt.Errorf("seat %d: program %x, model %x", i, got, want)
+		}
+	}
+	for i, want := range p.state.Seats.Taken {
+		if got := got.Taken[i]; got != want {
+			return fmt.Errorf("seats from %d on: program has taken %064b, model %064b", i*64, got, want)
+		}
+	}
+	for i, want := range p.state.Seats.About {
+		if got := got.About[i]; got != want {
+			return fmt.Errorf("about seat %d: program %+v, model %+v", i, got, want)
+		}
+	}
+	return nil
+}
+
 // compareCounters compares what a VIP counts and its policy's state.
 func (p *pair) compareCounters(id uint32) error {
 	var all []bpf.VIPCPU
@@ -392,10 +425,12 @@ func (p *pair) compareCounters(id uint32) error {
 	}
 	want.NewConns, want.Fallback, want.FlowHits, want.BadCookies, want.Dropped = n.NewConns, n.Fallback, n.FlowHits, n.BadCookies, n.Dropped
 	want.Tracked, want.FlowFull, want.FlowReplaced = n.Tracked, n.FlowFull, n.FlowReplaced
+	want.Seated, want.SeatFull, want.SeatWrong = n.Seated, n.SeatFull, n.SeatWrong
 	// What the program had counted before the model was read from its maps.
 	for _, c := range [][2]*uint64{{&got.NewConns, &zero.NewConns}, {&got.Fallback, &zero.Fallback}, {&got.FlowHits, &zero.FlowHits},
 		{&got.BadCookies, &zero.BadCookies}, {&got.Dropped, &zero.Dropped}, {&got.Tracked, &zero.Tracked},
-		{&got.FlowFull, &zero.FlowFull}, {&got.FlowReplaced, &zero.FlowReplaced}} {
+		{&got.FlowFull, &zero.FlowFull}, {&got.FlowReplaced, &zero.FlowReplaced},
+		{&got.Seated, &zero.Seated}, {&got.SeatFull, &zero.SeatFull}, {&got.SeatWrong, &zero.SeatWrong}} {
 		*c[0] -= *c[1]
 	}
 	if got != want {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/kernel"
+	"github.com/fairlead/fairlead/scheme/seats"
 )
 
 // What one balancer keeps in bpffs, so that packets go on without a process:
@@ -26,7 +27,8 @@ type objects struct {
 	readOnly bool        // opened without the right to write
 	entries  []uint64    // of `tables`, once mapEntries mapped it
 	steers   []bpf.Steer // of `steers`, likewise
-	mapped   [][]byte    // all of these mappings
+	seats    *seats.Table
+	mapped   [][]byte // all of these mappings
 }
 
 func (o *objects) close() {

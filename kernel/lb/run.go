@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/kernel/nexthop"
 	"github.com/fairlead/fairlead/scheme/jet"
+	"github.com/fairlead/fairlead/scheme/seats"
 	"github.com/fairlead/fairlead/tables"
 )
 
@@ -32,6 +33,9 @@ func (l *LB) Run(ctx context.Context) error {
 				l.look(looks%(kernel.PinsEvery/kernel.TendEvery) == 0)
 				if looks%(clockRefresh/kernel.TendEvery) == 0 {
 					l.tickClock()
+				}
+				if looks%(seatSweep/kernel.TendEvery) == 0 {
+					l.sweepSeats()
 				}
 			})
 			return nil
@@ -89,6 +93,7 @@ type Status struct {
 	HZ         uint32 // the kernel's, as measured
 	Interfaces []InterfaceStatus
 	Limits     []Limit
+	Seats      seats.Stats           // as last swept
 	Astray     []string              // what is not as it should be, and what to do
 	NextHops   []nexthop.Hop         // by server
 	Buckets    []tables.BucketStatus // by VIP, those of scheme beamer in force
@@ -115,7 +120,7 @@ type InterfaceStatus struct {
 
 // Limit is how full a map is.
 type Limit struct {
-	Name        string // vip_lines, server_lines, table_entries, flows
+	Name        string // vip_lines, server_lines, table_entries, flows, seats
 	Used, Limit uint64
 }
 
@@ -132,7 +137,7 @@ func (l *LB) Status() Status {
 	l.mu.Lock()
 	s := Status{PinDir: l.PinDir(), Adopted: l.adopted, Pending: l.old != nil && !l.attached, HZ: uint32(l.jiffies.HZ), Astray: l.astray.List()}
 	if l.set != nil {
-		s.Limits = l.limits(flows.Used)
+		s.Limits, s.Seats = l.limits(flows.Used), l.seatStats
 		s.Buckets = l.chains.Status(l.moment())
 	}
 	for _, i := range l.ifaces {
@@ -182,6 +187,7 @@ func (l *LB) limits(flows uint64) []Limit {
 		{"server_lines", lines, uint64(c.Lines)},
 		{"table_entries", uint64(l.force.tables), uint64(c.TableEntries)},
 		{"flows", flows, uint64(l.set.Maps[mapFlows].MaxEntries()) * jet.Ways},
+		{"seats", l.seatStats.New + l.seatStats.Live + l.seatStats.Closing, uint64(l.set.Maps[mapSeats].MaxEntries())},
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/scheme/model"
+	"github.com/fairlead/fairlead/scheme/seats"
 	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/vip"
 )
@@ -35,6 +36,9 @@ func TwinOf(s *State) (*Twin, error) {
 		flowSets: s.Map(mapFlows).MaxEntries(), vipIDs: s.Map(mapVIPCPU).MaxEntries()}
 	if m := s.Map(mapSteers); m != nil {
 		size.steers = m.MaxEntries()
+	}
+	if m := s.Map(mapSeats); m != nil {
+		size.seats = m.MaxEntries()
 	}
 	t, err := newTwin(size, func(spec *ebpf.CollectionSpec) error {
 		own := spec.Maps[".rodata"]
@@ -157,7 +161,21 @@ func (t *Twin) copyFrom(s *State) error {
 			return err
 		}
 	}
-	return copyArray[bpf.Steer](t, s, mapSteers, nil)
+	if err := copyArray[bpf.Steer](t, s, mapSteers, nil); err != nil {
+		return err
+	}
+	return t.copySeats(s)
+}
+
+// copySeats copies what connections have seats for.
+func (t *Twin) copySeats(s *State) error {
+	if err := copyArray[uint64](t, s, mapSeatsTaken, func(w *uint64) bool { return *w != 0 }); err != nil {
+		return err
+	}
+	if err := copyArray(t, s, mapSeats, func(e *bpf.Seat) bool { return e.Word != 0 }); err != nil {
+		return err
+	}
+	return copyArray(t, s, mapSeatsAbout, func(a *bpf.SeatAbout) bool { return a.VipId != 0 })
 }
 
 // copyArray copies an array map, per CPU or not. keep changes an element on
@@ -273,7 +291,7 @@ func (r *modelReader) vip(e bpf.VIP) *model.VIP {
 	has := func(f bpf.VIPFlags) bool { return bpf.VIPFlags(e.Flags)&f != 0 }
 	v := &model.VIP{ID: e.Id, Addr: tables.AddrOf(e.Addr), Port: bits.ReverseBytes16(e.Port), Proto: e.Proto &^ bpf.ProtoFrag,
 		FirstLine: e.FirstLine, Slots: e.Slots, Epochs: e.Epochs, HashKey: hash.Key(e.HashKey),
-		Layout: cheetah.Layout{Bits: 32 - int(e.Shift)}, Scheme: vip.SchemeOf(e.Scheme).Name, Carrier: vip.CarrierOf(e.Carrier).Name,
+		Layout: cheetah.Layout{Bits: 32 - int(e.Shift), SeatBits: int(e.SeatBits)}, OpenEpoch: int(e.OpenEpoch & 1), Scheme: vip.SchemeOf(e.Scheme).Name, Carrier: vip.CarrierOf(e.Carrier).Name,
 		Policy:             string(vip.PolicyOf(e.Policy).Name),
 		ICMPEcho:           has(bpf.VIPICMPEcho),
 		FragmentsByAddress: has(bpf.VIPFragAddresses),
@@ -388,6 +406,8 @@ func (r *modelReader) left(state *model.State) {
 	for i, b := range sets {
 		state.Flows.Sets[i] = setOf(b)
 	}
+	state.Seats, err = r.t.seats()
+	r.fail(err)
 	for kind := range state.Asks {
 		var all []bpf.Bound
 		if err := set.Maps[bpf.LBMapAskBound].Lookup(uint32(kind), &all); err != nil {
@@ -401,6 +421,16 @@ func (r *modelReader) left(state *model.State) {
 	for i, b := range sources {
 		state.AskSources[i] = bound.Bound{Tokens: uint64(b.Tokens), LastMS: b.LastMs}
 	}
+}
+
+// seats is what connections have seats for.
+func (t *Twin) seats() (*seats.Table, error) {
+	all := &seats.Table{}
+	var errs [3]error
+	all.Seats, errs[0] = batchLookup[bpf.Seat](t.set.Maps[mapSeats], mapSeats, 1)
+	all.Taken, errs[1] = batchLookup[uint64](t.set.Maps[mapSeatsTaken], mapSeatsTaken, 1)
+	all.About, errs[2] = batchLookup[bpf.SeatAbout](t.set.Maps[mapSeatsAbout], mapSeatsAbout, 1)
+	return all, errors.Join(errs[:]...)
 }
 
 // setOf is a set of the flow table as the model holds it.

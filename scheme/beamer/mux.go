@@ -54,4 +54,4 @@ func JoinPort(hash uint64, slot uint32) uint16 {
 }
 
 // JoinSlot undoes JoinPort.
-func JoinSlot(hash uint64, port uint16) int { return int(joins.Slot(hash, uint32(port-bpf.JoinPort))) }
+func JoinSlot(hash uint64, port uint16) int { return int(joins.Value(hash, uint32(port-bpf.JoinPort))) }

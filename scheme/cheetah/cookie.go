@@ -1,6 +1,6 @@
-// Package cheetah is the Go model of Cheetah's stateless scheme (NSDI'20,
-// §3.1 and App. C): the cookie that names a server's slot within one VIP and
-// travels in the TCP timestamp. BPF's twin is bpf/include/cookie.h; the
+// Package cheetah is the Go model of Cheetah's cookie (NSDI'20, §3.1, §3.2 and
+// App. C), which names a server's slot within one VIP, and a seat at the balancer
+// where that keeps state (scheme/seats), and travels in the TCP timestamp. BPF's twin is bpf/include/cookie.h; the
 // differential tests hold the two together. No I/O, no clock.
 package cheetah
 
@@ -30,13 +30,27 @@ const (
 type Layout struct {
 	// Bits is the cookie's width, MinBits to MaxBits.
 	Bits int
+	// SeatBits are the lowest of its value, beside which it has the slot; 0: it has
+	// no seat.
+	SeatBits int
 }
 
 // Shift is the number of timestamp bits below the cookie (s in the docs).
 func (l Layout) Shift() uint32 { return uint32(32 - l.Bits) }
 
 // Slots is how many slots a cookie can name.
-func (l Layout) Slots() int { return 1 << (l.Bits - 1) }
+func (l Layout) Slots() int { return l.Values() >> l.SeatBits }
+
+// Values is how many values a cookie can have.
+func (l Layout) Values() int { return 1 << (l.Bits - 1) }
+
+// Split takes a value apart (fl_value_slot, fl_value_seat), Join undoes it.
+func (l Layout) Split(value uint32) (slot, seat uint32) {
+	return value >> l.SeatBits, value & (1<<l.SeatBits - 1)
+}
+
+// Join: see Split.
+func (l Layout) Join(slot, seat uint32) uint32 { return slot<<l.SeatBits | seat }
 
 // IdleLimit is the age up to which an echoed timestamp is decoded right with
 // clocks that differ by at most SkewMS.
@@ -49,7 +63,19 @@ func (l Layout) Validate() error {
 	if l.Bits < MinBits || l.Bits > MaxBits {
 		return fmt.Errorf("cookie_bits %d: must be %d to %d", l.Bits, MinBits, MaxBits)
 	}
+	if l.SeatBits < 0 || l.SeatBits > l.Bits-2 {
+		return fmt.Errorf("seat_bits %d: must leave a slot a bit of a cookie of %d", l.SeatBits, l.Bits)
+	}
 	return nil
+}
+
+// Told is what a balancer tells a server of a new connection, in the SYN's TSecr: the
+// seat, beside FL_TOLD. 0: nothing.
+func (l Layout) Told(seat uint32) uint32 {
+	if seat == 0 {
+		return 0
+	}
+	return 1<<31 | seat
 }
 
 // VIPKey derives the key of one VIP from an epoch's secret, so that cookies
@@ -66,7 +92,7 @@ func VIPKey(secret []byte, addr netip.Addr, port uint16, proto uint8) hash.Key {
 }
 
 // Field is what a TSecr (or an ICMP-quoted TSval) carries at shared time
-// nowMS: the epoch's parity and the permuted slot.
+// nowMS: the epoch's parity and the permuted value.
 func (l Layout) Field(ts, nowMS uint32) uint32 {
 	return (ts - nowMS + (1<<l.Shift() - SkewMS)) >> l.Shift()
 }
@@ -74,8 +100,8 @@ func (l Layout) Field(ts, nowMS uint32) uint32 {
 // Epoch is the parity of the epoch under which field was encoded.
 func (l Layout) Epoch(field uint32) uint32 { return field >> (l.Bits - 1) & 1 }
 
-// Slot undoes the permutation that hash keys.
-func (l Layout) Slot(hash uint64, field uint32) uint32 {
+// Value undoes the permutation that hash keys.
+func (l Layout) Value(hash uint64, field uint32) uint32 {
 	n := uint32(l.Bits - 1)
 	mask, half := uint32(1)<<n-1, (n+1)/2
 	x := field & mask
@@ -89,11 +115,11 @@ func (l Layout) Slot(hash uint64, field uint32) uint32 {
 	return x ^ x>>half
 }
 
-// Encode is the field that names slot under the epoch of the given parity.
-func (l Layout) Encode(hash uint64, slot, epoch uint32) uint32 {
+// Encode is the field that has value under the epoch of the given parity.
+func (l Layout) Encode(hash uint64, value, epoch uint32) uint32 {
 	n := uint32(l.Bits - 1)
 	mask, half := uint32(1)<<n-1, (n+1)/2
-	x := slot & mask
+	x := value & mask
 	x ^= x >> half
 	x = (x*oddInverse(uint32(hash>>27)|1) - uint32(hash)) & mask
 	x ^= x >> half

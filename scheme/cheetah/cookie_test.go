@@ -24,8 +24,8 @@ func TestDecodeUndoesEncode(t *testing.T) {
 
 		ts := l.WireTS(l.Encode(hash, slot, epoch), sent)
 		field := l.Field(ts, sent+uint32(age)+uint32(skew))
-		if l.Epoch(field) != epoch || l.Slot(hash, field) != slot {
-			t.Fatalf("epoch %d slot %d, want %d %d", l.Epoch(field), l.Slot(hash, field), epoch, slot)
+		if l.Epoch(field) != epoch || l.Value(hash, field) != slot {
+			t.Fatalf("epoch %d slot %d, want %d %d", l.Epoch(field), l.Value(hash, field), epoch, slot)
 		}
 	})
 }
@@ -36,7 +36,7 @@ func TestPermutation(t *testing.T) {
 		l := Layout{Bits: b}
 		seen := make([]bool, l.Slots())
 		for f := range uint32(l.Slots()) {
-			s := l.Slot(0x0123456789abcdef, f)
+			s := l.Value(0x0123456789abcdef, f)
 			if seen[s] {
 				t.Fatalf("bits %d: slot %d twice", b, s)
 			}
@@ -65,7 +65,7 @@ func TestOpaque(t *testing.T) {
 			for range trials {
 				h := r.Uint64()
 				own := r.Uint32N(4)
-				hits[l.Slot(h, ch(l.Encode(h, own, 0), d))^own]++
+				hits[l.Value(h, ch(l.Encode(h, own, 0), d))^own]++
 			}
 			for x, c := range hits[1:] {
 				if c > worst {

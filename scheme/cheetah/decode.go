@@ -13,9 +13,10 @@ type Decoded struct {
 	// Epoch is the parity of the epoch; Live: cookies of it are decoded now.
 	Epoch uint32
 	Live  bool
-	// Hash is the connection's under that epoch's key, Slot what it unlocks.
-	Hash uint64
-	Slot uint32
+	// Hash is the connection's under that epoch's key; Slot and Seat are what it
+	// unlocks.
+	Hash       uint64
+	Slot, Seat uint32
 	// AgeMS is how long ago the timestamp was stamped, by the shared clock:
 	// negative when the stamping host's clock is ahead.
 	AgeMS int32
@@ -30,13 +31,13 @@ func (l Layout) Decode(keys [2]hash.Key, epochs uint8, src netip.AddrPort, dstPo
 	d.Epoch = l.Epoch(d.Field)
 	d.Live = epochs>>d.Epoch&1 != 0
 	d.Hash = hash.Tuple(keys[d.Epoch], src, dstPort)
-	d.Slot = l.Slot(d.Hash, d.Field)
+	d.Slot, d.Seat = l.Split(l.Value(d.Hash, d.Field))
 	d.AgeMS = int32(nowMS - (ts - d.Field<<l.Shift()))
 	return d
 }
 
 // Stamp is the timestamp that a server puts on the wire at shared time nowMS
-// so that the client's echo names slot: what Decode undoes.
-func (l Layout) Stamp(key hash.Key, epoch uint32, src netip.AddrPort, dstPort uint16, slot, nowMS uint32) uint32 {
-	return l.WireTS(l.Encode(hash.Tuple(key, src, dstPort), slot, epoch), nowMS)
+// so that the client's echo has value: what Decode undoes.
+func (l Layout) Stamp(key hash.Key, epoch uint32, src netip.AddrPort, dstPort uint16, value, nowMS uint32) uint32 {
+	return l.WireTS(l.Encode(hash.Tuple(key, src, dstPort), value, epoch), nowMS)
 }

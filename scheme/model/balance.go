@@ -92,9 +92,12 @@ func (t *Tables) scheme(s *State, r *Result, k *packet, nowMS uint32) {
 	}
 	syn := tcp && k.flags&(wire.SYN|wire.ACK|wire.RST|wire.FIN) == wire.SYN
 	opening := syn || k.kind == segment && k.initial()
+	if opening && v.Layout.SeatBits > 0 && k.carried == carriedWhole {
+		t.open(s, r, k, nowMS)
+	}
 	r.Opens, r.Closes = opening, tcp && k.flags&(wire.FIN|wire.RST) != 0
 	switch {
-	case v.Scheme == vip.Cheetah:
+	case v.Scheme == vip.Cheetah, v.Scheme == vip.CheetahStateful:
 		t.cheetah(s, r, k, nowMS, opening, syn)
 	case v.Scheme == vip.Stateless:
 		t.stateless(r, k)
@@ -140,6 +143,9 @@ func (t *Tables) cheetah(s *State, r *Result, k *packet, nowMS uint32, opening, 
 		return
 	}
 	if t.known(r, k, nowMS) {
+		if k.kind == segment && v.Layout.SeatBits > 0 {
+			t.touch(s, r, k, nowMS)
+		}
 		r.Reason = k.unlessSpecial(bpf.Known)
 		return
 	}

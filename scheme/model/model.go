@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/scheme/bound"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/scheme/jet"
+	"github.com/fairlead/fairlead/scheme/seats"
 	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
 )
@@ -47,6 +48,7 @@ type VIP struct {
 	Epochs           uint8       // bit e: parity e is decoded
 	HashKey          hash.Key
 	Layout           cheetah.Layout
+	OpenEpoch        int // parity under which a new connection's seat is found
 	Scheme           vip.Scheme
 	Carrier          vip.Carrier // of its cookies; "": TCPTimestamp
 	Policy           string
@@ -154,6 +156,7 @@ type Tables struct {
 // State is what packets leave behind on one CPU.
 type State struct {
 	Flows *jet.Flows
+	Seats *seats.Table
 	// Conns is the number of open connections by line.
 	Conns []int32
 	// CPU is the policies' state by VIP id.
@@ -168,7 +171,7 @@ type State struct {
 
 // NewState is the state of a balancer that has seen nothing.
 func NewState(lines, flowSets int) *State {
-	return &State{Flows: jet.NewFlows(flowSets), Conns: make([]int32, lines), CPU: map[uint32]*policy.State{},
+	return &State{Flows: jet.NewFlows(flowSets), Seats: seats.New(seats.Size(0)), Conns: make([]int32, lines), CPU: map[uint32]*policy.State{},
 		counters: map[uint32]*Counters{}}
 }
 
@@ -216,6 +219,8 @@ type Result struct {
 	Flow             *Flow
 	FlowHit, Tracked bool
 	Share            *Shared
+	// Seat is what scheme cheetah-stateful's table had to do with the packet.
+	Seat *Seat
 	// Bucket is the packet's under scheme beamer, -1: none; Hops go along in
 	// the tunnel. Join: its port named the server.
 	Bucket int

@@ -76,7 +76,7 @@ func (k *cookies) Serve(c *Conns) {
 	now := uint32(c.Now / sim.Millisecond)
 	for i, key := range c.Key {
 		ts := k.layout.WireTS(c.Note[i], now-echoed)
-		owner, ok := k.slots.owner(k.layout.Slot(k.hash(key), k.layout.Field(ts, now)))
+		owner, ok := k.slots.owner(k.layout.Value(k.hash(key), k.layout.Field(ts, now)))
 		if !ok {
 			owner = k.working[key%uint64(len(k.working))]
 		}
@@ -87,7 +87,7 @@ func (k *cookies) Serve(c *Conns) {
 // Close: agents count the connections that live.
 func (k *cookies) Close(c *Conns) {
 	for i, key := range c.Key {
-		k.slots.close(k.layout.Slot(k.hash(key), c.Note[i]))
+		k.slots.close(k.layout.Value(k.hash(key), c.Note[i]))
 	}
 }
 

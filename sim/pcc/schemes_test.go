@@ -264,7 +264,7 @@ func TestCookies(t *testing.T) {
 			t.Fatalf("opened at %d, served at %d", c.First[0], c.At[0])
 		}
 		c.Note[0] ^= 1 + uint32(r.IntN(cheetah.Layout{Bits: cheetah.MaxBits}.Slots()-1))
-		owner, names := k.slots.owner(k.layout.Slot(k.hash(c.Key[0]), c.Note[0]))
+		owner, names := k.slots.owner(k.layout.Value(k.hash(c.Key[0]), c.Note[0]))
 		k.Serve(c)
 		if names && (owner == c.First[0] || c.At[0] != owner) {
 			t.Fatalf("another cookie names server %d and leads from %d to %d", owner, c.First[0], c.At[0])

@@ -31,7 +31,7 @@ func (k *cookies) give(id int32, key uint64, slot uint16) {
 }
 
 func (k *cookies) read(id int32, key uint64) uint16 {
-	return uint16(k.layout.Slot(k.hash(key), k.field[id]))
+	return uint16(k.layout.Value(k.hash(key), k.field[id]))
 }
 
 // chosen is Cheetah with a policy that knows the servers' connections: nobody

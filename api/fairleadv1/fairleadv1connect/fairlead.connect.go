@@ -46,6 +46,8 @@ const (
 // reflection-formatted method names, remove the leading slash and convert the remaining slash to a
 // period.
 const (
+	// FairleadGetConnectionsProcedure is the fully-qualified name of the Fairlead's GetConnections RPC.
+	FairleadGetConnectionsProcedure = "/fairlead.v1.Fairlead/GetConnections"
 	// FairleadGetStatusProcedure is the fully-qualified name of the Fairlead's GetStatus RPC.
 	FairleadGetStatusProcedure = "/fairlead.v1.Fairlead/GetStatus"
 	// FairleadGetAssignmentProcedure is the fully-qualified name of the Fairlead's GetAssignment RPC.
@@ -76,6 +78,9 @@ const (
 
 // FairleadClient is a client for the fairlead.v1.Fairlead service.
 type FairleadClient interface {
+	// GetConnections is what this balancer knows of each connection (scheme
+	// cheetah-stateful). An agent or a switch answers UNIMPLEMENTED.
+	GetConnections(context.Context, *connect.Request[fairleadv1.GetConnectionsRequest]) (*connect.Response[fairleadv1.GetConnectionsResponse], error)
 	// GetStatus is everything that `fairlead status` shows.
 	GetStatus(context.Context, *connect.Request[fairleadv1.GetStatusRequest]) (*connect.Response[fairleadv1.GetStatusResponse], error)
 	// GetAssignment is the assignment in force and the one before it.
@@ -134,6 +139,13 @@ func NewFairleadClient(httpClient connect.HTTPClient, baseURL string, opts ...co
 	baseURL = strings.TrimRight(baseURL, "/")
 	fairleadMethods := fairleadv1.File_fairlead_proto.Services().ByName("Fairlead").Methods()
 	return &fairleadClient{
+		getConnections: connect.NewClient[fairleadv1.GetConnectionsRequest, fairleadv1.GetConnectionsResponse](
+			httpClient,
+			baseURL+FairleadGetConnectionsProcedure,
+			connect.WithSchema(fairleadMethods.ByName("GetConnections")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 		getStatus: connect.NewClient[fairleadv1.GetStatusRequest, fairleadv1.GetStatusResponse](
 			httpClient,
 			baseURL+FairleadGetStatusProcedure,
@@ -226,19 +238,25 @@ func NewFairleadClient(httpClient connect.HTTPClient, baseURL string, opts ...co
 
 // fairleadClient implements FairleadClient.
 type fairleadClient struct {
-	getStatus     *connect.Client[fairleadv1.GetStatusRequest, fairleadv1.GetStatusResponse]
-	getAssignment *connect.Client[fairleadv1.GetAssignmentRequest, fairleadv1.GetAssignmentResponse]
-	getTime       *connect.Client[fairleadv1.GetTimeRequest, fairleadv1.GetTimeResponse]
-	getLive       *connect.Client[fairleadv1.GetLiveRequest, fairleadv1.GetLiveResponse]
-	getServing    *connect.Client[fairleadv1.GetServingRequest, fairleadv1.GetServingResponse]
-	awaitServing  *connect.Client[fairleadv1.AwaitServingRequest, fairleadv1.AwaitServingResponse]
-	getChains     *connect.Client[fairleadv1.GetChainsRequest, fairleadv1.GetChainsResponse]
-	drainSwitch   *connect.Client[fairleadv1.DrainSwitchRequest, fairleadv1.DrainSwitchResponse]
-	unlockSwitch  *connect.Client[fairleadv1.UnlockSwitchRequest, fairleadv1.UnlockSwitchResponse]
-	getRoutes     *connect.Client[fairleadv1.GetRoutesRequest, fairleadv1.GetRoutesResponse]
-	shareFlows    *connect.Client[fairleadv1.ShareFlowsRequest, fairleadv1.ShareFlowsResponse]
-	getFlows      *connect.Client[fairleadv1.GetFlowsRequest, fairleadv1.GetFlowsResponse]
-	reload        *connect.Client[fairleadv1.ReloadRequest, fairleadv1.ReloadResponse]
+	getConnections *connect.Client[fairleadv1.GetConnectionsRequest, fairleadv1.GetConnectionsResponse]
+	getStatus      *connect.Client[fairleadv1.GetStatusRequest, fairleadv1.GetStatusResponse]
+	getAssignment  *connect.Client[fairleadv1.GetAssignmentRequest, fairleadv1.GetAssignmentResponse]
+	getTime        *connect.Client[fairleadv1.GetTimeRequest, fairleadv1.GetTimeResponse]
+	getLive        *connect.Client[fairleadv1.GetLiveRequest, fairleadv1.GetLiveResponse]
+	getServing     *connect.Client[fairleadv1.GetServingRequest, fairleadv1.GetServingResponse]
+	awaitServing   *connect.Client[fairleadv1.AwaitServingRequest, fairleadv1.AwaitServingResponse]
+	getChains      *connect.Client[fairleadv1.GetChainsRequest, fairleadv1.GetChainsResponse]
+	drainSwitch    *connect.Client[fairleadv1.DrainSwitchRequest, fairleadv1.DrainSwitchResponse]
+	unlockSwitch   *connect.Client[fairleadv1.UnlockSwitchRequest, fairleadv1.UnlockSwitchResponse]
+	getRoutes      *connect.Client[fairleadv1.GetRoutesRequest, fairleadv1.GetRoutesResponse]
+	shareFlows     *connect.Client[fairleadv1.ShareFlowsRequest, fairleadv1.ShareFlowsResponse]
+	getFlows       *connect.Client[fairleadv1.GetFlowsRequest, fairleadv1.GetFlowsResponse]
+	reload         *connect.Client[fairleadv1.ReloadRequest, fairleadv1.ReloadResponse]
+}
+
+// GetConnections calls fairlead.v1.Fairlead.GetConnections.
+func (c *fairleadClient) GetConnections(ctx context.Context, req *connect.Request[fairleadv1.GetConnectionsRequest]) (*connect.Response[fairleadv1.GetConnectionsResponse], error) {
+	return c.getConnections.CallUnary(ctx, req)
 }
 
 // GetStatus calls fairlead.v1.Fairlead.GetStatus.
@@ -308,6 +326,9 @@ func (c *fairleadClient) Reload(ctx context.Context, req *connect.Request[fairle
 
 // FairleadHandler is an implementation of the fairlead.v1.Fairlead service.
 type FairleadHandler interface {
+	// GetConnections is what this balancer knows of each connection (scheme
+	// cheetah-stateful). An agent or a switch answers UNIMPLEMENTED.
+	GetConnections(context.Context, *connect.Request[fairleadv1.GetConnectionsRequest]) (*connect.Response[fairleadv1.GetConnectionsResponse], error)
 	// GetStatus is everything that `fairlead status` shows.
 	GetStatus(context.Context, *connect.Request[fairleadv1.GetStatusRequest]) (*connect.Response[fairleadv1.GetStatusResponse], error)
 	// GetAssignment is the assignment in force and the one before it.
@@ -362,6 +383,13 @@ type FairleadHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewFairleadHandler(svc FairleadHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	fairleadMethods := fairleadv1.File_fairlead_proto.Services().ByName("Fairlead").Methods()
+	fairleadGetConnectionsHandler := connect.NewUnaryHandler(
+		FairleadGetConnectionsProcedure,
+		svc.GetConnections,
+		connect.WithSchema(fairleadMethods.ByName("GetConnections")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	fairleadGetStatusHandler := connect.NewUnaryHandler(
 		FairleadGetStatusProcedure,
 		svc.GetStatus,
@@ -451,6 +479,8 @@ func NewFairleadHandler(svc FairleadHandler, opts ...connect.HandlerOption) (str
 	)
 	return "/fairlead.v1.Fairlead/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
+		case FairleadGetConnectionsProcedure:
+			fairleadGetConnectionsHandler.ServeHTTP(w, r)
 		case FairleadGetStatusProcedure:
 			fairleadGetStatusHandler.ServeHTTP(w, r)
 		case FairleadGetAssignmentProcedure:
@@ -485,6 +515,10 @@ func NewFairleadHandler(svc FairleadHandler, opts ...connect.HandlerOption) (str
 
 // UnimplementedFairleadHandler returns CodeUnimplemented from all methods.
 type UnimplementedFairleadHandler struct{}
+
+func (UnimplementedFairleadHandler) GetConnections(context.Context, *connect.Request[fairleadv1.GetConnectionsRequest]) (*connect.Response[fairleadv1.GetConnectionsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fairlead.v1.Fairlead.GetConnections is not implemented"))
+}
 
 func (UnimplementedFairleadHandler) GetStatus(context.Context, *connect.Request[fairleadv1.GetStatusRequest]) (*connect.Response[fairleadv1.GetStatusResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fairlead.v1.Fairlead.GetStatus is not implemented"))

@@ -1,0 +1,192 @@
+package lb
+
+import (
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/scheme/seats"
+	"github.com/fairlead/fairlead/tables"
+)
+
+// sizeSeats gives a program's maps so many seats.
+func sizeSeats(spec *ebpf.CollectionSpec, n uint32) {
+	spec.Maps[mapSeats].MaxEntries, spec.Maps[mapSeatsAbout].MaxEntries = n, n
+	spec.Maps[mapSeatsTaken].MaxEntries = max(n/64, 1)
+}
+
+// seatCount is how many seats there are for so many connections.
+func seatCount(connections int) uint32 { return uint32(seats.Size(connections)) }
+
+// seatTable is the set's seats, in the memory that packets write.
+func (o *objects) seatTable() (*seats.Table, error) {
+	if o.seats != nil {
+		return o.seats, nil
+	}
+	t := &seats.Table{}
+	var err error
+	if t.Seats, err = mapArray[bpf.Seat](o, mapSeats); err != nil {
+		return nil, err
+	}
+	if t.Taken, err = mapArray[uint64](o, mapSeatsTaken); err != nil {
+		return nil, err
+	}
+	if t.About, err = mapArray[bpf.SeatAbout](o, mapSeatsAbout); err != nil {
+		return nil, err
+	}
+	o.seats = t
+	return t, nil
+}
+
+// mapArray maps an array map into memory, for as long as the set is open.
+func mapArray[V any](o *objects, name string) ([]V, error) {
+	m := o.Maps[name]
+	if m == nil {
+		return nil, fmt.Errorf("no map %s is pinned", name)
+	}
+	n := int(m.MaxEntries())
+	size := pages(n * int(unsafe.Sizeof(*new(V))))
+	b, err := unix.Mmap(m.FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map %s: map %d bytes of it into memory: %w", name, size, err)
+	}
+	o.mapped = append(o.mapped, b)
+	return unsafe.Slice((*V)(unsafe.Pointer(&b[0])), n), nil
+}
+
+const (
+	// seatSweep is how often seats are freed whose connections are silent or gone, and
+	// counts moved before they wrap.
+	seatSweep = 2 * time.Second
+	// sweptSeats is how many one hold of the lock sweeps: some milliseconds.
+	sweptSeats = 1 << 16
+)
+
+// sweepSeats frees what nobody sits on any more.
+func (l *LB) sweepSeats() {
+	var sum seats.Stats
+	for first, more := uint32(0), true; more; first += sweptSeats {
+		var err error
+		if more, err = l.sweepSeatsFrom(first, &sum); err != nil {
+			l.log.Error("free the seats of connections that are over; trying again", "error", err)
+			return
+		}
+	}
+}
+
+func (l *LB) sweepSeatsFrom(first uint32, sum *seats.Stats) (more bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	set := l.running()
+	if set == nil || len(l.force.seats) == 0 && l.seatStats == (seats.Stats{}) && l.seatsSwept {
+		return false, nil // nobody takes one
+	}
+	t, err := set.seatTable()
+	if err != nil {
+		return false, err
+	}
+	unit, err := l.unit(set)
+	if err != nil {
+		return false, err
+	}
+	n := uint32(len(t.Seats))
+	s := t.Sweep(first, min(first+sweptSeats, n), unit, l.sits)
+	sum.New, sum.Live, sum.Closing, sum.Freed = sum.New+s.New, sum.Live+s.Live, sum.Closing+s.Closing, sum.Freed+s.Freed
+	if first+sweptSeats < n {
+		return true, nil
+	}
+	sum.Freed = 0
+	l.seatStats, l.seatsSwept = *sum, true
+	return false, nil
+}
+
+// sits is the rule of the assignment in force: how long a connection may be silent
+// follows from its cookie, and it ends with its server.
+func (l *LB) sits(about *bpf.SeatAbout, w seats.Word) (idle uint32, stays bool) {
+	idle, stays = l.force.seats[about.VipId]
+	if r := l.force.ranges[about.VipId]; stays && w.Slot() != seats.Any {
+		stays = w.Slot() < r.Size && l.written[r.First+w.Slot()].server.Addr.IsValid()
+	}
+	return idle, stays
+}
+
+// seatIdle says for which VIPs of a half packets take seats, and after how many units
+// of silence their cookies are worth nothing.
+func seatIdle(entries []bpf.VIP) map[uint32]uint32 {
+	idle := map[uint32]uint32{}
+	for _, e := range entries {
+		if e.SeatBits > 0 {
+			idle[e.Id] = 1 << (max(e.Shift, 10) - 10)
+		}
+	}
+	return idle
+}
+
+// Connection is one that sits somewhere.
+type Connection struct {
+	VIP            uint32 // id
+	Client         netip.AddrPort
+	Port           uint16 // the VIP's
+	Seat           uint32
+	Slot           uint32 // seats.Any: it has not shown its cookie yet
+	Server         netip.Addr
+	State          bpf.SeatState
+	Moved, Limited bool
+	Age, Idle      time.Duration // since it opened, since its last packet
+	Packets, Bytes uint64
+}
+
+// Connections calls f with all that sit, until it returns false. A connection's Idle
+// is good to a second.
+func (l *LB) Connections(f func(*Connection) bool) error {
+	more := true
+	for first := uint32(0); more; first += sweptSeats {
+		var page []Connection
+		var err error
+		if page, more, err = l.connectionsFrom(first); err != nil {
+			return err
+		}
+		for i := range page {
+			if !f(&page[i]) {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+func (l *LB) connectionsFrom(first uint32) (page []Connection, more bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	set := l.running()
+	if set == nil {
+		return nil, false, errClosed
+	}
+	t, err := set.seatTable()
+	if err != nil {
+		return nil, false, err
+	}
+	now, err := l.sharedNow(set)
+	if err != nil {
+		return nil, false, err
+	}
+	n := uint32(len(t.Seats))
+	t.Each(first, min(first+sweptSeats, n), func(e seats.Entry) bool {
+		c := Connection{VIP: e.About.VipId, Seat: e.Index, Slot: e.Word.Slot(), State: e.Word.State(), Moved: e.Word.Moved(), Limited: e.Word.Limited(),
+			Client: netip.AddrPortFrom(tables.AddrOf(e.About.Addr), bits.ReverseBytes16(e.About.Sport)), Port: bits.ReverseBytes16(e.About.Dport),
+			Age:  time.Duration(now-e.About.OpenedMs) * time.Millisecond,
+			Idle: time.Duration(e.Word.Age(seats.Unit(now))) * 1024 * time.Millisecond, Packets: e.Packets, Bytes: e.Bytes}
+		if r := l.force.ranges[c.VIP]; c.Slot < r.Size {
+			c.Server = l.written[r.First+c.Slot].server.Addr
+		}
+		page = append(page, c)
+		return true
+	})
+	return page, first+sweptSeats < n, nil
+}
